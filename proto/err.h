@@ -1,0 +1,71 @@
+// One failure, told once, in the same words to the log, the client and the person.
+//
+// A plain struct of fixed size: it crosses pipes and sockets unchanged, from a child between clone3 and execve to the
+// spawner, from there to the broker, and becomes a stockade.v1.Status at the end. Functions that can fail in more than
+// one way return 0 or a negative errno and take a `struct err *` last; it is written on failure only.
+#pragma once
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+// google.rpc.Code (google/rpc/code.proto).
+enum err_code {
+    ERR_OK = 0,
+    ERR_CANCELLED = 1,
+    ERR_UNKNOWN = 2,
+    ERR_INVALID_ARGUMENT = 3,
+    ERR_DEADLINE_EXCEEDED = 4,
+    ERR_NOT_FOUND = 5,
+    ERR_ALREADY_EXISTS = 6,
+    ERR_PERMISSION_DENIED = 7,
+    ERR_RESOURCE_EXHAUSTED = 8,
+    ERR_FAILED_PRECONDITION = 9,
+    ERR_ABORTED = 10,
+    ERR_OUT_OF_RANGE = 11,
+    ERR_UNIMPLEMENTED = 12,
+    ERR_INTERNAL = 13,
+    ERR_UNAVAILABLE = 14,
+    ERR_DATA_LOSS = 15,
+    ERR_UNAUTHENTICATED = 16,
+};
+
+struct err {
+    int32_t code;     // enum err_code
+    int32_t sys;      // errno, or 0
+    char reason[40];  // UPPER_SNAKE_CASE for programs, or ""; becomes ErrorInfo.reason
+    char subject[88]; // the field, rule, limit or quota that said no, or ""
+    char hint[128];   // how to ask for more, or what to do; or ""
+    char text[512];   // what was attempted, outermost first
+};
+
+_Static_assert(sizeof(struct err) <= PIPE_BUF, "an error crosses a pipe in one atomic write");
+
+// Writes *e: an errno with what was attempted, as "open /x: Permission denied". The code follows from the errno
+// (ENOMEM, EAGAIN, EMFILE: RESOURCE_EXHAUSTED; others: INTERNAL). Async-signal-unsafe: vsnprintf. Returns -sys.
+int err_sys(struct err *e, int sys, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+// Writes *e: a code and a sentence. Returns a negative errno that suits the code (never 0).
+int err_set(struct err *e, enum err_code code, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+// Writes *e: INVALID_ARGUMENT about one field. Returns -EINVAL.
+int err_field(struct err *e, const char *field, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+// Puts "what: " before e->text, cutting the end where it does not fit. Returns the negative errno that *e stands for,
+// so that a caller writes `return err_wrap(e, "start sandbox %u", n);`.
+int err_wrap(struct err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+// Adds reason (UPPER_SNAKE_CASE), subject and hint to *e; NULL leaves one as it is.
+void err_detail(struct err *e, const char *reason, const char *subject, const char *hint);
+
+// The negative errno that *e stands for: -sys, or one that suits the code.
+int err_errno(const struct err *e);
+
+// "INVALID_ARGUMENT" for 3; "UNKNOWN" for a number that is none.
+const char *err_code_name(int code);
+
+// Checks one that came from another process: ends its strings, maps an impossible code to INTERNAL, and replaces
+// control bytes by '?'. Call it before anything else is done with such an err.
+void err_sanitize(struct err *e);

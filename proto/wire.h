@@ -1,0 +1,86 @@
+// Bytes to messages and back: the only file that unpacks protobuf, and the SP framing that both ends must agree on.
+//
+// protobuf-c has no depth limit (58 KB of nesting crash it), amplifies 45x, and checks neither UTF-8 nor NUL. So every
+// byte string from a peer, a guest or a file passes wire_unpack(): a descriptor-guided scan first (depth, element
+// count, UTF-8, NUL, lengths that lie), then the unpacker, into an arena.
+//
+// SP (nng's "scalability protocols" over a stream; rfc/sp-tcp-mapping-01 of nanomsg): both sides send 8 bytes
+// 00 'S' 'P' 00 <u16 protocol> 00 00, then messages. tcp: u64 big-endian length, body. ipc: one byte 01 before that.
+// Body of REQ/REP: u32 big-endian id with bit 31 set, then our Frame.
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <protobuf-c/protobuf-c.h>
+
+#include "arena.h"
+#include "err.h"
+
+enum {
+    WIRE_FRAME_BYTES_MAX = 4 * 1024 * 1024, // body of one SP message, gRPC's default
+    WIRE_DATA_BYTES_MAX = 64 * 1024,        // payload of one DATA frame
+    WIRE_METADATA_BYTES_MAX = 8 * 1024,     // keys and values of one call
+    WIRE_DEPTH_MAX = 32,                    // nested messages
+    WIRE_ELEMENTS_MAX = 16384, // fields on the wire of one message, sub-messages included
+    WIRE_ARENA_BYTES_MAX = 8 * 1024 * 1024, // of one request, unpacked
+    WIRE_CREDIT_DEFAULT = 32,               // DATA frames that a CALL without credit gets
+    SP_HELLO_BYTES = 8,
+    SP_PROTO_REQ = 0x30,
+    SP_PROTO_REP = 0x31,
+};
+
+#define WIRE_ID_REQUEST 0x80000000u // set in the id of a request, as SP has it
+
+// Unpacks a message after the scan. Refuses (INVALID_ARGUMENT, with the field's path where there is one): truncated or
+// over-long input, depth beyond WIRE_DEPTH_MAX, more than WIRE_ELEMENTS_MAX fields, strings that are not UTF-8 or hold
+// NUL, what does not fit into the arena (RESOURCE_EXHAUSTED). Unknown fields are skipped and not kept. On success *out
+// is the message: borrowed, it lives as long as the arena. Any thread.
+int wire_unpack(const ProtobufCMessageDescriptor *type, const void *bytes, size_t n,
+                struct arena *a, ProtobufCMessage **out, struct err *e);
+
+// The scan alone.
+int wire_check(const ProtobufCMessageDescriptor *type, const void *bytes, size_t n, struct err *e);
+
+// Checks a message against the options (stockade.v1.field) of its fields, and those of its sub-messages:
+// INVALID_ARGUMENT with the field's path. The rules are read once by validate_init(). Any thread.
+int validate_message(const ProtobufCMessage *m, struct err *e);
+
+// Reads the embedded descriptor set once: rules of every field and method. Fails when a method lacks a scope, or a
+// string, bytes, repeated or map field lacks its bound (the start-up self-test). Not thread-safe: call it first.
+int validate_init(struct err *e);
+
+// Rules of a method, by path ("/stockade.v1.ProcessService/Run"). NULL: no such method. Borrowed, for ever.
+struct method_rules {
+    const char *path;
+    const char *scope;
+    uint32_t deadline_ms_max; // 0: none
+    bool idempotent;
+    bool client_streaming;
+    bool server_streaming;
+};
+const struct method_rules *validate_method(const char *path);
+
+// The serialized FileDescriptorSet of the public API, as embedded at build time. Borrowed, for ever.
+const uint8_t *wire_descriptor_set(size_t *n);
+
+// The 8 bytes that open a connection.
+void sp_hello(uint8_t out[SP_HELLO_BYTES], uint16_t protocol);
+
+// True when the 8 bytes are a hello of that protocol.
+bool sp_hello_is(const uint8_t in[SP_HELLO_BYTES], uint16_t protocol);
+
+// Length of the header before a body on a transport: 9 for ipc, 8 for tcp.
+size_t sp_header_bytes(bool ipc);
+
+// Writes such a header. Returns its length.
+size_t sp_header(uint8_t *out, bool ipc, uint64_t body_bytes);
+
+// Reads one: 1 and *body_bytes when n bytes hold a whole header, 0 when more are needed, -EPROTO when it is none or the
+// body is longer than WIRE_FRAME_BYTES_MAX or shorter than 4.
+int sp_header_read(const uint8_t *in, size_t n, bool ipc, uint64_t *body_bytes);
+
+// Packs header, id and a message (a Frame) into one malloc'ed buffer that is ready to be sent. Owned by the caller:
+// free(). NULL without memory or when the frame is larger than WIRE_FRAME_BYTES_MAX.
+uint8_t *wire_pack_frame(bool ipc, uint32_t id, const ProtobufCMessage *frame, size_t *n);

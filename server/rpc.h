@@ -1,0 +1,57 @@
+// The listening side: addresses, connections, frames. nng is behind this (transport.h), and nowhere else.
+//
+// rpc_listen starts nng's threads, so the spawner must have been forked before, and all signals blocked. Everything
+// else runs on the loop thread that rpc_new was called on.
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "../proto/err.h"
+
+struct dispatch;
+struct rpc;
+
+struct rpc_limits {
+    uint32_t connections_max;         // in all
+    uint32_t connections_per_uid_max; // ipc: of one uid; tcp: in all
+    uint32_t calls_max;               // open on one connection
+    uint32_t streams_max;             // of those, streams
+    uint32_t calls_per_uid_max;       // open calls of one uid over all its connections
+    uint32_t handshake_ms;            // from accept to the peer's 8 bytes
+    uint64_t queue_bytes_pause;       // queued to a peer: stop reading from it
+    uint64_t queue_bytes_kill;        // queued to a peer: close it
+    uint32_t
+        keepalive_idle_ms; // a peer that is silent this long with no call open is closed; 0: never
+    uint32_t idempotency_ms;       // how long a key's result is kept, at least
+    uint32_t idempotency_keys_max; // per tenant
+};
+void rpc_limits_default(struct rpc_limits *l);
+
+// Owned: rpc_free() (after uv_run has ended). d is borrowed.
+struct rpc *rpc_new(uv_loop_t *loop, struct dispatch *d, const struct rpc_limits *l);
+void rpc_free(struct rpc *r);
+
+// Listens on "ipc:///path" (mode: permissions of the socket file, group: its group or -1) or "tcp://127.0.0.1:port".
+// "ws://..." is refused below nng 1.6 (FAILED_PRECONDITION, with the reason), tls always. INVALID_ARGUMENT: another
+// scheme. On success *bound (64 bytes or more) holds the address with the port that was chosen for port 0.
+int rpc_listen(struct rpc *r, const char *address, uint32_t mode, int group, char *bound,
+               size_t bound_n, struct err *e);
+
+// Drain: stop accepting, GOAWAY on every connection, then `done` once no call is open or after grace_ms.
+void rpc_drain(struct rpc *r, uint32_t grace_ms, void (*done)(void *), void *cookie);
+
+// Closes every connection and listener now. uv_run ends when nothing else is left.
+void rpc_close(struct rpc *r);
+
+// Counters for Info, tests and monitoring.
+struct rpc_stats {
+    uint64_t accepted, rejected, handshake_failed, protocol_errors, slow_readers_closed;
+    uint64_t calls, calls_failed, calls_cancelled;
+    uint32_t connections, open_calls, open_streams;
+};
+void rpc_stats(const struct rpc *r, struct rpc_stats *out);
+
+// Version of the nng library found at run time, such as "1.5.2".
+const char *rpc_nng_version(void);

@@ -1,0 +1,140 @@
+// What the broker may ask of the spawner: the one header that both ends of their socket agree on.
+//
+// The spawner is root; the broker, which parses bytes from strangers, is not. So every operation has a fixed size, and
+// names sandboxes by a slot number that the spawner itself handed out. Nothing in a request is a path. The spawner checks
+// each one against its table of operations and the state of the slot (as OpenSSH's monitor does); one that does not fit
+// is a broken or hostile broker, and ends everything.
+//
+//   broker --SOCK_SEQPACKET, one struct per packet--> spawner:   struct spawn_request
+//   spawner --------------------------------------> broker:      struct spawn_reply, with descriptors (SCM_RIGHTS)
+//
+// Replies carry the request's seq and come in any order. The first packet is the struct spawn_config, from the parent
+// that started both; its answer is a reply with op SPAWN_CONFIGURE and a struct spawn_features behind it in the packet.
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "../../proto/err.h"
+
+enum {
+    SPAWN_PATH_MAX = 256,
+    SPAWN_TEMPLATES_MAX = 16,
+    SPAWN_TEMPLATE_PATHS_MAX = 8,
+    SPAWN_SLOTS_MAX = 4095, // ranges of ids between 0x70010000 and 0x80000000
+    SPAWN_IDS_PER_SANDBOX = 65536,
+    SPAWN_FDS_MAX = 8,
+    SPAWN_SOCKET_FD = 3, // the spawner finds its end of the socket here after exec
+
+    // Ids inside a sandbox.
+    SANDBOX_UID_JOB = 1000, // "agent"
+    SANDBOX_UID_GUEST = 999,
+
+    // Descriptors that the guest finds after exec.
+    GUEST_FD_BROKER = 3,  // SOCK_SEQPACKET to the broker
+    GUEST_FD_CGROUP = 4,  // detached open_tree of the sandbox's cgroup v2 directory
+    GUEST_FD_SECCOMP = 5, // sealed memfd: struct sock_filter[] that every job loads before exec
+};
+
+// One range of host ids per slot: slot n owns [SPAWN_ID_BASE_DEFAULT + n * 65536, + 65536). systemd's documented use of
+// ids (UIDS-GIDS.md) ends below 0x70000000. Range 0 is the broker's own when no account "stockade" exists.
+#define SPAWN_ID_BASE_DEFAULT 0x70000000u
+
+// A kind of sandbox. Limits that the kernel keeps per sandbox; 0 is not allowed in any.
+struct spawn_limits {
+    uint64_t memory_bytes;
+    uint64_t disk_bytes;
+    uint32_t inodes;
+    uint32_t cpu_millis; // thousandths of a CPU per 100 ms period
+    uint32_t cpu_weight; // 1 to 10000
+    uint32_t pids;       // of the jobs; the guest is added by the spawner
+};
+
+struct spawn_template {
+    char name[64];
+    char hostname[64];
+    // Absolute host folders, beside /usr, that jobs see read-only at the same place (such as /opt). "" ends the list.
+    char paths[SPAWN_TEMPLATE_PATHS_MAX][SPAWN_PATH_MAX];
+};
+
+struct spawn_config {
+    uint32_t version; // SPAWN_VERSION
+    uint32_t id_base;
+    uint32_t slots;      // at most SPAWN_SLOTS_MAX
+    uint32_t broker_uid; // may read the cgroup directories that it is sent
+    uint32_t broker_gid;
+    uint32_t templates_n;
+    uint32_t netns_pool;            // network namespaces kept ready
+    char state_dir[SPAWN_PATH_MAX]; // absolute, root's own, 0755: templates, lists for the reaper
+    char cgroup
+        [SPAWN_PATH_MAX]; // "": decide (delegated subtree, else /stockade); "/name": below the v2 root
+    char guest_path[SPAWN_PATH_MAX]; // the static guest
+    struct spawn_limits limits_max;  // no request goes beyond
+    struct spawn_template templates[SPAWN_TEMPLATES_MAX];
+};
+#define SPAWN_VERSION 1u
+
+// A thing that was probed at start. `detail` says what was found, and what its absence means.
+struct spawn_feature {
+    char name[48];
+    char detail[200];
+    uint8_t available;
+    uint8_t degraded; // absent, and isolation or accounting is weaker for it
+};
+
+enum { SPAWN_FEATURES_MAX = 40 };
+
+struct spawn_features {
+    uint32_t hybrid; // cgroup v1 controllers beside a v2 hierarchy
+    uint32_t n;
+    char cgroup[SPAWN_PATH_MAX]; // v2 path in use
+    uint32_t leftovers_cleared;  // sandboxes of an earlier crash that were found and removed
+    struct spawn_feature feature[SPAWN_FEATURES_MAX];
+};
+
+enum spawn_op {
+    SPAWN_CONFIGURE = 0, // the first reply only
+    SPAWN_CREATE = 1,    // slot: free. Reply: the slot number, and descriptors (enum spawn_fd)
+    SPAWN_LIMIT = 2,     // slot: live, frozen. Applies limits. Any may be raised or lowered
+    SPAWN_FREEZE = 3, // slot: live, frozen. arg 1 freezes, 0 thaws; the reply comes when it is so
+    SPAWN_KILL_JOB =
+        4, // slot: live, frozen. arg: job number. Kills all of job-N; fine when there is none
+    SPAWN_DESTROY =
+        5, // slot: live, frozen. Kills, waits until empty, unmounts, removes; then replies
+};
+
+struct spawn_request {
+    uint32_t op;
+    uint32_t seq;
+    uint32_t slot; // CREATE: ignored
+    uint32_t
+        generation; // CREATE: ignored; else as the CREATE reply had it: a slot is used again and again
+    uint32_t arg; // CREATE: template number
+    uint32_t reserved;
+    uint8_t id[16];             // CREATE: the sandbox's id; its hex form names its cgroup
+    struct spawn_limits limits; // CREATE, LIMIT
+};
+
+// Descriptors of a CREATE reply, in this order, those absent left out: `fds` has bit n set when enum n is there.
+enum spawn_fd {
+    SPAWN_FD_GUEST = 0,  // the broker's end of the guest's socket, non-blocking
+    SPAWN_FD_CGROUP = 1, // O_RDONLY directory of the v2 cgroup
+    SPAWN_FD_MEMORY = 2, // hybrid hosts: v1 directories
+    SPAWN_FD_CPU = 3,
+    SPAWN_FD_CPUACCT = 4,
+    SPAWN_FD_PIDS = 5,
+    SPAWN_FD_BLKIO = 6,
+};
+
+struct spawn_reply {
+    uint32_t op;
+    uint32_t seq;
+    uint32_t slot;
+    uint32_t generation;
+    uint32_t ok;  // 0: see err
+    uint32_t fds; // bits of enum spawn_fd
+    uint32_t uid; // CREATE: first host id of its range
+    uint32_t reserved;
+    uint64_t duration_ns; // what the operation took
+    struct err err;
+};

@@ -1,0 +1,40 @@
+// The files that a sandbox sees: made ahead by the spawner, put together by the child, seen by the job.
+//
+// The spawner (at start) makes a folder per template under the state directory with what is the same for every sandbox
+// (generated /etc, empty /proc, /dev, /usr, links such as /bin -> usr/bin), a clean read-only /dev, and then moves
+// itself into a mount namespace that holds nothing but what children need, so that cloning it is cheap.
+//
+// The child of a sandbox, still root in the first user namespace but in mount, pid, network... namespaces of its own,
+// calls tree_enter(): one tmpfs (size and inodes are the disk limits) for all that the sandbox writes; an overlay of the
+// template's folder as /, an overlay of the host's /usr as /usr, lower layers id-mapped where the file system can;
+// /dev, /dev/pts, /dev/shm, /proc with masks; pivot_root; the old root detached.
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "ops.h"
+
+struct tree; // the spawner's part
+
+// Spawner, once, before any clone: needs real root. Changes the process's own mount namespace. cgroup_root_fd: an open
+// directory of the v2 cgroup that will hold the sandboxes; after the call `*cgroup_fd` is the same folder opened
+// through a mount in the new namespace, so that open_tree(OPEN_TREE_CLONE) on folders below it works in children.
+// The other descriptors that the spawner holds stay valid. Features found (id-mapped mounts...) are added to f.
+int tree_prepare(const struct spawn_config *config, int cgroup_root_fd, int *cgroup_fd,
+                 struct tree **out, struct spawn_features *f, struct err *e);
+
+struct tree_sandbox {
+    uint32_t template; // index in the config
+    int userns_fd;     // maps inside ids 0..65535 to [uid, uid + 65536); for id-mapped mounts
+    uint32_t uid;      // first host id of the range: owner of what is made for inside uid 0
+    uint64_t disk_bytes;
+    uint32_t inodes;
+};
+
+// Child, as root in fresh mnt, pid, ... namespaces. After success "/" is the sandbox's root, nothing of the host is
+// reachable, cwd is "/". *disk_fd: an O_PATH descriptor of the tmpfs, for tree_resize. No allocation, no lock, no log.
+int tree_enter(const struct tree *t, const struct tree_sandbox *s, int *disk_fd, struct err *e);
+
+// Spawner: changes the size of a sandbox's tmpfs by its descriptor (received from the child). -EBUSY when more is used.
+int tree_resize(int disk_fd, uint64_t disk_bytes, uint32_t inodes, struct err *e);
