@@ -1,0 +1,73 @@
+// The broker's end of the spawner's socket: requests go out, callbacks come back on the loop thread.
+//
+//   spawn_start()    as root, single-threaded: forks, executes stockade-spawner, waits for its features
+//   (privileges are dropped, nng starts its threads)
+//   spawn_attach()   from now on the loop reads replies
+//   spawn_create() ... spawn_destroy()
+//   spawn_close()    end of file is the spawner's order to kill every sandbox, remove all that it made, and leave
+//
+// A request function that returns 0 calls `done` exactly once, later, never from inside the request function. One that
+// fails does not call it: UNAVAILABLE when the spawner is gone, RESOURCE_EXHAUSTED beyond SPAWN_PENDING_MAX requests
+// without an answer. Nothing here blocks but spawn_start and spawn_close.
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <uv.h>
+
+#include "../proto/err.h"
+#include "spawner/ops.h"
+
+enum {
+    SPAWN_PENDING_MAX = 3 * (SPAWN_SLOTS_MAX + 1), // requests without an answer
+    SPAWN_START_MS = 30 * 1000,                    // how long spawn_start waits for the features
+};
+
+struct spawn;
+
+// The answer to one request. `reply` is borrowed and has been checked (err_sanitize); reply->ok 0: see reply->err.
+// fds: by enum spawn_fd, -1 where absent; *owned* by the callback, which closes them or keeps them. Only a CREATE that
+// went well has any.
+typedef void spawn_done(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX]);
+
+// Starts the spawner and gives it its configuration. Must be called as root, before threads exist and before the
+// process drops its privileges: the spawner keeps them. On success *features (12 KB) is what it found and *out is
+// *owned*: spawn_close(). On failure nothing is left: FAILED_PRECONDITION when another broker has the same cgroup.
+int spawn_start(const char *binary, const struct spawn_config *config,
+                struct spawn_features *features, struct spawn **out, struct err *e);
+
+// The spawner's process id.
+pid_t spawn_pid(const struct spawn *s);
+
+// Reads replies on this loop from now on. on_gone: called once when the spawner has ended or broken the protocol; every
+// request without an answer got its callback (UNAVAILABLE) before. All sandboxes are dead or dying by then.
+int spawn_attach(struct spawn *s, uv_loop_t *loop, void (*on_gone)(void *cookie), void *cookie,
+                 struct err *e);
+
+// A new sandbox. reply: slot, generation, uid; fds: those of enum spawn_fd. Its guest says Ready on SPAWN_FD_GUEST.
+// RESOURCE_EXHAUSTED when no slot is free.
+int spawn_create(struct spawn *s, const uint8_t id[16], uint32_t template,
+                 const struct spawn_limits *limits, spawn_done *done, void *cookie, struct err *e);
+
+// New limits for a live sandbox. The reply says so when the kernel refuses one (less memory than is in use).
+int spawn_limit(struct spawn *s, uint32_t slot, uint32_t generation,
+                const struct spawn_limits *limits, spawn_done *done, void *cookie, struct err *e);
+
+// Stops or continues everything in a sandbox; answered when it is so.
+int spawn_freeze(struct spawn *s, uint32_t slot, uint32_t generation, bool frozen, spawn_done *done,
+                 void *cookie, struct err *e);
+
+// Kills all of job-N; fine when there is none.
+int spawn_kill_job(struct spawn *s, uint32_t slot, uint32_t generation, uint32_t job,
+                   spawn_done *done, void *cookie, struct err *e);
+
+// Kills a sandbox and removes all of it; answered when nothing is left. Exactly once per CREATE that went well, also
+// when its guest has ended by itself.
+int spawn_destroy(struct spawn *s, uint32_t slot, uint32_t generation, spawn_done *done,
+                  void *cookie, struct err *e);
+
+// Ends it all: requests without an answer get no callback, the loop handle is closed (run the loop once more before
+// uv_loop_close), the spawner is given grace_ms to clean up and end. True when it did and found nothing wrong.
+// NULL is fine.
+bool spawn_close(struct spawn *s, uint32_t grace_ms);
