@@ -1,0 +1,100 @@
+// See job.h: finds the check by its number and runs it.
+#include "job.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+const char *self_path;
+
+static const struct check *const sections[] = {
+    filesystem_checks, process_checks, namespace_checks, kernel_checks, resource_checks, credential_checks,
+};
+enum { SECTIONS_N = sizeof sections / sizeof sections[0] };
+
+static void
+say(const char *word, const char *fmt, va_list ap) __attribute__((format(printf, 2, 0)));
+
+static void
+say(const char *word, const char *fmt, va_list ap)
+{
+    printf("%s: ", word);
+    vprintf(fmt, ap);
+    printf("\n");
+    (void)fflush(stdout);
+}
+
+#define VERDICT(name, word, value)                                                                 \
+    int name(const char *fmt, ...)                                                                 \
+    {                                                                                              \
+        va_list ap;                                                                                \
+        va_start(ap, fmt);                                                                         \
+        say(word, fmt, ap);                                                                        \
+        va_end(ap);                                                                                \
+        return value;                                                                              \
+    }
+VERDICT(held, "held", HELD)
+VERDICT(escaped, "ESCAPED", ESCAPED)
+VERDICT(skipped, "skipped", SKIPPED)
+
+const char *
+told(const char *name)
+{
+    const char *value = getenv(name);
+    return value != NULL ? value : "";
+}
+
+long
+told_number(const char *name)
+{
+    return strtol(told(name), NULL, 0);
+}
+
+bool
+refused(long result)
+{
+    return result == -1 && (errno == EPERM || errno == ENOSYS || errno == EACCES);
+}
+
+int
+in_child(void (*fn)(void))
+{
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(5);
+        fn();
+        _exit(0);
+    }
+    int status = 0;
+    (void)waitpid(child, &status, 0);
+    return status;
+}
+
+static int
+list(void)
+{
+    for (int s = 0; s < SECTIONS_N; s++)
+        for (const struct check *c = sections[s]; c->number != 0; c++)
+            printf("%d\t%s\t%s\n", c->number, c->says, c->barrier);
+    return 0;
+}
+
+int
+main(int argc, char **argv)
+{
+    if (argc < 2)
+        return list();
+    self_path = argv[0];
+    int number = atoi(argv[1]);
+    for (int s = 0; s < SECTIONS_N; s++)
+        for (const struct check *c = sections[s]; c->number != 0; c++)
+            if (c->number == number)
+                return c->run();
+    printf("no check %s\n", argv[1]);
+    return 2;
+}

@@ -1,0 +1,210 @@
+"""A broker of one's own for a test: real binaries, private socket, state and cgroup; and what the host looks like.
+
+    with Broker() as b:
+        r = b.cli("run", "--", "/bin/true")      # subprocess.CompletedProcess
+        before = b.host()                        # cgroups, mounts, namespaces, descriptors, processes of the host
+        ...
+        assert b.settles(before)
+
+Binaries come from the build folder named by STOCKADE_BUILD, or from the system when STOCKADE_INSTALLED is set.
+Needs root.
+"""
+
+import glob
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+BUILD = os.environ.get("STOCKADE_BUILD", "")
+INSTALLED = bool(os.environ.get("STOCKADE_INSTALLED"))
+
+
+def binary(name):
+    if INSTALLED:
+        found = shutil.which(name) or f"/usr/sbin/{name}"
+    else:
+        folder = "client" if name == "stockade" else "server"
+        found = os.path.join(BUILD, folder, name)
+    if not os.path.exists(found):
+        skip(f"{name} is not built ({found})")
+    return found
+
+
+def skip(why):
+    """Ends the test as skipped: ctest knows exit code 77."""
+    print(f"skipped: {why}", flush=True)
+    sys.exit(77)
+
+
+def v2_root():
+    return "/sys/fs/cgroup" if os.path.exists("/sys/fs/cgroup/cgroup.controllers") else "/sys/fs/cgroup/unified"
+
+
+def hybrid():
+    return v2_root().endswith("unified")
+
+
+class Broker:
+    def __init__(self, *flags, config=None, name="", env=None, prefix=()):
+        if os.geteuid() != 0:
+            skip("needs root")
+        self.folder = tempfile.mkdtemp(prefix="stockade-test-")
+        os.chmod(self.folder, 0o755)
+        self.cgroup = f"/stockade-test-{os.getpid()}{name}"
+        self.address = f"ipc://{self.folder}/run/stockade.sock"
+        self.state = f"{self.folder}/state"
+        self.log_path = f"{self.folder}/log"
+        self.flags = list(flags)
+        self.prefix = list(prefix)
+        self.env = dict(os.environ, **(env or {}))
+        if config is not None:
+            self.flags += ["--config", f"{self.folder}/stockaded.yaml"]
+            with open(f"{self.folder}/stockaded.yaml", "w", encoding="utf-8") as f:
+                f.write(config)
+        self.process = None
+
+    def start(self, wait_s=30.0):
+        argv = self.prefix + [binary("stockaded"), "--listen", self.address, "--state-dir", self.state,
+                              "--cgroup", self.cgroup] + self.flags
+        with open(self.log_path, "ab") as log:
+            self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.env)
+        until = time.monotonic() + wait_s
+        while time.monotonic() < until:
+            if self.process.poll() is not None:
+                raise RuntimeError(f"stockaded exited {self.process.returncode}:\n{self.log()}")
+            if os.path.exists(self.address[len("ipc://"):]) and self.cli("info", timeout=20).returncode == 0:
+                return self
+            time.sleep(0.05)
+        raise RuntimeError(f"stockaded does not answer:\n{self.log()}")
+
+    def log(self):
+        with open(self.log_path, encoding="utf-8", errors="replace") as f:
+            return f.read()
+
+    def stop(self, wait_s=30.0):
+        """Orderly end; returns the exit code."""
+        if self.process is None:
+            return None
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(wait_s)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        code, self.process = self.process.returncode, None
+        return code
+
+    def kill(self):
+        """kill -9, as a crash would."""
+        self.process.kill()
+        self.process.wait()
+        self.process = None
+
+    def __enter__(self):
+        return self.start()
+
+    def __exit__(self, kind, value, trace):
+        self.stop()
+        if kind is not None:
+            print(f"--- log of stockaded\n{self.log()[-6000:]}", flush=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def command(self, *args):
+        return [binary("stockade"), "--address", self.address, *args]
+
+    def cli(self, *args, **kw):
+        kw.setdefault("timeout", 120)
+        kw.setdefault("capture_output", True)
+        return subprocess.run(self.command(*args), check=False, **kw)
+
+    def popen(self, *args, **kw):
+        return subprocess.Popen(self.command(*args), **kw)
+
+    def json(self, *args, **kw):
+        """Runs a command with -o json and gives (exit code, object)."""
+        r = self.cli(*args[:1], "-o", "json", *args[1:], **kw)
+        try:
+            return r.returncode, json.loads(r.stdout)
+        except ValueError as why:
+            raise AssertionError(f"no JSON: {r.stdout[:500]!r} {r.stderr[:500]!r}") from why
+
+    # What the host looks like, as far as a sandbox could change it.
+
+    def cgroups(self):
+        roots = [v2_root()] if not hybrid() else sorted(glob.glob("/sys/fs/cgroup/*"))
+        return sorted(os.path.relpath(path, "/sys/fs/cgroup") for root in roots
+                      for path, _, _ in os.walk(root + self.cgroup))
+
+    def processes(self):
+        """Every process under the broker, the broker and its spawner included: pid -> command."""
+        found = {}
+        parents = {}
+        for path in glob.glob("/proc/[0-9]*/stat"):
+            try:
+                with open(path, encoding="utf-8", errors="replace") as f:
+                    text = f.read()
+            except OSError:
+                continue
+            pid = int(text.split(" ", 1)[0])
+            parents[pid] = (int(text.rsplit(")", 1)[1].split()[1]), text[text.index("(") + 1:text.rindex(")")])
+        for pid in parents:
+            at = pid
+            while at in parents and at != self.process.pid:
+                at = parents[at][0]
+            if at == self.process.pid:
+                found[pid] = parents[pid][1]
+        return found
+
+    def host(self):
+        processes = self.processes()
+        namespaces = set()
+        for path in glob.glob("/proc/[0-9]*/ns/*"):
+            try:
+                namespaces.add(os.readlink(path))
+            except OSError:
+                pass
+        with open("/proc/self/mountinfo", encoding="utf-8") as f:
+            mounts = len(f.readlines())
+        # memory once the kernel's own clean-up after the last sandbox has run
+        return {
+            "cgroups": len(self.cgroups()),
+            "mounts": mounts,
+            "namespaces": len(namespaces),
+            "processes": len(processes),
+            "fds": {name: sum(len(os.listdir(f"/proc/{pid}/fd")) for pid, n in processes.items() if n == name)
+                    for name in ("stockaded", "stockade-spawne")},
+            "rss_kib": {name: sum(rss_kib(pid) for pid, n in processes.items() if n == name)
+                        for name in ("stockaded", "stockade-spawne")},
+        }
+
+    def settles(self, before, wait_s=20.0, memory_kib=8192):
+        """True once the host looks as `before`, memory within memory_kib; else says what differs."""
+        until = time.monotonic() + wait_s
+        while True:
+            after = self.host()
+            wrong = [k for k in before if k != "rss_kib" and after[k] != before[k]]
+            wrong += [f"rss_kib of {n}" for n in before["rss_kib"]
+                      if after["rss_kib"][n] > before["rss_kib"][n] + memory_kib]
+            if not wrong:
+                return True
+            if time.monotonic() > until:
+                print(f"differs: {wrong}\nbefore {before}\nafter  {after}", flush=True)
+                return False
+            time.sleep(0.2)
+
+
+def rss_kib(pid):
+    try:
+        with open(f"/proc/{pid}/status", encoding="utf-8") as f:
+            for line in f:
+                if line.startswith("VmRSS:"):
+                    return int(line.split()[1])
+    except OSError:
+        pass
+    return 0
