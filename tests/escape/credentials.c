@@ -16,13 +16,12 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-extern char **environ;
-
 static int
 environment(void)
 {
-    static const char *const known[] = {"PATH=", "HOME=", "USER=", "LOGNAME=", "SHELL=", "LANG=", "LC_ALL=",
-                                        "TERM=", "TMPDIR=", "PWD=", "OLDPWD=", "SHLVL=", "_=", "ESCAPE_"};
+    static const char *const known[] = {
+        "PATH=", "HOME=",   "USER=", "LOGNAME=", "SHELL=", "LANG=", "LC_ALL=",
+        "TERM=", "TMPDIR=", "PWD=",  "OLDPWD=",  "SHLVL=", "_=",    "ESCAPE_"};
     for (char **e = environ; *e != NULL; e++) {
         bool ok = false;
         for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
@@ -35,7 +34,8 @@ environment(void)
         char text[4096];
         int fd = open(files[i], O_RDONLY | O_CLOEXEC);
         ssize_t n = fd >= 0 ? read(fd, text, sizeof text) : 0;
-        if (n > 0 && memmem(text, (size_t)n, told("ESCAPE_NONCE"), strlen(told("ESCAPE_NONCE"))) != NULL)
+        if (n > 0 &&
+            memmem(text, (size_t)n, told("ESCAPE_NONCE"), strlen(told("ESCAPE_NONCE"))) != NULL)
             return escaped("%s holds the broker's secret", files[i]);
     }
     return held("nothing but the template's environment");
@@ -48,9 +48,9 @@ descriptors(void)
     if (fds == NULL)
         return escaped("no /proc/self/fd: the check sees nothing");
     for (struct dirent *d; (d = readdir(fds)) != NULL;) {
-        int fd = atoi(d->d_name);
+        long fd = strtol(d->d_name, NULL, 10);
         if (d->d_name[0] != '.' && fd > 2 && fd != dirfd(fds))
-            return escaped("descriptor %d", fd);
+            return escaped("descriptor %ld", fd);
     }
     return held("0, 1 and 2 only");
 }
@@ -74,8 +74,9 @@ groups(void)
     int n = getgroups(64, list);
     for (int i = 0; i < n; i++)
         if (list[i] != 1000)
-            return escaped("group %d", list[i]);
-    return n >= 0 && getgid() == 1000 ? held("%d supplementary groups", n) : escaped("gid %d", getgid());
+            return escaped("group %u", list[i]);
+    return n >= 0 && getgid() == 1000 ? held("%d supplementary groups", n)
+                                      : escaped("gid %u", getgid());
 }
 
 static int
@@ -96,7 +97,8 @@ ipc_objects(void)
 {
     struct shmid_ds info;
     long id = told_number("ESCAPE_SHMID");
-    if (shmctl((int)id, IPC_STAT, &info) == 0 || shmget((key_t)told_number("ESCAPE_SHMKEY"), 1, 0) >= 0)
+    if (shmctl((int)id, IPC_STAT, &info) == 0 ||
+        shmget((key_t)told_number("ESCAPE_SHMKEY"), 1, 0) >= 0)
         return escaped("System V segment %ld", id);
     char path[256];
     (void)snprintf(path, sizeof path, "/dev/shm/%s", told("ESCAPE_NONCE"));
@@ -105,17 +107,20 @@ ipc_objects(void)
     struct sockaddr_un to = {.sun_family = AF_UNIX};
     int n = snprintf(to.sun_path + 1, sizeof to.sun_path - 1, "%s", told("ESCAPE_NONCE"));
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (connect(fd, (struct sockaddr *)&to, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n)) == 0)
+    if (connect(fd, (struct sockaddr *)&to,
+                (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n)) == 0)
         return escaped("the host's abstract socket");
     return held("no object of the host");
 }
 
 const struct check credential_checks[] = {
-    {105, "the environment holds no secret", "a fresh environment; guest non-dumpable", environment},
+    {105, "the environment holds no secret", "a fresh environment; guest non-dumpable",
+     environment},
     {106, "no descriptor beyond stdio is open", "close_range before exec, O_CLOEXEC", descriptors},
     {107, "no key can be seen", "own session keyring, seccomp on keyctl", keyring},
     {108, "there are no supplementary groups", "dropped before the ids were mapped", groups},
     {109, "stdio are pipes, nothing to reopen", "pipes made by the broker", reopen_stdio},
-    {110, "no IPC object of the host is in reach", "ipc, mount and network namespaces", ipc_objects},
+    {110, "no IPC object of the host is in reach", "ipc, mount and network namespaces",
+     ipc_objects},
     {0, NULL, NULL, NULL},
 };

@@ -34,8 +34,13 @@ host_path(void)
 {
     const char *canary = told("ESCAPE_CANARY");
     char path[8192];
-    const char *prefixes[] = {"", "/proc/self/root", "/proc/1/root", "/proc/self/cwd", "/proc/1/cwd",
-                              "/proc/thread-self/root", "/dev/fd/../../../.."};
+    const char *prefixes[] = {"",
+                              "/proc/self/root",
+                              "/proc/1/root",
+                              "/proc/self/cwd",
+                              "/proc/1/cwd",
+                              "/proc/thread-self/root",
+                              "/dev/fd/../../../.."};
     for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++) {
         for (int up = 0; up < 64; up += 21) {
             size_t n = (size_t)snprintf(path, sizeof path, "%s", prefixes[i]);
@@ -81,7 +86,8 @@ visit(const char *path, const struct stat *st, int type, struct FTW *ftw)
 {
     (void)type;
     (void)ftw;
-    if ((st->st_dev == wanted_dev && st->st_ino == wanted_ino) || strstr(path, told("ESCAPE_NONCE")))
+    if ((st->st_dev == wanted_dev && st->st_ino == wanted_ino) ||
+        strstr(path, told("ESCAPE_NONCE")))
         (void)snprintf(found, sizeof found, "%s", path);
     return found[0] != '\0';
 }
@@ -91,17 +97,20 @@ walk_for_host_inode(void)
 {
     wanted_dev = (dev_t)told_number("ESCAPE_CANARY_DEV");
     wanted_ino = (ino_t)told_number("ESCAPE_CANARY_INO");
-    const char *roots[] = {"/bin", "/dev", "/etc", "/home", "/media", "/mnt", "/opt", "/root", "/run",
-                           "/srv", "/sys", "/tmp", "/var", "/usr/local", "/usr/share/doc"};
+    const char *roots[] = {"/bin", "/dev", "/etc",  "/home",      "/media",
+                           "/mnt", "/opt", "/root", "/run",       "/srv",
+                           "/sys", "/tmp", "/var",  "/usr/local", "/usr/share/doc"};
     for (size_t i = 0; i < sizeof roots / sizeof roots[0] && found[0] == '\0'; i++)
         (void)nftw(roots[i], visit, 32, FTW_PHYS);
-    return found[0] != '\0' ? escaped("found it as %s", found) : held("no path leads to the host's inode");
+    return found[0] != '\0' ? escaped("found it as %s", found)
+                            : held("no path leads to the host's inode");
 }
 
 static int
 create_everywhere(void)
 {
-    const char *folders[] = {"/usr", "/usr/bin", "/etc", "/", "/var", "/opt", "/root", "/dev", "/proc"};
+    const char *folders[] = {"/usr", "/usr/bin", "/etc", "/",    "/var",
+                             "/opt", "/root",    "/dev", "/proc"};
     char path[512];
     int made = 0;
     for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
@@ -146,7 +155,8 @@ unmount(void)
             return escaped("unmounted %s", point);
     }
     (void)fclose(mounts);
-    return tried > 3 ? held("%d mounts stay (%s)", tried, strerror(errno)) : escaped("only %d mounts seen", tried);
+    return tried > 3 ? held("%d mounts stay (%s)", tried, strerror(errno))
+                     : escaped("only %d mounts seen", tried);
 }
 
 static int
@@ -156,9 +166,9 @@ chroot_walk(void)
     int out = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (chroot("/tmp/jail") != 0)
         return held("chroot: %s", strerror(errno));
-    (void)fchdir(out);
+    (void)!fchdir(out);
     for (int i = 0; i < 64; i++)
-        (void)chdir("..");
+        (void)!chdir("..");
     return opens(told("ESCAPE_CANARY") + 1, O_RDONLY) ? escaped("walked out of chroot")
                                                       : held("chroot worked, and led nowhere");
 }
@@ -169,10 +179,11 @@ make_devices(void)
     const struct {
         const char *path;
         unsigned major, minor;
-    } devices[] = {{"/tmp/disk", 8, 0}, {"/tmp/vda", 254, 0}, {"/tmp/mem", 1, 1},
-                   {"/tmp/kmsg", 1, 11}, {"/tmp/port", 1, 4}, {"/dev/shm/fuse", 10, 229}};
+    } devices[] = {{"/tmp/disk", 8, 0},  {"/tmp/vda", 254, 0}, {"/tmp/mem", 1, 1},
+                   {"/tmp/kmsg", 1, 11}, {"/tmp/port", 1, 4},  {"/dev/shm/fuse", 10, 229}};
     for (size_t i = 0; i < sizeof devices / sizeof devices[0]; i++)
-        if (mknod(devices[i].path, S_IFCHR | 0666, makedev(devices[i].major, devices[i].minor)) == 0 &&
+        if (mknod(devices[i].path, S_IFCHR | 0666, makedev(devices[i].major, devices[i].minor)) ==
+                0 &&
             opens(devices[i].path, O_RDONLY))
             return escaped("made and opened %s", devices[i].path);
     return held("mknod: %s", strerror(errno));
@@ -181,8 +192,9 @@ make_devices(void)
 static int
 look_at_dev(void)
 {
-    static const char *const known[] = {".",     "..",     "null", "zero",   "full", "random", "urandom", "tty",
-                                        "ptmx",  "pts",    "shm",  "fd",     "stdin", "stdout", "stderr", "mqueue"};
+    static const char *const known[] = {".",       "..",     "null",   "zero",  "full", "random",
+                                        "urandom", "tty",    "ptmx",   "pts",   "shm",  "fd",
+                                        "stdin",   "stdout", "stderr", "mqueue"};
     DIR *dev = opendir("/dev");
     if (dev == NULL)
         return escaped("no /dev: the check sees nothing");
@@ -194,7 +206,8 @@ look_at_dev(void)
             return escaped("/dev/%s is there", d->d_name);
     }
     (void)closedir(dev);
-    return opens("/dev/null", O_RDWR) ? held("the minimal set only") : escaped("/dev/null does not open");
+    return opens("/dev/null", O_RDWR) ? held("the minimal set only")
+                                      : escaped("/dev/null does not open");
 }
 
 static int
@@ -212,9 +225,10 @@ open_by_handle(void)
 static int
 open_kernel_switches(void)
 {
-    const char *paths[] = {"/proc/sys/kernel/core_pattern", "/proc/sysrq-trigger", "/proc/sys/kernel/modprobe",
-                           "/proc/sys/fs/binfmt_misc/register", "/proc/sys/vm/overcommit_memory",
-                           "/proc/sys/kernel/hostname", "/proc/sys/kernel/ns_last_pid", "/proc/irq/default_smp_affinity"};
+    const char *paths[] = {"/proc/sys/kernel/core_pattern",  "/proc/sysrq-trigger",
+                           "/proc/sys/kernel/modprobe",      "/proc/sys/fs/binfmt_misc/register",
+                           "/proc/sys/vm/overcommit_memory", "/proc/sys/kernel/hostname",
+                           "/proc/sys/kernel/ns_last_pid",   "/proc/irq/default_smp_affinity"};
     for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++)
         if (opens(paths[i], O_WRONLY))
             return escaped("%s opens for writing", paths[i]);
@@ -224,9 +238,14 @@ open_kernel_switches(void)
 static int
 write_sys(void)
 {
-    const char *paths[] = {"/sys/fs/cgroup/cgroup.procs", "/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/release_agent",
-                           "/sys/fs/cgroup/memory/release_agent", "/sys/fs/cgroup/unified/cgroup.procs",
-                           "/sys/kernel/mm/transparent_hugepage/enabled", "/sys/power/state", "/sys/kernel/uevent_helper"};
+    const char *paths[] = {"/sys/fs/cgroup/cgroup.procs",
+                           "/sys/fs/cgroup/memory.max",
+                           "/sys/fs/cgroup/release_agent",
+                           "/sys/fs/cgroup/memory/release_agent",
+                           "/sys/fs/cgroup/unified/cgroup.procs",
+                           "/sys/kernel/mm/transparent_hugepage/enabled",
+                           "/sys/power/state",
+                           "/sys/kernel/uevent_helper"};
     for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++)
         if (opens(paths[i], O_WRONLY))
             return escaped("%s opens for writing", paths[i]);
@@ -236,11 +255,25 @@ write_sys(void)
 static int
 read_masked(void)
 {
-    const char *paths[] = {"/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/timer_list", "/proc/timer_stats",
-                           "/proc/sched_debug", "/proc/kallsyms", "/proc/kpagecount", "/proc/kpageflags",
-                           "/proc/kpagecgroup", "/proc/slabinfo", "/proc/vmallocinfo", "/proc/interrupts",
-                           "/proc/kmsg", "/proc/acpi/wakeup", "/proc/asound/cards", "/proc/scsi/scsi",
-                           "/sys/firmware/dmi/tables/DMI", "/sys/devices/virtual/powercap/intel-rapl/enabled"};
+    const char *paths[] = {"/proc/kcore",
+                           "/proc/keys",
+                           "/proc/latency_stats",
+                           "/proc/timer_list",
+                           "/proc/timer_stats",
+                           "/proc/sched_debug",
+                           "/proc/kallsyms",
+                           "/proc/kpagecount",
+                           "/proc/kpageflags",
+                           "/proc/kpagecgroup",
+                           "/proc/slabinfo",
+                           "/proc/vmallocinfo",
+                           "/proc/interrupts",
+                           "/proc/kmsg",
+                           "/proc/acpi/wakeup",
+                           "/proc/asound/cards",
+                           "/proc/scsi/scsi",
+                           "/sys/firmware/dmi/tables/DMI",
+                           "/sys/devices/virtual/powercap/intel-rapl/enabled"};
     char byte;
     for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
         int fd = open(paths[i], O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -262,7 +295,8 @@ write_the_runtime(void)
         if (pid != getpid() && pid != getppid() && opens(path, O_WRONLY))
             return escaped("%s opens for writing", path);
     }
-    return opens("/proc/1/exe", O_RDONLY) ? escaped("/proc/1/exe can be read") : held("no runtime binary in reach");
+    return opens("/proc/1/exe", O_RDONLY) ? escaped("/proc/1/exe can be read")
+                                          : held("no runtime binary in reach");
 }
 
 static void
@@ -315,7 +349,8 @@ sparse_bomb(void)
     int wrong = errno != EFBIG;
     if (pwrite(fd, "x", 1, (1L << 40) - 1) == 1)
         return escaped("wrote at 1 TiB");
-    return wrong ? escaped("ftruncate: %s, not EFBIG", strerror(errno)) : held("ftruncate: %s", strerror(errno));
+    return wrong ? escaped("ftruncate: %s, not EFBIG", strerror(errno))
+                 : held("ftruncate: %s", strerror(errno));
 }
 
 static int
@@ -332,20 +367,26 @@ hard_links(void)
 }
 
 const struct check filesystem_checks[] = {
-    {1, "a host path cannot be opened", "pivot_root, detached old root, own mount namespace", host_path},
-    {2, "a host file cannot be appended to", "overlay with a private upper, id-mapped lower", append_to_host_files},
+    {1, "a host path cannot be opened", "pivot_root, detached old root, own mount namespace",
+     host_path},
+    {2, "a host file cannot be appended to", "overlay with a private upper, id-mapped lower",
+     append_to_host_files},
     {3, "no path leads to a host inode", "private tree, overlay inodes", walk_for_host_inode},
-    {4, "a new file appears in the private layer only", "overlay upper on the sandbox's tmpfs", create_everywhere},
-    {5, "no mount can be remounted", "mounts owned by a namespace above the job's; seccomp", remount},
+    {4, "a new file appears in the private layer only", "overlay upper on the sandbox's tmpfs",
+     create_everywhere},
+    {5, "no mount can be remounted", "mounts owned by a namespace above the job's; seccomp",
+     remount},
     {6, "no mask can be unmounted", "locked mounts; seccomp", unmount},
     {7, "chroot leads nowhere", "seccomp; no capability", chroot_walk},
     {8, "no device can be made", "seccomp on mknod, nodev, no capability", make_devices},
     {9, "/dev holds the minimal set", "a clean read-only device tree", look_at_dev},
     {10, "an inode cannot be opened by its number", "seccomp; CAP_DAC_READ_SEARCH", open_by_handle},
-    {11, "kernel switches cannot be opened for writing", "read-only /proc/sys, host ids never 0", open_kernel_switches},
+    {11, "kernel switches cannot be opened for writing", "read-only /proc/sys, host ids never 0",
+     open_kernel_switches},
     {12, "there is no sysfs or cgroupfs to write", "none mounted", write_sys},
     {13, "masked paths are empty", "masks over /proc, no /sys", read_masked},
-    {14, "the runtime cannot be overwritten", "guest runs from a sealed memfd, non-dumpable, hidepid", write_the_runtime},
+    {14, "the runtime cannot be overwritten",
+     "guest runs from a sealed memfd, non-dumpable, hidepid", write_the_runtime},
     {15, "set-id bits give nothing", "no_new_privs, nosuid", set_id},
     {150, "set-id bits give nothing (second half)", "no_new_privs, nosuid", euid_is_mine},
     {16, "a file cannot be made immutable", "CAP_LINUX_IMMUTABLE", immutable},

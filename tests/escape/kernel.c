@@ -24,35 +24,87 @@ struct call {
 // Arguments that would do no harm if the call were allowed: EPERM, ENOSYS and EACCES count as refused, EBADF, EFAULT
 // and EINVAL mean that it got through.
 static const struct call refused_calls[] = {
-#define CALL(name, ...) {#name, SYS_##name, __VA_ARGS__}
-    CALL(io_uring_setup, 0, 0, 0), CALL(io_uring_enter, -1, 0, 0), CALL(io_uring_register, -1, 0, 0),
-    CALL(userfaultfd, -1, 0, 0), CALL(bpf, -1, 0, 0), CALL(perf_event_open, 0, 0, 0),
-    CALL(add_key, 0, 0, 0), CALL(request_key, 0, 0, 0), CALL(keyctl, -1, 0, 0),
-    CALL(unshare, 0x10000000, 0, 0), CALL(setns, -1, 0, 0),
-    CALL(mount, 0, 0, 0), CALL(umount2, 0, -1, 0), CALL(pivot_root, 0, 0, 0), CALL(chroot, 0, 0, 0),
-    CALL(fsopen, 0, 0, 0), CALL(fsconfig, -1, 0, 0), CALL(fsmount, -1, 0, 0), CALL(fspick, -1, 0, 0),
-    CALL(move_mount, -1, 0, -1), CALL(open_tree, -1, 0, 0), CALL(mount_setattr, -1, 0, 0),
-    CALL(open_by_handle_at, -1, 0, 0), CALL(name_to_handle_at, -1, 0, 0), CALL(fanotify_init, -1, -1, 0),
-    CALL(kexec_load, 0, 0, 0), CALL(kexec_file_load, -1, -1, 0), CALL(init_module, 0, 0, 0),
-    CALL(finit_module, -1, 0, 0), CALL(delete_module, 0, 0, 0), CALL(reboot, 0, 0, 0),
-    CALL(swapon, 0, 0, 0), CALL(swapoff, 0, 0, 0), CALL(acct, 0, 0, 0),
-    CALL(quotactl, -1, 0, 0), CALL(settimeofday, 0, 0, 0), CALL(clock_settime, 0, 0, 0),
-    CALL(sethostname, 0, -1, 0), CALL(setdomainname, 0, -1, 0), CALL(syslog, 10, 0, 0), CALL(vhangup, 0, 0, 0),
-    CALL(mbind, 0, 0, 0), CALL(set_mempolicy, -1, 0, 0), CALL(get_mempolicy, 0, 0, 0),
-    CALL(migrate_pages, -1, 0, 0), CALL(move_pages, -1, 0, 0),
-    CALL(kcmp, 1, 1, 0), CALL(pidfd_getfd, -1, 0, 0), CALL(process_madvise, -1, 0, 0),
-    CALL(ptrace, 16, 1, 0), CALL(process_vm_readv, 1, 0, 0), CALL(process_vm_writev, 1, 0, 0),
-    CALL(personality, 0x0400000, 0, 0), CALL(vmsplice, -1, 0, 0), CALL(remap_file_pages, 0, 0, 0),
+#define CALL(name, ...)                                                                            \
+    {                                                                                              \
+#name, SYS_##name, __VA_ARGS__                                                             \
+    }
+    CALL(io_uring_setup, 0, 0, 0),
+    CALL(io_uring_enter, -1, 0, 0),
+    CALL(io_uring_register, -1, 0, 0),
+    CALL(userfaultfd, -1, 0, 0),
+    CALL(bpf, -1, 0, 0),
+    CALL(perf_event_open, 0, 0, 0),
+    CALL(add_key, 0, 0, 0),
+    CALL(request_key, 0, 0, 0),
+    CALL(keyctl, -1, 0, 0),
+    CALL(unshare, 0x10000000, 0, 0),
+    CALL(setns, -1, 0, 0),
+    CALL(mount, 0, 0, 0),
+    CALL(umount2, 0, -1, 0),
+    CALL(pivot_root, 0, 0, 0),
+    CALL(chroot, 0, 0, 0),
+    CALL(fsopen, 0, 0, 0),
+    CALL(fsconfig, -1, 0, 0),
+    CALL(fsmount, -1, 0, 0),
+    CALL(fspick, -1, 0, 0),
+    CALL(move_mount, -1, 0, -1),
+    CALL(open_tree, -1, 0, 0),
+    CALL(mount_setattr, -1, 0, 0),
+    CALL(open_by_handle_at, -1, 0, 0),
+    CALL(name_to_handle_at, -1, 0, 0),
+    CALL(fanotify_init, -1, -1, 0),
+    CALL(kexec_load, 0, 0, 0),
+    CALL(kexec_file_load, -1, -1, 0),
+    CALL(init_module, 0, 0, 0),
+    CALL(finit_module, -1, 0, 0),
+    CALL(delete_module, 0, 0, 0),
+    CALL(reboot, 0, 0, 0),
+    CALL(swapon, 0, 0, 0),
+    CALL(swapoff, 0, 0, 0),
+    CALL(acct, 0, 0, 0),
+    CALL(quotactl, -1, 0, 0),
+    CALL(settimeofday, 0, 0, 0),
+    CALL(clock_settime, 0, 0, 0),
+    CALL(sethostname, 0, -1, 0),
+    CALL(setdomainname, 0, -1, 0),
+    CALL(syslog, 10, 0, 0),
+    CALL(vhangup, 0, 0, 0),
+    CALL(mbind, 0, 0, 0),
+    CALL(set_mempolicy, -1, 0, 0),
+    CALL(get_mempolicy, 0, 0, 0),
+    CALL(migrate_pages, -1, 0, 0),
+    CALL(move_pages, -1, 0, 0),
+    CALL(kcmp, 1, 1, 0),
+    CALL(pidfd_getfd, -1, 0, 0),
+    CALL(process_madvise, -1, 0, 0),
+    CALL(ptrace, 16, 1, 0),
+    CALL(process_vm_readv, 1, 0, 0),
+    CALL(process_vm_writev, 1, 0, 0),
+    CALL(personality, 0x0400000, 0, 0),
+    CALL(vmsplice, -1, 0, 0),
+    CALL(remap_file_pages, 0, 0, 0),
     CALL(adjtimex, 0, 0, 0),
 #if defined(__x86_64__)
-    CALL(iopl, 3, 0, 0), CALL(ioperm, 0, 1, 1), CALL(modify_ldt, 0, 0, 0), CALL(uselib, 0, 0, 0),
-    CALL(ustat, 0, 0, 0), CALL(sysfs, 3, 0, 0), CALL(lookup_dcookie, 0, 0, 0), CALL(_sysctl, 0, 0, 0),
+    CALL(iopl, 3, 0, 0),
+    CALL(ioperm, 0, 1, 1),
+    CALL(modify_ldt, 0, 0, 0),
+    CALL(uselib, 0, 0, 0),
+    CALL(ustat, 0, 0, 0),
+    CALL(sysfs, 3, 0, 0),
+    CALL(lookup_dcookie, 0, 0, 0),
+    CALL(_sysctl, 0, 0, 0),
 #endif
 #undef CALL
     // newer than this machine's headers (asm-generic/unistd.h)
-    {"quotactl_fd", 443, -1, 0, 0}, {"memfd_secret", 447, -1, 0, 0}, {"set_mempolicy_home_node", 450, 0, 0, 0},
-    {"map_shadow_stack", 453, 0, 0, 0}, {"statmount", 457, 0, 0, 0}, {"listmount", 458, 0, 0, 0},
-    {"lsm_get_self_attr", 459, 0, 0, 0}, {"lsm_set_self_attr", 460, 0, 0, 0}, {"lsm_list_modules", 461, 0, 0, 0},
+    {"quotactl_fd", 443, -1, 0, 0},
+    {"memfd_secret", 447, -1, 0, 0},
+    {"set_mempolicy_home_node", 450, 0, 0, 0},
+    {"map_shadow_stack", 453, 0, 0, 0},
+    {"statmount", 457, 0, 0, 0},
+    {"listmount", 458, 0, 0, 0},
+    {"lsm_get_self_attr", 459, 0, 0, 0},
+    {"lsm_set_self_attr", 460, 0, 0, 0},
+    {"lsm_list_modules", 461, 0, 0, 0},
 };
 enum { REFUSED_N = sizeof refused_calls / sizeof refused_calls[0] };
 
@@ -76,7 +128,10 @@ static void
 call_i386(void)
 {
     long result;
-    __asm__ volatile("int $0x80" : "=a"(result) : "a"(other_number), "b"(0L), "c"(0L), "d"(0L) : "memory");
+    __asm__ volatile("int $0x80"
+                     : "=a"(result)
+                     : "a"(other_number), "b"(0L), "c"(0L), "d"(0L)
+                     : "memory");
     _exit(result == -ENOSYS || result == -EPERM ? 0 : 99);
 }
 
@@ -130,7 +185,8 @@ family_is_allowed(int family, int type, int protocol)
 static int
 sockets(void)
 {
-    const int types[] = {SOCK_STREAM, SOCK_DGRAM, SOCK_RAW, SOCK_RDM, SOCK_SEQPACKET, SOCK_DCCP, SOCK_PACKET};
+    const int types[] = {SOCK_STREAM,    SOCK_DGRAM, SOCK_RAW,   SOCK_RDM,
+                         SOCK_SEQPACKET, SOCK_DCCP,  SOCK_PACKET};
     int tried = 0;
     for (int family = 0; family < 64; family++)
         for (size_t t = 0; t < sizeof types / sizeof types[0]; t++)
@@ -139,8 +195,10 @@ sockets(void)
                 if (fd < 0)
                     continue;
                 (void)close(fd);
-                bool inet_ok = protocol == 0 || protocol == IPPROTO_TCP || protocol == IPPROTO_UDP || protocol == IPPROTO_ICMP;
-                if (!family_is_allowed(family, types[t], protocol) || (family != AF_NETLINK && family != AF_UNIX && !inet_ok))
+                bool inet_ok = protocol == 0 || protocol == IPPROTO_TCP ||
+                               protocol == IPPROTO_UDP || protocol == IPPROTO_ICMP;
+                if (!family_is_allowed(family, types[t], protocol) ||
+                    (family != AF_NETLINK && family != AF_UNIX && !inet_ok))
                     return escaped("socket(%d, %d, %d)", family, types[t], protocol);
             }
     const int protocols[] = {132, 136, 262, 33, 115, 47, 50, 255, 256};
@@ -155,8 +213,9 @@ sockets(void)
 static int
 type_with_high_bits(void)
 {
-    const unsigned long requests[] = {TIOCSTI, 0xdead00000000UL | TIOCSTI, 0xffffffff00000000UL | TIOCSTI,
-                                      0x541C, 0x100000000UL | 0x541C};
+    const unsigned long requests[] = {TIOCSTI, 0xdead00000000UL | TIOCSTI,
+                                      0xffffffff00000000UL | TIOCSTI, 0x541C,
+                                      0x100000000UL | 0x541C};
     for (size_t i = 0; i < sizeof requests / sizeof requests[0]; i++) {
         char byte = 'x';
         if (!refused(syscall(SYS_ioctl, 0, requests[i], &byte)))
@@ -179,7 +238,7 @@ static int
 filters_in(const char *text)
 {
     const char *at = strstr(text, "Seccomp_filters:");
-    return at != NULL ? atoi(at + strlen("Seccomp_filters:")) : -1;
+    return at != NULL ? (int)strtol(at + strlen("Seccomp_filters:"), NULL, 10) : -1;
 }
 
 static int
@@ -205,7 +264,8 @@ host_loopback(void)
 {
     const char *addresses[] = {"127.0.0.1", "127.0.0.2", "0.0.0.0"};
     for (size_t i = 0; i < sizeof addresses / sizeof addresses[0]; i++) {
-        struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)told_number("ESCAPE_PORT"))};
+        struct sockaddr_in to = {.sin_family = AF_INET,
+                                 .sin_port = htons((uint16_t)told_number("ESCAPE_PORT"))};
         (void)inet_pton(AF_INET, addresses[i], &to.sin_addr);
         int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
         if (connect(fd, (struct sockaddr *)&to, sizeof to) == 0)
@@ -217,7 +277,8 @@ host_loopback(void)
 
 const struct check kernel_checks[] = {
     {51, "dangerous calls are refused", "seccomp allow-list", refuse_dangerous_calls},
-    {52, "other entries to the kernel are closed", "seccomp: native architecture only", refuse_other_entries},
+    {52, "other entries to the kernel are closed", "seccomp: native architecture only",
+     refuse_other_entries},
     {53, "only four address families can be opened", "seccomp on socket()", sockets},
     {54, "high bits do not hide TIOCSTI", "seccomp compares the low 32 bits", type_with_high_bits},
     {56, "an unknown call is refused and kills nothing", "seccomp default action", unknown_numbers},

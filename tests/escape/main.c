@@ -13,12 +13,13 @@
 const char *self_path;
 
 static const struct check *const sections[] = {
-    filesystem_checks, process_checks, namespace_checks, kernel_checks, resource_checks, credential_checks,
+    filesystem_checks, process_checks,  namespace_checks,
+    kernel_checks,     resource_checks, credential_checks,
 };
 enum { SECTIONS_N = sizeof sections / sizeof sections[0] };
 
-static void
-say(const char *word, const char *fmt, va_list ap) __attribute__((format(printf, 2, 0)));
+static void say(const char *word, const char *fmt, va_list ap)
+    __attribute__((format(printf, 2, 0)));
 
 static void
 say(const char *word, const char *fmt, va_list ap)
@@ -32,10 +33,13 @@ say(const char *word, const char *fmt, va_list ap)
 #define VERDICT(name, word, value)                                                                 \
     int name(const char *fmt, ...)                                                                 \
     {                                                                                              \
+        char text[4096];                                                                           \
         va_list ap;                                                                                \
         va_start(ap, fmt);                                                                         \
-        say(word, fmt, ap);                                                                        \
+        (void)vsnprintf(text, sizeof text, fmt, ap);                                               \
         va_end(ap);                                                                                \
+        printf("%s: %s\n", word, text);                                                            \
+        (void)fflush(stdout);                                                                      \
         return value;                                                                              \
     }
 VERDICT(held, "held", HELD)
@@ -90,7 +94,7 @@ main(int argc, char **argv)
     if (argc < 2)
         return list();
     self_path = argv[0];
-    int number = atoi(argv[1]);
+    long number = strtol(argv[1], NULL, 10);
     for (int s = 0; s < SECTIONS_N; s++)
         for (const struct check *c = sections[s]; c->number != 0; c++)
             if (c->number == number)

@@ -25,8 +25,9 @@
 static const struct {
     const char *name;
     unsigned long flag;
-} kinds[] = {{"mnt", CLONE_NEWNS},   {"pid", CLONE_NEWPID},       {"net", CLONE_NEWNET},   {"ipc", CLONE_NEWIPC},
-             {"uts", CLONE_NEWUTS},  {"cgroup", CLONE_NEWCGROUP}, {"user", CLONE_NEWUSER}, {"time", CLONE_NEWTIME}};
+} kinds[] = {{"mnt", CLONE_NEWNS},    {"pid", CLONE_NEWPID},  {"net", CLONE_NEWNET},
+             {"ipc", CLONE_NEWIPC},   {"uts", CLONE_NEWUTS},  {"cgroup", CLONE_NEWCGROUP},
+             {"user", CLONE_NEWUSER}, {"time", CLONE_NEWTIME}};
 enum { KINDS_N = sizeof kinds / sizeof kinds[0] };
 
 // ESCAPE_NS holds what readlink says of /proc/self/ns/* on the host, one after the other.
@@ -38,7 +39,8 @@ own_namespaces(void)
         (void)snprintf(path, sizeof path, "/proc/self/ns/%s", kinds[i].name);
         ssize_t n = readlink(path, name, sizeof name - 1);
         if (n < 0)
-            return strcmp(kinds[i].name, "time") == 0 ? skipped("no time namespaces") : escaped("%s: unreadable", path);
+            return strcmp(kinds[i].name, "time") == 0 ? skipped("no time namespaces")
+                                                      : escaped("%s: unreadable", path);
         name[n] = '\0';
         (void)snprintf(wanted, sizeof wanted, " %s ", name);
         if (strstr(told("ESCAPE_NS"), wanted) != NULL)
@@ -123,7 +125,8 @@ enter_namespaces(void)
     char path[64];
     for (int i = 0; i < KINDS_N; i++) {
         for (int pid = 0; pid < 3; pid++) {
-            (void)snprintf(path, sizeof path, pid == 0 ? "/proc/self/ns/%s" : "/proc/%2$d/ns/%1$s", kinds[i].name, pid);
+            (void)snprintf(path, sizeof path, pid == 0 ? "/proc/self/ns/%s" : "/proc/%2$d/ns/%1$s",
+                           kinds[i].name, pid);
             int fd = open(path, O_RDONLY | O_CLOEXEC);
             if (setns(fd, 0) == 0)
                 return escaped("entered %s", path);
@@ -158,7 +161,8 @@ capability_sets(void)
     const char *sets[] = {"CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"};
     char value[64];
     for (size_t i = 0; i < sizeof sets / sizeof sets[0]; i++)
-        if (!status_value("/proc/self/status", sets[i], value, sizeof value) || strtoull(value, NULL, 16) != 0)
+        if (!status_value("/proc/self/status", sets[i], value, sizeof value) ||
+            strtoull(value, NULL, 16) != 0)
             return escaped("%s is %s", sets[i], value);
     return held("five empty sets");
 }
@@ -183,7 +187,8 @@ filter_on_threads(void)
     if (pthread_create(&thread, NULL, look_at_thread, &there) != 0)
         return escaped("no thread: the check sees nothing");
     (void)pthread_join(thread, NULL);
-    return here && there ? held("no_new_privs and a filter on both threads") : escaped("%d %d", here, there);
+    return here && there ? held("no_new_privs and a filter on both threads")
+                         : escaped("%d %d", here, there);
 }
 
 static int
@@ -193,10 +198,10 @@ become_others(void)
     if (setgroups(1, &group) == 0)
         return escaped("setgroups");
     if (setuid(0) == 0 || setresuid(999, 999, 999) == 0 || setresuid(0, 0, 0) == 0)
-        return escaped("uid %d", getuid());
+        return escaped("uid %u", getuid());
     if (setgid(0) == 0 || setresgid(999, 999, 999) == 0)
-        return escaped("gid %d", getgid());
-    return held("uid %d, gid %d: %s", getuid(), getgid(), strerror(errno));
+        return escaped("gid %u", getgid());
+    return held("uid %u, gid %u: %s", getuid(), getgid(), strerror(errno));
 }
 
 static int
@@ -210,15 +215,18 @@ static int
 mount_things(void)
 {
     (void)mkdir("/tmp/m", 0755);
-    if (mount("none", "/tmp/m", "tmpfs", 0, NULL) == 0 || mount("none", "/tmp/m", "proc", 0, NULL) == 0 ||
+    if (mount("none", "/tmp/m", "tmpfs", 0, NULL) == 0 ||
+        mount("none", "/tmp/m", "proc", 0, NULL) == 0 ||
         mount("/usr", "/tmp/m", NULL, MS_BIND, NULL) == 0 ||
         mount("none", "/tmp/m", "overlay", 0, "lowerdir=/usr,upperdir=/tmp,workdir=/var/tmp") == 0)
         return escaped("mount");
     if (!refused(-1))
         return escaped("mount: %s", strerror(errno));
-    if (!refused(syscall(SYS_fsopen, "tmpfs", 0)) || !refused(syscall(SYS_open_tree, AT_FDCWD, "/usr", 1)) ||
+    if (!refused(syscall(SYS_fsopen, "tmpfs", 0)) ||
+        !refused(syscall(SYS_open_tree, AT_FDCWD, "/usr", 1)) ||
         !refused(syscall(SYS_move_mount, -1, "", AT_FDCWD, "/tmp/m", 4)) ||
-        !refused(syscall(SYS_fspick, AT_FDCWD, "/", 0)) || !refused(syscall(SYS_fsmount, -1, 0, 0)) ||
+        !refused(syscall(SYS_fspick, AT_FDCWD, "/", 0)) ||
+        !refused(syscall(SYS_fsmount, -1, 0, 0)) ||
         !refused(syscall(SYS_pivot_root, "/tmp/m", "/tmp/m")))
         return escaped("new mount API: %s", strerror(errno));
     return held("old and new mount calls refused");
@@ -239,13 +247,16 @@ set_clock_and_name(void)
 
 const struct check namespace_checks[] = {
     {41, "each namespace differs from the host's", "eight namespaces", own_namespaces},
-    {42, "no user namespace can be made", "seccomp: unshare, clone flags, clone3 ENOSYS, i386 killed", user_namespace},
+    {42, "no user namespace can be made",
+     "seccomp: unshare, clone flags, clone3 ENOSYS, i386 killed", user_namespace},
     {43, "no other namespace can be made", "seccomp, no capability", other_namespaces},
     {44, "no namespace can be entered", "seccomp on setns", enter_namespaces},
     {45, "five capability sets are empty", "capset, bounding set dropped", capability_sets},
-    {46, "no_new_privs and the filter are on every thread", "prctl and seccomp before exec", filter_on_threads},
+    {46, "no_new_privs and the filter are on every thread", "prctl and seccomp before exec",
+     filter_on_threads},
     {47, "nobody else can be become", "no CAP_SETUID, setgroups denied", become_others},
-    {48, "its uid on the host is of its own range", "user namespace with a range per sandbox", show_yourself},
+    {48, "its uid on the host is of its own range", "user namespace with a range per sandbox",
+     show_yourself},
     {49, "nothing can be mounted", "seccomp, no capability over the mount namespace", mount_things},
     {50, "clock and host name cannot be set", "seccomp, no capability", set_clock_and_name},
     {0, NULL, NULL, NULL},

@@ -34,7 +34,8 @@ see_processes(void)
         (void)snprintf(path, sizeof path, "/proc/%s/cmdline", d->d_name);
         int fd = open(path, O_RDONLY | O_CLOEXEC);
         ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : 0;
-        if (n > 0 && memmem(text, (size_t)n, told("ESCAPE_NONCE"), strlen(told("ESCAPE_NONCE"))) != NULL)
+        if (n > 0 &&
+            memmem(text, (size_t)n, told("ESCAPE_NONCE"), strlen(told("ESCAPE_NONCE"))) != NULL)
             return escaped("process %s of the host is seen", d->d_name);
         if (fd >= 0)
             (void)close(fd);
@@ -50,7 +51,8 @@ signal_host_pid(void)
         return escaped("signalled %ld", pid);
     if (errno != ESRCH)
         return escaped("kill says %s: it is known", strerror(errno));
-    return syscall(SYS_pidfd_open, pid, 0) >= 0 ? escaped("pidfd of a host process") : held("ESRCH");
+    return syscall(SYS_pidfd_open, pid, 0) >= 0 ? escaped("pidfd of a host process")
+                                                : held("ESRCH");
 }
 
 static int
@@ -62,8 +64,9 @@ trace_the_supervisor(void)
         return escaped("attached to pid 1");
     if (process_vm_readv(1, &here, 1, &there, 1, 0) >= 0)
         return escaped("read the memory of pid 1");
-    const char *files[] = {"/proc/1/mem", "/proc/1/environ", "/proc/1/maps", "/proc/1/auxv", "/proc/1/syscall",
-                           "/proc/1/stack", "/proc/1/fd/3", "/proc/1/exe", "/proc/1/root/etc/passwd"};
+    const char *files[] = {"/proc/1/mem",  "/proc/1/environ", "/proc/1/maps",
+                           "/proc/1/auxv", "/proc/1/syscall", "/proc/1/stack",
+                           "/proc/1/fd/3", "/proc/1/exe",     "/proc/1/root/etc/passwd"};
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
         int fd = open(files[i], O_RDONLY | O_CLOEXEC | O_NONBLOCK);
         if (fd >= 0)
@@ -260,16 +263,21 @@ stop_itself(void)
 const struct check process_checks[] = {
     {26, "host processes are not seen", "pid namespace", see_processes},
     {27, "a host process cannot be signalled", "pid namespace", signal_host_pid},
-    {28, "the supervisor cannot be traced or read", "seccomp, other uid, non-dumpable, hidepid", trace_the_supervisor},
-    {29, "the supervisor's descriptors cannot be taken", "seccomp on pidfd_getfd, ptrace rules", steal_a_descriptor},
+    {28, "the supervisor cannot be traced or read", "seccomp, other uid, non-dumpable, hidepid",
+     trace_the_supervisor},
+    {29, "the supervisor's descriptors cannot be taken", "seccomp on pidfd_getfd, ptrace rules",
+     steal_a_descriptor},
     {30, "a daemon does not outlive its job", "cgroup.kill of the job's cgroup", leave_a_daemon},
     {300, "(the daemon)", "", daemon_body},
-    {31, "a child that holds stdout does not delay the reply", "reply at exit plus a grace, not at end of file", hold_stdout},
+    {31, "a child that holds stdout does not delay the reply",
+     "reply at exit plus a grace, not at end of file", hold_stdout},
     {32, "ignored signals do not help past a limit", "SIGKILL through the cgroup", ignore_signals},
-    {33, "nothing can be typed into a terminal", "own session, seccomp on TIOCSTI", type_into_the_terminal},
+    {33, "nothing can be typed into a terminal", "own session, seccomp on TIOCSTI",
+     type_into_the_terminal},
     {34, "the job leads its own session", "setsid", lead_own_session},
     {35, "killing everything ends at the sandbox", "pid namespace, other uid", kill_everything},
-    {36, "the job does not outlive its client", "cancel on disconnect, cgroup.kill", outlive_the_client},
+    {36, "the job does not outlive its client", "cancel on disconnect, cgroup.kill",
+     outlive_the_client},
     {37, "orphans are reaped", "guest as pid 1", zombies},
     {38, "an exit storm ends with the limit", "cgroup.kill, pidfds", exit_storm},
     {39, "a new name does not hide its use", "accounting by cgroup", change_identity},

@@ -117,14 +117,16 @@ pipe_buffers(void)
         while (write(pair[0], block, sizeof block) > 0)
             ;
     }
-    return opened < 100000 ? held("%d sockets, then %s", opened, strerror(errno)) : escaped("%d sockets", opened);
+    return opened < 100000 ? held("%d sockets, then %s", opened, strerror(errno))
+                           : escaped("%d sockets", opened);
 }
 
 static int
 page_tables(void)
 {
     for (unsigned long i = 0; i < 512; i++) {
-        char *p = mmap(NULL, 1UL << 30, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        char *p = mmap(NULL, 1UL << 30, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (p == MAP_FAILED)
             return held("mmap: %s", strerror(errno));
         (void)madvise(p, 1UL << 30, MADV_NOHUGEPAGE);
@@ -146,7 +148,8 @@ fork_bomb(void)
             _exit(0);
         }
         if (child < 0)
-            return errno == EAGAIN ? held("EAGAIN after %d", made) : escaped("fork: %s", strerror(errno));
+            return errno == EAGAIN ? held("EAGAIN after %d", made)
+                                   : escaped("fork: %s", strerror(errno));
         made++;
     }
     return escaped("%d processes", made);
@@ -211,7 +214,8 @@ disk_inodes(void)
         (void)snprintf(path, sizeof path, "/tmp/i/%d", i);
         int fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
         if (fd < 0)
-            return errno == ENOSPC ? held("ENOSPC after %d", i) : escaped("open: %s", strerror(errno));
+            return errno == ENOSPC ? held("ENOSPC after %d", i)
+                                   : escaped("open: %s", strerror(errno));
         (void)close(fd);
     }
     return escaped("200000 files");
@@ -225,7 +229,8 @@ open_files(void)
         return escaped("raised RLIMIT_NOFILE");
     for (int i = 0; i < 70000; i++)
         if (open("/dev/null", O_RDONLY) < 0)
-            return errno == EMFILE ? held("EMFILE after %d", i) : escaped("open: %s", strerror(errno));
+            return errno == EMFILE ? held("EMFILE after %d", i)
+                                   : escaped("open: %s", strerror(errno));
     return escaped("70000 open files");
 }
 
@@ -244,7 +249,7 @@ fsync_storm(void)
 {
     int fd = open("/tmp/sync", O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
     for (int i = 0; i < 5000; i++) {
-        (void)pwrite(fd, "x", 1, i);
+        (void)!pwrite(fd, "x", 1, i);
         (void)fsync(fd);
     }
     sync();
@@ -281,7 +286,8 @@ priorities(void)
         int nice;
         unsigned priority;
         unsigned long runtime, deadline, period;
-    } deadline = {.size = 48, .policy = 6, .runtime = 10000000, .deadline = 30000000, .period = 30000000};
+    } deadline = {
+        .size = 48, .policy = 6, .runtime = 10000000, .deadline = 30000000, .period = 30000000};
     if (syscall(SYS_sched_setattr, 0, &deadline, 0) == 0)
         return escaped("SCHED_DEADLINE");
     if (setpriority(PRIO_PROCESS, 0, -5) == 0)
@@ -330,7 +336,7 @@ core_dump(void)
     struct rlimit core = {RLIM_INFINITY, RLIM_INFINITY};
     if (setrlimit(RLIMIT_CORE, &core) == 0)
         return escaped("raised RLIMIT_CORE");
-    (void)chdir("/tmp");
+    (void)!chdir("/tmp");
     int status = in_child(crash);
     if (WCOREDUMP(status) || access("/tmp/core", F_OK) == 0)
         return escaped("a core was written");
@@ -343,12 +349,13 @@ oom_score(void)
     char text[32] = "";
     int fd = open("/proc/self/oom_score_adj", O_RDWR | O_CLOEXEC);
     (void)!read(fd, text, sizeof text - 1);
-    int mine = atoi(text);
+    long mine = strtol(text, NULL, 10);
     if (mine < 500)
-        return escaped("oom_score_adj is %d", mine);
-    if (pwrite(fd, "-1000", 5, 0) == 5 || pwrite(fd, "0", 1, 0) == 1 || pwrite(fd, "499", 3, 0) == 3)
+        return escaped("oom_score_adj is %ld", mine);
+    if (pwrite(fd, "-1000", 5, 0) == 5 || pwrite(fd, "0", 1, 0) == 1 ||
+        pwrite(fd, "499", 3, 0) == 3)
         return escaped("lowered it");
-    return held("%d, cannot be lowered below 500: %s", mine, strerror(errno));
+    return held("%ld, cannot be lowered below 500: %s", mine, strerror(errno));
 }
 
 static int
@@ -356,7 +363,8 @@ inotify_instances(void)
 {
     for (int i = 0; i < 100000; i++)
         if (inotify_init1(IN_CLOEXEC) < 0)
-            return held("%s after %d instances, counted for this sandbox's own id", strerror(errno), i);
+            return held("%s after %d instances, counted for this sandbox's own id", strerror(errno),
+                        i);
     return escaped("100000 instances");
 }
 
@@ -433,9 +441,11 @@ const struct check resource_checks[] = {
     {75, "an endless line is cut and counted", "output limit in the broker", endless_line},
     {76, "no core is written", "RLIMIT_CORE 0", core_dump},
     {77, "oom_score_adj cannot be lowered", "oom_score_adj_min set by root", oom_score},
-    {78, "inotify instances are counted for this sandbox alone", "own user namespace and ids", inotify_instances},
+    {78, "inotify instances are counted for this sandbox alone", "own user namespace and ids",
+     inotify_instances},
     {79, "memory cannot be locked beyond the limit", "RLIMIT_MEMLOCK", locked_memory},
-    {80, "timers, queues and signals are bounded", "RLIMIT_SIGPENDING, RLIMIT_MSGQUEUE, memory.max", queues_and_timers},
+    {80, "timers, queues and signals are bounded", "RLIMIT_SIGPENDING, RLIMIT_MSGQUEUE, memory.max",
+     queues_and_timers},
     {81, "everything at once stays inside", "memory.max, cpu.max, pids.max", everything_at_once},
     {0, NULL, NULL, NULL},
 };

@@ -1,0 +1,365 @@
+#!/usr/bin/python3
+"""Runs every hostile program of this folder as a job, and looks at the host from outside.
+
+    escape.py [NUMBER...]
+
+Exit 0 when every barrier held; prints one line per check with the barrier it names, then "N passed, N failed, N skipped".
+"""
+
+import ctypes
+import hashlib
+import os
+import re
+import secrets
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "flow"))
+from broker import BUILD, Broker, hybrid, skip  # noqa: E402
+
+HELD, ESCAPED, SKIPPED = 0, 10, 77
+PROGRAM = os.path.join(BUILD, "tests", "escape-job")
+START = 'cat >/tmp/e && chmod 755 /tmp/e && exec /tmp/e "$0"'
+HOST_FILES = ["/etc/passwd", "/etc/hosts", "/usr/lib/os-release", "/usr/bin/env", "/etc/shadow"]
+ID_FIRST, ID_LAST = 0x70000000, 0x80000000
+
+
+class Host:
+    """What a job must not reach: a canary, a process, a listener, IPC objects; all found by one nonce."""
+
+    def __init__(self):
+        self.nonce = "canary-" + secrets.token_hex(8)
+        self.canary = f"/tmp/{self.nonce}"
+        with open(self.canary, "w", encoding="utf-8") as f:
+            f.write("secret")
+        self.process = subprocess.Popen(["sleep", "3600", ], env={"SECRET": self.nonce})
+        self.tcp = socket.create_server(("0.0.0.0", 0))
+        self.abstract = socket.socket(socket.AF_UNIX)
+        self.abstract.bind("\0" + self.nonce)
+        self.abstract.listen()
+        self.libc = ctypes.CDLL(None, use_errno=True)
+        self.key = secrets.randbits(30) | 1
+        self.shm = self.libc.shmget(self.key, 4096, 0o1666)
+        with open(f"/dev/shm/{self.nonce}", "w", encoding="utf-8") as f:
+            f.write("secret")
+        # a directory on the host's PATH must not gain files: looked for by name at the end
+        self.before = self.look()
+
+    def close(self):
+        self.process.kill()
+        self.process.wait()
+        self.tcp.close()
+        self.abstract.close()
+        self.libc.shmctl(self.shm, 0, None)
+        os.unlink(self.canary)
+        os.unlink(f"/dev/shm/{self.nonce}")
+
+    def look(self):
+        def digest(path):
+            with open(path, "rb") as f:
+                return hashlib.sha256(f.read()).hexdigest()
+        return {path: (digest(path), os.stat(path).st_nlink, os.stat(path).st_mode) for path in HOST_FILES
+                if os.path.exists(path)}
+
+    def environment(self):
+        st = os.stat(self.canary)
+        names = " ".join(os.readlink(f"/proc/self/ns/{n}") for n in os.listdir("/proc/self/ns"))
+        return {
+            "ESCAPE_CANARY": self.canary, "ESCAPE_CANARY_DEV": st.st_dev, "ESCAPE_CANARY_INO": st.st_ino,
+            "ESCAPE_NONCE": self.nonce, "ESCAPE_HOST_PID": self.process.pid, "ESCAPE_NS": f" {names} ",
+            "ESCAPE_PORT": self.tcp.getsockname()[1], "ESCAPE_SHMID": self.shm, "ESCAPE_SHMKEY": self.key,
+        }
+
+    def pids_with_nonce(self):
+        found = []
+        for pid in os.listdir("/proc"):
+            try:
+                with open(f"/proc/{pid}/cmdline", "rb") as f:
+                    if pid.isdigit() and self.nonce.encode() in f.read().replace(b"\0", b" ").split()[-1:][0:1]:
+                        found.append(int(pid))
+            except (OSError, IndexError):
+                pass
+        return found
+
+    def made_files(self):
+        return [f"{d}/{self.nonce}" for d in ("/", "/usr", "/usr/bin", "/etc", "/var", "/opt", "/root", "/dev")
+                if os.path.exists(f"{d}/{self.nonce}")]
+
+
+class Job:
+    """One program run as a job: what it printed, and what the broker says of it."""
+
+    def __init__(self, broker, host, number, flags=(), stdin=None):
+        args = ["run", "-o", "json", "--label", f"check={number}"]
+        for key, value in host.environment().items():
+            args += ["--env", f"{key}={value}"]
+        if not any(f.startswith("--timeout") for f in flags):
+            args += ["--timeout", "60s"]
+        started = time.monotonic()
+        with open(PROGRAM, "rb") as program:
+            r = broker.cli(*args, *flags, "--", "/bin/sh", "-c", START, str(number), stdin=stdin or program)
+        self.seconds = time.monotonic() - started
+        self.code, self.stderr = r.returncode, r.stderr.decode(errors="replace")
+        import json
+        try:
+            self.answer = json.loads(r.stdout)
+        except ValueError:
+            raise AssertionError(f"no JSON from run: {r.stdout[:300]!r} {self.stderr[:500]}") from None
+        self.result = self.answer.get("result", self.answer)
+        self.text = self.answer.get("stdout", "")
+        self.outcome = self.result.get("outcome", "")
+        self.limit = (self.result.get("limit_hit") or {}).get("name", "")
+        self.also = [h.get("name") for h in self.result.get("limits_also_hit") or []]
+        self.bill = self.result.get("bill") or {}
+
+    def figure(self, name):
+        value = self.bill.get(name)
+        return int(value["value"] if isinstance(value, dict) else value or 0)
+
+    def line(self):
+        lines = [x for x in self.text.splitlines() if re.match(r"held|ESCAPED|skipped", x)]
+        return lines[-1] if lines else f"{self.outcome} {self.limit} {self.result.get('reason', '')}".strip()
+
+
+def expect(condition, what):
+    if not condition:
+        raise AssertionError(what)
+
+
+def plain(job, host):
+    expect(job.code == HELD, f"exit {job.code}")
+
+
+def killed_by(limit):
+    def check(job, host):
+        expect("ESCAPED" not in job.text, job.line())
+        expect(limit in [job.limit, *job.also], f"limit_hit is {job.limit!r}, outcome {job.outcome}")
+        expect(job.outcome.endswith("LIMIT"), f"outcome {job.outcome}")
+    return check
+
+
+def killed_or_held(limit):
+    def check(job, host):
+        expect("ESCAPED" not in job.text, job.line())
+        expect(job.code == HELD or limit in [job.limit, *job.also], f"exit {job.code}, limit {job.limit!r}")
+    return check
+
+
+def counted(limit, figure=None, most=None):
+    def check(job, host):
+        plain(job, host)
+        expect(limit in [job.limit, *job.also], f"limit_hit is {job.limit!r} {job.also}")
+        if figure:
+            expect(0 < job.figure(figure) <= most, f"{figure} is {job.figure(figure)}")
+    return check
+
+
+def host_is_whole(job, host):
+    plain(job, host)
+    expect(host.look() == host.before, "a host file changed")
+    expect(not host.made_files(), f"made on the host: {host.made_files()}")
+
+
+def daemon_is_gone(job, host):
+    plain(job, host)
+    until = time.monotonic() + 1
+    while host.pids_with_nonce() and time.monotonic() < until:
+        time.sleep(0.02)
+    expect(not host.pids_with_nonce(), f"alive after 1 s: {host.pids_with_nonce()}")
+
+
+def reply_was_quick(job, host):
+    plain(job, host)
+    expect(job.seconds < 5, f"the reply took {job.seconds:.1f} s")
+
+
+def wall_limit(job, host):
+    expect(job.code == 124 and job.limit == "wall_ms", f"exit {job.code}, limit {job.limit!r}")
+    expect(job.seconds < 10, f"took {job.seconds:.1f} s")
+
+
+def cpu_limit(job, host):
+    expect(job.limit == "cpu_time_ms", f"exit {job.code}, limit {job.limit!r}")
+
+
+def ended_at_all(job, host):
+    expect(job.outcome != "", "no outcome")
+    expect(job.seconds < 20, f"took {job.seconds:.1f} s")
+    expect(host.process.poll() is None, "the host's process was killed")
+
+
+def bill_has_the_burn(job, host):
+    plain(job, host)
+    cpu = job.figure("cpu_user_ns") + job.figure("cpu_system_ns")
+    expect(cpu > 250_000_000, f"only {cpu} ns in the bill")
+
+
+def cpu_was_bounded(job, host):
+    cpu = (job.figure("cpu_user_ns") + job.figure("cpu_system_ns")) / 1e9
+    expect(0.3 < cpu < 1.6, f"{cpu:.2f} s of CPU in 2 s at half a CPU")
+    expect(job.figure("throttled_ns") > 0, "no throttled time in the bill")
+
+
+def cache_was_counted(job, host):
+    plain(job, host)
+    expect(job.figure("memory_peak_bytes") >= 24 << 20, f"peak {job.figure('memory_peak_bytes')}")
+
+
+def output_was_cut(wrote):
+    def check(job, host):
+        expect(job.code == HELD, f"exit {job.code}")
+        total, cut = job.figure("output_bytes"), job.figure("output_cut_bytes")
+        expect(total >= wrote, f"{total} bytes counted of {wrote}")
+        expect(total - cut <= 1 << 20, f"{total - cut} bytes kept")
+        expect("output_bytes" in [job.limit, *job.also], f"limit_hit {job.limit!r}")
+        expect(len(job.text) <= (1 << 20) + 200, f"{len(job.text)} bytes arrived")
+    return check
+
+
+SMALL = ["--memory", "64M", "--disk", "32M"]
+# number: (flags of run, what must be true of the job and the host); a number that is missing: no flags, exit 0
+CHECKS = {
+    2: ([], host_is_whole), 4: ([], host_is_whole), 14: ([], host_is_whole), 18: ([], host_is_whole),
+    17: (["--file-size", "64M"], plain),
+    30: ([], daemon_is_gone), 31: ([], reply_was_quick), 32: (["--timeout", "1s"], wall_limit),
+    35: ([], ended_at_all), 38: (["--timeout", "2s", "--pids", "64"], wall_limit), 39: ([], bill_has_the_burn),
+    40: (["--timeout", "1s"], wall_limit),
+    58: (SMALL, killed_by("memory_bytes")), 59: (["--memory", "256M", "--disk", "16M"], plain),
+    60: (SMALL, killed_or_held("memory_bytes")), 61: (["--memory", "128M", "--disk", "64M"], cache_was_counted),
+    62: (["--memory", "128M", "--files", "1024"], killed_or_held("memory_bytes")),
+    63: (SMALL, killed_by("memory_bytes")),
+    64: (["--pids", "64"], counted("pids", "pids_peak", 72)), 65: (["--pids", "64"], counted("pids", "pids_peak", 72)),
+    66: (["--pids", "64"], counted("pids", "pids_peak", 72)),
+    67: (["--memory", "256M", "--disk", "16M"], plain), 68: (["--inodes", "2000"], plain),
+    69: (["--files", "128"], plain),
+    72: (["--cpus", "0.5"], cpu_was_bounded),
+    74: (["--output", "1M"], output_was_cut(48 << 20)), 75: (["--output", "1M"], output_was_cut(16 << 20)),
+}
+
+
+def check_32_cpu(broker, host):
+    """Ignored signals do not help past a limit of CPU time either."""
+    job = Job(broker, host, 32, ["--cpu-time", "500ms", "--timeout", "30s"])
+    cpu_limit(job, host)
+    return job.line()
+
+
+def check_36(broker, host):
+    with open(PROGRAM, "rb") as program:
+        args = []
+        for key, value in host.environment().items():
+            args += ["--env", f"{key}={value}"]
+        client = broker.popen("run", *args, "--", "/bin/sh", "-c", START, "36", stdin=program,
+                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    until = time.monotonic() + 20
+    while not host.pids_with_nonce() and time.monotonic() < until:
+        time.sleep(0.02)
+    expect(host.pids_with_nonce(), "the job did not start")
+    client.kill()
+    client.wait()
+    until = time.monotonic() + 1
+    while host.pids_with_nonce() and time.monotonic() < until:
+        time.sleep(0.02)
+    expect(not host.pids_with_nonce(), "the job outlived its client by 1 s")
+    return "gone within 1 s of its client"
+
+
+def check_48(broker, host):
+    with open(PROGRAM, "rb") as program:
+        client = broker.popen("run", "--env", f"ESCAPE_NONCE={host.nonce}", "--timeout", "20s", "--", "/bin/sh", "-c",
+                              START, "48", stdin=program, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        until = time.monotonic() + 15
+        while not host.pids_with_nonce() and time.monotonic() < until:
+            time.sleep(0.02)
+        pids = host.pids_with_nonce()
+        expect(pids, "the job did not start")
+        with open(f"/proc/{pids[0]}/status", encoding="utf-8") as f:
+            status = f.read()
+        uids = [int(u) for u in re.search(r"^Uid:\s+(.*)$", status, re.M).group(1).split()]
+        groups = re.search(r"^Groups:\s*(.*)$", status, re.M).group(1).split()
+        expect(all(ID_FIRST <= u < ID_LAST and u % 65536 == 1000 for u in uids), f"uids {uids}")
+        expect(not groups, f"groups {groups}")
+        return f"uid {uids[0]} on the host"
+    finally:
+        client.kill()
+        client.wait()
+
+
+def check_81(broker, host):
+    jobs = []
+    flags = ["--memory", "16M", "--cpus", "0.2", "--pids", "16", "--timeout", "20s"]
+
+    def one():
+        try:
+            jobs.append(Job(broker, host, 81, flags))
+        except AssertionError as why:
+            jobs.append(why)
+    threads = [threading.Thread(target=one) for _ in range(100)]
+    for t in threads:
+        t.start()
+    slowest = 0.0
+    while any(t.is_alive() for t in threads):
+        started = time.monotonic()
+        r = broker.cli("info")
+        slowest = max(slowest, time.monotonic() - started)
+        expect(r.returncode == 0, f"info: {r.stderr.decode()}")
+        time.sleep(0.2)
+    bad = [j for j in jobs if not isinstance(j, Job) or "ESCAPED" in j.text]
+    expect(not bad, f"{len(bad)} of 100: {bad[:1]}")
+    expect(slowest < 1.0, f"the broker took {slowest:.2f} s to answer")
+    return f"100 at their limits; slowest answer of the broker {slowest * 1000:.0f} ms"
+
+
+SPECIAL = {36: check_36, 48: check_48, 81: check_81}
+
+
+def run_one(broker, host, number):
+    if number in SPECIAL:
+        return SPECIAL[number](broker, host)
+    flags, verdict = CHECKS.get(number, ([], plain))
+    job = Job(broker, host, number, flags)
+    if job.code == SKIPPED:
+        return job.line()
+    expect("ESCAPED" not in job.text[:4096], job.line())
+    verdict(job, host)
+    if number == 32:
+        return job.line() + "; " + check_32_cpu(broker, host)
+    return job.line()
+
+
+def main():
+    if not os.path.exists(PROGRAM):
+        skip(f"{PROGRAM} is not built")
+    listing = subprocess.run([PROGRAM], capture_output=True, text=True, check=True).stdout.splitlines()
+    checks = [(int(n), says, barrier) for n, says, barrier in (x.split("\t") for x in listing) if barrier]
+    wanted = [int(a) for a in sys.argv[1:]]
+    counts = {"ok": 0, "FAILED": 0, "skipped": 0}
+    host = Host()
+    try:
+        with Broker(env={"STOCKADE_TEST_SECRET": host.nonce}) as broker:
+            for number, says, barrier in checks:
+                if number == 150 or (wanted and number not in wanted):
+                    continue
+                try:
+                    line = run_one(broker, host, number)
+                    word = "skipped" if line.startswith("skipped") else "ok"
+                except (AssertionError, OSError, subprocess.SubprocessError) as why:
+                    word, line = "FAILED", str(why)[:600]
+                counts[word] += 1
+                print(f"{word:8}{number:4} {says} [{barrier}]: {line}", flush=True)
+            expect(host.look() == host.before, "a host file changed")
+            expect(host.process.poll() is None, "the host's process is gone")
+            expect(broker.process.poll() is None, "the broker is gone")
+    finally:
+        host.close()
+    print(f"{'hybrid' if hybrid() else 'pure v2'} cgroups")
+    print(f"{counts['ok']} passed, {counts['FAILED']} failed, {counts['skipped']} skipped", flush=True)
+    return 1 if counts["FAILED"] or not counts["ok"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
