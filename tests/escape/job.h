@@ -24,9 +24,10 @@ extern const struct check filesystem_checks[], process_checks[], namespace_check
     kernel_checks[], resource_checks[], credential_checks[];
 
 // Prints a line and gives the verdict.
-int held(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-int escaped(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-int skipped(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+int say(enum verdict verdict, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+#define held(...)    say(HELD, __VA_ARGS__)
+#define escaped(...) say(ESCAPED, __VA_ARGS__)
+#define skipped(...) say(SKIPPED, __VA_ARGS__)
 
 // An ESCAPE_ variable, or "".
 const char *told(const char *name);

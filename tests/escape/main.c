@@ -21,30 +21,20 @@ enum { SECTIONS_N = sizeof sections / sizeof sections[0] };
 static void say(const char *word, const char *fmt, va_list ap)
     __attribute__((format(printf, 2, 0)));
 
-static void
-say(const char *word, const char *fmt, va_list ap)
+int
+say(enum verdict verdict, const char *fmt, ...)
 {
-    printf("%s: ", word);
-    vprintf(fmt, ap);
-    printf("\n");
+    static const char *const words[] = {
+        [HELD] = "held", [ESCAPED] = "ESCAPED", [SKIPPED] = "skipped"};
+    char text[4096];
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    printf("%s: %s\n", words[verdict], text);
     (void)fflush(stdout);
+    return (int)verdict;
 }
-
-#define VERDICT(name, word, value)                                                                 \
-    int name(const char *fmt, ...)                                                                 \
-    {                                                                                              \
-        char text[4096];                                                                           \
-        va_list ap;                                                                                \
-        va_start(ap, fmt);                                                                         \
-        (void)vsnprintf(text, sizeof text, fmt, ap);                                               \
-        va_end(ap);                                                                                \
-        printf("%s: %s\n", word, text);                                                            \
-        (void)fflush(stdout);                                                                      \
-        return value;                                                                              \
-    }
-VERDICT(held, "held", HELD)
-VERDICT(escaped, "ESCAPED", ESCAPED)
-VERDICT(skipped, "skipped", SKIPPED)
 
 const char *
 told(const char *name)
