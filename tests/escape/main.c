@@ -18,9 +18,6 @@ static const struct check *const sections[] = {
 };
 enum { SECTIONS_N = sizeof sections / sizeof sections[0] };
 
-static void say(const char *word, const char *fmt, va_list ap)
-    __attribute__((format(printf, 2, 0)));
-
 int
 say(enum verdict verdict, const char *fmt, ...)
 {
