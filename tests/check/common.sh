@@ -1,0 +1,30 @@
+# shellcheck shell=bash
+# What the checks share. To be sourced; works in the project's folder.
+cd "${STOCKADE_SOURCE:-$(dirname "${BASH_SOURCE[0]}")/../..}" || exit 1
+
+# Says why a check cannot run here, and ends it as skipped.
+skip() {
+    echo "skipped: $*"
+    exit 77
+}
+
+# Ends as skipped unless a program is there.
+need() {
+    command -v "$1" >/dev/null || skip "$1 is not installed (deploy/setup --dev)"
+}
+
+# Paths of the project's own files that match the patterns: tracked, or new and not ignored. NUL ended. An unpacked
+# archive has no git: there, whatever is outside of build folders.
+files() {
+    if [ -e .git ]; then
+        git -c safe.directory='*' ls-files -z --cached --others --exclude-standard --deduplicate -- "$@"
+    else
+        local names=() pattern
+        for pattern; do
+            names+=(-o -name "${pattern##*/}")
+        done
+        find . -name 'build*' -prune -o -name node_modules -prune -o -type f \( "${names[@]:1}" \) -print0
+    fi | while IFS= read -r -d '' path; do
+        [ ! -f "$path" ] || printf '%s\0' "$path"
+    done
+}
