@@ -17,6 +17,7 @@
 
 #include "arena.h"
 #include "err.h"
+#include "validate.h"
 
 enum {
     WIRE_FRAME_BYTES_MAX = 4 * 1024 * 1024, // body of one SP message, gRPC's default
@@ -24,6 +25,7 @@ enum {
     WIRE_METADATA_BYTES_MAX = 8 * 1024,     // keys and values of one call
     WIRE_DEPTH_MAX = 32,                    // nested messages
     WIRE_ELEMENTS_MAX = 16384, // fields on the wire of one message, sub-messages included
+    WIRE_SCHEMA_ELEMENTS_MAX = 1024 * 1024,
     WIRE_ARENA_BYTES_MAX = 8 * 1024 * 1024, // of one request, unpacked
     WIRE_CREDIT_DEFAULT = 32,               // DATA frames that a CALL without credit gets
     SP_HELLO_BYTES = 8,
@@ -43,24 +45,10 @@ int wire_unpack(const ProtobufCMessageDescriptor *type, const void *bytes, size_
 // The scan alone.
 int wire_check(const ProtobufCMessageDescriptor *type, const void *bytes, size_t n, struct err *e);
 
-// Checks a message against the options (stockade.v1.field) of its fields, and those of its sub-messages:
-// INVALID_ARGUMENT with the field's path. The rules are read once by validate_init(). Any thread.
-int validate_message(const ProtobufCMessage *m, struct err *e);
-
-// Reads the embedded descriptor set once: rules of every field and method. Fails when a method lacks a scope, or a
-// string, bytes, repeated or map field lacks its bound (the start-up self-test). Not thread-safe: call it first.
-int validate_init(struct err *e);
-
-// Rules of a method, by path ("/stockade.v1.ProcessService/Run"). NULL: no such method. Borrowed, for ever.
-struct method_rules {
-    const char *path;
-    const char *scope;
-    uint32_t deadline_ms_max; // 0: none
-    bool idempotent;
-    bool client_streaming;
-    bool server_streaming;
-};
-const struct method_rules *validate_method(const char *path);
+// As wire_unpack, for schemas that we built ourselves (a FileDescriptorSet): up to WIRE_SCHEMA_ELEMENTS_MAX fields, and
+// unknown ones are kept, since custom options are such.
+int wire_unpack_schema(const ProtobufCMessageDescriptor *type, const void *bytes, size_t n,
+                       struct arena *a, ProtobufCMessage **out, struct err *e);
 
 // The serialized FileDescriptorSet of the public API, as embedded at build time. Borrowed, for ever.
 const uint8_t *wire_descriptor_set(size_t *n);
@@ -84,3 +72,8 @@ int sp_header_read(const uint8_t *in, size_t n, bool ipc, uint64_t *body_bytes);
 // Packs header, id and a message (a Frame) into one malloc'ed buffer that is ready to be sent. Owned by the caller:
 // free(). NULL without memory or when the frame is larger than WIRE_FRAME_BYTES_MAX.
 uint8_t *wire_pack_frame(bool ipc, uint32_t id, const ProtobufCMessage *frame, size_t *n);
+
+// The same in two steps, into the caller's own buffer: the bytes it takes (0: larger than WIRE_FRAME_BYTES_MAX), then
+// the writing of exactly that many.
+size_t wire_frame_bytes(bool ipc, const ProtobufCMessage *frame);
+void wire_put_frame(uint8_t *out, size_t n, bool ipc, uint32_t id, const ProtobufCMessage *frame);

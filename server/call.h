@@ -69,3 +69,8 @@ void call_end(struct call *c);
 
 // Ends a call of either kind. `e` is copied; details become ErrorInfo, BadRequest, RetryInfo or QuotaFailure by code.
 void call_fail(struct call *c, const struct err *e);
+
+// Remembers a fact about a call that must not be executed twice, such as "process_id": another call with the same
+// idempotency key is answered ALREADY_EXISTS with these in its ErrorInfo's metadata, so that its caller can find what
+// the first one made. At most 4 per call, key up to 64 and value up to 128 bytes. Without an idempotency key: nothing.
+void call_note(struct call *c, const char *key, const char *value);

@@ -19,13 +19,16 @@ struct rpc_limits {
     uint32_t calls_max;               // open on one connection
     uint32_t streams_max;             // of those, streams
     uint32_t calls_per_uid_max;       // open calls of one uid over all its connections
-    uint32_t handshake_ms;            // from accept to the peer's 8 bytes
-    uint64_t queue_bytes_pause;       // queued to a peer: stop reading from it
-    uint64_t queue_bytes_kill;        // queued to a peer: close it
+    uint64_t bytes_per_uid_max; // of large frames, requests and replies that are held for one uid
+    uint32_t handshake_ms;      // from accept to the peer's 8 bytes
+    uint64_t queue_bytes_pause; // queued to a peer: stop reading from it
+    uint64_t queue_bytes_kill;  // queued to a peer: close it
     uint32_t
         keepalive_idle_ms; // a peer that is silent this long with no call open is closed; 0: never
-    uint32_t idempotency_ms;       // how long a key's result is kept, at least
-    uint32_t idempotency_keys_max; // per tenant
+    uint32_t idempotency_ms;        // how long a key's result is kept, at least
+    uint32_t idempotency_keys_max;  // per tenant
+    uint64_t idempotency_bytes_max; // of results kept per tenant
+    bool tcp_any_address;           // tcp may listen on more than loopback
 };
 void rpc_limits_default(struct rpc_limits *l);
 

@@ -1,0 +1,140 @@
+// See arena.h. Blocks in a list, newest first; the first one is made with the arena and kept on reset, so a message
+// that fits into it costs no malloc at all. What is larger than a block gets one of its own.
+#include "arena.h"
+
+#include <stdalign.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    FIRST_BLOCK_BYTES = 2 * 1024,
+    BLOCK_BYTES = 32 * 1024,
+    ALIGNMENT = alignof(max_align_t),
+};
+
+struct block {
+    struct block *older;
+    size_t size, used;
+    alignas(max_align_t) uint8_t bytes[];
+};
+
+struct arena {
+    ProtobufCAllocator allocator;
+    size_t bytes_max, used;
+    struct block *newest;
+};
+
+static void *
+allocator_alloc(void *cookie, size_t bytes)
+{
+    return arena_alloc(cookie, bytes);
+}
+
+static void
+allocator_free(void *cookie, void *p)
+{
+    (void)cookie; // freed as a whole
+    (void)p;
+}
+
+static struct block *
+block_new(size_t size)
+{
+    struct block *b = malloc(sizeof *b + size);
+    if (b != NULL)
+        *b = (struct block){.size = size};
+    return b;
+}
+
+struct arena *
+arena_new(size_t bytes_max)
+{
+    struct arena *a = calloc(1, sizeof *a);
+    struct block *first = block_new(FIRST_BLOCK_BYTES);
+    if (a == NULL || first == NULL) {
+        free(a);
+        free(first);
+        return NULL;
+    }
+    a->allocator = (ProtobufCAllocator){allocator_alloc, allocator_free, a};
+    a->bytes_max = bytes_max;
+    a->newest = first;
+    return a;
+}
+
+// Frees all blocks but the first one, which is the oldest.
+static void
+free_newer_blocks(struct arena *a)
+{
+    while (a->newest->older != NULL) {
+        struct block *b = a->newest;
+        a->newest = b->older;
+        free(b);
+    }
+}
+
+void
+arena_free(struct arena *a)
+{
+    if (a == NULL)
+        return;
+    free_newer_blocks(a);
+    free(a->newest);
+    free(a);
+}
+
+void
+arena_reset(struct arena *a)
+{
+    free_newer_blocks(a);
+    a->newest->used = 0;
+    a->used = 0;
+}
+
+void *
+arena_alloc(struct arena *a, size_t bytes)
+{
+    if (bytes > a->bytes_max - a->used)
+        return NULL;
+    size_t rounded = (bytes + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1);
+    if (rounded == 0)
+        rounded = ALIGNMENT;
+    if (rounded > a->bytes_max - a->used)
+        return NULL;
+    if (rounded > a->newest->size - a->newest->used) {
+        struct block *b = block_new(rounded > BLOCK_BYTES ? rounded : BLOCK_BYTES);
+        if (b == NULL)
+            return NULL;
+        b->older = a->newest;
+        a->newest = b;
+    }
+    void *p = a->newest->bytes + a->newest->used;
+    a->newest->used += rounded;
+    a->used += rounded;
+    memset(p, 0, bytes);
+    return p;
+}
+
+char *
+arena_copy(struct arena *a, const void *bytes, size_t n)
+{
+    if (n == SIZE_MAX)
+        return NULL;
+    char *p = arena_alloc(a, n + 1);
+    if (p != NULL && n > 0)
+        memcpy(p, bytes, n);
+    return p;
+}
+
+ProtobufCAllocator *
+arena_allocator(struct arena *a)
+{
+    return &a->allocator;
+}
+
+size_t
+arena_used(const struct arena *a)
+{
+    return a->used;
+}
