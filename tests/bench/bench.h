@@ -1,0 +1,42 @@
+// What every benchmark of this folder shares: samples, medians, and other programs to be compared with.
+//
+// Each benchmark prints one JSON object per row on stdout (a line each): {"bench","row","n","p50_us","p99_us",...}; the
+// script `run` turns them into ratios and tables. Rows of one benchmark take turns within one run, so that a noisy moment
+// hits all of them.
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct samples {
+    const char *row;
+    double *us; // owned
+    size_t n, room;
+};
+
+// Microseconds of CLOCK_MONOTONIC.
+double bench_now(void);
+
+// Sleeps until then.
+void bench_sleep_us(double us);
+
+// Adds one; aborts without memory.
+void samples_add(struct samples *s, double us);
+
+// Sorts, prints the row, and frees. `more`: further JSON members with a leading comma, or "".
+void samples_print(struct samples *s, const char *bench, const char *more);
+
+// Value at a share of the sorted samples (0.5: median).
+double samples_at(const struct samples *s, double share);
+
+// Starts argv with stdin and stdout on /dev/null (posix_spawn) and waits. Its exit status as wait(2) has it, -1: failed.
+int bench_spawn(char *const argv[]);
+
+// bubblewrap as an agent tool would call it: all namespaces, /usr read-only, tmpfs, no capability. Ends with the
+// command that is run.
+extern char *const bench_bwrap_true[];
+extern char *const bench_true[];
+
+// Stops the program with a sentence.
+void bench_die(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
