@@ -1,0 +1,35 @@
+// The system calls that jobs may make, as a table. What is not in it is refused with EPERM: the reasons are told in
+// SECURITY.md, and a test holds a list of what must stay refused.
+#pragma once
+
+#include <stdint.h>
+
+enum { FILTER_ARGS_MAX = 3 };
+
+// One condition on an argument: (argument & mask) == value. A mask of 0 ends the list.
+struct filter_arg {
+    uint8_t index;
+    uint64_t mask;
+    uint64_t value;
+};
+
+struct filter_rule {
+    int nr; // negative where the architecture lacks the call
+    struct filter_arg args[FILTER_ARGS_MAX];
+};
+
+extern const struct filter_rule filter_job_rules[];
+extern const unsigned filter_job_rules_n;
+
+// What the guest may do besides.
+extern const struct filter_rule filter_guest_rules[];
+extern const unsigned filter_guest_rules_n;
+
+// Calls that libc replaces by an older one when they are missing: ENOSYS, in jobs only those of the first list.
+extern const int filter_absent_job[];
+extern const unsigned filter_absent_job_n;
+extern const int filter_absent_both[];
+extern const unsigned filter_absent_both_n;
+
+// The highest number that was looked at when the table was made; later ones answer ENOSYS.
+enum { FILTER_NR_REVIEWED = 469 };

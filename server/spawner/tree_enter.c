@@ -1,0 +1,261 @@
+// Between clone3 and execve: puts a sandbox's root together and moves into it. Nothing here allocates, locks or logs.
+//
+//   /      overlay: upper = one sized tmpfs, lower = the template's skeleton (id-mapped)
+//   /usr   read-only overlay of the host's, id-mapped: of its own so that locks and inotify watches on its files are the
+//          sandbox's alone (a plain bind shares them with the host); so are the template's further folders
+//   /dev   clone of the spawner's clean one, read-only; /dev/pts a new instance; /dev/shm a folder of the tmpfs
+//   /proc  of the new pid namespace, with masks
+//
+// Overlay takes lower layers only from mounts of the caller's own namespace, so everything is attached before it is used,
+// at places that the spawner keeps for that. They go with the old root: nothing is unmounted one by one. Names inside the
+// new root are opened without following links: its upper layer may come from a job one day.
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <unistd.h>
+
+#include "../../proto/auto.h"
+#include "tree_internal.h"
+#include "tree_mount.h"
+
+enum { COUNT_OF_MASKED = 26, PTYS_MAX = 64, TTY_GID = 5 };
+
+struct owned_folder {
+    const char *path;
+    mode_t mode;
+    uint32_t owner; // inside
+};
+
+// The tmpfs: "u" and "k" are the overlay's upper and work folder. What a job writes at once exists already, so that
+// nothing has to be copied up; parents first. The owner of / is the sandbox's root.
+static const struct owned_folder folders[] = {
+    {"k", 0700, 0},
+    {"shm", 01777, 0},
+    {"u", 0755, 0},
+    {"u/home", 0755, 0},
+    {"u/home/agent", 0755, SANDBOX_UID_JOB},
+    {"u/run", 0755, 0},
+    {"u/tmp", 01777, 0},
+    {"u/var", 0755, 0},
+    {"u/var/tmp", 01777, 0},
+};
+enum { FOLDERS_N = sizeof folders / sizeof folders[0] };
+
+// In /proc: what tells about the host or reaches its kernel, covered by an empty file or folder. Names that a kernel lacks
+// are skipped. /proc/sys stays readable (glibc, Go and Java look into it) behind a read-only mount.
+static const char *const masked[] = {
+    "acpi",       "asound",      "bus",         "cmdline",    "config.gz",  "driver",
+    "fs",         "interrupts",  "irq",         "kallsyms",   "kcore",      "key-users",
+    "keys",       "kmsg",        "kpagecgroup", "kpagecount", "kpageflags", "latency_stats",
+    "modules",    "partitions",  "sched_debug", "scsi",       "slabinfo",   "sysrq-trigger",
+    "timer_list", "vmallocinfo",
+};
+_Static_assert(sizeof masked / sizeof masked[0] == COUNT_OF_MASKED, "counted");
+
+static int
+make_folders(int disk, uint32_t uid, struct err *e)
+{
+    for (size_t i = 0; i < FOLDERS_N; i++) {
+        const struct owned_folder *f = &folders[i];
+        uid_t owner = uid + f->owner;
+        if (mkdirat(disk, f->path, f->mode) < 0 || fchownat(disk, f->path, owner, owner, 0) < 0 ||
+            fchmodat(disk, f->path, f->mode, 0) < 0)
+            return err_sys(e, errno, "create %s", f->path);
+    }
+    return 0;
+}
+
+// The tmpfs that holds all that the sandbox writes, at /w.
+static int
+make_disk(const struct tree_sandbox *s, struct err *e)
+{
+    char size[24];
+    char inodes[16];
+    (void)snprintf(size, sizeof size, "%llu", (unsigned long long)s->disk_bytes);
+    (void)snprintf(inodes, sizeof inodes, "%u", s->inodes);
+    const struct mount_option options[] = {
+        {"size", size}, {"nr_inodes", inodes}, {"mode", "0755"}, {"source", "stockade"}};
+    int auto_close disk = mount_new("tmpfs", options, 4, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, e);
+    if (disk < 0)
+        return disk;
+    int rc = make_folders(disk, s->uid, e);
+    if (rc == 0)
+        rc = mount_attach(disk, AT_FDCWD, "/w", e);
+    return rc < 0 ? rc : take_fd(&disk);
+}
+
+// Attaches an id-mapped clone of `source` at `place`, for overlay to find.
+static int
+map_lower(const char *source, const char *place, int userns_fd, struct err *e)
+{
+    int auto_close fd =
+        mount_clone(AT_FDCWD, source, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_RDONLY, e);
+    if (fd < 0)
+        return fd;
+    int rc = mount_idmap(fd, userns_fd, e);
+    if (rc == 0)
+        rc = mount_attach(fd, AT_FDCWD, place, e);
+    return rc < 0 ? err_wrap(e, "%s", source) : 0;
+}
+
+static int
+make_root(const struct tree_template *t, const struct tree_sandbox *s, struct err *e)
+{
+    int rc = t->idmapped ? map_lower(t->source, t->lower, s->userns_fd, e) : 0;
+    if (rc < 0)
+        return rc;
+    const struct mount_option options[] = {
+        {"lowerdir", t->lower},       {"upperdir", "/w/u"},
+        {"workdir", "/w/k"},          {"index", "off"},
+        {"metacopy", "off"},          {"xino", "off"},
+        {"redirect_dir", "nofollow"}, {"source", "stockade"},
+    };
+    int auto_close root = mount_new("overlay", options, 8, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, e);
+    if (root < 0)
+        return root;
+    rc = mount_attach(root, AT_FDCWD, "/n", e);
+    return rc < 0 ? rc : take_fd(&root);
+}
+
+int
+tree_lower_open(const struct tree_lower *l, int userns_fd, struct err *e)
+{
+    int rc = l->idmapped ? map_lower(l->source, l->mapped, userns_fd, e) : 0;
+    if (rc < 0)
+        return rc;
+    const struct mount_option options[] = {
+        {"lowerdir", l->options},     {"index", "off"},       {"metacopy", "off"}, {"xino", "off"},
+        {"redirect_dir", "nofollow"}, {"source", "stockade"},
+    };
+    return mount_new("overlay", options, 6,
+                     MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_RDONLY, e);
+}
+
+static int
+make_lowers(const struct tree *t, const struct tree_sandbox *s, int root, struct err *e)
+{
+    const struct tree_template *template = &t->templates[s->template];
+    for (int i = 0; i < template->lowers_n; i++) {
+        const struct tree_lower *l = &t->lowers[template->lowers[i]];
+        int auto_close fd = tree_lower_open(l, s->userns_fd, e);
+        int rc = fd < 0 ? fd : mount_attach(fd, root, l->host + 1, e);
+        if (rc < 0)
+            return err_wrap(e, "folder %s", l->host);
+    }
+    return 0;
+}
+
+static int
+make_dev(const struct tree_sandbox *s, int root, int disk, struct err *e)
+{
+    int auto_close dev = mount_clone(AT_FDCWD, "/d", 0, e);
+    int rc = dev < 0 ? dev : mount_attach(dev, root, "dev", e);
+    if (rc < 0)
+        return rc;
+    char uid[16];
+    char gid[16];
+    char max[16];
+    (void)snprintf(uid, sizeof uid, "%u", s->uid + SANDBOX_UID_JOB);
+    (void)snprintf(gid, sizeof gid, "%u", s->uid + TTY_GID);
+    (void)snprintf(max, sizeof max, "%d", PTYS_MAX);
+    const struct mount_option options[] = {
+        {"uid", uid}, {"gid", gid}, {"mode", "0620"}, {"ptmxmode", "0666"}, {"max", max}};
+    int auto_close pts = mount_new("devpts", options, 5, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, e);
+    rc = pts < 0 ? pts : mount_attach(pts, dev, "pts", e);
+    if (rc < 0)
+        return rc;
+    int auto_close shm =
+        mount_clone(disk, "shm", MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC, e);
+    return shm < 0 ? shm : mount_attach(shm, dev, "shm", e);
+}
+
+static int
+mask_proc(int proc, struct err *e)
+{
+    for (int i = 0; i < COUNT_OF_MASKED; i++) {
+        struct stat st;
+        if (fstatat(proc, masked[i], &st, AT_SYMLINK_NOFOLLOW) < 0 || S_ISLNK(st.st_mode))
+            continue;
+        const char *cover = S_ISDIR(st.st_mode) ? "/e/dir" : "/e/file";
+        int auto_close fd = mount_clone(AT_FDCWD, cover, 0, e);
+        int rc = fd < 0 ? fd : mount_attach(fd, proc, masked[i], e);
+        if (rc < 0)
+            return err_wrap(e, "mask /proc/%s", masked[i]);
+    }
+    return 0;
+}
+
+// Read-only at first, so that the clone of its folder "sys" is; then writable itself, for what belongs to a process.
+static int
+make_proc(int root, struct err *e)
+{
+    const struct mount_option options[] = {{"hidepid", "invisible"}};
+    int auto_close proc =
+        mount_new("proc", options, 1,
+                  MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC | MOUNT_ATTR_RDONLY, e);
+    int rc = proc < 0 ? proc : mount_attach(proc, root, "proc", e);
+    if (rc < 0)
+        return rc;
+    struct statfs fs;
+    if (fstatfs(proc, &fs) < 0 || fs.f_type != PROC_SUPER_MAGIC)
+        return err_set(e, ERR_INTERNAL, "/proc is no procfs");
+    int auto_close sys = mount_clone(proc, "sys", 0, e);
+    rc = sys < 0 ? sys : mount_attach(sys, proc, "sys", e);
+    if (rc == 0)
+        rc = mask_proc(proc, e);
+    return rc < 0 ? rc : mount_change(proc, 0, MOUNT_ATTR_RDONLY, e);
+}
+
+int
+tree_enter(const struct tree *t, const struct tree_sandbox *s, int *disk_fd, struct err *e)
+{
+    if (s->template >= t->templates_n)
+        return err_set(e, ERR_INTERNAL, "template %u does not exist", s->template);
+    mode_t umask_before = umask(0);
+    int auto_close disk = make_disk(s, e);
+    if (disk < 0)
+        return err_wrap(e, "build the disk");
+    int auto_close root = make_root(&t->templates[s->template], s, e);
+    if (root < 0)
+        return err_wrap(e, "build the root");
+    int rc = make_lowers(t, s, root, e);
+    if (rc == 0 && (rc = make_dev(s, root, disk, e)) < 0)
+        return err_wrap(e, "build /dev");
+    if (rc == 0 && (rc = make_proc(root, e)) < 0)
+        return err_wrap(e, "build /proc");
+    if (rc == 0)
+        rc = mount_become_root(root, e);
+    if (rc < 0)
+        return rc;
+    (void)umask(umask_before);
+    *disk_fd = take_fd(&disk);
+    return 0;
+}
+
+int
+tree_resize(int disk_fd, uint64_t disk_bytes, uint32_t inodes, struct err *e)
+{
+    char size[24];
+    char count[16];
+    (void)snprintf(size, sizeof size, "%llu", (unsigned long long)disk_bytes);
+    (void)snprintf(count, sizeof count, "%u", inodes);
+    int auto_close fs = fspick(disk_fd, "", FSPICK_CLOEXEC | FSPICK_EMPTY_PATH);
+    if (fs < 0)
+        return err_sys(e, errno, "open the disk's file system");
+    if (fsconfig(fs, FSCONFIG_SET_STRING, "size", size, 0) < 0 ||
+        fsconfig(fs, FSCONFIG_SET_STRING, "nr_inodes", count, 0) < 0)
+        return err_sys(e, errno, "set the disk's size");
+    if (fsconfig(fs, FSCONFIG_CMD_RECONFIGURE, NULL, NULL, 0) == 0)
+        return 0;
+    if (errno == EINVAL) { // tmpfs: "Too small a size for current use"
+        (void)err_set(e, ERR_FAILED_PRECONDITION, "the disk holds more than the new limit");
+        err_detail(e, "DISK_IN_USE", "disk_bytes", "Remove files, then lower the limit.");
+        return -EBUSY;
+    }
+    return err_sys(e, errno, "change the disk's size");
+}

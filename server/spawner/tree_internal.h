@@ -1,0 +1,48 @@
+// What the two halves of the tree share: tree_prepare.c (the spawner, once) and tree_enter.c (every child).
+//
+// The spawner's own root, as the children find it. Everything is made before the first clone and read-only after:
+//
+//   /c            the v2 cgroup that holds the sandboxes
+//   /u            the host's /usr              /p0, /p1...   further host folders of the templates
+//   /t            the state directory's templates: /t/NAME is a template's skeleton
+//   /d            a clean /dev                 /e/dir, /e/file   empty, to cover things with
+//   /proc
+//   /w /n /lu /lt /lp0...   empty places where a child puts its tmpfs, its new root and its id-mapped lower layers
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "tree.h"
+
+enum {
+    TREE_LOWERS_MAX = 24, // /usr, the top folders that are none of its links, the templates' paths
+    TREE_NAME_MAX = 16,
+};
+
+// A host folder that sandboxes see read-only, through an overlay of its own.
+struct tree_lower {
+    char host[SPAWN_PATH_MAX];  // "/usr"
+    char source[TREE_NAME_MAX]; // where it is in the spawner's root: "/p0"
+    char mapped[TREE_NAME_MAX]; // where a child puts the id-mapped clone: "/lp0"
+    char options[64];           // "lowerdir=" of its overlay, id-mapped or not
+    bool idmapped;
+};
+
+struct tree_template {
+    char source[80]; // "/t/NAME"
+    char lower[80];  // what its overlay stands on: "/lt" when id-mapped, else the source
+    bool idmapped;
+    uint8_t lowers_n;
+    uint8_t lowers[TREE_LOWERS_MAX]; // indexes into struct tree, /usr first
+};
+
+// The read-only overlay of a lower, detached; its id-mapped layer stays attached at l->mapped. In either half.
+int tree_lower_open(const struct tree_lower *l, int userns_fd, struct err *e);
+
+struct tree {
+    uint32_t templates_n;
+    uint32_t lowers_n;
+    struct tree_template templates[SPAWN_TEMPLATES_MAX];
+    struct tree_lower lowers[TREE_LOWERS_MAX];
+};

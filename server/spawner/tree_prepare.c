@@ -1,0 +1,371 @@
+// The spawner's half: once, at start, with real root. In this order, since each step needs the one before:
+//
+//   skeletons on disk -> clones of the host's folders, detached (they can be cloned only in the namespace they are in)
+//   -> a mount namespace of our own -> a tiny root with nothing but what children need -> pivot into it
+//   -> try an id-mapped overlay of each folder, as the children will, and note which cannot.
+//
+// Every clone of a sandbox copies all mounts of this namespace, so there are as few as possible.
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "../../proto/auto.h"
+#include "tree_internal.h"
+#include "tree_mount.h"
+#include "tree_skeleton.h"
+
+#define PLAIN (MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC)
+
+// What is carried from the old namespace into the new one.
+struct luggage {
+    int lowers[TREE_LOWERS_MAX];
+    int templates;
+    int cgroup;
+    int userns;
+};
+
+static bool
+name_is_plain(const char *name, size_t size)
+{
+    size_t n = strnlen(name, size);
+    if (n == 0 || n == size || name[0] == '.' || name[0] == '-')
+        return false;
+    return strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == n;
+}
+
+// Absolute, in its shortest form, and none of the folders that the sandbox makes itself.
+static bool
+path_is_plain(const char *path, size_t size)
+{
+    static const char *const own[] = {"/etc", "/proc", "/sys", "/dev", "/tmp", "/run"};
+    size_t n = strnlen(path, size);
+    if (n < 2 || n == size || path[0] != '/' || path[n - 1] == '/' || strstr(path, "//") != NULL)
+        return false;
+    if (strstr(path, "/./") != NULL || strstr(path, "/../") != NULL ||
+        strcmp(path + n - 2, "/.") == 0 || (n >= 3 && strcmp(path + n - 3, "/..") == 0))
+        return false;
+    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) {
+        size_t len = strlen(own[i]);
+        if (strncmp(path, own[i], len) == 0 && (path[len] == '\0' || path[len] == '/'))
+            return false;
+    }
+    return true;
+}
+
+static int
+check_config(const struct spawn_config *c, struct err *e)
+{
+    if (c->templates_n == 0 || c->templates_n > SPAWN_TEMPLATES_MAX)
+        return err_field(e, "templates", "must be 1 to %d", SPAWN_TEMPLATES_MAX);
+    for (uint32_t i = 0; i < c->templates_n; i++) {
+        const struct spawn_template *t = &c->templates[i];
+        if (!name_is_plain(t->name, sizeof t->name))
+            return err_field(e, "templates.name", "must be letters, digits, '.', '_' or '-'");
+        if (!name_is_plain(t->hostname, sizeof t->hostname))
+            return err_field(e, "templates.hostname", "must be letters, digits, '.' or '-'");
+        for (int p = 0; p < SPAWN_TEMPLATE_PATHS_MAX && t->paths[p][0] != '\0'; p++)
+            if (!path_is_plain(t->paths[p], sizeof t->paths[p]))
+                return err_field(e, "templates.paths",
+                                 "%.*s: must be absolute, without '.' and '..', and none of the "
+                                 "sandbox's own folders",
+                                 SPAWN_PATH_MAX - 1, t->paths[p]);
+        for (uint32_t k = 0; k < i; k++)
+            if (strcmp(c->templates[k].name, t->name) == 0)
+                return err_field(e, "templates.name", "%s: twice", t->name);
+    }
+    return 0;
+}
+
+static int
+add_lower(struct tree *t, struct tree_template *template, const char *host, struct err *e)
+{
+    uint32_t at = 0;
+    while (at < t->lowers_n && strcmp(t->lowers[at].host, host) != 0)
+        at++;
+    if (at == TREE_LOWERS_MAX || template->lowers_n == TREE_LOWERS_MAX)
+        return err_field(e, "templates.paths", "more than %d folders in all", TREE_LOWERS_MAX);
+    struct tree_lower *l = &t->lowers[at];
+    if (at == t->lowers_n) {
+        (void)snprintf(l->host, sizeof l->host, "%s", host);
+        (void)snprintf(l->source, sizeof l->source, "/p%u", at);
+        (void)snprintf(l->mapped, sizeof l->mapped, "/lp%u", at);
+        t->lowers_n++;
+    }
+    template->lowers[template->lowers_n++] = (uint8_t)at;
+    return 0;
+}
+
+static int
+open_templates(const struct spawn_config *c, struct err *e)
+{
+    int auto_close state = open(c->state_dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    struct stat st;
+    if (state < 0 || fstat(state, &st) < 0)
+        return err_sys(e, errno, "open state directory %s", c->state_dir);
+    if (st.st_uid != 0 || (st.st_mode & 022) != 0)
+        return err_set(e, ERR_FAILED_PRECONDITION,
+                       "state directory %s: must belong to root and be writable by no one else",
+                       c->state_dir);
+    if (mkdirat(state, "templates", 0755) < 0 && errno != EEXIST)
+        return err_sys(e, errno, "create %s/templates", c->state_dir);
+    int fd = openat(state, "templates", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    return fd < 0 ? err_sys(e, errno, "open %s/templates", c->state_dir) : fd;
+}
+
+// Skeletons, and the list of folders that each template stands on.
+static int
+make_templates(const struct spawn_config *c, int dir, struct tree *t, struct err *e)
+{
+    for (uint32_t i = 0; i < c->templates_n; i++) {
+        const struct spawn_template *from = &c->templates[i];
+        struct tree_template *to = &t->templates[i];
+        (void)snprintf(to->source, sizeof to->source, "/t/%s", from->name);
+        struct tree_top top;
+        int rc = tree_skeleton_make(dir, from, &top, e);
+        if (rc == 0)
+            rc = add_lower(t, to, "/usr", e);
+        for (int k = 0; rc == 0 && k < top.n; k++) {
+            char host[16];
+            (void)snprintf(host, sizeof host, "/%s", top.name[k]);
+            rc = add_lower(t, to, host, e);
+        }
+        for (int k = 0; rc == 0 && k < SPAWN_TEMPLATE_PATHS_MAX && from->paths[k][0] != '\0'; k++)
+            rc = add_lower(t, to, from->paths[k], e);
+        if (rc < 0)
+            return rc;
+    }
+    t->templates_n = c->templates_n;
+    return 0;
+}
+
+// A user namespace with 65,536 ids, for the probe alone; its process ends at once, the descriptor keeps it.
+static int
+make_userns(uint32_t id_base, struct err *e)
+{
+    pid_t pid = (pid_t)syscall(SYS_clone, CLONE_NEWUSER | SIGCHLD, 0, 0, 0, 0);
+    if (pid < 0)
+        return err_sys(e, errno, "create a user namespace");
+    if (pid == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        for (;;)
+            (void)pause();
+    }
+    char path[48];
+    char map[48];
+    int n = snprintf(map, sizeof map, "0 %u %u\n", id_base, SPAWN_IDS_PER_SANDBOX);
+    int rc = 0;
+    static const char *const files[] = {"uid_map", "gid_map"};
+    for (int i = 0; rc == 0 && i < 2; i++) {
+        (void)snprintf(path, sizeof path, "/proc/%d/%s", pid, files[i]);
+        int auto_close fd = open(path, O_WRONLY | O_CLOEXEC);
+        if (fd < 0 || write(fd, map, (size_t)n) != n)
+            rc = err_sys(e, errno, "write %s", path);
+    }
+    (void)snprintf(path, sizeof path, "/proc/%d/ns/user", pid);
+    int auto_close ns = rc == 0 ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    if (rc == 0 && ns < 0)
+        rc = err_sys(e, errno, "open %s", path);
+    (void)kill(pid, SIGKILL);
+    (void)waitpid(pid, NULL, 0);
+    return rc < 0 ? rc : take_fd(&ns);
+}
+
+static int
+pack(const struct tree *t, int templates, int cgroup, struct luggage *l, struct err *e)
+{
+    const unsigned lower = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_RDONLY;
+    for (uint32_t i = 0; i < t->lowers_n; i++)
+        if ((l->lowers[i] = mount_clone(AT_FDCWD, t->lowers[i].host, lower, e)) < 0)
+            return l->lowers[i];
+    if ((l->templates = mount_clone(templates, "", lower, e)) < 0)
+        return err_wrap(e, "templates");
+    if ((l->cgroup = mount_clone(cgroup, "", PLAIN, e)) < 0)
+        return err_wrap(e, "cgroup");
+    return 0;
+}
+
+struct node {
+    const char *name;
+    unsigned major;
+    unsigned minor;
+};
+
+static int
+make_dev(int root, struct err *e)
+{
+    static const struct node nodes[] = {{"null", 1, 3},   {"zero", 1, 5},    {"full", 1, 7},
+                                        {"random", 1, 8}, {"urandom", 1, 9}, {"tty", 5, 0}};
+    static const char *const links[][2] = {{"ptmx", "pts/ptmx"},
+                                           {"fd", "/proc/self/fd"},
+                                           {"stdin", "/proc/self/fd/0"},
+                                           {"stdout", "/proc/self/fd/1"},
+                                           {"stderr", "/proc/self/fd/2"}};
+    const struct mount_option options[] = {
+        {"size", "64k"}, {"nr_inodes", "32"}, {"mode", "0755"}, {"source", "stockade"}};
+    int auto_close dev = mount_new("tmpfs", options, 4, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, e);
+    if (dev < 0)
+        return dev;
+    for (size_t i = 0; i < sizeof nodes / sizeof nodes[0]; i++)
+        if (mknodat(dev, nodes[i].name, S_IFCHR | 0666, makedev(nodes[i].major, nodes[i].minor)) <
+            0)
+            return err_sys(e, errno, "create device %s", nodes[i].name);
+    for (size_t i = 0; i < sizeof links / sizeof links[0]; i++)
+        if (symlinkat(links[i][1], dev, links[i][0]) < 0)
+            return err_sys(e, errno, "create link %s", links[i][0]);
+    if (mkdirat(dev, "pts", 0755) < 0 || mkdirat(dev, "shm", 0755) < 0)
+        return err_sys(e, errno, "create folders");
+    int rc = mount_attach(dev, root, "d", e);
+    return rc < 0 ? rc : mount_change(dev, MOUNT_ATTR_RDONLY, 0, e);
+}
+
+// The places of the tiny root, listed in tree_internal.h.
+static int
+make_places(int root, const struct tree *t, struct err *e)
+{
+    static const char *const places[] = {"c", "t", "d", "e", "e/dir", "proc", "w", "n", "lt"};
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++)
+        if (mkdirat(root, places[i], 0555) < 0)
+            return err_sys(e, errno, "create %s", places[i]);
+    for (uint32_t i = 0; i < t->lowers_n; i++)
+        if (mkdirat(root, t->lowers[i].source + 1, 0555) < 0 ||
+            mkdirat(root, t->lowers[i].mapped + 1, 0555) < 0)
+            return err_sys(e, errno, "create %s", t->lowers[i].source);
+    int auto_close file = openat(root, "e/file", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0444);
+    return file < 0 ? err_sys(e, errno, "create e/file") : 0;
+}
+
+static int
+unpack(int root, const struct tree *t, const struct luggage *l, struct err *e)
+{
+    int rc = mount_attach(l->cgroup, root, "c", e);
+    if (rc == 0)
+        rc = mount_attach(l->templates, root, "t", e);
+    for (uint32_t i = 0; rc == 0 && i < t->lowers_n; i++)
+        rc = mount_attach(l->lowers[i], root, t->lowers[i].source + 1, e);
+    if (rc == 0)
+        rc = make_dev(root, e);
+    if (rc < 0)
+        return rc;
+    int auto_close proc = mount_new("proc", NULL, 0, PLAIN, e);
+    return proc < 0 ? proc : mount_attach(proc, root, "proc", e);
+}
+
+static int
+move_in(const struct spawn_config *c, const struct tree *t, const struct luggage *l, struct err *e)
+{
+    if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
+        return err_sys(e, errno, "create a mount namespace");
+    const struct mount_option options[] = {
+        {"size", "64k"}, {"nr_inodes", "128"}, {"mode", "0555"}, {"source", "stockade"}};
+    int auto_close root = mount_new("tmpfs", options, 4, PLAIN, e);
+    int rc = root < 0 ? root : make_places(root, t, e);
+    if (rc == 0)
+        rc = mount_attach(root, AT_FDCWD, c->state_dir, e);
+    if (rc == 0)
+        rc = unpack(root, t, l, e);
+    if (rc == 0)
+        rc = mount_become_root(root, e);
+    return rc < 0 ? rc : mount_change(root, MOUNT_ATTR_RDONLY, 0, e);
+}
+
+// True when overlay takes an id-mapped clone of that folder as its lower layer: tried as a child does it.
+static bool
+can_idmap(struct tree_lower *l, int userns_fd, struct err *e)
+{
+    l->idmapped = true;
+    (void)snprintf(l->options, sizeof l->options, "%s:/e/dir", l->mapped);
+    int auto_close fd = tree_lower_open(l, userns_fd, e);
+    (void)umount2(l->mapped, MNT_DETACH);
+    if (fd >= 0)
+        return true;
+    l->idmapped = false;
+    (void)snprintf(l->options, sizeof l->options, "%s:/e/dir", l->source);
+    return false;
+}
+
+static void
+probe(struct tree *t, int userns_fd, struct spawn_features *f)
+{
+    struct spawn_feature found = {.name = "idmapped-mounts", .available = 1};
+    (void)snprintf(found.detail, sizeof found.detail,
+                   "files of the host look like root's inside sandboxes");
+    struct err why = {0};
+    for (uint32_t i = 0; i < t->lowers_n; i++)
+        if (!can_idmap(&t->lowers[i], userns_fd, &why) && found.available) {
+            found.available = 0;
+            (void)snprintf(found.detail, sizeof found.detail,
+                           "files look like nobody's in sandboxes: %.60s: %.90s", t->lowers[i].host,
+                           why.text);
+        }
+    for (uint32_t i = 0; i < t->templates_n; i++) {
+        struct tree_template *template = &t->templates[i];
+        struct tree_lower l = {.source = "/t", .mapped = "/lt"}; // all skeletons are on one
+        template->idmapped = can_idmap(&l, userns_fd, &why);
+        (void)snprintf(template->lower, sizeof template->lower, "%s",
+                       template->idmapped ? "/lt" : template->source);
+        if (!template->idmapped && found.available) {
+            found.available = 0;
+            (void)snprintf(found.detail, sizeof found.detail,
+                           "/etc looks like nobody's in sandboxes: the state directory: %.90s",
+                           why.text);
+        }
+    }
+    if (f->n < SPAWN_FEATURES_MAX)
+        f->feature[f->n++] = found;
+}
+
+static void
+luggage_free(struct luggage *l)
+{
+    int *fds[] = {&l->templates, &l->cgroup, &l->userns};
+    for (size_t i = 0; i < sizeof fds / sizeof fds[0]; i++)
+        if (*fds[i] >= 0)
+            (void)close(*fds[i]);
+    for (int i = 0; i < TREE_LOWERS_MAX; i++)
+        if (l->lowers[i] >= 0)
+            (void)close(l->lowers[i]);
+}
+
+int
+tree_prepare(const struct spawn_config *config, int cgroup_root_fd, int *cgroup_fd,
+             struct tree **out, struct spawn_features *f, struct err *e)
+{
+    struct luggage l __attribute__((cleanup(luggage_free)));
+    memset(&l, 0xff, sizeof l); // all -1
+    int rc = check_config(config, e);
+    if (rc < 0)
+        return rc;
+    struct tree *auto_free t = calloc(1, sizeof *t);
+    if (t == NULL)
+        return err_sys(e, ENOMEM, "prepare the trees");
+    mode_t umask_before = umask(0);
+    int auto_close templates = open_templates(config, e);
+    rc = templates < 0 ? templates : make_templates(config, templates, t, e);
+    if (rc == 0)
+        rc = l.userns = make_userns(config->id_base, e);
+    if (rc >= 0)
+        rc = pack(t, templates, cgroup_root_fd, &l, e);
+    if (rc == 0)
+        rc = move_in(config, t, &l, e);
+    (void)umask(umask_before);
+    if (rc < 0)
+        return err_wrap(e, "prepare the trees");
+    probe(t, l.userns, f);
+    int fd = open("/c", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return err_sys(e, errno, "prepare the trees: open the cgroup");
+    *cgroup_fd = fd;
+    *out = take_ptr(t);
+    return 0;
+}
