@@ -1,0 +1,94 @@
+r"""Run the code of AI agents where it can do no harm.
+
+>>> import stockade
+>>> stockade.run("python3", "-c", "print(6 * 7)").stdout                            # doctest: +SKIP
+'42\\n'
+
+``run`` and ``start`` take a fresh sandbox for one command; ``Sandbox`` is one that the caller
+        keeps. ``stockade.aio``
+has the same names for asyncio. The broker is found by the variables ``STOCKADE_ADDRESS`` and
+``STOCKADE_TOKEN``.
+"""
+
+from stockade.client import Client, MessageStream, default_client
+from stockade.errors import (
+    Aborted,
+    AddressError,
+    AlreadyExists,
+    BrokerUnreachable,
+    CallError,
+    Cancelled,
+    Code,
+    ConnectionLost,
+    DataLoss,
+    DeadlineExceeded,
+    FailedPrecondition,
+    InternalError,
+    InvalidArgument,
+    JobError,
+    NotFound,
+    OutOfRange,
+    PermissionDenied,
+    ProtocolError,
+    ResourceExhausted,
+    StockadeError,
+    Unauthenticated,
+    Unavailable,
+    Unimplemented,
+)
+from stockade.events import Event, Gap, Output
+from stockade.limits import Limits
+from stockade.requests import ProcessInfo, SandboxInfo
+from stockade.result import Bill, Figure, LimitHit, Outcome, Result, Scope, Source
+from stockade.sandbox import Process, Sandbox, run, start
+from stockade.stubs import Schema, Stub
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Aborted",
+    "AddressError",
+    "AlreadyExists",
+    "Bill",
+    "BrokerUnreachable",
+    "CallError",
+    "Cancelled",
+    "Client",
+    "Code",
+    "ConnectionLost",
+    "DataLoss",
+    "DeadlineExceeded",
+    "Event",
+    "FailedPrecondition",
+    "Figure",
+    "Gap",
+    "InternalError",
+    "InvalidArgument",
+    "JobError",
+    "LimitHit",
+    "Limits",
+    "MessageStream",
+    "NotFound",
+    "OutOfRange",
+    "Outcome",
+    "Output",
+    "PermissionDenied",
+    "Process",
+    "ProcessInfo",
+    "ProtocolError",
+    "ResourceExhausted",
+    "Result",
+    "Sandbox",
+    "SandboxInfo",
+    "Schema",
+    "Scope",
+    "Source",
+    "StockadeError",
+    "Stub",
+    "Unauthenticated",
+    "Unavailable",
+    "Unimplemented",
+    "default_client",
+    "run",
+    "start",
+]

@@ -1,0 +1,89 @@
+"""Where the broker is: ``ipc:///path`` (a unix socket) or ``tcp://host:port``."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Union
+from urllib.parse import urlsplit
+
+from stockade.errors import AddressError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+DEFAULT = "ipc:///run/stockade/stockade.sock"
+
+
+@dataclass(frozen=True)
+class Address:
+    """A parsed address. ``ipc`` also chooses the framing: one byte more before each message."""
+
+    text: str
+    ipc: bool
+    path: str = ""
+    host: str = ""
+    port: int = 0
+
+    def target(self) -> Union[str, tuple[str, int]]:
+        """Return what ``socket.connect`` takes."""
+        return self.path if self.ipc else (self.host, self.port)
+
+    def connect(self, timeout: float) -> socket.socket:
+        """Connect within `timeout` seconds.
+
+        ``OSError`` when that fails. The caller closes the socket.
+        """
+        if not self.ipc:
+            sock = socket.create_connection((self.host, self.port), timeout)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            return sock
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            sock.settimeout(timeout)
+            sock.connect(self.path)
+        except BaseException:
+            sock.close()
+            raise
+        return sock
+
+
+def parse(text: str | None) -> Address:
+    """Parse an address.
+
+    None stands for the variable ``STOCKADE_ADDRESS``, then for the broker's own default.
+
+    Raises ``AddressError`` for anything but ipc and tcp.
+    """
+    text = text or os.environ.get("STOCKADE_ADDRESS") or DEFAULT
+    if text.startswith("ipc://"):
+        path = text[len("ipc://") :]
+        if not path.startswith("/") or "\0" in path or len(os.fsencode(path)) > 107:
+            raise AddressError(
+                f"{text!r}: needs an absolute path of at most 107 bytes, as in {DEFAULT}"
+            )
+        return Address(text, ipc=True, path=path)
+    if text.startswith("tcp://"):
+        try:
+            parts = urlsplit(text)
+            host, port = parts.hostname, parts.port
+        except ValueError as e:
+            raise AddressError(f"{text!r}: {e}") from None
+        if not host or not port or parts.path or parts.query or parts.username is not None:
+            raise AddressError(f"{text!r}: needs a host and a port, as in tcp://127.0.0.1:7410")
+        return Address(text, ipc=False, host=host, port=port)
+    raise AddressError(f"{text!r}: neither ipc:///path nor tcp://host:port")
+
+
+def metadata(token: str | None, more: Mapping[str, str] | None) -> list[tuple[str, str]]:
+    """Return the metadata that every call carries.
+
+    A token of None stands for the variable ``STOCKADE_TOKEN``.
+    """
+    token = token or os.environ.get("STOCKADE_TOKEN")
+    pairs = [(key.lower(), value) for key, value in (more or {}).items()]
+    if token:
+        pairs.append(("authorization", f"Bearer {token}"))
+    return pairs

@@ -1,0 +1,292 @@
+"""What can go wrong, as exceptions.
+
+``StockadeError`` is the base of all. A call that the broker refused or could not finish raises the
+                  ``CallError`` of its
+status code; it carries the rule or the limit that said no. A connection that was lost raises
+``ConnectionLost``, bytes that break the protocol ``ProtocolError``. A job that ends badly is no
+error: its ``Result`` says how it ended, and only ``check=True`` (or ``Result.check()``) turns that
+into ``JobError``.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING
+
+from google.protobuf.message import DecodeError, Message
+
+from stockade.v1 import wire_pb2
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from stockade.result import Result
+
+
+class Code(enum.IntEnum):
+    """How a call ended: the numbers of google.rpc.Code."""
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
+    UNAUTHENTICATED = 16
+
+
+class StockadeError(Exception):
+    """Base of every exception of this package."""
+
+
+class ProtocolError(StockadeError):
+    """The other side sent bytes that break the protocol. The connection has been closed."""
+
+
+class AddressError(StockadeError, ValueError):
+    """An address that is neither ``ipc:///path`` nor ``tcp://host:port``."""
+
+
+class JobError(StockadeError):
+    """A job did not end with exit code 0, and the caller asked for that (``check=True``)."""
+
+    def __init__(self, result: Result) -> None:
+        super().__init__(str(result))
+        #: The job's ``Result``: outcome, exit code, limit, output, bill.
+        self.result = result
+
+
+class CallError(StockadeError):
+    """A call ended with a status other than OK. Each code has a subclass of its own."""
+
+    code: Code = Code.UNKNOWN
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        method: str = "",
+        reason: str = "",
+        info: Mapping[str, str] | None = None,
+        fields: tuple[tuple[str, str], ...] = (),
+        quotas: tuple[tuple[str, str], ...] = (),
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        #: The broker's sentence: what was attempted and what failed, outermost first.
+        self.message = message
+        #: Path of the method, such as ``/stockade.v1.ProcessService/Run``.
+        self.method = method
+        #: Which rule said no, in UPPER_SNAKE_CASE, such as ``LIMIT_ABOVE_MAXIMUM``; empty when none
+        #: was named.
+        self.reason = reason
+        #: What the rule says about itself: names and values, how to ask for more.
+        self.info = dict(info or {})
+        #: Wrong fields of the request: pairs of path and what is wrong.
+        self.fields = fields
+        #: Quotas that are used up: pairs of whose, and which with its value.
+        self.quotas = quotas
+        #: Seconds to wait before asking again, where the broker said so.
+        self.retry_after = retry_after
+
+    def __str__(self) -> str:
+        parts = [f"{self.code.name}: {self.message}"]
+        known = self.message
+        parts += [f"{path}: {what}" for path, what in self.fields if what not in known]
+        parts += [f"{whose}: {what}" for whose, what in self.quotas if what not in known]
+        if self.reason:
+            told = "".join(f", {key}={value}" for key, value in sorted(self.info.items()))
+            parts.append(f"[{self.reason}{told}]")
+        if self.retry_after is not None:
+            parts.append(f"(try again in {self.retry_after:g} s)")
+        return " ".join(parts)
+
+
+class Cancelled(CallError):
+    """The call was given up, by this side or by the broker."""
+
+    code = Code.CANCELLED
+
+
+class InvalidArgument(CallError, ValueError):
+    """A field of the request is out of its bounds: ``fields`` names it."""
+
+    code = Code.INVALID_ARGUMENT
+
+
+class DeadlineExceeded(CallError, TimeoutError):
+    """The call's deadline passed. What it had begun has been undone or ended by the broker."""
+
+    code = Code.DEADLINE_EXCEEDED
+
+
+class NotFound(CallError, LookupError):
+    """There is no such sandbox, process or template, or it belongs to somebody else."""
+
+    code = Code.NOT_FOUND
+
+
+class AlreadyExists(CallError):
+    """The name is taken by another live sandbox of the same caller."""
+
+    code = Code.ALREADY_EXISTS
+
+
+class PermissionDenied(CallError, PermissionError):
+    """The caller lacks the right for this method, or policy refused the request."""
+
+    code = Code.PERMISSION_DENIED
+
+
+class ResourceExhausted(CallError):
+    """A quota or a queue is full: ``quotas`` names it."""
+
+    code = Code.RESOURCE_EXHAUSTED
+
+
+class FailedPrecondition(CallError):
+    """Not possible in the present state: a paused sandbox, a closed stdin, a job that ended."""
+
+    code = Code.FAILED_PRECONDITION
+
+
+class Aborted(CallError):
+    """The call lost against another one that ran at the same time."""
+
+    code = Code.ABORTED
+
+
+class OutOfRange(CallError):
+    """A position lies beyond the end."""
+
+    code = Code.OUT_OF_RANGE
+
+
+class Unimplemented(CallError, NotImplementedError):
+    """The broker has no such method."""
+
+    code = Code.UNIMPLEMENTED
+
+
+class InternalError(CallError):
+    """The broker failed; the message says at what."""
+
+    code = Code.INTERNAL
+
+
+class Unavailable(CallError, ConnectionError):
+    """The broker cannot be reached, or takes no new calls. The call has not been executed."""
+
+    code = Code.UNAVAILABLE
+
+
+class BrokerUnreachable(Unavailable):
+    """No connection to the broker could be made: nothing was sent."""
+
+
+class ConnectionLost(Unavailable):
+    """The connection broke while the call was open.
+
+    ``maybe_executed`` is True when the request may have reached the broker. This package never
+                       sends such a request a
+    second time by itself unless that is known to be harmless.
+    """
+
+    def __init__(self, message: str, *, method: str = "", maybe_executed: bool) -> None:
+        super().__init__(message, method=method)
+        #: The request may have been executed.
+        self.maybe_executed = maybe_executed
+
+    def __str__(self) -> str:
+        note = "it may have been executed" if self.maybe_executed else "it was not executed"
+        return f"{super().__str__()} ({note})"
+
+
+class DataLoss(CallError):
+    """Data that should be there is lost or damaged."""
+
+    code = Code.DATA_LOSS
+
+
+class Unauthenticated(CallError):
+    """The token is missing, wrong, or no longer valid."""
+
+    code = Code.UNAUTHENTICATED
+
+
+_BY_CODE: dict[int, type[CallError]] = {
+    int(cls.code): cls
+    for cls in (
+        Cancelled,
+        InvalidArgument,
+        DeadlineExceeded,
+        NotFound,
+        AlreadyExists,
+        PermissionDenied,
+        ResourceExhausted,
+        FailedPrecondition,
+        Aborted,
+        OutOfRange,
+        Unimplemented,
+        InternalError,
+        Unavailable,
+        DataLoss,
+        Unauthenticated,
+    )
+}
+
+
+def _details(status: wire_pb2.Status) -> dict[str, Message]:
+    """Unpack the details that we know; others, and broken ones, are passed over."""
+    found: dict[str, Message] = {}
+    for packed in status.details:
+        name = packed.type_url.rpartition("/")[2].rpartition(".")[2]
+        cls = {
+            "ErrorInfo": wire_pb2.ErrorInfo,
+            "BadRequest": wire_pb2.BadRequest,
+            "RetryInfo": wire_pb2.RetryInfo,
+            "QuotaFailure": wire_pb2.QuotaFailure,
+        }.get(name)
+        if cls is not None:
+            message = cls()
+            try:
+                message.ParseFromString(packed.value)
+            except DecodeError:
+                continue
+            found[name] = message
+    return found
+
+
+def from_status(status: wire_pb2.Status, method: str) -> CallError:
+    """Make the exception of a status that is not OK.
+
+    A code that does not exist becomes ``CallError`` itself.
+    """
+    details = _details(status)
+    info = details.get("ErrorInfo", wire_pb2.ErrorInfo())
+    bad = details.get("BadRequest", wire_pb2.BadRequest())
+    quota = details.get("QuotaFailure", wire_pb2.QuotaFailure())
+    retry = details.get("RetryInfo")
+    assert isinstance(info, wire_pb2.ErrorInfo)
+    assert isinstance(bad, wire_pb2.BadRequest)
+    assert isinstance(quota, wire_pb2.QuotaFailure)
+    after = retry.retry_delay_ms / 1000 if isinstance(retry, wire_pb2.RetryInfo) else None
+    return _BY_CODE.get(status.code, CallError)(
+        status.message or "the broker gave no reason",
+        method=method,
+        reason=info.reason,
+        info=info.metadata,
+        fields=tuple((v.field, v.description) for v in bad.field_violations),
+        quotas=tuple((v.subject, v.description) for v in quota.violations),
+        retry_after=after,
+    )

@@ -1,0 +1,158 @@
+"""What a process did, in order, and how the pieces become a ``Result``."""
+
+from __future__ import annotations
+
+import codecs
+from dataclasses import dataclass
+from typing import Callable, Optional, Union
+
+from stockade.errors import ProtocolError
+from stockade.result import Result
+from stockade.v1 import process_service_pb2
+
+#: Bytes of stdout and of stderr that a ``Result`` keeps when the caller says nothing else.
+KEEP_BYTES = 64 * 1024 * 1024
+LINE_BYTES_MAX = 64 * 1024  # a longer line is handed over in pieces
+
+
+@dataclass(frozen=True)
+class Output:
+    """A piece of output."""
+
+    #: ``"stdout"`` (also what comes from a terminal) or ``"stderr"``.
+    stream: str
+    #: The bytes, at most 64 KiB; they may end within a line or a character.
+    data: bytes
+    #: Offset of the first byte, counted over stdout and stderr together since the start.
+    offset: int
+
+    @property
+    def text(self) -> str:
+        """The bytes as text; what is no UTF-8 becomes U+FFFD."""
+        return self.data.decode("utf-8", "replace")
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Output that is gone: nobody read it in time, or a limit cut it."""
+
+    #: Offset of the first missing byte.
+    offset: int
+    #: How many bytes are missing.
+    length: int
+    #: Cut by the limit on output; all that follows is as well.
+    limit: bool
+
+
+Event = Union[Output, Gap]
+LineCallback = Callable[[str], object]
+
+
+class Lines:
+    """Turns pieces of output into lines of text for a callback, without their line ends."""
+
+    def __init__(self, callback: LineCallback) -> None:
+        self._callback = callback
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._rest = ""
+
+    def feed(self, data: bytes, *, final: bool = False) -> None:
+        """Take bytes; `final`: hand over an unfinished line too."""
+        lines = (self._rest + self._decoder.decode(data, final)).split("\n")
+        self._rest = lines.pop()
+        for line in lines:
+            self._callback(line.removesuffix("\r"))
+        if self._rest and (final or len(self._rest) > LINE_BYTES_MAX):
+            rest, self._rest = self._rest, ""
+            self._callback(rest)
+
+
+class Collector:
+    """Folds the events of one process into its identity, its output and its result."""
+
+    def __init__(
+        self,
+        *,
+        on_stdout: Optional[LineCallback] = None,
+        on_stderr: Optional[LineCallback] = None,
+        keep: int = KEEP_BYTES,
+    ) -> None:
+        self._lines = {
+            "stdout": on_stdout and Lines(on_stdout),
+            "stderr": on_stderr and Lines(on_stderr),
+        }
+        self._kept = {"stdout": bytearray(), "stderr": bytearray()}
+        self._keep = keep
+        self._missing = 0
+        self.process_id = ""
+        self.sandbox_id = ""
+        self.pid = 0
+        self.offset = 0  # of the next byte that is expected
+        self.result: Optional[Result] = None
+
+    def feed(self, message: process_service_pb2.ProcessEvent) -> Optional[Event]:
+        """Take one event. Returns it where the caller wants to see it: output and gaps.
+
+        Raises ``ProtocolError`` for an order that makes no sense.
+        """
+        which = message.WhichOneof("event")
+        if self.result is not None:
+            raise ProtocolError("the broker sent an event of a process that is over")
+        if which == "started":
+            self._started(message.started)
+            return None
+        if which is not None and not self.process_id and which != "exited":
+            raise ProtocolError("the broker sent output of a process before it started")
+        if which == "output":
+            return self._output(message.output)
+        if which == "gap":
+            return self._gap(message.gap)
+        if which == "exited":
+            self._exited(message.exited)
+        return None
+
+    def _started(self, started: process_service_pb2.ProcessEvent.Started) -> None:
+        if self.process_id and started.process_id != self.process_id:
+            raise ProtocolError("the broker mixed up two processes")
+        self.process_id = started.process_id
+        self.sandbox_id = started.sandbox_id
+        self.pid = started.pid
+
+    def _output(self, output: process_service_pb2.ProcessEvent.Output) -> Optional[Event]:
+        stream = "stderr" if output.stream == process_service_pb2.STREAM_STDERR else "stdout"
+        skip = self.offset - output.offset  # seen before the connection was lost
+        data = output.data[skip:] if skip > 0 else output.data
+        if not data:
+            return None
+        event = Output(stream, data, output.offset + max(skip, 0))
+        self.offset = event.offset + len(data)
+        kept = self._kept[stream]
+        room = max(0, self._keep - len(kept))
+        kept += data[:room]
+        self._missing += len(data) - min(room, len(data))
+        lines = self._lines[stream]
+        if lines:
+            lines.feed(data)
+        return event
+
+    def _gap(self, gap: process_service_pb2.ProcessEvent.Gap) -> Event:
+        self.offset = max(self.offset, gap.offset + gap.bytes)
+        self._missing += gap.bytes
+        return Gap(gap.offset, gap.bytes, gap.limit)
+
+    def _exited(self, exited: process_service_pb2.ProcessEvent.Exited) -> None:
+        for lines in self._lines.values():
+            if lines:
+                lines.feed(b"", final=True)
+        self.result = Result.from_message(
+            exited.result,
+            stdout=bytes(self._kept["stdout"]),
+            stderr=bytes(self._kept["stderr"]),
+            missing=self._missing,
+        )
+
+    def finish(self) -> Result:
+        """Return the result once the stream has ended. ``ProtocolError`` when there was none."""
+        if self.result is None:
+            raise ProtocolError("the broker ended the stream without a result")
+        return self.result

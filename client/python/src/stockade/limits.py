@@ -1,0 +1,147 @@
+"""What a sandbox or a job may use."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from dataclasses import dataclass, fields
+from typing import Any, Callable, Optional, Union
+
+from stockade.v1 import limits_pb2
+
+#: Bytes: a number, or text such as ``"256M"``. K, M, G and T are powers of 1024; ``MiB`` means the
+#: same as ``M``.
+Size = Union[int, str]
+#: Seconds: a number or a ``datetime.timedelta``.
+Seconds = Union[int, float, datetime.timedelta]
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:I?B)?", re.IGNORECASE)
+_POWER = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
+
+
+def size_bytes(size: Size) -> int:
+    """Return a size in bytes. ``ValueError`` for anything that is none.
+
+    >>> size_bytes("256M")
+    268435456
+    >>> size_bytes("1.5 GiB")
+    1610612736
+    """
+    if isinstance(size, int):
+        if size < 0:
+            raise ValueError(f"{size}: a size is not negative")
+        return size
+    found = _SIZE.fullmatch(size.strip())
+    if found is None:
+        raise ValueError(f"{size!r}: not a size such as 4096, '256M' or '1.5G'")
+    return int(float(found[1]) * 1024 ** _POWER[found[2].upper()])
+
+
+def to_seconds(span: Seconds) -> float:
+    """Return a span of time in seconds. ``ValueError`` when it is negative.
+
+    >>> to_seconds(datetime.timedelta(minutes=1))
+    60.0
+    """
+    seconds = span.total_seconds() if isinstance(span, datetime.timedelta) else float(span)
+    if not seconds >= 0:
+        raise ValueError(f"{span!r}: a span of time is not negative")
+    return seconds
+
+
+def to_ms(span: Seconds) -> int:
+    """Return a span of time in milliseconds, rounded up: it is never cut to nothing."""
+    ms = to_seconds(span) * 1000
+    return int(ms) + (ms > int(ms))
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Upper bounds of a sandbox and its jobs. What is None comes from the template.
+
+    A value above the template's maximum is refused with ``InvalidArgument`` that names both;
+    nothing is lowered silently. A job in a sandbox takes ``wall_time``, ``cpu_time``, ``files``,
+    ``file_size`` and ``output``.
+
+    >>> Limits(memory="256M", cpus=0.5, wall_time=30).to_message().memory_bytes
+    268435456
+    """
+
+    #: Memory of the whole sandbox, its files included (they live in memory): bytes or ``"256M"``. 4
+    #: MiB to 1 TiB.
+    memory: Optional[Size] = None
+    #: Hard quota in CPUs, such as 0.5 or 4. 0.01 to 1,024.
+    cpus: Optional[float] = None
+    #: Share against other sandboxes when CPUs are short; 100 is the usual one. 1 to 10,000.
+    cpu_weight: Optional[int] = None
+    #: CPU time of one job in seconds, user and system together.
+    cpu_time: Optional[Seconds] = None
+    #: Wall-clock time of one job in seconds.
+    wall_time: Optional[Seconds] = None
+    #: Processes and threads of the sandbox.
+    pids: Optional[int] = None
+    #: Open files per process. 8 to 1,048,576.
+    files: Optional[int] = None
+    #: Largest file: bytes or ``"1G"``.
+    file_size: Optional[Size] = None
+    #: All files that the sandbox writes or changes: bytes or ``"1G"``. 64 KiB to 1 TiB.
+    disk: Optional[Size] = None
+    #: Files, folders and links that the sandbox makes or changes. 64 to 100,000,000.
+    inodes: Optional[int] = None
+    #: stdout and stderr of one job together: what comes after is counted and thrown away, with a
+    #: mark in the stream.
+    output: Optional[Size] = None
+
+    def to_message(self) -> limits_pb2.Limits:
+        """Return the message that the protocol carries.
+
+        ``ValueError`` when a value makes no sense.
+        """
+        message = limits_pb2.Limits()
+        for field, (name, convert) in _FIELDS.items():
+            value = getattr(self, field)
+            if value is None:
+                continue
+            number = convert(value)
+            if number <= 0:
+                raise ValueError(
+                    f"{field}={value!r}: a limit is more than 0; leave it out for the template's"
+                )
+            try:
+                setattr(message, name, number)
+            except ValueError:
+                raise ValueError(f"{field}={value!r}: too large") from None
+        return message
+
+    @classmethod
+    def from_message(cls, message: limits_pb2.Limits) -> Limits:
+        """Return the limits in a message; a field that is 0 becomes None."""
+        return cls(
+            memory=message.memory_bytes or None,
+            cpus=message.cpu_millis / 1000 or None,
+            cpu_weight=message.cpu_weight or None,
+            cpu_time=message.cpu_time_ms / 1000 or None,
+            wall_time=message.wall_ms / 1000 or None,
+            pids=message.pids or None,
+            files=message.files or None,
+            file_size=message.file_size_bytes or None,
+            disk=message.disk_bytes or None,
+            inodes=message.inodes or None,
+            output=message.output_bytes or None,
+        )
+
+
+_FIELDS: dict[str, tuple[str, Callable[[Any], int]]] = {
+    "memory": ("memory_bytes", size_bytes),
+    "cpus": ("cpu_millis", lambda cpus: round(cpus * 1000)),
+    "cpu_weight": ("cpu_weight", int),
+    "cpu_time": ("cpu_time_ms", to_ms),
+    "wall_time": ("wall_ms", to_ms),
+    "pids": ("pids", int),
+    "files": ("files", int),
+    "file_size": ("file_size_bytes", size_bytes),
+    "disk": ("disk_bytes", size_bytes),
+    "inodes": ("inodes", int),
+    "output": ("output_bytes", size_bytes),
+}
+assert set(_FIELDS) == {field.name for field in fields(Limits)}

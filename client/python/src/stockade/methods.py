@@ -1,0 +1,128 @@
+"""The methods of the public API: paths, messages, and the rules that the .proto files give them.
+
+The rules (deadline, idempotency) are read from the options in the descriptors, so they are the
+broker's own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, Optional, TypeVar
+
+from google.protobuf import descriptor_pb2
+from google.protobuf.message import Message
+
+from stockade.v1 import options_pb2, process_service_pb2, sandbox_service_pb2, system_service_pb2
+
+if TYPE_CHECKING:
+    from google.protobuf.descriptor import MethodDescriptor
+
+Request = TypeVar("Request", bound=Message)
+Response = TypeVar("Response", bound=Message)
+
+
+@dataclass(frozen=True)
+class Method(Generic[Request, Response]):
+    """One method."""
+
+    #: ``/stockade.v1.Service/Method``
+    path: str
+    #: Class of the request.
+    request: type[Request]
+    #: Class of the response, or of one message of the stream.
+    response: type[Response]
+    #: It answers with a stream.
+    streaming: bool
+    #: Doing it twice is the same as doing it once.
+    idempotent: bool
+    #: Longest deadline in seconds; None: it may stay open for ever.
+    deadline: Optional[float]
+
+
+def from_descriptor(
+    descriptor: MethodDescriptor, request: type[Request], response: type[Response]
+) -> Method[Request, Response]:
+    """Make a method from its descriptor, of whichever pool, and the classes of its messages."""
+    proto = descriptor_pb2.MethodDescriptorProto()
+    descriptor.CopyToProto(proto)
+    extension: Any = options_pb2.method
+    rules: options_pb2.MethodRules = proto.options.Extensions[extension]
+    return Method(
+        path=f"/{descriptor.containing_service.full_name}/{descriptor.name}",
+        request=request,
+        response=response,
+        streaming=proto.server_streaming,
+        idempotent=rules.idempotent,
+        deadline=rules.deadline_ms_max / 1000 or None,
+    )
+
+
+def _method(
+    path: str, request: type[Request], response: type[Response]
+) -> Method[Request, Response]:
+    service, name = path.split("/")
+    descriptor: Any = request.DESCRIPTOR.file.services_by_name[service].methods_by_name[name]
+    return from_descriptor(descriptor, request, response)
+
+
+_sandbox = sandbox_service_pb2
+CREATE = _method(
+    "SandboxService/Create",
+    _sandbox.SandboxServiceCreateRequest,
+    _sandbox.SandboxServiceCreateResponse,
+)
+GET = _method(
+    "SandboxService/Get", _sandbox.SandboxServiceGetRequest, _sandbox.SandboxServiceGetResponse
+)
+LIST = _method(
+    "SandboxService/List", _sandbox.SandboxServiceListRequest, _sandbox.SandboxServiceListResponse
+)
+UPDATE = _method(
+    "SandboxService/Update",
+    _sandbox.SandboxServiceUpdateRequest,
+    _sandbox.SandboxServiceUpdateResponse,
+)
+DELETE = _method(
+    "SandboxService/Delete",
+    _sandbox.SandboxServiceDeleteRequest,
+    _sandbox.SandboxServiceDeleteResponse,
+)
+PAUSE = _method(
+    "SandboxService/Pause",
+    _sandbox.SandboxServicePauseRequest,
+    _sandbox.SandboxServicePauseResponse,
+)
+RESUME = _method(
+    "SandboxService/Resume",
+    _sandbox.SandboxServiceResumeRequest,
+    _sandbox.SandboxServiceResumeResponse,
+)
+
+_process = process_service_pb2
+RUN = _method("ProcessService/Run", _process.RunRequest, _process.RunResponse)
+START = _method("ProcessService/Start", _process.StartRequest, _process.StartResponse)
+ATTACH = _method("ProcessService/Attach", _process.AttachRequest, _process.AttachResponse)
+INPUT = _method("ProcessService/Input", _process.InputRequest, _process.InputResponse)
+CLOSE_INPUT = _method(
+    "ProcessService/CloseInput", _process.CloseInputRequest, _process.CloseInputResponse
+)
+SIGNAL = _method("ProcessService/Signal", _process.SignalRequest, _process.SignalResponse)
+RESIZE = _method("ProcessService/Resize", _process.ResizeRequest, _process.ResizeResponse)
+WAIT = _method("ProcessService/Wait", _process.WaitRequest, _process.WaitResponse)
+LIST_PROCESSES = _method(
+    "ProcessService/List", _process.ProcessServiceListRequest, _process.ProcessServiceListResponse
+)
+
+_system = system_service_pb2
+HEALTH_CHECK = _method(
+    "HealthService/Check", _system.HealthServiceCheckRequest, _system.HealthServiceCheckResponse
+)
+HEALTH_WATCH = _method(
+    "HealthService/Watch", _system.HealthServiceWatchRequest, _system.HealthServiceWatchResponse
+)
+REFLECT = _method(
+    "ReflectionService/GetFileDescriptorSet",
+    _system.GetFileDescriptorSetRequest,
+    _system.GetFileDescriptorSetResponse,
+)
+INFO = _method("SystemService/Info", _system.InfoRequest, _system.InfoResponse)

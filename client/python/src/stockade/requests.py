@@ -1,0 +1,213 @@
+"""From keyword arguments to the messages of the protocol: shared by both clients."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Optional, Union
+
+from stockade.limits import Limits, Seconds, to_ms
+from stockade.result import Result
+from stockade.v1 import process_service_pb2, sandbox_service_pb2
+
+if TYPE_CHECKING:
+    from google.protobuf.timestamp_pb2 import Timestamp
+
+#: What goes to a job's stdin: bytes, text (as UTF-8), or pieces of bytes.
+Stdin = Union[bytes, str, Iterable[bytes]]
+
+STDIN_BYTES_MAX = 1024 * 1024  # in the request itself; the rest is sent as input
+INPUT_BYTES_MAX = 64 * 1024  # of one input
+
+_NETWORK = {
+    "none": sandbox_service_pb2.NETWORK_MODE_NONE,
+    "allowlist": sandbox_service_pb2.NETWORK_MODE_ALLOWLIST,
+    "open": sandbox_service_pb2.NETWORK_MODE_OPEN,
+}
+_NETWORK_NAMES = {number: name for name, number in _NETWORK.items()}
+_STATES = {
+    sandbox_service_pb2.SANDBOX_STATE_RUNNING: "running",
+    sandbox_service_pb2.SANDBOX_STATE_PAUSED: "paused",
+    sandbox_service_pb2.SANDBOX_STATE_DELETING: "deleting",
+}
+
+
+@dataclass(frozen=True)
+class SandboxInfo:
+    """A sandbox as the broker tells it."""
+
+    #: 32 lower-case hex digits.
+    id: str
+    #: The template that it was made from.
+    template: str
+    #: The name that the caller gave, or empty.
+    name: str
+    #: ``"running"``, ``"paused"``, ``"deleting"`` or ``"unknown"``.
+    state: str
+    #: Limits in force, every one filled.
+    limits: Limits
+    #: ``"none"``, ``"allowlist"``, ``"open"`` or ``"unknown"``.
+    network: str
+    #: The caller's own labels.
+    metadata: Mapping[str, str]
+    #: When it was made.
+    created: datetime.datetime
+    #: When it will be deleted.
+    expires: datetime.datetime
+    #: Jobs that run in it.
+    processes: int
+
+
+@dataclass(frozen=True)
+class ProcessInfo:
+    """A process as the broker tells it: one that runs, or one that ended a short while ago."""
+
+    #: 32 lower-case hex digits; ``Sandbox.attach`` takes it.
+    id: str
+    #: The sandbox that it runs in.
+    sandbox_id: str
+    #: Its process id inside the sandbox.
+    pid: int
+    #: Its arguments, cut after 16 of them and 256 bytes each.
+    args: tuple[str, ...]
+    #: When it started.
+    started: datetime.datetime
+    #: There when it is over.
+    result: Optional[Result]
+    #: Bytes of output so far.
+    output: int
+    #: It has a terminal.
+    terminal: bool
+
+
+def _time(stamp: Timestamp) -> datetime.datetime:
+    epoch = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
+    try:
+        return epoch + datetime.timedelta(seconds=stamp.seconds, microseconds=stamp.nanos // 1000)
+    except OverflowError:
+        return epoch
+
+
+def sandbox_info(message: sandbox_service_pb2.Sandbox) -> SandboxInfo:
+    """Return what a message says about a sandbox."""
+    return SandboxInfo(
+        id=message.id,
+        template=message.template,
+        name=message.name,
+        state=_STATES.get(message.state, "unknown"),
+        limits=Limits.from_message(message.limits),
+        network=_NETWORK_NAMES.get(message.network.mode, "unknown"),
+        metadata=dict(message.metadata),
+        created=_time(message.create_time),
+        expires=_time(message.expire_time),
+        processes=message.processes,
+    )
+
+
+def process_info(message: process_service_pb2.Process) -> ProcessInfo:
+    """Return what a message says about a process."""
+    return ProcessInfo(
+        id=message.id,
+        sandbox_id=message.sandbox_id,
+        pid=message.pid,
+        args=tuple(message.args),
+        started=_time(message.start_time),
+        result=Result.from_message(message.result) if message.HasField("result") else None,
+        output=message.output_bytes,
+        terminal=message.terminal,
+    )
+
+
+def network_policy(network: Optional[str]) -> Optional[sandbox_service_pb2.NetworkPolicy]:
+    """Return the policy of a mode by its name. ``ValueError`` when there is no such mode."""
+    if network is None:
+        return None
+    if network not in _NETWORK:
+        raise ValueError(f"network={network!r}: one of {', '.join(_NETWORK)}")
+    return sandbox_service_pb2.NetworkPolicy(mode=_NETWORK[network])
+
+
+def create_request(
+    *,
+    template: Optional[str],
+    limits: Optional[Limits],
+    network: Optional[str],
+    metadata: Optional[Mapping[str, str]],
+    timeout: Optional[Seconds],
+    name: Optional[str],
+) -> sandbox_service_pb2.SandboxServiceCreateRequest:
+    """Return the request for a new sandbox."""
+    return sandbox_service_pb2.SandboxServiceCreateRequest(
+        template=template or "",
+        limits=limits.to_message() if limits else None,
+        network=network_policy(network),
+        metadata=metadata,
+        ttl_ms=to_ms(timeout) if timeout is not None else 0,
+        name=name or "",
+    )
+
+
+class Feed:
+    """What goes to stdin: what the request carries, and pieces of at most 64 KiB for the rest."""
+
+    def __init__(self, stdin: Optional[Stdin]) -> None:
+        if isinstance(stdin, str):
+            stdin = stdin.encode()
+        if stdin is None or isinstance(stdin, (bytes, bytearray, memoryview)):
+            data = bytes(stdin or b"")
+            self.inline = data[:STDIN_BYTES_MAX]
+            self.more: Optional[Iterable[bytes]] = None
+            if len(data) > STDIN_BYTES_MAX:
+                self.more = (data[STDIN_BYTES_MAX:],)
+        else:
+            self.inline = b""
+            self.more = stdin
+
+    def pieces(self) -> Iterable[bytes]:
+        """Yield the rest: small pieces are joined, large ones are cut."""
+        pending = bytearray()
+        for piece in self.more or ():
+            pending += piece
+            while len(pending) >= INPUT_BYTES_MAX:
+                yield bytes(pending[:INPUT_BYTES_MAX])
+                del pending[:INPUT_BYTES_MAX]
+        if pending:
+            yield bytes(pending)
+
+
+def command(
+    args: tuple[str, ...],
+    *,
+    env: Optional[Mapping[str, str]] = None,
+    cwd: Optional[str] = None,
+    stdin: bytes = b"",
+    stdin_open: bool = False,
+    terminal: Optional[tuple[int, int]] = None,
+) -> process_service_pb2.Command:
+    """Return what to execute. ``TypeError`` or ``ValueError`` for arguments that are no text."""
+    if not args:
+        raise ValueError("a command needs a program")
+    for arg in args:
+        if not isinstance(arg, str):
+            raise TypeError(f"{arg!r}: arguments are text")
+    message = process_service_pb2.Command(
+        args=args, workdir=cwd or "", stdin=stdin, stdin_open=stdin_open
+    )
+    for name, value in (env or {}).items():
+        message.env.add(name=name, value=value)
+    if terminal is not None:
+        message.terminal.CopyFrom(terminal_size(*terminal))
+    return message
+
+
+def terminal_size(rows: int, columns: int) -> process_service_pb2.TerminalSize:
+    """Return the size of a terminal."""
+    return process_service_pb2.TerminalSize(rows=rows, columns=columns)
+
+
+def job_limits(limits: Optional[Limits], timeout: Optional[Seconds]) -> Any:
+    """Return the limits of a job as a message, or None: `timeout` is its wall-clock limit."""
+    if timeout is not None:
+        limits = replace(limits or Limits(), wall_time=timeout)
+    return limits.to_message() if limits else None

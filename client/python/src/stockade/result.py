@@ -1,0 +1,320 @@
+"""What became of a job: its output, how it ended, and what it used."""
+
+from __future__ import annotations
+
+import enum
+import signal
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Optional
+
+from stockade.errors import JobError
+from stockade.v1 import limits_pb2
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Outcome(enum.Enum):
+    """How a job ended."""
+
+    #: This package is older than the broker, which told something that it does not know.
+    UNKNOWN = 0
+    #: The main process exited by itself: see ``exit_code``.
+    EXITED = 1
+    #: A signal from within, or from the caller, ended it: see ``signal``.
+    SIGNALED = 2
+    #: A limit ended it: see ``limit_hit``.
+    LIMIT = 3
+    #: Policy did not let it start: see ``reason``.
+    REFUSED = 4
+    #: The broker failed: see ``reason``. The job may have run in part.
+    FAILED = 5
+    #: The program could not be executed: see ``reason``; ``exit_code`` is 126 or 127, as a shell
+    #: has it.
+    NOT_EXECUTED = 6
+    #: The caller cancelled it, or its sandbox was deleted.
+    CANCELLED = 7
+
+
+class Source(enum.Enum):
+    """Where a figure was read."""
+
+    #: The kernel's cgroup files.
+    CGROUP = 1
+    #: wait4(2) of the main process and the descendants it waited for.
+    RUSAGE = 2
+    #: The broker's own clock or counters.
+    BROKER = 3
+
+
+class Scope(enum.Enum):
+    """Whose use a figure counts."""
+
+    #: This job alone, whatever it forked.
+    JOB = 1
+    #: Every job of the sandbox since it was made: the host's cgroups cannot tell them apart.
+    SANDBOX = 2
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One measured figure, in the unit that the protocol has for it."""
+
+    value: int
+    source: Source
+    scope: Optional[Scope]
+
+
+@dataclass(frozen=True)
+class Bill:
+    """What a job used. A figure that the host cannot give is None, and ``unknown`` says why."""
+
+    #: Every known figure as it came, by the protocol's name (``cpu_user_ns``), with where it was
+    #: read and whose it is.
+    figures: Mapping[str, Figure] = field(default_factory=dict)
+    #: One line per figure that this host cannot give, such as ``io_read_bytes: no io controller``.
+    unknown: tuple[str, ...] = ()
+
+    def _value(self, name: str) -> Optional[int]:
+        figure = self.figures.get(name)
+        return None if figure is None else figure.value
+
+    def _seconds(self, name: str, unit: float) -> Optional[float]:
+        value = self._value(name)
+        return None if value is None else value * unit
+
+    @property
+    def wall_time(self) -> Optional[float]:
+        """From start of the main process to its end, in seconds."""
+        return self._seconds("wall_us", 1e-6)
+
+    @property
+    def queue_time(self) -> Optional[float]:
+        """From the request's arrival until a sandbox was there, in seconds."""
+        return self._seconds("queue_us", 1e-6)
+
+    @property
+    def setup_time(self) -> Optional[float]:
+        """From then until the main process started, in seconds."""
+        return self._seconds("setup_us", 1e-6)
+
+    @property
+    def cpu_user(self) -> Optional[float]:
+        """CPU time in user mode, in seconds."""
+        return self._seconds("cpu_user_ns", 1e-9)
+
+    @property
+    def cpu_system(self) -> Optional[float]:
+        """CPU time in the kernel, in seconds."""
+        return self._seconds("cpu_system_ns", 1e-9)
+
+    @property
+    def cpu_time(self) -> Optional[float]:
+        """CPU time, user and system together, in seconds."""
+        user, system = self.cpu_user, self.cpu_system
+        return None if user is None or system is None else user + system
+
+    @property
+    def memory_peak(self) -> Optional[int]:
+        """Most memory at any one time, in bytes."""
+        return self._value("memory_peak_bytes")
+
+    @property
+    def faults_minor(self) -> Optional[int]:
+        """Page faults served without I/O."""
+        return self._value("faults_minor")
+
+    @property
+    def faults_major(self) -> Optional[int]:
+        """Page faults that needed I/O."""
+        return self._value("faults_major")
+
+    @property
+    def io_read(self) -> Optional[int]:
+        """Bytes read from block devices."""
+        return self._value("io_read_bytes")
+
+    @property
+    def io_write(self) -> Optional[int]:
+        """Bytes written to block devices."""
+        return self._value("io_write_bytes")
+
+    @property
+    def io_read_ops(self) -> Optional[int]:
+        """Reads from block devices."""
+        return self._value("io_read_ops")
+
+    @property
+    def io_write_ops(self) -> Optional[int]:
+        """Writes to block devices."""
+        return self._value("io_write_ops")
+
+    @property
+    def pids_peak(self) -> Optional[int]:
+        """Most processes and threads at any one time."""
+        return self._value("pids_peak")
+
+    @property
+    def switches_voluntary(self) -> Optional[int]:
+        """Context switches because it waited for something."""
+        return self._value("switches_voluntary")
+
+    @property
+    def switches_involuntary(self) -> Optional[int]:
+        """Context switches because it was preempted."""
+        return self._value("switches_involuntary")
+
+    @property
+    def throttled_time(self) -> Optional[float]:
+        """Time that the CPU quota kept it from running, in seconds."""
+        return self._seconds("throttled_ns", 1e-9)
+
+    @property
+    def output(self) -> Optional[int]:
+        """Bytes that it wrote to stdout and stderr."""
+        return self._value("output_bytes")
+
+    @property
+    def output_cut(self) -> Optional[int]:
+        """Of those, bytes that were thrown away by the output limit."""
+        return self._value("output_cut_bytes")
+
+    @classmethod
+    def from_message(cls, message: limits_pb2.Bill) -> Bill:
+        """Return the bill in a message."""
+        figures = {}
+        for descriptor, figure in message.ListFields():
+            if isinstance(figure, limits_pb2.Figure) and figure.source in _SOURCES:
+                scope = Scope(figure.scope) if figure.scope in _SCOPES else None
+                figures[descriptor.name] = Figure(figure.value, Source(figure.source), scope)
+        return cls(figures, tuple(message.unknown))
+
+
+_SOURCES = {source.value for source in Source}
+_SCOPES = {scope.value for scope in Scope}
+
+
+@dataclass(frozen=True)
+class LimitHit:
+    """A limit that was reached.
+
+    Not every one ends the job: output is cut, processes get EAGAIN, files ENOSPC.
+    """
+
+    #: The limit's name in the protocol, such as ``memory_bytes``.
+    name: str
+    #: Its value, in the unit that the name ends with.
+    value: int
+    #: How far over, in the same unit; or how often it was denied, where ``count`` is True.
+    over: int = 0
+    #: ``over`` counts denials.
+    count: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.name}={self.value}" + (f", denied {self.over} times" if self.count else "")
+
+    @classmethod
+    def from_message(cls, message: limits_pb2.LimitHit) -> LimitHit:
+        """Return the limit in a message."""
+        return cls(message.name, message.value, message.over, message.count)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of a job."""
+
+    #: How it ended.
+    outcome: Outcome
+    #: 0 to 255 where it exited by itself, or could not be executed (126, 127); None otherwise.
+    exit_code: Optional[int] = None
+    #: Number of the signal that ended it, or None.
+    signal: Optional[int] = None
+    #: A sentence where it did not simply exit.
+    reason: str = ""
+    #: What it used.
+    bill: Bill = field(default_factory=Bill)
+    #: The limit that ended it, or the first that was reached.
+    limit_hit: Optional[LimitHit] = None
+    #: Further limits that were reached.
+    limits_also_hit: tuple[LimitHit, ...] = ()
+    #: What it wrote to stdout (with a terminal: all that it wrote), as far as it was kept.
+    stdout_bytes: bytes = field(default=b"", repr=False)
+    #: What it wrote to stderr, as far as it was kept.
+    stderr_bytes: bytes = field(default=b"", repr=False)
+    #: Bytes of output that are missing above: cut by a limit, lost while nobody read, or not kept
+    #: here.
+    output_missing: int = 0
+
+    @property
+    def stdout(self) -> str:
+        """``stdout_bytes`` as text; what is no UTF-8 becomes U+FFFD."""
+        return self.stdout_bytes.decode("utf-8", "replace")
+
+    @property
+    def stderr(self) -> str:
+        """``stderr_bytes`` as text; what is no UTF-8 becomes U+FFFD."""
+        return self.stderr_bytes.decode("utf-8", "replace")
+
+    @property
+    def ok(self) -> bool:
+        """It exited with code 0."""
+        return self.outcome is Outcome.EXITED and self.exit_code == 0
+
+    @property
+    def timed_out(self) -> bool:
+        """Its wall-clock limit (``timeout=`` of ``run``) ended it."""
+        hit = self.limit_hit
+        return self.outcome is Outcome.LIMIT and hit is not None and hit.name == "wall_ms"
+
+    def check(self) -> Result:
+        """Return itself when the job exited with code 0, else raise ``JobError``."""
+        if not self.ok:
+            raise JobError(self)
+        return self
+
+    def __str__(self) -> str:
+        how = self.outcome.name.lower().replace("_", " ")
+        if self.exit_code is not None:
+            how += f" with code {self.exit_code}"
+        if self.signal is not None:
+            how += f" by {_signal_name(self.signal)}"
+        if self.limit_hit is not None:
+            how += f", limit {self.limit_hit}"
+        return how + (f": {self.reason}" if self.reason else "")
+
+    @classmethod
+    def from_message(
+        cls,
+        message: limits_pb2.Result,
+        *,
+        stdout: bytes = b"",
+        stderr: bytes = b"",
+        missing: int = 0,
+    ) -> Result:
+        """Return the result in a message, with the output that was collected."""
+        outcome = Outcome(message.outcome) if message.outcome in _OUTCOMES else Outcome.UNKNOWN
+        has_code = outcome in {Outcome.EXITED, Outcome.NOT_EXECUTED}
+        return cls(
+            outcome=outcome,
+            exit_code=message.exit_code if has_code else None,
+            signal=message.signal or None,
+            reason=message.reason,
+            bill=Bill.from_message(message.bill),
+            limit_hit=LimitHit.from_message(message.limit_hit)
+            if message.HasField("limit_hit")
+            else None,
+            limits_also_hit=tuple(LimitHit.from_message(hit) for hit in message.limits_also_hit),
+            stdout_bytes=stdout,
+            stderr_bytes=stderr,
+            output_missing=missing,
+        )
+
+
+_OUTCOMES = {outcome.value for outcome in Outcome}
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,1 @@
+"""Messages of the public API, made from the .proto files at build time."""
