@@ -1,0 +1,32 @@
+// Between clone3 and execve: what makes a copy of the guest into a job.
+#pragma once
+
+#include <stdint.h>
+
+#include "../../proto/err.h"
+
+struct guest_filter; // the job's seccomp program
+
+// What a job is to be. Borrowed pointers; lives until clone3 returns to the guest.
+struct guest_plan {
+    char **args; // with a free place before the first: guest_path_exec()
+    char **env;
+    const char *workdir;
+    int stdio[3]; // without a terminal
+    int terminal; // the slave of its pty, or -1
+    uint64_t files_max;
+    uint64_t file_bytes_max;
+    uint64_t cpu_seconds_max; // 0: none
+    const struct sock_filter *filter;
+    unsigned short filter_n;
+};
+
+// How it went, in memory that guest and child share. Written by the child on failure only.
+struct guest_report {
+    uint32_t failed;
+    int32_t exit_code; // 127, 126, or 0 when it was our failure
+    struct err err;
+};
+
+// Never returns: executes the job, or reports and exits.
+_Noreturn void guest_child_run(const struct guest_plan *plan, struct guest_report *report);

@@ -1,0 +1,194 @@
+// stockade-guest: pid 1 of a sandbox. It starts jobs for the broker, tells how they ended, and reaps what they leave.
+//
+// It stands between the broker and hostile code, so it has little to lose: a uid of its own (999) that jobs cannot trace
+// or signal, the capabilities to become the job's user and to kill, a filter that knows no mounts and no namespaces.
+// It reads only its socket; nothing that a job writes reaches it but exit statuses. It ends with the broker's end of the
+// socket or with the spawner, and the sandbox with it: pid 1's death kills every process of the namespace.
+//
+//   broker --SEQPACKET (guest.proto)--> loop --clone3 into job-N--> job
+//                                        ^----- SIGCHLD (signalfd) --'
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "../spawner/ops.h"
+#include "guest_jobs.h"
+
+enum { FILTER_MAX = 4096, SIGNALS_MAX = 64, CAPABILITIES_MAX = 63 };
+
+static struct sock_filter job_filter[FILTER_MAX];
+
+// For the spawner's log, should stderr be one; then the end of the sandbox.
+static _Noreturn void
+die(const struct err *e)
+{
+    (void)dprintf(2, "stockade-guest: %s\n", e->text);
+    _exit(1);
+}
+
+// What was arranged before exec is checked: without it jobs would be less confined than they are said to be.
+static int
+check_confinement(struct err *e)
+{
+    if (prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) != 1)
+        return err_set(e, ERR_FAILED_PRECONDITION, "no_new_privs is not set");
+    if (prctl(PR_GET_SECCOMP) != SECCOMP_MODE_FILTER)
+        return err_set(e, ERR_FAILED_PRECONDITION, "no system call filter is loaded");
+    if (getuid() != SANDBOX_UID_GUEST || getpid() != 1)
+        return err_set(e, ERR_FAILED_PRECONDITION, "not the first process of a sandbox");
+    return 0;
+}
+
+// The bounding set is inherited, so it is emptied here once for all jobs. SETPCAP goes with it.
+static int
+drop_capabilities(struct err *e)
+{
+    (void)prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
+    for (int cap = 0; cap <= CAPABILITIES_MAX; cap++)
+        if (prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0 && errno != EINVAL)
+            return err_sys(e, errno, "empty the bounding set");
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    const uint32_t kept = 1U << CAP_SETUID | 1U << CAP_SETGID | 1U << CAP_KILL;
+    const struct __user_cap_data_struct data[2] = {{.permitted = kept, .effective = kept}};
+    return syscall(SYS_capset, &header, data) < 0 ? err_sys(e, errno, "drop capabilities") : 0;
+}
+
+// Limits that are the same for every job, inherited from here. A dump could hold other jobs' data; real-time and nice
+// rights would reach beyond the CPU share; the others bound kernel memory that the host counts per user.
+static int
+set_limits(struct err *e)
+{
+    static const struct {
+        __rlimit_resource_t resource;
+        rlim_t value;
+    } limits[] = {{RLIMIT_CORE, 0},          {RLIMIT_MEMLOCK, 8 << 20}, {RLIMIT_MSGQUEUE, 819200},
+                  {RLIMIT_SIGPENDING, 8192}, {RLIMIT_RTPRIO, 0},        {RLIMIT_NICE, 0}};
+    for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
+        struct rlimit old;
+        if (getrlimit(limits[i].resource, &old) < 0)
+            return err_sys(e, errno, "read a limit");
+        rlim_t value = limits[i].value < old.rlim_max ? limits[i].value : old.rlim_max;
+        const struct rlimit new = {.rlim_cur = value, .rlim_max = value};
+        if (setrlimit(limits[i].resource, &new) < 0)
+            return err_sys(e, errno, "set a limit");
+    }
+    return 0;
+}
+
+static int
+read_filter(unsigned short *n, struct err *e)
+{
+    ssize_t bytes = pread(GUEST_FD_SECCOMP, job_filter, sizeof job_filter, 0);
+    if (bytes <= 0 || (size_t)bytes % sizeof job_filter[0] != 0)
+        return err_set(e, ERR_FAILED_PRECONDITION, "read the jobs' filter");
+    (void)close(GUEST_FD_SECCOMP);
+    *n = (unsigned short)((size_t)bytes / sizeof job_filter[0]);
+    return 0;
+}
+
+// Descriptors 0 to 2 exist, so that none of a job's can take their place; above the three known there are none.
+static int
+tidy_descriptors(struct err *e)
+{
+    int fd;
+    do
+        fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+    while (fd >= 0 && fd < 3);
+    if (fd < 0)
+        return err_sys(e, errno, "open /dev/null");
+    if (close_range(GUEST_FD_SECCOMP + 1, ~0U, 0) < 0 ||
+        fcntl(GUEST_FD_BROKER, F_SETFD, FD_CLOEXEC) < 0 ||
+        fcntl(GUEST_FD_CGROUP, F_SETFD, FD_CLOEXEC) < 0)
+        return err_sys(e, errno, "close descriptors");
+    return 0;
+}
+
+// Every signal at its default, for the jobs, and blocked, for this process: SIGCHLD comes through a descriptor.
+static int
+open_signals(struct err *e)
+{
+    const struct sigaction usual = {.sa_handler = SIG_DFL};
+    for (int s = 1; s <= SIGNALS_MAX; s++)
+        (void)sigaction(s, &usual, NULL);
+    sigset_t set;
+    (void)sigfillset(&set);
+    if (sigprocmask(SIG_SETMASK, &set, NULL) < 0)
+        return err_sys(e, errno, "block signals");
+    (void)sigemptyset(&set);
+    (void)sigaddset(&set, SIGCHLD);
+    int fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    return fd < 0 ? err_sys(e, errno, "open signals") : fd;
+}
+
+static int
+say_ready(void)
+{
+    Stockade__Guest__Ready ready = STOCKADE__GUEST__READY__INIT;
+    ready.version = 1;
+    Stockade__Guest__Event event = STOCKADE__GUEST__EVENT__INIT;
+    event.event_case = STOCKADE__GUEST__EVENT__EVENT_READY;
+    event.ready = &ready;
+    return guest_packet_send(GUEST_FD_BROKER, &event, -1);
+}
+
+// Until the broker goes.
+static void
+serve(int signals)
+{
+    struct pollfd fds[2] = {{.fd = GUEST_FD_BROKER, .events = POLLIN},
+                            {.fd = signals, .events = POLLIN}};
+    bool more = false;
+    for (;;) {
+        int timeout = guest_jobs_tidy();
+        if (poll(fds, 2, more ? 0 : timeout) < 0 && errno != EINTR)
+            return;
+        if (fds[1].revents != 0) {
+            struct signalfd_siginfo info;
+            (void)!read(signals, &info, sizeof info);
+        }
+        if ((fds[1].revents != 0 || more) && guest_jobs_reap(&more) < 0)
+            return;
+        if (fds[0].revents == 0)
+            continue;
+        struct guest_packet packet;
+        if (guest_packet_receive(GUEST_FD_BROKER, &packet) <= 0)
+            return;
+        int rc = guest_jobs_request(&packet);
+        guest_packet_done(&packet);
+        if (rc < 0)
+            return;
+    }
+}
+
+int
+main(void)
+{
+    struct err e;
+    unsigned short filter_n;
+    (void)prctl(PR_SET_DUMPABLE, 0);
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (check_confinement(&e) < 0 || tidy_descriptors(&e) < 0 || read_filter(&filter_n, &e) < 0 ||
+        set_limits(&e) < 0 || drop_capabilities(&e) < 0)
+        die(&e);
+    int signals = open_signals(&e);
+    if (signals < 0 ||
+        guest_jobs_init(GUEST_FD_BROKER, GUEST_FD_CGROUP, job_filter, filter_n, &e) < 0)
+        die(&e);
+    (void)setsid();
+    if (say_ready() == 0)
+        serve(signals);
+    _exit(0);
+}
