@@ -1,0 +1,353 @@
+// One sandbox's cgroups: see cgroup.h. The container that they stand in is cgroup_root.c's.
+#include "cgroup.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "../../proto/auto.h"
+#include "holder.h"
+#include "io.h"
+
+enum { CPU_PERIOD_US = 100000, CPU_QUOTA_US_MIN = 1000, SUBTREE_TRIES = 200 };
+
+// What a limit file gets. 40 bytes of text.
+typedef void limit_text(const struct spawn_limits *l, char text[40]);
+
+static void
+text_memory(const struct spawn_limits *l, char text[40])
+{
+    (void)snprintf(text, 40, "%" PRIu64, l->memory_bytes);
+}
+
+static void
+text_zero(const struct spawn_limits *l, char text[40])
+{
+    (void)l;
+    (void)snprintf(text, 40, "0");
+}
+
+static void
+text_pids(const struct spawn_limits *l, char text[40])
+{
+    (void)snprintf(text, 40, "%" PRIu64, (uint64_t)l->pids + CGROUP_GUEST_PIDS);
+}
+
+static uint64_t
+quota_us(const struct spawn_limits *l)
+{
+    uint64_t us = (uint64_t)l->cpu_millis * (CPU_PERIOD_US / 1000);
+    return us < CPU_QUOTA_US_MIN ? CPU_QUOTA_US_MIN : us;
+}
+
+static void
+text_quota(const struct spawn_limits *l, char text[40])
+{
+    (void)snprintf(text, 40, "%" PRIu64, quota_us(l));
+}
+
+static void
+text_cpu_max(const struct spawn_limits *l, char text[40])
+{
+    (void)snprintf(text, 40, "%" PRIu64 " %d", quota_us(l), CPU_PERIOD_US);
+}
+
+static void
+text_weight(const struct spawn_limits *l, char text[40])
+{
+    (void)snprintf(text, 40, "%u", l->cpu_weight);
+}
+
+// v1's shares: 1024 is the default, as 100 is of v2's weight; the kernel's least is 2.
+static void
+text_shares(const struct spawn_limits *l, char text[40])
+{
+    uint64_t shares = (uint64_t)l->cpu_weight * 1024 / 100;
+    (void)snprintf(text, 40, "%" PRIu64, shares < 2 ? 2 : shares);
+}
+
+static const struct limit_row {
+    enum cgroup_controller controller;
+    enum cgroup_body body;
+    const char *file;
+    limit_text *text;
+    bool optional; // absent when the kernel or its command line leaves swap accounting out
+} limit_rows[] = {
+    {CG_MEMORY, CG_V2, "memory.max", text_memory, false},
+    {CG_MEMORY, CG_V2, "memory.swap.max", text_zero, true},
+    {CG_CPU, CG_V2, "cpu.max", text_cpu_max, false},
+    {CG_CPU, CG_V2, "cpu.weight", text_weight, false},
+    {CG_PIDS, CG_V2, "pids.max", text_pids, false},
+    {CG_MEMORY, CG_V1, "memory.limit_in_bytes", text_memory, false},
+    {CG_MEMORY, CG_V1, "memory.memsw.limit_in_bytes", text_memory, true},
+    {CG_CPU, CG_V1, "cpu.cfs_quota_us", text_quota, false},
+    {CG_CPU, CG_V1, "cpu.shares", text_shares, false},
+    {CG_PIDS, CG_V1, "pids.max", text_pids, false},
+};
+
+// dir_fd[c]: the directory that holds controller c's files.
+static int
+write_limits(const struct cgroups *cg, const int dir_fd[CG_N], const struct spawn_limits *l,
+             struct err *e)
+{
+    for (size_t i = 0; i < sizeof limit_rows / sizeof limit_rows[0]; i++) {
+        const struct limit_row *row = &limit_rows[i];
+        if (cg->body[row->controller] != row->body)
+            continue;
+        char text[40];
+        row->text(l, text);
+        int r = io_write_at(dir_fd[row->controller], row->file, text, e);
+        if (r < 0 && !(row->optional && r == -ENOENT))
+            return r;
+    }
+    return 0;
+}
+
+void
+cgroup_close_birth(struct cgroup_sandbox *s)
+{
+    io_close(&s->guest_fd);
+    io_close(&s->tree_fd);
+    io_close(&s->ns_fd);
+    for (int c = 0; c < CG_N; c++) {
+        io_close(&s->v1_fd[c]);
+        io_close(&s->tasks_fd[c]);
+    }
+}
+
+// The leaves under v1 controllers, and their `tasks`.
+static int
+make_v1(const struct cgroups *cg, const char *name, struct cgroup_sandbox *s, struct err *e)
+{
+    for (int c = 0; c < CG_N; c++) {
+        if (cg->body[c] != CG_V1)
+            continue;
+        if (mkdirat(cg->v1_fd[c], name, 0755) < 0)
+            return err_sys(e, errno, "make a v1 cgroup");
+        s->v1_fd[c] = openat(cg->v1_fd[c], name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+        if (s->v1_fd[c] < 0)
+            return err_sys(e, errno, "open a v1 cgroup");
+        s->tasks_fd[c] = openat(s->v1_fd[c], "tasks", O_WRONLY | O_CLOEXEC);
+        if (s->tasks_fd[c] < 0)
+            return err_sys(e, errno, "open a v1 cgroup's tasks");
+    }
+    return 0;
+}
+
+static int
+make_v2(const struct cgroups *cg, const char *name, struct cgroup_sandbox *s, struct err *e)
+{
+    if (mkdirat(cg->fd, name, 0755) < 0)
+        return err_sys(e, errno, "make the sandbox's cgroup");
+    s->fd = openat(cg->fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (s->fd < 0)
+        return err_sys(e, errno, "open the sandbox's cgroup");
+    if (mkdirat(s->fd, "guest", 0755) < 0)
+        return err_sys(e, errno, "make the guest's cgroup");
+    s->guest_fd = openat(s->fd, "guest", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (s->guest_fd < 0)
+        return err_sys(e, errno, "open the guest's cgroup");
+    return io_write_u64_at(s->fd, "cgroup.max.descendants", CGROUP_JOBS_MAX + 1, e);
+}
+
+// The namespace's root must be SANDBOX where nsdelegate forbids to leave it; a process has to have been there, before
+// controllers are enabled below. The holder is dead by then, its cgroup perhaps not yet empty: a few tries.
+static int
+enable_below(const struct cgroups *cg, int proc_fd, struct cgroup_sandbox *s, struct err *e)
+{
+    if (cg->hybrid && !cg->nsdelegate)
+        return 0;
+    s->ns_fd = holder_cgroup_namespace(s->fd, proc_fd, e);
+    if (s->ns_fd < 0)
+        return s->ns_fd;
+    if (!cg->subtree[0])
+        return 0;
+    int r = 0;
+    for (int i = 0; i < SUBTREE_TRIES; i++) {
+        r = io_write_at(s->fd, "cgroup.subtree_control", cg->subtree, e);
+        if (r != -EBUSY)
+            break;
+        (void)sched_yield();
+    }
+    return r;
+}
+
+// What the guest needs to make, fill and leave job cgroups, and nothing else (KERNELS: the limits stay root's).
+static int
+give_to_guest(const struct cgroup_sandbox *s, uint32_t uid, struct err *e)
+{
+    uid_t guest = uid + SANDBOX_UID_GUEST;
+    if (fchown(s->fd, guest, guest) < 0 ||
+        fchownat(s->fd, "cgroup.procs", guest, guest, AT_SYMLINK_NOFOLLOW) < 0 ||
+        fchownat(s->guest_fd, "cgroup.procs", guest, guest, AT_SYMLINK_NOFOLLOW) < 0)
+        return err_sys(e, errno, "give the cgroup to the guest");
+    return 0;
+}
+
+int
+cgroup_make(const struct cgroups *cg, const char *name, uint32_t uid, int proc_fd,
+            const struct spawn_limits *l, struct cgroup_sandbox *out, struct err *e)
+{
+    struct cgroup_sandbox s = CGROUP_SANDBOX_EMPTY;
+    int r = make_v2(cg, name, &s, e);
+    bool existed = r == -EEXIST;
+    if (r == 0)
+        r = make_v1(cg, name, &s, e);
+    if (r == 0) {
+        int dirs[CG_N];
+        for (int c = 0; c < CG_N; c++)
+            dirs[c] = cg->body[c] == CG_V1 ? s.v1_fd[c] : s.fd;
+        r = write_limits(cg, dirs, l, e);
+    }
+    if (r == 0)
+        r = enable_below(cg, proc_fd, &s, e);
+    if (r == 0)
+        r = give_to_guest(&s, uid, e);
+    if (r == 0) {
+        s.tree_fd = (int)syscall(SYS_open_tree, s.fd, "",
+                                 OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | (unsigned)AT_EMPTY_PATH);
+        if (s.tree_fd < 0)
+            r = err_sys(e, errno, "detach a mount of the sandbox's cgroup");
+    }
+    if (r == 0) {
+        *out = s;
+        return 0;
+    }
+    struct err ignored;
+    cgroup_close_birth(&s);
+    if (!existed)
+        (void)cgroup_remove(cg, s.fd, name, &ignored);
+    io_close(&s.fd);
+    return err_wrap(e, "cgroup %s", name);
+}
+
+int
+cgroup_limit(const struct cgroups *cg, int sandbox_fd, const char *name,
+             const struct spawn_limits *l, struct err *e)
+{
+    int dirs[CG_N];
+    int owned[CG_N] = {-1, -1, -1, -1, -1};
+    int r = 0;
+    for (int c = 0; c < CG_N && r == 0; c++) {
+        dirs[c] = sandbox_fd;
+        if (cg->body[c] != CG_V1)
+            continue;
+        owned[c] = openat(cg->v1_fd[c], name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+        dirs[c] = owned[c];
+        if (owned[c] < 0)
+            r = err_sys(e, errno, "open a v1 cgroup");
+    }
+    char text[40];
+    struct err ignored;
+    // v2 would kill to get below a limit that is less than what is in use; v1 refuses. Both shall refuse.
+    if (r == 0 && cg->body[CG_MEMORY] == CG_V2 &&
+        io_read_at(sandbox_fd, "memory.current", text, sizeof text) > 0 &&
+        strtoull(text, NULL, 10) > l->memory_bytes)
+        r = err_sys(e, EBUSY, "memory limit below the %.20s bytes in use", text);
+    // v1: memory plus swap must never be below memory, so raising begins with it and lowering ends with it.
+    if (r == 0 && cg->body[CG_MEMORY] == CG_V1) {
+        text_memory(l, text);
+        (void)io_write_at(dirs[CG_MEMORY], "memory.memsw.limit_in_bytes", text, &ignored);
+    }
+    if (r == 0)
+        r = write_limits(cg, dirs, l, e);
+    for (int c = 0; c < CG_N; c++)
+        io_close(&owned[c]);
+    return r;
+}
+
+int
+cgroup_kill(int sandbox_fd, struct err *e)
+{
+    return io_write_at(sandbox_fd, "cgroup.kill", "1", e);
+}
+
+int
+cgroup_kill_job(int sandbox_fd, uint32_t job, struct err *e)
+{
+    char path[48];
+    (void)snprintf(path, sizeof path, "job-%u/cgroup.kill", job);
+    int r = io_write_at(sandbox_fd, path, "1", e);
+    return r == -ENOENT || r == -ENODEV ? 0 : r;
+}
+
+int
+cgroup_freeze(int sandbox_fd, bool frozen, struct err *e)
+{
+    return io_write_at(sandbox_fd, "cgroup.freeze", frozen ? "1" : "0", e);
+}
+
+int
+cgroup_event(int sandbox_fd, const char *key)
+{
+    char text[128];
+    long n = io_read_at(sandbox_fd, "cgroup.events", text, sizeof text);
+    if (n < 0)
+        return (int)n;
+    const char *at = strstr(text, key);
+    size_t length = strlen(key);
+    if (!at || at[length] != ' ')
+        return -EPROTO;
+    return at[length + 1] == '1';
+}
+
+// Removes the folders below SANDBOX. The container's cgroup.max.depth keeps them one level deep.
+static int
+remove_children(int sandbox_fd, struct err *e)
+{
+    int fd = openat(sandbox_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    if (!d) {
+        int sys = errno;
+        io_close(&fd);
+        return err_sys(e, sys, "list the sandbox's cgroup");
+    }
+    int r = 0;
+    const struct dirent *entry;
+    while ((entry = readdir(d)) != NULL) {
+        if (entry->d_type != DT_DIR || entry->d_name[0] == '.')
+            continue;
+        if (unlinkat(sandbox_fd, entry->d_name, AT_REMOVEDIR) < 0 && errno != ENOENT)
+            r = err_sys(e, errno, "remove a job's cgroup");
+    }
+    (void)closedir(d);
+    return r;
+}
+
+static int
+remove_one(int dir_fd, const char *name, struct err *e)
+{
+    if (unlinkat(dir_fd, name, AT_REMOVEDIR) == 0 || errno == ENOENT)
+        return 0;
+    return err_sys(e, errno, "remove cgroup %s", name);
+}
+
+int
+cgroup_remove(const struct cgroups *cg, int sandbox_fd, const char *name, struct err *e)
+{
+    if (sandbox_fd >= 0) {
+        (void)unlinkat(sandbox_fd, "guest", AT_REMOVEDIR);
+        struct stat st;
+        int r = 0;
+        if (fstat(sandbox_fd, &st) == 0 && st.st_nlink > 2)
+            r = remove_children(sandbox_fd, e);
+        if (r < 0)
+            return r;
+    }
+    int r = remove_one(cg->fd, name, e);
+    for (int c = 0; c < CG_N && r == 0; c++) {
+        if (cg->body[c] == CG_V1)
+            r = remove_one(cg->v1_fd[c], name, e);
+    }
+    return r;
+}

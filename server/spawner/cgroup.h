@@ -1,0 +1,91 @@
+// Cgroups of sandboxes: one interface over pure v2 and over hybrid hosts (v1 controllers beside a v2 without them).
+//
+//   CONTAINER/                     ".../sandboxes" below a delegated unit, else "/stockade" or the configured name
+//     SANDBOX/  (32 hex digits)    limits; the cgroup namespace's root; owned by the guest's uid, so that it makes
+//       guest/                     pid 1 is born here (clone3 CLONE_INTO_CGROUP), nothing is ever migrated
+//       job-N/                     made by the guest
+//
+// v2: a holder process is in SANDBOX once, only to make its cgroup namespace; then the controllers are enabled below
+// it while it is empty, which spares the host-wide fork lock. v1: a leaf per controller with the same name; the
+// newborn writes itself into its `tasks` while it has one thread, which costs microseconds where `cgroup.procs` costs
+// an RCU grace period. Kernels before 5.14 have no cgroup.kill and are refused.
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "ops.h"
+
+enum cgroup_controller { CG_MEMORY, CG_CPU, CG_CPUACCT, CG_PIDS, CG_IO, CG_N };
+enum cgroup_body { CG_ABSENT, CG_V1, CG_V2 };
+
+enum {
+    CGROUP_JOBS_MAX = 1024,  // cgroup.max.descendants of a sandbox, beside its own `guest`
+    CGROUP_NAME_BYTES = 33,  // hex form of an id
+    CGROUP_GUEST_PIDS = 1,   // added to the pids limit
+    CGROUP_EMPTY_MS = 10000, // how long the whole container may take to become empty
+};
+
+struct cgroups {
+    int fd;      // the container, v2
+    int lock_fd; // the same, locked: a second spawner on it is refused
+    char path[SPAWN_PATH_MAX];
+    enum cgroup_body body[CG_N];
+    int v1_fd[CG_N];  // containers of v1 bodies, else -1
+    char subtree[64]; // what is enabled below each sandbox, such as "+memory +pids"
+    bool hybrid;
+    bool nsdelegate;
+    bool delegated; // found by the delegation mark, not at the root
+};
+
+// One sandbox. All descriptors are owned; -1 where there is none.
+struct cgroup_sandbox {
+    int fd;             // SANDBOX
+    int guest_fd;       // SANDBOX/guest, for CLONE_INTO_CGROUP
+    int tree_fd;        // detached open_tree of SANDBOX, for the guest
+    int ns_fd;          // cgroup namespace rooted at SANDBOX; -1: the child makes its own
+    int v1_fd[CG_N];    // leaves of v1 bodies
+    int tasks_fd[CG_N]; // their `tasks`
+};
+#define CGROUP_SANDBOX_EMPTY                                                                       \
+    (struct cgroup_sandbox)                                                                        \
+    {                                                                                              \
+        -1, -1, -1, -1, {-1, -1, -1, -1, -1},                                                      \
+        {                                                                                          \
+            -1, -1, -1, -1, -1                                                                     \
+        }                                                                                          \
+    }
+
+// Spawner, once: finds or makes the container, locks it, removes what an earlier crash left (counted in *leftovers),
+// enables controllers. FAILED_PRECONDITION when another spawner holds it. On failure *out is closed.
+int cgroup_open(const char *configured, struct cgroups *out, uint32_t *leftovers, struct err *e);
+
+// Kills everything below the container, waits until it is empty, removes all of it and closes *cg.
+int cgroup_close(struct cgroups *cg, struct err *e);
+
+// Makes a sandbox's cgroups with its limits. proc_fd: the host's /proc. uid: first host id of its range. On failure
+// nothing is left.
+int cgroup_make(const struct cgroups *cg, const char *name, uint32_t uid, int proc_fd,
+                const struct spawn_limits *l, struct cgroup_sandbox *out, struct err *e);
+
+// Closes what only a birth needs: all but fd.
+void cgroup_close_birth(struct cgroup_sandbox *s);
+
+// Applies limits to a live sandbox; on failure some may be applied.
+int cgroup_limit(const struct cgroups *cg, int sandbox_fd, const char *name,
+                 const struct spawn_limits *l, struct err *e);
+
+// Kills everything in it, frozen or not. Returns at once.
+int cgroup_kill(int sandbox_fd, struct err *e);
+
+// Kills everything in job-N; 0 also when there is none.
+int cgroup_kill_job(int sandbox_fd, uint32_t job, struct err *e);
+
+// Begins to freeze or thaw.
+int cgroup_freeze(int sandbox_fd, bool frozen, struct err *e);
+
+// A value of cgroup.events ("populated", "frozen"): 0, 1, or a negative errno.
+int cgroup_event(int sandbox_fd, const char *key);
+
+// Removes an empty sandbox's cgroups, those of jobs too. 0; -EBUSY: not yet, try again; other: e.
+int cgroup_remove(const struct cgroups *cg, int sandbox_fd, const char *name, struct err *e);

@@ -1,0 +1,371 @@
+// See child.h. Everything below child_main() runs in the new process: nothing there allocates, locks or logs.
+//
+// The order of the steps, and why:
+//
+//   descriptors   ours are shared at first, so that the clone does not copy thousands; now a copy of the low ones
+//   v1 cgroups    a process with one thread attaches itself by `tasks` in microseconds; before anything is charged
+//   oom, hostname, network   need root of the first user namespace
+//   cgroup ns     joined while we may; its root is SANDBOX, where we are not to leave
+//   tree          mounts are made by real root, so that the namespace above the job's owns and locks them
+//   user ns       from here on root is nobody outside; groups were emptied at the spawner's start
+//   bounding, uid, capabilities   the set can only shrink while CAP_SETPCAP is there; PDEATHSIG falls with the uid
+//   session, keyring, rlimits     charged to the sandbox's own ids
+//   stdio, place  the last reading of the spawner's descriptors; what is left is what the guest shall have
+//   tell          the spawner gets the disk's descriptor and learns that only exec is missing; its death shows as EPIPE
+//   no new privileges, filter     last, since it forbids most of the above
+#include "child.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <linux/capability.h>
+#include <linux/keyctl.h>
+#include <linux/close_range.h>
+#include <linux/sched.h>
+#include <linux/securebits.h>
+#include <sched.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "holder.h"
+#include "io.h"
+
+// Where things wait for exec, beside ops.h's enum. The channel and the program close on exec.
+enum { PLACE_CHANNEL = 6, PLACE_EXE = 7, PLACE_END = 8 };
+_Static_assert(PLACE_END <= FD_CHILD_MAX, "the spawner keeps these numbers free of its own");
+
+enum { OOM_SCORE_ADJ = 500 };
+
+// What the guest keeps: to start jobs under their uid, to signal them, to drop the rest for them.
+static const unsigned kept_capabilities[] = {CAP_SETUID, CAP_SETGID, CAP_KILL, CAP_SETPCAP};
+enum { KEPT_N = sizeof kept_capabilities / sizeof kept_capabilities[0] };
+
+struct child {
+    const struct child_plan *plan;
+    int disk_fd;
+};
+
+static int
+step_descriptors(struct child *c, struct err *e)
+{
+    (void)c;
+    if (syscall(SYS_close_range, FD_KEEP_MIN, ~0u, CLOSE_RANGE_UNSHARE) < 0)
+        return err_sys(e, errno, "leave the spawner's descriptors");
+    sigset_t none;
+    (void)sigemptyset(&none);
+    if (sigprocmask(SIG_SETMASK, &none, NULL) < 0)
+        return err_sys(e, errno, "unblock signals");
+    return 0;
+}
+
+static int
+step_v1_cgroups(struct child *c, struct err *e)
+{
+    for (int i = 0; i < CG_N; i++) {
+        int fd = c->plan->cgroup->tasks_fd[i];
+        if (fd >= 0 && write(fd, "0", 1) != 1)
+            return err_sys(e, errno, "enter a v1 cgroup");
+    }
+    return 0;
+}
+
+static int
+step_oom(struct child *c, struct err *e)
+{
+    return io_write_u64_at(c->plan->proc_fd, "self/oom_score_adj", OOM_SCORE_ADJ, e);
+}
+
+static int
+step_hostname(struct child *c, struct err *e)
+{
+    const char *name = c->plan->hostname;
+    if (sethostname(name, strlen(name)) < 0)
+        return err_sys(e, errno, "set the host name");
+    return 0;
+}
+
+static int
+step_network(struct child *c, struct err *e)
+{
+    if (c->plan->net_fd < 0)
+        return holder_network_namespace_here(e);
+    if (setns(c->plan->net_fd, CLONE_NEWNET) < 0)
+        return err_sys(e, errno, "join the network namespace");
+    return 0;
+}
+
+static int
+step_cgroup_namespace(struct child *c, struct err *e)
+{
+    int fd = c->plan->cgroup->ns_fd;
+    int r = fd >= 0 ? setns(fd, CLONE_NEWCGROUP) : unshare(CLONE_NEWCGROUP);
+    return r < 0 ? err_sys(e, errno, "enter the cgroup namespace") : 0;
+}
+
+static int
+step_tree(struct child *c, struct err *e)
+{
+    return tree_enter(c->plan->tree, &c->plan->sandbox, &c->disk_fd, e);
+}
+
+static int
+step_user_namespace(struct child *c, struct err *e)
+{
+    if (getgroups(0, NULL) != 0)
+        return err_set(e, ERR_INTERNAL, "supplementary groups are not empty");
+    if (setns(c->plan->sandbox.userns_fd, CLONE_NEWUSER) < 0)
+        return err_sys(e, errno, "join the user namespace");
+    return 0;
+}
+
+static bool
+is_kept(unsigned capability)
+{
+    for (unsigned i = 0; i < KEPT_N; i++) {
+        if (kept_capabilities[i] == capability)
+            return true;
+    }
+    return false;
+}
+
+static int
+step_bounding(struct child *c, struct err *e)
+{
+    (void)c;
+    for (unsigned i = 0; i < 64; i++) {
+        if (!is_kept(i) && prctl(PR_CAPBSET_DROP, i, 0, 0, 0) < 0) {
+            if (errno == EINVAL) // beyond the kernel's last
+                return 0;
+            return err_sys(e, errno, "drop capability %u from the bounding set", i);
+        }
+    }
+    return 0;
+}
+
+static int
+step_ids(struct child *c, struct err *e)
+{
+    (void)c;
+    // Root inside gets nothing from exec, and no program can undo that.
+    if (prctl(PR_SET_SECUREBITS, SECBIT_KEEP_CAPS | SECBIT_NOROOT | SECBIT_NOROOT_LOCKED, 0, 0, 0) <
+        0)
+        return err_sys(e, errno, "set the secure bits");
+    if (setresgid(SANDBOX_UID_GUEST, SANDBOX_UID_GUEST, SANDBOX_UID_GUEST) < 0 ||
+        setresuid(SANDBOX_UID_GUEST, SANDBOX_UID_GUEST, SANDBOX_UID_GUEST) < 0)
+        return err_sys(e, errno, "become the guest's user");
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0)
+        return err_sys(e, errno, "ask to die with the spawner");
+    return 0;
+}
+
+static int
+step_capabilities(struct child *c, struct err *e)
+{
+    (void)c;
+    struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct data[2] = {{0}, {0}};
+    for (unsigned i = 0; i < KEPT_N; i++) {
+        unsigned bit = 1u << kept_capabilities[i]; // all are below 32
+        data[0].effective |= bit;
+        data[0].permitted |= bit;
+        data[0].inheritable |= bit;
+    }
+    if (syscall(SYS_capset, &head, data) < 0)
+        return err_sys(e, errno, "set the capabilities");
+    for (unsigned i = 0; i < KEPT_N; i++) {
+        if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, kept_capabilities[i], 0, 0) < 0)
+            return err_sys(e, errno, "keep capability %u through exec", kept_capabilities[i]);
+    }
+    return 0;
+}
+
+static int
+step_session(struct child *c, struct err *e)
+{
+    (void)c;
+    if (setsid() < 0)
+        return err_sys(e, errno, "begin a session");
+    // A kernel without keyrings has none to leak.
+    if (syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, NULL, 0, 0, 0) < 0 && errno != ENOSYS)
+        return err_sys(e, errno, "begin a session keyring");
+    (void)umask(022);
+    return 0;
+}
+
+// Core dumps are off. When core_pattern is a pipe the kernel asks for a limit of 1 instead (core(5): 0 is ignored).
+static int
+step_rlimits(struct child *c, struct err *e)
+{
+    const rlim_t core = c->plan->cores_piped ? 1 : 0;
+    const struct {
+        int which;
+        rlim_t limit;
+    } rows[] = {
+        {RLIMIT_CORE, core},          {RLIMIT_MEMLOCK, 64 * 1024}, {RLIMIT_MSGQUEUE, 819200},
+        {RLIMIT_SIGPENDING, 4096},    {RLIMIT_RTPRIO, 0},          {RLIMIT_NICE, 0},
+        {RLIMIT_NOFILE, 64UL * 1024},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct rlimit now;
+        __rlimit_resource_t which = (__rlimit_resource_t)rows[i].which;
+        if (getrlimit(which, &now) < 0)
+            return err_sys(e, errno, "read resource limit %d", rows[i].which);
+        rlim_t limit = rows[i].limit < now.rlim_max ? rows[i].limit : now.rlim_max;
+        now = (struct rlimit){limit, limit};
+        if (setrlimit(which, &now) < 0)
+            return err_sys(e, errno, "set resource limit %d", rows[i].which);
+    }
+    return 0;
+}
+
+// Moves what the guest shall have to its numbers and closes the rest.
+static int
+step_place(struct child *c, struct err *e)
+{
+    const struct child_plan *p = c->plan;
+    const struct {
+        int from;
+        int to;
+        int flags;
+    } rows[] = {
+        {p->null_fd, STDIN_FILENO, 0},
+        {p->null_fd, STDOUT_FILENO, 0},
+        {p->null_fd, STDERR_FILENO, 0},
+        {p->socket_fd, GUEST_FD_BROKER, 0},
+        {p->cgroup->tree_fd, GUEST_FD_CGROUP, 0},
+        {p->job_filter_fd, GUEST_FD_SECCOMP, 0},
+        {p->channel_fd, PLACE_CHANNEL, O_CLOEXEC},
+        {p->exe_fd, PLACE_EXE, O_CLOEXEC},
+        {c->disk_fd, PLACE_END, O_CLOEXEC},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        if (dup3(rows[i].from, rows[i].to, rows[i].flags) < 0)
+            return err_sys(e, errno, "place descriptor %d", rows[i].to);
+    }
+    if (syscall(SYS_close_range, PLACE_END + 1, ~0u, 0) < 0)
+        return err_sys(e, errno, "close the other descriptors");
+    return 0;
+}
+
+// One packet on the channel, with a descriptor or without. False when the spawner is gone.
+static bool
+say(int channel_fd, const struct err *e, int fd)
+{
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(sizeof(int))];
+    } control = {.bytes = {0}};
+    struct iovec iov = {(void *)(uintptr_t)e, sizeof *e};
+    struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
+    if (fd >= 0) {
+        m.msg_control = control.bytes;
+        m.msg_controllen = sizeof control.bytes;
+        struct cmsghdr *h = CMSG_FIRSTHDR(&m);
+        h->cmsg_level = SOL_SOCKET;
+        h->cmsg_type = SCM_RIGHTS;
+        h->cmsg_len = CMSG_LEN(sizeof fd);
+        memcpy(CMSG_DATA(h), &fd, sizeof fd);
+    }
+    return sendmsg(channel_fd, &m, MSG_NOSIGNAL) == (ssize_t)sizeof *e;
+}
+
+static int
+step_tell(struct child *c, struct err *e)
+{
+    (void)c;
+    static const struct err done = {.code = ERR_OK};
+    if (!say(PLACE_CHANNEL, &done, PLACE_END))
+        return err_sys(e, errno, "tell the spawner");
+    (void)close(PLACE_END);
+    return 0;
+}
+
+static int
+step_filter(struct child *c, struct err *e)
+{
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+        return err_sys(e, errno, "forbid new privileges");
+    return filter_load(c->plan->filter, e);
+}
+
+static int
+step_exec(struct child *c, struct err *e)
+{
+    (void)c;
+    static char name[] = "stockade-guest";
+    char *const argv[] = {name, NULL};
+    char *const envp[] = {NULL};
+    (void)syscall(SYS_execveat, PLACE_EXE, "", argv, envp, AT_EMPTY_PATH);
+    return err_sys(e, errno, "execute the guest");
+}
+
+static int (*const steps[])(struct child *, struct err *) = {
+    step_descriptors, step_v1_cgroups,     step_oom,
+    step_hostname,    step_network,        step_cgroup_namespace,
+    step_tree,        step_user_namespace, step_bounding,
+    step_ids,         step_capabilities,   step_session,
+    step_rlimits,     step_place,          step_tell,
+    step_filter,      step_exec,
+};
+
+// Before the descriptors are placed the channel has its old number; afterwards that is closed. One of the two works.
+static __attribute__((noreturn)) void
+child_main(const struct child_plan *p)
+{
+    struct child c = {.plan = p, .disk_fd = -1};
+    struct err e = {.code = ERR_OK};
+    for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
+        if (steps[i](&c, &e) < 0)
+            break;
+    }
+    if (!say(p->channel_fd, &e, -1))
+        (void)say(PLACE_CHANNEL, &e, -1);
+    _exit(70);
+}
+
+// Each must be below FD_KEEP_MIN, or the child would lose it with its first step.
+static bool
+is_in_reach(const struct child_plan *p)
+{
+    const struct cgroup_sandbox *g = p->cgroup;
+    const int fds[] = {g->guest_fd, g->tree_fd,       g->ns_fd,  p->sandbox.userns_fd,
+                       p->net_fd,   p->socket_fd,     p->exe_fd, p->channel_fd,
+                       p->null_fd,  p->job_filter_fd, p->proc_fd};
+    for (size_t i = 0; i < sizeof fds / sizeof fds[0]; i++) {
+        if (fds[i] >= FD_KEEP_MIN)
+            return false;
+    }
+    for (int i = 0; i < CG_N; i++) {
+        if (g->tasks_fd[i] >= FD_KEEP_MIN)
+            return false;
+    }
+    return true;
+}
+
+int
+child_start(const struct child_plan *p, int *pid_fd, struct err *e)
+{
+    if (!is_in_reach(p))
+        return err_sys(e, EMFILE, "clone the sandbox's first process");
+    int fd = -1;
+    struct clone_args args = {
+        .flags = CLONE_FILES | CLONE_INTO_CGROUP | CLONE_NEWIPC | CLONE_NEWNS | CLONE_NEWPID |
+                 CLONE_NEWUTS | CLONE_PIDFD,
+        .pidfd = (uint64_t)(uintptr_t)&fd,
+        .exit_signal = SIGCHLD,
+        .cgroup = (uint64_t)p->cgroup->guest_fd,
+    };
+    long pid = syscall(SYS_clone3, &args, sizeof args);
+    if (pid == 0)
+        child_main(p);
+    if (pid < 0)
+        return err_sys(e, errno, "clone the sandbox's first process");
+    *pid_fd = fd;
+    return 0;
+}

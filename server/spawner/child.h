@@ -1,0 +1,30 @@
+// A sandbox's first process, from clone3 to the guest's first instruction.
+#pragma once
+
+#include "cgroup.h"
+#include "filter.h"
+#include "ops.h"
+#include "tree.h"
+
+// What a birth needs. All borrowed; descriptors that the child uses are below FD_KEEP_MIN and stay open until it has
+// spoken: until then it may share our descriptor table.
+struct child_plan {
+    const struct cgroup_sandbox *cgroup;
+    const struct tree *tree;
+    struct tree_sandbox sandbox; // userns_fd too
+    const struct filter *filter; // the guest's
+    const char *hostname;
+    int net_fd; // a ready network namespace; -1: the child makes one
+    int socket_fd;
+    int channel_fd; // AF_UNIX SOCK_SEQPACKET to the spawner
+    int job_filter_fd;
+    int exe_fd;
+    int null_fd;
+    int proc_fd;
+    bool cores_piped; // core_pattern is a pipe: see child.c
+};
+
+// Starts it. *pid_fd: owned by the caller, readable when the process has ended. What happened then comes on the
+// channel: a struct err with code ERR_OK and the descriptor for tree_resize when everything but exec is done; a struct
+// err that says what failed; end of file after the former: the guest runs.
+int child_start(const struct child_plan *p, int *pid_fd, struct err *e);

@@ -1,0 +1,17 @@
+// What the spawner accepts from the broker: pure checks, before anything is done.
+#pragma once
+
+#include <stdbool.h>
+
+#include "ops.h"
+
+enum { CONFIG_NETNS_POOL_MAX = 256 };
+
+// Checks every field of the first packet. INVALID_ARGUMENT with the field's name.
+int config_check(const struct spawn_config *c, struct err *e);
+
+// True when no limit is 0 or beyond its maximum. One that is not comes from a broken broker.
+bool config_limits_ok(const struct spawn_limits *l, const struct spawn_limits *max);
+
+// First host id of a slot's range (ops.h). Range 0 is not given to any slot.
+uint32_t config_slot_uid(const struct spawn_config *c, uint32_t slot);

@@ -1,0 +1,175 @@
+// DESTROY and FREEZE: what the kernel does in its own time. Slots that wait are looked at again, soon at first and
+// then at longer pauses: cgroup.events tells its pollers at most every 10 ms, which is longer than all of it takes.
+//
+// The process of a sandbox that matters is pid 1 of its pid namespace: when its pidfd says that it has ended, the
+// kernel has killed and reaped everything in the namespace before.
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "io.h"
+#include "spawner.h"
+
+enum { PAUSE_FIRST_NS = 1000 * 1000, PAUSE_LAST_NS = 20 * 1000 * 1000 };
+
+static void
+look_later(struct slot *slot, uint64_t now_ns)
+{
+    slot->poll_ns = now_ns + slot->pause_ns;
+    if (slot->pause_ns < PAUSE_LAST_NS)
+        slot->pause_ns *= 2;
+}
+
+static void
+look_first(struct slot *slot, unsigned deadline_ms)
+{
+    slot->deadline_ns = io_now_ns() + deadline_ms * UINT64_C(1000000);
+    slot->poll_ns = 0;
+    slot->pause_ns = PAUSE_FIRST_NS;
+}
+
+void
+process_ended(struct slot *slot)
+{
+    siginfo_t info = {.si_pid = 0};
+    // An event that was fetched before its slot was used again is about nobody.
+    if (slot->pid_fd < 0 || waitid(P_PIDFD, (id_t)slot->pid_fd, &info, WEXITED | WNOHANG) < 0 ||
+        info.si_pid == 0)
+        return;
+    io_close(&slot->pid_fd);
+    if (slot->state == SLOT_REMOVING)
+        slot->poll_ns = 0; // the moment it waits for
+}
+
+void
+removal_start(struct spawner *s, struct slot *slot)
+{
+    struct err ignored; // ENOENT: there was no time to make it
+    if (slot->cgroup.fd >= 0)
+        (void)cgroup_kill(slot->cgroup.fd, &ignored);
+    io_close(&slot->disk_fd);
+    look_first(slot, REMOVE_MS);
+    slot_move(s, slot, SLOT_REMOVING);
+    if (slot->pid_fd >= 0) // its end is an event
+        look_later(slot, io_now_ns());
+}
+
+static void
+removal_done(struct spawner *s, struct slot *slot)
+{
+    struct answer *a = slot->answer;
+    io_close(&slot->cgroup.fd);
+    slot_move(s, slot, SLOT_FREE);
+    if (!a)
+        return;
+    if (answer_reply(a)->err.code == ERR_OK)
+        answer_ok(s, a);
+    else
+        answer_send(s, a, NULL, 0);
+}
+
+// It does not go: says so once, and goes on trying; the slot stays taken until then.
+static void
+removal_late(struct spawner *s, struct slot *slot, const struct err *why, uint64_t now_ns)
+{
+    struct err e = *why;
+    (void)err_wrap(&e, "remove sandbox %s: not gone after %d s", slot->name, REMOVE_MS / 1000);
+    if (slot->answer)
+        answer_err(s, slot->answer, &e);
+    slot->answer = NULL;
+    slot->deadline_ns = UINT64_MAX;
+    slot->poll_ns = now_ns + DEAD_POLL_MS * UINT64_C(1000000);
+}
+
+static void
+removal_look(struct spawner *s, struct slot *slot, uint64_t now_ns)
+{
+    struct err e;
+    if (slot->pid_fd < 0) {
+        int r =
+            slot->cgroup.fd < 0 ? 0 : cgroup_remove(&s->cgroups, slot->cgroup.fd, slot->name, &e);
+        if (r == 0) {
+            removal_done(s, slot);
+            return;
+        }
+        (void)cgroup_kill(slot->cgroup.fd, &e); // whoever came after the first one
+    } else {
+        (void)err_set(&e, ERR_DEADLINE_EXCEEDED, "its first process is still there");
+    }
+    if (now_ns >= slot->deadline_ns)
+        removal_late(s, slot, &e, now_ns);
+    else
+        look_later(slot, now_ns);
+}
+
+void
+freeze_start(struct spawner *s, struct slot *slot, bool freeze)
+{
+    struct err e;
+    if (cgroup_freeze(slot->cgroup.fd, freeze, &e) < 0) {
+        answer_err(s, slot->answer, &e);
+        slot->answer = NULL;
+        return;
+    }
+    slot->freeze = freeze;
+    look_first(slot, FREEZE_MS);
+    slot_move(s, slot, SLOT_FREEZING);
+}
+
+static void
+freeze_look(struct spawner *s, struct slot *slot, uint64_t now_ns)
+{
+    struct err e;
+    int frozen = cgroup_event(slot->cgroup.fd, "frozen");
+    if (frozen != (int)slot->freeze && frozen >= 0 && now_ns < slot->deadline_ns) {
+        look_later(slot, now_ns);
+        return;
+    }
+    struct answer *a = slot->answer;
+    slot->answer = NULL;
+    if (frozen == (int)slot->freeze) {
+        slot_move(s, slot, slot->freeze ? SLOT_FROZEN : SLOT_LIVE);
+        answer_ok(s, a);
+        return;
+    }
+    (void)cgroup_freeze(slot->cgroup.fd, false, &e);
+    slot_move(s, slot, SLOT_LIVE);
+    (void)err_set(&e, ERR_DEADLINE_EXCEEDED, "sandbox %s does not %s in %d s", slot->name,
+                  slot->freeze ? "freeze" : "thaw", FREEZE_MS / 1000);
+    answer_err(s, a, &e);
+}
+
+static void
+look(struct spawner *s, struct slot *slot, uint64_t now_ns)
+{
+    if (slot->state == SLOT_BORN) {
+        birth_late(s, slot);
+    } else if (slot->state == SLOT_FREEZING) {
+        freeze_look(s, slot, now_ns);
+    } else {
+        assert(slot->state == SLOT_REMOVING);
+        removal_look(s, slot, now_ns);
+    }
+}
+
+int
+polled_look(struct spawner *s)
+{
+    uint64_t now_ns = io_now_ns();
+    uint64_t next_ns = UINT64_MAX;
+    struct slot *next = NULL;
+    for (struct slot *slot = s->polled.head; slot; slot = next) {
+        next = slot->next; // looking moves the slot, and never another one
+        if (slot->poll_ns <= now_ns)
+            look(s, slot, now_ns);
+    }
+    for (const struct slot *slot = s->polled.head; slot; slot = slot->next) {
+        if (slot->poll_ns < next_ns)
+            next_ns = slot->poll_ns;
+    }
+    if (next_ns == UINT64_MAX)
+        return -1;
+    return next_ns <= now_ns ? 0 : (int)((next_ns - now_ns + 999999) / 1000000);
+}

@@ -1,0 +1,177 @@
+// See holder.h.
+#include "holder.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/sched.h>
+#include <linux/sockios.h>
+#include <net/if.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "../../proto/auto.h"
+#include "io.h"
+#include "ops.h"
+
+// clone3 as one instruction: with CLONE_VM | CLONE_VFORK and no stack of its own the child runs on ours, so it must not
+// return through a function that we return through later, as syscall(2)'s wrapper would have it.
+static inline __attribute__((always_inline)) long
+clone3_inline(const struct clone_args *a)
+{
+#if defined(__x86_64__)
+    long r = SYS_clone3;
+    __asm__ volatile("syscall" : "+a"(r) : "D"(a), "S"(sizeof *a) : "rcx", "r11", "memory");
+    return r;
+#elif defined(__aarch64__)
+    register long x0 __asm__("x0") = (long)a;
+    register long x1 __asm__("x1") = sizeof *a;
+    register long x8 __asm__("x8") = SYS_clone3;
+    __asm__ volatile("svc 0" : "+r"(x0) : "r"(x1), "r"(x8) : "memory", "cc");
+    return x0;
+#else
+#error "clone3 is not written for this architecture"
+#endif
+}
+
+// Runs on the sleeping parent's stack and memory: leaves nothing but *fd.
+static __attribute__((noinline, noreturn)) void
+cgroup_holder(int proc_fd, volatile int *fd)
+{
+    int opened = openat(proc_fd, "self/ns/cgroup", O_RDONLY | O_CLOEXEC);
+    *fd = opened < 0 ? -errno : opened;
+    _exit(0);
+}
+
+int
+holder_cgroup_namespace(int cgroup_fd, int proc_fd, struct err *e)
+{
+    static volatile int fd;
+    static struct clone_args args;
+    fd = -EIO;
+    args = (struct clone_args){
+        .flags = CLONE_VM | CLONE_VFORK | CLONE_FILES | CLONE_NEWCGROUP | CLONE_INTO_CGROUP,
+        .exit_signal = SIGCHLD,
+        .cgroup = (uint64_t)cgroup_fd,
+    };
+    long pid = clone3_inline(&args);
+    if (pid == 0)
+        cgroup_holder(proc_fd, &fd);
+    if (pid < 0)
+        return err_sys(e, (int)-pid, "clone a holder into the cgroup");
+    while (waitpid((pid_t)pid, NULL, 0) < 0 && errno == EINTR)
+        ;
+    if (fd < 0)
+        return err_sys(e, -fd, "open the holder's cgroup namespace");
+    return fd;
+}
+
+// Forbids user namespaces below its own, says so by a byte, and waits to be killed or left alone.
+static __attribute__((noreturn)) void
+user_holder(int proc_fd, int said_fd, int wait_fd)
+{
+    struct err e;
+    char byte = io_write_at(proc_fd, "sys/user/max_user_namespaces", "0", &e) == 0;
+    if (write(said_fd, &byte, 1) == 1)
+        (void)!read(wait_fd, &byte, 1);
+    _exit(0);
+}
+
+static int
+write_maps(pid_t pid, uint32_t uid, int proc_fd, struct err *e)
+{
+    char path[40];
+    char map[64];
+    (void)snprintf(map, sizeof map, "0 %u %d\n", uid, SPAWN_IDS_PER_SANDBOX);
+    static const char *const files[] = {"setgroups", "uid_map", "gid_map"};
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        (void)snprintf(path, sizeof path, "%d/%s", (int)pid, files[i]);
+        int r = io_write_at(proc_fd, path, i == 0 ? "deny" : map, e);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+int
+holder_user_namespace(uint32_t uid, int proc_fd, struct err *e)
+{
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+        return err_sys(e, errno, "user namespace: make a socket pair");
+    int auto_close ours = pair[0];
+    int auto_close theirs = pair[1];
+    struct clone_args args = {.flags = CLONE_NEWUSER, .exit_signal = SIGCHLD};
+    long pid = syscall(SYS_clone3, &args, sizeof args);
+    if (pid == 0) {
+        (void)close(ours);
+        user_holder(proc_fd, theirs, theirs);
+    }
+    if (pid < 0)
+        return err_sys(e, errno, "user namespace: clone");
+    (void)close(take_fd(&theirs));
+    char byte = 0;
+    int fd = -1;
+    int r = 0;
+    if (read(ours, &byte, 1) != 1 || byte != 1)
+        r = err_set(e, ERR_INTERNAL, "user namespace: cannot forbid namespaces below it");
+    if (r == 0)
+        r = write_maps((pid_t)pid, uid, proc_fd, e);
+    if (r == 0) {
+        char path[40];
+        (void)snprintf(path, sizeof path, "%ld/ns/user", pid);
+        fd = openat(proc_fd, path, O_RDONLY | O_CLOEXEC);
+        r = fd < 0 ? err_sys(e, errno, "user namespace: open %s", path) : fd;
+    }
+    (void)close(take_fd(&ours));
+    while (waitpid((pid_t)pid, NULL, 0) < 0 && errno == EINTR)
+        ;
+    return r;
+}
+
+// In the current network namespace: brings the loopback up, and opens the namespace through the same socket.
+static int
+loopback_up(struct err *e)
+{
+    int auto_close s = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (s < 0)
+        return err_sys(e, errno, "network namespace: socket");
+    struct ifreq lo = {.ifr_name = "lo"};
+    lo.ifr_flags = IFF_UP | IFF_RUNNING;
+    if (ioctl(s, SIOCSIFFLAGS, &lo) < 0)
+        return err_sys(e, errno, "network namespace: bring the loopback up");
+    int fd = ioctl(s, SIOCGSKNS);
+    if (fd < 0)
+        return err_sys(e, errno, "network namespace: open");
+    (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
+    return fd;
+}
+
+int
+holder_network_namespace(int home_fd, struct err *e)
+{
+    if (unshare(CLONE_NEWNET) < 0)
+        return err_sys(e, errno, "network namespace: unshare");
+    int fd = loopback_up(e);
+    if (setns(home_fd, CLONE_NEWNET) < 0) {
+        if (fd >= 0)
+            (void)close(fd);
+        return err_sys(e, errno, "network namespace: go back to our own");
+    }
+    return fd;
+}
+
+int
+holder_network_namespace_here(struct err *e)
+{
+    if (unshare(CLONE_NEWNET) < 0)
+        return err_sys(e, errno, "network namespace: unshare");
+    int auto_close fd = loopback_up(e);
+    return fd < 0 ? fd : 0;
+}

@@ -1,0 +1,293 @@
+// stockade-spawner: the one process of Stockade that is root. It makes and removes sandboxes for the broker and parses
+// nothing from anybody: fixed structs from the broker (ops.h), whose every field is checked, and nothing from guests.
+//
+//   broker (root, about to drop) --fork, exec--> spawner, its socket on descriptor 3
+//     config ->                                  checks it; own session, signals blocked
+//                                                container of cgroups, locked; leftovers removed
+//                                                filters compiled; tree prepared (own mount namespace); guest sealed
+//     <- features
+//     requests ->                                one thread, one epoll; nothing waits for a child
+//     end of file                                kills and removes every sandbox, and ends
+//
+// Signals do not end it: at a terminal's ^C or systemd's SIGTERM the broker drains first, and its end is ours. When the
+// spawner itself is killed, guests die by PDEATHSIG, and the next start removes their cgroups.
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "../../proto/auto.h"
+#include "config.h"
+#include "feature.h"
+#include "io.h"
+#include "spawner.h"
+
+#ifndef MFD_EXEC
+#define MFD_EXEC 0x10U // Linux 6.3
+#endif
+
+enum { EVENTS_PER_TURN = 64, GUEST_BYTES_MAX = 64 * 1024 * 1024, FDS_PER_SANDBOX = 4 };
+
+bool
+event_add(const struct spawner *s, int fd, enum event_kind kind, uint32_t slot, uint32_t events)
+{
+    struct epoll_event ev = {.events = events, .data.u64 = (uint64_t)kind << 32 | slot};
+    return epoll_ctl(s->epoll_fd, EPOLL_CTL_ADD, fd, &ev) == 0;
+}
+
+// The first packet. Blocks: without it there is nothing to do.
+static int
+read_config(struct spawn_config *config, struct err *e)
+{
+    ssize_t n = recv(SPAWN_SOCKET_FD, config, sizeof *config, MSG_TRUNC);
+    if (n < 0)
+        return err_sys(e, errno, "read the configuration");
+    if (n != (ssize_t)sizeof *config)
+        return err_set(e, ERR_INVALID_ARGUMENT, "the configuration has %zd bytes instead of %zu", n,
+                       sizeof *config);
+    return config_check(config, e);
+}
+
+// Nobody's signals, groups or terminal; descriptors 0 to 15 are taken, so that a child can place its own there.
+static int
+become_daemon(struct err *e)
+{
+    (void)setsid(); // fails for a group leader, which is fine
+    (void)umask(022);
+    sigset_t all;
+    (void)sigfillset(&all);
+    if (sigprocmask(SIG_SETMASK, &all, NULL) < 0)
+        return err_sys(e, errno, "block signals");
+    if (setgroups(0, NULL) < 0)
+        return err_sys(e, errno, "drop supplementary groups");
+    if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
+        return err_sys(e, errno, "be non-dumpable");
+    int fd = -1;
+    do {
+        fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+        if (fd < 0)
+            return err_sys(e, errno, "open /dev/null");
+    } while (fd < FD_CHILD_MAX);
+    (void)close(fd);
+    return 0;
+}
+
+// Four descriptors are kept for each sandbox.
+static void
+raise_descriptors(const struct spawn_config *c, struct spawn_features *f)
+{
+    rlim_t need = FD_KEEP_MIN + (rlim_t)c->slots * FDS_PER_SANDBOX + CONFIG_NETNS_POOL_MAX;
+    struct rlimit l = {0, 0};
+    (void)getrlimit(RLIMIT_NOFILE, &l);
+    l.rlim_cur = l.rlim_max;
+    if (l.rlim_max < need) {
+        struct rlimit more = {need, need};
+        if (setrlimit(RLIMIT_NOFILE, &more) == 0)
+            l = more;
+    }
+    (void)setrlimit(RLIMIT_NOFILE, &l);
+    bool enough = l.rlim_cur >= need;
+    feature_add(f, "descriptors", enough, false, "%llu, %llu are needed for %u sandboxes",
+                (unsigned long long)l.rlim_cur, (unsigned long long)need, c->slots);
+}
+
+// The guest as a sealed memfd that its own user can execute but not read: nobody can change it, and the kernel makes
+// what runs from it non-dumpable (would_dump).
+static int
+seal_guest(const char *path, int *out, struct err *e)
+{
+    int auto_close file = open(path, O_RDONLY | O_CLOEXEC);
+    struct stat st;
+    if (file < 0 || fstat(file, &st) < 0)
+        return err_sys(e, errno, "open the guest %s", path);
+    if (!S_ISREG(st.st_mode) || st.st_size <= 0 || st.st_size > GUEST_BYTES_MAX)
+        return err_set(e, ERR_FAILED_PRECONDITION, "the guest %s is not a program", path);
+    const unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
+    int auto_close fd = memfd_create("stockade-guest", flags | MFD_EXEC);
+    if (fd < 0 && errno == EINVAL) {
+        int old = memfd_create("stockade-guest", flags);
+        fd = old;
+    }
+    if (fd < 0)
+        return err_sys(e, errno, "make a memfd for the guest");
+    for (off_t left = st.st_size; left > 0;) {
+        ssize_t n = sendfile(fd, file, NULL, (size_t)left);
+        if (n <= 0)
+            return err_sys(e, n < 0 ? errno : EIO, "copy the guest %s", path);
+        left -= n;
+    }
+    if (fchmod(fd, 0111) < 0)
+        return err_sys(e, errno, "make the guest executable");
+    if (fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) < 0)
+        return err_sys(e, errno, "seal the guest");
+    // A descriptor for reading alone: one for writing would make exec answer ETXTBSY.
+    char self[48];
+    (void)snprintf(self, sizeof self, "/proc/self/fd/%d", fd);
+    *out = open(self, O_PATH | O_CLOEXEC);
+    return *out < 0 ? err_sys(e, errno, "open the sealed guest") : 0;
+}
+
+// One time namespace for all sandboxes, whose clocks begin now: the host's uptime stays the host's. Children of this
+// process are born into it; it costs a birth nothing.
+static void
+begin_time(const struct spawner *s, struct spawn_features *f)
+{
+    struct err e = {.code = ERR_OK};
+    struct timespec monotonic;
+    struct timespec boot;
+    char text[96];
+    (void)clock_gettime(CLOCK_MONOTONIC, &monotonic);
+    (void)clock_gettime(CLOCK_BOOTTIME, &boot);
+    (void)snprintf(text, sizeof text, "monotonic -%lld 0\nboottime -%lld 0\n",
+                   (long long)monotonic.tv_sec, (long long)boot.tv_sec);
+    bool yes = unshare(CLONE_NEWTIME) == 0 &&
+               io_write_at(s->proc_fd, "self/timens_offsets", text, &e) == 0;
+    feature_add(f, "time-namespace", yes, true, "%s",
+                yes ? "clocks of sandboxes begin at the broker's start"
+                    : "sandboxes see the host's uptime");
+}
+
+static int
+open_basics(struct spawner *s, struct err *e)
+{
+    s->null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+    s->proc_fd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    s->net_home_fd = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+    s->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (s->null_fd < 0 || s->proc_fd < 0 || s->net_home_fd < 0 || s->epoll_fd < 0)
+        return err_sys(e, errno, "open /dev/null, /proc and an epoll");
+    char pattern[2] = "";
+    (void)io_read_at(s->proc_fd, "sys/kernel/core_pattern", pattern, sizeof pattern);
+    s->cores_piped = pattern[0] == '|';
+    return 0;
+}
+
+static int
+start(struct spawner *s, struct spawn_config *config, struct spawn_features *f, struct err *e)
+{
+    struct filter job = {NULL, 0};
+    if (geteuid() != 0)
+        return err_set(e, ERR_PERMISSION_DENIED, "the spawner must be root");
+    int r = read_config(config, e);
+    if (r == 0)
+        r = become_daemon(e);
+    if (r < 0)
+        return r;
+    s->config = config;
+    raise_descriptors(config, f);
+    if (mkdir(config->state_dir, 0755) < 0 && errno != EEXIST)
+        return err_sys(e, errno, "make the state directory %s", config->state_dir);
+    r = open_basics(s, e);
+    if (r == 0)
+        r = seal_guest(config->guest_path, &s->exe_fd, e);
+    if (r == 0)
+        r = cgroup_open(config->cgroup, &s->cgroups, &f->leftovers_cleared, e);
+    if (r < 0)
+        return r;
+    feature_probe(f, &s->cgroups, s->proc_fd);
+    r = filter_compile(&s->guest_filter, &job, &s->job_filter_fd, e);
+    free(job.code);
+    int below_fd = -1;
+    if (r == 0)
+        r = tree_prepare(config, s->cgroups.fd, &below_fd, &s->tree, f, e);
+    if (r < 0)
+        return r;
+    (void)close(s->cgroups.fd);
+    s->cgroups.fd = below_fd;
+    begin_time(s, f);
+    if (!slots_init(s))
+        return err_sys(e, ENOMEM, "make the table of sandboxes");
+    s->reading = true;
+    if (!event_add(s, SPAWN_SOCKET_FD, EVENT_BROKER, 0, EPOLLIN))
+        return err_sys(e, errno, "watch the broker's socket");
+    return 0;
+}
+
+// The answer to the configuration: features behind it when it went well.
+static bool
+answer_config(const struct err *e, const struct spawn_features *f)
+{
+    struct spawn_reply r = {.op = SPAWN_CONFIGURE, .ok = !e, .fds = 0};
+    if (e)
+        r.err = *e;
+    struct iovec iov[2] = {{&r, sizeof r}, {(void *)(uintptr_t)f, sizeof *f}};
+    struct msghdr m = {.msg_iov = iov, .msg_iovlen = e ? 1 : 2};
+    return sendmsg(SPAWN_SOCKET_FD, &m, MSG_NOSIGNAL) > 0;
+}
+
+// One event. False when the broker is gone.
+static bool
+handle(struct spawner *s, const struct epoll_event *ev)
+{
+    enum event_kind kind = (enum event_kind)(ev->data.u64 >> 32);
+    if (kind == EVENT_BROKER) {
+        if (!s->reading)
+            answers_flush(s);
+        return !s->reading || request_read(s);
+    }
+    struct slot *slot = &s->slots[(uint32_t)ev->data.u64];
+    if (kind == EVENT_CHANNEL) {
+        birth_heard(s, slot);
+        return true;
+    }
+    if (slot->state == SLOT_BORN)
+        birth_ended(s, slot);
+    process_ended(slot);
+    return true;
+}
+
+static void
+serve(struct spawner *s)
+{
+    struct epoll_event events[EVENTS_PER_TURN];
+    for (;;) {
+        int timeout_ms = polled_look(s);
+        births_start(s);
+        // Network namespaces are made while there is nothing else to do.
+        bool idle = s->births == 0 && s->net_n < s->config->netns_pool;
+        int n = epoll_wait(s->epoll_fd, events, EVENTS_PER_TURN, idle ? 0 : timeout_ms);
+        if (n == 0 && idle && !netns_fill(s))
+            n = epoll_wait(s->epoll_fd, events, EVENTS_PER_TURN, timeout_ms);
+        for (int i = 0; i < n; i++) {
+            if (!handle(s, &events[i]))
+                return;
+        }
+    }
+}
+
+int
+main(void)
+{
+    static struct spawner s;
+    static struct spawn_config config;
+    static struct spawn_features features;
+    struct err e = {.code = ERR_OK};
+    s.cgroups.fd = s.cgroups.lock_fd = -1;
+    if (start(&s, &config, &features, &e) < 0) {
+        (void)answer_config(&e, &features);
+        if (s.cgroups.fd >= 0) {
+            struct err ignored;
+            (void)cgroup_close(&s.cgroups, &ignored);
+        }
+        return 1;
+    }
+    if (answer_config(NULL, &features))
+        serve(&s);
+    if (cgroup_close(&s.cgroups, &e) == 0)
+        return 0;
+    (void)fprintf(stderr, "stockade-spawner: clean up: %s\n", e.text);
+    return 1;
+}

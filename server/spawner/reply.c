@@ -1,0 +1,133 @@
+// Answers on their way to the broker. One goes out at once; while the socket is full they queue, and no request is read
+// (main.c), so that a broker which does not read its answers gets no more of them.
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "io.h"
+#include "spawner.h"
+
+struct answer {
+    struct spawn_reply reply;
+    uint64_t started_ns;
+    struct answer *next;
+    unsigned fds_n;
+    int fds[SPAWN_FDS_MAX];
+};
+
+struct answer *
+answer_new(const struct spawn_request *q)
+{
+    struct answer *a = calloc(1, sizeof *a);
+    if (!a)
+        return NULL;
+    a->started_ns = io_now_ns();
+    a->reply.op = q->op;
+    a->reply.seq = q->seq;
+    a->reply.slot = q->slot;
+    a->reply.generation = q->generation;
+    return a;
+}
+
+void
+answer_drop(struct answer *a)
+{
+    if (!a)
+        return;
+    for (unsigned i = 0; i < a->fds_n; i++)
+        io_close(&a->fds[i]);
+    free(a);
+}
+
+struct spawn_reply *
+answer_reply(struct answer *a)
+{
+    return &a->reply;
+}
+
+// 1: sent or lost with a broker that is gone; 0: the socket is full.
+static int
+send_one(const struct answer *a)
+{
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(sizeof a->fds)];
+    } control = {.bytes = {0}};
+    struct iovec iov = {(void *)(uintptr_t)&a->reply, sizeof a->reply};
+    struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
+    if (a->fds_n > 0) {
+        m.msg_control = control.bytes;
+        m.msg_controllen = CMSG_SPACE(a->fds_n * sizeof(int));
+        struct cmsghdr *h = CMSG_FIRSTHDR(&m);
+        h->cmsg_level = SOL_SOCKET;
+        h->cmsg_type = SCM_RIGHTS;
+        h->cmsg_len = CMSG_LEN(a->fds_n * sizeof(int));
+        memcpy(CMSG_DATA(h), a->fds, a->fds_n * sizeof(int));
+    }
+    // ETOOMANYREFS: the broker has too many descriptors in flight; it has to read first.
+    if (sendmsg(SPAWN_SOCKET_FD, &m, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+        return errno == EAGAIN || errno == ETOOMANYREFS || errno == ENOBUFS ? 0 : 1;
+    return 1;
+}
+
+static void
+watch_broker(struct spawner *s, bool reading)
+{
+    if (s->reading == reading)
+        return;
+    s->reading = reading;
+    struct epoll_event ev = {.events = reading ? EPOLLIN : EPOLLOUT, .data.u64 = EVENT_BROKER};
+    (void)epoll_ctl(s->epoll_fd, EPOLL_CTL_MOD, SPAWN_SOCKET_FD, &ev);
+}
+
+void
+answer_send(struct spawner *s, struct answer *a, const int *fds, unsigned n)
+{
+    a->reply.duration_ns = io_now_ns() - a->started_ns;
+    a->fds_n = n;
+    if (n > 0)
+        memcpy(a->fds, fds, n * sizeof *fds);
+    if (!s->answers_head && send_one(a)) {
+        answer_drop(a);
+        return;
+    }
+    a->next = NULL;
+    if (s->answers_tail)
+        s->answers_tail->next = a;
+    else
+        s->answers_head = a;
+    s->answers_tail = a;
+    watch_broker(s, false);
+}
+
+void
+answer_ok(struct spawner *s, struct answer *a)
+{
+    a->reply.ok = 1;
+    answer_send(s, a, NULL, 0);
+}
+
+void
+answer_err(struct spawner *s, struct answer *a, const struct err *e)
+{
+    a->reply.ok = 0;
+    a->reply.err = *e;
+    answer_send(s, a, NULL, 0);
+}
+
+void
+answers_flush(struct spawner *s)
+{
+    while (s->answers_head && send_one(s->answers_head)) {
+        struct answer *sent = s->answers_head;
+        s->answers_head = sent->next;
+        if (!s->answers_head)
+            s->answers_tail = NULL;
+        answer_drop(sent);
+    }
+    if (!s->answers_head)
+        watch_broker(s, true);
+}

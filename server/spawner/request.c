@@ -1,0 +1,200 @@
+// Requests: a table says in which states of its slot each operation is allowed, and the loop checks it once.
+//
+// Three kinds of no:
+//   a state that a correct broker can meet (a sandbox that is being removed, an old generation)   an error in the answer
+//   the kernel or the host says no                                                                an error in the answer
+//   what no correct broker sends                                                                  the end of everything
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "config.h"
+#include "io.h"
+#include "spawner.h"
+
+enum { REQUESTS_PER_TURN = 32 };
+
+void
+broker_broken(struct spawner *s, const char *fmt, ...)
+{
+    struct err e;
+    va_list ap;
+    va_start(ap, fmt);
+    (void)fputs("stockade-spawner: the broker is broken: ", stderr);
+    (void)vfprintf(stderr, fmt, ap);
+    (void)fputc('\n', stderr);
+    va_end(ap);
+    if (cgroup_close(&s->cgroups, &e) < 0)
+        (void)fprintf(stderr, "stockade-spawner: %s\n", e.text);
+    exit(70);
+}
+
+static void
+handle_create(struct spawner *s, struct slot *unused, const struct spawn_request *q,
+              struct answer *a)
+{
+    (void)unused;
+    struct err e;
+    struct slot *slot = s->free.head;
+    if (!slot) {
+        (void)err_set(&e, ERR_RESOURCE_EXHAUSTED, "all %u sandboxes are in use", s->config->slots);
+        err_detail(&e, "SANDBOXES_EXHAUSTED", "slots", "destroy a sandbox, or raise the limit");
+        answer_err(s, a, &e);
+        return;
+    }
+    for (size_t i = 0; i < sizeof q->id; i++)
+        (void)snprintf(slot->name + 2 * i, 3, "%02x", q->id[i]);
+    slot->generation++;
+    slot->template = q->arg;
+    slot->limits = q->limits;
+    slot->answer = a;
+    slot_move(s, slot, SLOT_QUEUED);
+    births_start(s);
+}
+
+static void
+handle_limit(struct spawner *s, struct slot *slot, const struct spawn_request *q, struct answer *a)
+{
+    struct err e;
+    const struct spawn_limits *l = &q->limits;
+    int r = 0;
+    if (l->disk_bytes != slot->limits.disk_bytes || l->inodes != slot->limits.inodes)
+        r = tree_resize(slot->disk_fd, l->disk_bytes, l->inodes, &e);
+    if (r == 0)
+        r = cgroup_limit(&s->cgroups, slot->cgroup.fd, slot->name, l, &e);
+    if (r < 0) {
+        (void)err_wrap(&e, "limit sandbox %s", slot->name);
+        answer_err(s, a, &e);
+        return;
+    }
+    slot->limits = *l;
+    answer_ok(s, a);
+}
+
+static void
+handle_freeze(struct spawner *s, struct slot *slot, const struct spawn_request *q, struct answer *a)
+{
+    if (q->arg == (slot->state == SLOT_FROZEN)) {
+        answer_ok(s, a);
+        return;
+    }
+    slot->answer = a;
+    freeze_start(s, slot, q->arg == 1);
+}
+
+static void
+handle_kill_job(struct spawner *s, struct slot *slot, const struct spawn_request *q,
+                struct answer *a)
+{
+    struct err e;
+    if (cgroup_kill_job(slot->cgroup.fd, q->arg, &e) == 0) {
+        answer_ok(s, a);
+        return;
+    }
+    (void)err_wrap(&e, "kill job %u of sandbox %s", q->arg, slot->name);
+    answer_err(s, a, &e);
+}
+
+static void
+handle_destroy(struct spawner *s, struct slot *slot, const struct spawn_request *q,
+               struct answer *a)
+{
+    (void)q;
+    if (slot->answer) { // a freeze that nobody needs any more
+        struct err e;
+        (void)err_set(&e, ERR_ABORTED, "sandbox %s is being removed", slot->name);
+        answer_err(s, slot->answer, &e);
+    }
+    slot->answer = a;
+    removal_start(s, slot);
+}
+
+#define IN(state) (1u << (state))
+enum { IN_HANDED_OUT = IN(SLOT_LIVE) | IN(SLOT_FREEZING) | IN(SLOT_FROZEN) };
+
+static const struct op_row {
+    const char *name;
+    void (*handler)(struct spawner *, struct slot *, const struct spawn_request *, struct answer *);
+    unsigned states; // 0: takes no slot
+    uint32_t arg_max;
+    bool limits;
+} op_rows[] = {
+    [SPAWN_CREATE] = {"CREATE", handle_create, 0, SPAWN_TEMPLATES_MAX - 1, true},
+    [SPAWN_LIMIT] = {"LIMIT", handle_limit, IN_HANDED_OUT, 0, true},
+    [SPAWN_FREEZE] = {"FREEZE", handle_freeze, IN(SLOT_LIVE) | IN(SLOT_FROZEN), 1, false},
+    [SPAWN_KILL_JOB] = {"KILL_JOB", handle_kill_job, IN_HANDED_OUT, UINT32_MAX, false},
+    [SPAWN_DESTROY] = {"DESTROY", handle_destroy, IN_HANDED_OUT, 0, false},
+};
+enum { OPS_N = sizeof op_rows / sizeof op_rows[0] };
+
+// What no correct broker sends.
+static void
+check_form(struct spawner *s, const struct spawn_request *q)
+{
+    if (q->op >= OPS_N || !op_rows[q->op].handler)
+        broker_broken(s, "operation %u does not exist", q->op);
+    const struct op_row *row = &op_rows[q->op];
+    if (q->reserved != 0)
+        broker_broken(s, "%s: reserved is not 0", row->name);
+    if (q->arg > row->arg_max || (q->op == SPAWN_CREATE && q->arg >= s->config->templates_n))
+        broker_broken(s, "%s: argument %u is out of range", row->name, q->arg);
+    if (row->limits && !config_limits_ok(&q->limits, &s->config->limits_max))
+        broker_broken(s, "%s: a limit is 0 or beyond its maximum", row->name);
+    if (row->states == 0)
+        return;
+    if (q->slot >= s->config->slots)
+        broker_broken(s, "%s: slot %u does not exist", row->name, q->slot);
+    const struct slot *slot = &s->slots[q->slot];
+    bool told = slot->state != SLOT_QUEUED && slot->state != SLOT_BORN;
+    if (q->generation == 0 || q->generation > slot->generation ||
+        (q->generation == slot->generation && !told))
+        broker_broken(s, "%s: slot %u never was of generation %u", row->name, q->slot,
+                      q->generation);
+}
+
+static void
+request_handle(struct spawner *s, const struct spawn_request *q)
+{
+    check_form(s, q);
+    const struct op_row *row = &op_rows[q->op];
+    struct answer *a = answer_new(q);
+    if (!a)
+        broker_broken(s, "%s: no memory for an answer", row->name);
+    struct slot *slot = row->states ? &s->slots[q->slot] : NULL;
+    struct err e;
+    if (slot && (slot->generation != q->generation || slot->state == SLOT_FREE)) {
+        (void)err_set(&e, ERR_NOT_FOUND, "the sandbox of slot %u is gone", q->slot);
+        answer_err(s, a, &e);
+    } else if (slot && !(row->states & IN(slot->state))) {
+        (void)err_set(&e, ERR_FAILED_PRECONDITION, "%s: sandbox %s is being %s", row->name,
+                      slot->name, slot->state == SLOT_REMOVING ? "removed" : "frozen or thawed");
+        answer_err(s, a, &e);
+    } else {
+        row->handler(s, slot, q, a);
+    }
+}
+
+bool
+request_read(struct spawner *s)
+{
+    for (int i = 0; i < REQUESTS_PER_TURN && s->reading; i++) {
+        struct spawn_request q;
+        // One byte more than a request, and no room for descriptors: what does not fit shows in the flags.
+        char more = 0;
+        struct iovec iov[2] = {{&q, sizeof q}, {&more, 1}};
+        struct msghdr m = {.msg_iov = iov, .msg_iovlen = 2};
+        ssize_t n = recvmsg(SPAWN_SOCKET_FD, &m, MSG_DONTWAIT);
+        if (n < 0 && (errno == EAGAIN || errno == EINTR))
+            return true;
+        if (n <= 0)
+            return false;
+        if (n != (ssize_t)sizeof q || m.msg_flags & (MSG_TRUNC | MSG_CTRUNC))
+            broker_broken(s, "a request of %zd bytes, or with descriptors", n);
+        request_handle(s, &q);
+    }
+    return true;
+}

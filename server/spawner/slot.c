@@ -1,0 +1,118 @@
+// The table of slots: states, permitted moves, and the list that each state lives in.
+//
+//   FREE -> QUEUED -> BORN -> LIVE <-> FREEZING <-> FROZEN
+//             |        |       |         |            |
+//             v        +-------+---------+------------+--> REMOVING -> FREE
+//            FREE
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "config.h"
+#include "spawner.h"
+
+#define TO(state) (1u << (state))
+
+static const unsigned moves[SLOT_STATES_N] = {
+    [SLOT_FREE] = TO(SLOT_QUEUED),
+    [SLOT_QUEUED] = TO(SLOT_BORN) | TO(SLOT_FREE),
+    [SLOT_BORN] = TO(SLOT_LIVE) | TO(SLOT_REMOVING),
+    [SLOT_LIVE] = TO(SLOT_FREEZING) | TO(SLOT_REMOVING),
+    [SLOT_FREEZING] = TO(SLOT_LIVE) | TO(SLOT_FROZEN) | TO(SLOT_REMOVING),
+    [SLOT_FROZEN] = TO(SLOT_FREEZING) | TO(SLOT_REMOVING),
+    [SLOT_REMOVING] = TO(SLOT_FREE),
+};
+
+static void
+list_remove(struct slot_list *l, struct slot *slot)
+{
+    if (slot->previous)
+        slot->previous->next = slot->next;
+    else
+        l->head = slot->next;
+    if (slot->next)
+        slot->next->previous = slot->previous;
+    else
+        l->tail = slot->previous;
+    slot->next = slot->previous = NULL;
+}
+
+static void
+list_append(struct slot_list *l, struct slot *slot)
+{
+    slot->previous = l->tail;
+    slot->next = NULL;
+    if (l->tail)
+        l->tail->next = slot;
+    else
+        l->head = slot;
+    l->tail = slot;
+}
+
+static void
+list_prepend(struct slot_list *l, struct slot *slot)
+{
+    slot->next = l->head;
+    slot->previous = NULL;
+    if (l->head)
+        l->head->previous = slot;
+    else
+        l->tail = slot;
+    l->head = slot;
+}
+
+// BORN is polled for its deadline only.
+static struct slot_list *
+list_of(struct spawner *s, enum slot_state state)
+{
+    struct slot_list *const lists[SLOT_STATES_N] = {
+        [SLOT_FREE] = &s->free,       [SLOT_QUEUED] = &s->queued,   [SLOT_BORN] = &s->polled,
+        [SLOT_FREEZING] = &s->polled, [SLOT_REMOVING] = &s->polled,
+    };
+    return lists[state];
+}
+
+static void
+slot_empty(struct slot *slot)
+{
+    slot->cgroup = CGROUP_SANDBOX_EMPTY;
+    slot->pid_fd = slot->disk_fd = slot->channel_fd = slot->socket_fd = slot->net_fd = -1;
+    slot->channel_theirs_fd = slot->socket_theirs_fd = slot->userns_low_fd = -1;
+    slot->answer = NULL;
+}
+
+bool
+slots_init(struct spawner *s)
+{
+    uint32_t n = s->config->slots;
+    s->slots = calloc(n, sizeof *s->slots);
+    if (!s->slots)
+        return false;
+    for (uint32_t i = 0; i < n; i++) {
+        struct slot *slot = &s->slots[i];
+        slot->number = i;
+        slot->uid = config_slot_uid(s->config, i);
+        slot->userns_fd = -1;
+        slot_empty(slot);
+        list_append(&s->free, slot);
+    }
+    return true;
+}
+
+void
+slot_move(struct spawner *s, struct slot *slot, enum slot_state to)
+{
+    assert(moves[slot->state] & TO(to));
+    struct slot_list *from_list = list_of(s, slot->state);
+    struct slot_list *to_list = list_of(s, to);
+    if (from_list)
+        list_remove(from_list, slot);
+    slot->state = to;
+    if (to == SLOT_FREE) {
+        slot_empty(slot);
+        list_prepend(to_list,
+                     slot); // used again first: its user namespace exists, its memory is warm
+    } else if (to_list) {
+        list_append(to_list, slot);
+    }
+}
