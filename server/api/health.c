@@ -1,0 +1,132 @@
+// HealthService: SERVING until the broker drains. A watcher is told now and when that changes.
+#include "api.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "../../proto/validate.h"
+#include "../server.h"
+
+#include "stockade/v1/system_service.pb-c.h"
+
+// One Watch. In a list of all, which hangs on server->serving_cookie.
+struct watcher {
+    struct server *server;
+    struct call *call;
+    struct watcher *next;
+    bool known;    // there is such a service
+    bool told_any; // told_status has been sent
+    Stockade__V1__ServingStatus told_status;
+};
+
+// True for "" and for services that the schema has: "/NAME/..." is a method's path.
+static bool
+is_known(const char *service)
+{
+    const struct method_rules *m;
+    size_t n = strlen(service);
+    if (n == 0)
+        return true;
+    for (size_t i = 0; (m = validate_method_at(i)) != NULL; i++)
+        if (strncmp(m->path + 1, service, n) == 0 && m->path[1 + n] == '/')
+            return true;
+    return false;
+}
+
+static Stockade__V1__ServingStatus
+status_now(const struct server *s)
+{
+    return s->draining ? STOCKADE__V1__SERVING_STATUS__SERVING_STATUS_NOT_SERVING
+                       : STOCKADE__V1__SERVING_STATUS__SERVING_STATUS_SERVING;
+}
+
+static void
+check(struct server *s, struct call *c, const ProtobufCMessage *req)
+{
+    const Stockade__V1__HealthServiceCheckRequest *r =
+        (const Stockade__V1__HealthServiceCheckRequest *)req;
+    Stockade__V1__HealthServiceCheckResponse response =
+        STOCKADE__V1__HEALTH_SERVICE_CHECK_RESPONSE__INIT;
+    struct err e;
+    if (!is_known(r->service)) {
+        (void)err_set(&e, ERR_NOT_FOUND, "check health: no service \"%s\"", r->service);
+        err_detail(&e, "SERVICE_UNKNOWN", r->service, NULL);
+        call_fail(c, &e);
+        return;
+    }
+    response.status = status_now(s);
+    call_reply(c, &response.base);
+}
+
+// Sends the status unless it is what the watcher knows; what cannot be sent now is sent by on_writable.
+static void
+tell(struct watcher *w)
+{
+    Stockade__V1__HealthServiceWatchResponse response =
+        STOCKADE__V1__HEALTH_SERVICE_WATCH_RESPONSE__INIT;
+    response.status = w->known ? status_now(w->server)
+                               : STOCKADE__V1__SERVING_STATUS__SERVING_STATUS_SERVICE_UNKNOWN;
+    if (w->told_any && response.status == w->told_status)
+        return;
+    if (call_send(w->call, &response.base) != 0)
+        return;
+    w->told_any = true;
+    w->told_status = response.status;
+}
+
+static void
+on_writable(void *cookie)
+{
+    tell(cookie);
+}
+
+static void
+on_cancel(void *cookie, enum call_cancel why)
+{
+    (void)why;
+    struct watcher *w = cookie;
+    struct watcher *first = w->server->serving_cookie;
+    if (first == w) {
+        w->server->serving_cookie = w->next;
+    } else {
+        while (first->next != w)
+            first = first->next;
+        first->next = w->next;
+    }
+    free(w);
+}
+
+static void
+on_serving_change(void *cookie)
+{
+    for (struct watcher *w = cookie; w != NULL; w = w->next)
+        tell(w);
+}
+
+static void
+watch(struct server *s, struct call *c, const ProtobufCMessage *req)
+{
+    const Stockade__V1__HealthServiceWatchRequest *r =
+        (const Stockade__V1__HealthServiceWatchRequest *)req;
+    struct watcher *w = calloc(1, sizeof *w);
+    struct err e;
+    if (w == NULL) {
+        (void)err_set(&e, ERR_RESOURCE_EXHAUSTED, "watch health: no memory");
+        call_fail(c, &e);
+        return;
+    }
+    *w = (struct watcher){.server = s, .call = c, .known = is_known(r->service)};
+    w->next = s->serving_cookie;
+    s->serving_cookie = w;
+    s->on_serving_change = on_serving_change;
+    call_watch(c, on_cancel, on_writable, w);
+    tell(w);
+}
+
+const struct call_method health_methods[] = {
+    {"/stockade.v1.HealthService/Check", &stockade__v1__health_service_check_request__descriptor,
+     &stockade__v1__health_service_check_response__descriptor, check},
+    {"/stockade.v1.HealthService/Watch", &stockade__v1__health_service_watch_request__descriptor,
+     &stockade__v1__health_service_watch_response__descriptor, watch},
+    {0},
+};

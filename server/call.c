@@ -1,0 +1,387 @@
+// See call.h for what handlers may do, calls.h for the life of a call.
+//
+// A call leaves in one of three ways, each of which sends END exactly once: the handler ends it, somebody gives it up
+// (CANCEL, deadline, a connection that is gone, a mistake of the caller), or it is refused before it has begun.
+#include "call.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../proto/wire.h"
+#include "conn.h"
+#include "idempotency.h"
+#include "status.h"
+
+enum { DATA_HEAD_BYTES = 16 }; // of a DATA frame beside its payload
+
+// ---- END
+
+// Packs END and sends it to whoever waits: the caller, and those with the same key.
+static void
+send_end(struct call *c, Stockade__V1__Frame *end, int32_t code)
+{
+    end->kind = STOCKADE__V1__FRAME_KIND__FRAME_KIND_END;
+    if (c->key == NULL || c->follows) {
+        if (c->conn != NULL)
+            conn_send(c->conn, c->id, end);
+        return;
+    }
+    size_t n = stockade__v1__frame__get_packed_size(end);
+    uint8_t *packed = malloc(n);
+    if (packed == NULL) {
+        if (c->conn != NULL)
+            conn_send(c->conn, c->id, end);
+        keys_end(c, NULL, 0, code);
+        return;
+    }
+    (void)stockade__v1__frame__pack(end, packed);
+    if (c->conn != NULL)
+        conn_send_packed(c->conn, c->id, packed, n);
+    keys_end(c, packed, n, code);
+    free(packed);
+}
+
+static void
+send_failure(struct call *c, const struct err *e)
+{
+    Stockade__V1__Frame end = STOCKADE__V1__FRAME__INIT;
+    struct arena *a = rpc_arena(c->rpc);
+    end.status = a != NULL ? status_of(e, c->caller.tenant, NULL, 0, a) : NULL;
+    if (end.status != NULL) {
+        send_end(c, &end, e->code);
+    } else {
+        Stockade__V1__Status bare = STOCKADE__V1__STATUS__INIT;
+        bare.code = (uint32_t)e->code;
+        end.status = &bare;
+        send_end(c, &end, e->code);
+    }
+    if (a != NULL)
+        rpc_arena_back(c->rpc, a);
+}
+
+// ---- birth and death
+
+static void
+leave_conn(struct call *c)
+{
+    if (c->conn != NULL)
+        conn_remove(c->conn, c);
+    c->conn = NULL;
+}
+
+static void
+leave_detached(struct call *c)
+{
+    if (c->detached_link == NULL)
+        return;
+    *c->detached_link = c->detached_next;
+    if (c->detached_next != NULL)
+        c->detached_next->detached_link = c->detached_link;
+    c->detached_link = NULL;
+}
+
+// Goes on without a connection: its result is kept for whoever asks with the same key.
+static void
+detach(struct call *c)
+{
+    leave_conn(c);
+    c->detached_next = c->rpc->detached;
+    c->detached_link = &c->rpc->detached;
+    if (c->detached_next != NULL)
+        c->detached_next->detached_link = &c->detached_next;
+    c->rpc->detached = c;
+}
+
+static void
+call_free(struct call *c)
+{
+    struct rpc *r = c->rpc;
+    assert(c->key == NULL);
+    if (c->stream)
+        r->stats.open_streams--;
+    leave_conn(c);
+    leave_detached(c);
+    timers_clear(r->timers, &c->timer);
+    tenant_give_bytes(c->tenant, c->held_bytes);
+    c->tenant->calls--;
+    tenant_drop(&r->tenants, c->tenant);
+    rpc_arena_back(r, c->arena);
+    r->stats.open_calls--;
+    free(c);
+    rpc_call_gone(r);
+}
+
+// END to the caller, then the handler is told, then it is gone.
+static void
+give_up(struct call *c, const struct err *e, enum call_cancel why)
+{
+    void (*told)(void *, enum call_cancel) = c->on_cancel;
+    void *cookie = c->cookie;
+    if (c->follows)
+        keys_unfollow(c);
+    send_failure(c, e);
+    c->rpc->stats.calls_cancelled++;
+    call_free(c);
+    if (told != NULL)
+        told(cookie, why);
+}
+
+void
+call_abort(struct call *c, const struct err *e)
+{
+    give_up(c, e, CALL_CANCELLED);
+}
+
+static const struct {
+    enum err_code code;
+    const char *text;
+} cancellations[] = {
+    [CALL_CANCELLED] = {ERR_CANCELLED, "cancelled by the caller"},
+    [CALL_DISCONNECTED] = {ERR_CANCELLED, "the caller has gone away"},
+    [CALL_DEADLINE] = {ERR_DEADLINE_EXCEEDED, "not done in the time that the call was given"},
+};
+
+void
+call_cancel(struct call *c, enum call_cancel why)
+{
+    struct err e;
+    bool others_wait = c->key != NULL && !c->follows && keys_has_followers(c);
+    bool keep = c->key != NULL && !c->follows && !c->stream && why == CALL_DISCONNECTED;
+    (void)err_set(&e, cancellations[why].code, "%s: %s", c->frame->method, cancellations[why].text);
+    if (keep) {
+        detach(c);
+        return;
+    }
+    if (others_wait && why == CALL_CANCELLED) {
+        struct key *key = c->key;
+        c->key = NULL; // END for this caller alone
+        send_failure(c, &e);
+        c->key = key;
+        detach(c);
+        return;
+    }
+    give_up(c, &e, why);
+}
+
+static void
+on_deadline(struct timer *t)
+{
+    call_cancel((struct call *)(void *)((char *)t - offsetof(struct call, timer)), CALL_DEADLINE);
+}
+
+// Why a call may not begin now; 0: it may.
+static int
+check_room(const struct conn *conn, uint64_t bytes, struct err *e)
+{
+    struct rpc *r = conn_rpc(conn);
+    struct tenant *t = conn_tenant(conn);
+    if (r->draining) {
+        (void)err_set(e, ERR_UNAVAILABLE, "the broker is shutting down");
+        err_detail(e, "DRAINING", NULL, "connect again");
+        return -1;
+    }
+    if (conn_calls(conn) >= r->limits.calls_max) {
+        (void)err_set(e, ERR_RESOURCE_EXHAUSTED, "%u calls are open on this connection",
+                      (unsigned)r->limits.calls_max);
+        err_detail(e, "CALLS_PER_CONNECTION", NULL, "wait for one of them to end");
+        return -1;
+    }
+    if (t->calls >= r->limits.calls_per_uid_max) {
+        (void)err_set(e, ERR_RESOURCE_EXHAUSTED, "%u calls of %s are open",
+                      (unsigned)r->limits.calls_per_uid_max, t->name);
+        err_detail(e, "CALLS_PER_UID", t->name, "wait for one of them to end");
+        return -1;
+    }
+    if (!tenant_take_bytes(t, bytes, r->limits.bytes_per_uid_max)) {
+        (void)err_set(e, ERR_RESOURCE_EXHAUSTED, "open requests of %s hold too many bytes",
+                      t->name);
+        err_detail(e, "BYTES_PER_UID", t->name, "wait for one of them to end");
+        return -1;
+    }
+    return 0;
+}
+
+// END for a call that never was.
+static void
+refuse(struct conn *conn, uint32_t id, const struct err *e, struct arena *arena)
+{
+    Stockade__V1__Frame end = STOCKADE__V1__FRAME__INIT;
+    arena_reset(arena);
+    conn_rpc(conn)->stats.calls_failed++;
+    end.kind = STOCKADE__V1__FRAME_KIND__FRAME_KIND_END;
+    end.status = status_of(e, conn_tenant(conn)->name, NULL, 0, arena);
+    conn_send(conn, id, &end);
+    rpc_arena_back(conn_rpc(conn), arena);
+}
+
+struct call *
+call_begin(struct conn *conn, uint32_t id, struct arena *arena, const Stockade__V1__Frame *frame,
+           uint64_t frame_hash, uint64_t arrived_ns)
+{
+    struct rpc *r = conn_rpc(conn);
+    struct err e;
+    uint64_t bytes = arena_used(arena);
+    r->stats.calls++;
+    if (check_room(conn, bytes, &e) != 0) {
+        refuse(conn, id, &e, arena);
+        return NULL;
+    }
+    struct call *c = calloc(1, sizeof *c);
+    if (c == NULL) {
+        tenant_give_bytes(conn_tenant(conn), bytes);
+        (void)err_sys(&e, ENOMEM, "begin a call");
+        refuse(conn, id, &e, arena);
+        return NULL;
+    }
+    *c = (struct call){.rpc = r, .conn = conn, .id = id, .frame_hash = frame_hash};
+    c->caller = *conn_caller(conn);
+    c->tenant = tenant_hold(&r->tenants, c->caller.tenant); // is there: the connection holds it
+    c->tenant->calls++;
+    c->arena = arena;
+    c->frame = frame;
+    c->held_bytes = bytes;
+    c->arrived_ns = arrived_ns;
+    c->credit = frame->credit != 0 ? frame->credit : WIRE_CREDIT_DEFAULT;
+    c->timer.fire = on_deadline;
+    r->stats.open_calls++;
+    conn_add(conn, c);
+    dispatch_call(r->dispatch, c);
+    return c;
+}
+
+// ---- what handlers call
+
+const struct caller *
+call_caller(const struct call *c)
+{
+    return &c->caller;
+}
+
+uint64_t
+call_arrived_ns(const struct call *c)
+{
+    return c->arrived_ns;
+}
+
+uint64_t
+call_deadline_ns(const struct call *c)
+{
+    return c->deadline_ns;
+}
+
+const char *
+call_metadata(const struct call *c, const char *key)
+{
+    for (size_t i = 0; i < c->frame->n_metadata; i++)
+        if (strcmp(c->frame->metadata[i]->key, key) == 0)
+            return c->frame->metadata[i]->value;
+    return NULL;
+}
+
+void
+call_watch(struct call *c, void (*on_cancel)(void *cookie, enum call_cancel why),
+           void (*on_writable)(void *cookie), void *cookie)
+{
+    c->on_cancel = on_cancel;
+    c->on_writable = on_writable;
+    c->cookie = cookie;
+}
+
+void
+call_add_credit(struct call *c, uint32_t credit)
+{
+    c->credit = credit > UINT32_MAX - c->credit ? UINT32_MAX : c->credit + credit;
+    if (c->wants_credit && c->credit > 0) {
+        c->wants_credit = false;
+        call_room(c);
+    }
+}
+
+void
+call_room(struct call *c)
+{
+    if (c->on_writable != NULL)
+        c->on_writable(c->cookie);
+}
+
+int
+call_send(struct call *c, const ProtobufCMessage *m)
+{
+    assert(c->stream && m->descriptor == c->method->served->output);
+    size_t n = protobuf_c_message_get_packed_size(m);
+    if (n > WIRE_DATA_BYTES_MAX)
+        return -EMSGSIZE;
+    if (c->conn == NULL)
+        return -EAGAIN;
+    if (c->credit == 0) {
+        c->wants_credit = true;
+        return -EAGAIN;
+    }
+    uint8_t *packed = conn_is_full(c->conn) ? NULL : rpc_scratch(c->rpc, n);
+    if (packed == NULL) {
+        conn_wait_for_room(c->conn, c);
+        return -EAGAIN;
+    }
+    Stockade__V1__Frame data = STOCKADE__V1__FRAME__INIT;
+    data.kind = STOCKADE__V1__FRAME_KIND__FRAME_KIND_DATA;
+    data.payload = (ProtobufCBinaryData){protobuf_c_message_pack(m, packed), packed};
+    c->credit--;
+    c->sent_data = true;
+    conn_send(c->conn, c->id, &data);
+    return 0;
+}
+
+void
+call_reply(struct call *c, const ProtobufCMessage *m)
+{
+    assert(!c->stream && m->descriptor == c->method->served->output);
+    Stockade__V1__Frame end = STOCKADE__V1__FRAME__INIT;
+    size_t n = protobuf_c_message_get_packed_size(m);
+    uint8_t *packed =
+        n <= WIRE_FRAME_BYTES_MAX - 4 - DATA_HEAD_BYTES ? rpc_scratch(c->rpc, n) : NULL;
+    if (packed == NULL) {
+        struct err e;
+        (void)err_set(&e, ERR_RESOURCE_EXHAUSTED, "%s: the answer of %zu bytes is too large",
+                      c->frame->method, n);
+        call_fail(c, &e);
+        return;
+    }
+    end.payload = (ProtobufCBinaryData){protobuf_c_message_pack(m, packed), packed};
+    send_end(c, &end, ERR_OK);
+    call_free(c);
+}
+
+void
+call_end(struct call *c)
+{
+    assert(c->stream);
+    Stockade__V1__Frame end = STOCKADE__V1__FRAME__INIT;
+    send_end(c, &end, ERR_OK);
+    call_free(c);
+}
+
+void
+call_fail(struct call *c, const struct err *e)
+{
+    c->rpc->stats.calls_failed++;
+    send_failure(c, e);
+    call_free(c);
+}
+
+void
+call_end_packed(struct call *c, const uint8_t *frame, size_t n)
+{
+    if (c->conn != NULL)
+        conn_send_packed(c->conn, c->id, frame, n);
+    call_free(c);
+}
+
+void
+call_note(struct call *c, const char *key, const char *value)
+{
+    if (c->key != NULL)
+        keys_note(c, key, value);
+}

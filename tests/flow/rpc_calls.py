@@ -1,0 +1,559 @@
+#!/usr/bin/python3
+"""What a call promises: one END, exact credits, deadlines, cancellation, limits, idempotency, drain, keepalive."""
+
+import os
+import signal
+import socket
+import stat
+import subprocess
+import threading
+import time
+
+import sp
+from sp import Client, Server, check
+
+
+def frames_until_end(c, id_):
+    frames = []
+    while not frames or frames[-1].kind != sp.END:
+        frames.append(c.recv(id_))
+    return frames
+
+
+# ---- refusals
+
+
+def an_unknown_method_is_12():
+    with Server() as s:
+        for address in (s.ipc, s.tcp):
+            c = Client(address)
+            f = c.fails("/stockade.test.EchoService/Nothing", b"")
+            check(f.code == sp.UNIMPLEMENTED and f.reason == "METHOD_UNKNOWN", f)
+            check(c.fails("/", b"").code == sp.UNIMPLEMENTED, "an empty method")
+
+
+def malformed_requests_are_3_and_the_connection_lives():
+    with Server() as s:
+        c = Client(s.ipc)
+        f = c.fails("Echo", b"\x0a\xff")
+        check(f.code == sp.INVALID and "data" in f.message, f)
+        id_ = c.new_id()
+        c.send(id_, b"\x12\x02\xff\xff")  # no frame at all
+        frame = c.recv(id_)
+        check(frame.kind == sp.END and frame.status.code == sp.INVALID, "a broken frame")
+        f = c.fails("Count", {"note": "UPPER"})
+        check(f.code == sp.INVALID and f.details["BadRequest"].field_violations[0].field == "note", f)
+        check(f.reason == "FIELD_INVALID", f)
+        check(c.fails("Count", {"bytes": 65001}).details["ErrorInfo"].metadata["subject"] == "bytes", "range")
+        check(c.unary("Echo", {"data": b"x"}).data == b"x", "it lives")
+
+
+def metadata_is_bounded():
+    with Server() as s:
+        c = Client(s.ipc)
+        f = c.fails("Echo", {}, {"Upper": "x"})
+        check(f.code == sp.INVALID and "metadata[0]" in f.message, f)
+        f = c.fails("Echo", {}, {f"k{i}": "x" for i in range(33)})
+        check(f.code == sp.INVALID and "33 keys" in f.message, f)
+        f = c.fails("Echo", {}, {"a": "x" * 4096, "b": "x" * 4096})
+        check(f.code == sp.INVALID and "8194 bytes" in f.message, f)
+        c.unary("Echo", {}, {"a": "x" * 4096, "b": "x" * 4094})
+
+
+def an_id_without_its_top_bit_ends_the_connection():
+    with Server() as s:
+        c = Client(s.ipc)
+        c.send(1, c.call_frame("Echo", {}))
+        check(c.goaway().reason == "ID_INVALID", "goaway")
+        check(c.is_closed(), "closed")
+
+
+def data_from_a_client_is_refused():
+    with Server() as s:
+        c = Client(s.ipc)
+        id_ = c.begin("Change", {"delay_ms": 60000})
+        c.send(id_, sp.Frame(kind=sp.DATA, payload=b"x"))
+        frame = c.recv(id_)
+        check(frame.kind == sp.END and frame.status.code == sp.INVALID, frame)
+        check(c.unary("Stats").told_cancelled == 1, "the handler was told")
+
+
+def another_call_under_an_open_id_ends_that_call_once():
+    with Server() as s:
+        c = Client(s.ipc)
+        id_ = c.begin("Change", {"delay_ms": 60000})
+        c.send(id_, c.call_frame("Echo", {"data": b"x"}))
+        frame = c.recv(id_)
+        check(frame.status.code == sp.INVALID and sp.Failed(frame.status).reason == "ID_IN_USE", frame)
+        stats = c.unary("Stats")
+        check(stats.open_calls == 1 and stats.told_cancelled == 1 and not c.others.get(id_), stats)
+
+
+def the_same_request_sent_again_is_executed_once():
+    with Server() as s:
+        c = Client(s.ipc)
+        f = c.call_frame("Change", {"delay_ms": 200})
+        for _ in range(3):
+            c.send(0x80000123, f)
+        check(c.end("Change", 0x80000123).executed == 1, "once")
+        check(c.unary("Stats").changes == 1 and not c.others, "one END")
+
+
+def unknown_kinds_and_late_frames_are_ignored():
+    with Server() as s:
+        c = Client(s.ipc)
+        for kind in (0, 3, 7, 8, 9, 99, 2**31 - 1):
+            c.send(c.new_id(), sp.Frame(kind=kind))
+        for kind in (sp.DATA, sp.CANCEL, sp.WINDOW):
+            c.send(c.new_id(), sp.Frame(kind=kind, credit=5))
+        check(c.unary("Echo", {"data": b"x"}).data == b"x" and not c.others, "nothing came")
+
+
+def call_1025_on_a_connection_is_refused():
+    with Server() as s:
+        c = Client(s.ipc)
+        ids = [c.begin("Change", {"delay_ms": 60000}) for _ in range(1024)]
+        f = c.fails("Echo", {})
+        check(f.code == sp.EXHAUSTED and f.reason == "CALLS_PER_CONNECTION", f)
+        check("QuotaFailure" in f.details, f.details)
+        c.send(ids[0], sp.Frame(kind=sp.CANCEL))
+        check(c.recv(ids[0]).status.code == sp.CANCELLED, "cancelled")
+        c.unary("Echo", {})
+
+
+def stream_129_on_a_connection_is_refused():
+    with Server() as s:
+        c = Client(s.ipc)
+        for _ in range(128):
+            c.begin("Count", {"count": 10}, credit=1)
+        f = c.fails("Count", {"count": 1})
+        check(f.code == sp.EXHAUSTED and f.reason == "STREAMS_PER_CONNECTION", f)
+        check(c.unary("Stats").open_streams == 128, "128 are open")
+
+
+def calls_of_one_user_are_bounded_over_all_connections():
+    with Server(calls_per_uid_max=10) as s:
+        a, b, other = Client(s.ipc), Client(s.ipc), Client(s.tcp)
+        for i in range(10):
+            (a, b)[i % 2].begin("Change", {"delay_ms": 60000})
+        while other.unary("Stats").open_calls < 11:
+            time.sleep(0.01)
+        for c in (a, b):
+            f = c.fails("Echo", {})
+            check(f.code == sp.EXHAUSTED and f.reason == "CALLS_PER_UID", f)
+        other.unary("Echo", {})
+        a.close()
+        deadline = time.monotonic() + 5
+        while True:
+            try:
+                b.unary("Echo", {})
+                break
+            except sp.Failed:
+                check(time.monotonic() < deadline, "the calls of a closed connection are given back")
+
+
+def connections_of_one_user_are_bounded():
+    with Server(connections_per_uid_max=5) as s:
+        kept = [Client(s.ipc) for _ in range(5)]
+        c = Client(s.ipc, hello=False)
+        check(c.is_closed(), "the sixth is closed")
+        Client(s.tcp).unary("Echo", {})
+        kept[0].close()
+        time.sleep(0.2)
+        check(Client(s.ipc).unary("Stats").rejected == 1, "and one may come for each that goes")
+
+
+def bytes_of_one_user_are_bounded():
+    with Server(bytes_per_uid_max=3 << 20) as s:
+        c = Client(s.ipc)
+        f = c.fails("Echo", {"data": b"x" * 1600000})
+        check(f.code == sp.EXHAUSTED and f.reason == "BYTES_PER_UID", f)
+        a = [Client(s.ipc) for _ in range(4)]
+        for one in a:  # halves of large frames
+            one.socket.sendall(one.pack(0x80000001, b"x" * 3000000)[:900000])
+        check(any(one.is_closed(1) for one in a), "large halves are bounded")
+        for one in a:
+            one.close()
+        time.sleep(0.2)
+        check(c.unary("Echo", {"data": b"x" * 100000}).data, "the bytes are given back")
+
+
+def a_seventh_of_a_second_is_a_deadline():
+    with Server() as s:
+        c = Client(s.ipc)
+        began = time.monotonic()
+        f = c.fails("Change", {"delay_ms": 10000}, timeout_us=142857)
+        took = time.monotonic() - began
+        check(f.code == sp.DEADLINE and 0.14 < took < 1, f"{f} {took}")
+        f = c.fails("Change", {"delay_ms": 10000}, timeout_us=1)
+        check(f.code == sp.DEADLINE, f)
+        check(c.unary("Stats").told_deadline == 2, "the handler was told")
+        c.unary("Change", {"delay_ms": 1}, timeout_us=2**64 - 1)
+
+
+def too_many_pings_end_the_connection():
+    with Server() as s:
+        c = Client(s.ipc)
+        c.send(0x80000001, sp.Frame(kind=sp.PING, payload=b"12345678"))
+        pong = c.recv(0x80000001)
+        check(pong.kind == sp.PONG and pong.payload == b"12345678", "pong")
+        c.send(0x80000001, sp.Frame(kind=sp.PING))
+        f = c.goaway()
+        check(f.reason == "TOO_MANY_PINGS" and "too_many_pings" in f.message, f)
+        check(c.is_closed(), "closed")
+        c = Client(s.ipc)
+        c.send(0x80000001, sp.Frame(kind=sp.PING, payload=b"123456789"))
+        check(c.goaway().reason == "PING_TOO_LARGE", "goaway")
+
+
+def an_idle_connection_is_closed_and_one_with_a_call_is_not():
+    with Server(keepalive_idle_ms=400) as s:
+        idle, busy = Client(s.ipc), Client(s.ipc)
+        id_ = busy.begin("Change", {"delay_ms": 1500})
+        check(idle.is_closed(3), "idle")
+        check(busy.end("Change", id_).executed == 1, "busy")
+
+
+# ---- addresses
+
+
+def fails_to_listen(*args):
+    p = subprocess.run([os.path.join(sp.BUILD, "tests/echo/echo-server"), *args], capture_output=True, text=True,
+                       timeout=20)
+    check(p.returncode == 1, p)
+    return p.stderr
+
+
+def unsafe_addresses_are_refused_with_the_reason():
+    check("only loopback" in fails_to_listen("tcp://0.0.0.0:0"), "0.0.0.0")
+    check("only loopback" in fails_to_listen("tcp://[::]:0"), "::")
+    check("only loopback" in fails_to_listen("tcp://:0"), "empty host")
+    check("only loopback" in fails_to_listen("tcp://127.0.0.1.example.org:0"), "a name")
+    check("1.6 or later" in fails_to_listen("ws://127.0.0.1:0/"), "ws")
+    check("proxy" in fails_to_listen("tls+tcp://127.0.0.1:0"), "tls")
+    check("proxy" in fails_to_listen("wss://127.0.0.1:0/"), "wss")
+    check("begins with" in fails_to_listen("inproc://x"), "inproc")
+    check("absolute path" in fails_to_listen("ipc://relative"), "relative")
+    check("absolute path" in fails_to_listen("ipc:///" + "x" * 108), "too long")
+
+
+def a_live_socket_and_a_plain_file_are_not_replaced_and_a_stale_one_is():
+    with Server() as s:
+        check("another process listens" in fails_to_listen(s.ipc), "live")
+        Client(s.ipc).unary("Echo", {})
+        plain = f"{s.folder.name}/plain"
+        with open(plain, "w") as f:
+            f.write("kept")
+        check("no socket" in fails_to_listen(f"ipc://{plain}"), "a plain file")
+        with open(plain) as f:
+            check(f.read() == "kept", "the file is still there")
+        path = s.ipc[6:]
+        mode = os.stat(path).st_mode
+        check(stat.S_ISSOCK(mode) and stat.S_IMODE(mode) == 0o660, oct(mode))
+        s.process.kill()
+        s.process.wait()
+        check(os.path.exists(path), "a stale socket")
+        p = subprocess.Popen([os.path.join(sp.BUILD, "tests/echo/echo-server"), s.ipc], stdout=subprocess.PIPE)
+        while p.stdout.readline() != b"ready\n":
+            check(p.poll() is None, "it starts")
+        Client(s.ipc).unary("Echo", {})
+        p.send_signal(signal.SIGINT)
+        check(p.wait(20) == 0 and not os.path.exists(path), "and takes its socket away")
+        s.process.returncode = 0
+
+
+# ---- what works
+
+
+def unary_calls_are_answered_out_of_order_beside_a_stream():
+    with Server() as s:
+        for address in (s.ipc, s.tcp):
+            c = Client(address)
+            stream = c.begin("Count", {"count": 3}, credit=1)
+            slow = c.begin("Change", {"delay_ms": 300, "data": b"slow"})
+            fast = c.begin("Change", {"delay_ms": 1, "data": b"fast"})
+            check(c.end("Change", fast).data == b"fast", "fast")
+            check(not c.others.get(slow), "slow is not there yet")
+            check(c.end("Change", slow).data == b"slow", "slow")
+            c.send(stream, sp.Frame(kind=sp.WINDOW, credit=10))
+            check([f.kind for f in frames_until_end(c, stream)] == [sp.DATA] * 3 + [sp.END], "stream")
+
+
+def credits_are_exact():
+    with Server() as s:
+        c = Client(s.ipc)
+        id_ = c.begin("Count", {"count": 100})
+        time.sleep(0.3)
+        c.unary("Echo", {})
+        check(len(c.others[id_]) == 32, f"default credit is 32, {len(c.others[id_])} came")
+        c.send(id_, sp.Frame(kind=sp.WINDOW, credit=1))
+        time.sleep(0.1)
+        c.unary("Echo", {})
+        check(len(c.others[id_]) == 33, "one more")
+        c.send(id_, sp.Frame(kind=sp.WINDOW, credit=2**32 - 1))
+        frames = frames_until_end(c, id_)
+        check(len(frames) == 101 and all(f.kind == sp.DATA for f in frames[:-1]), "all of them, then END")
+        numbers = [sp.message("stockade.test.CountResponse").FromString(f.payload).number for f in frames[:-1]]
+        check(numbers == list(range(100)), "in order")
+
+
+def a_stream_that_ends_without_credit_ends():
+    with Server() as s:
+        c = Client(s.ipc)
+        id_ = c.begin("Count", {"count": 5}, credit=5)
+        check(len(frames_until_end(c, id_)) == 6, "END needs no credit")
+
+
+def cancel_is_answered_by_one_end_and_the_handler_is_told():
+    with Server() as s:
+        c = Client(s.ipc)
+        id_ = c.begin("Count", {"count": 10}, credit=1)
+        c.recv(id_)
+        for _ in range(3):
+            c.send(id_, sp.Frame(kind=sp.CANCEL))
+        frame = c.recv(id_)
+        check(frame.kind == sp.END and frame.status.code == sp.CANCELLED, frame)
+        stats = c.unary("Stats")
+        check(stats.told_cancelled == 1 and stats.open_calls == 1 and not c.others.get(id_), stats)
+
+
+def a_connection_that_goes_cancels_its_calls():
+    with Server() as s:
+        a, b = Client(s.ipc), Client(s.ipc)
+        a.begin("Count", {"count": 10}, credit=1)
+        a.begin("Change", {"delay_ms": 60000})
+        check(b.unary("Stats").open_calls in (1, 2, 3), "they run")
+        time.sleep(0.1)
+        a.close()
+        deadline = time.monotonic() + 5
+        while b.unary("Stats").told_disconnected != 2:
+            check(time.monotonic() < deadline, "both handlers are told")
+
+
+def four_mebibytes_less_a_little_go_and_come():
+    with Server() as s:
+        for address in (s.ipc, s.tcp):
+            c = Client(address)
+            data = os.urandom(3_900_000)
+            check(c.unary("Echo", {"data": data}).data == data, address)
+            f = c.fails("Echo", {"data": b"x" * 4_000_001})
+            check(f.code == sp.INVALID, f)
+
+
+def a_frame_that_comes_byte_by_byte_is_one_frame():
+    with Server() as s:
+        c = Client(s.ipc, hello=False)
+        for byte in sp.REQ_HELLO + c.pack(0x80000005, c.call_frame("Echo", {"data": b"slow"})):
+            c.socket.sendall(bytes([byte]))
+            time.sleep(0.001)
+        check(sp.read_exactly(c.socket, 8) == sp.REP_HELLO, "hello")
+        check(c.end("Echo", 0x80000005).data == b"slow", "echo")
+
+
+def a_thousand_requests_in_one_write_are_all_answered():
+    with Server() as s:
+        for address in (s.ipc, s.tcp):
+            c = Client(address)
+            ids = [c.new_id() for _ in range(1000)]
+            c.socket.sendall(b"".join(c.pack(i, c.call_frame("Echo", {"data": str(i).encode()})) for i in ids))
+            for i in reversed(ids):
+                check(c.end("Echo", i).data == str(i).encode(), i)
+
+
+def health_and_reflection_answer():
+    with Server() as s:
+        c = Client(s.ipc)
+        check(c.unary("/stockade.v1.HealthService/Check", {}).status == 1, "serving")
+        check(c.unary("/stockade.v1.HealthService/Check", {"service": "stockade.v1.HealthService"}).status == 1, "one")
+        f = c.fails("/stockade.v1.HealthService/Check", {"service": "stockade.v1.Health"})
+        check(f.code == 5, f)
+        data = c.unary("/stockade.v1.ReflectionService/GetFileDescriptorSet", {}).file_descriptor_set
+        files = sp.descriptor_pb2.FileDescriptorSet.FromString(data).file
+        check("stockade/v1/wire.proto" in [f.name for f in files], "the schema")
+
+
+# ---- idempotency
+
+
+def a_key_is_executed_once_and_answered_each_time():
+    with Server() as s:
+        key = {"idempotency-key": "k1"}
+        a, b, tcp = Client(s.ipc), Client(s.ipc), Client(s.tcp)
+        first = a.begin("Change", {"delay_ms": 300, "data": b"x"}, key)
+        time.sleep(0.1)
+        second = b.begin("Change", {"delay_ms": 300, "data": b"x"}, key)
+        check(a.end("Change", first).executed == 1 and b.end("Change", second).executed == 1, "joined")
+        check(Client(s.ipc).unary("Change", {"delay_ms": 300, "data": b"x"}, key).executed == 1, "kept")
+        f = a.fails("Change", {"delay_ms": 300, "data": b"y"}, key)
+        check(f.code == sp.INVALID and f.reason == "IDEMPOTENCY_KEY_REUSED", f)
+        check(a.fails("Change", {}, {"idempotency-key": ""}).code == sp.INVALID, "empty")
+        check(a.fails("Change", {}, {"idempotency-key": "x" * 129}).code == sp.INVALID, "long")
+        check(tcp.unary("Change", {"data": b"x"}, key).executed == 2, "another tenant's key is another")
+        check(a.unary("Change", {}).executed == 3 and a.unary("Change", {}).executed == 4, "without a key: each time")
+
+
+def a_keyed_call_outlives_its_connection():
+    with Server() as s:
+        key = {"idempotency-key": "k1"}
+        a, b = Client(s.ipc), Client(s.ipc)
+        a.begin("Change", {"delay_ms": 400}, key)
+        check(b.unary("Echo", {}) is not None, "")
+        time.sleep(0.1)
+        a.close()
+        time.sleep(0.1)
+        check(b.unary("Change", {"delay_ms": 400}, key).executed == 1, "joined after the first had gone")
+        check(b.unary("Stats").told_disconnected == 0, "it was not cancelled")
+
+
+def a_cancelled_keyed_call_may_be_executed_again():
+    with Server() as s:
+        key = {"idempotency-key": "k1"}
+        a, b = Client(s.ipc), Client(s.ipc)
+        one = a.begin("Change", {"delay_ms": 300}, key)
+        time.sleep(0.05)
+        two = b.begin("Change", {"delay_ms": 300}, key)
+        time.sleep(0.05)
+        a.send(one, sp.Frame(kind=sp.CANCEL))
+        check(a.recv(one).status.code == sp.CANCELLED, "the first gives up")
+        check(b.end("Change", two).executed == 1, "the other still gets its answer")
+        key = {"idempotency-key": "k2"}
+        one = a.begin("Change", {"delay_ms": 60000}, key)
+        a.send(one, sp.Frame(kind=sp.CANCEL))
+        check(a.recv(one).status.code == sp.CANCELLED, "alone")
+        check(a.unary("Change", {"delay_ms": 1}, {"idempotency-key": "k2"}).executed == 3, "again")
+
+
+def a_stream_with_a_key_is_not_run_twice_and_says_where_it_is():
+    with Server() as s:
+        key = {"idempotency-key": "k1"}
+        a, b = Client(s.ipc), Client(s.ipc)
+        id_ = a.begin("Count", {"count": 3, "note": "abc123"}, key, credit=1)
+        a.recv(id_)
+        for _ in range(2):
+            f = b.fails("Count", {"count": 3, "note": "abc123"}, key)
+            check(f.code == sp.EXISTS and f.details["ErrorInfo"].metadata["process_id"] == "abc123", f)
+            a.send(id_, sp.Frame(kind=sp.WINDOW, credit=10))
+            time.sleep(0.1)
+        check(b.unary("Stats").changes == 1, "once")
+        f = b.fails("Count", {"fail": True}, {"idempotency-key": "k2"})
+        check(f.code == sp.UNAVAILABLE and f.details["RetryInfo"].retry_delay_ms > 0, f)
+        f = b.fails("Count", {"fail": True}, {"idempotency-key": "k2"})
+        check(f.code == sp.UNAVAILABLE, "nothing had happened, so it may be tried again")
+
+
+def keys_are_bounded_and_forgotten_in_time():
+    with Server(idempotency_keys_max=3, idempotency_ms=700) as s:
+        c = Client(s.ipc)
+        for i in range(3):
+            c.unary("Change", {}, {"idempotency-key": f"k{i}"})
+        f = c.fails("Change", {}, {"idempotency-key": "k4"})
+        check(f.code == sp.EXHAUSTED and f.reason == "IDEMPOTENCY_KEYS", f)
+        check(c.unary("Change", {}, {"idempotency-key": "k0"}).executed == 1, "those that are there answer")
+        time.sleep(1.0)
+        check(c.unary("Change", {}, {"idempotency-key": "k0"}).executed == 4, "and are forgotten")
+
+
+# ---- drain
+
+
+def drain_answers_what_is_open_and_refuses_what_is_new():
+    with Server() as s:
+        c = Client(s.ipc)
+        watch = c.begin("/stockade.v1.HealthService/Watch", {})
+        c.recv(watch)
+        id_ = c.begin("Change", {"delay_ms": 800})
+        c.unary("Echo", {})
+        os.kill(s.pid, signal.SIGTERM)
+        f = c.goaway()
+        check(f.code == sp.UNAVAILABLE and f.reason == "DRAINING", f)
+        f = c.fails("Echo", {})
+        check(f.code == sp.UNAVAILABLE and f.reason == "DRAINING", f)
+        frame = c.recv(watch)
+        check(frame.kind == sp.DATA and frame.payload == b"\x08\x02", "watchers learn NOT_SERVING")
+        try:
+            Client(s.ipc)
+            check(False, "nobody listens any more")
+        except (FileNotFoundError, ConnectionRefusedError):
+            pass
+        check(c.end("Change", id_).executed == 1, "what was open is answered")
+        c.send(watch, sp.Frame(kind=sp.CANCEL))
+        check(c.is_closed(), "then it is over")
+        check(s.process.wait(10) == 0, "and the server ends")
+
+
+def drain_is_over_after_its_grace():
+    with Server(grace_ms=300) as s:
+        c = Client(s.ipc)
+        c.begin("Change", {"delay_ms": 60000})
+        c.unary("Echo", {})
+        began = time.monotonic()
+        os.kill(s.pid, signal.SIGTERM)
+        check(s.process.wait(10) == 0 and 0.2 < time.monotonic() - began < 5, "grace")
+
+
+def the_caller_over_ipc_is_known_by_uid():
+    with Server(connections_per_uid_max=2) as s:
+        os.chmod(s.folder.name, 0o755)
+        os.chmod(s.ipc[6:], 0o666)
+        kept = [Client(s.ipc), Client(s.ipc)]
+        check(Client(s.ipc, hello=False).is_closed(), "root has two")
+        if os.getuid() != 0:
+            return
+        done = []
+
+        def as_nobody():
+            pid = os.fork()
+            if pid == 0:
+                os.setgid(65534)
+                os.setuid(65534)
+                try:
+                    Client(s.ipc).unary("Echo", {})
+                    os._exit(0)
+                finally:
+                    os._exit(1)
+            done.append(os.waitpid(pid, 0)[1])
+
+        t = threading.Thread(target=as_nobody)
+        t.start()
+        t.join()
+        check(done == [0], "nobody has two of its own")
+        check(len(kept) == 2 and socket.AF_UNIX, "")
+
+
+sp.run([
+    an_unknown_method_is_12,
+    malformed_requests_are_3_and_the_connection_lives,
+    metadata_is_bounded,
+    an_id_without_its_top_bit_ends_the_connection,
+    data_from_a_client_is_refused,
+    another_call_under_an_open_id_ends_that_call_once,
+    the_same_request_sent_again_is_executed_once,
+    unknown_kinds_and_late_frames_are_ignored,
+    call_1025_on_a_connection_is_refused,
+    stream_129_on_a_connection_is_refused,
+    calls_of_one_user_are_bounded_over_all_connections,
+    connections_of_one_user_are_bounded,
+    bytes_of_one_user_are_bounded,
+    a_seventh_of_a_second_is_a_deadline,
+    too_many_pings_end_the_connection,
+    an_idle_connection_is_closed_and_one_with_a_call_is_not,
+    unsafe_addresses_are_refused_with_the_reason,
+    a_live_socket_and_a_plain_file_are_not_replaced_and_a_stale_one_is,
+    unary_calls_are_answered_out_of_order_beside_a_stream,
+    credits_are_exact,
+    a_stream_that_ends_without_credit_ends,
+    cancel_is_answered_by_one_end_and_the_handler_is_told,
+    a_connection_that_goes_cancels_its_calls,
+    four_mebibytes_less_a_little_go_and_come,
+    a_frame_that_comes_byte_by_byte_is_one_frame,
+    a_thousand_requests_in_one_write_are_all_answered,
+    health_and_reflection_answer,
+    a_key_is_executed_once_and_answered_each_time,
+    a_keyed_call_outlives_its_connection,
+    a_cancelled_keyed_call_may_be_executed_again,
+    a_stream_with_a_key_is_not_run_twice_and_says_where_it_is,
+    keys_are_bounded_and_forgotten_in_time,
+    drain_answers_what_is_open_and_refuses_what_is_new,
+    drain_is_over_after_its_grace,
+    the_caller_over_ipc_is_known_by_uid,
+])
