@@ -1,0 +1,16 @@
+// Where the broker is: "ipc:///path", "unix:/path" or "tcp://host:port".
+#pragma once
+
+#include <stdbool.h>
+
+#include "../proto/err.h"
+
+struct address {
+    bool ipc;
+    char path[108]; // ipc: the socket file; fits sockaddr_un
+    char host[256]; // tcp: a name or an address, without brackets
+    char port[6];   // tcp: 1 to 65535
+};
+
+// Reads an address. INVALID_ARGUMENT (subject "address") for any other, a relative path or one too long.
+int address_parse(struct address *out, const char *text, struct err *e);

@@ -1,0 +1,182 @@
+// See dial.h. Every way in which nobody is there ends with the sentence that helps: is the broker running, may we.
+#include "dial.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "../proto/auto.h"
+#include "../proto/wire.h"
+#include "link.h"
+
+static const char hint_start[] =
+    "is stockaded running? 'sudo systemctl start stockade', or 'sudo stockaded' in a terminal";
+static const char hint_group[] =
+    "join the group of the socket ('sudo usermod -aG stockade $USER', log in again) or use sudo";
+
+static int
+unreachable(struct err *e, const char *where, int sys)
+{
+    const char *why = strerrordesc_np(sys);
+    bool denied = sys == EACCES || sys == EPERM;
+    int rc = err_set(e, denied ? ERR_PERMISSION_DENIED : ERR_UNAVAILABLE,
+                     "cannot reach the broker at %s: %s", where, why != NULL ? why : "error");
+    e->sys = sys;
+    err_detail(e, denied ? "SOCKET_DENIED" : "BROKER_UNREACHABLE", where,
+               denied ? hint_group : hint_start);
+    return rc;
+}
+
+// Waits for events until the deadline. 0, or -ETIMEDOUT.
+static int
+wait_for(int fd, short events, uint64_t deadline_ns)
+{
+    for (;;) {
+        uint64_t now = link_now_ns();
+        if (now >= deadline_ns)
+            return -ETIMEDOUT;
+        uint64_t ms = (deadline_ns - now) / 1000000 + 1;
+        struct pollfd p = {.fd = fd, .events = events};
+        int n = poll(&p, 1, ms > 60000 ? 60000 : (int)ms);
+        if (n > 0)
+            return 0;
+        if (n < 0 && errno != EINTR)
+            return -errno;
+    }
+}
+
+// connect(2) on a non-blocking socket. 0 or a negative errno. A full backlog of a unix socket says EAGAIN.
+static int
+connect_until(int fd, const struct sockaddr *to, socklen_t n, uint64_t deadline_ns)
+{
+    while (connect(fd, to, n) < 0) {
+        int sys = errno;
+        if (sys == EISCONN)
+            return 0;
+        if (sys == EAGAIN) {
+            if (link_now_ns() >= deadline_ns)
+                return -ETIMEDOUT;
+            (void)nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+            continue;
+        }
+        if (sys != EINPROGRESS && sys != EINTR && sys != EALREADY)
+            return -sys;
+        int rc = wait_for(fd, POLLOUT, deadline_ns);
+        if (rc < 0)
+            return rc;
+        socklen_t size = sizeof sys;
+        if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &sys, &size) < 0)
+            return -errno;
+        return -sys;
+    }
+    return 0;
+}
+
+static int
+dial_ipc(int *out, const struct address *a, uint64_t deadline_ns, struct err *e)
+{
+    struct sockaddr_un to = {.sun_family = AF_UNIX};
+    _Static_assert(sizeof to.sun_path == sizeof a->path, "address_parse bounds the path");
+    memcpy(to.sun_path, a->path, sizeof to.sun_path);
+    int auto_close fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return err_sys(e, errno, "make a socket");
+    int rc = connect_until(fd, (const struct sockaddr *)&to, sizeof to, deadline_ns);
+    if (rc < 0)
+        return unreachable(e, a->path, -rc);
+    *out = take_fd(&fd);
+    return 0;
+}
+
+static int
+dial_one(int *out, const struct addrinfo *ai, uint64_t deadline_ns)
+{
+    int auto_close fd = socket(ai->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return -errno;
+    int rc = connect_until(fd, ai->ai_addr, ai->ai_addrlen, deadline_ns);
+    if (rc < 0)
+        return rc;
+    int on = 1;
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    *out = take_fd(&fd);
+    return 0;
+}
+
+static int
+dial_tcp(int *out, const struct address *a, uint64_t deadline_ns, struct err *e)
+{
+    char where[sizeof a->host + sizeof a->port + 1];
+    (void)snprintf(where, sizeof where, "%s:%s", a->host, a->port);
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_ADDRCONFIG};
+    struct addrinfo *all = NULL;
+    int rc = getaddrinfo(a->host, a->port, &hints, &all);
+    if (rc != 0) {
+        int sys = err_set(e, ERR_UNAVAILABLE, "cannot reach the broker at %s: %s", where,
+                          gai_strerror(rc));
+        err_detail(e, "BROKER_UNREACHABLE", where, "check the host's name in --address");
+        return sys;
+    }
+    rc = -EADDRNOTAVAIL;
+    for (const struct addrinfo *ai = all; ai != NULL && rc < 0; ai = ai->ai_next)
+        rc = dial_one(out, ai, deadline_ns);
+    freeaddrinfo(all);
+    return rc < 0 ? unreachable(e, where, -rc) : 0;
+}
+
+static int
+no_broker(struct err *e, const char *what)
+{
+    int rc =
+        err_set(e, ERR_FAILED_PRECONDITION, "what answers there is no Stockade broker: %s", what);
+    err_detail(e, "NOT_A_BROKER", "address", "check --address and STOCKADE_ADDRESS");
+    return rc;
+}
+
+int
+dial_hello(int fd, uint64_t deadline_ns, struct err *e)
+{
+    uint8_t mine[SP_HELLO_BYTES], theirs[SP_HELLO_BYTES];
+    sp_hello(mine, SP_PROTO_REQ);
+    if (send(fd, mine, sizeof mine, MSG_NOSIGNAL) != (ssize_t)sizeof mine)
+        return no_broker(e, "it does not take the greeting");
+    size_t have = 0;
+    while (have < sizeof theirs) {
+        ssize_t n = recv(fd, theirs + have, sizeof theirs - have, 0);
+        if (n > 0) {
+            have += (size_t)n;
+            continue;
+        }
+        if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
+            int rc = err_set(e, ERR_UNAVAILABLE, "the broker closed the connection at once");
+            err_detail(e, "CONNECTION_REJECTED", NULL,
+                       "it may be stopping, or this user has too many connections open");
+            return rc;
+        }
+        if (wait_for(fd, POLLIN, deadline_ns) < 0)
+            return no_broker(e, "it does not greet back");
+    }
+    return sp_hello_is(theirs, SP_PROTO_REP) ? 0 : no_broker(e, "it speaks something else");
+}
+
+int
+dial(int *out, const struct address *a, uint64_t deadline_ns, struct err *e)
+{
+    int auto_close fd = -1;
+    int rc = a->ipc ? dial_ipc(&fd, a, deadline_ns, e) : dial_tcp(&fd, a, deadline_ns, e);
+    if (rc == 0)
+        rc = dial_hello(fd, deadline_ns, e);
+    if (rc < 0)
+        return rc;
+    *out = take_fd(&fd);
+    return 0;
+}

@@ -1,0 +1,121 @@
+// Opening and closing a handle (stockade.h).
+#include "handle.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "../proto/auto.h"
+#include "errors.h"
+#include "link.h"
+#include "stockade.h"
+
+enum {
+    CONNECT_TIMEOUT_MS = 5000,
+    KEEPALIVE_MS = 20000,
+    KEEPALIVE_MS_MIN = 6000, // the broker takes one PING in 5 s
+};
+
+static const char *
+or_environment(const char *given, const char *name, const char *otherwise)
+{
+    if (given != NULL)
+        return given;
+    const char *value = getenv(name);
+    return value != NULL && value[0] != '\0' ? value : otherwise;
+}
+
+static int
+init_sync(struct stockade *s, struct err *e)
+{
+    pthread_condattr_t monotonic;
+    (void)pthread_condattr_init(&monotonic);
+    (void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    (void)pthread_mutex_init(&s->lock, NULL);
+    (void)pthread_cond_init(&s->moved, &monotonic);
+    (void)pthread_condattr_destroy(&monotonic);
+    s->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    return s->wake_fd < 0 ? err_sys(e, errno, "make an eventfd") : 0;
+}
+
+static int
+configure(struct stockade *s, const struct stockade_options *o, struct err *e)
+{
+    const char *address = or_environment(o->address, "STOCKADE_ADDRESS", STOCKADE_ADDRESS_DEFAULT);
+    int rc = address_parse(&s->address, address, e);
+    if (rc < 0)
+        return rc;
+    s->address_text = strdup(address);
+    if (s->address_text == NULL)
+        return err_sys(e, ENOMEM, "open a handle");
+    const char *token = or_environment(o->token, "STOCKADE_TOKEN", NULL);
+    if (token != NULL && asprintf(&s->authorization, "Bearer %s", token) < 0) {
+        s->authorization = NULL;
+        return err_sys(e, ENOMEM, "open a handle");
+    }
+    s->connect_timeout_ms = o->connect_timeout_ms != 0 ? o->connect_timeout_ms : CONNECT_TIMEOUT_MS;
+    s->keepalive_ms = o->keepalive_ms != 0 ? o->keepalive_ms : KEEPALIVE_MS;
+    if (s->keepalive_ms < KEEPALIVE_MS_MIN)
+        s->keepalive_ms = KEEPALIVE_MS_MIN;
+    if (s->keepalive_ms > INT32_MAX)
+        s->keepalive_ms = INT32_MAX;
+    return 0;
+}
+
+int
+stockade_open(struct stockade **out, const struct stockade_options *o, struct stockade_error *error)
+{
+    static const struct stockade_options none = STOCKADE_OPTIONS_INIT;
+    struct err e;
+    struct stockade *s = calloc(1, sizeof *s);
+    if (s == NULL) {
+        (void)err_sys(&e, ENOMEM, "open a handle");
+        return error_from_err(error, &e);
+    }
+    int rc = init_sync(s, &e);
+    if (rc == 0)
+        rc = configure(s, o != NULL ? o : &none, &e);
+    if (rc < 0) {
+        stockade_close(s);
+        return error_from_err(error, &e);
+    }
+    *out = s;
+    return 0;
+}
+
+void
+stockade_close(struct stockade *s)
+{
+    if (s == NULL)
+        return;
+    link_close(s->link);
+    if (s->wake_fd >= 0)
+        (void)close(s->wake_fd);
+    (void)pthread_cond_destroy(&s->moved);
+    (void)pthread_mutex_destroy(&s->lock);
+    free(s->address_text);
+    free(s->authorization);
+    free(s);
+}
+
+const char *
+stockade_address(const struct stockade *s)
+{
+    return s->address_text;
+}
+
+const char *
+stockade_version(void)
+{
+    return STOCKADE_VERSION;
+}
+
+const char *
+stockade_code_name(int code)
+{
+    return err_code_name(code);
+}

@@ -1,0 +1,160 @@
+// See invoke.h; and stockade_call(), which is the same with bytes on both sides.
+#include "invoke.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../proto/auto.h"
+#include "../proto/wire.h"
+#include "calls.h"
+#include "errors.h"
+#include "handout.h"
+#include "requests.h"
+
+int
+invoke_too_large(struct stockade_error *error)
+{
+    struct err e;
+    (void)err_set(&e, ERR_RESOURCE_EXHAUSTED, "the broker's answer is too large to be taken");
+    return error_from_err(error, &e);
+}
+
+int
+invoke_pack(const ProtobufCMessage *m, uint8_t **out, size_t *n, struct stockade_error *error)
+{
+    struct err e;
+    size_t size = protobuf_c_message_get_packed_size(m);
+    if (size > WIRE_FRAME_BYTES_MAX) {
+        (void)err_set(&e, ERR_INVALID_ARGUMENT, "the request is larger than %d bytes",
+                      WIRE_FRAME_BYTES_MAX);
+        return error_from_err(error, &e);
+    }
+    uint8_t *bytes = malloc(size + 1);
+    if (bytes == NULL) {
+        (void)err_sys(&e, ENOMEM, "pack a request");
+        return error_from_err(error, &e);
+    }
+    *n = protobuf_c_message_pack(m, bytes);
+    *out = bytes;
+    return 0;
+}
+
+int
+invoke_unpack(const ProtobufCMessageDescriptor *type, const uint8_t *bytes, size_t n,
+              struct arena *a, ProtobufCMessage **out, struct stockade_error *error)
+{
+    struct err e;
+    if (wire_unpack(type, bytes, n, a, out, &e) == 0)
+        return 0;
+    if (e.code != ERR_RESOURCE_EXHAUSTED)
+        e.code = ERR_DATA_LOSS;
+    (void)err_wrap(&e, "the broker's answer cannot be read");
+    return error_from_err(error, &e);
+}
+
+static int
+call_one(struct stockade *s, const struct call_spec *spec, uint8_t **out, size_t *n,
+         struct stockade_error *error)
+{
+    struct call *auto_call c = NULL;
+    int rc = call_begin(&c, s, spec, error);
+    if (rc == 0)
+        rc = call_next(c, out, n, error);
+    if (rc > 0)
+        return 0;
+    if (rc < 0)
+        return rc;
+    struct err e;
+    (void)err_set(&e, ERR_DATA_LOSS, "the broker ended the call without an answer");
+    return error_from_err(error, &e);
+}
+
+int
+invoke(struct stockade *s, const struct invocation *i, struct arena **arena, ProtobufCMessage **out,
+       struct stockade_error *error)
+{
+    struct err e;
+    struct stockade_call_options options = STOCKADE_CALL_OPTIONS_INIT;
+    if (i->options != NULL && request_options(&options, sizeof options, i->options, &e) < 0)
+        return error_from_err(error, &e);
+    if (options.deadline_ms == 0)
+        options.deadline_ms = i->deadline_ms;
+    uint8_t *auto_free request = NULL, *auto_free response = NULL;
+    struct call_spec spec = {.method = i->method, .options = &options};
+    int rc = invoke_pack(i->request, &request, &spec.request_n, error);
+    if (rc < 0)
+        return rc;
+    spec.request = request;
+    size_t n = 0;
+    rc = call_one(s, &spec, &response, &n, error);
+    if (rc < 0)
+        return rc;
+    struct arena *auto_arena a = arena_new(WIRE_ARENA_BYTES_MAX);
+    if (a == NULL)
+        return invoke_too_large(error);
+    rc = invoke_unpack(i->response, response, n, a, out, error);
+    if (rc == 0)
+        *arena = take_ptr(a);
+    return rc;
+}
+
+// ---- Bytes on both sides
+
+static int
+hand_out_bytes(const struct stockade_bytes **out, const uint8_t *bytes, size_t n,
+               struct stockade_error *e)
+{
+    struct arena *auto_arena a = arena_new(n + 4096);
+    struct stockade_bytes *b = a != NULL ? hand_out(a, sizeof *b) : NULL;
+    char *copy = b != NULL ? arena_copy(a, bytes, n) : NULL;
+    if (copy == NULL)
+        return invoke_too_large(e);
+    *b = (struct stockade_bytes){.bytes = copy, .n = n};
+    *out = b;
+    (void)take_ptr(a);
+    return 0;
+}
+
+static int
+call_stream(struct call *c, int (*on_message)(void *cookie, const void *bytes, size_t n),
+            void *cookie, struct stockade_error *e)
+{
+    for (bool wanted = true;;) {
+        uint8_t *auto_free bytes = NULL;
+        size_t n = 0;
+        int rc = call_next(c, &bytes, &n, e);
+        if (rc <= 0)
+            return rc;
+        if (wanted && on_message(cookie, bytes, n) != 0) {
+            wanted = false;
+            call_cancel(c);
+        }
+    }
+}
+
+int
+stockade_call(struct stockade *s, const char *method, struct stockade_bytes request,
+              const struct stockade_call_options *options,
+              int (*on_message)(void *cookie, const void *bytes, size_t n), void *cookie,
+              const struct stockade_bytes **response, struct stockade_error *error)
+{
+    struct err e;
+    struct stockade_call_options own = STOCKADE_CALL_OPTIONS_INIT;
+    if (options != NULL && request_options(&own, sizeof own, options, &e) < 0)
+        return error_from_err(error, &e);
+    struct call_spec spec = {.method = method,
+                             .request = request.bytes,
+                             .request_n = request.n,
+                             .stream = on_message != NULL,
+                             .options = &own};
+    if (on_message == NULL) {
+        uint8_t *auto_free bytes = NULL;
+        size_t n = 0;
+        int rc = call_one(s, &spec, &bytes, &n, error);
+        return rc < 0 || response == NULL ? rc : hand_out_bytes(response, bytes, n, error);
+    }
+    struct call *auto_call c = NULL;
+    int rc = call_begin(&c, s, &spec, error);
+    return rc < 0 ? rc : call_stream(c, on_message, cookie, error);
+}

@@ -1,0 +1,235 @@
+// See link.h. What comes in is hostile until wire_unpack() has scanned it: a length is checked before anything is
+// allocated for it, a frame is unpacked into one bounded arena that is reused.
+#include "link.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "../proto/arena.h"
+#include "../proto/auto.h"
+#include "../proto/wire.h"
+#include "dial.h"
+#include "stockade/v1/wire.pb-c.h"
+
+enum {
+    READ_BYTES = 64 * 1024,
+    READS_MAX = 16, // per link_receive, so that a flood does not hold the lock
+    HEADER_BYTES_MAX = 9,
+};
+
+// A frame that waits to be sent.
+struct out {
+    struct out *next;
+    uint8_t *bytes;
+    size_t n, sent;
+};
+
+struct link {
+    int fd;
+    bool ipc;
+    struct out *first, *last;
+    size_t queued; // bytes in them
+    uint8_t *in;   // what was read and is not yet a whole frame
+    size_t in_n, in_max;
+    struct arena *arena;
+};
+
+uint64_t
+link_now_ns(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+int
+link_open(struct link **out, const struct address *a, uint64_t deadline_ns, struct err *e)
+{
+    int auto_close fd = -1;
+    int rc = dial(&fd, a, deadline_ns, e);
+    if (rc < 0)
+        return rc;
+    struct link *l = calloc(1, sizeof *l);
+    if (l == NULL)
+        return err_sys(e, ENOMEM, "connect");
+    l->fd = take_fd(&fd);
+    l->ipc = a->ipc;
+    l->in_max = READ_BYTES;
+    l->in = malloc(l->in_max);
+    l->arena = arena_new(WIRE_ARENA_BYTES_MAX);
+    if (l->in == NULL || l->arena == NULL) {
+        link_close(l);
+        return err_sys(e, ENOMEM, "connect");
+    }
+    *out = l;
+    return 0;
+}
+
+static void
+drop_first(struct link *l)
+{
+    struct out *o = l->first;
+    l->first = o->next;
+    if (l->first == NULL)
+        l->last = NULL;
+    l->queued -= o->n;
+    free(o->bytes);
+    free(o);
+}
+
+void
+link_close(struct link *l)
+{
+    if (l == NULL)
+        return;
+    while (l->first != NULL)
+        drop_first(l);
+    (void)close(l->fd);
+    arena_free(l->arena);
+    free(l->in);
+    free(l);
+}
+
+int
+link_fd(const struct link *l)
+{
+    return l->fd;
+}
+
+bool
+link_wants_write(const struct link *l)
+{
+    return l->first != NULL;
+}
+
+static int
+lost(struct err *e, const char *what)
+{
+    int rc = err_set(e, ERR_UNAVAILABLE, "%s", what);
+    err_detail(e, "CONNECTION_LOST", NULL, NULL);
+    return rc;
+}
+
+int
+link_flush(struct link *l, struct err *e)
+{
+    while (l->first != NULL) {
+        struct out *o = l->first;
+        ssize_t n = send(l->fd, o->bytes + o->sent, o->n - o->sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno == EAGAIN)
+            return 0;
+        if (n < 0)
+            return lost(e, "the connection to the broker broke while sending");
+        o->sent += (size_t)n;
+        if (o->sent == o->n)
+            drop_first(l);
+    }
+    return 0;
+}
+
+int
+link_send(struct link *l, uint32_t id, const ProtobufCMessage *frame, struct err *e)
+{
+    if (l->queued > LINK_QUEUE_BYTES_MAX) {
+        (void)err_set(e, ERR_RESOURCE_EXHAUSTED, "too much waits to be sent to the broker");
+        return -EAGAIN;
+    }
+    struct out *o = calloc(1, sizeof *o);
+    if (o == NULL)
+        return err_sys(e, ENOMEM, "send a frame");
+    o->bytes = wire_pack_frame(l->ipc, id, frame, &o->n);
+    if (o->bytes == NULL) {
+        free(o);
+        return err_set(e, ERR_INVALID_ARGUMENT, "the request is larger than %d bytes",
+                       WIRE_FRAME_BYTES_MAX);
+    }
+    if (l->last != NULL)
+        l->last->next = o;
+    else
+        l->first = o;
+    l->last = o;
+    l->queued += o->n;
+    return link_flush(l, e);
+}
+
+typedef int frame_fn(void *cookie, uint32_t id, const struct Stockade__V1__Frame *f, struct err *e);
+
+static int
+one_frame(struct link *l, const uint8_t *body, size_t n, frame_fn *on_frame, void *cookie,
+          struct err *e)
+{
+    uint32_t id =
+        (uint32_t)body[0] << 24 | (uint32_t)body[1] << 16 | (uint32_t)body[2] << 8 | body[3];
+    ProtobufCMessage *m = NULL;
+    arena_reset(l->arena);
+    int rc = wire_unpack(&stockade__v1__frame__descriptor, body + 4, n - 4, l->arena, &m, e);
+    if (rc < 0) {
+        e->code = ERR_DATA_LOSS;
+        return err_wrap(e, "what the broker sent is no frame");
+    }
+    return on_frame(cookie, id, (const Stockade__V1__Frame *)m, e);
+}
+
+// Takes every whole frame out of the buffer, and makes room for the one that is not.
+static int
+take_frames(struct link *l, frame_fn *on_frame, void *cookie, struct err *e)
+{
+    size_t at = 0, header = sp_header_bytes(l->ipc), want = 0;
+    for (;;) {
+        uint64_t body = 0;
+        int rc = sp_header_read(l->in + at, l->in_n - at, l->ipc, &body);
+        if (rc < 0)
+            return err_set(e, ERR_DATA_LOSS, "what the broker sent is no frame: bad length");
+        if (rc == 0) {
+            want = HEADER_BYTES_MAX;
+            break;
+        }
+        want = header + (size_t)body;
+        if (l->in_n - at < want)
+            break;
+        rc = one_frame(l, l->in + at + header, (size_t)body, on_frame, cookie, e);
+        if (rc < 0)
+            return rc;
+        at += want;
+    }
+    memmove(l->in, l->in + at, l->in_n - at);
+    l->in_n -= at;
+    if (want <= l->in_max)
+        return 0;
+    uint8_t *grown = realloc(l->in, want);
+    if (grown == NULL)
+        return err_sys(e, ENOMEM, "receive a frame of %zu bytes", want);
+    l->in = grown;
+    l->in_max = want;
+    return 0;
+}
+
+int
+link_receive(struct link *l, frame_fn *on_frame, void *cookie, struct err *e)
+{
+    for (int i = 0; i < READS_MAX; i++) {
+        size_t room = l->in_max - l->in_n;
+        ssize_t n = recv(l->fd, l->in + l->in_n, room, MSG_DONTWAIT);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno == EAGAIN)
+            return 0;
+        if (n < 0)
+            return lost(e, "the connection to the broker broke");
+        if (n == 0)
+            return lost(e, "the broker closed the connection");
+        l->in_n += (size_t)n;
+        int rc = take_frames(l, on_frame, cookie, e);
+        if (rc < 0)
+            return rc;
+        if ((size_t)n < room)
+            return 0;
+    }
+    return 0;
+}

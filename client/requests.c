@@ -1,0 +1,185 @@
+// See requests.h.
+#include "requests.h"
+
+#include <errno.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "stockade/v1/process_service.pb-c.h"
+#include "stockade/v1/sandbox_service.pb-c.h"
+
+static int
+too_large(struct err *e)
+{
+    return err_set(e, ERR_INVALID_ARGUMENT, "the request is larger than %d bytes",
+                   REQUEST_ARENA_BYTES);
+}
+
+int
+request_options(void *to, size_t to_n, const void *from, struct err *e)
+{
+    size_t n = 0;
+    memcpy(&n, from, sizeof n); // `size` comes first in each
+    if (n < sizeof n)
+        return err_set(e, ERR_INVALID_ARGUMENT,
+                       "the options' size is not set: begin with the *_INIT macro");
+    memset(to, 0, to_n);
+    memcpy(to, from, n < to_n ? n : to_n);
+    return 0;
+}
+
+static int
+fill_env(Stockade__V1__Command *m, struct arena *a, const struct stockade_command *from,
+         struct err *e)
+{
+    if (from->env_n == 0)
+        return 0;
+    m->env = arena_alloc(a, from->env_n * sizeof(Stockade__V1__EnvironmentVariable *));
+    for (size_t i = 0; m->env != NULL && i < from->env_n; i++) {
+        Stockade__V1__EnvironmentVariable *v = arena_alloc(a, sizeof *v);
+        if (v == NULL)
+            return too_large(e);
+        stockade__v1__environment_variable__init(v);
+        v->name = from->env[i].name;
+        v->value = from->env[i].value;
+        m->env[i] = v;
+    }
+    m->n_env = from->env_n;
+    return m->env == NULL ? too_large(e) : 0;
+}
+
+static int
+fill_terminal(Stockade__V1__Command *m, struct arena *a, const struct stockade_command *from,
+              struct err *e)
+{
+    if (from->rows == 0 || from->columns == 0)
+        return 0;
+    Stockade__V1__TerminalSize *size = arena_alloc(a, sizeof *size);
+    if (size == NULL)
+        return too_large(e);
+    stockade__v1__terminal_size__init(size);
+    size->rows = from->rows;
+    size->columns = from->columns;
+    m->terminal = size;
+    return 0;
+}
+
+int
+request_command(Stockade__V1__Command **out, struct arena *a, const struct stockade_command *from,
+                struct err *e)
+{
+    Stockade__V1__Command *m = arena_alloc(a, sizeof *m);
+    if (m == NULL)
+        return too_large(e);
+    stockade__v1__command__init(m);
+    while (from->args != NULL && from->args[m->n_args] != NULL)
+        m->n_args++;
+    if (m->n_args == 0)
+        return err_field(e, "command.args", "there is no program to run");
+    m->args = arena_alloc(a, m->n_args * sizeof(const char *));
+    if (m->args == NULL)
+        return too_large(e);
+    memcpy(m->args, from->args, m->n_args * sizeof(const char *));
+    if (from->workdir != NULL)
+        m->workdir = from->workdir;
+    union { // protobuf-c wants it writable; packing only reads
+        const void *from;
+        uint8_t *to;
+    } input = {.from = from->stdin_bytes};
+    m->stdin.data = input.to;
+    m->stdin.len = from->stdin_n;
+    m->stdin_open = from->stdin_open;
+    int rc = fill_env(m, a, from, e);
+    if (rc == 0)
+        rc = fill_terminal(m, a, from, e);
+    if (rc == 0)
+        *out = m;
+    return rc;
+}
+
+static uint32_t
+to_u32(uint64_t value)
+{
+    return value > UINT32_MAX ? UINT32_MAX : (uint32_t)value; // beyond every field's maximum
+}
+
+int
+request_limits(Stockade__V1__Limits **out, struct arena *a, const struct stockade_limits *from,
+               struct err *e)
+{
+    static const struct stockade_limits none;
+    *out = NULL;
+    if (memcmp(from, &none, sizeof none) == 0)
+        return 0;
+    Stockade__V1__Limits *m = arena_alloc(a, sizeof *m);
+    if (m == NULL)
+        return too_large(e);
+    stockade__v1__limits__init(m);
+    m->memory_bytes = from->memory_bytes;
+    m->cpu_millis = to_u32(from->cpu_millis);
+    m->cpu_weight = to_u32(from->cpu_weight);
+    m->cpu_time_ms = from->cpu_time_ms;
+    m->wall_ms = from->wall_ms;
+    m->pids = to_u32(from->pids);
+    m->files = to_u32(from->files);
+    m->file_size_bytes = from->file_size_bytes;
+    m->disk_bytes = from->disk_bytes;
+    m->inodes = to_u32(from->inodes);
+    m->output_bytes = from->output_bytes;
+    *out = m;
+    return 0;
+}
+
+int
+request_network(Stockade__V1__NetworkPolicy **out, struct arena *a, enum stockade_network from,
+                struct err *e)
+{
+    *out = NULL;
+    if (from == STOCKADE_NETWORK_TEMPLATE)
+        return 0;
+    Stockade__V1__NetworkPolicy *m = arena_alloc(a, sizeof *m);
+    if (m == NULL)
+        return too_large(e);
+    stockade__v1__network_policy__init(m);
+    m->mode = (Stockade__V1__NetworkMode)from;
+    *out = m;
+    return 0;
+}
+
+// Every map<string, string> has entries of this shape.
+struct entry {
+    ProtobufCMessage base;
+    const char *key;
+    const char *value;
+};
+#define IS_ENTRY(type)                                                                             \
+    _Static_assert(sizeof(type) == sizeof(struct entry) &&                                         \
+                       offsetof(type, key) == offsetof(struct entry, key) &&                       \
+                       offsetof(type, value) == offsetof(struct entry, value),                     \
+                   "protobuf-c makes every map entry alike")
+IS_ENTRY(Stockade__V1__RunRequest__MetadataEntry);
+IS_ENTRY(Stockade__V1__SandboxServiceCreateRequest__MetadataEntry);
+IS_ENTRY(Stockade__V1__SandboxServiceListRequest__MetadataEntry);
+IS_ENTRY(Stockade__V1__SandboxServiceUpdateRequest__MetadataEntry);
+
+int
+request_labels(void *out, size_t *out_n, const ProtobufCMessageDescriptor *type, struct arena *a,
+               const struct stockade_pair *from, size_t n, struct err *e)
+{
+    struct entry **all = NULL;
+    if (n > 0)
+        all = arena_alloc(a, n * sizeof *all);
+    for (size_t i = 0; i < n && all != NULL; i++) {
+        all[i] = arena_alloc(a, sizeof **all);
+        if (all[i] == NULL)
+            return too_large(e);
+        protobuf_c_message_init(type, all[i]);
+        all[i]->key = from[i].name;
+        all[i]->value = from[i].value;
+    }
+    if (n > 0 && all == NULL)
+        return too_large(e);
+    memcpy(out, &all, sizeof all);
+    *out_n = n;
+    return 0;
+}

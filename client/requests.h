@@ -1,0 +1,31 @@
+// From the plain structs of stockade.h to the messages of the wire. Everything that is made is borrowed from the arena
+// and from the caller's own strings.
+#pragma once
+
+#include "../proto/arena.h"
+#include "../proto/err.h"
+#include "stockade.h"
+
+struct Stockade__V1__Command;
+struct Stockade__V1__Limits;
+struct Stockade__V1__NetworkPolicy;
+
+enum { REQUEST_ARENA_BYTES = 4 * 1024 * 1024 };
+
+// Copies an options struct of an older or newer program: what it does not have is zero. INVALID_ARGUMENT: size is 0.
+int request_options(void *to, size_t to_n, const void *from, struct err *e);
+
+int request_command(struct Stockade__V1__Command **out, struct arena *a,
+                    const struct stockade_command *from, struct err *e);
+
+// *out is NULL when every limit is 0.
+int request_limits(struct Stockade__V1__Limits **out, struct arena *a,
+                   const struct stockade_limits *from, struct err *e);
+
+// *out is NULL for the template's own.
+int request_network(struct Stockade__V1__NetworkPolicy **out, struct arena *a,
+                    enum stockade_network from, struct err *e);
+
+// A map<string, string>: *out is an array of n entries of `type`.
+int request_labels(void *out, size_t *out_n, const ProtobufCMessageDescriptor *type,
+                   struct arena *a, const struct stockade_pair *from, size_t n, struct err *e);

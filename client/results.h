@@ -1,0 +1,24 @@
+// From the messages of the wire to the plain structs of stockade.h. What is made lives in the arena that the message was
+// unpacked into and borrows its strings; sub-messages that a broker left out read as zero and "".
+//
+// Each returns false when the arena is full.
+#pragma once
+
+#include <stdbool.h>
+
+#include "../proto/arena.h"
+#include "stockade.h"
+
+struct Stockade__V1__InfoResponse;
+struct Stockade__V1__Process;
+struct Stockade__V1__Result;
+struct Stockade__V1__Sandbox;
+
+bool result_from(struct stockade_result *to, struct arena *a,
+                 const struct Stockade__V1__Result *from);
+bool sandbox_from(struct stockade_sandbox *to, struct arena *a,
+                  const struct Stockade__V1__Sandbox *from);
+bool process_from(struct stockade_process *to, struct arena *a,
+                  const struct Stockade__V1__Process *from);
+bool info_from(struct stockade_info *to, struct arena *a,
+               const struct Stockade__V1__InfoResponse *from);

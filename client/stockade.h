@@ -1,0 +1,453 @@
+// libstockade: run code in Stockade's sandboxes from C.
+//
+//   struct stockade *s;
+//   struct stockade_error e;
+//   if (stockade_open(&s, NULL, &e) < 0) { fprintf(stderr, "%s\n", e.text); ... }
+//   const char *args[] = {"python3", "-c", "print(6 * 7)", NULL};
+//   struct stockade_run_options o = STOCKADE_RUN_OPTIONS_INIT;
+//   o.command.args = args;
+//   struct stockade_handlers h = {.on_output = print};
+//   const struct stockade_result *r;
+//   if (stockade_run(s, &o, &h, &r, &e) == 0) { ... r->exit_code, r->bill.cpu_user_ns.value ... }
+//   stockade_free(r);
+//   stockade_close(s);
+//
+// Calls are synchronous. A function that can fail returns 0, or a negative errno and fills *e (which may be NULL); an
+// out-parameter is unchanged on failure. Whatever is handed out is const and is released with stockade_free().
+//
+// Threads. A handle may be used from any number of threads at once, except in stockade_close(): their calls share one
+// connection and run side by side. There is no hidden thread: a thread that waits for its own call serves the others
+// meanwhile. Handlers run on the thread that made their call, without any lock held, and may make further calls on the
+// same handle. While a handler runs, its own stream is held back (the job waits, as with a pipe); other calls go on as
+// long as one of their threads waits. After fork(2) a handle belongs to the parent alone.
+//
+// Connection. It is made by the first call and made again between calls when it was lost. A call whose connection
+// breaks ends with STOCKADE_UNAVAILABLE and the reason "CONNECTION_LOST": whether it was executed is not known, and it
+// is never sent again by the library. Calls that change something carry a random idempotency key; a program that wants
+// to repeat such a call sets a key of its own in struct stockade_call_options and uses it again.
+//
+// Structures grow at their end only. Those that a program fills start with `size`, which the *_INIT macros set.
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define STOCKADE_API             __attribute__((visibility("default")))
+
+#define STOCKADE_ADDRESS_DEFAULT "ipc:///run/stockade/stockade.sock"
+
+struct stockade;
+
+// google.rpc.Code.
+enum stockade_code {
+    STOCKADE_OK = 0,
+    STOCKADE_CANCELLED = 1,
+    STOCKADE_UNKNOWN = 2,
+    STOCKADE_INVALID_ARGUMENT = 3,
+    STOCKADE_DEADLINE_EXCEEDED = 4,
+    STOCKADE_NOT_FOUND = 5,
+    STOCKADE_ALREADY_EXISTS = 6,
+    STOCKADE_PERMISSION_DENIED = 7,
+    STOCKADE_RESOURCE_EXHAUSTED = 8,
+    STOCKADE_FAILED_PRECONDITION = 9,
+    STOCKADE_ABORTED = 10,
+    STOCKADE_OUT_OF_RANGE = 11,
+    STOCKADE_UNIMPLEMENTED = 12,
+    STOCKADE_INTERNAL = 13,
+    STOCKADE_UNAVAILABLE = 14,
+    STOCKADE_DATA_LOSS = 15,
+    STOCKADE_UNAUTHENTICATED = 16,
+};
+
+// Why a call failed. Every string is ended and free of control characters.
+struct stockade_error {
+    int code;          // enum stockade_code; a newer broker may send others
+    int sys;           // errno on this side, or 0
+    uint32_t retry_ms; // wait at least this long before asking again; 0: not said
+    char reason[64];   // for programs, such as "LIMIT_ABOVE_MAXIMUM"; or ""
+    char subject[256]; // the field, rule, limit or quota that said no; or ""
+    char hint[512];    // what to do, or how to ask for more; or ""
+    char text[1024];   // what was attempted and what failed, outermost first
+};
+
+struct stockade_options {
+    size_t size;
+    const char *
+        address; // ipc:///path, unix:/path or tcp://host:port; NULL: $STOCKADE_ADDRESS, or the default
+    const char *token; // sent as "authorization: Bearer TOKEN"; NULL: $STOCKADE_TOKEN, or none
+    uint32_t connect_timeout_ms; // 0: 5,000
+    uint32_t keepalive_ms; // silence after which the broker is asked whether it is there; 0: 20,000
+};
+#define STOCKADE_OPTIONS_INIT                                                                      \
+    {                                                                                              \
+        .size = sizeof(struct stockade_options)                                                    \
+    }
+
+// A handle. It does not connect yet; INVALID_ARGUMENT: the address is none. Owned: stockade_close(). o may be NULL.
+STOCKADE_API int stockade_open(struct stockade **out, const struct stockade_options *o,
+                               struct stockade_error *e);
+
+// Ends the connection and frees the handle. No call may be in progress. NULL is fine.
+STOCKADE_API void stockade_close(struct stockade *s);
+
+// Cancels every stream in progress on the handle (run, start, attach, stockade_call with on_message): each ends with
+// STOCKADE_CANCELLED soon. Any thread; not a signal handler.
+STOCKADE_API void stockade_interrupt(struct stockade *s);
+
+// Releases what the library handed out. NULL is fine.
+STOCKADE_API void stockade_free(const void *handed_out);
+
+// Version of the library, such as "0.1.0".
+STOCKADE_API const char *stockade_version(void);
+
+// "INVALID_ARGUMENT" for 3; "UNKNOWN" for a number that is none.
+STOCKADE_API const char *stockade_code_name(int code);
+
+// The address that the handle uses, as given. Lives as long as the handle.
+STOCKADE_API const char *stockade_address(const struct stockade *s);
+
+// ---- What is asked for
+
+// Upper bounds; 0 stands for the template's own value. proto/stockade/v1/limits.proto says what each one counts.
+struct stockade_limits {
+    uint64_t memory_bytes;
+    uint64_t cpu_millis; // thousandths of one CPU
+    uint64_t cpu_weight;
+    uint64_t cpu_time_ms;
+    uint64_t wall_ms;
+    uint64_t pids;
+    uint64_t files;
+    uint64_t file_size_bytes;
+    uint64_t disk_bytes;
+    uint64_t inodes;
+    uint64_t output_bytes;
+};
+
+struct stockade_pair {
+    const char *name;
+    const char *value;
+};
+
+enum stockade_network {
+    STOCKADE_NETWORK_TEMPLATE = 0, // the template's
+    STOCKADE_NETWORK_NONE = 1,
+    STOCKADE_NETWORK_ALLOWLIST = 2,
+    STOCKADE_NETWORK_OPEN = 3,
+};
+
+struct stockade_command {
+    const char *const *args; // program and arguments, ended by NULL
+    const struct stockade_pair *env;
+    size_t env_n;
+    const char *workdir; // NULL: the template's
+    const void *stdin_bytes;
+    size_t stdin_n;
+    bool stdin_open;        // leave stdin open for stockade_input()
+    uint32_t rows, columns; // both above 0: give it a terminal of this size
+};
+
+// How any call is made; NULL stands for all zero.
+struct stockade_call_options {
+    size_t size;
+    uint32_t deadline_ms;        // 0: the method's longest
+    const char *idempotency_key; // NULL: a random one for calls that change something
+    const struct stockade_pair *metadata;
+    size_t metadata_n;
+};
+#define STOCKADE_CALL_OPTIONS_INIT                                                                 \
+    {                                                                                              \
+        .size = sizeof(struct stockade_call_options)                                               \
+    }
+
+struct stockade_run_options {
+    size_t size;
+    struct stockade_command command;
+    const char *template_name; // NULL: "default"
+    const char *name;
+    struct stockade_limits limits;
+    enum stockade_network network;
+    const struct stockade_pair *labels;
+    size_t labels_n;
+    const struct stockade_call_options *call;
+};
+#define STOCKADE_RUN_OPTIONS_INIT                                                                  \
+    {                                                                                              \
+        .size = sizeof(struct stockade_run_options)                                                \
+    }
+
+struct stockade_start_options {
+    size_t size;
+    const char *sandbox; // id or name
+    struct stockade_command command;
+    struct stockade_limits limits; // wall_ms, cpu_time_ms, files, file_size_bytes, output_bytes
+    bool detach;                   // come back once it runs; no output, no result
+    const struct stockade_call_options *call;
+};
+#define STOCKADE_START_OPTIONS_INIT                                                                \
+    {                                                                                              \
+        .size = sizeof(struct stockade_start_options)                                              \
+    }
+
+struct stockade_create_options {
+    size_t size;
+    const char *template_name;
+    const char *name;
+    struct stockade_limits limits;
+    enum stockade_network network;
+    const struct stockade_pair *labels;
+    size_t labels_n;
+    uint64_t ttl_ms; // 0: the template's
+    const struct stockade_call_options *call;
+};
+#define STOCKADE_CREATE_OPTIONS_INIT                                                               \
+    {                                                                                              \
+        .size = sizeof(struct stockade_create_options)                                             \
+    }
+
+// ---- What comes back
+
+enum stockade_figure_source {
+    STOCKADE_SOURCE_UNKNOWN = 0, // the host cannot give the figure
+    STOCKADE_SOURCE_CGROUP = 1,
+    STOCKADE_SOURCE_RUSAGE = 2,
+    STOCKADE_SOURCE_BROKER = 3,
+};
+
+enum stockade_figure_scope {
+    STOCKADE_SCOPE_UNKNOWN = 0,
+    STOCKADE_SCOPE_JOB = 1,
+    STOCKADE_SCOPE_SANDBOX = 2,
+};
+
+struct stockade_figure {
+    uint64_t value;
+    uint32_t source; // enum stockade_figure_source
+    uint32_t scope;  // enum stockade_figure_scope
+};
+
+// What a job used.
+struct stockade_bill {
+    struct stockade_figure wall_us;
+    struct stockade_figure queue_us;
+    struct stockade_figure setup_us;
+    struct stockade_figure cpu_user_ns;
+    struct stockade_figure cpu_system_ns;
+    struct stockade_figure memory_peak_bytes;
+    struct stockade_figure faults_minor;
+    struct stockade_figure faults_major;
+    struct stockade_figure io_read_bytes;
+    struct stockade_figure io_write_bytes;
+    struct stockade_figure io_read_ops;
+    struct stockade_figure io_write_ops;
+    struct stockade_figure pids_peak;
+    struct stockade_figure switches_voluntary;
+    struct stockade_figure switches_involuntary;
+    struct stockade_figure throttled_ns;
+    struct stockade_figure output_bytes;
+    struct stockade_figure output_cut_bytes;
+    const char *const *unknown; // one line per figure that the host cannot give
+    size_t unknown_n;
+};
+
+enum stockade_outcome {
+    STOCKADE_OUTCOME_UNKNOWN = 0,
+    STOCKADE_OUTCOME_EXITED = 1,       // by itself: exit_code
+    STOCKADE_OUTCOME_SIGNALED = 2,     // signal
+    STOCKADE_OUTCOME_LIMIT = 3,        // limits[0] ended it
+    STOCKADE_OUTCOME_REFUSED = 4,      // by policy: reason
+    STOCKADE_OUTCOME_FAILED = 5,       // the broker's failure: reason
+    STOCKADE_OUTCOME_NOT_EXECUTED = 6, // exit_code 126 or 127
+    STOCKADE_OUTCOME_CANCELLED = 7,
+};
+
+struct stockade_limit_hit {
+    const char *name; // field of struct stockade_limits, such as "memory_bytes"
+    uint64_t value;
+    uint64_t over;
+    bool count; // `over` counts denials
+};
+
+struct stockade_result {
+    uint32_t outcome; // enum stockade_outcome
+    uint32_t exit_code;
+    uint32_t signal;
+    const char *reason; // "" when there is none
+    const struct stockade_limit_hit
+        *limits; // those that were reached; the first ended it when outcome is LIMIT
+    size_t limits_n;
+    struct stockade_bill bill;
+};
+
+enum stockade_state {
+    STOCKADE_STATE_UNKNOWN = 0,
+    STOCKADE_STATE_RUNNING = 1,
+    STOCKADE_STATE_PAUSED = 2,
+    STOCKADE_STATE_DELETING = 3,
+};
+
+struct stockade_sandbox {
+    const char *id;
+    const char *name; // "" when it has none
+    const char *template_name;
+    uint32_t state; // enum stockade_state
+    struct stockade_limits limits;
+    uint32_t network; // enum stockade_network
+    const struct stockade_pair *labels;
+    size_t labels_n;
+    int64_t created_ms; // since 1970
+    int64_t expires_ms; // 0: never
+    uint32_t processes;
+};
+
+struct stockade_sandboxes {
+    const struct stockade_sandbox *items;
+    size_t n;
+    const char *next_page; // "" on the last page
+};
+
+struct stockade_process {
+    const char *id;
+    const char *sandbox_id;
+    uint32_t pid;
+    const char *const *args;
+    size_t args_n;
+    int64_t started_ms;
+    const struct stockade_result *result; // NULL while it runs
+    uint64_t output_bytes;
+    bool terminal;
+};
+
+struct stockade_processes {
+    const struct stockade_process *items;
+    size_t n;
+    const char *next_page;
+};
+
+struct stockade_feature {
+    const char *name;
+    bool available;
+    const char *detail;
+};
+
+struct stockade_template {
+    const char *name;
+    const char *tier;
+    struct stockade_limits limits;
+    struct stockade_limits limits_max;
+    uint32_t pool_size, pool_ready;
+};
+
+struct stockade_info {
+    const char *version;
+    const char *kernel;
+    const char *cgroups;
+    const char *nng_version;
+    const char *const *tiers;
+    size_t tiers_n;
+    const struct stockade_feature *features;
+    size_t features_n;
+    const char *const *degraded;
+    size_t degraded_n;
+    const struct stockade_template *templates;
+    size_t templates_n;
+    const char *const *listeners;
+    size_t listeners_n;
+    uint32_t sandboxes_own, sandboxes, processes;
+    uint64_t uptime_ms;
+};
+
+// ---- Jobs
+
+enum stockade_stream { STOCKADE_STDOUT = 1, STOCKADE_STDERR = 2 };
+
+// What is told while a job runs. Each may be NULL. A value other than 0 cancels the call: it then ends with
+// STOCKADE_CANCELLED. What they are given lives until they return.
+struct stockade_handlers {
+    int (*on_started)(void *cookie, const char *process_id, const char *sandbox_id, uint32_t pid);
+    int (*on_output)(void *cookie, int stream, const void *bytes, size_t n, uint64_t offset);
+    // Output that is gone: from offset on, n bytes. limit: the limit output_bytes cut it and all that follows.
+    int (*on_gap)(void *cookie, uint64_t offset, uint64_t n, bool limit);
+    void *cookie;
+};
+
+// One job in a fresh sandbox that is destroyed after it. h may be NULL. A job that ends badly is no failure of the call:
+// the result says so.
+STOCKADE_API int stockade_run(struct stockade *s, const struct stockade_run_options *o,
+                              const struct stockade_handlers *h, const struct stockade_result **out,
+                              struct stockade_error *e);
+
+// A process in a sandbox; it goes on when the caller goes away. With o->detach *out is unchanged.
+STOCKADE_API int stockade_start(struct stockade *s, const struct stockade_start_options *o,
+                                const struct stockade_handlers *h,
+                                const struct stockade_result **out, struct stockade_error *e);
+
+// The output of a process from an offset on, up to its end.
+STOCKADE_API int stockade_attach(struct stockade *s, const char *process_id, uint64_t offset,
+                                 const struct stockade_handlers *h,
+                                 const struct stockade_result **out, struct stockade_error *e);
+
+// Writes to its stdin; at most 65,536 bytes. RESOURCE_EXHAUSTED: its queue is full, nothing was taken, try again.
+STOCKADE_API int stockade_input(struct stockade *s, const char *process_id, const void *bytes,
+                                size_t n, struct stockade_error *e);
+STOCKADE_API int stockade_close_input(struct stockade *s, const char *process_id,
+                                      struct stockade_error *e);
+// group: to the process group that its main process leads.
+STOCKADE_API int stockade_signal(struct stockade *s, const char *process_id, int signal, bool group,
+                                 struct stockade_error *e);
+STOCKADE_API int stockade_resize(struct stockade *s, const char *process_id, uint32_t rows,
+                                 uint32_t columns, struct stockade_error *e);
+// Comes back when it has ended. deadline_ms 0: never gives up.
+STOCKADE_API int stockade_wait(struct stockade *s, const char *process_id, uint32_t deadline_ms,
+                               const struct stockade_result **out, struct stockade_error *e);
+// A page of processes of a sandbox (NULL: of all of the caller's). page: next_page of the one before, or NULL.
+STOCKADE_API int stockade_processes(struct stockade *s, const char *sandbox, const char *page,
+                                    const struct stockade_processes **out,
+                                    struct stockade_error *e);
+
+// ---- Sandboxes (id: its id or its name)
+
+STOCKADE_API int stockade_create(struct stockade *s, const struct stockade_create_options *o,
+                                 const struct stockade_sandbox **out, struct stockade_error *e);
+STOCKADE_API int stockade_get(struct stockade *s, const char *id,
+                              const struct stockade_sandbox **out, struct stockade_error *e);
+// A page of those that have all of the labels (NULL, 0: all).
+STOCKADE_API int stockade_list(struct stockade *s, const struct stockade_pair *labels,
+                               size_t labels_n, const char *page,
+                               const struct stockade_sandboxes **out, struct stockade_error *e);
+// ttl_ms 0: unchanged. A label with an empty value is removed.
+STOCKADE_API int stockade_update(struct stockade *s, const char *id, uint64_t ttl_ms,
+                                 const struct stockade_pair *labels, size_t labels_n,
+                                 const struct stockade_sandbox **out, struct stockade_error *e);
+// Ends every job in it; comes back when nothing of it is left on the host.
+STOCKADE_API int stockade_delete(struct stockade *s, const char *id, struct stockade_error *e);
+STOCKADE_API int stockade_pause(struct stockade *s, const char *id,
+                                const struct stockade_sandbox **out, struct stockade_error *e);
+STOCKADE_API int stockade_resume(struct stockade *s, const char *id,
+                                 const struct stockade_sandbox **out, struct stockade_error *e);
+
+// ---- The broker
+
+STOCKADE_API int stockade_info(struct stockade *s, const struct stockade_info **out,
+                               struct stockade_error *e);
+
+// Any method: serialized request in, serialized response out. Unary: *response and *response_n (may be NULL) get it.
+// Stream: on_message is called for each message, 0 to go on; *response is then NULL and *response_n 0.
+struct stockade_bytes {
+    const void *bytes;
+    size_t n;
+};
+STOCKADE_API int stockade_call(struct stockade *s, const char *method,
+                               struct stockade_bytes request,
+                               const struct stockade_call_options *options,
+                               int (*on_message)(void *cookie, const void *bytes, size_t n),
+                               void *cookie, const struct stockade_bytes **response,
+                               struct stockade_error *e);
+
+#ifdef __cplusplus
+}
+#endif
