@@ -1,0 +1,85 @@
+// The `stockade` command: finds the subcommand, reads its options, runs it.
+#include <signal.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli.h"
+#include "cli_commands.h"
+
+enum { SENTENCE_MAX = 256 };
+
+static const struct option_row main_only[] = {
+    {"version", 'V', OPTION_FLAG, offsetof(struct options, version), NULL, "", NULL},
+    {0},
+};
+static const struct option_row *const main_options[] = {options_common, main_only, NULL};
+
+// What stands in for the command where there is none.
+static const struct command nothing = {.name = "", .usage = "[OPTION]... COMMAND ..."};
+
+static int
+no_command(const char *typed)
+{
+    const char *near = command_nearest(typed);
+    (void)fprintf(stderr, "stockade: there is no command '%s'\n", typed);
+    if (near != NULL)
+        (void)fprintf(stderr, "  hint: did you mean 'stockade %s'?\n", near);
+    (void)fprintf(stderr, "  'stockade --help' lists them\n");
+    return EXIT_USAGE;
+}
+
+static int
+wrong_count(const struct command *c, const struct options *o)
+{
+    if (c->args_max >= 0 && o->args_n > c->args_max) {
+        char why[SENTENCE_MAX];
+        (void)snprintf(why, sizeof why, "'%.100s' is one word too many", o->args[c->args_max]);
+        return cli_usage(c, why, "");
+    }
+    return cli_usage(c, "something is missing", "");
+}
+
+static int
+run_command(const struct command *c, struct options *o, int argc, char **argv)
+{
+    char why[SENTENCE_MAX], hint[SENTENCE_MAX];
+    if (options_parse(o, c->options, c->rest, argc, argv, why, hint, sizeof why) < 0)
+        return cli_usage(c, why, hint);
+    if (o->help) {
+        help_command(stdout, c);
+        return EXIT_OK;
+    }
+    if (o->args_n < c->args_min || (c->args_max >= 0 && o->args_n > c->args_max))
+        return wrong_count(c, o);
+    return c->run(c, o);
+}
+
+int
+main(int argc, char **argv)
+{
+    static struct options o;
+    char why[SENTENCE_MAX], hint[SENTENCE_MAX];
+    (void)signal(SIGPIPE, SIG_IGN);
+    if (argc < 2) {
+        help_all(stderr);
+        return EXIT_USAGE;
+    }
+    if (options_parse(&o, main_options, true, argc - 1, argv + 1, why, hint, sizeof why) < 0) {
+        (void)cli_usage(&nothing, why, hint);
+        return EXIT_USAGE;
+    }
+    if (o.version || o.help || o.args_n == 0) {
+        if (o.version)
+            (void)printf("stockade %s\n", stockade_version());
+        else
+            help_all(o.help ? stdout : stderr);
+        return o.version || o.help ? EXIT_OK : EXIT_USAGE;
+    }
+    const struct command *c = command_find(o.args[0]);
+    if (c == NULL)
+        return no_command(o.args[0]);
+    int code = run_command(c, &o, o.args_n - 1, argv + 2);
+    options_free(&o);
+    return code;
+}

@@ -1,0 +1,30 @@
+// The figures of a bill as rows, and the bill as people read it.
+#pragma once
+
+#include <stddef.h>
+#include <stdio.h>
+
+#include "stockade.h"
+
+struct bill_row {
+    const char *name; // as limits.proto has it
+    size_t offset;    // in struct stockade_bill
+};
+
+// Every figure, ended by {0}.
+extern const struct bill_row bill_rows[];
+
+static inline const struct stockade_figure *
+bill_figure(const struct stockade_bill *b, const struct bill_row *row)
+{
+    return (const struct stockade_figure *)(const void *)((const char *)b + row->offset);
+}
+
+// The bill, aligned, one subject per line.
+void bill_print(const struct stockade_result *r, FILE *to);
+
+// One sentence on how the job ended, where its exit code alone does not say it; or "". Returns out.
+char *bill_sentence(const struct stockade_result *r, char *out, size_t n);
+
+// "256.0 MiB" for memory_bytes, "5.00 s" for wall_ms, "64" for pids. Returns out.
+char *bill_show_limit(const char *name, uint64_t value, char *out, size_t n);

@@ -1,0 +1,168 @@
+// What can be typed: every command and every option, with the words that --help, completion and the manual show.
+#include "cli_commands.h"
+
+#include <stddef.h>
+
+#define AT(field)    offsetof(struct options, field)
+#define LIMIT(field) offsetof(struct options, limits.field)
+
+static const char *const formats[] = {"text", "json", NULL};
+static const char *const networks[] = {"none", "allowlist", "open", NULL};
+
+const struct option_row options_common[] = {
+    {"address", 0, OPTION_TEXT, AT(address), "ADDRESS",
+     "the broker: ipc:///path, unix:/path or tcp://host:port (default: $STOCKADE_ADDRESS, else "
+     "ipc:///run/stockade/stockade.sock)",
+     NULL},
+    {"format", 'o', OPTION_FORMAT, AT(json), "FORMAT", "text or json", formats},
+    {"help", 'h', OPTION_FLAG, AT(help), NULL, "say how the command is used", NULL},
+    {0},
+};
+
+// Limits of one job.
+static const struct option_row job_limits[] = {
+    {"timeout", 0, OPTION_DURATION, LIMIT(wall_ms), "TIME", "wall-clock time: 500ms, 5s, 2m, 1h",
+     NULL},
+    {"cpu-time", 0, OPTION_DURATION, LIMIT(cpu_time_ms), "TIME",
+     "CPU time, user and kernel together", NULL},
+    {"files", 0, OPTION_COUNT, LIMIT(files), "N", "open files per process", NULL},
+    {"file-size", 0, OPTION_BYTES, LIMIT(file_size_bytes), "SIZE", "largest file", NULL},
+    {"output", 0, OPTION_OUTPUT, LIMIT(output_bytes), "SIZE",
+     "stdout and stderr together; what comes after is counted and thrown away (also taken: "
+     "--output json for -o json)",
+     NULL},
+    {0},
+};
+
+// Limits of a whole sandbox.
+static const struct option_row sandbox_limits[] = {
+    {"memory", 'm', OPTION_BYTES, LIMIT(memory_bytes), "SIZE", "memory, files included: 256M, 1.5G",
+     NULL},
+    {"cpus", 0, OPTION_CPUS, LIMIT(cpu_millis), "N", "CPUs at most: 0.5, 2", NULL},
+    {"pids", 0, OPTION_COUNT, LIMIT(pids), "N", "processes and threads", NULL},
+    {"disk", 0, OPTION_BYTES, LIMIT(disk_bytes), "SIZE", "bytes of files written or changed", NULL},
+    {"inodes", 0, OPTION_COUNT, LIMIT(inodes), "N", "files and folders made or changed", NULL},
+    {0},
+};
+
+static const struct option_row sandbox_kind[] = {
+    {"template", 0, OPTION_TEXT, AT(template_name), "NAME",
+     "kind of sandbox (default: default; see 'stockade info')", NULL},
+    {"network", 0, OPTION_NETWORK, AT(network), "MODE", "none, allowlist or open", networks},
+    {"name", 0, OPTION_TEXT, AT(name), "NAME", "a name for the sandbox, unique among yours", NULL},
+    {"label", 'l', OPTION_LABEL, AT(labels), "KEY=VALUE",
+     "a label of your own, kept with the record (repeatable)", NULL},
+    {0},
+};
+
+static const struct option_row job_kind[] = {
+    {"env", 'e', OPTION_ENV, AT(env), "NAME[=VALUE]",
+     "an environment variable; NAME alone takes it from here (repeatable)", NULL},
+    {"workdir", 'w', OPTION_TEXT, AT(workdir), "PATH", "folder to start in, inside the sandbox",
+     NULL},
+    {"interactive", 'i', OPTION_FLAG, AT(interactive), NULL,
+     "send stdin also when it is a terminal (a pipe or file is always sent)", NULL},
+    {"terminal", 't', OPTION_FLAG, AT(terminal), NULL,
+     "give the job a terminal; stdout and stderr become one", NULL},
+    {"no-stdin", 'n', OPTION_FLAG, AT(no_stdin), NULL, "the job's stdin is empty", NULL},
+    {"bill", 0, OPTION_FLAG, AT(bill), NULL, "print on stderr what the job used", NULL},
+    {0},
+};
+
+static const struct option_row exec_only[] = {
+    {"detach", 'd', OPTION_FLAG, AT(detach), NULL,
+     "print the process id once it runs, and leave it running", NULL},
+    {0},
+};
+
+static const struct option_row create_only[] = {
+    {"ttl", 0, OPTION_DURATION, AT(ttl_ms), "TIME",
+     "time until it is deleted by itself (default: the template's)", NULL},
+    {0},
+};
+
+static const struct option_row list_only[] = {
+    {"label", 'l', OPTION_LABEL, AT(labels), "KEY=VALUE",
+     "only those with this label (repeatable: with all of them)", NULL},
+    {"no-trunc", 0, OPTION_FLAG, AT(no_trunc), NULL, "show whole ids", NULL},
+    {"quiet", 'q', OPTION_FLAG, AT(quiet), NULL, "only ids, one per line", NULL},
+    {0},
+};
+
+static const struct option_row ps_only[] = {
+    {"no-trunc", 0, OPTION_FLAG, AT(no_trunc), NULL, "show whole ids and commands", NULL},
+    {"quiet", 'q', OPTION_FLAG, AT(quiet), NULL, "only ids, one per line", NULL},
+    {0},
+};
+
+static const struct option_row rm_only[] = {
+    {"all", 'a', OPTION_FLAG, AT(all), NULL, "every sandbox of yours", NULL},
+    {0},
+};
+
+static const struct option_row logs_only[] = {
+    {"follow", 'f', OPTION_FLAG, AT(follow), NULL, "go on until the process ends", NULL},
+    {"since", 0, OPTION_NUMBER, AT(since), "OFFSET",
+     "begin at this byte, counted over stdout and stderr together", NULL},
+    {0},
+};
+
+#define GROUPS(...) ((const struct option_row *const[]){__VA_ARGS__, options_common, NULL})
+#define NO_GROUPS   ((const struct option_row *const[]){options_common, NULL})
+
+static const char run_details[] =
+    "The job gets your stdin, its stdout and stderr are yours, and so is its exit code. A limit "
+    "that is left out is the template's.\n\n"
+    "Exit codes: the job's own; 124 a time limit ended it; 125 Stockade failed, or a wrong command "
+    "line; 126 not executable; 127 not found; 128+n ended by signal n (137 also: memory); 77 "
+    "refused; 75 not now, try again.\n\n"
+    "-o json prints one object at the end with outcome, exit_code, bill, stdout and stderr (at most "
+    "64 MiB each).\n\n"
+    "Example: stockade run --memory 256M --timeout 5s --bill -- python3 -c 'print(6 * 7)'";
+
+static const char exec_details[] =
+    "As 'stockade run', in a sandbox that 'stockade create' made; the sandbox stays. A process goes "
+    "on when this command is killed: 'stockade logs -f PROCESS' finds its output again.";
+
+static const char doctor_details[] =
+    "Needs no broker: looks at the kernel, cgroups, namespaces, limits and ids of this host, says "
+    "how to mend each problem, and asks the broker, where one runs, what it lacks. Exit code 0: "
+    "everything needed is there; 1: something is missing.";
+
+const struct command commands[] = {
+    {"run", "run a command in a fresh sandbox", "[OPTION]... [--] COMMAND [ARG]...", run_details,
+     GROUPS(sandbox_limits, job_limits, sandbox_kind, job_kind), OPERAND_COMMAND, 1, -1, true, true,
+     cli_run},
+    {"create", "make a sandbox that stays", "[OPTION]...", NULL,
+     GROUPS(sandbox_limits, job_limits, sandbox_kind, create_only), OPERAND_NONE, 0, 0, false,
+     false, cli_create},
+    {"exec", "run a command in a sandbox", "[OPTION]... SANDBOX [--] COMMAND [ARG]...",
+     exec_details, GROUPS(job_limits, job_kind, exec_only), OPERAND_SANDBOX, 2, -1, true, true,
+     cli_exec},
+    {"ls", "list your sandboxes", "[OPTION]...", NULL, GROUPS(list_only), OPERAND_NONE, 0, 0, false,
+     false, cli_ls},
+    {"get", "show one sandbox", "[OPTION]... SANDBOX", NULL, NO_GROUPS, OPERAND_SANDBOX, 1, 1,
+     false, false, cli_get},
+    {"ps", "list processes", "[OPTION]... [SANDBOX]", NULL, GROUPS(ps_only), OPERAND_SANDBOX, 0, 1,
+     false, false, cli_ps},
+    {"logs", "show the output of a process", "[OPTION]... PROCESS", NULL, GROUPS(logs_only),
+     OPERAND_PROCESS, 1, 1, false, false, cli_logs},
+    {"pause", "freeze sandboxes", "[OPTION]... SANDBOX...", NULL, NO_GROUPS, OPERAND_SANDBOX, 1, -1,
+     false, false, cli_pause},
+    {"resume", "let frozen sandboxes go on", "[OPTION]... SANDBOX...", NULL, NO_GROUPS,
+     OPERAND_SANDBOX, 1, -1, false, false, cli_resume},
+    {"rm", "end and remove sandboxes", "[OPTION]... SANDBOX... | --all", NULL, GROUPS(rm_only),
+     OPERAND_SANDBOX, 0, -1, false, false, cli_rm},
+    {"info", "show the broker, its templates and what it lacks", "[OPTION]...", NULL, NO_GROUPS,
+     OPERAND_NONE, 0, 0, false, false, cli_info},
+    {"doctor", "check this host and say how to mend it", "[OPTION]...", doctor_details, NO_GROUPS,
+     OPERAND_NONE, 0, 0, false, false, cli_doctor},
+    {"completion", "write a completion script", "bash | zsh | fish",
+     "For bash: source <(stockade completion bash)", NO_GROUPS, OPERAND_SHELL, 1, 1, false, false,
+     cli_completion},
+    {"version", "show the versions of this command and of the broker", "[OPTION]...", NULL,
+     NO_GROUPS, OPERAND_NONE, 0, 0, false, false, cli_version},
+    {"help", "show how a command is used", "[COMMAND]", NULL, NO_GROUPS, OPERAND_NONE, 0, 1, false,
+     false, cli_help_command},
+    {0},
+};

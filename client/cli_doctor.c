@@ -1,0 +1,139 @@
+// `stockade doctor`: runs every check, asks the broker what it lacks, says how to mend each problem.
+#include "cli_doctor.h"
+
+#include <langinfo.h>
+#include <locale.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli.h"
+#include "cli_commands.h"
+#include "cli_json.h"
+#include "cli_text.h"
+
+enum { TEXT_MAX = 600 };
+
+static const char *const verdict_names[VERDICTS] = {"ok", "warning", "problem", "unknown"};
+static const char *const signs_plain[VERDICTS] = {"ok  ", "warn", "BAD ", "?   "};
+static const char *const signs_utf8[VERDICTS] = {"\u2713", "!", "\u2717", "?"};
+
+struct report {
+    bool json;
+    const char *const *signs;
+    json_t *array;
+    unsigned counts[VERDICTS];
+};
+
+void
+finding_set(struct finding *f, enum verdict v, const char *mend, const char *found, ...)
+{
+    va_list ap;
+    f->verdict = v;
+    (void)snprintf(f->mend, sizeof f->mend, "%s", mend);
+    va_start(ap, found);
+    (void)vsnprintf(f->found, sizeof f->found, found, ap);
+    va_end(ap);
+}
+
+bool
+probe_read_line(const char *path, char *out, size_t n)
+{
+    FILE *f = fopen(path, "re");
+    if (f == NULL)
+        return false;
+    bool ok = fgets(out, (int)n, f) != NULL;
+    (void)fclose(f);
+    if (ok)
+        out[strcspn(out, "\n")] = '\0';
+    return ok;
+}
+
+static void
+report(struct report *r, const char *name, const struct finding *f)
+{
+    char found[TEXT_MAX], mend[TEXT_MAX];
+    r->counts[f->verdict]++;
+    text_clean(f->found, found, sizeof found);
+    text_clean(f->mend, mend, sizeof mend);
+    if (r->json) {
+        json_t *o = json_object();
+        (void)json_object_set_new(o, "check", json_string(name));
+        (void)json_object_set_new(o, "verdict", json_string(verdict_names[f->verdict]));
+        (void)json_object_set_new(o, "found", json_string(found));
+        (void)json_object_set_new(o, "mend", json_string(mend));
+        (void)json_array_append_new(r->array, o);
+        return;
+    }
+    (void)printf("%s %-18s %s\n", r->signs[f->verdict], name, found);
+    if (mend[0] != '\0')
+        (void)printf("%*s to mend: %s\n", (int)text_width(r->signs[0]) + 19, "", mend);
+}
+
+static void
+run_checks(struct report *r, const struct check *checks)
+{
+    for (const struct check *c = checks; c->name != NULL; c++) {
+        struct finding f = {.verdict = VERDICT_UNKNOWN};
+        c->look(&f);
+        report(r, c->name, &f);
+    }
+}
+
+// The broker's own word. It need not run for the host to be sound, so its absence is a warning.
+static void
+ask_broker(struct report *r, const struct options *o)
+{
+    struct stockade_options so = STOCKADE_OPTIONS_INIT;
+    struct stockade_error e;
+    struct stockade *s = NULL;
+    const struct stockade_info *info = NULL;
+    struct finding f;
+    so.address = o->address;
+    so.connect_timeout_ms = 2000;
+    if (stockade_open(&s, &so, &e) < 0 || stockade_info(s, &info, &e) < 0) {
+        finding_set(&f, VERDICT_WARN, e.hint, "%s", e.text);
+        report(r, "broker", &f);
+    } else {
+        finding_set(&f, VERDICT_OK, "", "%s at %s", info->version, stockade_address(s));
+        report(r, "broker", &f);
+        for (size_t i = 0; i < info->degraded_n; i++) {
+            finding_set(&f, VERDICT_WARN, "", "%s", info->degraded[i]);
+            report(r, "broker says", &f);
+        }
+    }
+    stockade_free(info);
+    stockade_close(s);
+}
+
+static int
+conclude(struct report *r)
+{
+    bool sound = r->counts[VERDICT_BAD] == 0;
+    if (r->json) {
+        json_t *o = json_object();
+        (void)json_object_set_new(o, "sound", json_boolean(sound));
+        (void)json_object_set_new(o, "checks", r->array);
+        (void)json_put_list(o);
+    } else {
+        (void)printf("\n%u fine, %u to look at, %u broken%s\n", r->counts[VERDICT_OK],
+                     r->counts[VERDICT_WARN] + r->counts[VERDICT_UNKNOWN], r->counts[VERDICT_BAD],
+                     sound ? ": sandboxes can run here" : "");
+    }
+    return sound ? EXIT_OK : EXIT_PROBLEM;
+}
+
+int
+cli_doctor(const struct command *c, const struct options *o)
+{
+    (void)c;
+    (void)setlocale(LC_CTYPE, "");
+    bool utf8 = isatty(STDOUT_FILENO) && strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
+    struct report r = {.json = o->json, .signs = utf8 ? signs_utf8 : signs_plain};
+    r.array = o->json ? json_array() : NULL;
+    run_checks(&r, checks_kernel);
+    run_checks(&r, checks_host);
+    ask_broker(&r, o);
+    return conclude(&r);
+}

@@ -1,0 +1,138 @@
+// From what a person typed to the id that the broker wants (cli.h).
+#include <stdio.h>
+#include <string.h>
+
+#include "cli.h"
+
+enum { ID_HEX = 32, PREFIX_MIN = 6, PAGES_MAX = 1000 };
+
+// One id that begins with what was typed, over all pages.
+struct match {
+    const char *typed;
+    char id[ID_HEX + 1];
+    unsigned n;
+    bool named; // a sandbox has exactly that name: it is meant
+};
+
+static bool
+is_prefix(const char *typed)
+{
+    size_t n = strlen(typed);
+    return n >= PREFIX_MIN && n <= ID_HEX && strspn(typed, "0123456789abcdef") == n;
+}
+
+static void
+offer(struct match *m, const char *id)
+{
+    if (strncmp(id, m->typed, strlen(m->typed)) != 0 || strlen(id) != ID_HEX)
+        return;
+    if (m->n++ == 0)
+        (void)snprintf(m->id, sizeof m->id, "%s", id);
+}
+
+static int
+match_processes(struct stockade *s, struct match *m, struct stockade_error *e)
+{
+    char page[ID_HEX + 1] = "";
+    unsigned pages = 0;
+    do {
+        const struct stockade_processes *all = NULL;
+        int rc = stockade_processes(s, NULL, page, &all, e);
+        if (rc < 0)
+            return rc;
+        for (size_t i = 0; i < all->n; i++)
+            offer(m, all->items[i].id);
+        (void)snprintf(page, sizeof page, "%s", all->next_page);
+        stockade_free(all);
+    } while (page[0] != '\0' && ++pages < PAGES_MAX);
+    return 0;
+}
+
+static int
+match_sandboxes(struct stockade *s, struct match *m, struct stockade_error *e)
+{
+    char page[ID_HEX + 1] = "";
+    unsigned pages = 0;
+    do {
+        const struct stockade_sandboxes *all = NULL;
+        int rc = stockade_list(s, NULL, 0, page, &all, e);
+        if (rc < 0)
+            return rc;
+        for (size_t i = 0; i < all->n; i++) {
+            if (strcmp(all->items[i].name, m->typed) == 0)
+                m->named = true;
+            offer(m, all->items[i].id);
+        }
+        (void)snprintf(page, sizeof page, "%s", all->next_page);
+        stockade_free(all);
+    } while (page[0] != '\0' && ++pages < PAGES_MAX);
+    return 0;
+}
+
+static int
+tell(const struct command *c, const char *typed, const char *text, const char *hint)
+{
+    struct stockade_error e = {.code = STOCKADE_NOT_FOUND};
+    (void)snprintf(e.text, sizeof e.text, "%s", text);
+    (void)snprintf(e.hint, sizeof e.hint, "%s", hint);
+    return cli_fail(c, typed, &e);
+}
+
+bool
+cli_find_process(struct stockade *s, const struct command *c, const char *typed, char out[33],
+                 int *code)
+{
+    struct match m = {.typed = typed};
+    struct stockade_error e;
+    if (strlen(typed) == ID_HEX && is_prefix(typed)) {
+        memcpy(out, typed, ID_HEX + 1);
+        return true;
+    }
+    if (!is_prefix(typed)) {
+        *code = tell(c, typed, "a process is named by its id, or by its first 6 digits or more",
+                     "'stockade ps' lists them");
+        return false;
+    }
+    if (match_processes(s, &m, &e) < 0) {
+        *code = cli_fail(c, "", &e);
+        return false;
+    }
+    if (m.n != 1) {
+        *code = tell(c, typed,
+                     m.n == 0 ? "no process has an id that begins so"
+                              : "more than one process has an id that begins so",
+                     "'stockade ps --no-trunc' lists them; one that ended stays for 30 s");
+        return false;
+    }
+    memcpy(out, m.id, sizeof m.id);
+    return true;
+}
+
+bool
+cli_find_sandbox(struct stockade *s, const struct command *c, const char *typed, char out[65],
+                 int *code)
+{
+    struct match m = {.typed = typed};
+    struct stockade_error e;
+    (void)snprintf(out, 65, "%s", typed);
+    if (strlen(typed) > 64) {
+        *code = tell(c, typed, "no sandbox has a name of more than 64 bytes", "");
+        return false;
+    }
+    if (strlen(typed) == ID_HEX || !is_prefix(typed))
+        return true; // an id or a name: the broker knows both
+    if (match_sandboxes(s, &m, &e) < 0) {
+        *code = cli_fail(c, "", &e);
+        return false;
+    }
+    if (m.named)
+        return true;
+    if (m.n > 1) {
+        *code = tell(c, typed, "more than one sandbox has an id that begins so",
+                     "'stockade ls --no-trunc' lists them");
+        return false;
+    }
+    if (m.n == 1)
+        memcpy(out, m.id, sizeof m.id);
+    return true;
+}

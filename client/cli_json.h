@@ -1,0 +1,23 @@
+// What `-o json` prints: the names of the .proto files, enums without their prefix, figures as plain numbers (null where
+// the host cannot give one), times as RFC 3339 in UTC.
+#pragma once
+
+#include <jansson.h>
+
+#include "stockade.h"
+
+// Each gives a new reference; NULL without memory.
+json_t *json_of_result(const struct stockade_result *r);
+json_t *json_of_sandbox(const struct stockade_sandbox *b);
+json_t *json_of_process(const struct stockade_process *p);
+json_t *json_of_info(const struct stockade_info *i);
+json_t *json_of_error(const struct stockade_error *e);
+
+// Text as it is; bytes that are not UTF-8 with U+FFFD where they are wrong, beside "NAME_base64": sets `name` in object.
+int json_set_bytes(json_t *object, const char *name, const void *bytes, size_t n);
+
+// Prints one line on stdout and lets go of it. 0, or EXIT_PROBLEM when it could not be written.
+int json_put(json_t *value);
+
+// One array element per line would not be one document: a list is printed as an array, indented.
+int json_put_list(json_t *array);

@@ -1,0 +1,100 @@
+// The command line: which options there are, what each command takes, and reading them.
+//
+// Everything is a table: help, completion and the parser read the same rows, so they cannot disagree. The command of
+// `run` and `exec` begins at the first word that is no option, or after "--".
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "stockade.h"
+
+enum { OPTIONS_PAIRS_MAX = 256 };
+
+// What was said on the command line. Strings are borrowed from argv.
+struct options {
+    struct stockade_limits limits;
+    const char *address, *template_name, *name, *workdir;
+    const char *network; // of `networks`
+    struct stockade_pair env[OPTIONS_PAIRS_MAX];
+    size_t env_n;
+    struct stockade_pair labels[OPTIONS_PAIRS_MAX];
+    size_t labels_n;
+    char *owned[2 * OPTIONS_PAIRS_MAX]; // names that were cut out of NAME=VALUE
+    size_t owned_n;
+    uint64_t ttl_ms;
+    uint64_t since; // logs: offset
+    bool json, bill, interactive, terminal, no_stdin, detach, follow, all, no_trunc, quiet, help,
+        version;
+    const char *const *args; // what is no option, ended by NULL
+    int args_n;
+};
+
+enum option_kind {
+    OPTION_FLAG,
+    OPTION_TEXT,
+    OPTION_BYTES,
+    OPTION_DURATION,
+    OPTION_CPUS,
+    OPTION_COUNT,
+    OPTION_NUMBER, // may be 0
+    OPTION_LABEL,
+    OPTION_ENV,
+    OPTION_NETWORK,
+    OPTION_FORMAT,
+    OPTION_OUTPUT, // a size, or a format
+    OPTION_KINDS,
+};
+
+struct option_row {
+    const char *name; // without "--"
+    char letter;      // or 0
+    enum option_kind kind;
+    size_t offset;     // of its field in struct options
+    const char *value; // what stands in help: "SIZE"; NULL for a flag
+    const char *help;
+    const char *const *choices; // completion; NULL: none
+};
+
+struct command;
+typedef int command_fn(const struct command *c, const struct options *o);
+
+// What a positional argument is, for help and completion.
+enum operand { OPERAND_NONE, OPERAND_SANDBOX, OPERAND_PROCESS, OPERAND_SHELL, OPERAND_COMMAND };
+
+struct command {
+    const char *name;
+    const char *summary;
+    const char *usage;                       // what follows "stockade NAME "
+    const char *details;                     // paragraphs for --help, or NULL
+    const struct option_row *const *options; // groups, ended by NULL; each group ended by {0}
+    enum operand operand;
+    int args_min, args_max; // args_max < 0: any
+    bool rest;              // options end at the first operand
+    bool passes_exit_code;  // of the job; its own failures are then 125
+    command_fn *run;
+};
+
+// All of them, ended by {0} (cli_commands.c).
+extern const struct command commands[];
+
+// The options that every command takes.
+extern const struct option_row options_common[];
+
+// Finds a command, or NULL.
+const struct command *command_find(const char *name);
+
+// The command whose name is nearest to what was typed, or NULL.
+const char *command_nearest(const char *typed);
+
+// Reads argv[0..argc) into *o, which holds what came before the command. 0, or -EINVAL with a sentence in why and what
+// helps in hint.
+int options_parse(struct options *o, const struct option_row *const *groups, bool rest, int argc,
+                  char **argv, char *why, char *hint, size_t n);
+
+// Frees what the parser made.
+void options_free(struct options *o);
+
+// Distance of two words (insert, delete, replace, swap neighbours), at most `most` + 1.
+unsigned words_distance(const char *a, const char *b, unsigned most);

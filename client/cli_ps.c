@@ -1,0 +1,241 @@
+// Processes: ps and logs.
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "cli.h"
+#include "cli_commands.h"
+#include "cli_feed.h"
+#include "cli_json.h"
+#include "cli_sink.h"
+#include "cli_text.h"
+#include "cli_units.h"
+
+enum { PAGES_MAX = 1000, SHORT_ID = 12, COMMAND_SHORT = 48, COMMAND_MAX = 500 };
+
+// ---- ps
+
+static void
+join_args(const struct stockade_process *p, size_t most, char *out, size_t n)
+{
+    size_t at = 0;
+    out[0] = '\0';
+    for (size_t i = 0; i < p->args_n && at < n; i++) {
+        int more = snprintf(out + at, n - at, "%s%s", i == 0 ? "" : " ", p->args[i]);
+        at += more > 0 ? (size_t)more : 0;
+    }
+    if (most + 4 < n && strlen(out) > most)
+        memcpy(out + most, "...", 4);
+}
+
+static void
+show_status(const struct stockade_process *p, char *out, size_t n)
+{
+    const struct stockade_result *r = p->result;
+    if (r == NULL)
+        (void)snprintf(out, n, "running");
+    else if (r->outcome == STOCKADE_OUTCOME_EXITED)
+        (void)snprintf(out, n, "exited %u", r->exit_code);
+    else if (r->outcome == STOCKADE_OUTCOME_SIGNALED)
+        (void)snprintf(out, n, "signal %u", r->signal);
+    else if (r->outcome == STOCKADE_OUTCOME_LIMIT && r->limits_n > 0)
+        (void)snprintf(out, n, "limit %.20s", r->limits[0].name);
+    else
+        (void)snprintf(out, n, "%s", cli_outcome_name(r->outcome));
+}
+
+struct listing {
+    const struct options *o;
+    struct table *table;
+    json_t *array;
+    int64_t now;
+};
+
+static bool
+list_one(const struct listing *l, const struct stockade_process *p)
+{
+    if (l->array != NULL)
+        return json_array_append_new(l->array, json_of_process(p)) == 0;
+    if (l->o->quiet)
+        return puts(p->id) >= 0;
+    char id[40], box[40], pid[16], age[16], status[40], command[COMMAND_MAX];
+    int shown = l->o->no_trunc ? 32 : SHORT_ID;
+    (void)snprintf(id, sizeof id, "%.*s", shown, p->id);
+    (void)snprintf(box, sizeof box, "%.*s", shown, p->sandbox_id);
+    (void)snprintf(pid, sizeof pid, "%u", p->pid);
+    show_status(p, status, sizeof status);
+    join_args(p, l->o->no_trunc ? COMMAND_MAX : COMMAND_SHORT, command, sizeof command);
+    return table_row(l->table,
+                     (const char *[]){id, box, pid,
+                                      units_show_age(l->now - p->started_ms, age, sizeof age),
+                                      status, p->terminal ? "yes" : "-", command});
+}
+
+static int
+list_all(struct stockade *s, const char *sandbox, const struct listing *l, struct stockade_error *e)
+{
+    char page[33] = "";
+    for (unsigned i = 0; i < PAGES_MAX; i++) {
+        const struct stockade_processes *all = NULL;
+        int rc = stockade_processes(s, sandbox, page, &all, e);
+        if (rc < 0)
+            return rc;
+        bool more = true;
+        for (size_t n = 0; n < all->n && more; n++)
+            more = list_one(l, &all->items[n]);
+        (void)snprintf(page, sizeof page, "%s", all->next_page);
+        stockade_free(all);
+        if (!more || page[0] == '\0')
+            return 0;
+    }
+    return 0;
+}
+
+int
+cli_ps(const struct command *c, const struct options *o)
+{
+    static const char *const head[] = {"PROCESS", "SANDBOX",  "PID",    "AGE",
+                                       "STATUS",  "TERMINAL", "COMMAND"};
+    struct stockade_error e;
+    struct timespec now;
+    char sandbox[65] = "";
+    int code = 0;
+    struct stockade *s = cli_open(c, o, &code);
+    if (s == NULL)
+        return code;
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    struct listing l = {.o = o, .now = (int64_t)now.tv_sec * 1000};
+    l.table = table_new(head, sizeof head / sizeof head[0]);
+    l.array = o->json ? json_array() : NULL;
+    if (o->args_n > 0 && !cli_find_sandbox(s, c, o->args[0], sandbox, &code))
+        ; // told
+    else if (l.table == NULL || list_all(s, sandbox, &l, &e) < 0)
+        code = l.table == NULL ? EXIT_PROBLEM : cli_fail(c, "", &e);
+    else if (o->json)
+        code = json_put_list(json_incref(l.array));
+    else if (!o->quiet)
+        table_print(l.table, stdout);
+    json_decref(l.array);
+    table_free(l.table);
+    stockade_close(s);
+    return code;
+}
+
+// ---- logs
+
+struct log {
+    struct stockade *s;
+    bool json, follow;
+    uint64_t until; // offset at which to stop, without --follow
+    struct sink sink;
+};
+
+static int
+log_json(uint64_t offset, const char *kind, const void *bytes, size_t n, uint64_t gone)
+{
+    json_t *o = json_object();
+    (void)json_object_set_new(o, "offset", json_integer((json_int_t)offset));
+    (void)json_object_set_new(o, "stream", json_string(kind));
+    if (bytes != NULL)
+        (void)json_set_bytes(o, "data", bytes, n);
+    else
+        (void)json_object_set_new(o, "gone_bytes", json_integer((json_int_t)gone));
+    return json_put(o);
+}
+
+static int
+log_output(void *cookie, int stream, const void *bytes, size_t n, uint64_t offset)
+{
+    struct log *l = cookie;
+    if (!l->follow && offset >= l->until)
+        return 1;
+    if (!l->follow && n > l->until - offset)
+        n = (size_t)(l->until - offset);
+    if (l->json)
+        l->sink.broken |= log_json(offset, stream == STOCKADE_STDERR ? "stderr" : "stdout",
+                                   n > 0 ? bytes : "", n, 0) != EXIT_OK;
+    else
+        (void)sink_output(&l->sink, stream, bytes, n);
+    return l->sink.broken || (!l->follow && offset + n >= l->until) ? 1 : 0;
+}
+
+static int
+log_gap(void *cookie, uint64_t offset, uint64_t n, bool limit)
+{
+    struct log *l = cookie;
+    (void)sink_gap(&l->sink, n, limit);
+    if (l->json)
+        l->sink.broken |= log_json(offset, "gap", NULL, 0, n) != EXIT_OK;
+    return l->sink.broken || (!l->follow && offset + n >= l->until) ? 1 : 0;
+}
+
+// How far the output has come, and whether the process is over. False: the broker does not list it any more.
+static bool
+find_end(struct stockade *s, const char *id, uint64_t *until, bool *over, struct stockade_error *e)
+{
+    char page[33] = "";
+    for (unsigned i = 0; i < PAGES_MAX; i++) {
+        const struct stockade_processes *all = NULL;
+        if (stockade_processes(s, NULL, page, &all, e) < 0)
+            return false;
+        for (size_t n = 0; n < all->n; n++) {
+            if (strcmp(all->items[n].id, id) != 0)
+                continue;
+            *until = all->items[n].output_bytes;
+            *over = all->items[n].result != NULL;
+            stockade_free(all);
+            return true;
+        }
+        (void)snprintf(page, sizeof page, "%s", all->next_page);
+        stockade_free(all);
+        if (page[0] == '\0')
+            break;
+    }
+    *e = (struct stockade_error){.code = STOCKADE_NOT_FOUND, .text = "there is no such process"};
+    (void)snprintf(e->hint, sizeof e->hint, "one that ended stays for 30 s; see 'stockade ps'");
+    return false;
+}
+
+static int
+show_log(const struct command *c, const struct options *o, struct log *l, const char *id)
+{
+    struct stockade_error e;
+    const struct stockade_result *r = NULL;
+    bool over = false;
+    if (!o->follow && !find_end(l->s, id, &l->until, &over, &e))
+        return cli_fail(c, o->args[0], &e);
+    l->follow = o->follow || over;
+    if (!l->follow && l->until <= o->since)
+        return EXIT_OK;
+    struct stockade_handlers h = {.on_output = log_output, .on_gap = log_gap, .cookie = l};
+    struct feed_options fo = {.s = l->s};
+    feed_block_signals();
+    struct feed *feed = feed_start(&fo);
+    if (feed == NULL)
+        return EXIT_PROBLEM;
+    int rc = stockade_attach(l->s, id, o->since, &h, &r, &e);
+    int signal = feed_stop(feed);
+    stockade_free(r);
+    if (l->sink.gap_bytes > 0 && !l->json)
+        (void)fprintf(stderr, "stockade logs: %llu bytes of output are gone%s\n",
+                      (unsigned long long)l->sink.gap_bytes,
+                      l->sink.limit ? " (the limit output_bytes)" : "");
+    if (rc == 0 || (e.code == STOCKADE_CANCELLED && signal == 0))
+        return l->sink.broken ? EXIT_PROBLEM : EXIT_OK;
+    return e.code == STOCKADE_CANCELLED ? EXIT_SIGNAL + signal : cli_fail(c, o->args[0], &e);
+}
+
+int
+cli_logs(const struct command *c, const struct options *o)
+{
+    char id[33];
+    int code = 0;
+    struct stockade *s = cli_open(c, o, &code);
+    if (s == NULL)
+        return code;
+    struct log l = {.s = s, .json = o->json};
+    if (cli_find_process(s, c, o->args[0], id, &code))
+        code = show_log(c, o, &l, id);
+    stockade_close(s);
+    return code;
+}

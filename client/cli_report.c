@@ -1,0 +1,162 @@
+// What went wrong, in words and as an exit code (cli.h).
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli.h"
+#include "cli_text.h"
+
+enum { LINE_MAX_BYTES = 1200 };
+
+int
+exit_code_of_error(const struct stockade_error *e, bool passes_exit_code)
+{
+    switch (e->code) {
+    case STOCKADE_PERMISSION_DENIED:
+    case STOCKADE_UNAUTHENTICATED:
+        return EXIT_REFUSED;
+    case STOCKADE_UNAVAILABLE:
+    case STOCKADE_RESOURCE_EXHAUSTED:
+        return EXIT_WAITING;
+    case STOCKADE_DEADLINE_EXCEEDED:
+        return passes_exit_code ? EXIT_TIME : EXIT_PROBLEM;
+    default:
+        return passes_exit_code ? EXIT_OURS : EXIT_PROBLEM;
+    }
+}
+
+static bool
+is_time_limit(const struct stockade_result *r)
+{
+    return r->limits_n > 0 && (strcmp(r->limits[0].name, "wall_ms") == 0 ||
+                               strcmp(r->limits[0].name, "cpu_time_ms") == 0);
+}
+
+// 128+n as a shell has it; a number beyond all signals would wrap into another code.
+static int
+of_signal(uint32_t signal)
+{
+    return EXIT_SIGNAL + (int)(signal >= 1 && signal <= 64 ? signal : SIGKILL);
+}
+
+int
+exit_code_of_result(const struct stockade_result *r)
+{
+    switch (r->outcome) {
+    case STOCKADE_OUTCOME_EXITED:
+        return (int)(r->exit_code & 0xff);
+    case STOCKADE_OUTCOME_SIGNALED:
+        return of_signal(r->signal);
+    case STOCKADE_OUTCOME_LIMIT:
+        return is_time_limit(r) ? EXIT_TIME : of_signal(r->signal);
+    case STOCKADE_OUTCOME_REFUSED:
+        return EXIT_REFUSED;
+    case STOCKADE_OUTCOME_NOT_EXECUTED:
+        return r->exit_code == EXIT_NOT_EXECUTABLE ? EXIT_NOT_EXECUTABLE : EXIT_NOT_FOUND;
+    case STOCKADE_OUTCOME_CANCELLED:
+        return of_signal(SIGKILL);
+    default:
+        return EXIT_OURS;
+    }
+}
+
+static const char *const limit_options[][2] = {
+    {"memory_bytes", "memory"},
+    {"cpu_millis", "cpus"},
+    {"cpu_time_ms", "cpu-time"},
+    {"wall_ms", "timeout"},
+    {"pids", "pids"},
+    {"files", "files"},
+    {"disk_bytes", "disk"},
+    {"file_size_bytes", "file-size"},
+    {"inodes", "inodes"},
+    {"output_bytes", "output"},
+};
+
+const char *
+cli_option_of_limit(const char *limit)
+{
+    for (size_t i = 0; i < sizeof limit_options / sizeof limit_options[0]; i++)
+        if (strcmp(limit_options[i][0], limit) == 0)
+            return limit_options[i][1];
+    return NULL;
+}
+
+static const char *
+name_of(const char *const *names, size_t n, uint32_t number)
+{
+    return number < n ? names[number] : "UNKNOWN"; // of a newer broker
+}
+
+const char *
+cli_outcome_name(uint32_t outcome)
+{
+    static const char *const names[] = {"UNKNOWN", "EXITED", "SIGNALED",     "LIMIT",
+                                        "REFUSED", "FAILED", "NOT_EXECUTED", "CANCELLED"};
+    return name_of(names, sizeof names / sizeof names[0], outcome);
+}
+
+const char *
+cli_state_name(uint32_t state)
+{
+    static const char *const names[] = {"UNKNOWN", "RUNNING", "PAUSED", "DELETING"};
+    return name_of(names, sizeof names / sizeof names[0], state);
+}
+
+static const char *const networks[] = {"template", "none", "allowlist", "open"};
+
+const char *
+cli_network_name(uint32_t network)
+{
+    return network < sizeof networks / sizeof networks[0] ? networks[network] : "unknown";
+}
+
+int
+cli_network_number(const char *name)
+{
+    for (int i = 0; name != NULL && i < 4; i++)
+        if (strcmp(networks[i], name) == 0)
+            return i;
+    return STOCKADE_NETWORK_TEMPLATE;
+}
+
+int
+cli_fail(const struct command *c, const char *what, const struct stockade_error *e)
+{
+    char text[LINE_MAX_BYTES], subject[LINE_MAX_BYTES], hint[LINE_MAX_BYTES];
+    text_clean(e->text, text, sizeof text);
+    text_clean(e->subject, subject, sizeof subject);
+    text_clean(e->hint, hint, sizeof hint);
+    (void)fprintf(stderr, "stockade %s: %s%s%s\n", c->name, what, what[0] != '\0' ? ": " : "",
+                  text);
+    if (subject[0] != '\0' && strstr(text, subject) == NULL)
+        (void)fprintf(stderr, "  what said no: %s\n", subject);
+    if (hint[0] != '\0')
+        (void)fprintf(stderr, "  hint: %s\n", hint);
+    if (e->retry_ms != 0)
+        (void)fprintf(stderr, "  try again in %u ms\n", e->retry_ms);
+    return exit_code_of_error(e, c->passes_exit_code);
+}
+
+int
+cli_usage(const struct command *c, const char *why, const char *hint)
+{
+    (void)fprintf(stderr, "stockade %s: %s\n", c->name, why);
+    if (hint[0] != '\0')
+        (void)fprintf(stderr, "  hint: %s\n", hint);
+    (void)fprintf(stderr, "  usage: stockade %s %s\n  'stockade %s --help' says more\n", c->name,
+                  c->usage, c->name);
+    return c->passes_exit_code ? EXIT_OURS : EXIT_USAGE;
+}
+
+struct stockade *
+cli_open(const struct command *c, const struct options *o, int *code)
+{
+    struct stockade_options so = STOCKADE_OPTIONS_INIT;
+    struct stockade_error e;
+    struct stockade *s = NULL;
+    so.address = o->address;
+    if (stockade_open(&s, &so, &e) < 0)
+        *code = cli_fail(c, "", &e);
+    return s;
+}

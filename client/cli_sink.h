@@ -1,0 +1,28 @@
+// Where the output of a job goes: to our own stdout and stderr, or into memory for `-o json`.
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { SINK_CAPTURE_BYTES_MAX = 64 * 1024 * 1024 }; // of each stream
+
+struct capture {
+    char *bytes;
+    size_t n, max;
+    uint64_t cut; // what did not fit
+};
+
+struct sink {
+    bool capturing;
+    struct capture streams[2]; // stdout, stderr
+    bool broken;               // nobody reads our stdout or stderr any more
+    uint64_t gap_bytes;        // output that is gone
+    bool limit;                // because of the limit output_bytes
+};
+
+void sink_free(struct sink *k);
+
+// Handlers for struct stockade_handlers: 0 to go on, 1 when nobody reads any more.
+int sink_output(struct sink *k, int stream, const void *bytes, size_t n);
+int sink_gap(struct sink *k, uint64_t n, bool limit);
