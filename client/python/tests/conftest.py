@@ -1,4 +1,4 @@
-"""Puts tests/ on the path, so that a test can import its helpers by name; closes with the line that others count."""
+"""Puts tests/ on the path for the tests' helpers; closes with the line that others count."""
 
 from __future__ import annotations
 

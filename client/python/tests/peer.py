@@ -1,4 +1,4 @@
-"""A peer for unit tests that speaks the broker's side of the wire byte by byte, and lies where a test wants it to."""
+"""A peer for unit tests: the broker side of the wire, with lies where a test wants them."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import contextlib
 import socket
 import struct
 import threading
-from pathlib import Path
 from typing import TYPE_CHECKING, Callable
 
 from stockade.v1 import wire_pb2
 from stockade.wire import HELLO_REP, HELLO_REQ
 
 if TYPE_CHECKING:
+    from pathlib import Path
     from types import TracebackType
 
     from typing_extensions import Self
@@ -89,7 +89,7 @@ class Conversation:
 
 
 class Peer:
-    """Listens on a unix socket; each connection is handled by the next of the scripts, in a thread of its own."""
+    """Listens on a unix socket; each connection is handled by the next of the scripts."""
 
     def __init__(self, folder: Path, *scripts: Callable[[Conversation], object]) -> None:
         self.path = folder / "peer.sock"
@@ -121,7 +121,7 @@ class Peer:
             script(conversation)
         except (OSError, EOFError):
             pass
-        except BaseException as e:  # noqa: BLE001 - shown by the test
+        except BaseException as e:
             self.errors.append(e)
         finally:
             conversation.close()

@@ -92,6 +92,8 @@ class _Link:
                         f"{address.text}: closed the connection before the first byte"
                     )
                 self.core.feed(data)
+        except StockadeError:
+            raise
         except socket.timeout:
             raise BrokerUnreachable(f"{address.text}: no greeting within {timeout:g} s") from None
         except OSError as e:
@@ -181,12 +183,14 @@ class _Link:
             with self.lock:
                 if self.core.dead is not None:
                     self.core.output.clear()
-                chunk = bytes(self.core.output[:_WRITE_BYTES])
+                chunk = self.core.offer(_WRITE_BYTES)
             if not chunk:
                 return
             try:
                 n = self._sock.send(chunk)
             except OSError as e:
+                with self.lock:
+                    self.core.sent(0)
                 self.lost(f"write to the broker: {e.strerror or e}")
                 return
             with self.lock:
@@ -251,7 +255,7 @@ class _Link:
             return
         try:
             with self.lock, contextlib.suppress(BlockingIOError):
-                self.core.sent(os.write(self._sock.fileno(), self.core.output))
+                self.core.sent(os.write(self._sock.fileno(), self.core.offer(_WRITE_BYTES)))
         finally:
             self._send_lock.release()
 

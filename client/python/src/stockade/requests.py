@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Optional, Union
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 #: What goes to a job's stdin: bytes, text (as UTF-8), or pieces of bytes.
 Stdin = Union[bytes, str, Iterable[bytes]]
+#: The same for asyncio.
+AsyncStdin = Union[Stdin, AsyncIterable[bytes]]
 
 STDIN_BYTES_MAX = 1024 * 1024  # in the request itself; the rest is sent as input
 INPUT_BYTES_MAX = 64 * 1024  # of one input
@@ -151,29 +153,31 @@ def create_request(
 class Feed:
     """What goes to stdin: what the request carries, and pieces of at most 64 KiB for the rest."""
 
-    def __init__(self, stdin: Optional[Stdin]) -> None:
+    def __init__(self, stdin: Optional[AsyncStdin]) -> None:
+        self.inline = b""
+        self.more: Union[Iterable[bytes], AsyncIterable[bytes], None] = None
         if isinstance(stdin, str):
             stdin = stdin.encode()
-        if stdin is None or isinstance(stdin, (bytes, bytearray, memoryview)):
-            data = bytes(stdin or b"")
+        if isinstance(stdin, (bytes, bytearray, memoryview)):
+            data = bytes(stdin)
             self.inline = data[:STDIN_BYTES_MAX]
-            self.more: Optional[Iterable[bytes]] = None
             if len(data) > STDIN_BYTES_MAX:
                 self.more = (data[STDIN_BYTES_MAX:],)
-        else:
-            self.inline = b""
-            self.more = stdin
+        elif stdin is not None:
+            read = getattr(stdin, "read", None)  # an open file: its blocks, not its lines
+            self.more = iter(lambda: read(INPUT_BYTES_MAX), b"") if callable(read) else stdin
 
-    def pieces(self) -> Iterable[bytes]:
-        """Yield the rest: small pieces are joined, large ones are cut."""
-        pending = bytearray()
+    def pieces(self) -> Iterator[bytes]:
+        """Yield the rest, from a source that is no asynchronous one."""
+        assert not isinstance(self.more, AsyncIterable)
         for piece in self.more or ():
-            pending += piece
-            while len(pending) >= INPUT_BYTES_MAX:
-                yield bytes(pending[:INPUT_BYTES_MAX])
-                del pending[:INPUT_BYTES_MAX]
-        if pending:
-            yield bytes(pending)
+            yield from cut(piece)
+
+
+def cut(data: bytes) -> Iterator[bytes]:
+    """Yield pieces that one input may carry."""
+    for start in range(0, len(data), INPUT_BYTES_MAX):
+        yield bytes(data[start : start + INPUT_BYTES_MAX])
 
 
 def command(

@@ -143,7 +143,7 @@ class Process:
 
         Raises ``FailedPrecondition`` when stdin is closed or the process has ended.
         """
-        for piece in Feed([data.encode() if isinstance(data, str) else data]).pieces():
+        for piece in requests.cut(data.encode() if isinstance(data, str) else data):
             _input(self._client, self.id, piece)
 
     def close_stdin(self) -> None:
@@ -192,8 +192,9 @@ class Process:
         self._abort()
 
     def _abort(self) -> None:
-        with contextlib.suppress(CallError):
-            self.kill()
+        if self._resumable:  # a one-shot job ends with its stream
+            with contextlib.suppress(CallError):
+                self.kill()
         self.detach()
 
     def _feed(self, feed: Feed) -> None:
@@ -345,7 +346,11 @@ class Sandbox:
         error: Optional[BaseException],
         trace: Optional[TracebackType],
     ) -> None:
-        self.delete()
+        try:
+            self.delete()
+        except CallError:
+            if error is None:
+                raise
 
     def run(
         self,

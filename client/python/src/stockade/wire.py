@@ -102,6 +102,7 @@ class Core:
         self._next_id = ID_BIT + 1
         self._given = len(HELLO_REQ)  # bytes that were ever put into output
         self._written = 0  # bytes that were ever taken out of it
+        self._offered = 0  # the same with those that are being written right now
         self._changed: list[Call] = []
         self.output = bytearray(HELLO_REQ)
         self.greeted = False
@@ -187,10 +188,17 @@ class Core:
 
     # Bytes.
 
+    def offer(self, most: int) -> bytes:
+        """Return what to write next; until the driver calls ``sent`` the broker may have it."""
+        chunk = bytes(self.output[:most])
+        self._offered = self._written + len(chunk)
+        return chunk
+
     def sent(self, n: int) -> None:
-        """`n` bytes of ``output`` were written."""
+        """`n` bytes of ``output`` were written; 0 when writing failed."""
         del self.output[:n]
         self._written += n
+        self._offered = self._written
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[Call]:
         """Take bytes from the broker. Returns the calls that have a new message or have ended.
@@ -223,7 +231,7 @@ class Core:
             if isinstance(self.dead, ProtocolError):
                 self._end(call, self.dead)
             else:
-                reached = self._written > call.begin
+                reached = self._offered > call.begin
                 self._end(call, ConnectionLost(why, method=call.method, maybe_executed=reached))
         return calls
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from typing import Callable
 
 import pytest
 
@@ -109,7 +110,7 @@ def test_data_of_more_than_64_kib_is_refused() -> None:
 
 
 @pytest.mark.parametrize("make", [data, end])
-def test_a_frame_for_a_call_that_is_not_open_is_refused(make: type[data]) -> None:
+def test_a_frame_for_a_call_that_is_not_open_is_refused(make: Callable[[int], bytes]) -> None:
     core = greeted()
     unary(core)
     refused(core, make(ID_BIT + 99), "99, which is not open")
@@ -252,13 +253,15 @@ def test_a_lost_connection_tells_which_calls_may_have_been_executed() -> None:
     core.sent(len(core.output))
     partly = unary(core)
     core.sent(1)
+    written_now = unary(core)
+    core.offer(len(core.output))
     unsent = unary(core)
     core.lost("gone")
     assert [
         call.error.maybe_executed
-        for call in (sent, partly, unsent)
+        for call in (sent, partly, written_now, unsent)
         if isinstance(call.error, errors.ConnectionLost)
-    ] == [True, True, False]
+    ] == [True, True, True, False]
 
 
 def test_a_status_becomes_the_exception_of_its_code_with_the_rule_that_said_no() -> None:

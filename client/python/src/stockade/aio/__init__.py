@@ -1,1 +1,13 @@
-"""The same for asyncio."""
+r"""Run the code of AI agents where it can do no harm, with asyncio.
+
+>>> from stockade import aio
+>>> (await aio.run("python3", "-c", "print(6 * 7)")).stdout                         # doctest: +SKIP
+'42\n'
+
+The names are those of ``stockade``; values and exceptions are the very same classes.
+"""
+
+from stockade.aio.client import Client, MessageStream, default_client
+from stockade.aio.sandbox import Process, Sandbox, run, start
+
+__all__ = ["Client", "MessageStream", "Process", "Sandbox", "default_client", "run", "start"]

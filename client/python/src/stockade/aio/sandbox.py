@@ -1,0 +1,656 @@
+"""Sandboxes and processes for asyncio: the same as ``stockade.sandbox``, with ``await``."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal as signals
+import time
+from collections.abc import AsyncIterable
+from typing import TYPE_CHECKING, Optional
+
+from stockade import methods, requests
+from stockade.aio.client import Client, MessageStream, default_client
+from stockade.errors import (
+    CallError,
+    ConnectionLost,
+    FailedPrecondition,
+    NotFound,
+    ProtocolError,
+    ResourceExhausted,
+)
+from stockade.events import KEEP_BYTES, Collector, Event, LineCallback
+from stockade.limits import Limits, Seconds, to_ms
+from stockade.requests import AsyncStdin, Feed, ProcessInfo, SandboxInfo
+from stockade.v1 import process_service_pb2, sandbox_service_pb2
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+    from types import TracebackType
+    from typing import Any
+
+    from typing_extensions import Self
+
+    from stockade.result import Result
+
+_INPUT_DELAY_FIRST, _INPUT_DELAY_MOST = (
+    0.002,
+    0.1,
+)  # seconds, while the queue of a job's stdin is full
+
+
+class Process:
+    """A process that runs in a sandbox.
+
+    Iterating over it gives its output as it comes (``Output``, ``Gap``) and ends when it is over.
+    Read it from one thread at a time; everything else may be used from any thread. As a context
+    manager it is killed at the end of the block when it still runs.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        stream: MessageStream[Any],
+        collector: Collector,
+        *,
+        resumable: bool,
+    ) -> None:
+        self._client = client
+        self._stream = stream
+        self._collector = collector
+        self._resumable = resumable
+        self._feeder: Optional[asyncio.Task[None]] = None
+
+    @classmethod
+    async def _open(
+        cls,
+        client: Client,
+        stream: MessageStream[Any],
+        collector: Collector,
+        *,
+        resumable: bool,
+    ) -> Process:
+        first = await stream.get(None)
+        if first is None:
+            raise ProtocolError("the broker ended the stream without a word")
+        collector.feed(first.event)
+        return cls(client, stream, collector, resumable=resumable)
+
+    @property
+    def id(self) -> str:
+        """32 lower-case hex digits.
+
+        ``Sandbox.attach`` finds the process by them. Empty when it never started.
+        """
+        return self._collector.process_id
+
+    @property
+    def sandbox_id(self) -> str:
+        """The sandbox that it runs in."""
+        return self._collector.sandbox_id
+
+    @property
+    def pid(self) -> int:
+        """Its process id inside the sandbox."""
+        return self._collector.pid
+
+    @property
+    def result(self) -> Optional[Result]:
+        """The result when its end has been read, else None."""
+        return self._collector.result
+
+    def __aiter__(self) -> AsyncIterator[Event]:
+        return self
+
+    async def __anext__(self) -> Event:
+        event = await self._next(None)
+        if event is None:
+            raise StopAsyncIteration
+        return event
+
+    async def _next(self, until: Optional[float]) -> Optional[Event]:
+        while self._collector.result is None:
+            try:
+                message = await self._stream.get(until)
+            except ConnectionLost as lost:
+                await self._resume(lost)
+                continue
+            if message is None:
+                self._collector.finish()
+                break
+            event = self._collector.feed(message.event)
+            if event is not None:
+                return event
+        self._stream.cancel()
+        return None
+
+    async def _resume(self, lost: ConnectionLost) -> None:
+        """Attach again where the output broke off. The process itself went on."""
+        if not self._resumable:
+            raise lost
+        request = process_service_pb2.AttachRequest(
+            process_id=self.id, offset=self._collector.offset
+        )
+        try:
+            self._stream = await self._client.stream(methods.ATTACH, request, resume=True)
+        except NotFound as e:  # another broker answers
+            raise lost from e
+
+    async def wait(self, timeout: Optional[float] = None) -> Result:
+        """Read to the end and return the result.
+
+        ``timeout`` is in seconds: ``DeadlineExceeded`` (a ``TimeoutError``) is raised then, the
+                    process goes on, and
+        ``wait`` may be called again.
+        """
+        until = None if timeout is None else time.monotonic() + timeout
+        while await self._next(until) is not None:
+            pass
+        if self._feeder is not None and self._feeder.done():
+            self._feeder.result()
+        return self._collector.finish()
+
+    async def send_stdin(self, data: bytes | str) -> None:
+        """Write to its stdin, or to its terminal. Waits while the queue is full (256 KiB).
+
+        Raises ``FailedPrecondition`` when stdin is closed or the process has ended.
+        """
+        for piece in requests.cut(data.encode() if isinstance(data, str) else data):
+            await _input(self._client, self.id, piece)
+
+    async def close_stdin(self) -> None:
+        """End its stdin, after what was sent. On a terminal: send end-of-file (^D)."""
+        request = process_service_pb2.CloseInputRequest(process_id=self.id)
+        await self._client.call(methods.CLOSE_INPUT, request)
+
+    async def signal(self, number: int, *, group: bool = False) -> None:
+        """Send a signal to the main process; ``group``: to its whole process group.
+
+        Raises ``FailedPrecondition`` or ``NotFound`` when it has ended.
+        """
+        request = process_service_pb2.SignalRequest(
+            process_id=self.id, signal=int(number), group=group
+        )
+        await self._client.call(methods.SIGNAL, request)
+
+    async def kill(self) -> None:
+        """End it and its process group with SIGKILL. Nothing happens when it is over already."""
+        if self.result is None and self.id:
+            with contextlib.suppress(FailedPrecondition, NotFound):
+                await self.signal(signals.SIGKILL, group=True)
+
+    async def resize(self, rows: int, columns: int) -> None:
+        """Change the size of its terminal. Raises ``FailedPrecondition`` when it has none."""
+        size = requests.terminal_size(rows, columns)
+        request = process_service_pb2.ResizeRequest(process_id=self.id, size=size)
+        await self._client.call(methods.RESIZE, request)
+
+    def detach(self) -> None:
+        """Stop reading.
+
+        In a sandbox the process goes on (``Sandbox.attach``); a one-shot job is cancelled.
+        """
+        self._stream.cancel()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: Optional[type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        await self._abort()
+
+    async def _abort(self) -> None:
+        if self._resumable:  # a one-shot job ends with its stream
+            with contextlib.suppress(CallError):
+                await self.kill()
+        self.detach()
+
+    def _feed(self, feed: Feed) -> None:
+        if feed.more is not None and self.result is None:
+            self._feeder = asyncio.create_task(_feed(self._client, self, feed))
+
+
+async def _input(client: Client, process_id: str, data: bytes) -> None:
+    """Send one piece of input.
+
+    While the queue is full nothing of it is taken, so it is sent again.
+    """
+    request = process_service_pb2.InputRequest(process_id=process_id, data=data)
+    delay = _INPUT_DELAY_FIRST
+    while True:
+        try:
+            await client.call(methods.INPUT, request)
+        except ResourceExhausted:
+            await asyncio.sleep(delay)
+            delay = min(_INPUT_DELAY_MOST, delay * 2)
+        else:
+            return
+
+
+async def _pieces(feed: Feed) -> AsyncIterator[bytes]:
+    if isinstance(feed.more, AsyncIterable):
+        async for data in feed.more:
+            for piece in requests.cut(data):
+                yield piece
+    else:
+        for piece in feed.pieces():
+            yield piece
+
+
+async def _feed(client: Client, process: Process, feed: Feed) -> None:
+    """Feed a job's stdin while the caller reads its output."""
+    try:
+        async for piece in _pieces(feed):
+            await _input(client, process.id, piece)
+        await process.close_stdin()
+    except (FailedPrecondition, NotFound):  # it does not read any more, as with a broken pipe
+        pass
+    except BaseException:
+        with contextlib.suppress(CallError):
+            await process.kill()
+        raise
+
+
+class Sandbox:
+    r"""A sandbox that the caller keeps. As a context manager it is deleted at the end of the block.
+
+    >>> with Sandbox.create(timeout=300) as sbx:                                    # doctest: +SKIP
+    ...     result = sbx.run("python3", "-c", "print(6 * 7)")
+    >>> result.stdout, result.exit_code                                             # doctest: +SKIP
+    ('42\\n', 0)
+    """
+
+    def __init__(self, client: Client, info: SandboxInfo) -> None:
+        self._client = client
+        #: What the broker last said about it; ``refresh`` asks again.
+        self.info = info
+
+    @classmethod
+    async def create(
+        cls,
+        template: Optional[str] = None,
+        *,
+        timeout: Optional[Seconds] = None,
+        limits: Optional[Limits] = None,
+        network: Optional[str] = None,
+        metadata: Optional[Mapping[str, str]] = None,
+        name: Optional[str] = None,
+        client: Optional[Client] = None,
+    ) -> Sandbox:
+        """Make a sandbox.
+
+        ``template``  its name; None: ``default``
+        ``timeout``   seconds until the broker deletes it by itself; None: the template's (300)
+        ``limits``    what it may use; None: the template's
+        ``network``   ``"none"``, ``"allowlist"`` or ``"open"``; None: the template's
+        ``metadata``  labels: at most 32, keys of 64 and values of 256 bytes
+        ``name``      unique among the caller's own sandboxes
+        ``client``    None: the one of ``STOCKADE_ADDRESS`` and ``STOCKADE_TOKEN``
+
+        Raises ``InvalidArgument`` (a limit above the template's maximum), ``ResourceExhausted``
+        (too many sandboxes),
+        ``AlreadyExists`` (the name), ``FailedPrecondition`` (a network mode that the host cannot
+                          enforce).
+        """
+        client = client or default_client()
+        request = requests.create_request(
+            template=template,
+            limits=limits,
+            network=network,
+            metadata=metadata,
+            timeout=timeout,
+            name=name,
+        )
+        response = await client.call(methods.CREATE, request)
+        return cls(client, requests.sandbox_info(response.sandbox))
+
+    @classmethod
+    async def connect(cls, id_or_name: str, *, client: Optional[Client] = None) -> Sandbox:
+        """Find a sandbox that was made before.
+
+        ``NotFound``: there is none, or it is somebody else's.
+        """
+        client = client or default_client()
+        request = sandbox_service_pb2.SandboxServiceGetRequest(id=id_or_name)
+        return cls(client, requests.sandbox_info((await client.call(methods.GET, request)).sandbox))
+
+    @classmethod
+    async def list(
+        cls,
+        *,
+        metadata: Optional[Mapping[str, str]] = None,
+        client: Optional[Client] = None,
+    ) -> AsyncIterator[SandboxInfo]:
+        """Iterate over the caller's sandboxes, oldest first; with all labels of ``metadata``."""
+        client = client or default_client()
+        request = sandbox_service_pb2.SandboxServiceListRequest(metadata=metadata)
+        while True:
+            page = await client.call(methods.LIST, request)
+            for message in page.sandboxes:
+                yield requests.sandbox_info(message)
+            if not page.next_page_token:
+                return
+            request.page_token = page.next_page_token
+
+    @property
+    def id(self) -> str:
+        """32 lower-case hex digits."""
+        return self.info.id
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: Optional[type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        try:
+            await self.delete()
+        except CallError:
+            if error is None:
+                raise
+
+    async def run(
+        self,
+        *args: str,
+        env: Optional[Mapping[str, str]] = None,
+        cwd: Optional[str] = None,
+        stdin: Optional[AsyncStdin] = None,
+        timeout: Optional[Seconds] = None,
+        limits: Optional[Limits] = None,
+        terminal: Optional[tuple[int, int]] = None,
+        on_stdout: Optional[LineCallback] = None,
+        on_stderr: Optional[LineCallback] = None,
+        keep: int = KEEP_BYTES,
+        check: bool = False,
+    ) -> Result:
+        """Run a command and wait for its end.
+
+        ``env``        added to, or replacing, the template's environment
+        ``cwd``        absolute folder; None: the template's
+        ``stdin``      bytes, text, or an iterable of bytes, asynchronous or not; None: the command
+                       sees end-of-file
+        ``timeout``    seconds of wall-clock time, after which the broker ends it:
+                       ``Result.timed_out``
+        ``limits``     further limits of this job: ``cpu_time``, ``files``, ``file_size``,
+                       ``output``
+        ``terminal``   (rows, columns): give it a terminal; stdout and stderr are then one stream
+        ``on_stdout``  called with each line of stdout as text, without its line end, as it comes
+        ``on_stderr``  the same for stderr
+        ``keep``       bytes of stdout and of stderr that the result keeps; the rest is only counted
+        ``check``      raise ``JobError`` unless it exits with code 0
+
+        When waiting is interrupted (Ctrl-C, an exception in a callback) the command is killed.
+        Raises ``NotFound`` when the sandbox is gone, ``FailedPrecondition`` when it is paused.
+        """
+        feed = Feed(stdin)
+        process = await self._start(
+            requests.command(
+                args,
+                env=env,
+                cwd=cwd,
+                stdin=feed.inline,
+                stdin_open=feed.more is not None,
+                terminal=terminal,
+            ),
+            requests.job_limits(limits, timeout),
+            Collector(on_stdout=on_stdout, on_stderr=on_stderr, keep=keep),
+        )
+        return await _to_end(process, feed, check=check)
+
+    async def start(
+        self,
+        *args: str,
+        env: Optional[Mapping[str, str]] = None,
+        cwd: Optional[str] = None,
+        stdin: bytes = b"",
+        stdin_open: bool = False,
+        timeout: Optional[Seconds] = None,
+        limits: Optional[Limits] = None,
+        terminal: Optional[tuple[int, int]] = None,
+        on_stdout: Optional[LineCallback] = None,
+        on_stderr: Optional[LineCallback] = None,
+        keep: int = KEEP_BYTES,
+    ) -> Process:
+        """Start a command and return at once.
+
+        It goes on when this program goes away: ``attach`` finds it again.
+
+        ``stdin`` is written first (at most 1 MiB); with ``stdin_open`` more can be sent, else it is
+                  closed then. A
+        terminal's input is always open. The callbacks are called while somebody reads (``wait``, or
+        an iteration). The other arguments are those of ``run``.
+        """
+        return await self._start(
+            requests.command(
+                args,
+                env=env,
+                cwd=cwd,
+                stdin=stdin,
+                stdin_open=stdin_open or terminal is not None,
+                terminal=terminal,
+            ),
+            requests.job_limits(limits, timeout),
+            Collector(on_stdout=on_stdout, on_stderr=on_stderr, keep=keep),
+        )
+
+    async def _start(
+        self, command: process_service_pb2.Command, limits: Any, collector: Collector
+    ) -> Process:
+        request = process_service_pb2.StartRequest(
+            sandbox_id=self.id, command=command, limits=limits
+        )
+        stream = await self._client.stream(methods.START, request)
+        return await Process._open(self._client, stream, collector, resumable=True)
+
+    async def attach(
+        self,
+        process_id: str,
+        *,
+        offset: int = 0,
+        on_stdout: Optional[LineCallback] = None,
+        on_stderr: Optional[LineCallback] = None,
+        keep: int = KEEP_BYTES,
+    ) -> Process:
+        """Find a process again, and read its output from ``offset`` on.
+
+        The broker keeps the last 1 MiB that nobody read, and a process for 30 s after its end.
+        ``NotFound`` otherwise.
+        """
+        collector = Collector(on_stdout=on_stdout, on_stderr=on_stderr, keep=keep)
+        collector.offset = offset
+        request = process_service_pb2.AttachRequest(process_id=process_id, offset=offset)
+        stream = await self._client.stream(methods.ATTACH, request)
+        return await Process._open(self._client, stream, collector, resumable=True)
+
+    async def processes(self) -> AsyncIterator[ProcessInfo]:
+        """Iterate over its processes: those that run, and those that ``attach`` still finds."""
+        request = process_service_pb2.ProcessServiceListRequest(sandbox_id=self.id)
+        while True:
+            page = await self._client.call(methods.LIST_PROCESSES, request)
+            for message in page.processes:
+                yield requests.process_info(message)
+            if not page.next_page_token:
+                return
+            request.page_token = page.next_page_token
+
+    async def refresh(self) -> SandboxInfo:
+        """Ask the broker for its present state. ``NotFound``: it is gone."""
+        request = sandbox_service_pb2.SandboxServiceGetRequest(id=self.id)
+        self.info = requests.sandbox_info((await self._client.call(methods.GET, request)).sandbox)
+        return self.info
+
+    async def update(
+        self,
+        *,
+        timeout: Optional[Seconds] = None,
+        metadata: Optional[Mapping[str, str]] = None,
+    ) -> SandboxInfo:
+        """Let it live for ``timeout`` seconds from now; set labels (empty: remove one)."""
+        request = sandbox_service_pb2.SandboxServiceUpdateRequest(
+            id=self.id, ttl_ms=to_ms(timeout) if timeout is not None else 0, metadata=metadata
+        )
+        self.info = requests.sandbox_info(
+            (await self._client.call(methods.UPDATE, request)).sandbox
+        )
+        return self.info
+
+    async def pause(self) -> SandboxInfo:
+        """Freeze every process in it. Wall-clock limits stand still."""
+        request = sandbox_service_pb2.SandboxServicePauseRequest(id=self.id)
+        self.info = requests.sandbox_info((await self._client.call(methods.PAUSE, request)).sandbox)
+        return self.info
+
+    async def resume(self) -> SandboxInfo:
+        """Let a paused sandbox go on."""
+        request = sandbox_service_pb2.SandboxServiceResumeRequest(id=self.id)
+        self.info = requests.sandbox_info(
+            (await self._client.call(methods.RESUME, request)).sandbox
+        )
+        return self.info
+
+    async def delete(self) -> None:
+        """End every job in it and remove it. Nothing happens when it is gone already."""
+        request = sandbox_service_pb2.SandboxServiceDeleteRequest(id=self.id)
+        with contextlib.suppress(NotFound):
+            await self._client.call(methods.DELETE, request)
+
+
+async def start(
+    *args: str,
+    template: Optional[str] = None,
+    env: Optional[Mapping[str, str]] = None,
+    cwd: Optional[str] = None,
+    stdin: bytes = b"",
+    stdin_open: bool = False,
+    timeout: Optional[Seconds] = None,
+    limits: Optional[Limits] = None,
+    network: Optional[str] = None,
+    metadata: Optional[Mapping[str, str]] = None,
+    terminal: Optional[tuple[int, int]] = None,
+    on_stdout: Optional[LineCallback] = None,
+    on_stderr: Optional[LineCallback] = None,
+    keep: int = KEEP_BYTES,
+    deadline: Optional[float] = None,
+    client: Optional[Client] = None,
+) -> Process:
+    """Start a command in a fresh sandbox that is destroyed after it.
+
+    Iterate over the ``Process`` for its output. The job ends when the reader goes away. Output
+    never outruns the reader: the job waits, as with a pipe. The arguments are those of ``run``.
+    """
+    command = requests.command(
+        args,
+        env=env,
+        cwd=cwd,
+        stdin=stdin,
+        stdin_open=stdin_open or terminal is not None,
+        terminal=terminal,
+    )
+    return await _one_shot(
+        client or default_client(),
+        process_service_pb2.RunRequest(
+            command=command,
+            template=template or "",
+            limits=requests.job_limits(limits, timeout),
+            network=requests.network_policy(network),
+            metadata=metadata,
+        ),
+        Collector(on_stdout=on_stdout, on_stderr=on_stderr, keep=keep),
+        deadline,
+    )
+
+
+async def run(
+    *args: str,
+    template: Optional[str] = None,
+    env: Optional[Mapping[str, str]] = None,
+    cwd: Optional[str] = None,
+    stdin: Optional[AsyncStdin] = None,
+    timeout: Optional[Seconds] = None,
+    limits: Optional[Limits] = None,
+    network: Optional[str] = None,
+    metadata: Optional[Mapping[str, str]] = None,
+    terminal: Optional[tuple[int, int]] = None,
+    on_stdout: Optional[LineCallback] = None,
+    on_stderr: Optional[LineCallback] = None,
+    keep: int = KEEP_BYTES,
+    check: bool = False,
+    deadline: Optional[float] = None,
+    client: Optional[Client] = None,
+) -> Result:
+    r"""Run a command in a fresh sandbox that is destroyed after it, and wait for its end.
+
+    ``template``  its name; None: ``default``
+    ``env``       added to, or replacing, the template's environment
+    ``cwd``       absolute folder; None: the template's
+    ``stdin``     bytes, text, or an iterable of bytes, asynchronous or not; None: the command sees
+                  end-of-file
+    ``timeout``   seconds of wall-clock time, after which the broker ends it: ``Result.timed_out``
+    ``limits``    what it may use; None: the template's
+    ``network``   ``"none"``, ``"allowlist"`` or ``"open"``; None: the template's
+    ``metadata``  labels that are kept with the record
+    ``terminal``  (rows, columns): give it a terminal; stdout and stderr are then one stream
+    ``on_stdout`` called with each line of stdout as text, without its line end, as it comes
+    ``on_stderr`` the same for stderr
+    ``keep``      bytes of stdout and of stderr that the result keeps; the rest is only counted
+    ``check``     raise ``JobError`` unless it exits with code 0
+    ``deadline``  seconds for the whole call, queue included: ``DeadlineExceeded`` after that, and
+                  no result
+    ``client``    None: the one of ``STOCKADE_ADDRESS`` and ``STOCKADE_TOKEN``
+
+    When waiting is interrupted (Ctrl-C, an exception in a callback) the job is cancelled. Raises
+    ``ConnectionLost`` when the connection breaks: the job has been cancelled then, and it is not
+    run again.
+
+    >>> run("echo", "hello").stdout                                                 # doctest: +SKIP
+    'hello\\n'
+    """
+    feed = Feed(stdin)
+    command = requests.command(
+        args,
+        env=env,
+        cwd=cwd,
+        stdin=feed.inline,
+        stdin_open=feed.more is not None,
+        terminal=terminal,
+    )
+    process = await _one_shot(
+        client or default_client(),
+        process_service_pb2.RunRequest(
+            command=command,
+            template=template or "",
+            limits=requests.job_limits(limits, timeout),
+            network=requests.network_policy(network),
+            metadata=metadata,
+        ),
+        Collector(on_stdout=on_stdout, on_stderr=on_stderr, keep=keep),
+        deadline,
+    )
+    return await _to_end(process, feed, check=check)
+
+
+async def _one_shot(
+    client: Client,
+    request: process_service_pb2.RunRequest,
+    collector: Collector,
+    deadline: Optional[float],
+) -> Process:
+    stream = await client.stream(methods.RUN, request, timeout=deadline)
+    return await Process._open(client, stream, collector, resumable=False)
+
+
+async def _to_end(process: Process, feed: Feed, *, check: bool) -> Result:
+    try:
+        process._feed(feed)
+        result = await process.wait()
+    except BaseException:
+        await process._abort()
+        raise
+    return result.check() if check else result
