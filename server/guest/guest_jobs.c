@@ -202,7 +202,7 @@ clone_into(struct job *job, const struct guest_plan *plan, struct err *e)
         .flags = CLONE_INTO_CGROUP | CLONE_PIDFD | CLONE_VFORK,
         .pidfd = (uint64_t)(uintptr_t)&job->pidfd,
         .exit_signal = SIGCHLD,
-        .cgroup = (uint64_t)job->cgroup,
+        .cgroup = (unsigned)job->cgroup,
     };
     *report = (struct guest_report){0};
     long pid = syscall(SYS_clone3, &args, sizeof args);

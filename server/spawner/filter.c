@@ -54,61 +54,56 @@ static const struct sock_filter prologue[] = {
     BPF_STMT(BPF_RET | BPF_K, ERROR(ENOSYS)),
     BPF_STMT(BPF_RET | BPF_K, ERROR(EPERM)),
 };
-enum { PROLOGUE_N = sizeof prologue / sizeof prologue[0] };
 
 static int
-add_rules(scmp_filter_ctx ctx, const struct filter_rule *rules, unsigned n, struct err *e)
+add_rule(scmp_filter_ctx ctx, uint32_t action, const struct filter_rule *rule, struct err *e)
 {
-    for (unsigned i = 0; i < n; i++) {
-        struct scmp_arg_cmp args[FILTER_ARGS_MAX];
-        unsigned count = 0;
-        while (count < FILTER_ARGS_MAX && rules[i].args[count].mask != 0) {
-            const struct filter_arg *a = &rules[i].args[count];
-            args[count++] = (struct scmp_arg_cmp){a->index, SCMP_CMP_MASKED_EQ, .datum_a = a->mask,
-                                                  .datum_b = a->value};
-        }
-        if (rules[i].nr < 0)
-            continue;
-        int rc = seccomp_rule_add_array(ctx, SCMP_ACT_ALLOW, rules[i].nr, count, args);
-        if (rc < 0)
-            return err_sys(e, -rc, "filter: allow system call %d", rules[i].nr);
+    struct scmp_arg_cmp args[FILTER_ARGS_MAX];
+    unsigned n = 0;
+    for (; n < FILTER_ARGS_MAX && rule->args[n].mask != 0; n++) {
+        const struct filter_arg *a = &rule->args[n];
+        args[n] = (struct scmp_arg_cmp){a->index, SCMP_CMP_MASKED_EQ, .datum_a = a->mask,
+                                        .datum_b = a->value};
     }
-    return 0;
+    if (rule->nr < 0) // not on this architecture
+        return 0;
+    int rc = seccomp_rule_add_array(ctx, action, rule->nr, n, args);
+    return rc < 0 ? err_sys(e, -rc, "filter: system call %d", rule->nr) : 0;
 }
 
 static int
-add_absent(scmp_filter_ctx ctx, const int *numbers, unsigned n, struct err *e)
+add_guest_rules(scmp_filter_ctx ctx, struct err *e)
 {
-    for (unsigned i = 0; i < n; i++) {
-        int rc = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(ENOSYS), numbers[i], 0);
-        if (rc < 0)
-            return err_sys(e, -rc, "filter: hide system call %d", numbers[i]);
+    int rc = 0;
+    for (unsigned i = 0; rc == 0 && i < filter_job_rules_n; i++)
+        rc = add_rule(ctx, SCMP_ACT_ALLOW, &filter_job_rules[i], e);
+    for (unsigned i = 0; rc == 0 && i < filter_guest_extras_n; i++)
+        rc = add_rule(ctx, SCMP_ACT_ALLOW, &filter_guest_extras[i].rule, e);
+    for (unsigned i = 0; rc == 0 && i < filter_absent_n; i++)
+        rc =
+            add_rule(ctx, SCMP_ACT_ERRNO(ENOSYS), &(struct filter_rule){.nr = filter_absent[i]}, e);
+    return rc;
+}
+
+static int
+add_job_rules(scmp_filter_ctx ctx, struct err *e)
+{
+    int rc = 0;
+    for (unsigned i = 0; rc == 0 && i < filter_guest_extras_n; i++) {
+        const struct filter_extra *x = &filter_guest_extras[i];
+        rc = add_rule(ctx, SCMP_ACT_ERRNO((uint32_t)x->job_error),
+                      &(struct filter_rule){.nr = x->rule.nr}, e);
     }
-    return 0;
+    return rc;
 }
 
+// The whole program in a memfd: the guest's prologue, then what libseccomp makes.
 static int
-add_all(scmp_filter_ctx ctx, bool guest, struct err *e)
-{
-    int rc = seccomp_attr_set(ctx, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS);
-    if (rc == 0)
-        rc = seccomp_attr_set(ctx, SCMP_FLTATR_CTL_OPTIMIZE, 2);
-    if (rc < 0)
-        return err_sys(e, -rc, "filter: set attributes");
-    rc = add_rules(ctx, filter_job_rules, filter_job_rules_n, e);
-    if (rc == 0 && guest)
-        rc = add_rules(ctx, filter_guest_rules, filter_guest_rules_n, e);
-    if (rc == 0 && !guest)
-        rc = add_absent(ctx, filter_absent_job, filter_absent_job_n, e);
-    return rc < 0 ? rc : add_absent(ctx, filter_absent_both, filter_absent_both_n, e);
-}
-
-// The whole program in a memfd: the prologue, then what libseccomp makes.
-static int
-write_program(scmp_filter_ctx ctx, struct err *e)
+write_program(scmp_filter_ctx ctx, bool guest, struct err *e)
 {
     int auto_close fd = memfd_create("stockade-filter", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (fd < 0 || write(fd, prologue, sizeof prologue) != (ssize_t)sizeof prologue)
+    ssize_t ahead = guest ? (ssize_t)sizeof prologue : 0;
+    if (fd < 0 || write(fd, prologue, (size_t)ahead) != ahead)
         return err_sys(e, errno, "filter: create a memory file");
     int rc = seccomp_export_bpf(ctx, fd);
     if (rc < 0)
@@ -141,11 +136,17 @@ read_program(int fd, struct filter *f, struct err *e)
 static int
 compile(bool guest, struct filter *f, int *program_fd, struct err *e)
 {
-    scmp_filter_ctx ctx = seccomp_init(SCMP_ACT_ERRNO(EPERM));
+    scmp_filter_ctx ctx = seccomp_init(guest ? SCMP_ACT_ERRNO(EPERM) : SCMP_ACT_ALLOW);
     if (ctx == NULL)
         return err_sys(e, ENOMEM, "filter: begin");
-    int rc = add_all(ctx, guest, e);
-    int auto_close fd = rc < 0 ? rc : write_program(ctx, e);
+    int rc = seccomp_attr_set(ctx, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS);
+    if (rc == 0)
+        rc = seccomp_attr_set(ctx, SCMP_FLTATR_CTL_OPTIMIZE, 2);
+    if (rc < 0)
+        rc = err_sys(e, -rc, "filter: set attributes");
+    else
+        rc = guest ? add_guest_rules(ctx, e) : add_job_rules(ctx, e);
+    int auto_close fd = rc < 0 ? rc : write_program(ctx, guest, e);
     seccomp_release(ctx);
     if (fd < 0)
         return fd;

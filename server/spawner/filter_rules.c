@@ -2,7 +2,10 @@
 // architecture.
 #include "filter_rules.h"
 
+#include <errno.h>
+#ifdef __x86_64__
 #include <asm/prctl.h>
+#endif
 #include <linux/prctl.h>
 #include <linux/sched.h>
 #include <netinet/in.h>
@@ -409,18 +412,15 @@ const struct filter_rule filter_job_rules[] = {
 };
 const unsigned filter_job_rules_n = sizeof filter_job_rules / sizeof filter_job_rules[0];
 
-// clone3 with CLONE_INTO_CGROUP starts jobs; each begins with a keyring of its own (KEYCTL_JOIN_SESSION_KEYRING is 1).
-const struct filter_rule filter_guest_rules[] = {
-    ANY(clone3),
-    IF(keyctl, IS(0, 1)),
+// clone3 with CLONE_INTO_CGROUP starts jobs; for them its flags, in memory, are out of a filter's sight, so that libc has
+// to fall back to clone. Each job begins with a keyring of its own (KEYCTL_JOIN_SESSION_KEYRING is 1).
+const struct filter_extra filter_guest_extras[] = {
+    {ANY(clone3), ENOSYS},
+    {IF(keyctl, IS(0, 1)), EPERM},
 };
-const unsigned filter_guest_rules_n = sizeof filter_guest_rules / sizeof filter_guest_rules[0];
+const unsigned filter_guest_extras_n = sizeof filter_guest_extras / sizeof filter_guest_extras[0];
 
-// The flags of clone3 are in memory, where a filter cannot look: libc falls back to clone.
-const int filter_absent_job[] = {SCMP_SYS(clone3)};
-const unsigned filter_absent_job_n = sizeof filter_absent_job / sizeof filter_absent_job[0];
-
-const int filter_absent_both[] = {
+const int filter_absent[] = {
     453, // map_shadow_stack
     454, // futex_wake
     455, // futex_wait
@@ -438,4 +438,4 @@ const int filter_absent_both[] = {
     468, // file_getattr
     469, // file_setattr
 };
-const unsigned filter_absent_both_n = sizeof filter_absent_both / sizeof filter_absent_both[0];
+const unsigned filter_absent_n = sizeof filter_absent / sizeof filter_absent[0];

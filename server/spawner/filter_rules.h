@@ -21,15 +21,17 @@ struct filter_rule {
 extern const struct filter_rule filter_job_rules[];
 extern const unsigned filter_job_rules_n;
 
-// What the guest may do besides.
-extern const struct filter_rule filter_guest_rules[];
-extern const unsigned filter_guest_rules_n;
+// What the guest may do besides, and what its jobs are answered.
+struct filter_extra {
+    struct filter_rule rule;
+    int job_error;
+};
+extern const struct filter_extra filter_guest_extras[];
+extern const unsigned filter_guest_extras_n;
 
-// Calls that libc replaces by an older one when they are missing: ENOSYS, in jobs only those of the first list.
-extern const int filter_absent_job[];
-extern const unsigned filter_absent_job_n;
-extern const int filter_absent_both[];
-extern const unsigned filter_absent_both_n;
+// Calls that libc replaces by an older one when they are missing: ENOSYS.
+extern const int filter_absent[];
+extern const unsigned filter_absent_n;
 
 // The highest number that was looked at when the table was made; later ones answer ENOSYS.
 enum { FILTER_NR_REVIEWED = 469 };

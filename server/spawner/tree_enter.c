@@ -23,7 +23,7 @@
 #include "tree_internal.h"
 #include "tree_mount.h"
 
-enum { COUNT_OF_MASKED = 26, PTYS_MAX = 64, TTY_GID = 5 };
+enum { PTYS_MAX = 64, TTY_GID = 5 };
 
 struct owned_folder {
     const char *path;
@@ -46,25 +46,13 @@ static const struct owned_folder folders[] = {
 };
 enum { FOLDERS_N = sizeof folders / sizeof folders[0] };
 
-// In /proc: what tells about the host or reaches its kernel, covered by an empty file or folder. Names that a kernel lacks
-// are skipped. /proc/sys stays readable (glibc, Go and Java look into it) behind a read-only mount.
-static const char *const masked[] = {
-    "acpi",       "asound",      "bus",         "cmdline",    "config.gz",  "driver",
-    "fs",         "interrupts",  "irq",         "kallsyms",   "kcore",      "key-users",
-    "keys",       "kmsg",        "kpagecgroup", "kpagecount", "kpageflags", "latency_stats",
-    "modules",    "partitions",  "sched_debug", "scsi",       "slabinfo",   "sysrq-trigger",
-    "timer_list", "vmallocinfo",
-};
-_Static_assert(sizeof masked / sizeof masked[0] == COUNT_OF_MASKED, "counted");
-
 static int
 make_folders(int disk, uint32_t uid, struct err *e)
 {
     for (size_t i = 0; i < FOLDERS_N; i++) {
         const struct owned_folder *f = &folders[i];
         uid_t owner = uid + f->owner;
-        if (mkdirat(disk, f->path, f->mode) < 0 || fchownat(disk, f->path, owner, owner, 0) < 0 ||
-            fchmodat(disk, f->path, f->mode, 0) < 0)
+        if (mkdirat(disk, f->path, f->mode) < 0 || fchownat(disk, f->path, owner, owner, 0) < 0)
             return err_sys(e, errno, "create %s", f->path);
     }
     return 0;
@@ -175,24 +163,21 @@ make_dev(const struct tree_sandbox *s, int root, int disk, struct err *e)
 }
 
 static int
-mask_proc(int proc, struct err *e)
+mask_proc(const struct tree *t, int proc, struct err *e)
 {
-    for (int i = 0; i < COUNT_OF_MASKED; i++) {
-        struct stat st;
-        if (fstatat(proc, masked[i], &st, AT_SYMLINK_NOFOLLOW) < 0 || S_ISLNK(st.st_mode))
-            continue;
-        const char *cover = S_ISDIR(st.st_mode) ? "/e/dir" : "/e/file";
-        int auto_close fd = mount_clone(AT_FDCWD, cover, 0, e);
-        int rc = fd < 0 ? fd : mount_attach(fd, proc, masked[i], e);
+    for (uint32_t i = 0; i < t->masks_n; i++) {
+        const struct tree_mask *m = &t->masks[i];
+        int auto_close fd = mount_clone(AT_FDCWD, m->folder ? "/e/dir" : "/e/file", 0, e);
+        int rc = fd < 0 ? fd : mount_attach(fd, proc, m->name, e);
         if (rc < 0)
-            return err_wrap(e, "mask /proc/%s", masked[i]);
+            return err_wrap(e, "mask /proc/%s", m->name);
     }
     return 0;
 }
 
 // Read-only at first, so that the clone of its folder "sys" is; then writable itself, for what belongs to a process.
 static int
-make_proc(int root, struct err *e)
+make_proc(const struct tree *t, int root, struct err *e)
 {
     const struct mount_option options[] = {{"hidepid", "invisible"}};
     int auto_close proc =
@@ -207,7 +192,7 @@ make_proc(int root, struct err *e)
     int auto_close sys = mount_clone(proc, "sys", 0, e);
     rc = sys < 0 ? sys : mount_attach(sys, proc, "sys", e);
     if (rc == 0)
-        rc = mask_proc(proc, e);
+        rc = mask_proc(t, proc, e);
     return rc < 0 ? rc : mount_change(proc, 0, MOUNT_ATTR_RDONLY, e);
 }
 
@@ -226,7 +211,7 @@ tree_enter(const struct tree *t, const struct tree_sandbox *s, int *disk_fd, str
     int rc = make_lowers(t, s, root, e);
     if (rc == 0 && (rc = make_dev(s, root, disk, e)) < 0)
         return err_wrap(e, "build /dev");
-    if (rc == 0 && (rc = make_proc(root, e)) < 0)
+    if (rc == 0 && (rc = make_proc(t, root, e)) < 0)
         return err_wrap(e, "build /proc");
     if (rc == 0)
         rc = mount_become_root(root, e);

@@ -18,6 +18,7 @@
 enum {
     TREE_LOWERS_MAX = 24, // /usr, the top folders that are none of its links, the templates' paths
     TREE_NAME_MAX = 16,
+    TREE_MASKS_MAX = 32,
 };
 
 // A host folder that sandboxes see read-only, through an overlay of its own.
@@ -40,7 +41,15 @@ struct tree_template {
 // The read-only overlay of a lower, detached; its id-mapped layer stays attached at l->mapped. In either half.
 int tree_lower_open(const struct tree_lower *l, int userns_fd, struct err *e);
 
+// Something in /proc that is covered by /e/file or /e/dir.
+struct tree_mask {
+    const char *name; // borrowed, for ever
+    bool folder;
+};
+
 struct tree {
+    uint32_t masks_n;
+    struct tree_mask masks[TREE_MASKS_MAX];
     uint32_t templates_n;
     uint32_t lowers_n;
     struct tree_template templates[SPAWN_TEMPLATES_MAX];

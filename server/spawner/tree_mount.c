@@ -76,7 +76,7 @@ mount_clone(int dir, const char *path, unsigned attributes, struct err *e)
 int
 mount_idmap(int fd, int userns_fd, struct err *e)
 {
-    struct mount_attr attr = {.attr_set = MOUNT_ATTR_IDMAP, .userns_fd = (uint64_t)userns_fd};
+    struct mount_attr attr = {.attr_set = MOUNT_ATTR_IDMAP, .userns_fd = (unsigned)userns_fd};
     if (mount_setattr(fd, "", AT_EMPTY_PATH, &attr, sizeof attr) < 0)
         return err_sys(e, errno, "map the ids of a mount");
     return 0;
@@ -85,6 +85,12 @@ mount_idmap(int fd, int userns_fd, struct err *e)
 int
 mount_attach(int fd, int dir, const char *path, struct err *e)
 {
+    // One name is safe as it is: move_mount does not follow a link in the last place.
+    if (strchr(path, '/') == NULL) {
+        if (move_mount(fd, "", dir, path, MOVE_MOUNT_F_EMPTY_PATH) < 0)
+            return err_sys(e, errno, "attach a mount to %s", path);
+        return 0;
+    }
     struct open_how how = {.flags = O_PATH | O_CLOEXEC,
                            .resolve = RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS};
     if (dir != AT_FDCWD)

@@ -184,7 +184,7 @@ box_open(struct box *b)
     struct clone_args args = {.flags = (INSIDE_NAMESPACES & ~(unsigned)CLONE_NEWCGROUP) |
                                        CLONE_INTO_CGROUP,
                               .exit_signal = SIGCHLD,
-                              .cgroup = (uint64_t)into};
+                              .cgroup = (unsigned)into};
     double start = now_us();
     b->pid = (pid_t)syscall(SYS_clone3, &args, sizeof args);
     if (b->pid == 0)
@@ -671,7 +671,7 @@ the_end_of_the_socket_ends_every_job(void **state)
 }
 
 static long
-private_dirty_kib(pid_t pid)
+anonymous_kib(pid_t pid)
 {
     char path[64];
     (void)snprintf(path, sizeof path, "/proc/%d/smaps_rollup", pid);
@@ -680,7 +680,7 @@ private_dirty_kib(pid_t pid)
     char line[256];
     long kib = -1;
     while (fgets(line, sizeof line, f) != NULL)
-        if (sscanf(line, "Private_Dirty: %ld", &kib) == 1) // NOLINT(cert-err34-c)
+        if (sscanf(line, "Anonymous: %ld", &kib) == 1) // NOLINT(cert-err34-c)
             break;
     (void)fclose(f);
     return kib;
@@ -690,7 +690,7 @@ static void
 an_idle_guest_is_small_after_a_large_request(void **state)
 {
     struct box *b = *state;
-    long before = private_dirty_kib(b->pid);
+    long before = anonymous_kib(b->pid);
     static char large[90001];
     memset(large, 'x', sizeof large - 1);
     int auto_close input = -1;
@@ -699,8 +699,8 @@ an_idle_guest_is_small_after_a_large_request(void **state)
     uint32_t job = start_job(b, &s, &input, &output);
     expect_started(b, job, NULL);
     assert_int_equal(expect_exited(b, job), 0);
-    long after = private_dirty_kib(b->pid);
-    print_message("guest's private dirty memory: %ld KiB, after a large request %ld KiB\n", before,
+    long after = anonymous_kib(b->pid);
+    print_message("guest's own memory: %ld KiB, after a large request %ld KiB\n", before,
                   after);
     assert_true(before > 0 && before < 100);
     assert_true(after < 150);

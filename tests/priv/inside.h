@@ -166,7 +166,7 @@ inside_script(const struct inside *in, const char *script, bool filtered, char *
             _exit(90);
         }
         inside_drop(in, SANDBOX_UID_JOB);
-        if (filtered && filter_load(&in->job, &e) < 0)
+        if (filtered && (filter_load(&in->guest, &e) < 0 || filter_load(&in->job, &e) < 0))
             _exit(91);
         char *argv[] = {(char[]){"sh"}, (char[]){"-c"}, strdup(script), NULL};
         char *env[] = {(char[]){"PATH=/usr/local/bin:/usr/bin:/bin:/usr/local/go/bin"},

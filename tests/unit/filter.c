@@ -1,0 +1,433 @@
+// The filters as the kernel would run them: a small interpreter of classic BPF gives the verdict for each call, without
+// loading anything. A job runs under both programs and gets the stricter answer, as seccomp(2) has it.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <errno.h>
+#include <linux/audit.h>
+#include <linux/sched.h>
+#include <linux/seccomp.h>
+#include <netinet/in.h>
+#include <seccomp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "server/spawner/filter.h"
+
+#if defined(__x86_64__)
+#define NATIVE  AUDIT_ARCH_X86_64
+#define FOREIGN AUDIT_ARCH_I386
+#else
+#define NATIVE  AUDIT_ARCH_AARCH64
+#define FOREIGN AUDIT_ARCH_ARM
+#endif
+
+enum { REVIEWED_ALLOWED = 270 };
+
+static struct filter guest;
+static struct filter job;
+static int job_fd = -1;
+
+static uint32_t
+load(const struct seccomp_data *data, uint32_t at)
+{
+    assert_true(at % 4 == 0 && at < sizeof *data);
+    uint32_t word;
+    memcpy(&word, (const char *)data + at, sizeof word);
+    return word;
+}
+
+static bool
+jumps(const struct sock_filter *i, uint32_t a)
+{
+    switch (BPF_OP(i->code)) {
+    case BPF_JEQ:
+        return a == i->k;
+    case BPF_JGT:
+        return a > i->k;
+    case BPF_JGE:
+        return a >= i->k;
+    case BPF_JSET:
+        return (a & i->k) != 0;
+    default:
+        fail_msg("jump %x", i->code);
+        return false;
+    }
+}
+
+// What the program returns for these data.
+static uint32_t
+run(const struct filter *f, const struct seccomp_data *data)
+{
+    uint32_t a = 0;
+    uint32_t scratch[16] = {0};
+    for (unsigned pc = 0; pc < f->n; pc++) {
+        const struct sock_filter *i = &f->code[pc];
+        if (i->code == (BPF_LD | BPF_W | BPF_ABS))
+            a = load(data, i->k);
+        else if (i->code == (BPF_LD | BPF_MEM))
+            a = scratch[i->k];
+        else if (i->code == BPF_ST)
+            scratch[i->k] = a;
+        else if (i->code == (BPF_ALU | BPF_AND | BPF_K))
+            a &= i->k;
+        else if (i->code == (BPF_JMP | BPF_JA))
+            pc += i->k;
+        else if (BPF_CLASS(i->code) == BPF_JMP)
+            pc += jumps(i, a) ? i->jt : i->jf;
+        else if (i->code == (BPF_RET | BPF_K))
+            return i->k;
+        else
+            fail_msg("instruction %x", i->code);
+    }
+    fail_msg("ran off the end");
+    return 0;
+}
+
+static uint32_t
+verdict_on(uint32_t arch, int nr, uint64_t a0, uint64_t a1, uint64_t a2, bool is_job)
+{
+    const struct seccomp_data data = {.nr = nr, .arch = arch, .args = {a0, a1, a2}};
+    uint32_t outer = run(&guest, &data);
+    uint32_t inner = is_job ? run(&job, &data) : SECCOMP_RET_ALLOW;
+    // the one that is lower as a signed number wins; KILL_PROCESS is 0x80000000
+    return (int32_t)(inner & SECCOMP_RET_ACTION_FULL) < (int32_t)(outer & SECCOMP_RET_ACTION_FULL)
+               ? inner
+               : outer;
+}
+
+static uint32_t
+verdict(int nr, uint64_t a0, uint64_t a1, uint64_t a2)
+{
+    return verdict_on(NATIVE, nr, a0, a1, a2, true);
+}
+
+static void
+expect(uint32_t got, uint32_t wanted, int nr)
+{
+    if (got != wanted)
+        fail_msg("system call %d: %08x instead of %08x", nr, got, wanted);
+}
+
+#define REFUSED SECCOMP_RET_ERRNO | EPERM
+#define ABSENT  SECCOMP_RET_ERRNO | ENOSYS
+#define ALLOWED SECCOMP_RET_ALLOW
+
+static void
+what_must_stay_refused_is_refused(void **state)
+{
+    (void)state;
+    static const int refused[] = {
+        SCMP_SYS(io_uring_setup),
+        SCMP_SYS(io_uring_enter),
+        SCMP_SYS(io_uring_register),
+        SCMP_SYS(userfaultfd),
+        SCMP_SYS(bpf),
+        SCMP_SYS(perf_event_open),
+        SCMP_SYS(add_key),
+        SCMP_SYS(request_key),
+        SCMP_SYS(keyctl),
+        SCMP_SYS(unshare),
+        SCMP_SYS(setns),
+        SCMP_SYS(mount),
+        SCMP_SYS(umount2),
+        SCMP_SYS(pivot_root),
+        SCMP_SYS(chroot),
+        SCMP_SYS(fsopen),
+        SCMP_SYS(fsconfig),
+        SCMP_SYS(fsmount),
+        SCMP_SYS(fspick),
+        SCMP_SYS(move_mount),
+        SCMP_SYS(open_tree),
+        SCMP_SYS(mount_setattr),
+        SCMP_SYS(open_by_handle_at),
+        SCMP_SYS(name_to_handle_at),
+        SCMP_SYS(fanotify_init),
+        SCMP_SYS(fanotify_mark),
+        SCMP_SYS(kexec_load),
+        SCMP_SYS(kexec_file_load),
+        SCMP_SYS(init_module),
+        SCMP_SYS(finit_module),
+        SCMP_SYS(delete_module),
+        SCMP_SYS(reboot),
+        SCMP_SYS(swapon),
+        SCMP_SYS(swapoff),
+        SCMP_SYS(acct),
+        SCMP_SYS(iopl),
+        SCMP_SYS(ioperm),
+        SCMP_SYS(quotactl),
+        SCMP_SYS(quotactl_fd),
+        SCMP_SYS(settimeofday),
+        SCMP_SYS(clock_settime),
+        SCMP_SYS(adjtimex),
+        SCMP_SYS(clock_adjtime),
+        SCMP_SYS(sethostname),
+        SCMP_SYS(setdomainname),
+        SCMP_SYS(syslog),
+        SCMP_SYS(vhangup),
+        SCMP_SYS(lookup_dcookie),
+        SCMP_SYS(sysfs),
+        SCMP_SYS(ustat),
+        SCMP_SYS(uselib),
+        SCMP_SYS(mbind),
+        SCMP_SYS(set_mempolicy),
+        SCMP_SYS(get_mempolicy),
+        SCMP_SYS(migrate_pages),
+        SCMP_SYS(move_pages),
+        SCMP_SYS(set_mempolicy_home_node),
+        SCMP_SYS(kcmp),
+        SCMP_SYS(pidfd_getfd),
+        SCMP_SYS(process_madvise),
+        SCMP_SYS(process_mrelease),
+        SCMP_SYS(ptrace),
+        SCMP_SYS(process_vm_readv),
+        SCMP_SYS(process_vm_writev),
+        SCMP_SYS(modify_ldt),
+        SCMP_SYS(remap_file_pages),
+        SCMP_SYS(vmsplice),
+        SCMP_SYS(memfd_secret),
+        SCMP_SYS(nfsservctl),
+        SCMP_SYS(_sysctl),
+        SCMP_SYS(sync),
+    };
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++)
+        if (refused[i] >= 0)
+            expect(verdict(refused[i], 0, 0, 0), REFUSED, refused[i]);
+}
+
+static void
+calls_that_libc_can_do_without_are_absent(void **state)
+{
+    (void)state;
+    expect(verdict(SCMP_SYS(clone3), 0, 88, 0), ABSENT, SCMP_SYS(clone3));
+    for (int nr = 453; nr <= 469; nr++) // map_shadow_stack ... file_setattr
+        if (nr != 462)                  // mseal
+            expect(verdict(nr, 0, 0, 0), ABSENT, nr);
+}
+
+static void
+unknown_numbers_are_absent_and_kill_nothing(void **state)
+{
+    (void)state;
+    static const int unknown[] = {470, 500, 1000, 100000, 0x3fffffff, -1};
+    for (size_t i = 0; i < sizeof unknown / sizeof unknown[0]; i++)
+        expect(verdict(unknown[i], 0, 0, 0), ABSENT, unknown[i]);
+}
+
+static void
+another_architecture_kills(void **state)
+{
+    (void)state;
+    for (int nr = 0; nr < 500; nr++)
+        expect(verdict_on(FOREIGN, nr, 0, 0, 0, true), SECCOMP_RET_KILL_PROCESS, nr);
+#ifdef __x86_64__
+    for (int nr = 0; nr < 600; nr++) // x32
+        expect(verdict(0x40000000 + nr, 0, 0, 0), SECCOMP_RET_KILL_PROCESS, nr);
+#endif
+}
+
+static void
+new_namespaces_are_refused_in_any_company(void **state)
+{
+    (void)state;
+    static const uint64_t namespaces[] = {CLONE_NEWNS,  CLONE_NEWCGROUP, CLONE_NEWUTS,
+                                          CLONE_NEWIPC, CLONE_NEWUSER,   CLONE_NEWPID,
+                                          CLONE_NEWNET};
+    static const uint64_t company[] = {0, 17, CLONE_VM | CLONE_VFORK, UINT64_C(1) << 40};
+    for (size_t i = 0; i < sizeof namespaces / sizeof namespaces[0]; i++)
+        for (size_t k = 0; k < sizeof company / sizeof company[0]; k++)
+            expect(verdict(SYS_clone, namespaces[i] | company[k], 0, 0), REFUSED, SYS_clone);
+    expect(verdict(SYS_clone, 17, 0, 0), ALLOWED, SYS_clone);
+    expect(verdict(SYS_clone, 0x3d0f00 /* pthread_create */, 0, 0), ALLOWED, SYS_clone);
+}
+
+static bool
+socket_is_allowed(uint64_t family, uint64_t type, uint64_t protocol)
+{
+    type &= ~(uint64_t)(SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (family == AF_UNIX)
+        return true;
+    if (family == AF_NETLINK)
+        return (type == SOCK_RAW || type == SOCK_DGRAM) && protocol == 0;
+    if (family != AF_INET && family != AF_INET6)
+        return false;
+    uint64_t ping = family == AF_INET ? IPPROTO_ICMP : IPPROTO_ICMPV6;
+    return (type == SOCK_STREAM && (protocol == 0 || protocol == IPPROTO_TCP)) ||
+           (type == SOCK_DGRAM && (protocol == 0 || protocol == IPPROTO_UDP || protocol == ping));
+}
+
+static void
+sockets_are_of_four_families_and_none_is_raw(void **state)
+{
+    (void)state;
+    static const uint64_t types[] = {SOCK_STREAM,    SOCK_DGRAM, SOCK_RAW,   SOCK_RDM,
+                                     SOCK_SEQPACKET, SOCK_DCCP,  SOCK_PACKET};
+    for (uint64_t family = 0; family < 64; family++)
+        for (size_t t = 0; t < sizeof types / sizeof types[0]; t++)
+            for (uint64_t protocol = 0; protocol < 300; protocol++) {
+                uint64_t type = types[t] | (protocol % 2 != 0 ? SOCK_CLOEXEC | SOCK_NONBLOCK : 0);
+                uint32_t wanted = socket_is_allowed(family, type, protocol) ? ALLOWED : REFUSED;
+                if (verdict(SYS_socket, family, type, protocol) != wanted)
+                    fail_msg("socket(%d, %d, %d)", (int)family, (int)type, (int)protocol);
+            }
+    const uint64_t high = UINT64_C(1) << 32;
+    expect(verdict(SYS_socket, AF_ALG | high, SOCK_SEQPACKET, 0), REFUSED, SYS_socket);
+    expect(verdict(SYS_socket, AF_INET, SOCK_RAW | high, IPPROTO_TCP), REFUSED, SYS_socket);
+    expect(verdict(SYS_socketpair, AF_INET, SOCK_STREAM, 0), REFUSED, SYS_socketpair);
+    expect(verdict(SYS_socketpair, AF_UNIX, SOCK_STREAM, 0), ALLOWED, SYS_socketpair);
+}
+
+static void
+typing_into_a_terminal_is_refused_with_any_high_bits(void **state)
+{
+    (void)state;
+    for (int bit = 31; bit < 64; bit++) {
+        uint64_t high = bit == 31 ? 0 : UINT64_C(1) << bit;
+        expect(verdict(SYS_ioctl, 0, TIOCSTI | high, 0), REFUSED, SYS_ioctl);
+        expect(verdict(SYS_ioctl, 0, TIOCLINUX | high, 0), REFUSED, SYS_ioctl);
+        expect(verdict(SYS_ioctl, 0, TCGETS | high, 0), ALLOWED, SYS_ioctl);
+    }
+    expect(verdict(SYS_ioctl, 0, TIOCSTI + 1, 0), ALLOWED, SYS_ioctl);
+    expect(verdict(SYS_ioctl, TIOCSTI, 0, TIOCSTI), ALLOWED, SYS_ioctl);
+}
+
+static void
+personalities_that_weaken_memory_are_refused(void **state)
+{
+    (void)state;
+    static const uint64_t allowed[] = {0, 8, 0x20000, 0x20008, 0xffffffff};
+    for (size_t i = 0; i < sizeof allowed / sizeof allowed[0]; i++)
+        expect(verdict(SYS_personality, allowed[i], 0, 0), ALLOWED, SYS_personality);
+    for (int bit = 0; bit < 32; bit++)
+        if (bit != 3 && bit != 17)
+            expect(verdict(SYS_personality, UINT64_C(1) << bit, 0, 0), REFUSED, SYS_personality);
+}
+
+static void
+devices_cannot_be_made(void **state)
+{
+    (void)state;
+    const int nr = SYS_mknodat;
+    expect(verdict(nr, 0, 0, S_IFCHR | 0666), REFUSED, nr);
+    expect(verdict(nr, 0, 0, S_IFBLK | 0666), REFUSED, nr);
+    expect(verdict(nr, 0, 0, S_IFBLK | 0666 | 0x10000), REFUSED, nr);
+    expect(verdict(nr, 0, 0, S_IFIFO | 0666), ALLOWED, nr);
+    expect(verdict(nr, 0, 0, 0666), ALLOWED, nr);
+}
+
+static void
+prctl_is_a_list(void **state)
+{
+    (void)state;
+    static const int refused[] = {PR_SET_MM,     PR_SET_PTRACER,    PR_SET_SYSCALL_USER_DISPATCH,
+                                  PR_SCHED_CORE, PR_SET_IO_FLUSHER, PR_MCE_KILL,
+                                  9999};
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++)
+        expect(verdict(SYS_prctl, (uint64_t)refused[i], 0, 0), REFUSED, refused[i]);
+    expect(verdict(SYS_prctl, PR_SET_NAME, 0, 0), ALLOWED, SYS_prctl);
+    expect(verdict(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0), ALLOWED, SYS_prctl);
+}
+
+static void
+real_time_priority_for_io_and_seccomp_listeners_are_refused(void **state)
+{
+    (void)state;
+    expect(verdict(SYS_ioprio_set, 1, 0, 1 << 13), REFUSED, SYS_ioprio_set);
+    expect(verdict(SYS_ioprio_set, 1, 0, 2 << 13 | 4), ALLOWED, SYS_ioprio_set);
+    expect(verdict(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, 0),
+           REFUSED, SYS_seccomp);
+    expect(verdict(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, 0), ALLOWED, SYS_seccomp);
+}
+
+// The whole list, so that a change of it is seen: numbers that are allowed with all arguments zero, on x86-64.
+static void
+the_list_of_what_is_allowed_is_the_reviewed_one(void **state)
+{
+    (void)state;
+    unsigned allowed = 0;
+    unsigned absent = 0;
+    for (int nr = 0; nr < 470; nr++) {
+        uint32_t v = verdict(nr, 0, 0, 0);
+        assert_true(v == (ALLOWED) || v == (REFUSED) || v == (ABSENT));
+        allowed += v == (ALLOWED);
+        absent += v == (ABSENT);
+    }
+#ifdef __x86_64__
+    assert_int_equal(allowed, REVIEWED_ALLOWED);
+#endif
+    assert_int_equal(absent, 17);
+}
+
+static void
+the_guest_can_start_jobs_and_no_more_than_that(void **state)
+{
+    (void)state;
+    expect(verdict_on(NATIVE, SYS_clone3, 0, 88, 0, false), ALLOWED, SYS_clone3);
+    expect(verdict_on(NATIVE, SYS_keyctl, 1, 0, 0, false), ALLOWED, SYS_keyctl);
+    expect(verdict_on(NATIVE, SYS_keyctl, 11, 0, 0, false), REFUSED, SYS_keyctl);
+    static const int refused[] = {SYS_mount,  SYS_setns,         SYS_unshare,         SYS_ptrace,
+                                  SYS_chroot, SYS_bpf,           SYS_pivot_root,      SYS_open_tree,
+                                  SYS_fsopen, SYS_mount_setattr, SYS_process_vm_readv};
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++)
+        expect(verdict_on(NATIVE, refused[i], 0, 0, 0, false), REFUSED, refused[i]);
+}
+
+static void
+the_jobs_program_is_in_a_sealed_file(void **state)
+{
+    (void)state;
+    struct sock_filter code[64];
+    ssize_t bytes = (ssize_t)(job.n * sizeof code[0]);
+    assert_int_equal(pread(job_fd, code, sizeof code, 0), bytes);
+    assert_memory_equal(code, job.code, (size_t)bytes);
+    assert_int_equal(pwrite(job_fd, code, 8, 0), -1);
+    assert_int_equal(ftruncate(job_fd, 0), -1);
+}
+
+static int
+setup(void **state)
+{
+    (void)state;
+    struct err e;
+    return filter_compile(&guest, &job, &job_fd, &e);
+}
+
+static int
+teardown(void **state)
+{
+    (void)state;
+    free(guest.code);
+    free(job.code);
+    return close(job_fd);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_must_stay_refused_is_refused),
+        cmocka_unit_test(calls_that_libc_can_do_without_are_absent),
+        cmocka_unit_test(unknown_numbers_are_absent_and_kill_nothing),
+        cmocka_unit_test(another_architecture_kills),
+        cmocka_unit_test(new_namespaces_are_refused_in_any_company),
+        cmocka_unit_test(sockets_are_of_four_families_and_none_is_raw),
+        cmocka_unit_test(typing_into_a_terminal_is_refused_with_any_high_bits),
+        cmocka_unit_test(personalities_that_weaken_memory_are_refused),
+        cmocka_unit_test(devices_cannot_be_made),
+        cmocka_unit_test(prctl_is_a_list),
+        cmocka_unit_test(real_time_priority_for_io_and_seccomp_listeners_are_refused),
+        cmocka_unit_test(the_list_of_what_is_allowed_is_the_reviewed_one),
+        cmocka_unit_test(the_guest_can_start_jobs_and_no_more_than_that),
+        cmocka_unit_test(the_jobs_program_is_in_a_sealed_file),
+    };
+    return cmocka_run_group_tests_name("filter", tests, setup, teardown);
+}
