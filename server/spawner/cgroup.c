@@ -148,7 +148,8 @@ static int
 make_v2(const struct cgroups *cg, const char *name, struct cgroup_sandbox *s, struct err *e)
 {
     if (mkdirat(cg->fd, name, 0755) < 0)
-        return err_sys(e, errno, "make the sandbox's cgroup");
+        return errno == EEXIST ? err_set(e, ERR_ALREADY_EXISTS, "this id is in use")
+                               : err_sys(e, errno, "make the sandbox's cgroup");
     s->fd = openat(cg->fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     if (s->fd < 0)
         return err_sys(e, errno, "open the sandbox's cgroup");

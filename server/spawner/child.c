@@ -38,7 +38,8 @@
 
 // Where things wait for exec, beside ops.h's enum. The channel and the program close on exec.
 enum { PLACE_CHANNEL = 6, PLACE_EXE = 7, PLACE_END = 8 };
-_Static_assert(PLACE_END <= FD_CHILD_MAX, "the spawner keeps these numbers free of its own");
+_Static_assert((int)PLACE_END <= (int)FD_CHILD_MAX,
+               "the spawner keeps these numbers free of its own");
 
 enum { OOM_SCORE_ADJ = 500 };
 
@@ -355,11 +356,11 @@ child_start(const struct child_plan *p, int *pid_fd, struct err *e)
         return err_sys(e, EMFILE, "clone the sandbox's first process");
     int fd = -1;
     struct clone_args args = {
-        .flags = CLONE_FILES | CLONE_INTO_CGROUP | CLONE_NEWIPC | CLONE_NEWNS | CLONE_NEWPID |
-                 CLONE_NEWUTS | CLONE_PIDFD,
+        .flags = (uint64_t)CLONE_FILES | CLONE_INTO_CGROUP | CLONE_NEWIPC | CLONE_NEWNS |
+                 CLONE_NEWPID | CLONE_NEWUTS | CLONE_PIDFD,
         .pidfd = (uint64_t)(uintptr_t)&fd,
         .exit_signal = SIGCHLD,
-        .cgroup = (uint64_t)p->cgroup->guest_fd,
+        .cgroup = (unsigned)p->cgroup->guest_fd,
     };
     long pid = syscall(SYS_clone3, &args, sizeof args);
     if (pid == 0)

@@ -56,9 +56,10 @@ holder_cgroup_namespace(int cgroup_fd, int proc_fd, struct err *e)
     static struct clone_args args;
     fd = -EIO;
     args = (struct clone_args){
-        .flags = CLONE_VM | CLONE_VFORK | CLONE_FILES | CLONE_NEWCGROUP | CLONE_INTO_CGROUP,
+        .flags =
+            (uint64_t)CLONE_VM | CLONE_VFORK | CLONE_FILES | CLONE_NEWCGROUP | CLONE_INTO_CGROUP,
         .exit_signal = SIGCHLD,
-        .cgroup = (uint64_t)cgroup_fd,
+        .cgroup = (unsigned)cgroup_fd,
     };
     long pid = clone3_inline(&args);
     if (pid == 0)

@@ -141,7 +141,8 @@ seal_guest(const char *path, int *out, struct err *e)
 }
 
 // One time namespace for all sandboxes, whose clocks begin now: the host's uptime stays the host's. Children of this
-// process are born into it; it costs a birth nothing.
+// process are born into it; it costs a birth nothing. We join it ourselves, since before Linux 6.3 a process whose
+// children live in another time may not share its memory with one (EINVAL for the holder of a cgroup namespace).
 static void
 begin_time(const struct spawner *s, struct spawn_features *f)
 {
@@ -155,6 +156,8 @@ begin_time(const struct spawner *s, struct spawn_features *f)
                    (long long)monotonic.tv_sec, (long long)boot.tv_sec);
     bool yes = unshare(CLONE_NEWTIME) == 0 &&
                io_write_at(s->proc_fd, "self/timens_offsets", text, &e) == 0;
+    int auto_close fd = openat(s->proc_fd, "self/ns/time_for_children", O_RDONLY | O_CLOEXEC);
+    yes = fd >= 0 && setns(fd, CLONE_NEWTIME) == 0 && yes;
     feature_add(f, "time-namespace", yes, true, "%s",
                 yes ? "clocks of sandboxes begin at the broker's start"
                     : "sandboxes see the host's uptime");

@@ -1,0 +1,304 @@
+// A broker for tests of the spawner: starts the real binary on a cgroup and a state directory of its own, and speaks to
+// it packet by packet, so that it can also say what no broker says.
+#pragma once
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "../../server/spawner/ops.h"
+
+enum { BROKER_WAIT_MS = 60 * 1000 }; // for a slow machine; nothing takes that long
+
+struct broker {
+    pid_t pid; // the spawner
+    int fd;
+    uint32_t seq;
+    struct spawn_config config;
+    struct spawn_features features;
+};
+
+struct sandbox {
+    uint32_t slot;
+    uint32_t generation;
+    uint32_t uid;
+    char name[33];
+    int fds[SPAWN_FDS_MAX];
+};
+
+static const struct spawn_limits small_limits = {
+    .memory_bytes = 64 << 20,
+    .disk_bytes = 16 << 20,
+    .inodes = 2000,
+    .cpu_millis = 500,
+    .cpu_weight = 200,
+    .pids = 32,
+};
+
+static inline void
+broker_config(struct broker *b, const char *suffix)
+{
+    const char *build = getenv("STOCKADE_BUILD");
+    memset(b, 0, sizeof *b);
+    b->fd = -1;
+    b->config = (struct spawn_config){
+        .version = SPAWN_VERSION,
+        .id_base = SPAWN_ID_BASE_DEFAULT,
+        .slots = 1200,
+        .templates_n = 1,
+        .netns_pool = 4,
+        .limits_max = {1ull << 34, 1ull << 34, 1u << 20, 8000, 10000, 4096},
+        .templates = {{.name = "default", .hostname = "sandbox"}},
+    };
+    (void)snprintf(b->config.cgroup, sizeof b->config.cgroup, "/stockade-test-%d%s", (int)getpid(),
+                   suffix);
+    (void)snprintf(b->config.state_dir, sizeof b->config.state_dir, "/tmp/stockade-test-%d%s",
+                   (int)getpid(), suffix);
+    (void)snprintf(b->config.guest_path, sizeof b->config.guest_path,
+                   "%.200s/server/stockade-guest", build ? build : ".");
+}
+
+// Starts it and sends the configuration.
+static inline void
+broker_spawn(struct broker *b)
+{
+    int pair[2];
+    char binary[300];
+    const char *build = getenv("STOCKADE_BUILD");
+    (void)snprintf(binary, sizeof binary, "%.200s/server/stockade-spawner", build ? build : ".");
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+    b->pid = fork();
+    assert_true(b->pid >= 0);
+    if (b->pid == 0) {
+        int high = fcntl(pair[1], F_DUPFD, 64);
+        (void)dup2(high, SPAWN_SOCKET_FD);
+        (void)close_range(SPAWN_SOCKET_FD + 1, ~0u, 0);
+        (void)execl(binary, "stockade-spawner", (char *)NULL);
+        _exit(71);
+    }
+    (void)close(pair[1]);
+    b->fd = pair[0];
+    assert_int_equal(send(b->fd, &b->config, sizeof b->config, 0), sizeof b->config);
+}
+
+static inline bool
+readable(int fd, int ms)
+{
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    return poll(&p, 1, ms) == 1;
+}
+
+// The next packet of the spawner. False at its end.
+static inline bool
+broker_read(struct broker *b, struct spawn_reply *r, int fds[SPAWN_FDS_MAX])
+{
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(sizeof(int) * SPAWN_FDS_MAX)];
+    } control;
+    struct iovec iov[2] = {{r, sizeof *r}, {&b->features, sizeof b->features}};
+    struct msghdr m = {.msg_iov = iov,
+                       .msg_iovlen = 2,
+                       .msg_control = control.bytes,
+                       .msg_controllen = sizeof control.bytes};
+    assert_true(readable(b->fd, BROKER_WAIT_MS));
+    ssize_t n = recvmsg(b->fd, &m, MSG_CMSG_CLOEXEC);
+    if (n <= 0)
+        return false;
+    assert_true(n >= (ssize_t)sizeof *r);
+    int got[SPAWN_FDS_MAX];
+    size_t got_n = 0;
+    const struct cmsghdr *h = CMSG_FIRSTHDR(&m);
+    if (h) {
+        got_n = (h->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        memcpy(got, CMSG_DATA(h), got_n * sizeof(int));
+    }
+    assert_int_equal(__builtin_popcount(r->fds), got_n);
+    size_t used = 0;
+    for (unsigned i = 0; i < SPAWN_FDS_MAX; i++)
+        fds[i] = r->fds & 1u << i ? got[used++] : -1;
+    return true;
+}
+
+// Starts it and reads the answer. False: *r says why not, and it has ended.
+static inline bool
+broker_try_start(struct broker *b, struct spawn_reply *r)
+{
+    int fds[SPAWN_FDS_MAX];
+    broker_spawn(b);
+    assert_true(broker_read(b, r, fds));
+    assert_int_equal(r->op, SPAWN_CONFIGURE);
+    if (!r->ok) {
+        assert_int_equal(waitpid(b->pid, NULL, 0), b->pid);
+        (void)close(b->fd);
+        b->fd = -1;
+    }
+    return r->ok;
+}
+
+static inline void
+broker_start(struct broker *b)
+{
+    struct spawn_reply r;
+    if (!broker_try_start(b, &r))
+        fail_msg("%s", r.err.text);
+}
+
+static inline uint32_t
+broker_send(struct broker *b, struct spawn_request *q)
+{
+    q->seq = ++b->seq;
+    assert_int_equal(send(b->fd, q, sizeof *q, MSG_NOSIGNAL), sizeof *q);
+    return q->seq;
+}
+
+// One request and its answer, when nothing else is on the way.
+static inline struct spawn_reply
+broker_ask(struct broker *b, struct spawn_request *q, int fds[SPAWN_FDS_MAX])
+{
+    struct spawn_reply r;
+    int none[SPAWN_FDS_MAX];
+    uint32_t seq = broker_send(b, q);
+    assert_true(broker_read(b, &r, fds ? fds : none));
+    assert_int_equal(r.seq, seq);
+    assert_int_equal(r.op, q->op);
+    return r;
+}
+
+static inline struct spawn_request
+create_request(uint32_t n)
+{
+    struct spawn_request q = {.op = SPAWN_CREATE, .limits = small_limits};
+    memcpy(q.id, &n, sizeof n);
+    q.id[15] = 0x5a;
+    return q;
+}
+
+static inline void
+sandbox_from(struct sandbox *x, const struct spawn_reply *r, uint32_t n)
+{
+    const struct spawn_request q = create_request(n);
+    x->slot = r->slot;
+    x->generation = r->generation;
+    x->uid = r->uid;
+    for (size_t i = 0; i < sizeof q.id; i++)
+        (void)snprintf(x->name + 2 * i, 3, "%02x", q.id[i]);
+}
+
+// The guest's first packet: it is ready. (An Event with the field `ready`.)
+static inline void
+sandbox_wait_ready(const struct sandbox *x)
+{
+    char packet[64];
+    assert_true(readable(x->fds[SPAWN_FD_GUEST], BROKER_WAIT_MS));
+    assert_true(recv(x->fds[SPAWN_FD_GUEST], packet, sizeof packet, 0) >= 2);
+    assert_int_equal(packet[0], 1 << 3 | 2);
+}
+
+static inline void
+sandbox_create(struct broker *b, struct sandbox *x, uint32_t n)
+{
+    struct spawn_request q = create_request(n);
+    struct spawn_reply r = broker_ask(b, &q, x->fds);
+    if (!r.ok)
+        fail_msg("%s", r.err.text);
+    sandbox_from(x, &r, n);
+    sandbox_wait_ready(x);
+}
+
+static inline void
+sandbox_close_fds(struct sandbox *x)
+{
+    for (int i = 0; i < SPAWN_FDS_MAX; i++) {
+        if (x->fds[i] >= 0)
+            (void)close(x->fds[i]);
+        x->fds[i] = -1;
+    }
+}
+
+static inline struct spawn_request
+request_for(const struct sandbox *x, enum spawn_op op, uint32_t arg)
+{
+    return (struct spawn_request){
+        .op = op, .slot = x->slot, .generation = x->generation, .arg = arg};
+}
+
+static inline void
+sandbox_destroy(struct broker *b, struct sandbox *x)
+{
+    struct spawn_request q = request_for(x, SPAWN_DESTROY, 0);
+    struct spawn_reply r = broker_ask(b, &q, NULL);
+    if (!r.ok)
+        fail_msg("%s", r.err.text);
+    sandbox_close_fds(x);
+}
+
+// Where the v2 hierarchy is mounted.
+static inline const char *
+v2_mount(void)
+{
+    return access("/sys/fs/cgroup/cgroup.controllers", F_OK) == 0 ? "/sys/fs/cgroup"
+                                                                  : "/sys/fs/cgroup/unified";
+}
+
+static inline const char *
+container_path(const struct broker *b)
+{
+    static char path[400];
+    (void)snprintf(path, sizeof path, "%s%s", v2_mount(), b->config.cgroup);
+    return path;
+}
+
+// True when the container is gone under every hierarchy.
+static inline bool
+containers_gone(const struct broker *b)
+{
+    static const char *const mounts[] = {"",         "/unified", "/memory", "/cpu",
+                                         "/cpuacct", "/pids",    "/blkio"};
+    for (size_t i = 0; i < sizeof mounts / sizeof mounts[0]; i++) {
+        char path[400];
+        (void)snprintf(path, sizeof path, "/sys/fs/cgroup%s%s", mounts[i], b->config.cgroup);
+        if (access(path, F_OK) == 0)
+            return false;
+    }
+    return true;
+}
+
+static inline uint64_t
+now_ms(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+// Closes the socket, waits for the end, looks whether all is gone, and takes the state directory away.
+static inline void
+broker_stop(struct broker *b)
+{
+    int status = 0;
+    (void)close(b->fd);
+    b->fd = -1;
+    assert_int_equal(waitpid(b->pid, &status, 0), b->pid);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+    assert_true(containers_gone(b));
+    char command[400];
+    (void)snprintf(command, sizeof command, "rm -rf -- '%s'", b->config.state_dir);
+    assert_int_equal(system(command), 0); // a path of our own making
+}

@@ -1,0 +1,233 @@
+// What the spawner refuses: configurations, requests in the wrong state (an error), and what no broker sends (the end).
+#include "spawner.h"
+
+static int
+need_root(void **state)
+{
+    (void)state;
+    if (geteuid() == 0)
+        return 0;
+    (void)puts("skipped: needs root");
+    exit(77);
+}
+
+static void
+a_configuration_of_another_version_is_refused(void **state)
+{
+    (void)state;
+    struct broker b;
+    struct spawn_reply r;
+    broker_config(&b, "");
+    b.config.version++;
+    assert_false(broker_try_start(&b, &r));
+    assert_int_equal(r.err.code, ERR_INVALID_ARGUMENT);
+    assert_string_equal(r.err.subject, "version");
+    assert_true(containers_gone(&b));
+}
+
+static void
+a_guest_that_is_no_file_is_refused(void **state)
+{
+    (void)state;
+    struct broker b;
+    struct spawn_reply r;
+    broker_config(&b, "");
+    (void)strcpy(b.config.guest_path, "/tmp/no-such-guest");
+    assert_false(broker_try_start(&b, &r));
+    assert_non_null(strstr(r.err.text, "/tmp/no-such-guest"));
+    (void)strcpy(b.config.guest_path, "/tmp");
+    assert_false(broker_try_start(&b, &r));
+    assert_int_equal(r.err.code, ERR_FAILED_PRECONDITION);
+    assert_true(containers_gone(&b));
+    (void)rmdir(b.config.state_dir);
+}
+
+static void
+a_second_spawner_on_one_cgroup_is_refused_and_harms_nothing(void **state)
+{
+    (void)state;
+    struct broker one;
+    struct broker two;
+    struct sandbox x;
+    struct spawn_reply r;
+    broker_config(&one, "");
+    broker_config(&two, "");
+    (void)strcat(two.config.state_dir, "-two");
+    broker_start(&one);
+    sandbox_create(&one, &x, 1);
+    assert_false(broker_try_start(&two, &r));
+    assert_int_equal(r.err.code, ERR_FAILED_PRECONDITION);
+    assert_string_equal(r.err.reason, "CGROUP_IN_USE");
+    struct spawn_request q = request_for(&x, SPAWN_FREEZE, 1); // still there and alive
+    assert_true(broker_ask(&one, &q, NULL).ok);
+    sandbox_destroy(&one, &x);
+    broker_stop(&one);
+    (void)rmdir(two.config.state_dir);
+}
+
+static void
+requests_that_a_correct_broker_may_send_too_late_get_an_error(void **state)
+{
+    (void)state;
+    struct broker b;
+    struct sandbox x;
+    broker_config(&b, "");
+    broker_start(&b);
+    sandbox_create(&b, &x, 1);
+    // Two at once: the second meets a sandbox that is being removed, or is gone.
+    struct spawn_request destroy = request_for(&x, SPAWN_DESTROY, 0);
+    struct spawn_request kill_job = request_for(&x, SPAWN_KILL_JOB, 1);
+    uint32_t destroy_seq = broker_send(&b, &destroy);
+    (void)broker_send(&b, &kill_job);
+    for (int i = 0; i < 2; i++) {
+        struct spawn_reply r;
+        int fds[SPAWN_FDS_MAX];
+        assert_true(broker_read(&b, &r, fds));
+        assert_int_equal(r.ok, r.seq == destroy_seq);
+        if (!r.ok)
+            assert_true(r.err.code == ERR_FAILED_PRECONDITION || r.err.code == ERR_NOT_FOUND);
+    }
+    const enum spawn_op ops[] = {SPAWN_LIMIT, SPAWN_FREEZE, SPAWN_KILL_JOB, SPAWN_DESTROY};
+    for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
+        struct spawn_request q = request_for(&x, ops[i], 0);
+        q.limits = small_limits;
+        struct spawn_reply r = broker_ask(&b, &q, NULL);
+        assert_false(r.ok);
+        assert_int_equal(r.err.code, ERR_NOT_FOUND);
+    }
+    sandbox_close_fds(&x);
+    // The slot is used again; the old generation does not reach the new sandbox.
+    struct sandbox y;
+    sandbox_create(&b, &y, 2);
+    assert_int_equal(y.slot, x.slot);
+    assert_int_equal(y.generation, x.generation + 1);
+    struct spawn_request q = request_for(&x, SPAWN_DESTROY, 0);
+    assert_int_equal(broker_ask(&b, &q, NULL).err.code, ERR_NOT_FOUND);
+    sandbox_destroy(&b, &y);
+    broker_stop(&b);
+}
+
+static void
+an_id_in_use_and_one_sandbox_too_many_are_refused(void **state)
+{
+    (void)state;
+    struct broker b;
+    struct sandbox x;
+    struct sandbox y;
+    broker_config(&b, "");
+    b.config.slots = 2;
+    broker_start(&b);
+    sandbox_create(&b, &x, 1);
+    struct spawn_request q = create_request(1);
+    assert_int_equal(broker_ask(&b, &q, NULL).err.code, ERR_ALREADY_EXISTS);
+    sandbox_create(&b, &y, 2);
+    assert_int_not_equal(x.uid, y.uid);
+    q = create_request(3);
+    struct spawn_reply r = broker_ask(&b, &q, NULL);
+    assert_int_equal(r.err.code, ERR_RESOURCE_EXHAUSTED);
+    assert_string_equal(r.err.subject, "slots");
+    sandbox_destroy(&b, &x);
+    sandbox_create(&b, &x, 3);
+    broker_stop(&b);
+    sandbox_close_fds(&x);
+    sandbox_close_fds(&y);
+}
+
+// After this packet the spawner has ended with 70 and left nothing, not even the live sandbox.
+static void
+assert_ends(const char *what, const void *packet, size_t n, int fd_along,
+            const struct sandbox *like)
+{
+    struct broker b;
+    struct sandbox x;
+    broker_config(&b, "");
+    broker_start(&b);
+    sandbox_create(&b, &x, 1);
+    assert_int_equal(x.slot, like->slot);
+    assert_int_equal(x.generation, like->generation);
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(sizeof(int))];
+    } control = {.bytes = {0}};
+    struct iovec iov = {(void *)(uintptr_t)packet, n};
+    struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
+    if (fd_along >= 0) {
+        m.msg_control = control.bytes;
+        m.msg_controllen = sizeof control.bytes;
+        struct cmsghdr *h = CMSG_FIRSTHDR(&m);
+        h->cmsg_level = SOL_SOCKET;
+        h->cmsg_type = SCM_RIGHTS;
+        h->cmsg_len = CMSG_LEN(sizeof fd_along);
+        memcpy(CMSG_DATA(h), &fd_along, sizeof fd_along);
+    }
+    assert_int_equal(sendmsg(b.fd, &m, MSG_NOSIGNAL), n);
+    int status = 0;
+    assert_int_equal(waitpid(b.pid, &status, 0), b.pid);
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 70)
+        fail_msg("%s: status %x", what, (unsigned)status);
+    assert_true(containers_gone(&b));
+    (void)close(b.fd);
+    sandbox_close_fds(&x);
+}
+
+static void
+what_no_broker_sends_ends_the_spawner_and_every_sandbox(void **state)
+{
+    (void)state;
+    const struct sandbox like = {.slot = 0, .generation = 1};
+    const struct spawn_request create = create_request(7);
+    const struct spawn_request destroy = request_for(&like, SPAWN_DESTROY, 0);
+    struct {
+        const char *what;
+        struct spawn_request q;
+    } rows[] = {
+        {"configure again", destroy},      {"unknown operation", destroy},
+        {"huge operation", destroy},       {"slot out of range", destroy},
+        {"slot never used", destroy},      {"generation 0", destroy},
+        {"generation to come", destroy},   {"reserved set", destroy},
+        {"argument of destroy", destroy},  {"freeze by 2", destroy},
+        {"template out of range", create}, {"no memory", create},
+        {"too much memory", create},       {"cpu weight 0", create},
+    };
+    rows[0].q.op = SPAWN_CONFIGURE;
+    rows[1].q.op = SPAWN_DESTROY + 1;
+    rows[2].q.op = UINT32_MAX;
+    rows[3].q.slot = UINT32_MAX;
+    rows[4].q.slot = 5;
+    rows[5].q.generation = 0;
+    rows[6].q.generation = 2;
+    rows[7].q.reserved = 1;
+    rows[8].q.arg = 1;
+    rows[9].q.op = SPAWN_FREEZE;
+    rows[9].q.arg = 2;
+    rows[10].q.arg = 1;
+    rows[11].q.limits.memory_bytes = 0;
+    rows[12].q.limits.memory_bytes = UINT64_MAX;
+    rows[13].q.limits.cpu_weight = 0;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        assert_ends(rows[i].what, &rows[i].q, sizeof rows[i].q, -1, &like);
+    char large[sizeof destroy + 1] = {0};
+    memcpy(large, &destroy, sizeof destroy);
+    assert_ends("a short packet", &destroy, sizeof destroy - 1, -1, &like);
+    assert_ends("a long packet", large, sizeof large, -1, &like);
+    assert_ends("a packet with a descriptor", &destroy, sizeof destroy, STDERR_FILENO, &like);
+    struct broker b;
+    broker_config(&b, "");
+    char command[400];
+    (void)snprintf(command, sizeof command, "rm -rf -- '%s'", b.config.state_dir);
+    assert_int_equal(system(command), 0);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_configuration_of_another_version_is_refused),
+        cmocka_unit_test(a_guest_that_is_no_file_is_refused),
+        cmocka_unit_test(a_second_spawner_on_one_cgroup_is_refused_and_harms_nothing),
+        cmocka_unit_test(requests_that_a_correct_broker_may_send_too_late_get_an_error),
+        cmocka_unit_test(an_id_in_use_and_one_sandbox_too_many_are_refused),
+        cmocka_unit_test(what_no_broker_sends_ends_the_spawner_and_every_sandbox),
+    };
+    return cmocka_run_group_tests(tests, need_root, NULL);
+}
