@@ -1,0 +1,41 @@
+# What is installed beside programs, library and header, which their own folders install: the default configuration,
+# the unit, the account, manual pages, completion.
+#
+# Units, accounts and folders belong below /usr/lib or /lib, not below the prefix, wherever that is: systemd looks nowhere
+# else. So they are installed only when the prefix is /usr (as in the package).
+configure_file(${PROJECT_SOURCE_DIR}/deploy/systemd/stockade.service ${PROJECT_BINARY_DIR}/stockade.service @ONLY)
+
+if(EXISTS ${PROJECT_SOURCE_DIR}/deploy/stockaded.yaml)
+    install(FILES ${PROJECT_SOURCE_DIR}/deploy/stockaded.yaml DESTINATION ${CMAKE_INSTALL_FULL_SYSCONFDIR}/stockade)
+endif()
+if(CMAKE_INSTALL_PREFIX STREQUAL "/usr")
+    install(FILES ${PROJECT_BINARY_DIR}/stockade.service DESTINATION /lib/systemd/system)
+    install(FILES ${PROJECT_SOURCE_DIR}/deploy/systemd/sysusers.conf DESTINATION lib/sysusers.d RENAME stockade.conf)
+    install(FILES ${PROJECT_SOURCE_DIR}/deploy/systemd/tmpfiles.conf DESTINATION lib/tmpfiles.d RENAME stockade.conf)
+endif()
+
+# The public schema, for whoever generates a client.
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/proto/stockade DESTINATION ${CMAKE_INSTALL_DATADIR}/stockade/proto
+    FILES_MATCHING PATTERN "*.proto")
+
+find_program(GZIP gzip REQUIRED)
+# Compressed as Debian wants it: without a name and a time, so two builds are the same.
+function(stockade_install_gz in out folder)
+    set(gz ${PROJECT_BINARY_DIR}/doc/${out}.gz)
+    add_custom_command(OUTPUT ${gz} DEPENDS ${in} COMMAND ${GZIP} -9nc ${in} > ${gz} VERBATIM)
+    set_property(GLOBAL APPEND PROPERTY stockade_gz ${gz})
+    install(FILES ${gz} DESTINATION ${folder})
+endfunction()
+file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/doc)
+file(GLOB pages CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/client/man/*.[1-8] ${PROJECT_SOURCE_DIR}/deploy/man/*.[1-8])
+foreach(page ${pages})
+    get_filename_component(name ${page} NAME)
+    string(REGEX REPLACE ".*\\." "" section ${name})
+    stockade_install_gz(${page} ${name} ${CMAKE_INSTALL_MANDIR}/man${section})
+endforeach()
+stockade_install_gz(${PROJECT_SOURCE_DIR}/deploy/debian/changelog changelog.Debian ${CMAKE_INSTALL_DOCDIR})
+get_property(all GLOBAL PROPERTY stockade_gz)
+add_custom_target(stockade_doc ALL DEPENDS ${all})
+install(FILES ${PROJECT_SOURCE_DIR}/deploy/debian/copyright DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(FILES ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/ARCHITECTURE.md ${PROJECT_SOURCE_DIR}/SECURITY.md
+    DESTINATION ${CMAKE_INSTALL_DOCDIR} OPTIONAL)

@@ -1,0 +1,50 @@
+# shellcheck shell=bash
+# What the scripts of this folder share. To be sourced; works in the project's folder.
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
+export LC_ALL=C.UTF-8
+
+say() {
+    printf '== %s\n' "$*"
+}
+
+die() {
+    printf '%s: %s\n' "${0##*/}" "$*" >&2
+    exit 1
+}
+
+# Runs a command as root.
+as_root() {
+    if [ "$(id -u)" = 0 ]; then
+        "$@"
+    elif command -v sudo >/dev/null; then
+        sudo -- "$@"
+    else
+        die "needs root, and there is no sudo: $*"
+    fi
+}
+
+# Runs a command quietly; what it said is shown only when it fails.
+quietly() {
+    local log status=0
+    log=$(mktemp)
+    "$@" >"$log" 2>&1 || status=$?
+    [ "$status" = 0 ] || tail -n 60 "$log" >&2
+    rm -f "$log"
+    return "$status"
+}
+
+# Runs a stage under a name, says how long it took, and keeps that for times_table. Its failure is the caller's to judge.
+stage() {
+    local name=$1 from=$SECONDS status=0
+    shift
+    say "$name"
+    "$@" || status=$?
+    stage_times+=("$(printf '%5d s  %s%s' $((SECONDS - from)) "$name" "$([ "$status" = 0 ] || echo "  (failed)")")")
+    return "$status"
+}
+stage_times=()
+
+times_table() {
+    say "times"
+    printf '%s\n' "${stage_times[@]}" "$(printf '%5d s  in all' "$SECONDS")"
+}
