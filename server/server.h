@@ -7,6 +7,7 @@
 
 struct config;
 struct dispatch;
+struct jobs;
 struct pool;
 struct rpc;
 struct sandboxes;
@@ -19,11 +20,14 @@ struct server {
     const struct spawn_features *features;
     struct spawn *spawn;         // our end of the spawner's socket
     struct sandboxes *sandboxes; // all of them, by id and by tenant
+    struct jobs *jobs;           // all jobs, by id
     struct pool *pool;           // ready ones
     struct dispatch *dispatch;
     struct rpc *rpc;
     uint64_t started_ns; // uv_hrtime()
     bool draining;
+    const char (*listeners)[256]; // addresses as bound, listeners_n of them
+    uint32_t listeners_n;
     void (*on_serving_change)(void *cookie); // HealthService.Watch listens here
     void *serving_cookie;
 };

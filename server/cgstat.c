@@ -1,0 +1,235 @@
+// See cgstat.h.
+#include "cgstat.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "../proto/auto.h"
+
+enum form { NUMBER, KEY, SUM };
+
+// Where a figure stands. Rows of one file follow each other, so that each file is read once.
+struct stat_row {
+    enum spawn_fd dir;
+    const char *file;
+    enum form form;
+    const char *key;
+    enum cgroup_stat stat;
+    uint64_t scale;
+};
+
+static const struct stat_row of_job[] = {
+    {SPAWN_FD_CGROUP, "cpu.stat", KEY, "usage_usec", STAT_CPU_NS, 1000},
+    {SPAWN_FD_CGROUP, "cpu.stat", KEY, "user_usec", STAT_CPU_USER_NS, 1000},
+    {SPAWN_FD_CGROUP, "cpu.stat", KEY, "system_usec", STAT_CPU_SYSTEM_NS, 1000},
+    {SPAWN_FD_CGROUP, "memory.peak", NUMBER, NULL, STAT_MEMORY_PEAK_BYTES, 1},
+    {SPAWN_FD_CGROUP, "memory.events", KEY, "oom", STAT_OOM, 1},
+    {SPAWN_FD_CGROUP, "memory.events", KEY, "oom_kill", STAT_OOM_KILLS, 1},
+    {SPAWN_FD_CGROUP, "memory.stat", KEY, "pgfault", STAT_FAULTS, 1},
+    {SPAWN_FD_CGROUP, "memory.stat", KEY, "pgmajfault", STAT_FAULTS_MAJOR, 1},
+    {SPAWN_FD_CGROUP, "pids.peak", NUMBER, NULL, STAT_PIDS_PEAK, 1},
+    {SPAWN_FD_CGROUP, "pids.events", KEY, "max", STAT_PIDS_DENIED, 1},
+    {SPAWN_FD_CGROUP, "io.stat", SUM, "rbytes", STAT_IO_READ_BYTES, 1},
+    {SPAWN_FD_CGROUP, "io.stat", SUM, "wbytes", STAT_IO_WRITE_BYTES, 1},
+    {SPAWN_FD_CGROUP, "io.stat", SUM, "rios", STAT_IO_READS, 1},
+    {SPAWN_FD_CGROUP, "io.stat", SUM, "wios", STAT_IO_WRITES, 1},
+};
+
+// On v2 the limits stand at the sandbox, so that is where they are hit; the rest is the jobs'.
+static const struct stat_row of_sandbox[] = {
+    {SPAWN_FD_CGROUP, "cpu.stat", KEY, "usage_usec", STAT_CPU_NS, 1000},
+    {SPAWN_FD_CGROUP, "cpu.stat", KEY, "user_usec", STAT_CPU_USER_NS, 1000},
+    {SPAWN_FD_CGROUP, "cpu.stat", KEY, "system_usec", STAT_CPU_SYSTEM_NS, 1000},
+    {SPAWN_FD_CGROUP, "cpu.stat", KEY, "throttled_usec", STAT_THROTTLED_NS, 1000},
+    {SPAWN_FD_CGROUP, "memory.events", KEY, "oom", STAT_OOM, 1},
+    {SPAWN_FD_CGROUP, "memory.events", KEY, "oom_kill", STAT_OOM_KILLS, 1},
+    {SPAWN_FD_CGROUP, "pids.events", KEY, "max", STAT_PIDS_DENIED, 1},
+};
+
+static const struct stat_row of_sandbox_v1[] = {
+    {SPAWN_FD_CGROUP, "cpu.stat", KEY, "usage_usec", STAT_CPU_NS, 1000},
+    {SPAWN_FD_CGROUP, "cpu.stat", KEY, "user_usec", STAT_CPU_USER_NS, 1000},
+    {SPAWN_FD_CGROUP, "cpu.stat", KEY, "system_usec", STAT_CPU_SYSTEM_NS, 1000},
+    {SPAWN_FD_CPU, "cpu.stat", KEY, "throttled_time", STAT_THROTTLED_NS, 1},
+    {SPAWN_FD_MEMORY, "memory.max_usage_in_bytes", NUMBER, NULL, STAT_MEMORY_PEAK_BYTES, 1},
+    {SPAWN_FD_MEMORY, "memory.oom_control", KEY, "oom_kill", STAT_OOM_KILLS, 1},
+    {SPAWN_FD_PIDS, "pids.peak", NUMBER, NULL, STAT_PIDS_PEAK, 1},
+    {SPAWN_FD_PIDS, "pids.events", KEY, "max", STAT_PIDS_DENIED, 1},
+    {SPAWN_FD_BLKIO, "blkio.throttle.io_service_bytes", SUM, "Read", STAT_IO_READ_BYTES, 1},
+    {SPAWN_FD_BLKIO, "blkio.throttle.io_service_bytes", SUM, "Write", STAT_IO_WRITE_BYTES, 1},
+    {SPAWN_FD_BLKIO, "blkio.throttle.io_serviced", SUM, "Read", STAT_IO_READS, 1},
+    {SPAWN_FD_BLKIO, "blkio.throttle.io_serviced", SUM, "Write", STAT_IO_WRITES, 1},
+};
+
+#define ROWS(t) (t), sizeof(t) / sizeof(t)[0]
+
+// A decimal number at [p, end); returns behind it, or NULL when there is none or it does not fit.
+static const char *
+read_number(const char *p, const char *end, uint64_t *out)
+{
+    uint64_t v = 0;
+    const char *from = p;
+    for (; p < end && *p >= '0' && *p <= '9'; p++)
+        if (__builtin_mul_overflow(v, (uint64_t)10, &v) ||
+            __builtin_add_overflow(v, (uint64_t)(*p - '0'), &v))
+            return NULL;
+    if (p == from)
+        return NULL;
+    *out = v;
+    return p;
+}
+
+static bool
+ends_here(const char *p, const char *end)
+{
+    return p == end || *p == '\n' || *p == ' ';
+}
+
+bool
+cgstat_parse_number(const char *text, size_t n, uint64_t *out)
+{
+    uint64_t v = 0;
+    const char *end = text + n;
+    const char *p = read_number(text, end, &v);
+    if (p == NULL || !(p == end || (*p == '\n' && p + 1 == end)))
+        return false;
+    *out = v;
+    return true;
+}
+
+bool
+cgstat_parse_key(const char *text, size_t n, const char *key, uint64_t *out)
+{
+    size_t key_n = strlen(key);
+    const char *end = text + n;
+    for (const char *line = text; line < end;) {
+        const char *eol = memchr(line, '\n', (size_t)(end - line));
+        const char *line_end = eol != NULL ? eol : end;
+        if ((size_t)(line_end - line) > key_n && memcmp(line, key, key_n) == 0 &&
+            line[key_n] == ' ') {
+            uint64_t v = 0;
+            const char *p = read_number(line + key_n + 1, line_end, &v);
+            if (p == NULL || p != line_end)
+                return false;
+            *out = v;
+            return true;
+        }
+        line = line_end + 1;
+    }
+    return false;
+}
+
+// True when a word ends before p: p is the begin of the text or of a line, or stands behind a space.
+static bool
+begins_word(const char *text, const char *p)
+{
+    return p == text || p[-1] == ' ' || p[-1] == '\n';
+}
+
+bool
+cgstat_parse_sum(const char *text, size_t n, const char *key, uint64_t *out)
+{
+    size_t key_n = strlen(key);
+    uint64_t sum = 0;
+    const char *end = text + n;
+    for (const char *p = text; p < end; p++) {
+        if ((size_t)(end - p) <= key_n || memcmp(p, key, key_n) != 0 || !begins_word(text, p) ||
+            (p[key_n] != '=' && p[key_n] != ' '))
+            continue;
+        uint64_t v = 0;
+        const char *q = read_number(p + key_n + 1, end, &v);
+        if (q == NULL || !ends_here(q, end) || __builtin_add_overflow(sum, v, &sum))
+            return false;
+    }
+    *out = sum;
+    return true;
+}
+
+// Up to out_n bytes of a file below a directory. -errno, or how many.
+static ssize_t
+read_below(int dir, uint32_t job, const char *file, char *out, size_t out_n)
+{
+    char path[96];
+    int n = job != 0 ? snprintf(path, sizeof path, "job-%u/%s", job, file)
+                     : snprintf(path, sizeof path, "%s", file);
+    assert(n > 0 && (size_t)n < sizeof path);
+    int auto_close fd = openat(dir, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return -errno;
+    ssize_t r = read(fd, out, out_n);
+    return r < 0 ? -errno : r;
+}
+
+static bool
+parse(const struct stat_row *row, const char *text, size_t n, uint64_t *v)
+{
+    if (row->form == NUMBER)
+        return cgstat_parse_number(text, n, v);
+    if (row->form == KEY)
+        return cgstat_parse_key(text, n, row->key, v);
+    return cgstat_parse_sum(text, n, row->key, v);
+}
+
+static void
+read_rows(const struct cgroup_dirs *dirs, uint32_t job, const struct stat_row *rows, size_t rows_n,
+          struct cgstat *out)
+{
+    char text[8192];
+    ssize_t n = -1;
+    for (size_t i = 0; i < rows_n; i++) {
+        const struct stat_row *row = &rows[i];
+        bool same = i > 0 && rows[i - 1].dir == row->dir && rows[i - 1].file == row->file;
+        if (!same)
+            n = dirs->fd[row->dir] < 0
+                    ? -ENOENT
+                    : read_below(dirs->fd[row->dir], job, row->file, text, sizeof text);
+        uint64_t v = 0;
+        if (n < 0 || !parse(row, text, (size_t)n, &v) ||
+            __builtin_mul_overflow(v, row->scale, &out->v[row->stat]))
+            continue;
+        out->known |= 1u << row->stat;
+    }
+}
+
+static bool
+is_hybrid(const struct cgroup_dirs *dirs)
+{
+    return dirs->fd[SPAWN_FD_MEMORY] >= 0 || dirs->fd[SPAWN_FD_PIDS] >= 0 ||
+           dirs->fd[SPAWN_FD_CPU] >= 0;
+}
+
+void
+cgstat_read(const struct cgroup_dirs *dirs, uint32_t job, struct cgstat *out)
+{
+    *out = (struct cgstat){0};
+    if (job != 0 && is_hybrid(dirs))
+        read_rows(dirs, job, of_job, 3, out); // no controllers there: cpu.stat is all
+    else if (job != 0)
+        read_rows(dirs, job, ROWS(of_job), out);
+    else if (is_hybrid(dirs))
+        read_rows(dirs, 0, ROWS(of_sandbox_v1), out);
+    else
+        read_rows(dirs, 0, ROWS(of_sandbox), out);
+}
+
+uint64_t
+cgstat_cpu_ns(const struct cgroup_dirs *dirs, uint32_t job)
+{
+    struct cgstat s = {0};
+    read_rows(dirs, job, of_job, 1, &s);
+    return s.v[STAT_CPU_NS];
+}
+
+bool
+cgstat_is_empty(const struct cgroup_dirs *dirs)
+{
+    char text[256];
+    ssize_t n = read_below(dirs->fd[SPAWN_FD_CGROUP], 0, "cgroup.events", text, sizeof text);
+    uint64_t populated = 0;
+    if (n < 0)
+        return n == -ENOENT || n == -ENODEV;
+    return cgstat_parse_key(text, (size_t)n, "populated", &populated) && populated == 0;
+}

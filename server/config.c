@@ -1,0 +1,237 @@
+// See config.h. What the keys are, and what each becomes, is a table; yaml_tree.c turns the file into a checked tree first.
+#include "config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "../proto/auto.h"
+#include "config_keys.h"
+
+static const struct config_quotas quotas_default = {
+    .sandboxes = 1200,
+    .sandboxes_per_caller = 1000,
+    .jobs_per_sandbox = 64,
+    .jobs_per_caller = 2000,
+    .kept_per_caller = 256,
+    .queue = 2000,
+};
+
+static void
+template_default(struct config_template *t)
+{
+    *t = (struct config_template){
+        .name = "default", .hostname = "sandbox", .workdir = "/home/agent"};
+}
+
+struct config *
+config_default(void)
+{
+    struct config *c = calloc(1, sizeof *c);
+    if (c == NULL)
+        return NULL;
+    c->listen_n = 1;
+    (void)snprintf(c->listen[0], sizeof c->listen[0], "%s", CONFIG_LISTEN_DEFAULT);
+    c->socket_mode = 0660;
+    (void)snprintf(c->state_dir, sizeof c->state_dir, "%s", CONFIG_STATE_DIR_DEFAULT);
+    c->log_level = LOG_INFO;
+    c->id_base = SPAWN_ID_BASE_DEFAULT;
+    c->id_slots = 2048;
+    c->netns_pool = 16;
+    c->pool = 8;
+    limits_usual(&c->limits_default);
+    limits_most(&c->limits_max);
+    c->quotas = quotas_default;
+    rpc_limits_default(&c->rpc);
+    c->drain_ms = 10000;
+    c->keep_finished_ms = 30000;
+    c->ttl_default_ms = 300000;
+    c->ttl_max_ms = UINT64_C(2592000000);
+    struct err e;
+    if (config_finish(c, &e) < 0)
+        abort();
+    return c;
+}
+
+void
+config_free(struct config *c)
+{
+    if (c == NULL)
+        return;
+    for (uint32_t i = 0; i < c->templates_n; i++)
+        free(c->template[i].env);
+    free(c);
+}
+
+static int
+check_limits(const struct limits *usual, const struct limits *most, const struct limits *above,
+             const char *where, struct err *e)
+{
+    for (int i = 0; i < LIMITS_N; i++) {
+        const char *name = limit_table[i].name;
+        if (above != NULL && most->v[i] > above->v[i])
+            return err_set(e, ERR_INVALID_ARGUMENT,
+                           "%s: limits_max.%s is %" PRIu64 ", above the host's %" PRIu64, where,
+                           name, most->v[i], above->v[i]);
+        if (usual->v[i] > most->v[i])
+            return err_set(e, ERR_INVALID_ARGUMENT,
+                           "%s: %s is %" PRIu64 ", above its maximum of %" PRIu64, where, name,
+                           usual->v[i], most->v[i]);
+    }
+    return 0;
+}
+
+// Fills what a template leaves out from the host's. A default above a maximum that was lowered comes down with it;
+// one that was written is refused.
+static int
+finish_template(const struct config *c, struct config_template *t, struct err *e)
+{
+    for (int i = 0; i < LIMITS_N; i++) {
+        if (t->limits_max.v[i] == 0)
+            t->limits_max.v[i] = c->limits_max.v[i];
+        if (t->limits.v[i] == 0)
+            t->limits.v[i] = c->limits_default.v[i] < t->limits_max.v[i] ? c->limits_default.v[i]
+                                                                         : t->limits_max.v[i];
+    }
+    if (!t->pool_said)
+        t->pool = c->pool;
+    if (t->hostname[0] == '\0')
+        (void)snprintf(t->hostname, sizeof t->hostname, "sandbox");
+    if (t->workdir[0] == '\0')
+        (void)snprintf(t->workdir, sizeof t->workdir, "/home/agent");
+    char where[96];
+    (void)snprintf(where, sizeof where, "template \"%s\"", t->name);
+    return check_limits(&t->limits, &t->limits_max, &c->limits_max, where, e);
+}
+
+static int
+check_quotas(const struct config *c, struct err *e)
+{
+    uint64_t pools = 0;
+    for (uint32_t i = 0; i < c->templates_n; i++)
+        pools += c->template[i].pool;
+    if (c->quotas.sandboxes >= c->id_slots)
+        return err_set(e, ERR_INVALID_ARGUMENT,
+                       "quotas.sandboxes is %u, but ids.slots has room for %u only",
+                       c->quotas.sandboxes, c->id_slots - 1);
+    if (pools > c->quotas.sandboxes)
+        return err_set(e, ERR_INVALID_ARGUMENT,
+                       "the pools keep %" PRIu64 " sandboxes, above quotas.sandboxes (%u)", pools,
+                       c->quotas.sandboxes);
+    if (c->ttl_default_ms > c->ttl_max_ms)
+        return err_set(e, ERR_INVALID_ARGUMENT, "ttl.default is above ttl.max");
+    return 0;
+}
+
+int
+config_finish(struct config *c, struct err *e)
+{
+    if (config_template(c, "default") == NULL) {
+        if (c->templates_n == CONFIG_TEMPLATES_MAX)
+            return err_set(e, ERR_INVALID_ARGUMENT,
+                           "templates: %d of them and none is called \"default\"",
+                           CONFIG_TEMPLATES_MAX);
+        template_default(&c->template[c->templates_n++]);
+    }
+    int r = check_limits(&c->limits_default, &c->limits_max, NULL, "limits_default", e);
+    for (uint32_t i = 0; i < c->templates_n && r == 0; i++)
+        r = finish_template(c, &c->template[i], e);
+    return r == 0 ? check_quotas(c, e) : r;
+}
+
+int
+config_parse(struct config *c, const char *name, const void *bytes, size_t n, struct err *e)
+{
+    if (n > CONFIG_FILE_MAX)
+        return err_set(e, ERR_INVALID_ARGUMENT, "%s: larger than %d bytes", name, CONFIG_FILE_MAX);
+    for (uint32_t i = 0; i < c->templates_n; i++) {
+        free(c->template[i].env);
+        c->template[i] = (struct config_template){0};
+    }
+    c->templates_n = 0;
+    int r = config_read_keys(c, name, bytes, n, e);
+    if (r < 0)
+        return r;
+    return config_finish(c, e) < 0 ? err_wrap(e, "%s", name) : 0;
+}
+
+static int
+check_file(int fd, const char *path, struct err *e)
+{
+    struct stat st;
+    if (fstat(fd, &st) < 0)
+        return err_sys(e, errno, "read %s", path);
+    if (!S_ISREG(st.st_mode))
+        return err_set(e, ERR_INVALID_ARGUMENT, "%s: not a regular file", path);
+    if (st.st_uid != 0 && st.st_uid != geteuid())
+        return err_set(e, ERR_PERMISSION_DENIED, "%s: owned by uid %u, must be root's", path,
+                       st.st_uid);
+    if ((st.st_mode & (S_IWGRP | S_IWOTH)) != 0)
+        return err_set(e, ERR_PERMISSION_DENIED,
+                       "%s: others than its owner may write it (chmod go-w)", path);
+    return 0;
+}
+
+int
+config_load(struct config *c, const char *path, struct err *e)
+{
+    int auto_close fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0)
+        return err_sys(e, errno, "open %s", path);
+    int r = check_file(fd, path, e);
+    if (r < 0)
+        return r;
+    char *auto_free bytes = malloc(CONFIG_FILE_MAX + 1);
+    if (bytes == NULL)
+        return err_sys(e, ENOMEM, "read %s", path);
+    size_t n = 0;
+    while (n <= CONFIG_FILE_MAX) {
+        ssize_t got = read(fd, bytes + n, CONFIG_FILE_MAX + 1 - n);
+        if (got < 0)
+            return err_sys(e, errno, "read %s", path);
+        if (got == 0)
+            break;
+        n += (size_t)got;
+    }
+    return config_parse(c, path, bytes, n, e);
+}
+
+const struct config_template *
+config_template(const struct config *c, const char *name)
+{
+    if (name[0] == '\0')
+        name = "default";
+    for (uint32_t i = 0; i < c->templates_n; i++)
+        if (strcmp(c->template[i].name, name) == 0)
+            return &c->template[i];
+    return NULL;
+}
+
+void
+config_to_spawn(const struct config *c, const char *guest_path, uint32_t uid, uint32_t gid,
+                struct spawn_config *out)
+{
+    *out = (struct spawn_config){
+        .version = SPAWN_VERSION,
+        .id_base = c->id_base,
+        .slots = c->id_slots,
+        .broker_uid = uid,
+        .broker_gid = gid,
+        .templates_n = c->templates_n,
+        .netns_pool = c->netns_pool,
+    };
+    (void)snprintf(out->state_dir, sizeof out->state_dir, "%s", c->state_dir);
+    (void)snprintf(out->cgroup, sizeof out->cgroup, "%s", c->cgroup);
+    (void)snprintf(out->guest_path, sizeof out->guest_path, "%s", guest_path);
+    limits_to_spawn(&c->limits_max, &out->limits_max);
+    for (uint32_t i = 0; i < c->templates_n; i++) {
+        memcpy(out->templates[i].name, c->template[i].name, sizeof out->templates[i].name);
+        memcpy(out->templates[i].hostname, c->template[i].hostname,
+               sizeof out->templates[i].hostname);
+        memcpy(out->templates[i].paths, c->template[i].paths, sizeof out->templates[i].paths);
+    }
+}

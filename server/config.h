@@ -1,0 +1,93 @@
+// The broker's configuration: one YAML file, read strictly, or none at all.
+//
+// A key that is not known, is there twice, is out of its bounds or of the wrong kind is an error with file, line and
+// column; so are aliases, anchors, tags and a second document. deploy/stockaded.yaml has every key with its meaning.
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "../proto/err.h"
+#include "limits.h"
+#include "log.h"
+#include "rpc.h"
+#include "spawner/ops.h"
+
+enum {
+    CONFIG_FILE_MAX = 256 * 1024,
+    CONFIG_LISTEN_MAX = 16,
+    CONFIG_ADDRESS_MAX = 256,
+    CONFIG_TEMPLATES_MAX = SPAWN_TEMPLATES_MAX,
+    CONFIG_ENV_MAX = 64,
+};
+
+#define CONFIG_LISTEN_DEFAULT    "ipc:///run/stockade/stockade.sock"
+#define CONFIG_STATE_DIR_DEFAULT "/var/lib/stockade"
+
+struct config_env {
+    char name[256];
+    char value[4096];
+};
+
+struct config_template {
+    char name[64];
+    char hostname[64];
+    char paths[SPAWN_TEMPLATE_PATHS_MAX][SPAWN_PATH_MAX];
+    uint32_t paths_n;
+    char workdir[1024];
+    struct config_env *env; // owned
+    uint32_t env_n;
+    struct limits limits;     // what a request gets that says nothing
+    struct limits limits_max; // the most that it may ask for
+    uint32_t pool;            // ready sandboxes that are kept
+    bool pool_said;           // pool 0 was written, not left out
+};
+
+struct config_quotas {
+    uint32_t sandboxes;            // in all, ready ones included
+    uint32_t sandboxes_per_caller; // of one uid
+    uint32_t jobs_per_sandbox;     // that run at one time
+    uint32_t jobs_per_caller;
+    uint32_t kept_per_caller; // processes that ended and are still attachable
+    uint32_t queue;           // requests that wait for a sandbox
+};
+
+struct config {
+    char listen[CONFIG_LISTEN_MAX][CONFIG_ADDRESS_MAX];
+    uint32_t listen_n;
+    uint32_t socket_mode;
+    char socket_group[64]; // "": "stockade" if there is such a group, else the broker's own
+    char state_dir[SPAWN_PATH_MAX];
+    char cgroup[SPAWN_PATH_MAX];
+    uint32_t log_level; // enum log_level
+    bool log_json;
+    uint32_t id_base, id_slots;
+    uint32_t netns_pool;
+    struct limits limits_default, limits_max;
+    struct config_template template[CONFIG_TEMPLATES_MAX];
+    uint32_t templates_n;
+    uint32_t pool; // of a template that does not say
+    struct config_quotas quotas;
+    struct rpc_limits rpc;
+    uint64_t drain_ms;
+    uint64_t keep_finished_ms;
+    uint64_t ttl_default_ms, ttl_max_ms;
+};
+
+// What holds without a file. Owned: config_free(). NULL without memory.
+struct config *config_default(void);
+void config_free(struct config *c);
+
+// Reads bytes over the defaults in *c. `name` is the file's name for messages. On failure *c is half changed: free it.
+int config_parse(struct config *c, const char *name, const void *bytes, size_t n, struct err *e);
+
+// Reads a file: regular, owned by root or the caller, not writable by others, at most CONFIG_FILE_MAX.
+int config_load(struct config *c, const char *path, struct err *e);
+
+// A template by name ("" is "default"). NULL: no such template.
+const struct config_template *config_template(const struct config *c, const char *name);
+
+// What the spawner gets. guest_path is the static guest's.
+void config_to_spawn(const struct config *c, const char *guest_path, uint32_t uid, uint32_t gid,
+                     struct spawn_config *out);

@@ -1,0 +1,452 @@
+// The keys of the configuration file, as tables, and how a value becomes a field of struct config.
+#include "config_keys.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "yaml_tree.h"
+
+struct reader {
+    const char *name; // of the file
+    struct err *e;
+};
+
+struct key;
+typedef int read_fn(const struct reader *r, const struct key *k, struct yaml_node *n, void *to);
+
+// One key of a mapping. What `to` points to is the struct that the mapping fills; `offset` is the field in it.
+struct key {
+    const char *name;
+    read_fn *read;
+    size_t offset;
+    size_t size;            // TEXT: of the buffer; numbers: 4 or 8
+    uint64_t min, max;      // numbers
+    const struct key *keys; // MAP
+};
+
+static int fail(const struct reader *r, const struct yaml_node *n, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static int
+fail(const struct reader *r, const struct yaml_node *n, const char *fmt, ...)
+{
+    char what[400];
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(what, sizeof what, fmt, ap);
+    va_end(ap);
+    (void)err_set(r->e, ERR_INVALID_ARGUMENT, "%s:%u:%u: %s%s%s", r->name, n->line, n->column,
+                  n->key != NULL ? n->key : "", n->key != NULL ? ": " : "", what);
+    return -EINVAL;
+}
+
+static void *
+field(const struct key *k, void *to)
+{
+    return (char *)to + k->offset;
+}
+
+static int
+read_map(const struct reader *r, const struct key *keys, struct yaml_node *map, void *to)
+{
+    if (map->kind != YAML_MAP)
+        return fail(r, map, "must be a mapping of keys to values");
+    for (struct yaml_node *n = map->child; n != NULL; n = n->next) {
+        const struct key *k = keys;
+        while (k->name != NULL && strcmp(k->name, n->key) != 0)
+            k++;
+        if (k->name == NULL)
+            return fail(r, n, "there is no such key");
+        int err = k->read(r, k, n, to);
+        if (err < 0)
+            return err;
+    }
+    return 0;
+}
+
+static int
+read_section(const struct reader *r, const struct key *k, struct yaml_node *n, void *to)
+{
+    return read_map(r, k->keys, n, field(k, to));
+}
+
+static int
+text_of(const struct reader *r, const struct yaml_node *n, const char **out)
+{
+    if (n->kind != YAML_TEXT)
+        return fail(r, n, "must be one value");
+    *out = n->text;
+    return 0;
+}
+
+static int
+read_text(const struct reader *r, const struct key *k, struct yaml_node *n, void *to)
+{
+    const char *text = NULL;
+    int err = text_of(r, n, &text);
+    if (err < 0)
+        return err;
+    if (strlen(text) >= k->size)
+        return fail(r, n, "longer than %zu bytes", k->size - 1);
+    memcpy(field(k, to), text, strlen(text) + 1);
+    return 0;
+}
+
+static int
+read_path(const struct reader *r, const struct key *k, struct yaml_node *n, void *to)
+{
+    if (n->kind != YAML_TEXT || n->text[0] != '/' || strstr(n->text, "/..") != NULL)
+        return fail(r, n, "must be an absolute path without \"..\"");
+    return read_text(r, k, n, to);
+}
+
+// Letters, digits, '.', '_' and '-', as template names and host names have them.
+static int
+read_name(const struct reader *r, const struct key *k, struct yaml_node *n, void *to)
+{
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyz0123456789._-";
+    if (n->kind != YAML_TEXT || n->text[0] == '\0' || n->text[0] == '-' || n->text[0] == '.' ||
+        n->text[strspn(n->text, allowed)] != '\0')
+        return fail(r, n, "must be lower-case letters, digits, '.', '_' and '-'");
+    return read_text(r, k, n, to);
+}
+
+struct suffix {
+    const char *name;
+    uint64_t factor;
+};
+static const struct suffix none[] = {{"", 1}, {NULL, 0}};
+static const struct suffix sizes[] = {{"", 1},
+                                      {"K", 1024},
+                                      {"M", 1024 * 1024},
+                                      {"G", 1024 * 1024 * 1024},
+                                      {"T", UINT64_C(1024) * 1024 * 1024 * 1024},
+                                      {NULL, 0}};
+static const struct suffix times[] = {{"", 1},          {"ms", 1},          {"s", 1000},
+                                      {"m", 60 * 1000}, {"h", 3600 * 1000}, {"d", 86400 * 1000},
+                                      {NULL, 0}};
+
+static int
+number_of(const struct reader *r, const struct yaml_node *n, const struct suffix *suffixes,
+          uint64_t min, uint64_t max, uint64_t *out)
+{
+    if (n->kind != YAML_TEXT || n->text[0] < '0' || n->text[0] > '9')
+        return fail(r, n, "must be a number");
+    char *end = NULL;
+    errno = 0;
+    uint64_t v = strtoull(n->text, &end, 10);
+    while (suffixes->name != NULL && strcmp(end, suffixes->name) != 0)
+        suffixes++;
+    if (errno != 0 || suffixes->name == NULL)
+        return fail(r, n, "\"%.40s\" is no number that is understood here", n->text);
+    if (__builtin_mul_overflow(v, suffixes->factor, &v) || v < min || v > max)
+        return fail(r, n, "must be from %" PRIu64 " to %" PRIu64, min, max);
+    *out = v;
+    return 0;
+}
+
+static void
+store(const struct key *k, void *to, uint64_t v)
+{
+    assert(k->size == 4 || k->size == 8);
+    if (k->size == 4)
+        *(uint32_t *)field(k, to) = (uint32_t)v;
+    else
+        *(uint64_t *)field(k, to) = v;
+}
+
+static int
+read_count(const struct reader *r, const struct key *k, struct yaml_node *n, void *to)
+{
+    uint64_t v = 0;
+    int err = number_of(r, n, none, k->min, k->max, &v);
+    if (err == 0)
+        store(k, to, v);
+    return err;
+}
+
+static int
+read_size(const struct reader *r, const struct key *k, struct yaml_node *n, void *to)
+{
+    uint64_t v = 0;
+    int err = number_of(r, n, sizes, k->min, k->max, &v);
+    if (err == 0)
+        store(k, to, v);
+    return err;
+}
+
+static int
+read_ms(const struct reader *r, const struct key *k, struct yaml_node *n, void *to)
+{
+    uint64_t v = 0;
+    int err = number_of(r, n, times, k->min, k->max, &v);
+    if (err == 0)
+        store(k, to, v);
+    return err;
+}
+
+// Three or four octal digits, as chmod has them.
+static int
+read_mode(const struct reader *r, const struct key *k, struct yaml_node *n, void *to)
+{
+    size_t len = n->kind == YAML_TEXT ? strlen(n->text) : 0;
+    if (len < 3 || len > 4 || strspn(n->text, "01234567") != len)
+        return fail(r, n, "must be three or four octal digits");
+    unsigned long mode = strtoul(n->text, NULL, 8);
+    if (mode > 0777)
+        return fail(r, n, "must be at most 0777");
+    store(k, to, mode);
+    return 0;
+}
+
+static int
+read_level(const struct reader *r, const struct key *k, struct yaml_node *n, void *to)
+{
+    static const char *const levels[] = {"debug", "info", "warning", "error"};
+    for (uint32_t i = 0; n->kind == YAML_TEXT && i < 4; i++)
+        if (strcmp(n->text, levels[i]) == 0) {
+            store(k, to, i);
+            return 0;
+        }
+    return fail(r, n, "must be debug, info, warning or error");
+}
+
+static int
+read_format(const struct reader *r, const struct key *k, struct yaml_node *n, void *to)
+{
+    bool json = n->kind == YAML_TEXT && strcmp(n->text, "json") == 0;
+    if (!json && (n->kind != YAML_TEXT || strcmp(n->text, "text") != 0))
+        return fail(r, n, "must be text or json");
+    *(bool *)field(k, to) = json;
+    return 0;
+}
+
+static int
+read_listen(const struct reader *r, const struct key *k, struct yaml_node *n, void *to)
+{
+    struct config *c = to;
+    (void)k;
+    if (n->kind != YAML_LIST)
+        return fail(r, n, "must be a list of addresses");
+    c->listen_n = 0;
+    for (struct yaml_node *it = n->child; it != NULL; it = it->next) {
+        if (it->kind != YAML_TEXT || strstr(it->text, "://") == NULL)
+            return fail(r, it, "must be an address such as ipc:///run/stockade/stockade.sock");
+        if (c->listen_n == CONFIG_LISTEN_MAX)
+            return fail(r, it, "more than %d addresses", CONFIG_LISTEN_MAX);
+        if (strlen(it->text) >= CONFIG_ADDRESS_MAX)
+            return fail(r, it, "longer than %d bytes", CONFIG_ADDRESS_MAX - 1);
+        memcpy(c->listen[c->listen_n++], it->text, strlen(it->text) + 1);
+    }
+    return c->listen_n > 0 ? 0 : fail(r, n, "must have at least one address");
+}
+
+static int
+read_limits(const struct reader *r, const struct key *k, struct yaml_node *n, void *to)
+{
+    struct limits *l = field(k, to);
+    if (n->kind != YAML_MAP)
+        return fail(r, n, "must be a mapping of limits to values");
+    for (struct yaml_node *it = n->child; it != NULL; it = it->next) {
+        int i = 0;
+        while (i < LIMITS_N && strcmp(limit_table[i].name, it->key) != 0)
+            i++;
+        if (i == LIMITS_N)
+            return fail(r, it, "there is no such limit");
+        const struct limit_row *row = &limit_table[i];
+        const struct suffix *suffixes = row->unit == LIMIT_UNIT_BYTES ? sizes
+                                        : row->unit == LIMIT_UNIT_MS  ? times
+                                                                      : none;
+        int err = number_of(r, it, suffixes, row->min, row->max, &l->v[i]);
+        if (err < 0)
+            return err;
+    }
+    return 0;
+}
+
+static int
+read_paths(const struct reader *r, const struct key *k, struct yaml_node *n, void *to)
+{
+    struct config_template *t = to;
+    (void)k;
+    if (n->kind != YAML_LIST)
+        return fail(r, n, "must be a list of absolute paths");
+    t->paths_n = 0;
+    for (struct yaml_node *it = n->child; it != NULL; it = it->next) {
+        struct key one = {.size = sizeof t->paths[0]};
+        if (t->paths_n == SPAWN_TEMPLATE_PATHS_MAX)
+            return fail(r, it, "more than %d paths", SPAWN_TEMPLATE_PATHS_MAX);
+        int err = read_path(r, &one, it, t->paths[t->paths_n]);
+        if (err < 0)
+            return err;
+        t->paths_n++;
+    }
+    return 0;
+}
+
+static bool
+is_env_name(const char *s)
+{
+    if (*s == '\0' || (*s >= '0' && *s <= '9'))
+        return false;
+    return s[strspn(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_")] == '\0';
+}
+
+static int
+read_env(const struct reader *r, const struct key *k, struct yaml_node *n, void *to)
+{
+    struct config_template *t = to;
+    (void)k;
+    if (n->kind != YAML_MAP)
+        return fail(r, n, "must be a mapping of names to values");
+    t->env = calloc(CONFIG_ENV_MAX, sizeof *t->env);
+    if (t->env == NULL)
+        return fail(r, n, "no memory");
+    for (struct yaml_node *it = n->child; it != NULL; it = it->next) {
+        if (t->env_n == CONFIG_ENV_MAX)
+            return fail(r, it, "more than %d variables", CONFIG_ENV_MAX);
+        struct config_env *v = &t->env[t->env_n];
+        if (!is_env_name(it->key) || strlen(it->key) >= sizeof v->name)
+            return fail(r, it, "no name of an environment variable");
+        struct key value = {.offset = offsetof(struct config_env, value), .size = sizeof v->value};
+        int err = read_text(r, &value, it, v);
+        if (err < 0)
+            return err;
+        memcpy(v->name, it->key, strlen(it->key) + 1);
+        t->env_n++;
+    }
+    return 0;
+}
+
+static int
+read_template_pool(const struct reader *r, const struct key *k, struct yaml_node *n, void *to)
+{
+    ((struct config_template *)to)->pool_said = true;
+    return read_count(r, k, n, to);
+}
+
+#define AT(type, member) offsetof(struct type, member), sizeof(((struct type *)0)->member)
+#define SECTION(name, keys)                                                                        \
+    {                                                                                              \
+        name, read_section, 0, 0, 0, 0, keys                                                       \
+    }
+
+static const struct key template_keys[] = {
+    {"name", read_name, AT(config_template, name), 0, 0, NULL},
+    {"hostname", read_name, AT(config_template, hostname), 0, 0, NULL},
+    {"paths", read_paths, 0, 0, 0, 0, NULL},
+    {"workdir", read_path, AT(config_template, workdir), 0, 0, NULL},
+    {"env", read_env, 0, 0, 0, 0, NULL},
+    {"limits", read_limits, AT(config_template, limits), 0, 0, NULL},
+    {"limits_max", read_limits, AT(config_template, limits_max), 0, 0, NULL},
+    {"pool", read_template_pool, AT(config_template, pool), 0, 1024, NULL},
+    {0},
+};
+
+static int
+read_templates(const struct reader *r, const struct key *k, struct yaml_node *n, void *to)
+{
+    struct config *c = to;
+    (void)k;
+    if (n->kind != YAML_LIST)
+        return fail(r, n, "must be a list of templates");
+    for (struct yaml_node *it = n->child; it != NULL; it = it->next) {
+        if (c->templates_n == CONFIG_TEMPLATES_MAX)
+            return fail(r, it, "more than %d templates", CONFIG_TEMPLATES_MAX);
+        struct config_template *t = &c->template[c->templates_n++];
+        int err = read_map(r, template_keys, it, t);
+        if (err < 0)
+            return err;
+        if (t->name[0] == '\0')
+            return fail(r, it, "a template must have a name");
+        for (uint32_t i = 0; i + 1 < c->templates_n; i++)
+            if (strcmp(c->template[i].name, t->name) == 0)
+                return fail(r, it, "a second template of the name \"%s\"", t->name);
+    }
+    return 0;
+}
+
+static const struct key socket_keys[] = {
+    {"mode", read_mode, AT(config, socket_mode), 0, 0, NULL},
+    {"group", read_text, AT(config, socket_group), 0, 0, NULL},
+    {0},
+};
+static const struct key log_keys[] = {
+    {"level", read_level, AT(config, log_level), 0, 0, NULL},
+    {"format", read_format, AT(config, log_json), 0, 0, NULL},
+    {0},
+};
+static const struct key ids_keys[] = {
+    {"base", read_count, AT(config, id_base), 65536, 0x7ffe0000, NULL},
+    {"slots", read_count, AT(config, id_slots), 2, SPAWN_SLOTS_MAX, NULL},
+    {0},
+};
+static const struct key quota_keys[] = {
+    {"sandboxes", read_count, AT(config, quotas.sandboxes), 1, SPAWN_SLOTS_MAX, NULL},
+    {"sandboxes_per_caller", read_count, AT(config, quotas.sandboxes_per_caller), 1,
+     SPAWN_SLOTS_MAX, NULL},
+    {"jobs_per_sandbox", read_count, AT(config, quotas.jobs_per_sandbox), 1, 1024, NULL},
+    {"jobs_per_caller", read_count, AT(config, quotas.jobs_per_caller), 1, 100000, NULL},
+    {"kept_per_caller", read_count, AT(config, quotas.kept_per_caller), 0, 10000, NULL},
+    {"queue", read_count, AT(config, quotas.queue), 0, 100000, NULL},
+    {0},
+};
+static const struct key rpc_keys[] = {
+    {"connections", read_count, AT(config, rpc.connections_max), 1, 100000, NULL},
+    {"connections_per_uid", read_count, AT(config, rpc.connections_per_uid_max), 1, 100000, NULL},
+    {"calls", read_count, AT(config, rpc.calls_max), 1, 65536, NULL},
+    {"streams", read_count, AT(config, rpc.streams_max), 1, 65536, NULL},
+    {"calls_per_uid", read_count, AT(config, rpc.calls_per_uid_max), 1, 100000, NULL},
+    {"handshake", read_ms, AT(config, rpc.handshake_ms), 10, 60000, NULL},
+    {"queue_pause", read_size, AT(config, rpc.queue_bytes_pause), 65536, 1 << 30, NULL},
+    {"queue_kill", read_size, AT(config, rpc.queue_bytes_kill), 65536, 1 << 30, NULL},
+    {"keepalive_idle", read_ms, AT(config, rpc.keepalive_idle_ms), 0, 86400000, NULL},
+    {"idempotency", read_ms, AT(config, rpc.idempotency_ms), 1000, 86400000, NULL},
+    {"idempotency_keys", read_count, AT(config, rpc.idempotency_keys_max), 1, 100000, NULL},
+    {0},
+};
+static const struct key ttl_keys[] = {
+    {"default", read_ms, AT(config, ttl_default_ms), 100, 2592000000, NULL},
+    {"max", read_ms, AT(config, ttl_max_ms), 100, 2592000000, NULL},
+    {0},
+};
+
+static const struct key top_keys[] = {
+    {"listen", read_listen, 0, 0, 0, 0, NULL},
+    SECTION("socket", socket_keys),
+    {"state_dir", read_path, AT(config, state_dir), 0, 0, NULL},
+    {"cgroup", read_path, AT(config, cgroup), 0, 0, NULL},
+    SECTION("log", log_keys),
+    SECTION("ids", ids_keys),
+    {"limits_default", read_limits, AT(config, limits_default), 0, 0, NULL},
+    {"limits_max", read_limits, AT(config, limits_max), 0, 0, NULL},
+    {"pool", read_count, AT(config, pool), 0, 1024, NULL},
+    {"netns_pool", read_count, AT(config, netns_pool), 0, 256, NULL},
+    {"templates", read_templates, 0, 0, 0, 0, NULL},
+    SECTION("quotas", quota_keys),
+    SECTION("rpc", rpc_keys),
+    SECTION("ttl", ttl_keys),
+    {"drain", read_ms, AT(config, drain_ms), 0, 600000, NULL},
+    {"keep_finished", read_ms, AT(config, keep_finished_ms), 0, 3600000, NULL},
+    {0},
+};
+
+int
+config_read_keys(struct config *c, const char *name, const void *bytes, size_t n, struct err *e)
+{
+    struct yaml *y = NULL;
+    struct yaml_node *root = NULL;
+    int r = yaml_read(name, bytes, n, &y, &root, e);
+    if (r < 0)
+        return r;
+    const struct reader reader = {.name = name, .e = e};
+    if (root != NULL && !(root->kind == YAML_TEXT && root->text[0] == '\0'))
+        r = read_map(&reader, top_keys, root, c);
+    yaml_free(y);
+    return r;
+}

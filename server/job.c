@@ -1,0 +1,513 @@
+// See job.h: the life of a job, from Start to its result.
+#include "job_private.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#include "guest_link.h"
+#include "log.h"
+#include "sandbox.h"
+#include "server.h"
+
+#define MS UINT64_C(1000000)
+enum { CPU_CHECK_MIN_MS = 5 };
+
+#define TO(state) (1u << JOB_##state)
+
+// The picture in job.h: where each state may go.
+static const unsigned moves[JOB_STATES_N] = {
+    [JOB_STARTING] = TO(RUNNING) | TO(DRAINING),
+    [JOB_RUNNING] = TO(DRAINING),
+    [JOB_DRAINING] = TO(DONE),
+};
+
+static void
+move(struct job *j, enum job_state to)
+{
+    assert((moves[j->state] >> to & 1) != 0);
+    j->state = to;
+}
+
+static uv_loop_t *
+loop_of(const struct job *j)
+{
+    return j->all->srv->loop;
+}
+
+// The guest did not answer: its sandbox is not to be trusted any more.
+static void
+on_no_answer(void *cookie)
+{
+    struct job *j = cookie;
+    struct err e;
+    (void)err_set(&e, ERR_INTERNAL, "the guest of sandbox %s did not answer", j->sandbox_id);
+    log_err(LOG_WARNING, "guest-silent", &e);
+    sandbox_destroy(j->sandbox, &e, NULL);
+}
+
+static void
+end_now(struct job *j, enum job_end why)
+{
+    if (j->end != END_NONE || j->state == JOB_DRAINING || j->state == JOB_DONE)
+        return;
+    j->end = why;
+    loop_timer_stop(&j->wall);
+    loop_timer_stop(&j->cpu);
+    (void)loop_timer_start(loop_of(j), &j->patience, JOB_KILL_MS, on_no_answer, j);
+    sandbox_kill_job(j->sandbox, j->number);
+}
+
+static void
+on_wall(void *cookie)
+{
+    end_now(cookie, END_WALL);
+}
+
+static void
+wall_start(struct job *j)
+{
+    j->wall_from_ns = uv_hrtime();
+    uint64_t ms = (j->wall_left_ns + MS - 1) / MS;
+    (void)loop_timer_start(loop_of(j), &j->wall, ms, on_wall, j);
+}
+
+void
+job_pause(struct job *j)
+{
+    uint64_t now = uv_hrtime();
+    j->paused_from_ns = now;
+    if (j->wall == NULL || j->state != JOB_RUNNING)
+        return;
+    uint64_t ran = now - j->wall_from_ns;
+    j->wall_left_ns = j->wall_left_ns > ran ? j->wall_left_ns - ran : 0;
+    loop_timer_stop(&j->wall);
+}
+
+void
+job_resume(struct job *j)
+{
+    if (j->paused_from_ns != 0)
+        j->used.paused_ns += uv_hrtime() - j->paused_from_ns;
+    j->paused_from_ns = 0;
+    if (j->state == JOB_RUNNING && j->end == END_NONE)
+        wall_start(j);
+}
+
+// The quota bounds how fast CPU time can pass, so the next look is not needed before the limit can be reached.
+static void on_cpu(void *cookie);
+
+static void
+cpu_look_later(struct job *j, uint64_t used_ms)
+{
+    uint64_t wait =
+        (j->limits.v[LIMIT_CPU_TIME_MS] - used_ms) * 1000 / j->limits.v[LIMIT_CPU_MILLIS];
+    (void)loop_timer_start(loop_of(j), &j->cpu, wait > CPU_CHECK_MIN_MS ? wait : CPU_CHECK_MIN_MS,
+                           on_cpu, j);
+}
+
+static void
+on_cpu(void *cookie)
+{
+    struct job *j = cookie;
+    uint64_t used_ms = cgstat_cpu_ns(&j->sandbox->dirs, j->number) / MS;
+    if (used_ms >= j->limits.v[LIMIT_CPU_TIME_MS])
+        end_now(j, END_CPU);
+    else
+        cpu_look_later(j, used_ms);
+}
+
+static int
+check_quotas(const struct sandbox *s, const struct job_spec *spec, struct err *e)
+{
+    const struct config_quotas *q = &sandboxes_server(s->all)->config->quotas;
+    if (s->jobs_n >= q->jobs_per_sandbox)
+        return err_set(e, ERR_RESOURCE_EXHAUSTED, "%u processes run in this sandbox already",
+                       s->jobs_n);
+    if (s->tenant->jobs >= q->jobs_per_caller) {
+        int r = err_set(e, ERR_RESOURCE_EXHAUSTED, "%s has %u processes already", s->tenant->name,
+                        s->tenant->jobs);
+        err_detail(e, "QUOTA_JOBS", s->tenant->name, "wait, or have quotas.jobs_per_caller raised");
+        return r;
+    }
+    size_t bytes = 0;
+    for (size_t i = 0; i < spec->args_n; i++)
+        bytes += strlen(spec->args[i]) + 1;
+    for (size_t i = 0; i < spec->env_n; i++)
+        bytes += strlen(spec->env[i]) + 1;
+    if (bytes > JOB_COMMAND_BYTES_MAX)
+        return err_field(e, "command", "arguments and environment are %zu bytes, at most %d", bytes,
+                         JOB_COMMAND_BYTES_MAX);
+    return 0;
+}
+
+static void
+discard(struct job *j)
+{
+    job_io_end(j);
+    output_free(j->output);
+    for (size_t i = 0; i < j->shown_n; i++)
+        free(j->shown[i]);
+    free(j);
+}
+
+static struct job *
+job_new(struct sandbox *s, const struct job_spec *spec)
+{
+    struct job *j = calloc(1, sizeof *j);
+    if (j == NULL)
+        return NULL;
+    uint8_t bytes[ID_BYTES];
+    id_make(bytes, j->id.id);
+    memcpy(j->sandbox_id, s->id.id, sizeof j->sandbox_id);
+    j->all = sandboxes_server(s->all)->jobs;
+    j->sandbox = s;
+    j->tenant = s->tenant;
+    j->limits = spec->limits;
+    j->one_shot = spec->one_shot;
+    j->terminal = spec->terminal;
+    j->wall_left_ns = spec->limits.v[LIMIT_WALL_MS] * MS;
+    j->used.arrived_ns = spec->arrived_ns;
+    j->used.sandbox_ns = spec->sandbox_ns;
+    list_init(&j->all_node);
+    list_init(&j->of_sandbox);
+    list_init(&j->kept_node);
+    list_init(&j->followers);
+    for (int i = 0; i < STDIO_N; i++)
+        j->fd[i] = -1;
+    j->output = output_new(spec->limits.v[LIMIT_OUTPUT_BYTES]);
+    bool whole = j->output != NULL;
+    for (size_t i = 0; i < spec->args_n && i < JOB_SHOWN_ARGS && whole; i++) {
+        j->shown[i] = strndup(spec->args[i], JOB_SHOWN_ARG_BYTES);
+        j->shown_n = i + 1;
+        whole = j->shown[i] != NULL;
+    }
+    if (whole)
+        return j;
+    discard(j);
+    return NULL;
+}
+
+static int
+send_start(struct job *j, const struct job_spec *spec, struct err *e)
+{
+    struct guest_start start = {
+        .job = j->number,
+        .args = spec->args,
+        .args_n = spec->args_n,
+        .env = spec->env,
+        .env_n = spec->env_n,
+        .workdir = spec->workdir,
+        .files_max = spec->limits.v[LIMIT_FILES],
+        .file_bytes_max = spec->limits.v[LIMIT_FILE_SIZE_BYTES],
+        .cpu_seconds_max = spec->limits.v[LIMIT_CPU_TIME_MS] / 1000 + 1,
+        .terminal = spec->terminal,
+        .rows = spec->rows,
+        .columns = spec->columns,
+        .stdio = {-1, -1, -1},
+    };
+    int r = job_io_open(j, spec, start.stdio, e);
+    return r < 0 ? r : guest_link_start(j->sandbox->link, &start, e);
+}
+
+// It counts from now on.
+static void
+enroll(struct job *j)
+{
+    struct sandbox *s = j->sandbox;
+    j->order = ++j->all->begun;
+    idtable_add(&j->all->table, &j->id);
+    list_append(&j->all->list, &j->all_node);
+    list_append(&s->jobs, &j->of_sandbox);
+    s->jobs_n++;
+    s->tenant->jobs++;
+    s->tenant->refs++;
+    j->all->running++;
+}
+
+int
+job_start(struct sandbox *s, const struct job_spec *spec, struct job **out, struct err *e)
+{
+    int r = sandbox_check_running(s, e);
+    if (r == 0)
+        r = check_quotas(s, spec, e);
+    if (r < 0)
+        return r;
+    struct job *j = job_new(s, spec);
+    if (j == NULL)
+        return err_sys(e, ENOMEM, "start a process");
+    j->number = ++s->jobs_begun;
+    if (j->number == 1)
+        j->used.before = s->fresh;
+    else
+        cgstat_read(&s->dirs, 0, &j->used.before);
+    r = send_start(j, spec, e);
+    if (r < 0) {
+        discard(j);
+        return err_wrap(e, "start a process");
+    }
+    enroll(j);
+    (void)loop_timer_start(loop_of(j), &j->patience, JOB_START_MS, on_no_answer, j);
+    *out = j;
+    return 0;
+}
+
+// The job is over and its output complete.
+static void
+finish(struct job *j)
+{
+    struct sandbox *s = j->sandbox;
+    j->used.output_bytes = output_total(j->output);
+    j->used.output_cut_bytes = output_cut(j->output);
+    bill_compute(&j->used, &j->result.bill);
+    bill_limit_hits(&j->used, &j->limits, &j->result.hits);
+    move(j, JOB_DONE);
+    job_io_end(j);
+    loop_timer_stop(&j->patience);
+    list_remove(&j->of_sandbox);
+    s->jobs_n--;
+    j->tenant->jobs--;
+    j->all->running--;
+    j->sandbox = NULL;
+    bool one_shot = j->one_shot;
+    struct err e;
+    if (!one_shot && s->link != NULL && guest_link_remove(s->link, j->number, &e) < 0)
+        log_err(LOG_WARNING, "remove-job", &e);
+    job_keep(j); // j may be gone after this
+    if (!one_shot)
+        return;
+    (void)err_set(&e, ERR_CANCELLED, "its only process has ended");
+    sandbox_destroy(s, &e, NULL);
+}
+
+void
+job_output_ended(struct job *j)
+{
+    if (j->state == JOB_DRAINING)
+        finish(j);
+}
+
+static void
+on_grace_over(void *cookie)
+{
+    struct job *j = cookie;
+    (void)job_io_drain(j);
+    finish(j);
+}
+
+// The main process is no more: takes the figures, then what is left in the pipes.
+static void
+ended(struct job *j)
+{
+    j->used.ended_ns = uv_hrtime();
+    if (j->paused_from_ns != 0)
+        job_resume(j);
+    move(j, JOB_DRAINING);
+    loop_timer_stop(&j->wall);
+    loop_timer_stop(&j->cpu);
+    cgstat_read(&j->sandbox->dirs, j->number, &j->used.job);
+    cgstat_read(&j->sandbox->dirs, 0, &j->used.after);
+    output_final(j->output);
+}
+
+static void
+drain_then_finish(struct job *j)
+{
+    if (job_io_drain(j))
+        finish(j);
+    else
+        (void)loop_timer_start(loop_of(j), &j->patience, JOB_GRACE_MS, on_grace_over, j);
+}
+
+static uint64_t
+cpu_used_ms(const struct job *j)
+{
+    const struct cgstat *c = &j->used.job;
+    return cgstat_known(c, STAT_CPU_NS)
+               ? c->v[STAT_CPU_NS] / MS
+               : (j->used.rusage.user_us + j->used.rusage.system_us) / 1000;
+}
+
+static uint64_t
+beyond(uint64_t value, uint64_t limit)
+{
+    return value > limit ? value - limit : 0;
+}
+
+static void
+limit_ended(struct job *j, enum limit which, uint64_t over, bool count, const char *what)
+{
+    struct job_result *r = &j->result;
+    r->outcome = OUTCOME_LIMIT;
+    (void)snprintf(r->reason, sizeof r->reason, "%s (limit %s = %" PRIu64 ")", what,
+                   limit_table[which].name, j->limits.v[which]);
+    limit_hits_add(&r->hits, (struct limit_hit){which, j->limits.v[which], over, count}, true);
+}
+
+static void
+wall_ended(struct job *j)
+{
+    uint64_t ms = (j->used.ended_ns - j->used.started_ns - j->used.paused_ns) / MS;
+    limit_ended(j, LIMIT_WALL_MS, beyond(ms, j->limits.v[LIMIT_WALL_MS]), false,
+                "it ran longer than it may");
+}
+
+static void
+cpu_ended(struct job *j)
+{
+    limit_ended(j, LIMIT_CPU_TIME_MS, beyond(cpu_used_ms(j), j->limits.v[LIMIT_CPU_TIME_MS]), false,
+                "it used more CPU time than it may");
+}
+
+// We killed it, and said why before.
+static void
+classify_end(struct job *j)
+{
+    if (j->end == END_WALL) {
+        wall_ended(j);
+    } else if (j->end == END_CPU) {
+        cpu_ended(j);
+    } else {
+        j->result.outcome = OUTCOME_CANCELLED;
+        (void)snprintf(j->result.reason, sizeof j->result.reason, "%s", j->end_reason);
+    }
+}
+
+static void
+classify_signal(struct job *j, int signal)
+{
+    uint64_t kills = bill_oom_kills(&j->used);
+    j->result.signal = (uint32_t)signal;
+    if (signal == SIGKILL && j->end != END_NONE)
+        classify_end(j);
+    else if (signal == SIGKILL && kills > 0)
+        limit_ended(j, LIMIT_MEMORY_BYTES, kills, true,
+                    "the kernel killed it because its sandbox was out of memory");
+    else if (signal == SIGXCPU ||
+             (signal == SIGKILL && cpu_used_ms(j) >= j->limits.v[LIMIT_CPU_TIME_MS]))
+        cpu_ended(j);
+    else if (signal == SIGXFSZ)
+        limit_ended(j, LIMIT_FILE_SIZE_BYTES, 1, true, "it wrote a file larger than it may");
+    else
+        j->result.outcome = OUTCOME_SIGNALED;
+}
+
+static struct job *
+find_in(struct sandbox *s, uint32_t number)
+{
+    list_each(it, &s->jobs) if (job_of_sandbox(it)->number == number) return job_of_sandbox(it);
+    return NULL;
+}
+
+bool
+job_said_exited(struct sandbox *s, uint32_t number, uint32_t status,
+                const struct bill_rusage *usage)
+{
+    struct job *j = find_in(s, number);
+    if (j == NULL || j->state != JOB_RUNNING)
+        return false;
+    int wait_status = (int)status;
+    if (!WIFEXITED(wait_status) && !WIFSIGNALED(wait_status))
+        return false;
+    j->used.rusage = *usage;
+    ended(j);
+    if (WIFSIGNALED(wait_status)) {
+        classify_signal(j, WTERMSIG(wait_status));
+    } else {
+        j->result.outcome = OUTCOME_EXITED;
+        j->result.exit_code = (uint32_t)WEXITSTATUS(wait_status);
+    }
+    drain_then_finish(j);
+    return true;
+}
+
+bool
+job_said_failed(struct sandbox *s, uint32_t number, uint32_t exit_code, const char *text)
+{
+    struct job *j = find_in(s, number);
+    if (j == NULL || j->state != JOB_STARTING ||
+        (exit_code != 0 && exit_code != 126 && exit_code != 127))
+        return false;
+    ended(j);
+    j->result.outcome = exit_code != 0 ? OUTCOME_NOT_EXECUTED : OUTCOME_FAILED;
+    j->result.exit_code = exit_code;
+    (void)snprintf(j->result.reason, sizeof j->result.reason, "%.500s", text);
+    if (j->end != END_NONE)
+        classify_end(j);
+    finish(j);
+    return true;
+}
+
+bool
+job_said_started(struct sandbox *s, uint32_t number, uint32_t pid, int terminal)
+{
+    struct job *j = find_in(s, number);
+    struct err e;
+    if (j == NULL || j->state != JOB_STARTING || j->terminal != (terminal >= 0)) {
+        if (terminal >= 0)
+            (void)close(terminal);
+        return false;
+    }
+    if (terminal >= 0 && job_io_terminal(j, terminal, &e) < 0)
+        return false;
+    struct timespec now;
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    j->started_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+    j->pid = pid;
+    j->used.started_ns = uv_hrtime();
+    move(j, JOB_RUNNING);
+    if (j->end == END_NONE) {
+        loop_timer_stop(&j->patience);
+        wall_start(j);
+        cpu_look_later(j, 0);
+    }
+    if (job_io_begin(j, &e) < 0)
+        job_cancel(j, e.text);
+    job_tell_followers(j);
+    return true;
+}
+
+void
+job_cancel(struct job *j, const char *reason)
+{
+    if (j->state == JOB_DRAINING || j->state == JOB_DONE || j->end != END_NONE)
+        return;
+    (void)snprintf(j->end_reason, sizeof j->end_reason, "%s", reason);
+    end_now(j, END_CANCEL);
+}
+
+void
+job_sandbox_gone(struct job *j, const struct err *why)
+{
+    if (j->state != JOB_DRAINING) {
+        ended(j);
+        j->result.signal = j->used.started_ns != 0 ? SIGKILL : 0;
+        uint64_t kills = bill_oom_kills(&j->used);
+        if (j->end != END_NONE) {
+            classify_end(j);
+        } else if (kills > 0) {
+            limit_ended(j, LIMIT_MEMORY_BYTES, kills, true,
+                        "its sandbox was out of memory and was destroyed");
+        } else {
+            j->result.outcome = why->code == ERR_CANCELLED ? OUTCOME_CANCELLED : OUTCOME_FAILED;
+            (void)snprintf(j->result.reason, sizeof j->result.reason, "%s", why->text);
+        }
+    }
+    (void)job_io_drain(j);
+    finish(j);
+}
+
+int
+job_signal(struct job *j, uint32_t signal, bool group, struct err *e)
+{
+    if (j->state != JOB_RUNNING)
+        return err_set(e, ERR_FAILED_PRECONDITION, "process %s %s", j->id.id,
+                       j->state == JOB_STARTING ? "has not started yet" : "has ended");
+    return guest_link_signal(j->sandbox->link, j->number, signal, group, e);
+}

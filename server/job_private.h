@@ -1,0 +1,92 @@
+// Between job.c (life), job_io.c (its pipes) and job_table.c (who follows it): the job itself.
+#pragma once
+
+#include "cgstat.h"
+#include "job.h"
+#include "loop.h"
+
+// Why we made it end.
+enum job_end { END_NONE, END_WALL, END_CPU, END_CANCEL };
+
+// Whether its pipes are read: not while small reads are put off (BATCHING) or a reader has to move first (FULL).
+enum job_reading { READING, BATCHING, FULL };
+
+enum { IN = 0, OUT = 1, ERR = 2, STDIO_N = 3 };
+
+struct job {
+    struct idnode id;       // first
+    struct list all_node;   // oldest first
+    struct list of_sandbox; // while it runs
+    struct list kept_node;  // of its tenant, once it is done
+    struct jobs *all;
+    struct sandbox *sandbox; // NULL once it is done
+    char sandbox_id[ID_HEX + 1];
+    struct tenant *tenant;
+    uint64_t order;
+    uint32_t number, pid;
+    enum job_state state;
+    enum job_end end;
+    bool one_shot, terminal, kept;
+    char *shown[JOB_SHOWN_ARGS]; // owned
+    size_t shown_n;
+    int64_t started_ms;
+    struct limits limits;
+
+    int fd[STDIO_N]; // our ends; with a terminal its master at OUT, and again at IN
+    struct loop_poll *poll[STDIO_N];
+    uint8_t *input; // owned: [input_at, input_n) waits
+    size_t input_at, input_n, input_size;
+    bool input_ends; // close stdin (or send ^D) after what waits
+    struct output *output;
+    enum {
+        READING,
+        BATCHING,
+        FULL
+    } reading; // BATCHING: small reads are put off; FULL: a reader must move first
+    uint64_t last_read_ns;
+    struct loop_timer *retry; // of reading
+
+    struct loop_timer *patience; // for the guest, then for the pipes, then for those who may attach
+    struct loop_timer *wall, *cpu;
+    uint64_t wall_left_ns, wall_from_ns; // from: 0 while it stands still
+    uint64_t paused_from_ns;
+    struct bill_input used;
+    struct job_result result;
+    char end_reason[256];
+
+    struct list followers;
+    struct list *walk; // next one to be told, while they are
+    unsigned walking;  // it is not to be freed
+    bool walk_again;
+};
+
+struct jobs {
+    struct server *srv;
+    struct idtable table;
+    struct list list; // oldest first
+    uint64_t begun;
+    uint32_t running;
+};
+
+// job_io.c
+// Makes the pipes; child[] are the job's ends, owned by the caller.
+int job_io_open(struct job *j, const struct job_spec *spec, int child[STDIO_N], struct err *e);
+// The terminal's master came.
+int job_io_terminal(struct job *j, int master, struct err *e);
+// Begins to read and to write.
+int job_io_begin(struct job *j, struct err *e);
+// Reads what is there now; true when both ends were reached.
+bool job_io_drain(struct job *j);
+// The job is over: lets go of descriptors, timers and waiting input.
+void job_io_end(struct job *j);
+// A reader has taken something.
+void job_io_reader_moved(struct job *j);
+
+// job_table.c
+void job_tell_followers(struct job *j);
+void job_keep(
+    struct job *j); // it is done; from now on it lives as long as somebody follows or may attach
+void job_settle(struct job *j); // frees it when that is over
+
+// job.c: both output pipes have ended.
+void job_output_ended(struct job *j);

@@ -1,0 +1,174 @@
+// See log.h.
+#include "log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static struct {
+    int fd;
+    enum log_level from;
+    bool json;
+    uint64_t lost, lost_told;
+} state = {.fd = STDERR_FILENO, .from = LOG_INFO};
+
+static const char *const level_names[] = {"debug", "info", "warning", "error"};
+
+void
+log_setup(int fd, enum log_level from, bool json)
+{
+    state.fd = fd;
+    state.from = from;
+    state.json = json;
+}
+
+uint64_t
+log_lost(void)
+{
+    return state.lost;
+}
+
+// Length of the valid UTF-8 sequence at s, its code point in *cp; 0 when there is none.
+static size_t
+utf8_next(const unsigned char *s, uint32_t *cp)
+{
+    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+    size_t n = s[0] < 0x80 ? 1 : s[0] < 0xc2 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4;
+    if (n == 0 || s[0] > 0xf4)
+        return 0;
+    if (n == 1) {
+        *cp = s[0];
+        return 1;
+    }
+    uint32_t c = s[0] & (0x7fu >> n);
+    for (size_t i = 1; i < n; i++) {
+        if ((s[i] & 0xc0) != 0x80)
+            return 0;
+        c = c << 6 | (s[i] & 0x3f);
+    }
+    if (c < least[n] || c > 0x10ffff || (c >= 0xd800 && c <= 0xdfff))
+        return 0;
+    *cp = c;
+    return n;
+}
+
+// Characters that change how what stands around them is shown.
+static bool
+is_deceptive(uint32_t cp)
+{
+    return (cp >= 0x80 && cp < 0xa0) || cp == 0x061c || (cp >= 0x200b && cp <= 0x200f) ||
+           (cp >= 0x2028 && cp <= 0x202e) || (cp >= 0x2060 && cp <= 0x2069) || cp == 0xfeff ||
+           cp > 0xffff;
+}
+
+size_t
+log_escape(const char *text, char *out, size_t out_n)
+{
+    size_t used = 0;
+    const unsigned char *s = (const unsigned char *)text;
+    while (*s != '\0') {
+        char piece[16];
+        uint32_t cp = 0;
+        size_t n = utf8_next(s, &cp);
+        if (n == 0) {
+            (void)snprintf(piece, sizeof piece, "\\\\x%02x", *s);
+            n = 1;
+        } else if (cp == '"' || cp == '\\') {
+            (void)snprintf(piece, sizeof piece, "\\%c", (int)cp);
+        } else if (cp > 0xffff) {
+            (void)snprintf(piece, sizeof piece, "\\u%04x\\u%04x", 0xd800 + ((cp - 0x10000) >> 10),
+                           0xdc00 + (cp & 0x3ff));
+        } else if (cp < 0x20 || cp == 0x7f || is_deceptive(cp)) {
+            (void)snprintf(piece, sizeof piece, "\\u%04x", cp);
+        } else {
+            memcpy(piece, s, n);
+            piece[n] = '\0';
+        }
+        size_t piece_n = strlen(piece);
+        if (used + piece_n + 4 > out_n) {
+            (void)snprintf(out + used, out_n - used, "...");
+            return used + strlen(out + used);
+        }
+        memcpy(out + used, piece, piece_n);
+        used += piece_n;
+        s += n;
+    }
+    out[used] = '\0';
+    return used;
+}
+
+static void
+write_line(const char *line, size_t n)
+{
+    struct pollfd p = {.fd = state.fd, .events = POLLOUT};
+    ssize_t w = -1;
+    if (poll(&p, 1, 0) == 1 && (p.revents & POLLOUT) != 0)
+        w = write(state.fd, line, n);
+    if (w < 0 || (size_t)w != n)
+        state.lost++;
+}
+
+static void
+tell_lost(void)
+{
+    if (state.lost == state.lost_told)
+        return;
+    char line[96];
+    int n = snprintf(line, sizeof line, "log: %" PRIu64 " lines lost so far\n", state.lost);
+    uint64_t before = state.lost;
+    write_line(line, (size_t)n);
+    if (state.lost == before)
+        state.lost_told = before;
+}
+
+static void
+emit(enum log_level level, const char *event, const char *text)
+{
+    if (level < state.from)
+        return;
+    char escaped[LOG_LINE_MAX - 256];
+    (void)log_escape(text, escaped, sizeof escaped);
+    struct timespec now;
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    struct tm tm;
+    (void)gmtime_r(&now.tv_sec, &tm);
+    char stamp[40];
+    size_t stamp_n = strftime(stamp, sizeof stamp, "%Y-%m-%dT%H:%M:%S", &tm);
+    (void)snprintf(stamp + stamp_n, sizeof stamp - stamp_n, ".%03ldZ", now.tv_nsec / 1000000);
+    char line[LOG_LINE_MAX];
+    int n = 0;
+    if (state.json)
+        n = snprintf(line, sizeof line,
+                     "{\"time\":\"%s\",\"level\":\"%s\",\"event\":\"%s\",\"text\":\"%s\"}\n", stamp,
+                     level_names[level], event, escaped);
+    else
+        n = snprintf(line, sizeof line, "%s %s %s: %s\n", stamp, level_names[level], event,
+                     escaped);
+    tell_lost();
+    write_line(line, (size_t)n);
+}
+
+void
+log_event(enum log_level level, const char *event, const char *fmt, ...)
+{
+    if (level < state.from)
+        return;
+    char text[2 * LOG_VALUE_MAX + 1024];
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    emit(level, event, text);
+}
+
+void
+log_err(enum log_level level, const char *event, const struct err *e)
+{
+    log_event(level, event, "%s [%s]", e->text, err_code_name(e->code));
+}

@@ -1,0 +1,267 @@
+// See output.h. One bit per byte of the ring says which stream it came from, so that a job which alternates between
+// the two costs no more than one that does not.
+#include "output.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { RING_MIN = 4096 };
+#define STALL_NS ((uint64_t)OUTPUT_STALL_MS * 1000000)
+
+struct ring {
+    uint8_t *bytes;
+    uint64_t *is_stderr; // a bit per byte
+    size_t size;         // a power of two, at least RING_MIN; 0: none yet
+};
+
+struct output {
+    struct ring ring;
+    size_t size_max;
+    uint64_t begin, end; // offsets of what is kept
+    uint64_t limit;
+    uint64_t cut;
+    struct list readers;
+};
+
+struct output *
+output_new(uint64_t limit_bytes)
+{
+    struct output *o = calloc(1, sizeof *o);
+    if (o == NULL)
+        return NULL;
+    o->limit = limit_bytes;
+    o->size_max = OUTPUT_RING_MAX;
+    list_init(&o->readers);
+    return o;
+}
+
+static void
+ring_free(struct ring *r)
+{
+    free(r->bytes);
+    free(r->is_stderr);
+    *r = (struct ring){0};
+}
+
+void
+output_free(struct output *o)
+{
+    if (o == NULL)
+        return;
+    assert(list_empty(&o->readers));
+    ring_free(&o->ring);
+    free(o);
+}
+
+static bool
+ring_alloc(struct ring *r, size_t size)
+{
+    r->bytes = malloc(size);
+    r->is_stderr = malloc(size / 8);
+    r->size = size;
+    if (r->bytes != NULL && r->is_stderr != NULL)
+        return true;
+    ring_free(r);
+    return false;
+}
+
+static void
+mark(struct ring *r, size_t at, size_t n, bool is_stderr)
+{
+    while (n > 0) {
+        size_t shift = at % 64;
+        size_t part = 64 - shift < n ? 64 - shift : n;
+        uint64_t mask = (part == 64 ? ~UINT64_C(0) : (UINT64_C(1) << part) - 1) << shift;
+        if (is_stderr)
+            r->is_stderr[at / 64] |= mask;
+        else
+            r->is_stderr[at / 64] &= ~mask;
+        at += part;
+        n -= part;
+    }
+}
+
+// Bytes at an offset, n at most the ring's size.
+static void
+ring_put(struct ring *r, uint64_t offset, bool is_stderr, const uint8_t *bytes, size_t n)
+{
+    while (n > 0) {
+        size_t at = (size_t)(offset & (r->size - 1));
+        size_t part = r->size - at < n ? r->size - at : n;
+        memcpy(r->bytes + at, bytes, part);
+        mark(r, at, part, is_stderr);
+        offset += part;
+        bytes += part;
+        n -= part;
+    }
+}
+
+// How many bytes from `offset` on lie together and are of one stream; at most n, which is at least 1.
+static size_t
+ring_run(const struct ring *r, uint64_t offset, size_t n, bool *is_stderr)
+{
+    size_t at = (size_t)(offset & (r->size - 1));
+    size_t most = r->size - at < n ? r->size - at : n;
+    *is_stderr = (r->is_stderr[at / 64] >> at % 64 & 1) != 0;
+    for (size_t run = 0; run < most;) {
+        size_t i = at + run;
+        uint64_t word = *is_stderr ? ~r->is_stderr[i / 64] : r->is_stderr[i / 64];
+        word >>= i % 64;
+        if (word != 0) {
+            run += (size_t)__builtin_ctzll(word);
+            return run < most ? run : most;
+        }
+        run += 64 - i % 64;
+    }
+    return most;
+}
+
+// Makes the ring hold n more bytes, as far as it may grow and memory lasts.
+static void
+grow(struct output *o, size_t n)
+{
+    size_t want = (size_t)(o->end - o->begin) + n;
+    size_t size = o->ring.size > 0 ? o->ring.size : RING_MIN;
+    while (size < want && size < o->size_max)
+        size *= 2;
+    struct ring bigger;
+    if (size == o->ring.size || !ring_alloc(&bigger, size))
+        return;
+    for (uint64_t at = o->begin; at < o->end;) {
+        bool is_stderr = false;
+        size_t run = ring_run(&o->ring, at, (size_t)(o->end - at), &is_stderr);
+        ring_put(&bigger, at, is_stderr, o->ring.bytes + (at & (o->ring.size - 1)), run);
+        at += run;
+    }
+    ring_free(&o->ring);
+    o->ring = bigger;
+}
+
+static bool
+keeps_up(const struct output *o, const struct output_reader *r, uint64_t now_ns)
+{
+    return r->patient || r->offset >= o->end || now_ns - r->progress_ns < STALL_NS;
+}
+
+size_t
+output_space(const struct output *o, uint64_t now_ns)
+{
+    if (o->end >= o->limit)
+        return SIZE_MAX;
+    uint64_t unread = 0;
+    bool anyone = false;
+    for (struct list *it = o->readers.next; it != &o->readers; it = it->next) {
+        const struct output_reader *r = list_entry(it, struct output_reader, node);
+        if (!keeps_up(o, r, now_ns))
+            continue;
+        anyone = true;
+        uint64_t from = r->offset > o->begin ? r->offset : o->begin;
+        if (from < o->end && o->end - from > unread)
+            unread = o->end - from;
+    }
+    if (!anyone)
+        return SIZE_MAX;
+    return unread < o->size_max ? o->size_max - (size_t)unread : 0;
+}
+
+// Readers that had all there was begin to have something to read.
+static void
+tell_readers(struct output *o, uint64_t now_ns)
+{
+    list_each(it, &o->readers)
+    {
+        struct output_reader *r = list_entry(it, struct output_reader, node);
+        if (r->offset >= o->end)
+            r->progress_ns = now_ns;
+    }
+}
+
+void
+output_write(struct output *o, enum output_stream stream, const uint8_t *bytes, size_t n,
+             uint64_t now_ns)
+{
+    uint64_t left = o->limit > o->end ? o->limit - o->end : 0;
+    if (n > left) {
+        o->cut += n - left;
+        n = (size_t)left;
+    }
+    if (n == 0)
+        return;
+    tell_readers(o, now_ns);
+    if ((size_t)(o->end - o->begin) + n > o->ring.size)
+        grow(o, n);
+    size_t skip = n > o->ring.size ? n - o->ring.size : 0;
+    if (n > skip)
+        ring_put(&o->ring, o->end + skip, stream == OUTPUT_STDERR, bytes + skip, n - skip);
+    o->end += n;
+    if (o->end - o->begin > o->ring.size)
+        o->begin = o->end - o->ring.size;
+}
+
+void
+output_final(struct output *o)
+{
+    o->size_max = OUTPUT_FINAL_MAX;
+}
+
+void
+output_join(struct output *o, struct output_reader *r, uint64_t now_ns)
+{
+    r->progress_ns = now_ns;
+    r->limit_told = false;
+    list_append(&o->readers, &r->node);
+}
+
+void
+output_leave(struct output_reader *r)
+{
+    list_remove(&r->node);
+}
+
+struct output_chunk
+output_peek(const struct output *o, const struct output_reader *r)
+{
+    struct output_chunk c = {.kind = OUTPUT_NONE, .offset = r->offset};
+    if (r->offset < o->begin) {
+        c.kind = OUTPUT_GAP;
+        c.missing = o->begin - r->offset;
+    } else if (r->offset < o->end) {
+        uint64_t left = o->end - r->offset;
+        bool is_stderr = false;
+        c.kind = OUTPUT_DATA;
+        c.n = ring_run(&o->ring, r->offset,
+                       left < OUTPUT_CHUNK_MAX ? (size_t)left : OUTPUT_CHUNK_MAX, &is_stderr);
+        c.stream = is_stderr ? OUTPUT_STDERR : OUTPUT_STDOUT;
+        c.data = o->ring.bytes + (r->offset & (o->ring.size - 1));
+    } else if (o->cut > 0 && !r->limit_told) {
+        c.kind = OUTPUT_LIMIT;
+        c.offset = o->end;
+        c.missing = o->cut;
+    }
+    return c;
+}
+
+void
+output_advance(const struct output *o, struct output_reader *r, const struct output_chunk *chunk,
+               uint64_t now_ns)
+{
+    assert(chunk->kind != OUTPUT_NONE && r->offset <= o->end);
+    if (chunk->kind == OUTPUT_LIMIT)
+        r->limit_told = true;
+    else
+        r->offset += chunk->kind == OUTPUT_GAP ? chunk->missing : chunk->n;
+    r->progress_ns = now_ns;
+}
+
+uint64_t
+output_total(const struct output *o)
+{
+    return o->end + o->cut;
+}
+
+uint64_t
+output_cut(const struct output *o)
+{
+    return o->cut;
+}

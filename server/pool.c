@@ -1,0 +1,358 @@
+// See pool.h.
+#include "pool.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "log.h"
+#include "loop.h"
+#include "sandbox.h"
+#include "server.h"
+
+enum {
+    MAKING_MAX = 4, // at one time, of one template: the spawner makes one after the other
+    BACK_OFF_MIN_MS = 50,
+    BACK_OFF_MAX_MS = 5000,
+    GIVE_UP_MS = 2000, // a request that has waited this long gets the failure instead
+};
+
+// What there is of one template.
+struct shelf {
+    struct pool *pool;
+    const struct config_template *template;
+    struct list ready;
+    uint32_t ready_n, making;
+    struct list waiting;
+    uint32_t waiting_n;
+    uint64_t back_off_ms; // 0: none
+    struct loop_timer *timer;
+};
+
+struct pool {
+    struct server *srv;
+    struct sandboxes *all;
+    bool stopped;
+    uint32_t waiting_n;
+    uint32_t shelves_n;
+    struct shelf shelf[CONFIG_TEMPLATES_MAX];
+};
+
+struct pool_request {
+    struct list node;
+    struct shelf *shelf;
+    struct tenant *tenant;
+    struct sandbox_spec spec;
+    uint64_t since_ns;
+    struct sandbox *sandbox;    // gets its limits
+    struct pool_request **name; // the caller's, emptied at the end
+    struct sandbox_waiter waiter;
+    void (*done)(void *cookie, struct sandbox *s, const struct err *e);
+    void *cookie;
+};
+
+static void refill(struct shelf *shelf);
+
+static void
+request_free(struct pool_request *r)
+{
+    *r->name = NULL;
+    free(r->spec.labels);
+    free(r);
+}
+
+static void
+unqueue(struct pool_request *r)
+{
+    list_remove(&r->node);
+    r->shelf->waiting_n--;
+    r->shelf->pool->waiting_n--;
+}
+
+static void
+fail(struct pool_request *r, const struct err *e)
+{
+    void (*done)(void *, struct sandbox *, const struct err *) = r->done;
+    void *cookie = r->cookie;
+    sandbox_release(r->tenant);
+    request_free(r);
+    done(cookie, NULL, e);
+}
+
+static void
+give(struct pool_request *r, struct sandbox *s)
+{
+    struct err e;
+    if (sandbox_check_name(r->shelf->pool->all, r->tenant->name, r->spec.name, &e) < 0) {
+        sandbox_destroy(s, &e, NULL);
+        fail(r, &e);
+        return;
+    }
+    sandbox_take(s, r->tenant, &r->spec);
+    void (*done)(void *, struct sandbox *, const struct err *) = r->done;
+    void *cookie = r->cookie;
+    request_free(r);
+    done(cookie, s, NULL);
+}
+
+static void
+on_limited(void *cookie, struct sandbox *s, const struct err *e)
+{
+    struct pool_request *r = cookie;
+    r->sandbox = NULL;
+    if (e == NULL) {
+        give(r, s);
+        return;
+    }
+    struct err why = *e;
+    fail(r, &why);
+    sandbox_destroy(s, &why, NULL);
+}
+
+// A ready sandbox is off the shelf and becomes the request's.
+static void
+serve(struct pool_request *r, struct sandbox *s)
+{
+    struct spawn_limits have;
+    struct spawn_limits want;
+    limits_to_spawn(&s->spec.limits, &have);
+    limits_to_spawn(&r->spec.limits, &want);
+    if (memcmp(&have, &want, sizeof have) == 0) {
+        give(r, s);
+        return;
+    }
+    struct err e;
+    r->waiter = (struct sandbox_waiter){.done = on_limited, .cookie = r};
+    if (sandbox_limit(s, &r->spec.limits, &r->waiter, &e) == 0) {
+        r->sandbox = s;
+        return;
+    }
+    fail(r, &e);
+    sandbox_destroy(s, &e, NULL);
+}
+
+static struct sandbox *
+take_ready(struct shelf *shelf)
+{
+    if (list_empty(&shelf->ready))
+        return NULL;
+    struct sandbox *s = list_entry(shelf->ready.next, struct sandbox, pool_node);
+    list_remove(&s->pool_node);
+    shelf->ready_n--;
+    return s;
+}
+
+static void
+on_timer(void *cookie)
+{
+    struct shelf *shelf = cookie;
+    loop_timer_stop(&shelf->timer);
+    refill(shelf);
+}
+
+static void
+back_off(struct shelf *shelf)
+{
+    uint64_t ms = shelf->back_off_ms * 2;
+    ms = ms < BACK_OFF_MIN_MS ? BACK_OFF_MIN_MS : ms > BACK_OFF_MAX_MS ? BACK_OFF_MAX_MS : ms;
+    shelf->back_off_ms = ms;
+    (void)loop_timer_start(shelf->pool->srv->loop, &shelf->timer, ms, on_timer, shelf);
+}
+
+// There is no room for more: those who have waited long enough are told.
+static void
+give_up(struct shelf *shelf, const struct err *e)
+{
+    uint64_t now = uv_hrtime();
+    while (!list_empty(&shelf->waiting)) {
+        struct pool_request *r = list_entry(shelf->waiting.next, struct pool_request, node);
+        if (now - r->since_ns < GIVE_UP_MS * UINT64_C(1000000))
+            return;
+        unqueue(r);
+        fail(r, e);
+    }
+}
+
+static void
+on_made(void *cookie, struct sandbox *s, const struct err *e)
+{
+    struct shelf *shelf = cookie;
+    shelf->making--;
+    if (s != NULL) {
+        shelf->back_off_ms = 0;
+        list_append(&shelf->ready, &s->pool_node);
+        shelf->ready_n++;
+    } else if (!shelf->pool->stopped) {
+        log_err(LOG_WARNING, "pool", e);
+        back_off(shelf);
+    }
+    if (list_empty(&shelf->waiting)) {
+        refill(shelf);
+        return;
+    }
+    struct pool_request *r = list_entry(shelf->waiting.next, struct pool_request, node);
+    unqueue(r);
+    if (s != NULL)
+        serve(r, take_ready(shelf));
+    else
+        fail(r, e);
+    refill(shelf);
+}
+
+// Begins to make what is missing.
+static void
+refill(struct shelf *shelf)
+{
+    struct pool *p = shelf->pool;
+    if (p->stopped || shelf->timer != NULL)
+        return;
+    uint32_t want = shelf->template->pool + shelf->waiting_n;
+    while (shelf->ready_n + shelf->making < want && shelf->making < MAKING_MAX) {
+        struct err e;
+        shelf->making++;
+        if (sandbox_create(p->all, shelf->template, on_made, shelf, &e) == 0)
+            continue;
+        shelf->making--;
+        give_up(shelf, &e);
+        back_off(shelf);
+        return;
+    }
+}
+
+struct pool *
+pool_new(struct server *srv, struct sandboxes *all)
+{
+    struct pool *p = calloc(1, sizeof *p);
+    if (p == NULL)
+        return NULL;
+    p->srv = srv;
+    p->all = all;
+    p->shelves_n = srv->config->templates_n;
+    for (uint32_t i = 0; i < p->shelves_n; i++) {
+        struct shelf *shelf = &p->shelf[i];
+        shelf->pool = p;
+        shelf->template = &srv->config->template[i];
+        list_init(&shelf->ready);
+        list_init(&shelf->waiting);
+        refill(shelf);
+    }
+    return p;
+}
+
+void
+pool_free(struct pool *p)
+{
+    free(p);
+}
+
+void
+pool_stop(struct pool *p)
+{
+    struct err e;
+    (void)err_set(&e, ERR_UNAVAILABLE, "the broker is stopping");
+    p->stopped = true;
+    for (uint32_t i = 0; i < p->shelves_n; i++) {
+        loop_timer_stop(&p->shelf[i].timer);
+        while (!list_empty(&p->shelf[i].waiting)) {
+            struct pool_request *r =
+                list_entry(p->shelf[i].waiting.next, struct pool_request, node);
+            unqueue(r);
+            fail(r, &e);
+        }
+    }
+}
+
+static struct shelf *
+shelf_of(struct pool *p, const struct config_template *t)
+{
+    size_t i = (size_t)(t - p->srv->config->template);
+    assert(i < p->shelves_n);
+    return &p->shelf[i];
+}
+
+static int
+refuse(const struct pool *p, struct err *e)
+{
+    if (p->stopped)
+        return err_set(e, ERR_UNAVAILABLE, "the broker is stopping");
+    int r =
+        err_set(e, ERR_RESOURCE_EXHAUSTED, "%u requests wait for a sandbox already", p->waiting_n);
+    err_detail(e, "QUEUE_FULL", "quotas.queue", "try again later");
+    return r;
+}
+
+int
+pool_acquire(struct pool *p, const char *tenant, struct sandbox_spec *spec,
+             void (*done)(void *cookie, struct sandbox *s, const struct err *e), void *cookie,
+             struct pool_request **out, struct err *e)
+{
+    struct shelf *shelf = shelf_of(p, spec->template);
+    bool must_wait = list_empty(&shelf->ready);
+    if (p->stopped || (must_wait && p->waiting_n >= p->srv->config->quotas.queue))
+        return refuse(p, e);
+    int r = sandbox_check_name(p->all, tenant, spec->name, e);
+    if (r < 0)
+        return r;
+    struct pool_request *q = calloc(1, sizeof *q);
+    if (q == NULL)
+        return err_sys(e, ENOMEM, "wait for a sandbox");
+    r = sandbox_reserve(p->all, tenant, &q->tenant, e);
+    if (r < 0) {
+        free(q);
+        return r;
+    }
+    q->shelf = shelf;
+    q->spec = *spec;
+    spec->labels = NULL;
+    spec->labels_n = 0;
+    q->since_ns = uv_hrtime();
+    q->done = done;
+    q->cookie = cookie;
+    q->name = out;
+    *out = q;
+    list_init(&q->node);
+    if (must_wait) {
+        list_append(&shelf->waiting, &q->node);
+        shelf->waiting_n++;
+        p->waiting_n++;
+    } else {
+        serve(q, take_ready(shelf));
+    }
+    refill(shelf);
+    return 0;
+}
+
+void
+pool_cancel(struct pool_request *r)
+{
+    struct sandbox *s = r->sandbox;
+    sandbox_release(r->tenant);
+    if (s != NULL) {
+        struct err e;
+        (void)err_set(&e, ERR_CANCELLED, "nobody wants it any more");
+        sandbox_unwait(&r->waiter);
+        sandbox_destroy(s, &e, NULL);
+    } else {
+        unqueue(r);
+    }
+    request_free(r);
+}
+
+void
+pool_lost(struct pool *p, struct sandbox *s)
+{
+    struct shelf *shelf = shelf_of(p, s->spec.template);
+    if (list_empty(&s->pool_node))
+        return; // it was somebody's already
+    list_remove(&s->pool_node);
+    shelf->ready_n--;
+    if (!p->stopped && shelf->timer == NULL)
+        back_off(shelf);
+}
+
+uint32_t
+pool_ready(const struct pool *p, const struct config_template *t)
+{
+    return p->shelf[t - p->srv->config->template].ready_n;
+}

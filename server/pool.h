@@ -1,0 +1,41 @@
+// Ready sandboxes, kept per template, and the queue of those who want one.
+//
+// A request takes a ready sandbox; where its limits are others than the template's, the spawner applies them first.
+// What was taken is made again in the background, a few at a time, and slower after each failure. When none is ready
+// the request waits its turn; beyond quotas.queue it is refused. Loop thread only.
+#pragma once
+
+#include <stdint.h>
+
+#include "../proto/err.h"
+
+struct pool;
+struct pool_request;
+struct sandbox;
+struct sandbox_spec;
+struct sandboxes;
+struct server;
+struct config_template;
+
+// Owned: pool_free(). Begins to fill.
+struct pool *pool_new(struct server *srv, struct sandboxes *all);
+void pool_free(struct pool *p);
+
+// No more sandboxes are made, waiting requests fail (UNAVAILABLE).
+void pool_stop(struct pool *p);
+
+// Gets a sandbox for `tenant`: done is called once, later or at once, with a RUNNING sandbox or with the failure. Takes
+// spec->labels. On success *out names the request for pool_cancel(); it is set to NULL
+// before done is called, so it must stay where it is until then.
+int pool_acquire(struct pool *p, const char *tenant, struct sandbox_spec *spec,
+                 void (*done)(void *cookie, struct sandbox *s, const struct err *e), void *cookie,
+                 struct pool_request **out, struct err *e);
+
+// The request is no longer wanted: `done` will not be called.
+void pool_cancel(struct pool_request *r);
+
+// For sandbox.c: a ready one is going away.
+void pool_lost(struct pool *p, struct sandbox *s);
+
+// Ready now, for a template.
+uint32_t pool_ready(const struct pool *p, const struct config_template *t);

@@ -1,0 +1,437 @@
+// See sandbox.h: life and death. What callers ask about sandboxes is in sandbox_table.c.
+#include "sandbox.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "guest_link.h"
+#include "job.h"
+#include "log.h"
+#include "loop.h"
+#include "pool.h"
+#include "sandbox_table.h"
+#include "server.h"
+#include "spawn.h"
+
+enum { READY_MS = 20 * 1000, DESTROY_AGAIN_MS = 100 };
+
+#define TO(state) (1u << SANDBOX_##state)
+
+// The picture in sandbox.h: where each state may go.
+static const unsigned moves[SANDBOX_STATES_N] = {
+    [SANDBOX_CREATING] = TO(READY) | TO(DELETING),
+    [SANDBOX_READY] = TO(RUNNING) | TO(DELETING),
+    [SANDBOX_RUNNING] = TO(PAUSING) | TO(DELETING),
+    [SANDBOX_PAUSING] = TO(PAUSED) | TO(RUNNING) | TO(DELETING),
+    [SANDBOX_PAUSED] = TO(RESUMING) | TO(DELETING),
+    [SANDBOX_RESUMING] = TO(RUNNING) | TO(PAUSED) | TO(DELETING),
+};
+
+static void
+move(struct sandbox *s, enum sandbox_state to)
+{
+    assert((moves[s->state] >> to & 1) != 0);
+    s->state = to;
+}
+
+static void
+tell_waiters(struct sandbox *s, bool of_delete, const struct err *e)
+{
+    list_each(it, &s->waiters)
+    {
+        struct sandbox_waiter *w = list_entry(it, struct sandbox_waiter, node);
+        if (w->for_delete != of_delete)
+            continue;
+        list_remove(&w->node);
+        w->done(w->cookie, of_delete ? NULL : s, e);
+    }
+}
+
+// Frees it once nothing is left of it, here and at the spawner.
+static void
+settle(struct sandbox *s)
+{
+    if (s->state != SANDBOX_DELETING || s->pending > 0 || (s->live && !s->destroyed))
+        return;
+    for (size_t i = 0; i < SPAWN_FDS_MAX; i++)
+        if (s->dirs.fd[i] >= 0)
+            (void)close(s->dirs.fd[i]);
+    loop_timer_stop(&s->ttl);
+    loop_timer_stop(&s->patience);
+    struct tenant *t = s->tenant;
+    struct sandboxes *all = s->all;
+    tell_waiters(s, true, NULL);
+    sandbox_table_remove(s);
+    free(s->spec.labels);
+    free(s);
+    if (t != NULL)
+        sandbox_release(t);
+    sandbox_table_settle(all);
+}
+
+static void send_destroy(struct sandbox *s);
+
+static void
+on_destroy_again(void *cookie)
+{
+    send_destroy(cookie);
+}
+
+static void
+on_destroyed(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
+{
+    struct sandbox *s = cookie;
+    (void)fds;
+    s->pending--;
+    s->destroyed = true;
+    if (reply->ok == 0)
+        log_err(LOG_ERROR, "destroy", &reply->err);
+    settle(s);
+}
+
+// Once it is live, exactly one DESTROY is sent for it.
+static void
+send_destroy(struct sandbox *s)
+{
+    struct err e;
+    if (!s->live || s->destroy_sent)
+        return;
+    int r = spawn_destroy(s->all->srv->spawn, s->slot, s->generation, on_destroyed, s, &e);
+    if (r == 0) {
+        s->destroy_sent = true;
+        s->pending++;
+    } else if (e.code == ERR_RESOURCE_EXHAUSTED) {
+        (void)loop_timer_start(s->all->srv->loop, &s->patience, DESTROY_AGAIN_MS, on_destroy_again,
+                               s);
+    } else { // the spawner has gone, and everything of its with it
+        s->destroy_sent = s->destroyed = true;
+    }
+}
+
+void
+sandbox_destroy(struct sandbox *s, const struct err *why, struct sandbox_waiter *w)
+{
+    if (w != NULL) {
+        w->for_delete = true;
+        list_append(&s->waiters, &w->node);
+    }
+    if (s->state == SANDBOX_DELETING)
+        return;
+    enum sandbox_state before = s->state;
+    move(s, SANDBOX_DELETING);
+    s->pending++; // it stays until the end of this function
+    loop_timer_stop(&s->ttl);
+    loop_timer_stop(&s->patience);
+    while (!list_empty(&s->jobs))
+        job_sandbox_gone(job_of_sandbox(s->jobs.next), why);
+    tell_waiters(s, false, why);
+    guest_link_free(s->link);
+    s->link = NULL;
+    send_destroy(s);
+    if (before == SANDBOX_READY)
+        pool_lost(s->all->srv->pool, s);
+    if (before == SANDBOX_CREATING)
+        s->created(s->created_cookie, NULL, why);
+    s->pending--;
+    settle(s);
+}
+
+static void
+guest_failed(struct sandbox *s, const struct err *why)
+{
+    struct err e = *why;
+    (void)err_wrap(&e, "sandbox %s", s->id.id);
+    log_err(s->state == SANDBOX_RUNNING ? LOG_INFO : LOG_WARNING, "sandbox-lost", &e);
+    sandbox_destroy(s, &e, NULL);
+}
+
+static void
+guest_lied(struct sandbox *s, const char *what)
+{
+    struct err e;
+    (void)err_set(&e, ERR_INTERNAL, "the guest broke the protocol: %s", what);
+    guest_failed(s, &e);
+}
+
+static void
+on_guest_ready(void *cookie)
+{
+    struct sandbox *s = cookie;
+    if (s->state != SANDBOX_CREATING) {
+        guest_lied(s, "ready twice");
+        return;
+    }
+    loop_timer_stop(&s->patience);
+    cgstat_read(&s->dirs, 0, &s->fresh);
+    s->ready_ns = uv_hrtime();
+    move(s, SANDBOX_READY);
+    s->created(s->created_cookie, s, NULL);
+}
+
+static void
+on_guest_started(void *cookie, uint32_t job, uint32_t pid, int terminal)
+{
+    struct sandbox *s = cookie;
+    if (!job_said_started(s, job, pid, terminal))
+        guest_lied(s, "started what was not asked for");
+}
+
+static void
+on_guest_failed(void *cookie, uint32_t job, uint32_t exit_code, const char *text)
+{
+    struct sandbox *s = cookie;
+    if (!job_said_failed(s, job, exit_code, text))
+        guest_lied(s, "failed what was not asked for");
+}
+
+static void
+on_guest_exited(void *cookie, uint32_t job, uint32_t status, const struct bill_rusage *usage)
+{
+    struct sandbox *s = cookie;
+    if (!job_said_exited(s, job, status, usage))
+        guest_lied(s, "the end of what does not run");
+}
+
+static void
+on_guest_gone(void *cookie, const struct err *why)
+{
+    guest_failed(cookie, why);
+}
+
+static const struct guest_events guest_events = {
+    .ready = on_guest_ready,
+    .started = on_guest_started,
+    .failed = on_guest_failed,
+    .exited = on_guest_exited,
+    .gone = on_guest_gone,
+};
+
+static void
+on_no_ready(void *cookie)
+{
+    struct err e;
+    (void)err_set(&e, ERR_INTERNAL, "its guest was not ready within %d ms", READY_MS);
+    guest_failed(cookie, &e);
+}
+
+static void
+adopt(struct sandbox *s, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
+{
+    s->live = true;
+    s->slot = reply->slot;
+    s->generation = reply->generation;
+    memcpy(s->dirs.fd, fds, sizeof s->dirs.fd);
+    s->dirs.fd[SPAWN_FD_GUEST] = -1;
+    if (s->state == SANDBOX_DELETING) {
+        (void)close(fds[SPAWN_FD_GUEST]);
+        send_destroy(s);
+        settle(s);
+        return;
+    }
+    struct err e;
+    s->link = guest_link_new(s->all->srv->loop, fds[SPAWN_FD_GUEST], &guest_events, s, &e);
+    if (s->link == NULL)
+        guest_failed(s, &e);
+    else
+        (void)loop_timer_start(s->all->srv->loop, &s->patience, READY_MS, on_no_ready, s);
+}
+
+static void
+on_created(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
+{
+    struct sandbox *s = cookie;
+    s->pending--;
+    if (reply->ok != 0)
+        adopt(s, reply, fds);
+    else if (s->state == SANDBOX_DELETING)
+        settle(s);
+    else
+        sandbox_destroy(s, &reply->err, NULL);
+}
+
+int
+sandbox_create(struct sandboxes *all, const struct config_template *t,
+               void (*created)(void *cookie, struct sandbox *s, const struct err *e), void *cookie,
+               struct err *e)
+{
+    const struct config *c = all->srv->config;
+    if (all->table.n >= c->quotas.sandboxes)
+        return err_set(e, ERR_RESOURCE_EXHAUSTED, "%u sandboxes are there already",
+                       c->quotas.sandboxes);
+    struct sandbox *s = calloc(1, sizeof *s);
+    if (s == NULL)
+        return err_sys(e, ENOMEM, "make a sandbox");
+    s->all = all;
+    s->spec.template = t;
+    s->spec.limits = t->limits;
+    s->created = created;
+    s->created_cookie = cookie;
+    list_init(&s->node);
+    list_init(&s->pool_node);
+    list_init(&s->jobs);
+    list_init(&s->waiters);
+    for (size_t i = 0; i < SPAWN_FDS_MAX; i++)
+        s->dirs.fd[i] = -1;
+    id_make(s->id_bytes, s->id.id);
+    struct spawn_limits limits;
+    limits_to_spawn(&t->limits, &limits);
+    int r = spawn_create(all->srv->spawn, s->id_bytes, (uint32_t)(t - c->template), &limits,
+                         on_created, s, e);
+    if (r < 0) {
+        free(s);
+        return err_wrap(e, "make a sandbox");
+    }
+    s->pending++;
+    idtable_add(&all->table, &s->id);
+    return 0;
+}
+
+static void
+on_ttl(void *cookie)
+{
+    struct sandbox *s = cookie;
+    struct err e;
+    (void)err_set(&e, ERR_CANCELLED, "the time to live of its sandbox is over");
+    log_event(LOG_INFO, "sandbox-expired", "%s", s->id.id);
+    sandbox_destroy(s, &e, NULL);
+}
+
+static int64_t
+wall_clock_ms(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+void
+sandbox_set_ttl(struct sandbox *s, uint64_t ttl_ms)
+{
+    s->spec.ttl_ms = ttl_ms;
+    s->expires_ms = ttl_ms > 0 ? wall_clock_ms() + (int64_t)ttl_ms : 0;
+    if (ttl_ms > 0)
+        (void)loop_timer_start(s->all->srv->loop, &s->ttl, ttl_ms, on_ttl, s);
+    else
+        loop_timer_stop(&s->ttl);
+}
+
+void
+sandbox_take(struct sandbox *s, struct tenant *t, struct sandbox_spec *spec)
+{
+    move(s, SANDBOX_RUNNING);
+    s->tenant = t;
+    s->spec = *spec;
+    spec->labels = NULL;
+    spec->labels_n = 0;
+    s->order = ++s->all->taken;
+    s->created_ms = wall_clock_ms();
+    list_append(&s->all->owned, &s->node);
+    if (spec->ttl_ms > 0)
+        sandbox_set_ttl(s, spec->ttl_ms);
+}
+
+static void
+on_limited(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
+{
+    struct sandbox *s = cookie;
+    (void)fds;
+    s->pending--;
+    if (s->state == SANDBOX_DELETING)
+        settle(s);
+    else
+        tell_waiters(s, false, reply->ok != 0 ? NULL : &reply->err);
+}
+
+int
+sandbox_limit(struct sandbox *s, const struct limits *limits, struct sandbox_waiter *w,
+              struct err *e)
+{
+    struct spawn_limits l;
+    limits_to_spawn(limits, &l);
+    int r = spawn_limit(s->all->srv->spawn, s->slot, s->generation, &l, on_limited, s, e);
+    if (r < 0)
+        return err_wrap(e, "set limits");
+    s->pending++;
+    w->for_delete = false;
+    list_append(&s->waiters, &w->node);
+    return 0;
+}
+
+// The spawner's word on a freeze or a thaw.
+static void
+on_frozen(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
+{
+    struct sandbox *s = cookie;
+    (void)fds;
+    s->pending--;
+    if (s->state == SANDBOX_DELETING) {
+        settle(s);
+        return;
+    }
+    bool pausing = s->state == SANDBOX_PAUSING;
+    bool now_paused = pausing == (reply->ok != 0);
+    move(s, now_paused ? SANDBOX_PAUSED : SANDBOX_RUNNING);
+    list_each(it, &s->jobs)
+    {
+        if (now_paused)
+            job_pause(job_of_sandbox(it));
+        else
+            job_resume(job_of_sandbox(it));
+    }
+    tell_waiters(s, false, reply->ok != 0 ? NULL : &reply->err);
+}
+
+static int
+freeze(struct sandbox *s, bool frozen, struct sandbox_waiter *w, struct err *e)
+{
+    int r = spawn_freeze(s->all->srv->spawn, s->slot, s->generation, frozen, on_frozen, s, e);
+    if (r < 0)
+        return err_wrap(e, frozen ? "pause" : "resume");
+    s->pending++;
+    move(s, frozen ? SANDBOX_PAUSING : SANDBOX_RESUMING);
+    w->for_delete = false;
+    list_append(&s->waiters, &w->node);
+    return 0;
+}
+
+int
+sandbox_pause(struct sandbox *s, struct sandbox_waiter *w, struct err *e)
+{
+    int r = sandbox_check_running(s, e);
+    return r < 0 ? r : freeze(s, true, w, e);
+}
+
+int
+sandbox_resume(struct sandbox *s, struct sandbox_waiter *w, struct err *e)
+{
+    if (s->state != SANDBOX_PAUSED)
+        return err_set(e, ERR_FAILED_PRECONDITION, "sandbox %s is not paused", s->id.id);
+    return freeze(s, false, w, e);
+}
+
+static void
+on_job_killed(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
+{
+    struct sandbox *s = cookie;
+    (void)fds;
+    s->pending--;
+    if (reply->ok == 0)
+        log_err(LOG_WARNING, "kill-job", &reply->err);
+    settle(s);
+}
+
+void
+sandbox_kill_job(struct sandbox *s, uint32_t job)
+{
+    struct err e;
+    if (s->state == SANDBOX_DELETING)
+        return;
+    if (spawn_kill_job(s->all->srv->spawn, s->slot, s->generation, job, on_job_killed, s, &e) == 0)
+        s->pending++;
+    else
+        log_err(LOG_WARNING, "kill-job", &e); // the job's own patience ends the sandbox
+}

@@ -1,0 +1,174 @@
+// All sandboxes: by id, and under the caller that they belong to.
+//
+//   CREATING --guest says Ready--> READY --sandbox_take--> RUNNING <--resume/pause--> PAUSED
+//      |                             |                        |  \                     /
+//      | failed                      |                        |   PAUSING     RESUMING
+//      v                             v                        v        \     /
+//    (freed) <------nothing is left------------------------ DELETING <--------- (from anywhere)
+//
+// READY ones are the pool's and belong to nobody. A sandbox is freed once the spawner has said that nothing is left of
+// it and no request about it is without an answer. Loop thread only.
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "../proto/err.h"
+#include "cgstat.h"
+#include "config.h"
+#include "idtable.h"
+#include "limits.h"
+#include "list.h"
+
+struct guest_link;
+struct loop_timer;
+struct sandboxes;
+struct server;
+
+enum sandbox_state {
+    SANDBOX_CREATING,
+    SANDBOX_READY,
+    SANDBOX_RUNNING,
+    SANDBOX_PAUSING,
+    SANDBOX_PAUSED,
+    SANDBOX_RESUMING,
+    SANDBOX_DELETING,
+    SANDBOX_STATES_N,
+};
+
+// Who a sandbox belongs to, with what it has of each quota. Lives as long as something counts in it.
+struct tenant {
+    struct list node;
+    char name[32];
+    uint32_t sandboxes; // promised ones included
+    uint32_t jobs;      // running
+    struct list kept;   // finished jobs that are still attachable, oldest first
+    uint32_t kept_n;
+    uint32_t refs; // jobs that point here, running or not
+};
+
+struct label {
+    char key[65];
+    char value[257];
+};
+
+enum { LABELS_MAX = 32 };
+
+// What a caller asked for, checked and complete.
+struct sandbox_spec {
+    const struct config_template *template;
+    struct limits limits;
+    char name[65];
+    struct label *labels; // owned
+    uint32_t labels_n;
+    uint64_t ttl_ms; // 0: for ever
+};
+
+// Readable by all, written by sandbox.c (jobs: by job.c).
+struct sandbox {
+    struct idnode id; // first
+    uint8_t id_bytes[ID_BYTES];
+    struct list node; // all that belong to somebody, in the order of `order`
+    struct list pool_node;
+    struct sandboxes *all;
+    uint64_t order; // counts up with each that is taken
+    enum sandbox_state state;
+    struct tenant *tenant; // NULL while it is nobody's
+    struct sandbox_spec spec;
+    int64_t created_ms; // CLOCK_REALTIME
+    int64_t expires_ms; // 0: never
+
+    bool live; // the spawner has it: slot and generation hold
+    uint32_t slot, generation;
+    struct cgroup_dirs dirs; // owned
+    struct guest_link *link;
+    struct cgstat fresh; // its figures when its guest became ready
+    uint64_t ready_ns;
+
+    struct list jobs; // those that run
+    uint32_t jobs_n;
+    uint32_t jobs_begun; // the last job number given away
+
+    uint32_t pending; // requests at the spawner
+    bool destroy_sent, destroyed;
+    struct list waiters;
+    struct loop_timer *ttl, *patience;
+    void (*created)(void *cookie, struct sandbox *s, const struct err *e);
+    void *created_cookie;
+};
+
+// Somebody who waits for a change of state. Embedded; the callback comes once, or sandbox_unwait() takes it back.
+struct sandbox_waiter {
+    struct list node;
+    bool for_delete; // nothing is left; otherwise: the pause or resume has happened
+    void (*done)(void *cookie, struct sandbox *s, const struct err *e); // s NULL when deleted
+    void *cookie;
+};
+
+// Owned: sandboxes_free(), when none is left.
+struct sandboxes *sandboxes_new(struct server *srv);
+void sandboxes_free(struct sandboxes *all);
+
+// Begins to make one. `created` is told READY, or why not (s is NULL then). Nobody's yet: see sandbox_take. Counts in
+// quotas.sandboxes from now on: RESOURCE_EXHAUSTED.
+int sandbox_create(struct sandboxes *all, const struct config_template *t,
+                   void (*created)(void *cookie, struct sandbox *s, const struct err *e),
+                   void *cookie, struct err *e);
+
+// A place under the caller's quota, for a sandbox that is coming: RESOURCE_EXHAUSTED. On success *out is its tenant:
+// sandbox_take() or sandbox_release() must follow.
+int sandbox_reserve(struct sandboxes *all, const char *tenant, struct tenant **out, struct err *e);
+void sandbox_release(struct tenant *t);
+
+// ALREADY_EXISTS when a live sandbox of the caller has this name. "" is free.
+int sandbox_check_name(const struct sandboxes *all, const char *tenant, const char *name,
+                       struct err *e);
+
+// A READY sandbox becomes somebody's: RUNNING. Takes spec->labels and the reserved place.
+void sandbox_take(struct sandbox *s, struct tenant *t, struct sandbox_spec *spec);
+
+// The caller's own, by id or name. NULL and NOT_FOUND otherwise, in the same words for others' and for none.
+struct sandbox *sandbox_find(struct sandboxes *all, const char *tenant, const char *id,
+                             struct err *e);
+
+// New time to live, from now.
+void sandbox_set_ttl(struct sandbox *s, uint64_t ttl_ms);
+
+// Sets or (empty value) removes a label. RESOURCE_EXHAUSTED beyond LABELS_MAX.
+int sandbox_set_label(struct sandbox *s, const char *key, const char *value, struct err *e);
+
+// Other limits for a READY one; the waiter is told.
+int sandbox_limit(struct sandbox *s, const struct limits *limits, struct sandbox_waiter *w,
+                  struct err *e);
+
+// Begins to pause or resume; the waiter is told. FAILED_PRECONDITION in the wrong state.
+int sandbox_pause(struct sandbox *s, struct sandbox_waiter *w, struct err *e);
+int sandbox_resume(struct sandbox *s, struct sandbox_waiter *w, struct err *e);
+
+// Begins to destroy it. Jobs end with `why` (code CANCELLED: cancelled; others: failed). w may be NULL. Fine when it is
+// being destroyed already. s may be gone when this returns.
+void sandbox_destroy(struct sandbox *s, const struct err *why, struct sandbox_waiter *w);
+
+// Kills a job's processes through the spawner.
+void sandbox_kill_job(struct sandbox *s, uint32_t job);
+
+void sandbox_unwait(struct sandbox_waiter *w);
+
+// FAILED_PRECONDITION unless it takes jobs now.
+int sandbox_check_running(const struct sandbox *s, struct err *e);
+
+// How many there are: in all (ready and dying ones too), and of a tenant. `walk` starts with the oldest of all that
+// belong to somebody.
+uint32_t sandboxes_count(const struct sandboxes *all);
+uint32_t sandboxes_count_of(const struct sandboxes *all, const char *tenant);
+struct list *sandboxes_owned(struct sandboxes *all);
+
+// Tenants come with their first use; NULL without memory. Call tenant_settle after a count went down.
+struct tenant *tenant_get(struct sandboxes *all, const char *name);
+struct tenant *tenant_find(const struct sandboxes *all, const char *name);
+void tenant_settle(struct tenant *t);
+
+struct server *sandboxes_server(const struct sandboxes *all);
+
+// Destroys all; `done` once none is left.
+void sandboxes_destroy_all(struct sandboxes *all, void (*done)(void *cookie), void *cookie);

@@ -1,0 +1,241 @@
+// What callers ask about sandboxes: which are theirs, what they are called, how many there may be. See sandbox.h.
+#include "sandbox_table.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server.h"
+
+struct sandboxes *
+sandboxes_new(struct server *srv)
+{
+    struct sandboxes *all = calloc(1, sizeof *all);
+    if (all == NULL)
+        return NULL;
+    all->srv = srv;
+    list_init(&all->owned);
+    list_init(&all->tenants);
+    return all;
+}
+
+void
+sandboxes_free(struct sandboxes *all)
+{
+    if (all == NULL)
+        return;
+    list_each(it, &all->tenants) free(list_entry(it, struct tenant, node));
+    free(all);
+}
+
+void
+sandbox_table_remove(struct sandbox *s)
+{
+    list_remove(&s->node);
+    list_remove(&s->pool_node);
+    idtable_remove(&s->all->table, &s->id);
+}
+
+void
+sandbox_table_settle(struct sandboxes *all)
+{
+    if (all->table.n > 0 || all->none_left == NULL)
+        return;
+    void (*told)(void *) = all->none_left;
+    all->none_left = NULL;
+    told(all->none_left_cookie);
+}
+
+struct tenant *
+tenant_find(const struct sandboxes *all, const char *name)
+{
+    for (struct list *it = all->tenants.next; it != &all->tenants; it = it->next)
+        if (strcmp(list_entry(it, struct tenant, node)->name, name) == 0)
+            return list_entry(it, struct tenant, node);
+    return NULL;
+}
+
+struct tenant *
+tenant_get(struct sandboxes *all, const char *name)
+{
+    struct tenant *t = tenant_find(all, name);
+    if (t != NULL)
+        return t;
+    t = calloc(1, sizeof *t);
+    if (t == NULL)
+        return NULL;
+    (void)snprintf(t->name, sizeof t->name, "%s", name);
+    list_init(&t->kept);
+    list_append(&all->tenants, &t->node);
+    return t;
+}
+
+void
+tenant_settle(struct tenant *t)
+{
+    if (t->sandboxes > 0 || t->refs > 0)
+        return;
+    list_remove(&t->node);
+    free(t);
+}
+
+int
+sandbox_reserve(struct sandboxes *all, const char *tenant, struct tenant **out, struct err *e)
+{
+    uint32_t most = all->srv->config->quotas.sandboxes_per_caller;
+    struct tenant *t = tenant_get(all, tenant);
+    if (t == NULL)
+        return err_sys(e, ENOMEM, "make a sandbox");
+    if (t->sandboxes >= most) {
+        int r = err_set(e, ERR_RESOURCE_EXHAUSTED,
+                        "%s has %u sandboxes, the most that one caller may have", tenant, most);
+        err_detail(e, "QUOTA_SANDBOXES", tenant,
+                   "delete some, or have quotas.sandboxes_per_caller raised");
+        return r;
+    }
+    t->sandboxes++;
+    *out = t;
+    return 0;
+}
+
+void
+sandbox_release(struct tenant *t)
+{
+    assert(t->sandboxes > 0);
+    t->sandboxes--;
+    tenant_settle(t);
+}
+
+static bool
+belongs_to(const struct sandbox *s, const char *tenant)
+{
+    return s->tenant != NULL && strcmp(s->tenant->name, tenant) == 0;
+}
+
+static struct sandbox *
+find_by_name(const struct sandboxes *all, const char *tenant, const char *name)
+{
+    for (struct list *it = all->owned.next; it != &all->owned; it = it->next) {
+        struct sandbox *s = list_entry(it, struct sandbox, node);
+        if (belongs_to(s, tenant) && s->state != SANDBOX_DELETING &&
+            strcmp(s->spec.name, name) == 0)
+            return s;
+    }
+    return NULL;
+}
+
+int
+sandbox_check_name(const struct sandboxes *all, const char *tenant, const char *name, struct err *e)
+{
+    if (name[0] == '\0' || find_by_name(all, tenant, name) == NULL)
+        return 0;
+    int r = err_set(e, ERR_ALREADY_EXISTS, "a sandbox with the name %s is there already", name);
+    err_detail(e, "NAME_TAKEN", name, "delete it first, or choose another name");
+    return r;
+}
+
+struct sandbox *
+sandbox_find(struct sandboxes *all, const char *tenant, const char *id, struct err *e)
+{
+    struct idnode *n = idtable_find(&all->table, id);
+    struct sandbox *s = n != NULL ? list_entry(n, struct sandbox, id) : NULL;
+    if (s == NULL || !belongs_to(s, tenant))
+        s = find_by_name(all, tenant, id);
+    if (s == NULL)
+        (void)err_set(e, ERR_NOT_FOUND, "there is no sandbox %s", id);
+    return s;
+}
+
+static struct label *
+find_label(struct sandbox *s, const char *key)
+{
+    for (uint32_t i = 0; i < s->spec.labels_n; i++)
+        if (strcmp(s->spec.labels[i].key, key) == 0)
+            return &s->spec.labels[i];
+    return NULL;
+}
+
+int
+sandbox_set_label(struct sandbox *s, const char *key, const char *value, struct err *e)
+{
+    struct label *l = find_label(s, key);
+    if (value[0] == '\0') {
+        if (l != NULL)
+            *l = s->spec.labels[--s->spec.labels_n];
+        return 0;
+    }
+    if (l == NULL) {
+        if (s->spec.labels_n == LABELS_MAX)
+            return err_set(e, ERR_RESOURCE_EXHAUSTED, "more than %d labels", LABELS_MAX);
+        struct label *more =
+            reallocarray(s->spec.labels, s->spec.labels_n + 1, sizeof *s->spec.labels);
+        if (more == NULL)
+            return err_sys(e, ENOMEM, "set a label");
+        s->spec.labels = more;
+        l = &more[s->spec.labels_n++];
+        (void)snprintf(l->key, sizeof l->key, "%s", key);
+    }
+    (void)snprintf(l->value, sizeof l->value, "%s", value);
+    return 0;
+}
+
+void
+sandbox_unwait(struct sandbox_waiter *w)
+{
+    list_remove(&w->node);
+}
+
+int
+sandbox_check_running(const struct sandbox *s, struct err *e)
+{
+    static const char *const words[SANDBOX_STATES_N] = {
+        [SANDBOX_CREATING] = "being made",    [SANDBOX_READY] = "nobody's",
+        [SANDBOX_PAUSING] = "being paused",   [SANDBOX_PAUSED] = "paused",
+        [SANDBOX_RESUMING] = "being resumed", [SANDBOX_DELETING] = "being deleted",
+    };
+    if (s->state == SANDBOX_RUNNING)
+        return 0;
+    return err_set(e, ERR_FAILED_PRECONDITION, "sandbox %s is %s", s->id.id, words[s->state]);
+}
+
+uint32_t
+sandboxes_count(const struct sandboxes *all)
+{
+    return (uint32_t)all->table.n;
+}
+
+uint32_t
+sandboxes_count_of(const struct sandboxes *all, const char *tenant)
+{
+    const struct tenant *t = tenant_find(all, tenant);
+    return t != NULL ? t->sandboxes : 0;
+}
+
+struct list *
+sandboxes_owned(struct sandboxes *all)
+{
+    return &all->owned;
+}
+
+struct server *
+sandboxes_server(const struct sandboxes *all)
+{
+    return all->srv;
+}
+
+void
+sandboxes_destroy_all(struct sandboxes *all, void (*done)(void *cookie), void *cookie)
+{
+    struct err why;
+    (void)err_set(&why, ERR_CANCELLED, "the broker is stopping");
+    all->none_left = done;
+    all->none_left_cookie = cookie;
+    for (size_t b = 0; b < ID_BUCKETS; b++)
+        for (struct idnode *n = all->table.bucket[b], *next = NULL; n != NULL; n = next) {
+            next = n->next;
+            sandbox_destroy(list_entry(n, struct sandbox, id), &why, NULL);
+        }
+    sandbox_table_settle(all);
+}
