@@ -38,11 +38,7 @@ struct job {
     size_t input_at, input_n, input_size;
     bool input_ends; // close stdin (or send ^D) after what waits
     struct output *output;
-    enum {
-        READING,
-        BATCHING,
-        FULL
-    } reading; // BATCHING: small reads are put off; FULL: a reader must move first
+    enum job_reading reading;
     uint64_t last_read_ns;
     struct loop_timer *retry; // of reading
 

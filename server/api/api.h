@@ -5,4 +5,7 @@
 #include "../call.h"
 
 extern const struct call_method health_methods[];
+extern const struct call_method process_methods[];
 extern const struct call_method reflection_methods[];
+extern const struct call_method sandbox_methods[];
+extern const struct call_method system_methods[];

@@ -1,0 +1,225 @@
+// stockade.v1.ProcessService: translation between its messages and server/job.h. The streams: process_stream.c.
+#include "api.h"
+
+#include <stdlib.h>
+
+#include "../job.h"
+#include "../sandbox.h"
+#include "../server.h"
+#include "convert.h"
+#include "process_stream.h"
+
+// A Wait that goes on.
+struct waiting {
+    struct call *call;
+    struct job_follower follower;
+};
+
+static struct job *
+find(const struct server *s, struct call *c, const char *id)
+{
+    struct err e;
+    struct job *j = job_find(s->jobs, call_caller(c)->tenant, id, &e);
+    if (j == NULL)
+        call_fail(c, &e);
+    return j;
+}
+
+// The end of most methods: an empty answer, or the failure.
+static void
+done(struct call *c, int r, const struct err *e, const ProtobufCMessage *answer)
+{
+    if (r < 0)
+        call_fail(c, e);
+    else
+        call_reply(c, answer);
+}
+
+static void
+input(struct server *s, struct call *c, const ProtobufCMessage *req)
+{
+    const Stockade__V1__InputRequest *m = (const Stockade__V1__InputRequest *)req;
+    const Stockade__V1__InputResponse answer = STOCKADE__V1__INPUT_RESPONSE__INIT;
+    struct err e;
+    struct job *j = find(s, c, m->process_id);
+    if (j != NULL)
+        done(c, job_input(j, m->data.data, m->data.len, &e), &e, &answer.base);
+}
+
+static void
+close_input(struct server *s, struct call *c, const ProtobufCMessage *req)
+{
+    const Stockade__V1__CloseInputRequest *m = (const Stockade__V1__CloseInputRequest *)req;
+    const Stockade__V1__CloseInputResponse answer = STOCKADE__V1__CLOSE_INPUT_RESPONSE__INIT;
+    struct err e;
+    struct job *j = find(s, c, m->process_id);
+    if (j != NULL)
+        done(c, job_close_input(j, &e), &e, &answer.base);
+}
+
+static void
+signal_it(struct server *s, struct call *c, const ProtobufCMessage *req)
+{
+    const Stockade__V1__SignalRequest *m = (const Stockade__V1__SignalRequest *)req;
+    const Stockade__V1__SignalResponse answer = STOCKADE__V1__SIGNAL_RESPONSE__INIT;
+    struct err e;
+    struct job *j = find(s, c, m->process_id);
+    if (j != NULL)
+        done(c, job_signal(j, m->signal, m->group, &e), &e, &answer.base);
+}
+
+static void
+resize(struct server *s, struct call *c, const ProtobufCMessage *req)
+{
+    const Stockade__V1__ResizeRequest *m = (const Stockade__V1__ResizeRequest *)req;
+    const Stockade__V1__ResizeResponse answer = STOCKADE__V1__RESIZE_RESPONSE__INIT;
+    struct err e;
+    struct job *j = find(s, c, m->process_id);
+    if (j == NULL)
+        return;
+    if (m->size->rows == 0 || m->size->columns == 0) {
+        (void)err_field(&e, "size", "rows and columns must both be there");
+        call_fail(c, &e);
+        return;
+    }
+    done(c, job_resize(j, m->size->rows, m->size->columns, &e), &e, &answer.base);
+}
+
+static void
+on_wait_cancel(void *cookie, enum call_cancel why)
+{
+    struct waiting *w = cookie;
+    (void)why;
+    job_unfollow(&w->follower);
+    free(w);
+}
+
+static void
+on_wait_wake(void *cookie)
+{
+    struct waiting *w = cookie;
+    if (job_next(&w->follower).kind != JOB_ENDED)
+        return;
+    struct arena *auto_arena a = arena_new(CONVERT_ARENA_MAX);
+    Stockade__V1__WaitResponse answer = STOCKADE__V1__WAIT_RESPONSE__INIT;
+    struct job_view v;
+    job_view(w->follower.job, &v);
+    answer.result = a != NULL ? convert_result(a, v.result) : NULL;
+    if (answer.result == NULL)
+        convert_no_memory(w->call);
+    else
+        call_reply(w->call, &answer.base);
+    job_unfollow(&w->follower);
+    free(w);
+}
+
+static void
+wait_for(struct server *s, struct call *c, const ProtobufCMessage *req)
+{
+    struct job *j = find(s, c, ((const Stockade__V1__WaitRequest *)req)->process_id);
+    if (j == NULL)
+        return;
+    struct waiting *w = calloc(1, sizeof *w);
+    if (w == NULL) {
+        convert_no_memory(c);
+        return;
+    }
+    w->call = c;
+    w->follower = (struct job_follower){.no_output = true, .wake = on_wait_wake, .cookie = w};
+    call_watch(c, on_wait_cancel, NULL, w);
+    job_follow(j, &w->follower, 0, false);
+    on_wait_wake(w);
+}
+
+struct page {
+    struct arena *arena;
+    Stockade__V1__ProcessServiceListResponse m;
+    size_t most;
+    uint64_t last;
+    char token[CONVERT_TOKEN_BYTES];
+    bool no_memory;
+};
+
+static bool
+add_to_page(void *cookie, struct job *j)
+{
+    struct page *p = cookie;
+    if (p->m.n_processes == p->most || arena_used(p->arena) > CONVERT_PAGE_BYTES) {
+        convert_to_token(p->last, p->token);
+        p->m.next_page_token = p->token;
+        return false;
+    }
+    struct job_view v;
+    job_view(j, &v);
+    Stockade__V1__Process *one = convert_process(p->arena, j);
+    p->no_memory = one == NULL;
+    if (one == NULL)
+        return false;
+    p->m.processes[p->m.n_processes++] = one;
+    p->last = v.order;
+    return true;
+}
+
+static void
+list_page(struct server *s, struct call *c, const Stockade__V1__ProcessServiceListRequest *m,
+          const char *sandbox_id, struct page *p)
+{
+    p->most = m->page_size != 0 ? m->page_size : CONVERT_PAGE_USUAL;
+    p->m =
+        (Stockade__V1__ProcessServiceListResponse)STOCKADE__V1__PROCESS_SERVICE_LIST_RESPONSE__INIT;
+    p->m.processes = arena_alloc(p->arena, sizeof(void *) * p->most);
+    if (p->m.processes == NULL) {
+        convert_no_memory(c);
+        return;
+    }
+    jobs_each(s->jobs, call_caller(c)->tenant, sandbox_id, p->last, add_to_page, p);
+    if (p->no_memory)
+        convert_no_memory(c);
+    else
+        call_reply(c, &p->m.base);
+}
+
+static void
+list(struct server *s, struct call *c, const ProtobufCMessage *req)
+{
+    const Stockade__V1__ProcessServiceListRequest *m =
+        (const Stockade__V1__ProcessServiceListRequest *)req;
+    struct arena *auto_arena a = arena_new(CONVERT_ARENA_MAX);
+    struct page p = {.arena = a};
+    struct sandbox *sb = NULL;
+    struct err e;
+    if (convert_token(m->page_token, &p.last, &e) < 0) {
+        call_fail(c, &e);
+        return;
+    }
+    if (m->sandbox_id[0] != '\0') {
+        sb = sandbox_find(s->sandboxes, call_caller(c)->tenant, m->sandbox_id, &e);
+        if (sb == NULL) {
+            call_fail(c, &e);
+            return;
+        }
+    }
+    if (a == NULL)
+        convert_no_memory(c);
+    else
+        list_page(s, c, m, sb != NULL ? sb->id.id : NULL, &p);
+}
+
+#define METHOD(name, request, response, handler)                                                   \
+    {                                                                                              \
+        "/stockade.v1.ProcessService/" name, &stockade__v1__##request##__descriptor,               \
+            &stockade__v1__##response##__descriptor, handler                                       \
+    }
+
+const struct call_method process_methods[] = {
+    METHOD("Run", run_request, run_response, process_run),
+    METHOD("Start", start_request, start_response, process_start),
+    METHOD("Attach", attach_request, attach_response, process_attach),
+    METHOD("Input", input_request, input_response, input),
+    METHOD("CloseInput", close_input_request, close_input_response, close_input),
+    METHOD("Signal", signal_request, signal_response, signal_it),
+    METHOD("Resize", resize_request, resize_response, resize),
+    METHOD("Wait", wait_request, wait_response, wait_for),
+    METHOD("List", process_service_list_request, process_service_list_response, list),
+    {0},
+};

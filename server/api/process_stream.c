@@ -1,0 +1,304 @@
+// The streams of ProcessService: Run, Start and Attach. Each is a follower of a job; they differ in how they begin, and
+// in what happens when the caller goes away: Run's job is cancelled, the others' go on.
+//
+// Flow control: an event is taken from the job only once call_send() has taken it. Without credit nothing is taken, the
+// job's output fills up, and in the end the job waits at its pipe.
+#include "process_stream.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../command.h"
+#include "../config.h"
+#include "../job.h"
+#include "../pool.h"
+#include "../sandbox.h"
+#include "../server.h"
+#include "convert.h"
+
+enum { COMMAND_ARENA_MAX = 512 * 1024 };
+
+struct stream {
+    struct server *s;
+    struct call *call;
+    const ProtobufCMessageDescriptor *response;
+    const Stockade__V1__RunRequest *run; // Run: borrowed from the call
+    struct pool_request *request;        // Run: waits for its sandbox
+    struct limits limits;
+    struct job_follower follower;
+    bool blocked; // no credit: on_writable comes
+};
+
+static void
+stream_free(struct stream *st)
+{
+    job_unfollow(&st->follower);
+    free(st);
+}
+
+static void
+stream_fail(struct stream *st, const struct err *e)
+{
+    call_fail(st->call, e);
+    stream_free(st);
+}
+
+static void
+on_cancel(void *cookie, enum call_cancel why)
+{
+    struct stream *st = cookie;
+    struct job *j = st->follower.job;
+    if (st->request != NULL)
+        pool_cancel(st->request);
+    if (st->run != NULL && j != NULL)
+        job_cancel(j, why == CALL_DEADLINE ? "the call's deadline is over"
+                                           : "the caller has given it up");
+    stream_free(st);
+}
+
+// Run, Start and Attach answer with messages of one field: the event.
+static int
+send_event(struct stream *st, Stockade__V1__ProcessEvent *ev)
+{
+    Stockade__V1__RunResponse m;
+    _Static_assert(sizeof m == sizeof(Stockade__V1__StartResponse) &&
+                       sizeof m == sizeof(Stockade__V1__AttachResponse),
+                   "they are filled in the same way");
+    st->response->message_init((ProtobufCMessage *)&m);
+    m.event = ev;
+    return call_send(st->call, &m.base);
+}
+
+static int
+send_started(struct stream *st)
+{
+    Stockade__V1__ProcessEvent ev = STOCKADE__V1__PROCESS_EVENT__INIT;
+    Stockade__V1__ProcessEvent__Started started = STOCKADE__V1__PROCESS_EVENT__STARTED__INIT;
+    struct job_view v;
+    job_view(st->follower.job, &v);
+    started.process_id = v.id;
+    started.sandbox_id = v.sandbox_id;
+    started.pid = v.pid;
+    ev.event_case = STOCKADE__V1__PROCESS_EVENT__EVENT_STARTED;
+    ev.started = &started;
+    return send_event(st, &ev);
+}
+
+static int
+send_output(struct stream *st, const struct output_chunk *c)
+{
+    Stockade__V1__ProcessEvent ev = STOCKADE__V1__PROCESS_EVENT__INIT;
+    Stockade__V1__ProcessEvent__Output output = STOCKADE__V1__PROCESS_EVENT__OUTPUT__INIT;
+    Stockade__V1__ProcessEvent__Gap gap = STOCKADE__V1__PROCESS_EVENT__GAP__INIT;
+    if (c->kind == OUTPUT_DATA) {
+        output.stream = (Stockade__V1__Stream)c->stream;
+        output.data = (ProtobufCBinaryData){.len = c->n, .data = (uint8_t *)(uintptr_t)c->data};
+        output.offset = c->offset;
+        ev.event_case = STOCKADE__V1__PROCESS_EVENT__EVENT_OUTPUT;
+        ev.output = &output;
+    } else {
+        gap.offset = c->offset;
+        gap.bytes = c->missing;
+        gap.limit = c->kind == OUTPUT_LIMIT;
+        ev.event_case = STOCKADE__V1__PROCESS_EVENT__EVENT_GAP;
+        ev.gap = &gap;
+    }
+    return send_event(st, &ev);
+}
+
+static int
+send_ended(struct stream *st)
+{
+    struct arena *auto_arena a = arena_new(CONVERT_ARENA_MAX);
+    Stockade__V1__ProcessEvent ev = STOCKADE__V1__PROCESS_EVENT__INIT;
+    Stockade__V1__ProcessEvent__Exited exited = STOCKADE__V1__PROCESS_EVENT__EXITED__INIT;
+    struct job_view v;
+    job_view(st->follower.job, &v);
+    exited.result = a != NULL ? convert_result(a, v.result) : NULL;
+    if (exited.result == NULL)
+        return -ENOMEM;
+    ev.event_case = STOCKADE__V1__PROCESS_EVENT__EVENT_EXITED;
+    ev.exited = &exited;
+    return send_event(st, &ev);
+}
+
+static int
+send_one(struct stream *st, const struct job_event *ev)
+{
+    if (ev->kind == JOB_STARTED)
+        return send_started(st);
+    return ev->kind == JOB_OUTPUT ? send_output(st, &ev->chunk) : send_ended(st);
+}
+
+// Sends what there is, as far as credit goes. The stream is gone when it was the last event.
+static void
+pump(void *cookie)
+{
+    struct stream *st = cookie;
+    while (!st->blocked) {
+        struct job_event ev = job_next(&st->follower);
+        if (ev.kind == JOB_NOTHING)
+            return;
+        int r = send_one(st, &ev);
+        if (r == -EAGAIN) {
+            st->blocked = true;
+        } else if (r < 0) {
+            struct err e;
+            struct job_view v;
+            job_view(st->follower.job, &v);
+            (void)err_sys(&e, r, "send the output of process %s", v.id);
+            stream_fail(st, &e);
+            return;
+        } else if (ev.kind == JOB_ENDED) {
+            call_end(st->call);
+            stream_free(st);
+            return;
+        } else {
+            job_taken(&st->follower, &ev);
+        }
+    }
+}
+
+static void
+on_writable(void *cookie)
+{
+    struct stream *st = cookie;
+    st->blocked = false;
+    if (st->follower.job != NULL)
+        pump(st);
+}
+
+static struct stream *
+stream_new(struct server *s, struct call *c, const ProtobufCMessageDescriptor *response)
+{
+    struct stream *st = calloc(1, sizeof *st);
+    if (st == NULL) {
+        convert_no_memory(c);
+        return NULL;
+    }
+    *st = (struct stream){.s = s, .call = c, .response = response};
+    st->follower.wake = pump;
+    st->follower.cookie = st;
+    call_watch(c, on_cancel, on_writable, st);
+    return st;
+}
+
+// Starts the job and follows it.
+static int
+begin(struct stream *st, struct sandbox *sb, const Stockade__V1__Command *command, bool one_shot,
+      uint64_t sandbox_ns, struct err *e)
+{
+    struct arena *auto_arena a = arena_new(COMMAND_ARENA_MAX);
+    struct job_spec spec;
+    struct job *j = NULL;
+    if (a == NULL)
+        return err_sys(e, ENOMEM, "start a process");
+    int r = command_read(command, sb->spec.template, a, &spec, e);
+    if (r < 0)
+        return r;
+    spec.limits = st->limits;
+    spec.one_shot = one_shot;
+    spec.arrived_ns = call_arrived_ns(st->call);
+    spec.sandbox_ns = sandbox_ns;
+    r = job_start(sb, &spec, &j, e);
+    if (r == 0)
+        job_follow(j, &st->follower, 0, one_shot);
+    return r;
+}
+
+static void
+on_sandbox(void *cookie, struct sandbox *sb, const struct err *failed)
+{
+    struct stream *st = cookie;
+    if (failed != NULL) {
+        stream_fail(st, failed);
+        return;
+    }
+    struct err e;
+    if (begin(st, sb, st->run->command, true, uv_hrtime(), &e) == 0)
+        return;
+    sandbox_destroy(sb, &e, NULL);
+    stream_fail(st, &e);
+}
+
+static int
+read_run(struct server *s, const Stockade__V1__RunRequest *m, struct sandbox_spec *spec,
+         struct err *e)
+{
+    int r = convert_spec(s->config, m->template_, m->name, m->limits, m->network, spec, e);
+    if (r == 0)
+        r = convert_labels_begin(spec, m->n_metadata, e);
+    for (size_t i = 0; r == 0 && i < m->n_metadata; i++)
+        convert_label(spec, m->metadata[i]->key, m->metadata[i]->value);
+    return r;
+}
+
+void
+process_run(struct server *s, struct call *c, const ProtobufCMessage *req)
+{
+    const Stockade__V1__RunRequest *m = (const Stockade__V1__RunRequest *)req;
+    struct sandbox_spec spec;
+    struct err e;
+    if (read_run(s, m, &spec, &e) < 0) {
+        call_fail(c, &e);
+        return;
+    }
+    struct stream *st = stream_new(s, c, &stockade__v1__run_response__descriptor);
+    if (st == NULL) {
+        free(spec.labels);
+        return;
+    }
+    st->run = m;
+    st->limits = spec.limits;
+    const char *tenant = call_caller(c)->tenant;
+    if (pool_acquire(s->pool, tenant, &spec, on_sandbox, st, &st->request, &e) < 0) {
+        free(spec.labels);
+        stream_fail(st, &e);
+    }
+}
+
+void
+process_start(struct server *s, struct call *c, const ProtobufCMessage *req)
+{
+    const Stockade__V1__StartRequest *m = (const Stockade__V1__StartRequest *)req;
+    struct limits asked;
+    struct err e;
+    struct sandbox *sb = sandbox_find(s->sandboxes, call_caller(c)->tenant, m->sandbox_id, &e);
+    if (sb == NULL) {
+        call_fail(c, &e);
+        return;
+    }
+    struct stream *st = stream_new(s, c, &stockade__v1__start_response__descriptor);
+    if (st == NULL)
+        return;
+    limits_from_message(m->limits, &asked);
+    if (limits_resolve_job(&sb->spec.limits, &asked, &st->limits, &e) < 0 ||
+        begin(st, sb, m->command, false, call_arrived_ns(c), &e) < 0)
+        stream_fail(st, &e);
+}
+
+void
+process_attach(struct server *s, struct call *c, const ProtobufCMessage *req)
+{
+    const Stockade__V1__AttachRequest *m = (const Stockade__V1__AttachRequest *)req;
+    struct job_view v;
+    struct err e;
+    struct job *j = job_find(s->jobs, call_caller(c)->tenant, m->process_id, &e);
+    if (j != NULL)
+        job_view(j, &v);
+    if (j != NULL && m->offset > v.output_bytes) {
+        (void)err_set(&e, ERR_OUT_OF_RANGE, "offset %llu is beyond the %llu bytes that there are",
+                      (unsigned long long)m->offset, (unsigned long long)v.output_bytes);
+        j = NULL;
+    }
+    if (j == NULL) {
+        call_fail(c, &e);
+        return;
+    }
+    struct stream *st = stream_new(s, c, &stockade__v1__attach_response__descriptor);
+    if (st == NULL)
+        return;
+    job_follow(j, &st->follower, m->offset, false);
+    pump(st);
+}

@@ -1,0 +1,8 @@
+// The three streams of ProcessService: handlers for process.c's table.
+#pragma once
+
+#include "../call.h"
+
+call_handler process_run;
+call_handler process_start;
+call_handler process_attach;

@@ -1,0 +1,319 @@
+// stockade.v1.SandboxService: translation between its messages and server/sandbox.h, pool.h.
+#include "api.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../config.h"
+#include "../pool.h"
+#include "../sandbox.h"
+#include "../server.h"
+#include "convert.h"
+
+// A call that waits: for a sandbox (Create) or for a change of state (Delete, Pause, Resume).
+struct pending {
+    struct server *s;
+    struct call *call;
+    struct pool_request *request;
+    struct sandbox_waiter waiter;
+    const ProtobufCMessageDescriptor *answer;
+};
+
+static const char *
+tenant_of(const struct call *c)
+{
+    return call_caller(c)->tenant;
+}
+
+// Create, Get, Update, Pause and Resume answer with a message of one field: the sandbox.
+static void
+reply_sandbox(struct call *c, const ProtobufCMessageDescriptor *answer, const struct sandbox *s)
+{
+    struct arena *auto_arena a = arena_new(CONVERT_ARENA_MAX);
+    Stockade__V1__Sandbox *m = a != NULL ? convert_sandbox(a, s) : NULL;
+    if (m == NULL) {
+        convert_no_memory(c);
+        return;
+    }
+    Stockade__V1__SandboxServiceGetResponse response;
+    _Static_assert(sizeof response == sizeof(Stockade__V1__SandboxServiceCreateResponse) &&
+                       sizeof response == sizeof(Stockade__V1__SandboxServicePauseResponse) &&
+                       sizeof response == sizeof(Stockade__V1__SandboxServiceResumeResponse) &&
+                       sizeof response == sizeof(Stockade__V1__SandboxServiceUpdateResponse),
+                   "they are filled in the same way");
+    answer->message_init((ProtobufCMessage *)&response);
+    response.sandbox = m;
+    call_reply(c, &response.base);
+}
+
+static void
+on_cancel(void *cookie, enum call_cancel why)
+{
+    struct pending *p = cookie;
+    (void)why;
+    if (p->request != NULL)
+        pool_cancel(p->request);
+    else
+        sandbox_unwait(&p->waiter);
+    free(p);
+}
+
+static struct pending *
+pending_new(struct server *s, struct call *c, const ProtobufCMessageDescriptor *answer)
+{
+    struct pending *p = calloc(1, sizeof *p);
+    if (p == NULL) {
+        convert_no_memory(c);
+        return NULL;
+    }
+    *p = (struct pending){.s = s, .call = c, .answer = answer};
+    list_init(&p->waiter.node);
+    p->waiter.cookie = p;
+    return p;
+}
+
+static void
+pending_fail(struct pending *p, const struct err *e)
+{
+    call_fail(p->call, e);
+    free(p);
+}
+
+static void
+on_changed(void *cookie, struct sandbox *s, const struct err *e)
+{
+    struct pending *p = cookie;
+    if (e != NULL)
+        call_fail(p->call, e);
+    else
+        reply_sandbox(p->call, p->answer, s);
+    free(p);
+}
+
+static int
+read_create(struct server *s, const Stockade__V1__SandboxServiceCreateRequest *m,
+            struct sandbox_spec *spec, struct err *e)
+{
+    int r = convert_spec(s->config, m->template_, m->name, m->limits, m->network, spec, e);
+    if (r < 0)
+        return r;
+    spec->ttl_ms = m->ttl_ms != 0 ? m->ttl_ms : s->config->ttl_default_ms;
+    if (spec->ttl_ms > s->config->ttl_max_ms)
+        return err_field(e, "ttl_ms", "at most %llu here",
+                         (unsigned long long)s->config->ttl_max_ms);
+    r = convert_labels_begin(spec, m->n_metadata, e);
+    for (size_t i = 0; r == 0 && i < m->n_metadata; i++)
+        convert_label(spec, m->metadata[i]->key, m->metadata[i]->value);
+    return r;
+}
+
+static void
+create(struct server *s, struct call *c, const ProtobufCMessage *req)
+{
+    struct err e;
+    struct sandbox_spec spec;
+    if (read_create(s, (const Stockade__V1__SandboxServiceCreateRequest *)req, &spec, &e) < 0) {
+        call_fail(c, &e);
+        return;
+    }
+    struct pending *p =
+        pending_new(s, c, &stockade__v1__sandbox_service_create_response__descriptor);
+    if (p == NULL) {
+        free(spec.labels);
+        return;
+    }
+    call_watch(c, on_cancel, NULL, p);
+    if (pool_acquire(s->pool, tenant_of(c), &spec, on_changed, p, &p->request, &e) < 0) {
+        free(spec.labels);
+        pending_fail(p, &e);
+    }
+}
+
+static void
+get(struct server *s, struct call *c, const ProtobufCMessage *req)
+{
+    const Stockade__V1__SandboxServiceGetRequest *m =
+        (const Stockade__V1__SandboxServiceGetRequest *)req;
+    struct err e;
+    struct sandbox *sb = sandbox_find(s->sandboxes, tenant_of(c), m->id, &e);
+    if (sb == NULL)
+        call_fail(c, &e);
+    else
+        reply_sandbox(c, &stockade__v1__sandbox_service_get_response__descriptor, sb);
+}
+
+static bool
+has_labels(const struct sandbox *sb, const Stockade__V1__SandboxServiceListRequest *m)
+{
+    for (size_t i = 0; i < m->n_metadata; i++) {
+        bool found = false;
+        for (uint32_t k = 0; k < sb->spec.labels_n && !found; k++)
+            found = strcmp(sb->spec.labels[k].key, m->metadata[i]->key) == 0 &&
+                    strcmp(sb->spec.labels[k].value, m->metadata[i]->value) == 0;
+        if (!found)
+            return false;
+    }
+    return true;
+}
+
+// Fills a page. False without memory.
+static bool
+fill_page(struct server *s, const char *tenant, const Stockade__V1__SandboxServiceListRequest *m,
+          uint64_t after, struct arena *a, Stockade__V1__SandboxServiceListResponse *page,
+          char token[CONVERT_TOKEN_BYTES])
+{
+    size_t most = m->page_size != 0 ? m->page_size : CONVERT_PAGE_USUAL;
+    page->sandboxes = arena_alloc(a, sizeof(void *) * most);
+    if (page->sandboxes == NULL)
+        return false;
+    list_each(it, sandboxes_owned(s->sandboxes))
+    {
+        const struct sandbox *sb = list_entry(it, struct sandbox, node);
+        if (sb->order <= after || strcmp(sb->tenant->name, tenant) != 0 || !has_labels(sb, m))
+            continue;
+        if (page->n_sandboxes == most || arena_used(a) > CONVERT_PAGE_BYTES) {
+            convert_to_token(after, token);
+            page->next_page_token = token;
+            return true;
+        }
+        Stockade__V1__Sandbox *one = convert_sandbox(a, sb);
+        if (one == NULL)
+            return false;
+        page->sandboxes[page->n_sandboxes++] = one;
+        after = sb->order;
+    }
+    return true;
+}
+
+static void
+list(struct server *s, struct call *c, const ProtobufCMessage *req)
+{
+    const Stockade__V1__SandboxServiceListRequest *m =
+        (const Stockade__V1__SandboxServiceListRequest *)req;
+    Stockade__V1__SandboxServiceListResponse page =
+        STOCKADE__V1__SANDBOX_SERVICE_LIST_RESPONSE__INIT;
+    struct arena *auto_arena a = arena_new(CONVERT_ARENA_MAX);
+    char token[CONVERT_TOKEN_BYTES];
+    uint64_t after = 0;
+    struct err e;
+    if (convert_token(m->page_token, &after, &e) < 0)
+        call_fail(c, &e);
+    else if (a == NULL || !fill_page(s, tenant_of(c), m, after, a, &page, token))
+        convert_no_memory(c);
+    else
+        call_reply(c, &page.base);
+}
+
+static int
+apply_update(struct server *s, struct sandbox *sb,
+             const Stockade__V1__SandboxServiceUpdateRequest *m, struct err *e)
+{
+    if (sb->state == SANDBOX_DELETING)
+        return err_set(e, ERR_FAILED_PRECONDITION, "sandbox %s is being deleted", sb->id.id);
+    if (m->ttl_ms > s->config->ttl_max_ms)
+        return err_field(e, "ttl_ms", "at most %llu here",
+                         (unsigned long long)s->config->ttl_max_ms);
+    for (size_t i = 0; i < m->n_metadata; i++) {
+        int r = sandbox_set_label(sb, m->metadata[i]->key, m->metadata[i]->value, e);
+        if (r < 0)
+            return r;
+    }
+    if (m->ttl_ms != 0)
+        sandbox_set_ttl(sb, m->ttl_ms);
+    return 0;
+}
+
+static void
+update(struct server *s, struct call *c, const ProtobufCMessage *req)
+{
+    const Stockade__V1__SandboxServiceUpdateRequest *m =
+        (const Stockade__V1__SandboxServiceUpdateRequest *)req;
+    struct err e;
+    struct sandbox *sb = sandbox_find(s->sandboxes, tenant_of(c), m->id, &e);
+    if (sb == NULL || apply_update(s, sb, m, &e) < 0)
+        call_fail(c, &e);
+    else
+        reply_sandbox(c, &stockade__v1__sandbox_service_update_response__descriptor, sb);
+}
+
+static void
+on_deleted(void *cookie, struct sandbox *s, const struct err *e)
+{
+    struct pending *p = cookie;
+    Stockade__V1__SandboxServiceDeleteResponse response =
+        STOCKADE__V1__SANDBOX_SERVICE_DELETE_RESPONSE__INIT;
+    (void)s;
+    if (e != NULL)
+        call_fail(p->call, e);
+    else
+        call_reply(p->call, &response.base);
+    free(p);
+}
+
+static void delete (struct server *s, struct call *c, const ProtobufCMessage *req)
+{
+    const Stockade__V1__SandboxServiceDeleteRequest *m =
+        (const Stockade__V1__SandboxServiceDeleteRequest *)req;
+    struct err e;
+    struct sandbox *sb = sandbox_find(s->sandboxes, tenant_of(c), m->id, &e);
+    if (sb == NULL) {
+        call_fail(c, &e);
+        return;
+    }
+    struct pending *p = pending_new(s, c, NULL);
+    if (p == NULL)
+        return;
+    p->waiter.done = on_deleted;
+    call_watch(c, on_cancel, NULL, p);
+    (void)err_set(&e, ERR_CANCELLED, "its sandbox was deleted");
+    sandbox_destroy(sb, &e, &p->waiter);
+}
+
+// Pause and Resume are one thing with two directions; both requests are an id.
+static void
+change(struct server *s, struct call *c, const char *id, const ProtobufCMessageDescriptor *answer,
+       int (*begin)(struct sandbox *, struct sandbox_waiter *, struct err *))
+{
+    struct err e;
+    struct sandbox *sb = sandbox_find(s->sandboxes, tenant_of(c), id, &e);
+    if (sb == NULL) {
+        call_fail(c, &e);
+        return;
+    }
+    struct pending *p = pending_new(s, c, answer);
+    if (p == NULL)
+        return;
+    p->waiter.done = on_changed;
+    call_watch(c, on_cancel, NULL, p);
+    if (begin(sb, &p->waiter, &e) < 0)
+        pending_fail(p, &e);
+}
+
+static void
+pause_it(struct server *s, struct call *c, const ProtobufCMessage *req)
+{
+    change(s, c, ((const Stockade__V1__SandboxServicePauseRequest *)req)->id,
+           &stockade__v1__sandbox_service_pause_response__descriptor, sandbox_pause);
+}
+
+static void
+resume_it(struct server *s, struct call *c, const ProtobufCMessage *req)
+{
+    change(s, c, ((const Stockade__V1__SandboxServiceResumeRequest *)req)->id,
+           &stockade__v1__sandbox_service_resume_response__descriptor, sandbox_resume);
+}
+
+#define METHOD(name, message, handler)                                                             \
+    {                                                                                              \
+        "/stockade.v1.SandboxService/" name,                                                       \
+            &stockade__v1__sandbox_service_##message##_request__descriptor,                        \
+            &stockade__v1__sandbox_service_##message##_response__descriptor, handler               \
+    }
+
+const struct call_method sandbox_methods[] = {
+    METHOD("Create", create, create),    METHOD("Get", get, get),
+    METHOD("List", list, list),          METHOD("Update", update, update),
+    METHOD("Delete", delete, delete),    METHOD("Pause", pause, pause_it),
+    METHOD("Resume", resume, resume_it), {0},
+};

@@ -1,0 +1,131 @@
+// stockade.v1.SystemService: what this broker and its host can do.
+#include "api.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/utsname.h>
+
+#include "../config.h"
+#include "../job.h"
+#include "../pool.h"
+#include "../rpc.h"
+#include "../sandbox.h"
+#include "../server.h"
+#include "../spawn.h"
+#include "convert.h"
+#include "stockade/v1/system_service.pb-c.h"
+
+static const char network_degraded[] =
+    "network: only NETWORK_MODE_NONE is enforced, requests for other modes are refused";
+
+static void *
+make(struct arena *a, const ProtobufCMessageDescriptor *type)
+{
+    void *m = arena_alloc(a, type->sizeof_message);
+    if (m != NULL)
+        type->message_init(m);
+    return m;
+}
+
+static const char *
+degraded_line(struct arena *a, const struct spawn_feature *f)
+{
+    char line[sizeof f->name + sizeof f->detail + 4];
+    int n = snprintf(line, sizeof line, "%s: %s", f->name, f->detail);
+    return arena_copy(a, line, (size_t)n);
+}
+
+static bool
+add_features(struct arena *a, const struct spawn_features *f, Stockade__V1__InfoResponse *m)
+{
+    m->features = arena_alloc(a, sizeof(void *) * SPAWN_FEATURES_MAX);
+    m->degraded = arena_alloc(a, sizeof(void *) * (SPAWN_FEATURES_MAX + 1));
+    if (m->features == NULL || m->degraded == NULL)
+        return false;
+    m->degraded[m->n_degraded++] = network_degraded;
+    for (uint32_t i = 0; i < f->n && i < SPAWN_FEATURES_MAX; i++) {
+        const struct spawn_feature *from = &f->feature[i];
+        Stockade__V1__Feature *to = make(a, &stockade__v1__feature__descriptor);
+        if (to == NULL)
+            return false;
+        to->name = from->name;
+        to->available = from->available != 0;
+        to->detail = from->detail;
+        m->features[m->n_features++] = to;
+        if (from->degraded == 0)
+            continue;
+        const char *line = degraded_line(a, from);
+        if (line == NULL)
+            return false;
+        m->degraded[m->n_degraded++] = line;
+    }
+    return true;
+}
+
+static bool
+add_templates(struct arena *a, const struct server *s, Stockade__V1__InfoResponse *m)
+{
+    m->templates = arena_alloc(a, sizeof(void *) * CONFIG_TEMPLATES_MAX);
+    if (m->templates == NULL)
+        return false;
+    for (uint32_t i = 0; i < s->config->templates_n; i++) {
+        const struct config_template *from = &s->config->template[i];
+        Stockade__V1__Template *to = make(a, &stockade__v1__template__descriptor);
+        if (to == NULL)
+            return false;
+        to->name = from->name;
+        to->tier = "process";
+        to->limits = make(a, &stockade__v1__limits__descriptor);
+        to->limits_max = make(a, &stockade__v1__limits__descriptor);
+        if (to->limits == NULL || to->limits_max == NULL)
+            return false;
+        limits_to_message(&from->limits, to->limits);
+        limits_to_message(&from->limits_max, to->limits_max);
+        to->pool_size = from->pool;
+        to->pool_ready = pool_ready(s->pool, from);
+        m->templates[m->n_templates++] = to;
+    }
+    return true;
+}
+
+static bool
+add_listeners(struct arena *a, const struct server *s, Stockade__V1__InfoResponse *m)
+{
+    m->listeners = arena_alloc(a, sizeof(void *) * (s->listeners_n + 1));
+    for (uint32_t i = 0; m->listeners != NULL && i < s->listeners_n; i++)
+        m->listeners[m->n_listeners++] = s->listeners[i];
+    return m->listeners != NULL;
+}
+
+static void
+info(struct server *s, struct call *c, const ProtobufCMessage *req)
+{
+    static const char *tiers[] = {"process"};
+    (void)req;
+    struct arena *auto_arena a = arena_new(CONVERT_ARENA_MAX);
+    Stockade__V1__InfoResponse m = STOCKADE__V1__INFO_RESPONSE__INIT;
+    if (a == NULL || !add_features(a, s->features, &m) || !add_templates(a, s, &m) ||
+        !add_listeners(a, s, &m)) {
+        convert_no_memory(c);
+        return;
+    }
+    struct utsname name;
+    m.kernel = uname(&name) == 0 ? name.release : "";
+    m.version = STOCKADE_VERSION;
+    m.cgroups = s->features->hybrid != 0 ? "hybrid" : "v2";
+    m.tiers = tiers;
+    m.n_tiers = 1;
+    m.sandboxes_own = sandboxes_count_of(s->sandboxes, call_caller(c)->tenant);
+    m.sandboxes = sandboxes_count(s->sandboxes);
+    m.processes = jobs_running(s->jobs);
+    m.uptime_ms = (uv_hrtime() - s->started_ns) / 1000000;
+    m.nng_version = rpc_nng_version();
+    call_reply(c, &m.base);
+}
+
+const struct call_method system_methods[] = {
+    {"/stockade.v1.SystemService/Info", &stockade__v1__info_request__descriptor,
+     &stockade__v1__info_response__descriptor, info},
+    {0},
+};

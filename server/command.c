@@ -1,0 +1,110 @@
+// See command.h.
+#include "command.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "stockade/v1/process_service.pb-c.h"
+
+struct variable {
+    const char *name;
+    const char *value;
+};
+
+// What every job finds in its environment; a template and then a caller may replace each.
+static const struct variable usual[] = {
+    {"PATH", "/usr/local/bin:/usr/bin:/bin"},
+    {"HOME", "/home/agent"},
+    {"USER", "agent"},
+    {"LOGNAME", "agent"},
+    {"SHELL", "/bin/sh"},
+    {"LANG", "C.UTF-8"},
+};
+static const struct variable of_terminal = {"TERM", "xterm-256color"};
+
+enum {
+    USUAL_N = sizeof usual / sizeof usual[0],
+    ROWS_USUAL = 24,
+    COLUMNS_USUAL = 80,
+};
+
+struct env {
+    struct arena *arena;
+    const char **text; // "NAME=value"
+    size_t n;
+};
+
+static size_t
+find(const struct env *env, const char *name)
+{
+    size_t name_n = strlen(name);
+    for (size_t i = 0; i < env->n; i++)
+        if (strncmp(env->text[i], name, name_n) == 0 && env->text[i][name_n] == '=')
+            return i;
+    return env->n;
+}
+
+static bool
+set(struct env *env, const char *name, const char *value)
+{
+    size_t name_n = strlen(name);
+    size_t value_n = strlen(value);
+    char *text = arena_alloc(env->arena, name_n + value_n + 2);
+    if (text == NULL)
+        return false;
+    memcpy(text, name, name_n);
+    text[name_n] = '=';
+    memcpy(text + name_n + 1, value, value_n);
+    size_t at = find(env, name);
+    env->text[at] = text;
+    if (at == env->n)
+        env->n++;
+    return true;
+}
+
+static bool
+fill(struct env *env, const Stockade__V1__Command *m, const struct config_template *t)
+{
+    for (size_t i = 0; i < USUAL_N; i++)
+        if (!set(env, usual[i].name, usual[i].value))
+            return false;
+    if (m->terminal != NULL && !set(env, of_terminal.name, of_terminal.value))
+        return false;
+    for (uint32_t i = 0; i < t->env_n; i++)
+        if (!set(env, t->env[i].name, t->env[i].value))
+            return false;
+    for (size_t i = 0; i < m->n_env; i++)
+        if (!set(env, m->env[i]->name, m->env[i]->value))
+            return false;
+    return true;
+}
+
+int
+command_read(const struct Stockade__V1__Command *m, const struct config_template *t,
+             struct arena *a, struct job_spec *spec, struct err *e)
+{
+    if (m->n_args == 0 || m->args[0][0] == '\0')
+        return err_field(e, "command.args", "there is no program");
+    struct env env = {.arena = a};
+    env.text = arena_alloc(a, sizeof(char *) * (USUAL_N + 1 + t->env_n + m->n_env));
+    if (env.text == NULL || !fill(&env, m, t))
+        return err_field(e, "command.env", "arguments and environment are too large, at most %d",
+                         JOB_COMMAND_BYTES_MAX);
+    *spec = (struct job_spec){
+        .args = (const char *const *)m->args,
+        .args_n = m->n_args,
+        .env = env.text,
+        .env_n = env.n,
+        .workdir = m->workdir[0] != '\0' ? m->workdir : t->workdir,
+        .input = m->stdin.data,
+        .input_n = m->stdin.len,
+        .input_open = m->stdin_open,
+    };
+    if (m->terminal != NULL) {
+        spec->terminal = true;
+        spec->rows = m->terminal->rows != 0 ? m->terminal->rows : ROWS_USUAL;
+        spec->columns = m->terminal->columns != 0 ? m->terminal->columns : COLUMNS_USUAL;
+    }
+    return 0;
+}

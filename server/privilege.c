@@ -1,0 +1,227 @@
+// See privilege.h.
+#include "privilege.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <linux/capability.h>
+#include <limits.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "../proto/auto.h"
+
+#define ACCOUNT "stockade"
+
+int
+privilege_check_root(struct err *e)
+{
+    if (geteuid() == 0)
+        return 0;
+    int r = err_set(e, ERR_FAILED_PRECONDITION,
+                    "stockaded must be started as root: it starts one small process that keeps "
+                    "root and makes sandboxes, and gives root up itself");
+    err_detail(e, "NOT_ROOT", NULL, "sudo stockaded, or systemctl start stockaded");
+    return r;
+}
+
+static int
+find_group(const char *name, gid_t *out, struct err *e)
+{
+    errno = 0;
+    const struct group *g = getgrnam(name);
+    if (g == NULL)
+        return err_set(e, ERR_FAILED_PRECONDITION, "socket.group: there is no group %s", name);
+    *out = g->gr_gid;
+    return 0;
+}
+
+int
+privilege_identity(const struct config *c, struct identity *out, struct err *e)
+{
+    struct identity who = {.uid = c->id_base, .gid = c->id_base};
+    const struct passwd *account = getpwnam(ACCOUNT);
+    if (account != NULL) {
+        who.uid = account->pw_uid;
+        who.gid = account->pw_gid;
+    }
+    if (who.uid == 0 || who.gid == 0)
+        return err_set(e, ERR_FAILED_PRECONDITION, "the account %s must not be root", ACCOUNT);
+    who.socket_gid = who.gid;
+    const struct group *g = getgrnam(ACCOUNT);
+    if (g != NULL)
+        who.socket_gid = g->gr_gid;
+    if (c->socket_group[0] != '\0') {
+        int r = find_group(c->socket_group, &who.socket_gid, e);
+        if (r < 0)
+            return r;
+    }
+    *out = who;
+    return 0;
+}
+
+// Makes one folder and those above it, as mkdir -p does. Nobody but root may be able to put something else in its place,
+// so what is there already must be a real folder that belongs to root or to `uid`.
+static int
+make_dir(const char *path, uid_t uid, gid_t gid, struct err *e)
+{
+    char part[PATH_MAX];
+    if (snprintf(part, sizeof part, "%s", path) >= (int)sizeof part)
+        return err_sys(e, ENAMETOOLONG, "make %s", path);
+    for (char *p = part + 1; *p != '\0'; p++) {
+        if (*p != '/')
+            continue;
+        *p = '\0';
+        if (mkdir(part, 0755) < 0 && errno != EEXIST)
+            return err_sys(e, errno, "make %s", part);
+        *p = '/';
+    }
+    bool made = mkdir(part, 0755) == 0;
+    if (!made && errno != EEXIST)
+        return err_sys(e, errno, "make %s", part);
+    int auto_close fd = open(part, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    struct stat st;
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return err_sys(e, errno, "open %s", part);
+    if (made && (fchown(fd, uid, gid) < 0 || fchmod(fd, 0755) < 0))
+        return err_sys(e, errno, "make %s", part);
+    if (!made && st.st_uid != 0 && st.st_uid != uid)
+        return err_set(e, ERR_FAILED_PRECONDITION, "%s belongs to uid %u, must be root's", part,
+                       st.st_uid);
+    return 0;
+}
+
+// The folder of a socket becomes the broker's own, since it makes and removes the socket there without root. Only a
+// folder that is ours by its name, or empty and new, is taken over: /run or /tmp itself is refused.
+static int
+prepare_socket_dir(const char *address, const struct identity *who, struct err *e)
+{
+    static const char scheme[] = "ipc://";
+    char dir[CONFIG_ADDRESS_MAX];
+    if (strncmp(address, scheme, sizeof scheme - 1) != 0)
+        return 0;
+    (void)snprintf(dir, sizeof dir, "%s", address + sizeof scheme - 1);
+    char *slash = strrchr(dir, '/');
+    if (dir[0] != '/' || slash == dir || slash[1] == '\0')
+        return err_set(e, ERR_INVALID_ARGUMENT,
+                       "%s: must be ipc:///folder/file, in a folder of its own", address);
+    *slash = '\0';
+    int r = make_dir(dir, who->uid, who->gid, e);
+    if (r < 0)
+        return err_wrap(e, "%s", address);
+    struct stat st;
+    if (lstat(dir, &st) < 0)
+        return err_sys(e, errno, "%s", dir);
+    if (st.st_uid == who->uid)
+        return 0;
+    if (access(dir, F_OK) == 0 && rmdir(dir) == 0)
+        return make_dir(dir, who->uid, who->gid, e);
+    return err_set(e, ERR_FAILED_PRECONDITION,
+                   "%s: the folder %s is root's and not empty; the broker needs one of its own",
+                   address, dir);
+}
+
+int
+privilege_prepare(const struct config *c, const struct identity *who, struct err *e)
+{
+    char path[sizeof c->state_dir + 8];
+    int r = make_dir(c->state_dir, 0, 0, e);
+    if (r < 0)
+        return err_wrap(e, "state_dir");
+    (void)snprintf(path, sizeof path, "%s/lock", c->state_dir);
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return err_sys(e, errno, "open %s", path);
+    if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+        (void)close(fd);
+        return err_set(e, ERR_FAILED_PRECONDITION, "another stockaded uses %s", c->state_dir);
+    } // held by this descriptor until the process ends
+    for (uint32_t i = 0; i < c->listen_n && r == 0; i++)
+        r = prepare_socket_dir(c->listen[i], who, e);
+    return r;
+}
+
+static int
+drop_capabilities(struct err *e)
+{
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct none[2] = {{0}};
+    if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) < 0)
+        return err_sys(e, errno, "clear ambient capabilities");
+    for (unsigned long cap = 0; cap < 64; cap++)
+        if (prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0 && errno != EINVAL && errno != EPERM)
+            return err_sys(e, errno, "drop capability %lu", cap);
+    return syscall(SYS_capset, &header, none) < 0 ? err_sys(e, errno, "drop capabilities") : 0;
+}
+
+static int
+check_dropped(const struct identity *who, struct err *e)
+{
+    uid_t r = 0;
+    uid_t eff = 0;
+    uid_t s = 0;
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct now[2] = {{0}};
+    if (getresuid(&r, &eff, &s) < 0 || syscall(SYS_capget, &header, now) < 0)
+        return err_sys(e, errno, "look at privileges");
+    bool none = (now[0].effective | now[1].effective | now[0].permitted | now[1].permitted |
+                 now[0].inheritable | now[1].inheritable) == 0;
+    if (!none || r != who->uid || eff != who->uid || s != who->uid || setuid(0) == 0)
+        return err_set(e, ERR_INTERNAL, "privileges are still there");
+    return 0;
+}
+
+int
+privilege_drop(const struct identity *who, struct err *e)
+{
+    gid_t groups[] = {who->socket_gid};
+    // Bounding set while CAP_SETPCAP is there; ids; then the sets that setresuid does not empty.
+    for (unsigned long cap = 0; cap < 64; cap++)
+        if (prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0 && errno != EINVAL)
+            return err_sys(e, errno, "drop capability %lu", cap);
+    if (setgroups(who->socket_gid != who->gid ? 1 : 0, groups) < 0)
+        return err_sys(e, errno, "set groups");
+    if (setresgid(who->gid, who->gid, who->gid) < 0 || setresuid(who->uid, who->uid, who->uid) < 0)
+        return err_sys(e, errno, "become uid %u", who->uid);
+    int r = drop_capabilities(e);
+    if (r < 0)
+        return r;
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
+        return err_sys(e, errno, "give up privileges");
+    return check_dropped(who, e);
+}
+
+// Root will execute it, so nobody else may be able to change it.
+static bool
+is_ours(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISREG(st.st_mode) && (st.st_mode & S_IXUSR) != 0 &&
+           st.st_uid == 0 && (st.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+}
+
+int
+privilege_program(const char *name, char *out, size_t out_n, struct err *e)
+{
+    char self[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (n < 0)
+        return err_sys(e, errno, "read /proc/self/exe");
+    self[n] = '\0';
+    char *slash = strrchr(self, '/');
+    if (slash != NULL)
+        *slash = '\0';
+    if (snprintf(out, out_n, "%s/%s", self, name) < (int)out_n && is_ours(out))
+        return 0;
+    if (snprintf(out, out_n, "%s/%s", STOCKADE_LIBEXECDIR, name) < (int)out_n && is_ours(out))
+        return 0;
+    return err_set(e, ERR_FAILED_PRECONDITION,
+                   "%s is neither beside this program nor in %s, as root's own file", name,
+                   STOCKADE_LIBEXECDIR);
+}
