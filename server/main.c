@@ -1,0 +1,343 @@
+// stockaded, the broker: reads requests from its clients and runs jobs in sandboxes for them.
+//
+//   root                                              no privilege
+//   ----                                              ------------
+//   flags, configuration
+//   block signals (nng's threads inherit that)
+//   folders, lock
+//   spawner: forked and executed, keeps root
+//   ------------ privileges are given up ------------>
+//                                                     self-tests: the schema's rules, a handler per method
+//                                                     listen: nng starts its threads
+//                                                     signals, pool
+//                                                     READY, loop
+//                                                     drain, remove every sandbox, end
+#include <errno.h>
+#include <signal.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sysexits.h>
+#include <unistd.h>
+#include <uv.h>
+
+#include "../proto/err.h"
+#include "../proto/wire.h"
+#include "api/api.h"
+#include "config.h"
+#include "dispatch.h"
+#include "job.h"
+#include "log.h"
+#include "loop.h"
+#include "notify.h"
+#include "options.h"
+#include "pool.h"
+#include "privilege.h"
+#include "rpc.h"
+#include "sandbox.h"
+#include "server.h"
+#include "spawn.h"
+
+enum {
+    DRAIN_LOOK_MS = 20,
+    SPAWNER_GRACE_MS = 5000,
+    WATCHDOG_S = 30, // for the last steps; nng has been seen to hang there
+    FILES_MAX = 262144,
+};
+
+struct broker {
+    struct server s;
+    struct config *config;
+    struct identity who;
+    struct spawn_features features;
+    uv_loop_t loop;
+    uv_signal_t term, interrupt;
+    char bound[CONFIG_LISTEN_MAX][256];
+    struct loop_timer *drain_look;
+    uint64_t drain_until_ns;
+    bool drained; // no call is open any more
+    bool destroying;
+    int status;
+};
+
+static const struct call_method *const services[] = {
+    health_methods, process_methods, reflection_methods, sandbox_methods, system_methods,
+};
+
+// Descriptors are what a broker with a thousand sandboxes runs out of first.
+static void
+raise_files(void)
+{
+    struct rlimit want = {.rlim_cur = FILES_MAX, .rlim_max = FILES_MAX};
+    struct rlimit now;
+    if (setrlimit(RLIMIT_NOFILE, &want) == 0 || getrlimit(RLIMIT_NOFILE, &now) < 0)
+        return;
+    now.rlim_cur = now.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &now);
+}
+
+static void
+block_signals(void)
+{
+    sigset_t all;
+    (void)sigfillset(&all);
+    (void)sigprocmask(SIG_SETMASK, &all, NULL);
+    (void)signal(SIGPIPE, SIG_IGN);
+}
+
+// Root's part: what only it can make, and the process that keeps it.
+static int
+start_spawner(struct broker *b, struct err *e)
+{
+    char spawner[SPAWN_PATH_MAX];
+    char guest[SPAWN_PATH_MAX];
+    struct spawn_config *config = calloc(1, sizeof *config);
+    if (config == NULL)
+        return err_sys(e, ENOMEM, "start the spawner");
+    int r = privilege_check_root(e);
+    if (r == 0)
+        r = privilege_identity(b->config, &b->who, e);
+    if (r == 0)
+        r = privilege_prepare(b->config, &b->who, e);
+    if (r == 0)
+        r = privilege_program("stockade-spawner", spawner, sizeof spawner, e);
+    if (r == 0)
+        r = privilege_program("stockade-guest", guest, sizeof guest, e);
+    if (r == 0) {
+        config_to_spawn(b->config, guest, b->who.uid, b->who.gid, config);
+        r = spawn_start(spawner, config, &b->features, &b->s.spawn, e);
+    }
+    free(config);
+    return r < 0 ? err_wrap(e, "start") : 0;
+}
+
+static void
+tell_features(const struct broker *b)
+{
+    const struct spawn_features *f = &b->features;
+    log_event(LOG_INFO, "spawner", "pid %d, cgroup %s (%s)", (int)spawn_pid(b->s.spawn), f->cgroup,
+              f->hybrid != 0 ? "hybrid" : "v2");
+    if (f->leftovers_cleared > 0)
+        log_event(LOG_WARNING, "leftovers", "%u sandboxes of an earlier run were removed",
+                  f->leftovers_cleared);
+    for (uint32_t i = 0; i < f->n && i < SPAWN_FEATURES_MAX; i++)
+        log_event(f->feature[i].degraded != 0 ? LOG_WARNING : LOG_DEBUG, "feature", "%s: %s: %s",
+                  f->feature[i].name, f->feature[i].available != 0 ? "yes" : "no",
+                  f->feature[i].detail);
+}
+
+static int
+add_services(struct broker *b, struct err *e)
+{
+    int r = validate_init(e);
+    if (r < 0)
+        return r;
+    b->s.dispatch = dispatch_new(&b->s);
+    if (b->s.dispatch == NULL)
+        return err_sys(e, ENOMEM, "make the table of methods");
+    for (size_t i = 0; i < sizeof services / sizeof services[0] && r == 0; i++)
+        r = dispatch_add(b->s.dispatch, services[i], e);
+    return r == 0 ? dispatch_complete(b->s.dispatch, e) : r;
+}
+
+static int
+listen_all(struct broker *b, struct err *e)
+{
+    b->s.rpc = rpc_new(&b->loop, b->s.dispatch, &b->config->rpc);
+    if (b->s.rpc == NULL)
+        return err_sys(e, ENOMEM, "listen");
+    for (uint32_t i = 0; i < b->config->listen_n; i++) {
+        int r = rpc_listen(b->s.rpc, b->config->listen[i], b->config->socket_mode,
+                           (int)b->who.socket_gid, b->bound[i], sizeof b->bound[i], e);
+        if (r < 0)
+            return err_wrap(e, "listen on %s", b->config->listen[i]);
+        b->s.listeners_n = i + 1;
+        log_event(LOG_INFO, "listening", "%s", b->bound[i]);
+    }
+    b->s.listeners = (const char(*)[256])b->bound;
+    return 0;
+}
+
+// The end: nothing is left that keeps the loop alive.
+static void
+on_all_destroyed(void *cookie)
+{
+    struct broker *b = cookie;
+    loop_timer_stop(&b->drain_look);
+    rpc_close(b->s.rpc);
+    uv_stop(&b->loop);
+}
+
+static void
+destroy_all(struct broker *b)
+{
+    if (b->destroying)
+        return;
+    b->destroying = true;
+    sandboxes_destroy_all(b->s.sandboxes, on_all_destroyed, b);
+}
+
+static void
+on_drain_look(void *cookie)
+{
+    struct broker *b = cookie;
+    bool over = uv_hrtime() >= b->drain_until_ns;
+    if (over || (b->drained && jobs_running(b->s.jobs) == 0))
+        destroy_all(b);
+    else
+        (void)loop_timer_start(&b->loop, &b->drain_look, DRAIN_LOOK_MS, on_drain_look, b);
+}
+
+static void
+on_drained(void *cookie)
+{
+    struct broker *b = cookie;
+    b->drained = true;
+}
+
+static void
+on_signal(uv_signal_t *handle, int number)
+{
+    struct broker *b = handle->data;
+    if (b->s.draining) {
+        log_event(LOG_INFO, "stop", "second signal (%s): at once", strsignal(number));
+        destroy_all(b);
+        return;
+    }
+    log_event(LOG_INFO, "drain", "%s: running jobs get %u ms", strsignal(number),
+              (unsigned)b->config->drain_ms);
+    notify_systemd("STOPPING=1");
+    b->s.draining = true;
+    if (b->s.on_serving_change != NULL)
+        b->s.on_serving_change(b->s.serving_cookie);
+    pool_stop(b->s.pool);
+    b->drain_until_ns = uv_hrtime() + b->config->drain_ms * UINT64_C(1000000);
+    rpc_drain(b->s.rpc, (uint32_t)b->config->drain_ms, on_drained, b);
+    on_drain_look(b);
+}
+
+// Without the spawner there is no sandbox any more, and none can be made.
+static void
+on_spawner_gone(void *cookie)
+{
+    struct broker *b = cookie;
+    log_event(LOG_ERROR, "spawner-gone", "the spawner has ended; every sandbox ends with it");
+    b->status = EX_SOFTWARE;
+    rpc_close(b->s.rpc);
+    uv_stop(&b->loop);
+}
+
+static int
+watch_signals(struct broker *b, struct err *e)
+{
+    int r = uv_signal_init(&b->loop, &b->term);
+    if (r == 0)
+        r = uv_signal_init(&b->loop, &b->interrupt);
+    if (r == 0)
+        r = uv_signal_start(&b->term, on_signal, SIGTERM);
+    if (r == 0)
+        r = uv_signal_start(&b->interrupt, on_signal, SIGINT);
+    if (r < 0)
+        return err_sys(e, r, "watch signals");
+    b->term.data = b->interrupt.data = b;
+    sigset_t ours;
+    (void)sigemptyset(&ours);
+    (void)sigaddset(&ours, SIGTERM);
+    (void)sigaddset(&ours, SIGINT);
+    (void)sigaddset(&ours, SIGALRM);
+    (void)pthread_sigmask(SIG_UNBLOCK, &ours, NULL);
+    return 0;
+}
+
+static int
+make_core(struct broker *b, struct err *e)
+{
+    b->s.loop = &b->loop;
+    b->s.config = b->config;
+    b->s.features = &b->features;
+    b->s.started_ns = uv_hrtime();
+    b->s.sandboxes = sandboxes_new(&b->s);
+    b->s.jobs = jobs_new(&b->s);
+    if (b->s.sandboxes == NULL || b->s.jobs == NULL)
+        return err_sys(e, ENOMEM, "start");
+    int r = spawn_attach(b->s.spawn, &b->loop, on_spawner_gone, b, e);
+    if (r < 0)
+        return r;
+    b->s.pool = pool_new(&b->s, b->s.sandboxes);
+    return b->s.pool != NULL ? 0 : err_sys(e, ENOMEM, "start");
+}
+
+static int
+start(struct broker *b, struct err *e)
+{
+    int r = start_spawner(b, e);
+    if (r < 0)
+        return r;
+    raise_files();
+    r = privilege_drop(&b->who, e);
+    if (r < 0)
+        return r;
+    tell_features(b);
+    if (uv_loop_init(&b->loop) < 0)
+        return err_sys(e, ENOMEM, "start the loop");
+    r = add_services(b, e);
+    if (r == 0)
+        r = make_core(b, e);
+    if (r == 0)
+        r = listen_all(b, e);
+    return r == 0 ? watch_signals(b, e) : r;
+}
+
+static void
+on_watchdog(int number)
+{
+    (void)number;
+    _exit(EX_SOFTWARE);
+}
+
+// Sandboxes are gone or going; the spawner removes what is left when its socket ends.
+static void
+stop(struct broker *b)
+{
+    (void)signal(SIGALRM, on_watchdog);
+    (void)alarm(WATCHDOG_S);
+    if (b->s.spawn != NULL && !spawn_close(b->s.spawn, SPAWNER_GRACE_MS))
+        log_event(LOG_WARNING, "spawner", "it did not end as it should");
+    log_event(LOG_INFO, "stopped", "status %d", b->status);
+    _exit(b->status);
+}
+
+int
+main(int argc, char **argv)
+{
+    static struct broker b;
+    struct options options;
+    struct err e;
+    if (options_read(argc, argv, &options, &b.config, &e) < 0) {
+        (void)fprintf(stderr, "stockaded: %s\n", e.text);
+        return EX_USAGE;
+    }
+    if (options.exit_now)
+        return 0;
+    if (options.check_only) {
+        (void)puts("the configuration is fine");
+        return 0;
+    }
+    if (sodium_init() < 0)
+        return EX_OSERR;
+    log_setup(STDERR_FILENO, (enum log_level)b.config->log_level, b.config->log_json);
+    block_signals();
+    if (start(&b, &e) < 0) {
+        log_err(LOG_ERROR, "start", &e);
+        if (e.hint[0] != '\0')
+            log_event(LOG_ERROR, "start", "%s", e.hint);
+        b.status = EX_UNAVAILABLE;
+        stop(&b);
+    }
+    log_event(LOG_INFO, "ready", "stockaded %s", STOCKADE_VERSION);
+    notify_systemd("READY=1");
+    (void)uv_run(&b.loop, UV_RUN_DEFAULT);
+    stop(&b);
+}
