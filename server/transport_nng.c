@@ -442,23 +442,26 @@ open_socket_file(const char *path, const struct transport_address *a, struct err
 }
 
 static int
-listen_ipc(nng_stream_listener *l, const struct transport_address *a, char *bound, struct err *e)
+prepare_ipc(const struct transport_address *a, struct err *e)
 {
     const char *path = a->url + strlen("ipc://");
     if (path[0] != '/' || strlen(path) > SOCKET_PATH_MAX)
         return err_set(e, ERR_INVALID_ARGUMENT,
                        "listen on %s: needs an absolute path of at most %d bytes", a->url,
                        (int)SOCKET_PATH_MAX);
-    int rc = remove_stale_socket(path, e);
-    if (rc != 0)
-        return rc;
-    rc = nng_stream_listener_set_int(l, NNG_OPT_IPC_PERMISSIONS, 0600);
+    return remove_stale_socket(path, e);
+}
+
+static int
+listen_ipc(nng_stream_listener *l, const struct transport_address *a, char *bound, struct err *e)
+{
+    int rc = nng_stream_listener_set_int(l, NNG_OPT_IPC_PERMISSIONS, 0600);
     if (rc == 0)
         rc = nng_stream_listener_listen(l);
     if (rc != 0)
         return nng_failed(rc, "listen on", a->url, e);
     (void)snprintf(bound, TRANSPORT_BOUND_BYTES, "%s", a->url);
-    return open_socket_file(path, a, e);
+    return open_socket_file(a->url + strlen("ipc://"), a, e);
 }
 
 // True for "127.x.y.z:port" and "[::1]:port".
@@ -477,19 +480,27 @@ is_loopback(const char *host_port)
     return inet_pton(AF_INET, host, &v4) == 1 && ntohl(v4.s_addr) >> 24 == 127;
 }
 
+// Before nng sees the address: it would ask the resolver, and wait.
 static int
-listen_tcp(nng_stream_listener *l, const struct transport_address *a, char *bound, struct err *e)
+prepare_tcp(const struct transport_address *a, struct err *e)
 {
     const char *host_port = a->url + strlen("tcp://");
-    const char *colon = strrchr(host_port, ':');
-    int port = 0;
-    if (colon == NULL)
+    if (strrchr(host_port, ':') == NULL)
         return err_set(e, ERR_INVALID_ARGUMENT, "listen on %s: needs a port", a->url);
     if (!a->any && !is_loopback(host_port))
         return err_set(e, ERR_FAILED_PRECONDITION,
                        "listen on %s: callers over tcp are not known by uid, so only loopback "
                        "addresses (127.0.0.1, [::1]) are taken",
                        a->url);
+    return 0;
+}
+
+static int
+listen_tcp(nng_stream_listener *l, const struct transport_address *a, char *bound, struct err *e)
+{
+    const char *host_port = a->url + strlen("tcp://");
+    int host_bytes = (int)(strrchr(host_port, ':') - host_port);
+    int port = 0;
     int rc = nng_stream_listener_set_bool(l, NNG_OPT_TCP_NODELAY, true);
     if (rc == 0)
         rc = nng_stream_listener_set_bool(l, NNG_OPT_TCP_KEEPALIVE, true);
@@ -499,13 +510,12 @@ listen_tcp(nng_stream_listener *l, const struct transport_address *a, char *boun
         rc = nng_stream_listener_get_int(l, NNG_OPT_TCP_BOUND_PORT, &port);
     if (rc != 0)
         return nng_failed(rc, "listen on", a->url, e);
-    (void)snprintf(bound, TRANSPORT_BOUND_BYTES, "tcp://%.*s:%d", (int)(colon - host_port),
-                   host_port, port);
+    (void)snprintf(bound, TRANSPORT_BOUND_BYTES, "tcp://%.*s:%d", host_bytes, host_port, port);
     return 0;
 }
 
 static int
-refuse_ws(const char *url, struct err *e)
+refuse_ws(const struct transport_address *a, struct err *e)
 {
     int major = 0;
     int minor = 0;
@@ -515,29 +525,30 @@ refuse_ws(const char *url, struct err *e)
         return err_set(e, ERR_FAILED_PRECONDITION,
                        "listen on %s: nng %s reads beyond its buffer in a request's first line; "
                        "1.6 or later is needed",
-                       url, nng_version());
-    return err_set(e, ERR_UNIMPLEMENTED, "listen on %s: ws is not there yet", url);
+                       a->url, nng_version());
+    return err_set(e, ERR_UNIMPLEMENTED, "listen on %s: ws is not there yet", a->url);
 }
 
 static int
-refuse_tls(const char *url, struct err *e)
+refuse_tls(const struct transport_address *a, struct err *e)
 {
     return err_set(e, ERR_FAILED_PRECONDITION,
                    "listen on %s: nng loses a descriptor for each TLS client that drops; end TLS "
                    "in a proxy",
-                   url);
+                   a->url);
 }
 
 struct scheme {
     const char *prefix;
-    int (*refuse)(const char *url, struct err *e); // NULL: it can be listened on
+    int (*prepare)(const struct transport_address *a, struct err *e); // or refuse
     int (*listen)(nng_stream_listener *l, const struct transport_address *a, char *bound,
                   struct err *e);
 };
 
 static const struct scheme schemes[] = {
-    {"ipc://", NULL, listen_ipc}, {"tcp://", NULL, listen_tcp},     {"ws://", refuse_ws, NULL},
-    {"wss://", refuse_tls, NULL}, {"tls+tcp://", refuse_tls, NULL},
+    {"ipc://", prepare_ipc, listen_ipc}, {"tcp://", prepare_tcp, listen_tcp},
+    {"ws://", refuse_ws, NULL},          {"wss://", refuse_tls, NULL},
+    {"tls+tcp://", refuse_tls, NULL},
 };
 
 static const struct scheme *
@@ -556,10 +567,11 @@ engine_listen(struct transport *t, const struct transport_address *a, char *boun
     if (scheme == NULL)
         return err_set(e, ERR_INVALID_ARGUMENT,
                        "listen on %s: an address begins with ipc:// or tcp://", a->url);
-    if (scheme->refuse != NULL)
-        return scheme->refuse(a->url, e);
+    int rc = scheme->prepare(a, e);
+    if (rc != 0)
+        return rc;
     nng_stream_listener *listener = NULL;
-    int rc = nng_stream_listener_alloc(&listener, a->url);
+    rc = nng_stream_listener_alloc(&listener, a->url);
     if (rc != 0)
         return nng_failed(rc, "listen on", a->url, e);
     struct transport_listener *l = calloc(1, sizeof *l);
