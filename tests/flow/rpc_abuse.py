@@ -1,0 +1,296 @@
+#!/usr/bin/python3
+"""Peers that mean harm, or read slowly, or come all at once: the server is the same afterwards, and others notice nothing."""
+
+import os
+import random
+import statistics
+import struct
+import time
+
+import sp
+from sp import Client, Server, check
+
+with open(os.path.join(sp.BUILD, "tests/echo/echo-server"), "rb") as binary:
+    SANITIZED = any(mark in binary.read() for mark in (b"__asan_init", b"__tsan_init"))
+
+
+def varint(n):
+    out = b""
+    while n > 0x7F:
+        out += bytes([n & 0x7F | 0x80])
+        n >>= 7
+    return out + bytes([n])
+
+
+def nested(levels, tag):
+    """Messages inside messages, as protobuf-c would recurse into them."""
+    parts, length = [], 0
+    for _ in range(levels):
+        parts.append(tag + varint(length))
+        length += len(parts[-1])
+    return b"".join(reversed(parts))
+
+
+# ---- what one abusive connection does. Each is given an address.
+
+
+def comes_and_goes(address):
+    sp.connect(address).close()
+
+
+def half_a_hello(address):
+    c = Client(address, hello=False)
+    c.socket.sendall(sp.REQ_HELLO[: random.randrange(1, 8)])
+    c.close()
+
+
+def wrong_hello(address):
+    c = Client(address, hello=False)
+    c.socket.sendall(random.choice([b"GET / HTTP/1.1\r\n\r\n", b"\0SP\0\0\x10\0\0", b"\xff" * 64]))
+    c.close()
+
+
+def half_a_frame(address):
+    c = Client(address)
+    data = c.pack(0x80000001, c.call_frame("Echo", {"data": b"x" * 100}))
+    c.socket.sendall(data[: random.randrange(1, len(data))])
+    c.close()
+
+
+def pipelined_and_gone(address):
+    c = Client(address)
+    ids = [c.new_id() for _ in range(5)]
+    c.socket.sendall(b"".join(c.pack(i, c.call_frame("Echo", {"data": b"x" * 1000})) for i in ids))
+    if c.ipc:
+        c.close()
+    else:
+        c.reset()
+
+
+def streams_and_gone(address):
+    c = Client(address)
+    c.begin("Count", {"count": 1000, "bytes": 1000}, credit=1000)
+    c.begin("Change", {"delay_ms": 60000})
+    if c.ipc:
+        c.close()
+    else:
+        c.reset()
+
+
+def a_length_that_lies(address):
+    c = Client(address)
+    head = b"\1" if c.ipc else b""
+    length = random.choice([2**64 - 1, 2**64 - 32, 2**63, 1 << 40, (4 << 20) + 1, 3, 0])
+    c.socket.sendall(head + struct.pack(">Q", length) + b"x" * 64)
+    c.close()
+
+
+def noise(address):
+    c = Client(address)
+    c.socket.sendall(c.pack(0x80000001, os.urandom(random.randrange(1, 200))))
+    c.close()
+
+
+ABUSES = [comes_and_goes, half_a_hello, wrong_hello, half_a_frame, pipelined_and_gone, streams_and_gone,
+          a_length_that_lies, noise]
+
+
+def abuse(s, n):
+    for i in range(n):
+        ABUSES[i % len(ABUSES)]((s.ipc, s.tcp)[i // len(ABUSES) % 2])
+
+
+# ---- the tests
+
+
+def half_handshakes_are_reaped_by_the_deadline():
+    with Server(handshake_ms=700) as s:
+        watcher = Client(s.ipc)
+        before = s.fds()
+        kept = []
+        for i in range(300):
+            c = Client((s.ipc, s.tcp)[i % 2], hello=False)
+            c.socket.sendall(sp.REQ_HELLO[: i % 8])
+            kept.append(c)
+        began = time.monotonic()
+        check(watcher.unary("Echo", {"data": b"x"}).data == b"x", "others are served")
+        check(all(c.is_closed() for c in kept), "all are closed")
+        took = time.monotonic() - began
+        check(took < 5, f"by the deadline: {took}")
+        check(s.settle(s.fds, before) <= before, "their descriptors are given back")
+        check(watcher.unary("Stats").handshake_failed >= 300, "and counted")
+
+
+def pipelined_requests_and_a_reset_leave_nothing_behind():
+    with Server() as s:
+        watcher = Client(s.ipc)
+        before = s.fds()
+        for _ in range(300):
+            pipelined_and_gone(s.tcp)
+            pipelined_and_gone(s.ipc)
+        check(s.settle(s.fds, before) <= before, "descriptors")
+        for _ in range(100):
+            c = Client(s.tcp)
+            c.unary("Echo", {"data": b"well-behaved"})
+            c.close()
+        check(s.settle(s.fds, before) <= before, "and those of well-behaved clients after it")
+        check(watcher.unary("Stats").open_calls == 1, "no call is left")
+
+
+def lengths_that_lie_close_the_connection_and_cost_no_memory():
+    with Server() as s:
+        watcher = Client(s.ipc)
+        before = s.rss_kib()
+        for address in (s.ipc, s.tcp):
+            for length in (2**64 - 1, 2**64 - 32, 2**63, 1 << 40, 1 << 32, (4 << 20) + 1, 3, 0):
+                c = Client(address)
+                c.socket.sendall((b"\1" if c.ipc else b"") + struct.pack(">Q", length))
+                check(c.goaway().reason == "FRAME_INVALID" and c.is_closed(), length)
+        c = Client(s.ipc)
+        c.socket.sendall(b"\2" + struct.pack(">Q", 10))
+        check(c.is_closed(), "a header of no kind")
+        kept = [Client(s.ipc) for _ in range(200)]
+        for c in kept:  # 4 MiB are announced, nothing comes
+            c.socket.sendall(b"\1" + struct.pack(">Q", 4 << 20))
+        watcher.unary("Echo", {})
+        grown = s.rss_kib() - before
+        check(SANITIZED or grown < 8 * 1024, f"memory follows what has come, not what was announced: {grown} KiB")
+
+
+def nesting_and_floods_of_fields_are_refused():
+    with Server() as s:
+        c = Client(s.ipc)
+        levels = nested(16000, b"\x22")  # Frame.status inside itself
+        check(58000 <= len(levels) <= 70000, len(levels))
+        for frame in (levels, nested(16000, b"\x1a"), nested(16000, b"\x42"), nested(16000, b"\x0a")):
+            id_ = c.new_id()
+            c.send(id_, frame)
+        check(c.unary("Echo", {"data": b"x"}).data == b"x", "58 KB of nesting")
+        for flood in (b"\x42\x00" * 500000, b"\x22\x00" * 500000, b"\xf8\x3e\x00" * 350000, b"\x12\x00" * 500000):
+            id_ = c.new_id()
+            c.send(id_, flood)
+            frame = c.recv(id_)
+            check(frame.kind == sp.END and frame.status.code == sp.INVALID, "a megabyte of small fields")
+            check("16384" in frame.status.message, frame.status.message)
+            f = c.fails("Change", flood)
+            check(f.code == sp.INVALID, "in a payload as well")
+        for id_ in list(c.others):
+            check(all(f.status.code == sp.INVALID for f in c.others[id_]), "each is an error of its call")
+        grown = s.rss_kib()
+        check(SANITIZED or grown < 64 * 1024, f"{grown} KiB")
+
+
+def twenty_thousand_abusive_connections_leave_the_server_as_it_was():
+    n = 20000
+    with Server() as s:
+        watcher = Client(s.ipc)
+        abuse(s, 800)  # pools and caches fill
+        time.sleep(0.5)
+        fds, rss = s.settle(s.fds, 0, 0.5), s.rss_kib()
+        began = time.monotonic()
+        abuse(s, n)
+        took = time.monotonic() - began
+        left = s.settle(s.fds, fds)
+        grown = s.rss_kib() - rss
+        stats = watcher.unary("Stats")
+        print(f"   {n} connections in {took:.1f} s; descriptors {fds} -> {left}; memory +{grown} KiB; "
+              f"{stats.protocol_errors} protocol errors, {stats.handshake_failed} bad handshakes")
+        check(left <= fds, "descriptors")
+        check(SANITIZED or grown < 2048, f"memory: {grown} KiB")
+        check(stats.open_calls == 1 and stats.connections == 1 and stats.open_streams == 0, stats)
+        check(Client(s.tcp).unary("Echo", {"data": b"x"}).data == b"x", "tcp still accepts")
+
+
+def latencies(c, n):
+    out = []
+    for _ in range(n):
+        began = time.monotonic()
+        c.unary("Echo", {"data": b"x" * 64})
+        out.append((time.monotonic() - began) * 1000)
+    return out
+
+
+def slow_readers_do_not_slow_others_down():
+    with Server() as s:
+        watcher = Client(s.ipc)
+        alone = latencies(watcher, 500)
+        rss = s.rss_kib()
+        kept = []
+        for i in range(20):
+            c = Client((s.ipc, s.tcp)[i % 2])
+            c.begin("Count", {"count": 10**9, "bytes": 60000}, credit=2**32 - 1)
+            kept.append(c)
+        for i in range(10):
+            c = Client((s.ipc, s.tcp)[i % 2])
+            c.socket.setblocking(False)
+            request = c.pack(0x80000001, c.call_frame("Echo", {"data": b"x" * 100000}))
+            try:
+                for _ in range(1000):
+                    c.socket.send(request)
+            except BlockingIOError:
+                pass
+            kept.append(c)
+        time.sleep(0.5)
+        beside = latencies(watcher, 1000)
+        grown = s.rss_kib() - rss
+        median, p99 = statistics.median(beside), sorted(beside)[len(beside) * 99 // 100]
+        print(f"   echo alone {statistics.median(alone):.3f} ms, beside 30 slow readers {median:.3f} ms "
+              f"(p99 {p99:.3f}); memory +{grown} KiB")
+        check(median < (20 if SANITIZED else 5), f"median {median} ms")
+        check(SANITIZED or grown < 30 * 2048, f"memory: {grown} KiB")
+        check(watcher.unary("Stats").open_streams == 20, "the streams wait")
+
+
+def a_slow_reader_gets_everything_once_it_reads():
+    with Server() as s:
+        for address in (s.ipc, s.tcp):
+            c = Client(address)
+            id_ = c.begin("Count", {"count": 300, "bytes": 60000}, credit=1000)
+            time.sleep(0.3)
+            n = 0
+            while c.recv(id_).kind == sp.DATA:
+                n += 1
+            check(n == 300, n)
+
+
+def a_peer_that_lets_too_much_wait_for_it_is_closed():
+    with Server(queue_bytes_pause=100000, queue_bytes_kill=2000000) as s:
+        watcher = Client(s.ipc)
+        c = Client(s.ipc)
+        c.begin("Echo", {"data": b"x" * 3000000})
+        check(c.is_closed(), "closed")
+        check(watcher.unary("Stats").slow_readers_closed == 1, "and counted")
+
+
+def a_thousand_clients_at_once_are_all_answered():
+    for kind in ("ipc", "tcp"):
+        with Server() as s:
+            address = getattr(s, kind)
+            began = time.monotonic()
+            clients = [Client(address, timeout=30) for _ in range(1000)]
+            connected = time.monotonic() - began
+            worst = 0.0
+            for round_ in range(5):
+                began = time.monotonic()
+                ids = [c.begin("Echo", {"data": b"%d" % i}) for i, c in enumerate(clients)]
+                for i, c in enumerate(clients):
+                    check(c.end("Echo", ids[i]).data == b"%d" % i, i)
+                worst = max(worst, time.monotonic() - began)
+            print(f"   {kind}: 1,000 connected in {connected:.2f} s, one round of calls in at most {worst:.2f} s, "
+                  f"{s.rss_kib()} KiB")
+            check(clients[0].unary("Stats").connections == 1000, "all of them")
+            for c in clients:
+                c.close()
+
+
+sp.run([
+    half_handshakes_are_reaped_by_the_deadline,
+    pipelined_requests_and_a_reset_leave_nothing_behind,
+    lengths_that_lie_close_the_connection_and_cost_no_memory,
+    nesting_and_floods_of_fields_are_refused,
+    slow_readers_do_not_slow_others_down,
+    a_slow_reader_gets_everything_once_it_reads,
+    a_peer_that_lets_too_much_wait_for_it_is_closed,
+    a_thousand_clients_at_once_are_all_answered,
+    twenty_thousand_abusive_connections_leave_the_server_as_it_was,
+])
