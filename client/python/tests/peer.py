@@ -8,7 +8,7 @@ import struct
 import threading
 from typing import TYPE_CHECKING, Callable
 
-from stockade.v1 import wire_pb2
+from stockade.v1 import system_service_pb2, wire_pb2
 from stockade.wire import HELLO_REP, HELLO_REQ
 
 if TYPE_CHECKING:
@@ -86,6 +86,25 @@ class Conversation:
 
     def close(self) -> None:
         self.sock.close()
+
+
+INFO = system_service_pb2.InfoResponse(version="1.2.3", uptime_ms=3_600_000)
+
+
+def answer(c: Conversation, payload: bytes = INFO.SerializeToString()) -> wire_pb2.Frame:
+    """Answer the next call, by default like a broker that has been up for an hour."""
+    call_id, frame = c.call()
+    c.send(end(call_id, payload))
+    return frame
+
+
+def once(c: Conversation) -> None:
+    answer(c.greet())
+
+
+def http(c: Conversation) -> None:
+    c.read(8)
+    c.send(b"HTTP/1.1 400\r\n\r\n")
 
 
 class Peer:

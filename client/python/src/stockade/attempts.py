@@ -3,14 +3,12 @@
 A job must never run twice because a connection broke. So after a failure a call goes out again only
 when
 
-  it never reached the broker         no byte of it was written, GOAWAY says that it was not taken,
-  or the broker
-                                      refused it and said when to ask again
-  it is idempotent                    the method's own rule in the .proto file
-  it carries an idempotency key       unary calls do; and the broker that answers now is the one
-  that got it the first
-                                      time: it has been up for longer than the call has been on its
-                                      way. A broker that was restarted has forgotten the key
+  it never reached the broker  no byte of it was written, GOAWAY says that it was not taken, or the
+                               broker refused it and said when to ask again
+  it is idempotent             the method's own rule in the .proto file
+  it has an idempotency key    unary calls and Start do; and the broker that answers now is the one
+                               that got it the first time: it has been up for longer than the call
+                               has been on its way. One that was restarted has forgotten the key
 """
 
 from __future__ import annotations
@@ -56,7 +54,7 @@ class Attempts:
         #: The failure after which it may have been executed: it goes out again only to the same
         #: broker.
         self.doubt: Optional[ConnectionLost] = None
-        self._own_key = key is None and not method.streaming and not method.idempotent
+        self._own_key = key is None and method.keyed
         if timeout is None:
             timeout = method.deadline
         self.deadline = None if timeout is None else now + timeout
@@ -98,8 +96,16 @@ class Attempts:
             return self._backoff() if self.lost else None
         if isinstance(error, ConnectionLost):
             return self._after_loss(error)
+        if (
+            isinstance(error, ResourceExhausted)
+            and error.reason == "IDEMPOTENCY_KEYS"
+            and self._own_key
+            and self.doubt is None
+        ):
+            self.key = None  # the broker remembers no more of them: without one it goes out once
+            return 0.0
         if isinstance(error, (ResourceExhausted, Unavailable)) and error.retry_after is not None:
-            if self._own_key and self.doubt is None:
+            if self.key and self._own_key and self.doubt is None:
                 self.key = secrets.token_hex(16)  # nothing was executed: it is a new request
             return max(error.retry_after, self._backoff())
         return None
@@ -107,7 +113,7 @@ class Attempts:
     def _after_loss(self, error: ConnectionLost) -> Optional[float]:
         self.lost = True
         if error.maybe_executed and not self._method.idempotent:
-            if self._method.streaming or not self.key:
+            if not self.key:
                 return None
             self.doubt = error
         return self._backoff()

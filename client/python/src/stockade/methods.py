@@ -6,7 +6,7 @@ broker's own.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, Optional, TypeVar
 
 from google.protobuf import descriptor_pb2
@@ -37,6 +37,8 @@ class Method(Generic[Request, Response]):
     idempotent: bool
     #: Longest deadline in seconds; None: it may stay open for ever.
     deadline: Optional[float]
+    #: It goes out with an idempotency key, so that it may be sent again to the same broker.
+    keyed: bool
 
 
 def from_descriptor(
@@ -54,6 +56,7 @@ def from_descriptor(
         streaming=proto.server_streaming,
         idempotent=rules.idempotent,
         deadline=rules.deadline_ms_max / 1000 or None,
+        keyed=not rules.idempotent and not proto.server_streaming,
     )
 
 
@@ -100,7 +103,10 @@ RESUME = _method(
 
 _process = process_service_pb2
 RUN = _method("ProcessService/Run", _process.RunRequest, _process.RunResponse)
-START = _method("ProcessService/Start", _process.StartRequest, _process.StartResponse)
+# A stream, but its process goes on without a reader: the same key again tells which one it is.
+START = replace(
+    _method("ProcessService/Start", _process.StartRequest, _process.StartResponse), keyed=True
+)
 ATTACH = _method("ProcessService/Attach", _process.AttachRequest, _process.AttachResponse)
 INPUT = _method("ProcessService/Input", _process.InputRequest, _process.InputResponse)
 CLOSE_INPUT = _method(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from peer import Conversation, Peer, data, end, goaway, message
+from peer import INFO, Conversation, Peer, answer, data, end, goaway, message, once
 from stockade import aio, errors, methods, wire
 from stockade.v1 import process_service_pb2, sandbox_service_pb2, system_service_pb2, wire_pb2
 
@@ -16,18 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
     from pathlib import Path
     from typing import Any
-
-INFO = system_service_pb2.InfoResponse(version="1.2.3", uptime_ms=3_600_000)
-
-
-def answer(c: Conversation, payload: bytes = INFO.SerializeToString()) -> wire_pb2.Frame:
-    call_id, frame = c.call()
-    c.send(end(call_id, payload))
-    return frame
-
-
-def once(c: Conversation) -> None:
-    answer(c.greet())
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
@@ -58,7 +46,11 @@ def test_no_broker_at_the_address_is_told_at_once(tmp_path: Path) -> None:
     [
         (lambda c: c.read(9), errors.BrokerUnreachable, "no greeting"),
         (lambda c: c.read(8), errors.BrokerUnreachable, "before the first byte"),
-        (lambda c: c.send(b"HTTP/1.1 400"), errors.ProtocolError, "no Stockade broker"),
+        (
+            lambda c: [c.read(8), c.send(b"HTTP/1.1 400")],
+            errors.ProtocolError,
+            "no Stockade broker",
+        ),
         (lambda c: answer(c.greet(), b"\xff"), errors.ProtocolError, "InfoResponse"),
         (
             lambda c: [c.greet().call(), c.send(b"\1" + b"\xff" * 8), c.frame()],

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from peer import Conversation, Peer, data, end, goaway, message
+from peer import INFO, Conversation, Peer, answer, data, end, goaway, http, message, once
 from stockade import Client, errors, methods, wire
 from stockade.v1 import (
     process_service_pb2,
@@ -23,20 +23,9 @@ from stockade.v1 import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-INFO = system_service_pb2.InfoResponse(version="1.2.3", uptime_ms=3_600_000)
 CREATED = sandbox_service_pb2.SandboxServiceCreateResponse(
     sandbox=sandbox_service_pb2.Sandbox(id="ab" * 16)
 )
-
-
-def answer(c: Conversation, payload: bytes = INFO.SerializeToString()) -> wire_pb2.Frame:
-    call_id, frame = c.call()
-    c.send(end(call_id, payload))
-    return frame
-
-
-def once(c: Conversation) -> None:
-    answer(c.greet())
 
 
 def test_no_broker_at_the_address_is_told_at_once(tmp_path: Path) -> None:
@@ -59,7 +48,7 @@ def test_a_peer_that_never_greets_is_given_up(tmp_path: Path) -> None:
 
 def test_a_peer_of_another_protocol_is_told_as_such(tmp_path: Path) -> None:
     with (
-        Peer(tmp_path, lambda c: c.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")) as peer,
+        Peer(tmp_path, http) as peer,
         pytest.raises(errors.ProtocolError, match="no Stockade broker"),
     ):
         Client(peer.address).info()
@@ -288,6 +277,7 @@ def test_many_threads_share_one_connection_and_each_gets_its_own_answer(tmp_path
         streaming=False,
         idempotent=True,
         deadline=10.0,
+        keyed=False,
     )
     wrong: list[str] = []
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Optional
 from stockade import methods, requests
 from stockade.aio.client import Client, MessageStream, default_client
 from stockade.errors import (
+    AlreadyExists,
     CallError,
     ConnectionLost,
     FailedPrecondition,
@@ -446,7 +447,14 @@ class Sandbox:
         request = process_service_pb2.StartRequest(
             sandbox_id=self.id, command=command, limits=limits
         )
-        stream = await self._client.stream(methods.START, request)
+        stream: MessageStream[Any]
+        try:
+            stream = await self._client.stream(methods.START, request)
+        except AlreadyExists as e:  # a connection broke, and the process had been started by then
+            if e.reason != "ALREADY_EXECUTED" or "process_id" not in e.info:
+                raise
+            attach = process_service_pb2.AttachRequest(process_id=e.info["process_id"])
+            stream = await self._client.stream(methods.ATTACH, attach)
         return await Process._open(self._client, stream, collector, resumable=True)
 
     async def attach(
