@@ -126,8 +126,7 @@ close_the_rest(const struct guest_plan *p, struct err *e)
 static int
 load_filter(const struct guest_plan *p, struct err *e)
 {
-    struct sock_fprog program = {.len = p->filter_n, .filter = NULL};
-    __builtin_memcpy(&program.filter, &p->filter, sizeof program.filter);
+    const struct sock_fprog program = {.len = p->filter_n, .filter = p->filter};
     if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) < 0)
         return err_sys(e, errno, "load the system call filter");
     return 0;

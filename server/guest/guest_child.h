@@ -5,8 +5,6 @@
 
 #include "../../proto/err.h"
 
-struct guest_filter; // the job's seccomp program
-
 // What a job is to be. Borrowed pointers; lives until clone3 returns to the guest.
 struct guest_plan {
     char **args; // with a free place before the first: guest_path_exec()
@@ -17,7 +15,7 @@ struct guest_plan {
     uint64_t files_max;
     uint64_t file_bytes_max;
     uint64_t cpu_seconds_max; // 0: none
-    const struct sock_filter *filter;
+    struct sock_filter *filter;
     unsigned short filter_n;
 };
 

@@ -39,13 +39,13 @@ struct job {
 static struct job jobs[GUEST_JOBS_MAX];
 static int broker = -1;
 static int cgroups = -1;
-static const struct sock_filter *filter_code;
+static struct sock_filter *filter_code;
 static unsigned short filter_code_n;
 static struct guest_report *report; // shared with the child that is being started
 
 int
-guest_jobs_init(int socket, int cgroup_fd, const struct sock_filter *filter,
-                unsigned short filter_n, struct err *e)
+guest_jobs_init(int socket, int cgroup_fd, struct sock_filter *filter, unsigned short filter_n,
+                struct err *e)
 {
     void *shared =
         mmap(NULL, sizeof *report, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -15,8 +15,8 @@ enum {
 };
 
 // Once, before the others. `filter`: what jobs load; borrowed, for ever.
-int guest_jobs_init(int socket, int cgroup_fd, const struct sock_filter *filter,
-                    unsigned short filter_n, struct err *e);
+int guest_jobs_init(int socket, int cgroup_fd, struct sock_filter *filter, unsigned short filter_n,
+                    struct err *e);
 
 // Carries a request out; whatever it answers goes to the socket. Takes the descriptors that it keeps out of the packet.
 // Negative: the broker has gone.

@@ -177,7 +177,7 @@ int
 main(void)
 {
     struct err e;
-    unsigned short filter_n;
+    unsigned short filter_n = 0;
     (void)prctl(PR_SET_DUMPABLE, 0);
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (check_confinement(&e) < 0 || tidy_descriptors(&e) < 0 || read_filter(&filter_n, &e) < 0 ||

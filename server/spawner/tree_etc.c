@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <fnmatch.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -131,6 +132,25 @@ read_all(int fd, char *bytes, size_t n)
     return (int)have;
 }
 
+// What was opened and judged, through a buffer of its size. A file that holds a private key is left out.
+static int
+copy_bytes(int in, char *bytes, size_t size, mode_t mode, int to, const char *name, struct err *e)
+{
+    int n = read_all(in, bytes, size);
+    if (n < 0)
+        return err_sys(e, -n, "read %s", name);
+    if (memmem(bytes, (size_t)n, "PRIVATE KEY-----", 16) != NULL)
+        return 0;
+    int auto_close out =
+        openat(to, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
+    if (out < 0)
+        return err_sys(e, errno, "create %s", name);
+    int rc = write_all(out, bytes, (size_t)n);
+    if (rc == 0 && fchmod(out, mode) < 0)
+        rc = -errno;
+    return rc < 0 ? err_sys(e, -rc, "write %s", name) : 0;
+}
+
 static int
 copy_file(int from, const char *name, int to, struct budget *b, struct err *e)
 {
@@ -144,23 +164,13 @@ copy_file(int from, const char *name, int to, struct budget *b, struct err *e)
     if (b->bytes > ALL_BYTES_MAX)
         return err_set(e, ERR_RESOURCE_EXHAUSTED, "/etc holds more than %d bytes to copy",
                        ALL_BYTES_MAX);
-    char *auto_free bytes = malloc((size_t)st.st_size + 1);
+    char *bytes = malloc((size_t)st.st_size + 1);
     if (bytes == NULL)
         return err_sys(e, ENOMEM, "read %s", name);
-    int n = read_all(in, bytes, (size_t)st.st_size);
-    if (n < 0)
-        return err_sys(e, -n, "read %s", name);
-    if (memmem(bytes, (size_t)n, "PRIVATE KEY-----", 16) != NULL)
-        return 0;
     mode_t mode = (st.st_mode & S_IXOTH) != 0 ? 0755 : 0644;
-    int auto_close out =
-        openat(to, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
-    if (out < 0)
-        return err_sys(e, errno, "create %s", name);
-    int rc = write_all(out, bytes, (size_t)n);
-    if (rc == 0 && fchmod(out, mode) < 0)
-        rc = -errno;
-    return rc < 0 ? err_sys(e, -rc, "write %s", name) : 0;
+    int rc = copy_bytes(in, bytes, (size_t)st.st_size, mode, to, name, e);
+    free(bytes);
+    return rc;
 }
 
 static int

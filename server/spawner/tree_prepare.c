@@ -360,36 +360,46 @@ luggage_free(struct luggage *l)
             (void)close(l->lowers[i]);
 }
 
-int
-tree_prepare(const struct spawn_config *config, int cgroup_root_fd, int *cgroup_fd,
-             struct tree **out, struct spawn_features *f, struct err *e)
+static int
+prepare(const struct spawn_config *config, int cgroup_root_fd, struct tree *t,
+        struct spawn_features *f, struct err *e)
 {
     struct luggage l __attribute__((cleanup(luggage_free)));
     memset(&l, 0xff, sizeof l); // all -1
-    int rc = check_config(config, e);
-    if (rc < 0)
-        return rc;
-    struct tree *auto_free t = calloc(1, sizeof *t);
-    if (t == NULL)
-        return err_sys(e, ENOMEM, "prepare the trees");
-    mode_t umask_before = umask(0);
     int auto_close templates = open_templates(config, e);
-    rc = templates < 0 ? templates : make_templates(config, templates, t, e);
+    int rc = templates < 0 ? templates : make_templates(config, templates, t, e);
     if (rc == 0)
         rc = l.userns = make_userns(config->id_base, e);
     if (rc >= 0)
         rc = pack(t, templates, cgroup_root_fd, &l, e);
     if (rc == 0)
         rc = move_in(config, t, &l, e);
-    (void)umask(umask_before);
     if (rc < 0)
-        return err_wrap(e, "prepare the trees");
+        return rc;
     find_masks(t);
     probe(t, l.userns, f);
     int fd = open("/c", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0)
-        return err_sys(e, errno, "prepare the trees: open the cgroup");
+    return fd < 0 ? err_sys(e, errno, "open the cgroup") : fd;
+}
+
+int
+tree_prepare(const struct spawn_config *config, int cgroup_root_fd, int *cgroup_fd,
+             struct tree **out, struct spawn_features *f, struct err *e)
+{
+    int rc = check_config(config, e);
+    if (rc < 0)
+        return rc;
+    struct tree *t = calloc(1, sizeof *t);
+    if (t == NULL)
+        return err_sys(e, ENOMEM, "prepare the trees");
+    mode_t umask_before = umask(0);
+    int fd = prepare(config, cgroup_root_fd, t, f, e);
+    (void)umask(umask_before);
+    if (fd < 0) {
+        free(t);
+        return err_wrap(e, "prepare the trees");
+    }
     *cgroup_fd = fd;
-    *out = take_ptr(t);
+    *out = t;
     return 0;
 }

@@ -147,9 +147,11 @@ inside_sandbox(const struct inside *in, uint64_t disk_bytes, uint32_t inodes)
                                  .inodes = inodes};
 }
 
-// In the holder: runs a script with sh in a fresh sandbox. Its output (both streams) goes to out. Returns wait status.
+// In the holder: runs a script with sh in a fresh sandbox, as an inside user. Its output (both streams) goes to out.
+// Returns the wait status.
 static inline int
-inside_script(const struct inside *in, const char *script, bool filtered, char *out, size_t size)
+inside_script(const struct inside *in, const char *script, int uid, bool filtered, char *out,
+              size_t size)
 {
     int pipes[2];
     if (pipe2(pipes, O_CLOEXEC) < 0)
@@ -165,7 +167,7 @@ inside_script(const struct inside *in, const char *script, bool filtered, char *
             (void)dprintf(2, "tree_enter: %s\n", e.text);
             _exit(90);
         }
-        inside_drop(in, SANDBOX_UID_JOB);
+        inside_drop(in, uid);
         if (filtered && (filter_load(&in->guest, &e) < 0 || filter_load(&in->job, &e) < 0))
             _exit(91);
         char *argv[] = {(char[]){"sh"}, (char[]){"-c"}, strdup(script), NULL};

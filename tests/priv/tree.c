@@ -1,0 +1,444 @@
+// What a sandbox sees, and what it cannot undo. Needs root.
+//
+// As in guest.c the test program becomes what the spawner is; its parent removes the folders afterwards.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include "inside.h"
+#include "proto/auto.h"
+
+enum { OUTPUT_MAX = 1 << 18, ROUNDS = 300, ROOT = 0, AGENT = SANDBOX_UID_JOB };
+
+static struct inside in;
+static char output[OUTPUT_MAX];
+static int locked_fd = -1; // the host's /usr/bin/env, with a lock
+
+static const char *
+run(const char *script, int uid)
+{
+    (void)inside_script(&in, script, uid, uid == AGENT, output, sizeof output);
+    return output;
+}
+
+static void
+expect_in(const char *text, const char *part)
+{
+    if (strstr(text, part) == NULL)
+        fail_msg("\"%s\" is not in:\n%s", part, text);
+}
+
+static bool
+is_mapped(void)
+{
+    for (uint32_t i = 0; i < in.features.n; i++)
+        if (strcmp(in.features.feature[i].name, "idmapped-mounts") == 0)
+            return in.features.feature[i].available != 0;
+    fail_msg("the feature is not told");
+    return false;
+}
+
+// tree_prepare must say no before it touches anything.
+static void
+refuse(const struct spawn_config *c, const char *text)
+{
+    struct err e = {0};
+    struct tree *tree = NULL;
+    int fd = -1;
+    assert_true(tree_prepare(c, in.cgroup_fd, &fd, &tree, &in.features, &e) < 0);
+    assert_null(tree);
+    assert_int_equal(fd, -1);
+    expect_in(e.text, text);
+}
+
+static void
+names_and_paths_that_lead_elsewhere_are_refused(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"",    ".",   "..",  "a/b",     "-a",
+                                        "a b", "a:b", "a,b", "\xc3\xa4"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        struct spawn_config c = in.config;
+        (void)snprintf(c.templates[0].name, sizeof c.templates[0].name, "%s", names[i]);
+        refuse(&c, "templates.name");
+    }
+    static const char *const paths[] = {"/",           "opt",     "/opt/",    "//opt",
+                                        "/opt/../etc", "/opt/.",  "/etc/ssh", "/proc/1",
+                                        "/dev",        "/sys/fs", "/tmp",     "/opt/.."};
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
+        struct spawn_config c = in.config;
+        (void)snprintf(c.templates[0].paths[0], sizeof c.templates[0].paths[0], "%s", paths[i]);
+        refuse(&c, "templates.paths");
+    }
+    struct spawn_config c = in.config;
+    c.templates_n = 0;
+    refuse(&c, "templates");
+    c.templates_n = 2;
+    c.templates[1] = c.templates[0];
+    refuse(&c, "twice");
+    c = in.config;
+    memset(c.templates[0].hostname, 'x', sizeof c.templates[0].hostname);
+    refuse(&c, "hostname");
+}
+
+static void
+a_sandbox_holds_this_and_nothing_of_the_host(void **state)
+{
+    (void)state;
+    const char *out = run("cd /; echo *; cat /proc/mounts /proc/self/mountinfo", AGENT);
+    expect_in(out, "dev etc home");
+    static const char *const absent[] = {"cgroup2",    "sysfs",         "ext4",
+                                         in.state_dir, "stockade-test", "lost+found"};
+    for (size_t i = 0; i < sizeof absent / sizeof absent[0]; i++)
+        if (strstr(out, absent[i]) != NULL)
+            fail_msg("%s is in:\n%s", absent[i], out);
+    out = run("cat /etc/shadow /etc/gshadow /etc/machine-id; ls -A /etc/ssh /sys /run", AGENT);
+    expect_in(out, "/etc/shadow: No such file");
+    expect_in(out, "/etc/machine-id: No such file");
+    expect_in(out, "'/etc/ssh': No such file");
+    expect_in(out, "/run:\n\n/sys:\n");
+}
+
+static void
+devices_are_these_alone(void **state)
+{
+    (void)state;
+    const char *out = run("cd /dev; echo *; echo shm/* pts/*; stat -c '%n %F %t:%T %a' null zero "
+                          "full random urandom tty; touch x; rm null; echo hi > /dev/shm/f && cat "
+                          "/dev/shm/f; head -c4 /dev/zero | wc -c; : > /dev/null && echo null",
+                          AGENT);
+    expect_in(out, "fd full null ptmx pts random shm stderr stdin stdout tty urandom zero\n"
+                   "shm/* pts/ptmx\n"
+                   "null character special file 1:3 666\nzero character special file 1:5 666\n"
+                   "full character special file 1:7 666\nrandom character special file 1:8 666\n"
+                   "urandom character special file 1:9 666\ntty character special file 5:0 666\n");
+    expect_in(out, "cannot touch 'x': Read-only file system");
+    expect_in(out, "cannot remove 'null': Read-only file system");
+    expect_in(out, "hi\n4\nnull\n");
+}
+
+static void
+masks_are_empty_and_proc_sys_is_read_only(void **state)
+{
+    (void)state;
+    static const char script[] =
+        "cd /proc; for f in cmdline config.gz interrupts kallsyms kcore key-users keys kmsg "
+        "kpagecgroup kpagecount kpageflags latency_stats modules partitions sched_debug slabinfo "
+        "sysrq-trigger timer_list vmallocinfo; do [ -e $f ] || continue; "
+        "[ \"$(cat $f | wc -c)\" = 0 ] || echo full $f; done; "
+        "for d in acpi asound bus driver fs irq scsi; do [ -e $d ] || continue; "
+        "[ -z \"$(ls -A $d)\" ] || echo full $d; done; "
+        "echo x > sys/kernel/core_pattern; echo x > sys/kernel/hostname; echo x > sysrq-trigger; "
+        "echo 500 > self/oom_score_adj && cat sys/kernel/ostype";
+    static const int users[] = {ROOT, AGENT};
+    for (int i = 0; i < 2; i++) {
+        const char *out = run(script, users[i]);
+        assert_null(strstr(out, "full "));
+        expect_in(out, "cannot create sys/kernel/core_pattern: ");
+        expect_in(out, "cannot create sys/kernel/hostname: Read-only file system");
+        expect_in(out, "cannot create sysrq-trigger: ");
+        expect_in(out, "Linux\n");
+    }
+}
+
+// Root of the user namespace has every capability there, and no filter: still all mounts are owned above it.
+static void
+nothing_of_it_can_be_undone_even_by_the_namespaces_root(void **state)
+{
+    (void)state;
+    const char *out = run(
+        "id -u; umount /proc/kcore && echo undone; umount -l /proc && echo undone; "
+        "mount -o remount,rw,bind /usr && echo undone; mount -t tmpfs x /mnt && echo undone; "
+        "mount --bind /mnt /proc/sys && echo undone; "
+        "unshare -m sh -c 'umount /proc/kcore && echo undone; umount /usr && echo undone; "
+        "mount -o remount,rw,bind /usr && echo undone; "
+        "mount -o remount,suid,bind / && echo undone; mount -o remount,rw,bind /proc/sys && "
+        "echo undone; echo tried'; touch /usr/x && echo undone; mknod /tmp/d b 8 0 && echo undone; "
+        "chmod 777 /dev/null && echo undone; echo end",
+        ROOT);
+    assert_null(strstr(out, "undone"));
+    expect_in(out, "0\n");
+    expect_in(out, "tried\n");
+    expect_in(out, "end\n");
+}
+
+static void
+files_have_the_owners_that_they_have_on_the_host(void **state)
+{
+    (void)state;
+    const char *out =
+        run("stat -c '%u %g %a %n' / /usr /usr/bin/env /etc/passwd /home/agent /tmp "
+            "/var/tmp /root /run; cd /tmp; touch f; stat -c %u f; touch /etc/x /x /usr/x",
+            AGENT);
+    const char *root = is_mapped() ? "0 0" : "65534 65534";
+    char line[128];
+    (void)snprintf(line, sizeof line, "%s 755 /usr/bin/env\n%s 644 /etc/passwd\n", root, root);
+    expect_in(out, line);
+    expect_in(out, "0 0 755 /\n");
+    expect_in(out, "1000 1000 755 /home/agent\n0 0 1777 /tmp\n0 0 1777 /var/tmp\n");
+    expect_in(out, "\n1000\n");
+    expect_in(out, "'/etc/x': Permission denied");
+    expect_in(out, "'/x': Permission denied");
+    expect_in(out, "'/usr/x': Read-only file system");
+}
+
+static void
+disk_and_inodes_end_where_they_were_told(void **state)
+{
+    (void)state;
+    const char *out =
+        run("dd if=/dev/zero of=/tmp/big bs=1M count=100; rm /tmp/big; dd if=/dev/zero "
+            "of=/dev/shm/big bs=1M count=100; rm /dev/shm/big; mkdir /tmp/many; cd /tmp/many; "
+            "i=0; while [ $i -lt 5000 ] && : > $i; do i=$((i+1)); done 2>&1; echo made $i",
+            AGENT);
+    expect_in(out, "/tmp/big': No space left");
+    expect_in(out, "/dev/shm/big': No space left");
+    expect_in(out, "No space left on device");
+    assert_null(strstr(out, "made 5000"));
+}
+
+static void
+sandboxes_share_neither_files_nor_locks_nor_their_template(void **state)
+{
+    (void)state;
+    const char *out = run("echo one > /tmp/f; echo one > /home/agent/f; echo one > /dev/shm/f; "
+                          "ls /tmp /home/agent /dev/shm | grep -c f",
+                          AGENT);
+    expect_in(out, "3\n");
+    out = run("echo mine >> /etc/hosts; mkdir /etc/new; ls -d /etc/new", ROOT);
+    if (is_mapped())
+        expect_in(out, "/etc/new\n");
+    out = run("ls /tmp /home/agent /dev/shm | grep -c f; grep -c mine /etc/hosts; ls -d /etc/new",
+              AGENT);
+    expect_in(out, "0\n0\n");
+    expect_in(out, "'/etc/new': No such file");
+    out = run("flock -n /usr/bin/env true && echo free", AGENT);
+    expect_in(out, "free\n");
+}
+
+static void
+the_names_of_users_and_hosts_are_the_sandboxs(void **state)
+{
+    (void)state;
+    const char *out = run("id; getent passwd 1000 65534; cat /etc/hostname; getent hosts sandbox; "
+                          "cat /etc/resolv.conf; getent hosts example.com || echo none",
+                          AGENT);
+    expect_in(out, "uid=1000(agent) gid=1000(agent)");
+    expect_in(out, "agent:x:1000:1000:agent:/home/agent:/bin/bash\n");
+    expect_in(out, "nobody:x:65534");
+    expect_in(out, "sandbox\n127.0.1.1");
+    expect_in(out, "none\n");
+}
+
+static void
+a_stale_template_is_made_anew(void **state)
+{
+    (void)state;
+    const char *out = run("ls -A / /etc | grep -c stale", AGENT);
+    expect_in(out, "0\n");
+}
+
+// By the descriptor that the child gives, from outside, while the sandbox is in use.
+static void
+a_disk_can_grow_and_shrink_but_not_below_its_use(void **state)
+{
+    (void)state;
+    int pipes[2];
+    int gate[2];
+    assert_int_equal(pipe2(pipes, O_CLOEXEC), 0);
+    assert_int_equal(pipe2(gate, O_CLOEXEC), 0);
+    pid_t pid = (pid_t)syscall(SYS_clone, INSIDE_NAMESPACES | SIGCHLD, 0, 0, 0, 0);
+    if (pid == 0) {
+        struct err e;
+        int disk = -1;
+        struct tree_sandbox s = inside_sandbox(&in, 16 << 20, 512);
+        if (tree_enter(in.tree, &s, &disk, &e) < 0)
+            _exit(1);
+        int fd = open("/tmp/f", O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+        if (fd < 0 || posix_fallocate(fd, 0, 8 << 20) != 0)
+            _exit(2);
+        (void)!write(pipes[1], &disk, sizeof disk);
+        char byte;
+        (void)!read(gate[0], &byte, 1);
+        _exit(posix_fallocate(fd, 0, 30 << 20) == 0 ? 0 : 3);
+    }
+    int number = -1;
+    assert_int_equal(read(pipes[0], &number, sizeof number), (ssize_t)sizeof number);
+    int auto_close pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+    int auto_close disk = (int)syscall(SYS_pidfd_getfd, pidfd, number, 0);
+    assert_true(disk >= 0);
+    struct err e = {0};
+    assert_int_equal(tree_resize(disk, 4 << 20, 512, &e), -EBUSY);
+    expect_in(e.text, "more than the new limit");
+    assert_int_equal(tree_resize(disk, 16 << 20, 3, &e), -EBUSY);
+    assert_int_equal(tree_resize(disk, 9 << 20, 256, &e), 0);
+    assert_int_equal(tree_resize(disk, 64 << 20, 1024, &e), 0);
+    assert_int_equal(write(gate[1], "x", 1), 1);
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    for (int i = 0; i < 2; i++) {
+        (void)close(pipes[i]);
+        (void)close(gate[i]);
+    }
+}
+
+struct program {
+    const char *name;
+    const char *script; // prints "works"
+};
+
+static const struct program programs[] = {
+    {"bash", "bash -c 'for i in 1 2 3; do (true)& done; wait; cat <<< works'"},
+    {"python3",
+     "/usr/bin/python3 -c 'import os,sqlite3,ssl,threading,multiprocessing,socket,ctypes\n"
+     "c=sqlite3.connect(\"x.db\"); c.execute(\"create table a(b)\"); c.commit()\n"
+     "p=multiprocessing.Pool(2); assert p.map(abs,[-1,-2])==[1,2]\n"
+     "socket.socketpair(); assert os.cpu_count()>0; print(\"works\")'"},
+    {"node", "node -e 'new (require(\"worker_threads\").Worker)(\"console.log(\\\"works\\\")\","
+             "{eval:true})'"},
+    {"git", "git init -q r && cd r && echo x > y && git add y && git -c user.name=a -c "
+            "user.email=a@b commit -qm z && git clone -q . ../s && test -f ../s/y && echo works"},
+    {"gcc", "printf '#include <pthread.h>\\n#include <stdio.h>\\nvoid *f(void *a){puts(\"works\");"
+            "return a;}int main(void){pthread_t t;pthread_create(&t,0,f,0);return "
+            "pthread_join(t,0);}' > a.c && gcc a.c -o a -pthread && ./a"},
+    {"java", "java -version 2>&1 | grep -q 'VM' && echo works"},
+    {"sqlite3",
+     "sqlite3 x.db \"create table a(b); insert into a values('works'); select * from a\""},
+    {"perl", "perl -e 'if (!fork) { print \"works\\n\" } else { wait }'"},
+    {"make", "printf 'all:\\n\\t@echo works\\n' > Makefile; make -sj2"},
+    {"tar", "mkdir d && tar cz d | tar tz | grep -q d && echo works"},
+    {"script", "script -qc 'tty >/dev/null && echo works' /dev/null"},
+};
+
+static void
+everyday_programs_work_under_the_filter(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof programs / sizeof programs[0]; i++) {
+        char script[1024];
+        (void)snprintf(script, sizeof script,
+                       "command -v %s >/dev/null || { echo absent; exit; }; %s", programs[i].name,
+                       programs[i].script);
+        const char *out = run(script, AGENT);
+        if (strcmp(out, "absent\n") == 0)
+            print_message("%s is not on this machine\n", programs[i].name);
+        else if (strstr(out, "works") == NULL)
+            fail_msg("%s: %s", programs[i].name, out);
+    }
+}
+
+static double
+now_us(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
+}
+
+static int
+by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a;
+    double y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void
+the_time_to_enter_is_printed(void **state)
+{
+    (void)state;
+    double *shared =
+        mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(shared, MAP_FAILED);
+    static double times[ROUNDS];
+    for (int i = 0; i < ROUNDS; i++) {
+        pid_t pid =
+            (pid_t)syscall(SYS_clone, (INSIDE_NAMESPACES & ~CLONE_NEWNET) | SIGCHLD, 0, 0, 0, 0);
+        if (pid == 0) {
+            struct err e;
+            int disk;
+            struct tree_sandbox s = inside_sandbox(&in, 64 << 20, 4096);
+            double from = now_us();
+            if (tree_enter(in.tree, &s, &disk, &e) < 0)
+                _exit(1);
+            *shared = now_us() - from;
+            _exit(0);
+        }
+        int status;
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_int_equal(status, 0);
+        times[i] = *shared;
+    }
+    qsort(times, ROUNDS, sizeof times[0], by_value);
+    print_message("tree_enter: median %.0f us, 90%% %.0f us, least %.0f us\n", times[ROUNDS / 2],
+                  times[ROUNDS * 9 / 10], times[0]);
+    (void)munmap(shared, sizeof *shared);
+}
+
+static int
+run_all(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_and_paths_that_lead_elsewhere_are_refused),
+        cmocka_unit_test(a_sandbox_holds_this_and_nothing_of_the_host),
+        cmocka_unit_test(devices_are_these_alone),
+        cmocka_unit_test(masks_are_empty_and_proc_sys_is_read_only),
+        cmocka_unit_test(nothing_of_it_can_be_undone_even_by_the_namespaces_root),
+        cmocka_unit_test(files_have_the_owners_that_they_have_on_the_host),
+        cmocka_unit_test(disk_and_inodes_end_where_they_were_told),
+        cmocka_unit_test(sandboxes_share_neither_files_nor_locks_nor_their_template),
+        cmocka_unit_test(the_names_of_users_and_hosts_are_the_sandboxs),
+        cmocka_unit_test(a_stale_template_is_made_anew),
+        cmocka_unit_test(a_disk_can_grow_and_shrink_but_not_below_its_use),
+        cmocka_unit_test(everyday_programs_work_under_the_filter),
+        cmocka_unit_test(the_time_to_enter_is_printed),
+    };
+    return cmocka_run_group_tests_name("tree", tests, NULL, NULL);
+}
+
+// What an earlier start could have left behind.
+static void
+make_stale(void)
+{
+    char path[128];
+    static const char *const parts[] = {"/templates", "/templates/default",
+                                        "/templates/default/etc", "/templates/default/etc/stale",
+                                        "/templates/default/stale"};
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        (void)snprintf(path, sizeof path, "%s%s", in.state_dir, parts[i]);
+        if (mkdir(path, 0755) < 0)
+            inside_die(path);
+    }
+}
+
+int
+main(void)
+{
+    if (geteuid() != 0) {
+        (void)fprintf(stderr, "needs root\n");
+        return 77;
+    }
+    inside_init(&in, "tree");
+    make_stale();
+    locked_fd = open("/usr/bin/env", O_RDONLY | O_CLOEXEC);
+    if (locked_fd < 0 || flock(locked_fd, LOCK_EX | LOCK_NB) < 0)
+        inside_die("lock a file of the host");
+    pid_t pid = fork();
+    if (pid == 0) {
+        inside_prepare(&in);
+        int failed = run_all();
+        (void)fflush(NULL);
+        _exit(failed == 0 ? 0 : 1);
+    }
+    int status = 1;
+    (void)waitpid(pid, &status, 0);
+    inside_remove(&in);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+}
