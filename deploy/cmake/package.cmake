@@ -4,9 +4,10 @@ set(CPACK_PACKAGE_NAME stockade)
 set(CPACK_PACKAGE_VENDOR "Stockade")
 set(CPACK_PACKAGE_CONTACT "Stockade maintainers <maintainers@stockade.invalid>")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "sandboxes for the code of AI agents")
-set(CPACK_DEBIAN_PACKAGE_DESCRIPTION "A broker that runs the code of AI agents where it can do no harm: each job in a sandbox
- of its own, with limits, and a bill with the result. It needs a Linux kernel from
- 6.1 on and root for one small process; no Docker, no hypervisor.")
+set(CPACK_DEBIAN_PACKAGE_DESCRIPTION "A broker that runs the code of AI agents where it can do no harm:
+each job in a sandbox of its own, with limits, and a bill with the result.
+It needs a Linux kernel from 6.1 on and root for one small process; no
+Docker, no hypervisor.")
 set(CPACK_DEBIAN_PACKAGE_SECTION admin)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
