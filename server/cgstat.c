@@ -13,55 +13,55 @@ enum form { NUMBER, KEY, SUM };
 
 // Where a figure stands. Rows of one file follow each other, so that each file is read once.
 struct stat_row {
-    enum spawn_fd dir;
     const char *file;
-    enum form form;
     const char *key;
-    enum cgroup_stat stat;
     uint64_t scale;
+    enum spawn_fd dir;
+    enum form form;
+    enum cgroup_stat stat;
 };
 
 static const struct stat_row of_job[] = {
-    {SPAWN_FD_CGROUP, "cpu.stat", KEY, "usage_usec", STAT_CPU_NS, 1000},
-    {SPAWN_FD_CGROUP, "cpu.stat", KEY, "user_usec", STAT_CPU_USER_NS, 1000},
-    {SPAWN_FD_CGROUP, "cpu.stat", KEY, "system_usec", STAT_CPU_SYSTEM_NS, 1000},
-    {SPAWN_FD_CGROUP, "memory.peak", NUMBER, NULL, STAT_MEMORY_PEAK_BYTES, 1},
-    {SPAWN_FD_CGROUP, "memory.events", KEY, "oom", STAT_OOM, 1},
-    {SPAWN_FD_CGROUP, "memory.events", KEY, "oom_kill", STAT_OOM_KILLS, 1},
-    {SPAWN_FD_CGROUP, "memory.stat", KEY, "pgfault", STAT_FAULTS, 1},
-    {SPAWN_FD_CGROUP, "memory.stat", KEY, "pgmajfault", STAT_FAULTS_MAJOR, 1},
-    {SPAWN_FD_CGROUP, "pids.peak", NUMBER, NULL, STAT_PIDS_PEAK, 1},
-    {SPAWN_FD_CGROUP, "pids.events", KEY, "max", STAT_PIDS_DENIED, 1},
-    {SPAWN_FD_CGROUP, "io.stat", SUM, "rbytes", STAT_IO_READ_BYTES, 1},
-    {SPAWN_FD_CGROUP, "io.stat", SUM, "wbytes", STAT_IO_WRITE_BYTES, 1},
-    {SPAWN_FD_CGROUP, "io.stat", SUM, "rios", STAT_IO_READS, 1},
-    {SPAWN_FD_CGROUP, "io.stat", SUM, "wios", STAT_IO_WRITES, 1},
+    {"cpu.stat", "usage_usec", 1000, SPAWN_FD_CGROUP, KEY, STAT_CPU_NS},
+    {"cpu.stat", "user_usec", 1000, SPAWN_FD_CGROUP, KEY, STAT_CPU_USER_NS},
+    {"cpu.stat", "system_usec", 1000, SPAWN_FD_CGROUP, KEY, STAT_CPU_SYSTEM_NS},
+    {"memory.peak", NULL, 1, SPAWN_FD_CGROUP, NUMBER, STAT_MEMORY_PEAK_BYTES},
+    {"memory.events", "oom", 1, SPAWN_FD_CGROUP, KEY, STAT_OOM},
+    {"memory.events", "oom_kill", 1, SPAWN_FD_CGROUP, KEY, STAT_OOM_KILLS},
+    {"memory.stat", "pgfault", 1, SPAWN_FD_CGROUP, KEY, STAT_FAULTS},
+    {"memory.stat", "pgmajfault", 1, SPAWN_FD_CGROUP, KEY, STAT_FAULTS_MAJOR},
+    {"pids.peak", NULL, 1, SPAWN_FD_CGROUP, NUMBER, STAT_PIDS_PEAK},
+    {"pids.events", "max", 1, SPAWN_FD_CGROUP, KEY, STAT_PIDS_DENIED},
+    {"io.stat", "rbytes", 1, SPAWN_FD_CGROUP, SUM, STAT_IO_READ_BYTES},
+    {"io.stat", "wbytes", 1, SPAWN_FD_CGROUP, SUM, STAT_IO_WRITE_BYTES},
+    {"io.stat", "rios", 1, SPAWN_FD_CGROUP, SUM, STAT_IO_READS},
+    {"io.stat", "wios", 1, SPAWN_FD_CGROUP, SUM, STAT_IO_WRITES},
 };
 
 // On v2 the limits stand at the sandbox, so that is where they are hit; the rest is the jobs'.
 static const struct stat_row of_sandbox[] = {
-    {SPAWN_FD_CGROUP, "cpu.stat", KEY, "usage_usec", STAT_CPU_NS, 1000},
-    {SPAWN_FD_CGROUP, "cpu.stat", KEY, "user_usec", STAT_CPU_USER_NS, 1000},
-    {SPAWN_FD_CGROUP, "cpu.stat", KEY, "system_usec", STAT_CPU_SYSTEM_NS, 1000},
-    {SPAWN_FD_CGROUP, "cpu.stat", KEY, "throttled_usec", STAT_THROTTLED_NS, 1000},
-    {SPAWN_FD_CGROUP, "memory.events", KEY, "oom", STAT_OOM, 1},
-    {SPAWN_FD_CGROUP, "memory.events", KEY, "oom_kill", STAT_OOM_KILLS, 1},
-    {SPAWN_FD_CGROUP, "pids.events", KEY, "max", STAT_PIDS_DENIED, 1},
+    {"cpu.stat", "usage_usec", 1000, SPAWN_FD_CGROUP, KEY, STAT_CPU_NS},
+    {"cpu.stat", "user_usec", 1000, SPAWN_FD_CGROUP, KEY, STAT_CPU_USER_NS},
+    {"cpu.stat", "system_usec", 1000, SPAWN_FD_CGROUP, KEY, STAT_CPU_SYSTEM_NS},
+    {"cpu.stat", "throttled_usec", 1000, SPAWN_FD_CGROUP, KEY, STAT_THROTTLED_NS},
+    {"memory.events", "oom", 1, SPAWN_FD_CGROUP, KEY, STAT_OOM},
+    {"memory.events", "oom_kill", 1, SPAWN_FD_CGROUP, KEY, STAT_OOM_KILLS},
+    {"pids.events", "max", 1, SPAWN_FD_CGROUP, KEY, STAT_PIDS_DENIED},
 };
 
 static const struct stat_row of_sandbox_v1[] = {
-    {SPAWN_FD_CGROUP, "cpu.stat", KEY, "usage_usec", STAT_CPU_NS, 1000},
-    {SPAWN_FD_CGROUP, "cpu.stat", KEY, "user_usec", STAT_CPU_USER_NS, 1000},
-    {SPAWN_FD_CGROUP, "cpu.stat", KEY, "system_usec", STAT_CPU_SYSTEM_NS, 1000},
-    {SPAWN_FD_CPU, "cpu.stat", KEY, "throttled_time", STAT_THROTTLED_NS, 1},
-    {SPAWN_FD_MEMORY, "memory.max_usage_in_bytes", NUMBER, NULL, STAT_MEMORY_PEAK_BYTES, 1},
-    {SPAWN_FD_MEMORY, "memory.oom_control", KEY, "oom_kill", STAT_OOM_KILLS, 1},
-    {SPAWN_FD_PIDS, "pids.peak", NUMBER, NULL, STAT_PIDS_PEAK, 1},
-    {SPAWN_FD_PIDS, "pids.events", KEY, "max", STAT_PIDS_DENIED, 1},
-    {SPAWN_FD_BLKIO, "blkio.throttle.io_service_bytes", SUM, "Read", STAT_IO_READ_BYTES, 1},
-    {SPAWN_FD_BLKIO, "blkio.throttle.io_service_bytes", SUM, "Write", STAT_IO_WRITE_BYTES, 1},
-    {SPAWN_FD_BLKIO, "blkio.throttle.io_serviced", SUM, "Read", STAT_IO_READS, 1},
-    {SPAWN_FD_BLKIO, "blkio.throttle.io_serviced", SUM, "Write", STAT_IO_WRITES, 1},
+    {"cpu.stat", "usage_usec", 1000, SPAWN_FD_CGROUP, KEY, STAT_CPU_NS},
+    {"cpu.stat", "user_usec", 1000, SPAWN_FD_CGROUP, KEY, STAT_CPU_USER_NS},
+    {"cpu.stat", "system_usec", 1000, SPAWN_FD_CGROUP, KEY, STAT_CPU_SYSTEM_NS},
+    {"cpu.stat", "throttled_time", 1, SPAWN_FD_CPU, KEY, STAT_THROTTLED_NS},
+    {"memory.max_usage_in_bytes", NULL, 1, SPAWN_FD_MEMORY, NUMBER, STAT_MEMORY_PEAK_BYTES},
+    {"memory.oom_control", "oom_kill", 1, SPAWN_FD_MEMORY, KEY, STAT_OOM_KILLS},
+    {"pids.peak", NULL, 1, SPAWN_FD_PIDS, NUMBER, STAT_PIDS_PEAK},
+    {"pids.events", "max", 1, SPAWN_FD_PIDS, KEY, STAT_PIDS_DENIED},
+    {"blkio.throttle.io_service_bytes", "Read", 1, SPAWN_FD_BLKIO, SUM, STAT_IO_READ_BYTES},
+    {"blkio.throttle.io_service_bytes", "Write", 1, SPAWN_FD_BLKIO, SUM, STAT_IO_WRITE_BYTES},
+    {"blkio.throttle.io_serviced", "Read", 1, SPAWN_FD_BLKIO, SUM, STAT_IO_READS},
+    {"blkio.throttle.io_serviced", "Write", 1, SPAWN_FD_BLKIO, SUM, STAT_IO_WRITES},
 };
 
 #define ROWS(t) (t), sizeof(t) / sizeof(t)[0]
@@ -108,8 +108,9 @@ cgstat_parse_key(const char *text, size_t n, const char *key, uint64_t *out)
     for (const char *line = text; line < end;) {
         const char *eol = memchr(line, '\n', (size_t)(end - line));
         const char *line_end = eol != NULL ? eol : end;
-        if ((size_t)(line_end - line) > key_n && memcmp(line, key, key_n) == 0 &&
-            line[key_n] == ' ') {
+        bool fits = (size_t)(line_end - line) > key_n;
+        // NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): read(2) filled it
+        if (fits && memcmp(line, key, key_n) == 0 && line[key_n] == ' ') {
             uint64_t v = 0;
             const char *p = read_number(line + key_n + 1, line_end, &v);
             if (p == NULL || p != line_end)
@@ -177,7 +178,7 @@ static void
 read_rows(const struct cgroup_dirs *dirs, uint32_t job, const struct stat_row *rows, size_t rows_n,
           struct cgstat *out)
 {
-    char text[8192];
+    static char text[8192];
     ssize_t n = -1;
     for (size_t i = 0; i < rows_n; i++) {
         const struct stat_row *row = &rows[i];

@@ -48,14 +48,11 @@ find(const struct env *env, const char *name)
 static bool
 set(struct env *env, const char *name, const char *value)
 {
-    size_t name_n = strlen(name);
-    size_t value_n = strlen(value);
-    char *text = arena_alloc(env->arena, name_n + value_n + 2);
+    size_t n = strlen(name) + strlen(value) + 2;
+    char *text = arena_alloc(env->arena, n);
     if (text == NULL)
         return false;
-    memcpy(text, name, name_n);
-    text[name_n] = '=';
-    memcpy(text + name_n + 1, value, value_n);
+    (void)snprintf(text, n, "%s=%s", name, value);
     size_t at = find(env, name);
     env->text[at] = text;
     if (at == env->n)

@@ -48,6 +48,7 @@ fail(const struct reader *r, const struct yaml_node *n, const char *fmt, ...)
 static void *
 field(const struct key *k, void *to)
 {
+    assert(to != NULL);
     return (char *)to + k->offset;
 }
 
@@ -91,9 +92,10 @@ read_text(const struct reader *r, const struct key *k, struct yaml_node *n, void
     int err = text_of(r, n, &text);
     if (err < 0)
         return err;
+    assert(text != NULL);
     if (strlen(text) >= k->size)
         return fail(r, n, "longer than %zu bytes", k->size - 1);
-    memcpy(field(k, to), text, strlen(text) + 1);
+    (void)snprintf(field(k, to), k->size, "%s", text);
     return 0;
 }
 
@@ -120,16 +122,26 @@ struct suffix {
     const char *name;
     uint64_t factor;
 };
+#define SECOND UINT64_C(1000)
+
 static const struct suffix none[] = {{"", 1}, {NULL, 0}};
-static const struct suffix sizes[] = {{"", 1},
-                                      {"K", 1024},
-                                      {"M", 1024 * 1024},
-                                      {"G", 1024 * 1024 * 1024},
-                                      {"T", UINT64_C(1024) * 1024 * 1024 * 1024},
-                                      {NULL, 0}};
-static const struct suffix times[] = {{"", 1},          {"ms", 1},          {"s", 1000},
-                                      {"m", 60 * 1000}, {"h", 3600 * 1000}, {"d", 86400 * 1000},
-                                      {NULL, 0}};
+static const struct suffix sizes[] = {
+    {"", 1},
+    {"K", UINT64_C(1) << 10},
+    {"M", UINT64_C(1) << 20},
+    {"G", UINT64_C(1) << 30},
+    {"T", UINT64_C(1) << 40},
+    {NULL, 0},
+};
+static const struct suffix times[] = {
+    {"", 1},
+    {"ms", 1},
+    {"s", SECOND},
+    {"m", 60 * SECOND},
+    {"h", 3600 * SECOND},
+    {"d", 86400 * SECOND},
+    {NULL, 0},
+};
 
 static int
 number_of(const struct reader *r, const struct yaml_node *n, const struct suffix *suffixes,
@@ -402,12 +414,15 @@ static const struct key rpc_keys[] = {
     {"calls", read_count, AT(config, rpc.calls_max), 1, 65536, NULL},
     {"streams", read_count, AT(config, rpc.streams_max), 1, 65536, NULL},
     {"calls_per_uid", read_count, AT(config, rpc.calls_per_uid_max), 1, 100000, NULL},
+    {"bytes_per_uid", read_size, AT(config, rpc.bytes_per_uid_max), 1 << 20, UINT64_C(1) << 40,
+     NULL},
     {"handshake", read_ms, AT(config, rpc.handshake_ms), 10, 60000, NULL},
     {"queue_pause", read_size, AT(config, rpc.queue_bytes_pause), 65536, 1 << 30, NULL},
     {"queue_kill", read_size, AT(config, rpc.queue_bytes_kill), 65536, 1 << 30, NULL},
     {"keepalive_idle", read_ms, AT(config, rpc.keepalive_idle_ms), 0, 86400000, NULL},
     {"idempotency", read_ms, AT(config, rpc.idempotency_ms), 1000, 86400000, NULL},
     {"idempotency_keys", read_count, AT(config, rpc.idempotency_keys_max), 1, 100000, NULL},
+    {"idempotency_bytes", read_size, AT(config, rpc.idempotency_bytes_max), 65536, 1 << 30, NULL},
     {0},
 };
 static const struct key ttl_keys[] = {

@@ -224,7 +224,7 @@ flush(struct guest_link *l)
 
 // One packet and the first descriptor that came with it; others are closed. 0 at the end of the stream.
 static ssize_t
-receive(struct guest_link *l, uint8_t *bytes, size_t bytes_n, int *fd)
+receive(const struct guest_link *l, void *bytes, size_t bytes_n, int *fd)
 {
     union {
         struct cmsghdr align;

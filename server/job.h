@@ -25,7 +25,7 @@ struct loop_poll;
 struct loop_timer;
 struct sandbox;
 struct server;
-struct tenant;
+struct owner;
 
 enum {
     JOB_INPUT_QUEUE_MAX = 256 * 1024,

@@ -21,7 +21,7 @@ struct job {
     struct jobs *all;
     struct sandbox *sandbox; // NULL once it is done
     char sandbox_id[ID_HEX + 1];
-    struct tenant *tenant;
+    struct owner *tenant;
     uint64_t order;
     uint32_t number, pid;
     enum job_state state;

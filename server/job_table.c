@@ -50,7 +50,7 @@ job_settle(struct job *j)
     idtable_remove(&j->all->table, &j->id);
     list_remove(&j->all_node);
     j->tenant->refs--;
-    tenant_settle(j->tenant);
+    owner_settle(j->tenant);
     output_free(j->output);
     for (size_t i = 0; i < j->shown_n; i++)
         free(j->shown[i]);
@@ -80,7 +80,7 @@ on_kept_enough(void *cookie)
 }
 
 static void
-drop_oldest_kept(struct tenant *t, uint32_t most)
+drop_oldest_kept(struct owner *t, uint32_t most)
 {
     while (t->kept_n > most) {
         struct job *j = list_entry(t->kept.next, struct job, kept_node);

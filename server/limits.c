@@ -14,19 +14,19 @@
 #define DAY_MS  UINT64_C(86400000)
 
 const struct limit_row limit_table[LIMITS_N] = {
-    [LIMIT_MEMORY_BYTES] = {"memory_bytes", LIMIT_UNIT_BYTES, 4 * MIB, TIB, 512 * MIB, 4 * GIB,
+    [LIMIT_MEMORY_BYTES] = {"memory_bytes", 4 * MIB, TIB, 512 * MIB, 4 * GIB, LIMIT_UNIT_BYTES,
                             false},
-    [LIMIT_CPU_MILLIS] = {"cpu_millis", LIMIT_UNIT_COUNT, 10, 1024000, 1000, 64000, false},
-    [LIMIT_CPU_WEIGHT] = {"cpu_weight", LIMIT_UNIT_COUNT, 1, 10000, 100, 1000, false},
-    [LIMIT_CPU_TIME_MS] = {"cpu_time_ms", LIMIT_UNIT_MS, 1, YEAR_MS, 60000, DAY_MS, true},
-    [LIMIT_WALL_MS] = {"wall_ms", LIMIT_UNIT_MS, 1, YEAR_MS, 60000, DAY_MS, true},
-    [LIMIT_PIDS] = {"pids", LIMIT_UNIT_COUNT, 1, 4194304, 128, 4096, false},
-    [LIMIT_FILES] = {"files", LIMIT_UNIT_COUNT, 8, 1048576, 1024, 65536, true},
-    [LIMIT_FILE_SIZE_BYTES] = {"file_size_bytes", LIMIT_UNIT_BYTES, 1, TIB, 256 * MIB, 4 * GIB,
+    [LIMIT_CPU_MILLIS] = {"cpu_millis", 10, 1024000, 1000, 64000, LIMIT_UNIT_COUNT, false},
+    [LIMIT_CPU_WEIGHT] = {"cpu_weight", 1, 10000, 100, 1000, LIMIT_UNIT_COUNT, false},
+    [LIMIT_CPU_TIME_MS] = {"cpu_time_ms", 1, YEAR_MS, 60000, DAY_MS, LIMIT_UNIT_MS, true},
+    [LIMIT_WALL_MS] = {"wall_ms", 1, YEAR_MS, 60000, DAY_MS, LIMIT_UNIT_MS, true},
+    [LIMIT_PIDS] = {"pids", 1, 4194304, 128, 4096, LIMIT_UNIT_COUNT, false},
+    [LIMIT_FILES] = {"files", 8, 1048576, 1024, 65536, LIMIT_UNIT_COUNT, true},
+    [LIMIT_FILE_SIZE_BYTES] = {"file_size_bytes", 1, TIB, 256 * MIB, 4 * GIB, LIMIT_UNIT_BYTES,
                                true},
-    [LIMIT_DISK_BYTES] = {"disk_bytes", LIMIT_UNIT_BYTES, 64 * KIB, TIB, 256 * MIB, 4 * GIB, false},
-    [LIMIT_INODES] = {"inodes", LIMIT_UNIT_COUNT, 64, 100000000, 16384, 1000000, false},
-    [LIMIT_OUTPUT_BYTES] = {"output_bytes", LIMIT_UNIT_BYTES, 1, TIB, 16 * MIB, GIB, true},
+    [LIMIT_DISK_BYTES] = {"disk_bytes", 64 * KIB, TIB, 256 * MIB, 4 * GIB, LIMIT_UNIT_BYTES, false},
+    [LIMIT_INODES] = {"inodes", 64, 100000000, 16384, 1000000, LIMIT_UNIT_COUNT, false},
+    [LIMIT_OUTPUT_BYTES] = {"output_bytes", 1, TIB, 16 * MIB, GIB, LIMIT_UNIT_BYTES, true},
 };
 
 void

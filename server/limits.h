@@ -32,12 +32,12 @@ struct limits {
 enum limit_unit { LIMIT_UNIT_COUNT, LIMIT_UNIT_BYTES, LIMIT_UNIT_MS };
 
 struct limit_row {
-    const char *name; // of the field in stockade.v1.Limits and in the configuration
-    enum limit_unit unit;
+    const char *name;  // of the field in stockade.v1.Limits and in the configuration
     uint64_t min, max; // as limits.proto says
     uint64_t usual;    // what a request gets that says nothing
     uint64_t most;     // the most that it may ask for, where the configuration says nothing
-    bool of_job;       // may be set for one job (ProcessService.Start)
+    enum limit_unit unit;
+    bool of_job; // may be set for one job (ProcessService.Start)
 };
 extern const struct limit_row limit_table[LIMITS_N];
 

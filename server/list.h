@@ -39,6 +39,7 @@ list_remove(struct list *node)
     list_init(node);
 }
 
+// NOLINTBEGIN(bugprone-macro-parentheses): a type and a new variable cannot stand in them
 // The object that a node lies in.
 #define list_entry(node, type, member) ((type *)(void *)((char *)(node)-offsetof(type, member)))
 
@@ -46,3 +47,4 @@ list_remove(struct list *node)
 #define list_each(it, head)                                                                        \
     for (struct list *it = (head)->next, *it##_next = it->next; it != (head);                      \
          it = it##_next, it##_next = it->next)
+// NOLINTEND(bugprone-macro-parentheses)

@@ -42,7 +42,7 @@ struct pool {
 struct pool_request {
     struct list node;
     struct shelf *shelf;
-    struct tenant *tenant;
+    struct owner *tenant;
     struct sandbox_spec spec;
     uint64_t since_ns;
     struct sandbox *sandbox;    // gets its limits
@@ -165,8 +165,9 @@ static void
 give_up(struct shelf *shelf, const struct err *e)
 {
     uint64_t now = uv_hrtime();
-    while (!list_empty(&shelf->waiting)) {
-        struct pool_request *r = list_entry(shelf->waiting.next, struct pool_request, node);
+    list_each(it, &shelf->waiting)
+    {
+        struct pool_request *r = list_entry(it, struct pool_request, node);
         if (now - r->since_ns < GIVE_UP_MS * UINT64_C(1000000))
             return;
         unqueue(r);
@@ -254,9 +255,9 @@ pool_stop(struct pool *p)
     p->stopped = true;
     for (uint32_t i = 0; i < p->shelves_n; i++) {
         loop_timer_stop(&p->shelf[i].timer);
-        while (!list_empty(&p->shelf[i].waiting)) {
-            struct pool_request *r =
-                list_entry(p->shelf[i].waiting.next, struct pool_request, node);
+        list_each(it, &p->shelf[i].waiting)
+        {
+            struct pool_request *r = list_entry(it, struct pool_request, node);
             unqueue(r);
             fail(r, &e);
         }

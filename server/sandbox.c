@@ -62,7 +62,7 @@ settle(struct sandbox *s)
             (void)close(s->dirs.fd[i]);
     loop_timer_stop(&s->ttl);
     loop_timer_stop(&s->patience);
-    struct tenant *t = s->tenant;
+    struct owner *t = s->tenant;
     struct sandboxes *all = s->all;
     tell_waiters(s, true, NULL);
     sandbox_table_remove(s);
@@ -82,6 +82,7 @@ on_destroy_again(void *cookie)
 }
 
 static void
+// NOLINTNEXTLINE(readability-non-const-parameter): the type of spawn_done
 on_destroyed(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
 {
     struct sandbox *s = cookie;
@@ -320,7 +321,7 @@ sandbox_set_ttl(struct sandbox *s, uint64_t ttl_ms)
 }
 
 void
-sandbox_take(struct sandbox *s, struct tenant *t, struct sandbox_spec *spec)
+sandbox_take(struct sandbox *s, struct owner *t, struct sandbox_spec *spec)
 {
     move(s, SANDBOX_RUNNING);
     s->tenant = t;
@@ -335,6 +336,7 @@ sandbox_take(struct sandbox *s, struct tenant *t, struct sandbox_spec *spec)
 }
 
 static void
+// NOLINTNEXTLINE(readability-non-const-parameter): the type of spawn_done
 on_limited(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
 {
     struct sandbox *s = cookie;
@@ -363,6 +365,7 @@ sandbox_limit(struct sandbox *s, const struct limits *limits, struct sandbox_wai
 
 // The spawner's word on a freeze or a thaw.
 static void
+// NOLINTNEXTLINE(readability-non-const-parameter): the type of spawn_done
 on_frozen(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
 {
     struct sandbox *s = cookie;
@@ -414,6 +417,7 @@ sandbox_resume(struct sandbox *s, struct sandbox_waiter *w, struct err *e)
 }
 
 static void
+// NOLINTNEXTLINE(readability-non-const-parameter): the type of spawn_done
 on_job_killed(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
 {
     struct sandbox *s = cookie;

@@ -37,7 +37,7 @@ enum sandbox_state {
 };
 
 // Who a sandbox belongs to, with what it has of each quota. Lives as long as something counts in it.
-struct tenant {
+struct owner {
     struct list node;
     char name[32];
     uint32_t sandboxes; // promised ones included
@@ -73,7 +73,7 @@ struct sandbox {
     struct sandboxes *all;
     uint64_t order; // counts up with each that is taken
     enum sandbox_state state;
-    struct tenant *tenant; // NULL while it is nobody's
+    struct owner *tenant; // NULL while it is nobody's
     struct sandbox_spec spec;
     int64_t created_ms; // CLOCK_REALTIME
     int64_t expires_ms; // 0: never
@@ -117,15 +117,15 @@ int sandbox_create(struct sandboxes *all, const struct config_template *t,
 
 // A place under the caller's quota, for a sandbox that is coming: RESOURCE_EXHAUSTED. On success *out is its tenant:
 // sandbox_take() or sandbox_release() must follow.
-int sandbox_reserve(struct sandboxes *all, const char *tenant, struct tenant **out, struct err *e);
-void sandbox_release(struct tenant *t);
+int sandbox_reserve(struct sandboxes *all, const char *tenant, struct owner **out, struct err *e);
+void sandbox_release(struct owner *t);
 
 // ALREADY_EXISTS when a live sandbox of the caller has this name. "" is free.
 int sandbox_check_name(const struct sandboxes *all, const char *tenant, const char *name,
                        struct err *e);
 
 // A READY sandbox becomes somebody's: RUNNING. Takes spec->labels and the reserved place.
-void sandbox_take(struct sandbox *s, struct tenant *t, struct sandbox_spec *spec);
+void sandbox_take(struct sandbox *s, struct owner *t, struct sandbox_spec *spec);
 
 // The caller's own, by id or name. NULL and NOT_FOUND otherwise, in the same words for others' and for none.
 struct sandbox *sandbox_find(struct sandboxes *all, const char *tenant, const char *id,
@@ -163,10 +163,10 @@ uint32_t sandboxes_count(const struct sandboxes *all);
 uint32_t sandboxes_count_of(const struct sandboxes *all, const char *tenant);
 struct list *sandboxes_owned(struct sandboxes *all);
 
-// Tenants come with their first use; NULL without memory. Call tenant_settle after a count went down.
-struct tenant *tenant_get(struct sandboxes *all, const char *name);
-struct tenant *tenant_find(const struct sandboxes *all, const char *name);
-void tenant_settle(struct tenant *t);
+// Tenants come with their first use; NULL without memory. Call owner_settle after a count went down.
+struct owner *owner_get(struct sandboxes *all, const char *name);
+struct owner *owner_find(const struct sandboxes *all, const char *name);
+void owner_settle(struct owner *t);
 
 struct server *sandboxes_server(const struct sandboxes *all);
 

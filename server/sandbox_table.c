@@ -26,7 +26,7 @@ sandboxes_free(struct sandboxes *all)
 {
     if (all == NULL)
         return;
-    list_each(it, &all->tenants) free(list_entry(it, struct tenant, node));
+    list_each(it, &all->tenants) free(list_entry(it, struct owner, node));
     free(all);
 }
 
@@ -48,19 +48,19 @@ sandbox_table_settle(struct sandboxes *all)
     told(all->none_left_cookie);
 }
 
-struct tenant *
-tenant_find(const struct sandboxes *all, const char *name)
+struct owner *
+owner_find(const struct sandboxes *all, const char *name)
 {
     for (struct list *it = all->tenants.next; it != &all->tenants; it = it->next)
-        if (strcmp(list_entry(it, struct tenant, node)->name, name) == 0)
-            return list_entry(it, struct tenant, node);
+        if (strcmp(list_entry(it, struct owner, node)->name, name) == 0)
+            return list_entry(it, struct owner, node);
     return NULL;
 }
 
-struct tenant *
-tenant_get(struct sandboxes *all, const char *name)
+struct owner *
+owner_get(struct sandboxes *all, const char *name)
 {
-    struct tenant *t = tenant_find(all, name);
+    struct owner *t = owner_find(all, name);
     if (t != NULL)
         return t;
     t = calloc(1, sizeof *t);
@@ -73,7 +73,7 @@ tenant_get(struct sandboxes *all, const char *name)
 }
 
 void
-tenant_settle(struct tenant *t)
+owner_settle(struct owner *t)
 {
     if (t->sandboxes > 0 || t->refs > 0)
         return;
@@ -82,10 +82,10 @@ tenant_settle(struct tenant *t)
 }
 
 int
-sandbox_reserve(struct sandboxes *all, const char *tenant, struct tenant **out, struct err *e)
+sandbox_reserve(struct sandboxes *all, const char *tenant, struct owner **out, struct err *e)
 {
     uint32_t most = all->srv->config->quotas.sandboxes_per_caller;
-    struct tenant *t = tenant_get(all, tenant);
+    struct owner *t = owner_get(all, tenant);
     if (t == NULL)
         return err_sys(e, ENOMEM, "make a sandbox");
     if (t->sandboxes >= most) {
@@ -101,11 +101,11 @@ sandbox_reserve(struct sandboxes *all, const char *tenant, struct tenant **out, 
 }
 
 void
-sandbox_release(struct tenant *t)
+sandbox_release(struct owner *t)
 {
     assert(t->sandboxes > 0);
     t->sandboxes--;
-    tenant_settle(t);
+    owner_settle(t);
 }
 
 static bool
@@ -209,7 +209,7 @@ sandboxes_count(const struct sandboxes *all)
 uint32_t
 sandboxes_count_of(const struct sandboxes *all, const char *tenant)
 {
-    const struct tenant *t = tenant_find(all, tenant);
+    const struct owner *t = owner_find(all, tenant);
     return t != NULL ? t->sandboxes : 0;
 }
 

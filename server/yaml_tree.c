@@ -1,6 +1,7 @@
 // See yaml_tree.h.
 #include "yaml_tree.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -82,6 +83,7 @@ static struct yaml_node *
 add_node(struct yaml *y, struct level *at, const yaml_event_t *ev, enum yaml_kind kind,
          struct err *e)
 {
+    assert(at->tail != NULL);
     if (++y->nodes > YAML_NODES_MAX) {
         (void)fail_at(y, ev->start_mark, "too many values", e);
         return NULL;
