@@ -386,7 +386,7 @@ fill_metadata(struct call_metadata *m, const struct stockade *s, const struct ca
         add_metadata(m, "authorization", s->authorization);
     if (o != NULL && o->idempotency_key != NULL) {
         add_metadata(m, "idempotency-key", o->idempotency_key);
-    } else if (!method_is_idempotent(spec->method)) {
+    } else if (method_wants_key(spec->method)) {
         random_key(m->key);
         add_metadata(m, "idempotency-key", m->key);
     }

@@ -1,0 +1,47 @@
+// client/methods.c against the descriptor set.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "client/methods.h"
+#include "proto/validate.h"
+#include "proto/wire.h"
+
+static void
+a_method_that_is_not_known_gets_a_key(void **state)
+{
+    (void)state;
+    assert_true(method_wants_key("/stockade.v2.Nothing/Here"));
+    assert_true(method_wants_key(""));
+}
+
+static void
+the_table_says_what_the_schema_says(void **state)
+{
+    struct err e;
+    (void)state;
+    assert_int_equal(validate_init(&e), 0);
+    for (const struct method *m = methods; m->path != NULL; m++) {
+        const struct method_rules *rules = validate_method(m->path);
+        assert_non_null(rules);
+        assert_int_equal(rules->idempotent, m->idempotent);
+        assert_false(m->idempotent && m->key);
+        assert_int_equal(method_wants_key(m->path), m->key);
+    }
+    assert_true(method_wants_key("/stockade.v1.ProcessService/Run"));
+    assert_true(method_wants_key("/stockade.v1.SandboxService/Create"));
+    assert_false(method_wants_key("/stockade.v1.ProcessService/Input"));
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_method_that_is_not_known_gets_a_key),
+        cmocka_unit_test(the_table_says_what_the_schema_says),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
