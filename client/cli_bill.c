@@ -109,7 +109,7 @@ at(const struct stockade_bill *b, size_t offset)
 }
 
 static void
-print_line(const struct stockade_bill *b, const struct line *l, FILE *to)
+print_line(const struct stockade_bill *b, const struct line *l, bool one_shot, FILE *to)
 {
     char text[TEXT_MAX];
     const struct stockade_figure *main = at(b, l->main.offset);
@@ -117,13 +117,13 @@ print_line(const struct stockade_bill *b, const struct line *l, FILE *to)
     for (const struct part *p = l->beside; p->name != NULL; p++)
         (void)fprintf(to, "%s%s %s", p == l->beside ? "   " : ", ", p->name,
                       show(at(b, p->offset), p->unit, text, sizeof text));
-    if (main->scope == STOCKADE_SCOPE_SANDBOX)
+    if (main->scope == STOCKADE_SCOPE_SANDBOX && !one_shot)
         (void)fprintf(to, "   (whole sandbox)");
     (void)fputc('\n', to);
 }
 
 static void
-print_cpu(const struct stockade_bill *b, FILE *to)
+print_cpu(const struct stockade_bill *b, bool one_shot, FILE *to)
 {
     char all[TEXT_MAX], user[TEXT_MAX], kernel[TEXT_MAX], throttled[TEXT_MAX];
     struct stockade_figure total = sum(b->cpu_user_ns, b->cpu_system_ns);
@@ -132,7 +132,7 @@ print_cpu(const struct stockade_bill *b, FILE *to)
                   show(&b->cpu_user_ns, UNIT_NS, user, sizeof user),
                   show(&b->cpu_system_ns, UNIT_NS, kernel, sizeof kernel),
                   show(&b->throttled_ns, UNIT_NS, throttled, sizeof throttled),
-                  total.scope == STOCKADE_SCOPE_SANDBOX ? "   (whole sandbox)" : "");
+                  total.scope == STOCKADE_SCOPE_SANDBOX && !one_shot ? "   (whole sandbox)" : "");
 }
 
 // ---- How it ended
@@ -216,17 +216,17 @@ print_limits(const struct stockade_result *r, FILE *to)
 }
 
 void
-bill_print(const struct stockade_result *r, FILE *to)
+bill_print(const struct stockade_result *r, bool one_shot, FILE *to)
 {
     char text[SENTENCE_MAX];
     bill_sentence(r, text, sizeof text);
     if (text[0] == '\0')
         (void)snprintf(text, sizeof text, "exited with %u", r->exit_code);
     (void)fprintf(to, "bill: %s\n", text);
-    print_line(&r->bill, &lines[0], to);
-    print_cpu(&r->bill, to);
+    print_line(&r->bill, &lines[0], one_shot, to);
+    print_cpu(&r->bill, one_shot, to);
     for (size_t i = 1; i < sizeof lines / sizeof lines[0]; i++)
-        print_line(&r->bill, &lines[i], to);
+        print_line(&r->bill, &lines[i], one_shot, to);
     print_limits(r, to);
     for (size_t i = 0; i < r->bill.unknown_n; i++)
         (void)fprintf(to, "  not known    %s\n", text_clean(r->bill.unknown[i], text, sizeof text));

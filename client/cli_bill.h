@@ -1,6 +1,7 @@
 // The figures of a bill as rows, and the bill as people read it.
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 
@@ -20,8 +21,8 @@ bill_figure(const struct stockade_bill *b, const struct bill_row *row)
     return (const struct stockade_figure *)(const void *)((const char *)b + row->offset);
 }
 
-// The bill, aligned, one subject per line.
-void bill_print(const struct stockade_result *r, FILE *to);
+// The bill, aligned, one subject per line. one_shot: the job had its sandbox for itself.
+void bill_print(const struct stockade_result *r, bool one_shot, FILE *to);
 
 // One sentence on how the job ended, where its exit code alone does not say it; or "". Returns out.
 char *bill_sentence(const struct stockade_result *r, char *out, size_t n);

@@ -146,7 +146,7 @@ tell(const struct job *j, const struct stockade_result *r)
         (void)fprintf(stderr, "stockade %s: %llu bytes of output are gone\n", j->command->name,
                       (unsigned long long)j->sink.gap_bytes);
     if (j->options->bill)
-        bill_print(r, stderr);
+        bill_print(r, j->command->operand == OPERAND_COMMAND, stderr);
 }
 
 static int
