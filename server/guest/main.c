@@ -66,16 +66,20 @@ drop_capabilities(struct err *e)
     return syscall(SYS_capset, &header, data) < 0 ? err_sys(e, errno, "drop capabilities") : 0;
 }
 
-// Limits that are the same for every job, inherited from here. A dump could hold other jobs' data; real-time and nice
-// rights would reach beyond the CPU share; the others bound kernel memory that the host counts per user.
+// Limits that are the same for every job, inherited from here. Real-time and nice rights would reach beyond the CPU
+// share; the others bound kernel memory that the host counts per user. Core dumps are off already: the spawner knows
+// whether the host wants 0 or 1 for that.
 static int
 set_limits(struct err *e)
 {
     static const struct {
         __rlimit_resource_t resource;
         rlim_t value;
-    } limits[] = {{RLIMIT_CORE, 0},          {RLIMIT_MEMLOCK, 8 << 20}, {RLIMIT_MSGQUEUE, 819200},
-                  {RLIMIT_SIGPENDING, 8192}, {RLIMIT_RTPRIO, 0},        {RLIMIT_NICE, 0}};
+    } limits[] = {{RLIMIT_MEMLOCK, 8 << 20},
+                  {RLIMIT_MSGQUEUE, 819200},
+                  {RLIMIT_SIGPENDING, 8192},
+                  {RLIMIT_RTPRIO, 0},
+                  {RLIMIT_NICE, 0}};
     for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
         struct rlimit old;
         if (getrlimit(limits[i].resource, &old) < 0)

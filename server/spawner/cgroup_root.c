@@ -19,11 +19,14 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
 #include "../../proto/auto.h"
 #include "io.h"
+
+enum { LOCK_MS = 1000 };
 
 struct mounts {
     char v2[SPAWN_PATH_MAX];
@@ -202,7 +205,13 @@ lock_container(struct cgroups *cg, struct err *e)
         return err_sys(e, errno, "open cgroup %s", cg->path);
     cg->lock_fd = io_keep_fd(fd);
     struct stat st;
-    if (flock(cg->lock_fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK) {
+    int r = flock(cg->lock_fd, LOCK_EX | LOCK_NB);
+    // Newborns of a spawner that was killed a moment ago may still share its descriptors.
+    for (int i = 0; r < 0 && errno == EWOULDBLOCK && i < LOCK_MS / 10; i++) {
+        (void)poll(NULL, 0, 10);
+        r = flock(cg->lock_fd, LOCK_EX | LOCK_NB);
+    }
+    if (r < 0) {
         (void)err_set(e, ERR_FAILED_PRECONDITION, "cgroup %s belongs to a running stockaded",
                       cg->path);
         err_detail(e, "CGROUP_IN_USE", cg->path, "stop the other one, or set another cgroup");
@@ -396,6 +405,9 @@ cgroup_close(struct cgroups *cg, struct err *e)
 {
     uint32_t removed = 0;
     int r = clear_container(cg, &removed, e);
+    // Everything below was our child; whoever inherits us need not bury it.
+    while (r == 0 && waitpid(-1, NULL, 0) > 0)
+        ;
     for (int c = 0; c < CG_N && r == 0; c++) {
         if (cg->body[c] == CG_V1)
             r = remove_container(cg->v1_fd[c], cg->path, e);

@@ -56,6 +56,8 @@ static int
 step_descriptors(struct child *c, struct err *e)
 {
     (void)c;
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0)
+        return err_sys(e, errno, "ask to die with the spawner");
     if (syscall(SYS_close_range, FD_KEEP_MIN, ~0u, CLOSE_RANGE_UNSHARE) < 0)
         return err_sys(e, errno, "leave the spawner's descriptors");
     sigset_t none;
@@ -199,7 +201,8 @@ step_session(struct child *c, struct err *e)
     return 0;
 }
 
-// Core dumps are off. When core_pattern is a pipe the kernel asks for a limit of 1 instead (core(5): 0 is ignored).
+// Core dumps are off. When core_pattern is a pipe the kernel asks for a limit of 1 instead (core(5): 0 is ignored). The
+// guest sets the other limits, which are the same for every job.
 static int
 step_rlimits(struct child *c, struct err *e)
 {
@@ -208,8 +211,7 @@ step_rlimits(struct child *c, struct err *e)
         int which;
         rlim_t limit;
     } rows[] = {
-        {RLIMIT_CORE, core},          {RLIMIT_MEMLOCK, 64 * 1024}, {RLIMIT_MSGQUEUE, 819200},
-        {RLIMIT_SIGPENDING, 4096},    {RLIMIT_RTPRIO, 0},          {RLIMIT_NICE, 0},
+        {RLIMIT_CORE, core},
         {RLIMIT_NOFILE, 64UL * 1024},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
