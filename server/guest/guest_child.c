@@ -21,23 +21,6 @@
 enum { KEYCTL_JOIN = 1, EXIT_FAILED = 125 };
 
 static int
-be_killed_first(const struct guest_plan *p, struct err *e)
-{
-    (void)p;
-    // Files in /proc/self belong to root while a process is not dumpable. Nobody can make use of the moment: jobs have
-    // another uid and no capability.
-    (void)prctl(PR_SET_DUMPABLE, 1);
-    int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
-    int rc = fd >= 0 && write(fd, "1000", 4) == 4
-                 ? 0
-                 : err_sys(e, errno, "raise the job's out-of-memory score");
-    if (fd >= 0)
-        (void)close(fd);
-    (void)prctl(PR_SET_DUMPABLE, 0);
-    return rc;
-}
-
-static int
 lead_a_session(const struct guest_plan *p, struct err *e)
 {
     if (setsid() < 0)
@@ -137,15 +120,14 @@ struct step {
     int exit_code; // of a job that fails here
 };
 
-// The order, and why: the out-of-memory score while the process's files in /proc can still be made the guest's; the
-// session before the terminal, which belongs to a session leader; the terminal before stdio, which may be it; limits
+// The order, and why: the session before the terminal, which belongs to a session leader; the terminal before stdio, which may be it; limits
 // before the user changes, so that a signal from the job's other processes finds them set; the user and, since a change
 // between two ordinary users keeps them, the capabilities; then what the job's user must be allowed or charged for: its
 // keyring, its folder; descriptors after their last use; the filter last, since it refuses much of the above.
 static const struct step steps[] = {
-    {be_killed_first, 0},  {lead_a_session, 0}, {set_stdio, 0},       {set_limits, 0},
-    {become_the_agent, 0}, {join_a_keyring, 0}, {enter_workdir, 126}, {unblock_signals, 0},
-    {close_the_rest, 0},   {load_filter, 0},
+    {lead_a_session, 0},   {set_stdio, 0},      {set_limits, 0},
+    {become_the_agent, 0}, {join_a_keyring, 0}, {enter_workdir, 126},
+    {unblock_signals, 0},  {close_the_rest, 0}, {load_filter, 0},
 };
 
 _Noreturn void

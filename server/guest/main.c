@@ -182,14 +182,15 @@ main(void)
 {
     struct err e;
     unsigned short filter_n = 0;
-    (void)prctl(PR_SET_DUMPABLE, 0);
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    (void)prctl(PR_SET_DUMPABLE,
+                1); // an unreadable program is not; no job exists yet that could use it
     if (check_confinement(&e) < 0 || tidy_descriptors(&e) < 0 || read_filter(&filter_n, &e) < 0 ||
-        set_limits(&e) < 0 || drop_capabilities(&e) < 0)
-        die(&e);
-    int signals = open_signals(&e);
-    if (signals < 0 ||
         guest_jobs_init(GUEST_FD_BROKER, GUEST_FD_CGROUP, job_filter, filter_n, &e) < 0)
+        die(&e);
+    (void)prctl(PR_SET_DUMPABLE, 0);
+    int signals = -1;
+    if (set_limits(&e) < 0 || drop_capabilities(&e) < 0 || (signals = open_signals(&e)) < 0)
         die(&e);
     (void)setsid();
     if (say_ready() == 0)
