@@ -12,42 +12,42 @@
 
 extern char **environ; // NOLINT(readability-redundant-declaration): POSIX leaves it to the program
 
-char *const bench_true[] = {"/usr/bin/true", NULL};
+const char *const bench_true[] = {"/usr/bin/true", NULL};
 
-char *const bench_bwrap_true[] = {"/usr/bin/bwrap",
-                                  "--unshare-all",
-                                  "--die-with-parent",
-                                  "--new-session",
-                                  "--ro-bind",
-                                  "/usr",
-                                  "/usr",
-                                  "--symlink",
-                                  "usr/lib",
-                                  "/lib",
-                                  "--symlink",
-                                  "usr/lib64",
-                                  "/lib64",
-                                  "--symlink",
-                                  "usr/bin",
-                                  "/bin",
-                                  "--proc",
-                                  "/proc",
-                                  "--dev",
-                                  "/dev",
-                                  "--tmpfs",
-                                  "/tmp",
-                                  "--tmpfs",
-                                  "/home",
-                                  "--uid",
-                                  "1000",
-                                  "--gid",
-                                  "1000",
-                                  "--clearenv",
-                                  "--cap-drop",
-                                  "ALL",
-                                  "--",
-                                  "/usr/bin/true",
-                                  NULL};
+const char *const bench_bwrap_true[] = {"/usr/bin/bwrap",
+                                        "--unshare-all",
+                                        "--die-with-parent",
+                                        "--new-session",
+                                        "--ro-bind",
+                                        "/usr",
+                                        "/usr",
+                                        "--symlink",
+                                        "usr/lib",
+                                        "/lib",
+                                        "--symlink",
+                                        "usr/lib64",
+                                        "/lib64",
+                                        "--symlink",
+                                        "usr/bin",
+                                        "/bin",
+                                        "--proc",
+                                        "/proc",
+                                        "--dev",
+                                        "/dev",
+                                        "--tmpfs",
+                                        "/tmp",
+                                        "--tmpfs",
+                                        "/home",
+                                        "--uid",
+                                        "1000",
+                                        "--gid",
+                                        "1000",
+                                        "--clearenv",
+                                        "--cap-drop",
+                                        "ALL",
+                                        "--",
+                                        "/usr/bin/true",
+                                        NULL};
 
 double
 bench_now(void)
@@ -120,7 +120,7 @@ samples_print(struct samples *s, const char *bench, const char *more)
 }
 
 int
-bench_spawn(char *const argv[])
+bench_spawn(const char *const argv[])
 {
     posix_spawn_file_actions_t actions;
     if (posix_spawn_file_actions_init(&actions) != 0)
@@ -129,7 +129,7 @@ bench_spawn(char *const argv[])
     (void)posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
     pid_t child = -1;
     int status = -1;
-    if (posix_spawn(&child, argv[0], &actions, NULL, argv, environ) == 0)
+    if (posix_spawn(&child, argv[0], &actions, NULL, (char *const *)(uintptr_t)argv, environ) == 0)
         (void)waitpid(child, &status, 0);
     (void)posix_spawn_file_actions_destroy(&actions);
     return status;

@@ -31,12 +31,12 @@ void samples_print(struct samples *s, const char *bench, const char *more);
 double samples_at(const struct samples *s, double share);
 
 // Starts argv with stdin and stdout on /dev/null (posix_spawn) and waits. Its exit status as wait(2) has it, -1: failed.
-int bench_spawn(char *const argv[]);
+int bench_spawn(const char *const argv[]);
 
 // bubblewrap as an agent tool would call it: all namespaces, /usr read-only, tmpfs, no capability. Ends with the
 // command that is run.
-extern char *const bench_bwrap_true[];
-extern char *const bench_true[];
+extern const char *const bench_bwrap_true[];
+extern const char *const bench_true[];
 
 // Stops the program with a sentence.
 void bench_die(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));

@@ -98,7 +98,7 @@ weigh_stockade(struct stockade *s, long alive)
 static void
 weigh_bwrap(long alive)
 {
-    char *argv[64];
+    const char *argv[64];
     size_t n = 0;
     while (bench_bwrap_true[n + 1] != NULL) {
         argv[n] = bench_bwrap_true[n];
@@ -114,7 +114,8 @@ weigh_bwrap(long alive)
     double before = available_kib();
     for (long i = 0; i < alive; i++) {
         double from = bench_now();
-        if (posix_spawn(&pids[i], argv[0], NULL, NULL, argv, environ) != 0)
+        if (posix_spawn(&pids[i], argv[0], NULL, NULL, (char *const *)(uintptr_t)argv, environ) !=
+            0)
             bench_die("bwrap");
         samples_add(&making, bench_now() - from);
     }

@@ -9,7 +9,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "../../client/stockade.h"
 
@@ -17,11 +16,11 @@ enum { PLAIN, BWRAP, BWRAP_LIMITS, STOCKADE, STOCKADE_LIMITS, ROWS_N };
 
 static const char *const python[] = {"/usr/bin/python3", "-c", "print(1)", NULL};
 static const char *const truth[] = {"/usr/bin/true", NULL};
-static char *bwrap_argv[64];
-static char *plain_argv[8];
+static const char *bwrap_argv[64];
+static const char *plain_argv[8];
 
 // bubblewrap has no limits of its own: its users put it into a cgroup, as systemd-run does. prlimit is the cheapest.
-static char *limited_argv[72];
+static const char *limited_argv[72];
 
 static void
 build_commands(bool use_python)
@@ -29,7 +28,7 @@ build_commands(bool use_python)
     const char *const *command = use_python ? python : truth;
     size_t n = 0;
     for (; command[n] != NULL; n++)
-        plain_argv[n] = strdup(command[n]);
+        plain_argv[n] = command[n];
     size_t at = 0;
     while (bench_bwrap_true[at + 1] != NULL) {
         bwrap_argv[at] = bench_bwrap_true[at];
@@ -68,7 +67,7 @@ run_in_stockade(struct stockade *s, const char *const *args, bool limits)
 }
 
 static double
-run_plain(char *const argv[])
+run_plain(const char *const argv[])
 {
     double from = bench_now();
     if (bench_spawn(argv) != 0)

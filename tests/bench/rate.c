@@ -13,7 +13,7 @@
 struct worker {
     pthread_t thread;
     const char *address;
-    char *const *argv; // NULL: the broker
+    const char *const *argv; // NULL: the broker
     struct samples samples;
 };
 
@@ -59,7 +59,7 @@ work(void *cookie)
 }
 
 static void
-measure(const char *row, const char *address, char *const *argv, long clients, long seconds)
+measure(const char *row, const char *address, const char *const *argv, long clients, long seconds)
 {
     struct worker *workers = calloc((size_t)clients, sizeof *workers);
     if (workers == NULL)
