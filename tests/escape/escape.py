@@ -27,6 +27,11 @@ HOST_FILES = ["/etc/passwd", "/etc/hosts", "/usr/lib/os-release", "/usr/bin/env"
 ID_FIRST, ID_LAST = 0x70000000, 0x80000000
 
 
+def has_capability(number):
+    with open("/proc/self/status", encoding="utf-8") as f:
+        return bool(int(re.search(r"^CapEff:\s+([0-9a-f]+)$", f.read(), re.M).group(1), 16) >> number & 1)
+
+
 class Host:
     """What a job must not reach: a canary, a process, a listener, IPC objects; all found by one nonce."""
 
@@ -70,6 +75,7 @@ class Host:
         return {
             "ESCAPE_CANARY": self.canary, "ESCAPE_CANARY_DEV": st.st_dev, "ESCAPE_CANARY_INO": st.st_ino,
             "ESCAPE_NONCE": self.nonce, "ESCAPE_HOST_PID": self.process.pid, "ESCAPE_NS": f" {names} ",
+            "ESCAPE_OOM_MIN": 500 if has_capability(24) else 0,  # CAP_SYS_RESOURCE sets the floor (fs/proc/base.c)
             "ESCAPE_PORT": self.tcp.getsockname()[1], "ESCAPE_SHMID": self.shm, "ESCAPE_SHMKEY": self.key,
         }
 
@@ -199,8 +205,9 @@ def bill_has_the_burn(job, host):
 
 def cpu_was_bounded(job, host):
     cpu = (job.figure("cpu_user_ns") + job.figure("cpu_system_ns")) / 1e9
-    expect(0.3 < cpu < 1.6, f"{cpu:.2f} s of CPU in 2 s at half a CPU")
-    expect(job.figure("throttled_ns") > 0, "no throttled time in the bill")
+    expect(0.1 < cpu < 1.6, f"{cpu:.2f} s of CPU in 2 s at half a CPU")
+    # on a busy host others may keep it below its quota, so that nothing is left to throttle
+    expect(cpu < 0.8 or job.figure("throttled_ns") > 0, "no throttled time in the bill")
 
 
 def cache_was_counted(job, host):
@@ -280,13 +287,30 @@ def check_48(broker, host):
         with open(f"/proc/{pids[0]}/status", encoding="utf-8") as f:
             status = f.read()
         uids = [int(u) for u in re.search(r"^Uid:\s+(.*)$", status, re.M).group(1).split()]
-        groups = re.search(r"^Groups:\s*(.*)$", status, re.M).group(1).split()
+        groups = re.search(r"^Groups:[ \t]*(.*)$", status, re.M).group(1).split()
         expect(all(ID_FIRST <= u < ID_LAST and u % 65536 == 1000 for u in uids), f"uids {uids}")
         expect(not groups, f"groups {groups}")
         return f"uid {uids[0]} on the host"
     finally:
         client.kill()
         client.wait()
+
+
+def answer_time(broker):
+    """Seconds that the broker takes to answer a health check, without the start of a client program."""
+    with socket.socket(socket.AF_UNIX) as s:
+        s.settimeout(30)
+        started = time.monotonic()
+        s.connect(broker.address[len("ipc://"):])
+        s.sendall(b"\0SP\0\0\x30\0\0")
+        method = b"/stockade.v1.HealthService/Check"
+        body = b"\x80\0\0\1" + b"\x08\x01\x12" + bytes([len(method)]) + method  # id, kind CALL, method
+        s.sendall(b"\1" + len(body).to_bytes(8, "big") + body)
+        hello = s.recv(8, socket.MSG_WAITALL)
+        head = s.recv(9, socket.MSG_WAITALL)
+        answer = s.recv(int.from_bytes(head[1:], "big"), socket.MSG_WAITALL)
+        expect(hello == b"\0SP\0\0\x31\0\0" and answer[:4] == body[:4], f"no answer: {hello!r} {answer!r}")
+        return time.monotonic() - started
 
 
 def check_81(broker, host):
@@ -303,10 +327,7 @@ def check_81(broker, host):
         t.start()
     slowest = 0.0
     while any(t.is_alive() for t in threads):
-        started = time.monotonic()
-        r = broker.cli("info")
-        slowest = max(slowest, time.monotonic() - started)
-        expect(r.returncode == 0, f"info: {r.stderr.decode()}")
+        slowest = max(slowest, answer_time(broker))
         time.sleep(0.2)
     bad = [j for j in jobs if not isinstance(j, Job) or "ESCAPED" in j.text]
     expect(not bad, f"{len(bad)} of 100: {bad[:1]}")

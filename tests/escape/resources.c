@@ -343,19 +343,20 @@ core_dump(void)
     return held("no core");
 }
 
+// The floor is what root wrote with CAP_SYS_RESOURCE; a host whose root lacks that leaves it at 0.
 static int
 oom_score(void)
 {
-    char text[32] = "";
+    char text[32] = "", below[32];
     int fd = open("/proc/self/oom_score_adj", O_RDWR | O_CLOEXEC);
     (void)!read(fd, text, sizeof text - 1);
-    long mine = strtol(text, NULL, 10);
+    long mine = strtol(text, NULL, 10), floor = told_number("ESCAPE_OOM_MIN");
     if (mine < 500)
         return escaped("oom_score_adj is %ld", mine);
-    if (pwrite(fd, "-1000", 5, 0) == 5 || pwrite(fd, "0", 1, 0) == 1 ||
-        pwrite(fd, "499", 3, 0) == 3)
-        return escaped("lowered it");
-    return held("%ld, cannot be lowered below 500: %s", mine, strerror(errno));
+    int n = snprintf(below, sizeof below, "%ld", floor - 1);
+    if (pwrite(fd, "-1000", 5, 0) == 5 || pwrite(fd, below, (size_t)n, 0) == n)
+        return escaped("lowered it below %ld", floor);
+    return held("%ld, cannot be lowered below %ld: %s", mine, floor, strerror(errno));
 }
 
 static int
