@@ -202,9 +202,13 @@ begin(struct stream *st, struct sandbox *sb, const Stockade__V1__Command *comman
     spec.arrived_ns = call_arrived_ns(st->call);
     spec.sandbox_ns = sandbox_ns;
     r = job_start(sb, &spec, &j, e);
-    if (r == 0)
-        job_follow(j, &st->follower, 0, one_shot);
-    return r;
+    if (r < 0)
+        return r;
+    struct job_view v;
+    job_view(j, &v);
+    call_note(st->call, "process_id", v.id); // for a caller whose connection breaks right now
+    job_follow(j, &st->follower, 0, one_shot);
+    return 0;
 }
 
 static void
