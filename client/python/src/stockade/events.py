@@ -84,6 +84,7 @@ class Collector:
         self._kept = {"stdout": bytearray(), "stderr": bytearray()}
         self._keep = keep
         self._missing = 0
+        self._cut = 0  # by the limit, as far as gaps told
         self.process_id = ""
         self.sandbox_id = ""
         self.pid = 0
@@ -137,18 +138,22 @@ class Collector:
 
     def _gap(self, gap: process_service_pb2.ProcessEvent.Gap) -> Event:
         self.offset = max(self.offset, gap.offset + gap.bytes)
-        self._missing += gap.bytes
+        if gap.limit:
+            self._cut += gap.bytes
+        else:
+            self._missing += gap.bytes
         return Gap(gap.offset, gap.bytes, gap.limit)
 
     def _exited(self, exited: process_service_pb2.ProcessEvent.Exited) -> None:
         for lines in self._lines.values():
             if lines:
                 lines.feed(b"", final=True)
+        bill = exited.result.bill  # it knows all that was cut; the gap came with the first of it
         self.result = Result.from_message(
             exited.result,
             stdout=bytes(self._kept["stdout"]),
             stderr=bytes(self._kept["stderr"]),
-            missing=self._missing,
+            missing=self._missing + max(self._cut, bill.output_cut_bytes.value),
         )
 
     def finish(self) -> Result:

@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Optional, Protocol
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError, Message
@@ -23,10 +23,14 @@ if TYPE_CHECKING:
 class Caller(Protocol):
     """What a stub needs of a client; the clients with threads and with asyncio both are one."""
 
-    def call(self, method: Method[Any, Any], request: Any, **options: Any) -> Any:
+    def call(
+        self, method: Method[Any, Any], request: Any, *, timeout: Optional[float] = None
+    ) -> Any:
         """Make a unary call."""
 
-    def stream(self, method: Method[Any, Any], request: Any, **options: Any) -> Any:
+    def stream(
+        self, method: Method[Any, Any], request: Any, *, timeout: Optional[float] = None
+    ) -> Any:
         """Make a streaming call."""
 
 

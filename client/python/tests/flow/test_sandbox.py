@@ -1,0 +1,325 @@
+"""Sandboxes and their processes against a real broker: attach, broken connections, restart."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import struct
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+import stockade
+from proxy import Proxy
+from stockade import Client, Limits, Outcome, Sandbox, methods, wire
+from stockade.v1 import process_service_pb2, sandbox_service_pb2
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from broker import Broker
+
+COUNT = "i=0; while [ $i -lt 20 ]; do echo line $i; i=$((i+1)); sleep 0.05; done"
+COUNTED = "".join(f"line {i}\n" for i in range(20))
+
+
+def forward(_number: int, _to_broker: bool, data: bytes) -> bytes:
+    return data
+
+
+# Refusals.
+
+
+def test_a_sandbox_that_is_not_there_is_not_found(client: Client) -> None:
+    with pytest.raises(stockade.NotFound):
+        Sandbox.connect("00" * 16, client=client)
+
+
+def test_a_name_that_is_taken_is_refused(client: Client) -> None:
+    with (
+        Sandbox.create(name="taken", client=client),
+        pytest.raises(stockade.AlreadyExists, match="taken"),
+    ):
+        Sandbox.create(name="taken", client=client)
+
+
+def test_input_for_a_closed_stdin_is_refused(sandbox: Sandbox) -> None:
+    with (
+        sandbox.start("sleep", "60") as process,
+        pytest.raises(stockade.FailedPrecondition, match=r"(?i)stdin"),
+    ):
+        process.send_stdin("x")
+
+
+def test_the_size_of_no_terminal_cannot_be_changed(sandbox: Sandbox) -> None:
+    with sandbox.start("sleep", "60") as process, pytest.raises(stockade.FailedPrecondition):
+        process.resize(10, 10)
+
+
+def test_a_paused_sandbox_takes_no_job_until_it_goes_on(sandbox: Sandbox) -> None:
+    assert sandbox.pause().state == "paused"
+    with pytest.raises(stockade.FailedPrecondition, match="paused"):
+        sandbox.run("true")
+    assert sandbox.resume().state == "running"
+    assert sandbox.run("true").ok
+
+
+def test_a_limit_of_the_sandbox_is_refused_for_a_job(sandbox: Sandbox) -> None:
+    with pytest.raises(stockade.InvalidArgument, match="memory_bytes"):
+        sandbox.run("true", limits=Limits(memory="64M"))
+
+
+# Sandboxes.
+
+
+def test_files_stay_from_one_run_to_the_next_and_are_gone_with_the_sandbox(client: Client) -> None:
+    with Sandbox.create(client=client) as sandbox:
+        assert sandbox.run("sh", "-c", "echo kept > file").ok
+        assert sandbox.run("cat", "file").stdout == "kept\n"
+    with pytest.raises(stockade.NotFound):
+        sandbox.run("true")
+    sandbox.delete()
+
+
+def test_a_sandbox_is_found_by_name_and_label_and_can_be_changed(client: Client) -> None:
+    with Sandbox.create(
+        name="box", metadata={"who": "test", "x": "1"}, timeout=60, client=client
+    ) as sandbox:
+        assert Sandbox.connect("box", client=client).id == sandbox.id
+        assert [s.id for s in Sandbox.list(metadata={"who": "test"}, client=client)] == [sandbox.id]
+        assert not list(Sandbox.list(metadata={"who": "nobody"}, client=client))
+        left = sandbox.info.expires - sandbox.info.created
+        assert 59 < left.total_seconds() < 61
+        info = sandbox.update(timeout=600, metadata={"x": ""})
+        assert info.metadata == {"who": "test"}
+        assert (info.expires - info.created).total_seconds() > 500
+        assert sandbox.refresh() == info
+        assert info.limits.memory
+
+
+def test_more_sandboxes_than_a_page_are_all_listed(client: Client) -> None:
+    made = [Sandbox.create(metadata={"page": "1"}, client=client) for _ in range(5)]
+    request = sandbox_service_pb2.SandboxServiceListRequest(page_size=2, metadata={"page": "1"})
+    first = client.call(methods.LIST, request)
+    assert len(first.sandboxes) == 2
+    assert first.next_page_token
+    assert len(list(Sandbox.list(metadata={"page": "1"}, client=client))) == 5
+    for sandbox in made:
+        sandbox.delete()
+
+
+# Processes.
+
+
+def test_a_background_process_is_listed_signalled_and_waited_for(sandbox: Sandbox) -> None:
+    process = sandbox.start("sh", "-c", "trap 'echo got it; exit 5' TERM; echo up; sleep 60 & wait")
+    assert next(process) == stockade.Output("stdout", b"up\n", 0)
+    (listed,) = sandbox.processes()
+    assert (listed.id, listed.pid, listed.result) == (process.id, process.pid, None)
+    with pytest.raises(TimeoutError):
+        process.wait(timeout=0.1)
+    process.signal(signal.SIGTERM)
+    result = process.wait(timeout=10)
+    assert (result.exit_code, result.stdout) == (5, "up\ngot it\n")
+
+
+def test_kill_ends_the_whole_process_group_and_may_come_twice(sandbox: Sandbox) -> None:
+    process = sandbox.start("sh", "-c", "sleep 60 & sleep 60")
+    process.kill()
+    result = process.wait(timeout=10)
+    assert result.signal == signal.SIGKILL
+    process.kill()
+
+
+def test_a_shell_on_a_terminal_can_be_talked_to(sandbox: Sandbox) -> None:
+    with sandbox.start("sh", terminal=(24, 80)) as shell:
+        shell.resize(50, 132)
+        shell.send_stdin("stty size; exit 4\n")
+        result = shell.wait(timeout=10)
+    assert "50 132" in result.stdout
+    assert result.exit_code == 4
+
+
+def test_stdin_stays_open_until_it_is_closed(sandbox: Sandbox) -> None:
+    process = sandbox.start("sort", stdin=b"b\n", stdin_open=True)
+    process.send_stdin("c\n")
+    process.send_stdin(b"a\n")
+    process.close_stdin()
+    assert process.wait(timeout=10).stdout == "a\nb\nc\n"
+
+
+def test_a_process_ends_with_its_with_block(sandbox: Sandbox) -> None:
+    with sandbox.start("sleep", "60") as process:
+        pass
+    ended = sandbox.attach(process.id).wait(timeout=10)
+    assert ended.signal == signal.SIGKILL
+
+
+def test_a_deleted_sandbox_cancels_its_processes(client: Client) -> None:
+    with Sandbox.create(client=client) as sandbox:
+        process = sandbox.start("sleep", "60")
+    assert process.wait(timeout=10).outcome is Outcome.CANCELLED
+
+
+# Broken connections.
+
+
+def test_another_client_attaches_to_a_process_and_reads_from_the_middle(
+    broker: Broker, client: Client
+) -> None:
+    with Client(broker.tcp) as first:
+        local = Sandbox.create(client=client)
+        process = local.start("sh", "-c", COUNT)
+        process.detach()
+        first.close()
+    with local:
+        again = Sandbox.connect(local.id, client=client).attach(process.id, offset=7)
+        result = again.wait(timeout=20)
+        assert result.stdout == COUNTED[7:]
+        assert again.pid == process.pid
+
+
+def test_output_goes_on_where_a_connection_broke_without_loss_or_repetition(
+    broker: Broker, tmp_path: Path
+) -> None:
+    with (
+        Proxy(tmp_path, broker.ipc, forward) as proxy,
+        Client(proxy.address) as client,
+        Sandbox.create(client=client) as sandbox,
+    ):
+        process = sandbox.start("sh", "-c", COUNT)
+        for i, _ in enumerate(process):
+            if i % 5 == 4:
+                proxy.cut()
+        result = process.wait()
+        assert result.stdout == COUNTED
+        assert result.output_missing == 0
+        assert proxy.connections >= 4
+
+
+def test_a_start_whose_answer_is_lost_runs_once(broker: Broker, tmp_path: Path) -> None:
+    def lose_the_answer(number: int, to_broker: bool, data: bytes) -> bytes | None:
+        seen = b"/Start" in data and to_broker
+        if seen and number == 1:
+            dropped.append(number)
+        return None if number == 1 and dropped and not to_broker else data
+
+    dropped: list[int] = []
+    with (
+        Proxy(tmp_path, broker.ipc, lose_the_answer) as proxy,
+        Client(proxy.address) as client,
+        Client(broker.ipc) as direct,
+        Sandbox.create(client=direct) as made,
+    ):
+        sandbox = Sandbox.connect(made.id, client=client)
+        process = sandbox.start("sh", "-c", "echo x >> count; echo done; sleep 0.2")
+        assert process.wait(timeout=20).stdout == "done\n"
+        assert dropped
+        assert made.run("cat", "count").stdout == "x\n"
+
+
+def test_a_create_whose_answer_is_lost_makes_one_sandbox(broker: Broker, tmp_path: Path) -> None:
+    def lose_the_answer(number: int, to_broker: bool, data: bytes) -> bytes | None:
+        if b"/Create" in data and to_broker:
+            lost.append(number)
+        return None if number in lost[:3] and not to_broker else data
+
+    lost: list[int] = []
+    with (
+        Proxy(tmp_path, broker.ipc, lose_the_answer) as proxy,
+        Client(proxy.address) as client,
+        Sandbox.create(metadata={"once": "1"}, client=client) as sandbox,
+    ):
+        listed = Sandbox.list(metadata={"once": "1"}, client=client)
+        assert [info.id for info in listed] == [sandbox.id]
+        assert len(lost) == 4
+
+
+def test_a_reply_that_was_damaged_on_the_way_closes_the_connection(
+    broker: Broker, tmp_path: Path
+) -> None:
+    def damage(number: int, to_broker: bool, data: bytes) -> bytes:
+        bad = number == 1 and not to_broker and data != wire.HELLO_REP
+        return b"\1" + b"\xff" * 40 if bad else data
+
+    with Proxy(tmp_path, broker.ipc, damage) as proxy, Client(proxy.address) as client:
+        with pytest.raises(stockade.ProtocolError):
+            client.info()
+        assert client.info().version
+
+
+def test_half_frames_and_oversize_frames_of_one_client_do_not_disturb_another(
+    broker: Broker, client: Client
+) -> None:
+    path = broker.ipc[len("ipc://") :]
+    sockets = []
+    for tail in (b"\1", b"\1" + struct.pack(">Q", 100) + b"half", b"\1" + b"\xff" * 8, b"\0" * 9):
+        sock = socket.socket(socket.AF_UNIX)
+        sock.connect(path)
+        sock.sendall(wire.HELLO_REQ + tail)
+        sockets.append(sock)
+    assert stockade.run("echo", "fine", client=client).stdout == "fine\n"
+    for sock in sockets[2:]:
+        sock.settimeout(5)
+        got = b"".join(iter(lambda s=sock: s.recv(4096), b""))  # type: ignore[misc]
+        assert got.startswith(wire.HELLO_REP)
+    for sock in sockets:
+        sock.close()
+
+
+def test_a_request_larger_than_a_frame_is_refused_and_the_connection_lives(client: Client) -> None:
+    command = process_service_pb2.Command(args=["true"], stdin=b"x" * wire.FRAME_BYTES_MAX)
+    with pytest.raises(stockade.ProtocolError, match="larger than"):
+        client.stream(methods.RUN, process_service_pb2.RunRequest(command=command))
+    client.info()
+
+
+# Restart.
+
+
+def test_after_a_restart_the_client_works_on_and_an_open_job_is_not_run_again(
+    own_broker: Broker,
+) -> None:
+    with Client(own_broker.ipc) as client:
+        sandbox = Sandbox.create(client=client)
+        process = sandbox.start("sleep", "60")
+        one_shot = stockade.start("sleep", "60", client=client)
+        own_broker.kill()
+        own_broker.start()
+        for open_job in (one_shot, process):
+            with pytest.raises(stockade.ConnectionLost) as raised:
+                open_job.wait()
+            assert raised.value.maybe_executed
+        assert client.info().processes == 0
+        assert stockade.run("echo", "again", client=client).stdout == "again\n"
+        with pytest.raises(stockade.NotFound):
+            sandbox.run("true")
+
+
+def test_a_call_waits_for_a_broker_that_comes_back(own_broker: Broker, tmp_path: Path) -> None:
+    with Client(own_broker.ipc) as client:
+        client.info()
+        own_broker.kill()
+        started = time.monotonic()
+        with pytest.raises(stockade.Unavailable):
+            Client(own_broker.ipc).info()
+        assert time.monotonic() - started < 1
+        own_broker.start()
+        assert client.info().uptime_ms < 30_000
+
+
+def test_a_draining_broker_lets_a_job_end_and_takes_no_new_one(own_broker: Broker) -> None:
+    import os  # noqa: PLC0415
+
+    with Client(own_broker.ipc, retry_for=0) as client:
+        job = stockade.start("sh", "-c", "sleep 1; echo end", client=client)
+        process = own_broker._process
+        assert process is not None
+        os.kill(process.pid, signal.SIGTERM)
+        time.sleep(0.3)
+        with pytest.raises(stockade.Unavailable):
+            stockade.run("true", client=client)
+        assert job.wait().stdout == "end\n"
+        process.wait(20)
+        own_broker._process = None
