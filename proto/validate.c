@@ -72,7 +72,7 @@ scalar_bytes(ProtobufCType type)
         [PROTOBUF_C_TYPE_ENUM] = 4,
         [PROTOBUF_C_TYPE_STRING] = sizeof(char *),
         [PROTOBUF_C_TYPE_BYTES] = sizeof(ProtobufCBinaryData),
-        [PROTOBUF_C_TYPE_MESSAGE] = sizeof(ProtobufCMessage *),
+        [PROTOBUF_C_TYPE_MESSAGE] = sizeof(void *),
     };
     return bytes[type];
 }
@@ -122,7 +122,7 @@ read_value(const ProtobufCFieldDescriptor *f, const uint8_t *at)
         v.len = data.len;
         return v;
     case PROTOBUF_C_TYPE_MESSAGE:
-        memcpy(&v.message, at, sizeof v.message);
+        memcpy(&v.message, at, sizeof(void *));
         return v;
     case PROTOBUF_C_TYPE_BOOL:
         memcpy(&flag, at, sizeof flag);

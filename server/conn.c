@@ -15,31 +15,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <sodium.h>
-
 #include "../proto/wire.h"
+#include "outbox.h"
 #include "status.h"
 
 enum {
     RX_BYTES_FIRST = 4 * 1024,
     RX_BYTES_USUAL = 64 * 1024, // what is larger is taken from the tenant's share
     RX_SMALL_READS = 16,        // this many in a row give a large buffer back
-    CHUNK_BYTES = 16 * 1024,
     PING_INTERVAL_MS = 5000,
     LEAVE_MS = 1000, // for GOAWAY to be read
-    PING_BYTES_MAX = 8,
     ID_BYTES = 4,
 };
 
 #define NS_PER_MS UINT64_C(1000000)
 
 enum conn_state { CONN_HELLO, CONN_OPEN, CONN_LEAVING, CONN_CLOSING };
-
-struct chunk {
-    struct chunk *next;
-    size_t size, begin, end;
-    uint8_t bytes[];
-};
 
 struct conn {
     struct rpc *rpc;
@@ -56,8 +47,7 @@ struct conn {
     size_t rx_size, rx_n, rx_need; // need: of the frame that is coming in
     unsigned rx_small;
     uint64_t rx_arrived_ns;
-    struct chunk *tx_first, *tx_last;
-    size_t tx_bytes;
+    struct outbox tx;
     struct call *waiting_first, *waiting_last; // for room in the queue
     struct call *buckets[CALL_BUCKETS];
     uint32_t calls, streams;
@@ -107,7 +97,7 @@ conn_next(const struct conn *c)
 bool
 conn_is_full(const struct conn *c)
 {
-    return c->state != CONN_OPEN || c->tx_bytes >= c->rpc->limits.queue_bytes_pause;
+    return c->state != CONN_OPEN || c->tx.bytes >= c->rpc->limits.queue_bytes_pause;
 }
 
 // ---- the table of calls
@@ -195,82 +185,17 @@ tell_waiting(struct conn *c)
 
 // ---- output
 
-static struct chunk *
-chunk_new(struct rpc *r, size_t size)
-{
-    struct chunk *k = NULL;
-    if (size <= CHUNK_BYTES && r->spare_chunks != NULL) {
-        k = r->spare_chunks;
-        r->spare_chunks = k->next;
-        r->spare_chunks_n--;
-    } else {
-        size = size <= CHUNK_BYTES ? CHUNK_BYTES : size;
-        k = malloc(sizeof *k + size);
-        if (k == NULL)
-            return NULL;
-        k->size = size;
-    }
-    k->next = NULL;
-    k->begin = k->end = 0;
-    return k;
-}
-
-static void
-chunk_free(struct conn *c, struct chunk *k)
-{
-    struct rpc *r = c->rpc;
-    tenant_give_bytes(c->tenant, k->size);
-    if (k->size != CHUNK_BYTES || r->spare_chunks_n == SPARE_CHUNKS_MAX) {
-        free(k);
-        return;
-    }
-    k->next = r->spare_chunks;
-    r->spare_chunks = k;
-    r->spare_chunks_n++;
-}
-
-void
-conn_free_spares(struct rpc *r)
-{
-    while (r->spare_chunks != NULL) {
-        struct chunk *k = r->spare_chunks;
-        r->spare_chunks = k->next;
-        free(k);
-    }
-}
-
-static struct chunk *
-add_chunk(struct conn *c, size_t n)
-{
-    struct chunk *k = chunk_new(c->rpc, n);
-    if (k == NULL)
-        return NULL;
-    if (!tenant_take_bytes(c->tenant, k->size, c->rpc->limits.bytes_per_uid_max)) {
-        free(k);
-        return NULL;
-    }
-    *(c->tx_last != NULL ? &c->tx_last->next : &c->tx_first) = k;
-    c->tx_last = k;
-    return k;
-}
-
 // Room for n bytes at the end of the queue. NULL: the peer does not read what it asked for, and is closed.
 static uint8_t *
 reserve(struct conn *c, size_t n)
 {
-    struct chunk *k = c->tx_last;
-    if (c->tx_bytes + n > c->rpc->limits.queue_bytes_kill)
-        k = NULL;
-    else if (k == NULL || k->size - k->end < n)
-        k = add_chunk(c, n);
-    if (k == NULL) {
+    uint8_t *p = NULL;
+    if (c->tx.bytes + n <= c->rpc->limits.queue_bytes_kill)
+        p = outbox_reserve(&c->tx, c->rpc, c->tenant, n);
+    if (p == NULL) {
         c->rpc->stats.slow_readers_closed++;
         conn_close(c);
-        return NULL;
     }
-    uint8_t *p = k->bytes + k->end;
-    k->end += n;
-    c->tx_bytes += n;
     return p;
 }
 
@@ -311,32 +236,11 @@ static void
 conn_flush(struct conn *c)
 {
     struct iovec iov[TRANSPORT_IOV_MAX];
-    unsigned n = 0;
-    if (c->writing || c->processing || c->state == CONN_CLOSING || c->tx_bytes == 0)
+    if (c->writing || c->processing || c->state == CONN_CLOSING || c->tx.bytes == 0)
         return;
-    for (struct chunk *k = c->tx_first; k != NULL && n < TRANSPORT_IOV_MAX; k = k->next)
-        iov[n++] = (struct iovec){k->bytes + k->begin, k->end - k->begin};
+    unsigned n = outbox_pieces(&c->tx, iov, TRANSPORT_IOV_MAX);
     c->writing = true;
     c->rpc->ops->write(c->stream, iov, n);
-}
-
-static void
-drop_written(struct conn *c, size_t n)
-{
-    assert(n <= c->tx_bytes);
-    c->tx_bytes -= n;
-    while (c->tx_first != NULL) {
-        struct chunk *k = c->tx_first;
-        size_t taken = k->end - k->begin < n ? k->end - k->begin : n;
-        k->begin += taken;
-        n -= taken;
-        if (k->begin < k->end)
-            return;
-        c->tx_first = k->next;
-        if (c->tx_first == NULL)
-            c->tx_last = NULL;
-        chunk_free(c, k);
-    }
 }
 
 void
@@ -348,11 +252,11 @@ conn_on_written(void *conn, size_t n)
         conn_close(c);
         return;
     }
-    drop_written(c, n);
+    outbox_drop(&c->tx, c->rpc, c->tenant, n);
     conn_flush(c);
-    if (c->state == CONN_LEAVING && c->tx_bytes == 0)
+    if (c->state == CONN_LEAVING && c->tx.bytes == 0)
         conn_close(c);
-    if (c->state != CONN_OPEN || c->tx_bytes > c->rpc->limits.queue_bytes_pause / 2)
+    if (c->state != CONN_OPEN || c->tx.bytes > c->rpc->limits.queue_bytes_pause / 2)
         return;
     tell_waiting(c);
     if (c->paused) {
@@ -391,11 +295,7 @@ conn_on_closed(void *conn)
     for (size_t i = 0; i < CALL_BUCKETS; i++)
         while (c->buckets[i] != NULL)
             call_cancel(c->buckets[i], CALL_DISCONNECTED);
-    while (c->tx_first != NULL) {
-        struct chunk *k = c->tx_first;
-        c->tx_first = k->next;
-        chunk_free(c, k);
-    }
+    outbox_drop(&c->tx, r, c->tenant, c->tx.bytes);
     give_rx(c);
     *(c->prev != NULL ? &c->prev->next : &r->conns) = c->next;
     if (c->next != NULL)
@@ -427,8 +327,7 @@ conn_go_away(struct conn *c, const struct err *why)
         send_go_away(c, why);
 }
 
-// The peer broke the protocol: GOAWAY says how, then the connection is closed.
-static void
+void
 conn_fail(struct conn *c, enum err_code code, const char *reason, const char *text)
 {
     struct err e;
@@ -445,143 +344,14 @@ conn_fail(struct conn *c, enum err_code code, const char *reason, const char *te
         conn_close(c);
 }
 
-// ---- frames
-
-struct incoming {
-    struct conn *conn;
-    uint32_t id;
-    struct arena *arena; // of the frame; NULL: a call has taken it
-    const Stockade__V1__Frame *frame;
-    uint64_t hash;
-};
-
-static void
-on_call(struct incoming *in)
+bool
+conn_may_ping(struct conn *c)
 {
-    struct conn *c = in->conn;
-    struct call *open = conn_find(c, in->id);
-    struct err e;
-    if (open == NULL) {
-        struct arena *arena = in->arena;
-        in->arena = NULL;
-        (void)call_begin(c, in->id, arena, in->frame, in->hash, c->rx_arrived_ns);
-        return;
-    }
-    // a stock REQ socket sends a request again when the answer takes long: the END that comes answers it
-    if (open->frame_hash == in->hash)
-        return;
-    (void)err_set(&e, ERR_INVALID_ARGUMENT, "another CALL came under the id of an open one");
-    err_detail(&e, "ID_IN_USE", NULL, NULL);
-    c->rpc->stats.protocol_errors++;
-    call_abort(open, &e);
-}
-
-static void
-on_data(struct incoming *in)
-{
-    struct call *call = conn_find(in->conn, in->id);
-    struct err e;
-    if (call == NULL)
-        return; // it has ended in the meantime
-    (void)err_set(&e, ERR_INVALID_ARGUMENT, "no method takes a stream from the client");
-    err_detail(&e, "DATA_FROM_CLIENT", NULL, NULL);
-    in->conn->rpc->stats.protocol_errors++;
-    call_abort(call, &e);
-}
-
-static void
-on_cancel(struct incoming *in)
-{
-    struct call *call = conn_find(in->conn, in->id);
-    if (call != NULL)
-        call_cancel(call, CALL_CANCELLED);
-}
-
-static void
-on_window(struct incoming *in)
-{
-    struct call *call = conn_find(in->conn, in->id);
-    if (call != NULL)
-        call_add_credit(call, in->frame->credit);
-}
-
-static void
-on_ping(struct incoming *in)
-{
-    struct conn *c = in->conn;
     uint64_t now = uv_hrtime();
-    Stockade__V1__Frame pong = STOCKADE__V1__FRAME__INIT;
-    if (c->ping_ns != 0 && now - c->ping_ns < PING_INTERVAL_MS * NS_PER_MS) {
-        conn_fail(c, ERR_RESOURCE_EXHAUSTED, "TOO_MANY_PINGS",
-                  "too_many_pings: at most one in 5 s is answered");
-        return;
-    }
-    if (in->frame->payload.len > PING_BYTES_MAX) {
-        conn_fail(c, ERR_INVALID_ARGUMENT, "PING_TOO_LARGE", "a PING carries at most 8 bytes");
-        return;
-    }
+    if (c->ping_ns != 0 && now - c->ping_ns < PING_INTERVAL_MS * NS_PER_MS)
+        return false;
     c->ping_ns = now;
-    pong.kind = STOCKADE__V1__FRAME_KIND__FRAME_KIND_PONG;
-    pong.payload = in->frame->payload;
-    conn_send(c, in->id, &pong);
-}
-
-// By kind; what is not here (END, PONG and GOAWAY from a client, kinds of later versions) is ignored.
-static void (*const on_frame[])(struct incoming *in) = {
-    [STOCKADE__V1__FRAME_KIND__FRAME_KIND_CALL] = on_call,
-    [STOCKADE__V1__FRAME_KIND__FRAME_KIND_DATA] = on_data,
-    [STOCKADE__V1__FRAME_KIND__FRAME_KIND_CANCEL] = on_cancel,
-    [STOCKADE__V1__FRAME_KIND__FRAME_KIND_WINDOW] = on_window,
-    [STOCKADE__V1__FRAME_KIND__FRAME_KIND_PING] = on_ping,
-    [STOCKADE__V1__FRAME_KIND__FRAME_KIND_GOAWAY] = NULL,
-};
-
-// A frame that cannot be read ends the call that it names, whether it is open or would have been opened.
-static void
-refuse_frame(struct conn *c, uint32_t id, const struct err *e, struct arena *a)
-{
-    Stockade__V1__Frame end = STOCKADE__V1__FRAME__INIT;
-    struct call *open = conn_find(c, id);
-    c->rpc->stats.protocol_errors++;
-    if (open != NULL) {
-        call_abort(open, e);
-        return;
-    }
-    end.kind = STOCKADE__V1__FRAME_KIND__FRAME_KIND_END;
-    end.status = status_of(e, c->caller.tenant, NULL, 0, a);
-    conn_send(c, id, &end);
-}
-
-static void
-handle_body(struct conn *c, const uint8_t *body, size_t n)
-{
-    uint32_t id = 0;
-    ProtobufCMessage *m = NULL;
-    struct err e;
-    for (unsigned i = 0; i < ID_BYTES; i++)
-        id = id << 8 | body[i];
-    if ((id & WIRE_ID_REQUEST) == 0) {
-        conn_fail(c, ERR_INVALID_ARGUMENT, "ID_INVALID", "an id has its top bit set");
-        return;
-    }
-    struct incoming in = {c, id, rpc_arena(c->rpc), NULL, 0};
-    if (in.arena == NULL) {
-        conn_close(c);
-        return;
-    }
-    (void)crypto_shorthash((unsigned char *)&in.hash, body, n, c->rpc->hash_key);
-    if (wire_unpack(&stockade__v1__frame__descriptor, body + ID_BYTES, n - ID_BYTES, in.arena, &m,
-                    &e) != 0) {
-        arena_reset(in.arena);
-        refuse_frame(c, id, &e, in.arena);
-    } else {
-        in.frame = (const Stockade__V1__Frame *)m;
-        unsigned kind = (unsigned)in.frame->kind;
-        if (kind < sizeof on_frame / sizeof on_frame[0] && on_frame[kind] != NULL)
-            on_frame[kind](&in);
-    }
-    if (in.arena != NULL)
-        rpc_arena_back(c->rpc, in.arena);
+    return true;
 }
 
 // ---- input
@@ -647,7 +417,7 @@ handle_bytes(struct conn *c, size_t off)
     c->rx_need = header + (size_t)body;
     if (c->rx_n - off < c->rx_need)
         return 0;
-    handle_body(c, c->rx + off + header, (size_t)body);
+    frame_handle(c, c->rx + off + header, (size_t)body, c->rx_arrived_ns);
     size_t taken = c->rx_need;
     c->rx_need = 0;
     return taken;
@@ -709,7 +479,7 @@ conn_process(struct conn *c)
     size_t off = 0;
     c->processing = true;
     while (c->state == CONN_HELLO || c->state == CONN_OPEN) {
-        c->paused = c->tx_bytes > c->rpc->limits.queue_bytes_pause;
+        c->paused = c->tx.bytes > c->rpc->limits.queue_bytes_pause;
         size_t taken = c->paused || off == c->rx_n ? 0 : handle_bytes(c, off);
         if (taken == 0)
             break;

@@ -43,5 +43,13 @@ uint32_t conn_calls(const struct conn *c);
 uint32_t conn_streams(const struct conn *c);
 struct conn *conn_next(const struct conn *c); // of all of the layer's
 
-// Frees the output buffers that are kept for later.
-void conn_free_spares(struct rpc *r);
+// The peer broke the protocol: GOAWAY says how, then the connection is closed.
+void conn_fail(struct conn *c, enum err_code code, const char *reason, const char *text);
+
+// False: the last PING was less than 5 s ago. True counts as one.
+bool conn_may_ping(struct conn *c);
+
+// ---- frames.c
+
+// Does what one SP message (id and frame, n >= 4 bytes) asks for.
+void frame_handle(struct conn *c, const uint8_t *body, size_t n, uint64_t arrived_ns);

@@ -202,14 +202,14 @@ again(struct call *c, struct key *key, const uint8_t request[ID_BYTES])
 }
 
 enum keys_verdict
-keys_begin(struct keys *k, struct call *c, const char *text)
+keys_begin(struct keys *k, struct call *c, const char *key_text)
 {
     uint8_t id[ID_BYTES];
     uint8_t request[ID_BYTES];
-    if (text[0] == '\0' || strlen(text) > KEY_BYTES_MAX)
+    if (key_text[0] == '\0' || strlen(key_text) > KEY_BYTES_MAX)
         return refuse(c, ERR_INVALID_ARGUMENT, "IDEMPOTENCY_KEY_INVALID",
                       "an idempotency-key has 1 to 128 bytes");
-    hash_id(c, text, id);
+    hash_id(c, key_text, id);
     (void)crypto_generichash(request, ID_BYTES, c->frame->payload.data, c->frame->payload.len, NULL,
                              0);
     for (struct key *key = *bucket_of(k, id); key != NULL; key = key->bucket_next)

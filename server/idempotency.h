@@ -14,7 +14,7 @@ enum keys_verdict {
     KEYS_FOLLOW,  // one with this key is executing: c waits for its END
     KEYS_ENDED,   // it has been answered here: with the END that was kept, or with the error
 };
-enum keys_verdict keys_begin(struct keys *k, struct call *c, const char *key);
+enum keys_verdict keys_begin(struct keys *k, struct call *c, const char *key_text);
 
 // A call with c->key is over. `frame` is its packed END, or NULL when it was given up. What is worth keeping is kept;
 // followers get the same END (those of a call that was given up: an error).
@@ -27,4 +27,4 @@ void keys_unfollow(struct call *c);
 bool keys_has_followers(const struct call *c);
 
 // See call_note().
-void keys_note(struct call *c, const char *key, const char *value);
+void keys_note(struct call *c, const char *name, const char *value);

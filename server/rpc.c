@@ -13,6 +13,7 @@
 #include "calls.h"
 #include "conn.h"
 #include "idempotency.h"
+#include "outbox.h"
 
 #define NS_PER_MS UINT64_C(1000000)
 
@@ -100,7 +101,7 @@ rpc_free(struct rpc *r)
     keys_free(r->keys);
     while (r->spare_arenas_n > 0)
         arena_free(r->spare_arenas[--r->spare_arenas_n]);
-    conn_free_spares(r);
+    outbox_free_spares(r);
     free(r->scratch);
     free(r);
 }

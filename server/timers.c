@@ -1,6 +1,7 @@
 // See timers.h. A binary heap by at_ns in an array of pointers; place[0] is unused so that 0 can mean "not set".
 #include "timers.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -98,6 +99,7 @@ static void
 take_out(struct timers *ts, struct timer *t)
 {
     size_t place = t->place;
+    assert(place > 0 && place <= ts->n);
     struct timer *last = ts->heap[ts->n--];
     t->place = 0;
     if (last == t)
@@ -129,7 +131,7 @@ make_room(struct timers *ts)
     if (ts->n + 1 < ts->room)
         return 0;
     size_t room = ts->room == 0 ? 64 : ts->room * 2;
-    struct timer **bigger = realloc(ts->heap, room * sizeof *bigger);
+    struct timer **bigger = realloc(ts->heap, room * sizeof(void *));
     if (bigger == NULL)
         return -ENOMEM;
     ts->heap = bigger;
@@ -152,7 +154,8 @@ timers_set(struct timers *ts, struct timer *t, uint64_t at_ns)
         put(ts, ++ts->n, t);
         sift_up(ts, ts->n);
     }
-    if (ts->n == 0 || ts->heap[1] != earliest || ts->heap[1]->at_ns != earliest_ns)
+    const struct timer *now_earliest = ts->n > 0 ? ts->heap[1] : NULL;
+    if (now_earliest == NULL || now_earliest != earliest || now_earliest->at_ns != earliest_ns)
         arm(ts);
     return 0;
 }

@@ -11,27 +11,20 @@
 //   - A stream is freed when none of its aios is in progress. nng_aio_free() waits for the callback to return, which
 //     is a matter of microseconds here, since the callback has already told us that it is at its end.
 //   - Listeners leave TCP_NODELAY off unless told otherwise: 20 times fewer messages per second.
-//   - nng would unlink any file that refuses a connect, sockets or not: stale sockets are removed here.
 #include "transport.h"
 
-#include <arpa/inet.h>
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
-#include <unistd.h>
 
 #include <nng/nng.h>
 
-#include "../proto/auto.h"
+#include "address.h"
 
 enum {
     ACCEPT_PAUSE_MS = 100, // after a failure, such as no descriptor left
-    SOCKET_PATH_MAX = sizeof((struct sockaddr_un *)NULL)->sun_path - 1,
 };
 
 // One asynchronous operation: at most one is in progress at a time.
@@ -409,49 +402,6 @@ engine_shut(struct transport *t)
 
 // ---- addresses
 
-// Makes room for a socket file: removes one that nobody listens on, refuses a live one and whatever is no socket.
-static int
-remove_stale_socket(const char *path, struct err *e)
-{
-    struct stat st;
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    if (lstat(path, &st) < 0)
-        return errno == ENOENT ? 0 : err_sys(e, errno, "listen on %s", path);
-    if (!S_ISSOCK(st.st_mode))
-        return err_set(e, ERR_ALREADY_EXISTS, "listen on %s: it is there and no socket", path);
-    int auto_close fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0)
-        return err_sys(e, errno, "listen on %s: socket", path);
-    (void)snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
-    if (connect(fd, (const struct sockaddr *)&address, sizeof address) == 0 || errno == EAGAIN)
-        return err_set(e, ERR_ALREADY_EXISTS, "listen on %s: another process listens there", path);
-    if (errno != ECONNREFUSED)
-        return err_sys(e, errno, "listen on %s: probe", path);
-    return unlink(path) == 0 || errno == ENOENT ? 0 : err_sys(e, errno, "remove stale %s", path);
-}
-
-// Gives the socket file its group and mode: it was made for its owner alone.
-static int
-open_socket_file(const char *path, const struct transport_address *a, struct err *e)
-{
-    if (a->group >= 0 && lchown(path, (uid_t)-1, (gid_t)a->group) < 0)
-        return err_sys(e, errno, "give %s to group %d", path, a->group);
-    if (chmod(path, (mode_t)(a->mode & 0777)) < 0)
-        return err_sys(e, errno, "chmod %s", path);
-    return 0;
-}
-
-static int
-prepare_ipc(const struct transport_address *a, struct err *e)
-{
-    const char *path = a->url + strlen("ipc://");
-    if (path[0] != '/' || strlen(path) > SOCKET_PATH_MAX)
-        return err_set(e, ERR_INVALID_ARGUMENT,
-                       "listen on %s: needs an absolute path of at most %d bytes", a->url,
-                       (int)SOCKET_PATH_MAX);
-    return remove_stale_socket(path, e);
-}
-
 static int
 listen_ipc(nng_stream_listener *l, const struct transport_address *a, char *bound, struct err *e)
 {
@@ -461,38 +411,7 @@ listen_ipc(nng_stream_listener *l, const struct transport_address *a, char *boun
     if (rc != 0)
         return nng_failed(rc, "listen on", a->url, e);
     (void)snprintf(bound, TRANSPORT_BOUND_BYTES, "%s", a->url);
-    return open_socket_file(a->url + strlen("ipc://"), a, e);
-}
-
-// True for "127.x.y.z:port" and "[::1]:port".
-static bool
-is_loopback(const char *host_port)
-{
-    struct in_addr v4;
-    char host[64];
-    if (strncmp(host_port, "[::1]:", strlen("[::1]:")) == 0)
-        return true;
-    size_t n = strcspn(host_port, ":");
-    if (n >= sizeof host)
-        return false;
-    memcpy(host, host_port, n);
-    host[n] = '\0';
-    return inet_pton(AF_INET, host, &v4) == 1 && ntohl(v4.s_addr) >> 24 == 127;
-}
-
-// Before nng sees the address: it would ask the resolver, and wait.
-static int
-prepare_tcp(const struct transport_address *a, struct err *e)
-{
-    const char *host_port = a->url + strlen("tcp://");
-    if (strrchr(host_port, ':') == NULL)
-        return err_set(e, ERR_INVALID_ARGUMENT, "listen on %s: needs a port", a->url);
-    if (!a->any && !is_loopback(host_port))
-        return err_set(e, ERR_FAILED_PRECONDITION,
-                       "listen on %s: callers over tcp are not known by uid, so only loopback "
-                       "addresses (127.0.0.1, [::1]) are taken",
-                       a->url);
-    return 0;
+    return address_open_socket(a, e);
 }
 
 static int
@@ -515,59 +434,10 @@ listen_tcp(nng_stream_listener *l, const struct transport_address *a, char *boun
 }
 
 static int
-refuse_ws(const struct transport_address *a, struct err *e)
-{
-    int major = 0;
-    int minor = 0;
-    (void)sscanf(nng_version(), "%d.%d", &major,
-                 &minor); // NOLINT(cert-err34-c): 0.0 is refused too
-    if (major < 1 || (major == 1 && minor < 6))
-        return err_set(e, ERR_FAILED_PRECONDITION,
-                       "listen on %s: nng %s reads beyond its buffer in a request's first line; "
-                       "1.6 or later is needed",
-                       a->url, nng_version());
-    return err_set(e, ERR_UNIMPLEMENTED, "listen on %s: ws is not there yet", a->url);
-}
-
-static int
-refuse_tls(const struct transport_address *a, struct err *e)
-{
-    return err_set(e, ERR_FAILED_PRECONDITION,
-                   "listen on %s: nng loses a descriptor for each TLS client that drops; end TLS "
-                   "in a proxy",
-                   a->url);
-}
-
-struct scheme {
-    const char *prefix;
-    int (*prepare)(const struct transport_address *a, struct err *e); // or refuse
-    int (*listen)(nng_stream_listener *l, const struct transport_address *a, char *bound,
-                  struct err *e);
-};
-
-static const struct scheme schemes[] = {
-    {"ipc://", prepare_ipc, listen_ipc}, {"tcp://", prepare_tcp, listen_tcp},
-    {"ws://", refuse_ws, NULL},          {"wss://", refuse_tls, NULL},
-    {"tls+tcp://", refuse_tls, NULL},
-};
-
-static const struct scheme *
-scheme_of(const char *url)
-{
-    for (size_t i = 0; i < sizeof schemes / sizeof schemes[0]; i++)
-        if (strncmp(url, schemes[i].prefix, strlen(schemes[i].prefix)) == 0)
-            return &schemes[i];
-    return NULL;
-}
-
-static int
 engine_listen(struct transport *t, const struct transport_address *a, char *bound, struct err *e)
 {
-    const struct scheme *scheme = scheme_of(a->url);
-    if (scheme == NULL)
-        return err_set(e, ERR_INVALID_ARGUMENT,
-                       "listen on %s: an address begins with ipc:// or tcp://", a->url);
-    int rc = scheme->prepare(a, e);
+    bool ipc = false;
+    int rc = address_prepare(a, nng_version(), &ipc, e);
     if (rc != 0)
         return rc;
     nng_stream_listener *listener = NULL;
@@ -578,8 +448,8 @@ engine_listen(struct transport *t, const struct transport_address *a, char *boun
     if (l == NULL || op_init(&l->accept, t, on_accept) != 0)
         rc = err_sys(e, ENOMEM, "listen on %s", a->url);
     else
-        rc = scheme->listen(listener, a, bound, e);
-    if (rc != 0) {
+        rc = ipc ? listen_ipc(listener, a, bound, e) : listen_tcp(listener, a, bound, e);
+    if (rc != 0 || l == NULL) {
         if (l != NULL)
             op_free(&l->accept);
         free(l);
@@ -589,7 +459,7 @@ engine_listen(struct transport *t, const struct transport_address *a, char *boun
     }
     l->engine = t;
     l->listener = listener;
-    l->ipc = scheme->listen == listen_ipc;
+    l->ipc = ipc;
     l->next = t->listeners;
     t->listeners = l;
     t->alive++;

@@ -11,7 +11,8 @@ import sp
 from sp import Client, Server, check
 
 with open(os.path.join(sp.BUILD, "tests/echo/echo-server"), "rb") as binary:
-    SANITIZED = any(mark in binary.read() for mark in (b"__asan_init", b"__tsan_init"))
+    PROGRAM = binary.read()
+SANITIZED = b"__asan_init" in PROGRAM or b"__tsan_init" in PROGRAM
 
 
 def varint(n):
