@@ -173,7 +173,7 @@ inside_script(const struct inside *in, const char *script, int uid, bool filtere
         char *argv[] = {(char[]){"sh"}, (char[]){"-c"}, strdup(script), NULL};
         char *env[] = {(char[]){"PATH=/usr/local/bin:/usr/bin:/bin:/usr/local/go/bin"},
                        (char[]){"HOME=/home/agent"}, (char[]){"LC_ALL=C"}, NULL};
-        (void)chdir("/home/agent");
+        (void)!chdir("/home/agent");
         execve("/bin/sh", argv, env);
         inside_die("exec /bin/sh");
     }
