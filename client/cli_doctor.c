@@ -2,6 +2,7 @@
 #include "cli_doctor.h"
 
 #include <langinfo.h>
+#include <limits.h>
 #include <locale.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -12,8 +13,9 @@
 #include "cli_commands.h"
 #include "cli_json.h"
 #include "cli_text.h"
+#include "cli_tty.h"
 
-enum { TEXT_MAX = 600 };
+enum { TEXT_MAX = 600, NAME_WIDTH = 18, WIDTH_MIN = 60 };
 
 static const char *const verdict_names[VERDICTS] = {"ok", "warning", "problem", "unknown"};
 static const char *const signs_plain[VERDICTS] = {"ok  ", "warn", "BAD ", "?   "};
@@ -21,6 +23,7 @@ static const char *const signs_utf8[VERDICTS] = {"\u2713", "!", "\u2717", "?"};
 
 struct report {
     bool json;
+    int width; // of the terminal
     const char *const *signs;
     json_t *array;
     unsigned counts[VERDICTS];
@@ -66,9 +69,13 @@ report(struct report *r, const char *name, const struct finding *f)
         (void)json_array_append_new(r->array, o);
         return;
     }
-    (void)printf("%s %-18s %s\n", r->signs[f->verdict], name, found);
-    if (mend[0] != '\0')
-        (void)printf("%*s to mend: %s\n", (int)text_width(r->signs[0]) + 19, "", mend);
+    int from = (int)text_width(r->signs[0]) + NAME_WIDTH + 2;
+    (void)printf("%s %-*s ", r->signs[f->verdict], NAME_WIDTH, name);
+    text_wrap(stdout, found, from, from, r->width);
+    if (mend[0] == '\0')
+        return;
+    int at = printf("%*sto mend: ", from, "");
+    text_wrap(stdout, mend, at, at, r->width);
 }
 
 static void
@@ -129,8 +136,14 @@ cli_doctor(const struct command *c, const struct options *o)
 {
     (void)c;
     (void)setlocale(LC_CTYPE, "");
-    bool utf8 = isatty(STDOUT_FILENO) && strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
-    struct report r = {.json = o->json, .signs = utf8 ? signs_utf8 : signs_plain};
+    bool terminal = isatty(STDOUT_FILENO);
+    bool utf8 = terminal && strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
+    struct report r = {
+        .json = o->json, .signs = utf8 ? signs_utf8 : signs_plain, .width = INT_MAX / 2};
+    uint32_t rows = 0, columns = 0;
+    tty_size(&rows, &columns);
+    if (terminal)
+        r.width = columns < WIDTH_MIN ? WIDTH_MIN : (int)columns;
     r.array = o->json ? json_array() : NULL;
     run_checks(&r, checks_kernel);
     run_checks(&r, checks_host);

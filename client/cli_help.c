@@ -4,44 +4,9 @@
 
 #include "cli.h"
 #include "cli_commands.h"
+#include "cli_text.h"
 
 enum { WIDTH = 80, OPTION_COLUMN = 26, COMMAND_COLUMN = 14 };
-
-// Prints a text broken into lines between two columns; the cursor is at `at`.
-static void
-wrap(FILE *to, const char *text, int at, int from)
-{
-    while (*text != '\0') {
-        if (*text == '\n') {
-            (void)fputc('\n', to);
-            text++;
-            at = 0;
-            continue;
-        }
-        int n = (int)strcspn(text, " \n");
-        if (at > from && at + n > WIDTH) {
-            (void)fprintf(to, "\n%*s", from, "");
-            at = from;
-        } else if (at < from) {
-            (void)fprintf(to, "%*s", from - at, "");
-            at = from;
-        }
-        (void)fprintf(to, "%.*s", n, text);
-        at += n;
-        text += n;
-        if (*text == ' ') {
-            text++;
-            if (at + 1 + (int)strcspn(text, " \n") <= WIDTH) {
-                (void)fputc(' ', to);
-                at++;
-            } else {
-                (void)fprintf(to, "\n%*s", from, "");
-                at = from;
-            }
-        }
-    }
-    (void)fputc('\n', to);
-}
 
 static void
 help_option(FILE *to, const struct option_row *r)
@@ -57,7 +22,7 @@ help_option(FILE *to, const struct option_row *r)
         (void)fputc('\n', to);
         n = 0;
     }
-    wrap(to, r->help, n, OPTION_COLUMN);
+    text_wrap(to, r->help, n, OPTION_COLUMN, WIDTH);
 }
 
 void
@@ -67,7 +32,7 @@ help_command(FILE *to, const struct command *c)
     (void)fprintf(to, "%c%s.\n", c->summary[0] - 'a' + 'A', c->summary + 1);
     if (c->details != NULL) {
         (void)fputc('\n', to);
-        wrap(to, c->details, 0, 0);
+        text_wrap(to, c->details, 0, 0, WIDTH);
     }
     (void)fprintf(to, "\noptions:\n");
     for (const struct option_row *const *g = c->options; *g != NULL; g++)
@@ -82,7 +47,7 @@ help_all(FILE *to)
                       "Runs code in sandboxes.\n\ncommands:\n");
     for (const struct command *c = commands; c->name != NULL; c++) {
         int n = fprintf(to, "  %s", c->name);
-        wrap(to, c->summary, n, COMMAND_COLUMN);
+        text_wrap(to, c->summary, n, COMMAND_COLUMN, WIDTH);
     }
     (void)fprintf(to, "\n'stockade COMMAND --help' says more about each.\n"
                       "Example: stockade run --memory 256M --timeout 5s -- python3 -c "

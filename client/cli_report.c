@@ -82,6 +82,28 @@ cli_option_of_limit(const char *limit)
     return NULL;
 }
 
+// Fields of a request that an option sets, by their path in it.
+static const char *
+option_of_field(const char *field)
+{
+    static const char *const rows[][2] = {
+        {"template", "template"},
+        {"network", "network"},
+        {"network.mode", "network"},
+        {"name", "name"},
+        {"ttl_ms", "ttl"},
+        {"metadata", "label"},
+        {"command.workdir", "workdir"},
+        {"command.env", "env"},
+    };
+    if (strncmp(field, "limits.", 7) == 0)
+        return cli_option_of_limit(field + 7);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        if (strcmp(rows[i][0], field) == 0)
+            return rows[i][1];
+    return NULL;
+}
+
 static const char *
 name_of(const char *const *names, size_t n, uint32_t number)
 {
@@ -129,7 +151,10 @@ cli_fail(const struct command *c, const char *what, const struct stockade_error 
     text_clean(e->hint, hint, sizeof hint);
     (void)fprintf(stderr, "stockade %s: %s%s%s\n", c->name, what, what[0] != '\0' ? ": " : "",
                   text);
-    if (subject[0] != '\0' && strstr(text, subject) == NULL)
+    const char *option = option_of_field(subject);
+    if (option != NULL)
+        (void)fprintf(stderr, "  option: --%s\n", option);
+    else if (subject[0] != '\0' && strstr(text, subject) == NULL)
         (void)fprintf(stderr, "  what said no: %s\n", subject);
     if (hint[0] != '\0')
         (void)fprintf(stderr, "  hint: %s\n", hint);

@@ -112,6 +112,14 @@ fill_command(struct stockade_command *to, const struct job *j, const char *const
 
 // ---- After it has run
 
+// Bytes of output that did not come. The gap that tells of the limit counts what was cut by then; the bill knows all.
+static uint64_t
+missing_bytes(const struct job *j, const struct stockade_result *r)
+{
+    uint64_t cut = r->bill.output_cut_bytes.value;
+    return j->sink.gap_bytes > cut ? j->sink.gap_bytes : cut;
+}
+
 static int
 put_json(struct job *j, const struct stockade_result *r)
 {
@@ -121,7 +129,7 @@ put_json(struct job *j, const struct stockade_result *r)
     (void)json_object_set_new(o, "sandbox_id", json_string(j->sandbox_id));
     int rc = json_set_bytes(o, "stdout", out->bytes != NULL ? out->bytes : "", out->n);
     rc |= json_set_bytes(o, "stderr", err->bytes != NULL ? err->bytes : "", err->n);
-    uint64_t missing = j->sink.gap_bytes + out->cut + err->cut;
+    uint64_t missing = missing_bytes(j, r) + out->cut + err->cut;
     rc |= json_object_set_new(o, "output_missing_bytes", json_integer((json_int_t)missing));
     if (rc != 0) {
         json_decref(o);
@@ -141,10 +149,10 @@ tell(const struct job *j, const struct stockade_result *r)
         (void)fprintf(stderr,
                       "stockade %s: %llu bytes of output were cut by the limit output_bytes; "
                       "--output raises it\n",
-                      j->command->name, (unsigned long long)j->sink.gap_bytes);
+                      j->command->name, (unsigned long long)missing_bytes(j, r));
     else if (j->sink.gap_bytes > 0)
         (void)fprintf(stderr, "stockade %s: %llu bytes of output are gone\n", j->command->name,
-                      (unsigned long long)j->sink.gap_bytes);
+                      (unsigned long long)missing_bytes(j, r));
     if (j->options->bill)
         bill_print(r, j->command->operand == OPERAND_COMMAND, stderr);
 }

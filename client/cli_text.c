@@ -154,3 +154,35 @@ table_print(const struct table *t, FILE *to)
         (void)fputc('\n', to);
     }
 }
+
+void
+text_wrap(FILE *to, const char *text, int at, int from, int width)
+{
+    while (*text != '\0') {
+        if (*text == '\n') {
+            (void)fputc('\n', to);
+            text++;
+            at = 0;
+            continue;
+        }
+        int n = (int)strcspn(text, " \n");
+        if (at < from) {
+            (void)fprintf(to, "%*s", from - at, "");
+            at = from;
+        }
+        (void)fprintf(to, "%.*s", n, text);
+        at += n;
+        text += n;
+        if (*text != ' ')
+            continue;
+        text++;
+        if (at + 1 + (int)strcspn(text, " \n") <= width) {
+            (void)fputc(' ', to);
+            at++;
+        } else {
+            (void)fputc('\n', to);
+            at = 0;
+        }
+    }
+    (void)fputc('\n', to);
+}

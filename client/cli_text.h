@@ -25,3 +25,6 @@ bool table_row(struct table *t, const char *const *cells);
 
 // Prints it, two blanks between the columns. The last one is not padded.
 void table_print(const struct table *t, FILE *to);
+
+// Prints a text in lines of at most `width` columns that begin at column `from`; the cursor is at `at`. Ends the line.
+void text_wrap(FILE *to, const char *text, int at, int from, int width);

@@ -154,9 +154,9 @@ units_show_age(int64_t ms, char *out, size_t n)
     if (s < 120)
         (void)snprintf(out, n, "%" PRId64 "s", s);
     else if (s < 120 * 60)
-        (void)snprintf(out, n, "%" PRId64 "m", s / 60);
+        (void)snprintf(out, n, "%" PRId64 "m", (s + 30) / 60);
     else if (s < 48 * 3600)
-        (void)snprintf(out, n, "%" PRId64 "h", s / 3600);
+        (void)snprintf(out, n, "%" PRId64 "h", (s + 1800) / 3600);
     else
         (void)snprintf(out, n, "%" PRId64 "d", s / 86400);
     return out;

@@ -1,0 +1,415 @@
+#!/usr/bin/python3
+"""The command from end to end, with a broker of its own: what people and scripts see of a job."""
+
+import fcntl
+import json
+import os
+import pty
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+
+from broker import BUILD, INSTALLED, Broker, binary
+
+
+def check(condition, what):
+    if not condition:
+        raise AssertionError(what)
+
+
+def expect(r, code, out=None, err=None):
+    check(r.returncode == code, f"exit code {r.returncode}, not {code}: {r.args}\n{r.stdout!r}\n{r.stderr!r}")
+    if out is not None:
+        check(r.stdout == out, f"stdout {r.stdout[:300]!r}, not {out[:300]!r}")
+    if err is not None:
+        check(err in r.stderr, f"stderr {r.stderr[:500]!r} without {err!r}")
+    return r
+
+
+def until(condition, what, seconds=20):
+    end = time.monotonic() + seconds
+    while not condition():
+        check(time.monotonic() < end, f"in vain: {what}")
+        time.sleep(0.05)
+
+
+# ---- without a broker
+
+
+def nobody_there_says_how_to_start_one(b):
+    r = subprocess.run([binary("stockade"), "--address", "ipc:///nonexistent/s", "run", "--", "true"],
+                       capture_output=True, check=False)
+    expect(r, 75, b"", b"is stockaded running?")
+    expect(subprocess.run([binary("stockade"), "ls"], capture_output=True, check=False,
+                          env=dict(os.environ, STOCKADE_ADDRESS="nonsense")), 1, b"", b"'nonsense' is none of")
+
+
+def a_wrong_line_is_told_with_the_nearest_word(b):
+    expect(b.cli("rnu"), 2, b"", b"did you mean 'stockade run'?")
+    expect(b.cli("run", "--memry", "1M", "true"), 125, b"", b"did you mean --memory?")
+    expect(b.cli("ls", "--lable", "a=b"), 2, b"", b"did you mean --label?")
+    expect(b.cli("run"), 125, b"", b"usage:")
+    expect(b.cli("rm"), 2, b"", b"which sandbox?")
+    expect(b.cli("completion", "tcsh"), 2, b"", b"bash, zsh, fish")
+
+
+def the_library_exports_what_its_header_declares(b):
+    if INSTALLED:
+        return
+    import re
+    with open(os.path.join(os.environ["STOCKADE_SOURCE"], "client/stockade.h"), encoding="utf-8") as f:
+        text = re.sub("//.*", "", f.read())
+    declared = set(re.findall(r"STOCKADE_API[^;]*?\b(stockade_[a-z_]+)\s*\(", text))
+    out = subprocess.run(["nm", "-D", "--defined-only", os.path.join(BUILD, "client/libstockade.so.0")],
+                         capture_output=True, check=True, text=True).stdout
+    names = {line.split()[2].split("@")[0] for line in out.splitlines()} - {"STOCKADE_0"}
+    names = {n for n in names if not n.startswith(("__asan", "__ubsan", "__odr_asan", "__sanitizer", "__tsan"))}
+    check(len(declared) > 20 and names == declared, f"differ: {names ^ declared}")
+
+
+# ---- refusals
+
+
+def what_is_above_the_maximum_names_the_option(b):
+    r = expect(b.cli("run", "--memory", "900G", "--", "true"), 125, b"")
+    check(b"option: --memory" in r.stderr, r.stderr)
+    expect(b.cli("run", "--template", "no-such", "--", "true"), 125, b"", b"no-such")
+    expect(b.cli("get", "no-such"), 1, b"", b"no-such")
+    expect(b.cli("exec", "no-such", "true"), 125, b"", b"no-such")
+    expect(b.cli("logs", "0123456789abcdef0123456789abcdef"), 1, b"")
+    expect(b.cli("logs", "xyz"), 1, b"", b"first 6 digits")
+
+
+def a_program_that_cannot_run_is_127_or_126(b):
+    expect(b.cli("run", "--", "no-such-program"), 127, b"", b"could not be executed")
+    expect(b.cli("run", "--", "/etc/passwd"), 126, b"", b"could not be executed")
+
+
+def a_limit_that_ends_a_job_is_named(b):
+    expect(b.cli("run", "--timeout", "500ms", "--", "sleep", "60"), 124, b"", b"--timeout raises it")
+    expect(b.cli("run", "--cpu-time", "300ms", "--", "sh", "-c", "while :; do :; done"), 124, b"",
+           b"--cpu-time raises it")
+    expect(b.cli("run", "--memory", "64M", "--", "python3", "-c", "x = bytearray(200 << 20)"), 137, b"",
+           b"--memory raises it")
+
+
+def output_beyond_its_limit_is_cut_and_counted(b):
+    r = b.cli("run", "--output", "1K", "--", "head", "-c", "100000", "/dev/zero")
+    expect(r, 0, b"\0" * 1024, b"98976 bytes of output were cut")
+
+
+# ---- a job's own stdin, stdout, stderr and exit code
+
+
+def exit_codes_and_streams_pass_through(b):
+    r = expect(b.cli("run", "--", "sh", "-c", "echo out; echo err >&2; exit 7"), 7, b"out\n")
+    check(r.stderr == b"err\n", r.stderr)
+    expect(b.cli("run", "--", "sh", "-c", "kill -TERM $$"), 143, b"")
+    expect(b.cli("run", "python3", "-c", "print(6 * 7)"), 0, b"42\n")
+
+
+def options_reach_the_job(b):
+    env = dict(os.environ, STOCKADE_FLOW="from here")
+    r = b.cli("run", "-e", "A=b=c", "-e", "STOCKADE_FLOW", "-e", "NOT_SET_HERE", "-w", "/tmp", "--", "sh", "-c",
+              'echo "$A|$STOCKADE_FLOW|${NOT_SET_HERE-unset}|$PWD"; ulimit -n', env=env)
+    expect(r, 0)
+    check(r.stdout.startswith(b"b=c|from here|unset|/tmp\n"), r.stdout)
+    expect(b.cli("run", "--files", "77", "--", "sh", "-c", "ulimit -n"), 0, b"77\n")
+
+
+def stdin_comes_from_files_pipes_and_nothing(b):
+    data = os.urandom(3_000_000)
+    path = os.path.join(b.folder, "input")
+    with open(path, "wb") as f:
+        f.write(data)
+    with open(path, "rb") as f:
+        expect(b.cli("run", "--", "cat", stdin=f), 0, data)
+    expect(b.cli("run", "--", "cat", input=data), 0, data)
+    expect(b.cli("run", "--", "cat", stdin=subprocess.DEVNULL), 0, b"")
+    expect(b.cli("run", "-n", "--", "cat", input=b"not sent"), 0, b"")
+    with open(path, "rb") as f:  # from where the file stands
+        f.seek(2_999_000)
+        os.lseek(f.fileno(), 2_999_000, os.SEEK_SET)
+        expect(b.cli("run", "--", "cat", stdin=f), 0, data[2_999_000:])
+
+
+def a_slow_reader_of_stdin_is_waited_for(b):
+    p = b.popen("run", "--", "sh", "-c", "sleep 1; cat", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    data = b"x" * 2_000_000
+    out, _ = p.communicate(data, timeout=60)
+    check(p.returncode == 0 and out == data, f"{p.returncode} {len(out)}")
+
+
+def stdin_that_nobody_reads_does_not_hold_the_job(b):
+    p = b.popen("run", "--", "true", stdin=subprocess.PIPE)
+    check(p.wait(30) == 0, "true")
+    p.stdin.close()
+
+
+def much_output_comes_through_whole(b):
+    r = b.cli("run", "--output", "1G", "--", "sh", "-c", "head -c 50000000 /dev/zero | tr '\\0' x")
+    expect(r, 0)
+    check(len(r.stdout) == 50_000_000 and r.stdout.count(b"x") == 50_000_000, len(r.stdout))
+
+
+def a_closed_pipe_ends_the_job_as_sigpipe_would(b):
+    p = b.popen("run", "--", "yes", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    check(p.stdout.read(4) == b"y\ny\n", "yes")
+    p.stdout.close()
+    check(p.wait(30) == 141 and p.stderr.read() == b"", p.returncode)
+    until(lambda: b.cli("ps", "-q").stdout == b"", "nothing runs any more")
+
+
+# ---- signals
+
+
+def started(b, p):
+    until(lambda: b.cli("ps", "-q").stdout != b"", "it runs")
+
+
+def the_first_signal_is_the_jobs_and_the_second_ends_it(b):
+    p = b.popen("run", "--", "sleep", "60", stderr=subprocess.PIPE)
+    started(b, p)
+    p.send_signal(signal.SIGINT)
+    check(p.wait(20) == 130, p.returncode)
+    p = b.popen("run", "--", "sh", "-c", "trap 'exit 5' TERM; while :; do sleep 0.05; done", stderr=subprocess.PIPE)
+    started(b, p)
+    time.sleep(0.3)
+    p.send_signal(signal.SIGTERM)
+    check(p.wait(20) == 5, p.returncode)
+    p = b.popen("run", "--", "sh", "-c", "trap '' INT; while :; do sleep 0.05; done", stderr=subprocess.PIPE)
+    started(b, p)
+    time.sleep(0.3)
+    p.send_signal(signal.SIGINT)
+    time.sleep(0.5)
+    check(p.poll() is None, "it ignores one")
+    p.send_signal(signal.SIGINT)
+    check(p.wait(20) == 130, p.returncode)
+    until(lambda: b.cli("ps", "-q").stdout == b"", "nothing runs any more")
+
+
+def a_client_that_dies_takes_its_run_with_it(b):
+    p = b.popen("run", "--", "sleep", "60")
+    started(b, p)
+    p.kill()
+    p.wait()
+    until(lambda: b.cli("ps", "-q").stdout == b"", "the run is cancelled")
+
+
+# ---- json and the bill
+
+
+def json_has_result_bill_and_output(b):
+    code, o = b.json("run", "--", "sh", "-c", "echo out; echo err >&2; printf '\\377' >&2; exit 3")
+    check(code == 3 and o["outcome"] == "EXITED" and o["exit_code"] == 3, o)
+    check(o["stdout"] == "out\n" and o["stderr_base64"] == "ZXJyCv8=", o)
+    bill = o["bill"]
+    check(bill["wall_us"] > 0 and bill["output_bytes"] == 9 and bill["sources"]["wall_us"] == "broker/job", bill)
+    check(bill["memory_peak_bytes"] > 0 and bill["setup_us"] > 0, bill)
+    code, o = b.json("run", "--timeout", "300ms", "--", "sleep", "9")
+    check(code == 124 and o["outcome"] == "LIMIT" and o["limit_hit"]["name"] == "wall_ms", o)
+    check(o["limit_hit"]["value"] == 300, o)
+    code, o = b.json("run", "--memory", "900G", "--", "true")
+    check(code == 125 and o["error"]["code"] == "INVALID_ARGUMENT", o)
+
+
+def the_bill_is_told_on_stderr(b):
+    r = expect(b.cli("run", "--bill", "--", "python3", "-c", "print(6 * 7)"), 0, b"42\n", b"bill: exited with 0")
+    for word in (b"wall time", b"cpu time", b"memory peak", b"page faults", b"switches", b"output"):
+        check(word in r.stderr, r.stderr)
+
+
+# ---- sandboxes that stay
+
+
+def a_sandbox_keeps_its_files_until_it_is_removed(b):
+    id_ = expect(b.cli("create", "--name", "box", "--memory", "128M", "--label", "team=x", "--ttl", "10m"),
+                 0).stdout.decode().strip()
+    check(len(id_) == 32, id_)
+    expect(b.cli("create", "--name", "box"), 1, b"", b"box")
+    expect(b.cli("exec", "box", "--", "sh", "-c", "echo kept > f; exit 3"), 3, b"")
+    expect(b.cli("exec", id_[:8], "cat", "f"), 0, b"kept\n")
+    expect(b.cli("exec", "box", "--", "cat", input=b"in"), 0, b"in")
+    code, o = b.json("get", "box")
+    check(code == 0 and o["id"] == id_ and o["limits"]["memory_bytes"] == 128 << 20, o)
+    check(o["labels"] == {"team": "x"} and o["state"] == "RUNNING", o)
+    table = b.cli("ls").stdout.decode()
+    check(id_[:12] in table and "team=x" in table and "128.0 MiB" in table, table)
+    check(b.cli("ls", "-q", "--label", "team=y").stdout == b"", "another label")
+    check(b.cli("ls", "-q", "--label", "team=x").stdout.decode().strip() == id_, "its label")
+    expect(b.cli("pause", "box"), 0, b"box\n")
+    check(b.json("get", "box")[1]["state"] == "PAUSED", "paused")
+    expect(b.cli("exec", "box", "true"), 125, b"", b"paused")
+    expect(b.cli("resume", "box"), 0, b"box\n")
+    expect(b.cli("rm", "no-such", "box"), 1, b"box\n", b"no-such")
+    expect(b.cli("create"), 0)
+    expect(b.cli("create"), 0)
+    check(len(b.cli("rm", "--all").stdout.splitlines()) == 2, "both")
+    check(b.cli("ls", "-q").stdout == b"", "nothing is left")
+
+
+def a_detached_process_goes_on_and_its_output_is_found_again(b):
+    expect(b.cli("create", "--name", "box"), 0)
+    r = expect(b.cli("exec", "-d", "box", "sh", "-c", "for i in 1 2 3 4; do echo $i; sleep 0.4; done; exit 6"), 0)
+    id_ = r.stdout.decode().strip()
+    check("running" in b.cli("ps", "box").stdout.decode(), "it runs")
+    time.sleep(0.2)
+    first = expect(b.cli("logs", id_[:8]), 0).stdout
+    check(first.startswith(b"1\n") and first != b"1\n2\n3\n4\n", first)
+    expect(b.cli("logs", "-f", id_), 0, b"1\n2\n3\n4\n")
+    expect(b.cli("logs", "--since", "4", id_), 0, b"3\n4\n")
+    lines = [json.loads(x) for x in b.cli("logs", "-o", "json", id_).stdout.splitlines()]
+    check("".join(x["data"] for x in lines) == "1\n2\n3\n4\n" and lines[0]["offset"] == 0, lines)
+    code, o = b.json("ps", "box")
+    check(code == 0 and o[0]["result"]["exit_code"] == 6, o)
+    expect(b.cli("rm", "box"), 0)
+
+
+def names_of_others_cannot_drive_the_terminal(b):
+    expect(b.cli("create", "--label", "x=\x1b[2J\u202egnp"), 0)
+    out = b.cli("ls").stdout
+    check(b"\x1b" not in out and b"x=?[2J?gnp" in out, out)
+    expect(b.cli("rm", "--all"), 0)
+
+
+# ---- a terminal
+
+
+class Terminal:
+    """The command on a terminal of its own."""
+
+    def __init__(self, b, *args):
+        self.fd, other = pty.openpty()
+        self.size(33, 101)
+        self.before = termios.tcgetattr(self.fd)
+        self.process = subprocess.Popen(b.command(*args), stdin=other, stdout=other, stderr=other, start_new_session=True,
+                                        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
+        os.close(other)
+        self.text = b""
+
+    def size(self, rows, columns):
+        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def expect(self, what, seconds=20):
+        end = time.monotonic() + seconds
+        while what not in self.text:
+            check(time.monotonic() < end, f"no {what!r} in {self.text!r}")
+            if select.select([self.fd], [], [], 0.1)[0]:
+                try:
+                    self.text += os.read(self.fd, 65536)
+                except OSError:
+                    time.sleep(0.05)
+        self.text = self.text.split(what, 1)[1]
+
+    def type(self, what):
+        os.write(self.fd, what)
+
+    def wait(self):
+        end = time.monotonic() + 20
+        while self.process.poll() is None:
+            check(time.monotonic() < end, f"it goes on: {self.text!r}")
+            if select.select([self.fd], [], [], 0.1)[0]:
+                try:
+                    self.text += os.read(self.fd, 65536)
+                except OSError:
+                    time.sleep(0.05)
+        return self.process.returncode
+
+
+def a_terminal_resizes_takes_ctrl_c_and_is_given_back(b):
+    t = Terminal(b, "run", "-it", "--", "bash", "--norc")
+    t.type(b"stty size; PS1='r''eady '\n")
+    t.expect(b"33 101")
+    t.expect(b"ready ")
+    check(not termios.tcgetattr(t.fd)[3] & termios.ICANON, "raw while it runs")
+    t.size(20, 55)
+    t.type(b"sleep 0.5; stty size\n")
+    t.expect(b"20 55")
+    t.type(b"sleep 60\n")
+    time.sleep(0.5)
+    t.type(b"\x03")
+    t.type(b"echo code=$?\n")
+    t.expect(b"code=130")
+    t.type(b"exit 9\n")
+    check(t.wait() == 9, t.process.returncode)
+    check(termios.tcgetattr(t.fd)[3] == t.before[3], "as it was")
+    os.close(t.fd)
+
+
+def ctrl_c_without_a_terminal_of_its_own_reaches_the_job(b):
+    t = Terminal(b, "run", "--", "sh", "-c", "echo go; exec sleep 60")
+    t.expect(b"go")
+    t.type(b"\x03")
+    check(t.wait() == 130, t.process.returncode)
+    os.close(t.fd)
+
+
+def a_broker_that_dies_leaves_the_terminal_usable(b):
+    with Broker(name="-dies") as other:
+        t = Terminal(other, "run", "-it", "--", "bash", "--norc")
+        t.type(b"echo he''re\n")
+        t.expect(b"here")
+        other.kill()
+        check(t.wait() == 75, t.process.returncode)
+        check(termios.tcgetattr(t.fd)[3] == t.before[3], "as it was")
+        os.close(t.fd)
+
+
+# ---- what describes the command itself
+
+
+def doctor_version_and_info_say_what_they_should(b):
+    code, o = b.json("doctor")
+    check(code in (0, 1) and o["sound"] == (code == 0), o)
+    names = {c["check"] for c in o["checks"]}
+    check({"kernel", "cgroups", "BTF", "user namespaces", "seccomp", "host ids", "broker"} <= names, names)
+    check(all(c["mend"] for c in o["checks"] if c["verdict"] == "problem"), o)
+    text = b.cli("doctor").stdout
+    check(all(x < 128 for x in text) and b"\x1b" not in text, text)
+    code, o = b.json("version")
+    check(code == 0 and o["client"] == o["broker"], o)
+    code, o = b.json("info")
+    check(code == 0 and o["templates"] and o["tiers"] == ["process"], o)
+    check(b"TEMPLATE" in b.cli("info").stdout, "a table")
+
+
+def completion_of_bash_works_in_bash(b):
+    script = b.cli("completion", "bash").stdout.decode()
+    ask = script + """
+COMP_WORDS=(stockade run --mem); COMP_CWORD=2; _stockade; echo "${COMPREPLY[*]}"
+COMP_WORDS=(stockade ru); COMP_CWORD=1; _stockade; echo "${COMPREPLY[*]}"
+COMP_WORDS=(stockade run --network a); COMP_CWORD=3; _stockade; echo "${COMPREPLY[*]}"
+"""
+    r = subprocess.run(["bash", "--norc", "-c", ask], capture_output=True, check=True, text=True)
+    check(r.stdout.splitlines() == ["--memory", "run", "allowlist"], r.stdout + r.stderr)
+
+
+TESTS = [value for name, value in list(globals().items())
+         if callable(value) and getattr(value, "__code__", None) and value.__code__.co_varnames[:1] == ("b",)
+         and value.__code__.co_argcount == 1 and value.__module__ == "__main__"]
+
+
+def main():
+    failed = 0
+    with Broker() as b:
+        for test in TESTS:
+            if sys.argv[1:] and test.__name__ not in sys.argv[1:]:
+                continue
+            begun = time.monotonic()
+            try:
+                test(b)
+                print(f"ok   {test.__name__} ({time.monotonic() - begun:.1f} s)", flush=True)
+            except (AssertionError, OSError, subprocess.SubprocessError) as why:
+                failed += 1
+                print(f"FAIL {test.__name__}: {why}", flush=True)
+                b.cli("rm", "--all")
+        check(b.process.poll() is None, "the broker lives")
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
