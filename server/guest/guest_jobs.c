@@ -141,15 +141,14 @@ guest_jobs_check(const Stockade__Guest__Start *s, int fds_n, struct err *e)
 }
 
 static int
-send_failed(uint32_t number, int exit_code, const struct err *e)
+send_failed(uint32_t number, int exit_code, struct err *e)
 {
-    char text[sizeof e->text];
-    (void)snprintf(text, sizeof text, "%s", e->text);
+    err_sanitize(e); // a name that was cut need not be UTF-8 any more, which the broker insists on
     Stockade__Guest__Failed failed = STOCKADE__GUEST__FAILED__INIT;
     failed.job = number;
     failed.exit_code = (uint32_t)exit_code;
     failed.sys = e->sys;
-    failed.text = text;
+    failed.text = e->text;
     Stockade__Guest__Event event = STOCKADE__GUEST__EVENT__INIT;
     event.event_case = STOCKADE__GUEST__EVENT__EVENT_FAILED;
     event.failed = &failed;

@@ -409,6 +409,23 @@ a_command_that_is_not_there_exits_127(void **state)
     expect_failed(*state, 127, "execute no-such-command: No such file");
 }
 
+// A name that is cut in the middle of a character must not make the message one that the broker refuses.
+static void
+an_odd_name_is_told_in_plain_characters(void **state)
+{
+    char name[402] = "a";
+    for (size_t i = 1; i + 2 < sizeof name; i += 2)
+        memcpy(name + i, "\xc3\xa9", 2);
+    struct start s = {.args = {name}, .pipes = -1};
+    try_start(*state, &s);
+    Stockade__Guest__Event *event = next_event(((struct box *)*state)->socket, NULL);
+    assert_non_null(event);
+    assert_int_equal(event->event_case, STOCKADE__GUEST__EVENT__EVENT_FAILED);
+    for (const char *p = event->failed->text; *p != '\0'; p++)
+        assert_true(*p >= ' ' && *p < 0x7f);
+    stockade__guest__event__free_unpacked(event, NULL);
+}
+
 static void
 a_file_that_is_not_executable_exits_126(void **state)
 {
@@ -499,14 +516,14 @@ a_job_leads_a_session_and_has_its_limits(void **state)
 {
     const char *out = run_script(
         *state,
-        "ps -o sid= -p $$ | tr -d ' '; echo pid=$$; ulimit -Hc; ulimit -Hn; ulimit -Hf;"
+        "ps -o sid= -p $$ | tr -d ' '; echo pid=$$; ulimit -Hn; ulimit -Hf;"
         " ulimit -Ht; ulimit -Hl; ulimit -Hr; umask; cat /proc/self/oom_score_adj; ulimit -v",
         0);
     int sid = 0;
     int pid = -1;
     (void)sscanf(out, "%d\npid=%d", &sid, &pid); // NOLINT(cert-err34-c)
     assert_int_equal(sid, pid);
-    expect_in(out, "\n0\n256\n16384\n60\n8192\n0\n0022\n1000\nunlimited\n");
+    expect_in(out, "\n256\n16384\n60\n8192\n0\n0022\n1000\nunlimited\n");
 }
 
 static void
@@ -750,6 +767,7 @@ run_all(void)
 {
     const struct CMUnitTest tests[] = {
         WITH_BOX(a_command_that_is_not_there_exits_127),
+        WITH_BOX(an_odd_name_is_told_in_plain_characters),
         WITH_BOX(a_file_that_is_not_executable_exits_126),
         WITH_BOX(a_working_folder_that_is_not_there_is_told),
         WITH_BOX(a_start_without_its_three_pipes_is_refused),

@@ -13,6 +13,7 @@
 
 #include "inside.h"
 #include "proto/auto.h"
+#include "server/spawner/tree_internal.h"
 
 enum { OUTPUT_MAX = 1 << 18, ROUNDS = 300, ROOT = 0, AGENT = SANDBOX_UID_JOB };
 
@@ -176,9 +177,13 @@ files_have_the_owners_that_they_have_on_the_host(void **state)
         run("stat -c '%u %g %a %n' / /usr /usr/bin/env /etc/passwd /home/agent /tmp "
             "/var/tmp /root /run; cd /tmp; touch f; stat -c %u f; touch /etc/x /x /usr/x",
             AGENT);
-    const char *root = is_mapped() ? "0 0" : "65534 65534";
+    static const char *const root[] = {"65534 65534", "0 0"};
+    const bool etc = in.tree->templates[0].idmapped;
+    const bool usr = in.tree->lowers[in.tree->templates[0].lowers[0]].idmapped;
+    assert_int_equal(is_mapped(), etc && usr);
     char line[128];
-    (void)snprintf(line, sizeof line, "%s 755 /usr/bin/env\n%s 644 /etc/passwd\n", root, root);
+    (void)snprintf(line, sizeof line, "%s 755 /usr/bin/env\n%s 644 /etc/passwd\n", root[usr],
+                   root[etc]);
     expect_in(out, line);
     expect_in(out, "0 0 755 /\n");
     expect_in(out, "1000 1000 755 /home/agent\n0 0 1777 /tmp\n0 0 1777 /var/tmp\n");
@@ -212,7 +217,7 @@ sandboxes_share_neither_files_nor_locks_nor_their_template(void **state)
                           AGENT);
     expect_in(out, "3\n");
     out = run("echo mine >> /etc/hosts; mkdir /etc/new; ls -d /etc/new", ROOT);
-    if (is_mapped())
+    if (in.tree->templates[0].idmapped)
         expect_in(out, "/etc/new\n");
     out = run("ls /tmp /home/agent /dev/shm | grep -c f; grep -c mine /etc/hosts; ls -d /etc/new",
               AGENT);
