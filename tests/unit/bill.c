@@ -1,0 +1,151 @@
+// The bill: whose figure each is, what is not known, and which limits were reached.
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "server/bill.h"
+#include "stockade/v1/limits.pb-c.h"
+
+static void
+know(struct cgstat *s, enum cgroup_stat i, uint64_t v)
+{
+    s->known |= 1u << i;
+    s->v[i] = v;
+}
+
+static void
+what_nobody_can_tell_is_said_to_be_unknown(void **state)
+{
+    (void)state;
+    struct bill_input in = {.arrived_ns = 1, .sandbox_ns = 1, .started_ns = 1, .ended_ns = 1};
+    struct bill b;
+    bill_compute(&in, &b);
+    for (int i = 0; i < BILL_FIGURES_N; i++) {
+        bool known = b.f[i].source != BILL_UNKNOWN;
+        assert_int_equal(known, b.unknown[i] == NULL);
+        assert_int_equal(known, b.f[i].scope != BILL_NO_SCOPE);
+        if (!known)
+            assert_int_equal(b.f[i].value, 0);
+    }
+    assert_non_null(b.unknown[BILL_MEMORY_PEAK_BYTES]);
+    assert_non_null(b.unknown[BILL_IO_READ_OPS]);
+    assert_null(b.unknown[BILL_WALL_US]);
+}
+
+static void
+a_jobs_own_figure_wins_over_the_sandboxs_and_over_rusage(void **state)
+{
+    (void)state;
+    struct bill_input in = {0};
+    struct bill b;
+    in.rusage = (struct bill_rusage){.known = true, .user_us = 1, .faults_minor = 11};
+    know(&in.job, STAT_CPU_USER_NS, 500);
+    know(&in.after, STAT_CPU_USER_NS, 900);
+    know(&in.job, STAT_FAULTS, 30);
+    know(&in.job, STAT_FAULTS_MAJOR, 4);
+    bill_compute(&in, &b);
+    assert_int_equal(b.f[BILL_CPU_USER_NS].value, 500);
+    assert_int_equal(b.f[BILL_CPU_USER_NS].scope, BILL_JOB);
+    assert_int_equal(b.f[BILL_CPU_USER_NS].source, BILL_CGROUP);
+    assert_int_equal(b.f[BILL_FAULTS_MINOR].value, 26);
+    assert_int_equal(b.f[BILL_FAULTS_MAJOR].value, 4);
+}
+
+static void
+where_only_the_sandbox_is_counted_the_rise_is_told_as_the_sandboxs(void **state)
+{
+    (void)state;
+    struct bill_input in = {0};
+    struct bill b;
+    know(&in.before, STAT_IO_WRITE_BYTES, 100);
+    know(&in.after, STAT_IO_WRITE_BYTES, 350);
+    know(&in.before, STAT_PIDS_PEAK, 1);
+    know(&in.after, STAT_PIDS_PEAK, 6); // the guest is one of them
+    know(&in.before, STAT_MEMORY_PEAK_BYTES, 5000);
+    know(&in.after, STAT_MEMORY_PEAK_BYTES, 9000);
+    bill_compute(&in, &b);
+    assert_int_equal(b.f[BILL_IO_WRITE_BYTES].value, 250);
+    assert_int_equal(b.f[BILL_IO_WRITE_BYTES].scope, BILL_SANDBOX);
+    assert_int_equal(b.f[BILL_PIDS_PEAK].value, 5);
+    assert_int_equal(b.f[BILL_MEMORY_PEAK_BYTES].value, 9000);
+}
+
+static void
+a_counter_that_went_back_is_no_huge_number(void **state)
+{
+    (void)state;
+    struct bill_input in = {.arrived_ns = 9, .sandbox_ns = 5, .started_ns = 3, .ended_ns = 1};
+    struct bill b;
+    know(&in.before, STAT_THROTTLED_NS, 100);
+    know(&in.after, STAT_THROTTLED_NS, 50);
+    bill_compute(&in, &b);
+    assert_int_equal(b.f[BILL_THROTTLED_NS].value, 0);
+    assert_int_equal(b.f[BILL_WALL_US].value, 0);
+    assert_int_equal(b.f[BILL_QUEUE_US].value, 0);
+}
+
+static void
+frozen_time_is_no_wall_clock_time(void **state)
+{
+    (void)state;
+    struct bill_input in = {.started_ns = 1000000, .ended_ns = 9000000, .paused_ns = 5000000};
+    struct bill b;
+    bill_compute(&in, &b);
+    assert_int_equal(b.f[BILL_WALL_US].value, 3000);
+}
+
+static void
+each_limit_is_told_once_and_the_one_that_ended_it_first(void **state)
+{
+    (void)state;
+    struct bill_input in = {.output_cut_bytes = 77};
+    struct limits l;
+    struct limit_hits hits = {0};
+    limits_usual(&l);
+    know(&in.job, STAT_OOM_KILLS, 2);
+    know(&in.before, STAT_PIDS_DENIED, 3);
+    know(&in.after, STAT_PIDS_DENIED, 8);
+    bill_limit_hits(&in, &l, &hits);
+    limit_hits_add(&hits, (struct limit_hit){.limit = LIMIT_WALL_MS, .over = 12}, true);
+    limit_hits_add(&hits, (struct limit_hit){.limit = LIMIT_WALL_MS, .over = 13}, true);
+    assert_int_equal(hits.n, 4);
+    assert_int_equal(hits.hit[0].limit, LIMIT_WALL_MS);
+    assert_int_equal(hits.hit[0].over, 12);
+    assert_int_equal(hits.hit[1].limit, LIMIT_MEMORY_BYTES);
+    assert_true(hits.hit[1].count);
+    assert_int_equal(hits.hit[2].over, 5);
+    assert_int_equal(hits.hit[3].over, 77);
+    for (int i = 0; i < LIMITS_N; i++)
+        limit_hits_add(&hits, (struct limit_hit){.limit = (enum limit)i}, i % 2 == 0);
+    assert_int_equal(hits.n, LIMITS_N);
+}
+
+static void
+figures_stand_in_the_order_of_the_message(void **state)
+{
+    (void)state;
+    const ProtobufCMessageDescriptor *type = &stockade__v1__bill__descriptor;
+    assert_int_equal(type->n_fields, BILL_FIGURES_N + 1);
+    for (unsigned i = 0; i < BILL_FIGURES_N; i++)
+        assert_string_equal(type->fields[i].name, bill_name((enum bill_figure)i));
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_nobody_can_tell_is_said_to_be_unknown),
+        cmocka_unit_test(a_jobs_own_figure_wins_over_the_sandboxs_and_over_rusage),
+        cmocka_unit_test(where_only_the_sandbox_is_counted_the_rise_is_told_as_the_sandboxs),
+        cmocka_unit_test(a_counter_that_went_back_is_no_huge_number),
+        cmocka_unit_test(frozen_time_is_no_wall_clock_time),
+        cmocka_unit_test(each_limit_is_told_once_and_the_one_that_ended_it_first),
+        cmocka_unit_test(figures_stand_in_the_order_of_the_message),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

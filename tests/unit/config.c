@@ -1,0 +1,250 @@
+// A configuration that is not exactly right is refused with its place; the shipped one says what holds without it.
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "server/config.h"
+
+struct refusal {
+    const char *yaml;
+    const char *told; // part of the text
+};
+
+static const struct refusal refusals[] = {
+    {"nonsense: 1\n", "f:1:11: nonsense: there is no such key"},
+    {"pool: 1\npool: 2\n", "f:2:1: pool: the key is there twice"},
+    {"a: &x 1\n", "anchors are not allowed"},
+    {"listen: [ipc:///a/b]\ncgroup: *x\n", "aliases are not allowed"},
+    {"pool: !!int 3\n", "tags are not allowed"},
+    {"--- {pool: 1}\n--- {pool: 2}\n", "a second document"},
+    {"- pool\n", "f:1:1: must be a mapping"},
+    {"? [pool]\n: 1\n", "a key must be plain text"},
+    {"a: {b: {c: {d: {e: {f: {g: {h: {i: 1}}}}}}}}\n", "nested too deeply"},
+    {"pool: \"1\\0002\"\n", "a control byte in a value"},
+    {"pool: [1\n", "f:2:1:"},
+    {"pool: -1\n", "must be a number"},
+    {"pool: 1.5\n", "is no number"},
+    {"pool: 1025\n", "must be from 0 to 1024"},
+    {"pool: 99999999999999999999\n", "is no number"},
+    {"pool: 12M\n", "is no number"},
+    {"pool: {}\n", "must be a number"},
+    {"listen: []\n", "must have at least one address"},
+    {"listen: ipc:///run/x/y\n", "must be a list of addresses"},
+    {"listen: [/run/x]\n", "must be an address"},
+    {"state_dir: var/lib\n", "must be an absolute path"},
+    {"state_dir: /var/../etc\n", "must be an absolute path"},
+    {"socket: {mode: 0888}\n", "octal digits"},
+    {"socket: {mode: 1777}\n", "at most 0777"},
+    {"log: {level: loud}\n", "must be debug, info, warning or error"},
+    {"log: {format: xml}\n", "must be text or json"},
+    {"limits_max: {memory_bytes: 4X}\n", "is no number"},
+    {"limits_max: {memory_bytes: 1M}\n", "must be from 4194304"},
+    {"limits_max: {memory: 1G}\n", "there is no such limit"},
+    {"limits_max: {wall_ms: 0}\n", "must be from 1"},
+    {"limits_default: {pids: 5000}\n", "pids is 5000, above its maximum of 4096"},
+    {"templates: [{pool: 1}]\n", "a template must have a name"},
+    {"templates: [{name: A}]\n", "lower-case"},
+    {"templates: [{name: a}, {name: a}]\n", "a second template of the name"},
+    {"templates: [{name: a, paths: [opt]}]\n", "must be an absolute path"},
+    {"templates: [{name: a, env: {\"A=B\": c}}]\n", "no name of an environment variable"},
+    {"templates: [{name: a, env: {1A: c}}]\n", "no name of an environment variable"},
+    {"templates: [{name: a, limits_max: {pids: 5000}}]\n", "above the host's 4096"},
+    {"templates: [{name: a, limits: {pids: 9}, limits_max: {pids: 8}}]\n",
+     "above its maximum of 8"},
+    {"quotas: {sandboxes: 2048}\n", "ids.slots has room for 2047"},
+    {"quotas: {sandboxes: 5}\n", "the pools keep 8 sandboxes"},
+    {"ttl: {default: 2d, max: 1d}\n", "ttl.default is above ttl.max"},
+    {"ids: {slots: 5000}\n", "must be from 2 to 4095"},
+};
+
+static void
+what_is_not_right_is_refused_with_its_place(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
+        struct err e = {0};
+        struct config *c = config_default();
+        int r = config_parse(c, "f", refusals[i].yaml, strlen(refusals[i].yaml), &e);
+        if (r >= 0 || strstr(e.text, refusals[i].told) == NULL)
+            fail_msg("%s: %d \"%s\", expected \"%s\"", refusals[i].yaml, r, e.text,
+                     refusals[i].told);
+        config_free(c);
+    }
+}
+
+static void
+seventeen_templates_are_refused(void **state)
+{
+    (void)state;
+    char yaml[1024] = "pool: 0\ntemplates:\n";
+    for (int i = 0; i < 17; i++)
+        (void)snprintf(yaml + strlen(yaml), sizeof yaml - strlen(yaml), "  - {name: t%d}\n", i);
+    struct err e;
+    struct config *c = config_default();
+    assert_true(config_parse(c, "f", yaml, strlen(yaml), &e) < 0);
+    assert_non_null(strstr(e.text, "more than 16 templates"));
+    config_free(c);
+}
+
+static void
+a_file_above_its_size_is_refused(void **state)
+{
+    (void)state;
+    struct err e;
+    struct config *c = config_default();
+    char *big = malloc(CONFIG_FILE_MAX + 1);
+    memset(big, '#', CONFIG_FILE_MAX + 1);
+    assert_true(config_parse(c, "f", big, CONFIG_FILE_MAX + 1, &e) < 0);
+    assert_true(config_parse(c, "f", big, CONFIG_FILE_MAX, &e) == 0);
+    free(big);
+    config_free(c);
+}
+
+static void
+a_file_that_others_may_write_is_refused(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/stockade-config-XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, "pool: 3\n", 8), 8);
+    struct err e;
+    struct config *c = config_default();
+    assert_int_equal(fchmod(fd, 0666), 0);
+    assert_true(config_load(c, path, &e) < 0);
+    assert_int_equal(e.code, ERR_PERMISSION_DENIED);
+    assert_int_equal(fchmod(fd, 0644), 0);
+    assert_int_equal(config_load(c, path, &e), 0);
+    assert_int_equal(config_template(c, "")->pool, 3);
+    assert_true(config_load(c, "/dev/null", &e) < 0);
+    assert_true(config_load(c, "/nonexistent", &e) < 0);
+    config_free(c);
+    (void)close(fd);
+    (void)unlink(path);
+}
+
+static void
+units_and_templates_are_understood(void **state)
+{
+    (void)state;
+    static const char yaml[] =
+        "limits_default: {memory_bytes: 64M, wall_ms: 1500ms, cpu_time_ms: 2m}\n"
+        "limits_max: {memory_bytes: 1G}\n"
+        "socket: {mode: 0600, group: adm}\n"
+        "pool: 2\n"
+        "templates:\n"
+        "  - name: py\n"
+        "    hostname: snake\n"
+        "    paths: [/opt, /srv/data]\n"
+        "    env: {LANG: C, EMPTY: ''}\n"
+        "    limits_max: {memory_bytes: 32M}\n"
+        "    pool: 0\n";
+    struct err e;
+    struct config *c = config_default();
+    assert_int_equal(config_parse(c, "f", yaml, sizeof yaml - 1, &e), 0);
+    const struct config_template *usual = config_template(c, "");
+    const struct config_template *py = config_template(c, "py");
+    assert_non_null(usual);
+    assert_int_equal(usual->limits.v[LIMIT_MEMORY_BYTES], 64 << 20);
+    assert_int_equal(usual->limits.v[LIMIT_WALL_MS], 1500);
+    assert_int_equal(usual->limits.v[LIMIT_CPU_TIME_MS], 120000);
+    assert_int_equal(usual->limits_max.v[LIMIT_MEMORY_BYTES], 1 << 30);
+    assert_int_equal(usual->pool, 2);
+    assert_int_equal(py->pool, 0);
+    assert_int_equal(py->limits.v[LIMIT_MEMORY_BYTES], 32 << 20); // came down with its maximum
+    assert_string_equal(py->paths[1], "/srv/data");
+    assert_string_equal(py->env[1].name, "EMPTY");
+    assert_string_equal(py->workdir, "/home/agent");
+    assert_int_equal(c->socket_mode, 0600);
+    assert_null(config_template(c, "other"));
+    config_free(c);
+}
+
+// Uncomments every key: a line that begins with '#' and no single space.
+static char *
+shipped_with_every_key(void)
+{
+    char path[512];
+    const char *source = getenv("STOCKADE_SOURCE");
+    (void)snprintf(path, sizeof path, "%s/deploy/stockaded.yaml", source != NULL ? source : ".");
+    FILE *f = fopen(path, "re");
+    if (f == NULL)
+        return NULL;
+    char *all = calloc(1, CONFIG_FILE_MAX);
+    char line[512];
+    while (fgets(line, sizeof line, f) != NULL) {
+        bool key = line[0] == '#' && line[1] != '\n' && (line[1] != ' ' || line[2] == ' ');
+        strcat(all, key ? line + 1 : line); // NOLINT: shorter than CONFIG_FILE_MAX
+    }
+    (void)fclose(f);
+    return all;
+}
+
+static void
+assert_rpc_equal(const struct rpc_limits *a, const struct rpc_limits *b)
+{
+    assert_int_equal(a->connections_max, b->connections_max);
+    assert_int_equal(a->connections_per_uid_max, b->connections_per_uid_max);
+    assert_int_equal(a->calls_max, b->calls_max);
+    assert_int_equal(a->streams_max, b->streams_max);
+    assert_int_equal(a->calls_per_uid_max, b->calls_per_uid_max);
+    assert_int_equal(a->bytes_per_uid_max, b->bytes_per_uid_max);
+    assert_int_equal(a->handshake_ms, b->handshake_ms);
+    assert_int_equal(a->queue_bytes_pause, b->queue_bytes_pause);
+    assert_int_equal(a->queue_bytes_kill, b->queue_bytes_kill);
+    assert_int_equal(a->keepalive_idle_ms, b->keepalive_idle_ms);
+    assert_int_equal(a->idempotency_ms, b->idempotency_ms);
+    assert_int_equal(a->idempotency_keys_max, b->idempotency_keys_max);
+    assert_int_equal(a->idempotency_bytes_max, b->idempotency_bytes_max);
+}
+
+static void
+the_shipped_file_says_what_holds_without_it(void **state)
+{
+    (void)state;
+    struct err e = {0};
+    char *yaml = shipped_with_every_key();
+    if (yaml == NULL) {
+        (void)printf("skipped: deploy/stockaded.yaml is not here\n");
+        skip();
+    }
+    struct config *without = config_default();
+    struct config *with = config_default();
+    if (config_parse(with, "stockaded.yaml", yaml, strlen(yaml), &e) < 0)
+        fail_msg("%s", e.text);
+    // It shows the account's group, which may be absent, and a path, which left out means "decide".
+    memset(with->socket_group, 0, sizeof with->socket_group);
+    memset(with->cgroup, 0, sizeof with->cgroup);
+    free(with->template[0].env);
+    with->template[0].env = NULL;
+    with->template[0].pool_said = false;
+    assert_rpc_equal(&with->rpc, &without->rpc);
+    memcpy(&with->rpc, &without->rpc, sizeof with->rpc); // its padding too
+    assert_memory_equal(with, without, sizeof *with);
+    config_free(with);
+    config_free(without);
+    free(yaml);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_not_right_is_refused_with_its_place),
+        cmocka_unit_test(seventeen_templates_are_refused),
+        cmocka_unit_test(a_file_above_its_size_is_refused),
+        cmocka_unit_test(a_file_that_others_may_write_is_refused),
+        cmocka_unit_test(units_and_templates_are_understood),
+        cmocka_unit_test(the_shipped_file_says_what_holds_without_it),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,119 @@
+// Limits only narrow: what is above a maximum is refused and names both values.
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "server/limits.h"
+#include "stockade/v1/limits.pb-c.h"
+
+static void
+a_value_above_the_maximum_is_refused_and_names_both(void **state)
+{
+    (void)state;
+    struct limits usual, most, out;
+    limits_usual(&usual);
+    limits_most(&most);
+    for (int i = 0; i < LIMITS_N; i++) {
+        struct limits asked = {0};
+        struct err e = {0};
+        char value[32];
+        asked.v[i] = most.v[i] + 1;
+        assert_true(limits_resolve(&usual, &most, &asked, &out, &e) < 0);
+        assert_int_equal(e.code, ERR_INVALID_ARGUMENT);
+        assert_string_equal(e.reason, "LIMIT_ABOVE_MAXIMUM");
+        assert_non_null(strstr(e.subject, limit_table[i].name));
+        (void)snprintf(value, sizeof value, "%llu", (unsigned long long)most.v[i]);
+        assert_non_null(strstr(e.text, value));
+        asked.v[i] = most.v[i];
+        assert_int_equal(limits_resolve(&usual, &most, &asked, &out, &e), 0);
+        assert_int_equal(out.v[i], most.v[i]);
+    }
+}
+
+static void
+a_value_below_the_minimum_is_refused(void **state)
+{
+    (void)state;
+    struct limits usual, most, out;
+    limits_usual(&usual);
+    limits_most(&most);
+    struct limits asked = {.v[LIMIT_MEMORY_BYTES] = 4096};
+    struct err e = {0};
+    assert_true(limits_resolve(&usual, &most, &asked, &out, &e) < 0);
+    assert_string_equal(e.subject, "limits.memory_bytes");
+}
+
+static void
+a_sandbox_limit_for_one_process_is_refused(void **state)
+{
+    (void)state;
+    struct limits own, out;
+    limits_usual(&own);
+    for (int i = 0; i < LIMITS_N; i++) {
+        struct limits asked = {0};
+        struct err e = {0};
+        asked.v[i] = own.v[i];
+        int r = limits_resolve_job(&own, &asked, &out, &e);
+        assert_int_equal(r == 0, limit_table[i].of_job);
+        asked.v[i] = own.v[i] + 1; // never above the sandbox's own
+        assert_true(limits_resolve_job(&own, &asked, &out, &e) < 0);
+    }
+}
+
+static void
+what_is_left_out_comes_from_the_layer_above(void **state)
+{
+    (void)state;
+    struct limits usual, most, out;
+    struct err e;
+    limits_usual(&usual);
+    limits_most(&most);
+    assert_int_equal(limits_resolve(&usual, &most, NULL, &out, &e), 0);
+    assert_memory_equal(&out, &usual, sizeof out);
+}
+
+static void
+every_usual_value_lies_within_its_bounds(void **state)
+{
+    (void)state;
+    for (int i = 0; i < LIMITS_N; i++) {
+        const struct limit_row *row = &limit_table[i];
+        assert_true(row->min <= row->usual && row->usual <= row->most && row->most <= row->max);
+    }
+}
+
+static void
+messages_come_back_as_they_went(void **state)
+{
+    (void)state;
+    struct limits a, b;
+    Stockade__V1__Limits m = STOCKADE__V1__LIMITS__INIT;
+    for (int i = 0; i < LIMITS_N; i++)
+        a.v[i] = (uint64_t)i + 1;
+    limits_to_message(&a, &m);
+    limits_from_message(&m, &b);
+    assert_memory_equal(&a, &b, sizeof a);
+    const ProtobufCMessageDescriptor *type = &stockade__v1__limits__descriptor;
+    assert_int_equal(type->n_fields, LIMITS_N);
+    for (unsigned i = 0; i < LIMITS_N; i++) // the table is in the order of the fields
+        assert_string_equal(type->fields[i].name, limit_table[i].name);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_value_above_the_maximum_is_refused_and_names_both),
+        cmocka_unit_test(a_value_below_the_minimum_is_refused),
+        cmocka_unit_test(a_sandbox_limit_for_one_process_is_refused),
+        cmocka_unit_test(what_is_left_out_comes_from_the_layer_above),
+        cmocka_unit_test(every_usual_value_lies_within_its_bounds),
+        cmocka_unit_test(messages_come_back_as_they_went),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

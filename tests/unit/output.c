@@ -1,0 +1,214 @@
+// Output: what a slow reader costs, what nobody reads, what is beyond the limit, and what comes out again.
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "server/output.h"
+
+#define SECOND UINT64_C(1000000000)
+
+static uint8_t bytes[OUTPUT_RING_MAX];
+
+// What a reader can get now; the chunks must follow each other. Returns bytes, *gaps counts GAP marks.
+static uint64_t
+read_all(struct output *o, struct output_reader *r, unsigned *gaps, unsigned *limits)
+{
+    uint64_t n = 0;
+    for (;;) {
+        struct output_chunk c = output_peek(o, r);
+        if (c.kind == OUTPUT_NONE)
+            return n;
+        assert_int_equal(c.offset, r->offset);
+        if (c.kind == OUTPUT_GAP)
+            ++*gaps;
+        else if (c.kind == OUTPUT_LIMIT)
+            ++*limits;
+        else
+            n += c.n;
+        assert_true(c.n <= OUTPUT_CHUNK_MAX);
+        output_advance(o, r, &c, 0);
+    }
+}
+
+static void
+a_reader_that_keeps_up_makes_the_job_wait(void **state)
+{
+    (void)state;
+    struct output *o = output_new(UINT64_MAX);
+    struct output_reader r = {0};
+    unsigned gaps = 0, limits = 0;
+    output_join(o, &r, 0);
+    assert_int_equal(output_space(o, 0), OUTPUT_RING_MAX);
+    output_write(o, OUTPUT_STDOUT, bytes, OUTPUT_RING_MAX - 10, 0);
+    assert_int_equal(output_space(o, 0), 10);
+    output_write(o, OUTPUT_STDERR, bytes, 10, 0);
+    assert_int_equal(output_space(o, 0), 0);
+    assert_int_equal(read_all(o, &r, &gaps, &limits), OUTPUT_RING_MAX);
+    assert_int_equal(gaps + limits, 0);
+    assert_int_equal(output_space(o, 0), OUTPUT_RING_MAX);
+    output_leave(&r);
+    output_free(o);
+}
+
+static void
+a_reader_that_stalls_loses_its_right_and_finds_a_gap(void **state)
+{
+    (void)state;
+    struct output *o = output_new(UINT64_MAX);
+    struct output_reader r = {0};
+    unsigned gaps = 0, limits = 0;
+    output_join(o, &r, 0);
+    output_write(o, OUTPUT_STDOUT, bytes, OUTPUT_RING_MAX, 100 * SECOND); // was idle: no stall
+    assert_int_equal(output_space(o, 109 * SECOND), 0);
+    assert_int_equal(output_space(o, 110 * SECOND), SIZE_MAX);
+    output_write(o, OUTPUT_STDOUT, bytes, 5000, 110 * SECOND);
+    assert_int_equal(read_all(o, &r, &gaps, &limits), OUTPUT_RING_MAX);
+    assert_int_equal(gaps, 1);
+    output_leave(&r);
+    output_free(o);
+}
+
+static void
+a_patient_reader_is_waited_for_however_long(void **state)
+{
+    (void)state;
+    struct output *o = output_new(UINT64_MAX);
+    struct output_reader r = {.patient = true};
+    output_join(o, &r, 0);
+    output_write(o, OUTPUT_STDOUT, bytes, OUTPUT_RING_MAX, 0);
+    assert_int_equal(output_space(o, 1000000 * SECOND), 0);
+    output_leave(&r);
+    output_free(o);
+}
+
+static void
+without_readers_the_oldest_is_dropped_and_the_last_MiB_stays(void **state)
+{
+    (void)state;
+    struct output *o = output_new(UINT64_MAX);
+    struct output_reader r = {0};
+    unsigned gaps = 0, limits = 0;
+    for (int i = 0; i < 100; i++) {
+        assert_int_equal(output_space(o, 0), SIZE_MAX);
+        output_write(o, OUTPUT_STDOUT, bytes, 60000, 0);
+    }
+    output_join(o, &r, 0);
+    struct output_chunk c = output_peek(o, &r);
+    assert_int_equal(c.kind, OUTPUT_GAP);
+    assert_int_equal(c.missing, 6000000 - OUTPUT_RING_MAX);
+    assert_int_equal(read_all(o, &r, &gaps, &limits), OUTPUT_RING_MAX);
+    assert_int_equal(r.offset, 6000000);
+    output_leave(&r);
+    output_free(o);
+}
+
+static void
+beyond_the_limit_it_is_counted_and_told_once(void **state)
+{
+    (void)state;
+    struct output *o = output_new(1000);
+    struct output_reader r = {0};
+    unsigned gaps = 0, limits = 0;
+    output_join(o, &r, 0);
+    output_write(o, OUTPUT_STDOUT, bytes, 900, 0);
+    output_write(o, OUTPUT_STDERR, bytes, 200, 0);
+    assert_int_equal(output_space(o, 0), SIZE_MAX); // the job goes on
+    output_write(o, OUTPUT_STDOUT, bytes, 50000, 0);
+    assert_int_equal(output_total(o), 51100);
+    assert_int_equal(output_cut(o), 50100);
+    assert_int_equal(read_all(o, &r, &gaps, &limits), 1000);
+    assert_int_equal(limits, 1);
+    assert_int_equal(gaps, 0);
+    output_leave(&r);
+    output_free(o);
+}
+
+static void
+when_the_job_is_over_its_pipes_fit_whatever_readers_do(void **state)
+{
+    (void)state;
+    struct output *o = output_new(UINT64_MAX);
+    struct output_reader r = {.patient = true};
+    unsigned gaps = 0, limits = 0;
+    output_join(o, &r, 0);
+    output_write(o, OUTPUT_STDOUT, bytes, OUTPUT_RING_MAX, 0);
+    output_final(o);
+    assert_int_equal(output_space(o, 0), OUTPUT_FINAL_MAX - OUTPUT_RING_MAX);
+    output_write(o, OUTPUT_STDOUT, bytes, OUTPUT_RING_MAX, 0);
+    output_write(o, OUTPUT_STDERR, bytes, OUTPUT_RING_MAX, 0);
+    assert_int_equal(read_all(o, &r, &gaps, &limits), 3 * OUTPUT_RING_MAX);
+    assert_int_equal(gaps, 0);
+    output_leave(&r);
+    output_free(o);
+}
+
+// A deterministic generator: the test must be the same each time.
+static uint32_t
+next_random(uint32_t *state)
+{
+    *state = *state * 1664525u + 1013904223u;
+    return *state >> 8;
+}
+
+// Writes pieces of random sizes and streams while three readers take what they like, and compares every byte and its
+// stream with a plain record of all.
+static void
+every_byte_comes_out_of_its_own_stream_in_order(void **state)
+{
+    (void)state;
+    enum { TOTAL = 5000000 };
+    uint8_t *all = malloc(TOTAL), *stream = malloc(TOTAL);
+    struct output *o = output_new(UINT64_MAX);
+    struct output_reader r[3] = {{.patient = true}, {.patient = true}, {.patient = true}};
+    uint32_t seed = 7;
+    uint64_t end = 0;
+    for (int i = 0; i < 3; i++)
+        output_join(o, &r[i], 0);
+    while (end < TOTAL || r[0].offset < end || r[1].offset < end || r[2].offset < end) {
+        size_t space = output_space(o, 0);
+        size_t n = next_random(&seed) % (next_random(&seed) % 4 == 0 ? 70000 : 3);
+        n = n > space ? space : n;
+        n = n > TOTAL - end ? TOTAL - end : n;
+        enum output_stream s = next_random(&seed) % 2 == 0 ? OUTPUT_STDOUT : OUTPUT_STDERR;
+        for (size_t i = 0; i < n; i++) {
+            all[end + i] = (uint8_t)next_random(&seed);
+            stream[end + i] = (uint8_t)s;
+        }
+        output_write(o, s, all + end, n, 0);
+        end += n;
+        struct output_reader *who = &r[next_random(&seed) % 3];
+        struct output_chunk c = output_peek(o, who);
+        if (c.kind == OUTPUT_NONE)
+            continue;
+        assert_int_equal(c.kind, OUTPUT_DATA);
+        assert_memory_equal(c.data, all + c.offset, c.n);
+        for (size_t i = 0; i < c.n; i++)
+            assert_int_equal(stream[c.offset + i], c.stream);
+        output_advance(o, who, &c, 0);
+    }
+    for (int i = 0; i < 3; i++)
+        output_leave(&r[i]);
+    output_free(o);
+    free(all);
+    free(stream);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_reader_that_keeps_up_makes_the_job_wait),
+        cmocka_unit_test(a_reader_that_stalls_loses_its_right_and_finds_a_gap),
+        cmocka_unit_test(a_patient_reader_is_waited_for_however_long),
+        cmocka_unit_test(without_readers_the_oldest_is_dropped_and_the_last_MiB_stays),
+        cmocka_unit_test(beyond_the_limit_it_is_counted_and_told_once),
+        cmocka_unit_test(when_the_job_is_over_its_pipes_fit_whatever_readers_do),
+        cmocka_unit_test(every_byte_comes_out_of_its_own_stream_in_order),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
