@@ -21,13 +21,6 @@ static const struct config_quotas quotas_default = {
     .queue = 2000,
 };
 
-static void
-template_default(struct config_template *t)
-{
-    *t = (struct config_template){
-        .name = "default", .hostname = "sandbox", .workdir = "/home/agent"};
-}
-
 struct config *
 config_default(void)
 {
@@ -135,7 +128,8 @@ config_finish(struct config *c, struct err *e)
             return err_set(e, ERR_INVALID_ARGUMENT,
                            "templates: %d of them and none is called \"default\"",
                            CONFIG_TEMPLATES_MAX);
-        template_default(&c->template[c->templates_n++]);
+        struct config_template *t = &c->template[c->templates_n++];
+        (void)snprintf(t->name, sizeof t->name, "default");
     }
     int r = check_limits(&c->limits_default, &c->limits_max, NULL, "limits_default", e);
     for (uint32_t i = 0; i < c->templates_n && r == 0; i++)
