@@ -164,7 +164,7 @@ class Broker:
     def host(self):
         processes = self.processes()
         namespaces = set()
-        for path in glob.glob("/proc/[0-9]*/ns/*"):
+        for path in [path for pid in processes for path in glob.glob(f"/proc/{pid}/ns/*")]:
             try:
                 namespaces.add(os.readlink(path))
             except OSError:

@@ -35,8 +35,11 @@ def alive(pids):
 
 def crash(broker, victims):
     load = start_jobs(broker)
-    processes = broker.processes()
-    jobs = [pid for pid, name in processes.items() if name == "sleep"]
+    until = time.monotonic() + 10
+    jobs = []
+    while len(jobs) < JOBS and time.monotonic() < until:  # started is a shell that has yet to become sleep
+        processes = broker.processes()
+        jobs = [pid for pid, name in processes.items() if name == "sleep"]
     assert len(jobs) >= JOBS, f"{len(jobs)} of {JOBS} jobs run"
     sandboxed = [pid for pid, name in processes.items() if name not in ("stockaded", "stockade-spawne")]
     spawner = next(pid for pid, name in processes.items() if name == "stockade-spawne")
