@@ -186,8 +186,10 @@ birth_done(struct spawner *s, struct slot *slot)
     int fds[SPAWN_FDS_MAX];
     unsigned n = 0;
     static const enum spawn_fd v1[CG_N] = {
-        [CG_MEMORY] = SPAWN_FD_MEMORY, [CG_CPU] = SPAWN_FD_CPU,  [CG_CPUACCT] = SPAWN_FD_CPUACCT,
-        [CG_PIDS] = SPAWN_FD_PIDS,     [CG_IO] = SPAWN_FD_BLKIO,
+        [CG_MEMORY] = SPAWN_FD_MEMORY,
+        [CG_CPU] = SPAWN_FD_CPU,
+        [CG_PIDS] = SPAWN_FD_PIDS,
+        [CG_IO] = SPAWN_FD_BLKIO,
     };
     struct answer *a = slot->answer;
     struct spawn_reply *r = answer_reply(a);

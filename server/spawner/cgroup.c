@@ -237,7 +237,7 @@ cgroup_limit(const struct cgroups *cg, int sandbox_fd, const char *name,
              const struct spawn_limits *l, struct err *e)
 {
     int dirs[CG_N];
-    int owned[CG_N] = {-1, -1, -1, -1, -1};
+    int owned[CG_N] = {-1, -1, -1, -1};
     int r = 0;
     for (int c = 0; c < CG_N && r == 0; c++) {
         dirs[c] = sandbox_fd;

@@ -16,7 +16,8 @@
 
 #include "ops.h"
 
-enum cgroup_controller { CG_MEMORY, CG_CPU, CG_CPUACCT, CG_PIDS, CG_IO, CG_N };
+// CPU time needs none: cpu.stat is in every v2 cgroup, on hybrid hosts too.
+enum cgroup_controller { CG_MEMORY, CG_CPU, CG_PIDS, CG_IO, CG_N };
 enum cgroup_body { CG_ABSENT, CG_V1, CG_V2 };
 
 enum {
@@ -50,11 +51,10 @@ struct cgroup_sandbox {
 #define CGROUP_SANDBOX_EMPTY                                                                       \
     (struct cgroup_sandbox)                                                                        \
     {                                                                                              \
-        -1, -1, -1, -1, {-1, -1, -1, -1, -1},                                                      \
-        {                                                                                          \
-            -1, -1, -1, -1, -1                                                                     \
-        }                                                                                          \
+        .fd = -1, .guest_fd = -1, .tree_fd = -1, .ns_fd = -1, .v1_fd = {-1, -1, -1, -1},           \
+        .tasks_fd = {-1, -1, -1, -1},                                                              \
     }
+_Static_assert(CG_N == 4, "CGROUP_SANDBOX_EMPTY names each");
 
 // Spawner, once: finds or makes the container, locks it, removes what an earlier crash left (counted in *leftovers),
 // enables controllers. FAILED_PRECONDITION when another spawner holds it. On failure *out is closed.

@@ -38,8 +38,9 @@ static const struct {
     const char *v1;
     const char *v2;
 } controller_names[CG_N] = {
-    [CG_MEMORY] = {"memory", "memory"}, [CG_CPU] = {"cpu", "cpu"},
-    [CG_CPUACCT] = {"cpuacct", "cpu"},  [CG_PIDS] = {"pids", "pids"},
+    [CG_MEMORY] = {"memory", "memory"},
+    [CG_CPU] = {"cpu", "cpu"},
+    [CG_PIDS] = {"pids", "pids"},
     [CG_IO] = {"blkio", "io"},
 };
 
@@ -262,11 +263,8 @@ choose_bodies(const struct mounts *m, int parent_fd, struct cgroups *cg, struct 
         const char *name = controller_names[c].v2;
         if (enable(parent_fd, name) && enable(cg->fd, name)) {
             cg->body[c] = CG_V2;
-            if (c != CG_CPUACCT) { // the same as cpu
-                size_t n = strlen(cg->subtree);
-                (void)snprintf(cg->subtree + n, sizeof cg->subtree - n, "%s+%s", n ? " " : "",
-                               name);
-            }
+            size_t n = strlen(cg->subtree);
+            (void)snprintf(cg->subtree + n, sizeof cg->subtree - n, "%s+%s", n ? " " : "", name);
         } else if (m->v1[c][0]) {
             int fd = open_v1(m->v1[c], cg->path, e);
             if (fd < 0)
@@ -360,7 +358,7 @@ close_all(struct cgroups *cg)
 int
 cgroup_open(const char *configured, struct cgroups *out, uint32_t *leftovers, struct err *e)
 {
-    struct cgroups cg = {.fd = -1, .lock_fd = -1, .v1_fd = {-1, -1, -1, -1, -1}};
+    struct cgroups cg = {.fd = -1, .lock_fd = -1, .v1_fd = {-1, -1, -1, -1}};
     struct mounts m = {.nsdelegate = false};
     int auto_close parent = -1;
     int r = read_mounts(&m, e);

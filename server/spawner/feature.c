@@ -38,15 +38,13 @@ probe_controllers(struct spawn_features *f, const struct cgroups *cg)
         [CG_MEMORY] = {"cgroup-memory", "bounds the sandbox, not each job",
                        "memory is not limited"},
         [CG_CPU] = {"cgroup-cpu", "bounds the sandbox, not each job", "CPU is not limited"},
-        [CG_CPUACCT] = {"cgroup-cpuacct", "counts the sandbox; v2 counts each job",
-                        "v2 counts CPU time without a controller"},
         [CG_PIDS] = {"cgroup-pids", "bounds the sandbox, not each job",
                      "processes are not limited"},
         [CG_IO] = {"cgroup-io", "counts the sandbox, not each job", "I/O is not counted"},
     };
     for (int c = 0; c < CG_N; c++) {
         enum cgroup_body body = cg->body[c];
-        feature_add(f, rows[c].name, body != CG_ABSENT, c != CG_CPUACCT, "%s%s",
+        feature_add(f, rows[c].name, body != CG_ABSENT, true, "%s%s",
                     body == CG_V2   ? "v2: for each sandbox and job"
                     : body == CG_V1 ? "v1: "
                                     : "absent: ",

@@ -121,7 +121,7 @@ enum spawn_fd {
     SPAWN_FD_CGROUP = 1, // O_RDONLY directory of the v2 cgroup
     SPAWN_FD_MEMORY = 2, // hybrid hosts: v1 directories
     SPAWN_FD_CPU = 3,
-    SPAWN_FD_CPUACCT = 4,
+    SPAWN_FD_CPUACCT = 4, // never there: cpu.stat is in every v2 cgroup
     SPAWN_FD_PIDS = 5,
     SPAWN_FD_BLKIO = 6,
 };
