@@ -3,8 +3,11 @@
 //   /      overlay: upper = one sized tmpfs, lower = the template's skeleton (id-mapped)
 //   /usr   read-only overlay of the host's, id-mapped: of its own so that locks and inotify watches on its files are the
 //          sandbox's alone (a plain bind shares them with the host); so are the template's further folders
-//   /dev   clone of the spawner's clean one, read-only; /dev/pts a new instance; /dev/shm a folder of the tmpfs
-//   /proc  of the new pid namespace, with masks
+//   /dev   read-only overlay of the spawner's clean one; /dev/pts a new instance; /dev/shm a folder of the tmpfs
+//   /proc  of the new pid namespace, with masks from the tmpfs
+//
+// So no inode is shared between two sandboxes, or with the host: not even that of /dev/null, on which a lock or an inotify
+// watch would otherwise be seen by all.
 //
 // Overlay takes lower layers only from mounts of the caller's own namespace, so everything is attached before it is used,
 // at places that the spawner keeps for that. They go with the old root: nothing is unmounted one by one. Names inside the
@@ -31,9 +34,11 @@ struct owned_folder {
     uint32_t owner; // inside
 };
 
-// The tmpfs: "u" and "k" are the overlay's upper and work folder. What a job writes at once exists already, so that
-// nothing has to be copied up; parents first. The owner of / is the sandbox's root.
+// The tmpfs: "u" and "k" are the overlay's upper and work folder, "e" holds what covers other things. What a job writes at
+// once exists already, so that nothing has to be copied up; parents first. The owner of / is the sandbox's root.
 static const struct owned_folder folders[] = {
+    {"e", 0555, 0},
+    {"e/dir", 0555, 0},
     {"k", 0700, 0},
     {"shm", 01777, 0},
     {"u", 0755, 0},
@@ -58,6 +63,18 @@ make_folders(int disk, uint32_t uid, struct err *e)
     return 0;
 }
 
+// The sandbox's own empty file and folder take the place of the spawner's /e, read-only, and so are what is cloned from it.
+static int
+cover_covers(int disk, struct err *e)
+{
+    int auto_close file = openat(disk, "e/file", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0444);
+    if (file < 0)
+        return err_sys(e, errno, "create e/file");
+    int auto_close fd = mount_clone(
+        disk, "e", MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC, e);
+    return fd < 0 ? fd : mount_attach(fd, AT_FDCWD, "/e", e);
+}
+
 // The tmpfs that holds all that the sandbox writes, at /w.
 static int
 make_disk(const struct tree_sandbox *s, struct err *e)
@@ -71,9 +88,11 @@ make_disk(const struct tree_sandbox *s, struct err *e)
     int auto_close disk = mount_new("tmpfs", options, 4, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, e);
     if (disk < 0)
         return disk;
-    int rc = make_folders(disk, s->uid, e);
+    int rc = mount_attach(disk, AT_FDCWD, "/w", e);
     if (rc == 0)
-        rc = mount_attach(disk, AT_FDCWD, "/w", e);
+        rc = make_folders(disk, s->uid, e);
+    if (rc == 0)
+        rc = cover_covers(disk, e);
     return rc < 0 ? rc : take_fd(&disk);
 }
 
@@ -110,18 +129,22 @@ make_root(const struct tree_template *t, const struct tree_sandbox *s, struct er
     return rc < 0 ? rc : take_fd(&root);
 }
 
+// A read-only overlay. It wants two layers: the second is empty.
+static int
+open_overlay(const char *lowerdir, unsigned attributes, struct err *e)
+{
+    const struct mount_option options[] = {
+        {"lowerdir", lowerdir},       {"index", "off"},       {"metacopy", "off"}, {"xino", "off"},
+        {"redirect_dir", "nofollow"}, {"source", "stockade"},
+    };
+    return mount_new("overlay", options, 6, MOUNT_ATTR_NOSUID | MOUNT_ATTR_RDONLY | attributes, e);
+}
+
 int
 tree_lower_open(const struct tree_lower *l, int userns_fd, struct err *e)
 {
     int rc = l->idmapped ? map_lower(l->source, l->mapped, userns_fd, e) : 0;
-    if (rc < 0)
-        return rc;
-    const struct mount_option options[] = {
-        {"lowerdir", l->options},     {"index", "off"},       {"metacopy", "off"}, {"xino", "off"},
-        {"redirect_dir", "nofollow"}, {"source", "stockade"},
-    };
-    return mount_new("overlay", options, 6,
-                     MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_RDONLY, e);
+    return rc < 0 ? rc : open_overlay(l->options, MOUNT_ATTR_NODEV, e);
 }
 
 static int
@@ -141,7 +164,7 @@ make_lowers(const struct tree *t, const struct tree_sandbox *s, int root, struct
 static int
 make_dev(const struct tree_sandbox *s, int root, int disk, struct err *e)
 {
-    int auto_close dev = mount_clone(AT_FDCWD, "/d", 0, e);
+    int auto_close dev = open_overlay("/d:/e/dir", MOUNT_ATTR_NOEXEC, e);
     int rc = dev < 0 ? dev : mount_attach(dev, root, "dev", e);
     if (rc < 0)
         return rc;

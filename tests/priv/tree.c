@@ -227,6 +227,41 @@ sandboxes_share_neither_files_nor_locks_nor_their_template(void **state)
     expect_in(out, "free\n");
 }
 
+// One sandbox holds locks on what all have while another tries to take them.
+static void
+no_inode_is_shared_not_even_a_devices(void **state)
+{
+    (void)state;
+    static const char files[] =
+        "/dev/null /dev /dev/urandom /proc/cmdline /proc/irq /usr /usr/bin/env /etc";
+    int gate[2];
+    assert_int_equal(pipe2(gate, O_CLOEXEC), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        char script[512];
+        (void)snprintf(
+            script, sizeof script,
+            "exec bash -c 'n=3; for f in %s; do eval \"exec $n<$f\"; flock -n $n || echo busy $f; "
+            "n=$((n+1)); done; echo held; sleep 3'",
+            files);
+        const char *out = run(script, ROOT); // without a filter, for the time that takes
+        (void)!write(gate[1], out, strlen(out));
+        _exit(0);
+    }
+    (void)usleep(1200000);
+    char script[512];
+    (void)snprintf(script, sizeof script,
+                   "for f in %s; do flock -n $f true || echo busy $f; done; echo tried", files);
+    const char *out = run(script, AGENT);
+    assert_string_equal(out, "tried\n");
+    char held[256] = "";
+    assert_true(read(gate[0], held, sizeof held - 1) > 0);
+    assert_string_equal(held, "held\n");
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    (void)close(gate[0]);
+    (void)close(gate[1]);
+}
+
 static void
 the_names_of_users_and_hosts_are_the_sandboxs(void **state)
 {
@@ -399,6 +434,7 @@ run_all(void)
         cmocka_unit_test(files_have_the_owners_that_they_have_on_the_host),
         cmocka_unit_test(disk_and_inodes_end_where_they_were_told),
         cmocka_unit_test(sandboxes_share_neither_files_nor_locks_nor_their_template),
+        cmocka_unit_test(no_inode_is_shared_not_even_a_devices),
         cmocka_unit_test(the_names_of_users_and_hosts_are_the_sandboxs),
         cmocka_unit_test(a_stale_template_is_made_anew),
         cmocka_unit_test(a_disk_can_grow_and_shrink_but_not_below_its_use),
