@@ -18,8 +18,7 @@ def load(broker, jobs, clients):
 
 def main():
     with Broker() as broker:
-        # The first ones fill caches and pools; what stays after them must not grow. More at once than later: the
-        # spawner keeps a user namespace for each range of ids that was ever in use.
+        # the first ones fill caches and pools; what stays after them must not grow
         assert load(broker, min(500, JOBS), 24) == 0
         time.sleep(2)
         before = broker.host()
