@@ -42,10 +42,17 @@ struct where {
     const field_pb *field;
 };
 
+// A name that may be missing in a schema from elsewhere.
+static const char *
+known(const char *name)
+{
+    return name != NULL ? name : "";
+}
+
 static int
 refuse(const struct where *w, const char *what, struct err *e)
 {
-    return err_set(e, ERR_INVALID_ARGUMENT, "%s.%s: %s", w->message, w->field->name, what);
+    return err_set(e, ERR_INVALID_ARGUMENT, "%s.%s: %s", w->message, known(w->field->name), what);
 }
 
 static int
@@ -85,7 +92,7 @@ map_entry_of(const message_pb *holder, const field_pb *field)
     const char *name = dot != NULL ? dot + 1 : field->type_name;
     for (size_t i = 0; i < holder->n_nested_type; i++) {
         const message_pb *m = holder->nested_type[i];
-        if (strcmp(m->name, name) == 0 && m->options != NULL && m->options->map_entry &&
+        if (strcmp(known(m->name), name) == 0 && m->options != NULL && m->options->map_entry &&
             m->n_field == 2)
             return m;
     }
@@ -150,7 +157,7 @@ read_field(struct rules *r, const message_pb *holder, const struct where *w,
     int failed = custom_option(r, f->options != NULL ? &f->options->base : NULL, OPTION_FIELD,
                                &stockade__v1__field_rules__descriptor, &option, e);
     if (failed)
-        return err_wrap(e, "%s.%s", w->message, f->name);
+        return err_wrap(e, "%s.%s", w->message, known(f->name));
     if (option != NULL) {
         const Stockade__V1__FieldRules *o = (const Stockade__V1__FieldRules *)option;
         rule->required = o->required;
@@ -220,10 +227,10 @@ static int
 add_messages(struct rules *r, const message_pb *m, const char *scope, unsigned depth, struct err *e)
 {
     char name[NAME_BYTES_MAX];
-    int n = snprintf(name, sizeof name, "%s.%s", scope, m->name);
+    int n = snprintf(name, sizeof name, "%s.%s", scope, known(m->name));
     if (n < 0 || (size_t)n >= sizeof name || depth > MESSAGE_DEPTH_MAX)
         return err_set(e, ERR_INVALID_ARGUMENT, "%s.%s: name too long or nested too deep", scope,
-                       m->name);
+                       known(m->name));
     if (m->options != NULL && m->options->map_entry)
         return 0; // its rules stand at the map
     int failed = add_message(r, m, name, e);
@@ -237,7 +244,7 @@ add_method(struct rules *r, const char *service, const method_pb *m, struct err 
 {
     char path[NAME_BYTES_MAX];
     ProtobufCMessage *option = NULL;
-    int n = snprintf(path, sizeof path, "/%s/%s", service, m->name);
+    int n = snprintf(path, sizeof path, "/%s/%s", service, known(m->name));
     if (n < 0 || (size_t)n >= sizeof path)
         return err_set(e, ERR_INVALID_ARGUMENT, "%s: name too long", service);
     int failed = custom_option(r, m->options != NULL ? &m->options->base : NULL, OPTION_METHOD,
@@ -267,7 +274,7 @@ static bool
 is_ours(const file_pb *f)
 {
     return f->package != NULL && strncmp(f->package, "stockade", strlen("stockade")) == 0 &&
-           strcmp(f->name, "stockade/v1/options.proto") != 0; // cannot use what it defines
+           strcmp(known(f->name), "stockade/v1/options.proto") != 0; // cannot use what it defines
 }
 
 static int
@@ -279,7 +286,7 @@ add_file(struct rules *r, const file_pb *f, struct err *e)
         failed = add_messages(r, f->message_type[i], f->package, 0, e);
     for (size_t i = 0; !failed && i < f->n_service; i++) {
         const Google__Protobuf__ServiceDescriptorProto *s = f->service[i];
-        (void)snprintf(service, sizeof service, "%s.%s", f->package, s->name);
+        (void)snprintf(service, sizeof service, "%s.%s", f->package, known(s->name));
         for (size_t j = 0; !failed && j < s->n_method; j++)
             failed = add_method(r, service, s->method[j], e);
     }

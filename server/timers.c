@@ -89,9 +89,10 @@ arm(struct timers *ts)
         (void)uv_timer_stop(&ts->handle);
         return;
     }
+    const struct timer *first = ts->heap[1];
+    assert(first != NULL);
     uint64_t now = uv_hrtime();
-    uint64_t at = ts->heap[1]->at_ns;
-    uint64_t ms = at > now ? (at - now + 999999) / 1000000 : 0;
+    uint64_t ms = first->at_ns > now ? (first->at_ns - now + 999999) / 1000000 : 0;
     (void)uv_timer_start(&ts->handle, on_timer, ms, 0);
 }
 

@@ -1,0 +1,55 @@
+// What one tenant holds is counted for it alone and given back.
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "server/tenants.h"
+
+static void
+bytes_beyond_the_share_are_refused(void **state)
+{
+    (void)state;
+    struct tenants ts = {0};
+    struct tenant *t = tenant_hold(&ts, "uid:1");
+    assert_false(tenant_take_bytes(t, 101, 100));
+    assert_false(tenant_take_bytes(t, UINT64_MAX, 100));
+    assert_true(tenant_take_bytes(t, 60, 100));
+    assert_false(tenant_take_bytes(t, 41, 100));
+    assert_true(tenant_take_bytes(t, 40, 100));
+    tenant_give_bytes(t, 100);
+    tenant_drop(&ts, t);
+}
+
+static void
+a_tenant_is_one_while_it_is_held_and_gone_after(void **state)
+{
+    (void)state;
+    struct tenants ts = {0};
+    struct tenant *held[200];
+    char name[32];
+    for (int i = 0; i < 200; i++) {
+        (void)snprintf(name, sizeof name, "uid:%d", i);
+        held[i] = tenant_hold(&ts, name);
+        assert_ptr_equal(tenant_hold(&ts, name), held[i]);
+        tenant_drop(&ts, held[i]);
+    }
+    assert_ptr_not_equal(held[1], held[2]);
+    for (int i = 0; i < 200; i++)
+        tenant_drop(&ts, held[i]);
+    for (size_t i = 0; i < sizeof ts.buckets / sizeof ts.buckets[0]; i++)
+        assert_null(ts.buckets[i]);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bytes_beyond_the_share_are_refused),
+        cmocka_unit_test(a_tenant_is_one_while_it_is_held_and_gone_after),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
