@@ -25,7 +25,7 @@
 enum {
     CREDIT = WIRE_CREDIT_DEFAULT,
     CREDIT_REFILL = CREDIT / 2,
-    CANCEL_WAIT_S = 5,
+    CANCEL_WAIT_MS = 5000,
     DEADLINE_GRACE_MS = 1000, // the broker's own END comes first, with better words
     METADATA_MAX = 32,
     KEY_HEX = 32,
@@ -471,7 +471,7 @@ cancel_locked(struct call *c)
     if (c->done || c->cancelled)
         return;
     c->cancelled = true;
-    c->deadline_ns = link_now_ns() + CANCEL_WAIT_S * 1000 * NS_PER_MS;
+    c->deadline_ns = link_now_ns() + CANCEL_WAIT_MS * NS_PER_MS;
     send_kind(c->s, c->id, STOCKADE__V1__FRAME_KIND__FRAME_KIND_CANCEL, 0);
     pthread_cond_broadcast(&c->s->moved);
     wake_pump(c->s);

@@ -43,9 +43,9 @@ wrong_count(const struct command *c, const struct options *o)
 static int
 run_command(const struct command *c, struct options *o, int argc, char **argv)
 {
-    char why[SENTENCE_MAX], hint[SENTENCE_MAX];
-    if (options_parse(o, c->options, c->rest, argc, argv, why, hint, sizeof why) < 0)
-        return cli_usage(c, why, hint);
+    struct problem p;
+    if (options_parse(o, c->options, c->rest, argc, argv, &p) < 0)
+        return cli_usage(c, p.why, p.hint);
     if (o->help) {
         help_command(stdout, c);
         return EXIT_OK;
@@ -59,14 +59,14 @@ int
 main(int argc, char **argv)
 {
     static struct options o;
-    char why[SENTENCE_MAX], hint[SENTENCE_MAX];
+    struct problem p;
     (void)signal(SIGPIPE, SIG_IGN);
     if (argc < 2) {
         help_all(stderr);
         return EXIT_USAGE;
     }
-    if (options_parse(&o, main_options, true, argc - 1, argv + 1, why, hint, sizeof why) < 0) {
-        (void)cli_usage(&nothing, why, hint);
+    if (options_parse(&o, main_options, true, argc - 1, argv + 1, &p) < 0) {
+        (void)cli_usage(&nothing, p.why, p.hint);
         return EXIT_USAGE;
     }
     if (o.version || o.help || o.args_n == 0) {

@@ -8,7 +8,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "../proto/auto.h"
 #include "cli.h"
 #include "cli_bill.h"
 
@@ -237,7 +236,8 @@ utf8_length(const uint8_t *p, size_t n)
 static char *
 base64(const uint8_t *p, size_t n)
 {
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    static const char digits[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=";
     char *out = malloc((n + 2) / 3 * 4 + 1);
     size_t at = 0;
     for (size_t i = 0; out != NULL && i < n; i += 3) {
@@ -245,8 +245,8 @@ base64(const uint8_t *p, size_t n)
                      (i + 2 < n ? p[i + 2] : 0);
         out[at++] = digits[v >> 18];
         out[at++] = digits[v >> 12 & 63];
-        out[at++] = i + 1 < n ? digits[v >> 6 & 63] : '=';
-        out[at++] = i + 2 < n ? digits[v & 63] : '=';
+        out[at++] = digits[i + 1 < n ? v >> 6 & 63 : 64];
+        out[at++] = digits[i + 2 < n ? v & 63 : 64];
     }
     if (out != NULL)
         out[at] = '\0';
@@ -271,20 +271,26 @@ repaired(const uint8_t *p, size_t n, size_t *out_n, bool *bad)
     return out;
 }
 
+static int
+set_base64(json_t *object, const char *name, const uint8_t *bytes, size_t n)
+{
+    char key[64];
+    char *encoded = base64(bytes, n);
+    (void)snprintf(key, sizeof key, "%s_base64", name);
+    int rc = encoded == NULL ? -1 : json_object_set_new(object, key, json_string(encoded));
+    free(encoded);
+    return rc;
+}
+
 int
 json_set_bytes(json_t *object, const char *name, const void *bytes, size_t n)
 {
     bool bad = false;
     size_t text_n = 0;
-    char *auto_free shown = repaired(bytes, n, &text_n, &bad);
-    if (shown == NULL || json_object_set_new(object, name, json_stringn(shown, text_n)) < 0)
-        return -1;
-    if (!bad)
-        return 0;
-    char key[64];
-    char *auto_free encoded = base64(bytes, n);
-    (void)snprintf(key, sizeof key, "%s_base64", name);
-    return encoded == NULL ? -1 : json_object_set_new(object, key, json_string(encoded));
+    char *shown = repaired(bytes, n, &text_n, &bad);
+    int rc = shown == NULL ? -1 : json_object_set_new(object, name, json_stringn(shown, text_n));
+    free(shown);
+    return rc == 0 && bad ? set_base64(object, name, bytes, n) : rc;
 }
 
 static int

@@ -13,8 +13,7 @@ enum { WORD_MAX = 32, NEAR = 2 };
 // What reading one option needs, and where its failure goes.
 struct reading {
     struct options *o;
-    char *why, *hint;
-    size_t n; // of both
+    struct problem *p;
 };
 
 // ---- Words that are nearly right
@@ -254,9 +253,9 @@ _Static_assert(sizeof kinds / sizeof kinds[0] == OPTION_KINDS, "one row for each
 static int
 refuse(struct reading *r, const char *word, const struct option_row *near)
 {
-    (void)snprintf(r->why, r->n, "there is no option '%s'", word);
+    (void)snprintf(r->p->why, sizeof r->p->why, "there is no option '%s'", word);
     if (near != NULL)
-        (void)snprintf(r->hint, r->n, "did you mean --%s?", near->name);
+        (void)snprintf(r->p->hint, sizeof r->p->hint, "did you mean --%s?", near->name);
     return -EINVAL;
 }
 
@@ -265,7 +264,7 @@ read_value(struct reading *r, const struct option_row *row, const char *value)
 {
     if (kinds[row->kind].read(r, row, value) == 0)
         return 0;
-    (void)snprintf(r->why, r->n, "--%s: '%s' is not %s", row->name, value,
+    (void)snprintf(r->p->why, sizeof r->p->why, "--%s: '%s' is not %s", row->name, value,
                    kinds[row->kind].example);
     return -EINVAL;
 }
@@ -273,7 +272,8 @@ read_value(struct reading *r, const struct option_row *row, const char *value)
 static int
 missing_value(struct reading *r, const struct option_row *row)
 {
-    (void)snprintf(r->why, r->n, "--%s needs a value: %s", row->name, kinds[row->kind].example);
+    (void)snprintf(r->p->why, sizeof r->p->why, "--%s needs a value: %s", row->name,
+                   kinds[row->kind].example);
     return -EINVAL;
 }
 
@@ -311,7 +311,7 @@ parse_long(struct reading *r, const struct option_row *const *groups, int argc, 
     }
     if (row->kind == OPTION_FLAG) {
         if (name[n] == '=') {
-            (void)snprintf(r->why, r->n, "--%s takes no value", row->name);
+            (void)snprintf(r->p->why, sizeof r->p->why, "--%s takes no value", row->name);
             return -EINVAL;
         }
         return read_value(r, row, "") < 0 ? -EINVAL : 1;
@@ -346,11 +346,11 @@ parse_letters(struct reading *r, const struct option_row *const *groups, int arg
 // Moves the operands to the front of argv, in order; they end with NULL.
 int
 options_parse(struct options *o, const struct option_row *const *groups, bool rest, int argc,
-              char **argv, char *why, char *hint, size_t n)
+              char **argv, struct problem *p)
 {
-    struct reading r = {.o = o, .why = why, .hint = hint, .n = n};
+    struct reading r = {.o = o, .p = p};
     int kept = 0, i = 0;
-    why[0] = hint[0] = '\0';
+    *p = (struct problem){.why = ""};
     while (i < argc) {
         int took = 1;
         if (strcmp(argv[i], "--") == 0) {

@@ -88,10 +88,16 @@ const struct command *command_find(const char *name);
 // The command whose name is nearest to what was typed, or NULL.
 const char *command_nearest(const char *typed);
 
-// Reads argv[0..argc) into *o, which holds what came before the command. 0, or -EINVAL with a sentence in why and what
-// helps in hint.
+// What is wrong with a line.
+struct problem {
+    char why[256];  // a sentence
+    char hint[256]; // what helps, or ""
+};
+
+// Reads argv[0..argc) into *o, which holds what came before the command. 0, or -EINVAL with the problem. On success *p
+// holds empty texts.
 int options_parse(struct options *o, const struct option_row *const *groups, bool rest, int argc,
-                  char **argv, char *why, char *hint, size_t n);
+                  char **argv, struct problem *p);
 
 // Frees what the parser made.
 void options_free(struct options *o);

@@ -291,7 +291,7 @@ look_memory(struct finding *f)
         if (strncmp(line, "MemAvailable:", 13) == 0)
             kib = strtoull(line + 13, NULL, 10);
     (void)fclose(file);
-    bool little = kib < 256u * 1024;
+    bool little = kib < 262144;
     finding_set(f, little ? VERDICT_WARN : VERDICT_OK, little ? "free some memory" : "",
                 "%s available", units_show_bytes(kib * 1024, shown, sizeof shown));
 }

@@ -21,7 +21,7 @@ make_room(struct capture *c, size_t n)
 {
     if (c->n + n <= c->max)
         return true;
-    size_t max = c->max == 0 ? 64 * 1024 : c->max;
+    size_t max = c->max == 0 ? (size_t)64 * 1024 : c->max;
     while (max < c->n + n)
         max *= 2;
     char *grown = realloc(c->bytes, max);

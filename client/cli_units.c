@@ -153,9 +153,9 @@ units_show_age(int64_t ms, char *out, size_t n)
     int64_t s = ms < 0 ? 0 : ms / 1000;
     if (s < 120)
         (void)snprintf(out, n, "%" PRId64 "s", s);
-    else if (s < 120 * 60)
+    else if (s < 7200)
         (void)snprintf(out, n, "%" PRId64 "m", (s + 30) / 60);
-    else if (s < 48 * 3600)
+    else if (s < 172800)
         (void)snprintf(out, n, "%" PRId64 "h", (s + 1800) / 3600);
     else
         (void)snprintf(out, n, "%" PRId64 "d", s / 86400);

@@ -17,7 +17,9 @@ put(char *to, size_t n, const char *from)
     size_t i = 0;
     for (; from[i] != '\0' && i + 1 < n; i++) {
         unsigned char c = (unsigned char)from[i];
-        to[i] = c < 0x20 || c == 0x7f ? '?' : from[i];
+        to[i] = from[i];
+        if (c < 0x20 || c == 0x7f)
+            to[i] = '?';
     }
     while (i > 0 && from[i] != '\0' && ((unsigned char)from[i] & 0xc0) == 0x80)
         i--; // never half a UTF-8 sequence

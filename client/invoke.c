@@ -117,8 +117,7 @@ hand_out_bytes(const struct stockade_bytes **out, const uint8_t *bytes, size_t n
 }
 
 static int
-call_stream(struct call *c, int (*on_message)(void *cookie, const void *bytes, size_t n),
-            void *cookie, struct stockade_error *e)
+call_stream(struct call *c, const struct stockade_request *r, struct stockade_error *e)
 {
     for (bool wanted = true;;) {
         uint8_t *auto_free bytes = NULL;
@@ -126,7 +125,7 @@ call_stream(struct call *c, int (*on_message)(void *cookie, const void *bytes, s
         int rc = call_next(c, &bytes, &n, e);
         if (rc <= 0)
             return rc;
-        if (wanted && on_message(cookie, bytes, n) != 0) {
+        if (wanted && r->on_message(r->cookie, bytes, n) != 0) {
             wanted = false;
             call_cancel(c);
         }
@@ -134,21 +133,21 @@ call_stream(struct call *c, int (*on_message)(void *cookie, const void *bytes, s
 }
 
 int
-stockade_call(struct stockade *s, const char *method, struct stockade_bytes request,
-              const struct stockade_call_options *options,
-              int (*on_message)(void *cookie, const void *bytes, size_t n), void *cookie,
+stockade_call(struct stockade *s, const struct stockade_request *given,
               const struct stockade_bytes **response, struct stockade_error *error)
 {
     struct err e;
-    struct stockade_call_options own = STOCKADE_CALL_OPTIONS_INIT;
-    if (options != NULL && request_options(&own, sizeof own, options, &e) < 0)
+    struct stockade_request r = STOCKADE_REQUEST_INIT;
+    struct stockade_call_options options = STOCKADE_CALL_OPTIONS_INIT;
+    if (request_options(&r, sizeof r, given, &e) < 0 ||
+        (r.call != NULL && request_options(&options, sizeof options, r.call, &e) < 0))
         return error_from_err(error, &e);
-    struct call_spec spec = {.method = method,
-                             .request = request.bytes,
-                             .request_n = request.n,
-                             .stream = on_message != NULL,
-                             .options = &own};
-    if (on_message == NULL) {
+    struct call_spec spec = {.method = r.method,
+                             .request = r.body.bytes,
+                             .request_n = r.body.n,
+                             .stream = r.on_message != NULL,
+                             .options = &options};
+    if (r.on_message == NULL) {
         uint8_t *auto_free bytes = NULL;
         size_t n = 0;
         int rc = call_one(s, &spec, &bytes, &n, error);
@@ -156,5 +155,5 @@ stockade_call(struct stockade *s, const char *method, struct stockade_bytes requ
     }
     struct call *auto_call c = NULL;
     int rc = call_begin(&c, s, &spec, error);
-    return rc < 0 ? rc : call_stream(c, on_message, cookie, error);
+    return rc < 0 ? rc : call_stream(c, &r, error);
 }

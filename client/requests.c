@@ -72,14 +72,15 @@ request_command(Stockade__V1__Command **out, struct arena *a, const struct stock
     if (m == NULL)
         return too_large(e);
     stockade__v1__command__init(m);
-    while (from->args != NULL && from->args[m->n_args] != NULL)
-        m->n_args++;
-    if (m->n_args == 0)
+    if (from->args == NULL || from->args[0] == NULL)
         return err_field(e, "command.args", "there is no program to run");
+    while (from->args[m->n_args] != NULL)
+        m->n_args++;
     m->args = arena_alloc(a, m->n_args * sizeof(const char *));
     if (m->args == NULL)
         return too_large(e);
-    memcpy(m->args, from->args, m->n_args * sizeof(const char *));
+    for (size_t i = 0; i < m->n_args; i++)
+        m->args[i] = from->args[i];
     if (from->workdir != NULL)
         m->workdir = from->workdir;
     union { // protobuf-c wants it writable; packing only reads
@@ -168,7 +169,7 @@ request_labels(void *out, size_t *out_n, const ProtobufCMessageDescriptor *type,
 {
     struct entry **all = NULL;
     if (n > 0)
-        all = arena_alloc(a, n * sizeof *all);
+        all = arena_alloc(a, n * sizeof(struct entry *));
     for (size_t i = 0; i < n && all != NULL; i++) {
         all[i] = arena_alloc(a, sizeof **all);
         if (all[i] == NULL)

@@ -435,18 +435,29 @@ STOCKADE_API int stockade_resume(struct stockade *s, const char *id,
 STOCKADE_API int stockade_info(struct stockade *s, const struct stockade_info **out,
                                struct stockade_error *e);
 
-// Any method: serialized request in, serialized response out. Unary: *response and *response_n (may be NULL) get it.
-// Stream: on_message is called for each message, 0 to go on; *response is then NULL and *response_n 0.
 struct stockade_bytes {
     const void *bytes;
     size_t n;
 };
-STOCKADE_API int stockade_call(struct stockade *s, const char *method,
-                               struct stockade_bytes request,
-                               const struct stockade_call_options *options,
-                               int (*on_message)(void *cookie, const void *bytes, size_t n),
-                               void *cookie, const struct stockade_bytes **response,
-                               struct stockade_error *e);
+
+// Any method, by its path: serialized request in, serialized response out.
+struct stockade_request {
+    size_t size;
+    const char *method; // "/stockade.v1.Service/Method"
+    struct stockade_bytes body;
+    const struct stockade_call_options *call;
+    // Of a stream: called for each message; a value other than 0 cancels. NULL: the call is unary.
+    int (*on_message)(void *cookie, const void *bytes, size_t n);
+    void *cookie;
+};
+#define STOCKADE_REQUEST_INIT                                                                      \
+    {                                                                                              \
+        .size = sizeof(struct stockade_request)                                                    \
+    }
+
+// *response (may be NULL) gets the answer of a unary call; it is unchanged for a stream.
+STOCKADE_API int stockade_call(struct stockade *s, const struct stockade_request *r,
+                               const struct stockade_bytes **response, struct stockade_error *e);
 
 #ifdef __cplusplus
 }

@@ -59,7 +59,8 @@ bash_offers_every_command_and_exactly_its_options(void **state)
                     (void)snprintf(wanted + at, sizeof wanted - at, " -%c", r->letter);
                 }
             }
-        strcat(wanted, "\";");
+        size_t end = strlen(wanted);
+        (void)snprintf(wanted + end, sizeof wanted - end, "\";");
         const char *found = strstr(branch, wanted);
         assert_non_null(found);
         assert_true(found < strstr(branch, "esac ;;"));

@@ -15,7 +15,7 @@ enum { WORDS_MAX = 600 };
 
 struct line {
     struct options o;
-    char why[256], hint[256];
+    struct problem p;
     int rc;
 };
 
@@ -36,7 +36,7 @@ parse(struct line *l, const char *name, const char *const *words)
         argv[argc] = word.to;
     }
     argv[argc] = NULL;
-    l->rc = options_parse(&l->o, c->options, c->rest, argc, argv, l->why, l->hint, sizeof l->why);
+    l->rc = options_parse(&l->o, c->options, c->rest, argc, argv, &l->p);
 }
 
 #define PARSE(line, name, ...) parse(line, name, (const char *const[]){__VA_ARGS__, NULL})
@@ -48,13 +48,13 @@ an_unknown_option_is_refused_and_the_nearest_one_is_named(void **state)
     (void)state;
     PARSE(&l, "run", "--memry", "5M", "true");
     assert_int_equal(l.rc, -EINVAL);
-    assert_string_equal(l.why, "there is no option '--memry'");
-    assert_string_equal(l.hint, "did you mean --memory?");
+    assert_string_equal(l.p.why, "there is no option '--memry'");
+    assert_string_equal(l.p.hint, "did you mean --memory?");
     PARSE(&l, "run", "--time", "5s", "true");
-    assert_string_equal(l.hint, "did you mean --timeout?");
+    assert_string_equal(l.p.hint, "did you mean --timeout?");
     PARSE(&l, "run", "--zzzzzzzz", "true");
     assert_int_equal(l.rc, -EINVAL);
-    assert_string_equal(l.hint, "");
+    assert_string_equal(l.p.hint, "");
     PARSE(&l, "run", "-Z", "true");
     assert_int_equal(l.rc, -EINVAL);
     PARSE(&l, "ls", "--memory", "5M");
@@ -70,10 +70,10 @@ a_wrong_or_missing_value_is_refused_with_an_example(void **state)
     (void)state;
     PARSE(&l, "run", "--memory", "0", "true");
     assert_int_equal(l.rc, -EINVAL);
-    assert_non_null(strstr(l.why, "256M"));
+    assert_non_null(strstr(l.p.why, "256M"));
     PARSE(&l, "run", "--timeout");
     assert_int_equal(l.rc, -EINVAL);
-    assert_non_null(strstr(l.why, "needs a value"));
+    assert_non_null(strstr(l.p.why, "needs a value"));
     PARSE(&l, "run", "--network", "wifi", "true");
     assert_int_equal(l.rc, -EINVAL);
     PARSE(&l, "run", "--label", "novalue", "true");

@@ -23,13 +23,13 @@ nothing_that_a_terminal_obeys_passes(void **state)
         "31m",
         "\x7f",
         "\xe2\x80\xae"
-        "gnp.exe",
+        "gnp.exe\xe2\x80\xac",
         "\x9b"
         "31m",
         "\xff\xfe",
         "\xf0\x9f",
         "\xc0\x80",
-        "\xe2\x81\xa6",
+        "\xe2\x81\xa6x\xe2\x81\xa9",
     };
     (void)state;
     for (size_t i = 0; i < sizeof hostile / sizeof hostile[0]; i++) {
