@@ -415,7 +415,7 @@ an_odd_name_is_told_in_plain_characters(void **state)
 {
     char name[402] = "a";
     for (size_t i = 1; i + 2 < sizeof name; i += 2)
-        memcpy(name + i, "\xc3\xa9", 2);
+        (void)snprintf(name + i, sizeof name - i, "\xc3\xa9");
     struct start s = {.args = {name}, .pipes = -1};
     try_start(*state, &s);
     Stockade__Guest__Event *event = next_event(((struct box *)*state)->socket, NULL);
