@@ -158,6 +158,16 @@ def lengths_that_lie_close_the_connection_and_cost_no_memory():
         check(SANITIZED or grown < 8 * 1024, f"memory follows what has come, not what was announced: {grown} KiB")
 
 
+def when_descriptors_run_out_it_goes_on_once_they_are_back():
+    with Server(prefix=["prlimit", "--nofile=40:40"]) as s:
+        for address in (s.ipc, s.tcp):
+            kept = [Client(address, hello=False) for _ in range(60)]
+            time.sleep(0.3)
+            for c in kept:
+                c.close()
+            check(Client(address, timeout=5).unary("Echo", {"data": b"x"}).data == b"x", address)
+
+
 def nesting_and_floods_of_fields_are_refused():
     with Server() as s:
         c = Client(s.ipc)
@@ -288,6 +298,7 @@ sp.run([
     half_handshakes_are_reaped_by_the_deadline,
     pipelined_requests_and_a_reset_leave_nothing_behind,
     lengths_that_lie_close_the_connection_and_cost_no_memory,
+    when_descriptors_run_out_it_goes_on_once_they_are_back,
     nesting_and_floods_of_fields_are_refused,
     slow_readers_do_not_slow_others_down,
     a_slow_reader_gets_everything_once_it_reads,

@@ -410,6 +410,19 @@ def a_keyed_call_outlives_its_connection():
         check(b.unary("Stats").told_disconnected == 0, "it was not cancelled")
 
 
+def a_call_without_a_connection_ends_with_the_server():
+    with Server() as s:
+        a = Client(s.ipc)
+        a.begin("Change", {"delay_ms": 60000}, {"idempotency-key": "k1"})
+        a.unary("Echo", {})
+        a.close()
+        b = Client(s.ipc)
+        while b.unary("Stats").connections > 1:
+            time.sleep(0.01)
+        check(b.unary("Stats").open_calls == 2, "it goes on")
+        check(s.stop() == 0, "and is no leak")
+
+
 def a_cancelled_keyed_call_may_be_executed_again():
     with Server() as s:
         key = {"idempotency-key": "k1"}
@@ -555,6 +568,7 @@ sp.run([
     health_and_reflection_answer,
     a_key_is_executed_once_and_answered_each_time,
     a_keyed_call_outlives_its_connection,
+    a_call_without_a_connection_ends_with_the_server,
     a_cancelled_keyed_call_may_be_executed_again,
     a_stream_with_a_key_is_not_run_twice_and_says_where_it_is,
     keys_are_bounded_and_forgotten_in_time,

@@ -59,13 +59,14 @@ class Closed(Exception):
 
 
 class Server:
-    def __init__(self, **limits):
+    def __init__(self, prefix=(), **limits):
+        self.prefix = list(prefix)  # of the command
         self.limits = limits
 
     def __enter__(self):
         self.folder = tempfile.TemporaryDirectory(prefix="stockade-rpc-")
         self.ipc = f"ipc://{self.folder.name}/s"
-        args = [os.path.join(BUILD, "tests/echo/echo-server")]
+        args = self.prefix + [os.path.join(BUILD, "tests/echo/echo-server")]
         args += [f"{k}={v}" for k, v in self.limits.items()]
         self.process = subprocess.Popen(args + [self.ipc, "tcp://127.0.0.1:0"], stdout=subprocess.PIPE, text=True)
         self.pid = self.process.pid
