@@ -2,12 +2,11 @@ r"""Run the code of AI agents where it can do no harm.
 
 >>> import stockade
 >>> stockade.run("python3", "-c", "print(6 * 7)").stdout                            # doctest: +SKIP
-'42\\n'
+'42\n'
 
 ``run`` and ``start`` take a fresh sandbox for one command; ``Sandbox`` is one that the caller
-        keeps. ``stockade.aio``
-has the same names for asyncio. The broker is found by the variables ``STOCKADE_ADDRESS`` and
-``STOCKADE_TOKEN``.
+keeps. ``stockade.aio`` has the same names for asyncio. The broker is found by the variables
+``STOCKADE_ADDRESS`` and ``STOCKADE_TOKEN``.
 """
 
 from stockade.client import Client, MessageStream, default_client

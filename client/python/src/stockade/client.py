@@ -320,7 +320,7 @@ class MessageStream(Generic[Response]):
         """Return the next message, or None at the end of the stream.
 
         ``until`` is a time of ``time.monotonic()``: ``DeadlineExceeded`` is raised then, and the
-                  stream goes on.
+        stream goes on.
         """
         if self._over:
             return None

@@ -1,11 +1,10 @@
 """What can go wrong, as exceptions.
 
 ``StockadeError`` is the base of all. A call that the broker refused or could not finish raises the
-                  ``CallError`` of its
-status code; it carries the rule or the limit that said no. A connection that was lost raises
-``ConnectionLost``, bytes that break the protocol ``ProtocolError``. A job that ends badly is no
-error: its ``Result`` says how it ended, and only ``check=True`` (or ``Result.check()``) turns that
-into ``JobError``.
+``CallError`` of its status code; it carries the rule or the limit that said no. A connection that
+was lost raises ``ConnectionLost``, bytes that break the protocol ``ProtocolError``. A job that ends
+badly is no error: its ``Result`` says how it ended, and only ``check=True`` (or ``Result.check()``)
+turns that into ``JobError``.
 """
 
 from __future__ import annotations

@@ -141,8 +141,7 @@ class Process:
         """Read to the end and return the result.
 
         ``timeout`` is in seconds: ``DeadlineExceeded`` (a ``TimeoutError``) is raised then, the
-                    process goes on, and
-        ``wait`` may be called again.
+        process goes on, and ``wait`` may be called again.
         """
         until = None if timeout is None else time.monotonic() + timeout
         while await self._next(until) is not None:
@@ -262,7 +261,7 @@ class Sandbox:
     >>> with Sandbox.create(timeout=300) as sbx:                                    # doctest: +SKIP
     ...     result = sbx.run("python3", "-c", "print(6 * 7)")
     >>> result.stdout, result.exit_code                                             # doctest: +SKIP
-    ('42\\n', 0)
+    ('42\n', 0)
     """
 
     def __init__(self, client: Client, info: SandboxInfo) -> None:
@@ -293,9 +292,8 @@ class Sandbox:
         ``client``    None: the one of ``STOCKADE_ADDRESS`` and ``STOCKADE_TOKEN``
 
         Raises ``InvalidArgument`` (a limit above the template's maximum), ``ResourceExhausted``
-        (too many sandboxes),
-        ``AlreadyExists`` (the name), ``FailedPrecondition`` (a network mode that the host cannot
-                          enforce).
+        (too many sandboxes), ``AlreadyExists`` (the name), ``FailedPrecondition`` (a network mode
+        that the host cannot enforce).
         """
         client = client or default_client()
         request = requests.create_request(
@@ -424,9 +422,8 @@ class Sandbox:
         It goes on when this program goes away: ``attach`` finds it again.
 
         ``stdin`` is written first (at most 1 MiB); with ``stdin_open`` more can be sent, else it is
-                  closed then. A
-        terminal's input is always open. The callbacks are called while somebody reads (``wait``, or
-        an iteration). The other arguments are those of ``run``.
+        closed then. A terminal's input is always open. The callbacks are called while somebody
+        reads (``wait``, or an iteration). The other arguments are those of ``run``.
         """
         return await self._start(
             requests.command(
@@ -595,30 +592,30 @@ async def run(
 ) -> Result:
     r"""Run a command in a fresh sandbox that is destroyed after it, and wait for its end.
 
-    ``template``  its name; None: ``default``
-    ``env``       added to, or replacing, the template's environment
-    ``cwd``       absolute folder; None: the template's
-    ``stdin``     bytes, text, or an iterable of bytes, asynchronous or not; None: the command sees
-                  end-of-file
-    ``timeout``   seconds of wall-clock time, after which the broker ends it: ``Result.timed_out``
-    ``limits``    what it may use; None: the template's
-    ``network``   ``"none"``, ``"allowlist"`` or ``"open"``; None: the template's
-    ``metadata``  labels that are kept with the record
-    ``terminal``  (rows, columns): give it a terminal; stdout and stderr are then one stream
-    ``on_stdout`` called with each line of stdout as text, without its line end, as it comes
-    ``on_stderr`` the same for stderr
-    ``keep``      bytes of stdout and of stderr that the result keeps; the rest is only counted
-    ``check``     raise ``JobError`` unless it exits with code 0
-    ``deadline``  seconds for the whole call, queue included: ``DeadlineExceeded`` after that, and
-                  no result
-    ``client``    None: the one of ``STOCKADE_ADDRESS`` and ``STOCKADE_TOKEN``
+    ``template``   its name; None: ``default``
+    ``env``        added to, or replacing, the template's environment
+    ``cwd``        absolute folder; None: the template's
+    ``stdin``      bytes, text, or an iterable of bytes, asynchronous or not; None: the command sees
+                   end-of-file
+    ``timeout``    seconds of wall-clock time, after which the broker ends it: ``Result.timed_out``
+    ``limits``     what it may use; None: the template's
+    ``network``    ``"none"``, ``"allowlist"`` or ``"open"``; None: the template's
+    ``metadata``   labels that are kept with the record
+    ``terminal``   (rows, columns): give it a terminal; stdout and stderr are then one stream
+    ``on_stdout``  called with each line of stdout as text, without its line end, as it comes
+    ``on_stderr``  the same for stderr
+    ``keep``       bytes of stdout and of stderr that the result keeps; the rest is only counted
+    ``check``      raise ``JobError`` unless it exits with code 0
+    ``deadline``   seconds for the whole call, queue included: ``DeadlineExceeded`` after that, and
+                   no result
+    ``client``     None: the one of ``STOCKADE_ADDRESS`` and ``STOCKADE_TOKEN``
 
     When waiting is interrupted (Ctrl-C, an exception in a callback) the job is cancelled. Raises
-    ``ConnectionLost`` when the connection breaks: the job has been cancelled then, and it is not
+    ``ConnectionLost``  when the connection breaks: the job has been cancelled then, and it is not
     run again.
 
     >>> run("echo", "hello").stdout                                                 # doctest: +SKIP
-    'hello\\n'
+    'hello\n'
     """
     feed = Feed(stdin)
     command = requests.command(

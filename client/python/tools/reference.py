@@ -1,0 +1,149 @@
+"""Writes REFERENCE.md to stdout: every public name of the package with what its docstring says."""
+
+from __future__ import annotations
+
+import enum
+import inspect
+import re
+import sys
+from pathlib import Path
+
+import stockade
+from stockade import aio, errors
+
+GROUPS = (
+    ("Running", ("run", "start", "Sandbox", "Process", "Output", "Gap")),
+    ("What comes back", ("Result", "Outcome", "LimitHit", "Bill", "Figure", "Source", "Scope")),
+    ("What may be used", ("Limits",)),
+    ("What there is", ("SandboxInfo", "ProcessInfo")),
+    ("Connection", ("Client", "default_client", "MessageStream", "Schema", "Stub")),
+)
+
+
+def signature(thing: object) -> str:
+    """Return the arguments as text, without the annotations' module names."""
+    text = str(inspect.signature(thing))  # type: ignore[arg-type]
+    text = text.replace("b''", 'b""')
+    text = re.sub(r"(stockade\.\w+|typing|collections\.abc|datetime)\.", "", text).replace("'", "")
+    text = re.sub(r"\((self|cls)(, )?", "(", text)
+    return (
+        text
+        if len(text) <= 100
+        else "(\n    " + ",\n    ".join(split(text)) + ",\n)" + result(text)
+    )
+
+
+def result(text: str) -> str:
+    """Return the part after the closing parenthesis."""
+    return text[text.rindex(")") + 1 :] if ") ->" in text else ""
+
+
+def split(text: str) -> list[str]:
+    """Return the arguments of a signature one by one."""
+    parts, depth, start = [], 0, 1
+    for i, c in enumerate(text):
+        depth += (c in "([") - (c in ")]")
+        if (c == "," and depth == 1) or (c == ")" and depth == 0):
+            parts.append(text[start:i].strip())
+            start = i + 1
+        if c == ")" and depth == 0:
+            break
+    return [part for part in parts if part]
+
+
+def prose(doc: str | None) -> str:
+    """Return a docstring as markdown: lists of arguments as such, examples as code."""
+    lines, out, code = inspect.cleandoc(doc or "").split("\n"), [], False
+    for line in lines:
+        example = line.startswith(">>>") or (code and line != "")
+        if example and not code:
+            out.append("```python")
+        if code and not example:
+            out.append("```")
+        code = example
+        text = re.sub(r"\s+# doctest: \+SKIP", "", line)
+        if not code:
+            text = re.sub(r"^(``\w+``)\s{2,}(?=\S)", r"- \1: ", text)
+            text = re.sub(r"^ {5,}(?=\S)", "  ", text).replace("``", "`")
+        out.append(text)
+    return "\n".join(out + ["```"] * code)
+
+
+def fields(cls: type) -> list[tuple[str, str]]:
+    """Return names and comments (``#:``) of a class's fields, enum members and attributes."""
+    found: list[tuple[str, str]] = []
+    comment: list[str] = []
+    for line in inspect.getsource(cls).split("\n"):
+        text = line.strip()
+        name = re.match(r"(?:self\.)?([a-z_A-Z]+)\b\s*(?::|=)", text)
+        if text.startswith("#:"):
+            comment.append(text[2:].strip())
+        elif comment and name:
+            found.append((name[1], " ".join(comment).replace("``", "`")))
+            comment = []
+        else:
+            comment = []
+    return found
+
+
+def show_class(cls: type, name: str) -> None:
+    """Print a class: what it is, its fields, its properties and methods."""
+    made = not issubclass(cls, enum.Enum) and not issubclass(cls, BaseException)
+    heading = f"{name}{signature(cls)}" if made and name in {"Client", "Limits"} else name
+    print(f"### {name}\n")
+    if heading != name:
+        print(f"```python\n{heading}\n```\n")
+    print(prose(cls.__doc__) + "\n")
+    for field, comment in fields(cls):
+        print(f"- `{field}`: {comment}")
+    properties = [(n, v) for n, v in vars(cls).items() if isinstance(v, property)]
+    for field, value in properties:
+        if not field.startswith("_"):
+            summary = " ".join(inspect.cleandoc(value.__doc__ or "").split())
+            print(f"- `{field}`: {summary.replace('``', '`')}")
+    print()
+    for method in vars(cls):
+        value = inspect.getattr_static(cls, method)
+        function = value.__func__ if isinstance(value, (classmethod, staticmethod)) else value
+        if inspect.isfunction(function) and not method.startswith("_"):
+            print(f"#### {name}.{method}\n\n```python\n{method}{signature(function)}\n```\n")
+            print(prose(function.__doc__) + "\n")
+
+
+def show_errors() -> None:
+    """Print the exceptions as a table."""
+    print("## Errors\n\n" + prose(errors.__doc__) + "\n")
+    print("| exception | is also | when |\n|---|---|---|")
+    for name in stockade.__all__:
+        cls = getattr(stockade, name)
+        if inspect.isclass(cls) and issubclass(cls, Exception):
+            parents = ", ".join(f"`{p.__name__}`" for p in cls.__bases__)
+            print(f"| `{name}` | {parents} | {' '.join(prose(cls.__doc__).split())} |")
+    print("\nEvery `CallError` carries:\n")
+    for field, comment in fields(stockade.CallError):
+        print(f"- `{field}`: {comment}")
+
+
+def main() -> None:
+    """Print everything."""
+    print(
+        "# Reference\n\nMade from the docstrings by `tools/reference.py`. Times are in seconds and"
+    )
+    print("sizes in bytes wherever nothing else is said.\n")
+    print(prose(stockade.__doc__) + "\n")
+    for title, names in GROUPS:
+        print(f"## {title}\n")
+        for name in names:
+            thing = getattr(stockade, name)
+            if inspect.isclass(thing):
+                show_class(thing, name)
+            else:
+                print(f"### {name}\n\n```python\n{name}{signature(thing)}\n```\n")
+                print(prose(thing.__doc__) + "\n")
+    show_errors()
+    print("\n## asyncio\n\n" + prose(aio.__doc__))
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
+    main()
