@@ -5,7 +5,9 @@ import fcntl
 import json
 import os
 import pty
+import re
 import select
+import shutil
 import signal
 import struct
 import subprocess
@@ -60,7 +62,6 @@ def a_wrong_line_is_told_with_the_nearest_word(b):
 def the_library_exports_what_its_header_declares(b):
     if INSTALLED:
         return
-    import re
     with open(os.path.join(os.environ["STOCKADE_SOURCE"], "client/stockade.h"), encoding="utf-8") as f:
         text = re.sub("//.*", "", f.read())
     declared = set(re.findall(r"STOCKADE_API[^;]*?\b(stockade_[a-z_]+)\s*\(", text))
@@ -386,6 +387,46 @@ COMP_WORDS=(stockade run --network a); COMP_CWORD=3; _stockade; echo "${COMPREPL
 """
     r = subprocess.run(["bash", "--norc", "-c", ask], capture_output=True, check=True, text=True)
     check(r.stdout.splitlines() == ["--memory", "run", "allowlist"], r.stdout + r.stderr)
+
+
+def the_manual_names_everything_and_has_no_mistake(b):
+    if INSTALLED:
+        return
+    source = os.environ["STOCKADE_SOURCE"]
+    pages = {}
+    for name in ("stockade.1", "stockaded.8", "stockaded.yaml.5", "libstockade.3"):
+        path = os.path.join(source, "deploy/man", name)
+        if shutil.which("groff"):
+            r = subprocess.run(["groff", "-mandoc", "-ww", "-Tutf8", "-z", path], capture_output=True, check=True)
+            check(r.stderr == b"", r.stderr)
+        with open(path, encoding="utf-8") as f:
+            pages[name] = f.read()
+    for line in b.cli("help").stdout.decode().split("commands:")[1].split("'stockade COMMAND")[0].splitlines():
+        if not line.startswith("  "):
+            continue
+        command = line.split()[0]
+        check(f".It Cm {command}" in pages["stockade.1"], command)
+        for option in re.findall("--([a-z-]+) ", b.cli(command, "--help").stdout.decode().split("options:")[1]):
+            check(re.search(rf"^\.It .*Fl -{option}\b", pages["stockade.1"], re.M), f"{command} --{option}")
+    for option in re.findall("--([a-z-]+)", subprocess.run([binary("stockaded"), "--help"], capture_output=True,
+                                                           check=True, text=True).stdout.split("--config", 1)[1]):
+        check(f".It Fl -{option}" in pages["stockaded.8"], option)
+    with open(os.path.join(source, "deploy/stockaded.yaml"), encoding="utf-8") as f:
+        parent = ""
+        for line in f:
+            m = re.match(r"#( *)(?:- )?([a-z_]+):(.*)", line)
+            if not m or line.startswith("# "):
+                continue
+            indent, key, rest = m.groups()
+            if not indent and "-" not in line.split(key)[0]:
+                parent = key
+            name = f"{parent}.{key}" if indent and parent not in ("templates", "limits_default", "limits_max") else key
+            if not indent and not rest.strip() and name in ("socket", "log", "ids", "quotas", "rpc", "ttl"):
+                continue
+            check(re.search(rf"Cm (?:[a-z_]+ , )*{re.escape(name)}\b", pages["stockaded.yaml.5"]), name)
+    with open(os.path.join(source, "client/stockade.h"), encoding="utf-8") as f:
+        for function in re.findall(r"STOCKADE_API[^;]*?\b(stockade_[a-z_]+)\s*\(", re.sub("//.*", "", f.read())):
+            check(f".Fn {function}" in pages["libstockade.3"], function)
 
 
 TESTS = [value for name, value in list(globals().items())
