@@ -50,7 +50,7 @@ take_fds(struct msghdr *m, struct guest_packet *p)
             continue;
         size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
         for (size_t i = 0; i < n; i++) {
-            int fd;
+            int fd = -1;
             memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
             if (p->fds_n < GUEST_PACKET_FDS_MAX)
                 p->fds[p->fds_n++] = fd;

@@ -107,7 +107,7 @@ read_filter(unsigned short *n, struct err *e)
 static int
 tidy_descriptors(struct err *e)
 {
-    int fd;
+    int fd = -1;
     do
         fd = open("/dev/null", O_RDWR | O_CLOEXEC);
     while (fd >= 0 && fd < 3);

@@ -199,7 +199,7 @@ copy_folder(int from, const char *name, int to, int depth, struct budget *b, str
     int auto_close out = openat(to, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (out < 0)
         return err_sys(e, errno, "open the copy of %s", name);
-    DIR *dir = fdopendir(dup(in));
+    DIR *dir = fdopendir(fcntl(in, F_DUPFD_CLOEXEC, 3));
     if (dir == NULL)
         return err_sys(e, errno, "list %s", name);
     int rc = 0;
@@ -232,7 +232,7 @@ copy_entry(int from, const char *name, int to, int depth, struct budget *b, stru
 static int
 copy_allowed(int from, int to, const char *prefix, struct budget *b, struct err *e)
 {
-    DIR *dir = fdopendir(dup(from));
+    DIR *dir = fdopendir(fcntl(from, F_DUPFD_CLOEXEC, 3));
     if (dir == NULL)
         return err_sys(e, errno, "list /etc/%s", prefix);
     int rc = 0;

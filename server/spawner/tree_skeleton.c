@@ -69,7 +69,7 @@ _Static_assert(sizeof tops / sizeof tops[0] == TREE_TOP_MAX, "one place for each
 static int
 remove_below(int dir, int depth)
 {
-    DIR *d = fdopendir(dup(dir));
+    DIR *d = fdopendir(fcntl(dir, F_DUPFD_CLOEXEC, 3));
     if (d == NULL)
         return -errno;
     int rc = 0;
