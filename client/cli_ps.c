@@ -208,9 +208,9 @@ show_log(const struct command *c, const struct options *o, struct log *l, const 
     if (!l->follow && l->until <= o->since)
         return EXIT_OK;
     struct stockade_handlers h = {.on_output = log_output, .on_gap = log_gap, .cookie = l};
-    struct feed_options fo = {.s = l->s};
+    struct feed_options feeding = {.s = l->s};
     feed_block_signals();
-    struct feed *feed = feed_start(&fo);
+    struct feed *feed = feed_start(&feeding);
     if (feed == NULL)
         return EXIT_PROBLEM;
     int rc = stockade_attach(l->s, id, o->since, &h, &r, &e);

@@ -195,11 +195,11 @@ run_with_feed(struct job *j, call_fn *call)
     const struct options *o = j->options;
     struct stockade_handlers h = {
         .on_started = on_started, .on_output = on_output, .on_gap = on_gap, .cookie = j};
-    struct feed_options fo = {
+    struct feed_options feeding = {
         .s = j->s, .input = j->input_open, .terminal = o->terminal, .signals = !o->detach};
     const struct stockade_result *r = NULL;
     struct stockade_error e;
-    j->feed = feed_start(&fo);
+    j->feed = feed_start(&feeding);
     if (j->feed == NULL)
         return EXIT_OURS;
     if (o->terminal && j->input_open)
