@@ -50,6 +50,7 @@ static const char *const allowed[] = {
     "magic",
     "magic.mime",
     "manpath.config",
+    "matplotlibrc",
     "mime.types",
     "networks",
     "nodejs",
