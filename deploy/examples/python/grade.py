@@ -20,6 +20,7 @@ PARALLEL = 16  # at once; the broker queues what is more than its CPUs can do
 NUMBERS = " ".join(str(n) for n in range(1, 101))
 EXPECTED = "5050"
 BAR = 40
+LIMITS = Limits(memory="64M", cpu_time=1)
 
 PROGRAMS = (
     "print(sum(map(int, input().split())))",
@@ -45,9 +46,7 @@ def verdict(result: Result) -> str:
 async def grade(program: str, gate: asyncio.Semaphore) -> Result:
     """Run one submission in a fresh sandbox."""
     async with gate:
-        return await aio.run(
-            "python3", "-c", program, stdin=NUMBERS, timeout=2, limits=Limits(memory="64M")
-        )
+        return await aio.run("python3", "-c", program, stdin=NUMBERS, timeout=60, limits=LIMITS)
 
 
 def show(done: int, total: int, begin: float) -> None:
