@@ -68,7 +68,7 @@ static void *
 run_often(void *cookie)
 {
     for (int i = 0; i < RUNS; i++) {
-        char wanted[64], program[64];
+        char wanted[64], program[128];
         struct text t = {.n = 0};
         struct stockade_error mine;
         const struct stockade_result *r = NULL;

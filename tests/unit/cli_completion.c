@@ -14,8 +14,8 @@
 static char *
 script(const char *shell)
 {
-    char *text = NULL;
-    size_t n = 0;
+    static char *text; // gcc takes an automatic one for what is returned
+    static size_t n;
     FILE *f = open_memstream(&text, &n);
     assert_non_null(f);
     assert_true(completion_write(f, shell));
