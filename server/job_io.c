@@ -88,11 +88,21 @@ drop_input(struct job *j)
     j->input_at = j->input_n = j->input_size = 0;
 }
 
+// A terminal's master is shared with the guest, and so are its flags: one that it made blocking could stop the broker.
+static bool
+stays_non_blocking(int fd)
+{
+    int flags = fcntl(fd, F_GETFL);
+    return flags >= 0 && ((flags & O_NONBLOCK) != 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) == 0);
+}
+
 // Writes what the pipe takes. Closes it when that was wanted or nobody reads it any more.
 static void
 push_input(struct job *j)
 {
     while (j->fd[IN] >= 0 && j->input_at < j->input_n) {
+        if (j->terminal && !stays_non_blocking(j->fd[IN]))
+            break;
         ssize_t w = write(j->fd[IN], j->input + j->input_at, j->input_n - j->input_at);
         if (w < 0 && (errno == EAGAIN || errno == EINTR))
             break;
@@ -219,6 +229,8 @@ read_some(struct job *j, int i, uint64_t now)
     static uint8_t bytes[READ_MAX];
     size_t space = output_space(j->output, now);
     if (space == 0 || j->fd[i] < 0)
+        return 0;
+    if (j->terminal && !stays_non_blocking(j->fd[i]))
         return 0;
     ssize_t n = read(j->fd[i], bytes, space < READ_MAX ? space : READ_MAX);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))

@@ -16,7 +16,7 @@ static const char usage[] =
     "" CONFIG_LISTEN_DEFAULT " and keeps its state below\n"
     "" CONFIG_STATE_DIR_DEFAULT ".\n"
     "\n"
-    "  --config FILE      read this configuration (YAML; see stockaded.yaml(5) for the keys)\n"
+    "  --config FILE      read this configuration (YAML; the shipped stockaded.yaml has every key)\n"
     "  --listen ADDRESS   listen here instead of where the configuration says: ipc:///PATH or\n"
     "                     tcp://HOST:PORT; may be given several times\n"
     "  --state-dir DIR    keep state here\n"
