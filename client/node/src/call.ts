@@ -1,0 +1,173 @@
+// What one call brings along: its deadline, its caller's wish to give it up, its metadata and idempotency key.
+import { randomBytes } from "node:crypto";
+import { getOption } from "@bufbuild/protobuf";
+import type { DescMethod } from "@bufbuild/protobuf";
+import { CancelledError, Code, DeadlineExceededError } from "./errors.js";
+import type { StockadeError } from "./errors.js";
+import { METADATA_BYTES_MAX, METADATA_ITEMS_MAX } from "./frame.js";
+import { method as methodOption } from "./gen/stockade/v1/options_pb.js";
+import { badArgument, parseDuration } from "./units.js";
+import type { Duration } from "./units.js";
+
+/** How any call is made. */
+export interface CallOptions {
+  /**
+   * The answer is wanted within this time (a number of seconds, or "250ms"); then the broker cancels the work and the
+   * call ends with DeadlineExceededError. Default: the method's longest.
+   */
+  deadline?: Duration;
+  /** Gives the call up: it ends with CancelledError, whose cause is the signal's reason. */
+  signal?: AbortSignal;
+  /** Names the call's one execution. Default: a random one for calls that change something. At most 128 characters. */
+  idempotencyKey?: string;
+  /** More metadata, such as { traceparent: "..." }; lower-case keys. */
+  metadata?: Readonly<Record<string, string>>;
+}
+
+/** What the .proto files say about a method. */
+export interface MethodRules {
+  /** Doing it twice is the same as doing it once. */
+  idempotent: boolean;
+  /** Longest deadline in milliseconds; 0: none. */
+  deadlineMsMax: number;
+}
+
+const rules = new WeakMap<DescMethod, MethodRules>();
+
+/** Reads the options of a method once. */
+export function rulesOf(method: DescMethod): MethodRules {
+  let found = rules.get(method);
+  if (found === undefined) {
+    const { idempotent, deadlineMsMax } = getOption(method, methodOption);
+    found = { idempotent, deadlineMsMax };
+    rules.set(method, found);
+  }
+  return found;
+}
+
+/** "/stockade.v1.ProcessService/Run" */
+export function pathOf(method: DescMethod): string {
+  return `/${method.parent.typeName}/${method.name}`;
+}
+
+/** The metadata of a call, checked as the broker does. */
+export function metadataOf(
+  method: DescMethod,
+  token: string | undefined,
+  options: CallOptions,
+): (readonly [string, string])[] {
+  const pairs: (readonly [string, string])[] = [];
+  if (token !== undefined && token !== "") {
+    pairs.push(["authorization", `Bearer ${token}`]);
+  }
+  if (options.idempotencyKey !== undefined || !rulesOf(method).idempotent) {
+    pairs.push(["idempotency-key", options.idempotencyKey ?? randomBytes(16).toString("hex")]);
+  }
+  pairs.push(...Object.entries(options.metadata ?? {}));
+  let bytes = 0;
+  for (const [key, value] of pairs) {
+    if (!/^[a-z0-9_.-]{1,64}$/.test(key) || /[\x00-\x1f\x7f]/.test(value) || value.length > 4096) {
+      throw badArgument(`metadata[${JSON.stringify(key)}]`, "keys are [a-z0-9_.-]{1,64}, values printable, up to 4096");
+    }
+    bytes += Buffer.byteLength(key) + Buffer.byteLength(value);
+  }
+  if (bytes > METADATA_BYTES_MAX || pairs.length > METADATA_ITEMS_MAX) {
+    throw badArgument("metadata", `at most ${METADATA_ITEMS_MAX} pairs and ${METADATA_BYTES_MAX} bytes in all`);
+  }
+  return pairs;
+}
+
+/** On our side a method's own longest deadline gets this much more, so that the broker's word comes first. */
+const GRACE_MS = 5000;
+/** Longest time that setTimeout takes. */
+const TIMER_MS_MAX = 2 ** 31 - 1;
+
+/** From the begin of a call to its end: when it must be over, and who wants to be told that it is to stop. */
+export class CallScope {
+  readonly #path: string;
+  readonly #end: number;
+  readonly #signal: AbortSignal | undefined;
+  readonly #stops = new Set<(why: StockadeError) => void>();
+  readonly #timer: NodeJS.Timeout | undefined;
+  readonly #onAbort = (): void => {
+    this.#stop(
+      new CancelledError(Code.CANCELLED, `${this.#path}: given up by the caller`, {
+        method: this.#path,
+        cause: this.#signal?.reason,
+      }),
+    );
+  };
+  #stopped: StockadeError | undefined;
+
+  constructor(method: DescMethod, options: CallOptions) {
+    this.#path = pathOf(method);
+    this.#signal = options.signal;
+    const own = options.deadline === undefined ? undefined : parseDuration(options.deadline, "deadline");
+    const longest = rulesOf(method).deadlineMsMax;
+    const wait = own ?? (longest > 0 ? longest + GRACE_MS : Infinity);
+    this.#end = own === undefined ? Infinity : performance.now() + own;
+    if (wait <= TIMER_MS_MAX) {
+      this.#timer = setTimeout(() => {
+        const text = `${this.#path}: no answer within ${wait} ms`;
+        this.#stop(new DeadlineExceededError(Code.DEADLINE_EXCEEDED, text, { method: this.#path }));
+      }, wait);
+    }
+    if (options.signal?.aborted === true) {
+      this.#onAbort();
+    } else {
+      options.signal?.addEventListener("abort", this.#onAbort, { once: true });
+    }
+  }
+
+  /** Why the call is to stop; undefined while it is not. */
+  get stopped(): StockadeError | undefined {
+    return this.#stopped;
+  }
+
+  /** Milliseconds left, at least 1; 0: no deadline was asked for. */
+  remainingMs(): number {
+    return this.#end === Infinity ? 0 : Math.max(1, this.#end - performance.now());
+  }
+
+  /** Calls `stop` when the call is to stop, at once if it is already. Gives a function that undoes this. */
+  onStop(stop: (why: StockadeError) => void): () => void {
+    if (this.#stopped !== undefined) {
+      stop(this.#stopped);
+    } else {
+      this.#stops.add(stop);
+    }
+    return () => this.#stops.delete(stop);
+  }
+
+  /** The promise's value, unless the call is to stop first. */
+  async race<T>(promise: Promise<T>): Promise<T> {
+    let undo: (() => void) | undefined;
+    try {
+      return await Promise.race([
+        promise,
+        new Promise<never>((_, reject) => {
+          undo = this.onStop(reject);
+        }),
+      ]);
+    } finally {
+      undo?.();
+    }
+  }
+
+  /** The call is over. */
+  done(): void {
+    clearTimeout(this.#timer);
+    this.#signal?.removeEventListener("abort", this.#onAbort);
+    this.#stops.clear();
+  }
+
+  #stop(why: StockadeError): void {
+    if (this.#stopped !== undefined) {
+      return;
+    }
+    this.#stopped = why;
+    for (const stop of [...this.#stops]) {
+      stop(why);
+    }
+  }
+}

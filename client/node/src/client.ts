@@ -1,0 +1,337 @@
+// Calls on a connection that is made when it is needed, and made again when it was lost.
+//
+// Theory of operation. A call that is lost with its connection is sent again only where that cannot execute anything a
+// second time:
+//
+//   it never left, or the broker's GOAWAY says that it was not begun       sent again
+//   the method is idempotent by the schema                                 sent again
+//   a unary call with an idempotency key, and the broker is still the      sent again with the same key: the broker
+//   process that took it (it is asked how long it runs)                    answers with what the first execution gave
+//   anything else                                                          ConnectionLostError
+//
+// Streams are never sent again once a message came; who reads one knows where to go on (see Process).
+import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
+import type {
+  DescMessage,
+  DescMethodServerStreaming,
+  DescMethodUnary,
+  MessageInitShape,
+  MessageShape,
+} from "@bufbuild/protobuf";
+import { CallScope, metadataOf, pathOf, rulesOf } from "./call.js";
+import type { CallOptions } from "./call.js";
+import { Connection } from "./connection.js";
+import type { Lost } from "./connection.js";
+import { BrokerUnreachableError, Code, ProtocolError, UnavailableError } from "./errors.js";
+import { SystemService } from "./gen/stockade/v1/system_service_pb.js";
+import { checkWire } from "./scan.js";
+import type { CallInit } from "./session.js";
+import { connectionLost, errorFromStatus } from "./status.js";
+import type { WireStatus } from "./status.js";
+import { MessageStream } from "./stream.js";
+import { dialSocket, parseAddress } from "./transport.js";
+import type { Dial } from "./transport.js";
+import { badArgument, parseDuration } from "./units.js";
+import type { Duration } from "./units.js";
+
+/** Where the broker listens unless it was told otherwise. */
+export const DEFAULT_ADDRESS = "ipc:///run/stockade/stockade.sock";
+
+/** How to reach the broker. */
+export interface ClientOptions {
+  /** "ipc:///path", "unix:/path" or "tcp://host:port". Default: STOCKADE_ADDRESS, or `DEFAULT_ADDRESS`. */
+  address?: string;
+  /** Sent with each call as "authorization: Bearer TOKEN". Default: STOCKADE_TOKEN, or none. */
+  token?: string;
+  /** Time for one attempt to connect and shake hands; seconds or text. Default: 5. */
+  connectTimeout?: Duration;
+  /** How long to go on trying when an established connection was lost; seconds or text. Default: 10. 0: once. */
+  reconnectTimeout?: Duration;
+  /** Silence after which the broker is asked whether it is there; seconds or text. Default: 20; at least 5. */
+  keepalive?: Duration;
+  /** Another way to reach the broker than unix sockets and TCP. */
+  dial?: Dial;
+}
+
+/** A call is sent at most this often, whatever became of it. */
+const ATTEMPTS_MAX = 6;
+const BACKOFF_FIRST_MS = 20;
+const BACKOFF_MAX_MS = 1000;
+
+type Outcome =
+  | { payload: Uint8Array; status: WireStatus | undefined }
+  | { lost: Lost; error: Error };
+
+function sleep(ms: number): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, ms));
+}
+
+/** Serialized request; InvalidArgumentError where the values do not fit their types. */
+function serialize<I extends DescMessage>(type: I, init: MessageInitShape<I>): Uint8Array {
+  try {
+    return toBinary(type, create(type, init));
+  } catch (e) {
+    throw badArgument(type.typeName, e instanceof Error ? e.message : String(e));
+  }
+}
+
+/** A message that came from the broker. ProtocolError: it is not one of this type. */
+export function deserialize<O extends DescMessage>(type: O, bytes: Uint8Array): MessageShape<O> {
+  checkWire(type, bytes);
+  try {
+    return fromBinary(type, bytes, { readUnknownFields: false });
+  } catch (e) {
+    throw new ProtocolError(`${type.typeName}: ${e instanceof Error ? e.message : String(e)}`, { cause: e });
+  }
+}
+
+/**
+ * A client of one broker. It connects with the first call; all calls share one connection and run side by side. An
+ * idle client does not keep the program running.
+ */
+export class Client implements AsyncDisposable {
+  /** The address in use. */
+  readonly address: string;
+  readonly #token: string | undefined;
+  readonly #dial: Dial;
+  readonly #connectMs: number;
+  readonly #reconnectMs: number;
+  readonly #keepaliveMs: number;
+  readonly #connections = new Set<Connection>();
+  #current: Connection | undefined;
+  #connecting: Promise<Connection> | undefined;
+  #wasConnected = false;
+  #closed = false;
+
+  /** InvalidArgumentError: an option is wrong. Nothing is connected yet. */
+  constructor(options: ClientOptions = {}) {
+    this.address = options.address ?? (process.env["STOCKADE_ADDRESS"] || DEFAULT_ADDRESS);
+    this.#token = options.token ?? process.env["STOCKADE_TOKEN"];
+    this.#dial = options.dial ?? dialSocket;
+    this.#connectMs = parseDuration(options.connectTimeout ?? 5, "connectTimeout");
+    this.#reconnectMs = parseDuration(options.reconnectTimeout ?? 10, "reconnectTimeout");
+    this.#keepaliveMs = parseDuration(options.keepalive ?? 20, "keepalive");
+    if (options.dial === undefined) {
+      parseAddress(this.address);
+    }
+  }
+
+  /**
+   * A unary call of any method of the schema. Rejects with the StockadeError of the call's status;
+   * BrokerUnreachableError when no broker answers.
+   */
+  async unary<I extends DescMessage, O extends DescMessage>(
+    method: DescMethodUnary<I, O>,
+    request: MessageInitShape<I>,
+    options: CallOptions = {},
+  ): Promise<MessageShape<O>> {
+    const payload = serialize(method.input, request);
+    const metadata = metadataOf(method, this.#token, options);
+    const scope = new CallScope(method, options);
+    try {
+      const answer = await this.#send(method, { payload, metadata }, scope);
+      return this.#decode(method.output, answer.payload, answer.connection);
+    } finally {
+      scope.done();
+    }
+  }
+
+  /**
+   * A server-streaming call of any method of the schema. The stream ends with the StockadeError of the call's status
+   * where that is not OK. Messages wait in the broker until they are read.
+   */
+  stream<I extends DescMessage, O extends DescMessage>(
+    method: DescMethodServerStreaming<I, O>,
+    request: MessageInitShape<I>,
+    options: CallOptions = {},
+  ): MessageStream<MessageShape<O>> {
+    const payload = serialize(method.input, request);
+    const metadata = metadataOf(method, this.#token, options);
+    return new MessageStream({
+      path: pathOf(method),
+      idempotent: rulesOf(method).idempotent,
+      payload,
+      metadata,
+      scope: new CallScope(method, options),
+      connection: (scope) => this.#usable(true, scope),
+      decode: (bytes, connection) => this.#decode(method.output, bytes, connection),
+    });
+  }
+
+  /** Ends the connection. Calls in progress end with UnavailableError; no further call is taken. */
+  close(): Promise<void> {
+    this.#closed = true;
+    for (const connection of this.#connections) {
+      connection.close();
+    }
+    this.#connections.clear();
+    return Promise.resolve();
+  }
+
+  /** close(), for `await using`. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
+  }
+
+  #decode<O extends DescMessage>(type: O, bytes: Uint8Array, connection: Connection): MessageShape<O> {
+    try {
+      return deserialize(type, bytes);
+    } catch (e) {
+      connection.close(e instanceof Error ? e : undefined);
+      throw e;
+    }
+  }
+
+  async #send(
+    method: DescMethodUnary,
+    call: Pick<CallInit, "payload" | "metadata">,
+    scope: CallScope,
+  ): Promise<{ payload: Uint8Array; connection: Connection }> {
+    const path = pathOf(method);
+    const { idempotent } = rulesOf(method);
+    let sentAt: number | undefined;
+    for (let attempt = 1; ; attempt++) {
+      const connection = await this.#usable(false, scope);
+      if (sentAt !== undefined && !idempotent && !(await this.#isSameBroker(connection, sentAt, scope))) {
+        throw connectionLost(path, new Error("the broker was started anew since"));
+      }
+      const began = performance.now();
+      const outcome = await this.#once(connection, { ...call, method: path, streaming: false, credit: 0 }, scope);
+      if (!("lost" in outcome)) {
+        if (outcome.status !== undefined && outcome.status.code !== Code.OK) {
+          throw errorFromStatus(outcome.status, path);
+        }
+        return { payload: outcome.payload, connection };
+      }
+      if (outcome.lost === "sent") {
+        sentAt ??= began;
+      }
+      if (attempt === ATTEMPTS_MAX || outcome.error instanceof ProtocolError || this.#closed) {
+        throw connectionLost(path, outcome.error);
+      }
+    }
+  }
+
+  #once(connection: Connection, call: Omit<CallInit, "timeoutMs">, scope: CallScope): Promise<Outcome> {
+    return new Promise((resolve, reject) => {
+      let undo = (): void => undefined;
+      const finish = (outcome: Outcome): void => {
+        undo();
+        resolve(outcome);
+      };
+      const id = this.#begin(connection, { ...call, timeoutMs: scope.remainingMs() }, {
+        onData: () => undefined,
+        onEnd: (payload, status) => {
+          finish({ payload, status });
+        },
+        onLost: (lost, error) => {
+          finish({ lost, error });
+        },
+      });
+      if (id === undefined) {
+        finish({ lost: "unsent", error: new Error("the connection takes no calls") });
+        return;
+      }
+      undo = scope.onStop((why) => {
+        connection.cancel(id);
+        reject(why);
+      });
+    });
+  }
+
+  #begin(connection: Connection, init: CallInit, listener: Parameters<Connection["call"]>[1]): number | undefined {
+    try {
+      return connection.call(init, listener);
+    } catch (e) {
+      if (e instanceof RangeError) {
+        throw badArgument("request", e.message);
+      }
+      throw e;
+    }
+  }
+
+  /** @internal True when the broker that answers now was there at `since` (of performance.now()) already. */
+  async isSameBroker(since: number): Promise<boolean> {
+    const scope = new CallScope(SystemService.method.info, {});
+    try {
+      return await this.#isSameBroker(await this.#usable(false, scope), since, scope);
+    } finally {
+      scope.done();
+    }
+  }
+
+  // True when the broker behind the connection is the process that was there at `since` already.
+  async #isSameBroker(connection: Connection, since: number, scope: CallScope): Promise<boolean> {
+    const path = pathOf(SystemService.method.info);
+    const metadata = metadataOf(SystemService.method.info, this.#token, {});
+    const payload = new Uint8Array(0);
+    const call = { method: path, payload, metadata, streaming: false, credit: 0 };
+    const outcome = await this.#once(connection, call, scope);
+    if ("lost" in outcome || (outcome.status !== undefined && outcome.status.code !== Code.OK)) {
+      return false;
+    }
+    const info = this.#decode(SystemService.method.info.output, outcome.payload, connection);
+    return Number(info.uptimeMs) > performance.now() - since;
+  }
+
+  // A connection with room for one more call.
+  async #usable(streaming: boolean, scope: CallScope): Promise<Connection> {
+    for (let attempt = 1; ; attempt++) {
+      if (scope.stopped !== undefined) {
+        throw scope.stopped;
+      }
+      const connection = this.#current?.usable === true ? this.#current : await scope.race(this.#connect());
+      if (connection.hasRoom(streaming)) {
+        return connection;
+      }
+      await scope.race(connection.room(streaming));
+      if (connection.hasRoom(streaming)) {
+        return connection;
+      }
+      if (attempt === ATTEMPTS_MAX) {
+        throw new BrokerUnreachableError(`${this.address}: the broker takes no calls`);
+      }
+    }
+  }
+
+  #connect(): Promise<Connection> {
+    this.#connecting ??= this.#reconnect().finally(() => {
+      this.#connecting = undefined;
+    });
+    return this.#connecting;
+  }
+
+  async #reconnect(): Promise<Connection> {
+    const giveUp = performance.now() + (this.#wasConnected ? this.#reconnectMs : 0);
+    for (let backoff = BACKOFF_FIRST_MS; ; backoff = Math.min(backoff * 2, BACKOFF_MAX_MS)) {
+      if (this.#closed) {
+        throw new UnavailableError(Code.UNAVAILABLE, "this client was closed", { reason: "CLIENT_CLOSED" });
+      }
+      try {
+        return await this.#openOne();
+      } catch (e) {
+        if (e instanceof ProtocolError || performance.now() + backoff > giveUp) {
+          throw e;
+        }
+      }
+      await sleep(backoff * (0.5 + Math.random() / 2));
+    }
+  }
+
+  async #openOne(): Promise<Connection> {
+    const connection = await Connection.open({
+      address: this.address,
+      dial: this.#dial,
+      keepaliveMs: this.#keepaliveMs,
+      connectMs: this.#connectMs,
+      onClose: (gone) => this.#connections.delete(gone),
+    });
+    if (this.#closed) {
+      connection.close();
+    }
+    this.#wasConnected = true;
+    this.#connections.add(connection);
+    this.#current = connection;
+    return connection;
+  }
+}

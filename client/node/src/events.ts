@@ -1,0 +1,179 @@
+// What a process did, in order, and how the pieces become a `RunResult`.
+import { ProtocolError } from "./errors.js";
+import { Stream } from "./gen/stockade/v1/process_service_pb.js";
+import type { ProcessEvent as EventMessage } from "./gen/stockade/v1/process_service_pb.js";
+import { RunResult } from "./result.js";
+
+/** A piece of output. */
+export class Output {
+  /** "stdout" (also what comes from a terminal) or "stderr". */
+  readonly type: "stdout" | "stderr";
+  /** The bytes, at most 64 KiB; they may end within a line or a character. */
+  readonly data: Uint8Array;
+  /** Offset of the first byte, counted over stdout and stderr together since the start. */
+  readonly offset: number;
+
+  constructor(type: "stdout" | "stderr", data: Uint8Array, offset: number) {
+    this.type = type;
+    this.data = data;
+    this.offset = offset;
+  }
+
+  /** The bytes as text; what is no UTF-8 becomes U+FFFD. */
+  get text(): string {
+    return new TextDecoder().decode(this.data);
+  }
+}
+
+/** Output that is gone: nobody read it in time, or a limit cut it. */
+export interface Gap {
+  /** Always "gap". */
+  readonly type: "gap";
+  /** Offset of the first missing byte. */
+  readonly offset: number;
+  /** How many bytes are missing. */
+  readonly length: number;
+  /** Cut by the limit on output; all that follows is as well. */
+  readonly limit: boolean;
+}
+
+/** What an iteration over a `Process` gives. */
+export type ProcessEvent = Output | Gap;
+
+/** Called with each line, without its line end; a promise that it gives is waited for. */
+export type LineCallback = (line: string) => unknown;
+
+/** A longer line is handed over in pieces. Characters. */
+const LINE_MAX = 64 * 1024;
+
+/** Turns pieces of output into lines of text for a callback. */
+export class Lines {
+  readonly #callback: LineCallback;
+  readonly #decoder = new TextDecoder();
+  #rest = "";
+
+  constructor(callback: LineCallback) {
+    this.#callback = callback;
+  }
+
+  async feed(data: Uint8Array, final: boolean): Promise<void> {
+    const lines = (this.#rest + this.#decoder.decode(data, { stream: !final })).split("\n");
+    this.#rest = lines.pop() ?? "";
+    for (const line of lines) {
+      await this.#callback(line.endsWith("\r") ? line.slice(0, -1) : line);
+    }
+    if (this.#rest !== "" && (final || this.#rest.length > LINE_MAX)) {
+      const rest = this.#rest;
+      this.#rest = "";
+      await this.#callback(rest);
+    }
+  }
+}
+
+interface Kept {
+  chunks: Uint8Array[];
+  bytes: number;
+}
+
+function join(kept: Kept): Uint8Array {
+  return kept.chunks.length === 1 ? (kept.chunks[0] as Uint8Array) : new Uint8Array(Buffer.concat(kept.chunks));
+}
+
+function safeNumber(value: bigint): number {
+  const n = Number(value);
+  if (!Number.isSafeInteger(n)) {
+    throw new ProtocolError(`the broker sent an impossible offset: ${value}`);
+  }
+  return n;
+}
+
+/** Folds the events of one process into its identity, its output and its result. */
+export class Collector {
+  /** "" until the process is known to have started. */
+  processId = "";
+  sandboxId = "";
+  pid = 0;
+  /** Of the next byte that is expected. */
+  offset = 0;
+  /** There once it is over. */
+  result: RunResult | undefined;
+  readonly #keep: number;
+  readonly #kept = { stdout: { chunks: [], bytes: 0 } as Kept, stderr: { chunks: [], bytes: 0 } as Kept };
+  #missing = 0;
+
+  /** `keep`: bytes of stdout and of stderr that the result holds. */
+  constructor(keep: number) {
+    this.#keep = keep;
+  }
+
+  /** Takes one event and gives it where a reader wants to see it. ProtocolError: an order that makes no sense. */
+  feed(message: EventMessage | undefined): ProcessEvent | undefined {
+    const event = message?.event;
+    if (this.result !== undefined) {
+      throw new ProtocolError("the broker sent an event of a process that is over");
+    }
+    switch (event?.case) {
+      case "started":
+        this.#started(event.value.processId, event.value.sandboxId, event.value.pid);
+        return undefined;
+      case "exited":
+        this.#exited(event.value.result);
+        return undefined;
+      case "output":
+        this.#needStarted();
+        return this.#output(event.value.stream, event.value.data, safeNumber(event.value.offset));
+      case "gap":
+        this.#needStarted();
+        return this.#gap(safeNumber(event.value.offset), safeNumber(event.value.bytes), event.value.limit);
+      default: // an event of a later version
+        return undefined;
+    }
+  }
+
+  #needStarted(): void {
+    if (this.processId === "") {
+      throw new ProtocolError("the broker sent output of a process before it started");
+    }
+  }
+
+  #started(processId: string, sandboxId: string, pid: number): void {
+    if (!/^[0-9a-f]{32}$/.test(processId) || (this.processId !== "" && processId !== this.processId)) {
+      throw new ProtocolError(`the broker sent ${JSON.stringify(processId)} as the id of a process`);
+    }
+    this.processId = processId;
+    this.sandboxId = sandboxId;
+    this.pid = pid;
+  }
+
+  #output(stream: Stream, bytes: Uint8Array, offset: number): Output | undefined {
+    const type = stream === Stream.STDERR ? "stderr" : "stdout";
+    const seen = Math.max(0, this.offset - offset); // before the connection was lost
+    const data = seen > 0 ? bytes.subarray(seen) : bytes;
+    if (data.length === 0) {
+      return undefined;
+    }
+    this.offset = offset + seen + data.length;
+    const kept = this.#kept[type];
+    const part = data.subarray(0, Math.max(0, this.#keep - kept.bytes));
+    if (part.length > 0) {
+      kept.chunks.push(part);
+      kept.bytes += part.length;
+    }
+    this.#missing += data.length - part.length;
+    return new Output(type, data, offset + seen);
+  }
+
+  #gap(offset: number, length: number, limit: boolean): Gap {
+    this.offset = Math.max(this.offset, offset + length);
+    this.#missing += length;
+    return { type: "gap", offset, length, limit };
+  }
+
+  #exited(result: ConstructorParameters<typeof RunResult>[0] | undefined): void {
+    if (result === undefined) {
+      throw new ProtocolError("the broker sent the end of a process without its result");
+    }
+    const { stdout, stderr } = this.#kept;
+    this.result = new RunResult(result, { stdout: join(stdout), stderr: join(stderr), missing: this.#missing });
+  }
+}

@@ -1,0 +1,35 @@
+// What programs import from "stockade". The protocol's own messages are in "stockade/schema".
+export type { CallOptions } from "./call.js";
+export { Client, DEFAULT_ADDRESS } from "./client.js";
+export type { ClientOptions } from "./client.js";
+export * from "./errors.js";
+export { Output } from "./events.js";
+export type { Gap, LineCallback, ProcessEvent } from "./events.js";
+export type { Framing } from "./frame.js";
+export { info, serving } from "./info.js";
+export type { BrokerInfo, TemplateInfo } from "./info.js";
+export type { Limits, LimitsInForce } from "./limits.js";
+export { Process } from "./process.js";
+export type { Stdin, TerminalSize } from "./process.js";
+export { Schema } from "./reflection.js";
+export type { MethodInfo } from "./reflection.js";
+export { JobError, RunResult } from "./result.js";
+export type { Bill, Figure, LimitHit, Outcome } from "./result.js";
+export { Sandbox, defaultClient, run, spawn } from "./sandbox.js";
+export type {
+  CallControl,
+  CommandOptions,
+  CreateOptions,
+  FreshSandbox,
+  Network,
+  OneShotOptions,
+  ProcessInfo,
+  RunOptions,
+  SandboxInfo,
+  SpawnOptions,
+  StartOptions,
+} from "./sandbox.js";
+export { MessageStream } from "./stream.js";
+export { dialSocket, parseAddress } from "./transport.js";
+export type { Address, Dial, Transport, TransportEvents } from "./transport.js";
+export type { Duration, Size } from "./units.js";

@@ -1,0 +1,298 @@
+// A process that runs: its output as an async iterator, its stdin, its signals, its end.
+//
+// A process in a sandbox goes on when the connection is lost; reading goes on after the last byte that was seen, on a
+// new connection. A one-shot run does not: the broker ends it when its caller goes away.
+import { constants } from "node:os";
+import type { CallOptions } from "./call.js";
+import type { Client } from "./client.js";
+import {
+  BrokerUnreachableError,
+  ConnectionLostError,
+  FailedPreconditionError,
+  NotFoundError,
+  ProtocolError,
+  ResourceExhaustedError,
+} from "./errors.js";
+import { Collector } from "./events.js";
+import type { ProcessEvent } from "./events.js";
+import { ProcessService } from "./gen/stockade/v1/process_service_pb.js";
+import type { ProcessEvent as EventMessage } from "./gen/stockade/v1/process_service_pb.js";
+import type { RunResult } from "./result.js";
+import { badArgument } from "./units.js";
+
+/** Bytes of one write to stdin. */
+const INPUT_BYTES_MAX = 64 * 1024;
+/** Bytes of stdin that travel with the request. */
+export const STDIN_INLINE_MAX = 1024 * 1024;
+const INPUT_RETRY_FIRST_MS = 5;
+const INPUT_RETRY_MAX_MS = 200;
+/** Reading goes on after a lost connection at most this often without anything new being read. */
+const REATTACH_MAX = 5;
+
+/** What can be written to stdin: text, bytes, or pieces of both as they come (a Readable is fine). */
+export type Stdin =
+  | string
+  | Uint8Array
+  | Iterable<string | Uint8Array>
+  | AsyncIterable<string | Uint8Array>;
+
+/** Size of a terminal. */
+export interface TerminalSize {
+  /** Rows, 1 to 4,096. */
+  rows: number;
+  /** Columns, 1 to 4,096. */
+  columns: number;
+}
+
+/** A stream of messages that hold events: that of Run, Start or Attach. */
+export interface EventStream {
+  next(): Promise<IteratorResult<{ event?: EventMessage | undefined }, undefined>>;
+  cancel(): void;
+}
+
+const encoder = new TextEncoder();
+
+/** Number of a signal by its name or number. InvalidArgumentError: there is none. */
+export function signalNumber(signal: NodeJS.Signals | number): number {
+  const number = typeof signal === "number" ? signal : constants.signals[signal];
+  if (!Number.isInteger(number) || number < 1 || number > 64) {
+    throw badArgument("signal", `${String(signal)} is none`);
+  }
+  return number;
+}
+
+function pause(ms: number): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, ms));
+}
+
+/** What a process needs from whoever started it. */
+export interface ProcessSetup {
+  client: Client;
+  stream: EventStream;
+  collector: Collector;
+  /** It goes on when nobody reads, and can be attached to again. */
+  detachable: boolean;
+}
+
+/** A process in a sandbox. Made by `Sandbox.start`, `Sandbox.attach` and `spawn`. */
+export class Process implements AsyncIterable<ProcessEvent>, AsyncDisposable {
+  readonly #client: Client;
+  readonly #collector: Collector;
+  readonly #detachable: boolean;
+  #stream: EventStream;
+  #reading: Promise<unknown> = Promise.resolve();
+  #tries = 0;
+  #detached = false;
+  #failed: { error: unknown } | undefined;
+
+  private constructor(setup: ProcessSetup) {
+    this.#client = setup.client;
+    this.#collector = setup.collector;
+    this.#detachable = setup.detachable;
+    this.#stream = setup.stream;
+  }
+
+  /** @internal Waits until the process runs, or is over without having run. */
+  static async begin(setup: ProcessSetup): Promise<Process> {
+    const made = new Process(setup);
+    const { collector } = setup;
+    while (collector.processId === "" && collector.result === undefined) {
+      const next = await setup.stream.next();
+      if (next.done === true) {
+        throw new ProtocolError("the broker ended the stream of a process before it began");
+      }
+      collector.feed(next.value.event);
+    }
+    return made;
+  }
+
+  /** 32 hex digits; "" where the job was refused before it began. */
+  get id(): string {
+    return this.#collector.processId;
+  }
+
+  /** The sandbox that it runs in. */
+  get sandboxId(): string {
+    return this.#collector.sandboxId;
+  }
+
+  /** Its process id inside the sandbox. */
+  get pid(): number {
+    return this.#collector.pid;
+  }
+
+  /** There once the end was read; undefined before. */
+  get result(): RunResult | undefined {
+    return this.#collector.result;
+  }
+
+  /**
+   * Its output, as it comes. The job (or the broker, which keeps the last MiB) waits for the reader. Leaving the loop
+   * leaves the process as it is: it can be iterated again, or waited for. Rejects with the call's StockadeError.
+   */
+  async *[Symbol.asyncIterator](): AsyncGenerator<ProcessEvent, void, undefined> {
+    for (;;) {
+      const event = await this.#next();
+      if (event === undefined) {
+        return;
+      }
+      yield event;
+    }
+  }
+
+  /**
+   * Reads whatever is left and gives the result, with what was kept of the output. Rejects with the call's
+   * StockadeError; FailedPreconditionError after detach().
+   */
+  async wait(): Promise<RunResult> {
+    while ((await this.#next()) !== undefined) {
+      // what is worth keeping is kept by the collector
+    }
+    return this.#collector.result as RunResult;
+  }
+
+  /**
+   * Writes to its stdin, or to its terminal; comes back when the broker has taken all. Waits while the process does not
+   * read. FailedPreconditionError: stdin is closed, or the job ended.
+   */
+  async write(data: string | Uint8Array, options: CallOptions = {}): Promise<void> {
+    const bytes = typeof data === "string" ? encoder.encode(data) : data;
+    for (let at = 0; at < bytes.length; at += INPUT_BYTES_MAX) {
+      await this.#input(bytes.subarray(at, at + INPUT_BYTES_MAX), options);
+    }
+  }
+
+  /** Ends its stdin, after what was written. On a terminal: sends end-of-file (^D). */
+  async closeStdin(options: CallOptions = {}): Promise<void> {
+    await this.#client.unary(ProcessService.method.closeInput, { processId: this.id }, options);
+  }
+
+  /**
+   * Sends a signal ("SIGTERM" unless another is named) to its main process; with `group` to the whole process group.
+   * NotFoundError or FailedPreconditionError: it is over.
+   */
+  async signal(
+    signal: NodeJS.Signals | number = "SIGTERM",
+    options: CallOptions & { group?: boolean } = {},
+  ): Promise<void> {
+    const { group = false, ...call } = options;
+    const request = { processId: this.id, signal: signalNumber(signal), group };
+    await this.#client.unary(ProcessService.method.signal, request, call);
+  }
+
+  /** SIGKILL to its process group. Nothing happens when it is over already. */
+  async kill(): Promise<void> {
+    try {
+      await this.signal("SIGKILL", { group: true });
+    } catch (e) {
+      if (!(e instanceof NotFoundError || e instanceof FailedPreconditionError)) {
+        throw e;
+      }
+    }
+  }
+
+  /** Changes the size of its terminal. FailedPreconditionError: it has none. */
+  async resize(size: TerminalSize, options: CallOptions = {}): Promise<void> {
+    await this.#client.unary(ProcessService.method.resize, { processId: this.id, size }, options);
+  }
+
+  /**
+   * Stops reading. A process in a sandbox goes on, and `Sandbox.attach` finds it again by its id; a one-shot run is
+   * cancelled.
+   */
+  detach(): void {
+    this.#detached = true;
+    this.#stream.cancel();
+  }
+
+  /** Kills it where it still runs, and stops reading: for `await using`. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    if (this.result === undefined && !this.#detached) {
+      if (this.#detachable && this.id !== "") {
+        await this.kill();
+      }
+      this.detach();
+    }
+  }
+
+  // Readers take turns: each gets the next event.
+  #next(): Promise<ProcessEvent | undefined> {
+    const turn = this.#reading.then(() => this.#read());
+    this.#reading = turn.catch(() => undefined);
+    return turn;
+  }
+
+  async #read(): Promise<ProcessEvent | undefined> {
+    if (this.#failed !== undefined) {
+      throw this.#failed.error;
+    }
+    try {
+      while (this.#collector.result === undefined) {
+        const event = this.#collector.feed(await this.#message());
+        if (event !== undefined) {
+          this.#tries = 0;
+          return event;
+        }
+      }
+      return undefined;
+    } catch (e) {
+      this.#failed = { error: e };
+      this.#stream.cancel();
+      throw e;
+    }
+  }
+
+  async #message(): Promise<EventMessage | undefined> {
+    for (;;) {
+      try {
+        const next = await this.#stream.next();
+        if (next.done !== true) {
+          return next.value.event;
+        }
+      } catch (e) {
+        this.#reattach(e);
+        continue;
+      }
+      if (this.#detached) {
+        throw new FailedPreconditionError(9, `process ${this.id}: detached, its output is no longer read`);
+      }
+      throw new ProtocolError("the broker ended the stream of a process without its result");
+    }
+  }
+
+  #reattach(error: unknown): void {
+    const lost = error instanceof ConnectionLostError || error instanceof BrokerUnreachableError;
+    if (!lost || !this.#detachable || this.id === "" || ++this.#tries > REATTACH_MAX) {
+      throw error;
+    }
+    const request = { processId: this.id, offset: BigInt(this.#collector.offset) };
+    this.#stream = this.#client.stream(ProcessService.method.attach, request);
+  }
+
+  async #input(data: Uint8Array, options: CallOptions): Promise<void> {
+    for (let wait = INPUT_RETRY_FIRST_MS; ; wait = Math.min(wait * 2, INPUT_RETRY_MAX_MS)) {
+      try {
+        await this.#client.unary(ProcessService.method.input, { processId: this.id, data }, options);
+        return;
+      } catch (e) {
+        if (!(e instanceof ResourceExhaustedError) || options.idempotencyKey !== undefined) {
+          throw e;
+        }
+      }
+      await pause(wait);
+    }
+  }
+}
+
+/** Pieces of stdin after the first `inline` bytes of text or bytes that are there already. */
+export function splitStdin(stdin: Stdin | undefined): {
+  inline: Uint8Array;
+  more: Iterable<string | Uint8Array> | AsyncIterable<string | Uint8Array> | undefined;
+} {
+  if (stdin === undefined || typeof stdin === "string" || stdin instanceof Uint8Array) {
+    const bytes = typeof stdin === "string" ? encoder.encode(stdin) : (stdin ?? new Uint8Array(0));
+    const rest = bytes.subarray(STDIN_INLINE_MAX);
+    return { inline: bytes.subarray(0, STDIN_INLINE_MAX), more: rest.length > 0 ? [rest] : undefined };
+  }
+  return { inline: new Uint8Array(0), more: stdin };
+}

@@ -1,0 +1,274 @@
+// What became of a job: its output, how it ended, and what it used.
+import { constants } from "node:os";
+import { Code, StockadeError } from "./errors.js";
+import { FigureScope, FigureSource, Outcome as OutcomeNumber } from "./gen/stockade/v1/limits_pb.js";
+import type {
+  Bill as BillMessage,
+  Figure as FigureMessage,
+  LimitHit as LimitHitMessage,
+  Result as ResultMessage,
+} from "./gen/stockade/v1/limits_pb.js";
+
+/**
+ * How a job ended: it "exited" by itself; it was "signaled"; a "limit" ended it; policy "refused" it; the broker
+ * "failed" (the job may have run in part); it could "not_executed" be; it was "cancelled" or its sandbox deleted.
+ * "unknown": this library is older than the broker.
+ */
+export type Outcome =
+  | "unknown"
+  | "exited"
+  | "signaled"
+  | "limit"
+  | "refused"
+  | "failed"
+  | "not_executed"
+  | "cancelled";
+
+const outcomes: Readonly<Record<number, Outcome>> = {
+  [OutcomeNumber.EXITED]: "exited",
+  [OutcomeNumber.SIGNALED]: "signaled",
+  [OutcomeNumber.LIMIT]: "limit",
+  [OutcomeNumber.REFUSED]: "refused",
+  [OutcomeNumber.FAILED]: "failed",
+  [OutcomeNumber.NOT_EXECUTED]: "not_executed",
+  [OutcomeNumber.CANCELLED]: "cancelled",
+};
+
+/** One measured figure, in the unit that the protocol has for it (the end of its name says it). */
+export interface Figure {
+  /** The value. */
+  value: number;
+  /** Where it was read: the kernel's cgroup files, wait4(2), or the broker's own clock and counters. */
+  source: "cgroup" | "rusage" | "broker";
+  /** Whose use it counts: this job's alone, or that of every job of the sandbox; undefined: not said. */
+  scope: "job" | "sandbox" | undefined;
+}
+
+const sources: Readonly<Record<number, Figure["source"]>> = {
+  [FigureSource.CGROUP]: "cgroup",
+  [FigureSource.RUSAGE]: "rusage",
+  [FigureSource.BROKER]: "broker",
+};
+
+const scopes: Readonly<Record<number, Figure["scope"]>> = {
+  [FigureScope.JOB]: "job",
+  [FigureScope.SANDBOX]: "sandbox",
+};
+
+/** What a job used. Times are seconds, sizes bytes. What the host cannot give is undefined; `unknown` says why. */
+export interface Bill {
+  /** From start of the main process to its end, seconds. */
+  wallTime: number | undefined;
+  /** From the request's arrival until a sandbox was there, seconds. */
+  queueTime: number | undefined;
+  /** From then until the main process started, seconds. */
+  setupTime: number | undefined;
+  /** CPU time, user and system together, seconds. */
+  cpuTime: number | undefined;
+  /** CPU time in user mode, seconds. */
+  cpuUser: number | undefined;
+  /** CPU time in the kernel, seconds. */
+  cpuSystem: number | undefined;
+  /** Time that the CPU quota kept it from running, seconds. */
+  throttledTime: number | undefined;
+  /** Most memory at any one time, bytes. */
+  memoryPeak: number | undefined;
+  /** Page faults served without I/O. */
+  faultsMinor: number | undefined;
+  /** Page faults that needed I/O. */
+  faultsMajor: number | undefined;
+  /** Bytes read from block devices. */
+  ioRead: number | undefined;
+  /** Bytes written to block devices. */
+  ioWrite: number | undefined;
+  /** Reads from block devices. */
+  ioReadOps: number | undefined;
+  /** Writes to block devices. */
+  ioWriteOps: number | undefined;
+  /** Most processes and threads at any one time. */
+  pidsPeak: number | undefined;
+  /** Context switches because it waited for something. */
+  switchesVoluntary: number | undefined;
+  /** Context switches because it was preempted. */
+  switchesInvoluntary: number | undefined;
+  /** Bytes that it wrote to stdout and stderr. */
+  output: number | undefined;
+  /** Of those, bytes that were thrown away by the limit on output. */
+  outputCut: number | undefined;
+  /** Every known figure as it came, by the protocol's name ("cpu_user_ns"). */
+  figures: Readonly<Record<string, Figure>>;
+  /** One line per figure that this host cannot give, such as "io_read_bytes: no io controller". */
+  unknown: readonly string[];
+}
+
+/** A limit that was reached. Not every one ends the job: output is cut, processes get EAGAIN, files ENOSPC. */
+export interface LimitHit {
+  /** The limit's name in the protocol, such as "memory_bytes". */
+  name: string;
+  /** Its value, in the unit that the name ends with. */
+  value: number;
+  /** How far over, in the same unit; or how often it was denied, where `count` is true. */
+  over: number;
+  /** `over` counts denials. */
+  count: boolean;
+}
+
+function readFigures(message: BillMessage | undefined): Record<string, Figure> {
+  const figures: Record<string, Figure> = {};
+  for (const [name, value] of Object.entries(message ?? {}) as [string, unknown][]) {
+    const figure = value as Partial<FigureMessage> | undefined;
+    const source = sources[figure?.source ?? 0];
+    if (figure !== undefined && source !== undefined) {
+      const key = name.replace(/[A-Z]/g, (c) => `_${c.toLowerCase()}`);
+      figures[key] = { value: Number(figure.value), source, scope: scopes[figure.scope ?? 0] };
+    }
+  }
+  return figures;
+}
+
+/** The bill in a message. */
+export function billOf(message: BillMessage | undefined): Bill {
+  const figures = readFigures(message);
+  const get = (name: string, unit = 1): number | undefined => {
+    const figure = figures[name];
+    return figure === undefined ? undefined : figure.value / unit;
+  };
+  const user = get("cpu_user_ns", 1e9);
+  const system = get("cpu_system_ns", 1e9);
+  return {
+    wallTime: get("wall_us", 1e6),
+    queueTime: get("queue_us", 1e6),
+    setupTime: get("setup_us", 1e6),
+    cpuTime: user === undefined || system === undefined ? undefined : user + system,
+    cpuUser: user,
+    cpuSystem: system,
+    throttledTime: get("throttled_ns", 1e9),
+    memoryPeak: get("memory_peak_bytes"),
+    faultsMinor: get("faults_minor"),
+    faultsMajor: get("faults_major"),
+    ioRead: get("io_read_bytes"),
+    ioWrite: get("io_write_bytes"),
+    ioReadOps: get("io_read_ops"),
+    ioWriteOps: get("io_write_ops"),
+    pidsPeak: get("pids_peak"),
+    switchesVoluntary: get("switches_voluntary"),
+    switchesInvoluntary: get("switches_involuntary"),
+    output: get("output_bytes"),
+    outputCut: get("output_cut_bytes"),
+    figures,
+    unknown: message?.unknown ?? [],
+  };
+}
+
+function limitHitOf(message: LimitHitMessage): LimitHit {
+  const { name, value, over, count } = message;
+  return { name, value: Number(value), over: Number(over), count };
+}
+
+function signalName(number: number): string {
+  const found = Object.entries(constants.signals).find(([, n]) => n === number);
+  return found?.[0] ?? `signal ${number}`;
+}
+
+/** What was kept of a job's output. */
+export interface KeptOutput {
+  stdout: Uint8Array;
+  stderr: Uint8Array;
+  /** Bytes that are missing above. */
+  missing: number;
+}
+
+const nothingKept: KeptOutput = { stdout: new Uint8Array(0), stderr: new Uint8Array(0), missing: 0 };
+
+/** What became of a job. That it ended badly is no error of the call: see `outcome`, `ok` and `check()`. */
+export class RunResult {
+  /** How it ended. */
+  readonly outcome: Outcome;
+  /** 0 to 255 where it exited by itself, or could not be executed (126, 127); undefined otherwise. */
+  readonly exitCode: number | undefined;
+  /** Number of the signal that ended it, or undefined. */
+  readonly signal: number | undefined;
+  /** A sentence where it did not simply exit; else "". */
+  readonly reason: string;
+  /** What it used. */
+  readonly bill: Bill;
+  /** The limit that ended it, or the first that was reached. */
+  readonly limitHit: LimitHit | undefined;
+  /** Further limits that were reached. */
+  readonly limitsAlsoHit: readonly LimitHit[];
+  /** What it wrote to stdout (with a terminal: all that it wrote), as far as it was kept. */
+  readonly stdoutBytes: Uint8Array;
+  /** What it wrote to stderr, as far as it was kept. */
+  readonly stderrBytes: Uint8Array;
+  /** Bytes of output that are missing above: cut by a limit, lost while nobody read, or not kept here. */
+  readonly outputMissing: number;
+
+  constructor(message: ResultMessage, kept: KeptOutput = nothingKept) {
+    this.outcome = outcomes[message.outcome] ?? "unknown";
+    const hasCode = this.outcome === "exited" || this.outcome === "not_executed";
+    this.exitCode = hasCode ? message.exitCode : undefined;
+    this.signal = message.signal === 0 ? undefined : message.signal;
+    this.reason = message.reason;
+    this.bill = billOf(message.bill);
+    this.limitHit = message.limitHit === undefined ? undefined : limitHitOf(message.limitHit);
+    this.limitsAlsoHit = message.limitsAlsoHit.map(limitHitOf);
+    this.stdoutBytes = kept.stdout;
+    this.stderrBytes = kept.stderr;
+    this.outputMissing = kept.missing;
+  }
+
+  /** `stdoutBytes` as text; what is no UTF-8 becomes U+FFFD. */
+  get stdout(): string {
+    return new TextDecoder().decode(this.stdoutBytes);
+  }
+
+  /** `stderrBytes` as text; what is no UTF-8 becomes U+FFFD. */
+  get stderr(): string {
+    return new TextDecoder().decode(this.stderrBytes);
+  }
+
+  /** It exited with code 0. */
+  get ok(): boolean {
+    return this.outcome === "exited" && this.exitCode === 0;
+  }
+
+  /** Its wall-clock limit (`timeout` of `run`) ended it. */
+  get timedOut(): boolean {
+    return this.outcome === "limit" && this.limitHit?.name === "wall_ms";
+  }
+
+  /** Gives itself when the job exited with code 0, else throws JobError. */
+  check(): this {
+    if (!this.ok) {
+      throw new JobError(this);
+    }
+    return this;
+  }
+
+  /** Such as "limit by SIGKILL, limit memory_bytes=67108864: the job was killed". */
+  toString(): string {
+    let how: string = this.outcome.replace("_", " ");
+    if (this.exitCode !== undefined) {
+      how += ` with code ${this.exitCode}`;
+    }
+    if (this.signal !== undefined) {
+      how += ` by ${signalName(this.signal)}`;
+    }
+    if (this.limitHit !== undefined) {
+      const { name, value, over, count } = this.limitHit;
+      how += `, limit ${name}=${value}${count ? `, denied ${over} times` : ""}`;
+    }
+    return this.reason === "" ? how : `${how}: ${this.reason}`;
+  }
+}
+
+/** A job did not end with exit code 0, and the caller asked for that (`check`). Code ABORTED. */
+export class JobError extends StockadeError {
+  /** The job's result: outcome, exit code, limit, output, bill. */
+  readonly result: RunResult;
+
+  constructor(result: RunResult) {
+    super(Code.ABORTED, result.toString(), { reason: "JOB_ENDED_BADLY" });
+    this.result = result;
+  }
+}

@@ -1,0 +1,201 @@
+// The messages of one server-streaming call, as an async iterator.
+//
+// Credits make the broker wait for the reader: it may send `window` messages ahead, and gets new credit when half of
+// them were read. So a slow reader costs this program at most `window` messages of 64 KiB.
+import type { CallScope } from "./call.js";
+import type { Connection } from "./connection.js";
+import { Code, ProtocolError } from "./errors.js";
+import { CREDIT_DEFAULT } from "./session.js";
+import { connectionLost, errorFromStatus } from "./status.js";
+import type { WireStatus } from "./status.js";
+import { badArgument } from "./units.js";
+
+/** A stream that is lost before its first message is begun again at most this often. */
+const ATTEMPTS_MAX = 6;
+
+/** What a stream needs from its client. */
+export interface StreamSetup<T> {
+  path: string;
+  idempotent: boolean;
+  payload: Uint8Array;
+  metadata: readonly (readonly [string, string])[];
+  scope: CallScope;
+  connection: (scope: CallScope) => Promise<Connection>;
+  decode: (bytes: Uint8Array, connection: Connection) => T;
+}
+
+interface Waiter<T> {
+  resolve: (r: IteratorResult<T, undefined>) => void;
+  reject: (e: unknown) => void;
+}
+
+function asError(e: unknown): Error {
+  return e instanceof Error ? e : new Error(String(e));
+}
+
+/** Messages of a stream, in order. One reader at a time; leaving the loop gives the call up. */
+export class MessageStream<T> implements AsyncIterableIterator<T, undefined> {
+  readonly #setup: StreamSetup<T>;
+  readonly #window = CREDIT_DEFAULT;
+  readonly #waiters: Waiter<T>[] = [];
+  #queue: Uint8Array[] = [];
+  #head = 0;
+  #read = 0;
+  #attempts = 0;
+  #received = false;
+  #connection: Connection | undefined;
+  #id: number | undefined;
+  #end: { error: Error | undefined } | undefined;
+
+  constructor(setup: StreamSetup<T>) {
+    this.#setup = setup;
+    setup.scope.onStop((why) => {
+      this.#giveUp();
+      this.#queue = [];
+      this.#head = 0;
+      this.#finish(why);
+    });
+    void this.#begin();
+  }
+
+  /** The next message; rejects with the call's error. */
+  next(): Promise<IteratorResult<T, undefined>> {
+    if (this.#head < this.#queue.length) {
+      try {
+        return Promise.resolve({ done: false, value: this.#take() });
+      } catch (e) {
+        this.#finish(asError(e));
+        return Promise.reject(asError(e));
+      }
+    }
+    if (this.#end !== undefined) {
+      return this.#end.error === undefined
+        ? Promise.resolve({ done: true, value: undefined })
+        : Promise.reject(this.#end.error);
+    }
+    return new Promise((resolve, reject) => this.#waiters.push({ resolve, reject }));
+  }
+
+  /** Gives the call up; what has not been read is dropped. */
+  return(): Promise<IteratorResult<T, undefined>> {
+    this.cancel();
+    return Promise.resolve({ done: true, value: undefined });
+  }
+
+  /** Gives the call up. Whoever reads sees the stream end. */
+  cancel(): void {
+    this.#giveUp();
+    this.#queue = [];
+    this.#head = 0;
+    this.#end = undefined;
+    this.#finish(undefined);
+  }
+
+  [Symbol.asyncIterator](): this {
+    return this;
+  }
+
+  #take(): T {
+    const bytes = this.#queue[this.#head] as Uint8Array;
+    this.#queue[this.#head++] = new Uint8Array(0);
+    if (this.#head === this.#queue.length) {
+      this.#queue = [];
+      this.#head = 0;
+    }
+    const value = this.#setup.decode(bytes, this.#connection as Connection);
+    if (++this.#read * 2 >= this.#window && this.#id !== undefined && this.#end === undefined) {
+      this.#connection?.grant(this.#id, this.#read);
+      this.#read = 0;
+    }
+    return value;
+  }
+
+  #giveUp(): void {
+    if (this.#id !== undefined) {
+      this.#connection?.cancel(this.#id);
+      this.#id = undefined;
+    }
+  }
+
+  #finish(error: Error | undefined): void {
+    if (this.#end !== undefined) {
+      return;
+    }
+    this.#end = { error };
+    this.#setup.scope.done();
+    for (const w of this.#waiters.splice(0)) {
+      if (error === undefined) {
+        w.resolve({ done: true, value: undefined });
+      } else {
+        w.reject(error);
+      }
+    }
+  }
+
+  async #begin(): Promise<void> {
+    try {
+      const connection = await this.#setup.connection(this.#setup.scope);
+      if (this.#end === undefined) {
+        this.#call(connection);
+      }
+    } catch (e) {
+      this.#finish(e instanceof RangeError ? badArgument("request", e.message) : asError(e));
+    }
+  }
+
+  #call(connection: Connection): void {
+    const { path, payload, metadata, scope } = this.#setup;
+    this.#attempts++;
+    this.#connection = connection;
+    const id = connection.call(
+      { method: path, payload, metadata, streaming: true, credit: this.#window, timeoutMs: scope.remainingMs() },
+      {
+        onData: (bytes) => {
+          this.#onData(bytes);
+        },
+        onEnd: (_, status) => {
+          this.#onEnd(status);
+        },
+        onLost: (how, error) => {
+          this.#onLost(how === "sent", error);
+        },
+      },
+    );
+    if (id === undefined) {
+      this.#onLost(false, new Error("the connection takes no calls"));
+    } else {
+      this.#id = id;
+    }
+  }
+
+  #onData(bytes: Uint8Array): void {
+    this.#received = true;
+    this.#queue.push(bytes);
+    const waiter = this.#waiters.shift();
+    if (waiter === undefined) {
+      return;
+    }
+    try {
+      waiter.resolve({ done: false, value: this.#take() });
+    } catch (e) {
+      waiter.reject(e);
+      this.#finish(asError(e));
+    }
+  }
+
+  #onEnd(status: WireStatus | undefined): void {
+    this.#id = undefined;
+    const ok = status === undefined || status.code === Code.OK;
+    this.#finish(ok ? undefined : errorFromStatus(status, this.#setup.path));
+  }
+
+  #onLost(sent: boolean, error: Error): void {
+    this.#id = undefined;
+    const again = !this.#received && (!sent || this.#setup.idempotent);
+    if (again && this.#attempts < ATTEMPTS_MAX && !(error instanceof ProtocolError)) {
+      void this.#begin();
+    } else {
+      this.#finish(connectionLost(this.#setup.path, error));
+    }
+  }
+}

@@ -1,0 +1,164 @@
+// How bytes get to the broker. The protocol above knows this interface only, so that another way (WebSocket, a pipe of
+// a test) is one function: pass it as `dial`.
+import { connect } from "node:net";
+import type { Socket } from "node:net";
+import { BrokerUnreachableError, Code, InvalidArgumentError } from "./errors.js";
+import type { Framing } from "./frame.js";
+
+/** What a transport tells. `onClose` is called once; nothing is called after it. */
+export interface TransportEvents {
+  /** Bytes came; where the transport has messages of its own (framing "message"), exactly one. */
+  onData: (chunk: Uint8Array) => void;
+  /** The connection is over; `error` says why, where it was not the peer's orderly end. */
+  onClose: (error: Error | undefined) => void;
+}
+
+/** An open connection. */
+export interface Transport {
+  /** How messages are kept apart on it. */
+  readonly framing: Framing;
+  /** Takes bytes; they are sent in order. Never blocks and never throws. */
+  write(bytes: Uint8Array): void;
+  /** Ends the connection now; onClose follows. */
+  close(): void;
+  /** True: an open connection keeps the program running. */
+  keepAlive(on: boolean): void;
+}
+
+/**
+ * Opens a connection to an address. Rejects with BrokerUnreachableError when nobody answers, and when `signal` fires.
+ */
+export type Dial = (address: string, events: TransportEvents, signal: AbortSignal) => Promise<Transport>;
+
+/** Where the broker is. */
+export type Address =
+  | { framing: "ipc"; path: string }
+  | { framing: "tcp"; host: string; port: number };
+
+/** Longest path of a unix socket (sockaddr_un of Linux), bytes. */
+const PATH_BYTES_MAX = 107;
+
+function bad(text: string, why: string): InvalidArgumentError {
+  return new InvalidArgumentError(Code.INVALID_ARGUMENT, `address ${JSON.stringify(text)}: ${why}`, {
+    reason: "ADDRESS_INVALID",
+    info: { subject: "address", hint: "use ipc:///path or tcp://host:port" },
+  });
+}
+
+/**
+ * Reads "ipc:///path", "unix:/path" or "tcp://host:port" ("tcp://[::1]:port" for IPv6). Throws InvalidArgumentError
+ * for anything else.
+ */
+export function parseAddress(text: string): Address {
+  const unix = /^(?:ipc:\/\/|unix:(?:\/\/)?)(.*)$/s.exec(text);
+  if (unix !== null) {
+    const path = unix[1] as string;
+    if (!path.startsWith("/") || path.includes("\0")) {
+      throw bad(text, "the path of a socket starts with / and holds no NUL");
+    }
+    if (Buffer.byteLength(path) > PATH_BYTES_MAX) {
+      throw bad(text, `the path is longer than ${PATH_BYTES_MAX} bytes`);
+    }
+    return { framing: "ipc", path };
+  }
+  const tcp = /^tcp:\/\/(?:\[([0-9a-fA-F:.]+)\]|([^\s:/[\]@]+)):([0-9]{1,5})$/.exec(text);
+  if (tcp === null) {
+    throw bad(text, "not one that this client knows");
+  }
+  const port = Number(tcp[3]);
+  if (port < 1 || port > 65535) {
+    throw bad(text, "ports go from 1 to 65535");
+  }
+  return { framing: "tcp", host: (tcp[1] ?? tcp[2]) as string, port };
+}
+
+const hints: Readonly<Record<string, string>> = {
+  ENOENT: "is stockaded running? There is no such socket",
+  ECONNREFUSED: "is stockaded running? Nobody listens there",
+  EACCES: "this user may not open the socket: add it to the socket's group",
+};
+
+function cannotConnect(address: string, e: NodeJS.ErrnoException): BrokerUnreachableError {
+  const hint = hints[e.code ?? ""];
+  const text = `connect to ${address}: ${e.message}${hint === undefined ? "" : ` (${hint})`}`;
+  return new BrokerUnreachableError(text, {
+    info: { subject: address, ...(hint === undefined ? {} : { hint }) },
+    cause: e,
+  });
+}
+
+class SocketTransport implements Transport {
+  readonly framing: Framing;
+  readonly #socket: Socket;
+  #corked = false;
+
+  constructor(framing: Framing, socket: Socket) {
+    this.framing = framing;
+    this.#socket = socket;
+  }
+
+  write(bytes: Uint8Array): void {
+    // What is written within one turn of the event loop leaves in one system call.
+    if (!this.#corked) {
+      this.#corked = true;
+      this.#socket.cork();
+      process.nextTick(() => {
+        this.#corked = false;
+        this.#socket.uncork();
+      });
+    }
+    this.#socket.write(bytes);
+  }
+
+  close(): void {
+    this.#socket.destroy();
+  }
+
+  keepAlive(on: boolean): void {
+    if (on) {
+      this.#socket.ref();
+    } else {
+      this.#socket.unref();
+    }
+  }
+}
+
+function listen(socket: Socket, events: TransportEvents): void {
+  let error: Error | undefined;
+  socket.on("data", events.onData);
+  socket.on("error", (e) => (error = e));
+  socket.on("end", () => socket.destroy());
+  socket.once("close", () => {
+    events.onClose(error);
+  });
+}
+
+/** The default: unix sockets and TCP, through node:net. */
+export const dialSocket: Dial = (address, events, signal) => {
+  const where = parseAddress(address);
+  return new Promise((resolve, reject) => {
+    const socket = connect(where.framing === "ipc" ? { path: where.path } : { host: where.host, port: where.port });
+    const giveUp = (): void => {
+      socket.destroy();
+      reject(cannotConnect(address, new Error("gave up waiting", { cause: signal.reason })));
+    };
+    const onError = (e: Error): void => {
+      signal.removeEventListener("abort", giveUp);
+      reject(cannotConnect(address, e));
+    };
+    socket.once("error", onError);
+    socket.once("connect", () => {
+      signal.removeEventListener("abort", giveUp);
+      socket.off("error", onError);
+      socket.setNoDelay(true);
+      socket.setKeepAlive(true, 30_000);
+      listen(socket, events);
+      resolve(new SocketTransport(where.framing, socket));
+    });
+    if (signal.aborted) {
+      giveUp();
+    } else {
+      signal.addEventListener("abort", giveUp, { once: true });
+    }
+  });
+};
