@@ -158,7 +158,7 @@ export class Client implements AsyncDisposable {
     });
   }
 
-  /** Ends the connection. Calls in progress end with UnavailableError; no further call is taken. */
+  /** Ends the connection. Never rejects; calls in progress end with UnavailableError, and no further call is taken. */
   close(): Promise<void> {
     this.#closed = true;
     for (const connection of this.#connections) {

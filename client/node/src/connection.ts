@@ -35,6 +35,7 @@ export class Connection {
   #waiting: (() => void)[] = [];
   #timer: NodeJS.Timeout | undefined;
   #closed: Error | undefined;
+  #farewell = "";
   #whenOpen: { resolve: () => void; reject: (e: Error) => void } | undefined;
 
   private constructor(transport: Transport, options: ConnectionOptions) {
@@ -65,7 +66,7 @@ export class Connection {
         const why = error ?? new Error("the peer closed the connection");
         earlyClose = why;
         if (slot.connection !== undefined) {
-          slot.connection.#end(why);
+          slot.connection.#peerClosed(why);
         }
       },
     };
@@ -182,13 +183,14 @@ export class Connection {
         this.#listeners.delete(event.id);
         listener?.onEnd(event.payload, event.status);
       } else {
-        this.#goaway(event.lastId);
+        this.#goaway(event.lastId, event.status);
       }
     }
     this.#wake();
   }
 
-  #goaway(lastId: number): void {
+  #goaway(lastId: number, status: WireStatus | undefined): void {
+    this.#farewell = status?.message ?? "";
     for (const [id, listener] of [...this.#listeners]) {
       if (id > lastId) {
         this.#listeners.delete(id);
@@ -224,6 +226,11 @@ export class Connection {
       this.#tick();
     }, wait);
     this.#timer.unref();
+  }
+
+  // What the broker said before it closed tells more than that it closed.
+  #peerClosed(error: Error): void {
+    this.#end(this.#farewell === "" ? error : new Error(this.#farewell, { cause: error }));
   }
 
   #tick(): void {

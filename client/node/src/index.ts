@@ -15,7 +15,7 @@ export { Schema } from "./reflection.js";
 export type { MethodInfo } from "./reflection.js";
 export { JobError, RunResult } from "./result.js";
 export type { Bill, Figure, LimitHit, Outcome } from "./result.js";
-export { Sandbox, defaultClient, run, spawn } from "./sandbox.js";
+export { Sandbox, defaultClient, run, start } from "./sandbox.js";
 export type {
   CallControl,
   CommandOptions,
@@ -23,10 +23,10 @@ export type {
   FreshSandbox,
   Network,
   OneShotOptions,
+  OneShotStartOptions,
   ProcessInfo,
   RunOptions,
   SandboxInfo,
-  SpawnOptions,
   StartOptions,
 } from "./sandbox.js";
 export { MessageStream } from "./stream.js";

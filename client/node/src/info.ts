@@ -52,7 +52,7 @@ export interface BrokerInfo {
   listeners: readonly string[];
 }
 
-/** What the broker tells about itself and its host. */
+/** What the broker tells about itself and its host. Rejects with UnavailableError when it cannot be reached. */
 export async function info(options: CallOptions & { client?: Client } = {}): Promise<BrokerInfo> {
   const { client = defaultClient(), ...call } = options;
   const m = await client.unary(SystemService.method.info, {}, call);
@@ -80,7 +80,10 @@ export async function info(options: CallOptions & { client?: Client } = {}): Pro
   };
 }
 
-/** True when the broker, or the one service that is named ("stockade.v1.ProcessService"), takes calls. */
+/**
+ * True when the broker, or the one service that is named ("stockade.v1.ProcessService"), takes calls. Rejects with
+ * NotFoundError when there is no such service, UnavailableError when the broker cannot be reached.
+ */
 export async function serving(service = "", options: CallOptions & { client?: Client } = {}): Promise<boolean> {
   const { client = defaultClient(), ...call } = options;
   const { status } = await client.unary(HealthService.method.check, { service }, call);

@@ -7,7 +7,9 @@ import type { CallOptions } from "./call.js";
 import type { Client } from "./client.js";
 import {
   BrokerUnreachableError,
+  Code,
   ConnectionLostError,
+  DeadlineExceededError,
   FailedPreconditionError,
   NotFoundError,
   ProtocolError,
@@ -18,7 +20,8 @@ import type { ProcessEvent } from "./events.js";
 import { ProcessService } from "./gen/stockade/v1/process_service_pb.js";
 import type { ProcessEvent as EventMessage } from "./gen/stockade/v1/process_service_pb.js";
 import type { RunResult } from "./result.js";
-import { badArgument } from "./units.js";
+import { badArgument, parseDuration } from "./units.js";
+import type { Duration } from "./units.js";
 
 /** Bytes of one write to stdin. */
 const INPUT_BYTES_MAX = 64 * 1024;
@@ -74,7 +77,10 @@ export interface ProcessSetup {
   detachable: boolean;
 }
 
-/** A process in a sandbox. Made by `Sandbox.start`, `Sandbox.attach` and `spawn`. */
+/**
+ * A process in a sandbox, to iterate over for its output. Made by `Sandbox.start`, `Sandbox.attach` and `start`. As
+ * `await using` it is killed at the end of the block. Its methods reject with a StockadeError.
+ */
 export class Process implements AsyncIterable<ProcessEvent>, AsyncDisposable {
   readonly #client: Client;
   readonly #collector: Collector;
@@ -142,9 +148,31 @@ export class Process implements AsyncIterable<ProcessEvent>, AsyncDisposable {
 
   /**
    * Reads whatever is left and gives the result, with what was kept of the output. Rejects with the call's
-   * StockadeError; FailedPreconditionError after detach().
+   * StockadeError; FailedPreconditionError after detach(); DeadlineExceededError after `timeout` (seconds or "500ms"):
+   * the process goes on, and wait() may be called again.
    */
-  async wait(): Promise<RunResult> {
+  async wait(options: { timeout?: Duration } = {}): Promise<RunResult> {
+    if (options.timeout === undefined) {
+      return this.#wait();
+    }
+    const ms = parseDuration(options.timeout, "timeout");
+    let timer: NodeJS.Timeout | undefined;
+    const late = new Promise<never>((_, reject) => {
+      timer = setTimeout(() => {
+        const text = `process ${this.id}: not over after ${ms} ms`;
+        reject(new DeadlineExceededError(Code.DEADLINE_EXCEEDED, text));
+      }, ms);
+    });
+    const ended = this.#wait();
+    ended.catch(() => undefined); // told by the next wait() where this one was late
+    try {
+      return await Promise.race([ended, late]);
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  async #wait(): Promise<RunResult> {
     while ((await this.#next()) !== undefined) {
       // what is worth keeping is kept by the collector
     }
@@ -152,24 +180,27 @@ export class Process implements AsyncIterable<ProcessEvent>, AsyncDisposable {
   }
 
   /**
-   * Writes to its stdin, or to its terminal; comes back when the broker has taken all. Waits while the process does not
-   * read. FailedPreconditionError: stdin is closed, or the job ended.
+   * Writes to its stdin, or to its terminal; comes back when the broker has taken all. Waits while the queue is full
+   * (256 KiB). Rejects with FailedPreconditionError: stdin is closed, or the job ended.
    */
-  async write(data: string | Uint8Array, options: CallOptions = {}): Promise<void> {
+  async sendStdin(data: string | Uint8Array, options: CallOptions = {}): Promise<void> {
     const bytes = typeof data === "string" ? encoder.encode(data) : data;
     for (let at = 0; at < bytes.length; at += INPUT_BYTES_MAX) {
       await this.#input(bytes.subarray(at, at + INPUT_BYTES_MAX), options);
     }
   }
 
-  /** Ends its stdin, after what was written. On a terminal: sends end-of-file (^D). */
+  /**
+   * Ends its stdin, after what was written. On a terminal: sends end-of-file (^D). Rejects with NotFoundError when it
+   * ended a while ago.
+   */
   async closeStdin(options: CallOptions = {}): Promise<void> {
     await this.#client.unary(ProcessService.method.closeInput, { processId: this.id }, options);
   }
 
   /**
    * Sends a signal ("SIGTERM" unless another is named) to its main process; with `group` to the whole process group.
-   * NotFoundError or FailedPreconditionError: it is over.
+   * Rejects with NotFoundError or FailedPreconditionError when it is over.
    */
   async signal(
     signal: NodeJS.Signals | number = "SIGTERM",
@@ -180,8 +211,14 @@ export class Process implements AsyncIterable<ProcessEvent>, AsyncDisposable {
     await this.#client.unary(ProcessService.method.signal, request, call);
   }
 
-  /** SIGKILL to its process group. Nothing happens when it is over already. */
+  /**
+   * SIGKILL to its process group. Nothing happens when it is over already. Rejects with UnavailableError when the
+   * broker cannot be reached.
+   */
   async kill(): Promise<void> {
+    if (this.result !== undefined || this.id === "") {
+      return;
+    }
     try {
       await this.signal("SIGKILL", { group: true });
     } catch (e) {
@@ -191,9 +228,10 @@ export class Process implements AsyncIterable<ProcessEvent>, AsyncDisposable {
     }
   }
 
-  /** Changes the size of its terminal. FailedPreconditionError: it has none. */
-  async resize(size: TerminalSize, options: CallOptions = {}): Promise<void> {
-    await this.#client.unary(ProcessService.method.resize, { processId: this.id, size }, options);
+  /** Changes the size of its terminal. Rejects with FailedPreconditionError when it has none. */
+  async resize(rows: number, columns: number, options: CallOptions = {}): Promise<void> {
+    const request = { processId: this.id, size: { rows, columns } };
+    await this.#client.unary(ProcessService.method.resize, request, options);
   }
 
   /**
@@ -254,7 +292,7 @@ export class Process implements AsyncIterable<ProcessEvent>, AsyncDisposable {
         continue;
       }
       if (this.#detached) {
-        throw new FailedPreconditionError(9, `process ${this.id}: detached, its output is no longer read`);
+        throw new FailedPreconditionError(Code.FAILED_PRECONDITION, `process ${this.id}: detached, its output is no longer read`);
       }
       throw new ProtocolError("the broker ended the stream of a process without its result");
     }

@@ -55,7 +55,7 @@ export type CallControl = Pick<CallOptions, "deadline" | "signal" | "idempotency
 
 /** For `Sandbox.start`. */
 export interface StartOptions extends CommandOptions, CallControl {
-  /** Leave stdin open for `Process.write`, after `stdin`. */
+  /** Leave stdin open for `Process.sendStdin`, after `stdin`. Default: only that of a terminal is. */
   stdinOpen?: boolean;
 }
 
@@ -203,6 +203,11 @@ function commandOf(
   if (!Array.isArray(args) || args.length === 0 || !args.every((a) => typeof a === "string")) {
     throw badArgument("args", 'a command is a list of strings, such as ["python3", "-c", "print(1)"]');
   }
+  for (const [name, value] of Object.entries(options.env ?? {})) {
+    if (typeof value !== "string") {
+      throw badArgument(`env.${name}`, "the value of an environment variable is a string");
+    }
+  }
   return create(CommandSchema, {
     args: [...args],
     env: Object.entries(options.env ?? {}).map(([name, value]) => ({ name, value })),
@@ -233,7 +238,7 @@ function collectorOf(options: CommandOptions): Collector {
 async function feed(process: Process, more: NonNullable<ReturnType<typeof splitStdin>["more"]>): Promise<void> {
   try {
     for await (const piece of more) {
-      await process.write(piece);
+      await process.sendStdin(piece);
     }
     await process.closeStdin();
   } catch (e) {
@@ -280,8 +285,8 @@ async function finish(
 /** For `run`. */
 export interface OneShotOptions extends RunOptions, FreshSandbox {}
 
-/** For `spawn`. */
-export interface SpawnOptions extends StartOptions, FreshSandbox {}
+/** For `start`. */
+export interface OneShotStartOptions extends StartOptions, FreshSandbox {}
 
 /**
  * One job in a fresh sandbox that is destroyed after it. `args` is the program and its arguments. A job that ends badly
@@ -295,27 +300,31 @@ export interface SpawnOptions extends StartOptions, FreshSandbox {}
  */
 export async function run(args: readonly string[], options: OneShotOptions = {}): Promise<RunResult> {
   const { inline, more } = splitStdin(options.stdin);
-  const process = await spawnWith(args, options, inline, more !== undefined);
+  const process = await startOneShot(args, options, inline, more !== undefined);
   return finish(process, options, more);
 }
 
 /**
  * One job in a fresh sandbox, as a `Process`: for streaming, stdin and terminals. It is cancelled when its reader goes
- * away. Rejects as `run` does. `stdin` of more than 1 MiB, or in pieces, is for `run`; here `Process.write` does it.
+ * away. Rejects as `run` does. `stdin` of more than 1 MiB, or in pieces, is for `run`; here `Process.sendStdin` does it.
  */
-export async function spawn(args: readonly string[], options: SpawnOptions = {}): Promise<Process> {
-  return spawnWith(args, options, wholeStdin(options.stdin), options.stdinOpen ?? false);
+export async function start(args: readonly string[], options: OneShotStartOptions = {}): Promise<Process> {
+  return startOneShot(args, options, wholeStdin(options.stdin), isStdinOpen(options));
+}
+
+function isStdinOpen(options: StartOptions): boolean {
+  return options.stdinOpen ?? options.terminal !== undefined;
 }
 
 function wholeStdin(stdin: Stdin | undefined): Uint8Array {
   const { inline, more } = splitStdin(stdin);
   if (more !== undefined) {
-    throw badArgument("stdin", "more than 1 MiB, or in pieces: use stdinOpen and Process.write");
+    throw badArgument("stdin", "more than 1 MiB, or in pieces: use stdinOpen and Process.sendStdin");
   }
   return inline;
 }
 
-async function spawnWith(
+async function startOneShot(
   args: readonly string[],
   options: CommandOptions & CallControl & FreshSandbox,
   inline: Uint8Array,
@@ -336,7 +345,8 @@ async function spawnWith(
 }
 
 /**
- * A sandbox that is kept until it is deleted or its time is over.
+ * A sandbox that is kept until it is deleted or its time is over; with `await using` it is deleted at the end of the
+ * block. Its methods reject with a StockadeError.
  *
  * @example
  * await using sbx = await Sandbox.create({ template: "python", timeout: 300 });
@@ -370,24 +380,25 @@ export class Sandbox implements AsyncDisposable {
   }
 
   /** A sandbox that is there already, by its id or name. Rejects with NotFoundError. */
-  static async get(id: string, options: { client?: Client } & CallControl = {}): Promise<Sandbox> {
+  static async connect(id: string, options: { client?: Client } & CallControl = {}): Promise<Sandbox> {
     const client = options.client ?? defaultClient();
     const { sandbox } = await client.unary(SandboxService.method.get, { id }, controlOf(options));
     return new Sandbox(client, sandboxInfo(sandbox));
   }
 
-  /** The caller's sandboxes, oldest first; with `metadata` only those that have all of these labels. */
+  /**
+   * The caller's sandboxes, oldest first; with `metadata` only those that have all of these labels. Rejects with
+   * UnavailableError when the broker cannot be reached.
+   */
   static async *list(
     options: { client?: Client; metadata?: Readonly<Record<string, string>> } & CallControl = {},
-  ): AsyncGenerator<Sandbox, void, undefined> {
+  ): AsyncGenerator<SandboxInfo, void, undefined> {
     const client = options.client ?? defaultClient();
     let pageToken = "";
     do {
       const request = { pageSize: 1000, pageToken, metadata: { ...options.metadata } };
       const page = await client.unary(SandboxService.method.list, request, controlOf(options));
-      for (const sandbox of page.sandboxes) {
-        yield new Sandbox(client, sandboxInfo(sandbox));
-      }
+      yield* page.sandboxes.map(sandboxInfo);
       pageToken = page.nextPageToken;
     } while (pageToken !== "");
   }
@@ -402,7 +413,7 @@ export class Sandbox implements AsyncDisposable {
     return this.#info;
   }
 
-  /** Asks the broker how the sandbox is. */
+  /** Asks the broker how the sandbox is. Rejects with NotFoundError when it is gone. */
   async refresh(options: CallControl = {}): Promise<SandboxInfo> {
     const { sandbox } = await this.#client.unary(SandboxService.method.get, { id: this.id }, controlOf(options));
     return this.#take(sandbox);
@@ -424,7 +435,7 @@ export class Sandbox implements AsyncDisposable {
    * connection is lost, reading goes on after the last byte that was seen. Rejects as `run` does.
    */
   async start(args: readonly string[], options: StartOptions = {}): Promise<Process> {
-    return this.#start(args, options, wholeStdin(options.stdin), options.stdinOpen ?? false);
+    return this.#start(args, options, wholeStdin(options.stdin), isStdinOpen(options));
   }
 
   /**
@@ -439,7 +450,10 @@ export class Sandbox implements AsyncDisposable {
     return Process.begin({ client: this.#client, stream, collector, detachable: true });
   }
 
-  /** Its processes, oldest first: those that run and those that ended a short while ago. */
+  /**
+   * Its processes, oldest first: those that run and those that `attach` still finds. Rejects with NotFoundError when
+   * the sandbox is gone.
+   */
   async *processes(options: CallControl = {}): AsyncGenerator<ProcessInfo, void, undefined> {
     let pageToken = "";
     do {
@@ -450,7 +464,10 @@ export class Sandbox implements AsyncDisposable {
     } while (pageToken !== "");
   }
 
-  /** Sets the time until it is deleted, from now on, and labels; a label with the value "" is removed. */
+  /**
+   * Sets the time until it is deleted, from now on, and labels; a label with the value "" is removed. Rejects with
+   * NotFoundError when it is gone, InvalidArgumentError when a value is out of its bounds.
+   */
   async update(
     changes: { timeout?: Duration; metadata?: Readonly<Record<string, string>> },
     options: CallControl = {},
@@ -473,20 +490,23 @@ export class Sandbox implements AsyncDisposable {
     return this.#take(sandbox);
   }
 
-  /** Ends every job in it and removes it; nothing of it is left on the host when this resolves. */
+  /**
+   * Ends every job in it and removes it; nothing of it is left on the host when this resolves. Nothing happens when it
+   * is gone already. Rejects with UnavailableError when the broker cannot be reached.
+   */
   async delete(options: CallControl = {}): Promise<void> {
-    await this.#client.unary(SandboxService.method.delete, { id: this.id }, controlOf(options));
-  }
-
-  /** delete(), for `await using`. Nothing happens when it is gone already. */
-  async [Symbol.asyncDispose](): Promise<void> {
     try {
-      await this.delete();
+      await this.#client.unary(SandboxService.method.delete, { id: this.id }, controlOf(options));
     } catch (e) {
       if (!(e instanceof NotFoundError)) {
         throw e;
       }
     }
+  }
+
+  /** delete(), for `await using`. Rejects as it does. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.delete();
   }
 
   #take(message: SandboxMessage | undefined): SandboxInfo {
@@ -528,8 +548,12 @@ export class Sandbox implements AsyncDisposable {
       if (processId === undefined) {
         throw e;
       }
-      const keep = options.keep === undefined ? {} : { keep: options.keep };
-      return this.attach(processId, { ...controlOf({ ...options, idempotencyKey: "" }), ...keep });
+      const { deadline, signal, keep } = options;
+      return this.attach(processId, {
+        ...(deadline === undefined ? {} : { deadline }),
+        ...(signal === undefined ? {} : { signal }),
+        ...(keep === undefined ? {} : { keep }),
+      });
     }
   }
 }

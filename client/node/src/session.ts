@@ -216,7 +216,7 @@ export class Session {
         this.#takePing(frame);
         break;
       case FrameKind.GOAWAY:
-        this.#goaway = true;
+        this.#forgetAbove(frame.id);
         events.push({ type: "goaway", lastId: frame.id, status: frame.status });
         break;
       case FrameKind.CALL:
@@ -225,6 +225,17 @@ export class Session {
         throw new ProtocolError(`the peer sent ${FrameKind[frame.kind]}, which only a client sends`);
       default: // PONG, and kinds of later versions
         break;
+    }
+  }
+
+  // GOAWAY: calls above the id were not begun, so no END will come for them.
+  #forgetAbove(lastId: number): void {
+    this.#goaway = true;
+    for (const [id, call] of [...this.#calls]) {
+      if (id > lastId) {
+        this.#calls.delete(id);
+        this.#streams -= call.streaming ? 1 : 0;
+      }
     }
   }
 

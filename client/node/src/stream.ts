@@ -76,7 +76,7 @@ export class MessageStream<T> implements AsyncIterableIterator<T, undefined> {
     return new Promise((resolve, reject) => this.#waiters.push({ resolve, reject }));
   }
 
-  /** Gives the call up; what has not been read is dropped. */
+  /** Gives the call up; what has not been read is dropped. Never rejects. */
   return(): Promise<IteratorResult<T, undefined>> {
     this.cancel();
     return Promise.resolve({ done: true, value: undefined });
