@@ -22,7 +22,7 @@ import { CallScope, metadataOf, pathOf, rulesOf } from "./call.js";
 import type { CallOptions } from "./call.js";
 import { Connection } from "./connection.js";
 import type { Lost } from "./connection.js";
-import { BrokerUnreachableError, Code, ProtocolError, UnavailableError } from "./errors.js";
+import { Code, ProtocolError, UnavailableError } from "./errors.js";
 import { SystemService } from "./gen/stockade/v1/system_service_pb.js";
 import { checkWire } from "./scan.js";
 import type { CallInit } from "./session.js";
@@ -153,7 +153,7 @@ export class Client implements AsyncDisposable {
       payload,
       metadata,
       scope: new CallScope(method, options),
-      connection: (scope) => this.#usable(true, scope),
+      connection: (scope) => this.#usable(scope),
       decode: (bytes, connection) => this.#decode(method.output, bytes, connection),
     });
   }
@@ -191,12 +191,12 @@ export class Client implements AsyncDisposable {
     const { idempotent } = rulesOf(method);
     let sentAt: number | undefined;
     for (let attempt = 1; ; attempt++) {
-      const connection = await this.#usable(false, scope);
+      const connection = await this.#usable(scope);
       if (sentAt !== undefined && !idempotent && !(await this.#isSameBroker(connection, sentAt, scope))) {
         throw connectionLost(path, new Error("the broker was started anew since"));
       }
       const began = performance.now();
-      const outcome = await this.#once(connection, { ...call, method: path, streaming: false, credit: 0 }, scope);
+      const outcome = await this.#once(connection, { ...call, method: path }, scope);
       if (!("lost" in outcome)) {
         if (outcome.status !== undefined && outcome.status.code !== Code.OK) {
           throw errorFromStatus(outcome.status, path);
@@ -206,20 +206,28 @@ export class Client implements AsyncDisposable {
       if (outcome.lost === "sent") {
         sentAt ??= began;
       }
+      if (outcome.error instanceof RangeError) {
+        throw badArgument("request", outcome.error.message);
+      }
       if (attempt === ATTEMPTS_MAX || outcome.error instanceof ProtocolError || this.#closed) {
         throw connectionLost(path, outcome.error);
       }
     }
   }
 
-  #once(connection: Connection, call: Omit<CallInit, "timeoutMs">, scope: CallScope): Promise<Outcome> {
+  #once(
+    connection: Connection,
+    call: Pick<CallInit, "method" | "payload" | "metadata">,
+    scope: CallScope,
+  ): Promise<Outcome> {
     return new Promise((resolve, reject) => {
       let undo = (): void => undefined;
       const finish = (outcome: Outcome): void => {
         undo();
         resolve(outcome);
       };
-      const id = this.#begin(connection, { ...call, timeoutMs: scope.remainingMs() }, {
+      const init = { ...call, streaming: false, credit: 0, timeoutMs: () => scope.remainingMs() };
+      const ticket = connection.call(init, {
         onData: () => undefined,
         onEnd: (payload, status) => {
           finish({ payload, status });
@@ -228,33 +236,22 @@ export class Client implements AsyncDisposable {
           finish({ lost, error });
         },
       });
-      if (id === undefined) {
+      if (ticket === undefined) {
         finish({ lost: "unsent", error: new Error("the connection takes no calls") });
         return;
       }
       undo = scope.onStop((why) => {
-        connection.cancel(id);
+        connection.cancel(ticket);
         reject(why);
       });
     });
-  }
-
-  #begin(connection: Connection, init: CallInit, listener: Parameters<Connection["call"]>[1]): number | undefined {
-    try {
-      return connection.call(init, listener);
-    } catch (e) {
-      if (e instanceof RangeError) {
-        throw badArgument("request", e.message);
-      }
-      throw e;
-    }
   }
 
   /** @internal True when the broker that answers now was there at `since` (of performance.now()) already. */
   async isSameBroker(since: number): Promise<boolean> {
     const scope = new CallScope(SystemService.method.info, {});
     try {
-      return await this.#isSameBroker(await this.#usable(false, scope), since, scope);
+      return await this.#isSameBroker(await this.#usable(scope), since, scope);
     } finally {
       scope.done();
     }
@@ -265,8 +262,7 @@ export class Client implements AsyncDisposable {
     const path = pathOf(SystemService.method.info);
     const metadata = metadataOf(SystemService.method.info, this.#token, {});
     const payload = new Uint8Array(0);
-    const call = { method: path, payload, metadata, streaming: false, credit: 0 };
-    const outcome = await this.#once(connection, call, scope);
+    const outcome = await this.#once(connection, { method: path, payload, metadata }, scope);
     if ("lost" in outcome || (outcome.status !== undefined && outcome.status.code !== Code.OK)) {
       return false;
     }
@@ -274,24 +270,12 @@ export class Client implements AsyncDisposable {
     return Number(info.uptimeMs) > performance.now() - since;
   }
 
-  // A connection with room for one more call.
-  async #usable(streaming: boolean, scope: CallScope): Promise<Connection> {
-    for (let attempt = 1; ; attempt++) {
-      if (scope.stopped !== undefined) {
-        throw scope.stopped;
-      }
-      const connection = this.#current?.usable === true ? this.#current : await scope.race(this.#connect());
-      if (connection.hasRoom(streaming)) {
-        return connection;
-      }
-      await scope.race(connection.room(streaming));
-      if (connection.hasRoom(streaming)) {
-        return connection;
-      }
-      if (attempt === ATTEMPTS_MAX) {
-        throw new BrokerUnreachableError(`${this.address}: the broker takes no calls`);
-      }
+  // A connection that takes calls.
+  async #usable(scope: CallScope): Promise<Connection> {
+    if (scope.stopped !== undefined) {
+      throw scope.stopped;
     }
+    return this.#current?.usable === true ? this.#current : scope.race(this.#connect());
   }
 
   #connect(): Promise<Connection> {

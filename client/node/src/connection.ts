@@ -18,6 +18,20 @@ export interface CallListener {
   onLost(how: Lost, error: Error): void;
 }
 
+/** A call, with its time that is left by the moment when it is sent. */
+export interface QueuedCall extends Omit<CallInit, "timeoutMs"> {
+  timeoutMs: () => number;
+}
+
+/** A call that was begun or waits for room. */
+export interface Ticket {
+  readonly init: QueuedCall;
+  readonly listener: CallListener;
+  /** Undefined while it waits. */
+  id: number | undefined;
+  over: boolean;
+}
+
 export interface ConnectionOptions {
   address: string;
   dial: Dial;
@@ -28,11 +42,11 @@ export interface ConnectionOptions {
 }
 
 export class Connection {
-  readonly #listeners = new Map<number, CallListener>();
+  readonly #tickets = new Map<number, Ticket>();
+  readonly #queues = { unary: [] as Ticket[], streams: [] as Ticket[] };
   readonly #transport: Transport;
   readonly #session: Session;
   readonly #onClose: (connection: Connection) => void;
-  #waiting: (() => void)[] = [];
   #timer: NodeJS.Timeout | undefined;
   #closed: Error | undefined;
   #farewell = "";
@@ -100,41 +114,36 @@ export class Connection {
     return this.#closed === undefined && !this.#session.draining;
   }
 
-  /** A call of this kind may be begun now. */
-  hasRoom(streaming: boolean): boolean {
-    return this.usable && this.#session.hasRoom(streaming);
-  }
-
-  /** Waits until a call of this kind fits. Comes back as well when the connection is no longer usable. */
-  async room(streaming: boolean): Promise<void> {
-    while (this.usable && !this.#session.hasRoom(streaming)) {
-      await new Promise<void>((wake) => this.#waiting.push(wake));
-    }
-  }
-
-  /** Begins a call, or gives undefined when the connection takes none now. RangeError: it is too large. */
-  call(init: CallInit, listener: CallListener): number | undefined {
-    if (!this.hasRoom(init.streaming)) {
+  /**
+   * Begins a call, as soon as the peer's limits on open calls and streams leave room for it. Undefined: the connection
+   * takes no calls any more.
+   */
+  call(init: QueuedCall, listener: CallListener): Ticket | undefined {
+    if (!this.usable) {
       return undefined;
     }
-    const id = this.#session.call(init);
-    this.#listeners.set(id, listener);
-    this.#flush();
-    return id;
+    const ticket: Ticket = { init, listener, id: undefined, over: false };
+    this.#queues[init.streaming ? "streams" : "unary"].push(ticket);
+    this.#pump();
+    return ticket;
   }
 
   /** Gives a call up; its listener hears nothing more. */
-  cancel(id: number): void {
-    if (this.#listeners.delete(id) && this.#closed === undefined) {
-      this.#session.cancel(id);
-      this.#flush();
+  cancel(ticket: Ticket): void {
+    if (ticket.over) {
+      return;
     }
+    ticket.over = true;
+    if (ticket.id !== undefined && this.#tickets.delete(ticket.id) && this.#closed === undefined) {
+      this.#session.cancel(ticket.id);
+    }
+    this.#flush();
   }
 
   /** Lets the peer send n more messages of a stream. */
-  grant(id: number, n: number): void {
-    if (this.#listeners.has(id) && this.#closed === undefined) {
-      this.#session.grant(id, n);
+  grant(ticket: Ticket, n: number): void {
+    if (!ticket.over && ticket.id !== undefined && this.#closed === undefined) {
+      this.#session.grant(ticket.id, n);
       this.#flush();
     }
   }
@@ -168,7 +177,6 @@ export class Connection {
       this.#end(e);
       return;
     }
-    this.#flush();
   }
 
   #handle(events: readonly SessionEvent[]): void {
@@ -177,44 +185,80 @@ export class Connection {
         this.#whenOpen?.resolve();
         this.#whenOpen = undefined;
       } else if (event.type === "data") {
-        this.#listeners.get(event.id)?.onData(event.payload);
+        this.#tickets.get(event.id)?.listener.onData(event.payload);
       } else if (event.type === "end") {
-        const listener = this.#listeners.get(event.id);
-        this.#listeners.delete(event.id);
-        listener?.onEnd(event.payload, event.status);
+        this.#take(event.id)?.onEnd(event.payload, event.status);
       } else {
         this.#goaway(event.lastId, event.status);
       }
     }
-    this.#wake();
+    this.#pump();
   }
 
   #goaway(lastId: number, status: WireStatus | undefined): void {
     this.#farewell = status?.message ?? "";
-    for (const [id, listener] of [...this.#listeners]) {
-      if (id > lastId) {
-        this.#listeners.delete(id);
-        listener.onLost("refused", new Error("the broker is going away and did not begin the call"));
+    const why = new Error("the broker is going away and did not begin the call");
+    for (const id of [...this.#tickets.keys()].filter((n) => n > lastId)) {
+      this.#take(id)?.onLost("refused", why);
+    }
+    this.#loseQueued(why);
+  }
+
+  // The listener of an open call, which is over with this.
+  #take(id: number): CallListener | undefined {
+    const ticket = this.#tickets.get(id);
+    this.#tickets.delete(id);
+    if (ticket !== undefined) {
+      ticket.over = true;
+    }
+    return ticket?.listener;
+  }
+
+  #loseQueued(why: Error): void {
+    for (const queue of [this.#queues.unary, this.#queues.streams]) {
+      for (const ticket of queue.splice(0)) {
+        if (!ticket.over) {
+          ticket.over = true;
+          ticket.listener.onLost("unsent", why);
+        }
       }
     }
   }
 
-  #wake(): void {
-    if (this.#waiting.length === 0) {
-      return;
+  // Sends what waits and has room now.
+  #pump(): void {
+    for (const queue of [this.#queues.unary, this.#queues.streams]) {
+      while (queue[0] !== undefined && this.usable && this.#session.hasRoom(queue[0].init.streaming)) {
+        const ticket = queue.shift() as Ticket;
+        if (!ticket.over) {
+          this.#begin(ticket);
+        }
+      }
     }
-    const waiting = this.#waiting;
-    this.#waiting = [];
-    for (const wake of waiting) {
-      wake();
+    this.#flush();
+  }
+
+  #begin(ticket: Ticket): void {
+    try {
+      ticket.id = this.#session.call({ ...ticket.init, timeoutMs: ticket.init.timeoutMs() });
+      this.#tickets.set(ticket.id, ticket);
+    } catch (e) {
+      if (!(e instanceof RangeError)) {
+        throw e;
+      }
+      ticket.over = true;
+      ticket.listener.onLost("unsent", e);
     }
   }
 
   #flush(): void {
+    if (this.#closed !== undefined) {
+      return;
+    }
     for (const bytes of this.#session.takeOutput()) {
       this.#transport.write(bytes);
     }
-    this.#transport.keepAlive(this.#listeners.size > 0 || !this.#session.open);
+    this.#transport.keepAlive(this.#tickets.size > 0 || !this.#session.open);
     if (this.#session.draining && this.#session.calls === 0) {
       this.#end(new Error("the broker is going away"));
     }
@@ -255,11 +299,9 @@ export class Connection {
     this.#onClose(this);
     this.#whenOpen?.reject(error);
     this.#whenOpen = undefined;
-    const listeners = [...this.#listeners.values()];
-    this.#listeners.clear();
-    for (const listener of listeners) {
-      listener.onLost("sent", error);
+    for (const id of [...this.#tickets.keys()]) {
+      this.#take(id)?.onLost("sent", error);
     }
-    this.#wake();
+    this.#loseQueued(error);
   }
 }

@@ -148,8 +148,8 @@ export class Process implements AsyncIterable<ProcessEvent>, AsyncDisposable {
 
   /**
    * Reads whatever is left and gives the result, with what was kept of the output. Rejects with the call's
-   * StockadeError; FailedPreconditionError after detach(); DeadlineExceededError after `timeout` (seconds or "500ms"):
-   * the process goes on, and wait() may be called again.
+   * StockadeError; FailedPreconditionError after detach(); DeadlineExceededError after `timeout` (seconds or "500ms"),
+   * and then the process goes on, and wait() may be called again.
    */
   async wait(options: { timeout?: Duration } = {}): Promise<RunResult> {
     if (options.timeout === undefined) {
@@ -292,7 +292,8 @@ export class Process implements AsyncIterable<ProcessEvent>, AsyncDisposable {
         continue;
       }
       if (this.#detached) {
-        throw new FailedPreconditionError(Code.FAILED_PRECONDITION, `process ${this.id}: detached, its output is no longer read`);
+        const text = `process ${this.id}: detached, its output is no longer read`;
+        throw new FailedPreconditionError(Code.FAILED_PRECONDITION, text);
       }
       throw new ProtocolError("the broker ended the stream of a process without its result");
     }

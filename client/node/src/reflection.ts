@@ -98,7 +98,7 @@ export class Schema {
    * fit its message. Otherwise as `Client.unary`.
    */
   async call(path: string, request: JsonValue = {}, options: CallOptions = {}): Promise<JsonValue> {
-    const method = this.#method(path);
+    const method = this.method(path);
     if (!isUnary(method)) {
       throw badArgument("path", `${path} answers with a stream: use Schema.stream`);
     }
@@ -108,7 +108,7 @@ export class Schema {
 
   /** Calls a method that answers with a stream. Errors as those of `call`. */
   async *stream(path: string, request: JsonValue = {}, options: CallOptions = {}): AsyncGenerator<JsonValue, void> {
-    const method = this.#method(path);
+    const method = this.method(path);
     if (!isStream(method)) {
       throw badArgument("path", `${path} answers with one message: use Schema.call`);
     }
@@ -117,7 +117,11 @@ export class Schema {
     }
   }
 
-  #method(path: string): DescMethod {
+  /**
+   * The descriptor of a method, for `Client.unary` and `Client.stream` with messages instead of JSON. Throws
+   * UnimplementedError where the schema has no such method.
+   */
+  method(path: string): DescMethod {
     const [, service, name] = /^\/?([^/]+)\/([^/]+)$/.exec(path) ?? [];
     const found: DescService | undefined = this.#registry.getService(service ?? "");
     const method = found?.methods.find((m) => m.name === name);

@@ -306,7 +306,8 @@ export async function run(args: readonly string[], options: OneShotOptions = {})
 
 /**
  * One job in a fresh sandbox, as a `Process`: for streaming, stdin and terminals. It is cancelled when its reader goes
- * away. Rejects as `run` does. `stdin` of more than 1 MiB, or in pieces, is for `run`; here `Process.sendStdin` does it.
+ * away. Rejects as `run` does. `stdin` of more than 1 MiB, or in pieces, is for `run`: here `Process.sendStdin` does
+ * it.
  */
 export async function start(args: readonly string[], options: OneShotStartOptions = {}): Promise<Process> {
   return startOneShot(args, options, wholeStdin(options.stdin), isStdinOpen(options));

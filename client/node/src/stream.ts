@@ -3,7 +3,7 @@
 // Credits make the broker wait for the reader: it may send `window` messages ahead, and gets new credit when half of
 // them were read. So a slow reader costs this program at most `window` messages of 64 KiB.
 import type { CallScope } from "./call.js";
-import type { Connection } from "./connection.js";
+import type { Connection, Ticket } from "./connection.js";
 import { Code, ProtocolError } from "./errors.js";
 import { CREDIT_DEFAULT } from "./session.js";
 import { connectionLost, errorFromStatus } from "./status.js";
@@ -44,7 +44,7 @@ export class MessageStream<T> implements AsyncIterableIterator<T, undefined> {
   #attempts = 0;
   #received = false;
   #connection: Connection | undefined;
-  #id: number | undefined;
+  #ticket: Ticket | undefined;
   #end: { error: Error | undefined } | undefined;
 
   constructor(setup: StreamSetup<T>) {
@@ -103,17 +103,17 @@ export class MessageStream<T> implements AsyncIterableIterator<T, undefined> {
       this.#head = 0;
     }
     const value = this.#setup.decode(bytes, this.#connection as Connection);
-    if (++this.#read * 2 >= this.#window && this.#id !== undefined && this.#end === undefined) {
-      this.#connection?.grant(this.#id, this.#read);
+    if (++this.#read * 2 >= this.#window && this.#ticket !== undefined && this.#end === undefined) {
+      this.#connection?.grant(this.#ticket, this.#read);
       this.#read = 0;
     }
     return value;
   }
 
   #giveUp(): void {
-    if (this.#id !== undefined) {
-      this.#connection?.cancel(this.#id);
-      this.#id = undefined;
+    if (this.#ticket !== undefined) {
+      this.#connection?.cancel(this.#ticket);
+      this.#ticket = undefined;
     }
   }
 
@@ -139,7 +139,7 @@ export class MessageStream<T> implements AsyncIterableIterator<T, undefined> {
         this.#call(connection);
       }
     } catch (e) {
-      this.#finish(e instanceof RangeError ? badArgument("request", e.message) : asError(e));
+      this.#finish(asError(e));
     }
   }
 
@@ -147,8 +147,9 @@ export class MessageStream<T> implements AsyncIterableIterator<T, undefined> {
     const { path, payload, metadata, scope } = this.#setup;
     this.#attempts++;
     this.#connection = connection;
-    const id = connection.call(
-      { method: path, payload, metadata, streaming: true, credit: this.#window, timeoutMs: scope.remainingMs() },
+    const timeoutMs = (): number => scope.remainingMs();
+    const ticket = connection.call(
+      { method: path, payload, metadata, streaming: true, credit: this.#window, timeoutMs },
       {
         onData: (bytes) => {
           this.#onData(bytes);
@@ -161,10 +162,10 @@ export class MessageStream<T> implements AsyncIterableIterator<T, undefined> {
         },
       },
     );
-    if (id === undefined) {
+    if (ticket === undefined) {
       this.#onLost(false, new Error("the connection takes no calls"));
-    } else {
-      this.#id = id;
+    } else if (!ticket.over) {
+      this.#ticket = ticket;
     }
   }
 
@@ -184,13 +185,17 @@ export class MessageStream<T> implements AsyncIterableIterator<T, undefined> {
   }
 
   #onEnd(status: WireStatus | undefined): void {
-    this.#id = undefined;
+    this.#ticket = undefined;
     const ok = status === undefined || status.code === Code.OK;
     this.#finish(ok ? undefined : errorFromStatus(status, this.#setup.path));
   }
 
   #onLost(sent: boolean, error: Error): void {
-    this.#id = undefined;
+    this.#ticket = undefined;
+    if (error instanceof RangeError) {
+      this.#finish(badArgument("request", error.message));
+      return;
+    }
     const again = !this.#received && (!sent || this.#setup.idempotent);
     if (again && this.#attempts < ATTEMPTS_MAX && !(error instanceof ProtocolError)) {
       void this.#begin();

@@ -1,0 +1,197 @@
+// Servers of one's own for the flow tests: the real binaries of the build folder that STOCKADE_BUILD names, on private
+// sockets; and a proxy that cuts connections where a test wants it.
+import { spawn } from "node:child_process";
+import type { ChildProcess } from "node:child_process";
+import { existsSync, mkdtempSync, rmSync, openSync, readFileSync, closeSync, chmodSync } from "node:fs";
+import { connect, createServer } from "node:net";
+import type { Server, Socket } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { Client } from "../../src/client.js";
+import { info } from "../../src/info.js";
+
+export const build = process.env["STOCKADE_BUILD"] ?? "";
+
+/** For `{ skip }` of a test: false where the binary is there and may be used. */
+export function missing(binary: string, root = false): string | false {
+  if (build === "" || !existsSync(join(build, binary))) {
+    return `${binary} is not built (STOCKADE_BUILD=${build})`;
+  }
+  return root && process.getuid?.() !== 0 ? "needs root" : false;
+}
+
+function ended(child: ChildProcess): Promise<void> {
+  return new Promise((resolve) => {
+    if (child.exitCode !== null || child.signalCode !== null) {
+      resolve();
+    } else {
+      child.once("exit", () => {
+        resolve();
+      });
+    }
+  });
+}
+
+/** A program of the build folder in a folder of its own. */
+abstract class Program {
+  readonly folder = mkdtempSync(join(tmpdir(), "stockade-node-"));
+  readonly path = join(this.folder, "s");
+  readonly address = `ipc://${this.path}`;
+  protected child: ChildProcess | undefined;
+
+  constructor() {
+    chmodSync(this.folder, 0o755);
+  }
+
+  abstract start(): Promise<void>;
+
+  log(): string {
+    return readFileSync(join(this.folder, "log"), "utf8");
+  }
+
+  protected launch(binary: string, args: string[]): ChildProcess {
+    const log = openSync(join(this.folder, "log"), "a");
+    this.child = spawn(join(build, binary), args, { stdio: ["ignore", "pipe", log] });
+    closeSync(log);
+    return this.child;
+  }
+
+  /** kill -9, as a crash would. */
+  async crash(): Promise<void> {
+    if (this.child !== undefined) {
+      this.child.kill("SIGKILL");
+      await ended(this.child);
+    }
+  }
+
+  /** SIGTERM: it drains. Resolves when it is gone. */
+  async drain(): Promise<number | null> {
+    this.child?.kill("SIGTERM");
+    if (this.child !== undefined) {
+      await ended(this.child);
+    }
+    return this.child?.exitCode ?? null;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    if (this.child?.exitCode === null && this.child.signalCode === null) {
+      this.child.kill("SIGTERM");
+      const late = setTimeout(() => this.child?.kill("SIGKILL"), 20_000);
+      await ended(this.child);
+      clearTimeout(late);
+    }
+    rmSync(this.folder, { recursive: true, force: true });
+  }
+}
+
+/** The RPC layer alone, with a service that echoes. */
+export class EchoServer extends Program {
+  tcp = "";
+
+  async start(): Promise<void> {
+    const child = this.launch("tests/echo/echo-server", ["grace_ms=3000", this.address, "tcp://127.0.0.1:0"]);
+    let text = "";
+    for await (const chunk of child.stdout ?? []) {
+      text += String(chunk);
+      if (/^ready$/m.test(text)) {
+        this.tcp = /^listening (tcp:.*)$/m.exec(text)?.[1] ?? "";
+        child.stdout?.resume();
+        return;
+      }
+    }
+    throw new Error(`echo-server did not start: ${this.log()}`);
+  }
+}
+
+let brokers = 0;
+
+/** A broker with a state folder and a cgroup of its own. */
+export class Broker extends Program {
+  readonly #cgroup = `/stockade-node-${process.pid}-${++brokers}`;
+
+  async start(): Promise<void> {
+    const state = join(this.folder, "state");
+    const flags = ["--listen", this.address, "--state-dir", state, "--cgroup", this.#cgroup];
+    const child = this.launch("server/stockaded", flags);
+    child.stdout?.resume();
+    const end = performance.now() + 60_000;
+    while (performance.now() < end && child.exitCode === null && child.signalCode === null) {
+      const client = new Client({ address: this.address });
+      try {
+        await info({ client, deadline: 5 });
+        return;
+      } catch {
+        await new Promise((resolve) => setTimeout(resolve, 50));
+      } finally {
+        await client.close();
+      }
+    }
+    throw new Error(`stockaded does not answer:\n${this.log()}`);
+  }
+
+  client(): Client {
+    return new Client({ address: this.address, reconnectTimeout: 30 });
+  }
+}
+
+/** Passes bytes on, until it is told to cut. */
+export class Proxy {
+  readonly path: string;
+  readonly address: string;
+  connections = 0;
+  #server: Server;
+  #open = new Set<Socket>();
+  /** Called for each piece that the client sends; true: cut now, before it is passed on. */
+  onRequest: (chunk: Buffer) => boolean = () => false;
+  /** Called for each piece that the server sends; true: cut now, before it is passed on. */
+  onReply: (chunk: Buffer) => boolean = () => false;
+
+  private constructor(target: Program) {
+    this.path = join(target.folder, `proxy-${process.pid}-${Math.random().toString(36).slice(2)}`);
+    this.address = `ipc://${this.path}`;
+    this.#server = createServer((client) => {
+      this.connections++;
+      const server = connect(target.path);
+      this.#pass(client, server, (chunk) => this.onRequest(chunk));
+      this.#pass(server, client, (chunk) => this.onReply(chunk));
+    });
+  }
+
+  static async to(target: Program): Promise<Proxy> {
+    const made = new Proxy(target);
+    await new Promise<void>((resolve) => made.#server.listen(made.path, resolve));
+    return made;
+  }
+
+  #pass(from: Socket, to: Socket, wantsCut: (chunk: Buffer) => boolean): void {
+    this.#open.add(from);
+    from.on("error", () => undefined);
+    from.on("data", (chunk: Buffer) => {
+      if (wantsCut(chunk)) {
+        from.destroy();
+        to.destroy();
+      } else if (!to.write(chunk)) {
+        from.pause();
+        to.once("drain", () => from.resume());
+      }
+    });
+    from.on("close", () => {
+      this.#open.delete(from);
+      to.destroy();
+    });
+  }
+
+  /** Cuts every connection now. */
+  cut(): void {
+    for (const socket of this.#open) {
+      socket.destroy();
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.cut();
+    await new Promise<void>((resolve) => this.#server.close(() => {
+      resolve();
+    }));
+  }
+}
