@@ -100,6 +100,7 @@ export class Collector {
   readonly #keep: number;
   readonly #kept = { stdout: { chunks: [], bytes: 0 } as Kept, stderr: { chunks: [], bytes: 0 } as Kept };
   #missing = 0;
+  #cut = 0; // of those, by the limit on output: the bill knows the whole sum
 
   /** `keep`: bytes of stdout and of stderr that the result holds. */
   constructor(keep: number) {
@@ -166,6 +167,7 @@ export class Collector {
   #gap(offset: number, length: number, limit: boolean): Gap {
     this.offset = Math.max(this.offset, offset + length);
     this.#missing += length;
+    this.#cut += limit ? length : 0;
     return { type: "gap", offset, length, limit };
   }
 
@@ -174,6 +176,8 @@ export class Collector {
       throw new ProtocolError("the broker sent the end of a process without its result");
     }
     const { stdout, stderr } = this.#kept;
-    this.result = new RunResult(result, { stdout: join(stdout), stderr: join(stderr), missing: this.#missing });
+    const cut = this.#cut === 0 ? 0 : Number(result.bill?.outputCutBytes?.value ?? 0n);
+    const missing = this.#missing + Math.max(0, cut - this.#cut);
+    this.result = new RunResult(result, { stdout: join(stdout), stderr: join(stderr), missing });
   }
 }

@@ -35,12 +35,14 @@ function ended(child: ChildProcess): Promise<void> {
 /** A program of the build folder in a folder of its own. */
 abstract class Program {
   readonly folder = mkdtempSync(join(tmpdir(), "stockade-node-"));
-  readonly path = join(this.folder, "s");
-  readonly address = `ipc://${this.path}`;
+  readonly path: string;
+  readonly address: string;
   protected child: ChildProcess | undefined;
 
-  constructor() {
+  constructor(socket: string) {
     chmodSync(this.folder, 0o755);
+    this.path = join(this.folder, socket);
+    this.address = `ipc://${this.path}`;
   }
 
   abstract start(): Promise<void>;
@@ -88,6 +90,10 @@ abstract class Program {
 export class EchoServer extends Program {
   tcp = "";
 
+  constructor() {
+    super("s");
+  }
+
   async start(): Promise<void> {
     const child = this.launch("tests/echo/echo-server", ["grace_ms=3000", this.address, "tcp://127.0.0.1:0"]);
     let text = "";
@@ -108,6 +114,10 @@ let brokers = 0;
 /** A broker with a state folder and a cgroup of its own. */
 export class Broker extends Program {
   readonly #cgroup = `/stockade-node-${process.pid}-${++brokers}`;
+
+  constructor() {
+    super("run/s"); // it wants a folder of its own, and makes it
+  }
 
   async start(): Promise<void> {
     const state = join(this.folder, "state");
