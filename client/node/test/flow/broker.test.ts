@@ -189,7 +189,7 @@ test("5 MB of stdin pass, as bytes and in pieces", { skip }, async () => {
 
 test("100 runs at once on one connection each get their own answer", { skip }, async () => {
   await using proxy = await Proxy.to(broker);
-  const own = new Client({ address: proxy.address });
+  await using own = new Client({ address: proxy.address });
   const results = await Promise.all(
     Array.from({ length: 100 }, (_, i) => run(["echo", `job ${i}`], { client: own, deadline: 120 })),
   );
@@ -197,7 +197,6 @@ test("100 runs at once on one connection each get their own answer", { skip }, a
     assert.equal(r.stdout, `job ${i}\n`, String(r));
   });
   assert.equal(proxy.connections, 1);
-  await own.close();
 });
 
 // ---- sandboxes
@@ -263,7 +262,7 @@ test("a background process takes stdin and signals, and is found again by anothe
 
 test("output is read on without a hole when the connection is cut, again and again", { skip }, async () => {
   await using proxy = await Proxy.to(broker);
-  const own = new Client({ address: proxy.address });
+  await using own = new Client({ address: proxy.address });
   const sbx = await Sandbox.create({ client: own });
   let passed = 0;
   proxy.onReply = (chunk) => {
@@ -277,12 +276,11 @@ test("output is read on without a hole when the connection is cut, again and aga
   assert.ok(proxy.connections > 3, `${proxy.connections} connections`);
   proxy.onReply = () => false;
   await sbx.delete();
-  await own.close();
 });
 
 test("a start, a create and a run whose answers are lost are executed once", { skip }, async () => {
   await using proxy = await Proxy.to(broker);
-  const own = new Client({ address: proxy.address });
+  await using own = new Client({ address: proxy.address });
   // The first reply after the request is cut off.
   let armed = false;
   proxy.onReply = () => armed && ((armed = false), true);
@@ -301,7 +299,6 @@ test("a start, a create and a run whose answers are lost are executed once", { s
   armed = true;
   await assert.rejects(run(["true"], { client: own }), errors.ConnectionLostError);
   await sbx.delete();
-  await own.close();
 });
 
 test("a terminal has its size, is resized, and ends at ^D", { skip }, async () => {
@@ -363,7 +360,7 @@ test("the broker tells about itself, and its schema calls what has no wrapper", 
 test("after a crash runs under way are lost, sandboxes gone, and the same client goes on", { skip }, async () => {
   await using other = new Broker();
   await other.start();
-  const own = other.client();
+  await using own = other.client();
   const sbx = await Sandbox.create({ client: own });
   const job = await sbx.start(["sleep", "60"]);
   const lost = assert.rejects(run(["sleep", "60"], { client: own }), errors.ConnectionLostError);
@@ -375,5 +372,4 @@ test("after a crash runs under way are lost, sandboxes gone, and the same client
   await ended;
   await assert.rejects(sbx.run(["true"]), errors.NotFoundError);
   assert.equal((await run(["echo", "again"], { client: own })).stdout, "again\n");
-  await own.close();
 });

@@ -119,7 +119,18 @@ export class Broker extends Program {
     super("run/s"); // it wants a folder of its own, and makes it
   }
 
+  // Right after a crash the old spawner may still be clearing its cgroup, so a start is tried a second time, as an init
+  // system does it.
   async start(): Promise<void> {
+    try {
+      await this.#startOnce();
+    } catch {
+      await new Promise((resolve) => setTimeout(resolve, 1000));
+      await this.#startOnce();
+    }
+  }
+
+  async #startOnce(): Promise<void> {
     const state = join(this.folder, "state");
     const flags = ["--listen", this.address, "--state-dir", state, "--cgroup", this.#cgroup];
     const child = this.launch("server/stockaded", flags);
