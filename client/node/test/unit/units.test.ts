@@ -41,7 +41,7 @@ test("a duration is seconds, or has a unit; whole milliseconds are rounded up", 
 });
 
 test("a limit that is unknown, zero or of the wrong kind is refused", () => {
-  refused(() => limitsMessage({ memroy: 1 } as Limits), "limits.memroy");
+  refused(() => limitsMessage({ memry: 1 } as Limits), "limits.memry");
   refused(() => limitsMessage({ constructor: 1 } as never), "limits.constructor");
   refused(() => limitsMessage({ memory: 0 }), "limits.memory");
   refused(() => limitsMessage({ pids: 1.5 }), "limits.pids");
