@@ -15,6 +15,7 @@ enum {
     MAKING_MAX = 4, // at one time, of one template: the spawner makes one after the other
     BACK_OFF_MIN_MS = 50,
     BACK_OFF_MAX_MS = 5000,
+    LATER_MS = 3,      // making one competes with the job that has just begun: let that go first
     GIVE_UP_MS = 2000, // a request that has waited this long gets the failure instead
 };
 
@@ -221,6 +222,20 @@ refill(struct shelf *shelf)
     }
 }
 
+// After one was taken. A pool that is well filled has time; one that is not, or a request that waits, has none.
+static void
+refill_soon(struct shelf *shelf)
+{
+    bool has_time = shelf->waiting_n == 0 && shelf->ready_n * 2 >= shelf->template->pool;
+    if (has_time && shelf->timer == NULL) {
+        (void)loop_timer_start(shelf->pool->srv->loop, &shelf->timer, LATER_MS, on_timer, shelf);
+        return;
+    }
+    if (!has_time && shelf->back_off_ms == 0)
+        loop_timer_stop(&shelf->timer);
+    refill(shelf);
+}
+
 struct pool *
 pool_new(struct server *srv, struct sandboxes *all)
 {
@@ -320,7 +335,7 @@ pool_acquire(struct pool *p, const char *tenant, struct sandbox_spec *spec,
     } else {
         serve(q, take_ready(shelf));
     }
-    refill(shelf);
+    refill_soon(shelf);
     return 0;
 }
 

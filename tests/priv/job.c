@@ -67,9 +67,7 @@ is_hybrid(void)
 }
 
 // On v2 the kernel kills the whole job when one process of it runs out of memory (memory.oom.group), since a job with a
-
 // hole in it is worse than none. v1 kills that process alone.
-
 static void
 a_limit_that_a_child_met_is_told_whatever_became_of_the_job(void **state)
 {
@@ -156,8 +154,6 @@ what_a_job_leaves_running_does_not_hold_its_answer(void **state)
     assert_true(now_ms() - from < 5000);
     stockade_free(r);
 }
-
-// The first process of a sandbox's guest, as the host sees it; 0: there is none.
 
 static void
 every_figure_of_a_bill_has_a_source_or_says_why_not(void **state)

@@ -125,6 +125,7 @@ a_paused_sandbox_takes_no_job_and_its_clock_stands_still(void **state)
     delete ("still");
 }
 
+// The first process of a sandbox's guest, as the host sees it; 0: there is none.
 static pid_t
 guest_of(const char *sandbox)
 {
