@@ -159,7 +159,7 @@ fish_option(FILE *to, const struct command *c, const struct option_row *r)
     if (r->letter != 0)
         (void)fprintf(to, " -s %c", r->letter);
     if (r->value != NULL)
-        (void)fprintf(to, " -r");
+        (void)fprintf(to, " -x");
     if (r->choices != NULL) {
         (void)fprintf(to, " -a '");
         for (const char *const *choice = r->choices; *choice != NULL; choice++)
