@@ -186,7 +186,7 @@ find_container(const char *configured, const struct mounts *m, struct cgroups *c
     int auto_close dir = open_dir(parent, e);
     if (dir < 0)
         return dir;
-    if (cg->delegated && (r = move_to_supervisor(dir, e)) < 0)
+    if (cg->delegated && move_to_supervisor(dir, e) < 0)
         return err_wrap(e, "divide the delegated cgroup %s", own);
     if (mkdirat(dir, name, 0755) < 0 && errno != EEXIST)
         return err_sys(e, errno, "make cgroup %s", cg->path);

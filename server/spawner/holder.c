@@ -78,7 +78,9 @@ static __attribute__((noreturn)) void
 user_holder(int proc_fd, int said_fd, int wait_fd)
 {
     struct err e;
-    char byte = io_write_at(proc_fd, "sys/user/max_user_namespaces", "0", &e) == 0;
+    char byte = 0;
+    if (io_write_at(proc_fd, "sys/user/max_user_namespaces", "0", &e) == 0)
+        byte = 1;
     if (write(said_fd, &byte, 1) == 1)
         (void)!read(wait_fd, &byte, 1);
     _exit(0);

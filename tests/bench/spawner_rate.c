@@ -43,7 +43,8 @@ fail(const char *what, const struct err *e)
 }
 
 static void
-on_destroyed(void *cookie, const struct spawn_reply *r, int fds[SPAWN_FDS_MAX])
+on_destroyed(void *cookie, const struct spawn_reply *r,
+             int fds[SPAWN_FDS_MAX]) // NOLINT(readability-non-const-parameter): spawn_done
 {
     (void)fds;
     if (!r->ok)

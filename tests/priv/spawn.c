@@ -76,9 +76,7 @@ stop_with(bool clean)
     assert_int_equal(spawn_close(spawn, BROKER_WAIT_MS), clean);
     (void)uv_run(&loop, UV_RUN_DEFAULT);
     assert_int_equal(uv_loop_close(&loop), 0);
-    char command[400];
-    (void)snprintf(command, sizeof command, "rm -rf -- '%s'", b.config.state_dir);
-    assert_int_equal(system(command), 0); // a path of our own making
+    remove_state(&b);
 }
 
 static void

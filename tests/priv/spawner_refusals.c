@@ -32,10 +32,10 @@ a_guest_that_is_no_file_is_refused(void **state)
     struct broker b;
     struct spawn_reply r;
     broker_config(&b, "");
-    (void)strcpy(b.config.guest_path, "/tmp/no-such-guest");
+    (void)snprintf(b.config.guest_path, sizeof b.config.guest_path, "/tmp/no-such-guest");
     assert_false(broker_try_start(&b, &r));
     assert_non_null(strstr(r.err.text, "/tmp/no-such-guest"));
-    (void)strcpy(b.config.guest_path, "/tmp");
+    (void)snprintf(b.config.guest_path, sizeof b.config.guest_path, "/tmp");
     assert_false(broker_try_start(&b, &r));
     assert_int_equal(r.err.code, ERR_FAILED_PRECONDITION);
     assert_true(containers_gone(&b));
@@ -52,7 +52,8 @@ a_second_spawner_on_one_cgroup_is_refused_and_harms_nothing(void **state)
     struct spawn_reply r;
     broker_config(&one, "");
     broker_config(&two, "");
-    (void)strcat(two.config.state_dir, "-two");
+    (void)snprintf(two.config.state_dir, sizeof two.config.state_dir, "/tmp/stockade-test-%d-two",
+                   (int)getpid());
     broker_start(&one);
     sandbox_create(&one, &x, 1);
     assert_false(broker_try_start(&two, &r));
@@ -213,9 +214,7 @@ what_no_broker_sends_ends_the_spawner_and_every_sandbox(void **state)
     assert_ends("a packet with a descriptor", &destroy, sizeof destroy, STDERR_FILENO, &like);
     struct broker b;
     broker_config(&b, "");
-    char command[400];
-    (void)snprintf(command, sizeof command, "rm -rf -- '%s'", b.config.state_dir);
-    assert_int_equal(system(command), 0);
+    remove_state(&b);
 }
 
 int
