@@ -17,6 +17,15 @@ export default tseslint.config(
     },
   },
   {
+    files: ["**/*.js", "**/*.mjs"],
+    extends: [...tseslint.configs.recommended],
+    rules: {
+      "max-len": ["error", { code: 120 }],
+      "max-lines-per-function": ["error", { max: 60, skipComments: true }],
+      "@typescript-eslint/no-unused-vars": ["error", { argsIgnorePattern: "^_" }],
+    },
+  },
+  {
     files: ["test/**/*.ts"],
     rules: { "max-lines-per-function": "off", "@typescript-eslint/no-floating-promises": "off" },
   },

@@ -89,7 +89,8 @@ function memberLine(owner, symbol) {
   const signature = signatureOf(declaration).replace(/ ?\{$/, "");
   const doc = checkComment(`${owner}.${symbol.name}`, symbol, declaration);
   const prefix = isStatic(symbol) ? `${owner}.` : "";
-  return `- \`${prefix}${signature.replace(/^get /, "").replace(/\(\):/, ts.isGetAccessor(declaration) ? ":" : "():")}\`  \n  ${doc}`;
+  const text = ts.isGetAccessor(declaration) ? signature.replace(/^get /, "").replace("():", ":") : signature;
+  return `- \`${prefix}${text}\`  \n  ${doc}`;
 }
 
 function section(symbol) {

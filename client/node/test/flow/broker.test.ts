@@ -1,6 +1,10 @@
 // Everything that the library promises, against a real broker with a socket, state and cgroup of its own.
 import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { join } from "node:path";
 import { after, before, test } from "node:test";
+import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
 import { Client } from "../../src/client.js";
 import * as errors from "../../src/errors.js";
 import { info, serving } from "../../src/info.js";
@@ -336,6 +340,18 @@ test("a job of a sandbox whose reading is given up is killed", { skip }, async (
   await assert.rejects(given, (e) => e === mine);
   await eventually(async () => (await sbx.refresh()).processes === 0);
   await sbx.delete();
+});
+
+test("the examples run to their end", { skip }, async () => {
+  const execute = promisify(execFile);
+  const env = { ...process.env, STOCKADE_ADDRESS: broker.address };
+  const examples = fileURLToPath(new URL("../../../examples", import.meta.url));
+  const loop = await execute(process.execPath, [join(examples, "agent_loop.mjs")], { env });
+  assert.match(loop.stdout, /limit: wall_ms=2000[^]*mean of the first 100 primes: 241.33\ndone after 3 runs\n$/);
+  const grades = await execute(process.execPath, [join(examples, "grade.mjs"), "16"], { env });
+  for (const line of ["4 right", "2 wrong", "2 limit cpu_time_ms", "2 limit memory_bytes", "6 error"]) {
+    assert.ok(grades.stdout.includes(`    ${line}\n`), `${line}: ${grades.stdout}`);
+  }
 });
 
 // ---- the broker
