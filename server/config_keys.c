@@ -456,12 +456,12 @@ config_read_keys(struct config *c, const char *name, const void *bytes, size_t n
 {
     struct yaml *y = NULL;
     struct yaml_node *root = NULL;
-    int r = yaml_read(name, bytes, n, &y, &root, e);
+    int r = yaml_tree_read(name, bytes, n, &y, &root, e);
     if (r < 0)
         return r;
     const struct reader reader = {.name = name, .e = e};
     if (root != NULL && !(root->kind == YAML_TEXT && root->text[0] == '\0'))
         r = read_map(&reader, top_keys, root, c);
-    yaml_free(y);
+    yaml_tree_free(y);
     return r;
 }

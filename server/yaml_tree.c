@@ -26,7 +26,7 @@ struct level {
 };
 
 void
-yaml_free(struct yaml *y)
+yaml_tree_free(struct yaml *y)
 {
     if (y == NULL)
         return;
@@ -189,8 +189,8 @@ build(struct yaml *y, yaml_parser_t *parser, struct yaml_node **root, struct err
 }
 
 int
-yaml_read(const char *name, const void *bytes, size_t n, struct yaml **out, struct yaml_node **root,
-          struct err *e)
+yaml_tree_read(const char *name, const void *bytes, size_t n, struct yaml **out,
+               struct yaml_node **root, struct err *e)
 {
     struct yaml *y = calloc(1, sizeof *y);
     if (y == NULL || (y->arena = arena_new(TREE_BYTES_MAX)) == NULL) {
@@ -200,7 +200,7 @@ yaml_read(const char *name, const void *bytes, size_t n, struct yaml **out, stru
     y->name = name;
     yaml_parser_t parser;
     if (yaml_parser_initialize(&parser) == 0) {
-        yaml_free(y);
+        yaml_tree_free(y);
         return err_sys(e, ENOMEM, "read %s", name);
     }
     yaml_parser_set_input_string(&parser, bytes, n);
@@ -208,7 +208,7 @@ yaml_read(const char *name, const void *bytes, size_t n, struct yaml **out, stru
     int r = build(y, &parser, &found, e);
     yaml_parser_delete(&parser);
     if (r < 0) {
-        yaml_free(y);
+        yaml_tree_free(y);
         return r;
     }
     *out = y;

@@ -25,7 +25,7 @@ struct yaml_node {
 
 struct yaml;
 
-// Owned: yaml_free(). *root is NULL for an empty file.
-int yaml_read(const char *name, const void *bytes, size_t n, struct yaml **out,
-              struct yaml_node **root, struct err *e);
-void yaml_free(struct yaml *y);
+// Owned: yaml_tree_free(). *root is NULL for an empty file.
+int yaml_tree_read(const char *name, const void *bytes, size_t n, struct yaml **out,
+                   struct yaml_node **root, struct err *e);
+void yaml_tree_free(struct yaml *y);
