@@ -2,7 +2,7 @@
 
 The .proto files stand in proto/ beside this file in an sdist, and in ../../proto in a checkout.
 protoc turns them into one descriptor set and into type stubs; the modules only hand the descriptors
-to the protobuf runtime. So one wheel fits every runtime from 4.21 on: protoc's own Python output
+to the protobuf runtime. So one wheel fits every runtime from 4.22 on: protoc's own Python output
 refuses a runtime that is older than itself.
 """
 

@@ -52,7 +52,7 @@ def build_pynng(_out: Path) -> list[str]:
 def build_go(out: Path) -> list[str]:
     if shutil.which("go") is None:
         pytest.skip("needs go")
-    command = ["go", "build", "-o", out / "req-go", "."]
+    command: list[str | Path] = ["go", "build", "-o", out / "req-go", "."]
     done = subprocess.run(command, cwd=HERE / "go", capture_output=True, text=True, check=False)
     if done.returncode != 0 and "proxy" in done.stderr:
         pytest.skip(f"mangos cannot be fetched: {done.stderr[-200:]}")
@@ -63,7 +63,14 @@ def build_go(out: Path) -> list[str]:
 def build_rust(out: Path) -> list[str]:
     if shutil.which("cargo") is None or shutil.which("cmake") is None:
         pytest.skip("needs cargo and cmake")
-    command = ["cargo", "build", "--release", "--locked", "--target-dir", out / "rust"]
+    command: list[str | Path] = [
+        "cargo",
+        "build",
+        "--release",
+        "--locked",
+        "--target-dir",
+        out / "rust",
+    ]
     done = subprocess.run(command, cwd=HERE / "rust", capture_output=True, text=True, check=False)
     if done.returncode != 0:
         pytest.skip(f"the nng crate does not build here: {done.stderr[-300:]}")

@@ -340,6 +340,12 @@ class MessageStream(Generic[Response]):
         self._over = True
         self._link.abandon(self._call)
 
+    def _leave(self) -> None:
+        """Nothing more will come but the END."""
+        self._over = True
+        with self._link.lock:
+            self._link.core.leave(self._call)
+
     def __enter__(self) -> Self:
         return self
 
@@ -362,7 +368,7 @@ def _parse(link: _Link, call: Call, response: type[Response], data: bytes) -> Re
     message = response()
     try:
         message.ParseFromString(data)
-    except DecodeError:
+    except (DecodeError, ValueError):
         error = ProtocolError(f"{call.method}: the answer is no {response.DESCRIPTOR.full_name}")
         with link.lock:
             link.core.dead = error

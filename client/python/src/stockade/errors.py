@@ -260,7 +260,7 @@ def _details(status: wire_pb2.Status) -> dict[str, Message]:
             message = cls()
             try:
                 message.ParseFromString(packed.value)
-            except DecodeError:
+            except (DecodeError, ValueError):
                 continue
             found[name] = message
     return found

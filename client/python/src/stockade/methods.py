@@ -6,6 +6,7 @@ broker's own.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, Optional, TypeVar
 
@@ -41,16 +42,23 @@ class Method(Generic[Request, Response]):
     keyed: bool
 
 
+@functools.lru_cache(maxsize=16)
+def _file(serialized: bytes) -> descriptor_pb2.FileDescriptorProto:
+    return descriptor_pb2.FileDescriptorProto.FromString(serialized)
+
+
 def from_descriptor(
     descriptor: MethodDescriptor, request: type[Request], response: type[Response]
 ) -> Method[Request, Response]:
     """Make a method from its descriptor, of whichever pool, and the classes of its messages."""
-    proto = descriptor_pb2.MethodDescriptorProto()
-    descriptor.CopyToProto(proto)
+    service = descriptor.containing_service
+    file = _file(service.file.serialized_pb)
+    protos = {(s.name, m.name): m for s in file.service for m in s.method}
+    proto = protos[service.name, descriptor.name]
     extension: Any = options_pb2.method
     rules: options_pb2.MethodRules = proto.options.Extensions[extension]
     return Method(
-        path=f"/{descriptor.containing_service.full_name}/{descriptor.name}",
+        path=f"/{service.full_name}/{descriptor.name}",
         request=request,
         response=response,
         streaming=proto.server_streaming,

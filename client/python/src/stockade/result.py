@@ -185,13 +185,13 @@ class Bill:
         figures = {}
         for descriptor, figure in message.ListFields():
             if isinstance(figure, limits_pb2.Figure) and figure.source in _SOURCES:
-                scope = Scope(figure.scope) if figure.scope in _SCOPES else None
-                figures[descriptor.name] = Figure(figure.value, Source(figure.source), scope)
+                scope = _SCOPES.get(figure.scope)
+                figures[descriptor.name] = Figure(figure.value, _SOURCES[figure.source], scope)
         return cls(figures, tuple(message.unknown))
 
 
-_SOURCES = {source.value for source in Source}
-_SCOPES = {scope.value for scope in Scope}
+_SOURCES: dict[int, Source] = {source.value: source for source in Source}
+_SCOPES: dict[int, Scope] = {scope.value: scope for scope in Scope}
 
 
 @dataclass(frozen=True)

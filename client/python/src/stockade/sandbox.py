@@ -110,7 +110,7 @@ class Process:
             event = self._collector.feed(message.event)
             if event is not None:
                 return event
-        self._stream.cancel()
+        self._stream._leave()
         return None
 
     def _resume(self, lost: ConnectionLost) -> None:

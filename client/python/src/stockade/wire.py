@@ -173,6 +173,11 @@ class Core:
         if self.dead is None:
             self._put(call.id, wire_pb2.Frame(kind=wire_pb2.FRAME_KIND_CANCEL))
 
+    def leave(self, call: Call) -> None:
+        """Take no notice of a call any more whose END is on its way."""
+        call.abandoned = True
+        call.messages.clear()
+
     def taken(self, call: Call) -> None:
         """One message was consumed: credit the broker again, half a window at a time."""
         call.eaten += 1
@@ -284,7 +289,7 @@ class Core:
         frame = wire_pb2.Frame()
         try:
             frame.ParseFromString(body)
-        except DecodeError:
+        except (DecodeError, ValueError):
             raise ProtocolError("a frame that is no protobuf message") from None
         handler = _HANDLERS.get(frame.kind)
         if handler is not None:  # an unknown kind is ignored: a later broker may have more

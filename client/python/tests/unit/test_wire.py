@@ -227,6 +227,18 @@ def test_an_abandoned_call_sends_cancel_once_and_drops_what_comes_until_end() ->
     assert core.idle
 
 
+def test_a_call_that_is_left_sends_nothing_and_ends_by_itself() -> None:
+    core = greeted()
+    call = stream(core)
+    frames(core)
+    core.feed(data(call.id))
+    core.leave(call)
+    core.feed(data(call.id) + end(call.id))
+    assert not call.messages
+    assert frames(core) == []
+    assert core.idle
+
+
 def test_a_ping_is_answered_with_its_payload() -> None:
     core = greeted()
     core.feed(message(ID_BIT + 3, wire_pb2.Frame(kind=wire_pb2.FRAME_KIND_PING, payload=b"abc")))

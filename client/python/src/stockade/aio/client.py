@@ -332,6 +332,11 @@ class MessageStream(Generic[Response]):
         self._over = True
         self._link.abandon(self._call)
 
+    def _leave(self) -> None:
+        """Nothing more will come but the END."""
+        self._over = True
+        self._link.core.leave(self._call)
+
     async def __aenter__(self) -> Self:
         return self
 
@@ -353,7 +358,7 @@ def _parse(link: _Link, call: Call, response: type[Response], data: bytes) -> Re
     message = response()
     try:
         message.ParseFromString(data)
-    except DecodeError:
+    except (DecodeError, ValueError):
         error = ProtocolError(f"{call.method}: the answer is no {response.DESCRIPTOR.full_name}")
         link.core.dead = error
         link.lost(str(error))

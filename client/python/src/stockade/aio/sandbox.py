@@ -122,7 +122,7 @@ class Process:
             event = self._collector.feed(message.event)
             if event is not None:
                 return event
-        self._stream.cancel()
+        self._stream._leave()
         return None
 
     async def _resume(self, lost: ConnectionLost) -> None:
