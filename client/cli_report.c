@@ -8,9 +8,19 @@
 
 enum { LINE_MAX_BYTES = 1200 };
 
+// A rule or a limit of the broker said no, whatever its code: asking again does not help.
+static bool
+is_refusal(const struct stockade_error *e)
+{
+    return strcmp(e->reason, "LIMIT_ABOVE_MAXIMUM") == 0 ||
+           strcmp(e->reason, "NETWORK_MODE_NOT_ENFORCED") == 0;
+}
+
 int
 exit_code_of_error(const struct stockade_error *e, bool passes_exit_code)
 {
+    if (is_refusal(e))
+        return EXIT_REFUSED;
     switch (e->code) {
     case STOCKADE_PERMISSION_DENIED:
     case STOCKADE_UNAUTHENTICATED:

@@ -7,9 +7,9 @@
 struct method {
     const char *path;
     bool idempotent;
-    bool
-        key; // gets a random idempotency key. Not each write to stdin: the library never repeats one, and the broker
-             // keeps every key for minutes.
+    // Gets a random idempotency key. Not a job and not each write to stdin: the library never repeats one, and the
+    // broker keeps every key for minutes, so many of a caller at once would use up what it may have.
+    bool key;
 };
 
 // All of them, ended by {0}; a test compares it with the descriptor set.

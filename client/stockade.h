@@ -23,8 +23,8 @@
 //
 // Connection. It is made by the first call and made again between calls when it was lost. A call whose connection
 // breaks ends with STOCKADE_UNAVAILABLE and the reason "CONNECTION_LOST": whether it was executed is not known, and it
-// is never sent again by the library. Calls that change something carry a random idempotency key; a program that wants
-// to repeat such a call sets a key of its own in struct stockade_call_options and uses it again.
+// is never sent again by the library. stockade_create() carries a random idempotency key; a program that wants to
+// repeat a call that changes something sets a key of its own in struct stockade_call_options and uses it again.
 //
 // Structures grow at their end only. Those that a program fills start with `size`, which the *_INIT macros set.
 #pragma once
@@ -155,7 +155,7 @@ struct stockade_command {
 struct stockade_call_options {
     size_t size;
     uint32_t deadline_ms;        // 0: the method's longest
-    const char *idempotency_key; // NULL: a random one for calls that change something
+    const char *idempotency_key; // NULL: none, but for stockade_create() a random one
     const struct stockade_pair *metadata;
     size_t metadata_n;
 };

@@ -32,8 +32,8 @@ rpc_limits_default(struct rpc_limits *l)
         .queue_bytes_kill = UINT64_C(8) << 20,
         .keepalive_idle_ms = 300000,
         .idempotency_ms = 600000,
-        .idempotency_keys_max = 10000,
-        .idempotency_bytes_max = UINT64_C(16) << 20,
+        .idempotency_keys_max = 100000,
+        .idempotency_bytes_max = UINT64_C(64) << 20,
     };
 }
 

@@ -76,7 +76,7 @@ def the_library_exports_what_its_header_declares(b):
 
 
 def what_is_above_the_maximum_names_the_option(b):
-    r = expect(b.cli("run", "--memory", "900G", "--", "true"), 125, b"")
+    r = expect(b.cli("run", "--memory", "900G", "--", "true"), 77, b"")
     check(b"option: --memory" in r.stderr, r.stderr)
     expect(b.cli("run", "--template", "no-such", "--", "true"), 125, b"", b"no-such")
     expect(b.cli("get", "no-such"), 1, b"", b"no-such")
@@ -215,7 +215,7 @@ def json_has_result_bill_and_output(b):
     check(code == 124 and o["outcome"] == "LIMIT" and o["limit_hit"]["name"] == "wall_ms", o)
     check(o["limit_hit"]["value"] == 300, o)
     code, o = b.json("run", "--memory", "900G", "--", "true")
-    check(code == 125 and o["error"]["code"] == "INVALID_ARGUMENT", o)
+    check(code == 77 and o["error"]["code"] == "INVALID_ARGUMENT", o)
 
 
 def the_bill_is_told_on_stderr(b):

@@ -31,8 +31,8 @@ the_table_says_what_the_schema_says(void **state)
         assert_false(m->idempotent && m->key);
         assert_int_equal(method_wants_key(m->path), m->key);
     }
-    assert_true(method_wants_key("/stockade.v1.ProcessService/Run"));
     assert_true(method_wants_key("/stockade.v1.SandboxService/Create"));
+    assert_false(method_wants_key("/stockade.v1.ProcessService/Run"));
     assert_false(method_wants_key("/stockade.v1.ProcessService/Input"));
 }
 
