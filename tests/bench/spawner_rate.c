@@ -1,7 +1,8 @@
 // How many sandboxes a second the spawner alone makes and removes, and what each costs in processor time: no broker, no
-// job. `spawner_rate SPAWNER GUEST [COUNT [CONCURRENT [NETNS_POOL]]]`, as root.
+// job. `spawner_rate SPAWNER GUEST [COUNT [CONCURRENT [NETNS_POOL [ALIVE]]]]`, as root.
 //
-//   per sandbox: create -> the guest says Ready -> destroy
+//   ALIVE sandboxes that stay, and what memory each takes of the machine
+//   then per sandbox: create -> the guest says Ready -> destroy
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,18 +16,20 @@
 
 #include "../../server/spawn.h"
 
-enum { CONCURRENT_MAX = 4000 };
+enum { CONCURRENT_MAX = 1000, ALIVE_MAX = 3000 };
 
 struct one {
     uint32_t slot;
     uint32_t generation;
     int guest_fd;
+    bool stays;
     uint64_t started_ns;
     uv_poll_t poll;
 };
 
 static struct spawn *spawn;
 static uint32_t left;
+static uint32_t alive;
 static uint32_t running;
 static uint64_t create_ns;
 static uint64_t ready_ns;
@@ -34,6 +37,7 @@ static uint64_t destroy_ns;
 static uint32_t done_n;
 
 static void start_one(struct one *o);
+static void ask_for(struct one *o);
 
 static void
 fail(const char *what, const struct err *e)
@@ -60,6 +64,11 @@ on_poll_closed(uv_handle_t *h)
 {
     struct one *o = h->data;
     struct err e;
+    if (o->stays) { // its descriptor stays open with it
+        if (--left == 0)
+            uv_stop(uv_default_loop());
+        return;
+    }
     (void)close(o->guest_fd);
     if (spawn_destroy(spawn, o->slot, o->generation, on_destroyed, o, &e) < 0)
         fail("destroy", &e);
@@ -99,7 +108,7 @@ on_created(void *cookie, const struct spawn_reply *r, int fds[SPAWN_FDS_MAX])
 }
 
 static void
-start_one(struct one *o)
+ask_for(struct one *o)
 {
     static const struct spawn_limits limits = {
         .memory_bytes = 256 << 20,
@@ -111,6 +120,15 @@ start_one(struct one *o)
     };
     uint8_t id[16];
     struct err e;
+    (void)!getrandom(id, sizeof id, 0);
+    o->started_ns = uv_hrtime();
+    if (spawn_create(spawn, id, 0, &limits, on_created, o, &e) < 0)
+        fail("create", &e);
+}
+
+static void
+start_one(struct one *o)
+{
     if (left == 0) {
         if (running == 0)
             uv_stop(uv_default_loop());
@@ -118,10 +136,41 @@ start_one(struct one *o)
     }
     left--;
     running++;
-    (void)!getrandom(id, sizeof id, 0);
-    o->started_ns = uv_hrtime();
-    if (spawn_create(spawn, id, 0, &limits, on_created, o, &e) < 0)
-        fail("create", &e);
+    ask_for(o);
+}
+
+static unsigned long
+available_kib(void)
+{
+    unsigned long kib = 0;
+    char line[128];
+    FILE *f = fopen("/proc/meminfo", "re");
+    while (f && fgets(line, sizeof line, f)) {
+        if (strncmp(line, "MemAvailable:", 13) == 0)
+            kib = strtoul(line + 13, NULL, 10);
+    }
+    if (f)
+        (void)fclose(f);
+    return kib;
+}
+
+// Sandboxes that are there while the others are measured.
+static void
+fill(void)
+{
+    static struct one stay[ALIVE_MAX];
+    if (alive == 0)
+        return;
+    unsigned long before = available_kib();
+    left = alive;
+    for (uint32_t i = 0; i < alive; i++) {
+        stay[i].stays = true;
+        ask_for(&stay[i]);
+    }
+    (void)uv_run(uv_default_loop(), UV_RUN_DEFAULT);
+    (void)printf("%u alive: %.0f KiB of memory each\n", alive,
+                 (double)((long)before - (long)available_kib()) / alive);
+    create_ns = ready_ns = 0;
 }
 
 static void
@@ -150,7 +199,7 @@ int
 main(int argc, char **argv)
 {
     if (argc < 3) {
-        (void)fprintf(stderr, "usage: %s SPAWNER GUEST [COUNT [CONCURRENT [NETNS_POOL]]]\n",
+        (void)fprintf(stderr, "usage: %s SPAWNER GUEST [COUNT [CONCURRENT [NETNS_POOL [ALIVE]]]]\n",
                       argv[0]);
         return 2;
     }
@@ -182,6 +231,10 @@ main(int argc, char **argv)
         fail("attach", &e);
     if (concurrent > CONCURRENT_MAX)
         concurrent = CONCURRENT_MAX;
+    alive = argc > 6 ? (uint32_t)strtoul(argv[6], NULL, 10) : 0;
+    if (alive > ALIVE_MAX)
+        alive = ALIVE_MAX;
+    fill();
     left = count;
     unsigned long busy = busy_ticks();
     uint64_t began_ns = uv_hrtime();
