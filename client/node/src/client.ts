@@ -47,7 +47,7 @@ export interface ClientOptions {
   connectTimeout?: Duration;
   /** How long to go on trying when an established connection was lost; seconds or text. Default: 10. 0: once. */
   reconnectTimeout?: Duration;
-  /** Silence after which the broker is asked whether it is there; seconds or text. Default: 20; at least 5. */
+  /** Silence after which the broker is asked whether it is there; seconds or text. Default: 20; at least 6. */
   keepalive?: Duration;
   /** Another way to reach the broker than unix sockets and TCP. */
   dial?: Dial;

@@ -147,7 +147,7 @@ export function metadata(r: Received, key: string): string | undefined {
   return r.frame.metadata.find((m) => m.key === key)?.value;
 }
 
-export async function until(what: () => boolean, ms = 2000): Promise<void> {
+export async function until(what: () => boolean, ms = 10_000): Promise<void> {
   const end = performance.now() + ms;
   while (!what()) {
     if (performance.now() > end) {

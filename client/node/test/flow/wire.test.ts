@@ -72,7 +72,7 @@ test("nobody listening, a folder as a socket and a silent listener are told apar
   const folder = new Client({ address: `ipc://${server.folder}` });
   await assert.rejects(serving("", { client: folder }), errors.BrokerUnreachableError);
   const silent = await peer(server, () => undefined);
-  const client = new Client({ address: silent.address, connectTimeout: "300ms" });
+  const client = new Client({ address: silent.address, connectTimeout: 1 });
   await assert.rejects(serving("", { client }), /speaks SP/);
   silent.close();
 });
@@ -282,4 +282,21 @@ test("an idle client does not keep the program running", { skip }, async () => {
   const args = ["--input-type=module", "-e", program];
   const { stdout } = await promisify(execFile)(process.execPath, args, { env, timeout: 10_000 });
   assert.equal(stdout, "true\n");
+});
+
+test("an idle connection is kept alive by PINGs at the pace that the broker allows", { skip }, async () => {
+  await using server = await started();
+  await using proxy = await Proxy.to(server);
+  const client = new Client({ address: proxy.address, keepalive: 1 });
+  let pongs = 0;
+  await serving("", { client });
+  proxy.onReply = (chunk) => {
+    pongs += chunk.length > 0 ? 1 : 0;
+    return false;
+  };
+  await new Promise((resolve) => setTimeout(resolve, 20_000));
+  assert.equal(pongs, 3);
+  assert.equal(await serving("", { client }), true);
+  assert.equal(proxy.connections, 1);
+  await client.close();
 });
