@@ -410,6 +410,7 @@ class Client:
         self._retry_for = retry_for
         self._lock = threading.Lock()
         self._link: Optional[_Link] = None
+        self._finalizer: Optional[weakref.finalize[..., Client]] = None
         self._closed = False
         _clients.add(self)
 
@@ -543,7 +544,9 @@ class Client:
                 if attempts.deadline is not None:
                     timeout = min(timeout, max(0.001, attempts.deadline - time.monotonic()))
                 self._link = _Link(self._address, timeout)
-                weakref.finalize(self, self._link.shut)
+                if self._finalizer is not None:
+                    self._finalizer.detach()
+                self._finalizer = weakref.finalize(self, self._link.shut)
             return self._link
 
     def _after_fork(self) -> None:

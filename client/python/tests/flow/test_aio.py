@@ -142,6 +142,24 @@ def test_stdin_from_an_asynchronous_source_is_sent_while_output_is_read(broker: 
     run(broker, main)
 
 
+def test_a_source_of_stdin_that_fails_or_never_ends_leaves_nothing_behind(broker: Broker) -> None:
+    async def fails() -> AsyncIterator[bytes]:
+        yield b"begin"
+        raise KeyError("source")
+
+    async def never_ends() -> AsyncIterator[bytes]:
+        yield b"begin"
+        await asyncio.sleep(3600)
+
+    async def main(client: aio.Client) -> None:
+        with pytest.raises(KeyError, match="source"):
+            await aio.run("cat", stdin=fails(), client=client)
+        assert (await aio.run("head", "-c1", stdin=never_ends(), client=client)).stdout == "b"
+        await settles(client)
+
+    run(broker, main)
+
+
 def test_processes_and_sandboxes_can_be_handled(broker: Broker) -> None:
     async def main(client: aio.Client) -> None:
         async with await aio.Sandbox.create(metadata={"aio": "1"}, client=client) as sandbox:

@@ -160,6 +160,16 @@ def test_a_job_that_does_not_read_its_stdin_is_no_error(client: Client) -> None:
     assert run("true", stdin=b"x" * 3_000_000, client=client).ok
 
 
+def test_a_source_of_stdin_that_fails_ends_the_job(client: Client) -> None:
+    def fails() -> Iterator[bytes]:
+        yield b"begin"
+        raise KeyError("source")
+
+    with pytest.raises(KeyError, match="source"):
+        run("cat", stdin=fails(), client=client)
+    settles(client)
+
+
 def test_a_terminal_is_one(client: Client) -> None:
     result = run("sh", "-c", "test -t 0 && stty size", terminal=(33, 99), client=client)
     assert result.stdout == "33 99\r\n"

@@ -7,12 +7,13 @@ import os
 import socket
 import threading
 import time
+import weakref
 from typing import TYPE_CHECKING
 
 import pytest
 
 from peer import INFO, Conversation, Peer, answer, data, end, goaway, http, message, once
-from stockade import Client, errors, methods, wire
+from stockade import Client, default_client, errors, methods, wire
 from stockade.v1 import (
     process_service_pb2,
     sandbox_service_pb2,
@@ -399,3 +400,33 @@ def test_threads_and_connections_are_gone_when_a_client_is_collected(tmp_path: P
     while threading.active_count() > before and time.monotonic() < deadline:
         time.sleep(0.01)
     assert threading.active_count() <= before
+
+
+def test_address_and_token_come_from_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = {}
+
+    def look(c: Conversation) -> None:
+        seen.update({m.key: m.value for m in answer(c.greet()).metadata})
+
+    with Peer(tmp_path, look) as peer:
+        monkeypatch.setenv("STOCKADE_ADDRESS", peer.address)
+        monkeypatch.setenv("STOCKADE_TOKEN", "from the environment")
+        client = default_client()
+        assert default_client() is client
+        client.info()
+        client.close()
+    assert seen["authorization"] == "Bearer from the environment"
+
+
+def test_connections_that_were_lost_are_not_kept(tmp_path: Path) -> None:
+    with Peer(tmp_path, *[once] * 20) as peer, Client(peer.address) as client:
+        links = weakref.WeakSet[object]()
+        for _ in range(20):
+            client.info()
+            links.add(client._link)
+            time.sleep(0.01)
+        assert peer.connections > 1
+        gc.collect()
+        assert len(links) <= 2

@@ -390,6 +390,7 @@ class Client:
         self._connect_timeout = connect_timeout
         self._retry_for = retry_for
         self._link: Optional[_Link] = None
+        self._finalizer: Optional[weakref.finalize[..., Client]] = None
         self._connecting: Optional[asyncio.Lock] = None
         self._closed = False
 
@@ -510,7 +511,9 @@ class Client:
                 if attempts.deadline is not None:
                     timeout = min(timeout, max(0.001, attempts.deadline - time.monotonic()))
                 self._link = await _Link.connect(self._address, timeout)
-                weakref.finalize(self, _drop, self._link)
+                if self._finalizer is not None:
+                    self._finalizer.detach()
+                self._finalizer = weakref.finalize(self, _drop, self._link)
             return self._link
 
     # What needs no sandbox.

@@ -61,6 +61,7 @@ class Process:
         self._collector = collector
         self._resumable = resumable
         self._feeder: Optional[asyncio.Task[None]] = None
+        self._feed_error: Optional[BaseException] = None
 
     @classmethod
     async def _open(
@@ -146,8 +147,9 @@ class Process:
         until = None if timeout is None else time.monotonic() + timeout
         while await self._next(until) is not None:
             pass
-        if self._feeder is not None and self._feeder.done():
-            self._feeder.result()
+        self._stop_feeding()
+        if self._feed_error is not None:
+            raise self._feed_error
         return self._collector.finish()
 
     async def send_stdin(self, data: bytes | str) -> None:
@@ -207,7 +209,13 @@ class Process:
         if self._resumable:  # a one-shot job ends with its stream
             with contextlib.suppress(CallError):
                 await self.kill()
+        self._stop_feeding()
         self.detach()
+
+    def _stop_feeding(self) -> None:
+        if self._feeder is not None:
+            self._feeder.cancel()
+            self._feeder = None
 
     def _feed(self, feed: Feed) -> None:
         if feed.more is not None and self.result is None:
@@ -249,10 +257,10 @@ async def _feed(client: Client, process: Process, feed: Feed) -> None:
         await process.close_stdin()
     except (FailedPrecondition, NotFound):  # it does not read any more, as with a broken pipe
         pass
-    except BaseException:
+    except Exception as e:  # told to whoever waits
+        process._feed_error = e
         with contextlib.suppress(CallError):
             await process.kill()
-        raise
 
 
 class Sandbox:

@@ -1,0 +1,48 @@
+"""The examples do what they say, against a real broker."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from broker import Broker
+
+EXAMPLES = Path(__file__).resolve().parents[4] / "deploy/examples/python"
+
+
+def example(broker: Broker, name: str, *args: str | Path) -> str:
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / name, *args],
+        env={**os.environ, "STOCKADE_ADDRESS": broker.ipc},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    if done.returncode == 77:
+        pytest.skip(done.stdout.strip())
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_agent_loop_gets_to_its_answer(broker: Broker) -> None:
+    assert "mean of the first 100 primes: 241.33" in example(broker, "agent_loop.py")
+
+
+def test_every_submission_is_graded_and_each_end_is_named(broker: Broker) -> None:
+    printed = example(broker, "grade.py", "16")
+    assert "16/16" in printed
+    for line in ("6 error", "4 right", "2 wrong", "2 limit memory_bytes", "2 limit cpu_time_ms"):
+        assert f" {line}\n" in printed
+
+
+def test_the_chart_of_the_analysis_is_saved(broker: Broker, tmp_path: Path) -> None:
+    printed = example(broker, "pandas_chart.py", tmp_path / "chart.png")
+    assert "north" in printed
+    assert (tmp_path / "chart.png").read_bytes().startswith(b"\x89PNG")
