@@ -26,7 +26,7 @@
 #include "../../proto/auto.h"
 #include "io.h"
 
-enum { LOCK_MS = 1000 };
+enum { LOCK_MS = 1000, LOCK_TRIES = 20 };
 
 struct mounts {
     char v2[SPAWN_PATH_MAX];
@@ -160,7 +160,7 @@ open_dir(const char *path, struct err *e)
     return fd < 0 ? err_sys(e, errno, "open %s", path) : fd;
 }
 
-// Decides where the container is, makes it, and leaves its parent open. cg->path: below the mount of v2.
+// Decides where the container is, and leaves its parent open. cg->path: below the mount of v2.
 static int
 find_container(const char *configured, const struct mounts *m, struct cgroups *cg, int *parent_fd,
                struct err *e)
@@ -188,11 +188,6 @@ find_container(const char *configured, const struct mounts *m, struct cgroups *c
         return dir;
     if (cg->delegated && move_to_supervisor(dir, e) < 0)
         return err_wrap(e, "divide the delegated cgroup %s", own);
-    if (mkdirat(dir, name, 0755) < 0 && errno != EEXIST)
-        return err_sys(e, errno, "make cgroup %s", cg->path);
-    cg->fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-    if (cg->fd < 0)
-        return err_sys(e, errno, "open cgroup %s", cg->path);
     *parent_fd = take_fd(&dir);
     return 0;
 }
@@ -222,6 +217,28 @@ lock_container(struct cgroups *cg, struct err *e)
     if (fstat(cg->lock_fd, &st) < 0 || faccessat(cg->lock_fd, "cgroup.procs", F_OK, 0) < 0)
         return err_sys(e, EAGAIN, "cgroup %s went away", cg->path);
     return 0;
+}
+
+// Makes the container in its parent and locks it. A spawner that cleans up after its broker removes it last of all, so
+// that one which starts meanwhile finds it gone once it has the lock: it makes it again.
+static int
+take_container(int parent_fd, struct cgroups *cg, struct err *e)
+{
+    const char *name = strrchr(cg->path, '/') + 1;
+    for (int tries = 0;; tries++) {
+        if (mkdirat(parent_fd, name, 0755) < 0 && errno != EEXIST)
+            return err_sys(e, errno, "make cgroup %s", cg->path);
+        cg->fd = openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+        if (cg->fd < 0 && errno != ENOENT)
+            return err_sys(e, errno, "open cgroup %s", cg->path);
+        int r = cg->fd < 0 ? -EAGAIN : lock_container(cg, e);
+        if (r != -EAGAIN)
+            return r;
+        if (tries == LOCK_TRIES)
+            return err_set(e, ERR_UNAVAILABLE, "cgroup %s is removed again and again", cg->path);
+        io_close(&cg->lock_fd);
+        io_close(&cg->fd);
+    }
 }
 
 // Enables a controller below a directory; false when the hierarchy does not have it or something is in the way.
@@ -365,7 +382,7 @@ cgroup_open(const char *configured, struct cgroups *out, uint32_t *leftovers, st
     if (r == 0)
         r = find_container(configured, &m, &cg, &parent, e);
     if (r == 0)
-        r = lock_container(&cg, e);
+        r = take_container(parent, &cg, e);
     if (r == 0) {
         cg.nsdelegate = m.nsdelegate;
         r = choose_bodies(&m, parent, &cg, e);

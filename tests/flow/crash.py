@@ -78,6 +78,13 @@ def main():
         assert broker.stop() == 0
         assert not broker.cgroups(), f"left over: {broker.cgroups()}"
         passed += 1
+    for _ in range(5):  # a supervisor restarts at once, while the old spawner still cleans up
+        broker.start()
+        broker.kill()
+    broker.start()
+    assert broker.cli("run", "--", "/bin/true").returncode == 0, "the new broker does not run jobs"
+    assert broker.stop() == 0
+    passed += 1
     print(f"{passed} passed, 0 failed")
 
 
