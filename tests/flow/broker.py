@@ -119,7 +119,7 @@ class Broker:
         return [binary("stockade"), "--address", self.address, *args]
 
     def cli(self, *args, **kw):
-        kw.setdefault("timeout", 120)
+        kw.setdefault("timeout", 120 * float(os.environ.get("STOCKADE_SLOWNESS", "1")))
         kw.setdefault("capture_output", True)
         return subprocess.run(self.command(*args), check=False, **kw)
 
