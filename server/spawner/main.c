@@ -39,7 +39,12 @@
 #define MFD_EXEC 0x10U // Linux 6.3
 #endif
 
-enum { EVENTS_PER_TURN = 64, GUEST_BYTES_MAX = 64 * 1024 * 1024, FDS_PER_SANDBOX = 4 };
+enum {
+    QUIET_MS = 2,
+    EVENTS_PER_TURN = 64,
+    GUEST_BYTES_MAX = 64 * 1024 * 1024,
+    FDS_PER_SANDBOX = 4
+};
 
 bool
 event_add(const struct spawner *s, int fd, enum event_kind kind, uint32_t slot, uint32_t events)
@@ -259,10 +264,12 @@ serve(struct spawner *s)
     for (;;) {
         int timeout_ms = polled_look(s);
         births_start(s);
-        // Network namespaces are made while there is nothing else to do.
-        bool idle = s->births == 0 && s->net_n < s->config->netns_pool;
-        int n = epoll_wait(s->epoll_fd, events, EVENTS_PER_TURN, idle ? 0 : timeout_ms);
-        if (n == 0 && idle && !netns_fill(s))
+        // Network namespaces are made ahead while there is nothing else to do for a moment; under load children make
+        // their own, in parallel.
+        bool fill = s->births == 0 && s->net_n < s->config->netns_pool &&
+                    (timeout_ms < 0 || timeout_ms > QUIET_MS);
+        int n = epoll_wait(s->epoll_fd, events, EVENTS_PER_TURN, fill ? QUIET_MS : timeout_ms);
+        if (n == 0 && fill && !netns_fill(s))
             n = epoll_wait(s->epoll_fd, events, EVENTS_PER_TURN, timeout_ms);
         for (int i = 0; i < n; i++) {
             if (!handle(s, &events[i]))

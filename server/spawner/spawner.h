@@ -29,7 +29,7 @@ enum {
     BIRTHS_MAX = 16, // children on their way at once: more would only fight for the processors
     BIRTH_MS = 20 * 1000,
     FREEZE_MS = 5 * 1000,
-    REMOVE_MS = 10 * 1000,
+    REMOVE_MS = 30 * 1000,
     NETNS_POOL_MAX = 256,
     DEAD_POLL_MS = 1000, // a sandbox that would not go in REMOVE_MS: still tried, at this pace
 };
