@@ -419,6 +419,7 @@ static const struct key rpc_keys[] = {
     {"handshake", read_ms, AT(config, rpc.handshake_ms), 10, 60000, NULL},
     {"queue_pause", read_size, AT(config, rpc.queue_bytes_pause), 65536, 1 << 30, NULL},
     {"queue_kill", read_size, AT(config, rpc.queue_bytes_kill), 65536, 1 << 30, NULL},
+    {"write_stall", read_ms, AT(config, rpc.write_stall_ms), 100, 3600000, NULL},
     {"keepalive_idle", read_ms, AT(config, rpc.keepalive_idle_ms), 0, 86400000, NULL},
     {"idempotency", read_ms, AT(config, rpc.idempotency_ms), 1000, 86400000, NULL},
     {"idempotency_keys", read_count, AT(config, rpc.idempotency_keys_max), 1, 10000000, NULL},

@@ -40,7 +40,9 @@ struct conn {
     struct conn *prev, *next;
     enum conn_state state;
     struct timer timer; // handshake, then idle, then leaving
+    struct timer stall;
     uint64_t active_ns, ping_ns;
+    uint64_t moved_ns; // when the write in progress began
     uint32_t last_id;
     bool reading, writing, processing, paused;
     uint8_t *rx;
@@ -231,6 +233,29 @@ conn_send_packed(struct conn *c, uint32_t id, const uint8_t *frame, size_t n)
     conn_flush(c);
 }
 
+// Set while a write is in progress; looks again where another one has begun since, so that writing costs no heap work.
+static void
+on_stall(struct timer *t)
+{
+    struct conn *c = (struct conn *)(void *)((char *)t - offsetof(struct conn, stall));
+    uint64_t until_ns = c->moved_ns + c->rpc->limits.write_stall_ms * NS_PER_MS;
+    if (!c->writing)
+        return;
+    if (uv_hrtime() < until_ns && timers_set(c->rpc->timers, t, until_ns) == 0)
+        return;
+    c->rpc->stats.stalled_closed++;
+    conn_close(c);
+}
+
+static bool
+watch_stall(struct conn *c)
+{
+    c->moved_ns = uv_hrtime();
+    return c->stall.place != 0 ||
+           timers_set(c->rpc->timers, &c->stall,
+                      c->moved_ns + c->rpc->limits.write_stall_ms * NS_PER_MS) == 0;
+}
+
 // Starts to write what is queued, unless a write is in progress or more is about to be queued.
 static void
 conn_flush(struct conn *c)
@@ -238,6 +263,10 @@ conn_flush(struct conn *c)
     struct iovec iov[TRANSPORT_IOV_MAX];
     if (c->writing || c->processing || c->state == CONN_CLOSING || c->tx.bytes == 0)
         return;
+    if (!watch_stall(c)) {
+        conn_close(c);
+        return;
+    }
     unsigned n = outbox_pieces(&c->tx, iov, TRANSPORT_IOV_MAX);
     c->writing = true;
     c->rpc->ops->write(c->stream, iov, n);
@@ -274,6 +303,7 @@ conn_close(struct conn *c)
         return;
     c->state = CONN_CLOSING;
     timers_clear(c->rpc->timers, &c->timer);
+    timers_clear(c->rpc->timers, &c->stall);
     c->rpc->ops->close(c->stream);
 }
 
@@ -559,6 +589,7 @@ conn_accept(struct rpc *r, struct transport_stream *s, const struct transport_pe
     t->connections++;
     r->ops->start(s, c);
     c->timer.fire = on_idle;
+    c->stall.fire = on_stall;
     if (timers_set(r->timers, &c->timer, c->active_ns + r->limits.handshake_ms * NS_PER_MS) != 0)
         conn_close(c);
     else

@@ -30,6 +30,7 @@ rpc_limits_default(struct rpc_limits *l)
         .handshake_ms = 5000,
         .queue_bytes_pause = UINT64_C(1) << 20,
         .queue_bytes_kill = UINT64_C(8) << 20,
+        .write_stall_ms = 60000,
         .keepalive_idle_ms = 300000,
         .idempotency_ms = 600000,
         .idempotency_keys_max = 100000,

@@ -23,6 +23,7 @@ struct rpc_limits {
     uint32_t handshake_ms;      // from accept to the peer's 8 bytes
     uint64_t queue_bytes_pause; // queued to a peer: stop reading from it
     uint64_t queue_bytes_kill;  // queued to a peer: close it
+    uint32_t write_stall_ms; // something is queued, and the peer takes nothing this long: close it
     uint32_t
         keepalive_idle_ms; // a peer that is silent this long with no call open is closed; 0: never
     uint32_t idempotency_ms;        // how long a key's result is kept, at least
@@ -50,7 +51,8 @@ void rpc_close(struct rpc *r);
 
 // Counters for Info, tests and monitoring.
 struct rpc_stats {
-    uint64_t accepted, rejected, handshake_failed, protocol_errors, slow_readers_closed;
+    uint64_t accepted, rejected, handshake_failed, protocol_errors, slow_readers_closed,
+        stalled_closed;
     uint64_t calls, calls_failed, calls_cancelled;
     uint32_t connections, open_calls, open_streams;
 };

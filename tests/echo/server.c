@@ -171,6 +171,7 @@ stats(struct server *s, struct call *c, const ProtobufCMessage *req)
     r.handshake_failed = now.handshake_failed;
     r.protocol_errors = now.protocol_errors;
     r.slow_readers_closed = now.slow_readers_closed;
+    r.stalled_closed = now.stalled_closed;
     r.calls = now.calls;
     r.calls_failed = now.calls_failed;
     r.calls_cancelled = now.calls_cancelled;
@@ -212,6 +213,7 @@ static const struct {
     {"handshake_ms", &limits.handshake_ms, NULL},
     {"queue_bytes_pause", NULL, &limits.queue_bytes_pause},
     {"queue_bytes_kill", NULL, &limits.queue_bytes_kill},
+    {"write_stall_ms", &limits.write_stall_ms, NULL},
     {"keepalive_idle_ms", &limits.keepalive_idle_ms, NULL},
     {"idempotency_ms", &limits.idempotency_ms, NULL},
     {"idempotency_keys_max", &limits.idempotency_keys_max, NULL},

@@ -273,6 +273,33 @@ def a_peer_that_lets_too_much_wait_for_it_is_closed():
         check(watcher.unary("Stats").slow_readers_closed == 1, "and counted")
 
 
+def a_reader_that_stalls_for_ever_is_closed_and_one_that_goes_on_is_not():
+    with Server(write_stall_ms=700) as s:
+        watcher = Client(s.ipc)
+        before = s.fds()
+        kept = [Client(address) for address in (s.ipc, s.tcp)]
+        for c in kept:
+            for _ in range(4):  # each fills what the kernel holds for a connection
+                c.begin("Count", {"count": 10**9, "bytes": 60000}, credit=2**32 - 1)
+        slow = Client(s.ipc)
+        id_ = slow.begin("Count", {"count": 40, "bytes": 60000}, credit=1000)
+        idle = Client(s.ipc)  # nothing is queued for it
+        waits = idle.begin("Change", {"delay_ms": 3000})
+        began = time.monotonic()
+        n = 0
+        while slow.recv(id_).kind == sp.DATA:  # a little at a time, for longer than the limit
+            n += 1
+            time.sleep(0.06)
+        check(n == 40 and time.monotonic() - began > 2, "a slow one gets everything")
+        check(watcher.unary("Stats").stalled_closed == 2, "the two are closed, and counted")
+        check(all(c.is_closed() for c in kept), "they find it so")
+        check(idle.end("Change", waits).executed >= 1, "one that waits for an answer is no stalled one")
+        for c in (slow, idle):
+            c.close()
+        check(s.settle(s.fds, before) <= before, "descriptors are given back")
+        check(watcher.unary("Stats").open_streams == 0, "no stream is left")
+
+
 def a_thousand_clients_at_once_are_all_answered():
     for kind in ("ipc", "tcp"):
         with Server() as s:
@@ -303,6 +330,7 @@ sp.run([
     slow_readers_do_not_slow_others_down,
     a_slow_reader_gets_everything_once_it_reads,
     a_peer_that_lets_too_much_wait_for_it_is_closed,
+    a_reader_that_stalls_for_ever_is_closed_and_one_that_goes_on_is_not,
     a_thousand_clients_at_once_are_all_answered,
     twenty_thousand_abusive_connections_leave_the_server_as_it_was,
 ])
