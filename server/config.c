@@ -205,6 +205,15 @@ config_template(const struct config *c, const char *name)
     return NULL;
 }
 
+uint64_t
+config_files_needed(const struct config *c)
+{
+    enum { OWN = 64, OF_JOB = 3 }; // the loop, nng, the log; pipes
+    uint64_t jobs = (uint64_t)c->quotas.sandboxes * c->quotas.jobs_per_sandbox;
+    return OWN + c->rpc.connections_max + (uint64_t)c->quotas.sandboxes * SPAWN_FDS_MAX +
+           jobs * OF_JOB;
+}
+
 void
 config_to_spawn(const struct config *c, const char *guest_path, uint32_t uid, uint32_t gid,
                 struct spawn_config *out)

@@ -88,6 +88,9 @@ int config_load(struct config *c, const char *path, struct err *e);
 // A template by name ("" is "default"). NULL: no such template.
 const struct config_template *config_template(const struct config *c, const char *name);
 
+// How many descriptors the broker has open when all connections, sandboxes and jobs are there that it allows.
+uint64_t config_files_needed(const struct config *c);
+
 // What the spawner gets. guest_path is the static guest's.
 void config_to_spawn(const struct config *c, const char *guest_path, uint32_t uid, uint32_t gid,
                      struct spawn_config *out);

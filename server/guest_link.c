@@ -251,6 +251,8 @@ receive(const struct guest_link *l, void *bytes, size_t bytes_n, int *fd)
                 (void)close(got);
         }
     }
+    if ((msg.msg_flags & MSG_CTRUNC) != 0 && *fd < 0)
+        return -EMFILE; // the kernel drops what the table of descriptors has no room for
     return (msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0 ? -EMSGSIZE : n;
 }
 

@@ -44,7 +44,6 @@ enum {
     DRAIN_LOOK_MS = 20,
     SPAWNER_GRACE_MS = 5000,
     WATCHDOG_S = 30, // for the last steps; nng has been seen to hang there
-    FILES_MAX = 262144,
 };
 
 struct broker {
@@ -68,14 +67,29 @@ static const struct call_method *const services[] = {
 
 // Descriptors are what a broker with a thousand sandboxes runs out of first.
 static void
-raise_files(void)
+raise_files(struct broker *b)
 {
-    struct rlimit want = {.rlim_cur = FILES_MAX, .rlim_max = FILES_MAX};
-    struct rlimit now;
-    if (setrlimit(RLIMIT_NOFILE, &want) == 0 || getrlimit(RLIMIT_NOFILE, &now) < 0)
+    rlim_t need = config_files_needed(b->config);
+    struct rlimit l = {0, 0};
+    (void)getrlimit(RLIMIT_NOFILE, &l);
+    l.rlim_cur = l.rlim_max;
+    if (l.rlim_max < need) {
+        const struct rlimit more = {need, need};
+        if (setrlimit(RLIMIT_NOFILE, &more) == 0)
+            l = more;
+    }
+    (void)setrlimit(RLIMIT_NOFILE, &l);
+    if (b->features.n >= SPAWN_FEATURES_MAX)
         return;
-    now.rlim_cur = now.rlim_max;
-    (void)setrlimit(RLIMIT_NOFILE, &now);
+    struct spawn_feature *f = &b->features.feature[b->features.n++];
+    *f = (struct spawn_feature){.available = l.rlim_cur >= need, .degraded = l.rlim_cur < need};
+    (void)snprintf(f->name, sizeof f->name, "broker-descriptors");
+    (void)snprintf(f->detail, sizeof f->detail,
+                   f->degraded != 0 ? "at most %llu may be open; with all quotas used up %llu are "
+                                      "needed: what finds none left is RESOURCE_EXHAUSTED (raise "
+                                      "LimitNOFILE, or lower quotas and rpc.connections)"
+                                    : "%llu may be open, %llu are needed at most",
+                   (unsigned long long)l.rlim_cur, (unsigned long long)need);
 }
 
 static void
@@ -275,7 +289,7 @@ start(struct broker *b, struct err *e)
     int r = start_spawner(b, e);
     if (r < 0)
         return r;
-    raise_files();
+    raise_files(b);
     r = privilege_drop(&b->who, e);
     if (r < 0)
         return r;

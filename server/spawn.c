@@ -352,7 +352,18 @@ spawn_destroy(struct spawn *s, uint32_t slot, uint32_t generation, spawn_done *d
 
 // --- replies ---
 
-// Sorts the descriptors of a message by the bits of the reply. False when they do not match; all are closed then.
+static void
+close_all(int fds[SPAWN_FDS_MAX])
+{
+    for (unsigned i = 0; i < SPAWN_FDS_MAX; i++) {
+        if (fds[i] >= 0)
+            (void)close(fds[i]);
+        fds[i] = -1;
+    }
+}
+
+// Sorts the descriptors of a message by the bits of the reply. False when they do not match; all are closed then. What
+// our own table had no room for is dropped by the kernel: then there is none at all.
 static bool
 take_fds(struct msghdr *m, const struct spawn_reply *r, int fds[SPAWN_FDS_MAX])
 {
@@ -369,7 +380,10 @@ take_fds(struct msghdr *m, const struct spawn_reply *r, int fds[SPAWN_FDS_MAX])
         if (r->fds & 1u << i && used < n)
             fds[i] = got[used++];
     }
-    if (used == n && (unsigned)__builtin_popcount(r->fds) == n && !(m->msg_flags & MSG_CTRUNC))
+    bool short_of = (m->msg_flags & MSG_CTRUNC) != 0 && n < (unsigned)__builtin_popcount(r->fds);
+    if (short_of)
+        close_all(fds);
+    if (short_of || (used == n && (unsigned)__builtin_popcount(r->fds) == n))
         return true;
     for (unsigned i = 0; i < n; i++)
         (void)close(got[i]);
@@ -406,10 +420,7 @@ read_reply(struct spawn *s)
     uint32_t index = r.seq & ((1u << INDEX_BITS) - 1);
     const struct pending *p = index < SPAWN_PENDING_MAX ? &s->pending[index] : NULL;
     if (!p || !p->done || p->request.seq != r.seq || p->request.op != r.op) {
-        for (unsigned i = 0; i < SPAWN_FDS_MAX; i++) {
-            if (fds[i] >= 0)
-                (void)close(fds[i]);
-        }
+        close_all(fds);
         return -1;
     }
     err_sanitize(&r.err);

@@ -45,7 +45,8 @@ pid_t spawn_pid(const struct spawn *s);
 int spawn_attach(struct spawn *s, uv_loop_t *loop, void (*on_gone)(void *cookie), void *cookie,
                  struct err *e);
 
-// A new sandbox. reply: slot, generation, uid; fds: those of enum spawn_fd. Its guest says Ready on SPAWN_FD_GUEST.
+// A new sandbox. reply: slot, generation, uid; fds: those of enum spawn_fd, or none at all when no descriptor
+// was left for them. Its guest says Ready on SPAWN_FD_GUEST.
 // RESOURCE_EXHAUSTED when no slot is free.
 int spawn_create(struct spawn *s, const uint8_t id[16], uint32_t template,
                  const struct spawn_limits *limits, spawn_done *done, void *cookie, struct err *e);
