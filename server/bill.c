@@ -159,9 +159,11 @@ bill_limit_hits(const struct bill_input *in, const struct limits *limits, struct
     if (oom == 0)
         oom = in->job.v[STAT_OOM];
     const struct limit_hit found[] = {
-        {LIMIT_MEMORY_BYTES, limits->v[LIMIT_MEMORY_BYTES], oom, true},
-        {LIMIT_PIDS, limits->v[LIMIT_PIDS], rose(in, STAT_PIDS_DENIED), true},
-        {LIMIT_OUTPUT_BYTES, limits->v[LIMIT_OUTPUT_BYTES], in->output_cut_bytes, false},
+        {LIMIT_MEMORY_BYTES, true, limits->v[LIMIT_MEMORY_BYTES], oom},
+        {LIMIT_PIDS, true, limits->v[LIMIT_PIDS], rose(in, STAT_PIDS_DENIED)},
+        {LIMIT_DISK_BYTES, true, limits->v[LIMIT_DISK_BYTES], in->disk_full},
+        {LIMIT_INODES, true, limits->v[LIMIT_INODES], in->inodes_full},
+        {LIMIT_OUTPUT_BYTES, false, limits->v[LIMIT_OUTPUT_BYTES], in->output_cut_bytes},
     };
     for (size_t i = 0; i < sizeof found / sizeof found[0]; i++)
         if (found[i].over > 0)

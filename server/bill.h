@@ -63,6 +63,7 @@ struct bill_input {
     struct cgstat after;  // of the sandbox, at its end
     struct bill_rusage rusage;
     uint64_t output_bytes, output_cut_bytes;
+    uint32_t disk_full, inodes_full; // how many looks at the sandbox's disk found it so
 };
 
 void bill_compute(const struct bill_input *in, struct bill *out);
@@ -73,9 +74,9 @@ const char *bill_name(enum bill_figure i);
 // A limit that was reached (stockade.v1.LimitHit).
 struct limit_hit {
     enum limit limit;
+    bool count; // over counts denials
     uint64_t value;
     uint64_t over;
-    bool count; // over counts denials
 };
 
 struct limit_hits {
@@ -86,7 +87,7 @@ struct limit_hits {
 // Adds a hit unless the limit is there already. first: before all others.
 void limit_hits_add(struct limit_hits *hits, struct limit_hit hit, bool first);
 
-// Adds what the samples say: memory, processes, output.
+// Adds what the samples say: memory, processes, disk, output.
 void bill_limit_hits(const struct bill_input *in, const struct limits *limits,
                      struct limit_hits *hits);
 

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/statfs.h>
 
 #include "../proto/auto.h"
 
@@ -222,6 +223,17 @@ cgstat_cpu_ns(const struct cgroup_dirs *dirs, uint32_t job)
     struct cgstat s = {0};
     read_rows(dirs, job, of_job, 1, &s);
     return s.v[STAT_CPU_NS];
+}
+
+unsigned
+cgstat_disk_full(const struct cgroup_dirs *dirs)
+{
+    struct statfs fs;
+    int fd = dirs->fd[SPAWN_FD_DISK];
+    if (fd < 0 || fstatfs(fd, &fs) < 0)
+        return 0;
+    return (fs.f_blocks > 0 && fs.f_bavail == 0 ? DISK_BYTES_FULL : 0u) |
+           (fs.f_files > 0 && fs.f_ffree == 0 ? DISK_INODES_FULL : 0u);
 }
 
 bool

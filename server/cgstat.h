@@ -1,5 +1,7 @@
 // What the kernel counted for a cgroup, read by the broker itself: the guest is not asked.
 //
+// And what the file system that it writes to says of itself, since both come with a sandbox in the same way.
+//
 // Descriptors of the cgroup directories come with a sandbox; files are opened below them. On a pure v2 host each job
 // has a cgroup with its own figures; on a hybrid one the v1 controllers count for the sandbox as a whole, and only CPU
 // time is known per job (cpu.stat is there in any v2 cgroup).
@@ -52,6 +54,10 @@ void cgstat_read(const struct cgroup_dirs *dirs, uint32_t job, struct cgstat *ou
 
 // CPU time of a job in nanoseconds; 0 when it cannot be read.
 uint64_t cgstat_cpu_ns(const struct cgroup_dirs *dirs, uint32_t job);
+
+// What is full of the sandbox's disk at this moment: bit 0 its bytes, bit 1 its inodes. One fstatfs(2).
+enum { DISK_BYTES_FULL = 1, DISK_INODES_FULL = 2 };
+unsigned cgstat_disk_full(const struct cgroup_dirs *dirs);
 
 // The sandbox's directory says that no process is left, or has gone itself.
 bool cgstat_is_empty(const struct cgroup_dirs *dirs);

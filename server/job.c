@@ -112,10 +112,20 @@ cpu_look_later(struct job *j, uint64_t used_ms)
                            on_cpu, j);
 }
 
+// The kernel keeps no count of writes that found the disk full, so it is looked at now and then, and at the end.
+static void
+look_at_disk(struct job *j)
+{
+    unsigned full = cgstat_disk_full(&j->sandbox->dirs);
+    j->used.disk_full += (full & DISK_BYTES_FULL) != 0;
+    j->used.inodes_full += (full & DISK_INODES_FULL) != 0;
+}
+
 static void
 on_cpu(void *cookie)
 {
     struct job *j = cookie;
+    look_at_disk(j);
     uint64_t used_ms = cgstat_cpu_ns(&j->sandbox->dirs, j->number) / MS;
     if (used_ms >= j->limits.v[LIMIT_CPU_TIME_MS])
         end_now(j, END_CPU);
@@ -313,6 +323,7 @@ ended(struct job *j)
     loop_timer_stop(&j->cpu);
     cgstat_read(&j->sandbox->dirs, j->number, &j->used.job);
     cgstat_read(&j->sandbox->dirs, 0, &j->used.after);
+    look_at_disk(j);
     output_final(j->output);
 }
 
@@ -347,7 +358,7 @@ limit_ended(struct job *j, enum limit which, uint64_t over, bool count, const ch
     r->outcome = OUTCOME_LIMIT;
     (void)snprintf(r->reason, sizeof r->reason, "%s (limit %s = %" PRIu64 ")", what,
                    limit_table[which].name, j->limits.v[which]);
-    limit_hits_add(&r->hits, (struct limit_hit){which, j->limits.v[which], over, count}, true);
+    limit_hits_add(&r->hits, (struct limit_hit){which, count, j->limits.v[which], over}, true);
 }
 
 static void

@@ -73,6 +73,16 @@ settle(struct sandbox *s)
     sandbox_table_settle(all);
 }
 
+// Before the spawner removes it, so that its memory is given back there and then.
+static void
+close_disk(struct sandbox *s)
+{
+    int *fd = &s->dirs.fd[SPAWN_FD_DISK];
+    if (*fd >= 0)
+        (void)close(*fd);
+    *fd = -1;
+}
+
 static void send_destroy(struct sandbox *s);
 
 static void
@@ -101,6 +111,7 @@ send_destroy(struct sandbox *s)
     struct err e;
     if (!s->live || s->destroy_sent)
         return;
+    close_disk(s);
     int r = spawn_destroy(s->all->srv->spawn, s->slot, s->generation, on_destroyed, s, &e);
     if (r == 0) {
         s->destroy_sent = true;
@@ -228,12 +239,18 @@ adopt(struct sandbox *s, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX]
     memcpy(s->dirs.fd, fds, sizeof s->dirs.fd);
     s->dirs.fd[SPAWN_FD_GUEST] = -1;
     if (s->state == SANDBOX_DELETING) {
-        (void)close(fds[SPAWN_FD_GUEST]);
+        if (fds[SPAWN_FD_GUEST] >= 0)
+            (void)close(fds[SPAWN_FD_GUEST]);
         send_destroy(s);
         settle(s);
         return;
     }
     struct err e;
+    if (fds[SPAWN_FD_GUEST] < 0) {
+        (void)err_sys(&e, EMFILE, "make a sandbox");
+        sandbox_destroy(s, &e, NULL);
+        return;
+    }
     s->link = guest_link_new(s->all->srv->loop, fds[SPAWN_FD_GUEST], &guest_events, s, &e);
     if (s->link == NULL)
         guest_failed(s, &e);

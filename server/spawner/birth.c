@@ -193,22 +193,24 @@ birth_done(struct spawner *s, struct slot *slot)
     };
     struct answer *a = slot->answer;
     struct spawn_reply *r = answer_reply(a);
-    int cgroup_fd = low_copy(slot->cgroup.fd);
-    if (cgroup_fd < 0) {
+    int auto_close cgroup_fd = low_copy(slot->cgroup.fd);
+    int auto_close disk_fd = low_copy(slot->disk_fd);
+    if (cgroup_fd < 0 || disk_fd < 0) {
         struct err e;
-        (void)err_sys(&e, errno, "copy the cgroup's descriptor");
+        (void)err_sys(&e, errno, "copy the cgroup's and the disk's descriptor");
         birth_failed(s, slot, &e);
         return;
     }
     fds[n++] = take_fd(&slot->socket_fd);
-    fds[n++] = cgroup_fd;
-    r->fds = 1u << SPAWN_FD_GUEST | 1u << SPAWN_FD_CGROUP;
+    fds[n++] = take_fd(&cgroup_fd);
+    r->fds = 1u << SPAWN_FD_GUEST | 1u << SPAWN_FD_CGROUP | 1u << SPAWN_FD_DISK;
     for (int c = 0; c < CG_N; c++) {
         if (slot->cgroup.v1_fd[c] < 0)
             continue;
         fds[n++] = take_fd(&slot->cgroup.v1_fd[c]);
         r->fds |= 1u << v1[c];
     }
+    fds[n++] = take_fd(&disk_fd);
     r->ok = 1;
     r->slot = slot->number;
     r->generation = slot->generation;

@@ -124,6 +124,10 @@ enum spawn_fd {
     SPAWN_FD_CPUACCT = 4, // never there: cpu.stat is in every v2 cgroup
     SPAWN_FD_PIDS = 5,
     SPAWN_FD_BLKIO = 6,
+    // O_PATH, of the file system that holds all that the sandbox writes: for fstatfs(2), which tells how full it is at
+    // that moment (nothing tells of a write that failed earlier). What is in it is hostile; the broker opens none of it,
+    // and closes this one before it asks for DESTROY, since it keeps the file system's memory alive.
+    SPAWN_FD_DISK = 7,
 };
 
 struct spawn_reply {

@@ -88,6 +88,53 @@ a_limit_that_a_child_met_is_told_whatever_became_of_the_job(void **state)
     stockade_free(r);
 }
 
+static const struct stockade_limit_hit *
+hit_of(const struct stockade_result *r, const char *name)
+{
+    for (size_t i = 0; i < r->limits_n; i++)
+        if (strcmp(r->limits[i].name, name) == 0)
+            return &r->limits[i];
+    return NULL;
+}
+
+static void
+a_disk_that_is_full_at_the_end_is_told_and_one_that_is_not_is_not(void **state)
+{
+    (void)state;
+    struct record rec = {0};
+    struct stockade_limits disk = {.disk_bytes = 1 << 20}, inodes = {.inodes = 300};
+    const struct stockade_result *r = run(
+        "head -c 2097152 /dev/zero > /tmp/f; rm /tmp/f; head -c 500000 /dev/zero > f", &disk, &rec);
+    assert_int_equal(r->limits_n, 0);
+    stockade_free(r);
+    r = run("head -c 2097152 /dev/zero > /tmp/f || exit 9", &disk, &rec);
+    assert_int_equal(r->outcome, STOCKADE_OUTCOME_EXITED);
+    assert_int_equal(r->exit_code, 9);
+    assert_non_null(hit_of(r, "disk_bytes"));
+    assert_null(hit_of(r, "inodes"));
+    assert_int_equal(hit_of(r, "disk_bytes")->value, 1 << 20);
+    assert_true(hit_of(r, "disk_bytes")->count && hit_of(r, "disk_bytes")->over == 1);
+    stockade_free(r);
+    r = run("i=0; while : > /tmp/f$i; do i=$((i + 1)); done", &inodes, &rec);
+    assert_non_null(hit_of(r, "inodes"));
+    assert_int_equal(hit_of(r, "inodes")->value, 300);
+    assert_null(hit_of(r, "disk_bytes"));
+    stockade_free(r);
+}
+
+static void
+a_file_size_that_a_child_met_is_known_to_the_program_alone(void **state)
+{
+    (void)state;
+    struct record rec = {0};
+    struct stockade_limits file = {.file_size_bytes = 4096};
+    const struct stockade_result *r = run("head -c 8192 /dev/zero > /tmp/f; echo $?", &file, &rec);
+    assert_int_equal(r->outcome, STOCKADE_OUTCOME_EXITED);
+    assert_non_null(strstr(rec.text, "153")); // 128 + SIGXFSZ
+    assert_int_equal(r->limits_n, 0);
+    stockade_free(r);
+}
+
 static void
 a_program_that_cannot_be_executed_says_126_or_127(void **state)
 {
@@ -180,6 +227,8 @@ main(void)
         cmocka_unit_test(a_command_above_120_KiB_is_refused),
         cmocka_unit_test(limits_end_a_job_and_are_named),
         cmocka_unit_test(a_limit_that_a_child_met_is_told_whatever_became_of_the_job),
+        cmocka_unit_test(a_disk_that_is_full_at_the_end_is_told_and_one_that_is_not_is_not),
+        cmocka_unit_test(a_file_size_that_a_child_met_is_known_to_the_program_alone),
         cmocka_unit_test(a_program_that_cannot_be_executed_says_126_or_127),
         cmocka_unit_test(a_run_whose_caller_gives_it_up_is_gone_at_once),
         cmocka_unit_test(what_a_job_leaves_running_does_not_hold_its_answer),

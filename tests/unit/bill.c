@@ -135,6 +135,27 @@ figures_stand_in_the_order_of_the_message(void **state)
         assert_string_equal(type->fields[i].name, bill_name((enum bill_figure)i));
 }
 
+static void
+a_disk_that_a_look_found_full_is_told_with_the_number_of_looks(void **state)
+{
+    (void)state;
+    struct bill_input in = {0};
+    struct limits l;
+    struct limit_hits hits = {0};
+    limits_usual(&l);
+    bill_limit_hits(&in, &l, &hits);
+    assert_int_equal(hits.n, 0);
+    in.disk_full = 1;
+    in.inodes_full = 3;
+    bill_limit_hits(&in, &l, &hits);
+    assert_int_equal(hits.n, 2);
+    assert_int_equal(hits.hit[0].limit, LIMIT_DISK_BYTES);
+    assert_int_equal(hits.hit[0].value, l.v[LIMIT_DISK_BYTES]);
+    assert_int_equal(hits.hit[1].limit, LIMIT_INODES);
+    assert_int_equal(hits.hit[1].over, 3);
+    assert_true(hits.hit[1].count);
+}
+
 int
 main(void)
 {
@@ -146,6 +167,7 @@ main(void)
         cmocka_unit_test(frozen_time_is_no_wall_clock_time),
         cmocka_unit_test(each_limit_is_told_once_and_the_one_that_ended_it_first),
         cmocka_unit_test(figures_stand_in_the_order_of_the_message),
+        cmocka_unit_test(a_disk_that_a_look_found_full_is_told_with_the_number_of_looks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
