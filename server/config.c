@@ -209,9 +209,9 @@ uint64_t
 config_files_needed(const struct config *c)
 {
     enum { OWN = 64, OF_JOB = 3 }; // the loop, nng, the log; pipes
-    uint64_t jobs = (uint64_t)c->quotas.sandboxes * c->quotas.jobs_per_sandbox;
-    return OWN + c->rpc.connections_max + (uint64_t)c->quotas.sandboxes * SPAWN_FDS_MAX +
-           jobs * OF_JOB;
+    const struct config_quotas *q = &c->quotas;
+    uint64_t jobs = q->sandboxes > q->jobs_per_caller ? q->sandboxes : q->jobs_per_caller;
+    return OWN + c->rpc.connections_max + (uint64_t)q->sandboxes * SPAWN_FDS_MAX + jobs * OF_JOB;
 }
 
 void

@@ -88,7 +88,8 @@ int config_load(struct config *c, const char *path, struct err *e);
 // A template by name ("" is "default"). NULL: no such template.
 const struct config_template *config_template(const struct config *c, const char *name);
 
-// How many descriptors the broker has open when all connections, sandboxes and jobs are there that it allows.
+// How many descriptors the broker has open when all connections and sandboxes are there that it allows, and a job in
+// each or as many as one caller may have.
 uint64_t config_files_needed(const struct config *c);
 
 // What the spawner gets. guest_path is the static guest's.

@@ -85,10 +85,11 @@ raise_files(struct broker *b)
     *f = (struct spawn_feature){.available = l.rlim_cur >= need, .degraded = l.rlim_cur < need};
     (void)snprintf(f->name, sizeof f->name, "broker-descriptors");
     (void)snprintf(f->detail, sizeof f->detail,
-                   f->degraded != 0 ? "at most %llu may be open; with all quotas used up %llu are "
-                                      "needed: what finds none left is RESOURCE_EXHAUSTED (raise "
-                                      "LimitNOFILE, or lower quotas and rpc.connections)"
-                                    : "%llu may be open, %llu are needed at most",
+                   f->degraded != 0
+                       ? "at most %llu may be open, the quotas need %llu: what finds none "
+                         "left is RESOURCE_EXHAUSTED (raise LimitNOFILE, or lower "
+                         "quotas and rpc.connections)"
+                       : "%llu may be open, %llu are needed at most",
                    (unsigned long long)l.rlim_cur, (unsigned long long)need);
 }
 

@@ -25,9 +25,16 @@ CALL, DATA, END, CANCEL, WINDOW, PING, PONG, GOAWAY = range(1, 9)
 OK, CANCELLED, INVALID, DEADLINE, EXISTS, EXHAUSTED, UNIMPLEMENTED, UNAVAILABLE = 0, 1, 3, 4, 6, 8, 12, 14
 
 _pool = descriptor_pool.DescriptorPool()
-with open(os.path.join(BUILD, "tests/echo/gen/echo_set.bin"), "rb") as f:
-    for file in descriptor_pb2.FileDescriptorSet.FromString(f.read()).file:
-        _pool.Add(file)
+
+
+def load(path):
+    """Adds the messages of a descriptor set in the build folder."""
+    with open(os.path.join(BUILD, path), "rb") as f:
+        for file in descriptor_pb2.FileDescriptorSet.FromString(f.read()).file:
+            _pool.Add(file)
+
+
+load("tests/echo/gen/echo_set.bin")
 _factory = message_factory.MessageFactory(_pool)
 
 

@@ -1,0 +1,179 @@
+#!/usr/bin/python3
+"""SIGTERM: what runs may go on for `drain`, then it is cancelled; the broker says so to its clients and ends with 0."""
+
+import os
+import re
+import signal
+import subprocess
+import time
+
+import sp
+from broker import Broker
+from sp import check
+
+sp.load("proto/gen/descriptor_set.bin")
+CONFIG = "drain: {drain}\nkeep_finished: 5s\n"
+SLOW = float(os.environ.get("STOCKADE_SLOWNESS", "1"))
+
+
+def until(condition, what, seconds=20):
+    end = time.monotonic() + seconds * SLOW
+    while not condition():
+        check(time.monotonic() < end, f"in vain: {what}")
+        time.sleep(0.02)
+
+
+def draining(drain):
+    return Broker(config=CONFIG.format(drain=drain))
+
+
+def running(b, *args, **kw):
+    """A client of a job that has said "up"."""
+    p = b.popen(*args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **kw)
+    check(p.stdout.readline() == b"up\n", "it runs")
+    return p
+
+
+def ended(b, seconds=20):
+    code = b.process.wait(seconds * SLOW)
+    b.process = None
+    check(not b.cgroups(), f"left over: {b.cgroups()}")
+    return code
+
+
+def terminate(b, number=signal.SIGTERM):
+    b.process.send_signal(number)
+    return time.monotonic()
+
+
+# ---- refusals
+
+
+def while_it_drains_nothing_new_begins_and_the_reason_is_told():
+    with draining("20s") as b:
+        check(b.cli("create", "--name", "kept").returncode == 0, "create")
+        c = sp.Client(b.address)
+        p = running(b, "run", "--", "sh", "-c", "echo up; sleep 2")
+        terminate(b)
+        check(c.goaway().reason == "DRAINING", "an open connection gets GOAWAY")
+        f = None
+        try:
+            c.unary("/stockade.v1.HealthService/Check", {})
+        except sp.Failed as failed:
+            f = failed
+        check(f is not None and f.code == sp.UNAVAILABLE and f.reason == "DRAINING", f"a new call: {f}")
+        r = b.cli("run", "--", "true", timeout=20)
+        check(r.returncode == 75, f"a new connection is not taken: {r.returncode} {r.stderr!r}")
+        check(p.wait(20) == 0, "what ran has ended by itself")
+        check(ended(b) == 0, "exit code")
+
+
+# ---- what runs
+
+
+def a_job_that_ends_in_time_is_answered_whole():
+    with draining("20s") as b:
+        p = running(b, "run", "--", "sh", "-c", "echo up; sleep 1; echo down; exit 7")
+        began = terminate(b)
+        out, err = p.communicate(timeout=30 * SLOW)
+        check(p.returncode == 7 and out == b"down\n", f"{p.returncode} {out!r} {err!r}")
+        check(ended(b) == 0, "exit code")
+        check(time.monotonic() - began < 10 * SLOW, "it ends when the last job has, not when the time is over")
+
+
+def a_run_that_goes_on_is_cancelled_when_the_time_is_over():
+    with draining("1s") as b:
+        p = running(b, "run", "--", "sh", "-c", "trap '' TERM INT HUP; echo up; while :; do sleep 1; done")
+        began = terminate(b)
+        _, err = p.communicate(timeout=30 * SLOW)
+        took = time.monotonic() - began
+        check(p.returncode != 0 and b"stopping" in err, f"{p.returncode} {err!r}")
+        check(1.0 <= took < 6 * SLOW, f"it had its second: {took:.2f} s")
+        check(ended(b) == 0, "exit code")
+
+
+def a_detached_job_gets_its_time_and_is_then_cancelled():
+    with draining("2s") as b:
+        check(b.cli("create", "--name", "box").returncode == 0, "create")
+        check(b.cli("exec", "-d", "box", "--", "sleep", "100").returncode == 0, "exec -d")
+        processes = b.json("ps")[1]
+        check(len(processes) == 1, f"one runs: {processes}")
+        c = sp.Client(b.address, timeout=30 * SLOW)
+        method = "/stockade.v1.ProcessService/Wait"
+        waits = c.begin(method, {"process_id": processes[0]["id"]})
+        time.sleep(0.2)
+        began = terminate(b)
+        time.sleep(1)
+        check(b.process.poll() is None, "nobody waits for it, and yet it may go on")
+        result = c.end(method, waits).result
+        check(result.outcome == 7 and "stopping" in result.reason, f"who waits for it hears why: {result}")
+        check(c.others["goaway"], "and was told before that the broker drains")
+        check(ended(b) == 0, "exit code")
+        took = time.monotonic() - began
+        check(2.0 <= took < 8 * SLOW, f"it had its two seconds: {took:.2f} s")
+
+
+def without_jobs_it_ends_at_once():
+    with draining("60s") as b:
+        check(b.cli("create").returncode == 0, "a sandbox without a job is nothing to wait for")
+        began = terminate(b)
+        check(ended(b) == 0, "exit code")
+        check(time.monotonic() - began < 10 * SLOW, "at once")
+        check(re.search(r"drain.*60000 ms", b.log()), b.log()[-500:])
+
+
+def a_second_signal_stops_it_at_once(second=signal.SIGTERM):
+    with draining("60s") as b:
+        p = running(b, "run", "--", "sh", "-c", "echo up; sleep 100")
+        began = terminate(b)
+        time.sleep(0.5)
+        check(b.process.poll() is None and p.poll() is None, "the first waits")
+        terminate(b, second)
+        check(ended(b) == 0, "exit code")
+        check(time.monotonic() - began < 10 * SLOW, "the second does not")
+        check(p.wait(20) != 0, "its client hears of it")
+
+
+def control_c_is_a_signal_like_the_other():
+    a_second_signal_stops_it_at_once(signal.SIGINT)
+
+
+# ---- other ends
+
+
+def a_broker_whose_spawner_dies_ends_with_70():
+    with draining("60s") as b:
+        spawner = next(pid for pid, name in b.processes().items() if name == "stockade-spawne")
+        os.kill(spawner, signal.SIGKILL)
+        until(lambda: b.process.poll() is not None, "it ends")
+        check(b.process.returncode == 70, b.process.returncode)
+        b.process = None
+
+
+def what_it_cannot_start_with_is_64_or_69():
+    b = Broker("--no-such-flag")
+    try:
+        b.start()
+    except RuntimeError as why:
+        check("exited 64" in str(why), why)
+    b = Broker("--listen", "ws://127.0.0.1:0")
+    try:
+        b.start()
+    except RuntimeError as why:
+        check("exited 69" in str(why), why)
+    else:
+        b.stop()
+        raise AssertionError("it listens on ws")
+
+
+sp.run([
+    while_it_drains_nothing_new_begins_and_the_reason_is_told,
+    what_it_cannot_start_with_is_64_or_69,
+    a_job_that_ends_in_time_is_answered_whole,
+    a_run_that_goes_on_is_cancelled_when_the_time_is_over,
+    a_detached_job_gets_its_time_and_is_then_cancelled,
+    without_jobs_it_ends_at_once,
+    a_second_signal_stops_it_at_once,
+    control_c_is_a_signal_like_the_other,
+    a_broker_whose_spawner_dies_ends_with_70,
+])
