@@ -143,6 +143,22 @@ without_a_reader_the_last_MiB_is_kept_and_the_rest_is_a_gap(void **state)
     delete ("gap");
 }
 
+// Waits until the only process of a sandbox has written something.
+static void
+wait_for_output(const char *sandbox)
+{
+    const struct stockade_processes *all = NULL;
+    struct stockade_error e = {0};
+    uint64_t bytes = 0;
+    for (uint64_t until = now_ms() + 20000; bytes == 0 && now_ms() < until; sleep_ms(20)) {
+        assert_int_equal(stockade_processes(broker.s, sandbox, NULL, &all, &e), 0);
+        assert_int_equal(all->n, 1);
+        bytes = all->items[0].output_bytes;
+        stockade_free(all);
+    }
+    assert_true(bytes > 0);
+}
+
 static void
 a_terminal_is_one_stream_and_can_be_resized(void **state)
 {
@@ -162,7 +178,7 @@ a_terminal_is_one_stream_and_can_be_resized(void **state)
     assert_int_equal(stockade_start(broker.s, &o, &h, NULL, &e), 0);
     char id[33];
     memcpy(id, rec.id, sizeof id);
-    sleep_ms(300);
+    wait_for_output("tty");
     assert_int_equal(stockade_resize(broker.s, id, 33, 44, &e), 0);
     assert_int_equal(stockade_input(broker.s, id, "word\n", 5, &e), 0);
     h = handlers(&rec);

@@ -1,0 +1,175 @@
+// A broker that has no descriptor left: what needs one is RESOURCE_EXHAUSTED, nothing else changes, and once there are
+// some again all is as before.
+#include "broker.h"
+
+#include <dirent.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <linux/capability.h>
+
+enum { LIMIT = 200 };
+
+static unsigned
+descriptors(void)
+{
+    char path[64];
+    unsigned n = 0;
+    (void)snprintf(path, sizeof path, "/proc/%d/fd", (int)broker.pid);
+    DIR *d = opendir(path);
+    assert_non_null(d);
+    while (readdir(d) != NULL)
+        n++;
+    (void)closedir(d);
+    return n - 2;
+}
+
+// Connections that take descriptors away from the broker, as a crowd of clients would.
+static int crowd[LIMIT];
+static unsigned crowd_n;
+
+static void
+crowd_grows(void)
+{
+    static const char hello[8] = {0, 'S', 'P', 0, 0, 0x30, 0, 0};
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    char answer[8];
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    (void)snprintf(a.sun_path, sizeof a.sun_path, "%s", broker.address + strlen("ipc://"));
+    assert_int_equal(connect(fd, (const struct sockaddr *)&a, sizeof a), 0);
+    assert_int_equal(send(fd, hello, sizeof hello, MSG_NOSIGNAL), sizeof hello);
+    assert_int_equal(recv(fd, answer, sizeof answer, MSG_WAITALL), sizeof answer);
+    crowd[crowd_n++] = fd;
+}
+
+// Leaves the broker about this many; how many exactly depends on what its pool does meanwhile.
+static void
+leave(unsigned more)
+{
+    while (descriptors() + more < LIMIT)
+        crowd_grows();
+}
+
+static void
+give_back(void)
+{
+    while (crowd_n > 0)
+        (void)close(crowd[--crowd_n]);
+}
+
+// True when it went well; what fails must be RESOURCE_EXHAUSTED.
+static bool
+run_true(void)
+{
+    struct stockade_run_options o = STOCKADE_RUN_OPTIONS_INIT;
+    struct stockade_error e = {0};
+    const struct stockade_result *r = NULL;
+    (void)shell(&o.command, "true");
+    if (stockade_run(broker.s, &o, NULL, &r, &e) < 0) {
+        if (e.code != STOCKADE_RESOURCE_EXHAUSTED)
+            fail_msg("%d: %s", e.code, e.text);
+        return false;
+    }
+    bool well = r->outcome == STOCKADE_OUTCOME_EXITED;
+    if (!well)
+        fail_msg("outcome %u: %s", r->outcome, r->reason);
+    stockade_free(r);
+    return well;
+}
+
+// True when it went well; what fails must be RESOURCE_EXHAUSTED.
+static bool
+create_and_delete(void)
+{
+    struct stockade_create_options o = STOCKADE_CREATE_OPTIONS_INIT;
+    struct stockade_error e = {0};
+    const struct stockade_sandbox *sb = NULL;
+    o.template_name = "small"; // has no pool
+    if (stockade_create(broker.s, &o, &sb, &e) < 0) {
+        if (e.code != STOCKADE_RESOURCE_EXHAUSTED)
+            fail_msg("%d: %s", e.code, e.text);
+        return false;
+    }
+    assert_int_equal(stockade_delete(broker.s, sb->id, &e), 0);
+    stockade_free(sb);
+    return true;
+}
+
+static uint32_t
+sandboxes(void)
+{
+    const struct stockade_info *info = NULL;
+    assert_int_equal(stockade_info(broker.s, &info, NULL), 0);
+    uint32_t n = info->sandboxes;
+    stockade_free(info);
+    return n;
+}
+
+static void
+settle(uint32_t n, unsigned fds)
+{
+    for (uint64_t until = now_ms() + 20000; now_ms() < until; sleep_ms(50))
+        if (sandboxes() == n && descriptors() <= fds)
+            return;
+    fail_msg("%u sandboxes, %u descriptors; %u and %u before", sandboxes(), descriptors(), n, fds);
+}
+
+static void
+without_descriptors_what_needs_one_is_refused_and_the_broker_lives_on(void **state)
+{
+    (void)state;
+    assert_true(run_true() && create_and_delete());
+    sleep_ms(500); // the pool is full again
+    uint32_t ready = sandboxes();
+    unsigned fds = descriptors();
+    unsigned refused = 0;
+    for (unsigned more = 0; more < 24; more++) {
+        leave(more);
+        refused += !create_and_delete();
+        refused += !run_true();
+        assert_true(sandboxes() <= ready + 2);
+        give_back();
+    }
+    assert_true(refused >= 3);
+    assert_true(run_true() && create_and_delete());
+    settle(ready, fds + 2);
+}
+
+static void
+info_says_that_the_limit_is_too_low(void **state)
+{
+    (void)state;
+    const struct stockade_info *info = NULL;
+    bool told = false;
+    assert_int_equal(stockade_info(broker.s, &info, NULL), 0);
+    for (size_t i = 0; i < info->degraded_n; i++)
+        if (strstr(info->degraded[i], "broker-descriptors: at most 200 may be open") != NULL)
+            told = true;
+    assert_true(told);
+    stockade_free(info);
+}
+
+// The limit is inherited, and without CAP_SYS_RESOURCE nobody raises it.
+static int
+start_poor_broker(void **state)
+{
+    const struct rlimit l = {LIMIT, LIMIT};
+    if (geteuid() == 0) { // else it is skipped
+        assert_int_equal(prctl(PR_CAPBSET_DROP, CAP_SYS_RESOURCE), 0);
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &l), 0);
+    }
+    return start_broker(state);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(without_descriptors_what_needs_one_is_refused_and_the_broker_lives_on),
+        cmocka_unit_test(info_says_that_the_limit_is_too_low),
+    };
+    return cmocka_run_group_tests(tests, start_poor_broker, stop_broker);
+}
