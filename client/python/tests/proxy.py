@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
 from typing import TYPE_CHECKING, Callable, Optional
 
 from stockade import address
@@ -84,3 +85,20 @@ class Proxy:
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+
+
+class Withhold:
+    """Keeps back for a while what the broker says after a request with these bytes in it."""
+
+    def __init__(self, marker: bytes, seconds: float) -> None:
+        self._marker = marker
+        self._seconds = seconds
+        self._seen = False
+
+    def __call__(self, _number: int, to_broker: bool, data: bytes) -> bytes:
+        if to_broker and self._marker in data:
+            self._seen = True
+        elif not to_broker and self._seen and self._seconds:
+            seconds, self._seconds = self._seconds, 0.0
+            time.sleep(seconds)
+        return data

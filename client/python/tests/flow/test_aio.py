@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import stockade
-from proxy import Proxy
+from proxy import Proxy, Withhold
 from stockade import Limits, aio
 
 if TYPE_CHECKING:
@@ -113,6 +113,22 @@ def test_a_cancelled_task_ends_its_job(broker: Broker) -> None:
             with pytest.raises(asyncio.CancelledError):
                 await task
             await settles(client)
+
+    run(broker, main)
+
+
+def test_a_run_that_is_cancelled_before_its_first_word_is_ended(
+    broker: Broker, tmp_path: Path
+) -> None:
+    async def main(direct: aio.Client) -> None:
+        async with await aio.Sandbox.create(client=direct) as made:
+            with Proxy(tmp_path, broker.ipc, Withhold(b"/Start", 1.0)) as proxy:
+                async with aio.Client(proxy.address) as client:
+                    sandbox = await aio.Sandbox.connect(made.id, client=client)
+                    with pytest.raises(asyncio.TimeoutError):
+                        await asyncio.wait_for(sandbox.run("sleep", "60"), 0.3)
+            (process,) = [p async for p in made.processes()]
+            assert (await (await made.attach(process.id)).wait(timeout=10)).signal == 9
 
     run(broker, main)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import stockade
-from proxy import Proxy
+from proxy import Proxy, Withhold
 from stockade import Client, Limits, Outcome, Sandbox, methods, wire
 from stockade.v1 import process_service_pb2, sandbox_service_pb2
 
@@ -154,6 +154,30 @@ def test_a_process_ends_with_its_with_block(sandbox: Sandbox) -> None:
         pass
     ended = sandbox.attach(process.id).wait(timeout=10)
     assert ended.signal == signal.SIGKILL
+
+
+def test_a_run_that_is_interrupted_before_its_first_word_is_ended(
+    broker: Broker, client: Client, tmp_path: Path
+) -> None:
+    def interrupt(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    withhold = Withhold(b"/Start", 1.0)
+    with (
+        Proxy(tmp_path, broker.ipc, withhold) as proxy,
+        Client(proxy.address) as other,
+        Sandbox.create(client=client) as made,
+    ):
+        sandbox = Sandbox.connect(made.id, client=other)
+        before = signal.signal(signal.SIGALRM, interrupt)
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                sandbox.run("sleep", "60")
+        finally:
+            signal.signal(signal.SIGALRM, before)
+        (process,) = made.processes()
+        assert made.attach(process.id).wait(timeout=10).signal == signal.SIGKILL
 
 
 def test_a_deleted_sandbox_cancels_its_processes(client: Client) -> None:

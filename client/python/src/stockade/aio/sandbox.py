@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import secrets
 import signal as signals
 import time
 from collections.abc import AsyncIterable
@@ -19,6 +20,7 @@ from stockade.errors import (
     NotFound,
     ProtocolError,
     ResourceExhausted,
+    StockadeError,
 )
 from stockade.events import KEEP_BYTES, Collector, Event, LineCallback
 from stockade.limits import Limits, Seconds, to_ms
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
     from stockade.result import Result
 
+_END_S = 5.0  # for ending what an interrupted run may have started
 _INPUT_DELAY_FIRST, _INPUT_DELAY_MOST = (
     0.002,
     0.1,
@@ -408,6 +411,7 @@ class Sandbox:
             ),
             requests.job_limits(limits, timeout),
             Collector(on_stdout=on_stdout, on_stderr=on_stderr, keep=keep),
+            foreground=True,
         )
         return await _to_end(process, feed, check=check)
 
@@ -447,19 +451,50 @@ class Sandbox:
         )
 
     async def _start(
-        self, command: process_service_pb2.Command, limits: Any, collector: Collector
+        self,
+        command: process_service_pb2.Command,
+        limits: Any,
+        collector: Collector,
+        *,
+        foreground: bool = False,
     ) -> Process:
         request = process_service_pb2.StartRequest(
             sandbox_id=self.id, command=command, limits=limits
         )
+        key = secrets.token_hex(16)
+        try:
+            return await self._start_once(request, key, collector)
+        except ResourceExhausted as e:
+            if e.reason != "IDEMPOTENCY_KEYS":  # the broker remembers no more of them
+                raise
+            return await self._start_once(request, "", collector)
+        except StockadeError:
+            raise
+        except BaseException:
+            if foreground:  # it may have been started all the same: its key finds it again
+                with contextlib.suppress(StockadeError):
+                    await (
+                        await self._start_once(request, key, Collector(), timeout=_END_S)
+                    )._abort()
+            raise
+
+    async def _start_once(
+        self,
+        request: process_service_pb2.StartRequest,
+        key: str,
+        collector: Collector,
+        timeout: Optional[float] = None,
+    ) -> Process:
         stream: MessageStream[Any]
         try:
-            stream = await self._client.stream(methods.START, request)
-        except AlreadyExists as e:  # a connection broke, and the process had been started by then
+            stream = await self._client.stream(
+                methods.START, request, timeout=timeout, idempotency_key=key
+            )
+        except AlreadyExists as e:  # it had been started when a connection broke
             if e.reason != "ALREADY_EXECUTED" or "process_id" not in e.info:
                 raise
             attach = process_service_pb2.AttachRequest(process_id=e.info["process_id"])
-            stream = await self._client.stream(methods.ATTACH, attach)
+            stream = await self._client.stream(methods.ATTACH, attach, timeout=timeout)
         return await Process._open(self._client, stream, collector, resumable=True)
 
     async def attach(
