@@ -37,9 +37,10 @@ from stockade.errors import (
 )
 from stockade.events import Event, Gap, Output
 from stockade.limits import Limits
+from stockade.process import Process
 from stockade.requests import ProcessInfo, SandboxInfo
 from stockade.result import Bill, Figure, LimitHit, Outcome, Result, Scope, Source
-from stockade.sandbox import Process, Sandbox, run, start
+from stockade.sandbox import Sandbox, run, start
 from stockade.stubs import Schema, Stub
 
 __version__ = "0.1.0"

@@ -192,11 +192,10 @@ def test_a_deleted_sandbox_cancels_its_processes(client: Client) -> None:
 def test_another_client_attaches_to_a_process_and_reads_from_the_middle(
     broker: Broker, client: Client
 ) -> None:
-    with Client(broker.tcp) as first:
-        local = Sandbox.create(client=client)
-        process = local.start("sh", "-c", COUNT)
-        process.detach()
-        first.close()
+    local = Sandbox.create(client=client)
+    with Client(broker.ipc) as first:
+        process = Sandbox.connect(local.id, client=first).start("sh", "-c", COUNT)
+        assert next(process) == stockade.Output("stdout", b"line 0\n", 0)
     with local:
         again = Sandbox.connect(local.id, client=client).attach(process.id, offset=7)
         result = again.wait(timeout=20)

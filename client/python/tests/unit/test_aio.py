@@ -193,7 +193,7 @@ def test_pings_whose_answers_nobody_takes_end_the_connection(tmp_path: Path) -> 
 def test_a_silent_broker_is_pinged_and_then_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stockade.aio.client.KEEPALIVE", 0.1)
+    monkeypatch.setattr("stockade.aio.link.KEEPALIVE", 0.1)
     pings = []
 
     def silent(c: Conversation) -> None:

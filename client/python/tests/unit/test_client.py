@@ -333,7 +333,7 @@ def test_more_than_128_streams_wait_for_room(tmp_path: Path) -> None:
 def test_a_silent_broker_is_pinged_and_then_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stockade.client.KEEPALIVE", 0.1)
+    monkeypatch.setattr("stockade.link.KEEPALIVE", 0.1)
     pings = []
 
     def silent(c: Conversation) -> None:

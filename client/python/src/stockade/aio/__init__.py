@@ -8,6 +8,7 @@ The names are those of ``stockade``; values and exceptions are the very same cla
 """
 
 from stockade.aio.client import Client, MessageStream, default_client
-from stockade.aio.sandbox import Process, Sandbox, run, start
+from stockade.aio.process import Process
+from stockade.aio.sandbox import Sandbox, run, start
 
 __all__ = ["Client", "MessageStream", "Process", "Sandbox", "default_client", "run", "start"]

@@ -1,7 +1,6 @@
 """The client for asyncio: many calls at once on one connection, all in one event loop.
 
-One task per connection reads and feeds the core; whoever waits for a call sleeps on the call's
-event. A client belongs to the event loop that it was first used in.
+A client belongs to the event loop that it was first used in.
 """
 
 from __future__ import annotations
@@ -17,19 +16,17 @@ from google.protobuf.message import DecodeError
 
 from stockade import address as addresses
 from stockade import methods
+from stockade.aio.link import Link
 from stockade.attempts import Attempts
 from stockade.errors import (
-    BrokerUnreachable,
     Cancelled,
     ConnectionLost,
-    DeadlineExceeded,
     ProtocolError,
     StockadeError,
 )
 from stockade.methods import Method, Request, Response
 from stockade.stubs import Schema
 from stockade.v1 import system_service_pb2
-from stockade.wire import Call, Core
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -37,241 +34,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from stockade.address import Address
-
-KEEPALIVE = 20.0  # seconds of silence after which a PING goes out
-MISSED_MAX = 2  # PINGs without a sign of life, after which the connection counts as lost
-_READ_BYTES = 256 * 1024
-_WRITE_BYTES = 256 * 1024
-
-
-class _Link:
-    """One connection and the task that reads from it."""
-
-    def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, core: Core
-    ) -> None:
-        self.core = core
-        self._reader = reader
-        self._writer = writer
-        self._room: set[asyncio.Event] = set()
-        self._draining: Optional[asyncio.Task[None]] = None
-        self._missed = 0
-        self._heard = time.monotonic()
-        self.loop = asyncio.get_running_loop()
-        self.loop.call_later(KEEPALIVE, self._keep_alive)
-        self._task = asyncio.create_task(self._read(), name="stockade-reader")
-
-    @classmethod
-    async def connect(cls, address: Address, timeout: float) -> _Link:
-        """Connect and greet within `timeout` seconds. ``BrokerUnreachable`` when that fails."""
-        core = Core(ipc=address.ipc)
-        try:
-            reader, writer = await asyncio.wait_for(_connect(core, address), timeout)
-        except StockadeError:
-            raise
-        except (asyncio.TimeoutError, TimeoutError):
-            raise BrokerUnreachable(f"{address.text}: no greeting within {timeout:g} s") from None
-        except OSError as e:
-            raise BrokerUnreachable(f"connect to {address.text}: {e.strerror or e}") from e
-        return cls(reader, writer, core)
-
-    async def open(
-        self,
-        method: Method[Any, Any],
-        payload: bytes,
-        attempts: Attempts,
-        metadata: Iterable[tuple[str, str]],
-    ) -> Call:
-        """Open a call as soon as the connection has room for one more, and write it."""
-        await self._wait_for_room(method, attempts.deadline)
-        left = None if attempts.deadline is None else attempts.deadline - time.monotonic()
-        call = self.core.open(
-            method.path,
-            payload,
-            streaming=method.streaming,
-            timeout=left,
-            metadata=[*metadata, *attempts.metadata()],
-        )
-        call.waiter = asyncio.Event()
-        self.flush()
-        try:
-            await self._writer.drain()  # the broker takes no more than it can handle
-        except OSError as e:
-            self.lost(f"write to the broker: {e.strerror or e}")
-        except BaseException:
-            self.abandon(call)
-            raise
-        return call
-
-    async def _wait_for_room(self, method: Method[Any, Any], deadline: Optional[float]) -> None:
-        while True:
-            if not self.core.usable:
-                why = self.core.goaway or str(self.core.dead)
-                raise ConnectionLost(why, method=method.path, maybe_executed=False)
-            if self.core.has_room(streaming=method.streaming):
-                return
-            room = asyncio.Event()
-            self._room.add(room)
-            try:
-                if not await _sleep_on(room, deadline):
-                    raise DeadlineExceeded("wait for room on the connection", method=method.path)
-            finally:
-                self._room.discard(room)
-
-    async def wait(self, call: Call, until: Optional[float]) -> Optional[bytes]:
-        """Wait for a call's next message. None: it is over; its error is raised if there is one."""
-        event = call.waiter
-        assert isinstance(event, asyncio.Event)
-        while not call.messages and not call.done:
-            event.clear()
-            if not await _sleep_on(event, until):
-                raise DeadlineExceeded("no answer in time", method=call.method)
-        if not call.messages:
-            if call.error is not None:
-                raise call.error
-            return None
-        message = call.messages.popleft()
-        self.core.taken(call)
-        self.flush()
-        return message
-
-    def abandon(self, call: Call) -> None:
-        """Give a call up."""
-        self.core.abandon(call)
-        self.flush()
-
-    def flush(self) -> None:
-        """Hand over what is to be written. What the broker does not take stays in the core."""
-        if self._draining is None:
-            self._write()
-            if self.core.output:
-                self._draining = self.loop.create_task(self._drain(), name="stockade-writer")
-
-    def _write(self) -> None:
-        full = self._writer.transport.get_write_buffer_size() >= _WRITE_BYTES
-        if self.core.output and self.core.dead is None and not full:
-            chunk = self.core.offer(_WRITE_BYTES)
-            self._writer.write(chunk)
-            self.core.sent(len(chunk))
-
-    async def _drain(self) -> None:
-        try:
-            while self.core.output and self.core.dead is None:
-                await self._writer.drain()
-                self._write()
-        except OSError as e:
-            self.lost(f"write to the broker: {e.strerror or e}")
-        finally:
-            self._draining = None
-
-    async def _read(self) -> None:
-        why = "the broker closed the connection"
-        try:
-            while True:
-                data = await self._reader.read(_READ_BYTES)
-                if not data:
-                    break
-                self._heard = time.monotonic()
-                self._missed = 0
-                if not self._feed(data):
-                    why = self.core.goaway or why
-                    break
-        except ProtocolError as e:
-            why = str(e)
-        except OSError as e:
-            why = f"read from the broker: {e.strerror or e}"
-        except asyncio.CancelledError:
-            why = "the event loop was closed"
-            raise
-        finally:
-            self.lost(why)
-
-    def _feed(self, data: bytes) -> bool:
-        changed = self.core.feed(data)
-        for call in changed:
-            assert isinstance(call.waiter, asyncio.Event)
-            call.waiter.set()
-        if changed or self.core.goaway:
-            self._wake_room()
-        self.flush()
-        return self.core.goaway is None or not self.core.idle
-
-    def _keep_alive(self) -> None:
-        if self.core.dead is not None:
-            return
-        silent = time.monotonic() - self._heard
-        if silent >= KEEPALIVE:
-            self._missed += 1
-            if self._missed > MISSED_MAX:
-                self.lost(f"the broker was silent for {silent:.3g} s")
-                return
-            self.core.ping()
-            self.flush()
-            silent = 0
-        self.loop.call_later(KEEPALIVE - silent, self._keep_alive)
-
-    def _wake_room(self) -> None:
-        for room in self._room:
-            room.set()
-
-    def lost(self, why: str) -> None:
-        """End the connection: every open call fails. Once is enough."""
-        for call in self.core.lost(why):
-            assert isinstance(call.waiter, asyncio.Event)
-            call.waiter.set()
-        self._wake_room()
-        with contextlib.suppress(RuntimeError):  # the event loop is closed
-            self._writer.transport.abort()
-
-    async def closed(self) -> None:
-        """Wait until the connection and its task are gone."""
-        with contextlib.suppress(OSError):
-            await self._writer.wait_closed()
-        await asyncio.wait([self._task])
-
-
-async def _connect(
-    core: Core, address: Address
-) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Connect and greet."""
-    if address.ipc:
-        reader, writer = await asyncio.open_unix_connection(address.path, limit=_READ_BYTES)
-    else:
-        reader, writer = await asyncio.open_connection(
-            address.host, address.port, limit=_READ_BYTES
-        )
-    try:
-        hello = core.offer(_WRITE_BYTES)
-        writer.write(hello)
-        core.sent(len(hello))
-        while not core.greeted:
-            data = await reader.read(_READ_BYTES)
-            if not data:
-                raise BrokerUnreachable(
-                    f"{address.text}: closed the connection before the first byte"
-                )
-            core.feed(data)
-    except BaseException:
-        writer.close()
-        raise
-    return reader, writer
-
-
-async def _sleep_on(event: asyncio.Event, until: Optional[float]) -> bool:
-    """Wait for an event; False when `until`, a time of ``time.monotonic()``, comes first."""
-    if until is None:
-        await event.wait()
-        return True
-    left = until - time.monotonic()
-    if left <= 0:
-        return False
-    timer = asyncio.get_running_loop().call_later(left, event.set)
-    try:
-        await event.wait()
-    finally:
-        timer.cancel()
-    return True
+    from stockade.wire import Call
 
 
 class MessageStream(Generic[Response]):
@@ -284,7 +47,7 @@ class MessageStream(Generic[Response]):
     def __init__(
         self,
         client: Client,
-        link: _Link,
+        link: Link,
         call: Call,
         response: type[Response],
         until: Optional[float],
@@ -354,7 +117,7 @@ class MessageStream(Generic[Response]):
                 self._link.loop.call_soon_threadsafe(self._link.abandon, self._call)
 
 
-def _parse(link: _Link, call: Call, response: type[Response], data: bytes) -> Response:
+def _parse(link: Link, call: Call, response: type[Response], data: bytes) -> Response:
     message = response()
     try:
         message.ParseFromString(data)
@@ -389,7 +152,7 @@ class Client:
         self._metadata = addresses.metadata(token, metadata)
         self._connect_timeout = connect_timeout
         self._retry_for = retry_for
-        self._link: Optional[_Link] = None
+        self._link: Optional[Link] = None
         self._finalizer: Optional[weakref.finalize[..., Client]] = None
         self._connecting: Optional[asyncio.Lock] = None
         self._closed = False
@@ -479,14 +242,14 @@ class Client:
         now = time.monotonic()
         return Attempts(method, now=now, timeout=timeout, retry_for=self._retry_for, key=key)
 
-    async def _connect(self, attempts: Attempts) -> _Link:
+    async def _connect(self, attempts: Attempts) -> Link:
         """Return a connection that takes calls; after a doubt, only to the same broker."""
         link = await self._usable_link(attempts)
         if attempts.doubt is not None and not await self._same_broker(link, attempts):
             raise attempts.give_up()
         return link
 
-    async def _same_broker(self, link: _Link, attempts: Attempts) -> bool:
+    async def _same_broker(self, link: Link, attempts: Attempts) -> bool:
         once = Attempts(methods.INFO, now=time.monotonic(), timeout=self._connect_timeout)
         call = await link.open(methods.INFO, b"", once, self._metadata)
         try:
@@ -500,7 +263,7 @@ class Client:
         info = _parse(link, call, system_service_pb2.InfoResponse, call.payload)
         return attempts.same_broker(info.uptime_ms / 1000, time.monotonic())
 
-    async def _usable_link(self, attempts: Attempts) -> _Link:
+    async def _usable_link(self, attempts: Attempts) -> Link:
         if self._connecting is None:  # 3.9 binds a lock to the event loop where it is made
             self._connecting = asyncio.Lock()
         async with self._connecting:
@@ -510,7 +273,7 @@ class Client:
                 timeout = self._connect_timeout
                 if attempts.deadline is not None:
                     timeout = min(timeout, max(0.001, attempts.deadline - time.monotonic()))
-                self._link = await _Link.connect(self._address, timeout)
+                self._link = await Link.connect(self._address, timeout)
                 if self._finalizer is not None:
                     self._finalizer.detach()
                 self._finalizer = weakref.finalize(self, _drop, self._link)
@@ -537,7 +300,7 @@ class Client:
         return Schema((await self.call(methods.REFLECT, request)).file_descriptor_set)
 
 
-def _drop(link: _Link) -> None:
+def _drop(link: Link) -> None:
     with contextlib.suppress(RuntimeError):  # the event loop is closed, and with it the connection
         link.loop.call_soon_threadsafe(link.lost, "the client was collected")
 

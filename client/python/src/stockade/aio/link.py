@@ -1,0 +1,258 @@
+"""One connection for asyncio: one task reads and feeds the core, callers sleep on events."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from typing import TYPE_CHECKING, Any, Optional
+
+from stockade.errors import (
+    BrokerUnreachable,
+    ConnectionLost,
+    DeadlineExceeded,
+    ProtocolError,
+    StockadeError,
+)
+from stockade.wire import Call, Core
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from stockade.address import Address
+    from stockade.attempts import Attempts
+    from stockade.methods import Method
+
+KEEPALIVE = 20.0  # seconds of silence after which a PING goes out
+MISSED_MAX = 2  # PINGs without a sign of life, after which the connection counts as lost
+_READ_BYTES = 256 * 1024
+_WRITE_BYTES = 256 * 1024
+
+
+class Link:
+    """One connection and the task that reads from it."""
+
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, core: Core
+    ) -> None:
+        self.core = core
+        self._reader = reader
+        self._writer = writer
+        self._room: set[asyncio.Event] = set()
+        self._draining: Optional[asyncio.Task[None]] = None
+        self._missed = 0
+        self._heard = time.monotonic()
+        self.loop = asyncio.get_running_loop()
+        self.loop.call_later(KEEPALIVE, self._keep_alive)
+        self._task = asyncio.create_task(self._read(), name="stockade-reader")
+
+    @classmethod
+    async def connect(cls, address: Address, timeout: float) -> Link:
+        """Connect and greet within `timeout` seconds. ``BrokerUnreachable`` when that fails."""
+        core = Core(ipc=address.ipc)
+        try:
+            reader, writer = await asyncio.wait_for(_connect(core, address), timeout)
+        except StockadeError:
+            raise
+        except (asyncio.TimeoutError, TimeoutError):
+            raise BrokerUnreachable(f"{address.text}: no greeting within {timeout:g} s") from None
+        except OSError as e:
+            raise BrokerUnreachable(f"connect to {address.text}: {e.strerror or e}") from e
+        return cls(reader, writer, core)
+
+    async def open(
+        self,
+        method: Method[Any, Any],
+        payload: bytes,
+        attempts: Attempts,
+        metadata: Iterable[tuple[str, str]],
+    ) -> Call:
+        """Open a call as soon as the connection has room for one more, and write it."""
+        await self._wait_for_room(method, attempts.deadline)
+        left = None if attempts.deadline is None else attempts.deadline - time.monotonic()
+        call = self.core.open(
+            method.path,
+            payload,
+            streaming=method.streaming,
+            timeout=left,
+            metadata=[*metadata, *attempts.metadata()],
+        )
+        call.waiter = asyncio.Event()
+        self.flush()
+        try:
+            await self._writer.drain()  # the broker takes no more than it can handle
+        except OSError as e:
+            self.lost(f"write to the broker: {e.strerror or e}")
+        except BaseException:
+            self.abandon(call)
+            raise
+        return call
+
+    async def _wait_for_room(self, method: Method[Any, Any], deadline: Optional[float]) -> None:
+        while True:
+            if not self.core.usable:
+                why = self.core.goaway or str(self.core.dead)
+                raise ConnectionLost(why, method=method.path, maybe_executed=False)
+            if self.core.has_room(streaming=method.streaming):
+                return
+            room = asyncio.Event()
+            self._room.add(room)
+            try:
+                if not await _sleep_on(room, deadline):
+                    raise DeadlineExceeded("wait for room on the connection", method=method.path)
+            finally:
+                self._room.discard(room)
+
+    async def wait(self, call: Call, until: Optional[float]) -> Optional[bytes]:
+        """Wait for a call's next message. None: it is over; its error is raised if there is one."""
+        event = call.waiter
+        assert isinstance(event, asyncio.Event)
+        while not call.messages and not call.done:
+            event.clear()
+            if not await _sleep_on(event, until):
+                raise DeadlineExceeded("no answer in time", method=call.method)
+        if not call.messages:
+            if call.error is not None:
+                raise call.error
+            return None
+        message = call.messages.popleft()
+        self.core.taken(call)
+        self.flush()
+        return message
+
+    def abandon(self, call: Call) -> None:
+        """Give a call up."""
+        self.core.abandon(call)
+        self.flush()
+
+    def flush(self) -> None:
+        """Hand over what is to be written. What the broker does not take stays in the core."""
+        if self._draining is None:
+            self._write()
+            if self.core.output:
+                self._draining = self.loop.create_task(self._drain(), name="stockade-writer")
+
+    def _write(self) -> None:
+        full = self._writer.transport.get_write_buffer_size() >= _WRITE_BYTES
+        if self.core.output and self.core.dead is None and not full:
+            chunk = self.core.offer(_WRITE_BYTES)
+            self._writer.write(chunk)
+            self.core.sent(len(chunk))
+
+    async def _drain(self) -> None:
+        try:
+            while self.core.output and self.core.dead is None:
+                await self._writer.drain()
+                self._write()
+        except OSError as e:
+            self.lost(f"write to the broker: {e.strerror or e}")
+        finally:
+            self._draining = None
+
+    async def _read(self) -> None:
+        why = "the broker closed the connection"
+        try:
+            while True:
+                data = await self._reader.read(_READ_BYTES)
+                if not data:
+                    break
+                self._heard = time.monotonic()
+                self._missed = 0
+                if not self._feed(data):
+                    why = self.core.goaway or why
+                    break
+        except ProtocolError as e:
+            why = str(e)
+        except OSError as e:
+            why = f"read from the broker: {e.strerror or e}"
+        except asyncio.CancelledError:
+            why = "the event loop was closed"
+            raise
+        finally:
+            self.lost(why)
+
+    def _feed(self, data: bytes) -> bool:
+        changed = self.core.feed(data)
+        for call in changed:
+            assert isinstance(call.waiter, asyncio.Event)
+            call.waiter.set()
+        if changed or self.core.goaway:
+            self._wake_room()
+        self.flush()
+        return self.core.goaway is None or not self.core.idle
+
+    def _keep_alive(self) -> None:
+        if self.core.dead is not None:
+            return
+        silent = time.monotonic() - self._heard
+        if silent >= KEEPALIVE:
+            self._missed += 1
+            if self._missed > MISSED_MAX:
+                self.lost(f"the broker was silent for {silent:.3g} s")
+                return
+            self.core.ping()
+            self.flush()
+            silent = 0
+        self.loop.call_later(KEEPALIVE - silent, self._keep_alive)
+
+    def _wake_room(self) -> None:
+        for room in self._room:
+            room.set()
+
+    def lost(self, why: str) -> None:
+        """End the connection: every open call fails. Once is enough."""
+        for call in self.core.lost(why):
+            assert isinstance(call.waiter, asyncio.Event)
+            call.waiter.set()
+        self._wake_room()
+        with contextlib.suppress(RuntimeError):  # the event loop is closed
+            self._writer.transport.abort()
+
+    async def closed(self) -> None:
+        """Wait until the connection and its task are gone."""
+        with contextlib.suppress(OSError):
+            await self._writer.wait_closed()
+        await asyncio.wait([self._task])
+
+
+async def _connect(
+    core: Core, address: Address
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Connect and greet."""
+    if address.ipc:
+        reader, writer = await asyncio.open_unix_connection(address.path, limit=_READ_BYTES)
+    else:
+        reader, writer = await asyncio.open_connection(
+            address.host, address.port, limit=_READ_BYTES
+        )
+    try:
+        hello = core.offer(_WRITE_BYTES)
+        writer.write(hello)
+        core.sent(len(hello))
+        while not core.greeted:
+            data = await reader.read(_READ_BYTES)
+            if not data:
+                raise BrokerUnreachable(
+                    f"{address.text}: closed the connection before the first byte"
+                )
+            core.feed(data)
+    except BaseException:
+        writer.close()
+        raise
+    return reader, writer
+
+
+async def _sleep_on(event: asyncio.Event, until: Optional[float]) -> bool:
+    """Wait for an event; False when `until`, a time of ``time.monotonic()``, comes first."""
+    if until is None:
+        await event.wait()
+        return True
+    left = until - time.monotonic()
+    if left <= 0:
+        return False
+    timer = asyncio.get_running_loop().call_later(left, event.set)
+    try:
+        await event.wait()
+    finally:
+        timer.cancel()
+    return True

@@ -1,0 +1,262 @@
+"""One connection for programs with threads, and the thread that reads from it.
+
+caller's thread   opens a call in the core, writes, waits on the call's condition
+reader thread     reads, feeds the core, wakes the callers of what changed; keeps alive
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any, Optional
+
+from stockade.errors import (
+    BrokerUnreachable,
+    ConnectionLost,
+    DeadlineExceeded,
+    ProtocolError,
+    StockadeError,
+)
+from stockade.wire import Call, Core
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from stockade.address import Address
+    from stockade.attempts import Attempts
+    from stockade.methods import Method
+
+KEEPALIVE = 20.0  # seconds of silence after which a PING goes out
+MISSED_MAX = 2  # PINGs without a sign of life, after which the connection counts as lost
+_READ_BYTES = 256 * 1024
+_WRITE_BYTES = 256 * 1024
+
+
+class Link:
+    """One connection and its reader thread.
+
+    The core is guarded by ``lock``; whoever writes holds ``_send_lock``, taken before ``lock``. The
+    reader never waits for either side to take bytes: while it waited, the broker could not get rid
+    of what it has for us.
+    """
+
+    def __init__(self, address: Address, timeout: float) -> None:
+        try:
+            self._sock = address.connect(timeout)
+        except OSError as e:
+            raise BrokerUnreachable(f"connect to {address.text}: {e.strerror or e}") from e
+        self.core = Core(ipc=address.ipc)
+        self.lock = threading.Lock()
+        self.abandoned: deque[Call] = deque()  # by a garbage collector that could not take the lock
+        self._room = threading.Condition(self.lock)
+        self._send_lock = threading.Lock()
+        self._missed = 0
+        try:
+            self._greet(address, timeout)
+        except BaseException:
+            self._sock.close()
+            raise
+        self._sock.settimeout(KEEPALIVE)
+        threading.Thread(target=self._read, name="stockade-reader", daemon=True).start()
+
+    def _greet(self, address: Address, timeout: float) -> None:
+        end = time.monotonic() + timeout
+        try:
+            self._sock.sendall(self.core.output)
+            self.core.sent(len(self.core.output))
+            while not self.core.greeted:
+                self._sock.settimeout(max(0.001, end - time.monotonic()))
+                data = self._sock.recv(_READ_BYTES)
+                if not data:
+                    raise BrokerUnreachable(
+                        f"{address.text}: closed the connection before the first byte"
+                    )
+                self.core.feed(data)
+        except StockadeError:
+            raise
+        except socket.timeout:
+            raise BrokerUnreachable(f"{address.text}: no greeting within {timeout:g} s") from None
+        except OSError as e:
+            raise BrokerUnreachable(f"greet {address.text}: {e.strerror or e}") from e
+
+    # Callers' threads.
+
+    def open(
+        self,
+        method: Method[Any, Any],
+        payload: bytes,
+        attempts: Attempts,
+        metadata: Iterable[tuple[str, str]],
+    ) -> Call:
+        """Open a call as soon as the connection has room for one more, and write it."""
+        with self.lock:
+            self._wait_for_room(method, attempts.deadline)
+            left = None if attempts.deadline is None else attempts.deadline - time.monotonic()
+            call = self.core.open(
+                method.path,
+                payload,
+                streaming=method.streaming,
+                timeout=left,
+                metadata=[*metadata, *attempts.metadata()],
+            )
+            call.waiter = threading.Condition(self.lock)
+        try:
+            self.flush()
+        except BaseException:
+            self.abandon(call)
+            raise
+        return call
+
+    def _wait_for_room(self, method: Method[Any, Any], deadline: Optional[float]) -> None:
+        while True:
+            if not self.core.usable:
+                why = self.core.goaway or str(self.core.dead)
+                raise ConnectionLost(why, method=method.path, maybe_executed=False)
+            if self.core.has_room(streaming=method.streaming):
+                return
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                raise DeadlineExceeded("wait for room on the connection", method=method.path)
+            self._room.wait(left)
+
+    def wait(self, call: Call, until: Optional[float]) -> Optional[bytes]:
+        """Wait for a call's next message. None: it is over, well; its error is raised otherwise."""
+        waiter = call.waiter
+        assert isinstance(waiter, threading.Condition)
+        with self.lock:
+            while not call.messages and not call.done:
+                left = None if until is None else until - time.monotonic()
+                if left is not None and left <= 0:
+                    raise DeadlineExceeded("no answer in time", method=call.method)
+                waiter.wait(left)
+            if not call.messages:
+                if call.error is not None:
+                    raise call.error
+                return None
+            message = call.messages.popleft()
+            self.core.taken(call)
+        self.flush()
+        return message
+
+    def abandon(self, call: Call) -> None:
+        """Give a call up, from a caller's thread."""
+        with self.lock:
+            self.core.abandon(call)
+        with contextlib.suppress(StockadeError):
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is to be written. A failure ends the connection, and so every call on it."""
+        self._sweep()
+        while self.core.output:
+            with self._send_lock:
+                self._drain()
+
+    def _sweep(self) -> None:
+        while self.abandoned:
+            call = self.abandoned.popleft()
+            with self.lock:
+                self.core.abandon(call)
+
+    def _drain(self) -> None:
+        while True:
+            with self.lock:
+                if self.core.dead is not None:
+                    self.core.output.clear()
+                chunk = self.core.offer(_WRITE_BYTES)
+            if not chunk:
+                return
+            try:
+                n = self._sock.send(chunk)
+            except OSError as e:
+                with self.lock:
+                    self.core.sent(0)
+                self.lost(f"write to the broker: {e.strerror or e}")
+                return
+            with self.lock:
+                self.core.sent(n)
+
+    # The reader's thread.
+
+    def _read(self) -> None:
+        buffer = bytearray(_READ_BYTES)
+        view = memoryview(buffer)
+        why = "the broker closed the connection"
+        try:
+            while True:
+                try:
+                    n = self._sock.recv_into(buffer)
+                except socket.timeout:
+                    if not self._keep_alive():
+                        why = f"the broker was silent for {KEEPALIVE * (MISSED_MAX + 1):g} s"
+                        break
+                    continue
+                if n == 0:
+                    break
+                self._missed = 0
+                if not self._feed(view[:n]):
+                    why = self.core.goaway or why
+                    break
+        except ProtocolError as e:
+            why = str(e)
+        except OSError as e:
+            why = f"read from the broker: {e.strerror or e}"
+        self.lost(why)
+        with self._send_lock:
+            self._sock.close()
+
+    def _feed(self, data: memoryview) -> bool:
+        with self.lock:
+            changed = self.core.feed(data)
+            for call in changed:
+                assert isinstance(call.waiter, threading.Condition)
+                call.waiter.notify()
+            if changed or self.core.goaway:
+                self._room.notify_all()
+            going = self.core.goaway is None or not self.core.idle
+        self._flush_now()
+        return going
+
+    def _keep_alive(self) -> bool:
+        self._missed += 1
+        if self._missed > MISSED_MAX:
+            return False
+        with self.lock:
+            self.core.ping()
+        self._flush_now()
+        return True
+
+    def _flush_now(self) -> None:
+        """Write what the socket takes at once.
+
+        A caller that is writing takes the rest along: it looks again.
+        """
+        if not self.core.output or not self._send_lock.acquire(blocking=False):
+            return
+        try:
+            with self.lock, contextlib.suppress(BlockingIOError):
+                self.core.sent(os.write(self._sock.fileno(), self.core.offer(_WRITE_BYTES)))
+        finally:
+            self._send_lock.release()
+
+    def lost(self, why: str) -> None:
+        """End the connection: every open call fails. Any thread; once is enough."""
+        with self.lock:
+            for call in self.core.lost(why):
+                assert isinstance(call.waiter, threading.Condition)
+                call.waiter.notify_all()
+            self._room.notify_all()
+        self.shut()
+
+    def shut(self) -> None:
+        """Let the reader see the end of the connection. Takes no lock: a destructor may call it."""
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
+
+    def forget(self) -> None:
+        """Drop the connection in a forked child: it is the parent's."""
+        self._sock.close()
