@@ -255,7 +255,8 @@ def a_sandbox_keeps_its_files_until_it_is_removed(b):
 
 def a_detached_process_goes_on_and_its_output_is_found_again(b):
     expect(b.cli("create", "--name", "box"), 0)
-    r = expect(b.cli("exec", "-d", "box", "sh", "-c", "for i in 1 2 3 4; do echo $i; sleep 0.4; done; exit 6"), 0)
+    pause = 0.4 * float(os.environ.get("STOCKADE_SLOWNESS", "1"))
+    r = expect(b.cli("exec", "-d", "box", "sh", "-c", f"for i in 1 2 3 4; do echo $i; sleep {pause}; done; exit 6"), 0)
     id_ = r.stdout.decode().strip()
     check("running" in b.cli("ps", "box").stdout.decode(), "it runs")
     time.sleep(0.2)
