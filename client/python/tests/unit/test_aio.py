@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from peer import INFO, Conversation, Peer, answer, data, end, goaway, message, once
+from peer import INFO, Conversation, Peer, answer, data, end, goaway, http, message, once
 from stockade import aio, errors, methods, wire
 from stockade.v1 import process_service_pb2, sandbox_service_pb2, system_service_pb2, wire_pb2
 
@@ -47,7 +47,7 @@ def test_no_broker_at_the_address_is_told_at_once(tmp_path: Path) -> None:
         (lambda c: c.read(9), errors.BrokerUnreachable, "no greeting"),
         (lambda c: c.read(8), errors.BrokerUnreachable, "before the first byte"),
         (
-            lambda c: [c.read(8), c.send(b"HTTP/1.1 400")],
+            http,
             errors.ProtocolError,
             "no Stockade broker",
         ),
@@ -63,7 +63,7 @@ def test_bytes_that_the_broker_may_not_send_are_told_as_such(
     tmp_path: Path, lie: Any, error: type[Exception], why: str
 ) -> None:
     async def main() -> None:
-        async with aio.Client(peer.address, connect_timeout=0.3, retry_for=0) as client:
+        async with aio.Client(peer.address, connect_timeout=2, retry_for=0) as client:
             with pytest.raises(error, match=why):
                 await client.info()
 
