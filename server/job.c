@@ -137,9 +137,13 @@ static int
 check_quotas(const struct sandbox *s, const struct job_spec *spec, struct err *e)
 {
     const struct config_quotas *q = &sandboxes_server(s->all)->config->quotas;
-    if (s->jobs_n >= q->jobs_per_sandbox)
-        return err_set(e, ERR_RESOURCE_EXHAUSTED, "%u processes run in this sandbox already",
-                       s->jobs_n);
+    if (s->jobs_n >= q->jobs_per_sandbox) {
+        int r = err_set(e, ERR_RESOURCE_EXHAUSTED, "%u processes run in this sandbox already",
+                        s->jobs_n);
+        err_detail(e, "QUOTA_JOBS_PER_SANDBOX", s->id.id,
+                   "wait, or have quotas.jobs_per_sandbox raised");
+        return r;
+    }
     if (s->tenant->jobs >= q->jobs_per_caller) {
         int r = err_set(e, ERR_RESOURCE_EXHAUSTED, "%s has %u processes already", s->tenant->name,
                         s->tenant->jobs);

@@ -277,9 +277,13 @@ sandbox_create(struct sandboxes *all, const struct config_template *t,
                struct err *e)
 {
     const struct config *c = all->srv->config;
-    if (all->table.n >= c->quotas.sandboxes)
-        return err_set(e, ERR_RESOURCE_EXHAUSTED, "%u sandboxes are there already",
-                       c->quotas.sandboxes);
+    if (all->table.n >= c->quotas.sandboxes) {
+        int r = err_set(e, ERR_RESOURCE_EXHAUSTED, "%u sandboxes are there already",
+                        c->quotas.sandboxes);
+        err_detail(e, "QUOTA_SANDBOXES_IN_ALL", "quotas.sandboxes",
+                   "try again later, or have quotas.sandboxes raised");
+        return r;
+    }
     struct sandbox *s = calloc(1, sizeof *s);
     if (s == NULL)
         return err_sys(e, ENOMEM, "make a sandbox");

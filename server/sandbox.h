@@ -134,8 +134,11 @@ struct sandbox *sandbox_find(struct sandboxes *all, const char *tenant, const ch
 // New time to live, from now.
 void sandbox_set_ttl(struct sandbox *s, uint64_t ttl_ms);
 
-// Sets or (empty value) removes a label. RESOURCE_EXHAUSTED beyond LABELS_MAX.
-int sandbox_set_label(struct sandbox *s, const char *key, const char *value, struct err *e);
+// Gives a spec labels of its own, with room for `more`.
+int sandbox_copy_labels(struct sandbox_spec *spec, size_t more, struct err *e);
+
+// Sets or (empty value) removes a label where there is room. INVALID_ARGUMENT beyond LABELS_MAX.
+int sandbox_set_label(struct sandbox_spec *spec, const char *key, const char *value, struct err *e);
 
 // Other limits for a READY one; the waiter is told.
 int sandbox_limit(struct sandbox *s, const struct limits *limits, struct sandbox_waiter *w,

@@ -148,33 +148,40 @@ sandbox_find(struct sandboxes *all, const char *tenant, const char *id, struct e
     return s;
 }
 
-static struct label *
-find_label(struct sandbox *s, const char *key)
+int
+sandbox_copy_labels(struct sandbox_spec *spec, size_t more, struct err *e)
 {
-    for (uint32_t i = 0; i < s->spec.labels_n; i++)
-        if (strcmp(s->spec.labels[i].key, key) == 0)
-            return &s->spec.labels[i];
+    struct label *copy = calloc(spec->labels_n + more + 1, sizeof *copy);
+    if (copy == NULL)
+        return err_sys(e, ENOMEM, "set labels");
+    if (spec->labels_n > 0)
+        memcpy(copy, spec->labels, spec->labels_n * sizeof *copy);
+    spec->labels = copy;
+    return 0;
+}
+
+static struct label *
+find_label(struct sandbox_spec *spec, const char *key)
+{
+    for (uint32_t i = 0; i < spec->labels_n; i++)
+        if (strcmp(spec->labels[i].key, key) == 0)
+            return &spec->labels[i];
     return NULL;
 }
 
 int
-sandbox_set_label(struct sandbox *s, const char *key, const char *value, struct err *e)
+sandbox_set_label(struct sandbox_spec *spec, const char *key, const char *value, struct err *e)
 {
-    struct label *l = find_label(s, key);
+    struct label *l = find_label(spec, key);
     if (value[0] == '\0') {
         if (l != NULL)
-            *l = s->spec.labels[--s->spec.labels_n];
+            *l = spec->labels[--spec->labels_n];
         return 0;
     }
     if (l == NULL) {
-        if (s->spec.labels_n == LABELS_MAX)
-            return err_set(e, ERR_RESOURCE_EXHAUSTED, "more than %d labels", LABELS_MAX);
-        struct label *more =
-            reallocarray(s->spec.labels, s->spec.labels_n + 1, sizeof *s->spec.labels);
-        if (more == NULL)
-            return err_sys(e, ENOMEM, "set a label");
-        s->spec.labels = more;
-        l = &more[s->spec.labels_n++];
+        if (spec->labels_n == LABELS_MAX)
+            return err_field(e, "metadata", "it would have more than %d labels", LABELS_MAX);
+        l = &spec->labels[spec->labels_n++];
         (void)snprintf(l->key, sizeof l->key, "%s", key);
     }
     (void)snprintf(l->value, sizeof l->value, "%s", value);

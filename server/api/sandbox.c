@@ -214,11 +214,15 @@ apply_update(struct server *s, struct sandbox *sb,
     if (m->ttl_ms > s->config->ttl_max_ms)
         return err_field(e, "ttl_ms", "at most %llu here",
                          (unsigned long long)s->config->ttl_max_ms);
-    for (size_t i = 0; i < m->n_metadata; i++) {
-        int r = sandbox_set_label(sb, m->metadata[i]->key, m->metadata[i]->value, e);
-        if (r < 0)
-            return r;
-    }
+    // On a copy, so that an update that is refused changes nothing.
+    struct sandbox_spec spec = sb->spec;
+    int r = sandbox_copy_labels(&spec, m->n_metadata, e);
+    for (size_t i = 0; r == 0 && i < m->n_metadata; i++)
+        r = sandbox_set_label(&spec, m->metadata[i]->key, m->metadata[i]->value, e);
+    free(r < 0 ? spec.labels : sb->spec.labels);
+    if (r < 0)
+        return r;
+    sb->spec = spec;
     if (m->ttl_ms != 0)
         sandbox_set_ttl(sb, m->ttl_ms);
     return 0;

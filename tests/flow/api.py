@@ -1,0 +1,156 @@
+"""The public services over the wire by hand, from the schema that the broker itself gives out.
+
+    with Broker() as b:
+        c = connect(b)
+        box = c.unary(SANDBOX + "Create", {"name": "a"}).sandbox
+        job = c.start(box.id, "echo hello")
+        result = c.finish(job)
+"""
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+
+import sp
+from broker import BUILD
+from google.protobuf import descriptor_pb2
+
+SANDBOX = "/stockade.v1.SandboxService/"
+PROCESS = "/stockade.v1.ProcessService/"
+SYSTEM = "/stockade.v1.SystemService/"
+HEALTH = "/stockade.v1.HealthService/"
+NOT_FOUND, EXISTS, PRECONDITION = 5, 6, 9
+SIGNALED, LIMIT, CANCELLED, EXITED = 2, 3, 7, 1
+
+check = sp.check
+
+
+def connect(broker, timeout=60):
+    client = Api(broker if isinstance(broker, str) else broker.address, timeout)
+    client.learn()
+    return client
+
+
+class Job:
+    """What a stream of process events said so far."""
+
+    def __init__(self, method, call):
+        self.method, self.call = method, call
+        self.id = self.sandbox = ""
+        self.output, self.gaps, self.events, self.result = b"", [], 0, None
+        self.first = None
+
+
+class Api(sp.Client):
+    known = False
+
+    def learn(self):
+        """Reads the schema by reflection, once in a process."""
+        if Api.known:
+            return
+        frame = self.recv(self.begin("/stockade.v1.ReflectionService/GetFileDescriptorSet", b""))
+        check(frame.kind == sp.END and frame.status.code == 0, "reflection answers")
+        at, shift, size = 1, 0, 0  # field 1, length-delimited: the set
+        while True:
+            size |= (frame.payload[at] & 127) << shift
+            shift += 7
+            at += 1
+            if frame.payload[at - 1] < 128:
+                break
+        for file in descriptor_pb2.FileDescriptorSet.FromString(frame.payload[at:at + size]).file:
+            with contextlib.suppress(TypeError):  # the echo server's set brought it already
+                sp._pool.Add(file)
+        Api.known = True
+
+    def shell(self, line, **command):
+        return {"args": ["/bin/sh", "-c", line], **command}
+
+    def stream(self, method, fields, **frame):
+        frame.setdefault("credit", 1000)
+        return Job(method, self.begin(PROCESS + method, fields, **frame))
+
+    def run(self, line, limits=None, **fields):
+        """A one-shot job to its end."""
+        return self.finish(self.begin_run(line, limits, **fields))
+
+    def begin_run(self, line, limits=None, **fields):
+        return self.stream("Run", {"command": self.shell(line), "limits": limits or {}, **fields})
+
+    def start(self, sandbox, line, limits=None, metadata=None, **command):
+        """A process in a sandbox, until it runs."""
+        job = self.stream("Start", {"sandbox_id": sandbox, "command": self.shell(line, **command),
+                                    "limits": limits or {}}, metadata=metadata)
+        return self.until(job, lambda: job.id)
+
+    def attach(self, id_, offset=0):
+        return self.stream("Attach", {"process_id": id_, "offset": offset})
+
+    def until(self, job, condition):
+        while not condition():
+            frame = self.recv(job.call)
+            if frame.kind == sp.END:
+                if frame.status.code:
+                    raise sp.Failed(frame.status)
+                raise AssertionError(f"{job.method} ended early: {job.output[-500:]!r}")
+            check(frame.kind == sp.DATA, "streams bring DATA")
+            self.take(job, frame.payload)
+        return job
+
+    def take(self, job, payload):
+        event = sp.message(f"stockade.v1.{job.method}Response").FromString(payload).event
+        kind = event.WhichOneof("event")
+        job.events += 1
+        if kind == "started":
+            job.id, job.sandbox = event.started.process_id, event.started.sandbox_id
+        elif kind == "output":
+            job.first = event.output.offset if job.first is None else job.first
+            job.output += event.output.data
+        elif kind == "gap":
+            job.gaps.append(event.gap)
+        else:
+            job.result = event.exited.result
+
+    def finish(self, job):
+        """Reads to the end of the stream; the job, with its result."""
+        self.until(job, lambda: job.result)
+        frame = self.recv(job.call)
+        check(frame.kind == sp.END and frame.status.code == 0, f"{job.method} ends well after `exited`")
+        return job
+
+    def wait(self, id_):
+        return self.unary(PROCESS + "Wait", {"process_id": id_}).result
+
+
+def figures(bill):
+    """name -> (value, source, scope) of what is known."""
+    return {f.name: (v.value, v.source, v.scope) for f, v in bill.ListFields() if f.name != "unknown" and v.source}
+
+
+def until(condition, what, seconds=20):
+    end = time.monotonic() + seconds
+    while not condition():
+        check(time.monotonic() < end, f"{what} within {seconds} s")
+        time.sleep(0.02)
+
+
+def main(broker, tests):
+    """Runs tests against one broker; each one's name is the sentence that is true when it passes."""
+    failed = 0
+    with broker as b:
+        for test in tests:
+            if sys.argv[1:] and test.__name__ not in sys.argv[1:]:
+                continue
+            begun = time.monotonic()
+            try:
+                test(b, connect(b))
+                print(f"ok   {test.__name__} ({time.monotonic() - begun:.1f} s)", flush=True)
+            except (AssertionError, OSError, subprocess.SubprocessError, sp.Failed, sp.Closed) as why:
+                failed += 1
+                print(f"FAIL {test.__name__}: {type(why).__name__} {why}", flush=True)
+                b.cli("rm", "--all")
+        check(b.process.poll() is None, "the broker lives")
+        code = b.stop()
+        check(code == 0, f"the broker ends with 0, not {code}: {b.log()[-3000:]}")
+    sys.exit(1 if failed else 0)
