@@ -164,6 +164,7 @@ bill_limit_hits(const struct bill_input *in, const struct limits *limits, struct
         {LIMIT_DISK_BYTES, true, limits->v[LIMIT_DISK_BYTES], in->disk_full},
         {LIMIT_INODES, true, limits->v[LIMIT_INODES], in->inodes_full},
         {LIMIT_OUTPUT_BYTES, false, limits->v[LIMIT_OUTPUT_BYTES], in->output_cut_bytes},
+        {LIMIT_CPU_MILLIS, true, limits->v[LIMIT_CPU_MILLIS], rose(in, STAT_THROTTLED)},
     };
     for (size_t i = 0; i < sizeof found / sizeof found[0]; i++)
         if (found[i].over > 0)

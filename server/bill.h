@@ -87,7 +87,7 @@ struct limit_hits {
 // Adds a hit unless the limit is there already. first: before all others.
 void limit_hits_add(struct limit_hits *hits, struct limit_hit hit, bool first);
 
-// Adds what the samples say: memory, processes, disk, output.
+// Adds what the samples say: memory, processes, disk, output, CPU quota.
 void bill_limit_hits(const struct bill_input *in, const struct limits *limits,
                      struct limit_hits *hits);
 

@@ -19,6 +19,7 @@ enum cgroup_stat {
     STAT_CPU_USER_NS,
     STAT_CPU_SYSTEM_NS,
     STAT_THROTTLED_NS,
+    STAT_THROTTLED, // periods in which the quota was used up
     STAT_MEMORY_PEAK_BYTES,
     STAT_OOM,       // allocations that were about to fail
     STAT_OOM_KILLS, // processes killed for it

@@ -96,11 +96,22 @@ on_cancel(void *cookie, enum call_cancel why)
     free(w);
 }
 
+// The broker begins to drain: nobody gets to see another change, and an open call would hold the drain up.
 static void
 on_serving_change(void *cookie)
 {
-    for (struct watcher *w = cookie; w != NULL; w = w->next)
+    struct watcher *next;
+    struct server *s = cookie != NULL ? ((struct watcher *)cookie)->server : NULL;
+    for (struct watcher *w = cookie; w != NULL; w = next) {
+        struct err e;
+        next = w->next;
         tell(w);
+        (void)err_set(&e, ERR_UNAVAILABLE, "the broker is shutting down");
+        call_fail(w->call, &e);
+        free(w);
+    }
+    if (s != NULL)
+        s->serving_cookie = NULL;
 }
 
 static void

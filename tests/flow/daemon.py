@@ -1,0 +1,212 @@
+#!/usr/bin/env python3
+"""stockaded as who operates it sees it: what it refuses to start with, how it drains, what it tells of itself."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import sp
+from api import HEALTH, SANDBOX, SYSTEM, check, connect, until
+from broker import Broker, binary
+from sp import UNAVAILABLE
+
+SERVING, NOT_SERVING, SERVICE_UNKNOWN = 1, 2, 3
+
+
+def refuses(config, *words):
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as f:
+        f.write(config)
+        f.flush()
+        os.chmod(f.name, 0o644)
+        r = subprocess.run([binary("stockaded"), "--check-config", "--config", f.name], capture_output=True, timeout=30,
+                           check=False)
+    said = r.stderr.decode()
+    check(r.returncode not in (0, -11, -6), f"{config!r} is taken")
+    for word in words:
+        check(word in said, f"{config!r}: {word!r} is not in {said!r}")
+
+
+def wrong_configurations_are_refused_with_key_and_line():
+    refuses("colour: blue\n", "colour")
+    refuses("pool: 1\npool: 2\n", "pool", "2")
+    refuses("pool: many\n", "pool")
+    refuses("limits_default: {memory_bytes: 5G}\n", "memory_bytes")
+    refuses("limits_default: {memory_bytes: 1}\n", "memory_bytes")
+    refuses("limits_max: {memory_bytes: 2T}\n", "memory_bytes")
+    refuses("templates: [{name: UPPER}]\n", "name")
+    refuses("templates: [{name: a}, {name: a}]\n", "a")
+    refuses("templates: [{name: a, limits_max: {pids: 999999}}]\n", "pids")
+    refuses("templates: [{name: a, paths: [etc]}]\n", "paths")
+    refuses("templates: [{name: a, paths: [/opt/../etc]}]\n", "paths")
+    refuses("listen: [ftp://x]\n", "listen")
+    refuses("ttl: {default: 2d, max: 1d}\n", "ttl")
+    refuses("quotas: {sandboxes: 99999999}\n", "sandboxes")
+    refuses("pool: [\n", "line")
+    refuses("a: &x 1\nb: *x\n")
+    refuses("pool: 1\n--- \npool: 2\n")
+
+
+def a_configuration_that_others_may_write_is_refused():
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as f:
+        os.chmod(f.name, 0o666)
+        r = subprocess.run([binary("stockaded"), "--check-config", "--config", f.name], capture_output=True, timeout=30,
+                           check=False)
+        check(r.returncode != 0 and b"writ" in r.stderr, r.stderr)
+    r = subprocess.run([binary("stockaded"), "--config", "/no/such/file"], capture_output=True, timeout=30, check=False)
+    check(r.returncode != 0 and b"/no/such/file" in r.stderr, r.stderr)
+
+
+def without_root_it_says_what_to_do():
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o777)
+        r = subprocess.run(["setpriv", "--reuid", "54321", "--regid", "54321", "--clear-groups", binary("stockaded"),
+                            "--listen", f"ipc://{folder}/s", "--state-dir", folder], capture_output=True, timeout=30,
+                           check=False)
+    check(r.returncode != 0 and b"root" in r.stderr and b"sudo" in r.stderr, f"{r.returncode} {r.stderr!r}")
+
+
+def a_second_one_on_the_same_cgroup_is_refused_and_harms_nothing():
+    with Broker(name="-a") as first:
+        job = first.popen("run", "--", "sh", "-c", "sleep 1; echo fine", stdout=subprocess.PIPE)
+        second = Broker(name="-a")
+        try:
+            second.start(20)
+            raise AssertionError("it started")
+        except RuntimeError as why:
+            check("stockade-test" in str(why) and ("already" in str(why) or "in use" in str(why)), str(why))
+        finally:
+            second.stop()
+        check(job.communicate(timeout=30)[0] == b"fine\n" and job.returncode == 0, "the first one's job goes on")
+        check(first.cli("run", "--", "true").returncode == 0, "and so does the first one")
+
+
+def two_of_them_live_side_by_side():
+    with Broker(name="-a") as a, Broker(name="-b") as b:
+        check(a.cli("run", "--", "echo", "a").stdout == b"a\n", "a")
+        check(b.cli("run", "--", "echo", "b").stdout == b"b\n", "b")
+        check(a.cli("create", "--name", "x").returncode == 0, "a makes x")
+        check(b.cli("exec", "x", "--", "true").returncode != 0, "b knows no x")
+
+
+def sigterm_lets_jobs_end_and_takes_no_new_ones():
+    with Broker(config="drain: 8s\n") as b:
+        c = connect(b)
+        watch = c.begin(HEALTH + "Watch", {}, credit=10)
+        check(c.recv(watch).payload[1] == SERVING, "it serves")
+        job = c.begin_run("echo begun; sleep 1.5; echo done")
+        c.until(job, lambda: b"begun" in job.output)
+        late = connect(b)
+        b.process.send_signal(signal.SIGTERM)
+        goaway = c.goaway()
+        check(goaway.code in (0, UNAVAILABLE), f"{goaway}")
+        check(c.recv(watch).payload[1] == NOT_SERVING, "Watch says that it does not any more")
+        failed = late.fails(SANDBOX + "Create", {})
+        check(failed.code == UNAVAILABLE and "RetryInfo" in failed.details, str(failed))
+        c.until(job, lambda: job.result)
+        check(job.output == b"begun\ndone\n" and job.result.exit_code == 0, f"the job ended by itself: {job.output}")
+        check(b.process.wait(20) == 0, "then it leaves with 0")
+        b.process = None
+
+
+def the_drain_has_an_end_and_a_second_signal_does_not_wait():
+    for seconds, signals in ((1, 1), (60, 2)):
+        b = Broker(config=f"drain: {seconds}s\n").start()
+        c = connect(b)
+        job = c.begin_run("trap '' TERM; echo begun; sleep 60")
+        c.until(job, lambda: b"begun" in job.output)
+        begun = time.monotonic()
+        for _ in range(signals):
+            b.process.send_signal(signal.SIGTERM)
+            time.sleep(0.2)
+        code = b.process.wait(30)
+        took = time.monotonic() - begun
+        check(code == 0 and took < 10, f"{signals} signals: ended with {code} after {took:.1f} s")
+        check(not b.cgroups(), f"nothing is left: {b.cgroups()}")
+        b.process = None
+
+
+def health_watch_stays_open_for_what_it_does_not_know():
+    with Broker() as b:
+        c = connect(b)
+        watch = c.begin(HEALTH + "Watch", {"service": "no.such.Service"}, credit=10)
+        check(c.recv(watch).payload[1] == SERVICE_UNKNOWN, "unknown, as gRPC has it")
+        check(c.fails(HEALTH + "Check", {"service": "no.such.Service"}).code == 5, "Check says NOT_FOUND")
+        check(c.unary(HEALTH + "Check", {"service": "stockade.v1.ProcessService"}).status == SERVING, "serving")
+        failed = c.fails("/stockade.v1.ProcessService/NoSuchMethod", b"")
+        check(failed.code == 12 and "NoSuchMethod" in failed.message, str(failed))
+
+
+def info_tells_the_host_the_templates_and_what_is_weaker():
+    config = "templates: [{name: default}, {name: tiny, pool: 3, limits: {memory_bytes: 32M}}]\n"
+    with Broker(config=config) as b:
+        c = connect(b)
+        info = c.unary(SYSTEM + "Info", {})
+        check(info.version and info.kernel == os.uname().release and info.cgroups in ("v2", "hybrid"), str(info)[:300])
+        check(list(info.tiers) == ["process"] and list(info.listeners) == [b.address], str(info.listeners))
+        check({t.name for t in info.templates} == {"default", "tiny"}, str(info.templates))
+        tiny = next(t for t in info.templates if t.name == "tiny")
+        check(tiny.pool_size == 3 and tiny.limits.memory_bytes == 32 << 20 and tiny.limits_max.memory_bytes, str(tiny))
+        check(len(info.features) > 8 and all(f.name and f.detail for f in info.features), "features say what was found")
+        check(any("network" in line for line in info.degraded), "what is not enforced is told")
+        check(info.nng_version, "the library's version")
+        until(lambda: all(t.pool_ready == t.pool_size for t in c.unary(SYSTEM + "Info", {}).templates), "pools fill up")
+
+
+def more_requests_than_the_queue_takes_are_refused_at_once():
+    config = "pool: 0\nquotas: {queue: 5}\n"
+    with Broker(config=config) as b:
+        c = connect(b)
+        jobs = [c.begin_run("true") for _ in range(60)]
+        refused = done = 0
+        for job in jobs:
+            try:
+                c.finish(job)
+                done += 1
+            except sp.Failed as failed:
+                check(failed.code == 8 and failed.reason == "QUEUE_FULL", str(failed))
+                refused += 1
+        check(done >= 5 and refused > 0, f"{done} ran, {refused} were refused")
+
+
+def no_more_sandboxes_than_there_may_be_are_made():
+    with Broker(config="pool: 0\nquotas: {sandboxes: 3, sandboxes_per_caller: 3}\nids: {slots: 5}\n") as b:
+        c = connect(b)
+        ids = [c.unary(SANDBOX + "Create", {}).sandbox.id for _ in range(3)]
+        failed = c.fails(SANDBOX + "Create", {})
+        check(failed.code == 8 and "3" in failed.message, str(failed))
+        for id_ in ids:
+            c.unary(SANDBOX + "Delete", {"id": id_})
+        check(c.unary(SANDBOX + "Create", {}).sandbox.id, "there is room again")
+
+
+TESTS = [wrong_configurations_are_refused_with_key_and_line, a_configuration_that_others_may_write_is_refused,
+         without_root_it_says_what_to_do, a_second_one_on_the_same_cgroup_is_refused_and_harms_nothing,
+         two_of_them_live_side_by_side, sigterm_lets_jobs_end_and_takes_no_new_ones,
+         the_drain_has_an_end_and_a_second_signal_does_not_wait, health_watch_stays_open_for_what_it_does_not_know,
+         info_tells_the_host_the_templates_and_what_is_weaker, more_requests_than_the_queue_takes_are_refused_at_once,
+         no_more_sandboxes_than_there_may_be_are_made]
+
+
+def main():
+    failed = 0
+    if os.geteuid() != 0:
+        print("skipped: needs root")
+        sys.exit(77)
+    for test in TESTS:
+        if sys.argv[1:] and test.__name__ not in sys.argv[1:]:
+            continue
+        begun = time.monotonic()
+        try:
+            test()
+            print(f"ok   {test.__name__} ({time.monotonic() - begun:.1f} s)", flush=True)
+        except (AssertionError, OSError, RuntimeError, subprocess.SubprocessError, sp.Failed, sp.Closed) as why:
+            failed += 1
+            print(f"FAIL {test.__name__}: {type(why).__name__} {why}", flush=True)
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,171 @@
+#!/usr/bin/env python3
+"""Every limit: what a job that goes beyond it meets, and what its result says about it."""
+
+from api import EXITED, LIMIT, SANDBOX, check, main
+from broker import Broker
+
+KILLED = 9
+
+
+def hits(result):
+    """name -> (value, over, count)"""
+    found = [result.limit_hit, *result.limits_also_hit] if result.HasField("limit_hit") else []
+    return {h.name: (h.value, h.over, h.count) for h in found}
+
+
+def ended_by(job, name, value, signal=KILLED):
+    r = job.result
+    check(r.outcome == LIMIT and r.limit_hit.name == name, f"outcome {r.outcome}, {r.reason!r}, {hits(r)}: not {name}")
+    check(r.limit_hit.value == value, f"{name}: its value is {value}, not {r.limit_hit.value}")
+    check(r.signal == signal, f"{name}: signal {r.signal}")
+    check(name in r.reason and str(value) in r.reason, r.reason)
+    return r.limit_hit
+
+
+def met(job, name, value):
+    """The job went on, and the limit is told."""
+    r = job.result
+    check(r.outcome == EXITED, f"{name}: outcome {r.outcome} {r.reason} {job.output[-300:]!r}")
+    check(name in hits(r), f"{name} is not in {hits(r)}; {job.output[-300:]!r}")
+    got, over, count = hits(r)[name]
+    check(got == value, f"{name}: its value is {value}, not {got}")
+    return over, count
+
+
+def memory_ends_the_job(b, c):
+    hit = ended_by(c.run("exec tail /dev/zero", {"memory_bytes": 32 << 20}), "memory_bytes", 32 << 20)
+    check(hit.count and hit.over >= 1, str(hit))
+
+
+def files_count_as_memory(b, c):
+    job = c.run("head -c 100M /dev/zero > /tmp/f; echo went on", {"memory_bytes": 32 << 20, "disk_bytes": 200 << 20})
+    check("memory_bytes" in hits(job.result), f"{hits(job.result)} {job.result.reason}")
+
+
+def swap_is_not_a_way_out(b, c):
+    job = c.run("tail /dev/zero", {"memory_bytes": 16 << 20})
+    check(job.result.bill.memory_peak_bytes.value <= 16 << 20, f"peak {job.result.bill.memory_peak_bytes.value}")
+
+
+def cpu_quota_makes_the_job_wait(b, c):
+    line = "python3 -c 'import time\nt = time.monotonic()\nwhile time.monotonic() - t < 1: pass'"
+    job = c.run(line, {"cpu_millis": 200})
+    over, count = met(job, "cpu_millis", 200)
+    check(count and over >= 1, f"{over} periods")
+    bill = job.result.bill
+    cpu = bill.cpu_user_ns.value + bill.cpu_system_ns.value
+    check(cpu < 0.35 * bill.wall_us.value * 1000, f"{cpu / 1e6} ms of CPU in {bill.wall_us.value / 1e3} ms")
+    check(bill.throttled_ns.value > 0, f"throttled {bill.throttled_ns.value / 1e6} ms")
+
+
+def cpu_time_ends_the_job_with_all_its_children(b, c):
+    line = "for i in 1 2 3; do while :; do :; done & done; wait"
+    job = c.run(line, {"cpu_time_ms": 300, "cpu_millis": 2000})
+    hit = ended_by(job, "cpu_time_ms", 300)
+    check(not hit.count and hit.over < 300, str(hit))
+    cpu = job.result.bill.cpu_user_ns.value + job.result.bill.cpu_system_ns.value
+    check(cpu >= 295e6, f"{cpu / 1e6} ms in the bill")
+
+
+def wall_time_ends_the_job_whatever_it_catches(b, c):
+    job = c.run("trap '' TERM INT HUP QUIT; sleep 60", {"wall_ms": 300})
+    hit = ended_by(job, "wall_ms", 300)
+    check(not hit.count and hit.over < 2000, str(hit))
+    check(300000 <= job.result.bill.wall_us.value < 2500000, str(job.result.bill.wall_us))
+
+
+def processes_are_refused(b, c):
+    over, count = met(c.run("for i in 1 2 3 4 5 6 7 8 9; do sleep 0.3 & done; wait; exit 0", {"pids": 4}), "pids", 4)
+    check(count and over >= 1, f"{over}")
+
+
+def exactly_as_many_processes_as_the_limit_says_are_possible(b, c):
+    line = "for i in 1 2 3; do sleep 0.2 & done; wait"
+    job = c.run(line, {"pids": 4})
+    check(job.result.outcome == EXITED and job.result.exit_code == 0 and "pids" not in hits(job.result), str(hits(job.result)))
+    check(job.result.bill.pids_peak.value == 4, f"peak {job.result.bill.pids_peak.value}")
+
+
+def open_files_are_refused(b, c):
+    line = "python3 -c 'import os\nn = 0\ntry:\n  while True: os.dup(0); n += 1\nexcept OSError as e: print(n, e.errno)'"
+    job = c.run(line, {"files": 20})
+    check(job.output == b"17 24\n", job.output)
+    check(c.run("ulimit -Hn; ulimit -n 21", {"files": 20}).result.exit_code != 0, "it is the hard limit")
+
+
+def a_file_that_grows_too_large_ends_the_job(b, c):
+    job = c.run("exec head -c 1M /dev/zero > /tmp/f", {"file_size_bytes": 65536})
+    hit = ended_by(job, "file_size_bytes", 65536, signal=25)
+    check(hit.count and hit.over == 1, str(hit))
+    job = c.run("exec truncate -s 1T /tmp/f", {"file_size_bytes": 65536})
+    ended_by(job, "file_size_bytes", 65536, signal=25)
+
+
+def a_full_disk_is_told(b, c):
+    job = c.run("head -c 2M /dev/zero > /tmp/a; head -c 2M /dev/zero > /home/agent/b; echo; stat -c %s /tmp/a ~/b",
+                {"disk_bytes": 3 << 20})
+    met(job, "disk_bytes", 3 << 20)
+    check(b"No space left" in job.output, job.output)
+    wrote = sum(int(n) for n in job.output.split()[-2:])
+    check((3 << 20) - 65536 <= wrote <= 3 << 20, f"{wrote} bytes fit")
+
+
+def no_more_inodes_is_told(b, c):
+    job = c.run("cd /tmp; for i in $(seq 200); do true > $i || break; done; ls | wc -l; exit 0", {"inodes": 100})
+    met(job, "inodes", 100)
+    made = int(job.output.split()[-1])
+    check(60 <= made <= 100, f"{made} files")
+
+
+def shared_memory_and_temporary_files_count_too(b, c):
+    for place in ("/dev/shm", "/var/tmp", "/home/agent", "/tmp"):
+        job = c.run(f"head -c 4M /dev/zero > {place}/f; stat -c %s {place}/f; df -k {place} | tail -1", {"disk_bytes": 1 << 20})
+        check(b"No space left" in job.output, f"{place}: {job.output}")
+
+
+def output_is_cut_and_counted(b, c):
+    job = c.run("head -c 100000 /dev/zero; head -c 100000 /dev/zero >&2", {"output_bytes": 5000})
+    over, count = met(job, "output_bytes", 5000)
+    check(over == 195000 and not count, f"{over}")
+    check(len(job.output) == 5000, f"{len(job.output)} bytes came")
+    check(len(job.gaps) == 1 and job.gaps[0].limit and job.gaps[0].offset == 5000, f"marked once: {job.gaps}")
+    bill = job.result.bill
+    check(bill.output_bytes.value == 200000 and bill.output_cut_bytes.value == 195000, str(bill.output_cut_bytes))
+
+
+def what_stays_within_its_limits_hits_none(b, c):
+    job = c.run("echo fine")
+    check(not hits(job.result), str(hits(job.result)))
+    check(job.result.outcome == EXITED and job.result.exit_code == 0, str(job.result.outcome))
+
+
+def limits_of_one_job_are_not_told_by_the_next(b, c):
+    box = c.unary(SANDBOX + "Create", {"limits": {"pids": 4}}).sandbox.id
+    met(c.finish(c.start(box, "for i in 1 2 3 4 5 6 7; do sleep 0.2 & done; wait; exit 0")), "pids", 4)
+    job = c.finish(c.start(box, "true"))
+    check(not hits(job.result), str(hits(job.result)))
+    job = c.finish(c.start(box, "sleep 60", {"wall_ms": 200}))
+    ended_by(job, "wall_ms", 200)
+    c.unary(SANDBOX + "Delete", {"id": box})
+
+
+def weights_share_what_there_is(b, c):
+    """Both sandboxes want both CPUs all the time; ten times the weight gets several times the CPU."""
+    burn = "for i in 1 2 3 4; do while :; do :; done & done; wait"
+    jobs = [c.begin_run(burn, {"cpu_weight": w, "cpu_millis": 64000, "wall_ms": 2500}) for w in (1000, 100)]
+    used = []
+    for job in jobs:
+        bill = c.finish(job).result.bill
+        used.append(bill.cpu_user_ns.value + bill.cpu_system_ns.value)
+    check(used[0] > 3 * used[1], f"{used[0] / 1e6} and {used[1] / 1e6} ms")
+
+
+TESTS = [memory_ends_the_job, files_count_as_memory, swap_is_not_a_way_out, cpu_quota_makes_the_job_wait,
+         cpu_time_ends_the_job_with_all_its_children, wall_time_ends_the_job_whatever_it_catches, processes_are_refused,
+         exactly_as_many_processes_as_the_limit_says_are_possible, open_files_are_refused,
+         a_file_that_grows_too_large_ends_the_job, a_full_disk_is_told, no_more_inodes_is_told,
+         shared_memory_and_temporary_files_count_too, output_is_cut_and_counted, what_stays_within_its_limits_hits_none,
+         limits_of_one_job_are_not_told_by_the_next, weights_share_what_there_is]
+
+if __name__ == "__main__":
+    main(Broker(), TESTS)
