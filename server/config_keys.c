@@ -238,6 +238,17 @@ read_format(const struct reader *r, const struct key *k, struct yaml_node *n, vo
     return 0;
 }
 
+// What is behind it is looked at when it is listened on.
+static bool
+is_address(const char *text)
+{
+    static const char *const schemes[] = {"ipc:///", "tcp://", "ws://"};
+    for (size_t i = 0; i < sizeof schemes / sizeof schemes[0]; i++)
+        if (strncmp(text, schemes[i], strlen(schemes[i])) == 0)
+            return text[strlen(schemes[i])] != '\0';
+    return false;
+}
+
 static int
 read_listen(const struct reader *r, const struct key *k, struct yaml_node *n, void *to)
 {
@@ -247,8 +258,8 @@ read_listen(const struct reader *r, const struct key *k, struct yaml_node *n, vo
         return fail(r, n, "must be a list of addresses");
     c->listen_n = 0;
     for (struct yaml_node *it = n->child; it != NULL; it = it->next) {
-        if (it->kind != YAML_TEXT || strstr(it->text, "://") == NULL)
-            return fail(r, it, "must be an address such as ipc:///run/stockade/stockade.sock");
+        if (it->kind != YAML_TEXT || !is_address(it->text))
+            return fail(r, it, "must be an address to listen on, such as " CONFIG_LISTEN_DEFAULT);
         if (c->listen_n == CONFIG_LISTEN_MAX)
             return fail(r, it, "more than %d addresses", CONFIG_LISTEN_MAX);
         if (strlen(it->text) >= CONFIG_ADDRESS_MAX)
