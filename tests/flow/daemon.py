@@ -44,7 +44,7 @@ def wrong_configurations_are_refused_with_key_and_line():
     refuses("listen: [ftp://x]\n", "listen on")
     refuses("ttl: {default: 2d, max: 1d}\n", "ttl")
     refuses("quotas: {sandboxes: 99999999}\n", "sandboxes")
-    refuses("pool: [\n", "line")
+    refuses("pool: [\n", ":2:1:")
     refuses("a: &x 1\nb: *x\n")
     refuses("pool: 1\n--- \npool: 2\n")
 

@@ -17,6 +17,11 @@ def said(c, line, limits=None):
     return job.output.decode().strip()
 
 
+def lines(path):
+    with open(path, encoding="utf-8") as f:
+        return len(f.read().split())
+
+
 def nothing_of_the_host_can_be_read_or_written(b, c):
     for path in ("/etc/shadow", "/etc/sudoers", "/etc/ssh", "/root", b.state, b.folder, "/sys/fs", "/proc/1/environ",
                  "/proc/kcore", "/proc/kallsyms", "/dev/kmsg", "/dev/vda", "/dev/sda", "/var/log", "/run/systemd"):
@@ -66,8 +71,7 @@ def each_job_has_a_cgroup_of_its_own_and_the_sandbox_its_limits(b, c):
     jobs = [c.start(box, "sleep 60 & sleep 60") for _ in range(2)]
     v2 = glob.glob(f"{v2_root()}{b.cgroup}/**/*{box}*", recursive=True)[0]
     for n in (1, 2):
-        with open(f"{v2}/job-{n}/cgroup.procs", encoding="utf-8") as f:
-            check(len(f.read().split()) >= 2, f"job-{n} holds its own processes")
+        until(lambda procs=f"{v2}/job-{n}/cgroup.procs": lines(procs) >= 2, f"job-{n} holds its own processes")
     with open(f"{v2}/guest/cgroup.procs", encoding="utf-8") as f:
         check(len(f.read().split()) == 1, "the guest is alone")
     if hybrid():
