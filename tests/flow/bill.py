@@ -87,7 +87,7 @@ def a_queue_shows_in_the_bill(b, c):
 
 def two_jobs_at_once_have_bills_of_their_own(b, c):
     box = c.unary(SANDBOX + "Create", {"limits": {"cpu_millis": 4000}}).sandbox.id
-    idle = c.start(box, "sleep 0.8")
+    idle = c.start(box, "exec sleep 0.8")
     busy = c.start(box, "exec python3 -c 'import time\nb = bytearray(48 << 20)\nwhile time.process_time() < 0.3: pass'")
     busy, idle = c.finish(busy).result.bill, c.finish(idle).result.bill
     cpu = [value(x, "cpu_user_ns") + value(x, "cpu_system_ns") for x in (busy, idle)]

@@ -1,0 +1,57 @@
+#!/usr/bin/env python3
+"""1,000 sandboxes alive at once: each of them works, and nothing is left of them."""
+
+import os
+import time
+
+from api import SANDBOX, check, connect, until
+from broker import Broker, rss_kib
+
+CONFIG = "pool: 8\nnetns_pool: 8\nquotas: {sandboxes: 1100, sandboxes_per_caller: 1000}\nids: {slots: 1200}\nttl: {default: 1h}\n"
+MANY = int(os.environ.get("STOCKADE_SANDBOXES", "1000"))
+
+
+def ready(c):
+    info = c.unary("/stockade.v1.SystemService/Info", {})
+    return info.templates[0].pool_ready == info.templates[0].pool_size
+
+
+def main():
+    with Broker(config=CONFIG) as b:
+        c = connect(b)
+        until(lambda: ready(c), "the pool is full")
+        check(b.cli("run", "--", "true").returncode == 0, "warm")
+        until(lambda: ready(c), "the pool is full again")
+        time.sleep(1)
+        before, begun = b.host(), time.monotonic()
+        ids = []
+        while len(ids) < MANY:
+            calls = [c.begin(SANDBOX + "Create", {}) for _ in range(min(16, MANY - len(ids)))]
+            ids += [c.end(SANDBOX + "Create", call).sandbox.id for call in calls]
+        took = time.monotonic() - begun
+        print(f"{MANY} sandboxes in {took:.1f} s", flush=True)
+        check(len(set(ids)) == MANY, "ids are unique")
+        for id_ in ids[:: max(1, MANY // 20)]:
+            job = c.finish(c.start(id_, "echo alive"))
+            check(job.output == b"alive\n", f"{id_} works")
+        failed = c.fails(SANDBOX + "Create", {}) if MANY == 1000 else None
+        check(failed is None or failed.reason == "QUOTA_SANDBOXES", "one more is one too many")
+        listed, token = 0, ""
+        while True:
+            page = c.unary(SANDBOX + "List", {"page_size": 300, "page_token": token})
+            listed, token = listed + len(page.sandboxes), page.next_page_token
+            if not token:
+                break
+        check(listed == MANY, f"{listed} are listed")
+        check(rss_kib(b.process.pid) < 256 << 10, f"the broker takes {rss_kib(b.process.pid)} KiB")
+        while ids:
+            calls = [c.begin(SANDBOX + "Delete", {"id": id_}) for id_ in ids[:16]]
+            for call in calls:
+                c.end(SANDBOX + "Delete", call)
+            ids = ids[16:]
+        check(b.settles(before, 30, memory_kib=24 << 10), "the host is as before")
+
+
+if __name__ == "__main__":
+    main()
+    print("ok")
