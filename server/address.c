@@ -91,7 +91,10 @@ refuse_ws(const struct transport_address *a, const char *version, struct err *e)
                        "listen on %s: nng %s reads beyond its buffer in a request's first line; "
                        "1.6 or later is needed",
                        a->url, version);
-    return err_set(e, ERR_UNIMPLEMENTED, "listen on %s: ws is not there yet", a->url);
+    return err_set(e, ERR_UNIMPLEMENTED,
+                   "listen on %s: ws was tested with no nng from 1.6 on (this is %s), so it is not "
+                   "served; use ipc or tcp",
+                   a->url, version);
 }
 
 static int
