@@ -494,7 +494,8 @@ def drain_answers_what_is_open_and_refuses_what_is_new():
         except (FileNotFoundError, ConnectionRefusedError):
             pass
         check(c.end("Change", id_).executed == 1, "what was open is answered")
-        c.send(watch, sp.Frame(kind=sp.CANCEL))
+        frame = c.recv(watch)
+        check(frame.kind == sp.END and frame.status.code == sp.UNAVAILABLE, "and their calls end")
         check(c.is_closed(), "then it is over")
         check(s.process.wait(10) == 0, "and the server ends")
 

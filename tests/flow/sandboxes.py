@@ -157,19 +157,19 @@ def time_to_live_ends_a_sandbox_and_can_be_put_off(b, c):
 def a_pause_holds_wall_limits_and_jobs(b, c):
     box = create(c).id
     no(c, "Resume", {"id": box}, PRECONDITION, "not paused")
-    job = c.start(box, "i=0; while [ $i -lt 12 ]; do echo $i; sleep 0.1; i=$((i+1)); done", {"wall_ms": 2500})
+    job = c.start(box, "i=0; while [ $i -lt 12 ]; do echo $i; sleep 0.1; i=$((i+1)); done", {"wall_ms": 4000})
     c.until(job, lambda: b"2\n" in job.output)
     check(c.unary(SANDBOX + "Pause", {"id": box}).sandbox.state == PAUSED, "paused")
     no(c, "Pause", {"id": box}, PRECONDITION, "paused")
     before = job.output
     check(c.fails("/stockade.v1.ProcessService/Start", {"sandbox_id": box, "command": {"args": ["true"]}}).code
           == PRECONDITION, "no job starts in a paused sandbox")
-    time.sleep(3)
+    time.sleep(3.5)
     check(c.unary(SANDBOX + "Resume", {"id": box}).sandbox.state == RUNNING, "running")
     c.finish(job)
     check(job.result.outcome == 1, f"the pause is not its wall time: {job.result}")
     wall = job.result.bill.wall_us.value / 1e6
-    check(1.0 < wall < 2.5, f"{wall} s in the bill")
+    check(1.0 < wall < 4, f"{wall} s in the bill")
     check(len(job.output) - len(before) > 8, "it went on where it was")
     delete(c, box)
 
