@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Runs every hostile program of this folder as a job, and looks at the host from outside.
 
-    escape.py [NUMBER...]
+    escape.py [NUMBER...]          (or numbers in STOCKADE_ESCAPES)
 
 Exit 0 when every barrier held; prints one line per check with the barrier it names, then "N passed, N failed, N skipped".
 """
@@ -364,7 +364,7 @@ def main():
         skip(f"{PROGRAM} is not built")
     listing = subprocess.run([PROGRAM], capture_output=True, text=True, check=True).stdout.splitlines()
     checks = [(int(n), says, barrier) for n, says, barrier in (x.split("\t") for x in listing) if barrier]
-    wanted = [int(a) for a in sys.argv[1:]]
+    wanted = [int(a) for a in sys.argv[1:] or os.environ.get("STOCKADE_ESCAPES", "").split()]
     counts = {"ok": 0, "FAILED": 0, "skipped": 0}
     host = Host()
     try:
