@@ -1,6 +1,8 @@
 // Jobs through a real broker, a real spawner and a real guest: which limits end one, and what it leaves behind.
 #include "broker.h"
 
+#include <inttypes.h>
+
 static void
 a_command_above_120_KiB_is_refused(void **state)
 {
@@ -131,7 +133,8 @@ a_file_size_that_a_child_met_is_known_to_the_program_alone(void **state)
     const struct stockade_result *r = run("head -c 8192 /dev/zero > /tmp/f; echo $?", &file, &rec);
     assert_int_equal(r->outcome, STOCKADE_OUTCOME_EXITED);
     assert_non_null(strstr(rec.text, "153")); // 128 + SIGXFSZ
-    assert_int_equal(r->limits_n, 0);
+    if (r->limits_n > 0)
+        fail_msg("%s was hit, %" PRIu64 " times", r->limits[0].name, r->limits[0].over);
     stockade_free(r);
 }
 
