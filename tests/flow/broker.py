@@ -113,6 +113,11 @@ class Broker:
         self.stop()
         if kind is not None:
             print(f"--- log of stockaded\n{self.log()[-6000:]}", flush=True)
+        for path in reversed(self.cgroups()):  # what a broker that was killed left for a next one
+            try:
+                os.rmdir(os.path.join("/sys/fs/cgroup", path))
+            except OSError as why:
+                print(f"left over: {path}: {why}", flush=True)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def command(self, *args):
