@@ -107,7 +107,7 @@ def a_file_that_grows_too_large_ends_the_job(b, c):
 
 
 def a_full_disk_is_told(b, c):
-    job = c.run("head -c 2M /dev/zero > /tmp/a; head -c 2M /dev/zero > /home/agent/b; echo; stat -c %s /tmp/a ~/b",
+    job = c.run("exec 2>&1; head -c 2M /dev/zero > /tmp/a; head -c 2M /dev/zero > /home/agent/b; echo; stat -c %s /tmp/a ~/b",
                 {"disk_bytes": 3 << 20})
     met(job, "disk_bytes", 3 << 20)
     check(b"No space left" in job.output, job.output)
