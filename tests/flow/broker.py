@@ -195,13 +195,20 @@ class Broker:
             after = self.host()
             wrong = [k for k in before if k != "rss_kib" and after[k] != before[k]]
             wrong += [f"rss_kib of {n}" for n in before["rss_kib"]
-                      if after["rss_kib"][n] > before["rss_kib"][n] + memory_kib]
+                      if after["rss_kib"][n] > before["rss_kib"][n] + memory_kib and not (sanitized() and "spawn" in n)]
             if not wrong:
                 return True
             if time.monotonic() > until:
                 print(f"differs: {wrong}\nbefore {before}\nafter  {after}", flush=True)
                 return False
             time.sleep(0.2)
+
+
+def sanitized():
+    """AddressSanitizer keeps what was freed: 256 MiB of it in the spawner, whose environment is empty, so that the
+    options of the tests, which make it less, do not reach it."""
+    with open(binary("stockaded"), "rb") as f:
+        return b"__asan_init" in f.read()
 
 
 def descriptors(pid):
