@@ -415,8 +415,8 @@ def the_manual_names_everything_and_has_no_mistake(b):
     with open(os.path.join(source, "deploy/stockaded.yaml"), encoding="utf-8") as f:
         parent = ""
         for line in f:
-            m = re.match(r"#( *)(?:- )?([a-z_]+):(.*)", line)
-            if not m or line.startswith("# "):
+            m = re.match(r"#( *)(?:- )?([a-z_]+):(?!//)(.*)", line)
+            if not m or re.match("# [^ ]", line):  # prose has one space, keys none or more
                 continue
             indent, key, rest = m.groups()
             if not indent and "-" not in line.split(key)[0]:
