@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <uv.h>
 
+struct bpf;
 struct config;
 struct dispatch;
 struct jobs;
@@ -18,6 +19,7 @@ struct server {
     uv_loop_t *loop;
     const struct config *config;
     const struct spawn_features *features;
+    struct bpf *bpf;             // maps of the BPF programs
     struct spawn *spawn;         // our end of the spawner's socket
     struct sandboxes *sandboxes; // all of them, by id and by tenant
     struct jobs *jobs;           // all jobs, by id

@@ -87,9 +87,42 @@ enum { SPAWN_FEATURES_MAX = 40 };
 struct spawn_features {
     uint32_t hybrid; // cgroup v1 controllers beside a v2 hierarchy
     uint32_t n;
+    uint32_t
+        bpf_fds; // bits of enum spawn_bpf_fd: the descriptors that come with this packet, in that order
+    uint32_t bpf;                // bits of enum spawn_bpf
     char cgroup[SPAWN_PATH_MAX]; // v2 path in use
     uint32_t leftovers_cleared;  // sandboxes of an earlier crash that were found and removed
     struct spawn_feature feature[SPAWN_FEATURES_MAX];
+};
+
+// Maps of the BPF programs (bpf/*.h), and the relay's socket, as the answer to the configuration brings them.
+enum spawn_bpf_fd {
+    BPF_FD_SANDBOXES = 0,
+    BPF_FD_RULES,
+    BPF_FD_NAMES,
+    BPF_FD_FLOWS,
+    BPF_FD_NET_COUNTERS,
+    BPF_FD_ALERTS,
+    BPF_FD_EVENTS,
+    BPF_FD_BUDGET_RATES,
+    BPF_FD_LOST,
+    BPF_FD_CELLS,
+    BPF_FD_ACCOUNTS,
+    BPF_FD_ACCOUNTS_FREE,
+    BPF_FD_EXES,
+    BPF_FD_PROFILES,
+    BPF_FD_PROFILE_STATES,
+    BPF_FD_RELAY, // SOCK_SEQPACKET to the relay (relay.h)
+    BPF_FDS,
+};
+
+// What is loaded and attached.
+enum spawn_bpf {
+    BPF_HAS_NET = 1,      // verdicts: without it "allowlist" and "open" are refused
+    BPF_HAS_UNIX = 2,     // unix socket hooks (Linux 6.7)
+    BPF_HAS_WATCH = 4,    // exec, fork, exit and the like
+    BPF_HAS_SYSCALLS = 8, // the syscall tracepoint can be attached (SPAWN_WATCH)
+    BPF_HAS_RELAY = 16,
 };
 
 enum spawn_op {
@@ -101,7 +134,19 @@ enum spawn_op {
         4, // slot: live, frozen. arg: job number. Kills all of job-N; fine when there is none
     SPAWN_DESTROY =
         5, // slot: live, frozen. Kills, waits until empty, unmounts, removes; then replies
+    // slot: live, frozen. The relay's listeners inside its network namespace, on NET_RELAY_PORT (bpf/net.h). Descriptors:
+    // enum spawn_net_fd. Once per sandbox, or again after the relay has ended.
+    SPAWN_NET_OPEN = 6,
+    // slot: live. A TCP socket inside its network namespace, non-blocking, connecting to loopback at port `arg`: one
+    // descriptor. FAILED_PRECONDITION when nobody listens.
+    SPAWN_NET_DIAL = 7,
+    SPAWN_WATCH = 8, // no slot. arg 1: attach the syscall tracepoint; 0: detach it
+    SPAWN_RELAY =
+        9, // no slot. A new relay, when the one before has ended: one descriptor, as BPF_FD_RELAY
 };
+
+// Descriptors of a NET_OPEN reply. The last two are absent where the kernel has no IPv6.
+enum spawn_net_fd { NET_FD_TCP4 = 0, NET_FD_UDP4, NET_FD_TCP6, NET_FD_UDP6 };
 
 struct spawn_request {
     uint32_t op;

@@ -1,0 +1,153 @@
+// Network verdicts: what user space writes for net.bpf.c, and what it reads back.
+//
+// A sandbox's network namespace has loopback and no route out. What leaves goes through the relay (server/relay), whose
+// listeners sit inside the namespace: connect and sendmsg to a destination that the policy allows are rewritten to
+//
+//   127.128.0.0/9      : NET_RELAY_PORT    flow number in the lower 23 bits          (AF_INET)
+//   fd53:746f:636b::/64: NET_RELAY_PORT    flow number in the lower 32 bits          (AF_INET6)
+//
+// and the relay reads from map "flows" where the job wanted to go. It checks that against the policy again before it
+// dials: a job may connect to any flow address by itself. Destination port 53 is a flow like any other; the relay answers
+// it itself, whatever the address. getpeername and recvmsg show the destination that the job asked for.
+//
+// Names: the relay answers allowed names with synthetic addresses, 198.18.0.0/15 (RFC 2544) or 2001:2::/48 (RFC 5180) plus
+// an index, and writes map "names" before it answers. A synthetic address without an entry is refused.
+//
+// IPv4 addresses are stored as v4-mapped IPv6 (::ffff:a.b.c.d); a v4-mapped destination is the IPv4 one.
+#pragma once
+
+#include "sandbox.h"
+
+enum {
+    NET_RELAY_PORT = 15, // below 1024: a job cannot bind it
+    NET_DNS_PORT = 53,
+    NET_FLOW_V4 = 0x7f800000, // 127.128.0.0, host order
+    NET_FLOW_V4_MASK = 0x007fffff,
+    NET_SYNTHETIC_V4 = 0xc6120000, // 198.18.0.0/15, host order
+    NET_SYNTHETIC_V4_MASK = 0x0001ffff,
+    NET_PORTS = 8,      // port ranges of one prefix or name
+    NET_RULES = 256,    // rules of one policy
+    NET_FLOWS = 262144, // flows remembered, of all sandboxes; the least used is forgotten
+    NET_NAMES = 262144, // names with an address, of all sandboxes
+    NET_NAMES_PER_SLOT = 4096,
+    NET_RULE_ENTRIES = 524288, // prefixes, of all rule sets
+    NET_BITS_SET = 32,         // bits of net_rule_key before the address
+};
+
+#define NET_FLOW_V6_PREFIX                                                                         \
+    {                                                                                              \
+        0xfd, 0x53, 0x74, 0x6f, 0x63, 0x6b, 0, 0                                                   \
+    } // + 4 zero bytes + flow
+#define NET_SYNTHETIC_V6_PREFIX                                                                    \
+    {                                                                                              \
+        0x20, 0x01, 0, 2, 0, 0                                                                     \
+    } // + 6 zero bytes + index
+
+// Ports first to last, of a protocol (IPPROTO_TCP, IPPROTO_UDP; 0: both). rule: number of the rule in its policy, told in
+// events and counted per rule.
+struct net_ports {
+    __u16 first, last;
+    __u8 protocol;
+    __u8 zero[3];
+    __u32 rule;
+};
+
+// Map "rules", LPM_TRIE. prefixlen counts rule_set as well: NET_BITS_SET + the prefix of the v4-mapped address. The longest
+// match decides alone, so an entry holds the ports of all prefixes of its set that contain it.
+struct net_rule_key {
+    __u32 prefixlen;
+    __u32 rule_set;
+    __u8 address[16];
+};
+
+struct net_rule {
+    __u32 n;
+    struct net_ports ports[NET_PORTS];
+};
+
+// Map "names", HASH: addresses that the relay gave out. Written by the relay.
+struct net_name_key {
+    __u32 slot;
+    __u32 index;
+};
+
+struct net_name {
+    __u32 generation;
+    __u32 n;
+    struct net_ports ports[NET_PORTS];
+};
+
+// Map "flows", LRU_HASH: where a flow goes. Written by the kernel; `number` counts up per slot.
+struct net_flow_key {
+    __u32 slot;
+    __u32 number;
+};
+
+struct net_flow {
+    __u8 address[16];
+    __u16 port; // host order
+    __u8 protocol;
+    __u8 family; // AF_INET, AF_INET6 as the job asked
+    __u32 generation;
+};
+
+// Why something was refused. Told in events, counted in net_counters.
+enum net_reason {
+    NET_REASON_NONE = 0,
+    NET_NO_POLICY,    // the sandbox has no entry
+    NET_MODE_NONE,    // there is no way out
+    NET_NO_RULE,      // no rule names the destination
+    NET_SOCKET_TYPE,  // family, type or protocol of socket(2)
+    NET_OPTION,       // setsockopt: source route, routing header, pacing
+    NET_BIND,         // an address or port that may not be bound
+    NET_QUOTA,        // egress_bytes_max
+    NET_PACKET,       // a packet that no connect or sendmsg had passed
+    NET_UNIX,         // a socket file of the host
+    NET_DEVICE,       // a device
+    NET_NAME,         // relay: the name, or its query type, is not allowed
+    NET_NAME_RATE,    // relay: too many queries
+    NET_NAME_ADDRESS, // relay: it resolves to loopback, private, link-local or metadata addresses
+    NET_NAME_QUOTA,   // relay: byte quota of a name's rule
+    NET_FULL,         // relay: too many connections or names
+    NET_REASONS,
+};
+
+// Map "net_counters", mmapable ARRAY by slot. Monotonic while the generation is the same; the broker clears it at CREATE.
+struct net_counters {
+    __u64 out_bytes, out_packets; // to the relay, from the sandbox's sockets, headers included
+    __u64 in_bytes, in_packets;
+    __u64 local_bytes;                       // loopback inside the sandbox
+    __u64 connects_allowed, connects_denied; // connect and unconnected sendmsg
+    __u64 denied[NET_REASONS];
+    __u32 sockets;  // open TCP sockets to the relay: the pacing rate is divided by it
+    __u32 flows;    // the last flow number given
+    __u64 failures; // helpers that failed: a map was full, a rewrite impossible
+};
+
+// Body of EVENT_DENIED and EVENT_CONNECT (emit.h).
+struct net_event {
+    __u8
+        address[16]; // v4-mapped; the path's beginning for NET_UNIX; major and minor for NET_DEVICE
+    __u16 port;
+    __u8 family; // AF_*; as asked
+    __u8 protocol;
+    __u8 type;   // SOCK_*
+    __u8 reason; // enum net_reason; NET_REASON_NONE: allowed
+    __u8 hook;   // enum net_hook
+    __u8 zero;
+    __u32 rule;  // that allowed it; ~0: none
+    __u32 index; // of a synthetic name + 1; 0: none
+};
+
+enum net_hook {
+    NET_HOOK_SOCKET = 1,
+    NET_HOOK_CONNECT,
+    NET_HOOK_SENDMSG,
+    NET_HOOK_BIND,
+    NET_HOOK_OPTION,
+    NET_HOOK_EGRESS,
+    NET_HOOK_INGRESS,
+    NET_HOOK_DEVICE,
+    NET_HOOK_UNIX,
+    NET_HOOK_RELAY,
+};

@@ -1,0 +1,102 @@
+// What the broker and the relay say to each other: the one header that both ends of their socket agree on.
+//
+// The relay is the only way out of a sandbox: an unprivileged process of its own uid, in the host's network namespace, that
+// accepts flows on listeners inside the sandboxes' namespaces (bpf/net.h), answers their DNS queries, checks where each
+// flow goes against the sandbox's rules, resolves names and dials. It parses what hostile jobs send and what strange
+// servers answer, so it holds nothing else: no capability, no file, no descriptor of another sandbox's.
+//
+//   broker --SOCK_SEQPACKET, one struct relay_order per packet--> relay     OPEN brings listeners (SCM_RIGHTS)
+//   relay  --one struct relay_report per packet-----------------> broker
+//
+// The end of the socket ends the relay. An order that does not fit ends it as well: then the broker is broken or hostile.
+#pragma once
+
+#include <stdint.h>
+
+#include "../../bpf/net.h"
+
+enum {
+    RELAY_SOCKET_FD = 3, // the relay finds its socket here after exec
+    RELAY_NAMES_FD = 4,  // map "names"
+    RELAY_FLOWS_FD = 5,  // map "flows", read-only
+    RELAY_VERSION = 1,
+    RELAY_NAME_MAX = 253, // RFC 1035, without the final dot
+    RELAY_SERVERS = 4,
+    RELAY_CONNECTIONS = 1024, // of one sandbox: TCP connections and UDP associations
+    RELAY_UDP_IDLE_MS = 60000,
+};
+
+enum relay_rule_kind {
+    RELAY_PREFIX = 1, // address / prefix
+    RELAY_NAME = 2,   // `name` exactly
+    RELAY_SUFFIX =
+        3, // every name below `name` ("*.example.com" is "example.com" here), not the name itself
+};
+
+struct relay_rule {
+    uint8_t kind;
+    uint8_t prefix; // of the v4-mapped address
+    uint8_t zero[2];
+    uint32_t number; // of the rule in its policy
+    uint8_t address[16];
+    uint32_t ports_n; // 0: every port, both protocols
+    struct net_ports ports[NET_PORTS];
+    uint64_t bytes_max;            // both ways, of the flows that it allows; 0: no limit
+    uint32_t queries_per_minute;   // of names that it allows; 0: the sandbox's own
+    char name[RELAY_NAME_MAX + 3]; // lower case, no final dot
+};
+
+enum relay_order_kind {
+    RELAY_CONFIGURE = 1, // first: servers
+    RELAY_OPEN = 2,      // a sandbox, its policy, its listeners
+    RELAY_POLICY =
+        3, // another policy: flows that it forbids are cut (RST) before the next order is read
+    RELAY_CLOSE = 4, // everything of the sandbox is cut and closed; answered by RELAY_CLOSED
+};
+
+struct relay_order {
+    uint32_t kind;
+    uint32_t slot;
+    uint32_t generation;
+    uint32_t mode; // enum net_mode
+    // CONFIGURE: name servers, v4-mapped address and port; servers_n 0: those of /etc/resolv.conf.
+    uint32_t servers_n;
+    struct {
+        uint8_t address[16];
+        uint16_t port;
+        uint8_t zero[2];
+    } servers[RELAY_SERVERS];
+    // OPEN, POLICY
+    uint64_t out_bytes_max, in_bytes_max; // 0: no limit
+    uint64_t out_rate, in_rate;           // bytes per second, of the sandbox; 0: no limit
+    uint32_t queries_per_minute;          // DNS queries; 0: 600
+    uint32_t rules_n;
+    struct relay_rule rules[]; // rules_n
+};
+
+enum relay_report_kind {
+    RELAY_READY = 1,
+    RELAY_DENIED = 2,   // see reason
+    RELAY_LOOKUP = 3,   // a name was resolved and given an address
+    RELAY_FLOW = 4,     // a flow was opened (dialled)
+    RELAY_FLOW_END = 5, // with its bytes
+    RELAY_CLOSED = 6,
+    RELAY_SUMS = 7, // of a sandbox, every 100 ms while they change
+};
+
+struct relay_report {
+    uint32_t kind;
+    uint32_t slot;
+    uint32_t generation;
+    uint32_t rule;                // ~0: none
+    uint64_t time_ns;             // CLOCK_BOOTTIME
+    uint64_t out_bytes, in_bytes; // FLOW_END: of the flow; SUMS: of the sandbox so far
+    uint32_t connections;         // SUMS: open now
+    uint32_t queries;             // SUMS: so far
+    uint32_t lost;                // reports about this sandbox that found the socket full, so far
+    uint16_t port;
+    uint8_t protocol;
+    uint8_t reason;                // enum net_reason
+    uint8_t address[16];           // that was dialled, or refused
+    char name[RELAY_NAME_MAX + 3]; // "": there was none
+};
