@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <uv.h>
 
+struct anomaly;
 struct bpf;
 struct config;
 struct dispatch;
@@ -20,6 +21,7 @@ struct server {
     const struct config *config;
     const struct spawn_features *features;
     struct bpf *bpf;             // maps of the BPF programs
+    struct anomaly *anomaly;     // what looks wrong; NULL: switched off
     struct spawn *spawn;         // our end of the spawner's socket
     struct sandboxes *sandboxes; // all of them, by id and by tenant
     struct jobs *jobs;           // all jobs, by id
