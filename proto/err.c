@@ -67,6 +67,17 @@ copy_text(char *to, size_t n, const char *from)
     (void)snprintf(to, n, "%s", from);
 }
 
+// Neither allocates nor translates.
+static const char *
+error_name(int sys)
+{
+#ifdef __GLIBC__
+    return strerrordesc_np(sys);
+#else // musl
+    return strerror(sys);
+#endif
+}
+
 int
 err_sys(struct err *e, int sys, const char *fmt, ...)
 {
@@ -78,7 +89,7 @@ err_sys(struct err *e, int sys, const char *fmt, ...)
     set_text(e, fmt, ap);
     va_end(ap);
     size_t used = strlen(e->text);
-    const char *name = strerrordesc_np(e->sys);
+    const char *name = error_name(e->sys);
     (void)snprintf(e->text + used, sizeof e->text - used, ": %s",
                    name != NULL ? name : "unknown error");
     return err_errno(e);

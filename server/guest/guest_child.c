@@ -20,6 +20,21 @@
 
 enum { KEYCTL_JOIN = 1, EXIT_FAILED = 125 };
 
+// By system call: C libraries differ in the type of a resource.
+int
+guest_limit(int resource, rlim_t value, struct err *e)
+{
+    struct rlimit old;
+    if (syscall(SYS_prlimit64, 0, resource, NULL, &old) < 0)
+        return err_sys(e, errno, "read limit %d", resource);
+    if (value > old.rlim_max)
+        value = old.rlim_max;
+    const struct rlimit new = {.rlim_cur = value, .rlim_max = value};
+    if (syscall(SYS_prlimit64, 0, resource, &new, NULL) < 0)
+        return err_sys(e, errno, "set limit %d", resource);
+    return 0;
+}
+
 static int
 lead_a_session(const struct guest_plan *p, struct err *e)
 {
@@ -49,13 +64,9 @@ set_limits(const struct guest_plan *p, struct err *e)
                   {RLIMIT_FSIZE, p->file_bytes_max},
                   {RLIMIT_CPU, p->cpu_seconds_max != 0 ? p->cpu_seconds_max : RLIM_INFINITY}};
     for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
-        struct rlimit old;
-        if (getrlimit((__rlimit_resource_t)limits[i].resource, &old) < 0)
-            return err_sys(e, errno, "read limit %d", limits[i].resource);
-        rlim_t value = limits[i].value < old.rlim_max ? limits[i].value : old.rlim_max;
-        const struct rlimit new = {.rlim_cur = value, .rlim_max = value};
-        if (setrlimit((__rlimit_resource_t)limits[i].resource, &new) < 0)
-            return err_sys(e, errno, "set limit %d", limits[i].resource);
+        int rc = guest_limit(limits[i].resource, limits[i].value, e);
+        if (rc < 0)
+            return rc;
     }
     return 0;
 }
@@ -103,7 +114,7 @@ static int
 close_the_rest(const struct guest_plan *p, struct err *e)
 {
     (void)p;
-    return close_range(3, ~0U, 0) < 0 ? err_sys(e, errno, "close descriptors") : 0;
+    return syscall(SYS_close_range, 3, ~0U, 0) < 0 ? err_sys(e, errno, "close descriptors") : 0;
 }
 
 static int

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <stdint.h>
+#include <sys/resource.h>
 
 #include "../../proto/err.h"
 
@@ -28,3 +29,6 @@ struct guest_report {
 
 // Never returns: executes the job, or reports and exits.
 _Noreturn void guest_child_run(const struct guest_plan *plan, struct guest_report *report);
+
+// Sets both values of a resource limit of this process (getrlimit(2)), at most to what it may have at present.
+int guest_limit(int resource, rlim_t value, struct err *e);

@@ -42,21 +42,21 @@ heap_free(void *data, void *p)
 
 static ProtobufCAllocator heap_allocator = {.alloc = heap_alloc, .free = heap_free};
 
+// There is room for one header, and the socket asks for no other kind.
 static void
 take_fds(struct msghdr *m, struct guest_packet *p)
 {
-    for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c != NULL; c = CMSG_NXTHDR(m, c)) {
-        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-            continue;
-        size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-        for (size_t i = 0; i < n; i++) {
-            int fd = -1;
-            memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
-            if (p->fds_n < GUEST_PACKET_FDS_MAX)
-                p->fds[p->fds_n++] = fd;
-            else
-                (void)close(fd);
-        }
+    struct cmsghdr *c = CMSG_FIRSTHDR(m);
+    if (c == NULL || c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+        return;
+    size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (size_t i = 0; i < n; i++) {
+        int fd = -1;
+        memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
+        if (p->fds_n < GUEST_PACKET_FDS_MAX)
+            p->fds[p->fds_n++] = fd;
+        else
+            (void)close(fd);
     }
 }
 

@@ -25,6 +25,7 @@
 #include <unistd.h>
 
 #include "../spawner/ops.h"
+#include "guest_child.h"
 #include "guest_jobs.h"
 
 enum { FILTER_MAX = 4096, SIGNALS_MAX = 64, CAPABILITIES_MAX = 63 };
@@ -73,7 +74,7 @@ static int
 set_limits(struct err *e)
 {
     static const struct {
-        __rlimit_resource_t resource;
+        int resource;
         rlim_t value;
     } limits[] = {{RLIMIT_MEMLOCK, 8 << 20},
                   {RLIMIT_MSGQUEUE, 819200},
@@ -81,13 +82,9 @@ set_limits(struct err *e)
                   {RLIMIT_RTPRIO, 0},
                   {RLIMIT_NICE, 0}};
     for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
-        struct rlimit old;
-        if (getrlimit(limits[i].resource, &old) < 0)
-            return err_sys(e, errno, "read a limit");
-        rlim_t value = limits[i].value < old.rlim_max ? limits[i].value : old.rlim_max;
-        const struct rlimit new = {.rlim_cur = value, .rlim_max = value};
-        if (setrlimit(limits[i].resource, &new) < 0)
-            return err_sys(e, errno, "set a limit");
+        int rc = guest_limit(limits[i].resource, limits[i].value, e);
+        if (rc < 0)
+            return rc;
     }
     return 0;
 }
@@ -113,7 +110,7 @@ tidy_descriptors(struct err *e)
     while (fd >= 0 && fd < 3);
     if (fd < 0)
         return err_sys(e, errno, "open /dev/null");
-    if (close_range(GUEST_FD_SECCOMP + 1, ~0U, 0) < 0 ||
+    if (syscall(SYS_close_range, GUEST_FD_SECCOMP + 1, ~0U, 0) < 0 ||
         fcntl(GUEST_FD_BROKER, F_SETFD, FD_CLOEXEC) < 0 ||
         fcntl(GUEST_FD_CGROUP, F_SETFD, FD_CLOEXEC) < 0)
         return err_sys(e, errno, "close descriptors");
