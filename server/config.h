@@ -11,6 +11,7 @@
 #include "../proto/err.h"
 #include "limits.h"
 #include "log.h"
+#include "relay_link.h"
 #include "rpc.h"
 #include "spawner/ops.h"
 
@@ -64,6 +65,8 @@ struct config {
     bool log_json;
     uint32_t id_base, id_slots;
     uint32_t netns_pool;
+    struct relay_servers
+        dns; // where names of sandboxes are resolved; none: as /etc/resolv.conf says
     struct limits limits_default, limits_max;
     struct config_template template[CONFIG_TEMPLATES_MAX];
     uint32_t templates_n;

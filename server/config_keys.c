@@ -1,6 +1,7 @@
 // The keys of the configuration file, as tables, and how a value becomes a field of struct config.
 #include "config_keys.h"
 
+#include <arpa/inet.h>
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -269,6 +270,53 @@ read_listen(const struct reader *r, const struct key *k, struct yaml_node *n, vo
     return c->listen_n > 0 ? 0 : fail(r, n, "must have at least one address");
 }
 
+// "192.0.2.1", "192.0.2.1:53", "2001:db8::1" or "[2001:db8::1]:53".
+static bool
+server_of(const char *text, uint8_t address[16], uint16_t *port)
+{
+    char host[64];
+    const char *colon = strrchr(text, ':');
+    bool bracket = text[0] == '[';
+    bool has_port = bracket ? colon != NULL && colon > text && colon[-1] == ']'
+                            : colon != NULL && strchr(text, ':') == colon;
+    const char *from = bracket ? text + 1 : text;
+    const char *to = bracket ? strchr(text, ']') : has_port ? colon : text + strlen(text);
+    if (to == NULL || (size_t)(to - from) >= sizeof host || (bracket && !has_port && to[1] != '\0'))
+        return false;
+    memcpy(host, from, (size_t)(to - from));
+    host[to - from] = '\0';
+    unsigned long number = NET_DNS_PORT;
+    if (has_port) {
+        char *end = NULL;
+        number = strtoul(colon + 1, &end, 10);
+        if (colon[1] < '0' || colon[1] > '9' || *end != '\0' || number == 0 || number > UINT16_MAX)
+            return false;
+    }
+    *port = (uint16_t)number;
+    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+    memcpy(address, mapped, sizeof mapped);
+    return inet_pton(AF_INET, host, address + sizeof mapped) == 1 ||
+           inet_pton(AF_INET6, host, address) == 1;
+}
+
+static int
+read_servers(const struct reader *r, const struct key *k, struct yaml_node *n, void *to)
+{
+    struct relay_servers *s = field(k, to);
+    if (n->kind != YAML_LIST)
+        return fail(r, n, "must be a list of name servers");
+    s->n = 0;
+    for (struct yaml_node *it = n->child; it != NULL; it = it->next) {
+        if (s->n == RELAY_SERVERS)
+            return fail(r, it, "more than %d name servers", RELAY_SERVERS);
+        if (it->kind != YAML_TEXT ||
+            !server_of(it->text, s->server[s->n].address, &s->server[s->n].port))
+            return fail(r, it, "must be an address, such as 192.0.2.1:53 or [2001:db8::1]:53");
+        s->n++;
+    }
+    return 0;
+}
+
 static int
 read_limits(const struct reader *r, const struct key *k, struct yaml_node *n, void *to)
 {
@@ -437,6 +485,10 @@ static const struct key rpc_keys[] = {
     {"idempotency_bytes", read_size, AT(config, rpc.idempotency_bytes_max), 65536, 1 << 30, NULL},
     {0},
 };
+static const struct key network_keys[] = {
+    {"dns", read_servers, AT(config, dns), 0, 0, NULL},
+    {0},
+};
 static const struct key ttl_keys[] = {
     {"default", read_ms, AT(config, ttl_default_ms), 100, 2592000000, NULL},
     {"max", read_ms, AT(config, ttl_max_ms), 100, 2592000000, NULL},
@@ -457,6 +509,7 @@ static const struct key top_keys[] = {
     {"templates", read_templates, 0, 0, 0, 0, NULL},
     SECTION("quotas", quota_keys),
     SECTION("rpc", rpc_keys),
+    SECTION("network", network_keys),
     SECTION("ttl", ttl_keys),
     {"drain", read_ms, AT(config, drain_ms), 0, 600000, NULL},
     {"keep_finished", read_ms, AT(config, keep_finished_ms), 0, 3600000, NULL},

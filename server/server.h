@@ -11,6 +11,7 @@ struct config;
 struct dispatch;
 struct jobs;
 struct pool;
+struct relay_link;
 struct rpc;
 struct sandboxes;
 struct spawn;
@@ -23,6 +24,7 @@ struct server {
     struct bpf *bpf;             // maps of the BPF programs
     struct anomaly *anomaly;     // what looks wrong; NULL: switched off
     struct spawn *spawn;         // our end of the spawner's socket
+    struct relay_link *relay;    // our end of the relay's socket; NULL: there is none
     struct sandboxes *sandboxes; // all of them, by id and by tenant
     struct jobs *jobs;           // all jobs, by id
     struct pool *pool;           // ready ones

@@ -51,6 +51,15 @@ static const struct refusal refusals[] = {
     {"limits_max: {memory: 1G}\n", "there is no such limit"},
     {"limits_max: {wall_ms: 0}\n", "must be from 1"},
     {"limits_default: {pids: 5000}\n", "pids is 5000, above its maximum of 4096"},
+    {"network: {dns: 192.0.2.1}\n", "must be a list of name servers"},
+    {"network: {dns: [dns.example]}\n", "must be an address"},
+    {"network: {dns: [\"192.0.2.1:0\"]}\n", "must be an address"},
+    {"network: {dns: [\"192.0.2.1:65536\"]}\n", "must be an address"},
+    {"network: {dns: [\"192.0.2.1:\"]}\n", "must be an address"},
+    {"network: {dns: [\"[2001:db8::1\"]}\n", "must be an address"},
+    {"network: {dns: [\"[2001:db8::1]x\"]}\n", "must be an address"},
+    {"network: {dns: [\"\"]}\n", "must be an address"},
+    {"network: {dns: [::1, ::1, ::1, ::1, ::1]}\n", "more than 4 name servers"},
     {"templates: [{pool: 1}]\n", "a template must have a name"},
     {"templates: [{name: A}]\n", "lower-case"},
     {"templates: [{name: a}, {name: a}]\n", "a second template of the name"},
@@ -169,6 +178,28 @@ units_and_templates_are_understood(void **state)
     config_free(c);
 }
 
+static void
+name_servers_are_addresses_with_a_port_or_without(void **state)
+{
+    (void)state;
+    static const uint8_t v4[16] = {[10] = 0xff, 0xff, 192, 0, 2, 1};
+    static const uint8_t v6[16] = {0x20, 0x01, 0x0d, 0xb8, [15] = 1};
+    static const char text[] = "network: {dns: [192.0.2.1, \"192.0.2.1:5353\", \"2001:db8::1\", "
+                               "\"[2001:db8::1]:54\"]}\n";
+    struct err e = {0};
+    struct config *c = config_default();
+    assert_non_null(c);
+    assert_int_equal(c->dns.n, 0);
+    assert_int_equal(config_parse(c, "f", text, strlen(text), &e), 0);
+    assert_int_equal(c->dns.n, 4);
+    static const uint16_t ports[] = {53, 5353, 53, 54};
+    for (uint32_t i = 0; i < c->dns.n; i++) {
+        assert_memory_equal(c->dns.server[i].address, i < 2 ? v4 : v6, sizeof v4);
+        assert_int_equal(c->dns.server[i].port, ports[i]);
+    }
+    config_free(c);
+}
+
 // Uncomments every key: a line that begins with '#' and no single space.
 static char *
 shipped_with_every_key(void)
@@ -245,6 +276,7 @@ main(void)
         cmocka_unit_test(a_file_above_its_size_is_refused),
         cmocka_unit_test(a_file_that_others_may_write_is_refused),
         cmocka_unit_test(units_and_templates_are_understood),
+        cmocka_unit_test(name_servers_are_addresses_with_a_port_or_without),
         cmocka_unit_test(the_shipped_file_says_what_holds_without_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
