@@ -59,7 +59,7 @@ static const struct refusal refusals[] = {
     {"network: {dns: [\"[2001:db8::1\"]}\n", "must be an address"},
     {"network: {dns: [\"[2001:db8::1]x\"]}\n", "must be an address"},
     {"network: {dns: [\"\"]}\n", "must be an address"},
-    {"network: {dns: [::1, ::1, ::1, ::1, ::1]}\n", "more than 4 name servers"},
+    {"network: {dns: [1.1.1.1, 1.1.1.1, 1.1.1.1, 1.1.1.1, 1.1.1.1]}\n", "more than 4 name servers"},
     {"templates: [{pool: 1}]\n", "a template must have a name"},
     {"templates: [{name: A}]\n", "lower-case"},
     {"templates: [{name: a}, {name: a}]\n", "a second template of the name"},
