@@ -188,6 +188,20 @@ class Broker:
                         for name in ("stockaded", "stockade-spawne")},
         }
 
+    def rests(self, wait_s=60.0):
+        """What the host looks like once the pools are full and nothing changes any more."""
+        until, last = time.monotonic() + wait_s, None
+        while time.monotonic() < until:
+            code, info = self.json("info")
+            now = self.host()
+            full = code == 0 and info["sandboxes_own"] == 0 and all(t["pool_ready"] == t["pool_size"] for t in info["templates"])
+            calm = last and all(now[k] == last[k] for k in now if k != "rss_kib")
+            if full and calm:
+                return now
+            last = now if full else None
+            time.sleep(0.5)
+        raise AssertionError(f"it does not come to rest: {last}")
+
     def settles(self, before, wait_s=20.0, memory_kib=8192):
         """True once the host looks as `before`, memory within memory_kib; else says what differs."""
         until = time.monotonic() + wait_s

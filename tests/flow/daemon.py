@@ -9,7 +9,7 @@ import tempfile
 import time
 
 import sp
-from api import HEALTH, SANDBOX, SYSTEM, check, connect, until
+from api import HEALTH, PROCESS, SANDBOX, SYSTEM, Job, check, connect, until
 from broker import Broker, binary
 from sp import UNAVAILABLE
 
@@ -92,11 +92,11 @@ def two_of_them_live_side_by_side():
 
 
 def sigterm_lets_jobs_end_and_takes_no_new_ones():
-    with Broker(config="drain: 8s\n") as b:
+    with Broker(config="drain: 60s\n") as b:
         c = connect(b)
         watch = c.begin(HEALTH + "Watch", {}, credit=10)
         check(c.recv(watch).payload[1] == SERVING, "it serves")
-        job = c.begin_run("echo begun; sleep 1.5; echo done")
+        job = c.begin_run("echo begun; sleep 100; echo done")
         c.until(job, lambda: b"begun" in job.output)
         b.process.send_signal(signal.SIGTERM)
         goaway = c.goaway()
@@ -106,11 +106,12 @@ def sigterm_lets_jobs_end_and_takes_no_new_ones():
         check(end.kind == sp.END and end.status.code == UNAVAILABLE, f"and ends, so that it holds nothing up: {end}")
         failed = c.fails(SANDBOX + "Create", {})
         check(failed.code == UNAVAILABLE and "RetryInfo" in failed.details, str(failed))
+        os.kill(next(pid for pid, name in b.processes().items() if name == "sleep"), signal.SIGKILL)  # it is over
         c.until(job, lambda: job.result)
-        check(job.output == b"begun\ndone\n" and job.result.exit_code == 0, f"the job ended by itself: {job.output}")
+        check(job.output.startswith(b"begun\n") and job.output.endswith(b"done\n") and job.result.exit_code == 0, f"the job ended by itself: {job.output}")
         ended = time.monotonic()
         check(b.process.wait(20) == 0, "then it leaves with 0")
-        check(time.monotonic() - ended < 3, "and does not wait for the end of the drain")
+        check(time.monotonic() - ended < 30, "and does not wait for the end of the drain")
         b.process = None
 
 
@@ -126,7 +127,7 @@ def the_drain_has_an_end_and_a_second_signal_does_not_wait():
             time.sleep(0.2)
         code = b.process.wait(30)
         took = time.monotonic() - begun
-        check(code == 0 and took < 10, f"{signals} signals: ended with {code} after {took:.1f} s")
+        check(code == 0 and took < 30, f"{signals} signals: ended with {code} after {took:.1f} s")
         check(not b.cgroups(), f"nothing is left: {b.cgroups()}")
         b.process = None
 
@@ -162,7 +163,10 @@ def more_requests_than_the_queue_takes_are_refused_at_once():
     config = "pool: 0\nquotas: {queue: 5}\n"
     with Broker(config=config) as b:
         c = connect(b)
-        jobs = [c.begin_run("true") for _ in range(60)]
+        ids = [c.new_id() for _ in range(60)]
+        call = c.call_frame(PROCESS + "Run", {"command": {"args": ["true"]}}, credit=1000)
+        c.socket.sendall(b"".join(c.pack(id_, call) for id_ in ids))  # at once
+        jobs = [Job("Run", id_) for id_ in ids]
         refused = done = 0
         for job in jobs:
             try:

@@ -10,7 +10,7 @@ from sp import DEADLINE, EXHAUSTED, EXISTS, INVALID
 
 CONFIG = """
 pool: 2
-keep_finished: 1500ms
+keep_finished: 4s
 quotas: {jobs_per_sandbox: 8}
 """
 
@@ -84,22 +84,30 @@ def a_started_process_outlives_its_connection_and_is_found_from_an_offset(b, c):
 
 def a_finished_process_is_attachable_for_its_time_and_no_longer(b, c):
     box = create(c)
+    begun = time.monotonic()
     job = c.finish(c.start(box, "echo kept"))
-    ended = time.monotonic()
     delete(c, box)  # it outlives its sandbox as well
     check(c.finish(c.attach(job.id)).output == b"kept\n", "right after")
     check(c.wait(job.id).exit_code == 0, "Wait as well")
-    time.sleep(1.2 - (time.monotonic() - ended))
-    check(c.finish(c.attach(job.id)).output == b"kept\n", "after 1.2 of 1.5 s")
-    time.sleep(1)
-    fails(c, "Attach", {"process_id": job.id}, NOT_FOUND)
+
+    def forgotten():
+        try:
+            check(c.finish(c.attach(job.id)).output == b"kept\n", "as long as it is there")
+        except sp.Failed as failed:
+            check(failed.code == NOT_FOUND, str(failed))
+            return True
+        return False
+
+    until(forgotten, "it is forgotten")
+    check(time.monotonic() - begun > 4, "not before its 4 s are over")
     fails(c, "Wait", {"process_id": job.id}, NOT_FOUND)
 
 
 def without_a_reader_the_last_mebibyte_is_kept_and_the_gap_is_told(b, c):
     box = create(c)
-    job = c.start(box, "sleep 0.2; head -c 3145728 /dev/zero; echo end")
+    job = c.start(box, "while [ ! -e /tmp/go ]; do sleep 0.02; done; head -c 3145728 /dev/zero; echo end")
     c.send(job.call, sp.Frame(kind=sp.CANCEL))
+    c.finish(c.start(box, "touch /tmp/go"))
     c.wait(job.id)
     late = c.finish(c.attach(job.id))
     total = 3145728 + 4
@@ -180,11 +188,12 @@ def a_terminal_is_resized_and_others_have_none(b, c):
 
 def wait_ends_with_the_process_or_with_its_deadline(b, c):
     box = create(c)
-    job = c.start(box, "sleep 0.6; exit 9")
+    job = c.start(box, "while [ ! -e /tmp/go ]; do sleep 0.02; done; exit 9")
     begun = time.monotonic()
     failed = c.fails(PROCESS + "Wait", {"process_id": job.id}, timeout_us=200000)
     took = time.monotonic() - begun
-    check(failed.code == DEADLINE and 0.19 < took < 0.6, f"{failed.code} after {took} s")
+    check(failed.code == DEADLINE and took > 0.19, f"{failed.code} after {took} s")
+    c.finish(c.start(box, "touch /tmp/go"))
     check(c.wait(job.id).exit_code == 9, "the process went on")
     delete(c, box)
 
@@ -196,12 +205,9 @@ def a_run_ends_when_its_caller_goes_away_or_gives_up(b, c):
         job = other.begin_run("trap '' TERM INT HUP; echo up; sleep 60")
         other.until(job, lambda: b"up" in job.output)
         check(processes(c) == 1, "it runs")
-        begun = time.monotonic()
         end(other, job)
-        until(lambda: processes(c) == 0, "it is gone", 2)
-        took = time.monotonic() - begun
-        check(took < 0.5, f"gone after {took:.3f} s")
-    until(lambda: c.unary(SYSTEM + "Info", {}).sandboxes_own == 0, "its sandbox has gone", 2)
+        until(lambda: processes(c) == 0, "it is gone long before its minute is over")
+    until(lambda: c.unary(SYSTEM + "Info", {}).sandboxes_own == 0, "its sandbox has gone")
 
 
 def a_cancelled_call_gets_one_end_with_code_1(b, c):
@@ -220,8 +226,8 @@ def the_deadline_of_a_run_ends_it(b, c):
     except sp.Failed as failed:
         check(failed.code == DEADLINE, str(failed))
     took = time.monotonic() - begun
-    check(0.29 < took < 1, f"{took} s")
-    until(lambda: processes(c) == 0, "nothing runs", 2)
+    check(0.29 < took < 30, f"{took} s")
+    until(lambda: processes(c) == 0, "nothing runs")
 
 
 def a_key_makes_one_sandbox_and_one_process_however_often_it_is_sent(b, c):

@@ -141,7 +141,8 @@ def labels_change_one_by_one(b, c):
 
 
 def time_to_live_ends_a_sandbox_and_can_be_put_off(b, c):
-    soon, later = create(c, ttl_ms=700).id, create(c, ttl_ms=700).id
+    soon, later = create(c, ttl_ms=3000).id, create(c, ttl_ms=3000).id
+    made = time.monotonic()
     job = c.start(soon, "sleep 60")
     put_off = c.unary(SANDBOX + "Update", {"id": later, "ttl_ms": 60000}).sandbox
     left = put_off.expire_time.ToDatetime().timestamp() - put_off.create_time.ToDatetime().timestamp()
@@ -150,6 +151,7 @@ def time_to_live_ends_a_sandbox_and_can_be_put_off(b, c):
     check(result.outcome == 7 and "time to live" in result.reason, str(result)[:300])
     until(lambda: soon not in [s.id for s in c.unary(SANDBOX + "List", {}).sandboxes], "it has gone")
     no(c, "Get", {"id": soon}, NOT_FOUND)
+    until(lambda: time.monotonic() > made + 3, "the other's first time is over too")
     c.unary(SANDBOX + "Get", {"id": later})
     delete(c, later)
 
@@ -157,20 +159,19 @@ def time_to_live_ends_a_sandbox_and_can_be_put_off(b, c):
 def a_pause_holds_wall_limits_and_jobs(b, c):
     box = create(c).id
     no(c, "Resume", {"id": box}, PRECONDITION, "not paused")
-    job = c.start(box, "i=0; while [ $i -lt 12 ]; do echo $i; sleep 0.1; i=$((i+1)); done", {"wall_ms": 4000})
-    c.until(job, lambda: b"2\n" in job.output)
+    job = c.start(box, "while [ ! -e /tmp/go ]; do echo x; sleep 0.05; done", {"wall_ms": 4000})
+    c.until(job, lambda: b"x\n" in job.output)
     check(c.unary(SANDBOX + "Pause", {"id": box}).sandbox.state == PAUSED, "paused")
     no(c, "Pause", {"id": box}, PRECONDITION, "paused")
-    before = job.output
     check(c.fails("/stockade.v1.ProcessService/Start", {"sandbox_id": box, "command": {"args": ["true"]}}).code
           == PRECONDITION, "no job starts in a paused sandbox")
-    time.sleep(3.5)
+    time.sleep(4.1)  # longer than it may run
     check(c.unary(SANDBOX + "Resume", {"id": box}).sandbox.state == RUNNING, "running")
+    c.finish(c.start(box, "touch /tmp/go"))
     c.finish(job)
     check(job.result.outcome == 1, f"the pause is not its wall time: {job.result}")
     wall = job.result.bill.wall_us.value / 1e6
-    check(1.0 < wall < 4, f"{wall} s in the bill")
-    check(len(job.output) - len(before) > 8, "it went on where it was")
+    check(wall < 4, f"{wall} s in the bill")
     delete(c, box)
 
 

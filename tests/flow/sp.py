@@ -105,7 +105,7 @@ class Server:
         with open(f"/proc/{self.pid}/statm") as f:
             return int(f.read().split()[1]) * 4
 
-    def settle(self, what, wanted, seconds=15):
+    def settle(self, what, wanted, seconds=30):
         """Waits until what() is at most wanted."""
         end = time.monotonic() + seconds
         while what() > wanted and time.monotonic() < end:
@@ -113,7 +113,7 @@ class Server:
         return what()
 
 
-def connect(address, timeout=10):
+def connect(address, timeout=60):
     if address.startswith("ipc://"):
         s = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         s.settimeout(timeout)
@@ -146,7 +146,7 @@ def read_exactly(s, n):
 class Client:
     """One connection; not for threads."""
 
-    def __init__(self, address, timeout=10, hello=True):
+    def __init__(self, address, timeout=60, hello=True):
         self.ipc = address.startswith("ipc://")
         self.socket = connect(address, timeout)
         self.next_id = 0x80000001
@@ -237,7 +237,7 @@ class Client:
             self.others.setdefault("goaway" if frame.kind == GOAWAY else id_, []).append(frame)
         return Failed(self.others["goaway"].pop(0).status)
 
-    def is_closed(self, seconds=5):
+    def is_closed(self, seconds=30):
         """True once the server has closed it; what still comes is thrown away."""
         self.socket.settimeout(seconds)
         try:
@@ -248,6 +248,13 @@ class Client:
             return True
         except TimeoutError:
             return False
+
+
+def until(condition, what, seconds=30):
+    end = time.monotonic() + seconds
+    while not condition():
+        check(time.monotonic() < end, f"{what} within {seconds} s")
+        time.sleep(0.01)
 
 
 def check(condition, what):

@@ -22,7 +22,7 @@
 
 static const char broker_yaml[] = "socket: {mode: 0666}\n"
                                   "pool: 2\n"
-                                  "keep_finished: 1500ms\n"
+                                  "keep_finished: 3s\n"
                                   "drain: 1s\n"
                                   "quotas: {jobs_per_sandbox: 3, sandboxes_per_caller: 6}\n"
                                   "templates:\n"

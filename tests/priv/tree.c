@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <dirent.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <time.h>
@@ -227,6 +228,32 @@ sandboxes_share_neither_files_nor_locks_nor_their_template(void **state)
     expect_in(out, "free\n");
 }
 
+// Waits until a process of that name (its first argument) runs; it.
+static pid_t
+wait_for_process(const char *name)
+{
+    for (int i = 0; i < 3000; i++) {
+        DIR *proc = opendir("/proc");
+        assert_non_null(proc);
+        int found = 0;
+        for (struct dirent *d = readdir(proc); d != NULL && found == 0; d = readdir(proc)) {
+            char path[300];
+            char argument[64] = "";
+            (void)snprintf(path, sizeof path, "/proc/%s/cmdline", d->d_name);
+            int auto_close fd = open(path, O_RDONLY | O_CLOEXEC);
+            if (fd >= 0 && read(fd, argument, sizeof argument - 1) > 0 &&
+                strcmp(argument, name) == 0)
+                found = atoi(d->d_name);
+        }
+        (void)closedir(proc);
+        if (found > 0)
+            return found;
+        (void)usleep(10000);
+    }
+    fail_msg("no process is called %s", name);
+    return -1;
+}
+
 // One sandbox holds locks on what all have while another tries to take them.
 static void
 no_inode_is_shared_not_even_a_devices(void **state)
@@ -242,17 +269,18 @@ no_inode_is_shared_not_even_a_devices(void **state)
         (void)snprintf(
             script, sizeof script,
             "exec bash -c 'n=3; for f in %s; do eval \"exec $n<$f\"; flock -n $n || echo busy $f; "
-            "n=$((n+1)); done; echo held; sleep 3'",
+            "n=$((n+1)); done; echo held; exec -a holder-of-locks sleep 60'",
             files);
-        const char *out = run(script, ROOT); // without a filter, for the time that takes
+        const char *out = run(script, ROOT); // without a filter, until it is told to end
         (void)!write(gate[1], out, strlen(out));
         _exit(0);
     }
-    (void)usleep(1200000);
+    pid_t holder = wait_for_process("holder-of-locks");
     char script[512];
     (void)snprintf(script, sizeof script,
                    "for f in %s; do flock -n $f true || echo busy $f; done; echo tried", files);
     const char *out = run(script, AGENT);
+    assert_int_equal(kill(holder, SIGKILL), 0);
     assert_string_equal(out, "tried\n");
     char held[256] = "";
     assert_true(read(gate[0], held, sizeof held - 1) > 0);
