@@ -2,7 +2,8 @@
 //
 // Two rings, neither of which wakes anybody per event: "alerts" for what has to be seen soon, "events" for the rest. The
 // broker drains both every 10 ms. Each sandbox has a budget per class, so one sandbox, or one kind of noise, cannot
-// silence another; what does not fit the budget or the ring is counted per sandbox, class and CPU in "lost".
+// silence another; what does not fit the budget or the ring is counted per sandbox, class and CPU in "lost", which is
+// never cleared: the broker remembers what it was when it created the sandbox.
 #pragma once
 
 #include "sandbox.h"
@@ -14,11 +15,14 @@ enum {
 
 enum event_class {
     CLASS_DENIAL = 0,  // alerts
-    CLASS_ALARM = 1,   // alerts: profile, dangerous, memfd, oom
+    CLASS_ALARM = 1,   // alerts: profile, exec of a memfd, oom
     CLASS_PROCESS = 2, // exec, exit
     CLASS_FILE = 3,
     CLASS_NETWORK = 4,
     CLASS_SIGNAL = 5,
+    CLASS_SYSCALL =
+        6, // alerts: dangerous, io_uring. Apart from ALARM: a job can make as many as it likes
+    CLASS_UNCOUNTED = 7, // no events: what the account of a cgroup misses, because none was free
     EVENT_CLASSES = 8,
 };
 
@@ -49,16 +53,20 @@ struct event {
     char comm[16];
 };
 
-// Map "budgets", ARRAY by slot * EVENT_CLASSES + class: a bucket of `burst` tokens that fills at `per_second`. Map
-// "budget_rates", ARRAY by class, is written by the broker.
-struct budget {
-    __u64 filled_ns;
-    __u64 tokens; // thousandths
-};
-
+// Map "budget_rates", ARRAY by class, written by the broker: `burst` events at once, `per_second` in the long run. Until
+// it is written, and while one of both is 0, every event of the class is lost.
 struct budget_rate {
     __u32 per_second;
     __u32 burst;
+};
+
+// Map "budgets", ARRAY by slot * EVENT_CLASSES + class, the kernel's own. A token bucket in one word, so that CPUs need no
+// lock: when the next event would be due if they came at exactly `per_second` (the generic cell rate algorithm, ITU-T
+// I.371). It runs ahead of the clock by one interval per event, and never by more than `burst` of them.
+struct budget {
+    __u64 due_ns;
+    __u32 generation;
+    __u32 zero;
 };
 
 #ifdef __bpf__
@@ -96,42 +104,45 @@ struct {
     __type(value, struct bpf_sandbox);
 } sandboxes SEC(".maps");
 
-// Set by the loader before load: the level of the cgroup of a sandbox (the root of the hierarchy is 0).
+// Set by the loader before load: the level of the cgroup of a sandbox (the root of the hierarchy is 0), and the id of the
+// cgroup that holds them. 0: any at that level; processes of the host then cost a look into "sandboxes".
 const volatile __u32 sandbox_level = 2;
+const volatile __u64 sandbox_parent = 0;
 
-static __always_inline void emit_lost(__u32 at)
-{
-    __u64 *n = bpf_map_lookup_elem(&lost, &at);
-    if (n)
-        (*n)++;
-}
-
-// One token of the sandbox's budget for this class; false: counted as lost.
-static __always_inline bool emit_allowed(__u32 slot, __u32 class)
+static __always_inline void emit_lost(__u32 slot, __u32 class)
 {
     __u32 at = slot * EVENT_CLASSES + class;
+    __u64 *n = bpf_map_lookup_elem(&lost, &at);
+    if (n) // of this CPU, but an interrupt may come between
+        __sync_fetch_and_add(n, 1);
+}
+
+// Takes one event of the sandbox's budget for this class; false: there is none left, or four CPUs were faster.
+static __always_inline bool emit_allowed(const struct bpf_sandbox *box, __u32 class)
+{
+    __u32 at = box->slot * EVENT_CLASSES + class;
     __u32 key = class;
     struct budget *b = bpf_map_lookup_elem(&budgets, &at);
     struct budget_rate *rate = bpf_map_lookup_elem(&budget_rates, &key);
-    if (!b || !rate)
+    if (!b || !rate || rate->per_second == 0)
         return false;
+    if (b->generation != box->generation) { // the slot's sandbox before this one
+        b->due_ns = 0;
+        b->generation = box->generation;
+    }
     __u64 now = bpf_ktime_get_ns();
-    __u64 full = (__u64)rate->burst * 1000;
-    __u64 tokens = b->tokens;
-    __u64 elapsed_us = (now - b->filled_ns) / 1000;
-    if (elapsed_us > 1000000)
-        tokens = full;
-    else
-        tokens += elapsed_us * rate->per_second / 1000;
-    if (elapsed_us > 0)
-        b->filled_ns = now;
-    if (tokens > full)
-        tokens = full;
-    bool yes = tokens >= 1000;
-    b->tokens = yes ? tokens - 1000 : tokens;
-    if (!yes)
-        emit_lost(at);
-    return yes;
+    __u64 interval = 1000000000ULL / rate->per_second;
+    __u64 ahead = rate->burst * interval;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        __u64 due = *(volatile __u64 *)&b->due_ns;
+        __u64 from = due > now ? due : now;
+        if (from + interval > now + ahead)
+            return false;
+        if (__sync_val_compare_and_swap(&b->due_ns, due, from + interval) == due)
+            return true;
+    }
+    return false;
 }
 
 // Room for an event with a body of `size` (a constant) in its ring, the head filled; NULL: lost, and counted. Submit with
@@ -139,15 +150,15 @@ static __always_inline bool emit_allowed(__u32 slot, __u32 class)
 static __always_inline struct event *emit_begin(const struct bpf_sandbox *box, __u64 cgroup,
                                                 __u32 kind, __u32 class, __u32 size)
 {
-    if (!emit_allowed(box->slot, class))
-        return 0;
-    struct event *e;
-    if (class <= CLASS_ALARM)
+    struct event *e = 0;
+    if (!emit_allowed(box, class))
+        ;
+    else if (class == CLASS_DENIAL || class == CLASS_ALARM || class == CLASS_SYSCALL)
         e = bpf_ringbuf_reserve(&alerts, sizeof *e + size, 0);
     else
         e = bpf_ringbuf_reserve(&events, sizeof *e + size, 0);
     if (!e) {
-        emit_lost(box->slot * EVENT_CLASSES + class);
+        emit_lost(box->slot, class);
         return 0;
     }
     __u64 id = bpf_get_current_pid_tgid();

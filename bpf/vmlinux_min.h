@@ -27,10 +27,107 @@ struct css_set {
     struct cgroup *dfl_cgrp;
 };
 
+typedef struct {
+    unsigned int val;
+} kuid_t;
+
+struct uid_gid_extent {
+    __u32 first, lower_first, count;
+};
+
+struct uid_gid_map {
+    struct uid_gid_extent extent[5]; // more of them: elsewhere
+    __u32 nr_extents;
+};
+
+struct user_namespace {
+    struct uid_gid_map uid_map;
+    struct user_namespace *parent;
+    int level;
+};
+
+struct cred {
+    struct user_namespace *user_ns;
+};
+
+struct super_block {
+    unsigned long s_magic;
+};
+
+struct inode {
+    kuid_t i_uid;
+    struct super_block *i_sb;
+    unsigned long i_ino;
+    unsigned int i_nlink;
+    long long i_size;
+};
+
+struct hlist_bl_node {
+    struct hlist_bl_node *next, **pprev;
+};
+
+struct dentry {
+    struct hlist_bl_node d_hash;
+    struct dentry *d_parent;
+};
+
+struct path {
+    struct dentry *dentry;
+};
+
+struct file {
+    struct inode *f_inode;
+    struct path f_path;
+};
+
+struct mm_struct {
+    unsigned long arg_start, arg_end;
+    struct file *exe_file;
+};
+
+typedef struct {
+    int counter;
+} atomic_t;
+
+struct signal_struct {
+    atomic_t live;
+    int nr_threads;
+    int group_exit_code;
+    unsigned int flags;
+    struct mm_struct *oom_mm;
+};
+
 struct task_struct {
     int pid;
     int tgid;
+    int exit_code;
+    __u64 start_time;
     struct css_set *cgroups;
+    struct task_struct *group_leader;
+    struct mm_struct *mm;
+    const struct cred *cred;
+    struct signal_struct *signal;
+    char comm[16];
 };
+
+struct linux_binprm {
+    const char *filename;
+};
+
+struct kernel_siginfo {
+    int si_code;
+};
+
+#if defined(__TARGET_ARCH_x86)
+struct pt_regs {
+    unsigned long r10, dx, si, di, orig_ax;
+};
+#elif defined(__TARGET_ARCH_arm64)
+struct pt_regs {
+    __u64 regs[31];
+    __u64 orig_x0;
+    int syscallno;
+};
+#endif
 
 #pragma clang attribute pop

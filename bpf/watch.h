@@ -3,7 +3,26 @@
 // Counters belong to an account. Each cgroup directly below a sandbox (guest, job-N) gets one when the kernel first sees
 // it, so figures are per job whatever the job forks or nests; the sandbox's are the sum of its jobs' and of those that
 // have ended. Map "cells" (HASH, key: the cgroup's id) says which; the broker looks a job up there by the inode number of
-// its directory, and gives the account back (map "accounts_free", QUEUE of __u32) when it has read it for the last time.
+// its directory, and gives the account back when it has read it for the last time: first it deletes the cell, then it
+// pushes the number to map "accounts_free" (QUEUE of __u32; the loader fills it with all of them at start). Only once the
+// cgroup is empty and removed: a process that is still in it would be given another account.
+//
+// Programs, and when they run:
+//
+//   watch_exec, watch_fork, watch_exit, watch_signal, watch_oom    attached at start
+//   watch_uring         attached at start where the kernel has the tracepoint "io_uring_create" (CONFIG_IO_URING): the one
+//                       program that the loader may have to leave out (bpf_program__set_autoload)
+//   watch_sys_exit      attached while somebody wants it (bpf_program__set_autoattach(false)): the tracepoint costs every
+//                       process of the host. It sees what seccomp refused with an errno; a call that seccomp killed the
+//                       process for is only seen as its end by SIGSYS
+//
+// Only while watch_sys_exit is attached: syscalls, errors, opens_write, opens_sensitive, unlinks, renames, the io_uring
+// calls that were refused, EVENT_OPEN, EVENT_DANGEROUS, EVENT_URING (but the successful io_uring_setup), profiles.
+//
+// A call is counted when it returns. So a successful fork counts twice (it returns to the parent and to the child), and
+// exit, exit_group and what a signal ends inside the call never do. Result and flags of a call are exact. A path is read
+// from the job's memory after the call: another thread may have changed it in between, and it is not resolved, so a
+// symbolic link or a relative path shows as the job wrote it.
 #pragma once
 
 #include "sandbox.h"
@@ -16,11 +35,14 @@ enum {
     WATCH_WINDOW = 200,          // syscalls of a thread that are scored together
     WATCH_EXES = 16384,
     WATCH_PATH = 256,
+    WATCH_ARGS = 4096,     // bytes of the arguments that are hashed
+    WATCH_SENSITIVE = 64,  // sensitive paths at most
+    WATCH_THREADS = 65536, // threads whose profile state is kept, by the low bits of their id
 };
 
 // Classes of errors: what a job is refused tells more than which number it was.
 enum watch_error {
-    WATCH_OK = 0,
+    WATCH_OK = 0,  // always 0 in an account: it is the sum of all syscalls less the other classes
     WATCH_DENIED,  // EPERM, EACCES
     WATCH_MISSING, // ENOENT, ENOTDIR, ESRCH
     WATCH_AGAIN,   // EAGAIN, EINTR and the restarts, EINPROGRESS
@@ -40,26 +62,36 @@ struct watch_cell {
 
 // Map "accounts", mmapable ARRAY. Cleared by the kernel when it gives the account out.
 struct watch_account {
-    __u64 cgroup; // the id it belongs to
-    __u64 begun_ns;
+    __u64 cgroup;   // the id it belongs to; 0 while it is cleared
+    __u64 begun_ns; // CLOCK_MONOTONIC
+    __u32 slot;
+    __u32 generation;
+    __u32 template;
+    __u32 watch; // enum watch_flag of the sandbox, looked up again at each fork, exec and exit
     __u64 syscalls[WATCH_SYSCALLS];
     __u64 errors[WATCH_ERRORS];
-    __u64 forks, execs, exits, exits_by_signal;
-    __u64 opens_write; // files opened for writing
-    __u64 opens_sensitive;
-    __u64 unlinks, renames;
-    __u64 signals; // sent to another process
-    __u64 io_urings, memfd_execs, ooms;
-    __u64 failures; // helpers that failed
+    __u64 forks;            // processes that began in it, not threads; a job's first one as well
+    __u64 execs;            //
+    __u64 exits;            // processes that ended in it
+    __u64 exits_by_signal;  // of those
+    __u64 opens_write;      // files opened for writing
+    __u64 opens_sensitive;  // tries to open a sensitive path, whatever came of them
+    __u64 unlinks, renames; // that succeeded; rmdir as well
+    __u64 signals;          // sent to another process by kill and the like
+    __u64 io_urings;        // rings made, and io_uring calls that were refused
+    __u64 memfd_execs;
+    __u64 ooms;     // processes that the OOM killer ended
+    __u64 evicted;  // profile states lost to another thread (WATCH_THREADS): a window began anew
+    __u64 failures; // helpers that failed: something of an event or a profile is missing
 };
 
 enum watch_flag {
-    WATCH_EVENTS = 1,  // exec, exit and the like as events, not only what alarms
-    WATCH_PROFILE = 2, // compare with (or teach) profiles
+    WATCH_EVENTS = 1,  // exec, exit and signals as events, not only what alarms
+    WATCH_PROFILE = 2, // compare with (or teach) profiles; execs of unknown executables as events
 };
 
 // An executable, told apart by what a job cannot choose: the file system's kind, the inode, size and owner as the sandbox
-// sees it.
+// sees it. Of a script it is the interpreter.
 struct watch_exe_key {
     __u64 inode;
     __u64 size;
@@ -68,7 +100,7 @@ struct watch_exe_key {
     __u32 owner; // uid inside the sandbox's user namespace, or ~0
 };
 
-// Map "exes", HASH. Written by the broker.
+// Map "exes", HASH. Written by the broker. Looked up at exec, and at the first call of a thread.
 struct watch_exe {
     __u32 profile; // 0: known, but without a profile
     __u32 zero;
@@ -80,12 +112,14 @@ enum watch_profile_mode {
     WATCH_PROFILE_JUDGE = 2, // what is unseen is counted; above the threshold it is told
 };
 
-// Map "profile_states", mmapable ARRAY by profile; "profiles", mmapable ARRAY of the bitsets.
+// Map "profile_states", mmapable ARRAY by profile; "profiles", mmapable ARRAY of the bitsets. The broker writes mode and
+// threshold, the kernel adds to the rest at the end of each window of a thread, and of the thread.
 struct watch_profile_state {
     __u32 mode;
-    __u32 threshold; // unseen of WATCH_WINDOW that is told
-    __u64 trigrams;  // judged or learnt
-    __u64 unseen;
+    __u32
+        threshold; // told when more than this many of the WATCH_WINDOW calls of a thread are unseen, once per window
+    __u64 trigrams; // judged or learnt
+    __u64 unseen;   // LEARN: that were new
     __u64 windows, alerts;
 };
 
@@ -94,31 +128,65 @@ struct watch_profile {
 };
 
 // The bit of three syscalls in a row (STIDE with n = 3: Forrest et al., "A sense of self for Unix processes", 1996).
+// Numbers above are WATCH_SYSCALLS - 1.
 static inline __u32 watch_trigram(__u32 first, __u32 second, __u32 third)
 {
     __u64 three = (__u64)(first & 511) << 18 | (__u64)(second & 511) << 9 | (third & 511);
     return (__u32)(three * 0x9e3779b97f4a7c15ULL >> 46);
 }
 
-// Bodies of events (emit.h).
-struct watch_exec {
+// FNV-1a, 64 bits (Fowler, Noll, Vo; RFC 9923): begin with WATCH_FNV, then byte by byte.
+#define WATCH_FNV 0xcbf29ce484222325ULL
+
+static inline __u64 watch_fnv(__u64 hash, unsigned char byte)
+{
+    return (hash ^ byte) * 0x00000100000001b3ULL;
+}
+
+// Sensitive paths. A pattern is compared with what a job wrote, component by component:
+//
+//   /etc/shadow, /proc/#/environ    from the beginning: the path itself, or anything below it. # is a number
+//   .ssh, .aws/credentials          one or two components, anywhere in the path
+//
+// Map "sensitive", ARRAY of WATCH_SENSITIVE_SLOTS: a pattern with hash h (FNV-1a of its text) is in one of the
+// WATCH_SENSITIVE_PROBES slots from h on. Written by the broker, at start and while programs run.
+enum {
+    WATCH_SENSITIVE_SLOTS = 1024,
+    WATCH_SENSITIVE_PROBES = 3,
+};
+
+struct watch_sensitive {
+    __u64 hash; // 0: free
+    __u32 rule; // the broker's number, told in the event
+    __u32 zero;
+};
+
+static inline __u32 watch_sensitive_slot(__u64 hash, __u32 probe)
+{
+    return ((__u32)(hash >> 32) + probe) & (WATCH_SENSITIVE_SLOTS - 1);
+}
+
+// Bodies of events (emit.h). Text is not terminated and not cleared behind its length.
+struct watch_exec { // class ALARM when memfd, else PROCESS
     struct watch_exe_key exe;
-    __u64 args_hash;
-    __u8 known; // "exes" has it
-    __u8 memfd; // the file has no name: a memfd, or deleted
+    __u64 args_hash; // FNV-1a of the arguments with their NULs, WATCH_ARGS at most; 0: unreadable
+    __u8 known;      // "exes" has it
+    __u8 memfd;      // the file has no name: a memfd, O_TMPFILE, or deleted
     __u8 zero[2];
     __u32 path_n;
     char path[WATCH_PATH]; // as given to exec, cut
 };
 
 struct watch_exit {
-    __u32 code;
-    __u32 signal;
+    __u32 code;   // 0 to 255
+    __u32 signal; // that ended it, or 0
     __u64 lived_ns;
 };
 
 struct watch_open {
-    __u32 flags; // O_*
+    __u32 flags;  // O_*
+    __s32 result; // descriptor, or -errno
+    __u32 rule;
     __u32 path_n;
     char path[WATCH_PATH];
 };
@@ -131,12 +199,16 @@ struct watch_syscall { // EVENT_DANGEROUS, EVENT_URING
 
 struct watch_signal {
     __u32 signal;
-    __u32 target;
+    __u32 target; // process, of the host
 };
 
 struct watch_score { // EVENT_PROFILE
     __u32 profile;
     __u32 unseen;
-    __u32 window;
+    __u32 window;  // calls of it so far
     __u32 last[3]; // the trigram that went over
 };
+
+_Static_assert(sizeof(struct watch_account) == 32 + 8 * (WATCH_SYSCALLS + WATCH_ERRORS + 14),
+               "no padding");
+_Static_assert(sizeof(struct watch_exec) == 304 && sizeof(struct watch_open) == 272, "no padding");
