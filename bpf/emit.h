@@ -145,10 +145,10 @@ static __always_inline bool emit_allowed(const struct bpf_sandbox *box, __u32 cl
     return false;
 }
 
-// Room for an event with a body of `size` (a constant) in its ring, the head filled; NULL: lost, and counted. Submit with
-// bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP).
-static __always_inline struct event *emit_begin(const struct bpf_sandbox *box, __u64 cgroup,
-                                                __u32 kind, __u32 class, __u32 size)
+// Room for an event with a body of `size` (a constant) in its ring, the head filled but for the process (packets have none);
+// NULL: lost, and counted. Submit with bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP).
+static __always_inline struct event *emit_reserve(const struct bpf_sandbox *box, __u64 cgroup,
+                                                  __u32 kind, __u32 class, __u32 size)
 {
     struct event *e = 0;
     if (!emit_allowed(box, class))
@@ -161,16 +161,29 @@ static __always_inline struct event *emit_begin(const struct bpf_sandbox *box, _
         emit_lost(box->slot, class);
         return 0;
     }
-    __u64 id = bpf_get_current_pid_tgid();
     e->time_ns = bpf_ktime_get_boot_ns();
     e->cgroup = cgroup;
     e->slot = box->slot;
     e->generation = box->generation;
-    e->pid = id >> 32;
-    e->tid = (__u32)id;
+    e->pid = 0;
+    e->tid = 0;
     e->kind = (__u16)kind;
     e->class = (__u16) class;
     e->size = size;
+    __builtin_memset(e->comm, 0, sizeof e->comm);
+    return e;
+}
+
+// The same, of the process that runs now.
+static __always_inline struct event *emit_begin(const struct bpf_sandbox *box, __u64 cgroup,
+                                                __u32 kind, __u32 class, __u32 size)
+{
+    struct event *e = emit_reserve(box, cgroup, kind, class, size);
+    if (!e)
+        return 0;
+    __u64 id = bpf_get_current_pid_tgid();
+    e->pid = id >> 32;
+    e->tid = (__u32)id;
     bpf_get_current_comm(e->comm, sizeof e->comm);
     return e;
 }

@@ -25,10 +25,12 @@ enum {
     NET_FLOW_V4_MASK = 0x007fffff,
     NET_SYNTHETIC_V4 = 0xc6120000, // 198.18.0.0/15, host order
     NET_SYNTHETIC_V4_MASK = 0x0001ffff,
-    NET_PORTS = 8,      // port ranges of one prefix or name
-    NET_RULES = 256,    // rules of one policy
-    NET_FLOWS = 262144, // flows remembered, of all sandboxes; the least used is forgotten
-    NET_NAMES = 262144, // names with an address, of all sandboxes
+    NET_PORTS = 8,             // port ranges of one prefix or name
+    NET_RULES = 256,           // rules of one policy
+    NET_FLOWS_PER_SLOT = 1024, // destinations of one sandbox; then its own oldest is forgotten
+    NET_FLOWS = 1048576,       // of all sandboxes
+    NET_FLOW_NUMBERS = 65536,  // of those, found again by their destination
+    NET_NAMES = 262144,        // names with an address, of all sandboxes
     NET_NAMES_PER_SLOT = 4096,
     NET_RULE_ENTRIES = 524288, // prefixes, of all rule sets
     NET_BITS_SET = 32,         // bits of net_rule_key before the address
@@ -65,7 +67,7 @@ struct net_rule {
     struct net_ports ports[NET_PORTS];
 };
 
-// Map "names", HASH: addresses that the relay gave out. Written by the relay.
+// Map "names", HASH: addresses that the relay gave out. Written by the relay. n 0: every port.
 struct net_name_key {
     __u32 slot;
     __u32 index;
@@ -77,7 +79,8 @@ struct net_name {
     struct net_ports ports[NET_PORTS];
 };
 
-// Map "flows", LRU_HASH: where a flow goes. Written by the kernel; `number` counts up per slot.
+// Map "flows", HASH: where a flow goes. Written by the kernel. A flow is a destination: sockets that go to the same one
+// share it. Numbers go round in NET_FLOWS_PER_SLOT, so what a sandbox forgets are its own, and nobody else's.
 struct net_flow_key {
     __u32 slot;
     __u32 number;
@@ -87,8 +90,10 @@ struct net_flow {
     __u8 address[16];
     __u16 port; // host order
     __u8 protocol;
-    __u8 family; // AF_INET, AF_INET6 as the job asked
+    __u8 family; // AF_INET, AF_INET6; a v4-mapped address is AF_INET
     __u32 generation;
+    __u32 rule_set; // that allowed it last; another one is asked again with the next packet
+    __u32 mode;
 };
 
 // Why something was refused. Told in events, counted in net_counters.
@@ -120,7 +125,7 @@ struct net_counters {
     __u64 connects_allowed, connects_denied; // connect and unconnected sendmsg
     __u64 denied[NET_REASONS];
     __u32 sockets;  // open TCP sockets to the relay: the pacing rate is divided by it
-    __u32 flows;    // the last flow number given
+    __u32 flows;    // flows made so far
     __u64 failures; // helpers that failed: a map was full, a rewrite impossible
 };
 

@@ -1,0 +1,533 @@
+// Network verdicts, attached once to the cgroup that holds the sandboxes. net.h says how the way out is laid.
+//
+//   socket()        INET and INET6, TCP and UDP; nothing else
+//   connect, sendto what the policy allows is rewritten to a flow of the relay; the rest is EPERM, counted and told
+//   getpeername, recvfrom
+//                   show the destination that the job asked for
+//   bind            loopback, never the relay's port
+//   setsockopt      no source routes, no pacing of its own, no state of its own making
+//   packets         the boundary: whatever a socket sends or gets is loopback, without options, and to the relay only by a
+//                   flow that the policy in force allows. What the calls above overlooked ends here.
+//   sockops         paces the sockets to the relay
+//   devices         those of a terminal and of /dev/null and its like
+//
+// A sandbox without an entry in "sandboxes" is refused everything. user_family is never looked at: what counts is the
+// protocol whose hook it is (bind and sendto take AF_UNSPEC for AF_INET).
+#include "vmlinux_min.h"
+
+#include "net_verdict.h"
+
+enum {
+    SOL_IP = 0,
+    SOL_SOCKET = 1,
+    SOL_TCP = 6,
+    SOL_UDP = 17,
+    SOL_IPV6 = 41,
+    IPPROTO_TCP = 6,
+    IPPROTO_UDP = 17,
+    SO_MAX_PACING_RATE = 47,
+    TCP_CLOSE = 7,
+    DENY = 0,
+    ALLOW = 1,
+    QUOTA_SLACK = 65536,
+};
+
+// What sockops must know of a socket: cgroup hooks of that kind cannot ask for the cgroup.
+struct net_socket {
+    __u64 cgroup; // the sandbox's
+    __u32 rate;   // as last set; 0: none
+    __u32 counted;
+};
+struct {
+    __uint(type, BPF_MAP_TYPE_SK_STORAGE);
+    __uint(map_flags, BPF_F_NO_PREALLOC);
+    __type(key, int);
+    __type(value, struct net_socket);
+} net_sockets SEC(".maps");
+
+static __always_inline struct bpf_sandbox *current_box(void)
+{
+    return box_of(bpf_get_current_ancestor_cgroup_id((int)sandbox_level));
+}
+
+enum way { WAY_DENIED = -2, WAY_DIRECT = -1 }; // else the number of a flow
+
+// Where a connect or sendto may go.
+static __always_inline int way_out(struct bpf_sandbox *box, const struct target *t, __u32 type,
+                                   __u32 hook)
+{
+    __u32 number;
+    __u32 rule = NO_RULE;
+    __u32 index = 0;
+    int reason;
+    if (is_local(t) && t->port != NET_RELAY_PORT &&
+        !(t->port == NET_DNS_PORT && box->mode != NET_NONE))
+        return WAY_DIRECT;
+    struct net_counters *n = counters_of(box);
+    if (!n)
+        return WAY_DENIED;
+    if (flow_of(t, &number) || (is_local(t) && t->port == NET_RELAY_PORT))
+        reason = NET_NO_RULE; // a flow by its number is nobody's to ask for
+    else
+        reason = policy_verdict(box, t, &rule, &index);
+    if (reason == NET_REASON_NONE && box->egress_bytes_max != 0 &&
+        n->out_bytes >= box->egress_bytes_max)
+        reason = NET_QUOTA;
+    int flow = reason == NET_REASON_NONE ? flow_make(box, t) : -1;
+    if (reason == NET_REASON_NONE && flow < 0)
+        reason = NET_FULL;
+    if (reason != NET_REASON_NONE) {
+        __sync_fetch_and_add(&n->connects_denied, 1);
+        tell_denied(box, t, type, hook, (__u32)reason);
+        return WAY_DENIED;
+    }
+    __sync_fetch_and_add(&n->connects_allowed, 1);
+    tell_connect(box, t, type, hook, rule, index);
+    return flow;
+}
+
+static __always_inline void target_v4(const struct bpf_sock_addr *ctx, struct target *t)
+{
+    set_v4(t, ctx->user_ip4);
+    t->port = bpf_ntohs((__u16)ctx->user_port);
+    t->protocol = (__u8)ctx->protocol;
+}
+
+static __always_inline void target_v6(const struct bpf_sock_addr *ctx, struct target *t)
+{
+    set_v6(t, ctx->user_ip6[0], ctx->user_ip6[1], ctx->user_ip6[2], ctx->user_ip6[3]);
+    t->port = bpf_ntohs((__u16)ctx->user_port);
+    t->protocol = (__u8)ctx->protocol;
+}
+
+static __always_inline void write_v6(struct bpf_sock_addr *ctx, __u32 a, __u32 b, __u32 c, __u32 d)
+{
+    ctx->user_ip6[0] = a;
+    ctx->user_ip6[1] = b;
+    ctx->user_ip6[2] = c;
+    ctx->user_ip6[3] = d;
+}
+
+static __always_inline int go_v4(struct bpf_sock_addr *ctx, __u32 hook)
+{
+    struct bpf_sandbox *box = current_box();
+    struct target t = {0};
+    if (!box)
+        return DENY;
+    target_v4(ctx, &t);
+    int way = way_out(box, &t, ctx->type, hook);
+    if (way >= 0) {
+        ctx->user_ip4 = bpf_htonl(NET_FLOW_V4 | (__u32)way);
+        ctx->user_port = bpf_htons(NET_RELAY_PORT);
+    }
+    return way == WAY_DENIED ? DENY : ALLOW;
+}
+
+static __always_inline int go_v6(struct bpf_sock_addr *ctx, __u32 hook)
+{
+    struct bpf_sandbox *box = current_box();
+    struct target t = {0};
+    if (!box)
+        return DENY;
+    target_v6(ctx, &t);
+    int way = way_out(box, &t, ctx->type, hook);
+    if (way < 0)
+        return way == WAY_DENIED ? DENY : ALLOW;
+    if (t.family == AF_INET)
+        write_v6(ctx, 0, 0, bpf_htonl(0xffff), bpf_htonl(NET_FLOW_V4 | (__u32)way));
+    else
+        write_v6(ctx, flow_word(0), flow_word(1), 0, bpf_htonl((__u32)way));
+    ctx->user_port = bpf_htons(NET_RELAY_PORT);
+    return ALLOW;
+}
+
+// sockops will ask whose socket this is.
+static __always_inline void mark_socket(struct bpf_sock_addr *ctx)
+{
+    if (ctx->protocol != IPPROTO_TCP || !ctx->sk ||
+        bpf_ntohs((__u16)ctx->user_port) != NET_RELAY_PORT)
+        return;
+    struct net_socket *s =
+        bpf_sk_storage_get(&net_sockets, ctx->sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+    if (s)
+        s->cgroup = bpf_get_current_ancestor_cgroup_id((int)sandbox_level);
+}
+
+SEC("cgroup/connect4")
+int net_connect4(struct bpf_sock_addr *ctx)
+{
+    int r = go_v4(ctx, NET_HOOK_CONNECT);
+    if (r == ALLOW)
+        mark_socket(ctx);
+    return r;
+}
+
+SEC("cgroup/connect6")
+int net_connect6(struct bpf_sock_addr *ctx)
+{
+    int r = go_v6(ctx, NET_HOOK_CONNECT);
+    if (r == ALLOW)
+        mark_socket(ctx);
+    return r;
+}
+
+SEC("cgroup/sendmsg4")
+int net_sendmsg4(struct bpf_sock_addr *ctx)
+{
+    return go_v4(ctx, NET_HOOK_SENDMSG);
+}
+
+SEC("cgroup/sendmsg6")
+int net_sendmsg6(struct bpf_sock_addr *ctx)
+{
+    return go_v6(ctx, NET_HOOK_SENDMSG);
+}
+
+// What the job asked for, in place of a flow's address. These hooks cannot refuse.
+static __always_inline int show_v4(struct bpf_sock_addr *ctx)
+{
+    struct bpf_sandbox *box = current_box();
+    struct target t = {0};
+    __u32 number;
+    target_v4(ctx, &t);
+    if (!box || !flow_of(&t, &number))
+        return ALLOW;
+    const struct net_flow *f = flow_find(box, number);
+    if (f && f->family == AF_INET) {
+        ctx->user_ip4 = ((const __u32 *)f->address)[3];
+        ctx->user_port = bpf_htons(f->port);
+    }
+    return ALLOW;
+}
+
+static __always_inline int show_v6(struct bpf_sock_addr *ctx)
+{
+    struct bpf_sandbox *box = current_box();
+    struct target t = {0};
+    __u32 number;
+    target_v6(ctx, &t);
+    if (!box || !flow_of(&t, &number))
+        return ALLOW;
+    const struct net_flow *f = flow_find(box, number);
+    if (f && f->family == t.family) {
+        const __u32 *a = (const __u32 *)f->address;
+        write_v6(ctx, a[0], a[1], a[2], a[3]);
+        ctx->user_port = bpf_htons(f->port);
+    }
+    return ALLOW;
+}
+
+SEC("cgroup/getpeername4")
+int net_getpeername4(struct bpf_sock_addr *ctx)
+{
+    return show_v4(ctx);
+}
+
+SEC("cgroup/getpeername6")
+int net_getpeername6(struct bpf_sock_addr *ctx)
+{
+    return show_v6(ctx);
+}
+
+SEC("cgroup/recvmsg4")
+int net_recvmsg4(struct bpf_sock_addr *ctx)
+{
+    return show_v4(ctx);
+}
+
+SEC("cgroup/recvmsg6")
+int net_recvmsg6(struct bpf_sock_addr *ctx)
+{
+    return show_v6(ctx);
+}
+
+static __always_inline int may_bind(const struct bpf_sock_addr *ctx, const struct target *t)
+{
+    struct bpf_sandbox *box = current_box();
+    if (!box)
+        return DENY;
+    if (is_local(t) && t->port != NET_RELAY_PORT)
+        return ALLOW;
+    tell_denied(box, t, ctx->type, NET_HOOK_BIND, NET_BIND);
+    return DENY;
+}
+
+SEC("cgroup/bind4")
+int net_bind4(struct bpf_sock_addr *ctx)
+{
+    struct target t = {0};
+    target_v4(ctx, &t);
+    return may_bind(ctx, &t);
+}
+
+SEC("cgroup/bind6")
+int net_bind6(struct bpf_sock_addr *ctx)
+{
+    struct target t = {0};
+    target_v6(ctx, &t);
+    return may_bind(ctx, &t);
+}
+
+SEC("cgroup/sock_create")
+int net_socket(struct bpf_sock *ctx)
+{
+    struct bpf_sandbox *box = current_box();
+    bool inet = ctx->family == AF_INET || ctx->family == AF_INET6;
+    bool tcp = ctx->type == SOCK_STREAM && ctx->protocol == IPPROTO_TCP;
+    bool udp = ctx->type == SOCK_DGRAM && ctx->protocol == IPPROTO_UDP;
+    if (!box)
+        return DENY;
+    if (inet && (tcp || udp))
+        return ALLOW;
+    struct target t = {.protocol = (__u8)ctx->protocol, .family = (__u8)ctx->family};
+    tell_denied(box, &t, ctx->type, NET_HOOK_SOCKET, NET_SOCKET_TYPE);
+    return DENY;
+}
+
+// Options that would choose a path, change what the kernel believes of a connection, or undo the pacing. Numbers from
+// linux/in.h, in6.h, tcp.h, udp.h and asm-generic/socket.h.
+static __always_inline bool option_denied(int level, int name)
+{
+    switch (level) {
+    case SOL_SOCKET:
+        return name == SO_MAX_PACING_RATE || name == 36 /* SO_MARK */ ||
+               name == 25 /* SO_BINDTODEVICE */ || name == 62 /* SO_BINDTOIFINDEX */;
+    case SOL_IP:
+        return name == 4 /* IP_OPTIONS */ || name == 3 /* IP_HDRINCL */ ||
+               name == 15 /* IP_FREEBIND */ || name == 19 /* IP_TRANSPARENT */ ||
+               name == 17 /* IP_XFRM_POLICY */ || name == 16 /* IP_IPSEC_POLICY */;
+    case SOL_IPV6:
+        return name == 57 /* IPV6_RTHDR */ || name == 54 /* IPV6_HOPOPTS */ ||
+               name == 55 /* IPV6_RTHDRDSTOPTS */ || name == 59 /* IPV6_DSTOPTS */ ||
+               (name >= 3 && name <= 6) /* their names of RFC 2292 */ || name == 9 /* NEXTHOP */ ||
+               name == 36 /* IPV6_HDRINCL */ || name == 75 /* IPV6_TRANSPARENT */ ||
+               name == 78 /* IPV6_FREEBIND */ || name == 34 /* IPV6_IPSEC_POLICY */ ||
+               name == 35 /* IPV6_XFRM_POLICY */;
+    case SOL_TCP: // REPAIR, REPAIR_QUEUE, REPAIR_OPTIONS, REPAIR_WINDOW, ULP (loads modules)
+        return name == 19 || name == 20 || name == 22 || name == 29 || name == 31;
+    case SOL_UDP:
+        return name == 100 /* UDP_ENCAP */;
+    default:
+        return false;
+    }
+}
+
+SEC("cgroup/setsockopt")
+int net_setsockopt(struct bpf_sockopt *ctx)
+{
+    struct bpf_sandbox *box = current_box();
+    if (!box)
+        return DENY;
+    if (option_denied(ctx->level, ctx->optname)) {
+        // The event's place of an address says which option it was.
+        struct target t = {.port = (__u16)ctx->optname, .protocol = (__u8)ctx->level};
+        tell_denied(box, &t, 0, NET_HOOK_OPTION, NET_OPTION);
+        return DENY;
+    }
+    ctx->optlen = 0; // the caller's own bytes, however long
+    return ALLOW;
+}
+
+// What a packet says of its other end.
+struct packet {
+    struct target peer;
+    bool plain; // TCP or UDP right behind a header without options, whole
+    bool reset;
+};
+
+static __always_inline void read_ports(struct __sk_buff *skb, __u32 at, bool out, struct packet *p)
+{
+    __be16 ports[2];
+    __u8 flags = 0;
+    if (bpf_skb_load_bytes(skb, at, ports, sizeof ports) < 0)
+        return;
+    p->peer.port = bpf_ntohs(out ? ports[1] : ports[0]);
+    p->plain = p->peer.protocol == IPPROTO_UDP;
+    if (p->peer.protocol == IPPROTO_TCP && bpf_skb_load_bytes(skb, at + 13, &flags, 1) == 0) {
+        p->plain = true;
+        p->reset = (flags & 4) != 0;
+    }
+}
+
+static __always_inline void read_packet(struct __sk_buff *skb, bool out, struct packet *p)
+{
+    if (skb->protocol == bpf_htons(0x0800)) {
+        __u8 h[20];
+        __u32 ip[2];
+        if (bpf_skb_load_bytes(skb, 0, h, sizeof h) < 0)
+            return;
+        __builtin_memcpy(ip, h + 12, sizeof ip);
+        set_v4(&p->peer, out ? ip[1] : ip[0]);
+        p->peer.protocol = h[9];
+        bool fragment = (h[6] & 0x3f) != 0 || h[7] != 0; // MF or an offset
+        if (h[0] == 0x45 && !fragment)
+            read_ports(skb, sizeof h, out, p);
+        return;
+    }
+    __u32 ip[4];
+    __u8 next;
+    if (skb->protocol != bpf_htons(0x86dd) || bpf_skb_load_bytes(skb, 6, &next, 1) < 0 ||
+        bpf_skb_load_bytes(skb, out ? 24 : 8, ip, sizeof ip) < 0)
+        return;
+    set_v6(&p->peer, ip[0], ip[1], ip[2], ip[3]);
+    p->peer.protocol = next;
+    read_ports(skb, 40, out, p);
+}
+
+// Whether a flow that exists may go on: asked again when the policy has changed, and for names each time, since those
+// are given and taken by the relay.
+static __always_inline int flow_verdict(const struct bpf_sandbox *box, struct net_flow *f,
+                                        __u8 protocol)
+{
+    struct target t = {.port = f->port, .protocol = f->protocol, .family = f->family};
+    __u32 rule;
+    __u32 index;
+    if (f->protocol != protocol)
+        return NET_PACKET;
+    __builtin_memcpy(t.ip, f->address, sizeof t.ip);
+    if (f->rule_set == box->rule_set && f->mode == box->mode && !synthetic(&t, &index))
+        return NET_REASON_NONE;
+    int reason = policy_verdict(box, &t, &rule, &index);
+    if (reason == NET_REASON_NONE) {
+        f->rule_set = box->rule_set;
+        f->mode = box->mode;
+    }
+    return reason;
+}
+
+static __always_inline bool over_quota(const struct bpf_sandbox *box, const struct net_counters *n,
+                                       __u32 len)
+{
+    // The relay counts what was said and cuts there. This counts headers too, so it leaves some room.
+    __u64 most = box->egress_bytes_max;
+    return most != 0 && n->out_bytes + len > most + most / 4 + QUOTA_SLACK;
+}
+
+static __always_inline int packet_verdict(struct __sk_buff *skb, const struct bpf_sandbox *box,
+                                          struct net_counters *n, const struct packet *p, bool out)
+{
+    __u32 number;
+    __u32 packets = skb->gso_segs > 1 ? skb->gso_segs : 1;
+    if (!p->plain)
+        return NET_PACKET;
+    if (!flow_of(&p->peer, &number)) {
+        if (!is_local(&p->peer) || p->peer.port == NET_RELAY_PORT)
+            return NET_PACKET;
+        __sync_fetch_and_add(&n->local_bytes, out ? skb->len : 0);
+        return NET_REASON_NONE;
+    }
+    struct net_flow *f = flow_find(box, number);
+    int reason = f ? flow_verdict(box, f, p->peer.protocol) : NET_PACKET;
+    if (reason == NET_REASON_NONE && out && over_quota(box, n, skb->len))
+        reason = NET_QUOTA;
+    // A reset ends what is forbidden: it must get through.
+    if (reason != NET_REASON_NONE && !(p->reset && !out))
+        return reason;
+    __sync_fetch_and_add(out ? &n->out_bytes : &n->in_bytes, skb->len);
+    __sync_fetch_and_add(out ? &n->out_packets : &n->in_packets, packets);
+    return NET_REASON_NONE;
+}
+
+static __always_inline int packet(struct __sk_buff *skb, bool out)
+{
+    struct bpf_sandbox *box = box_of(bpf_skb_ancestor_cgroup_id(skb, (int)sandbox_level));
+    struct packet p = {0};
+    if (!box)
+        return DENY;
+    struct net_counters *n = counters_of(box);
+    if (!n)
+        return DENY;
+    read_packet(skb, out, &p);
+    int reason = packet_verdict(skb, box, n, &p, out);
+    if (reason == NET_REASON_NONE)
+        return ALLOW;
+    count_denied(box, (__u32)reason);
+    __u64 cgroup = bpf_skb_ancestor_cgroup_id(skb, (int)sandbox_level + 1);
+    struct event *e =
+        emit_reserve(box, cgroup, EVENT_DENIED, CLASS_DENIAL, sizeof(struct net_event));
+    if (e) {
+        fill(e, &p.peer, 0, out ? NET_HOOK_EGRESS : NET_HOOK_INGRESS, (__u32)reason, NO_RULE, 0);
+        bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
+    }
+    return DENY;
+}
+
+SEC("cgroup_skb/egress")
+int net_egress(struct __sk_buff *skb)
+{
+    return packet(skb, true);
+}
+
+SEC("cgroup_skb/ingress")
+int net_ingress(struct __sk_buff *skb)
+{
+    return packet(skb, false);
+}
+
+// The sandbox's rate, divided by its sockets to the relay. Shaping by dropping reaches a hundredth of the rate; pacing
+// keeps it.
+static __always_inline void pace(struct bpf_sock_ops *ctx, const struct bpf_sandbox *box,
+                                 const struct net_counters *n, struct net_socket *s)
+{
+    __u32 sockets = n->sockets != 0 ? n->sockets : 1;
+    __u64 each = box->egress_rate / sockets;
+    __u32 rate = each == 0 ? (box->egress_rate != 0) : each > 0xfffffffe ? 0 : (__u32)each;
+    __u32 value = rate != 0 ? rate : 0xffffffff; // ~0: no limit
+    if (rate == s->rate)
+        return;
+    if (bpf_setsockopt(ctx, SOL_SOCKET, SO_MAX_PACING_RATE, &value, sizeof value) < 0)
+        failed(box);
+    else
+        s->rate = rate;
+}
+
+SEC("sockops")
+int net_sockops(struct bpf_sock_ops *ctx)
+{
+    __u32 op = ctx->op;
+    if (op != BPF_SOCK_OPS_TCP_CONNECT_CB && op != BPF_SOCK_OPS_STATE_CB &&
+        op != BPF_SOCK_OPS_RTT_CB)
+        return 1;
+    struct bpf_sock *sk = ctx->sk;
+    struct net_socket *s = sk ? bpf_sk_storage_get(&net_sockets, sk, 0, 0) : 0;
+    if (!s || bpf_ntohl(ctx->remote_port) != NET_RELAY_PORT)
+        return 1;
+    struct bpf_sandbox *box = box_of(s->cgroup);
+    struct net_counters *n = box ? counters_of(box) : 0;
+    if (!n)
+        return 1;
+    if (op == BPF_SOCK_OPS_STATE_CB) {
+        if (ctx->args[1] == TCP_CLOSE && s->counted) {
+            s->counted = 0;
+            __sync_fetch_and_add(&n->sockets, -1);
+        }
+        return 1;
+    }
+    if (op == BPF_SOCK_OPS_TCP_CONNECT_CB && !s->counted) {
+        s->counted = 1;
+        __sync_fetch_and_add(&n->sockets, 1);
+        if (bpf_sock_ops_cb_flags_set(ctx, BPF_SOCK_OPS_STATE_CB_FLAG | BPF_SOCK_OPS_RTT_CB_FLAG))
+            failed(box);
+    }
+    pace(ctx, box, n, s);
+    return 1;
+}
+
+SEC("cgroup/dev")
+int net_device(struct bpf_cgroup_dev_ctx *ctx)
+{
+    __u32 major = ctx->major;
+    __u32 minor = ctx->minor;
+    bool memory =
+        major == 1 && (minor == 3 || minor == 5 || minor == 7 || minor == 8 || minor == 9);
+    bool terminal = (major == 5 && (minor == 0 || minor == 2)) || (major >= 136 && major <= 143);
+    if ((ctx->access_type & 0xffff) == BPF_DEVCG_DEV_CHAR && (memory || terminal))
+        return ALLOW;
+    struct bpf_sandbox *box = current_box();
+    struct target t = {.ip = {bpf_htonl(major), bpf_htonl(minor)}};
+    if (box)
+        tell_denied(box, &t, 0, NET_HOOK_DEVICE, NET_DEVICE);
+    return DENY;
+}
+
+char program_license[] SEC("license") = "GPL";

@@ -1,0 +1,292 @@
+// What net.bpf.c decides with: maps, where something goes, whether the policy allows it, flows, and what is told of it.
+#pragma once
+
+#include "emit.h"
+#include "net.h"
+#include "net_ranges.h"
+#include "watch.h"
+
+enum { AF_INET = 2, AF_INET6 = 10, SOCK_STREAM = 1, SOCK_DGRAM = 2, NO_RULE = 0xffffffff };
+
+struct {
+    __uint(type, BPF_MAP_TYPE_LPM_TRIE);
+    __uint(max_entries, NET_RULE_ENTRIES);
+    __uint(map_flags, BPF_F_NO_PREALLOC);
+    __type(key, struct net_rule_key);
+    __type(value, struct net_rule);
+} rules SEC(".maps");
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, NET_NAMES);
+    __uint(map_flags, BPF_F_NO_PREALLOC);
+    __type(key, struct net_name_key);
+    __type(value, struct net_name);
+} names SEC(".maps");
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, NET_FLOWS);
+    __uint(map_flags, BPF_F_NO_PREALLOC);
+    __type(key, struct net_flow_key);
+    __type(value, struct net_flow);
+} flows SEC(".maps");
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, BPF_SLOTS);
+    __uint(map_flags, BPF_F_MMAPABLE);
+    __type(key, __u32);
+    __type(value, struct net_counters);
+} net_counters SEC(".maps");
+
+// Where a job wants to go; `ip` as words in network order.
+struct target {
+    __u32 ip[4];
+    __u16 port; // host order
+    __u8 protocol;
+    __u8 family;
+};
+
+// The flow that leads to a target, so that sockets share it. What another sandbox pushes out is made again.
+struct flow_number_key {
+    __u32 slot;
+    __u32 generation;
+    struct target target;
+};
+struct {
+    __uint(type, BPF_MAP_TYPE_LRU_HASH);
+    __uint(max_entries, NET_FLOW_NUMBERS);
+    __type(key, struct flow_number_key);
+    __type(value, __u32);
+} flow_numbers SEC(".maps");
+
+static __always_inline struct bpf_sandbox *box_of(__u64 id)
+{
+    return bpf_map_lookup_elem(&sandboxes, &id);
+}
+
+static __always_inline struct net_counters *counters_of(const struct bpf_sandbox *box)
+{
+    __u32 slot = box->slot;
+    return bpf_map_lookup_elem(&net_counters, &slot);
+}
+
+static __always_inline void failed(const struct bpf_sandbox *box)
+{
+    struct net_counters *n = counters_of(box);
+    if (n)
+        __sync_fetch_and_add(&n->failures, 1);
+}
+
+static __always_inline void set_v4(struct target *t, __u32 ip)
+{
+    t->ip[0] = 0;
+    t->ip[1] = 0;
+    t->ip[2] = bpf_htonl(0xffff);
+    t->ip[3] = ip;
+    t->family = AF_INET;
+}
+
+static __always_inline void set_v6(struct target *t, __u32 a, __u32 b, __u32 c, __u32 d)
+{
+    t->ip[0] = a;
+    t->ip[1] = b;
+    t->ip[2] = c;
+    t->ip[3] = d;
+    t->family = a == 0 && b == 0 && c == bpf_htonl(0xffff) ? AF_INET : AF_INET6;
+}
+
+// Loopback, or the unspecified address, which the kernel takes for loopback.
+static __always_inline bool is_local(const struct target *t)
+{
+    if (t->family == AF_INET)
+        return bpf_ntohl(t->ip[3]) >> 24 == 127 || t->ip[3] == 0;
+    return t->ip[0] == 0 && t->ip[1] == 0 && t->ip[2] == 0 && bpf_ntohl(t->ip[3]) <= 1;
+}
+
+static const __u8 flow_prefix[8] = NET_FLOW_V6_PREFIX;
+
+static __always_inline __u32 flow_word(int i)
+{
+    return bpf_htonl(net_word(flow_prefix + i * 4));
+}
+
+// The flow that an address of the relay stands for; false: it is none.
+static __always_inline bool flow_of(const struct target *t, __u32 *number)
+{
+    __u32 last = bpf_ntohl(t->ip[3]);
+    if (t->port != NET_RELAY_PORT)
+        return false;
+    if (t->family == AF_INET) {
+        *number = last & NET_FLOW_V4_MASK;
+        return (last & ~(__u32)NET_FLOW_V4_MASK) == NET_FLOW_V4;
+    }
+    *number = last;
+    return t->ip[0] == flow_word(0) && t->ip[1] == flow_word(1) && t->ip[2] == 0;
+}
+
+// The number behind a synthetic address; false: it is none.
+static __always_inline bool synthetic(const struct target *t, __u32 *index)
+{
+    __u32 last = bpf_ntohl(t->ip[3]);
+    if (t->family == AF_INET) {
+        *index = last & NET_SYNTHETIC_V4_MASK;
+        return (last & ~(__u32)NET_SYNTHETIC_V4_MASK) == NET_SYNTHETIC_V4;
+    }
+    *index = last;
+    return t->ip[0] == bpf_htonl(0x20010002) && t->ip[1] == 0 && t->ip[2] == 0;
+}
+
+static __always_inline bool port_allowed(const struct net_ports *ports, __u32 n,
+                                         const struct target *t, __u32 *rule)
+{
+    for (__u32 i = 0; i < NET_PORTS; i++) {
+        if (i >= n)
+            break;
+        if (t->port < ports[i].first || t->port > ports[i].last)
+            continue;
+        if (ports[i].protocol != 0 && ports[i].protocol != t->protocol)
+            continue;
+        *rule = ports[i].rule;
+        return true;
+    }
+    return false;
+}
+
+static __always_inline int name_verdict(const struct bpf_sandbox *box, const struct target *t,
+                                        __u32 index, __u32 *rule)
+{
+    struct net_name_key key = {.slot = box->slot, .index = index};
+    const struct net_name *name = bpf_map_lookup_elem(&names, &key);
+    if (!name || name->generation != box->generation)
+        return NET_NO_RULE;
+    if (name->n == 0 || port_allowed(name->ports, name->n, t, rule))
+        return NET_REASON_NONE;
+    return NET_NO_RULE;
+}
+
+static __always_inline bool rule_allows(const struct bpf_sandbox *box, const struct target *t,
+                                        __u32 *rule)
+{
+    struct net_rule_key key = {.prefixlen = NET_BITS_SET + 128, .rule_set = box->rule_set};
+    if (box->rule_set == 0)
+        return false;
+    __builtin_memcpy(key.address, t->ip, sizeof key.address);
+    const struct net_rule *found = bpf_map_lookup_elem(&rules, &key);
+    return found && port_allowed(found->ports, found->n, t, rule);
+}
+
+// The policy's answer for what would leave. `index`: of a synthetic name + 1, 0 for others.
+static __noinline int policy_verdict(const struct bpf_sandbox *box, const struct target *t,
+                                     __u32 *rule, __u32 *index)
+{
+    __u32 number;
+    *rule = NO_RULE;
+    *index = 0;
+    if (box->mode != NET_ALLOWLIST && box->mode != NET_OPEN)
+        return NET_MODE_NONE;
+    if (t->port == NET_DNS_PORT)
+        return NET_REASON_NONE;
+    if (synthetic(t, &number)) {
+        *index = number + 1;
+        return name_verdict(box, t, number, rule);
+    }
+    if (rule_allows(box, t, rule))
+        return NET_REASON_NONE;
+    if (box->mode == NET_OPEN && !net_is_special((const __u8 *)t->ip))
+        return NET_REASON_NONE;
+    return NET_NO_RULE;
+}
+
+static __always_inline bool same_target(const struct net_flow *f, const struct target *t)
+{
+    const __u32 *a = (const __u32 *)f->address;
+    return a[0] == t->ip[0] && a[1] == t->ip[1] && a[2] == t->ip[2] && a[3] == t->ip[3] &&
+           f->port == t->port && f->protocol == t->protocol;
+}
+
+static __always_inline struct net_flow *flow_find(const struct bpf_sandbox *box, __u32 number)
+{
+    struct net_flow_key key = {.slot = box->slot, .number = number};
+    struct net_flow *f = bpf_map_lookup_elem(&flows, &key);
+    return f && f->generation == box->generation ? f : 0;
+}
+
+// The number of the flow to a target, made if there is none; -1: a map is full.
+static __noinline int flow_make(const struct bpf_sandbox *box, const struct target *t)
+{
+    struct flow_number_key key = {.slot = box->slot, .generation = box->generation, .target = *t};
+    __u32 *known = bpf_map_lookup_elem(&flow_numbers, &key);
+    if (known) {
+        struct net_flow *f = flow_find(box, *known);
+        if (f && same_target(f, t))
+            return (int)(*known & (NET_FLOWS_PER_SLOT - 1));
+    }
+    struct net_counters *n = counters_of(box);
+    if (!n)
+        return -1;
+    struct net_flow_key at = {.slot = box->slot};
+    at.number = __sync_fetch_and_add(&n->flows, 1) & (NET_FLOWS_PER_SLOT - 1);
+    struct net_flow f = {.port = t->port,
+                         .protocol = t->protocol,
+                         .family = t->family,
+                         .generation = box->generation,
+                         .rule_set = box->rule_set,
+                         .mode = box->mode};
+    __builtin_memcpy(f.address, t->ip, sizeof f.address);
+    if (bpf_map_update_elem(&flows, &at, &f, BPF_ANY) < 0) {
+        failed(box);
+        return -1;
+    }
+    if (bpf_map_update_elem(&flow_numbers, &key, &at.number, BPF_ANY) < 0)
+        failed(box);
+    return (int)at.number;
+}
+
+static __always_inline void fill(struct event *e, const struct target *t, __u32 type, __u32 hook,
+                                 __u32 reason, __u32 rule, __u32 index)
+{
+    struct net_event *body = (struct net_event *)(e + 1);
+    __builtin_memcpy(body->address, t->ip, sizeof body->address);
+    body->port = t->port;
+    body->family = t->family;
+    body->protocol = t->protocol;
+    body->type = (__u8)type;
+    body->reason = (__u8)reason;
+    body->hook = (__u8)hook;
+    body->zero = 0;
+    body->rule = rule;
+    body->index = index;
+}
+
+static __always_inline void count_denied(const struct bpf_sandbox *box, __u32 reason)
+{
+    struct net_counters *n = counters_of(box);
+    if (n && reason < NET_REASONS)
+        __sync_fetch_and_add(&n->denied[reason], 1);
+}
+
+// Counts and tells a refusal by the process that runs now.
+static __noinline void tell_denied(const struct bpf_sandbox *box, const struct target *t,
+                                   __u32 type, __u32 hook, __u32 reason)
+{
+    __u64 cgroup = bpf_get_current_ancestor_cgroup_id((int)sandbox_level + 1);
+    count_denied(box, reason);
+    struct event *e = emit_begin(box, cgroup, EVENT_DENIED, CLASS_DENIAL, sizeof(struct net_event));
+    if (!e)
+        return;
+    fill(e, t, type, hook, reason, NO_RULE, 0);
+    bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
+}
+
+static __always_inline void tell_connect(const struct bpf_sandbox *box, const struct target *t,
+                                         __u32 type, __u32 hook, __u32 rule, __u32 index)
+{
+    if (!(box->watch & WATCH_EVENTS))
+        return;
+    __u64 cgroup = bpf_get_current_ancestor_cgroup_id((int)sandbox_level + 1);
+    struct event *e =
+        emit_begin(box, cgroup, EVENT_CONNECT, CLASS_NETWORK, sizeof(struct net_event));
+    if (!e)
+        return;
+    fill(e, t, type, hook, NET_REASON_NONE, rule, index);
+    bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
+}
