@@ -50,12 +50,15 @@ enum {
 struct net_ports {
     __u16 first, last;
     __u8 protocol;
-    __u8 zero[3];
+    __u8
+        special; // rules: the rule's prefix lies within a special range (net_ranges.h), so it reaches that
+    __u8 zero[2];
     __u32 rule;
 };
 
 // Map "rules", LPM_TRIE. prefixlen counts rule_set as well: NET_BITS_SET + the prefix of the v4-mapped address. The longest
-// match decides alone, so an entry holds the ports of all prefixes of its set that contain it.
+// match decides alone, so an entry holds the ports of all prefixes of its set that contain it. IPv4 addresses are in no IPv6
+// prefix: a set with one that is shorter than ::ffff:0:0/96 has an entry for that.
 struct net_rule_key {
     __u32 prefixlen;
     __u32 rule_set;

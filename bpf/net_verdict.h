@@ -135,8 +135,9 @@ static __always_inline bool synthetic(const struct target *t, __u32 *index)
     return t->ip[0] == bpf_htonl(0x20010002) && t->ip[1] == 0 && t->ip[2] == 0;
 }
 
+// `special`: the address is reached only by ranges of rules that name it.
 static __always_inline bool port_allowed(const struct net_ports *ports, __u32 n,
-                                         const struct target *t, __u32 *rule)
+                                         const struct target *t, bool special, __u32 *rule)
 {
     for (__u32 i = 0; i < NET_PORTS; i++) {
         if (i >= n)
@@ -144,6 +145,8 @@ static __always_inline bool port_allowed(const struct net_ports *ports, __u32 n,
         if (t->port < ports[i].first || t->port > ports[i].last)
             continue;
         if (ports[i].protocol != 0 && ports[i].protocol != t->protocol)
+            continue;
+        if (special && !ports[i].special)
             continue;
         *rule = ports[i].rule;
         return true;
@@ -158,20 +161,20 @@ static __always_inline int name_verdict(const struct bpf_sandbox *box, const str
     const struct net_name *name = bpf_map_lookup_elem(&names, &key);
     if (!name || name->generation != box->generation)
         return NET_NO_RULE;
-    if (name->n == 0 || port_allowed(name->ports, name->n, t, rule))
+    if (name->n == 0 || port_allowed(name->ports, name->n, t, false, rule))
         return NET_REASON_NONE;
     return NET_NO_RULE;
 }
 
 static __always_inline bool rule_allows(const struct bpf_sandbox *box, const struct target *t,
-                                        __u32 *rule)
+                                        bool special, __u32 *rule)
 {
     struct net_rule_key key = {.prefixlen = NET_BITS_SET + 128, .rule_set = box->rule_set};
     if (box->rule_set == 0)
         return false;
     __builtin_memcpy(key.address, t->ip, sizeof key.address);
     const struct net_rule *found = bpf_map_lookup_elem(&rules, &key);
-    return found && port_allowed(found->ports, found->n, t, rule);
+    return found && port_allowed(found->ports, found->n, t, special, rule);
 }
 
 // The policy's answer for what would leave. `index`: of a synthetic name + 1, 0 for others.
@@ -189,9 +192,8 @@ static __noinline int policy_verdict(const struct bpf_sandbox *box, const struct
         *index = number + 1;
         return name_verdict(box, t, number, rule);
     }
-    if (rule_allows(box, t, rule))
-        return NET_REASON_NONE;
-    if (box->mode == NET_OPEN && !net_is_special((const __u8 *)t->ip))
+    bool special = net_special_bits((const __u8 *)t->ip) != 0;
+    if (rule_allows(box, t, special, rule) || (box->mode == NET_OPEN && !special))
         return NET_REASON_NONE;
     return NET_NO_RULE;
 }
