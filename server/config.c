@@ -35,6 +35,7 @@ config_default(void)
     c->id_base = SPAWN_ID_BASE_DEFAULT;
     c->id_slots = 2048;
     c->netns_pool = 16;
+    c->bpf_enabled = true;
     c->pool = 8;
     limits_usual(&c->limits_default);
     limits_most(&c->limits_max);

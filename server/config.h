@@ -67,6 +67,7 @@ struct config {
     uint32_t netns_pool;
     struct relay_servers
         dns; // where names of sandboxes are resolved; none: as /etc/resolv.conf says
+    bool bpf_enabled;
     struct limits limits_default, limits_max;
     struct config_template template[CONFIG_TEMPLATES_MAX];
     uint32_t templates_n;

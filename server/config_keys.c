@@ -230,6 +230,16 @@ read_level(const struct reader *r, const struct key *k, struct yaml_node *n, voi
 }
 
 static int
+read_bool(const struct reader *r, const struct key *k, struct yaml_node *n, void *to)
+{
+    bool yes = n->kind == YAML_TEXT && strcmp(n->text, "true") == 0;
+    if (!yes && (n->kind != YAML_TEXT || strcmp(n->text, "false") != 0))
+        return fail(r, n, "must be true or false");
+    *(bool *)field(k, to) = yes;
+    return 0;
+}
+
+static int
 read_format(const struct reader *r, const struct key *k, struct yaml_node *n, void *to)
 {
     bool json = n->kind == YAML_TEXT && strcmp(n->text, "json") == 0;
@@ -457,6 +467,10 @@ static const struct key ids_keys[] = {
     {"slots", read_count, AT(config, id_slots), 2, SPAWN_SLOTS_MAX, NULL},
     {0},
 };
+static const struct key bpf_keys[] = {
+    {"enabled", read_bool, AT(config, bpf_enabled), 0, 0, NULL},
+    {0},
+};
 static const struct key quota_keys[] = {
     {"sandboxes", read_count, AT(config, quotas.sandboxes), 1, SPAWN_SLOTS_MAX, NULL},
     {"sandboxes_per_caller", read_count, AT(config, quotas.sandboxes_per_caller), 1,
@@ -506,6 +520,7 @@ static const struct key top_keys[] = {
     {"limits_max", read_limits, AT(config, limits_max), 0, 0, NULL},
     {"pool", read_count, AT(config, pool), 0, 1024, NULL},
     {"netns_pool", read_count, AT(config, netns_pool), 0, 256, NULL},
+    SECTION("bpf", bpf_keys),
     {"templates", read_templates, 0, 0, 0, 0, NULL},
     SECTION("quotas", quota_keys),
     SECTION("rpc", rpc_keys),

@@ -26,6 +26,7 @@
 #include "../proto/err.h"
 #include "../proto/wire.h"
 #include "api/api.h"
+#include "bpf.h"
 #include "config.h"
 #include "dispatch.h"
 #include "job.h"
@@ -51,6 +52,7 @@ struct broker {
     struct config *config;
     struct identity who;
     struct spawn_features features;
+    struct bpf bpf;
     uv_loop_t loop;
     uv_signal_t term, interrupt;
     char bound[CONFIG_LISTEN_MAX][256];
@@ -102,10 +104,40 @@ block_signals(void)
     (void)signal(SIGPIPE, SIG_IGN);
 }
 
+// The programs that load BPF and carry traffic. One that is not there is a feature that is absent, not a failed start.
+static void
+add_bpf(const struct broker *b, struct spawn_config *config)
+{
+    struct err e;
+    if (!b->config->bpf_enabled)
+        return;
+    if (privilege_program("stockade-loader", config->loader_path, SPAWN_PATH_MAX, &e) < 0) {
+        config->loader_path[0] = '\0';
+        log_err(LOG_WARNING, "bpf", &e);
+    }
+    if (privilege_program("stockade-relay", config->relay_path, SPAWN_PATH_MAX, &e) < 0) {
+        config->relay_path[0] = '\0';
+        log_err(LOG_WARNING, "bpf", &e);
+    }
+    config->relay_uid = b->who.relay_uid;
+    config->relay_gid = b->who.relay_gid;
+}
+
+// Without the maps the broker goes on as on a kernel without BPF.
+static void
+hold_bpf(struct broker *b, const int fds[BPF_FDS])
+{
+    struct err e;
+    b->s.bpf = &b->bpf;
+    if (bpf_open(&b->bpf, b->features.bpf, fds, &e) < 0)
+        log_err(LOG_ERROR, "bpf", &e);
+}
+
 // Root's part: what only it can make, and the process that keeps it.
 static int
 start_spawner(struct broker *b, struct err *e)
 {
+    int bpf_fds[BPF_FDS];
     char spawner[SPAWN_PATH_MAX];
     char guest[SPAWN_PATH_MAX];
     struct spawn_config *config = calloc(1, sizeof *config);
@@ -122,10 +154,14 @@ start_spawner(struct broker *b, struct err *e)
         r = privilege_program("stockade-guest", guest, sizeof guest, e);
     if (r == 0) {
         config_to_spawn(b->config, guest, b->who.uid, b->who.gid, config);
-        r = spawn_start(spawner, config, &b->features, &b->s.spawn, e);
+        add_bpf(b, config);
+        r = spawn_start(spawner, config, &b->features, bpf_fds, &b->s.spawn, e);
     }
     free(config);
-    return r < 0 ? err_wrap(e, "start") : 0;
+    if (r < 0)
+        return err_wrap(e, "start");
+    hold_bpf(b, bpf_fds);
+    return 0;
 }
 
 static void

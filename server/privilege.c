@@ -17,7 +17,8 @@
 
 #include "../proto/auto.h"
 
-#define ACCOUNT "stockade"
+#define ACCOUNT       "stockade"
+#define RELAY_ACCOUNT "stockade-relay"
 
 int
 privilege_check_root(struct err *e)
@@ -53,6 +54,12 @@ privilege_identity(const struct config *c, struct identity *out, struct err *e)
     }
     if (who.uid == 0 || who.gid == 0)
         return err_set(e, ERR_FAILED_PRECONDITION, "the account %s must not be root", ACCOUNT);
+    account = getpwnam(RELAY_ACCOUNT);
+    who.relay_uid = account != NULL ? account->pw_uid : c->id_base + 1;
+    who.relay_gid = account != NULL ? account->pw_gid : c->id_base + 1;
+    if (who.relay_uid == 0 || who.relay_gid == 0 || who.relay_uid == who.uid)
+        return err_set(e, ERR_FAILED_PRECONDITION, "the account %s must be neither root nor %s",
+                       RELAY_ACCOUNT, ACCOUNT);
     who.socket_gid = who.gid;
     const struct group *g = getgrnam(ACCOUNT);
     if (g != NULL)

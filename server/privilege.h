@@ -12,9 +12,12 @@ struct identity {
     uid_t uid;
     gid_t gid;
     gid_t socket_gid;
+    uid_t relay_uid; // of the relay's process
+    gid_t relay_gid;
 };
 
-// The account "stockade" where it exists, else the first id of the configured range, which no sandbox gets. The socket's
+// The account "stockade" where it exists, else the first id of the configured range, which no sandbox gets; the relay's
+// is "stockade-relay", else the second id of that range. The socket's
 // group: the configured one, else "stockade" where it exists, else the broker's own (only root and the broker then).
 int privilege_identity(const struct config *c, struct identity *out, struct err *e);
 

@@ -12,6 +12,7 @@
 #include "job.h"
 #include "log.h"
 #include "loop.h"
+#include "net_policy.h"
 #include "pool.h"
 #include "sandbox_table.h"
 #include "server.h"
@@ -57,6 +58,7 @@ settle(struct sandbox *s)
 {
     if (s->state != SANDBOX_DELETING || s->pending > 0 || (s->live && !s->destroyed))
         return;
+    sandbox_policy_clear(s);
     for (size_t i = 0; i < SPAWN_FDS_MAX; i++)
         if (s->dirs.fd[i] >= 0)
             (void)close(s->dirs.fd[i]);
@@ -249,6 +251,11 @@ adopt(struct sandbox *s, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX]
     if (fds[SPAWN_FD_GUEST] < 0) {
         (void)err_sys(&e, EMFILE, "make a sandbox");
         sandbox_destroy(s, &e, NULL);
+        return;
+    }
+    if (sandbox_policy_put(s, &e) < 0) {
+        (void)close(fds[SPAWN_FD_GUEST]);
+        guest_failed(s, &e);
         return;
     }
     s->link = guest_link_new(s->all->srv->loop, fds[SPAWN_FD_GUEST], &guest_events, s, &e);

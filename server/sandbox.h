@@ -80,6 +80,7 @@ struct sandbox {
 
     bool live; // the spawner has it: slot and generation hold
     uint32_t slot, generation;
+    uint64_t cgroup_id;      // its key in BPF maps; 0: no entry
     struct cgroup_dirs dirs; // owned
     struct guest_link *link;
     struct cgstat fresh; // its figures when its guest became ready

@@ -103,13 +103,40 @@ start_process(const char *binary, struct spawn *s, struct err *e)
     return n == 0 ? 0 : err_sys(e, sys ? sys : EIO, "execute %s", binary);
 }
 
+// Sorts the descriptors of the first answer by its mask. False when they do not match; all are closed then.
+static bool
+take_bpf_fds(struct msghdr *m, uint32_t mask, int fds[BPF_FDS])
+{
+    int got[BPF_FDS];
+    unsigned n = 0;
+    const struct cmsghdr *h = CMSG_FIRSTHDR(m);
+    if (h && h->cmsg_level == SOL_SOCKET && h->cmsg_type == SCM_RIGHTS) {
+        n = (unsigned)((h->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+        memcpy(got, CMSG_DATA(h), n * sizeof(int));
+    }
+    bool match = (unsigned)__builtin_popcount(mask) == n && mask < 1u << BPF_FDS &&
+                 !(m->msg_flags & MSG_CTRUNC);
+    for (unsigned i = 0, used = 0; i < BPF_FDS; i++)
+        fds[i] = match && mask & 1u << i ? got[used++] : -1;
+    for (unsigned i = 0; i < n && !match; i++)
+        (void)close(got[i]);
+    return match;
+}
+
 // The answer to the configuration, within SPAWN_START_MS.
 static int
-read_features(struct spawn *s, struct spawn_features *features, struct err *e)
+read_features(struct spawn *s, struct spawn_features *features, int bpf_fds[BPF_FDS], struct err *e)
 {
     struct spawn_reply reply;
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(sizeof(int) * BPF_FDS)];
+    } control;
     struct iovec iov[2] = {{&reply, sizeof reply}, {features, sizeof *features}};
-    struct msghdr m = {.msg_iov = iov, .msg_iovlen = 2};
+    struct msghdr m = {.msg_iov = iov,
+                       .msg_iovlen = 2,
+                       .msg_control = control.bytes,
+                       .msg_controllen = sizeof control.bytes};
     struct pollfd p = {.fd = s->fd, .events = POLLIN};
     int ready = 0;
     do {
@@ -127,7 +154,9 @@ read_features(struct spawn *s, struct spawn_features *features, struct err *e)
         err_sanitize(e);
         return err_errno(e);
     }
-    if (n != (ssize_t)(sizeof reply + sizeof *features) || features->n > SPAWN_FEATURES_MAX)
+    bool whole = n == (ssize_t)(sizeof reply + sizeof *features);
+    if (!take_bpf_fds(&m, whole ? features->bpf_fds : 0, bpf_fds) || !whole ||
+        features->n > SPAWN_FEATURES_MAX)
         return err_set(e, ERR_INTERNAL, "its features are malformed");
     return 0;
 }
@@ -151,8 +180,10 @@ reap(pid_t pid, uint32_t grace_ms)
 
 int
 spawn_start(const char *binary, const struct spawn_config *config, struct spawn_features *features,
-            struct spawn **out, struct err *e)
+            int bpf_fds[BPF_FDS], struct spawn **out, struct err *e)
 {
+    for (int i = 0; i < BPF_FDS; i++)
+        bpf_fds[i] = -1;
     struct spawn *s = calloc(1, sizeof *s);
     if (!s)
         return err_sys(e, ENOMEM, "start the spawner");
@@ -164,10 +195,15 @@ spawn_start(const char *binary, const struct spawn_config *config, struct spawn_
     if (r == 0 && send(s->fd, config, sizeof *config, MSG_NOSIGNAL) != (ssize_t)sizeof *config)
         r = err_sys(e, errno, "send the configuration");
     if (r == 0)
-        r = read_features(s, features, e);
+        r = read_features(s, features, bpf_fds, e);
     if (r == 0) {
         *out = s;
         return 0;
+    }
+    for (int i = 0; i < BPF_FDS; i++) {
+        if (bpf_fds[i] >= 0)
+            (void)close(bpf_fds[i]);
+        bpf_fds[i] = -1;
     }
     if (s->fd >= 0)
         (void)close(s->fd);
@@ -347,6 +383,37 @@ spawn_destroy(struct spawn *s, uint32_t slot, uint32_t generation, spawn_done *d
               struct err *e)
 {
     const struct spawn_request q = {.op = SPAWN_DESTROY, .slot = slot, .generation = generation};
+    return request(s, &q, done, cookie, e);
+}
+
+int
+spawn_net_open(struct spawn *s, uint32_t slot, uint32_t generation, spawn_done *done, void *cookie,
+               struct err *e)
+{
+    const struct spawn_request q = {.op = SPAWN_NET_OPEN, .slot = slot, .generation = generation};
+    return request(s, &q, done, cookie, e);
+}
+
+int
+spawn_net_dial(struct spawn *s, uint32_t slot, uint32_t generation, uint16_t port, spawn_done *done,
+               void *cookie, struct err *e)
+{
+    const struct spawn_request q = {
+        .op = SPAWN_NET_DIAL, .slot = slot, .generation = generation, .arg = port};
+    return request(s, &q, done, cookie, e);
+}
+
+int
+spawn_watch(struct spawn *s, bool attached, spawn_done *done, void *cookie, struct err *e)
+{
+    const struct spawn_request q = {.op = SPAWN_WATCH, .arg = attached};
+    return request(s, &q, done, cookie, e);
+}
+
+int
+spawn_relay(struct spawn *s, spawn_done *done, void *cookie, struct err *e)
+{
+    const struct spawn_request q = {.op = SPAWN_RELAY};
     return request(s, &q, done, cookie, e);
 }
 

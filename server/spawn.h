@@ -21,21 +21,23 @@
 
 enum {
     SPAWN_PENDING_MAX = 3 * (SPAWN_SLOTS_MAX + 1), // requests without an answer
-    SPAWN_START_MS = 30 * 1000,                    // how long spawn_start waits for the features
+    SPAWN_START_MS = 90 * 1000,                    // how long spawn_start waits for the features
 };
 
 struct spawn;
 
 // The answer to one request. `reply` is borrowed and has been checked (err_sanitize); reply->ok 0: see reply->err.
-// fds: by enum spawn_fd, -1 where absent; *owned* by the callback, which closes them or keeps them. Only a CREATE that
-// went well has any.
+// fds: by enum spawn_fd, -1 where absent; *owned* by the callback, which closes them or keeps them. Only a CREATE,
+// NET_OPEN, NET_DIAL or RELAY that went well has any.
 typedef void spawn_done(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX]);
 
 // Starts the spawner and gives it its configuration. Must be called as root, before threads exist and before the
-// process drops its privileges: the spawner keeps them. On success *features (12 KB) is what it found and *out is
-// *owned*: spawn_close(). On failure nothing is left: FAILED_PRECONDITION when another broker has the same cgroup.
+// process drops its privileges: the spawner keeps them. On success *features (12 KB) is what it found, bpf_fds are the
+// descriptors that came with it, *owned*, -1 where absent, and *out is *owned*: spawn_close(). On failure nothing is
+// left: FAILED_PRECONDITION when another broker has the same cgroup.
 int spawn_start(const char *binary, const struct spawn_config *config,
-                struct spawn_features *features, struct spawn **out, struct err *e);
+                struct spawn_features *features, int bpf_fds[BPF_FDS], struct spawn **out,
+                struct err *e);
 
 // The spawner's process id.
 pid_t spawn_pid(const struct spawn *s);
@@ -67,6 +69,24 @@ int spawn_kill_job(struct spawn *s, uint32_t slot, uint32_t generation, uint32_t
 // when its guest has ended by itself.
 int spawn_destroy(struct spawn *s, uint32_t slot, uint32_t generation, spawn_done *done,
                   void *cookie, struct err *e);
+
+// The relay's listeners inside a sandbox's network namespace. fds: by enum spawn_net_fd; those of IPv6 are -1 where the
+// kernel has none. FAILED_PRECONDITION while those of an earlier call are open.
+int spawn_net_open(struct spawn *s, uint32_t slot, uint32_t generation, spawn_done *done,
+                   void *cookie, struct err *e);
+
+// A connection to a port of a sandbox's loopback, 127.0.0.1 first, ::1 then. fds[0]: non-blocking, connected or still
+// connecting. FAILED_PRECONDITION when nobody listens.
+int spawn_net_dial(struct spawn *s, uint32_t slot, uint32_t generation, uint16_t port,
+                   spawn_done *done, void *cookie, struct err *e);
+
+// Attaches the syscall tracepoint, or detaches it; answered when it is so. FAILED_PRECONDITION without
+// BPF_HAS_SYSCALLS, UNAVAILABLE while an earlier call is under way.
+int spawn_watch(struct spawn *s, bool attached, spawn_done *done, void *cookie, struct err *e);
+
+// A new relay, when the one before has ended. fds[0]: its socket, as BPF_FD_RELAY. FAILED_PRECONDITION while it runs, or
+// where there is none.
+int spawn_relay(struct spawn *s, spawn_done *done, void *cookie, struct err *e);
 
 // Ends it all: requests without an answer get no callback, the loop handle is closed (run the loop once more before
 // uv_loop_close), the spawner is given grace_ms to clean up and end. True when it did and found nothing wrong.

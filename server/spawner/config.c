@@ -78,6 +78,23 @@ check_ids(const struct spawn_config *c, struct err *e)
     return 0;
 }
 
+// The loader and the relay, where there are any.
+static int
+check_bpf(const struct spawn_config *c, struct err *e)
+{
+    int r = c->loader_path[0] ? check_path(c->loader_path, "loader_path", e) : 0;
+    if (r == 0 && c->relay_path[0])
+        r = check_path(c->relay_path, "relay_path", e);
+    if (r < 0 || !c->relay_path[0])
+        return r;
+    uint64_t first = c->id_base + UINT64_C(1) * SPAWN_IDS_PER_SANDBOX;
+    uint64_t end = first + c->slots * UINT64_C(1) * SPAWN_IDS_PER_SANDBOX;
+    if (c->relay_uid == 0 || c->relay_gid == 0 || c->relay_uid == c->broker_uid ||
+        (c->relay_uid >= first && c->relay_uid < end))
+        return err_field(e, "relay_uid", "%u: must be an account of its own", c->relay_uid);
+    return 0;
+}
+
 int
 config_check(const struct spawn_config *c, struct err *e)
 {
@@ -89,6 +106,8 @@ config_check(const struct spawn_config *c, struct err *e)
         r = check_path(c->state_dir, "state_dir", e);
     if (r == 0)
         r = check_path(c->guest_path, "guest_path", e);
+    if (r == 0)
+        r = check_bpf(c, e);
     if (r < 0)
         return r;
     if (!text_ends(c->cgroup, sizeof c->cgroup) ||

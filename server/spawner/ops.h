@@ -69,7 +69,12 @@ struct spawn_config {
     char cgroup
         [SPAWN_PATH_MAX]; // "": decide (delegated subtree, else /stockade); "/name": below the v2 root
     char guest_path[SPAWN_PATH_MAX]; // the static guest
-    struct spawn_limits limits_max;  // no request goes beyond
+    // BPF programs and the relay; "": none. The relay's account must not be root's, the broker's or a sandbox's.
+    char loader_path[SPAWN_PATH_MAX];
+    char relay_path[SPAWN_PATH_MAX];
+    uint32_t relay_uid;
+    uint32_t relay_gid;
+    struct spawn_limits limits_max; // no request goes beyond
     struct spawn_template templates[SPAWN_TEMPLATES_MAX];
 };
 #define SPAWN_VERSION 1u

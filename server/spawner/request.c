@@ -14,6 +14,7 @@
 
 #include "config.h"
 #include "io.h"
+#include "net.h"
 #include "spawner.h"
 
 enum { REQUESTS_PER_TURN = 32 };
@@ -113,6 +114,26 @@ handle_destroy(struct spawner *s, struct slot *slot, const struct spawn_request 
     removal_start(s, slot);
 }
 
+static void
+handle_watch(struct spawner *s, struct slot *none, const struct spawn_request *q, struct answer *a)
+{
+    (void)none;
+    (void)q;
+    struct err e;
+    (void)err_set(&e, ERR_FAILED_PRECONDITION, "the syscall tracepoint is not there");
+    answer_err(s, a, &e);
+}
+
+static void
+handle_relay(struct spawner *s, struct slot *none, const struct spawn_request *q, struct answer *a)
+{
+    (void)none;
+    (void)q;
+    struct err e;
+    (void)err_set(&e, ERR_FAILED_PRECONDITION, "there is no relay");
+    answer_err(s, a, &e);
+}
+
 #define IN(state) (1u << (state))
 enum { IN_HANDED_OUT = IN(SLOT_LIVE) | IN(SLOT_FREEZING) | IN(SLOT_FROZEN) };
 
@@ -120,14 +141,18 @@ static const struct op_row {
     const char *name;
     void (*handler)(struct spawner *, struct slot *, const struct spawn_request *, struct answer *);
     unsigned states; // 0: takes no slot
-    uint32_t arg_max;
+    uint32_t arg_min, arg_max;
     bool limits;
 } op_rows[] = {
-    [SPAWN_CREATE] = {"CREATE", handle_create, 0, SPAWN_TEMPLATES_MAX - 1, true},
-    [SPAWN_LIMIT] = {"LIMIT", handle_limit, IN_HANDED_OUT, 0, true},
-    [SPAWN_FREEZE] = {"FREEZE", handle_freeze, IN(SLOT_LIVE) | IN(SLOT_FROZEN), 1, false},
-    [SPAWN_KILL_JOB] = {"KILL_JOB", handle_kill_job, IN_HANDED_OUT, UINT32_MAX, false},
-    [SPAWN_DESTROY] = {"DESTROY", handle_destroy, IN_HANDED_OUT, 0, false},
+    [SPAWN_CREATE] = {"CREATE", handle_create, 0, 0, SPAWN_TEMPLATES_MAX - 1, true},
+    [SPAWN_LIMIT] = {"LIMIT", handle_limit, IN_HANDED_OUT, 0, 0, true},
+    [SPAWN_FREEZE] = {"FREEZE", handle_freeze, IN(SLOT_LIVE) | IN(SLOT_FROZEN), 0, 1, false},
+    [SPAWN_KILL_JOB] = {"KILL_JOB", handle_kill_job, IN_HANDED_OUT, 0, UINT32_MAX, false},
+    [SPAWN_DESTROY] = {"DESTROY", handle_destroy, IN_HANDED_OUT, 0, 0, false},
+    [SPAWN_NET_OPEN] = {"NET_OPEN", net_open, IN_HANDED_OUT, 0, 0, false},
+    [SPAWN_NET_DIAL] = {"NET_DIAL", net_dial, IN(SLOT_LIVE), 1, UINT16_MAX, false},
+    [SPAWN_WATCH] = {"WATCH", handle_watch, 0, 0, 1, false},
+    [SPAWN_RELAY] = {"RELAY", handle_relay, 0, 0, 0, false},
 };
 enum { OPS_N = sizeof op_rows / sizeof op_rows[0] };
 
@@ -140,7 +165,8 @@ check_form(struct spawner *s, const struct spawn_request *q)
     const struct op_row *row = &op_rows[q->op];
     if (q->reserved != 0)
         broker_broken(s, "%s: reserved is not 0", row->name);
-    if (q->arg > row->arg_max || (q->op == SPAWN_CREATE && q->arg >= s->config->templates_n))
+    if (q->arg < row->arg_min || q->arg > row->arg_max ||
+        (q->op == SPAWN_CREATE && q->arg >= s->config->templates_n))
         broker_broken(s, "%s: argument %u is out of range", row->name, q->arg);
     if (row->limits && !config_limits_ok(&q->limits, &s->config->limits_max))
         broker_broken(s, "%s: a limit is 0 or beyond its maximum", row->name);

@@ -212,6 +212,7 @@ main(int argc, char **argv)
         .templates = {{.name = "default", .hostname = "sandbox"}},
     };
     static struct spawn_features features;
+    int bpf_fds[BPF_FDS];
     static struct one ones[CONCURRENT_MAX];
     struct err e;
     uint32_t count = argc > 3 ? (uint32_t)strtoul(argv[3], NULL, 10) : 1000;
@@ -221,7 +222,7 @@ main(int argc, char **argv)
     (void)snprintf(config.state_dir, sizeof config.state_dir, "/run/stockade-rate-%d",
                    (int)getpid());
     (void)snprintf(config.guest_path, sizeof config.guest_path, "%s", argv[2]);
-    if (spawn_start(argv[1], &config, &features, &spawn, &e) < 0)
+    if (spawn_start(argv[1], &config, &features, bpf_fds, &spawn, &e) < 0)
         fail("start", &e);
     for (uint32_t i = 0; i < features.n && getenv("VERBOSE"); i++)
         (void)printf("%-24s %s%s %s\n", features.feature[i].name,

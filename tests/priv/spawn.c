@@ -7,6 +7,7 @@
 
 static struct broker b; // its configuration only
 static struct spawn *spawn;
+static int bpf_fds[BPF_FDS];
 static uv_loop_t loop;
 static unsigned gone;
 
@@ -63,7 +64,7 @@ start(void **state)
     (void)snprintf(binary, sizeof binary, "%.200s/server/stockade-spawner", build ? build : ".");
     broker_config(&b, "");
     gone = 0;
-    if (spawn_start(binary, &b.config, &b.features, &spawn, &e) < 0)
+    if (spawn_start(binary, &b.config, &b.features, bpf_fds, &spawn, &e) < 0)
         fail_msg("%s", e.text);
     assert_int_equal(uv_loop_init(&loop), 0);
     assert_int_equal(spawn_attach(spawn, &loop, on_gone, NULL, &e), 0);
@@ -97,14 +98,14 @@ a_program_that_is_not_there_and_a_refused_configuration_say_so(void **state)
     struct spawn *none = NULL;
     static struct spawn_features f;
     broker_config(&b, "");
-    assert_true(spawn_start("/no/such/spawner", &b.config, &f, &none, &e) < 0);
+    assert_true(spawn_start("/no/such/spawner", &b.config, &f, bpf_fds, &none, &e) < 0);
     assert_non_null(strstr(e.text, "/no/such/spawner"));
-    assert_true(spawn_start("/bin/true", &b.config, &f, &none, &e) < 0);
+    assert_true(spawn_start("/bin/true", &b.config, &f, bpf_fds, &none, &e) < 0);
     b.config.slots = 0;
     char binary[300];
     const char *build = getenv("STOCKADE_BUILD");
     (void)snprintf(binary, sizeof binary, "%.200s/server/stockade-spawner", build ? build : ".");
-    assert_true(spawn_start(binary, &b.config, &f, &none, &e) < 0);
+    assert_true(spawn_start(binary, &b.config, &f, bpf_fds, &none, &e) < 0);
     assert_int_equal(e.code, ERR_INVALID_ARGUMENT);
     assert_string_equal(e.subject, "slots");
     assert_null(none);

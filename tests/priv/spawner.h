@@ -32,6 +32,7 @@ struct broker {
     uint32_t seq;
     struct spawn_config config;
     struct spawn_features features;
+    int bpf_fds[BPF_FDS]; // of the first answer, -1 where absent
 };
 
 struct sandbox {
@@ -110,7 +111,7 @@ broker_read(struct broker *b, struct spawn_reply *r, int fds[SPAWN_FDS_MAX])
 {
     union {
         struct cmsghdr align;
-        char bytes[CMSG_SPACE(sizeof(int) * SPAWN_FDS_MAX)];
+        char bytes[CMSG_SPACE(sizeof(int) * BPF_FDS)];
     } control;
     struct iovec iov[2] = {{r, sizeof *r}, {&b->features, sizeof b->features}};
     struct msghdr m = {.msg_iov = iov,
@@ -122,15 +123,21 @@ broker_read(struct broker *b, struct spawn_reply *r, int fds[SPAWN_FDS_MAX])
     if (n <= 0)
         return false;
     assert_true(n >= (ssize_t)sizeof *r);
-    int got[SPAWN_FDS_MAX] = {0};
+    int got[BPF_FDS] = {0};
     size_t got_n = 0;
     const struct cmsghdr *h = CMSG_FIRSTHDR(&m);
     if (h) {
         got_n = (h->cmsg_len - CMSG_LEN(0)) / sizeof(int);
         memcpy(got, CMSG_DATA(h), got_n * sizeof(int));
     }
-    assert_int_equal(__builtin_popcount(r->fds), got_n);
     size_t used = 0;
+    if (r->op == SPAWN_CONFIGURE) {
+        for (unsigned i = 0; i < BPF_FDS; i++)
+            b->bpf_fds[i] = b->features.bpf_fds & 1u << i ? got[used++] : -1;
+        assert_int_equal(used, got_n);
+        used = got_n = 0;
+    }
+    assert_int_equal(__builtin_popcount(r->fds), got_n);
     for (unsigned i = 0; i < SPAWN_FDS_MAX; i++)
         fds[i] = r->fds & 1u << i ? got[used++] : -1;
     return true;

@@ -88,9 +88,10 @@ requests_that_a_correct_broker_may_send_too_late_get_an_error(void **state)
         if (!r.ok)
             assert_true(r.err.code == ERR_FAILED_PRECONDITION || r.err.code == ERR_NOT_FOUND);
     }
-    const enum spawn_op ops[] = {SPAWN_LIMIT, SPAWN_FREEZE, SPAWN_KILL_JOB, SPAWN_DESTROY};
+    const enum spawn_op ops[] = {SPAWN_LIMIT,    SPAWN_FREEZE,   SPAWN_KILL_JOB,
+                                 SPAWN_NET_OPEN, SPAWN_NET_DIAL, SPAWN_DESTROY};
     for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
-        struct spawn_request q = request_for(&x, ops[i], 0);
+        struct spawn_request q = request_for(&x, ops[i], ops[i] == SPAWN_NET_DIAL);
         q.limits = small_limits;
         struct spawn_reply r = broker_ask(&b, &q, NULL);
         assert_false(r.ok);
@@ -182,16 +183,28 @@ what_no_broker_sends_ends_the_spawner_and_every_sandbox(void **state)
         const char *what;
         struct spawn_request q;
     } rows[] = {
-        {"configure again", destroy},      {"unknown operation", destroy},
-        {"huge operation", destroy},       {"slot out of range", destroy},
-        {"slot never used", destroy},      {"generation 0", destroy},
-        {"generation to come", destroy},   {"reserved set", destroy},
-        {"argument of destroy", destroy},  {"freeze by 2", destroy},
-        {"template out of range", create}, {"no memory", create},
-        {"too much memory", create},       {"cpu weight 0", create},
+        {"configure again", destroy},
+        {"unknown operation", destroy},
+        {"huge operation", destroy},
+        {"slot out of range", destroy},
+        {"slot never used", destroy},
+        {"generation 0", destroy},
+        {"generation to come", destroy},
+        {"reserved set", destroy},
+        {"argument of destroy", destroy},
+        {"freeze by 2", destroy},
+        {"template out of range", create},
+        {"no memory", create},
+        {"too much memory", create},
+        {"cpu weight 0", create},
+        {"dial port 0", destroy},
+        {"dial port 65536", destroy},
+        {"watch 2", destroy},
+        {"argument of relay", destroy},
+        {"argument of net open", destroy},
     };
     rows[0].q.op = SPAWN_CONFIGURE;
-    rows[1].q.op = SPAWN_DESTROY + 1;
+    rows[1].q.op = SPAWN_RELAY + 1;
     rows[2].q.op = UINT32_MAX;
     rows[3].q.slot = UINT32_MAX;
     rows[4].q.slot = 5;
@@ -205,6 +218,13 @@ what_no_broker_sends_ends_the_spawner_and_every_sandbox(void **state)
     rows[11].q.limits.memory_bytes = 0;
     rows[12].q.limits.memory_bytes = UINT64_MAX;
     rows[13].q.limits.cpu_weight = 0;
+    rows[14].q.op = rows[15].q.op = SPAWN_NET_DIAL;
+    rows[15].q.arg = 65536;
+    rows[16].q.op = SPAWN_WATCH;
+    rows[16].q.arg = 2;
+    rows[17].q.op = SPAWN_RELAY;
+    rows[18].q.op = SPAWN_NET_OPEN;
+    rows[17].q.arg = rows[18].q.arg = 1;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         assert_ends(rows[i].what, &rows[i].q, sizeof rows[i].q, -1, &like);
     char large[sizeof destroy + 1] = {0};
