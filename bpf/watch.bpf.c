@@ -1,0 +1,519 @@
+// Telemetry of sandboxes: counters of each job's cgroup, events of what matters, profiles. See watch.h for the contract.
+//
+// watch_sys_exit is by far the hottest program there is, run at every system call of the host while it is attached. For a
+// process outside it is a comparison of two levels; inside it is a walk of pointers, a guess proven right, and one atomic
+// addition (watch_find.h). Whatever is rare is a call away from that path.
+//
+// The others run when a process begins, executes, ends or sends a signal.
+#include <asm/unistd.h>
+#include <linux/errno.h>
+#include <linux/fcntl.h>
+
+#include "watch_exe.h"
+#include "watch_find.h"
+#include "watch_path.h"
+
+char _license[] SEC("license") = "GPL";
+
+enum { KERNEL_ERRORS = 4095, ERRORS_KNOWN = 1024 }; // none above 530
+
+static const __u8 error_class[ERRORS_KNOWN] = {
+    [EPERM] = WATCH_DENIED,
+    [EACCES] = WATCH_DENIED,
+    [ENOENT] = WATCH_MISSING,
+    [ENOTDIR] = WATCH_MISSING,
+    [ESRCH] = WATCH_MISSING,
+    [EAGAIN] = WATCH_AGAIN,
+    [EINTR] = WATCH_AGAIN,
+    [EINPROGRESS] = WATCH_AGAIN,
+    [ENOMEM] = WATCH_FULL,
+    [ENOSPC] = WATCH_FULL,
+    [EMFILE] = WATCH_FULL,
+    [ENFILE] = WATCH_FULL,
+    [EDQUOT] = WATCH_FULL,
+    [ENOSYS] = WATCH_NOSYS,
+    [EOPNOTSUPP] = WATCH_NOSYS,
+    [EINVAL] = WATCH_INVALID,
+    [EFAULT] = WATCH_INVALID,
+    [EBADF] = WATCH_INVALID,
+    [512] = WATCH_AGAIN /* ERESTARTSYS */,
+    [513] = WATCH_AGAIN /* ERESTARTNOINTR */,
+    [514] = WATCH_AGAIN /* ERESTARTNOHAND */,
+    [516] = WATCH_AGAIN /* ERESTART_RESTARTBLOCK */,
+};
+
+// Calls that are more than a number.
+enum special {
+    ORDINARY = 0,
+    OPEN,    // path, flags
+    OPENAT,  // directory, path, flags
+    OPENAT2, // directory, path, struct open_how
+    CREAT,   // path
+    UNLINK,
+    RENAME,
+    DANGEROUS,
+    URING,
+};
+
+static const __u8 special_calls[WATCH_SYSCALLS] = {
+#ifdef __NR_open
+    [__NR_open] = OPEN,
+    [__NR_creat] = CREAT,
+    [__NR_unlink] = UNLINK,
+    [__NR_rmdir] = UNLINK,
+    [__NR_rename] = RENAME,
+#endif
+#ifdef __NR_renameat
+    [__NR_renameat] = RENAME,
+#endif
+#ifdef __NR_iopl
+    [__NR_iopl] = DANGEROUS,
+    [__NR_ioperm] = DANGEROUS,
+    [__NR_modify_ldt] = DANGEROUS,
+#endif
+    [__NR_openat] = OPENAT,
+    [__NR_openat2] = OPENAT2,
+    [__NR_unlinkat] = UNLINK,
+    [__NR_renameat2] = RENAME,
+    [__NR_io_uring_setup] = URING,
+    [__NR_io_uring_enter] = URING,
+    [__NR_io_uring_register] = URING,
+    [__NR_ptrace] = DANGEROUS,
+    [__NR_process_vm_readv] = DANGEROUS,
+    [__NR_process_vm_writev] = DANGEROUS,
+    [__NR_pidfd_getfd] = DANGEROUS,
+    [__NR_kcmp] = DANGEROUS,
+    [__NR_mount] = DANGEROUS,
+    [__NR_umount2] = DANGEROUS,
+    [__NR_pivot_root] = DANGEROUS,
+    [__NR_chroot] = DANGEROUS,
+    [__NR_open_tree] = DANGEROUS,
+    [__NR_move_mount] = DANGEROUS,
+    [__NR_fsopen] = DANGEROUS,
+    [__NR_fsconfig] = DANGEROUS,
+    [__NR_fsmount] = DANGEROUS,
+    [__NR_fspick] = DANGEROUS,
+    [__NR_mount_setattr] = DANGEROUS,
+    [__NR_unshare] = DANGEROUS,
+    [__NR_setns] = DANGEROUS,
+    [__NR_bpf] = DANGEROUS,
+    [__NR_perf_event_open] = DANGEROUS,
+    [__NR_userfaultfd] = DANGEROUS,
+    [__NR_open_by_handle_at] = DANGEROUS,
+    [__NR_fanotify_init] = DANGEROUS,
+    [__NR_keyctl] = DANGEROUS,
+    [__NR_add_key] = DANGEROUS,
+    [__NR_request_key] = DANGEROUS,
+    [__NR_init_module] = DANGEROUS,
+    [__NR_finit_module] = DANGEROUS,
+    [__NR_delete_module] = DANGEROUS,
+    [__NR_kexec_load] = DANGEROUS,
+    [__NR_reboot] = DANGEROUS,
+    [__NR_swapon] = DANGEROUS,
+    [__NR_swapoff] = DANGEROUS,
+    [__NR_acct] = DANGEROUS,
+    [__NR_quotactl] = DANGEROUS,
+    [__NR_syslog] = DANGEROUS,
+    [__NR_settimeofday] = DANGEROUS,
+    [__NR_clock_settime] = DANGEROUS,
+    [__NR_sethostname] = DANGEROUS,
+    [__NR_setdomainname] = DANGEROUS,
+#ifdef __NR_kexec_file_load
+    [__NR_kexec_file_load] = DANGEROUS,
+#endif
+};
+
+// Fields that tell how a tracepoint is declared in the running kernel.
+struct trace_event_raw_sched_process_exit {
+    bool group_dead;
+} __attribute__((preserve_access_index));
+struct trace_event_raw_mark_victim {
+    __u32 uid;
+} __attribute__((preserve_access_index));
+
+// ---- system calls
+
+static __always_inline __u64 argument(struct pt_regs *regs, int n)
+{
+#if defined(__TARGET_ARCH_x86)
+    return n == 0 ? regs->di : n == 1 ? regs->si : regs->dx;
+#else
+    return n == 0 ? regs->orig_x0 : regs->regs[n];
+#endif
+}
+
+// The number, WATCH_SYSCALLS - 1 for all above.
+static __always_inline __u32 number(struct pt_regs *regs)
+{
+#if defined(__TARGET_ARCH_x86)
+    __u64 n = regs->orig_ax;
+#else
+    __u64 n = (__u32)regs->syscallno;
+#endif
+    if (n == (__u64)-1 || n == (__u32)-1) // the kernel clears it on the way out of a signal handler
+        return __NR_rt_sigreturn;
+    return n < WATCH_SYSCALLS - 1 ? (__u32)n : WATCH_SYSCALLS - 1;
+}
+
+static __always_inline void tell_syscall(__u16 kind, struct pt_regs *regs, long result, __u32 call)
+{
+    struct place p;
+    if (!find(bpf_get_current_task_btf(), &p))
+        return;
+    struct event *e =
+        emit_begin(p.box, p.cgroup, kind, CLASS_SYSCALL, sizeof(struct watch_syscall));
+    if (!e)
+        return;
+    struct watch_syscall *body = (void *)(e + 1);
+    body->number = call;
+    body->result = (__s32)result;
+    body->args[0] = argument(regs, 0);
+    body->args[1] = argument(regs, 1);
+    bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
+}
+
+static __noinline int tell_open(const struct path_text *path, __u32 n, __u32 flags, long result,
+                                __u32 rule)
+{
+    struct place p;
+    if (!path || !find(bpf_get_current_task_btf(), &p))
+        return 0;
+    COUNT(p.account, opens_sensitive);
+    struct event *e =
+        emit_begin(p.box, p.cgroup, EVENT_OPEN, CLASS_FILE, sizeof(struct watch_open));
+    if (!e)
+        return 0;
+    struct watch_open *body = (void *)(e + 1);
+    body->flags = flags;
+    body->result = (__s32)result;
+    body->rule = rule;
+    body->path_n = n;
+    __builtin_memcpy(body->path, path->text, sizeof body->path);
+    bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
+    return 0;
+}
+
+static __always_inline void opened(struct pt_regs *regs, long result, __u32 what,
+                                   struct watch_account *account)
+{
+    __u64 at = argument(regs, what == OPEN || what == CREAT ? 0 : 1);
+    __u64 flags = O_WRONLY;
+    if (what == OPEN)
+        flags = argument(regs, 1);
+    else if (what == OPENAT)
+        flags = argument(regs, 2);
+    else if (what == OPENAT2) // its first member
+        if (bpf_probe_read_user(&flags, sizeof flags, (void *)argument(regs, 2)))
+            flags = 0;
+    if (result >= 0 && (flags & O_ACCMODE) != O_RDONLY && !(flags & O_PATH))
+        COUNT(account, opens_write);
+    __u32 zero = 0, rule;
+    struct path_text *path = bpf_map_lookup_elem(&path_scratch, &zero);
+    if (!path)
+        return;
+    long n = bpf_probe_read_user_str(path->text, sizeof path->text, (void *)at);
+    if (n <= 0) {
+        if (result != -EFAULT)
+            COUNT(account, failures);
+        return;
+    }
+    if (path_is_sensitive(path, (__u32)n, &rule))
+        tell_open(path, (__u32)n - 1, (__u32)flags, result, rule);
+}
+
+static __noinline int special_call(struct pt_regs *regs, long result, __u32 call,
+                                   struct watch_account *account)
+{
+    __u32 what = special_calls[call & (WATCH_SYSCALLS - 1)];
+    if (!account)
+        return 0;
+    if (what <= CREAT) {
+        opened(regs, result, what, account);
+    } else if (what == UNLINK) {
+        if (result == 0)
+            COUNT(account, unlinks);
+    } else if (what == RENAME) {
+        if (result == 0)
+            COUNT(account, renames);
+    } else if (what == URING) {
+        if (result >= 0) // watch_uring tells of it
+            return 0;
+        COUNT(account, io_urings);
+        tell_syscall(EVENT_URING, regs, result, call);
+    } else {
+        tell_syscall(EVENT_DANGEROUS, regs, result, call);
+    }
+    return 0;
+}
+
+SEC("tp_btf/sys_exit")
+int BPF_PROG(watch_sys_exit, struct pt_regs *regs, long result)
+{
+    struct task_struct *task = bpf_get_current_task_btf();
+    struct cgroup *at = task->cgroups->dfl_cgrp;
+    if ((__u32)at->level < sandbox_level)
+        return 0;
+    __u64 which = recent_get(at->kn->id);
+    __u32 key = (__u32)which;
+    struct watch_account *account = 0;
+    if (which < WATCH_ACCOUNTS)
+        account = bpf_map_lookup_elem(&accounts, &key);
+    else if (which != OUTSIDE)
+        account = first_sight();
+    if (!account)
+        return 0;
+    __u32 call = number(regs);
+    __sync_fetch_and_add(&account->syscalls[call & (WATCH_SYSCALLS - 1)], 1);
+    if (result < 0 && result >= -KERNEL_ERRORS) {
+        __u64 error = (__u64)-result & (ERRORS_KNOWN - 1);
+        __u32 class = error_class[error];
+        if (class == 0)
+            class = WATCH_OTHER;
+        __sync_fetch_and_add(&account->errors[class & (WATCH_ERRORS - 1)], 1);
+    }
+    if (account->watch & WATCH_PROFILE)
+        profile_call(task, account, call);
+    if (special_calls[call & (WATCH_SYSCALLS - 1)] != ORDINARY)
+        special_call(regs, result, call, account);
+    return 0;
+}
+
+// A ring was made; where seccomp refuses that, watch_sys_exit shows the attempt.
+SEC("tp_btf/io_uring_create")
+int BPF_PROG(watch_uring, int fd)
+{
+    struct place p;
+    if (!find(bpf_get_current_task_btf(), &p))
+        return 0;
+    COUNT(p.account, io_urings);
+    struct event *e =
+        emit_begin(p.box, p.cgroup, EVENT_URING, CLASS_SYSCALL, sizeof(struct watch_syscall));
+    if (!e)
+        return 0;
+    struct watch_syscall *body = (void *)(e + 1);
+    *body = (struct watch_syscall){.number = __NR_io_uring_setup, .result = fd};
+    bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
+    return 0;
+}
+
+// ---- processes
+
+struct args {
+    unsigned char bytes[WATCH_ARGS];
+};
+
+struct {
+    __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+    __uint(max_entries, 1);
+    __type(key, __u32);
+    __type(value, struct args);
+} args_scratch SEC(".maps");
+
+enum { HASH_STEP = 64 };
+
+struct hashing {
+    const struct args *args;
+    __u32 n;
+    __u64 hash;
+};
+
+static long hash_bytes(__u32 step, struct hashing *h)
+{
+    for (__u32 i = 0; i < HASH_STEP; i++) {
+        __u32 at = step * HASH_STEP + i;
+        if (at >= h->n)
+            return 1;
+        h->hash = watch_fnv(h->hash, h->args->bytes[at & (WATCH_ARGS - 1)]);
+    }
+    return 0;
+}
+
+static __noinline __u64 hash_args(struct watch_account *account)
+{
+    struct task_struct *task = bpf_get_current_task_btf();
+    struct mm_struct *mm = task->mm;
+    __u32 zero = 0;
+    struct args *args = bpf_map_lookup_elem(&args_scratch, &zero);
+    if (!args || !mm)
+        return 0;
+    __u64 n = mm->arg_end - mm->arg_start;
+    if (n > WATCH_ARGS)
+        n = WATCH_ARGS;
+    if (bpf_probe_read_user(args->bytes, (__u32)n, (void *)mm->arg_start)) {
+        COUNT(account, failures);
+        return 0;
+    }
+    struct hashing h = {.args = args, .n = (__u32)n, .hash = WATCH_FNV};
+    bpf_loop(WATCH_ARGS / HASH_STEP, hash_bytes, &h, 0);
+    return h.hash;
+}
+
+static __always_inline void tell_exec(const struct place *p, const struct watch_exe_key *key,
+                                      bool known, bool memfd, const char *path)
+{
+    struct event *e = emit_begin(p->box, p->cgroup, EVENT_EXEC, memfd ? CLASS_ALARM : CLASS_PROCESS,
+                                 sizeof(struct watch_exec));
+    if (!e)
+        return;
+    struct watch_exec *body = (void *)(e + 1);
+    body->exe = *key;
+    body->known = known;
+    body->memfd = memfd;
+    body->zero[0] = body->zero[1] = 0;
+    body->args_hash = hash_args(p->account);
+    long n = bpf_probe_read_kernel_str(body->path, sizeof body->path, path);
+    if (n < 1)
+        COUNT(p->account, failures);
+    body->path_n = n < 1 ? 0 : (__u32)n - 1;
+    bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
+}
+
+SEC("tp_btf/sched_process_exec")
+int BPF_PROG(watch_exec, struct task_struct *task, int old_pid, struct linux_binprm *bprm)
+{
+    struct place p;
+    if (!find(task, &p))
+        return 0;
+    COUNT(p.account, execs);
+    struct watch_exe_key key = {};
+    struct watch_exe *exe = 0;
+    if (exe_key(task, p.box->template, &key))
+        exe = bpf_map_lookup_elem(&exes, &key);
+    else
+        COUNT(p.account, failures);
+    bool memfd = exe_nameless(task);
+    if (memfd)
+        COUNT(p.account, memfd_execs);
+    if (p.box->watch & WATCH_PROFILE) {
+        profile_end(task);
+        struct thread *t = profile_thread(task);
+        if (t)
+            profile_begin(t, task, exe);
+    }
+    if (memfd || p.box->watch & WATCH_EVENTS || (!exe && p.box->watch & WATCH_PROFILE))
+        tell_exec(&p, &key, exe != 0, memfd, bprm->filename);
+    return 0;
+}
+
+// Counted where the child is: a job's first process is made by the guest, but born in job-N.
+SEC("tp_btf/sched_process_fork")
+int BPF_PROG(watch_fork, struct task_struct *parent, struct task_struct *child)
+{
+    struct place p;
+    if (child->pid == child->tgid && find(child, &p))
+        COUNT(p.account, forks);
+    return 0;
+}
+
+// Processes of several threads that have been counted as ended, for kernels that do not say which thread was the last: two
+// that end at the same time both find that nobody is left.
+struct {
+    __uint(type, BPF_MAP_TYPE_LRU_HASH);
+    __uint(max_entries, 4096);
+    __type(key, __u64);
+    __type(value, __u32);
+} ended SEC(".maps");
+
+static __always_inline bool is_last_thread(__u64 *ctx, struct task_struct *task)
+{
+    if (bpf_core_field_exists(struct trace_event_raw_sched_process_exit, group_dead))
+        return ctx[1] & 0xff;
+    if (task->signal->live.counter != 0)
+        return false;
+    __u64 key = task->group_leader->start_time ^ (__u64)(__u32)task->tgid << 40;
+    __u32 one = 1;
+    return task->signal->nr_threads == 1 ||
+           bpf_map_update_elem(&ended, &key, &one, BPF_NOEXIST) == 0;
+}
+
+static __always_inline void tell_exit(const struct place *p, __u32 status,
+                                      struct task_struct *leader)
+{
+    struct event *e =
+        emit_begin(p->box, p->cgroup, EVENT_EXIT, CLASS_PROCESS, sizeof(struct watch_exit));
+    if (!e)
+        return;
+    struct watch_exit *body = (void *)(e + 1);
+    body->code = status >> 8 & 0xff;
+    body->signal = status & 0x7f;
+    body->lived_ns = bpf_ktime_get_ns() - leader->start_time;
+    bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
+}
+
+// `task` may be another than the current one: the OOM killer runs in whoever asked for memory.
+static __always_inline void tell_oom(const struct place *p, struct task_struct *task)
+{
+    COUNT(p->account, ooms);
+    struct event *e = emit_begin(p->box, p->cgroup, EVENT_OOM, CLASS_ALARM, 0);
+    if (!e)
+        return;
+    e->pid = (__u32)task->tgid;
+    e->tid = (__u32)task->pid;
+    bpf_probe_read_kernel(e->comm, sizeof e->comm, task->comm);
+    bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
+}
+
+enum { SIGNAL_GROUP_EXIT = 4 }; // include/linux/sched/signal.h
+
+SEC("tp_btf/sched_process_exit")
+int watch_exit(__u64 *ctx)
+{
+    struct task_struct *task = bpf_get_current_task_btf();
+    struct place p;
+    if (!find(task, &p))
+        return 0;
+    if (p.box->watch & WATCH_PROFILE)
+        profile_end(task);
+    if (!is_last_thread(ctx, task))
+        return 0;
+    __u32 status = (__u32)(task->signal->flags & SIGNAL_GROUP_EXIT ? task->signal->group_exit_code
+                                                                   : task->group_leader->exit_code);
+    COUNT(p.account, exits);
+    if (status & 0x7f)
+        COUNT(p.account, exits_by_signal);
+    if (!bpf_core_field_exists(struct trace_event_raw_mark_victim, uid) && task->signal->oom_mm)
+        tell_oom(&p, task);
+    if (p.box->watch & WATCH_EVENTS)
+        tell_exit(&p, status, task->group_leader);
+    return 0;
+}
+
+// Older kernels name the victim by its pid alone; watch_exit knows it by its mark.
+SEC("tp_btf/mark_victim")
+int watch_oom(__u64 *ctx)
+{
+    if (!bpf_core_field_exists(struct trace_event_raw_mark_victim, uid))
+        return 0;
+    struct task_struct *task = (void *)ctx[0];
+    struct place p;
+    if (task && find(task, &p))
+        tell_oom(&p, task);
+    return 0;
+}
+
+// What a process sends by kill, tgkill, sigqueue or pidfd_send_signal; what the kernel sends has another code.
+enum { FROM_KILL = 0, FROM_QUEUE = -1, FROM_TKILL = -6 };
+
+SEC("tp_btf/signal_generate")
+int BPF_PROG(watch_signal, int signal, struct kernel_siginfo *info, struct task_struct *target)
+{
+    struct task_struct *task = bpf_get_current_task_btf();
+    struct place p;
+    if (!target || target->tgid == task->tgid || (__u64)info == 1) // 1: SEND_SIG_PRIV
+        return 0;
+    int code = info ? BPF_CORE_READ(info, si_code) : FROM_KILL;
+    if ((code != FROM_KILL && code != FROM_QUEUE && code != FROM_TKILL) || !find(task, &p))
+        return 0;
+    COUNT(p.account, signals);
+    if (!(p.box->watch & WATCH_EVENTS))
+        return 0;
+    struct event *e =
+        emit_begin(p.box, p.cgroup, EVENT_SIGNAL, CLASS_SIGNAL, sizeof(struct watch_signal));
+    if (!e)
+        return 0;
+    struct watch_signal *body = (void *)(e + 1);
+    body->signal = (__u32)signal;
+    body->target = (__u32)target->tgid;
+    bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
+    return 0;
+}

@@ -1,0 +1,215 @@
+// For the programs of watch.bpf.c: what a process executes, and the profiles that its calls are compared with.
+#pragma once
+
+#include "watch_find.h"
+
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, WATCH_EXES);
+    __type(key, struct watch_exe_key);
+    __type(value, struct watch_exe);
+} exes SEC(".maps");
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(map_flags, BPF_F_MMAPABLE);
+    __uint(max_entries, WATCH_PROFILES);
+    __type(key, __u32);
+    __type(value, struct watch_profile_state);
+} profile_states SEC(".maps");
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(map_flags, BPF_F_MMAPABLE);
+    __uint(max_entries, WATCH_PROFILES);
+    __type(key, __u32);
+    __type(value, struct watch_profile);
+} profiles SEC(".maps");
+
+// What is known of a thread, by the low bits of its id; id and start time say whose it is.
+struct thread {
+    __u64 start_ns;
+    __u32 tid;          // 0: nobody's
+    __u16 before, last; // calls; NO_CALL: none yet
+    __u16 profile;      // 0: none
+    __u8 seen, unseen;  // of this window: trigrams, and those that the profile does not have
+    __u8 told;
+    __u8 zero[3];
+};
+_Static_assert(sizeof(struct thread) == 24 && WATCH_WINDOW < 256, "small");
+
+enum { NO_CALL = 0xffff };
+
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, WATCH_THREADS);
+    __type(key, __u32);
+    __type(value, struct thread);
+} threads SEC(".maps");
+
+// Set by the loader: how deep the user namespaces of the sandboxes are (1: made by a process of the initial one).
+const volatile __u32 sandbox_userns_level = 1;
+
+// A uid of the host as the sandbox's user namespace has it. One that a job nested in it would let it choose.
+static __always_inline __u32 exe_uid_inside(struct task_struct *task, __u32 uid)
+{
+    struct user_namespace *ns = task->cred->user_ns;
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        if ((__u32)ns->level <= sandbox_userns_level)
+            break;
+        ns = ns->parent;
+    }
+    __u32 n = ns->uid_map.nr_extents;
+#pragma unroll
+    for (__u32 i = 0; i < 5; i++) {
+        __u32 from = ns->uid_map.extent[i].lower_first;
+        if (i < n && n <= 5 && uid - from < ns->uid_map.extent[i].count)
+            return uid - from + ns->uid_map.extent[i].first;
+    }
+    return ~0U;
+}
+
+// False: it has none (any more).
+static __always_inline bool exe_key(struct task_struct *task, __u32 template,
+                                    struct watch_exe_key *key)
+{
+    struct mm_struct *mm = task->mm;
+    struct file *file = mm ? mm->exe_file : 0;
+    if (!file)
+        return false;
+    struct inode *inode = file->f_inode;
+    key->inode = inode->i_ino;
+    key->size = (__u64)inode->i_size;
+    key->magic = inode->i_sb->s_magic;
+    key->template = template;
+    key->owner = exe_uid_inside(task, inode->i_uid.val);
+    return true;
+}
+
+// No link leads to it, or not the one that it was opened by: it was deleted, or is a memfd.
+static __always_inline bool exe_nameless(struct task_struct *task)
+{
+    struct mm_struct *mm = task->mm;
+    struct file *file = mm ? mm->exe_file : 0;
+    if (!file)
+        return false;
+    return file->f_inode->i_nlink == 0 || !file->f_path.dentry->d_hash.pprev;
+}
+
+static __always_inline struct thread *profile_thread(struct task_struct *task)
+{
+    __u32 at = (__u32)task->pid & (WATCH_THREADS - 1);
+    return bpf_map_lookup_elem(&threads, &at);
+}
+
+static __always_inline bool profile_is_of(const struct thread *t, struct task_struct *task)
+{
+    return t->tid == (__u32)task->pid && t->start_ns == task->start_time;
+}
+
+// The end of a window: what it found is added to the profile.
+static __always_inline void profile_flush(struct thread *t)
+{
+    __u32 at = t->profile;
+    struct watch_profile_state *state = bpf_map_lookup_elem(&profile_states, &at);
+    if (state && at && t->seen) {
+        __sync_fetch_and_add(&state->trigrams, t->seen);
+        __sync_fetch_and_add(&state->windows, 1);
+        if (t->unseen)
+            __sync_fetch_and_add(&state->unseen, t->unseen);
+    }
+    t->seen = t->unseen = t->told = 0;
+}
+
+// A thread is seen for the first time, or executes something else (exe: it is known).
+static __always_inline void profile_begin(struct thread *t, struct task_struct *task,
+                                          const struct watch_exe *exe)
+{
+    t->tid = (__u32)task->pid;
+    t->start_ns = task->start_time;
+    t->before = t->last = NO_CALL;
+    t->profile = exe && exe->profile < WATCH_PROFILES ? (__u16)exe->profile : 0;
+    t->seen = t->unseen = t->told = 0;
+}
+
+// The thread has ended, or has executed something else.
+static __always_inline void profile_end(struct task_struct *task)
+{
+    struct thread *t = profile_thread(task);
+    if (!t || !profile_is_of(t, task))
+        return;
+    profile_flush(t);
+    t->tid = 0;
+}
+
+static __noinline int profile_first_sight(struct thread *t, struct watch_account *account)
+{
+    struct task_struct *task = bpf_get_current_task_btf();
+    if (!t || !account)
+        return 0;
+    if (t->tid) // of a thread that lives: those that end clear theirs
+        COUNT(account, evicted);
+    struct watch_exe_key key = {};
+    struct watch_exe *exe = 0;
+    if (exe_key(task, account->template, &key))
+        exe = bpf_map_lookup_elem(&exes, &key);
+    else
+        COUNT(account, failures);
+    profile_begin(t, task, exe);
+    return 0;
+}
+
+static __noinline int profile_tell(struct thread *t, struct watch_profile_state *state, __u32 call)
+{
+    struct place p;
+    if (!t || !state || !find(bpf_get_current_task_btf(), &p))
+        return 0;
+    t->told = 1;
+    __sync_fetch_and_add(&state->alerts, 1);
+    struct event *e =
+        emit_begin(p.box, p.cgroup, EVENT_PROFILE, CLASS_ALARM, sizeof(struct watch_score));
+    if (!e)
+        return 0;
+    struct watch_score *score = (void *)(e + 1);
+    score->profile = t->profile;
+    score->unseen = t->unseen;
+    score->window = t->seen;
+    score->last[0] = t->before;
+    score->last[1] = t->last;
+    score->last[2] = call;
+    bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
+    return 0;
+}
+
+// One call of a thread, against (or into) the profile of what it executes.
+static __always_inline void profile_call(struct task_struct *task, struct watch_account *account,
+                                         __u32 call)
+{
+    struct thread *t = profile_thread(task);
+    if (!t)
+        return;
+    if (!profile_is_of(t, task))
+        profile_first_sight(t, account);
+    __u32 at = t->profile;
+    struct watch_profile_state *state = bpf_map_lookup_elem(&profile_states, &at);
+    struct watch_profile *profile = bpf_map_lookup_elem(&profiles, &at);
+    if (!at || !state || !profile)
+        return;
+    __u32 mode = state->mode;
+    if (t->before != NO_CALL && mode != WATCH_PROFILE_OFF) {
+        __u32 bit = watch_trigram(t->before, t->last, call);
+        __u64 *word = &profile->bits[bit >> 6 & (WATCH_PROFILE_BITS / 64 - 1)];
+        __u64 mask = 1ULL << (bit & 63);
+        t->seen++;
+        if (!(*word & mask)) {
+            t->unseen++;
+            if (mode == WATCH_PROFILE_LEARN)
+                __sync_fetch_and_or(word, mask);
+            else if (t->unseen > state->threshold && !t->told)
+                profile_tell(t, state, call);
+        }
+        if (t->seen >= WATCH_WINDOW)
+            profile_flush(t);
+    }
+    t->before = t->last;
+    t->last = (__u16)call;
+}

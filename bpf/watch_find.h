@@ -1,0 +1,169 @@
+// For the programs of watch.bpf.c: which sandbox and cgroup a task belongs to, and where that is counted.
+//
+// The cgroup of a task is a walk of three pointers. What it belongs to is decided by its ancestors at the level of the
+// sandboxes and one below, however deep a job nests; that is read once per cgroup, and remembered by its id:
+//
+//   recent   direct-mapped, one word each: id of a cgroup (of any level below) and number of its account, or OUTSIDE. Ids
+//            are never used again, so an entry cannot become wrong while somebody is in the cgroup
+//   cells    hash: id of the cgroup directly below a sandbox -> account
+#pragma once
+
+#include "vmlinux_min.h"
+#include "emit.h"
+#include "watch.h"
+
+enum { RECENT = 4096, RECENT_BITS = 14, OUTSIDE = WATCH_ACCOUNTS };
+_Static_assert(OUTSIDE < 1 << RECENT_BITS, "fits beside the id");
+
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, WATCH_ACCOUNTS);
+    __type(key, __u64);
+    __type(value, struct watch_cell);
+} cells SEC(".maps");
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(map_flags, BPF_F_MMAPABLE);
+    __uint(max_entries, WATCH_ACCOUNTS);
+    __type(key, __u32);
+    __type(value, struct watch_account);
+} accounts SEC(".maps");
+struct {
+    __uint(type, BPF_MAP_TYPE_QUEUE);
+    __uint(max_entries, WATCH_ACCOUNTS);
+    __type(value, __u32);
+} accounts_free SEC(".maps");
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, RECENT);
+    __type(key, __u32);
+    __type(value, __u64);
+} recent SEC(".maps");
+
+struct place {
+    __u64 sandbox;                 // id of the sandbox's cgroup
+    __u64 cgroup;                  // id of the one directly below it, or its own
+    struct bpf_sandbox *box;       // its entry
+    struct watch_account *account; // NULL: none was free
+    __u32 number;                  // of the account
+};
+
+// The number of the account of a cgroup, OUTSIDE, or anything above where it is not remembered.
+static __always_inline __u64 recent_get(__u64 cgroup)
+{
+    __u32 at = cgroup & (RECENT - 1);
+    __u64 *known = bpf_map_lookup_elem(&recent, &at);
+    return known ? *(volatile __u64 *)known ^ cgroup << RECENT_BITS : ~0ULL;
+}
+
+static __always_inline void recent_put(__u64 cgroup, __u32 number)
+{
+    __u32 at = cgroup & (RECENT - 1);
+    __u64 *known = bpf_map_lookup_elem(&recent, &at);
+    if (known)
+        *(volatile __u64 *)known = cgroup << RECENT_BITS | number;
+}
+
+// The verifier lets nobody follow a pointer out of an array behind the end of a struct, so it is copied.
+static __always_inline __u64 ancestor_id(struct cgroup *cgroup, __u32 level)
+{
+    struct cgroup *at = 0;
+    if (bpf_core_read(&at, sizeof at, &cgroup->ancestors[level]))
+        return 0;
+    return BPF_CORE_READ(at, kn, id);
+}
+
+// Where a cgroup of at least the sandboxes' level is. False: elsewhere.
+static __always_inline bool find_ids(struct cgroup *at, __u64 *sandbox, __u64 *cgroup)
+{
+    if (sandbox_parent && ancestor_id(at, sandbox_level - 1) != sandbox_parent) {
+        recent_put(at->kn->id, OUTSIDE);
+        return false;
+    }
+    *sandbox = ancestor_id(at, sandbox_level);
+    *cgroup = (__u32)at->level == sandbox_level ? *sandbox : ancestor_id(at, sandbox_level + 1);
+    return true;
+}
+
+// Everything 0 but the id, which comes last: until then nobody takes it for an account of this cgroup.
+static __always_inline void account_begin(struct watch_account *account,
+                                          const struct bpf_sandbox *box, __u64 cgroup)
+{
+    volatile __u64 *words = (volatile __u64 *)account;
+    for (int i = 0; i < (int)(sizeof *account / 8); i++)
+        words[i] = 0;
+    account->begun_ns = bpf_ktime_get_ns();
+    account->slot = box->slot;
+    account->generation = box->generation;
+    account->template = box->template;
+    account->watch = box->watch;
+    __sync_lock_test_and_set(&account->cgroup, cgroup);
+}
+
+// A new account for a cgroup directly below a sandbox. On failure none is taken.
+static __always_inline bool account_new(__u64 cgroup, const struct bpf_sandbox *box, __u32 *number)
+{
+    if (bpf_map_pop_elem(&accounts_free, number))
+        return false;
+    struct watch_account *account = bpf_map_lookup_elem(&accounts, number);
+    if (!account)
+        return false;
+    account_begin(account, box, cgroup);
+    struct watch_cell cell = {.account = *number, .slot = box->slot, .generation = box->generation};
+    if (bpf_map_update_elem(&cells, &cgroup, &cell, BPF_NOEXIST) == 0)
+        return true;
+    account->cgroup = 0;
+    bpf_map_push_elem(&accounts_free, number, 0);
+    struct watch_cell *known = bpf_map_lookup_elem(&cells, &cgroup); // another CPU was faster
+    if (known)
+        *number = known->account;
+    return known;
+}
+
+static __noinline int find_account(struct place *p)
+{
+    struct watch_cell *known = bpf_map_lookup_elem(&cells, &p->cgroup);
+    if (known)
+        p->number = known->account;
+    else if (!account_new(p->cgroup, p->box, &p->number)) {
+        emit_lost(p->box->slot, CLASS_UNCOUNTED);
+        return 0;
+    }
+    p->account = bpf_map_lookup_elem(&accounts, &p->number);
+    // Takes over what the broker has changed.
+    if (p->account && p->account->watch != p->box->watch)
+        p->account->watch = p->box->watch;
+    return 0;
+}
+
+// False: not of a sandbox.
+static __noinline int find(struct task_struct *task, struct place *p)
+{
+    struct cgroup *at = task->cgroups->dfl_cgrp;
+    if ((__u32)at->level < sandbox_level || recent_get(at->kn->id) == OUTSIDE)
+        return false;
+    if (!find_ids(at, &p->sandbox, &p->cgroup))
+        return false;
+    p->account = 0;
+    p->box = bpf_map_lookup_elem(&sandboxes, &p->sandbox);
+    if (!p->box)
+        return false;
+    find_account(p);
+    if (p->account)
+        recent_put(at->kn->id, p->number);
+    return true;
+}
+
+// The account of the current cgroup, which is not remembered. NULL: elsewhere, or none was free.
+static __noinline struct watch_account *first_sight(void)
+{
+    struct place p = {};
+    return find(bpf_get_current_task_btf(), &p) ? p.account : 0;
+}
+
+// Adds one to a counter of an account that may be absent.
+#define COUNT(account, field)                                                                      \
+    do {                                                                                           \
+        if (account)                                                                               \
+            __sync_fetch_and_add(&(account)->field, 1);                                            \
+    } while (0)
