@@ -58,9 +58,13 @@ static int
 drop_capabilities(struct err *e)
 {
     (void)prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
-    for (int cap = 0; cap <= CAPABILITIES_MAX; cap++)
-        if (prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0 && errno != EINVAL)
+    for (int cap = 0; cap <= CAPABILITIES_MAX; cap++) {
+        int there = prctl(PR_CAPBSET_READ, cap, 0, 0, 0); // a drop costs a copy of the credentials
+        if (there < 0 && errno == EINVAL)                 // beyond the kernel's last
+            break;
+        if (there != 0 && prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0)
             return err_sys(e, errno, "empty the bounding set");
+    }
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
     const uint32_t kept = 1U << CAP_SETUID | 1U << CAP_SETGID | 1U << CAP_KILL;
     const struct __user_cap_data_struct data[2] = {{.permitted = kept, .effective = kept}};

@@ -81,8 +81,9 @@ take_namespaces(struct spawner *s, struct slot *slot, struct err *e)
 static int
 clone_child(struct spawner *s, struct slot *slot, struct err *e)
 {
+    const struct cgroup_sandbox cgroup = slot->cgroup; // the table of slots is not the child's
     const struct child_plan plan = {
-        .cgroup = &slot->cgroup,
+        .cgroup = &cgroup,
         .tree = s->tree,
         .sandbox = {.template = slot->template,
                     .userns_fd = slot->userns_low_fd,

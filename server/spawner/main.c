@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <malloc.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -216,6 +217,7 @@ start(struct spawner *s, struct spawn_config *config, struct spawn_features *f, 
     (void)close(s->cgroups.fd);
     s->cgroups.fd = below_fd;
     begin_time(s, f);
+    (void)malloc_trim(0); // what compiling the filters took: every child would copy its page tables
     if (!slots_init(s))
         return err_sys(e, ENOMEM, "make the table of sandboxes");
     s->reading = true;
