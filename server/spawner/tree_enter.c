@@ -1,9 +1,10 @@
 // Between clone3 and execve: puts a sandbox's root together and moves into it. Nothing here allocates, locks or logs.
 //
-//   /      overlay: upper = one sized tmpfs, lower = the template's skeleton (id-mapped)
+//   /      overlay: upper = one sized tmpfs, lower = the template's skeleton (id-mapped), and a clean /dev
 //   /usr   read-only overlay of the host's, id-mapped: of its own so that locks and inotify watches on its files are the
 //          sandbox's alone (a plain bind shares them with the host); so are the template's further folders
-//   /dev   read-only overlay of the spawner's clean one; /dev/pts a new instance; /dev/shm a folder of the tmpfs
+//   /dev   / 's own folder, as a read-only mount that alone allows devices; /dev/pts a new instance; /dev/shm a folder of
+//          the tmpfs
 //   /proc  of the new pid namespace, with masks from the tmpfs
 //
 // So no inode is shared between two sandboxes, or with the host: not even that of /dev/null, on which a lock or an inotify
@@ -113,7 +114,7 @@ map_lower(const char *source, const char *place, int userns_fd, struct err *e)
 static int
 make_root(const struct tree_template *t, const struct tree_sandbox *s, struct err *e)
 {
-    int rc = t->idmapped ? map_lower(t->source, t->lower, s->userns_fd, e) : 0;
+    int rc = t->idmapped ? map_lower(t->source, "/lt", s->userns_fd, e) : 0;
     if (rc < 0)
         return rc;
     const struct mount_option options[] = {
@@ -129,22 +130,20 @@ make_root(const struct tree_template *t, const struct tree_sandbox *s, struct er
     return rc < 0 ? rc : take_fd(&root);
 }
 
-// A read-only overlay. It wants two layers: the second is empty.
-static int
-open_overlay(const char *lowerdir, unsigned attributes, struct err *e)
-{
-    const struct mount_option options[] = {
-        {"lowerdir", lowerdir},       {"index", "off"},       {"metacopy", "off"}, {"xino", "off"},
-        {"redirect_dir", "nofollow"}, {"source", "stockade"},
-    };
-    return mount_new("overlay", options, 6, MOUNT_ATTR_NOSUID | MOUNT_ATTR_RDONLY | attributes, e);
-}
-
 int
 tree_lower_open(const struct tree_lower *l, int userns_fd, struct err *e)
 {
     int rc = l->idmapped ? map_lower(l->source, l->mapped, userns_fd, e) : 0;
-    return rc < 0 ? rc : open_overlay(l->options, MOUNT_ATTR_NODEV, e);
+    if (rc < 0)
+        return rc;
+    const struct mount_option options[] = {
+        {"lowerdir", l->options}, // two layers, as it wants them: the second is empty
+        {"index", "off"},         {"metacopy", "off"},
+        {"xino", "off"},          {"redirect_dir", "nofollow"},
+        {"source", "stockade"},
+    };
+    return mount_new("overlay", options, 6,
+                     MOUNT_ATTR_NOSUID | MOUNT_ATTR_RDONLY | MOUNT_ATTR_NODEV, e);
 }
 
 static int
@@ -161,10 +160,13 @@ make_lowers(const struct tree *t, const struct tree_sandbox *s, int root, struct
     return 0;
 }
 
+// A file system less than an overlay of its own would be: each takes memory, and time that grows with their number.
 static int
 make_dev(const struct tree_sandbox *s, int root, int disk, struct err *e)
 {
-    int auto_close dev = open_overlay("/d:/e/dir", MOUNT_ATTR_NOEXEC, e);
+    int auto_close dev = mount_clone(root, "dev", MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOEXEC, e);
+    if (dev >= 0 && mount_change(dev, 0, MOUNT_ATTR_NODEV, e) < 0)
+        return err_errno(e);
     int rc = dev < 0 ? dev : mount_attach(dev, root, "dev", e);
     if (rc < 0)
         return rc;

@@ -5,7 +5,7 @@
 //   /c            the v2 cgroup that holds the sandboxes
 //   /u            the host's /usr              /p0, /p1...   further host folders of the templates
 //   /t            the state directory's templates: /t/NAME is a template's skeleton
-//   /d            a clean /dev                 /e/dir, /e/file   empty, to cover things with
+//   /d            the layer with a clean /dev  /e/dir, /e/file   empty, to cover things with
 //   /proc
 //   /w /n /lu /lt /lp0...   empty places where a child puts its tmpfs, its new root and its id-mapped lower layers
 #pragma once
@@ -32,7 +32,7 @@ struct tree_lower {
 
 struct tree_template {
     char source[80]; // "/t/NAME"
-    char lower[80];  // what its overlay stands on: "/lt" when id-mapped, else the source
+    char lower[88];  // "lowerdir=" of its overlay: "/lt" when id-mapped, else the source; then /d
     bool idmapped;
     uint8_t lowers_n;
     uint8_t lowers[TREE_LOWERS_MAX]; // indexes into struct tree, /usr first

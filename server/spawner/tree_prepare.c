@@ -224,20 +224,25 @@ make_dev(int root, struct err *e)
                                            {"stderr", "/proc/self/fd/2"}};
     const struct mount_option options[] = {
         {"size", "64k"}, {"nr_inodes", "32"}, {"mode", "0755"}, {"source", "stockade"}};
-    int auto_close dev = mount_new("tmpfs", options, 4, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, e);
-    if (dev < 0)
-        return dev;
+    int auto_close layer = mount_new("tmpfs", options, 4, PLAIN, e);
+    if (layer < 0)
+        return layer;
+    if (mkdirat(layer, "dev", 0755) < 0)
+        return err_sys(e, errno, "create dev");
+    int auto_close dir = openat(layer, "dev", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (dir < 0)
+        return err_sys(e, errno, "open dev");
     for (size_t i = 0; i < sizeof nodes / sizeof nodes[0]; i++)
-        if (mknodat(dev, nodes[i].name, S_IFCHR | 0666, makedev(nodes[i].major, nodes[i].minor)) <
+        if (mknodat(dir, nodes[i].name, S_IFCHR | 0666, makedev(nodes[i].major, nodes[i].minor)) <
             0)
             return err_sys(e, errno, "create device %s", nodes[i].name);
     for (size_t i = 0; i < sizeof links / sizeof links[0]; i++)
-        if (symlinkat(links[i][1], dev, links[i][0]) < 0)
+        if (symlinkat(links[i][1], dir, links[i][0]) < 0)
             return err_sys(e, errno, "create link %s", links[i][0]);
-    if (mkdirat(dev, "pts", 0755) < 0 || mkdirat(dev, "shm", 0755) < 0)
+    if (mkdirat(dir, "pts", 0755) < 0 || mkdirat(dir, "shm", 0755) < 0)
         return err_sys(e, errno, "create folders");
-    int rc = mount_attach(dev, root, "d", e);
-    return rc < 0 ? rc : mount_change(dev, MOUNT_ATTR_RDONLY, 0, e);
+    int rc = mount_attach(layer, root, "d", e);
+    return rc < 0 ? rc : mount_change(layer, MOUNT_ATTR_RDONLY, 0, e);
 }
 
 // The places of the tiny root, listed in tree_internal.h.
@@ -335,7 +340,7 @@ probe(struct tree *t, int userns_fd, struct spawn_features *f)
         struct tree_template *template = &t->templates[i];
         struct tree_lower l = {.source = "/t", .mapped = "/lt"}; // all skeletons are on one
         template->idmapped = can_idmap(&l, userns_fd, &why);
-        (void)snprintf(template->lower, sizeof template->lower, "%s",
+        (void)snprintf(template->lower, sizeof template->lower, "%s:/d",
                        template->idmapped ? "/lt" : template->source);
         if (!template->idmapped && found.available) {
             found.available = 0;
