@@ -17,6 +17,7 @@
 #include "../bpf/emit.h"
 #include "../bpf/watch.h"
 #include "../proto/err.h"
+#include "list.h"
 
 struct anomaly;
 struct config_template;
@@ -82,7 +83,7 @@ void anomaly_listen(struct anomaly *a,
                     void *cookie);
 
 // The enum watch_flag bits that a sandbox of this template needs in its map entry (bpf/sandbox.h), and whether any
-// template wants the syscall tracepoint attached (SPAWN_WATCH) as soon as it has a sandbox.
+// template wants the syscall tracepoint attached (SPAWN_WATCH) as soon as it has a sandbox. Both change while it runs.
 uint32_t anomaly_watch(const struct anomaly *a, const struct config_template *t);
 bool anomaly_wants_syscalls(const struct anomaly *a);
 
@@ -102,3 +103,30 @@ void anomaly_job_end(struct anomaly *a, struct sandbox *s, struct job *j);
 
 // Nothing more is known of this sandbox: its block is freed.
 void anomaly_sandbox_end(struct anomaly *a, struct sandbox *s);
+
+// ---- for server/api/anomaly.c
+
+struct anomaly_config;
+struct profiles;
+
+// The last finding's sequence; 0: none yet. And one by its sequence: NULL when there is none, or it was forgotten (the
+// last ANOMALY_FINDINGS are kept).
+enum { ANOMALY_FINDINGS = 2048 };
+uint64_t anomaly_last(const struct anomaly *a);
+const struct anomaly_finding *anomaly_get(const struct anomaly *a, uint64_t sequence);
+
+// Somebody who waits for the next finding of any sandbox. Embedded; told once, from a timer, or taken back.
+struct anomaly_waiter {
+    struct list node;
+    void (*done)(void *cookie);
+    void *cookie;
+};
+void anomaly_wait(struct anomaly *a, struct anomaly_waiter *w);
+void anomaly_unwait(struct anomaly_waiter *w);
+
+// The rules in force for a template, by its number in the configuration.
+const struct anomaly_config *anomaly_policy(const struct anomaly *a, uint32_t template);
+
+// The profiles. anomaly_save() after a change: writes them to the state directory, or says why not.
+struct profiles *anomaly_profiles(struct anomaly *a);
+int anomaly_save(struct anomaly *a, uint32_t template, struct err *e);

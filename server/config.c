@@ -37,6 +37,7 @@ config_default(void)
     c->netns_pool = 16;
     c->bpf_enabled = true;
     c->pool = 8;
+    anomaly_config_usual(&c->anomalies);
     limits_usual(&c->limits_default);
     limits_most(&c->limits_max);
     c->quotas = quotas_default;
@@ -91,6 +92,7 @@ finish_template(const struct config *c, struct config_template *t, struct err *e
             t->limits.v[i] = c->limits_default.v[i] < t->limits_max.v[i] ? c->limits_default.v[i]
                                                                          : t->limits_max.v[i];
     }
+    anomaly_config_inherit(&t->anomalies, &c->anomalies);
     if (!t->pool_said)
         t->pool = c->pool;
     if (t->hostname[0] == '\0')

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "../proto/err.h"
+#include "anomaly_rules.h"
 #include "limits.h"
 #include "log.h"
 #include "relay_link.h"
@@ -21,6 +22,7 @@ enum {
     CONFIG_ADDRESS_MAX = 256,
     CONFIG_TEMPLATES_MAX = SPAWN_TEMPLATES_MAX,
     CONFIG_ENV_MAX = 64,
+    CONFIG_LEARN_MAX = 1000000,
 };
 
 #define CONFIG_LISTEN_DEFAULT    "ipc:///run/stockade/stockade.sock"
@@ -39,10 +41,11 @@ struct config_template {
     char workdir[1024];
     struct config_env *env; // owned
     uint32_t env_n;
-    struct limits limits;     // what a request gets that says nothing
-    struct limits limits_max; // the most that it may ask for
-    uint32_t pool;            // ready sandboxes that are kept
-    bool pool_said;           // pool 0 was written, not left out
+    struct limits limits;            // what a request gets that says nothing
+    struct limits limits_max;        // the most that it may ask for
+    struct anomaly_config anomalies; // complete once the file was read
+    uint32_t pool;                   // ready sandboxes that are kept
+    bool pool_said;                  // pool 0 was written, not left out
 };
 
 struct config_quotas {
@@ -72,6 +75,7 @@ struct config {
     struct config_template template[CONFIG_TEMPLATES_MAX];
     uint32_t templates_n;
     uint32_t pool; // of a template that does not say
+    struct anomaly_config anomalies;
     struct config_quotas quotas;
     struct rpc_limits rpc;
     uint64_t drain_ms;

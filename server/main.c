@@ -25,6 +25,7 @@
 
 #include "../proto/err.h"
 #include "../proto/wire.h"
+#include "anomaly.h"
 #include "api/api.h"
 #include "bpf.h"
 #include "config.h"
@@ -311,7 +312,8 @@ make_core(struct broker *b, struct err *e)
     b->s.started_ns = uv_hrtime();
     b->s.sandboxes = sandboxes_new(&b->s);
     b->s.jobs = jobs_new(&b->s);
-    if (b->s.sandboxes == NULL || b->s.jobs == NULL)
+    b->s.anomaly = anomaly_new(&b->s);
+    if (b->s.sandboxes == NULL || b->s.jobs == NULL || b->s.anomaly == NULL)
         return err_sys(e, ENOMEM, "start");
     int r = spawn_attach(b->s.spawn, &b->loop, on_spawner_gone, b, e);
     if (r < 0)
@@ -354,6 +356,7 @@ stop(struct broker *b)
 {
     (void)signal(SIGALRM, on_watchdog);
     (void)alarm(WATCHDOG_S);
+    anomaly_free(b->s.anomaly);
     if (b->s.spawn != NULL && !spawn_close(b->s.spawn, SPAWNER_GRACE_MS))
         log_event(LOG_WARNING, "spawner", "it did not end as it should");
     log_event(LOG_INFO, "stopped", "status %d", b->status);

@@ -137,8 +137,12 @@ prepare_socket_dir(const char *address, const struct identity *who, struct err *
 int
 privilege_prepare(const struct config *c, const struct identity *who, struct err *e)
 {
-    char path[sizeof c->state_dir + 8];
+    char path[sizeof c->state_dir + 16];
     int r = make_dir(c->state_dir, 0, 0, e);
+    if (r < 0)
+        return err_wrap(e, "state_dir");
+    (void)snprintf(path, sizeof path, "%s/profiles", c->state_dir);
+    r = make_dir(path, who->uid, who->gid, e); // the broker's own: anomaly_files.h
     if (r < 0)
         return err_wrap(e, "state_dir");
     (void)snprintf(path, sizeof path, "%s/lock", c->state_dir);

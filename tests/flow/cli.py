@@ -419,7 +419,7 @@ def the_manual_names_everything_and_has_no_mistake(b):
             if not indent and "-" not in line.split(key)[0]:
                 parent = key
             name = f"{parent}.{key}" if indent and parent not in ("templates", "limits_default", "limits_max") else key
-            if not indent and not rest.strip() and name in ("socket", "log", "ids", "quotas", "rpc", "ttl"):
+            if not indent and not rest.strip() and name in ("anomalies", "socket", "log", "ids", "quotas", "rpc", "ttl"):
                 continue
             check(re.search(rf"Cm (?:[a-z_]+ , )*{re.escape(name)}\b", pages["stockaded.yaml.5"]), name)
     with open(os.path.join(source, "client/stockade.h"), encoding="utf-8") as f:

@@ -1,0 +1,337 @@
+// See anomaly.h: what comes in, what is kept of it, who is told. The profiles' files are in anomaly_files.c.
+#include "anomaly.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "anomaly_files.h"
+#include "anomaly_private.h"
+#include "config.h"
+#include "job.h"
+#include "log.h"
+#include "loop.h"
+#include "relay/relay.h"
+#include "sandbox.h"
+#include "server.h"
+
+enum { SAVE_EVERY_S = 10 };
+
+static uint64_t
+clock_ns(clockid_t which)
+{
+    struct timespec t;
+    (void)clock_gettime(which, &t);
+    return (uint64_t)t.tv_sec * 1000000000ULL + (uint64_t)t.tv_nsec;
+}
+
+static uint32_t
+number_of(const struct anomaly *a, const struct config_template *t)
+{
+    return (uint32_t)(t - a->srv->config->template);
+}
+
+static void
+make_sets(struct anomaly *a)
+{
+    const struct config *c = a->srv->config;
+    struct profiles *p = &a->profiles;
+    p->bpf = a->srv->bpf;
+    p->sets_n = c->templates_n;
+    for (uint32_t i = 0; i < c->templates_n; i++) {
+        struct profile_set *s = &p->set[i];
+        memcpy(s->template, c->template[i].name, sizeof s->template);
+        s->wanted = c->template[i].anomalies.learn - 1;
+        s->threshold = (uint32_t)c->template[i].anomalies.rule[RULE_UNSEEN_SEQUENCE].threshold;
+        s->state = PROFILES_OFF;
+        profiles_reset(p, i);
+        s->changed = false;
+    }
+}
+
+struct anomaly *
+anomaly_new(struct server *srv)
+{
+    struct anomaly *a = calloc(1, sizeof *a);
+    if (a == NULL)
+        return NULL;
+    a->srv = srv;
+    list_init(&a->waiters);
+    list_init(&a->acting);
+    make_sets(a);
+    for (uint32_t i = 0; i < a->profiles.sets_n && profiles_possible(&a->profiles); i++)
+        anomaly_load(srv->config->state_dir, &a->profiles, i);
+    return a;
+}
+
+void
+anomaly_free(struct anomaly *a)
+{
+    if (a == NULL)
+        return;
+    struct err e;
+    for (uint32_t i = 0; i < a->profiles.sets_n; i++)
+        if (a->profiles.set[i].changed && anomaly_save(a, i, &e) < 0)
+            log_err(LOG_WARNING, "profile", &e);
+    loop_timer_stop(&a->soon);
+    for (uint32_t i = 0; i < BPF_SLOTS; i++)
+        free(a->block[i]);
+    free(a);
+}
+
+void
+anomaly_listen(struct anomaly *a,
+               void (*fn)(void *cookie, const struct anomaly_finding *f, struct sandbox *s,
+                          struct job *j),
+               void *cookie)
+{
+    a->listener = fn;
+    a->listener_cookie = cookie;
+}
+
+uint32_t
+anomaly_watch(const struct anomaly *a, const struct config_template *t)
+{
+    const struct profile_set *s = &a->profiles.set[number_of(a, t)];
+    return WATCH_EVENTS | (s->state != PROFILES_OFF ? (uint32_t)WATCH_PROFILE : 0);
+}
+
+bool
+anomaly_wants_syscalls(const struct anomaly *a)
+{
+    for (uint32_t i = 0; i < a->profiles.sets_n; i++)
+        if (a->profiles.set[i].state != PROFILES_OFF ||
+            a->srv->config->template[i].anomalies.syscalls == 1)
+            return true;
+    return false;
+}
+
+// ---- findings
+
+static void
+on_soon(void *cookie)
+{
+    struct anomaly *a = cookie;
+    loop_timer_stop(&a->soon);
+    while (!list_empty(&a->waiters)) {
+        struct anomaly_waiter *w = list_entry(a->waiters.next, struct anomaly_waiter, node);
+        list_remove(&w->node);
+        w->done(w->cookie);
+    }
+    anomaly_act(a);
+}
+
+void
+anomaly_soon(struct anomaly *a)
+{
+    (void)loop_timer_start(a->srv->loop, &a->soon, 0, on_soon, a);
+}
+
+// CLOCK_REALTIME of an event.
+static uint64_t
+real_time_of(uint64_t event_ns)
+{
+    uint64_t now = clock_ns(CLOCK_BOOTTIME);
+    uint64_t ago = event_ns != 0 && now > event_ns ? now - event_ns : 0;
+    return clock_ns(CLOCK_REALTIME) - ago;
+}
+
+static void
+ask_for(struct anomaly_block *b, const struct anomaly_finding *f)
+{
+    if (f->response < RESPONSE_THROTTLE)
+        return;
+    if (f->response > b->act) {
+        (void)snprintf(b->why, sizeof b->why, "rule %s: %s", f->rule, f->text);
+        b->act = f->response;
+    }
+    list_remove(&b->acting);
+    list_append(&b->all->acting, &b->acting);
+}
+
+static void
+on_raise(void *cookie, enum anomaly_rule rule, double score, const char *text)
+{
+    struct anomaly_block *b = cookie;
+    struct anomaly *a = b->all;
+    const struct anomaly_policy *p = &b->box.policy->rule[rule];
+    struct anomaly_finding *f = &a->finding[++a->last % ANOMALY_FINDINGS];
+    *f = (struct anomaly_finding){
+        .sequence = a->last,
+        .time_ns = real_time_of(a->event_ns),
+        .event_ns = a->event_ns,
+        .rule = anomaly_rule_table[rule].name,
+        .severity = (enum severity)p->severity,
+        .response = (enum anomaly_response)p->response,
+        .score = score,
+        .threshold = (double)p->threshold,
+    };
+    (void)snprintf(f->text, sizeof f->text, "%s", text);
+    memcpy(f->sandbox_id, b->sandbox_id, sizeof f->sandbox_id);
+    memcpy(f->tenant, b->tenant, sizeof f->tenant);
+    memcpy(f->template, a->sandbox->spec.template->name, sizeof f->template);
+    if (a->job != NULL) {
+        struct job_view v;
+        job_view(a->job, &v);
+        (void)snprintf(f->process_id, sizeof f->process_id, "%s", v.id);
+    }
+    log_event(f->response == RESPONSE_LOG ? LOG_INFO : LOG_WARNING, "anomaly",
+              "%s %s in sandbox %s: %s", anomaly_severity_name(f->severity), f->rule, f->sandbox_id,
+              f->text);
+    if (a->listener != NULL)
+        a->listener(a->listener_cookie, f, a->sandbox, a->job);
+    ask_for(b, f);
+    if (!list_empty(&a->acting) || !list_empty(&a->waiters))
+        anomaly_soon(a);
+}
+
+// ---- what comes in
+
+static void
+block_free(struct anomaly *a, uint32_t slot)
+{
+    if (a->block[slot] == NULL)
+        return;
+    list_remove(&a->block[slot]->acting);
+    free(a->block[slot]);
+    a->block[slot] = NULL;
+}
+
+// NULL without memory, and for a sandbox that is nobody's.
+static struct anomaly_block *
+block_of(struct anomaly *a, struct sandbox *s)
+{
+    if (!s->live || s->slot >= BPF_SLOTS || s->tenant == NULL)
+        return NULL;
+    struct anomaly_block *b = a->block[s->slot];
+    if (b != NULL && b->generation == s->generation)
+        return b;
+    block_free(a, s->slot);
+    b = calloc(1, sizeof *b);
+    if (b == NULL)
+        return NULL;
+    b->all = a;
+    b->generation = s->generation;
+    memcpy(b->sandbox_id, s->id.id, sizeof b->sandbox_id);
+    memcpy(b->tenant, s->tenant->name, sizeof b->tenant);
+    list_init(&b->acting);
+    box_init(&b->box, &s->spec.template->anomalies, (uint32_t)s->spec.limits.v[LIMIT_CPU_MILLIS],
+             on_raise, b);
+    a->block[s->slot] = b;
+    return b;
+}
+
+static struct box *
+enter(struct anomaly *a, struct sandbox *s, struct job *j, uint64_t event_ns)
+{
+    struct anomaly_block *b = block_of(a, s);
+    a->sandbox = s;
+    a->job = j;
+    a->event_ns = event_ns;
+    return b != NULL ? &b->box : NULL;
+}
+
+void
+anomaly_event(struct anomaly *a, struct sandbox *s, struct job *j, const struct event *event,
+              const void *body)
+{
+    struct box *b = enter(a, s, j, event->time_ns);
+    if (b == NULL)
+        return;
+    enum box_exe exe = BOX_EXE_KNOWN;
+    if (event->kind == EVENT_EXEC && event->size >= sizeof(struct watch_exec) && j != NULL)
+        exe = profiles_exec(&a->profiles, number_of(a, s->spec.template), body);
+    box_event(b, event, body, exe);
+}
+
+void
+anomaly_relay(struct anomaly *a, struct sandbox *s, const struct relay_report *report)
+{
+    struct box *b = enter(a, s, NULL, report->time_ns);
+    if (b != NULL)
+        box_relay(b, report);
+}
+
+void
+anomaly_tick(struct anomaly *a, struct sandbox *s, const struct anomaly_sums *sums, uint64_t now_ns)
+{
+    struct box *b = enter(a, s, NULL, 0);
+    if (b != NULL)
+        box_tick(b, sums, now_ns);
+}
+
+void
+anomaly_job_end(struct anomaly *a, struct sandbox *s, struct job *j)
+{
+    uint32_t n = number_of(a, s->spec.template);
+    uint64_t now = clock_ns(CLOCK_BOOTTIME);
+    struct err e;
+    (void)j;
+    bool frozen = profiles_run(&a->profiles, n);
+    const struct profile_set *set = &a->profiles.set[n];
+    if (frozen)
+        log_event(LOG_INFO, "profile", "template %s: version %u holds after %u runs", set->template,
+                  set->version, set->runs);
+    if (!frozen && (!set->changed || now - a->saved_ns < SAVE_EVERY_S * 1000000000ULL))
+        return;
+    if (anomaly_save(a, n, &e) < 0)
+        log_err(LOG_WARNING, "profile", &e);
+}
+
+void
+anomaly_sandbox_end(struct anomaly *a, struct sandbox *s)
+{
+    if (s->slot < BPF_SLOTS && a->block[s->slot] != NULL &&
+        a->block[s->slot]->generation == s->generation)
+        block_free(a, s->slot);
+}
+
+// ---- for the API
+
+uint64_t
+anomaly_last(const struct anomaly *a)
+{
+    return a->last;
+}
+
+const struct anomaly_finding *
+anomaly_get(const struct anomaly *a, uint64_t sequence)
+{
+    const struct anomaly_finding *f = &a->finding[sequence % ANOMALY_FINDINGS];
+    return sequence > 0 && f->sequence == sequence ? f : NULL;
+}
+
+void
+anomaly_wait(struct anomaly *a, struct anomaly_waiter *w)
+{
+    list_append(&a->waiters, &w->node);
+}
+
+void
+anomaly_unwait(struct anomaly_waiter *w)
+{
+    list_remove(&w->node);
+}
+
+const struct anomaly_config *
+anomaly_policy(const struct anomaly *a, uint32_t template)
+{
+    assert(template <a->srv->config->templates_n);
+    return &a->srv->config->template[template].anomalies;
+}
+
+struct profiles *
+anomaly_profiles(struct anomaly *a)
+{
+    return &a->profiles;
+}
+
+int
+anomaly_save(struct anomaly *a, uint32_t template, struct err *e)
+{
+    a->saved_ns = clock_ns(CLOCK_BOOTTIME);
+    return anomaly_store(a->srv->config->state_dir, &a->profiles, template, e);
+}

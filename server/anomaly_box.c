@@ -1,0 +1,393 @@
+// See anomaly_box.h. Rules about events; those about figures are in anomaly_ticks.c, those about names in anomaly_names.c.
+#include "anomaly_box.h"
+
+#include <arpa/inet.h>
+#include <linux/if_packet.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+
+#include "../bpf/net.h"
+#include "anomaly_box_private.h"
+#include "log.h"
+
+void
+box_init(struct box *b, const struct anomaly_config *policy, uint32_t cpu_millis,
+         void (*raise)(void *cookie, enum anomaly_rule rule, double score, const char *text),
+         void *cookie)
+{
+    *b = (struct box){.policy = policy, .raise = raise, .cookie = cookie, .cpu_millis = cpu_millis};
+}
+
+uint64_t
+box_hash(const void *bytes, size_t n, uint64_t seed)
+{
+    const uint8_t *p = bytes;
+    uint64_t h = 0xcbf29ce484222325ULL ^ (seed * 0x9e3779b97f4a7c15ULL);
+    for (size_t i = 0; i < n; i++)
+        h = (h ^ p[i]) * 0x100000001b3ULL;
+    h ^= h >> 29;
+    return h != 0 ? h : 1;
+}
+
+bool
+box_first(struct box *b, uint64_t subject)
+{
+    uint32_t n = b->told_n < BOX_TOLD ? b->told_n : BOX_TOLD;
+    for (uint32_t i = 0; i < n; i++)
+        if (b->told[i] == subject)
+            return false;
+    b->told[b->told_n++ % BOX_TOLD] = subject;
+    return true;
+}
+
+int64_t
+box_window_add(struct box_window *w, uint64_t now_ns, uint64_t window_ms, int32_t n)
+{
+    uint64_t at = now_ns / (window_ms * 1000000 / BOX_BUCKETS);
+    uint64_t gone = at > w->at ? at - w->at : 0;
+    for (uint64_t i = 1; i <= gone && i <= BOX_BUCKETS; i++)
+        w->bucket[(w->at + i) % BOX_BUCKETS] = 0;
+    w->at += gone;
+    int64_t sum = 0;
+    if (__builtin_add_overflow(w->bucket[w->at % BOX_BUCKETS], n, &w->bucket[w->at % BOX_BUCKETS]))
+        w->bucket[w->at % BOX_BUCKETS] = n > 0 ? INT32_MAX : INT32_MIN;
+    for (int i = 0; i < BOX_BUCKETS; i++)
+        sum += w->bucket[i];
+    return sum;
+}
+
+void
+box_raise(struct box *b, enum anomaly_rule rule, uint64_t now_ns, double score, const char *text)
+{
+    uint64_t minute = now_ns / 60000000000ULL;
+    if (minute != b->minute) {
+        b->minute = minute;
+        b->findings = 0;
+    }
+    if (b->findings >= BOX_FINDINGS_BURST) {
+        b->suppressed++;
+        return;
+    }
+    b->findings++;
+    b->findings_all++;
+    b->raise(b->cookie, rule, score, text);
+}
+
+bool
+box_crossed(struct box *b, enum anomaly_rule rule, uint64_t now_ns, double score)
+{
+    const struct anomaly_policy *p = box_rule(b, rule);
+    if (p->enabled != 1 || score < (double)p->threshold || now_ns < b->quiet_ns[rule])
+        return false;
+    b->quiet_ns[rule] = now_ns + p->window_ms * 1000000;
+    return true;
+}
+
+// Counts one in the rule's window, and tells each subject once however often it comes.
+static void
+count_one(struct box *b, enum anomaly_rule rule, uint64_t now_ns, uint64_t subject,
+          const char *text)
+{
+    const struct anomaly_policy *p = box_rule(b, rule);
+    int64_t n = box_window_add(&b->window[rule], now_ns, p->window_ms, 1);
+    if (p->enabled != 1 || n < (int64_t)p->threshold)
+        return;
+    if (box_first(b, subject + rule))
+        box_raise(b, rule, now_ns, (double)n, text);
+}
+
+// ---- who was connected to
+
+static void
+write_place(char *out, size_t n, const struct net_event *e)
+{
+    static const uint8_t mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+    char text[INET6_ADDRSTRLEN] = "?";
+    if (memcmp(e->address, mapped, sizeof mapped) == 0) {
+        (void)inet_ntop(AF_INET, e->address + 12, text, sizeof text);
+        (void)snprintf(out, n, "%s:%u", text, e->port);
+    } else {
+        (void)inet_ntop(AF_INET6, e->address, text, sizeof text);
+        (void)snprintf(out, n, "[%s]:%u", text, e->port);
+    }
+}
+
+static uint64_t
+place_hash(const struct net_event *e)
+{
+    return box_hash(e->address, sizeof e->address, e->port + 1U);
+}
+
+// How many different destinations were refused within the window.
+static void
+count_denied(struct box *b, const struct net_event *e, uint64_t now_ns)
+{
+    uint64_t hash = place_hash(e);
+    uint64_t from = now_ns - (now_ns < box_rule(b, RULE_DENIED_FAN_OUT)->window_ms * 1000000
+                                  ? now_ns
+                                  : box_rule(b, RULE_DENIED_FAN_OUT)->window_ms * 1000000);
+    uint32_t oldest = 0;
+    uint32_t mine = BOX_DISTINCT;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < BOX_DISTINCT; i++) {
+        if (b->denied[i].hash == hash)
+            mine = i;
+        else if (b->denied[i].hash != 0 && b->denied[i].at_ns >= from)
+            n++;
+        if (b->denied[i].at_ns < b->denied[oldest].at_ns)
+            oldest = i;
+    }
+    if (mine == BOX_DISTINCT) {
+        mine = oldest;
+        n -= n == BOX_DISTINCT ? 1 : 0;
+    }
+    b->denied[mine].hash = hash;
+    b->denied[mine].at_ns = now_ns;
+    n++;
+    if (!box_crossed(b, RULE_DENIED_FAN_OUT, now_ns, n))
+        return;
+    char place[64];
+    char text[ANOMALY_TEXT_MAX];
+    write_place(place, sizeof place, e);
+    (void)snprintf(text, sizeof text,
+                   "%u different destinations were refused within %llu s, the last one %s", n,
+                   (unsigned long long)box_rule(b, RULE_DENIED_FAN_OUT)->window_ms / 1000, place);
+    box_raise(b, RULE_DENIED_FAN_OUT, now_ns, n, text);
+}
+
+static struct box_place *
+find_place(struct box *b, uint64_t hash)
+{
+    struct box_place *oldest = &b->place[0];
+    for (uint32_t i = 0; i < BOX_PLACES; i++) {
+        if (b->place[i].hash == hash)
+            return &b->place[i];
+        if (b->place[i].last_ns < oldest->last_ns)
+            oldest = &b->place[i];
+    }
+    *oldest = (struct box_place){.hash = hash};
+    return oldest;
+}
+
+// Connections at regular intervals: 100 less the coefficient of variation of the intervals, in percent.
+static void
+count_beat(struct box *b, const struct net_event *e, uint64_t now_ns)
+{
+    const struct anomaly_policy *rule = box_rule(b, RULE_BEACONING);
+    struct box_place *p = find_place(b, place_hash(e));
+    uint64_t last = p->last_ns;
+    p->last_ns = now_ns;
+    if (last == 0 || now_ns < last || now_ns - last > rule->window_ms * 1000000) {
+        p->intervals = 0;
+        p->mean = p->squares = 0;
+        return;
+    }
+    float interval = (float)(now_ns - last) / 1e6F;
+    p->intervals++;
+    float off = interval - p->mean;
+    p->mean += off / (float)p->intervals;
+    p->squares += off * (interval - p->mean);
+    if (p->intervals + 1 < BOX_BEATS_MIN || p->mean < BOX_BEAT_MIN_MS)
+        return;
+    double regular = 100 - 100 * sqrt((double)p->squares / p->intervals) / (double)p->mean;
+    if (!box_crossed(b, RULE_BEACONING, now_ns, regular))
+        return;
+    char place[64];
+    char text[ANOMALY_TEXT_MAX];
+    write_place(place, sizeof place, e);
+    (void)snprintf(text, sizeof text,
+                   "%u connections to %s, one every %.1f s, %.0f percent regular", p->intervals + 1,
+                   place, (double)p->mean / 1000, regular);
+    box_raise(b, RULE_BEACONING, now_ns, regular, text);
+}
+
+static void
+count_port(struct box *b, const struct net_event *e, uint64_t now_ns)
+{
+    if (now_ns - b->ports_cleared_ns > 10000000000ULL) {
+        memset(b->port_bits, 0, sizeof b->port_bits);
+        b->ports_cleared_ns = now_ns;
+    }
+    uint64_t bit = place_hash(e) % BOX_PORT_BITS;
+    uint64_t mask = UINT64_C(1) << (bit % 64);
+    if ((b->port_bits[bit / 64] & mask) == 0)
+        b->ports++;
+    b->port_bits[bit / 64] |= mask;
+}
+
+static void
+on_network(struct box *b, const struct event *head, const struct net_event *e)
+{
+    bool dials = e->hook == NET_HOOK_CONNECT || e->hook == NET_HOOK_SENDMSG;
+    if (dials) {
+        count_port(b, e, head->time_ns);
+        count_beat(b, e, head->time_ns);
+    }
+    if (head->kind == EVENT_DENIED && (dials || e->hook == NET_HOOK_EGRESS))
+        count_denied(b, e, head->time_ns);
+}
+
+// ---- what was executed, opened, called
+
+// A path is bytes that a job chose: escaped as in the log.
+static void
+quote(char *out, size_t n, const char *path, uint32_t path_n, uint32_t max)
+{
+    char raw[WATCH_PATH + 1];
+    uint32_t len = path_n < max ? path_n : max;
+    memcpy(raw, path, len);
+    raw[len] = '\0';
+    (void)log_escape(raw, out, n);
+}
+
+static void
+on_exec(struct box *b, const struct event *head, const struct watch_exec *e, enum box_exe exe)
+{
+    char path[200];
+    char text[ANOMALY_TEXT_MAX];
+    if (e->memfd == 0 && exe != BOX_EXE_NEW)
+        return;
+    quote(path, sizeof path, e->path, e->path_n, WATCH_PATH);
+    enum anomaly_rule rule = e->memfd != 0 ? RULE_UNNAMED_EXEC : RULE_NEW_EXECUTABLE;
+    (void)snprintf(text, sizeof text,
+                   e->memfd != 0
+                       ? "a file without a name was executed, as \"%s\""
+                       : "\"%s\" was executed, which the template's profile does not know",
+                   path);
+    count_one(b, rule, head->time_ns,
+              rule == RULE_UNNAMED_EXEC ? 1 : box_hash(&e->exe, sizeof e->exe, 3), text);
+}
+
+static void
+on_open(struct box *b, const struct event *head, const struct watch_open *e)
+{
+    char path[200];
+    char text[ANOMALY_TEXT_MAX];
+    quote(path, sizeof path, e->path, e->path_n, WATCH_PATH);
+    (void)snprintf(text, sizeof text, "\"%s\" was opened", path);
+    count_one(b, RULE_SENSITIVE_PATH, head->time_ns, box_hash(path, strlen(path), 5), text);
+}
+
+struct call_name {
+    uint32_t number;
+    const char *name;
+};
+
+static const struct call_name call_names[] = {
+    {SYS_ptrace, "ptrace"},
+    {SYS_mount, "mount"},
+    {SYS_umount2, "umount2"},
+    {SYS_pivot_root, "pivot_root"},
+    {SYS_chroot, "chroot"},
+    {SYS_unshare, "unshare"},
+    {SYS_setns, "setns"},
+    {SYS_clone3, "clone3"},
+    {SYS_clone, "clone"},
+    {SYS_bpf, "bpf"},
+    {SYS_perf_event_open, "perf_event_open"},
+    {SYS_userfaultfd, "userfaultfd"},
+    {SYS_add_key, "add_key"},
+    {SYS_request_key, "request_key"},
+    {SYS_keyctl, "keyctl"},
+    {SYS_init_module, "init_module"},
+    {SYS_finit_module, "finit_module"},
+    {SYS_delete_module, "delete_module"},
+    {SYS_kexec_load, "kexec_load"},
+    {SYS_kexec_file_load, "kexec_file_load"},
+    {SYS_process_vm_readv, "process_vm_readv"},
+    {SYS_process_vm_writev, "process_vm_writev"},
+    {SYS_open_by_handle_at, "open_by_handle_at"},
+    {SYS_move_mount, "move_mount"},
+    {SYS_open_tree, "open_tree"},
+    {SYS_fsopen, "fsopen"},
+    {SYS_fsmount, "fsmount"},
+    {SYS_mount_setattr, "mount_setattr"},
+    {SYS_reboot, "reboot"},
+    {SYS_swapon, "swapon"},
+    {SYS_swapoff, "swapoff"},
+    {SYS_syslog, "syslog"},
+    {SYS_acct, "acct"},
+    {SYS_settimeofday, "settimeofday"},
+    {SYS_clock_settime, "clock_settime"},
+    {SYS_sethostname, "sethostname"},
+    {SYS_personality, "personality"},
+    {SYS_pidfd_getfd, "pidfd_getfd"},
+    {SYS_kcmp, "kcmp"},
+    {SYS_fanotify_init, "fanotify_init"},
+    {SYS_quotactl, "quotactl"},
+    {SYS_io_uring_setup, "io_uring_setup"},
+    {SYS_io_uring_enter, "io_uring_enter"},
+    {SYS_io_uring_register, "io_uring_register"},
+};
+
+static void
+on_syscall(struct box *b, const struct event *head, const struct watch_syscall *e)
+{
+    char text[ANOMALY_TEXT_MAX];
+    char name[32];
+    (void)snprintf(name, sizeof name, "system call %u", e->number);
+    for (size_t i = 0; i < sizeof call_names / sizeof call_names[0]; i++)
+        if (call_names[i].number == e->number)
+            (void)snprintf(name, sizeof name, "%s", call_names[i].name);
+    bool uring = head->kind == EVENT_URING;
+    const char *end = e->result < 0 ? strerrorname_np(-e->result) : NULL;
+    (void)snprintf(text, sizeof text, "%s was called%s%s", name,
+                   e->result < 0 ? ", and refused: " : "",
+                   end != NULL ? end : (e->result < 0 ? "unknown error" : ""));
+    count_one(b, uring ? RULE_IO_URING : RULE_DANGEROUS_SYSCALL, head->time_ns,
+              uring ? 2 : box_hash(&e->number, sizeof e->number, 7), text);
+}
+
+static void
+on_oom(struct box *b, const struct event *head)
+{
+    count_one(b, RULE_OOM, head->time_ns, box_hash(&head->time_ns, sizeof head->time_ns, 9),
+              "a process was killed since the sandbox's memory was used up");
+}
+
+static void
+on_profile(struct box *b, const struct event *head, const struct watch_score *e)
+{
+    char comm[64];
+    char raw[sizeof head->comm + 1] = {0};
+    char text[ANOMALY_TEXT_MAX];
+    if (!box_crossed(b, RULE_UNSEEN_SEQUENCE, head->time_ns, e->unseen))
+        return;
+    memcpy(raw, head->comm, sizeof head->comm);
+    (void)log_escape(raw, comm, sizeof comm);
+    (void)snprintf(
+        text, sizeof text,
+        "%u of %u sequences of system calls of \"%s\" are not in its profile, the last %u %u %u",
+        e->unseen, e->window, comm, e->last[0], e->last[1], e->last[2]);
+    box_raise(b, RULE_UNSEEN_SEQUENCE, head->time_ns, e->unseen, text);
+}
+
+void
+box_event(struct box *b, const struct event *event, const void *body, enum box_exe exe)
+{
+    static const uint32_t sizes[EVENT_KINDS] = {
+        [EVENT_DENIED] = sizeof(struct net_event),
+        [EVENT_CONNECT] = sizeof(struct net_event),
+        [EVENT_EXEC] = sizeof(struct watch_exec),
+        [EVENT_OPEN] = sizeof(struct watch_open),
+        [EVENT_DANGEROUS] = sizeof(struct watch_syscall),
+        [EVENT_URING] = sizeof(struct watch_syscall),
+        [EVENT_PROFILE] = sizeof(struct watch_score),
+    };
+    if (event->kind >= EVENT_KINDS || event->size < sizes[event->kind])
+        return;
+    if (event->kind == EVENT_DENIED || event->kind == EVENT_CONNECT)
+        on_network(b, event, body);
+    else if (event->kind == EVENT_EXEC)
+        on_exec(b, event, body, exe);
+    else if (event->kind == EVENT_OPEN)
+        on_open(b, event, body);
+    else if (event->kind == EVENT_DANGEROUS || event->kind == EVENT_URING)
+        on_syscall(b, event, body);
+    else if (event->kind == EVENT_OOM)
+        on_oom(b, event);
+    else if (event->kind == EVENT_PROFILE)
+        on_profile(b, event, body);
+}

@@ -1,0 +1,87 @@
+// Profiles: per template, the executables that its jobs run, and per executable the sequences of system calls that it
+// makes. The kernel sets and compares the bits (bpf/watch.h); here is decided which, and since when.
+//
+//   OFF --a job, where the configuration says `learn`--> LEARNING --enough runs, or freeze--> FROZEN
+//    ^                                                      |                                   |
+//    +----------------------------- reset ------------------+-----------------------------------+
+//                                     import: FROZEN, from anywhere
+//
+// LEARNING: each executable that is executed becomes known, and gets a profile while one of the kernel's is free. FROZEN:
+// profiles judge, and an executable that is not known is told. Files of the sandbox's own are never profiled (their inode
+// numbers mean nothing in the next sandbox); that jobs execute such files is learnt as one fact.
+//
+// The kernel looks an executable up when it is executed, so the first run of each one teaches nothing but its name.
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "../bpf/watch.h"
+#include "../proto/err.h"
+#include "anomaly_box.h"
+#include "anomaly_image.h"
+#include "bpf.h"
+
+enum { PROFILES_EXES = IMAGE_EXES_MAX, PROFILES_RUNS_MAX = 1000000 };
+
+// Numbers as in stockade.v1.ProfileState.
+enum profiles_state { PROFILES_OFF = 1, PROFILES_LEARNING = 2, PROFILES_FROZEN = 3 };
+
+struct profile_set {
+    char template[64];
+    enum profiles_state state;
+    uint32_t wanted;    // runs until it is frozen; 0: it does not begin to learn by itself
+    uint32_t threshold; // of the rule unseen-sequence
+    uint32_t runs, version;
+    uint64_t frozen_s; // seconds since 1970; 0: it was not
+    bool own_files;    // jobs executed files of their own
+    bool changed;      // since it was saved
+};
+
+struct profile_exe {
+    struct watch_exe_key key;
+    uint32_t slot; // in the kernel's maps; 0: it has none
+    uint64_t execs;
+    char path[WATCH_PATH]; // as it was first executed
+};
+
+struct profiles {
+    struct bpf *bpf; // borrowed; fd[] may be -1 (then only the mapped arrays are used)
+    struct profile_set set[SPAWN_TEMPLATES_MAX];
+    uint32_t sets_n;
+    struct profile_exe exe[PROFILES_EXES];
+    uint32_t exes_n;
+    bool taken[WATCH_PROFILES];
+    uint32_t next_slot;  // free ones are given out in turn, so that one that was given up rests
+    uint64_t left_out;   // executables without room
+    uint64_t map_errors; // updates that the kernel refused
+};
+
+// A kernel without profiles (bpf NULL, or not mapped) leaves every set OFF.
+bool profiles_possible(const struct profiles *p);
+
+// An executable was executed. BOX_EXE_NEW: it is not known to a frozen set. Learns it in a learning one.
+enum box_exe profiles_exec(struct profiles *p, uint32_t template, const struct watch_exec *x);
+
+// A job has ended. True: the set is frozen since then.
+bool profiles_run(struct profiles *p, uint32_t template);
+
+// FAILED_PRECONDITION: it does not learn, or nothing was learnt.
+int profiles_freeze(struct profiles *p, uint32_t template, struct err *e);
+
+// Forgets everything, and learns anew where the configuration says so.
+void profiles_reset(struct profiles *p, uint32_t template);
+
+// The set as a file: free(*bytes) is the caller's. FAILED_PRECONDITION: there is nothing.
+int profiles_export(const struct profiles *p, uint32_t template, uint8_t **bytes, size_t *n,
+                    struct err *e);
+
+// The other way; on failure nothing has changed. `again`: as it was saved, learning ones go on learning. Otherwise it is
+// FROZEN, with a version above that of before.
+int profiles_import(struct profiles *p, uint32_t template, const uint8_t *bytes, size_t n,
+                    bool again, struct err *e);
+
+// The kernel's figures of an executable; zero where it has no profile.
+struct watch_profile_state profiles_figures(const struct profiles *p, const struct profile_exe *x);
+uint32_t profiles_bits(const struct profiles *p, const struct profile_exe *x);
