@@ -10,6 +10,7 @@
 static const float forget = 1.0F / 64; // weight of a tick: the past of about 6 seconds
 static const float slack = 1.0F;       // deviations that are forgiven per tick
 static const float most = 8.0F;        // deviations that one tick counts at most
+static const float trusted = 3.0F;     // deviations that mean and variance follow
 static const float fall_means = 4.0F;  // a rate falls only from this many floors
 
 // What a figure is, and the least standard deviation that is assumed, per tick of 100 ms.
@@ -53,8 +54,8 @@ step(struct rate *r, float x, float floor)
     r->up = r->up > 0 ? r->up : 0;
     r->down += -z - slack;
     r->down = r->down > 0 && r->mean > fall_means * floor ? r->down : 0;
-    // What is far off moves the mean as little as `most` deviations would.
-    float change = z * deviation;
+    // What is far off moves mean and variance little, or it would hide itself before it is told.
+    float change = (z > trusted ? trusted : z < -trusted ? -trusted : z) * deviation;
     r->mean += forget * change;
     r->variance += forget * (change * change - r->variance);
     return r->up > r->down ? r->up : r->down;

@@ -1,0 +1,510 @@
+// Each tripwire is raised at its threshold and not below, and says once what happens a thousand times.
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <cmocka.h>
+
+#include "bpf/net.h"
+#include "server/anomaly_box.h"
+#include "server/relay/relay.h"
+
+#define MS UINT64_C(1000000)
+#define S  (1000 * MS)
+
+static struct anomaly_config policy;
+static struct box box;
+static uint64_t now_ns;
+static unsigned raised[ANOMALY_RULES];
+static double score;
+static char said[ANOMALY_TEXT_MAX];
+
+static void
+on_raise(void *cookie, enum anomaly_rule rule, double s, const char *text)
+{
+    assert_ptr_equal(cookie, &box);
+    raised[rule]++;
+    score = s;
+    (void)snprintf(said, sizeof said, "%s", text);
+}
+
+static int
+set_up(void **state)
+{
+    (void)state;
+    anomaly_config_usual(&policy);
+    box_init(&box, &policy, 1000, on_raise, &box);
+    memset(raised, 0, sizeof raised);
+    now_ns = 1000 * S;
+    return 0;
+}
+
+static void
+event(uint32_t kind, const void *body, size_t n)
+{
+    struct event e = {
+        .time_ns = now_ns, .kind = (uint16_t)kind, .size = (uint32_t)n, .comm = "job"};
+    box_event(&box, &e, body, BOX_EXE_KNOWN);
+}
+
+static void
+dial(uint32_t kind, uint8_t host, uint16_t port)
+{
+    struct net_event e = {.address = {[10] = 0xff, [11] = 0xff, [12] = 192, [14] = 2, [15] = host},
+                          .port = port,
+                          .family = 2,
+                          .hook = NET_HOOK_CONNECT};
+    event(kind, &e, sizeof e);
+}
+
+static void
+exec_path(const char *path, bool memfd, enum box_exe exe, uint64_t inode)
+{
+    struct watch_exec x = {.exe = {.inode = inode}, .memfd = memfd};
+    struct event e = {.time_ns = now_ns, .kind = EVENT_EXEC, .size = sizeof x};
+    x.path_n = (uint32_t)strlen(path);
+    memcpy(x.path, path, x.path_n);
+    box_event(&box, &e, &x, exe);
+}
+
+static void
+events_that_are_cut_or_of_no_kind_are_left_alone(void **state)
+{
+    (void)state;
+    const uint8_t body[512] = {0};
+    for (uint32_t kind = 0; kind < EVENT_KINDS + 3; kind++)
+        if (kind != EVENT_OOM && kind != EVENT_EXIT && kind != EVENT_SIGNAL)
+            for (size_t n = 0; n < 12; n++)
+                event(kind, body, n);
+    for (int i = 0; i < ANOMALY_RULES; i++)
+        assert_int_equal(raised[i], 0);
+}
+
+static void
+what_is_switched_off_is_not_raised(void **state)
+{
+    (void)state;
+    for (int i = 0; i < ANOMALY_RULES; i++)
+        policy.rule[i].enabled = 2;
+    event(EVENT_OOM, NULL, 0);
+    exec_path("/x", true, BOX_EXE_NEW, 1);
+    for (uint8_t i = 0; i < 64; i++)
+        dial(EVENT_DENIED, i, 80);
+    for (int i = 0; i < ANOMALY_RULES; i++)
+        assert_int_equal(raised[i], 0);
+}
+
+static void
+seven_refused_destinations_are_no_fan_out_and_eight_are(void **state)
+{
+    (void)state;
+    for (int again = 0; again < 50; again++)
+        for (uint8_t host = 0; host < 7; host++)
+            dial(EVENT_DENIED, host, 443);
+    for (uint8_t host = 0; host < 100; host++)
+        dial(EVENT_CONNECT, host, 443); // allowed
+    assert_int_equal(raised[RULE_DENIED_FAN_OUT], 0);
+    dial(EVENT_DENIED, 0, 80); // another port is another destination
+    assert_int_equal(raised[RULE_DENIED_FAN_OUT], 1);
+    assert_non_null(strstr(said, "192.0.2.0:80"));
+    for (uint16_t port = 1; port < 1000; port++)
+        dial(EVENT_DENIED, 1, port);
+    assert_int_equal(raised[RULE_DENIED_FAN_OUT], 1);
+    now_ns += 61 * S; // old ones do not count
+    for (uint8_t host = 0; host < 7; host++)
+        dial(EVENT_DENIED, host, 443);
+    assert_int_equal(raised[RULE_DENIED_FAN_OUT], 1);
+    dial(EVENT_DENIED, 7, 443);
+    assert_int_equal(raised[RULE_DENIED_FAN_OUT], 2);
+}
+
+static void
+a_dangerous_call_is_told_once_with_its_name_and_end(void **state)
+{
+    (void)state;
+    struct watch_syscall call = {.number = SYS_mount, .result = -1};
+    for (int i = 0; i < 1000; i++)
+        event(EVENT_DANGEROUS, &call, sizeof call);
+    assert_int_equal(raised[RULE_DANGEROUS_SYSCALL], 1);
+    assert_string_equal(said, "mount was called, and refused: EPERM");
+    call = (struct watch_syscall){.number = SYS_ptrace};
+    event(EVENT_DANGEROUS, &call, sizeof call);
+    assert_int_equal(raised[RULE_DANGEROUS_SYSCALL], 2);
+    assert_string_equal(said, "ptrace was called");
+    call.number = SYS_io_uring_setup;
+    event(EVENT_URING, &call, sizeof call);
+    event(EVENT_URING, &call, sizeof call);
+    assert_int_equal(raised[RULE_IO_URING], 1);
+}
+
+static void
+only_a_new_executable_is_new_and_a_file_without_a_name_is_worse(void **state)
+{
+    (void)state;
+    exec_path("/usr/bin/ls", false, BOX_EXE_KNOWN, 1);
+    assert_int_equal(raised[RULE_NEW_EXECUTABLE], 0);
+    exec_path("/tmp/\x1b[31m", false, BOX_EXE_NEW, 2);
+    exec_path("/tmp/\x1b[31m", false, BOX_EXE_NEW, 2);
+    assert_int_equal(raised[RULE_NEW_EXECUTABLE], 1);
+    assert_null(strchr(said, '\x1b'));
+    exec_path("/tmp/x", false, BOX_EXE_NEW, 3);
+    assert_int_equal(raised[RULE_NEW_EXECUTABLE], 2);
+    exec_path("/proc/self/fd/3", true, BOX_EXE_KNOWN, 4);
+    assert_int_equal(raised[RULE_UNNAMED_EXEC], 1);
+    assert_int_equal(raised[RULE_NEW_EXECUTABLE], 2);
+}
+
+static void
+a_sensitive_path_is_told_once_each(void **state)
+{
+    (void)state;
+    struct watch_open o = {.path_n = 11, .path = "/etc/shadowXXXX"};
+    for (int i = 0; i < 10; i++)
+        event(EVENT_OPEN, &o, sizeof o);
+    assert_int_equal(raised[RULE_SENSITIVE_PATH], 1);
+    assert_string_equal(said, "\"/etc/shadow\" was opened");
+    o.path_n = 4000; // more than there is
+    event(EVENT_OPEN, &o, sizeof o);
+    assert_int_equal(raised[RULE_SENSITIVE_PATH], 2);
+}
+
+static void
+every_death_by_oom_is_told(void **state)
+{
+    (void)state;
+    event(EVENT_OOM, NULL, 0);
+    now_ns += S;
+    event(EVENT_OOM, NULL, 0);
+    assert_int_equal(raised[RULE_OOM], 2);
+}
+
+static void
+a_profile_event_is_told_with_its_figures_once_per_window(void **state)
+{
+    (void)state;
+    struct watch_score s = {.profile = 3, .unseen = 7, .window = 200, .last = {0, 1, 2}};
+    event(EVENT_PROFILE, &s, sizeof s);
+    assert_int_equal(raised[RULE_UNSEEN_SEQUENCE], 0);
+    s.unseen = 8;
+    event(EVENT_PROFILE, &s, sizeof s);
+    event(EVENT_PROFILE, &s, sizeof s);
+    assert_int_equal(raised[RULE_UNSEEN_SEQUENCE], 1);
+    assert_non_null(strstr(said, "8 of 200"));
+}
+
+static void
+regular_connections_are_a_beacon_and_irregular_ones_are_not(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 40; i++) { // 1 to 5 s
+        now_ns += (uint64_t)(1 + i * 7 % 5) * S;
+        dial(EVENT_CONNECT, 1, 443);
+    }
+    for (int i = 0; i < 100; i++) { // a tight loop is work
+        now_ns += 50 * MS;
+        dial(EVENT_CONNECT, 2, 443);
+    }
+    assert_int_equal(raised[RULE_BEACONING], 0);
+    for (int i = 0; i < 7; i++) {
+        now_ns += 10 * S + (uint64_t)(i % 3) * 300 * MS;
+        dial(EVENT_DENIED, 3, 443); // refused ones beat as well
+    }
+    assert_int_equal(raised[RULE_BEACONING], 0);
+    now_ns += 10 * S;
+    dial(EVENT_DENIED, 3, 443);
+    assert_int_equal(raised[RULE_BEACONING], 1);
+    assert_true(score > 95 && score <= 100);
+    for (int i = 0; i < 20; i++) {
+        now_ns += 10 * S;
+        dial(EVENT_DENIED, 3, 443);
+    }
+    assert_int_equal(raised[RULE_BEACONING], 1);
+}
+
+// ---- figures
+
+static struct anomaly_sums sums;
+
+static void
+tick(void)
+{
+    now_ns += 100 * MS;
+    box_tick(&box, &sums, now_ns);
+}
+
+static int
+set_up_figures(void **state)
+{
+    memset(&sums, 0, sizeof sums);
+    int r = set_up(state);
+    tick();
+    return r;
+}
+
+// Adds n in ten ticks and tells how often the rule was raised by then.
+static unsigned
+grows(uint64_t *figure, uint64_t n, enum anomaly_rule rule)
+{
+    unsigned before = raised[rule];
+    for (uint64_t i = 0; i < 10; i++) {
+        *figure += n / 10 + (i < n % 10 ? 1 : 0);
+        tick();
+    }
+    return raised[rule] - before;
+}
+
+static void
+masses_are_raised_at_their_threshold_and_not_below(void **state)
+{
+    (void)state;
+    const struct {
+        enum anomaly_rule rule;
+        uint64_t *figure;
+        uint64_t unit;
+    } rows[] = {
+        {RULE_FORK_STORM, &sums.forks, 1},          {RULE_MASS_RENAME, &sums.renames, 1},
+        {RULE_MASS_UNLINK, &sums.unlinks, 1},       {RULE_SIGNAL_STORM, &sums.signals, 1},
+        {RULE_LARGE_UPLOAD, &sums.out_bytes, 1024},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        set_up_figures(state);
+        uint64_t at = policy.rule[rows[i].rule].threshold * rows[i].unit;
+        policy.rule[rows[i].rule].window_ms = 10000;
+        assert_int_equal(grows(rows[i].figure, at - 1, rows[i].rule), 0);
+        set_up_figures(state);
+        policy.rule[rows[i].rule].window_ms = 10000;
+        assert_int_equal(grows(rows[i].figure, at, rows[i].rule), 1);
+        assert_int_equal(grows(rows[i].figure, at, rows[i].rule), 0); // quiet for a window
+        now_ns += 11 * S;
+        tick();
+        assert_int_equal(grows(rows[i].figure, at, rows[i].rule), 1);
+    }
+}
+
+static void
+what_is_slow_enough_is_no_mass(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 600; i++) { // 400 in 10 s
+        sums.renames += 4;
+        tick();
+    }
+    assert_int_equal(raised[RULE_MASS_RENAME], 0);
+}
+
+static void
+processes_that_end_are_no_storm(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 100; i++) {
+        sums.forks += 90;
+        sums.exits += i > 0 ? 90 : 0;
+        tick();
+    }
+    assert_int_equal(raised[RULE_FORK_STORM], 0);
+    sums.forks += 60; // 90 and 60 more than before
+    tick();
+    assert_int_equal(raised[RULE_FORK_STORM], 0);
+    sums.forks += 60;
+    tick();
+    assert_int_equal(raised[RULE_FORK_STORM], 1);
+}
+
+static unsigned
+burns(unsigned ticks, uint64_t output, uint64_t sent)
+{
+    for (unsigned i = 0; i < ticks; i++) {
+        sums.cpu_ns += 98 * MS;
+        sums.output_bytes += output;
+        sums.out_bytes += sent;
+        tick();
+    }
+    return raised[RULE_MINING];
+}
+
+static void
+only_cpu_without_a_word_is_mining(void **state)
+{
+    (void)state;
+    policy.rule[RULE_MINING].window_ms = 5000;
+    assert_int_equal(burns(200, 1, 0), 0);
+    assert_int_equal(burns(200, 0, 4096), 0);
+    for (int i = 0; i < 200; i++) { // busy half of the time
+        sums.cpu_ns += 50 * MS;
+        tick();
+    }
+    assert_int_equal(burns(49, 0, 0), 0);
+    assert_int_equal(burns(5, 0, 0), 1);
+    assert_true(score >= 90);
+}
+
+static void
+a_word_now_and_then_does_not_hide_mining(void **state)
+{
+    (void)state;
+    policy.rule[RULE_MINING].window_ms = 5000;
+    for (int i = 0; i < 8; i++) {
+        (void)burns(1, 1, 0);
+        (void)burns(20, 0, 0);
+    }
+    assert_in_range(raised[RULE_MINING], 1, 3);
+}
+
+static void
+a_sandbox_with_a_tenth_of_a_cpu_can_mine_too(void **state)
+{
+    (void)state;
+    policy.rule[RULE_MINING].window_ms = 5000;
+    box.cpu_millis = 100;
+    for (int i = 0; i < 60; i++) {
+        sums.cpu_ns += 10 * MS;
+        tick();
+    }
+    assert_int_equal(raised[RULE_MINING], 1);
+}
+
+// ---- names
+
+static void
+lookup(const char *name, uint32_t kind)
+{
+    struct relay_report r = {.kind = kind, .time_ns = now_ns};
+    (void)snprintf(r.name, sizeof r.name, "%s", name);
+    box_relay(&box, &r);
+}
+
+static void
+names_that_people_use_are_no_tunnel(void **state)
+{
+    (void)state;
+    static const char *const names[] = {
+        "pypi.org",
+        "files.pythonhosted.org",
+        "registry.npmjs.org",
+        "github.com",
+        "objects.githubusercontent.com",
+        "static.crates.io",
+        "deb.debian.org",
+        "production.cloudflare.docker.com",
+        "a",
+        "",
+        ".",
+        "..",
+        "....",
+        "x.",
+    };
+    for (int i = 0; i < 500; i++)
+        for (size_t k = 0; k < sizeof names / sizeof names[0]; k++)
+            lookup(names[k], RELAY_LOOKUP);
+    assert_int_equal(raised[RULE_DNS_TUNNEL], 0);
+}
+
+static void
+data_in_names_is_a_tunnel_also_when_it_is_refused(void **state)
+{
+    (void)state;
+    for (uint32_t kind = RELAY_DENIED; kind <= RELAY_LOOKUP; kind++) {
+        set_up(state);
+        char name[128];
+        unsigned n = 0;
+        for (uint32_t i = 0; raised[RULE_DNS_TUNNEL] == 0 && i < 100; i++, n++) {
+            uint64_t x = (i + 1) * 0x9e3779b97f4a7c15ULL;
+            (void)snprintf(name, sizeof name, "%016llx%016llx.t.example.org", (unsigned long long)x,
+                           (unsigned long long)(x * x));
+            lookup(name, kind);
+            lookup(name, kind); // the same again carries nothing
+        }
+        assert_int_equal(raised[RULE_DNS_TUNNEL], 1);
+        assert_int_equal(n, (1000 + 33) / 34);
+        assert_non_null(strstr(said, "example.org"));
+    }
+}
+
+// ---- bounds
+
+static void
+one_sandbox_cannot_flood_the_findings(void **state)
+{
+    (void)state;
+    for (uint64_t i = 0; i < 10000; i++)
+        exec_path("/tmp/x", false, BOX_EXE_NEW, i + 1);
+    assert_int_equal(raised[RULE_NEW_EXECUTABLE], BOX_FINDINGS_BURST);
+    assert_int_equal(box.suppressed, 10000 - BOX_FINDINGS_BURST);
+    now_ns += 60 * S;
+    exec_path("/tmp/x", false, BOX_EXE_NEW, 99999);
+    assert_int_equal(raised[RULE_NEW_EXECUTABLE], BOX_FINDINGS_BURST + 1);
+}
+
+static void
+a_sandbox_takes_a_few_kilobytes(void **state)
+{
+    (void)state;
+    assert_in_range(sizeof(struct box), 1, 6144);
+}
+
+static void
+every_rule_has_a_name_and_bounds_that_hold_its_usual_values(void **state)
+{
+    (void)state;
+    for (int i = 0; i < ANOMALY_RULES; i++) {
+        const struct anomaly_rule_row *r = &anomaly_rule_table[i];
+        assert_int_equal(anomaly_rule_find(r->name), i);
+        assert_in_range(r->usual.threshold, r->threshold_min, r->threshold_max);
+        assert_in_range(r->usual.window_ms, r->window_min_ms, r->window_max_ms);
+        assert_in_range(strlen(r->name), 1, 64);
+        assert_non_null(anomaly_severity_name(r->usual.severity));
+        assert_non_null(anomaly_response_name(r->usual.response));
+        assert_true(r->window_min_ms >= BOX_BUCKETS);
+    }
+    assert_int_equal(anomaly_rule_find("nothing"), -1);
+    assert_int_equal(anomaly_response_find("kill"), RESPONSE_KILL);
+    assert_int_equal(anomaly_response_find("KILL"), 0);
+    assert_int_equal(anomaly_severity_find("critical"), SEVERITY_CRITICAL);
+}
+
+static void
+a_template_gets_what_it_does_not_say_from_the_host(void **state)
+{
+    (void)state;
+    struct anomaly_config own = {.rule[RULE_OOM] = {.response = RESPONSE_KILL}};
+    anomaly_config_inherit(&own, &policy);
+    assert_int_equal(own.rule[RULE_OOM].response, RESPONSE_KILL);
+    assert_int_equal(own.rule[RULE_OOM].threshold, policy.rule[RULE_OOM].threshold);
+    assert_int_equal(own.rule[RULE_MINING].enabled, 1);
+    assert_int_equal(own.learn, 1);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(events_that_are_cut_or_of_no_kind_are_left_alone, set_up),
+        cmocka_unit_test_setup(what_is_switched_off_is_not_raised, set_up),
+        cmocka_unit_test_setup(seven_refused_destinations_are_no_fan_out_and_eight_are, set_up),
+        cmocka_unit_test_setup(a_dangerous_call_is_told_once_with_its_name_and_end, set_up),
+        cmocka_unit_test_setup(only_a_new_executable_is_new_and_a_file_without_a_name_is_worse,
+                               set_up),
+        cmocka_unit_test_setup(a_sensitive_path_is_told_once_each, set_up),
+        cmocka_unit_test_setup(every_death_by_oom_is_told, set_up),
+        cmocka_unit_test_setup(a_profile_event_is_told_with_its_figures_once_per_window, set_up),
+        cmocka_unit_test_setup(regular_connections_are_a_beacon_and_irregular_ones_are_not, set_up),
+        cmocka_unit_test_setup(masses_are_raised_at_their_threshold_and_not_below, set_up_figures),
+        cmocka_unit_test_setup(what_is_slow_enough_is_no_mass, set_up_figures),
+        cmocka_unit_test_setup(processes_that_end_are_no_storm, set_up_figures),
+        cmocka_unit_test_setup(only_cpu_without_a_word_is_mining, set_up_figures),
+        cmocka_unit_test_setup(a_word_now_and_then_does_not_hide_mining, set_up_figures),
+        cmocka_unit_test_setup(a_sandbox_with_a_tenth_of_a_cpu_can_mine_too, set_up_figures),
+        cmocka_unit_test_setup(names_that_people_use_are_no_tunnel, set_up),
+        cmocka_unit_test_setup(data_in_names_is_a_tunnel_also_when_it_is_refused, set_up),
+        cmocka_unit_test_setup(one_sandbox_cannot_flood_the_findings, set_up),
+        cmocka_unit_test_setup(a_sandbox_takes_a_few_kilobytes, set_up),
+        cmocka_unit_test_setup(every_rule_has_a_name_and_bounds_that_hold_its_usual_values, set_up),
+        cmocka_unit_test_setup(a_template_gets_what_it_does_not_say_from_the_host, set_up),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

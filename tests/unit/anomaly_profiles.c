@@ -1,0 +1,392 @@
+// Profiles learn, freeze and judge; as a file they come back bit for bit; a file that is wrong anywhere changes nothing.
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <sodium.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "server/anomaly_profiles.h"
+
+static struct bpf bpf;
+static struct profiles *p;
+static struct err e;
+
+static int
+set_up(void **state)
+{
+    (void)state;
+    bpf = (struct bpf){0};
+    for (int i = 0; i < BPF_FDS; i++)
+        bpf.fd[i] = -1;
+    bpf.profiles = calloc(WATCH_PROFILES, sizeof *bpf.profiles);
+    bpf.profile_states = calloc(WATCH_PROFILES, sizeof *bpf.profile_states);
+    p = calloc(1, sizeof *p);
+    p->bpf = &bpf;
+    p->sets_n = 2;
+    for (uint32_t i = 0; i < 2; i++) {
+        (void)snprintf(p->set[i].template, sizeof p->set[i].template, "t%u", i);
+        p->set[i].wanted = 3;
+        p->set[i].threshold = 8;
+        profiles_reset(p, i);
+    }
+    memset(&e, 0, sizeof e);
+    return sodium_init() < 0;
+}
+
+static int
+tear_down(void **state)
+{
+    (void)state;
+    free(bpf.profiles);
+    free(bpf.profile_states);
+    free(p);
+    return 0;
+}
+
+static enum box_exe
+runs(uint32_t template, uint64_t inode, const char *path)
+{
+    struct watch_exec x = {
+        .exe = {.inode = inode, .size = 1, .magic = 2, .template = template, .owner = ~0U}};
+    x.path_n = (uint32_t)strlen(path);
+    memcpy(x.path, path, x.path_n);
+    return profiles_exec(p, template, &x);
+}
+
+static enum box_exe
+runs_own(uint32_t template)
+{
+    struct watch_exec x = {.exe = {.inode = 1, .template = template, .owner = 1000}};
+    return profiles_exec(p, template, &x);
+}
+
+// What the kernel would do.
+static void
+set_bits(uint32_t slot, uint32_t first, uint32_t n, uint32_t step)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t bit = (first + i * step) % WATCH_PROFILE_BITS;
+        bpf.profiles[slot].bits[bit / 64] |= UINT64_C(1) << (bit % 64);
+    }
+}
+
+static void
+a_kernel_without_profiles_learns_nothing(void **state)
+{
+    (void)state;
+    struct profiles *none = calloc(1, sizeof *none);
+    none->sets_n = 1;
+    none->set[0].state = PROFILES_OFF;
+    profiles_reset(none, 0);
+    assert_int_equal(none->set[0].state, PROFILES_OFF);
+    assert_true(profiles_import(none, 0, (const uint8_t *)"x", 1, false, &e) < 0);
+    assert_int_equal(e.code, ERR_FAILED_PRECONDITION);
+    free(none);
+}
+
+static void
+nothing_learnt_cannot_be_frozen_or_exported(void **state)
+{
+    (void)state;
+    uint8_t *bytes = NULL;
+    size_t n = 0;
+    assert_true(profiles_freeze(p, 0, &e) < 0);
+    assert_int_equal(e.code, ERR_FAILED_PRECONDITION);
+    assert_true(profiles_export(p, 0, &bytes, &n, &e) < 0);
+    assert_null(bytes);
+    p->set[0].state = PROFILES_OFF;
+    assert_true(profiles_freeze(p, 0, &e) < 0);
+}
+
+static void
+it_learns_for_so_many_runs_and_then_tells_what_is_new(void **state)
+{
+    (void)state;
+    assert_int_equal(runs(0, 1, "/usr/bin/a"), BOX_EXE_KNOWN);
+    assert_int_equal(runs(0, 2, "/usr/bin/b"), BOX_EXE_KNOWN);
+    uint32_t slot = p->exe[0].slot;
+    assert_in_range(slot, 1, WATCH_PROFILES - 1);
+    assert_int_equal(bpf.profile_states[slot].mode, WATCH_PROFILE_LEARN);
+    assert_false(profiles_run(p, 0));
+    assert_false(profiles_run(p, 0));
+    assert_true(profiles_run(p, 0));
+    assert_int_equal(p->set[0].state, PROFILES_FROZEN);
+    assert_int_equal(p->set[0].version, 1);
+    assert_int_equal(bpf.profile_states[slot].mode, WATCH_PROFILE_JUDGE);
+    assert_int_equal(bpf.profile_states[slot].threshold, 7); // more than 7 is told
+    assert_int_equal(runs(0, 1, "/usr/bin/a"), BOX_EXE_KNOWN);
+    assert_int_equal(runs(0, 3, "/usr/bin/c"), BOX_EXE_NEW);
+    assert_int_equal(runs(1, 3, "/usr/bin/c"), BOX_EXE_KNOWN); // the other template learns on
+    assert_false(profiles_run(p, 0));
+}
+
+static void
+files_of_the_sandbox_are_one_fact_and_no_profile(void **state)
+{
+    (void)state;
+    (void)runs(0, 1, "/usr/bin/a");
+    assert_int_equal(profiles_freeze(p, 0, &e), 0);
+    assert_int_equal(runs_own(0), BOX_EXE_NEW);
+    assert_int_equal(runs_own(1), BOX_EXE_KNOWN);
+    assert_true(p->set[1].own_files);
+    (void)runs(1, 1, "/usr/bin/a");
+    assert_int_equal(profiles_freeze(p, 1, &e), 0);
+    assert_int_equal(runs_own(1), BOX_EXE_KNOWN);
+    assert_int_equal(p->exes_n, 2);
+}
+
+static void
+an_executable_of_another_template_is_not_taken(void **state)
+{
+    (void)state;
+    struct watch_exec x = {.exe = {.inode = 1, .template = 1, .owner = ~0U}};
+    (void)profiles_exec(p, 0, &x);
+    assert_int_equal(p->exes_n, 0);
+}
+
+static void
+without_a_free_profile_it_is_known_all_the_same(void **state)
+{
+    (void)state;
+    for (uint64_t i = 1; i <= PROFILES_EXES + 10; i++)
+        (void)runs(0, i, "/usr/bin/a");
+    assert_int_equal(p->exes_n, PROFILES_EXES);
+    assert_int_equal(p->exe[WATCH_PROFILES - 2].slot, WATCH_PROFILES - 1);
+    assert_int_equal(p->exe[WATCH_PROFILES - 1].slot, 0);
+    assert_true(p->left_out > 10);
+    for (uint32_t i = 0; i < p->exes_n; i++) // each profile belongs to one
+        for (uint32_t k = 0; k < i; k++)
+            assert_true(p->exe[i].slot == 0 || p->exe[i].slot != p->exe[k].slot);
+    profiles_reset(p, 0);
+    assert_int_equal(p->exes_n, 0);
+    (void)runs(1, 1, "/usr/bin/a");
+    assert_int_not_equal(p->exe[0].slot, 0);
+}
+
+static void
+a_reset_gives_back_clean_profiles_and_leaves_other_templates_alone(void **state)
+{
+    (void)state;
+    (void)runs(0, 1, "/usr/bin/a");
+    (void)runs(1, 1, "/usr/bin/a");
+    uint32_t gone = p->exe[0].slot;
+    uint32_t kept = p->exe[1].slot;
+    set_bits(gone, 5, 10, 1);
+    set_bits(kept, 5, 10, 1);
+    profiles_reset(p, 0);
+    assert_int_equal(bpf.profile_states[gone].mode, WATCH_PROFILE_OFF);
+    assert_int_equal(p->exes_n, 1);
+    assert_int_equal(profiles_bits(p, &p->exe[0]), 10);
+    for (uint64_t i = 2; i < WATCH_PROFILES; i++)
+        (void)runs(0, i, "/usr/bin/b");
+    assert_int_equal(image_count(&bpf.profiles[gone]), 0);
+}
+
+// Two executables, one with few bits and one with many.
+static uint8_t *
+example(size_t *n)
+{
+    uint8_t *bytes = NULL;
+    (void)runs(0, 1, "/usr/bin/a");
+    (void)runs(0, 2, "/usr/bin/b");
+    (void)runs_own(0);
+    set_bits(p->exe[0].slot, 0, 700, 373);
+    set_bits(p->exe[0].slot, WATCH_PROFILE_BITS - 1, 1, 1);
+    set_bits(p->exe[1].slot, 7, 20000, 13);
+    (void)profiles_run(p, 0);
+    assert_int_equal(profiles_export(p, 0, &bytes, n, &e), 0);
+    return bytes;
+}
+
+static void
+what_is_exported_comes_back_bit_for_bit(void **state)
+{
+    (void)state;
+    size_t n = 0;
+    uint8_t *bytes = example(&n);
+    struct watch_profile *a = malloc(sizeof *a);
+    struct watch_profile *b = malloc(sizeof *b);
+    *a = bpf.profiles[p->exe[0].slot];
+    *b = bpf.profiles[p->exe[1].slot];
+    profiles_reset(p, 0);
+    assert_int_equal(profiles_import(p, 0, bytes, n, true, &e), 0);
+    assert_int_equal(p->set[0].state, PROFILES_LEARNING);
+    assert_int_equal(p->set[0].runs, 1);
+    assert_true(p->set[0].own_files);
+    assert_int_equal(p->exes_n, 2);
+    assert_string_equal(p->exe[1].path, "/usr/bin/b");
+    assert_memory_equal(&bpf.profiles[p->exe[0].slot], a, sizeof *a);
+    assert_memory_equal(&bpf.profiles[p->exe[1].slot], b, sizeof *b);
+    uint8_t *again = NULL;
+    size_t again_n = 0;
+    assert_int_equal(profiles_export(p, 0, &again, &again_n, &e), 0);
+    assert_int_equal(n, again_n);
+    assert_memory_equal(bytes, again, n);
+    free(a);
+    free(b);
+    free(bytes);
+    free(again);
+}
+
+static void
+an_import_is_frozen_and_has_a_newer_version(void **state)
+{
+    (void)state;
+    size_t n = 0;
+    uint8_t *bytes = example(&n);
+    p->set[1].version = 9;
+    assert_int_equal(profiles_import(p, 1, bytes, n, false, &e), 0);
+    assert_int_equal(p->set[1].state, PROFILES_FROZEN);
+    assert_int_equal(p->set[1].version, 10);
+    assert_int_not_equal(p->set[1].frozen_s, 0);
+    assert_int_equal(p->exe[2].key.template, 1);
+    assert_int_equal(bpf.profile_states[p->exe[2].slot].mode, WATCH_PROFILE_JUDGE);
+    assert_int_equal(runs(1, 1, "/usr/bin/a"), BOX_EXE_KNOWN);
+    assert_int_equal(runs(1, 7, "/usr/bin/x"), BOX_EXE_NEW);
+    free(bytes);
+}
+
+static void
+every_byte_that_is_changed_and_every_end_that_is_cut_is_found(void **state)
+{
+    (void)state;
+    size_t n = 0;
+    uint8_t *bytes = example(&n);
+    struct image_head head;
+    for (size_t i = 0; i < n; i += 1 + i / 97) {
+        uint8_t was = bytes[i];
+        bytes[i] ^= (uint8_t)(1U << (i % 8));
+        assert_true(image_read(bytes, n, &head, NULL, NULL, &e) < 0);
+        assert_int_equal(e.code, ERR_INVALID_ARGUMENT);
+        bytes[i] = was;
+        assert_true(image_read(bytes, i, &head, NULL, NULL, &e) < 0);
+    }
+    assert_int_equal(image_read(bytes, n, &head, NULL, NULL, &e), 0);
+    free(bytes);
+}
+
+// With a sum that is right.
+static int
+reads(uint8_t *bytes, size_t n)
+{
+    struct image_head head;
+    (void)crypto_generichash(bytes + n - 32, 32, bytes, n - 32, NULL, 0);
+    return image_read(bytes, n, &head, NULL, NULL, &e);
+}
+
+static void
+a_file_that_lies_is_refused_though_its_sum_is_right(void **state)
+{
+    (void)state;
+    enum { EXES = 20, NAME = 32, FIRST = 35 }; // see anomaly_image.h; the name is "t0"
+    enum { SECOND_KEY = 28 };
+    size_t n = 0;
+    uint8_t *good = example(&n);
+    uint8_t *bytes = malloc(n);
+    const struct {
+        size_t at;
+        uint8_t value;
+        const char *word;
+    } lies[] = {
+        {7, 2, "kind"},
+        {8, 0x80, "flags"},
+        {EXES, 1, "more than"},
+        {EXES, 3, "too early"},
+        {EXES + 1, 255, "more executables"},
+        {NAME, 65, "too long"},
+        {NAME, 0, "name"},
+        {NAME + 1, '/', "name"},
+        {NAME + 1, 0, "NUL"},
+        {31, 0xff, "time"},
+        {FIRST + 36, 255, "text"}, // length of the path
+        {FIRST + 36 + 2 + 10 + 3, 255, "bits"},
+        {FIRST + 36 + 2 + 10 + 4, 2, "bits"},
+        {FIRST + 36 + 2 + 10 + 5, 0, "twice"},
+    };
+    for (size_t i = 0; i < sizeof lies / sizeof lies[0]; i++) {
+        memcpy(bytes, good, n);
+        bytes[lies[i].at] = lies[i].value;
+        assert_true(reads(bytes, n) < 0);
+        if (strstr(e.text, lies[i].word) == NULL)
+            fail_msg("lie %zu: \"%s\" is not in \"%s\"", i, lies[i].word, e.text);
+    }
+    memcpy(bytes, good, n);
+    assert_int_equal(reads(bytes, n), 0);
+    free(bytes);
+    free(good);
+    (void)SECOND_KEY;
+}
+
+static void
+the_same_executable_twice_is_refused(void **state)
+{
+    (void)state;
+    static const struct watch_profile bits;
+    struct image_head head = {.exes = 2, .template = "t"};
+    struct image_exe one = {.key = {.inode = 5}, .path = "/x"};
+    struct image_writer w;
+    assert_int_equal(image_begin(&w, &head, &e), 0);
+    assert_int_equal(image_add(&w, &one, &bits, &e), 0);
+    assert_int_equal(image_add(&w, &one, &bits, &e), 0);
+    assert_int_equal(image_end(&w, &e), 0);
+    assert_true(image_read(w.bytes, w.n, &head, NULL, NULL, &e) < 0);
+    assert_non_null(strstr(e.text, "twice"));
+    free(w.bytes);
+}
+
+static void
+an_import_that_is_refused_changes_nothing(void **state)
+{
+    (void)state;
+    size_t n = 0;
+    uint8_t *bytes = example(&n);
+    assert_int_equal(profiles_freeze(p, 0, &e), 0);
+    bytes[n - 1] ^= 1;
+    assert_true(profiles_import(p, 0, bytes, n, false, &e) < 0);
+    assert_int_equal(p->exes_n, 2);
+    assert_int_equal(p->set[0].version, 1);
+    assert_int_equal(runs(0, 1, "/usr/bin/a"), BOX_EXE_KNOWN);
+    free(bytes);
+}
+
+static void
+profiles_that_are_too_large_together_are_refused(void **state)
+{
+    (void)state;
+    for (uint64_t i = 1; i < 200; i++) {
+        (void)runs(0, i, "/usr/bin/a");
+        set_bits(p->exe[i - 1].slot, 0, 100000, 1);
+    }
+    uint8_t *bytes = NULL;
+    size_t n = 0;
+    assert_true(profiles_export(p, 0, &bytes, &n, &e) < 0);
+    assert_int_equal(e.code, ERR_RESOURCE_EXHAUSTED);
+    assert_null(bytes);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+#define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+        T(a_kernel_without_profiles_learns_nothing),
+        T(nothing_learnt_cannot_be_frozen_or_exported),
+        T(it_learns_for_so_many_runs_and_then_tells_what_is_new),
+        T(files_of_the_sandbox_are_one_fact_and_no_profile),
+        T(an_executable_of_another_template_is_not_taken),
+        T(without_a_free_profile_it_is_known_all_the_same),
+        T(a_reset_gives_back_clean_profiles_and_leaves_other_templates_alone),
+        T(what_is_exported_comes_back_bit_for_bit),
+        T(an_import_is_frozen_and_has_a_newer_version),
+        T(every_byte_that_is_changed_and_every_end_that_is_cut_is_found),
+        T(a_file_that_lies_is_refused_though_its_sum_is_right),
+        T(the_same_executable_twice_is_refused),
+        T(an_import_that_is_refused_changes_nothing),
+        T(profiles_that_are_too_large_together_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
