@@ -165,6 +165,20 @@ start_spawner(struct broker *b, struct err *e)
     return 0;
 }
 
+// Line by line, for who looks for the reason.
+static void
+tell_bpf_log(const struct spawn_features *f)
+{
+    const char *line = f->bpf_log;
+    const char *end = line + strnlen(line, sizeof f->bpf_log);
+    while (line < end) {
+        const char *stop = memchr(line, '\n', (size_t)(end - line));
+        int n = (int)((stop != NULL ? stop : end) - line);
+        log_event(LOG_DEBUG, "bpf-log", "%.*s", n, line);
+        line += n + 1;
+    }
+}
+
 static void
 tell_features(const struct broker *b)
 {
@@ -178,6 +192,7 @@ tell_features(const struct broker *b)
         log_event(f->feature[i].degraded != 0 ? LOG_WARNING : LOG_DEBUG, "feature", "%s: %s: %s",
                   f->feature[i].name, f->feature[i].available != 0 ? "yes" : "no",
                   f->feature[i].detail);
+    tell_bpf_log(f);
 }
 
 static int

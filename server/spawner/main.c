@@ -34,6 +34,8 @@
 #include "config.h"
 #include "feature.h"
 #include "io.h"
+#include "programs.h"
+#include "relay_process.h"
 #include "spawner.h"
 
 #ifndef MFD_EXEC
@@ -175,13 +177,26 @@ open_basics(struct spawner *s, struct err *e)
     s->null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
     s->proc_fd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     s->net_home_fd = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+    s->mount_home_fd = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);
+    s->time_home_fd = open("/proc/self/ns/time", O_RDONLY | O_CLOEXEC);
     s->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    if (s->null_fd < 0 || s->proc_fd < 0 || s->net_home_fd < 0 || s->epoll_fd < 0)
+    if (s->mount_home_fd < 0 || s->null_fd < 0 || s->proc_fd < 0 || s->net_home_fd < 0 ||
+        s->epoll_fd < 0)
         return err_sys(e, errno, "open /dev/null, /proc and an epoll");
     char pattern[2] = "";
     (void)io_read_at(s->proc_fd, "sys/kernel/core_pattern", pattern, sizeof pattern);
     s->cores_piped = pattern[0] == '|';
     return 0;
+}
+
+// Without it the broker runs, and refuses what needs it.
+static void
+start_relay(struct spawner *s, struct spawn_features *f)
+{
+    struct err e;
+    int fd = relay_process_start(s, &e);
+    s->programs.map[BPF_FD_RELAY] = fd < 0 ? -1 : fd;
+    relay_process_tell(f, fd >= 0, &e);
 }
 
 static int
@@ -207,6 +222,7 @@ start(struct spawner *s, struct spawn_config *config, struct spawn_features *f, 
     if (r < 0)
         return r;
     feature_probe(f, &s->cgroups, s->proc_fd);
+    programs_load(s, f);
     r = filter_compile(&s->guest_filter, &job, &s->job_filter_fd, e);
     free(job.code);
     int below_fd = -1;
@@ -220,22 +236,55 @@ start(struct spawner *s, struct spawn_config *config, struct spawn_features *f, 
     (void)malloc_trim(0); // what compiling the filters took: every child would copy its page tables
     if (!slots_init(s))
         return err_sys(e, ENOMEM, "make the table of sandboxes");
+    start_relay(s, f);
     s->reading = true;
     if (!event_add(s, SPAWN_SOCKET_FD, EVENT_BROKER, 0, EPOLLIN))
         return err_sys(e, errno, "watch the broker's socket");
     return 0;
 }
 
-// The answer to the configuration: features behind it when it went well.
 static bool
-answer_config(const struct err *e, const struct spawn_features *f)
+answer_failed(const struct err *e)
 {
-    struct spawn_reply r = {.op = SPAWN_CONFIGURE, .ok = !e, .fds = 0};
-    if (e)
-        r.err = *e;
-    struct iovec iov[2] = {{&r, sizeof r}, {(void *)(uintptr_t)f, sizeof *f}};
-    struct msghdr m = {.msg_iov = iov, .msg_iovlen = e ? 1 : 2};
-    return sendmsg(SPAWN_SOCKET_FD, &m, MSG_NOSIGNAL) > 0;
+    const struct spawn_reply r = {.op = SPAWN_CONFIGURE, .err = *e};
+    return send(SPAWN_SOCKET_FD, &r, sizeof r, MSG_NOSIGNAL) > 0;
+}
+
+// The answer to the configuration: features behind it, and the descriptors that it names. Of those the spawner keeps what
+// a relay needs.
+static bool
+answer_config(struct spawner *s, struct spawn_features *f)
+{
+    struct spawn_reply r = {.op = SPAWN_CONFIGURE, .ok = 1};
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(sizeof(int) * BPF_FDS)];
+    } control = {.bytes = {0}};
+    struct iovec iov[2] = {{&r, sizeof r}, {f, sizeof *f}};
+    struct msghdr m = {.msg_iov = iov, .msg_iovlen = 2};
+    int fds[BPF_FDS];
+    unsigned n = 0;
+    for (int i = 0; i < BPF_FDS; i++) {
+        if (s->programs.map[i] < 0)
+            continue;
+        f->bpf_fds |= 1u << i;
+        fds[n++] = s->programs.map[i];
+    }
+    if (n > 0) {
+        m.msg_control = control.bytes;
+        m.msg_controllen = CMSG_SPACE(n * sizeof(int));
+        struct cmsghdr *h = CMSG_FIRSTHDR(&m);
+        h->cmsg_level = SOL_SOCKET;
+        h->cmsg_type = SCM_RIGHTS;
+        h->cmsg_len = CMSG_LEN(n * sizeof(int));
+        memcpy(CMSG_DATA(h), fds, n * sizeof(int));
+    }
+    bool sent = sendmsg(SPAWN_SOCKET_FD, &m, MSG_NOSIGNAL) > 0;
+    for (int i = 0; i < BPF_FDS; i++) {
+        if (i != BPF_FD_NAMES)
+            io_close(&s->programs.map[i]);
+    }
+    return sent;
 }
 
 // One event. False when the broker is gone.
@@ -247,6 +296,10 @@ handle(struct spawner *s, const struct epoll_event *ev)
         if (!s->reading)
             answers_flush(s);
         return !s->reading || request_read(s);
+    }
+    if (kind == EVENT_ATTACHER || kind == EVENT_RELAY) {
+        (kind == EVENT_RELAY ? relay_process_ended : programs_attached)(s);
+        return true;
     }
     struct slot *slot = &s->slots[(uint32_t)ev->data.u64];
     if (kind == EVENT_CHANNEL) {
@@ -288,16 +341,25 @@ main(void)
     static struct spawn_features features;
     struct err e = {.code = ERR_OK};
     s.cgroups.fd = s.cgroups.lock_fd = -1;
+    s.programs = (struct programs){.flows_fd = -1,
+                                   .syscalls_fd = -1,
+                                   .syscalls_link_fd = -1,
+                                   .attacher_fd = -1,
+                                   .said_fd = -1,
+                                   .say_fd = -1};
+    memset(s.programs.map, 0xff, sizeof s.programs.map); // -1 each
+    s.relay_fd = -1;
     if (start(&s, &config, &features, &e) < 0) {
-        (void)answer_config(&e, &features);
+        (void)answer_failed(&e);
         if (s.cgroups.fd >= 0) {
             struct err ignored;
             (void)cgroup_close(&s.cgroups, &ignored);
         }
         return 1;
     }
-    if (answer_config(NULL, &features))
+    if (answer_config(&s, &features))
         serve(&s);
+    relay_process_stop(&s);
     if (cgroup_close(&s.cgroups, &e) == 0)
         return 0;
     (void)fprintf(stderr, "stockade-spawner: clean up: %s\n", e.text);

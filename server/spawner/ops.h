@@ -87,7 +87,10 @@ struct spawn_feature {
     uint8_t degraded; // absent, and isolation or accounting is weaker for it
 };
 
-enum { SPAWN_FEATURES_MAX = 40 };
+enum {
+    SPAWN_FEATURES_MAX = 48,
+    SPAWN_BPF_LOG_MAX = 4096,
+};
 
 struct spawn_features {
     uint32_t hybrid; // cgroup v1 controllers beside a v2 hierarchy
@@ -96,7 +99,9 @@ struct spawn_features {
         bpf_fds; // bits of enum spawn_bpf_fd: the descriptors that come with this packet, in that order
     uint32_t bpf;                // bits of enum spawn_bpf
     char cgroup[SPAWN_PATH_MAX]; // v2 path in use
-    uint32_t leftovers_cleared;  // sandboxes of an earlier crash that were found and removed
+    char bpf_log
+        [SPAWN_BPF_LOG_MAX]; // why programs were not loaded, in libbpf's and the verifier's words
+    uint32_t leftovers_cleared; // sandboxes of an earlier crash that were found and removed
     struct spawn_feature feature[SPAWN_FEATURES_MAX];
 };
 

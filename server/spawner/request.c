@@ -14,7 +14,9 @@
 
 #include "config.h"
 #include "io.h"
-#include "net.h"
+#include "netns.h"
+#include "programs.h"
+#include "relay_process.h"
 #include "spawner.h"
 
 enum { REQUESTS_PER_TURN = 32 };
@@ -29,6 +31,7 @@ broker_broken(struct spawner *s, const char *fmt, ...)
     (void)vfprintf(stderr, fmt, ap);
     (void)fputc('\n', stderr);
     va_end(ap);
+    relay_process_stop(s);
     if (cgroup_close(&s->cgroups, &e) < 0)
         (void)fprintf(stderr, "stockade-spawner: %s\n", e.text);
     exit(70);
@@ -114,26 +117,6 @@ handle_destroy(struct spawner *s, struct slot *slot, const struct spawn_request 
     removal_start(s, slot);
 }
 
-static void
-handle_watch(struct spawner *s, struct slot *none, const struct spawn_request *q, struct answer *a)
-{
-    (void)none;
-    (void)q;
-    struct err e;
-    (void)err_set(&e, ERR_FAILED_PRECONDITION, "the syscall tracepoint is not there");
-    answer_err(s, a, &e);
-}
-
-static void
-handle_relay(struct spawner *s, struct slot *none, const struct spawn_request *q, struct answer *a)
-{
-    (void)none;
-    (void)q;
-    struct err e;
-    (void)err_set(&e, ERR_FAILED_PRECONDITION, "there is no relay");
-    answer_err(s, a, &e);
-}
-
 #define IN(state) (1u << (state))
 enum { IN_HANDED_OUT = IN(SLOT_LIVE) | IN(SLOT_FREEZING) | IN(SLOT_FROZEN) };
 
@@ -149,10 +132,10 @@ static const struct op_row {
     [SPAWN_FREEZE] = {"FREEZE", handle_freeze, IN(SLOT_LIVE) | IN(SLOT_FROZEN), 0, 1, false},
     [SPAWN_KILL_JOB] = {"KILL_JOB", handle_kill_job, IN_HANDED_OUT, 0, UINT32_MAX, false},
     [SPAWN_DESTROY] = {"DESTROY", handle_destroy, IN_HANDED_OUT, 0, 0, false},
-    [SPAWN_NET_OPEN] = {"NET_OPEN", net_open, IN_HANDED_OUT, 0, 0, false},
-    [SPAWN_NET_DIAL] = {"NET_DIAL", net_dial, IN(SLOT_LIVE), 1, UINT16_MAX, false},
-    [SPAWN_WATCH] = {"WATCH", handle_watch, 0, 0, 1, false},
-    [SPAWN_RELAY] = {"RELAY", handle_relay, 0, 0, 0, false},
+    [SPAWN_NET_OPEN] = {"NET_OPEN", netns_open, IN_HANDED_OUT, 0, 0, false},
+    [SPAWN_NET_DIAL] = {"NET_DIAL", netns_dial, IN(SLOT_LIVE), 1, UINT16_MAX, false},
+    [SPAWN_WATCH] = {"WATCH", programs_watch, 0, 0, 1, false},
+    [SPAWN_RELAY] = {"RELAY", relay_process_again, 0, 0, 0, false},
 };
 enum { OPS_N = sizeof op_rows / sizeof op_rows[0] };
 

@@ -3,6 +3,8 @@
 //   main.c      start, the loop, the end          request.c  operations and the state each is allowed in
 //   slot.c      the table and its moves           reply.c    answers on their way to the broker
 //   birth.c     CREATE                            death.c    DESTROY, FREEZE: what is waited for by polling
+//   netns.c     NET_OPEN, NET_DIAL                programs.c the loader's gifts, WATCH
+//   relay_process.c  RELAY
 #pragma once
 
 #include <stdbool.h>
@@ -72,6 +74,18 @@ struct slot_list {
     struct slot *tail;
 };
 
+// The BPF programs (programs.c). Every descriptor is -1 where there is none; those of links are kept by nobody's name.
+struct programs {
+    int map[BPF_FDS]; // the relay's needs "names"; the rest are closed once the broker has them
+    int flows_fd;     // "flows", for reading
+    int syscalls_fd;  // the program of the syscall tracepoint
+    int syscalls_link_fd;
+    int attacher_fd; // pidfd of the process that attaches it; said_fd: what it says
+    int said_fd;
+    int say_fd;
+    struct answer *watch_answer;
+};
+
 struct spawner {
     const struct spawn_config *config;
     struct cgroups cgroups;
@@ -82,6 +96,11 @@ struct spawner {
     int null_fd;
     int proc_fd;
     int net_home_fd;
+    int mount_home_fd;
+    int time_home_fd; // -1: the kernel has no time namespaces
+    struct programs programs;
+    int relay_fd; // its pidfd; -1: it has ended
+    struct answer *relay_answer;
     int epoll_fd;
     bool cores_piped;
     bool reading; // requests are read: nothing is stuck in `answers`
@@ -97,7 +116,7 @@ struct spawner {
 };
 
 // Who an epoll event is for: kind in the high half, slot number in the low.
-enum event_kind { EVENT_BROKER, EVENT_CHANNEL, EVENT_PROCESS };
+enum event_kind { EVENT_BROKER, EVENT_CHANNEL, EVENT_PROCESS, EVENT_ATTACHER, EVENT_RELAY };
 bool event_add(const struct spawner *s, int fd, enum event_kind kind, uint32_t slot,
                uint32_t events);
 

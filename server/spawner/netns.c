@@ -19,7 +19,7 @@
 #include "../../bpf/net.h"
 #include "../../proto/auto.h"
 #include "io.h"
-#include "net.h"
+#include "netns.h"
 
 enum { BACKLOG = 128, CONNECT_MS = 2, LO_INDEX = 1 };
 
@@ -169,7 +169,7 @@ open_listeners(int fds[LISTENERS_N], struct err *e)
 }
 
 void
-net_open(struct spawner *s, struct slot *slot, const struct spawn_request *q, struct answer *a)
+netns_open(struct spawner *s, struct slot *slot, const struct spawn_request *q, struct answer *a)
 {
     (void)q;
     struct err e;
@@ -219,7 +219,7 @@ dial_one(int family, uint16_t port, struct err *e)
 }
 
 void
-net_dial(struct spawner *s, struct slot *slot, const struct spawn_request *q, struct answer *a)
+netns_dial(struct spawner *s, struct slot *slot, const struct spawn_request *q, struct answer *a)
 {
     struct err e;
     uint16_t port = (uint16_t)q->arg;

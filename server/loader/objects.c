@@ -1,0 +1,115 @@
+// See objects.h. Skeletons come from the build (bpf/CMakeLists.txt): each holds its object's bytes.
+#include "objects.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+
+// An object's own opening function: its constants are set before it is loaded.
+#define OPEN(name)                                                                                 \
+    static struct bpf_object *open_##name(const struct place *p)                                   \
+    {                                                                                              \
+        struct name##_bpf *skeleton = name##_bpf__open();                                          \
+        if (!skeleton)                                                                             \
+            return NULL;                                                                           \
+        skeleton->rodata->sandbox_level = p->level;                                                \
+        skeleton->rodata->sandbox_parent = p->parent;                                              \
+        return skeleton->obj;                                                                      \
+    }
+
+#ifdef STOCKADE_BPF_net
+#include "net.skel.h"
+OPEN(net)
+#endif
+#ifdef STOCKADE_BPF_net_unix
+#include "net_unix.skel.h"
+OPEN(net_unix)
+#endif
+#ifdef STOCKADE_BPF_watch
+#include "watch.skel.h"
+OPEN(watch)
+#endif
+
+const struct object objects[] = {
+#ifdef STOCKADE_BPF_net
+    {"bpf-net", BPF_HAS_NET, true, "sockets, packets and devices of sandboxes are judged",
+     "sandboxes have no network: \"allowlist\" and \"open\" are refused", open_net},
+#endif
+#ifdef STOCKADE_BPF_net_unix
+    {"bpf-unix", BPF_HAS_UNIX, true, "unix sockets of sandboxes are judged",
+     "unix sockets are held back by namespaces alone (Linux 6.7 judges them)", open_net_unix},
+#endif
+#ifdef STOCKADE_BPF_watch
+    {"bpf-watch", BPF_HAS_WATCH, false, "exec, fork, exit and the like are counted and told",
+     "no telemetry but what cgroups count", open_watch},
+#endif
+};
+const unsigned objects_n = sizeof objects / sizeof objects[0];
+
+const char *const map_names[BPF_FDS] = {
+    [BPF_FD_SANDBOXES] = "sandboxes",
+    [BPF_FD_RULES] = "rules",
+    [BPF_FD_NAMES] = "names",
+    [BPF_FD_FLOWS] = "flows",
+    [BPF_FD_NET_COUNTERS] = "net_counters",
+    [BPF_FD_ALERTS] = "alerts",
+    [BPF_FD_EVENTS] = "events",
+    [BPF_FD_BUDGET_RATES] = "budget_rates",
+    [BPF_FD_LOST] = "lost",
+    [BPF_FD_CELLS] = "cells",
+    [BPF_FD_ACCOUNTS] = "accounts",
+    [BPF_FD_ACCOUNTS_FREE] = "accounts_free",
+    [BPF_FD_EXES] = "exes",
+    [BPF_FD_PROFILES] = "profiles",
+    [BPF_FD_PROFILE_STATES] = "profile_states",
+    [BPF_FD_SENSITIVE] = "sensitive",
+};
+
+int
+maps_find(const struct shared_maps *m, const char *name)
+{
+    for (unsigned i = 0; i < m->n; i++) {
+        if (strcmp(m->map[i].name, name) == 0)
+            return m->map[i].fd;
+    }
+    return -1;
+}
+
+int
+maps_reuse(const struct shared_maps *m, struct bpf_object *o, struct err *e)
+{
+    struct bpf_map *map = NULL;
+    bpf_object__for_each_map(map, o)
+    {
+        const char *name = bpf_map__name(map);
+        int fd = bpf_map__is_internal(map) ? -1 : maps_find(m, name);
+        if (fd < 0)
+            continue;
+        int r = bpf_map__reuse_fd(map, fd);
+        if (r < 0)
+            return err_sys(e, -r, "share map \"%s\"", name);
+    }
+    return 0;
+}
+
+int
+maps_keep(struct shared_maps *m, const struct bpf_object *o, struct err *e)
+{
+    struct bpf_map *map = NULL;
+    bpf_object__for_each_map(map, o)
+    {
+        const char *name = bpf_map__name(map);
+        if (bpf_map__is_internal(map) || maps_find(m, name) >= 0)
+            continue;
+        if (m->n == sizeof m->map / sizeof m->map[0])
+            return err_sys(e, E2BIG, "keep map \"%s\"", name);
+        struct shared_map *kept = &m->map[m->n];
+        (void)snprintf(kept->name, sizeof kept->name, "%s", name);
+        kept->fd = fcntl(bpf_map__fd(map), F_DUPFD_CLOEXEC, LOAD_CGROUP_FD + 1);
+        if (kept->fd < 0)
+            return err_sys(e, errno, "keep map \"%s\"", name);
+        m->n++;
+    }
+    return 0;
+}

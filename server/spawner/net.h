@@ -1,9 +1,0 @@
-// Handlers of the operations that reach into a sandbox's network namespace.
-#pragma once
-
-#include "spawner.h"
-
-void net_open(struct spawner *s, struct slot *slot, const struct spawn_request *q,
-              struct answer *a);
-void net_dial(struct spawner *s, struct slot *slot, const struct spawn_request *q,
-              struct answer *a);
