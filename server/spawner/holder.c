@@ -138,11 +138,12 @@ holder_user_namespace(uint32_t uid, int proc_fd, struct err *e)
     return r;
 }
 
-// In the current network namespace: brings the loopback up, and opens the namespace through the same socket.
+// In the current network namespace: brings the loopback up, and opens the namespace through the same socket. Any family
+// does for that; one of INET would be refused in the cgroup of a sandbox that has no policy yet (bpf/net.bpf.c).
 static int
 loopback_up(struct err *e)
 {
-    int auto_close s = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    int auto_close s = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (s < 0)
         return err_sys(e, errno, "network namespace: socket");
     struct ifreq lo = {.ifr_name = "lo"};

@@ -11,6 +11,17 @@
 #include "config.h"
 #include "spawner.h"
 
+#if defined(__SANITIZE_ADDRESS__)
+#define WITH_LEAK_CHECK
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define WITH_LEAK_CHECK
+#endif
+#endif
+#ifdef WITH_LEAK_CHECK
+#include <sanitizer/lsan_interface.h>
+#endif
+
 #define TO(state) (1u << (state))
 
 static const unsigned moves[SLOT_STATES_N] = {
@@ -89,6 +100,9 @@ map_table(size_t bytes)
     if (p == MAP_FAILED)
         return NULL;
     (void)madvise(p, bytes, MADV_DONTFORK);
+#ifdef WITH_LEAK_CHECK
+    __lsan_register_root_region(p, bytes); // it looks at the heap and at globals only
+#endif
     return p;
 }
 

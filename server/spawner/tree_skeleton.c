@@ -45,8 +45,9 @@ static const struct text_file files[] = {
     {"etc/hostname", "%1$s\n"},
     {"etc/hosts", "127.0.0.1 localhost\n127.0.1.1 %1$s\n"
                   "::1 localhost ip6-localhost ip6-loopback\n"},
-    {"etc/resolv.conf", "# This sandbox has no name server.\n"},
-    {"etc/nsswitch.conf", "passwd: files\ngroup: files\nshadow: files\nhosts: files\n"
+    // The relay, where the policy allows anything (bpf/net.h); else nobody, which says so at once.
+    {"etc/resolv.conf", "nameserver 127.0.0.1\noptions timeout:2 attempts:2\n"},
+    {"etc/nsswitch.conf", "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\n"
                           "networks: files\nprotocols: files\nservices: files\nethers: files\n"
                           "rpc: files\n"},
     {"etc/fstab", ""},

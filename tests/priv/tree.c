@@ -301,6 +301,7 @@ the_names_of_users_and_hosts_are_the_sandboxs(void **state)
     expect_in(out, "agent:x:1000:1000:agent:/home/agent:/bin/bash\n");
     expect_in(out, "nobody:x:65534");
     expect_in(out, "sandbox\n127.0.1.1");
+    expect_in(out, "nameserver 127.0.0.1\n");
     expect_in(out, "none\n");
 }
 
