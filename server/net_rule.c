@@ -1,0 +1,290 @@
+// See net_rule.h.
+#include "net_rule.h"
+
+#include <arpa/inet.h>
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "../bpf/net_ranges.h"
+
+enum { V4_BITS = 96, LABEL_MAX = 63, TEXT_MAX = 64 };
+
+static const uint8_t v4_mapped[12] = {[10] = 0xff, [11] = 0xff};
+
+// A prefix length, decimal and without leading zeros. -1: none.
+static int
+read_prefix(const char *text, int most)
+{
+    int n = 0;
+    size_t len = strlen(text);
+    if (len == 0 || len > 3 || (text[0] == '0' && len > 1))
+        return -1;
+    for (const char *p = text; *p != '\0'; p++) {
+        if (*p < '0' || *p > '9')
+            return -1;
+        n = n * 10 + (*p - '0');
+    }
+    return n <= most ? n : -1;
+}
+
+static bool
+bits_equal(const uint8_t *a, const uint8_t *b, unsigned bits)
+{
+    unsigned bytes = bits / 8;
+    unsigned rest = bits % 8;
+    if (memcmp(a, b, bytes) != 0)
+        return false;
+    return rest == 0 || (uint8_t)((a[bytes] ^ b[bytes]) >> (8 - rest)) == 0;
+}
+
+static bool
+has_bits_beyond(const uint8_t address[16], unsigned prefix)
+{
+    uint8_t cut[16] = {0};
+    memcpy(cut, address, prefix / 8);
+    if (prefix % 8 != 0)
+        cut[prefix / 8] = (uint8_t)(address[prefix / 8] & (0xff00U >> prefix % 8));
+    return memcmp(cut, address, sizeof cut) != 0;
+}
+
+bool
+net_rule_cidr(const char *text, struct relay_rule *r, const char **what)
+{
+    char host[TEXT_MAX];
+    const char *slash = strchr(text, '/');
+    size_t n = slash != NULL ? (size_t)(slash - text) : strlen(text);
+    *what = "no address, such as 192.0.2.0/24 or 2001:db8::1";
+    if (n >= sizeof host)
+        return false;
+    memcpy(host, text, n);
+    host[n] = '\0';
+    uint8_t address[16];
+    memcpy(address, v4_mapped, sizeof v4_mapped);
+    bool v4 = inet_pton(AF_INET, host, address + sizeof v4_mapped) == 1;
+    if (!v4 && inet_pton(AF_INET6, host, address) != 1)
+        return false;
+    int most = v4 ? 32 : 128;
+    int prefix = slash != NULL ? read_prefix(slash + 1, most) : most;
+    *what = "no prefix length behind the '/'";
+    if (prefix < 0)
+        return false;
+    prefix += v4 ? V4_BITS : 0;
+    *what = "bits beyond the prefix are set";
+    if (has_bits_beyond(address, (unsigned)prefix))
+        return false;
+    *what = "";
+    r->kind = RELAY_PREFIX;
+    r->prefix = (uint8_t)prefix;
+    memcpy(r->address, address, sizeof r->address);
+    return true;
+}
+
+// A label of letters, digits, '-' and '_' that neither begins nor ends with '-'.
+static bool
+is_label(const char *p, size_t n)
+{
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyz0123456789-_";
+    if (n == 0 || n > LABEL_MAX || p[0] == '-' || p[n - 1] == '-')
+        return false;
+    return strspn(p, allowed) >= n;
+}
+
+bool
+net_rule_domain(const char *text, struct relay_rule *r, const char **what)
+{
+    bool below = strncmp(text, "*.", 2) == 0;
+    const char *from = below ? text + 2 : text;
+    size_t n = strlen(from);
+    *what = "no name, such as example.com or *.example.com";
+    if (n == 0 || n > RELAY_NAME_MAX)
+        return false;
+    char name[RELAY_NAME_MAX + 3] = "";
+    for (size_t i = 0; i < n; i++)
+        name[i] = (char)(from[i] >= 'A' && from[i] <= 'Z' ? from[i] + ('a' - 'A') : from[i]);
+    const char *last = name;
+    for (const char *p = name;;) {
+        size_t label = strcspn(p, ".");
+        if (!is_label(p, label))
+            return false;
+        last = p;
+        if (p[label] == '\0')
+            break;
+        p += label + 1;
+    }
+    // RFC 3696, section 2: no top-level name is all digits, so addresses cannot be taken for names.
+    *what = "an address belongs into cidr";
+    if (last[strspn(last, "0123456789")] == '\0')
+        return false;
+    *what = "";
+    r->kind = below ? RELAY_SUFFIX : RELAY_NAME;
+    memcpy(r->name, name, sizeof r->name);
+    return true;
+}
+
+bool
+net_rule_add_ports(struct relay_rule *r, uint16_t first, uint16_t last, uint8_t protocol)
+{
+    if (r->ports_n == NET_PORTS)
+        return false;
+    r->ports[r->ports_n++] =
+        (struct net_ports){.first = first, .last = last, .protocol = protocol, .rule = r->number};
+    return true;
+}
+
+void
+net_rule_text(const struct relay_rule *r, char *out, size_t n)
+{
+    char host[INET6_ADDRSTRLEN];
+    if (r->kind != RELAY_PREFIX) {
+        (void)snprintf(out, n, "%s%s", r->kind == RELAY_SUFFIX ? "*." : "", r->name);
+        return;
+    }
+    bool v4 = net_is_v4(r->address);
+    (void)inet_ntop(v4 ? AF_INET : AF_INET6, r->address + (v4 ? sizeof v4_mapped : 0), host,
+                    sizeof host);
+    (void)snprintf(out, n, "%s/%d", host, v4 ? r->prefix - V4_BITS : r->prefix);
+}
+
+bool
+net_rule_is_special(const struct relay_rule *r)
+{
+    if (r->kind != RELAY_PREFIX)
+        return false;
+    uint32_t bits = net_special_bits(r->address);
+    return bits != 0 && r->prefix >= bits;
+}
+
+static bool
+prefix_within(const struct relay_rule *inner, const struct relay_rule *outer)
+{
+    if (net_is_v4(inner->address) != net_is_v4(outer->address))
+        return false;
+    return inner->prefix >= outer->prefix &&
+           bits_equal(inner->address, outer->address, outer->prefix);
+}
+
+static bool
+name_below(const char *name, const char *suffix)
+{
+    size_t n = strlen(name);
+    size_t s = strlen(suffix);
+    return n > s + 1 && name[n - s - 1] == '.' && strcmp(name + n - s, suffix) == 0;
+}
+
+bool
+net_rule_within(const struct relay_rule *inner, const struct relay_rule *outer)
+{
+    bool same_name = strcmp(inner->name, outer->name) == 0;
+    if (inner->kind == RELAY_PREFIX || outer->kind == RELAY_PREFIX)
+        return inner->kind == outer->kind && prefix_within(inner, outer) &&
+               (net_rule_is_special(outer) || !net_rule_is_special(inner));
+    if (outer->kind == RELAY_NAME)
+        return inner->kind == RELAY_NAME && same_name;
+    return (inner->kind == RELAY_SUFFIX && same_name) || name_below(inner->name, outer->name);
+}
+
+static bool
+covered(const struct net_rule *v, const struct net_ports *p)
+{
+    for (uint32_t i = 0; i < v->n; i++) {
+        const struct net_ports *q = &v->ports[i];
+        if (q->first <= p->first && q->last >= p->last && q->special >= p->special &&
+            (q->protocol == 0 || q->protocol == p->protocol))
+            return true;
+    }
+    return false;
+}
+
+// Adds what a rule allows to an entry; false: it is full.
+static bool
+add_ports(struct net_rule *v, const struct relay_rule *r)
+{
+    const struct net_ports every = {.first = 1, .last = UINT16_MAX};
+    uint32_t n = r->ports_n != 0 ? r->ports_n : 1;
+    for (uint32_t i = 0; i < n; i++) {
+        struct net_ports p = r->ports_n != 0 ? r->ports[i] : every;
+        p.special = net_rule_is_special(r);
+        p.rule = r->number;
+        if (covered(v, &p))
+            continue;
+        if (v->n == NET_PORTS)
+            return false;
+        v->ports[v->n++] = p;
+    }
+    return true;
+}
+
+// The entry of one prefix: its own ports first, then those of the prefixes around it, the nearest first.
+static int
+compile_one(const struct relay_rule *rules, uint32_t rules_n, const struct relay_rule *r,
+            struct net_rule *v, struct err *e)
+{
+    *v = (struct net_rule){0};
+    for (int prefix = r->prefix; prefix >= 0; prefix--) {
+        for (uint32_t i = 0; i < rules_n; i++) {
+            const struct relay_rule *o = &rules[i];
+            if (o->kind != RELAY_PREFIX || o->prefix != prefix || !prefix_within(r, o))
+                continue;
+            if (add_ports(v, o))
+                continue;
+            char field[64];
+            char text[TEXT_MAX];
+            net_rule_text(r, text, sizeof text);
+            (void)snprintf(field, sizeof field, "network.outbound[%u].ports", o->number);
+            return err_field(e, field, "more than %d ranges of ports hold for %s", NET_PORTS, text);
+        }
+    }
+    return 0;
+}
+
+static void
+put_key(struct net_rule_key *key, const uint8_t address[16], unsigned prefix)
+{
+    *key = (struct net_rule_key){.prefixlen = NET_BITS_SET + prefix};
+    memcpy(key->address, address, sizeof key->address);
+}
+
+static bool
+has_key(const struct net_rule_key *keys, uint32_t n, const struct net_rule_key *key)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (memcmp(&keys[i], key, sizeof *key) == 0)
+            return true;
+    return false;
+}
+
+int
+net_rule_compile(const struct relay_rule *rules, uint32_t rules_n, struct net_rule_key *keys,
+                 struct net_rule *values, uint32_t *n, struct err *e)
+{
+    assert(rules_n <= NET_RULES);
+    uint32_t done = 0;
+    bool around_v4 = false;
+    for (uint32_t i = 0; i < rules_n; i++) {
+        const struct relay_rule *r = &rules[i];
+        struct net_rule_key key;
+        if (r->kind != RELAY_PREFIX)
+            continue;
+        put_key(&key, r->address, r->prefix);
+        around_v4 =
+            around_v4 || (r->prefix < V4_BITS && bits_equal(r->address, v4_mapped, r->prefix));
+        if (has_key(keys, done, &key))
+            continue;
+        int err = compile_one(rules, rules_n, r, &values[done], e);
+        if (err < 0)
+            return err;
+        keys[done++] = key;
+    }
+    // An IPv6 prefix around ::ffff:0:0/96 must not hold the IPv4 addresses in there.
+    struct net_rule_key v4;
+    const uint8_t address[16] = {[10] = 0xff, [11] = 0xff};
+    put_key(&v4, address, V4_BITS);
+    if (around_v4 && !has_key(keys, done, &v4)) {
+        values[done] = (struct net_rule){0};
+        keys[done++] = v4;
+    }
+    *n = done;
+    return 0;
+}

@@ -1,0 +1,34 @@
+// One rule of a network policy: what it names, what it covers, and how rules become entries of the kernel's table.
+//
+// A rule is kept as the relay gets it (struct relay_rule). Pure: no state, no system call.
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "../proto/err.h"
+#include "relay/relay.h"
+
+// Reads "192.0.2.0/24" or "2001:db8::1" into *r (kind, address, prefix); *what is "" or what is wrong with it.
+bool net_rule_cidr(const char *text, struct relay_rule *r, const char **what);
+
+// The same of "example.com" or "*.example.com" (kind, name).
+bool net_rule_domain(const char *text, struct relay_rule *r, const char **what);
+
+// Adds ports, both ends included. False: there is no room for more.
+bool net_rule_add_ports(struct relay_rule *r, uint16_t first, uint16_t last, uint8_t protocol);
+
+// As text, "192.0.2.0/24" or "*.example.com".
+void net_rule_text(const struct relay_rule *r, char *out, size_t n);
+
+// May everything that `inner` allows be reached by `outer` as well, its ports aside?
+bool net_rule_within(const struct relay_rule *inner, const struct relay_rule *outer);
+
+// Does its prefix lie within a special range (bpf/net_ranges.h)?
+bool net_rule_is_special(const struct relay_rule *r);
+
+// Entries for map "rules", their rule_set left 0; room for NET_RULES + 1. INVALID_ARGUMENT names the rule whose prefix
+// would hold more than NET_PORTS ranges.
+int net_rule_compile(const struct relay_rule *rules, uint32_t rules_n, struct net_rule_key *keys,
+                     struct net_rule *values, uint32_t *n, struct err *e);

@@ -1,0 +1,257 @@
+// See net_sets.h.
+#include "net_sets.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <bpf/bpf.h>
+
+#include "list.h"
+#include "log.h"
+#include "loop.h"
+#include "network.h"
+
+enum { BUCKETS = 256, SWEEP_MS = 20, SWEEP_ENTRIES = 128 };
+
+struct net_set {
+    struct list node; // in its bucket
+    struct list idle; // nobody has it
+    struct net_sets *all;
+    uint32_t refs;
+    uint32_t number;
+    uint32_t n;
+    uint32_t hash;
+    struct net_rule_key *keys; // owned, with its number
+    struct net_rule *values;   // owned
+};
+
+struct net_sets {
+    uv_loop_t *loop;
+    int fd;
+    uint32_t last; // number
+    uint32_t kept;
+    struct list idle; // the longest idle first
+    uint32_t idle_n;
+    struct loop_timer *sweep;
+    struct list bucket[BUCKETS];
+};
+
+struct net_sets *
+net_sets_new(uv_loop_t *loop, int fd)
+{
+    struct net_sets *all = calloc(1, sizeof *all);
+    if (all == NULL)
+        return NULL;
+    all->loop = loop;
+    all->fd = fd;
+    list_init(&all->idle);
+    for (size_t i = 0; i < BUCKETS; i++)
+        list_init(&all->bucket[i]);
+    return all;
+}
+
+static void
+set_free(struct net_set *s)
+{
+    if (s->all != NULL)
+        s->all->kept--;
+    list_remove(&s->node);
+    list_remove(&s->idle);
+    free(s->keys);
+    free(s->values);
+    free(s);
+}
+
+void
+net_sets_free(struct net_sets *all)
+{
+    if (all == NULL)
+        return;
+    loop_timer_stop(&all->sweep);
+    for (size_t i = 0; i < BUCKETS; i++) {
+        list_each(it, &all->bucket[i])
+        {
+            struct net_set *s = list_entry(it, struct net_set, node);
+            if (s->refs == 0) {
+                set_free(s);
+                continue;
+            }
+            list_remove(&s->node);
+            s->all = NULL;
+        }
+    }
+    free(all);
+}
+
+// FNV-1a (Fowler, Noll, Vo). Two policies of one hash are still compared.
+static uint32_t
+hash_bytes(uint32_t h, const void *bytes, size_t n)
+{
+    const uint8_t *p = bytes;
+    for (size_t i = 0; i < n; i++)
+        h = (h ^ p[i]) * 16777619U;
+    return h;
+}
+
+static bool
+same(const struct net_set *s, const struct network *n, uint32_t hash)
+{
+    if (s->hash != hash || s->n != n->entries_n)
+        return false;
+    for (uint32_t i = 0; i < s->n; i++)
+        if (s->keys[i].prefixlen != n->keys[i].prefixlen ||
+            memcmp(s->keys[i].address, n->keys[i].address, sizeof s->keys[i].address) != 0)
+            return false;
+    return memcmp(s->values, n->values, s->n * sizeof s->values[0]) == 0;
+}
+
+static void
+take_out(const struct net_sets *all, const struct net_set *s, uint32_t n)
+{
+    for (uint32_t i = 0; i < n && all->fd >= 0; i++)
+        if (bpf_map_delete_elem(all->fd, &s->keys[i]) < 0 && errno != ENOENT)
+            log_event(LOG_WARNING, "network-rules", "cannot take out a rule: %s", strerror(errno));
+}
+
+// All of it, or nothing.
+static int
+write_set(const struct net_sets *all, const struct net_set *s, struct err *e)
+{
+    uint32_t n = s->n;
+    if (all->fd < 0)
+        return 0;
+    if (bpf_map_update_batch(all->fd, s->keys, s->values, &n, NULL) == 0)
+        return 0;
+    int sys = errno;
+    take_out(all, s, n < s->n ? n : s->n);
+    if (sys == ENOSPC) {
+        int r = err_set(e, ERR_RESOURCE_EXHAUSTED, "the kernel holds %d rules already",
+                        NET_RULE_ENTRIES);
+        err_detail(e, "NETWORK_RULES_FULL", "network.outbound",
+                   "ask for fewer, or try again later");
+        return r;
+    }
+    return err_sys(e, sys, "write network rules");
+}
+
+static struct net_set *
+set_new(struct net_sets *all, const struct network *n, uint32_t hash)
+{
+    struct net_set *s = calloc(1, sizeof *s);
+    if (s == NULL)
+        return NULL;
+    *s = (struct net_set){.all = all, .n = n->entries_n, .hash = hash, .number = ++all->last};
+    list_init(&s->node);
+    list_init(&s->idle);
+    all->kept++;
+    s->keys = malloc(s->n * sizeof s->keys[0]);
+    s->values = malloc(s->n * sizeof s->values[0]);
+    if (s->keys == NULL || s->values == NULL) {
+        set_free(s);
+        return NULL;
+    }
+    memcpy(s->values, n->values, s->n * sizeof s->values[0]);
+    memcpy(s->keys, n->keys, s->n * sizeof s->keys[0]);
+    for (uint32_t i = 0; i < s->n; i++)
+        s->keys[i].rule_set = s->number;
+    return s;
+}
+
+static struct net_set *
+find(struct net_sets *all, const struct network *n, uint32_t hash)
+{
+    list_each(it, &all->bucket[hash % BUCKETS])
+    {
+        struct net_set *s = list_entry(it, struct net_set, node);
+        if (!same(s, n, hash))
+            continue;
+        if (s->refs == 0) {
+            list_remove(&s->idle);
+            all->idle_n--;
+        }
+        return s;
+    }
+    return NULL;
+}
+
+int
+net_sets_take(struct net_sets *all, struct network *n, struct err *e)
+{
+    if (n->entries_n == 0 || n->set != NULL)
+        return 0;
+    uint32_t hash = hash_bytes(2166136261U, n->keys, n->entries_n * sizeof n->keys[0]);
+    hash = hash_bytes(hash, n->values, n->entries_n * sizeof n->values[0]);
+    struct net_set *s = find(all, n, hash);
+    if (s == NULL) {
+        s = set_new(all, n, hash);
+        if (s == NULL)
+            return err_sys(e, ENOMEM, "keep network rules");
+        int r = write_set(all, s, e);
+        if (r < 0) {
+            set_free(s);
+            return r;
+        }
+        list_append(&all->bucket[hash % BUCKETS], &s->node);
+    }
+    s->refs++;
+    n->set = s;
+    return 0;
+}
+
+uint32_t
+net_set_number(const struct net_set *s)
+{
+    return s != NULL ? s->number : 0;
+}
+
+uint32_t
+net_sets_kept(const struct net_sets *all)
+{
+    return all->kept;
+}
+
+// Takes the longest idle ones out, from their end on.
+static void
+on_sweep(void *cookie)
+{
+    struct net_sets *all = cookie;
+    loop_timer_stop(&all->sweep);
+    uint32_t left = SWEEP_ENTRIES;
+    while (all->idle_n > NET_SETS_IDLE && left > 0) {
+        struct net_set *s = list_entry(all->idle.next, struct net_set, idle);
+        list_remove(&s->node); // from now on it is found no more
+        while (s->n > 0 && left > 0) {
+            s->n--;
+            left--;
+            if (all->fd >= 0)
+                (void)bpf_map_delete_elem(all->fd, &s->keys[s->n]);
+        }
+        if (s->n > 0)
+            break;
+        all->idle_n--;
+        set_free(s);
+    }
+    if (all->idle_n > NET_SETS_IDLE)
+        (void)loop_timer_start(all->loop, &all->sweep, SWEEP_MS, on_sweep, all);
+}
+
+void
+net_set_release(struct net_set *s)
+{
+    if (s == NULL)
+        return;
+    assert(s->refs > 0);
+    if (--s->refs > 0)
+        return;
+    struct net_sets *all = s->all;
+    if (all == NULL) {
+        set_free(s);
+        return;
+    }
+    list_append(&all->idle, &s->idle);
+    all->idle_n++;
+    if (all->idle_n > NET_SETS_IDLE && all->sweep == NULL)
+        (void)loop_timer_start(all->loop, &all->sweep, SWEEP_MS, on_sweep, all);
+}
