@@ -52,13 +52,21 @@ config_default(void)
     return c;
 }
 
+static void
+template_free(struct config_template *t)
+{
+    free(t->env);
+    network_unref(t->network);
+    network_unref(t->network_max);
+}
+
 void
 config_free(struct config *c)
 {
     if (c == NULL)
         return;
     for (uint32_t i = 0; i < c->templates_n; i++)
-        free(c->template[i].env);
+        template_free(&c->template[i]);
     free(c);
 }
 
@@ -78,6 +86,25 @@ check_limits(const struct limits *usual, const struct limits *most, const struct
                            usual->v[i], most->v[i]);
     }
     return 0;
+}
+
+// No way out but what is asked for, and then everything public; a template that says what it gives gives no more, unless
+// network_max says so.
+static int
+finish_network(struct config_template *t, const char *where, struct err *e)
+{
+    if (t->network_max == NULL)
+        t->network_max = t->network != NULL ? network_ref(t->network) : network_everything();
+    if (t->network == NULL)
+        t->network = network_new();
+    if (t->network == NULL || t->network_max == NULL)
+        return err_sys(e, ENOMEM, "keep the configuration");
+    int r = network_narrow(t->network, t->network_max, "network", e);
+    if (r == 0 && t->network->keys == NULL)
+        r = network_compile(t->network, e);
+    if (r < 0)
+        (void)err_set(e, ERR_INVALID_ARGUMENT, "%s: %s", where, e->text);
+    return r;
 }
 
 // Fills what a template leaves out from the host's. A default above a maximum that was lowered comes down with it;
@@ -101,7 +128,8 @@ finish_template(const struct config *c, struct config_template *t, struct err *e
         (void)snprintf(t->workdir, sizeof t->workdir, "/home/agent");
     char where[96];
     (void)snprintf(where, sizeof where, "template \"%s\"", t->name);
-    return check_limits(&t->limits, &t->limits_max, &c->limits_max, where, e);
+    int r = finish_network(t, where, e);
+    return r < 0 ? r : check_limits(&t->limits, &t->limits_max, &c->limits_max, where, e);
 }
 
 static int
@@ -146,7 +174,7 @@ config_parse(struct config *c, const char *name, const void *bytes, size_t n, st
     if (n > CONFIG_FILE_MAX)
         return err_set(e, ERR_INVALID_ARGUMENT, "%s: larger than %d bytes", name, CONFIG_FILE_MAX);
     for (uint32_t i = 0; i < c->templates_n; i++) {
-        free(c->template[i].env);
+        template_free(&c->template[i]);
         c->template[i] = (struct config_template){0};
     }
     c->templates_n = 0;

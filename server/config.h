@@ -12,6 +12,7 @@
 #include "anomaly_rules.h"
 #include "limits.h"
 #include "log.h"
+#include "network.h"
 #include "relay_link.h"
 #include "rpc.h"
 #include "spawner/ops.h"
@@ -43,6 +44,8 @@ struct config_template {
     uint32_t env_n;
     struct limits limits;            // what a request gets that says nothing
     struct limits limits_max;        // the most that it may ask for
+    struct network *network;         // the same of the network; owned, never NULL once finished
+    struct network *network_max;     // owned
     struct anomaly_config anomalies; // complete once the file was read
     uint32_t pool;                   // ready sandboxes that are kept
     bool pool_said;                  // pool 0 was written, not left out
@@ -68,6 +71,7 @@ struct config {
     bool log_json;
     uint32_t id_base, id_slots;
     uint32_t netns_pool;
+    bool network_unenforced; // policies that cannot be enforced are taken all the same
     struct relay_servers
         dns; // where names of sandboxes are resolved; none: as /etc/resolv.conf says
     bool bpf_enabled;

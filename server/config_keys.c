@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "config_read.h"
+#include "config_network.h"
 #include "yaml_tree.h"
 
 // Three or four octal digits, as chmod has them.
@@ -221,6 +222,30 @@ read_template_pool(const struct reader *r, const struct key *k, struct yaml_node
     return read_count(r, k, n, to);
 }
 
+static int
+read_network(const struct reader *r, const struct key *k, struct yaml_node *n, void *to)
+{
+    char what[CONFIG_WHAT_MAX];
+    struct yaml_node *bad = n;
+    return config_read_network(n, field(k, to), &bad, what) ? 0 : fail(r, bad, "%s", what);
+}
+
+// Whether policies are taken that cannot be enforced.
+static int
+read_unenforced(const struct reader *r, const struct key *k, struct yaml_node *n, void *to)
+{
+    bool allow = n->kind == YAML_TEXT && strcmp(n->text, "allow") == 0;
+    if (!allow && (n->kind != YAML_TEXT || strcmp(n->text, "refuse") != 0))
+        return fail(r, n, "must be refuse or allow");
+    *(bool *)field(k, to) = allow;
+    return 0;
+}
+
+#define SECTION(name, keys)                                                                        \
+    {                                                                                              \
+        name, read_section, 0, 0, 0, 0, keys                                                       \
+    }
+
 static const struct key template_keys[] = {
     {"name", read_name, AT(config_template, name), 0, 0, NULL},
     {"hostname", read_name, AT(config_template, hostname), 0, 0, NULL},
@@ -230,6 +255,8 @@ static const struct key template_keys[] = {
     {"limits", read_limits, AT(config_template, limits), 0, 0, NULL},
     {"limits_max", read_limits, AT(config_template, limits_max), 0, 0, NULL},
     {"anomalies", read_section, AT(config_template, anomalies), 0, 0, config_anomaly_keys},
+    {"network", read_network, AT(config_template, network), 0, 0, NULL},
+    {"network_max", read_network, AT(config_template, network_max), 0, 0, NULL},
     {"pool", read_template_pool, AT(config_template, pool), 0, 1024, NULL},
     {0},
 };
@@ -306,6 +333,7 @@ static const struct key rpc_keys[] = {
 };
 static const struct key network_keys[] = {
     {"dns", read_servers, AT(config, dns), 0, 0, NULL},
+    {"unenforced", read_unenforced, AT(config, network_unenforced), 0, 0, NULL},
     {0},
 };
 static const struct key ttl_keys[] = {

@@ -33,6 +33,7 @@
 #include "job.h"
 #include "log.h"
 #include "loop.h"
+#include "net.h"
 #include "notify.h"
 #include "options.h"
 #include "pool.h"
@@ -333,6 +334,9 @@ make_core(struct broker *b, struct err *e)
     int r = spawn_attach(b->s.spawn, &b->loop, on_spawner_gone, b, e);
     if (r < 0)
         return r;
+    b->s.net = net_new(&b->s, e);
+    if (b->s.net == NULL)
+        return err_errno(e);
     b->s.pool = pool_new(&b->s, b->s.sandboxes);
     return b->s.pool != NULL ? 0 : err_sys(e, ENOMEM, "start");
 }

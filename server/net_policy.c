@@ -2,19 +2,48 @@
 #include "net_policy.h"
 
 #include <errno.h>
+#include <string.h>
 #include <sys/stat.h>
 
 #include <bpf/bpf.h>
 
 #include "bpf.h"
+#include "log.h"
+#include "net.h"
+#include "net_sets.h"
+#include "relay_link.h"
 #include "sandbox.h"
 #include "sandbox_table.h"
 #include "server.h"
+#include "spawn.h"
+
+static const struct bpf *
+bpf_of(const struct sandbox *s)
+{
+    return s->all->srv->bpf;
+}
+
+static struct relay_link *
+relay_of(const struct sandbox *s)
+{
+    return s->all->srv->relay;
+}
+
+static int
+write_entry(const struct sandbox *s, const struct bpf_sandbox *entry, struct err *e)
+{
+    const struct bpf *b = bpf_of(s);
+    if (b == NULL || b->fd[BPF_FD_SANDBOXES] < 0 || s->cgroup_id == 0)
+        return 0;
+    if (bpf_map_update_elem(b->fd[BPF_FD_SANDBOXES], &s->cgroup_id, entry, BPF_ANY) < 0)
+        return err_sys(e, errno, "write its network policy");
+    return 0;
+}
 
 int
 sandbox_policy_put(struct sandbox *s, struct err *e)
 {
-    const struct bpf *b = s->all->srv->bpf;
+    const struct bpf *b = bpf_of(s);
     struct stat st;
     if (b == NULL || b->fd[BPF_FD_SANDBOXES] < 0)
         return 0;
@@ -25,24 +54,196 @@ sandbox_policy_put(struct sandbox *s, struct err *e)
     if (b->fd[BPF_FD_NET_COUNTERS] >= 0 &&
         bpf_map_update_elem(b->fd[BPF_FD_NET_COUNTERS], &s->slot, &none, BPF_ANY) < 0)
         return err_sys(e, errno, "clear its network counters");
-    const struct bpf_sandbox entry = {
+    s->entry = (struct bpf_sandbox){
         .slot = s->slot,
         .generation = s->generation,
         .mode = NET_NONE,
         .template = (uint32_t)(s->spec.template - s->all->srv->config->template),
     };
     s->cgroup_id = st.st_ino;
-    if (bpf_map_update_elem(b->fd[BPF_FD_SANDBOXES], &s->cgroup_id, &entry, BPF_ANY) < 0)
-        return err_sys(e, errno, "write its network policy");
-    return 0;
+    return write_entry(s, &s->entry, e);
+}
+
+// The destinations that it went to.
+static void
+forget_flows(const struct sandbox *s)
+{
+    const struct bpf *b = bpf_of(s);
+    if (b->fd[BPF_FD_FLOWS] < 0 || b->net == NULL)
+        return;
+    uint32_t n = b->net[s->slot].flows;
+    for (uint32_t i = 0; i < n && i < NET_FLOWS_PER_SLOT; i++) {
+        const struct net_flow_key key = {.slot = s->slot, .number = i};
+        (void)bpf_map_delete_elem(b->fd[BPF_FD_FLOWS], &key);
+    }
 }
 
 void
 sandbox_policy_clear(struct sandbox *s)
 {
-    const struct bpf *b = s->all->srv->bpf;
+    const struct bpf *b = bpf_of(s);
     if (b == NULL || b->fd[BPF_FD_SANDBOXES] < 0 || s->cgroup_id == 0)
         return;
     (void)bpf_map_delete_elem(b->fd[BPF_FD_SANDBOXES], &s->cgroup_id);
+    forget_flows(s);
     s->cgroup_id = 0;
+}
+
+int
+sandbox_policy_watch(struct sandbox *s, uint32_t flags, struct err *e)
+{
+    struct bpf_sandbox entry = s->entry;
+    entry.watch = flags;
+    int r = flags != s->entry.watch ? write_entry(s, &entry, e) : 0;
+    if (r == 0)
+        s->entry = entry;
+    return r;
+}
+
+// What the relay is told. The rules are borrowed from the policy.
+static struct relay_policy
+to_relay(const struct network *n)
+{
+    return (struct relay_policy){
+        .mode = n->mode,
+        .out_bytes_max = n->limit[NETWORK_EGRESS_BYTES],
+        .in_bytes_max = n->limit[NETWORK_INGRESS_BYTES],
+        .out_rate = n->limit[NETWORK_EGRESS_RATE],
+        .in_rate = n->limit[NETWORK_INGRESS_RATE],
+        .queries_per_minute = (uint32_t)n->limit[NETWORK_QUERIES],
+        .rules_n = n->rules_n,
+        .rules = n->rules,
+    };
+}
+
+// The kernel first: from then on what the new policy forbids is refused, whatever the relay still has open.
+static int
+put_in_force(struct sandbox *s, struct network *n, struct err *e)
+{
+    struct bpf_sandbox entry = s->entry;
+    entry.mode = n->mode;
+    entry.rule_set = net_set_number(n->set);
+    entry.egress_bytes_max = n->limit[NETWORK_EGRESS_BYTES];
+    entry.egress_rate = n->limit[NETWORK_EGRESS_RATE];
+    int r = memcmp(&entry, &s->entry, sizeof entry) != 0 ? write_entry(s, &entry, e) : 0;
+    if (r < 0)
+        return r;
+    s->entry = entry;
+    network_unref(s->network);
+    s->network = network_ref(n);
+    return 0;
+}
+
+static int
+tell_relay(struct sandbox *s, struct err *e)
+{
+    struct relay_link *relay = relay_of(s);
+    if (relay == NULL || !relay_is_open(relay, s->slot, s->generation))
+        return 0;
+    const struct relay_policy p = to_relay(s->network);
+    return relay_policy(relay, s->slot, s->generation, &p, e);
+}
+
+static void
+close_all(int fds[SPAWN_FDS_MAX])
+{
+    for (int i = 0; i < SPAWN_FDS_MAX; i++)
+        if (fds[i] >= 0)
+            (void)close(fds[i]);
+}
+
+static int
+open_in_relay(struct sandbox *s, int fds[SPAWN_FDS_MAX], const struct network *n, struct err *e)
+{
+    struct relay_link *relay = relay_of(s);
+    if (relay != NULL) {
+        const struct relay_policy p = to_relay(n);
+        return relay_open(relay, s->slot, s->generation, fds, &p, e);
+    }
+    close_all(fds);
+    return err_set(e, ERR_UNAVAILABLE, "the relay is being started again");
+}
+
+static void
+on_opened(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
+{
+    struct sandbox *s = cookie;
+    struct network *n = s->network_wanted;
+    struct err e = reply->err;
+    s->network_wanted = NULL;
+    s->pending--;
+    int r = reply->ok != 0 ? 0 : err_errno(&e);
+    if (r == 0 && s->state == SANDBOX_DELETING)
+        r = err_set(&e, ERR_CANCELLED, "its sandbox is being deleted");
+    if (r == 0)
+        r = open_in_relay(s, fds, n, &e);
+    else
+        close_all(fds);
+    if (r == 0)
+        r = put_in_force(s, n, &e);
+    network_unref(n);
+    sandbox_network_done(s, r < 0 ? &e : NULL);
+}
+
+static int
+open_listeners(struct sandbox *s, struct network *n, struct err *e)
+{
+    struct server *srv = s->all->srv;
+    if (relay_of(s) == NULL)
+        return err_set(e, ERR_UNAVAILABLE, "the relay is being started again");
+    int r = spawn_net_open(srv->spawn, s->slot, s->generation, on_opened, s, e);
+    if (r < 0)
+        return r;
+    s->network_wanted = network_ref(n);
+    s->pending++;
+    return 0;
+}
+
+int
+sandbox_network(struct sandbox *s, struct network *n, struct sandbox_waiter *w, struct err *e)
+{
+    struct server *srv = s->all->srv;
+    struct relay_link *relay = relay_of(s);
+    bool needs_relay = srv->net != NULL && net_enforced(srv) && n->mode != NET_NONE;
+    bool open = relay != NULL && relay_is_open(relay, s->slot, s->generation);
+    int r = needs_relay ? net_sets_take(net_rules(srv->net), n, e) : 0;
+    if (r < 0)
+        return r;
+    if (s->network_wanted != NULL) { // it is being opened: this one instead
+        network_unref(s->network_wanted);
+        s->network_wanted = network_ref(n);
+    } else if (open || !needs_relay) {
+        r = put_in_force(s, n, e);
+        if (r == 0)
+            r = tell_relay(s, e);
+        return r < 0 ? r : 1;
+    } else {
+        r = open_listeners(s, n, e);
+        if (r < 0)
+            return err_wrap(e, "open the network");
+    }
+    sandbox_network_wait(s, w);
+    return 0;
+}
+
+bool
+sandbox_network_close(struct sandbox *s, void (*done)(void *cookie), void *cookie)
+{
+    struct relay_link *relay = relay_of(s);
+    struct err e;
+    return relay != NULL && relay_is_open(relay, s->slot, s->generation) &&
+           relay_close(relay, s->slot, s->generation, done, cookie, &e) == 0;
+}
+
+void
+sandbox_network_again(struct sandbox *s)
+{
+    struct err e;
+    if (s->state == SANDBOX_DELETING || s->network_wanted != NULL || s->network == NULL ||
+        s->network->mode == NET_NONE)
+        return;
+    if (open_listeners(s, s->network, &e) < 0) {
+        (void)err_wrap(&e, "sandbox %s", s->id.id);
+        log_err(LOG_WARNING, "network", &e);
+    }
 }

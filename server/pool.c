@@ -8,6 +8,7 @@
 
 #include "log.h"
 #include "loop.h"
+#include "net_policy.h"
 #include "sandbox.h"
 #include "server.h"
 
@@ -46,7 +47,7 @@ struct pool_request {
     struct owner *tenant;
     struct sandbox_spec spec;
     uint64_t since_ns;
-    struct sandbox *sandbox;    // gets its limits
+    struct sandbox *sandbox;    // gets its limits or its network
     struct pool_request **name; // the caller's, emptied at the end
     struct sandbox_waiter waiter;
     void (*done)(void *cookie, struct sandbox *s, const struct err *e);
@@ -59,7 +60,7 @@ static void
 request_free(struct pool_request *r)
 {
     *r->name = NULL;
-    free(r->spec.labels);
+    sandbox_spec_clear(&r->spec);
     free(r);
 }
 
@@ -98,12 +99,43 @@ give(struct pool_request *r, struct sandbox *s)
 }
 
 static void
-on_limited(void *cookie, struct sandbox *s, const struct err *e)
+on_networked(void *cookie, struct sandbox *s, const struct err *e)
 {
     struct pool_request *r = cookie;
     r->sandbox = NULL;
     if (e == NULL) {
         give(r, s);
+        return;
+    }
+    struct err why = *e;
+    fail(r, &why);
+    sandbox_destroy(s, &why, NULL);
+}
+
+// Its network, the last before it is given away.
+static void
+connect_it(struct pool_request *r, struct sandbox *s)
+{
+    struct err e;
+    r->waiter = (struct sandbox_waiter){.done = on_networked, .cookie = r};
+    int n = r->spec.network != NULL ? sandbox_network(s, r->spec.network, &r->waiter, &e) : 1;
+    if (n > 0) {
+        give(r, s);
+    } else if (n == 0) {
+        r->sandbox = s;
+    } else {
+        fail(r, &e);
+        sandbox_destroy(s, &e, NULL);
+    }
+}
+
+static void
+on_limited(void *cookie, struct sandbox *s, const struct err *e)
+{
+    struct pool_request *r = cookie;
+    r->sandbox = NULL;
+    if (e == NULL) {
+        connect_it(r, s);
         return;
     }
     struct err why = *e;
@@ -120,7 +152,7 @@ serve(struct pool_request *r, struct sandbox *s)
     limits_to_spawn(&s->spec.limits, &have);
     limits_to_spawn(&r->spec.limits, &want);
     if (memcmp(&have, &want, sizeof have) == 0) {
-        give(r, s);
+        connect_it(r, s);
         return;
     }
     struct err e;
@@ -322,6 +354,7 @@ pool_acquire(struct pool *p, const char *tenant, struct sandbox_spec *spec,
     q->spec = *spec;
     spec->labels = NULL;
     spec->labels_n = 0;
+    spec->network = NULL;
     q->since_ns = uv_hrtime();
     q->done = done;
     q->cookie = cookie;

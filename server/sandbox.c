@@ -40,15 +40,15 @@ move(struct sandbox *s, enum sandbox_state to)
 }
 
 static void
-tell_waiters(struct sandbox *s, bool of_delete, const struct err *e)
+tell_waiters(struct sandbox *s, enum sandbox_wait what, const struct err *e)
 {
     list_each(it, &s->waiters)
     {
         struct sandbox_waiter *w = list_entry(it, struct sandbox_waiter, node);
-        if (w->for_delete != of_delete)
+        if (w->what != what)
             continue;
         list_remove(&w->node);
-        w->done(w->cookie, of_delete ? NULL : s, e);
+        w->done(w->cookie, what == WAIT_DELETE ? NULL : s, e);
     }
 }
 
@@ -66,9 +66,11 @@ settle(struct sandbox *s)
     loop_timer_stop(&s->patience);
     struct owner *t = s->tenant;
     struct sandboxes *all = s->all;
-    tell_waiters(s, true, NULL);
+    tell_waiters(s, WAIT_DELETE, NULL);
     sandbox_table_remove(s);
-    free(s->spec.labels);
+    sandbox_spec_clear(&s->spec);
+    network_unref(s->network);
+    network_unref(s->network_wanted);
     free(s);
     if (t != NULL)
         sandbox_release(t);
@@ -111,7 +113,7 @@ static void
 send_destroy(struct sandbox *s)
 {
     struct err e;
-    if (!s->live || s->destroy_sent)
+    if (!s->live || s->destroy_sent || s->network_closing)
         return;
     close_disk(s);
     int r = spawn_destroy(s->all->srv->spawn, s->slot, s->generation, on_destroyed, s, &e);
@@ -126,11 +128,47 @@ send_destroy(struct sandbox *s)
     }
 }
 
+static void
+on_network_closed(void *cookie)
+{
+    struct sandbox *s = cookie;
+    s->network_closing = false;
+    s->pending--;
+    send_destroy(s);
+    settle(s);
+}
+
+// The relay first: the slot is another sandbox's as soon as the spawner has it back.
+static void
+close_network(struct sandbox *s)
+{
+    if (!s->live || !sandbox_network_close(s, on_network_closed, s))
+        return;
+    s->network_closing = true;
+    s->pending++;
+}
+
+void
+sandbox_network_wait(struct sandbox *s, struct sandbox_waiter *w)
+{
+    w->what = WAIT_NETWORK;
+    list_append(&s->waiters, &w->node);
+}
+
+void
+sandbox_network_done(struct sandbox *s, const struct err *e)
+{
+    if (s->state == SANDBOX_DELETING)
+        settle(s);
+    else
+        tell_waiters(s, WAIT_NETWORK, e);
+}
+
 void
 sandbox_destroy(struct sandbox *s, const struct err *why, struct sandbox_waiter *w)
 {
     if (w != NULL) {
-        w->for_delete = true;
+        w->what = WAIT_DELETE;
         list_append(&s->waiters, &w->node);
     }
     if (s->state == SANDBOX_DELETING)
@@ -142,9 +180,11 @@ sandbox_destroy(struct sandbox *s, const struct err *why, struct sandbox_waiter 
     loop_timer_stop(&s->patience);
     while (!list_empty(&s->jobs))
         job_sandbox_gone(job_of_sandbox(s->jobs.next), why);
-    tell_waiters(s, false, why);
+    tell_waiters(s, WAIT_CHANGE, why);
+    tell_waiters(s, WAIT_NETWORK, why);
     guest_link_free(s->link);
     s->link = NULL;
+    close_network(s);
     send_destroy(s);
     if (before == SANDBOX_READY)
         pool_lost(s->all->srv->pool, s);
@@ -354,6 +394,9 @@ sandbox_take(struct sandbox *s, struct owner *t, struct sandbox_spec *spec)
     move(s, SANDBOX_RUNNING);
     s->tenant = t;
     s->spec = *spec;
+    s->spec.network = NULL;
+    network_unref(spec->network); // s->network is what holds
+    spec->network = NULL;
     spec->labels = NULL;
     spec->labels_n = 0;
     s->order = ++s->all->taken;
@@ -373,7 +416,7 @@ on_limited(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX]
     if (s->state == SANDBOX_DELETING)
         settle(s);
     else
-        tell_waiters(s, false, reply->ok != 0 ? NULL : &reply->err);
+        tell_waiters(s, WAIT_CHANGE, reply->ok != 0 ? NULL : &reply->err);
 }
 
 int
@@ -386,7 +429,7 @@ sandbox_limit(struct sandbox *s, const struct limits *limits, struct sandbox_wai
     if (r < 0)
         return err_wrap(e, "set limits");
     s->pending++;
-    w->for_delete = false;
+    w->what = WAIT_CHANGE;
     list_append(&s->waiters, &w->node);
     return 0;
 }
@@ -413,7 +456,7 @@ on_frozen(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
         else
             job_resume(job_of_sandbox(it));
     }
-    tell_waiters(s, false, reply->ok != 0 ? NULL : &reply->err);
+    tell_waiters(s, WAIT_CHANGE, reply->ok != 0 ? NULL : &reply->err);
 }
 
 static int
@@ -424,7 +467,7 @@ freeze(struct sandbox *s, bool frozen, struct sandbox_waiter *w, struct err *e)
         return err_wrap(e, frozen ? "pause" : "resume");
     s->pending++;
     move(s, frozen ? SANDBOX_PAUSING : SANDBOX_RESUMING);
-    w->for_delete = false;
+    w->what = WAIT_CHANGE;
     list_append(&s->waiters, &w->node);
     return 0;
 }

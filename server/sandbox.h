@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "../bpf/sandbox.h"
 #include "../proto/err.h"
 #include "cgstat.h"
 #include "config.h"
@@ -22,6 +23,7 @@
 
 struct guest_link;
 struct loop_timer;
+struct network;
 struct sandboxes;
 struct server;
 
@@ -61,7 +63,8 @@ struct sandbox_spec {
     char name[65];
     struct label *labels; // owned
     uint32_t labels_n;
-    uint64_t ttl_ms; // 0: for ever
+    uint64_t ttl_ms;         // 0: for ever
+    struct network *network; // owned: what it gets; NULL: no way out
 };
 
 // Readable by all, written by sandbox.c (jobs: by job.c).
@@ -80,8 +83,11 @@ struct sandbox {
 
     bool live; // the spawner has it: slot and generation hold
     uint32_t slot, generation;
-    uint64_t cgroup_id;      // its key in BPF maps; 0: no entry
-    struct cgroup_dirs dirs; // owned
+    uint64_t cgroup_id;             // its key in BPF maps; 0: no entry
+    struct bpf_sandbox entry;       // as written there
+    struct network *network;        // owned: the policy in force; NULL: no way out
+    struct network *network_wanted; // owned: its listeners are being made
+    struct cgroup_dirs dirs;        // owned
     struct guest_link *link;
     struct cgstat fresh; // its figures when its guest became ready
     uint64_t ready_ns;
@@ -90,7 +96,8 @@ struct sandbox {
     uint32_t jobs_n;
     uint32_t jobs_begun; // the last job number given away
 
-    uint32_t pending; // requests at the spawner
+    uint32_t pending; // requests at the spawner, and at the relay
+    bool network_closing;
     bool destroy_sent, destroyed;
     struct list waiters;
     struct loop_timer *ttl, *patience;
@@ -98,10 +105,16 @@ struct sandbox {
     void *created_cookie;
 };
 
+enum sandbox_wait {
+    WAIT_CHANGE,  // the pause, resume or limits
+    WAIT_NETWORK, // the network policy
+    WAIT_DELETE,  // nothing is left
+};
+
 // Somebody who waits for a change of state. Embedded; the callback comes once, or sandbox_unwait() takes it back.
 struct sandbox_waiter {
     struct list node;
-    bool for_delete; // nothing is left; otherwise: the pause or resume has happened
+    enum sandbox_wait what;
     void (*done)(void *cookie, struct sandbox *s, const struct err *e); // s NULL when deleted
     void *cookie;
 };
@@ -157,6 +170,13 @@ void sandbox_destroy(struct sandbox *s, const struct err *why, struct sandbox_wa
 void sandbox_kill_job(struct sandbox *s, uint32_t job);
 
 void sandbox_unwait(struct sandbox_waiter *w);
+
+// For net_policy.c: w waits for the network; those that do are told. s may be gone when the second returns.
+void sandbox_network_wait(struct sandbox *s, struct sandbox_waiter *w);
+void sandbox_network_done(struct sandbox *s, const struct err *e);
+
+// Frees what a spec owns.
+void sandbox_spec_clear(struct sandbox_spec *spec);
 
 // FAILED_PRECONDITION unless it takes jobs now.
 int sandbox_check_running(const struct sandbox *s, struct err *e);

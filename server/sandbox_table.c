@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "network.h"
 #include "server.h"
 
 struct sandboxes *
@@ -146,6 +147,16 @@ sandbox_find(struct sandboxes *all, const char *tenant, const char *id, struct e
     if (s == NULL)
         (void)err_set(e, ERR_NOT_FOUND, "there is no sandbox %s", id);
     return s;
+}
+
+void
+sandbox_spec_clear(struct sandbox_spec *spec)
+{
+    free(spec->labels);
+    network_unref(spec->network);
+    spec->labels = NULL;
+    spec->labels_n = 0;
+    spec->network = NULL;
 }
 
 int

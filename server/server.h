@@ -10,8 +10,10 @@ struct bpf;
 struct config;
 struct dispatch;
 struct jobs;
+struct net;
 struct pool;
 struct relay_link;
+struct relay_report;
 struct rpc;
 struct sandboxes;
 struct spawn;
@@ -23,6 +25,7 @@ struct server {
     const struct spawn_features *features;
     struct bpf *bpf;             // maps of the BPF programs
     struct anomaly *anomaly;     // what looks wrong; NULL: switched off
+    struct net *net;             // rule sets and the relay; NULL in tests without
     struct spawn *spawn;         // our end of the spawner's socket
     struct relay_link *relay;    // our end of the relay's socket; NULL: there is none
     struct sandboxes *sandboxes; // all of them, by id and by tenant
@@ -36,4 +39,6 @@ struct server {
     uint32_t listeners_n;
     void (*on_serving_change)(void *cookie); // HealthService.Watch listens here
     void *serving_cookie;
+    void (*on_relay_report)(void *cookie, const struct relay_report *r); // what the relay tells
+    void *relay_report_cookie;
 };

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "../config.h"
+#include "../server.h"
 
 // A message in the arena, or NULL.
 static void *
@@ -150,13 +151,12 @@ convert_sandbox(struct arena *a, const struct sandbox *s)
     m->state = states[s->state];
     m->processes = s->jobs_n;
     m->limits = make(a, &stockade__v1__limits__descriptor);
-    m->network = make(a, &stockade__v1__network_policy__descriptor);
+    m->network = convert_policy(a, s->network);
     m->create_time = convert_time(a, s->created_ms);
     if (m->limits == NULL || m->network == NULL || m->create_time == NULL ||
         !convert_metadata(a, s, m))
         return NULL;
     limits_to_message(&s->spec.limits, m->limits);
-    m->network->mode = STOCKADE__V1__NETWORK_MODE__NETWORK_MODE_NONE;
     if (s->expires_ms != 0)
         m->expire_time = convert_time(a, s->expires_ms);
     return m;
@@ -205,39 +205,23 @@ convert_to_token(uint64_t order, char out[CONVERT_TOKEN_BYTES])
     (void)snprintf(out, CONVERT_TOKEN_BYTES, "%016" PRIx64, order);
 }
 
-static int
-check_network(const Stockade__V1__NetworkPolicy *network, struct err *e)
-{
-    if (network == NULL || network->mode == STOCKADE__V1__NETWORK_MODE__NETWORK_MODE_UNSPECIFIED ||
-        network->mode == STOCKADE__V1__NETWORK_MODE__NETWORK_MODE_NONE)
-        return 0;
-    if (network->mode > STOCKADE__V1__NETWORK_MODE__NETWORK_MODE_OPEN)
-        return err_field(e, "network.mode", "%d is no mode", (int)network->mode);
-    int r = err_set(e, ERR_FAILED_PRECONDITION,
-                    "network.mode: this broker enforces NONE only, so it opens no way out");
-    err_detail(e, "NETWORK_MODE_NOT_ENFORCED", "network.mode", "ask for NETWORK_MODE_NONE");
-    return r;
-}
-
 int
-convert_spec(const struct config *c, const char *template, const char *name,
+convert_spec(const struct server *s, const char *template, const char *name,
              const Stockade__V1__Limits *limits, const Stockade__V1__NetworkPolicy *network,
              struct sandbox_spec *out, struct err *e)
 {
-    const struct config_template *t = config_template(c, template);
+    const struct config_template *t = config_template(s->config, template);
     if (t == NULL) {
         int r = err_set(e, ERR_NOT_FOUND, "there is no template %s", template);
         err_detail(e, "TEMPLATE_UNKNOWN", "template", "SystemService.Info lists them");
         return r;
     }
-    int r = check_network(network, e);
-    if (r < 0)
-        return r;
     struct limits asked;
     limits_from_message(limits, &asked);
     *out = (struct sandbox_spec){.template = t};
     (void)snprintf(out->name, sizeof out->name, "%s", name);
-    return limits_resolve(&t->limits, &t->limits_max, &asked, &out->limits, e);
+    int r = limits_resolve(&t->limits, &t->limits_max, &asked, &out->limits, e);
+    return r < 0 ? r : convert_network(s, t, network, &out->network, e);
 }
 
 int

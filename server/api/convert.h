@@ -27,10 +27,17 @@ int convert_token(const char *token, uint64_t *order, struct err *e);
 void convert_to_token(uint64_t order, char out[CONVERT_TOKEN_BYTES]);
 
 // What a request says about a new sandbox, checked against the template. Labels are set by convert_label().
-// INVALID_ARGUMENT, NOT_FOUND (template), FAILED_PRECONDITION (network).
-int convert_spec(const struct config *c, const char *template, const char *name,
+// INVALID_ARGUMENT, NOT_FOUND (template), FAILED_PRECONDITION (network). On success *out owns: sandbox_spec_clear().
+int convert_spec(const struct server *s, const char *template, const char *name,
                  const Stockade__V1__Limits *limits, const Stockade__V1__NetworkPolicy *network,
                  struct sandbox_spec *out, struct err *e);
+
+// The policy that a request gets in a sandbox of a template; *out: one reference. Errors as above.
+int convert_network(const struct server *s, const struct config_template *t,
+                    const Stockade__V1__NetworkPolicy *m, struct network **out, struct err *e);
+
+// A policy as a message; NULL stands for no way out.
+Stockade__V1__NetworkPolicy *convert_policy(struct arena *a, const struct network *n);
 
 // Room for n labels; then one at a time. The entries of maps have a type of their own in each message.
 int convert_labels_begin(struct sandbox_spec *spec, size_t n, struct err *e);

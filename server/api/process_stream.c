@@ -230,11 +230,13 @@ static int
 read_run(struct server *s, const Stockade__V1__RunRequest *m, struct sandbox_spec *spec,
          struct err *e)
 {
-    int r = convert_spec(s->config, m->template_, m->name, m->limits, m->network, spec, e);
+    int r = convert_spec(s, m->template_, m->name, m->limits, m->network, spec, e);
     if (r == 0)
         r = convert_labels_begin(spec, m->n_metadata, e);
     for (size_t i = 0; r == 0 && i < m->n_metadata; i++)
         convert_label(spec, m->metadata[i]->key, m->metadata[i]->value);
+    if (r < 0)
+        sandbox_spec_clear(spec);
     return r;
 }
 
@@ -242,7 +244,7 @@ void
 process_run(struct server *s, struct call *c, const ProtobufCMessage *req)
 {
     const Stockade__V1__RunRequest *m = (const Stockade__V1__RunRequest *)req;
-    struct sandbox_spec spec;
+    struct sandbox_spec spec = {0};
     struct err e;
     if (read_run(s, m, &spec, &e) < 0) {
         call_fail(c, &e);
@@ -250,14 +252,14 @@ process_run(struct server *s, struct call *c, const ProtobufCMessage *req)
     }
     struct stream *st = stream_new(s, c, &stockade__v1__run_response__descriptor);
     if (st == NULL) {
-        free(spec.labels);
+        sandbox_spec_clear(&spec);
         return;
     }
     st->run = m;
     st->limits = spec.limits;
     const char *tenant = call_caller(c)->tenant;
     if (pool_acquire(s->pool, tenant, &spec, on_sandbox, st, &st->request, &e) < 0) {
-        free(spec.labels);
+        sandbox_spec_clear(&spec);
         stream_fail(st, &e);
     }
 }

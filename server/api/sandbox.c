@@ -6,18 +6,20 @@
 #include <string.h>
 
 #include "../config.h"
+#include "../net_policy.h"
 #include "../pool.h"
 #include "../sandbox.h"
 #include "../server.h"
 #include "convert.h"
 
-// A call that waits: for a sandbox (Create) or for a change of state (Delete, Pause, Resume).
+// A call that waits: for a sandbox (Create) or for a change of state (Delete, Pause, Resume, Update).
 struct pending {
     struct server *s;
     struct call *call;
     struct pool_request *request;
     struct sandbox_waiter waiter;
     const ProtobufCMessageDescriptor *answer;
+    const Stockade__V1__SandboxServiceUpdateRequest *update; // Update: borrowed from the call
 };
 
 static const char *
@@ -95,16 +97,16 @@ static int
 read_create(struct server *s, const Stockade__V1__SandboxServiceCreateRequest *m,
             struct sandbox_spec *spec, struct err *e)
 {
-    int r = convert_spec(s->config, m->template_, m->name, m->limits, m->network, spec, e);
-    if (r < 0)
-        return r;
+    int r = convert_spec(s, m->template_, m->name, m->limits, m->network, spec, e);
     spec->ttl_ms = m->ttl_ms != 0 ? m->ttl_ms : s->config->ttl_default_ms;
-    if (spec->ttl_ms > s->config->ttl_max_ms)
-        return err_field(e, "ttl_ms", "at most %llu here",
-                         (unsigned long long)s->config->ttl_max_ms);
-    r = convert_labels_begin(spec, m->n_metadata, e);
+    if (r == 0 && spec->ttl_ms > s->config->ttl_max_ms)
+        r = err_field(e, "ttl_ms", "at most %llu here", (unsigned long long)s->config->ttl_max_ms);
+    if (r == 0)
+        r = convert_labels_begin(spec, m->n_metadata, e);
     for (size_t i = 0; r == 0 && i < m->n_metadata; i++)
         convert_label(spec, m->metadata[i]->key, m->metadata[i]->value);
+    if (r < 0)
+        sandbox_spec_clear(spec);
     return r;
 }
 
@@ -112,7 +114,7 @@ static void
 create(struct server *s, struct call *c, const ProtobufCMessage *req)
 {
     struct err e;
-    struct sandbox_spec spec;
+    struct sandbox_spec spec = {0};
     if (read_create(s, (const Stockade__V1__SandboxServiceCreateRequest *)req, &spec, &e) < 0) {
         call_fail(c, &e);
         return;
@@ -120,12 +122,12 @@ create(struct server *s, struct call *c, const ProtobufCMessage *req)
     struct pending *p =
         pending_new(s, c, &stockade__v1__sandbox_service_create_response__descriptor);
     if (p == NULL) {
-        free(spec.labels);
+        sandbox_spec_clear(&spec);
         return;
     }
     call_watch(c, on_cancel, NULL, p);
     if (pool_acquire(s->pool, tenant_of(c), &spec, on_changed, p, &p->request, &e) < 0) {
-        free(spec.labels);
+        sandbox_spec_clear(&spec);
         pending_fail(p, &e);
     }
 }
@@ -205,15 +207,10 @@ list(struct server *s, struct call *c, const ProtobufCMessage *req)
         call_reply(c, &page.base);
 }
 
+// All of an update but the network.
 static int
-apply_update(struct server *s, struct sandbox *sb,
-             const Stockade__V1__SandboxServiceUpdateRequest *m, struct err *e)
+apply_update(struct sandbox *sb, const Stockade__V1__SandboxServiceUpdateRequest *m, struct err *e)
 {
-    if (sb->state == SANDBOX_DELETING)
-        return err_set(e, ERR_FAILED_PRECONDITION, "sandbox %s is being deleted", sb->id.id);
-    if (m->ttl_ms > s->config->ttl_max_ms)
-        return err_field(e, "ttl_ms", "at most %llu here",
-                         (unsigned long long)s->config->ttl_max_ms);
     // On a copy, so that an update that is refused changes nothing.
     struct sandbox_spec spec = sb->spec;
     int r = sandbox_copy_labels(&spec, m->n_metadata, e);
@@ -229,16 +226,83 @@ apply_update(struct server *s, struct sandbox *sb,
 }
 
 static void
+finish_update(struct call *c, struct sandbox *sb,
+              const Stockade__V1__SandboxServiceUpdateRequest *m)
+{
+    struct err e;
+    if (apply_update(sb, m, &e) < 0)
+        call_fail(c, &e);
+    else
+        reply_sandbox(c, &stockade__v1__sandbox_service_update_response__descriptor, sb);
+}
+
+static void
+on_network(void *cookie, struct sandbox *s, const struct err *e)
+{
+    struct pending *p = cookie;
+    if (e != NULL)
+        call_fail(p->call, e);
+    else
+        finish_update(p->call, s, p->update);
+    free(p);
+}
+
+static int
+check_update(const struct server *s, const struct sandbox *sb,
+             const Stockade__V1__SandboxServiceUpdateRequest *m, struct err *e)
+{
+    if (sb->state == SANDBOX_DELETING)
+        return err_set(e, ERR_FAILED_PRECONDITION, "sandbox %s is being deleted", sb->id.id);
+    if (m->ttl_ms > s->config->ttl_max_ms)
+        return err_field(e, "ttl_ms", "at most %llu here",
+                         (unsigned long long)s->config->ttl_max_ms);
+    struct sandbox_spec spec = sb->spec; // would the labels fit?
+    int r = sandbox_copy_labels(&spec, m->n_metadata, e);
+    for (size_t i = 0; r == 0 && i < m->n_metadata; i++)
+        r = sandbox_set_label(&spec, m->metadata[i]->key, m->metadata[i]->value, e);
+    if (spec.labels != sb->spec.labels)
+        free(spec.labels);
+    return r;
+}
+
+// The network first: it may have to wait, and may fail; the rest of an update that was checked does neither.
+static void
+update_network(struct server *s, struct call *c, struct sandbox *sb,
+               const Stockade__V1__SandboxServiceUpdateRequest *m)
+{
+    struct network *n = NULL;
+    struct err e;
+    struct pending *p = pending_new(s, c, NULL);
+    if (p == NULL)
+        return;
+    p->update = m;
+    p->waiter.done = on_network;
+    call_watch(c, on_cancel, NULL, p);
+    int r = convert_network(s, sb->spec.template, m->network, &n, &e);
+    if (r == 0)
+        r = sandbox_network(sb, n, &p->waiter, &e);
+    network_unref(n);
+    if (r < 0) {
+        pending_fail(p, &e);
+    } else if (r > 0) {
+        finish_update(c, sb, m);
+        free(p);
+    }
+}
+
+static void
 update(struct server *s, struct call *c, const ProtobufCMessage *req)
 {
     const Stockade__V1__SandboxServiceUpdateRequest *m =
         (const Stockade__V1__SandboxServiceUpdateRequest *)req;
     struct err e;
     struct sandbox *sb = sandbox_find(s->sandboxes, tenant_of(c), m->id, &e);
-    if (sb == NULL || apply_update(s, sb, m, &e) < 0)
+    if (sb == NULL || check_update(s, sb, m, &e) < 0)
         call_fail(c, &e);
+    else if (m->network != NULL)
+        update_network(s, c, sb, m);
     else
-        reply_sandbox(c, &stockade__v1__sandbox_service_update_response__descriptor, sb);
+        finish_update(c, sb, m);
 }
 
 static void

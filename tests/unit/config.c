@@ -238,6 +238,20 @@ assert_rpc_equal(const struct rpc_limits *a, const struct rpc_limits *b)
     assert_int_equal(a->idempotency_bytes_max, b->idempotency_bytes_max);
 }
 
+// And takes both away.
+static void
+assert_network_equal(struct network **a, struct network **b)
+{
+    assert_int_equal((*a)->mode, (*b)->mode);
+    assert_int_equal((*a)->rules_n, (*b)->rules_n);
+    assert_int_equal((*a)->inbound_n, (*b)->inbound_n);
+    assert_memory_equal((*a)->inbound, (*b)->inbound, sizeof(*a)->inbound);
+    assert_memory_equal((*a)->limit, (*b)->limit, sizeof(*a)->limit);
+    network_unref(*a);
+    network_unref(*b);
+    *a = *b = NULL;
+}
+
 static void
 the_shipped_file_says_what_holds_without_it(void **state)
 {
@@ -258,6 +272,8 @@ the_shipped_file_says_what_holds_without_it(void **state)
     memset(with->cgroup, 0, sizeof with->cgroup);
     free(with->template[0].env);
     with->template[0].env = NULL;
+    assert_network_equal(&with->template[0].network, &without->template[0].network);
+    assert_network_equal(&with->template[0].network_max, &without->template[0].network_max);
     with->template[0].pool_said = false;
     assert_rpc_equal(&with->rpc, &without->rpc);
     memcpy(&with->rpc, &without->rpc, sizeof with->rpc); // its padding too

@@ -1,0 +1,164 @@
+// See net.h.
+#include "net.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../proto/auto.h"
+#include "bpf.h"
+#include "config.h"
+#include "log.h"
+#include "loop.h"
+#include "net_policy.h"
+#include "net_sets.h"
+#include "relay_link.h"
+#include "sandbox.h"
+#include "server.h"
+#include "spawn.h"
+
+enum { AGAIN_MIN_MS = 100, AGAIN_MAX_MS = 5000, STEADY_NS = 1000000000 };
+
+struct net {
+    struct server *srv;
+    struct net_sets *sets;
+    struct loop_timer *again;
+    uint64_t started_ns;
+    uint64_t again_ms; // how long the next start waits
+    bool asked;        // the spawner makes one
+};
+
+static void start_again(void *cookie);
+
+static void
+on_report(void *cookie, const struct relay_report *r)
+{
+    struct net *n = cookie;
+    if (n->srv->on_relay_report != NULL)
+        n->srv->on_relay_report(n->srv->relay_report_cookie, r);
+}
+
+// Every connection to the outside ended with it. Policies hold on: until there is another one nothing gets out.
+static void
+on_gone(void *cookie, const struct err *why)
+{
+    struct net *n = cookie;
+    log_err(LOG_ERROR, "relay-gone", why);
+    relay_link_free(take_ptr(n->srv->relay));
+    bool steady = uv_hrtime() - n->started_ns > STEADY_NS;
+    n->again_ms = steady || n->again_ms == 0 ? AGAIN_MIN_MS : n->again_ms * 2;
+    if (n->again_ms > AGAIN_MAX_MS)
+        n->again_ms = AGAIN_MAX_MS;
+    (void)loop_timer_start(n->srv->loop, &n->again, n->again_ms, start_again, n);
+}
+
+static int
+attach(struct net *n, int fd, struct err *e)
+{
+    static const struct relay_events events = {.report = on_report, .gone = on_gone};
+    n->srv->relay = relay_link_new(n->srv->loop, fd, &events, n, e);
+    if (n->srv->relay == NULL)
+        return err_errno(e);
+    n->started_ns = uv_hrtime();
+    return relay_configure(n->srv->relay, &n->srv->config->dns, e);
+}
+
+static void
+later(struct net *n, const struct err *why)
+{
+    log_err(LOG_ERROR, "relay", why);
+    (void)loop_timer_start(n->srv->loop, &n->again, AGAIN_MAX_MS, start_again, n);
+}
+
+static void
+on_relay(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
+{
+    struct net *n = cookie;
+    struct err e = reply->err;
+    n->asked = false;
+    if (reply->ok == 0 || attach(n, fds[0], &e) < 0) {
+        if (e.code != ERR_UNAVAILABLE) // the spawner has gone, and all with it
+            later(n, &e);
+        return;
+    }
+    log_event(LOG_INFO, "relay", "started again");
+    list_each(it, sandboxes_owned(n->srv->sandboxes))
+        sandbox_network_again(list_entry(it, struct sandbox, node));
+}
+
+static void
+start_again(void *cookie)
+{
+    struct net *n = cookie;
+    struct err e;
+    loop_timer_stop(&n->again);
+    if (n->asked || n->srv->relay != NULL)
+        return;
+    if (spawn_relay(n->srv->spawn, on_relay, n, &e) < 0)
+        later(n, &e);
+    else
+        n->asked = true;
+}
+
+struct net *
+net_new(struct server *srv, struct err *e)
+{
+    struct net *n = calloc(1, sizeof *n);
+    if (n == NULL) {
+        (void)err_sys(e, ENOMEM, "keep networks");
+        return NULL;
+    }
+    n->srv = srv;
+    n->sets = net_sets_new(srv->loop, srv->bpf != NULL ? srv->bpf->fd[BPF_FD_RULES] : -1);
+    if (n->sets == NULL) {
+        (void)err_sys(e, ENOMEM, "keep networks");
+        free(n);
+        return NULL;
+    }
+    if (srv->bpf == NULL || srv->bpf->fd[BPF_FD_RELAY] < 0)
+        return n;
+    if (attach(n, take_fd(&srv->bpf->fd[BPF_FD_RELAY]), e) < 0) {
+        net_free(n);
+        return NULL;
+    }
+    return n;
+}
+
+void
+net_free(struct net *n)
+{
+    if (n == NULL)
+        return;
+    loop_timer_stop(&n->again);
+    relay_link_free(take_ptr(n->srv->relay));
+    net_sets_free(n->sets);
+    free(n);
+}
+
+bool
+net_enforced(const struct server *srv)
+{
+    const uint32_t need = BPF_HAS_NET | BPF_HAS_RELAY;
+    return srv->bpf != NULL && (srv->bpf->has & need) == need;
+}
+
+int
+net_check(const struct server *srv, const struct network *policy, struct err *e)
+{
+    if (policy->mode == NET_NONE || net_enforced(srv) || srv->config->network_unenforced)
+        return 0;
+    bool programs = srv->bpf != NULL && (srv->bpf->has & BPF_HAS_NET) != 0;
+    int r =
+        err_set(e, ERR_FAILED_PRECONDITION,
+                "network.mode: this broker enforces none only, since %s, so it opens no way out",
+                programs ? "there is no relay" : "its programs are not in the kernel");
+    err_detail(e, "NETWORK_MODE_NOT_ENFORCED", "network.mode",
+               "ask for none; `stockade doctor` tells what is missing");
+    return r;
+}
+
+struct net_sets *
+net_rules(const struct net *n)
+{
+    return n->sets;
+}
