@@ -241,11 +241,6 @@ read_unenforced(const struct reader *r, const struct key *k, struct yaml_node *n
     return 0;
 }
 
-#define SECTION(name, keys)                                                                        \
-    {                                                                                              \
-        name, read_section, 0, 0, 0, 0, keys                                                       \
-    }
-
 static const struct key template_keys[] = {
     {"name", read_name, AT(config_template, name), 0, 0, NULL},
     {"hostname", read_name, AT(config_template, hostname), 0, 0, NULL},

@@ -13,6 +13,7 @@ CONFIG = """
 socket: {mode: 0666}
 pool: 2
 quotas: {sandboxes_per_caller: 20}
+bpf: {enabled: false}
 limits_max: {memory_bytes: 1G}
 templates:
   - name: default
