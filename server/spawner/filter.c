@@ -1,59 +1,21 @@
-// See filter.h. libseccomp turns the tables of filter_rules.c into a decision tree: what is listed is allowed, the rest is
-// EPERM, another architecture kills. Before it stand a few instructions for what its rules cannot say:
-//
-//   a number above those reviewed     -> ENOSYS, as on a kernel that does not have it (also -1)
-//   ioctl with TIOCSTI or TIOCLINUX   -> EPERM; compared in the low 32 bits, which are all that the kernel looks at
-//
-// x32 numbers (bit 30) pass this part and are killed by libseccomp's.
+// See filter.h. The guest's program is filter_code.c's; what is left for jobs is libseccomp's.
 #include "filter.h"
 
-#include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/audit.h>
 #include <linux/seccomp.h>
 #include <seccomp.h>
-#include <stddef.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "../../proto/auto.h"
+#include "filter_code.h"
 #include "filter_rules.h"
 
-_Static_assert(__BYTE_ORDER == __LITTLE_ENDIAN, "the low half of an argument comes first");
-
-#if defined(__x86_64__)
-#define NATIVE AUDIT_ARCH_X86_64
-#elif defined(__aarch64__)
-#define NATIVE AUDIT_ARCH_AARCH64
-#else
-#error "no filter for this architecture yet"
-#endif
-
-enum { X32_BIT = 0x40000000, CODE_MAX = 4096 };
-
-#define WORD(field) ((uint32_t)offsetof(struct seccomp_data, field))
-#define ERROR(n)    (SECCOMP_RET_ERRNO | (n))
-
-static const struct sock_filter prologue[] = {
-    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, WORD(arch)),
-    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, NATIVE, 0, 10),
-    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, WORD(nr)),
-    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_ioctl, 3, 0),
-    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, UINT32_MAX, 5, 0),
-    BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, X32_BIT, 6, 0),
-    BPF_JUMP(BPF_JMP | BPF_JGT | BPF_K, FILTER_NR_REVIEWED, 3, 5),
-    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, WORD(args[1])),
-    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, TIOCSTI, 2, 0),
-    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, TIOCLINUX, 1, 2),
-    BPF_STMT(BPF_RET | BPF_K, ERROR(ENOSYS)),
-    BPF_STMT(BPF_RET | BPF_K, ERROR(EPERM)),
-};
+enum { CODE_MAX = 4096 };
 
 static int
 add_rule(scmp_filter_ctx ctx, uint32_t action, const struct filter_rule *rule, struct err *e)
@@ -72,20 +34,6 @@ add_rule(scmp_filter_ctx ctx, uint32_t action, const struct filter_rule *rule, s
 }
 
 static int
-add_guest_rules(scmp_filter_ctx ctx, struct err *e)
-{
-    int rc = 0;
-    for (unsigned i = 0; rc == 0 && i < filter_job_rules_n; i++)
-        rc = add_rule(ctx, SCMP_ACT_ALLOW, &filter_job_rules[i], e);
-    for (unsigned i = 0; rc == 0 && i < filter_guest_extras_n; i++)
-        rc = add_rule(ctx, SCMP_ACT_ALLOW, &filter_guest_extras[i].rule, e);
-    for (unsigned i = 0; rc == 0 && i < filter_absent_n; i++)
-        rc =
-            add_rule(ctx, SCMP_ACT_ERRNO(ENOSYS), &(struct filter_rule){.nr = filter_absent[i]}, e);
-    return rc;
-}
-
-static int
 add_job_rules(scmp_filter_ctx ctx, struct err *e)
 {
     int rc = 0;
@@ -97,13 +45,12 @@ add_job_rules(scmp_filter_ctx ctx, struct err *e)
     return rc;
 }
 
-// The whole program in a memfd: the guest's prologue, then what libseccomp makes.
+// libseccomp's program in a memfd.
 static int
-write_program(scmp_filter_ctx ctx, bool guest, struct err *e)
+write_program(scmp_filter_ctx ctx, struct err *e)
 {
     int auto_close fd = memfd_create("stockade-filter", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    ssize_t ahead = guest ? (ssize_t)sizeof prologue : 0;
-    if (fd < 0 || write(fd, prologue, (size_t)ahead) != ahead)
+    if (fd < 0)
         return err_sys(e, errno, "filter: create a memory file");
     int rc = seccomp_export_bpf(ctx, fd);
     if (rc < 0)
@@ -134,19 +81,16 @@ read_program(int fd, struct filter *f, struct err *e)
 }
 
 static int
-compile(bool guest, struct filter *f, int *program_fd, struct err *e)
+compile_job(struct filter *f, int *program_fd, struct err *e)
 {
-    scmp_filter_ctx ctx = seccomp_init(guest ? SCMP_ACT_ERRNO(EPERM) : SCMP_ACT_ALLOW);
+    scmp_filter_ctx ctx = seccomp_init(SCMP_ACT_ALLOW);
     if (ctx == NULL)
         return err_sys(e, ENOMEM, "filter: begin");
     int rc = seccomp_attr_set(ctx, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS);
     if (rc == 0)
         rc = seccomp_attr_set(ctx, SCMP_FLTATR_CTL_OPTIMIZE, 2);
-    if (rc < 0)
-        rc = err_sys(e, -rc, "filter: set attributes");
-    else
-        rc = guest ? add_guest_rules(ctx, e) : add_job_rules(ctx, e);
-    int auto_close fd = rc < 0 ? rc : write_program(ctx, guest, e);
+    rc = rc < 0 ? err_sys(e, -rc, "filter: set attributes") : add_job_rules(ctx, e);
+    int auto_close fd = rc < 0 ? rc : write_program(ctx, e);
     seccomp_release(ctx);
     if (fd < 0)
         return fd;
@@ -161,10 +105,9 @@ filter_compile(struct filter *guest, struct filter *job, int *job_fd, struct err
 {
     struct filter g = {0};
     struct filter j = {0};
-    int auto_close guest_fd = -1;
-    int rc = compile(true, &g, &guest_fd, e);
+    int rc = filter_code_make(&g, e);
     if (rc == 0)
-        rc = compile(false, &j, job_fd, e);
+        rc = compile_job(&j, job_fd, e);
     if (rc < 0) {
         free(g.code);
         return rc;

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -22,6 +23,7 @@
 #include <unistd.h>
 
 #include "server/spawner/filter.h"
+#include "server/spawner/filter_rules.h"
 
 #if defined(__x86_64__)
 #define NATIVE  AUDIT_ARCH_X86_64
@@ -395,6 +397,106 @@ the_jobs_program_is_in_a_sealed_file(void **state)
     assert_int_equal(ftruncate(job_fd, 0), -1);
 }
 
+// What libseccomp makes of the same tables.
+static void
+compile_with_libseccomp(struct filter *out)
+{
+    scmp_filter_ctx ctx = seccomp_init(SCMP_ACT_ERRNO(EPERM));
+    assert_non_null(ctx);
+    assert_int_equal(seccomp_attr_set(ctx, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS), 0);
+    assert_int_equal(seccomp_attr_set(ctx, SCMP_FLTATR_CTL_OPTIMIZE, 2), 0);
+    for (unsigned i = 0; i < filter_job_rules_n + filter_guest_extras_n; i++) {
+        const struct filter_rule *rule = i < filter_job_rules_n
+                                             ? &filter_job_rules[i]
+                                             : &filter_guest_extras[i - filter_job_rules_n].rule;
+        struct scmp_arg_cmp args[FILTER_ARGS_MAX];
+        unsigned n = 0;
+        for (; n < FILTER_ARGS_MAX && rule->args[n].mask != 0; n++)
+            args[n] = (struct scmp_arg_cmp){rule->args[n].index, SCMP_CMP_MASKED_EQ,
+                                            rule->args[n].mask, rule->args[n].value};
+        if (rule->nr >= 0)
+            assert_int_equal(seccomp_rule_add_array(ctx, SCMP_ACT_ALLOW, rule->nr, n, args), 0);
+    }
+    for (unsigned i = 0; i < filter_absent_n; i++)
+        assert_int_equal(
+            seccomp_rule_add_array(ctx, SCMP_ACT_ERRNO(ENOSYS), filter_absent[i], 0, NULL), 0);
+    static struct sock_filter code[4096];
+    int fd = memfd_create("libseccomp", MFD_CLOEXEC);
+    assert_int_equal(seccomp_export_bpf(ctx, fd), 0);
+    seccomp_release(ctx);
+    ssize_t bytes = pread(fd, code, sizeof code, 0);
+    assert_true(bytes > 0);
+    (void)close(fd);
+    *out = (struct filter){code, (unsigned short)((size_t)bytes / sizeof code[0])};
+}
+
+enum { PROBES_MAX = 1024 };
+
+// Values of one argument that some rule compares, their neighbours, and some with bits that masks leave out.
+static size_t
+probes_of(int nr, uint8_t index, uint64_t out[PROBES_MAX])
+{
+    size_t n = 0;
+    out[n++] = 0;
+    out[n++] = UINT64_MAX;
+    for (unsigned i = 0; i < filter_job_rules_n + filter_guest_extras_n; i++) {
+        const struct filter_rule *rule = i < filter_job_rules_n
+                                             ? &filter_job_rules[i]
+                                             : &filter_guest_extras[i - filter_job_rules_n].rule;
+        for (unsigned a = 0; rule->nr == nr && a < FILTER_ARGS_MAX; a++) {
+            const struct filter_arg *arg = &rule->args[a];
+            if (arg->mask == 0 || arg->index != index)
+                continue;
+            assert_true(n + 8 <= PROBES_MAX);
+            const uint64_t v = arg->value;
+            const uint64_t more[] = {v,
+                                     v + 1,
+                                     v - 1,
+                                     v | ~arg->mask,
+                                     v ^ arg->mask,
+                                     v | UINT64_C(1) << 32,
+                                     v | UINT64_C(1) << 31,
+                                     v | UINT64_C(1) << 63};
+            memcpy(out + n, more, sizeof more);
+            n += sizeof more / sizeof more[0];
+        }
+    }
+    return n;
+}
+
+static void
+every_verdict_is_libseccomps(void **state)
+{
+    (void)state;
+    struct filter other;
+    compile_with_libseccomp(&other);
+    static uint64_t probes[3][PROBES_MAX];
+    unsigned compared = 0;
+    for (int nr = 0; nr <= FILTER_NR_REVIEWED; nr++) {
+        size_t n[3];
+        if (nr == SYS_ioctl) // two requests are ours, and have a test of their own
+            continue;
+        for (uint8_t i = 0; i < 3; i++)
+            n[i] = probes_of(nr, i, probes[i]);
+        for (size_t i = 0; i < n[0] * n[1] * n[2]; i++) {
+            const struct seccomp_data data = {.nr = nr,
+                                              .arch = NATIVE,
+                                              .args = {probes[0][i % n[0]],
+                                                       probes[1][i / n[0] % n[1]],
+                                                       probes[2][i / n[0] / n[1]]}};
+            if (run(&guest, &data) != run(&other, &data))
+                fail_msg("system call %d(%llx, %llx, %llx): %08x, libseccomp says %08x", nr,
+                         data.args[0], data.args[1], data.args[2], run(&guest, &data),
+                         run(&other, &data));
+            compared++;
+        }
+    }
+    assert_true(compared > 10000);
+    // what it is for: each birth has the kernel check and translate it
+    print_message("%u instructions, libseccomp %u; %u verdicts\n", guest.n, other.n, compared);
+    assert_true(guest.n * 2 < other.n);
+}
+
 static int
 setup(void **state)
 {
@@ -430,6 +532,7 @@ main(void)
         cmocka_unit_test(the_list_of_what_is_allowed_is_the_reviewed_one),
         cmocka_unit_test(the_guest_can_start_jobs_and_no_more_than_that),
         cmocka_unit_test(the_jobs_program_is_in_a_sealed_file),
+        cmocka_unit_test(every_verdict_is_libseccomps),
     };
     return cmocka_run_group_tests_name("filter", tests, setup, teardown);
 }

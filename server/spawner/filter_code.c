@@ -1,0 +1,343 @@
+// See filter_code.h. A program is written from its end to its begin, since jumps go forward only: where one leads to is
+// there before it is written. A place is the number of instructions from there to the end.
+//
+//   architecture: another one kills
+//   number: a tree of ranges -> a verdict, or the tests of its arguments
+//
+// What the rules cannot say: a number above those reviewed, and -1, answer ENOSYS; x32 numbers kill; ioctl is allowed but for two
+// requests, which are compared in the low 32 bits since the kernel looks at no others.
+#include "filter_code.h"
+
+#include <assert.h>
+#include <endian.h>
+#include <errno.h>
+#include <linux/audit.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+
+#include "filter_rules.h"
+
+_Static_assert(__BYTE_ORDER == __LITTLE_ENDIAN, "the low half of an argument comes first");
+
+#if defined(__x86_64__)
+#define NATIVE AUDIT_ARCH_X86_64
+#elif defined(__aarch64__)
+#define NATIVE AUDIT_ARCH_AARCH64
+#else
+#error "no filter for this architecture yet"
+#endif
+
+// A conditional jump reaches 255 instructions; what is near leaves room for two that are put between.
+enum { CODE_MAX = 2048, NEAR = 250, RULES_MAX = 96, RANGES_MAX = 1024 };
+
+enum verdict { ALLOW, REFUSE, ABSENT, KILL, VERDICTS_N };
+
+static const uint32_t verdicts[VERDICTS_N] = {
+    [ALLOW] = SECCOMP_RET_ALLOW,
+    [REFUSE] = SECCOMP_RET_ERRNO | EPERM,
+    [ABSENT] = SECCOMP_RET_ERRNO | ENOSYS,
+    [KILL] = SECCOMP_RET_KILL_PROCESS,
+};
+
+struct program {
+    struct sock_filter code[CODE_MAX]; // the last instruction first
+    unsigned n;
+    unsigned verdict[VERDICTS_N]; // the place of the nearest, 0: none yet
+};
+
+// Values from `from` on, up to the next range's, lead to the same place.
+struct range {
+    uint32_t from;
+    unsigned to;
+};
+
+struct ranges {
+    struct range range[RANGES_MAX];
+    unsigned n;
+};
+
+struct rules {
+    const struct filter_rule *rule[RULES_MAX];
+    unsigned n;
+};
+
+static unsigned
+put(struct program *p, struct sock_filter instruction)
+{
+    assert(p->n < CODE_MAX);
+    p->code[p->n++] = instruction;
+    return p->n;
+}
+
+// A place with the same effect within reach.
+static unsigned
+come_near(struct program *p, unsigned to)
+{
+    if (p->n - to <= NEAR)
+        return to;
+    return put(p, (struct sock_filter)BPF_STMT(BPF_JMP | BPF_JA, p->n - to));
+}
+
+static unsigned
+verdict(struct program *p, enum verdict v)
+{
+    if (p->verdict[v] == 0 || p->n - p->verdict[v] > NEAR)
+        p->verdict[v] = put(p, (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, verdicts[v]));
+    return p->verdict[v];
+}
+
+static unsigned
+jump(struct program *p, uint16_t test, uint32_t value, unsigned yes, unsigned no)
+{
+    if (yes == no)
+        return yes;
+    yes = come_near(p, yes);
+    no = come_near(p, no);
+    return put(p, (struct sock_filter)BPF_JUMP((uint16_t)(BPF_JMP | BPF_K | test), value,
+                                               (uint8_t)(p->n - yes), (uint8_t)(p->n - no)));
+}
+
+static unsigned
+load(struct program *p, size_t offset)
+{
+    return put(p, (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, (uint32_t)offset));
+}
+
+static void
+add_range(struct ranges *r, uint32_t from, unsigned to)
+{
+    if (r->n > 0 && r->range[r->n - 1].from == from)
+        r->n--; // an empty one
+    if (r->n > 0 && r->range[r->n - 1].to == to)
+        return;
+    assert(r->n < RANGES_MAX);
+    r->range[r->n++] = (struct range){from, to};
+}
+
+// The value is loaded.
+static unsigned
+tree(struct program *p, const struct range *r, unsigned n)
+{
+    if (n == 1)
+        return r[0].to;
+    if (n == 3 && r[0].to == r[2].to && r[2].from == r[1].from + 1)
+        return jump(p, BPF_JEQ, r[1].from, r[1].to, r[0].to);
+    unsigned half = n / 2;
+    unsigned high = tree(p, r + half, n - half);
+    unsigned low = tree(p, r, half);
+    return jump(p, BPF_JGE, r[half].from, high, low);
+}
+
+// What is written next falls through to there.
+static void
+fall_to(struct program *p, unsigned to)
+{
+    if (to != p->n)
+        (void)put(p, (struct sock_filter)BPF_STMT(BPF_JMP | BPF_JA, p->n - to));
+}
+
+// Loads one 32-bit half of an argument, under its mask, and tests it.
+static unsigned
+test_half(struct program *p, const struct filter_arg *a, bool high, const struct ranges *r)
+{
+    uint32_t mask = (uint32_t)(high ? a->mask >> 32 : a->mask);
+    fall_to(p, tree(p, r->range, r->n));
+    if (mask != UINT32_MAX)
+        (void)put(p, (struct sock_filter)BPF_STMT(BPF_ALU | BPF_AND | BPF_K, mask));
+    return load(p, offsetof(struct seccomp_data, args) + a->index * sizeof(uint64_t) +
+                       (high ? sizeof(uint32_t) : 0));
+}
+
+// Moves the rules that compare the same bits of the same argument with the same value, as far as `half` goes.
+static void
+take(struct rules *from, unsigned depth, const struct filter_arg *like, uint64_t half,
+     struct rules *out)
+{
+    unsigned left = 0;
+    out->n = 0;
+    for (unsigned i = 0; i < from->n; i++) {
+        const struct filter_arg *a = &from->rule[i]->args[depth];
+        bool same = a->index == like->index && a->mask == like->mask &&
+                    (a->value & half) == (like->value & half);
+        if (same)
+            out->rule[out->n++] = from->rule[i];
+        else
+            from->rule[left++] = from->rule[i];
+    }
+    from->n = left;
+}
+
+// The rule whose argument is the least, for ranges in order.
+static const struct filter_arg *
+least(const struct rules *rules, unsigned depth)
+{
+    const struct filter_arg *found = &rules->rule[0]->args[depth];
+    for (unsigned i = 1; i < rules->n; i++) {
+        const struct filter_arg *a = &rules->rule[i]->args[depth];
+        if (a->value < found->value)
+            found = a;
+    }
+    return found;
+}
+
+static void
+add_value(struct ranges *r, uint32_t value, unsigned to, unsigned fail)
+{
+    add_range(r, value, to);
+    if (value != UINT32_MAX)
+        add_range(r, value + 1, fail);
+}
+
+static unsigned test_rules(struct program *p, struct rules rules, unsigned depth, unsigned fail);
+
+// Rules on the same argument, of the same mask and upper half.
+static unsigned
+test_low(struct program *p, struct rules rules, unsigned depth, unsigned fail)
+{
+    const struct filter_arg any = rules.rule[0]->args[depth];
+    struct ranges r = {.n = 0};
+    struct rules same;
+    add_range(&r, 0, fail);
+    while (rules.n > 0) {
+        const struct filter_arg *a = least(&rules, depth);
+        uint32_t value = (uint32_t)a->value;
+        take(&rules, depth, a, UINT64_MAX, &same);
+        add_value(&r, value, test_rules(p, same, depth + 1, fail), fail);
+    }
+    return test_half(p, &any, false, &r);
+}
+
+// Rules on the same argument, of the same mask.
+static unsigned
+test_argument(struct program *p, struct rules rules, unsigned depth, unsigned fail)
+{
+    const struct filter_arg any = rules.rule[0]->args[depth];
+    if (any.mask >> 32 == 0)
+        return test_low(p, rules, depth, fail);
+    struct ranges r = {.n = 0};
+    struct rules same;
+    add_range(&r, 0, fail);
+    while (rules.n > 0) {
+        const struct filter_arg *a = least(&rules, depth);
+        uint32_t value = (uint32_t)(a->value >> 32);
+        take(&rules, depth, a, ~(uint64_t)UINT32_MAX, &same);
+        add_value(&r, value, test_low(p, same, depth, fail), fail);
+    }
+    return test_half(p, &any, true, &r);
+}
+
+// Allows when one of the rules is met, and goes to `fail` otherwise.
+static unsigned
+test_rules(struct program *p, struct rules rules, unsigned depth, unsigned fail)
+{
+    for (unsigned i = 0; i < rules.n; i++) {
+        if (depth == FILTER_ARGS_MAX || rules.rule[i]->args[depth].mask == 0)
+            return verdict(p, ALLOW);
+    }
+    while (rules.n >
+           0) { // whichever is written last is tried first; its failure leads to the one before
+        struct rules same;
+        take(&rules, depth, &rules.rule[0]->args[depth], 0, &same);
+        fail = test_argument(p, same, depth, fail);
+    }
+    return fail;
+}
+
+// ioctl is allowed, but for what types into a terminal.
+static unsigned
+test_ioctl(struct program *p)
+{
+    static const struct filter_arg request = {.index = 1, .mask = UINT32_MAX};
+    struct ranges r = {.n = 0};
+    unsigned allow = verdict(p, ALLOW);
+    unsigned refuse = verdict(p, REFUSE);
+    _Static_assert(TIOCSTI < TIOCLINUX, "in order");
+    add_range(&r, 0, allow);
+    add_value(&r, TIOCSTI, refuse, allow);
+    add_value(&r, TIOCLINUX, refuse, allow);
+    return test_half(p, &request, false, &r);
+}
+
+static void
+find_rules(int nr, struct rules *out)
+{
+    out->n = 0;
+    for (unsigned i = 0; i < filter_job_rules_n; i++) {
+        if (filter_job_rules[i].nr == nr)
+            out->rule[out->n++] = &filter_job_rules[i];
+    }
+    for (unsigned i = 0; i < filter_guest_extras_n; i++) {
+        if (filter_guest_extras[i].rule.nr == nr)
+            out->rule[out->n++] = &filter_guest_extras[i].rule;
+    }
+    assert(out->n < RULES_MAX - 1);
+}
+
+// The verdict on all calls of that number, or VERDICTS_N: it depends on their arguments.
+static enum verdict
+constant(int nr, const struct rules *rules)
+{
+    if (nr == __NR_ioctl && rules->n > 0)
+        return VERDICTS_N;
+    for (unsigned i = 0; i < rules->n; i++) {
+        if (rules->rule[i]->args[0].mask == 0)
+            return ALLOW;
+    }
+    for (unsigned i = 0; i < filter_absent_n; i++) {
+        if (filter_absent[i] == nr)
+            return ABSENT;
+    }
+    return rules->n == 0 ? REFUSE : VERDICTS_N;
+}
+
+static void
+write_program(struct program *p)
+{
+    enum { NUMBERS = FILTER_NR_REVIEWED + 1 };
+    static unsigned tests[NUMBERS];
+    static enum verdict always[NUMBERS];
+    static struct ranges r;
+    struct rules rules;
+    for (int nr = 0; nr < NUMBERS; nr++) {
+        find_rules(nr, &rules);
+        always[nr] = constant(nr, &rules);
+        if (always[nr] == VERDICTS_N)
+            tests[nr] =
+                nr == __NR_ioctl ? test_ioctl(p) : test_rules(p, rules, 0, verdict(p, REFUSE));
+    }
+    unsigned place[VERDICTS_N]; // written anew, so that all that is constant leads to the same
+    for (int v = 0; v < VERDICTS_N; v++)
+        place[v] = put(p, (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, verdicts[v]));
+    r.n = 0;
+    for (uint32_t nr = 0; nr < NUMBERS; nr++)
+        add_range(&r, nr, always[nr] == VERDICTS_N ? tests[nr] : place[always[nr]]);
+    add_range(&r, NUMBERS, place[ABSENT]);
+#ifdef __x86_64__
+    add_range(&r, FILTER_X32_BIT, place[KILL]);
+#endif
+    add_range(&r, UINT32_MAX, place[ABSENT]);
+    fall_to(p, tree(p, r.range, r.n));
+    unsigned number = load(p, offsetof(struct seccomp_data, nr));
+    (void)jump(p, BPF_JEQ, NATIVE, number, place[KILL]);
+    (void)load(p, offsetof(struct seccomp_data, arch));
+}
+
+int
+filter_code_make(struct filter *f, struct err *e)
+{
+    static struct program p;
+    p.n = 0;
+    memset(p.verdict, 0, sizeof p.verdict);
+    write_program(&p);
+    struct sock_filter *code = malloc(p.n * sizeof *code);
+    if (code == NULL)
+        return err_sys(e, ENOMEM, "filter: write");
+    for (unsigned i = 0; i < p.n; i++)
+        code[i] = p.code[p.n - 1 - i];
+    *f = (struct filter){.code = code, .n = (unsigned short)p.n};
+    return 0;
+}
