@@ -57,7 +57,7 @@ struct sandbox {
     uint64_t out_bytes, in_bytes;
     uint32_t queries_n, lost;
     struct permit_window queries_window;
-    struct bucket reports, udp_out, udp_in;
+    struct bucket denials, reports, udp_out, udp_in;
     uint32_t dialling; // flows that are not open yet
     uint32_t pacing;   // flows that shared the rate at the last look
     bool resting;      // listeners do not accept until the next tick

@@ -64,7 +64,9 @@ report(struct sandbox *s, enum relay_report_kind kind, const struct report_about
         memcpy(r.address, about->address, sizeof r.address);
     if (about->name != NULL)
         (void)snprintf(r.name, sizeof r.name, "%s", about->name);
-    if (!bucket_take(&s->reports, 1, s->relay->now_ms) || !send_report(&r))
+    // Refusals have a budget of their own: a job that opens many flows cannot hide what it was refused.
+    struct bucket *budget = kind == RELAY_DENIED ? &s->denials : &s->reports;
+    if (!bucket_take(budget, 1, s->relay->now_ms) || !send_report(&r))
         s->lost++;
     s->changed = true;
     tick_need(s->relay);

@@ -121,6 +121,7 @@ reset(struct sandbox *s, struct relay *r, const struct relay_order *o)
     list_init(&s->streams);
     list_init(&s->queries);
     list_init(&s->names);
+    bucket_set(&s->denials, REPORTS_PER_SECOND, REPORTS_AT_ONCE);
     bucket_set(&s->reports, REPORTS_PER_SECOND, REPORTS_AT_ONCE);
 }
 

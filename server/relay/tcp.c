@@ -110,7 +110,8 @@ tcp_end(struct flow *f, bool reset, enum net_reason reason)
     struct sandbox *s = f->sandbox;
     struct report_about about = about_flow(f);
     about.reason = reason;
-    report(s, RELAY_FLOW_END, &about);
+    if (!f->denied)
+        report(s, RELAY_FLOW_END, &about);
     leave_dialling(f, FLOW_OPEN);
     if (reset) {
         reset_socket(f->job.fd);
@@ -132,6 +133,7 @@ deny(struct flow *f, enum net_reason reason)
 {
     struct report_about about = about_flow(f);
     report_denied(f->sandbox, reason, &about);
+    f->denied = true;
     tcp_end(f, true, reason);
 }
 

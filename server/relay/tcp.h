@@ -42,6 +42,7 @@ struct flow {
     struct watch job, peer;
     unsigned handles; // that the loop knows
     bool ended;       // and is free when the loop knows none
+    bool denied;      // which was told
     struct lane out, in;
     uint64_t moved; // bytes of both at the last look of pacing
     struct net_flow asked;

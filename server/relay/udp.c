@@ -37,6 +37,7 @@ struct association {
     const struct name *name; // NULL: a literal address
     uint8_t address[16];     // where it is connected to
     uint32_t rule;
+    bool denied; // which was told
     uint64_t used_ms, out_bytes, in_bytes;
 };
 
@@ -108,7 +109,8 @@ end(struct association *a, enum net_reason reason)
         .out_bytes = a->out_bytes,
         .in_bytes = a->in_bytes,
     };
-    report(s, RELAY_FLOW_END, &about);
+    if (!a->denied)
+        report(s, RELAY_FLOW_END, &about);
     if (!watch_close(&a->watch, on_closed))
         list_append(&t.unused, &a->node);
 }
@@ -222,6 +224,7 @@ dial(struct association *a)
     };
     if (v.reason != NET_REASON_NONE) {
         report_denied(s, v.reason, &about);
+        a->denied = true;
         end(a, v.reason);
         return false;
     }
