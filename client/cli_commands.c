@@ -107,6 +107,27 @@ static const struct option_row logs_only[] = {
     {0},
 };
 
+static const char *const severities[] = {"info", "notice", "warning", "critical", NULL};
+
+static const struct option_row anomalies_only[] = {
+    {"follow", 'f', OPTION_FLAG, AT(follow), NULL, "go on with those that come", NULL},
+    {"sandbox", 0, OPTION_TEXT, AT(sandbox), "SANDBOX", "only of this sandbox", NULL},
+    {"rule", 0, OPTION_TEXT, AT(rule), "NAME", "only of this rule", NULL},
+    {"severity", 0, OPTION_SEVERITY, AT(severity), "LEVEL", "only what is at least this grave",
+     severities},
+    {"tenant", 0, OPTION_TEXT, AT(tenant), "NAME",
+     "of another caller, such as uid:1000, or * for all (root only)", NULL},
+    {"rules", 0, OPTION_FLAG, AT(rules), NULL, "list the rules with what holds", NULL},
+    {"template", 0, OPTION_TEXT, AT(template_name), "NAME", "with --rules: of this template", NULL},
+    {0},
+};
+
+static const struct option_row profiles_only[] = {
+    {"learn", 0, OPTION_COUNT, AT(learn), "N",
+     "with reset: learn for so many runs, whatever the configuration says", NULL},
+    {0},
+};
+
 #define GROUPS(...) ((const struct option_row *const[]){__VA_ARGS__, options_common, NULL})
 #define NO_GROUPS   ((const struct option_row *const[]){options_common, NULL})
 
@@ -123,6 +144,14 @@ static const char run_details[] =
 static const char exec_details[] =
     "As 'stockade run', in a sandbox that 'stockade create' made; the sandbox stays. A process goes "
     "on when this command is killed: 'stockade logs -f PROCESS' finds its output again.";
+
+static const char profiles_details[] =
+    "A profile is which executables the jobs of a template run, and which sequences of system "
+    "calls each of them makes. It is learnt from so many runs, and then frozen: what is not in it "
+    "is told by the rules new-executable and unseen-sequence. For root.\n\n"
+    "Actions: ls [TEMPLATE]; export TEMPLATE [FILE]; import TEMPLATE [FILE]; reset TEMPLATE, to "
+    "forget it and learn anew; freeze TEMPLATE, to end learning now.\n\n"
+    "Example: stockade profiles reset default --learn 20";
 
 static const char doctor_details[] =
     "Needs no broker: looks at the kernel, cgroups, namespaces, limits and ids of this host, says "
@@ -153,6 +182,11 @@ const struct command commands[] = {
      OPERAND_SANDBOX, 1, -1, false, false, cli_resume},
     {"rm", "end and remove sandboxes", "[OPTION]... SANDBOX... | --all", NULL, GROUPS(rm_only),
      OPERAND_SANDBOX, 0, -1, false, false, cli_rm},
+    {"anomalies", "show what looks wrong", "[OPTION]...", NULL, GROUPS(anomalies_only),
+     OPERAND_NONE, 0, 0, false, false, cli_anomalies},
+    {"profiles", "show and change what is usual for a template",
+     "[OPTION]... ACTION [TEMPLATE [FILE]]", profiles_details, GROUPS(profiles_only),
+     OPERAND_PROFILES, 1, 3, false, false, cli_profiles},
     {"info", "show the broker, its templates and what it lacks", "[OPTION]...", NULL, NO_GROUPS,
      OPERAND_NONE, 0, 0, false, false, cli_info},
     {"doctor", "check this host and say how to mend it", "[OPTION]...", doctor_details, NO_GROUPS,

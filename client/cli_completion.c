@@ -46,6 +46,7 @@ bash_operands(const struct command *c)
         [OPERAND_PROCESS] = "$(stockade ps -q 2>/dev/null)",
         [OPERAND_SHELL] = "bash zsh fish",
         [OPERAND_COMMAND] = "$(compgen -c -- \"$cur\")",
+        [OPERAND_PROFILES] = "ls export import reset freeze",
     };
     return words[c->operand];
 }
@@ -130,6 +131,7 @@ zsh_write(FILE *to)
         [OPERAND_PROCESS] = "      '*:process:($(stockade ps -q 2>/dev/null))'",
         [OPERAND_SHELL] = "      '1:shell:(bash zsh fish)'",
         [OPERAND_COMMAND] = "      '(-)1:command:_command_names' '*::argument:_normal'",
+        [OPERAND_PROFILES] = "      '1:action:(ls export import reset freeze)' '*:file:_files'",
     };
     (void)fprintf(to, "#compdef stockade\n_stockade() {\n  local -a commands=(\n");
     for (const struct command *c = commands; c->name != NULL; c++) {
@@ -180,6 +182,7 @@ fish_write(FILE *to)
         [OPERAND_PROCESS] = "(stockade ps -q 2>/dev/null)",
         [OPERAND_SHELL] = "bash zsh fish",
         [OPERAND_COMMAND] = "(__fish_complete_subcommand)",
+        [OPERAND_PROFILES] = "ls export import reset freeze",
     };
     (void)fprintf(to, "# fish completion for stockade\ncomplete -c stockade -f\n");
     for (const struct command *c = commands; c->name != NULL; c++) {

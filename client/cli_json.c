@@ -42,8 +42,8 @@ labels(const struct stockade_pair *pairs, size_t n)
     return all;
 }
 
-static json_t *
-when(int64_t ms)
+json_t *
+json_of_time(int64_t ms)
 {
     time_t seconds = (time_t)(ms / 1000);
     struct tm tm;
@@ -134,8 +134,8 @@ json_of_sandbox(const struct stockade_sandbox *b)
     (void)json_object_set_new(o, "state", json_string(cli_state_name(b->state)));
     (void)json_object_set_new(o, "network", json_string(cli_network_name(b->network)));
     (void)json_object_set_new(o, "processes", integer(b->processes));
-    (void)json_object_set_new(o, "create_time", when(b->created_ms));
-    (void)json_object_set_new(o, "expire_time", when(b->expires_ms));
+    (void)json_object_set_new(o, "create_time", json_of_time(b->created_ms));
+    (void)json_object_set_new(o, "expire_time", json_of_time(b->expires_ms));
     (void)json_object_set_new(o, "limits", json_of_limits(&b->limits));
     (void)json_object_set_new(o, "labels", labels(b->labels, b->labels_n));
     return o;
@@ -149,7 +149,7 @@ json_of_process(const struct stockade_process *p)
     (void)json_object_set_new(o, "sandbox_id", text(p->sandbox_id));
     (void)json_object_set_new(o, "pid", integer(p->pid));
     (void)json_object_set_new(o, "args", strings(p->args, p->args_n));
-    (void)json_object_set_new(o, "start_time", when(p->started_ms));
+    (void)json_object_set_new(o, "start_time", json_of_time(p->started_ms));
     (void)json_object_set_new(o, "output_bytes", integer(p->output_bytes));
     (void)json_object_set_new(o, "terminal", json_boolean(p->terminal));
     (void)json_object_set_new(o, "result",

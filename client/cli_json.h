@@ -12,6 +12,8 @@ json_t *json_of_sandbox(const struct stockade_sandbox *b);
 json_t *json_of_process(const struct stockade_process *p);
 json_t *json_of_info(const struct stockade_info *i);
 json_t *json_of_error(const struct stockade_error *e);
+// Milliseconds since 1970; null for 0.
+json_t *json_of_time(int64_t ms);
 
 // Text as it is; bytes that are not UTF-8 with U+FFFD where they are wrong, beside "NAME_base64": sets `name` in object.
 int json_set_bytes(json_t *object, const char *name, const void *bytes, size_t n);

@@ -243,6 +243,7 @@ static const struct kind_row {
     [OPTION_LABEL] = {read_label, "KEY=VALUE, such as team=search (at most 256 of them)"},
     [OPTION_ENV] = {read_env, "NAME=VALUE, or NAME to take it from here (at most 256 of them)"},
     [OPTION_NETWORK] = {read_choice, "one of none, allowlist, open"},
+    [OPTION_SEVERITY] = {read_choice, "one of info, notice, warning, critical"},
     [OPTION_FORMAT] = {read_format, "one of text, json"},
     [OPTION_OUTPUT] = {read_output, "a size above 0, such as 64K or 1M (or json: the format)"},
 };

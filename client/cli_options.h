@@ -25,8 +25,10 @@ struct options {
     size_t owned_n;
     uint64_t ttl_ms;
     uint64_t since; // logs: offset
-    bool json, bill, interactive, terminal, no_stdin, detach, follow, all, no_trunc, quiet, help,
-        version;
+    const char *sandbox, *rule, *severity, *tenant;
+    uint64_t learn; // profiles: runs
+    bool json, bill, interactive, terminal, no_stdin, detach, follow, all, no_trunc, quiet, rules,
+        help, version;
     const char *const *args; // what is no option, ended by NULL
     int args_n;
 };
@@ -42,6 +44,7 @@ enum option_kind {
     OPTION_LABEL,
     OPTION_ENV,
     OPTION_NETWORK,
+    OPTION_SEVERITY,
     OPTION_FORMAT,
     OPTION_OUTPUT, // a size, or a format
     OPTION_KINDS,
@@ -61,7 +64,14 @@ struct command;
 typedef int command_fn(const struct command *c, const struct options *o);
 
 // What a positional argument is, for help and completion.
-enum operand { OPERAND_NONE, OPERAND_SANDBOX, OPERAND_PROCESS, OPERAND_SHELL, OPERAND_COMMAND };
+enum operand {
+    OPERAND_NONE,
+    OPERAND_SANDBOX,
+    OPERAND_PROCESS,
+    OPERAND_SHELL,
+    OPERAND_COMMAND,
+    OPERAND_PROFILES
+};
 
 struct command {
     const char *name;

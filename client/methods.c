@@ -24,6 +24,13 @@ const struct method methods[] = {
     {"/stockade.v1.HealthService/Watch", true, false},
     {"/stockade.v1.ReflectionService/GetFileDescriptorSet", true, false},
     {"/stockade.v1.SystemService/Info", true, false},
+    {"/stockade.v1.AnomalyService/ListFindings", true, false},
+    {"/stockade.v1.AnomalyService/ListRules", true, false},
+    {"/stockade.v1.AnomalyService/ListProfiles", true, false},
+    {"/stockade.v1.AnomalyService/ExportProfile", true, false},
+    {"/stockade.v1.AnomalyService/ImportProfile", true, false},
+    {"/stockade.v1.AnomalyService/ResetProfile", true, false},
+    {"/stockade.v1.AnomalyService/FreezeProfile", true, false},
     {0},
 };
 

@@ -116,11 +116,15 @@ on_soon(void *cookie)
 {
     struct anomaly *a = cookie;
     loop_timer_stop(&a->soon);
-    while (!list_empty(&a->waiters)) {
+    // Those who wait again while they are told go to the end, behind this mark.
+    struct list mark;
+    list_append(&a->waiters, &mark);
+    while (a->waiters.next != &mark) {
         struct anomaly_waiter *w = list_entry(a->waiters.next, struct anomaly_waiter, node);
         list_remove(&w->node);
         w->done(w->cookie);
     }
+    list_remove(&mark);
     anomaly_act(a);
 }
 

@@ -66,7 +66,8 @@ struct broker {
 };
 
 static const struct call_method *const services[] = {
-    health_methods, process_methods, reflection_methods, sandbox_methods, system_methods,
+    anomaly_methods,    health_methods,  process_methods,
+    reflection_methods, sandbox_methods, system_methods,
 };
 
 // Descriptors are what a broker with a thousand sandboxes runs out of first.

@@ -4,6 +4,7 @@
 
 #include "../call.h"
 
+extern const struct call_method anomaly_methods[];
 extern const struct call_method health_methods[];
 extern const struct call_method process_methods[];
 extern const struct call_method reflection_methods[];
