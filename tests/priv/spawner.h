@@ -32,7 +32,8 @@ struct broker {
     uint32_t seq;
     struct spawn_config config;
     struct spawn_features features;
-    int bpf_fds[BPF_FDS]; // of the first answer, -1 where absent
+    int bpf_fds[BPF_FDS];      // of the first answer, -1 where absent
+    void (*before_exec)(void); // in the spawner's process, or NULL
 };
 
 struct sandbox {
@@ -75,6 +76,32 @@ broker_config(struct broker *b, const char *suffix)
                    "%.200s/server/stockade-guest", build ? build : ".");
 }
 
+// The programs of the build, and the relay where it is built.
+static inline void
+broker_config_bpf(struct broker *b)
+{
+    const char *build = getenv("STOCKADE_BUILD");
+    struct spawn_config *c = &b->config;
+    (void)snprintf(c->loader_path, sizeof c->loader_path, "%.200s/server/stockade-loader",
+                   build ? build : ".");
+    (void)snprintf(c->relay_path, sizeof c->relay_path, "%.200s/server/stockade-relay",
+                   build ? build : ".");
+    c->relay_uid = c->relay_gid = SPAWN_ID_BASE_DEFAULT + 1;
+    if (access(c->relay_path, X_OK) < 0)
+        c->relay_path[0] = '\0';
+}
+
+static inline const struct spawn_feature *
+broker_feature(const struct broker *b, const char *name)
+{
+    for (uint32_t i = 0; i < b->features.n; i++) {
+        if (strcmp(b->features.feature[i].name, name) == 0)
+            return &b->features.feature[i];
+    }
+    fail_msg("no feature %s", name);
+    return NULL;
+}
+
 // Starts it and sends the configuration.
 static inline void
 broker_spawn(struct broker *b)
@@ -89,6 +116,8 @@ broker_spawn(struct broker *b)
     if (b->pid == 0) {
         int high = fcntl(pair[1], F_DUPFD, 64);
         (void)dup2(high, SPAWN_SOCKET_FD);
+        if (b->before_exec)
+            b->before_exec();
         (void)close_range(SPAWN_SOCKET_FD + 1, ~0u, 0);
         (void)execl(binary, "stockade-spawner", (char *)NULL);
         _exit(71);

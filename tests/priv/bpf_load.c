@@ -1,0 +1,335 @@
+// The programs of bpf/ as the loader brings them in: every object loads and attaches on this kernel, or says why it cannot;
+// nothing stays attached when the spawner dies; and without any the spawner starts all the same.
+#include "spawner.h"
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+#include <seccomp.h>
+#include <sys/utsname.h>
+
+#include "../../bpf/emit.h"
+#include "../../bpf/watch.h"
+
+static struct broker b;
+
+static int
+need_root(void **state)
+{
+    (void)state;
+    if (geteuid() == 0)
+        return 0;
+    (void)puts("skipped: needs root");
+    exit(77);
+}
+
+static void
+close_maps(void)
+{
+    for (int i = 0; i < BPF_FDS; i++) {
+        if (b.bpf_fds[i] >= 0)
+            (void)close(b.bpf_fds[i]);
+        b.bpf_fds[i] = -1;
+    }
+}
+
+static void
+start(void)
+{
+    broker_config(&b, "");
+    broker_config_bpf(&b);
+    broker_start(&b);
+}
+
+// Programs attached to a cgroup, of all kinds.
+static unsigned
+attached_to(int cgroup_fd)
+{
+    unsigned all = 0;
+    for (int type = 0; type < 64; type++) { // of other kinds than cgroups': refused
+        uint32_t n = 0;
+        if (bpf_prog_query(cgroup_fd, (enum bpf_attach_type)type, 0, NULL, NULL, &n) == 0)
+            all += n;
+    }
+    return all;
+}
+
+static int
+container_fd(void)
+{
+    int fd = open(container_path(&b), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    return fd;
+}
+
+static void
+assert_absent(const char *name, const char *why)
+{
+    const struct spawn_feature *f = broker_feature(&b, name);
+    assert_int_equal(f->available, 0);
+    assert_int_equal(f->degraded, 1);
+    if (!strstr(f->detail, why))
+        fail_msg("%s: \"%s\" does not say \"%s\"", name, f->detail, why);
+}
+
+static void
+assert_nothing_is_loaded(const char *why)
+{
+    static const char *const names[] = {"bpf-net", "bpf-watch", "bpf-syscalls", "relay"};
+    assert_int_equal(b.features.bpf, 0);
+    for (size_t i = 0; i < 2; i++)
+        assert_absent(names[i], why);
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        assert_absent(names[i], "");
+    struct spawn_request watch = {.op = SPAWN_WATCH, .arg = 1};
+    assert_int_equal(broker_ask(&b, &watch, NULL).err.code, ERR_FAILED_PRECONDITION);
+    struct spawn_request relay = {.op = SPAWN_RELAY};
+    assert_int_equal(broker_ask(&b, &relay, NULL).err.code, ERR_FAILED_PRECONDITION);
+    struct sandbox x;
+    sandbox_create(&b, &x, 1);
+    sandbox_destroy(&b, &x);
+}
+
+static void
+turned_off_it_starts_and_says_so(void **state)
+{
+    (void)state;
+    broker_config(&b, "");
+    broker_start(&b);
+    assert_int_equal(b.features.bpf_fds, 0);
+    assert_nothing_is_loaded("turned off");
+    broker_stop(&b);
+}
+
+static void
+a_loader_that_says_nothing_is_a_feature_that_is_absent(void **state)
+{
+    (void)state;
+    broker_config(&b, "");
+    broker_config_bpf(&b);
+    (void)snprintf(b.config.loader_path, sizeof b.config.loader_path, "/bin/true");
+    broker_start(&b);
+    assert_nothing_is_loaded("without a report");
+    broker_stop(&b);
+}
+
+static void
+forbid_bpf(void)
+{
+    scmp_filter_ctx f = seccomp_init(SCMP_ACT_ALLOW);
+    if (!f || seccomp_rule_add(f, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(bpf), 0) < 0 ||
+        seccomp_load(f) < 0)
+        _exit(72);
+    seccomp_release(f);
+}
+
+static void
+without_the_right_to_load_it_starts_and_says_so(void **state)
+{
+    (void)state;
+    broker_config(&b, "");
+    broker_config_bpf(&b);
+    b.before_exec = forbid_bpf;
+    broker_start(&b);
+    assert_nothing_is_loaded("Operation not permitted");
+    assert_true(b.features.bpf_log[0] != '\0'); // libbpf's own words, for who looks for the reason
+    close_maps();
+    broker_stop(&b);
+}
+
+// Unix hooks came with Linux 6.7.
+static bool
+kernel_has_unix_hooks(void)
+{
+    struct utsname u;
+    assert_int_equal(uname(&u), 0);
+    char *end = NULL;
+    unsigned long major = strtoul(u.release, &end, 10);
+    unsigned long minor = strtoul(end + 1, NULL, 10);
+    return major > 6 || (major == 6 && minor >= 7);
+}
+
+static bool
+unix_is_written(void)
+{
+    char path[400];
+    const char *source = getenv("STOCKADE_SOURCE");
+    (void)snprintf(path, sizeof path, "%.300s/bpf/net_unix.bpf.c", source ? source : ".");
+    return access(path, F_OK) == 0;
+}
+
+static void
+assert_has(const char *name, enum spawn_bpf bit)
+{
+    const struct spawn_feature *f = broker_feature(&b, name);
+    if (!f->available || f->degraded || !(b.features.bpf & bit))
+        fail_msg("%s: %s\n%s", name, f->detail, b.features.bpf_log);
+    (void)printf("%s: %s\n", name, f->detail);
+}
+
+static void
+every_object_loads_and_attaches_to_the_sandboxes_cgroup(void **state)
+{
+    (void)state;
+    start();
+    assert_has("bpf-net", BPF_HAS_NET);
+    assert_has("bpf-watch", BPF_HAS_WATCH);
+    assert_has("bpf-syscalls", BPF_HAS_SYSCALLS);
+    if (!unix_is_written())
+        (void)puts("skipped: bpf-unix: is not written");
+    else if (kernel_has_unix_hooks())
+        assert_has("bpf-unix", BPF_HAS_UNIX);
+    else
+        (void)printf("skipped: bpf-unix: %s\n", broker_feature(&b, "bpf-unix")->detail);
+    int fd = container_fd();
+    assert_true(attached_to(fd) >= 16);
+    (void)close(fd);
+    for (int i = 0; i < BPF_FD_RELAY; i++) {
+        if (b.bpf_fds[i] < 0)
+            fail_msg("map %d did not come", i);
+    }
+    close_maps();
+    broker_stop(&b);
+}
+
+static void
+maps_that_must_not_be_empty_are_filled(void **state)
+{
+    (void)state;
+    start();
+    for (uint32_t class = CLASS_DENIAL; class <= CLASS_SIGNAL; class ++) {
+        struct budget_rate rate = {0, 0};
+        assert_int_equal(bpf_map_lookup_elem(b.bpf_fds[BPF_FD_BUDGET_RATES], &class, &rate), 0);
+        assert_true(rate.per_second > 0 && rate.burst > 0);
+    }
+    for (uint32_t i = 0; i < WATCH_ACCOUNTS; i++) {
+        uint32_t account = ~0u;
+        assert_int_equal(
+            bpf_map_lookup_and_delete_elem(b.bpf_fds[BPF_FD_ACCOUNTS_FREE], NULL, &account), 0);
+        assert_int_equal(account, i);
+    }
+    uint32_t none;
+    assert_true(bpf_map_lookup_and_delete_elem(b.bpf_fds[BPF_FD_ACCOUNTS_FREE], NULL, &none) < 0);
+    close_maps();
+    broker_stop(&b);
+}
+
+static void
+when_the_spawner_is_killed_nothing_stays_attached(void **state)
+{
+    (void)state;
+    start();
+    struct sandbox x;
+    sandbox_create(&b, &x, 1);
+    int fd = container_fd();
+    assert_true(attached_to(fd) > 0);
+    assert_int_equal(kill(b.pid, SIGKILL), 0);
+    assert_int_equal(waitpid(b.pid, NULL, 0), b.pid);
+    uint64_t until = now_ms() + BROKER_WAIT_MS;
+    while (attached_to(fd) > 0 && now_ms() < until)
+        (void)poll(NULL, 0, 1);
+    assert_int_equal(attached_to(fd), 0);
+    (void)close(fd);
+    (void)close(b.fd);
+    close_maps();
+    sandbox_close_fds(&x);
+    broker_config(&b, ""); // the next one removes what was left
+    broker_start(&b);
+    broker_stop(&b);
+}
+
+// True when a link on the tracepoint belongs to a program that uses our map of accounts.
+static bool
+is_ours(const struct bpf_link_info *link, uint32_t accounts_id)
+{
+    uint32_t maps[64];
+    struct bpf_prog_info info = {.nr_map_ids = 64, .map_ids = (uintptr_t)maps};
+    uint32_t n = sizeof info;
+    int fd = bpf_prog_get_fd_by_id(link->prog_id);
+    bool found = false;
+    if (fd >= 0 && bpf_obj_get_info_by_fd(fd, &info, &n) == 0) {
+        for (uint32_t i = 0; i < info.nr_map_ids; i++)
+            found = found || maps[i] == accounts_id;
+        found = found && strncmp(info.name, "watch_sys_exit", sizeof info.name) == 0;
+    }
+    if (fd >= 0)
+        (void)close(fd);
+    return found;
+}
+
+static bool
+syscalls_are_watched(void)
+{
+    struct bpf_map_info map = {0};
+    uint32_t n = sizeof map;
+    assert_int_equal(bpf_obj_get_info_by_fd(b.bpf_fds[BPF_FD_ACCOUNTS], &map, &n), 0);
+    bool found = false;
+    for (uint32_t id = 0; bpf_link_get_next_id(id, &id) == 0;) {
+        struct bpf_link_info link = {0};
+        n = sizeof link;
+        int fd = bpf_link_get_fd_by_id(id);
+        if (fd >= 0 && bpf_obj_get_info_by_fd(fd, &link, &n) == 0 &&
+            (link.type == BPF_LINK_TYPE_TRACING || link.type == BPF_LINK_TYPE_RAW_TRACEPOINT))
+            found = found || is_ours(&link, map.id);
+        if (fd >= 0)
+            (void)close(fd);
+    }
+    return found;
+}
+
+static void
+the_syscall_tracepoint_is_attached_while_it_is_wanted(void **state)
+{
+    (void)state;
+    start();
+    struct spawn_request on = {.op = SPAWN_WATCH, .arg = 1};
+    struct spawn_request off = {.op = SPAWN_WATCH, .arg = 0};
+    assert_false(syscalls_are_watched());
+    assert_true(broker_ask(&b, &off, NULL).ok); // as it is
+    for (int again = 0; again < 2; again++) {
+        struct spawn_reply r = broker_ask(&b, &on, NULL);
+        if (!r.ok)
+            fail_msg("%s", r.err.text);
+        assert_true(syscalls_are_watched());
+        assert_true(broker_ask(&b, &on, NULL).ok);
+        assert_true(broker_ask(&b, &off, NULL).ok);
+        assert_false(syscalls_are_watched());
+    }
+    // Two at once, and a sandbox that is born meanwhile.
+    struct spawn_request birth = create_request(1);
+    struct spawn_reply r;
+    struct sandbox x;
+    int fds[SPAWN_FDS_MAX];
+    (void)broker_send(&b, &on);
+    (void)broker_send(&b, &on);
+    (void)broker_send(&b, &birth);
+    for (int i = 0; i < 3; i++) {
+        assert_true(broker_read(&b, &r, fds));
+        if (r.op == SPAWN_CREATE) {
+            assert_true(r.ok);
+            memcpy(x.fds, fds, sizeof fds);
+            sandbox_from(&x, &r, 1);
+        } else if (!r.ok) {
+            assert_int_equal(r.err.code, ERR_UNAVAILABLE);
+        }
+    }
+    assert_true(syscalls_are_watched());
+    sandbox_wait_ready(&x);
+    sandbox_destroy(&b, &x);
+    close_maps();
+    broker_stop(&b);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(turned_off_it_starts_and_says_so),
+        cmocka_unit_test(a_loader_that_says_nothing_is_a_feature_that_is_absent),
+        cmocka_unit_test(without_the_right_to_load_it_starts_and_says_so),
+        cmocka_unit_test(every_object_loads_and_attaches_to_the_sandboxes_cgroup),
+        cmocka_unit_test(maps_that_must_not_be_empty_are_filled),
+        cmocka_unit_test(when_the_spawner_is_killed_nothing_stays_attached),
+        cmocka_unit_test(the_syscall_tracepoint_is_attached_while_it_is_wanted),
+    };
+    return cmocka_run_group_tests(tests, need_root, NULL);
+}
