@@ -8,6 +8,7 @@
 #include "cli_bill.h"
 #include "cli_commands.h"
 #include "cli_json.h"
+#include "cli_policy.h"
 #include "cli_text.h"
 #include "cli_units.h"
 
@@ -34,7 +35,9 @@ cli_create(const struct command *c, const struct options *o)
     co.template_name = o->template_name;
     co.name = o->name;
     co.limits = o->limits;
-    co.network = (enum stockade_network)cli_network_number(o->network);
+    struct stockade_policy policy;
+    if (options_policy(o, &policy))
+        co.policy = &policy;
     co.labels = o->labels;
     co.labels_n = o->labels_n;
     co.ttl_ms = o->ttl_ms;
@@ -181,7 +184,7 @@ print_sandbox(const struct stockade_sandbox *box)
         (void)printf("name      %s\n", text_clean(box->name, text, sizeof text));
     (void)printf("state     %s\n", cli_state_name(box->state));
     (void)printf("template  %s\n", text_clean(box->template_name, text, sizeof text));
-    (void)printf("network   %s\n", cli_network_name(box->network));
+    cli_print_policy(&box->policy);
     (void)printf("jobs      %u\n", box->processes);
     (void)printf("age       %s\n", units_show_age(now - box->created_ms, age, sizeof age));
     if (box->expires_ms != 0)

@@ -3,8 +3,9 @@
 
 #include <stddef.h>
 
-#define AT(field)    offsetof(struct options, field)
-#define LIMIT(field) offsetof(struct options, limits.field)
+#define AT(field)     offsetof(struct options, field)
+#define LIMIT(field)  offsetof(struct options, limits.field)
+#define POLICY(field) offsetof(struct options, policy.field)
 
 static const char *const formats[] = {"text", "json", NULL};
 static const char *const networks[] = {"none", "allowlist", "open", NULL};
@@ -45,10 +46,28 @@ static const struct option_row sandbox_limits[] = {
     {0},
 };
 
+static const struct option_row network[] = {
+    {"network", 0, OPTION_NETWORK, AT(network), "MODE", "none, allowlist or open", networks},
+    {"allow", 0, OPTION_ALLOW, AT(allow), "HOST[:PORT[-PORT]][/tcp|/udp]",
+     "a name, *.name, address or range that may be reached (repeatable; alone it means --network "
+     "allowlist)",
+     NULL},
+    {"allow-inbound", 0, OPTION_INBOUND, AT(inbound), "PORT[-PORT]",
+     "ports of the sandbox that you may connect to with 'stockade forward' (repeatable)", NULL},
+    {"egress-bytes", 0, OPTION_BYTES, POLICY(egress_bytes_max), "SIZE",
+     "bytes that may leave in its life", NULL},
+    {"ingress-bytes", 0, OPTION_BYTES, POLICY(ingress_bytes_max), "SIZE",
+     "bytes that may come in in its life", NULL},
+    {"egress-rate", 0, OPTION_BYTES, POLICY(egress_rate), "SIZE", "bytes per second out", NULL},
+    {"ingress-rate", 0, OPTION_BYTES, POLICY(ingress_rate), "SIZE", "bytes per second in", NULL},
+    {"dns-queries", 0, OPTION_COUNT, POLICY(queries_per_minute), "N",
+     "names looked up per minute (default: 600)", NULL},
+    {0},
+};
+
 static const struct option_row sandbox_kind[] = {
     {"template", 0, OPTION_TEXT, AT(template_name), "NAME",
      "kind of sandbox (default: default; see 'stockade info')", NULL},
-    {"network", 0, OPTION_NETWORK, AT(network), "MODE", "none, allowlist or open", networks},
     {"name", 0, OPTION_TEXT, AT(name), "NAME", "a name for the sandbox, unique among yours", NULL},
     {"label", 'l', OPTION_LABEL, AT(labels), "KEY=VALUE",
      "a label of your own, kept with the record (repeatable)", NULL},
@@ -158,13 +177,19 @@ static const char doctor_details[] =
     "how to mend each problem, and asks the broker, where one runs, what it lacks. Exit code 0: "
     "everything needed is there; 1: something is missing.";
 
+static const char network_details[] =
+    "Without options it shows the policy in force. With them the sandbox gets another one, whole: "
+    "what is not said is the template's. It holds when the command comes back, and connections that "
+    "it forbids are cut.\n\n"
+    "Example: stockade network --allow example.com:443 --allow 192.0.2.0/24:5432/tcp box";
+
 const struct command commands[] = {
     {"run", "run a command in a fresh sandbox", "[OPTION]... [--] COMMAND [ARG]...", run_details,
-     GROUPS(sandbox_limits, job_limits, sandbox_kind, job_kind), OPERAND_COMMAND, 1, -1, true, true,
-     cli_run},
+     GROUPS(sandbox_limits, job_limits, network, sandbox_kind, job_kind), OPERAND_COMMAND, 1, -1,
+     true, true, cli_run},
     {"create", "make a sandbox that stays", "[OPTION]...", NULL,
-     GROUPS(sandbox_limits, job_limits, sandbox_kind, create_only), OPERAND_NONE, 0, 0, false,
-     false, cli_create},
+     GROUPS(sandbox_limits, job_limits, network, sandbox_kind, create_only), OPERAND_NONE, 0, 0,
+     false, false, cli_create},
     {"exec", "run a command in a sandbox", "[OPTION]... SANDBOX [--] COMMAND [ARG]...",
      exec_details, GROUPS(job_limits, job_kind, exec_only), OPERAND_SANDBOX, 2, -1, true, true,
      cli_exec},
@@ -176,6 +201,8 @@ const struct command commands[] = {
      false, false, cli_ps},
     {"logs", "show the output of a process", "[OPTION]... PROCESS", NULL, GROUPS(logs_only),
      OPERAND_PROCESS, 1, 1, false, false, cli_logs},
+    {"network", "show or change the network policy of a sandbox", "[OPTION]... SANDBOX",
+     network_details, GROUPS(network), OPERAND_SANDBOX, 1, 1, false, false, cli_network},
     {"pause", "freeze sandboxes", "[OPTION]... SANDBOX...", NULL, NO_GROUPS, OPERAND_SANDBOX, 1, -1,
      false, false, cli_pause},
     {"resume", "let frozen sandboxes go on", "[OPTION]... SANDBOX...", NULL, NO_GROUPS,

@@ -106,7 +106,8 @@ zsh_value(FILE *to, const struct option_row *r)
 static void
 zsh_option(FILE *to, const struct option_row *r)
 {
-    bool repeats = r->kind == OPTION_LABEL || r->kind == OPTION_ENV;
+    bool repeats = r->kind == OPTION_LABEL || r->kind == OPTION_ENV || r->kind == OPTION_ALLOW ||
+                   r->kind == OPTION_INBOUND;
     (void)fprintf(to, "      '%s--%s%s[", repeats ? "*" : "", r->name, r->value != NULL ? "=" : "");
     quoted(to, r->help, "[]:");
     (void)fputc(']', to);

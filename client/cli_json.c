@@ -1,6 +1,8 @@
 // See cli_json.h.
 #include "cli_json.h"
 
+#include "cli_policy.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -133,6 +135,7 @@ json_of_sandbox(const struct stockade_sandbox *b)
     (void)json_object_set_new(o, "template", text(b->template_name));
     (void)json_object_set_new(o, "state", json_string(cli_state_name(b->state)));
     (void)json_object_set_new(o, "network", json_string(cli_network_name(b->network)));
+    (void)json_object_set_new(o, "policy", json_of_policy(&b->policy));
     (void)json_object_set_new(o, "processes", integer(b->processes));
     (void)json_object_set_new(o, "create_time", json_of_time(b->created_ms));
     (void)json_object_set_new(o, "expire_time", json_of_time(b->expires_ms));

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../proto/target.h"
+#include "cli.h"
 #include "cli_units.h"
 
 enum { WORD_MAX = 32, NEAR = 2 };
@@ -213,6 +215,31 @@ read_choice(struct reading *r, const struct option_row *row, const char *value)
     return -EINVAL;
 }
 
+// What is wrong with a destination is told once, here or by the broker: here what it is not at all.
+static int
+read_allow(struct reading *r, const struct option_row *row, const char *value)
+{
+    struct target_text t;
+    struct err e;
+    (void)row;
+    if (r->o->allow_n == OPTIONS_LIST_MAX || target_parse(value, &t, &e) < 0)
+        return -EINVAL;
+    r->o->allow[r->o->allow_n++] = value;
+    return 0;
+}
+
+static int
+read_inbound(struct reading *r, const struct option_row *row, const char *value)
+{
+    uint16_t first = 0;
+    uint16_t last = 0;
+    (void)row;
+    if (r->o->inbound_n == OPTIONS_LIST_MAX || !target_ports(value, &first, &last))
+        return -EINVAL;
+    r->o->inbound[r->o->inbound_n++] = value;
+    return 0;
+}
+
 static int
 read_format(struct reading *r, const struct option_row *row, const char *value)
 {
@@ -244,6 +271,10 @@ static const struct kind_row {
     [OPTION_ENV] = {read_env, "NAME=VALUE, or NAME to take it from here (at most 256 of them)"},
     [OPTION_NETWORK] = {read_choice, "one of none, allowlist, open"},
     [OPTION_SEVERITY] = {read_choice, "one of info, notice, warning, critical"},
+    [OPTION_ALLOW] =
+        {read_allow,
+         "a destination, such as example.com:443, *.example.com or 192.0.2.0/24:80-90/tcp"},
+    [OPTION_INBOUND] = {read_inbound, "a port from 1 to 65535, or two as 8000-8010"},
     [OPTION_FORMAT] = {read_format, "one of text, json"},
     [OPTION_OUTPUT] = {read_output, "a size above 0, such as 64K or 1M (or json: the format)"},
 };
@@ -380,6 +411,23 @@ options_parse(struct options *o, const struct option_row *const *groups, bool re
     o->args = args.to;
     o->args_n = kept;
     return 0;
+}
+
+bool
+options_policy(const struct options *o, struct stockade_policy *out)
+{
+    struct stockade_policy p = o->policy;
+    bool limited = p.egress_bytes_max != 0 || p.ingress_bytes_max != 0 || p.egress_rate != 0 ||
+                   p.ingress_rate != 0 || p.queries_per_minute != 0;
+    p.mode = (enum stockade_network)cli_network_number(o->network);
+    if (o->network == NULL && o->allow_n > 0)
+        p.mode = STOCKADE_NETWORK_ALLOWLIST;
+    p.allow = o->allow;
+    p.allow_n = o->allow_n;
+    p.inbound = o->inbound;
+    p.inbound_n = o->inbound_n;
+    *out = p;
+    return limited || p.mode != STOCKADE_NETWORK_TEMPLATE || p.inbound_n > 0;
 }
 
 void

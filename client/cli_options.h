@@ -10,13 +10,18 @@
 
 #include "stockade.h"
 
-enum { OPTIONS_PAIRS_MAX = 256 };
+enum { OPTIONS_PAIRS_MAX = 256, OPTIONS_LIST_MAX = 256 };
 
 // What was said on the command line. Strings are borrowed from argv.
 struct options {
     struct stockade_limits limits;
     const char *address, *template_name, *name, *workdir;
     const char *network; // of `networks`
+    const char *allow[OPTIONS_LIST_MAX];
+    size_t allow_n;
+    const char *inbound[OPTIONS_LIST_MAX];
+    size_t inbound_n;
+    struct stockade_policy policy; // its limits; options_policy() adds the rest
     struct stockade_pair env[OPTIONS_PAIRS_MAX];
     size_t env_n;
     struct stockade_pair labels[OPTIONS_PAIRS_MAX];
@@ -45,6 +50,8 @@ enum option_kind {
     OPTION_ENV,
     OPTION_NETWORK,
     OPTION_SEVERITY,
+    OPTION_ALLOW,
+    OPTION_INBOUND,
     OPTION_FORMAT,
     OPTION_OUTPUT, // a size, or a format
     OPTION_KINDS,
@@ -108,6 +115,10 @@ struct problem {
 // holds empty texts.
 int options_parse(struct options *o, const struct option_row *const *groups, bool rest, int argc,
                   char **argv, struct problem *p);
+
+// The network policy that was asked for, borrowed from *o; false when nothing was said of the network. --allow alone means
+// an allowlist.
+bool options_policy(const struct options *o, struct stockade_policy *out);
 
 // Frees what the parser made.
 void options_free(struct options *o);

@@ -250,7 +250,9 @@ call_run(struct job *j, const struct stockade_handlers *h, const struct stockade
     ro.template_name = o->template_name;
     ro.name = o->name;
     ro.limits = o->limits;
-    ro.network = (enum stockade_network)cli_network_number(o->network);
+    struct stockade_policy policy;
+    if (options_policy(o, &policy))
+        ro.policy = &policy;
     ro.labels = o->labels;
     ro.labels_n = o->labels_n;
     fill_command(&ro.command, j, o->args);

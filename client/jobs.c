@@ -202,7 +202,7 @@ run_request(Stockade__V1__RunRequest *m, struct arena *a, const struct stockade_
     if (rc == 0)
         rc = request_limits(&m->limits, a, &o->limits, e);
     if (rc == 0)
-        rc = request_network(&m->network, a, o->network, e);
+        rc = request_network(&m->network, a, o->network, o->policy, e);
     if (rc == 0)
         rc = request_labels(&m->metadata, &m->n_metadata,
                             &stockade__v1__run_request__metadata_entry__descriptor, a, o->labels,

@@ -131,22 +131,6 @@ request_limits(Stockade__V1__Limits **out, struct arena *a, const struct stockad
     return 0;
 }
 
-int
-request_network(Stockade__V1__NetworkPolicy **out, struct arena *a, enum stockade_network from,
-                struct err *e)
-{
-    *out = NULL;
-    if (from == STOCKADE_NETWORK_TEMPLATE)
-        return 0;
-    Stockade__V1__NetworkPolicy *m = arena_alloc(a, sizeof *m);
-    if (m == NULL)
-        return too_large(e);
-    stockade__v1__network_policy__init(m);
-    m->mode = (Stockade__V1__NetworkMode)from;
-    *out = m;
-    return 0;
-}
-
 // Every map<string, string> has entries of this shape.
 struct entry {
     ProtobufCMessage base;

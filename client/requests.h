@@ -22,9 +22,11 @@ int request_command(struct Stockade__V1__Command **out, struct arena *a,
 int request_limits(struct Stockade__V1__Limits **out, struct arena *a,
                    const struct stockade_limits *from, struct err *e);
 
-// *out is NULL for the template's own.
+// `policy`, or when that is NULL, the mode alone. *out is NULL for the template's own. INVALID_ARGUMENT: a destination or
+// a port that is none. (policies.c)
 int request_network(struct Stockade__V1__NetworkPolicy **out, struct arena *a,
-                    enum stockade_network from, struct err *e);
+                    enum stockade_network mode, const struct stockade_policy *policy,
+                    struct err *e);
 
 // A map<string, string>: *out is an array of n entries of `type`.
 int request_labels(void *out, size_t *out_n, const ProtobufCMessageDescriptor *type,

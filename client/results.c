@@ -124,7 +124,7 @@ sandbox_from(struct stockade_sandbox *to, struct arena *a, const Stockade__V1__S
         labels[i] = (struct stockade_pair){from->metadata[i]->key, from->metadata[i]->value};
     to->labels = labels;
     to->labels_n = from->n_metadata;
-    return true;
+    return policy_from(&to->policy, a, from->network);
 }
 
 bool

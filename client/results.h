@@ -10,6 +10,7 @@
 #include "stockade.h"
 
 struct Stockade__V1__InfoResponse;
+struct Stockade__V1__NetworkPolicy;
 struct Stockade__V1__Process;
 struct Stockade__V1__Result;
 struct Stockade__V1__Sandbox;
@@ -18,6 +19,9 @@ bool result_from(struct stockade_result *to, struct arena *a,
                  const struct Stockade__V1__Result *from);
 bool sandbox_from(struct stockade_sandbox *to, struct arena *a,
                   const struct Stockade__V1__Sandbox *from);
+// (policies.c)
+bool policy_from(struct stockade_policy *to, struct arena *a,
+                 const struct Stockade__V1__NetworkPolicy *from);
 bool process_from(struct stockade_process *to, struct arena *a,
                   const struct Stockade__V1__Process *from);
 bool info_from(struct stockade_info *to, struct arena *a,

@@ -57,7 +57,7 @@ create_request(Stockade__V1__SandboxServiceCreateRequest *m, struct arena *a,
 {
     int rc = request_limits(&m->limits, a, &o->limits, e);
     if (rc == 0)
-        rc = request_network(&m->network, a, o->network, e);
+        rc = request_network(&m->network, a, o->network, o->policy, e);
     if (rc == 0)
         rc = request_labels(
             &m->metadata, &m->n_metadata,
@@ -157,6 +157,26 @@ stockade_update(struct stockade *s, const char *id, uint64_t ttl_ms,
         return error_from_err(error, &e);
     m.id = id;
     m.ttl_ms = ttl_ms;
+    struct invocation i = {.method = SERVICE "Update",
+                           .request = &m.base,
+                           .response = &stockade__v1__sandbox_service_update_response__descriptor,
+                           .deadline_ms = UNARY_DEADLINE_MS};
+    return ask(s, &i, out, error);
+}
+
+int
+stockade_set_policy(struct stockade *s, const char *id, const struct stockade_policy *policy,
+                    const struct stockade_sandbox **out, struct stockade_error *error)
+{
+    struct err e;
+    Stockade__V1__SandboxServiceUpdateRequest m =
+        STOCKADE__V1__SANDBOX_SERVICE_UPDATE_REQUEST__INIT;
+    struct arena *auto_arena a = arena_new(REQUEST_ARENA_BYTES);
+    if (a == NULL)
+        return invoke_too_large(error);
+    if (request_network(&m.network, a, policy->mode, policy, &e) < 0)
+        return error_from_err(error, &e);
+    m.id = id;
     struct invocation i = {.method = SERVICE "Update",
                            .request = &m.base,
                            .response = &stockade__v1__sandbox_service_update_response__descriptor,

@@ -140,6 +140,20 @@ enum stockade_network {
     STOCKADE_NETWORK_OPEN = 3,
 };
 
+// How a sandbox reaches the network; a request can only narrow its template's. Destinations are written as
+// "HOST[:PORT[-PORT]][/tcp|/udp]": example.com:443, *.example.com, 192.0.2.0/24:80/tcp, [2001:db8::1]:53/udp.
+struct stockade_policy {
+    enum stockade_network mode;
+    const char *const *allow; // ALLOWLIST: what may be reached; OPEN: which private ranges as well
+    size_t allow_n;
+    const char *const
+        *inbound; // ports of the sandbox that its caller may connect to: "8080", "9000-9010"
+    size_t inbound_n;
+    uint64_t egress_bytes_max, ingress_bytes_max; // in its life; 0: no limit
+    uint64_t egress_rate, ingress_rate;           // bytes per second; 0: no limit
+    uint64_t queries_per_minute;                  // of names; 0: 600
+};
+
 struct stockade_command {
     const char *const *args; // program and arguments, ended by NULL
     const struct stockade_pair *env;
@@ -174,6 +188,7 @@ struct stockade_run_options {
     const struct stockade_pair *labels;
     size_t labels_n;
     const struct stockade_call_options *call;
+    const struct stockade_policy *policy; // in place of `network`; NULL: that
 };
 #define STOCKADE_RUN_OPTIONS_INIT                                                                  \
     {                                                                                              \
@@ -203,6 +218,7 @@ struct stockade_create_options {
     size_t labels_n;
     uint64_t ttl_ms; // 0: the template's
     const struct stockade_call_options *call;
+    const struct stockade_policy *policy; // in place of `network`; NULL: that
 };
 #define STOCKADE_CREATE_OPTIONS_INIT                                                               \
     {                                                                                              \
@@ -302,6 +318,7 @@ struct stockade_sandbox {
     int64_t created_ms; // since 1970
     int64_t expires_ms; // 0: never
     uint32_t processes;
+    struct stockade_policy policy; // in force
 };
 
 struct stockade_sandboxes {
@@ -423,6 +440,10 @@ STOCKADE_API int stockade_list(struct stockade *s, const struct stockade_pair *l
 STOCKADE_API int stockade_update(struct stockade *s, const char *id, uint64_t ttl_ms,
                                  const struct stockade_pair *labels, size_t labels_n,
                                  const struct stockade_sandbox **out, struct stockade_error *e);
+// Another network policy, whole. It holds when this comes back, and connections that it forbids have been cut.
+STOCKADE_API int stockade_set_policy(struct stockade *s, const char *id,
+                                     const struct stockade_policy *policy,
+                                     const struct stockade_sandbox **out, struct stockade_error *e);
 // Ends every job in it; comes back when nothing of it is left on the host.
 STOCKADE_API int stockade_delete(struct stockade *s, const char *id, struct stockade_error *e);
 STOCKADE_API int stockade_pause(struct stockade *s, const char *id,

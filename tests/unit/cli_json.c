@@ -96,7 +96,17 @@ a_sandbox_has_every_field_and_its_times_are_utc(void **state)
     assert_int_equal(json_object_size(json_object_get(o, "limits")), 11);
     assert_string_equal(json_string_value(json_object_get(json_object_get(o, "labels"), "team")),
                         "search");
-    assert_int_equal(json_object_size(o), 10);
+    static const char *const allow[] = {"example.com:443"};
+    assert_int_equal(json_object_size(json_object_get(o, "policy")), 8);
+    assert_int_equal(json_object_size(o), 11);
+    json_decref(o);
+    box.policy =
+        (struct stockade_policy){.mode = STOCKADE_NETWORK_ALLOWLIST, .allow = allow, .allow_n = 1};
+    o = json_of_sandbox(&box);
+    json_t *policy = json_object_get(o, "policy");
+    assert_string_equal(json_string_value(json_object_get(policy, "mode")), "allowlist");
+    assert_string_equal(json_string_value(json_array_get(json_object_get(policy, "outbound"), 0)),
+                        allow[0]);
     json_decref(o);
 }
 
