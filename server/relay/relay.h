@@ -76,10 +76,11 @@ struct relay_order {
 
 enum relay_report_kind {
     RELAY_READY = 1,
-    RELAY_DENIED = 2,   // see reason
-    RELAY_LOOKUP = 3,   // a name was resolved and given an address
+    RELAY_DENIED = 2, // a flow or query; see reason
+    RELAY_LOOKUP =
+        3, // a name was resolved, to `address` and maybe others, and has a synthetic address
     RELAY_FLOW = 4,     // a flow was opened (dialled)
-    RELAY_FLOW_END = 5, // with its bytes
+    RELAY_FLOW_END = 5, // with its bytes; reason: why it was cut. Without a FLOW: the dial failed
     RELAY_CLOSED = 6,
     RELAY_SUMS = 7, // of a sandbox, every 100 ms while they change
 };

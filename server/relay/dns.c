@@ -1,0 +1,162 @@
+// See dns.h.
+#include "dns.h"
+
+#include <netinet/in.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "dns_message.h"
+#include "names.h"
+#include "report.h"
+#include "resolve.h"
+#include "udp.h"
+
+struct query {
+    struct list node; // of the sandbox's, or of the free ones
+    struct resolve_waiter waiter;
+    struct sandbox *sandbox;
+    struct dns_route route;
+    struct dns_query q;
+};
+
+static struct {
+    struct query all[DNS_QUERIES_MAX];
+    struct list unused;
+} t;
+
+bool
+dns_init(void)
+{
+    list_init(&t.unused);
+    for (size_t i = 0; i < DNS_QUERIES_MAX; i++)
+        list_append(&t.unused, &t.all[i].node);
+    return true;
+}
+
+static void
+send_answer(const struct dns_route *route, const struct dns_query *q, enum dns_rcode rcode,
+            const uint8_t *address)
+{
+    uint8_t bytes[DNS_ANSWER_MAX];
+    size_t n = dns_answer(q, rcode, address, bytes);
+    if (route->stream != NULL)
+        dns_stream_answer(route->stream, bytes, n);
+    else
+        udp_reply(route->listener, &route->to, route->local, bytes, n);
+}
+
+static void
+release(struct query *q)
+{
+    list_remove(&q->waiter.node);
+    list_remove(&q->node);
+    q->sandbox->queries_open--;
+    list_append(&t.unused, &q->node);
+}
+
+static void
+on_resolved(struct resolve_waiter *w, enum resolve_result result, struct name *name)
+{
+    static const enum dns_rcode rcodes[] = {
+        [RESOLVE_OK] = DNS_NOERROR,      [RESOLVE_NO_NAME] = DNS_NXDOMAIN,
+        [RESOLVE_NO_DATA] = DNS_NOERROR, [RESOLVE_FORBIDDEN] = DNS_NXDOMAIN,
+        [RESOLVE_FAILED] = DNS_SERVFAIL, [RESOLVE_FULL] = DNS_SERVFAIL,
+    };
+    struct query *q = list_entry(w, struct query, waiter);
+    uint8_t address[16];
+    if (name != NULL && q->q.type == DNS_AAAA)
+        names_v6(name->index, address);
+    else if (name != NULL)
+        names_v4(name->index, address);
+    struct dns_route route = q->route;
+    struct dns_query asked = q->q;
+    release(q);
+    send_answer(&route, &asked, rcodes[result], name != NULL ? address : NULL);
+}
+
+// The last label of a name of the Internet has a letter; 10.0.0.1 is no name.
+static bool
+is_number(const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    const char *last = dot != NULL ? dot + 1 : name;
+    return last[strspn(last, "0123456789")] == '\0';
+}
+
+// The policy's word about a query. DNS_NOERROR: go on.
+static enum dns_rcode
+judge(struct sandbox *s, const struct dns_query *q, uint64_t now_ms)
+{
+    uint32_t most = s->permit->queries_per_minute != 0 ? s->permit->queries_per_minute
+                                                       : (uint32_t)DNS_PER_MINUTE;
+    struct report_about about = {.name = q->name, .rule = UINT32_MAX, .port = NET_DNS_PORT};
+    s->queries_n++;
+    s->changed = true;
+    tick_need(s->relay);
+    if (!permit_window_take(&s->queries_window, most, now_ms)) {
+        report_denied(s, NET_NAME_RATE, &about);
+        return DNS_REFUSED;
+    }
+    struct permit_verdict v = permit_name(s->permit, q->name);
+    if (v.reason == NET_REASON_NONE && is_number(q->name))
+        v.reason = NET_NAME;
+    about.rule = report_rule(s, v.rule);
+    if (v.reason != NET_REASON_NONE) {
+        report_denied(s, v.reason, &about);
+        return v.reason == NET_NAME_QUOTA ? DNS_REFUSED : DNS_NXDOMAIN;
+    }
+    most = v.rule == PERMIT_NO_RULE ? 0 : s->permit->rules[v.rule].queries_per_minute;
+    if (most > 0 && !permit_window_take(&s->permit->use[v.rule].queries, most, now_ms)) {
+        report_denied(s, NET_NAME_RATE, &about);
+        return DNS_REFUSED;
+    }
+    return DNS_NOERROR;
+}
+
+bool
+dns_ask(struct sandbox *s, const struct dns_route *route, const uint8_t *bytes, size_t n)
+{
+    struct dns_query q;
+    int rcode = dns_decode(bytes, n, &q);
+    if (rcode < 0)
+        return false;
+    if (rcode == DNS_NOERROR)
+        rcode = (int)judge(s, &q, s->relay->now_ms);
+    bool v6 = s->listeners[LISTENER_TCP6].sandbox != NULL;
+    if (rcode != DNS_NOERROR || !(q.type == DNS_A || (q.type == DNS_AAAA && v6))) {
+        send_answer(route, &q, (enum dns_rcode)rcode, NULL);
+        return true;
+    }
+    if (list_empty(&t.unused) || s->queries_open >= DNS_QUERIES_PER_SANDBOX) {
+        report_denied(s, NET_FULL, &(struct report_about){.name = q.name, .rule = UINT32_MAX});
+        send_answer(route, &q, DNS_SERVFAIL, NULL);
+        return true;
+    }
+    struct query *one = list_entry(t.unused.next, struct query, node);
+    list_remove(&one->node);
+    list_append(&s->queries, &one->node);
+    s->queries_open++;
+    one->sandbox = s;
+    one->route = *route;
+    one->q = q;
+    one->waiter.done = on_resolved;
+    resolve_name(s, q.name, &one->waiter);
+    return true;
+}
+
+void
+dns_forget(struct sandbox *s, const struct dns_stream *stream)
+{
+    list_each(it, &s->queries)
+    {
+        struct query *q = list_entry(it, struct query, node);
+        if (q->route.stream == stream)
+            release(q);
+    }
+}
+
+void
+dns_drop(struct sandbox *s)
+{
+    list_each(it, &s->queries) release(list_entry(it, struct query, node));
+}

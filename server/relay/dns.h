@@ -1,0 +1,46 @@
+// The responder: what a sandbox asks at port 53, of whatever address, is answered here and goes nowhere else.
+//
+//   query -> decode -> rate -> policy -> (A, AAAA) resolve -> synthetic address
+//
+// A name that the policy does not hold gets NXDOMAIN without a packet outside: a query cannot carry anything out. Types
+// other than A and AAAA of a name that it holds get an empty answer: HTTPS and SVCB records would bring addresses of their
+// own, TXT and ANY bytes.
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+#include "process.h"
+
+enum { DNS_QUERIES_MAX = 4096, DNS_QUERIES_PER_SANDBOX = 128, DNS_PER_MINUTE = 600 };
+
+struct dns_stream;
+
+// Where an answer goes: from a UDP listener to a job's socket, as if it came from the address that was asked; or back into
+// a stream.
+struct dns_route {
+    struct listener *listener;
+    struct sockaddr_storage to;
+    uint8_t local[16];
+    struct dns_stream *stream; // NULL: UDP
+};
+
+bool dns_init(void);
+
+// One message. False: it is no query, and was dropped.
+bool dns_ask(struct sandbox *s, const struct dns_route *route, const uint8_t *bytes, size_t n);
+
+// The stream is going away: its query gets no answer.
+void dns_forget(struct sandbox *s, const struct dns_stream *stream);
+
+// The sandbox is closed: no query of it gets an answer.
+void dns_drop(struct sandbox *s);
+
+// DNS over TCP (RFC 7766), dns_stream.c: takes the accepted socket (*owned*). One query at a time, 10 s for each.
+bool dns_stream_init(void);
+void dns_stream_open(struct sandbox *s, int fd);
+void dns_stream_answer(struct dns_stream *st, const uint8_t *bytes, size_t n);
+void dns_stream_drop(struct sandbox *s);
+bool dns_stream_tick(struct relay *r);

@@ -1,0 +1,81 @@
+// stockade-relay: the only way out of a sandbox (relay.h says what it is for). It is started by the spawner, as a user of
+// its own without privilege, with three descriptors; it parses what jobs and name servers send, and holds nothing that is
+// worth taking.
+//
+//   check what it was given -> CONFIGURE (servers) -> tables, loop, c-ares -> locked in -> READY -> orders, flows
+//
+//   orders.c -> sandboxes.c -> tcp.c, tcp_copy.c   accept, dial, copy          permit.c   what the policy says
+//                           -> udp.c               associations                address.c  what no policy means
+//                           -> dns.c, dns_stream.c answers, by dns_message.c   names.c    synthetic addresses
+//                                  resolve.c       c-ares                      report.c   to the broker
+//
+// One thread. Every table has its size from the start; only policies are allocated, once per order, and what c-ares keeps
+// of at most RESOLVE_MAX lookups. The broker's end of the socket is the order to end: the process goes, and with it all.
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "confine.h"
+#include "dns.h"
+#include "names.h"
+#include "orders.h"
+#include "report.h"
+#include "resolve.h"
+#include "sandboxes.h"
+#include "tcp.h"
+#include "udp.h"
+
+enum { FILES_OWN = 256, FILES_PER_FLOW = 4, FLOWS_MIN = 64 };
+
+static struct relay relay;
+
+static _Noreturn void
+die(const char *what)
+{
+    (void)dprintf(STDERR_FILENO, "stockade-relay: %s\n", what);
+    _exit(1);
+}
+
+static void
+on_orders(uv_poll_t *uv, int status, int events)
+{
+    struct relay *r = uv->data;
+    (void)events;
+    r->now_ms = clock_ms();
+    if (status < 0 || !orders_read(r))
+        _exit(0); // every flow and listener ends with the process
+}
+
+static bool
+make_tables(struct relay *r, uint64_t files)
+{
+    uint64_t flows = files > FILES_OWN ? (files - FILES_OWN) / FILES_PER_FLOW : 0;
+    r->flows_max = flows < FLOWS_MIN ? FLOWS_MIN : flows > FLOWS_MAX ? FLOWS_MAX : (uint32_t)flows;
+    return tcp_init(r->flows_max) && udp_init() && names_init() && dns_init() && dns_stream_init();
+}
+
+int
+main(void)
+{
+    static struct relay_order first;
+    struct err e;
+    uint64_t files = 0;
+    relay.names_fd = RELAY_NAMES_FD;
+    relay.flows_fd = RELAY_FLOWS_FD;
+    relay.now_ms = clock_ms();
+    if (confine_check(&e) < 0 || confine_begin(&files, &e) < 0)
+        die(e.text);
+    if (!orders_first(RELAY_SOCKET_FD, &first))
+        die("the first order is not the configuration");
+    if (uv_loop_init(&relay.loop) < 0 || !make_tables(&relay, files))
+        die("no memory");
+    if (!resolve_init(&relay, &first))
+        die("the resolver does not start");
+    sandboxes_init(&relay);
+    watch_open(&relay, &relay.orders, RELAY_SOCKET_FD, UV_READABLE, on_orders, &relay);
+    if (confine_finish(&e) < 0)
+        die(e.text);
+    report_ready();
+    (void)uv_run(&relay.loop, UV_RUN_DEFAULT);
+    die("the loop ended");
+}

@@ -1,0 +1,205 @@
+// See orders.h. One table says for each kind what its packet must be like, and what is done.
+#include "orders.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "address.h"
+#include "process.h"
+#include "sandboxes.h"
+
+enum { ORDERS_PER_TURN = 64 };
+
+struct kind {
+    bool (*carry_out)(struct relay *r, const struct relay_order *o, const int *fds, size_t fds_n);
+    bool policy;   // has a mode and may have rules
+    bool is_first; // before the loop runs, and never again
+    size_t fds_min, fds_max;
+};
+
+static bool
+open_order(struct relay *r, const struct relay_order *o, const int *fds, size_t fds_n)
+{
+    return sandbox_open(r, o, fds, fds_n);
+}
+
+static struct sandbox *
+find_open(struct relay *r, const struct relay_order *o)
+{
+    struct sandbox *s = &r->table[o->slot];
+    return s->open && s->generation == o->generation ? s : NULL;
+}
+
+static bool
+policy_order(struct relay *r, const struct relay_order *o, const int *fds, size_t fds_n)
+{
+    struct sandbox *s = find_open(r, o);
+    (void)fds;
+    (void)fds_n;
+    return s != NULL && sandbox_policy(s, o);
+}
+
+static bool
+close_order(struct relay *r, const struct relay_order *o, const int *fds, size_t fds_n)
+{
+    struct sandbox *s = find_open(r, o);
+    (void)fds;
+    (void)fds_n;
+    if (s == NULL)
+        return false;
+    sandbox_close(s);
+    return true;
+}
+
+static const struct kind kinds[] = {
+    [RELAY_CONFIGURE] = {NULL, false, true, 0, 0},
+    [RELAY_OPEN] = {open_order, true, false, 1, ORDER_FDS},
+    [RELAY_POLICY] = {policy_order, true, false, 0, 0},
+    [RELAY_CLOSE] = {close_order, false, false, 0, 0},
+};
+
+static bool
+is_zero(const uint8_t *bytes, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (bytes[i] != 0)
+            return false;
+    return true;
+}
+
+// Lower-case labels with single dots between them, ended.
+static bool
+name_fits(const char *name, size_t room)
+{
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyz0123456789-_.";
+    size_t n = strnlen(name, room);
+    if (n == 0 || n > RELAY_NAME_MAX || name[strspn(name, allowed)] != '\0')
+        return false;
+    return name[0] != '.' && name[n - 1] != '.' && strstr(name, "..") == NULL;
+}
+
+static bool
+address_fits(const struct relay_rule *r)
+{
+    uint8_t net[ADDRESS_BYTES] = {0};
+    for (unsigned i = 0; i < r->prefix; i++)
+        net[i / 8] |= (uint8_t)(r->address[i / 8] & (0x80U >> (i % 8)));
+    return memcmp(net, r->address, sizeof net) == 0;
+}
+
+static bool
+ports_fit(const struct relay_rule *r)
+{
+    if (r->ports_n > NET_PORTS)
+        return false;
+    for (uint32_t i = 0; i < r->ports_n; i++) {
+        const struct net_ports *p = &r->ports[i];
+        if (p->first > p->last ||
+            (p->protocol != 0 && p->protocol != IPPROTO_TCP && p->protocol != IPPROTO_UDP))
+            return false;
+    }
+    return true;
+}
+
+static bool
+rule_fits(const struct relay_rule *r)
+{
+    if (!is_zero(r->zero, sizeof r->zero) || r->number >= NET_RULES || !ports_fit(r))
+        return false;
+    if (r->kind == RELAY_PREFIX)
+        return r->prefix <= 8 * ADDRESS_BYTES && address_fits(r) && r->name[0] == '\0';
+    return (r->kind == RELAY_NAME || r->kind == RELAY_SUFFIX) && r->prefix == 0 &&
+           is_zero(r->address, sizeof r->address) && name_fits(r->name, sizeof r->name);
+}
+
+static bool
+servers_fit(const struct relay_order *o)
+{
+    for (uint32_t i = 0; i < o->servers_n; i++)
+        if (o->servers[i].port == 0)
+            return false;
+    return true;
+}
+
+bool
+orders_check(const void *bytes, size_t n, size_t fds_n)
+{
+    const struct relay_order *o = bytes;
+    if (n < sizeof *o || o->kind < RELAY_CONFIGURE || o->kind > RELAY_CLOSE)
+        return false;
+    const struct kind *k = &kinds[o->kind];
+    if (o->rules_n > (k->policy ? (uint32_t)NET_RULES : 0) || fds_n < k->fds_min ||
+        fds_n > k->fds_max || n != sizeof *o + o->rules_n * sizeof o->rules[0])
+        return false;
+    if (o->slot >= BPF_SLOTS || o->servers_n > (k->is_first ? (uint32_t)RELAY_SERVERS : 0) ||
+        !servers_fit(o))
+        return false;
+    if (k->policy && (o->mode < NET_NONE || o->mode > NET_OPEN))
+        return false;
+    for (uint32_t i = 0; i < o->rules_n; i++)
+        if (!rule_fits(&o->rules[i]))
+            return false;
+    return true;
+}
+
+bool
+orders_first(int fd, struct relay_order *out)
+{
+    ssize_t n = recv(fd, out, sizeof *out, MSG_TRUNC);
+    return n == (ssize_t)sizeof *out && orders_check(out, sizeof *out, 0) &&
+           out->kind == RELAY_CONFIGURE;
+}
+
+// Descriptors that came; more than there is room for, or something else, makes the packet one that does not fit.
+static bool
+take_fds(struct msghdr *m, int *fds, size_t *fds_n)
+{
+    *fds_n = 0;
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c != NULL; c = CMSG_NXTHDR(m, c)) {
+        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+            return false;
+        size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        if (n > ORDER_FDS - *fds_n)
+            return false;
+        memcpy(fds + *fds_n, CMSG_DATA(c), n * sizeof(int));
+        *fds_n += n;
+    }
+    return (m->msg_flags & (MSG_TRUNC | MSG_CTRUNC)) == 0;
+}
+
+// One order. 1: none there; 0: done; -1: the end.
+static int
+turn(struct relay *r)
+{
+    static _Alignas(struct relay_order) uint8_t bytes[ORDER_BYTES_MAX];
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(sizeof(int) * ORDER_FDS)];
+    } control;
+    struct iovec iov = {.iov_base = bytes, .iov_len = sizeof bytes};
+    struct msghdr m = {.msg_iov = &iov,
+                       .msg_iovlen = 1,
+                       .msg_control = control.bytes,
+                       .msg_controllen = sizeof control.bytes};
+    int fds[ORDER_FDS];
+    size_t fds_n = 0;
+    ssize_t n = recvmsg(r->orders.fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return 1;
+    const struct relay_order *o = (const void *)bytes;
+    if (n <= 0 || !take_fds(&m, fds, &fds_n) || !orders_check(bytes, (size_t)n, fds_n) ||
+        kinds[o->kind].is_first)
+        return -1; // descriptors go with the process
+    return kinds[o->kind].carry_out(r, o, fds, fds_n) ? 0 : -1;
+}
+
+bool
+orders_read(struct relay *r)
+{
+    int rc = 0;
+    for (int i = 0; i < ORDERS_PER_TURN && rc == 0; i++)
+        rc = turn(r);
+    return rc >= 0;
+}

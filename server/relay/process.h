@@ -1,0 +1,98 @@
+// What the parts of the relay's process share: one loop, its clock, one sandbox table. Everything on one thread, and in
+// tables whose size is known at start.
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "../list.h"
+#include "permit.h"
+#include "relay.h"
+
+enum {
+    TICK_MS = 100,
+    LISTENERS = 4,
+    FLOWS_MAX = 16384,       // TCP flows of all sandboxes; fewer where descriptors are
+    ASSOCIATIONS_MAX = 8192, // UDP
+    STREAMS_MAX = 1024,      // of DNS over TCP
+    STREAMS_PER_SANDBOX = 32,
+    SCRATCH_BYTES = 256 * 1024,
+};
+
+// A descriptor that the loop watches, in the object that it belongs to.
+struct watch {
+    uv_poll_t uv;
+    int fd;     // owned; -1
+    int events; // wanted now
+    bool live;  // its handle is known to the loop
+};
+
+enum { LISTENER_TCP4, LISTENER_UDP4, LISTENER_TCP6, LISTENER_UDP6 };
+
+struct listener {
+    struct watch watch;
+    struct sandbox *sandbox; // NULL: absent
+    int kind;
+};
+
+// So many per second, so many at once.
+struct bucket {
+    uint64_t rate, burst; // per second
+    uint64_t level;       // thousandths
+    uint64_t at_ms;
+};
+
+struct sandbox {
+    bool open;
+    bool closing; // CLOSED is to be told when the loop has let go of the listeners
+    uint32_t slot, generation;
+    uint32_t handles; // of listeners, that the loop still knows
+    struct relay *relay;
+    struct listener listeners[LISTENERS];
+    struct permit *permit; // owned
+    struct list node;      // of all that are open
+    struct list flows, associations, streams, queries, names;
+    uint32_t connections, names_n, lookups_n, queries_open, streams_n;
+    uint64_t out_bytes, in_bytes;
+    uint32_t queries_n, lost;
+    struct permit_window queries_window;
+    struct bucket denials, reports, udp_out, udp_in;
+    uint32_t dialling; // flows that are not open yet
+    uint32_t pacing;   // flows that shared the rate at the last look
+    bool resting;      // listeners do not accept until the next tick
+    bool changed;      // since the last SUMS
+};
+
+struct relay {
+    uv_loop_t loop;
+    uv_timer_t tick;
+    bool ticking;
+    struct watch orders;
+    int names_fd, flows_fd;
+    uint64_t now_ms; // of this turn of the loop
+    struct list sandboxes;
+    uint32_t flows_max;
+    uint8_t scratch[SCRATCH_BYTES];
+    struct sandbox table[BPF_SLOTS];
+};
+
+// Milliseconds and nanoseconds of CLOCK_BOOTTIME.
+uint64_t clock_ms(void);
+uint64_t clock_ns(void);
+
+// Begins to watch fd for events, 0 for errors alone. `data` is found in uv.data. The loop calls back with events, or with a
+// negative status when the descriptor has an error; then the handle is stopped and watch_want() starts it again.
+void watch_open(struct relay *r, struct watch *w, int fd, int events, uv_poll_cb cb, void *data);
+void watch_want(struct watch *w, int events, uv_poll_cb cb);
+// After a callback with a negative status.
+void watch_stopped(struct watch *w);
+// Closes the descriptor at once and the handle soon; `closed` is called then. False: there was nothing to close.
+bool watch_close(struct watch *w, uv_close_cb closed);
+
+// The tick runs while something waits for it; asks for it.
+void tick_need(struct relay *r);
+
+// Tokens: takes n if they are there.
+void bucket_set(struct bucket *b, uint64_t rate, uint64_t burst);
+bool bucket_take(struct bucket *b, uint64_t n, uint64_t now_ms);

@@ -1,0 +1,87 @@
+// See report.h.
+#include "report.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+
+static bool
+send_report(const struct relay_report *r)
+{
+    return send(RELAY_SOCKET_FD, r, sizeof *r, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)sizeof *r;
+}
+
+static struct relay_report
+about_sandbox(const struct sandbox *s, enum relay_report_kind kind)
+{
+    return (struct relay_report){
+        .kind = kind,
+        .slot = s->slot,
+        .generation = s->generation,
+        .rule = UINT32_MAX,
+        .time_ns = clock_ns(),
+    };
+}
+
+void
+report_ready(void)
+{
+    const struct relay_report r = {.kind = RELAY_READY, .rule = UINT32_MAX, .time_ns = clock_ns()};
+    (void)send_report(&r); // the first of all: there is room, or no broker
+}
+
+bool
+report_closed(const struct sandbox *s)
+{
+    struct relay_report r = about_sandbox(s, RELAY_CLOSED);
+    return send_report(&r);
+}
+
+bool
+report_sums(struct sandbox *s)
+{
+    struct relay_report r = about_sandbox(s, RELAY_SUMS);
+    r.out_bytes = s->out_bytes;
+    r.in_bytes = s->in_bytes;
+    r.connections = s->connections;
+    r.queries = s->queries_n;
+    r.lost = s->lost;
+    s->changed = !send_report(&r);
+    return !s->changed;
+}
+
+void
+report(struct sandbox *s, enum relay_report_kind kind, const struct report_about *about)
+{
+    struct relay_report r = about_sandbox(s, kind);
+    r.rule = about->rule;
+    r.port = about->port;
+    r.protocol = about->protocol;
+    r.reason = (uint8_t)about->reason;
+    r.out_bytes = about->out_bytes;
+    r.in_bytes = about->in_bytes;
+    if (about->address != NULL)
+        memcpy(r.address, about->address, sizeof r.address);
+    if (about->name != NULL)
+        (void)snprintf(r.name, sizeof r.name, "%s", about->name);
+    // Refusals have a budget of their own: a job that opens many flows cannot hide what it was refused.
+    struct bucket *budget = kind == RELAY_DENIED ? &s->denials : &s->reports;
+    if (!bucket_take(budget, 1, s->relay->now_ms) || !send_report(&r))
+        s->lost++;
+    s->changed = true;
+    tick_need(s->relay);
+}
+
+void
+report_denied(struct sandbox *s, enum net_reason reason, const struct report_about *about)
+{
+    struct report_about a = *about;
+    a.reason = reason;
+    report(s, RELAY_DENIED, &a);
+}
+
+uint32_t
+report_rule(const struct sandbox *s, uint32_t index)
+{
+    return index < s->permit->rules_n ? s->permit->rules[index].number : UINT32_MAX;
+}

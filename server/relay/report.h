@@ -1,0 +1,35 @@
+// Reports to the broker. They never block: what finds the socket full, or is more than a sandbox may say in a second, is
+// counted in its `lost`, which the next SUMS tells.
+#pragma once
+
+#include <stdint.h>
+
+#include "process.h"
+
+// What a report is about; NULL and zero where there is nothing to say.
+struct report_about {
+    const uint8_t *address; // 16 bytes
+    const char *name;
+    uint32_t rule; // number of the rule in its policy, ~0: none
+    uint16_t port;
+    uint8_t protocol;
+    enum net_reason reason;
+    uint64_t out_bytes, in_bytes;
+};
+
+void report_ready(void);
+
+// Must arrive: false when the socket is full, then the caller comes again.
+bool report_closed(const struct sandbox *s);
+
+// The same for figures.
+bool report_sums(struct sandbox *s);
+
+// DENIED, LOOKUP, FLOW or FLOW_END.
+void report(struct sandbox *s, enum relay_report_kind kind, const struct report_about *about);
+
+// A refusal in one line.
+void report_denied(struct sandbox *s, enum net_reason reason, const struct report_about *about);
+
+// Number of the rule at an index of the policy, for reports.
+uint32_t report_rule(const struct sandbox *s, uint32_t index);

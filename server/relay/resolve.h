@@ -1,0 +1,45 @@
+// Resolution of names at the host's name servers, by c-ares.
+//
+// A name is resolved before it is answered: what does not exist is told as such, an answer that leads nowhere the sandbox
+// may go is refused at once, and the dial that follows finds addresses. It is resolved again when they are older than
+// their TTL (5 to 60 s) at a dial. Addresses are checked at each dial as well, whatever was found before: the policy may
+// have changed, and port and address are decided together.
+#pragma once
+
+#include <stdbool.h>
+
+#include "names.h"
+#include "process.h"
+
+enum {
+    RESOLVE_MAX = 1024, // lookups at one time
+    RESOLVE_PER_SANDBOX = 64,
+};
+
+enum resolve_result {
+    RESOLVE_OK,        // the name has addresses
+    RESOLVE_NO_NAME,   // NXDOMAIN
+    RESOLVE_NO_DATA,   // it exists, without addresses
+    RESOLVE_FORBIDDEN, // all of its addresses are special and no rule names them; told as DENIED
+    RESOLVE_FAILED,    // servers do not answer
+    RESOLVE_FULL,      // too many lookups or names; told as DENIED
+};
+
+// Lies in what waits. To stop waiting: list_remove(&w->node).
+struct resolve_waiter {
+    struct list node;
+    // name: RESOLVE_OK only. The waiter is in no list any more and may be freed.
+    void (*done)(struct resolve_waiter *w, enum resolve_result result, struct name *name);
+};
+
+// Reads resolv.conf or takes the servers of the order; opens what must be open before the process locks itself in.
+bool resolve_init(struct relay *r, const struct relay_order *configure);
+
+// Calls w->done once, maybe before it returns.
+void resolve_name(struct sandbox *s, const char *text, struct resolve_waiter *w);
+
+// The sandbox is closed; those who waited have left.
+void resolve_drop(struct sandbox *s);
+
+// Every tick. True while lookups run.
+bool resolve_tick(struct relay *r);

@@ -1,0 +1,271 @@
+// See sandboxes.h.
+#include "sandboxes.h"
+
+#include <assert.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "address.h"
+#include "dns.h"
+#include "maps.h"
+#include "names.h"
+#include "report.h"
+#include "resolve.h"
+#include "tcp.h"
+#include "udp.h"
+
+enum {
+    REPORTS_PER_SECOND = 512,
+    REPORTS_AT_ONCE = 512,
+    UDP_BURST_BYTES = 128 * 1024, // no less than the largest datagram
+    UDP_BURST_SHARE = 8,          // of a second's rate
+};
+
+static void
+on_tick(uv_timer_t *timer)
+{
+    struct relay *r = timer->data;
+    r->now_ms = clock_ms();
+    bool more = resolve_tick(r);
+    more = tcp_tick(r) || more;
+    more = udp_tick(r) || more;
+    more = dns_stream_tick(r) || more;
+    list_each(it, &r->sandboxes)
+    {
+        struct sandbox *s = list_entry(it, struct sandbox, node);
+        if (s->changed)
+            more = !report_sums(s) || more;
+        if (s->closing && s->handles == 0 && report_closed(s)) {
+            s->closing = false;
+            list_remove(&s->node);
+            free(s->permit);
+            s->permit = NULL;
+        }
+        more = more || s->closing || s->resting;
+    }
+    if (more)
+        return;
+    (void)uv_timer_stop(&r->tick);
+    r->ticking = false;
+}
+
+void
+tick_need(struct relay *r)
+{
+    if (r->ticking)
+        return;
+    r->ticking = true;
+    (void)uv_timer_start(&r->tick, on_tick, TICK_MS, TICK_MS);
+}
+
+void
+sandboxes_init(struct relay *r)
+{
+    list_init(&r->sandboxes);
+    (void)uv_timer_init(&r->loop, &r->tick);
+    r->tick.data = r;
+    for (uint32_t slot = 0; slot < BPF_SLOTS; slot++)
+        r->table[slot].slot = slot;
+}
+
+static int
+option(int fd, int name)
+{
+    int v = -1;
+    socklen_t n = sizeof v;
+    return getsockopt(fd, SOL_SOCKET, name, &v, &n) == 0 ? v : -1;
+}
+
+// Which listener a descriptor is; -1: none that the relay takes.
+static int
+kind_of(int fd)
+{
+    struct sockaddr_storage sa;
+    socklen_t n = sizeof sa;
+    uint8_t address[ADDRESS_BYTES];
+    uint16_t port = 0;
+    int domain = option(fd, SO_DOMAIN);
+    int type = option(fd, SO_TYPE);
+    int protocol = option(fd, SO_PROTOCOL);
+    if (getsockname(fd, (struct sockaddr *)&sa, &n) < 0)
+        return -1;
+    address_from_sockaddr(&sa, address, &port);
+    if (port != NET_RELAY_PORT || (domain != AF_INET && domain != AF_INET6))
+        return -1;
+    int v6 = domain == AF_INET6 ? LISTENER_TCP6 - LISTENER_TCP4 : 0;
+    if (type == SOCK_STREAM && protocol == IPPROTO_TCP && option(fd, SO_ACCEPTCONN) == 1)
+        return LISTENER_TCP4 + v6;
+    if (type == SOCK_DGRAM && protocol == IPPROTO_UDP)
+        return LISTENER_UDP4 + v6;
+    return -1;
+}
+
+static void
+reset(struct sandbox *s, struct relay *r, const struct relay_order *o)
+{
+    uint32_t slot = s->slot;
+    assert(s->permit == NULL && s->handles == 0);
+    memset(s, 0, sizeof *s);
+    s->slot = slot;
+    s->generation = o->generation;
+    s->relay = r;
+    for (size_t i = 0; i < LISTENERS; i++)
+        s->listeners[i].watch.fd = -1;
+    list_init(&s->node);
+    list_init(&s->flows);
+    list_init(&s->associations);
+    list_init(&s->streams);
+    list_init(&s->queries);
+    list_init(&s->names);
+    bucket_set(&s->denials, REPORTS_PER_SECOND, REPORTS_AT_ONCE);
+    bucket_set(&s->reports, REPORTS_PER_SECOND, REPORTS_AT_ONCE);
+}
+
+static void
+set_rates(struct sandbox *s)
+{
+    uint64_t out = s->permit->out_rate;
+    uint64_t in = s->permit->in_rate;
+    bucket_set(&s->udp_out, out, UDP_BURST_BYTES + out / UDP_BURST_SHARE);
+    bucket_set(&s->udp_in, in, UDP_BURST_BYTES + in / UDP_BURST_SHARE);
+}
+
+static bool
+listen_on(struct sandbox *s, int fd)
+{
+    int kind = kind_of(fd);
+    int flags = fcntl(fd, F_GETFL);
+    if (kind < 0 || s->listeners[kind].sandbox != NULL || flags < 0 ||
+        fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0)
+        return false;
+    bool udp = kind == LISTENER_UDP4 || kind == LISTENER_UDP6;
+    if (udp && !udp_listener_prepare(fd, kind == LISTENER_UDP6))
+        return false;
+    struct listener *l = &s->listeners[kind];
+    l->sandbox = s;
+    l->kind = kind;
+    s->handles++;
+    watch_open(s->relay, &l->watch, fd, UV_READABLE, udp ? udp_on_listener : tcp_on_listener, l);
+    return true;
+}
+
+bool
+sandbox_open(struct relay *r, const struct relay_order *o, const int *fds, size_t fds_n)
+{
+    struct sandbox *s = &r->table[o->slot];
+    size_t i = 0;
+    if (!s->open && !s->closing) {
+        reset(s, r, o);
+        s->permit = permit_new(o);
+        while (s->permit != NULL && i < fds_n && listen_on(s, fds[i]))
+            i++;
+    }
+    if (i < fds_n) { // the process ends
+        for (; i < fds_n; i++)
+            (void)close(fds[i]);
+        return false;
+    }
+    s->open = true;
+    set_rates(s);
+    list_append(&r->sandboxes, &s->node);
+    return true;
+}
+
+bool
+sandbox_policy(struct sandbox *s, const struct relay_order *o)
+{
+    struct permit *now = permit_new(o);
+    if (now == NULL)
+        return false;
+    permit_inherit(now, s->permit);
+    free(s->permit);
+    s->permit = now;
+    set_rates(s);
+    names_renew(s);
+    tcp_recheck(s);
+    udp_recheck(s);
+    return true;
+}
+
+static void
+on_listener_closed(uv_handle_t *h)
+{
+    struct listener *l = h->data;
+    struct sandbox *s = l->sandbox;
+    l->sandbox = NULL;
+    s->handles--;
+}
+
+void
+sandbox_close(struct sandbox *s)
+{
+    tcp_drop(s);
+    udp_drop(s);
+    dns_stream_drop(s);
+    dns_drop(s);
+    resolve_drop(s);
+    names_drop(s);
+    s->open = false;
+    s->closing = true;
+    for (size_t i = 0; i < LISTENERS; i++)
+        (void)watch_close(&s->listeners[i].watch, on_listener_closed);
+    // Soon, not at the next tick: somebody waits for it.
+    s->relay->ticking = true;
+    (void)uv_timer_start(&s->relay->tick, on_tick, 1, TICK_MS);
+}
+
+bool
+sandbox_flow(const struct sandbox *s, const uint8_t local[16], uint8_t protocol,
+             struct net_flow *out)
+{
+    static const uint8_t v6[12] = NET_FLOW_V6_PREFIX;
+    uint32_t low = (uint32_t)local[12] << 24 | (uint32_t)local[13] << 16 |
+                   (uint32_t)local[14] << 8 | local[15];
+    if (address_is_v4(local)) {
+        if ((low & ~(uint32_t)NET_FLOW_V4_MASK) != NET_FLOW_V4)
+            return false;
+        low &= NET_FLOW_V4_MASK;
+    } else if (memcmp(local, v6, sizeof v6) != 0) {
+        return false;
+    }
+    return maps_flow(s->relay->flows_fd, s->slot, s->generation, low, out) &&
+           out->protocol == protocol && out->port != 0;
+}
+
+static uint64_t
+left_of(uint64_t most, uint64_t used)
+{
+    if (most == 0)
+        return UINT64_MAX;
+    return used >= most ? 0 : most - used;
+}
+
+uint64_t
+sandbox_left(const struct sandbox *s, bool out, uint32_t rule)
+{
+    uint64_t own = out ? left_of(s->permit->out_bytes_max, s->out_bytes)
+                       : left_of(s->permit->in_bytes_max, s->in_bytes);
+    uint64_t of_rule = permit_rule_left(s->permit, rule);
+    return own < of_rule ? own : of_rule;
+}
+
+void
+sandbox_count(struct sandbox *s, bool out, uint32_t rule, uint64_t n)
+{
+    *(out ? &s->out_bytes : &s->in_bytes) += n;
+    if (rule < s->permit->rules_n)
+        s->permit->use[rule].bytes += n;
+    s->changed = true;
+}
+
+enum net_reason
+sandbox_quota_reason(const struct sandbox *s, bool out)
+{
+    uint64_t own = out ? left_of(s->permit->out_bytes_max, s->out_bytes)
+                       : left_of(s->permit->in_bytes_max, s->in_bytes);
+    return own == 0 ? NET_QUOTA : NET_NAME_QUOTA;
+}

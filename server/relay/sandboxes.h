@@ -1,0 +1,31 @@
+// The sandboxes that the broker opened: their listeners, policy, figures; and what the tick does for all of them.
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "process.h"
+
+void sandboxes_init(struct relay *r);
+
+// OPEN: takes fds (*owned*, also on failure). False: not listeners of the kinds that they must be, or no memory.
+bool sandbox_open(struct relay *r, const struct relay_order *o, const int *fds, size_t fds_n);
+
+// POLICY. False: no memory.
+bool sandbox_policy(struct sandbox *s, const struct relay_order *o);
+
+// CLOSE: cut at once; CLOSED is told when nothing is left.
+void sandbox_close(struct sandbox *s);
+
+// The flow that a local address (as getsockname or a packet's control message tells it) and port stand for.
+bool sandbox_flow(const struct sandbox *s, const uint8_t local[16], uint8_t protocol,
+                  struct net_flow *out);
+
+// Bytes that may still go out (or come in) under the sandbox's quota and the rule's.
+uint64_t sandbox_left(const struct sandbox *s, bool out, uint32_t rule);
+
+// Bytes that went.
+void sandbox_count(struct sandbox *s, bool out, uint32_t rule, uint64_t n);
+
+// Where a flow's refusal or cut by quota comes from: NET_QUOTA or NET_NAME_QUOTA.
+enum net_reason sandbox_quota_reason(const struct sandbox *s, bool out);

@@ -1,0 +1,475 @@
+// Accepting, dialling and ending of TCP flows. See tcp.h.
+#include "tcp.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "../../proto/auto.h"
+#include "address.h"
+#include "dns.h"
+#include "report.h"
+#include "sandboxes.h"
+
+static struct {
+    struct flow *all;
+    uint32_t n, used; // used: of all, ever
+    struct list unused;
+    uint32_t open;
+} t;
+
+bool
+tcp_init(uint32_t n)
+{
+    list_init(&t.unused);
+    t.n = n;
+    void *p = mmap(NULL, n * sizeof(struct flow), PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED)
+        return false;
+    t.all = p;
+    return true;
+}
+
+static struct flow *
+take(void)
+{
+    if (!list_empty(&t.unused)) {
+        struct flow *f = list_entry(t.unused.next, struct flow, node);
+        list_remove(&f->node);
+        return f;
+    }
+    return t.used < t.n ? &t.all[t.used++] : NULL;
+}
+
+static void
+reset_socket(int fd)
+{
+    static const struct linger now = {.l_onoff = 1, .l_linger = 0};
+    if (fd >= 0)
+        (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
+}
+
+static void
+refuse(int fd)
+{
+    reset_socket(fd);
+    (void)close(fd);
+}
+
+static void dial_next(struct flow *f);
+
+static void
+release(struct flow *f)
+{
+    list_append(&t.unused, &f->node);
+}
+
+// The loop has let go of one of a flow's sockets.
+static void
+on_closed(uv_handle_t *h)
+{
+    struct flow *f = h->data;
+    f->handles--;
+    if (f->ended && f->handles == 0)
+        release(f);
+    else if (!f->ended && f->state == FLOW_RETRYING)
+        dial_next(f);
+}
+
+static struct report_about
+about_flow(const struct flow *f)
+{
+    return (struct report_about){
+        .address = f->state == FLOW_NAMING ? f->asked.address : f->address,
+        .name = f->name != NULL ? f->name->text : NULL,
+        .rule = report_rule(f->sandbox, f->rule),
+        .port = f->asked.port,
+        .protocol = IPPROTO_TCP,
+        .out_bytes = f->out.bytes,
+        .in_bytes = f->in.bytes,
+    };
+}
+
+static void
+leave_dialling(struct flow *f, enum flow_state state)
+{
+    if (f->state != FLOW_OPEN && state == FLOW_OPEN)
+        f->sandbox->dialling--;
+    f->state = state;
+}
+
+void
+tcp_end(struct flow *f, bool reset, enum net_reason reason)
+{
+    struct sandbox *s = f->sandbox;
+    struct report_about about = about_flow(f);
+    about.reason = reason;
+    if (!f->denied)
+        report(s, RELAY_FLOW_END, &about);
+    leave_dialling(f, FLOW_OPEN);
+    if (reset) {
+        reset_socket(f->job.fd);
+        reset_socket(f->peer.fd);
+    }
+    list_remove(&f->waiter.node);
+    list_remove(&f->node);
+    s->connections--;
+    t.open--;
+    f->ended = true;
+    (void)watch_close(&f->job, on_closed);
+    (void)watch_close(&f->peer, on_closed);
+    if (f->handles == 0)
+        release(f);
+}
+
+static void
+deny(struct flow *f, enum net_reason reason)
+{
+    struct report_about about = about_flow(f);
+    report_denied(f->sandbox, reason, &about);
+    f->denied = true;
+    tcp_end(f, true, reason);
+}
+
+static int
+connect_to(const uint8_t address[16], uint16_t port)
+{
+    static const int yes = 1;
+    static const int idle_s = 120;
+    struct sockaddr_storage to;
+    socklen_t n = address_to_sockaddr(address, port, &to);
+    int auto_close fd = socket(to.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return -1;
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof yes);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+    if (connect(fd, (const struct sockaddr *)&to, n) < 0 && errno != EINPROGRESS)
+        return -1;
+    return take_fd(&fd);
+}
+
+// The next address that may be reached. A flow whose addresses all failed is reset, as a refused connection is.
+static void
+dial_next(struct flow *f)
+{
+    struct sandbox *s = f->sandbox;
+    bool forbidden = false;
+    f->state = FLOW_DIALLING;
+    while (f->next < f->addresses_n && s->relay->now_ms < f->dial_until_ms) {
+        memcpy(f->address, f->addresses[f->next++], sizeof f->address);
+        // A literal address was judged by its rule; an address of a name is judged now.
+        if (f->name != NULL && !permit_target(s->permit, f->address, address_is_own(f->address),
+                                              f->asked.port, IPPROTO_TCP)) {
+            forbidden = true;
+            continue;
+        }
+        int fd = connect_to(f->address, f->asked.port);
+        if (fd < 0)
+            continue;
+        bool last = f->next == f->addresses_n;
+        f->attempt_until_ms = last ? f->dial_until_ms : s->relay->now_ms + TCP_ATTEMPT_MS;
+        f->handles++;
+        watch_open(s->relay, &f->peer, fd, UV_WRITABLE, tcp_on_ready, f);
+        return;
+    }
+    if (forbidden)
+        deny(f, NET_NAME_ADDRESS);
+    else
+        tcp_end(f, true, NET_REASON_NONE);
+}
+
+static void
+retry(struct flow *f)
+{
+    f->state = FLOW_RETRYING;
+    (void)watch_close(&f->peer, on_closed); // dial_next() follows
+}
+
+// IPv6 and IPv4 in turn, so that a family that leads nowhere costs one attempt.
+static void
+take_addresses(struct flow *f, const struct name *name)
+{
+    uint32_t at[2] = {0, 0};
+    f->addresses_n = 0;
+    while (f->addresses_n < name->n)
+        for (unsigned v4 = 0; v4 < 2; v4++) {
+            uint32_t *i = &at[v4];
+            while (*i < name->n && address_is_v4(name->addresses[*i]) != (v4 == 1))
+                ++*i;
+            if (*i < name->n)
+                memcpy(f->addresses[f->addresses_n++], name->addresses[(*i)++], ADDRESS_BYTES);
+        }
+}
+
+static void
+on_resolved(struct resolve_waiter *w, enum resolve_result result, struct name *name)
+{
+    struct flow *f = list_entry(w, struct flow, waiter);
+    if (result != RESOLVE_OK) {
+        tcp_end(f, true, result == RESOLVE_FORBIDDEN ? NET_NAME_ADDRESS : NET_REASON_NONE);
+        return;
+    }
+    take_addresses(f, name);
+    dial_next(f);
+}
+
+// Does the policy of now let it be? Sets its rule.
+static enum net_reason
+judge(struct flow *f)
+{
+    const struct permit *p = f->sandbox->permit;
+    struct permit_verdict v;
+    if (f->name != NULL)
+        v = permit_name_port(p, f->name->text, f->asked.port, IPPROTO_TCP);
+    else
+        v = permit_address(p, f->asked.address, address_is_own(f->asked.address), f->asked.port,
+                           IPPROTO_TCP);
+    f->rule = v.rule;
+    if (v.reason != NET_REASON_NONE)
+        return v.reason;
+    if (f->name != NULL && f->state != FLOW_NAMING &&
+        !permit_target(p, f->address, address_is_own(f->address), f->asked.port, IPPROTO_TCP))
+        return NET_NAME_ADDRESS;
+    return sandbox_left(f->sandbox, true, v.rule) == 0 ? sandbox_quota_reason(f->sandbox, true)
+                                                       : NET_REASON_NONE;
+}
+
+static void
+begin(struct sandbox *s, struct flow *f, int fd, const struct net_flow *asked)
+{
+    static const int yes = 1;
+    *f = (struct flow){.sandbox = s,
+                       .asked = *asked,
+                       .rule = PERMIT_NO_RULE,
+                       .dial_until_ms = s->relay->now_ms + TCP_DIAL_MS};
+    f->peer.fd = -1;
+    list_init(&f->node);
+    list_init(&f->waiter.node);
+    f->waiter.done = on_resolved;
+    list_append(&s->flows, &f->node);
+    s->connections++;
+    s->dialling++;
+    s->changed = true;
+    t.open++;
+    tick_need(s->relay);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+    f->handles = 1;
+    watch_open(s->relay, &f->job, fd, 0, tcp_on_ready, f);
+    uint32_t index = names_index(asked->address);
+    f->name = index != 0 ? names_at(s, index) : NULL;
+    enum net_reason reason = index != 0 && f->name == NULL ? NET_NO_RULE : judge(f);
+    if (reason != NET_REASON_NONE) {
+        deny(f, reason);
+        return;
+    }
+    if (f->name != NULL) {
+        resolve_name(s, f->name->text, &f->waiter);
+        return;
+    }
+    memcpy(f->addresses[f->addresses_n++], asked->address, sizeof asked->address);
+    dial_next(f);
+}
+
+static void
+accepted(struct listener *l, int fd)
+{
+    struct sandbox *s = l->sandbox;
+    struct sockaddr_storage sa;
+    socklen_t sa_n = sizeof sa;
+    uint8_t local[16];
+    uint16_t port = 0;
+    struct net_flow asked;
+    if (getsockname(fd, (struct sockaddr *)&sa, &sa_n) < 0) {
+        refuse(fd);
+        return;
+    }
+    address_from_sockaddr(&sa, local, &port);
+    if (!sandbox_flow(s, local, IPPROTO_TCP, &asked)) {
+        refuse(fd); // nobody's: the job found the listener by itself
+        return;
+    }
+    struct flow *f = s->connections < RELAY_CONNECTIONS ? take() : NULL;
+    if (f == NULL) {
+        const struct report_about about = {.address = asked.address,
+                                           .rule = UINT32_MAX,
+                                           .port = asked.port,
+                                           .protocol = IPPROTO_TCP};
+        report_denied(s, NET_FULL, &about);
+        refuse(fd);
+    } else if (asked.port == NET_DNS_PORT) {
+        release(f);
+        dns_stream_open(s, fd);
+    } else {
+        begin(s, f, fd, &asked);
+    }
+}
+
+void
+tcp_on_listener(uv_poll_t *uv, int status, int events)
+{
+    struct listener *l = uv->data;
+    struct relay *r = l->sandbox->relay;
+    (void)events;
+    r->now_ms = clock_ms();
+    if (status < 0)
+        watch_stopped(&l->watch);
+    for (int i = 0; i < TCP_ACCEPTS_PER_TURN; i++) {
+        int fd = accept4(l->watch.fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd >= 0) {
+            accepted(l, fd);
+        } else if (errno == EAGAIN) {
+            break;
+        } else if (errno != EINTR && errno != ECONNABORTED) {
+            // No descriptor or memory: look again at the next tick, not at once and for ever.
+            watch_want(&l->watch, 0, tcp_on_listener);
+            l->sandbox->resting = true;
+            tick_need(r);
+            return;
+        }
+    }
+    watch_want(&l->watch, UV_READABLE, tcp_on_listener);
+}
+
+static void
+pace(const struct flow *f)
+{
+    const struct sandbox *s = f->sandbox;
+    uint32_t n = s->pacing > 0 ? s->pacing : 1;
+    unsigned long out = s->permit->out_rate > 0 ? s->permit->out_rate / n : ~0UL;
+    unsigned long in = s->permit->in_rate > 0 ? s->permit->in_rate / n : ~0UL;
+    if (f->peer.fd >= 0)
+        (void)setsockopt(f->peer.fd, SOL_SOCKET, SO_MAX_PACING_RATE, &out, sizeof out);
+    if (f->job.fd >= 0)
+        (void)setsockopt(f->job.fd, SOL_SOCKET, SO_MAX_PACING_RATE, &in, sizeof in);
+}
+
+static bool
+is_paced(const struct sandbox *s)
+{
+    return s->permit->out_rate > 0 || s->permit->in_rate > 0;
+}
+
+static void
+opened(struct flow *f)
+{
+    struct report_about about = about_flow(f);
+    leave_dialling(f, FLOW_OPEN);
+    report(f->sandbox, RELAY_FLOW, &about);
+    if (is_paced(f->sandbox)) {
+        f->sandbox->pacing++; // until the next look it counts as active
+        pace(f);
+    }
+    tcp_copy(f);
+}
+
+static int
+error_of(int fd)
+{
+    int error = 0;
+    socklen_t n = sizeof error;
+    if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &n) < 0)
+        return errno;
+    return error;
+}
+
+void
+tcp_on_ready(uv_poll_t *uv, int status, int events)
+{
+    struct flow *f = uv->data;
+    bool is_peer = uv == &f->peer.uv;
+    struct watch *w = is_peer ? &f->peer : &f->job;
+    f->sandbox->relay->now_ms = clock_ms();
+    if (status < 0)
+        watch_stopped(w);
+    int error = status < 0 || f->state == FLOW_DIALLING ? error_of(w->fd) : 0;
+    if (error != 0 && is_peer && f->state == FLOW_DIALLING)
+        retry(f);
+    else if (error != 0)
+        tcp_end(f, true, NET_REASON_NONE);
+    else if (f->state == FLOW_OPEN)
+        tcp_copy(f);
+    else if (is_peer && (events & UV_WRITABLE) != 0)
+        opened(f);
+    else if (status < 0)
+        watch_want(w, is_peer ? UV_WRITABLE : 0, tcp_on_ready);
+}
+
+void
+tcp_recheck(struct sandbox *s)
+{
+    list_each(it, &s->flows)
+    {
+        struct flow *f = list_entry(it, struct flow, node);
+        enum net_reason reason = judge(f);
+        if (reason != NET_REASON_NONE)
+            tcp_end(f, true, reason);
+        else
+            pace(f);
+    }
+}
+
+void
+tcp_drop(struct sandbox *s)
+{
+    list_each(it, &s->flows) tcp_end(list_entry(it, struct flow, node), true, NET_REASON_NONE);
+}
+
+static void
+look_at_dials(struct sandbox *s)
+{
+    list_each(it, &s->flows)
+    {
+        struct flow *f = list_entry(it, struct flow, node);
+        if (f->state == FLOW_OPEN || f->state == FLOW_RETRYING)
+            continue;
+        if (s->relay->now_ms >= f->dial_until_ms)
+            tcp_end(f, true, NET_REASON_NONE);
+        else if (f->state == FLOW_DIALLING && s->relay->now_ms >= f->attempt_until_ms)
+            retry(f);
+    }
+}
+
+// The rate is shared by the flows that moved something since the last look.
+static void
+share_rate(struct sandbox *s)
+{
+    uint32_t active = 0;
+    list_each(it, &s->flows)
+    {
+        struct flow *f = list_entry(it, struct flow, node);
+        uint64_t moved = f->out.bytes + f->in.bytes;
+        active += moved != f->moved;
+        f->moved = moved;
+    }
+    if (active == 0 || active == s->pacing)
+        return;
+    s->pacing = active;
+    list_each(it, &s->flows) pace(list_entry(it, struct flow, node));
+}
+
+bool
+tcp_tick(struct relay *r)
+{
+    list_each(it, &r->sandboxes)
+    {
+        struct sandbox *s = list_entry(it, struct sandbox, node);
+        if (s->dialling > 0)
+            look_at_dials(s);
+        if (is_paced(s))
+            share_rate(s);
+        if (!s->resting)
+            continue;
+        s->resting = false;
+        for (int i = LISTENER_TCP4; i <= LISTENER_TCP6; i += LISTENER_TCP6 - LISTENER_TCP4)
+            if (s->listeners[i].sandbox != NULL)
+                watch_want(&s->listeners[i].watch, UV_READABLE, tcp_on_listener);
+    }
+    return t.open > 0;
+}

@@ -1,0 +1,79 @@
+// TCP flows: accepted inside a sandbox, dialled outside, copied both ways until both sides have ended.
+//
+//         accept          lookup            connect
+//   (job) ------> NAMING ---------> DIALLING -------> OPEN ---- both ends of file ----> gone
+//                   |  literal: at once ^ |             |
+//                   |          RETRYING <-+ next address|
+//                   +------ refused, cut, RST ----------+------------ RST ------------> gone
+//
+// The job's connect() has succeeded by the time the relay dials: a refusal shows as a RST. A half-close is passed on, a RST
+// as well. Nothing of a flow is kept here: bytes are looked at in the one socket, written to the other, and taken out as
+// far as that took them, so a slow reader holds up its writer as it would without a relay.
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "names.h"
+#include "process.h"
+#include "resolve.h"
+
+enum {
+    TCP_DIAL_MS = 10000,   // for all addresses together
+    TCP_ATTEMPT_MS = 2000, // for one of them while there are others
+    TCP_ACCEPTS_PER_TURN = 64,
+    TCP_ROUNDS_PER_TURN = 8, // of one direction, then others have their turn
+};
+
+enum flow_state { FLOW_NAMING, FLOW_DIALLING, FLOW_RETRYING, FLOW_OPEN };
+
+// One direction.
+struct lane {
+    uint64_t bytes;
+    bool ended;   // end of file was read and passed on
+    bool blocked; // the reader's socket is full
+};
+
+struct flow {
+    struct list node; // of the sandbox's, or of the free ones
+    struct resolve_waiter waiter;
+    struct sandbox *sandbox;
+    enum flow_state state;
+    struct watch job, peer;
+    unsigned handles; // that the loop knows
+    bool ended;       // and is free when the loop knows none
+    bool denied;      // which was told
+    struct lane out, in;
+    uint64_t moved; // bytes of both at the last look of pacing
+    struct net_flow asked;
+    const struct name *name; // NULL: a literal address
+    uint32_t rule;
+    uint8_t address[16]; // being dialled, or dialled
+    uint32_t addresses_n, next;
+    uint8_t addresses[NAME_ADDRESSES][16];
+    uint64_t dial_until_ms, attempt_until_ms;
+};
+
+// A table of `n` flows. False without memory.
+bool tcp_init(uint32_t n);
+
+// The callback of TCP listeners; uv.data is the struct listener.
+void tcp_on_listener(uv_poll_t *uv, int status, int events);
+
+// Cuts what another policy forbids.
+void tcp_recheck(struct sandbox *s);
+
+// The sandbox is closed.
+void tcp_drop(struct sandbox *s);
+
+// Every tick: dials that took too long, rates. True while there are flows.
+bool tcp_tick(struct relay *r);
+
+// tcp_copy.c: moves what can be moved both ways, and asks the loop for what is missing. Ends the flow when it is over.
+void tcp_copy(struct flow *f);
+
+// Ends it. reset: both sides get a RST. reason: why it was cut.
+void tcp_end(struct flow *f, bool reset, enum net_reason reason);
+
+// The callback of both ends' sockets.
+void tcp_on_ready(uv_poll_t *uv, int status, int events);

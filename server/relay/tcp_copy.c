@@ -1,0 +1,74 @@
+// Moves bytes of a flow: peek at one socket, write to the other, take out of the first what the second took. See tcp.h.
+#include <errno.h>
+#include <sys/socket.h>
+
+#include "sandboxes.h"
+#include "tcp.h"
+
+enum outcome { MOVED, WAIT_READ, WAIT_WRITE, ENDED, BROKEN, OVER_QUOTA };
+
+// One round of one direction: from -> to, of at most `left` bytes.
+static enum outcome
+move(const struct flow *f, const struct watch *from, const struct watch *to, uint64_t left,
+     size_t *moved)
+{
+    uint8_t *scratch = f->sandbox->relay->scratch;
+    size_t most = left < SCRATCH_BYTES ? (size_t)left : SCRATCH_BYTES;
+    // With nothing left, one byte is looked for: it is the one that breaks the quota, and no end of file.
+    ssize_t n = recv(from->fd, scratch, most > 0 ? most : 1, MSG_PEEK | MSG_DONTWAIT);
+    if (n < 0)
+        return errno == EAGAIN || errno == EINTR ? WAIT_READ : BROKEN;
+    if (n == 0)
+        return shutdown(to->fd, SHUT_WR) == 0 ? ENDED : BROKEN;
+    if (most == 0)
+        return OVER_QUOTA;
+    ssize_t sent = send(to->fd, scratch, (size_t)n, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (sent < 0)
+        return errno == EAGAIN || errno == EINTR ? WAIT_WRITE : BROKEN;
+    *moved = (size_t)sent;
+    if (recv(from->fd, scratch, (size_t)sent, MSG_TRUNC | MSG_DONTWAIT) != sent)
+        return BROKEN;
+    return sent < n ? WAIT_WRITE : MOVED;
+}
+
+// One direction, a few rounds. False: the flow has ended.
+static bool
+move_lane(struct flow *f, bool out)
+{
+    struct lane *lane = out ? &f->out : &f->in;
+    const struct watch *from = out ? &f->job : &f->peer;
+    const struct watch *to = out ? &f->peer : &f->job;
+    enum outcome outcome = MOVED;
+    lane->blocked = false;
+    for (int i = 0; i < TCP_ROUNDS_PER_TURN && outcome == MOVED && !lane->ended; i++) {
+        size_t n = 0;
+        outcome = move(f, from, to, sandbox_left(f->sandbox, out, f->rule), &n);
+        lane->bytes += n;
+        if (n > 0)
+            sandbox_count(f->sandbox, out, f->rule, n);
+    }
+    lane->blocked = outcome == WAIT_WRITE;
+    lane->ended = lane->ended || outcome == ENDED;
+    if (outcome == BROKEN)
+        tcp_end(f, true, NET_REASON_NONE);
+    else if (outcome == OVER_QUOTA)
+        tcp_end(f, true, sandbox_quota_reason(f->sandbox, out));
+    return outcome != BROKEN && outcome != OVER_QUOTA;
+}
+
+void
+tcp_copy(struct flow *f)
+{
+    if (!move_lane(f, true) || !move_lane(f, false))
+        return;
+    if (f->out.ended && f->in.ended) {
+        tcp_end(f, false, NET_REASON_NONE);
+        return;
+    }
+    int job =
+        (!f->out.ended && !f->out.blocked ? UV_READABLE : 0) | (f->in.blocked ? UV_WRITABLE : 0);
+    int peer =
+        (!f->in.ended && !f->in.blocked ? UV_READABLE : 0) | (f->out.blocked ? UV_WRITABLE : 0);
+    watch_want(&f->job, job, tcp_on_ready);
+    watch_want(&f->peer, peer, tcp_on_ready);
+}

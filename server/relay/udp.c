@@ -1,0 +1,449 @@
+// See udp.h.
+#include "udp.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "address.h"
+#include "dns.h"
+#include "names.h"
+#include "report.h"
+#include "resolve.h"
+#include "sandboxes.h"
+
+enum { BUCKETS = 16384, DATAGRAM_MAX = 65535, DATAGRAMS_PER_TURN = 64 };
+
+// Who sends, and to which flow's address.
+struct udp_key {
+    uint32_t slot;
+    uint16_t port;
+    uint8_t zero[2];
+    uint8_t source[16], local[16];
+};
+
+struct association {
+    struct watch watch;
+    struct association *next; // in its bucket
+    struct list node;         // of the sandbox's, or of the free ones
+    struct resolve_waiter waiter;
+    struct sandbox *sandbox;
+    struct listener *listener;
+    struct sockaddr_storage job;
+    struct udp_key key;
+    struct net_flow flow;
+    const struct name *name; // NULL: a literal address
+    uint8_t address[16];     // where it is connected to
+    uint32_t rule;
+    bool denied; // which was told
+    uint64_t used_ms, out_bytes, in_bytes;
+};
+
+static struct {
+    struct association all[ASSOCIATIONS_MAX];
+    struct association *bucket[BUCKETS];
+    struct list unused;
+    uint32_t n;
+} t;
+
+bool
+udp_init(void)
+{
+    list_init(&t.unused);
+    for (size_t i = 0; i < ASSOCIATIONS_MAX; i++) {
+        t.all[i].watch.fd = -1;
+        list_append(&t.unused, &t.all[i].node);
+    }
+    return true;
+}
+
+bool
+udp_listener_prepare(int fd, bool v6)
+{
+    static const int yes = 1;
+    if (!v6)
+        return setsockopt(fd, IPPROTO_IP, IP_PKTINFO, &yes, sizeof yes) == 0;
+    return setsockopt(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, &yes, sizeof yes) == 0 &&
+           setsockopt(fd, IPPROTO_IPV6, IPV6_FREEBIND, &yes, sizeof yes) == 0;
+}
+
+static struct association **
+bucket_of(const struct udp_key *k)
+{
+    const uint8_t *bytes = (const uint8_t *)k;
+    uint64_t h = UINT64_C(0xcbf29ce484222325);
+    for (size_t i = 0; i < sizeof *k; i++)
+        h = (h ^ bytes[i]) * UINT64_C(0x100000001b3);
+    return &t.bucket[(h ^ h >> 32) % BUCKETS];
+}
+
+static void
+on_closed(uv_handle_t *h)
+{
+    struct association *a = h->data;
+    list_append(&t.unused, &a->node);
+}
+
+// reason: why it was cut; NET_REASON_NONE: it had its time.
+static void
+end(struct association *a, enum net_reason reason)
+{
+    struct sandbox *s = a->sandbox;
+    struct association **at = bucket_of(&a->key);
+    while (*at != a)
+        at = &(*at)->next;
+    *at = a->next;
+    list_remove(&a->waiter.node);
+    list_remove(&a->node);
+    t.n--;
+    s->connections--;
+    const struct report_about about = {
+        .address = a->address,
+        .name = a->name != NULL ? a->name->text : NULL,
+        .rule = report_rule(s, a->rule),
+        .port = a->flow.port,
+        .protocol = IPPROTO_UDP,
+        .reason = reason,
+        .out_bytes = a->out_bytes,
+        .in_bytes = a->in_bytes,
+    };
+    if (!a->denied)
+        report(s, RELAY_FLOW_END, &about);
+    if (!watch_close(&a->watch, on_closed))
+        list_append(&t.unused, &a->node);
+}
+
+void
+udp_reply(const struct listener *l, const struct sockaddr_storage *to, const uint8_t local[16],
+          const void *bytes, size_t n)
+{
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(sizeof(struct in6_pktinfo))];
+    } control;
+    memset(&control, 0, sizeof control);
+    struct sockaddr_storage name = *to;
+    struct iovec iov = {.iov_base = (void *)(uintptr_t)bytes, .iov_len = n};
+    struct msghdr m = {
+        .msg_name = &name,
+        .msg_namelen = to->ss_family == AF_INET ? (socklen_t)sizeof(struct sockaddr_in)
+                                                : (socklen_t)sizeof(struct sockaddr_in6),
+        .msg_iov = &iov,
+        .msg_iovlen = 1,
+        .msg_control = control.bytes,
+        .msg_controllen = sizeof control.bytes,
+    };
+    struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+    if (to->ss_family == AF_INET) {
+        struct in_pktinfo info = {0};
+        memcpy(&info.ipi_spec_dst, local + ADDRESS_V4_AT, sizeof info.ipi_spec_dst);
+        c->cmsg_level = IPPROTO_IP;
+        c->cmsg_type = IP_PKTINFO;
+        c->cmsg_len = CMSG_LEN(sizeof info);
+        memcpy(CMSG_DATA(c), &info, sizeof info);
+        m.msg_controllen = CMSG_SPACE(sizeof info);
+    } else {
+        struct in6_pktinfo info = {0};
+        memcpy(&info.ipi6_addr, local, sizeof info.ipi6_addr);
+        c->cmsg_level = IPPROTO_IPV6;
+        c->cmsg_type = IPV6_PKTINFO;
+        c->cmsg_len = CMSG_LEN(sizeof info);
+        memcpy(CMSG_DATA(c), &info, sizeof info);
+    }
+    (void)sendmsg(l->watch.fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+static void
+on_answer(uv_poll_t *uv, int status, int events)
+{
+    struct association *a = uv->data;
+    struct sandbox *s = a->sandbox;
+    struct relay *r = s->relay;
+    (void)events;
+    r->now_ms = clock_ms();
+    if (status < 0)
+        watch_stopped(&a->watch);
+    for (int i = 0; i < DATAGRAMS_PER_TURN && a->watch.live; i++) {
+        ssize_t n = recv(a->watch.fd, r->scratch, DATAGRAM_MAX, MSG_DONTWAIT);
+        if (n < 0 && errno != ECONNREFUSED && errno != EHOSTUNREACH && errno != ENETUNREACH)
+            break;
+        if (n < 0)
+            continue; // an ICMP error: what a datagram met, told once
+        uint64_t bytes = (uint64_t)n;
+        a->used_ms = r->now_ms;
+        if (bytes > sandbox_left(s, false, a->rule)) {
+            end(a, sandbox_quota_reason(s, false));
+            return;
+        }
+        if (!bucket_take(&s->udp_in, bytes, r->now_ms))
+            continue;
+        sandbox_count(s, false, a->rule, bytes);
+        a->in_bytes += bytes;
+        udp_reply(a->listener, &a->job, a->key.local, r->scratch, (size_t)n);
+    }
+    watch_want(&a->watch, UV_READABLE, on_answer);
+}
+
+// Where to, and may it? Of a name: the first of its addresses that may be reached.
+static struct permit_verdict
+judge(struct association *a)
+{
+    const struct sandbox *s = a->sandbox;
+    uint16_t port = a->flow.port;
+    if (a->name == NULL) {
+        memcpy(a->address, a->flow.address, sizeof a->address);
+        return permit_address(s->permit, a->address, address_is_own(a->address), port, IPPROTO_UDP);
+    }
+    struct permit_verdict v = permit_name_port(s->permit, a->name->text, port, IPPROTO_UDP);
+    for (uint32_t i = 0; i < a->name->n && v.reason == NET_REASON_NONE; i++) {
+        const uint8_t *address = a->name->addresses[i];
+        memcpy(a->address, address, sizeof a->address);
+        if (permit_target(s->permit, address, address_is_own(address), port, IPPROTO_UDP))
+            return v;
+    }
+    if (v.reason == NET_REASON_NONE)
+        v.reason = NET_NAME_ADDRESS;
+    return v;
+}
+
+// Connects its socket. False: it was ended.
+static bool
+dial(struct association *a)
+{
+    struct sandbox *s = a->sandbox;
+    struct permit_verdict v = judge(a);
+    a->rule = v.rule;
+    struct report_about about = {
+        .address = a->address,
+        .name = a->name != NULL ? a->name->text : NULL,
+        .rule = report_rule(s, v.rule),
+        .port = a->flow.port,
+        .protocol = IPPROTO_UDP,
+    };
+    if (v.reason != NET_REASON_NONE) {
+        report_denied(s, v.reason, &about);
+        a->denied = true;
+        end(a, v.reason);
+        return false;
+    }
+    struct sockaddr_storage to;
+    socklen_t n = address_to_sockaddr(a->address, a->flow.port, &to);
+    int fd = socket(to.ss_family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0 || connect(fd, (const struct sockaddr *)&to, n) < 0) {
+        if (fd >= 0)
+            (void)close(fd);
+        end(a, NET_REASON_NONE);
+        return false;
+    }
+    watch_open(s->relay, &a->watch, fd, UV_READABLE, on_answer, a);
+    report(s, RELAY_FLOW, &about);
+    return true;
+}
+
+static void
+on_resolved(struct resolve_waiter *w, enum resolve_result result, struct name *name)
+{
+    struct association *a = list_entry(w, struct association, waiter);
+    if (result != RESOLVE_OK) {
+        end(a, result == RESOLVE_FORBIDDEN ? NET_NAME_ADDRESS : NET_REASON_NONE);
+        return;
+    }
+    a->name = name;
+    (void)dial(a);
+}
+
+// The first datagram of a job's socket to a flow. NULL: refused, or its name is being resolved and the datagram lost.
+static struct association *
+begin(struct listener *l, const struct udp_key *key, const struct sockaddr_storage *job,
+      const struct net_flow *flow)
+{
+    struct sandbox *s = l->sandbox;
+    struct report_about about = {
+        .address = flow->address, .rule = UINT32_MAX, .port = flow->port, .protocol = IPPROTO_UDP};
+    uint32_t index = names_index(flow->address);
+    const struct name *name = index != 0 ? names_at(s, index) : NULL;
+    if (index != 0 && name == NULL) {
+        report_denied(s, NET_NO_RULE, &about);
+        return NULL;
+    }
+    if (list_empty(&t.unused) || s->connections >= RELAY_CONNECTIONS) {
+        report_denied(s, NET_FULL, &about);
+        return NULL;
+    }
+    struct association *a = list_entry(t.unused.next, struct association, node);
+    list_remove(&a->node);
+    *a = (struct association){.sandbox = s,
+                              .listener = l,
+                              .job = *job,
+                              .key = *key,
+                              .flow = *flow,
+                              .name = name,
+                              .rule = PERMIT_NO_RULE,
+                              .used_ms = s->relay->now_ms};
+    a->watch.fd = -1;
+    a->waiter.done = on_resolved;
+    list_init(&a->waiter.node);
+    list_init(&a->node);
+    struct association **bucket = bucket_of(key);
+    a->next = *bucket;
+    *bucket = a;
+    list_append(&s->associations, &a->node);
+    s->connections++;
+    t.n++;
+    tick_need(s->relay);
+    if (name == NULL)
+        return dial(a) ? a : NULL;
+    resolve_name(s, name->text, &a->waiter);
+    for (a = *bucket; a != NULL && memcmp(&a->key, key, sizeof *key) != 0;)
+        a = a->next;
+    return a != NULL && a->watch.live ? a : NULL;
+}
+
+static void
+forward(struct association *a, const uint8_t *bytes, size_t n)
+{
+    struct sandbox *s = a->sandbox;
+    a->used_ms = s->relay->now_ms;
+    if (!a->watch.live)
+        return; // its name is being resolved: lost, as datagrams are
+    if (n > sandbox_left(s, true, a->rule)) {
+        enum net_reason reason = sandbox_quota_reason(s, true);
+        end(a, reason);
+        return;
+    }
+    if (!bucket_take(&s->udp_out, n, s->relay->now_ms))
+        return;
+    sandbox_count(s, true, a->rule, n);
+    a->out_bytes += n;
+    (void)send(a->watch.fd, bytes, n, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+static void
+on_datagram(struct listener *l, const struct sockaddr_storage *from, const uint8_t local[16],
+            size_t n)
+{
+    struct sandbox *s = l->sandbox;
+    struct udp_key key = {.slot = s->slot};
+    memcpy(key.local, local, sizeof key.local);
+    address_from_sockaddr(from, key.source, &key.port);
+    struct association *a = *bucket_of(&key);
+    while (a != NULL && memcmp(&a->key, &key, sizeof key) != 0)
+        a = a->next;
+    if (a != NULL) {
+        forward(a, s->relay->scratch, n);
+        return;
+    }
+    struct net_flow flow;
+    if (!sandbox_flow(s, local, IPPROTO_UDP, &flow))
+        return; // nobody's: the job found the listener by itself
+    if (flow.port == NET_DNS_PORT) {
+        struct dns_route route = {.listener = l, .to = *from};
+        memcpy(route.local, local, sizeof route.local);
+        (void)dns_ask(s, &route, s->relay->scratch, n);
+        return;
+    }
+    a = begin(l, &key, from, &flow);
+    if (a != NULL)
+        forward(a, s->relay->scratch, n);
+}
+
+// The address that a datagram was sent to.
+static bool
+local_of(struct msghdr *m, uint8_t local[16])
+{
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c != NULL; c = CMSG_NXTHDR(m, c)) {
+        if (c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_PKTINFO) {
+            struct in_pktinfo info;
+            memcpy(&info, CMSG_DATA(c), sizeof info);
+            memset(local, 0, ADDRESS_V4_AT);
+            local[10] = local[11] = 0xff;
+            memcpy(local + ADDRESS_V4_AT, &info.ipi_addr, sizeof info.ipi_addr);
+            return true;
+        }
+        if (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_PKTINFO) {
+            struct in6_pktinfo info;
+            memcpy(&info, CMSG_DATA(c), sizeof info);
+            memcpy(local, &info.ipi6_addr, ADDRESS_BYTES);
+            return true;
+        }
+    }
+    return false;
+}
+
+void
+udp_on_listener(uv_poll_t *uv, int status, int events)
+{
+    struct listener *l = uv->data;
+    struct relay *r = l->sandbox->relay;
+    (void)events;
+    r->now_ms = clock_ms();
+    if (status < 0)
+        watch_stopped(&l->watch);
+    for (int i = 0; i < DATAGRAMS_PER_TURN && l->watch.live; i++) {
+        union {
+            struct cmsghdr align;
+            char bytes[CMSG_SPACE(sizeof(struct in6_pktinfo)) + 64];
+        } control;
+        struct sockaddr_storage from;
+        uint8_t local[16];
+        struct iovec iov = {.iov_base = r->scratch, .iov_len = DATAGRAM_MAX};
+        struct msghdr m = {.msg_name = &from,
+                           .msg_namelen = sizeof from,
+                           .msg_iov = &iov,
+                           .msg_iovlen = 1,
+                           .msg_control = control.bytes,
+                           .msg_controllen = sizeof control.bytes};
+        ssize_t n = recvmsg(l->watch.fd, &m, MSG_DONTWAIT);
+        if (n < 0 && errno == EAGAIN)
+            break;
+        if (n >= 0 && (m.msg_flags & MSG_TRUNC) == 0 && local_of(&m, local))
+            on_datagram(l, &from, local, (size_t)n);
+    }
+    watch_want(&l->watch, UV_READABLE, udp_on_listener);
+}
+
+void
+udp_recheck(struct sandbox *s)
+{
+    list_each(it, &s->associations)
+    {
+        struct association *a = list_entry(it, struct association, node);
+        if (!a->watch.live)
+            continue; // judged when it is dialled
+        uint8_t connected[16];
+        memcpy(connected, a->address, sizeof connected);
+        struct permit_verdict v = judge(a);
+        a->rule = v.rule;
+        if (v.reason == NET_REASON_NONE && memcmp(connected, a->address, sizeof connected) != 0 &&
+            !permit_target(s->permit, connected, address_is_own(connected), a->flow.port,
+                           IPPROTO_UDP))
+            v.reason = NET_NAME_ADDRESS;
+        memcpy(a->address, connected, sizeof connected);
+        if (v.reason != NET_REASON_NONE)
+            end(a, v.reason);
+    }
+}
+
+void
+udp_drop(struct sandbox *s)
+{
+    list_each(it, &s->associations) end(list_entry(it, struct association, node), NET_REASON_NONE);
+}
+
+bool
+udp_tick(struct relay *r)
+{
+    list_each(it, &r->sandboxes)
+    {
+        struct sandbox *s = list_entry(it, struct sandbox, node);
+        list_each(at, &s->associations)
+        {
+            struct association *a = list_entry(at, struct association, node);
+            if (r->now_ms - a->used_ms >= RELAY_UDP_IDLE_MS)
+                end(a, NET_REASON_NONE);
+        }
+    }
+    return t.n > 0;
+}
