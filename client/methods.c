@@ -31,6 +31,9 @@ const struct method methods[] = {
     {"/stockade.v1.AnomalyService/ImportProfile", true, false},
     {"/stockade.v1.AnomalyService/ResetProfile", true, false},
     {"/stockade.v1.AnomalyService/FreezeProfile", true, false},
+    {"/stockade.v1.TelemetryService/Subscribe", true, false},
+    {"/stockade.v1.TelemetryService/GetRecord", true, false},
+    {"/stockade.v1.TelemetryService/ListUsage", true, false},
     {0},
 };
 

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/statfs.h>
 
 #include "../proto/auto.h"
@@ -225,6 +226,16 @@ cgstat_cpu_ns(const struct cgroup_dirs *dirs, uint32_t job)
     struct cgstat s = {0};
     read_rows(dirs, job, of_job, 1, &s);
     return s.v[STAT_CPU_NS];
+}
+
+uint64_t
+cgstat_cgroup_id(const struct cgroup_dirs *dirs, uint32_t job)
+{
+    char name[24] = "guest";
+    struct stat st;
+    if (job != 0)
+        (void)snprintf(name, sizeof name, "job-%u", job);
+    return fstatat(dirs->fd[SPAWN_FD_CGROUP], name, &st, AT_SYMLINK_NOFOLLOW) == 0 ? st.st_ino : 0;
 }
 
 unsigned

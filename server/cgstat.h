@@ -56,6 +56,9 @@ void cgstat_read(const struct cgroup_dirs *dirs, uint32_t job, struct cgstat *ou
 // CPU time of a job in nanoseconds; 0 when it cannot be read.
 uint64_t cgstat_cpu_ns(const struct cgroup_dirs *dirs, uint32_t job);
 
+// The id of the v2 cgroup of a job, or with job 0 of the guest: its inode number. 0: it is not there.
+uint64_t cgstat_cgroup_id(const struct cgroup_dirs *dirs, uint32_t job);
+
 // What is full of the sandbox's disk at this moment: bit 0 its bytes, bit 1 its inodes. One fstatfs(2).
 enum { DISK_BYTES_FULL = 1, DISK_INODES_FULL = 2 };
 unsigned cgstat_disk_full(const struct cgroup_dirs *dirs);

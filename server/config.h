@@ -49,6 +49,12 @@ struct config_template {
     struct anomaly_config anomalies; // complete once the file was read
     uint32_t pool;                   // ready sandboxes that are kept
     bool pool_said;                  // pool 0 was written, not left out
+    bool count_syscalls;             // of every job, for its record
+};
+
+struct config_telemetry {
+    uint32_t syscalls;             // enum telemetry_syscalls
+    char feed[CONFIG_ADDRESS_MAX]; // "": there is none
 };
 
 struct config_quotas {
@@ -81,6 +87,7 @@ struct config {
     uint32_t pool; // of a template that does not say
     struct anomaly_config anomalies;
     struct config_quotas quotas;
+    struct config_telemetry telemetry;
     struct rpc_limits rpc;
     uint64_t drain_ms;
     uint64_t keep_finished_ms;

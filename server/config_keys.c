@@ -12,6 +12,7 @@
 
 #include "config_read.h"
 #include "config_network.h"
+#include "telemetry.h"
 #include "yaml_tree.h"
 
 // Three or four octal digits, as chmod has them.
@@ -60,6 +61,19 @@ read_format(const struct reader *r, const struct key *k, struct yaml_node *n, vo
     return 0;
 }
 
+static int
+read_syscalls(const struct reader *r, const struct key *k, struct yaml_node *n, void *to)
+{
+    static const char *const words[] = {
+        [SYSCALLS_ON_DEMAND] = "on-demand", [SYSCALLS_OFF] = "off", [SYSCALLS_ALWAYS] = "always"};
+    for (uint32_t i = 0; n->kind == YAML_TEXT && i < sizeof words / sizeof words[0]; i++)
+        if (strcmp(n->text, words[i]) == 0) {
+            store(k, to, i);
+            return 0;
+        }
+    return fail(r, n, "must be off, on-demand or always");
+}
+
 // What is behind it is looked at when it is listened on.
 static bool
 is_address(const char *text)
@@ -69,6 +83,14 @@ is_address(const char *text)
         if (strncmp(text, schemes[i], strlen(schemes[i])) == 0)
             return text[strlen(schemes[i])] != '\0';
     return false;
+}
+
+static int
+read_feed(const struct reader *r, const struct key *k, struct yaml_node *n, void *to)
+{
+    if (n->kind != YAML_TEXT || (n->text[0] != '\0' && !is_address(n->text)))
+        return fail(r, n, "must be an address to listen on, or empty");
+    return read_text(r, k, n, to);
 }
 
 static int
@@ -253,6 +275,7 @@ static const struct key template_keys[] = {
     {"network", read_network, AT(config_template, network), 0, 0, NULL},
     {"network_max", read_network, AT(config_template, network_max), 0, 0, NULL},
     {"pool", read_template_pool, AT(config_template, pool), 0, 1024, NULL},
+    {"count_syscalls", read_bool, AT(config_template, count_syscalls), 0, 0, NULL},
     {0},
 };
 
@@ -296,6 +319,11 @@ static const struct key ids_keys[] = {
 };
 static const struct key bpf_keys[] = {
     {"enabled", read_bool, AT(config, bpf_enabled), 0, 0, NULL},
+    {0},
+};
+static const struct key telemetry_keys[] = {
+    {"syscalls", read_syscalls, AT(config, telemetry.syscalls), 0, 0, NULL},
+    {"feed", read_feed, AT(config, telemetry.feed), 0, 0, NULL},
     {0},
 };
 static const struct key quota_keys[] = {
@@ -351,6 +379,7 @@ static const struct key top_keys[] = {
     SECTION("bpf", bpf_keys),
     {"templates", read_templates, 0, 0, 0, 0, NULL},
     {"anomalies", read_section, AT(config, anomalies), 0, 0, config_anomaly_keys},
+    SECTION("telemetry", telemetry_keys),
     SECTION("quotas", quota_keys),
     SECTION("rpc", rpc_keys),
     SECTION("network", network_keys),

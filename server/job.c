@@ -15,6 +15,7 @@
 #include "log.h"
 #include "sandbox.h"
 #include "server.h"
+#include "telemetry.h"
 
 #define MS UINT64_C(1000000)
 enum { CPU_CHECK_MIN_MS = 5 };
@@ -267,6 +268,7 @@ job_start(struct sandbox *s, const struct job_spec *spec, struct job **out, stru
         return err_wrap(e, "start a process");
     }
     enroll(j);
+    telemetry_job_begun(j->all->srv->telemetry, j, spec->count_syscalls);
     (void)loop_timer_start(loop_of(j), &j->patience, JOB_START_MS, on_no_answer, j);
     *out = j;
     return 0;
@@ -282,6 +284,7 @@ finish(struct job *j)
     bill_compute(&j->used, &j->result.bill);
     bill_limit_hits(&j->used, &j->limits, &j->result.hits);
     move(j, JOB_DONE);
+    telemetry_job_ended(j->all->srv->telemetry, j);
     job_io_end(j);
     loop_timer_stop(&j->patience);
     list_remove(&j->of_sandbox);
@@ -477,6 +480,7 @@ job_said_started(struct sandbox *s, uint32_t number, uint32_t pid, int terminal)
     j->pid = pid;
     j->used.started_ns = uv_hrtime();
     move(j, JOB_RUNNING);
+    telemetry_job_started(j->all->srv->telemetry, j);
     if (j->end == END_NONE) {
         loop_timer_stop(&j->patience);
         wall_start(j);

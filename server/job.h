@@ -19,6 +19,7 @@
 #include "list.h"
 #include "output.h"
 
+struct Stockade__V1__Record;
 struct job;
 struct jobs;
 struct loop_poll;
@@ -54,6 +55,7 @@ struct job_result {
     char reason[512];
     struct bill bill;
     struct limit_hits hits;
+    const struct Stockade__V1__Record *record; // NULL: nobody watched; lives as long as the job
 };
 
 enum job_state { JOB_STARTING, JOB_RUNNING, JOB_DRAINING, JOB_DONE, JOB_STATES_N };
@@ -71,7 +73,8 @@ struct job_spec {
     bool terminal;
     uint32_t rows, columns;
     struct limits limits;
-    bool one_shot; // its end is the end of the sandbox
+    bool one_shot;       // its end is the end of the sandbox
+    bool count_syscalls; // for its record
     uint64_t arrived_ns, sandbox_ns;
 };
 
@@ -105,6 +108,13 @@ int job_start(struct sandbox *s, const struct job_spec *spec, struct job **out, 
 
 // One of the caller's. NOT_FOUND otherwise.
 struct job *job_find(struct jobs *all, const char *tenant, const char *id, struct err *e);
+
+// The same; tenant NULL: anybody's. NULL: there is none.
+struct job *job_find_any(struct jobs *all, const char *tenant, const char *id);
+
+// Whose it is, and the template of its sandbox ("": that is gone).
+const char *job_tenant(const struct job *j);
+const char *job_template(const struct job *j);
 
 // Follows from an offset of the output on. patient: its output waits for this reader however long.
 void job_follow(struct job *j, struct job_follower *f, uint64_t offset, bool patient);

@@ -47,6 +47,7 @@ struct job {
     uint64_t wall_left_ns, wall_from_ns; // from: 0 while it stands still
     uint64_t paused_from_ns;
     struct bill_input used;
+    struct job_watch *watch; // owned, telemetry.c's; NULL: nobody watches
     struct job_result result;
     char end_reason[256];
 

@@ -7,6 +7,7 @@
 
 #include "sandbox.h"
 #include "server.h"
+#include "telemetry.h"
 
 struct jobs *
 jobs_new(struct server *srv)
@@ -52,6 +53,7 @@ job_settle(struct job *j)
     j->tenant->refs--;
     owner_settle(j->tenant);
     output_free(j->output);
+    job_watch_free(j->watch);
     for (size_t i = 0; i < j->shown_n; i++)
         free(j->shown[i]);
     free(j);
@@ -108,14 +110,32 @@ job_keep(struct job *j)
 }
 
 struct job *
-job_find(struct jobs *all, const char *tenant, const char *id, struct err *e)
+job_find_any(struct jobs *all, const char *tenant, const char *id)
 {
     struct idnode *n = idtable_find(&all->table, id);
     struct job *j = n != NULL ? list_entry(n, struct job, id) : NULL;
-    if (j != NULL && strcmp(j->tenant->name, tenant) == 0)
-        return j;
-    (void)err_set(e, ERR_NOT_FOUND, "there is no process %s", id);
-    return NULL;
+    return j != NULL && (tenant == NULL || strcmp(j->tenant->name, tenant) == 0) ? j : NULL;
+}
+
+struct job *
+job_find(struct jobs *all, const char *tenant, const char *id, struct err *e)
+{
+    struct job *j = job_find_any(all, tenant, id);
+    if (j == NULL)
+        (void)err_set(e, ERR_NOT_FOUND, "there is no process %s", id);
+    return j;
+}
+
+const char *
+job_tenant(const struct job *j)
+{
+    return j->tenant->name;
+}
+
+const char *
+job_template(const struct job *j)
+{
+    return j->sandbox != NULL ? j->sandbox->spec.template->name : "";
 }
 
 void

@@ -42,6 +42,8 @@
 #include "sandbox.h"
 #include "server.h"
 #include "spawn.h"
+#include "telemetry.h"
+#include "usage.h"
 
 enum {
     DRAIN_LOOK_MS = 20,
@@ -66,8 +68,8 @@ struct broker {
 };
 
 static const struct call_method *const services[] = {
-    anomaly_methods,    health_methods,  process_methods,
-    reflection_methods, sandbox_methods, system_methods,
+    anomaly_methods, health_methods, process_methods,   reflection_methods,
+    sandbox_methods, system_methods, telemetry_methods,
 };
 
 // Descriptors are what a broker with a thousand sandboxes runs out of first.
@@ -84,6 +86,7 @@ raise_files(struct broker *b)
             l = more;
     }
     (void)setrlimit(RLIMIT_NOFILE, &l);
+    usage_allow(l.rlim_cur > need ? l.rlim_cur - need : 0);
     if (b->features.n >= SPAWN_FEATURES_MAX)
         return;
     struct spawn_feature *f = &b->features.feature[b->features.n++];
@@ -282,6 +285,7 @@ on_signal(uv_signal_t *handle, int number)
     if (b->s.on_serving_change != NULL)
         b->s.on_serving_change(b->s.serving_cookie);
     pool_stop(b->s.pool);
+    telemetry_drain_begun(b->s.telemetry);
     b->drain_until_ns = uv_hrtime() + b->config->drain_ms * UINT64_C(1000000);
     rpc_drain(b->s.rpc, (uint32_t)b->config->drain_ms, on_drained, b);
     on_drain_look(b);
@@ -338,6 +342,9 @@ make_core(struct broker *b, struct err *e)
     b->s.net = net_new(&b->s, e);
     if (b->s.net == NULL)
         return err_errno(e);
+    b->s.telemetry = telemetry_new(&b->s);
+    if (b->s.telemetry == NULL)
+        return err_sys(e, ENOMEM, "start");
     b->s.pool = pool_new(&b->s, b->s.sandboxes);
     return b->s.pool != NULL ? 0 : err_sys(e, ENOMEM, "start");
 }

@@ -7,6 +7,7 @@
 
 #include <bpf/bpf.h>
 
+#include "anomaly.h"
 #include "bpf.h"
 #include "log.h"
 #include "net.h"
@@ -44,6 +45,7 @@ int
 sandbox_policy_put(struct sandbox *s, struct err *e)
 {
     const struct bpf *b = bpf_of(s);
+    const struct anomaly *an = s->all->srv->anomaly;
     struct stat st;
     if (b == NULL || b->fd[BPF_FD_SANDBOXES] < 0)
         return 0;
@@ -59,6 +61,7 @@ sandbox_policy_put(struct sandbox *s, struct err *e)
         .generation = s->generation,
         .mode = NET_NONE,
         .template = (uint32_t)(s->spec.template - s->all->srv->config->template),
+        .watch = WATCH_EVENTS | (an != NULL ? anomaly_watch(an, s->spec.template) : 0),
     };
     s->cgroup_id = st.st_ino;
     return write_entry(s, &s->entry, e);

@@ -17,6 +17,7 @@
 #include "sandbox_table.h"
 #include "server.h"
 #include "spawn.h"
+#include "telemetry.h"
 
 enum { READY_MS = 20 * 1000, DESTROY_AGAIN_MS = 100 };
 
@@ -58,6 +59,7 @@ settle(struct sandbox *s)
 {
     if (s->state != SANDBOX_DELETING || s->pending > 0 || (s->live && !s->destroyed))
         return;
+    telemetry_sandbox_gone(s->all->srv->telemetry, s);
     sandbox_policy_clear(s);
     for (size_t i = 0; i < SPAWN_FDS_MAX; i++)
         if (s->dirs.fd[i] >= 0)
@@ -180,6 +182,7 @@ sandbox_destroy(struct sandbox *s, const struct err *why, struct sandbox_waiter 
     loop_timer_stop(&s->patience);
     while (!list_empty(&s->jobs))
         job_sandbox_gone(job_of_sandbox(s->jobs.next), why);
+    telemetry_sandbox_deleted(s->all->srv->telemetry, s, why->text);
     tell_waiters(s, WAIT_CHANGE, why);
     tell_waiters(s, WAIT_NETWORK, why);
     guest_link_free(s->link);
@@ -298,6 +301,7 @@ adopt(struct sandbox *s, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX]
         guest_failed(s, &e);
         return;
     }
+    telemetry_sandbox_live(s->all->srv->telemetry, s);
     s->link = guest_link_new(s->all->srv->loop, fds[SPAWN_FD_GUEST], &guest_events, s, &e);
     if (s->link == NULL)
         guest_failed(s, &e);
@@ -404,6 +408,7 @@ sandbox_take(struct sandbox *s, struct owner *t, struct sandbox_spec *spec)
     list_append(&s->all->owned, &s->node);
     if (spec->ttl_ms > 0)
         sandbox_set_ttl(s, spec->ttl_ms);
+    telemetry_sandbox_taken(s->all->srv->telemetry, s);
 }
 
 static void
@@ -448,6 +453,8 @@ on_frozen(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
     }
     bool pausing = s->state == SANDBOX_PAUSING;
     bool now_paused = pausing == (reply->ok != 0);
+    if (reply->ok != 0)
+        telemetry_sandbox_paused(s->all->srv->telemetry, s, now_paused);
     move(s, now_paused ? SANDBOX_PAUSED : SANDBOX_RUNNING);
     list_each(it, &s->jobs)
     {

@@ -18,6 +18,7 @@ struct rpc;
 struct sandboxes;
 struct spawn;
 struct spawn_features;
+struct telemetry;
 
 struct server {
     uv_loop_t *loop;
@@ -26,6 +27,7 @@ struct server {
     struct bpf *bpf;             // maps of the BPF programs
     struct anomaly *anomaly;     // what looks wrong; NULL: switched off
     struct net *net;             // rule sets and the relay; NULL in tests without
+    struct telemetry *telemetry; // events, records; NULL in tests
     struct spawn *spawn;         // our end of the spawner's socket
     struct relay_link *relay;    // our end of the relay's socket; NULL: there is none
     struct sandboxes *sandboxes; // all of them, by id and by tenant

@@ -21,7 +21,17 @@ from setuptools.command.build_py import build_py
 from setuptools.command.sdist import sdist
 
 HERE = Path(__file__).resolve().parent
-PUBLIC = ("options", "wire", "record", "limits", "sandbox_service", "process_service", "system_service", "anomaly_service")
+PUBLIC = (
+    "options",
+    "wire",
+    "record",
+    "limits",
+    "sandbox_service",
+    "process_service",
+    "system_service",
+    "anomaly_service",
+    "telemetry_service",
+)
 
 MODULE = """\
 # Made from {proto} by setup.py.

@@ -10,3 +10,4 @@ extern const struct call_method process_methods[];
 extern const struct call_method reflection_methods[];
 extern const struct call_method sandbox_methods[];
 extern const struct call_method system_methods[];
+extern const struct call_method telemetry_methods[];

@@ -89,6 +89,11 @@ convert_result(struct arena *a, const struct job_result *r)
     m->exit_code = r->exit_code;
     m->signal = r->signal;
     m->reason = r->reason;
+    union { // protobuf-c wants it writable; packing only reads
+        const Stockade__V1__Record *from;
+        Stockade__V1__Record *to;
+    } record = {.from = r->record};
+    m->record = record.to;
     m->bill = convert_bill(a, &r->bill);
     m->limits_also_hit = arena_alloc(a, sizeof(void *) * LIMITS_N);
     if (m->bill == NULL || m->limits_also_hit == NULL)
@@ -184,6 +189,8 @@ convert_process(struct arena *a, const struct job *j)
         return NULL;
     if (v.result != NULL && (m->result = convert_result(a, v.result)) == NULL)
         return NULL;
+    if (m->result != NULL)
+        m->result->record = NULL; // a page has many of them
     return m;
 }
 

@@ -15,6 +15,7 @@
 #include "../pool.h"
 #include "../sandbox.h"
 #include "../server.h"
+#include "../telemetry.h"
 #include "convert.h"
 
 enum { COMMAND_ARENA_MAX = 512 * 1024 };
@@ -25,6 +26,10 @@ struct stream {
     const ProtobufCMessageDescriptor *response;
     const Stockade__V1__RunRequest *run; // Run: borrowed from the call
     struct pool_request *request;        // Run: waits for its sandbox
+    const Stockade__V1__StartRequest *start;
+    struct sandbox_spec spec; // Run: while it waits for the tracepoint
+    struct telemetry_waiter waiter;
+    bool counts; // system calls
     struct limits limits;
     struct job_follower follower;
     bool blocked; // no credit: on_writable comes
@@ -34,6 +39,11 @@ static void
 stream_free(struct stream *st)
 {
     job_unfollow(&st->follower);
+    if (st->counts) {
+        telemetry_unwait(&st->waiter);
+        telemetry_unwant(st->s->telemetry);
+    }
+    sandbox_spec_clear(&st->spec);
     free(st);
 }
 
@@ -199,6 +209,7 @@ begin(struct stream *st, struct sandbox *sb, const Stockade__V1__Command *comman
         return r;
     spec.limits = st->limits;
     spec.one_shot = one_shot;
+    spec.count_syscalls = st->counts;
     spec.arrived_ns = call_arrived_ns(st->call);
     spec.sandbox_ns = sandbox_ns;
     r = job_start(sb, &spec, &j, e);
@@ -240,6 +251,40 @@ read_run(struct server *s, const Stockade__V1__RunRequest *m, struct sandbox_spe
     return r;
 }
 
+static void
+acquire(void *cookie)
+{
+    struct stream *st = cookie;
+    struct err e;
+    struct sandbox_spec spec = st->spec;
+    st->spec = (struct sandbox_spec){0};
+    const char *tenant = call_caller(st->call)->tenant;
+    if (pool_acquire(st->s->pool, tenant, &spec, on_sandbox, st, &st->request, &e) < 0) {
+        sandbox_spec_clear(&spec);
+        stream_fail(st, &e);
+    }
+}
+
+// Begins, once system calls are watched where that was asked for.
+static void
+when_watched(struct stream *st, bool count_syscalls, void (*begin_it)(void *cookie))
+{
+    struct err e;
+    if (count_syscalls && telemetry_check_syscalls(st->s->telemetry, &e) < 0) {
+        stream_fail(st, &e);
+        return;
+    }
+    if (count_syscalls) {
+        st->counts = true;
+        st->waiter.done = begin_it;
+        st->waiter.cookie = st;
+        telemetry_want(st->s->telemetry);
+        if (!telemetry_wait(st->s->telemetry, &st->waiter))
+            return;
+    }
+    begin_it(st);
+}
+
 void
 process_run(struct server *s, struct call *c, const ProtobufCMessage *req)
 {
@@ -257,31 +302,34 @@ process_run(struct server *s, struct call *c, const ProtobufCMessage *req)
     }
     st->run = m;
     st->limits = spec.limits;
-    const char *tenant = call_caller(c)->tenant;
-    if (pool_acquire(s->pool, tenant, &spec, on_sandbox, st, &st->request, &e) < 0) {
-        sandbox_spec_clear(&spec);
+    st->spec = spec;
+    when_watched(st, m->count_syscalls, acquire);
+}
+
+static void
+start_it(void *cookie)
+{
+    struct stream *st = cookie;
+    const Stockade__V1__StartRequest *m = st->start;
+    struct limits asked;
+    struct err e;
+    struct sandbox *sb =
+        sandbox_find(st->s->sandboxes, call_caller(st->call)->tenant, m->sandbox_id, &e);
+    limits_from_message(m->limits, &asked);
+    if (sb == NULL || limits_resolve_job(&sb->spec.limits, &asked, &st->limits, &e) < 0 ||
+        begin(st, sb, m->command, false, call_arrived_ns(st->call), &e) < 0)
         stream_fail(st, &e);
-    }
 }
 
 void
 process_start(struct server *s, struct call *c, const ProtobufCMessage *req)
 {
     const Stockade__V1__StartRequest *m = (const Stockade__V1__StartRequest *)req;
-    struct limits asked;
-    struct err e;
-    struct sandbox *sb = sandbox_find(s->sandboxes, call_caller(c)->tenant, m->sandbox_id, &e);
-    if (sb == NULL) {
-        call_fail(c, &e);
-        return;
-    }
     struct stream *st = stream_new(s, c, &stockade__v1__start_response__descriptor);
     if (st == NULL)
         return;
-    limits_from_message(m->limits, &asked);
-    if (limits_resolve_job(&sb->spec.limits, &asked, &st->limits, &e) < 0 ||
-        begin(st, sb, m->command, false, call_arrived_ns(c), &e) < 0)
-        stream_fail(st, &e);
+    st->start = m;
+    when_watched(st, m->count_syscalls, start_it);
 }
 
 void

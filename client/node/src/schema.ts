@@ -4,5 +4,7 @@ export * from "./gen/stockade/v1/limits_pb.js";
 export * from "./gen/stockade/v1/options_pb.js";
 export * from "./gen/stockade/v1/process_service_pb.js";
 export * from "./gen/stockade/v1/sandbox_service_pb.js";
+export * from "./gen/stockade/v1/record_pb.js";
 export * from "./gen/stockade/v1/system_service_pb.js";
+export * from "./gen/stockade/v1/telemetry_service_pb.js";
 export * from "./gen/stockade/v1/wire_pb.js";

@@ -1,0 +1,111 @@
+// The event hub: everything that is told about sandboxes, numbered, for those who have subscribed.
+//
+//   events_publish --> packed once --> ring of recent events (the last EVENTS_KEPT, for those who ask from a number on)
+//                                  \-> ring of each subscriber whose filter it passes --wake--> events_peek, events_taken
+//                                  \-> the tap (the feed)
+//
+// Nobody waits for a subscriber: one whose ring is full finds a gap, in its place among the events. Loop thread only.
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "../proto/err.h"
+#include "stockade/v1/telemetry_service.pb-c.h"
+
+struct events;
+struct events_reader;
+
+enum {
+    EVENTS_KEPT = 16384, // of all sandboxes
+    EVENTS_KEPT_BYTES = 8 * 1024 * 1024,
+    EVENTS_QUEUED = 4096, // for one subscriber
+    EVENTS_QUEUED_BYTES = 1024 * 1024,
+    EVENTS_BATCH = 256,
+    EVENTS_BATCH_BYTES = 56 * 1024,
+    EVENTS_READERS = 256,
+    EVENTS_READERS_PER_TENANT = 32,
+    EVENTS_SANDBOXES = 64, // of one filter
+    EVENT_BYTES = 8 * 1024,
+    EVENT_KIND_MAX = 127,
+};
+
+// One event, packed: `bytes` is its length as a varint and the message behind it, so that it can stand in a repeated
+// field as it is.
+struct event_packed {
+    uint32_t refs;
+    uint32_t n;      // bytes in all
+    uint32_t head_n; // of those, the length
+    uint32_t kind, severity;
+    uint64_t sequence;
+    char sandbox_id[33], process_id[33], tenant[32];
+    uint8_t bytes[];
+};
+
+struct event_filter {
+    char sandbox_id[EVENTS_SANDBOXES][33];
+    uint32_t sandboxes_n; // 0: all
+    char process_id[33];  // "": all
+    char tenant[32];      // "": all
+    uint64_t kinds[2];    // bits; none: all
+    uint32_t severity;    // at least
+};
+
+struct event_gap {
+    uint64_t from, to; // from 0: there is none
+    uint64_t count;
+    const char *reason;
+};
+
+// What a subscriber gets next: the gap, then the events.
+struct events_batch {
+    struct event_gap gap;
+    uint32_t n;
+    const struct event_packed *event[EVENTS_BATCH]; // borrowed until events_taken
+};
+
+// Owned: events_free(), when nobody is subscribed. NULL without memory.
+struct events *events_new(uv_loop_t *loop);
+void events_free(struct events *h);
+
+// Numbers it (m->sequence), gives it the time of now where it has none, packs it and hands it to whom it concerns, none
+// of which is called from here. *m is borrowed. An event that cannot be packed (no memory, larger than EVENT_BYTES)
+// leaves a hole in the numbers and is counted.
+void events_publish(struct events *h, Stockade__V1__Event *m);
+
+// The last number that was given; events that could not be packed.
+uint64_t events_last(const struct events *h);
+uint64_t events_failed(const struct events *h);
+
+// Who subscribes.
+struct events_listener {
+    const char *owner; // is charged for it
+    // There may be something. It comes on the loop, never from within a call here, and may unsubscribe.
+    void (*wake)(void *cookie);
+    void *cookie;
+};
+
+// Subscribes. from 0: what is new. OUT_OF_RANGE: `from` has not happened and is not the next one; RESOURCE_EXHAUSTED.
+// Owned: events_unsubscribe().
+int events_subscribe(struct events *h, const struct event_filter *f, uint64_t from,
+                     const struct events_listener *l, struct events_reader **out, struct err *e);
+void events_unsubscribe(struct events_reader *r); // NULL is fine
+
+// What comes next; false: nothing for now. It comes again until it is taken.
+bool events_peek(struct events_reader *r, struct events_batch *out);
+void events_taken(struct events_reader *r, const struct events_batch *b);
+
+bool event_passes(const struct event_filter *f, const struct event_packed *e);
+
+// Every subscriber is woken.
+void events_wake_all(struct events *h);
+
+// One who gets every event at once, inside events_publish. fn NULL: nobody.
+void events_tap(struct events *h, void (*fn)(void *cookie, const struct event_packed *e),
+                void *cookie);
+
+// "DENIED" for EVENT_KIND_DENIED; "OTHER" for what has no name. "NOTICE" likewise.
+const char *event_kind_name(uint32_t kind);
+const char *event_severity_name(uint32_t severity);

@@ -1,0 +1,356 @@
+// See telemetry.h: the kernel's counters, what was lost, and the record that is made of both.
+#include "telemetry_private.h"
+
+#include <bpf/bpf.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "api/convert.h"
+#include "config.h"
+#include "spawn.h"
+
+// ---- accounts
+
+bool
+telemetry_job_cgroup(struct job *j)
+{
+    struct job_watch *w = j->watch;
+    if (w->cgroup == 0 && j->sandbox != NULL)
+        w->cgroup = cgstat_cgroup_id(&j->sandbox->dirs, j->number);
+    return w->cgroup != 0;
+}
+
+static bool
+find_cell(const struct telemetry *t, uint64_t cgroup, struct watch_cell *cell)
+{
+    const struct bpf *bpf = t->srv->bpf;
+    return cgroup != 0 && bpf != NULL && bpf->accounts != NULL && bpf->fd[BPF_FD_CELLS] >= 0 &&
+           bpf_map_lookup_elem(bpf->fd[BPF_FD_CELLS], &cgroup, cell) == 0 &&
+           cell->account < WATCH_ACCOUNTS;
+}
+
+const struct watch_account *
+telemetry_account(const struct telemetry *t, uint64_t cgroup)
+{
+    struct watch_cell cell;
+    if (!find_cell(t, cgroup, &cell))
+        return NULL;
+    const struct watch_account *a = &t->srv->bpf->accounts[cell.account];
+    return a->cgroup == cgroup ? a : NULL;
+}
+
+void
+telemetry_cell_back(const struct telemetry *t, uint64_t cgroup)
+{
+    struct watch_cell cell;
+    if (!find_cell(t, cgroup, &cell))
+        return;
+    const struct bpf *bpf = t->srv->bpf;
+    if (bpf_map_delete_elem(bpf->fd[BPF_FD_CELLS], &cgroup) == 0)
+        (void)bpf_map_update_elem(bpf->fd[BPF_FD_ACCOUNTS_FREE], NULL, &cell.account, BPF_ANY);
+}
+
+// ---- losses
+
+// This sandbox's counters, CPU by CPU, into t->scratch. One call where the kernel reads several at once.
+static bool
+read_counters(const struct telemetry *t, uint32_t slot)
+{
+    const struct bpf *bpf = t->srv->bpf;
+    int fd = bpf != NULL ? bpf->fd[BPF_FD_LOST] : -1;
+    uint32_t first = slot * EVENT_CLASSES;
+    uint32_t before = first - 1;
+    uint32_t after;
+    uint32_t keys[EVENT_CLASSES];
+    uint32_t n = EVENT_CLASSES;
+    if (fd < 0)
+        return false;
+    if (bpf_map_lookup_batch(fd, first > 0 ? &before : NULL, &after, keys, t->scratch, &n, NULL) ==
+            0 ||
+        (errno == ENOENT && n == EVENT_CLASSES))
+        return n == EVENT_CLASSES && keys[0] == first;
+    for (uint32_t class = 0; class < EVENT_CLASSES; class ++) {
+        uint32_t key = first + class;
+        if (bpf_map_lookup_elem(fd, &key, t->scratch + (size_t) class * t->cpus) < 0)
+            return false;
+    }
+    return true;
+}
+
+static void
+tell_gap(struct telemetry *t, struct box *b, uint32_t class, uint64_t n, const uint64_t *by_cpu)
+{
+    Stockade__V1__Event m;
+    Stockade__V1__Lost l = STOCKADE__V1__LOST__INIT;
+    uint32_t cpus[RECORD_CPUS];
+    if (b->sandbox->tenant == NULL)
+        return;
+    for (uint32_t cpu = 0; cpu < t->cpus && l.n_cpus < RECORD_CPUS; cpu++)
+        if (by_cpu[cpu] > 0)
+            cpus[l.n_cpus++] = cpu;
+    telemetry_fill(&m, b->sandbox, NULL, STOCKADE__V1__EVENT_KIND__EVENT_KIND_GAP,
+                   STOCKADE__V1__SEVERITY__SEVERITY_NOTICE);
+    l.class_ = record_class_name(class);
+    l.events = n;
+    l.cpus = cpus;
+    m.detail_case = STOCKADE__V1__EVENT__DETAIL_LOST;
+    m.lost = &l;
+    telemetry_tell(t, b, &m);
+}
+
+void
+telemetry_read_lost(struct telemetry *t, struct box *b)
+{
+    if (!read_counters(t, b->sandbox->slot))
+        return;
+    for (uint32_t class = 0; class < EVENT_CLASSES; class ++) {
+        uint64_t *now = t->scratch + (size_t) class * t->cpus;
+        uint64_t *old = b->lost + (size_t) class * t->cpus;
+        uint64_t n = 0;
+        for (uint32_t cpu = 0; cpu < t->cpus; cpu++) {
+            uint64_t more = now[cpu] - old[cpu];
+            old[cpu] = now[cpu];
+            now[cpu] = more;
+            n += more;
+            if (more == 0)
+                continue;
+            list_each(it, &b->sandbox->jobs)
+            {
+                struct job *j = job_of_sandbox(it);
+                if (j->watch != NULL)
+                    record_lost(j->watch->record, class, cpu, more);
+            }
+        }
+        b->lost_total += n;
+        if (n > 0)
+            tell_gap(t, b, class, n, now);
+    }
+}
+
+// ---- sums
+
+void
+telemetry_add_account(struct anomaly_sums *to, const struct watch_account *w)
+{
+    for (uint32_t i = 0; i < WATCH_SYSCALLS; i++)
+        to->syscalls += w->syscalls[i];
+    for (uint32_t i = WATCH_OK + 1; i < WATCH_ERRORS; i++)
+        to->errors[i] += w->errors[i];
+    to->forks += w->forks;
+    to->execs += w->execs;
+    to->exits += w->exits;
+    to->signals += w->signals;
+    to->opens_write += w->opens_write;
+    to->opens_sensitive += w->opens_sensitive;
+    to->unlinks += w->unlinks;
+    to->renames += w->renames;
+}
+
+static uint64_t
+rose(uint64_t now, uint64_t before)
+{
+    return now > before ? now - before : 0;
+}
+
+static void
+network_since(const struct net_counters *now, const struct net_counters *before,
+              Stockade__V1__NetworkUse *out)
+{
+    out->out_bytes = rose(now->out_bytes, before->out_bytes);
+    out->out_packets = rose(now->out_packets, before->out_packets);
+    out->in_bytes = rose(now->in_bytes, before->in_bytes);
+    out->in_packets = rose(now->in_packets, before->in_packets);
+    out->connects_allowed = rose(now->connects_allowed, before->connects_allowed);
+    out->connects_denied = rose(now->connects_denied, before->connects_denied);
+}
+
+void
+telemetry_sums(const struct telemetry *t, const struct box *b, struct anomaly_sums *out)
+{
+    const struct bpf *bpf = t->srv->bpf;
+    *out = b->ended;
+    list_each(it, &b->sandbox->jobs)
+    {
+        struct job *j = job_of_sandbox(it);
+        out->output_bytes += output_total(j->output);
+        if (j->watch == NULL || !telemetry_job_cgroup(j))
+            continue;
+        const struct watch_account *account = telemetry_account(t, j->watch->cgroup);
+        if (account != NULL)
+            telemetry_add_account(out, account);
+    }
+    out->queries = b->queries;
+    out->cpu_ns = cgstat_cpu_ns(&b->sandbox->dirs, 0);
+    if (bpf == NULL || bpf->net == NULL)
+        return;
+    Stockade__V1__NetworkUse n = STOCKADE__V1__NETWORK_USE__INIT;
+    const struct net_counters now = bpf->net[b->sandbox->slot];
+    network_since(&now, &b->net, &n);
+    out->out_bytes = n.out_bytes;
+    out->out_packets = n.out_packets;
+    out->in_bytes = n.in_bytes;
+    out->in_packets = n.in_packets;
+    out->connects_allowed = n.connects_allowed;
+    out->connects_denied = n.connects_denied;
+}
+
+void
+telemetry_sandbox_sums(struct telemetry *t, const struct sandbox *s, struct telemetry_sums *out)
+{
+    *out = (struct telemetry_sums){0};
+    struct box *b = t != NULL && s->live ? telemetry_box(t, s->slot, s->generation) : NULL;
+    if (b == NULL)
+        return;
+    telemetry_sums(t, b, &out->sums);
+    out->denials = b->denials;
+    out->alerts = b->alerts;
+    out->lost = b->lost_total + b->relay_lost;
+}
+
+// ---- the record
+
+// What watched, and what did not.
+struct notes {
+    const char *hooks[RECORD_NOTES], *missing[RECORD_NOTES];
+    size_t hooks_n, missing_n;
+    bool whole;
+};
+
+static void
+note_missing(struct notes *n, bool counts, const char *text)
+{
+    if (n->missing_n < RECORD_NOTES)
+        n->missing[n->missing_n++] = text;
+    n->whole = n->whole && !counts;
+}
+
+static void
+note_hooks(struct notes *n, uint32_t has)
+{
+    static const struct {
+        uint32_t has;
+        const char *hook;
+    } rows[] = {
+        {BPF_HAS_NET, "socket"},     {BPF_HAS_NET, "connect"},  {BPF_HAS_NET, "sendmsg"},
+        {BPF_HAS_NET, "bind"},       {BPF_HAS_NET, "egress"},   {BPF_HAS_NET, "ingress"},
+        {BPF_HAS_NET, "setsockopt"}, {BPF_HAS_NET, "device"},   {BPF_HAS_UNIX, "unix"},
+        {BPF_HAS_RELAY, "relay"},    {BPF_HAS_WATCH, "exec"},   {BPF_HAS_WATCH, "fork"},
+        {BPF_HAS_WATCH, "exit"},     {BPF_HAS_WATCH, "signal"}, {BPF_HAS_WATCH, "oom"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        if ((has & rows[i].has) != 0)
+            n->hooks[n->hooks_n++] = rows[i].hook;
+    if ((has & BPF_HAS_NET) == 0)
+        note_missing(n, true,
+                     "network: no program judges or counts what is sent; the network namespace "
+                     "alone keeps the job in");
+    else if ((has & BPF_HAS_UNIX) == 0)
+        note_missing(n, false, "unix: this kernel has no hooks for local sockets (Linux 6.7 has)");
+    if ((has & BPF_HAS_WATCH) == 0)
+        note_missing(n, true,
+                     "processes: no program sees exec, fork, exit, signals and lack of memory");
+}
+
+static void
+note_syscalls(struct notes *n, const struct telemetry *t, const struct job *j, bool counted)
+{
+    const struct job_watch *w = j->watch;
+    const struct bpf *bpf = t->srv->bpf;
+    bool ever = w->syscalls && t->watching == WATCH_IS_ON && w->detached == t->detached;
+    if (ever || counted) {
+        n->hooks[n->hooks_n++] = "syscalls";
+        n->hooks[n->hooks_n++] = "open";
+    }
+    if (ever)
+        return;
+    if (counted)
+        note_missing(n, w->wants, "syscalls: they were counted for a part of the time only");
+    else if (bpf == NULL || (bpf->has & BPF_HAS_SYSCALLS) == 0)
+        note_missing(n, w->wants, "syscalls: the tracepoint cannot be attached on this host");
+    else if (t->srv->config->telemetry.syscalls == SYSCALLS_OFF)
+        note_missing(n, w->wants, "syscalls: telemetry.syscalls is off");
+    else
+        note_missing(n, w->wants, "syscalls: nobody asked for them (--syscalls)");
+}
+
+static void
+note_account(struct notes *n, const struct telemetry *t, const struct watch_account *account)
+{
+    const struct bpf *bpf = t->srv->bpf;
+    if (account == NULL && bpf != NULL && (bpf->has & BPF_HAS_WATCH) != 0)
+        note_missing(n, true, "figures: the kernel has none of this job");
+    if (account != NULL && account->failures > 0)
+        note_missing(n, true, "figures: helpers of the kernel failed; something is missing");
+}
+
+static int64_t
+now_ns(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_REALTIME, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+Stockade__V1__Record *
+telemetry_record(struct telemetry *t, struct job *j, struct arena *a)
+{
+    struct job_watch *w = j->watch;
+    if (t == NULL || w == NULL || j->sandbox == NULL)
+        return NULL;
+    struct box *b = telemetry_box(t, j->sandbox->slot, j->sandbox->generation);
+    const struct bpf *bpf = t->srv->bpf;
+    const struct watch_account *account =
+        telemetry_job_cgroup(j) ? telemetry_account(t, w->cgroup) : NULL;
+    struct notes n = {.whole = true};
+    bool counted = false;
+    for (uint32_t i = 0; account != NULL && i < WATCH_SYSCALLS && !counted; i++)
+        counted = account->syscalls[i] > 0;
+    note_hooks(&n, bpf != NULL ? bpf->has : 0);
+    note_syscalls(&n, t, j, counted);
+    note_account(&n, t, account);
+    Stockade__V1__NetworkUse net = STOCKADE__V1__NETWORK_USE__INIT;
+    bool has_net = bpf != NULL && bpf->net != NULL;
+    if (has_net) {
+        const struct net_counters now = bpf->net[j->sandbox->slot];
+        network_since(&now, &w->net, &net);
+    }
+    net.queries = b != NULL ? rose(b->queries, w->queries) : 0;
+    net.shared = !w->alone;
+    const struct record_view v = {
+        .network = has_net ? &net : NULL,
+        .account = account,
+        .syscalls = counted,
+        .whole = n.whole,
+        .end_ns = now_ns(),
+        .hooks = n.hooks,
+        .hooks_n = n.hooks_n,
+        .missing = n.missing,
+        .missing_n = n.missing_n,
+    };
+    return record_message(w->record, &v, a);
+}
+
+void
+telemetry_store(struct telemetry *t, struct job *j)
+{
+    struct arena *auto_arena a = arena_new(RECORD_ARENA_BYTES);
+    Stockade__V1__GetRecordResponse m = STOCKADE__V1__GET_RECORD_RESPONSE__INIT;
+    union { // protobuf-c wants it writable; packing only reads
+        const Stockade__V1__Record *from;
+        Stockade__V1__Record *to;
+    } record = {.from = j->result.record};
+    m.process = a != NULL ? convert_process(a, j) : NULL;
+    if (m.process == NULL || record.to == NULL)
+        return;
+    m.record = record.to;
+    m.tenant = j->tenant->name;
+    m.template_ = j->sandbox->spec.template->name;
+    size_t n = protobuf_c_message_get_packed_size(&m.base);
+    uint8_t *bytes = malloc(n);
+    if (bytes == NULL)
+        return;
+    (void)protobuf_c_message_pack(&m.base, bytes);
+    record_store_add(t->records, m.tenant, j->id.id, bytes, n);
+}

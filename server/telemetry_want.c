@@ -1,0 +1,136 @@
+// See telemetry.h: the syscall tracepoint, attached while somebody wants it. It costs every process of the host some 75 ns
+// per call, and attaching it takes milliseconds, so it stays a little longer than it is wanted.
+//
+//   OFF --want--> COMES --spawner: attached--> ON --unwanted for TELEMETRY_LINGER_MS--> GOES --detached--> OFF
+//                   '--spawner: failed--> OFF, broken: not tried again until nobody wants it
+#include "telemetry_private.h"
+
+#include "config.h"
+#include "log.h"
+#include "loop.h"
+#include "spawn.h"
+
+static void step(struct telemetry *t);
+
+static bool
+can(const struct telemetry *t)
+{
+    return t->srv->bpf != NULL && (t->srv->bpf->has & BPF_HAS_SYSCALLS) != 0 &&
+           t->srv->config->telemetry.syscalls != SYSCALLS_OFF;
+}
+
+int
+telemetry_check_syscalls(const struct telemetry *t, struct err *e)
+{
+    if (t != NULL && can(t) && !t->broken)
+        return 0;
+    bool off = t != NULL && t->srv->config->telemetry.syscalls == SYSCALLS_OFF;
+    int r = err_set(e, ERR_FAILED_PRECONDITION, "system calls are not counted by this broker");
+    err_detail(e, "SYSCALLS_NOT_COUNTED", "count_syscalls",
+               off ? "its configuration says telemetry.syscalls: off"
+                   : "its host does not let it attach the tracepoint (see Info)");
+    return r;
+}
+
+static void
+tell_waiters(struct telemetry *t)
+{
+    while (!list_empty(&t->waiters)) {
+        struct telemetry_waiter *w = list_entry(t->waiters.next, struct telemetry_waiter, node);
+        list_remove(&w->node);
+        w->done(w->cookie);
+    }
+}
+
+static void ask(struct telemetry *t, bool on);
+
+static void
+on_linger_over(void *cookie)
+{
+    struct telemetry *t = cookie;
+    if (t->wanted == 0 && t->watching == WATCH_IS_ON)
+        ask(t, false);
+}
+
+static void
+linger(struct telemetry *t)
+{
+    (void)loop_timer_start(t->srv->loop, &t->linger, TELEMETRY_LINGER_MS, on_linger_over, t);
+}
+
+static void
+// NOLINTNEXTLINE(readability-non-const-parameter): the type of spawn_done
+on_watched(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
+{
+    struct telemetry *t = cookie;
+    bool on = t->watching == WATCH_COMES;
+    (void)fds;
+    if (reply->ok == 0)
+        log_err(LOG_WARNING, "syscalls", &reply->err);
+    t->broken = on && reply->ok == 0;
+    t->watching = on && reply->ok != 0 ? WATCH_IS_ON : WATCH_IS_OFF;
+    if (!on)
+        step(t);
+    else if (t->watching == WATCH_IS_ON && t->wanted == 0)
+        linger(t);
+    t->detached += !on;
+    if (t->watching == WATCH_IS_ON || t->watching == WATCH_IS_OFF)
+        tell_waiters(t);
+}
+
+static void
+ask(struct telemetry *t, bool on)
+{
+    struct err e;
+    if (spawn_watch(t->srv->spawn, on, on_watched, t, &e) == 0) {
+        t->watching = on ? WATCH_COMES : WATCH_GOES;
+        return;
+    }
+    log_err(LOG_WARNING, "syscalls", &e);
+    t->broken = on;
+}
+
+// Towards what is wanted.
+static void
+step(struct telemetry *t)
+{
+    if (t->wanted > 0 && t->watching == WATCH_IS_OFF && can(t) && !t->broken)
+        ask(t, true);
+    if (t->watching == WATCH_IS_OFF || !can(t))
+        tell_waiters(t);
+}
+
+void
+telemetry_want(struct telemetry *t)
+{
+    if (t == NULL)
+        return;
+    t->wanted++;
+    step(t);
+}
+
+void
+telemetry_unwant(struct telemetry *t)
+{
+    if (t == NULL || --t->wanted > 0)
+        return;
+    t->broken = false;
+    if (t->watching == WATCH_IS_ON)
+        linger(t);
+}
+
+bool
+telemetry_wait(struct telemetry *t, struct telemetry_waiter *w)
+{
+    list_init(&w->node);
+    if (t == NULL || t->watching == WATCH_IS_ON || t->watching == WATCH_IS_OFF)
+        return true;
+    list_append(&t->waiters, &w->node);
+    return false;
+}
+
+void
+telemetry_unwait(struct telemetry_waiter *w)
+{
+    list_remove(&w->node);
+}
