@@ -14,7 +14,7 @@ enum {
     SOCKETS = 64,
     TIMEOUT_MS = 2000,
     TRIES = 2,
-    FRESH_S_MIN = 5,
+    FRESH_S_MIN = 1,
     FRESH_S_MAX = 60,
 };
 

@@ -2,7 +2,7 @@
 //
 // A name is resolved before it is answered: what does not exist is told as such, an answer that leads nowhere the sandbox
 // may go is refused at once, and the dial that follows finds addresses. It is resolved again when they are older than
-// their TTL (5 to 60 s) at a dial. Addresses are checked at each dial as well, whatever was found before: the policy may
+// their TTL (1 to 60 s) at a dial. Addresses are checked at each dial as well, whatever was found before: the policy may
 // have changed, and port and address are decided together.
 #pragma once
 

@@ -39,7 +39,7 @@ on_tick(uv_timer_t *timer)
         struct sandbox *s = list_entry(it, struct sandbox, node);
         if (s->changed)
             more = !report_sums(s) || more;
-        if (s->closing && s->handles == 0 && report_closed(s)) {
+        if (s->closing && s->handles == 0 && !s->changed && report_closed(s)) {
             s->closing = false;
             list_remove(&s->node);
             free(s->permit);

@@ -385,6 +385,49 @@ datagrams_go_out_and_only_their_destination_can_answer(void **state)
 }
 
 static void
+ipv6_flows_go_the_same_way(void **state)
+{
+    (void)state;
+    if (!box.v6) {
+        (void)printf("skipped: no IPv6 here\n");
+        skip();
+    }
+    static const uint8_t loopback[16] = {[15] = 1};
+    struct sockaddr_in6 sa = {.sin6_family = AF_INET6, .sin6_port = htons(PORT)};
+    struct box_policy p = box_policy(NET_ALLOWLIST);
+    p.rules_n = 1;
+    p.rules[0] = (struct relay_rule){.kind = RELAY_PREFIX, .prefix = 128};
+    memcpy(p.rules[0].address, loopback, sizeof loopback);
+    memcpy(&sa.sin6_addr, loopback, sizeof loopback);
+    box_open(&p);
+    static const uint8_t other[16] = {0x20, 0x01, 0x48, 0x60, [15] = 0x88};
+    box_expect_reset(box_connect_flow6(SOCK_STREAM, box_flow(other, PORT, IPPROTO_TCP)));
+    int server = box_socket(AF_INET6, SOCK_STREAM);
+    int datagrams = box_socket(AF_INET6, SOCK_DGRAM);
+    assert_int_equal(bind(server, (const struct sockaddr *)&sa, sizeof sa), 0);
+    assert_int_equal(bind(datagrams, (const struct sockaddr *)&sa, sizeof sa), 0);
+    assert_int_equal(listen(server, 8), 0);
+    int job = box_connect_flow6(SOCK_STREAM, box_flow(loopback, PORT, IPPROTO_TCP));
+    int peer = accept4(server, NULL, NULL, SOCK_CLOEXEC);
+    assert_true(peer >= 0);
+    box_say(job, "six");
+    box_hear(peer, "six");
+    int udp = box_connect_flow6(SOCK_DGRAM, box_flow(loopback, PORT, IPPROTO_UDP));
+    box_say(udp, "ping");
+    char got[16] = "";
+    socklen_t n = sizeof sa;
+    assert_int_equal(recvfrom(datagrams, got, sizeof got, 0, (struct sockaddr *)&sa, &n), 4);
+    assert_int_equal(sendto(datagrams, "pong", 4, 0, (const struct sockaddr *)&sa, n), 4);
+    box_hear(udp, "pong");
+    (void)close(job);
+    (void)close(peer);
+    (void)close(udp);
+    (void)close(server);
+    (void)close(datagrams);
+    box_close();
+}
+
+static void
 a_thousand_connections_are_carried_the_next_is_refused_and_all_are_given_back(void **state)
 {
     (void)state;
@@ -433,6 +476,7 @@ main(void)
         cmocka_unit_test(another_policy_cuts_what_it_forbids_and_leaves_the_rest),
         cmocka_unit_test(a_rate_is_kept_by_pacing),
         cmocka_unit_test(datagrams_go_out_and_only_their_destination_can_answer),
+        cmocka_unit_test(ipv6_flows_go_the_same_way),
         cmocka_unit_test(
             a_thousand_connections_are_carried_the_next_is_refused_and_all_are_given_back),
     };

@@ -42,6 +42,7 @@ struct box {
     int socket;              // to the relay
     int names_fd, flows_fd;  // maps
     int host_ns, sandbox_ns; // namespaces
+    bool v6;                 // flow addresses of IPv6 are local in the sandbox
     uint32_t generation, flow;
     struct relay_report denied; // the last
     unsigned denials;
@@ -278,6 +279,25 @@ box_wait_relay(void)
     return -1;
 }
 
+// Every flow address of IPv6 is local, as the spawner arranges.
+static inline bool
+box_local_v6(void)
+{
+    char *const args[] = {(char[]){"ip"},  (char[]){"-6"},    (char[]){"route"},
+                          (char[]){"add"}, (char[]){"local"}, (char[]){"fd53:746f:636b::/64"},
+                          (char[]){"dev"}, (char[]){"lo"},    NULL};
+    int status = -1;
+    box_enter(box.sandbox_ns);
+    pid_t pid = fork();
+    if (pid == 0) {
+        (void)execvp(args[0], args);
+        _exit(127);
+    }
+    (void)waitpid(pid, &status, 0);
+    box_enter(box.host_ns);
+    return status == 0;
+}
+
 // "skipped" where the machine does not let us.
 static inline int
 box_setup(void **state)
@@ -290,6 +310,7 @@ box_setup(void **state)
     (void)signal(SIGPIPE, SIG_IGN);
     box.sandbox_ns = box_netns();
     box.host_ns = box_netns();
+    box.v6 = box_local_v6();
     box.names_fd =
         box_map(BPF_MAP_TYPE_HASH, sizeof(struct net_name_key), sizeof(struct net_name), 8192);
     box.flows_fd =
@@ -445,6 +466,22 @@ box_connect_flow(int type, uint32_t number)
     box_enter(box.sandbox_ns);
     int fd = box_socket(AF_INET, type);
     struct sockaddr_in sa = box_v4(NET_FLOW_V4 + number, NET_RELAY_PORT);
+    int rc = connect(fd, (const struct sockaddr *)&sa, sizeof sa);
+    box_enter(box.host_ns);
+    assert_int_equal(rc, 0);
+    return fd;
+}
+
+static inline int
+box_connect_flow6(int type, uint32_t number)
+{
+    static const uint8_t prefix[12] = NET_FLOW_V6_PREFIX;
+    struct sockaddr_in6 sa = {.sin6_family = AF_INET6, .sin6_port = htons(NET_RELAY_PORT)};
+    uint32_t wire = htonl(number);
+    memcpy(&sa.sin6_addr, prefix, sizeof prefix);
+    memcpy((uint8_t *)&sa.sin6_addr + sizeof prefix, &wire, sizeof wire);
+    box_enter(box.sandbox_ns);
+    int fd = box_socket(AF_INET6, type);
     int rc = connect(fd, (const struct sockaddr *)&sa, sizeof sa);
     box_enter(box.host_ns);
     assert_int_equal(rc, 0);
