@@ -1,0 +1,469 @@
+// Network policies: what is malformed or wider than the template is refused and named; what rules become in the kernel.
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <netinet/in.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "bpf/net_ranges.h"
+#include "proto/target.h"
+#include "server/net_rule.h"
+#include "server/net_sets.h"
+#include "server/network.h"
+#include "stockade/v1/sandbox_service.pb-c.h"
+
+// A request with one rule, to be changed.
+struct request {
+    Stockade__V1__NetworkPolicy m;
+    Stockade__V1__NetworkRule rule;
+    Stockade__V1__NetworkRule *rules[1];
+    Stockade__V1__PortRange range;
+    Stockade__V1__PortRange *ranges[1];
+};
+
+static void
+request_init(struct request *q, int mode, const char *cidr, const char *domain)
+{
+    stockade__v1__network_policy__init(&q->m);
+    stockade__v1__network_rule__init(&q->rule);
+    stockade__v1__port_range__init(&q->range);
+    q->m.mode = (Stockade__V1__NetworkMode)mode;
+    q->rule.cidr = cidr;
+    q->rule.domain = domain;
+    q->rules[0] = &q->rule;
+    q->ranges[0] = &q->range;
+    if (cidr[0] != '\0' || domain[0] != '\0') {
+        q->m.outbound = q->rules;
+        q->m.n_outbound = 1;
+    }
+}
+
+static void
+set_ports(struct request *q, uint32_t first, uint32_t last)
+{
+    q->range.first = first;
+    q->range.last = last;
+    q->rule.ports = q->ranges;
+    q->rule.n_ports = 1;
+}
+
+// What a template says, from destinations as the configuration has them.
+static struct network *
+policy(enum net_mode mode, size_t n, const char *const *targets)
+{
+    struct network *p = network_new();
+    struct err e;
+    p->mode = mode;
+    for (size_t i = 0; i < n; i++) {
+        struct target_text t;
+        const char *what = "";
+        struct relay_rule *r = network_add_rule(p);
+        assert_int_equal(target_parse(targets[i], &t, &e), 0);
+        assert_true(t.is_name ? net_rule_domain(t.host, r, &what)
+                              : net_rule_cidr(t.host, r, &what));
+        if (t.first != 0)
+            assert_true(net_rule_add_ports(r, t.first, t.last, t.protocol));
+    }
+    assert_int_equal(network_compile(p, &e), 0);
+    return p;
+}
+#define POLICY(mode, ...)                                                                          \
+    policy(mode, sizeof((const char *[]){__VA_ARGS__}) / sizeof(char *),                           \
+           (const char *[]){__VA_ARGS__})
+
+static void
+what_is_malformed_is_refused_with_its_field(void **state)
+{
+    static const struct {
+        int mode;
+        const char *cidr, *domain;
+        uint32_t first, last;
+        const char *field;
+    } bad[] = {
+        {9, "", "", 0, 0, "network.mode"},
+        {2, "10.0.0.1/8", "", 0, 0, "network.outbound[0].cidr"},
+        {2, "10.0.0.0/33", "", 0, 0, "network.outbound[0].cidr"},
+        {2, "10.0.0.0/08", "", 0, 0, "network.outbound[0].cidr"},
+        {2, "10.0.0.0/", "", 0, 0, "network.outbound[0].cidr"},
+        {2, "10.0.0", "", 0, 0, "network.outbound[0].cidr"},
+        {2, "2001:db8::1/32", "", 0, 0, "network.outbound[0].cidr"},
+        {2, "2001:db8::/129", "", 0, 0, "network.outbound[0].cidr"},
+        {2, "::g", "", 0, 0, "network.outbound[0].cidr"},
+        {2, "", "exa mple.com", 0, 0, "network.outbound[0].domain"},
+        {2, "", "-a.example", 0, 0, "network.outbound[0].domain"},
+        {2, "", "a-.example", 0, 0, "network.outbound[0].domain"},
+        {2, "", "a..example", 0, 0, "network.outbound[0].domain"},
+        {2, "", "example.com.", 0, 0, "network.outbound[0].domain"},
+        {2, "", "*.*.example", 0, 0, "network.outbound[0].domain"},
+        {2, "", "*", 0, 0, "network.outbound[0].domain"},
+        {2, "", "192.0.2.1", 0, 0, "network.outbound[0].domain"},
+        {2, "192.0.2.1", "example.com", 0, 0, "network.outbound[0]"},
+        {2, "192.0.2.1", "", 9, 8, "network.outbound[0].ports[0].last"},
+        {2, "192.0.2.1", "", 70000, 0, "network.outbound[0].ports[0]"},
+        {1, "1.1.1.1", "", 0, 0, "network.outbound"},
+    };
+    (void)state;
+    struct network *usual = network_new();
+    struct network *most = network_everything();
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        struct request q;
+        struct network *out = NULL;
+        struct err e = {0};
+        request_init(&q, bad[i].mode, bad[i].cidr, bad[i].domain);
+        if (bad[i].first != 0)
+            set_ports(&q, bad[i].first, bad[i].last);
+        assert_true(network_read(&q.m, usual, most, &out, &e) < 0);
+        assert_int_equal(e.code, ERR_INVALID_ARGUMENT);
+        assert_string_equal(e.subject, bad[i].field);
+        assert_null(out);
+    }
+    network_unref(usual);
+    network_unref(most);
+}
+
+static void
+a_label_and_a_name_have_their_longest(void **state)
+{
+    (void)state;
+    char name[300];
+    struct relay_rule r = {0};
+    const char *what;
+    memset(name, 'a', sizeof name);
+    memcpy(name + 64, ".example", 9);
+    assert_false(net_rule_domain(name, &r, &what));
+    memmove(name, name + 1, 80);
+    assert_true(net_rule_domain(name, &r, &what));
+    for (size_t i = 0; i < sizeof name - 1; i++)
+        name[i] = i % 50 == 49 ? '.' : 'b';
+    name[254] = '\0';
+    assert_false(net_rule_domain(name, &r, &what));
+    name[253] = '\0';
+    assert_true(net_rule_domain(name, &r, &what));
+}
+
+static void
+what_is_wider_than_the_template_is_refused_with_its_field(void **state)
+{
+    static const struct {
+        int mode;
+        const char *cidr, *domain;
+        uint32_t first, last;
+        const char *field;
+    } wide[] = {
+        {3, "", "", 0, 0, "network.mode"},
+        {2, "10.0.0.0/7", "", 80, 80, "network.outbound[0]"},
+        {2, "10.0.0.0/8", "", 80, 81, "network.outbound[0]"},
+        {2, "10.0.0.0/8", "", 0, 0, "network.outbound[0]"},
+        {2, "192.0.2.1", "", 80, 80, "network.outbound[0]"},
+        {2, "2001:db8::", "", 80, 80, "network.outbound[0]"},
+        {2, "", "example.com", 443, 443, "network.outbound[0]"},
+        {2, "", "notexample.com", 443, 443, "network.outbound[0]"},
+        {2, "", "*.com", 443, 443, "network.outbound[0]"},
+        {2, "", "a.example.com", 80, 80, "network.outbound[0]"},
+    };
+    (void)state;
+    struct network *usual = network_new();
+    struct network *most =
+        POLICY(NET_ALLOWLIST, "10.0.0.0/8:80", "*.example.com:443", "0.0.0.0/0:99");
+    for (size_t i = 0; i < sizeof wide / sizeof wide[0]; i++) {
+        struct request q;
+        struct network *out = NULL;
+        struct err e = {0};
+        request_init(&q, wide[i].mode, wide[i].cidr, wide[i].domain);
+        if (wide[i].first != 0)
+            set_ports(&q, wide[i].first, wide[i].last);
+        assert_true(network_read(&q.m, usual, most, &out, &e) < 0);
+        assert_int_equal(e.code, ERR_FAILED_PRECONDITION);
+        assert_string_equal(e.reason, "NETWORK_POLICY_TOO_WIDE");
+        assert_string_equal(e.subject, wide[i].field);
+    }
+    // Wide prefixes name no special address, so they do not lend one to a request.
+    struct request q;
+    struct network *out = NULL;
+    struct err e = {0};
+    request_init(&q, 2, "192.168.0.0/16", "");
+    set_ports(&q, 99, 99);
+    assert_true(network_read(&q.m, usual, most, &out, &e) < 0);
+    q.rule.cidr = "8.8.0.0/16";
+    assert_int_equal(network_read(&q.m, usual, most, &out, &e), 0);
+    network_unref(out);
+    network_unref(usual);
+    network_unref(most);
+}
+
+static void
+limits_and_inbound_ports_above_the_template_are_refused(void **state)
+{
+    (void)state;
+    struct request q;
+    struct network *out = NULL;
+    struct err e = {0};
+    struct network *usual = network_new();
+    struct network *most = network_everything();
+    most->limit[NETWORK_EGRESS_BYTES] = 1000;
+    most->inbound[0] = (struct network_range){8000, 8010};
+    request_init(&q, 3, "", "");
+    q.m.egress_bytes_max = 1001;
+    assert_true(network_read(&q.m, usual, most, &out, &e) < 0);
+    assert_string_equal(e.subject, "network.egress_bytes_max");
+    q.m.egress_bytes_max = 0;
+    q.m.inbound = q.ranges;
+    q.m.n_inbound = 1;
+    q.range.first = 8005;
+    q.range.last = 8011;
+    assert_true(network_read(&q.m, usual, most, &out, &e) < 0);
+    assert_string_equal(e.subject, "network.inbound[0]");
+    q.range.last = 8010;
+    assert_int_equal(network_read(&q.m, usual, most, &out, &e), 0);
+    assert_int_equal(out->limit[NETWORK_EGRESS_BYTES], 1000); // what is left out is the template's
+    assert_false(network_lets_in(out, 8004));
+    assert_true(network_lets_in(out, 8005));
+    assert_true(network_lets_in(out, 8010));
+    assert_false(network_lets_in(out, 8011));
+    network_unref(out);
+    network_unref(usual);
+    network_unref(most);
+}
+
+static void
+a_request_without_a_policy_gets_the_templates(void **state)
+{
+    (void)state;
+    struct err e = {0};
+    struct network *usual = POLICY(NET_ALLOWLIST, "example.com:443");
+    struct network *out = NULL;
+    assert_int_equal(network_read(NULL, usual, usual, &out, &e), 0);
+    assert_ptr_equal(out, usual);
+    network_unref(out);
+    struct request q;
+    request_init(&q, 2, "", "");
+    assert_int_equal(network_read(&q.m, usual, usual, &out, &e), 0);
+    assert_int_equal(out->rules_n, 1);
+    assert_string_equal(out->rules[0].name, "example.com");
+    network_unref(out);
+    network_unref(usual);
+}
+
+static const struct net_rule *
+entry_of(const struct network *p, const char *cidr)
+{
+    struct relay_rule r = {0};
+    const char *what;
+    assert_true(net_rule_cidr(cidr, &r, &what));
+    for (uint32_t i = 0; i < p->entries_n; i++)
+        if (p->keys[i].prefixlen == (uint32_t)NET_BITS_SET + r.prefix &&
+            memcmp(p->keys[i].address, r.address, 16) == 0)
+            return &p->values[i];
+    return NULL;
+}
+
+static void
+more_ranges_on_a_prefix_than_an_entry_holds_are_refused(void **state)
+{
+    (void)state;
+    struct network *p = network_new();
+    struct err e = {0};
+    const char *what;
+    p->mode = NET_ALLOWLIST;
+    for (uint16_t i = 0; i <= NET_PORTS; i++) {
+        struct relay_rule *r = network_add_rule(p);
+        assert_true(net_rule_cidr("192.0.2.1", r, &what));
+        assert_true(net_rule_add_ports(r, (uint16_t)(10 * i + 1), (uint16_t)(10 * i + 2), 0));
+    }
+    assert_true(network_compile(p, &e) < 0);
+    assert_int_equal(e.code, ERR_INVALID_ARGUMENT);
+    assert_string_equal(e.subject, "network.outbound[8].ports");
+    p->rules_n--;
+    assert_int_equal(network_compile(p, &e), 0);
+    network_unref(p);
+}
+
+static void
+an_entry_holds_the_ports_of_the_prefixes_around_it(void **state)
+{
+    (void)state;
+    struct network *p = POLICY(NET_ALLOWLIST, "10.0.0.0/8:80/tcp", "10.1.0.0/16:443", "10.1.2.3:22",
+                               "10.1.2.3:22/tcp", "0.0.0.0/0:9");
+    assert_int_equal(p->entries_n, 4);
+    const struct net_rule *host = entry_of(p, "10.1.2.3");
+    assert_int_equal(host->n, 4); // 22/tcp is within 22
+    const uint16_t ports[] = {22, 443, 80, 9};
+    const uint8_t special[] = {1, 1, 1, 0};
+    for (uint32_t i = 0; i < host->n; i++) {
+        assert_int_equal(host->ports[i].first, ports[i]);
+        assert_int_equal(host->ports[i].special, special[i]);
+    }
+    assert_int_equal(host->ports[2].protocol, IPPROTO_TCP);
+    assert_int_equal(host->ports[2].rule, 0);
+    assert_int_equal(entry_of(p, "10.1.0.0/16")->n, 3);
+    assert_int_equal(entry_of(p, "0.0.0.0/0")->n, 1);
+    network_unref(p);
+}
+
+static void
+ipv4_is_in_no_prefix_of_ipv6(void **state)
+{
+    (void)state;
+    struct network *p = POLICY(NET_ALLOWLIST, "[::/0]:80", "192.0.2.1:81");
+    assert_int_equal(entry_of(p, "0.0.0.0/0")->n, 0);
+    assert_int_equal(entry_of(p, "192.0.2.1")->n, 1);
+    assert_int_equal(entry_of(p, "::/0")->n, 1);
+    network_unref(p);
+}
+
+static void
+special_addresses_are_known(void **state)
+{
+    static const struct {
+        const char *address;
+        bool special;
+    } all[] = {
+        {"0.0.0.0", true},
+        {"10.255.0.1", true},
+        {"100.64.0.1", true},
+        {"100.127.255.255", true},
+        {"100.128.0.0", false},
+        {"127.0.0.53", true},
+        {"169.254.169.254", true},
+        {"172.15.255.255", false},
+        {"172.16.0.0", true},
+        {"172.31.255.255", true},
+        {"172.32.0.0", false},
+        {"192.0.0.192", true},
+        {"192.168.1.1", true},
+        {"198.17.255.255", false},
+        {"198.18.0.0", true},
+        {"198.19.255.255", true},
+        {"198.20.0.0", false},
+        {"168.63.129.16", true},
+        {"168.63.129.17", false},
+        {"223.255.255.255", false},
+        {"224.0.0.1", true},
+        {"255.255.255.255", true},
+        {"8.8.8.8", false},
+        {"::1", true},
+        {"::", true},
+        {"fe80::1", true},
+        {"fd00:ec2::254", true},
+        {"ff02::1", true},
+        {"64:ff9b::7f00:1", true},
+        {"2002:7f00:1::", true},
+        {"2001:0:1::1", true},
+        {"2001:200::1", false},
+        {"2001:db8::1", true},
+        {"3fff:fff::1", true},
+        {"3fff:1000::", false},
+        {"2606:4700::1111", false},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        struct relay_rule r = {0};
+        const char *what;
+        assert_true(net_rule_cidr(all[i].address, &r, &what));
+        if ((net_special_bits(r.address) != 0) != all[i].special)
+            fail_msg("%s", all[i].address);
+    }
+}
+
+static void
+one_set_is_shared_and_kept_for_the_next(void **state)
+{
+    (void)state;
+    struct err e = {0};
+    uv_loop_t loop;
+    assert_int_equal(uv_loop_init(&loop), 0);
+    struct net_sets *sets = net_sets_new(&loop, -1);
+    struct network *a = POLICY(NET_ALLOWLIST, "10.0.0.0/8:80");
+    struct network *b = POLICY(NET_ALLOWLIST, "10.0.0.0/8:80");
+    struct network *c = POLICY(NET_ALLOWLIST, "10.0.0.0/8:81");
+    struct network *names = POLICY(NET_ALLOWLIST, "example.com");
+    assert_int_equal(net_sets_take(sets, a, &e), 0);
+    assert_int_equal(net_sets_take(sets, b, &e), 0);
+    assert_int_equal(net_sets_take(sets, c, &e), 0);
+    assert_int_equal(net_sets_take(sets, names, &e), 0);
+    assert_ptr_equal(a->set, b->set);
+    assert_int_not_equal(net_set_number(a->set), net_set_number(c->set));
+    assert_null(names->set);
+    assert_int_equal(net_sets_kept(sets), 2);
+    uint32_t number = net_set_number(a->set);
+    network_unref(a);
+    network_unref(b);
+    a = POLICY(NET_ALLOWLIST, "10.0.0.0/8:80");
+    assert_int_equal(net_sets_take(sets, a, &e), 0);
+    assert_int_equal(net_set_number(a->set), number);
+    network_unref(a);
+    network_unref(c);
+    network_unref(names);
+    for (int i = 0; i < NET_SETS_IDLE + 10; i++) {
+        char text[32];
+        (void)snprintf(text, sizeof text, "10.0.%d.0/24", i);
+        a = POLICY(NET_ALLOWLIST, text);
+        assert_int_equal(net_sets_take(sets, a, &e), 0);
+        network_unref(a);
+    }
+    (void)uv_run(&loop, UV_RUN_DEFAULT);
+    assert_int_equal(net_sets_kept(sets), NET_SETS_IDLE);
+    net_sets_free(sets);
+    (void)uv_run(&loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&loop), 0);
+}
+
+static void
+destinations_are_taken_apart(void **state)
+{
+    static const struct {
+        const char *text, *host;
+        bool is_name;
+        uint16_t first, last;
+        uint8_t protocol;
+    } good[] = {
+        {"example.com", "example.com", true, 0, 0, 0},
+        {"*.example.com:443", "*.example.com", true, 443, 443, 0},
+        {"192.0.2.0/24:80-90/tcp", "192.0.2.0/24", false, 80, 90, IPPROTO_TCP},
+        {"192.0.2.0/24/udp", "192.0.2.0/24", false, 0, 0, IPPROTO_UDP},
+        {"2001:db8::1", "2001:db8::1", false, 0, 0, 0},
+        {"[2001:db8::/32]:53/udp", "2001:db8::/32", false, 53, 53, IPPROTO_UDP},
+        {"[::1]", "::1", false, 0, 0, 0},
+    };
+    static const char *const bad[] = {
+        "",     ":80",  "a:0",     "a:65536", "a:9-8", "a:",       "a:80x",
+        "a:-1", "[::1", "[::1]80", "[]:80",   "a:80-", "a:80-90-", "a: 80",
+    };
+    (void)state;
+    struct target_text t;
+    struct err e;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        if (target_parse(bad[i], &t, &e) == 0)
+            fail_msg("\"%s\" became %s %u", bad[i], t.host, t.first);
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        assert_int_equal(target_parse(good[i].text, &t, &e), 0);
+        assert_string_equal(t.host, good[i].host);
+        assert_int_equal(t.is_name, good[i].is_name);
+        assert_int_equal(t.first, good[i].first);
+        assert_int_equal(t.last, good[i].last);
+        assert_int_equal(t.protocol, good[i].protocol);
+    }
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_malformed_is_refused_with_its_field),
+        cmocka_unit_test(a_label_and_a_name_have_their_longest),
+        cmocka_unit_test(what_is_wider_than_the_template_is_refused_with_its_field),
+        cmocka_unit_test(limits_and_inbound_ports_above_the_template_are_refused),
+        cmocka_unit_test(more_ranges_on_a_prefix_than_an_entry_holds_are_refused),
+        cmocka_unit_test(a_request_without_a_policy_gets_the_templates),
+        cmocka_unit_test(an_entry_holds_the_ports_of_the_prefixes_around_it),
+        cmocka_unit_test(ipv4_is_in_no_prefix_of_ipv6),
+        cmocka_unit_test(special_addresses_are_known),
+        cmocka_unit_test(one_set_is_shared_and_kept_for_the_next),
+        cmocka_unit_test(destinations_are_taken_apart),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
