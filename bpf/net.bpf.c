@@ -52,6 +52,38 @@ static __always_inline struct bpf_sandbox *current_box(void)
 
 enum way { WAY_DENIED = -2, WAY_DIRECT = -1 }; // else the number of a flow
 
+// Whether a flow that exists may go on: asked again when the policy has changed, and for names each time, since those
+// are given and taken by the relay.
+static __always_inline int flow_verdict(const struct bpf_sandbox *box, struct net_flow *f,
+                                        __u8 protocol)
+{
+    struct target t = {.port = f->port, .protocol = f->protocol, .family = f->family};
+    __u32 rule;
+    __u32 index;
+    if (f->protocol != protocol)
+        return NET_PACKET;
+    __builtin_memcpy(t.ip, f->address, sizeof t.ip);
+    if (f->rule_set == box->rule_set && f->mode == box->mode && !synthetic(&t, &index))
+        return NET_REASON_NONE;
+    int reason = policy_verdict(box, &t, &rule, &index);
+    if (reason == NET_REASON_NONE) {
+        f->rule_set = box->rule_set;
+        f->mode = box->mode;
+    }
+    return reason;
+}
+
+// A connected IPv6 socket with an IPv4 peer sends as if the peer had been named: the flow's address comes back to us.
+static __always_inline bool goes_on(const struct bpf_sandbox *box, const struct target *t,
+                                    __u32 hook)
+{
+    __u32 number;
+    if (hook != NET_HOOK_SENDMSG || !flow_of(t, &number))
+        return false;
+    struct net_flow *f = flow_find(box, number);
+    return f && flow_verdict(box, f, t->protocol) == NET_REASON_NONE;
+}
+
 // Where a connect or sendto may go.
 static __always_inline int way_out(struct bpf_sandbox *box, const struct target *t, __u32 type,
                                    __u32 hook)
@@ -62,6 +94,8 @@ static __always_inline int way_out(struct bpf_sandbox *box, const struct target 
     int reason;
     if (is_local(t) && t->port != NET_RELAY_PORT &&
         !(t->port == NET_DNS_PORT && box->mode != NET_NONE))
+        return WAY_DIRECT;
+    if (goes_on(box, t, hook))
         return WAY_DIRECT;
     struct net_counters *n = counters_of(box);
     if (!n)
@@ -372,27 +406,6 @@ static __always_inline void read_packet(struct __sk_buff *skb, bool out, struct 
     set_v6(&p->peer, ip[0], ip[1], ip[2], ip[3]);
     p->peer.protocol = next;
     read_ports(skb, 40, out, p);
-}
-
-// Whether a flow that exists may go on: asked again when the policy has changed, and for names each time, since those
-// are given and taken by the relay.
-static __always_inline int flow_verdict(const struct bpf_sandbox *box, struct net_flow *f,
-                                        __u8 protocol)
-{
-    struct target t = {.port = f->port, .protocol = f->protocol, .family = f->family};
-    __u32 rule;
-    __u32 index;
-    if (f->protocol != protocol)
-        return NET_PACKET;
-    __builtin_memcpy(t.ip, f->address, sizeof t.ip);
-    if (f->rule_set == box->rule_set && f->mode == box->mode && !synthetic(&t, &index))
-        return NET_REASON_NONE;
-    int reason = policy_verdict(box, &t, &rule, &index);
-    if (reason == NET_REASON_NONE) {
-        f->rule_set = box->rule_set;
-        f->mode = box->mode;
-    }
-    return reason;
 }
 
 static __always_inline bool over_quota(const struct bpf_sandbox *box, const struct net_counters *n,

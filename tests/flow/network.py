@@ -1,0 +1,221 @@
+#!/usr/bin/python3
+"""Network policies from outside: what a sandbox reaches, what it is refused, and what a change does to what is open."""
+
+import os
+import signal
+
+from api import PRECONDITION, SANDBOX, check, main, until
+from broker import Broker
+from peers import Peers
+
+INVALID = 3
+CONFIG = """
+pool: 2
+templates:
+  - name: default
+    network_max: {mode: open, outbound: [10.77.0.0/24], inbound: [8000-8010]}
+  - name: narrow
+    network: {mode: allowlist, outbound: ["93.184.216.0/24:80/tcp"], egress_bytes_max: 1M}
+"""
+NONE, ALLOWLIST, OPEN = 1, 2, 3
+PUBLIC, PRIVATE, PUBLIC6 = Peers.public, Peers.private, Peers.public6
+
+# What the jobs run. try_tcp and try_udp print what became of it, in one word.
+PRELUDE = """
+import errno, socket, sys, time
+def word(e):
+    return errno.errorcode.get(e.errno, str(e)) if isinstance(e, OSError) and e.errno else type(e).__name__
+def address(host, port):
+    return socket.AF_INET6 if ":" in host else socket.AF_INET, (host, port)
+def try_tcp(host, port, family=None):
+    f, a = address(host, port)
+    s = socket.socket(family or f, socket.SOCK_STREAM)
+    s.settimeout(20)
+    try:
+        s.connect(a)
+        s.sendall(b"hi")
+        print("ok" if s.recv(9) == b"hi" and s.getpeername()[:2] == a else s.getpeername())
+    except Exception as e:
+        print(word(e))
+def try_udp(host, port, connected, family=None):
+    f, a = address(host, port)
+    s = socket.socket(family or f, socket.SOCK_DGRAM)
+    s.settimeout(20)
+    try:
+        if connected:
+            s.connect(a)
+            s.send(b"hi")
+        else:
+            s.sendto(b"hi", a)
+        data, sender = s.recvfrom(9)
+        print("ok" if data == b"hi" and sender[:2] == a else sender)
+    except Exception as e:
+        print(word(e))
+"""
+
+
+def python(b, box, code):
+    r = b.cli("exec", box, "--", "python3", "-c", PRELUDE + code)
+    check(r.returncode == 0, r.stderr.decode())
+    return r.stdout.decode().split()
+
+
+def refused(c, method, fields, code, field):
+    failed = c.fails(SANDBOX + method, fields)
+    check(failed.code == code, f"{fields}: {failed.code} {failed.message}")
+    check(field in failed.message, f"{field} is not in {failed.message}")
+
+
+def policy(mode, *outbound, **more):
+    """Rules as (cidr, first port, protocol)."""
+    rules = [{"cidr": cidr, "ports": [{"first": port}], "protocol": protocol} for cidr, port, protocol in outbound]
+    return {"mode": mode, "outbound": rules, **more}
+
+
+EVERYWHERE = f"""
+for host in ("{PUBLIC}", "{PRIVATE}", "{PUBLIC6}", "::ffff:{PUBLIC}"):
+    try_tcp(host, 80)
+    try_udp(host, 80, True)
+    try_udp(host, 80, False)
+"""
+
+
+def what_would_widen_is_refused_with_its_field(b, c):
+    refused(c, "Create", {"network": policy(ALLOWLIST, ("10.78.0.0/24", 80, 0))}, PRECONDITION, "network.outbound[0]")
+    refused(c, "Create", {"template": "narrow", "network": {"mode": OPEN}}, PRECONDITION, "network.mode")
+    refused(c, "Create", {"network": policy(ALLOWLIST, ("10.77.0.1/24", 80, 0))}, INVALID, "network.outbound[0].cidr")
+    refused(c, "Create", {"network": {"mode": NONE, "inbound": [{"first": 7999}]}}, PRECONDITION, "network.inbound[0]")
+    refused(c, "Create", {"network": {"mode": 7}}, INVALID, "network.mode")
+
+
+def without_a_policy_nothing_gets_out(b, c):
+    box = b.cli("create").stdout.decode().strip()
+    check(python(b, box, EVERYWHERE) == ["EPERM"] * 12, "mode none")
+    b.cli("rm", box)
+
+
+def an_allowlist_lets_out_what_it_names(b, c):
+    box = c.unary(SANDBOX + "Create", {"network": policy(ALLOWLIST, (PUBLIC, 80, 1), (PUBLIC6, 80, 2))}).sandbox
+    got = python(b, box.id, EVERYWHERE)
+    want = ["ok", "EPERM", "EPERM"] + ["EPERM"] * 3 + ["EPERM", "ok", "ok"] + ["ok", "EPERM", "EPERM"]
+    check(got == want, got)
+    got = python(b, box.id, f"try_tcp('{PUBLIC}', 81)\ntry_udp('{PUBLIC6}', 81, False)\n")
+    check(got == ["EPERM", "EPERM"], got)
+    b.cli("rm", box.id)
+
+
+def open_is_everything_public_and_what_a_rule_names(b, c):
+    box = c.unary(SANDBOX + "Create", {"network": {"mode": OPEN}}).sandbox
+    check(box.network.mode == OPEN and len(box.network.outbound) == 1, "the template's rule comes with its mode")
+    got = python(b, box.id, EVERYWHERE)
+    check(got == ["ok"] * 12, got)
+    c.unary(SANDBOX + "Update", {"id": box.id, "network": policy(OPEN, ("10.77.0.9", 80, 0))})
+    got = python(b, box.id, EVERYWHERE)
+    check(got == ["ok"] * 3 + ["EPERM"] * 3 + ["ok"] * 6, got)
+    b.cli("rm", box.id)
+
+
+def loopback_is_the_sandboxs_own_in_every_mode(b, c):
+    server = """
+import threading
+s = socket.create_server(("127.0.0.1", 0))
+def serve():
+    c, _ = s.accept(); c.sendall(c.recv(9)); c.close()
+threading.Thread(target=serve, daemon=True).start()
+try_tcp("127.0.0.1", s.getsockname()[1])
+for host in ("127.128.0.0", "127.128.0.1", "127.0.0.1"):
+    try_tcp(host, 15)
+    try_udp(host, 15, False)
+try: socket.create_server(("127.0.0.1", 15))
+except OSError as e: print(word(e))
+try: socket.socket(socket.AF_INET, socket.SOCK_DGRAM).bind(("93.184.216.34", 9999))
+except OSError as e: print(word(e))
+"""
+    for mode in (NONE, ALLOWLIST, OPEN):
+        box = c.unary(SANDBOX + "Create", {"network": {"mode": mode}}).sandbox
+        got = python(b, box.id, server)
+        check(got == ["ok"] + ["EPERM"] * 8, got)
+        b.cli("rm", box.id)
+
+
+def a_change_holds_at_once_and_cuts_what_it_forbids(b, c):
+    rules = [(PUBLIC, 80, 1), (PUBLIC6, 80, 1)]
+    box = c.unary(SANDBOX + "Create", {"network": policy(ALLOWLIST, *rules)}).sandbox
+    held = f"""
+def held(host):
+    s = socket.create_connection((host, 80), timeout=30)
+    s.sendall(b"a")
+    s.recv(1)
+    return s
+a, b = held("{PUBLIC}"), held("{PUBLIC6}")
+print("held", flush=True)
+sys.stdin.readline()
+for s in (a, b):
+    try:
+        s.sendall(b"b")
+        print("ok" if s.recv(1) == b"b" else "EOF")
+    except Exception as e:
+        print(word(e))
+try_tcp("{PUBLIC}", 80)
+"""
+    p = b.popen("exec", box.id, "--", "python3", "-c", PRELUDE + held, stdin=-1, stdout=-1)
+    check(p.stdout.readline() == b"held\n", "both are connected")
+    c.unary(SANDBOX + "Update", {"id": box.id, "network": policy(ALLOWLIST, rules[1])})
+    got = p.communicate(b"\n", timeout=60)[0].decode().split()
+    check(got[0] in ("ECONNRESET", "EPIPE") and got[1:] == ["ok", "EPERM"], got)
+    b.cli("rm", box.id)
+
+
+def a_template_that_says_what_it_gives_gives_no_more(b, c):
+    box = c.unary(SANDBOX + "Create", {"template": "narrow"}).sandbox
+    check(box.network.mode == ALLOWLIST and box.network.egress_bytes_max == 1 << 20, str(box.network))
+    check(box.network.outbound[0].cidr == "93.184.216.0/24", str(box.network))
+    got = python(b, box.id, f"try_tcp('{PUBLIC}', 80)\ntry_tcp('{PUBLIC6}', 80)\ntry_tcp('{PUBLIC}', 81)\n")
+    check(got == ["ok", "EPERM", "EPERM"], got)
+    b.cli("rm", box.id)
+
+
+def beyond_the_egress_quota_connections_are_cut_and_refused(b, c):
+    box = c.unary(SANDBOX + "Create", {"template": "narrow", "network": {"egress_bytes_max": 100000}}).sandbox
+    code = f"""
+s = socket.create_connection(("{PUBLIC}", 80), timeout=30)
+sent = 0
+try:
+    while sent < 1000000:
+        s.sendall(b"x" * 10000)
+        s.recv(65536)
+        sent += 10000
+except OSError as e:
+    print(word(e))
+print(sent <= 200000)
+try_tcp("{PUBLIC}", 80)
+"""
+    got = python(b, box.id, code)
+    check(got[0] in ("ECONNRESET", "EPIPE") and got[1] == "True", got)
+    check(got[2] in ("EPERM", "ECONNRESET"), got)
+    b.cli("rm", box.id)
+
+
+def a_relay_that_ends_is_started_again(b, c):
+    box = c.unary(SANDBOX + "Create", {"network": policy(ALLOWLIST, (PUBLIC, 80, 1))}).sandbox
+    check(python(b, box.id, f"try_tcp('{PUBLIC}', 80)") == ["ok"], "before")
+    with open(f"/proc/{b.process.pid}/task/{b.process.pid}/children", encoding="ascii") as f:
+        spawner = f.read().split()[0]
+    with open(f"/proc/{spawner}/task/{spawner}/children", encoding="ascii") as f:
+        children = f.read().split()
+    relay = [p for p in children if open(f"/proc/{p}/comm", encoding="ascii").read() == "stockade-relay\n"]
+    check(len(relay) == 1, f"{children}")
+    os.kill(int(relay[0]), signal.SIGKILL)
+    until(lambda: python(b, box.id, f"try_tcp('{PUBLIC}', 80)") == ["ok"], "another relay", 60)
+    b.cli("rm", box.id)
+
+
+TESTS = [what_would_widen_is_refused_with_its_field, without_a_policy_nothing_gets_out,
+         an_allowlist_lets_out_what_it_names, open_is_everything_public_and_what_a_rule_names,
+         loopback_is_the_sandboxs_own_in_every_mode, a_change_holds_at_once_and_cuts_what_it_forbids,
+         a_template_that_says_what_it_gives_gives_no_more, beyond_the_egress_quota_connections_are_cut_and_refused,
+         a_relay_that_ends_is_started_again]
+
+if __name__ == "__main__":
+    with Peers():
+        main(Broker(config=CONFIG), TESTS)
