@@ -10,6 +10,7 @@
 
 #include "anomaly_files.h"
 #include "anomaly_private.h"
+#include "anomaly_sensitive.h"
 #include "config.h"
 #include "job.h"
 #include "log.h"
@@ -62,6 +63,9 @@ anomaly_new(struct server *srv)
     list_init(&a->waiters);
     list_init(&a->acting);
     make_sets(a);
+    uint32_t lost = anomaly_sensitive_write(srv->bpf);
+    if (lost > 0)
+        log_event(LOG_WARNING, "anomaly", "%u sensitive paths are not watched", lost);
     for (uint32_t i = 0; i < a->profiles.sets_n && profiles_possible(&a->profiles); i++)
         anomaly_load(srv->config->state_dir, &a->profiles, i);
     return a;

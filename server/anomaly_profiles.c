@@ -7,7 +7,12 @@
 #include <string.h>
 #include <time.h>
 
-static const uint32_t not_of_the_sandbox = ~0U; // watch_exe_key.owner of the host's files
+// A job can make files of its own uid alone: what belongs to the sandbox's root, or to nobody in it, is the host's.
+static bool
+is_of_the_host(const struct watch_exe_key *key)
+{
+    return key->owner == 0 || key->owner == ~0U;
+}
 
 bool
 profiles_possible(const struct profiles *p)
@@ -100,7 +105,7 @@ profiles_exec(struct profiles *p, uint32_t template, const struct watch_exec *x)
     struct profile_set *s = &p->set[template];
     if (s->state == PROFILES_OFF || x->memfd != 0 || x->exe.template != template)
         return BOX_EXE_KNOWN;
-    if (x->exe.owner != not_of_the_sandbox) {
+    if (!is_of_the_host(&x->exe)) {
         bool was = s->own_files;
         s->own_files = s->own_files || s->state == PROFILES_LEARNING;
         s->changed = s->changed || s->own_files != was;

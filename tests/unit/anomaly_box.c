@@ -12,6 +12,7 @@
 
 #include "bpf/net.h"
 #include "server/anomaly_box.h"
+#include "server/anomaly_sensitive.h"
 #include "server/relay/relay.h"
 
 #define MS UINT64_C(1000000)
@@ -140,6 +141,30 @@ a_dangerous_call_is_told_once_with_its_name_and_end(void **state)
     event(EVENT_URING, &call, sizeof call);
     event(EVENT_URING, &call, sizeof call);
     assert_int_equal(raised[RULE_IO_URING], 1);
+}
+
+static void
+the_keyring_that_every_job_gets_is_not_told(void **state)
+{
+    (void)state;
+    struct watch_syscall call = {.number = SYS_keyctl, .args = {1, 0}};
+    event(EVENT_DANGEROUS, &call, sizeof call);
+    assert_int_equal(raised[RULE_DANGEROUS_SYSCALL], 0);
+    call.args[1] = 0x1000; // by name: it may be another's
+    event(EVENT_DANGEROUS, &call, sizeof call);
+    assert_int_equal(raised[RULE_DANGEROUS_SYSCALL], 1);
+}
+
+static void
+every_sensitive_path_finds_its_place(void **state)
+{
+    (void)state;
+    static struct watch_sensitive table[WATCH_SENSITIVE_SLOTS];
+    uint32_t n = 0;
+    for (; anomaly_sensitive_at(n) != NULL; n++)
+        assert_in_range(anomaly_sensitive_place(table, anomaly_sensitive_at(n), n), 0,
+                        WATCH_SENSITIVE_SLOTS - 1);
+    assert_in_range(n, 1, WATCH_SENSITIVE);
 }
 
 static void
@@ -487,6 +512,8 @@ main(void)
         cmocka_unit_test_setup(what_is_switched_off_is_not_raised, set_up),
         cmocka_unit_test_setup(seven_refused_destinations_are_no_fan_out_and_eight_are, set_up),
         cmocka_unit_test_setup(a_dangerous_call_is_told_once_with_its_name_and_end, set_up),
+        cmocka_unit_test_setup(the_keyring_that_every_job_gets_is_not_told, set_up),
+        cmocka_unit_test_setup(every_sensitive_path_finds_its_place, set_up),
         cmocka_unit_test_setup(only_a_new_executable_is_new_and_a_file_without_a_name_is_worse,
                                set_up),
         cmocka_unit_test_setup(a_sensitive_path_is_told_once_each, set_up),

@@ -1,0 +1,279 @@
+// The tests of score.c: types that were trained on, types that were not, and a profile per template.
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../../../bpf/watch.h"
+#include "score.h"
+
+enum part { TRAIN, CALIBRATE, TEST };
+
+static const char *const variant_names[VARIANTS] = {"one set for all", "per executable",
+                                                    "per executable, refused marked"};
+static const double grave = 3; // SEVERITY_WARNING
+
+// What becomes of a run's figures.
+enum rule {
+    SEQUENCES, // unseen trigrams alone
+    WIRES,     // tripwires alone
+    BOTH,      // tripwires, else trigrams
+    REFUSALS,  // and runs with more refusals than any that was learnt from
+    RULES,
+};
+static const char *const rule_names[RULES] = {"sequences", "tripwires", "both", "both + refusals"};
+
+static enum part
+part_of(const struct run *r)
+{
+    return r->number % 4 < 2 ? TRAIN : r->number % 4 == 2 ? CALIBRATE : TEST;
+}
+
+static double
+figure(const struct profile *p, const struct run *r, enum rule rule)
+{
+    double sequences = (double)profile_score(p, r) / WATCH_WINDOW;
+    double wires = (double)r->severity >= grave ? (double)r->severity : 0;
+    double refusals = r->denied > 2 * profile_denied(p) + 4 ? 1 : 0;
+    if (rule == SEQUENCES)
+        return sequences;
+    if (rule == WIRES)
+        return wires;
+    return sequences + wires + (rule == REFUSALS ? refusals : 0);
+}
+
+struct figures {
+    double *benign, *attack;
+    size_t benign_n, attack_n;
+};
+
+static void
+add(double **all, size_t *n, double v)
+{
+    *all = need(realloc(*all, (*n + 1) * sizeof **all));
+    (*all)[(*n)++] = v;
+}
+
+static void
+add_run(struct figures *f, const struct profile *p, const struct run *r, enum rule rule)
+{
+    if (r->attack)
+        add(&f->attack, &f->attack_n, figure(p, r, rule));
+    else
+        add(&f->benign, &f->benign_n, figure(p, r, rule));
+}
+
+static void
+clear(struct figures *f)
+{
+    free(f->benign);
+    free(f->attack);
+    *f = (struct figures){0};
+}
+
+static size_t
+types_of(const struct set *s, const char *out[SCORE_TYPES])
+{
+    size_t n = 0;
+    for (size_t i = 0; i < s->n; i++) {
+        bool known = s->run[i].attack;
+        for (size_t k = 0; k < n && !known; k++)
+            known = strcmp(out[k], s->run[i].type) == 0;
+        if (!known && n < SCORE_TYPES)
+            out[n++] = s->run[i].type;
+    }
+    return n;
+}
+
+static void
+print_row(const char *test, enum variant v, enum rule rule, struct figures *f)
+{
+    double a = auc(f->benign, f->benign_n, f->attack, f->attack_n);
+    double at1 = tpr_at(f->benign, f->benign_n, f->attack, f->attack_n, 0.01);
+    double at0 = tpr_at(f->benign, f->benign_n, f->attack, f->attack_n, 0);
+    (void)printf("| %s | %s | %s | %.3f | %.2f | %.2f | %zu | %zu |\n", test, variant_names[v],
+                 rule_names[rule], a, at0, at1, f->benign_n, f->attack_n);
+}
+
+// Trained on all types; the runs that are tested are others.
+static void
+known_types(const struct set *s, enum variant v, enum rule rule)
+{
+    struct figures f = {0};
+    struct profile *p = profile_new(v);
+    for (size_t i = 0; i < s->n; i++)
+        if (!s->run[i].attack && part_of(&s->run[i]) == TRAIN)
+            profile_learn(p, &s->run[i]);
+    for (size_t i = 0; i < s->n; i++)
+        if (s->run[i].attack || part_of(&s->run[i]) == TEST)
+            add_run(&f, p, &s->run[i], rule);
+    print_row("known types", v, rule, &f);
+    profile_free(p);
+    clear(&f);
+}
+
+// Trained on all types but one, which is tested. The figures of all such tests are put together.
+static void
+unseen_types(const struct set *s, enum variant v, enum rule rule, bool each)
+{
+    const char *types[SCORE_TYPES];
+    size_t n = types_of(s, types);
+    struct figures all = {0};
+    for (size_t k = 0; k < n; k++) {
+        struct figures one = {0};
+        struct profile *p = profile_new(v);
+        for (size_t i = 0; i < s->n; i++)
+            if (!s->run[i].attack && strcmp(s->run[i].type, types[k]) != 0 &&
+                part_of(&s->run[i]) != TEST)
+                profile_learn(p, &s->run[i]);
+        for (size_t i = 0; i < s->n; i++)
+            if (s->run[i].attack || strcmp(s->run[i].type, types[k]) == 0) {
+                add_run(&one, p, &s->run[i], rule);
+                add_run(&all, p, &s->run[i], rule);
+            }
+        if (each)
+            (void)printf("  - %s: %.3f\n", types[k],
+                         auc(one.benign, one.benign_n, one.attack, one.attack_n));
+        profile_free(p);
+        clear(&one);
+    }
+    if (!each)
+        print_row("unseen benign type", v, rule, &all);
+    clear(&all);
+}
+
+// How often something is told, of these runs, at a threshold.
+static double
+told(const double *v, size_t n, double threshold)
+{
+    size_t found = 0;
+    for (size_t i = 0; i < n; i++)
+        found += v[i] > threshold ? 1 : 0;
+    return n > 0 ? (double)found / (double)n : 0;
+}
+
+struct template_sums {
+    double auc, tpr, worst, calibrated_tpr, calibrated_fp, new_tpr, new_fp;
+};
+
+static struct template_sums
+one_template(const struct set *s, const char *type, enum variant v, enum rule rule)
+{
+    struct figures f = {0};
+    struct figures calibration = {0};
+    double *fresh[2] = {NULL, NULL}; // benign, attack: new executables
+    size_t fresh_n[2] = {0, 0};
+    struct profile *p = profile_new(v);
+    for (size_t i = 0; i < s->n; i++)
+        if (!s->run[i].attack && strcmp(s->run[i].type, type) == 0 && part_of(&s->run[i]) == TRAIN)
+            profile_learn(p, &s->run[i]);
+    for (size_t i = 0; i < s->n; i++) {
+        const struct run *r = &s->run[i];
+        if (!r->attack && strcmp(r->type, type) != 0)
+            continue;
+        if (!r->attack && part_of(r) == CALIBRATE)
+            add_run(&calibration, p, r, rule);
+        if (!r->attack && part_of(r) != TEST)
+            continue;
+        add_run(&f, p, r, rule);
+        double more = figure(p, r, rule) + (profile_new_exes(p, r) > 0 ? 10 : 0);
+        add(&fresh[r->attack], &fresh_n[r->attack], more);
+    }
+    double highest = 0;
+    for (size_t i = 0; i < calibration.benign_n; i++)
+        highest = calibration.benign[i] > highest ? calibration.benign[i] : highest;
+    struct template_sums t = {
+        .auc = auc(f.benign, f.benign_n, f.attack, f.attack_n),
+        .tpr = tpr_at(f.benign, f.benign_n, f.attack, f.attack_n, 0),
+        .calibrated_tpr = told(f.attack, f.attack_n, highest),
+        .calibrated_fp = told(f.benign, f.benign_n, highest),
+        .new_tpr = told(fresh[1], fresh_n[1], highest),
+        .new_fp = told(fresh[0], fresh_n[0], highest),
+    };
+    t.worst = t.tpr;
+    profile_free(p);
+    clear(&f);
+    clear(&calibration);
+    free(fresh[0]);
+    free(fresh[1]);
+    return t;
+}
+
+static void
+per_template(const struct set *s, enum variant v, enum rule rule, bool each)
+{
+    const char *types[SCORE_TYPES];
+    size_t n = types_of(s, types);
+    struct template_sums sum = {.worst = 1};
+    for (size_t k = 0; k < n; k++) {
+        struct template_sums t = one_template(s, types[k], v, rule);
+        sum.auc += t.auc / (double)n;
+        sum.tpr += t.tpr / (double)n;
+        sum.worst = t.tpr < sum.worst ? t.tpr : sum.worst;
+        sum.calibrated_tpr += t.calibrated_tpr / (double)n;
+        sum.calibrated_fp += t.calibrated_fp / (double)n;
+        sum.new_tpr += t.new_tpr / (double)n;
+        sum.new_fp += t.new_fp / (double)n;
+        if (each)
+            (void)printf(
+                "  - %s: AUC %.3f, TPR at 0 FP %.2f, with new executables %.2f (FP %.2f)\n",
+                types[k], t.auc, t.tpr, t.new_tpr, t.new_fp);
+    }
+    if (!each)
+        (void)printf("| %s | %s | %.3f | %.2f | %.2f | %.2f | %.2f | %.2f | %.2f |\n",
+                     variant_names[v], rule_names[rule], sum.auc, sum.tpr, sum.worst,
+                     sum.calibrated_tpr, sum.calibrated_fp, sum.new_tpr, sum.new_fp);
+}
+
+// Attacks that neither a profile of all types nor a tripwire finds.
+static void
+missed(const struct set *s)
+{
+    struct profile *p = profile_new(PER_EXE);
+    double highest = 0;
+    for (size_t i = 0; i < s->n; i++)
+        if (!s->run[i].attack && part_of(&s->run[i]) == TRAIN)
+            profile_learn(p, &s->run[i]);
+    for (size_t i = 0; i < s->n; i++)
+        if (!s->run[i].attack && part_of(&s->run[i]) == TEST &&
+            figure(p, &s->run[i], BOTH) > highest)
+            highest = figure(p, &s->run[i], BOTH);
+    (void)printf(
+        "\nrun by run, all types trained, per executable (the highest benign test: %.3f):\n",
+        highest);
+    for (size_t i = 0; i < s->n; i++) {
+        const struct run *r = &s->run[i];
+        if (!r->attack && part_of(r) != TEST)
+            continue;
+        (void)printf("  %c %-20s %2u  unseen %3u  new %2u  refused %5llu  tripwires %u%s\n",
+                     r->attack ? 'a' : 'b', r->type, r->number, profile_score(p, r),
+                     profile_new_exes(p, r), (unsigned long long)r->denied, r->severity,
+                     r->attack && figure(p, r, BOTH) <= highest ? "  MISSED" : "");
+    }
+    profile_free(p);
+}
+
+int
+evaluate(const struct set *s)
+{
+    (void)printf("\n| test | profile | score | AUC | TPR at 0 FP | at 1 %% | benign | attacks |\n"
+                 "|---|---|---|---|---|---|---|---|\n");
+    for (enum variant v = 0; v < VARIANTS; v++)
+        for (enum rule r = 0; r < RULES; r++) {
+            known_types(s, v, r);
+            unseen_types(s, v, r, false);
+        }
+    (void)printf(
+        "\nper template, mean over the types; \"calibrated\": the threshold is the highest of runs that are "
+        "neither trained nor tested\n\n"
+        "| profile | score | AUC | TPR at 0 FP | worst | calibrated TPR | its FP | and new "
+        "executables: TPR | FP |\n|---|---|---|---|---|---|---|---|---|\n");
+    for (enum variant v = 0; v < VARIANTS; v++)
+        for (enum rule r = 0; r < RULES; r++)
+            per_template(s, v, r, false);
+    (void)printf("\nunseen benign type by type (per executable, sequences):\n");
+    unseen_types(s, PER_EXE, SEQUENCES, true);
+    (void)printf("\nper template (per executable, both):\n");
+    per_template(s, PER_EXE, BOTH, true);
+    missed(s);
+    return 0;
+}

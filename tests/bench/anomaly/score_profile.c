@@ -1,0 +1,154 @@
+// Profiles as the kernel keeps them (bpf/watch.h), and the figures of a test: see score.h.
+#include "score.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../../../bpf/watch.h"
+
+struct profile {
+    enum variant variant;
+    struct watch_profile *of[SCORE_EXES]; // NULL: not known
+    uint64_t denied;
+};
+
+void
+die(const char *why)
+{
+    (void)fprintf(stderr, "bench-anomaly_score: %s\n", why);
+    exit(1);
+}
+
+void *
+need(void *p)
+{
+    if (p == NULL) {
+        perror("bench-anomaly_score");
+        exit(1);
+    }
+    return p;
+}
+
+struct run *
+set_add(struct set *s)
+{
+    if (s->n == s->room) {
+        s->room = s->room > 0 ? s->room * 2 : 64;
+        s->run = need(realloc(s->run, s->room * sizeof *s->run));
+    }
+    s->run[s->n] = (struct run){0};
+    return &s->run[s->n++];
+}
+
+struct profile *
+profile_new(enum variant v)
+{
+    struct profile *p = need(calloc(1, sizeof *p));
+    p->variant = v;
+    return p;
+}
+
+void
+profile_free(struct profile *p)
+{
+    for (size_t i = 0; i < SCORE_EXES; i++)
+        free(p->of[i]);
+    free(p);
+}
+
+static uint32_t
+bit_of(const struct profile *p, const struct token *t)
+{
+    return t->bit[p->variant == REFUSED_SET];
+}
+
+static size_t
+set_of(const struct profile *p, const struct token *t)
+{
+    return p->variant == ONE_SET ? 0 : t->exe;
+}
+
+void
+profile_learn(struct profile *p, const struct run *r)
+{
+    for (size_t i = 0; i < r->n; i++) {
+        const struct token *t = &r->token[i];
+        struct watch_profile **set = &p->of[set_of(p, t)];
+        if (p->variant != ONE_SET && exe_is_own(t->exe))
+            continue;
+        if (*set == NULL)
+            *set = need(calloc(1, sizeof **set));
+        (*set)->bits[bit_of(p, t) / 64] |= UINT64_C(1) << (bit_of(p, t) % 64);
+    }
+    if (r->denied > p->denied)
+        p->denied = r->denied;
+}
+
+unsigned
+profile_score(const struct profile *p, const struct run *r)
+{
+    unsigned most = 0;
+    unsigned unseen = 0;
+    for (size_t i = 0; i < r->n; i++) {
+        const struct token *t = &r->token[i];
+        const struct watch_profile *set = p->of[set_of(p, t)];
+        if (set != NULL && (set->bits[bit_of(p, t) / 64] >> (bit_of(p, t) % 64) & 1) == 0)
+            unseen++;
+        most = unseen > most ? unseen : most;
+        if (t->ends)
+            unseen = 0;
+    }
+    return most;
+}
+
+unsigned
+profile_new_exes(const struct profile *p, const struct run *r)
+{
+    static bool seen[SCORE_EXES];
+    unsigned n = 0;
+    memset(seen, 0, sizeof seen);
+    for (size_t i = 0; i < r->n; i++) {
+        uint16_t x = r->token[i].exe;
+        if (!seen[x] && p->of[x] == NULL)
+            n++;
+        seen[x] = true;
+    }
+    return n;
+}
+
+uint64_t
+profile_denied(const struct profile *p)
+{
+    return p->denied;
+}
+
+double
+auc(const double *benign, size_t benign_n, const double *attack, size_t attack_n)
+{
+    double sum = 0;
+    for (size_t i = 0; i < attack_n; i++)
+        for (size_t k = 0; k < benign_n; k++)
+            sum += attack[i] > benign[k] ? 1 : attack[i] < benign[k] ? 0 : 0.5;
+    return benign_n > 0 && attack_n > 0 ? sum / (double)(benign_n * attack_n) : 0.5;
+}
+
+static int
+downwards(const void *a, const void *b)
+{
+    const double *x = a;
+    const double *y = b;
+    return *x < *y ? 1 : *x > *y ? -1 : 0;
+}
+
+double
+tpr_at(double *benign, size_t benign_n, const double *attack, size_t attack_n, double false_alarms)
+{
+    size_t allowed = (size_t)(false_alarms * (double)benign_n);
+    qsort(benign, benign_n, sizeof *benign, downwards);
+    double above = benign_n > allowed ? benign[allowed] : -1;
+    size_t found = 0;
+    for (size_t i = 0; i < attack_n; i++)
+        found += attack[i] > above ? 1 : 0;
+    return attack_n > 0 ? (double)found / (double)attack_n : 0;
+}
