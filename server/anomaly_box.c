@@ -245,7 +245,7 @@ quote(char *out, size_t n, const char *path, uint32_t path_n, uint32_t max)
 static void
 on_exec(struct box *b, const struct event *head, const struct watch_exec *e, enum box_exe exe)
 {
-    char path[200];
+    char path[160];
     char text[ANOMALY_TEXT_MAX];
     if (e->memfd == 0 && exe != BOX_EXE_NEW)
         return;

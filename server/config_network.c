@@ -179,7 +179,8 @@ read_keys(const struct place *p, struct yaml_node *map)
 }
 
 bool
-config_read_network(struct yaml_node *map, struct network **out, struct yaml_node **bad, char *what)
+config_read_network(struct yaml_node *map, struct network **out, struct yaml_node **bad,
+                    char what[CONFIG_WHAT_MAX])
 {
     struct place p = {.n = network_new(), .bad = bad, .what = what};
     if (p.n == NULL)

@@ -140,7 +140,7 @@ read_ports(const Stockade__V1__NetworkRule *m, const char *field, struct relay_r
            struct err *e)
 {
     static const uint8_t protocols[] = {0, IPPROTO_TCP, IPPROTO_UDP};
-    char name[FIELD_MAX];
+    char name[FIELD_MAX + 32];
     if ((unsigned)m->protocol >= sizeof protocols) {
         (void)snprintf(name, sizeof name, "%s.protocol", field);
         return err_field(e, name, "%d is no protocol", (int)m->protocol);
