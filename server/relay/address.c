@@ -127,7 +127,7 @@ address_is_own(const uint8_t a[ADDRESS_BYTES])
 {
     enum { DISCARD_PORT = 9 };
     struct sockaddr_storage to;
-    struct sockaddr_storage from;
+    struct sockaddr_storage from = {0};
     socklen_t n = address_to_sockaddr(a, DISCARD_PORT, &to);
     int auto_close fd = socket(to.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd < 0 || connect(fd, (const struct sockaddr *)&to, n) < 0)

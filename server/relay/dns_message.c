@@ -35,7 +35,7 @@ static char
 name_byte(uint8_t b)
 {
     if (b >= 'A' && b <= 'Z')
-        return (char)(b - 'A' + 'a');
+        b |= 0x20;
     bool fine = (b >= 'a' && b <= 'z') || (b >= '0' && b <= '9') || b == '-' || b == '_';
     return fine ? (char)b : '\0';
 }

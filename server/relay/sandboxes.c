@@ -169,6 +169,7 @@ sandbox_open(struct relay *r, const struct relay_order *o, const int *fds, size_
             (void)close(fds[i]);
         return false;
     }
+    assert(s->permit != NULL); // orders_check(): at least one listener came
     s->open = true;
     set_rates(s);
     list_append(&r->sandboxes, &s->node);
