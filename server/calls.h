@@ -32,6 +32,14 @@ enum {
     CALL_BUCKETS = 64,     // of a connection's table of calls
     SPARE_ARENAS_MAX = 64, // kept for the next calls
     SPARE_CHUNKS_MAX = 64, // of output, likewise
+    RPC_ENGINES = 2,
+};
+
+// A transport, and its engine once something listens there.
+struct rpc_engine {
+    struct rpc *rpc;
+    const struct transport_ops *ops;
+    struct transport *transport;
 };
 
 // The layer as a whole.
@@ -40,9 +48,8 @@ struct rpc {
     struct dispatch *dispatch;
     struct rpc_limits limits;
     struct timers *timers;
-    struct transport *transport;
+    struct rpc_engine engines[RPC_ENGINES];
     uint8_t hash_key[16]; // of frame hashes
-    const struct transport_ops *ops;
     struct tenants tenants;
     struct keys *keys;
     struct conn *conns;    // all of them
@@ -54,7 +61,7 @@ struct rpc {
     uint32_t spare_chunks_n;
     uint8_t *scratch; // for packing one payload
     size_t scratch_bytes;
-    bool draining, closing, shut;
+    bool draining, closing;
     struct timer drain_timer;
     void (*drained)(void *cookie);
     void *drained_cookie;

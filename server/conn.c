@@ -34,6 +34,7 @@ enum conn_state { CONN_HELLO, CONN_OPEN, CONN_LEAVING, CONN_CLOSING };
 
 struct conn {
     struct rpc *rpc;
+    const struct transport_ops *ops; // of the stream
     struct transport_stream *stream;
     struct caller caller;
     struct tenant *tenant; // held
@@ -269,7 +270,7 @@ conn_flush(struct conn *c)
     }
     unsigned n = outbox_pieces(&c->tx, iov, TRANSPORT_IOV_MAX);
     c->writing = true;
-    c->rpc->ops->write(c->stream, iov, n);
+    c->ops->write(c->stream, iov, n);
 }
 
 void
@@ -304,7 +305,7 @@ conn_close(struct conn *c)
     c->state = CONN_CLOSING;
     timers_clear(c->rpc->timers, &c->timer);
     timers_clear(c->rpc->timers, &c->stall);
-    c->rpc->ops->close(c->stream);
+    c->ops->close(c->stream);
 }
 
 static void
@@ -499,7 +500,7 @@ conn_read(struct conn *c)
         return;
     }
     c->reading = true;
-    c->rpc->ops->read(c->stream, c->rx + c->rx_n, c->rx_size - c->rx_n);
+    c->ops->read(c->stream, c->rx + c->rx_n, c->rx_size - c->rx_n);
 }
 
 // Handles every whole frame that is there, then reads on.
@@ -562,7 +563,8 @@ is_welcome(const struct rpc *r, const struct tenant *t)
 }
 
 void
-conn_accept(struct rpc *r, struct transport_stream *s, const struct transport_peer *peer)
+conn_accept(struct rpc *r, const struct transport_ops *ops, struct transport_stream *s,
+            const struct transport_peer *peer)
 {
     struct caller caller;
     name_caller(&caller, peer);
@@ -574,10 +576,10 @@ conn_accept(struct rpc *r, struct transport_stream *s, const struct transport_pe
         if (t != NULL)
             tenant_drop(&r->tenants, t);
         r->stats.rejected++;
-        r->ops->close(s);
+        ops->close(s);
         return;
     }
-    *c = (struct conn){.rpc = r, .stream = s, .caller = caller, .tenant = t, .rx = rx};
+    *c = (struct conn){.rpc = r, .ops = ops, .stream = s, .caller = caller, .tenant = t, .rx = rx};
     c->rx_size = RX_BYTES_FIRST;
     c->active_ns = uv_hrtime();
     c->next = r->conns;
@@ -587,7 +589,7 @@ conn_accept(struct rpc *r, struct transport_stream *s, const struct transport_pe
     r->stats.accepted++;
     r->stats.connections++;
     t->connections++;
-    r->ops->start(s, c);
+    ops->start(s, c);
     c->timer.fire = on_idle;
     c->stall.fire = on_stall;
     if (timers_set(r->timers, &c->timer, c->active_ns + r->limits.handshake_ms * NS_PER_MS) != 0)

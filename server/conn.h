@@ -9,7 +9,8 @@
 
 // Takes the stream over: a connection that waits for the peer's hello, or the stream is closed because somebody holds
 // too many already.
-void conn_accept(struct rpc *r, struct transport_stream *s, const struct transport_peer *peer);
+void conn_accept(struct rpc *r, const struct transport_ops *ops, struct transport_stream *s,
+                 const struct transport_peer *peer);
 
 // The transport's events.
 void conn_on_read(void *conn, size_t n);

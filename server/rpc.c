@@ -10,6 +10,7 @@
 #include <sodium.h>
 
 #include "../proto/wire.h"
+#include "listen.h"
 #include "calls.h"
 #include "conn.h"
 #include "idempotency.h"
@@ -41,15 +42,15 @@ rpc_limits_default(struct rpc_limits *l)
 static void
 on_accept(void *cookie, struct transport_stream *s, const struct transport_peer *peer)
 {
-    conn_accept(cookie, s, peer);
+    struct rpc_engine *g = cookie;
+    conn_accept(g->rpc, g->ops, s, peer);
 }
 
 static void
 on_shut(void *cookie)
 {
-    struct rpc *r = cookie;
-    r->transport = NULL;
-    r->shut = true;
+    struct rpc_engine *g = cookie;
+    g->transport = NULL;
 }
 
 static const struct transport_events events = {
@@ -79,7 +80,8 @@ rpc_new(uv_loop_t *loop, struct dispatch *d, const struct rpc_limits *l)
     r->loop = loop;
     r->dispatch = d;
     r->limits = *l;
-    r->ops = &transport_nng;
+    r->engines[0] = (struct rpc_engine){r, &transport_socket, NULL};
+    r->engines[1] = (struct rpc_engine){r, &transport_ws, NULL};
     r->drain_timer.fire = on_grace_over;
     randombytes_buf(r->hash_key, sizeof r->hash_key);
     r->timers = timers_new(loop);
@@ -98,7 +100,9 @@ rpc_free(struct rpc *r)
 {
     if (r == NULL)
         return;
-    assert(r->conns == NULL && r->detached == NULL && r->transport == NULL && r->timers == NULL);
+    assert(r->conns == NULL && r->detached == NULL && r->timers == NULL);
+    for (size_t i = 0; i < RPC_ENGINES; i++)
+        assert(r->engines[i].transport == NULL);
     keys_free(r->keys);
     while (r->spare_arenas_n > 0)
         arena_free(r->spare_arenas[--r->spare_arenas_n]);
@@ -113,11 +117,15 @@ rpc_listen(struct rpc *r, const char *address, uint32_t mode, int group, char *b
 {
     char where[TRANSPORT_BOUND_BYTES];
     struct transport_address a = {address, mode, group, r->limits.tcp_any_address};
+    struct rpc_engine *g = &r->engines[listen_is_ws(address) ? 1 : 0];
     int failed = 0;
-    if (r->transport == NULL)
-        failed = r->ops->open(r->loop, &events, r, &r->transport, e);
+    if (g->ops == &transport_ws && !r->limits.websocket)
+        return err_set(e, ERR_FAILED_PRECONDITION,
+                       "listen on %s: websockets are off (rpc.websocket turns them on)", address);
+    if (g->transport == NULL)
+        failed = g->ops->open(r->loop, &events, g, &g->transport, e);
     if (!failed)
-        failed = r->ops->listen(r->transport, &a, where, e);
+        failed = g->ops->listen(g->transport, &a, where, e);
     if (failed)
         return failed;
     (void)snprintf(bound, bound_n, "%s", where);
@@ -142,8 +150,9 @@ rpc_drain(struct rpc *r, uint32_t grace_ms, void (*done)(void *), void *cookie)
     r->draining = true;
     r->drained = done;
     r->drained_cookie = cookie;
-    if (r->transport != NULL)
-        r->ops->unlisten(r->transport);
+    for (struct rpc_engine *g = r->engines; g < r->engines + RPC_ENGINES; g++)
+        if (g->transport != NULL)
+            g->ops->unlisten(g->transport);
     (void)err_set(&e, ERR_UNAVAILABLE, "the broker is shutting down");
     err_detail(&e, "DRAINING", NULL, NULL);
     for (struct conn *c = r->conns; c != NULL; c = conn_next(c))
@@ -179,8 +188,9 @@ rpc_close(struct rpc *r)
     }
     while (r->detached != NULL)
         call_cancel(r->detached, CALL_CANCELLED);
-    if (r->transport != NULL)
-        r->ops->shut(r->transport);
+    for (struct rpc_engine *g = r->engines; g < r->engines + RPC_ENGINES; g++)
+        if (g->transport != NULL)
+            g->ops->shut(g->transport);
     end_if_closed(r);
 }
 
@@ -200,7 +210,7 @@ rpc_stats(const struct rpc *r, struct rpc_stats *out)
 const char *
 rpc_nng_version(void)
 {
-    return transport_nng_version();
+    return transport_ws_version();
 }
 
 struct arena *

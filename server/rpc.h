@@ -1,6 +1,6 @@
-// The listening side: addresses, connections, frames. nng is behind this (transport.h), and nowhere else.
+// The listening side: addresses, connections, frames. What carries the bytes is behind this (transport.h).
 //
-// rpc_listen starts nng's threads, so the spawner must have been forked before, and all signals blocked. Everything
+// A ws address starts nng's threads, so the spawner must have been forked before, and all signals blocked. Everything
 // else runs on the loop thread that rpc_new was called on.
 #pragma once
 
@@ -30,6 +30,7 @@ struct rpc_limits {
     uint32_t idempotency_keys_max;  // per tenant
     uint64_t idempotency_bytes_max; // of results kept per tenant
     bool tcp_any_address;           // tcp may listen on more than loopback
+    bool websocket;                 // ws:// addresses are taken at all
 };
 void rpc_limits_default(struct rpc_limits *l);
 
@@ -38,8 +39,8 @@ struct rpc *rpc_new(uv_loop_t *loop, struct dispatch *d, const struct rpc_limits
 void rpc_free(struct rpc *r);
 
 // Listens on "ipc:///path" (mode: permissions of the socket file, group: its group or -1) or "tcp://127.0.0.1:port".
-// "ws://..." is refused below nng 1.6 (FAILED_PRECONDITION, with the reason), tls always. INVALID_ARGUMENT: another
-// scheme. On success *bound (64 bytes or more) holds the address with the port that was chosen for port 0.
+// "ws://127.0.0.1:port" is refused unless `websocket` is set, and below nng 1.6 (FAILED_PRECONDITION, with the reason),
+// tls always. INVALID_ARGUMENT: another scheme. On success *bound (64 bytes or more) holds the address with the port that was chosen for port 0.
 int rpc_listen(struct rpc *r, const char *address, uint32_t mode, int group, char *bound,
                size_t bound_n, struct err *e);
 

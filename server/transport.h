@@ -1,5 +1,5 @@
-// Bytes in and out, whatever carries them. conn.c speaks the protocol above this line and knows nothing below it; nng
-// is behind transport_nng.c, and a path of our own over epoll can stand beside it.
+// Bytes in and out, whatever carries them. conn.c speaks the protocol above this line and knows nothing below it: ipc and
+// tcp are sockets on the loop (transport_socket.c), websockets are nng's (transport_ws.c).
 //
 // Everything here is called on the loop thread, returns at once, and never blocks on a peer. Events come on the loop
 // thread too, and never from within one of the functions: a caller need not expect to be called back while it calls.
@@ -30,10 +30,10 @@ struct transport_peer {
 };
 
 struct transport_address {
-    const char *url; // "ipc:///path" or "tcp://127.0.0.1:port"
+    const char *url; // "ipc:///path", "tcp://127.0.0.1:port", "ws://127.0.0.1:port/path"
     uint32_t mode;   // ipc: permissions of the socket file
     int group;       // ipc: its group, or -1
-    bool any;        // tcp: may be more than loopback
+    bool any;        // tcp, ws: may be more than loopback
 };
 
 struct transport_events {
@@ -71,7 +71,8 @@ struct transport_ops {
     void (*shut)(struct transport *t);
 };
 
-extern const struct transport_ops transport_nng;
+extern const struct transport_ops transport_socket;
+extern const struct transport_ops transport_ws;
 
 // Version of the nng library found at run time, such as "1.5.2".
-const char *transport_nng_version(void);
+const char *transport_ws_version(void);

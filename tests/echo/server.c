@@ -2,7 +2,7 @@
 //
 //   echo-server [NAME=NUMBER...] ADDRESS...     prints "listening ADDRESS" for each, then "ready"
 //
-// NAME is a field of struct rpc_limits. SIGTERM drains for grace_ms (30,000) and ends it; SIGINT ends it at once.
+// NAME is a field of struct rpc_limits, or "websocket". SIGTERM drains for grace_ms (30,000) and ends it; SIGINT ends it at once.
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -224,6 +224,10 @@ static const struct {
 static bool
 set_limit(const char *name, size_t n, const char *value)
 {
+    if (n == strlen("websocket") && memcmp(name, "websocket", n) == 0) {
+        limits.websocket = value[0] == '1';
+        return true;
+    }
     for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++) {
         if (strlen(settings[i].name) != n || memcmp(settings[i].name, name, n) != 0)
             continue;

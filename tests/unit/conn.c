@@ -124,7 +124,6 @@ set_up(void **state)
     l.handshake_ms = 50;
     l.write_stall_ms = 400;
     it.rpc = rpc_new(&it.loop, it.server.dispatch, &l);
-    it.rpc->ops = &memory;
     it.executed = it.cancelled = 0;
     return dispatch_add(it.server.dispatch, methods, &e);
 }
@@ -188,7 +187,7 @@ arrive(uint32_t uid)
     struct transport_stream *s = calloc(1, sizeof *s);
     const struct transport_peer peer = {.local = true, .uid = uid};
     assert_non_null(s);
-    conn_accept(it.rpc, s, &peer);
+    conn_accept(it.rpc, &memory, s, &peer);
     pump(s);
     return s;
 }

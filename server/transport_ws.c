@@ -1,4 +1,4 @@
-// See transport.h. nng's streams (never its SP sockets, which do not survive hostile peers in 1.5.2) under libuv.
+// See transport.h. Websockets: nng's HTTP server and framing under libuv, at nng 1.6 or later.
 //
 //   loop thread                                nng's threads
 //     submit an aio ----------------------------> do it
@@ -10,7 +10,8 @@
 //     stream that is closing submits nothing.
 //   - A stream is freed when none of its aios is in progress. nng_aio_free() waits for the callback to return, which
 //     is a matter of microseconds here, since the callback has already told us that it is at its end.
-//   - Listeners leave TCP_NODELAY off unless told otherwise: 20 times fewer messages per second.
+//
+// A websocket has messages, and what conn.c reads is a stream: messages.c makes the one of the other.
 #include "transport.h"
 
 #include <assert.h>
@@ -21,11 +22,15 @@
 
 #include <nng/nng.h>
 
-#include "address.h"
+#include "listen.h"
+#include "messages.h"
 
 enum {
     ACCEPT_PAUSE_MS = 100, // after a failure, such as no descriptor left
 };
+
+// The subprotocol names the server's side (sp-websocket-mapping of nanomsg).
+static const char subprotocol[] = "rep.sp.nanomsg.org";
 
 // One asynchronous operation: at most one is in progress at a time.
 struct op {
@@ -48,20 +53,29 @@ struct transport {
 };
 
 struct transport_listener {
-    struct op accept; // first: an op is cast back
+    struct op accept;
     struct transport *engine;
     nng_stream_listener *listener;
-    bool ipc, pausing, closing;
+    bool pausing, closing;
     struct transport_listener *next;
 };
 
 struct transport_stream {
-    struct op closed;
-    struct op rx, tx;
+    struct op closed, ready, rx, tx;
     struct transport *engine;
     nng_stream *stream;
     void *cookie;
     bool closing;
+
+    struct messages_in in;
+    nng_msg *in_msg; // its bytes
+    uint8_t *buf;    // of the read in progress
+    size_t room;
+
+    struct messages_out out;
+    nng_msg *out_msg; // where its bytes go
+    size_t took;
+    bool told; // what was written is no whole message: nng has nothing to do with it
 };
 
 #define HOLDER(op_ptr, type, member)                                                               \
@@ -186,7 +200,7 @@ engine_end_if_empty(struct transport *t)
 static void
 stream_end_if_idle(struct transport_stream *s)
 {
-    if (!s->closing || s->rx.busy || s->tx.busy || s->closed.busy)
+    if (!s->closing || s->rx.busy || s->tx.busy || s->ready.busy || s->closed.busy)
         return;
     s->closed.busy = true;
     op_push(&s->closed);
@@ -199,6 +213,8 @@ on_stream_closed(struct op *op)
     struct transport *t = s->engine;
     op_free(&s->rx);
     op_free(&s->tx);
+    nng_msg_free(s->in_msg);
+    nng_msg_free(s->out_msg);
     nng_stream_free(s->stream);
     if (s->cookie != NULL)
         t->events->on_closed(s->cookie);
@@ -207,31 +223,72 @@ on_stream_closed(struct op *op)
     engine_end_if_empty(t);
 }
 
-// Bytes that an op moved; 0 when it failed.
-static size_t
-op_bytes(const struct op *op)
+// Tells as much of what is there as the reader has room for.
+static void
+give(struct transport_stream *s)
 {
-    return nng_aio_result(op->aio) == 0 ? nng_aio_count(op->aio) : 0;
+    uint8_t *buf = s->buf;
+    s->buf = NULL;
+    s->engine->events->on_read(s->cookie, messages_in_read(&s->in, buf, s->room));
 }
 
 static void
 on_rx(struct op *op)
 {
     struct transport_stream *s = HOLDER(op, transport_stream, rx);
-    if (s->closing)
+    int rc = nng_aio_result(op->aio);
+    if (rc == 0) {
+        nng_msg_free(s->in_msg);
+        s->in_msg = nng_aio_get_msg(op->aio);
+        nng_aio_set_msg(op->aio, NULL);
+    }
+    if (s->closing) {
         stream_end_if_idle(s);
-    else
-        s->engine->events->on_read(s->cookie, op_bytes(op));
+    } else if (rc != 0) {
+        s->buf = NULL;
+        s->engine->events->on_read(s->cookie, 0);
+    } else {
+        messages_in_put(&s->in, nng_msg_body(s->in_msg), nng_msg_len(s->in_msg));
+        give(s);
+    }
 }
 
 static void
 on_tx(struct op *op)
 {
     struct transport_stream *s = HOLDER(op, transport_stream, tx);
+    int rc = nng_aio_result(op->aio);
+    if (rc != 0)
+        nng_msg_free(nng_aio_get_msg(op->aio)); // nng frees what it has sent
+    nng_aio_set_msg(op->aio, NULL);
     if (s->closing)
         stream_end_if_idle(s);
     else
-        s->engine->events->on_written(s->cookie, op_bytes(op));
+        s->engine->events->on_written(s->cookie, rc == 0 ? s->took : 0);
+}
+
+// What needs nothing of nng, told at the loop's next turn as everything is.
+static void
+on_ready(struct op *op)
+{
+    struct transport_stream *s = HOLDER(op, transport_stream, ready);
+    if (!s->closing && s->told) {
+        s->told = false;
+        s->engine->events->on_written(s->cookie, s->took);
+    }
+    if (!s->closing && s->buf != NULL && !s->rx.busy)
+        give(s);
+    if (s->closing)
+        stream_end_if_idle(s);
+}
+
+static void
+stream_ready(struct transport_stream *s)
+{
+    if (s->ready.busy)
+        return;
+    s->ready.busy = true;
+    op_push(&s->ready);
 }
 
 static void
@@ -243,21 +300,44 @@ stream_start(struct transport_stream *s, void *cookie)
 static void
 stream_read(struct transport_stream *s, void *buf, size_t n)
 {
-    assert(!s->closing && !s->rx.busy);
-    nng_iov iov = {buf, n};
-    (void)nng_aio_set_iov(s->rx.aio, 1, &iov); // fails above 8
+    assert(!s->closing && s->buf == NULL);
+    s->buf = buf;
+    s->room = n;
+    if (!messages_in_empty(&s->in)) {
+        stream_ready(s);
+        return;
+    }
     s->rx.busy = true;
     nng_stream_recv(s->stream, s->rx.aio);
+}
+
+static uint8_t *
+new_message(void *cookie, size_t n)
+{
+    struct transport_stream *s = cookie;
+    return nng_msg_alloc(&s->out_msg, n) == 0 ? nng_msg_body(s->out_msg) : NULL;
 }
 
 static void
 stream_write(struct transport_stream *s, const struct iovec *iov, unsigned n)
 {
-    assert(!s->closing && !s->tx.busy && n <= TRANSPORT_IOV_MAX);
-    nng_iov pieces[TRANSPORT_IOV_MAX];
-    for (unsigned i = 0; i < n; i++)
-        pieces[i] = (nng_iov){iov[i].iov_base, iov[i].iov_len};
-    (void)nng_aio_set_iov(s->tx.aio, n, pieces);
+    assert(!s->closing && !s->tx.busy && !s->told && n <= TRANSPORT_IOV_MAX);
+    ptrdiff_t more = 0;
+    s->took = 0;
+    for (unsigned i = 0; i < n && more >= 0; i++) {
+        more = messages_out_take(&s->out, iov[i].iov_base, iov[i].iov_len, new_message, s);
+        s->took += more > 0 ? (size_t)more : 0;
+    }
+    if (more < 0)
+        s->took = 0; // the stream fails
+    if (more < 0 || !messages_out_whole(&s->out)) {
+        s->told = true;
+        stream_ready(s);
+        return;
+    }
+    nng_aio_set_msg(s->tx.aio, s->out_msg);
+    s->out_msg = NULL;
+    messages_out_next(&s->out);
     s->tx.busy = true;
     nng_stream_send(s->stream, s->tx.aio);
 }
@@ -278,6 +358,8 @@ stream_new(struct transport *t, nng_stream *stream)
     struct transport_stream *s = calloc(1, sizeof *s);
     if (s != NULL && op_init(&s->rx, t, on_rx) == 0 && op_init(&s->tx, t, on_tx) == 0) {
         s->closed = (struct op){.engine = t, .done = on_stream_closed};
+        s->ready = (struct op){.engine = t, .done = on_ready};
+        messages_in_init(&s->in);
         s->engine = t;
         s->stream = stream;
         t->alive++;
@@ -293,22 +375,14 @@ stream_new(struct transport *t, nng_stream *stream)
 
 // ---- listeners
 
+// A browser says where the page came from that makes it call; no page has any business here (DNS rebinding).
 static bool
-read_peer(nng_stream *stream, bool ipc, struct transport_peer *peer)
+is_from_a_page(nng_stream *stream)
 {
-    uint64_t uid;
-    uint64_t gid;
-    uint64_t pid;
-    *peer = (struct transport_peer){.local = ipc};
-    if (!ipc)
-        return true;
-    if (nng_stream_get_uint64(stream, NNG_OPT_IPC_PEER_UID, &uid) != 0 ||
-        nng_stream_get_uint64(stream, NNG_OPT_IPC_PEER_GID, &gid) != 0 ||
-        nng_stream_get_uint64(stream, NNG_OPT_IPC_PEER_PID, &pid) != 0)
+    char *origin = NULL;
+    if (nng_stream_get_string(stream, NNG_OPT_WS_REQUEST_HEADER "Origin", &origin) != 0)
         return false;
-    peer->uid = (uint32_t)uid;
-    peer->gid = (uint32_t)gid;
-    peer->pid = (int32_t)pid;
+    nng_strfree(origin);
     return true;
 }
 
@@ -340,16 +414,15 @@ static void
 hand_over(struct transport_listener *l, nng_stream *stream)
 {
     struct transport *t = l->engine;
-    struct transport_peer peer;
-    bool known = read_peer(stream, l->ipc, &peer);
+    struct transport_peer peer = {.local = false};
+    bool welcome = !is_from_a_page(stream);
     struct transport_stream *s = stream_new(t, stream);
     if (s == NULL)
         return;
-    if (!known) {
-        stream_close(s); // whoever it is cannot be held to account
-        return;
-    }
-    t->events->on_accept(t->cookie, s, &peer);
+    if (welcome)
+        t->events->on_accept(t->cookie, s, &peer);
+    else
+        stream_close(s);
 }
 
 static void
@@ -403,41 +476,38 @@ engine_shut(struct transport *t)
 // ---- addresses
 
 static int
-listen_ipc(nng_stream_listener *l, const struct transport_address *a, char *bound, struct err *e)
+set_options(nng_stream_listener *l)
 {
-    int rc = nng_stream_listener_set_int(l, NNG_OPT_IPC_PERMISSIONS, 0600);
+    size_t most = WIRE_FRAME_BYTES_MAX;
+    int rc = nng_stream_listener_set_bool(l, "ws:msgmode", true);
     if (rc == 0)
-        rc = nng_stream_listener_listen(l);
-    if (rc != 0)
-        return nng_failed(rc, "listen on", a->url, e);
-    (void)snprintf(bound, TRANSPORT_BOUND_BYTES, "%s", a->url);
-    return address_open_socket(a, e);
+        rc = nng_stream_listener_set_string(l, NNG_OPT_WS_PROTOCOL, subprotocol);
+    if (rc == 0)
+        rc = nng_stream_listener_set_size(l, NNG_OPT_RECVMAXSZ, most);
+    if (rc == 0)
+        rc = nng_stream_listener_set_size(l, NNG_OPT_WS_RECVMAXFRAME, most);
+    return rc;
 }
 
+// The address with the port that was chosen.
 static int
-listen_tcp(nng_stream_listener *l, const struct transport_address *a, char *bound, struct err *e)
+bound_url(nng_stream_listener *l, const char *url, char *bound)
 {
-    const char *host_port = a->url + strlen("tcp://");
-    int host_bytes = (int)(strrchr(host_port, ':') - host_port);
     int port = 0;
-    int rc = nng_stream_listener_set_bool(l, NNG_OPT_TCP_NODELAY, true);
+    int rc = nng_stream_listener_get_int(l, NNG_OPT_TCP_BOUND_PORT, &port);
+    size_t host = strlen("ws://");
+    size_t colon = host + strcspn(url + host, "]");
+    colon = url[colon] == ']' ? colon + 1 : host + strcspn(url + host, ":");
     if (rc == 0)
-        rc = nng_stream_listener_set_bool(l, NNG_OPT_TCP_KEEPALIVE, true);
-    if (rc == 0)
-        rc = nng_stream_listener_listen(l);
-    if (rc == 0)
-        rc = nng_stream_listener_get_int(l, NNG_OPT_TCP_BOUND_PORT, &port);
-    if (rc != 0)
-        return nng_failed(rc, "listen on", a->url, e);
-    (void)snprintf(bound, TRANSPORT_BOUND_BYTES, "tcp://%.*s:%d", host_bytes, host_port, port);
-    return 0;
+        (void)snprintf(bound, TRANSPORT_BOUND_BYTES, "%.*s:%d%s", (int)colon, url, port,
+                       url + colon + strcspn(url + colon, "/"));
+    return rc;
 }
 
 static int
 engine_listen(struct transport *t, const struct transport_address *a, char *bound, struct err *e)
 {
-    bool ipc = false;
-    int rc = address_prepare(a, nng_version(), &ipc, e);
+    int rc = listen_check_ws(a, nng_version(), e);
     if (rc != 0)
         return rc;
     nng_stream_listener *listener = NULL;
@@ -446,20 +516,23 @@ engine_listen(struct transport *t, const struct transport_address *a, char *boun
         return nng_failed(rc, "listen on", a->url, e);
     struct transport_listener *l = calloc(1, sizeof *l);
     if (l == NULL || op_init(&l->accept, t, on_accept) != 0)
-        rc = err_sys(e, ENOMEM, "listen on %s", a->url);
-    else
-        rc = ipc ? listen_ipc(listener, a, bound, e) : listen_tcp(listener, a, bound, e);
+        rc = NNG_ENOMEM;
+    if (rc == 0)
+        rc = set_options(listener);
+    if (rc == 0)
+        rc = nng_stream_listener_listen(listener);
+    if (rc == 0)
+        rc = bound_url(listener, a->url, bound);
     if (rc != 0 || l == NULL) {
         if (l != NULL)
             op_free(&l->accept);
         free(l);
         nng_stream_listener_close(listener);
         nng_stream_listener_free(listener);
-        return rc;
+        return nng_failed(rc, "listen on", a->url, e);
     }
     l->engine = t;
     l->listener = listener;
-    l->ipc = ipc;
     l->next = t->listeners;
     t->listeners = l;
     t->alive++;
@@ -468,13 +541,13 @@ engine_listen(struct transport *t, const struct transport_address *a, char *boun
 }
 
 const char *
-transport_nng_version(void)
+transport_ws_version(void)
 {
     return nng_version();
 }
 
-const struct transport_ops transport_nng = {
-    .name = "nng",
+const struct transport_ops transport_ws = {
+    .name = "ws",
     .open = engine_open,
     .listen = engine_listen,
     .unlisten = engine_unlisten,
