@@ -74,16 +74,6 @@ read_syscalls(const struct reader *r, const struct key *k, struct yaml_node *n, 
     return fail(r, n, "must be off, on-demand or always");
 }
 
-static int
-read_truth(const struct reader *r, const struct key *k, struct yaml_node *n, void *to)
-{
-    bool is = n->kind == YAML_TEXT && strcmp(n->text, "true") == 0;
-    if (!is && (n->kind != YAML_TEXT || strcmp(n->text, "false") != 0))
-        return fail(r, n, "must be true or false");
-    *(bool *)field(k, to) = is;
-    return 0;
-}
-
 // What is behind it is looked at when it is listened on.
 static bool
 is_address(const char *text)
@@ -361,7 +351,7 @@ static const struct key rpc_keys[] = {
     {"keepalive_idle", read_ms, AT(config, rpc.keepalive_idle_ms), 0, 86400000, NULL},
     {"idempotency", read_ms, AT(config, rpc.idempotency_ms), 1000, 86400000, NULL},
     {"idempotency_keys", read_count, AT(config, rpc.idempotency_keys_max), 1, 10000000, NULL},
-    {"websocket", read_truth, AT(config, rpc.websocket), 0, 0, NULL},
+    {"websocket", read_bool, AT(config, rpc.websocket), 0, 0, NULL},
     {"idempotency_bytes", read_size, AT(config, rpc.idempotency_bytes_max), 65536, 1 << 30, NULL},
     {0},
 };
