@@ -25,6 +25,25 @@ OPEN(net)
 #ifdef STOCKADE_BPF_net_unix
 #include "net_unix.skel.h"
 OPEN(net_unix)
+
+// Attach types of Linux 6.7 (linux/bpf.h), for which libbpf has section names since 1.3 only.
+enum { UNIX_CONNECT = 49, UNIX_SENDMSG = 50 };
+
+static struct bpf_object *
+open_unix(const struct place *p)
+{
+    struct bpf_object *o = open_net_unix(p);
+    struct bpf_program *program = NULL;
+    if (!o)
+        return NULL;
+    bpf_object__for_each_program(program, o)
+    {
+        bool connects = strcmp(bpf_program__name(program), "net_unix_connect") == 0;
+        (void)bpf_program__set_expected_attach_type(
+            program, (enum bpf_attach_type)(connects ? UNIX_CONNECT : UNIX_SENDMSG));
+    }
+    return o;
+}
 #endif
 #ifdef STOCKADE_BPF_watch
 #include "watch.skel.h"
@@ -38,7 +57,7 @@ const struct object objects[] = {
 #endif
 #ifdef STOCKADE_BPF_net_unix
     {"bpf-unix", BPF_HAS_UNIX, true, "unix sockets of sandboxes are judged",
-     "unix sockets are held back by namespaces alone (Linux 6.7 judges them)", open_net_unix},
+     "unix sockets are held back by namespaces alone (Linux 6.7 judges them)", open_unix},
 #endif
 #ifdef STOCKADE_BPF_watch
     {"bpf-watch", BPF_HAS_WATCH, false, "exec, fork, exit and the like are counted and told",

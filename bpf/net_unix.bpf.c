@@ -1,0 +1,91 @@
+// Verdicts on unix sockets, connect(2) and sendto(2) by name. Linux 6.7 and later: an object of its own, so that earlier
+// kernels lose this alone.
+//
+// What holds sockets of the host back is not here. Abstract names belong to the network namespace. Host folders that a
+// template shares are lower layers of the root's overlay: the kernel finds a listening socket by its inode, and an inode of
+// the overlay is not the host's, however the name leads there (links, a changed folder, /proc/self/root). So a job may
+// connect to all that it can name, which is its own sandbox's.
+//
+// What is here: a sandbox without an entry gets nothing (fail closed), and a name below /usr, where no sandbox has a socket
+// of its own, is refused at once with EPERM and told. That is a job looking for the host, and worth knowing.
+#include "vmlinux_min.h"
+
+#include "emit.h"
+#include "net.h"
+
+enum { AF_UNIX = 1, PATH_AT = 2, DENY = 0, ALLOW = 1 };
+
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, BPF_SLOTS);
+    __uint(map_flags, BPF_F_MMAPABLE);
+    __type(key, __u32);
+    __type(value, struct net_counters);
+} net_counters SEC(".maps");
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct bpf_sock_addr_kern {
+    void *uaddr;
+    __u32 uaddrlen;
+};
+
+#pragma clang attribute pop
+
+extern void *bpf_cast_to_kern_ctx(void *obj) __ksym;
+
+static __always_inline void tell(const struct bpf_sandbox *box, const char *path)
+{
+    __u32 slot = box->slot;
+    __u64 cgroup = bpf_get_current_ancestor_cgroup_id((int)sandbox_level + 1);
+    struct net_counters *n = bpf_map_lookup_elem(&net_counters, &slot);
+    if (n)
+        __sync_fetch_and_add(&n->denied[NET_UNIX], 1);
+    struct event *e = emit_begin(box, cgroup, EVENT_DENIED, CLASS_DENIAL, sizeof(struct net_event));
+    if (!e)
+        return;
+    struct net_event *body = (struct net_event *)(e + 1);
+    __builtin_memset(body, 0, sizeof *body);
+    __builtin_memcpy(body->address, path, sizeof body->address);
+    body->family = AF_UNIX;
+    body->reason = NET_UNIX;
+    body->hook = NET_HOOK_UNIX;
+    body->rule = ~0U;
+    bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
+}
+
+static __always_inline int verdict(struct bpf_sock_addr *ctx)
+{
+    __u64 id = bpf_get_current_ancestor_cgroup_id((int)sandbox_level);
+    const struct bpf_sandbox *box = bpf_map_lookup_elem(&sandboxes, &id);
+    char path[16] = {0};
+    if (!box)
+        return DENY;
+    struct bpf_sock_addr_kern *k = bpf_cast_to_kern_ctx(ctx);
+    const char *address = k->uaddr;
+    __u32 n = k->uaddrlen;
+    n = n > PATH_AT ? n - PATH_AT : 0;
+    if (n > sizeof path)
+        n = sizeof path;
+    if (!address || bpf_probe_read_kernel(path, n, address + PATH_AT) < 0)
+        return ALLOW;
+    if (__builtin_memcmp(path, "/usr", 4) != 0 || (path[4] != '/' && path[4] != '\0'))
+        return ALLOW;
+    tell(box, path);
+    return DENY;
+}
+
+// The loader gives these their own attach types, BPF_CGROUP_UNIX_CONNECT and _SENDMSG: its libbpf has no names for them.
+SEC("cgroup/connect4")
+int net_unix_connect(struct bpf_sock_addr *ctx)
+{
+    return verdict(ctx);
+}
+
+SEC("cgroup/sendmsg4")
+int net_unix_sendmsg(struct bpf_sock_addr *ctx)
+{
+    return verdict(ctx);
+}
+
+char program_license[] SEC("license") = "GPL";
