@@ -1,0 +1,23 @@
+// Ways to reach an address that a policy forbids, one function each. They say what the call said; whether anything arrived
+// only the other end knows. Shared by the test of the programs (tests/priv/net_verdicts.c) and by the jobs of this folder.
+#pragma once
+
+#include <netinet/in.h>
+#include <stdbool.h>
+
+struct goal {
+    struct sockaddr_in v4;       // forbidden
+    struct sockaddr_in6 v6;      // forbidden
+    struct sockaddr_in allowed4; // the same ports, allowed by an allowlist
+    struct sockaddr_in6 allowed6;
+};
+
+#define TECHNIQUE_MARK "mark"
+
+struct technique {
+    const char *name;
+    int (*run)(const struct goal *g); // 0: the call worked; else the errno
+    bool needs_root;                  // in its network namespace
+};
+
+extern const struct technique techniques[]; // ended by {0}

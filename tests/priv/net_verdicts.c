@@ -1,0 +1,477 @@
+// The network programs alone: attached to a cgroup of our own, in a namespace where every address can be reached, so that
+// nothing but they can stop a packet. Each technique (tests/escape/techniques.h) runs in a process of the cgroup, as root;
+// it got out when its mark came to a forbidden listener, or a packet with a forbidden address was seen on the wire.
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <net/ethernet.h>
+#include <arpa/inet.h>
+#include <netinet/ip.h>
+#include <netinet/ip6.h>
+#include <poll.h>
+#include <sched.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+#include <linux/if_packet.h>
+
+#include "net.skel.h"
+
+#include "bpf/emit.h"
+#include "bpf/net.h"
+#include "../escape/techniques.c" // NOLINT(bugprone-suspicious-include): one list, two programs
+
+enum { PORT = 7777, SLOT = 3, GENERATION = 9, RULES = 5 };
+
+struct world {
+    struct net_bpf *bpf;
+    char parent[128], box[160];
+    uint64_t id;
+    struct goal goal;
+    int evil[3]; // TCP, UDP, UDP-Lite, of both families
+    int wire;
+    int relay4, relay6; // what stands for the relay
+};
+static struct world w;
+
+static int
+command(const char *line)
+{
+    return system(line); // NOLINT(cert-env33-c): of the test
+}
+
+static int
+listener(int type, int protocol, const char *address, uint16_t port)
+{
+    const int off = 0;
+    struct sockaddr_in6 at = {.sin6_family = AF_INET6, .sin6_port = htons(port)};
+    (void)inet_pton(AF_INET6, address, &at.sin6_addr);
+    int fd = socket(AF_INET6, type | SOCK_NONBLOCK | SOCK_CLOEXEC, protocol);
+    (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+    if (fd < 0 || bind(fd, (struct sockaddr *)&at, sizeof at) < 0 ||
+        (type == SOCK_STREAM && listen(fd, 64) < 0))
+        return -1;
+    return fd;
+}
+
+static int
+set_up_network(void)
+{
+    if (unshare(CLONE_NEWNET) < 0 || command("ip link set lo up && ip addr add 10.99.0.1/32 dev lo "
+                                             "&& ip addr add 10.99.0.2/32 dev lo && "
+                                             "ip -6 addr add fd00::1/128 dev lo nodad && "
+                                             "ip -6 addr add fd00::2/128 dev lo nodad && "
+                                             "ip -6 route add local fd53:746f:636b::/64 dev lo && "
+                                             "sysctl -qw net.ipv4.conf.all.accept_source_route=1 "
+                                             "net.ipv4.ping_group_range='0 65535' "
+                                             "net.ipv6.conf.all.seg6_enabled=1 "
+                                             "net.ipv6.conf.lo.seg6_enabled=1 2>/dev/null") != 0)
+        return -1;
+    w.evil[0] = listener(SOCK_STREAM, 0, "::", PORT);
+    w.evil[1] = listener(SOCK_DGRAM, 0, "::", PORT);
+    w.evil[2] = listener(SOCK_DGRAM, IPPROTO_UDPLITE, "::", PORT); // -1 where there is none
+    w.relay4 = listener(SOCK_STREAM, 0, "::", NET_RELAY_PORT);
+    w.relay6 = listener(SOCK_DGRAM, 0, "::", NET_RELAY_PORT);
+    w.wire = socket(AF_PACKET, SOCK_DGRAM | SOCK_NONBLOCK, htons(ETH_P_ALL));
+    struct goal *g = &w.goal;
+    g->v4 = g->allowed4 = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons(PORT)};
+    g->v6 = g->allowed6 = (struct sockaddr_in6){.sin6_family = AF_INET6, .sin6_port = htons(PORT)};
+    (void)inet_pton(AF_INET, "10.99.0.1", &g->allowed4.sin_addr);
+    (void)inet_pton(AF_INET, "10.99.0.2", &g->v4.sin_addr);
+    (void)inet_pton(AF_INET6, "fd00::1", &g->allowed6.sin6_addr);
+    (void)inet_pton(AF_INET6, "fd00::2", &g->v6.sin6_addr);
+    return w.wire < 0 || w.evil[0] < 0 || w.evil[1] < 0 || w.relay4 < 0 ? -1 : 0;
+}
+
+static int
+load_programs(void)
+{
+    struct bpf_program *p = NULL;
+    w.bpf = net_bpf__open();
+    if (w.bpf == NULL)
+        return -1;
+    w.bpf->rodata->sandbox_level = 2;
+    int r = net_bpf__load(w.bpf);
+    if (r < 0)
+        return r;
+    int fd = open(w.parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    bpf_object__for_each_program(p, w.bpf->obj) if (r == 0) r = bpf_prog_attach(
+        bpf_program__fd(p), fd, bpf_program__expected_attach_type(p), BPF_F_ALLOW_MULTI);
+    (void)close(fd);
+    const struct budget_rate rate = {.per_second = 1000000, .burst = 1000000};
+    for (uint32_t i = 0; i < EVENT_CLASSES && r == 0; i++)
+        r = bpf_map_update_elem(bpf_map__fd(w.bpf->maps.budget_rates), &i, &rate, 0);
+    return r;
+}
+
+static int
+set_up(void **state)
+{
+    struct stat st;
+    (void)state;
+    (void)libbpf_set_print(NULL);
+    const char *root = access("/sys/fs/cgroup/unified/cgroup.procs", F_OK) == 0
+                           ? "/sys/fs/cgroup/unified"
+                           : "/sys/fs/cgroup";
+    (void)snprintf(w.parent, sizeof w.parent, "%s/net-verdicts-%d", root, getpid());
+    (void)snprintf(w.box, sizeof w.box, "%s/box", w.parent);
+    if (geteuid() != 0 || mkdir(w.parent, 0755) < 0 || mkdir(w.box, 0755) < 0) {
+        (void)printf("skipped: needs root and cgroup v2\n");
+        exit(77);
+    }
+    if (load_programs() < 0) {
+        (void)rmdir(w.box);
+        (void)rmdir(w.parent);
+        (void)printf("skipped: no programs can be attached here\n");
+        exit(77);
+    }
+    if (stat(w.box, &st) < 0)
+        return -1;
+    w.id = st.st_ino;
+    return set_up_network();
+}
+
+static int
+tear_down(void **state)
+{
+    (void)state;
+    net_bpf__destroy(w.bpf);
+    return rmdir(w.box) | rmdir(w.parent);
+}
+
+// ---- The sandbox's entry
+
+static struct bpf_sandbox
+entry(enum net_mode mode, uint32_t rules)
+{
+    return (struct bpf_sandbox){
+        .slot = SLOT, .generation = GENERATION, .mode = mode, .rule_set = rules};
+}
+
+static void
+put(const struct bpf_sandbox *b)
+{
+    int fd = bpf_map__fd(w.bpf->maps.sandboxes);
+    if (b == NULL)
+        (void)bpf_map_delete_elem(fd, &w.id);
+    else
+        assert_int_equal(bpf_map_update_elem(fd, &w.id, b, BPF_ANY), 0);
+}
+
+static void
+allow(const char *address, uint16_t port)
+{
+    struct net_rule_key key = {.prefixlen = NET_BITS_SET + 128, .rule_set = RULES};
+    struct net_rule rule = {.n = 1, .ports = {{.first = port, .last = port, .special = 1}}};
+    (void)inet_pton(AF_INET6, address, key.address);
+    assert_int_equal(bpf_map_update_elem(bpf_map__fd(w.bpf->maps.rules), &key, &rule, BPF_ANY), 0);
+}
+
+static uint64_t
+denied(enum net_reason reason)
+{
+    struct net_counters n;
+    uint32_t slot = SLOT;
+    assert_int_equal(bpf_map_lookup_elem(bpf_map__fd(w.bpf->maps.net_counters), &slot, &n), 0);
+    return n.denied[reason];
+}
+
+// ---- Running one, and looking
+
+// In a process of the sandbox. Its exit status: the errno.
+static int
+inside(int (*fn)(const struct goal *))
+{
+    pid_t child = fork();
+    if (child == 0) {
+        char procs[200];
+        (void)snprintf(procs, sizeof procs, "%s/cgroup.procs", w.box);
+        int fd = open(procs, O_WRONLY | O_CLOEXEC);
+        if (write(fd, "0", 1) != 1)
+            _exit(255);
+        (void)close(fd);
+        alarm(20);
+        _exit(fn(&w.goal));
+    }
+    int status = 0;
+    (void)waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 255;
+}
+
+static bool
+is_evil(const unsigned char *p, ssize_t n, int protocol)
+{
+    if (protocol == ETH_P_IP && n >= 20)
+        return memcmp(p + 16, &w.goal.v4.sin_addr, 4) == 0;
+    return protocol == ETH_P_IPV6 && n >= 40 && memcmp(p + 24, &w.goal.v6.sin6_addr, 16) == 0;
+}
+
+// What has come to the forbidden address since the last look.
+static bool
+got_out(void)
+{
+    bool out = false;
+    unsigned char p[2048];
+    struct sockaddr_ll from;
+    socklen_t from_n = sizeof from;
+    ssize_t n = 0;
+    struct pollfd soon = {.fd = w.evil[0], .events = POLLIN};
+    (void)poll(&soon, 1, 2); // loopback delivers on the way; this is for another CPU
+    while ((n = recvfrom(w.wire, p, sizeof p, 0, (struct sockaddr *)&from, &from_n)) >= 0)
+        out = out || is_evil(p, n, ntohs(from.sll_protocol));
+    int fd = -1;
+    while ((fd = accept(w.evil[0], NULL, NULL)) >= 0) {
+        out = true;
+        (void)close(fd);
+    }
+    for (int i = 1; i < 3; i++)
+        while (w.evil[i] >= 0 && recv(w.evil[i], p, sizeof p, 0) >= 0)
+            out = true;
+    return out;
+}
+
+static void
+drain_relay(void)
+{
+    char p[64];
+    int fd = -1;
+    while ((fd = accept(w.relay4, NULL, NULL)) >= 0)
+        (void)close(fd);
+    while (recv(w.relay6, p, sizeof p, 0) >= 0)
+        ;
+}
+
+// Those that do not send, but want a thing that is refused.
+static bool
+wants_a_thing(const char *name)
+{
+    static const char *const things[] = {"bind_address", "bind_unspec_family", "bind_relay_port",
+                                         "set_pacing"};
+    for (size_t i = 0; i < sizeof things / sizeof things[0]; i++)
+        if (strcmp(things[i], name) == 0)
+            return true;
+    return false;
+}
+
+static unsigned
+run_all(const char *mode)
+{
+    unsigned n = 0;
+    int no_socket = strcmp(mode, "no entry") == 0 ? EBADF : EPERM;
+    for (const struct technique *t = techniques; t->name != NULL; t++, n++) {
+        (void)got_out();
+        int sys = inside(t->run);
+        if (got_out())
+            fail_msg("%s: %s got out (%s)", mode, t->name, strerror(sys));
+        if (wants_a_thing(t->name) && sys != EPERM && sys != no_socket)
+            fail_msg("%s: %s: %s", mode, t->name, strerror(sys));
+        drain_relay();
+    }
+    return n;
+}
+
+// ---- Tests
+
+static void
+without_programs_in_the_way_the_techniques_do_get_out(void **state)
+{
+    (void)state;
+    unsigned out = 0;
+    for (const struct technique *t = techniques; t->name != NULL; t++) {
+        (void)got_out();
+        pid_t child = fork();
+        if (child == 0) {
+            alarm(20);
+            _exit(t->run(&w.goal));
+        }
+        (void)waitpid(child, NULL, 0);
+        if (got_out())
+            out++;
+    }
+    // Not all: UDP-Lite, MPTCP, ICMP and the like are not in every kernel.
+    (void)printf("%u of them get out of here\n", out);
+    assert_true(out >= 24);
+}
+
+static void
+without_an_entry_nothing_gets_out_and_no_socket_is_made(void **state)
+{
+    (void)state;
+    put(NULL);
+    (void)run_all("no entry");
+    assert_int_equal(inside(tcp4), EPERM);
+    assert_int_equal(inside(udp6_sendto), EPERM);
+}
+
+static void
+with_mode_none_nothing_gets_out(void **state)
+{
+    (void)state;
+    const struct bpf_sandbox b = entry(NET_NONE, 0);
+    put(&b);
+    uint64_t before = denied(NET_MODE_NONE);
+    (void)run_all("none");
+    assert_true(denied(NET_MODE_NONE) >= before + 20);
+    assert_int_equal(inside(tcp4), EPERM);
+}
+
+static void
+with_an_allowlist_nothing_else_gets_out(void **state)
+{
+    (void)state;
+    allow("::ffff:10.99.0.1", PORT);
+    allow("fd00::1", PORT);
+    const struct bpf_sandbox b = entry(NET_ALLOWLIST, RULES);
+    put(&b);
+    uint64_t before = denied(NET_NO_RULE);
+    uint64_t types = denied(NET_SOCKET_TYPE);
+    unsigned n = run_all("allowlist");
+    (void)printf("%u techniques\n", n);
+    assert_true(denied(NET_NO_RULE) >= before + 15);
+    assert_true(denied(NET_SOCKET_TYPE) >= types + 5);
+    assert_int_equal(inside(tcp4), EPERM);
+    assert_int_equal(inside(udp6_connected), EPERM);
+}
+
+static void
+with_mode_open_private_addresses_stay_out_of_reach(void **state)
+{
+    (void)state;
+    const struct bpf_sandbox b = entry(NET_OPEN, 0);
+    put(&b);
+    (void)run_all("open");
+    assert_int_equal(inside(tcp_mapped), EPERM);
+}
+
+static int
+allowed_tcp(const struct goal *g)
+{
+    return connect_send(AF_INET, SOCK_STREAM, 0, &g->allowed4, sizeof g->allowed4);
+}
+
+static int
+allowed_udp6(const struct goal *g)
+{
+    return send_to(AF_INET6, SOCK_DGRAM, 0, 0, &g->allowed6, sizeof g->allowed6);
+}
+
+static void
+what_is_allowed_comes_to_the_relay_with_its_flow(void **state)
+{
+    (void)state;
+    const struct bpf_sandbox b = entry(NET_ALLOWLIST, RULES);
+    put(&b);
+    drain_relay();
+    assert_int_equal(inside(allowed_tcp), 0);
+    int fd = accept(w.relay4, NULL, NULL);
+    assert_true(fd >= 0);
+    struct sockaddr_in6 at;
+    socklen_t n = sizeof at;
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &n), 0);
+    (void)close(fd);
+    uint32_t address;
+    memcpy(&address, &at.sin6_addr.s6_addr[12], sizeof address);
+    const struct net_flow_key key = {.slot = SLOT, .number = ntohl(address) & NET_FLOW_V4_MASK};
+    struct net_flow flow;
+    assert_int_equal(bpf_map_lookup_elem(bpf_map__fd(w.bpf->maps.flows), &key, &flow), 0);
+    assert_int_equal(flow.port, PORT);
+    assert_int_equal(flow.protocol, IPPROTO_TCP);
+    assert_memory_equal(flow.address + 12, &w.goal.allowed4.sin_addr, 4);
+    assert_int_equal(inside(allowed_udp6), 0);
+    char mark[8];
+    assert_int_equal(recv(w.relay6, mark, sizeof mark, 0), (ssize_t)strlen(TECHNIQUE_MARK));
+    assert_false(got_out());
+}
+
+// A pipe tells the child when the policy has changed.
+static int changed[2];
+
+static int
+established_then_forbidden(const struct goal *g)
+{
+    char c;
+    int fd = open_socket(AF_INET, SOCK_DGRAM, 0);
+    if (connect(fd, any(&g->allowed4), sizeof g->allowed4) < 0 || send(fd, "1", 1, 0) != 1)
+        return 255;
+    (void)!write(changed[1], "r", 1);
+    while (read(changed[0], &c, 1) == 1 && c != 'g')
+        (void)!write(changed[1], &c, 1);
+    return end(fd, send(fd, "2", 1, 0));
+}
+
+static void
+what_was_connected_is_cut_when_the_policy_changes(void **state)
+{
+    (void)state;
+    struct bpf_sandbox b = entry(NET_ALLOWLIST, RULES);
+    put(&b);
+    drain_relay();
+    int down[2];
+    int up[2];
+    assert_int_equal(pipe2(down, O_CLOEXEC) | pipe2(up, O_CLOEXEC), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        changed[0] = down[0];
+        changed[1] = up[1];
+        _exit(inside(established_then_forbidden));
+    }
+    char c = 0;
+    assert_int_equal(read(up[0], &c, 1), 1);
+    b.rule_set = RULES + 1; // an empty set
+    put(&b);
+    assert_int_equal(write(down[1], "g", 1), 1);
+    int status = 0;
+    (void)waitpid(child, &status, 0);
+    assert_int_equal(WEXITSTATUS(status), EPERM);
+    char got[8];
+    assert_int_equal(recv(w.relay6, got, sizeof got, 0), 1);
+    assert_int_equal(got[0], '1');
+    assert_int_equal(recv(w.relay6, got, sizeof got, 0), -1);
+    for (int i = 0; i < 2; i++) {
+        (void)close(down[i]);
+        (void)close(up[i]);
+    }
+}
+
+static void
+denials_are_told_with_destination_and_reason(void **state)
+{
+    (void)state;
+    const struct bpf_sandbox b = entry(NET_NONE, 0);
+    put(&b);
+    struct net_counters before;
+    uint32_t slot = SLOT;
+    (void)bpf_map_lookup_elem(bpf_map__fd(w.bpf->maps.net_counters), &slot, &before);
+    assert_int_equal(inside(tcp4), EPERM);
+    struct net_counters after;
+    (void)bpf_map_lookup_elem(bpf_map__fd(w.bpf->maps.net_counters), &slot, &after);
+    assert_int_equal(after.connects_denied, before.connects_denied + 1);
+    assert_int_equal(after.failures, 0);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(without_an_entry_nothing_gets_out_and_no_socket_is_made),
+        cmocka_unit_test(with_mode_none_nothing_gets_out),
+        cmocka_unit_test(with_an_allowlist_nothing_else_gets_out),
+        cmocka_unit_test(with_mode_open_private_addresses_stay_out_of_reach),
+        cmocka_unit_test(without_programs_in_the_way_the_techniques_do_get_out),
+        cmocka_unit_test(what_is_allowed_comes_to_the_relay_with_its_flow),
+        cmocka_unit_test(what_was_connected_is_cut_when_the_policy_changes),
+        cmocka_unit_test(denials_are_told_with_destination_and_reason),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
