@@ -148,7 +148,7 @@ static void
 load_one(const struct object *row)
 {
     struct err e = {.code = ERR_OK};
-    char left[128];
+    char left[128] = "";
     struct bpf_object *o = row->open(&loader.place);
     loader.objects[row - objects] = o;
     int r = o ? 0 : err_sys(&e, errno, "open");

@@ -10,7 +10,8 @@
 #define OPEN(name)                                                                                 \
     static struct bpf_object *open_##name(const struct place *p)                                   \
     {                                                                                              \
-        struct name##_bpf *skeleton = name##_bpf__open();                                          \
+        static struct name##_bpf *skeleton; /* kept: the end of the process is near */             \
+        skeleton = name##_bpf__open();                                                             \
         if (!skeleton)                                                                             \
             return NULL;                                                                           \
         skeleton->rodata->sandbox_level = p->level;                                                \

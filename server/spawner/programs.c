@@ -139,7 +139,7 @@ run_loader(struct spawner *s, struct spawn_features *f, struct err *e)
 {
     static struct load_report report;
     struct load_order order = {0};
-    int fds[LOAD_FDS_MAX];
+    int fds[LOAD_FDS_MAX] = {0};
     int pair[2];
     int r = sandbox_level(s->cgroups.path, &order.sandbox_level, e);
     if (r < 0)

@@ -84,7 +84,7 @@ assert_nothing_is_loaded(const char *why)
     assert_int_equal(broker_ask(&b, &watch, NULL).err.code, ERR_FAILED_PRECONDITION);
     struct spawn_request relay = {.op = SPAWN_RELAY};
     assert_int_equal(broker_ask(&b, &relay, NULL).err.code, ERR_FAILED_PRECONDITION);
-    struct sandbox x;
+    struct sandbox x = {.slot = 0};
     sandbox_create(&b, &x, 1);
     sandbox_destroy(&b, &x);
 }
@@ -218,7 +218,7 @@ when_the_spawner_is_killed_nothing_stays_attached(void **state)
 {
     (void)state;
     start();
-    struct sandbox x;
+    struct sandbox x = {.slot = 0};
     sandbox_create(&b, &x, 1);
     int fd = container_fd();
     assert_true(attached_to(fd) > 0);
@@ -297,7 +297,7 @@ the_syscall_tracepoint_is_attached_while_it_is_wanted(void **state)
     // Two at once, and a sandbox that is born meanwhile.
     struct spawn_request birth = create_request(1);
     struct spawn_reply r;
-    struct sandbox x;
+    struct sandbox x = {.slot = 0};
     int fds[SPAWN_FDS_MAX];
     (void)broker_send(&b, &on);
     (void)broker_send(&b, &on);

@@ -142,7 +142,7 @@ static void
 a_dial_to_a_port_where_nobody_listens_says_so(void **state)
 {
     (void)state;
-    int fds[SPAWN_FDS_MAX];
+    int fds[SPAWN_FDS_MAX] = {-1};
     struct spawn_reply r = dial(4711, fds);
     assert_false(r.ok);
     assert_int_equal(r.err.code, ERR_FAILED_PRECONDITION);
@@ -153,8 +153,8 @@ static void
 listeners_that_are_open_are_not_opened_twice(void **state)
 {
     (void)state;
-    int fds[SPAWN_FDS_MAX];
-    int none[SPAWN_FDS_MAX];
+    int fds[SPAWN_FDS_MAX] = {-1};
+    int none[SPAWN_FDS_MAX] = {-1};
     assert_true(net_open(fds).ok);
     struct spawn_reply r = net_open(none);
     assert_false(r.ok);
@@ -168,7 +168,7 @@ static void
 what_is_not_the_relays_port_is_nobodys(void **state)
 {
     (void)state;
-    int fds[SPAWN_FDS_MAX];
+    int fds[SPAWN_FDS_MAX] = {-1};
     struct target t = {"127.128.0.5", NET_RELAY_PORT, SOCK_STREAM};
     assert_int_equal(inside(send_to, &t), ECONNREFUSED);
     assert_true(net_open(fds).ok);
@@ -185,7 +185,7 @@ assert_tcp_to(int listener, struct target *t)
 {
     char text[INET6_ADDRSTRLEN] = "";
     char byte = 0;
-    struct sockaddr_storage at;
+    struct sockaddr_storage at = {.ss_family = AF_UNSPEC};
     socklen_t n = sizeof at;
     t->type = SOCK_STREAM;
     pid_t pid = inside_begin(send_to, t);
@@ -214,7 +214,7 @@ assert_udp_to(int listener, int family, struct target *t)
         char bytes[256];
     } control;
     char text[INET6_ADDRSTRLEN] = "";
-    char byte;
+    char byte = 0;
     struct iovec iov = {&byte, 1};
     struct msghdr m = {.msg_iov = &iov,
                        .msg_iovlen = 1,
@@ -223,10 +223,11 @@ assert_udp_to(int listener, int family, struct target *t)
     assert_true(readable(listener, BROKER_WAIT_MS));
     assert_int_equal(recvmsg(listener, &m, 0), 1);
     const struct cmsghdr *h = CMSG_FIRSTHDR(&m);
-    assert_non_null(h);
-    struct in_pktinfo v4;
-    struct in6_pktinfo v6;
-    if (family == AF_INET)
+    struct in_pktinfo v4 = {0};
+    struct in6_pktinfo v6 = {0};
+    if (!h)
+        fail_msg("no packet information");
+    else if (family == AF_INET)
         memcpy(&v4, CMSG_DATA(h), sizeof v4);
     else
         memcpy(&v6, CMSG_DATA(h), sizeof v6);
@@ -240,7 +241,7 @@ every_flow_address_reaches_the_listeners_which_see_it(void **state)
 {
     (void)state;
     for (int again = 0; again < 2; again++) { // as after the end of a relay
-        int fds[SPAWN_FDS_MAX];
+        int fds[SPAWN_FDS_MAX] = {-1};
         struct spawn_reply r = net_open(fds);
         if (!r.ok)
             fail_msg("%s", r.err.text);
@@ -287,7 +288,7 @@ a_dial_reaches_what_listens_on_either_loopback(void **state)
     static const char *const addresses[] = {"127.0.0.1", "::1"};
     for (int i = 0; i < 2; i++) {
         int ready[2];
-        int fds[SPAWN_FDS_MAX];
+        int fds[SPAWN_FDS_MAX] = {-1};
         char byte = 0;
         assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
         struct service s = {{addresses[i], 8080, SOCK_STREAM}, ready[1]};
@@ -312,8 +313,8 @@ static void
 the_next_sandbox_has_a_network_of_its_own(void **state)
 {
     (void)state;
-    int fds[SPAWN_FDS_MAX];
-    int other[SPAWN_FDS_MAX];
+    int fds[SPAWN_FDS_MAX] = {-1};
+    int other[SPAWN_FDS_MAX] = {-1};
     struct sandbox y;
     assert_true(net_open(fds).ok);
     sandbox_create(&b, &y, 2);

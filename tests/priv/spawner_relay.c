@@ -1,0 +1,260 @@
+// The relay's process as the spawner starts it: without privilege, with three descriptors, one at a time, never left over.
+#include "spawner.h"
+
+#include <linux/bpf.h>
+#include <sys/syscall.h>
+
+#include "../../server/relay/relay.h"
+
+static struct broker b;
+
+static int
+need_root(void **state)
+{
+    (void)state;
+    if (geteuid() == 0)
+        return 0;
+    (void)puts("skipped: needs root");
+    exit(77);
+}
+
+static void
+start(void)
+{
+    broker_config(&b, "");
+    broker_config_bpf(&b);
+    broker_start(&b);
+    if (!(b.features.bpf & BPF_HAS_RELAY))
+        fail_msg("%s", broker_feature(&b, "relay")->detail);
+    assert_true(b.bpf_fds[BPF_FD_RELAY] >= 0);
+}
+
+static void
+stop(void)
+{
+    for (int i = 0; i < BPF_FDS; i++) {
+        if (b.bpf_fds[i] >= 0)
+            (void)close(b.bpf_fds[i]);
+    }
+    broker_stop(&b);
+}
+
+static void
+read_text(pid_t pid, const char *file, char *text, size_t n)
+{
+    char path[64];
+    (void)snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, file);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t got = fd < 0 ? 0 : read(fd, text, n - 1);
+    text[got < 0 ? 0 : got] = '\0';
+    (void)close(fd);
+}
+
+// The spawner's child of that name; 0: none.
+static pid_t
+find_relay(void)
+{
+    char file[64];
+    char text[4096];
+    char name[32];
+    (void)snprintf(file, sizeof file, "task/%d/children", (int)b.pid);
+    read_text(b.pid, file, text, sizeof text);
+    char *save = NULL;
+    for (char *word = strtok_r(text, " ", &save); word; word = strtok_r(NULL, " ", &save)) {
+        pid_t pid = (pid_t)strtol(word, NULL, 10);
+        read_text(pid, "comm", name, sizeof name);
+        if (strcmp(name, "stockade-relay\n") == 0)
+            return pid;
+    }
+    return 0;
+}
+
+static void
+assert_line(const char *status, const char *key, const char *value)
+{
+    const char *at = strstr(status, key);
+    assert_non_null(at);
+    at += strlen(key);
+    at += strspn(at, "\t ");
+    size_t n = strcspn(at, "\n");
+    while (n > 0 && at[n - 1] == ' ')
+        n--;
+    if (n != strlen(value) || strncmp(at, value, n) != 0)
+        fail_msg("%s%.*s instead of %s", key, (int)n, at, value);
+}
+
+static void
+assert_same(pid_t pid, const char *ns)
+{
+    char path[64];
+    char theirs[64] = "";
+    char ours[64] = "";
+    (void)snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, ns);
+    assert_true(readlink(path, theirs, sizeof theirs - 1) > 0);
+    (void)snprintf(path, sizeof path, "/proc/self/%s", ns);
+    assert_true(readlink(path, ours, sizeof ours - 1) > 0);
+    assert_string_equal(theirs, ours);
+}
+
+static void
+it_runs_without_any_privilege_in_the_hosts_own_place(void **state)
+{
+    (void)state;
+    char status[4096];
+    char ids[64];
+    start();
+    pid_t pid = find_relay();
+    assert_true(pid > 0);
+    read_text(pid, "status", status, sizeof status);
+    uint32_t id = b.config.relay_uid;
+    (void)snprintf(ids, sizeof ids, "%u\t%u\t%u\t%u", id, id, id, id);
+    assert_line(status, "\nUid:", ids);
+    assert_line(status, "\nGid:", ids);
+    assert_line(status, "\nGroups:", "");
+    assert_line(status, "\nNoNewPrivs:", "1");
+    static const char *const sets[] = {
+        "\nCapInh:", "\nCapPrm:", "\nCapEff:", "\nCapBnd:", "\nCapAmb:"};
+    for (size_t i = 0; i < sizeof sets / sizeof sets[0]; i++)
+        assert_line(status, sets[i], "0000000000000000");
+    // Its reports have the host's time, and it reads the host's name servers.
+    static const char *const places[] = {"ns/time", "ns/mnt", "ns/net", "ns/user", "root"};
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++)
+        assert_same(pid, places[i]);
+    char environment[8];
+    read_text(pid, "environ", environment, sizeof environment);
+    assert_string_equal(environment, "");
+    stop();
+}
+
+static bool
+is_ready(int fd)
+{
+    const struct relay_order configure = {
+        .kind = RELAY_CONFIGURE, .servers_n = 1, .servers = {{.port = 53}}};
+    struct relay_report report = {0};
+    if (send(fd, &configure, sizeof configure, MSG_NOSIGNAL) != (ssize_t)sizeof configure ||
+        !readable(fd, BROKER_WAIT_MS))
+        return false;
+    return recv(fd, &report, sizeof report, 0) == (ssize_t)sizeof report &&
+           report.kind == RELAY_READY;
+}
+
+static bool
+is_map(pid_t pid, int fd, const char *flags)
+{
+    char file[32];
+    char text[512];
+    (void)snprintf(file, sizeof file, "fdinfo/%d", fd);
+    read_text(pid, file, text, sizeof text);
+    return strstr(text, "map_type:") && strstr(text, flags);
+}
+
+static void
+it_holds_its_socket_and_two_maps_of_which_it_writes_one(void **state)
+{
+    (void)state;
+    start();
+    assert_true(is_ready(b.bpf_fds[BPF_FD_RELAY])); // the dynamic linker has closed its files
+    pid_t pid = find_relay();
+    char path[64];
+    char target[64] = "";
+    for (int fd = 0; fd < 64; fd++) {
+        (void)snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)pid, fd);
+        ssize_t n = readlink(path, target, sizeof target - 1);
+        target[n < 0 ? 0 : n] = '\0';
+        if (fd <= STDOUT_FILENO)
+            assert_string_equal(target, "/dev/null");
+        else if (fd == RELAY_SOCKET_FD)
+            assert_int_equal(strncmp(target, "socket:", 7), 0);
+        else if (fd > RELAY_FLOWS_FD && strncmp(target, "anon_inode:[event", 17) != 0 &&
+                 strncmp(target, "pipe:", 5) != 0 && n >= 0) // its own loop's
+            fail_msg("descriptor %d is %s", fd, target);
+    }
+    assert_true(is_map(pid, RELAY_NAMES_FD, "flags:\t02\n"));
+    assert_true(is_map(pid, RELAY_FLOWS_FD, "flags:\t00\n"));
+    stop();
+}
+
+static void
+wait_until_gone(pid_t pid)
+{
+    for (uint64_t until = now_ms() + BROKER_WAIT_MS; now_ms() < until; (void)poll(NULL, 0, 1)) {
+        char name[32];
+        read_text(pid, "comm", name, sizeof name);
+        if (strcmp(name, "stockade-relay\n") != 0)
+            return;
+    }
+    fail_msg("relay %d is still there", (int)pid);
+}
+
+static void
+a_new_one_takes_the_place_of_one_that_runs_hangs_or_ended(void **state)
+{
+    (void)state;
+    start();
+    assert_true(is_ready(b.bpf_fds[BPF_FD_RELAY]));
+    for (int i = 0; i < 3; i++) {
+        pid_t before = find_relay();
+        assert_true(before > 0);
+        if (i > 0)
+            assert_int_equal(kill(before, i == 1 ? SIGSTOP : SIGKILL), 0);
+        struct spawn_request q = {.op = SPAWN_RELAY};
+        int fds[SPAWN_FDS_MAX] = {-1};
+        struct spawn_reply r = broker_ask(&b, &q, fds);
+        if (!r.ok)
+            fail_msg("%s", r.err.text);
+        wait_until_gone(before);
+        assert_true(find_relay() != before);
+        assert_true(is_ready(fds[0]));
+        (void)close(fds[0]);
+    }
+    // Two requests at once: the second is told to wait for the first, or comes after it.
+    struct spawn_request q = {.op = SPAWN_RELAY};
+    (void)broker_send(&b, &q);
+    (void)broker_send(&b, &q);
+    for (int i = 0; i < 2; i++) {
+        struct spawn_reply r;
+        int fds[SPAWN_FDS_MAX] = {-1};
+        assert_true(broker_read(&b, &r, fds));
+        assert_true(r.ok || r.err.code == ERR_FAILED_PRECONDITION);
+        if (r.ok)
+            (void)close(fds[0]);
+    }
+    stop();
+}
+
+static void
+it_ends_with_its_socket_and_with_the_spawner(void **state)
+{
+    (void)state;
+    start();
+    pid_t first = find_relay();
+    (void)close(b.bpf_fds[BPF_FD_RELAY]);
+    b.bpf_fds[BPF_FD_RELAY] = -1;
+    wait_until_gone(first);
+    struct spawn_request q = {.op = SPAWN_RELAY};
+    int fds[SPAWN_FDS_MAX] = {-1};
+    assert_true(broker_ask(&b, &q, fds).ok);
+    pid_t second = find_relay();
+    assert_true(second > 0);
+    assert_int_equal(kill(b.pid, SIGKILL), 0);
+    assert_int_equal(waitpid(b.pid, NULL, 0), b.pid);
+    wait_until_gone(second);
+    (void)close(fds[0]);
+    (void)close(b.fd);
+    broker_config(&b, "");
+    broker_start(&b); // clears what the killed one left
+    stop();
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(it_runs_without_any_privilege_in_the_hosts_own_place),
+        cmocka_unit_test(it_holds_its_socket_and_two_maps_of_which_it_writes_one),
+        cmocka_unit_test(a_new_one_takes_the_place_of_one_that_runs_hangs_or_ended),
+        cmocka_unit_test(it_ends_with_its_socket_and_with_the_spawner),
+    };
+    return cmocka_run_group_tests(tests, need_root, NULL);
+}
