@@ -21,51 +21,52 @@ struct stat_row {
     enum spawn_fd dir;
     enum form form;
     enum cgroup_stat stat;
+    bool early; // may matter before the first job; the same for all rows of a file
 };
 
 static const struct stat_row of_job[] = {
-    {"cpu.stat", "usage_usec", 1000, SPAWN_FD_CGROUP, KEY, STAT_CPU_NS},
-    {"cpu.stat", "user_usec", 1000, SPAWN_FD_CGROUP, KEY, STAT_CPU_USER_NS},
-    {"cpu.stat", "system_usec", 1000, SPAWN_FD_CGROUP, KEY, STAT_CPU_SYSTEM_NS},
-    {"memory.peak", NULL, 1, SPAWN_FD_CGROUP, NUMBER, STAT_MEMORY_PEAK_BYTES},
-    {"memory.events", "oom", 1, SPAWN_FD_CGROUP, KEY, STAT_OOM},
-    {"memory.events", "oom_kill", 1, SPAWN_FD_CGROUP, KEY, STAT_OOM_KILLS},
-    {"memory.stat", "pgfault", 1, SPAWN_FD_CGROUP, KEY, STAT_FAULTS},
-    {"memory.stat", "pgmajfault", 1, SPAWN_FD_CGROUP, KEY, STAT_FAULTS_MAJOR},
-    {"pids.peak", NULL, 1, SPAWN_FD_CGROUP, NUMBER, STAT_PIDS_PEAK},
-    {"pids.events", "max", 1, SPAWN_FD_CGROUP, KEY, STAT_PIDS_DENIED},
-    {"io.stat", "rbytes", 1, SPAWN_FD_CGROUP, SUM, STAT_IO_READ_BYTES},
-    {"io.stat", "wbytes", 1, SPAWN_FD_CGROUP, SUM, STAT_IO_WRITE_BYTES},
-    {"io.stat", "rios", 1, SPAWN_FD_CGROUP, SUM, STAT_IO_READS},
-    {"io.stat", "wios", 1, SPAWN_FD_CGROUP, SUM, STAT_IO_WRITES},
+    {"cpu.stat", "usage_usec", 1000, SPAWN_FD_CGROUP, KEY, STAT_CPU_NS, false},
+    {"cpu.stat", "user_usec", 1000, SPAWN_FD_CGROUP, KEY, STAT_CPU_USER_NS, false},
+    {"cpu.stat", "system_usec", 1000, SPAWN_FD_CGROUP, KEY, STAT_CPU_SYSTEM_NS, false},
+    {"memory.peak", NULL, 1, SPAWN_FD_CGROUP, NUMBER, STAT_MEMORY_PEAK_BYTES, false},
+    {"memory.events", "oom", 1, SPAWN_FD_CGROUP, KEY, STAT_OOM, false},
+    {"memory.events", "oom_kill", 1, SPAWN_FD_CGROUP, KEY, STAT_OOM_KILLS, false},
+    {"memory.stat", "pgfault", 1, SPAWN_FD_CGROUP, KEY, STAT_FAULTS, false},
+    {"memory.stat", "pgmajfault", 1, SPAWN_FD_CGROUP, KEY, STAT_FAULTS_MAJOR, false},
+    {"pids.peak", NULL, 1, SPAWN_FD_CGROUP, NUMBER, STAT_PIDS_PEAK, false},
+    {"pids.events", "max", 1, SPAWN_FD_CGROUP, KEY, STAT_PIDS_DENIED, false},
+    {"io.stat", "rbytes", 1, SPAWN_FD_CGROUP, SUM, STAT_IO_READ_BYTES, false},
+    {"io.stat", "wbytes", 1, SPAWN_FD_CGROUP, SUM, STAT_IO_WRITE_BYTES, false},
+    {"io.stat", "rios", 1, SPAWN_FD_CGROUP, SUM, STAT_IO_READS, false},
+    {"io.stat", "wios", 1, SPAWN_FD_CGROUP, SUM, STAT_IO_WRITES, false},
 };
 
 // On v2 the limits stand at the sandbox, so that is where they are hit; the rest is the jobs'.
 static const struct stat_row of_sandbox[] = {
-    {"cpu.stat", "usage_usec", 1000, SPAWN_FD_CGROUP, KEY, STAT_CPU_NS},
-    {"cpu.stat", "user_usec", 1000, SPAWN_FD_CGROUP, KEY, STAT_CPU_USER_NS},
-    {"cpu.stat", "system_usec", 1000, SPAWN_FD_CGROUP, KEY, STAT_CPU_SYSTEM_NS},
-    {"cpu.stat", "throttled_usec", 1000, SPAWN_FD_CGROUP, KEY, STAT_THROTTLED_NS},
-    {"cpu.stat", "nr_throttled", 1, SPAWN_FD_CGROUP, KEY, STAT_THROTTLED},
-    {"memory.events", "oom", 1, SPAWN_FD_CGROUP, KEY, STAT_OOM},
-    {"memory.events", "oom_kill", 1, SPAWN_FD_CGROUP, KEY, STAT_OOM_KILLS},
-    {"pids.events", "max", 1, SPAWN_FD_CGROUP, KEY, STAT_PIDS_DENIED},
+    {"cpu.stat", "usage_usec", 1000, SPAWN_FD_CGROUP, KEY, STAT_CPU_NS, true},
+    {"cpu.stat", "user_usec", 1000, SPAWN_FD_CGROUP, KEY, STAT_CPU_USER_NS, true},
+    {"cpu.stat", "system_usec", 1000, SPAWN_FD_CGROUP, KEY, STAT_CPU_SYSTEM_NS, true},
+    {"cpu.stat", "throttled_usec", 1000, SPAWN_FD_CGROUP, KEY, STAT_THROTTLED_NS, true},
+    {"cpu.stat", "nr_throttled", 1, SPAWN_FD_CGROUP, KEY, STAT_THROTTLED, true},
+    {"memory.events", "oom", 1, SPAWN_FD_CGROUP, KEY, STAT_OOM, false},
+    {"memory.events", "oom_kill", 1, SPAWN_FD_CGROUP, KEY, STAT_OOM_KILLS, false},
+    {"pids.events", "max", 1, SPAWN_FD_CGROUP, KEY, STAT_PIDS_DENIED, false},
 };
 
 static const struct stat_row of_sandbox_v1[] = {
-    {"cpu.stat", "usage_usec", 1000, SPAWN_FD_CGROUP, KEY, STAT_CPU_NS},
-    {"cpu.stat", "user_usec", 1000, SPAWN_FD_CGROUP, KEY, STAT_CPU_USER_NS},
-    {"cpu.stat", "system_usec", 1000, SPAWN_FD_CGROUP, KEY, STAT_CPU_SYSTEM_NS},
-    {"cpu.stat", "throttled_time", 1, SPAWN_FD_CPU, KEY, STAT_THROTTLED_NS},
-    {"cpu.stat", "nr_throttled", 1, SPAWN_FD_CPU, KEY, STAT_THROTTLED},
-    {"memory.max_usage_in_bytes", NULL, 1, SPAWN_FD_MEMORY, NUMBER, STAT_MEMORY_PEAK_BYTES},
-    {"memory.oom_control", "oom_kill", 1, SPAWN_FD_MEMORY, KEY, STAT_OOM_KILLS},
-    {"pids.peak", NULL, 1, SPAWN_FD_PIDS, NUMBER, STAT_PIDS_PEAK},
-    {"pids.events", "max", 1, SPAWN_FD_PIDS, KEY, STAT_PIDS_DENIED},
-    {"blkio.throttle.io_service_bytes", "Read", 1, SPAWN_FD_BLKIO, SUM, STAT_IO_READ_BYTES},
-    {"blkio.throttle.io_service_bytes", "Write", 1, SPAWN_FD_BLKIO, SUM, STAT_IO_WRITE_BYTES},
-    {"blkio.throttle.io_serviced", "Read", 1, SPAWN_FD_BLKIO, SUM, STAT_IO_READS},
-    {"blkio.throttle.io_serviced", "Write", 1, SPAWN_FD_BLKIO, SUM, STAT_IO_WRITES},
+    {"cpu.stat", "usage_usec", 1000, SPAWN_FD_CGROUP, KEY, STAT_CPU_NS, true},
+    {"cpu.stat", "user_usec", 1000, SPAWN_FD_CGROUP, KEY, STAT_CPU_USER_NS, true},
+    {"cpu.stat", "system_usec", 1000, SPAWN_FD_CGROUP, KEY, STAT_CPU_SYSTEM_NS, true},
+    {"cpu.stat", "throttled_time", 1, SPAWN_FD_CPU, KEY, STAT_THROTTLED_NS, true},
+    {"cpu.stat", "nr_throttled", 1, SPAWN_FD_CPU, KEY, STAT_THROTTLED, true},
+    {"memory.max_usage_in_bytes", NULL, 1, SPAWN_FD_MEMORY, NUMBER, STAT_MEMORY_PEAK_BYTES, false},
+    {"memory.oom_control", "oom_kill", 1, SPAWN_FD_MEMORY, KEY, STAT_OOM_KILLS, false},
+    {"pids.peak", NULL, 1, SPAWN_FD_PIDS, NUMBER, STAT_PIDS_PEAK, false},
+    {"pids.events", "max", 1, SPAWN_FD_PIDS, KEY, STAT_PIDS_DENIED, false},
+    {"blkio.throttle.io_service_bytes", "Read", 1, SPAWN_FD_BLKIO, SUM, STAT_IO_READ_BYTES, true},
+    {"blkio.throttle.io_service_bytes", "Write", 1, SPAWN_FD_BLKIO, SUM, STAT_IO_WRITE_BYTES, true},
+    {"blkio.throttle.io_serviced", "Read", 1, SPAWN_FD_BLKIO, SUM, STAT_IO_READS, true},
+    {"blkio.throttle.io_serviced", "Write", 1, SPAWN_FD_BLKIO, SUM, STAT_IO_WRITES, true},
 };
 
 #define ROWS(t) (t), sizeof(t) / sizeof(t)[0]
@@ -180,12 +181,14 @@ parse(const struct stat_row *row, const char *text, size_t n, uint64_t *v)
 
 static void
 read_rows(const struct cgroup_dirs *dirs, uint32_t job, const struct stat_row *rows, size_t rows_n,
-          struct cgstat *out)
+          bool early, struct cgstat *out)
 {
     static char text[8192];
     ssize_t n = -1;
     for (size_t i = 0; i < rows_n; i++) {
         const struct stat_row *row = &rows[i];
+        if (early && !row->early)
+            continue;
         bool same = i > 0 && rows[i - 1].dir == row->dir && rows[i - 1].file == row->file;
         if (!same)
             n = dirs->fd[row->dir] < 0
@@ -206,25 +209,41 @@ is_hybrid(const struct cgroup_dirs *dirs)
            dirs->fd[SPAWN_FD_CPU] >= 0;
 }
 
+static void
+read_sandbox(const struct cgroup_dirs *dirs, bool early, struct cgstat *out)
+{
+    *out = (struct cgstat){0};
+    if (is_hybrid(dirs))
+        read_rows(dirs, 0, ROWS(of_sandbox_v1), early, out);
+    else
+        read_rows(dirs, 0, ROWS(of_sandbox), early, out);
+}
+
 void
 cgstat_read(const struct cgroup_dirs *dirs, uint32_t job, struct cgstat *out)
 {
+    if (job == 0) {
+        read_sandbox(dirs, false, out);
+        return;
+    }
     *out = (struct cgstat){0};
-    if (job != 0 && is_hybrid(dirs))
-        read_rows(dirs, job, of_job, 3, out); // no controllers there: cpu.stat is all
-    else if (job != 0)
-        read_rows(dirs, job, ROWS(of_job), out);
-    else if (is_hybrid(dirs))
-        read_rows(dirs, 0, ROWS(of_sandbox_v1), out);
+    if (is_hybrid(dirs))
+        read_rows(dirs, job, of_job, 3, false, out); // no controllers there: cpu.stat is all
     else
-        read_rows(dirs, 0, ROWS(of_sandbox), out);
+        read_rows(dirs, job, ROWS(of_job), false, out);
+}
+
+void
+cgstat_read_early(const struct cgroup_dirs *dirs, struct cgstat *out)
+{
+    read_sandbox(dirs, true, out);
 }
 
 uint64_t
 cgstat_cpu_ns(const struct cgroup_dirs *dirs, uint32_t job)
 {
     struct cgstat s = {0};
-    read_rows(dirs, job, of_job, 1, &s);
+    read_rows(dirs, job, of_job, 1, false, &s);
     return s.v[STAT_CPU_NS];
 }
 

@@ -53,6 +53,10 @@ struct cgroup_dirs {
 // Reads what there is for job `job`, or with job 0 for the sandbox. What is not there is not known; never fails.
 void cgstat_read(const struct cgroup_dirs *dirs, uint32_t job, struct cgstat *out);
 
+// What the sandbox may have had before its first job: CPU time, waiting for its quota, what its tree was read from. Its guest
+// lives and has started nothing, so kills and denials are 0, which need no look; nor do peaks, which are not compared.
+void cgstat_read_early(const struct cgroup_dirs *dirs, struct cgstat *out);
+
 // CPU time of a job in nanoseconds; 0 when it cannot be read.
 uint64_t cgstat_cpu_ns(const struct cgroup_dirs *dirs, uint32_t job);
 

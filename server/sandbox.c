@@ -223,7 +223,7 @@ on_guest_ready(void *cookie)
         return;
     }
     loop_timer_stop(&s->patience);
-    cgstat_read(&s->dirs, 0, &s->fresh);
+    cgstat_read_early(&s->dirs, &s->fresh);
     s->ready_ns = uv_hrtime();
     move(s, SANDBOX_READY);
     s->created(s->created_cookie, s, NULL);

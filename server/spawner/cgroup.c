@@ -81,28 +81,45 @@ static const struct limit_row {
     enum cgroup_body body;
     const char *file;
     limit_text *text;
-    bool optional; // absent when the kernel or its command line leaves swap accounting out
+    bool optional;     // absent when the kernel or its command line leaves swap accounting out
+    const char *fresh; // what a new cgroup has, where that is a limit of ours
 } limit_rows[] = {
-    {CG_MEMORY, CG_V2, "memory.max", text_memory, false},
-    {CG_MEMORY, CG_V2, "memory.swap.max", text_zero, true},
-    {CG_CPU, CG_V2, "cpu.max", text_cpu_max, false},
-    {CG_CPU, CG_V2, "cpu.weight", text_weight, false},
-    {CG_PIDS, CG_V2, "pids.max", text_pids, false},
-    {CG_MEMORY, CG_V1, "memory.limit_in_bytes", text_memory, false},
-    {CG_MEMORY, CG_V1, "memory.memsw.limit_in_bytes", text_memory, true},
-    {CG_CPU, CG_V1, "cpu.cfs_quota_us", text_quota, false},
-    {CG_CPU, CG_V1, "cpu.shares", text_shares, false},
-    {CG_PIDS, CG_V1, "pids.max", text_pids, false},
+    {CG_MEMORY, CG_V2, "memory.max", text_memory, false, ""},
+    {CG_MEMORY, CG_V2, "memory.swap.max", text_zero, true, ""},
+    {CG_CPU, CG_V2, "cpu.max", text_cpu_max, false, ""},
+    {CG_CPU, CG_V2, "cpu.weight", text_weight, false, "100"},
+    {CG_PIDS, CG_V2, "pids.max", text_pids, false, ""},
+    {CG_MEMORY, CG_V1, "memory.limit_in_bytes", text_memory, false, ""},
+    {CG_MEMORY, CG_V1, "memory.memsw.limit_in_bytes", text_memory, true, ""},
+    {CG_CPU, CG_V1, "cpu.cfs_quota_us", text_quota, false, ""},
+    {CG_CPU, CG_V1, "cpu.shares", text_shares, false, "1024"},
+    {CG_PIDS, CG_V1, "pids.max", text_pids, false, ""},
 };
 
-// dir_fd[c]: the directory that holds controller c's files.
+// What is there already is not written again: the kernel walks over all cgroups of the host for a quota.
+static bool
+is_there(const struct limit_row *row, const struct spawn_limits *l, const struct spawn_limits *now,
+         bool fresh)
+{
+    char text[40];
+    char text_now[40];
+    row->text(l, text);
+    if (fresh)
+        return strcmp(text, row->fresh) == 0;
+    if (!now)
+        return false;
+    row->text(now, text_now);
+    return strcmp(text, text_now) == 0;
+}
+
+// dir_fd[c]: the directory that holds controller c's files. now: what was written before; NULL: not known, or fresh.
 static int
 write_limits(const struct cgroups *cg, const int dir_fd[CG_N], const struct spawn_limits *l,
-             struct err *e)
+             const struct spawn_limits *now, bool fresh, struct err *e)
 {
     for (size_t i = 0; i < sizeof limit_rows / sizeof limit_rows[0]; i++) {
         const struct limit_row *row = &limit_rows[i];
-        if (cg->body[row->controller] != row->body)
+        if (cg->body[row->controller] != row->body || is_there(row, l, now, fresh))
             continue;
         char text[40];
         row->text(l, text);
@@ -208,7 +225,7 @@ cgroup_make(const struct cgroups *cg, const char *name, uint32_t uid, int proc_f
         int dirs[CG_N];
         for (int c = 0; c < CG_N; c++)
             dirs[c] = cg->body[c] == CG_V1 ? s.v1_fd[c] : s.fd;
-        r = write_limits(cg, dirs, l, e);
+        r = write_limits(cg, dirs, l, NULL, true, e);
     }
     if (r == 0)
         r = enable_below(cg, proc_fd, &s, e);
@@ -232,16 +249,32 @@ cgroup_make(const struct cgroups *cg, const char *name, uint32_t uid, int proc_f
     return err_wrap(e, "cgroup %s", name);
 }
 
+// The controllers whose limits change.
+static void
+find_changed(const struct cgroups *cg, const struct spawn_limits *l, const struct spawn_limits *now,
+             bool changed[CG_N])
+{
+    for (int c = 0; c < CG_N; c++)
+        changed[c] = false;
+    for (size_t i = 0; i < sizeof limit_rows / sizeof limit_rows[0]; i++) {
+        const struct limit_row *row = &limit_rows[i];
+        if (cg->body[row->controller] == row->body && !is_there(row, l, now, false))
+            changed[row->controller] = true;
+    }
+}
+
 int
 cgroup_limit(const struct cgroups *cg, int sandbox_fd, const char *name,
-             const struct spawn_limits *l, struct err *e)
+             const struct spawn_limits *l, const struct spawn_limits *now, struct err *e)
 {
     int dirs[CG_N];
     int owned[CG_N] = {-1, -1, -1, -1};
+    bool changed[CG_N];
     int r = 0;
+    find_changed(cg, l, now, changed);
     for (int c = 0; c < CG_N && r == 0; c++) {
         dirs[c] = sandbox_fd;
-        if (cg->body[c] != CG_V1)
+        if (cg->body[c] != CG_V1 || !changed[c])
             continue;
         owned[c] = openat(cg->v1_fd[c], name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
         dirs[c] = owned[c];
@@ -251,17 +284,17 @@ cgroup_limit(const struct cgroups *cg, int sandbox_fd, const char *name,
     char text[40];
     struct err ignored;
     // v2 would kill to get below a limit that is less than what is in use; v1 refuses. Both shall refuse.
-    if (r == 0 && cg->body[CG_MEMORY] == CG_V2 &&
+    if (r == 0 && changed[CG_MEMORY] && cg->body[CG_MEMORY] == CG_V2 &&
         io_read_at(sandbox_fd, "memory.current", text, sizeof text) > 0 &&
         strtoull(text, NULL, 10) > l->memory_bytes)
         r = err_sys(e, EBUSY, "memory limit below the %.20s bytes in use", text);
     // v1: memory plus swap must never be below memory, so raising begins with it and lowering ends with it.
-    if (r == 0 && cg->body[CG_MEMORY] == CG_V1) {
+    if (r == 0 && changed[CG_MEMORY] && cg->body[CG_MEMORY] == CG_V1) {
         text_memory(l, text);
         (void)io_write_at(dirs[CG_MEMORY], "memory.memsw.limit_in_bytes", text, &ignored);
     }
     if (r == 0)
-        r = write_limits(cg, dirs, l, e);
+        r = write_limits(cg, dirs, l, now, false, e);
     for (int c = 0; c < CG_N; c++)
         io_close(&owned[c]);
     return r;

@@ -71,9 +71,10 @@ int cgroup_make(const struct cgroups *cg, const char *name, uint32_t uid, int pr
 // Closes what only a birth needs: all but fd.
 void cgroup_close_birth(struct cgroup_sandbox *s);
 
-// Applies limits to a live sandbox; on failure some may be applied.
+// Applies limits to a live sandbox, as far as they differ from `now`, those that it has; NULL: not known. On failure some
+// may be applied.
 int cgroup_limit(const struct cgroups *cg, int sandbox_fd, const char *name,
-                 const struct spawn_limits *l, struct err *e);
+                 const struct spawn_limits *l, const struct spawn_limits *now, struct err *e);
 
 // Kills everything in it, frozen or not. Returns at once.
 int cgroup_kill(int sandbox_fd, struct err *e);

@@ -55,6 +55,7 @@ handle_create(struct spawner *s, struct slot *unused, const struct spawn_request
     slot->generation++;
     slot->template = q->arg;
     slot->limits = q->limits;
+    slot->limits_unsure = false;
     slot->answer = a;
     slot_move(s, slot, SLOT_QUEUED);
     births_start(s);
@@ -65,11 +66,13 @@ handle_limit(struct spawner *s, struct slot *slot, const struct spawn_request *q
 {
     struct err e;
     const struct spawn_limits *l = &q->limits;
+    const struct spawn_limits *now = slot->limits_unsure ? NULL : &slot->limits;
     int r = 0;
-    if (l->disk_bytes != slot->limits.disk_bytes || l->inodes != slot->limits.inodes)
+    if (!now || l->disk_bytes != now->disk_bytes || l->inodes != now->inodes)
         r = tree_resize(slot->disk_fd, l->disk_bytes, l->inodes, &e);
     if (r == 0)
-        r = cgroup_limit(&s->cgroups, slot->cgroup.fd, slot->name, l, &e);
+        r = cgroup_limit(&s->cgroups, slot->cgroup.fd, slot->name, l, now, &e);
+    slot->limits_unsure = r < 0;
     if (r < 0) {
         (void)err_wrap(&e, "limit sandbox %s", slot->name);
         answer_err(s, a, &e);

@@ -48,6 +48,7 @@ struct slot {
     char name[CGROUP_NAME_BYTES];
     uint32_t template;
     struct spawn_limits limits;
+    bool limits_unsure; // a change of them failed halfway: all are written with the next
     struct cgroup_sandbox cgroup;
     int pid_fd;  // -1: no process, or reaped
     int disk_fd; // for tree_resize

@@ -3,6 +3,8 @@
 //
 //   ALIVE sandboxes that stay, and what memory each takes of the machine
 //   then per sandbox: create -> the guest says Ready -> destroy
+//
+// LOADER in the environment is stockade-loader's path: with the BPF programs attached. VERBOSE: what was found at start.
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -222,8 +224,14 @@ main(int argc, char **argv)
     (void)snprintf(config.state_dir, sizeof config.state_dir, "/run/stockade-rate-%d",
                    (int)getpid());
     (void)snprintf(config.guest_path, sizeof config.guest_path, "%s", argv[2]);
+    const char *loader = getenv("LOADER");
+    if (loader)
+        (void)snprintf(config.loader_path, sizeof config.loader_path, "%s", loader);
+    uint64_t start_ns = uv_hrtime();
     if (spawn_start(argv[1], &config, &features, bpf_fds, &spawn, &e) < 0)
         fail("start", &e);
+    (void)printf("started in %.1f ms%s\n", (double)(uv_hrtime() - start_ns) / 1e6,
+                 features.bpf & BPF_HAS_NET ? ", BPF attached" : "");
     for (uint32_t i = 0; i < features.n && getenv("VERBOSE"); i++)
         (void)printf("%-24s %s%s %s\n", features.feature[i].name,
                      features.feature[i].available ? "yes" : "no",

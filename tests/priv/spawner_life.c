@@ -1,6 +1,7 @@
 // A sandbox's life as the kernel shows it: what it is born with, its limits, freezing, killing, and that nothing is
 // left. The real spawner, the real guest.
 #include <linux/sched.h>
+#include <sys/statfs.h>
 #include <sys/syscall.h>
 
 #include "spawner.h"
@@ -303,10 +304,23 @@ limits_are_in_the_kernel_and_can_be_raised_and_lowered(void **state)
         q.limits.cpu_millis = 100;
     }
     // Less than is in use: refused, and the guest lives on.
-    q.limits.memory_bytes = 4096;
-    struct spawn_reply r = broker_ask(&broker, &q, NULL);
+    struct spawn_request less = q;
+    less.limits = q.limits;
+    less.limits.memory_bytes = 4096;
+    less.limits.disk_bytes = 32 << 20; // in force by then
+    struct spawn_reply r = broker_ask(&broker, &less, NULL);
     assert_false(r.ok);
     assert_int_equal(kill(guest_pid(&x), 0), 0);
+    // What was there before is written again, though it is what was asked for last with success.
+    q.limits.memory_bytes = 48 << 20;
+    q.limits.pids = 10;
+    q.limits.cpu_millis = 100;
+    r = broker_ask(&broker, &q, NULL);
+    assert_true(r.ok);
+    assert_limits(&x, &q.limits);
+    struct statfs disk;
+    assert_int_equal(fstatfs(x.fds[SPAWN_FD_DISK], &disk), 0);
+    assert_int_equal((uint64_t)disk.f_blocks * (uint64_t)disk.f_bsize, q.limits.disk_bytes);
     sandbox_destroy(&broker, &x);
 }
 

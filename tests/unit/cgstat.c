@@ -88,7 +88,7 @@ static void
 clear(const char *dir)
 {
     static const char *const names[] = {"job-1/cpu.stat", "job-1/memory.events", "job-1/pids.peak",
-                                        "cpu.stat", "cgroup.events"};
+                                        "cpu.stat",       "pids.events",         "cgroup.events"};
     char path[256];
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         (void)snprintf(path, sizeof path, "%s/%s", dir, names[i]);
@@ -112,6 +112,7 @@ what_a_cgroup_lacks_is_not_known_and_the_rest_is_read(void **state)
     put(job, "memory.events", "low 0\noom 2\noom_kill 1\n");
     put(job, "pids.peak", "7\n");
     put(dir, "cpu.stat", "usage_usec 40\nthrottled_usec 9\n");
+    put(dir, "pids.events", "max 3\n");
     put(dir, "cgroup.events", "populated 1\nfrozen 0\n");
     struct cgroup_dirs dirs = {{-1, -1, -1, -1, -1, -1, -1, -1}};
     struct cgstat s;
@@ -126,6 +127,11 @@ what_a_cgroup_lacks_is_not_known_and_the_rest_is_read(void **state)
     assert_int_equal(cgstat_cpu_ns(&dirs, 2), 0);
     cgstat_read(&dirs, 0, &s);
     assert_int_equal(s.v[STAT_THROTTLED_NS], 9000);
+    assert_int_equal(s.v[STAT_PIDS_DENIED], 3);
+    cgstat_read_early(&dirs, &s); // what only jobs can cause is not looked at
+    assert_int_equal(s.v[STAT_THROTTLED_NS], 9000);
+    assert_false(cgstat_known(&s, STAT_PIDS_DENIED));
+    assert_int_equal(s.v[STAT_PIDS_DENIED], 0);
     assert_false(cgstat_is_empty(&dirs));
     put(dir, "cgroup.events", "populated 0\nfrozen 0\n");
     assert_true(cgstat_is_empty(&dirs));
