@@ -37,7 +37,9 @@ name_byte(uint8_t b)
     if (b >= 'A' && b <= 'Z')
         b |= 0x20;
     bool fine = (b >= 'a' && b <= 'z') || (b >= '0' && b <= '9') || b == '-' || b == '_';
-    return fine ? (char)b : '\0';
+    if (!fine)
+        return 0;
+    return (char)b;
 }
 
 // Labels to text. False: compressed, too long, cut, or of other bytes.

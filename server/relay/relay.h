@@ -41,8 +41,8 @@ struct relay_rule {
     uint8_t address[16];
     uint32_t ports_n; // 0: every port, both protocols
     struct net_ports ports[NET_PORTS];
-    uint64_t bytes_max;            // both ways, of the flows that it allows; 0: no limit
     uint32_t queries_per_minute;   // of names that it allows; 0: the sandbox's own
+    uint64_t bytes_max;            // both ways, of the flows that it allows; 0: no limit
     char name[RELAY_NAME_MAX + 3]; // lower case, no final dot
 };
 

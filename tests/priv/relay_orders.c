@@ -78,8 +78,11 @@ it_serves_without_capability_with_a_filter_and_three_descriptors_of_others(void 
     assert_true(box_relay_fds() < 32);
 }
 
-// Writes an order that does not fit; returns its length and how many descriptors come along.
-typedef size_t spoil(uint8_t *out, size_t *fds_n);
+// Writes an order that does not fit; returns its length. So many descriptors come along.
+struct spoil {
+    size_t (*write)(uint8_t *out);
+    size_t fds_n;
+};
 
 static struct relay_order *
 at(uint8_t *out)
@@ -101,108 +104,97 @@ fill(uint8_t *out, uint32_t kind, uint32_t rules_n)
 }
 
 static size_t
-a_byte_too_short(uint8_t *out, size_t *fds_n)
+a_byte_too_short(uint8_t *out)
 {
-    (void)fds_n;
     return fill(out, RELAY_POLICY, 1) - 1;
 }
 
 static size_t
-of_no_kind(uint8_t *out, size_t *fds_n)
+of_no_kind(uint8_t *out)
 {
-    (void)fds_n;
     return fill(out, 77, 0);
 }
 
 static size_t
-a_second_configuration(uint8_t *out, size_t *fds_n)
+a_second_configuration(uint8_t *out)
 {
-    (void)fds_n;
     size_t n = fill(out, RELAY_CONFIGURE, 0);
     at(out)->mode = 0;
     return n;
 }
 
 static size_t
-a_policy_of_a_slot_that_is_not_open(uint8_t *out, size_t *fds_n)
+a_policy_of_a_slot_that_is_not_open(uint8_t *out)
 {
-    (void)fds_n;
     size_t n = fill(out, RELAY_POLICY, 1);
     at(out)->slot = BOX_SLOT + 1;
     return n;
 }
 
 static size_t
-a_close_of_another_generation(uint8_t *out, size_t *fds_n)
+a_close_of_another_generation(uint8_t *out)
 {
-    (void)fds_n;
     size_t n = fill(out, RELAY_CLOSE, 0);
     at(out)->generation++;
     return n;
 }
 
 static size_t
-a_slot_beyond_the_table(uint8_t *out, size_t *fds_n)
+a_slot_beyond_the_table(uint8_t *out)
 {
-    (void)fds_n;
     size_t n = fill(out, RELAY_CLOSE, 0);
     at(out)->slot = BPF_SLOTS;
     return n;
 }
 
 static size_t
-an_open_without_listeners(uint8_t *out, size_t *fds_n)
+an_open_without_listeners(uint8_t *out)
 {
-    (void)fds_n;
     size_t n = fill(out, RELAY_OPEN, 0);
     at(out)->slot = BOX_SLOT + 1;
     return n;
 }
 
 static size_t
-an_open_with_a_descriptor_that_is_no_listener(uint8_t *out, size_t *fds_n)
+an_open_with_a_descriptor_that_is_no_listener(uint8_t *out)
 {
     size_t n = fill(out, RELAY_OPEN, 0);
     at(out)->slot = BOX_SLOT + 1;
-    *fds_n = 1;
     return n;
 }
 
 static size_t
-an_open_of_a_slot_that_is_open(uint8_t *out, size_t *fds_n)
+an_open_of_a_slot_that_is_open(uint8_t *out)
 {
-    *fds_n = 1;
     return fill(out, RELAY_OPEN, 0);
 }
 
 static size_t
-more_descriptors_than_listeners(uint8_t *out, size_t *fds_n)
+more_descriptors_than_listeners(uint8_t *out)
 {
-    *fds_n = 6;
     return fill(out, RELAY_OPEN, 0);
 }
 
 static size_t
-a_mode_that_is_none(uint8_t *out, size_t *fds_n)
+a_mode_that_is_none(uint8_t *out)
 {
-    (void)fds_n;
     size_t n = fill(out, RELAY_POLICY, 0);
     at(out)->mode = 9;
     return n;
 }
 
-static spoil *const spoils[] = {
-    a_byte_too_short,
-    of_no_kind,
-    a_second_configuration,
-    a_policy_of_a_slot_that_is_not_open,
-    a_close_of_another_generation,
-    a_slot_beyond_the_table,
-    an_open_without_listeners,
-    an_open_with_a_descriptor_that_is_no_listener,
-    an_open_of_a_slot_that_is_open,
-    more_descriptors_than_listeners,
-    a_mode_that_is_none,
+static const struct spoil spoils[] = {
+    {a_byte_too_short, 0},
+    {of_no_kind, 0},
+    {a_second_configuration, 0},
+    {a_policy_of_a_slot_that_is_not_open, 0},
+    {a_close_of_another_generation, 0},
+    {a_slot_beyond_the_table, 0},
+    {an_open_without_listeners, 0},
+    {an_open_with_a_descriptor_that_is_no_listener, 1},
+    {an_open_of_a_slot_that_is_open, 1},
+    {more_descriptors_than_listeners, 6},
+    {a_mode_that_is_none, 0},
 };
 
 static void
@@ -220,9 +212,8 @@ an_order_that_no_correct_broker_sends_ends_it_and_every_flow(void **state)
         int peer = accept4(server, NULL, NULL, SOCK_CLOEXEC);
         assert_true(peer >= 0);
         int fds[6] = {0, 0, 0, 0, 0, 0};
-        size_t fds_n = 0;
-        size_t n = spoils[i](bytes, &fds_n);
-        box_send(bytes, n, fds, fds_n);
+        size_t n = spoils[i].write(bytes);
+        box_send(bytes, n, fds, spoils[i].fds_n);
         int status = box_wait_relay();
         assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
         char byte = 0;
