@@ -15,7 +15,8 @@
 
 char _license[] SEC("license") = "GPL";
 
-enum { KERNEL_ERRORS = 4095, ERRORS_KNOWN = 1024 }; // none above 530
+#define KERNEL_ERRORS 4095ULL
+enum { ERRORS_KNOWN = 1024 }; // none above 530
 
 static const __u8 error_class[ERRORS_KNOWN] = {
     [EPERM] = WATCH_DENIED,
@@ -142,17 +143,13 @@ static __always_inline __u64 argument(struct pt_regs *regs, int n)
 #endif
 }
 
-// The number, WATCH_SYSCALLS - 1 for all above.
-static __always_inline __u32 number(struct pt_regs *regs)
+static __always_inline __u64 number(struct pt_regs *regs)
 {
 #if defined(__TARGET_ARCH_x86)
-    __u64 n = regs->orig_ax;
+    return regs->orig_ax;
 #else
-    __u64 n = (__u32)regs->syscallno;
+    return (__u32)regs->syscallno;
 #endif
-    if (n == (__u64)-1 || n == (__u32)-1) // the kernel clears it on the way out of a signal handler
-        return __NR_rt_sigreturn;
-    return n < WATCH_SYSCALLS - 1 ? (__u32)n : WATCH_SYSCALLS - 1;
 }
 
 static __always_inline void tell_syscall(__u16 kind, struct pt_regs *regs, long result, __u32 call)
@@ -224,7 +221,7 @@ static __always_inline void opened(struct pt_regs *regs, long result, __u32 what
 static __noinline int special_call(struct pt_regs *regs, long result, __u32 call,
                                    struct watch_account *account)
 {
-    __u32 what = special_calls[call & (WATCH_SYSCALLS - 1)];
+    __u32 what = special_calls[bounded(call, WATCH_SYSCALLS - 1)];
     if (!account)
         return 0;
     if (what <= CREAT) {
@@ -246,35 +243,66 @@ static __noinline int special_call(struct pt_regs *regs, long result, __u32 call
     return 0;
 }
 
+static __always_inline void count_error(long result, struct watch_account *account)
+{
+    __u32 class = error_class[bounded((__u64)-result, ERRORS_KNOWN - 1)];
+    if (class == 0)
+        class = WATCH_OTHER;
+    __sync_fetch_and_add(&account->errors[bounded(class, WATCH_ERRORS - 1)], 1);
+}
+
+// A call that is more than one more of its number.
+static __noinline int count_call(struct pt_regs *regs, long result, struct watch_account *account)
+{
+    __u64 n = number(regs);
+    if (!account)
+        return 0;
+    if (n == (__u64)-1 || n == (__u32)-1) // the kernel clears it on the way out of a signal handler
+        n = __NR_rt_sigreturn;
+    __u32 call = n < WATCH_SYSCALLS - 1 ? (__u32)n : WATCH_SYSCALLS - 1;
+    __sync_fetch_and_add(&account->syscalls[bounded(call, WATCH_SYSCALLS - 1)], 1);
+    if ((__u64)result >= -KERNEL_ERRORS)
+        count_error(result, account);
+    if (account->watch & WATCH_PROFILE)
+        profile_call(bpf_get_current_task_btf(), account, call);
+    if (special_calls[bounded(call, WATCH_SYSCALLS - 1)] != ORDINARY)
+        special_call(regs, result, call, account);
+    return 0;
+}
+
+// The account of the current cgroup, when the guess was wrong.
+static __noinline struct watch_account *guess_again(__u64 cgroup)
+{
+    struct task_struct *task = bpf_get_current_task_btf();
+    __u64 which = recent_get(cgroup);
+    if (which == OUTSIDE)
+        return 0;
+    if (which > OUTSIDE)
+        return first_sight();
+    __u32 key = (__u32)which;
+    guesses[bounded((__u32)task->pid, GUESSES - 1)] = key;
+    return bpf_map_lookup_elem(&accounts, &key);
+}
+
 SEC("tp_btf/sys_exit")
 int BPF_PROG(watch_sys_exit, struct pt_regs *regs, long result)
 {
     struct task_struct *task = bpf_get_current_task_btf();
+    __u32 guess = guesses[bounded((__u32)task->pid, GUESSES - 1)];
     struct cgroup *at = task->cgroups->dfl_cgrp;
     if ((__u32)at->level < sandbox_level)
         return 0;
-    __u64 which = recent_get(at->kn->id);
-    __u32 key = (__u32)which;
-    struct watch_account *account = 0;
-    if (which < WATCH_ACCOUNTS)
-        account = bpf_map_lookup_elem(&accounts, &key);
-    else if (which != OUTSIDE)
-        account = first_sight();
+    __u64 id = at->kn->id;
+    struct watch_account *account = bpf_map_lookup_elem(&accounts, &guess);
+    if (!account || account->cgroup != id)
+        account = guess_again(id);
     if (!account)
         return 0;
-    __u32 call = number(regs);
-    __sync_fetch_and_add(&account->syscalls[call & (WATCH_SYSCALLS - 1)], 1);
-    if (result < 0 && result >= -KERNEL_ERRORS) {
-        __u64 error = (__u64)-result & (ERRORS_KNOWN - 1);
-        __u32 class = error_class[error];
-        if (class == 0)
-            class = WATCH_OTHER;
-        __sync_fetch_and_add(&account->errors[class & (WATCH_ERRORS - 1)], 1);
-    }
-    if (account->watch & WATCH_PROFILE)
-        profile_call(task, account, call);
-    if (special_calls[call & (WATCH_SYSCALLS - 1)] != ORDINARY)
-        special_call(regs, result, call, account);
+    __u64 n = number(regs);
+    if (n >= WATCH_SYSCALLS || special_calls[n] != ORDINARY || (__u64)result >= -KERNEL_ERRORS ||
+        account->watch & WATCH_PROFILE)
+        return count_call(regs, result, account);
+    __sync_fetch_and_add(&account->syscalls[n], 1);
     return 0;
 }
 
@@ -386,9 +414,7 @@ int BPF_PROG(watch_exec, struct task_struct *task, int old_pid, struct linux_bin
         COUNT(p.account, memfd_execs);
     if (p.box->watch & WATCH_PROFILE) {
         profile_end(task);
-        struct thread *t = profile_thread(task);
-        if (t)
-            profile_begin(t, task, exe);
+        profile_begin(profile_thread(task), task, exe);
     }
     if (memfd || p.box->watch & WATCH_EVENTS || (!exe && p.box->watch & WATCH_PROFILE))
         tell_exec(&p, &key, exe != 0, memfd, bprm->filename);

@@ -38,12 +38,7 @@ _Static_assert(sizeof(struct thread) == 24 && WATCH_WINDOW < 256, "small");
 
 enum { NO_CALL = 0xffff };
 
-struct {
-    __uint(type, BPF_MAP_TYPE_ARRAY);
-    __uint(max_entries, WATCH_THREADS);
-    __type(key, __u32);
-    __type(value, struct thread);
-} threads SEC(".maps");
+static struct thread threads[WATCH_THREADS];
 
 // Set by the loader: how deep the user namespaces of the sandboxes are (1: made by a process of the initial one).
 const volatile __u32 sandbox_userns_level = 1;
@@ -97,8 +92,7 @@ static __always_inline bool exe_nameless(struct task_struct *task)
 
 static __always_inline struct thread *profile_thread(struct task_struct *task)
 {
-    __u32 at = (__u32)task->pid & (WATCH_THREADS - 1);
-    return bpf_map_lookup_elem(&threads, &at);
+    return &threads[bounded((__u32)task->pid, WATCH_THREADS - 1)];
 }
 
 static __always_inline bool profile_is_of(const struct thread *t, struct task_struct *task)
@@ -135,7 +129,7 @@ static __always_inline void profile_begin(struct thread *t, struct task_struct *
 static __always_inline void profile_end(struct task_struct *task)
 {
     struct thread *t = profile_thread(task);
-    if (!t || !profile_is_of(t, task))
+    if (!profile_is_of(t, task))
         return;
     profile_flush(t);
     t->tid = 0;
@@ -185,8 +179,6 @@ static __always_inline void profile_call(struct task_struct *task, struct watch_
                                          __u32 call)
 {
     struct thread *t = profile_thread(task);
-    if (!t)
-        return;
     if (!profile_is_of(t, task))
         profile_first_sight(t, account);
     __u32 at = t->profile;
@@ -197,7 +189,7 @@ static __always_inline void profile_call(struct task_struct *task, struct watch_
     __u32 mode = state->mode;
     if (t->before != NO_CALL && mode != WATCH_PROFILE_OFF) {
         __u32 bit = watch_trigram(t->before, t->last, call);
-        __u64 *word = &profile->bits[bit >> 6 & (WATCH_PROFILE_BITS / 64 - 1)];
+        __u64 *word = &profile->bits[bounded(bit >> 6, WATCH_PROFILE_BITS / 64 - 1)];
         __u64 mask = 1ULL << (bit & 63);
         t->seen++;
         if (!(*word & mask)) {

@@ -6,13 +6,15 @@
 //   recent   direct-mapped, one word each: id of a cgroup (of any level below) and number of its account, or OUTSIDE. Ids
 //            are never used again, so an entry cannot become wrong while somebody is in the cgroup
 //   cells    hash: id of the cgroup directly below a sandbox -> account
+//   guesses  by the low bits of a thread's id: number of the account that it was counted in last, proven by the account's
+//            own id. It is read while the walk to the cgroup is under way, and not after it
 #pragma once
 
 #include "vmlinux_min.h"
 #include "emit.h"
 #include "watch.h"
 
-enum { RECENT = 4096, RECENT_BITS = 14, OUTSIDE = WATCH_ACCOUNTS };
+enum { RECENT = 4096, RECENT_BITS = 14, OUTSIDE = WATCH_ACCOUNTS, GUESSES = 8192 };
 _Static_assert(OUTSIDE < 1 << RECENT_BITS, "fits beside the id");
 
 struct {
@@ -33,12 +35,9 @@ struct {
     __uint(max_entries, WATCH_ACCOUNTS);
     __type(value, __u32);
 } accounts_free SEC(".maps");
-struct {
-    __uint(type, BPF_MAP_TYPE_ARRAY);
-    __uint(max_entries, RECENT);
-    __type(key, __u32);
-    __type(value, __u64);
-} recent SEC(".maps");
+// Globals: no look-up, no key in memory.
+static volatile __u64 recent[RECENT];
+static volatile __u32 guesses[GUESSES];
 
 struct place {
     __u64 sandbox;                 // id of the sandbox's cgroup
@@ -48,20 +47,23 @@ struct place {
     __u32 number;                  // of the account
 };
 
+// An index with the bits of `mask` only. In assembler, since a compiler that knows better leaves out what the verifier
+// needs to see.
+static __always_inline __u64 bounded(__u64 index, const __u64 mask)
+{
+    asm volatile("%0 &= %1" : "+r"(index) : "i"(mask));
+    return index;
+}
+
 // The number of the account of a cgroup, OUTSIDE, or anything above where it is not remembered.
 static __always_inline __u64 recent_get(__u64 cgroup)
 {
-    __u32 at = cgroup & (RECENT - 1);
-    __u64 *known = bpf_map_lookup_elem(&recent, &at);
-    return known ? *(volatile __u64 *)known ^ cgroup << RECENT_BITS : ~0ULL;
+    return recent[bounded(cgroup, RECENT - 1)] ^ cgroup << RECENT_BITS;
 }
 
 static __always_inline void recent_put(__u64 cgroup, __u32 number)
 {
-    __u32 at = cgroup & (RECENT - 1);
-    __u64 *known = bpf_map_lookup_elem(&recent, &at);
-    if (known)
-        *(volatile __u64 *)known = cgroup << RECENT_BITS | number;
+    recent[bounded(cgroup, RECENT - 1)] = cgroup << RECENT_BITS | number;
 }
 
 // The verifier lets nobody follow a pointer out of an array behind the end of a struct, so it is copied.
