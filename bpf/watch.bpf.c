@@ -5,124 +5,14 @@
 // addition (watch_find.h). Whatever is rare is a call away from that path.
 //
 // The others run when a process begins, executes, ends or sends a signal.
-#include <asm/unistd.h>
-#include <linux/errno.h>
 #include <linux/fcntl.h>
 
+#include "watch_calls.h"
 #include "watch_exe.h"
 #include "watch_find.h"
 #include "watch_path.h"
 
 char _license[] SEC("license") = "GPL";
-
-#define KERNEL_ERRORS 4095ULL
-enum { ERRORS_KNOWN = 1024 }; // none above 530
-
-static const __u8 error_class[ERRORS_KNOWN] = {
-    [EPERM] = WATCH_DENIED,
-    [EACCES] = WATCH_DENIED,
-    [ENOENT] = WATCH_MISSING,
-    [ENOTDIR] = WATCH_MISSING,
-    [ESRCH] = WATCH_MISSING,
-    [EAGAIN] = WATCH_AGAIN,
-    [EINTR] = WATCH_AGAIN,
-    [EINPROGRESS] = WATCH_AGAIN,
-    [ENOMEM] = WATCH_FULL,
-    [ENOSPC] = WATCH_FULL,
-    [EMFILE] = WATCH_FULL,
-    [ENFILE] = WATCH_FULL,
-    [EDQUOT] = WATCH_FULL,
-    [ENOSYS] = WATCH_NOSYS,
-    [EOPNOTSUPP] = WATCH_NOSYS,
-    [EINVAL] = WATCH_INVALID,
-    [EFAULT] = WATCH_INVALID,
-    [EBADF] = WATCH_INVALID,
-    [512] = WATCH_AGAIN /* ERESTARTSYS */,
-    [513] = WATCH_AGAIN /* ERESTARTNOINTR */,
-    [514] = WATCH_AGAIN /* ERESTARTNOHAND */,
-    [516] = WATCH_AGAIN /* ERESTART_RESTARTBLOCK */,
-};
-
-// Calls that are more than a number.
-enum special {
-    ORDINARY = 0,
-    OPEN,    // path, flags
-    OPENAT,  // directory, path, flags
-    OPENAT2, // directory, path, struct open_how
-    CREAT,   // path
-    UNLINK,
-    RENAME,
-    DANGEROUS,
-    URING,
-};
-
-static const __u8 special_calls[WATCH_SYSCALLS] = {
-#ifdef __NR_open
-    [__NR_open] = OPEN,
-    [__NR_creat] = CREAT,
-    [__NR_unlink] = UNLINK,
-    [__NR_rmdir] = UNLINK,
-    [__NR_rename] = RENAME,
-#endif
-#ifdef __NR_renameat
-    [__NR_renameat] = RENAME,
-#endif
-#ifdef __NR_iopl
-    [__NR_iopl] = DANGEROUS,
-    [__NR_ioperm] = DANGEROUS,
-    [__NR_modify_ldt] = DANGEROUS,
-#endif
-    [__NR_openat] = OPENAT,
-    [__NR_openat2] = OPENAT2,
-    [__NR_unlinkat] = UNLINK,
-    [__NR_renameat2] = RENAME,
-    [__NR_io_uring_setup] = URING,
-    [__NR_io_uring_enter] = URING,
-    [__NR_io_uring_register] = URING,
-    [__NR_ptrace] = DANGEROUS,
-    [__NR_process_vm_readv] = DANGEROUS,
-    [__NR_process_vm_writev] = DANGEROUS,
-    [__NR_pidfd_getfd] = DANGEROUS,
-    [__NR_kcmp] = DANGEROUS,
-    [__NR_mount] = DANGEROUS,
-    [__NR_umount2] = DANGEROUS,
-    [__NR_pivot_root] = DANGEROUS,
-    [__NR_chroot] = DANGEROUS,
-    [__NR_open_tree] = DANGEROUS,
-    [__NR_move_mount] = DANGEROUS,
-    [__NR_fsopen] = DANGEROUS,
-    [__NR_fsconfig] = DANGEROUS,
-    [__NR_fsmount] = DANGEROUS,
-    [__NR_fspick] = DANGEROUS,
-    [__NR_mount_setattr] = DANGEROUS,
-    [__NR_unshare] = DANGEROUS,
-    [__NR_setns] = DANGEROUS,
-    [__NR_bpf] = DANGEROUS,
-    [__NR_perf_event_open] = DANGEROUS,
-    [__NR_userfaultfd] = DANGEROUS,
-    [__NR_open_by_handle_at] = DANGEROUS,
-    [__NR_fanotify_init] = DANGEROUS,
-    [__NR_keyctl] = DANGEROUS,
-    [__NR_add_key] = DANGEROUS,
-    [__NR_request_key] = DANGEROUS,
-    [__NR_init_module] = DANGEROUS,
-    [__NR_finit_module] = DANGEROUS,
-    [__NR_delete_module] = DANGEROUS,
-    [__NR_kexec_load] = DANGEROUS,
-    [__NR_reboot] = DANGEROUS,
-    [__NR_swapon] = DANGEROUS,
-    [__NR_swapoff] = DANGEROUS,
-    [__NR_acct] = DANGEROUS,
-    [__NR_quotactl] = DANGEROUS,
-    [__NR_syslog] = DANGEROUS,
-    [__NR_settimeofday] = DANGEROUS,
-    [__NR_clock_settime] = DANGEROUS,
-    [__NR_sethostname] = DANGEROUS,
-    [__NR_setdomainname] = DANGEROUS,
-#ifdef __NR_kexec_file_load
-    [__NR_kexec_file_load] = DANGEROUS,
-#endif
-};
 
 // Fields that tell how a tracepoint is declared in the running kernel.
 struct trace_event_raw_sched_process_exit {

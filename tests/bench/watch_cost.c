@@ -177,14 +177,14 @@ static void
 measure_work(void)
 {
     enum { N = sizeof works / sizeof works[0] };
-    static const enum attached whats[] = {NOTHING, OURS, HASH};
+    static const enum attached kinds[] = {NOTHING, OURS, HASH};
     static const char *const suffix[] = {"", ", ours", ", hash {cgroup,nr}"};
     struct samples s[N][3] = {{{0}}};
     char names[N][3][80];
     for (int round = 0; round < WORK_ROUNDS; round++) {
         for (int i = 0; i < N; i++) {
             for (int k = 0; k < 3; k++) {
-                struct bpf_link *link = attach(whats[k]);
+                struct bpf_link *link = attach(kinds[k]);
                 (void)snprintf(names[i][k], sizeof names[i][k], "%s%s", works[i].row, suffix[k]);
                 s[i][k].row = names[i][k];
                 samples_add(&s[i][k], work_us(&works[i]));

@@ -32,7 +32,7 @@
 #include "../../bpf/watch.h"
 #include "watch.skel.h"
 
-enum { RIG_PATH = 400, RIG_CGROUPS = 64, RIG_SANDBOX_LEVEL = 3 };
+enum { RIG_PATH = 400, RIG_CGROUPS = 128, RIG_SANDBOX_LEVEL = 3 };
 
 struct rig_cgroup {
     char path[RIG_PATH];
@@ -71,7 +71,7 @@ rig_cgroup(struct rig *r, const char *parent, const char *name)
     rig_must(r->cgroups_n < RIG_CGROUPS, "too many cgroups");
     struct rig_cgroup *c = &r->cgroups[r->cgroups_n];
     char path[RIG_PATH]; // the parent's is in the same array
-    struct stat s;
+    struct stat s = {0};
     (void)snprintf(path, sizeof path, "%.300s/%.60s", parent, name);
     memcpy(c->path, path, sizeof path);
     rig_must(mkdir(c->path, 0755) == 0, "mkdir %s", c->path);

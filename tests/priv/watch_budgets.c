@@ -1,0 +1,128 @@
+// Budgets of events, what is lost beyond them, and profiles of the telemetry programs.
+#include <sys/ptrace.h>
+
+#include "watch_job.h"
+
+// ---- budgets and losses
+
+static int
+flood(void *arg)
+{
+    int n = *(int *)arg;
+    for (int i = 0; i < n; i++)
+        (void)syscall(SYS_ptrace, PTRACE_PEEKDATA, 0x7ffffff0, 0, 0);
+    return 0;
+}
+
+static void
+a_flood_in_one_sandbox_leaves_the_alerts_of_others_and_its_own_other_classes(void **state)
+{
+    (void)state;
+    struct job noisy = new_job("noisy", 0), quiet = new_job("quiet", 0);
+    int many = 20000, one = 1, memfd = copy_of_true(true);
+    struct exec x = {"", {"true", NULL}, memfd};
+    rig_budget(&rig, CLASS_SYSCALL, 1, 50);
+    drain();
+    uint64_t from = now_ns();
+    assert_int_equal(rig_run(noisy.job, flood, &many), 0);
+    assert_int_equal(rig_run(noisy.job, execute, &x), 0);
+    assert_int_equal(rig_run(quiet.job, flood, &one), 0);
+    uint64_t seconds = (now_ns() - from) / 1000000000u + 1;
+    drain();
+    (void)close(memfd);
+    rig_budget(&rig, CLASS_SYSCALL, 1000, 1000);
+    size_t told = count_events(EVENT_DANGEROUS, noisy.job);
+    assert_true(told >= 50 && told <= 50 + seconds);
+    assert_int_equal(rig_lost(&rig, noisy.entry.slot, CLASS_SYSCALL), (uint64_t)many - told);
+    assert_int_equal(count_events(EVENT_EXEC, noisy.job), 1);
+    assert_int_equal(count_events(EVENT_DANGEROUS, quiet.job), 1);
+    assert_int_equal(rig_lost(&rig, quiet.entry.slot, CLASS_SYSCALL), 0);
+    assert_int_equal(rig_account(&rig, noisy.job)->syscalls[SYS_ptrace], many);
+}
+
+static void
+cpus_that_share_a_budget_do_not_get_more_of_it(void **state)
+{
+    (void)state;
+    struct job j = new_job("shared", 0);
+    int many = 20000;
+    pid_t pids[6];
+    rig_budget(&rig, CLASS_SYSCALL, 10, 100);
+    drain();
+    uint64_t from = now_ns();
+    for (int i = 0; i < 6; i++)
+        pids[i] = rig_spawn(j.job, flood, &many);
+    for (int i = 0; i < 6; i++)
+        assert_int_equal(rig_wait(pids[i]), 0);
+    uint64_t more = (now_ns() - from) / 100000000u + 1;
+    drain();
+    rig_budget(&rig, CLASS_SYSCALL, 1000, 1000);
+    size_t told = count_events(EVENT_DANGEROUS, j.job);
+    assert_true(told >= 100 && told <= 100 + more);
+    assert_int_equal(told + rig_lost(&rig, j.entry.slot, CLASS_SYSCALL), 6 * many);
+}
+
+static void
+a_full_ring_loses_exactly_what_is_counted(void **state)
+{
+    (void)state;
+    struct job j = new_job("full", 0);
+    int many = 2 * EMIT_ALERTS_BYTES / (int)(sizeof(struct event) + sizeof(struct watch_syscall));
+    rig_budget(&rig, CLASS_SYSCALL, 1000000000, 1000000000);
+    drain();
+    assert_int_equal(rig_run(j.job, flood, &many), 0);
+    uint64_t lost = rig_lost(&rig, j.entry.slot, CLASS_SYSCALL);
+    int taken = 0;
+    seen_n = 0;
+    taken = ring_buffer__consume(rings);
+    rig_budget(&rig, CLASS_SYSCALL, 1000, 1000);
+    assert_true(lost > 0);
+    assert_int_equal((uint64_t)taken + lost, many);
+}
+
+static void
+without_a_rate_every_event_is_lost_and_counted(void **state)
+{
+    (void)state;
+    struct job j = new_job("norate", WATCH_EVENTS);
+    rig_budget(&rig, CLASS_PROCESS, 0, 0);
+    drain();
+    assert_int_equal(rig_run(j.job, nothing, NULL), 0);
+    drain();
+    rig_budget(&rig, CLASS_PROCESS, 1000, 1000);
+    assert_int_equal(count_events(EVENT_EXIT, j.job), 0);
+    assert_int_equal(rig_lost(&rig, j.entry.slot, CLASS_PROCESS), 1);
+}
+
+static void
+the_next_sandbox_of_a_slot_begins_with_a_full_budget(void **state)
+{
+    (void)state;
+    struct job first = new_job("used-up", 0);
+    struct bpf_sandbox entry = first.entry;
+    int many = 100;
+    rig_budget(&rig, CLASS_SYSCALL, 1, 5);
+    drain();
+    assert_int_equal(rig_run(first.job, flood, &many), 0);
+    entry.generation++;
+    const struct rig_cgroup *next = rig_cgroup(&rig, rig_box(&rig, "next", entry)->path, "job-1");
+    assert_int_equal(rig_run(next, flood, &many), 0);
+    drain();
+    rig_budget(&rig, CLASS_SYSCALL, 1000, 1000);
+    assert_true(count_events(EVENT_DANGEROUS, next) >= 5);
+    assert_int_equal(event(EVENT_DANGEROUS, next, 0)->head.generation, entry.generation);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(
+            a_flood_in_one_sandbox_leaves_the_alerts_of_others_and_its_own_other_classes),
+        cmocka_unit_test(cpus_that_share_a_budget_do_not_get_more_of_it),
+        cmocka_unit_test(a_full_ring_loses_exactly_what_is_counted),
+        cmocka_unit_test(without_a_rate_every_event_is_lost_and_counted),
+        cmocka_unit_test(the_next_sandbox_of_a_slot_begins_with_a_full_budget),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}

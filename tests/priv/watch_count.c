@@ -1,0 +1,280 @@
+// What the telemetry programs count, and for whom: real children in cgroups of this test's own. watch_rig.h does what the
+// loader and the broker do.
+
+#include "watch_job.h"
+
+// ---- what is nobody's business
+
+static void
+a_process_outside_is_neither_counted_nor_told_of(void **state)
+{
+    (void)state;
+    const struct rig_cgroup *host = rig_cgroup(&rig, rig.cgroups[0].path, "host");
+    const struct rig_cgroup *below = rig_cgroup(&rig, host->path, "below");
+    const struct rig_cgroup *deeper = rig_cgroup(&rig, below->path, "deeper");
+    const struct rig_cgroup *unknown = rig_cgroup(&rig, rig.cgroups[1].path, "no-entry");
+    const struct rig_cgroup *places[] = {&rig.cgroups[0], &rig.cgroups[1], host,
+                                         below,           deeper,          unknown};
+    drain();
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+        for (int k = 0; k < 3; k++) // the second time it is remembered
+            assert_int_equal(rig_run(places[i], nothing, NULL), 0);
+        assert_null(rig_account(&rig, places[i]));
+    }
+    drain();
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+        for (unsigned kind = 0; kind < EVENT_KINDS; kind++)
+            assert_int_equal(count_events(kind, places[i]), 0);
+    }
+}
+
+static void
+one_job_is_not_counted_for_another_or_for_its_sandbox(void **state)
+{
+    (void)state;
+    struct job j = new_job("apart", 0);
+    const struct rig_cgroup *second = rig_cgroup(&rig, j.sandbox->path, "job-2");
+    assert_int_equal(rig_run(j.job, nothing, NULL), 0);
+    assert_int_equal(rig_run(second, nothing, NULL), 0);
+    assert_int_equal(rig_run(second, nothing, NULL), 0);
+    assert_int_equal(rig_account(&rig, j.job)->syscalls[SYS_getppid], 1);
+    assert_int_equal(rig_account(&rig, second)->syscalls[SYS_getppid], 2);
+    assert_null(rig_account(&rig, j.sandbox));
+}
+
+// ---- system calls
+
+enum { MANY = 1000 };
+
+static int
+many_calls(void *arg)
+{
+    (void)arg;
+    for (int i = 0; i < MANY; i++)
+        (void)syscall(SYS_getppid);
+    (void)syscall(SYS_kill, 0x7ffffff0, 0);       // ESRCH
+    (void)syscall(SYS_close, -1);                 // EBADF
+    (void)syscall(SYS_chdir, "/etc/passwd");      // ENOTDIR
+    (void)syscall(SYS_chdir, "/nothing/there");   // ENOENT
+    (void)syscall(SYS_mkdirat, -1, "/proc/x", 0); // ENOENT
+    (void)syscall(1000, 1);                       // ENOSYS
+    (void)syscall(SYS_dup2, 0, 1 << 30);          // EBADF
+    (void)syscall(SYS_setsid + 100000);           // ENOSYS
+    (void)syscall(SYS_mkdirat, AT_FDCWD, "/", 0); // EEXIST
+    return 0;
+}
+
+static void
+every_call_is_counted_once_by_number_and_class_of_error(void **state)
+{
+    (void)state;
+    struct job j = new_job("calls", 0);
+    assert_int_equal(rig_run(j.job, many_calls, NULL), 0);
+    const struct watch_account *a = rig_account(&rig, j.job);
+    assert_non_null(a);
+    assert_int_equal(a->cgroup, j.job->id);
+    assert_int_equal(a->slot, j.entry.slot);
+    assert_int_equal(a->generation, 7);
+    assert_int_equal(a->syscalls[SYS_getppid], MANY);
+    assert_int_equal(a->syscalls[SYS_clone3],
+                     1); // it came out of one, and does not return from exit_group
+    assert_int_equal(a->syscalls[SYS_exit_group], 0);
+    assert_int_equal(a->syscalls[WATCH_SYSCALLS - 1], 2);
+    uint64_t sum = 0;
+    for (int i = 0; i < WATCH_SYSCALLS; i++)
+        sum += a->syscalls[i];
+    assert_int_equal(sum, MANY + 1 + 9);
+    assert_int_equal(a->errors[WATCH_OK], 0);
+    assert_int_equal(a->errors[WATCH_NOSYS], 2);
+    assert_int_equal(a->errors[WATCH_MISSING], 4);
+    assert_int_equal(a->errors[WATCH_INVALID], 2);
+    assert_int_equal(a->errors[WATCH_OTHER], 1);
+    assert_int_equal(a->failures, 0);
+}
+
+static volatile int caught;
+
+static void
+on_signal(int n)
+{
+    caught = n;
+}
+
+static int
+catch_one(void *arg)
+{
+    (void)arg;
+    struct sigaction act = {.sa_handler = on_signal};
+    (void)sigaction(SIGUSR1, &act, NULL);
+    (void)syscall(SYS_kill, syscall(SYS_getpid), SIGUSR1);
+    return caught == SIGUSR1 ? 0 : 1;
+}
+
+static void
+the_return_from_a_signal_handler_is_counted_as_what_it_is(void **state)
+{
+    (void)state;
+    struct job j = new_job("sigreturn", 0);
+    assert_int_equal(rig_run(j.job, catch_one, NULL), 0);
+    const struct watch_account *a = rig_account(&rig, j.job);
+    assert_int_equal(a->syscalls[SYS_rt_sigreturn], 1);
+    assert_int_equal(a->syscalls[WATCH_SYSCALLS - 1], 0);
+    assert_int_equal(a->signals, 0); // to itself
+}
+
+static void
+without_the_tracepoint_calls_are_not_counted_and_processes_are(void **state)
+{
+    (void)state;
+    struct job j = new_job("detached", 0);
+    rig_calls(&rig, false);
+    assert_int_equal(rig_run(j.job, many_calls, NULL), 0);
+    const struct watch_account *a = rig_account(&rig, j.job);
+    assert_non_null(a);
+    assert_int_equal(a->syscalls[SYS_getppid], 0);
+    assert_int_equal(a->forks, 1);
+    assert_int_equal(a->exits, 1);
+    rig_calls(&rig, true);
+    assert_int_equal(rig_run(j.job, many_calls, NULL), 0);
+    assert_int_equal(a->syscalls[SYS_getppid], MANY);
+}
+
+// ---- nesting
+
+static int
+fork_twice(void *arg)
+{
+    (void)arg;
+    pid_t pid = (pid_t)syscall(SYS_fork);
+    if (pid == 0) {
+        if (syscall(SYS_fork) == 0) {
+            for (int i = 0; i < MANY; i++)
+                (void)syscall(SYS_getppid);
+            (void)syscall(SYS_exit_group, 3);
+        }
+        (void)syscall(SYS_exit_group, 2); // its child is nobody's
+    }
+    (void)syscall(SYS_wait4, pid, NULL, 0, NULL);
+    return 1;
+}
+
+// Waits until as many have ended in the account as have begun.
+static void
+wait_empty(const struct watch_account *a)
+{
+    for (int i = 0; i < 4000 && *(const volatile uint64_t *)&a->exits != a->forks; i++)
+        (void)usleep(5000);
+    assert_int_equal(a->exits, a->forks);
+}
+
+static void
+what_is_nested_and_what_forks_twice_is_the_jobs(void **state)
+{
+    (void)state;
+    struct job j = new_job("nested", WATCH_EVENTS);
+    const struct rig_cgroup *one = rig_cgroup(&rig, j.job->path, "x");
+    const struct rig_cgroup *two = rig_cgroup(&rig, one->path, "y");
+    drain();
+    (void)rig_run(j.job, fork_twice, NULL);
+    const struct watch_account *a = rig_account(&rig, j.job);
+    wait_empty(a);
+    (void)rig_run(two, fork_twice, NULL);
+    wait_empty(a);
+    (void)rig_run(two, fork_twice, NULL);
+    wait_empty(a);
+    assert_null(rig_account(&rig, one));
+    assert_null(rig_account(&rig, two));
+    assert_int_equal(a->forks, 9);
+    assert_int_equal(a->exits, 9);
+    assert_int_equal(a->exits_by_signal, 0);
+    assert_int_equal(a->syscalls[SYS_getppid], 3 * MANY);
+    drain();
+    assert_int_equal(count_events(EVENT_EXIT, j.job), 9);
+    unsigned codes[4] = {0};
+    for (size_t i = 0; i < 9; i++)
+        codes[BODY(watch_exit, event(EVENT_EXIT, j.job, i))->code & 3]++;
+    assert_int_equal(codes[1], 3);
+    assert_int_equal(codes[2], 3);
+    assert_int_equal(codes[3], 3);
+}
+
+static void
+a_process_in_the_sandboxs_own_cgroup_has_the_sandboxs_account(void **state)
+{
+    (void)state;
+    struct job j = new_job("own", 0);
+    assert_int_equal(rig_run(j.sandbox, nothing, NULL), 0);
+    assert_int_equal(rig_account(&rig, j.sandbox)->syscalls[SYS_getppid], 1);
+    assert_null(rig_account(&rig, j.job));
+}
+
+// ---- accounts
+
+static void
+an_account_that_is_given_out_again_begins_at_zero(void **state)
+{
+    (void)state;
+    struct job j = new_job("again", 0);
+    uint32_t number = 0, other;
+    // Take all that are free, and leave one.
+    size_t n = 0;
+    static uint32_t free_ones[WATCH_ACCOUNTS];
+    int queue = bpf_map__fd(rig.bpf->maps.accounts_free);
+    while (bpf_map_lookup_and_delete_elem(queue, NULL, &other) == 0)
+        free_ones[n++] = other;
+    assert_true(n > 10);
+    number = free_ones[--n];
+    assert_int_equal(bpf_map_update_elem(queue, NULL, &number, BPF_ANY), 0);
+    assert_int_equal(rig_run(j.job, many_calls, NULL), 0);
+    assert_ptr_equal(rig_account(&rig, j.job), &rig.accounts[number]);
+    // None is left: not counted, and that is.
+    const struct rig_cgroup *second = rig_cgroup(&rig, j.sandbox->path, "job-2");
+    assert_int_equal(rig_run(second, nothing, NULL), 0);
+    assert_null(rig_account(&rig, second));
+    assert_true(rig_lost(&rig, j.entry.slot, CLASS_UNCOUNTED) > 0);
+    // Given back as the broker does.
+    assert_int_equal(bpf_map_delete_elem(bpf_map__fd(rig.bpf->maps.cells), &j.job->id), 0);
+    assert_int_equal(bpf_map_update_elem(queue, NULL, &number, BPF_ANY), 0);
+    assert_int_equal(rig_run(second, nothing, NULL), 0);
+    const struct watch_account *a = rig_account(&rig, second);
+    assert_ptr_equal(a, &rig.accounts[number]);
+    assert_int_equal(a->cgroup, second->id);
+    assert_int_equal(a->syscalls[SYS_getppid], 1);
+    assert_int_equal(a->syscalls[SYS_close], 0);
+    assert_int_equal(a->errors[WATCH_INVALID], 0);
+    assert_int_equal(a->forks, 1);
+    while (n > 0)
+        assert_int_equal(bpf_map_update_elem(queue, NULL, &free_ones[--n], BPF_ANY), 0);
+}
+
+static void
+what_the_broker_wants_to_know_may_change_while_a_job_runs(void **state)
+{
+    (void)state;
+    struct job j = new_job("changed", 0);
+    drain();
+    assert_int_equal(rig_run(j.job, nothing, NULL), 0);
+    j.entry.watch = WATCH_EVENTS;
+    rig_put(rig.bpf->maps.sandboxes, &j.sandbox->id, &j.entry);
+    assert_int_equal(rig_run(j.job, nothing, NULL), 0);
+    drain();
+    assert_int_equal(count_events(EVENT_EXIT, j.job), 1);
+    assert_int_equal(rig_account(&rig, j.job)->watch, WATCH_EVENTS);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_process_outside_is_neither_counted_nor_told_of),
+        cmocka_unit_test(one_job_is_not_counted_for_another_or_for_its_sandbox),
+        cmocka_unit_test(every_call_is_counted_once_by_number_and_class_of_error),
+        cmocka_unit_test(the_return_from_a_signal_handler_is_counted_as_what_it_is),
+        cmocka_unit_test(without_the_tracepoint_calls_are_not_counted_and_processes_are),
+        cmocka_unit_test(what_is_nested_and_what_forks_twice_is_the_jobs),
+        cmocka_unit_test(a_process_in_the_sandboxs_own_cgroup_has_the_sandboxs_account),
+        cmocka_unit_test(an_account_that_is_given_out_again_begins_at_zero),
+        cmocka_unit_test(what_the_broker_wants_to_know_may_change_while_a_job_runs),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}

@@ -1,0 +1,144 @@
+// Profiles of executables in the telemetry programs: learnt, judged, left alone.
+#include "watch_job.h"
+
+// ---- profiles
+
+enum { PROFILE = 9, PATTERN = 2000 };
+
+struct pattern {
+    bool strange;
+};
+
+static int
+repeat(void *arg)
+{
+    static const long usual[] = {SYS_getppid, SYS_getuid, SYS_getgid, SYS_getpid};
+    const struct pattern *p = arg;
+    for (int i = 0; i < PATTERN; i++)
+        (void)syscall(usual[i % 4]);
+    for (int i = 0; p->strange && i < 40; i++)
+        (void)syscall(i % 2 ? SYS_getegid : SYS_geteuid);
+    for (int i = 0; i < PATTERN; i++)
+        (void)syscall(usual[i % 4]);
+    return 0;
+}
+
+static struct job
+profiled_job(const char *name, uint32_t mode, uint32_t threshold)
+{
+    struct job j = new_job(name, WATCH_PROFILE);
+    struct watch_exe_key key = key_of("/proc/self/exe", 3);
+    struct watch_exe exe = {.profile = PROFILE};
+    rig_put(rig.bpf->maps.exes, &key, &exe);
+    struct watch_profile_state *s = &rig.profile_states[PROFILE];
+    *s = (struct watch_profile_state){.mode = mode, .threshold = threshold};
+    return j;
+}
+
+static void
+a_program_that_does_what_was_learnt_is_silent_and_another_alarms_at_once(void **state)
+{
+    (void)state;
+    struct pattern usual = {false}, strange = {true};
+    const struct watch_profile_state *s = &rig.profile_states[PROFILE];
+    memset(&rig.profiles[PROFILE], 0, sizeof rig.profiles[PROFILE]);
+    struct job j = profiled_job("learn", WATCH_PROFILE_LEARN, 5);
+    drain();
+    assert_int_equal(rig_run(j.job, repeat, &usual), 0);
+    drain();
+    assert_int_equal(count_events(EVENT_PROFILE, j.job), 0);
+    assert_true(s->trigrams >= 2 * PATTERN - 2);
+    uint64_t learnt = s->unseen;
+    assert_true(learnt >= 4 && learnt < 30);
+    assert_int_equal(rig_run(j.job, repeat, &usual), 0);
+    assert_int_equal(s->unseen, learnt); // nothing new
+
+    j = profiled_job("judge", WATCH_PROFILE_JUDGE, 5);
+    assert_int_equal(rig_run(j.job, repeat, &usual), 0);
+    drain();
+    assert_int_equal(count_events(EVENT_PROFILE, j.job), 0);
+    assert_int_equal(s->unseen, 0);
+    assert_int_equal(rig_run(j.job, repeat, &strange), 0);
+    drain();
+    assert_int_equal(s->alerts, count_events(EVENT_PROFILE, j.job));
+    // 42 strange trigrams are in one window, or in two.
+    assert_true(s->alerts == 1 || s->alerts == 2);
+    const struct seen *e = event(EVENT_PROFILE, j.job, 0);
+    const struct watch_score *b = BODY(watch_score, e);
+    assert_int_equal(e->head.class, CLASS_ALARM);
+    assert_int_equal(b->profile, PROFILE);
+    assert_int_equal(b->unseen, 6); // over the threshold, not at the end of the window
+    assert_true(b->window >= 6 && b->window < WATCH_WINDOW);
+    assert_true(b->last[2] == SYS_geteuid || b->last[2] == SYS_getegid ||
+                b->last[1] == SYS_geteuid || b->last[1] == SYS_getegid);
+    assert_int_equal(rig_account(&rig, j.job)->failures, 0);
+}
+
+static void
+at_the_threshold_nothing_is_told_and_an_unknown_executable_is_not_judged(void **state)
+{
+    (void)state;
+    struct pattern strange = {true};
+    const struct watch_profile_state *s = &rig.profile_states[PROFILE];
+    memset(&rig.profiles[PROFILE], 0, sizeof rig.profiles[PROFILE]);
+    struct job j = profiled_job("all-strange", WATCH_PROFILE_JUDGE, WATCH_WINDOW);
+    drain();
+    assert_int_equal(rig_run(j.job, repeat, &strange), 0);
+    assert_true(s->unseen >= PATTERN);
+    assert_int_equal(s->alerts, 0);
+
+    struct watch_exe_key key = key_of("/proc/self/exe", 3);
+    assert_int_equal(bpf_map_delete_elem(bpf_map__fd(rig.bpf->maps.exes), &key), 0);
+    rig.profile_states[PROFILE].threshold = 1;
+    uint64_t judged = s->trigrams;
+    assert_int_equal(rig_run(j.job, repeat, &strange), 0);
+    struct exec x = {"/usr/bin/true", {"true", NULL}, -1};
+    assert_int_equal(rig_run(j.job, execute, &x), 0);
+    drain();
+    assert_int_equal(s->trigrams, judged);
+    assert_int_equal(count_events(EVENT_PROFILE, j.job), 0);
+    assert_int_equal(count_events(EVENT_EXEC, j.job), 1); // it is a finding of its own
+    assert_int_equal(BODY(watch_exec, event(EVENT_EXEC, j.job, 0))->known, 0);
+    assert_int_equal(count_events(EVENT_EXIT, j.job), 0);
+}
+
+static void
+what_a_thread_did_before_exec_is_not_scored_after_it(void **state)
+{
+    (void)state;
+    const struct watch_profile_state *s = &rig.profile_states[PROFILE];
+    memset(&rig.profiles[PROFILE], 0, sizeof rig.profiles[PROFILE]);
+    struct job j = profiled_job("exec-profile", WATCH_PROFILE_LEARN, 5);
+    struct exec x = {"/usr/bin/true", {"true", NULL}, -1};
+    assert_int_equal(rig_run(j.job, execute, &x), 0);
+    // The child's only call as this program was the clone that made it, so no three in a row.
+    assert_int_equal(s->trigrams, 0);
+    assert_int_equal(s->windows, 0);
+}
+
+// A thread that lives as long as the test: 64 Ki ids further on another would have its place.
+static void
+profiles_of_other_sandboxes_flags_are_left_alone(void **state)
+{
+    (void)state;
+    struct pattern strange = {true};
+    const struct watch_profile_state *s = &rig.profile_states[PROFILE];
+    struct job j = profiled_job("no-profile", WATCH_PROFILE_JUDGE, 0);
+    j.entry.watch = WATCH_EVENTS;
+    rig_put(rig.bpf->maps.sandboxes, &j.sandbox->id, &j.entry);
+    assert_int_equal(rig_run(j.job, repeat, &strange), 0);
+    assert_int_equal(s->trigrams, 0);
+    assert_int_equal(s->alerts, 0);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_program_that_does_what_was_learnt_is_silent_and_another_alarms_at_once),
+        cmocka_unit_test(at_the_threshold_nothing_is_told_and_an_unknown_executable_is_not_judged),
+        cmocka_unit_test(what_a_thread_did_before_exec_is_not_scored_after_it),
+        cmocka_unit_test(profiles_of_other_sandboxes_flags_are_left_alone),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
