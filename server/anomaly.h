@@ -94,7 +94,7 @@ void anomaly_event(struct anomaly *a, struct sandbox *s, struct job *j, const st
 // A report of the relay about it: RELAY_DENIED, RELAY_LOOKUP, RELAY_FLOW; others are ignored.
 void anomaly_relay(struct anomaly *a, struct sandbox *s, const struct relay_report *report);
 
-// Every ANOMALY_TICK_MS, for each sandbox that runs a job. now_ns: CLOCK_BOOTTIME.
+// Every ANOMALY_TICK_MS, for each sandbox that runs a job, and when a job ends. now_ns: CLOCK_BOOTTIME.
 void anomaly_tick(struct anomaly *a, struct sandbox *s, const struct anomaly_sums *sums,
                   uint64_t now_ns);
 

@@ -12,7 +12,7 @@ struct anomaly_sums;
 
 enum {
     RATES_N = 16,
-    RATES_WARM = 50, // ticks
+    RATES_WARM = 30, // ticks
 };
 
 struct rate {

@@ -89,7 +89,11 @@ box_tick(struct box *b, const struct anomaly_sums *sums, uint64_t now_ns)
     static const struct mass unlinks = {RULE_MASS_UNLINK, "files were removed"};
     static const struct mass upload = {RULE_LARGE_UPLOAD, "KiB were sent"};
     static const struct mass signals = {RULE_SIGNAL_STORM, "signals went to other processes"};
-    if (b->tick_ns != 0 && now_ns > b->tick_ns) {
+    // What is known begins with the sandbox: before the first tick everything was 0.
+    if (b->tick_ns == 0 && now_ns > ANOMALY_TICK_MS * 1000000ULL)
+        b->tick_ns = now_ns - ANOMALY_TICK_MS * 1000000ULL;
+    uint64_t elapsed_ns = now_ns > b->tick_ns ? now_ns - b->tick_ns : 0;
+    if (elapsed_ns > 0) {
         const struct anomaly_sums *o = &b->before;
         count(b, &forks, now_ns,
               cut(since(sums->forks, o->forks)) - cut(since(sums->exits, o->exits)));
@@ -100,7 +104,9 @@ box_tick(struct box *b, const struct anomaly_sums *sums, uint64_t now_ns)
         count(b, &signals, now_ns, cut(since(sums->signals, o->signals)));
         look_for_mining(b, sums, now_ns);
     }
-    look_at_rates(b, sums, now_ns);
+    // A job's end comes between two ticks; rates are per tick.
+    if (elapsed_ns >= ANOMALY_TICK_MS * 1000000ULL / 2)
+        look_at_rates(b, sums, now_ns);
     b->before = *sums;
     b->tick_ns = now_ns;
 }

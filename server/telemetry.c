@@ -184,6 +184,14 @@ telemetry_usage(struct telemetry *t, const struct sandbox *s, struct usage *out)
 }
 
 static void
+tick_anomaly(struct telemetry *t, struct box *b)
+{
+    struct anomaly_sums sums;
+    telemetry_sums(t, b, &sums);
+    anomaly_tick(t->srv->anomaly, b->sandbox, &sums, (uint64_t)clock_ns(CLOCK_BOOTTIME));
+}
+
+static void
 look(struct telemetry *t, struct box *b, bool sweeping)
 {
     if (sweeping)
@@ -193,11 +201,8 @@ look(struct telemetry *t, struct box *b, bool sweeping)
     telemetry_read_lost(t, b);
     if (sweeping)
         sweep(t, b);
-    if (t->srv->anomaly == NULL || b->sandbox->jobs_n == 0)
-        return;
-    struct anomaly_sums sums;
-    telemetry_sums(t, b, &sums);
-    anomaly_tick(t->srv->anomaly, b->sandbox, &sums, (uint64_t)clock_ns(CLOCK_BOOTTIME));
+    if (t->srv->anomaly != NULL && b->sandbox->jobs_n > 0)
+        tick_anomaly(t, b);
 }
 
 static void
@@ -447,8 +452,10 @@ telemetry_job_ended(struct telemetry *t, struct job *j)
     struct job_watch *w = j->watch;
     telemetry_drain(t);
     telemetry_read_lost(t, b);
-    if (t->srv->anomaly != NULL)
+    if (t->srv->anomaly != NULL) {
+        tick_anomaly(t, b); // what it did since the last one
         anomaly_job_end(t->srv->anomaly, b->sandbox, j);
+    }
     tell_limits(t, b, j);
     tell_end(t, b, j);
     w->arena = arena_new(RECORD_ARENA_BYTES);

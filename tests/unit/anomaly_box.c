@@ -271,6 +271,15 @@ set_up_figures(void **state)
     return r;
 }
 
+static void
+begin_with_window(void **state, enum anomaly_rule rule, uint64_t window_ms)
+{
+    memset(&sums, 0, sizeof sums);
+    set_up(state);
+    policy.rule[rule].window_ms = window_ms;
+    tick();
+}
+
 // Adds n in ten ticks and tells how often the rule was raised by then.
 static unsigned
 grows(uint64_t *figure, uint64_t n, enum anomaly_rule rule)
@@ -297,18 +306,27 @@ masses_are_raised_at_their_threshold_and_not_below(void **state)
         {RULE_LARGE_UPLOAD, &sums.out_bytes, 1024},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        set_up_figures(state);
+        begin_with_window(state, rows[i].rule, 10000);
         uint64_t at = policy.rule[rows[i].rule].threshold * rows[i].unit;
-        policy.rule[rows[i].rule].window_ms = 10000;
         assert_int_equal(grows(rows[i].figure, at - 1, rows[i].rule), 0);
-        set_up_figures(state);
-        policy.rule[rows[i].rule].window_ms = 10000;
+        begin_with_window(state, rows[i].rule, 10000);
         assert_int_equal(grows(rows[i].figure, at, rows[i].rule), 1);
         assert_int_equal(grows(rows[i].figure, at, rows[i].rule), 0); // quiet for a window
         now_ns += 11 * S;
         tick();
         assert_int_equal(grows(rows[i].figure, at, rows[i].rule), 1);
     }
+}
+
+static void
+what_happens_before_the_first_tick_counts(void **state)
+{
+    (void)state;
+    set_up(state);
+    memset(&sums, 0, sizeof sums);
+    sums.renames = policy.rule[RULE_MASS_RENAME].threshold;
+    tick();
+    assert_int_equal(raised[RULE_MASS_RENAME], 1);
 }
 
 static void
@@ -521,6 +539,7 @@ main(void)
         cmocka_unit_test_setup(a_profile_event_is_told_with_its_figures_once_per_window, set_up),
         cmocka_unit_test_setup(regular_connections_are_a_beacon_and_irregular_ones_are_not, set_up),
         cmocka_unit_test_setup(masses_are_raised_at_their_threshold_and_not_below, set_up_figures),
+        cmocka_unit_test_setup(what_happens_before_the_first_tick_counts, set_up_figures),
         cmocka_unit_test_setup(what_is_slow_enough_is_no_mass, set_up_figures),
         cmocka_unit_test_setup(processes_that_end_are_no_storm, set_up_figures),
         cmocka_unit_test_setup(only_cpu_without_a_word_is_mining, set_up_figures),

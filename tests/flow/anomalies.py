@@ -1,0 +1,357 @@
+#!/usr/bin/python3
+"""What looks wrong is found in real jobs: each tripwire by a job that does it, what is done about it, and profiles."""
+
+import datetime
+import json
+import os
+import subprocess
+import tempfile
+
+from api import SANDBOX, check, main, until
+from broker import Broker, skip
+from peers import Peers
+
+# Thresholds that a test reaches in a second.
+CONFIG = """
+pool: 2
+anomalies:
+  rules:
+    fork-storm: {threshold: 40, window: 5s}
+    mass-rename: {threshold: 100, window: 5s}
+    mass-unlink: {threshold: 100, window: 5s, severity: critical}
+    signal-storm: {threshold: 100, window: 2s}
+    mining: {threshold: 10, window: 1s}
+    beaconing: {threshold: 50}
+    large-upload: {threshold: 1024, window: 1m}
+    dns-tunnel: {threshold: 300, window: 1m}
+    rate-shift: {threshold: 20}
+templates:
+  - name: default
+    network_max: {mode: allowlist, outbound: ["93.184.216.0/24"]}
+  - {name: killing, anomalies: {rules: {unnamed-exec: {response: kill}}}}
+  - {name: pausing, anomalies: {rules: {unnamed-exec: {response: pause}}}}
+  - {name: throttling, anomalies: {rules: {unnamed-exec: {response: throttle}}}}
+  - {name: off, anomalies: {rules: {unnamed-exec: {enabled: false}}}}
+  - {name: learnt, anomalies: {learn: 4}}
+"""
+RUNNING, PAUSED = 1, 2
+
+MEMFD = """
+import os, time
+fd = os.memfd_create("x")
+os.write(fd, open("/bin/sleep", "rb").read())
+if os.fork() == 0:
+    os.execve(fd, ["sleep", "0.1"], {})
+os.wait()
+time.sleep(0.3)
+"""
+
+CALL = "import ctypes\ncall = ctypes.CDLL(None).syscall\n"
+
+# What a job does, by the rule that finds it.
+DEEDS = {
+    "dangerous-syscall": CALL + "call(101, 16, 1, 0, 0)",  # ptrace
+    "unnamed-exec": MEMFD,
+    "fork-storm": """
+import os, time
+kids = []
+for i in range(60):
+    p = os.fork()
+    if p == 0:
+        time.sleep(3); os._exit(0)
+    kids.append(p)
+[os.waitpid(p, 0) for p in kids]
+""",
+    "mass-rename": """
+import os, time
+for i in range(150): open(f"f{i}", "w").close()
+for i in range(150): os.rename(f"f{i}", f"g{i}")
+time.sleep(0.3)
+""",
+    "mass-unlink": """
+import os, time
+for i in range(150): open(f"f{i}", "w").close()
+for i in range(150): os.unlink(f"f{i}")
+time.sleep(0.3)
+""",
+    "sensitive-path": "import os, time\ntry: open('/etc/shadow')\nexcept OSError: time.sleep(0.1)",
+    "denied-fan-out": """
+import socket, time
+for i in range(9):
+    s = socket.socket()
+    try: s.connect((f"198.51.100.{i}", 22))
+    except PermissionError: pass
+time.sleep(0.1)
+""",
+    "beaconing": """
+import socket, time
+for i in range(9):
+    s = socket.socket()
+    try: s.connect(("203.0.113.9", 443))
+    except PermissionError: pass
+    time.sleep(0.25)
+""",
+    "mining": "import time\nend = time.time() + 2.5\nwhile time.time() < end: pass",
+    "signal-storm": """
+import os, signal, time
+p = os.fork()
+if p == 0:
+    signal.signal(10, lambda *a: None); time.sleep(5); os._exit(0)
+time.sleep(0.1)
+for i in range(300): os.kill(p, 10)
+time.sleep(0.3); os.kill(p, 9); os.wait()
+""",
+    "io-uring-use": CALL + "call(425, 4, ctypes.create_string_buffer(256))",
+    "oom": "import time\ntime.sleep(0.2)\nx = bytearray(1 << 30)\nfor i in range(0, len(x), 4096): x[i] = 1",
+    "rate-shift": """
+import os, time
+time.sleep(4.5)
+end = time.time() + 2
+while time.time() < end:
+    for i in range(50):
+        os.rename("a", "b") if os.path.exists("a") else open("a", "w").close()
+        os.unlink("b") if os.path.exists("b") else None
+""",
+    "large-upload": """
+import socket, time
+s = socket.create_connection(("93.184.216.34", 80))
+s.setblocking(False)
+sent = 0
+while sent < 3 << 20:
+    try: sent += s.send(b"x" * 65536)
+    except BlockingIOError: pass
+    try: s.recv(1 << 20)
+    except BlockingIOError: pass
+time.sleep(0.5)
+""",
+    "dns-tunnel": """
+import os, socket, struct, time
+for i in range(12):
+    labels = [os.urandom(15).hex().encode(), b"t", b"example", b"org"]
+    q = struct.pack(">HHHHHH", i, 0x100, 1, 0, 0, 0) + b"".join(bytes([len(x)]) + x for x in labels) + b"\\0\\0\\1\\0\\1"
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    s.settimeout(1)
+    s.sendto(q, ("10.0.0.53", 53))
+    try: s.recv(512)
+    except OSError: pass
+time.sleep(0.3)
+""",
+}
+NETWORKED = ("large-upload", "dns-tunnel")
+
+
+def findings(b, *args):
+    code, all_ = b.json("anomalies", *args)
+    check(code == 0, f"anomalies: {code}")
+    return all_
+
+
+def found(b, box):
+    return {f["rule"] for f in findings(b, "--sandbox", box)}
+
+
+def create(b, *args):
+    r = b.cli("create", *args)
+    check(r.returncode == 0, r.stderr)
+    return r.stdout.decode().strip()
+
+
+def python(b, box, code):
+    return b.cli("exec", "-n", box, "--", "/usr/bin/python3", "-c", code)
+
+
+def the_kernels_part_is_there(b, c):
+    if "bpf-watch: no" in b.log() or "bpf-syscalls: no" in b.log():
+        b.stop()
+        skip("the programs for telemetry cannot be loaded here")
+
+
+def what_a_stranger_may_not_see_is_refused(b, c):
+    stranger = lambda *args: subprocess.run(["setpriv", "--reuid", "54321", "--regid", "54321", "--clear-groups",
+                                             *b.command(*args)], capture_output=True, timeout=60, check=False)
+    for args in (("profiles", "ls"), ("profiles", "export", "learnt"), ("profiles", "reset", "learnt"),
+                 ("profiles", "freeze", "learnt"), ("profiles", "import", "learnt", "/etc/hostname"),
+                 ("anomalies", "--tenant", "*"), ("anomalies", "--tenant", "uid:0")):
+        r = stranger(*args)
+        check(r.returncode == 77 and b"root" in r.stderr, f"{args}: {r.returncode} {r.stderr!r}")
+    check(stranger("anomalies").returncode == 0, "but its own")
+
+
+def wrong_questions_are_answered_with_the_reason(b, c):
+    for args, word in ((("profiles", "ls", "nothing"), b"no template"), (("profiles", "freeze", "default"), b"does not learn"),
+                       (("profiles", "export", "default"), b"has no profile"), (("anomalies", "--severity", "loud"), b"one of"),
+                       (("profiles", "import", "learnt", "/etc/hostname"), b"no profile that can be used"),
+                       (("anomalies", "--rules", "--template", "nothing"), b"no template")):
+        r = b.cli(*args)
+        check(r.returncode != 0 and word in r.stderr, f"{args}: {r.returncode} {r.stderr!r}")
+
+
+def honest_work_raises_nothing(b, c):
+    box = create(b)
+    r = b.cli("exec", "-n", box, "--", "/bin/bash", "-c",
+              "seq 1 500 | sort -r | head -3; python3 -c 'import json, sqlite3; print(json.dumps([1]))'; "
+              "mkdir d; for i in 1 2 3; do echo $i > d/$i; mv d/$i d/x$i; done; tar cz d | wc -c; rm -r d; sleep 0.3")
+    check(r.returncode == 0, r.stderr)
+    check(findings(b, "--sandbox", box) == [], findings(b, "--sandbox", box))
+    b.cli("rm", box)
+
+
+def each_tripwire_is_raised_by_a_job_that_does_it(b, c):
+    boxes, jobs = {}, {}
+    for rule in DEEDS:
+        if rule in NETWORKED:
+            policy = {"mode": 2, "outbound": [{"cidr": "93.184.216.0/24"}, {"domain": "allowed.example.net"}]}
+            policy["outbound"] = policy["outbound"][:1]
+            boxes[rule] = c.unary(SANDBOX + "Create", {"network": policy}).sandbox.id
+        else:
+            boxes[rule] = create(b, *(("--memory", "64M") if rule == "oom" else ()))
+    for rule, code in sorted(DEEDS.items(), key=lambda x: x[0] not in ("rate-shift", "beaconing")):
+        jobs[rule] = b.popen("exec", "-n", boxes[rule], "--", "/usr/bin/python3", "-c", code,
+                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        if rule not in ("rate-shift", "beaconing"):
+            jobs[rule].wait(60)
+    missing = []
+    for rule, job in jobs.items():
+        said = job.communicate(timeout=60)[0]
+        try:
+            until(lambda: rule in found(b, boxes[rule]), rule, 5)
+        except AssertionError:
+            missing.append((rule, job.returncode, said[-300:], found(b, boxes[rule])))
+    check(not missing, missing)
+    one = next(f for f in findings(b, "--sandbox", boxes["mass-unlink"]) if f["rule"] == "mass-unlink")
+    check(one["severity"] == "critical" and one["score"] >= one["threshold"] == 100, one)
+    check(one["sandbox_id"] == boxes["mass-unlink"] and one["template"] == "default", one)
+    one = next(f for f in findings(b, "--sandbox", boxes["unnamed-exec"]) if f["rule"] == "unnamed-exec")
+    check(len(one["process_id"]) == 32 and one["response"] == "alert", one)
+    everything = findings(b)
+    check([f["sequence"] for f in everything] == sorted(f["sequence"] for f in everything), "oldest first")
+    check({f["rule"] for f in findings(b, "--rule", "mining")} <= {"mining"}, "by rule")
+    check(all(f["severity"] == "critical" for f in findings(b, "--severity", "critical")), "by severity")
+    b.cli("rm", *boxes.values())
+
+
+def a_rule_that_is_off_is_not_raised(b, c):
+    box = create(b, "--template", "off")
+    python(b, box, MEMFD)
+    check("unnamed-exec" not in found(b, box), found(b, box))
+    b.cli("rm", box)
+
+
+def an_alert_comes_at_once(b, c):
+    """From the event in the kernel to a follower's line: 100 ms are meant, a busy machine gets more."""
+    box = create(b)
+    follower = b.popen("anomalies", "-f", "-o", "json", "--sandbox", box, stdout=subprocess.PIPE)
+    try:
+        python(b, box, DEEDS["sensitive-path"])
+        check(json.loads(follower.stdout.readline())["rule"] == "sensitive-path", "it follows")
+        job = b.popen("exec", "-n", box, "--", "/usr/bin/python3", "-c", MEMFD)
+        f = json.loads(follower.stdout.readline())
+        now = datetime.datetime.now(datetime.timezone.utc)
+        job.wait(60)
+        took = (now - datetime.datetime.fromisoformat(f["time"].replace("Z", "+00:00"))).total_seconds()
+        print(f"     an alert took {took * 1000:.0f} ms", flush=True)
+        check(f["rule"] == "unnamed-exec" and -0.1 < took < 3, f"{took} {f}")
+    finally:
+        follower.kill()
+        follower.communicate()
+    b.cli("rm", box)
+
+
+def kill_ends_the_sandbox_and_says_why(b, c):
+    r = b.cli("run", "--template", "killing", "-n", "-o", "json", "--", "/usr/bin/python3", "-c", MEMFD + "time.sleep(30)")
+    result = json.loads(r.stdout)
+    check(result["outcome"] == "CANCELLED" and "unnamed-exec" in result["reason"], result)
+    box = create(b, "--template", "killing")
+    python(b, box, MEMFD + "time.sleep(30)")
+    until(lambda: box not in b.cli("ls", "-q").stdout.decode(), "the sandbox is gone")
+
+
+def pause_stops_everything_in_it(b, c):
+    box = create(b, "--template", "pausing")
+    job = b.popen("exec", "-n", box, "--", "/usr/bin/python3", "-c", MEMFD + "time.sleep(0.5)", stdout=subprocess.PIPE)
+    state = lambda: c.unary(SANDBOX + "Get", {"id": box}).sandbox.state
+    until(lambda: state() == PAUSED, "it is paused")
+    check(b.cli("resume", box).returncode == 0 and state() == RUNNING, "who looked at it may let it go on")
+    check(job.wait(30) == 0, "and the job ends as if nothing had been")
+    job.communicate()
+    b.cli("rm", box)
+
+
+def throttle_leaves_a_tenth_of_the_cpu(b, c):
+    box = create(b, "--template", "throttling", "--cpus", "1")
+    python(b, box, MEMFD)
+    until(lambda: c.unary(SANDBOX + "Get", {"id": box}).sandbox.limits.cpu_millis == 100, "100 millis")
+    r = b.json("exec", "-n", box, "--", "/usr/bin/python3", "-c",
+               "import time\nend = time.time() + 1\nwhile time.time() < end: pass")[1]
+    used = (r["bill"]["cpu_user_ns"] or 0) + (r["bill"]["cpu_system_ns"] or 0)
+    check(used < 0.6 * r["bill"]["wall_us"] * 1000, f"{used} ns of CPU in {r['bill']['wall_us']} us")
+    b.cli("rm", box)
+
+
+LEARNT = "for i in 1 2 3; do ls / | sort | head -2; done; cat /etc/hostname; sleep 0.05"
+
+
+def profile(b):
+    return b.json("profiles", "ls", "learnt")[1][0]
+
+
+def a_profile_learns_freezes_and_tells_what_is_new(b, c):
+    box = create(b, "--template", "learnt")
+    for _ in range(4):
+        check(b.cli("exec", "-n", box, "--", "/bin/bash", "-c", LEARNT).returncode == 0, "the job")
+    until(lambda: profile(b)["state"] == "frozen", "frozen after 4 runs")
+    p = profile(b)
+    check(p["version"] == 1 and p["runs"] == 4, p)
+    known = {x["path"]: x for x in p["executables"]}
+    check(known["/usr/bin/ls"]["sequences"] > 10, known)
+    before = len(findings(b, "--sandbox", box))
+    check(b.cli("exec", "-n", box, "--", "/bin/bash", "-c", LEARNT).returncode == 0, "the same again")
+    check(len(findings(b, "--sandbox", box)) == before == 0, findings(b, "--sandbox", box))
+    # Known executables, but not what they do; and one that is not known.
+    b.cli("exec", "-n", box, "--", "/bin/bash", "-c",
+          "trap : USR1; kill -USR1 $$; exec 7<>x; ulimit -n 99; umask 7; read -t 0.01 x < /dev/tcp/127.0.0.1/9; cd /tmp; "
+          "mapfile -t a < /etc/passwd; echo ${#a[@]}; wait; set -o monitor; sleep 0.01 & fg; ls -lRZ /usr/lib/python3* > y")
+    b.cli("exec", "-n", box, "--", "/usr/bin/python3", "-c", "import time; time.sleep(0.1)")
+    until(lambda: {"new-executable", "unseen-sequence"} <= found(b, box), f"both rules, not {found(b, box)}")
+    b.cli("rm", box)
+
+
+def a_profile_is_kept_exported_and_imported(b, c):
+    with tempfile.TemporaryDirectory() as folder:
+        file = os.path.join(folder, "learnt.profile")
+        check(b.cli("profiles", "export", "learnt", file).returncode == 0, "export")
+        saved = f"{b.state}/profiles/learnt.profile"
+        check(os.path.getsize(file) == os.path.getsize(saved), "what is kept is what is exported")
+        was = profile(b)
+        check(b.cli("profiles", "reset", "learnt").returncode == 0, "reset")
+        check(profile(b)["state"] == "learning" and profile(b)["executables"] == [], profile(b))
+        check(not os.path.exists(saved), "nothing is kept of it")
+        r = b.cli("profiles", "import", "learnt", file)
+        check(r.returncode == 0, r.stderr)
+        now = profile(b)
+        check(now["state"] == "frozen" and now["version"] == was["version"] + 1, now)
+        bits = lambda p: sorted((x["path"], x["inode"], x["sequences"]) for x in p["executables"])
+        check(bits(now) == bits(was), f"{bits(now)} {bits(was)}")
+    check(b.cli("profiles", "reset", "learnt", "--learn", "1000").returncode == 0, "learn by hand")
+    box = create(b, "--template", "learnt")
+    for _ in range(2):
+        b.cli("exec", "-n", box, "--", "/bin/bash", "-c", LEARNT)
+    check(b.cli("profiles", "freeze", "learnt").returncode == 0, "freeze by hand")
+    check(profile(b)["runs_wanted"] == 1000 and profile(b)["state"] == "frozen", profile(b))
+    version = profile(b)["version"]
+    b.cli("rm", box)
+    check(b.stop() == 0, "the broker stops")
+    b.start()
+    check(profile(b)["state"] == "frozen" and profile(b)["version"] == version, "and remembers it")
+
+
+TESTS = [the_kernels_part_is_there, what_a_stranger_may_not_see_is_refused, wrong_questions_are_answered_with_the_reason,
+         a_rule_that_is_off_is_not_raised, honest_work_raises_nothing, each_tripwire_is_raised_by_a_job_that_does_it,
+         an_alert_comes_at_once, kill_ends_the_sandbox_and_says_why, pause_stops_everything_in_it,
+         throttle_leaves_a_tenth_of_the_cpu, a_profile_learns_freezes_and_tells_what_is_new,
+         a_profile_is_kept_exported_and_imported]
+
+
+if __name__ == "__main__":
+    with Peers():
+        main(Broker(config="socket: {mode: 0666}\n" + CONFIG), TESTS)
