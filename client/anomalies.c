@@ -6,6 +6,7 @@
 #include "handout.h"
 #include "invoke.h"
 #include "requests.h"
+#include "results.h"
 #include "stockade/v1/anomaly_service.pb-c.h"
 
 #define SERVICE "/stockade.v1.AnomalyService/"
@@ -29,7 +30,7 @@ time_of(const Google__Protobuf__Timestamp *t)
     return t != NULL ? t->seconds * 1000 + t->nanos / 1000000 : 0;
 }
 
-static struct stockade_finding
+struct stockade_finding
 finding_from(const Stockade__V1__Finding *m)
 {
     return (struct stockade_finding){

@@ -40,7 +40,9 @@ const char *cli_option_of_limit(const char *limit);
 const char *cli_outcome_name(uint32_t outcome);
 const char *cli_state_name(uint32_t state);
 const char *cli_network_name(uint32_t network);
-int cli_network_number(const char *name); // enum stockade_network; NULL: the template's
+const char *cli_severity_name(uint32_t severity); // "warning", or "?"
+uint32_t cli_severity_number(const char *name);   // 0: NULL, or no such
+int cli_network_number(const char *name);         // enum stockade_network; NULL: the template's
 
 // The full id for what was typed: an id, the beginning of one (6 hex digits at least), or a sandbox's name. Returns
 // false after the failure has been told (*code: what to exit with).

@@ -13,31 +13,14 @@
 
 enum { TEXT_MAX = 600, WAIT_MS = 20000 };
 
-static const char *const severities[] = {"?", "info", "notice", "warning", "critical"};
-
-static const char *
-severity_name(uint32_t severity)
-{
-    return severities[severity <= 4 ? severity : 0];
-}
-
-static uint32_t
-severity_number(const char *name)
-{
-    for (uint32_t i = 1; name != NULL && i <= 4; i++)
-        if (strcmp(severities[i], name) == 0)
-            return i;
-    return 0;
-}
-
-static json_t *
+json_t *
 json_of_finding(const struct stockade_finding *f)
 {
     return json_pack("{sI so ss ss ss sf sf ss ss ss ss}", "sequence", (json_int_t)f->sequence,
                      "time", json_of_time(f->time_ms), "rule", f->rule, "severity",
-                     severity_name(f->severity), "text", f->text, "score", f->score, "threshold",
-                     f->threshold, "response", f->response, "sandbox_id", f->sandbox_id,
-                     "process_id", f->process_id, "template", f->template_name);
+                     cli_severity_name(f->severity), "text", f->text, "score", f->score,
+                     "threshold", f->threshold, "response", f->response, "sandbox_id",
+                     f->sandbox_id, "process_id", f->process_id, "template", f->template_name);
 }
 
 static void
@@ -50,7 +33,7 @@ print_finding(const struct stockade_finding *f)
     if (localtime_r(&seconds, &tm) != NULL)
         n = strftime(when, sizeof when, "%H:%M:%S", &tm);
     when[n] = '\0';
-    (void)printf("%s %-8s %-18s %.12s  %s%s%s\n", when, severity_name(f->severity),
+    (void)printf("%s %-8s %-18s %.12s  %s%s%s\n", when, cli_severity_name(f->severity),
                  text_clean(f->rule, rule, sizeof rule), f->sandbox_id,
                  text_clean(f->text, text, sizeof text), f->response[0] == 'l' ? "" : ": ",
                  f->response[0] == 'l' ? "" : f->response);
@@ -90,7 +73,7 @@ list(const struct command *c, const struct options *o, struct stockade *s, const
     bool more = true;
     ask.sandbox_id = sandbox;
     ask.rule = o->rule;
-    ask.severity = severity_number(o->severity);
+    ask.severity = cli_severity_number(o->severity);
     ask.tenant = o->tenant;
     ask.page_size = 1000;
     while (code == EXIT_OK && (more || o->follow)) {
@@ -130,11 +113,11 @@ list_rules(const struct command *c, const struct options *o, struct stockade *s)
         (void)snprintf(threshold, sizeof threshold, "%" PRIu64, r->threshold);
         (void)snprintf(window, sizeof window, "%gs", (double)r->window_ms / 1000);
         (void)table_row(t, (const char *[]){r->name, r->enabled ? "yes" : "no",
-                                            severity_name(r->severity), threshold, window,
+                                            cli_severity_name(r->severity), threshold, window,
                                             r->response, r->meaning});
         (void)json_array_append_new(
             array, json_pack("{ss ss sb ss sI sI ss}", "name", r->name, "meaning", r->meaning,
-                             "enabled", (int)r->enabled, "severity", severity_name(r->severity),
+                             "enabled", (int)r->enabled, "severity", cli_severity_name(r->severity),
                              "threshold", (json_int_t)r->threshold, "window_ms",
                              (json_int_t)r->window_ms, "response", r->response));
     }

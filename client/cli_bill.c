@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "cli.h"
+#include "cli_record.h"
 #include "cli_text.h"
 #include "cli_units.h"
 
@@ -230,4 +231,5 @@ bill_print(const struct stockade_result *r, bool one_shot, FILE *to)
     print_limits(r, to);
     for (size_t i = 0; i < r->bill.unknown_n; i++)
         (void)fprintf(to, "  not known    %s\n", text_clean(r->bill.unknown[i], text, sizeof text));
+    record_print_for_bill(r->record, to);
 }

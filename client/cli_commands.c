@@ -85,6 +85,8 @@ static const struct option_row job_kind[] = {
      "give the job a terminal; stdout and stderr become one", NULL},
     {"no-stdin", 'n', OPTION_FLAG, AT(no_stdin), NULL, "the job's stdin is empty", NULL},
     {"bill", 0, OPTION_FLAG, AT(bill), NULL, "print on stderr what the job used", NULL},
+    {"syscalls", 0, OPTION_FLAG, AT(syscalls), NULL,
+     "count its system calls, for 'stockade inspect'", NULL},
     {0},
 };
 
@@ -141,6 +143,57 @@ static const struct option_row anomalies_only[] = {
     {0},
 };
 
+static const char *const event_kinds[] = {"sandbox-created",
+                                          "sandbox-deleted",
+                                          "sandbox-paused",
+                                          "sandbox-resumed",
+                                          "policy-changed",
+                                          "job-started",
+                                          "job-ended",
+                                          "limit-hit",
+                                          "exec",
+                                          "exit",
+                                          "sensitive-open",
+                                          "signal",
+                                          "dangerous-call",
+                                          "io-uring",
+                                          "out-of-memory",
+                                          "connect",
+                                          "denied",
+                                          "lookup",
+                                          "flow",
+                                          "flow-ended",
+                                          "profile",
+                                          "finding",
+                                          "gap",
+                                          NULL};
+
+static const struct option_row events_only[] = {
+    {"follow", 'f', OPTION_FLAG, AT(follow), NULL,
+     "go on with those that come (without --from: only with those)", NULL},
+    {"sandbox", 0, OPTION_TEXT, AT(sandbox), "SANDBOX", "only of this sandbox", NULL},
+    {"kind", 0, OPTION_EVENT_KIND, AT(event_kinds), "KIND",
+     "only of this kind, such as denied or exec (repeatable); dangerous-call, io-uring, "
+     "sensitive-open and profile have system calls watched while -f runs",
+     event_kinds},
+    {"severity", 0, OPTION_SEVERITY, AT(severity), "LEVEL", "only what is at least this grave",
+     severities},
+    {"tenant", 0, OPTION_TEXT, AT(tenant), "NAME",
+     "of another caller, such as uid:1000, or * for all (root only)", NULL},
+    {"from", 0, OPTION_NUMBER, AT(from), "NUMBER", "begin at this sequence number", NULL},
+    {0},
+};
+
+static const struct option_row top_only[] = {
+    {"once", 0, OPTION_FLAG, AT(once), NULL, "print one table and end", NULL},
+    {"interval", 0, OPTION_DURATION, AT(interval_ms), "TIME", "between two tables (default: 1s)",
+     NULL},
+    {"sandbox", 0, OPTION_TEXT, AT(sandbox), "SANDBOX", "only this sandbox", NULL},
+    {"tenant", 0, OPTION_TEXT, AT(tenant), "NAME",
+     "of another caller, such as uid:1000, or * for all (root only)", NULL},
+    {0},
+};
+
 static const struct option_row profiles_only[] = {
     {"learn", 0, OPTION_COUNT, AT(learn), "N",
      "with reset: learn for so many runs, whatever the configuration says", NULL},
@@ -171,6 +224,24 @@ static const char profiles_details[] =
     "Actions: ls [TEMPLATE]; export TEMPLATE [FILE]; import TEMPLATE [FILE]; reset TEMPLATE, to "
     "forget it and learn anew; freeze TEMPLATE, to end learning now.\n\n"
     "Example: stockade profiles reset default --learn 20";
+
+static const char events_details[] =
+    "One line for each event: time, severity, kind, sandbox, job, process, and what it is about. "
+    "Without -f it shows those that are still kept. Events that are missing are told on stderr, or "
+    "as {\"gap\": ...} with -o json, which prints one object per line.\n\n"
+    "Example: stockade events -f --kind denied --kind finding";
+
+static const char top_details[] =
+    "A live table of your sandboxes, the busiest first. Keys: q quits. Figures per second are those "
+    "of the last interval, DENIED and ALERTS those since the sandbox was made. Where stdout is no "
+    "terminal, or with --once, it prints one table; with -o json one object per interval and line.";
+
+static const char inspect_details[] =
+    "What the kernel saw of a job, running or over: network, processes, system calls where they "
+    "were counted (--syscalls), what was refused and how to ask for it, what was executed, what "
+    "looked wrong, and what the record does not cover. JOB is its id, or the beginning of it; left "
+    "out, it is your job that ended last. The last 1,000 are kept.\n\n"
+    "Example: stockade run --syscalls -- ls; stockade inspect";
 
 static const char doctor_details[] =
     "Needs no broker: looks at the kernel, cgroups, namespaces, limits and ids of this host, says "
@@ -211,6 +282,12 @@ const struct command commands[] = {
      OPERAND_SANDBOX, 0, -1, false, false, cli_rm},
     {"anomalies", "show what looks wrong", "[OPTION]...", NULL, GROUPS(anomalies_only),
      OPERAND_NONE, 0, 0, false, false, cli_anomalies},
+    {"events", "show what happens", "[OPTION]...", events_details, GROUPS(events_only),
+     OPERAND_NONE, 0, 0, false, false, cli_events},
+    {"top", "show what sandboxes use, live", "[OPTION]...", top_details, GROUPS(top_only),
+     OPERAND_NONE, 0, 0, false, false, cli_top},
+    {"inspect", "show what the kernel saw of a job", "[OPTION]... [JOB]", inspect_details,
+     NO_GROUPS, OPERAND_PROCESS, 0, 1, false, false, cli_inspect},
     {"profiles", "show and change what is usual for a template",
      "[OPTION]... ACTION [TEMPLATE [FILE]]", profiles_details, GROUPS(profiles_only),
      OPERAND_PROFILES, 1, 3, false, false, cli_profiles},

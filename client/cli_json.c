@@ -105,6 +105,8 @@ json_of_result(const struct stockade_result *r)
         (void)json_array_append_new(also, limit_hit(&r->limits[i]));
     (void)json_object_set_new(o, "limits_also_hit", also);
     (void)json_object_set_new(o, "bill", json_of_bill(&r->bill));
+    if (r->record != NULL)
+        (void)json_object_set_new(o, "record", json_of_record(r->record));
     return o;
 }
 

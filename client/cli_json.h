@@ -7,6 +7,11 @@
 #include "stockade.h"
 
 // Each gives a new reference; NULL without memory.
+json_t *json_of_event(const struct stockade_event *e);
+json_t *json_of_usage(const struct stockade_usage *u);
+json_t *json_of_network_use(const struct stockade_network_use *n);
+json_t *json_of_finding(const struct stockade_finding *f);
+json_t *json_of_record(const struct stockade_record *r);
 json_t *json_of_result(const struct stockade_result *r);
 json_t *json_of_sandbox(const struct stockade_sandbox *b);
 json_t *json_of_process(const struct stockade_process *p);

@@ -241,6 +241,18 @@ read_inbound(struct reading *r, const struct option_row *row, const char *value)
 }
 
 static int
+read_event_kind(struct reading *r, const struct option_row *row, const char *value)
+{
+    enum { KINDS_MAX = 64 };
+    for (const char *const *k = row->choices; *k != NULL; k++)
+        if (strcmp(*k, value) == 0 && r->o->event_kinds_n < KINDS_MAX) {
+            r->o->event_kinds[r->o->event_kinds_n++] = value;
+            return 0;
+        }
+    return -EINVAL;
+}
+
+static int
 read_format(struct reading *r, const struct option_row *row, const char *value)
 {
     (void)row;
@@ -274,6 +286,7 @@ static const struct kind_row {
     [OPTION_ALLOW] =
         {read_allow,
          "a destination, such as example.com:443, *.example.com or 192.0.2.0/24:80-90/tcp"},
+    [OPTION_EVENT_KIND] = {read_event_kind, "a kind of event (at most 64 of them)"},
     [OPTION_INBOUND] = {read_inbound, "a port from 1 to 65535, or two as 8000-8010"},
     [OPTION_FORMAT] = {read_format, "one of text, json"},
     [OPTION_OUTPUT] = {read_output, "a size above 0, such as 64K or 1M (or json: the format)"},

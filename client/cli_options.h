@@ -32,6 +32,11 @@ struct options {
     uint64_t since; // logs: offset
     const char *sandbox, *rule, *severity, *tenant;
     uint64_t learn; // profiles: runs
+    const char *event_kinds[OPTIONS_LIST_MAX];
+    size_t event_kinds_n;
+    uint64_t from;        // events: sequence number
+    uint64_t interval_ms; // top
+    bool once, syscalls;
     bool json, bill, interactive, terminal, no_stdin, detach, follow, all, no_trunc, quiet, rules,
         help, version;
     const char *const *args; // what is no option, ended by NULL
@@ -52,6 +57,7 @@ enum option_kind {
     OPTION_SEVERITY,
     OPTION_ALLOW,
     OPTION_INBOUND,
+    OPTION_EVENT_KIND,
     OPTION_FORMAT,
     OPTION_OUTPUT, // a size, or a format
     OPTION_KINDS,

@@ -152,6 +152,23 @@ cli_network_number(const char *name)
     return STOCKADE_NETWORK_TEMPLATE;
 }
 
+static const char *const severities[] = {"?", "info", "notice", "warning", "critical"};
+
+const char *
+cli_severity_name(uint32_t severity)
+{
+    return severities[severity <= STOCKADE_SEVERITY_CRITICAL ? severity : 0];
+}
+
+uint32_t
+cli_severity_number(const char *name)
+{
+    for (uint32_t i = 1; name != NULL && i <= STOCKADE_SEVERITY_CRITICAL; i++)
+        if (strcmp(severities[i], name) == 0)
+            return i;
+    return 0;
+}
+
 int
 cli_fail(const struct command *c, const char *what, const struct stockade_error *e)
 {

@@ -255,6 +255,7 @@ call_run(struct job *j, const struct stockade_handlers *h, const struct stockade
         ro.policy = &policy;
     ro.labels = o->labels;
     ro.labels_n = o->labels_n;
+    ro.count_syscalls = o->syscalls;
     fill_command(&ro.command, j, o->args);
     return stockade_run(j->s, &ro, h, out, e);
 }
@@ -274,6 +275,7 @@ call_start(struct job *j, const struct stockade_handlers *h, const struct stocka
     so.sandbox = j->target;
     so.limits = o->limits;
     so.detach = o->detach;
+    so.count_syscalls = o->syscalls;
     fill_command(&so.command, j, o->args + (strcmp(o->args[1], "--") == 0 ? 2 : 1));
     return stockade_start(j->s, &so, h, out, e);
 }

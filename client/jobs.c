@@ -207,6 +207,7 @@ run_request(Stockade__V1__RunRequest *m, struct arena *a, const struct stockade_
         rc = request_labels(&m->metadata, &m->n_metadata,
                             &stockade__v1__run_request__metadata_entry__descriptor, a, o->labels,
                             o->labels_n, e);
+    m->count_syscalls = o->count_syscalls;
     if (o->template_name != NULL)
         m->template_ = o->template_name;
     if (o->name != NULL)
@@ -249,6 +250,7 @@ stockade_start(struct stockade *s, const struct stockade_start_options *given,
         request_command(&m.command, a, &o.command, &e) < 0 ||
         request_limits(&m.limits, a, &o.limits, &e) < 0)
         return error_from_err(error, &e);
+    m.count_syscalls = o.count_syscalls;
     if (o.sandbox != NULL)
         m.sandbox_id = o.sandbox;
     struct following f = {.method = SERVICE "Start",

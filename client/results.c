@@ -68,7 +68,11 @@ result_from(struct stockade_result *to, struct arena *a, const Stockade__V1__Res
     for (size_t i = 0; i < from->n_limits_also_hit; i++)
         hits[to->limits_n++] = limit_from(from->limits_also_hit[i]);
     to->limits = hits;
-    return true;
+    if (from->record == NULL)
+        return true;
+    struct stockade_record *record = arena_alloc(a, sizeof *record);
+    to->record = record;
+    return record != NULL && record_from(record, a, from->record);
 }
 
 static struct stockade_limits

@@ -9,9 +9,11 @@
 #include "../proto/arena.h"
 #include "stockade.h"
 
+struct Stockade__V1__Finding;
 struct Stockade__V1__InfoResponse;
 struct Stockade__V1__NetworkPolicy;
 struct Stockade__V1__Process;
+struct Stockade__V1__Record;
 struct Stockade__V1__Result;
 struct Stockade__V1__Sandbox;
 
@@ -24,5 +26,10 @@ bool policy_from(struct stockade_policy *to, struct arena *a,
                  const struct Stockade__V1__NetworkPolicy *from);
 bool process_from(struct stockade_process *to, struct arena *a,
                   const struct Stockade__V1__Process *from);
+// (records.c)
+bool record_from(struct stockade_record *to, struct arena *a,
+                 const struct Stockade__V1__Record *from);
+// (anomalies.c)
+struct stockade_finding finding_from(const struct Stockade__V1__Finding *m);
 bool info_from(struct stockade_info *to, struct arena *a,
                const struct Stockade__V1__InfoResponse *from);

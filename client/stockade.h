@@ -42,6 +42,7 @@ extern "C" {
 #define STOCKADE_ADDRESS_DEFAULT "ipc:///run/stockade/stockade.sock"
 
 struct stockade;
+struct stockade_record;
 
 // google.rpc.Code.
 enum stockade_code {
@@ -189,6 +190,7 @@ struct stockade_run_options {
     size_t labels_n;
     const struct stockade_call_options *call;
     const struct stockade_policy *policy; // in place of `network`; NULL: that
+    bool count_syscalls;                  // for the record
 };
 #define STOCKADE_RUN_OPTIONS_INIT                                                                  \
     {                                                                                              \
@@ -202,6 +204,7 @@ struct stockade_start_options {
     struct stockade_limits limits; // wall_ms, cpu_time_ms, files, file_size_bytes, output_bytes
     bool detach;                   // come back once it runs; no output, no result
     const struct stockade_call_options *call;
+    bool count_syscalls; // for the record
 };
 #define STOCKADE_START_OPTIONS_INIT                                                                \
     {                                                                                              \
@@ -297,6 +300,7 @@ struct stockade_result {
         *limits; // those that were reached; the first ended it when outcome is LIMIT
     size_t limits_n;
     struct stockade_bill bill;
+    const struct stockade_record *record; // what the kernel saw; NULL where the broker sent none
 };
 
 enum stockade_state {
@@ -592,3 +596,5 @@ STOCKADE_API int stockade_call(struct stockade *s, const struct stockade_request
 #ifdef __cplusplus
 }
 #endif
+
+#include "stockade_telemetry.h" // records, events, live figures

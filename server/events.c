@@ -389,6 +389,12 @@ events_peek(struct events_reader *r, struct events_batch *out)
     return out->n > 0 || out->gap.from != 0;
 }
 
+bool
+events_caught_up(const struct events_reader *r)
+{
+    return r->replay == 0 && r->n == 0 && r->missed.from == 0;
+}
+
 void
 events_taken(struct events_reader *r, const struct events_batch *b)
 {

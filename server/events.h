@@ -97,6 +97,9 @@ void events_unsubscribe(struct events_reader *r); // NULL is fine
 bool events_peek(struct events_reader *r, struct events_batch *out);
 void events_taken(struct events_reader *r, const struct events_batch *b);
 
+// It has had everything that is kept.
+bool events_caught_up(const struct events_reader *r);
+
 bool event_passes(const struct event_filter *f, const struct event_packed *e);
 
 // Every subscriber is woken.

@@ -109,8 +109,9 @@ int job_start(struct sandbox *s, const struct job_spec *spec, struct job **out, 
 // One of the caller's. NOT_FOUND otherwise.
 struct job *job_find(struct jobs *all, const char *tenant, const char *id, struct err *e);
 
-// The same; tenant NULL: anybody's. NULL: there is none.
-struct job *job_find_any(struct jobs *all, const char *tenant, const char *id);
+// A running one (tenant NULL: anybody's) whose id begins so, which is not empty; *several goes up with each that does.
+struct job *job_find_beginning(struct jobs *all, const char *tenant, const char *beginning,
+                               uint32_t *several);
 
 // Whose it is, and the template of its sandbox ("": that is gone).
 const char *job_tenant(const struct job *j);

@@ -110,20 +110,31 @@ job_keep(struct job *j)
 }
 
 struct job *
-job_find_any(struct jobs *all, const char *tenant, const char *id)
+job_find_beginning(struct jobs *all, const char *tenant, const char *beginning, uint32_t *several)
 {
-    struct idnode *n = idtable_find(&all->table, id);
-    struct job *j = n != NULL ? list_entry(n, struct job, id) : NULL;
-    return j != NULL && (tenant == NULL || strcmp(j->tenant->name, tenant) == 0) ? j : NULL;
+    struct job *found = NULL;
+    size_t n = strlen(beginning);
+    list_each(it, &all->list)
+    {
+        struct job *j = list_entry(it, struct job, all_node);
+        if (n == 0 || j->state == JOB_DONE || strncmp(j->id.id, beginning, n) != 0 ||
+            (tenant != NULL && strcmp(j->tenant->name, tenant) != 0))
+            continue;
+        found = j;
+        ++*several;
+    }
+    return found;
 }
 
 struct job *
 job_find(struct jobs *all, const char *tenant, const char *id, struct err *e)
 {
-    struct job *j = job_find_any(all, tenant, id);
-    if (j == NULL)
-        (void)err_set(e, ERR_NOT_FOUND, "there is no process %s", id);
-    return j;
+    struct idnode *n = idtable_find(&all->table, id);
+    struct job *j = n != NULL ? list_entry(n, struct job, id) : NULL;
+    if (j != NULL && strcmp(j->tenant->name, tenant) == 0)
+        return j;
+    (void)err_set(e, ERR_NOT_FOUND, "there is no process %s", id);
+    return NULL;
 }
 
 const char *

@@ -143,14 +143,27 @@ record_store_add(struct record_store *st, const char *tenant, const char *proces
     make_room(st, shelf, s);
 }
 
-const uint8_t *
-record_store_find(const struct record_store *st, const char *tenant, const char *process_id,
-                  size_t *n)
+static bool
+is_meant(const struct stored *s, const char *tenant, const char *beginning)
 {
-    struct idnode *node = idtable_find(&st->table, process_id);
-    const struct stored *s = node != NULL ? list_entry(node, struct stored, id) : NULL;
-    if (s == NULL || (tenant != NULL && strcmp(s->shelf->tenant, tenant) != 0))
+    return (tenant == NULL || strcmp(s->shelf->tenant, tenant) == 0) &&
+           strncmp(s->id.id, beginning, strlen(beginning)) == 0;
+}
+
+const uint8_t *
+record_store_find(const struct record_store *st, const char *tenant, const char *beginning,
+                  size_t *n, uint32_t *several)
+{
+    const struct stored *found = NULL;
+    for (struct list *it = st->all.prev; it != &st->all; it = it->prev) {
+        const struct stored *s = list_entry(it, struct stored, of_all);
+        if (!is_meant(s, tenant, beginning))
+            continue;
+        found = found != NULL ? found : s;
+        ++*several;
+    }
+    if (found == NULL)
         return NULL;
-    *n = s->n;
-    return s->bytes;
+    *n = found->n;
+    return found->bytes;
 }

@@ -21,6 +21,7 @@ void record_store_free(struct record_store *st);
 void record_store_add(struct record_store *st, const char *tenant, const char *process_id,
                       uint8_t *bytes, size_t n);
 
-// NULL: none of that tenant (NULL: of any). Borrowed until the next add.
+// The newest of a tenant (NULL: of any) whose id begins so; *several goes up with each that does. NULL: none. Borrowed
+// until the next add.
 const uint8_t *record_store_find(const struct record_store *st, const char *tenant,
-                                 const char *process_id, size_t *n);
+                                 const char *beginning, size_t *n, uint32_t *several);

@@ -74,8 +74,7 @@ telemetry_new(struct server *srv)
     srv->relay_report_cookie = t;
     if (srv->anomaly != NULL)
         anomaly_listen(srv->anomaly, telemetry_finding, t);
-    if (srv->config->telemetry.syscalls == SYSCALLS_ALWAYS ||
-        (srv->anomaly != NULL && anomaly_wants_syscalls(srv->anomaly)))
+    if (srv->config->telemetry.syscalls == SYSCALLS_ALWAYS)
         telemetry_want(t);
     return t;
 }
@@ -205,16 +204,33 @@ look(struct telemetry *t, struct box *b, bool sweeping)
         tick_anomaly(t, b);
 }
 
+// The detectors want system calls as long as a sandbox is somebody's.
+static void
+want_for_anomaly(struct telemetry *t)
+{
+    const struct anomaly *a = t->srv->anomaly;
+    bool wants = t->owned > 0 && a != NULL && anomaly_wants_syscalls(a);
+    if (wants == t->anomaly_wants)
+        return;
+    t->anomaly_wants = wants;
+    if (wants)
+        telemetry_want(t);
+    else
+        telemetry_unwant(t);
+}
+
 static void
 on_tick(void *cookie)
 {
     struct telemetry *t = cookie;
     bool sweeping = ++t->ticks % TICKS_PER_SWEEP == 0;
     telemetry_drain(t);
-    if (t->ticks % TICKS_PER_LOOK == 0)
+    if (t->ticks % TICKS_PER_LOOK == 0) {
+        want_for_anomaly(t);
         for (size_t i = 0; i < BPF_SLOTS; i++)
             if (t->box[i] != NULL)
                 look(t, t->box[i], sweeping);
+    }
     if (jobs_running(t->srv->jobs) > 0 || usage_open() > 0 || !sweeping)
         (void)loop_timer_start(t->srv->loop, &t->tick, TELEMETRY_DRAIN_MS, on_tick, t);
     else
@@ -289,6 +305,12 @@ tell_of_sandbox(struct telemetry *t, struct sandbox *s, Stockade__V1__EventKind 
 void
 telemetry_sandbox_taken(struct telemetry *t, struct sandbox *s)
 {
+    struct box *b = box_of(t, s);
+    if (b != NULL) {
+        b->owned = true;
+        t->owned++;
+        want_for_anomaly(t);
+    }
     tell_of_sandbox(t, s, STOCKADE__V1__EVENT_KIND__EVENT_KIND_SANDBOX_CREATED, NULL);
 }
 
@@ -328,7 +350,9 @@ telemetry_sandbox_gone(struct telemetry *t, struct sandbox *s)
         return;
     telemetry_drain(t);
     t->box[s->slot] = NULL;
+    t->owned -= b->owned;
     box_free(t, b);
+    want_for_anomaly(t);
 }
 
 // ---- jobs

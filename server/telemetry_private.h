@@ -29,6 +29,7 @@ struct ended {
 // What is known of a sandbox, by its slot.
 struct box {
     struct sandbox *sandbox;
+    bool owned;            // it is somebody's
     uint64_t cgroup;       // its own
     uint64_t guest_cgroup; // the guest's
     uint64_t stray_cgroup; // that is none of its jobs'
@@ -68,6 +69,8 @@ struct telemetry {
     struct loop_timer *tick;
     uint64_t ticks;
 
+    uint32_t owned; // sandboxes that are somebody's
+    bool anomaly_wants;
     uint32_t wanted, detached; // how many want it; how often it was given up
     enum watching watching;
     bool broken; // attaching failed

@@ -57,6 +57,7 @@ struct subscription {
     bool counts;  // it wants system calls watched
     bool blocked; // no credit: on_writable comes
     bool greeted; // the first message is out
+    bool kept_only;
 };
 
 static void
@@ -120,12 +121,23 @@ pump(struct subscription *sub)
     return r == -EAGAIN ? 0 : r;
 }
 
+static bool
+has_all(const struct subscription *sub)
+{
+    return sub->kept_only && !sub->blocked && events_caught_up(sub->reader);
+}
+
 static void
 on_wake(void *cookie)
 {
     struct subscription *sub = cookie;
     struct err e;
     int r = sub->blocked ? 0 : pump(sub);
+    if (r == 0 && has_all(sub)) {
+        call_end(sub->call);
+        subscription_free(sub);
+        return;
+    }
     if (r < 0)
         (void)err_sys(&e, r, "send events");
     else if (sub->s->draining)
@@ -201,7 +213,8 @@ subscribe(struct server *s, struct call *c, const ProtobufCMessage *req)
         call_fail(c, &e);
         return;
     }
-    sub->counts = names_syscalls(&f);
+    sub->kept_only = m->kept_only;
+    sub->counts = names_syscalls(&f) && !m->kept_only;
     if (sub->counts)
         telemetry_want(s->telemetry);
     call_watch(c, on_cancel, on_writable, sub);
@@ -211,12 +224,18 @@ subscribe(struct server *s, struct call *c, const ProtobufCMessage *req)
 // ---- GetRecord
 
 static void
-no_record(struct call *c, const char *id)
+no_record(struct call *c, const char *id, uint32_t several)
 {
     struct err e;
-    (void)err_set(&e, ERR_NOT_FOUND, "there is no record of process %s", id);
-    err_detail(&e, "RECORD", "process_id",
-               "it was never, is somebody else's, or is no longer kept: the last 1,000 are");
+    if (several > 1) {
+        (void)err_field(&e, "process_id", "%u processes begin with %s", several, id);
+    } else if (id[0] != '\0' && strlen(id) < 6) {
+        (void)err_field(&e, "process_id", "at least 6 digits are needed");
+    } else {
+        (void)err_set(&e, ERR_NOT_FOUND, "there is no record of process %s", id);
+        err_detail(&e, "RECORD", "process_id",
+                   "it was never, is somebody else's, or is no longer kept: the last 1,000 are");
+    }
     call_fail(c, &e);
 }
 
@@ -236,24 +255,9 @@ reply_running(struct server *s, struct call *c, struct job *j)
 }
 
 static void
-get_record(struct server *s, struct call *c, const ProtobufCMessage *req)
+reply_kept(struct call *c, const uint8_t *bytes, size_t n)
 {
-    const Stockade__V1__GetRecordRequest *m = (const Stockade__V1__GetRecordRequest *)req;
-    const struct caller *caller = call_caller(c);
     struct err e;
-    size_t n = 0;
-    const uint8_t *bytes =
-        record_store_find(telemetry_records(s->telemetry), sees_all(caller) ? NULL : caller->tenant,
-                          m->process_id, &n);
-    struct job *j = bytes == NULL ? job_find_any(s->jobs, sees_all(caller) ? NULL : caller->tenant,
-                                                 m->process_id)
-                                  : NULL;
-    if (j != NULL && reply_running(s, c, j))
-        return;
-    if (bytes == NULL) {
-        no_record(c, m->process_id);
-        return;
-    }
     struct arena *auto_arena a = arena_new(CONVERT_ARENA_MAX);
     ProtobufCMessage *kept = NULL;
     if (a == NULL) {
@@ -264,6 +268,27 @@ get_record(struct server *s, struct call *c, const ProtobufCMessage *req)
         call_fail(c, &e);
     else
         call_reply(c, kept);
+}
+
+static void
+get_record(struct server *s, struct call *c, const ProtobufCMessage *req)
+{
+    const Stockade__V1__GetRecordRequest *m = (const Stockade__V1__GetRecordRequest *)req;
+    const struct caller *caller = call_caller(c);
+    const char *id = m->process_id;
+    const char *tenant = sees_all(caller) && id[0] != '\0' ? NULL : caller->tenant;
+    size_t n = 0;
+    uint32_t several = 0;
+    const uint8_t *bytes = NULL;
+    struct job *j = job_find_beginning(s->jobs, tenant, id, &several);
+    if (id[0] == '\0' || strlen(id) >= 6)
+        bytes = record_store_find(telemetry_records(s->telemetry), tenant, id, &n, &several);
+    if (several == 1 && j != NULL && reply_running(s, c, j))
+        return;
+    if ((several == 1 || id[0] == '\0') && bytes != NULL)
+        reply_kept(c, bytes, n);
+    else
+        no_record(c, id, several);
 }
 
 // ---- ListUsage

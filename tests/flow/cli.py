@@ -62,8 +62,10 @@ def a_wrong_line_is_told_with_the_nearest_word(b):
 def the_library_exports_what_its_header_declares(b):
     if INSTALLED:
         return
-    with open(os.path.join(os.environ["STOCKADE_SOURCE"], "client/stockade.h"), encoding="utf-8") as f:
-        text = re.sub("//.*", "", f.read())
+    text = ""
+    for name in ("stockade.h", "stockade_telemetry.h"):
+        with open(os.path.join(os.environ["STOCKADE_SOURCE"], "client", name), encoding="utf-8") as f:
+            text += re.sub("//.*", "", f.read())
     declared = set(re.findall(r"STOCKADE_API[^;]*?\b(stockade_[a-z_]+)\s*\(", text))
     out = subprocess.run(["nm", "-D", "--defined-only", os.path.join(BUILD, "client/libstockade.so.0")],
                          capture_output=True, check=True, text=True).stdout
@@ -424,12 +426,13 @@ def the_manual_names_everything_and_has_no_mistake(b):
             if not indent and "-" not in line.split(key)[0]:
                 parent = key
             name = f"{parent}.{key}" if indent and parent not in ("templates", "limits_default", "limits_max") else key
-            if not indent and not rest.strip() and name in ("anomalies", "socket", "log", "ids", "quotas", "rpc", "ttl"):
+            if not indent and not rest.strip() and name in ("anomalies", "telemetry", "socket", "log", "ids", "quotas", "rpc", "ttl"):
                 continue
             check(re.search(rf"Cm (?:[a-z_]+ , )*{re.escape(name)}\b", pages["stockaded.yaml.5"]), name)
-    with open(os.path.join(source, "client/stockade.h"), encoding="utf-8") as f:
-        for function in re.findall(r"STOCKADE_API[^;]*?\b(stockade_[a-z_]+)\s*\(", re.sub("//.*", "", f.read())):
-            check(f".Fn {function}" in pages["libstockade.3"], function)
+    for name in ("stockade.h", "stockade_telemetry.h"):
+        with open(os.path.join(source, "client", name), encoding="utf-8") as f:
+            for function in re.findall(r"STOCKADE_API[^;]*?\b(stockade_[a-z_]+)\s*\(", re.sub("//.*", "", f.read())):
+                check(f".Fn {function}" in pages["libstockade.3"], function)
 
 
 TESTS = [value for name, value in list(globals().items())

@@ -1,0 +1,335 @@
+// top: what sandboxes use, live. Two readings make a rate; the table is drawn over the one before.
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "../proto/auto.h"
+#include "cli.h"
+#include "cli_commands.h"
+#include "cli_json.h"
+#include "cli_text.h"
+#include "cli_tty.h"
+#include "cli_units.h"
+
+enum { PAGES_MAX = 100, SHORT_ID = 12, CELL = 40, INTERVAL_MS = 1000, FIRST_MS = 250 };
+
+// One reading of all sandboxes.
+struct reading {
+    const struct stockade_usages *page[PAGES_MAX];
+    size_t pages;
+    size_t n;
+};
+
+// A sandbox with what it used since the reading before.
+struct row {
+    const struct stockade_usage *now;
+    double cpu_percent, io_bytes, out_bytes, in_bytes; // per second
+};
+
+struct top {
+    const struct command *c;
+    const struct options *o;
+    struct stockade *s;
+    const char *sandbox; // its id; NULL: all
+    struct reading before, now;
+    bool live; // on a terminal
+};
+
+static volatile sig_atomic_t stopped;
+
+static void
+on_stop(int number)
+{
+    (void)number;
+    stopped = 1;
+}
+
+static void
+on_resize(int number)
+{
+    (void)number; // poll() comes back, and the table is drawn anew
+}
+
+static void
+reading_free(struct reading *r)
+{
+    for (size_t i = 0; i < r->pages; i++)
+        stockade_free(r->page[i]);
+    *r = (struct reading){0};
+}
+
+static int
+read_all(struct top *t, struct reading *out, struct stockade_error *e)
+{
+    char page[33] = "";
+    do {
+        const struct stockade_usages *all = NULL;
+        int rc = stockade_usage(t->s, t->sandbox, t->o->tenant, page, &all, e);
+        if (rc < 0)
+            return rc;
+        out->page[out->pages++] = all;
+        out->n += all->n;
+        (void)snprintf(page, sizeof page, "%s", all->next_page);
+    } while (page[0] != '\0' && out->pages < PAGES_MAX);
+    return 0;
+}
+
+static const struct stockade_usage *
+find(const struct reading *r, const char *id)
+{
+    for (size_t p = 0; p < r->pages; p++)
+        for (size_t i = 0; i < r->page[p]->n; i++)
+            if (strcmp(r->page[p]->items[i].sandbox_id, id) == 0)
+                return &r->page[p]->items[i];
+    return NULL;
+}
+
+static double
+rate(uint64_t now, uint64_t before, double seconds)
+{
+    return now > before && seconds > 0 ? (double)(now - before) / seconds : 0;
+}
+
+static void
+fill_row(struct row *r, const struct stockade_usage *now, const struct stockade_usage *before)
+{
+    *r = (struct row){.now = now};
+    if (before == NULL)
+        return;
+    double seconds = (double)(now->time_ms - before->time_ms) / 1000;
+    r->cpu_percent = rate(now->cpu_ns, before->cpu_ns, seconds) / 1e7;
+    r->io_bytes = rate(now->io_read_bytes + now->io_write_bytes,
+                       before->io_read_bytes + before->io_write_bytes, seconds);
+    r->out_bytes = rate(now->network.out_bytes, before->network.out_bytes, seconds);
+    r->in_bytes = rate(now->network.in_bytes, before->network.in_bytes, seconds);
+}
+
+static int
+busiest_first(const void *a, const void *b)
+{
+    const struct row *x = a, *y = b;
+    if (x->cpu_percent > y->cpu_percent || x->cpu_percent < y->cpu_percent)
+        return x->cpu_percent > y->cpu_percent ? -1 : 1;
+    return (x->now->memory_bytes < y->now->memory_bytes) -
+           (x->now->memory_bytes > y->now->memory_bytes);
+}
+
+// The rows of both readings. Owned: free(). NULL without memory.
+static struct row *
+rows_of(const struct top *t)
+{
+    struct row *rows = calloc(t->now.n + 1, sizeof *rows);
+    size_t n = 0;
+    for (size_t p = 0; rows != NULL && p < t->now.pages; p++)
+        for (size_t i = 0; i < t->now.page[p]->n; i++) {
+            const struct stockade_usage *u = &t->now.page[p]->items[i];
+            fill_row(&rows[n++], u, find(&t->before, u->sandbox_id));
+        }
+    if (rows != NULL)
+        qsort(rows, n, sizeof *rows, busiest_first);
+    return rows;
+}
+
+// ---- as text
+
+static char *
+show_rate(double bytes, char *out, size_t n)
+{
+    if (bytes < 1)
+        (void)snprintf(out, n, "0");
+    else
+        units_show_bytes((uint64_t)bytes, out, n);
+    return out;
+}
+
+static bool
+add_row(struct table *table, const struct row *r, bool tenants)
+{
+    char id[CELL], name[72], cpu[CELL], memory[CELL], pids[CELL], io[CELL], out[CELL], in[CELL],
+        denied[CELL], alerts[CELL];
+    const struct stockade_usage *u = r->now;
+    (void)snprintf(id, sizeof id, "%.*s", SHORT_ID, u->sandbox_id);
+    (void)snprintf(name, sizeof name, "%s%s", tenants ? u->tenant : u->name,
+                   u->paused ? " (paused)" : "");
+    (void)snprintf(cpu, sizeof cpu, "%.1f", r->cpu_percent);
+    (void)snprintf(pids, sizeof pids, "%u/%u", u->pids, u->pids_limit);
+    (void)snprintf(denied, sizeof denied, "%" PRIu64, u->denials);
+    (void)snprintf(alerts, sizeof alerts, "%" PRIu64, u->alerts);
+    return table_row(table,
+                     (const char *[]){id, name[0] != '\0' ? name : "-", cpu,
+                                      units_show_bytes(u->memory_bytes, memory, sizeof memory),
+                                      pids, show_rate(r->io_bytes, io, sizeof io),
+                                      show_rate(r->out_bytes, out, sizeof out),
+                                      show_rate(r->in_bytes, in, sizeof in), denied, alerts});
+}
+
+static void
+print_rows(const struct top *t, const struct row *rows, FILE *to)
+{
+    bool tenants = t->o->tenant != NULL;
+    const char *const head[] = {"SANDBOX", tenants ? "TENANT" : "NAME",
+                                "CPU%",    "MEMORY",
+                                "PIDS",    "I/O/s",
+                                "OUT/s",   "IN/s",
+                                "DENIED",  "ALERTS"};
+    struct table *table = table_new(head, sizeof head / sizeof head[0]);
+    for (size_t i = 0; table != NULL && i < t->now.n; i++)
+        (void)add_row(table, &rows[i], tenants);
+    if (table != NULL)
+        table_print(table, to);
+    table_free(table);
+}
+
+static void
+print_sums(const struct top *t, const struct row *rows, FILE *to)
+{
+    double cpu = 0;
+    uint64_t memory = 0, denials = 0, alerts = 0;
+    uint32_t jobs = 0;
+    char text[CELL];
+    for (size_t i = 0; i < t->now.n; i++) {
+        cpu += rows[i].cpu_percent;
+        memory += rows[i].now->memory_bytes;
+        denials += rows[i].now->denials;
+        alerts += rows[i].now->alerts;
+        jobs += rows[i].now->jobs;
+    }
+    (void)fprintf(
+        to,
+        "%zu sandboxes, %u jobs, CPU %.1f%%, memory %s, denied %" PRIu64 ", alerts %" PRIu64 "\n\n",
+        t->now.n, jobs, cpu, units_show_bytes(memory, text, sizeof text), denials, alerts);
+}
+
+// Draws over what is there, cut to the terminal's size. \033[K clears the rest of a line, \033[J what is below.
+static void
+draw(const char *text)
+{
+    uint32_t rows, columns;
+    tty_size(&rows, &columns);
+    (void)fputs("\033[H", stdout);
+    for (uint32_t i = 0; i + 1 < rows && *text != '\0'; i++) {
+        size_t n = strcspn(text, "\n");
+        (void)printf("%.*s\033[K\r\n", (int)(n < columns ? n : columns), text);
+        text += n + (text[n] == '\n');
+    }
+    (void)fputs("\033[J", stdout);
+}
+
+static int
+show_text(const struct top *t, const struct row *rows)
+{
+    char *auto_free text = NULL;
+    size_t n = 0;
+    FILE *to = open_memstream(&text, &n);
+    if (to == NULL)
+        return EXIT_PROBLEM;
+    print_sums(t, rows, to);
+    print_rows(t, rows, to);
+    (void)fclose(to);
+    if (t->live)
+        draw(text);
+    else
+        (void)fputs(text, stdout);
+    return fflush(stdout) == 0 ? EXIT_OK : EXIT_PROBLEM;
+}
+
+static int
+show_json(const struct top *t, const struct row *rows)
+{
+    json_t *o = json_object(), *all = json_array();
+    for (size_t i = 0; i < t->now.n; i++) {
+        json_t *u = json_of_usage(rows[i].now);
+        (void)json_object_set_new(u, "cpu_percent", json_real(rows[i].cpu_percent));
+        (void)json_object_set_new(u, "io_bytes_per_second", json_real(rows[i].io_bytes));
+        (void)json_object_set_new(u, "out_bytes_per_second", json_real(rows[i].out_bytes));
+        (void)json_object_set_new(u, "in_bytes_per_second", json_real(rows[i].in_bytes));
+        (void)json_array_append_new(all, u);
+    }
+    (void)json_object_set_new(o, "sandboxes", all);
+    int code = json_put(o);
+    return code == EXIT_OK && fflush(stdout) != 0 ? EXIT_PROBLEM : code;
+}
+
+// ---- the clock and the keys
+
+// Waits; false: q, ^C or a signal ended it. True early: the window has another size.
+static bool
+pause_for(const struct top *t, uint64_t ms)
+{
+    struct pollfd keys = {.fd = t->live ? STDIN_FILENO : -1, .events = POLLIN};
+    char key = 0;
+    int n = poll(&keys, 1, (int)(ms < 3600000 ? ms : 3600000));
+    if (n > 0 && (read(STDIN_FILENO, &key, 1) != 1 || key == 'q' || key == 'Q' || key == 3))
+        return false;
+    return !stopped;
+}
+
+static int
+next(struct top *t)
+{
+    struct stockade_error e;
+    reading_free(&t->before);
+    t->before = t->now;
+    t->now = (struct reading){0};
+    return read_all(t, &t->now, &e) < 0 ? cli_fail(t->c, "", &e) : EXIT_OK;
+}
+
+static int
+run(struct top *t)
+{
+    bool once = t->o->once || (!t->live && !t->o->json);
+    uint64_t interval = t->o->interval_ms != 0 ? t->o->interval_ms : INTERVAL_MS;
+    int code = next(t);
+    bool more =
+        code == EXIT_OK && pause_for(t, once && t->o->interval_ms == 0 ? FIRST_MS : interval);
+    while (more) {
+        code = next(t);
+        struct row *rows = code == EXIT_OK ? rows_of(t) : NULL;
+        if (rows != NULL)
+            code = t->o->json ? show_json(t, rows) : show_text(t, rows);
+        free(rows);
+        more = code == EXIT_OK && !once && pause_for(t, interval);
+    }
+    return code;
+}
+
+static void
+watch_signals(void)
+{
+    const struct sigaction stop = {.sa_handler = on_stop}, resize = {.sa_handler = on_resize};
+    (void)sigaction(SIGINT, &stop, NULL);
+    (void)sigaction(SIGTERM, &stop, NULL);
+    (void)sigaction(SIGHUP, &stop, NULL);
+    (void)sigaction(SIGWINCH, &resize, NULL);
+}
+
+int
+cli_top(const struct command *c, const struct options *o)
+{
+    char id[65];
+    int code = EXIT_OK;
+    struct top t = {.c = c, .o = o, .s = cli_open(c, o, &code)};
+    if (t.s == NULL)
+        return code;
+    t.sandbox = o->sandbox != NULL ? id : NULL;
+    if (o->sandbox == NULL || cli_find_sandbox(t.s, c, o->sandbox, id, &code)) {
+        watch_signals();
+        t.live = !o->once && !o->json && isatty(STDOUT_FILENO) && tty_raw();
+        if (t.live)
+            (void)fputs("\033[?1049h\033[?25l", stdout); // a screen of its own, no cursor
+        code = run(&t);
+        if (t.live)
+            (void)fputs("\033[?25h\033[?1049l", stdout);
+        tty_restore();
+    }
+    reading_free(&t.before);
+    reading_free(&t.now);
+    stockade_close(t.s);
+    return code;
+}
