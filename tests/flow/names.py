@@ -1,0 +1,162 @@
+#!/usr/bin/python3
+"""Names from inside a sandbox: what a resolver, wget and a TLS library see of the relay's answers, and where they lead."""
+
+import contextlib
+import os
+import signal
+import socket
+import struct
+
+from api import SANDBOX, check, main
+from broker import Broker
+from network import ALLOWLIST, OPEN, python
+from peers import Peers
+
+DNS_PORT = 5300
+CONFIG = f"""
+pool: 2
+network: {{dns: ["127.0.0.1:{DNS_PORT}"]}}
+templates:
+  - name: default
+    network_max: {{mode: open}}
+"""
+# What the name server says: IPv4 addresses of each name. Everything else is NXDOMAIN.
+ZONE = {
+    "web.test": [Peers.public],
+    "other.test": [Peers.public],
+    "deep.web.test": [Peers.public],
+    "private.test": [Peers.private],
+    "metadata.test": ["169.254.169.254"],
+    "loopback.test": ["127.0.0.1"],
+}
+
+LOOK = """
+def look(name, family=socket.AF_INET):
+    try:
+        print(socket.getaddrinfo(name, 80, family, socket.SOCK_STREAM)[0][4][0])
+    except socket.gaierror as e:
+        print("EAI", e.errno)
+def by_name(name, port):
+    try:
+        s = socket.create_connection((name, port), 20)
+        s.sendall(b"hi")
+        print("ok" if s.recv(9) == b"hi" else "wrong")
+    except Exception as e:
+        print(word(e))
+def ask_tcp(name):
+    q = b"\\x12\\x34\\x01\\x00\\x00\\x01" + bytes(6)
+    for label in name.split("."):
+        q += bytes([len(label)]) + label.encode()
+    q += b"\\x00\\x00\\x01\\x00\\x01"
+    s = socket.create_connection(("9.9.9.9", 53), 20)
+    s.sendall(len(q).to_bytes(2, "big") + q)
+    print("rcode", s.recv(4096)[5] & 15)
+"""
+
+
+class NameServer:
+    """A process that answers A queries from ZONE, and counts its queries in a pipe."""
+
+    def __enter__(self):
+        self.asked, told = os.pipe()
+        os.set_blocking(self.asked, False)
+        s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        s.bind(("127.0.0.1", DNS_PORT))
+        self.pid = os.fork()
+        if self.pid == 0:
+            while True:
+                query, sender = s.recvfrom(4096)
+                os.write(told, b"q")
+                with contextlib.suppress(Exception):
+                    s.sendto(self.answer(query), sender)
+        s.close()
+        return self
+
+    @staticmethod
+    def answer(query):
+        at, labels = 12, []
+        while query[at]:
+            labels.append(query[at + 1:at + 1 + query[at]].decode())
+            at += 1 + query[at]
+        kind = int.from_bytes(query[at + 1:at + 3], "big")
+        addresses = ZONE.get(".".join(labels).lower())
+        found = addresses or []
+        body = b"".join(struct.pack(">HHHIH", 0xC00C, 1, 1, 30, 4) + socket.inet_aton(a) for a in found if kind == 1)
+        flags = 0x8180 if addresses else 0x8183
+        return query[:2] + struct.pack(">HHHHH", flags, 1, len(body) // 16, 0, 0) + query[12:at + 5] + body
+
+    def queries(self):
+        """How many came since the last look."""
+        n = 0
+        with contextlib.suppress(BlockingIOError):
+            n = len(os.read(self.asked, 65536))
+        return n
+
+    def __exit__(self, *why):
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+
+
+def names(mode, *domains, **more):
+    rules = [{"domain": d, "ports": [{"first": 80}], "protocol": 1} for d in domains]
+    return {"mode": mode, "outbound": rules, **more}
+
+
+def look(b, box, code):
+    return python(b, box, LOOK + code)
+
+
+def a_name_that_no_rule_holds_does_not_exist_and_is_not_asked_for(b, c):
+    box = c.unary(SANDBOX + "Create", {"network": names(ALLOWLIST, "web.test")}).sandbox
+    server.queries()
+    got = look(b, box.id, "for n in ('other.test', 'deep.web.test', 'secret.exfil.test', 'test'): look(n)\n"
+                          "ask_tcp('secret.exfil.test')\n")
+    check(got == ["EAI", "-2"] * 4 + ["rcode", "3"], got)
+    check(server.queries() == 0, "nothing was forwarded")
+    b.cli("rm", box.id)
+
+
+def an_allowed_name_leads_to_its_host_at_its_ports_alone(b, c):
+    box = c.unary(SANDBOX + "Create", {"network": names(ALLOWLIST, "web.test", "*.web.test")}).sandbox
+    got = look(b, box.id, "look('web.test'); look('WEB.test'); by_name('web.test', 80); by_name('deep.web.test', 80)\n"
+                          f"by_name('web.test', 81); try_tcp('{Peers.public}', 80); ask_tcp('web.test')\n")
+    check(got[0] == got[1] and got[0].startswith("198.18."), got)
+    check(got[2:4] == ["ok", "ok"], got)
+    check(got[4] in ("EPERM", "ECONNRESET", "PermissionError"), got)
+    check(got[5:] == ["EPERM", "rcode", "0"], got)
+    b.cli("rm", box.id)
+
+
+def names_of_private_places_do_not_resolve_in_any_mode(b, c):
+    for network in (names(ALLOWLIST, "*.test"), {"mode": OPEN}):
+        box = c.unary(SANDBOX + "Create", {"network": network}).sandbox
+        got = look(b, box.id, "for n in ('private.test', 'metadata.test', 'loopback.test'): look(n)\nby_name('web.test', 80)\n")
+        check(got == ["EAI", "-2"] * 3 + ["ok"], got)
+        b.cli("rm", box.id)
+
+
+def a_synthetic_address_belongs_to_one_sandbox(b, c):
+    one = c.unary(SANDBOX + "Create", {"network": names(ALLOWLIST, "web.test")}).sandbox
+    two = c.unary(SANDBOX + "Create", {"network": names(ALLOWLIST, "other.test")}).sandbox
+    address = look(b, one.id, "look('web.test')")[0]
+    check(look(b, one.id, f"try_tcp('{address}', 80)") == ["ok"], "its own")
+    check(look(b, two.id, f"try_tcp('{address}', 80)") == ["EPERM"], "another's")
+    b.cli("rm", one.id, two.id)
+
+
+def a_tunnel_of_names_meets_the_query_rate(b, c):
+    policy = names(ALLOWLIST, "*.web.test", queries_per_minute=20)
+    box = c.unary(SANDBOX + "Create", {"network": policy}).sandbox
+    server.queries()
+    look(b, box.id, "for i in range(60): ask_tcp(f'data{i}.web.test')\n")
+    check(0 < server.queries() <= 40, "A and AAAA of twenty")
+    b.cli("rm", box.id)
+
+
+TESTS = [a_name_that_no_rule_holds_does_not_exist_and_is_not_asked_for,
+         an_allowed_name_leads_to_its_host_at_its_ports_alone, names_of_private_places_do_not_resolve_in_any_mode,
+         a_synthetic_address_belongs_to_one_sandbox, a_tunnel_of_names_meets_the_query_rate]
+
+if __name__ == "__main__":
+    with Peers(), NameServer() as server:
+        main(Broker(config=CONFIG), TESTS)
