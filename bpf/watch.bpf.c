@@ -99,12 +99,9 @@ static __always_inline void opened(struct pt_regs *regs, long result, __u32 what
     if (!path)
         return;
     long n = bpf_probe_read_user_str(path->text, sizeof path->text, (void *)at);
-    if (n <= 0) {
-        if (result != -EFAULT)
-            COUNT(account, failures);
-        return;
-    }
-    if (path_is_sensitive(path, (__u32)n, &rule))
+    if (n < 0 && result != -EFAULT)
+        COUNT(account, failures);
+    if (n > 1 && path_is_sensitive(path, (__u32)n, &rule))
         tell_open(path, (__u32)n - 1, (__u32)flags, result, rule);
 }
 
@@ -280,7 +277,7 @@ static __always_inline void tell_exec(const struct place *p, const struct watch_
     body->zero[0] = body->zero[1] = 0;
     body->args_hash = hash_args(p->account);
     long n = bpf_probe_read_kernel_str(body->path, sizeof body->path, path);
-    if (n < 1)
+    if (n < 0)
         COUNT(p->account, failures);
     body->path_n = n < 1 ? 0 : (__u32)n - 1;
     bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);

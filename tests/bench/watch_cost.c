@@ -129,6 +129,8 @@ measure_calls(void)
             (void)bpf_link__destroy(link);
         }
     }
+    if (rig.profile_states[1].trigrams < CALLS || rig.profile_states[1].unseen)
+        bench_die("the profile was not in force");
     double none = least(&s[0]), empty = least(&s[1]);
     for (int i = 0; i < ROWS; i++) {
         char more[80];

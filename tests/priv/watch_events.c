@@ -176,19 +176,43 @@ with_threads(void)
     return 0;
 }
 
+static void *
+execute_true(void *arg)
+{
+    (void)arg;
+    (void)execl("/usr/bin/true", "true", (char *)NULL);
+    return NULL;
+}
+
+// Another thread than the first executes: the first one ends, the process goes on.
+static int
+with_exec(void)
+{
+    pthread_t t;
+    (void)pthread_create(&t, NULL, execute_true, NULL);
+    (void)pthread_join(t, NULL);
+    return 1;
+}
+
+// This program again, as `mode`: threads do not live through a bare clone3.
+static int
+run_self(const struct job *j, const char *mode)
+{
+    char self[300];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    assert_true(n > 0);
+    self[n] = '\0';
+    struct exec x = {self, {self, mode, NULL}, -1};
+    return WEXITSTATUS(rig_run(j->job, execute, &x));
+}
+
 static void
 threads_are_no_processes_and_the_last_one_ends_theirs(void **state)
 {
     (void)state;
     struct job j = new_job("threads", WATCH_EVENTS);
-    // Through a shell's way of doing it: this binary again, since pthreads do not live through a bare clone3.
-    char self[300];
-    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-    assert_true(n > 0);
-    self[n] = '\0';
-    struct exec x = {self, {self, "--threads", NULL}, -1};
     drain();
-    assert_int_equal(WEXITSTATUS(rig_run(j.job, execute, &x)), 5);
+    assert_int_equal(run_self(&j, "--threads"), 5);
     drain();
     const struct watch_account *a = rig_account(&rig, j.job);
     assert_int_equal(a->forks, 1);
@@ -196,6 +220,21 @@ threads_are_no_processes_and_the_last_one_ends_theirs(void **state)
     assert_int_equal(a->syscalls[SYS_getppid], 8);
     assert_int_equal(count_events(EVENT_EXIT, j.job), 1);
     assert_int_equal(BODY(watch_exit, event(EVENT_EXIT, j.job, 0))->code, 5);
+}
+
+static void
+a_thread_that_executes_goes_on_as_the_same_process(void **state)
+{
+    (void)state;
+    struct job j = new_job("thread-exec", WATCH_EVENTS);
+    drain();
+    assert_int_equal(run_self(&j, "--exec"), 0);
+    drain();
+    const struct watch_account *a = rig_account(&rig, j.job);
+    assert_int_equal(a->forks, 1);
+    assert_int_equal(a->execs, 2);
+    assert_int_equal(a->exits, 1);
+    assert_int_equal(count_events(EVENT_EXIT, j.job), 1);
 }
 
 // ---- signals
@@ -374,6 +413,8 @@ main(int argc, char **argv)
 {
     if (argc == 2 && strcmp(argv[1], "--threads") == 0)
         return with_threads();
+    if (argc == 2 && strcmp(argv[1], "--exec") == 0)
+        return with_exec();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_failed_exec_is_none),
         cmocka_unit_test(an_exec_tells_path_arguments_and_what_file_it_is),
@@ -381,6 +422,7 @@ main(int argc, char **argv)
         cmocka_unit_test(a_file_without_a_name_alarms_even_where_events_are_off),
         cmocka_unit_test(an_exit_tells_code_signal_and_life),
         cmocka_unit_test(threads_are_no_processes_and_the_last_one_ends_theirs),
+        cmocka_unit_test(a_thread_that_executes_goes_on_as_the_same_process),
         cmocka_unit_test(signals_to_others_are_counted_and_told_the_kernels_are_not),
         cmocka_unit_test(dangerous_calls_are_told_with_arguments_and_result),
         cmocka_unit_test(rings_made_and_refused_are_told_once_each),
