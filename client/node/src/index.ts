@@ -9,6 +9,7 @@ export type { Framing } from "./frame.js";
 export { info, serving } from "./info.js";
 export type { BrokerInfo, TemplateInfo } from "./info.js";
 export type { Limits, LimitsInForce } from "./limits.js";
+export type { Network, NetworkPolicy } from "./network.js";
 export { Process } from "./process.js";
 export type { Stdin, TerminalSize } from "./process.js";
 export { Schema } from "./reflection.js";
@@ -21,7 +22,6 @@ export type {
   CommandOptions,
   CreateOptions,
   FreshSandbox,
-  Network,
   OneShotOptions,
   OneShotStartOptions,
   ProcessInfo,

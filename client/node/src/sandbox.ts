@@ -10,27 +10,17 @@ import { Collector, Lines } from "./events.js";
 import type { LineCallback, Output, ProcessEvent } from "./events.js";
 import { ProcessService, CommandSchema } from "./gen/stockade/v1/process_service_pb.js";
 import type { Process as ProcessMessage } from "./gen/stockade/v1/process_service_pb.js";
-import { NetworkMode, SandboxService, SandboxState } from "./gen/stockade/v1/sandbox_service_pb.js";
+import { SandboxService, SandboxState } from "./gen/stockade/v1/sandbox_service_pb.js";
 import type { Sandbox as SandboxMessage } from "./gen/stockade/v1/sandbox_service_pb.js";
 import { limitsInForce, limitsMessage } from "./limits.js";
 import type { Limits, LimitsInForce } from "./limits.js";
+import { networkMode, networkOf, networkPolicy } from "./network.js";
+import type { Network, NetworkPolicy } from "./network.js";
 import { Process, splitStdin } from "./process.js";
 import type { Stdin, TerminalSize } from "./process.js";
 import { RunResult } from "./result.js";
 import { badArgument, parseSize, wholeMilliseconds } from "./units.js";
 import type { Duration, Size } from "./units.js";
-
-/**
- * How a sandbox reaches the network: "none" (loopback only), "allowlist" (what rules allow) or "open" (everything,
- * counted). The last two are refused where the broker cannot enforce them.
- */
-export type Network = "none" | "allowlist" | "open";
-
-const networks: Readonly<Record<Network, NetworkMode>> = {
-  none: NetworkMode.NONE,
-  allowlist: NetworkMode.ALLOWLIST,
-  open: NetworkMode.OPEN,
-};
 
 /** How a command is executed. */
 export interface CommandOptions {
@@ -76,7 +66,7 @@ export interface FreshSandbox {
   /** Name of the template. Default: "default". */
   template?: string;
   /** Network policy. Default: the template's. */
-  network?: Network;
+  network?: Network | NetworkPolicy;
   /** The caller's own labels: up to 32, names up to 64 bytes, values up to 256. */
   metadata?: Readonly<Record<string, string>>;
   /** Name of the sandbox, unique among the caller's own. */
@@ -105,8 +95,10 @@ export interface SandboxInfo {
   state: "running" | "paused" | "deleting" | "unknown";
   /** Limits in force: bytes and seconds. */
   limits: LimitsInForce;
-  /** Network policy in force. */
+  /** Mode of the network policy in force. */
   network: Network | "unknown";
+  /** The network policy in force. */
+  policy: NetworkPolicy;
   /** The caller's own labels. */
   metadata: Readonly<Record<string, string>>;
   /** When it was made. */
@@ -149,16 +141,6 @@ function dateOf(stamp: Timestamp | undefined): Date {
   return new Date(Number(stamp?.seconds ?? 0n) * 1000 + Math.floor((stamp?.nanos ?? 0) / 1e6));
 }
 
-function networkOf(network: Network | undefined): { network: { mode: NetworkMode } } | undefined {
-  if (network === undefined) {
-    return undefined;
-  }
-  if (!Object.hasOwn(networks, network)) {
-    throw badArgument("network", `${JSON.stringify(network)} is none of ${Object.keys(networks).join(", ")}`);
-  }
-  return { network: { mode: networks[network] } };
-}
-
 const states: Readonly<Record<number, SandboxInfo["state"]>> = {
   [SandboxState.RUNNING]: "running",
   [SandboxState.PAUSED]: "paused",
@@ -166,14 +148,14 @@ const states: Readonly<Record<number, SandboxInfo["state"]>> = {
 };
 
 function sandboxInfo(message: SandboxMessage | undefined): SandboxInfo {
-  const mode = Object.entries(networks).find(([, n]) => n === message?.network?.mode);
   return {
     id: message?.id ?? "",
     template: message?.template ?? "",
     name: message?.name ?? "",
     state: states[message?.state ?? 0] ?? "unknown",
     limits: limitsInForce(message?.limits),
-    network: (mode?.[0] as Network | undefined) ?? "unknown",
+    network: networkMode(message?.network),
+    policy: networkPolicy(message?.network),
     metadata: message?.metadata ?? {},
     created: dateOf(message?.createTime),
     expires: dateOf(message?.expireTime),
@@ -466,15 +448,21 @@ export class Sandbox implements AsyncDisposable {
   }
 
   /**
-   * Sets the time until it is deleted, from now on, and labels; a label with the value "" is removed. Rejects with
-   * NotFoundError when it is gone, InvalidArgumentError when a value is out of its bounds.
+   * Sets the time until it is deleted, from now on, and labels (one with the value "" is removed), and gives it another
+   * network policy, whole: that holds at once, and cuts connections that it forbids. Rejects with NotFoundError when it
+   * is gone, InvalidArgumentError when a value is out of its bounds, FailedPreconditionError when the policy is wider
+   * than its template's.
    */
   async update(
-    changes: { timeout?: Duration; metadata?: Readonly<Record<string, string>> },
+    changes: {
+      timeout?: Duration;
+      metadata?: Readonly<Record<string, string>>;
+      network?: Network | NetworkPolicy;
+    },
     options: CallControl = {},
   ): Promise<SandboxInfo> {
     const ttlMs = BigInt(changes.timeout === undefined ? 0 : wholeMilliseconds(changes.timeout, "timeout"));
-    const request = { id: this.id, ttlMs, metadata: { ...changes.metadata } };
+    const request = { id: this.id, ttlMs, metadata: { ...changes.metadata }, ...networkOf(changes.network) };
     const { sandbox } = await this.#client.unary(SandboxService.method.update, request, controlOf(options));
     return this.#take(sandbox);
   }

@@ -14,7 +14,7 @@ from stockade import aio, errors
 GROUPS = (
     ("Running", ("run", "start", "Sandbox", "Process", "Output", "Gap")),
     ("What comes back", ("Result", "Outcome", "LimitHit", "Bill", "Figure", "Source", "Scope")),
-    ("What may be used", ("Limits",)),
+    ("What may be used", ("Limits", "Network")),
     ("What there is", ("SandboxInfo", "ProcessInfo")),
     ("Connection", ("Client", "default_client", "MessageStream", "Schema", "Stub")),
 )

@@ -37,6 +37,7 @@ from stockade.errors import (
 )
 from stockade.events import Event, Gap, Output
 from stockade.limits import Limits
+from stockade.network import Network
 from stockade.process import Process
 from stockade.requests import ProcessInfo, SandboxInfo
 from stockade.result import Bill, Figure, LimitHit, Outcome, Result, Scope, Source
@@ -68,6 +69,7 @@ __all__ = [
     "LimitHit",
     "Limits",
     "MessageStream",
+    "Network",
     "NotFound",
     "OutOfRange",
     "Outcome",

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Optional, Union
 
 from stockade.limits import Limits, Seconds, to_ms
+from stockade.network import Network
 from stockade.result import Result
 from stockade.v1 import process_service_pb2, sandbox_service_pb2
 
@@ -22,12 +23,6 @@ AsyncStdin = Union[Stdin, AsyncIterable[bytes]]
 STDIN_BYTES_MAX = 1024 * 1024  # in the request itself; the rest is sent as input
 INPUT_BYTES_MAX = 64 * 1024  # of one input
 
-_NETWORK = {
-    "none": sandbox_service_pb2.NETWORK_MODE_NONE,
-    "allowlist": sandbox_service_pb2.NETWORK_MODE_ALLOWLIST,
-    "open": sandbox_service_pb2.NETWORK_MODE_OPEN,
-}
-_NETWORK_NAMES = {number: name for name, number in _NETWORK.items()}
 _STATES = {
     sandbox_service_pb2.SANDBOX_STATE_RUNNING: "running",
     sandbox_service_pb2.SANDBOX_STATE_PAUSED: "paused",
@@ -51,6 +46,8 @@ class SandboxInfo:
     limits: Limits
     #: ``"none"``, ``"allowlist"``, ``"open"`` or ``"unknown"``.
     network: str
+    #: The network policy in force.
+    policy: Network
     #: The caller's own labels.
     metadata: Mapping[str, str]
     #: When it was made.
@@ -99,7 +96,8 @@ def sandbox_info(message: sandbox_service_pb2.Sandbox) -> SandboxInfo:
         name=message.name,
         state=_STATES.get(message.state, "unknown"),
         limits=Limits.from_message(message.limits),
-        network=_NETWORK_NAMES.get(message.network.mode, "unknown"),
+        network=Network.from_message(message.network).mode,
+        policy=Network.from_message(message.network),
         metadata=dict(message.metadata),
         created=_time(message.create_time),
         expires=_time(message.expire_time),
@@ -121,20 +119,20 @@ def process_info(message: process_service_pb2.Process) -> ProcessInfo:
     )
 
 
-def network_policy(network: Optional[str]) -> Optional[sandbox_service_pb2.NetworkPolicy]:
-    """Return the policy of a mode by its name. ``ValueError`` when there is no such mode."""
+def network_policy(
+    network: Union[Network, str, None],
+) -> Optional[sandbox_service_pb2.NetworkPolicy]:
+    """Return a policy as a message; of a mode by its name. ``ValueError``: there is none such."""
     if network is None:
         return None
-    if network not in _NETWORK:
-        raise ValueError(f"network={network!r}: one of {', '.join(_NETWORK)}")
-    return sandbox_service_pb2.NetworkPolicy(mode=_NETWORK[network])
+    return (network if isinstance(network, Network) else Network(network or "?")).to_message()
 
 
 def create_request(
     *,
     template: Optional[str],
     limits: Optional[Limits],
-    network: Optional[str],
+    network: Union[Network, str, None],
     metadata: Optional[Mapping[str, str]],
     timeout: Optional[Seconds],
     name: Optional[str],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING, Optional, Union
 
 from stockade import methods, requests
 from stockade.client import Client, MessageStream, default_client
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+    from stockade.network import Network
     from stockade.result import Result
 
 _END_S = 5.0  # seconds for ending what an interrupted run may have started
@@ -54,7 +55,7 @@ class Sandbox:
         *,
         timeout: Optional[Seconds] = None,
         limits: Optional[Limits] = None,
-        network: Optional[str] = None,
+        network: Union[Network, str, None] = None,
         metadata: Optional[Mapping[str, str]] = None,
         name: Optional[str] = None,
         client: Optional[Client] = None,
@@ -64,7 +65,7 @@ class Sandbox:
         ``template``  its name; None: ``default``
         ``timeout``   seconds until the broker deletes it by itself; None: the template's (300)
         ``limits``    what it may use; None: the template's
-        ``network``   ``"none"``, ``"allowlist"`` or ``"open"``; None: the template's
+        ``network``   a ``Network``, or ``"none"`` or ``"open"``; None: the template's
         ``metadata``  labels: at most 32, keys of 64 and values of 256 bytes
         ``name``      unique among the caller's own sandboxes
         ``client``    None: the one of ``STOCKADE_ADDRESS`` and ``STOCKADE_TOKEN``
@@ -303,10 +304,19 @@ class Sandbox:
         *,
         timeout: Optional[Seconds] = None,
         metadata: Optional[Mapping[str, str]] = None,
+        network: Union[Network, str, None] = None,
     ) -> SandboxInfo:
-        """Let it live for ``timeout`` seconds from now; set labels (empty: remove one)."""
+        """Change it.
+
+        ``timeout``   let it live for so many seconds from now
+        ``metadata``  labels to set (empty: remove one)
+        ``network``   another policy, whole; it holds at once, and cuts connections that it forbids
+        """
         request = sandbox_service_pb2.SandboxServiceUpdateRequest(
-            id=self.id, ttl_ms=to_ms(timeout) if timeout is not None else 0, metadata=metadata
+            id=self.id,
+            ttl_ms=to_ms(timeout) if timeout is not None else 0,
+            metadata=metadata,
+            network=requests.network_policy(network),
         )
         self.info = requests.sandbox_info(self._client.call(methods.UPDATE, request).sandbox)
         return self.info
@@ -339,7 +349,7 @@ def start(
     stdin_open: bool = False,
     timeout: Optional[Seconds] = None,
     limits: Optional[Limits] = None,
-    network: Optional[str] = None,
+    network: Union[Network, str, None] = None,
     metadata: Optional[Mapping[str, str]] = None,
     terminal: Optional[tuple[int, int]] = None,
     on_stdout: Optional[LineCallback] = None,
@@ -383,7 +393,7 @@ def run(
     stdin: Optional[Stdin] = None,
     timeout: Optional[Seconds] = None,
     limits: Optional[Limits] = None,
-    network: Optional[str] = None,
+    network: Union[Network, str, None] = None,
     metadata: Optional[Mapping[str, str]] = None,
     terminal: Optional[tuple[int, int]] = None,
     on_stdout: Optional[LineCallback] = None,
@@ -401,7 +411,7 @@ def run(
     ``stdin``      bytes, text, or an iterable of bytes; None: the command sees end-of-file
     ``timeout``    seconds of wall-clock time, after which the broker ends it: ``Result.timed_out``
     ``limits``     what it may use; None: the template's
-    ``network``    ``"none"``, ``"allowlist"`` or ``"open"``; None: the template's
+    ``network``    a ``Network``, or ``"none"`` or ``"open"``; None: the template's
     ``metadata``   labels that are kept with the record
     ``terminal``   (rows, columns): give it a terminal; stdout and stderr are then one stream
     ``on_stdout``  called with each line of stdout as text, without its line end, as it comes

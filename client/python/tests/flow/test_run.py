@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import stockade
-from stockade import Client, Limits, Outcome, run
+from stockade import Client, Limits, Network, Outcome, run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,9 +51,14 @@ def test_a_template_that_is_not_there_is_not_found(client: Client) -> None:
         run("true", template="nothing-like-it", client=client)
 
 
-def test_a_network_that_cannot_be_enforced_is_refused(client: Client) -> None:
-    with pytest.raises(stockade.FailedPrecondition, match=r"(?i)network"):
-        run("true", network="open", client=client)
+def test_a_network_that_is_wider_than_the_templates_is_refused(client: Client) -> None:
+    with pytest.raises(stockade.FailedPrecondition, match=r"network\.outbound\[0\]"):
+        run("true", network=Network.allowlist("10.0.0.0/8:80"), client=client)
+
+
+def test_a_network_that_is_malformed_is_refused(client: Client) -> None:
+    with pytest.raises(stockade.InvalidArgument, match="bits beyond the prefix"):
+        run("true", network=Network.allowlist("10.0.0.1/8"), client=client)
 
 
 def test_a_program_that_is_not_there_is_not_executed(client: Client) -> None:
