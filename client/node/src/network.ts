@@ -107,7 +107,7 @@ function ruleOf(text: string): RuleMessage {
     cidr: address ? host : "",
     domain: address ? "" : host,
     ports: ports === undefined ? [] : [portsOf(ports, "network.allow")],
-    protocol: protocol === undefined ? NetworkProtocol.UNSPECIFIED : (protocols[protocol] ?? 0),
+    protocol: protocols[protocol ?? ""] ?? NetworkProtocol.UNSPECIFIED,
   });
 }
 
