@@ -70,6 +70,38 @@ each_field_out_of_its_range_is_refused_by_name(void **state)
 }
 
 static void
+the_relays_account_is_nobody_elses(void **state)
+{
+    (void)state;
+    struct spawn_config c = good();
+    c.broker_uid = SPAWN_ID_BASE_DEFAULT;
+    (void)snprintf(c.relay_path, sizeof c.relay_path, "/usr/libexec/stockade/stockade-relay");
+    const uint32_t first = SPAWN_ID_BASE_DEFAULT + SPAWN_IDS_PER_SANDBOX;
+    const uint32_t bad[] = {0, c.broker_uid, first, first + SANDBOX_UID_JOB,
+                            first + SPAWN_SLOTS_MAX * (uint32_t)SPAWN_IDS_PER_SANDBOX - 1};
+    c.relay_gid = SPAWN_ID_BASE_DEFAULT + 1;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        c.relay_uid = bad[i];
+        assert_refused(&c, "relay_uid");
+    }
+    c.relay_uid = SPAWN_ID_BASE_DEFAULT + 1;
+    c.relay_gid = 0;
+    assert_refused(&c, "relay_uid");
+    c.relay_gid = c.relay_uid;
+    struct err e;
+    assert_int_equal(config_check(&c, &e), 0);
+    c.relay_path[0] = 'x';
+    assert_refused(&c, "relay_path");
+    c.relay_path[0] = '\0'; // none at all
+    c.relay_uid = 0;
+    assert_int_equal(config_check(&c, &e), 0);
+    (void)snprintf(c.loader_path, sizeof c.loader_path, "loader");
+    assert_refused(&c, "loader_path");
+    memset(c.loader_path, 'a', sizeof c.loader_path);
+    assert_refused(&c, "loader_path");
+}
+
+static void
 paths_must_be_absolute_ended_and_without_dots(void **state)
 {
     (void)state;
@@ -159,6 +191,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_field_out_of_its_range_is_refused_by_name),
+        cmocka_unit_test(the_relays_account_is_nobody_elses),
         cmocka_unit_test(paths_must_be_absolute_ended_and_without_dots),
         cmocka_unit_test(names_of_cgroup_template_and_host_are_one_plain_component),
         cmocka_unit_test(a_limit_of_zero_or_beyond_its_maximum_is_refused),
