@@ -8,7 +8,7 @@
 //   spawner: forked and executed, keeps root
 //   ------------ privileges are given up ------------>
 //                                                     self-tests: the schema's rules, a handler per method
-//                                                     listen: nng starts its threads
+//                                                     listen (websockets: nng starts its threads)
 //                                                     signals, pool
 //                                                     READY, loop
 //                                                     drain, remove every sandbox, end

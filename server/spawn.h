@@ -1,7 +1,7 @@
 // The broker's end of the spawner's socket: requests go out, callbacks come back on the loop thread.
 //
 //   spawn_start()    as root, single-threaded: forks, executes stockade-spawner, waits for its features
-//   (privileges are dropped, nng starts its threads)
+//   (privileges are dropped, threads may start)
 //   spawn_attach()   from now on the loop reads replies
 //   spawn_create() ... spawn_destroy()
 //   spawn_close()    end of file is the spawner's order to kill every sandbox, remove all that it made, and leave

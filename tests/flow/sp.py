@@ -66,16 +66,19 @@ class Closed(Exception):
 
 
 class Server:
-    def __init__(self, prefix=(), **limits):
+    def __init__(self, prefix=(), env=None, **limits):
         self.prefix = list(prefix)  # of the command
+        self.env = dict(os.environ, **(env or {}))
         self.limits = limits
+        self.ws = None
 
     def __enter__(self):
         self.folder = tempfile.TemporaryDirectory(prefix="stockade-rpc-")
         self.ipc = f"ipc://{self.folder.name}/s"
         args = self.prefix + [os.path.join(BUILD, "tests/echo/echo-server")]
         args += [f"{k}={v}" for k, v in self.limits.items()]
-        self.process = subprocess.Popen(args + [self.ipc, "tcp://127.0.0.1:0"], stdout=subprocess.PIPE, text=True)
+        args += [self.ipc, "tcp://127.0.0.1:0"] + (["ws://127.0.0.1:0/rpc"] if "websocket" in self.limits else [])
+        self.process = subprocess.Popen(args, stdout=subprocess.PIPE, text=True, env=self.env)
         self.pid = self.process.pid
         for line in self.process.stdout:
             words = line.split()
@@ -83,6 +86,8 @@ class Server:
                 break
             if words[1].startswith("tcp://"):
                 self.tcp = words[1]
+            if words[1].startswith("ws://"):
+                self.ws = words[1]
         else:
             raise RuntimeError("echo-server did not start")
         return self
@@ -146,9 +151,9 @@ def read_exactly(s, n):
 class Client:
     """One connection; not for threads."""
 
-    def __init__(self, address, timeout=60, hello=True):
+    def __init__(self, address, timeout=60, hello=True, socket_=None):
         self.ipc = address.startswith("ipc://")
-        self.socket = connect(address, timeout)
+        self.socket = socket_ or connect(address, timeout)
         self.next_id = 0x80000001
         self.others = {}  # frames of other calls, by id
         if hello:

@@ -1,0 +1,240 @@
+#!/usr/bin/python3
+"""Calls over websockets, with an nng that can be trusted with them: none older than 1.6, and Debian 12 has 1.5.2. So a
+newer one is built, once on a machine, from the sources that a Rust crate brings along; without cargo this is skipped.
+"""
+
+import base64
+import hashlib
+import json
+import os
+import re
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+
+import sp
+from sp import Client, Server, check
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+CACHE = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "stockade", "nng-1.11.0")
+KEY = "x3JJHMbDL1EzLkh9GBhXDw=="
+TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10
+
+
+# ---- a newer nng
+
+
+def skip(why):
+    print(f"skipped: {why}", flush=True)
+    sys.exit(77)
+
+
+def sources():
+    """Where cargo has put nng's sources."""
+    if not shutil.which("cargo") or not shutil.which("cmake"):
+        skip("no nng of 1.6 or later: that needs cargo and cmake")
+    r = subprocess.run(["cargo", "metadata", "--format-version", "1", "--locked"], capture_output=True, text=True,
+                       check=False, cwd=os.path.join(HERE, "../interop/nng"))
+    if r.returncode != 0:
+        skip(f"no nng of 1.6 or later: its sources cannot be fetched: {r.stderr.strip().splitlines()[-1]}")
+    package = next(p for p in json.loads(r.stdout)["packages"] if p["name"] == "nng-sys")
+    return os.path.join(os.path.dirname(package["manifest_path"]), "nng")
+
+
+def newer_nng():
+    """The folder of a library of nng 1.11."""
+    if not os.path.exists(f"{CACHE}/libnng.so.1"):
+        where, build = sources(), f"{CACHE}.{os.getpid()}"
+        os.makedirs(build)
+        for argv in (["cmake", "-G", "Ninja", "-DBUILD_SHARED_LIBS=ON", "-DNNG_TESTS=OFF", "-DNNG_TOOLS=OFF", "-DNNG_ENABLE_STATS=OFF",
+                      "-DCMAKE_BUILD_TYPE=RelWithDebInfo", where], ["cmake", "--build", ".", "-j", "2"]):
+            subprocess.run(argv, cwd=build, check=True, stdout=subprocess.DEVNULL)
+        shutil.rmtree(CACHE, ignore_errors=True)
+        os.rename(build, CACHE)
+    return CACHE
+
+
+def server(**limits):
+    return Server(env={"LD_LIBRARY_PATH": newer_nng()}, websocket=1, **limits)
+
+
+# ---- the client's side of a websocket (RFC 6455)
+
+
+def shake_hands(address, *headers, protocol="rep.sp.nanomsg.org"):
+    """The socket, and the status of the server's answer."""
+    host, path = re.match(r"ws://([^/]+)(/.*)", address).groups()
+    s = socket.create_connection((host.split(":")[0], int(host.split(":")[1])), 60)
+    lines = [f"GET {path} HTTP/1.1", f"Host: {host}", "Upgrade: websocket", "Connection: Upgrade",
+             f"Sec-WebSocket-Key: {KEY}", "Sec-WebSocket-Version: 13", f"Sec-WebSocket-Protocol: {protocol}", *headers]
+    s.sendall("\r\n".join([*lines, "", ""]).encode())
+    head = b""
+    while not head.endswith(b"\r\n\r\n"):
+        head += sp.read_exactly(s, 1)
+    status = int(head.split()[1])
+    if status == 101:
+        accept = base64.b64encode(hashlib.sha1((KEY + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11").encode()).digest())
+        check(accept in head and b"rep.sp.nanomsg.org" in head, head)
+    return s, status
+
+
+def frame(body, opcode=BINARY, last=True):
+    mask = b"\0\0\0\0"
+    n = len(body)
+    size = bytes([0x80 | n]) if n < 126 else struct.pack(">BH", 0xFE, n) if n < 65536 else struct.pack(">BQ", 0xFF, n)
+    return bytes([opcode | (0x80 if last else 0)]) + size + mask + body
+
+
+class WebSocket:
+    """As a stream of SP over tcp, which is what sp.Client speaks."""
+
+    def __init__(self, address):
+        self.socket, status = shake_hands(address)
+        check(status == 101, f"status {status}")
+        self.buffer = sp.REP_HELLO
+
+    def sendall(self, data):
+        while data and data != sp.REQ_HELLO:
+            n = struct.unpack(">Q", data[:8])[0]
+            self.socket.sendall(frame(data[8:8 + n]))
+            data = data[8 + n:]
+
+    def message(self):
+        """The next message, of as many frames as it has."""
+        whole = b""
+        while True:
+            first, size = sp.read_exactly(self.socket, 2)
+            check(size < 128, "a server does not mask")
+            if size >= 126:
+                size = int.from_bytes(sp.read_exactly(self.socket, 2 if size == 126 else 8), "big")
+            part = sp.read_exactly(self.socket, size)
+            if first & 15 == CLOSE:
+                raise sp.Closed()
+            if first & 15 in (0, BINARY):
+                whole += part
+                if first & 0x80:
+                    return whole
+
+    def recv(self, n):
+        if not self.buffer:
+            try:
+                body = self.message()
+            except sp.Closed:
+                return b""
+            self.buffer = struct.pack(">Q", len(body)) + body
+        part, self.buffer = self.buffer[:n], self.buffer[n:]
+        return part
+
+    def settimeout(self, seconds):
+        self.socket.settimeout(seconds)
+
+    def close(self):
+        self.socket.close()
+
+
+class WsClient(Client):
+    def __init__(self, address):
+        super().__init__(address, hello=False, socket_=WebSocket(address))
+        check(sp.read_exactly(self.socket, 8) == sp.REP_HELLO, "hello")
+
+
+# ---- the tests
+
+
+def what_is_no_websocket_of_ours_is_refused():
+    with server() as s:
+        _, status = shake_hands(s.ws, protocol="pub.sp.nanomsg.org")
+        check(status >= 400, f"another protocol: {status}")
+        check(shake_hands(s.ws.replace("/rpc", "/other"))[1] == 404, "another path")
+        page, status = shake_hands(s.ws, "Origin: https://example.org")
+        check(status != 101 or page.recv(1) in (b"", bytes([0x80 | CLOSE])), "a page in a browser")
+        c = WsClient(s.ws)
+        c.socket.socket.sendall(frame(b"text", TEXT))
+        check(c.is_closed(), "text")
+        c = WsClient(s.ws)
+        c.socket.socket.sendall(frame(b"abc"))
+        check(c.goaway().reason == "FRAME_INVALID" and c.is_closed(), "no id")
+        c = WsClient(s.ws)
+        c.socket.socket.sendall(b"\x82\xff" + struct.pack(">Q", (4 << 20) + 1) + b"\0\0\0\0")
+        check(c.is_closed(), "more than 4 MiB")
+        check(WsClient(s.ws).unary("Echo", {"data": b"x"}).data == b"x", "it lives")
+
+
+def calls_and_streams_are_answered_as_over_a_socket():
+    with server() as s:
+        c = WsClient(s.ws)
+        stream = c.begin("Count", {"count": 40, "bytes": 1000}, credit=1)
+        check(c.unary("Echo", {"data": b"beside"}).data == b"beside", "beside a stream")
+        c.send(stream, sp.Frame(kind=sp.WINDOW, credit=100))
+        kinds = []
+        while sp.END not in kinds:
+            kinds.append(c.recv(stream).kind)
+        check(kinds == [sp.DATA] * 40 + [sp.END], kinds)
+        data = os.urandom(3_900_000)
+        check(c.unary("Echo", {"data": data}).data == data, "almost 4 MiB")
+        check(c.fails("Nothing", b"").code == sp.UNIMPLEMENTED, "an unknown method")
+        ids = [c.begin("Echo", {"data": b"%d" % i}) for i in range(1000)]
+        for i, id_ in enumerate(ids):
+            check(c.end("Echo", id_).data == b"%d" % i, i)
+        parts = c.call_frame("Echo", {"data": b"in parts"}).SerializeToString()
+        c.socket.socket.sendall(frame(b"\x80\0\0\x77" + parts[:5], last=False) + frame(b"", PING) + frame(parts[5:], 0))
+        check(c.end("Echo", 0x80000077).data == b"in parts", "a message in two frames")
+        stats = Client(s.ipc).unary("Stats")
+        check(stats.connections == 2 and stats.protocol_errors == 0, stats)
+
+
+def a_stock_req_socket_makes_unary_calls():
+    program = os.path.join(os.environ["STOCKADE_BUILD"], "tests", "req-ws")
+    subprocess.run(["cc", "-O1", "-o", program, os.path.join(HERE, "../interop/req.c"), "-lnng"], check=True)
+    with server() as s:
+        request = Client(s.ipc).call_frame("Echo", {"data": b"stock"}).SerializeToString()
+        r = subprocess.run([program, s.ws], input=request, capture_output=True, check=False, timeout=60,
+                           env=dict(os.environ, LD_LIBRARY_PATH=newer_nng()))
+        check(r.returncode == 0, r.stderr)
+        check(b"stock" in sp.Frame.FromString(r.stdout).payload, r.stdout)
+
+
+def slow_and_gone_peers_leave_nothing_behind():
+    with server(queue_bytes_pause=100000, queue_bytes_kill=2000000) as s:
+        watcher = Client(s.ipc)
+        WsClient(s.ws).unary("Echo", {})
+        sp.until(lambda: watcher.unary("Stats").connections == 1, "the first has gone")
+        before = s.fds()
+        for i in range(200):
+            if i % 4 == 0:
+                sp.connect(s.ws.replace("ws://", "tcp://").replace("/rpc", "")).close()
+                continue
+            c = WsClient(s.ws)
+            if i % 4 == 1:
+                c.begin("Change", {"delay_ms": 60000})
+            elif i % 4 == 2:
+                c.begin("Count", {"count": 10**9, "bytes": 60000}, credit=2**32 - 1)
+            else:
+                c.socket.socket.sendall(frame(b"x" * 1000)[:500])
+            c.close()
+        sp.until(lambda: watcher.unary("Stats").connections == 1, "all have gone")
+        check(s.settle(s.fds, before) <= before, f"descriptors: {before} before, {s.fds()} after")
+        stats = watcher.unary("Stats")
+        check(stats.open_calls == 1 and stats.open_streams == 0, stats)
+        c = WsClient(s.ws)
+        c.begin("Echo", {"data": b"x" * 3000000})
+        check(c.is_closed(), "one that lets too much wait for it is closed")
+
+
+def a_drain_says_goaway_and_answers_what_is_open():
+    with server() as s:
+        c = WsClient(s.ws)
+        id_ = c.begin("Change", {"delay_ms": 500, "data": b"kept"})
+        c.unary("Echo", {})
+        s.process.terminate()
+        check(c.goaway().reason == "DRAINING", "GOAWAY")
+        check(c.end("Change", id_).data == b"kept", "answered")
+        check(s.process.wait(30) == 0, "and the server ends")
+
+
+newer_nng()
+sp.run([what_is_no_websocket_of_ours_is_refused, calls_and_streams_are_answered_as_over_a_socket,
+        a_stock_req_socket_makes_unary_calls, slow_and_gone_peers_leave_nothing_behind,
+        a_drain_says_goaway_and_answers_what_is_open])
