@@ -216,25 +216,40 @@ add_ports(struct net_rule *v, const struct relay_rule *r)
     return true;
 }
 
+// The rules whose prefix holds that of `r`, the longest first. How many there are.
+static uint32_t
+rules_around(const struct relay_rule *rules, uint32_t rules_n, const struct relay_rule *r,
+             const struct relay_rule *around[NET_RULES])
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < rules_n; i++) {
+        const struct relay_rule *o = &rules[i];
+        if (o->kind != RELAY_PREFIX || !prefix_within(r, o))
+            continue;
+        uint32_t at = n++;
+        for (; at > 0 && around[at - 1]->prefix < o->prefix; at--)
+            around[at] = around[at - 1];
+        around[at] = o;
+    }
+    return n;
+}
+
 // The entry of one prefix: its own ports first, then those of the prefixes around it, the nearest first.
 static int
 compile_one(const struct relay_rule *rules, uint32_t rules_n, const struct relay_rule *r,
             struct net_rule *v, struct err *e)
 {
+    const struct relay_rule *around[NET_RULES];
+    uint32_t n = rules_around(rules, rules_n, r, around);
     *v = (struct net_rule){0};
-    for (int prefix = r->prefix; prefix >= 0; prefix--) {
-        for (uint32_t i = 0; i < rules_n; i++) {
-            const struct relay_rule *o = &rules[i];
-            if (o->kind != RELAY_PREFIX || o->prefix != prefix || !prefix_within(r, o))
-                continue;
-            if (add_ports(v, o))
-                continue;
-            char field[64];
-            char text[TEXT_MAX];
-            net_rule_text(r, text, sizeof text);
-            (void)snprintf(field, sizeof field, "network.outbound[%u].ports", o->number);
-            return err_field(e, field, "more than %d ranges of ports hold for %s", NET_PORTS, text);
-        }
+    for (uint32_t i = 0; i < n; i++) {
+        if (add_ports(v, around[i]))
+            continue;
+        char field[64];
+        char text[TEXT_MAX];
+        net_rule_text(r, text, sizeof text);
+        (void)snprintf(field, sizeof field, "network.outbound[%u].ports", around[i]->number);
+        return err_field(e, field, "more than %d ranges of ports hold for %s", NET_PORTS, text);
     }
     return 0;
 }
