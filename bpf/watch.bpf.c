@@ -151,7 +151,8 @@ static __noinline int count_call(struct pt_regs *regs, long result, struct watch
     if ((__u64)result >= -KERNEL_ERRORS)
         count_error(result, account);
     if (account->watch & WATCH_PROFILE)
-        profile_call(bpf_get_current_task_btf(), account, call);
+        profile_call(bpf_get_current_task_btf(), account, call,
+                     result == -EPERM || result == -EACCES);
     if (special_calls[bounded(call, WATCH_SYSCALLS - 1)] != ORDINARY)
         special_call(regs, result, call, account);
     return 0;

@@ -128,7 +128,11 @@ struct watch_profile {
 };
 
 // The bit of three syscalls in a row (STIDE with n = 3: Forrest et al., "A sense of self for Unix processes", 1996).
-// Numbers above are WATCH_SYSCALLS - 1.
+// Numbers above are WATCH_SYSCALLS - 1. (WATCH_REFUSED, WATCH_REFUSED, number) is a bit of its own kind: the program has
+// been refused that call (WATCH_DENIED). One that it was never refused before is told at once, as an EVENT_PROFILE with
+// these three as `last`, once per window; honest work is refused little, and the same each time.
+enum { WATCH_REFUSED = 510 };
+
 static inline __u32 watch_trigram(__u32 first, __u32 second, __u32 third)
 {
     __u64 three = (__u64)(first & 511) << 18 | (__u64)(second & 511) << 9 | (third & 511);

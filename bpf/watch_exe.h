@@ -152,12 +152,15 @@ static __noinline int profile_first_sight(struct thread *t, struct watch_account
     return 0;
 }
 
-static __noinline int profile_tell(struct thread *t, struct watch_profile_state *state, __u32 call)
+enum { TOLD_SEQUENCE = 1, TOLD_REFUSAL = 2 }; // thread.told
+
+static __noinline int profile_tell(struct thread *t, struct watch_profile_state *state, __u32 call,
+                                   __u32 what)
 {
     struct place p;
     if (!t || !state || !find(bpf_get_current_task_btf(), &p))
         return 0;
-    t->told = 1;
+    t->told |= what;
     __sync_fetch_and_add(&state->alerts, 1);
     struct event *e =
         emit_begin(p.box, p.cgroup, EVENT_PROFILE, CLASS_ALARM, sizeof(struct watch_score));
@@ -167,16 +170,38 @@ static __noinline int profile_tell(struct thread *t, struct watch_profile_state 
     score->profile = t->profile;
     score->unseen = t->unseen;
     score->window = t->seen;
-    score->last[0] = t->before;
-    score->last[1] = t->last;
+    score->last[0] = what == TOLD_REFUSAL ? WATCH_REFUSED : t->before;
+    score->last[1] = what == TOLD_REFUSAL ? WATCH_REFUSED : t->last;
     score->last[2] = call;
     bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
     return 0;
 }
 
+// A call that was refused, against (or into) the profile.
+static __noinline int profile_refused(struct thread *t, __u32 call)
+{
+    if (!t)
+        return 0;
+    __u32 at = t->profile;
+    struct watch_profile_state *state = bpf_map_lookup_elem(&profile_states, &at);
+    struct watch_profile *profile = bpf_map_lookup_elem(&profiles, &at);
+    if (!at || !state || !profile)
+        return 0;
+    __u32 bit = watch_trigram(WATCH_REFUSED, WATCH_REFUSED, call);
+    __u64 *word = &profile->bits[bounded(bit >> 6, WATCH_PROFILE_BITS / 64 - 1)];
+    __u64 mask = 1ULL << (bit & 63);
+    if (*word & mask)
+        return 0;
+    if (state->mode == WATCH_PROFILE_LEARN)
+        __sync_fetch_and_or(word, mask);
+    else if (state->mode == WATCH_PROFILE_JUDGE && !(t->told & TOLD_REFUSAL))
+        profile_tell(t, state, call, TOLD_REFUSAL);
+    return 0;
+}
+
 // One call of a thread, against (or into) the profile of what it executes.
 static __always_inline void profile_call(struct task_struct *task, struct watch_account *account,
-                                         __u32 call)
+                                         __u32 call, bool refused)
 {
     struct thread *t = profile_thread(task);
     if (!profile_is_of(t, task))
@@ -187,6 +212,8 @@ static __always_inline void profile_call(struct task_struct *task, struct watch_
     if (!at || !state || !profile)
         return;
     __u32 mode = state->mode;
+    if (refused)
+        profile_refused(t, call);
     if (t->before != NO_CALL && mode != WATCH_PROFILE_OFF) {
         __u32 bit = watch_trigram(t->before, t->last, call);
         __u64 *word = &profile->bits[bounded(bit >> 6, WATCH_PROFILE_BITS / 64 - 1)];
@@ -196,8 +223,8 @@ static __always_inline void profile_call(struct task_struct *task, struct watch_
             t->unseen++;
             if (mode == WATCH_PROFILE_LEARN)
                 __sync_fetch_and_or(word, mask);
-            else if (t->unseen > state->threshold && !t->told)
-                profile_tell(t, state, call);
+            else if (t->unseen > state->threshold && !(t->told & TOLD_SEQUENCE))
+                profile_tell(t, state, call, TOLD_SEQUENCE);
         }
         if (t->seen >= WATCH_WINDOW)
             profile_flush(t);

@@ -11,6 +11,7 @@
 #include "../bpf/net.h"
 #include "anomaly_box_private.h"
 #include "log.h"
+#include "syscall_names.h"
 
 void
 box_init(struct box *b, const struct anomaly_config *policy, uint32_t cpu_millis,
@@ -263,64 +264,12 @@ on_exec(struct box *b, const struct event *head, const struct watch_exec *e, enu
 static void
 on_open(struct box *b, const struct event *head, const struct watch_open *e)
 {
-    char path[200];
+    char path[200] = "";
     char text[ANOMALY_TEXT_MAX];
     quote(path, sizeof path, e->path, e->path_n, WATCH_PATH);
     (void)snprintf(text, sizeof text, "\"%s\" was opened", path);
     count_one(b, RULE_SENSITIVE_PATH, head->time_ns, box_hash(path, strlen(path), 5), text);
 }
-
-struct call_name {
-    uint32_t number;
-    const char *name;
-};
-
-static const struct call_name call_names[] = {
-    {SYS_ptrace, "ptrace"},
-    {SYS_mount, "mount"},
-    {SYS_umount2, "umount2"},
-    {SYS_pivot_root, "pivot_root"},
-    {SYS_chroot, "chroot"},
-    {SYS_unshare, "unshare"},
-    {SYS_setns, "setns"},
-    {SYS_clone3, "clone3"},
-    {SYS_clone, "clone"},
-    {SYS_bpf, "bpf"},
-    {SYS_perf_event_open, "perf_event_open"},
-    {SYS_userfaultfd, "userfaultfd"},
-    {SYS_add_key, "add_key"},
-    {SYS_request_key, "request_key"},
-    {SYS_keyctl, "keyctl"},
-    {SYS_init_module, "init_module"},
-    {SYS_finit_module, "finit_module"},
-    {SYS_delete_module, "delete_module"},
-    {SYS_kexec_load, "kexec_load"},
-    {SYS_kexec_file_load, "kexec_file_load"},
-    {SYS_process_vm_readv, "process_vm_readv"},
-    {SYS_process_vm_writev, "process_vm_writev"},
-    {SYS_open_by_handle_at, "open_by_handle_at"},
-    {SYS_move_mount, "move_mount"},
-    {SYS_open_tree, "open_tree"},
-    {SYS_fsopen, "fsopen"},
-    {SYS_fsmount, "fsmount"},
-    {SYS_mount_setattr, "mount_setattr"},
-    {SYS_reboot, "reboot"},
-    {SYS_swapon, "swapon"},
-    {SYS_swapoff, "swapoff"},
-    {SYS_syslog, "syslog"},
-    {SYS_acct, "acct"},
-    {SYS_settimeofday, "settimeofday"},
-    {SYS_clock_settime, "clock_settime"},
-    {SYS_sethostname, "sethostname"},
-    {SYS_personality, "personality"},
-    {SYS_pidfd_getfd, "pidfd_getfd"},
-    {SYS_kcmp, "kcmp"},
-    {SYS_fanotify_init, "fanotify_init"},
-    {SYS_quotactl, "quotactl"},
-    {SYS_io_uring_setup, "io_uring_setup"},
-    {SYS_io_uring_enter, "io_uring_enter"},
-    {SYS_io_uring_register, "io_uring_register"},
-};
 
 // A session keyring of one's own, without a name: what every job begins with, and what harms nobody.
 static bool
@@ -336,14 +285,9 @@ on_syscall(struct box *b, const struct event *head, const struct watch_syscall *
     if (is_harmless(e))
         return;
     char text[ANOMALY_TEXT_MAX];
-    char name[32];
-    (void)snprintf(name, sizeof name, "system call %u", e->number);
-    for (size_t i = 0; i < sizeof call_names / sizeof call_names[0]; i++)
-        if (call_names[i].number == e->number)
-            (void)snprintf(name, sizeof name, "%s", call_names[i].name);
     bool uring = head->kind == EVENT_URING;
     const char *end = e->result < 0 ? strerrorname_np(-e->result) : NULL;
-    (void)snprintf(text, sizeof text, "%s was called%s%s", name,
+    (void)snprintf(text, sizeof text, "%s was called%s%s", syscall_name(e->number),
                    e->result < 0 ? ", and refused: " : "",
                    end != NULL ? end : (e->result < 0 ? "unknown error" : ""));
     count_one(b, uring ? RULE_IO_URING : RULE_DANGEROUS_SYSCALL, head->time_ns,
@@ -357,20 +301,36 @@ on_oom(struct box *b, const struct event *head)
               "a process was killed since the sandbox's memory was used up");
 }
 
+// Calls that honest work is refused now and then are learnt; one that never was is told, each once.
+static void
+on_refusal(struct box *b, const struct event *head, const struct watch_score *e, const char *comm)
+{
+    char text[ANOMALY_TEXT_MAX];
+    uint64_t subject = UINT64_C(1) << 63 | (uint64_t)e->profile << 32 | e->last[2];
+    (void)snprintf(text, sizeof text, "%s was refused to \"%s\", which never happened to it before",
+                   syscall_name(e->last[2]), comm);
+    count_one(b, RULE_NEW_REFUSAL, head->time_ns, subject, text);
+}
+
 static void
 on_profile(struct box *b, const struct event *head, const struct watch_score *e)
 {
     char comm[64];
     char raw[sizeof head->comm + 1] = {0};
     char text[ANOMALY_TEXT_MAX];
-    if (!box_crossed(b, RULE_UNSEEN_SEQUENCE, head->time_ns, e->unseen))
-        return;
     memcpy(raw, head->comm, sizeof head->comm);
     (void)log_escape(raw, comm, sizeof comm);
-    (void)snprintf(
-        text, sizeof text,
-        "%u of %u sequences of system calls of \"%s\" are not in its profile, the last %u %u %u",
-        e->unseen, e->window, comm, e->last[0], e->last[1], e->last[2]);
+    if (e->last[0] == WATCH_REFUSED && e->last[1] == WATCH_REFUSED) {
+        on_refusal(b, head, e, comm);
+        return;
+    }
+    if (!box_crossed(b, RULE_UNSEEN_SEQUENCE, head->time_ns, e->unseen))
+        return;
+    (void)snprintf(text, sizeof text,
+                   "%u of %u sequences of system calls of \"%s\" are not in its profile, the last "
+                   "%s, %s, %s",
+                   e->unseen, e->window, comm, syscall_name(e->last[0]), syscall_name(e->last[1]),
+                   syscall_name(e->last[2]));
     box_raise(b, RULE_UNSEEN_SEQUENCE, head->time_ns, e->unseen, text);
 }
 

@@ -55,6 +55,9 @@ const struct anomaly_rule_row anomaly_rule_table[ANOMALY_RULES] = {
     [RULE_UNSEEN_SEQUENCE] = {"unseen-sequence",
                               "sequences of system calls, of 200, that the profile does not have",
                               1, 200, SECOND, HOUR, USUAL(WARNING, ALERT, 8, MINUTE)},
+    [RULE_NEW_REFUSAL] = {"new-refusal",
+                          "system calls that were refused, which never happened to the program", 1,
+                          1000, SECOND, HOUR, USUAL(WARNING, ALERT, 1, MINUTE)},
 };
 
 static const char *const responses[] = {"log", "alert", "throttle", "pause", "kill"};

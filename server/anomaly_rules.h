@@ -23,6 +23,7 @@ enum anomaly_rule {
     RULE_DNS_TUNNEL,
     RULE_RATE_SHIFT,
     RULE_UNSEEN_SEQUENCE,
+    RULE_NEW_REFUSAL,
     ANOMALY_RULES,
 };
 

@@ -9,7 +9,6 @@
 
 #include "address.h"
 #include "report.h"
-#include "sandboxes.h"
 
 enum {
     SOCKETS = 64,
@@ -167,7 +166,7 @@ collect(const struct sandbox *s, const struct ares_addrinfo *info, struct found 
         memset(&sa, 0, sizeof sa);
         memcpy(&sa, it->ai_addr, it->ai_addrlen);
         address_from_sockaddr(&sa, a, &port);
-        if (!sandbox_may_reach(s, a, 0, 0)) {
+        if (!permit_target(s->permit, a, address_is_own(a), 0, 0)) {
             if (!f->forbidden)
                 memcpy(f->refused, a, sizeof a);
             f->forbidden = true;

@@ -309,10 +309,10 @@ def a_profile_learns_freezes_and_tells_what_is_new(b, c):
     check(len(findings(b, "--sandbox", box)) == before == 0, findings(b, "--sandbox", box))
     # Known executables, but not what they do; and one that is not known.
     b.cli("exec", "-n", box, "--", "/bin/bash", "-c",
-          "trap : USR1; kill -USR1 $$; exec 7<>x; ulimit -n 99; umask 7; read -t 0.01 x < /dev/tcp/127.0.0.1/9; cd /tmp; "
+          "kill -0 1; trap : USR1; kill -USR1 $$; exec 7<>x; ulimit -n 99; umask 7; read -t 0.01 x < /dev/tcp/127.0.0.1/9; cd /tmp; "
           "mapfile -t a < /etc/passwd; echo ${#a[@]}; wait; set -o monitor; sleep 0.01 & fg; ls -lRZ /usr/lib/python3* > y")
     b.cli("exec", "-n", box, "--", "/usr/bin/python3", "-c", "import time; time.sleep(0.1)")
-    until(lambda: {"new-executable", "unseen-sequence"} <= found(b, box), f"both rules, not {found(b, box)}")
+    until(lambda: {"new-executable", "unseen-sequence", "new-refusal"} <= found(b, box), f"all rules, not {found(b, box)}")
     b.cli("rm", box)
 
 

@@ -223,6 +223,21 @@ a_profile_event_is_told_with_its_figures_once_per_window(void **state)
 }
 
 static void
+a_call_that_was_never_refused_before_is_told_once(void **state)
+{
+    (void)state;
+    struct watch_score s = {.profile = 3, .last = {WATCH_REFUSED, WATCH_REFUSED, SYS_mount}};
+    for (int i = 0; i < 100; i++)
+        event(EVENT_PROFILE, &s, sizeof s);
+    assert_int_equal(raised[RULE_NEW_REFUSAL], 1);
+    assert_int_equal(raised[RULE_UNSEEN_SEQUENCE], 0);
+    assert_string_equal(said, "mount was refused to \"job\", which never happened to it before");
+    s.last[2] = SYS_bpf;
+    event(EVENT_PROFILE, &s, sizeof s);
+    assert_int_equal(raised[RULE_NEW_REFUSAL], 2);
+}
+
+static void
 regular_connections_are_a_beacon_and_irregular_ones_are_not(void **state)
 {
     (void)state;
@@ -537,6 +552,7 @@ main(void)
         cmocka_unit_test_setup(a_sensitive_path_is_told_once_each, set_up),
         cmocka_unit_test_setup(every_death_by_oom_is_told, set_up),
         cmocka_unit_test_setup(a_profile_event_is_told_with_its_figures_once_per_window, set_up),
+        cmocka_unit_test_setup(a_call_that_was_never_refused_before_is_told_once, set_up),
         cmocka_unit_test_setup(regular_connections_are_a_beacon_and_irregular_ones_are_not, set_up),
         cmocka_unit_test_setup(masses_are_raised_at_their_threshold_and_not_below, set_up_figures),
         cmocka_unit_test_setup(what_happens_before_the_first_tick_counts, set_up_figures),

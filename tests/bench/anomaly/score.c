@@ -19,8 +19,6 @@
 #include "record.h"
 #include "score.h"
 
-enum { REFUSED = 510 }; // the number of a call that was refused, in the variant that marks them
-
 static uint64_t exe_ids[SCORE_EXES];
 static size_t exes_n;
 
@@ -54,47 +52,53 @@ by_thread(const void *a, const void *b)
     return x->at < y->at ? -1 : x->at > y->at ? 1 : 0;
 }
 
+static void
+add_refusal(struct run *run, uint16_t exe, uint16_t number)
+{
+    for (size_t i = 0; i < run->refusals; i++)
+        if (run->refusal[i].exe == exe && run->refusal[i].number == number)
+            return;
+    run->refusal = need(realloc(run->refusal, (run->refusals + 1) * sizeof *run->refusal));
+    run->refusal[run->refusals++] = (struct refusal){exe, number};
+}
+
+static void
+end_window(struct run *run)
+{
+    if (run->n > 0)
+        run->token[run->n - 1].ends = true;
+}
+
 // The calls of a run, thread by thread, as trigrams.
 static void
 make_tokens(struct run *run, struct placed *p, size_t n)
 {
-    uint32_t symbol[2][3] = {{0}};
-    uint32_t thread = 0;
-    uint16_t exe = 0;
-    size_t depth = 0;
-    uint32_t in_window = 0;
+    uint16_t last[2] = {0};
+    size_t depth = 0; // calls of this thread since it executed this
+    size_t in_window = 0;
     qsort(p, n, sizeof *p, by_thread);
     run->token = need(calloc(n + 1, sizeof *run->token));
     for (size_t i = 0; i < n; i++) {
         const struct recorded *r = &p[i].r;
-        uint16_t number = exe_number(r->exe);
-        if (depth == 0 || r->thread != thread || number != exe) {
-            depth = 0;
-            in_window = 0;
-            if (run->n > 0)
-                run->token[run->n - 1].ends = true;
+        uint16_t exe = exe_number(r->exe);
+        if (i == 0 || r->thread != p[i - 1].r.thread || r->exe != p[i - 1].r.exe) {
+            depth = in_window = 0;
+            end_window(run);
         }
-        thread = r->thread;
-        exe = number;
-        for (int k = 0; k < 2; k++) {
-            symbol[k][0] = symbol[k][1];
-            symbol[k][1] = symbol[k][2];
+        if (r->error == WATCH_DENIED)
+            add_refusal(run, exe, r->number);
+        if (++depth > 2) {
+            run->token[run->n++] =
+                (struct token){.bit = watch_trigram(last[0], last[1], r->number), .exe = exe};
+            if (++in_window == WATCH_WINDOW) {
+                in_window = 0;
+                end_window(run);
+            }
         }
-        symbol[0][2] = r->number;
-        symbol[1][2] = r->error == WATCH_DENIED ? REFUSED : r->number;
-        run->denied += r->error == WATCH_DENIED ? 1 : 0;
-        if (++depth < 3)
-            continue;
-        struct token *t = &run->token[run->n++];
-        t->exe = exe;
-        for (int k = 0; k < 2; k++)
-            t->bit[k] = watch_trigram(symbol[k][0], symbol[k][1], symbol[k][2]);
-        t->ends = ++in_window == WATCH_WINDOW;
-        if (t->ends)
-            in_window = 0;
+        last[0] = last[1];
+        last[1] = r->number;
     }
-    if (run->n > 0)
-        run->token[run->n - 1].ends = true;
+    end_window(run);
 }
 
 static void

@@ -11,9 +11,14 @@ enum { SCORE_EXES = 4096, SCORE_TYPES = 128 };
 
 // Three calls in a row.
 struct token {
-    uint32_t bit[2]; // in a profile: as the kernel has it; with refused calls marked
+    uint32_t bit; // in a profile, as the kernel has it
     uint16_t exe;
     bool ends; // the last of its window
+};
+
+// A call that was refused (WATCH_DENIED).
+struct refusal {
+    uint16_t exe, number;
 };
 
 struct placed {
@@ -29,7 +34,8 @@ struct run {
     unsigned severity; // of the gravest finding of the tripwires
     struct token *token;
     size_t n;
-    uint64_t denied;
+    struct refusal *refusal; // each kind once
+    size_t refusals;
     struct placed *calls;
     size_t calls_n, calls_room;
 };
@@ -43,9 +49,8 @@ struct profile; // of all executables
 
 // What is looked at.
 enum variant {
-    ONE_SET,     // one set of trigrams for all executables
-    PER_EXE,     // one for each; those that are not known are not scored: what the kernel does
-    REFUSED_SET, // as PER_EXE, with refused calls marked
+    ONE_SET, // one set of trigrams for all executables
+    PER_EXE, // one for each; those that are not known are not scored: what the kernel does
     VARIANTS,
 };
 
@@ -62,8 +67,8 @@ void profile_learn(struct profile *p, const struct run *r);
 unsigned profile_score(const struct profile *p, const struct run *r);
 // Executables that it does not know.
 unsigned profile_new_exes(const struct profile *p, const struct run *r);
-// The most refused calls of a run that it learnt from.
-uint64_t profile_denied(const struct profile *p);
+// Refused calls that its executable was never refused before: what the kernel tells.
+unsigned profile_new_refusals(const struct profile *p, const struct run *r);
 
 // Area under the curve, and the part of the attacks that is found when this part of the benign runs is.
 double auc(const double *benign, size_t benign_n, const double *attack, size_t attack_n);

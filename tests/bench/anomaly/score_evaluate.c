@@ -8,19 +8,22 @@
 
 enum part { TRAIN, CALIBRATE, TEST };
 
-static const char *const variant_names[VARIANTS] = {"one set for all", "per executable",
-                                                    "per executable, refused marked"};
-static const double grave = 3; // SEVERITY_WARNING
+static const char *const variant_names[VARIANTS] = {"one set for all", "per executable"};
+static const double grave = 3;   // SEVERITY_WARNING
+static const double margin = 4;  // unseen trigrams above the highest of calibration
+static const double product = 8; // the rule unseen-sequence, as it comes
 
 // What becomes of a run's figures.
 enum rule {
     SEQUENCES, // unseen trigrams alone
+    REFUSALS,  // new refusals alone
     WIRES,     // tripwires alone
-    BOTH,      // tripwires, else trigrams
-    REFUSALS,  // and runs with more refusals than any that was learnt from
+    LEARNT,    // both that are learnt
+    ALL,
     RULES,
 };
-static const char *const rule_names[RULES] = {"sequences", "tripwires", "both", "both + refusals"};
+static const char *const rule_names[RULES] = {"sequences", "new refusals", "tripwires",
+                                              "sequences, new refusals", "all three"};
 
 static enum part
 part_of(const struct run *r)
@@ -31,14 +34,23 @@ part_of(const struct run *r)
 static double
 figure(const struct profile *p, const struct run *r, enum rule rule)
 {
-    double sequences = (double)profile_score(p, r) / WATCH_WINDOW;
-    double wires = (double)r->severity >= grave ? (double)r->severity : 0;
-    double refusals = r->denied > 2 * profile_denied(p) + 4 ? 1 : 0;
-    if (rule == SEQUENCES)
+    double sequences = profile_score(p, r);
+    double refusals = profile_new_refusals(p, r) > 0 ? WATCH_WINDOW : 0;
+    double wires = (double)r->severity >= grave ? (double)r->severity * WATCH_WINDOW : 0;
+    switch (rule) {
+    case SEQUENCES:
         return sequences;
-    if (rule == WIRES)
+    case REFUSALS:
+        return refusals;
+    case WIRES:
         return wires;
-    return sequences + wires + (rule == REFUSALS ? refusals : 0);
+    case LEARNT:
+        return sequences + refusals;
+    case ALL:
+    case RULES:
+        break;
+    }
+    return sequences + refusals + wires;
 }
 
 struct figures {
@@ -152,7 +164,7 @@ told(const double *v, size_t n, double threshold)
 }
 
 struct template_sums {
-    double auc, tpr, worst, calibrated_tpr, calibrated_fp, new_tpr, new_fp;
+    double auc, tpr, worst, calibrated_tpr, calibrated_fp, product_tpr, product_fp, new_tpr, new_fp;
 };
 
 static struct template_sums
@@ -160,8 +172,7 @@ one_template(const struct set *s, const char *type, enum variant v, enum rule ru
 {
     struct figures f = {0};
     struct figures calibration = {0};
-    double *fresh[2] = {NULL, NULL}; // benign, attack: new executables
-    size_t fresh_n[2] = {0, 0};
+    struct figures fresh = {0}; // new executables as well
     struct profile *p = profile_new(v);
     for (size_t i = 0; i < s->n; i++)
         if (!s->run[i].attack && strcmp(s->run[i].type, type) == 0 && part_of(&s->run[i]) == TRAIN)
@@ -175,27 +186,39 @@ one_template(const struct set *s, const char *type, enum variant v, enum rule ru
         if (!r->attack && part_of(r) != TEST)
             continue;
         add_run(&f, p, r, rule);
-        double more = figure(p, r, rule) + (profile_new_exes(p, r) > 0 ? 10 : 0);
-        add(&fresh[r->attack], &fresh_n[r->attack], more);
+        double more = figure(p, r, rule) + (profile_new_exes(p, r) > 0 ? WATCH_WINDOW : 0);
+        if (r->attack)
+            add(&fresh.attack, &fresh.attack_n, more);
+        else
+            add(&fresh.benign, &fresh.benign_n, more);
     }
-    double highest = 0;
+    double highest = margin;
     for (size_t i = 0; i < calibration.benign_n; i++)
-        highest = calibration.benign[i] > highest ? calibration.benign[i] : highest;
+        if (calibration.benign[i] + margin > highest)
+            highest = calibration.benign[i] + margin;
     struct template_sums t = {
         .auc = auc(f.benign, f.benign_n, f.attack, f.attack_n),
         .tpr = tpr_at(f.benign, f.benign_n, f.attack, f.attack_n, 0),
         .calibrated_tpr = told(f.attack, f.attack_n, highest),
         .calibrated_fp = told(f.benign, f.benign_n, highest),
-        .new_tpr = told(fresh[1], fresh_n[1], highest),
-        .new_fp = told(fresh[0], fresh_n[0], highest),
+        .product_tpr = told(f.attack, f.attack_n, product - 1),
+        .product_fp = told(f.benign, f.benign_n, product - 1),
+        .new_tpr = told(fresh.attack, fresh.attack_n, product - 1),
+        .new_fp = told(fresh.benign, fresh.benign_n, product - 1),
     };
     t.worst = t.tpr;
     profile_free(p);
     clear(&f);
     clear(&calibration);
-    free(fresh[0]);
-    free(fresh[1]);
+    clear(&fresh);
     return t;
+}
+
+static void
+print_template(const char *type, const struct template_sums *t)
+{
+    (void)printf("  - %s: AUC %.3f, TPR at 0 FP %.2f, with new executables %.2f (FP %.2f)\n", type,
+                 t->auc, t->tpr, t->new_tpr, t->new_fp);
 }
 
 static void
@@ -211,22 +234,23 @@ per_template(const struct set *s, enum variant v, enum rule rule, bool each)
         sum.worst = t.tpr < sum.worst ? t.tpr : sum.worst;
         sum.calibrated_tpr += t.calibrated_tpr / (double)n;
         sum.calibrated_fp += t.calibrated_fp / (double)n;
+        sum.product_tpr += t.product_tpr / (double)n;
+        sum.product_fp += t.product_fp / (double)n;
         sum.new_tpr += t.new_tpr / (double)n;
         sum.new_fp += t.new_fp / (double)n;
         if (each)
-            (void)printf(
-                "  - %s: AUC %.3f, TPR at 0 FP %.2f, with new executables %.2f (FP %.2f)\n",
-                types[k], t.auc, t.tpr, t.new_tpr, t.new_fp);
+            print_template(types[k], &t);
     }
     if (!each)
-        (void)printf("| %s | %s | %.3f | %.2f | %.2f | %.2f | %.2f | %.2f | %.2f |\n",
+        (void)printf("| %s | %s | %.3f | %.2f | %.2f | %.2f / %.2f | %.2f / %.2f | %.2f / %.2f |\n",
                      variant_names[v], rule_names[rule], sum.auc, sum.tpr, sum.worst,
-                     sum.calibrated_tpr, sum.calibrated_fp, sum.new_tpr, sum.new_fp);
+                     sum.calibrated_tpr, sum.calibrated_fp, sum.product_tpr, sum.product_fp,
+                     sum.new_tpr, sum.new_fp);
 }
 
-// Attacks that neither a profile of all types nor a tripwire finds.
+// Each run, and the attacks that nothing finds.
 static void
-missed(const struct set *s)
+run_by_run(const struct set *s)
 {
     struct profile *p = profile_new(PER_EXE);
     double highest = 0;
@@ -235,19 +259,20 @@ missed(const struct set *s)
             profile_learn(p, &s->run[i]);
     for (size_t i = 0; i < s->n; i++)
         if (!s->run[i].attack && part_of(&s->run[i]) == TEST &&
-            figure(p, &s->run[i], BOTH) > highest)
-            highest = figure(p, &s->run[i], BOTH);
+            figure(p, &s->run[i], ALL) > highest)
+            highest = figure(p, &s->run[i], ALL);
     (void)printf(
-        "\nrun by run, all types trained, per executable (the highest benign test: %.3f):\n",
+        "\nrun by run, all types trained, per executable (the highest benign test: %.0f)\n",
         highest);
     for (size_t i = 0; i < s->n; i++) {
         const struct run *r = &s->run[i];
         if (!r->attack && part_of(r) != TEST)
             continue;
-        (void)printf("  %c %-20s %2u  unseen %3u  new %2u  refused %5llu  tripwires %u%s\n",
-                     r->attack ? 'a' : 'b', r->type, r->number, profile_score(p, r),
-                     profile_new_exes(p, r), (unsigned long long)r->denied, r->severity,
-                     r->attack && figure(p, r, BOTH) <= highest ? "  MISSED" : "");
+        (void)printf(
+            "  %c %-20s %2u  unseen %3u  new refusals %2u  new executables %2u  tripwires %u%s\n",
+            r->attack ? 'a' : 'b', r->type, r->number, profile_score(p, r),
+            profile_new_refusals(p, r), profile_new_exes(p, r), r->severity,
+            r->attack && figure(p, r, ALL) <= highest ? "  MISSED" : "");
     }
     profile_free(p);
 }
@@ -258,22 +283,25 @@ evaluate(const struct set *s)
     (void)printf("\n| test | profile | score | AUC | TPR at 0 FP | at 1 %% | benign | attacks |\n"
                  "|---|---|---|---|---|---|---|---|\n");
     for (enum variant v = 0; v < VARIANTS; v++)
-        for (enum rule r = 0; r < RULES; r++) {
+        for (enum rule r = 0; r < RULES; r++)
             known_types(s, v, r);
+    for (enum variant v = 0; v < VARIANTS; v++)
+        for (enum rule r = 0; r < RULES; r++)
             unseen_types(s, v, r, false);
-        }
     (void)printf(
-        "\nper template, mean over the types; \"calibrated\": the threshold is the highest of runs that are "
-        "neither trained nor tested\n\n"
-        "| profile | score | AUC | TPR at 0 FP | worst | calibrated TPR | its FP | and new "
-        "executables: TPR | FP |\n|---|---|---|---|---|---|---|---|---|\n");
+        "\nper template, mean over the types; TPR / FP at a threshold %.0f above the highest of "
+        "runs that are neither trained nor tested (calibrated), at the rule's own (%.0f), and "
+        "with new executables\n\n"
+        "| profile | score | AUC | TPR at 0 FP | worst | calibrated | at %.0f | and new "
+        "executables |\n|---|---|---|---|---|---|---|---|\n",
+        margin, product, product);
     for (enum variant v = 0; v < VARIANTS; v++)
         for (enum rule r = 0; r < RULES; r++)
             per_template(s, v, r, false);
-    (void)printf("\nunseen benign type by type (per executable, sequences):\n");
-    unseen_types(s, PER_EXE, SEQUENCES, true);
-    (void)printf("\nper template (per executable, both):\n");
-    per_template(s, PER_EXE, BOTH, true);
-    missed(s);
+    (void)printf("\nunseen benign type by type (per executable, all three), AUC\n");
+    unseen_types(s, PER_EXE, ALL, true);
+    (void)printf("\nper template (per executable, all three)\n");
+    per_template(s, PER_EXE, ALL, true);
+    run_by_run(s);
     return 0;
 }

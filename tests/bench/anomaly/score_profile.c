@@ -10,7 +10,7 @@
 struct profile {
     enum variant variant;
     struct watch_profile *of[SCORE_EXES]; // NULL: not known
-    uint64_t denied;
+    bool own;                             // files of the sandbox's own were executed
 };
 
 void
@@ -57,16 +57,30 @@ profile_free(struct profile *p)
     free(p);
 }
 
-static uint32_t
-bit_of(const struct profile *p, const struct token *t)
+static bool
+has(const struct watch_profile *set, uint32_t bit)
 {
-    return t->bit[p->variant == REFUSED_SET];
+    return (set->bits[bit / 64] >> (bit % 64) & 1) != 0;
+}
+
+static void
+put(struct watch_profile **set, uint32_t bit)
+{
+    if (*set == NULL)
+        *set = need(calloc(1, sizeof **set));
+    (*set)->bits[bit / 64] |= UINT64_C(1) << (bit % 64);
+}
+
+static uint32_t
+refusal_bit(const struct refusal *r)
+{
+    return watch_trigram(WATCH_REFUSED, WATCH_REFUSED, r->number);
 }
 
 static size_t
-set_of(const struct profile *p, const struct token *t)
+set_of(const struct profile *p, uint16_t exe)
 {
-    return p->variant == ONE_SET ? 0 : t->exe;
+    return p->variant == ONE_SET ? 0 : exe;
 }
 
 void
@@ -74,15 +88,14 @@ profile_learn(struct profile *p, const struct run *r)
 {
     for (size_t i = 0; i < r->n; i++) {
         const struct token *t = &r->token[i];
-        struct watch_profile **set = &p->of[set_of(p, t)];
         if (p->variant != ONE_SET && exe_is_own(t->exe))
-            continue;
-        if (*set == NULL)
-            *set = need(calloc(1, sizeof **set));
-        (*set)->bits[bit_of(p, t) / 64] |= UINT64_C(1) << (bit_of(p, t) % 64);
+            p->own = true;
+        else
+            put(&p->of[set_of(p, t->exe)], t->bit);
     }
-    if (r->denied > p->denied)
-        p->denied = r->denied;
+    for (size_t i = 0; i < r->refusals; i++)
+        if (!exe_is_own(r->refusal[i].exe))
+            put(&p->of[set_of(p, r->refusal[i].exe)], refusal_bit(&r->refusal[i]));
 }
 
 unsigned
@@ -92,14 +105,25 @@ profile_score(const struct profile *p, const struct run *r)
     unsigned unseen = 0;
     for (size_t i = 0; i < r->n; i++) {
         const struct token *t = &r->token[i];
-        const struct watch_profile *set = p->of[set_of(p, t)];
-        if (set != NULL && (set->bits[bit_of(p, t) / 64] >> (bit_of(p, t) % 64) & 1) == 0)
+        const struct watch_profile *set = p->of[set_of(p, t->exe)];
+        if (set != NULL && !has(set, t->bit))
             unseen++;
         most = unseen > most ? unseen : most;
         if (t->ends)
             unseen = 0;
     }
     return most;
+}
+
+unsigned
+profile_new_refusals(const struct profile *p, const struct run *r)
+{
+    unsigned n = 0;
+    for (size_t i = 0; i < r->refusals; i++) {
+        const struct watch_profile *set = p->of[set_of(p, r->refusal[i].exe)];
+        n += set != NULL && !has(set, refusal_bit(&r->refusal[i])) ? 1 : 0;
+    }
+    return n;
 }
 
 unsigned
@@ -110,17 +134,11 @@ profile_new_exes(const struct profile *p, const struct run *r)
     memset(seen, 0, sizeof seen);
     for (size_t i = 0; i < r->n; i++) {
         uint16_t x = r->token[i].exe;
-        if (!seen[x] && p->of[x] == NULL)
+        if (!seen[x] && p->of[x] == NULL && !(exe_is_own(x) && p->own))
             n++;
         seen[x] = true;
     }
     return n;
-}
-
-uint64_t
-profile_denied(const struct profile *p)
-{
-    return p->denied;
 }
 
 double

@@ -117,6 +117,24 @@ perl -MData::Dumper -MPOSIX -e 'print Dumper({t => strftime("%Y", localtime), f 
 n=0; for i in $(seq 1 $((60 + $1 * 5))); do n=$((n + i)); x=$(echo $i | rev); [ $((i % 10)) = 0 ] && date +%s > s; done; echo $n
 while read -r a; do echo "${a:0:3}"; done < <(seq 100 160) | sort -u | wc -l; mktemp -d; env | wc -l; type -a ls; printf '%s\\n' {a..f} | shuf --random-source=/bin/ls | head -2
 """),
+    "offline-attempts": (SH, """
+# An agent that does not know yet that there is no network.
+for i in $(seq 1 $((1 + $1 % 3))); do curl -sS -m 2 https://pypi.example.org/simple/ 2>&1 | tail -1; done
+git clone -q https://git.example.org/a/b.git 2>&1 | tail -1; python3 - <<'E'
+import urllib.request
+try: urllib.request.urlopen("http://192.0.2.80/", timeout=1)
+except OSError as e: print(e)
+E
+ls /root /proc/1/cwd 2>&1 | wc -l; exit 0
+"""),
+    "python-compute": (PY, """
+import math, sys, array, itertools, fractions, functools
+n = 300000 + 20000 * int(sys.argv[1]); a = array.array("d", (math.sin(i) for i in range(n)))
+print(sum(a), max(a)); sieve = bytearray([1]) * n
+for i in range(2, int(n ** 0.5) + 1):
+    if sieve[i]: sieve[i*i::i] = bytes(len(range(i*i, n, i)))
+print(sum(sieve) - 2, functools.reduce(lambda x, y: x + fractions.Fraction(1, y), range(1, 200)).numerator % 97)
+"""),
     "sqlite-cli": (SH, """
 command -v sqlite3 >/dev/null || exit 0
 sqlite3 x.db 'create table t(a integer primary key, b text); with recursive c(n) as (select 1 union all select n+1 from c where n<'$((300 + $1 * 10))') insert into t select n, hex(n) from c; create index i on t(b); vacuum; select count(*), max(b) from t;'

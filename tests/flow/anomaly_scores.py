@@ -1,0 +1,79 @@
+#!/usr/bin/python3
+"""The evaluation of tests/bench/anomaly works: it reads ADFA-LD's format, records real sandboxes, and tells attacks from work."""
+
+import os
+import subprocess
+import sys
+import tempfile
+
+from broker import BUILD, INSTALLED, skip
+
+SOURCE = os.environ.get("STOCKADE_SOURCE", os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+RUN = os.path.join(SOURCE, "tests/bench/anomaly/run")
+SCORE = os.path.join(BUILD, "tests/bench/anomaly/bench-anomaly_score")
+
+
+def check(condition, what):
+    if not condition:
+        raise AssertionError(what)
+
+
+def row(text, *cells):
+    """The figures of the row that begins with these cells."""
+    start = "| " + " | ".join(cells) + " |"
+    for line in text.splitlines():
+        if line.startswith(start):
+            return [cell.strip() for cell in line[len(start):].strip(" |").split("|")]
+    raise AssertionError(f"no row {start} in {text}")
+
+
+def write(folder, name, calls):
+    path = os.path.join(folder, name)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w", encoding="ascii") as f:
+        f.write(" ".join(map(str, calls)) + "\n")
+
+
+def traces_of_adfa_ld_are_read_and_scored():
+    with tempfile.TemporaryDirectory() as folder:
+        for i in range(5):
+            write(folder, f"Training_Data_Master/UTD-{i}.txt", [6, 6, 63, 6, 42, 120, 6, 195] * 30 + [i])
+            write(folder, f"Validation_Data_Master/UVD-{i}.txt", [6, 6, 63, 6, 42, 120, 6, 195] * (10 + i))
+            write(folder, f"Attack_Data_Master/Adduser_1/UAD-{i}.txt", [6, 6, 63] * 9 + list(range(300, 330)))
+        r = subprocess.run([SCORE, "--adfa", folder], capture_output=True, text=True, timeout=60, check=False)
+        check(r.returncode == 0 and "5 traces to train, 5 normal, 5 attacks" in r.stdout, r.stdout + r.stderr)
+        check(row(r.stdout, "most of a window")[:2] == ["1.000", "1.00"], r.stdout)
+        check(row(r.stdout, "unseen of all")[:2] == ["1.000", "1.00"], r.stdout)
+        for wrong in ("6 6 x 6", "6 -1 6", "6 99999 6"):
+            write(folder, "Attack_Data_Master/Adduser_1/UAD-9.txt", wrong.split())
+            r = subprocess.run([SCORE, "--adfa", folder], capture_output=True, text=True, timeout=60, check=False)
+            check(r.returncode == 1 and "bench-anomaly_score" in r.stderr, f"{wrong}: {r.returncode} {r.stderr}")
+        r = subprocess.run([SCORE, "--adfa", folder + "/none"], capture_output=True, text=True, timeout=60, check=False)
+        check(r.returncode == 1 and "No such file" in r.stderr, r.stderr)
+
+
+def a_short_recording_tells_attacks_from_work():
+    r = subprocess.run(["/usr/bin/python3", RUN, "--quick", "--build", BUILD], capture_output=True, text=True, timeout=300,
+                       check=False)
+    if r.returncode == 77:
+        skip(r.stdout.strip())
+    check(r.returncode == 0 and "\n0 lost" in "\n" + r.stderr, r.stdout[-2000:] + r.stderr[-2000:])
+    auc, at_0 = row(r.stdout, "known types", "per executable", "all three")[:2]
+    check(float(auc) >= 0.9 and float(at_0) >= 0.75, r.stdout)
+    check(float(row(r.stdout, "known types", "per executable", "tripwires")[0]) > 0.5, r.stdout)
+
+
+if __name__ == "__main__":
+    if os.geteuid() != 0:
+        skip("needs root")
+    if INSTALLED or not os.path.exists(SCORE):
+        skip("the scorer is not built")
+    failed = 0
+    for test in (traces_of_adfa_ld_are_read_and_scored, a_short_recording_tells_attacks_from_work):
+        try:
+            test()
+            print(f"ok   {test.__name__}", flush=True)
+        except (AssertionError, OSError, subprocess.SubprocessError) as why:
+            failed += 1
+            print(f"FAIL {test.__name__}: {why}", flush=True)
+    sys.exit(1 if failed else 0)
