@@ -30,6 +30,7 @@
 #include "bpf.h"
 #include "config.h"
 #include "dispatch.h"
+#include "feed.h"
 #include "job.h"
 #include "log.h"
 #include "loop.h"
@@ -43,6 +44,7 @@
 #include "server.h"
 #include "spawn.h"
 #include "telemetry.h"
+#include "transport.h"
 #include "usage.h"
 
 enum {
@@ -65,6 +67,7 @@ struct broker {
     bool drained; // no call is open any more
     bool destroying;
     int status;
+    struct feed *feed; // NULL: none
 };
 
 static const struct call_method *const services[] = {
@@ -215,6 +218,20 @@ add_services(struct broker *b, struct err *e)
 }
 
 static int
+open_feed(struct broker *b, struct err *e)
+{
+    char bound[TRANSPORT_BOUND_BYTES];
+    const char *address = b->config->telemetry.feed;
+    if (address[0] == '\0')
+        return 0;
+    int r = feed_open(&b->loop, telemetry_events(b->s.telemetry), address, bound, &b->feed, e);
+    if (r < 0)
+        return err_wrap(e, "open the feed");
+    log_event(LOG_INFO, "feed", "%s", bound);
+    return 0;
+}
+
+static int
 listen_all(struct broker *b, struct err *e)
 {
     b->s.rpc = rpc_new(&b->loop, b->s.dispatch, &b->config->rpc);
@@ -229,7 +246,7 @@ listen_all(struct broker *b, struct err *e)
         log_event(LOG_INFO, "listening", "%s", b->bound[i]);
     }
     b->s.listeners = (const char(*)[256])b->bound;
-    return 0;
+    return open_feed(b, e);
 }
 
 // The end: nothing is left that keeps the loop alive.
@@ -238,6 +255,7 @@ on_all_destroyed(void *cookie)
 {
     struct broker *b = cookie;
     loop_timer_stop(&b->drain_look);
+    feed_close(b->feed);
     rpc_close(b->s.rpc);
     uv_stop(&b->loop);
 }

@@ -155,7 +155,7 @@ privilege_prepare(const struct config *c, const struct identity *who, struct err
     } // held by this descriptor until the process ends
     for (uint32_t i = 0; i < c->listen_n && r == 0; i++)
         r = prepare_socket_dir(c->listen[i], who, e);
-    return r;
+    return r == 0 ? prepare_socket_dir(c->telemetry.feed, who, e) : r;
 }
 
 static int

@@ -16,9 +16,6 @@
 #include "convert.h"
 #include "stockade/v1/system_service.pb-c.h"
 
-static const char network_degraded[] =
-    "network: only NETWORK_MODE_NONE is enforced, requests for other modes are refused";
-
 static void *
 make(struct arena *a, const ProtobufCMessageDescriptor *type)
 {
@@ -40,10 +37,9 @@ static bool
 add_features(struct arena *a, const struct spawn_features *f, Stockade__V1__InfoResponse *m)
 {
     m->features = arena_alloc(a, sizeof(void *) * SPAWN_FEATURES_MAX);
-    m->degraded = arena_alloc(a, sizeof(void *) * (SPAWN_FEATURES_MAX + 1));
+    m->degraded = arena_alloc(a, sizeof(void *) * SPAWN_FEATURES_MAX);
     if (m->features == NULL || m->degraded == NULL)
         return false;
-    m->degraded[m->n_degraded++] = network_degraded;
     for (uint32_t i = 0; i < f->n && i < SPAWN_FEATURES_MAX; i++) {
         const struct spawn_feature *from = &f->feature[i];
         Stockade__V1__Feature *to = make(a, &stockade__v1__feature__descriptor);

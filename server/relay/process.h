@@ -17,7 +17,7 @@ enum {
     ASSOCIATIONS_MAX = 8192, // UDP
     STREAMS_MAX = 1024,      // of DNS over TCP
     STREAMS_PER_SANDBOX = 32,
-    SCRATCH_BYTES = 256 * 1024,
+    SCRATCH_BYTES = 128 * 1024,
 };
 
 // A descriptor that the loop watches, in the object that it belongs to.

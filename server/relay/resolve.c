@@ -9,6 +9,7 @@
 
 #include "address.h"
 #include "report.h"
+#include "sandboxes.h"
 
 enum {
     SOCKETS = 64,
@@ -166,7 +167,7 @@ collect(const struct sandbox *s, const struct ares_addrinfo *info, struct found 
         memset(&sa, 0, sizeof sa);
         memcpy(&sa, it->ai_addr, it->ai_addrlen);
         address_from_sockaddr(&sa, a, &port);
-        if (!permit_target(s->permit, a, address_is_own(a), 0, 0)) {
+        if (!sandbox_may_reach(s, a, 0, 0)) {
             if (!f->forbidden)
                 memcpy(f->refused, a, sizeof a);
             f->forbidden = true;

@@ -237,6 +237,25 @@ sandbox_flow(const struct sandbox *s, const uint8_t local[16], uint8_t protocol,
            out->protocol == protocol && out->port != 0;
 }
 
+struct permit_verdict
+sandbox_judge(const struct sandbox *s, const uint8_t address[16], uint16_t port, uint8_t protocol)
+{
+    struct permit_verdict own = permit_address(s->permit, address, true, port, protocol);
+    if (own.reason == NET_REASON_NONE)
+        return own;
+    struct permit_verdict v = permit_address(s->permit, address, false, port, protocol);
+    return v.reason == NET_REASON_NONE && address_is_own(address) ? own : v;
+}
+
+bool
+sandbox_may_reach(const struct sandbox *s, const uint8_t address[16], uint16_t port,
+                  uint8_t protocol)
+{
+    if (permit_target(s->permit, address, true, port, protocol))
+        return true;
+    return permit_target(s->permit, address, false, port, protocol) && !address_is_own(address);
+}
+
 static uint64_t
 left_of(uint64_t most, uint64_t used)
 {

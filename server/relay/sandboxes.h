@@ -21,6 +21,13 @@ void sandbox_close(struct sandbox *s);
 bool sandbox_flow(const struct sandbox *s, const uint8_t local[16], uint8_t protocol,
                   struct net_flow *out);
 
+// A flow to a literal address, and whether an allowed name may lead to an address: as permit.h has it, and with a look
+// whether the address is this host's own where that would change the answer.
+struct permit_verdict sandbox_judge(const struct sandbox *s, const uint8_t address[16],
+                                    uint16_t port, uint8_t protocol);
+bool sandbox_may_reach(const struct sandbox *s, const uint8_t address[16], uint16_t port,
+                       uint8_t protocol);
+
 // Bytes that may still go out (or come in) under the sandbox's quota and the rule's.
 uint64_t sandbox_left(const struct sandbox *s, bool out, uint32_t rule);
 

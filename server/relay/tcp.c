@@ -165,8 +165,7 @@ dial_next(struct flow *f)
     while (f->next < f->addresses_n && s->relay->now_ms < f->dial_until_ms) {
         memcpy(f->address, f->addresses[f->next++], sizeof f->address);
         // A literal address was judged by its rule; an address of a name is judged now.
-        if (f->name != NULL && !permit_target(s->permit, f->address, address_is_own(f->address),
-                                              f->asked.port, IPPROTO_TCP)) {
+        if (f->name != NULL && !sandbox_may_reach(s, f->address, f->asked.port, IPPROTO_TCP)) {
             forbidden = true;
             continue;
         }
@@ -229,13 +228,12 @@ judge(struct flow *f)
     if (f->name != NULL)
         v = permit_name_port(p, f->name->text, f->asked.port, IPPROTO_TCP);
     else
-        v = permit_address(p, f->asked.address, address_is_own(f->asked.address), f->asked.port,
-                           IPPROTO_TCP);
+        v = sandbox_judge(f->sandbox, f->asked.address, f->asked.port, IPPROTO_TCP);
     f->rule = v.rule;
     if (v.reason != NET_REASON_NONE)
         return v.reason;
     if (f->name != NULL && f->state != FLOW_NAMING &&
-        !permit_target(p, f->address, address_is_own(f->address), f->asked.port, IPPROTO_TCP))
+        !sandbox_may_reach(f->sandbox, f->address, f->asked.port, IPPROTO_TCP))
         return NET_NAME_ADDRESS;
     return sandbox_left(f->sandbox, true, v.rule) == 0 ? sandbox_quota_reason(f->sandbox, true)
                                                        : NET_REASON_NONE;

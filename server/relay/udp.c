@@ -194,13 +194,13 @@ judge(struct association *a)
     uint16_t port = a->flow.port;
     if (a->name == NULL) {
         memcpy(a->address, a->flow.address, sizeof a->address);
-        return permit_address(s->permit, a->address, address_is_own(a->address), port, IPPROTO_UDP);
+        return sandbox_judge(s, a->address, port, IPPROTO_UDP);
     }
     struct permit_verdict v = permit_name_port(s->permit, a->name->text, port, IPPROTO_UDP);
     for (uint32_t i = 0; i < a->name->n && v.reason == NET_REASON_NONE; i++) {
         const uint8_t *address = a->name->addresses[i];
         memcpy(a->address, address, sizeof a->address);
-        if (permit_target(s->permit, address, address_is_own(address), port, IPPROTO_UDP))
+        if (sandbox_may_reach(s, address, port, IPPROTO_UDP))
             return v;
     }
     if (v.reason == NET_REASON_NONE)
@@ -417,8 +417,7 @@ udp_recheck(struct sandbox *s)
         struct permit_verdict v = judge(a);
         a->rule = v.rule;
         if (v.reason == NET_REASON_NONE && memcmp(connected, a->address, sizeof connected) != 0 &&
-            !permit_target(s->permit, connected, address_is_own(connected), a->flow.port,
-                           IPPROTO_UDP))
+            !sandbox_may_reach(s, connected, a->flow.port, IPPROTO_UDP))
             v.reason = NET_NAME_ADDRESS;
         memcpy(a->address, connected, sizeof connected);
         if (v.reason != NET_REASON_NONE)

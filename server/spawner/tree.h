@@ -7,7 +7,7 @@
 // The child of a sandbox, still root in the first user namespace but in mount, pid, network... namespaces of its own,
 // calls tree_enter(): one tmpfs (size and inodes are the disk limits) for all that the sandbox writes; an overlay of the
 // template's folder as /, an overlay of the host's /usr as /usr, lower layers id-mapped where the file system can;
-// /dev, /dev/pts, /dev/shm, /proc with masks; pivot_root; the old root detached.
+// /dev, /dev/pts, /dev/shm, /proc with masks; all that it was made from detached, the root in its place.
 #pragma once
 
 #include <stdbool.h>
@@ -20,7 +20,8 @@ struct tree; // the spawner's part
 // Spawner, once, before any clone: needs real root. Changes the process's own mount namespace. cgroup_root_fd: an open
 // directory of the v2 cgroup that will hold the sandboxes; after the call `*cgroup_fd` is the same folder opened
 // through a mount in the new namespace, so that open_tree(OPEN_TREE_CLONE) on folders below it works in children.
-// The other descriptors that the spawner holds stay valid. Features found (id-mapped mounts...) are added to f.
+// The other descriptors that the spawner holds stay valid; its cwd is from then on part of the tree and must not be changed.
+// Features found (id-mapped mounts...) are added to f.
 int tree_prepare(const struct spawn_config *config, int cgroup_root_fd, int *cgroup_fd,
                  struct tree **out, struct spawn_features *f, struct err *e);
 

@@ -1,13 +1,15 @@
 // What the two halves of the tree share: tree_prepare.c (the spawner, once) and tree_enter.c (every child).
 //
-// The spawner's own root, as the children find it. Everything is made before the first clone and read-only after:
+// The root of the spawner's mount namespace is an empty tmpfs, the base, where "." is, with a place /n for a sandbox's root.
+// On top of it lies the stage, which paths begin at, as the children find it. Everything is made before the first clone and
+// read-only after:
 //
 //   /c            the v2 cgroup that holds the sandboxes
 //   /u            the host's /usr              /p0, /p1...   further host folders of the templates
 //   /t            the state directory's templates: /t/NAME is a template's skeleton
 //   /d            the layer with a clean /dev  /e/dir, /e/file   empty, to cover things with
 //   /proc
-//   /w /n /lu /lt /lp0...   empty places where a child puts its tmpfs, its new root and its id-mapped lower layers
+//   /w /lu /lt /lp0...   empty places where a child puts its tmpfs and its id-mapped lower layers
 #pragma once
 
 #include <stdbool.h>

@@ -1,7 +1,7 @@
 // The spawner's half: once, at start, with real root. In this order, since each step needs the one before:
 //
 //   skeletons on disk -> clones of the host's folders, detached (they can be cloned only in the namespace they are in)
-//   -> a mount namespace of our own -> a tiny root with nothing but what children need -> pivot into it
+//   -> a mount namespace of our own -> pivot into an empty root -> a stage on top of it with what children need -> chroot
 //   -> try an id-mapped overlay of each folder, as the children will, and note which cannot.
 //
 // Every clone of a sandbox copies all mounts of this namespace, so there are as few as possible.
@@ -249,7 +249,7 @@ make_dev(int root, struct err *e)
 static int
 make_places(int root, const struct tree *t, struct err *e)
 {
-    static const char *const places[] = {"c", "t", "d", "e", "e/dir", "proc", "w", "n", "lt"};
+    static const char *const places[] = {"c", "t", "d", "e", "e/dir", "proc", "w", "lt"};
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i++)
         if (mkdirat(root, places[i], 0555) < 0)
             return err_sys(e, errno, "create %s", places[i]);
@@ -277,6 +277,34 @@ unpack(int root, const struct tree *t, const struct luggage *l, struct err *e)
     return proc < 0 ? proc : mount_attach(proc, root, "proc", e);
 }
 
+// The namespace's root: empty but for the place of a sandbox's root, and read-only. We pivot into it; cwd stays there.
+static int
+make_base(const struct spawn_config *c, struct err *e)
+{
+    const struct mount_option options[] = {
+        {"size", "4k"}, {"nr_inodes", "4"}, {"mode", "0555"}, {"source", "stockade"}};
+    int auto_close base = mount_new("tmpfs", options, 4, PLAIN, e);
+    if (base < 0)
+        return base;
+    if (mkdirat(base, "n", 0555) < 0)
+        return err_sys(e, errno, "create n");
+    int rc = mount_attach(base, AT_FDCWD, c->state_dir, e);
+    if (rc == 0)
+        rc = mount_become_root(base, e);
+    return rc < 0 ? rc : mount_change(base, MOUNT_ATTR_RDONLY, 0, e);
+}
+
+// What children need is on top of the root and not below it: they take it away by one umount, and put their own root there.
+// tree_enter.c says why. Paths begin at the stage, since it is our root; "." is the base below it.
+static int
+step_on(int stage, struct err *e)
+{
+    int auto_close base = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (base < 0 || fchdir(stage) < 0 || chroot(".") < 0 || fchdir(base) < 0)
+        return err_sys(e, errno, "step on the stage");
+    return 0;
+}
+
 static int
 move_in(const struct spawn_config *c, const struct tree *t, const struct luggage *l, struct err *e)
 {
@@ -284,15 +312,17 @@ move_in(const struct spawn_config *c, const struct tree *t, const struct luggage
         return err_sys(e, errno, "create a mount namespace");
     const struct mount_option options[] = {
         {"size", "64k"}, {"nr_inodes", "128"}, {"mode", "0555"}, {"source", "stockade"}};
-    int auto_close root = mount_new("tmpfs", options, 4, PLAIN, e);
-    int rc = root < 0 ? root : make_places(root, t, e);
+    int auto_close stage = mount_new("tmpfs", options, 4, PLAIN, e);
+    int rc = stage < 0 ? stage : make_places(stage, t, e);
     if (rc == 0)
-        rc = mount_attach(root, AT_FDCWD, c->state_dir, e);
+        rc = make_base(c, e);
     if (rc == 0)
-        rc = unpack(root, t, l, e);
+        rc = mount_attach(stage, AT_FDCWD, ".", e);
     if (rc == 0)
-        rc = mount_become_root(root, e);
-    return rc < 0 ? rc : mount_change(root, MOUNT_ATTR_RDONLY, 0, e);
+        rc = unpack(stage, t, l, e);
+    if (rc == 0)
+        rc = step_on(stage, e);
+    return rc < 0 ? rc : mount_change(stage, MOUNT_ATTR_RDONLY, 0, e);
 }
 
 static void

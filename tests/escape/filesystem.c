@@ -367,7 +367,7 @@ hard_links(void)
 }
 
 const struct check filesystem_checks[] = {
-    {1, "a host path cannot be opened", "pivot_root, detached old root, own mount namespace",
+    {1, "a host path cannot be opened", "own root, all else detached, own mount namespace",
      host_path},
     {2, "a host file cannot be appended to", "overlay with a private upper, id-mapped lower",
      append_to_host_files},

@@ -315,6 +315,51 @@ a_flow_to_a_name_reaches_it_at_its_ports_alone(void **state)
     box_close();
 }
 
+// Both ends of a flow to a name at PORT, which must come to `server`.
+static void
+reach(int resolver_fd, int server, const char *name)
+{
+    uint8_t to[16] = {[10] = 0xff, [11] = 0xff};
+    struct world_answer a = world_ask(resolver_fd, name, WORLD_TYPE_A);
+    assert_int_equal(a.answers, 1);
+    memcpy(to + 12, a.address, 4);
+    int job = box_connect_flow(SOCK_STREAM, box_flow(to, PORT, IPPROTO_TCP));
+    int peer = accept4(server, NULL, NULL, SOCK_CLOEXEC);
+    assert_true(peer >= 0);
+    box_say(job, name);
+    box_hear(peer, name);
+    (void)close(job);
+    (void)close(peer);
+}
+
+static void
+the_next_address_is_tried_when_one_refuses_or_is_silent(void **state)
+{
+    (void)state;
+    struct box_policy p = test_policy();
+    p.rules_n = 2;
+    box_prefix(&p.rules[1], INADDR_LOOPBACK & 0xff000000, 8, PORT);
+    box_open(&p);
+    int fd = resolver();
+    int server = box_bound(SOCK_STREAM, INADDR_LOOPBACK, PORT);
+    int silent = box_bound(SOCK_STREAM, INADDR_LOOPBACK + 8, PORT);
+    assert_int_equal(listen(silent, 0), 0); // one fits, further SYNs are dropped
+    int filler[4];
+    for (size_t i = 0; i < 4; i++) {
+        struct sockaddr_in sa = box_v4(INADDR_LOOPBACK + 8, PORT);
+        filler[i] = box_socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK);
+        (void)connect(filler[i], (const struct sockaddr *)&sa, sizeof sa);
+    }
+    reach(fd, server, "half.test");
+    reach(fd, server, "slow.test");
+    for (size_t i = 0; i < 4; i++)
+        (void)close(filler[i]);
+    (void)close(silent);
+    (void)close(server);
+    (void)close(fd);
+    box_close();
+}
+
 static void
 a_query_over_ipv6_is_answered_from_the_address_that_was_asked(void **state)
 {
@@ -411,6 +456,7 @@ main(void)
         cmocka_unit_test(other_types_of_an_allowed_name_are_empty_and_not_forwarded),
         cmocka_unit_test(an_allowed_name_gets_an_address_of_its_own_and_an_entry),
         cmocka_unit_test(a_flow_to_a_name_reaches_it_at_its_ports_alone),
+        cmocka_unit_test(the_next_address_is_tried_when_one_refuses_or_is_silent),
         cmocka_unit_test(a_query_over_ipv6_is_answered_from_the_address_that_was_asked),
         cmocka_unit_test(dns_over_tcp_is_answered_by_the_same_rules),
         cmocka_unit_test(a_sandbox_has_room_for_its_names_and_no_more),

@@ -24,6 +24,8 @@ static const struct world_record world_records[] = {
     {"chain.bad.test", "127.0.0.1", NULL, "loopback.bad.test", NULL},
     {"mixed.test", "10.0.0.1", "93.184.216.34", NULL, NULL},
     {"rebind.test", "93.184.216.34", NULL, NULL, "127.0.0.1"},
+    {"half.test", "127.0.0.8", "127.0.0.1", NULL, NULL}, // nobody listens at the first
+    {"slow.test", "127.0.0.9", "127.0.0.1", NULL, NULL}, // the first does not answer
     {"empty.test", NULL, NULL, NULL, NULL},
 };
 

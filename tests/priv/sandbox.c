@@ -10,9 +10,10 @@ what_policy_does_not_allow_is_refused_and_says_so(void **state)
     const struct stockade_result *r = NULL;
     (void)shell(&o.command, "true");
     o.network = STOCKADE_NETWORK_OPEN;
+    o.template_name = "small";
     assert_true(stockade_run(broker.s, &o, NULL, &r, &e) < 0);
     assert_int_equal(e.code, STOCKADE_FAILED_PRECONDITION);
-    assert_string_equal(e.reason, "NETWORK_MODE_NOT_ENFORCED");
+    assert_string_equal(e.reason, "NETWORK_POLICY_TOO_WIDE");
     o.network = STOCKADE_NETWORK_NONE;
     o.template_name = "absent";
     assert_true(stockade_run(broker.s, &o, NULL, &r, &e) < 0);

@@ -170,6 +170,41 @@ nothing_of_it_can_be_undone_even_by_the_namespaces_root(void **state)
     expect_in(out, "end\n");
 }
 
+// As what pivot_root leaves: even who may chroot, and so has a cwd outside of the root, climbs to the sandbox's root at most.
+static void
+no_way_leads_below_the_root(void **state)
+{
+    (void)state;
+    static const char climb[] =
+        "import os\n"
+        "os.mkdir('/tmp/x'); here = os.open('/', os.O_RDONLY); os.chroot('/tmp/x')\n"
+        "os.fchdir(here)\n"
+        "for i in range(40): os.chdir('..')\n"
+        "os.chroot('.')\n"
+        "print('top', *sorted(os.listdir('/')))\n"
+        "for i in range(40): os.chdir('..')\n"
+        "print('up', *sorted(os.listdir('.')))\n";
+    char script[sizeof climb + 256];
+    (void)snprintf(
+        script, sizeof script,
+        "echo top $(LC_ALL=C ls -A /); echo roots $(grep -c ' / / ' /proc/self/mountinfo); "
+        "umount -l / && echo undone; unshare -m umount -l / && echo undone; "
+        "python3 -c \"%s\"",
+        climb);
+    const char *out = run(script, ROOT);
+    assert_null(strstr(out, "undone"));
+    expect_in(out, "\nroots 1\n");
+    char seen[512];
+    assert_int_equal(sscanf(out, "%511[^\n]", seen), 1);
+    expect_in(seen, "top bin");
+    const char *again = strstr(out + 1, "\ntop ");
+    assert_non_null(again);
+    assert_memory_equal(again + 1, seen, strlen(seen));
+    const char *up = strstr(out, "\nup ");
+    assert_non_null(up);
+    assert_memory_equal(up + 4, seen + 4, strlen(seen) - 4);
+}
+
 static void
 files_have_the_owners_that_they_have_on_the_host(void **state)
 {
@@ -460,6 +495,7 @@ run_all(void)
         cmocka_unit_test(devices_are_these_alone),
         cmocka_unit_test(masks_are_empty_and_proc_sys_is_read_only),
         cmocka_unit_test(nothing_of_it_can_be_undone_even_by_the_namespaces_root),
+        cmocka_unit_test(no_way_leads_below_the_root),
         cmocka_unit_test(files_have_the_owners_that_they_have_on_the_host),
         cmocka_unit_test(disk_and_inodes_end_where_they_were_told),
         cmocka_unit_test(sandboxes_share_neither_files_nor_locks_nor_their_template),
