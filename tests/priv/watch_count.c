@@ -247,6 +247,69 @@ an_account_that_is_given_out_again_begins_at_zero(void **state)
         assert_int_equal(bpf_map_update_elem(queue, NULL, &free_ones[--n], BPF_ANY), 0);
 }
 
+struct spin {
+    volatile bool stop;
+};
+
+static int
+spin(void *arg)
+{
+    const struct spin *s = arg;
+    while (!s->stop)
+        (void)syscall(SYS_getppid);
+    return 0;
+}
+
+static size_t
+free_accounts(void)
+{
+    static uint32_t numbers[WATCH_ACCOUNTS];
+    size_t n = 0;
+    int queue = bpf_map__fd(rig.bpf->maps.accounts_free);
+    while (bpf_map_lookup_and_delete_elem(queue, NULL, &numbers[n]) == 0)
+        n++;
+    for (size_t i = 0; i < n; i++)
+        assert_int_equal(bpf_map_update_elem(queue, NULL, &numbers[i], BPF_ANY), 0);
+    return n;
+}
+
+// The entry comes while processes run on every CPU, so that they are seen for the first time at the same moment.
+static void
+processes_that_are_first_seen_at_once_share_one_account(void **state)
+{
+    (void)state;
+    enum { ROUNDS = 8, SPINNERS = 4 };
+    struct spin *s =
+        mmap(NULL, sizeof *s, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(s != MAP_FAILED);
+    size_t before = free_accounts();
+    for (int round = 0; round < ROUNDS; round++) {
+        char name[40];
+        struct bpf_sandbox entry = {.slot = 60 + (uint32_t)round, .generation = 1};
+        (void)snprintf(name, sizeof name, "at-once-%d", round);
+        const struct rig_cgroup *box = rig_cgroup(&rig, rig.cgroups[1].path, name);
+        const struct rig_cgroup *job = rig_cgroup(&rig, box->path, "job-1");
+        pid_t pids[SPINNERS];
+        s->stop = false;
+        for (int i = 0; i < SPINNERS; i++)
+            pids[i] = rig_spawn(job, spin, s);
+        assert_null(rig_account(&rig, job));
+        rig_put(rig.bpf->maps.sandboxes, &box->id, &entry);
+        for (int i = 0; i < 10000 && !rig_account(&rig, job); i++)
+            (void)usleep(1000);
+        s->stop = true;
+        for (int i = 0; i < SPINNERS; i++)
+            assert_int_equal(rig_wait(pids[i]), 0);
+        const struct watch_account *a = rig_account(&rig, job);
+        assert_non_null(a);
+        assert_int_equal(a->cgroup, job->id);
+        assert_int_equal(a->exits, SPINNERS);
+        assert_true(a->syscalls[SYS_getppid] > 0);
+    }
+    (void)munmap(s, sizeof *s);
+    assert_int_equal(free_accounts(), before - ROUNDS);
+}
+
 static void
 what_the_broker_wants_to_know_may_change_while_a_job_runs(void **state)
 {
@@ -274,6 +337,7 @@ main(void)
         cmocka_unit_test(what_is_nested_and_what_forks_twice_is_the_jobs),
         cmocka_unit_test(a_process_in_the_sandboxs_own_cgroup_has_the_sandboxs_account),
         cmocka_unit_test(an_account_that_is_given_out_again_begins_at_zero),
+        cmocka_unit_test(processes_that_are_first_seen_at_once_share_one_account),
         cmocka_unit_test(what_the_broker_wants_to_know_may_change_while_a_job_runs),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
