@@ -31,6 +31,7 @@
 #include "config.h"
 #include "dispatch.h"
 #include "feed.h"
+#include "forward.h"
 #include "job.h"
 #include "log.h"
 #include "loop.h"
@@ -351,8 +352,10 @@ make_core(struct broker *b, struct err *e)
     b->s.started_ns = uv_hrtime();
     b->s.sandboxes = sandboxes_new(&b->s);
     b->s.jobs = jobs_new(&b->s);
+    b->s.forwards = forwards_new(&b->s);
     b->s.anomaly = anomaly_new(&b->s);
-    if (b->s.sandboxes == NULL || b->s.jobs == NULL || b->s.anomaly == NULL)
+    if (b->s.sandboxes == NULL || b->s.jobs == NULL || b->s.forwards == NULL ||
+        b->s.anomaly == NULL)
         return err_sys(e, ENOMEM, "start");
     int r = spawn_attach(b->s.spawn, &b->loop, on_spawner_gone, b, e);
     if (r < 0)

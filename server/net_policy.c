@@ -9,6 +9,7 @@
 
 #include "anomaly.h"
 #include "bpf.h"
+#include "forward.h"
 #include "log.h"
 #include "net.h"
 #include "net_sets.h"
@@ -132,8 +133,10 @@ put_in_force(struct sandbox *s, struct network *n, struct err *e)
     if (r < 0)
         return r;
     s->entry = entry;
-    network_unref(s->network);
+    struct network *before = s->network;
     s->network = network_ref(n);
+    network_unref(before);
+    forwards_check(s->all->srv->forwards, s);
     return 0;
 }
 

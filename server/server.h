@@ -9,6 +9,7 @@ struct anomaly;
 struct bpf;
 struct config;
 struct dispatch;
+struct forwards;
 struct jobs;
 struct net;
 struct pool;
@@ -32,6 +33,7 @@ struct server {
     struct relay_link *relay;    // our end of the relay's socket; NULL: there is none
     struct sandboxes *sandboxes; // all of them, by id and by tenant
     struct jobs *jobs;           // all jobs, by id
+    struct forwards *forwards;   // connections into sandboxes
     struct pool *pool;           // ready ones
     struct dispatch *dispatch;
     struct rpc *rpc;

@@ -11,6 +11,7 @@
 #include "../sandbox.h"
 #include "../server.h"
 #include "convert.h"
+#include "forward.h"
 
 // A call that waits: for a sandbox (Create) or for a change of state (Delete, Pause, Resume, Update).
 struct pending {
@@ -380,8 +381,15 @@ resume_it(struct server *s, struct call *c, const ProtobufCMessage *req)
     }
 
 const struct call_method sandbox_methods[] = {
-    METHOD("Create", create, create),    METHOD("Get", get, get),
-    METHOD("List", list, list),          METHOD("Update", update, update),
-    METHOD("Delete", delete, delete),    METHOD("Pause", pause, pause_it),
-    METHOD("Resume", resume, resume_it), {0},
+    METHOD("Create", create, create),
+    METHOD("Get", get, get),
+    METHOD("List", list, list),
+    METHOD("Update", update, update),
+    METHOD("Delete", delete, delete),
+    METHOD("Pause", pause, pause_it),
+    METHOD("Resume", resume, resume_it),
+    METHOD("Forward", forward, sandbox_forward),
+    METHOD("ForwardInput", forward_input, sandbox_forward_input),
+    METHOD("ForwardClose", forward_close, sandbox_forward_close),
+    {0},
 };

@@ -4,11 +4,12 @@
 import os
 import signal
 
-from api import PRECONDITION, SANDBOX, check, main, until
+import sp
+from api import PRECONDITION, SANDBOX, check, connect, main, until
 from broker import Broker
 from peers import Peers
 
-INVALID = 3
+INVALID, DENIED = 3, 7
 CONFIG = """
 pool: 2
 templates:
@@ -210,11 +211,76 @@ def a_relay_that_ends_is_started_again(b, c):
     b.cli("rm", box.id)
 
 
+class Forward:
+    """A connection into a sandbox: the stream, and calls for the other way."""
+
+    def __init__(self, c, box, port):
+        self.c, self.data, self.status = c, b"", None
+        self.call = c.begin(SANDBOX + "Forward", {"id": box, "port": port}, credit=1000)
+        self.id = ""
+        self.until(lambda: self.id or self.status)
+
+    def until(self, condition):
+        while not condition():
+            frame = self.c.recv(self.call)
+            if frame.kind == sp.END:
+                self.status = frame.status
+                return
+            m = sp.message("stockade.v1.SandboxServiceForwardResponse").FromString(frame.payload)
+            self.id = self.id or m.connection_id
+            self.data += m.data
+
+    def write(self, data):
+        return self.c.unary(SANDBOX + "ForwardInput", {"connection_id": self.id, "data": data})
+
+
+SERVER = """
+import socket
+s = socket.create_server(("127.0.0.1", 8000))
+print("listening", flush=True)
+while True:
+    c, _ = s.accept()
+    while data := c.recv(65536):
+        c.sendall(data.upper())
+    c.sendall(b"bye")
+    c.close()
+"""
+
+
+def a_port_is_reached_through_the_broker_where_inbound_has_it(b, c):
+    box = c.unary(SANDBOX + "Create", {"network": {"mode": NONE, "inbound": [{"first": 8000}, {"first": 8010}]}}).sandbox
+    refused_by = Forward(c, box.id, 8001).status
+    check(refused_by.code == DENIED and "8001" in refused_by.message, str(refused_by))
+    silent = Forward(c, box.id, 8010).status
+    check(silent.code == PRECONDITION and "nobody listens" in silent.message, str(silent))
+    p = b.popen("exec", box.id, "--", "python3", "-c", SERVER, stdout=-1)
+    check(p.stdout.readline() == b"listening\n", "the server")
+    f = Forward(c, box.id, 8000)
+    other = connect(b)
+    check(other.fails(SANDBOX + "ForwardInput", {"connection_id": "0" * 32}).code == 5, "a connection that never was")
+    for piece in (b"hello ", b"x" * 65536):
+        f.write(piece)
+    f.until(lambda: len(f.data) == 65542)
+    check(f.data == b"HELLO " + b"X" * 65536, "all of it comes back")
+    c.unary(SANDBOX + "ForwardClose", {"connection_id": f.id})
+    f.until(lambda: f.status)
+    check(f.data.endswith(b"bye") and f.status.code == 0, str(f.status))
+    check(c.fails(SANDBOX + "ForwardInput", {"connection_id": f.id}).code == 5, "it is over")
+    f = Forward(c, box.id, 8000)
+    c.unary(SANDBOX + "Update", {"id": box.id, "network": {"mode": NONE, "inbound": [{"first": 8010}]}})
+    f.until(lambda: f.status)
+    check(f.status.code == DENIED, "a policy that lacks the port cuts it")
+    b.cli("rm", box.id)
+    p.kill()
+    p.wait()
+    p.stdout.close()
+
+
 TESTS = [what_would_widen_is_refused_with_its_field, without_a_policy_nothing_gets_out,
          an_allowlist_lets_out_what_it_names, open_is_everything_public_and_what_a_rule_names,
          loopback_is_the_sandboxs_own_in_every_mode, a_change_holds_at_once_and_cuts_what_it_forbids,
          a_template_that_says_what_it_gives_gives_no_more, beyond_the_egress_quota_connections_are_cut_and_refused,
-         a_relay_that_ends_is_started_again]
+         a_port_is_reached_through_the_broker_where_inbound_has_it, a_relay_that_ends_is_started_again]
 
 if __name__ == "__main__":
     with Peers():
