@@ -15,9 +15,11 @@
 #include "job.h"
 #include "log.h"
 #include "loop.h"
+#include "net_policy.h"
 #include "relay/relay.h"
 #include "sandbox.h"
 #include "server.h"
+#include "telemetry.h"
 
 enum { SAVE_EVERY_S = 10 };
 
@@ -329,6 +331,27 @@ anomaly_policy(const struct anomaly *a, uint32_t template)
 {
     assert(template <a->srv->config->templates_n);
     return &a->srv->config->template[template].anomalies;
+}
+
+void
+anomaly_sandbox_taken(struct anomaly *a, struct sandbox *s)
+{
+    struct err e;
+    if (s->live && sandbox_policy_watch(s, anomaly_watch(a, s->spec.template), &e) < 0)
+        log_err(LOG_WARNING, "anomaly", &e);
+}
+
+void
+anomaly_changed(struct anomaly *a, uint32_t template, bool wanted_before)
+{
+    list_each(it, sandboxes_owned(a->srv->sandboxes))
+    {
+        struct sandbox *s = list_entry(it, struct sandbox, node);
+        if (number_of(a, s->spec.template) == template)
+            anomaly_sandbox_taken(a, s);
+    }
+    if (!wanted_before && anomaly_wants_syscalls(a))
+        telemetry_want(a->srv->telemetry);
 }
 
 struct profiles *

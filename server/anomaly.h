@@ -127,6 +127,13 @@ void anomaly_unwait(struct anomaly_waiter *w);
 // The rules in force for a template, by its number in the configuration.
 const struct anomaly_config *anomaly_policy(const struct anomaly *a, uint32_t template);
 
+// Another state of a template's profiles: its live sandboxes are looked at anew (anomaly_watch), and system calls are
+// wanted from now on if they were not.
+void anomaly_changed(struct anomaly *a, uint32_t template, bool wanted_before);
+
+// The same for one that was ready before it became somebody's.
+void anomaly_sandbox_taken(struct anomaly *a, struct sandbox *s);
+
 // The profiles. anomaly_save() after a change: writes them to the state directory, or says why not.
 struct profiles *anomaly_profiles(struct anomaly *a);
 int anomaly_save(struct anomaly *a, uint32_t template, struct err *e);

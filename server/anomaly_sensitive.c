@@ -6,7 +6,7 @@
 #include "bpf.h"
 
 // Keys and credentials; the memory and environment of other processes; the kernel; what starts by itself. Nothing that
-// honest programs look for on their own: /etc/passwd, .npmrc and the like are none.
+// honest programs, or agents that believe to be root, look at on their own: /etc/passwd, .npmrc, /root and the like are none.
 static const char *const patterns[] = {
     ".ssh",
     ".gnupg",
@@ -25,7 +25,6 @@ static const char *const patterns[] = {
     "docker.sock",
     "containerd.sock",
     "release_agent",
-    "/root",
     "/etc/shadow",
     "/etc/gshadow",
     "/etc/sudoers",

@@ -305,6 +305,8 @@ tell_of_sandbox(struct telemetry *t, struct sandbox *s, Stockade__V1__EventKind 
 void
 telemetry_sandbox_taken(struct telemetry *t, struct sandbox *s)
 {
+    if (t != NULL && t->srv->anomaly != NULL)
+        anomaly_sandbox_taken(t->srv->anomaly, s);
     struct box *b = box_of(t, s);
     if (b != NULL) {
         b->owned = true;

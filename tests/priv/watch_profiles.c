@@ -90,6 +90,45 @@ a_program_that_does_what_was_learnt_is_silent_and_another_alarms_at_once(void **
     assert_int_equal(rig_account(&rig, j.job)->failures, 0);
 }
 
+// A session leader is refused another session, and another process group.
+static int
+is_refused(void *arg)
+{
+    const struct pattern *p = arg;
+    for (int i = 0; i < 10; i++)
+        (void)syscall(SYS_setsid);
+    for (int i = 0; p->strange && i < 50; i++)
+        (void)syscall(SYS_setpgid, 0, 0);
+    return 0;
+}
+
+static void
+a_call_that_was_never_refused_before_is_told_once_and_one_that_was_is_not(void **state)
+{
+    (void)state;
+    struct pattern usual = {false}, strange = {true};
+    memset(&rig.profiles[PROFILE], 0, sizeof rig.profiles[PROFILE]);
+    struct job j = profiled_job("refused-learn", WATCH_PROFILE_LEARN, WATCH_WINDOW);
+    drain();
+    assert_int_equal(rig_run(j.job, is_refused, &usual), 0);
+    uint32_t bit = watch_trigram(WATCH_REFUSED, WATCH_REFUSED, SYS_setsid);
+    assert_true(rig.profiles[PROFILE].bits[bit / 64] >> (bit % 64) & 1);
+
+    j = profiled_job("refused-judge", WATCH_PROFILE_JUDGE, WATCH_WINDOW);
+    assert_int_equal(rig_run(j.job, is_refused, &usual), 0);
+    drain();
+    assert_int_equal(count_events(EVENT_PROFILE, j.job), 0);
+    assert_int_equal(rig_run(j.job, is_refused, &strange), 0);
+    drain();
+    assert_int_equal(count_events(EVENT_PROFILE, j.job), 1);
+    const struct watch_score *b = BODY(watch_score, event(EVENT_PROFILE, j.job, 0));
+    assert_int_equal(b->profile, PROFILE);
+    assert_int_equal(b->last[0], WATCH_REFUSED);
+    assert_int_equal(b->last[1], WATCH_REFUSED);
+    assert_int_equal(b->last[2], SYS_setpgid);
+    assert_int_equal(rig.profile_states[PROFILE].alerts, 1);
+}
+
 static void
 at_the_threshold_nothing_is_told_and_an_unknown_executable_is_not_judged(void **state)
 {
@@ -153,6 +192,7 @@ main(int argc, char **argv)
         return 0;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_program_that_does_what_was_learnt_is_silent_and_another_alarms_at_once),
+        cmocka_unit_test(a_call_that_was_never_refused_before_is_told_once_and_one_that_was_is_not),
         cmocka_unit_test(at_the_threshold_nothing_is_told_and_an_unknown_executable_is_not_judged),
         cmocka_unit_test(what_a_thread_did_before_exec_is_not_scored_after_it),
         cmocka_unit_test(profiles_of_other_sandboxes_flags_are_left_alone),

@@ -9,7 +9,7 @@
 enum part { TRAIN, CALIBRATE, TEST };
 
 static const char *const variant_names[VARIANTS] = {"one set for all", "per executable"};
-static const double grave = 3;   // SEVERITY_WARNING
+static const double grave = 2;   // SEVERITY_NOTICE
 static const double margin = 4;  // unseen trigrams above the highest of calibration
 static const double product = 8; // the rule unseen-sequence, as it comes
 
