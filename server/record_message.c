@@ -296,7 +296,7 @@ lost(struct arena *a, const struct record *r, uint32_t class)
     Stockade__V1__Lost *m = make(a, &stockade__v1__lost__descriptor);
     if (m == NULL)
         return NULL;
-    m->class_ = record_class_name(class);
+    m->event_class = record_class_name(class);
     m->events = r->lost[class];
     m->cpus = arena_alloc(a, sizeof *m->cpus * RECORD_CPUS);
     for (uint32_t cpu = 0; m->cpus != NULL && cpu < RECORD_CPUS; cpu++)

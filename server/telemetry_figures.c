@@ -92,7 +92,7 @@ tell_gap(struct telemetry *t, struct box *b, uint32_t class, uint64_t n, const u
             cpus[l.n_cpus++] = cpu;
     telemetry_fill(&m, b->sandbox, NULL, STOCKADE__V1__EVENT_KIND__EVENT_KIND_GAP,
                    STOCKADE__V1__SEVERITY__SEVERITY_NOTICE);
-    l.class_ = record_class_name(class);
+    l.event_class = record_class_name(class);
     l.events = n;
     l.cpus = cpus;
     m.detail_case = STOCKADE__V1__EVENT__DETAIL_LOST;

@@ -22,12 +22,14 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent.parent.parent / "client/python/tests"))
 
 import broker as brokers
+import stockade
 from proxy import Proxy
 from stockade import Client, Sandbox, methods
 from stockade.v1 import (
     process_service_pb2,
     sandbox_service_pb2,
     system_service_pb2,
+    telemetry_service_pb2,
     wire_pb2,
 )
 
@@ -203,3 +205,27 @@ def test_a_job_sent_again_after_dropped_pipes_runs_once(
         assert sandbox.run("cat", "count").stdout == "x\n"
         (process, *_) = sandbox.processes()
         assert info.metadata["process_id"] == process.id
+
+
+def test_a_stock_sub_socket_gets_what_it_subscribed_to() -> None:
+    pynng = pytest.importorskip("pynng")
+    why = brokers.why_not()
+    if why:
+        pytest.skip(why)
+    with brokers.Broker(feed=True) as started, Client(started.ipc) as client:
+        with pynng.Sub0(dial=started.feed, recv_timeout=20_000) as socket:
+            socket.subscribe("JOB_ENDED/")
+            topic, event = b"", telemetry_service_pb2.Event()
+            for _ in range(20):  # its pipe may not be there with the first one
+                process = stockade.run("true", client=client)
+                try:
+                    socket.recv_timeout = 1_000
+                    topic, _, packed = socket.recv().partition(b"\n")
+                    event.ParseFromString(packed)
+                    break
+                except pynng.Timeout:
+                    continue
+        assert process.ok
+        assert topic == f"JOB_ENDED/INFO/{event.sandbox_id}".encode()
+        assert event.kind == telemetry_service_pb2.EVENT_KIND_JOB_ENDED
+        assert client.record(event.process_id).process.id == event.process_id

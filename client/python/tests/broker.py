@@ -48,7 +48,7 @@ class Broker:
 
     count = 0
 
-    def __init__(self) -> None:
+    def __init__(self, *, feed: bool = False) -> None:
         folder = build()
         assert folder is not None
         Broker.count += 1
@@ -57,6 +57,11 @@ class Broker:
         self.folder.chmod(0o755)
         self.ipc = f"ipc://{self.folder}/run/stockade.sock"
         self.tcp = f"tcp://127.0.0.1:{free_port()}"
+        self.feed = f"ipc://{self.folder}/run/feed.sock"
+        self._config = ["--config", f"{self.folder}/stockaded.yaml"] if feed else []
+        if feed:
+            text = f"telemetry: {{feed: '{self.feed}'}}\n"
+            (self.folder / "stockaded.yaml").write_text(text)
         self._cgroup = f"/stockade-python-{os.getpid()}-{Broker.count}"
         self._log = self.folder / "log"
         self._process: subprocess.Popen[bytes] | None = None
@@ -72,7 +77,10 @@ class Broker:
         state = ["--state-dir", f"{self.folder}/state", "--cgroup", self._cgroup]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [self._binary, *listen, *state], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                [self._binary, *self._config, *listen, *state],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
             )
         while True:
             try:

@@ -15,7 +15,12 @@ import pytest
 
 import stockade
 from stockade import aio, methods
-from stockade.v1 import process_service_pb2, sandbox_service_pb2, system_service_pb2
+from stockade.v1 import (
+    process_service_pb2,
+    sandbox_service_pb2,
+    system_service_pb2,
+    telemetry_service_pb2,
+)
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -63,7 +68,13 @@ def test_the_examples_in_the_docstrings_are_true() -> None:
 
 def test_every_method_of_the_api_has_its_row() -> None:
     rows = {m.path for m in vars(methods).values() if isinstance(m, methods.Method)}
-    for module in (sandbox_service_pb2, process_service_pb2, system_service_pb2):
+    modules = (
+        sandbox_service_pb2,
+        process_service_pb2,
+        system_service_pb2,
+        telemetry_service_pb2,
+    )
+    for module in modules:
         for service in module.DESCRIPTOR.services_by_name.values():
             for method in service.methods:
                 path = f"/{service.full_name}/{method.name}"

@@ -10,5 +10,15 @@ The names are those of ``stockade``; values and exceptions are the very same cla
 from stockade.aio.client import Client, MessageStream, default_client
 from stockade.aio.process import Process
 from stockade.aio.sandbox import Sandbox, run, start
+from stockade.aio.telemetry import EventStream
 
-__all__ = ["Client", "MessageStream", "Process", "Sandbox", "default_client", "run", "start"]
+__all__ = [
+    "Client",
+    "EventStream",
+    "MessageStream",
+    "Process",
+    "Sandbox",
+    "default_client",
+    "run",
+    "start",
+]
