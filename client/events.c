@@ -189,28 +189,29 @@ read_stream(struct subscription *sub, struct stockade_error *e)
     }
 }
 
-static char
-upper(char c)
+// Names in any case, with '-' for '_'.
+static bool
+same_name(const char *typed, const char *name)
 {
-    if (c == '-')
-        return '_';
-    return c >= 'a' && c <= 'z' ? (char)(c - 'a' + 'A') : c;
+    for (; *typed != '\0' && *name != '\0'; typed++, name++)
+        if (*typed != *name && !(*typed == '-' && *name == '_') &&
+            !(*typed >= 'a' && *typed <= 'z' && *typed - 'a' == *name - 'A'))
+            return false;
+    return *typed == *name;
 }
 
 static int
 kind_number(const char *name, Stockade__V1__EventKind *out, struct err *e)
 {
-    char full[64] = "EVENT_KIND_";
-    size_t at = strlen(full);
-    for (const char *p = name; *p != '\0' && at < sizeof full - 1; p++)
-        full[at++] = upper(*p);
-    full[at] = '\0';
-    const ProtobufCEnumValue *v =
-        protobuf_c_enum_descriptor_get_value_by_name(&stockade__v1__event_kind__descriptor, full);
-    if (v == NULL || v->value == 0)
-        return err_field(e, "kinds", "there is no kind of event \"%s\"", name);
-    *out = (Stockade__V1__EventKind)v->value;
-    return 0;
+    const ProtobufCEnumDescriptor *type = &stockade__v1__event_kind__descriptor;
+    for (unsigned i = 0; i < type->n_values; i++) {
+        const ProtobufCEnumValue *v = &type->values[i];
+        if (v->value == 0 || !same_name(name, v->name + strlen("EVENT_KIND_")))
+            continue;
+        *out = (Stockade__V1__EventKind)v->value;
+        return 0;
+    }
+    return err_field(e, "kinds", "there is no kind of event \"%s\"", name);
 }
 
 static int
