@@ -254,6 +254,12 @@ static const char network_details[] =
     "it forbids are cut.\n\n"
     "Example: stockade network --allow example.com:443 --allow 192.0.2.0/24:5432/tcp box";
 
+static const char forward_details[] =
+    "Listens on 127.0.0.1:LOCAL (0: any free port; printed) until it is interrupted, and leads each "
+    "connection to PORT of the sandbox's loopback. The sandbox's policy must have the port: "
+    "--allow-inbound.\n\n"
+    "Example: stockade create --name web --allow-inbound 8000; stockade forward web 8080:8000";
+
 const struct command commands[] = {
     {"run", "run a command in a fresh sandbox", "[OPTION]... [--] COMMAND [ARG]...", run_details,
      GROUPS(sandbox_limits, job_limits, network, sandbox_kind, job_kind), OPERAND_COMMAND, 1, -1,
@@ -274,6 +280,8 @@ const struct command commands[] = {
      OPERAND_PROCESS, 1, 1, false, false, cli_logs},
     {"network", "show or change the network policy of a sandbox", "[OPTION]... SANDBOX",
      network_details, GROUPS(network), OPERAND_SANDBOX, 1, 1, false, false, cli_network},
+    {"forward", "lead a port of this machine into a sandbox", "[OPTION]... SANDBOX [LOCAL:]PORT",
+     forward_details, NO_GROUPS, OPERAND_SANDBOX, 2, 2, false, false, cli_forward},
     {"pause", "freeze sandboxes", "[OPTION]... SANDBOX...", NULL, NO_GROUPS, OPERAND_SANDBOX, 1, -1,
      false, false, cli_pause},
     {"resume", "let frozen sandboxes go on", "[OPTION]... SANDBOX...", NULL, NO_GROUPS,

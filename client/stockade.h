@@ -448,6 +448,23 @@ STOCKADE_API int stockade_update(struct stockade *s, const char *id, uint64_t tt
 STOCKADE_API int stockade_set_policy(struct stockade *s, const char *id,
                                      const struct stockade_policy *policy,
                                      const struct stockade_sandbox **out, struct stockade_error *e);
+// A connection to a TCP port of a sandbox, which its policy's `inbound` must have. on_open comes first, with the
+// connection's id for the two functions below; on_data with what comes. A value other than 0 ends it. Comes back when it
+// is over: 0 when the other end said no more.
+struct stockade_forward_handlers {
+    int (*on_open)(void *cookie, const char *connection_id);
+    int (*on_data)(void *cookie, const void *bytes, size_t n);
+    void *cookie;
+};
+STOCKADE_API int stockade_forward(struct stockade *s, const char *id, uint32_t port,
+                                  const struct stockade_forward_handlers *h,
+                                  struct stockade_error *e);
+// At most 64 KiB at a time. RESOURCE_EXHAUSTED: too much waits to be written already, nothing of it was taken.
+STOCKADE_API int stockade_forward_input(struct stockade *s, const char *connection_id,
+                                        const void *bytes, size_t n, struct stockade_error *e);
+// No more comes from here.
+STOCKADE_API int stockade_forward_close(struct stockade *s, const char *connection_id,
+                                        struct stockade_error *e);
 // Ends every job in it; comes back when nothing of it is left on the host.
 STOCKADE_API int stockade_delete(struct stockade *s, const char *id, struct stockade_error *e);
 STOCKADE_API int stockade_pause(struct stockade *s, const char *id,

@@ -3,6 +3,7 @@
 
 import os
 import signal
+import socket
 
 import sp
 from api import PRECONDITION, SANDBOX, check, connect, main, until
@@ -276,11 +277,32 @@ def a_port_is_reached_through_the_broker_where_inbound_has_it(b, c):
     p.stdout.close()
 
 
+def a_port_of_this_machine_leads_into_a_sandbox(b, c):
+    box = b.cli("create", "--allow-inbound", "8000").stdout.decode().strip()
+    server = b.popen("exec", box, "--", "python3", "-c", SERVER, stdout=-1)
+    check(server.stdout.readline() == b"listening\n", "the server")
+    with b.popen("forward", box, "0:8000", stdout=-1) as forward:
+        port = int(forward.stdout.readline().split(b":")[1])
+        for _ in range(3):
+            with socket.create_connection(("127.0.0.1", port), timeout=60) as s:
+                s.sendall(b"q" * 300000)
+                s.shutdown(socket.SHUT_WR)
+                got = b""
+                while piece := s.recv(65536):
+                    got += piece
+                check(got == b"Q" * 300000 + b"bye", f"{len(got)} bytes")
+        forward.send_signal(signal.SIGINT)
+    b.cli("rm", box)
+    server.wait()
+    server.stdout.close()
+
+
 TESTS = [what_would_widen_is_refused_with_its_field, without_a_policy_nothing_gets_out,
          an_allowlist_lets_out_what_it_names, open_is_everything_public_and_what_a_rule_names,
          loopback_is_the_sandboxs_own_in_every_mode, a_change_holds_at_once_and_cuts_what_it_forbids,
          a_template_that_says_what_it_gives_gives_no_more, beyond_the_egress_quota_connections_are_cut_and_refused,
-         a_port_is_reached_through_the_broker_where_inbound_has_it, a_relay_that_ends_is_started_again]
+         a_port_is_reached_through_the_broker_where_inbound_has_it,
+         a_port_of_this_machine_leads_into_a_sandbox, a_relay_that_ends_is_started_again]
 
 if __name__ == "__main__":
     with Peers():

@@ -459,17 +459,27 @@ box_mapped(uint32_t address, uint8_t out[16])
     memcpy(out + 12, &wire, sizeof wire);
 }
 
-// A job's socket, connected to a flow.
+// A job's socket, connected. -1: it was reset before connect() came back.
+static inline int
+box_connect_as(int family, int type, const void *address, socklen_t n)
+{
+    box_enter(box.sandbox_ns);
+    int fd = box_socket(family, type);
+    bool reset = connect(fd, address, n) < 0;
+    if (reset && errno != ECONNRESET)
+        box_die("connect");
+    box_enter(box.host_ns);
+    if (reset)
+        (void)close(fd);
+    return reset ? -1 : fd;
+}
+
+// To a flow's address.
 static inline int
 box_connect_flow(int type, uint32_t number)
 {
-    box_enter(box.sandbox_ns);
-    int fd = box_socket(AF_INET, type);
-    struct sockaddr_in sa = box_v4(NET_FLOW_V4 + number, NET_RELAY_PORT);
-    int rc = connect(fd, (const struct sockaddr *)&sa, sizeof sa);
-    box_enter(box.host_ns);
-    assert_int_equal(rc, 0);
-    return fd;
+    const struct sockaddr_in sa = box_v4(NET_FLOW_V4 + number, NET_RELAY_PORT);
+    return box_connect_as(AF_INET, type, &sa, sizeof sa);
 }
 
 static inline int
@@ -480,12 +490,7 @@ box_connect_flow6(int type, uint32_t number)
     uint32_t wire = htonl(number);
     memcpy(&sa.sin6_addr, prefix, sizeof prefix);
     memcpy((uint8_t *)&sa.sin6_addr + sizeof prefix, &wire, sizeof wire);
-    box_enter(box.sandbox_ns);
-    int fd = box_socket(AF_INET6, type);
-    int rc = connect(fd, (const struct sockaddr *)&sa, sizeof sa);
-    box_enter(box.host_ns);
-    assert_int_equal(rc, 0);
-    return fd;
+    return box_connect_as(AF_INET6, type, &sa, sizeof sa);
 }
 
 static inline int
@@ -502,6 +507,8 @@ static inline void
 box_expect_reset(int fd)
 {
     char byte = 0;
+    if (fd < 0)
+        return; // connect() has seen it
     ssize_t n = recv(fd, &byte, 1, 0);
     if (n != -1 || errno != ECONNRESET)
         print_error("recv: %zd, %s\n", n, strerror(errno));

@@ -30,6 +30,8 @@ export type {
   StartOptions,
 } from "./sandbox.js";
 export { MessageStream } from "./stream.js";
+export { events, record } from "./telemetry.js";
+export type { EventOptions } from "./telemetry.js";
 export { dialSocket, parseAddress } from "./transport.js";
 export type { Address, Dial, Transport, TransportEvents } from "./transport.js";
 export type { Duration, Size } from "./units.js";

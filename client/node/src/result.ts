@@ -8,6 +8,7 @@ import type {
   LimitHit as LimitHitMessage,
   Result as ResultMessage,
 } from "./gen/stockade/v1/limits_pb.js";
+import type { Record as RecordMessage } from "./gen/stockade/v1/record_pb.js";
 
 /**
  * How a job ended: it "exited" by itself; it was "signaled"; a "limit" ended it; policy "refused" it; the broker
@@ -196,6 +197,8 @@ export class RunResult {
   readonly limitHit: LimitHit | undefined;
   /** Further limits that were reached. */
   readonly limitsAlsoHit: readonly LimitHit[];
+  /** What the kernel saw (record.proto); undefined where the broker sent none. */
+  readonly record: RecordMessage | undefined;
   /** What it wrote to stdout (with a terminal: all that it wrote), as far as it was kept. */
   readonly stdoutBytes: Uint8Array;
   /** What it wrote to stderr, as far as it was kept. */
@@ -212,6 +215,7 @@ export class RunResult {
     this.bill = billOf(message.bill);
     this.limitHit = message.limitHit === undefined ? undefined : limitHitOf(message.limitHit);
     this.limitsAlsoHit = message.limitsAlsoHit.map(limitHitOf);
+    this.record = message.record;
     this.stdoutBytes = kept.stdout;
     this.stderrBytes = kept.stderr;
     this.outputMissing = kept.missing;

@@ -11,6 +11,7 @@ import { info, serving } from "../../src/info.js";
 import { Schema } from "../../src/reflection.js";
 import { JobError } from "../../src/result.js";
 import { Sandbox, run, start } from "../../src/sandbox.js";
+import { events, record } from "../../src/telemetry.js";
 import { Broker, Proxy, missing } from "./server.js";
 
 const skip = ["stockaded", "stockade-spawner", "stockade-guest"].reduce<string | false>(
@@ -388,4 +389,23 @@ test("after a crash runs under way are lost, sandboxes gone, and the same client
   await ended;
   await assert.rejects(sbx.run(["true"]), errors.NotFoundError);
   assert.equal((await run(["echo", "again"], { client: own })).stdout, "again\n");
+});
+
+test("events are iterated, and a result has the record of its job", { skip }, async () => {
+  const result = await run(["true"], { client });
+  assert.ok(result.record?.completeness?.startTime !== undefined);
+  const last = await record("", { client });
+  assert.equal(last.process?.args[0], "true");
+  assert.deepEqual(last.record?.completeness?.endTime, result.record.completeness.endTime);
+  const id = last.process?.id ?? "";
+  let ended = 0n;
+  for await (const event of events({ client, fromSequence: 1, keptOnly: true, kinds: ["job-ended"] })) {
+    ended = event.processId === id ? event.sequence : ended;
+  }
+  assert.ok(ended > 0n);
+  await assert.rejects(async () => {
+    for await (const event of events({ client, kinds: ["denid"] })) {
+      assert.fail(String(event.sequence));
+    }
+  }, errors.InvalidArgumentError);
 });

@@ -43,6 +43,7 @@ from stockade.requests import ProcessInfo, SandboxInfo
 from stockade.result import Bill, Figure, LimitHit, Outcome, Result, Scope, Source
 from stockade.sandbox import Sandbox, run, start
 from stockade.stubs import Schema, Stub
+from stockade.telemetry import EventStream
 
 __version__ = "0.1.0"
 
@@ -60,6 +61,7 @@ __all__ = [
     "DataLoss",
     "DeadlineExceeded",
     "Event",
+    "EventStream",
     "FailedPrecondition",
     "Figure",
     "Gap",

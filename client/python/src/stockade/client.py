@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, Optional
 from google.protobuf.message import DecodeError
 
 from stockade import address as addresses
-from stockade import methods
+from stockade import methods, telemetry
 from stockade.attempts import Attempts
 from stockade.errors import (
     Cancelled,
@@ -25,7 +25,7 @@ from stockade.errors import (
 )
 from stockade.link import Link
 from stockade.methods import Method, Request, Response
-from stockade.v1 import system_service_pb2
+from stockade.v1 import system_service_pb2, telemetry_service_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -328,6 +328,48 @@ class Client:
         request = system_service_pb2.HealthServiceCheckRequest(service=service)
         status = self.call(methods.HEALTH_CHECK, request).status
         return status == system_service_pb2.SERVING_STATUS_SERVING
+
+    def events(
+        self,
+        *,
+        sandboxes: Iterable[str] = (),
+        process: str = "",
+        kinds: Iterable[telemetry.Kind] = (),
+        severity: telemetry.Kind = 0,
+        tenant: str = "",
+        from_sequence: int = 0,
+        kept_only: bool = False,
+        on_gap: Optional[telemetry.GapCallback] = None,
+    ) -> telemetry.EventStream:
+        """Return the events of sandboxes as they happen (``telemetry_service.proto``).
+
+        ``sandboxes``      only these, by id
+        ``process``        only this job, by id
+        ``kinds``          only these, such as ``"denied"`` or ``"exec"``
+        ``severity``       only what is at least this grave, such as ``"warning"``
+        ``tenant``         of another caller, such as ``"uid:1000"``, or ``"*"``: for root
+        ``from_sequence``  begin with this event, as far as it is kept; 0: with what is new
+        ``kept_only``      end with the last event that has happened by now
+        ``on_gap``         called where events are missing, with which
+        """
+        request = telemetry.request(
+            sandboxes=sandboxes,
+            process=process,
+            kinds=kinds,
+            severity=severity,
+            tenant=tenant,
+            from_sequence=from_sequence,
+            kept_only=kept_only,
+        )
+        return telemetry.EventStream(self.stream(methods.SUBSCRIBE, request), on_gap)
+
+    def record(self, process: str = "") -> telemetry_service_pb2.GetRecordResponse:
+        """Return what the kernel saw of a job, while it runs and after it.
+
+        ``process``  its id, or the beginning of it; empty: the caller's job that ended last
+        """
+        request = telemetry_service_pb2.GetRecordRequest(process_id=process)
+        return self.call(methods.GET_RECORD, request)
 
     def schema(self) -> Schema:
         """Fetch the broker's descriptors: stubs for what this package has no wrapper for."""

@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Any, Generic, Optional, TypeVar
 from google.protobuf import descriptor_pb2
 from google.protobuf.message import Message
 
-from stockade.v1 import options_pb2, process_service_pb2, sandbox_service_pb2, system_service_pb2
+from stockade.v1 import (
+    options_pb2,
+    process_service_pb2,
+    sandbox_service_pb2,
+    system_service_pb2,
+    telemetry_service_pb2,
+)
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import MethodDescriptor
@@ -140,3 +146,14 @@ REFLECT = _method(
     _system.GetFileDescriptorSetResponse,
 )
 INFO = _method("SystemService/Info", _system.InfoRequest, _system.InfoResponse)
+
+_telemetry = telemetry_service_pb2
+SUBSCRIBE = _method(
+    "TelemetryService/Subscribe", _telemetry.SubscribeRequest, _telemetry.SubscribeResponse
+)
+GET_RECORD = _method(
+    "TelemetryService/GetRecord", _telemetry.GetRecordRequest, _telemetry.GetRecordResponse
+)
+LIST_USAGE = _method(
+    "TelemetryService/ListUsage", _telemetry.ListUsageRequest, _telemetry.ListUsageResponse
+)

@@ -13,6 +13,8 @@ from stockade.v1 import limits_pb2
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from stockade.v1 import record_pb2
+
 
 class Outcome(enum.Enum):
     """How a job ended."""
@@ -237,6 +239,9 @@ class Result:
     limit_hit: Optional[LimitHit] = None
     #: Further limits that were reached.
     limits_also_hit: tuple[LimitHit, ...] = ()
+    #: What the kernel saw: network, denials, executions, findings, and what the record does not
+    #: cover; None where the broker sent none.
+    record: Optional[record_pb2.Record] = field(default=None, repr=False, compare=False)
     #: What it wrote to stdout (with a terminal: all that it wrote), as far as it was kept.
     stdout_bytes: bytes = field(default=b"", repr=False)
     #: What it wrote to stderr, as far as it was kept.
@@ -304,6 +309,7 @@ class Result:
             if message.HasField("limit_hit")
             else None,
             limits_also_hit=tuple(LimitHit.from_message(hit) for hit in message.limits_also_hit),
+            record=message.record if message.HasField("record") else None,
             stdout_bytes=stdout,
             stderr_bytes=stderr,
             output_missing=missing,

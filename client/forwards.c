@@ -1,0 +1,105 @@
+// Connections to ports of a sandbox (stockade.h): a stream for what comes, calls for what goes.
+#include <string.h>
+
+#include "../proto/arena.h"
+#include "../proto/auto.h"
+#include "../proto/wire.h"
+#include "calls.h"
+#include "errors.h"
+#include "invoke.h"
+#include "stockade/v1/sandbox_service.pb-c.h"
+
+#define SERVICE "/stockade.v1.SandboxService/"
+
+// One message. A handler's answer other than 0 ends the connection.
+static int
+take(struct call *call, const struct stockade_forward_handlers *h, struct arena *a,
+     const uint8_t *bytes, size_t n, struct stockade_error *e)
+{
+    ProtobufCMessage *got = NULL;
+    arena_reset(a);
+    int rc = invoke_unpack(&stockade__v1__sandbox_service_forward_response__descriptor, bytes, n, a,
+                           &got, e);
+    if (rc < 0)
+        return rc;
+    const Stockade__V1__SandboxServiceForwardResponse *m =
+        (const Stockade__V1__SandboxServiceForwardResponse *)got;
+    int stop = 0;
+    if (m->connection_id[0] != '\0')
+        stop = h->on_open(h->cookie, m->connection_id);
+    if (stop == 0 && m->data.len > 0)
+        stop = h->on_data(h->cookie, m->data.data, m->data.len);
+    if (stop != 0)
+        call_cancel(call);
+    return 0;
+}
+
+int
+stockade_forward(struct stockade *s, const char *id, uint32_t port,
+                 const struct stockade_forward_handlers *h, struct stockade_error *e)
+{
+    Stockade__V1__SandboxServiceForwardRequest m =
+        STOCKADE__V1__SANDBOX_SERVICE_FORWARD_REQUEST__INIT;
+    m.id = id;
+    m.port = port;
+    uint8_t *auto_free request = NULL;
+    struct call_spec spec = {.method = SERVICE "Forward", .stream = true};
+    int rc = invoke_pack(&m.base, &request, &spec.request_n, e);
+    if (rc < 0)
+        return rc;
+    spec.request = request;
+    struct call *auto_call call = NULL;
+    struct arena *auto_arena a = arena_new(WIRE_ARENA_BYTES_MAX);
+    if (a == NULL)
+        return invoke_too_large(e);
+    rc = call_begin(&call, s, &spec, e);
+    while (rc >= 0) {
+        uint8_t *auto_free bytes = NULL;
+        size_t n = 0;
+        rc = call_next(call, &bytes, &n, e);
+        if (rc <= 0)
+            break;
+        rc = take(call, h, a, bytes, n, e);
+    }
+    return rc;
+}
+
+static int
+ask(struct stockade *s, const char *method, const ProtobufCMessage *request,
+    const ProtobufCMessageDescriptor *response, struct stockade_error *e)
+{
+    struct arena *auto_arena a = NULL;
+    ProtobufCMessage *got = NULL;
+    const struct invocation i = {.method = method,
+                                 .request = request,
+                                 .response = response,
+                                 .deadline_ms = UNARY_DEADLINE_MS};
+    return invoke(s, &i, &a, &got, e);
+}
+
+int
+stockade_forward_input(struct stockade *s, const char *connection_id, const void *bytes, size_t n,
+                       struct stockade_error *e)
+{
+    Stockade__V1__SandboxServiceForwardInputRequest m =
+        STOCKADE__V1__SANDBOX_SERVICE_FORWARD_INPUT_REQUEST__INIT;
+    union { // protobuf-c wants it writable; packing only reads
+        const void *from;
+        uint8_t *to;
+    } data = {.from = bytes};
+    m.connection_id = connection_id;
+    m.data.data = data.to;
+    m.data.len = n;
+    return ask(s, SERVICE "ForwardInput", &m.base,
+               &stockade__v1__sandbox_service_forward_input_response__descriptor, e);
+}
+
+int
+stockade_forward_close(struct stockade *s, const char *connection_id, struct stockade_error *e)
+{
+    Stockade__V1__SandboxServiceForwardCloseRequest m =
+        STOCKADE__V1__SANDBOX_SERVICE_FORWARD_CLOSE_REQUEST__INIT;
+    m.connection_id = connection_id;
+    return ask(s, SERVICE "ForwardClose", &m.base,
+               &stockade__v1__sandbox_service_forward_close_response__descriptor, e);
+}

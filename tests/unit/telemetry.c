@@ -1,0 +1,293 @@
+// What the kernel and the relay say is checked like any input: a record that is no event harms nothing, one of a sandbox
+// that is gone belongs to nobody, and what is whole becomes an event of its sandbox with text that is text.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "proto/auto.h"
+#include "proto/wire.h"
+#include "server/config.h"
+#include "server/relay/relay.h"
+#include "server/telemetry_private.h"
+
+struct fixture {
+    uv_loop_t loop;
+    struct server srv;
+    struct config *config;
+    struct jobs *jobs;
+    struct owner owner;
+    struct sandbox box;
+    struct events_reader *reader;
+    struct arena *arena;
+    struct {
+        struct event head;
+        union {
+            struct net_event net;
+            struct watch_exec exec;
+            struct watch_open open;
+            struct watch_syscall call;
+            struct watch_exit exit;
+        } body;
+    } raw;
+};
+
+static void
+wake(void *cookie)
+{
+    (void)cookie;
+}
+
+static int
+setup(void **state)
+{
+    static const struct event_filter all;
+    const struct events_listener l = {"uid:1", wake, NULL};
+    struct err e;
+    struct fixture *f = calloc(1, sizeof *f);
+    assert_non_null(f);
+    assert_int_equal(uv_loop_init(&f->loop), 0);
+    f->config = config_default();
+    f->srv.loop = &f->loop;
+    f->srv.config = f->config;
+    f->jobs = jobs_new(&f->srv);
+    f->srv.jobs = f->jobs;
+    f->srv.telemetry = telemetry_new(&f->srv);
+    assert_non_null(f->srv.telemetry);
+    f->box.spec.template = &f->config->template[0];
+    f->box.live = true;
+    f->box.slot = 7;
+    f->box.generation = 3;
+    list_init(&f->box.jobs);
+    for (size_t i = 0; i < SPAWN_FDS_MAX; i++)
+        f->box.dirs.fd[i] = -1;
+    memset(f->box.id.id, 'a', ID_HEX);
+    memcpy(f->owner.name, "uid:1", sizeof "uid:1");
+    telemetry_sandbox_live(f->srv.telemetry, &f->box);
+    f->box.tenant = &f->owner;
+    assert_int_equal(events_subscribe(f->srv.telemetry->events, &all, 0, &l, &f->reader, &e), 0);
+    f->arena = arena_new(WIRE_ARENA_BYTES_MAX);
+    *state = f;
+    return 0;
+}
+
+static int
+teardown(void **state)
+{
+    struct fixture *f = *state;
+    events_unsubscribe(f->reader);
+    telemetry_sandbox_gone(f->srv.telemetry, &f->box);
+    telemetry_free(f->srv.telemetry);
+    jobs_free(f->jobs);
+    config_free(f->config);
+    arena_free(f->arena);
+    (void)uv_run(&f->loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&f->loop), 0);
+    free(f);
+    return 0;
+}
+
+static size_t
+make(struct fixture *f, uint16_t kind, uint16_t class, uint32_t size)
+{
+    f->raw.head = (struct event){.time_ns = 1000,
+                                 .cgroup = 99,
+                                 .slot = 7,
+                                 .generation = 3,
+                                 .pid = 4711,
+                                 .kind = kind,
+                                 .class = class,
+                                 .size = size,
+                                 .comm = "a\xff\nb"};
+    return sizeof f->raw.head + size;
+}
+
+// The event that came last, or NULL.
+static const Stockade__V1__Event *
+last(struct fixture *f)
+{
+    struct events_batch *auto_free b = malloc(sizeof *b);
+    ProtobufCMessage *m = NULL;
+    struct err e;
+    assert_non_null(b);
+    arena_reset(f->arena);
+    while (events_peek(f->reader, b)) {
+        const struct event_packed *p = b->event[b->n - 1];
+        assert_int_equal(wire_unpack(&stockade__v1__event__descriptor, p->bytes + p->head_n,
+                                     p->n - p->head_n, f->arena, &m, &e),
+                         0);
+        events_taken(f->reader, b);
+    }
+    return (const Stockade__V1__Event *)m;
+}
+
+static void
+a_record_that_is_no_event_is_passed_over(void **state)
+{
+    struct fixture *f = *state;
+    struct telemetry *t = f->srv.telemetry;
+    size_t n = make(f, EVENT_DENIED, CLASS_DENIAL, sizeof(struct net_event));
+    for (size_t cut = 0; cut < n; cut++)
+        assert_false(telemetry_event(t, &f->raw, cut));
+    for (uint32_t kind = 0; kind < 300; kind++) {
+        n = make(f, (uint16_t)kind, CLASS_DENIAL, 13); // no body has that size
+        assert_false(telemetry_event(t, &f->raw, n));
+    }
+    n = make(f, EVENT_OOM, EVENT_CLASSES, 0);
+    assert_false(telemetry_event(t, &f->raw, n));
+    n = make(f, EVENT_OOM, CLASS_ALARM, 0);
+    f->raw.head.slot = UINT32_MAX;
+    assert_false(telemetry_event(t, &f->raw, n));
+    n = make(f, EVENT_OOM, CLASS_ALARM, 0);
+    f->raw.head.time_ns = UINT64_MAX;
+    assert_false(telemetry_event(t, &f->raw, n));
+    assert_null(last(f));
+}
+
+static void
+an_event_of_another_generation_is_nobodys(void **state)
+{
+    struct fixture *f = *state;
+    size_t n = make(f, EVENT_OOM, CLASS_ALARM, 0);
+    f->raw.head.generation = 2;
+    assert_true(telemetry_event(f->srv.telemetry, &f->raw, n));
+    n = make(f, EVENT_OOM, CLASS_ALARM, 0);
+    f->raw.head.slot = 8;
+    assert_true(telemetry_event(f->srv.telemetry, &f->raw, n));
+    f->box.tenant = NULL; // a ready one
+    n = make(f, EVENT_OOM, CLASS_ALARM, 0);
+    assert_true(telemetry_event(f->srv.telemetry, &f->raw, n));
+    f->box.tenant = &f->owner;
+    assert_int_equal(telemetry_late(f->srv.telemetry), 3);
+    assert_null(last(f));
+}
+
+static void
+lengths_and_numbers_of_a_body_are_not_believed(void **state)
+{
+    struct fixture *f = *state;
+    size_t n = make(f, EVENT_EXEC, CLASS_PROCESS, sizeof(struct watch_exec));
+    memset(&f->raw.body, 0xff, sizeof f->raw.body); // a path without an end, of 4 GiB
+    assert_true(telemetry_event(f->srv.telemetry, &f->raw, n));
+    const Stockade__V1__Event *m = last(f);
+    assert_int_equal(strlen(m->execution->path), 3 * WATCH_PATH);
+    assert_true(m->execution->unnamed);
+    assert_int_equal(m->severity, STOCKADE__V1__SEVERITY__SEVERITY_WARNING);
+    n = make(f, EVENT_DENIED, CLASS_DENIAL, sizeof(struct net_event));
+    assert_true(telemetry_event(f->srv.telemetry, &f->raw, n));
+    assert_string_equal(last(f)->denial->reason, "other");
+    n = make(f, EVENT_DANGEROUS, CLASS_SYSCALL, sizeof(struct watch_syscall));
+    assert_true(telemetry_event(f->srv.telemetry, &f->raw, n));
+    assert_string_equal(last(f)->call->name, "syscall_511");
+    n = make(f, EVENT_EXIT, CLASS_PROCESS, sizeof(struct watch_exit));
+    assert_true(telemetry_event(f->srv.telemetry, &f->raw, n));
+    assert_non_null(last(f));
+}
+
+static void
+a_denial_says_what_where_and_how_to_ask(void **state)
+{
+    struct fixture *f = *state;
+    size_t n = make(f, EVENT_DENIED, CLASS_DENIAL, sizeof(struct net_event));
+    f->raw.body.net = (struct net_event){
+        .address = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 1},
+        .port = 443,
+        .protocol = 6,
+        .reason = NET_NO_RULE,
+        .hook = NET_HOOK_CONNECT,
+        .rule = UINT32_MAX,
+    };
+    assert_true(telemetry_event(f->srv.telemetry, &f->raw, n));
+    const Stockade__V1__Event *m = last(f);
+    assert_string_equal(m->denial->destination, "192.0.2.1:443");
+    assert_string_equal(m->denial->hint, "--allow 192.0.2.1:443/tcp");
+    assert_string_equal(m->comm, "a\xef\xbf\xbd\xef\xbf\xbd"
+                                 "b");
+    assert_int_equal(m->pid, 4711);
+    assert_string_equal(m->tenant, "uid:1");
+    struct telemetry_sums sums;
+    telemetry_sandbox_sums(f->srv.telemetry, &f->box, &sums);
+    assert_int_equal(sums.denials, 1);
+}
+
+static void
+what_the_guest_does_before_the_job_is_no_alarm(void **state)
+{
+    struct fixture *f = *state;
+    size_t n = make(f, EVENT_DANGEROUS, CLASS_SYSCALL, sizeof(struct watch_syscall));
+    f->raw.body.call = (struct watch_syscall){.number = 250, .result = 5, .args = {1, 0}};
+#ifdef __x86_64__
+    assert_true(telemetry_event(f->srv.telemetry, &f->raw, n));
+    assert_null(last(f));
+#endif
+    f->raw.body.call.result = -1; // a job's try
+    assert_true(telemetry_event(f->srv.telemetry, &f->raw, n));
+    assert_non_null(last(f));
+}
+
+static void
+reports_of_the_relay_become_events_of_their_sandbox(void **state)
+{
+    struct fixture *f = *state;
+    struct relay_report r = {.kind = RELAY_DENIED,
+                             .slot = 7,
+                             .generation = 2,
+                             .rule = UINT32_MAX,
+                             .reason = NET_NAME,
+                             .protocol = 17,
+                             .name = "evil.example"};
+    telemetry_relay(f->srv.telemetry, &r);
+    assert_null(last(f));
+    r.generation = 3;
+    telemetry_relay(f->srv.telemetry, &r);
+    const Stockade__V1__Event *m = last(f);
+    assert_string_equal(m->denial->operation, "dns");
+    assert_string_equal(m->denial->destination, "evil.example");
+    r.kind = RELAY_FLOW_END;
+    r.out_bytes = 12;
+    r.rule = 4;
+    telemetry_relay(f->srv.telemetry, &r);
+    m = last(f);
+    assert_int_equal(m->kind, STOCKADE__V1__EVENT_KIND__EVENT_KIND_FLOW_ENDED);
+    assert_int_equal(m->flow->rule, 5);
+    assert_int_equal(m->flow->out_bytes, 12);
+    r.kind = UINT32_MAX;
+    telemetry_relay(f->srv.telemetry, &r);
+    assert_null(last(f));
+}
+
+static void
+without_a_broker_around_it_nothing_happens(void **state)
+{
+    (void)state;
+    struct sandbox s = {0};
+    telemetry_sandbox_live(NULL, &s);
+    telemetry_sandbox_taken(NULL, &s);
+    telemetry_sandbox_gone(NULL, &s);
+    telemetry_drain(NULL);
+    telemetry_want(NULL);
+    telemetry_unwant(NULL);
+    assert_null(telemetry_events(NULL));
+    struct err e;
+    assert_true(telemetry_check_syscalls(NULL, &e) < 0);
+    assert_int_equal(e.code, ERR_FAILED_PRECONDITION);
+}
+
+int
+main(void)
+{
+#define TEST(t) cmocka_unit_test_setup_teardown(t, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(a_record_that_is_no_event_is_passed_over),
+        TEST(an_event_of_another_generation_is_nobodys),
+        TEST(lengths_and_numbers_of_a_body_are_not_believed),
+        TEST(a_denial_says_what_where_and_how_to_ask),
+        TEST(what_the_guest_does_before_the_job_is_no_alarm),
+        TEST(reports_of_the_relay_become_events_of_their_sandbox),
+        cmocka_unit_test(without_a_broker_around_it_nothing_happens),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
