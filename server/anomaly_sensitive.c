@@ -6,7 +6,8 @@
 #include "bpf.h"
 
 // Keys and credentials; the memory and environment of other processes; the kernel; what starts by itself. Nothing that
-// honest programs, or agents that believe to be root, look at on their own: /etc/passwd, .npmrc, /root and the like are none.
+// honest programs, or agents that believe to be root, look at on their own: /etc/passwd, /root, .npmrc, and .netrc, which
+// git opens by way of curl, are none.
 static const char *const patterns[] = {
     ".ssh",
     ".gnupg",
@@ -15,9 +16,6 @@ static const char *const patterns[] = {
     ".kube",
     ".docker",
     ".config/gcloud",
-    ".netrc",
-    ".pgpass",
-    ".pypirc",
     ".git-credentials",
     ".bash_history",
     "id_rsa",
