@@ -52,7 +52,7 @@ make_rule(struct arena *a, const char *text, Stockade__V1__NetworkRule **out, st
     *out = m;
     if (t.first == 0)
         return 0;
-    m->ports = arena_alloc(a, sizeof m->ports[0]);
+    m->ports = arena_alloc(a, sizeof(void *));
     if (m->ports == NULL || (m->ports[0] = make_range(a, t.first, t.last)) == NULL)
         return too_large(e);
     m->n_ports = 1;
@@ -63,8 +63,8 @@ static int
 make_lists(Stockade__V1__NetworkPolicy *m, struct arena *a, const struct stockade_policy *from,
            struct err *e)
 {
-    m->outbound = arena_alloc(a, (from->allow_n + 1) * sizeof m->outbound[0]);
-    m->inbound = arena_alloc(a, (from->inbound_n + 1) * sizeof m->inbound[0]);
+    m->outbound = arena_alloc(a, (from->allow_n + 1) * sizeof(void *));
+    m->inbound = arena_alloc(a, (from->inbound_n + 1) * sizeof(void *));
     if (m->outbound == NULL || m->inbound == NULL)
         return too_large(e);
     for (size_t i = 0; i < from->allow_n; i++) {

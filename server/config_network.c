@@ -180,6 +180,7 @@ read_keys(const struct place *p, struct yaml_node *map)
 
 bool
 config_read_network(struct yaml_node *map, struct network **out, struct yaml_node **bad,
+                    // NOLINTNEXTLINE(readability-non-const-parameter): fail() writes there
                     char what[CONFIG_WHAT_MAX])
 {
     struct place p = {.n = network_new(), .bad = bad, .what = what};

@@ -168,6 +168,7 @@ forward_go_on(struct forward *f)
 }
 
 static void
+// NOLINTNEXTLINE(readability-non-const-parameter): the type of spawn_done
 on_dialled(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
 {
     struct forward *f = cookie;

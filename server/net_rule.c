@@ -103,7 +103,7 @@ net_rule_domain(const char *text, struct relay_rule *r, const char **what)
     char name[RELAY_NAME_MAX + 3] = "";
     for (size_t i = 0; i < n; i++)
         name[i] = (char)(from[i] >= 'A' && from[i] <= 'Z' ? from[i] + ('a' - 'A') : from[i]);
-    const char *last = name;
+    const char *last = NULL;
     for (const char *p = name;;) {
         size_t label = strcspn(p, ".");
         if (!is_label(p, label))

@@ -146,8 +146,8 @@ set_new(struct net_sets *all, const struct network *n, uint32_t hash)
     list_init(&s->node);
     list_init(&s->idle);
     all->kept++;
-    s->keys = malloc(s->n * sizeof s->keys[0]);
-    s->values = malloc(s->n * sizeof s->values[0]);
+    s->keys = calloc(s->n, sizeof s->keys[0]);
+    s->values = calloc(s->n, sizeof s->values[0]);
     if (s->keys == NULL || s->values == NULL) {
         set_free(s);
         return NULL;
@@ -212,23 +212,31 @@ net_sets_kept(const struct net_sets *all)
     return all->kept;
 }
 
-// Takes the longest idle ones out, from their end on.
+// Takes up to *left entries of a set out, the last first. True: all of it.
+static bool
+take_some(const struct net_sets *all, struct net_set *s, uint32_t *left)
+{
+    list_remove(&s->node); // from now on it is found no more
+    while (s->n > 0 && *left > 0) {
+        s->n--;
+        (*left)--;
+        if (all->fd >= 0)
+            (void)bpf_map_delete_elem(all->fd, &s->keys[s->n]);
+    }
+    return s->n == 0;
+}
+
+// The longest idle ones go.
 static void
 on_sweep(void *cookie)
 {
     struct net_sets *all = cookie;
     loop_timer_stop(&all->sweep);
     uint32_t left = SWEEP_ENTRIES;
-    while (all->idle_n > NET_SETS_IDLE && left > 0) {
-        struct net_set *s = list_entry(all->idle.next, struct net_set, idle);
-        list_remove(&s->node); // from now on it is found no more
-        while (s->n > 0 && left > 0) {
-            s->n--;
-            left--;
-            if (all->fd >= 0)
-                (void)bpf_map_delete_elem(all->fd, &s->keys[s->n]);
-        }
-        if (s->n > 0)
+    list_each(it, &all->idle)
+    {
+        struct net_set *s = list_entry(it, struct net_set, idle);
+        if (all->idle_n <= NET_SETS_IDLE || !take_some(all, s, &left))
             break;
         all->idle_n--;
         set_free(s);
