@@ -104,13 +104,13 @@ time.sleep(0.3); os.kill(p, 9); os.wait()
     "io-uring-use": CALL + "call(425, 4, ctypes.create_string_buffer(256))",
     "oom": "import time\ntime.sleep(0.2)\nx = bytearray(1 << 30)\nfor i in range(0, len(x), 4096): x[i] = 1",
     "rate-shift": """
-import os, time
-time.sleep(4.5)
-end = time.time() + 2
+import socket, time
+time.sleep(3.5)
+end = time.time() + 3
 while time.time() < end:
-    for i in range(50):
-        os.rename("a", "b") if os.path.exists("a") else open("a", "w").close()
-        os.unlink("b") if os.path.exists("b") else None
+    s = socket.socket()
+    try: s.connect(("203.0.113.10", 443))
+    except PermissionError: s.close()
 """,
     "large-upload": """
 import socket, time
