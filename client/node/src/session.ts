@@ -71,7 +71,7 @@ export class Session {
   #lastId = 0;
   #streams = 0;
   #opened = false;
-  #goaway = false;
+  #begunLast: number | undefined; // by the peer, as its GOAWAY said
   #heard: number;
   #pingSent = -Infinity;
   #pingsMissed = 0;
@@ -96,7 +96,7 @@ export class Session {
 
   /** No more calls may be begun: the peer said so, or the ids are used up. */
   get draining(): boolean {
-    return this.#goaway || this.#lastId >= ID_MAX;
+    return this.#begunLast !== undefined || this.#lastId >= ID_MAX;
   }
 
   /** Calls whose END has not come. */
@@ -229,9 +229,9 @@ export class Session {
     }
   }
 
-  // GOAWAY: calls above the id were not begun, so no END will come for them.
+  // GOAWAY: calls above the id were not begun.
   #forgetAbove(lastId: number): void {
-    this.#goaway = true;
+    this.#begunLast = Math.min(lastId, this.#begunLast ?? lastId);
     for (const [id, call] of [...this.#calls]) {
       if (id > lastId) {
         this.#calls.delete(id);
@@ -277,7 +277,15 @@ export class Session {
     }
   }
 
+  // A call that met the GOAWAY on its way is forgotten here, and the peer refuses it with an END of its own.
+  #crossed(id: number): boolean {
+    return this.#begunLast !== undefined && id > this.#begunLast && id <= this.#lastId && !this.#calls.has(id);
+  }
+
   #takeEnd(frame: ServerFrame, events: SessionEvent[]): void {
+    if (this.#crossed(frame.id)) {
+      return;
+    }
     const call = this.#openCall(frame, "END");
     this.#calls.delete(frame.id);
     this.#streams -= call.streaming ? 1 : 0;

@@ -93,12 +93,12 @@ class Withhold:
     def __init__(self, marker: bytes, seconds: float) -> None:
         self._marker = marker
         self._seconds = seconds
-        self._seen = False
+        self.seen = threading.Event()
 
     def __call__(self, _number: int, to_broker: bool, data: bytes) -> bytes:
         if to_broker and self._marker in data:
-            self._seen = True
-        elif not to_broker and self._seen and self._seconds:
+            self.seen.set()
+        elif not to_broker and self.seen.is_set() and self._seconds:
             seconds, self._seconds = self._seconds, 0.0
             time.sleep(seconds)
         return data

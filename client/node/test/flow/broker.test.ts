@@ -43,7 +43,7 @@ function sh(script: string): string[] {
   return ["sh", "-c", script];
 }
 
-async function eventually(what: () => Promise<boolean>, ms = 10_000): Promise<void> {
+async function eventually(what: () => Promise<boolean>, ms = 60_000): Promise<void> {
   const end = performance.now() + ms;
   while (!(await what())) {
     assert.ok(performance.now() < end, `did not come true within ${ms} ms: ${what.toString()}`);

@@ -134,6 +134,18 @@ test("after GOAWAY no call is begun, and those under way still end", () => {
   assert.equal(s.receive(message(id, { kind: FrameKind.END }), 0)[0]?.type, "end");
 });
 
+test("the END by which the peer refuses a call that met its GOAWAY on the way is no error", () => {
+  const s = session();
+  const begun = s.call(unary);
+  const late = s.call(unary);
+  s.receive(message(begun, { kind: FrameKind.GOAWAY }), 0);
+  assert.equal(s.calls, 1);
+  assert.deepEqual(s.receive(message(late, { kind: FrameKind.END, status: { code: 14, message: "bye" } }), 0), []);
+  assert.equal(s.receive(message(begun, { kind: FrameKind.END }), 0)[0]?.type, "end");
+  refused(() => s.receive(message(begun, { kind: FrameKind.END }), 0), /is over/);
+  refused(() => s.receive(message(late + 1, { kind: FrameKind.END }), 0), /never made/);
+});
+
 test("there is room for 1,024 calls and for 128 streams, and no more", () => {
   const s = session();
   for (let i = 0; i < 128; i++) {

@@ -107,6 +107,7 @@ class Core:
         self.output = bytearray(HELLO_REQ)
         self.greeted = False
         self.goaway: str | None = None
+        self._begun_last: int | None = None  # what the broker's GOAWAY said
         self.dead: CallError | ProtocolError | None = None
         self.pongs = 0
 
@@ -314,9 +315,18 @@ class Core:
             self._changed.append(call)
 
     def _on_end(self, call_id: int, frame: wire_pb2.Frame) -> None:
+        if call_id not in self._calls and self._crossed(call_id):
+            return
         call = self._call(call_id)
         call.payload = frame.payload
         self._end(call, from_status(frame.status, call.method) if frame.status.code else None)
+
+    def _crossed(self, call_id: int) -> bool:
+        """Tell whether a call met the GOAWAY on its way.
+
+        The broker refuses it with an END of its own, and it has been ended here before.
+        """
+        return self._begun_last is not None and self._begun_last < call_id < self._next_id
 
     def _on_ping(self, call_id: int, frame: wire_pb2.Frame) -> None:
         if len(frame.payload) > 8:
@@ -330,6 +340,7 @@ class Core:
 
     def _on_goaway(self, call_id: int, frame: wire_pb2.Frame) -> None:
         self.goaway = frame.status.message or "the broker takes no new calls on this connection"
+        self._begun_last = min(call_id, self._begun_last or call_id)
         for call in [c for c in self._calls.values() if c.id > call_id]:
             why = ConnectionLost(self.goaway, method=call.method, maybe_executed=False)
             self._end(call, why)

@@ -22,7 +22,7 @@ HUNDRED_MB = 100_000_000
 
 def settles(client: Client, jobs: int = 0) -> None:
     """Wait until so many jobs run; a cancelled one takes a moment."""
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while client.info().processes != jobs and time.monotonic() < until:
         time.sleep(0.02)
     assert client.info().processes == jobs
@@ -94,7 +94,7 @@ def test_the_timeout_ends_a_job_and_is_named(client: Client) -> None:
     assert result.timed_out
     assert result.outcome is Outcome.LIMIT
     assert result.stdout == "begun\n"
-    assert time.monotonic() - begin < 10
+    assert time.monotonic() - begin < 50
 
 
 def test_the_memory_limit_is_named_when_it_is_hit(client: Client) -> None:

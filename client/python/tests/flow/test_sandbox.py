@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import struct
+import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -120,14 +122,14 @@ def test_a_background_process_is_listed_signalled_and_waited_for(sandbox: Sandbo
     with pytest.raises(TimeoutError):
         process.wait(timeout=0.1)
     process.signal(signal.SIGTERM)
-    result = process.wait(timeout=10)
+    result = process.wait(timeout=60)
     assert (result.exit_code, result.stdout) == (5, "up\ngot it\n")
 
 
 def test_kill_ends_the_whole_process_group_and_may_come_twice(sandbox: Sandbox) -> None:
     process = sandbox.start("sh", "-c", "sleep 60 & sleep 60")
     process.kill()
-    result = process.wait(timeout=10)
+    result = process.wait(timeout=60)
     assert result.signal == signal.SIGKILL
     process.kill()
 
@@ -136,7 +138,7 @@ def test_a_shell_on_a_terminal_can_be_talked_to(sandbox: Sandbox) -> None:
     with sandbox.start("sh", terminal=(24, 80)) as shell:
         shell.resize(50, 132)
         shell.send_stdin("stty size; exit 4\n")
-        result = shell.wait(timeout=10)
+        result = shell.wait(timeout=60)
     assert "50 132" in result.stdout
     assert result.exit_code == 4
 
@@ -146,13 +148,13 @@ def test_stdin_stays_open_until_it_is_closed(sandbox: Sandbox) -> None:
     process.send_stdin("c\n")
     process.send_stdin(b"a\n")
     process.close_stdin()
-    assert process.wait(timeout=10).stdout == "a\nb\nc\n"
+    assert process.wait(timeout=60).stdout == "a\nb\nc\n"
 
 
 def test_a_process_ends_with_its_with_block(sandbox: Sandbox) -> None:
     with sandbox.start("sleep", "60") as process:
         pass
-    ended = sandbox.attach(process.id).wait(timeout=10)
+    ended = sandbox.attach(process.id).wait(timeout=60)
     assert ended.signal == signal.SIGKILL
 
 
@@ -162,6 +164,10 @@ def test_a_run_that_is_interrupted_before_its_first_word_is_ended(
     def interrupt(_number: int, _frame: object) -> None:
         raise KeyboardInterrupt
 
+    def once_it_is_on_its_way() -> None:
+        withhold.seen.wait(60)
+        os.kill(os.getpid(), signal.SIGALRM)
+
     withhold = Withhold(b"/Start", 1.0)
     with (
         Proxy(tmp_path, broker.ipc, withhold) as proxy,
@@ -170,20 +176,20 @@ def test_a_run_that_is_interrupted_before_its_first_word_is_ended(
     ):
         sandbox = Sandbox.connect(made.id, client=other)
         before = signal.signal(signal.SIGALRM, interrupt)
-        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        threading.Thread(target=once_it_is_on_its_way).start()
         try:
             with pytest.raises(KeyboardInterrupt):
                 sandbox.run("sleep", "60")
         finally:
             signal.signal(signal.SIGALRM, before)
         (process,) = made.processes()
-        assert made.attach(process.id).wait(timeout=10).signal == signal.SIGKILL
+        assert made.attach(process.id).wait(timeout=60).signal == signal.SIGKILL
 
 
 def test_a_deleted_sandbox_cancels_its_processes(client: Client) -> None:
     with Sandbox.create(client=client) as sandbox:
         process = sandbox.start("sleep", "60")
-    assert process.wait(timeout=10).outcome is Outcome.CANCELLED
+    assert process.wait(timeout=60).outcome is Outcome.CANCELLED
 
 
 # Broken connections.
@@ -198,7 +204,7 @@ def test_another_client_attaches_to_a_process_and_reads_from_the_middle(
         assert next(process) == stockade.Output("stdout", b"line 0\n", 0)
     with local:
         again = Sandbox.connect(local.id, client=client).attach(process.id, offset=7)
-        result = again.wait(timeout=20)
+        result = again.wait(timeout=60)
         assert result.stdout == COUNTED[7:]
         assert again.pid == process.pid
 
@@ -237,7 +243,7 @@ def test_a_start_whose_answer_is_lost_runs_once(broker: Broker, tmp_path: Path) 
     ):
         sandbox = Sandbox.connect(made.id, client=client)
         process = sandbox.start("sh", "-c", "echo x >> count; echo done; sleep 0.2")
-        assert process.wait(timeout=20).stdout == "done\n"
+        assert process.wait(timeout=60).stdout == "done\n"
         assert dropped
         assert made.run("cat", "count").stdout == "x\n"
 
@@ -327,14 +333,12 @@ def test_a_call_waits_for_a_broker_that_comes_back(own_broker: Broker, tmp_path:
         started = time.monotonic()
         with pytest.raises(stockade.Unavailable):
             Client(own_broker.ipc).info()
-        assert time.monotonic() - started < 1
+        assert time.monotonic() - started < 8  # it does not try again for 10 s
         own_broker.start()
         assert client.info().uptime_ms < 30_000
 
 
 def test_a_draining_broker_lets_a_job_end_and_takes_no_new_one(own_broker: Broker) -> None:
-    import os  # noqa: PLC0415
-
     with Client(own_broker.ipc, retry_for=0) as client:
         job = stockade.start("sh", "-c", "sleep 1; echo end", client=client)
         process = own_broker._process

@@ -255,8 +255,11 @@ def test_goaway_fails_the_calls_after_its_id_and_says_that_they_were_not_execute
     assert not second.error.maybe_executed
     assert not core.usable
     assert not first.done
+    core.feed(end(second.id))  # how the broker refuses what came after its GOAWAY
     core.feed(end(first.id, b"late"))
     assert first.payload == b"late"
+    with pytest.raises(errors.ProtocolError, match="which is not open"):
+        core.feed(end(first.id))
 
 
 def test_a_lost_connection_tells_which_calls_may_have_been_executed() -> None:
