@@ -162,7 +162,7 @@ fork_twice(void *arg)
 static void
 wait_empty(const struct watch_account *a)
 {
-    for (int i = 0; i < 4000 && *(const volatile uint64_t *)&a->exits != a->forks; i++)
+    for (int i = 0; i < 4000 && __atomic_load_n(&a->exits, __ATOMIC_RELAXED) != a->forks; i++)
         (void)usleep(5000);
     assert_int_equal(a->exits, a->forks);
 }

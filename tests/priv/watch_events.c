@@ -341,12 +341,13 @@ static int
 eat_memory(void *arg)
 {
     (void)arg;
-    for (;;) {
+    for (int n = 0; n < 4096; n++) {
         char *at = (char *)syscall(SYS_mmap, NULL, 4 << 20, PROT_READ | PROT_WRITE,
                                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         for (size_t i = 0; i < 4 << 20; i += 4096)
             ((volatile char *)at)[i] = 1;
     }
+    return 1;
 }
 
 static bool
@@ -393,6 +394,10 @@ what_the_oom_killer_ends_is_an_alarm_of_its_job(void **state)
             skip();
         eat = eat_memory_v1;
     }
+    if (v2) // no way out to the disk, where there is one
+        (void)write_text(j.job->path, "memory.swap.max", "0");
+    else
+        (void)write_text(v1.path, "memory.memsw.limit_in_bytes", "33554432");
     drain();
     pid_t pid = rig_spawn(j.job, eat, &v1);
     int status = rig_wait(pid);
