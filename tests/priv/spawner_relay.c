@@ -18,25 +18,29 @@ need_root(void **state)
     exit(77);
 }
 
-static void
-start(void)
+static int
+start(void **state)
 {
+    (void)need_root(state);
     broker_config(&b, "");
     broker_config_bpf(&b);
     broker_start(&b);
     if (!(b.features.bpf & BPF_HAS_RELAY))
         fail_msg("%s", broker_feature(&b, "relay")->detail);
     assert_true(b.bpf_fds[BPF_FD_RELAY] >= 0);
+    return 0;
 }
 
-static void
-stop(void)
+static int
+stop(void **state)
 {
+    (void)state;
     for (int i = 0; i < BPF_FDS; i++) {
         if (b.bpf_fds[i] >= 0)
             (void)close(b.bpf_fds[i]);
     }
     broker_stop(&b);
+    return 0;
 }
 
 static void
@@ -102,7 +106,6 @@ it_runs_without_any_privilege_in_the_hosts_own_place(void **state)
     (void)state;
     char status[4096];
     char ids[64];
-    start();
     pid_t pid = find_relay();
     assert_true(pid > 0);
     read_text(pid, "status", status, sizeof status);
@@ -123,7 +126,6 @@ it_runs_without_any_privilege_in_the_hosts_own_place(void **state)
     char environment[8];
     read_text(pid, "environ", environment, sizeof environment);
     assert_string_equal(environment, "");
-    stop();
 }
 
 static bool
@@ -153,7 +155,6 @@ static void
 it_holds_its_socket_and_two_maps_of_which_it_writes_one(void **state)
 {
     (void)state;
-    start();
     assert_true(is_ready(b.bpf_fds[BPF_FD_RELAY])); // the dynamic linker has closed its files
     pid_t pid = find_relay();
     char path[64];
@@ -172,7 +173,6 @@ it_holds_its_socket_and_two_maps_of_which_it_writes_one(void **state)
     }
     assert_true(is_map(pid, RELAY_NAMES_FD, "flags:\t02\n"));
     assert_true(is_map(pid, RELAY_FLOWS_FD, "flags:\t00\n"));
-    stop();
 }
 
 static void
@@ -191,8 +191,6 @@ static void
 a_new_one_takes_the_place_of_one_that_runs_hangs_or_ended(void **state)
 {
     (void)state;
-    start();
-    assert_true(is_ready(b.bpf_fds[BPF_FD_RELAY]));
     for (int i = 0; i < 3; i++) {
         pid_t before = find_relay();
         assert_true(before > 0);
@@ -220,14 +218,12 @@ a_new_one_takes_the_place_of_one_that_runs_hangs_or_ended(void **state)
         if (r.ok)
             (void)close(fds[0]);
     }
-    stop();
 }
 
 static void
 it_ends_with_its_socket_and_with_the_spawner(void **state)
 {
-    (void)state;
-    start();
+    (void)start(state);
     pid_t first = find_relay();
     (void)close(b.bpf_fds[BPF_FD_RELAY]);
     b.bpf_fds[BPF_FD_RELAY] = -1;
@@ -244,17 +240,20 @@ it_ends_with_its_socket_and_with_the_spawner(void **state)
     (void)close(b.fd);
     broker_config(&b, "");
     broker_start(&b); // clears what the killed one left
-    stop();
+    (void)stop(state);
 }
 
 int
 main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(it_runs_without_any_privilege_in_the_hosts_own_place),
+    const struct CMUnitTest one[] = {
         cmocka_unit_test(it_holds_its_socket_and_two_maps_of_which_it_writes_one),
+        cmocka_unit_test(it_runs_without_any_privilege_in_the_hosts_own_place),
         cmocka_unit_test(a_new_one_takes_the_place_of_one_that_runs_hangs_or_ended),
+    };
+    const struct CMUnitTest end[] = {
         cmocka_unit_test(it_ends_with_its_socket_and_with_the_spawner),
     };
-    return cmocka_run_group_tests(tests, need_root, NULL);
+    int failed = cmocka_run_group_tests(one, start, stop);
+    return failed + cmocka_run_group_tests(end, need_root, NULL);
 }
