@@ -118,15 +118,10 @@ STOCKADE_API const char *stockade_address(const struct stockade *s);
 struct stockade_limits {
     uint64_t memory_bytes;
     uint64_t cpu_millis; // thousandths of one CPU
-    uint64_t cpu_weight;
-    uint64_t cpu_time_ms;
-    uint64_t wall_ms;
-    uint64_t pids;
-    uint64_t files;
-    uint64_t file_size_bytes;
-    uint64_t disk_bytes;
-    uint64_t inodes;
-    uint64_t output_bytes;
+    uint64_t cpu_weight, cpu_time_ms, wall_ms;
+    uint64_t pids, files;
+    uint64_t file_size_bytes, disk_bytes;
+    uint64_t inodes, output_bytes;
 };
 
 struct stockade_pair {
@@ -251,24 +246,15 @@ struct stockade_figure {
 
 // What a job used.
 struct stockade_bill {
-    struct stockade_figure wall_us;
-    struct stockade_figure queue_us;
-    struct stockade_figure setup_us;
-    struct stockade_figure cpu_user_ns;
-    struct stockade_figure cpu_system_ns;
+    struct stockade_figure wall_us, queue_us, setup_us;
+    struct stockade_figure cpu_user_ns, cpu_system_ns;
     struct stockade_figure memory_peak_bytes;
-    struct stockade_figure faults_minor;
-    struct stockade_figure faults_major;
-    struct stockade_figure io_read_bytes;
-    struct stockade_figure io_write_bytes;
-    struct stockade_figure io_read_ops;
-    struct stockade_figure io_write_ops;
+    struct stockade_figure faults_minor, faults_major;
+    struct stockade_figure io_read_bytes, io_write_bytes;
+    struct stockade_figure io_read_ops, io_write_ops;
     struct stockade_figure pids_peak;
-    struct stockade_figure switches_voluntary;
-    struct stockade_figure switches_involuntary;
-    struct stockade_figure throttled_ns;
-    struct stockade_figure output_bytes;
-    struct stockade_figure output_cut_bytes;
+    struct stockade_figure switches_voluntary, switches_involuntary;
+    struct stockade_figure throttled_ns, output_bytes, output_cut_bytes;
     const char *const *unknown; // one line per figure that the host cannot give
     size_t unknown_n;
 };
@@ -286,15 +272,13 @@ enum stockade_outcome {
 
 struct stockade_limit_hit {
     const char *name; // field of struct stockade_limits, such as "memory_bytes"
-    uint64_t value;
-    uint64_t over;
+    uint64_t value, over;
     bool count; // `over` counts denials
 };
 
 struct stockade_result {
     uint32_t outcome; // enum stockade_outcome
-    uint32_t exit_code;
-    uint32_t signal;
+    uint32_t exit_code, signal;
     const char *reason; // "" when there is none
     const struct stockade_limit_hit
         *limits; // those that were reached; the first ended it when outcome is LIMIT
@@ -448,9 +432,8 @@ STOCKADE_API int stockade_update(struct stockade *s, const char *id, uint64_t tt
 STOCKADE_API int stockade_set_policy(struct stockade *s, const char *id,
                                      const struct stockade_policy *policy,
                                      const struct stockade_sandbox **out, struct stockade_error *e);
-// A connection to a TCP port of a sandbox, which its policy's `inbound` must have. on_open comes first, with the
-// connection's id for the two functions below; on_data with what comes. A value other than 0 ends it. Comes back when it
-// is over: 0 when the other end said no more.
+// A connection to a TCP port of a sandbox, which its policy's `inbound` must have. on_open comes first, with its id for the
+// two functions below. A value other than 0 ends it. Comes back when it is over: 0 when the other end said no more.
 struct stockade_forward_handlers {
     int (*on_open)(void *cookie, const char *connection_id);
     int (*on_data)(void *cookie, const void *bytes, size_t n);
