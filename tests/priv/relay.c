@@ -431,6 +431,10 @@ static void
 a_thousand_connections_are_carried_the_next_is_refused_and_all_are_given_back(void **state)
 {
     (void)state;
+    if (!box.many) {
+        (void)printf("skipped: too few descriptors\n");
+        skip();
+    }
     struct box_policy p = loopback_policy(PORT);
     unsigned before = box_relay_fds();
     box_open(&p);

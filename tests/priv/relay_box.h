@@ -20,6 +20,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -35,6 +36,7 @@ enum {
     BOX_UID = 65534,
     BOX_WAIT_S = 20, // what a slow machine may need for anything
     BOX_RULES = 4,
+    BOX_FILES = 16384,
 };
 
 struct box {
@@ -43,6 +45,7 @@ struct box {
     int names_fd, flows_fd;  // maps
     int host_ns, sandbox_ns; // namespaces
     bool v6;                 // flow addresses of IPv6 are local in the sandbox
+    bool many;               // descriptors for a thousand connections
     uint32_t generation, flow;
     struct relay_report denied; // the last
     unsigned denials;
@@ -308,6 +311,8 @@ box_setup(void **state)
         exit(77);
     }
     (void)signal(SIGPIPE, SIG_IGN);
+    const struct rlimit files = {BOX_FILES, BOX_FILES}; // both ends here, and the relay's
+    box.many = setrlimit(RLIMIT_NOFILE, &files) == 0;
     box.sandbox_ns = box_netns();
     box.host_ns = box_netns();
     box.v6 = box_local_v6();
