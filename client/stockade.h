@@ -460,115 +460,6 @@ struct stockade_bytes {
     size_t n;
 };
 
-// ---- What looks wrong
-
-enum stockade_severity {
-    STOCKADE_SEVERITY_ANY = 0,
-    STOCKADE_SEVERITY_INFO = 1,
-    STOCKADE_SEVERITY_NOTICE = 2,
-    STOCKADE_SEVERITY_WARNING = 3,
-    STOCKADE_SEVERITY_CRITICAL = 4,
-};
-
-struct stockade_finding {
-    uint64_t sequence;
-    int64_t time_ms; // since 1970
-    const char *rule;
-    uint32_t severity; // enum stockade_severity
-    const char *text;
-    double score, threshold;
-    const char *response; // "log", "alert", "throttle", "pause", "kill"
-    const char *sandbox_id;
-    const char *process_id; // "": the sandbox as a whole
-    const char *template_name;
-};
-
-struct stockade_findings {
-    const struct stockade_finding *items; // oldest first
-    size_t n;
-    uint64_t last_sequence; // what to ask for next as after_sequence
-    bool more;
-    uint64_t forgotten; // after after_sequence, and no longer kept
-};
-
-struct stockade_findings_options {
-    size_t size;
-    uint64_t after_sequence; // 0: from the oldest that is kept
-    const char *sandbox_id;  // NULL: any
-    const char *rule;        // NULL: any
-    uint32_t severity;       // at least this grave
-    const char *tenant;      // NULL: the caller's own; for root also "uid:1000", "*"
-    uint32_t page_size;      // 0: 100
-    uint32_t wait_ms;        // for a finding where there is none; at most 30,000
-};
-#define STOCKADE_FINDINGS_OPTIONS_INIT                                                             \
-    {                                                                                              \
-        .size = sizeof(struct stockade_findings_options)                                           \
-    }
-
-struct stockade_rule {
-    const char *name, *meaning;
-    bool enabled;
-    uint32_t severity; // enum stockade_severity
-    uint64_t threshold, window_ms;
-    const char *response;
-};
-
-struct stockade_rules {
-    const struct stockade_rule *items;
-    size_t n;
-};
-
-enum stockade_profile_state {
-    STOCKADE_PROFILE_UNKNOWN = 0,
-    STOCKADE_PROFILE_OFF = 1,
-    STOCKADE_PROFILE_LEARNING = 2,
-    STOCKADE_PROFILE_FROZEN = 3,
-};
-
-struct stockade_executable {
-    const char *path;
-    uint64_t inode, size, execs;
-    bool profiled;
-    uint32_t sequences;
-    uint64_t looked_at, unseen, windows, alerts;
-};
-
-struct stockade_profile {
-    const char *template_name;
-    uint32_t state; // enum stockade_profile_state
-    uint32_t version, runs, runs_wanted;
-    int64_t frozen_ms; // since 1970; 0: it was not
-    bool own_files;
-    uint64_t left_out;
-    const struct stockade_executable *executables;
-    size_t executables_n;
-};
-
-struct stockade_profiles {
-    const struct stockade_profile *items;
-    size_t n;
-};
-
-STOCKADE_API int stockade_findings(struct stockade *s, const struct stockade_findings_options *o,
-                                   const struct stockade_findings **out, struct stockade_error *e);
-// What holds for a template (NULL: "default").
-STOCKADE_API int stockade_rules(struct stockade *s, const char *template_name,
-                                const struct stockade_rules **out, struct stockade_error *e);
-// Those of a template with its executables, or (NULL) of all templates without. For root, as what follows.
-STOCKADE_API int stockade_profiles(struct stockade *s, const char *template_name,
-                                   const struct stockade_profiles **out, struct stockade_error *e);
-STOCKADE_API int stockade_profile_export(struct stockade *s, const char *template_name,
-                                         const struct stockade_bytes **out,
-                                         struct stockade_error *e);
-STOCKADE_API int stockade_profile_import(struct stockade *s, const char *template_name,
-                                         const void *bytes, size_t n, struct stockade_error *e);
-// learn: begin to learn for this many runs; 0: as the broker's configuration says.
-STOCKADE_API int stockade_profile_reset(struct stockade *s, const char *template_name,
-                                        uint32_t learn, struct stockade_error *e);
-STOCKADE_API int stockade_profile_freeze(struct stockade *s, const char *template_name,
-                                         struct stockade_error *e);
-
 // ---- The broker
 
 STOCKADE_API int stockade_info(struct stockade *s, const struct stockade_info **out,
@@ -597,4 +488,5 @@ STOCKADE_API int stockade_call(struct stockade *s, const struct stockade_request
 }
 #endif
 
+#include "stockade_anomalies.h" // what looks wrong
 #include "stockade_telemetry.h" // records, events, live figures
