@@ -304,7 +304,8 @@ processes_that_are_first_seen_at_once_share_one_account(void **state)
         assert_non_null(a);
         assert_int_equal(a->cgroup, job->id);
         assert_int_equal(a->exits, SPINNERS);
-        assert_true(a->syscalls[SYS_getppid] > 0);
+        assert_true(a->syscalls[SYS_getppid] + a->syscalls[SYS_clone3] >
+                    0); // one may not have begun
     }
     (void)munmap(s, sizeof *s);
     assert_int_equal(free_accounts(), before - ROUNDS);
