@@ -115,6 +115,22 @@ RESUME = _method(
     _sandbox.SandboxServiceResumeResponse,
 )
 
+FORWARD = _method(
+    "SandboxService/Forward",
+    _sandbox.SandboxServiceForwardRequest,
+    _sandbox.SandboxServiceForwardResponse,
+)
+FORWARD_INPUT = _method(
+    "SandboxService/ForwardInput",
+    _sandbox.SandboxServiceForwardInputRequest,
+    _sandbox.SandboxServiceForwardInputResponse,
+)
+FORWARD_CLOSE = _method(
+    "SandboxService/ForwardClose",
+    _sandbox.SandboxServiceForwardCloseRequest,
+    _sandbox.SandboxServiceForwardCloseResponse,
+)
+
 _process = process_service_pb2
 RUN = _method("ProcessService/Run", _process.RunRequest, _process.RunResponse)
 # A stream, but its process goes on without a reader: the same key again tells which one it is.
