@@ -29,7 +29,7 @@ export interface EventOptions extends CallOptions {
   onGap?: (gap: Gap) => void;
 }
 
-function numberOf(names: Readonly<Record<string, string | number>>, what: string, name: string): number {
+function numberOf<E extends number>(names: Readonly<Record<string, string | E>>, what: string, name: string): E {
   const number = names[name.toUpperCase().replaceAll("-", "_")];
   if (typeof number !== "number" || number === 0) {
     throw badArgument(what, `there is no ${what} "${name}"`);
@@ -37,17 +37,20 @@ function numberOf(names: Readonly<Record<string, string | number>>, what: string
   return number;
 }
 
-/** Events of sandboxes as they happen (telemetry_service.proto). Leaving the loop ends the subscription. */
+/**
+ * Events of sandboxes as they happen (telemetry_service.proto). Leaving the loop ends the subscription. The loop rejects
+ * with InvalidArgumentError for a kind or severity that is none, and with UnavailableError when the broker ends.
+ */
 export async function* events(options: EventOptions = {}): AsyncGenerator<Event, void, undefined> {
-  const { client = defaultClient(), sandboxes, process, kinds, severity, tenant, fromSequence, keptOnly, onGap, ...call } =
-    options;
+  const { client = defaultClient(), onGap, ...wanted } = options;
+  const { sandboxes, process, kinds, severity, tenant, fromSequence, keptOnly, ...call } = wanted;
   const stream = client.stream(
     TelemetryService.method.subscribe,
     {
       sandboxIds: [...(sandboxes ?? [])],
       processId: process ?? "",
       kinds: (kinds ?? []).map((name) => numberOf(EventKind, "kind", name)),
-      severity: severity === undefined ? 0 : numberOf(Severity, "severity", severity),
+      severity: severity === undefined ? Severity.UNSPECIFIED : numberOf(Severity, "severity", severity),
       tenant: tenant ?? "",
       fromSequence: BigInt(fromSequence ?? 0),
       keptOnly: keptOnly ?? false,
@@ -66,7 +69,10 @@ export async function* events(options: EventOptions = {}): AsyncGenerator<Event,
  * What the kernel saw of a job, while it runs and after it. `process`: its id, or the beginning of it; "": the caller's
  * job that ended last. Rejects with NotFoundError when it is no longer kept.
  */
-export async function record(process = "", options: CallOptions & { client?: Client } = {}): Promise<GetRecordResponse> {
+export async function record(
+  process = "",
+  options: CallOptions & { client?: Client } = {},
+): Promise<GetRecordResponse> {
   const { client = defaultClient(), ...call } = options;
   return client.unary(TelemetryService.method.getRecord, { processId: process }, call);
 }

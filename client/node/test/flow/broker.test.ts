@@ -397,7 +397,7 @@ test("events are iterated, and a result has the record of its job", { skip }, as
   const last = await record("", { client });
   assert.equal(last.process?.args[0], "true");
   assert.deepEqual(last.record?.completeness?.endTime, result.record.completeness.endTime);
-  const id = last.process?.id ?? "";
+  const id = last.process.id;
   let ended = 0n;
   for await (const event of events({ client, fromSequence: 1, keptOnly: true, kinds: ["job-ended"] })) {
     ended = event.processId === id ? event.sequence : ended;
