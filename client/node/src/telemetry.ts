@@ -38,8 +38,8 @@ function numberOf<E extends number>(names: Readonly<Record<string, string | E>>,
 }
 
 /**
- * Events of sandboxes as they happen (telemetry_service.proto). Leaving the loop ends the subscription. The loop rejects
- * with InvalidArgumentError for a kind or severity that is none, and with UnavailableError when the broker ends.
+ * Events of sandboxes as they happen (telemetry_service.proto). Leaving the loop ends the subscription. It rejects with
+ * InvalidArgumentError for a kind or severity that is none, and with UnavailableError when the broker ends.
  */
 export async function* events(options: EventOptions = {}): AsyncGenerator<Event, void, undefined> {
   const { client = defaultClient(), onGap, ...wanted } = options;
