@@ -13,6 +13,7 @@
 // of at most RESOLVE_MAX lookups. The broker's end of the socket is the order to end: the process goes, and with it all.
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "confine.h"
@@ -60,6 +61,7 @@ main(void)
     static struct relay_order first;
     struct err e;
     uint64_t files = 0;
+    (void)prctl(PR_SET_NAME, "stockade-relay"); // executed by descriptor, it would be a number
     relay.names_fd = RELAY_NAMES_FD;
     relay.flows_fd = RELAY_FLOWS_FD;
     relay.now_ms = clock_ms();

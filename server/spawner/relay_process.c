@@ -110,11 +110,13 @@ exec_relay(const struct relay_start *r)
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
     if (go_home(r) && place_descriptors(r)) {
         failed = FAILED_FD;
-        if (set_rlimits() && drop_privileges(c)) {
+        // By descriptor: its account need not be able to walk to the program (a tree below /root).
+        int exe = open(c->relay_path, O_PATH | O_CLOEXEC);
+        if (exe >= 0 && set_rlimits() && drop_privileges(c)) {
             static char name[] = "stockade-relay";
             char *const argv[] = {name, NULL};
             char *const envp[] = {NULL};
-            (void)execve(c->relay_path, argv, envp);
+            (void)syscall(SYS_execveat, exe, "", argv, envp, AT_EMPTY_PATH);
         }
     }
     int sys = errno;
