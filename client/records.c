@@ -96,7 +96,8 @@ static void
 lost_from(void *to, const ProtobufCMessage *from)
 {
     const Stockade__V1__Lost *m = (const Stockade__V1__Lost *)from;
-    *(struct stockade_lost *)to = (struct stockade_lost){m->event_class, m->events, m->cpus, m->n_cpus};
+    *(struct stockade_lost *)to =
+        (struct stockade_lost){m->event_class, m->events, m->cpus, m->n_cpus};
 }
 
 #define ALL(field, type, n_field, fn)                                                              \

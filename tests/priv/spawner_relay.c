@@ -191,6 +191,7 @@ static void
 a_new_one_takes_the_place_of_one_that_runs_hangs_or_ended(void **state)
 {
     (void)state;
+    int held = -1; // a relay ends with its socket
     for (int i = 0; i < 3; i++) {
         pid_t before = find_relay();
         assert_true(before > 0);
@@ -204,8 +205,10 @@ a_new_one_takes_the_place_of_one_that_runs_hangs_or_ended(void **state)
         wait_until_gone(before);
         assert_true(find_relay() != before);
         assert_true(is_ready(fds[0]));
-        (void)close(fds[0]);
+        (void)close(held);
+        held = fds[0];
     }
+    (void)close(held);
     // Two requests at once: the second is told to wait for the first, or comes after it.
     struct spawn_request q = {.op = SPAWN_RELAY};
     (void)broker_send(&b, &q);
