@@ -10,6 +10,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "network.h"
+
 const char *self_path;
 
 static const struct check *const sections[] = {
@@ -81,6 +83,8 @@ main(int argc, char **argv)
     if (argc < 2)
         return list();
     self_path = argv[0];
+    if (strcmp(argv[1], "network") == 0)
+        return network_job(argc - 2, argv + 2);
     long number = strtol(argv[1], NULL, 10);
     for (int s = 0; s < SECTIONS_N; s++)
         for (const struct check *c = sections[s]; c->number != 0; c++)

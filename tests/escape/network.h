@@ -1,0 +1,26 @@
+// The jobs of network.py: the words after "network" on the command line. See network.c.
+#pragma once
+
+#include <netinet/in.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { NETWORK_PORT = 80, NETWORK_PEER_MS = 5000 };
+
+// Exit status: 0 when it could do what it was told, whatever came of it; 2 when not.
+int network_job(int argc, char **argv);
+
+// tcp|udp SERVER COUNT NAME: the codes of the answers, and where the last one leads.
+int network_ask(char **argv);
+
+// The name of an errno; "0" for none.
+const char *network_error(int sys);
+
+// False: that is no address.
+bool network_address(const char *text, uint16_t port, struct sockaddr_in *to);
+
+// -1 with errno.
+int network_connect(int type, const void *to, socklen_t n);
+
+// What an echo there answers: "ok", or the error.
+const char *network_reach(int type, const void *to, socklen_t n);
