@@ -154,7 +154,8 @@ def info_tells_the_host_the_templates_and_what_is_weaker():
         tiny = next(t for t in info.templates if t.name == "tiny")
         check(tiny.pool_size == 3 and tiny.limits.memory_bytes == 32 << 20 and tiny.limits_max.memory_bytes, str(tiny))
         check(len(info.features) > 8 and all(f.name and f.detail for f in info.features), "features say what was found")
-        check(any("network" in line for line in info.degraded), "what is not enforced is told")
+        net = next(f for f in info.features if f.name == "bpf-net")
+        check(net.available != any(line.startswith("bpf-net") for line in info.degraded), "what is not enforced is told")
         check(info.nng_version, "the library's version")
         until(lambda: all(t.pool_ready == t.pool_size for t in c.unary(SYSTEM + "Info", {}).templates), "pools fill up")
 
