@@ -8,9 +8,11 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "../../proto/auto.h"
@@ -247,6 +249,20 @@ channel_read(int channel_fd, struct err *said, int *fd)
     return n;
 }
 
+// What is known of a child that said nothing; its status is there only when the kernel is done with it.
+static void
+ended_silently(const struct slot *slot, struct err *e)
+{
+    siginfo_t how = {.si_pid = 0};
+    bool known = waitid(P_PIDFD, (id_t)slot->pid_fd, &how, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+                 how.si_pid != 0;
+    (void)err_set(e, ERR_INTERNAL, "the first process ended before the guest ran (%s %d)",
+                  !known                      ? "status unknown:"
+                  : how.si_code == CLD_EXITED ? "exit"
+                                              : "signal",
+                  known ? how.si_status : 0);
+}
+
 void
 birth_heard(struct spawner *s, struct slot *slot)
 {
@@ -273,7 +289,7 @@ birth_heard(struct spawner *s, struct slot *slot)
     if (n == (ssize_t)sizeof said)
         err_sanitize(&said);
     else
-        (void)err_set(&said, ERR_INTERNAL, "the first process ended before the guest ran");
+        ended_silently(slot, &said);
     birth_failed(s, slot, &said);
 }
 
