@@ -272,8 +272,10 @@ static const struct key template_keys[] = {
     {"limits", read_limits, AT(config_template, limits), 0, 0, NULL},
     {"limits_max", read_limits, AT(config_template, limits_max), 0, 0, NULL},
     {"anomalies", read_section, AT(config_template, anomalies), 0, 0, config_anomaly_keys},
+    // NOLINTBEGIN(bugprone-sizeof-expression): the field is a pointer
     {"network", read_network, AT(config_template, network), 0, 0, NULL},
     {"network_max", read_network, AT(config_template, network_max), 0, 0, NULL},
+    // NOLINTEND(bugprone-sizeof-expression)
     {"pool", read_template_pool, AT(config_template, pool), 0, 1024, NULL},
     {"count_syscalls", read_bool, AT(config_template, count_syscalls), 0, 0, NULL},
     {0},

@@ -107,7 +107,7 @@ start_process(const char *binary, struct spawn *s, struct err *e)
 static bool
 take_bpf_fds(struct msghdr *m, uint32_t mask, int fds[BPF_FDS])
 {
-    int got[BPF_FDS];
+    int got[BPF_FDS + 1] = {0}; // the control buffer is padded: room for one more than there may be
     unsigned n = 0;
     const struct cmsghdr *h = CMSG_FIRSTHDR(m);
     if (h && h->cmsg_level == SOL_SOCKET && h->cmsg_type == SCM_RIGHTS) {

@@ -223,7 +223,7 @@ got_out(void)
 {
     bool out = false;
     unsigned char p[2048];
-    struct sockaddr_ll from;
+    struct sockaddr_ll from = {.sll_family = AF_PACKET};
     socklen_t from_n = sizeof from;
     ssize_t n = 0;
     struct pollfd soon = {.fd = w.evil[0], .events = POLLIN};

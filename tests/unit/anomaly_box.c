@@ -1,4 +1,5 @@
 // Each tripwire is raised at its threshold and not below, and says once what happens a thousand times.
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -472,8 +473,8 @@ data_in_names_is_a_tunnel_also_when_it_is_refused(void **state)
         unsigned n = 0;
         for (uint32_t i = 0; raised[RULE_DNS_TUNNEL] == 0 && i < 100; i++, n++) {
             uint64_t x = (i + 1) * 0x9e3779b97f4a7c15ULL;
-            (void)snprintf(name, sizeof name, "%016llx%016llx.t.example.org", (unsigned long long)x,
-                           (unsigned long long)(x * x));
+            (void)snprintf(name, sizeof name, "%016" PRIx64 "%016" PRIx64 ".t.example.org", x,
+                           x * x);
             lookup(name, kind);
             lookup(name, kind); // the same again carries nothing
         }

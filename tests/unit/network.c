@@ -269,7 +269,7 @@ more_ranges_on_a_prefix_than_an_entry_holds_are_refused(void **state)
     struct err e = {0};
     const char *what;
     p->mode = NET_ALLOWLIST;
-    for (uint16_t i = 0; i <= NET_PORTS; i++) {
+    for (unsigned i = 0; i <= NET_PORTS; i++) {
         struct relay_rule *r = network_add_rule(p);
         assert_true(net_rule_cidr("192.0.2.1", r, &what));
         assert_true(net_rule_add_ports(r, (uint16_t)(10 * i + 1), (uint16_t)(10 * i + 2), 0));
