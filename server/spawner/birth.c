@@ -249,13 +249,22 @@ channel_read(int channel_fd, struct err *said, int *fd)
     return n;
 }
 
+// Whether the child is over, and how; it is not reaped.
+static bool
+is_over(const struct slot *slot, siginfo_t *how)
+{
+    *how = (siginfo_t){.si_pid = 0};
+    return slot->pid_fd >= 0 &&
+           waitid(P_PIDFD, (id_t)slot->pid_fd, how, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+           how->si_pid != 0;
+}
+
 // What is known of a child that said nothing; its status is there only when the kernel is done with it.
 static void
 ended_silently(const struct slot *slot, struct err *e)
 {
-    siginfo_t how = {.si_pid = 0};
-    bool known = waitid(P_PIDFD, (id_t)slot->pid_fd, &how, WEXITED | WNOHANG | WNOWAIT) == 0 &&
-                 how.si_pid != 0;
+    siginfo_t how;
+    bool known = is_over(slot, &how);
     (void)err_set(e, ERR_INTERNAL, "the first process ended before the guest ran (%s %d)",
                   !known                      ? "status unknown:"
                   : how.si_code == CLD_EXITED ? "exit"
@@ -296,6 +305,11 @@ birth_heard(struct spawner *s, struct slot *slot)
 void
 birth_ended(struct spawner *s, struct slot *slot)
 {
+    siginfo_t how;
+    // An event about the process that the slot had before is about nobody: closing the ends of a child that still shares
+    // our descriptors would end it.
+    if (!is_over(slot, &how))
+        return;
     // Its last words may still be on the channel; the end of file is, once our copy of its end is closed.
     close_childs(slot);
     birth_heard(s, slot);

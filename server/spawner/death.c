@@ -6,6 +6,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -31,13 +32,15 @@ look_first(struct slot *slot, unsigned deadline_ms)
 }
 
 void
-process_ended(struct slot *slot)
+process_ended(struct spawner *s, struct slot *slot)
 {
     siginfo_t info = {.si_pid = 0};
     // An event that was fetched before its slot was used again is about nobody.
     if (slot->pid_fd < 0 || waitid(P_PIDFD, (id_t)slot->pid_fd, &info, WEXITED | WNOHANG) < 0 ||
         info.si_pid == 0)
         return;
+    // A child on its way to the guest may have a copy, which would keep the event alive for the slot's next process.
+    (void)epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, slot->pid_fd, NULL);
     io_close(&slot->pid_fd);
     if (slot->state == SLOT_REMOVING)
         slot->poll_ns = 0; // the moment it waits for

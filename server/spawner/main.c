@@ -308,7 +308,7 @@ handle(struct spawner *s, const struct epoll_event *ev)
     }
     if (slot->state == SLOT_BORN)
         birth_ended(s, slot);
-    process_ended(slot);
+    process_ended(s, slot);
     return true;
 }
 

@@ -173,4 +173,4 @@ void freeze_start(struct spawner *s, struct slot *slot, bool freeze);
 // Looks at every slot that waits. Returns milliseconds until the next look, -1: none waits.
 int polled_look(struct spawner *s);
 // Its first process has ended: reaps it.
-void process_ended(struct slot *slot);
+void process_ended(struct spawner *s, struct slot *slot);
