@@ -11,6 +11,7 @@
 
 #include "../proto/auto.h"
 #include "config_keys.h"
+#include "forward.h"
 
 static const struct config_quotas quotas_default = {
     .sandboxes = 1200,
@@ -239,10 +240,11 @@ config_template(const struct config *c, const char *name)
 uint64_t
 config_files_needed(const struct config *c)
 {
-    enum { OWN = 64, OF_JOB = 3 }; // the loop, nng, the log; pipes
+    enum { OWN = 64 + BPF_FDS, OF_JOB = 3 }; // the loop, nng, the log, maps; pipes
     const struct config_quotas *q = &c->quotas;
     uint64_t jobs = q->sandboxes > q->jobs_per_caller ? q->sandboxes : q->jobs_per_caller;
-    return OWN + c->rpc.connections_max + (uint64_t)q->sandboxes * SPAWN_FDS_MAX + jobs * OF_JOB;
+    return OWN + c->rpc.connections_max + (uint64_t)q->sandboxes * SPAWN_FDS_MAX + jobs * OF_JOB +
+           FORWARDS_MAX;
 }
 
 void

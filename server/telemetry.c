@@ -197,10 +197,12 @@ look(struct telemetry *t, struct box *b, bool sweeping)
         usage_close_idle(&b->files, uv_hrtime() / MS);
     if (b->sandbox->tenant == NULL || b->sandbox->state == SANDBOX_DELETING)
         return;
-    telemetry_read_lost(t, b);
     if (sweeping)
         sweep(t, b);
-    if (t->srv->anomaly != NULL && b->sandbox->jobs_n > 0)
+    if (b->sandbox->jobs_n == 0)
+        return; // the guest alone causes nothing, and the end of each job looked
+    telemetry_read_lost(t, b);
+    if (t->srv->anomaly != NULL)
         tick_anomaly(t, b);
 }
 
