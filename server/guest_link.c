@@ -1,4 +1,4 @@
-// See guest_link.h. A packet that the socket does not take waits in a queue with its descriptors.
+// See guest_link.h.
 #include "guest_link.h"
 
 #include <assert.h>
@@ -11,27 +11,18 @@
 #include "../proto/auto.h"
 #include "../proto/wire.h"
 #include "guest.pb-c.h"
-#include "list.h"
 #include "log.h"
 #include "loop.h"
+#include "packets.h"
 
 enum { STDIO_N = 3, EVENT_ARENA_MAX = 64 * 1024, EVENTS_PER_TURN = 64 };
-
-struct packet {
-    struct list node;
-    int fds[STDIO_N];
-    size_t fds_n;
-    size_t n;
-    uint8_t bytes[];
-};
 
 struct guest_link {
     int fd;
     struct loop_poll *poll;
     const struct guest_events *events;
     void *cookie;
-    struct list queue;
-    size_t queued;
+    struct packets out;
     struct arena *arena;
     bool freed, busy; // free was asked for while an event is being told
 };
@@ -49,7 +40,12 @@ guest_link_new(uv_loop_t *loop, int fd, const struct guest_events *events, void 
         return NULL;
     }
     *l = (struct guest_link){.fd = fd, .events = events, .cookie = cookie};
-    list_init(&l->queue);
+    l->out = (struct packets){.fd = fd,
+                              .peer = "the sandbox",
+                              .packet_max = GUEST_PACKET_MAX,
+                              .queue_max = GUEST_QUEUE_MAX,
+                              .queue_bytes_max = GUEST_QUEUE_BYTES};
+    packets_init(&l->out);
     l->arena = arena_new(EVENT_ARENA_MAX);
     int r =
         l->arena == NULL ? -ENOMEM : loop_poll_start(loop, &l->poll, fd, UV_READABLE, on_ready, l);
@@ -61,15 +57,6 @@ guest_link_new(uv_loop_t *loop, int fd, const struct guest_events *events, void 
     return l;
 }
 
-static void
-packet_free(struct packet *p)
-{
-    for (size_t i = 0; i < p->fds_n; i++)
-        (void)close(p->fds[i]);
-    list_remove(&p->node);
-    free(p);
-}
-
 void
 guest_link_free(struct guest_link *l)
 {
@@ -79,71 +66,31 @@ guest_link_free(struct guest_link *l)
     loop_poll_stop(&l->poll);
     if (l->busy)
         return;
-    list_each(it, &l->queue) packet_free(list_entry(it, struct packet, node));
+    packets_clear(&l->out);
     (void)close(l->fd);
     arena_free(l->arena);
     free(l);
 }
 
-// 0, -EAGAIN, or another errno.
-static int
-send_packet(struct guest_link *l, const struct packet *p)
-{
-    union {
-        struct cmsghdr align;
-        char bytes[CMSG_SPACE(sizeof(int) * STDIO_N)];
-    } control = {0};
-    struct iovec iov = {.iov_base = (void *)(uintptr_t)p->bytes, .iov_len = p->n};
-    struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
-    if (p->fds_n > 0) {
-        msg.msg_control = control.bytes;
-        msg.msg_controllen = CMSG_SPACE(sizeof(int) * p->fds_n);
-        struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
-        c->cmsg_level = SOL_SOCKET;
-        c->cmsg_type = SCM_RIGHTS;
-        c->cmsg_len = CMSG_LEN(sizeof(int) * p->fds_n);
-        memcpy(CMSG_DATA(c), p->fds, sizeof(int) * p->fds_n);
-    }
-    ssize_t r = sendmsg(l->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (r >= 0)
-        return 0;
-    return errno == EWOULDBLOCK || errno == ENOBUFS ? -EAGAIN : -errno;
-}
-
-// Sends or queues. Takes the packet. A socket that is broken is told by its own event, so it is no failure here.
+// Takes the packet.
 static int
 submit(struct guest_link *l, struct packet *p, struct err *e)
 {
-    if (list_empty(&l->queue) && send_packet(l, p) != -EAGAIN) {
-        packet_free(p);
-        return 0;
-    }
-    if (l->queued >= GUEST_QUEUE_MAX) {
-        packet_free(p);
-        return err_set(e, ERR_RESOURCE_EXHAUSTED, "the sandbox does not take requests");
-    }
-    list_append(&l->queue, &p->node);
-    l->queued++;
+    int r = packets_send(&l->out, p, e);
     if (l->poll != NULL)
-        loop_poll_want(l->poll, UV_READABLE | UV_WRITABLE);
-    return 0;
+        loop_poll_want(l->poll, packets_events(&l->out));
+    return r;
 }
 
 static struct packet *
-pack(const Stockade__Guest__Request *request, struct err *e)
+pack(const struct guest_link *l, const Stockade__Guest__Request *request, struct err *e)
 {
     size_t n = stockade__guest__request__get_packed_size(request);
-    if (n > GUEST_PACKET_MAX) {
-        (void)err_set(e, ERR_INVALID_ARGUMENT, "arguments and environment are too large");
-        return NULL;
-    }
-    struct packet *p = calloc(1, sizeof *p + n);
-    if (p == NULL) {
-        (void)err_sys(e, ENOMEM, "pack a request");
-        return NULL;
-    }
-    p->n = stockade__guest__request__pack(request, p->bytes);
-    list_init(&p->node);
+    struct packet *p = packet_new(&l->out, n, e);
+    if (p != NULL)
+        (void)stockade__guest__request__pack(request, p->bytes);
+    else
+        (void)err_wrap(e, "arguments and environment");
     return p;
 }
 
@@ -166,13 +113,13 @@ guest_link_start(struct guest_link *l, const struct guest_start *s, struct err *
     start.terminal = s->terminal;
     start.rows = s->rows;
     start.columns = s->columns;
-    struct packet *p = pack(&request, e);
+    struct packet *p = pack(l, &request, e);
     size_t fds_n = s->terminal ? 0 : STDIO_N;
     for (size_t i = 0; i < fds_n && p == NULL; i++)
         (void)close(s->stdio[i]);
     if (p == NULL)
         return err_errno(e);
-    memcpy(p->fds, s->stdio, sizeof p->fds);
+    memcpy(p->fds, s->stdio, fds_n * sizeof p->fds[0]);
     p->fds_n = fds_n;
     return submit(l, p, e);
 }
@@ -180,7 +127,7 @@ guest_link_start(struct guest_link *l, const struct guest_start *s, struct err *
 static int
 submit_small(struct guest_link *l, const Stockade__Guest__Request *request, struct err *e)
 {
-    struct packet *p = pack(request, e);
+    struct packet *p = pack(l, request, e);
     return p == NULL ? err_errno(e) : submit(l, p, e);
 }
 
@@ -206,20 +153,6 @@ guest_link_remove(struct guest_link *l, uint32_t job, struct err *e)
     request.remove = &body;
     body.job = job;
     return submit_small(l, &request, e);
-}
-
-static void
-flush(struct guest_link *l)
-{
-    list_each(it, &l->queue)
-    {
-        struct packet *p = list_entry(it, struct packet, node);
-        if (send_packet(l, p) == -EAGAIN)
-            return;
-        packet_free(p);
-        l->queued--;
-    }
-    loop_poll_want(l->poll, UV_READABLE);
 }
 
 // One packet and the first descriptor that came with it; others are closed. 0 at the end of the stream.
@@ -327,11 +260,10 @@ static void
 on_ready(void *cookie, int events)
 {
     struct guest_link *l = cookie;
-    l->busy = true;
-    if ((events & UV_WRITABLE) != 0)
-        flush(l);
     struct err e;
-    int r = 0;
+    l->busy = true;
+    int r = (events & UV_WRITABLE) != 0 ? packets_flush(&l->out, &e) : 0;
+    loop_poll_want(l->poll, packets_events(&l->out));
     for (int i = 0; i < EVENTS_PER_TURN && r == 0 && !l->freed; i++)
         r = turn(l, &e);
     if (r < 0 && !l->freed) {

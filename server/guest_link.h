@@ -16,7 +16,8 @@ struct guest_link;
 enum {
     GUEST_PACKET_MAX = 192 * 1024, // of a request
     GUEST_EVENT_MAX = 8 * 1024,
-    GUEST_QUEUE_MAX = 256, // requests that the socket did not take yet
+    GUEST_QUEUE_MAX = 256,              // requests that the socket did not take yet
+    GUEST_QUEUE_BYTES = 4 * 1024 * 1024 // and their bytes
 };
 
 // What the guest says. None may free the link but through guest_link_free(), which is fine from inside each.
@@ -49,7 +50,7 @@ struct guest_start {
     int stdio[3]; // without a terminal; *owned* by the link from the call on, also on failure
 };
 
-// RESOURCE_EXHAUSTED: the guest does not read, or the request is too large.
+// RESOURCE_EXHAUSTED: the guest does not read. INVALID_ARGUMENT: the request is too large.
 int guest_link_start(struct guest_link *l, const struct guest_start *s, struct err *e);
 int guest_link_signal(struct guest_link *l, uint32_t job, uint32_t signal, bool group,
                       struct err *e);

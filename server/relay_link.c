@@ -1,26 +1,20 @@
-// See relay_link.h. An order that the socket does not take waits in a queue with its descriptors; the relay reads orders
-// before anything else, so the queue is short unless it is stuck.
+// See relay_link.h. The relay reads orders before anything else, so the queue of packets.c is short unless it is stuck.
 #include "relay_link.h"
 
 #include <errno.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 
 #include "../proto/auto.h"
-#include "list.h"
 #include "loop.h"
+#include "packets.h"
 
-enum { REPORTS_PER_TURN = 256 };
-
-struct order {
-    struct list node;
-    int fds[RELAY_FDS];
-    size_t fds_n;
-    size_t n;
-    struct relay_order body; // with its rules
+enum {
+    REPORTS_PER_TURN = 256,
+    ORDER_MAX = sizeof(struct relay_order) + NET_RULES * sizeof(struct relay_rule),
 };
+_Static_assert((int)RELAY_FDS <= (int)PACKET_FDS, "a packet takes all listeners");
 
 enum sandbox_state { SANDBOX_NONE = 0, SANDBOX_OPEN, SANDBOX_CLOSING };
 
@@ -36,8 +30,7 @@ struct relay_link {
     struct loop_poll *poll;
     const struct relay_events *events;
     void *cookie;
-    struct list queue;
-    size_t queued, queued_bytes;
+    struct packets out;
     bool configured, told_ready;
     bool freed, busy; // free was asked for while an event is being told
     struct sandbox_entry sandboxes[BPF_SLOTS];
@@ -58,7 +51,12 @@ relay_link_new(uv_loop_t *loop, int fd, const struct relay_events *events, void 
     l->fd = fd;
     l->events = events;
     l->cookie = cookie;
-    list_init(&l->queue);
+    l->out = (struct packets){.fd = fd,
+                              .peer = "the relay",
+                              .packet_max = ORDER_MAX,
+                              .queue_max = RELAY_QUEUE_MAX,
+                              .queue_bytes_max = RELAY_QUEUE_BYTES};
+    packets_init(&l->out);
     int r = loop_poll_start(loop, &l->poll, fd, UV_READABLE, on_ready, l);
     if (r < 0) {
         (void)err_sys(e, r, "watch the relay's socket");
@@ -66,15 +64,6 @@ relay_link_new(uv_loop_t *loop, int fd, const struct relay_events *events, void 
         return NULL;
     }
     return l;
-}
-
-static void
-order_free(struct order *o)
-{
-    for (size_t i = 0; i < o->fds_n; i++)
-        (void)close(o->fds[i]);
-    list_remove(&o->node);
-    free(o);
 }
 
 void
@@ -86,88 +75,35 @@ relay_link_free(struct relay_link *l)
     loop_poll_stop(&l->poll);
     if (l->busy)
         return;
-    list_each(it, &l->queue) order_free(list_entry(it, struct order, node));
+    packets_clear(&l->out);
     (void)close(l->fd);
     free(l);
 }
 
-// 0, -EAGAIN, or another errno.
+// Takes the packet.
 static int
-send_order(const struct relay_link *l, struct order *o)
+submit(struct relay_link *l, struct packet *p, struct err *e)
 {
-    union {
-        struct cmsghdr align;
-        char bytes[CMSG_SPACE(sizeof(int) * RELAY_FDS)];
-    } control = {0};
-    struct iovec iov = {.iov_base = &o->body, .iov_len = o->n};
-    struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
-    if (o->fds_n > 0) {
-        msg.msg_control = control.bytes;
-        msg.msg_controllen = CMSG_SPACE(sizeof(int) * o->fds_n);
-        struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
-        c->cmsg_level = SOL_SOCKET;
-        c->cmsg_type = SCM_RIGHTS;
-        c->cmsg_len = CMSG_LEN(sizeof(int) * o->fds_n);
-        memcpy(CMSG_DATA(c), o->fds, sizeof(int) * o->fds_n);
-    }
-    ssize_t r = sendmsg(l->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (r >= 0)
-        return 0;
-    return errno == EWOULDBLOCK || errno == ENOBUFS ? -EAGAIN : -errno;
-}
-
-// Sends or queues. Takes the order. A broken socket is told by its own event, so it is no failure here.
-static int
-submit(struct relay_link *l, struct order *o, struct err *e)
-{
-    if (list_empty(&l->queue) && send_order(l, o) != -EAGAIN) {
-        order_free(o);
-        return 0;
-    }
-    if (l->queued >= RELAY_QUEUE_MAX || l->queued_bytes + o->n > RELAY_QUEUE_BYTES) {
-        order_free(o);
-        return err_set(e, ERR_RESOURCE_EXHAUSTED, "the relay does not take orders");
-    }
-    list_append(&l->queue, &o->node);
-    l->queued++;
-    l->queued_bytes += o->n;
+    int r = packets_send(&l->out, p, e);
     if (l->poll != NULL)
-        loop_poll_want(l->poll, UV_READABLE | UV_WRITABLE);
-    return 0;
+        loop_poll_want(l->poll, packets_events(&l->out));
+    return r;
 }
 
-static void
-flush(struct relay_link *l)
+static struct relay_order *
+order(struct packet *p)
 {
-    list_each(it, &l->queue)
-    {
-        struct order *o = list_entry(it, struct order, node);
-        if (send_order(l, o) == -EAGAIN)
-            return;
-        l->queued--;
-        l->queued_bytes -= o->n;
-        order_free(o);
-    }
-    loop_poll_want(l->poll, UV_READABLE);
+    return (struct relay_order *)(void *)p->bytes;
 }
 
-static struct order *
-order_new(enum relay_order_kind kind, uint32_t slot, uint32_t generation, uint32_t rules_n,
-          struct err *e)
+static struct packet *
+order_new(const struct relay_link *l, const struct relay_order *body, struct err *e)
 {
-    size_t n = sizeof(struct relay_order) + rules_n * sizeof(struct relay_rule);
-    struct order *o = calloc(1, offsetof(struct order, body) + n);
-    if (o == NULL) {
-        (void)err_sys(e, ENOMEM, "make an order for the relay");
-        return NULL;
-    }
-    list_init(&o->node);
-    o->n = n;
-    o->body.kind = kind;
-    o->body.slot = slot;
-    o->body.generation = generation;
-    o->body.rules_n = rules_n;
-    return o;
+    struct packet *p =
+        packet_new(&l->out, sizeof *body + body->rules_n * sizeof(struct relay_rule), e);
+    if (p != NULL)
+        *order(p) = *body;
+    return p;
 }
 
 int
@@ -176,30 +112,36 @@ relay_configure(struct relay_link *l, const struct relay_servers *servers, struc
     if (l->configured || servers->n > RELAY_SERVERS)
         return err_set(e, ERR_FAILED_PRECONDITION, "the relay is configured once, with %d servers",
                        RELAY_SERVERS);
-    struct order *o = order_new(RELAY_CONFIGURE, 0, 0, 0, e);
+    struct relay_order body = {.kind = RELAY_CONFIGURE, .servers_n = servers->n};
+    for (uint32_t i = 0; i < servers->n; i++) {
+        memcpy(body.servers[i].address, servers->server[i].address, 16);
+        body.servers[i].port = servers->server[i].port;
+    }
+    struct packet *o = order_new(l, &body, e);
     if (o == NULL)
         return err_errno(e);
-    o->body.servers_n = servers->n;
-    for (uint32_t i = 0; i < servers->n; i++) {
-        memcpy(o->body.servers[i].address, servers->server[i].address, 16);
-        o->body.servers[i].port = servers->server[i].port;
-    }
     l->configured = true;
     return submit(l, o, e);
 }
 
-static int
-submit_policy(struct relay_link *l, struct order *o, const struct relay_policy *p, struct err *e)
+static struct packet *
+policy_order(const struct relay_link *l, enum relay_order_kind kind, uint32_t slot,
+             uint32_t generation, const struct relay_policy *p, struct err *e)
 {
-    o->body.mode = (uint32_t)p->mode;
-    o->body.out_bytes_max = p->out_bytes_max;
-    o->body.in_bytes_max = p->in_bytes_max;
-    o->body.out_rate = p->out_rate;
-    o->body.in_rate = p->in_rate;
-    o->body.queries_per_minute = p->queries_per_minute;
-    if (p->rules_n > 0)
-        memcpy(o->body.rules, p->rules, p->rules_n * sizeof p->rules[0]);
-    return submit(l, o, e);
+    const struct relay_order body = {.kind = kind,
+                                     .slot = slot,
+                                     .generation = generation,
+                                     .mode = (uint32_t)p->mode,
+                                     .out_bytes_max = p->out_bytes_max,
+                                     .in_bytes_max = p->in_bytes_max,
+                                     .out_rate = p->out_rate,
+                                     .in_rate = p->in_rate,
+                                     .queries_per_minute = p->queries_per_minute,
+                                     .rules_n = p->rules_n};
+    struct packet *o = order_new(l, &body, e);
+    if (o != NULL && p->rules_n > 0)
+        memcpy(order(o)->rules, p->rules, p->rules_n * sizeof p->rules[0]);
+    return o;
 }
 
 static int
@@ -220,7 +162,7 @@ relay_open(struct relay_link *l, uint32_t slot, uint32_t generation, int fds[REL
     int r = check_policy(l, policy, e);
     if (r == 0 && (slot >= BPF_SLOTS || l->sandboxes[slot].state != SANDBOX_NONE))
         r = err_set(e, ERR_FAILED_PRECONDITION, "slot %u is open in the relay", slot);
-    struct order *o = r < 0 ? NULL : order_new(RELAY_OPEN, slot, generation, policy->rules_n, e);
+    struct packet *o = r < 0 ? NULL : policy_order(l, RELAY_OPEN, slot, generation, policy, e);
     for (size_t i = 0; i < RELAY_FDS; i++) {
         int fd = take_fd(&fds[i]);
         if (fd >= 0 && o != NULL)
@@ -231,10 +173,10 @@ relay_open(struct relay_link *l, uint32_t slot, uint32_t generation, int fds[REL
     if (o == NULL)
         return err_errno(e);
     if (o->fds_n == 0) {
-        order_free(o);
+        packet_free(o);
         return err_set(e, ERR_INVALID_ARGUMENT, "no listener came for slot %u", slot);
     }
-    r = submit_policy(l, o, policy, e);
+    r = submit(l, o, e);
     if (r == 0)
         l->sandboxes[slot] =
             (struct sandbox_entry){.state = SANDBOX_OPEN, .generation = generation};
@@ -265,8 +207,8 @@ relay_policy(struct relay_link *l, uint32_t slot, uint32_t generation,
         r = must_be_open(l, slot, generation, e);
     if (r < 0)
         return r;
-    struct order *o = order_new(RELAY_POLICY, slot, generation, policy->rules_n, e);
-    return o == NULL ? err_errno(e) : submit_policy(l, o, policy, e);
+    struct packet *o = policy_order(l, RELAY_POLICY, slot, generation, policy, e);
+    return o == NULL ? err_errno(e) : submit(l, o, e);
 }
 
 int
@@ -274,7 +216,8 @@ relay_close(struct relay_link *l, uint32_t slot, uint32_t generation, relay_done
             void *cookie, struct err *e)
 {
     int r = must_be_open(l, slot, generation, e);
-    struct order *o = r < 0 ? NULL : order_new(RELAY_CLOSE, slot, generation, 0, e);
+    const struct relay_order body = {.kind = RELAY_CLOSE, .slot = slot, .generation = generation};
+    struct packet *o = r < 0 ? NULL : order_new(l, &body, e);
     if (o == NULL)
         return err_errno(e);
     r = submit(l, o, e);
@@ -371,10 +314,9 @@ on_ready(void *cookie, int events)
 {
     struct relay_link *l = cookie;
     struct err e;
-    int r = 0;
     l->busy = true;
-    if ((events & UV_WRITABLE) != 0)
-        flush(l);
+    int r = (events & UV_WRITABLE) != 0 ? packets_flush(&l->out, &e) : 0;
+    loop_poll_want(l->poll, packets_events(&l->out));
     for (int i = 0; i < REPORTS_PER_TURN && r == 0 && !l->freed; i++)
         r = turn(l, &e);
     if (r < 0 && !l->freed)
