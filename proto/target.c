@@ -94,7 +94,7 @@ target_parse(const char *text, struct target_text *out, struct err *e)
     if (ports != NULL && !target_ports(ports, &t.first, &t.last))
         return err_set(e, ERR_INVALID_ARGUMENT, "%s: \"%s\" is no port (1 to 65535, or A-B)", text,
                        ports);
-    if (host[0] == '\0' || host[0] == '[' || strlen(host) >= sizeof t.host)
+    if (host[0] == '\0' || host[strcspn(host, "[]")] != '\0' || strlen(host) >= sizeof t.host)
         return err_set(e, ERR_INVALID_ARGUMENT,
                        "%s: no destination, such as example.com:443 or 192.0.2.0/24:80/tcp", text);
     memcpy(t.host, host, strlen(host) + 1);
