@@ -6,7 +6,7 @@
 // So an exchange costs three system calls (wait, receive, send), and whoever calls write() is never called back from
 // within. A socket stays watched for reading while nobody reads from it, until it has something that nobody wants:
 // changing what is watched is a system call, and a reader is mostly back before the next bytes are.
-#include "transport.h"
+#include "transport_engine.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -18,40 +18,35 @@
 #include <unistd.h>
 
 #include "listen.h"
-#include "list.h"
 
 enum {
     ACCEPT_PAUSE_MS = 100, // after a failure, such as no descriptor left
     ACCEPTS_MAX = 64,      // in one turn of the loop
 };
 
-struct transport {
+struct engine {
+    struct transport base;
     uv_prepare_t prepare;
-    uv_idle_t again; // active while the list must not wait for an event
-    const struct transport_events *events;
-    void *cookie;
+    uv_idle_t again;  // active while the list must not wait for an event
     struct list over; // streams whose operation is over and was not yet told
-    struct transport_listener *listeners;
-    size_t alive;     // listeners and streams
     unsigned handles; // that libuv has not let go of
-    bool shutting;
 };
 
 struct transport_listener {
     uv_poll_t poll;
     uv_timer_t pause;
-    struct transport *engine;
+    struct list node; // in the engine's listeners
+    struct engine *engine;
     int fd;
     bool ipc, closing;
     unsigned handles; // that libuv has not let go of
     struct listen_bound bound;
-    struct transport_listener *next;
 };
 
 struct transport_stream {
     uv_poll_t poll;
     struct list node; // in `over`
-    struct transport *engine;
+    struct engine *engine;
     void *cookie;
     int fd, watched;
     void *buf;
@@ -116,7 +111,7 @@ receive(struct transport_stream *s)
     if (n < 0 && (errno == EAGAIN || errno == EINTR) && !s->broken)
         return;
     s->reading = false;
-    s->engine->events->on_read(s->cookie, n > 0 ? (size_t)n : 0);
+    s->engine->base.events->on_read(s->cookie, n > 0 ? (size_t)n : 0);
 }
 
 // Sends what the socket takes; it is told later.
@@ -165,7 +160,7 @@ tell_over(struct transport_stream *s)
 {
     if (s->wrote) {
         s->wrote = s->writing = false;
-        s->engine->events->on_written(s->cookie, s->wrote_n);
+        s->engine->base.events->on_written(s->cookie, s->wrote_n);
     }
     if (s->broken && s->reading && !s->closing)
         receive(s);
@@ -181,7 +176,7 @@ on_again(uv_idle_t *again)
 static void
 on_prepare(uv_prepare_t *prepare)
 {
-    struct transport *t = prepare->data;
+    struct engine *t = prepare->data;
     struct list now;
     list_init(&now);
     while (!list_empty(&t->over)) {
@@ -200,18 +195,15 @@ on_prepare(uv_prepare_t *prepare)
         (void)uv_idle_start(&t->again, on_again);
 }
 
-static void engine_end_if_empty(struct transport *t);
-
 static void
 on_stream_closed(uv_handle_t *handle)
 {
     struct transport_stream *s = handle->data;
-    struct transport *t = s->engine;
+    struct transport *t = &s->engine->base;
     if (s->cookie != NULL)
         t->events->on_closed(s->cookie);
     free(s);
-    t->alive--;
-    engine_end_if_empty(t);
+    transport_gone(t);
 }
 
 static void
@@ -226,7 +218,7 @@ stream_close(struct transport_stream *s)
 
 // Takes the socket over, also on failure. NULL without memory.
 static struct transport_stream *
-stream_new(struct transport *t, uv_loop_t *loop, int fd)
+stream_new(struct engine *t, uv_loop_t *loop, int fd)
 {
     struct transport_stream *s = calloc(1, sizeof *s);
     if (s == NULL || uv_poll_init(loop, &s->poll, fd) != 0) {
@@ -238,7 +230,7 @@ stream_new(struct transport *t, uv_loop_t *loop, int fd)
     s->engine = t;
     s->fd = fd;
     list_init(&s->node);
-    t->alive++;
+    t->base.alive++;
     return s;
 }
 
@@ -265,7 +257,7 @@ read_peer(int fd, bool ipc, struct transport_peer *peer)
 static void
 hand_over(struct transport_listener *l, int fd)
 {
-    struct transport *t = l->engine;
+    struct engine *t = l->engine;
     struct transport_peer peer;
     if (!read_peer(fd, l->ipc, &peer)) { // whoever it is cannot be held to account, or has gone
         (void)close(fd);
@@ -273,7 +265,7 @@ hand_over(struct transport_listener *l, int fd)
     }
     struct transport_stream *s = stream_new(t, l->poll.loop, fd);
     if (s != NULL)
-        t->events->on_accept(t->cookie, s, &peer);
+        t->base.events->on_accept(t->base.cookie, s, &peer);
 }
 
 static void on_connections(uv_poll_t *poll, int status, int events);
@@ -309,17 +301,17 @@ static void
 on_listener_closed(uv_handle_t *handle)
 {
     struct transport_listener *l = handle->data;
-    struct transport *t = l->engine;
+    struct transport *t = &l->engine->base;
     if (--l->handles > 0)
         return;
     free(l);
-    t->alive--;
-    engine_end_if_empty(t);
+    transport_gone(t);
 }
 
 static void
-listener_close(struct transport_listener *l)
+listener_close(struct list *node)
 {
+    struct transport_listener *l = list_entry(node, struct transport_listener, node);
     l->closing = true;
     uv_close((uv_handle_t *)&l->poll, on_listener_closed);
     uv_close((uv_handle_t *)&l->pause, on_listener_closed);
@@ -329,7 +321,7 @@ listener_close(struct transport_listener *l)
 
 // Takes the socket over, also on failure.
 static int
-listener_new(struct transport *t, int fd, const struct listen_bound *bound, bool ipc, struct err *e)
+listener_new(struct engine *t, int fd, const struct listen_bound *bound, bool ipc, struct err *e)
 {
     uv_loop_t *loop = t->prepare.loop;
     struct transport_listener *l = calloc(1, sizeof *l);
@@ -346,31 +338,46 @@ listener_new(struct transport *t, int fd, const struct listen_bound *bound, bool
     l->fd = fd;
     l->ipc = ipc;
     l->bound = *bound;
-    l->next = t->listeners;
-    t->listeners = l;
-    t->alive++;
+    transport_add_listener(&t->base, &l->node);
     on_pause_over(&l->pause);
     return 0;
 }
 
 // ---- the engine
 
+static void
+on_engine_closed(uv_handle_t *handle)
+{
+    struct engine *t = handle->data;
+    if (--t->handles == 0)
+        transport_told(&t->base);
+}
+
+static void
+engine_end(struct transport *base)
+{
+    struct engine *t = (struct engine *)base;
+    uv_close((uv_handle_t *)&t->prepare, on_engine_closed);
+    uv_close((uv_handle_t *)&t->again, on_engine_closed);
+}
+
 static int
 engine_open(uv_loop_t *loop, const struct transport_events *events, void *cookie,
             struct transport **out, struct err *e)
 {
-    struct transport *t = calloc(1, sizeof *t);
+    struct engine *t = calloc(1, sizeof *t);
     if (t == NULL)
         return err_sys(e, ENOMEM, "start the transport");
+    t->base = (struct transport){
+        .events = events, .cookie = cookie, .close_listener = listener_close, .end = engine_end};
+    list_init(&t->base.listeners);
     list_init(&t->over);
-    t->events = events;
-    t->cookie = cookie;
     t->handles = 2;
     (void)uv_prepare_init(loop, &t->prepare);
     (void)uv_idle_init(loop, &t->again);
     t->prepare.data = t->again.data = t;
     (void)uv_prepare_start(&t->prepare, on_prepare);
-    *out = t;
+    *out = &t->base;
     return 0;
 }
 
@@ -382,59 +389,20 @@ engine_listen(struct transport *t, const struct transport_address *a, char *boun
     int fd = -1;
     int rc = listen_open(a, &fd, &ipc, &where, e);
     if (rc == 0)
-        rc = listener_new(t, fd, &where, ipc, e);
+        rc = listener_new((struct engine *)t, fd, &where, ipc, e);
     if (rc == 0)
         memcpy(bound, where.url, sizeof where.url);
     return rc;
-}
-
-static void
-engine_unlisten(struct transport *t)
-{
-    while (t->listeners != NULL) {
-        struct transport_listener *l = t->listeners;
-        t->listeners = l->next;
-        listener_close(l);
-    }
-}
-
-static void
-on_engine_closed(uv_handle_t *handle)
-{
-    struct transport *t = handle->data;
-    const struct transport_events *events = t->events;
-    void *cookie = t->cookie;
-    if (--t->handles > 0)
-        return;
-    free(t);
-    events->on_shut(cookie);
-}
-
-static void
-engine_end_if_empty(struct transport *t)
-{
-    if (!t->shutting || t->alive > 0 || uv_is_closing((uv_handle_t *)&t->prepare))
-        return;
-    uv_close((uv_handle_t *)&t->prepare, on_engine_closed);
-    uv_close((uv_handle_t *)&t->again, on_engine_closed);
-}
-
-static void
-engine_shut(struct transport *t)
-{
-    t->shutting = true;
-    engine_unlisten(t);
-    engine_end_if_empty(t);
 }
 
 const struct transport_ops transport_socket = {
     .name = "socket",
     .open = engine_open,
     .listen = engine_listen,
-    .unlisten = engine_unlisten,
+    .unlisten = transport_unlisten,
     .start = stream_start,
     .read = stream_read,
     .write = stream_write,
     .close = stream_close,
-    .shut = engine_shut,
+    .shut = transport_shut,
 };

@@ -25,17 +25,17 @@ static const char subprotocol[] = "rep.sp.nanomsg.org";
 
 struct transport_listener {
     struct ws_op accept;
-    struct transport *engine;
+    struct list node; // in the engine's listeners
+    struct ws_engine *engine;
     nng_stream_listener *listener;
     bool pausing, closing;
-    struct transport_listener *next;
 };
 
 // Puts an op on the list; any thread.
 void
 ws_op_push(struct ws_op *op)
 {
-    struct transport *t = op->engine;
+    struct ws_engine *t = op->engine;
     uv_mutex_lock(&t->lock);
     bool first = t->first == NULL;
     op->next = NULL;
@@ -54,7 +54,7 @@ op_done(void *arg)
 }
 
 int
-ws_op_init(struct ws_op *op, struct transport *t, void (*done)(struct ws_op *))
+ws_op_init(struct ws_op *op, struct ws_engine *t, void (*done)(struct ws_op *))
 {
     *op = (struct ws_op){.engine = t, .done = done};
     return nng_aio_alloc(&op->aio, op_done, op);
@@ -71,7 +71,7 @@ ws_op_free(struct ws_op *op)
 }
 
 static struct ws_op *
-take_list(struct transport *t)
+take_list(struct ws_engine *t)
 {
     uv_mutex_lock(&t->lock);
     struct ws_op *list = t->first;
@@ -84,7 +84,7 @@ take_list(struct transport *t)
 static void
 on_async(uv_async_t *async)
 {
-    struct transport *t = async->data;
+    struct ws_engine *t = async->data;
     struct ws_op *next;
     for (struct ws_op *op = take_list(t); op != NULL; op = next) {
         next = op->next; // op may be submitted again, or freed
@@ -100,49 +100,6 @@ nng_failed(int rc, const char *what, const char *url, struct err *e)
         return err_sys(e, rc & ~NNG_ESYSERR, "%s %s", what, url);
     return err_set(e, rc == NNG_EADDRINUSE ? ERR_ALREADY_EXISTS : ERR_INTERNAL, "%s %s: %s", what,
                    url, nng_strerror(rc));
-}
-
-// ---- the engine
-
-static int
-engine_open(uv_loop_t *loop, const struct transport_events *events, void *cookie,
-            struct transport **out, struct err *e)
-{
-    struct transport *t = calloc(1, sizeof *t);
-    if (t == NULL)
-        return err_sys(e, ENOMEM, "start the transport");
-    int rc = uv_async_init(loop, &t->async, on_async);
-    if (rc != 0) {
-        free(t);
-        return err_sys(e, rc, "start the transport");
-    }
-    rc = uv_mutex_init(&t->lock);
-    assert(rc == 0);
-    t->last = &t->first;
-    t->async.data = t;
-    t->events = events;
-    t->cookie = cookie;
-    *out = t;
-    return 0;
-}
-
-static void
-on_async_closed(uv_handle_t *handle)
-{
-    struct transport *t = handle->data;
-    const struct transport_events *events = t->events;
-    void *cookie = t->cookie;
-    uv_mutex_destroy(&t->lock);
-    free(t);
-    events->on_shut(cookie);
-}
-
-// Ends the engine when nothing is left that could still put an op on its list.
-void
-ws_end_if_empty(struct transport *t)
-{
-    if (t->shutting && t->alive == 0 && !uv_is_closing((uv_handle_t *)&t->async))
-        uv_close((uv_handle_t *)&t->async, on_async_closed);
 }
 
 // ---- listeners
@@ -172,27 +129,26 @@ listener_accept(struct transport_listener *l, bool pause)
 static void
 listener_end_if_idle(struct transport_listener *l)
 {
-    struct transport *t = l->engine;
+    struct transport *t = &l->engine->base;
     if (!l->closing || l->accept.busy)
         return;
     ws_op_free(&l->accept);
     nng_stream_listener_free(l->listener);
     free(l);
-    t->alive--;
-    ws_end_if_empty(t);
+    transport_gone(t);
 }
 
 static void
 hand_over(struct transport_listener *l, nng_stream *stream)
 {
-    struct transport *t = l->engine;
+    struct ws_engine *t = l->engine;
     struct transport_peer peer = {.local = false};
     bool welcome = !is_from_a_page(stream);
     struct transport_stream *s = ws_stream_new(t, stream);
     if (s == NULL)
         return;
     if (welcome)
-        t->events->on_accept(t->cookie, s, &peer);
+        t->base.events->on_accept(t->base.cookie, s, &peer);
     else
         ws_stream_close(s);
 }
@@ -219,30 +175,13 @@ on_accept(struct ws_op *op)
 }
 
 static void
-listener_close(struct transport_listener *l)
+listener_close(struct list *node)
 {
+    struct transport_listener *l = list_entry(node, struct transport_listener, node);
     l->closing = true;
     nng_stream_listener_close(l->listener);
     nng_aio_cancel(l->accept.aio);
     listener_end_if_idle(l);
-}
-
-static void
-engine_unlisten(struct transport *t)
-{
-    while (t->listeners != NULL) {
-        struct transport_listener *l = t->listeners;
-        t->listeners = l->next;
-        listener_close(l);
-    }
-}
-
-static void
-engine_shut(struct transport *t)
-{
-    t->shutting = true;
-    engine_unlisten(t);
-    ws_end_if_empty(t);
 }
 
 // ---- addresses
@@ -287,7 +226,7 @@ engine_listen(struct transport *t, const struct transport_address *a, char *boun
     if (rc != 0)
         return nng_failed(rc, "listen on", a->url, e);
     struct transport_listener *l = calloc(1, sizeof *l);
-    if (l == NULL || ws_op_init(&l->accept, t, on_accept) != 0)
+    if (l == NULL || ws_op_init(&l->accept, (struct ws_engine *)t, on_accept) != 0)
         rc = NNG_ENOMEM;
     if (rc == 0)
         rc = set_options(listener);
@@ -303,12 +242,49 @@ engine_listen(struct transport *t, const struct transport_address *a, char *boun
         nng_stream_listener_free(listener);
         return nng_failed(rc, "listen on", a->url, e);
     }
-    l->engine = t;
+    l->engine = (struct ws_engine *)t;
     l->listener = listener;
-    l->next = t->listeners;
-    t->listeners = l;
-    t->alive++;
+    transport_add_listener(t, &l->node);
     listener_accept(l, false);
+    return 0;
+}
+
+// ---- the engine
+
+static void
+on_async_closed(uv_handle_t *handle)
+{
+    struct ws_engine *t = handle->data;
+    uv_mutex_destroy(&t->lock);
+    transport_told(&t->base);
+}
+
+static void
+engine_end(struct transport *t)
+{
+    uv_close((uv_handle_t *)&((struct ws_engine *)t)->async, on_async_closed);
+}
+
+static int
+engine_open(uv_loop_t *loop, const struct transport_events *events, void *cookie,
+            struct transport **out, struct err *e)
+{
+    struct ws_engine *t = calloc(1, sizeof *t);
+    if (t == NULL)
+        return err_sys(e, ENOMEM, "start the transport");
+    int rc = uv_async_init(loop, &t->async, on_async);
+    if (rc != 0) {
+        free(t);
+        return err_sys(e, rc, "start the transport");
+    }
+    rc = uv_mutex_init(&t->lock);
+    assert(rc == 0);
+    t->base = (struct transport){
+        .events = events, .cookie = cookie, .close_listener = listener_close, .end = engine_end};
+    list_init(&t->base.listeners);
+    t->last = &t->first;
+    t->async.data = t;
+    *out = &t->base;
     return 0;
 }
 
@@ -322,10 +298,10 @@ const struct transport_ops transport_ws = {
     .name = "ws",
     .open = engine_open,
     .listen = engine_listen,
-    .unlisten = engine_unlisten,
+    .unlisten = transport_unlisten,
     .start = ws_stream_start,
     .read = ws_stream_read,
     .write = ws_stream_write,
     .close = ws_stream_close,
-    .shut = engine_shut,
+    .shut = transport_shut,
 };

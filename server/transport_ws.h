@@ -3,26 +3,23 @@
 
 #include <nng/nng.h>
 
-#include "transport.h"
+#include "transport_engine.h"
 
 // One asynchronous operation: at most one is in progress at a time.
 struct ws_op {
-    struct transport *engine;
+    struct ws_engine *engine;
     nng_aio *aio; // NULL: never submitted, put on the list by ourselves
     void (*done)(struct ws_op *op);
     bool busy;
     struct ws_op *next; // in the engine's list
 };
 
-struct transport {
+struct ws_engine {
+    struct transport
+        base; // ends when nothing is left that could still put an operation on the list
     uv_async_t async;
     uv_mutex_t lock; // over the list
     struct ws_op *first, **last;
-    const struct transport_events *events;
-    void *cookie;
-    struct transport_listener *listeners;
-    size_t alive; // listeners and streams
-    bool shutting;
 };
 
 #define WS_HOLDER(op_ptr, type, member)                                                            \
@@ -30,16 +27,13 @@ struct transport {
 
 // Any thread: puts an operation on the engine's list, to be handled on the loop's.
 void ws_op_push(struct ws_op *op);
-int ws_op_init(struct ws_op *op, struct transport *t, void (*done)(struct ws_op *));
+int ws_op_init(struct ws_op *op, struct ws_engine *t, void (*done)(struct ws_op *));
 void ws_op_free(struct ws_op *op); // NULL in it is fine
-
-// Ends an engine that is shutting once nothing is left that could still put an operation on its list.
-void ws_end_if_empty(struct transport *t);
 
 // ---- transport_ws_stream.c
 
 // Takes nng's stream over, also on failure. NULL without memory.
-struct transport_stream *ws_stream_new(struct transport *t, nng_stream *stream);
+struct transport_stream *ws_stream_new(struct ws_engine *t, nng_stream *stream);
 void ws_stream_start(struct transport_stream *s, void *cookie);
 void ws_stream_read(struct transport_stream *s, void *buf, size_t n);
 void ws_stream_write(struct transport_stream *s, const struct iovec *iov, unsigned n);

@@ -23,7 +23,7 @@ enum {
 struct transport_stream {
     struct ws_op closed, ready, rx, tx, pong;
     uv_work_t work; // frees it
-    struct transport *engine;
+    struct ws_engine *engine;
     nng_stream *stream;
     void *cookie;
     bool closing;
@@ -65,13 +65,12 @@ static void
 on_stream_freed(uv_work_t *work, int status)
 {
     struct transport_stream *s = work->data;
-    struct transport *t = s->engine;
+    struct transport *t = &s->engine->base;
     (void)status;
     if (s->cookie != NULL)
         t->events->on_closed(s->cookie);
     free(s);
-    t->alive--;
-    ws_end_if_empty(t);
+    transport_gone(t);
 }
 
 static void
@@ -88,7 +87,7 @@ give(struct transport_stream *s)
 {
     uint8_t *buf = s->buf;
     s->buf = NULL;
-    s->engine->events->on_read(s->cookie, messages_in_read(&s->in, buf, s->room));
+    s->engine->base.events->on_read(s->cookie, messages_in_read(&s->in, buf, s->room));
 }
 
 // See above. An id of no call, and a Frame with nothing but its kind.
@@ -138,7 +137,7 @@ on_rx(struct ws_op *op)
         stream_end_if_idle(s);
     } else if (rc != 0) {
         s->buf = NULL;
-        s->engine->events->on_read(s->cookie, 0);
+        s->engine->base.events->on_read(s->cookie, 0);
     } else {
         messages_in_put(&s->in, nng_msg_body(s->in_msg), nng_msg_len(s->in_msg));
         give(s);
@@ -156,7 +155,7 @@ on_tx(struct ws_op *op)
     if (s->closing)
         stream_end_if_idle(s);
     else
-        s->engine->events->on_written(s->cookie, rc == 0 ? s->took : 0);
+        s->engine->base.events->on_written(s->cookie, rc == 0 ? s->took : 0);
 }
 
 // What needs nothing of nng, told at the loop's next turn as everything is.
@@ -166,7 +165,7 @@ on_ready(struct ws_op *op)
     struct transport_stream *s = WS_HOLDER(op, transport_stream, ready);
     if (!s->closing && s->told) {
         s->told = false;
-        s->engine->events->on_written(s->cookie, s->took);
+        s->engine->base.events->on_written(s->cookie, s->took);
     }
     if (!s->closing && s->buf != NULL && !s->rx.busy)
         give(s);
@@ -245,7 +244,7 @@ ws_stream_close(struct transport_stream *s)
 
 // Takes the stream over, also on failure. NULL without memory.
 struct transport_stream *
-ws_stream_new(struct transport *t, nng_stream *stream)
+ws_stream_new(struct ws_engine *t, nng_stream *stream)
 {
     struct transport_stream *s = calloc(1, sizeof *s);
     if (s != NULL && ws_op_init(&s->rx, t, on_rx) == 0 && ws_op_init(&s->tx, t, on_tx) == 0 &&
@@ -257,7 +256,7 @@ ws_stream_new(struct transport *t, nng_stream *stream)
         messages_in_init(&s->in);
         s->engine = t;
         s->stream = stream;
-        t->alive++;
+        t->base.alive++;
         return s;
     }
     if (s != NULL) {
