@@ -12,6 +12,8 @@
 
 enum form { NUMBER, KEY, SUM };
 
+enum { TEXT_BYTES = 16384 }; // of one file: io.stat of a host with 200 disks
+
 enum file {
     CPU_STAT,
     CPU_STAT_V1,
@@ -93,7 +95,7 @@ open_file(const struct cgroup_dirs *dirs, enum file f)
     return dir < 0 ? -1 : openat(dir, files_at[f].name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 }
 
-// The text of a file; bytes, or negative.
+// The text of a file; bytes, or negative. One that does not fit would be half a sum: it counts as unreadable.
 static ssize_t
 read_file(const struct cgroup_dirs *dirs, struct usage_files *kept, enum file f, char *text,
           size_t n)
@@ -109,8 +111,9 @@ read_file(const struct cgroup_dirs *dirs, struct usage_files *kept, enum file f,
         kept->fd[f] = fd >= 0 ? fd : -2;
         open_files += fd >= 0;
     }
-    if (got >= 0)
-        text[got] = '\0';
+    if (got < 0 || (size_t)got == n - 1)
+        return -1;
+    text[got] = '\0';
     return got;
 }
 
@@ -159,7 +162,7 @@ void
 usage_read(const struct cgroup_dirs *dirs, struct usage_files **files, uint64_t now_ms,
            struct usage *out)
 {
-    char text[4096];
+    char text[TEXT_BYTES];
     *out = (struct usage){0};
     if (*files == NULL && open_files + FILES <= open_most) {
         *files = calloc(1, sizeof **files);
