@@ -118,9 +118,15 @@ network_lets_in(const struct network *n, uint16_t port)
 
 // --- from the message ---
 
+// Names of fields are written for errors alone: a policy is read on the way of a request.
+static void
+name_field(char out[FIELD_MAX], const char *list, size_t i, const char *more)
+{
+    (void)snprintf(out, FIELD_MAX, "network.%s[%zu]%s", list, i, more);
+}
+
 static int
-read_range(const Stockade__V1__PortRange *m, const char *field, struct network_range *out,
-           struct err *e)
+refuse_range(const Stockade__V1__PortRange *m, const char *field, struct err *e)
 {
     char last[FIELD_MAX + 8];
     (void)snprintf(last, sizeof last, "%s.last", field);
@@ -128,32 +134,40 @@ read_range(const Stockade__V1__PortRange *m, const char *field, struct network_r
         return err_field(e, field, "%u is no port", m->first);
     if (m->last > UINT16_MAX)
         return err_field(e, last, "%u is no port", m->last);
-    if (m->last != 0 && m->last < m->first)
-        return err_field(e, last, "%u is below the first, %u", m->last, m->first);
-    *out =
-        (struct network_range){(uint16_t)m->first, (uint16_t)(m->last != 0 ? m->last : m->first)};
-    return 0;
+    return err_field(e, last, "%u is below the first, %u", m->last, m->first);
+}
+
+// False: refuse_range() says why.
+static bool
+read_range(const Stockade__V1__PortRange *m, struct network_range *out)
+{
+    uint32_t last = m->last != 0 ? m->last : m->first;
+    if (m->first == 0 || last > UINT16_MAX || last < m->first)
+        return false;
+    *out = (struct network_range){(uint16_t)m->first, (uint16_t)last};
+    return true;
 }
 
 static int
-read_ports(const Stockade__V1__NetworkRule *m, const char *field, struct relay_rule *r,
-           struct err *e)
+read_ports(const Stockade__V1__NetworkRule *m, struct relay_rule *r, struct err *e)
 {
     static const uint8_t protocols[] = {0, IPPROTO_TCP, IPPROTO_UDP};
-    char name[FIELD_MAX + 32];
+    char field[FIELD_MAX];
     if ((unsigned)m->protocol >= sizeof protocols) {
-        (void)snprintf(name, sizeof name, "%s.protocol", field);
-        return err_field(e, name, "%d is no protocol", (int)m->protocol);
+        name_field(field, "outbound", r->number, ".protocol");
+        return err_field(e, field, "%d is no protocol", (int)m->protocol);
     }
     uint8_t protocol = protocols[m->protocol];
     for (size_t i = 0; i < m->n_ports; i++) {
         struct network_range range;
-        (void)snprintf(name, sizeof name, "%s.ports[%zu]", field, i);
-        int err = read_range(m->ports[i], name, &range, e);
-        if (err < 0)
-            return err;
-        if (!net_rule_add_ports(r, range.first, range.last, protocol))
-            return err_field(e, name, "more than %d ranges", NET_PORTS);
+        bool fine = read_range(m->ports[i], &range);
+        if (fine && net_rule_add_ports(r, range.first, range.last, protocol))
+            continue;
+        char more[FIELD_MAX / 2];
+        (void)snprintf(more, sizeof more, ".ports[%zu]", i);
+        name_field(field, "outbound", r->number, more);
+        return fine ? err_field(e, field, "more than %d ranges", NET_PORTS)
+                    : refuse_range(m->ports[i], field, e);
     }
     if (m->n_ports == 0 && protocol != 0)
         (void)net_rule_add_ports(r, 1, UINT16_MAX, protocol);
@@ -164,18 +178,19 @@ static int
 read_rule(const Stockade__V1__NetworkRule *m, struct relay_rule *r, struct err *e)
 {
     char field[FIELD_MAX];
-    char name[FIELD_MAX + 8];
     const char *what = "";
     bool by_name = m->domain[0] != '\0';
-    (void)snprintf(field, sizeof field, "network.outbound[%u]", r->number);
-    if (by_name == (m->cidr[0] != '\0'))
+    if (by_name == (m->cidr[0] != '\0')) {
+        name_field(field, "outbound", r->number, "");
         return err_field(e, field, "must have exactly one of cidr and domain");
-    (void)snprintf(name, sizeof name, "%s.%s", field, by_name ? "domain" : "cidr");
-    if (!(by_name ? net_rule_domain(m->domain, r, &what) : net_rule_cidr(m->cidr, r, &what)))
-        return err_field(e, name, "%s: %s", by_name ? m->domain : m->cidr, what);
+    }
+    if (!(by_name ? net_rule_domain(m->domain, r, &what) : net_rule_cidr(m->cidr, r, &what))) {
+        name_field(field, "outbound", r->number, by_name ? ".domain" : ".cidr");
+        return err_field(e, field, "%s: %s", by_name ? m->domain : m->cidr, what);
+    }
     r->bytes_max = m->bytes_max;
     r->queries_per_minute = m->queries_per_minute;
-    return read_ports(m, field, r, e);
+    return read_ports(m, r, e);
 }
 
 static int
@@ -202,10 +217,10 @@ read_inbound(const Stockade__V1__NetworkPolicy *m, struct network *n, struct err
                          NETWORK_INBOUND);
     for (size_t i = 0; i < m->n_inbound; i++) {
         char field[FIELD_MAX];
-        (void)snprintf(field, sizeof field, "network.inbound[%zu]", i);
-        int err = read_range(m->inbound[i], field, &n->inbound[n->inbound_n++], e);
-        if (err < 0)
-            return err;
+        if (read_range(m->inbound[i], &n->inbound[n->inbound_n++]))
+            continue;
+        name_field(field, "inbound", i, "");
+        return refuse_range(m->inbound[i], field, e);
     }
     return 0;
 }
@@ -317,16 +332,32 @@ rule_around(const struct relay_rule *r, const struct net_ports *p, const struct 
     return NULL;
 }
 
+// `name` and its `i`th rule are for the field in errors; i below 0: the policy's own.
 static int
-narrow_limit(uint64_t *asked, uint64_t most, const char *field, const char *name, struct err *e)
+narrow_limit(uint64_t *asked, uint64_t most, const char *name, int i, const char *limit,
+             struct err *e)
 {
-    char full[FIELD_MAX + 24];
-    (void)snprintf(full, sizeof full, "%s.%s", field, name);
     if (*asked == 0)
         *asked = most;
-    if (most != 0 && *asked > most)
-        return too_wide(e, full, "%" PRIu64 " asked, at most %" PRIu64 " allowed", *asked, most);
-    return 0;
+    if (most == 0 || *asked <= most)
+        return 0;
+    char rule[FIELD_MAX] = "";
+    char field[2 * FIELD_MAX];
+    if (i >= 0)
+        (void)snprintf(rule, sizeof rule, ".outbound[%d]", i);
+    (void)snprintf(field, sizeof field, "%s%s.%s", name, rule, limit);
+    return too_wide(e, field, "%" PRIu64 " asked, at most %" PRIu64 " allowed", *asked, most);
+}
+
+static int
+refuse_rule(const struct relay_rule *r, const struct net_ports *p, const char *name, struct err *e)
+{
+    char field[FIELD_MAX];
+    char text[RELAY_NAME_MAX + 3];
+    (void)snprintf(field, sizeof field, "%s.outbound[%u]", name, r->number);
+    net_rule_text(r, text, sizeof text);
+    return too_wide(e, field, "no rule of the template allows %s at ports %u to %u", text, p->first,
+                    p->last);
 }
 
 // What an open template allows of itself is no rule: everything public.
@@ -335,22 +366,19 @@ narrow_rule(struct relay_rule *r, const struct network *most, const char *name, 
 {
     const struct net_ports every = {.first = 1, .last = UINT16_MAX};
     uint32_t n = r->ports_n != 0 ? r->ports_n : 1;
-    char field[FIELD_MAX];
-    char text[RELAY_NAME_MAX + 3];
-    (void)snprintf(field, sizeof field, "%s.outbound[%u]", name, r->number);
-    net_rule_text(r, text, sizeof text);
+    int number = (int)r->number;
     for (uint32_t i = 0; i < n; i++) {
         const struct net_ports *p = r->ports_n != 0 ? &r->ports[i] : &every;
         const struct relay_rule *outer = rule_around(r, p, most);
         if (outer == NULL && most->mode == NET_OPEN && !net_rule_is_special(r))
             continue;
         if (outer == NULL)
-            return too_wide(e, field, "no rule of the template allows %s at ports %u to %u", text,
-                            p->first, p->last);
+            return refuse_rule(r, p, name, e);
         uint64_t queries = r->queries_per_minute;
-        int err = narrow_limit(&r->bytes_max, outer->bytes_max, field, "bytes_max", e);
+        int err = narrow_limit(&r->bytes_max, outer->bytes_max, name, number, "bytes_max", e);
         if (err == 0)
-            err = narrow_limit(&queries, outer->queries_per_minute, field, "queries_per_minute", e);
+            err = narrow_limit(&queries, outer->queries_per_minute, name, number,
+                               "queries_per_minute", e);
         if (err < 0)
             return err;
         r->queries_per_minute = (uint32_t)queries;
@@ -380,17 +408,18 @@ narrow_inbound(const struct network *asked, const struct network *most, const ch
 int
 network_narrow(struct network *asked, const struct network *most, const char *name, struct err *e)
 {
-    char field[FIELD_MAX];
-    (void)snprintf(field, sizeof field, "%s.mode", name);
-    if (asked->mode > most->mode)
+    int r = 0;
+    if (asked->mode > most->mode) {
+        char field[FIELD_MAX];
+        (void)snprintf(field, sizeof field, "%s.mode", name);
         return too_wide(e, field, "%s asked, at most %s allowed", mode_name[asked->mode],
                         mode_name[most->mode]);
-    int r = 0;
+    }
     for (uint32_t i = 0; i < asked->rules_n && r == 0; i++)
         r = narrow_rule(&asked->rules[i], most, name, e);
     if (r == 0)
         r = narrow_inbound(asked, most, name, e);
     for (int i = 0; i < NETWORK_LIMITS && r == 0; i++)
-        r = narrow_limit(&asked->limit[i], most->limit[i], name, network_limit_name[i], e);
+        r = narrow_limit(&asked->limit[i], most->limit[i], name, -1, network_limit_name[i], e);
     return r;
 }

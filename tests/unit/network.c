@@ -126,6 +126,45 @@ what_is_malformed_is_refused_with_its_field(void **state)
 }
 
 static void
+assert_malformed(const struct request *q, const char *field, const char *what)
+{
+    struct network *usual = network_new();
+    struct network *most = network_everything();
+    struct network *out = NULL;
+    struct err e = {0};
+    assert_true(network_read(&q->m, usual, most, &out, &e) < 0);
+    assert_int_equal(e.code, ERR_INVALID_ARGUMENT);
+    assert_string_equal(e.subject, field);
+    assert_non_null(strstr(e.text, what));
+    network_unref(usual);
+    network_unref(most);
+}
+
+static void
+ports_that_are_none_are_refused_with_their_number(void **state)
+{
+    (void)state;
+    struct request q;
+    Stockade__V1__PortRange *many[NET_PORTS + 1];
+    request_init(&q, 2, "192.0.2.1", "");
+    set_ports(&q, 80, 70000);
+    assert_malformed(&q, "network.outbound[0].ports[0].last", "70000 is no port");
+    set_ports(&q, 80, 0);
+    for (size_t i = 0; i < NET_PORTS + 1; i++)
+        many[i] = &q.range;
+    q.rule.ports = many;
+    q.rule.n_ports = NET_PORTS + 1;
+    assert_malformed(&q, "network.outbound[0].ports[8]", "more than 8 ranges");
+    q.rule.protocol = (Stockade__V1__NetworkProtocol)3;
+    assert_malformed(&q, "network.outbound[0].protocol", "3 is no protocol");
+    request_init(&q, 2, "192.0.2.1", "");
+    q.range.last = 80;
+    q.m.inbound = q.ranges;
+    q.m.n_inbound = 1;
+    assert_malformed(&q, "network.inbound[0]", "0 is no port");
+}
+
+static void
 a_label_and_a_name_have_their_longest(void **state)
 {
     (void)state;
@@ -454,6 +493,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_malformed_is_refused_with_its_field),
+        cmocka_unit_test(ports_that_are_none_are_refused_with_their_number),
         cmocka_unit_test(a_label_and_a_name_have_their_longest),
         cmocka_unit_test(what_is_wider_than_the_template_is_refused_with_its_field),
         cmocka_unit_test(limits_and_inbound_ports_above_the_template_are_refused),
