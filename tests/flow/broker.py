@@ -113,11 +113,17 @@ class Broker:
         self.stop()
         if kind is not None:
             print(f"--- log of stockaded\n{self.log()[-6000:]}", flush=True)
-        for path in reversed(self.cgroups()):  # what a broker that was killed left for a next one
-            try:
-                os.rmdir(os.path.join("/sys/fs/cgroup", path))
-            except OSError as why:
-                print(f"left over: {path}: {why}", flush=True)
+        until = time.monotonic() + 10  # what a broker that was killed left for a next one; its sandboxes die within 1 s
+        for path in reversed(self.cgroups()):
+            while True:
+                try:
+                    os.rmdir(os.path.join("/sys/fs/cgroup", path))
+                    break
+                except OSError as why:
+                    if time.monotonic() > until:
+                        print(f"left over: {path}: {why}", flush=True)
+                        break
+                time.sleep(0.05)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def command(self, *args):
