@@ -40,16 +40,19 @@ enum { NO_CALL = 0xffff };
 
 static struct thread threads[WATCH_THREADS];
 
-// Set by the loader: how deep the user namespaces of the sandboxes are (1: made by a process of the initial one).
-const volatile __u32 sandbox_userns_level = 1;
+// Programs are loaded from the initial user namespace alone (CAP_BPF is asked for there), so the spawner is in it, and the
+// namespaces that it makes for sandboxes are one below.
+enum {
+    SANDBOX_USERNS_LEVEL = 1,
+    USERNS_LEVELS = 33, // as deep as the kernel lets them nest (kernel/user_namespace.c)
+};
 
 // A uid of the host as the sandbox's user namespace has it. One that a job nested in it would let it choose.
 static __always_inline __u32 exe_uid_inside(struct task_struct *task, __u32 uid)
 {
     struct user_namespace *ns = task->cred->user_ns;
-#pragma unroll
-    for (int i = 0; i < 8; i++) {
-        if ((__u32)ns->level <= sandbox_userns_level)
+    for (int i = 0; i < USERNS_LEVELS; i++) {
+        if (ns->level <= SANDBOX_USERNS_LEVEL)
             break;
         ns = ns->parent;
     }

@@ -1,4 +1,8 @@
 // Profiles of executables in the telemetry programs: learnt, judged, left alone.
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+
 #include "watch_job.h"
 
 // ---- profiles
@@ -185,6 +189,92 @@ profiles_of_other_sandboxes_flags_are_left_alone(void **state)
     assert_int_equal(s->alerts, 0);
 }
 
+// ---- whose an executable is
+
+enum { BOX_IDS = 500000, JOB_UID = 1000, DEEP = 12 };
+
+struct nested {
+    unsigned levels;
+    struct exec exec;
+    int go; // a byte when the outermost has its map
+};
+
+static int
+write_file(const char *path, const char *text)
+{
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? write(fd, text, strlen(text)) : -1;
+    (void)close(fd);
+    return n > 0 ? 0 : -1;
+}
+
+// The sandbox's user namespace, and as many more as a job would nest to be root of its own files.
+static int
+execute_nested(void *arg)
+{
+    const struct nested *x = arg;
+    char byte = 'u';
+    if (unshare(CLONE_NEWUSER) != 0 || write(x->go, &byte, 1) != 1 || read(x->go, &byte, 1) != 1 ||
+        setresgid(0, 0, 0) != 0 || setresuid(JOB_UID, JOB_UID, JOB_UID) != 0)
+        return 90;
+    for (unsigned i = 0; i < x->levels; i++) {
+        if (unshare(CLONE_NEWUSER) != 0 ||
+            prctl(PR_SET_DUMPABLE, 1) != 0 || // else /proc/self/uid_map is not its own
+            write_file("/proc/self/setgroups", "deny") != 0 ||
+            write_file("/proc/self/gid_map", "0 0 1") != 0 ||
+            write_file("/proc/self/uid_map", i == 0 ? "0 1000 1" : "0 0 1") != 0)
+            return 91;
+    }
+    return execute((void *)(uintptr_t)&x->exec);
+}
+
+static uint32_t
+owner_told(const char *name, const char *path, unsigned levels)
+{
+    int ends[2];
+    char map[40], text[40], byte = 0;
+    struct job j = new_job(name, WATCH_EVENTS);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    struct nested x = {levels, {path, {"x", NULL}, -1}, ends[1]};
+    drain();
+    pid_t pid = rig_spawn(j.job, execute_nested, &x);
+    (void)close(ends[1]);
+    assert_int_equal(read(ends[0], &byte, 1), 1);
+    (void)snprintf(text, sizeof text, "0 %d 65536", BOX_IDS);
+    (void)snprintf(map, sizeof map, "/proc/%d/gid_map", (int)pid);
+    assert_int_equal(write_file(map, text), 0);
+    (void)snprintf(map, sizeof map, "/proc/%d/uid_map", (int)pid);
+    assert_int_equal(write_file(map, text), 0);
+    assert_int_equal(write(ends[0], &byte, 1), 1);
+    assert_int_equal(rig_wait(pid), 0);
+    (void)close(ends[0]);
+    drain();
+    assert_int_equal(count_events(EVENT_EXEC, j.job), 1);
+    return BODY(watch_exec, event(EVENT_EXEC, j.job, 0))->exe.owner;
+}
+
+// A sandbox's own files are never profiled, so a job must not be able to make its file look like root's.
+static void
+an_executable_has_the_owner_that_the_sandbox_sees_however_deep_a_job_nests(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/stockade-owner-XXXXXX";
+    char path[60], copy[300];
+    assert_non_null(mkdtemp(folder));
+    (void)snprintf(path, sizeof path, "%s/true", folder);
+    (void)snprintf(copy, sizeof copy, "cp /usr/bin/true %s && chmod 755 %s %s", path, folder, path);
+    assert_int_equal(system(copy), 0);                   // NOLINT(cert-env33-c): of the test
+    assert_int_equal(owner_told("roots", path, 0), ~0U); // nobody that the sandbox knows
+    assert_int_equal(chown(path, BOX_IDS, BOX_IDS), 0);
+    assert_int_equal(owner_told("boxs-root", path, 0), 0);
+    assert_int_equal(chown(path, BOX_IDS + JOB_UID, BOX_IDS), 0);
+    assert_int_equal(owner_told("jobs", path, 0), JOB_UID);
+    assert_int_equal(owner_told("jobs-nested", path, 1), JOB_UID);
+    assert_int_equal(owner_told("jobs-nested-deep", path, DEEP), JOB_UID);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(rmdir(folder), 0);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -196,6 +286,8 @@ main(int argc, char **argv)
         cmocka_unit_test(at_the_threshold_nothing_is_told_and_an_unknown_executable_is_not_judged),
         cmocka_unit_test(what_a_thread_did_before_exec_is_not_scored_after_it),
         cmocka_unit_test(profiles_of_other_sandboxes_flags_are_left_alone),
+        cmocka_unit_test(
+            an_executable_has_the_owner_that_the_sandbox_sees_however_deep_a_job_nests),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

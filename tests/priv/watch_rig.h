@@ -129,7 +129,6 @@ rig_load(struct rig *r)
     rig_must(r->bpf != NULL, "open watch.bpf.o");
     r->bpf->rodata->sandbox_level = RIG_SANDBOX_LEVEL;
     r->bpf->rodata->sandbox_parent = r->cgroups[1].id;
-    r->bpf->rodata->sandbox_userns_level = 0;
     bpf_program__set_autoattach(r->bpf->progs.watch_sys_exit, false);
     rig_must(watch_bpf__load(r->bpf) == 0, "load watch.bpf.o");
     for (uint32_t i = 0; i < WATCH_ACCOUNTS; i++)
