@@ -1,9 +1,7 @@
 // Findings, rules and profiles (stockade.h).
 #include <stddef.h>
 
-#include "../proto/auto.h"
 #include "errors.h"
-#include "handout.h"
 #include "invoke.h"
 #include "requests.h"
 #include "results.h"
@@ -11,31 +9,23 @@
 
 #define SERVICE "/stockade.v1.AnomalyService/"
 
-// The broker's answer, in an arena that is the caller's.
+// A call whose answer says nothing but that it worked.
 static int
-ask(struct stockade *s, const char *method, const ProtobufCMessage *request,
-    const ProtobufCMessageDescriptor *response, struct arena **a, void *out,
-    struct stockade_error *e)
+simple(struct stockade *s, const char *method, const ProtobufCMessage *request,
+       const ProtobufCMessageDescriptor *response, struct stockade_error *e)
 {
-    struct invocation i = {.method = method,
-                           .request = request,
-                           .response = response,
-                           .deadline_ms = UNARY_DEADLINE_MS};
-    return invoke(s, &i, a, out, e);
+    const struct invocation i = {.method = method, .request = request, .response = response};
+    return invoke(s, &i, NULL, e);
 }
 
-static int64_t
-time_of(const Google__Protobuf__Timestamp *t)
+bool
+finding_from(void *to, struct arena *a, const ProtobufCMessage *from)
 {
-    return t != NULL ? t->seconds * 1000 + t->nanos / 1000000 : 0;
-}
-
-struct stockade_finding
-finding_from(const Stockade__V1__Finding *m)
-{
-    return (struct stockade_finding){
+    const Stockade__V1__Finding *m = (const Stockade__V1__Finding *)from;
+    (void)a;
+    *(struct stockade_finding *)to = (struct stockade_finding){
         .sequence = m->sequence,
-        .time_ms = time_of(m->time),
+        .time_ms = time_from(m->time),
         .rule = m->rule,
         .severity = (uint32_t)m->severity,
         .text = m->text,
@@ -46,6 +36,7 @@ finding_from(const Stockade__V1__Finding *m)
         .process_id = m->process_id,
         .template_name = m->template_,
     };
+    return true;
 }
 
 static void
@@ -63,6 +54,17 @@ findings_request(Stockade__V1__ListFindingsRequest *m, const struct stockade_fin
         m->tenant = o->tenant;
 }
 
+static bool
+findings_from(void *to, struct arena *a, const ProtobufCMessage *from)
+{
+    const Stockade__V1__ListFindingsResponse *m = (const Stockade__V1__ListFindingsResponse *)from;
+    struct stockade_findings *all = to;
+    all->last_sequence = m->last_sequence;
+    all->more = m->more;
+    all->forgotten = m->forgotten;
+    return LIST_FROM(all->items, all->n, a, m->findings, m->n_findings, finding_from);
+}
+
 int
 stockade_findings(struct stockade *s, const struct stockade_findings_options *given,
                   const struct stockade_findings **out, struct stockade_error *error)
@@ -70,26 +72,34 @@ stockade_findings(struct stockade *s, const struct stockade_findings_options *gi
     struct err e;
     struct stockade_findings_options o = STOCKADE_FINDINGS_OPTIONS_INIT;
     Stockade__V1__ListFindingsRequest m = STOCKADE__V1__LIST_FINDINGS_REQUEST__INIT;
-    struct arena *auto_arena a = NULL;
-    Stockade__V1__ListFindingsResponse *got = NULL;
     if (given != NULL && request_options(&o, sizeof o, given, &e) < 0)
         return error_from_err(error, &e);
     findings_request(&m, &o);
-    int rc = ask(s, SERVICE "ListFindings", &m.base,
-                 &stockade__v1__list_findings_response__descriptor, &a, &got, error);
-    if (rc < 0)
-        return rc;
-    struct stockade_findings *all = hand_out(a, sizeof *all);
-    struct stockade_finding *items = arena_alloc(a, (got->n_findings + 1) * sizeof *items);
-    if (all == NULL || items == NULL)
-        return invoke_too_large(error);
-    for (size_t i = 0; i < got->n_findings; i++)
-        items[i] = finding_from(got->findings[i]);
-    *all = (struct stockade_findings){items, got->n_findings, got->last_sequence, got->more,
-                                      got->forgotten};
-    *out = all;
-    (void)take_ptr(a);
-    return 0;
+    const struct invocation i = {.method = SERVICE "ListFindings",
+                                 .request = &m.base,
+                                 .response = &stockade__v1__list_findings_response__descriptor,
+                                 .size = sizeof **out,
+                                 .read = findings_from};
+    return invoke(s, &i, out, error);
+}
+
+static bool
+rule_from(void *to, struct arena *a, const ProtobufCMessage *from)
+{
+    const Stockade__V1__AnomalyRule *r = (const Stockade__V1__AnomalyRule *)from;
+    (void)a;
+    *(struct stockade_rule *)to =
+        (struct stockade_rule){r->name,      r->meaning,   r->enabled, (uint32_t)r->severity,
+                               r->threshold, r->window_ms, r->response};
+    return true;
+}
+
+static bool
+rules_from(void *to, struct arena *a, const ProtobufCMessage *from)
+{
+    const Stockade__V1__ListRulesResponse *m = (const Stockade__V1__ListRulesResponse *)from;
+    struct stockade_rules *all = to;
+    return LIST_FROM(all->items, all->n, a, m->rules, m->n_rules, rule_from);
 }
 
 int
@@ -97,55 +107,52 @@ stockade_rules(struct stockade *s, const char *template_name, const struct stock
                struct stockade_error *e)
 {
     Stockade__V1__ListRulesRequest m = STOCKADE__V1__LIST_RULES_REQUEST__INIT;
-    struct arena *auto_arena a = NULL;
-    Stockade__V1__ListRulesResponse *got = NULL;
     if (template_name != NULL)
         m.template_ = template_name;
-    int rc = ask(s, SERVICE "ListRules", &m.base, &stockade__v1__list_rules_response__descriptor,
-                 &a, &got, e);
-    if (rc < 0)
-        return rc;
-    struct stockade_rules *all = hand_out(a, sizeof *all);
-    struct stockade_rule *items = arena_alloc(a, (got->n_rules + 1) * sizeof *items);
-    if (all == NULL || items == NULL)
-        return invoke_too_large(e);
-    for (size_t i = 0; i < got->n_rules; i++) {
-        const Stockade__V1__AnomalyRule *r = got->rules[i];
-        items[i] =
-            (struct stockade_rule){r->name,      r->meaning,   r->enabled, (uint32_t)r->severity,
-                                   r->threshold, r->window_ms, r->response};
-    }
-    *all = (struct stockade_rules){items, got->n_rules};
-    *out = all;
-    (void)take_ptr(a);
-    return 0;
+    const struct invocation i = {.method = SERVICE "ListRules",
+                                 .request = &m.base,
+                                 .response = &stockade__v1__list_rules_response__descriptor,
+                                 .size = sizeof **out,
+                                 .read = rules_from};
+    return invoke(s, &i, out, e);
 }
 
 static bool
-profile_from(struct stockade_profile *to, struct arena *a, const Stockade__V1__Profile *m)
+executable_from(void *to, struct arena *a, const ProtobufCMessage *from)
 {
-    struct stockade_executable *all = arena_alloc(a, (m->n_executables + 1) * sizeof *all);
-    if (all == NULL)
-        return false;
-    for (size_t i = 0; i < m->n_executables; i++) {
-        const Stockade__V1__ProfiledExecutable *x = m->executables[i];
-        all[i] = (struct stockade_executable){x->path,     x->inode,     x->size,      x->execs,
-                                              x->profiled, x->sequences, x->looked_at, x->unseen,
-                                              x->windows,  x->alerts};
-    }
-    *to = (struct stockade_profile){
+    const Stockade__V1__ProfiledExecutable *x = (const Stockade__V1__ProfiledExecutable *)from;
+    (void)a;
+    *(struct stockade_executable *)to =
+        (struct stockade_executable){x->path,      x->inode,     x->size,   x->execs,   x->profiled,
+                                     x->sequences, x->looked_at, x->unseen, x->windows, x->alerts};
+    return true;
+}
+
+static bool
+profile_from(void *to, struct arena *a, const ProtobufCMessage *from)
+{
+    const Stockade__V1__Profile *m = (const Stockade__V1__Profile *)from;
+    struct stockade_profile *p = to;
+    *p = (struct stockade_profile){
         .template_name = m->template_,
         .state = (uint32_t)m->state,
         .version = m->version,
         .runs = m->runs,
         .runs_wanted = m->runs_wanted,
-        .frozen_ms = time_of(m->freeze_time),
+        .frozen_ms = time_from(m->freeze_time),
         .own_files = m->own_files,
         .left_out = m->left_out,
-        .executables = all,
-        .executables_n = m->n_executables,
     };
-    return true;
+    return LIST_FROM(p->executables, p->executables_n, a, m->executables, m->n_executables,
+                     executable_from);
+}
+
+static bool
+profiles_from(void *to, struct arena *a, const ProtobufCMessage *from)
+{
+    const Stockade__V1__ListProfilesResponse *m = (const Stockade__V1__ListProfilesResponse *)from;
+    struct stockade_profiles *all = to;
+    return LIST_FROM(all->items, all->n, a, m->profiles, m->n_profiles, profile_from);
 }
 
 int
@@ -153,25 +160,24 @@ stockade_profiles(struct stockade *s, const char *template_name,
                   const struct stockade_profiles **out, struct stockade_error *e)
 {
     Stockade__V1__ListProfilesRequest m = STOCKADE__V1__LIST_PROFILES_REQUEST__INIT;
-    struct arena *auto_arena a = NULL;
-    Stockade__V1__ListProfilesResponse *got = NULL;
     if (template_name != NULL)
         m.template_ = template_name;
-    int rc = ask(s, SERVICE "ListProfiles", &m.base,
-                 &stockade__v1__list_profiles_response__descriptor, &a, &got, e);
-    if (rc < 0)
-        return rc;
-    struct stockade_profiles *all = hand_out(a, sizeof *all);
-    struct stockade_profile *items = arena_alloc(a, (got->n_profiles + 1) * sizeof *items);
-    if (all == NULL || items == NULL)
-        return invoke_too_large(e);
-    for (size_t i = 0; i < got->n_profiles; i++)
-        if (!profile_from(&items[i], a, got->profiles[i]))
-            return invoke_too_large(e);
-    *all = (struct stockade_profiles){items, got->n_profiles};
-    *out = all;
-    (void)take_ptr(a);
-    return 0;
+    const struct invocation i = {.method = SERVICE "ListProfiles",
+                                 .request = &m.base,
+                                 .response = &stockade__v1__list_profiles_response__descriptor,
+                                 .size = sizeof **out,
+                                 .read = profiles_from};
+    return invoke(s, &i, out, e);
+}
+
+static bool
+file_from(void *to, struct arena *a, const ProtobufCMessage *from)
+{
+    const Stockade__V1__ExportProfileResponse *m =
+        (const Stockade__V1__ExportProfileResponse *)from;
+    (void)a;
+    *(struct stockade_bytes *)to = (struct stockade_bytes){m->file.data, m->file.len};
+    return true;
 }
 
 int
@@ -179,20 +185,13 @@ stockade_profile_export(struct stockade *s, const char *template_name,
                         const struct stockade_bytes **out, struct stockade_error *e)
 {
     Stockade__V1__ExportProfileRequest m = STOCKADE__V1__EXPORT_PROFILE_REQUEST__INIT;
-    struct arena *auto_arena a = NULL;
-    Stockade__V1__ExportProfileResponse *got = NULL;
     m.template_ = template_name;
-    int rc = ask(s, SERVICE "ExportProfile", &m.base,
-                 &stockade__v1__export_profile_response__descriptor, &a, &got, e);
-    if (rc < 0)
-        return rc;
-    struct stockade_bytes *file = hand_out(a, sizeof *file);
-    if (file == NULL)
-        return invoke_too_large(e);
-    *file = (struct stockade_bytes){got->file.data, got->file.len};
-    *out = file;
-    (void)take_ptr(a);
-    return 0;
+    const struct invocation i = {.method = SERVICE "ExportProfile",
+                                 .request = &m.base,
+                                 .response = &stockade__v1__export_profile_response__descriptor,
+                                 .size = sizeof **out,
+                                 .read = file_from};
+    return invoke(s, &i, out, e);
 }
 
 int
@@ -200,13 +199,11 @@ stockade_profile_import(struct stockade *s, const char *template_name, const voi
                         struct stockade_error *e)
 {
     Stockade__V1__ImportProfileRequest m = STOCKADE__V1__IMPORT_PROFILE_REQUEST__INIT;
-    struct arena *auto_arena a = NULL;
-    ProtobufCMessage *got = NULL;
     m.template_ = template_name;
     m.file.data = (uint8_t *)(uintptr_t)bytes; // packed, not written
     m.file.len = n;
-    return ask(s, SERVICE "ImportProfile", &m.base,
-               &stockade__v1__import_profile_response__descriptor, &a, &got, e);
+    return simple(s, SERVICE "ImportProfile", &m.base,
+                  &stockade__v1__import_profile_response__descriptor, e);
 }
 
 int
@@ -214,21 +211,17 @@ stockade_profile_reset(struct stockade *s, const char *template_name, uint32_t l
                        struct stockade_error *e)
 {
     Stockade__V1__ResetProfileRequest m = STOCKADE__V1__RESET_PROFILE_REQUEST__INIT;
-    struct arena *auto_arena a = NULL;
-    ProtobufCMessage *got = NULL;
     m.template_ = template_name;
     m.learn = learn;
-    return ask(s, SERVICE "ResetProfile", &m.base,
-               &stockade__v1__reset_profile_response__descriptor, &a, &got, e);
+    return simple(s, SERVICE "ResetProfile", &m.base,
+                  &stockade__v1__reset_profile_response__descriptor, e);
 }
 
 int
 stockade_profile_freeze(struct stockade *s, const char *template_name, struct stockade_error *e)
 {
     Stockade__V1__FreezeProfileRequest m = STOCKADE__V1__FREEZE_PROFILE_REQUEST__INIT;
-    struct arena *auto_arena a = NULL;
-    ProtobufCMessage *got = NULL;
     m.template_ = template_name;
-    return ask(s, SERVICE "FreezeProfile", &m.base,
-               &stockade__v1__freeze_profile_response__descriptor, &a, &got, e);
+    return simple(s, SERVICE "FreezeProfile", &m.base,
+                  &stockade__v1__freeze_profile_response__descriptor, e);
 }

@@ -68,13 +68,8 @@ static int
 ask(struct stockade *s, const char *method, const ProtobufCMessage *request,
     const ProtobufCMessageDescriptor *response, struct stockade_error *e)
 {
-    struct arena *auto_arena a = NULL;
-    ProtobufCMessage *got = NULL;
-    const struct invocation i = {.method = method,
-                                 .request = request,
-                                 .response = response,
-                                 .deadline_ms = UNARY_DEADLINE_MS};
-    return invoke(s, &i, &a, &got, e);
+    const struct invocation i = {.method = method, .request = request, .response = response};
+    return invoke(s, &i, NULL, e);
 }
 
 int

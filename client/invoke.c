@@ -12,6 +12,8 @@
 #include "handout.h"
 #include "requests.h"
 
+enum { UNARY_DEADLINE_MS = 60000 }; // where neither the caller nor the method says otherwise
+
 int
 invoke_too_large(struct stockade_error *error)
 {
@@ -70,16 +72,35 @@ call_one(struct stockade *s, const struct call_spec *spec, uint8_t **out, size_t
     return error_from_err(error, &e);
 }
 
+// What came, read and handed out with its arena.
+static int
+read_answer(const struct invocation *i, const uint8_t *bytes, size_t n, void *out,
+            struct stockade_error *e)
+{
+    struct arena *auto_arena a = arena_new(WIRE_ARENA_BYTES_MAX);
+    if (a == NULL)
+        return invoke_too_large(e);
+    ProtobufCMessage *m = NULL;
+    int rc = invoke_unpack(i->response, bytes, n, a, &m, e);
+    if (rc < 0 || out == NULL || i->size == 0)
+        return rc;
+    void *to = hand_out(a, i->size);
+    if (to == NULL || !i->read(to, a, m))
+        return invoke_too_large(e);
+    memcpy(out, &to, sizeof to);
+    (void)take_ptr(a);
+    return 0;
+}
+
 int
-invoke(struct stockade *s, const struct invocation *i, struct arena **arena, ProtobufCMessage **out,
-       struct stockade_error *error)
+invoke(struct stockade *s, const struct invocation *i, void *out, struct stockade_error *error)
 {
     struct err e;
     struct stockade_call_options options = STOCKADE_CALL_OPTIONS_INIT;
     if (i->options != NULL && request_options(&options, sizeof options, i->options, &e) < 0)
         return error_from_err(error, &e);
-    if (options.deadline_ms == 0)
-        options.deadline_ms = i->deadline_ms;
+    if (options.deadline_ms == 0 && i->deadline_ms != INVOKE_FOREVER)
+        options.deadline_ms = i->deadline_ms != 0 ? i->deadline_ms : UNARY_DEADLINE_MS;
     uint8_t *auto_free request = NULL, *auto_free response = NULL;
     struct call_spec spec = {.method = i->method, .options = &options};
     int rc = invoke_pack(i->request, &request, &spec.request_n, error);
@@ -88,15 +109,7 @@ invoke(struct stockade *s, const struct invocation *i, struct arena **arena, Pro
     spec.request = request;
     size_t n = 0;
     rc = call_one(s, &spec, &response, &n, error);
-    if (rc < 0)
-        return rc;
-    struct arena *auto_arena a = arena_new(WIRE_ARENA_BYTES_MAX);
-    if (a == NULL)
-        return invoke_too_large(error);
-    rc = invoke_unpack(i->response, response, n, a, out, error);
-    if (rc == 0)
-        *arena = take_ptr(a);
-    return rc;
+    return rc < 0 ? rc : read_answer(i, response, n, out, error);
 }
 
 // ---- Bytes on both sides

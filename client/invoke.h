@@ -1,22 +1,30 @@
 // One unary call with messages on both sides.
 #pragma once
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
 #include "../proto/arena.h"
 #include "stockade.h"
 
-enum { UNARY_DEADLINE_MS = 60000 }; // where neither the caller nor the method says otherwise
+#define INVOKE_FOREVER UINT32_MAX // no deadline
+
+// From the answer to a struct of stockade.h, which lives with it in the arena. False when the arena is full.
+typedef bool invoke_reader(void *to, struct arena *a, const ProtobufCMessage *from);
 
 struct invocation {
     const char *method;
     const ProtobufCMessage *request;
     const ProtobufCMessageDescriptor *response; // its type
     const struct stockade_call_options *options;
-    uint32_t deadline_ms; // where options say none; 0: none
+    uint32_t deadline_ms; // where options say none; 0: a minute
+    size_t size;          // of what `read` makes; 0: the answer says nothing but that it worked
+    invoke_reader *read;
 };
 
-// On success *arena is the caller's (arena_free() or handed out) and *out lives in it.
-int invoke(struct stockade *s, const struct invocation *i, struct arena **arena,
-           ProtobufCMessage **out, struct stockade_error *e);
+// `out` is a `const struct stockade_X **`, or NULL for nobody: it gets what was read, handed out.
+int invoke(struct stockade *s, const struct invocation *i, void *out, struct stockade_error *e);
 
 // Packs a request. Owned: free(). Never NULL on success.
 int invoke_pack(const ProtobufCMessage *m, uint8_t **out, size_t *n, struct stockade_error *e);

@@ -280,13 +280,8 @@ static int
 simple(struct stockade *s, const char *method, const ProtobufCMessage *request,
        const ProtobufCMessageDescriptor *response, struct stockade_error *e)
 {
-    struct invocation i = {.method = method,
-                           .request = request,
-                           .response = response,
-                           .deadline_ms = UNARY_DEADLINE_MS};
-    struct arena *auto_arena a = NULL;
-    ProtobufCMessage *m = NULL;
-    return invoke(s, &i, &a, &m, e);
+    const struct invocation i = {.method = method, .request = request, .response = response};
+    return invoke(s, &i, NULL, e);
 }
 
 int
@@ -337,41 +332,41 @@ stockade_resize(struct stockade *s, const char *process_id, uint32_t rows, uint3
     return simple(s, SERVICE "Resize", &m.base, &stockade__v1__resize_response__descriptor, e);
 }
 
+static bool
+waited_from(void *to, struct arena *a, const ProtobufCMessage *from)
+{
+    return result_from(to, a, ((const Stockade__V1__WaitResponse *)from)->result);
+}
+
 int
 stockade_wait(struct stockade *s, const char *process_id, uint32_t deadline_ms,
               const struct stockade_result **out, struct stockade_error *e)
 {
     Stockade__V1__WaitRequest m = STOCKADE__V1__WAIT_REQUEST__INIT;
     m.process_id = process_id;
-    struct invocation i = {.method = SERVICE "Wait",
-                           .request = &m.base,
-                           .response = &stockade__v1__wait_response__descriptor,
-                           .deadline_ms = deadline_ms};
-    struct arena *auto_arena a = NULL;
-    ProtobufCMessage *got = NULL;
-    int rc = invoke(s, &i, &a, &got, e);
-    if (rc < 0)
-        return rc;
-    struct stockade_result *r = hand_out(a, sizeof *r);
-    if (r == NULL || !result_from(r, a, ((const Stockade__V1__WaitResponse *)got)->result))
-        return invoke_too_large(e);
-    *out = r;
-    (void)take_ptr(a);
-    return 0;
+    const struct invocation i = {.method = SERVICE "Wait",
+                                 .request = &m.base,
+                                 .response = &stockade__v1__wait_response__descriptor,
+                                 .deadline_ms = deadline_ms != 0 ? deadline_ms : INVOKE_FOREVER,
+                                 .size = sizeof **out,
+                                 .read = waited_from};
+    return invoke(s, &i, out, e);
 }
 
 static bool
-processes_from(struct stockade_processes *to, struct arena *a,
-               const Stockade__V1__ProcessServiceListResponse *from)
+one_from(void *to, struct arena *a, const ProtobufCMessage *from)
 {
-    struct stockade_process *items = arena_alloc(a, (from->n_processes + 1) * sizeof *items);
-    for (size_t i = 0; items != NULL && i < from->n_processes; i++)
-        if (!process_from(&items[i], a, from->processes[i]))
-            return false;
-    to->items = items;
-    to->n = from->n_processes;
-    to->next_page = from->next_page_token;
-    return items != NULL;
+    return process_from(to, a, (const Stockade__V1__Process *)from);
+}
+
+static bool
+processes_from(void *to, struct arena *a, const ProtobufCMessage *from)
+{
+    const Stockade__V1__ProcessServiceListResponse *m =
+        (const Stockade__V1__ProcessServiceListResponse *)from;
+    struct stockade_processes *all = to;
+    all->next_page = m->next_page_token;
+    return LIST_FROM(all->items, all->n, a, m->processes, m->n_processes, one_from);
 }
 
 int
@@ -383,20 +378,11 @@ stockade_processes(struct stockade *s, const char *sandbox, const char *page,
         m.sandbox_id = sandbox;
     if (page != NULL)
         m.page_token = page;
-    struct invocation i = {.method = SERVICE "List",
-                           .request = &m.base,
-                           .response = &stockade__v1__process_service_list_response__descriptor,
-                           .deadline_ms = UNARY_DEADLINE_MS};
-    struct arena *auto_arena a = NULL;
-    ProtobufCMessage *got = NULL;
-    int rc = invoke(s, &i, &a, &got, e);
-    if (rc < 0)
-        return rc;
-    struct stockade_processes *all = hand_out(a, sizeof *all);
-    if (all == NULL ||
-        !processes_from(all, a, (const Stockade__V1__ProcessServiceListResponse *)got))
-        return invoke_too_large(e);
-    *out = all;
-    (void)take_ptr(a);
-    return 0;
+    const struct invocation i = {.method = SERVICE "List",
+                                 .request = &m.base,
+                                 .response =
+                                     &stockade__v1__process_service_list_response__descriptor,
+                                 .size = sizeof **out,
+                                 .read = processes_from};
+    return invoke(s, &i, out, e);
 }

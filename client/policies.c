@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "../proto/target.h"
+#include "../proto/wire.h"
 #include "requests.h"
 #include "results.h"
 #include "stockade/v1/sandbox_service.pb-c.h"
@@ -20,10 +21,9 @@ too_large(struct err *e)
 static Stockade__V1__PortRange *
 make_range(struct arena *a, uint16_t first, uint16_t last)
 {
-    Stockade__V1__PortRange *m = arena_alloc(a, sizeof *m);
+    Stockade__V1__PortRange *m = wire_make(a, &stockade__v1__port_range__descriptor);
     if (m == NULL)
         return NULL;
-    stockade__v1__port_range__init(m);
     m->first = first;
     m->last = last;
     return m;
@@ -36,11 +36,10 @@ make_rule(struct arena *a, const char *text, Stockade__V1__NetworkRule **out, st
     int rc = target_parse(text, &t, e);
     if (rc < 0)
         return rc;
-    Stockade__V1__NetworkRule *m = arena_alloc(a, sizeof *m);
+    Stockade__V1__NetworkRule *m = wire_make(a, &stockade__v1__network_rule__descriptor);
     char *host = arena_copy(a, t.host, strlen(t.host));
     if (m == NULL || host == NULL)
         return too_large(e);
-    stockade__v1__network_rule__init(m);
     if (t.is_name)
         m->domain = host;
     else
@@ -94,10 +93,9 @@ request_network(Stockade__V1__NetworkPolicy **out, struct arena *a, enum stockad
     *out = NULL;
     if (mode == STOCKADE_NETWORK_TEMPLATE && policy == NULL)
         return 0;
-    Stockade__V1__NetworkPolicy *m = arena_alloc(a, sizeof *m);
+    Stockade__V1__NetworkPolicy *m = wire_make(a, &stockade__v1__network_policy__descriptor);
     if (m == NULL)
         return too_large(e);
-    stockade__v1__network_policy__init(m);
     m->mode = (Stockade__V1__NetworkMode)(policy != NULL ? policy->mode : mode);
     *out = m;
     if (policy == NULL)

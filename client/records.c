@@ -1,22 +1,12 @@
 // Records of jobs and what sandboxes use (stockade.h, "What happens").
 #include <stddef.h>
 
-#include "../proto/auto.h"
-#include "handout.h"
 #include "invoke.h"
 #include "requests.h"
 #include "results.h"
 #include "stockade/v1/telemetry_service.pb-c.h"
 
 #define SERVICE "/stockade.v1.TelemetryService/"
-
-static int64_t
-time_of(const Google__Protobuf__Timestamp *t)
-{
-    if (t == NULL || t->seconds < 0 || t->seconds > INT64_MAX / 2000)
-        return 0;
-    return t->seconds * 1000 + t->nanos / 1000000;
-}
 
 static struct stockade_network_use
 network_from(const Stockade__V1__NetworkUse *m)
@@ -33,32 +23,22 @@ network_from(const Stockade__V1__NetworkUse *m)
     };
 }
 
-// An array of what `one` makes of each message.
 static bool
-all_from(const void *to, size_t *to_n, struct arena *a, size_t size, ProtobufCMessage **from,
-         size_t n, void (*one)(void *to, const ProtobufCMessage *m))
-{
-    char *items = arena_alloc(a, (n + 1) * size);
-    for (size_t i = 0; items != NULL && i < n; i++)
-        one(items + i * size, from[i]);
-    *(char **)(uintptr_t)to = items;
-    *to_n = n;
-    return items != NULL;
-}
-
-static void
-count_from(void *to, const ProtobufCMessage *from)
+count_from(void *to, struct arena *a, const ProtobufCMessage *from)
 {
     const Stockade__V1__SyscallCount *m = (const Stockade__V1__SyscallCount *)from;
+    (void)a;
     *(struct stockade_count *)to = (struct stockade_count){m->name, m->count};
+    return true;
 }
 
-static void
-denial_from(void *to, const ProtobufCMessage *from)
+static bool
+denial_from(void *to, struct arena *a, const ProtobufCMessage *from)
 {
     const Stockade__V1__Denial *m = (const Stockade__V1__Denial *)from;
+    (void)a;
     *(struct stockade_denial *)to = (struct stockade_denial){
-        .time_ms = time_of(m->time),
+        .time_ms = time_from(m->time),
         .pid = m->pid,
         .rule = m->rule,
         .comm = m->comm,
@@ -69,14 +49,16 @@ denial_from(void *to, const ProtobufCMessage *from)
         .hint = m->hint,
         .count = m->count,
     };
+    return true;
 }
 
-static void
-execution_from(void *to, const ProtobufCMessage *from)
+static bool
+execution_from(void *to, struct arena *a, const ProtobufCMessage *from)
 {
     const Stockade__V1__Execution *m = (const Stockade__V1__Execution *)from;
+    (void)a;
     *(struct stockade_execution *)to = (struct stockade_execution){
-        .time_ms = time_of(m->time),
+        .time_ms = time_from(m->time),
         .pid = m->pid,
         .path = m->path,
         .args_hash = m->args_hash,
@@ -84,34 +66,28 @@ execution_from(void *to, const ProtobufCMessage *from)
         .count = m->count,
         .unnamed = m->unnamed,
     };
+    return true;
 }
 
-static void
-one_finding_from(void *to, const ProtobufCMessage *from)
-{
-    *(struct stockade_finding *)to = finding_from((const Stockade__V1__Finding *)from);
-}
-
-static void
-lost_from(void *to, const ProtobufCMessage *from)
+static bool
+lost_from(void *to, struct arena *a, const ProtobufCMessage *from)
 {
     const Stockade__V1__Lost *m = (const Stockade__V1__Lost *)from;
+    (void)a;
     *(struct stockade_lost *)to =
         (struct stockade_lost){m->event_class, m->events, m->cpus, m->n_cpus};
+    return true;
 }
 
-#define ALL(field, type, n_field, fn)                                                              \
-    all_from(&to->field, &to->field##_n, a, sizeof(struct type), (ProtobufCMessage **)from->field, \
-             from->n_field, fn)
+#define ALL(field, from_n, one)                                                                    \
+    LIST_FROM(to->field, to->field##_n, a, from->field, from->from_n, one)
 
 static bool
 lists_from(struct stockade_record *to, struct arena *a, const Stockade__V1__Record *from)
 {
-    return ALL(by_number, stockade_count, n_by_number, count_from) &&
-           ALL(by_error, stockade_count, n_by_error, count_from) &&
-           ALL(denials, stockade_denial, n_denials, denial_from) &&
-           ALL(executed, stockade_execution, n_executed, execution_from) &&
-           ALL(findings, stockade_finding, n_findings, one_finding_from);
+    return ALL(by_number, n_by_number, count_from) && ALL(by_error, n_by_error, count_from) &&
+           ALL(denials, n_denials, denial_from) && ALL(executed, n_executed, execution_from) &&
+           ALL(findings, n_findings, finding_from);
 }
 
 static bool
@@ -121,13 +97,13 @@ completeness_from(struct stockade_record *to, struct arena *a,
     if (from == NULL)
         return true;
     to->complete = from->complete;
-    to->start_ms = time_of(from->start_time);
-    to->end_ms = time_of(from->end_time);
+    to->start_ms = time_from(from->start_time);
+    to->end_ms = time_from(from->end_time);
     to->hooks = from->hooks;
     to->hooks_n = from->n_hooks;
     to->missing = from->missing;
     to->missing_n = from->n_missing;
-    return ALL(lost, stockade_lost, n_lost, lost_from);
+    return ALL(lost, n_lost, lost_from);
 }
 
 bool
@@ -166,6 +142,18 @@ record_from(struct stockade_record *to, struct arena *a, const Stockade__V1__Rec
     return lists_from(to, a, from) && completeness_from(to, a, from->completeness);
 }
 
+static bool
+job_from(void *to, struct arena *a, const ProtobufCMessage *from)
+{
+    static const Stockade__V1__Process none = STOCKADE__V1__PROCESS__INIT;
+    const Stockade__V1__GetRecordResponse *m = (const Stockade__V1__GetRecordResponse *)from;
+    struct stockade_job *j = to;
+    j->tenant = m->tenant;
+    j->template_name = m->template_;
+    return record_from(&j->record, a, m->record) &&
+           process_from(&j->process, a, m->process != NULL ? m->process : &none);
+}
+
 int
 stockade_inspect(struct stockade *s, const char *process_id, const struct stockade_job **out,
                  struct stockade_error *e)
@@ -173,25 +161,12 @@ stockade_inspect(struct stockade *s, const char *process_id, const struct stocka
     Stockade__V1__GetRecordRequest m = STOCKADE__V1__GET_RECORD_REQUEST__INIT;
     if (process_id != NULL)
         m.process_id = process_id;
-    struct invocation i = {.method = SERVICE "GetRecord",
-                           .request = &m.base,
-                           .response = &stockade__v1__get_record_response__descriptor,
-                           .deadline_ms = UNARY_DEADLINE_MS};
-    struct arena *auto_arena a = NULL;
-    Stockade__V1__GetRecordResponse *got = NULL;
-    int rc = invoke(s, &i, &a, (ProtobufCMessage **)&got, e);
-    if (rc < 0)
-        return rc;
-    struct stockade_job *j = hand_out(a, sizeof *j);
-    static const Stockade__V1__Process none = STOCKADE__V1__PROCESS__INIT;
-    if (j == NULL || !record_from(&j->record, a, got->record) ||
-        !process_from(&j->process, a, got->process != NULL ? got->process : &none))
-        return invoke_too_large(e);
-    j->tenant = got->tenant;
-    j->template_name = got->template_;
-    *out = j;
-    (void)take_ptr(a);
-    return 0;
+    const struct invocation i = {.method = SERVICE "GetRecord",
+                                 .request = &m.base,
+                                 .response = &stockade__v1__get_record_response__descriptor,
+                                 .size = sizeof **out,
+                                 .read = job_from};
+    return invoke(s, &i, out, e);
 }
 
 // ---- usage
@@ -205,10 +180,11 @@ pressure_from(const Stockade__V1__Pressure *m)
                                       m->full_us};
 }
 
-static void
-usage_from(void *to, const ProtobufCMessage *from)
+static bool
+usage_from(void *to, struct arena *a, const ProtobufCMessage *from)
 {
     const Stockade__V1__Usage *m = (const Stockade__V1__Usage *)from;
+    (void)a;
     *(struct stockade_usage *)to = (struct stockade_usage){
         .sandbox_id = m->sandbox_id,
         .name = m->name,
@@ -218,7 +194,7 @@ usage_from(void *to, const ProtobufCMessage *from)
         .jobs = m->jobs,
         .pids = m->pids,
         .pids_limit = m->pids_limit,
-        .time_ms = time_of(m->time),
+        .time_ms = time_from(m->time),
         .cpu_ns = m->cpu_ns,
         .throttled_ns = m->throttled_ns,
         .memory_bytes = m->memory_bytes,
@@ -237,6 +213,16 @@ usage_from(void *to, const ProtobufCMessage *from)
         .unknown = m->unknown,
         .unknown_n = m->n_unknown,
     };
+    return true;
+}
+
+static bool
+usages_from(void *to, struct arena *a, const ProtobufCMessage *from)
+{
+    const Stockade__V1__ListUsageResponse *m = (const Stockade__V1__ListUsageResponse *)from;
+    struct stockade_usages *all = to;
+    all->next_page = m->next_page_token;
+    return LIST_FROM(all->items, all->n, a, m->usage, m->n_usage, usage_from);
 }
 
 int
@@ -250,21 +236,10 @@ stockade_usage(struct stockade *s, const char *sandbox, const char *tenant, cons
         m.tenant = tenant;
     if (page != NULL)
         m.page_token = page;
-    struct invocation i = {.method = SERVICE "ListUsage",
-                           .request = &m.base,
-                           .response = &stockade__v1__list_usage_response__descriptor,
-                           .deadline_ms = UNARY_DEADLINE_MS};
-    struct arena *auto_arena a = NULL;
-    Stockade__V1__ListUsageResponse *got = NULL;
-    int rc = invoke(s, &i, &a, (ProtobufCMessage **)&got, e);
-    if (rc < 0)
-        return rc;
-    struct stockade_usages *all = hand_out(a, sizeof *all);
-    if (all == NULL || !all_from(&all->items, &all->n, a, sizeof *all->items,
-                                 (ProtobufCMessage **)got->usage, got->n_usage, usage_from))
-        return invoke_too_large(e);
-    all->next_page = got->next_page_token;
-    *out = all;
-    (void)take_ptr(a);
-    return 0;
+    const struct invocation i = {.method = SERVICE "ListUsage",
+                                 .request = &m.base,
+                                 .response = &stockade__v1__list_usage_response__descriptor,
+                                 .size = sizeof **out,
+                                 .read = usages_from};
+    return invoke(s, &i, out, e);
 }

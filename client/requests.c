@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "../proto/wire.h"
 #include "stockade/v1/process_service.pb-c.h"
 #include "stockade/v1/sandbox_service.pb-c.h"
 
@@ -54,10 +55,9 @@ fill_terminal(Stockade__V1__Command *m, struct arena *a, const struct stockade_c
 {
     if (from->rows == 0 || from->columns == 0)
         return 0;
-    Stockade__V1__TerminalSize *size = arena_alloc(a, sizeof *size);
+    Stockade__V1__TerminalSize *size = wire_make(a, &stockade__v1__terminal_size__descriptor);
     if (size == NULL)
         return too_large(e);
-    stockade__v1__terminal_size__init(size);
     size->rows = from->rows;
     size->columns = from->columns;
     m->terminal = size;
@@ -68,10 +68,9 @@ int
 request_command(Stockade__V1__Command **out, struct arena *a, const struct stockade_command *from,
                 struct err *e)
 {
-    Stockade__V1__Command *m = arena_alloc(a, sizeof *m);
+    Stockade__V1__Command *m = wire_make(a, &stockade__v1__command__descriptor);
     if (m == NULL)
         return too_large(e);
-    stockade__v1__command__init(m);
     if (from->args == NULL || from->args[0] == NULL)
         return err_field(e, "command.args", "there is no program to run");
     while (from->args[m->n_args] != NULL)
@@ -112,10 +111,9 @@ request_limits(Stockade__V1__Limits **out, struct arena *a, const struct stockad
     *out = NULL;
     if (memcmp(from, &none, sizeof none) == 0)
         return 0;
-    Stockade__V1__Limits *m = arena_alloc(a, sizeof *m);
+    Stockade__V1__Limits *m = wire_make(a, &stockade__v1__limits__descriptor);
     if (m == NULL)
         return too_large(e);
-    stockade__v1__limits__init(m);
     m->memory_bytes = from->memory_bytes;
     m->cpu_millis = to_u32(from->cpu_millis);
     m->cpu_weight = to_u32(from->cpu_weight);

@@ -2,10 +2,24 @@
 #include "results.h"
 
 #include <stddef.h>
+#include <string.h>
 
 #include "stockade/v1/process_service.pb-c.h"
 #include "stockade/v1/sandbox_service.pb-c.h"
 #include "stockade/v1/system_service.pb-c.h"
+
+bool
+list_from(void *items, size_t *items_n, size_t size, struct arena *a, ProtobufCMessage **from,
+          size_t from_n, invoke_reader *one)
+{
+    char *all = arena_alloc(a, (from_n + 1) * size);
+    for (size_t i = 0; all != NULL && i < from_n; i++)
+        if (!one(all + i * size, a, from[i]))
+            return false;
+    memcpy(items, &all, sizeof all);
+    *items_n = from_n;
+    return all != NULL;
+}
 
 static struct stockade_figure
 figure(const Stockade__V1__Figure *from)
@@ -95,8 +109,7 @@ limits_from(const Stockade__V1__Limits *from)
     };
 }
 
-// Milliseconds since 1970; 0 when it is absent or beyond what fits.
-static int64_t
+int64_t
 time_from(const Google__Protobuf__Timestamp *from)
 {
     if (from == NULL || from->seconds < 0 || from->seconds > INT64_MAX / 2000)
@@ -152,38 +165,27 @@ process_from(struct stockade_process *to, struct arena *a, const Stockade__V1__P
 }
 
 static bool
-features_from(struct stockade_info *to, struct arena *a, const Stockade__V1__InfoResponse *from)
+feature_from(void *to, struct arena *a, const ProtobufCMessage *from)
 {
-    struct stockade_feature *all = arena_alloc(a, (from->n_features + 1) * sizeof *all);
-    if (all == NULL)
-        return false;
-    for (size_t i = 0; i < from->n_features; i++)
-        all[i] = (struct stockade_feature){from->features[i]->name, from->features[i]->available,
-                                           from->features[i]->detail};
-    to->features = all;
-    to->features_n = from->n_features;
+    const Stockade__V1__Feature *m = (const Stockade__V1__Feature *)from;
+    (void)a;
+    *(struct stockade_feature *)to = (struct stockade_feature){m->name, m->available, m->detail};
     return true;
 }
 
 static bool
-templates_from(struct stockade_info *to, struct arena *a, const Stockade__V1__InfoResponse *from)
+template_from(void *to, struct arena *a, const ProtobufCMessage *from)
 {
-    struct stockade_template *all = arena_alloc(a, (from->n_templates + 1) * sizeof *all);
-    if (all == NULL)
-        return false;
-    for (size_t i = 0; i < from->n_templates; i++) {
-        const Stockade__V1__Template *t = from->templates[i];
-        all[i] = (struct stockade_template){
-            .name = t->name,
-            .tier = t->tier,
-            .limits = limits_from(t->limits),
-            .limits_max = limits_from(t->limits_max),
-            .pool_size = t->pool_size,
-            .pool_ready = t->pool_ready,
-        };
-    }
-    to->templates = all;
-    to->templates_n = from->n_templates;
+    const Stockade__V1__Template *m = (const Stockade__V1__Template *)from;
+    (void)a;
+    *(struct stockade_template *)to = (struct stockade_template){
+        .name = m->name,
+        .tier = m->tier,
+        .limits = limits_from(m->limits),
+        .limits_max = limits_from(m->limits_max),
+        .pool_size = m->pool_size,
+        .pool_ready = m->pool_ready,
+    };
     return true;
 }
 
@@ -206,5 +208,8 @@ info_from(struct stockade_info *to, struct arena *a, const Stockade__V1__InfoRes
         .processes = from->processes,
         .uptime_ms = from->uptime_ms,
     };
-    return features_from(to, a, from) && templates_from(to, a, from);
+    return LIST_FROM(to->features, to->features_n, a, from->features, from->n_features,
+                     feature_from) &&
+           LIST_FROM(to->templates, to->templates_n, a, from->templates, from->n_templates,
+                     template_from);
 }

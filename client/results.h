@@ -7,15 +7,27 @@
 #include <stdbool.h>
 
 #include "../proto/arena.h"
+#include "invoke.h"
 #include "stockade.h"
 
-struct Stockade__V1__Finding;
+struct Google__Protobuf__Timestamp;
 struct Stockade__V1__InfoResponse;
 struct Stockade__V1__NetworkPolicy;
 struct Stockade__V1__Process;
 struct Stockade__V1__Record;
 struct Stockade__V1__Result;
 struct Stockade__V1__Sandbox;
+
+// Milliseconds since 1970; 0 when it is absent or beyond what fits.
+int64_t time_from(const struct Google__Protobuf__Timestamp *from);
+
+// An array of what `one` makes of each message: `items` is a `const struct stockade_X **` of structs of `size` bytes.
+bool list_from(void *items, size_t *items_n, size_t size, struct arena *a, ProtobufCMessage **from,
+               size_t from_n, invoke_reader *one);
+
+// The same, from one field to another.
+#define LIST_FROM(items, items_n, a, from, from_n, one)                                            \
+    list_from(&(items), &(items_n), sizeof *(items), a, (ProtobufCMessage **)(from), from_n, one)
 
 bool result_from(struct stockade_result *to, struct arena *a,
                  const struct Stockade__V1__Result *from);
@@ -30,6 +42,6 @@ bool process_from(struct stockade_process *to, struct arena *a,
 bool record_from(struct stockade_record *to, struct arena *a,
                  const struct Stockade__V1__Record *from);
 // (anomalies.c)
-struct stockade_finding finding_from(const struct Stockade__V1__Finding *m);
+invoke_reader finding_from; // of a Finding
 bool info_from(struct stockade_info *to, struct arena *a,
                const struct Stockade__V1__InfoResponse *from);

@@ -3,7 +3,6 @@
 
 #include "../proto/auto.h"
 #include "errors.h"
-#include "handout.h"
 #include "invoke.h"
 #include "requests.h"
 #include "results.h"
@@ -32,23 +31,25 @@ IS_LIKE_GET_REQUEST(Stockade__V1__SandboxServiceDeleteRequest);
 IS_LIKE_GET_REQUEST(Stockade__V1__SandboxServicePauseRequest);
 IS_LIKE_GET_REQUEST(Stockade__V1__SandboxServiceResumeRequest);
 
+static bool
+answer_from(void *to, struct arena *a, const ProtobufCMessage *from)
+{
+    return sandbox_from(to, a, ((const Stockade__V1__SandboxServiceGetResponse *)from)->sandbox);
+}
+
 // A call that is answered with a sandbox.
 static int
-ask(struct stockade *s, const struct invocation *i, const struct stockade_sandbox **out,
-    struct stockade_error *e)
+ask(struct stockade *s, const char *method, const ProtobufCMessage *request,
+    const ProtobufCMessageDescriptor *response, const struct stockade_call_options *options,
+    const struct stockade_sandbox **out, struct stockade_error *e)
 {
-    struct arena *auto_arena a = NULL;
-    ProtobufCMessage *got = NULL;
-    int rc = invoke(s, i, &a, &got, e);
-    if (rc < 0 || out == NULL)
-        return rc;
-    struct stockade_sandbox *box = hand_out(a, sizeof *box);
-    if (box == NULL ||
-        !sandbox_from(box, a, ((const Stockade__V1__SandboxServiceGetResponse *)got)->sandbox))
-        return invoke_too_large(e);
-    *out = box;
-    (void)take_ptr(a);
-    return 0;
+    const struct invocation i = {.method = method,
+                                 .request = request,
+                                 .response = response,
+                                 .options = options,
+                                 .size = sizeof **out,
+                                 .read = answer_from};
+    return invoke(s, &i, out, e);
 }
 
 static int
@@ -85,12 +86,8 @@ stockade_create(struct stockade *s, const struct stockade_create_options *given,
     if ((given != NULL && request_options(&o, sizeof o, given, &e) < 0) ||
         create_request(&m, a, &o, &e) < 0)
         return error_from_err(error, &e);
-    struct invocation i = {.method = SERVICE "Create",
-                           .request = &m.base,
-                           .response = &stockade__v1__sandbox_service_create_response__descriptor,
-                           .options = o.call,
-                           .deadline_ms = UNARY_DEADLINE_MS};
-    return ask(s, &i, out, error);
+    return ask(s, SERVICE "Create", &m.base,
+               &stockade__v1__sandbox_service_create_response__descriptor, o.call, out, error);
 }
 
 // Get, Delete, Pause, Resume.
@@ -102,11 +99,7 @@ by_id(struct stockade *s, const char *method, const char *id,
     Stockade__V1__SandboxServiceGetRequest m;
     protobuf_c_message_init(request, &m);
     m.id = id;
-    struct invocation i = {.method = method,
-                           .request = &m.base,
-                           .response = response,
-                           .deadline_ms = UNARY_DEADLINE_MS};
-    return ask(s, &i, out, e);
+    return ask(s, method, &m.base, response, NULL, out, e);
 }
 
 int
@@ -157,11 +150,8 @@ stockade_update(struct stockade *s, const char *id, uint64_t ttl_ms,
         return error_from_err(error, &e);
     m.id = id;
     m.ttl_ms = ttl_ms;
-    struct invocation i = {.method = SERVICE "Update",
-                           .request = &m.base,
-                           .response = &stockade__v1__sandbox_service_update_response__descriptor,
-                           .deadline_ms = UNARY_DEADLINE_MS};
-    return ask(s, &i, out, error);
+    return ask(s, SERVICE "Update", &m.base,
+               &stockade__v1__sandbox_service_update_response__descriptor, NULL, out, error);
 }
 
 int
@@ -177,43 +167,24 @@ stockade_set_policy(struct stockade *s, const char *id, const struct stockade_po
     if (request_network(&m.network, a, policy->mode, policy, &e) < 0)
         return error_from_err(error, &e);
     m.id = id;
-    struct invocation i = {.method = SERVICE "Update",
-                           .request = &m.base,
-                           .response = &stockade__v1__sandbox_service_update_response__descriptor,
-                           .deadline_ms = UNARY_DEADLINE_MS};
-    return ask(s, &i, out, error);
+    return ask(s, SERVICE "Update", &m.base,
+               &stockade__v1__sandbox_service_update_response__descriptor, NULL, out, error);
 }
 
 static bool
-sandboxes_from(struct stockade_sandboxes *to, struct arena *a,
-               const Stockade__V1__SandboxServiceListResponse *from)
+one_from(void *to, struct arena *a, const ProtobufCMessage *from)
 {
-    struct stockade_sandbox *items = arena_alloc(a, (from->n_sandboxes + 1) * sizeof *items);
-    for (size_t i = 0; items != NULL && i < from->n_sandboxes; i++)
-        if (!sandbox_from(&items[i], a, from->sandboxes[i]))
-            return false;
-    to->items = items;
-    to->n = from->n_sandboxes;
-    to->next_page = from->next_page_token;
-    return items != NULL;
+    return sandbox_from(to, a, (const Stockade__V1__Sandbox *)from);
 }
 
-static int
-ask_list(struct stockade *s, const struct invocation *i, const struct stockade_sandboxes **out,
-         struct stockade_error *e)
+static bool
+sandboxes_from(void *to, struct arena *a, const ProtobufCMessage *from)
 {
-    struct arena *auto_arena a = NULL;
-    ProtobufCMessage *got = NULL;
-    int rc = invoke(s, i, &a, &got, e);
-    if (rc < 0)
-        return rc;
-    struct stockade_sandboxes *all = hand_out(a, sizeof *all);
-    if (all == NULL ||
-        !sandboxes_from(all, a, (const Stockade__V1__SandboxServiceListResponse *)got))
-        return invoke_too_large(e);
-    *out = all;
-    (void)take_ptr(a);
-    return 0;
+    const Stockade__V1__SandboxServiceListResponse *m =
+        (const Stockade__V1__SandboxServiceListResponse *)from;
+    struct stockade_sandboxes *all = to;
+    all->next_page = m->next_page_token;
+    return LIST_FROM(all->items, all->n, a, m->sandboxes, m->n_sandboxes, one_from);
 }
 
 int
@@ -231,30 +202,29 @@ stockade_list(struct stockade *s, const struct stockade_pair *labels, size_t lab
         return error_from_err(error, &e);
     if (page != NULL)
         m.page_token = page;
-    struct invocation i = {.method = SERVICE "List",
-                           .request = &m.base,
-                           .response = &stockade__v1__sandbox_service_list_response__descriptor,
-                           .deadline_ms = UNARY_DEADLINE_MS};
-    return ask_list(s, &i, out, error);
+    const struct invocation i = {.method = SERVICE "List",
+                                 .request = &m.base,
+                                 .response =
+                                     &stockade__v1__sandbox_service_list_response__descriptor,
+                                 .size = sizeof **out,
+                                 .read = sandboxes_from};
+    return invoke(s, &i, out, error);
+}
+
+static bool
+broker_from(void *to, struct arena *a, const ProtobufCMessage *from)
+{
+    return info_from(to, a, (const Stockade__V1__InfoResponse *)from);
 }
 
 int
 stockade_info(struct stockade *s, const struct stockade_info **out, struct stockade_error *e)
 {
     Stockade__V1__InfoRequest m = STOCKADE__V1__INFO_REQUEST__INIT;
-    struct invocation i = {.method = "/stockade.v1.SystemService/Info",
-                           .request = &m.base,
-                           .response = &stockade__v1__info_response__descriptor,
-                           .deadline_ms = UNARY_DEADLINE_MS};
-    struct arena *auto_arena a = NULL;
-    ProtobufCMessage *got = NULL;
-    int rc = invoke(s, &i, &a, &got, e);
-    if (rc < 0)
-        return rc;
-    struct stockade_info *info = hand_out(a, sizeof *info);
-    if (info == NULL || !info_from(info, a, (const Stockade__V1__InfoResponse *)got))
-        return invoke_too_large(e);
-    *out = info;
-    (void)take_ptr(a);
-    return 0;
+    const struct invocation i = {.method = "/stockade.v1.SystemService/Info",
+                                 .request = &m.base,
+                                 .response = &stockade__v1__info_response__descriptor,
+                                 .size = sizeof **out,
+                                 .read = broker_from};
+    return invoke(s, &i, out, e);
 }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "google/protobuf/timestamp.pb-c.h"
 #include "path.h"
 
 enum wire_type { WIRE_VARINT = 0, WIRE_64 = 1, WIRE_BYTES = 2, WIRE_32 = 5 };
@@ -298,6 +299,26 @@ wire_unpack_schema(const ProtobufCMessageDescriptor *type, const void *bytes, si
 {
     int failed = scan_top(type, bytes, n, WIRE_SCHEMA_ELEMENTS_MAX, e);
     return failed ? failed : unpack(type, bytes, n, a, out, e);
+}
+
+void *
+wire_make(struct arena *a, const ProtobufCMessageDescriptor *type)
+{
+    void *m = arena_alloc(a, type->sizeof_message);
+    if (m != NULL)
+        type->message_init(m);
+    return m;
+}
+
+Google__Protobuf__Timestamp *
+wire_make_time(struct arena *a, int64_t seconds, int32_t nanos)
+{
+    Google__Protobuf__Timestamp *m = wire_make(a, &google__protobuf__timestamp__descriptor);
+    if (m != NULL) {
+        m->seconds = seconds;
+        m->nanos = nanos;
+    }
+    return m;
 }
 
 const uint8_t *

@@ -50,6 +50,11 @@ int wire_check(const ProtobufCMessageDescriptor *type, const void *bytes, size_t
 int wire_unpack_schema(const ProtobufCMessageDescriptor *type, const void *bytes, size_t n,
                        struct arena *a, ProtobufCMessage **out, struct err *e);
 
+// An empty message of a type, and a point of time; NULL when the arena is full. Borrowed, as long as the arena.
+void *wire_make(struct arena *a, const ProtobufCMessageDescriptor *type);
+struct Google__Protobuf__Timestamp;
+struct Google__Protobuf__Timestamp *wire_make_time(struct arena *a, int64_t seconds, int32_t nanos);
+
 // The serialized FileDescriptorSet of the public API, as embedded at build time. Borrowed, for ever.
 const uint8_t *wire_descriptor_set(size_t *n);
 

@@ -13,7 +13,7 @@
 
 #include "../bpf/emit.h"
 #include "../bpf/watch.h"
-#include "../proto/arena.h"
+#include "../proto/wire.h"
 #include "stockade/v1/record.pb-c.h"
 
 struct anomaly_finding;

@@ -9,24 +9,10 @@
 #include "anomaly.h"
 #include "syscall_names.h"
 
-static void *
-make(struct arena *a, const ProtobufCMessageDescriptor *type)
-{
-    void *m = arena_alloc(a, type->sizeof_message);
-    if (m != NULL)
-        type->message_init(m);
-    return m;
-}
-
 static Google__Protobuf__Timestamp *
 time_of(struct arena *a, int64_t ns)
 {
-    Google__Protobuf__Timestamp *m = make(a, &google__protobuf__timestamp__descriptor);
-    if (m == NULL)
-        return NULL;
-    m->seconds = ns / 1000000000;
-    m->nanos = (int32_t)(ns % 1000000000);
-    return m;
+    return wire_make_time(a, ns / 1000000000, (int32_t)(ns % 1000000000));
 }
 
 const char *
@@ -127,7 +113,7 @@ add_denials(Stockade__V1__Record *m, const struct record *r, struct arena *a, si
     m->denials = arena_alloc(a, sizeof(void *) * (r->denials_n + 1));
     for (uint32_t i = 0; m->denials != NULL && i < r->denials_n; i++) {
         const struct record_denial *from = &r->denials[i];
-        Stockade__V1__Denial *to = make(a, &stockade__v1__denial__descriptor);
+        Stockade__V1__Denial *to = wire_make(a, &stockade__v1__denial__descriptor);
         if (to == NULL)
             return false;
         (void)record_hint(from->reason, from->destination, from->protocol, hint, sizeof hint);
@@ -159,7 +145,7 @@ add_executions(Stockade__V1__Record *m, const struct record *r, struct arena *a,
     m->executed = arena_alloc(a, sizeof(void *) * (r->executions_n + 1));
     for (uint32_t i = 0; m->executed != NULL && i < r->executions_n; i++) {
         const struct record_execution *from = &r->executions[i];
-        Stockade__V1__Execution *to = make(a, &stockade__v1__execution__descriptor);
+        Stockade__V1__Execution *to = wire_make(a, &stockade__v1__execution__descriptor);
         if (to == NULL)
             return false;
         char hash[17];
@@ -193,7 +179,7 @@ add_findings(Stockade__V1__Record *m, const struct record *r, struct arena *a, s
     m->findings = arena_alloc(a, sizeof(void *) * (r->findings_n + 1));
     for (uint32_t i = 0; m->findings != NULL && i < r->findings_n; i++) {
         const struct anomaly_finding *from = &r->findings[i];
-        Stockade__V1__Finding *to = make(a, &stockade__v1__finding__descriptor);
+        Stockade__V1__Finding *to = wire_make(a, &stockade__v1__finding__descriptor);
         if (to == NULL)
             return false;
         to->time = time_of(a, (int64_t)from->time_ns);
@@ -229,7 +215,7 @@ more_calls_first(const void *a, const void *b)
 static Stockade__V1__SyscallCount *
 count(struct arena *a, const char *name, uint64_t n)
 {
-    Stockade__V1__SyscallCount *m = make(a, &stockade__v1__syscall_count__descriptor);
+    Stockade__V1__SyscallCount *m = wire_make(a, &stockade__v1__syscall_count__descriptor);
     if (m != NULL) {
         m->name = name;
         m->count = n;
@@ -293,7 +279,7 @@ add_account(Stockade__V1__Record *m, const struct watch_account *w)
 static Stockade__V1__Lost *
 lost(struct arena *a, const struct record *r, uint32_t class)
 {
-    Stockade__V1__Lost *m = make(a, &stockade__v1__lost__descriptor);
+    Stockade__V1__Lost *m = wire_make(a, &stockade__v1__lost__descriptor);
     if (m == NULL)
         return NULL;
     m->event_class = record_class_name(class);
@@ -322,7 +308,7 @@ static bool
 add_completeness(Stockade__V1__Record *m, const struct record *r, const struct record_view *v,
                  struct arena *a)
 {
-    Stockade__V1__Completeness *c = make(a, &stockade__v1__completeness__descriptor);
+    Stockade__V1__Completeness *c = wire_make(a, &stockade__v1__completeness__descriptor);
     if (c == NULL)
         return false;
     m->completeness = c;
@@ -347,12 +333,12 @@ add_completeness(Stockade__V1__Record *m, const struct record *r, const struct r
 Stockade__V1__Record *
 record_message(const struct record *r, const struct record_view *v, struct arena *a)
 {
-    Stockade__V1__Record *m = make(a, &stockade__v1__record__descriptor);
+    Stockade__V1__Record *m = wire_make(a, &stockade__v1__record__descriptor);
     if (m == NULL)
         return NULL;
     m->cut = r->cut;
     if (v->network != NULL) {
-        m->network = make(a, &stockade__v1__network_use__descriptor);
+        m->network = wire_make(a, &stockade__v1__network_use__descriptor);
         if (m->network == NULL)
             return NULL;
         *m->network = *v->network;

@@ -56,26 +56,6 @@ find_profile(const struct server *s, const struct call *c, const char *name, uin
     return 0;
 }
 
-static void *
-make(struct arena *a, const ProtobufCMessageDescriptor *type)
-{
-    ProtobufCMessage *m = arena_alloc(a, type->sizeof_message);
-    if (m != NULL)
-        protobuf_c_message_init(type, m);
-    return m;
-}
-
-static Google__Protobuf__Timestamp *
-make_time(struct arena *a, uint64_t seconds, uint32_t nanos)
-{
-    Google__Protobuf__Timestamp *m = make(a, &google__protobuf__timestamp__descriptor);
-    if (m != NULL) {
-        m->seconds = (int64_t)seconds;
-        m->nanos = (int32_t)nanos;
-    }
-    return m;
-}
-
 // ---- findings
 
 // A ListFindings that waits.
@@ -101,10 +81,11 @@ matches(const Stockade__V1__ListFindingsRequest *m, const char *tenant,
 static Stockade__V1__Finding *
 make_finding(struct arena *a, const struct anomaly_finding *f)
 {
-    Stockade__V1__Finding *m = make(a, &stockade__v1__finding__descriptor);
+    Stockade__V1__Finding *m = wire_make(a, &stockade__v1__finding__descriptor);
     if (m == NULL)
         return NULL;
-    m->time = make_time(a, f->time_ns / 1000000000, (uint32_t)(f->time_ns % 1000000000));
+    m->time =
+        wire_make_time(a, (int64_t)(f->time_ns / 1000000000), (int32_t)(f->time_ns % 1000000000));
     if (m->time == NULL)
         return NULL;
     m->rule = f->rule;
@@ -276,7 +257,8 @@ list_rules(struct server *s, struct call *c, const ProtobufCMessage *req)
 static Stockade__V1__ProfiledExecutable *
 make_executable(struct arena *a, const struct profiles *p, const struct profile_exe *x)
 {
-    Stockade__V1__ProfiledExecutable *m = make(a, &stockade__v1__profiled_executable__descriptor);
+    Stockade__V1__ProfiledExecutable *m =
+        wire_make(a, &stockade__v1__profiled_executable__descriptor);
     char path[SHOWN_PATH_MAX];
     if (m == NULL)
         return NULL;
@@ -300,7 +282,7 @@ static Stockade__V1__Profile *
 make_profile(struct arena *a, const struct profiles *p, uint32_t number, bool executables)
 {
     const struct profile_set *set = &p->set[number];
-    Stockade__V1__Profile *m = make(a, &stockade__v1__profile__descriptor);
+    Stockade__V1__Profile *m = wire_make(a, &stockade__v1__profile__descriptor);
     if (m == NULL)
         return NULL;
     m->template_ = set->template;
@@ -310,7 +292,8 @@ make_profile(struct arena *a, const struct profiles *p, uint32_t number, bool ex
     m->runs_wanted = set->wanted;
     m->own_files = set->own_files;
     m->left_out = p->left_out;
-    if (set->frozen_s != 0 && (m->freeze_time = make_time(a, set->frozen_s, 0)) == NULL)
+    if (set->frozen_s != 0 &&
+        (m->freeze_time = wire_make_time(a, (int64_t)set->frozen_s, 0)) == NULL)
         return NULL;
     m->executables = arena_alloc(a, sizeof(void *) * (p->exes_n + 1));
     for (uint32_t i = 0; m->executables != NULL && executables && i < p->exes_n; i++) {

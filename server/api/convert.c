@@ -10,20 +10,10 @@
 #include "../config.h"
 #include "../server.h"
 
-// A message in the arena, or NULL.
-static void *
-make(struct arena *a, const ProtobufCMessageDescriptor *type)
-{
-    void *m = arena_alloc(a, type->sizeof_message);
-    if (m != NULL)
-        type->message_init(m);
-    return m;
-}
-
 static Stockade__V1__Figure *
 convert_figure(struct arena *a, const struct figure *f)
 {
-    Stockade__V1__Figure *m = make(a, &stockade__v1__figure__descriptor);
+    Stockade__V1__Figure *m = wire_make(a, &stockade__v1__figure__descriptor);
     if (m == NULL)
         return NULL;
     m->value = f->value;
@@ -45,7 +35,7 @@ static Stockade__V1__Bill *
 convert_bill(struct arena *a, const struct bill *b)
 {
     const ProtobufCMessageDescriptor *type = &stockade__v1__bill__descriptor;
-    Stockade__V1__Bill *m = make(a, type);
+    Stockade__V1__Bill *m = wire_make(a, type);
     if (m == NULL)
         return NULL;
     m->unknown = arena_alloc(a, sizeof *m->unknown * BILL_FIGURES_N);
@@ -69,7 +59,7 @@ convert_bill(struct arena *a, const struct bill *b)
 static Stockade__V1__LimitHit *
 convert_hit(struct arena *a, const struct limit_hit *h)
 {
-    Stockade__V1__LimitHit *m = make(a, &stockade__v1__limit_hit__descriptor);
+    Stockade__V1__LimitHit *m = wire_make(a, &stockade__v1__limit_hit__descriptor);
     if (m == NULL)
         return NULL;
     m->name = limit_table[h->limit].name;
@@ -82,7 +72,7 @@ convert_hit(struct arena *a, const struct limit_hit *h)
 Stockade__V1__Result *
 convert_result(struct arena *a, const struct job_result *r)
 {
-    Stockade__V1__Result *m = make(a, &stockade__v1__result__descriptor);
+    Stockade__V1__Result *m = wire_make(a, &stockade__v1__result__descriptor);
     if (m == NULL)
         return NULL;
     m->outcome = (Stockade__V1__Outcome)r->outcome;
@@ -113,12 +103,7 @@ convert_result(struct arena *a, const struct job_result *r)
 static Google__Protobuf__Timestamp *
 convert_time(struct arena *a, int64_t ms)
 {
-    Google__Protobuf__Timestamp *m = make(a, &google__protobuf__timestamp__descriptor);
-    if (m == NULL)
-        return NULL;
-    m->seconds = ms / 1000;
-    m->nanos = (int32_t)(ms % 1000) * 1000000;
-    return m;
+    return wire_make_time(a, ms / 1000, (int32_t)(ms % 1000) * 1000000);
 }
 
 static bool
@@ -127,7 +112,7 @@ convert_metadata(struct arena *a, const struct sandbox *s, Stockade__V1__Sandbox
     m->metadata = arena_alloc(a, sizeof(void *) * (s->spec.labels_n + 1));
     for (uint32_t i = 0; m->metadata != NULL && i < s->spec.labels_n; i++) {
         Stockade__V1__Sandbox__MetadataEntry *entry =
-            make(a, &stockade__v1__sandbox__metadata_entry__descriptor);
+            wire_make(a, &stockade__v1__sandbox__metadata_entry__descriptor);
         if (entry == NULL)
             return false;
         entry->key = s->spec.labels[i].key;
@@ -147,7 +132,7 @@ convert_sandbox(struct arena *a, const struct sandbox *s)
         [SANDBOX_RESUMING] = STOCKADE__V1__SANDBOX_STATE__SANDBOX_STATE_PAUSED,
         [SANDBOX_DELETING] = STOCKADE__V1__SANDBOX_STATE__SANDBOX_STATE_DELETING,
     };
-    Stockade__V1__Sandbox *m = make(a, &stockade__v1__sandbox__descriptor);
+    Stockade__V1__Sandbox *m = wire_make(a, &stockade__v1__sandbox__descriptor);
     if (m == NULL)
         return NULL;
     m->id = s->id.id;
@@ -155,7 +140,7 @@ convert_sandbox(struct arena *a, const struct sandbox *s)
     m->name = s->spec.name;
     m->state = states[s->state];
     m->processes = s->jobs_n;
-    m->limits = make(a, &stockade__v1__limits__descriptor);
+    m->limits = wire_make(a, &stockade__v1__limits__descriptor);
     m->network = convert_policy(a, s->network);
     m->create_time = convert_time(a, s->created_ms);
     if (m->limits == NULL || m->network == NULL || m->create_time == NULL ||
@@ -172,7 +157,7 @@ convert_process(struct arena *a, const struct job *j)
 {
     struct job_view v;
     job_view(j, &v);
-    Stockade__V1__Process *m = make(a, &stockade__v1__process__descriptor);
+    Stockade__V1__Process *m = wire_make(a, &stockade__v1__process__descriptor);
     if (m == NULL)
         return NULL;
     m->id = v.id;

@@ -3,7 +3,7 @@
 
 #include <stdint.h>
 
-#include "../../proto/arena.h"
+#include "../../proto/wire.h"
 #include "../../proto/err.h"
 #include "../call.h"
 #include "../job.h"

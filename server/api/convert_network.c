@@ -28,10 +28,9 @@ convert_network(const struct server *s, const struct config_template *t,
 static Stockade__V1__PortRange *
 convert_range(struct arena *a, uint16_t first, uint16_t last)
 {
-    Stockade__V1__PortRange *m = arena_alloc(a, sizeof *m);
+    Stockade__V1__PortRange *m = wire_make(a, &stockade__v1__port_range__descriptor);
     if (m == NULL)
         return NULL;
-    stockade__v1__port_range__init(m);
     m->first = first;
     m->last = last;
     return m;
@@ -59,10 +58,9 @@ static Stockade__V1__NetworkRule *
 convert_rule(struct arena *a, const struct relay_rule *r)
 {
     char text[RELAY_NAME_MAX + 3];
-    Stockade__V1__NetworkRule *m = arena_alloc(a, sizeof *m);
+    Stockade__V1__NetworkRule *m = wire_make(a, &stockade__v1__network_rule__descriptor);
     if (m == NULL)
         return NULL;
-    stockade__v1__network_rule__init(m);
     net_rule_text(r, text, sizeof text);
     char *copy = arena_copy(a, text, strlen(text));
     if (copy == NULL || !convert_ports(a, r, m))
@@ -101,10 +99,9 @@ convert_lists(struct arena *a, const struct network *n, Stockade__V1__NetworkPol
 Stockade__V1__NetworkPolicy *
 convert_policy(struct arena *a, const struct network *n)
 {
-    Stockade__V1__NetworkPolicy *m = arena_alloc(a, sizeof *m);
+    Stockade__V1__NetworkPolicy *m = wire_make(a, &stockade__v1__network_policy__descriptor);
     if (m == NULL)
         return NULL;
-    stockade__v1__network_policy__init(m);
     m->mode = STOCKADE__V1__NETWORK_MODE__NETWORK_MODE_NONE;
     if (n == NULL)
         return m;

@@ -16,15 +16,6 @@
 #include "convert.h"
 #include "stockade/v1/system_service.pb-c.h"
 
-static void *
-make(struct arena *a, const ProtobufCMessageDescriptor *type)
-{
-    void *m = arena_alloc(a, type->sizeof_message);
-    if (m != NULL)
-        type->message_init(m);
-    return m;
-}
-
 static const char *
 degraded_line(struct arena *a, const struct spawn_feature *f)
 {
@@ -42,7 +33,7 @@ add_features(struct arena *a, const struct spawn_features *f, Stockade__V1__Info
         return false;
     for (uint32_t i = 0; i < f->n && i < SPAWN_FEATURES_MAX; i++) {
         const struct spawn_feature *from = &f->feature[i];
-        Stockade__V1__Feature *to = make(a, &stockade__v1__feature__descriptor);
+        Stockade__V1__Feature *to = wire_make(a, &stockade__v1__feature__descriptor);
         if (to == NULL)
             return false;
         to->name = from->name;
@@ -67,13 +58,13 @@ add_templates(struct arena *a, const struct server *s, Stockade__V1__InfoRespons
         return false;
     for (uint32_t i = 0; i < s->config->templates_n; i++) {
         const struct config_template *from = &s->config->template[i];
-        Stockade__V1__Template *to = make(a, &stockade__v1__template__descriptor);
+        Stockade__V1__Template *to = wire_make(a, &stockade__v1__template__descriptor);
         if (to == NULL)
             return false;
         to->name = from->name;
         to->tier = "process";
-        to->limits = make(a, &stockade__v1__limits__descriptor);
-        to->limits_max = make(a, &stockade__v1__limits__descriptor);
+        to->limits = wire_make(a, &stockade__v1__limits__descriptor);
+        to->limits_max = wire_make(a, &stockade__v1__limits__descriptor);
         if (to->limits == NULL || to->limits_max == NULL)
             return false;
         limits_to_message(&from->limits, to->limits);

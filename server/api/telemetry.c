@@ -16,15 +16,6 @@
 #include "../usage.h"
 #include "convert.h"
 
-static void *
-make(struct arena *a, const ProtobufCMessageDescriptor *type)
-{
-    void *m = arena_alloc(a, type->sizeof_message);
-    if (m != NULL)
-        type->message_init(m);
-    return m;
-}
-
 // May see what is others'.
 static bool
 sees_all(const struct caller *c)
@@ -296,7 +287,7 @@ get_record(struct server *s, struct call *c, const ProtobufCMessage *req)
 static Stockade__V1__Pressure *
 convert_pressure(struct arena *a, const struct usage_pressure *p, bool *whole)
 {
-    Stockade__V1__Pressure *m = p->known ? make(a, &stockade__v1__pressure__descriptor) : NULL;
+    Stockade__V1__Pressure *m = p->known ? wire_make(a, &stockade__v1__pressure__descriptor) : NULL;
     *whole = *whole && (m != NULL || !p->known);
     if (m == NULL)
         return NULL;
@@ -334,7 +325,7 @@ fill_sums(struct arena *a, struct server *s, const struct sandbox *box, Stockade
 {
     struct telemetry_sums t;
     telemetry_sandbox_sums(s->telemetry, box, &t);
-    m->network = make(a, &stockade__v1__network_use__descriptor);
+    m->network = wire_make(a, &stockade__v1__network_use__descriptor);
     if (m->network == NULL)
         return false;
     m->network->out_bytes = t.sums.out_bytes;
@@ -357,7 +348,7 @@ convert_usage(struct arena *a, struct server *s, struct sandbox *box)
 {
     struct timespec now;
     struct usage u;
-    Stockade__V1__Usage *m = make(a, &stockade__v1__usage__descriptor);
+    Stockade__V1__Usage *m = wire_make(a, &stockade__v1__usage__descriptor);
     if (m == NULL)
         return NULL;
     m->sandbox_id = box->id.id;
@@ -368,12 +359,10 @@ convert_usage(struct arena *a, struct server *s, struct sandbox *box)
     m->jobs = box->jobs_n;
     m->memory_limit_bytes = box->spec.limits.v[LIMIT_MEMORY_BYTES];
     m->pids_limit = (uint32_t)box->spec.limits.v[LIMIT_PIDS];
-    m->time = make(a, &google__protobuf__timestamp__descriptor);
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    m->time = wire_make_time(a, now.tv_sec, (int32_t)now.tv_nsec);
     if (m->time == NULL)
         return NULL;
-    (void)clock_gettime(CLOCK_REALTIME, &now);
-    m->time->seconds = now.tv_sec;
-    m->time->nanos = (int32_t)now.tv_nsec;
     telemetry_usage(s->telemetry, box, &u);
     return fill_files(a, &u, m) && fill_sums(a, s, box, m) ? m : NULL;
 }

@@ -330,7 +330,7 @@ def a_terminal_resizes_takes_ctrl_c_and_is_given_back(b):
     t.expect(b"ready ")
     check(not termios.tcgetattr(t.fd)[3] & termios.ICANON, "raw while it runs")
     t.size(20, 55)
-    t.type(b"until [ \"$(stty size)\" = '20 55' ]; do sleep 0.02; done; sh -c 'echo smal\"\"ler; exec sleep 60'\n")
+    t.type(b"until [ \"$(stty size)\" = '20 55' ]; do sleep 0.02; done; sh -c 'echo small\"\"er; exec sleep 60'\n")
     t.expect(b"smaller")  # said by the child, so the terminal is its own: bash does not bear a ^C while it still forks
     t.type(b"\x03")
     t.expect(b"ready ")
