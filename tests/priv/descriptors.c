@@ -100,6 +100,18 @@ create_and_delete(void)
     return true;
 }
 
+// The pool gives descriptors back and takes them as it likes, so one try may still find some.
+static void
+is_refused(bool (*what)(void))
+{
+    uint64_t until = now_ms() + 20000;
+    do {
+        assert_true(now_ms() < until);
+        leave(0);
+    } while (what());
+    give_back();
+}
+
 static uint32_t
 sandboxes(void)
 {
@@ -134,14 +146,15 @@ without_descriptors_what_needs_one_is_refused_and_the_broker_lives_on(void **sta
     (void)settle(LIMIT);
     sleep_ms(500);
     unsigned fds = settle(LIMIT);
-    unsigned refused = 0;
-    for (unsigned more = 0; more < 20; more += 2) {
+    is_refused(create_and_delete);
+    is_refused(run_true);
+    for (unsigned more = 2; more < 20;
+         more += 2) { // wherever in the middle of it the last one goes
         leave(more);
-        refused += !create_and_delete();
-        refused += !run_true();
+        (void)create_and_delete();
+        (void)run_true();
         give_back();
     }
-    assert_true(refused >= 3);
     assert_true(run_true() && create_and_delete());
     (void)settle(fds + 2);
 }
