@@ -22,22 +22,16 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include <bpf/bpf.h>
-#include <bpf/libbpf.h>
 #include <linux/if_packet.h>
 
-#include "net.skel.h"
+#include "net_rig.h"
 
-#include "bpf/emit.h"
-#include "bpf/net.h"
 #include "../escape/techniques.c" // NOLINT(bugprone-suspicious-include): one list, two programs
 
 enum { PORT = 7777, SLOT = 3, GENERATION = 9, RULES = 5 };
 
 struct world {
-    struct net_bpf *bpf;
-    char parent[128], box[160];
-    uint64_t id;
+    struct net_rig rig;
     struct goal goal;
     int evil[3]; // TCP, UDP, UDP-Lite, of both families
     int wire;
@@ -46,43 +40,21 @@ struct world {
 static struct world w;
 
 static int
-command(const char *line)
-{
-    return system(line); // NOLINT(cert-env33-c): of the test
-}
-
-static int
-listener(int type, int protocol, const char *address, uint16_t port)
-{
-    const int off = 0;
-    struct sockaddr_in6 at = {.sin6_family = AF_INET6, .sin6_port = htons(port)};
-    (void)inet_pton(AF_INET6, address, &at.sin6_addr);
-    int fd = socket(AF_INET6, type | SOCK_NONBLOCK | SOCK_CLOEXEC, protocol);
-    (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
-    if (fd < 0 || bind(fd, (struct sockaddr *)&at, sizeof at) < 0 ||
-        (type == SOCK_STREAM && listen(fd, 64) < 0))
-        return -1;
-    return fd;
-}
-
-static int
 set_up_network(void)
 {
-    if (unshare(CLONE_NEWNET) < 0 || command("ip link set lo up && ip addr add 10.99.0.1/32 dev lo "
-                                             "&& ip addr add 10.99.0.2/32 dev lo && "
-                                             "ip -6 addr add fd00::1/128 dev lo nodad && "
-                                             "ip -6 addr add fd00::2/128 dev lo nodad && "
-                                             "ip -6 route add local fd53:746f:636b::/64 dev lo && "
-                                             "sysctl -qw net.ipv4.conf.all.accept_source_route=1 "
-                                             "net.ipv4.ping_group_range='0 65535' "
-                                             "net.ipv6.conf.all.seg6_enabled=1 "
-                                             "net.ipv6.conf.lo.seg6_enabled=1 2>/dev/null") != 0)
+    if (net_rig_namespace() < 0 ||
+        net_rig_command("ip addr add 10.99.0.1/32 dev lo && ip addr add 10.99.0.2/32 dev lo && "
+                        "ip -6 addr add fd00::1/128 dev lo nodad && "
+                        "ip -6 addr add fd00::2/128 dev lo nodad && "
+                        "sysctl -qw net.ipv4.conf.all.accept_source_route=1 "
+                        "net.ipv4.ping_group_range='0 65535' net.ipv6.conf.all.seg6_enabled=1 "
+                        "net.ipv6.conf.lo.seg6_enabled=1 2>/dev/null") != 0)
         return -1;
-    w.evil[0] = listener(SOCK_STREAM, 0, "::", PORT);
-    w.evil[1] = listener(SOCK_DGRAM, 0, "::", PORT);
-    w.evil[2] = listener(SOCK_DGRAM, IPPROTO_UDPLITE, "::", PORT); // -1 where there is none
-    w.relay4 = listener(SOCK_STREAM, 0, "::", NET_RELAY_PORT);
-    w.relay6 = listener(SOCK_DGRAM, 0, "::", NET_RELAY_PORT);
+    w.evil[0] = net_rig_listener(SOCK_STREAM, 0, PORT);
+    w.evil[1] = net_rig_listener(SOCK_DGRAM, 0, PORT);
+    w.evil[2] = net_rig_listener(SOCK_DGRAM, IPPROTO_UDPLITE, PORT); // -1 where there is none
+    w.relay4 = net_rig_listener(SOCK_STREAM, 0, NET_RELAY_PORT);
+    w.relay6 = net_rig_listener(SOCK_DGRAM, 0, NET_RELAY_PORT);
     w.wire = socket(AF_PACKET, SOCK_DGRAM | SOCK_NONBLOCK, htons(ETH_P_ALL));
     struct goal *g = &w.goal;
     g->v4 = g->allowed4 = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons(PORT)};
@@ -95,50 +67,14 @@ set_up_network(void)
 }
 
 static int
-load_programs(void)
-{
-    struct bpf_program *p = NULL;
-    w.bpf = net_bpf__open();
-    if (w.bpf == NULL)
-        return -1;
-    w.bpf->rodata->sandbox_level = 2;
-    int r = net_bpf__load(w.bpf);
-    if (r < 0)
-        return r;
-    int fd = open(w.parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    bpf_object__for_each_program(p, w.bpf->obj) if (r == 0) r = bpf_prog_attach(
-        bpf_program__fd(p), fd, bpf_program__expected_attach_type(p), BPF_F_ALLOW_MULTI);
-    (void)close(fd);
-    const struct budget_rate rate = {.per_second = 1000000, .burst = 1000000};
-    for (uint32_t i = 0; i < EVENT_CLASSES && r == 0; i++)
-        r = bpf_map_update_elem(bpf_map__fd(w.bpf->maps.budget_rates), &i, &rate, 0);
-    return r;
-}
-
-static int
 set_up(void **state)
 {
-    struct stat st;
     (void)state;
-    (void)libbpf_set_print(NULL);
-    const char *root = access("/sys/fs/cgroup/unified/cgroup.procs", F_OK) == 0
-                           ? "/sys/fs/cgroup/unified"
-                           : "/sys/fs/cgroup";
-    (void)snprintf(w.parent, sizeof w.parent, "%s/net-verdicts-%d", root, getpid());
-    (void)snprintf(w.box, sizeof w.box, "%s/box", w.parent);
-    if (geteuid() != 0 || mkdir(w.parent, 0755) < 0 || mkdir(w.box, 0755) < 0) {
-        (void)printf("skipped: needs root and cgroup v2\n");
+    const char *why = net_rig_open(&w.rig);
+    if (why != NULL) {
+        (void)printf("skipped: %s\n", why);
         exit(77);
     }
-    if (load_programs() < 0) {
-        (void)rmdir(w.box);
-        (void)rmdir(w.parent);
-        (void)printf("skipped: no programs can be attached here\n");
-        exit(77);
-    }
-    if (stat(w.box, &st) < 0)
-        return -1;
-    w.id = st.st_ino;
     return set_up_network();
 }
 
@@ -146,8 +82,8 @@ static int
 tear_down(void **state)
 {
     (void)state;
-    net_bpf__destroy(w.bpf);
-    return rmdir(w.box) | rmdir(w.parent);
+    net_rig_close(&w.rig);
+    return access(w.rig.parent, F_OK) == 0; // nothing is left
 }
 
 // ---- The sandbox's entry
@@ -162,20 +98,14 @@ entry(enum net_mode mode, uint32_t rules)
 static void
 put(const struct bpf_sandbox *b)
 {
-    int fd = bpf_map__fd(w.bpf->maps.sandboxes);
-    if (b == NULL)
-        (void)bpf_map_delete_elem(fd, &w.id);
-    else
-        assert_int_equal(bpf_map_update_elem(fd, &w.id, b, BPF_ANY), 0);
+    int r = net_rig_put(&w.rig, b);
+    assert_true(r == 0 || b == NULL);
 }
 
 static void
 allow(const char *address, uint16_t port)
 {
-    struct net_rule_key key = {.prefixlen = NET_BITS_SET + 128, .rule_set = RULES};
-    struct net_rule rule = {.n = 1, .ports = {{.first = port, .last = port, .special = 1}}};
-    (void)inet_pton(AF_INET6, address, key.address);
-    assert_int_equal(bpf_map_update_elem(bpf_map__fd(w.bpf->maps.rules), &key, &rule, BPF_ANY), 0);
+    assert_int_equal(net_rig_allow(&w.rig, RULES, address, port, port), 0);
 }
 
 static uint64_t
@@ -183,7 +113,7 @@ denied(enum net_reason reason)
 {
     struct net_counters n;
     uint32_t slot = SLOT;
-    assert_int_equal(bpf_map_lookup_elem(bpf_map__fd(w.bpf->maps.net_counters), &slot, &n), 0);
+    assert_int_equal(bpf_map_lookup_elem(bpf_map__fd(w.rig.bpf->maps.net_counters), &slot, &n), 0);
     return n.denied[reason];
 }
 
@@ -195,12 +125,8 @@ inside(int (*fn)(const struct goal *))
 {
     pid_t child = fork();
     if (child == 0) {
-        char procs[200];
-        (void)snprintf(procs, sizeof procs, "%s/cgroup.procs", w.box);
-        int fd = open(procs, O_WRONLY | O_CLOEXEC);
-        if (write(fd, "0", 1) != 1)
+        if (!net_rig_enter(&w.rig))
             _exit(255);
-        (void)close(fd);
         alarm(20);
         _exit(fn(&w.goal));
     }
@@ -384,7 +310,7 @@ what_is_allowed_comes_to_the_relay_with_its_flow(void **state)
     memcpy(&address, &at.sin6_addr.s6_addr[12], sizeof address);
     const struct net_flow_key key = {.slot = SLOT, .number = ntohl(address) & NET_FLOW_V4_MASK};
     struct net_flow flow;
-    assert_int_equal(bpf_map_lookup_elem(bpf_map__fd(w.bpf->maps.flows), &key, &flow), 0);
+    assert_int_equal(bpf_map_lookup_elem(bpf_map__fd(w.rig.bpf->maps.flows), &key, &flow), 0);
     assert_int_equal(flow.port, PORT);
     assert_int_equal(flow.protocol, IPPROTO_TCP);
     assert_memory_equal(flow.address + 12, &w.goal.allowed4.sin_addr, 4);
@@ -452,10 +378,10 @@ denials_are_told_with_destination_and_reason(void **state)
     put(&b);
     struct net_counters before;
     uint32_t slot = SLOT;
-    (void)bpf_map_lookup_elem(bpf_map__fd(w.bpf->maps.net_counters), &slot, &before);
+    (void)bpf_map_lookup_elem(bpf_map__fd(w.rig.bpf->maps.net_counters), &slot, &before);
     assert_int_equal(inside(tcp4), EPERM);
     struct net_counters after;
-    (void)bpf_map_lookup_elem(bpf_map__fd(w.bpf->maps.net_counters), &slot, &after);
+    (void)bpf_map_lookup_elem(bpf_map__fd(w.rig.bpf->maps.net_counters), &slot, &after);
     assert_int_equal(after.connects_denied, before.connects_denied + 1);
     assert_int_equal(after.failures, 0);
 }
