@@ -16,6 +16,7 @@ import time
 import sp
 from broker import BUILD
 from google.protobuf import descriptor_pb2
+from patience import patience
 
 SANDBOX = "/stockade.v1.SandboxService/"
 PROCESS = "/stockade.v1.ProcessService/"
@@ -129,9 +130,9 @@ def figures(bill):
 
 
 def until(condition, what, seconds=20):
-    end = time.monotonic() + seconds
+    end = time.monotonic() + patience(seconds)
     while not condition():
-        check(time.monotonic() < end, f"{what} within {seconds} s")
+        check(time.monotonic() < end, f"{what} within {patience(seconds)} s")
         time.sleep(0.02)
 
 
@@ -146,6 +147,8 @@ def main(broker, tests):
             try:
                 test(b, connect(b))
                 print(f"ok   {test.__name__} ({time.monotonic() - begun:.1f} s)", flush=True)
+            except sp.Skipped as why:
+                print(f"skipped: {why}", flush=True)
             except (AssertionError, OSError, subprocess.SubprocessError, sp.Failed, sp.Closed) as why:
                 failed += 1
                 print(f"FAIL {test.__name__}: {type(why).__name__} {why}", flush=True)

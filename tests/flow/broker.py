@@ -20,6 +20,8 @@ import sys
 import tempfile
 import time
 
+from patience import Popen, patience
+
 BUILD = os.environ.get("STOCKADE_BUILD", "")
 INSTALLED = bool(os.environ.get("STOCKADE_INSTALLED"))
 
@@ -72,8 +74,8 @@ class Broker:
         argv = self.prefix + [binary("stockaded"), "--listen", self.address, "--state-dir", self.state,
                               "--cgroup", self.cgroup] + self.flags
         with open(self.log_path, "ab") as log:
-            self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.env)
-        until = time.monotonic() + wait_s
+            self.process = Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.env)
+        until = time.monotonic() + patience(wait_s)
         while time.monotonic() < until:
             if self.process.poll() is not None:
                 raise RuntimeError(f"stockaded exited {self.process.returncode}:\n{self.log()}")
@@ -130,12 +132,12 @@ class Broker:
         return [binary("stockade"), "--address", self.address, *args]
 
     def cli(self, *args, **kw):
-        kw.setdefault("timeout", 120 * float(os.environ.get("STOCKADE_SLOWNESS", "1")))
+        kw["timeout"] = patience(kw.get("timeout", 120))
         kw.setdefault("capture_output", True)
         return subprocess.run(self.command(*args), check=False, **kw)
 
     def popen(self, *args, **kw):
-        return subprocess.Popen(self.command(*args), **kw)
+        return Popen(self.command(*args), **kw)
 
     def json(self, *args, **kw):
         """Runs a command with -o json and gives (exit code, object)."""
@@ -196,7 +198,7 @@ class Broker:
 
     def rests(self, wait_s=60.0):
         """What the host looks like once the pools are full and nothing changes any more."""
-        until, last = time.monotonic() + wait_s, None
+        until, last = time.monotonic() + patience(wait_s), None
         while time.monotonic() < until:
             code, info = self.json("info")
             now = self.host()
@@ -210,7 +212,7 @@ class Broker:
 
     def settles(self, before, wait_s=20.0, memory_kib=8192):
         """True once the host looks as `before`, memory within memory_kib; else says what differs."""
-        until = time.monotonic() + wait_s
+        until = time.monotonic() + patience(wait_s)
         while True:
             after = self.host()
             wrong = [k for k in before if k != "rss_kib" and after[k] != before[k]]

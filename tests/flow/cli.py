@@ -16,6 +16,7 @@ import termios
 import time
 
 from broker import BUILD, INSTALLED, Broker, binary
+from patience import patience
 
 
 def check(condition, what):
@@ -33,7 +34,7 @@ def expect(r, code, out=None, err=None):
 
 
 def until(condition, what, seconds=20):
-    end = time.monotonic() + seconds
+    end = time.monotonic() + patience(seconds)
     while not condition():
         check(time.monotonic() < end, f"in vain: {what}")
         time.sleep(0.05)
@@ -300,7 +301,7 @@ class Terminal:
     def expect(self, what, seconds=20):
         begun = time.monotonic()
         while what not in self.text:
-            check(time.monotonic() < begun + seconds, f"no {what!r} in {self.text!r}")
+            check(time.monotonic() < begun + patience(seconds), f"no {what!r} in {self.text!r}")
             if select.select([self.fd], [], [], 0.1)[0]:
                 try:
                     self.text += os.read(self.fd, 65536)
@@ -312,7 +313,7 @@ class Terminal:
         os.write(self.fd, what)
 
     def wait(self):
-        end = time.monotonic() + 20
+        end = time.monotonic() + patience(20)
         while self.process.poll() is None:
             check(time.monotonic() < end, f"it goes on: {self.text!r}")
             if select.select([self.fd], [], [], 0.1)[0]:

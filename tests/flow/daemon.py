@@ -11,6 +11,7 @@ import time
 import sp
 from api import HEALTH, PROCESS, SANDBOX, SYSTEM, Job, check, connect, until
 from broker import Broker, binary
+from patience import patience, run
 from sp import UNAVAILABLE
 
 SERVING, NOT_SERVING, SERVICE_UNKNOWN = 1, 2, 3
@@ -21,8 +22,7 @@ def refuses(config, *words):
         f.write(config)
         f.flush()
         os.chmod(f.name, 0o644)
-        r = subprocess.run([binary("stockaded"), "--check-config", "--config", f.name], capture_output=True, timeout=30,
-                           check=False)
+        r = run([binary("stockaded"), "--check-config", "--config", f.name], capture_output=True)
     said = r.stderr.decode()
     check(r.returncode not in (0, -11, -6), f"{config!r} is taken")
     for word in words:
@@ -52,10 +52,9 @@ def wrong_configurations_are_refused_with_key_and_line():
 def a_configuration_that_others_may_write_is_refused():
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as f:
         os.chmod(f.name, 0o666)
-        r = subprocess.run([binary("stockaded"), "--check-config", "--config", f.name], capture_output=True, timeout=30,
-                           check=False)
+        r = run([binary("stockaded"), "--check-config", "--config", f.name], capture_output=True)
         check(r.returncode != 0 and b"writ" in r.stderr, r.stderr)
-    r = subprocess.run([binary("stockaded"), "--config", "/no/such/file"], capture_output=True, timeout=30, check=False)
+    r = run([binary("stockaded"), "--config", "/no/such/file"], capture_output=True)
     check(r.returncode != 0 and b"/no/such/file" in r.stderr, r.stderr)
 
 
@@ -92,7 +91,7 @@ def two_of_them_live_side_by_side():
 
 
 def sigterm_lets_jobs_end_and_takes_no_new_ones():
-    with Broker(config="drain: 60s\n") as b:
+    with Broker(config=f"drain: {int(patience(60))}s\n") as b:
         c = connect(b)
         watch = c.begin(HEALTH + "Watch", {}, credit=10)
         check(c.recv(watch).payload[1] == SERVING, "it serves")
@@ -111,12 +110,12 @@ def sigterm_lets_jobs_end_and_takes_no_new_ones():
         check(job.output.startswith(b"begun\n") and job.output.endswith(b"done\n") and job.result.exit_code == 0, f"the job ended by itself: {job.output}")
         ended = time.monotonic()
         check(b.process.wait(20) == 0, "then it leaves with 0")
-        check(time.monotonic() - ended < 30, "and does not wait for the end of the drain")
+        check(time.monotonic() - ended < patience(30), "and does not wait for the end of the drain")
         b.process = None
 
 
 def the_drain_has_an_end_and_a_second_signal_does_not_wait():
-    for seconds, signals in ((1, 1), (60, 2)):
+    for seconds, signals in ((1, 1), (int(patience(60)), 2)):
         b = Broker(config=f"drain: {seconds}s\n").start()
         c = connect(b)
         job = c.begin_run("trap '' TERM; echo begun; sleep 60")
@@ -127,7 +126,7 @@ def the_drain_has_an_end_and_a_second_signal_does_not_wait():
             time.sleep(0.2)
         code = b.process.wait(30)
         took = time.monotonic() - begun
-        check(code == 0 and took < 30, f"{signals} signals: ended with {code} after {took:.1f} s")
+        check(code == 0 and took < patience(30), f"{signals} signals: ended with {code} after {took:.1f} s")
         check(not b.cgroups(), f"nothing is left: {b.cgroups()}")
         b.process = None
 

@@ -9,22 +9,23 @@ import time
 
 import sp
 from broker import Broker
+from patience import patience
 from sp import check
 
 sp.load("proto/gen/descriptor_set.bin")
 CONFIG = "drain: {drain}\nkeep_finished: 5s\n"
-SLOW = float(os.environ.get("STOCKADE_SLOWNESS", "1"))
+LONG = patience(60)  # a drain that no test waits for
 
 
 def until(condition, what, seconds=20):
-    end = time.monotonic() + seconds * SLOW
+    end = time.monotonic() + patience(seconds)
     while not condition():
         check(time.monotonic() < end, f"in vain: {what}")
         time.sleep(0.02)
 
 
-def draining(drain):
-    return Broker(config=CONFIG.format(drain=drain))
+def draining(seconds):
+    return Broker(config=CONFIG.format(drain=f"{seconds:.0f}s"))
 
 
 def running(b, *args, **kw):
@@ -35,7 +36,7 @@ def running(b, *args, **kw):
 
 
 def ended(b, seconds=20):
-    code = b.process.wait(seconds * SLOW)
+    code = b.process.wait(seconds)
     b.process = None
     check(not b.cgroups(), f"left over: {b.cgroups()}")
     return code
@@ -50,7 +51,7 @@ def terminate(b, number=signal.SIGTERM):
 
 
 def while_it_drains_nothing_new_begins_and_the_reason_is_told():
-    with draining("60s") as b:
+    with draining(LONG) as b:
         check(b.cli("create", "--name", "kept").returncode == 0, "create")
         c = sp.Client(b.address)
         p = running(b, "run", "--", "sh", "-c", "echo up; sleep 100; exit 0")
@@ -66,7 +67,7 @@ def while_it_drains_nothing_new_begins_and_the_reason_is_told():
         check(r.returncode == 75, f"a new connection is not taken: {r.returncode} {r.stderr!r}")
         sleeper = next(pid for pid, name in b.processes().items() if name == "sleep")
         os.kill(sleeper, signal.SIGKILL)  # as if its time were over
-        check(p.wait(20 * SLOW) == 0, "what ran has ended by itself")
+        check(p.wait(20) == 0, "what ran has ended by itself")
         check(ended(b) == 0, "exit code")
 
 
@@ -74,33 +75,33 @@ def while_it_drains_nothing_new_begins_and_the_reason_is_told():
 
 
 def a_job_that_ends_in_time_is_answered_whole():
-    with draining("60s") as b:
+    with draining(LONG) as b:
         p = running(b, "run", "--", "sh", "-c", "echo up; sleep 1; echo down; exit 7")
         began = terminate(b)
-        out, err = p.communicate(timeout=30 * SLOW)
+        out, err = p.communicate(timeout=30)
         check(p.returncode == 7 and out == b"down\n", f"{p.returncode} {out!r} {err!r}")
         check(ended(b) == 0, "exit code")
-        check(time.monotonic() - began < 30 * SLOW, "it ends when the last job has, not when the time is over")
+        check(time.monotonic() - began < patience(30), "it ends when the last job has, not when the time is over")
 
 
 def a_run_that_goes_on_is_cancelled_when_the_time_is_over():
-    with draining("1s") as b:
+    with draining(1) as b:
         p = running(b, "run", "--", "sh", "-c", "trap '' TERM INT HUP; echo up; while :; do sleep 1; done")
         began = terminate(b)
-        _, err = p.communicate(timeout=30 * SLOW)
+        _, err = p.communicate(timeout=30)
         took = time.monotonic() - began
         check(p.returncode != 0 and b"stopping" in err, f"{p.returncode} {err!r}")
-        check(1.0 <= took < 30 * SLOW, f"it had its second: {took:.2f} s")
+        check(1.0 <= took < patience(30), f"it had its second: {took:.2f} s")
         check(ended(b) == 0, "exit code")
 
 
 def a_detached_job_gets_its_time_and_is_then_cancelled():
-    with draining("2s") as b:
+    with draining(2) as b:
         check(b.cli("create", "--name", "box").returncode == 0, "create")
         check(b.cli("exec", "-d", "box", "--", "sleep", "100").returncode == 0, "exec -d")
         processes = b.json("ps")[1]
         check(len(processes) == 1, f"one runs: {processes}")
-        c = sp.Client(b.address, timeout=30 * SLOW)
+        c = sp.Client(b.address, timeout=30)
         method = "/stockade.v1.ProcessService/Wait"
         waits = c.begin(method, {"process_id": processes[0]["id"]})
         c.unary("/stockade.v1.HealthService/Check", {})  # the broker has read what was sent before
@@ -110,27 +111,27 @@ def a_detached_job_gets_its_time_and_is_then_cancelled():
         check(c.others["goaway"], "and was told before that the broker drains")
         check(ended(b) == 0, "exit code")
         took = time.monotonic() - began
-        check(2.0 <= took < 30 * SLOW, f"it had its two seconds: {took:.2f} s")
+        check(2.0 <= took < patience(30), f"it had its two seconds: {took:.2f} s")
 
 
 def without_jobs_it_ends_at_once():
-    with draining("60s") as b:
+    with draining(LONG) as b:
         check(b.cli("create").returncode == 0, "a sandbox without a job is nothing to wait for")
         began = terminate(b)
         check(ended(b) == 0, "exit code")
-        check(time.monotonic() - began < 30 * SLOW, "at once")
-        check(re.search(r"drain.*60000 ms", b.log()), b.log()[-500:])
+        check(time.monotonic() - began < patience(30), "at once")
+        check(re.search(rf"drain.*{LONG * 1000:.0f} ms", b.log()), b.log()[-500:])
 
 
 def a_second_signal_stops_it_at_once(second=signal.SIGTERM):
-    with draining("60s") as b:
+    with draining(LONG) as b:
         p = running(b, "run", "--", "sh", "-c", "echo up; sleep 100")
         began = terminate(b)
         time.sleep(0.5)
         check(b.process.poll() is None and p.poll() is None, "the first waits")
         terminate(b, second)
         check(ended(b) == 0, "exit code")
-        check(time.monotonic() - began < 30 * SLOW, "the second does not")
+        check(time.monotonic() - began < patience(30), "the second does not")
         check(p.wait(20) != 0, "its client hears of it")
 
 
@@ -142,7 +143,7 @@ def control_c_is_a_signal_like_the_other():
 
 
 def a_broker_whose_spawner_dies_ends_with_70():
-    with draining("60s") as b:
+    with draining(LONG) as b:
         spawner = next(pid for pid, name in b.processes().items() if name == "stockade-spawne")
         os.kill(spawner, signal.SIGKILL)
         until(lambda: b.process.poll() is not None, "it ends")

@@ -17,6 +17,7 @@ import tempfile
 import time
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from patience import Popen, patience
 
 BUILD = os.environ["STOCKADE_BUILD"]
 REQ_HELLO = b"\0SP\0\0\x30\0\0"
@@ -61,6 +62,10 @@ class Failed(Exception):
         return self.details["ErrorInfo"].reason if "ErrorInfo" in self.details else ""
 
 
+class Skipped(Exception):
+    """A case that cannot run here, with its reason."""
+
+
 class Closed(Exception):
     pass
 
@@ -78,7 +83,7 @@ class Server:
         args = self.prefix + [os.path.join(BUILD, "tests/echo/echo-server")]
         args += [f"{k}={v}" for k, v in self.limits.items()]
         args += [self.ipc, "tcp://127.0.0.1:0"] + (["ws://127.0.0.1:0/rpc"] if "websocket" in self.limits else [])
-        self.process = subprocess.Popen(args, stdout=subprocess.PIPE, text=True, env=self.env)
+        self.process = Popen(args, stdout=subprocess.PIPE, text=True, env=self.env)
         self.pid = self.process.pid
         for line in self.process.stdout:
             words = line.split()
@@ -112,7 +117,7 @@ class Server:
 
     def settle(self, what, wanted, seconds=30):
         """Waits until what() is at most wanted."""
-        end = time.monotonic() + seconds
+        end = time.monotonic() + patience(seconds)
         while what() > wanted and time.monotonic() < end:
             time.sleep(0.05)
         return what()
@@ -121,7 +126,7 @@ class Server:
 def connect(address, timeout=60):
     if address.startswith("ipc://"):
         s = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        s.settimeout(timeout)
+        s.settimeout(patience(timeout))
         for _ in range(2000):
             try:
                 s.connect(address[6:])
@@ -130,7 +135,7 @@ def connect(address, timeout=60):
                 time.sleep(0.002)
         raise TimeoutError(address)
     host, port = address[6:].rsplit(":", 1)
-    s = socket.create_connection((host, int(port)), timeout)
+    s = socket.create_connection((host, int(port)), patience(timeout))
     s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return s
 
@@ -244,7 +249,7 @@ class Client:
 
     def is_closed(self, seconds=30):
         """True once the server has closed it; what still comes is thrown away."""
-        self.socket.settimeout(seconds)
+        self.socket.settimeout(patience(seconds))
         try:
             while self.socket.recv(1 << 20):
                 pass
@@ -256,9 +261,9 @@ class Client:
 
 
 def until(condition, what, seconds=30):
-    end = time.monotonic() + seconds
+    end = time.monotonic() + patience(seconds)
     while not condition():
-        check(time.monotonic() < end, f"{what} within {seconds} s")
+        check(time.monotonic() < end, f"{what} within {patience(seconds)} s")
         time.sleep(0.01)
 
 
