@@ -148,22 +148,21 @@ run_loader(struct spawner *s, struct spawn_features *f, struct err *e)
         return err_sys(e, errno, "make a socket pair");
     int auto_close ours = pair[0];
     int auto_close theirs = pair[1];
+    // Before there is a loader, so that what it does with the socket is told by read_report.
+    if (send(ours, &order, sizeof order, MSG_NOSIGNAL) != (ssize_t)sizeof order)
+        return err_sys(e, errno, "order the loader");
     pid_t pid = fork();
     if (pid == 0)
         exec_loader(s->config->loader_path, theirs, s->cgroups.fd);
     if (pid < 0)
         return err_sys(e, errno, "fork");
     (void)close(take_fd(&theirs));
-    int n = -1;
-    if (send(ours, &order, sizeof order, MSG_NOSIGNAL) != (ssize_t)sizeof order)
-        r = err_sys(e, errno, "order the loader");
-    else
-        n = read_report(ours, &report, fds, e);
+    int n = read_report(ours, &report, fds, e);
     (void)kill(pid, SIGKILL); // it has said what there is to say
     while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
         ;
-    if (r < 0 || n < 0)
-        return r < 0 ? r : n;
+    if (n < 0)
+        return n;
     keep(&s->programs, &report, fds);
     tell(f, &report);
     return 0;
