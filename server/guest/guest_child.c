@@ -1,5 +1,6 @@
-// See guest_child.h. Nothing here allocates, locks or logs. The child has memory of its own (no CLONE_VM), so what it
-// changes about itself is not the guest's.
+// See guest_child.h. Nothing here allocates, locks or logs. The child runs on the sleeping guest's memory, so nothing here
+// writes to it but the report and the stack; and other jobs must not come near: it is the job's user already, but until
+// exec its memory is the guest's, hence non-dumpable.
 #include "guest_child.h"
 
 #include <errno.h>
@@ -71,6 +72,8 @@ set_limits(const struct guest_plan *p, struct err *e)
     return 0;
 }
 
+// A change of ids makes the memory as dumpable as fs.suid_dumpable says. It is undone before the capabilities go, which
+// nobody may trace who lacks them.
 static int
 become_the_agent(const struct guest_plan *p, struct err *e)
 {
@@ -78,6 +81,8 @@ become_the_agent(const struct guest_plan *p, struct err *e)
     if (setresgid(SANDBOX_UID_JOB, SANDBOX_UID_JOB, SANDBOX_UID_JOB) < 0 ||
         setresuid(SANDBOX_UID_JOB, SANDBOX_UID_JOB, SANDBOX_UID_JOB) < 0)
         return err_sys(e, errno, "become the job's user");
+    if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
+        return err_sys(e, errno, "be non-dumpable");
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
     const struct __user_cap_data_struct none[2] = {0};
     if (syscall(SYS_capset, &header, none) < 0)
@@ -141,7 +146,8 @@ static const struct step steps[] = {
     {unblock_signals, 0},  {close_the_rest, 0}, {load_filter, 0},
 };
 
-_Noreturn void
+// Not inlined: its frame lies below the guest's.
+_Noreturn __attribute__((noinline)) void
 guest_child_run(const struct guest_plan *plan, struct guest_report *report)
 {
     struct err *e = &report->err;

@@ -20,7 +20,7 @@ struct guest_plan {
     unsigned short filter_n;
 };
 
-// How it went, in memory that guest and child share. Written by the child on failure only.
+// How it went. Written by the child, on failure only, into the guest's memory.
 struct guest_report {
     uint32_t failed;
     int32_t exit_code; // 127, 126, or 0 when it was our failure

@@ -8,12 +8,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -22,6 +20,7 @@
 #include <unistd.h>
 
 #include "../../proto/auto.h"
+#include "../spawner/clone_here.h"
 #include "guest_child.h"
 
 enum { REAP_AT_ONCE = 256, TIDY_MS = 5, SIGNALS_MAX = 64 };
@@ -41,8 +40,8 @@ static int broker = -1;
 static int cgroups = -1;
 static struct sock_filter *filter_code;
 static unsigned short filter_code_n;
-static struct guest_report *report; // shared with the child that is being started
-static int oom_fd = -1;             // our own out-of-memory score, which children inherit
+static struct guest_report report; // written by the child that is being started
+static int oom_fd = -1;            // our own out-of-memory score, which children inherit
 static char oom_own[8];
 
 // Jobs are to be killed before the guest when memory runs out. A child inherits the score, so the guest takes theirs on
@@ -69,11 +68,6 @@ int
 guest_jobs_init(int socket, int cgroup_fd, struct sock_filter *filter, unsigned short filter_n,
                 struct err *e)
 {
-    void *shared =
-        mmap(NULL, sizeof *report, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (shared == MAP_FAILED)
-        return err_sys(e, errno, "map the report");
-    report = shared;
     broker = socket;
     cgroups = cgroup_fd;
     filter_code = filter;
@@ -215,32 +209,31 @@ check_stdio(const struct guest_packet *p, struct err *e)
     return 0;
 }
 
-// Into job->cgroup. CLONE_VFORK without CLONE_VM: when it returns here, the child has executed or failed.
+// Into job->cgroup. When it returns here, the child has executed or failed.
 static int
 clone_into(struct job *job, const struct guest_plan *plan, struct err *e)
 {
     struct clone_args args = {
-        .flags = CLONE_INTO_CGROUP | CLONE_PIDFD | CLONE_VFORK,
+        .flags = (uint64_t)CLONE_VM | CLONE_VFORK | CLONE_INTO_CGROUP | CLONE_PIDFD,
         .pidfd = (uint64_t)(uintptr_t)&job->pidfd,
         .exit_signal = SIGCHLD,
         .cgroup = (unsigned)job->cgroup,
     };
-    *report = (struct guest_report){0};
+    report = (struct guest_report){0};
     if (set_oom("1000") < 0)
         return err_sys(e, errno, "raise the job's out-of-memory score");
-    long pid = syscall(SYS_clone3, &args, sizeof args);
+    long pid = clone_here(&args);
     if (pid == 0)
-        guest_child_run(plan, report);
-    int sys = errno;
+        guest_child_run(plan, &report);
     (void)set_oom(oom_own);
     if (pid < 0)
-        return err_sys(e, sys, "clone into the job's cgroup");
+        return err_sys(e, (int)-pid, "clone into the job's cgroup");
     job->pid = (pid_t)pid;
-    if (report->failed == 0)
+    if (report.failed == 0)
         return 0;
     (void)waitpid(job->pid, NULL, __WALL);
     (void)close(job->pidfd);
-    *e = report->err;
+    *e = report.err;
     return err_errno(e);
 }
 
@@ -306,11 +299,11 @@ start(const Stockade__Guest__Start *s, struct guest_packet *p)
         rc = err_set(&e, ERR_ALREADY_EXISTS, "job %u exists", s->job);
     if (rc == 0 && job == NULL)
         rc = err_set(&e, ERR_RESOURCE_EXHAUSTED, "%d jobs exist", GUEST_JOBS_MAX);
-    report->exit_code = 0;
+    report.exit_code = 0;
     if (rc == 0)
         rc = run_job(job, s, p, &master, &e);
     if (rc < 0)
-        return send_failed(s->job, report->exit_code, &e);
+        return send_failed(s->job, report.exit_code, &e);
     Stockade__Guest__Started started = STOCKADE__GUEST__STARTED__INIT;
     started.job = job->number;
     started.pid = (uint32_t)job->pid;

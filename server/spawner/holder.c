@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/sched.h>
 #include <linux/sockios.h>
 #include <net/if.h>
 #include <sched.h>
@@ -17,28 +16,9 @@
 #include <unistd.h>
 
 #include "../../proto/auto.h"
+#include "clone_here.h"
 #include "io.h"
 #include "ops.h"
-
-// clone3 as one instruction: with CLONE_VM | CLONE_VFORK and no stack of its own the child runs on ours, so it must not
-// return through a function that we return through later, as syscall(2)'s wrapper would have it.
-static inline __attribute__((always_inline)) long
-clone3_inline(const struct clone_args *a)
-{
-#if defined(__x86_64__)
-    long r = SYS_clone3;
-    __asm__ volatile("syscall" : "+a"(r) : "D"(a), "S"(sizeof *a) : "rcx", "r11", "memory");
-    return r;
-#elif defined(__aarch64__)
-    register long x0 __asm__("x0") = (long)a;
-    register long x1 __asm__("x1") = sizeof *a;
-    register long x8 __asm__("x8") = SYS_clone3;
-    __asm__ volatile("svc 0" : "+r"(x0) : "r"(x1), "r"(x8) : "memory", "cc");
-    return x0;
-#else
-#error "clone3 is not written for this architecture"
-#endif
-}
 
 // Runs on the sleeping parent's stack and memory: leaves nothing but *fd.
 static __attribute__((noinline, noreturn)) void
@@ -61,7 +41,7 @@ holder_cgroup_namespace(int cgroup_fd, int proc_fd, struct err *e)
         .exit_signal = SIGCHLD,
         .cgroup = (unsigned)cgroup_fd,
     };
-    long pid = clone3_inline(&args);
+    long pid = clone_here(&args);
     if (pid == 0)
         cgroup_holder(proc_fd, &fd);
     if (pid < 0)
