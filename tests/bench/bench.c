@@ -107,9 +107,15 @@ samples_at(const struct samples *s, double share)
 }
 
 void
-samples_print(struct samples *s, const char *bench, const char *more)
+samples_sort(struct samples *s)
 {
     qsort(s->us, s->n, sizeof *s->us, by_value);
+}
+
+void
+samples_print(struct samples *s, const char *bench, const char *more)
+{
+    samples_sort(s);
     printf(
         "{\"bench\": \"%s\", \"row\": \"%s\", \"n\": %zu, \"min_us\": %.1f, \"p50_us\": %.1f, \"p99_us\": %.1f%s}\n",
         bench, s->row, s->n, samples_at(s, 0), samples_at(s, 0.5), samples_at(s, 0.99), more);

@@ -24,6 +24,8 @@ void bench_sleep_us(double us);
 // Adds one; aborts without memory.
 void samples_add(struct samples *s, double us);
 
+void samples_sort(struct samples *s);
+
 // Sorts, prints the row, and frees. `more`: further JSON members with a leading comma, or "".
 void samples_print(struct samples *s, const char *bench, const char *more);
 

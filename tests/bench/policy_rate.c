@@ -1,14 +1,13 @@
 // What a network policy costs per sandbox: rules are read, narrowed and compiled, the set is written to the kernel's table,
-// and the sandbox's entry; then all of it is given back. Prints microseconds, median and 99th of a hundred.
+// and the sandbox's entry; then all of it is given back.
 //
-//   policy_rate [RULES] [COUNT]
+//   bench-policy_rate [RULES] [COUNT]
 //
-// "new": every sandbox has rules that no other has. "shared": all have the same, as with a template.
-#include <errno.h>
+// "new": every sandbox has rules that no other has. "known": all have the same, as with a template. They take turns.
+#include "bench.h"
+
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
 #include <bpf/bpf.h>
 #include <uv.h>
@@ -19,22 +18,6 @@
 #include "stockade/v1/sandbox_service.pb-c.h"
 
 enum { RULES_MAX = 256 };
-
-static double
-now_us(void)
-{
-    struct timespec t;
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
-}
-
-static int
-by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a;
-    double y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
 
 struct request {
     Stockade__V1__NetworkPolicy m;
@@ -61,6 +44,7 @@ request_init(struct request *q, unsigned rules, unsigned seed)
 
 struct maps {
     int rules, sandboxes;
+    uv_loop_t *loop;
     struct net_sets *sets;
 };
 
@@ -71,37 +55,39 @@ put(const struct maps *m, const struct request *q, const struct network *usual,
 {
     struct network *n = NULL;
     struct err e;
-    if (network_read(&q->m, usual, most, &n, &e) < 0 || net_sets_take(m->sets, n, &e) < 0) {
-        (void)fprintf(stderr, "%s\n", e.text);
-        exit(1);
-    }
+    if (network_read(&q->m, usual, most, &n, &e) < 0 || net_sets_take(m->sets, n, &e) < 0)
+        bench_die("%s", e.text);
     const struct bpf_sandbox entry = {
         .slot = 1, .generation = 1, .mode = NET_ALLOWLIST, .rule_set = net_set_number(n->set)};
     if (bpf_map_update_elem(m->sandboxes, &id, &entry, BPF_ANY) < 0)
-        exit(1);
+        bench_die("the sandbox's entry");
     return n;
 }
 
 static void
-measure(const struct maps *m, const char *what, unsigned rules, unsigned count, bool shared)
+measure(struct maps *m, unsigned rules, unsigned count)
 {
-    double *all = calloc(count, sizeof *all);
     static struct request q;
+    char rows[2][40];
+    struct samples s[2] = {{.row = rows[0]}, {.row = rows[1]}};
     struct network *usual = network_new();
     struct network *most = network_everything();
-    for (unsigned i = 0; i < count; i++) {
-        request_init(&q, rules, shared ? 0 : i + 1);
-        double begun = now_us();
-        struct network *n = put(m, &q, usual, most, i);
-        all[i] = now_us() - begun;
+    for (int known = 0; known < 2; known++)
+        (void)snprintf(rows[known], sizeof rows[known], "%u %s rules", rules,
+                       known ? "known" : "new");
+    for (unsigned i = 0; i < 2 * count; i++) {
         uint64_t id = i;
+        int known = (int)(i % 2);
+        request_init(&q, rules, known ? 0 : i + 1);
+        double begun = bench_now();
+        struct network *n = put(m, &q, usual, most, id);
+        samples_add(&s[known], bench_now() - begun);
         (void)bpf_map_delete_elem(m->sandboxes, &id);
         network_unref(n);
+        (void)uv_run(m->loop, UV_RUN_NOWAIT); // sets that nobody has are taken out
     }
-    qsort(all, count, sizeof *all, by_value);
-    (void)printf("%-7s %3u rules: median %.1f us, 99%% %.1f us\n", what, rules, all[count / 2],
-                 all[count * 99 / 100]);
-    free(all);
+    samples_print(&s[0], "network policy", "");
+    samples_print(&s[1], "network policy", "");
     network_unref(usual);
     network_unref(most);
 }
@@ -120,13 +106,11 @@ main(int argc, char **argv)
     };
     uv_loop_t loop;
     if (m.rules < 0 || m.sandboxes < 0 || rules == 0 || rules > RULES_MAX || count < 100 ||
-        uv_loop_init(&loop) < 0) {
-        (void)fprintf(stderr, "needs root, 1 to 256 rules and 100 sandboxes at least\n");
-        return 1;
-    }
+        uv_loop_init(&loop) < 0)
+        bench_die("needs root, 1 to 256 rules and 100 sandboxes at least");
+    m.loop = &loop;
     m.sets = net_sets_new(&loop, m.rules);
-    measure(&m, "new", rules, count, false);
-    measure(&m, "shared", rules, count, true);
+    measure(&m, rules, count);
     net_sets_free(m.sets);
     return 0;
 }

@@ -15,7 +15,15 @@
 #include "../priv/watch_rig.h"
 #include "watch_peers.skel.h"
 
-enum { ROUNDS = 20, CALLS = 100000, WORK_ROUNDS = 7, DRAINS = 100, ROWS = 8, TRACED_CALLS = 10000 };
+enum {
+    ROUNDS = 20,
+    CALLS = 100000,
+    WORK_ROUNDS = 7,
+    STRACE_ROUNDS = 3,
+    DRAINS = 100,
+    ROWS = 8,
+    TRACED_CALLS = 10000
+};
 
 static struct rig rig;
 static struct watch_peers_bpf *peers;
@@ -139,9 +147,11 @@ measure_calls(void)
     }
 }
 
+enum { ARGS = 12 };
+
 struct work {
     const char *row;
-    const char *argv[8];
+    const char *argv[ARGS];
 };
 
 static int
@@ -201,41 +211,43 @@ measure_work(void)
     }
 }
 
-// What strace makes of the same: wall-clock time, since the tracer's own work is part of it.
+// What strace -f -c makes of the same, and of a loop of calls: wall-clock time, since the tracer's own work is part of it.
 static void
 measure_strace(void)
 {
-    static const struct work rows[] = {
-        {"python3 -c pass, wall", {"/usr/bin/python3", "-S", "-c", "pass"}},
-        {"python3 -c pass, strace -f -c",
-         {"/usr/bin/strace", "-f", "-c", "/usr/bin/python3", "-S", "-c", "pass"}},
-        {"a loop, wall", {"/proc/self/exe", "--loop"}},
-        {"a loop, strace -f -c", {"/usr/bin/strace", "-f", "-c", NULL, "--loop"}},
-    };
-    enum { N = sizeof rows / sizeof rows[0] };
-    struct samples s[N] = {{0}};
+    enum { N = sizeof works / sizeof works[0] + 1 };
+    struct samples s[N][2] = {{{0}}};
+    char names[N][2][80];
     char self[300] = {0};
-    if (access(rows[1].argv[0], X_OK) != 0) {
+    struct work all[N][2] = {{{0}}};
+    if (access("/usr/bin/strace", X_OK) != 0) {
         (void)fprintf(stderr, "strace is not installed: left out\n");
         return;
     }
     if (readlink("/proc/self/exe", self, sizeof self - 1) < 0)
         bench_die("readlink");
-    for (int round = 0; round < WORK_ROUNDS; round++) {
-        for (int i = 0; i < N; i++) {
-            struct work w = rows[i];
-            if (i == N - 1)
-                w.argv[3] = self;
+    for (int i = 0; i < N; i++) {
+        all[i][0] = i < N - 1 ? works[i] : (struct work){"a loop", {self, "--loop"}};
+        all[i][1] = (struct work){all[i][0].row, {"/usr/bin/strace", "-f", "-c"}};
+        for (int k = 0; k + 3 < ARGS && all[i][0].argv[k]; k++)
+            all[i][1].argv[k + 3] = all[i][0].argv[k];
+    }
+    for (int round = 0; round < STRACE_ROUNDS; round++) {
+        for (int i = 0; i < 2 * N; i++) {
+            struct samples *to = &s[i / 2][i % 2];
+            char *name = names[i / 2][i % 2];
+            (void)snprintf(name, sizeof names[0][0], "%s, %s", all[i / 2][0].row,
+                           i % 2 ? "strace -f -c" : "wall");
+            to->row = name;
             double from = bench_now();
-            (void)work_us(&w);
-            s[i].row = rows[i].row;
-            samples_add(&s[i], bench_now() - from);
+            (void)work_us(&all[i / 2][i % 2]);
+            samples_add(to, bench_now() - from);
         }
     }
-    for (int i = 0; i < N; i += 2) {
-        double base = least(&s[i]);
-        print_least(&s[i], "watch work", base, "");
-        print_least(&s[i + 1], "watch work", base, "");
+    for (int i = 0; i < N; i++) {
+        double base = least(&s[i][0]);
+        print_least(&s[i][0], "watch work", base, "");
+        print_least(&s[i][1], "watch work", base, "");
     }
 }
 

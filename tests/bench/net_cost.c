@@ -1,0 +1,483 @@
+// What the network programs cost, with 10, 1,000 and 100,000 rules. Everything takes turns within one run: nothing attached,
+// ours, and a firewall of nftables with as many rules in a network namespace of its own (left out where nft is not there).
+//
+//   bench-net_cost [connect|udp|tcp|load]...     as root; default: all
+//
+//   connect  connect(2) over loopback, to one of 64 destinations, and (ours) to one that has no flow yet
+//   udp      64 bytes, to an address each time and from a connected socket
+//   tcp      64 MiB over one connection
+//   load     the rules themselves, written by the broker's code
+//
+// A policy of the API holds 256 rules. Larger sets are made here of the same entries and written by the same code
+// (server/net_rule.c, net_sets.c). Where a packet of ours goes is a listener at the relay's address, without a relay:
+// bench-relay measures that. Destinations are 93.0.0.0/8, local in each namespace.
+#include "bench.h"
+
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <uv.h>
+
+#include "../../server/net_rule.h"
+#include "../../server/net_sets.h"
+#include "../../server/network.h"
+#include "../priv/net_rig.h"
+
+enum {
+    SIZES = 3,
+    PORT = 7777,
+    DESTINATIONS = 64,
+    CONNECTS = 200,
+    SENDS = 32,
+    BATCHES = 60,
+    SAMPLES = 256, // of one turn
+    ROUNDS = 12,
+    TCP_ROUNDS = 9,
+    TCP_BYTES = 64 << 20,
+    FIRST_PORT = 10000, // of destinations without a flow
+};
+
+static const unsigned sizes[SIZES] = {10, 1000, 100000};
+
+enum kind { NOTHING, OURS, OURS_NEW, NFT_SET, NFT_RULES };
+
+// A namespace with its two listeners.
+struct place {
+    int ns, tcp, udp;
+};
+
+static struct net_rig rig;
+static struct place plain, relay, nft_set[SIZES], nft_rules[SIZES];
+static struct network *policy[SIZES];
+static double *shared; // what a child measured: SAMPLES
+static uint32_t fresh; // destinations without a flow, so far
+
+// The i-th address that rules name; host order.
+static uint32_t
+address_of(unsigned i)
+{
+    return 93U << 24 | (i * 0x9e3779b1U & 0xffffff);
+}
+
+// ---- Namespaces
+
+static int
+ns_fd(void)
+{
+    return open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+}
+
+static struct place
+place_new(uint16_t port)
+{
+    if (net_rig_namespace() < 0 || net_rig_command("ip route add local 93.0.0.0/8 dev lo") != 0)
+        bench_die("a network namespace");
+    struct place p = {ns_fd(), net_rig_listener(SOCK_STREAM, 0, port),
+                      net_rig_listener(SOCK_DGRAM, 0, port)};
+    if (p.ns < 0 || p.tcp < 0 || p.udp < 0)
+        bench_die("listeners");
+    return p;
+}
+
+static void
+write_firewall(FILE *f, unsigned n, bool as_set)
+{
+    (void)fprintf(f, "table inet bench {\n");
+    if (as_set) {
+        (void)fprintf(f, "set allowed { type ipv4_addr; flags interval; elements = {\n");
+        for (unsigned i = 0; i < n; i++) {
+            uint32_t a = address_of(i);
+            (void)fprintf(f, "93.%u.%u.%u,\n", a >> 16 & 255, a >> 8 & 255, a & 255);
+        }
+        (void)fprintf(f, "}\n}\n");
+    }
+    (void)fprintf(f, "chain out { type filter hook output priority 0; policy drop;\n");
+    for (unsigned i = 0; i < n && !as_set; i++) {
+        uint32_t a = address_of(i);
+        (void)fprintf(f, "ip daddr 93.%u.%u.%u accept\n", a >> 16 & 255, a >> 8 & 255, a & 255);
+    }
+    (void)fprintf(f, "%s}\n}\n", as_set ? "ip daddr @allowed accept\n" : "");
+}
+
+// Without nft: ns -1, and its rows are left out.
+static struct place
+place_firewall(unsigned n, bool as_set)
+{
+    char path[] = "/tmp/stockade-nft-XXXXXX";
+    char command[100];
+    struct place p = {-1, -1, -1};
+    if (net_rig_command("command -v nft >/dev/null 2>&1") != 0)
+        return p;
+    p = place_new(PORT);
+    int fd = mkstemp(path);
+    FILE *f = fd >= 0 ? fdopen(fd, "w") : NULL;
+    if (f == NULL)
+        bench_die("a file for nft");
+    write_firewall(f, n, as_set);
+    (void)fclose(f);
+    (void)snprintf(command, sizeof command, "nft -f %s", path);
+    if (net_rig_command(command) != 0)
+        bench_die("nft");
+    (void)unlink(path);
+    return p;
+}
+
+// ---- Rules, as the broker writes them
+
+static struct network *
+policy_of(unsigned n)
+{
+    struct network *p = network_new();
+    struct err e;
+    p->mode = NET_ALLOWLIST;
+    p->keys = calloc(n + 2, sizeof *p->keys);
+    p->values = calloc(n + 2, sizeof *p->values);
+    for (unsigned i = 0; i < n; i++) {
+        struct relay_rule r = {0};
+        const char *what = "";
+        uint32_t one = 0;
+        uint32_t a = address_of(i);
+        char text[32];
+        (void)snprintf(text, sizeof text, "93.%u.%u.%u", a >> 16 & 255, a >> 8 & 255, a & 255);
+        if (!net_rule_cidr(text, &r, &what) ||
+            net_rule_compile(&r, 1, &p->keys[i], &p->values[i], &one, &e) < 0)
+            bench_die("%s", text);
+        p->entries_n += one;
+    }
+    return p;
+}
+
+static void
+load_policies(bool told)
+{
+    uv_loop_t *loop = uv_default_loop();
+    struct net_sets *sets = net_sets_new(loop, bpf_map__fd(rig.bpf->maps.rules));
+    struct err e;
+    for (int k = 0; k < SIZES; k++) {
+        char row[40];
+        char more[60];
+        policy[k] = policy_of(sizes[k]);
+        double begun = bench_now();
+        if (net_sets_take(sets, policy[k], &e) < 0)
+            bench_die("%s", e.text);
+        struct samples s = {.row = row};
+        samples_add(&s, bench_now() - begun);
+        (void)snprintf(row, sizeof row, "%u rules", sizes[k]);
+        (void)snprintf(more, sizeof more, ",\"ns_each\":%.0f", s.us[0] * 1e3 / sizes[k]);
+        if (told)
+            samples_print(&s, "network load", more);
+        free(s.us);
+    }
+}
+
+// ---- What a job does
+
+struct turn {
+    enum kind kind;
+    unsigned rules;
+    const struct place *place;
+    bool connected; // udp
+    uint32_t fresh;
+};
+
+static struct sockaddr_in
+destination(const struct turn *t, unsigned i)
+{
+    unsigned many = t->rules < DESTINATIONS ? t->rules : DESTINATIONS;
+    bool is_new = t->kind == OURS_NEW;
+    unsigned at = is_new ? t->fresh + i : i % many * (t->rules / many);
+    uint16_t port = is_new ? (uint16_t)(FIRST_PORT + (t->fresh + i) % 50000) : PORT;
+    return (struct sockaddr_in){.sin_family = AF_INET,
+                                .sin_port = htons(port),
+                                .sin_addr.s_addr = htonl(address_of(at % t->rules))};
+}
+
+static unsigned
+do_connects(const struct turn *t)
+{
+    static const struct linger now = {.l_onoff = 1, .l_linger = 0};
+    for (unsigned i = 0; i < CONNECTS; i++) {
+        struct sockaddr_in to = destination(t, i);
+        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        double begun = bench_now();
+        if (connect(fd, (const struct sockaddr *)&to, sizeof to) < 0)
+            bench_die("connect: %s", strerror(errno));
+        shared[i] = bench_now() - begun;
+        (void)close(accept(t->place->tcp, NULL, NULL));
+        (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
+        (void)close(fd);
+    }
+    return CONNECTS;
+}
+
+static unsigned
+do_datagrams(const struct turn *t)
+{
+    char bytes[64] = "";
+    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    struct sockaddr_in to = destination(t, 0);
+    if (t->connected && connect(fd, (const struct sockaddr *)&to, sizeof to) < 0)
+        bench_die("connect: %s", strerror(errno));
+    for (unsigned b = 0; b < BATCHES; b++) {
+        double begun = bench_now();
+        for (unsigned i = 0; i < SENDS; i++) {
+            to = destination(t, i);
+            ssize_t n = t->connected ? send(fd, bytes, sizeof bytes, 0)
+                                     : sendto(fd, bytes, sizeof bytes, 0,
+                                              (const struct sockaddr *)&to, sizeof to);
+            if (n != sizeof bytes)
+                bench_die("send: %s", strerror(errno));
+        }
+        shared[b] = (bench_now() - begun) / SENDS;
+        for (unsigned i = 0; i < SENDS; i++)
+            if (recv(t->place->udp, bytes, sizeof bytes, 0) != sizeof bytes)
+                bench_die("a datagram did not come");
+    }
+    return BATCHES;
+}
+
+static unsigned
+do_transfer(const struct turn *t)
+{
+    static char block[1 << 17];
+    struct sockaddr_in to = destination(t, 0);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (connect(fd, (const struct sockaddr *)&to, sizeof to) < 0)
+        bench_die("connect: %s", strerror(errno));
+    int peer = accept(t->place->tcp, NULL, NULL);
+    double begun = bench_now();
+    pid_t writer = fork();
+    if (writer == 0) {
+        for (size_t left = TCP_BYTES; left > 0;)
+            left -= (size_t)send(fd, block, left < sizeof block ? left : sizeof block, 0);
+        _exit(0);
+    }
+    for (size_t got = 0; got < TCP_BYTES;) {
+        ssize_t n = recv(peer, block, sizeof block, 0);
+        if (n <= 0)
+            bench_die("recv: %s", strerror(errno));
+        got += (size_t)n;
+    }
+    shared[0] = bench_now() - begun;
+    (void)waitpid(writer, NULL, 0);
+    (void)close(peer);
+    (void)close(fd);
+    return 1;
+}
+
+// ---- Turns
+
+static bool
+is_ours(enum kind kind)
+{
+    return kind == OURS || kind == OURS_NEW;
+}
+
+static void
+prepare(const struct turn *t)
+{
+    if (net_rig_attach(&rig, is_ours(t->kind)) < 0)
+        bench_die("attach");
+    for (int k = 0; k < SIZES && is_ours(t->kind); k++) {
+        const struct bpf_sandbox entry = {.slot = 1,
+                                          .generation = 1,
+                                          .mode = NET_ALLOWLIST,
+                                          .rule_set = net_set_number(policy[k]->set)};
+        if (sizes[k] == t->rules && net_rig_put(&rig, &entry) < 0)
+            bench_die("entry");
+    }
+}
+
+// Packets that the programs let through to the relay.
+static uint64_t
+packets_judged(void)
+{
+    struct net_counters n = {0};
+    const uint32_t slot = 1;
+    if (bpf_map_lookup_elem(bpf_map__fd(rig.bpf->maps.net_counters), &slot, &n) < 0)
+        bench_die("counters");
+    return n.out_packets;
+}
+
+// In a process of the sandbox, and of the row's namespace.
+static void
+take_turn(struct samples *s, const struct turn *t, unsigned (*what)(const struct turn *t))
+{
+    prepare(t);
+    uint64_t before = packets_judged();
+    int status = -1;
+    unsigned *n = (unsigned *)(void *)(shared + SAMPLES);
+    pid_t child = fork();
+    if (child == 0) {
+        if (setns(t->place->ns, CLONE_NEWNET) < 0 || (is_ours(t->kind) && !net_rig_enter(&rig)))
+            bench_die("enter: %s", strerror(errno));
+        *n = what(t);
+        _exit(0);
+    }
+    if (waitpid(child, &status, 0) != child || status != 0)
+        bench_die("%s failed", s->row);
+    if ((packets_judged() > before) != is_ours(t->kind))
+        bench_die("%s: %s", s->row, is_ours(t->kind) ? "judged by nobody" : "judged by ours");
+    for (unsigned i = 0; i < *n; i++)
+        samples_add(s, shared[i]);
+}
+
+struct row {
+    const char *name;
+    enum kind kind;
+    int size; // of sizes
+    bool connected;
+};
+
+static const struct place *
+place_of(const struct row *r)
+{
+    switch ((int)r->kind) {
+    case NOTHING:
+        return &plain;
+    case NFT_SET:
+        return &nft_set[r->size];
+    case NFT_RULES:
+        return &nft_rules[r->size];
+    default:
+        return &relay;
+    }
+}
+
+static void
+print_row(struct samples *s, const char *bench, double none_us, double bytes)
+{
+    char more[200];
+    samples_sort(s);
+    double us = samples_at(s, 0.5);
+    int n = snprintf(more, sizeof more, ",\"median_ns\":%.0f,\"over_none_ns\":%.0f,\"ratio\":%.3f",
+                     us * 1e3, (us - none_us) * 1e3, us / none_us);
+    if (bytes > 0)
+        (void)snprintf(more + n, sizeof more - (size_t)n, ",\"mib_per_second\":%.0f",
+                       bytes / (1 << 20) / (us / 1e6));
+    samples_print(s, bench, more);
+}
+
+enum { ROWS_MAX = 16 };
+
+// The first row is the one that the others are compared with; a row with `connected` has one of its own.
+static void
+measure(const char *bench, const struct row *rows, size_t n, unsigned rounds,
+        unsigned (*what)(const struct turn *t))
+{
+    struct samples s[ROWS_MAX] = {{0}};
+    double none_us[2] = {0, 0};
+    for (unsigned round = 0; round < rounds; round++) {
+        for (size_t i = 0; i < n; i++) {
+            const struct row *r = &rows[i];
+            struct turn t = {r->kind, sizes[r->size], place_of(r), r->connected, fresh};
+            s[i].row = r->name;
+            if (t.place->ns < 0)
+                continue;
+            take_turn(&s[i], &t, what);
+            fresh += r->kind == OURS_NEW ? CONNECTS : 0;
+        }
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (s[i].n == 0)
+            continue;
+        samples_sort(&s[i]);
+        if (rows[i].kind == NOTHING)
+            none_us[rows[i].connected] = samples_at(&s[i], 0.5);
+        print_row(&s[i], bench, none_us[rows[i].connected], what == do_transfer ? TCP_BYTES : 0);
+    }
+}
+
+static void
+measure_connects(void)
+{
+    static const struct row rows[] = {
+        {"nothing", NOTHING, 0, false},
+        {"ours, 10 rules", OURS, 0, false},
+        {"ours, 1,000 rules", OURS, 1, false},
+        {"ours, 100,000 rules", OURS, 2, false},
+        {"ours, 100,000 rules, new destinations", OURS_NEW, 2, false},
+        {"nftables, a set of 10", NFT_SET, 0, false},
+        {"nftables, a set of 1,000", NFT_SET, 1, false},
+        {"nftables, a set of 100,000", NFT_SET, 2, false},
+        {"nftables, 10 rules", NFT_RULES, 0, false},
+        {"nftables, 1,000 rules", NFT_RULES, 1, false},
+    };
+    measure("network connect", rows, sizeof rows / sizeof rows[0], ROUNDS, do_connects);
+}
+
+static void
+measure_datagrams(void)
+{
+    static const struct row rows[] = {
+        {"sendto, nothing", NOTHING, 0, false},
+        {"sendto, ours, 10 rules", OURS, 0, false},
+        {"sendto, ours, 100,000 rules", OURS, 2, false},
+        {"sendto, nftables, a set of 10", NFT_SET, 0, false},
+        {"sendto, nftables, a set of 100,000", NFT_SET, 2, false},
+        {"send, nothing", NOTHING, 0, true},
+        {"send, ours, 10 rules", OURS, 0, true},
+        {"send, ours, 100,000 rules", OURS, 2, true},
+        {"send, nftables, a set of 10", NFT_SET, 0, true},
+        {"send, nftables, a set of 100,000", NFT_SET, 2, true},
+    };
+    measure("network udp", rows, sizeof rows / sizeof rows[0], ROUNDS, do_datagrams);
+}
+
+static void
+measure_transfers(void)
+{
+    static const struct row rows[] = {
+        {"nothing", NOTHING, 0, false},
+        {"ours, 10 rules", OURS, 0, false},
+        {"ours, 100,000 rules", OURS, 2, false},
+        {"nftables, a set of 10", NFT_SET, 0, false},
+        {"nftables, a set of 100,000", NFT_SET, 2, false},
+    };
+    measure("network tcp", rows, sizeof rows / sizeof rows[0], TCP_ROUNDS, do_transfer);
+}
+
+static bool
+is_wanted(int argc, char **argv, const char *name)
+{
+    bool wanted = argc == 1;
+    for (int i = 1; i < argc; i++)
+        wanted = wanted || strcmp(argv[i], name) == 0;
+    return wanted;
+}
+
+static void
+make_places(void)
+{
+    relay = place_new(NET_RELAY_PORT);
+    plain = place_new(PORT);
+    for (int k = 0; k < SIZES; k++) {
+        nft_set[k] = place_firewall(sizes[k], true);
+        nft_rules[k] = k < 2 ? place_firewall(sizes[k], false) : (struct place){-1, -1, -1};
+    }
+}
+
+int
+main(int argc, char **argv)
+{
+    static const struct {
+        const char *name;
+        void (*run)(void);
+    } parts[] = {
+        {"connect", measure_connects}, {"udp", measure_datagrams}, {"tcp", measure_transfers}};
+    const char *why = net_rig_open(&rig);
+    if (why != NULL)
+        bench_die("%s", why);
+    (void)net_rig_attach(&rig, false);
+    shared = mmap(NULL, (SAMPLES + 1) * sizeof *shared, PROT_READ | PROT_WRITE,
+                  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED)
+        bench_die("mmap");
+    load_policies(is_wanted(argc, argv, "load"));
+    make_places();
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
+        if (is_wanted(argc, argv, parts[i].name))
+            parts[i].run();
+    (void)net_rig_attach(&rig, false);
+    net_rig_close(&rig);
+    return 0;
+}
