@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "../../proto/auto.h"
+#include "cgroup_leaf.h"
 #include "holder.h"
 #include "io.h"
 
@@ -82,44 +83,61 @@ static const struct limit_row {
     const char *file;
     limit_text *text;
     bool optional;     // absent when the kernel or its command line leaves swap accounting out
+    bool anew;         // written for each sandbox, since that begins a period anew
     const char *fresh; // what a new cgroup has, where that is a limit of ours
 } limit_rows[] = {
-    {CG_MEMORY, CG_V2, "memory.max", text_memory, false, ""},
-    {CG_MEMORY, CG_V2, "memory.swap.max", text_zero, true, ""},
-    {CG_CPU, CG_V2, "cpu.max", text_cpu_max, false, ""},
-    {CG_CPU, CG_V2, "cpu.weight", text_weight, false, "100"},
-    {CG_PIDS, CG_V2, "pids.max", text_pids, false, ""},
-    {CG_MEMORY, CG_V1, "memory.limit_in_bytes", text_memory, false, ""},
-    {CG_MEMORY, CG_V1, "memory.memsw.limit_in_bytes", text_memory, true, ""},
-    {CG_CPU, CG_V1, "cpu.cfs_quota_us", text_quota, false, ""},
-    {CG_CPU, CG_V1, "cpu.shares", text_shares, false, "1024"},
-    {CG_PIDS, CG_V1, "pids.max", text_pids, false, ""},
+    {CG_MEMORY, CG_V2, "memory.max", text_memory, false, false, ""},
+    {CG_MEMORY, CG_V2, "memory.swap.max", text_zero, true, false, ""},
+    {CG_CPU, CG_V2, "cpu.max", text_cpu_max, false, false, ""},
+    {CG_CPU, CG_V2, "cpu.weight", text_weight, false, false, "100"},
+    {CG_PIDS, CG_V2, "pids.max", text_pids, false, false, ""},
+    {CG_MEMORY, CG_V1, "memory.limit_in_bytes", text_memory, false, false, ""},
+    {CG_MEMORY, CG_V1, "memory.memsw.limit_in_bytes", text_memory, true, false, ""},
+    {CG_CPU, CG_V1, "cpu.cfs_quota_us", text_quota, false, true, ""},
+    {CG_CPU, CG_V1, "cpu.shares", text_shares, false, false, "1024"},
+    {CG_PIDS, CG_V1, "pids.max", text_pids, false, false, ""},
+};
+
+// What a controller's files hold before they are written.
+struct held {
+    bool fresh;                     // what the kernel gives
+    bool born;                      // into a leaf that was used before
+    const struct spawn_limits *now; // NULL: not known
 };
 
 // What is there already is not written again: the kernel walks over all cgroups of the host for a quota.
 static bool
-is_there(const struct limit_row *row, const struct spawn_limits *l, const struct spawn_limits *now,
-         bool fresh)
+is_there(const struct limit_row *row, const struct spawn_limits *l, const struct held *held)
 {
     char text[40];
     char text_now[40];
     row->text(l, text);
-    if (fresh)
+    if (held->fresh)
         return strcmp(text, row->fresh) == 0;
-    if (!now)
+    if (!held->now || (held->born && row->anew))
         return false;
-    row->text(now, text_now);
+    row->text(held->now, text_now);
     return strcmp(text, text_now) == 0;
 }
 
-// dir_fd[c]: the directory that holds controller c's files. now: what was written before; NULL: not known, or fresh.
+// v1: memory plus swap must never be below memory, so raising begins with it and lowering ends with it.
+static void
+raise_swap_first(int memory_fd, const struct spawn_limits *l)
+{
+    char text[40];
+    struct err ignored;
+    text_memory(l, text);
+    (void)io_write_at(memory_fd, "memory.memsw.limit_in_bytes", text, &ignored);
+}
+
+// dir_fd[c]: the directory that holds controller c's files.
 static int
 write_limits(const struct cgroups *cg, const int dir_fd[CG_N], const struct spawn_limits *l,
-             const struct spawn_limits *now, bool fresh, struct err *e)
+             const struct held held[CG_N], struct err *e)
 {
     for (size_t i = 0; i < sizeof limit_rows / sizeof limit_rows[0]; i++) {
         const struct limit_row *row = &limit_rows[i];
-        if (cg->body[row->controller] != row->body || is_there(row, l, now, fresh))
+        if (cg->body[row->controller] != row->body || is_there(row, l, &held[row->controller]))
             continue;
         char text[40];
         row->text(l, text);
@@ -144,21 +162,46 @@ cgroup_close_birth(struct cgroup_sandbox *s)
 
 // The leaves under v1 controllers, and their `tasks`.
 static int
-make_v1(const struct cgroups *cg, const char *name, struct cgroup_sandbox *s, struct err *e)
+make_v1(struct cgroups *cg, const char *name, struct cgroup_sandbox *s, struct err *e)
 {
-    for (int c = 0; c < CG_N; c++) {
+    int r = cgroup_leaf_take(cg, &s->leaf, e);
+    for (int c = 0; c < CG_N && r == 0; c++) {
         if (cg->body[c] != CG_V1)
             continue;
-        if (mkdirat(cg->v1_fd[c], name, 0755) < 0)
+        if (s->leaf && s->leaf->fd[c] >= 0)
+            s->v1_fd[c] = fcntl(s->leaf->fd[c], F_DUPFD_CLOEXEC, 0);
+        else if (mkdirat(cg->v1_fd[c], name, 0755) < 0)
             return err_sys(e, errno, "make a v1 cgroup");
-        s->v1_fd[c] = openat(cg->v1_fd[c], name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+        else
+            s->v1_fd[c] =
+                openat(cg->v1_fd[c], name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
         if (s->v1_fd[c] < 0)
             return err_sys(e, errno, "open a v1 cgroup");
         s->tasks_fd[c] = openat(s->v1_fd[c], "tasks", O_WRONLY | O_CLOEXEC);
         if (s->tasks_fd[c] < 0)
             return err_sys(e, errno, "open a v1 cgroup's tasks");
     }
-    return 0;
+    return r;
+}
+
+// The limits of a sandbox that is being born.
+static int
+limit_newborn(const struct cgroups *cg, const struct cgroup_sandbox *s,
+              const struct spawn_limits *l, struct err *e)
+{
+    int dirs[CG_N];
+    struct held held[CG_N];
+    const struct cgroup_leaf *leaf = s->leaf;
+    for (int c = 0; c < CG_N; c++) {
+        bool used = leaf && leaf->fd[c] >= 0 && !leaf->is_new;
+        dirs[c] = cg->body[c] == CG_V1 ? s->v1_fd[c] : s->fd;
+        held[c] = (struct held){
+            .fresh = !used, .born = used, .now = used && leaf->limits_known ? &leaf->limits : NULL};
+    }
+    const struct held *memory = &held[CG_MEMORY];
+    if (memory->born && (!memory->now || memory->now->memory_bytes != l->memory_bytes))
+        raise_swap_first(dirs[CG_MEMORY], l);
+    return write_limits(cg, dirs, l, held, e);
 }
 
 static int
@@ -213,7 +256,7 @@ give_to_guest(const struct cgroup_sandbox *s, uint32_t uid, struct err *e)
 }
 
 int
-cgroup_make(const struct cgroups *cg, const char *name, uint32_t uid, int proc_fd,
+cgroup_make(struct cgroups *cg, const char *name, uint32_t uid, int proc_fd,
             const struct spawn_limits *l, struct cgroup_sandbox *out, struct err *e)
 {
     struct cgroup_sandbox s = CGROUP_SANDBOX_EMPTY;
@@ -221,12 +264,8 @@ cgroup_make(const struct cgroups *cg, const char *name, uint32_t uid, int proc_f
     bool existed = r == -EEXIST;
     if (r == 0)
         r = make_v1(cg, name, &s, e);
-    if (r == 0) {
-        int dirs[CG_N];
-        for (int c = 0; c < CG_N; c++)
-            dirs[c] = cg->body[c] == CG_V1 ? s.v1_fd[c] : s.fd;
-        r = write_limits(cg, dirs, l, NULL, true, e);
-    }
+    if (r == 0)
+        r = limit_newborn(cg, &s, l, e);
     if (r == 0)
         r = enable_below(cg, proc_fd, &s, e);
     if (r == 0)
@@ -245,36 +284,40 @@ cgroup_make(const struct cgroups *cg, const char *name, uint32_t uid, int proc_f
     cgroup_close_birth(&s);
     if (!existed)
         (void)cgroup_remove(cg, s.fd, name, &ignored);
+    cgroup_leaf_give(cg, s.leaf, NULL);
     io_close(&s.fd);
     return err_wrap(e, "cgroup %s", name);
 }
 
 // The controllers whose limits change.
 static void
-find_changed(const struct cgroups *cg, const struct spawn_limits *l, const struct spawn_limits *now,
+find_changed(const struct cgroups *cg, const struct spawn_limits *l, const struct held *held,
              bool changed[CG_N])
 {
     for (int c = 0; c < CG_N; c++)
         changed[c] = false;
     for (size_t i = 0; i < sizeof limit_rows / sizeof limit_rows[0]; i++) {
         const struct limit_row *row = &limit_rows[i];
-        if (cg->body[row->controller] == row->body && !is_there(row, l, now, false))
+        if (cg->body[row->controller] == row->body && !is_there(row, l, held))
             changed[row->controller] = true;
     }
 }
 
 int
-cgroup_limit(const struct cgroups *cg, int sandbox_fd, const char *name,
+cgroup_limit(const struct cgroups *cg, const struct cgroup_sandbox *s, const char *name,
              const struct spawn_limits *l, const struct spawn_limits *now, struct err *e)
 {
     int dirs[CG_N];
     int owned[CG_N] = {-1, -1, -1, -1};
+    struct held held[CG_N];
     bool changed[CG_N];
     int r = 0;
-    find_changed(cg, l, now, changed);
+    for (int c = 0; c < CG_N; c++)
+        held[c] = (struct held){.now = now};
+    find_changed(cg, l, &held[0], changed);
     for (int c = 0; c < CG_N && r == 0; c++) {
-        dirs[c] = sandbox_fd;
-        if (cg->body[c] != CG_V1 || !changed[c])
+        dirs[c] = s->leaf && s->leaf->fd[c] >= 0 ? s->leaf->fd[c] : s->fd;
+        if (cg->body[c] != CG_V1 || !changed[c] || dirs[c] != s->fd)
             continue;
         owned[c] = openat(cg->v1_fd[c], name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
         dirs[c] = owned[c];
@@ -282,19 +325,15 @@ cgroup_limit(const struct cgroups *cg, int sandbox_fd, const char *name,
             r = err_sys(e, errno, "open a v1 cgroup");
     }
     char text[40];
-    struct err ignored;
     // v2 would kill to get below a limit that is less than what is in use; v1 refuses. Both shall refuse.
     if (r == 0 && changed[CG_MEMORY] && cg->body[CG_MEMORY] == CG_V2 &&
-        io_read_at(sandbox_fd, "memory.current", text, sizeof text) > 0 &&
+        io_read_at(s->fd, "memory.current", text, sizeof text) > 0 &&
         strtoull(text, NULL, 10) > l->memory_bytes)
         r = err_sys(e, EBUSY, "memory limit below the %.20s bytes in use", text);
-    // v1: memory plus swap must never be below memory, so raising begins with it and lowering ends with it.
-    if (r == 0 && changed[CG_MEMORY] && cg->body[CG_MEMORY] == CG_V1) {
-        text_memory(l, text);
-        (void)io_write_at(dirs[CG_MEMORY], "memory.memsw.limit_in_bytes", text, &ignored);
-    }
+    if (r == 0 && changed[CG_MEMORY] && cg->body[CG_MEMORY] == CG_V1)
+        raise_swap_first(dirs[CG_MEMORY], l);
     if (r == 0)
-        r = write_limits(cg, dirs, l, now, false, e);
+        r = write_limits(cg, dirs, l, held, e);
     for (int c = 0; c < CG_N; c++)
         io_close(&owned[c]);
     return r;
@@ -380,7 +419,7 @@ cgroup_remove(const struct cgroups *cg, int sandbox_fd, const char *name, struct
     }
     int r = remove_one(cg->fd, name, e);
     for (int c = 0; c < CG_N && r == 0; c++) {
-        if (cg->body[c] == CG_V1)
+        if (cg->body[c] == CG_V1 && !cgroup_leaf_is_for(cg, (enum cgroup_controller)c))
             r = remove_one(cg->v1_fd[c], name, e);
     }
     return r;

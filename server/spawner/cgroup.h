@@ -6,8 +6,8 @@
 //       job-N/                     made by the guest
 //
 // v2: a holder process is in SANDBOX once, only to make its cgroup namespace; then the controllers are enabled below
-// it while it is empty, which spares the host-wide fork lock. v1: a leaf per controller with the same name; the
-// newborn writes itself into its `tasks` while it has one thread, which costs microseconds where `cgroup.procs` costs
+// it while it is empty, which spares the host-wide fork lock. v1: a leaf per controller, used by one sandbox after the
+// other where it is as new (cgroup_leaf.h), else with the same name; the newborn writes itself into its `tasks` while it has one thread, which costs microseconds where `cgroup.procs` costs
 // an RCU grace period. Kernels before 5.14 have no cgroup.kill and are refused.
 #pragma once
 
@@ -36,23 +36,28 @@ struct cgroups {
     char subtree[64]; // what is enabled below each sandbox, such as "+memory +pids"
     bool hybrid;
     bool nsdelegate;
-    bool delegated; // found by the delegation mark, not at the root
+    bool delegated;                // found by the delegation mark, not at the root
+    struct cgroup_leaf *idle_head; // cgroup_leaf.c; owned
+    struct cgroup_leaf *idle_tail;
+    uint32_t idle_n;
+    uint32_t leaves_made;
 };
 
 // One sandbox. All descriptors are owned; -1 where there is none.
 struct cgroup_sandbox {
-    int fd;             // SANDBOX
-    int guest_fd;       // SANDBOX/guest, for CLONE_INTO_CGROUP
-    int tree_fd;        // detached open_tree of SANDBOX, for the guest
-    int ns_fd;          // cgroup namespace rooted at SANDBOX; -1: the child makes its own
-    int v1_fd[CG_N];    // leaves of v1 bodies
-    int tasks_fd[CG_N]; // their `tasks`
+    int fd;                   // SANDBOX
+    int guest_fd;             // SANDBOX/guest, for CLONE_INTO_CGROUP
+    int tree_fd;              // detached open_tree of SANDBOX, for the guest
+    int ns_fd;                // cgroup namespace rooted at SANDBOX; -1: the child makes its own
+    int v1_fd[CG_N];          // leaves of v1 bodies
+    int tasks_fd[CG_N];       // their `tasks`
+    struct cgroup_leaf *leaf; // those that are used again (cgroup_leaf.h); NULL: there are none
 };
 #define CGROUP_SANDBOX_EMPTY                                                                       \
     (struct cgroup_sandbox)                                                                        \
     {                                                                                              \
         .fd = -1, .guest_fd = -1, .tree_fd = -1, .ns_fd = -1, .v1_fd = {-1, -1, -1, -1},           \
-        .tasks_fd = {-1, -1, -1, -1},                                                              \
+        .tasks_fd = {-1, -1, -1, -1}, .leaf = NULL,                                                \
     }
 _Static_assert(CG_N == 4, "CGROUP_SANDBOX_EMPTY names each");
 
@@ -65,15 +70,15 @@ int cgroup_close(struct cgroups *cg, struct err *e);
 
 // Makes a sandbox's cgroups with its limits. proc_fd: the host's /proc. uid: first host id of its range. On failure
 // nothing is left.
-int cgroup_make(const struct cgroups *cg, const char *name, uint32_t uid, int proc_fd,
+int cgroup_make(struct cgroups *cg, const char *name, uint32_t uid, int proc_fd,
                 const struct spawn_limits *l, struct cgroup_sandbox *out, struct err *e);
 
-// Closes what only a birth needs: all but fd.
+// Closes what only a birth needs: all but fd and leaf.
 void cgroup_close_birth(struct cgroup_sandbox *s);
 
 // Applies limits to a live sandbox, as far as they differ from `now`, those that it has; NULL: not known. On failure some
 // may be applied.
-int cgroup_limit(const struct cgroups *cg, int sandbox_fd, const char *name,
+int cgroup_limit(const struct cgroups *cg, const struct cgroup_sandbox *s, const char *name,
                  const struct spawn_limits *l, const struct spawn_limits *now, struct err *e);
 
 // Kills everything in it, frozen or not. Returns at once.
@@ -88,5 +93,6 @@ int cgroup_freeze(int sandbox_fd, bool frozen, struct err *e);
 // A value of cgroup.events ("populated", "frozen"): 0, 1, or a negative errno.
 int cgroup_event(int sandbox_fd, const char *key);
 
-// Removes an empty sandbox's cgroups, those of jobs too. 0; -EBUSY: not yet, try again; other: e.
+// Removes an empty sandbox's cgroups, those of jobs too; not its leaf, which is then given back. 0; -EBUSY: not yet, try
+// again; other: e.
 int cgroup_remove(const struct cgroups *cg, int sandbox_fd, const char *name, struct err *e);

@@ -24,6 +24,7 @@
 #include <unistd.h>
 
 #include "../../proto/auto.h"
+#include "cgroup_leaf.h"
 #include "io.h"
 
 enum { LOCK_MS = 1000, LOCK_TRIES = 20 };
@@ -320,6 +321,25 @@ kill_container(const struct cgroups *cg, struct err *e)
     return err_set(e, ERR_DEADLINE_EXCEEDED, "cgroup %s does not become empty", cg->path);
 }
 
+// One folder of the container: a sandbox's with all that belongs to it, or what is left of it under a v1 controller.
+static int
+remove_folder(const struct cgroups *cg, int dir_fd, const char *name, struct err *e)
+{
+    int auto_close sandbox =
+        dir_fd != cg->fd ? -1
+                         : openat(cg->fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    for (int i = 0;; i++) {
+        int r = 0;
+        if (dir_fd == cg->fd)
+            r = cgroup_remove(cg, sandbox, name, e);
+        else if (unlinkat(dir_fd, name, AT_REMOVEDIR) < 0 && errno != ENOENT)
+            r = err_sys(e, errno, "remove cgroup %s", name);
+        if (r != -EBUSY || i == CGROUP_EMPTY_MS / 10)
+            return r;
+        (void)poll(NULL, 0, 1); // the last exit is not quite over
+    }
+}
+
 // Removes the cgroups of sandboxes listed in one directory of the container (v2, or a v1 leaf without its v2 one).
 static int
 remove_listed(const struct cgroups *cg, int dir_fd, uint32_t *removed, struct err *e)
@@ -334,17 +354,11 @@ remove_listed(const struct cgroups *cg, int dir_fd, uint32_t *removed, struct er
     int r = 0;
     const struct dirent *entry;
     while (r == 0 && (entry = readdir(d)) != NULL) {
-        if (entry->d_type != DT_DIR || !is_sandbox_name(entry->d_name))
+        bool sandbox = is_sandbox_name(entry->d_name);
+        if (entry->d_type != DT_DIR || (!sandbox && !cgroup_leaf_is_name(entry->d_name)))
             continue;
-        int auto_close sandbox =
-            openat(cg->fd, entry->d_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-        for (int i = 0; i < CGROUP_EMPTY_MS / 10; i++) {
-            r = cgroup_remove(cg, sandbox, entry->d_name, e);
-            if (r != -EBUSY)
-                break;
-            (void)poll(NULL, 0, 1); // the last exit is not quite over
-        }
-        (*removed)++;
+        r = remove_folder(cg, dir_fd, entry->d_name, e);
+        *removed += sandbox;
     }
     (void)closedir(d);
     return r;

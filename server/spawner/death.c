@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "cgroup_leaf.h"
 #include "io.h"
 #include "spawner.h"
 
@@ -64,6 +65,7 @@ removal_done(struct spawner *s, struct slot *slot)
 {
     struct answer *a = slot->answer;
     io_close(&slot->cgroup.fd);
+    cgroup_leaf_give(&s->cgroups, slot->cgroup.leaf, slot->limits_unsure ? NULL : &slot->limits);
     slot_move(s, slot, SLOT_FREE);
     if (!a)
         return;

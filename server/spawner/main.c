@@ -31,6 +31,7 @@
 #include <unistd.h>
 
 #include "../../proto/auto.h"
+#include "cgroup_leaf.h"
 #include "config.h"
 #include "feature.h"
 #include "io.h"
@@ -46,7 +47,7 @@ enum {
     QUIET_MS = 2,
     EVENTS_PER_TURN = 64,
     GUEST_BYTES_MAX = 64 * 1024 * 1024,
-    FDS_PER_SANDBOX = 4
+    FDS_PER_SANDBOX = 7 // three of them for a leaf of v1 controllers
 };
 
 bool
@@ -93,7 +94,7 @@ become_daemon(struct err *e)
     return 0;
 }
 
-// Four descriptors are kept for each sandbox.
+// So many descriptors are kept for each sandbox.
 static void
 raise_descriptors(const struct spawn_config *c, struct spawn_features *f)
 {
@@ -319,6 +320,9 @@ serve(struct spawner *s)
     for (;;) {
         int timeout_ms = polled_look(s);
         births_start(s);
+        int leaves_ms = cgroup_leaf_tidy(&s->cgroups);
+        if (leaves_ms >= 0 && (timeout_ms < 0 || leaves_ms < timeout_ms))
+            timeout_ms = leaves_ms;
         // Network namespaces are made ahead while there is nothing else to do for a moment; under load children make
         // their own, in parallel.
         bool fill = s->births == 0 && s->net_n < s->config->netns_pool &&

@@ -71,7 +71,7 @@ handle_limit(struct spawner *s, struct slot *slot, const struct spawn_request *q
     if (!now || l->disk_bytes != now->disk_bytes || l->inodes != now->inodes)
         r = tree_resize(slot->disk_fd, l->disk_bytes, l->inodes, &e);
     if (r == 0)
-        r = cgroup_limit(&s->cgroups, slot->cgroup.fd, slot->name, l, now, &e);
+        r = cgroup_limit(&s->cgroups, &slot->cgroup, slot->name, l, now, &e);
     slot->limits_unsure = r < 0;
     if (r < 0) {
         (void)err_wrap(&e, "limit sandbox %s", slot->name);

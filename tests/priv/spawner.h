@@ -301,6 +301,22 @@ container_path(const struct broker *b)
     return path;
 }
 
+// How many folders the container has under a v1 controller; 0 when there is none.
+static inline unsigned
+folders_under(const struct broker *b, const char *controller)
+{
+    char path[400];
+    unsigned n = 0;
+    (void)snprintf(path, sizeof path, "/sys/fs/cgroup/%s%s", controller, b->config.cgroup);
+    DIR *d = opendir(path);
+    const struct dirent *entry;
+    while (d && (entry = readdir(d)) != NULL)
+        n += entry->d_type == DT_DIR && entry->d_name[0] != '.';
+    if (d)
+        (void)closedir(d);
+    return n;
+}
+
 // True when the container is gone under every hierarchy.
 static inline bool
 containers_gone(const struct broker *b)

@@ -1,0 +1,179 @@
+// Leaves below v1 controllers go from sandbox to sandbox when nothing tells them from new ones, and only then.
+#include "spawner.h"
+
+#include <sys/mman.h>
+#include <sys/vfs.h>
+
+enum { TRIES = 60, CHARGED = 24 << 20 };
+
+static struct broker b;
+static uint32_t made;
+
+static int
+start(void **state)
+{
+    (void)state;
+    if (geteuid() != 0) {
+        (void)puts("skipped: needs root");
+        exit(77);
+    }
+    struct statfs fs;
+    if (statfs("/sys/fs/cgroup/memory", &fs) < 0) {
+        (void)puts("skipped: no v1 memory controller on this host");
+        exit(77);
+    }
+    broker_config(&b, "");
+    broker_start(&b);
+    return 0;
+}
+
+static int
+stop(void **state)
+{
+    (void)state;
+    broker_stop(&b);
+    return 0;
+}
+
+static ino_t
+leaf_of(const struct sandbox *x)
+{
+    struct stat st;
+    assert_int_equal(fstat(x->fds[SPAWN_FD_MEMORY], &st), 0);
+    return st.st_ino;
+}
+
+static uint64_t
+number_in(int dir_fd, const char *file)
+{
+    char text[32] = "";
+    int fd = openat(dir_fd, file, O_RDONLY | O_CLOEXEC);
+    assert_true(fd >= 0 && read(fd, text, sizeof text - 1) > 0);
+    (void)close(fd);
+    return strtoull(text, NULL, 10);
+}
+
+// A process in the sandbox's memory leaf that fills `bytes` of memory, of a file when file_fd is not -1. Its status.
+static int
+charge(const struct sandbox *x, size_t bytes, int file_fd)
+{
+    int tasks = openat(x->fds[SPAWN_FD_MEMORY], "tasks", O_WRONLY | O_CLOEXEC);
+    assert_true(tasks >= 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        char *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                       file_fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED, file_fd, 0);
+        if (p == MAP_FAILED || write(tasks, "0", 1) != 1)
+            _exit(1);
+        for (size_t i = 0; i < bytes; i += 4096)
+            p[i] = 1;
+        _exit(0);
+    }
+    int status = 0;
+    (void)close(tasks);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    return status;
+}
+
+// Makes and destroys sandboxes until one has this leaf, or TRIES have not. The sandbox that has it lives.
+static bool
+comes_again(ino_t leaf, const struct spawn_limits *limits, struct sandbox *x)
+{
+    for (int i = 0; i < TRIES; i++) {
+        struct spawn_request q = create_request(++made);
+        q.limits = *limits;
+        struct spawn_reply r = broker_ask(&b, &q, x->fds);
+        assert_true(r.ok);
+        sandbox_from(x, &r, made);
+        sandbox_wait_ready(x);
+        if (leaf_of(x) == leaf)
+            return true;
+        sandbox_destroy(&b, x);
+    }
+    return false;
+}
+
+static void
+a_leaf_that_something_is_charged_to_is_not_used_again(void **state)
+{
+    (void)state;
+    struct sandbox x;
+    sandbox_create(&b, &x, ++made);
+    ino_t leaf = leaf_of(&x);
+    int file = memfd_create("stays", MFD_CLOEXEC);
+    assert_int_equal(ftruncate(file, 4096), 0);
+    assert_int_equal(charge(&x, 4096, file), 0); // a page that outlives who touched it
+    sandbox_destroy(&b, &x);
+    assert_false(comes_again(leaf, &small_limits, &x));
+    (void)close(file);
+}
+
+static void
+a_leaf_in_which_somebody_was_killed_for_memory_is_not_used_again(void **state)
+{
+    (void)state;
+    struct sandbox x;
+    sandbox_create(&b, &x, ++made);
+    ino_t leaf = leaf_of(&x);
+    int status = charge(&x, small_limits.memory_bytes * 2, -1);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    sandbox_destroy(&b, &x);
+    assert_false(comes_again(leaf, &small_limits, &x));
+}
+
+static void
+a_leaf_that_is_as_new_is_used_again_with_its_peak_set_back_and_other_limits(void **state)
+{
+    (void)state;
+    struct sandbox x;
+    struct spawn_limits other = small_limits;
+    bool again = false;
+    // Now and then the kernel keeps a page for long: another leaf then.
+    for (int i = 0; i < 5 && !again; i++) {
+        sandbox_create(&b, &x, ++made);
+        ino_t leaf = leaf_of(&x);
+        assert_int_equal(charge(&x, CHARGED, -1), 0);
+        assert_true(number_in(x.fds[SPAWN_FD_MEMORY], "memory.max_usage_in_bytes") >= CHARGED);
+        sandbox_destroy(&b, &x);
+        other.memory_bytes = (i % 2 == 0 ? UINT64_C(32) : UINT64_C(128)) << 20;
+        other.cpu_millis = 700;
+        other.cpu_weight = 100;
+        again = comes_again(leaf, &other, &x);
+    }
+    assert_true(again);
+    assert_true(number_in(x.fds[SPAWN_FD_MEMORY], "memory.max_usage_in_bytes") < CHARGED);
+    assert_int_equal(number_in(x.fds[SPAWN_FD_MEMORY], "memory.limit_in_bytes"),
+                     other.memory_bytes);
+    assert_int_equal(number_in(x.fds[SPAWN_FD_MEMORY], "memory.memsw.limit_in_bytes"),
+                     other.memory_bytes);
+    assert_int_equal(number_in(x.fds[SPAWN_FD_CPU], "cpu.cfs_quota_us"), 70000);
+    assert_int_equal(number_in(x.fds[SPAWN_FD_CPU], "cpu.shares"), 1024);
+    sandbox_destroy(&b, &x);
+}
+
+static void
+leaves_that_nobody_uses_are_removed(void **state)
+{
+    (void)state;
+    struct sandbox x;
+    sandbox_create(&b, &x, ++made);
+    sandbox_destroy(&b, &x);
+    for (int i = 0; i < BROKER_WAIT_MS / 10 && folders_under(&b, "memory") > 0; i++)
+        (void)poll(NULL, 0, 10);
+    assert_int_equal(folders_under(&b, "memory"), 0);
+    assert_int_equal(folders_under(&b, "cpu"), 0);
+    assert_int_equal(folders_under(&b, "blkio"), 0);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_leaf_that_something_is_charged_to_is_not_used_again),
+        cmocka_unit_test(a_leaf_in_which_somebody_was_killed_for_memory_is_not_used_again),
+        cmocka_unit_test(
+            a_leaf_that_is_as_new_is_used_again_with_its_peak_set_back_and_other_limits),
+        cmocka_unit_test(leaves_that_nobody_uses_are_removed),
+    };
+    return cmocka_run_group_tests(tests, start, stop);
+}
