@@ -14,8 +14,9 @@ import threading
 import time
 
 import sp
-from api import SANDBOX, SYSTEM, check, connect, until
+from api import EXITED, SANDBOX, SYSTEM, check, connect, until
 from broker import Broker, binary
+from patience import patience
 
 TELEMETRY = "/stockade.v1.TelemetryService/"
 DENIED_CODE, OUT_OF_RANGE, EXHAUSTED = 7, 11, 8
@@ -240,10 +241,12 @@ def a_flood_of_one_sandbox_silences_no_other_and_is_told(b, c):
 def make_events(c, n):
     """At least n ends of processes, in as many sandboxes as it takes to stay within what one may cause at once."""
     each = 1700
-    boxes = [c.unary(SANDBOX + "Create", {"limits": {"cpu_millis": 2000}}).sandbox.id for _ in range(-(-n // each))]
-    jobs = [c.start(box, f"i=0; while [ $i -lt {each} ]; do (:); i=$((i + 1)); done") for box in boxes]
+    limits = {"cpu_millis": 2000, "wall_ms": 600000, "cpu_time_ms": 600000}
+    boxes = [c.unary(SANDBOX + "Create", {"limits": limits}).sandbox.id for _ in range(-(-n // each))]
+    loop = f"i=0; while [ $i -lt {each} ]; do (:); i=$((i + 1)); done"
+    jobs = [c.start(box, loop) for box in boxes]
     for job in jobs:
-        c.finish(job)
+        check(c.finish(job).result.outcome == EXITED, "it has made all of them")
     return boxes
 
 
@@ -334,7 +337,7 @@ class Sub:
 
     def __init__(self, hello=b"\0SP\0\0\x21\0\0"):
         self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.settimeout(10)
+        self.socket.settimeout(patience(10))
         self.socket.connect(FEED)
         self.socket.sendall(hello)
 
@@ -379,7 +382,7 @@ def a_peer_of_the_feed_that_is_no_sub_socket_or_does_not_read_stalls_nobody(b, c
     reader = threading.Thread(target=lambda: [seen.append(good.message()) for _ in iter(lambda: len(seen) < 3000, False)])
     reader.start()
     boxes = make_events(c, 3100)
-    reader.join(30)
+    reader.join(patience(30))
     check(len(seen) == 3000, f"{len(seen)} messages came")
     numbers = [e.sequence for _, e in seen]
     check(numbers == sorted(numbers), "in order")
