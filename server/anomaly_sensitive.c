@@ -6,8 +6,8 @@
 #include "bpf.h"
 
 // Keys and credentials; the memory and environment of other processes; the kernel; what starts by itself. Nothing that
-// honest programs, or agents that believe to be root, look at on their own: /etc/passwd, /root, .npmrc, and .netrc, which
-// git opens by way of curl, are none.
+// honest programs, or agents that believe to be root, look at on their own: /etc/passwd, /root, .npmrc, .bash_history, which
+// every interactive shell opens, and .netrc, which git opens by way of curl, are none.
 static const char *const patterns[] = {
     ".ssh",
     ".gnupg",
@@ -17,7 +17,6 @@ static const char *const patterns[] = {
     ".docker",
     ".config/gcloud",
     ".git-credentials",
-    ".bash_history",
     "id_rsa",
     "id_ed25519",
     "docker.sock",
