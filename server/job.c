@@ -172,6 +172,16 @@ discard(struct job *j)
     free(j);
 }
 
+// How much of an argument is shown: a message with half a character would be no UTF-8, and refused as a whole.
+static size_t
+shown_length(const char *arg)
+{
+    size_t n = strnlen(arg, JOB_SHOWN_ARG_BYTES);
+    while (n > 0 && ((unsigned char)arg[n] & 0xc0) == 0x80)
+        n--;
+    return n;
+}
+
 static struct job *
 job_new(struct sandbox *s, const struct job_spec *spec)
 {
@@ -199,7 +209,7 @@ job_new(struct sandbox *s, const struct job_spec *spec)
     j->output = output_new(spec->limits.v[LIMIT_OUTPUT_BYTES]);
     bool whole = j->output != NULL;
     for (size_t i = 0; i < spec->args_n && i < JOB_SHOWN_ARGS && whole; i++) {
-        j->shown[i] = strndup(spec->args[i], JOB_SHOWN_ARG_BYTES);
+        j->shown[i] = strndup(spec->args[i], shown_length(spec->args[i]));
         j->shown_n = i + 1;
         whole = j->shown[i] != NULL;
     }

@@ -145,6 +145,40 @@ def events_of_a_job_carry_its_sandbox_and_its_id(b, c):
     check(all(abs(e.time.seconds - time.time()) < 60 for e in own), "times are of the host's clock")
 
 
+HOSTILE = r"""
+import ctypes, os
+name = b"/tmp/\xff\xc3\x1b[31m\n\xe2\x80\xae" + b"\xc3\xa9" * 90
+os.mkdir(b"/tmp/.ssh")
+for path in (name, b"/tmp/.ssh/\xfe\x1b]0;x\x07" + b"\xe4\xb8\xad" * 60):
+    with open(path, "wb") as f: f.write(open("/bin/true", "rb").read())
+    os.chmod(path, 0o755)
+    if os.fork() == 0:
+        ctypes.CDLL(None).prctl(15, b"\xff\x1b[7m\n\xc3", 0, 0, 0)
+        os.execv(path, [path])
+    os.wait()
+"""
+
+
+def what_a_job_calls_things_is_text_in_events_and_records(b, c):
+    sub = Subscription(b)  # one that is no UTF-8 could not be unpacked here
+    shown = "x" + "é" * 200  # cut where its bytes are 256, which is within a character
+    box = c.unary(SANDBOX + "Create", {}).sandbox.id
+    argv = ["/usr/bin/python3", "-c", HOSTILE, shown]
+    job = c.finish(c.stream("Start", {"sandbox_id": box, "command": {"args": argv}}))
+    sub.ended_job(job.id)
+    started = next(e for e in sub.events if e.kind == kind("JOB_STARTED") and e.process_id == job.id)
+    check(started.job.args[3] == "x" + "é" * 127, started.job.args[3])
+    paths = [e.execution.path for e in sub.events if e.kind == kind("EXEC") and e.process_id == job.id]
+    check(len(paths) == 3 and paths[1].startswith("/tmp/\ufffd\ufffd\ufffd[31m"), str(paths))
+    check(any(e.kind == kind("SENSITIVE_OPEN") for e in sub.events), "the other was opened, too")
+    check(any("\ufffd" in x.path for x in job.result.record.executed), str(job.result.record.executed))
+    for args in (("events", "--sandbox", box), ("inspect", job.id), ("anomalies", "--sandbox", box), ("ps",)):
+        r = b.cli(*args)
+        check(r.returncode == 0 and b"\x1b" not in r.stdout and b"\x07" not in r.stdout, f"{args}: {r.stdout}")
+        r.stdout.decode()
+    c.unary(SANDBOX + "Delete", {"id": box})
+
+
 def a_denied_connect_is_an_event_and_stands_in_the_record(b, c):
     sub = Subscription(b, kinds=[kind("DENIED")])
     job = c.run(f'exec python3 -c "{CONNECT}"')
@@ -411,7 +445,7 @@ def without_programs_the_record_says_so():
         check([u.sandbox_id for u in c.unary(TELEMETRY + "ListUsage", {}).usage] == [box], "figures are there")
 
 
-TESTS = [what_does_not_fit_is_refused, another_tenant_sees_nothing_of_it, too_many_subscriptions_are_refused,
+TESTS = [what_does_not_fit_is_refused, what_a_job_calls_things_is_text_in_events_and_records, another_tenant_sees_nothing_of_it, too_many_subscriptions_are_refused,
          events_of_a_job_carry_its_sandbox_and_its_id, a_denied_connect_is_an_event_and_stands_in_the_record,
          the_same_denial_is_listed_once_with_its_count, a_socket_below_usr_is_refused_and_told_where_the_kernel_can,
          two_jobs_of_a_sandbox_have_records_of_their_own,
