@@ -15,7 +15,7 @@ enum {
 
 enum event_class {
     CLASS_DENIAL = 0,  // alerts
-    CLASS_ALARM = 1,   // alerts: profile, exec of a memfd, oom
+    CLASS_ALARM = 1,   // alerts: exec of a memfd or over a socket, oom
     CLASS_PROCESS = 2, // exec, exit
     CLASS_FILE = 3,
     CLASS_NETWORK = 4,
@@ -23,7 +23,8 @@ enum event_class {
     CLASS_SYSCALL =
         6, // alerts: dangerous, io_uring. Apart from ALARM: a job can make as many as it likes
     CLASS_UNCOUNTED = 7, // no events: what the account of a cgroup misses, because none was free
-    EVENT_CLASSES = 8,
+    CLASS_PROFILE = 8,   // alerts. Apart from ALARM: a known program can be made to raise thousands
+    EVENT_CLASSES = 9,
 };
 
 enum event_kind {
@@ -153,7 +154,8 @@ static __always_inline struct event *emit_reserve(const struct bpf_sandbox *box,
     struct event *e = 0;
     if (!emit_allowed(box, class))
         ;
-    else if (class == CLASS_DENIAL || class == CLASS_ALARM || class == CLASS_SYSCALL)
+    else if (class == CLASS_DENIAL || class == CLASS_ALARM || class == CLASS_SYSCALL ||
+             class == CLASS_PROFILE)
         e = bpf_ringbuf_reserve(&alerts, sizeof *e + size, 0);
     else
         e = bpf_ringbuf_reserve(&events, sizeof *e + size, 0);

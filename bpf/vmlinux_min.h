@@ -55,6 +55,7 @@ struct super_block {
 };
 
 struct inode {
+    unsigned short i_mode;
     kuid_t i_uid;
     struct super_block *i_sb;
     unsigned long i_ino;
@@ -78,6 +79,15 @@ struct path {
 struct file {
     struct inode *f_inode;
     struct path f_path;
+};
+
+struct fdtable {
+    unsigned int max_fds;
+    struct file **fd;
+};
+
+struct files_struct {
+    struct fdtable *fdt;
 };
 
 struct mm_struct {
@@ -106,6 +116,7 @@ struct task_struct {
     struct task_struct *group_leader;
     struct mm_struct *mm;
     const struct cred *cred;
+    struct files_struct *files;
     struct signal_struct *signal;
     char comm[16];
 };

@@ -6,6 +6,7 @@
 //
 // The others run when a process begins, executes, ends or sends a signal.
 #include <linux/fcntl.h>
+#include <linux/stat.h>
 
 #include "watch_calls.h"
 #include "watch_exe.h"
@@ -21,6 +22,10 @@ struct trace_event_raw_sched_process_exit {
 struct trace_event_raw_mark_victim {
     __u32 uid;
 } __attribute__((preserve_access_index));
+
+// linux/socket.h has no numbers of families for programs.
+enum { AF_UNIX = 1, AF_INET = 2, AF_INET6 = 10, AF_NETLINK = 16 };
+enum { SOCK_RAW = 3, SOCK_PACKET = 10 };
 
 // ---- system calls
 
@@ -105,6 +110,16 @@ static __always_inline void opened(struct pt_regs *regs, long result, __u32 what
         tell_open(path, (__u32)n - 1, (__u32)flags, result, rule);
 }
 
+// Families and types that a program of a job has no use for; what may be used is in the table of sockets of net.bpf.c.
+// Netlink is how the C library lists addresses.
+static __always_inline bool socket_is_strange(__u32 family, __u32 type)
+{
+    type &= 0xf; // SOCK_NONBLOCK and SOCK_CLOEXEC lie above
+    if (family == AF_INET || family == AF_INET6)
+        return type == SOCK_RAW || type == SOCK_PACKET;
+    return family != AF_UNIX && family != AF_NETLINK;
+}
+
 static __noinline int special_call(struct pt_regs *regs, long result, __u32 call,
                                    struct watch_account *account)
 {
@@ -124,6 +139,9 @@ static __noinline int special_call(struct pt_regs *regs, long result, __u32 call
             return 0;
         COUNT(account, io_urings);
         tell_syscall(EVENT_URING, regs, result, call);
+    } else if (what == SOCKET) {
+        if (socket_is_strange(argument(regs, 0), argument(regs, 1)))
+            tell_syscall(EVENT_DANGEROUS, regs, result, call);
     } else {
         tell_syscall(EVENT_DANGEROUS, regs, result, call);
     }
@@ -264,18 +282,33 @@ static __noinline __u64 hash_args(struct watch_account *account)
     return h.hash;
 }
 
-static __always_inline void tell_exec(const struct place *p, const struct watch_exe_key *key,
-                                      bool known, bool memfd, const char *path)
+// What a shell for somebody elsewhere has: its stdin, stdout and stderr are one socket. Who starts programs honestly over
+// sockets, as node does, gives each of the three one of its own.
+static __always_inline bool talks_to_a_socket(struct task_struct *task)
 {
-    struct event *e = emit_begin(p->box, p->cgroup, EVENT_EXEC, memfd ? CLASS_ALARM : CLASS_PROCESS,
-                                 sizeof(struct watch_exec));
+    struct files_struct *files = task->files;
+    struct fdtable *table = files ? files->fdt : 0;
+    struct file *file[3] = {};
+    if (!table || table->max_fds < 3 || bpf_probe_read_kernel(file, sizeof file, table->fd) ||
+        !file[0] || file[0] != file[1] || file[0] != file[2])
+        return false;
+    return (BPF_CORE_READ(file[0], f_inode, i_mode) & S_IFMT) == S_IFSOCK;
+}
+
+static __always_inline void tell_exec(const struct place *p, const struct watch_exe_key *key,
+                                      bool known, bool memfd, bool socket, const char *path)
+{
+    struct event *e =
+        emit_begin(p->box, p->cgroup, EVENT_EXEC, memfd || socket ? CLASS_ALARM : CLASS_PROCESS,
+                   sizeof(struct watch_exec));
     if (!e)
         return;
     struct watch_exec *body = (void *)(e + 1);
     body->exe = *key;
     body->known = known;
     body->memfd = memfd;
-    body->zero[0] = body->zero[1] = 0;
+    body->socket = socket;
+    body->zero = 0;
     body->args_hash = hash_args(p->account);
     long n = bpf_probe_read_kernel_str(body->path, sizeof body->path, path);
     if (n < 0)
@@ -304,8 +337,9 @@ int BPF_PROG(watch_exec, struct task_struct *task, int old_pid, struct linux_bin
         profile_end(task);
         profile_begin(profile_thread(task), task, exe);
     }
-    if (memfd || p.box->watch & WATCH_EVENTS || (!exe && p.box->watch & WATCH_PROFILE))
-        tell_exec(&p, &key, exe != 0, memfd, bprm->filename);
+    bool socket = talks_to_a_socket(task);
+    if (memfd || socket || p.box->watch & WATCH_EVENTS || (!exe && p.box->watch & WATCH_PROFILE))
+        tell_exec(&p, &key, exe != 0, memfd, socket, bprm->filename);
     return 0;
 }
 

@@ -121,6 +121,8 @@ struct watch_profile_state {
     __u64 trigrams; // judged or learnt
     __u64 unseen;   // LEARN: that were new
     __u64 windows, alerts;
+    __u32 most; // LEARN: new ones of one window, at most, since the broker set it to 0
+    __u32 zero;
 };
 
 struct watch_profile {
@@ -171,12 +173,13 @@ static inline __u32 watch_sensitive_slot(__u64 hash, __u32 probe)
 }
 
 // Bodies of events (emit.h). Text is not terminated and not cleared behind its length.
-struct watch_exec { // class ALARM when memfd, else PROCESS
+struct watch_exec { // class ALARM when memfd or socket, else PROCESS
     struct watch_exe_key exe;
     __u64 args_hash; // FNV-1a of the arguments with their NULs, WATCH_ARGS at most; 0: unreadable
     __u8 known;      // "exes" has it
     __u8 memfd;      // the file has no name: a memfd, O_TMPFILE, or deleted
-    __u8 zero[2];
+    __u8 socket;     // stdin, stdout and stderr are one and the same socket
+    __u8 zero;
     __u32 path_n;
     char path[WATCH_PATH]; // as given to exec, cut
 };

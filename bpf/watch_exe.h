@@ -166,7 +166,7 @@ static __noinline int profile_tell(struct thread *t, struct watch_profile_state 
     t->told |= what;
     __sync_fetch_and_add(&state->alerts, 1);
     struct event *e =
-        emit_begin(p.box, p.cgroup, EVENT_PROFILE, CLASS_ALARM, sizeof(struct watch_score));
+        emit_begin(p.box, p.cgroup, EVENT_PROFILE, CLASS_PROFILE, sizeof(struct watch_score));
     if (!e)
         return 0;
     struct watch_score *score = (void *)(e + 1);
@@ -224,10 +224,13 @@ static __always_inline void profile_call(struct task_struct *task, struct watch_
         t->seen++;
         if (!(*word & mask)) {
             t->unseen++;
-            if (mode == WATCH_PROFILE_LEARN)
+            if (mode == WATCH_PROFILE_LEARN) {
                 __sync_fetch_and_or(word, mask);
-            else if (t->unseen > state->threshold && !(t->told & TOLD_SEQUENCE))
+                if (t->unseen > state->most)
+                    state->most = t->unseen;
+            } else if (t->unseen > state->threshold && !(t->told & TOLD_SEQUENCE)) {
                 profile_tell(t, state, call, TOLD_SEQUENCE);
+            }
         }
         if (t->seen >= WATCH_WINDOW)
             profile_flush(t);

@@ -279,7 +279,9 @@ anomaly_job_end(struct anomaly *a, struct sandbox *s, struct job *j)
     uint32_t n = number_of(a, s->spec.template);
     uint64_t now = clock_ns(CLOCK_BOOTTIME);
     struct err e;
-    (void)j;
+    struct box *b = enter(a, s, j, 0);
+    if (b != NULL && s->jobs_n <= 1)
+        box_settled(b, now);
     bool frozen = profiles_run(&a->profiles, n);
     const struct profile_set *set = &a->profiles.set[n];
     if (frozen)

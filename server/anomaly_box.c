@@ -66,11 +66,15 @@ box_raise(struct box *b, enum anomaly_rule rule, uint64_t now_ns, double score, 
     if (minute != b->minute) {
         b->minute = minute;
         b->findings = 0;
+        b->raised = 0;
     }
-    if (b->findings >= BOX_FINDINGS_BURST) {
+    // Noise of one rule must not keep another, whose answer may be to kill, from being raised.
+    bool first = (b->raised >> rule & 1) == 0;
+    if (!first && b->findings >= BOX_FINDINGS_BURST) {
         b->suppressed++;
         return;
     }
+    b->raised |= 1U << rule;
     b->findings++;
     b->findings_all++;
     b->raise(b->cookie, rule, score, text);
@@ -86,9 +90,8 @@ box_crossed(struct box *b, enum anomaly_rule rule, uint64_t now_ns, double score
     return true;
 }
 
-// Counts one in the rule's window, and tells each subject once however often it comes.
-static void
-count_one(struct box *b, enum anomaly_rule rule, uint64_t now_ns, uint64_t subject,
+void
+box_count(struct box *b, enum anomaly_rule rule, uint64_t now_ns, uint64_t subject,
           const char *text)
 {
     const struct anomaly_policy *p = box_rule(b, rule);
@@ -243,22 +246,31 @@ quote(char *out, size_t n, const char *path, uint32_t path_n, uint32_t max)
     (void)log_escape(raw, out, n);
 }
 
+// "PATH" and what there is to say of it.
 static void
-on_exec(struct box *b, const struct event *head, const struct watch_exec *e, enum box_exe exe)
+tell_exec(struct box *b, const struct event *head, const struct watch_exec *e,
+          enum anomaly_rule rule, uint64_t subject, const char *says)
 {
     char path[160];
     char text[ANOMALY_TEXT_MAX];
-    if (e->memfd == 0 && exe != BOX_EXE_NEW)
-        return;
     quote(path, sizeof path, e->path, e->path_n, WATCH_PATH);
-    enum anomaly_rule rule = e->memfd != 0 ? RULE_UNNAMED_EXEC : RULE_NEW_EXECUTABLE;
-    (void)snprintf(text, sizeof text,
-                   e->memfd != 0
-                       ? "a file without a name was executed, as \"%s\""
-                       : "\"%s\" was executed, which the template's profile does not know",
-                   path);
-    count_one(b, rule, head->time_ns,
-              rule == RULE_UNNAMED_EXEC ? 1 : box_hash(&e->exe, sizeof e->exe, 3), text);
+    (void)snprintf(text, sizeof text, "\"%s\" was executed%s", path, says);
+    box_count(b, rule, head->time_ns, subject, text);
+}
+
+static void
+on_exec(struct box *b, const struct event *head, const struct watch_exec *e, enum box_exe exe)
+{
+    if (e->memfd != 0) {
+        b->seen[RULE_UNNAMED_EXEC]++;
+        tell_exec(b, head, e, RULE_UNNAMED_EXEC, 1, ", a file without a name");
+    } else if (exe == BOX_EXE_NEW) {
+        tell_exec(b, head, e, RULE_NEW_EXECUTABLE, box_hash(&e->exe, sizeof e->exe, 3),
+                  ", which the template's profile does not know");
+    }
+    if (e->socket != 0)
+        tell_exec(b, head, e, RULE_REMOTE_SHELL, 4,
+                  " with one socket as its stdin, stdout and stderr");
 }
 
 static void
@@ -266,9 +278,10 @@ on_open(struct box *b, const struct event *head, const struct watch_open *e)
 {
     char path[200] = "";
     char text[ANOMALY_TEXT_MAX];
+    b->seen[RULE_SENSITIVE_PATH]++;
     quote(path, sizeof path, e->path, e->path_n, WATCH_PATH);
     (void)snprintf(text, sizeof text, "\"%s\" was opened", path);
-    count_one(b, RULE_SENSITIVE_PATH, head->time_ns, box_hash(path, strlen(path), 5), text);
+    box_count(b, RULE_SENSITIVE_PATH, head->time_ns, box_hash(path, strlen(path), 5), text);
 }
 
 // A session keyring of one's own, without a name: what every job begins with, and what harms nobody.
@@ -285,19 +298,25 @@ on_syscall(struct box *b, const struct event *head, const struct watch_syscall *
     if (is_harmless(e))
         return;
     char text[ANOMALY_TEXT_MAX];
+    char args[64] = "";
     bool uring = head->kind == EVENT_URING;
     const char *end = e->result < 0 ? strerrorname_np(-e->result) : NULL;
-    (void)snprintf(text, sizeof text, "%s was called%s%s", syscall_name(e->number),
+    b->seen[RULE_IO_URING] += uring ? 1 : 0;
+    if (e->number == SYS_socket)
+        (void)snprintf(args, sizeof args, "(family %u, type %u)", (uint32_t)e->args[0],
+                       (uint32_t)e->args[1] & 0xf);
+    (void)snprintf(text, sizeof text, "%s%s was called%s%s", syscall_name(e->number), args,
                    e->result < 0 ? ", and refused: " : "",
                    end != NULL ? end : (e->result < 0 ? "unknown error" : ""));
-    count_one(b, uring ? RULE_IO_URING : RULE_DANGEROUS_SYSCALL, head->time_ns,
+    box_count(b, uring ? RULE_IO_URING : RULE_DANGEROUS_SYSCALL, head->time_ns,
               uring ? 2 : box_hash(&e->number, sizeof e->number, 7), text);
 }
 
 static void
 on_oom(struct box *b, const struct event *head)
 {
-    count_one(b, RULE_OOM, head->time_ns, box_hash(&head->time_ns, sizeof head->time_ns, 9),
+    b->seen[RULE_OOM]++;
+    box_count(b, RULE_OOM, head->time_ns, box_hash(&head->time_ns, sizeof head->time_ns, 9),
               "a process was killed since the sandbox's memory was used up");
 }
 
@@ -309,7 +328,7 @@ on_refusal(struct box *b, const struct event *head, const struct watch_score *e,
     uint64_t subject = UINT64_C(1) << 63 | (uint64_t)e->profile << 32 | e->last[2];
     (void)snprintf(text, sizeof text, "%s was refused to \"%s\", which never happened to it before",
                    syscall_name(e->last[2]), comm);
-    count_one(b, RULE_NEW_REFUSAL, head->time_ns, subject, text);
+    box_count(b, RULE_NEW_REFUSAL, head->time_ns, subject, text);
 }
 
 static void

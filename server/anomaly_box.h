@@ -22,7 +22,7 @@ enum {
     BOX_PORT_BITS = 1024,
     BOX_BEATS_MIN = 8,        // connections until a rhythm is one
     BOX_BEAT_MIN_MS = 200,    // what is faster is work
-    BOX_FINDINGS_BURST = 32,  // findings of a sandbox, per minute
+    BOX_FINDINGS_BURST = 32,  // findings of a sandbox per minute, and the first of each rule
     BOX_NAME_LETTERS_MIN = 12 // of a name's part that may carry data
 };
 
@@ -53,7 +53,10 @@ struct box {
     uint64_t quiet_ns[ANOMALY_RULES];
     uint64_t minute;                 // of the findings below
     uint32_t findings, findings_all; // raised in this minute; ever
+    uint32_t raised;                 // in this minute, bit by rule
     uint64_t suppressed;             // not raised: more than BOX_FINDINGS_BURST in a minute
+    uint64_t seen
+        [ANOMALY_RULES]; // events that a rule looked at, where a counter says how many there were
     struct box_window window[ANOMALY_RULES];
     struct {
         uint64_t hash, at_ns;
@@ -69,6 +72,8 @@ struct box {
     double busy_ms;   // how long it has looked like mining
     struct rates rates;
 };
+
+_Static_assert(ANOMALY_RULES <= 32, "a bit each");
 
 // What is known about the executable of an exec event.
 enum box_exe {
@@ -86,6 +91,9 @@ void box_event(struct box *b, const struct event *event, const void *body, enum 
 
 // A report of the relay.
 void box_relay(struct box *b, const struct relay_report *report);
+
+// The last job has ended and its events have all come: what is missing of them was lost.
+void box_settled(struct box *b, uint64_t now_ns);
 
 // 100 ms later.
 void box_tick(struct box *b, const struct anomaly_sums *sums, uint64_t now_ns);

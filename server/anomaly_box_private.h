@@ -17,6 +17,10 @@ int64_t box_window_add(struct box_window *w, uint64_t now_ns, uint64_t window_ms
 // The score reaches the rule's threshold, and the rule was not raised within its window: raise it now.
 bool box_crossed(struct box *b, enum anomaly_rule rule, uint64_t now_ns, double score);
 
+// Counts one in the rule's window, and tells each subject once however often it comes.
+void box_count(struct box *b, enum anomaly_rule rule, uint64_t now_ns, uint64_t subject,
+               const char *text);
+
 // A finding, unless there were BOX_FINDINGS_BURST in this minute already.
 void box_raise(struct box *b, enum anomaly_rule rule, uint64_t now_ns, double score,
                const char *text);

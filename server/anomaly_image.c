@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const uint8_t magic[8] = {'S', 'T', 'K', 'P', 'R', 'O', 'F', 1};
+// The last byte is the version. 1 had no `runs` and `surprise`, without which thresholds would be another profile's.
+static const uint8_t magic[8] = {'S', 'T', 'K', 'P', 'R', 'O', 'F', 2};
 
 enum { SUM_BYTES = 32, WORDS = WATCH_PROFILE_BITS / 64, FORM_DISTANCES = 0, FORM_BITS = 1 };
 
@@ -75,8 +76,10 @@ is_name(const char *s)
 static int
 read_head(struct reader *r, struct image_head *h)
 {
-    if ((size_t)(r->end - r->p) < sizeof magic || memcmp(r->p, magic, sizeof magic) != 0)
+    if ((size_t)(r->end - r->p) < sizeof magic || memcmp(r->p, magic, sizeof magic - 1) != 0)
         return wrong(r, "another kind of file");
+    if (r->p[sizeof magic - 1] != magic[sizeof magic - 1])
+        return wrong(r, "a profile of another version: reset the template, and teach it anew");
     r->p += sizeof magic;
     int err = number32(r, &h->flags);
     if (err == 0)
@@ -176,6 +179,12 @@ read_exe(struct reader *r, struct image_exe *x, struct watch_profile *bits)
         err = number32(r, &x->key.owner);
     if (err == 0)
         err = number(r, 8, &x->execs);
+    if (err == 0)
+        err = number32(r, &x->runs);
+    if (err == 0)
+        err = number32(r, &x->surprise);
+    if (err == 0 && x->surprise > WATCH_WINDOW)
+        return wrong(r, "more surprises than calls");
     if (err == 0)
         err = text(r, 2, x->path, sizeof x->path);
     return err == 0 ? read_bits(r, x, bits) : err;
@@ -334,6 +343,10 @@ image_add(struct image_writer *w, const struct image_exe *exe, const struct watc
         r = put_number(w, exe->key.owner, 4, e);
     if (r == 0)
         r = put_number(w, exe->execs, 8, e);
+    if (r == 0)
+        r = put_number(w, exe->runs, 4, e);
+    if (r == 0)
+        r = put_number(w, exe->surprise, 4, e);
     if (r == 0)
         r = put_text(w, exe->path, 2, e);
     if (r == 0)

@@ -1,8 +1,8 @@
 // A template's profiles as a file: what the broker keeps in its folder, and what export gives and import takes.
 //
-//   "STKPROF" 1 | flags u32 | runs u32 | version u32 | executables u32 | frozen, seconds since 1970 u64
+//   "STKPROF" 2 | flags u32 | runs u32 | version u32 | executables u32 | frozen, seconds since 1970 u64
 //   length of the template's name u8, the name
-//   per executable: inode, size, magic u64 | owner u32 | execs u64 | length of the path u16, the path
+//   per executable: inode, size, magic u64 | owner u32 | execs u64 | runs, surprise u32 | length of the path u16, the path
 //                   bits set u32 | form u8: 0 distances (LEB128), 1 the whole bitset | bytes
 //   BLAKE2b-256 of all before
 //
@@ -32,6 +32,7 @@ struct image_head {
 struct image_exe {
     struct watch_exe_key key; // .template is not in the file: 0
     uint64_t execs;
+    uint32_t runs, surprise; // see anomaly_profiles.h; WATCH_WINDOW at most
     char path[WATCH_PATH];
     uint32_t bits_n;
 };

@@ -37,12 +37,20 @@ mode_of(const struct profile_set *s)
                                          : WATCH_PROFILE_OFF;
 }
 
-// The kernel's view of one slot. The mode is written last: bits and threshold hold when it begins to count.
-static void
-write_state(struct profiles *p, const struct profile_set *s, uint32_t slot)
+static uint32_t
+threshold_of(const struct profile_set *s, const struct profile_exe *x)
 {
-    struct watch_profile_state *k = &p->bpf->profile_states[slot];
-    k->threshold = s->threshold - 1; // more than this
+    uint32_t sum = s->threshold + x->surprise;
+    uint32_t most = s->threshold > PROFILES_THRESHOLD_MAX ? s->threshold : PROFILES_THRESHOLD_MAX;
+    return sum < most ? sum : most;
+}
+
+// The kernel's view of one executable. The mode is written last: bits and threshold hold when it begins to count.
+static void
+write_state(struct profiles *p, const struct profile_set *s, const struct profile_exe *x)
+{
+    struct watch_profile_state *k = &p->bpf->profile_states[x->slot];
+    k->threshold = threshold_of(s, x) - 1; // more than this
     __atomic_store_n(&k->mode, mode_of(s), __ATOMIC_RELEASE);
 }
 
@@ -68,6 +76,7 @@ take_slot(struct profiles *p)
         __atomic_store_n(&k->mode, WATCH_PROFILE_OFF, __ATOMIC_RELEASE);
         memset(&p->bpf->profiles[slot], 0, sizeof p->bpf->profiles[slot]);
         k->trigrams = k->unseen = k->windows = k->alerts = 0;
+        k->most = 0;
         return slot;
     }
     return 0;
@@ -119,7 +128,7 @@ profiles_exec(struct profiles *p, uint32_t template, const struct watch_exec *x)
         if (known == NULL)
             return BOX_EXE_KNOWN;
         if (known->slot != 0)
-            write_state(p, s, known->slot);
+            write_state(p, s, known);
         write_exe(p, known);
         s->changed = true;
     }
@@ -135,7 +144,7 @@ set_state(struct profiles *p, uint32_t template, enum profiles_state state)
     s->changed = true;
     for (uint32_t i = 0; i < p->exes_n; i++)
         if (p->exe[i].key.template == template && p->exe[i].slot != 0)
-            write_state(p, s, p->exe[i].slot);
+            write_state(p, s, &p->exe[i]);
 }
 
 static uint32_t
@@ -147,6 +156,21 @@ exes_of(const struct profiles *p, uint32_t template)
     return n;
 }
 
+// A run has ended, in which this one may have taken part. Of jobs at the same time the first to end takes it all.
+static void
+settle_run(const struct profiles *p, struct profile_exe *x)
+{
+    struct watch_profile_state *k = &p->bpf->profile_states[x->slot];
+    uint32_t most = __atomic_exchange_n(&k->most, 0, __ATOMIC_RELAXED);
+    if (most == 0 && k->trigrams == x->trigrams)
+        return;
+    most = most < WATCH_WINDOW ? most : WATCH_WINDOW;
+    if (x->runs > 0 && most > x->surprise)
+        x->surprise = most;
+    x->trigrams = k->trigrams;
+    x->runs += x->runs < PROFILES_RUNS_MAX ? 1 : 0;
+}
+
 bool
 profiles_run(struct profiles *p, uint32_t template)
 {
@@ -156,6 +180,9 @@ profiles_run(struct profiles *p, uint32_t template)
         return false;
     s->runs += s->runs < PROFILES_RUNS_MAX ? 1 : 0;
     s->changed = true;
+    for (uint32_t i = 0; i < p->exes_n; i++)
+        if (p->exe[i].key.template == template && p->exe[i].slot != 0)
+            settle_run(p, &p->exe[i]);
     return s->wanted != 0 && s->runs >= s->wanted && profiles_freeze(p, template, &e) == 0;
 }
 
@@ -228,7 +255,8 @@ profiles_export(const struct profiles *p, uint32_t template, uint8_t **bytes, si
         const struct profile_exe *x = &p->exe[i];
         if (x->key.template != template)
             continue;
-        struct image_exe one = {.key = x->key, .execs = x->execs};
+        struct image_exe one = {
+            .key = x->key, .execs = x->execs, .runs = x->runs, .surprise = x->surprise};
         memcpy(one.path, x->path, sizeof one.path);
         r = image_add(&w, &one, x->slot != 0 ? &p->bpf->profiles[x->slot] : &nothing, e);
     }
@@ -258,6 +286,8 @@ import_one(void *cookie, const struct image_exe *exe, const struct watch_profile
     if (x == NULL)
         return;
     x->execs = exe->execs;
+    x->runs = exe->runs;
+    x->surprise = exe->surprise;
     if (x->slot != 0)
         in->p->bpf->profiles[x->slot] = *bits;
     write_exe(in->p, x);

@@ -11,6 +11,10 @@
 // numbers mean nothing in the next sandbox); that jobs execute such files is learnt as one fact.
 //
 // The kernel looks an executable up when it is executed, so the first run of each one teaches nothing but its name.
+//
+// How far an honest run may stray is learnt as well: `surprise` is how many sequences of a window were new in a run, at
+// most, when there had been one before it. A compiler has next to none; an interpreter, which does what its script wants,
+// or a program whose threads race has many. The rule's threshold counts from there.
 #pragma once
 
 #include <stdbool.h>
@@ -23,7 +27,11 @@
 #include "anomaly_image.h"
 #include "bpf.h"
 
-enum { PROFILES_EXES = IMAGE_EXES_MAX, PROFILES_RUNS_MAX = 1000000 };
+enum {
+    PROFILES_EXES = IMAGE_EXES_MAX,
+    PROFILES_RUNS_MAX = 1000000,
+    PROFILES_THRESHOLD_MAX = WATCH_WINDOW / 2, // that surprise makes
+};
 
 // Numbers as in stockade.v1.ProfileState.
 enum profiles_state { PROFILES_OFF = 1, PROFILES_LEARNING = 2, PROFILES_FROZEN = 3 };
@@ -43,7 +51,9 @@ struct profile_exe {
     struct watch_exe_key key;
     uint32_t slot; // in the kernel's maps; 0: it has none
     uint64_t execs;
-    char path[WATCH_PATH]; // as it was first executed
+    uint64_t trigrams;       // of the kernel's, when a run last ended
+    uint32_t runs, surprise; // that taught it something to compare with
+    char path[WATCH_PATH];   // as it was first executed
 };
 
 struct profiles {

@@ -81,6 +81,33 @@ look_at_rates(struct box *b, const struct anomaly_sums *s, uint64_t now_ns)
     }
 }
 
+// A budget of events can be used up by a job that wants to, a counter cannot: what the counter had at the last tick, and no
+// event has told by now, was lost.
+void
+box_settled(struct box *b, uint64_t now_ns)
+{
+    const struct {
+        enum anomaly_rule rule;
+        uint64_t happened;
+        const char *text;
+    } rows[] = {
+        {RULE_UNNAMED_EXEC, b->before.memfd_execs, "files without a name were executed"},
+        {RULE_SENSITIVE_PATH, b->before.opens_sensitive, "sensitive files were opened"},
+        {RULE_IO_URING, b->before.io_urings, "uses of io_uring were made"},
+        {RULE_OOM, b->before.ooms, "processes were killed for want of memory"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char text[ANOMALY_TEXT_MAX];
+        uint64_t told = b->seen[rows[i].rule];
+        if (rows[i].happened <= told)
+            continue;
+        (void)snprintf(text, sizeof text, "%llu %s whose events were lost",
+                       (unsigned long long)(rows[i].happened - told), rows[i].text);
+        b->seen[rows[i].rule] = rows[i].happened;
+        box_count(b, rows[i].rule, now_ns, 15, text);
+    }
+}
+
 void
 box_tick(struct box *b, const struct anomaly_sums *sums, uint64_t now_ns)
 {
@@ -103,6 +130,7 @@ box_tick(struct box *b, const struct anomaly_sums *sums, uint64_t now_ns)
         count(b, &upload, now_ns, cut((sums->out_bytes >> 10) - (o->out_bytes >> 10)));
         count(b, &signals, now_ns, cut(since(sums->signals, o->signals)));
         look_for_mining(b, sums, now_ns);
+        box_settled(b, now_ns);
     }
     // A job's end comes between two ticks; rates are per tick.
     if (elapsed_ns >= ANOMALY_TICK_MS * 1000000ULL / 2)

@@ -21,7 +21,7 @@ record_class_name(uint32_t class)
     static const char *const names[EVENT_CLASSES] = {
         [CLASS_DENIAL] = "denial",   [CLASS_ALARM] = "alarm",         [CLASS_PROCESS] = "process",
         [CLASS_FILE] = "file",       [CLASS_NETWORK] = "network",     [CLASS_SIGNAL] = "signal",
-        [CLASS_SYSCALL] = "syscall", [CLASS_UNCOUNTED] = "uncounted",
+        [CLASS_SYSCALL] = "syscall", [CLASS_UNCOUNTED] = "uncounted", [CLASS_PROFILE] = "profile",
     };
     return class < EVENT_CLASSES && names[class] != NULL ? names[class] : "other";
 }

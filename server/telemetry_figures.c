@@ -146,6 +146,9 @@ telemetry_add_account(struct anomaly_sums *to, const struct watch_account *w)
     to->opens_sensitive += w->opens_sensitive;
     to->unlinks += w->unlinks;
     to->renames += w->renames;
+    to->memfd_execs += w->memfd_execs;
+    to->io_urings += w->io_urings;
+    to->ooms += w->ooms;
 }
 
 static uint64_t

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <time.h>
 
 #include "relay/relay.h"
 #include "syscall_names.h"
@@ -21,6 +22,9 @@
 #define DETAIL(name) STOCKADE__V1__EVENT__DETAIL_##name
 
 enum { TEXT = 3 * WATCH_PATH + 1, DESTINATION = 321 };
+
+static const uint64_t TIME_MAX = UINT64_C(1)
+                                 << 62; // with the clocks' difference it is a time still
 
 // An event on its way: the message and all that it points to.
 struct told {
@@ -276,7 +280,7 @@ fill_exec(struct told *o, const void *body)
     d->count = 1;
     o->m.detail_case = DETAIL(EXECUTION);
     o->m.execution = d;
-    if (d->unnamed)
+    if (d->unnamed || x->socket != 0)
         o->m.severity = GRAVE(WARNING);
     struct record_execution r = {
         .time_ns = o->time_ns,
@@ -445,7 +449,7 @@ telemetry_event(struct telemetry *t, const void *data, size_t n)
     memcpy(&e, data, sizeof e);
     const struct kind_row *row = e.kind < EVENT_KINDS ? &kinds[e.kind] : NULL;
     if (row == NULL || row->fill == NULL || e.size != row->size || n < sizeof e + e.size ||
-        e.slot >= BPF_SLOTS || e.class >= EVENT_CLASSES || (int64_t)e.time_ns < 0)
+        e.slot >= BPF_SLOTS || e.class >= EVENT_CLASSES || e.time_ns > TIME_MAX)
         return false;
     struct box *b = telemetry_box(t, e.slot, e.generation);
     if (b == NULL || b->sandbox->tenant == NULL) {
@@ -545,9 +549,22 @@ relay_flow(struct told *o, const struct relay_report *r)
     o->d.flow.in_bytes = r->in_bytes;
 }
 
+// The relay's clock is the kernel's. A time that has not come would stop every window of a detector.
+static uint64_t
+time_that_was(uint64_t boot_ns)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_BOOTTIME, &t);
+    uint64_t now = (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+    return boot_ns < now ? boot_ns : now;
+}
+
 void
 telemetry_relay(struct telemetry *t, const struct relay_report *r)
 {
+    struct relay_report report = *r;
+    report.time_ns = time_that_was(r->time_ns);
+    r = &report;
     struct box *b = t != NULL ? telemetry_box(t, r->slot, r->generation) : NULL;
     if (b == NULL || b->sandbox->tenant == NULL)
         return;

@@ -54,6 +54,14 @@ CALL = "import ctypes\ncall = ctypes.CDLL(None).syscall\n"
 DEEDS = {
     "dangerous-syscall": CALL + "call(101, 16, 1, 0, 0)",  # ptrace
     "unnamed-exec": MEMFD,
+    "remote-shell": """
+import os, socket, time
+theirs, ours = socket.socketpair()
+if os.fork() == 0:
+    [os.dup2(ours.fileno(), i) for i in range(3)]
+    os.execv("/bin/sh", ["sh", "-c", "read line; echo $line"])
+theirs.send(b"x\\n"); theirs.recv(9); os.wait(); time.sleep(0.1)
+""",
     "fork-storm": """
 import os, time
 kids = []
@@ -193,7 +201,9 @@ def honest_work_raises_nothing(b, c):
     box = create(b)
     r = b.cli("exec", "-n", box, "--", "/bin/bash", "-c",
               "seq 1 500 | sort -r | head -3; python3 -c 'import json, sqlite3; print(json.dumps([1]))'; "
-              "mkdir d; for i in 1 2 3; do echo $i > d/$i; mv d/$i d/x$i; done; tar cz d | wc -c; rm -r d; bash -i </dev/null; sleep 0.3")
+              "mkdir d; for i in 1 2 3; do echo $i > d/$i; mv d/$i d/x$i; done; tar cz d | wc -c; rm -r d; bash -i </dev/null; sleep 0.3; "
+              "python3 -c 'import socket, subprocess; socket.getaddrinfo(\"localhost\", 80); a, b = socket.socketpair(); "
+              "b.shutdown(1) or subprocess.run([\"cat\"], stdin=a, stdout=a)'; sleep 0.1")
     check(r.returncode == 0, r.stderr)
     check(findings(b, "--sandbox", box) == [], findings(b, "--sandbox", box))
     b.cli("rm", box)
@@ -267,6 +277,13 @@ def kill_ends_the_sandbox_and_says_why(b, c):
     box = create(b, "--template", "killing")
     python(b, box, MEMFD + "time.sleep(30)")
     until(lambda: box not in b.cli("ls", "-q").stdout.decode(), "the sandbox is gone")
+
+
+def noise_keeps_no_graver_rule_silent(b, c):
+    noise = "import os\nfor i in range(300):\n    try: open(f'/tmp/.ssh/{i}')\n    except OSError: pass\n"
+    r = b.cli("run", "--template", "killing", "-n", "-o", "json", "--", "/usr/bin/python3", "-c", noise + MEMFD + "time.sleep(30)")
+    result = json.loads(r.stdout)
+    check(result["outcome"] == "CANCELLED" and "unnamed-exec" in result["reason"], result)
 
 
 def pause_stops_everything_in_it(b, c):
@@ -357,7 +374,7 @@ def a_profile_is_kept_exported_and_imported(b, c):
 
 TESTS = [the_kernels_part_is_there, what_a_stranger_may_not_see_is_refused, wrong_questions_are_answered_with_the_reason,
          a_rule_that_is_off_is_not_raised, honest_work_raises_nothing, each_tripwire_is_raised_by_a_job_that_does_it,
-         an_alert_comes_at_once, kill_ends_the_sandbox_and_says_why, pause_stops_everything_in_it,
+         an_alert_comes_at_once, kill_ends_the_sandbox_and_says_why, noise_keeps_no_graver_rule_silent, pause_stops_everything_in_it,
          throttle_leaves_a_tenth_of_the_cpu, a_profile_learns_freezes_and_tells_what_is_new,
          a_profile_is_kept_exported_and_imported]
 

@@ -1,6 +1,7 @@
 // What the telemetry programs tell: exec, exit, signals, files, dangerous calls, OOM.
 #include <pthread.h>
 #include <sys/ptrace.h>
+#include <sys/socket.h>
 
 #include "watch_job.h"
 
@@ -111,6 +112,90 @@ a_file_without_a_name_alarms_even_where_events_are_off(void **state)
     }
     assert_int_equal(rig_account(&rig, j.job)->memfd_execs, 2);
     assert_int_equal(rig_account(&rig, j.job)->execs, 3);
+}
+
+// Which descriptors are a socket, and of which pair: 0 is none, it stays what it was.
+struct spoken {
+    const char *which;
+};
+
+static int
+execute_on_sockets(void *arg)
+{
+    const struct spoken *s = arg;
+    static const struct exec x = {"/usr/bin/true", {"true", NULL}, -1};
+    int pair[3][2];
+    for (int i = 0; i < 3; i++)
+        if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair[i]) < 0)
+            return 98;
+    for (int i = 0; i < 3; i++)
+        if (s->which[i] != '0')
+            (void)dup2(pair[s->which[i] - '1'][0], i);
+    union {
+        const struct exec *from;
+        void *to;
+    } exec = {.from = &x};
+    return execute(exec.to);
+}
+
+static void
+a_program_that_speaks_to_one_socket_alone_alarms_and_to_three_does_not(void **state)
+{
+    (void)state;
+    static const struct spoken rows[] = {{"000"}, {"123"}, {"110"}, {"011"}, {"121"}, {"111"}};
+    struct job j = new_job("socket", 0);
+    drain();
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        union {
+            const struct spoken *from;
+            void *to;
+        } arg = {.from = &rows[i]};
+        assert_int_equal(rig_run(j.job, execute_on_sockets, arg.to), 0);
+    }
+    drain();
+    assert_int_equal(count_events(EVENT_EXEC, j.job), 1);
+    const struct seen *e = event(EVENT_EXEC, j.job, 0);
+    assert_int_equal(e->head.class, CLASS_ALARM);
+    assert_int_equal(BODY(watch_exec, e)->socket, 1);
+    assert_int_equal(BODY(watch_exec, e)->memfd, 0);
+    assert_int_equal(rig_account(&rig, j.job)->execs, 6);
+    assert_int_equal(rig_account(&rig, j.job)->failures, 0);
+}
+
+static int
+open_sockets(void *arg)
+{
+    static const int ordinary[][2] = {
+        {AF_INET, SOCK_STREAM}, {AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC}, {AF_UNIX, SOCK_SEQPACKET},
+        {AF_NETLINK, SOCK_RAW}, {AF_INET, SOCK_DGRAM | SOCK_NONBLOCK},
+    };
+    static const int strange[][2] = {
+        {AF_INET, SOCK_RAW | SOCK_CLOEXEC},
+        {AF_INET6, SOCK_RAW},
+        {AF_PACKET, SOCK_RAW},
+        {AF_VSOCK, SOCK_STREAM},
+        {AF_ALG, SOCK_SEQPACKET},
+    };
+    (void)arg;
+    for (size_t i = 0; i < sizeof ordinary / sizeof ordinary[0]; i++)
+        (void)syscall(SYS_socket, ordinary[i][0], ordinary[i][1], 0);
+    for (size_t i = 0; i < sizeof strange / sizeof strange[0]; i++)
+        (void)syscall(SYS_socket, strange[i][0], strange[i][1], 255);
+    return 0;
+}
+
+static void
+sockets_that_no_job_needs_are_told_and_ordinary_ones_are_not(void **state)
+{
+    (void)state;
+    struct job j = new_job("sockets", 0);
+    drain();
+    assert_int_equal(rig_run(j.job, open_sockets, NULL), 0);
+    drain();
+    assert_int_equal(count_events(EVENT_DANGEROUS, j.job), 5);
+    const struct watch_syscall *b = BODY(watch_syscall, event(EVENT_DANGEROUS, j.job, 2));
+    assert_true(b->number == SYS_socket && b->args[0] == AF_PACKET && b->args[1] == SOCK_RAW);
+    assert_int_equal(rig_account(&rig, j.job)->syscalls[SYS_socket], 10);
 }
 
 static int
@@ -425,6 +510,8 @@ main(int argc, char **argv)
         cmocka_unit_test(an_exec_tells_path_arguments_and_what_file_it_is),
         cmocka_unit_test(arguments_beyond_what_is_hashed_do_not_change_the_hash),
         cmocka_unit_test(a_file_without_a_name_alarms_even_where_events_are_off),
+        cmocka_unit_test(a_program_that_speaks_to_one_socket_alone_alarms_and_to_three_does_not),
+        cmocka_unit_test(sockets_that_no_job_needs_are_told_and_ordinary_ones_are_not),
         cmocka_unit_test(an_exit_tells_code_signal_and_life),
         cmocka_unit_test(threads_are_no_processes_and_the_last_one_ends_theirs),
         cmocka_unit_test(a_thread_that_executes_goes_on_as_the_same_process),

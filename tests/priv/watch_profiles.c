@@ -70,8 +70,11 @@ a_program_that_does_what_was_learnt_is_silent_and_another_alarms_at_once(void **
     assert_true(s->trigrams >= 2 * PATTERN - 2);
     uint64_t learnt = s->unseen;
     assert_true(learnt >= 4 && learnt < 30);
+    assert_in_range(s->most, 4, learnt);
+    rig.profile_states[PROFILE].most = 0;
     assert_int_equal(rig_run(j.job, repeat, &usual), 0);
     assert_int_equal(s->unseen, learnt); // nothing new
+    assert_int_equal(s->most, 0);
 
     j = profiled_job("judge", WATCH_PROFILE_JUDGE, 5);
     assert_int_equal(rig_run(j.job, repeat, &usual), 0);
@@ -85,7 +88,7 @@ a_program_that_does_what_was_learnt_is_silent_and_another_alarms_at_once(void **
     assert_true(s->alerts == 1 || s->alerts == 2);
     const struct seen *e = event(EVENT_PROFILE, j.job, 0);
     const struct watch_score *b = BODY(watch_score, e);
-    assert_int_equal(e->head.class, CLASS_ALARM);
+    assert_int_equal(e->head.class, CLASS_PROFILE);
     assert_int_equal(b->profile, PROFILE);
     assert_int_equal(b->unseen, 6); // over the threshold, not at the end of the window
     assert_true(b->window >= 6 && b->window < WATCH_WINDOW);

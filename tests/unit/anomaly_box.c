@@ -1,78 +1,12 @@
 // Each tripwire is raised at its threshold and not below, and says once what happens a thousand times.
-#include <inttypes.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <math.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/syscall.h>
-#include <cmocka.h>
+#include "anomaly_box.h"
 
-#include "bpf/net.h"
-#include "server/anomaly_box.h"
+#include <math.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+
 #include "server/anomaly_sensitive.h"
 #include "server/relay/relay.h"
-
-#define MS UINT64_C(1000000)
-#define S  (1000 * MS)
-
-static struct anomaly_config policy;
-static struct box box;
-static uint64_t now_ns;
-static unsigned raised[ANOMALY_RULES];
-static double score;
-static char said[ANOMALY_TEXT_MAX];
-
-static void
-on_raise(void *cookie, enum anomaly_rule rule, double s, const char *text)
-{
-    assert_ptr_equal(cookie, &box);
-    raised[rule]++;
-    score = s;
-    (void)snprintf(said, sizeof said, "%s", text);
-}
-
-static int
-set_up(void **state)
-{
-    (void)state;
-    anomaly_config_usual(&policy);
-    box_init(&box, &policy, 1000, on_raise, &box);
-    memset(raised, 0, sizeof raised);
-    now_ns = 1000 * S;
-    return 0;
-}
-
-static void
-event(uint32_t kind, const void *body, size_t n)
-{
-    struct event e = {
-        .time_ns = now_ns, .kind = (uint16_t)kind, .size = (uint32_t)n, .comm = "job"};
-    box_event(&box, &e, body, BOX_EXE_KNOWN);
-}
-
-static void
-dial(uint32_t kind, uint8_t host, uint16_t port)
-{
-    struct net_event e = {.address = {[10] = 0xff, [11] = 0xff, [12] = 192, [14] = 2, [15] = host},
-                          .port = port,
-                          .family = 2,
-                          .hook = NET_HOOK_CONNECT};
-    event(kind, &e, sizeof e);
-}
-
-static void
-exec_path(const char *path, bool memfd, enum box_exe exe, uint64_t inode)
-{
-    struct watch_exec x = {.exe = {.inode = inode}, .memfd = memfd};
-    struct event e = {.time_ns = now_ns, .kind = EVENT_EXEC, .size = sizeof x};
-    x.path_n = (uint32_t)strlen(path);
-    memcpy(x.path, path, x.path_n);
-    box_event(&box, &e, &x, exe);
-}
 
 static void
 events_that_are_cut_or_of_no_kind_are_left_alone(void **state)
@@ -186,6 +120,34 @@ only_a_new_executable_is_new_and_a_file_without_a_name_is_worse(void **state)
 }
 
 static void
+a_shell_on_a_socket_is_told_once_and_a_file_without_a_name_as_well(void **state)
+{
+    (void)state;
+    struct watch_exec x = {.exe = {.inode = 9}, .socket = 1, .path_n = 8, .path = "/bin/\x1b[m"};
+    struct event e = {.time_ns = now_ns, .kind = EVENT_EXEC, .size = sizeof x};
+    for (int i = 0; i < 100; i++)
+        box_event(&box, &e, &x, BOX_EXE_KNOWN);
+    assert_int_equal(raised[RULE_REMOTE_SHELL], 1);
+    assert_int_equal(raised[RULE_UNNAMED_EXEC] + raised[RULE_NEW_EXECUTABLE], 0);
+    assert_non_null(strstr(said, "with one socket as its stdin, stdout and stderr"));
+    assert_null(strchr(said, '\x1b'));
+    x.memfd = 1;
+    box_event(&box, &e, &x, BOX_EXE_NEW);
+    assert_int_equal(raised[RULE_UNNAMED_EXEC], 1);
+    assert_int_equal(raised[RULE_REMOTE_SHELL], 1);
+}
+
+static void
+a_strange_socket_is_told_with_what_it_is(void **state)
+{
+    (void)state;
+    struct watch_syscall call = {.number = SYS_socket, .result = -1, .args = {17, 3 | 02000000}};
+    event(EVENT_DANGEROUS, &call, sizeof call);
+    assert_int_equal(raised[RULE_DANGEROUS_SYSCALL], 1);
+    assert_string_equal(said, "socket(family 17, type 3) was called, and refused: EPERM");
+}
+
+static void
 a_sensitive_path_is_told_once_each(void **state)
 {
     (void)state;
@@ -267,166 +229,6 @@ regular_connections_are_a_beacon_and_irregular_ones_are_not(void **state)
     assert_int_equal(raised[RULE_BEACONING], 1);
 }
 
-// ---- figures
-
-static struct anomaly_sums sums;
-
-static void
-tick(void)
-{
-    now_ns += 100 * MS;
-    box_tick(&box, &sums, now_ns);
-}
-
-static int
-set_up_figures(void **state)
-{
-    memset(&sums, 0, sizeof sums);
-    int r = set_up(state);
-    tick();
-    return r;
-}
-
-static void
-begin_with_window(void **state, enum anomaly_rule rule, uint64_t window_ms)
-{
-    memset(&sums, 0, sizeof sums);
-    set_up(state);
-    policy.rule[rule].window_ms = window_ms;
-    tick();
-}
-
-// Adds n in ten ticks and tells how often the rule was raised by then.
-static unsigned
-grows(uint64_t *figure, uint64_t n, enum anomaly_rule rule)
-{
-    unsigned before = raised[rule];
-    for (uint64_t i = 0; i < 10; i++) {
-        *figure += n / 10 + (i < n % 10 ? 1 : 0);
-        tick();
-    }
-    return raised[rule] - before;
-}
-
-static void
-masses_are_raised_at_their_threshold_and_not_below(void **state)
-{
-    (void)state;
-    const struct {
-        enum anomaly_rule rule;
-        uint64_t *figure;
-        uint64_t unit;
-    } rows[] = {
-        {RULE_FORK_STORM, &sums.forks, 1},          {RULE_MASS_RENAME, &sums.renames, 1},
-        {RULE_MASS_UNLINK, &sums.unlinks, 1},       {RULE_SIGNAL_STORM, &sums.signals, 1},
-        {RULE_LARGE_UPLOAD, &sums.out_bytes, 1024},
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        begin_with_window(state, rows[i].rule, 10000);
-        uint64_t at = policy.rule[rows[i].rule].threshold * rows[i].unit;
-        assert_int_equal(grows(rows[i].figure, at - 1, rows[i].rule), 0);
-        begin_with_window(state, rows[i].rule, 10000);
-        assert_int_equal(grows(rows[i].figure, at, rows[i].rule), 1);
-        assert_int_equal(grows(rows[i].figure, at, rows[i].rule), 0); // quiet for a window
-        now_ns += 11 * S;
-        tick();
-        assert_int_equal(grows(rows[i].figure, at, rows[i].rule), 1);
-    }
-}
-
-static void
-what_happens_before_the_first_tick_counts(void **state)
-{
-    (void)state;
-    set_up(state);
-    memset(&sums, 0, sizeof sums);
-    sums.renames = policy.rule[RULE_MASS_RENAME].threshold;
-    tick();
-    assert_int_equal(raised[RULE_MASS_RENAME], 1);
-}
-
-static void
-what_is_slow_enough_is_no_mass(void **state)
-{
-    (void)state;
-    for (int i = 0; i < 600; i++) { // 400 in 10 s
-        sums.renames += 4;
-        tick();
-    }
-    assert_int_equal(raised[RULE_MASS_RENAME], 0);
-}
-
-static void
-processes_that_end_are_no_storm(void **state)
-{
-    (void)state;
-    for (int i = 0; i < 100; i++) {
-        sums.forks += 90;
-        sums.exits += i > 0 ? 90 : 0;
-        tick();
-    }
-    assert_int_equal(raised[RULE_FORK_STORM], 0);
-    sums.forks += 60; // 90 and 60 more than before
-    tick();
-    assert_int_equal(raised[RULE_FORK_STORM], 0);
-    sums.forks += 60;
-    tick();
-    assert_int_equal(raised[RULE_FORK_STORM], 1);
-}
-
-static unsigned
-burns(unsigned ticks, uint64_t output, uint64_t sent)
-{
-    for (unsigned i = 0; i < ticks; i++) {
-        sums.cpu_ns += 98 * MS;
-        sums.output_bytes += output;
-        sums.out_bytes += sent;
-        tick();
-    }
-    return raised[RULE_MINING];
-}
-
-static void
-only_cpu_without_a_word_is_mining(void **state)
-{
-    (void)state;
-    policy.rule[RULE_MINING].window_ms = 5000;
-    assert_int_equal(burns(200, 1, 0), 0);
-    assert_int_equal(burns(200, 0, 4096), 0);
-    for (int i = 0; i < 200; i++) { // busy half of the time
-        sums.cpu_ns += 50 * MS;
-        tick();
-    }
-    assert_int_equal(burns(49, 0, 0), 0);
-    assert_int_equal(burns(5, 0, 0), 1);
-    assert_true(score >= 90);
-}
-
-static void
-a_word_now_and_then_does_not_hide_mining(void **state)
-{
-    (void)state;
-    policy.rule[RULE_MINING].window_ms = 5000;
-    for (int i = 0; i < 8; i++) {
-        (void)burns(1, 1, 0);
-        (void)burns(20, 0, 0);
-    }
-    assert_in_range(raised[RULE_MINING], 1, 3);
-}
-
-static void
-a_sandbox_with_a_tenth_of_a_cpu_can_mine_too(void **state)
-{
-    (void)state;
-    policy.rule[RULE_MINING].window_ms = 5000;
-    box.cpu_millis = 100;
-    for (int i = 0; i < 60; i++) {
-        sums.cpu_ns += 10 * MS;
-        tick();
-    }
-    assert_int_equal(raised[RULE_MINING], 1);
-}
-
 // ---- names
 
 static void
@@ -500,6 +302,23 @@ one_sandbox_cannot_flood_the_findings(void **state)
 }
 
 static void
+noise_of_one_rule_does_not_keep_another_from_being_raised(void **state)
+{
+    (void)state;
+    for (uint64_t minute = 0; minute < 3; minute++) {
+        for (uint64_t i = 0; i < 1000; i++)
+            exec_path("/tmp/x", false, BOX_EXE_NEW, 1000 * minute + i + 1);
+        event(EVENT_OOM, NULL, 0);
+        now_ns += S;
+        event(EVENT_OOM, NULL, 0); // the second of this minute, beyond the bound
+        assert_int_equal(raised[RULE_OOM], minute + 1);
+        now_ns += 60 * S;
+    }
+    exec_path("/proc/self/fd/3", true, BOX_EXE_KNOWN, 1);
+    assert_int_equal(raised[RULE_UNNAMED_EXEC], 1);
+}
+
+static void
 a_sandbox_takes_a_few_kilobytes(void **state)
 {
     (void)state;
@@ -550,21 +369,18 @@ main(void)
         cmocka_unit_test_setup(every_sensitive_path_finds_its_place, set_up),
         cmocka_unit_test_setup(only_a_new_executable_is_new_and_a_file_without_a_name_is_worse,
                                set_up),
+        cmocka_unit_test_setup(a_shell_on_a_socket_is_told_once_and_a_file_without_a_name_as_well,
+                               set_up),
+        cmocka_unit_test_setup(a_strange_socket_is_told_with_what_it_is, set_up),
         cmocka_unit_test_setup(a_sensitive_path_is_told_once_each, set_up),
         cmocka_unit_test_setup(every_death_by_oom_is_told, set_up),
         cmocka_unit_test_setup(a_profile_event_is_told_with_its_figures_once_per_window, set_up),
         cmocka_unit_test_setup(a_call_that_was_never_refused_before_is_told_once, set_up),
         cmocka_unit_test_setup(regular_connections_are_a_beacon_and_irregular_ones_are_not, set_up),
-        cmocka_unit_test_setup(masses_are_raised_at_their_threshold_and_not_below, set_up_figures),
-        cmocka_unit_test_setup(what_happens_before_the_first_tick_counts, set_up_figures),
-        cmocka_unit_test_setup(what_is_slow_enough_is_no_mass, set_up_figures),
-        cmocka_unit_test_setup(processes_that_end_are_no_storm, set_up_figures),
-        cmocka_unit_test_setup(only_cpu_without_a_word_is_mining, set_up_figures),
-        cmocka_unit_test_setup(a_word_now_and_then_does_not_hide_mining, set_up_figures),
-        cmocka_unit_test_setup(a_sandbox_with_a_tenth_of_a_cpu_can_mine_too, set_up_figures),
         cmocka_unit_test_setup(names_that_people_use_are_no_tunnel, set_up),
         cmocka_unit_test_setup(data_in_names_is_a_tunnel_also_when_it_is_refused, set_up),
         cmocka_unit_test_setup(one_sandbox_cannot_flood_the_findings, set_up),
+        cmocka_unit_test_setup(noise_of_one_rule_does_not_keep_another_from_being_raised, set_up),
         cmocka_unit_test_setup(a_sandbox_takes_a_few_kilobytes, set_up),
         cmocka_unit_test_setup(every_rule_has_a_name_and_bounds_that_hold_its_usual_values, set_up),
         cmocka_unit_test_setup(a_template_gets_what_it_does_not_say_from_the_host, set_up),

@@ -124,6 +124,53 @@ it_learns_for_so_many_runs_and_then_tells_what_is_new(void **state)
     assert_false(profiles_run(p, 0));
 }
 
+// What the kernel would have counted of a run of the job.
+static void
+strays(uint32_t slot, uint32_t most)
+{
+    bpf.profile_states[slot].trigrams += 100;
+    bpf.profile_states[slot].most = most;
+    assert_false(profiles_run(p, 0));
+}
+
+static void
+what_surprised_while_it_learnt_is_added_to_the_threshold(void **state)
+{
+    (void)state;
+    p->set[0].wanted = 100;
+    (void)runs(0, 1, "/usr/bin/a");
+    (void)runs(0, 2, "/usr/bin/b");
+    (void)runs(0, 3, "/usr/bin/c");
+    (void)runs(1, 1, "/usr/bin/a");
+    uint32_t a = p->exe[0].slot, b = p->exe[1].slot, c = p->exe[2].slot, other = p->exe[3].slot;
+    bpf.profile_states[other].most = 55;
+    strays(a, 180); // all of the first run is new
+    strays(a, 12);
+    strays(a, 30);
+    strays(a, 0);
+    strays(b, 0);
+    strays(b, WATCH_WINDOW + 55); // nothing that the kernel would say
+    assert_int_equal(p->exe[0].runs, 4);
+    assert_int_equal(p->exe[0].surprise, 30);
+    assert_int_equal(p->exe[1].surprise, WATCH_WINDOW);
+    assert_int_equal(p->exe[2].runs, 0);
+    assert_int_equal(bpf.profile_states[other].most, 55); // another template's
+    assert_int_equal(profiles_freeze(p, 0, &e), 0);
+    assert_int_equal(bpf.profile_states[a].threshold, 8 + 30 - 1);
+    assert_int_equal(bpf.profile_states[b].threshold, PROFILES_THRESHOLD_MAX - 1);
+    assert_int_equal(bpf.profile_states[c].threshold, 8 - 1);
+    p->set[0].threshold = 150; // more than surprise may make of it
+    uint8_t *bytes = NULL;
+    size_t n = 0;
+    assert_int_equal(profiles_export(p, 0, &bytes, &n, &e), 0);
+    profiles_reset(p, 0);
+    assert_int_equal(profiles_import(p, 0, bytes, n, false, &e), 0);
+    free(bytes);
+    for (uint32_t i = 0; i < p->exes_n; i++)
+        if (p->exe[i].key.template == 0 && p->exe[i].slot != 0)
+            assert_int_equal(bpf.profile_states[p->exe[i].slot].threshold, 150 - 1);
+}
+
 static void
 files_of_the_sandbox_are_one_fact_and_no_profile(void **state)
 {
@@ -292,7 +339,9 @@ a_file_that_lies_is_refused_though_its_sum_is_right(void **state)
         uint8_t value;
         const char *word;
     } lies[] = {
-        {7, 2, "kind"},
+        {6, 'X', "kind"},
+        {7, 1, "another version"},
+        {7, 3, "another version"},
         {8, 0x80, "flags"},
         {EXES, 1, "more than"},
         {EXES, 3, "too early"},
@@ -302,10 +351,12 @@ a_file_that_lies_is_refused_though_its_sum_is_right(void **state)
         {NAME + 1, '/', "name"},
         {NAME + 1, 0, "NUL"},
         {31, 0xff, "time"},
-        {FIRST + 36, 255, "text"}, // length of the path
-        {FIRST + 36 + 2 + 10 + 3, 255, "bits"},
-        {FIRST + 36 + 2 + 10 + 4, 2, "bits"},
-        {FIRST + 36 + 2 + 10 + 5, 0, "twice"},
+        {FIRST + 40, WATCH_WINDOW + 1, "surprises"},
+        {FIRST + 41, 1, "surprises"},
+        {FIRST + 44, 255, "text"}, // length of the path
+        {FIRST + 44 + 2 + 10 + 3, 255, "bits"},
+        {FIRST + 44 + 2 + 10 + 4, 2, "bits"},
+        {FIRST + 44 + 2 + 10 + 5, 0, "twice"},
     };
     for (size_t i = 0; i < sizeof lies / sizeof lies[0]; i++) {
         memcpy(bytes, good, n);
@@ -376,6 +427,7 @@ main(void)
         T(a_kernel_without_profiles_learns_nothing),
         T(nothing_learnt_cannot_be_frozen_or_exported),
         T(it_learns_for_so_many_runs_and_then_tells_what_is_new),
+        T(what_surprised_while_it_learnt_is_added_to_the_threshold),
         T(files_of_the_sandbox_are_one_fact_and_no_profile),
         T(an_executable_of_another_template_is_not_taken),
         T(without_a_free_profile_it_is_known_all_the_same),

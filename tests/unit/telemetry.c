@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <cmocka.h>
 
 #include "proto/auto.h"
@@ -260,6 +261,26 @@ reports_of_the_relay_become_events_of_their_sandbox(void **state)
 }
 
 static void
+a_time_that_has_not_come_is_not_believed(void **state)
+{
+    struct fixture *f = *state;
+    struct relay_report r = {.kind = RELAY_DENIED, .slot = 7, .generation = 3, .name = "a.example"};
+    static const uint64_t times[] = {UINT64_MAX, INT64_MAX, UINT64_C(1) << 62};
+    telemetry_drain(f->srv.telemetry); // reads the clocks
+    for (size_t i = 0; i < sizeof times / sizeof times[0]; i++) {
+        r.time_ns = times[i];
+        telemetry_relay(f->srv.telemetry, &r);
+        const Stockade__V1__Event *m = last(f);
+        assert_non_null(m);
+        assert_true(m->time->seconds - time(NULL) < 60 && time(NULL) - m->time->seconds < 60);
+        size_t n = make(f, EVENT_OOM, CLASS_ALARM, 0);
+        f->raw.head.time_ns = times[i] + 1;
+        assert_int_equal(telemetry_event(f->srv.telemetry, &f->raw, n), times[i] == UINT64_MAX);
+        (void)last(f);
+    }
+}
+
+static void
 without_a_broker_around_it_nothing_happens(void **state)
 {
     (void)state;
@@ -286,6 +307,7 @@ main(void)
         TEST(lengths_and_numbers_of_a_body_are_not_believed),
         TEST(a_denial_says_what_where_and_how_to_ask),
         TEST(what_the_guest_does_before_the_job_is_no_alarm),
+        TEST(a_time_that_has_not_come_is_not_believed),
         TEST(reports_of_the_relay_become_events_of_their_sandbox),
         cmocka_unit_test(without_a_broker_around_it_nothing_happens),
     };

@@ -7,7 +7,7 @@
 // gravest finding of the tripwires (0: none).
 //
 // A run's score is the most sequences of three calls, of WATCH_WINDOW calls of one thread, that the profile does not have:
-// what watch.bpf.c compares with its threshold. Training, setting thresholds (calibration) and testing use different runs,
+// what watch.bpf.c compares with the threshold of the executable's profile, which grew with what surprised it in training. Training, setting thresholds (calibration) and testing use different runs,
 // by the number of the run: half train, a quarter calibrates, a quarter is tested.
 #include <stdbool.h>
 #include <stdint.h>

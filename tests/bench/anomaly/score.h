@@ -63,8 +63,11 @@ struct profile *profile_new(enum variant v);
 void profile_free(struct profile *p);
 void profile_learn(struct profile *p, const struct run *r);
 
-// The most unseen trigrams of a window.
-unsigned profile_score(const struct profile *p, const struct run *r);
+// The threshold of the rule unseen-sequence, as it comes.
+enum { SCORE_THRESHOLD = 8 };
+
+// The most unseen trigrams of a window, as a part of what its executable's threshold is: SCORE_THRESHOLD is told.
+double profile_score(const struct profile *p, const struct run *r);
 // Executables that it does not know.
 unsigned profile_new_exes(const struct profile *p, const struct run *r);
 // Refused calls that its executable was never refused before: what the kernel tells.

@@ -9,9 +9,9 @@
 enum part { TRAIN, CALIBRATE, TEST };
 
 static const char *const variant_names[VARIANTS] = {"one set for all", "per executable"};
-static const double grave = 2;   // SEVERITY_NOTICE
-static const double margin = 4;  // unseen trigrams above the highest of calibration
-static const double product = 8; // the rule unseen-sequence, as it comes
+static const double grave = 2;  // SEVERITY_NOTICE
+static const double margin = 4; // above the highest of calibration
+static const double product = SCORE_THRESHOLD;
 
 // What becomes of a run's figures.
 enum rule {
@@ -269,7 +269,7 @@ run_by_run(const struct set *s)
         if (!r->attack && part_of(r) != TEST)
             continue;
         (void)printf(
-            "  %c %-20s %2u  unseen %3u  new refusals %2u  new executables %2u  tripwires %u%s\n",
+            "  %c %-20s %2u  unseen %5.1f  new refusals %2u  new executables %2u  tripwires %u%s\n",
             r->attack ? 'a' : 'b', r->type, r->number, profile_score(p, r),
             profile_new_refusals(p, r), profile_new_exes(p, r), r->severity,
             r->attack && figure(p, r, ALL) <= highest ? "  MISSED" : "");

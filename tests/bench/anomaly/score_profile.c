@@ -9,8 +9,9 @@
 
 struct profile {
     enum variant variant;
-    struct watch_profile *of[SCORE_EXES]; // NULL: not known
-    bool own;                             // files of the sandbox's own were executed
+    struct watch_profile *of[SCORE_EXES];            // NULL: not known
+    bool own;                                        // files of the sandbox's own were executed
+    unsigned surprise[SCORE_EXES], runs[SCORE_EXES]; // server/anomaly_profiles.h
 };
 
 void
@@ -63,12 +64,15 @@ has(const struct watch_profile *set, uint32_t bit)
     return (set->bits[bit / 64] >> (bit % 64) & 1) != 0;
 }
 
-static void
+// False: it had it.
+static bool
 put(struct watch_profile **set, uint32_t bit)
 {
     if (*set == NULL)
         *set = need(calloc(1, sizeof **set));
+    bool had = has(*set, bit);
     (*set)->bits[bit / 64] |= UINT64_C(1) << (bit % 64);
+    return !had;
 }
 
 static uint32_t
@@ -83,32 +87,65 @@ set_of(const struct profile *p, uint16_t exe)
     return p->variant == ONE_SET ? 0 : exe;
 }
 
+// What settle_run() of the broker makes of a run's figures.
+static void
+settle_run(struct profile *p, const unsigned *most, const bool *active)
+{
+    for (size_t x = 0; x < SCORE_EXES; x++) {
+        if (!active[x])
+            continue;
+        if (p->runs[x]++ > 0 && most[x] > p->surprise[x])
+            p->surprise[x] = most[x];
+    }
+}
+
 void
 profile_learn(struct profile *p, const struct run *r)
 {
-    for (size_t i = 0; i < r->n; i++) {
-        const struct token *t = &r->token[i];
-        if (p->variant != ONE_SET && exe_is_own(t->exe))
-            p->own = true;
-        else
-            put(&p->of[set_of(p, t->exe)], t->bit);
-    }
-    for (size_t i = 0; i < r->refusals; i++)
-        if (!exe_is_own(r->refusal[i].exe))
-            put(&p->of[set_of(p, r->refusal[i].exe)], refusal_bit(&r->refusal[i]));
-}
-
-unsigned
-profile_score(const struct profile *p, const struct run *r)
-{
-    unsigned most = 0;
+    unsigned *most = need(calloc(SCORE_EXES, sizeof *most));
+    bool *active = need(calloc(SCORE_EXES, sizeof *active));
     unsigned unseen = 0;
     for (size_t i = 0; i < r->n; i++) {
         const struct token *t = &r->token[i];
-        const struct watch_profile *set = p->of[set_of(p, t->exe)];
-        if (set != NULL && !has(set, t->bit))
+        size_t x = set_of(p, t->exe);
+        if (p->variant != ONE_SET && exe_is_own(t->exe)) {
+            p->own = true;
+        } else {
+            active[x] = true;
+            unseen += put(&p->of[x], t->bit) ? 1 : 0;
+            most[x] = unseen > most[x] ? unseen : most[x];
+        }
+        if (t->ends)
+            unseen = 0;
+    }
+    settle_run(p, most, active);
+    free(most);
+    free(active);
+    for (size_t i = 0; i < r->refusals; i++)
+        if (!exe_is_own(r->refusal[i].exe))
+            (void)put(&p->of[set_of(p, r->refusal[i].exe)], refusal_bit(&r->refusal[i]));
+}
+
+// threshold_of() of the broker.
+static double
+threshold_of(const struct profile *p, size_t x)
+{
+    unsigned sum = SCORE_THRESHOLD + p->surprise[x];
+    return sum < WATCH_WINDOW / 2 ? sum : WATCH_WINDOW / 2;
+}
+
+double
+profile_score(const struct profile *p, const struct run *r)
+{
+    double most = 0;
+    unsigned unseen = 0;
+    for (size_t i = 0; i < r->n; i++) {
+        const struct token *t = &r->token[i];
+        size_t x = set_of(p, t->exe);
+        if (p->of[x] != NULL && !has(p->of[x], t->bit))
             unseen++;
-        most = unseen > most ? unseen : most;
+        double part = unseen * SCORE_THRESHOLD / threshold_of(p, x);
+        most = part > most ? part : most;
         if (t->ends)
             unseen = 0;
     }

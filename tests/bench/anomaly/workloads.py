@@ -127,6 +127,33 @@ except OSError as e: print(e)
 E
 ls /root /proc/1/cwd 2>&1 | wc -l; exit 0
 """),
+    "python-async": (PY, """
+import asyncio, socket, sys
+async def serve(r, w): w.write((await r.readline()).upper()); await w.drain(); w.close()
+async def main():
+    server = await asyncio.start_server(serve, "127.0.0.1", 0); port = server.sockets[0].getsockname()[1]
+    async def ask(i):
+        r, w = await asyncio.open_connection("localhost", port); w.write(b"line %d\\n" % i); return await r.readline()
+    print(len(await asyncio.gather(*(ask(i) for i in range(8 + int(sys.argv[1]))))))
+    p = await asyncio.create_subprocess_shell("cat | wc -l", stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE)
+    print((await p.communicate(b"x\\n" * 50))[0]); print(await asyncio.to_thread(socket.getfqdn))
+asyncio.run(main())
+"""),
+    "node-children": (SH, """
+command -v node >/dev/null || exit 0
+cat > a.js <<'E'
+const {spawn, execFile, fork} = require("child_process"), http = require("http");
+if (process.send) { process.on("message", m => process.send(m + 1)); process.on("disconnect", () => process.exit(0)); } else {
+  const sh = spawn("/bin/sh", ["-c", "while read l; do echo got $l; done"]);
+  sh.stdout.on("data", d => console.log(d.toString().length)); for (let i = 0; i < 5 + Number(process.argv[2]); i++) sh.stdin.write(i + "\\n"); sh.stdin.end();
+  execFile("/bin/ls", ["-la", "/usr"], (e, out) => console.log(out.split("\\n").length));
+  const f = fork(__filename); f.on("message", m => { console.log(m); f.disconnect(); }); f.send(41);
+  const s = http.createServer((q, r) => r.end("ok")).listen(0, "127.0.0.1", () => http.get({port: s.address().port, host: "127.0.0.1"},
+    r => { r.resume(); r.on("end", () => s.close()); }));
+}
+E
+node a.js $1
+"""),
     "python-compute": (PY, """
 import math, sys, array, itertools, fractions, functools
 n = 300000 + 20000 * int(sys.argv[1]); a = array.array("d", (math.sin(i) for i in range(n)))

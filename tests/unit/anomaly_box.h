@@ -1,0 +1,72 @@
+// What the tests of the tripwires share: a box with the usual policy, the kernel's events, and what was raised.
+#pragma once
+
+#include <inttypes.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "bpf/net.h"
+#include "server/anomaly_box.h"
+
+#define MS UINT64_C(1000000)
+#define S  (1000 * MS)
+
+static struct anomaly_config policy;
+static struct box box;
+static uint64_t now_ns;
+static unsigned raised[ANOMALY_RULES];
+static double score;
+static char said[ANOMALY_TEXT_MAX];
+
+static inline void
+on_raise(void *cookie, enum anomaly_rule rule, double s, const char *text)
+{
+    assert_ptr_equal(cookie, &box);
+    raised[rule]++;
+    score = s;
+    (void)snprintf(said, sizeof said, "%s", text);
+}
+
+static inline int
+set_up(void **state)
+{
+    (void)state;
+    anomaly_config_usual(&policy);
+    box_init(&box, &policy, 1000, on_raise, &box);
+    memset(raised, 0, sizeof raised);
+    now_ns = 1000 * S;
+    return 0;
+}
+
+static inline void
+event(uint32_t kind, const void *body, size_t n)
+{
+    struct event e = {
+        .time_ns = now_ns, .kind = (uint16_t)kind, .size = (uint32_t)n, .comm = "job"};
+    box_event(&box, &e, body, BOX_EXE_KNOWN);
+}
+
+static inline void
+dial(uint32_t kind, uint8_t host, uint16_t port)
+{
+    struct net_event e = {.address = {[10] = 0xff, [11] = 0xff, [12] = 192, [14] = 2, [15] = host},
+                          .port = port,
+                          .family = 2,
+                          .hook = NET_HOOK_CONNECT};
+    event(kind, &e, sizeof e);
+}
+
+static inline void
+exec_path(const char *path, bool memfd, enum box_exe exe, uint64_t inode)
+{
+    struct watch_exec x = {.exe = {.inode = inode}, .memfd = memfd};
+    struct event e = {.time_ns = now_ns, .kind = EVENT_EXEC, .size = sizeof x};
+    x.path_n = (uint32_t)strlen(path);
+    memcpy(x.path, path, x.path_n);
+    box_event(&box, &e, &x, exe);
+}

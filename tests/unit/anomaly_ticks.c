@@ -1,0 +1,232 @@
+// Tripwires about figures, every 100 ms: masses, storms, mining, and what no event told of.
+#include "anomaly_box.h"
+
+#include <stdlib.h>
+#include <sys/syscall.h>
+
+static struct anomaly_sums sums;
+
+static void
+tick(void)
+{
+    now_ns += 100 * MS;
+    box_tick(&box, &sums, now_ns);
+}
+
+static int
+set_up_figures(void **state)
+{
+    memset(&sums, 0, sizeof sums);
+    int r = set_up(state);
+    tick();
+    return r;
+}
+
+static void
+begin_with_window(void **state, enum anomaly_rule rule, uint64_t window_ms)
+{
+    memset(&sums, 0, sizeof sums);
+    set_up(state);
+    policy.rule[rule].window_ms = window_ms;
+    tick();
+}
+
+// Adds n in ten ticks and tells how often the rule was raised by then.
+static unsigned
+grows(uint64_t *figure, uint64_t n, enum anomaly_rule rule)
+{
+    unsigned before = raised[rule];
+    for (uint64_t i = 0; i < 10; i++) {
+        *figure += n / 10 + (i < n % 10 ? 1 : 0);
+        tick();
+    }
+    return raised[rule] - before;
+}
+
+static void
+masses_are_raised_at_their_threshold_and_not_below(void **state)
+{
+    (void)state;
+    const struct {
+        enum anomaly_rule rule;
+        uint64_t *figure;
+        uint64_t unit;
+    } rows[] = {
+        {RULE_FORK_STORM, &sums.forks, 1},          {RULE_MASS_RENAME, &sums.renames, 1},
+        {RULE_MASS_UNLINK, &sums.unlinks, 1},       {RULE_SIGNAL_STORM, &sums.signals, 1},
+        {RULE_LARGE_UPLOAD, &sums.out_bytes, 1024},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        begin_with_window(state, rows[i].rule, 10000);
+        uint64_t at = policy.rule[rows[i].rule].threshold * rows[i].unit;
+        assert_int_equal(grows(rows[i].figure, at - 1, rows[i].rule), 0);
+        begin_with_window(state, rows[i].rule, 10000);
+        assert_int_equal(grows(rows[i].figure, at, rows[i].rule), 1);
+        assert_int_equal(grows(rows[i].figure, at, rows[i].rule), 0); // quiet for a window
+        now_ns += 11 * S;
+        tick();
+        assert_int_equal(grows(rows[i].figure, at, rows[i].rule), 1);
+    }
+}
+
+static void
+what_happens_before_the_first_tick_counts(void **state)
+{
+    (void)state;
+    set_up(state);
+    memset(&sums, 0, sizeof sums);
+    sums.renames = policy.rule[RULE_MASS_RENAME].threshold;
+    tick();
+    assert_int_equal(raised[RULE_MASS_RENAME], 1);
+}
+
+static void
+what_is_slow_enough_is_no_mass(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 600; i++) { // 400 in 10 s
+        sums.renames += 4;
+        tick();
+    }
+    assert_int_equal(raised[RULE_MASS_RENAME], 0);
+}
+
+static void
+processes_that_end_are_no_storm(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 100; i++) {
+        sums.forks += 90;
+        sums.exits += i > 0 ? 90 : 0;
+        tick();
+    }
+    assert_int_equal(raised[RULE_FORK_STORM], 0);
+    sums.forks += 60; // 90 and 60 more than before
+    tick();
+    assert_int_equal(raised[RULE_FORK_STORM], 0);
+    sums.forks += 60;
+    tick();
+    assert_int_equal(raised[RULE_FORK_STORM], 1);
+}
+
+static unsigned
+burns(unsigned ticks, uint64_t output, uint64_t sent)
+{
+    for (unsigned i = 0; i < ticks; i++) {
+        sums.cpu_ns += 98 * MS;
+        sums.output_bytes += output;
+        sums.out_bytes += sent;
+        tick();
+    }
+    return raised[RULE_MINING];
+}
+
+static void
+only_cpu_without_a_word_is_mining(void **state)
+{
+    (void)state;
+    policy.rule[RULE_MINING].window_ms = 5000;
+    assert_int_equal(burns(200, 1, 0), 0);
+    assert_int_equal(burns(200, 0, 4096), 0);
+    for (int i = 0; i < 200; i++) { // busy half of the time
+        sums.cpu_ns += 50 * MS;
+        tick();
+    }
+    assert_int_equal(burns(49, 0, 0), 0);
+    assert_int_equal(burns(5, 0, 0), 1);
+    assert_true(score >= 90);
+}
+
+static void
+a_word_now_and_then_does_not_hide_mining(void **state)
+{
+    (void)state;
+    policy.rule[RULE_MINING].window_ms = 5000;
+    for (int i = 0; i < 8; i++) {
+        (void)burns(1, 1, 0);
+        (void)burns(20, 0, 0);
+    }
+    assert_in_range(raised[RULE_MINING], 1, 3);
+}
+
+static void
+a_sandbox_with_a_tenth_of_a_cpu_can_mine_too(void **state)
+{
+    (void)state;
+    policy.rule[RULE_MINING].window_ms = 5000;
+    box.cpu_millis = 100;
+    for (int i = 0; i < 60; i++) {
+        sums.cpu_ns += 10 * MS;
+        tick();
+    }
+    assert_int_equal(raised[RULE_MINING], 1);
+}
+
+static void
+what_is_counted_and_never_told_was_lost_and_is_told_of(void **state)
+{
+    const struct {
+        enum anomaly_rule rule;
+        uint64_t *figure;
+    } rows[] = {
+        {RULE_UNNAMED_EXEC, &sums.memfd_execs},
+        {RULE_SENSITIVE_PATH, &sums.opens_sensitive},
+        {RULE_IO_URING, &sums.io_urings},
+        {RULE_OOM, &sums.ooms},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        set_up_figures(state);
+        *rows[i].figure = 3;
+        tick(); // its events may come in the next 10 ms
+        assert_int_equal(raised[rows[i].rule], 0);
+        tick();
+        assert_int_equal(raised[rows[i].rule], 1);
+        assert_non_null(strstr(said, "3 "));
+        assert_non_null(strstr(said, "whose events were lost"));
+        *rows[i].figure += 100;
+        tick();
+        tick();
+        assert_int_equal(raised[rows[i].rule], 1); // once
+        set_up_figures(state);
+        *rows[i].figure = 1;
+        tick();
+        box_settled(&box, now_ns); // nothing more will come
+        assert_int_equal(raised[rows[i].rule], 1);
+    }
+}
+
+static void
+what_was_told_as_an_event_is_not_told_as_a_figure(void **state)
+{
+    (void)state;
+    struct watch_syscall call = {.number = SYS_io_uring_setup, .result = -1};
+    struct watch_open o = {.path_n = 11, .path = "/etc/shadow"};
+    exec_path("/proc/self/fd/3", true, BOX_EXE_KNOWN, 1);
+    event(EVENT_OOM, NULL, 0);
+    event(EVENT_URING, &call, sizeof call);
+    event(EVENT_OPEN, &o, sizeof o);
+    memset(raised, 0, sizeof raised);
+    sums.memfd_execs = sums.ooms = sums.io_urings = sums.opens_sensitive = 1;
+    for (int i = 0; i < 5; i++)
+        tick();
+    box_settled(&box, now_ns);
+    for (int i = 0; i < ANOMALY_RULES; i++)
+        assert_int_equal(raised[i], 0);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(masses_are_raised_at_their_threshold_and_not_below, set_up_figures),
+        cmocka_unit_test_setup(what_happens_before_the_first_tick_counts, set_up_figures),
+        cmocka_unit_test_setup(what_is_slow_enough_is_no_mass, set_up_figures),
+        cmocka_unit_test_setup(processes_that_end_are_no_storm, set_up_figures),
+        cmocka_unit_test_setup(only_cpu_without_a_word_is_mining, set_up_figures),
+        cmocka_unit_test_setup(a_word_now_and_then_does_not_hide_mining, set_up_figures),
+        cmocka_unit_test_setup(a_sandbox_with_a_tenth_of_a_cpu_can_mine_too, set_up_figures),
+        cmocka_unit_test(what_is_counted_and_never_told_was_lost_and_is_told_of),
+        cmocka_unit_test_setup(what_was_told_as_an_event_is_not_told_as_a_figure, set_up_figures),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
