@@ -10,6 +10,7 @@
 #include "config.h"
 #include "log.h"
 #include "loop.h"
+#include "net_counted.h"
 #include "net_policy.h"
 #include "net_sets.h"
 #include "relay_link.h"
@@ -22,6 +23,7 @@ enum { AGAIN_MIN_MS = 100, AGAIN_MAX_MS = 5000, STEADY_NS = 1000000000 };
 struct net {
     struct server *srv;
     struct net_sets *sets;
+    struct net_counted *counted;
     struct loop_timer *again;
     uint64_t started_ns;
     uint64_t again_ms; // how long the next start waits
@@ -34,6 +36,7 @@ static void
 on_report(void *cookie, const struct relay_report *r)
 {
     struct net *n = cookie;
+    net_counted_report(n->counted, r);
     if (n->srv->on_relay_report != NULL)
         n->srv->on_relay_report(n->srv->relay_report_cookie, r);
 }
@@ -45,6 +48,7 @@ on_gone(void *cookie, const struct err *why)
     struct net *n = cookie;
     log_err(LOG_ERROR, "relay-gone", why);
     relay_link_free(take_ptr(n->srv->relay));
+    net_counted_relay_gone(n->counted);
     bool steady = uv_hrtime() - n->started_ns > STEADY_NS;
     n->again_ms = steady || n->again_ms == 0 ? AGAIN_MIN_MS : n->again_ms * 2;
     if (n->again_ms > AGAIN_MAX_MS)
@@ -110,9 +114,10 @@ net_new(struct server *srv, struct err *e)
     }
     n->srv = srv;
     n->sets = net_sets_new(srv->loop, srv->bpf != NULL ? srv->bpf->fd[BPF_FD_RULES] : -1);
-    if (n->sets == NULL) {
+    n->counted = net_counted_new(srv->bpf != NULL ? srv->bpf->fd[BPF_FD_NAMES] : -1);
+    if (n->sets == NULL || n->counted == NULL) {
         (void)err_sys(e, ENOMEM, "keep networks");
-        free(n);
+        net_free(n);
         return NULL;
     }
     if (srv->bpf == NULL || srv->bpf->fd[BPF_FD_RELAY] < 0)
@@ -132,6 +137,7 @@ net_free(struct net *n)
     loop_timer_stop(&n->again);
     relay_link_free(take_ptr(n->srv->relay));
     net_sets_free(n->sets);
+    net_counted_free(n->counted);
     free(n);
 }
 
@@ -161,4 +167,10 @@ struct net_sets *
 net_rules(const struct net *n)
 {
     return n->sets;
+}
+
+struct net_counted *
+net_count(const struct net *n)
+{
+    return n->counted;
 }

@@ -6,6 +6,7 @@
 #include "network.h"
 
 struct net;
+struct net_counted;
 struct net_sets;
 struct server;
 
@@ -21,3 +22,6 @@ int net_check(const struct server *srv, const struct network *policy, struct err
 bool net_enforced(const struct server *srv);
 
 struct net_sets *net_rules(const struct net *n);
+
+// What relays have counted, for the next one.
+struct net_counted *net_count(const struct net *n);

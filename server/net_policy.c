@@ -12,6 +12,7 @@
 #include "forward.h"
 #include "log.h"
 #include "net.h"
+#include "net_counted.h"
 #include "net_sets.h"
 #include "relay_link.h"
 #include "sandbox.h"
@@ -90,6 +91,8 @@ sandbox_policy_clear(struct sandbox *s)
         return;
     (void)bpf_map_delete_elem(b->fd[BPF_FD_SANDBOXES], &s->cgroup_id);
     forget_flows(s);
+    if (s->all->srv->net != NULL)
+        net_counted_forget(net_count(s->all->srv->net), s->slot);
     s->cgroup_id = 0;
 }
 
@@ -134,6 +137,8 @@ put_in_force(struct sandbox *s, struct network *n, struct err *e)
         return r;
     s->entry = entry;
     struct network *before = s->network;
+    if (before != n && s->all->srv->net != NULL)
+        net_counted_policy(net_count(s->all->srv->net), s->slot);
     s->network = network_ref(n);
     network_unref(before);
     forwards_check(s->all->srv->forwards, s);
@@ -163,7 +168,9 @@ open_in_relay(struct sandbox *s, int fds[SPAWN_FDS_MAX], const struct network *n
 {
     struct relay_link *relay = relay_of(s);
     if (relay != NULL) {
-        const struct relay_policy p = to_relay(n);
+        struct relay_policy p = to_relay(n);
+        p.counted =
+            net_counted_of(net_count(s->all->srv->net), s->slot, s->generation, &p.rule_bytes);
         return relay_open(relay, s->slot, s->generation, fds, &p, e);
     }
     close_all(fds);

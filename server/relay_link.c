@@ -128,10 +128,12 @@ static struct packet *
 policy_order(const struct relay_link *l, enum relay_order_kind kind, uint32_t slot,
              uint32_t generation, const struct relay_policy *p, struct err *e)
 {
+    static const struct relay_counted nothing;
     const struct relay_order body = {.kind = kind,
                                      .slot = slot,
                                      .generation = generation,
                                      .mode = (uint32_t)p->mode,
+                                     .counted = p->counted != NULL ? *p->counted : nothing,
                                      .out_bytes_max = p->out_bytes_max,
                                      .in_bytes_max = p->in_bytes_max,
                                      .out_rate = p->out_rate,
@@ -141,6 +143,8 @@ policy_order(const struct relay_link *l, enum relay_order_kind kind, uint32_t sl
     struct packet *o = order_new(l, &body, e);
     if (o != NULL && p->rules_n > 0)
         memcpy(order(o)->rules, p->rules, p->rules_n * sizeof p->rules[0]);
+    for (uint32_t i = 0; o != NULL && p->rule_bytes != NULL && i < p->rules_n; i++)
+        order(o)->rules[i].bytes_used = p->rule_bytes[p->rules[i].number];
     return o;
 }
 
@@ -250,7 +254,7 @@ check(const struct relay_link *l, const struct relay_report *r, size_t n, struct
 {
     if (n != sizeof *r)
         return err_set(e, ERR_INTERNAL, "a report of %zu bytes", n);
-    if (r->kind < RELAY_READY || r->kind > RELAY_SUMS)
+    if (r->kind < RELAY_READY || r->kind > RELAY_RULE_SUM)
         return err_set(e, ERR_INTERNAL, "a report of kind %u", r->kind);
     if (r->reason >= NET_REASONS || (r->rule >= NET_RULES && r->rule != ~0U))
         return err_set(e, ERR_INTERNAL, "a report with reason %u and rule %u", r->reason, r->rule);

@@ -40,10 +40,13 @@ struct relay_policy {
     uint32_t queries_per_minute;
     uint32_t rules_n; // at most NET_RULES
     const struct relay_rule *rules;
+    // For relay_open(), NULL: nothing. What relays before counted, and the bytes of each rule by its number.
+    const struct relay_counted *counted;
+    const uint64_t *rule_bytes;
 };
 
 struct relay_events {
-    // A DENIED, LOOKUP, FLOW, FLOW_END or SUMS of a sandbox that is open or closing. Its strings end, its name has nothing
+    // A DENIED, LOOKUP, FLOW, FLOW_END, SUMS or RULE_SUM of a sandbox that is open or closing. Its strings end, its name has nothing
     // but letters, digits, '-', '_' and '.', its rule is below NET_RULES or ~0. Borrowed.
     void (*report)(void *cookie, const struct relay_report *r);
     // The relay is ready for orders: once, when it has read the servers and locked itself in. Orders may be given before.

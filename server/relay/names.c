@@ -93,12 +93,13 @@ names_make(struct sandbox *s, const char *text)
     struct name *n = names_find(s, text);
     if (n != NULL)
         return n;
-    if (s->names_n >= NET_NAMES_PER_SLOT)
+    uint32_t index = s->names_from + s->names_n + 1;
+    if (s->names_n >= NET_NAMES_PER_SLOT || index > NET_SYNTHETIC_V4_MASK)
         return NULL;
     n = take();
     if (n == NULL)
         return NULL;
-    *n = (struct name){.slot = s->slot, .index = s->names_n + 1};
+    *n = (struct name){.slot = s->slot, .index = index};
     list_init(&n->node);
     (void)snprintf(n->text, sizeof n->text, "%s", text);
     if (!publish(s, n)) {

@@ -114,6 +114,18 @@ rule_fits(const struct relay_rule *r)
            is_zero(r->address, sizeof r->address) && name_fits(r->name, sizeof r->name);
 }
 
+// Only OPEN says what was counted before.
+static bool
+counted_fits(const struct relay_order *o)
+{
+    bool used = false;
+    for (uint32_t i = 0; i < o->rules_n; i++)
+        used = used || o->rules[i].bytes_used != 0;
+    if (o->kind == RELAY_OPEN)
+        return o->counted.names <= NET_SYNTHETIC_V4_MASK && o->counted.zero == 0;
+    return !used && is_zero((const uint8_t *)&o->counted, sizeof o->counted);
+}
+
 static bool
 servers_fit(const struct relay_order *o)
 {
@@ -141,7 +153,7 @@ orders_check(const void *bytes, size_t n, size_t fds_n)
     for (uint32_t i = 0; i < o->rules_n; i++)
         if (!rule_fits(&o->rules[i]))
             return false;
-    return true;
+    return counted_fits(o);
 }
 
 bool

@@ -32,6 +32,8 @@ permit_new(const struct relay_order *o)
     p->rules_n = o->rules_n;
     p->use = (struct permit_use *)(void *)(p->rules + o->rules_n);
     memcpy(p->rules, o->rules, rules);
+    for (uint32_t i = 0; i < o->rules_n; i++)
+        p->use[i].bytes = o->rules[i].bytes_used;
     return p;
 }
 
@@ -49,6 +51,7 @@ permit_inherit(struct permit *now, const struct permit *before)
         for (uint32_t j = 0; j < before->rules_n; j++)
             if (same_rule(&now->rules[i], &before->rules[j])) {
                 now->use[i] = before->use[j];
+                now->use[i].told = 0; // by another number
                 break;
             }
 }

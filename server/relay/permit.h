@@ -24,6 +24,7 @@ struct permit_window {
 // What a rule has let through.
 struct permit_use {
     uint64_t bytes;
+    uint64_t told; // of those, to the broker
     struct permit_window queries;
 };
 

@@ -16,10 +16,9 @@
 #include "../../bpf/net.h"
 
 enum {
-    RELAY_SOCKET_FD = 3, // the relay finds its socket here after exec
-    RELAY_NAMES_FD = 4,  // map "names"
-    RELAY_FLOWS_FD = 5,  // map "flows", read-only
-    RELAY_VERSION = 1,
+    RELAY_SOCKET_FD = 3,  // the relay finds its socket here after exec
+    RELAY_NAMES_FD = 4,   // map "names"
+    RELAY_FLOWS_FD = 5,   // map "flows", read-only
     RELAY_NAME_MAX = 253, // RFC 1035, without the final dot
     RELAY_SERVERS = 4,
     RELAY_CONNECTIONS = 1024, // of one sandbox: TCP connections and UDP associations
@@ -43,7 +42,18 @@ struct relay_rule {
     struct net_ports ports[NET_PORTS];
     uint32_t queries_per_minute;   // of names that it allows; 0: the sandbox's own
     uint64_t bytes_max;            // both ways, of the flows that it allows; 0: no limit
+    uint64_t bytes_used;           // OPEN: of that, under relays before this one
     char name[RELAY_NAME_MAX + 3]; // lower case, no final dot
+};
+
+// What was counted of a sandbox so far. A relay that is started again goes on from there, so that figures only rise, quotas
+// are of the sandbox's whole life, and a synthetic address never becomes another name's.
+struct relay_counted {
+    uint64_t out_bytes, in_bytes;
+    uint32_t queries;
+    uint32_t lost;  // reports
+    uint32_t names; // the last index that was given to one
+    uint32_t zero;
 };
 
 enum relay_order_kind {
@@ -71,7 +81,8 @@ struct relay_order {
     uint64_t out_rate, in_rate;           // bytes per second, of the sandbox; 0: no limit
     uint32_t queries_per_minute;          // DNS queries; 0: 600
     uint32_t rules_n;
-    struct relay_rule rules[]; // rules_n
+    struct relay_counted counted; // OPEN: by relays before this one
+    struct relay_rule rules[];    // rules_n
 };
 
 enum relay_report_kind {
@@ -82,7 +93,8 @@ enum relay_report_kind {
     RELAY_FLOW = 4,     // a flow was opened (dialled)
     RELAY_FLOW_END = 5, // with its bytes; reason: why it was cut. Without a FLOW: the dial failed
     RELAY_CLOSED = 6,
-    RELAY_SUMS = 7, // of a sandbox, every 100 ms while they change
+    RELAY_SUMS = 7,     // of a sandbox, every 100 ms while they change
+    RELAY_RULE_SUM = 8, // the same of a rule with a quota: out_bytes, both ways
 };
 
 struct relay_report {
@@ -94,6 +106,7 @@ struct relay_report {
     uint64_t out_bytes, in_bytes; // FLOW_END: of the flow; SUMS: of the sandbox so far
     uint32_t connections;         // SUMS: open now
     uint32_t queries;             // SUMS: so far
+    uint32_t names;               // SUMS: the last index
     uint32_t lost;                // reports about this sandbox that found the socket full, so far
     uint16_t port;
     uint8_t protocol;

@@ -37,6 +37,23 @@ report_closed(const struct sandbox *s)
     return send_report(&r);
 }
 
+static bool
+report_rule_sums(const struct sandbox *s)
+{
+    for (uint32_t i = 0; i < s->permit->rules_n; i++) {
+        struct permit_use *u = &s->permit->use[i];
+        struct relay_report r = about_sandbox(s, RELAY_RULE_SUM);
+        r.rule = report_rule(s, i);
+        r.out_bytes = u->bytes;
+        if (s->permit->rules[i].bytes_max == 0 || u->told == u->bytes)
+            continue;
+        if (!send_report(&r))
+            return false;
+        u->told = u->bytes;
+    }
+    return true;
+}
+
 bool
 report_sums(struct sandbox *s)
 {
@@ -46,7 +63,8 @@ report_sums(struct sandbox *s)
     r.connections = s->connections;
     r.queries = s->queries_n;
     r.lost = s->lost;
-    s->changed = !send_report(&r);
+    r.names = s->names_from + s->names_n;
+    s->changed = !report_rule_sums(s) || !send_report(&r);
     return !s->changed;
 }
 

@@ -22,7 +22,7 @@ void report_ready(void);
 // Must arrive: false when the socket is full, then the caller comes again.
 bool report_closed(const struct sandbox *s);
 
-// The same for figures.
+// The same for figures, and for those of rules with quotas.
 bool report_sums(struct sandbox *s);
 
 // DENIED, LOOKUP, FLOW or FLOW_END.

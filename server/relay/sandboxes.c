@@ -121,6 +121,11 @@ reset(struct sandbox *s, struct relay *r, const struct relay_order *o)
     list_init(&s->streams);
     list_init(&s->queries);
     list_init(&s->names);
+    s->out_bytes = o->counted.out_bytes;
+    s->in_bytes = o->counted.in_bytes;
+    s->queries_n = o->counted.queries;
+    s->lost = o->counted.lost;
+    s->names_from = o->counted.names;
     bucket_set(&s->denials, REPORTS_PER_SECOND, REPORTS_AT_ONCE);
     bucket_set(&s->reports, REPORTS_PER_SECOND, REPORTS_AT_ONCE);
 }

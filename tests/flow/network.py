@@ -20,6 +20,7 @@ templates:
     network: {mode: allowlist, outbound: ["93.184.216.0/24:80/tcp"], egress_bytes_max: 1M}
 """
 NONE, ALLOWLIST, OPEN = 1, 2, 3
+TELEMETRY = "/stockade.v1.TelemetryService/"
 PUBLIC, PRIVATE, PUBLIC6 = Peers.public, Peers.private, Peers.public6
 
 # What the jobs run. try_tcp and try_udp print what became of it, in one word.
@@ -198,9 +199,7 @@ try_tcp("{PUBLIC}", 80)
     b.cli("rm", box.id)
 
 
-def a_relay_that_ends_is_started_again(b, c):
-    box = c.unary(SANDBOX + "Create", {"network": policy(ALLOWLIST, (PUBLIC, 80, 1))}).sandbox
-    check(python(b, box.id, f"try_tcp('{PUBLIC}', 80)") == ["ok"], "before")
+def kill_relay(b):
     with open(f"/proc/{b.process.pid}/task/{b.process.pid}/children", encoding="ascii") as f:
         spawner = f.read().split()[0]
     with open(f"/proc/{spawner}/task/{spawner}/children", encoding="ascii") as f:
@@ -208,8 +207,60 @@ def a_relay_that_ends_is_started_again(b, c):
     relay = [p for p in children if open(f"/proc/{p}/comm", encoding="ascii").read() == "stockade-relay\n"]
     check(len(relay) == 1, f"{children}")
     os.kill(int(relay[0]), signal.SIGKILL)
+
+
+def a_relay_that_ends_is_started_again(b, c):
+    box = c.unary(SANDBOX + "Create", {"network": policy(ALLOWLIST, (PUBLIC, 80, 1))}).sandbox
+    check(python(b, box.id, f"try_tcp('{PUBLIC}', 80)") == ["ok"], "before")
+    kill_relay(b)
     until(lambda: python(b, box.id, f"try_tcp('{PUBLIC}', 80)") == ["ok"], "another relay", 60)
     b.cli("rm", box.id)
+
+
+SEND = f"""
+def sent(n):
+    done = 0
+    try:
+        s = socket.create_connection(("{PUBLIC}", 80), timeout=30)
+        while done < n:
+            s.sendall(b"x" * 1000)
+            left = 1000
+            while left:
+                piece = s.recv(left)
+                if not piece:
+                    return done
+                left -= len(piece)
+            done += 1000
+    except OSError:
+        pass
+    return done
+def ask():
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    s.settimeout(30)
+    s.sendto(b"\\0\\1\\1\\0\\0\\1" + bytes(6) + b"\\4nono\\4test\\0\\0\\1\\0\\1", ("9.9.9.9", 53))
+    s.recv(99)
+"""
+
+
+def what_was_used_of_a_quota_is_used_under_the_next_relay_too(b, c):
+    of_rule = {"cidr": PUBLIC, "ports": [{"first": 80}], "bytes_max": 200000}
+    boxes = [c.unary(SANDBOX + "Create", {"network": network}).sandbox.id for network in (
+        policy(ALLOWLIST, (PUBLIC, 80, 1), egress_bytes_max=100000), {"mode": ALLOWLIST, "outbound": [of_rule]})]
+
+    def queries(box):
+        return c.unary(TELEMETRY + "ListUsage", {"sandbox_id": box}).usage[0].network.queries
+
+    for box in boxes:
+        check(python(b, box, SEND + "print(sent(60000))\nask()") == ["60000"], "within the quota")
+        until(lambda box=box: queries(box) == 1, "the sums that hold the query hold the bytes")
+    kill_relay(b)
+    for box in boxes:
+        until(lambda box=box: python(b, box, SEND + "print(sent(1000))") == ["1000"], "another relay", 60)
+        got = int(python(b, box, SEND + "ask()\nprint(sent(60000))")[0])
+        check(30000 <= got <= 39000, f"{got} of the 39,000 bytes that were left")
+        check(python(b, box, f"try_tcp('{PUBLIC}', 80)")[0] in ("EPERM", "ECONNRESET"), "nothing is left")
+        until(lambda box=box: queries(box) == 2, "queries go on as well")
+        b.cli("rm", box)
 
 
 class Forward:
@@ -302,7 +353,8 @@ TESTS = [what_would_widen_is_refused_with_its_field, without_a_policy_nothing_ge
          loopback_is_the_sandboxs_own_in_every_mode, a_change_holds_at_once_and_cuts_what_it_forbids,
          a_template_that_says_what_it_gives_gives_no_more, beyond_the_egress_quota_connections_are_cut_and_refused,
          a_port_is_reached_through_the_broker_where_inbound_has_it,
-         a_port_of_this_machine_leads_into_a_sandbox, a_relay_that_ends_is_started_again]
+         a_port_of_this_machine_leads_into_a_sandbox, a_relay_that_ends_is_started_again,
+         what_was_used_of_a_quota_is_used_under_the_next_relay_too]
 
 if __name__ == "__main__":
     with Peers():

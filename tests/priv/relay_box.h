@@ -358,6 +358,7 @@ box_name(struct relay_rule *r, enum relay_rule_kind kind, const char *name)
 struct box_policy {
     uint32_t mode, rules_n, queries_per_minute;
     uint64_t out_bytes_max, in_bytes_max, out_rate, in_rate;
+    struct relay_counted counted; // before, for OPEN
     struct relay_rule rules[BOX_RULES];
 };
 
@@ -378,6 +379,8 @@ box_send_policy(uint32_t kind, const struct box_policy *p, const int *fds, size_
     o->out_rate = p->out_rate;
     o->in_rate = p->in_rate;
     o->queries_per_minute = p->queries_per_minute;
+    if (kind == RELAY_OPEN)
+        o->counted = p->counted;
     for (uint32_t i = 0; i < o->rules_n; i++) {
         o->rules[i] = p->rules[i];
         o->rules[i].number = i;

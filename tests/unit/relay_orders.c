@@ -161,6 +161,29 @@ rules_that_are_not_clean_are_refused(void **state)
 }
 
 static void
+what_was_counted_before_is_said_by_open_alone(void **state)
+{
+    (void)state;
+    for (uint32_t kind = RELAY_CONFIGURE; kind <= RELAY_CLOSE; kind++) {
+        struct packet p = fine(kind);
+        p.o->counted.out_bytes = 1;
+        assert_int_equal(check(&p), kind == RELAY_OPEN);
+        p = fine(kind);
+        p.o->counted.zero = 1;
+        assert_false(check(&p));
+    }
+    struct packet p = fine(RELAY_POLICY);
+    p.o->rules[1].bytes_used = 1;
+    assert_false(check(&p));
+    p = fine(RELAY_OPEN);
+    p.o->counted.names = NET_SYNTHETIC_V4_MASK + 1;
+    assert_false(check(&p));
+    p.o->counted.names = NET_SYNTHETIC_V4_MASK;
+    p.o->rules[1].bytes_used = 1;
+    assert_true(check(&p));
+}
+
+static void
 names_that_are_none_are_refused(void **state)
 {
     (void)state;
@@ -193,6 +216,7 @@ main(void)
         cmocka_unit_test(a_packet_of_another_size_is_refused),
         cmocka_unit_test(kinds_slots_modes_and_descriptors_beyond_their_bounds_are_refused),
         cmocka_unit_test(rules_that_are_not_clean_are_refused),
+        cmocka_unit_test(what_was_counted_before_is_said_by_open_alone),
         cmocka_unit_test(names_that_are_none_are_refused),
         cmocka_unit_test(every_kind_that_is_fine_is_taken),
     };

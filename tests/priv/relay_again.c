@@ -1,0 +1,163 @@
+// A relay that is started again goes on where the one before ended: quotas, figures, and the addresses of names.
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "relay_world.h"
+
+enum { PORT = 7000, NAMES_BEFORE = 77, NOERROR = 0 };
+
+static int server;
+
+static int
+setup(void **state)
+{
+    int r = box_setup(state);
+    world_start();
+    server = box_bound(SOCK_STREAM, INADDR_LOOPBACK, PORT);
+    return r;
+}
+
+static int
+teardown(void **state)
+{
+    (void)close(server);
+    world_stop();
+    return box_teardown(state);
+}
+
+static struct box_policy
+loopback_policy(void)
+{
+    struct box_policy p = box_policy(NET_ALLOWLIST);
+    p.rules_n = 2;
+    box_prefix(&p.rules[0], INADDR_LOOPBACK, 32, PORT);
+    box_name(&p.rules[1], RELAY_SUFFIX, "test");
+    return p;
+}
+
+// One connection that says `n` bytes, and one more that breaks the quota.
+static struct relay_report
+say_and_be_cut(size_t n)
+{
+    static const char bytes[] = "0123456789";
+    char got[sizeof bytes] = "";
+    int job = box_connect(SOCK_STREAM, INADDR_LOOPBACK, PORT);
+    int peer = accept(server, NULL, NULL);
+    assert_true(job >= 0 && peer >= 0);
+    assert_int_equal(send(job, bytes, n, MSG_NOSIGNAL), (ssize_t)n);
+    assert_int_equal(recv(peer, got, n, MSG_WAITALL), (ssize_t)n);
+    box_say(job, "!");
+    box_expect_reset(peer);
+    (void)close(job);
+    return box_await(RELAY_FLOW_END);
+}
+
+static void
+a_quota_that_was_used_up_before_lets_nothing_through(void **state)
+{
+    (void)state;
+    struct box_policy p = loopback_policy();
+    p.out_bytes_max = 1000;
+    p.counted.out_bytes = 1000;
+    box_open(&p);
+    box_expect_reset(box_connect(SOCK_STREAM, INADDR_LOOPBACK, PORT));
+    assert_int_equal(box_await(RELAY_DENIED).reason, NET_QUOTA);
+    box_close();
+    p = loopback_policy();
+    p.rules[0].bytes_max = 10;
+    p.rules[0].bytes_used = 11;
+    box_open(&p);
+    box_expect_reset(box_connect(SOCK_STREAM, INADDR_LOOPBACK, PORT));
+    assert_int_equal(box_await(RELAY_DENIED).reason, NET_NAME_QUOTA);
+    box_close();
+}
+
+static void
+what_is_left_of_a_quota_is_let_through_and_the_sums_go_on(void **state)
+{
+    (void)state;
+    struct box_policy p = loopback_policy();
+    p.out_bytes_max = 1000;
+    p.counted = (struct relay_counted){.out_bytes = 992, .in_bytes = 5, .queries = 3, .lost = 2};
+    box_open(&p);
+    assert_int_equal(say_and_be_cut(8).reason, NET_QUOTA);
+    struct relay_report r = box_await(RELAY_SUMS);
+    while (r.out_bytes < 1000)
+        r = box_await(RELAY_SUMS);
+    assert_int_equal(r.out_bytes, 1000);
+    assert_int_equal(r.in_bytes, 5);
+    assert_int_equal(r.queries, 3);
+    assert_int_equal(r.lost, 2);
+    box_close();
+}
+
+static void
+what_is_left_of_a_rules_quota_is_let_through_and_its_sum_is_told(void **state)
+{
+    (void)state;
+    struct box_policy p = loopback_policy();
+    p.rules[0].bytes_max = 100;
+    p.rules[0].bytes_used = 95;
+    box_open(&p);
+    assert_int_equal(say_and_be_cut(5).reason, NET_NAME_QUOTA);
+    struct relay_report r = box_await(RELAY_RULE_SUM);
+    while (r.out_bytes < 100)
+        r = box_await(RELAY_RULE_SUM);
+    assert_int_equal(r.out_bytes, 100);
+    assert_int_equal(r.rule, 0);
+    // With another policy the rule has another number, and is told of by that.
+    p.rules[2] = p.rules[0];
+    p.rules[0] = p.rules[1];
+    p.rules[2].bytes_used = 0;
+    p.rules_n = 3;
+    box_drain();
+    box_change(&p);
+    box_expect_reset(box_connect(SOCK_STREAM, INADDR_LOOPBACK, PORT));
+    assert_int_equal(box_await(RELAY_DENIED).reason, NET_NAME_QUOTA);
+    r = box_await(RELAY_RULE_SUM);
+    assert_int_equal(r.rule, 2);
+    assert_int_equal(r.out_bytes, 100);
+    box_close();
+}
+
+static void
+a_name_gets_no_address_that_another_had_before(void **state)
+{
+    (void)state;
+    struct box_policy p = loopback_policy();
+    p.counted.names = NAMES_BEFORE;
+    box_open(&p);
+    int fd = box_connect(SOCK_DGRAM, 0x08080808, NET_DNS_PORT);
+    struct world_answer a = world_ask(fd, "public.test", WORLD_TYPE_A);
+    assert_int_equal(a.rcode, NOERROR);
+    const uint8_t next[4] = {198, 18, 0, NAMES_BEFORE + 1};
+    assert_memory_equal(a.address, next, sizeof next);
+    struct relay_report r = box_await(RELAY_SUMS);
+    while (r.names <= NAMES_BEFORE)
+        r = box_await(RELAY_SUMS);
+    assert_int_equal(r.names, NAMES_BEFORE + 1);
+    (void)close(fd);
+    box_close();
+    p.counted.names = NET_SYNTHETIC_V4_MASK; // none is left
+    box_open(&p);
+    fd = box_connect(SOCK_DGRAM, 0x08080808, NET_DNS_PORT);
+    assert_int_not_equal(world_ask(fd, "public.test", WORLD_TYPE_A).rcode, NOERROR);
+    assert_int_equal(box_await(RELAY_DENIED).reason, NET_FULL);
+    (void)close(fd);
+    box_close();
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_quota_that_was_used_up_before_lets_nothing_through),
+        cmocka_unit_test(what_is_left_of_a_quota_is_let_through_and_the_sums_go_on),
+        cmocka_unit_test(what_is_left_of_a_rules_quota_is_let_through_and_its_sum_is_told),
+        cmocka_unit_test(a_name_gets_no_address_that_another_had_before),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
