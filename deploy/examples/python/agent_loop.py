@@ -1,8 +1,7 @@
 """An agent loop: a model writes code, the sandbox runs it, the model reads what came of it.
 
-    python3 agent_loop.py                    # with the stand-in below: no model, no network, the
-    same every time python3 agent_loop.py "your task"        # with your model: put its call into
-    `ask`
+    python3 agent_loop.py                # with the stand-in below: no model, no network
+    python3 agent_loop.py "your task"    # with your model: put its call into `ask`
 
 Everything that the model's code can do is bounded by the sandbox: memory, time, processes, files,
 no network.
