@@ -7,6 +7,7 @@ import sys
 import tempfile
 
 from broker import BUILD, INSTALLED, skip
+from patience import SLOWNESS
 
 SOURCE = os.environ.get("STOCKADE_SOURCE", os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 RUN = os.path.join(SOURCE, "tests/bench/anomaly/run")
@@ -53,6 +54,9 @@ def traces_of_adfa_ld_are_read_and_scored():
 
 
 def a_short_recording_tells_attacks_from_work():
+    if SLOWNESS > 1:
+        print("skipped: rates of an emulated machine tell nothing of attacks and work", flush=True)
+        return
     r = subprocess.run(["/usr/bin/python3", RUN, "--quick", "--build", BUILD], capture_output=True, text=True, timeout=300,
                        check=False)
     if r.returncode == 77:
