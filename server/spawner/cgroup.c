@@ -408,16 +408,16 @@ remove_one(int dir_fd, const char *name, struct err *e)
 int
 cgroup_remove(const struct cgroups *cg, int sandbox_fd, const char *name, struct err *e)
 {
-    if (sandbox_fd >= 0) {
+    if (sandbox_fd >= 0) { // what nearly all have
         (void)unlinkat(sandbox_fd, "guest", AT_REMOVEDIR);
-        struct stat st;
-        int r = 0;
-        if (fstat(sandbox_fd, &st) == 0 && st.st_nlink > 2)
-            r = remove_children(sandbox_fd, e);
-        if (r < 0)
-            return r;
+        (void)unlinkat(sandbox_fd, "job-1", AT_REMOVEDIR);
     }
     int r = remove_one(cg->fd, name, e);
+    if (r == -EBUSY && sandbox_fd >= 0) {
+        r = remove_children(sandbox_fd, e);
+        if (r == 0)
+            r = remove_one(cg->fd, name, e);
+    }
     for (int c = 0; c < CG_N && r == 0; c++) {
         if (cg->body[c] == CG_V1 && !cgroup_leaf_is_for(cg, (enum cgroup_controller)c))
             r = remove_one(cg->v1_fd[c], name, e);

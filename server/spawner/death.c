@@ -5,8 +5,10 @@
 // kernel has killed and reaped everything in the namespace before.
 #include <assert.h>
 #include <errno.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -51,7 +53,11 @@ void
 removal_start(struct spawner *s, struct slot *slot)
 {
     struct err ignored; // ENOENT: there was no time to make it
-    if (slot->cgroup.fd >= 0)
+    // The end of pid 1 is the end of all in its pid namespace. What should even so be in the cgroup keeps that from being
+    // removed, and is killed there.
+    if (slot->pid_fd >= 0)
+        (void)syscall(SYS_pidfd_send_signal, slot->pid_fd, SIGKILL, NULL, 0);
+    else if (slot->cgroup.fd >= 0)
         (void)cgroup_kill(slot->cgroup.fd, &ignored);
     io_close(&slot->disk_fd);
     look_first(slot, REMOVE_MS);
