@@ -3,7 +3,8 @@
 // Two rings, neither of which wakes anybody per event: "alerts" for what has to be seen soon, "events" for the rest. The
 // broker drains both every 10 ms. Each sandbox has a budget per class, so one sandbox, or one kind of noise, cannot
 // silence another; what does not fit the budget or the ring is counted per sandbox, class and CPU in "lost", which is
-// never cleared: the broker remembers what it was when it created the sandbox.
+// never cleared: the broker remembers what it was when it created the sandbox. It is an array that the broker maps, since it
+// looks there several times per job, and a look into a map per CPU is a system call.
 #pragma once
 
 #include "sandbox.h"
@@ -61,6 +62,13 @@ struct budget_rate {
     __u32 burst;
 };
 
+// Map "lost", where a counter of it is.
+enum { LOST_PER_CPU = BPF_SLOTS * EVENT_CLASSES };
+static inline __u32 lost_at(__u32 cpu, __u32 slot, __u32 class)
+{
+    return cpu * LOST_PER_CPU + slot * EVENT_CLASSES + class;
+}
+
 // Map "budgets", ARRAY by slot * EVENT_CLASSES + class, the kernel's own. A token bucket in one word, so that CPUs need no
 // lock: when the next event would be due if they came at exactly `per_second` (the generic cell rate algorithm, ITU-T
 // I.371). It runs ahead of the clock by one interval per event, and never by more than `burst` of them.
@@ -93,8 +101,9 @@ struct {
     __type(value, struct budget_rate);
 } budget_rates SEC(".maps");
 struct {
-    __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-    __uint(max_entries, BPF_SLOTS *EVENT_CLASSES);
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(map_flags, BPF_F_MMAPABLE);
+    __uint(max_entries, LOST_PER_CPU); // per CPU that the kernel may have: the loader multiplies
     __type(key, __u32);
     __type(value, __u64);
 } lost SEC(".maps");
@@ -112,7 +121,7 @@ const volatile __u64 sandbox_parent = 0;
 
 static __always_inline void emit_lost(__u32 slot, __u32 class)
 {
-    __u32 at = slot * EVENT_CLASSES + class;
+    __u32 at = lost_at(bpf_get_smp_processor_id(), slot, class);
     __u64 *n = bpf_map_lookup_elem(&lost, &at);
     if (n) // of this CPU, but an interrupt may come between
         __sync_fetch_and_add(n, 1);

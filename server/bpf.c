@@ -1,6 +1,7 @@
 // See bpf.h. Maps that programs write for us are mapped once: reading one is then a load, not a system call.
 #include "bpf.h"
 
+#include <bpf/libbpf.h>
 #include <errno.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -15,6 +16,12 @@ static const size_t net_bytes = BPF_SLOTS * sizeof(struct net_counters);
 static const size_t account_bytes = WATCH_ACCOUNTS * sizeof(struct watch_account);
 static const size_t state_bytes = WATCH_PROFILES * sizeof(struct watch_profile_state);
 static const size_t profile_bytes = WATCH_PROFILES * sizeof(struct watch_profile);
+
+static size_t
+lost_bytes(const struct bpf *b)
+{
+    return (size_t)b->cpus * LOST_PER_CPU * sizeof(uint64_t);
+}
 
 // NULL in *at where the map is absent.
 static int
@@ -35,10 +42,13 @@ static int
 map_all(struct bpf *b, struct err *e)
 {
     void *net = NULL;
+    void *lost = NULL;
     void *accounts = NULL;
     void *states = NULL;
     void *profiles = NULL;
     int r = map_one(b, BPF_FD_NET_COUNTERS, net_bytes, PROT_READ, &net, e);
+    if (r == 0)
+        r = map_one(b, BPF_FD_LOST, lost_bytes(b), PROT_READ, &lost, e);
     if (r == 0)
         r = map_one(b, BPF_FD_ACCOUNTS, account_bytes, PROT_READ, &accounts, e);
     if (r == 0)
@@ -46,6 +56,7 @@ map_all(struct bpf *b, struct err *e)
     if (r == 0)
         r = map_one(b, BPF_FD_PROFILES, profile_bytes, PROT_READ | PROT_WRITE, &profiles, e);
     b->net = net;
+    b->lost = lost;
     b->accounts = accounts;
     b->profile_states = states;
     b->profiles = profiles;
@@ -55,7 +66,8 @@ map_all(struct bpf *b, struct err *e)
 int
 bpf_open(struct bpf *b, uint32_t has, const int fds[BPF_FDS], struct err *e)
 {
-    *b = (struct bpf){.has = has};
+    int cpus = libbpf_num_possible_cpus();
+    *b = (struct bpf){.has = has, .cpus = cpus > 0 ? (uint32_t)cpus : 1};
     for (int i = 0; i < BPF_FDS; i++)
         b->fd[i] = fds[i];
     int r = map_all(b, e);
@@ -75,6 +87,7 @@ void
 bpf_close(struct bpf *b)
 {
     unmap(b->net, net_bytes);
+    unmap(b->lost, lost_bytes(b));
     unmap(b->accounts, account_bytes);
     unmap(b->profile_states, state_bytes);
     unmap(b->profiles, profile_bytes);

@@ -6,6 +6,7 @@
 
 #include <stdint.h>
 
+#include "../bpf/emit.h"
 #include "../bpf/net.h"
 #include "../bpf/watch.h"
 #include "../proto/err.h"
@@ -14,8 +15,10 @@
 struct bpf {
     uint32_t has;    // enum spawn_bpf bits
     int fd[BPF_FDS]; // owned; -1 where absent
+    uint32_t cpus;   // that the kernel may have
     // Mapped, read by slot, account or profile; NULL where absent. The kernel writes them at any time.
     const struct net_counters *net;             // BPF_SLOTS
+    const uint64_t *lost;                       // lost_at(), of `cpus`
     const struct watch_account *accounts;       // WATCH_ACCOUNTS
     struct watch_profile_state *profile_states; // WATCH_PROFILES
     struct watch_profile *profiles;             // WATCH_PROFILES

@@ -179,6 +179,13 @@ parse(const struct stat_row *row, const char *text, size_t n, uint64_t *v)
     return cgstat_parse_sum(text, n, row->key, v);
 }
 
+// Both files of v1's blkio have a line per device: none in one, none in the other, which need not be read then.
+static bool
+has_no_device(const struct stat_row *row, const char *text, ssize_t n)
+{
+    return row->dir == SPAWN_FD_BLKIO && n >= 0 && memchr(text, ':', (size_t)n) == NULL;
+}
+
 static void
 read_rows(const struct cgroup_dirs *dirs, uint32_t job, const struct stat_row *rows, size_t rows_n,
           bool early, struct cgstat *out)
@@ -189,7 +196,8 @@ read_rows(const struct cgroup_dirs *dirs, uint32_t job, const struct stat_row *r
         const struct stat_row *row = &rows[i];
         if (early && !row->early)
             continue;
-        bool same = i > 0 && rows[i - 1].dir == row->dir && rows[i - 1].file == row->file;
+        bool same = i > 0 && rows[i - 1].dir == row->dir &&
+                    (rows[i - 1].file == row->file || has_no_device(row, text, n));
         if (!same)
             n = dirs->fd[row->dir] < 0
                     ? -ENOENT

@@ -60,7 +60,7 @@ telemetry_new(struct server *srv)
     t->cpus = cpus > 0 ? (uint32_t)cpus : 1;
     t->events = events_new(srv->loop);
     t->records = record_store_new();
-    t->scratch = calloc((size_t)t->cpus * EVENT_CLASSES, sizeof *t->scratch);
+    t->scratch = calloc(t->cpus, sizeof *t->scratch);
     if (t->events == NULL || t->records == NULL || t->scratch == NULL) {
         telemetry_free(t);
         return NULL;
@@ -183,10 +183,10 @@ telemetry_usage(struct telemetry *t, const struct sandbox *s, struct usage *out)
 }
 
 static void
-tick_anomaly(struct telemetry *t, struct box *b)
+tick_anomaly(struct telemetry *t, struct box *b, const struct cgstat *just_read)
 {
     struct anomaly_sums sums;
-    telemetry_sums(t, b, &sums);
+    telemetry_sums(t, b, just_read, &sums);
     anomaly_tick(t->srv->anomaly, b->sandbox, &sums, (uint64_t)clock_ns(CLOCK_BOOTTIME));
 }
 
@@ -203,7 +203,7 @@ look(struct telemetry *t, struct box *b, bool sweeping)
         return; // the guest alone causes nothing, and the end of each job looked
     telemetry_read_lost(t, b);
     if (t->srv->anomaly != NULL)
-        tick_anomaly(t, b);
+        tick_anomaly(t, b, NULL);
 }
 
 // The detectors want system calls as long as a sandbox is somebody's.
@@ -458,9 +458,9 @@ settle_figures(struct telemetry *t, struct box *b, struct job *j)
 {
     struct job_watch *w = j->watch;
     b->ended.output_bytes += output_total(j->output);
-    if (!telemetry_job_cgroup(j))
+    const struct watch_account *account = telemetry_job_account(t, j);
+    if (w->cgroup == 0)
         return;
-    const struct watch_account *account = telemetry_account(t, w->cgroup);
     if (account != NULL)
         telemetry_add_account(&b->ended, account);
     struct ended *e = calloc(1, sizeof *e);
@@ -481,7 +481,7 @@ telemetry_job_ended(struct telemetry *t, struct job *j)
     telemetry_drain(t);
     telemetry_read_lost(t, b);
     if (t->srv->anomaly != NULL) {
-        tick_anomaly(t, b); // what it did since the last one
+        tick_anomaly(t, b, &j->used.after); // what it did since the last one
         anomaly_job_end(t->srv->anomaly, b->sandbox, j);
     }
     tell_limits(t, b, j);

@@ -41,43 +41,31 @@ telemetry_account(const struct telemetry *t, uint64_t cgroup)
     return a->cgroup == cgroup ? a : NULL;
 }
 
+// The same for a job, whose account is found once.
+const struct watch_account *
+telemetry_job_account(const struct telemetry *t, struct job *j)
+{
+    struct job_watch *w = j->watch;
+    if (!telemetry_job_cgroup(j))
+        return NULL;
+    if (w->account == NULL || w->account->cgroup != w->cgroup)
+        w->account = telemetry_account(t, w->cgroup);
+    return w->account;
+}
+
 void
 telemetry_cell_back(const struct telemetry *t, uint64_t cgroup)
 {
-    struct watch_cell cell;
-    if (!find_cell(t, cgroup, &cell))
-        return;
     const struct bpf *bpf = t->srv->bpf;
-    if (bpf_map_delete_elem(bpf->fd[BPF_FD_CELLS], &cgroup) == 0)
+    struct watch_cell cell;
+    if (cgroup == 0 || bpf == NULL || bpf->accounts == NULL || bpf->fd[BPF_FD_CELLS] < 0)
+        return;
+    if (bpf_map_lookup_and_delete_elem(bpf->fd[BPF_FD_CELLS], &cgroup, &cell) == 0 &&
+        cell.account < WATCH_ACCOUNTS)
         (void)bpf_map_update_elem(bpf->fd[BPF_FD_ACCOUNTS_FREE], NULL, &cell.account, BPF_ANY);
 }
 
 // ---- losses
-
-// This sandbox's counters, CPU by CPU, into t->scratch. One call where the kernel reads several at once.
-static bool
-read_counters(const struct telemetry *t, uint32_t slot)
-{
-    const struct bpf *bpf = t->srv->bpf;
-    int fd = bpf != NULL ? bpf->fd[BPF_FD_LOST] : -1;
-    uint32_t first = slot * EVENT_CLASSES;
-    uint32_t before = first - 1;
-    uint32_t after;
-    uint32_t keys[EVENT_CLASSES];
-    uint32_t n = EVENT_CLASSES;
-    if (fd < 0)
-        return false;
-    if (bpf_map_lookup_batch(fd, first > 0 ? &before : NULL, &after, keys, t->scratch, &n, NULL) ==
-            0 ||
-        (errno == ENOENT && n == EVENT_CLASSES))
-        return n == EVENT_CLASSES && keys[0] == first;
-    for (uint32_t class = 0; class < EVENT_CLASSES; class ++) {
-        uint32_t key = first + class;
-        if (bpf_map_lookup_elem(fd, &key, t->scratch + (size_t) class * t->cpus) < 0)
-            return false;
-    }
-    return true;
-}
 
 static void
 tell_gap(struct telemetry *t, struct box *b, uint32_t class, uint64_t n, const uint64_t *by_cpu)
@@ -100,32 +88,39 @@ tell_gap(struct telemetry *t, struct box *b, uint32_t class, uint64_t n, const u
     telemetry_tell(t, b, &m);
 }
 
+// What is more on one CPU: for the record of each job that ran.
+static void
+note_lost(const struct box *b, uint32_t class, uint32_t cpu, uint64_t more)
+{
+    list_each(it, &b->sandbox->jobs)
+    {
+        struct job *j = job_of_sandbox(it);
+        if (j->watch != NULL)
+            record_lost(j->watch->record, class, cpu, more);
+    }
+}
+
 void
 telemetry_read_lost(struct telemetry *t, struct box *b)
 {
-    if (!read_counters(t, b->sandbox->slot))
+    const struct bpf *bpf = t->srv->bpf;
+    if (bpf == NULL || bpf->lost == NULL)
         return;
     for (uint32_t class = 0; class < EVENT_CLASSES; class ++) {
-        uint64_t *now = t->scratch + (size_t) class * t->cpus;
-        uint64_t *old = b->lost + (size_t) class * t->cpus;
         uint64_t n = 0;
         for (uint32_t cpu = 0; cpu < t->cpus; cpu++) {
-            uint64_t more = now[cpu] - old[cpu];
-            old[cpu] = now[cpu];
-            now[cpu] = more;
+            uint64_t now = bpf->lost[lost_at(cpu, b->sandbox->slot, class)];
+            uint64_t *old = b->lost + (size_t) class * t->cpus + cpu;
+            uint64_t more = now - *old;
+            *old = now;
+            t->scratch[cpu] = more;
             n += more;
-            if (more == 0)
-                continue;
-            list_each(it, &b->sandbox->jobs)
-            {
-                struct job *j = job_of_sandbox(it);
-                if (j->watch != NULL)
-                    record_lost(j->watch->record, class, cpu, more);
-            }
+            if (more > 0)
+                note_lost(b, class, cpu, more);
         }
         b->lost_total += n;
         if (n > 0)
-            tell_gap(t, b, class, n, now);
+            tell_gap(t, b, class, n, t->scratch);
     }
 }
 
@@ -170,7 +165,8 @@ network_since(const struct net_counters *now, const struct net_counters *before,
 }
 
 void
-telemetry_sums(const struct telemetry *t, const struct box *b, struct anomaly_sums *out)
+telemetry_sums(const struct telemetry *t, const struct box *b, const struct cgstat *just_read,
+               struct anomaly_sums *out)
 {
     const struct bpf *bpf = t->srv->bpf;
     *out = b->ended;
@@ -178,14 +174,13 @@ telemetry_sums(const struct telemetry *t, const struct box *b, struct anomaly_su
     {
         struct job *j = job_of_sandbox(it);
         out->output_bytes += output_total(j->output);
-        if (j->watch == NULL || !telemetry_job_cgroup(j))
-            continue;
-        const struct watch_account *account = telemetry_account(t, j->watch->cgroup);
+        const struct watch_account *account = j->watch != NULL ? telemetry_job_account(t, j) : NULL;
         if (account != NULL)
             telemetry_add_account(out, account);
     }
     out->queries = b->queries;
-    out->cpu_ns = cgstat_cpu_ns(&b->sandbox->dirs, 0);
+    out->cpu_ns =
+        just_read != NULL ? just_read->v[STAT_CPU_NS] : cgstat_cpu_ns(&b->sandbox->dirs, 0);
     if (bpf == NULL || bpf->net == NULL)
         return;
     Stockade__V1__NetworkUse n = STOCKADE__V1__NETWORK_USE__INIT;
@@ -206,7 +201,7 @@ telemetry_sandbox_sums(struct telemetry *t, const struct sandbox *s, struct tele
     struct box *b = t != NULL && s->live ? telemetry_box(t, s->slot, s->generation) : NULL;
     if (b == NULL)
         return;
-    telemetry_sums(t, b, &out->sums);
+    telemetry_sums(t, b, NULL, &out->sums);
     out->denials = b->denials;
     out->alerts = b->alerts;
     out->lost = b->lost_total + b->relay_lost;
@@ -304,8 +299,7 @@ telemetry_record(struct telemetry *t, struct job *j, struct arena *a)
         return NULL;
     struct box *b = telemetry_box(t, j->sandbox->slot, j->sandbox->generation);
     const struct bpf *bpf = t->srv->bpf;
-    const struct watch_account *account =
-        telemetry_job_cgroup(j) ? telemetry_account(t, w->cgroup) : NULL;
+    const struct watch_account *account = telemetry_job_account(t, j);
     struct notes n = {.whole = true};
     bool counted = false;
     for (uint32_t i = 0; account != NULL && i < WATCH_SYSCALLS && !counted; i++)

@@ -44,7 +44,8 @@ struct box {
 
 struct job_watch {
     struct record *record;
-    uint64_t cgroup; // 0: not known yet
+    uint64_t cgroup;                     // 0: not known yet
+    const struct watch_account *account; // where it was found; proven by the cgroup's id
     struct net_counters net;
     uint64_t queries;
     bool alone;          // no other job ran with it so far
@@ -64,7 +65,7 @@ struct telemetry {
     struct ring_buffer *alerts_ring, *events_ring;
     int64_t clock_offset_ns; // from CLOCK_BOOTTIME to CLOCK_REALTIME
     uint32_t cpus;
-    uint64_t *scratch; // cpus * EVENT_CLASSES
+    uint64_t *scratch; // of `cpus`
     uint64_t bad, late;
     struct loop_timer *tick;
     uint64_t ticks;
@@ -97,10 +98,13 @@ void telemetry_finding(void *cookie, const struct anomaly_finding *f, struct san
 
 // telemetry_figures.c
 const struct watch_account *telemetry_account(const struct telemetry *t, uint64_t cgroup);
+const struct watch_account *telemetry_job_account(const struct telemetry *t, struct job *j);
 void telemetry_cell_back(const struct telemetry *t, uint64_t cgroup);
 bool telemetry_job_cgroup(struct job *j);
 void telemetry_read_lost(struct telemetry *t, struct box *b);
 void telemetry_add_account(struct anomaly_sums *to, const struct watch_account *w);
 // Keeps the record of a job that has ended.
 void telemetry_store(struct telemetry *t, struct job *j);
-void telemetry_sums(const struct telemetry *t, const struct box *b, struct anomaly_sums *out);
+// just_read: the sandbox's figures where its end was a moment ago, else NULL.
+void telemetry_sums(const struct telemetry *t, const struct box *b, const struct cgstat *just_read,
+                    struct anomaly_sums *out);

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "../../bpf/emit.h"
+
 // An object's own opening function: its constants are set before it is loaded.
 #define OPEN(name)                                                                                 \
     static struct bpf_object *open_##name(const struct place *p)                                   \
@@ -104,9 +106,11 @@ maps_reuse(const struct shared_maps *m, struct bpf_object *o, struct err *e)
     {
         const char *name = bpf_map__name(map);
         int fd = bpf_map__is_internal(map) ? -1 : maps_find(m, name);
-        if (fd < 0)
-            continue;
-        int r = bpf_map__reuse_fd(map, fd);
+        int r = 0;
+        if (fd >= 0)
+            r = bpf_map__reuse_fd(map, fd);
+        else if (strcmp(name, map_names[BPF_FD_LOST]) == 0)
+            r = bpf_map__set_max_entries(map, LOST_PER_CPU * (uint32_t)libbpf_num_possible_cpus());
         if (r < 0)
             return err_sys(e, -r, "share map \"%s\"", name);
     }

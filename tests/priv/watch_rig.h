@@ -130,6 +130,9 @@ rig_load(struct rig *r)
     r->bpf->rodata->sandbox_level = RIG_SANDBOX_LEVEL;
     r->bpf->rodata->sandbox_parent = r->cgroups[1].id;
     bpf_program__set_autoattach(r->bpf->progs.watch_sys_exit, false);
+    rig_must(bpf_map__set_max_entries(r->bpf->maps.lost,
+                                      LOST_PER_CPU * (uint32_t)libbpf_num_possible_cpus()) == 0,
+             "room for each CPU");
     rig_must(watch_bpf__load(r->bpf) == 0, "load watch.bpf.o");
     for (uint32_t i = 0; i < WATCH_ACCOUNTS; i++)
         rig_put(r->bpf->maps.accounts_free, NULL, &i);
@@ -213,14 +216,14 @@ rig_account(const struct rig *r, const struct rig_cgroup *c)
 static inline uint64_t
 rig_lost(const struct rig *r, uint32_t slot, uint32_t class)
 {
-    int cpus = libbpf_num_possible_cpus();
-    rig_must(cpus > 0 && cpus <= 1024, "number of CPUs");
-    uint64_t values[1024] = {0};
+    uint32_t cpus = (uint32_t)libbpf_num_possible_cpus();
     uint64_t sum = 0;
-    uint32_t at = slot * EVENT_CLASSES + class;
-    rig_must(bpf_map_lookup_elem(bpf_map__fd(r->bpf->maps.lost), &at, values) == 0, "read lost");
-    for (int i = 0; i < cpus; i++)
-        sum += values[i];
+    for (uint32_t cpu = 0; cpu < cpus; cpu++) {
+        uint32_t at = lost_at(cpu, slot, class);
+        uint64_t n = 0;
+        rig_must(bpf_map_lookup_elem(bpf_map__fd(r->bpf->maps.lost), &at, &n) == 0, "read lost");
+        sum += n;
+    }
     return sum;
 }
 
