@@ -50,3 +50,7 @@ bool cli_find_process(struct stockade *s, const struct command *c, const char *t
                       int *code);
 bool cli_find_sandbox(struct stockade *s, const struct command *c, const char *typed, char out[65],
                       int *code);
+
+// The same, where a name would not do. A full id is taken as it is: of one that is gone there are events still.
+bool cli_find_sandbox_id(struct stockade *s, const struct command *c, const char *typed,
+                         char out[33], int *code);

@@ -30,13 +30,14 @@ print_finding(const struct stockade_finding *f)
     time_t seconds = (time_t)(f->time_ms / 1000);
     struct tm tm;
     size_t n = 0;
+    bool logged = strcmp(f->response, "log") == 0;
     if (localtime_r(&seconds, &tm) != NULL)
         n = strftime(when, sizeof when, "%H:%M:%S", &tm);
     when[n] = '\0';
-    (void)printf("%s %-8s %-18s %.12s  %s%s%s\n", when, cli_severity_name(f->severity),
+    (void)printf("%s %-8s %-18s %.12s  %s%s%s%s\n", when, cli_severity_name(f->severity),
                  text_clean(f->rule, rule, sizeof rule), f->sandbox_id,
-                 text_clean(f->text, text, sizeof text), f->response[0] == 'l' ? "" : ": ",
-                 f->response[0] == 'l' ? "" : f->response);
+                 text_clean(f->text, text, sizeof text), logged ? "" : " (",
+                 logged ? "" : f->response, logged ? "" : ")");
 }
 
 struct listing {
@@ -135,14 +136,14 @@ list_rules(const struct command *c, const struct options *o, struct stockade *s)
 int
 cli_anomalies(const struct command *c, const struct options *o)
 {
-    char id[65] = "";
+    char id[33] = "";
     int code = EXIT_OK;
     struct stockade *s = cli_open(c, o, &code);
     if (s == NULL)
         return code;
     if (o->rules)
         code = list_rules(c, o, s);
-    else if (o->sandbox == NULL || cli_find_sandbox(s, c, o->sandbox, id, &code))
+    else if (o->sandbox == NULL || cli_find_sandbox_id(s, c, o->sandbox, id, &code))
         code = list(c, o, s, o->sandbox != NULL ? id : NULL);
     stockade_close(s);
     return code;

@@ -9,6 +9,7 @@
 #include "cli_commands.h"
 #include "cli_json.h"
 #include "cli_text.h"
+#include "cli_units.h"
 
 enum { TEXT_MAX = 1024, SHORT_SANDBOX = 12, SHORT_JOB = 8 };
 
@@ -17,23 +18,68 @@ struct view {
     bool broken; // stdout takes no more
 };
 
+// What a line of text leaves out: JSON has it.
+static bool
+says_little(const struct stockade_fact *f)
+{
+    static const char *const names[] = {"severity", "flags",     "hint",
+                                        "sequence", "threshold", "score"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strcmp(f->name, names[i]) == 0)
+            return true;
+    return strcmp(f->name, "count") == 0 && f->number <= 1;
+}
+
+static bool
+ends_with(const char *name, const char *unit)
+{
+    size_t n = strlen(name), u = strlen(unit);
+    return n > u && strcmp(name + n - u, unit) == 0;
+}
+
+// A number with its unit, and its name without: "cpu=25.7 ms" of cpu_ns.
+static void
+print_number(const char *name, uint64_t v)
+{
+    char text[64];
+    int n = (int)strlen(name);
+    if (ends_with(name, "_ns"))
+        (void)printf(" %.*s=%s", n - 3, name, units_show_ns(v, text, sizeof text));
+    else if (ends_with(name, "_us") && v < UINT64_MAX / 1000)
+        (void)printf(" %.*s=%s", n - 3, name, units_show_ns(v * 1000, text, sizeof text));
+    else if (ends_with(name, "_bytes"))
+        (void)printf(" %.*s=%s", n - 6, name, units_show_bytes(v, text, sizeof text));
+    else if (strcmp(name, "error") == 0 && v < INT32_MAX && strerrorname_np((int)v) != NULL)
+        (void)printf(" error=%s", strerrorname_np((int)v));
+    else
+        (void)printf(" %s=%" PRIu64, name, v);
+}
+
+// Text that has blanks is quoted; one that quotes something itself is not.
+static void
+print_text(const char *name, const char *value)
+{
+    char flat[TEXT_MAX], text[TEXT_MAX];
+    const char *quote = strpbrk(value, " \n\t") != NULL && strchr(value, '"') == NULL ? "\"" : "";
+    text_flat(value, flat, sizeof flat);
+    (void)printf(" %s=%s%s%s", name, quote, text_clean(flat, text, sizeof text), quote);
+}
+
 static void
 print_fact(const struct stockade_fact *f)
 {
-    char text[TEXT_MAX];
-    if (f->type == STOCKADE_FACT_TEXT) {
-        const char *quote = strchr(f->text, ' ') != NULL ? "\"" : "";
-        (void)printf(" %s=%s%s%s", f->name, quote, text_clean(f->text, text, sizeof text), quote);
-    } else if (f->type == STOCKADE_FACT_SIGNED) {
+    if (says_little(f))
+        return;
+    if (f->type == STOCKADE_FACT_TEXT)
+        print_text(f->name, f->text);
+    else if (f->type == STOCKADE_FACT_SIGNED)
         (void)printf(" %s=%" PRId64, f->name, (int64_t)f->number);
-    } else if (f->type == STOCKADE_FACT_REAL) {
+    else if (f->type == STOCKADE_FACT_REAL)
         (void)printf(" %s=%g", f->name, f->real);
-    } else if (f->type == STOCKADE_FACT_BOOL) {
-        if (f->number != 0)
-            (void)printf(" %s", f->name);
-    } else if (f->number != 0 || strcmp(f->name, "code") == 0) {
-        (void)printf(" %s=%" PRIu64, f->name, f->number);
-    }
+    else if (f->type == STOCKADE_FACT_BOOL)
+        (void)(f->number != 0 && printf(" %s", f->name));
+    else if (f->number != 0 || strcmp(f->name, "code") == 0)
+        print_number(f->name, f->number);
 }
 
 static void
@@ -87,7 +133,7 @@ cli_events(const struct command *c, const struct options *o)
 {
     struct stockade_events_options eo = STOCKADE_EVENTS_OPTIONS_INIT;
     struct stockade_error e;
-    char id[65];
+    char id[33];
     const char *only = id;
     int code = EXIT_OK;
     struct stockade *s = cli_open(c, o, &code);
@@ -105,10 +151,7 @@ cli_events(const struct command *c, const struct options *o)
         eo.sandboxes = &only;
         eo.sandboxes_n = 1;
     }
-    bool whole = o->sandbox != NULL && strlen(o->sandbox) == 32; // one that is gone has events too
-    if (whole)
-        (void)snprintf(id, sizeof id, "%s", o->sandbox);
-    if (o->sandbox == NULL || whole || cli_find_sandbox(s, c, o->sandbox, id, &code)) {
+    if (o->sandbox == NULL || cli_find_sandbox_id(s, c, o->sandbox, id, &code)) {
         int rc = stockade_events(s, &eo, &h, &e);
         if (v.broken)
             code = EXIT_SIGNAL + SIGPIPE;

@@ -136,3 +136,22 @@ cli_find_sandbox(struct stockade *s, const struct command *c, const char *typed,
         memcpy(out, m.id, sizeof m.id);
     return true;
 }
+
+bool
+cli_find_sandbox_id(struct stockade *s, const struct command *c, const char *typed, char out[33],
+                    int *code)
+{
+    char found[65];
+    struct stockade_error e;
+    const struct stockade_sandbox *box = NULL;
+    bool whole = strlen(typed) == ID_HEX && is_prefix(typed);
+    if (!whole && !cli_find_sandbox(s, c, typed, found, code))
+        return false;
+    if (!whole && stockade_get(s, found, &box, &e) < 0) {
+        *code = cli_fail(c, typed, &e);
+        return false;
+    }
+    (void)snprintf(out, ID_HEX + 1, "%s", whole ? typed : box->id);
+    stockade_free(box);
+    return true;
+}

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "cli.h"
 #include "cli_bill.h"
@@ -32,12 +33,17 @@ static char *
 network_text(const struct stockade_network_use *n, char *out, size_t out_n)
 {
     char sent[UNIT_MAX], received[UNIT_MAX];
-    (void)snprintf(out, out_n,
-                   "%s out, %s in; destinations: %" PRIu64 " allowed, %" PRIu64
-                   " refused; names: %" PRIu64 "%s",
-                   units_show_bytes(n->out_bytes, sent, sizeof sent),
-                   units_show_bytes(n->in_bytes, received, sizeof received), n->connects_allowed,
-                   n->connects_denied, n->queries, n->shared ? " (whole sandbox)" : "");
+    if (!has_network(n)) {
+        (void)snprintf(out, out_n, "none%s", n->shared ? " (whole sandbox)" : "");
+        return out;
+    }
+    (void)snprintf(
+        out, out_n,
+        "%s in %" PRIu64 " packets out, %s in %" PRIu64 " packets in; destinations: %" PRIu64
+        " allowed, %" PRIu64 " refused; names: %" PRIu64 "%s",
+        units_show_bytes(n->out_bytes, sent, sizeof sent), n->out_packets,
+        units_show_bytes(n->in_bytes, received, sizeof received), n->in_packets,
+        n->connects_allowed, n->connects_denied, n->queries, n->shared ? " (whole sandbox)" : "");
     return out;
 }
 
@@ -86,7 +92,8 @@ print_process(const struct stockade_job *j)
     line(stdout, "process", text);
     for (size_t i = 0; i < p->args_n && at < sizeof words; i++)
         at += (size_t)snprintf(words + at, sizeof words - at, "%s%s", i > 0 ? " " : "", p->args[i]);
-    line(stdout, "command", text_clean(words, clean, sizeof clean));
+    (void)text_flat(words, text, sizeof text);
+    line(stdout, "command", text_clean(text, clean, sizeof clean));
     if (r == NULL) {
         line(stdout, "result", "it runs");
         return;
@@ -166,9 +173,10 @@ print_lists(const struct stockade_record *r)
     for (size_t i = 0; i < r->executed_n; i++) {
         const struct stockade_execution *x = &r->executed[i];
         char path[TEXT_MAX - 100];
-        (void)snprintf(text, sizeof text, "%s%s, %" PRIu64 " times, arguments %s",
+        (void)snprintf(text, sizeof text, "%s%s, %" PRIu64 " time%s, arguments %s",
                        text_clean(x->path, path, sizeof path),
-                       x->unnamed ? " (memfd or deleted)" : "", x->count, x->args_hash);
+                       x->unnamed ? " (memfd or deleted)" : "", x->count, x->count == 1 ? "" : "s",
+                       x->args_hash);
         line(stdout, "executed", text);
     }
     for (size_t i = 0; i < r->findings_n; i++) {
@@ -182,11 +190,31 @@ print_lists(const struct stockade_record *r)
         line(stdout, "cut", "there was more than is listed here; the figures above have it all");
 }
 
+static const char *
+clock_text(int64_t ms, char *out, size_t n)
+{
+    time_t seconds = (time_t)(ms / 1000);
+    struct tm tm;
+    size_t at = localtime_r(&seconds, &tm) != NULL ? strftime(out, n, "%H:%M:%S", &tm) : 0;
+    (void)snprintf(out + at, n - at, ".%03d", (int)(ms % 1000));
+    return out;
+}
+
+// Whether it is all, of which time, and by what it was seen.
 static void
 print_completeness(const struct stockade_record *r)
 {
-    char text[TEXT_MAX];
-    line(stdout, "record", r->complete ? "complete" : "not complete");
+    char text[TEXT_MAX], from[UNIT_MAX], to[UNIT_MAX];
+    size_t at = 0;
+    (void)snprintf(text, sizeof text, "%scomplete, from %s to %s", r->complete ? "" : "not ",
+                   clock_text(r->start_ms, from, sizeof from),
+                   clock_text(r->end_ms, to, sizeof to));
+    line(stdout, "record", text);
+    text[0] = '\0';
+    for (size_t i = 0; i < r->hooks_n && at < sizeof text; i++)
+        at += (size_t)snprintf(text + at, sizeof text - at, "%s%s", i > 0 ? ", " : "", r->hooks[i]);
+    if (r->hooks_n > 0)
+        line(stdout, "seen by", text);
     for (size_t i = 0; i < r->lost_n; i++) {
         (void)snprintf(text, sizeof text, "%" PRIu64 " events of the class %s", r->lost[i].events,
                        r->lost[i].class_name);

@@ -53,6 +53,21 @@ text_clean(const char *text, char *out, size_t n)
     return out;
 }
 
+char *
+text_flat(const char *lines, char *out, size_t n)
+{
+    size_t at = 0;
+    for (; lines[at] != '\0' && at + 1 < n; at++) {
+        out[at] = lines[at];
+        if (strchr("\n\r\t", lines[at]) != NULL)
+            out[at] = ' ';
+    }
+    while (at > 0 && lines[at] != '\0' && ((unsigned char)lines[at] & 0xc0) == 0x80)
+        at--;
+    out[at] = '\0';
+    return out;
+}
+
 size_t
 text_width(const char *text)
 {
@@ -74,6 +89,7 @@ struct table {
     size_t columns, rows, rows_max;
     char **cells; // rows * columns
     size_t width[TABLE_COLUMNS_MAX];
+    bool right[TABLE_COLUMNS_MAX];
 };
 
 struct table *
@@ -140,16 +156,23 @@ table_row(struct table *t, const char *const *cells)
 }
 
 void
+table_align_right(struct table *t, size_t column)
+{
+    if (column < t->columns)
+        t->right[column] = true;
+}
+
+void
 table_print(const struct table *t, FILE *to)
 {
     for (size_t r = 0; r < t->rows; r++) {
         for (size_t c = 0; c < t->columns; c++) {
             const char *cell = t->cells[r * t->columns + c];
-            (void)fputs(cell, to);
-            if (c + 1 == t->columns)
-                break;
-            size_t pad = t->width[c] - text_width(cell) + 2;
-            (void)fprintf(to, "%*s", (int)pad, "");
+            int pad = (int)(t->width[c] - text_width(cell));
+            bool last = c + 1 == t->columns;
+            (void)fprintf(to, "%*s%s", t->right[c] ? pad : 0, "", cell);
+            if (!last)
+                (void)fprintf(to, "%*s", (t->right[c] ? 0 : pad) + 2, "");
         }
         (void)fputc('\n', to);
     }

@@ -9,6 +9,9 @@
 // Copies text without control characters (C0, DEL, C1); cut at n - 1 bytes, never within a character. Returns out.
 char *text_clean(const char *text, char *out, size_t n);
 
+// The same text on one line: line breaks and tabs are blanks. Cut like that. Returns out.
+char *text_flat(const char *lines, char *out, size_t n);
+
 // Columns that the text takes on a terminal: its characters, two for the wide ones.
 size_t text_width(const char *text);
 
@@ -23,7 +26,10 @@ void table_free(struct table *t);
 // One row of `columns` cells; false without memory.
 bool table_row(struct table *t, const char *const *cells);
 
-// Prints it, two blanks between the columns. The last one is not padded.
+// The cells of this column end below each other.
+void table_align_right(struct table *t, size_t column);
+
+// Prints it, two blanks between the columns. The last one is not padded behind.
 void table_print(const struct table *t, FILE *to);
 
 // Prints a text in lines of at most `width` columns that begin at column `from`; the cursor is at `at`. Ends the line.

@@ -17,7 +17,21 @@
 #include "cli_tty.h"
 #include "cli_units.h"
 
-enum { PAGES_MAX = 100, SHORT_ID = 12, CELL = 40, INTERVAL_MS = 1000, FIRST_MS = 250 };
+enum {
+    PAGES_MAX = 100,
+    SHORT_ID = 12,
+    CELL = 40,
+    NAME_CELL = 80,
+    INTERVAL_MS = 1000,
+    FIRST_MS = 250
+};
+
+enum column { SANDBOX, NAME, CPU, MEMORY, PIDS, IO, OUT, IN, DENIED, ALERTS, COLUMNS };
+_Static_assert((int)COLUMNS <= (int)TABLE_COLUMNS_MAX, "a table has them all");
+
+// What goes first where a terminal is narrow; the rest stays whatever comes.
+static const enum column expendable[] = {IN, OUT, IO, PIDS, DENIED, MEMORY, ALERTS};
+enum { NAME_MIN = 8 }; // a name is cut to this before a column goes
 
 // One reading of all sandboxes.
 struct reading {
@@ -148,42 +162,124 @@ show_rate(double bytes, char *out, size_t n)
     return out;
 }
 
-static bool
-add_row(struct table *table, const struct row *r, bool tenants)
+struct cells {
+    char text[COLUMNS][NAME_CELL];
+};
+
+static void
+fill_cells(struct cells *c, const struct row *r, bool tenants)
 {
-    char id[CELL], name[72], cpu[CELL], memory[CELL], pids[CELL], io[CELL], out[CELL], in[CELL],
-        denied[CELL], alerts[CELL];
     const struct stockade_usage *u = r->now;
-    (void)snprintf(id, sizeof id, "%.*s", SHORT_ID, u->sandbox_id);
-    (void)snprintf(name, sizeof name, "%s%s", tenants ? u->tenant : u->name,
-                   u->paused ? " (paused)" : "");
-    (void)snprintf(cpu, sizeof cpu, "%.1f", r->cpu_percent);
-    (void)snprintf(pids, sizeof pids, "%u/%u", u->pids, u->pids_limit);
-    (void)snprintf(denied, sizeof denied, "%" PRIu64, u->denials);
-    (void)snprintf(alerts, sizeof alerts, "%" PRIu64, u->alerts);
-    return table_row(table,
-                     (const char *[]){id, name[0] != '\0' ? name : "-", cpu,
-                                      units_show_bytes(u->memory_bytes, memory, sizeof memory),
-                                      pids, show_rate(r->io_bytes, io, sizeof io),
-                                      show_rate(r->out_bytes, out, sizeof out),
-                                      show_rate(r->in_bytes, in, sizeof in), denied, alerts});
+    const size_t n = NAME_CELL;
+    (void)snprintf(c->text[SANDBOX], n, "%.*s", SHORT_ID, u->sandbox_id);
+    (void)snprintf(c->text[NAME], n, "%s%s", u->paused ? "(paused) " : "",
+                   tenants ? u->tenant : u->name);
+    if (c->text[NAME][0] == '\0')
+        (void)snprintf(c->text[NAME], n, "-");
+    (void)snprintf(c->text[CPU], n, "%.1f", r->cpu_percent);
+    (void)units_show_bytes(u->memory_bytes, c->text[MEMORY], n);
+    (void)snprintf(c->text[PIDS], n, "%u/%u", u->pids, u->pids_limit);
+    (void)show_rate(r->io_bytes, c->text[IO], n);
+    (void)show_rate(r->out_bytes, c->text[OUT], n);
+    (void)show_rate(r->in_bytes, c->text[IN], n);
+    (void)snprintf(c->text[DENIED], n, "%" PRIu64, u->denials);
+    (void)snprintf(c->text[ALERTS], n, "%" PRIu64, u->alerts);
+}
+
+// Which columns fit into so many of the terminal's, and how long a name may be.
+struct layout {
+    bool shown[COLUMNS];
+    size_t name;
+};
+
+static size_t
+width_of(const struct layout *l, const size_t width[COLUMNS])
+{
+    size_t sum = 0;
+    for (size_t i = 0; i < COLUMNS; i++)
+        if (l->shown[i])
+            sum += (sum > 0 ? 2 : 0) + (i == NAME ? l->name : width[i]);
+    return sum;
+}
+
+static struct layout
+lay_out(const struct cells *all, size_t n, size_t columns)
+{
+    size_t width[COLUMNS] = {0};
+    for (size_t i = 0; i < n; i++)
+        for (size_t c = 0; c < COLUMNS; c++)
+            if (text_width(all[i].text[c]) > width[c])
+                width[c] = text_width(all[i].text[c]);
+    struct layout l = {.name = width[NAME]};
+    for (size_t i = 0; i < COLUMNS; i++)
+        l.shown[i] = true;
+    size_t least = width[NAME] < NAME_MIN ? width[NAME] : NAME_MIN;
+    for (size_t i = 0; i <= sizeof expendable / sizeof expendable[0]; i++) {
+        l.name = width[NAME];
+        size_t all_of_it = width_of(&l, width);
+        size_t over = all_of_it > columns ? all_of_it - columns : 0;
+        l.name = width[NAME] > least + over ? width[NAME] - over : least;
+        if (width_of(&l, width) <= columns)
+            break;
+        if (i < sizeof expendable / sizeof expendable[0])
+            l.shown[expendable[i]] = false;
+    }
+    return l;
 }
 
 static void
-print_rows(const struct top *t, const struct row *rows, FILE *to)
+add_cells(struct table *table, const struct cells *c, const struct layout *l)
 {
+    const char *row[COLUMNS];
+    char name[NAME_CELL];
+    size_t n = 0;
+    (void)text_clean(c->text[NAME], name, l->name + 1 < sizeof name ? l->name + 1 : sizeof name);
+    for (size_t i = 0; i < COLUMNS; i++)
+        if (l->shown[i])
+            row[n++] = i == NAME ? name : c->text[i];
+    (void)table_row(table, row);
+}
+
+static struct table *
+table_of(const struct cells *head, const struct layout *l)
+{
+    const char *row[COLUMNS];
+    size_t n = 0;
+    for (size_t i = 0; i < COLUMNS; i++)
+        if (l->shown[i])
+            row[n++] = head->text[i];
+    struct table *table = table_new(row, n);
+    for (size_t i = 0, at = 0; table != NULL && i < COLUMNS; i++)
+        if (l->shown[i] && at++ > 0 && i != NAME)
+            table_align_right(table, at - 1);
+    return table;
+}
+
+// At most `most` sandboxes, within so many columns.
+static void
+print_rows(const struct top *t, const struct row *rows, size_t most, size_t columns, FILE *to)
+{
+    static const char *const names[COLUMNS] = {"SANDBOX", "NAME",  "CPU%", "MEMORY", "PIDS",
+                                               "I/O/s",   "OUT/s", "IN/s", "DENIED", "ALERTS"};
     bool tenants = t->o->tenant != NULL;
-    const char *const head[] = {"SANDBOX", tenants ? "TENANT" : "NAME",
-                                "CPU%",    "MEMORY",
-                                "PIDS",    "I/O/s",
-                                "OUT/s",   "IN/s",
-                                "DENIED",  "ALERTS"};
-    struct table *table = table_new(head, sizeof head / sizeof head[0]);
-    for (size_t i = 0; table != NULL && i < t->now.n; i++)
-        (void)add_row(table, &rows[i], tenants);
+    size_t n = t->now.n < most ? t->now.n : most;
+    struct cells *all = calloc(n + 1, sizeof *all); // the head is the first
+    if (all == NULL)
+        return;
+    for (size_t i = 0; i < COLUMNS; i++)
+        (void)snprintf(all[0].text[i], NAME_CELL, "%s", i == NAME && tenants ? "TENANT" : names[i]);
+    for (size_t i = 0; i < n; i++)
+        fill_cells(&all[i + 1], &rows[i], tenants);
+    const struct layout l = lay_out(all, n + 1, columns);
+    struct table *table = table_of(&all[0], &l);
+    for (size_t i = 0; table != NULL && i < n; i++)
+        add_cells(table, &all[i + 1], &l);
     if (table != NULL)
         table_print(table, to);
     table_free(table);
+    free(all);
+    if (t->now.n > n)
+        (void)fprintf(to, "and %zu more, less busy\n", t->now.n - n);
 }
 
 static void
@@ -206,16 +302,17 @@ print_sums(const struct top *t, const struct row *rows, FILE *to)
         t->now.n, jobs, cpu, units_show_bytes(memory, text, sizeof text), denials, alerts);
 }
 
-// Draws over what is there, cut to the terminal's size. \033[K clears the rest of a line, \033[J what is below.
+// Draws over what is there, cut to the terminal's size. \033[K clears the rest of a line, \033[J what is below. The head
+// of the table, behind the sums and a blank line, is bright.
 static void
-draw(const char *text)
+draw(const char *text, uint32_t rows, uint32_t columns)
 {
-    uint32_t rows, columns;
-    tty_size(&rows, &columns);
+    enum { HEAD = 2 };
     (void)fputs("\033[H", stdout);
     for (uint32_t i = 0; i + 1 < rows && *text != '\0'; i++) {
         size_t n = strcspn(text, "\n");
-        (void)printf("%.*s\033[K\r\n", (int)(n < columns ? n : columns), text);
+        (void)printf("%s%.*s%s\033[K\r\n", i == HEAD ? "\033[1m" : "",
+                     (int)(n < columns ? n : columns), text, i == HEAD ? "\033[0m" : "");
         text += n + (text[n] == '\n');
     }
     (void)fputs("\033[J", stdout);
@@ -224,16 +321,20 @@ draw(const char *text)
 static int
 show_text(const struct top *t, const struct row *rows)
 {
+    enum { AROUND = 5 }; // lines that are no sandbox: sums, blank, head, "and more", the cursor's
+    uint32_t height = UINT32_MAX, columns = UINT32_MAX;
     char *auto_free text = NULL;
     size_t n = 0;
     FILE *to = open_memstream(&text, &n);
     if (to == NULL)
         return EXIT_PROBLEM;
+    if (t->live)
+        tty_size(&height, &columns);
     print_sums(t, rows, to);
-    print_rows(t, rows, to);
+    print_rows(t, rows, height > AROUND ? height - AROUND : 1, columns, to);
     (void)fclose(to);
     if (t->live)
-        draw(text);
+        draw(text, height, columns);
     else
         (void)fputs(text, stdout);
     return fflush(stdout) == 0 ? EXIT_OK : EXIT_PROBLEM;
@@ -286,8 +387,9 @@ run(struct top *t)
     bool once = t->o->once || (!t->live && !t->o->json);
     uint64_t interval = t->o->interval_ms != 0 ? t->o->interval_ms : INTERVAL_MS;
     int code = next(t);
-    bool more =
-        code == EXIT_OK && pause_for(t, once && t->o->interval_ms == 0 ? FIRST_MS : interval);
+    // The first rates come soon; a stream of JSON keeps its interval.
+    bool soon = (once && t->o->interval_ms == 0) || (t->live && interval > FIRST_MS);
+    bool more = code == EXIT_OK && pause_for(t, soon ? FIRST_MS : interval);
     while (more) {
         code = next(t);
         struct row *rows = code == EXIT_OK ? rows_of(t) : NULL;
@@ -312,13 +414,13 @@ watch_signals(void)
 int
 cli_top(const struct command *c, const struct options *o)
 {
-    char id[65];
+    char id[33];
     int code = EXIT_OK;
     struct top t = {.c = c, .o = o, .s = cli_open(c, o, &code)};
     if (t.s == NULL)
         return code;
     t.sandbox = o->sandbox != NULL ? id : NULL;
-    if (o->sandbox == NULL || cli_find_sandbox(t.s, c, o->sandbox, id, &code)) {
+    if (o->sandbox == NULL || cli_find_sandbox_id(t.s, c, o->sandbox, id, &code)) {
         watch_signals();
         t.live = !o->once && !o->json && isatty(STDOUT_FILENO) && tty_raw();
         if (t.live)

@@ -52,6 +52,18 @@ a_text_is_never_cut_within_a_character(void **state)
 }
 
 static void
+a_text_of_many_lines_is_one_on_a_line_and_is_not_cut_within_a_character(void **state)
+{
+    (void)state;
+    char out[16];
+    assert_string_equal(text_flat("a\nb\r\n\tc", out, sizeof out), "a b   c");
+    assert_string_equal(text_flat("", out, sizeof out), "");
+    assert_string_equal(text_flat("\xc3\xa4\xc3\xb6", out, 4), "\xc3\xa4");
+    assert_string_equal(text_flat("\xc3\xa4", out, 2), "");
+    assert_string_equal(text_flat("abc", out, 1), "");
+}
+
+static void
 columns_line_up_also_with_wide_characters(void **state)
 {
     char *text = NULL;
@@ -79,6 +91,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_that_a_terminal_obeys_passes),
         cmocka_unit_test(a_text_is_never_cut_within_a_character),
+        cmocka_unit_test(a_text_of_many_lines_is_one_on_a_line_and_is_not_cut_within_a_character),
         cmocka_unit_test(columns_line_up_also_with_wide_characters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
