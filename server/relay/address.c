@@ -130,8 +130,10 @@ address_is_own(const uint8_t a[ADDRESS_BYTES])
     struct sockaddr_storage from = {0};
     socklen_t n = address_to_sockaddr(a, DISCARD_PORT, &to);
     int auto_close fd = socket(to.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (fd < 0 || connect(fd, (const struct sockaddr *)&to, n) < 0)
-        return false;
+    if (fd < 0)
+        return true; // nobody knows, so it is refused
+    if (connect(fd, (const struct sockaddr *)&to, n) < 0)
+        return false; // there is no way to it
     n = sizeof from;
     if (getsockname(fd, (struct sockaddr *)&from, &n) < 0)
         return false;

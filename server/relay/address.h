@@ -28,7 +28,7 @@ bool address_within(const uint8_t a[ADDRESS_BYTES], const uint8_t net[ADDRESS_BY
 const struct address_range *address_special(const uint8_t a[ADDRESS_BYTES]);
 
 // Is it one of this host's own? The kernel's routing says so (a UDP socket is connected, nothing is sent): for those the
-// source of a packet is its destination. False also when there is no route.
+// source of a packet is its destination. False also when there is no route, true when no descriptor is left to ask with.
 bool address_is_own(const uint8_t a[ADDRESS_BYTES]);
 
 // The socket address, and back. Returns its length.

@@ -22,6 +22,7 @@ struct query {
 static struct {
     struct query all[DNS_QUERIES_MAX];
     struct list unused;
+    uint32_t open;
 } t;
 
 bool
@@ -51,6 +52,7 @@ release(struct query *q)
     list_remove(&q->waiter.node);
     list_remove(&q->node);
     q->sandbox->queries_open--;
+    t.open--;
     list_append(&t.unused, &q->node);
 }
 
@@ -127,7 +129,8 @@ dns_ask(struct sandbox *s, const struct dns_route *route, const uint8_t *bytes, 
         send_answer(route, &q, (enum dns_rcode)rcode, NULL);
         return true;
     }
-    if (list_empty(&t.unused) || s->queries_open >= DNS_QUERIES_PER_SANDBOX) {
+    if (s->queries_open >= DNS_QUERIES_PER_SANDBOX ||
+        !share_left(s->queries_open, t.open, DNS_QUERIES_MAX)) {
         report_denied(s, NET_FULL, &(struct report_about){.name = q.name, .rule = UINT32_MAX});
         send_answer(route, &q, DNS_SERVFAIL, NULL);
         return true;
@@ -136,6 +139,7 @@ dns_ask(struct sandbox *s, const struct dns_route *route, const uint8_t *bytes, 
     list_remove(&one->node);
     list_append(&s->queries, &one->node);
     s->queries_open++;
+    t.open++;
     one->sandbox = s;
     one->route = *route;
     one->q = q;

@@ -62,7 +62,8 @@ stream_close(struct dns_stream *st)
 void
 dns_stream_open(struct sandbox *s, int fd)
 {
-    if (list_empty(&t.unused) || s->streams_n >= STREAMS_PER_SANDBOX) {
+    if (list_empty(&t.unused) || s->streams_n >= STREAMS_PER_SANDBOX ||
+        !share_left(s->streams_n, t.open_n, STREAMS_MAX)) {
         (void)close(fd);
         return;
     }

@@ -14,6 +14,7 @@ enum { BUCKETS = 65536 };
 static struct {
     struct name *all;   // NET_NAMES
     uint32_t used;      // of all, ever
+    uint32_t given;     // now
     struct list unused; // given back
     uint64_t seed;
     struct name *by_text[BUCKETS], *by_index[BUCKETS];
@@ -94,7 +95,8 @@ names_make(struct sandbox *s, const char *text)
     if (n != NULL)
         return n;
     uint32_t index = s->names_from + s->names_n + 1;
-    if (s->names_n >= NET_NAMES_PER_SLOT || index > NET_SYNTHETIC_V4_MASK)
+    if (s->names_n >= NET_NAMES_PER_SLOT || index > NET_SYNTHETIC_V4_MASK ||
+        !share_left(s->names_n, t.given, NET_NAMES))
         return NULL;
     n = take();
     if (n == NULL)
@@ -107,6 +109,7 @@ names_make(struct sandbox *s, const char *text)
         return NULL;
     }
     s->names_n++;
+    t.given++;
     struct name **bucket = text_bucket(s->slot, text);
     n->next_text = *bucket;
     *bucket = n;
@@ -141,6 +144,7 @@ names_drop(struct sandbox *s)
         list_remove(&n->node);
         list_append(&t.unused, &n->node);
     }
+    t.given -= s->names_n;
     s->names_n = 0;
 }
 

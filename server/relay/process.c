@@ -7,6 +7,13 @@
 
 enum { NS_PER_MS = 1000000, MS_PER_S = 1000 };
 
+bool
+share_left(uint32_t mine, uint32_t used, uint32_t all)
+{
+    assert(used <= all);
+    return mine < all - used;
+}
+
 uint64_t
 clock_ns(void)
 {

@@ -54,7 +54,7 @@ struct sandbox {
     struct list node;      // of all that are open
     struct list flows, associations, streams, queries, names;
     uint32_t names_from; // indices up to here were given by relays before this one
-    uint32_t connections, names_n, lookups_n, queries_open, streams_n;
+    uint32_t connections, flows_n, associations_n, names_n, lookups_n, queries_open, streams_n;
     uint64_t out_bytes, in_bytes;
     uint32_t queries_n, lost;
     struct permit_window queries_window;
@@ -73,10 +73,14 @@ struct relay {
     int names_fd, flows_fd;
     uint64_t now_ms; // of this turn of the loop
     struct list sandboxes;
-    uint32_t flows_max;
+    uint32_t flows_max, associations_max;
     uint8_t scratch[SCRATCH_BYTES];
     struct sandbox table[BPF_SLOTS];
 };
+
+// May a sandbox that has `mine` of a table take one more, while `used` of `all` are taken? It gets no more than it leaves, so
+// however many are greedy, whoever comes next finds room (dynamic thresholds: Choudhury, Hahne).
+bool share_left(uint32_t mine, uint32_t used, uint32_t all);
 
 // Milliseconds and nanoseconds of CLOCK_BOOTTIME.
 uint64_t clock_ms(void);

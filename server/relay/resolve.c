@@ -259,7 +259,8 @@ resolve_name(struct sandbox *s, const char *text, struct resolve_waiter *w)
         list_append(&l->waiters, &w->node);
         return;
     }
-    if (list_empty(&c.unused) || s->lookups_n >= RESOLVE_PER_SANDBOX) {
+    if (list_empty(&c.unused) || s->lookups_n >= RESOLVE_PER_SANDBOX ||
+        !share_left(s->lookups_n, c.running_n, RESOLVE_MAX)) {
         report_denied(s, NET_FULL, &(struct report_about){.name = text, .rule = UINT32_MAX});
         w->done(w, RESOLVE_FULL, NULL);
         return;

@@ -120,6 +120,7 @@ tcp_end(struct flow *f, bool reset, enum net_reason reason)
     list_remove(&f->waiter.node);
     list_remove(&f->node);
     s->connections--;
+    s->flows_n--;
     t.open--;
     f->ended = true;
     (void)watch_close(&f->job, on_closed);
@@ -253,6 +254,7 @@ begin(struct sandbox *s, struct flow *f, int fd, const struct net_flow *asked)
     f->waiter.done = on_resolved;
     list_append(&s->flows, &f->node);
     s->connections++;
+    s->flows_n++;
     s->dialling++;
     s->changed = true;
     t.open++;
@@ -293,7 +295,12 @@ accepted(struct listener *l, int fd)
         refuse(fd); // nobody's: the job found the listener by itself
         return;
     }
-    struct flow *f = s->connections < RELAY_CONNECTIONS ? take() : NULL;
+    bool room = s->connections < RELAY_CONNECTIONS;
+    if (room && asked.port == NET_DNS_PORT) {
+        dns_stream_open(s, fd);
+        return;
+    }
+    struct flow *f = room && share_left(s->flows_n, t.open, t.n) ? take() : NULL;
     if (f == NULL) {
         const struct report_about about = {.address = asked.address,
                                            .rule = UINT32_MAX,
@@ -301,9 +308,6 @@ accepted(struct listener *l, int fd)
                                            .protocol = IPPROTO_TCP};
         report_denied(s, NET_FULL, &about);
         refuse(fd);
-    } else if (asked.port == NET_DNS_PORT) {
-        release(f);
-        dns_stream_open(s, fd);
     } else {
         begin(s, f, fd, &asked);
     }

@@ -14,7 +14,12 @@
 #include "resolve.h"
 #include "sandboxes.h"
 
-enum { BUCKETS = 16384, DATAGRAM_MAX = 65535, DATAGRAMS_PER_TURN = 64 };
+enum {
+    BUCKETS = 16384,
+    DATAGRAM_MAX = 65535,
+    DATAGRAMS_PER_TURN = 64,
+    HEADERS = 28, // of IPv4 and UDP: what a datagram costs of a rate, however empty it is
+};
 
 // Who sends, and to which flow's address.
 struct udp_key {
@@ -99,6 +104,7 @@ end(struct association *a, enum net_reason reason)
     list_remove(&a->node);
     t.n--;
     s->connections--;
+    s->associations_n--;
     const struct report_about about = {
         .address = a->address,
         .name = a->name != NULL ? a->name->text : NULL,
@@ -155,6 +161,13 @@ udp_reply(const struct listener *l, const struct sockaddr_storage *to, const uin
     (void)sendmsg(l->watch.fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
+// Empty datagrams are bytes to nobody, but they are not let through for ever.
+static bool
+is_over(uint64_t left, uint64_t bytes)
+{
+    return bytes > left || left == 0;
+}
+
 static void
 on_answer(uv_poll_t *uv, int status, int events)
 {
@@ -173,11 +186,11 @@ on_answer(uv_poll_t *uv, int status, int events)
             continue; // an ICMP error: what a datagram met, told once
         uint64_t bytes = (uint64_t)n;
         a->used_ms = r->now_ms;
-        if (bytes > sandbox_left(s, false, a->rule)) {
+        if (is_over(sandbox_left(s, false, a->rule), bytes)) {
             end(a, sandbox_quota_reason(s, false));
             return;
         }
-        if (!bucket_take(&s->udp_in, bytes, r->now_ms))
+        if (!bucket_take(&s->udp_in, bytes + HEADERS, r->now_ms))
             continue;
         sandbox_count(s, false, a->rule, bytes);
         a->in_bytes += bytes;
@@ -268,7 +281,8 @@ begin(struct listener *l, const struct udp_key *key, const struct sockaddr_stora
         report_denied(s, NET_NO_RULE, &about);
         return NULL;
     }
-    if (list_empty(&t.unused) || s->connections >= RELAY_CONNECTIONS) {
+    if (list_empty(&t.unused) || s->connections >= RELAY_CONNECTIONS ||
+        !share_left(s->associations_n, t.n, s->relay->associations_max)) {
         report_denied(s, NET_FULL, &about);
         return NULL;
     }
@@ -291,6 +305,7 @@ begin(struct listener *l, const struct udp_key *key, const struct sockaddr_stora
     *bucket = a;
     list_append(&s->associations, &a->node);
     s->connections++;
+    s->associations_n++;
     t.n++;
     tick_need(s->relay);
     if (name == NULL)
@@ -308,12 +323,12 @@ forward(struct association *a, const uint8_t *bytes, size_t n)
     a->used_ms = s->relay->now_ms;
     if (!a->watch.live)
         return; // its name is being resolved: lost, as datagrams are
-    if (n > sandbox_left(s, true, a->rule)) {
+    if (is_over(sandbox_left(s, true, a->rule), n)) {
         enum net_reason reason = sandbox_quota_reason(s, true);
         end(a, reason);
         return;
     }
-    if (!bucket_take(&s->udp_out, n, s->relay->now_ms))
+    if (!bucket_take(&s->udp_out, n + HEADERS, s->relay->now_ms))
         return;
     sandbox_count(s, true, a->rule, n);
     a->out_bytes += n;

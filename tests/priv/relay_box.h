@@ -36,11 +36,15 @@ enum {
     BOX_UID = 65534,
     BOX_WAIT_S = 20, // what a slow machine may need for anything
     BOX_RULES = 4,
-    BOX_FILES = 16384,
 };
+
+#ifndef BOX_FILES
+#define BOX_FILES 16384 // descriptors, of the relay's as well
+#endif
 
 struct box {
     pid_t relay;
+    uint32_t slot;           // of the sandbox that orders and flows are about
     int socket;              // to the relay
     int names_fd, flows_fd;  // maps
     int host_ns, sandbox_ns; // namespaces
@@ -170,7 +174,7 @@ box_order(uint32_t kind, uint32_t rules_n, size_t *n)
     struct relay_order *o = calloc(1, *n);
     assert_non_null(o);
     o->kind = kind;
-    o->slot = BOX_SLOT;
+    o->slot = box.slot;
     o->generation = box.generation;
     o->rules_n = rules_n;
     return o;
@@ -311,6 +315,7 @@ box_setup(void **state)
         exit(77);
     }
     (void)signal(SIGPIPE, SIG_IGN);
+    box.slot = BOX_SLOT;
     const struct rlimit files = {BOX_FILES, BOX_FILES}; // both ends here, and the relay's
     box.many = setrlimit(RLIMIT_NOFILE, &files) == 0;
     box.sandbox_ns = box_netns();
@@ -450,7 +455,7 @@ box_close(void)
 static inline uint32_t
 box_flow(const uint8_t address[16], uint16_t port, uint8_t protocol)
 {
-    const struct net_flow_key key = {.slot = BOX_SLOT, .number = ++box.flow};
+    const struct net_flow_key key = {.slot = box.slot, .number = ++box.flow};
     struct net_flow flow = {
         .port = port, .protocol = protocol, .family = AF_INET, .generation = box.generation};
     memcpy(flow.address, address, sizeof flow.address);

@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <string.h>
 #include <arpa/inet.h>
+#include <sys/resource.h>
 #include <cmocka.h>
 
 #include "server/relay/address.h"
@@ -190,6 +191,24 @@ loopback_is_the_hosts_own(void **state)
     assert_true(address_is_own(a));
 }
 
+static void
+without_a_descriptor_to_ask_with_an_address_is_held_for_our_own(void **state)
+{
+    (void)state;
+    struct rlimit before;
+    uint8_t a[16];
+    parse("127.0.0.1", a);
+    assert_true(address_is_own(a));
+    parse("240.0.0.1", a); // nobody's, and no way to it
+    assert_false(address_is_own(a));
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    const struct rlimit none = {0, before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    bool own = address_is_own(a);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_true(own);
+}
+
 int
 main(void)
 {
@@ -198,6 +217,7 @@ main(void)
         cmocka_unit_test(public_addresses_are_public),
         cmocka_unit_test(a_prefix_of_one_family_holds_no_address_of_the_other),
         cmocka_unit_test(a_socket_address_and_back_is_the_same),
+        cmocka_unit_test(without_a_descriptor_to_ask_with_an_address_is_held_for_our_own),
         cmocka_unit_test(loopback_is_the_hosts_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
