@@ -14,7 +14,7 @@
 
 #include "io.h"
 
-enum { IDLE_MAX = 64, IDLE_MS = 300, LOOKS_PER_TAKE = 4, NAME_BYTES = 24 };
+enum { IDLE_MAX = 64, IDLE_MS = 300, LOOKS_PER_TAKE = 8, NAME_BYTES = 24 };
 
 static const char prefix[] = "leaf-";
 
@@ -176,16 +176,16 @@ cgroup_leaf_tidy(struct cgroups *cg)
 {
     const uint64_t idle_ns = IDLE_MS * UINT64_C(1000000);
     uint64_t now_ns = cg->idle_n > 0 ? io_now_ns() : 0;
-    uint64_t next_ns = UINT64_MAX;
+    // One that was looked at in vain stands behind younger ones, and goes when they do.
     for (uint32_t n = cg->idle_n; n > 0; n--) {
+        uint64_t age_ns = now_ns - cg->idle_head->idle_since_ns;
+        if (age_ns < idle_ns)
+            return (int)((idle_ns - age_ns) / 1000000 + 1);
         struct cgroup_leaf *l = first(cg);
-        if (now_ns - l->idle_since_ns >= idle_ns && removed(cg, l))
+        if (removed(cg, l))
             continue;
-        if (now_ns - l->idle_since_ns >= idle_ns)
-            l->idle_since_ns = now_ns; // something is still in it: again later
-        if (l->idle_since_ns + idle_ns < next_ns)
-            next_ns = l->idle_since_ns + idle_ns;
+        l->idle_since_ns = now_ns; // something is still in it: again later
         append(cg, l);
     }
-    return next_ns == UINT64_MAX ? -1 : (int)((next_ns - now_ns) / 1000000 + 1);
+    return cg->idle_n > 0 ? IDLE_MS : -1;
 }
