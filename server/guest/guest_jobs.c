@@ -23,7 +23,7 @@
 #include "../spawner/clone_here.h"
 #include "guest_child.h"
 
-enum { REAP_AT_ONCE = 256, TIDY_MS = 5, SIGNALS_MAX = 64 };
+enum { REAP_AT_ONCE = 256, TIDY_MS = 5, SIGNALS_MAX = 64, FIRST_JOB = 1 };
 
 enum job_state { JOB_FREE, JOB_RUNNING, JOB_ENDED, JOB_REMOVING };
 
@@ -38,6 +38,7 @@ struct job {
 static struct job jobs[GUEST_JOBS_MAX];
 static int broker = -1;
 static int cgroups = -1;
+static int first_cgroup = -1; // the first job's, before it is asked for
 static struct sock_filter *filter_code;
 static unsigned short filter_code_n;
 static struct guest_report report; // written by the child that is being started
@@ -180,6 +181,20 @@ make_cgroup(uint32_t number, struct err *e)
     return fd;
 }
 
+void
+guest_jobs_prepare(void)
+{
+    struct err ignored; // it is told when the job comes
+    first_cgroup = make_cgroup(FIRST_JOB, &ignored);
+}
+
+static int
+take_cgroup(uint32_t number, struct err *e)
+{
+    return number == FIRST_JOB && first_cgroup >= 0 ? take_fd(&first_cgroup)
+                                                    : make_cgroup(number, e);
+}
+
 // A pty in this sandbox: *master for the broker, *slave for the job.
 static int
 open_terminal(const Stockade__Guest__Start *s, int *master, int *slave, struct err *e)
@@ -271,7 +286,7 @@ run_job(struct job *job, const Stockade__Guest__Start *s, struct guest_packet *p
     if (rc < 0)
         return rc;
     plan.terminal = slave;
-    int auto_close cgroup = make_cgroup(s->job, e);
+    int auto_close cgroup = take_cgroup(s->job, e);
     if (cgroup < 0)
         return cgroup;
     job->cgroup = cgroup;

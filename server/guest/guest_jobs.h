@@ -19,6 +19,9 @@ enum {
 int guest_jobs_init(int socket, int cgroup_fd, struct sock_filter *filter, unsigned short filter_n,
                     struct err *e);
 
+// What the first job needs and takes time is made ahead: its cgroup. Once, when nobody waits.
+void guest_jobs_prepare(void);
+
 // Carries a request out; whatever it answers goes to the socket. Takes the descriptors that it keeps out of the packet.
 // Negative: the broker has gone.
 int guest_jobs_request(struct guest_packet *p);

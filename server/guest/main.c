@@ -108,12 +108,9 @@ read_filter(unsigned short *n, struct err *e)
 static int
 tidy_descriptors(struct err *e)
 {
-    int fd = -1;
-    do
-        fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-    while (fd >= 0 && fd < 3);
-    if (fd < 0)
-        return err_sys(e, errno, "open /dev/null");
+    for (int fd = 0; fd < 3; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR | O_CLOEXEC) != fd)
+            return err_set(e, ERR_FAILED_PRECONDITION, "descriptor %d is not there", fd);
     if (syscall(SYS_close_range, GUEST_FD_SECCOMP + 1, ~0U, 0) < 0 ||
         fcntl(GUEST_FD_BROKER, F_SETFD, FD_CLOEXEC) < 0 ||
         fcntl(GUEST_FD_CGROUP, F_SETFD, FD_CLOEXEC) < 0)
@@ -147,6 +144,28 @@ say_ready(void)
     event.event_case = STOCKADE__GUEST__EVENT__EVENT_READY;
     event.ready = &ready;
     return guest_packet_send(GUEST_FD_BROKER, &event, -1);
+}
+
+#if defined(__x86_64__)
+#define LIBC   "/lib/x86_64-linux-gnu/libc.so.6"
+#define LOADER "/lib64/ld-linux-x86-64.so.2"
+#elif defined(__aarch64__)
+#define LIBC   "/lib/aarch64-linux-gnu/libc.so.6"
+#define LOADER "/lib/ld-linux-aarch64.so.1"
+#else
+#define LIBC   "/lib/libc.so.6"
+#define LOADER "/lib/ld.so.1"
+#endif
+
+// Looks at what nearly every job opens, while nobody waits for it: the sandbox's file systems are its own, so whatever is
+// found in them for the first time takes about 10 us to find.
+static void
+look_around(void)
+{
+    static const char *const paths[] = {"/home/agent",      LOADER,    "/etc/ld.so.preload",
+                                        "/etc/ld.so.cache", "/bin/sh", LIBC};
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++)
+        (void)access(paths[i], F_OK);
 }
 
 // Until the broker goes.
@@ -194,7 +213,10 @@ main(void)
     if (set_limits(&e) < 0 || drop_capabilities(&e) < 0 || (signals = open_signals(&e)) < 0)
         die(&e);
     (void)setsid();
-    if (say_ready() == 0)
+    if (say_ready() == 0) {
+        guest_jobs_prepare();
+        look_around();
         serve(signals);
+    }
     _exit(0);
 }

@@ -143,6 +143,24 @@ a_job_sees_only_processes_of_jobs(void **state)
 }
 
 static void
+the_first_jobs_cgroup_is_there_before_the_job(void **state)
+{
+    struct box *b = *state;
+    char path[96];
+    struct stat st = {0};
+    (void)snprintf(path, sizeof path, "%s/job-1", b->cgroup);
+    for (int i = 0; i < WAIT_MS && stat(path, &st) < 0; i++)
+        (void)usleep(1000);
+    ino_t ahead = st.st_ino;
+    assert_int_not_equal(ahead, 0);
+    assert_int_equal(b->jobs, 0);
+    expect_in(run_script(b, "cat /proc/self/cgroup", 0), "/job-1\n");
+    if (stat(path, &st) == 0) // until the job is removed
+        assert_int_equal(st.st_ino, ahead);
+    expect_in(run_script(b, "cat /proc/self/cgroup", 0), "/job-2\n");
+}
+
+static void
 a_job_has_a_cgroup_and_a_keyring_of_its_own(void **state)
 {
     struct box *b = *state;
@@ -382,6 +400,7 @@ run_all(void)
         WITH_BOX(a_job_is_the_agent_without_rights),
         WITH_BOX(a_job_leads_a_session_and_has_its_limits),
         WITH_BOX(a_job_sees_only_processes_of_jobs),
+        WITH_BOX(the_first_jobs_cgroup_is_there_before_the_job),
         WITH_BOX(a_job_has_a_cgroup_and_a_keyring_of_its_own),
         WITH_BOX(what_a_job_leaves_behind_is_killed_with_it),
         WITH_BOX(four_hundred_orphans_are_reaped),

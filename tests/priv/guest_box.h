@@ -217,7 +217,7 @@ box_close(struct box *b)
     assert_int_equal(waitpid(b->pid, &status, 0), b->pid);
     assert_true(WIFEXITED(status));
     char path[96];
-    for (uint32_t i = 1; i <= b->jobs; i++) {
+    for (uint32_t i = 1; i == 1 || i <= b->jobs; i++) { // the first one's is made ahead
         (void)snprintf(path, sizeof path, "%s/job-%u", b->cgroup, i);
         rmdir_soon(path);
     }

@@ -344,14 +344,36 @@ a_guest_may_make_job_cgroups_but_not_limits_and_not_too_deep(void **state)
         assert_int_equal(fstatat(dir, kept[i], &st, 0), 0);
         assert_int_equal(st.st_uid, 0);
     }
-    assert_int_equal(mkdirat(dir, "job-1", 0755), 0);
-    assert_int_equal(mkdirat(dir, "job-1/deeper", 0755), -1);
+    assert_int_equal(mkdirat(dir, "job-2", 0755), 0);
+    assert_int_equal(mkdirat(dir, "job-2/deeper", 0755), -1);
     if (!is_hybrid()) {
-        assert_int_equal(faccessat(dir, "job-1/memory.peak", F_OK, 0), 0);
-        assert_int_equal(faccessat(dir, "job-1/pids.max", F_OK, 0), 0);
-        assert_int_equal(faccessat(dir, "job-1/cpu.stat", F_OK, 0), 0);
+        assert_int_equal(faccessat(dir, "job-2/memory.peak", F_OK, 0), 0);
+        assert_int_equal(faccessat(dir, "job-2/pids.max", F_OK, 0), 0);
+        assert_int_equal(faccessat(dir, "job-2/cpu.stat", F_OK, 0), 0);
     }
-    sandbox_destroy(&broker, &x); // job-1 with it
+    sandbox_destroy(&broker, &x); // job-2 with it
+}
+
+static void
+no_path_of_a_sandbox_leads_to_its_cgroups(void **state)
+{
+    (void)state;
+    struct sandbox x;
+    char path[64];
+    char line[4096];
+    unsigned mounts = 0;
+    sandbox_create(&broker, &x, 1);
+    (void)snprintf(path, sizeof path, "/proc/%d/mountinfo", guest_pid(&x));
+    FILE *f = fopen(path, "re");
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f)) {
+        mounts++;
+        if (strstr(line, " - cgroup"))
+            fail_msg("%s", line);
+    }
+    (void)fclose(f);
+    assert_true(mounts > 5);
+    sandbox_destroy(&broker, &x);
 }
 
 // A process of the test's own in job-N.
@@ -506,6 +528,7 @@ main(void)
             a_guest_may_make_job_cgroups_but_not_limits_and_not_too_deep, start, stop),
         cmocka_unit_test_setup_teardown(limits_are_in_the_kernel_and_can_be_raised_and_lowered,
                                         start, stop),
+        cmocka_unit_test_setup_teardown(no_path_of_a_sandbox_leads_to_its_cgroups, start, stop),
         cmocka_unit_test_setup_teardown(killing_a_job_kills_that_one_also_when_frozen, start, stop),
         cmocka_unit_test_setup_teardown(freeze_and_thaw_are_answered_when_they_are_so, start, stop),
         cmocka_unit_test_setup_teardown(a_guest_that_ended_by_itself_is_destroyed_all_the_same,
