@@ -47,7 +47,7 @@ struct cgroups {
 struct cgroup_sandbox {
     int fd;                   // SANDBOX
     int guest_fd;             // SANDBOX/guest, for CLONE_INTO_CGROUP
-    int tree_fd;              // detached open_tree of SANDBOX, for the guest
+    int tree_fd;              // open_tree of SANDBOX, for the guest
     int ns_fd;                // cgroup namespace rooted at SANDBOX; -1: the child makes its own
     int v1_fd[CG_N];          // leaves of v1 bodies
     int tasks_fd[CG_N];       // their `tasks`

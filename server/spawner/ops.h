@@ -32,7 +32,7 @@ enum {
 
     // Descriptors that the guest finds after exec.
     GUEST_FD_BROKER = 3,  // SOCK_SEQPACKET to the broker
-    GUEST_FD_CGROUP = 4,  // detached open_tree of the sandbox's cgroup v2 directory
+    GUEST_FD_CGROUP = 4,  // the sandbox's cgroup v2 directory, a mount of its own
     GUEST_FD_SECCOMP = 5, // sealed memfd: struct sock_filter[] that every job loads before exec
 };
 

@@ -31,6 +31,7 @@ struct tree_sandbox {
     uint32_t uid;      // first host id of the range: owner of what is made for inside uid 0
     uint64_t disk_bytes;
     uint32_t inodes;
+    int hidden_fd; // a detached mount that shall end with the sandbox's others, -1: none; no path leads to it
 };
 
 // Child, as root in fresh mnt, pid, ... namespaces. After success "/" is the sandbox's root, nothing of the host is

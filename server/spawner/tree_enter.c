@@ -193,22 +193,24 @@ make_dev(const struct tree_sandbox *s, int root, int disk, struct err *e)
     return shm < 0 ? shm : mount_attach(shm, dev, "shm", e);
 }
 
+// With mount(2), a call where a clone takes three: these are most of a sandbox's mounts. What is mounted is as read-only as
+// /e is. "." is /proc meanwhile, which has no links by these names.
 static int
-mask_proc(const struct tree *t, int proc, struct err *e)
+mask_proc(const struct tree *t, struct err *e)
 {
+    if (mount("sys", "sys", NULL, MS_BIND, NULL) < 0)
+        return err_sys(e, errno, "cover /proc/sys with itself");
     for (uint32_t i = 0; i < t->masks_n; i++) {
         const struct tree_mask *m = &t->masks[i];
-        int auto_close fd = mount_clone(AT_FDCWD, m->folder ? "/e/dir" : "/e/file", 0, e);
-        int rc = fd < 0 ? fd : mount_attach(fd, proc, m->name, e);
-        if (rc < 0)
-            return err_wrap(e, "mask /proc/%s", m->name);
+        if (mount(m->folder ? "/e/dir" : "/e/file", m->name, NULL, MS_BIND, NULL) < 0)
+            return err_sys(e, errno, "mask /proc/%s", m->name);
     }
     return 0;
 }
 
 // Read-only at first, so that the clone of its folder "sys" is; then writable itself, for what belongs to a process.
 static int
-make_proc(const struct tree *t, int root, struct err *e)
+make_proc(const struct tree *t, int base, int root, struct err *e)
 {
     const struct mount_option options[] = {{"hidepid", "invisible"}};
     int auto_close proc =
@@ -220,22 +222,26 @@ make_proc(const struct tree *t, int root, struct err *e)
     struct statfs fs;
     if (fstatfs(proc, &fs) < 0 || fs.f_type != PROC_SUPER_MAGIC)
         return err_set(e, ERR_INTERNAL, "/proc is no procfs");
-    int auto_close sys = mount_clone(proc, "sys", 0, e);
-    rc = sys < 0 ? sys : mount_attach(sys, proc, "sys", e);
-    if (rc == 0)
-        rc = mask_proc(t, proc, e);
+    if (fchdir(proc) < 0)
+        return err_sys(e, errno, "enter /proc");
+    rc = mask_proc(t, e);
+    if (rc == 0 && fchdir(base) < 0)
+        rc = err_sys(e, errno, "go back to the base");
     return rc < 0 ? rc : mount_change(proc, 0, MOUNT_ATTR_RDONLY, e);
 }
 
-// "/" is the stage, "." the base below it.
+// "/" is the stage, "." the base below it. What the guest has a descriptor of is hung up there, out of everybody's sight: on its
+// own it would be taken down on its own, for which the kernel waits until all processors have taken note.
 static int
-replace_stage(int root, struct err *e)
+replace_stage(int root, int hidden, struct err *e)
 {
     if (umount2("/", MNT_DETACH) < 0)
         return err_sys(e, errno, "detach the stage");
     int rc = mount_attach(root, AT_FDCWD, ".", e);
     if (rc < 0)
         return err_wrap(e, "put the root in its place");
+    if (hidden >= 0 && (rc = mount_attach(hidden, AT_FDCWD, "n", e)) < 0)
+        return rc;
     if (fchdir(root) < 0 || chroot(".") < 0)
         return err_sys(e, errno, "enter the root");
     return 0;
@@ -247,6 +253,9 @@ tree_enter(const struct tree *t, const struct tree_sandbox *s, int *disk_fd, str
     if (s->template >= t->templates_n)
         return err_set(e, ERR_INTERNAL, "template %u does not exist", s->template);
     mode_t umask_before = umask(0);
+    int auto_close base = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (base < 0)
+        return err_sys(e, errno, "open the base");
     int auto_close disk = make_disk(s, e);
     if (disk < 0)
         return err_wrap(e, "build the disk");
@@ -256,10 +265,10 @@ tree_enter(const struct tree *t, const struct tree_sandbox *s, int *disk_fd, str
     int rc = make_lowers(t, s, root, e);
     if (rc == 0 && (rc = make_dev(s, root, disk, e)) < 0)
         return err_wrap(e, "build /dev");
-    if (rc == 0 && (rc = make_proc(t, root, e)) < 0)
+    if (rc == 0 && (rc = make_proc(t, base, root, e)) < 0)
         return err_wrap(e, "build /proc");
     if (rc == 0)
-        rc = replace_stage(root, e);
+        rc = replace_stage(root, s->hidden_fd, e);
     if (rc < 0)
         return rc;
     (void)umask(umask_before);

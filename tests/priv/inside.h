@@ -144,7 +144,8 @@ inside_sandbox(const struct inside *in, uint64_t disk_bytes, uint32_t inodes)
     return (struct tree_sandbox){.userns_fd = in->userns_fd,
                                  .uid = (uint32_t)TEST_UID,
                                  .disk_bytes = disk_bytes,
-                                 .inodes = inodes};
+                                 .inodes = inodes,
+                                 .hidden_fd = -1};
 }
 
 // In the holder: runs a script with sh in a fresh sandbox, as an inside user. Its output (both streams) goes to out.
