@@ -99,9 +99,9 @@ def test_a_method_has_the_rules_that_its_proto_file_gives_it() -> None:
 
 
 def test_both_clients_have_the_same_names() -> None:
-    for cls in ("Client", "Sandbox", "Process", "MessageStream"):
+    for cls in ("Client", "Sandbox", "Process", "MessageStream", "Forward"):
         names = [
-            {name for name in vars(getattr(side, cls)) if not name.startswith("_")}
+            {name for name in dir(getattr(side, cls)) if not name.startswith("_")}
             for side in (stockade, aio)
         ]
         assert names[0] == names[1]
@@ -115,8 +115,8 @@ def test_every_public_name_is_documented() -> None:
         thing = getattr(stockade, name)
         if inspect.isclass(thing):
             assert thing.__doc__, name
-            for member, value in vars(thing).items():
-                if not member.startswith("_") and (inspect.isfunction(value)):
+            for member, value in inspect.getmembers(thing, inspect.isfunction):
+                if not member.startswith("_"):
                     assert value.__doc__, f"{name}.{member}"
 
 

@@ -12,7 +12,7 @@ import stockade
 from stockade import aio, errors
 
 GROUPS = (
-    ("Running", ("run", "start", "Sandbox", "Process", "Output", "Gap")),
+    ("Running", ("run", "start", "Sandbox", "Process", "Output", "Gap", "Forward")),
     ("What comes back", ("Result", "Outcome", "LimitHit", "Bill", "Figure", "Source", "Scope")),
     ("What may be used", ("Limits", "Network")),
     ("What there is", ("SandboxInfo", "ProcessInfo")),
@@ -86,6 +86,21 @@ def fields(cls: type) -> list[tuple[str, str]]:
     return found
 
 
+def own(cls: type) -> list[type]:
+    """Return a class of this package and those that it is made of, these first."""
+    inner = issubclass(cls, BaseException)
+    made_of = [] if inner else [c for c in cls.__mro__[1:] if c.__module__.startswith("stockade.")]
+    return [*reversed(made_of), cls]
+
+
+def members(cls: type) -> dict[str, object]:
+    """Return what a class has, and then what it inherits within this package."""
+    found: dict[str, object] = {}
+    for part in reversed(own(cls)):
+        found.update({name: value for name, value in vars(part).items() if name not in found})
+    return found
+
+
 def show_class(cls: type, name: str) -> None:
     """Print a class: what it is, its fields, its properties and methods."""
     made = not issubclass(cls, enum.Enum) and not issubclass(cls, BaseException)
@@ -94,15 +109,16 @@ def show_class(cls: type, name: str) -> None:
     if heading != name:
         print(f"```python\n{heading}\n```\n")
     print(prose(cls.__doc__) + "\n")
-    for field, comment in fields(cls):
-        print(f"- `{field}`: {comment}")
-    properties = [(n, v) for n, v in vars(cls).items() if isinstance(v, property)]
+    for part in own(cls):
+        for field, comment in fields(part):
+            print(f"- `{field}`: {comment}")
+    properties = [(n, v) for n, v in members(cls).items() if isinstance(v, property)]
     for field, value in properties:
         if not field.startswith("_"):
             summary = " ".join(inspect.cleandoc(value.__doc__ or "").split())
             print(f"- `{field}`: {summary.replace('``', '`')}")
     print()
-    for method in vars(cls):
+    for method in members(cls):
         value = inspect.getattr_static(cls, method)
         function = value.__func__ if isinstance(value, (classmethod, staticmethod)) else value
         if inspect.isfunction(function) and not method.startswith("_"):

@@ -36,6 +36,7 @@ from stockade.errors import (
     Unimplemented,
 )
 from stockade.events import Event, Gap, Output
+from stockade.forward import Forward
 from stockade.limits import Limits
 from stockade.network import Network
 from stockade.process import Process
@@ -64,6 +65,7 @@ __all__ = [
     "EventStream",
     "FailedPrecondition",
     "Figure",
+    "Forward",
     "Gap",
     "InternalError",
     "InvalidArgument",

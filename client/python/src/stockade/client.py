@@ -1,8 +1,4 @@
-"""A client with threads: many calls at once on one connection, from as many threads as you like.
-
-The connection (``link``) is made with the first call and again when it was lost. See ``attempts``
-for what is sent again then.
-"""
+"""A client with threads: many calls at once on one connection, from as many threads as you like."""
 
 from __future__ import annotations
 
@@ -10,19 +6,13 @@ import os
 import threading
 import time
 import weakref
-from typing import TYPE_CHECKING, Any, Generic, Optional
-
-from google.protobuf.message import DecodeError
+from typing import TYPE_CHECKING, Optional
 
 from stockade import address as addresses
 from stockade import methods, telemetry
-from stockade.attempts import Attempts
-from stockade.errors import (
-    Cancelled,
-    ConnectionLost,
-    ProtocolError,
-    StockadeError,
-)
+from stockade.both import now
+from stockade.calls import Caller, Stream
+from stockade.errors import Cancelled
 from stockade.link import Link
 from stockade.methods import Method, Request, Response
 from stockade.v1 import system_service_pb2, telemetry_service_pb2
@@ -33,11 +23,11 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+    from stockade.attempts import Attempts
     from stockade.stubs import Schema
-    from stockade.wire import Call
 
 
-class MessageStream(Generic[Response]):
+class MessageStream(Stream[Response]):
     """The messages of a streaming call, in order.
 
     Iterate over it; use ``with``, or ``cancel()``, to give it up.
@@ -45,32 +35,11 @@ class MessageStream(Generic[Response]):
     When it is over the iteration ends; when it ended badly the ``CallError`` is raised there.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        link: Link,
-        call: Call,
-        response: type[Response],
-        until: Optional[float],
-        first: Optional[bytes],
-    ) -> None:
-        self._client = client  # which closes its connection when it is collected
-        self._link = link
-        self._call = call
-        self._response = response
-        self._until = until
-        self._first = first
-        self._over = False
-
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> Response:
-        try:
-            message = self.get(self._until)
-        except BaseException:
-            self.cancel()
-            raise
+        message = now(self._next())
         if message is None:
             raise StopIteration
         return message
@@ -81,29 +50,7 @@ class MessageStream(Generic[Response]):
         ``until`` is a time of ``time.monotonic()``: ``DeadlineExceeded`` is raised then, and the
         stream goes on.
         """
-        if self._over:
-            return None
-        data, self._first = self._first, None
-        if data is None:
-            data = self._link.wait(self._call, until)
-        if data is None:
-            self._over = True
-            return None
-        return _parse(self._link, self._call, self._response, data)
-
-    def cancel(self) -> None:
-        """Give the call up.
-
-        What the broker does then is the method's own matter: ``Run`` ends the job.
-        """
-        self._over = True
-        self._link.abandon(self._call)
-
-    def _leave(self) -> None:
-        """Nothing more will come but the END."""
-        self._over = True
-        with self._link.lock:
-            self._link.core.leave(self._call)
+        return now(self._get(until))
 
     def __enter__(self) -> Self:
         return self
@@ -116,27 +63,8 @@ class MessageStream(Generic[Response]):
     ) -> None:
         self.cancel()
 
-    def __del__(self) -> None:
-        if not self._over:
-            self._link.abandoned.append(
-                self._call
-            )  # a destructor may run while this thread holds the lock
 
-
-def _parse(link: Link, call: Call, response: type[Response], data: bytes) -> Response:
-    message = response()
-    try:
-        message.ParseFromString(data)
-    except (DecodeError, ValueError):
-        error = ProtocolError(f"{call.method}: the answer is no {response.DESCRIPTOR.full_name}")
-        with link.lock:
-            link.core.dead = error
-        link.lost(str(error))
-        raise error from None
-    return message
-
-
-class Client:
+class Client(Caller):
     """A connection to a broker, made when it is needed and made again when it was lost.
 
     Thread-safe.
@@ -163,20 +91,17 @@ class Client:
         connect_timeout: float = 5.0,
         retry_for: float = 10.0,
     ) -> None:
-        self._address = addresses.parse(address)
-        self._metadata = addresses.metadata(token, metadata)
-        self._connect_timeout = connect_timeout
-        self._retry_for = retry_for
+        super().__init__(
+            address,
+            token=token,
+            metadata=metadata,
+            connect_timeout=connect_timeout,
+            retry_for=retry_for,
+        )
         self._lock = threading.Lock()
         self._link: Optional[Link] = None
         self._finalizer: Optional[weakref.finalize[..., Client]] = None
-        self._closed = False
         _clients.add(self)
-
-    @property
-    def address(self) -> str:
-        """The broker's address."""
-        return self._address.text
 
     def __enter__(self) -> Self:
         return self
@@ -216,21 +141,15 @@ class Client:
         Raises the ``CallError`` of the status; ``ConnectionLost`` when the connection broke and
         sending it again could execute it twice.
         """
-        attempts = self._attempts(method, timeout, idempotency_key)
-        payload = request.SerializeToString()
-        while True:
-            try:
-                link = self._connect(attempts)
-                call = link.open(method, payload, attempts, [*self._metadata, *metadata])
-                try:
-                    if link.wait(call, attempts.patience) is not None:
-                        raise ProtocolError(f"{method.path}: a stream where one answer was due")
-                except BaseException:
-                    link.abandon(call)
-                    raise
-                return _parse(link, call, method.response, call.payload)
-            except StockadeError as e:
-                time.sleep(attempts.after(e, time.monotonic()))
+        return now(
+            self._call(
+                method,
+                request,
+                timeout=timeout,
+                metadata=metadata,
+                idempotency_key=idempotency_key,
+            )
+        )
 
     def stream(
         self,
@@ -251,58 +170,28 @@ class Client:
 
         Raises like ``call``. What fails later is raised by the iteration.
         """
-        attempts = self._attempts(method, timeout, idempotency_key)
-        attempts.lost = resume
-        payload = request.SerializeToString()
-        while True:
-            try:
-                link = self._connect(attempts)
-                call = link.open(method, payload, attempts, [*self._metadata, *metadata])
-                try:
-                    first = link.wait(call, attempts.patience)
-                except BaseException:
-                    link.abandon(call)
-                    raise
-                return MessageStream(self, link, call, method.response, attempts.patience, first)
-            except StockadeError as e:
-                time.sleep(attempts.after(e, time.monotonic()))
+        stream: MessageStream[Response] = now(
+            self._stream(
+                method,
+                request,
+                timeout=timeout,
+                metadata=metadata,
+                idempotency_key=idempotency_key,
+                resume=resume,
+                made=MessageStream,
+            )
+        )
+        return stream
 
-    def _attempts(
-        self, method: Method[Any, Any], timeout: Optional[float], key: Optional[str]
-    ) -> Attempts:
-        now = time.monotonic()
-        return Attempts(method, now=now, timeout=timeout, retry_for=self._retry_for, key=key)
+    async def _sleep(self, seconds: float) -> None:
+        time.sleep(seconds)  # noqa: ASYNC251 - a coroutine that blocks (``both``)
 
-    def _connect(self, attempts: Attempts) -> Link:
-        """Return a connection that takes calls; after a doubt, only to the same broker."""
-        link = self._usable_link(attempts)
-        if attempts.doubt is not None and not self._same_broker(link, attempts):
-            raise attempts.give_up()
-        return link
-
-    def _same_broker(self, link: Link, attempts: Attempts) -> bool:
-        once = Attempts(methods.INFO, now=time.monotonic(), timeout=self._connect_timeout)
-        call = link.open(methods.INFO, b"", once, self._metadata)
-        try:
-            link.wait(call, once.patience)
-        except ConnectionLost:
-            raise
-        except StockadeError:
-            return False
-        finally:
-            link.abandon(call)
-        info = _parse(link, call, system_service_pb2.InfoResponse, call.payload)
-        return attempts.same_broker(info.uptime_ms / 1000, time.monotonic())
-
-    def _usable_link(self, attempts: Attempts) -> Link:
+    async def _usable_link(self, attempts: Attempts) -> Link:
         with self._lock:
             if self._closed:
                 raise Cancelled("the client was closed")
             if self._link is None or not self._link.core.usable:
-                timeout = self._connect_timeout
-                if attempts.deadline is not None:
-                    timeout = min(timeout, max(0.001, attempts.deadline - time.monotonic()))
-                self._link = Link(self._address, timeout)
+                self._link = Link(self._address, self._time_to_connect(attempts))
                 if self._finalizer is not None:
                     self._finalizer.detach()
                 self._finalizer = weakref.finalize(self, self._link.shut)

@@ -197,8 +197,7 @@ class ConnectionLost(Unavailable):
     """The connection broke while the call was open.
 
     ``maybe_executed`` is True when the request may have reached the broker. This package never
-                       sends such a request a
-    second time by itself unless that is known to be harmless.
+    sends such a request a second time by itself unless that is known to be harmless.
     """
 
     def __init__(self, message: str, *, method: str = "", maybe_executed: bool) -> None:

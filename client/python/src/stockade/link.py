@@ -2,6 +2,8 @@
 
 caller's thread   opens a call in the core, writes, waits on the call's condition
 reader thread     reads, feeds the core, wakes the callers of what changed; keeps alive
+
+``open`` and ``wait`` are coroutines by name only: they block (``both``).
 """
 
 from __future__ import annotations
@@ -16,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Optional
 
 from stockade.errors import (
     BrokerUnreachable,
-    ConnectionLost,
     DeadlineExceeded,
     ProtocolError,
     StockadeError,
@@ -85,7 +86,7 @@ class Link:
 
     # Callers' threads.
 
-    def open(
+    async def open(
         self,
         method: Method[Any, Any],
         payload: bytes,
@@ -113,9 +114,7 @@ class Link:
 
     def _wait_for_room(self, method: Method[Any, Any], deadline: Optional[float]) -> None:
         while True:
-            if not self.core.usable:
-                why = self.core.goaway or str(self.core.dead)
-                raise ConnectionLost(why, method=method.path, maybe_executed=False)
+            self.core.check_usable(method.path)
             if self.core.has_room(streaming=method.streaming):
                 return
             left = None if deadline is None else deadline - time.monotonic()
@@ -123,7 +122,7 @@ class Link:
                 raise DeadlineExceeded("wait for room on the connection", method=method.path)
             self._room.wait(left)
 
-    def wait(self, call: Call, until: Optional[float]) -> Optional[bytes]:
+    async def wait(self, call: Call, until: Optional[float]) -> Optional[bytes]:
         """Wait for a call's next message. None: it is over, well; its error is raised otherwise."""
         waiter = call.waiter
         assert isinstance(waiter, threading.Condition)
@@ -133,12 +132,7 @@ class Link:
                 if left is not None and left <= 0:
                     raise DeadlineExceeded("no answer in time", method=call.method)
                 waiter.wait(left)
-            if not call.messages:
-                if call.error is not None:
-                    raise call.error
-                return None
-            message = call.messages.popleft()
-            self.core.taken(call)
+            message = self.core.take(call)
         self.flush()
         return message
 
@@ -148,6 +142,21 @@ class Link:
             self.core.abandon(call)
         with contextlib.suppress(StockadeError):
             self.flush()
+
+    def collected(self, call: Call) -> None:
+        """Give a call up, from a destructor: this thread may hold the lock."""
+        self.abandoned.append(call)
+
+    def leave(self, call: Call) -> None:
+        """Nothing more of the call is wanted but its END."""
+        with self.lock:
+            self.core.leave(call)
+
+    def spoilt(self, error: ProtocolError) -> None:
+        """End a connection whose broker breaks the protocol."""
+        with self.lock:
+            self.core.dead = error
+        self.lost(str(error))
 
     def flush(self) -> None:
         """Write what is to be written. A failure ends the connection, and so every call on it."""

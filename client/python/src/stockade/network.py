@@ -18,7 +18,7 @@ _PROTOCOLS = {
     "udp": sandbox_service_pb2.NETWORK_PROTOCOL_UDP,
 }
 _PROTOCOL_NAMES = {number: f"/{name}" for name, number in _PROTOCOLS.items()}
-_PORT_MAX = 65535
+PORT_MAX = 65535
 
 #: A port, or two as ``"8000-8010"``.
 Ports = Union[int, str]
@@ -69,6 +69,12 @@ class Network:
         """Everything public, and the special ranges that are named."""
         return cls("open", allow)
 
+    def lets_in(self, port: int) -> bool:
+        """Tell whether a caller may connect to a port of the sandbox (``inbound``)."""
+        return any(
+            r.first <= port <= (r.last or r.first) for r in map(_ports, map(str, self.inbound))
+        )
+
     def to_message(self) -> sandbox_service_pb2.NetworkPolicy:
         """Return it as the protocol has it. ``ValueError``: no such mode, destination or port."""
         if self.mode and self.mode not in _MODES:
@@ -105,10 +111,10 @@ def _ports(text: str) -> sandbox_service_pb2.PortRange:
     if not (first.isascii() and first.isdigit()) or (
         dash and not (last.isascii() and last.isdigit())
     ):
-        raise ValueError(f"{text!r} is no port (1 to {_PORT_MAX}, or A-B)")
+        raise ValueError(f"{text!r} is no port (1 to {PORT_MAX}, or A-B)")
     a, b = int(first), int(last or first)
-    if not 1 <= a <= b <= _PORT_MAX:
-        raise ValueError(f"{text!r} is no port (1 to {_PORT_MAX}, or A-B)")
+    if not 1 <= a <= b <= PORT_MAX:
+        raise ValueError(f"{text!r} is no port (1 to {PORT_MAX}, or A-B)")
     return sandbox_service_pb2.PortRange(first=a, last=b)
 
 
@@ -148,8 +154,8 @@ def _texts(rule: sandbox_service_pb2.NetworkRule) -> list[str]:
     host = rule.domain or rule.cidr
     protocol = _PROTOCOL_NAMES.get(rule.protocol, "")
     texts = []
-    for ports in rule.ports or [sandbox_service_pb2.PortRange(first=1, last=_PORT_MAX)]:
-        if (ports.first, ports.last) == (1, _PORT_MAX):
+    for ports in rule.ports or [sandbox_service_pb2.PortRange(first=1, last=PORT_MAX)]:
+        if (ports.first, ports.last) == (1, PORT_MAX):
             texts.append(f"{host}{protocol}")
         else:
             shown = f"[{host}]" if ":" in host else host

@@ -203,6 +203,37 @@ def command(
     return message
 
 
+def start_request(
+    sandbox_id: str,
+    what: process_service_pb2.Command,
+    limits: Optional[Limits],
+    timeout: Optional[Seconds],
+) -> process_service_pb2.StartRequest:
+    """Return the request for a job in a sandbox that is there."""
+    return process_service_pb2.StartRequest(
+        sandbox_id=sandbox_id, command=what, limits=job_limits(limits, timeout)
+    )
+
+
+def run_request(
+    what: process_service_pb2.Command,
+    *,
+    template: Optional[str],
+    limits: Optional[Limits],
+    timeout: Optional[Seconds],
+    network: Union[Network, str, None],
+    metadata: Optional[Mapping[str, str]],
+) -> process_service_pb2.RunRequest:
+    """Return the request for a job in a sandbox of its own."""
+    return process_service_pb2.RunRequest(
+        command=what,
+        template=template or "",
+        limits=job_limits(limits, timeout),
+        network=network_policy(network),
+        metadata=metadata,
+    )
+
+
 def terminal_size(rows: int, columns: int) -> process_service_pb2.TerminalSize:
     """Return the size of a terminal."""
     return process_service_pb2.TerminalSize(rows=rows, columns=columns)

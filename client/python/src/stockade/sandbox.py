@@ -2,39 +2,32 @@
 
 from __future__ import annotations
 
-import contextlib
-import secrets
 from typing import TYPE_CHECKING, Optional, Union
 
 from stockade import methods, requests
-from stockade.client import Client, MessageStream, default_client
-from stockade.errors import (
-    AlreadyExists,
-    CallError,
-    NotFound,
-    ResourceExhausted,
-    StockadeError,
-)
+from stockade.both import each, now
+from stockade.boxes import Box, ask, one_shot, sandboxes
+from stockade.client import Client, default_client
+from stockade.errors import CallError
 from stockade.events import KEEP_BYTES, Collector, LineCallback
-from stockade.limits import Limits, Seconds, to_ms
+from stockade.forward import Forward
 from stockade.process import Process
 from stockade.requests import Feed, ProcessInfo, SandboxInfo, Stdin
-from stockade.v1 import process_service_pb2, sandbox_service_pb2
+from stockade.tunnel import ForwardError, listen
+from stockade.v1 import sandbox_service_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from types import TracebackType
-    from typing import Any
 
     from typing_extensions import Self
 
+    from stockade.limits import Limits, Seconds
     from stockade.network import Network
     from stockade.result import Result
 
-_END_S = 5.0  # seconds for ending what an interrupted run may have started
 
-
-class Sandbox:
+class Sandbox(Box):
     r"""A sandbox that the caller keeps. As a context manager it is deleted at the end of the block.
 
     >>> with Sandbox.create(timeout=300) as sbx:                                    # doctest: +SKIP
@@ -42,11 +35,6 @@ class Sandbox:
     >>> result.stdout, result.exit_code                                             # doctest: +SKIP
     ('42\n', 0)
     """
-
-    def __init__(self, client: Client, info: SandboxInfo) -> None:
-        self._client = client
-        #: What the broker last said about it; ``refresh`` asks again.
-        self.info = info
 
     @classmethod
     def create(
@@ -83,8 +71,7 @@ class Sandbox:
             timeout=timeout,
             name=name,
         )
-        response = client.call(methods.CREATE, request)
-        return cls(client, requests.sandbox_info(response.sandbox))
+        return cls(client, now(ask(client, methods.CREATE, request)))
 
     @classmethod
     def connect(cls, id_or_name: str, *, client: Optional[Client] = None) -> Sandbox:
@@ -94,7 +81,7 @@ class Sandbox:
         """
         client = client or default_client()
         request = sandbox_service_pb2.SandboxServiceGetRequest(id=id_or_name)
-        return cls(client, requests.sandbox_info(client.call(methods.GET, request).sandbox))
+        return cls(client, now(ask(client, methods.GET, request)))
 
     @classmethod
     def list(
@@ -104,20 +91,7 @@ class Sandbox:
         client: Optional[Client] = None,
     ) -> Iterator[SandboxInfo]:
         """Iterate over the caller's sandboxes, oldest first; with all labels of ``metadata``."""
-        client = client or default_client()
-        request = sandbox_service_pb2.SandboxServiceListRequest(metadata=metadata)
-        while True:
-            page = client.call(methods.LIST, request)
-            for message in page.sandboxes:
-                yield requests.sandbox_info(message)
-            if not page.next_page_token:
-                return
-            request.page_token = page.next_page_token
-
-    @property
-    def id(self) -> str:
-        """32 lower-case hex digits."""
-        return self.info.id
+        return each(sandboxes(client or default_client(), metadata))
 
     def __enter__(self) -> Self:
         return self
@@ -167,20 +141,18 @@ class Sandbox:
         Raises ``NotFound`` when the sandbox is gone, ``FailedPrecondition`` when it is paused.
         """
         feed = Feed(stdin)
-        process = self._start(
-            requests.command(
-                args,
-                env=env,
-                cwd=cwd,
-                stdin=feed.inline,
-                stdin_open=feed.more is not None,
-                terminal=terminal,
-            ),
-            requests.job_limits(limits, timeout),
-            Collector(on_stdout=on_stdout, on_stderr=on_stderr, keep=keep),
-            foreground=True,
+        command = requests.command(
+            args,
+            env=env,
+            cwd=cwd,
+            stdin=feed.inline,
+            stdin_open=feed.more is not None,
+            terminal=terminal,
         )
-        return _to_end(process, feed, check=check)
+        request = requests.start_request(self.id, command, limits, timeout)
+        collector = Collector(on_stdout=on_stdout, on_stderr=on_stderr, keep=keep)
+        process = now(self._start(Process, request, collector, foreground=True))
+        return now(process._to_end(feed, check=check))
 
     def start(
         self,
@@ -204,63 +176,17 @@ class Sandbox:
         closed then. A terminal's input is always open. The callbacks are called while somebody
         reads (``wait``, or an iteration). The other arguments are those of ``run``.
         """
-        return self._start(
-            requests.command(
-                args,
-                env=env,
-                cwd=cwd,
-                stdin=stdin,
-                stdin_open=stdin_open or terminal is not None,
-                terminal=terminal,
-            ),
-            requests.job_limits(limits, timeout),
-            Collector(on_stdout=on_stdout, on_stderr=on_stderr, keep=keep),
+        command = requests.command(
+            args,
+            env=env,
+            cwd=cwd,
+            stdin=stdin,
+            stdin_open=stdin_open or terminal is not None,
+            terminal=terminal,
         )
-
-    def _start(
-        self,
-        command: process_service_pb2.Command,
-        limits: Any,
-        collector: Collector,
-        *,
-        foreground: bool = False,
-    ) -> Process:
-        request = process_service_pb2.StartRequest(
-            sandbox_id=self.id, command=command, limits=limits
-        )
-        key = secrets.token_hex(16)
-        try:
-            return self._start_once(request, key, collector)
-        except ResourceExhausted as e:
-            if e.reason != "IDEMPOTENCY_KEYS":  # the broker remembers no more of them
-                raise
-            return self._start_once(request, "", collector)
-        except StockadeError:
-            raise
-        except BaseException:
-            if foreground:  # it may have been started all the same: its key finds it again
-                with contextlib.suppress(StockadeError):
-                    self._start_once(request, key, Collector(), timeout=_END_S)._abort()
-            raise
-
-    def _start_once(
-        self,
-        request: process_service_pb2.StartRequest,
-        key: str,
-        collector: Collector,
-        timeout: Optional[float] = None,
-    ) -> Process:
-        stream: MessageStream[Any]
-        try:
-            stream = self._client.stream(
-                methods.START, request, timeout=timeout, idempotency_key=key
-            )
-        except AlreadyExists as e:  # it had been started when a connection broke
-            if e.reason != "ALREADY_EXECUTED" or "process_id" not in e.info:
-                raise
-            attach = process_service_pb2.AttachRequest(process_id=e.info["process_id"])
-            stream = self._client.stream(methods.ATTACH, attach, timeout=timeout)
-        return Process(self._client, stream, collector, resumable=True)
+        request = requests.start_request(self.id, command, limits, timeout)
+        collector = Collector(on_stdout=on_stdout, on_stderr=on_stderr, keep=keep)
+        return now(self._start(Process, request, collector))
 
     def attach(
         self,
@@ -277,27 +203,37 @@ class Sandbox:
         ``NotFound`` otherwise.
         """
         collector = Collector(on_stdout=on_stdout, on_stderr=on_stderr, keep=keep)
-        collector.offset = offset
-        request = process_service_pb2.AttachRequest(process_id=process_id, offset=offset)
-        stream = self._client.stream(methods.ATTACH, request)
-        return Process(self._client, stream, collector, resumable=True)
+        return now(self._attach(Process, process_id, offset, collector))
+
+    def forward(
+        self,
+        port: int,
+        local_port: int = 0,
+        host: str = "127.0.0.1",
+        *,
+        on_error: Optional[ForwardError] = None,
+    ) -> Forward:
+        """Listen on this machine's loopback, and carry each connection to a port of the sandbox.
+
+        ``port``        of the sandbox; its policy's ``inbound`` has to name it
+        ``local_port``  0: one that is free: ``Forward.port`` says which
+        ``host``        another address of the loopback, such as ``::1``
+        ``on_error``    called with the ``StockadeError`` of each connection that fails, such as
+                        when nobody listens in the sandbox; whoever connected sees only the end
+
+        Raises ``PermissionDenied`` (the policy lets nobody in at that port), ``ValueError`` (no
+        port, or no address of the loopback), ``OSError`` (the local port is taken).
+        """
+        now(self._check_port(port))
+        return Forward(self._client, self.id, port, listen(host, local_port), on_error)
 
     def processes(self) -> Iterator[ProcessInfo]:
         """Iterate over its processes: those that run, and those that ``attach`` still finds."""
-        request = process_service_pb2.ProcessServiceListRequest(sandbox_id=self.id)
-        while True:
-            page = self._client.call(methods.LIST_PROCESSES, request)
-            for message in page.processes:
-                yield requests.process_info(message)
-            if not page.next_page_token:
-                return
-            request.page_token = page.next_page_token
+        return each(self._processes())
 
     def refresh(self) -> SandboxInfo:
         """Ask the broker for its present state. ``NotFound``: it is gone."""
-        request = sandbox_service_pb2.SandboxServiceGetRequest(id=self.id)
-        self.info = requests.sandbox_info(self._client.call(methods.GET, request).sandbox)
-        return self.info
+        return now(self._refresh())
 
     def update(
         self,
@@ -312,32 +248,19 @@ class Sandbox:
         ``metadata``  labels to set (empty: remove one)
         ``network``   another policy, whole; it holds at once, and cuts connections that it forbids
         """
-        request = sandbox_service_pb2.SandboxServiceUpdateRequest(
-            id=self.id,
-            ttl_ms=to_ms(timeout) if timeout is not None else 0,
-            metadata=metadata,
-            network=requests.network_policy(network),
-        )
-        self.info = requests.sandbox_info(self._client.call(methods.UPDATE, request).sandbox)
-        return self.info
+        return now(self._update(timeout, metadata, network))
 
     def pause(self) -> SandboxInfo:
         """Freeze every process in it. Wall-clock limits stand still."""
-        request = sandbox_service_pb2.SandboxServicePauseRequest(id=self.id)
-        self.info = requests.sandbox_info(self._client.call(methods.PAUSE, request).sandbox)
-        return self.info
+        return now(self._pause())
 
     def resume(self) -> SandboxInfo:
         """Let a paused sandbox go on."""
-        request = sandbox_service_pb2.SandboxServiceResumeRequest(id=self.id)
-        self.info = requests.sandbox_info(self._client.call(methods.RESUME, request).sandbox)
-        return self.info
+        return now(self._resume())
 
     def delete(self) -> None:
         """End every job in it and remove it. Nothing happens when it is gone already."""
-        request = sandbox_service_pb2.SandboxServiceDeleteRequest(id=self.id)
-        with contextlib.suppress(NotFound):
-            self._client.call(methods.DELETE, request)
+        now(self._delete())
 
 
 def start(
@@ -371,18 +294,16 @@ def start(
         stdin_open=stdin_open or terminal is not None,
         terminal=terminal,
     )
-    return _one_shot(
-        client or default_client(),
-        process_service_pb2.RunRequest(
-            command=command,
-            template=template or "",
-            limits=requests.job_limits(limits, timeout),
-            network=requests.network_policy(network),
-            metadata=metadata,
-        ),
-        Collector(on_stdout=on_stdout, on_stderr=on_stderr, keep=keep),
-        deadline,
+    request = requests.run_request(
+        command,
+        template=template,
+        limits=limits,
+        timeout=timeout,
+        network=network,
+        metadata=metadata,
     )
+    collector = Collector(on_stdout=on_stdout, on_stderr=on_stderr, keep=keep)
+    return now(one_shot(client or default_client(), Process, request, collector, deadline))
 
 
 def run(
@@ -438,36 +359,14 @@ def run(
         stdin_open=feed.more is not None,
         terminal=terminal,
     )
-    process = _one_shot(
-        client or default_client(),
-        process_service_pb2.RunRequest(
-            command=command,
-            template=template or "",
-            limits=requests.job_limits(limits, timeout),
-            network=requests.network_policy(network),
-            metadata=metadata,
-        ),
-        Collector(on_stdout=on_stdout, on_stderr=on_stderr, keep=keep),
-        deadline,
+    request = requests.run_request(
+        command,
+        template=template,
+        limits=limits,
+        timeout=timeout,
+        network=network,
+        metadata=metadata,
     )
-    return _to_end(process, feed, check=check)
-
-
-def _one_shot(
-    client: Client,
-    request: process_service_pb2.RunRequest,
-    collector: Collector,
-    deadline: Optional[float],
-) -> Process:
-    stream = client.stream(methods.RUN, request, timeout=deadline)
-    return Process(client, stream, collector, resumable=False)
-
-
-def _to_end(process: Process, feed: Feed, *, check: bool) -> Result:
-    try:
-        process._feed(feed)
-        result = process.wait()
-    except BaseException:
-        process._abort()
-        raise
-    return result.check() if check else result
+    collector = Collector(on_stdout=on_stdout, on_stderr=on_stderr, keep=keep)
+    process = now(one_shot(client or default_client(), Process, request, collector, deadline))
+    return now(process._to_end(feed, check=check))

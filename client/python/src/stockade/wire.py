@@ -119,6 +119,22 @@ class Core:
             return False
         return len(self._calls) < CALLS_MAX
 
+    def check_usable(self, method: str) -> None:
+        """Raise ``ConnectionLost`` when no new calls may be opened."""
+        if not self.usable:
+            why = self.goaway or str(self.dead)
+            raise ConnectionLost(why, method=method, maybe_executed=False)
+
+    def take(self, call: Call) -> bytes | None:
+        """Take a message that has come. None: the call is over, well; its error is raised else."""
+        if call.messages:
+            message = call.messages.popleft()
+            self.taken(call)
+            return message
+        if call.error is not None:
+            raise call.error
+        return None
+
     @property
     def usable(self) -> bool:
         """New calls may be opened."""

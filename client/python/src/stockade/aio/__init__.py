@@ -8,6 +8,7 @@ The names are those of ``stockade``; values and exceptions are the very same cla
 """
 
 from stockade.aio.client import Client, MessageStream, default_client
+from stockade.aio.forward import Forward
 from stockade.aio.process import Process
 from stockade.aio.sandbox import Sandbox, run, start
 from stockade.aio.telemetry import EventStream
@@ -15,6 +16,7 @@ from stockade.aio.telemetry import EventStream
 __all__ = [
     "Client",
     "EventStream",
+    "Forward",
     "MessageStream",
     "Process",
     "Sandbox",

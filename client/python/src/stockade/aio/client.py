@@ -8,23 +8,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import time
 import weakref
-from typing import TYPE_CHECKING, Any, Generic, Optional
-
-from google.protobuf.message import DecodeError
+from typing import TYPE_CHECKING, Optional
 
 from stockade import address as addresses
 from stockade import methods, telemetry
 from stockade.aio.link import Link
 from stockade.aio.telemetry import EventStream
-from stockade.attempts import Attempts
-from stockade.errors import (
-    Cancelled,
-    ConnectionLost,
-    ProtocolError,
-    StockadeError,
-)
+from stockade.calls import Caller, Stream
+from stockade.errors import Cancelled
 from stockade.methods import Method, Request, Response
 from stockade.stubs import Schema
 from stockade.v1 import system_service_pb2, telemetry_service_pb2
@@ -35,71 +27,28 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from stockade.wire import Call
+    from stockade.attempts import Attempts
 
 
-class MessageStream(Generic[Response]):
+class MessageStream(Stream[Response]):
     """The messages of a streaming call, in order: ``async for``.
 
     Use ``async with``, or ``cancel()``, to give it up. When it ended badly the iteration raises the
     ``CallError``.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        link: Link,
-        call: Call,
-        response: type[Response],
-        until: Optional[float],
-        first: Optional[bytes],
-    ) -> None:
-        self._client = client  # which closes its connection when it is collected
-        self._link = link
-        self._call = call
-        self._response = response
-        self._until = until
-        self._first = first
-        self._over = False
-
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Response:
-        try:
-            message = await self.get(self._until)
-        except BaseException:
-            self.cancel()
-            raise
+        message = await self._next()
         if message is None:
             raise StopAsyncIteration
         return message
 
     async def get(self, until: Optional[float] = None) -> Optional[Response]:
-        """Return the next message, or None at the end of the stream.
-
-        ``until`` is a time of ``time.monotonic()``: ``DeadlineExceeded`` is raised then, and the
-        stream goes on.
-        """
-        if self._over:
-            return None
-        data, self._first = self._first, None
-        if data is None:
-            data = await self._link.wait(self._call, until)
-        if data is None:
-            self._over = True
-            return None
-        return _parse(self._link, self._call, self._response, data)
-
-    def cancel(self) -> None:
-        """Give the call up. What the broker does then is the method's own: ``Run`` ends the job."""
-        self._over = True
-        self._link.abandon(self._call)
-
-    def _leave(self) -> None:
-        """Nothing more will come but the END."""
-        self._over = True
-        self._link.core.leave(self._call)
+        """Return the next message. See ``stockade.MessageStream.get``."""
+        return await self._get(until)
 
     async def __aenter__(self) -> Self:
         return self
@@ -112,25 +61,8 @@ class MessageStream(Generic[Response]):
     ) -> None:
         self.cancel()
 
-    def __del__(self) -> None:
-        if not self._over:
-            with contextlib.suppress(RuntimeError):  # the event loop is closed
-                self._link.loop.call_soon_threadsafe(self._link.abandon, self._call)
 
-
-def _parse(link: Link, call: Call, response: type[Response], data: bytes) -> Response:
-    message = response()
-    try:
-        message.ParseFromString(data)
-    except (DecodeError, ValueError):
-        error = ProtocolError(f"{call.method}: the answer is no {response.DESCRIPTOR.full_name}")
-        link.core.dead = error
-        link.lost(str(error))
-        raise error from None
-    return message
-
-
-class Client:
+class Client(Caller):
     """A connection to a broker for one event loop, made when needed and again when it was lost.
 
     The arguments are those of ``stockade.Client``.
@@ -149,19 +81,16 @@ class Client:
         connect_timeout: float = 5.0,
         retry_for: float = 10.0,
     ) -> None:
-        self._address = addresses.parse(address)
-        self._metadata = addresses.metadata(token, metadata)
-        self._connect_timeout = connect_timeout
-        self._retry_for = retry_for
+        super().__init__(
+            address,
+            token=token,
+            metadata=metadata,
+            connect_timeout=connect_timeout,
+            retry_for=retry_for,
+        )
         self._link: Optional[Link] = None
         self._finalizer: Optional[weakref.finalize[..., Client]] = None
         self._connecting: Optional[asyncio.Lock] = None
-        self._closed = False
-
-    @property
-    def address(self) -> str:
-        """The broker's address."""
-        return self._address.text
 
     async def __aenter__(self) -> Self:
         return self
@@ -194,21 +123,9 @@ class Client:
         idempotency_key: Optional[str] = None,
     ) -> Response:
         """Make a unary call and return its response. See ``stockade.Client.call``."""
-        attempts = self._attempts(method, timeout, idempotency_key)
-        payload = request.SerializeToString()
-        while True:
-            try:
-                link = await self._connect(attempts)
-                call = await link.open(method, payload, attempts, [*self._metadata, *metadata])
-                try:
-                    if await link.wait(call, attempts.patience) is not None:
-                        raise ProtocolError(f"{method.path}: a stream where one answer was due")
-                except BaseException:
-                    link.abandon(call)
-                    raise
-                return _parse(link, call, method.response, call.payload)
-            except StockadeError as e:
-                await asyncio.sleep(attempts.after(e, time.monotonic()))
+        return await self._call(
+            method, request, timeout=timeout, metadata=metadata, idempotency_key=idempotency_key
+        )
 
     async def stream(
         self,
@@ -221,48 +138,19 @@ class Client:
         resume: bool = False,
     ) -> MessageStream[Response]:
         """Make a streaming call. See ``stockade.Client.stream``."""
-        attempts = self._attempts(method, timeout, idempotency_key)
-        attempts.lost = resume
-        payload = request.SerializeToString()
-        while True:
-            try:
-                link = await self._connect(attempts)
-                call = await link.open(method, payload, attempts, [*self._metadata, *metadata])
-                try:
-                    first = await link.wait(call, attempts.patience)
-                except BaseException:
-                    link.abandon(call)
-                    raise
-                return MessageStream(self, link, call, method.response, attempts.patience, first)
-            except StockadeError as e:
-                await asyncio.sleep(attempts.after(e, time.monotonic()))
+        stream: MessageStream[Response] = await self._stream(
+            method,
+            request,
+            timeout=timeout,
+            metadata=metadata,
+            idempotency_key=idempotency_key,
+            resume=resume,
+            made=MessageStream,
+        )
+        return stream
 
-    def _attempts(
-        self, method: Method[Any, Any], timeout: Optional[float], key: Optional[str]
-    ) -> Attempts:
-        now = time.monotonic()
-        return Attempts(method, now=now, timeout=timeout, retry_for=self._retry_for, key=key)
-
-    async def _connect(self, attempts: Attempts) -> Link:
-        """Return a connection that takes calls; after a doubt, only to the same broker."""
-        link = await self._usable_link(attempts)
-        if attempts.doubt is not None and not await self._same_broker(link, attempts):
-            raise attempts.give_up()
-        return link
-
-    async def _same_broker(self, link: Link, attempts: Attempts) -> bool:
-        once = Attempts(methods.INFO, now=time.monotonic(), timeout=self._connect_timeout)
-        call = await link.open(methods.INFO, b"", once, self._metadata)
-        try:
-            await link.wait(call, once.patience)
-        except ConnectionLost:
-            raise
-        except StockadeError:
-            return False
-        finally:
-            link.abandon(call)
-        info = _parse(link, call, system_service_pb2.InfoResponse, call.payload)
-        return attempts.same_broker(info.uptime_ms / 1000, time.monotonic())
+    async def _sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
 
     async def _usable_link(self, attempts: Attempts) -> Link:
         if self._connecting is None:  # 3.9 binds a lock to the event loop where it is made
@@ -271,10 +159,7 @@ class Client:
             if self._closed:
                 raise Cancelled("the client was closed")
             if self._link is None or not self._link.core.usable:
-                timeout = self._connect_timeout
-                if attempts.deadline is not None:
-                    timeout = min(timeout, max(0.001, attempts.deadline - time.monotonic()))
-                self._link = await Link.connect(self._address, timeout)
+                self._link = await Link.connect(self._address, self._time_to_connect(attempts))
                 if self._finalizer is not None:
                     self._finalizer.detach()
                 self._finalizer = weakref.finalize(self, _drop, self._link)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Optional
 
 from stockade.errors import (
     BrokerUnreachable,
-    ConnectionLost,
     DeadlineExceeded,
     ProtocolError,
     StockadeError,
@@ -90,9 +89,7 @@ class Link:
 
     async def _wait_for_room(self, method: Method[Any, Any], deadline: Optional[float]) -> None:
         while True:
-            if not self.core.usable:
-                why = self.core.goaway or str(self.core.dead)
-                raise ConnectionLost(why, method=method.path, maybe_executed=False)
+            self.core.check_usable(method.path)
             if self.core.has_room(streaming=method.streaming):
                 return
             room = asyncio.Event()
@@ -111,12 +108,7 @@ class Link:
             event.clear()
             if not await _sleep_on(event, until):
                 raise DeadlineExceeded("no answer in time", method=call.method)
-        if not call.messages:
-            if call.error is not None:
-                raise call.error
-            return None
-        message = call.messages.popleft()
-        self.core.taken(call)
+        message = self.core.take(call)
         self.flush()
         return message
 
@@ -124,6 +116,20 @@ class Link:
         """Give a call up."""
         self.core.abandon(call)
         self.flush()
+
+    def collected(self, call: Call) -> None:
+        """Give a call up, from a destructor: on any thread, the event loop may be gone."""
+        with contextlib.suppress(RuntimeError):
+            self.loop.call_soon_threadsafe(self.abandon, call)
+
+    def leave(self, call: Call) -> None:
+        """Nothing more of the call is wanted but its END."""
+        self.core.leave(call)
+
+    def spoilt(self, error: ProtocolError) -> None:
+        """End a connection whose broker breaks the protocol."""
+        self.core.dead = error
+        self.lost(str(error))
 
     def flush(self) -> None:
         """Hand over what is to be written. What the broker does not take stays in the core."""

@@ -2,51 +2,38 @@
 
 from __future__ import annotations
 
-import contextlib
-import secrets
 from typing import TYPE_CHECKING, Optional, Union
 
 from stockade import methods, requests
-from stockade.aio.client import Client, MessageStream, default_client
+from stockade.aio.client import Client, default_client
+from stockade.aio.forward import Forward
 from stockade.aio.process import Process
-from stockade.errors import (
-    AlreadyExists,
-    CallError,
-    NotFound,
-    ResourceExhausted,
-    StockadeError,
-)
+from stockade.boxes import Box, ask, one_shot, sandboxes
+from stockade.errors import CallError
 from stockade.events import KEEP_BYTES, Collector, LineCallback
-from stockade.limits import Limits, Seconds, to_ms
 from stockade.requests import AsyncStdin, Feed, ProcessInfo, SandboxInfo
-from stockade.v1 import process_service_pb2, sandbox_service_pb2
+from stockade.tunnel import ForwardError, listen
+from stockade.v1 import sandbox_service_pb2
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
     from types import TracebackType
-    from typing import Any
 
     from typing_extensions import Self
 
+    from stockade.limits import Limits, Seconds
     from stockade.network import Network
     from stockade.result import Result
 
-_END_S = 5.0  # seconds for ending what an interrupted run may have started
 
-
-class Sandbox:
+class Sandbox(Box):
     r"""A sandbox that the caller keeps. As a context manager it is deleted at the end of the block.
 
-    >>> with Sandbox.create(timeout=300) as sbx:                                    # doctest: +SKIP
-    ...     result = sbx.run("python3", "-c", "print(6 * 7)")
+    >>> async with await Sandbox.create(timeout=300) as sbx:                        # doctest: +SKIP
+    ...     result = await sbx.run("python3", "-c", "print(6 * 7)")
     >>> result.stdout, result.exit_code                                             # doctest: +SKIP
     ('42\n', 0)
     """
-
-    def __init__(self, client: Client, info: SandboxInfo) -> None:
-        self._client = client
-        #: What the broker last said about it; ``refresh`` asks again.
-        self.info = info
 
     @classmethod
     async def create(
@@ -83,8 +70,7 @@ class Sandbox:
             timeout=timeout,
             name=name,
         )
-        response = await client.call(methods.CREATE, request)
-        return cls(client, requests.sandbox_info(response.sandbox))
+        return cls(client, await ask(client, methods.CREATE, request))
 
     @classmethod
     async def connect(cls, id_or_name: str, *, client: Optional[Client] = None) -> Sandbox:
@@ -94,30 +80,17 @@ class Sandbox:
         """
         client = client or default_client()
         request = sandbox_service_pb2.SandboxServiceGetRequest(id=id_or_name)
-        return cls(client, requests.sandbox_info((await client.call(methods.GET, request)).sandbox))
+        return cls(client, await ask(client, methods.GET, request))
 
     @classmethod
-    async def list(
+    def list(
         cls,
         *,
         metadata: Optional[Mapping[str, str]] = None,
         client: Optional[Client] = None,
     ) -> AsyncIterator[SandboxInfo]:
         """Iterate over the caller's sandboxes, oldest first; with all labels of ``metadata``."""
-        client = client or default_client()
-        request = sandbox_service_pb2.SandboxServiceListRequest(metadata=metadata)
-        while True:
-            page = await client.call(methods.LIST, request)
-            for message in page.sandboxes:
-                yield requests.sandbox_info(message)
-            if not page.next_page_token:
-                return
-            request.page_token = page.next_page_token
-
-    @property
-    def id(self) -> str:
-        """32 lower-case hex digits."""
-        return self.info.id
+        return sandboxes(client or default_client(), metadata)
 
     async def __aenter__(self) -> Self:
         return self
@@ -148,40 +121,23 @@ class Sandbox:
         keep: int = KEEP_BYTES,
         check: bool = False,
     ) -> Result:
-        """Run a command and wait for its end.
+        """Run a command and wait for its end. See ``stockade.Sandbox.run``.
 
-        ``env``        added to, or replacing, the template's environment
-        ``cwd``        absolute folder; None: the template's
-        ``stdin``      bytes, text, or an iterable of bytes, asynchronous or not; None: the command
-                       sees end-of-file
-        ``timeout``    seconds of wall-clock time, after which the broker ends it:
-                       ``Result.timed_out``
-        ``limits``     further limits of this job: ``cpu_time``, ``files``, ``file_size``,
-                       ``output``
-        ``terminal``   (rows, columns): give it a terminal; stdout and stderr are then one stream
-        ``on_stdout``  called with each line of stdout as text, without its line end, as it comes
-        ``on_stderr``  the same for stderr
-        ``keep``       bytes of stdout and of stderr that the result keeps; the rest is only counted
-        ``check``      raise ``JobError`` unless it exits with code 0
-
-        When waiting is interrupted (Ctrl-C, an exception in a callback) the command is killed.
-        Raises ``NotFound`` when the sandbox is gone, ``FailedPrecondition`` when it is paused.
+        ``stdin``  may be an asynchronous iterable of bytes as well
         """
         feed = Feed(stdin)
-        process = await self._start(
-            requests.command(
-                args,
-                env=env,
-                cwd=cwd,
-                stdin=feed.inline,
-                stdin_open=feed.more is not None,
-                terminal=terminal,
-            ),
-            requests.job_limits(limits, timeout),
-            Collector(on_stdout=on_stdout, on_stderr=on_stderr, keep=keep),
-            foreground=True,
+        command = requests.command(
+            args,
+            env=env,
+            cwd=cwd,
+            stdin=feed.inline,
+            stdin_open=feed.more is not None,
+            terminal=terminal,
         )
-        return await _to_end(process, feed, check=check)
+        request = requests.start_request(self.id, command, limits, timeout)
+        collector = Collector(on_stdout=on_stdout, on_stderr=on_stderr, keep=keep)
+        process = await self._start(Process, request, collector, foreground=True)
+        return await process._to_end(feed, check=check)
 
     async def start(
         self,
@@ -205,65 +161,17 @@ class Sandbox:
         closed then. A terminal's input is always open. The callbacks are called while somebody
         reads (``wait``, or an iteration). The other arguments are those of ``run``.
         """
-        return await self._start(
-            requests.command(
-                args,
-                env=env,
-                cwd=cwd,
-                stdin=stdin,
-                stdin_open=stdin_open or terminal is not None,
-                terminal=terminal,
-            ),
-            requests.job_limits(limits, timeout),
-            Collector(on_stdout=on_stdout, on_stderr=on_stderr, keep=keep),
+        command = requests.command(
+            args,
+            env=env,
+            cwd=cwd,
+            stdin=stdin,
+            stdin_open=stdin_open or terminal is not None,
+            terminal=terminal,
         )
-
-    async def _start(
-        self,
-        command: process_service_pb2.Command,
-        limits: Any,
-        collector: Collector,
-        *,
-        foreground: bool = False,
-    ) -> Process:
-        request = process_service_pb2.StartRequest(
-            sandbox_id=self.id, command=command, limits=limits
-        )
-        key = secrets.token_hex(16)
-        try:
-            return await self._start_once(request, key, collector)
-        except ResourceExhausted as e:
-            if e.reason != "IDEMPOTENCY_KEYS":  # the broker remembers no more of them
-                raise
-            return await self._start_once(request, "", collector)
-        except StockadeError:
-            raise
-        except BaseException:
-            if foreground:  # it may have been started all the same: its key finds it again
-                with contextlib.suppress(StockadeError):
-                    await (
-                        await self._start_once(request, key, Collector(), timeout=_END_S)
-                    )._abort()
-            raise
-
-    async def _start_once(
-        self,
-        request: process_service_pb2.StartRequest,
-        key: str,
-        collector: Collector,
-        timeout: Optional[float] = None,
-    ) -> Process:
-        stream: MessageStream[Any]
-        try:
-            stream = await self._client.stream(
-                methods.START, request, timeout=timeout, idempotency_key=key
-            )
-        except AlreadyExists as e:  # it had been started when a connection broke
-            if e.reason != "ALREADY_EXECUTED" or "process_id" not in e.info:
-                raise
-            attach = process_service_pb2.AttachRequest(process_id=e.info["process_id"])
-            stream = await self._client.stream(methods.ATTACH, attach, timeout=timeout)
-        return await Process._open(self._client, stream, collector, resumable=True)
+        request = requests.start_request(self.id, command, limits, timeout)
+        collector = Collector(on_stdout=on_stdout, on_stderr=on_stderr, keep=keep)
+        return await self._start(Process, request, collector)
 
     async def attach(
         self,
@@ -280,27 +188,38 @@ class Sandbox:
         ``NotFound`` otherwise.
         """
         collector = Collector(on_stdout=on_stdout, on_stderr=on_stderr, keep=keep)
-        collector.offset = offset
-        request = process_service_pb2.AttachRequest(process_id=process_id, offset=offset)
-        stream = await self._client.stream(methods.ATTACH, request)
-        return await Process._open(self._client, stream, collector, resumable=True)
+        return await self._attach(Process, process_id, offset, collector)
 
-    async def processes(self) -> AsyncIterator[ProcessInfo]:
+    async def forward(
+        self,
+        port: int,
+        local_port: int = 0,
+        host: str = "127.0.0.1",
+        *,
+        on_error: Optional[ForwardError] = None,
+    ) -> Forward:
+        """Listen on this machine's loopback, and carry each connection to a port of the sandbox.
+
+        ``port``        of the sandbox; its policy's ``inbound`` has to name it
+        ``local_port``  0: one that is free: ``Forward.port`` says which
+        ``host``        another address of the loopback, such as ``::1``
+        ``on_error``    called with the ``StockadeError`` of each connection that fails, such as
+                        when nobody listens in the sandbox; whoever connected sees only the end
+
+        Raises ``PermissionDenied`` (the policy lets nobody in at that port), ``ValueError`` (no
+        port, or no address of the loopback), ``OSError`` (the local port is taken).
+        """
+        await self._check_port(port)
+        listener = listen(host, local_port)
+        return await Forward(self._client, self.id, port, listener, on_error)._begin(listener)
+
+    def processes(self) -> AsyncIterator[ProcessInfo]:
         """Iterate over its processes: those that run, and those that ``attach`` still finds."""
-        request = process_service_pb2.ProcessServiceListRequest(sandbox_id=self.id)
-        while True:
-            page = await self._client.call(methods.LIST_PROCESSES, request)
-            for message in page.processes:
-                yield requests.process_info(message)
-            if not page.next_page_token:
-                return
-            request.page_token = page.next_page_token
+        return self._processes()
 
     async def refresh(self) -> SandboxInfo:
         """Ask the broker for its present state. ``NotFound``: it is gone."""
-        request = sandbox_service_pb2.SandboxServiceGetRequest(id=self.id)
-        self.info = requests.sandbox_info((await self._client.call(methods.GET, request)).sandbox)
-        return self.info
+        return await self._refresh()
 
     async def update(
         self,
@@ -315,36 +234,19 @@ class Sandbox:
         ``metadata``  labels to set (empty: remove one)
         ``network``   another policy, whole; it holds at once, and cuts connections that it forbids
         """
-        request = sandbox_service_pb2.SandboxServiceUpdateRequest(
-            id=self.id,
-            ttl_ms=to_ms(timeout) if timeout is not None else 0,
-            metadata=metadata,
-            network=requests.network_policy(network),
-        )
-        self.info = requests.sandbox_info(
-            (await self._client.call(methods.UPDATE, request)).sandbox
-        )
-        return self.info
+        return await self._update(timeout, metadata, network)
 
     async def pause(self) -> SandboxInfo:
         """Freeze every process in it. Wall-clock limits stand still."""
-        request = sandbox_service_pb2.SandboxServicePauseRequest(id=self.id)
-        self.info = requests.sandbox_info((await self._client.call(methods.PAUSE, request)).sandbox)
-        return self.info
+        return await self._pause()
 
     async def resume(self) -> SandboxInfo:
         """Let a paused sandbox go on."""
-        request = sandbox_service_pb2.SandboxServiceResumeRequest(id=self.id)
-        self.info = requests.sandbox_info(
-            (await self._client.call(methods.RESUME, request)).sandbox
-        )
-        return self.info
+        return await self._resume()
 
     async def delete(self) -> None:
         """End every job in it and remove it. Nothing happens when it is gone already."""
-        request = sandbox_service_pb2.SandboxServiceDeleteRequest(id=self.id)
-        with contextlib.suppress(NotFound):
-            await self._client.call(methods.DELETE, request)
+        await self._delete()
 
 
 async def start(
@@ -378,18 +280,16 @@ async def start(
         stdin_open=stdin_open or terminal is not None,
         terminal=terminal,
     )
-    return await _one_shot(
-        client or default_client(),
-        process_service_pb2.RunRequest(
-            command=command,
-            template=template or "",
-            limits=requests.job_limits(limits, timeout),
-            network=requests.network_policy(network),
-            metadata=metadata,
-        ),
-        Collector(on_stdout=on_stdout, on_stderr=on_stderr, keep=keep),
-        deadline,
+    request = requests.run_request(
+        command,
+        template=template,
+        limits=limits,
+        timeout=timeout,
+        network=network,
+        metadata=metadata,
     )
+    collector = Collector(on_stdout=on_stdout, on_stderr=on_stderr, keep=keep)
+    return await one_shot(client or default_client(), Process, request, collector, deadline)
 
 
 async def run(
@@ -412,29 +312,11 @@ async def run(
 ) -> Result:
     r"""Run a command in a fresh sandbox that is destroyed after it, and wait for its end.
 
-    ``template``   its name; None: ``default``
-    ``env``        added to, or replacing, the template's environment
-    ``cwd``        absolute folder; None: the template's
-    ``stdin``      bytes, text, or an iterable of bytes, asynchronous or not; None: the command sees
-                   end-of-file
-    ``timeout``    seconds of wall-clock time, after which the broker ends it: ``Result.timed_out``
-    ``limits``     what it may use; None: the template's
-    ``network``    a ``Network``, or ``"none"`` or ``"open"``; None: the template's
-    ``metadata``   labels that are kept with the record
-    ``terminal``   (rows, columns): give it a terminal; stdout and stderr are then one stream
-    ``on_stdout``  called with each line of stdout as text, without its line end, as it comes
-    ``on_stderr``  the same for stderr
-    ``keep``       bytes of stdout and of stderr that the result keeps; the rest is only counted
-    ``check``      raise ``JobError`` unless it exits with code 0
-    ``deadline``   seconds for the whole call, queue included: ``DeadlineExceeded`` after that, and
-                   no result
-    ``client``     None: the one of ``STOCKADE_ADDRESS`` and ``STOCKADE_TOKEN``
+    ``stdin``  may be an asynchronous iterable of bytes as well
 
-    When waiting is interrupted (Ctrl-C, an exception in a callback) the job is cancelled. Raises
-    ``ConnectionLost``  when the connection breaks: the job has been cancelled then, and it is not
-    run again.
+    See ``stockade.run``.
 
-    >>> run("echo", "hello").stdout                                                 # doctest: +SKIP
+    >>> (await run("echo", "hello")).stdout                                         # doctest: +SKIP
     'hello\n'
     """
     feed = Feed(stdin)
@@ -446,36 +328,14 @@ async def run(
         stdin_open=feed.more is not None,
         terminal=terminal,
     )
-    process = await _one_shot(
-        client or default_client(),
-        process_service_pb2.RunRequest(
-            command=command,
-            template=template or "",
-            limits=requests.job_limits(limits, timeout),
-            network=requests.network_policy(network),
-            metadata=metadata,
-        ),
-        Collector(on_stdout=on_stdout, on_stderr=on_stderr, keep=keep),
-        deadline,
+    request = requests.run_request(
+        command,
+        template=template,
+        limits=limits,
+        timeout=timeout,
+        network=network,
+        metadata=metadata,
     )
-    return await _to_end(process, feed, check=check)
-
-
-async def _one_shot(
-    client: Client,
-    request: process_service_pb2.RunRequest,
-    collector: Collector,
-    deadline: Optional[float],
-) -> Process:
-    stream = await client.stream(methods.RUN, request, timeout=deadline)
-    return await Process._open(client, stream, collector, resumable=False)
-
-
-async def _to_end(process: Process, feed: Feed, *, check: bool) -> Result:
-    try:
-        process._feed(feed)
-        result = await process.wait()
-    except BaseException:
-        await process._abort()
-        raise
-    return result.check() if check else result
+    collector = Collector(on_stdout=on_stdout, on_stderr=on_stderr, keep=keep)
+    process = await one_shot(client or default_client(), Process, request, collector, deadline)
+    return await process._to_end(feed, check=check)

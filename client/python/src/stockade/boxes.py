@@ -1,0 +1,171 @@
+"""A sandbox, for threads and asyncio alike (``both``)."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from typing import TYPE_CHECKING, Any, Optional, TypeVar, Union
+
+from stockade import methods, requests, tunnel
+from stockade.errors import AlreadyExists, NotFound, ResourceExhausted, StockadeError
+from stockade.events import Collector
+from stockade.jobs import Job
+from stockade.limits import Seconds, to_ms
+from stockade.network import PORT_MAX
+from stockade.v1 import process_service_pb2, sandbox_service_pb2
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+    from stockade.calls import Caller, Stream
+    from stockade.methods import Method
+    from stockade.network import Network
+    from stockade.requests import ProcessInfo, SandboxInfo
+
+J = TypeVar("J", bound=Job)
+_END_S = 5.0  # seconds for ending what an interrupted run may have started
+
+
+async def sandboxes(
+    client: Caller, metadata: Optional[Mapping[str, str]]
+) -> AsyncIterator[SandboxInfo]:
+    """Yield the caller's sandboxes."""
+    request = sandbox_service_pb2.SandboxServiceListRequest(metadata=metadata)
+    async for page in client._pages(methods.LIST, request):
+        for message in page.sandboxes:
+            yield requests.sandbox_info(message)
+
+
+async def ask(client: Caller, method: Method[Any, Any], request: Any) -> SandboxInfo:
+    """Make a call that is answered with a sandbox."""
+    return requests.sandbox_info((await client._call(method, request)).sandbox)
+
+
+async def one_shot(
+    client: Caller,
+    job: type[J],
+    request: process_service_pb2.RunRequest,
+    collector: Collector,
+    deadline: Optional[float],
+) -> J:
+    """Start a job in a sandbox of its own."""
+    stream = await client._stream(methods.RUN, request, timeout=deadline)
+    return await job._open(client, stream, collector, resumable=False)
+
+
+class Box:
+    """A sandbox, as the broker knows it by its id."""
+
+    def __init__(self, client: Caller, info: SandboxInfo) -> None:
+        self._client = client
+        #: What the broker last said about it; ``refresh`` asks again.
+        self.info = info
+
+    @property
+    def id(self) -> str:
+        """32 lower-case hex digits."""
+        return self.info.id
+
+    async def _ask(self, method: Method[Any, Any], request: Any) -> SandboxInfo:
+        self.info = await ask(self._client, method, request)
+        return self.info
+
+    async def _start(
+        self,
+        job: type[J],
+        request: process_service_pb2.StartRequest,
+        collector: Collector,
+        *,
+        foreground: bool = False,
+    ) -> J:
+        """Start a job once, whatever happens to the connection."""
+        key = secrets.token_hex(16)
+        try:
+            return await self._start_once(job, request, collector, key)
+        except ResourceExhausted as e:
+            if e.reason != "IDEMPOTENCY_KEYS":  # the broker remembers no more of them
+                raise
+            return await self._start_once(job, request, collector, "")
+        except StockadeError:
+            raise
+        except BaseException:
+            if foreground:  # it may have been started all the same: its key finds it again
+                with contextlib.suppress(StockadeError):
+                    begun = await self._start_once(job, request, Collector(), key, timeout=_END_S)
+                    await begun._abort()
+            raise
+
+    async def _start_once(
+        self,
+        job: type[J],
+        request: process_service_pb2.StartRequest,
+        collector: Collector,
+        key: str,
+        timeout: Optional[float] = None,
+    ) -> J:
+        client = self._client
+        stream: Stream[Any]
+        try:
+            stream = await client._stream(
+                methods.START, request, timeout=timeout, idempotency_key=key
+            )
+        except AlreadyExists as e:  # it had been started when a connection broke
+            if e.reason != "ALREADY_EXECUTED" or "process_id" not in e.info:
+                raise
+            attach = process_service_pb2.AttachRequest(process_id=e.info["process_id"])
+            stream = await client._stream(methods.ATTACH, attach, timeout=timeout)
+        return await job._open(client, stream, collector)
+
+    async def _attach(self, job: type[J], process_id: str, offset: int, collector: Collector) -> J:
+        collector.offset = offset
+        request = process_service_pb2.AttachRequest(process_id=process_id, offset=offset)
+        stream = await self._client._stream(methods.ATTACH, request)
+        return await job._open(self._client, stream, collector)
+
+    async def _check_port(self, port: int) -> None:
+        """Let the broker refuse a port of the sandbox that nobody may connect to."""
+        if not 1 <= port <= PORT_MAX:
+            raise ValueError(f"{port!r} is no port (1 to {PORT_MAX})")
+        if not (await self._refresh()).policy.lets_in(port):
+            stream = await self._client._stream(methods.FORWARD, tunnel.request(self.id, port))
+            stream.cancel()  # the policy has become another one in between
+
+    async def _processes(self) -> AsyncIterator[ProcessInfo]:
+        request = process_service_pb2.ProcessServiceListRequest(sandbox_id=self.id)
+        async for page in self._client._pages(methods.LIST_PROCESSES, request):
+            for message in page.processes:
+                yield requests.process_info(message)
+
+    async def _refresh(self) -> SandboxInfo:
+        return await self._ask(
+            methods.GET, sandbox_service_pb2.SandboxServiceGetRequest(id=self.id)
+        )
+
+    async def _update(
+        self,
+        timeout: Optional[Seconds],
+        metadata: Optional[Mapping[str, str]],
+        network: Union[Network, str, None],
+    ) -> SandboxInfo:
+        request = sandbox_service_pb2.SandboxServiceUpdateRequest(
+            id=self.id,
+            ttl_ms=to_ms(timeout) if timeout is not None else 0,
+            metadata=metadata,
+            network=requests.network_policy(network),
+        )
+        return await self._ask(methods.UPDATE, request)
+
+    async def _pause(self) -> SandboxInfo:
+        return await self._ask(
+            methods.PAUSE, sandbox_service_pb2.SandboxServicePauseRequest(id=self.id)
+        )
+
+    async def _resume(self) -> SandboxInfo:
+        return await self._ask(
+            methods.RESUME, sandbox_service_pb2.SandboxServiceResumeRequest(id=self.id)
+        )
+
+    async def _delete(self) -> None:
+        request = sandbox_service_pb2.SandboxServiceDeleteRequest(id=self.id)
+        with contextlib.suppress(NotFound):
+            await self._client._call(methods.DELETE, request)

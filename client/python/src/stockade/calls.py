@@ -1,0 +1,268 @@
+"""Calls on a connection to a broker, for threads and asyncio alike (``both``).
+
+The connection (``link``, ``aio.link``) is made with the first call and again when it was lost. See
+``attempts`` for what is sent again then.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Generic, Optional, Protocol
+
+from google.protobuf.message import DecodeError
+
+from stockade import address as addresses
+from stockade import methods
+from stockade.attempts import Attempts
+from stockade.errors import ConnectionLost, ProtocolError, ResourceExhausted, StockadeError
+from stockade.methods import Method, Request, Response
+from stockade.v1 import system_service_pb2
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Mapping
+
+    from stockade.wire import Call
+
+
+# Seconds between attempts while the queue that a call fills is full.
+_PUSH_DELAY_FIRST, _PUSH_DELAY_MOST = 0.002, 0.1
+
+
+class Connection(Protocol):
+    """What is needed of a link. ``open`` and ``wait`` are where it waits."""
+
+    async def open(
+        self,
+        method: Method[Any, Any],
+        payload: bytes,
+        attempts: Attempts,
+        metadata: Iterable[tuple[str, str]],
+    ) -> Call:
+        """Open a call as soon as there is room for one more, and write it."""
+
+    async def wait(self, call: Call, until: Optional[float]) -> Optional[bytes]:
+        """Wait for a call's next message. None: it is over, well; its error is raised otherwise."""
+
+    def abandon(self, call: Call) -> None:
+        """Give a call up."""
+
+    def collected(self, call: Call) -> None:
+        """Give a call up, from a destructor."""
+
+    def leave(self, call: Call) -> None:
+        """Nothing more of the call is wanted but its END."""
+
+    def spoilt(self, error: ProtocolError) -> None:
+        """End a connection whose broker breaks the protocol."""
+
+
+def parse(link: Connection, call: Call, response: type[Response], data: bytes) -> Response:
+    """Return the message of an answer; one that is none ends the connection."""
+    message = response()
+    try:
+        message.ParseFromString(data)
+    except (DecodeError, ValueError):
+        error = ProtocolError(f"{call.method}: the answer is no {response.DESCRIPTOR.full_name}")
+        link.spoilt(error)
+        raise error from None
+    return message
+
+
+class Stream(Generic[Response]):
+    """The messages of a streaming call, in order."""
+
+    def __init__(
+        self,
+        client: Caller,
+        link: Connection,
+        call: Call,
+        response: type[Response],
+        until: Optional[float],
+        first: Optional[bytes],
+    ) -> None:
+        self._client = client  # which closes its connection when it is collected
+        self._link = link
+        self._call = call
+        self._response = response
+        self._until = until
+        self._first = first
+        self._over = False
+
+    async def _get(self, until: Optional[float]) -> Optional[Response]:
+        if self._over:
+            return None
+        data, self._first = self._first, None
+        if data is None:
+            data = await self._link.wait(self._call, until)
+        if data is None:
+            self._over = True
+            return None
+        return parse(self._link, self._call, self._response, data)
+
+    async def _next(self) -> Optional[Response]:
+        try:
+            return await self._get(self._until)
+        except BaseException:
+            self.cancel()
+            raise
+
+    def cancel(self) -> None:
+        """Give the call up.
+
+        What the broker does then is the method's own matter: ``Run`` ends the job.
+        """
+        self._over = True
+        self._link.abandon(self._call)
+
+    def _leave(self) -> None:
+        """Nothing more will come but the END."""
+        self._over = True
+        self._link.leave(self._call)
+
+    def __del__(self) -> None:
+        if not self._over:
+            self._link.collected(self._call)
+
+
+class Caller:
+    """Makes calls, again where that is harmless."""
+
+    def __init__(
+        self,
+        address: Optional[str] = None,
+        *,
+        token: Optional[str] = None,
+        metadata: Optional[Mapping[str, str]] = None,
+        connect_timeout: float = 5.0,
+        retry_for: float = 10.0,
+    ) -> None:
+        self._address = addresses.parse(address)
+        self._metadata = addresses.metadata(token, metadata)
+        self._connect_timeout = connect_timeout
+        self._retry_for = retry_for
+        self._closed = False
+
+    @property
+    def address(self) -> str:
+        """The broker's address."""
+        return self._address.text
+
+    async def _usable_link(self, attempts: Attempts) -> Connection:
+        """Return a connection that takes calls, after making one where there is none."""
+        raise NotImplementedError
+
+    async def _sleep(self, seconds: float) -> None:
+        raise NotImplementedError
+
+    async def _call(
+        self,
+        method: Method[Request, Response],
+        request: Request,
+        *,
+        timeout: Optional[float] = None,
+        metadata: Iterable[tuple[str, str]] = (),
+        idempotency_key: Optional[str] = None,
+    ) -> Response:
+        attempts = self._attempts(method, timeout, idempotency_key)
+        payload = request.SerializeToString()
+        while True:
+            try:
+                link, call, first = await self._begin(method, payload, attempts, metadata)
+                if first is not None:
+                    link.abandon(call)
+                    raise ProtocolError(f"{method.path}: a stream where one answer was due")
+                return parse(link, call, method.response, call.payload)
+            except StockadeError as e:
+                delay = attempts.after(e, time.monotonic())
+            await self._sleep(delay)
+
+    async def _stream(
+        self,
+        method: Method[Request, Response],
+        request: Request,
+        *,
+        timeout: Optional[float] = None,
+        metadata: Iterable[tuple[str, str]] = (),
+        idempotency_key: Optional[str] = None,
+        resume: bool = False,
+        made: type[Stream[Any]] = Stream,
+    ) -> Any:
+        """Return a stream of class ``made`` once its first message is there, or its end."""
+        attempts = self._attempts(method, timeout, idempotency_key)
+        attempts.lost = resume
+        payload = request.SerializeToString()
+        while True:
+            try:
+                link, call, first = await self._begin(method, payload, attempts, metadata)
+                return made(self, link, call, method.response, attempts.patience, first)
+            except StockadeError as e:
+                delay = attempts.after(e, time.monotonic())
+            await self._sleep(delay)
+
+    async def _pages(self, method: Method[Any, Any], request: Any) -> AsyncIterator[Any]:
+        """Yield the answers of a paged list."""
+        while True:
+            page = await self._call(method, request)
+            yield page
+            if not page.next_page_token:
+                return
+            request.page_token = page.next_page_token
+
+    async def _push(self, method: Method[Any, Any], request: Any) -> None:
+        """Make a call that puts bytes into a queue.
+
+        While that is full nothing of them is taken, so they are sent again.
+        """
+        delay = _PUSH_DELAY_FIRST
+        while True:
+            try:
+                await self._call(method, request)
+            except ResourceExhausted:
+                await self._sleep(delay)
+                delay = min(_PUSH_DELAY_MOST, delay * 2)
+            else:
+                return
+
+    def _attempts(
+        self, method: Method[Any, Any], timeout: Optional[float], key: Optional[str]
+    ) -> Attempts:
+        now = time.monotonic()
+        return Attempts(method, now=now, timeout=timeout, retry_for=self._retry_for, key=key)
+
+    async def _begin(
+        self,
+        method: Method[Any, Any],
+        payload: bytes,
+        attempts: Attempts,
+        metadata: Iterable[tuple[str, str]],
+    ) -> tuple[Connection, Call, Optional[bytes]]:
+        """Make one attempt, as far as the first message; None is a good end without one."""
+        link = await self._usable_link(attempts)
+        if attempts.doubt is not None and not await self._same_broker(link, attempts):
+            raise attempts.give_up()
+        call = await link.open(method, payload, attempts, [*self._metadata, *metadata])
+        try:
+            return link, call, await link.wait(call, attempts.patience)
+        except BaseException:
+            link.abandon(call)
+            raise
+
+    async def _same_broker(self, link: Connection, attempts: Attempts) -> bool:
+        """After a doubt a call goes out again only to the broker that got it the first time."""
+        once = Attempts(methods.INFO, now=time.monotonic(), timeout=self._connect_timeout)
+        call = await link.open(methods.INFO, b"", once, self._metadata)
+        try:
+            await link.wait(call, once.patience)
+        except ConnectionLost:
+            raise
+        except StockadeError:
+            return False
+        finally:
+            link.abandon(call)
+        info = parse(link, call, system_service_pb2.InfoResponse, call.payload)
+        return attempts.same_broker(info.uptime_ms / 1000, time.monotonic())
+
+    def _time_to_connect(self, attempts: Attempts) -> float:
+        if attempts.deadline is None:
+            return self._connect_timeout
+        return min(self._connect_timeout, max(0.001, attempts.deadline - time.monotonic()))

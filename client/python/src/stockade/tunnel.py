@@ -1,0 +1,91 @@
+"""One connection into a sandbox, for threads and asyncio alike (``both``).
+
+What the sandbox says comes as a stream, what it is told goes as calls: two directions that run
+beside each other, and end each other.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from typing import TYPE_CHECKING, Any, Callable, Optional
+
+from stockade import methods
+from stockade.errors import FailedPrecondition, NotFound, ProtocolError, StockadeError
+from stockade.v1 import sandbox_service_pb2
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from stockade.calls import Caller, Stream
+
+PIECE_BYTES = 32 * 1024
+CONNECTIONS_MAX = 64  # at once, of one port: the broker takes no more of one sandbox
+
+#: Called with what a connection failed of, such as a port where nobody listens.
+ForwardError = Callable[[StockadeError], object]
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Listen on this machine's loopback. ``ValueError``: another address; ``OSError``: taken."""
+    address = ipaddress.ip_address("127.0.0.1" if host == "localhost" else host)
+    if not address.is_loopback:
+        raise ValueError(f"host={host!r}: only the loopback, which nobody else reaches")
+    sock = socket.socket(socket.AF_INET6 if address.version == 6 else socket.AF_INET)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((str(address), port))
+        sock.listen(CONNECTIONS_MAX)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def request(sandbox: str, port: int) -> sandbox_service_pb2.SandboxServiceForwardRequest:
+    """Return the request for a connection."""
+    return sandbox_service_pb2.SandboxServiceForwardRequest(id=sandbox, port=port)
+
+
+class Tunnel:
+    """A connection to a port of a sandbox."""
+
+    def __init__(self, client: Caller, sandbox: str, port: int) -> None:
+        self._client = client
+        self._request = request(sandbox, port)
+        self._stream: Optional[Stream[Any]] = None
+        self._id = ""
+
+    async def open(self) -> None:
+        """Connect. ``PermissionDenied``: the policy; ``FailedPrecondition``: nobody listens."""
+        self._stream = await self._client._stream(methods.FORWARD, self._request)
+        first = await self._stream._get(None)
+        if first is None or not first.connection_id:
+            self.end()
+            raise ProtocolError("the broker opened a connection without saying which")
+        self._id = first.connection_id
+
+    async def down(self, send: Callable[[bytes], Awaitable[object]]) -> None:
+        """Give on what comes from the sandbox, until no more does."""
+        assert self._stream is not None
+        while (message := await self._stream._get(None)) is not None:
+            if message.data:
+                await send(message.data)
+
+    async def up(self, receive: Callable[[int], Awaitable[bytes]]) -> None:
+        """Give on what goes to the sandbox, until no more does, or the connection is over."""
+        try:
+            while data := await receive(PIECE_BYTES):
+                piece = sandbox_service_pb2.SandboxServiceForwardInputRequest(
+                    connection_id=self._id, data=data
+                )
+                await self._client._push(methods.FORWARD_INPUT, piece)
+            end = sandbox_service_pb2.SandboxServiceForwardCloseRequest(connection_id=self._id)
+            await self._client._call(methods.FORWARD_CLOSE, end)
+        except (NotFound, FailedPrecondition):
+            pass
+
+    def end(self) -> None:
+        """Close it at once. Nothing happens when it is over, or was never open."""
+        if self._stream is not None:
+            self._stream.cancel()
