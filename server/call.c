@@ -44,22 +44,50 @@ send_end(struct call *c, Stockade__V1__Frame *end, int32_t code)
     free(packed);
 }
 
+// What an END needs to say an error. Without memory it says the code alone: an END without a status is a good one.
+struct failure {
+    Stockade__V1__Frame end;
+    Stockade__V1__Status bare;
+    struct arena *arena;
+};
+
 static void
-send_failure(struct call *c, const struct err *e)
+failure_make(struct failure *f, struct rpc *r, const struct err *e, const char *tenant)
 {
-    Stockade__V1__Frame end = STOCKADE__V1__FRAME__INIT;
-    struct arena *a = rpc_arena(c->rpc);
-    end.status = a != NULL ? status_of(e, c->caller.tenant, NULL, 0, a) : NULL;
-    if (end.status != NULL) {
-        send_end(c, &end, e->code);
-    } else {
-        Stockade__V1__Status bare = STOCKADE__V1__STATUS__INIT;
-        bare.code = (uint32_t)e->code;
-        end.status = &bare;
-        send_end(c, &end, e->code);
-    }
-    if (a != NULL)
-        rpc_arena_back(c->rpc, a);
+    stockade__v1__frame__init(&f->end);
+    stockade__v1__status__init(&f->bare);
+    f->end.kind = STOCKADE__V1__FRAME_KIND__FRAME_KIND_END;
+    f->arena = rpc_arena(r);
+    f->end.status = f->arena != NULL ? status_of(e, tenant, NULL, 0, f->arena) : NULL;
+    f->bare.code = (uint32_t)e->code;
+    if (f->end.status == NULL)
+        f->end.status = &f->bare;
+}
+
+static void
+failure_done(const struct failure *f, struct rpc *r)
+{
+    if (f->arena != NULL)
+        rpc_arena_back(r, f->arena);
+}
+
+// `code` is what the call came to for others with the same key.
+static void
+send_failure(struct call *c, const struct err *e, enum err_code code)
+{
+    struct failure f;
+    failure_make(&f, c->rpc, e, c->caller.tenant);
+    send_end(c, &f.end, (int32_t)code);
+    failure_done(&f, c->rpc);
+}
+
+void
+call_refuse(struct conn *conn, uint32_t id, const struct err *e)
+{
+    struct failure f;
+    failure_make(&f, conn_rpc(conn), e, conn_caller(conn)->tenant);
+    conn_send(conn, id, &f.end);
+    failure_done(&f, conn_rpc(conn));
 }
 
 // ---- birth and death
@@ -114,7 +142,7 @@ call_free(struct call *c)
     rpc_call_gone(r);
 }
 
-// END to the caller, then the handler is told, then it is gone.
+// END to the caller, then the handler is told, then it is gone. It has not been done: who comes with its key begins anew.
 static void
 give_up(struct call *c, const struct err *e, enum call_cancel why)
 {
@@ -122,17 +150,27 @@ give_up(struct call *c, const struct err *e, enum call_cancel why)
     void *cookie = c->cookie;
     if (c->follows)
         keys_unfollow(c);
-    send_failure(c, e);
+    send_failure(c, e, why == CALL_DEADLINE ? ERR_DEADLINE_EXCEEDED : ERR_CANCELLED);
     c->rpc->stats.calls_cancelled++;
     call_free(c);
     if (told != NULL)
         told(cookie, why);
 }
 
+// Its caller wants no more of it; others with the same key may.
 void
 call_abort(struct call *c, const struct err *e)
 {
-    give_up(c, e, CALL_CANCELLED);
+    bool others_wait = c->key != NULL && !c->follows && keys_has_followers(c);
+    if (!others_wait || c->conn == NULL) {
+        give_up(c, e, CALL_CANCELLED);
+        return;
+    }
+    struct key *key = c->key;
+    c->key = NULL; // END for this caller alone
+    send_failure(c, e, ERR_CANCELLED);
+    c->key = key;
+    detach(c);
 }
 
 static const struct {
@@ -148,22 +186,15 @@ void
 call_cancel(struct call *c, enum call_cancel why)
 {
     struct err e;
-    bool others_wait = c->key != NULL && !c->follows && keys_has_followers(c);
-    bool keep = c->key != NULL && !c->follows && !c->stream && why == CALL_DISCONNECTED;
+    bool keep =
+        c->key != NULL && !c->follows && !c->stream && why == CALL_DISCONNECTED && !c->rpc->closing;
     (void)err_set(&e, cancellations[why].code, "%s: %s", c->frame->method, cancellations[why].text);
-    if (keep) {
+    if (keep)
         detach(c);
-        return;
-    }
-    if (others_wait && why == CALL_CANCELLED) {
-        struct key *key = c->key;
-        c->key = NULL; // END for this caller alone
-        send_failure(c, &e);
-        c->key = key;
-        detach(c);
-        return;
-    }
-    give_up(c, &e, why);
+    else if (why == CALL_CANCELLED)
+        call_abort(c, &e);
+    else
+        give_up(c, &e, why);
 }
 
 static void
@@ -208,13 +239,9 @@ check_room(const struct conn *conn, uint64_t bytes, struct err *e)
 static void
 refuse(struct conn *conn, uint32_t id, const struct err *e, struct arena *arena)
 {
-    Stockade__V1__Frame end = STOCKADE__V1__FRAME__INIT;
-    arena_reset(arena);
-    conn_rpc(conn)->stats.calls_failed++;
-    end.kind = STOCKADE__V1__FRAME_KIND__FRAME_KIND_END;
-    end.status = status_of(e, conn_tenant(conn)->name, NULL, 0, arena);
-    conn_send(conn, id, &end);
     rpc_arena_back(conn_rpc(conn), arena);
+    conn_rpc(conn)->stats.calls_failed++;
+    call_refuse(conn, id, e);
 }
 
 struct call *
@@ -320,11 +347,12 @@ call_send(struct call *c, const ProtobufCMessage *m)
         c->wants_credit = true;
         return -EAGAIN;
     }
-    uint8_t *packed = conn_is_full(c->conn) ? NULL : rpc_scratch(c->rpc, n);
-    if (packed == NULL) {
+    if (conn_is_full(c->conn)) {
         conn_wait_for_room(c->conn, c);
         return -EAGAIN;
     }
+    uint8_t *packed = rpc_scratch(c->rpc, n);
+    assert(packed != NULL); // rpc_new() has made that much
     Stockade__V1__Frame data = STOCKADE__V1__FRAME__INIT;
     data.kind = STOCKADE__V1__FRAME_KIND__FRAME_KIND_DATA;
     data.payload = (ProtobufCBinaryData){protobuf_c_message_pack(m, packed), packed};
@@ -367,7 +395,7 @@ void
 call_fail(struct call *c, const struct err *e)
 {
     c->rpc->stats.calls_failed++;
-    send_failure(c, e);
+    send_failure(c, e, (enum err_code)e->code);
     call_free(c);
 }
 

@@ -120,6 +120,9 @@ void call_cancel(struct call *c, enum call_cancel why);
 // The same because of what the caller did wrong.
 void call_abort(struct call *c, const struct err *e);
 
+// END for a call that is not begun.
+void call_refuse(struct conn *conn, uint32_t id, const struct err *e);
+
 // Ends a call with a frame that is packed already (and belongs to the caller of this).
 void call_end_packed(struct call *c, const uint8_t *frame, size_t n);
 

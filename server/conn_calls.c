@@ -23,7 +23,8 @@ conn_add(struct conn *c, struct call *call)
     call->bucket_next = *bucket;
     *bucket = call;
     c->calls++;
-    c->last_id = call->id;
+    if (call->id > c->last_id) // a peer begins none anew that GOAWAY counts as begun
+        c->last_id = call->id;
 }
 
 static void

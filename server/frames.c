@@ -7,7 +7,6 @@
 #include <sodium.h>
 
 #include "../proto/wire.h"
-#include "status.h"
 
 enum { PING_BYTES_MAX = 8, ID_BYTES = 4 };
 
@@ -19,12 +18,25 @@ struct incoming {
     uint64_t hash, arrived_ns;
 };
 
+// END for a call that is not begun.
+static void
+refuse_call(struct conn *c, uint32_t id, const struct err *e)
+{
+    conn_rpc(c)->stats.protocol_errors++;
+    call_refuse(c, id, e);
+}
+
 static void
 on_call(struct incoming *in)
 {
     struct conn *c = in->conn;
     struct call *open = conn_find(c, in->id);
     struct err e;
+    if (open == NULL && in->frame->end_stream) {
+        (void)err_field(&e, "end_stream", "no method takes a stream from the client");
+        refuse_call(c, in->id, &e);
+        return;
+    }
     if (open == NULL) {
         struct arena *arena = in->arena;
         in->arena = NULL;
@@ -100,18 +112,15 @@ static void (*const on_frame[])(struct incoming *in) = {
 
 // A frame that cannot be read ends the call that it names, whether it is open or would have been opened.
 static void
-refuse_frame(struct conn *c, uint32_t id, const struct err *e, struct arena *a)
+refuse_frame(struct conn *c, uint32_t id, const struct err *e)
 {
-    Stockade__V1__Frame end = STOCKADE__V1__FRAME__INIT;
     struct call *open = conn_find(c, id);
-    conn_rpc(c)->stats.protocol_errors++;
-    if (open != NULL) {
-        call_abort(open, e);
+    if (open == NULL) {
+        refuse_call(c, id, e);
         return;
     }
-    end.kind = STOCKADE__V1__FRAME_KIND__FRAME_KIND_END;
-    end.status = status_of(e, conn_caller(c)->tenant, NULL, 0, a);
-    conn_send(c, id, &end);
+    conn_rpc(c)->stats.protocol_errors++;
+    call_abort(open, e);
 }
 
 void
@@ -134,8 +143,7 @@ frame_handle(struct conn *c, const uint8_t *body, size_t n, uint64_t arrived_ns)
     (void)crypto_shorthash((unsigned char *)&in.hash, body, n, conn_rpc(c)->hash_key);
     if (wire_unpack(&stockade__v1__frame__descriptor, body + ID_BYTES, n - ID_BYTES, in.arena, &m,
                     &e) != 0) {
-        arena_reset(in.arena);
-        refuse_frame(c, id, &e, in.arena);
+        refuse_frame(c, id, &e);
     } else {
         in.frame = (const Stockade__V1__Frame *)m;
         unsigned kind = (unsigned)in.frame->kind;

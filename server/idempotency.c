@@ -155,7 +155,7 @@ fail_with_notes(struct call *c, const struct key *key, const struct err *e)
     end.kind = STOCKADE__V1__FRAME_KIND__FRAME_KIND_END;
     end.status = status_of(e, c->caller.tenant, facts, key->notes_n, c->arena);
     size_t n = stockade__v1__frame__get_packed_size(&end);
-    uint8_t *packed = rpc_scratch(c->rpc, n);
+    uint8_t *packed = end.status != NULL ? rpc_scratch(c->rpc, n) : NULL;
     if (packed == NULL) {
         call_fail(c, e);
         return;

@@ -86,9 +86,10 @@ rpc_new(uv_loop_t *loop, struct dispatch *d, const struct rpc_limits *l)
     randombytes_buf(r->hash_key, sizeof r->hash_key);
     r->timers = timers_new(loop);
     r->keys = keys_new(r);
-    if (r->timers == NULL || r->keys == NULL) {
+    if (r->timers == NULL || r->keys == NULL || rpc_scratch(r, WIRE_DATA_BYTES_MAX) == NULL) {
         timers_close(r->timers);
         keys_free(r->keys);
+        free(r->scratch);
         free(r);
         return NULL;
     }

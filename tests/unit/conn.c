@@ -409,6 +409,34 @@ a_peer_that_takes_nothing_is_closed_when_its_time_is_over_and_not_before(void **
     leave(s);
 }
 
+static void
+a_call_that_says_a_stream_follows_or_ends_is_refused(void **state)
+{
+    (void)state;
+    struct transport_stream *s = open_one(1);
+    Stockade__V1__Frame f = STOCKADE__V1__FRAME__INIT;
+    f.kind = STOCKADE__V1__FRAME_KIND__FRAME_KIND_CALL;
+    f.method = create_method;
+    f.end_stream = 1;
+    give_frame(s, ID(1), &f);
+    assert_next(s, ID(1), END, ERR_INVALID_ARGUMENT);
+    assert_true(it.executed == 0 && !s->closed);
+    leave(s);
+}
+
+// Ids need not rise, and whatever GOAWAY names as begun is not begun anew.
+static void
+GOAWAY_names_the_highest_id_that_was_begun(void **state)
+{
+    (void)state;
+    struct transport_stream *s = open_one(1);
+    give_call(s, ID(9), NULL, "a");
+    give_call(s, ID(3), NULL, "b");
+    give_call(s, 5, NULL, "");
+    assert_next(s, ID(9), GOAWAY, ERR_INVALID_ARGUMENT);
+    leave(s);
+}
+
 // ---- idempotency keys
 
 static void
@@ -516,6 +544,48 @@ what_was_not_done_may_be_done_again_and_what_failed_for_good_may_not(void **stat
     leave(s);
 }
 
+static void
+a_callers_mistake_is_neither_kept_nor_anybody_elses_answer(void **state)
+{
+    (void)state;
+    struct transport_stream *s = open_one(1), *other = open_one(1);
+    give_call(s, ID(1), "k", "a");
+    give_call(s, ID(1), "k", "b");
+    assert_next(s, ID(1), END, ERR_INVALID_ARGUMENT);
+    assert_int_equal(it.cancelled, 1);
+    give_call(s, ID(2), "k", "a"); // it was not done, so it is done now
+    assert_int_equal(it.executed, 2);
+    give_call(other, ID(1), "k", "a");
+    give_kind(s, ID(2), STOCKADE__V1__FRAME_KIND__FRAME_KIND_DATA);
+    assert_next(s, ID(2), END, ERR_INVALID_ARGUMENT);
+    assert_true(other->out_n == other->read_at && it.cancelled == 1);
+    reply(other);
+    assert_next(other, ID(1), END, 0);
+    assert_int_equal(it.executed, 2);
+    leave(s);
+    leave(other);
+}
+
+static void
+closing_ends_what_goes_on_without_its_connection_whoever_waits_for_it(void **state)
+{
+    (void)state;
+    struct transport_stream *s = open_one(1), *other = open_one(1), *last = open_one(1);
+    give_call(s, ID(1), "k", "a");
+    give_call(other, ID(1), "k", "a");
+    leave(s);
+    give_call(last, ID(1), "l", "a");
+    assert_true(it.executed == 2 && it.cancelled == 0);
+    rpc_close(it.rpc);
+    assert_int_equal(it.cancelled, 1);
+    leave(other);
+    leave(last);
+    assert_int_equal(it.cancelled, 2);
+    struct rpc_stats now;
+    rpc_stats(it.rpc, &now);
+    assert_int_equal(now.open_calls, 0);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int
@@ -528,10 +598,14 @@ main(void)
         TEST(a_frame_is_read_whatever_pieces_it_comes_in),
         TEST(the_same_request_again_is_one_call_and_another_under_its_id_is_none),
         TEST(a_peer_that_takes_nothing_is_closed_when_its_time_is_over_and_not_before),
+        TEST(a_call_that_says_a_stream_follows_or_ends_is_refused),
+        TEST(GOAWAY_names_the_highest_id_that_was_begun),
         TEST(a_key_that_is_empty_too_long_or_came_with_another_request_is_refused),
         TEST(a_caller_has_so_many_keys_and_no_more_until_their_time_is_over),
         TEST(one_execution_answers_all_who_ask_with_its_key_while_and_after_it_runs),
         TEST(what_was_not_done_may_be_done_again_and_what_failed_for_good_may_not),
+        TEST(a_callers_mistake_is_neither_kept_nor_anybody_elses_answer),
+        TEST(closing_ends_what_goes_on_without_its_connection_whoever_waits_for_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
