@@ -6,8 +6,20 @@ export * from "./errors.js";
 export { Output } from "./events.js";
 export type { Gap, LineCallback, ProcessEvent } from "./events.js";
 export type { Framing } from "./frame.js";
+export { Forward } from "./forward.js";
+export type { ForwardOptions } from "./forward.js";
 export { info, serving } from "./info.js";
 export type { BrokerInfo, TemplateInfo } from "./info.js";
+export { defaultClient, run, start } from "./jobs.js";
+export type {
+  CallControl,
+  CommandOptions,
+  FreshSandbox,
+  OneShotOptions,
+  OneShotStartOptions,
+  RunOptions,
+  StartOptions,
+} from "./jobs.js";
 export type { Limits, LimitsInForce } from "./limits.js";
 export type { Network, NetworkPolicy } from "./network.js";
 export { Process } from "./process.js";
@@ -16,19 +28,8 @@ export { Schema } from "./reflection.js";
 export type { MethodInfo } from "./reflection.js";
 export { JobError, RunResult } from "./result.js";
 export type { Bill, Figure, LimitHit, Outcome } from "./result.js";
-export { Sandbox, defaultClient, run, start } from "./sandbox.js";
-export type {
-  CallControl,
-  CommandOptions,
-  CreateOptions,
-  FreshSandbox,
-  OneShotOptions,
-  OneShotStartOptions,
-  ProcessInfo,
-  RunOptions,
-  SandboxInfo,
-  StartOptions,
-} from "./sandbox.js";
+export { Sandbox } from "./sandbox.js";
+export type { CreateOptions, ProcessInfo, SandboxInfo } from "./sandbox.js";
 export { MessageStream } from "./stream.js";
 export { events, record } from "./telemetry.js";
 export type { EventOptions } from "./telemetry.js";

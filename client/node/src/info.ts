@@ -4,7 +4,7 @@ import type { Client } from "./client.js";
 import { HealthService, ServingStatus, SystemService } from "./gen/stockade/v1/system_service_pb.js";
 import { limitsInForce } from "./limits.js";
 import type { LimitsInForce } from "./limits.js";
-import { defaultClient } from "./sandbox.js";
+import { defaultClient } from "./jobs.js";
 
 /** A kind of sandbox that can be asked for. */
 export interface TemplateInfo {

@@ -58,7 +58,7 @@ const protocols: Readonly<Record<string, NetworkProtocol>> = {
   udp: NetworkProtocol.UDP,
 };
 
-const PORT_MAX = 65535;
+export const PORT_MAX = 65535;
 
 function modeOf(mode: Network | undefined): NetworkMode {
   if (mode === undefined) {
@@ -138,6 +138,12 @@ export function networkOf(
       queriesPerMinute: network.dnsQueries ?? 0,
     }),
   };
+}
+
+/** May a caller connect to the port, by the policy's `inbound`? */
+export function letsIn(policy: NetworkPolicy, port: number): boolean {
+  const ranges = (policy.inbound ?? []).map((ports) => portsOf(String(ports), "network.inbound"));
+  return ranges.some(({ first, last }) => first <= port && port <= last);
 }
 
 /** The mode of a policy by its name. */

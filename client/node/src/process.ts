@@ -13,12 +13,12 @@ import {
   FailedPreconditionError,
   NotFoundError,
   ProtocolError,
-  ResourceExhaustedError,
 } from "./errors.js";
 import { Collector } from "./events.js";
 import type { ProcessEvent } from "./events.js";
 import { ProcessService } from "./gen/stockade/v1/process_service_pb.js";
 import type { ProcessEvent as EventMessage } from "./gen/stockade/v1/process_service_pb.js";
+import { untilTaken } from "./queue.js";
 import type { RunResult } from "./result.js";
 import { badArgument, parseDuration } from "./units.js";
 import type { Duration } from "./units.js";
@@ -27,8 +27,6 @@ import type { Duration } from "./units.js";
 const INPUT_BYTES_MAX = 64 * 1024;
 /** Bytes of stdin that travel with the request. */
 export const STDIN_INLINE_MAX = 1024 * 1024;
-const INPUT_RETRY_FIRST_MS = 5;
-const INPUT_RETRY_MAX_MS = 200;
 /** Reading goes on after a lost connection at most this often without anything new being read. */
 const REATTACH_MAX = 5;
 
@@ -62,10 +60,6 @@ export function signalNumber(signal: NodeJS.Signals | number): number {
     throw badArgument("signal", `${String(signal)} is none`);
   }
   return number;
-}
-
-function pause(ms: number): Promise<void> {
-  return new Promise((resolve) => setTimeout(resolve, ms));
 }
 
 /** What a process needs from whoever started it. */
@@ -309,17 +303,9 @@ export class Process implements AsyncIterable<ProcessEvent>, AsyncDisposable {
   }
 
   async #input(data: Uint8Array, options: CallOptions): Promise<void> {
-    for (let wait = INPUT_RETRY_FIRST_MS; ; wait = Math.min(wait * 2, INPUT_RETRY_MAX_MS)) {
-      try {
-        await this.#client.unary(ProcessService.method.input, { processId: this.id, data }, options);
-        return;
-      } catch (e) {
-        if (!(e instanceof ResourceExhaustedError) || options.idempotencyKey !== undefined) {
-          throw e;
-        }
-      }
-      await pause(wait);
-    }
+    const call = (): Promise<unknown> =>
+      this.#client.unary(ProcessService.method.input, { processId: this.id, data }, options);
+    await (options.idempotencyKey === undefined ? untilTaken(call) : call());
   }
 }
 

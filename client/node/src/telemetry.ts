@@ -4,7 +4,7 @@ import type { Client } from "./client.js";
 import { Severity } from "./gen/stockade/v1/record_pb.js";
 import { EventKind, TelemetryService } from "./gen/stockade/v1/telemetry_service_pb.js";
 import type { Event, Gap, GetRecordResponse } from "./gen/stockade/v1/telemetry_service_pb.js";
-import { defaultClient } from "./sandbox.js";
+import { defaultClient } from "./jobs.js";
 import { badArgument } from "./units.js";
 
 /** Which events are wanted; all that is left out is any. */

@@ -1,6 +1,7 @@
 // Everything that the library promises, against a real broker with a socket, state and cgroup of its own.
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
+import { connect } from "node:net";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { fileURLToPath } from "node:url";
@@ -8,9 +9,10 @@ import { promisify } from "node:util";
 import { Client } from "../../src/client.js";
 import * as errors from "../../src/errors.js";
 import { info, serving } from "../../src/info.js";
+import { run, start } from "../../src/jobs.js";
 import { Schema } from "../../src/reflection.js";
 import { JobError } from "../../src/result.js";
-import { Sandbox, run, start } from "../../src/sandbox.js";
+import { Sandbox } from "../../src/sandbox.js";
 import { events, record } from "../../src/telemetry.js";
 import { Broker, Proxy, missing } from "./server.js";
 
@@ -408,4 +410,66 @@ test("events are iterated, and a result has the record of its job", { skip }, as
       assert.fail(String(event.sequence));
     }
   }, errors.InvalidArgumentError);
+});
+
+// ---- ports
+
+// Answers in capitals, and says "bye" when the other side says no more.
+const SERVER = `
+import socket, threading
+s = socket.create_server(("127.0.0.1", 8000))
+def serve(c):
+    while (got := c.recv(65536)):
+        c.sendall(got.upper())
+    c.sendall(b"bye")
+    c.close()
+print("listening", flush=True)
+while True:
+    threading.Thread(target=serve, args=(s.accept()[0],), daemon=True).start()
+`;
+
+async function dial(port: number, say: string): Promise<string> {
+  const socket = connect({ host: "127.0.0.1", port });
+  socket.end(say);
+  const pieces: Uint8Array[] = [];
+  for await (const piece of socket) {
+    pieces.push(piece as Uint8Array);
+  }
+  return Buffer.concat(pieces).toString();
+}
+
+test("a port without a rule is refused with the rule named", { skip }, async () => {
+  await using sbx = await Sandbox.create({ client });
+  await assert.rejects(sbx.forward(8000), (e) => {
+    assert.ok(e instanceof errors.PermissionDeniedError, String(e));
+    assert.equal(e.reason, "PORT_NOT_ALLOWED");
+    assert.match(`${e.message} ${e.subject ?? ""}`, /port 8000.*network\.inbound/);
+    return true;
+  });
+});
+
+test("a port of this machine leads into a sandbox, until it is closed", { skip }, async () => {
+  await using sbx = await Sandbox.create({ client, network: { mode: "none", inbound: [8000, 8010] } });
+  const server = await sbx.start(["python3", "-c", SERVER]);
+  await server[Symbol.asyncIterator]().next();
+  const told: errors.StockadeError[] = [];
+  const onError = (e: errors.StockadeError): number => told.push(e);
+  {
+    await using silent = await sbx.forward(8010, { onError });
+    assert.equal(await dial(silent.port, ""), "");
+  }
+  assert.ok(told.length === 1 && told[0] instanceof errors.FailedPreconditionError, String(told));
+  const forward = await sbx.forward(8000, { onError });
+  const many = "q".repeat(300_000);
+  const got = await Promise.all([1, 2, 3].map(() => dial(forward.port, many)));
+  assert.ok(got.every((one) => one === `${many.toUpperCase()}bye`), String(got.map((one) => one.length)));
+  const open = connect({ host: "127.0.0.1", port: forward.port });
+  open.write("x");
+  const ended = new Promise((resolve) => open.on("close", resolve));
+  await new Promise((resolve) => open.once("data", resolve));
+  await sbx.update({ network: "none" });
+  await ended;
+  assert.ok(told[1] instanceof errors.PermissionDeniedError, "a policy that lacks the port cuts it, and that is told");
+  await forward.close();
+  await assert.rejects(dial(forward.port, ""), { code: "ECONNREFUSED" });
 });

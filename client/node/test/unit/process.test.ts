@@ -26,9 +26,10 @@ import {
   file_stockade_v1_system_service,
 } from "../../src/gen/stockade/v1/system_service_pb.js";
 import { ErrorInfoSchema, FrameKind } from "../../src/gen/stockade/v1/wire_pb.js";
+import { run, start } from "../../src/jobs.js";
 import { Schema } from "../../src/reflection.js";
 import { JobError } from "../../src/result.js";
-import { Sandbox, run, start } from "../../src/sandbox.js";
+import { Sandbox } from "../../src/sandbox.js";
 import { Peer, metadata, read, until } from "../peer.js";
 import type { PeerConnection, Received } from "../peer.js";
 
