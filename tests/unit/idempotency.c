@@ -1,0 +1,163 @@
+// Idempotency keys: which are refused, who gets which answer, and what may be done again.
+#include "conn_memory.h"
+
+static void
+a_key_that_is_empty_too_long_or_came_with_another_request_is_refused(void **state)
+{
+    (void)state;
+    struct transport_stream *s = open_one(1);
+    char key[130];
+    memset(key, 'k', sizeof key - 1);
+    key[129] = '\0';
+    give_call(s, ID(1), "", "a");
+    assert_next(s, ID(1), END, ERR_INVALID_ARGUMENT);
+    give_call(s, ID(2), key, "a");
+    assert_next(s, ID(2), END, ERR_INVALID_ARGUMENT);
+    assert_int_equal(it.executed, 0);
+    key[128] = '\0';
+    give_call(s, ID(3), key, "a");
+    give_call(s, ID(4), key, "b");
+    assert_next(s, ID(4), END, ERR_INVALID_ARGUMENT);
+    reply(s);
+    assert_next(s, ID(3), END, 0);
+    give_call(s, ID(5), key, "b");
+    assert_next(s, ID(5), END, ERR_INVALID_ARGUMENT);
+    assert_int_equal(it.executed, 1);
+    leave(s);
+}
+
+static void
+a_caller_has_so_many_keys_and_no_more_until_their_time_is_over(void **state)
+{
+    (void)state;
+    struct transport_stream *s = open_one(1), *other = open_one(2);
+    char key[] = "0";
+    for (uint32_t i = 0; i < 8; i++, key[0]++) {
+        give_call(s, ID(i + 1), key, "a");
+        reply(s);
+        assert_next(s, ID(i + 1), END, 0);
+    }
+    give_call(s, ID(20), key, "a");
+    assert_next(s, ID(20), END, ERR_RESOURCE_EXHAUSTED);
+    give_call(other, ID(1), key, "a");
+    reply(other);
+    assert_next(other, ID(1), END, 0);
+    let_pass(150);
+    give_call(s, ID(21), key, "a");
+    reply(s);
+    assert_next(s, ID(21), END, 0);
+    assert_int_equal(it.executed, 10);
+    leave(s);
+    leave(other);
+}
+
+static void
+one_execution_answers_all_who_ask_with_its_key_while_and_after_it_runs(void **state)
+{
+    (void)state;
+    struct transport_stream *s = open_one(1), *second = open_one(1), *stranger = open_one(2);
+    give_call(s, ID(1), "k", "a");
+    give_call(second, ID(1), "k", "a");
+    assert_int_equal(it.executed, 1);
+    leave(s); // the one that executes goes on without its connection
+    assert_int_equal(it.cancelled, 0);
+    assert_true(second->out_n == second->read_at);
+    reply(second);
+    assert_next(second, ID(1), END, 0);
+    give_call(second, ID(2), "k", "a");
+    assert_next(second, ID(2), END, 0);
+    assert_int_equal(it.executed, 1);
+    give_call(stranger, ID(1), "k", "a"); // of another user: another key
+    assert_int_equal(it.executed, 2);
+    reply(stranger);
+    leave(second);
+    leave(stranger);
+}
+
+static void
+what_was_not_done_may_be_done_again_and_what_failed_for_good_may_not(void **state)
+{
+    (void)state;
+    static const struct {
+        enum err_code code;
+        bool again;
+    } ends[] = {
+        {ERR_UNAVAILABLE, true},
+        {ERR_RESOURCE_EXHAUSTED, true},
+        {ERR_NOT_FOUND, false},
+    };
+    struct transport_stream *s = open_one(1);
+    uint32_t id = 1;
+    char key[] = "a";
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++, key[0]++) {
+        struct err e;
+        unsigned before = it.executed;
+        (void)err_set(&e, ends[i].code, "no");
+        give_call(s, ID(id), key, "a");
+        call_fail(it.last, &e);
+        pump(s);
+        assert_next(s, ID(id++), END, (int32_t)ends[i].code);
+        give_call(s, ID(id), key, "a");
+        assert_int_equal(it.executed - before, ends[i].again ? 2 : 1);
+        if (ends[i].again)
+            reply(s);
+        assert_next(s, ID(id++), END, ends[i].again ? 0 : (int32_t)ends[i].code);
+    }
+    leave(s);
+}
+
+static void
+a_callers_mistake_is_neither_kept_nor_anybody_elses_answer(void **state)
+{
+    (void)state;
+    struct transport_stream *s = open_one(1), *other = open_one(1);
+    give_call(s, ID(1), "k", "a");
+    give_call(s, ID(1), "k", "b");
+    assert_next(s, ID(1), END, ERR_INVALID_ARGUMENT);
+    assert_int_equal(it.cancelled, 1);
+    give_call(s, ID(2), "k", "a"); // it was not done, so it is done now
+    assert_int_equal(it.executed, 2);
+    give_call(other, ID(1), "k", "a");
+    give_kind(s, ID(2), STOCKADE__V1__FRAME_KIND__FRAME_KIND_DATA);
+    assert_next(s, ID(2), END, ERR_INVALID_ARGUMENT);
+    assert_true(other->out_n == other->read_at && it.cancelled == 1);
+    reply(other);
+    assert_next(other, ID(1), END, 0);
+    assert_int_equal(it.executed, 2);
+    leave(s);
+    leave(other);
+}
+
+static void
+closing_ends_what_goes_on_without_its_connection_whoever_waits_for_it(void **state)
+{
+    (void)state;
+    struct transport_stream *s = open_one(1), *other = open_one(1), *last = open_one(1);
+    give_call(s, ID(1), "k", "a");
+    give_call(other, ID(1), "k", "a");
+    leave(s);
+    give_call(last, ID(1), "l", "a");
+    assert_true(it.executed == 2 && it.cancelled == 0);
+    rpc_close(it.rpc);
+    assert_int_equal(it.cancelled, 1);
+    leave(other);
+    leave(last);
+    assert_int_equal(it.cancelled, 2);
+    struct rpc_stats now;
+    rpc_stats(it.rpc, &now);
+    assert_int_equal(now.open_calls, 0);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_key_that_is_empty_too_long_or_came_with_another_request_is_refused),
+        TEST(a_caller_has_so_many_keys_and_no_more_until_their_time_is_over),
+        TEST(one_execution_answers_all_who_ask_with_its_key_while_and_after_it_runs),
+        TEST(what_was_not_done_may_be_done_again_and_what_failed_for_good_may_not),
+        TEST(a_callers_mistake_is_neither_kept_nor_anybody_elses_answer),
+        TEST(closing_ends_what_goes_on_without_its_connection_whoever_waits_for_it),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
