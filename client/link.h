@@ -1,6 +1,6 @@
 // One connection to a broker: connect, the SP hello, frames out and in. It never blocks after link_open().
 //
-// Not thread-safe: calls.c holds the handle's lock around every function here, and lets go of it only to poll(2).
+// Not thread-safe: pump.c holds the handle's lock around every function here, and lets go of it only to poll(2).
 #pragma once
 
 #include <stdbool.h>

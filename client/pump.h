@@ -1,0 +1,51 @@
+// The connection of a handle, for calls.c: frames in, each to its call; frames out; and the thread that waits for a call
+// while it serves the others. The handle's lock is held around everything here.
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "../proto/err.h"
+#include "stockade.h"
+#include "stockade/v1/wire.pb-c.h"
+
+// A message that came and was not yet fetched.
+struct message {
+    struct message *next;
+    uint8_t *bytes;
+    size_t n;
+};
+
+struct call {
+    struct stockade *s;
+    struct call *next;
+    uint32_t id;
+    bool stream;
+    bool done, cancelled;
+    int rc; // once done: 0 or why it failed, with `error`
+    struct stockade_error error;
+    uint32_t credit; // DATA frames that the broker may still send
+    uint32_t taken;  // fetched since credit was given
+    struct message *first, *last;
+    uint64_t deadline_ns; // when we stop waiting; 0: never
+};
+
+#define NS_PER_MS 1000000ull
+
+// The call is over: with why, or (NULL) well.
+void pump_finish(struct call *c, const struct err *why);
+
+// Makes sure that there is a connection for a new call.
+int pump_connect(struct stockade *s, struct err *e);
+uint32_t pump_new_id(struct stockade *s);
+
+// Sends a frame of ours. What came before the connection broke is still taken in.
+int pump_send(struct stockade *s, uint32_t id, const Stockade__V1__Frame *f, struct err *e);
+void pump_send_kind(struct stockade *s, uint32_t id, Stockade__V1__FrameKind kind, uint32_t credit);
+
+// Waits until something may have moved, or until_ns (0: for ever). The lock is let go of meanwhile.
+void pump_wait(struct stockade *s, uint64_t until_ns);
+
+// Lets whoever polls look again.
+void pump_wake(struct stockade *s);
