@@ -1,9 +1,8 @@
-// See job.h: the life of a job, from Start to its result.
+// See job.h: the life of a job, from Start to its result. What may end it is in job_limits.c.
 #include "job_private.h"
 
 #include <assert.h>
 #include <errno.h>
-#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,9 +15,6 @@
 #include "sandbox.h"
 #include "server.h"
 #include "telemetry.h"
-
-#define MS UINT64_C(1000000)
-enum { CPU_CHECK_MIN_MS = 5 };
 
 #define TO(state) (1u << JOB_##state)
 
@@ -53,8 +49,8 @@ on_no_answer(void *cookie)
     sandbox_destroy(j->sandbox, &e, NULL);
 }
 
-static void
-end_now(struct job *j, enum job_end why)
+void
+job_end_now(struct job *j, enum job_end why)
 {
     if (j->end != END_NONE || j->state == JOB_DRAINING || j->state == JOB_DONE)
         return;
@@ -63,75 +59,6 @@ end_now(struct job *j, enum job_end why)
     loop_timer_stop(&j->cpu);
     (void)loop_timer_start(loop_of(j), &j->patience, JOB_KILL_MS, on_no_answer, j);
     sandbox_kill_job(j->sandbox, j->number);
-}
-
-static void
-on_wall(void *cookie)
-{
-    end_now(cookie, END_WALL);
-}
-
-static void
-wall_start(struct job *j)
-{
-    j->wall_from_ns = uv_hrtime();
-    uint64_t ms = (j->wall_left_ns + MS - 1) / MS;
-    (void)loop_timer_start(loop_of(j), &j->wall, ms, on_wall, j);
-}
-
-void
-job_pause(struct job *j)
-{
-    uint64_t now = uv_hrtime();
-    j->paused_from_ns = now;
-    if (j->wall == NULL || j->state != JOB_RUNNING)
-        return;
-    uint64_t ran = now - j->wall_from_ns;
-    j->wall_left_ns = j->wall_left_ns > ran ? j->wall_left_ns - ran : 0;
-    loop_timer_stop(&j->wall);
-}
-
-void
-job_resume(struct job *j)
-{
-    if (j->paused_from_ns != 0)
-        j->used.paused_ns += uv_hrtime() - j->paused_from_ns;
-    j->paused_from_ns = 0;
-    if (j->state == JOB_RUNNING && j->end == END_NONE)
-        wall_start(j);
-}
-
-// The quota bounds how fast CPU time can pass, so the next look is not needed before the limit can be reached.
-static void on_cpu(void *cookie);
-
-static void
-cpu_look_later(struct job *j, uint64_t used_ms)
-{
-    uint64_t wait =
-        (j->limits.v[LIMIT_CPU_TIME_MS] - used_ms) * 1000 / j->limits.v[LIMIT_CPU_MILLIS];
-    (void)loop_timer_start(loop_of(j), &j->cpu, wait > CPU_CHECK_MIN_MS ? wait : CPU_CHECK_MIN_MS,
-                           on_cpu, j);
-}
-
-// The kernel keeps no count of writes that found the disk full, so it is looked at now and then, and at the end.
-static void
-look_at_disk(struct job *j)
-{
-    unsigned full = cgstat_disk_full(&j->sandbox->dirs);
-    j->used.disk_full += (full & DISK_BYTES_FULL) != 0;
-    j->used.inodes_full += (full & DISK_INODES_FULL) != 0;
-}
-
-static void
-on_cpu(void *cookie)
-{
-    struct job *j = cookie;
-    look_at_disk(j);
-    uint64_t used_ms = cgstat_cpu_ns(&j->sandbox->dirs, j->number) / MS;
-    if (used_ms >= j->limits.v[LIMIT_CPU_TIME_MS])
-        end_now(j, END_CPU);
-    else
-        cpu_look_later(j, used_ms);
 }
 
 static int
@@ -197,7 +124,6 @@ job_new(struct sandbox *s, const struct job_spec *spec)
     j->limits = spec->limits;
     j->one_shot = spec->one_shot;
     j->terminal = spec->terminal;
-    j->wall_left_ns = spec->limits.v[LIMIT_WALL_MS] * MS;
     j->used.arrived_ns = spec->arrived_ns;
     j->used.sandbox_ns = spec->sandbox_ns;
     list_init(&j->all_node);
@@ -340,7 +266,7 @@ ended(struct job *j)
     loop_timer_stop(&j->cpu);
     cgstat_read(&j->sandbox->dirs, j->number, &j->used.job);
     cgstat_read(&j->sandbox->dirs, 0, &j->used.after);
-    look_at_disk(j);
+    job_look_at_disk(j);
     output_final(j->output);
 }
 
@@ -351,79 +277,6 @@ drain_then_finish(struct job *j)
         finish(j);
     else
         (void)loop_timer_start(loop_of(j), &j->patience, JOB_GRACE_MS, on_grace_over, j);
-}
-
-static uint64_t
-cpu_used_ms(const struct job *j)
-{
-    const struct cgstat *c = &j->used.job;
-    return cgstat_known(c, STAT_CPU_NS)
-               ? c->v[STAT_CPU_NS] / MS
-               : (j->used.rusage.user_us + j->used.rusage.system_us) / 1000;
-}
-
-static uint64_t
-beyond(uint64_t value, uint64_t limit)
-{
-    return value > limit ? value - limit : 0;
-}
-
-static void
-limit_ended(struct job *j, enum limit which, uint64_t over, bool count, const char *what)
-{
-    struct job_result *r = &j->result;
-    r->outcome = OUTCOME_LIMIT;
-    (void)snprintf(r->reason, sizeof r->reason, "%s (limit %s = %" PRIu64 ")", what,
-                   limit_table[which].name, j->limits.v[which]);
-    limit_hits_add(&r->hits, (struct limit_hit){which, count, j->limits.v[which], over}, true);
-}
-
-static void
-wall_ended(struct job *j)
-{
-    uint64_t ms = (j->used.ended_ns - j->used.started_ns - j->used.paused_ns) / MS;
-    limit_ended(j, LIMIT_WALL_MS, beyond(ms, j->limits.v[LIMIT_WALL_MS]), false,
-                "it ran longer than it may");
-}
-
-static void
-cpu_ended(struct job *j)
-{
-    limit_ended(j, LIMIT_CPU_TIME_MS, beyond(cpu_used_ms(j), j->limits.v[LIMIT_CPU_TIME_MS]), false,
-                "it used more CPU time than it may");
-}
-
-// We killed it, and said why before.
-static void
-classify_end(struct job *j)
-{
-    if (j->end == END_WALL) {
-        wall_ended(j);
-    } else if (j->end == END_CPU) {
-        cpu_ended(j);
-    } else {
-        j->result.outcome = OUTCOME_CANCELLED;
-        (void)snprintf(j->result.reason, sizeof j->result.reason, "%s", j->end_reason);
-    }
-}
-
-static void
-classify_signal(struct job *j, int signal)
-{
-    uint64_t kills = bill_oom_kills(&j->used);
-    j->result.signal = (uint32_t)signal;
-    if (signal == SIGKILL && j->end != END_NONE)
-        classify_end(j);
-    else if (signal == SIGKILL && kills > 0)
-        limit_ended(j, LIMIT_MEMORY_BYTES, kills, true,
-                    "the kernel killed it because its sandbox was out of memory");
-    else if (signal == SIGXCPU ||
-             (signal == SIGKILL && cpu_used_ms(j) >= j->limits.v[LIMIT_CPU_TIME_MS]))
-        cpu_ended(j);
-    else if (signal == SIGXFSZ)
-        limit_ended(j, LIMIT_FILE_SIZE_BYTES, 1, true, "it wrote a file larger than it may");
-    else
-        j->result.outcome = OUTCOME_SIGNALED;
 }
 
 static struct job *
@@ -446,7 +299,7 @@ job_said_exited(struct sandbox *s, uint32_t number, uint32_t status,
     j->used.rusage = *usage;
     ended(j);
     if (WIFSIGNALED(wait_status)) {
-        classify_signal(j, WTERMSIG(wait_status));
+        job_classify_signal(j, WTERMSIG(wait_status));
     } else {
         j->result.outcome = OUTCOME_EXITED;
         j->result.exit_code = (uint32_t)WEXITSTATUS(wait_status);
@@ -467,7 +320,7 @@ job_said_failed(struct sandbox *s, uint32_t number, uint32_t exit_code, const ch
     j->result.exit_code = exit_code;
     (void)snprintf(j->result.reason, sizeof j->result.reason, "%.500s", text);
     if (j->end != END_NONE)
-        classify_end(j);
+        job_classify_end(j);
     finish(j);
     return true;
 }
@@ -493,8 +346,7 @@ job_said_started(struct sandbox *s, uint32_t number, uint32_t pid, int terminal)
     telemetry_job_started(j->all->srv->telemetry, j);
     if (j->end == END_NONE) {
         loop_timer_stop(&j->patience);
-        wall_start(j);
-        cpu_look_later(j, 0);
+        job_limits_begin(j);
     }
     if (job_io_begin(j, &e) < 0)
         job_cancel(j, e.text);
@@ -508,7 +360,7 @@ job_cancel(struct job *j, const char *reason)
     if (j->state == JOB_DRAINING || j->state == JOB_DONE || j->end != END_NONE)
         return;
     (void)snprintf(j->end_reason, sizeof j->end_reason, "%s", reason);
-    end_now(j, END_CANCEL);
+    job_end_now(j, END_CANCEL);
 }
 
 void
@@ -519,10 +371,10 @@ job_sandbox_gone(struct job *j, const struct err *why)
         j->result.signal = j->used.started_ns != 0 ? SIGKILL : 0;
         uint64_t kills = bill_oom_kills(&j->used);
         if (j->end != END_NONE) {
-            classify_end(j);
+            job_classify_end(j);
         } else if (kills > 0) {
-            limit_ended(j, LIMIT_MEMORY_BYTES, kills, true,
-                        "its sandbox was out of memory and was destroyed");
+            job_limit_ended(j, LIMIT_MEMORY_BYTES, kills, true,
+                            "its sandbox was out of memory and was destroyed");
         } else {
             j->result.outcome = why->code == ERR_CANCELLED ? OUTCOME_CANCELLED : OUTCOME_FAILED;
             (void)snprintf(j->result.reason, sizeof j->result.reason, "%s", why->text);

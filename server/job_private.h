@@ -1,4 +1,4 @@
-// Between job.c (life), job_io.c (its pipes) and job_table.c (who follows it): the job itself.
+// Between job.c (life), job_limits.c (what ends it), job_io.c (its pipes) and job_table.c (who follows it): the job itself.
 #pragma once
 
 #include "cgstat.h"
@@ -85,5 +85,18 @@ void job_keep(
     struct job *j); // it is done; from now on it lives as long as somebody follows or may attach
 void job_settle(struct job *j); // frees it when that is over
 
-// job.c: both output pipes have ended.
+// job_limits.c
+// It runs: its time counts from now.
+void job_limits_begin(struct job *j);
+// The kernel keeps no count of writes that found the disk full, so it is looked at now and then, and at the end.
+void job_look_at_disk(struct job *j);
+// What it came to: a limit, in these words; what made us kill it; what killed it.
+void job_limit_ended(struct job *j, enum limit which, uint64_t over, bool count, const char *what);
+void job_classify_end(struct job *j);
+void job_classify_signal(struct job *j, int signal);
+
+// job.c
+// Kills it for that; nothing happens where it is over, or about to be.
+void job_end_now(struct job *j, enum job_end why);
+// Both output pipes have ended.
 void job_output_ended(struct job *j);
