@@ -186,6 +186,8 @@ static __noinline int policy_verdict(const struct bpf_sandbox *box, const struct
     *index = 0;
     if (box->mode != NET_ALLOWLIST && box->mode != NET_OPEN)
         return NET_MODE_NONE;
+    if (t->port == 0) // is no destination; no relay dials it
+        return NET_NO_RULE;
     if (t->port == NET_DNS_PORT)
         return NET_REASON_NONE;
     if (synthetic(t, &number)) {

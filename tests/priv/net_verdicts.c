@@ -281,6 +281,40 @@ with_mode_open_private_addresses_stay_out_of_reach(void **state)
 }
 
 static int
+to_port_zero(int type)
+{
+    struct sockaddr_in to = {.sin_family = AF_INET}; // public: open but for the port
+    (void)inet_pton(AF_INET, "93.184.216.34", &to.sin_addr);
+    return connect_send(AF_INET, type, 0, &to, sizeof to);
+}
+
+static int
+tcp_port_zero(const struct goal *g)
+{
+    (void)g;
+    return to_port_zero(SOCK_STREAM);
+}
+
+static int
+udp_port_zero(const struct goal *g)
+{
+    (void)g;
+    return to_port_zero(SOCK_DGRAM);
+}
+
+static void
+port_zero_is_refused_at_once_in_every_mode(void **state)
+{
+    (void)state;
+    for (enum net_mode mode = NET_NONE; mode <= NET_OPEN; mode++) {
+        const struct bpf_sandbox b = entry(mode, mode == NET_ALLOWLIST ? RULES : 0);
+        put(&b);
+        assert_int_equal(inside(tcp_port_zero), EPERM);
+        assert_int_equal(inside(udp_port_zero), EPERM);
+    }
+}
+
+static int
 allowed_tcp(const struct goal *g)
 {
     return connect_send(AF_INET, SOCK_STREAM, 0, &g->allowed4, sizeof g->allowed4);
@@ -394,6 +428,7 @@ main(void)
         cmocka_unit_test(with_mode_none_nothing_gets_out),
         cmocka_unit_test(with_an_allowlist_nothing_else_gets_out),
         cmocka_unit_test(with_mode_open_private_addresses_stay_out_of_reach),
+        cmocka_unit_test(port_zero_is_refused_at_once_in_every_mode),
         cmocka_unit_test(without_programs_in_the_way_the_techniques_do_get_out),
         cmocka_unit_test(what_is_allowed_comes_to_the_relay_with_its_flow),
         cmocka_unit_test(what_was_connected_is_cut_when_the_policy_changes),
