@@ -215,6 +215,13 @@ read_choice(struct reading *r, const struct option_row *row, const char *value)
     return -EINVAL;
 }
 
+static int
+too_many(struct reading *r, const char *what)
+{
+    (void)snprintf(r->p->hint, sizeof r->p->hint, "at most %d %s", OPTIONS_LIST_MAX, what);
+    return -EINVAL;
+}
+
 // What is wrong with a destination is told once, here or by the broker: here what it is not at all.
 static int
 read_allow(struct reading *r, const struct option_row *row, const char *value)
@@ -222,8 +229,12 @@ read_allow(struct reading *r, const struct option_row *row, const char *value)
     struct target_text t;
     struct err e;
     (void)row;
-    if (r->o->allow_n == OPTIONS_LIST_MAX || target_parse(value, &t, &e) < 0)
+    if (r->o->allow_n == OPTIONS_LIST_MAX)
+        return too_many(r, "destinations");
+    if (target_parse(value, &t, &e) < 0) {
+        (void)snprintf(r->p->hint, sizeof r->p->hint, "%.200s", e.text);
         return -EINVAL;
+    }
     r->o->allow[r->o->allow_n++] = value;
     return 0;
 }
@@ -234,7 +245,9 @@ read_inbound(struct reading *r, const struct option_row *row, const char *value)
     uint16_t first = 0;
     uint16_t last = 0;
     (void)row;
-    if (r->o->inbound_n == OPTIONS_LIST_MAX || !target_ports(value, &first, &last))
+    if (r->o->inbound_n == OPTIONS_LIST_MAX)
+        return too_many(r, "ranges of ports");
+    if (!target_ports(value, &first, &last))
         return -EINVAL;
     r->o->inbound[r->o->inbound_n++] = value;
     return 0;

@@ -91,23 +91,48 @@ is_label(const char *p, size_t n)
     return strspn(p, allowed) >= n;
 }
 
+// What is wrong with a name, `from` behind its star, in words that say what to write instead.
+static const char *
+domain_fault(const char *from)
+{
+    size_t n = strlen(from);
+    for (size_t i = 0; i < n; i++)
+        if ((from[i] & 0x80) != 0)
+            return "a name is written in ASCII, such as xn--bcher-kva.example";
+    if (strchr(from, '*') != NULL)
+        return "a star stands alone and first, as in *.example.com";
+    if (n > 1 && from[n - 1] == '.' && from[n - 2] != '.')
+        return "a name is written without its last dot";
+    if (n > RELAY_NAME_MAX)
+        return "a name has 253 characters at most";
+    for (size_t label = 0; *from != '\0'; from += label + (from[label] == '.')) {
+        label = strcspn(from, ".");
+        if (label > LABEL_MAX)
+            return "a label of a name has 63 characters at most";
+    }
+    return "no name, such as example.com or *.example.com";
+}
+
 bool
 net_rule_domain(const char *text, struct relay_rule *r, const char **what)
 {
     bool below = strncmp(text, "*.", 2) == 0;
     const char *from = below ? text + 2 : text;
     size_t n = strlen(from);
-    *what = "no name, such as example.com or *.example.com";
-    if (n == 0 || n > RELAY_NAME_MAX)
+    if (n == 0 || n > RELAY_NAME_MAX) {
+        *what = domain_fault(from);
         return false;
+    }
     char name[RELAY_NAME_MAX + 3] = "";
     for (size_t i = 0; i < n; i++)
         name[i] = (char)(from[i] >= 'A' && from[i] <= 'Z' ? from[i] + ('a' - 'A') : from[i]);
     const char *last = NULL;
     for (const char *p = name;;) {
         size_t label = strcspn(p, ".");
-        if (!is_label(p, label))
+        if (!is_label(p, label)) {
+            *what = domain_fault(from);
             return false;
+        }
         last = p;
         if (p[label] == '\0')
             break;

@@ -240,6 +240,48 @@ the_tables_are_unambiguous(void **state)
     }
 }
 
+static void
+a_destination_that_is_none_is_refused_with_the_part_that_is_wrong(void **state)
+{
+    static const struct {
+        const char *value, *hint;
+    } bad[] = {
+        {"example.com:99999", "\"99999\" is no port (1 to 65535, or A-B)"},
+        {"example.com:90-80", "\"90-80\" is no port"},
+        {"example.com:0", "\"0\" is no port"},
+        {"example.com:https", "\"https\" is no port"},
+        {":443", "no destination"},
+        {"[2001:db8::1", "no destination"},
+        {"", "no destination"},
+    };
+    (void)state;
+    struct line l;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        PARSE(&l, "run", "--allow", bad[i].value, "true");
+        assert_int_equal(l.rc, -EINVAL);
+        assert_non_null(strstr(l.p.why, "--allow: '"));
+        if (strstr(l.p.hint, bad[i].hint) == NULL)
+            fail_msg("%s: %s", bad[i].value, l.p.hint);
+        options_free(&l.o);
+    }
+}
+
+static void
+more_destinations_than_a_policy_takes_are_refused_with_their_bound(void **state)
+{
+    static const char *words[2 * OPTIONS_LIST_MAX + 3];
+    (void)state;
+    struct line l;
+    for (size_t i = 0; i <= OPTIONS_LIST_MAX; i++) {
+        words[2 * i] = "--allow";
+        words[2 * i + 1] = "example.com";
+    }
+    parse(&l, "run", words);
+    assert_int_equal(l.rc, -EINVAL);
+    assert_string_equal(l.p.hint, "at most 256 destinations");
+    options_free(&l.o);
+}
+
 int
 main(void)
 {
@@ -253,6 +295,8 @@ main(void)
         cmocka_unit_test(letters_are_taken_together_and_with_their_value),
         cmocka_unit_test(a_variable_without_a_value_comes_from_here_or_not_at_all),
         cmocka_unit_test(distance_counts_single_edits),
+        cmocka_unit_test(a_destination_that_is_none_is_refused_with_the_part_that_is_wrong),
+        cmocka_unit_test(more_destinations_than_a_policy_takes_are_refused_with_their_bound),
         cmocka_unit_test(the_tables_are_unambiguous),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -185,6 +185,48 @@ a_label_and_a_name_have_their_longest(void **state)
 }
 
 static void
+a_name_that_is_none_is_refused_with_what_to_write_instead(void **state)
+{
+    (void)state;
+    char label[80] = "";
+    char longest[300] = "";
+    memset(label, 'a', 64);
+    memset(longest, 'b', 254);
+    const struct {
+        const char *name, *words;
+    } bad[] = {
+        {"b\xc3\xbc"
+         "cher.example",
+         "xn--"},
+        {"*.b\xc3\xbc"
+         "cher.example",
+         "xn--"},
+        {"example.com.", "last dot"},
+        {"*.example.com.", "last dot"},
+        {"*", "a star stands"},
+        {"*.*.example", "a star stands"},
+        {"www*.example", "a star stands"},
+        {"a.*", "a star stands"},
+        {label, "63 characters"},
+        {longest, "253 characters"},
+        {"", "such as example.com"},
+        {".", "such as example.com"},
+        {"a..b", "such as example.com"},
+        {"a.b..", "such as example.com"},
+        {"a b", "such as example.com"},
+        {"192.0.2.1", "belongs into cidr"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        struct relay_rule r = {0};
+        const char *what = "";
+        assert_false(net_rule_domain(bad[i].name, &r, &what));
+        if (strstr(what, bad[i].words) == NULL)
+            fail_msg("%s: %s", bad[i].name, what);
+        assert_int_equal(r.kind, 0);
+    }
+}
+
+static void
 what_is_wider_than_the_template_is_refused_with_its_field(void **state)
 {
     static const struct {
@@ -495,6 +537,7 @@ main(void)
         cmocka_unit_test(what_is_malformed_is_refused_with_its_field),
         cmocka_unit_test(ports_that_are_none_are_refused_with_their_number),
         cmocka_unit_test(a_label_and_a_name_have_their_longest),
+        cmocka_unit_test(a_name_that_is_none_is_refused_with_what_to_write_instead),
         cmocka_unit_test(what_is_wider_than_the_template_is_refused_with_its_field),
         cmocka_unit_test(limits_and_inbound_ports_above_the_template_are_refused),
         cmocka_unit_test(more_ranges_on_a_prefix_than_an_entry_holds_are_refused),
