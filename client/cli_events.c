@@ -59,10 +59,10 @@ print_number(const char *name, uint64_t v)
 static void
 print_text(const char *name, const char *value)
 {
-    char flat[TEXT_MAX], text[TEXT_MAX];
+    char flat[TEXT_MAX], clean[TEXT_MAX];
     const char *quote = strpbrk(value, " \n\t") != NULL && strchr(value, '"') == NULL ? "\"" : "";
     text_flat(value, flat, sizeof flat);
-    (void)printf(" %s=%s%s%s", name, quote, text_clean(flat, text, sizeof text), quote);
+    (void)printf(" %s=%s%s%s", name, quote, text_clean(flat, clean, sizeof clean), quote);
 }
 
 static void

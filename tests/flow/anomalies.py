@@ -350,6 +350,15 @@ def a_profile_is_kept_exported_and_imported(b, c):
         check(b.cli("profiles", "reset", "learnt").returncode == 0, "reset")
         check(profile(b)["state"] == "learning" and profile(b)["executables"] == [], profile(b))
         check(not os.path.exists(saved), "nothing is kept of it")
+        with open(file, "rb") as f:
+            good = f.read()
+        for bad, why in ((good[:-1], b"sum is wrong"), (good[:40] + b"X" + good[41:], b"sum is wrong"), (b"", b""),
+                         (good[:7] + b"\1" + good[8:], b"another version"), (b"\xff" * 4000000, b""), (b"STKPROF\2" * 20, b"byte")):
+            with open(file + ".bad", "wb") as f:
+                f.write(bad)
+            r = b.cli("profiles", "import", "learnt", file + ".bad")
+            check(r.returncode != 0 and why in r.stderr and len(r.stderr) < 1000, f"{bad[:20]}: {r.returncode} {r.stderr}")
+        check(profile(b)["state"] == "learning" and profile(b)["executables"] == [], "nothing of it was taken")
         r = b.cli("profiles", "import", "learnt", file)
         check(r.returncode == 0, r.stderr)
         now = profile(b)

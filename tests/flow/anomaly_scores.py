@@ -45,10 +45,27 @@ def traces_of_adfa_ld_are_read_and_scored():
         check(r.returncode == 0 and "5 traces to train, 5 normal, 5 attacks" in r.stdout, r.stdout + r.stderr)
         check(row(r.stdout, "most of a window")[:2] == ["1.000", "1.00"], r.stdout)
         check(row(r.stdout, "unseen of all")[:2] == ["1.000", "1.00"], r.stdout)
-        for wrong in ("6 6 x 6", "6 -1 6", "6 99999 6"):
-            write(folder, "Attack_Data_Master/Adduser_1/UAD-9.txt", wrong.split())
+        os.symlink("..", f"{folder}/Attack_Data_Master/Adduser_1/circle")
+        again = subprocess.run([SCORE, "--adfa", folder], capture_output=True, text=True, timeout=60, check=False)
+        check(again.stdout == r.stdout, again.stdout + again.stderr)
+
+
+def files_that_are_no_traces_are_named_with_what_is_wrong():
+    with tempfile.TemporaryDirectory() as folder:
+        for part in ("Training_Data_Master", "Validation_Data_Master", "Attack_Data_Master/Adduser_1"):
+            write(folder, f"{part}/1.txt", [6, 6, 63, 6])
+        wrong = (("6 6 x 6", "more than numbers"), ("6 -1 6", "no system call"), ("6 99999 6", "no system call"),
+                 ("6 99999999999999999999999 6", "no system call"), ("", "without a call"), ("\x00\x01\xff", "more than numbers"),
+                 ("6 " * 1000001, "more than a million"), ("6.5", "more than numbers"))
+        for text, why in wrong:
+            with open(f"{folder}/Attack_Data_Master/Adduser_1/9.txt", "w", encoding="latin-1") as f:
+                f.write(text)
             r = subprocess.run([SCORE, "--adfa", folder], capture_output=True, text=True, timeout=60, check=False)
-            check(r.returncode == 1 and "bench-anomaly_score" in r.stderr, f"{wrong}: {r.returncode} {r.stderr}")
+            check(r.returncode == 1 and "Adduser_1/9.txt: " in r.stderr and why in r.stderr, f"{text[:30]}: {r.returncode} {r.stderr}")
+        os.unlink(f"{folder}/Attack_Data_Master/Adduser_1/9.txt")
+        os.unlink(f"{folder}/Validation_Data_Master/1.txt")
+        r = subprocess.run([SCORE, "--adfa", folder], capture_output=True, text=True, timeout=60, check=False)
+        check(r.returncode == 1 and "Validation_Data_Master: no trace" in r.stderr, r.stderr)
         r = subprocess.run([SCORE, "--adfa", folder + "/none"], capture_output=True, text=True, timeout=60, check=False)
         check(r.returncode == 1 and "No such file" in r.stderr, r.stderr)
 
@@ -73,7 +90,8 @@ if __name__ == "__main__":
     if INSTALLED or not os.path.exists(SCORE):
         skip("the scorer is not built")
     failed = 0
-    for test in (traces_of_adfa_ld_are_read_and_scored, a_short_recording_tells_attacks_from_work):
+    for test in (files_that_are_no_traces_are_named_with_what_is_wrong, traces_of_adfa_ld_are_read_and_scored,
+                 a_short_recording_tells_attacks_from_work):
         try:
             test()
             print(f"ok   {test.__name__}", flush=True)

@@ -25,20 +25,41 @@ struct traces {
     size_t n, room;
 };
 
+_Noreturn static void
+die_at(const char *path, const char *why)
+{
+    (void)fprintf(stderr, "bench-anomaly_score: %s: %s\n", path, why);
+    exit(1);
+}
+
+static void
+read_numbers(const char *path, FILE *f, struct trace *t)
+{
+    long number = 0;
+    int got = 0;
+    while ((got = fscanf(f, "%ld", &number)) == 1) { // NOLINT(cert-err34-c): too large is LONG_MAX
+        if (number < 0 || number > UINT16_MAX)
+            die_at(path, "a number that is no system call");
+        if (t->n == NUMBERS_MAX)
+            die_at(path, "more than a million calls");
+        t->call[t->n++] = (uint16_t)(number < WATCH_SYSCALLS ? number : WATCH_SYSCALLS - 1);
+    }
+    if (got == 0)
+        die_at(path, "a trace that has more than numbers");
+    if (ferror(f) != 0)
+        die_at(path, strerror(errno));
+    if (t->n == 0)
+        die_at(path, "a trace without a call");
+}
+
 static void
 read_trace(struct traces *all, const char *path)
 {
-    FILE *f = need(fopen(path, "re"));
+    FILE *f = fopen(path, "re");
+    if (f == NULL)
+        die_at(path, strerror(errno));
     struct trace t = {.call = need(malloc(NUMBERS_MAX * sizeof *t.call))};
-    long number = 0;
-    int got = 0;
-    while (t.n < NUMBERS_MAX && (got = fscanf(f, "%ld", &number)) == 1) {
-        if (number < 0 || number > UINT16_MAX)
-            die("a number that is no system call");
-        t.call[t.n++] = (uint16_t)(number < WATCH_SYSCALLS ? number : WATCH_SYSCALLS - 1);
-    }
-    if (got == 0)
-        die("a trace that has more than numbers");
+    read_numbers(path, f, &t);
     (void)fclose(f);
     t.call = need(realloc(t.call, (t.n + 1) * sizeof *t.call));
     if (all->n == all->room) {
@@ -48,26 +69,25 @@ read_trace(struct traces *all, const char *path)
     all->trace[all->n++] = t;
 }
 
-// Every file below, in whatever folders: attacks have one per family.
+// Every file below, in whatever folders: attacks have one per family. Links, which may lead in circles, are none.
 static void
 read_folder(struct traces *all, const char *path)
 {
     DIR *d = opendir(path);
-    if (d == NULL) {
-        (void)fprintf(stderr, "bench-anomaly_score: %s: %s\n", path, strerror(errno));
-        exit(1);
-    }
+    if (d == NULL)
+        die_at(path, strerror(errno));
     for (const struct dirent *e = readdir(d); e != NULL; e = readdir(d)) {
         char below[PATH_BYTES];
         struct stat st;
         if (e->d_name[0] == '.')
             continue;
-        (void)snprintf(below, sizeof below, "%s/%s", path, e->d_name);
-        if (stat(below, &st) < 0)
-            continue;
+        if (snprintf(below, sizeof below, "%s/%s", path, e->d_name) >= (int)sizeof below)
+            die_at(path, "a path that is too long");
+        if (lstat(below, &st) < 0)
+            die_at(below, strerror(errno));
         if (S_ISDIR(st.st_mode))
             read_folder(all, below);
-        else
+        else if (S_ISREG(st.st_mode))
             read_trace(all, below);
     }
     (void)closedir(d);
@@ -80,6 +100,8 @@ read_part(const char *folder, const char *name)
     struct traces all = {0};
     (void)snprintf(path, sizeof path, "%s/%s", folder, name);
     read_folder(&all, path);
+    if (all.n == 0)
+        die_at(path, "no trace");
     return all;
 }
 
