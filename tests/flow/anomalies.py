@@ -243,6 +243,33 @@ def each_tripwire_is_raised_by_a_job_that_does_it(b, c):
     b.cli("rm", *boxes.values())
 
 
+TALK = """
+import socket
+for host, port in (("93.184.216.34", 80), ("93.184.216.34", 81)):
+    s = socket.create_connection((host, port))
+    for i in range(50):
+        s.send(b"x" * 1000)
+        got = 0
+        while got < 1000: got += len(s.recv(1000 - got))
+    s.close()
+"""
+
+
+def bytes_and_packets_both_ways_and_connections_stand_in_the_record(b, c):
+    policy = {"mode": 2, "outbound": [{"cidr": "93.184.216.0/24"}]}
+    box = c.unary(SANDBOX + "Create", {"network": policy}).sandbox.id
+    argv = ["/usr/bin/python3", "-c", TALK + "try: socket.create_connection(('203.0.113.1', 80))\nexcept PermissionError: pass"]
+    job = c.finish(c.stream("Start", {"sandbox_id": box, "command": {"args": argv}}))
+    check(job.result.exit_code == 0, job.output)
+    n = job.result.record.network
+    check(100000 <= n.out_bytes < 120000 and 100000 <= n.in_bytes < 120000, f"100 times 1,000 bytes, and heads: {n}")
+    check(100 <= n.out_packets < 400 and 100 <= n.in_packets < 400, str(n))
+    check((n.connects_allowed, n.connects_denied) == (2, 1), str(n))
+    used = c.unary("/stockade.v1.TelemetryService/ListUsage", {"sandbox_id": box}).usage[0].network
+    check((used.out_bytes, used.in_packets, used.connects_denied) == (n.out_bytes, n.in_packets, 1), f"{used} {n}")
+    b.cli("rm", box)
+
+
 def a_rule_that_is_off_is_not_raised(b, c):
     box = create(b, "--template", "off")
     python(b, box, MEMFD)
@@ -382,6 +409,7 @@ def a_profile_is_kept_exported_and_imported(b, c):
 
 
 TESTS = [the_kernels_part_is_there, what_a_stranger_may_not_see_is_refused, wrong_questions_are_answered_with_the_reason,
+         bytes_and_packets_both_ways_and_connections_stand_in_the_record,
          a_rule_that_is_off_is_not_raised, honest_work_raises_nothing, each_tripwire_is_raised_by_a_job_that_does_it,
          an_alert_comes_at_once, kill_ends_the_sandbox_and_says_why, noise_keeps_no_graver_rule_silent, pause_stops_everything_in_it,
          throttle_leaves_a_tenth_of_the_cpu, a_profile_learns_freezes_and_tells_what_is_new,

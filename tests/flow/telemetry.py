@@ -241,6 +241,63 @@ def system_calls_are_counted_for_who_asks(b, c):
     check(r.syscalls_failed == sum(s.count for s in r.by_error) > 0, str(r.by_error))
 
 
+DEEDS = r"""
+import ctypes, os, signal, socket, sys
+libc = ctypes.CDLL(None, use_errno=True)
+def child(deed):
+    p = os.fork()
+    if p == 0:
+        deed()
+        os._exit(0)
+    return os.waitpid(p, 0)[1]
+for i in range(5): child(lambda: None)
+for i in range(3): child(lambda: os.kill(os.getpid(), signal.SIGKILL))
+for i in range(7): child(lambda: os.kill(os.getppid(), signal.SIGURG))
+for i in range(4): child(lambda: os.execv("/bin/true", ["true", str(i)]))
+for i in range(11): os.close(os.open("f%d" % i, os.O_WRONLY | os.O_CREAT))
+for i in range(6): os.rename("f%d" % i, "g%d" % i)
+for i in range(5): os.unlink("f%d" % (6 + i))
+for path in ("/etc/shadow", "/proc/1/environ", "x/.aws/credentials"):
+    try: os.close(os.open(path, os.O_RDONLY))
+    except OSError: pass
+for i in range(9): libc.syscall(425, 4, None)   # io_uring_setup
+fd = os.memfd_create("x")
+os.write(fd, open("/bin/true", "rb").read())
+child(lambda: os.execve(fd, ["hidden"], {}))
+for i in range(1234): libc.syscall(110)         # getppid
+for i in range(321): libc.syscall(3, 4711)      # close of nothing: EBADF
+for i in range(222): libc.syscall(2, b"/not/there", 0) if i % 2 else libc.syscall(257, -100, b"/not/there", 0)
+for i in range(13):
+    try: socket.socket().connect(("192.0.2.%d" % i, 443))
+    except PermissionError: pass
+"""
+
+
+def a_record_has_what_the_job_did_and_nothing_else(b, c):
+    job = c.run(f"exec python3 -c '{DEEDS}'", count_syscalls=True)
+    r, calls = job.result.record, {s.name: s.count for s in job.result.record.by_number}
+    check(job.result.exit_code == 0, job.output)
+    errors = {s.name: s.count for s in r.by_error}
+    # The first process, and 20 children; each ended, three of them by a signal.
+    check((r.forks, r.exits, r.exits_by_signal) == (21, 21, 3), f"{r.forks} {r.exits} {r.exits_by_signal}")
+    check((r.execs, r.unnamed_execs, r.signals) == (7, 1, 7), f"{r.execs} {r.unnamed_execs} {r.signals}")
+    files = (r.opens_write, r.renames, r.unlinks, r.opens_sensitive)
+    check(files == (11, 6, 5, 3), str(files))
+    check(r.io_urings == 9 and r.oom_kills == 0, f"{r.io_urings} {r.oom_kills}")
+    check(1234 <= calls["getppid"] <= 1250 and calls["io_uring_setup"] == 9, str(calls))
+    check(321 <= errors["invalid"] <= 340 and errors["missing"] >= 222 and errors["denied"] >= 13, str(errors))
+    done = {x.path: x for x in r.executed}
+    true = [x for x in r.executed if x.path == "/bin/true"]
+    check(len({x.args_hash for x in true}) == 4 and {x.count for x in true} == {1}, "four arguments, four hashes")
+    check(len({x.inode for x in true}) == 1 and all(x.inode for x in done.values()), "one file")
+    check([x.unnamed for x in r.executed].count(True) == 1, str(r.executed))
+    check((r.denials_total, r.network.connects_denied) == (13, 13), f"{r.denials_total} {r.network}")
+    done = r.completeness
+    check(done.complete and not done.lost and {"exec", "egress", "syscalls"} <= set(done.hooks), str(done))
+    start, end = (t.seconds + t.nanos / 1e9 for t in (done.start_time, done.end_time))
+    check(0 < end - start < 120 and abs(end - time.time()) < 120, f"{start} {end}")
+
+
 def a_running_job_can_be_inspected(b, c):
     box = c.unary(SANDBOX + "Create", {}).sandbox.id
     job = c.start(box, "/bin/true; exec sleep 30")
@@ -341,10 +398,15 @@ def live_figures_follow_what_is_used(b, c):
     check(0 < second.cpu_ns - first.cpu_ns < 1.5e9 * took, f"{second.cpu_ns - first.cpu_ns} ns in {took} s")
     check(second.jobs == 1 and 1 <= second.pids <= 4 and second.memory_limit_bytes > second.memory_bytes, str(second))
     check(second.execs >= 1 and second.tenant == "uid:0" and second.sandbox_id == box, str(second))
+    # Two processes that want the one CPU that the sandbox may have.
+    other = c.start(box, "while :; do :; done")
+    if second.HasField("cpu_pressure"):
+        until(lambda: ask().cpu_pressure.some_us > second.cpu_pressure.some_us, "who waits for a CPU shows")
+    until(lambda: ask().jobs == 2, f"job {other.id} shows")
     r = b.cli("top", "--once", "-o", "json")
     found = [u for u in json.loads(r.stdout)["sandboxes"] if u["name"] == "busy"]
     check(found and found[0]["cpu_percent"] > 1, r.stdout)
-    check(b.cli("top", "--once").stdout.startswith(b"1 sandboxes, 1 jobs, CPU "), "as a table")
+    check(b.cli("top", "--once").stdout.startswith(b"1 sandboxes, 2 jobs, CPU "), "as a table")
     check(job.id, "it runs")
     c.unary(SANDBOX + "Delete", {"id": box})
 
@@ -451,7 +513,7 @@ TESTS = [what_does_not_fit_is_refused, what_a_job_calls_things_is_text_in_events
          events_of_a_job_carry_its_sandbox_and_its_id, a_denied_connect_is_an_event_and_stands_in_the_record,
          the_same_denial_is_listed_once_with_its_count, a_socket_below_usr_is_refused_and_told_where_the_kernel_can,
          two_jobs_of_a_sandbox_have_records_of_their_own,
-         system_calls_are_counted_for_who_asks, a_running_job_can_be_inspected,
+         system_calls_are_counted_for_who_asks, a_record_has_what_the_job_did_and_nothing_else, a_running_job_can_be_inspected,
          a_flood_of_one_sandbox_silences_no_other_and_is_told, a_subscriber_begins_at_a_number,
          filters_pass_what_they_name, a_slow_subscriber_finds_a_gap_and_stalls_nobody,
          live_figures_follow_what_is_used, the_command_shows_events_and_records,
