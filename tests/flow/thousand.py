@@ -5,10 +5,16 @@ import os
 import time
 
 from api import SANDBOX, check, connect, until
-from broker import Broker, rss_kib
+from broker import Broker, rss_kib, skip
 
 CONFIG = "pool: 8\nnetns_pool: 8\nquotas: {sandboxes: 1100, sandboxes_per_caller: 1000}\nids: {slots: 1200}\nttl: {default: 1h}\n"
 MANY = int(os.environ.get("STOCKADE_SANDBOXES", "1000"))
+NEED_MIB = MANY  # half a MiB of each is the sandbox's own; the rest is what the host keeps to live
+
+
+def available_mib():
+    with open("/proc/meminfo", encoding="utf-8") as f:
+        return next(int(line.split()[1]) >> 10 for line in f if line.startswith("MemAvailable:"))
 
 
 def ready(c):
@@ -17,6 +23,8 @@ def ready(c):
 
 
 def main():
+    if available_mib() < NEED_MIB:
+        skip(f"{MANY} sandboxes need {NEED_MIB} MiB of memory, {available_mib()} are there")
     with Broker(config=CONFIG) as b:
         c = connect(b)
         until(lambda: ready(c), "the pool is full")
