@@ -48,8 +48,10 @@ def files_count_as_memory(b, c):
 
 
 def swap_is_not_a_way_out(b, c):
-    job = c.run("tail /dev/zero", {"memory_bytes": 16 << 20})
-    check(job.result.bill.memory_peak_bytes.value <= 16 << 20, f"peak {job.result.bill.memory_peak_bytes.value}")
+    job = c.run("exec tail /dev/zero", {"memory_bytes": 16 << 20})
+    ended_by(job, "memory_bytes", 16 << 20)
+    peak = job.result.bill.memory_peak_bytes.value
+    check(peak < 17 << 20, f"peak {peak}: what is being killed may take some pages beyond, no more")
 
 
 def cpu_quota_makes_the_job_wait(b, c):
