@@ -293,12 +293,6 @@ call_arrived_ns(const struct call *c)
     return c->arrived_ns;
 }
 
-uint64_t
-call_deadline_ns(const struct call *c)
-{
-    return c->deadline_ns;
-}
-
 const char *
 call_metadata(const struct call *c, const char *key)
 {

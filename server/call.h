@@ -45,9 +45,8 @@ struct call_method {
 // The caller. Borrowed, lives until the call ends.
 const struct caller *call_caller(const struct call *c);
 
-// When the request's bytes arrived and when it must be over: uv_hrtime() nanoseconds; deadline 0: never.
+// When the request's bytes arrived: uv_hrtime() nanoseconds.
 uint64_t call_arrived_ns(const struct call *c);
-uint64_t call_deadline_ns(const struct call *c);
 
 // A value of the call's metadata, or NULL. Borrowed.
 const char *call_metadata(const struct call *c, const char *key);

@@ -64,15 +64,6 @@ forward_free(struct forward *f)
     free(f);
 }
 
-void
-forwards_free(struct forwards *all)
-{
-    if (all == NULL)
-        return;
-    list_each(it, &all->list) forward_free(list_entry(it, struct forward, node));
-    free(all);
-}
-
 static void
 finish(struct forward *f, const struct err *why)
 {

@@ -32,9 +32,8 @@ struct forward_events {
     void (*ended)(void *cookie, const struct err *why); // NULL: the other end said no more
 };
 
-// Owned: forwards_free(). NULL without memory.
+// One for the broker, as long as it runs. NULL without memory.
 struct forwards *forwards_new(struct server *srv);
-void forwards_free(struct forwards *all);
 
 // Begins. PERMISSION_DENIED (PORT_NOT_ALLOWED), FAILED_PRECONDITION, RESOURCE_EXHAUSTED.
 int forward_open(struct forwards *all, struct sandbox *s, uint16_t port,

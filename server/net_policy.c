@@ -19,6 +19,7 @@
 #include "sandbox_table.h"
 #include "server.h"
 #include "spawn.h"
+#include "telemetry.h"
 
 static const struct bpf *
 bpf_of(const struct sandbox *s)
@@ -140,6 +141,8 @@ put_in_force(struct sandbox *s, struct network *n, struct err *e)
     if (before != n && s->all->srv->net != NULL)
         net_counted_policy(net_count(s->all->srv->net), s->slot);
     s->network = network_ref(n);
+    if (before != n)
+        telemetry_policy_changed(s->all->srv->telemetry, s, network_mode_name[n->mode]);
     network_unref(before);
     forwards_check(s->all->srv->forwards, s);
     return 0;

@@ -22,7 +22,8 @@ const char *const network_limit_name[NETWORK_LIMITS] = {
     [NETWORK_QUERIES] = "queries_per_minute",
 };
 
-static const char *const mode_name[] = {"", "none", "allowlist", "open"};
+const char *const network_mode_name[] = {
+    [NET_NONE] = "none", [NET_ALLOWLIST] = "allowlist", [NET_OPEN] = "open"};
 
 struct network *
 network_new(void)
@@ -412,8 +413,8 @@ network_narrow(struct network *asked, const struct network *most, const char *na
     if (asked->mode > most->mode) {
         char field[FIELD_MAX];
         (void)snprintf(field, sizeof field, "%s.mode", name);
-        return too_wide(e, field, "%s asked, at most %s allowed", mode_name[asked->mode],
-                        mode_name[most->mode]);
+        return too_wide(e, field, "%s asked, at most %s allowed", network_mode_name[asked->mode],
+                        network_mode_name[most->mode]);
     }
     for (uint32_t i = 0; i < asked->rules_n && r == 0; i++)
         r = narrow_rule(&asked->rules[i], most, name, e);

@@ -27,6 +27,7 @@ enum network_limit {
     NETWORK_LIMITS,
 };
 extern const char *const network_limit_name[NETWORK_LIMITS];
+extern const char *const network_mode_name[]; // by enum net_mode
 
 struct network_range {
     uint16_t first, last;

@@ -289,12 +289,6 @@ pool_new(struct server *srv, struct sandboxes *all)
 }
 
 void
-pool_free(struct pool *p)
-{
-    free(p);
-}
-
-void
 pool_stop(struct pool *p)
 {
     struct err e;

@@ -17,9 +17,8 @@ struct sandboxes;
 struct server;
 struct config_template;
 
-// Owned: pool_free(). Begins to fill.
+// One for the broker, as long as it runs. Begins to fill.
 struct pool *pool_new(struct server *srv, struct sandboxes *all);
-void pool_free(struct pool *p);
 
 // No more sandboxes are made, waiting requests fail (UNAVAILABLE).
 void pool_stop(struct pool *p);

@@ -119,9 +119,8 @@ struct sandbox_waiter {
     void *cookie;
 };
 
-// Owned: sandboxes_free(), when none is left.
+// One for the broker, as long as it runs.
 struct sandboxes *sandboxes_new(struct server *srv);
-void sandboxes_free(struct sandboxes *all);
 
 // Begins to make one. `created` is told READY, or why not (s is NULL then). Nobody's yet: see sandbox_take. Counts in
 // quotas.sandboxes from now on: RESOURCE_EXHAUSTED.

@@ -23,15 +23,6 @@ sandboxes_new(struct server *srv)
 }
 
 void
-sandboxes_free(struct sandboxes *all)
-{
-    if (all == NULL)
-        return;
-    list_each(it, &all->tenants) free(list_entry(it, struct owner, node));
-    free(all);
-}
-
-void
 sandbox_table_remove(struct sandbox *s)
 {
     list_remove(&s->node);

@@ -368,6 +368,18 @@ def filters_pass_what_they_name(b, c):
     c.unary(SANDBOX + "Delete", {"id": box})
 
 
+def a_policy_that_changes_is_told_once_with_its_mode(b, c):
+    sub = Subscription(b, kinds=[kind("POLICY_CHANGED"), kind("SANDBOX_DELETED")])
+    box = c.unary(SANDBOX + "Create", {"network": {"mode": 1}}).sandbox.id
+    c.unary(SANDBOX + "Update", {"id": box, "ttl_ms": 60000})
+    c.unary(SANDBOX + "Update", {"id": box, "network": {"mode": 1, "inbound": [{"first": 80}]}})
+    c.unary(SANDBOX + "Delete", {"id": box})
+    sub.until(lambda e: e.sandbox_id == box and e.kind == kind("SANDBOX_DELETED"))
+    mine = [e for e in sub.events if e.sandbox_id == box]
+    check([e.kind for e in mine] == [kind("POLICY_CHANGED"), kind("SANDBOX_DELETED")], f"what it was made with is no change: {mine}")
+    check(mine[0].note == "none", mine[0].note)
+
+
 def a_slow_subscriber_finds_a_gap_and_stalls_nobody(b, c):
     slow = Subscription(b, credit=2, kinds=[kind("EXEC"), kind("EXIT"), kind("JOB_ENDED")])
     boxes = make_events(c, 5000)
@@ -515,7 +527,8 @@ TESTS = [what_does_not_fit_is_refused, what_a_job_calls_things_is_text_in_events
          two_jobs_of_a_sandbox_have_records_of_their_own,
          system_calls_are_counted_for_who_asks, a_record_has_what_the_job_did_and_nothing_else, a_running_job_can_be_inspected,
          a_flood_of_one_sandbox_silences_no_other_and_is_told, a_subscriber_begins_at_a_number,
-         filters_pass_what_they_name, a_slow_subscriber_finds_a_gap_and_stalls_nobody,
+         filters_pass_what_they_name, a_policy_that_changes_is_told_once_with_its_mode,
+         a_slow_subscriber_finds_a_gap_and_stalls_nobody,
          live_figures_follow_what_is_used, the_command_shows_events_and_records,
          the_feed_publishes_every_event_to_sub_sockets,
          a_peer_of_the_feed_that_is_no_sub_socket_or_does_not_read_stalls_nobody]
@@ -559,7 +572,7 @@ def main():
 def needs_programs(test):
     """What is left where the kernel or this host lets no program be loaded."""
     return test not in (what_does_not_fit_is_refused, another_tenant_sees_nothing_of_it,
-                        too_many_subscriptions_are_refused, the_feed_publishes_every_event_to_sub_sockets)
+                        too_many_subscriptions_are_refused, a_policy_that_changes_is_told_once_with_its_mode, the_feed_publishes_every_event_to_sub_sockets)
 
 
 if __name__ == "__main__":
