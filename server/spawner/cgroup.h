@@ -7,8 +7,9 @@
 //
 // v2: a holder process is in SANDBOX once, only to make its cgroup namespace; then the controllers are enabled below
 // it while it is empty, which spares the host-wide fork lock. v1: a leaf per controller, used by one sandbox after the
-// other where it is as new (cgroup_leaf.h), else with the same name; the newborn writes itself into its `tasks` while it has one thread, which costs microseconds where `cgroup.procs` costs
-// an RCU grace period. Kernels before 5.14 have no cgroup.kill and are refused.
+// other where it is as new (cgroup_leaf.h), else with the same name; the newborn writes itself into its `tasks` while it
+// has one thread, which costs microseconds where `cgroup.procs` costs an RCU grace period. Kernels before 5.14 have no
+// cgroup.kill and are refused.
 #pragma once
 
 #include <stdbool.h>

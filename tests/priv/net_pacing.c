@@ -134,7 +134,8 @@ shares_with_others(void)
     int first = dial(address);
     int second = dial(address);
     MUST(first >= 0 && second >= 0);
-    MUST(rate_of(second) == RATE / 2);
+    // A socket of the test before may still count: its FIN is acknowledged when the other end likes.
+    MUST(becomes(second, RATE / 2));
     MUST(becomes(first, RATE / 2));
     MUST(setsockopt(second, SOL_SOCKET, SO_LINGER, &now, sizeof now) == 0);
     (void)close(second);
