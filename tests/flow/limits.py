@@ -56,12 +56,12 @@ def swap_is_not_a_way_out(b, c):
 
 def cpu_quota_makes_the_job_wait(b, c):
     line = "python3 -c 'import time\nt = time.monotonic()\nwhile time.monotonic() - t < 1: pass'"
-    job = c.run(line, {"cpu_millis": 200})
-    over, count = met(job, "cpu_millis", 200)
+    job = c.run(line, {"cpu_millis": 50})  # less than what a busy machine leaves it
+    over, count = met(job, "cpu_millis", 50)
     check(count and over >= 1, f"{over} periods")
     bill = job.result.bill
     cpu = bill.cpu_user_ns.value + bill.cpu_system_ns.value
-    check(cpu < 0.35 * bill.wall_us.value * 1000, f"{cpu / 1e6} ms of CPU in {bill.wall_us.value / 1e3} ms")
+    check(cpu < 0.2 * bill.wall_us.value * 1000, f"{cpu / 1e6} ms of CPU in {bill.wall_us.value / 1e3} ms")
     check(bill.throttled_ns.value > 0, f"throttled {bill.throttled_ns.value / 1e6} ms")
 
 
