@@ -138,8 +138,16 @@ deny(struct flow *f, enum net_reason reason)
     tcp_end(f, true, reason);
 }
 
+static void
+keep_small(int fd)
+{
+    static const int bytes = TCP_BUFFER;
+    (void)setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
+    (void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+}
+
 static int
-connect_to(const uint8_t address[16], uint16_t port)
+connect_to(const uint8_t address[16], uint16_t port, bool small)
 {
     static const int yes = 1;
     static const int idle_s = 120;
@@ -151,6 +159,8 @@ connect_to(const uint8_t address[16], uint16_t port)
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
     (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof yes);
     (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+    if (small) // before the window is offered
+        keep_small(fd);
     if (connect(fd, (const struct sockaddr *)&to, n) < 0 && errno != EINPROGRESS)
         return -1;
     return take_fd(&fd);
@@ -170,7 +180,7 @@ dial_next(struct flow *f)
             forbidden = true;
             continue;
         }
-        int fd = connect_to(f->address, f->asked.port);
+        int fd = connect_to(f->address, f->asked.port, f->small);
         if (fd < 0)
             continue;
         bool last = f->next == f->addresses_n;
@@ -255,11 +265,14 @@ begin(struct sandbox *s, struct flow *f, int fd, const struct net_flow *asked)
     list_append(&s->flows, &f->node);
     s->connections++;
     s->flows_n++;
+    f->small = s->flows_n > TCP_FLOWS_LARGE;
     s->dialling++;
     s->changed = true;
     t.open++;
     tick_need(s->relay);
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+    if (f->small)
+        keep_small(fd);
     f->handles = 1;
     watch_open(s->relay, &f->job, fd, 0, tcp_on_ready, f);
     uint32_t index = names_index(asked->address);

@@ -8,7 +8,8 @@
 //
 // The job's connect() has succeeded by the time the relay dials: a refusal shows as a RST. A half-close is passed on, a RST
 // as well. Nothing of a flow is kept here: bytes are looked at in the one socket, written to the other, and taken out as
-// far as that took them, so a slow reader holds up its writer as it would without a relay.
+// far as that took them, so a slow reader holds up its writer as it would without a relay. What is held up lies in the kernel's buffers: those of the first
+// few flows of a sandbox grow to megabytes, as one that downloads needs; a thousand of that size would be the host's memory.
 #pragma once
 
 #include <stdbool.h>
@@ -23,6 +24,8 @@ enum {
     TCP_ATTEMPT_MS = 2000, // for one of them while there are others
     TCP_ACCEPTS_PER_TURN = 64,
     TCP_ROUNDS_PER_TURN = 8, // of one direction, then others have their turn
+    TCP_FLOWS_LARGE = 16,    // of a sandbox, whose buffers grow as the kernel likes
+    TCP_BUFFER = 64 * 1024,  // asked for of each further one's
 };
 
 enum flow_state { FLOW_NAMING, FLOW_DIALLING, FLOW_RETRYING, FLOW_OPEN };
@@ -43,6 +46,7 @@ struct flow {
     unsigned handles; // that the loop knows
     bool ended;       // and is free when the loop knows none
     bool denied;      // which was told
+    bool small;       // its buffers do not grow
     struct lane out, in;
     uint64_t moved; // bytes of both at the last look of pacing
     struct net_flow asked;

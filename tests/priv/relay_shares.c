@@ -154,6 +154,56 @@ empty_datagrams_cost_of_the_rate_and_none_pass_a_quota_that_is_used_up(void **st
     (void)close(server);
 }
 
+// What a server can say to a job that reads `first` bytes and then no more.
+static size_t
+held_up(int server, size_t first)
+{
+    static uint8_t block[1 << 16];
+    static const int small = 16 << 10;
+    int job = box_connect(SOCK_STREAM, INADDR_LOOPBACK, PORT);
+    int peer = accept(server, NULL, NULL);
+    assert_true(job >= 0 && peer >= 0);
+    // Its own buffers are the sandbox's, and the server's its own.
+    (void)setsockopt(job, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
+    (void)setsockopt(peer, SOL_SOCKET, SO_SNDBUF, &small, sizeof small);
+    struct pollfd both[2] = {{.fd = peer, .events = POLLOUT}, {.fd = job, .events = POLLIN}};
+    size_t said = 0;
+    size_t heard = 0;
+    while (poll(both, heard < first ? 2 : 1, heard < first ? BOX_WAIT_S * 1000 : 500) > 0) {
+        ssize_t n = send(peer, block, sizeof block, MSG_NOSIGNAL | MSG_DONTWAIT);
+        said += n > 0 ? (size_t)n : 0;
+        n = heard < first ? recv(job, block, sizeof block, MSG_DONTWAIT) : 0;
+        heard += n > 0 ? (size_t)n : 0;
+    }
+    assert_true(heard >= first);
+    (void)close(job);
+    (void)close(peer);
+    return said - heard;
+}
+
+static void
+many_connections_that_nobody_reads_hold_little_each(void **state)
+{
+    (void)state;
+    enum { MANY = 20, FIRST = 1 << 20, MOST_HELD = 1 << 20 };
+    int held[MANY];
+    struct box_policy p = loopback_policy();
+    int server = box_bound(SOCK_STREAM, INADDR_LOOPBACK, PORT);
+    box_open(&p);
+    size_t alone = held_up(server, FIRST);
+    for (int i = 0; i < MANY; i++) {
+        held[i] = box_connect(SOCK_STREAM, INADDR_LOOPBACK, PORT);
+        (void)close(accept(server, NULL, NULL));
+        (void)box_await(RELAY_FLOW);
+    }
+    size_t among_many = held_up(server, FIRST);
+    (void)printf("%zu KiB, %zu of one of many\n", alone >> 10, among_many >> 10);
+    assert_true(among_many < MOST_HELD);
+    close_all(held, MANY);
+    box_close();
+    (void)close(server);
+}
+
 int
 main(void)
 {
@@ -161,6 +211,7 @@ main(void)
         cmocka_unit_test(a_sandbox_that_takes_all_connections_it_can_leaves_as_many),
         cmocka_unit_test(a_sandbox_that_takes_all_associations_it_can_leaves_as_many),
         cmocka_unit_test(empty_datagrams_cost_of_the_rate_and_none_pass_a_quota_that_is_used_up),
+        cmocka_unit_test(many_connections_that_nobody_reads_hold_little_each),
     };
     return cmocka_run_group_tests(tests, box_setup, box_teardown);
 }
