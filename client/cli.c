@@ -29,15 +29,32 @@ no_command(const char *typed)
     return EXIT_USAGE;
 }
 
+// The n-th word of the usage that has to be there, "" where it cannot be told.
+static void
+name_operand(const char *usage, int n, char *out, size_t out_n)
+{
+    out[0] = '\0';
+    for (const char *p = usage; *p != '\0'; p += strspn(p, " ")) {
+        size_t len = strcspn(p, " ");
+        bool optional =
+            p[0] == '[' && (p[len - 1] == ']' || (len > 4 && strncmp(p + len - 4, "]...", 4) == 0));
+        if (!optional && n-- == 0)
+            (void)snprintf(out, out_n, "%.*s", (int)strcspn(p, " ."), p);
+        p += len;
+    }
+}
+
 static int
 wrong_count(const struct command *c, const struct options *o)
 {
+    char why[SENTENCE_MAX], operand[64];
     if (c->args_max >= 0 && o->args_n > c->args_max) {
-        char why[SENTENCE_MAX];
         (void)snprintf(why, sizeof why, "'%.100s' is one word too many", o->args[c->args_max]);
         return cli_usage(c, why, "");
     }
-    return cli_usage(c, "something is missing", "");
+    name_operand(c->usage, o->args_n, operand, sizeof operand);
+    (void)snprintf(why, sizeof why, "%s is missing", operand[0] != '\0' ? operand : "something");
+    return cli_usage(c, why, "");
 }
 
 static int

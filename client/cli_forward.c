@@ -157,6 +157,39 @@ read_ports(const char *text, uint16_t *local, uint16_t *port)
     return strcmp(first, "0") == 0 || (target_ports(first, local, &last) && last == *local);
 }
 
+static int
+stop_at_once(void *cookie, const char *connection_id)
+{
+    (void)cookie;
+    (void)connection_id;
+    return 1;
+}
+
+// Lets the broker say at once what it would say to each connection: that there is no such sandbox, or that its policy lets
+// nobody in.
+static bool
+is_let_in(struct stockade *s, const struct command *c, const char *id, uint16_t port, int *code)
+{
+    const struct stockade_forward_handlers h = {stop_at_once, on_data, NULL};
+    const struct stockade_sandbox *box = NULL;
+    struct stockade_error e;
+    bool listed = false;
+    if (stockade_get(s, id, &box, &e) < 0) {
+        *code = cli_fail(c, "", &e);
+        return false;
+    }
+    for (size_t i = 0; i < box->policy.inbound_n; i++) {
+        uint16_t first = 0, last = 0;
+        listed = listed || (target_ports(box->policy.inbound[i], &first, &last) && first <= port &&
+                            port <= last);
+    }
+    stockade_free(box);
+    if (listed || stockade_forward(s, id, port, &h, &e) == 0 || e.code == STOCKADE_CANCELLED)
+        return true;
+    *code = cli_fail(c, "", &e);
+    return false;
+}
+
 int
 cli_forward(const struct command *c, const struct options *o)
 {
@@ -165,11 +198,12 @@ cli_forward(const struct command *c, const struct options *o)
     char id[65];
     int code = 0;
     if (!read_ports(o->args[1], &local, &port))
-        return cli_usage(c, "no ports", "such as 8080:80, or 0:80 for any that is free here");
+        return cli_usage(c, "that is no port",
+                         "such as 8080:80, or 0:80 for any that is free here");
     struct stockade *s = cli_open(c, o, &code);
     if (s == NULL)
         return code;
-    if (!cli_find_sandbox(s, c, o->args[0], id, &code)) {
+    if (!cli_find_sandbox(s, c, o->args[0], id, &code) || !is_let_in(s, c, id, port, &code)) {
         stockade_close(s);
         return code;
     }

@@ -176,7 +176,7 @@ read_label(struct reading *r, const struct option_row *row, const char *value)
 {
     (void)row;
     const char *equals = strchr(value, '=');
-    if (equals == NULL || r->o->labels_n == OPTIONS_PAIRS_MAX)
+    if (equals == NULL || r->o->labels_n == OPTIONS_LABELS_MAX)
         return -EINVAL;
     int rc = split_pair(r, value, equals, &r->o->labels[r->o->labels_n]);
     if (rc == 0)
@@ -292,7 +292,7 @@ static const struct kind_row {
     [OPTION_CPUS] = {read_cpus, "a number of CPUs above 0, such as 0.5 or 2"},
     [OPTION_COUNT] = {read_count, "a whole number above 0"},
     [OPTION_NUMBER] = {read_number, "a whole number"},
-    [OPTION_LABEL] = {read_label, "KEY=VALUE, such as team=search (at most 256 of them)"},
+    [OPTION_LABEL] = {read_label, "KEY=VALUE, such as team=search (at most 32 of them)"},
     [OPTION_ENV] = {read_env, "NAME=VALUE, or NAME to take it from here (at most 256 of them)"},
     [OPTION_NETWORK] = {read_choice, "one of none, allowlist, open"},
     [OPTION_SEVERITY] = {read_choice, "one of info, notice, warning, critical"},

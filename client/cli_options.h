@@ -10,7 +10,7 @@
 
 #include "stockade.h"
 
-enum { OPTIONS_PAIRS_MAX = 256, OPTIONS_LIST_MAX = 256 };
+enum { OPTIONS_PAIRS_MAX = 256, OPTIONS_LABELS_MAX = 32, OPTIONS_LIST_MAX = 256 }; // the schema's
 
 // What was said on the command line. Strings are borrowed from argv.
 struct options {
@@ -24,7 +24,7 @@ struct options {
     struct stockade_policy policy; // its limits; options_policy() adds the rest
     struct stockade_pair env[OPTIONS_PAIRS_MAX];
     size_t env_n;
-    struct stockade_pair labels[OPTIONS_PAIRS_MAX];
+    struct stockade_pair labels[OPTIONS_LABELS_MAX];
     size_t labels_n;
     char *owned[2 * OPTIONS_PAIRS_MAX]; // names that were cut out of NAME=VALUE
     size_t owned_n;

@@ -193,11 +193,12 @@ cli_fail(const struct command *c, const char *what, const struct stockade_error 
 int
 cli_usage(const struct command *c, const char *why, const char *hint)
 {
-    (void)fprintf(stderr, "stockade %s: %s\n", c->name, why);
+    const char *space = c->name[0] != '\0' ? " " : ""; // before a command, there is none
+    (void)fprintf(stderr, "stockade%s%s: %s\n", space, c->name, why);
     if (hint[0] != '\0')
         (void)fprintf(stderr, "  hint: %s\n", hint);
-    (void)fprintf(stderr, "  usage: stockade %s %s\n  'stockade %s --help' says more\n", c->name,
-                  c->usage, c->name);
+    (void)fprintf(stderr, "  usage: stockade%s%s %s\n  'stockade%s%s --help' says more\n", space,
+                  c->name, c->usage, space, c->name);
     return c->passes_exit_code ? EXIT_OURS : EXIT_USAGE;
 }
 

@@ -55,7 +55,9 @@ def a_wrong_line_is_told_with_the_nearest_word(b):
     expect(b.cli("rnu"), 2, b"", b"did you mean 'stockade run'?")
     expect(b.cli("run", "--memry", "1M", "true"), 125, b"", b"did you mean --memory?")
     expect(b.cli("ls", "--lable", "a=b"), 2, b"", b"did you mean --label?")
-    expect(b.cli("run"), 125, b"", b"usage:")
+    expect(b.cli("run"), 125, b"", b"COMMAND is missing")
+    expect(b.cli("exec", "box"), 125, b"", b"COMMAND is missing")
+    expect(b.cli("-o", "yaml", "ls"), 2, b"", b"usage: stockade [OPTION]")
     expect(b.cli("rm"), 2, b"", b"which sandbox?")
     expect(b.cli("completion", "tcsh"), 2, b"", b"bash, zsh, fish")
 

@@ -282,10 +282,31 @@ more_destinations_than_a_policy_takes_are_refused_with_their_bound(void **state)
     options_free(&l.o);
 }
 
+static void
+more_labels_than_a_sandbox_takes_are_refused_and_as_many_are_not(void **state)
+{
+    static const char *words[2 * OPTIONS_LABELS_MAX + 3];
+    (void)state;
+    struct line l;
+    for (size_t n = OPTIONS_LABELS_MAX; n <= OPTIONS_LABELS_MAX + 1; n++) {
+        for (size_t i = 0; i < n; i++) {
+            words[2 * i] = "--label";
+            words[2 * i + 1] = "a=b";
+        }
+        words[2 * n] = NULL;
+        parse(&l, "create", words);
+        assert_int_equal(l.rc, n <= OPTIONS_LABELS_MAX ? 0 : -EINVAL);
+        if (n > OPTIONS_LABELS_MAX)
+            assert_non_null(strstr(l.p.why, "at most 32 of them"));
+        options_free(&l.o);
+    }
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(more_labels_than_a_sandbox_takes_are_refused_and_as_many_are_not),
         cmocka_unit_test(an_unknown_option_is_refused_and_the_nearest_one_is_named),
         cmocka_unit_test(a_wrong_or_missing_value_is_refused_with_an_example),
         cmocka_unit_test(more_pairs_than_fit_are_refused),
