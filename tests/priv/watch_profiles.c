@@ -164,6 +164,31 @@ at_the_threshold_nothing_is_told_and_an_unknown_executable_is_not_judged(void **
 }
 
 static void
+alarms_of_a_profile_by_the_thousand_silence_no_file_without_a_name(void **state)
+{
+    (void)state;
+    struct pattern strange = {true};
+    memset(&rig.profiles[PROFILE], 0, sizeof rig.profiles[PROFILE]);
+    struct job j = profiled_job("noise", WATCH_PROFILE_JUDGE, 0);
+    int memfd = copy_of_true(true);
+    struct exec x = {"", {"true", NULL}, memfd};
+    for (uint32_t class = 0; class < EVENT_CLASSES; class ++)
+        rig_budget(&rig, class, 1, 5);
+    drain();
+    for (int i = 0; i < 10; i++) // 20 windows each
+        assert_int_equal(rig_run(j.job, repeat, &strange), 0);
+    assert_true(rig_lost(&rig, j.entry.slot, CLASS_PROFILE) > 100);
+    assert_int_equal(rig_run(j.job, execute, &x), 0);
+    drain();
+    (void)close(memfd);
+    for (uint32_t class = 0; class < EVENT_CLASSES; class ++)
+        rig_budget(&rig, class, 1000, 1000);
+    assert_int_equal(count_events(EVENT_EXEC, j.job), 1);
+    assert_int_equal(BODY(watch_exec, event(EVENT_EXEC, j.job, 0))->memfd, 1);
+    assert_int_equal(rig_lost(&rig, j.entry.slot, CLASS_ALARM), 0);
+}
+
+static void
 what_a_thread_did_before_exec_is_not_scored_after_it(void **state)
 {
     (void)state;
@@ -287,6 +312,7 @@ main(int argc, char **argv)
         cmocka_unit_test(a_program_that_does_what_was_learnt_is_silent_and_another_alarms_at_once),
         cmocka_unit_test(a_call_that_was_never_refused_before_is_told_once_and_one_that_was_is_not),
         cmocka_unit_test(at_the_threshold_nothing_is_told_and_an_unknown_executable_is_not_judged),
+        cmocka_unit_test(alarms_of_a_profile_by_the_thousand_silence_no_file_without_a_name),
         cmocka_unit_test(what_a_thread_did_before_exec_is_not_scored_after_it),
         cmocka_unit_test(profiles_of_other_sandboxes_flags_are_left_alone),
         cmocka_unit_test(
