@@ -56,7 +56,8 @@ def swap_is_not_a_way_out(b, c):
 
 def cpu_quota_makes_the_job_wait(b, c):
     line = "python3 -c 'import time\nt = time.monotonic()\nwhile time.monotonic() - t < 1: pass'"
-    job = c.run(line, {"cpu_millis": 50})  # less than what a busy machine leaves it
+    # Less than what a busy machine leaves it; a slow one may then take more than a minute to start python.
+    job = c.run(line, {"cpu_millis": 50, "wall_ms": 600000})
     over, count = met(job, "cpu_millis", 50)
     check(count and over >= 1, f"{over} periods")
     bill = job.result.bill
