@@ -260,9 +260,12 @@ cgstat_cgroup_id(const struct cgroup_dirs *dirs, uint32_t job)
 {
     char name[24] = "guest";
     struct stat st;
+    int dir = dirs->fd[SPAWN_FD_CGROUP];
     if (job != 0)
         (void)snprintf(name, sizeof name, "job-%u", job);
-    return fstatat(dirs->fd[SPAWN_FD_CGROUP], name, &st, AT_SYMLINK_NOFOLLOW) == 0 ? st.st_ino : 0;
+    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+        return st.st_ino;
+    return job == 0 && errno == ENOENT && fstat(dir, &st) == 0 ? st.st_ino : 0;
 }
 
 unsigned

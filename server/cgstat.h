@@ -60,7 +60,8 @@ void cgstat_read_early(const struct cgroup_dirs *dirs, struct cgstat *out);
 // CPU time of a job in nanoseconds; 0 when it cannot be read.
 uint64_t cgstat_cpu_ns(const struct cgroup_dirs *dirs, uint32_t job);
 
-// The id of the v2 cgroup of a job, or with job 0 of the guest: its inode number. 0: it is not there.
+// The id of the v2 cgroup of a job, or with job 0 of the guest (which may be the sandbox's own): its inode number. 0: it is
+// not there.
 uint64_t cgstat_cgroup_id(const struct cgroup_dirs *dirs, uint32_t job);
 
 // What is full of the sandbox's disk at this moment: bit 0 its bytes, bit 1 its inodes. One fstatfs(2).

@@ -88,7 +88,8 @@ box_free(struct telemetry *t, struct box *b)
         free(list_entry(it, struct ended, node));
     }
     telemetry_cell_back(t, b->guest_cgroup);
-    telemetry_cell_back(t, b->cgroup);
+    if (b->cgroup != b->guest_cgroup)
+        telemetry_cell_back(t, b->cgroup);
     usage_close(&b->files);
     free(b->lost);
     free(b);

@@ -213,11 +213,13 @@ make_v2(const struct cgroups *cg, const char *name, struct cgroup_sandbox *s, st
     s->fd = openat(cg->fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     if (s->fd < 0)
         return err_sys(e, errno, "open the sandbox's cgroup");
-    if (mkdirat(s->fd, "guest", 0755) < 0)
-        return err_sys(e, errno, "make the guest's cgroup");
-    s->guest_fd = openat(s->fd, "guest", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-    if (s->guest_fd < 0)
-        return err_sys(e, errno, "open the guest's cgroup");
+    if (cg->guest_apart) {
+        if (mkdirat(s->fd, "guest", 0755) < 0)
+            return err_sys(e, errno, "make the guest's cgroup");
+        s->guest_fd = openat(s->fd, "guest", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+        if (s->guest_fd < 0)
+            return err_sys(e, errno, "open the guest's cgroup");
+    }
     return io_write_u64_at(s->fd, "cgroup.max.descendants", CGROUP_JOBS_MAX + 1, e);
 }
 
@@ -226,7 +228,7 @@ make_v2(const struct cgroups *cg, const char *name, struct cgroup_sandbox *s, st
 static int
 enable_below(const struct cgroups *cg, int proc_fd, struct cgroup_sandbox *s, struct err *e)
 {
-    if (cg->hybrid && !cg->nsdelegate)
+    if (!cg->guest_apart)
         return 0;
     s->ns_fd = holder_cgroup_namespace(s->fd, proc_fd, e);
     if (s->ns_fd < 0)
@@ -250,7 +252,8 @@ give_to_guest(const struct cgroup_sandbox *s, uint32_t uid, struct err *e)
     uid_t guest = uid + SANDBOX_UID_GUEST;
     if (fchown(s->fd, guest, guest) < 0 ||
         fchownat(s->fd, "cgroup.procs", guest, guest, AT_SYMLINK_NOFOLLOW) < 0 ||
-        fchownat(s->guest_fd, "cgroup.procs", guest, guest, AT_SYMLINK_NOFOLLOW) < 0)
+        (s->guest_fd >= 0 &&
+         fchownat(s->guest_fd, "cgroup.procs", guest, guest, AT_SYMLINK_NOFOLLOW) < 0))
         return err_sys(e, errno, "give the cgroup to the guest");
     return 0;
 }
@@ -409,7 +412,8 @@ int
 cgroup_remove(const struct cgroups *cg, int sandbox_fd, const char *name, struct err *e)
 {
     if (sandbox_fd >= 0) { // what nearly all have
-        (void)unlinkat(sandbox_fd, "guest", AT_REMOVEDIR);
+        if (cg->guest_apart)
+            (void)unlinkat(sandbox_fd, "guest", AT_REMOVEDIR);
         (void)unlinkat(sandbox_fd, "job-1", AT_REMOVEDIR);
     }
     int r = remove_one(cg->fd, name, e);

@@ -2,7 +2,8 @@
 //
 //   CONTAINER/                     ".../sandboxes" below a delegated unit, else "/stockade" or the configured name
 //     SANDBOX/  (32 hex digits)    limits; the cgroup namespace's root; owned by the guest's uid, so that it makes
-//       guest/                     pid 1 is born here (clone3 CLONE_INTO_CGROUP), nothing is ever migrated
+//       guest/                     pid 1 is born here (clone3 CLONE_INTO_CGROUP), nothing is ever migrated. Where nothing is
+//                                  enabled below SANDBOX, as on most hybrid hosts, it is born in SANDBOX: a folder less
 //       job-N/                     made by the guest
 //
 // v2: a holder process is in SANDBOX once, only to make its cgroup namespace; then the controllers are enabled below
@@ -37,6 +38,7 @@ struct cgroups {
     char subtree[64]; // what is enabled below each sandbox, such as "+memory +pids"
     bool hybrid;
     bool nsdelegate;
+    bool guest_apart;              // pid 1 is born in SANDBOX/guest, else in SANDBOX
     bool delegated;                // found by the delegation mark, not at the root
     struct cgroup_leaf *idle_head; // cgroup_leaf.c; owned
     struct cgroup_leaf *idle_tail;
@@ -47,7 +49,7 @@ struct cgroups {
 // One sandbox. All descriptors are owned; -1 where there is none.
 struct cgroup_sandbox {
     int fd;                   // SANDBOX
-    int guest_fd;             // SANDBOX/guest, for CLONE_INTO_CGROUP
+    int guest_fd;             // SANDBOX/guest, for CLONE_INTO_CGROUP; -1: fd is what it is born in
     int tree_fd;              // open_tree of SANDBOX, for the guest
     int ns_fd;                // cgroup namespace rooted at SANDBOX; -1: the child makes its own
     int v1_fd[CG_N];          // leaves of v1 bodies

@@ -400,6 +400,7 @@ cgroup_open(const char *configured, struct cgroups *out, uint32_t *leftovers, st
     if (r == 0) {
         cg.nsdelegate = m.nsdelegate;
         r = choose_bodies(&m, parent, &cg, e);
+        cg.guest_apart = !cg.hybrid || cg.nsdelegate;
     }
     // SANDBOX and job-N, nothing deeper: the guest makes folders here.
     if (r == 0)

@@ -362,7 +362,7 @@ child_start(const struct child_plan *p, int *pid_fd, struct err *e)
                  CLONE_NEWPID | CLONE_NEWUTS | CLONE_PIDFD,
         .pidfd = (uint64_t)(uintptr_t)&fd,
         .exit_signal = SIGCHLD,
-        .cgroup = (unsigned)p->cgroup->guest_fd,
+        .cgroup = (unsigned)(p->cgroup->guest_fd >= 0 ? p->cgroup->guest_fd : p->cgroup->fd),
     };
     long pid = syscall(SYS_clone3, &args, sizeof args);
     if (pid == 0)

@@ -293,6 +293,14 @@ v2_mount(void)
                                                                   : "/sys/fs/cgroup/unified";
 }
 
+// The first process of a sandbox is in a cgroup of its own, or in the sandbox's: below that, the file that names it.
+static inline const char *
+guest_procs(int sandbox_fd)
+{
+    static const char apart[] = "guest/cgroup.procs";
+    return faccessat(sandbox_fd, apart, F_OK, 0) == 0 ? apart : "cgroup.procs";
+}
+
 static inline const char *
 container_path(const struct broker *b)
 {

@@ -17,7 +17,8 @@ static pid_t
 guest_pid(const struct sandbox *x)
 {
     char text[32] = "";
-    int fd = openat(x->fds[SPAWN_FD_CGROUP], "guest/cgroup.procs", O_RDONLY | O_CLOEXEC);
+    int dir = x->fds[SPAWN_FD_CGROUP];
+    int fd = openat(dir, guest_procs(dir), O_RDONLY | O_CLOEXEC);
     assert_true(fd >= 0);
     assert_true(read(fd, text, sizeof text - 1) > 0);
     (void)close(fd);
@@ -131,7 +132,12 @@ a_killed_spawner_takes_its_guests_along_and_the_next_one_clears_up(void **state)
     forget(all);
     // A process that nobody told: the next start kills it, and counts every folder.
     char path[500];
-    (void)snprintf(path, sizeof path, "%s/%s/guest/cgroup.procs", container_path(&b), all[3].name);
+    (void)snprintf(path, sizeof path, "%s/%s", container_path(&b), all[3].name);
+    int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    assert_true(dir >= 0);
+    (void)snprintf(path, sizeof path, "%s/%s/%s", container_path(&b), all[3].name,
+                   guest_procs(dir));
+    (void)close(dir);
     pid_t stray = fork();
     if (stray == 0) {
         for (;;)

@@ -65,7 +65,8 @@ static pid_t
 guest_pid(const struct sandbox *x)
 {
     char text[64];
-    read_text(x->fds[SPAWN_FD_CGROUP], "guest/cgroup.procs", text, sizeof text);
+    int dir = x->fds[SPAWN_FD_CGROUP];
+    read_text(dir, guest_procs(dir), text, sizeof text);
     return (pid_t)strtol(text, NULL, 10);
 }
 
@@ -333,9 +334,9 @@ a_guest_may_make_job_cgroups_but_not_limits_and_not_too_deep(void **state)
     sandbox_create(&broker, &x, 1);
     int dir = x.fds[SPAWN_FD_CGROUP];
     uid_t guest = x.uid + SANDBOX_UID_GUEST;
-    static const char *const given[] = {".", "cgroup.procs", "guest/cgroup.procs"};
-    static const char *const kept[] = {"cgroup.subtree_control", "cgroup.max.descendants",
-                                       "cgroup.freeze", "guest"};
+    const char *const given[] = {".", "cgroup.procs", guest_procs(dir)};
+    const char *const kept[] = {"cgroup.subtree_control", "cgroup.max.descendants", "cgroup.freeze",
+                                is_hybrid() ? "cgroup.kill" : "guest"};
     for (size_t i = 0; i < sizeof given / sizeof given[0]; i++) {
         assert_int_equal(fstatat(dir, given[i], &st, 0), 0);
         assert_int_equal(st.st_uid, guest);

@@ -38,10 +38,9 @@ stop(void **state)
 static void
 enter(void)
 {
-    char path[500];
     char text[16] = "";
-    (void)snprintf(path, sizeof path, "%s/%s/guest/cgroup.procs", container_path(&b), x.name);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int dir = x.fds[SPAWN_FD_CGROUP];
+    int fd = openat(dir, guest_procs(dir), O_RDONLY | O_CLOEXEC);
     assert_true(fd >= 0 && read(fd, text, sizeof text - 1) > 0);
     int pid_fd = (int)syscall(SYS_pidfd_open, strtol(text, NULL, 10), 0);
     assert_true(pid_fd >= 0);

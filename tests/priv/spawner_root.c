@@ -40,7 +40,7 @@ broker_in(const char *unit, const char *procs)
         return 2;
     sandbox_create(&b, &x, 1);
     char path[500];
-    (void)snprintf(path, sizeof path, "%s%s/%s/guest", v2_mount(), expected, x.name);
+    (void)snprintf(path, sizeof path, "%s%s/%s", v2_mount(), expected, x.name);
     if (access(path, F_OK) < 0)
         return 3;
     (void)snprintf(expected, sizeof expected, "%s/supervisor", unit);
