@@ -47,6 +47,14 @@ now_ms(void)
     return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
+// More where the machine is slow, as an emulated one.
+static inline uint64_t
+patience_ms(uint64_t ms)
+{
+    const char *slowness = getenv("STOCKADE_SLOWNESS");
+    return slowness != NULL ? ms * strtoul(slowness, NULL, 10) : ms;
+}
+
 static inline void
 sleep_ms(long ms)
 {
@@ -99,7 +107,7 @@ start_broker(void **state)
     o.address = broker.address;
     assert_int_equal(stockade_open(&broker.s, &o, NULL), 0);
     const struct stockade_info *info = NULL;
-    for (uint64_t until = now_ms() + 30000; now_ms() < until; sleep_ms(20))
+    for (uint64_t until = now_ms() + patience_ms(30000); now_ms() < until; sleep_ms(20))
         if (stockade_info(broker.s, &info, NULL) == 0) {
             stockade_free(info);
             return 0;

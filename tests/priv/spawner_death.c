@@ -51,6 +51,14 @@ is_dead(pid_t pid)
     return !state || state[2] == 'Z' || state[2] == 'X';
 }
 
+// More where the machine is slow, as an emulated one.
+static uint64_t
+patience_ms(uint64_t ms)
+{
+    const char *slowness = getenv("STOCKADE_SLOWNESS");
+    return slowness != NULL ? ms * strtoul(slowness, NULL, 10) : ms;
+}
+
 // True when every guest is dead within a second from `since`.
 static bool
 all_dead_within_a_second(const pid_t pids[SANDBOXES_N], uint64_t since_ms)
@@ -58,7 +66,7 @@ all_dead_within_a_second(const pid_t pids[SANDBOXES_N], uint64_t since_ms)
     for (unsigned i = 0; i < SANDBOXES_N;) {
         if (is_dead(pids[i]))
             i++;
-        else if (now_ms() - since_ms > 1000)
+        else if (now_ms() - since_ms > patience_ms(1000))
             return false;
         else
             (void)poll(NULL, 0, 1);
