@@ -313,6 +313,7 @@ telemetry_sandbox_taken(struct telemetry *t, struct sandbox *s)
     struct box *b = box_of(t, s);
     if (b != NULL) {
         b->owned = true;
+        b->taken_ns = (uint64_t)clock_ns(CLOCK_BOOTTIME);
         t->owned++;
         want_for_anomaly(t);
     }

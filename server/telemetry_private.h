@@ -30,6 +30,7 @@ struct ended {
 struct box {
     struct sandbox *sandbox;
     bool owned;            // it is somebody's
+    uint64_t taken_ns;     // since when, by the clock of events; 0: it never was
     uint64_t cgroup;       // its own
     uint64_t guest_cgroup; // the guest's
     uint64_t stray_cgroup; // that is none of its jobs'

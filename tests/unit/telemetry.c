@@ -230,6 +230,23 @@ what_the_guest_does_before_the_job_is_no_alarm(void **state)
 }
 
 static void
+what_a_sandbox_did_before_it_was_somebodys_is_not_told(void **state)
+{
+    struct fixture *f = *state;
+    struct timespec now;
+    telemetry_sandbox_taken(f->srv.telemetry, &f->box);
+    (void)clock_gettime(CLOCK_BOOTTIME, &now);
+    size_t n = make(f, EVENT_EXEC, CLASS_ALARM, sizeof f->raw.body.exec);
+    f->raw.body.exec = (struct watch_exec){.memfd = 1, .path_n = 9, .path = "/dev/fd/7"};
+    (void)last(f); // that it was created
+    assert_true(telemetry_event(f->srv.telemetry, &f->raw, n));
+    assert_null(last(f));
+    f->raw.head.time_ns = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+    assert_true(telemetry_event(f->srv.telemetry, &f->raw, n));
+    assert_non_null(last(f));
+}
+
+static void
 reports_of_the_relay_become_events_of_their_sandbox(void **state)
 {
     struct fixture *f = *state;
@@ -307,6 +324,7 @@ main(void)
         TEST(lengths_and_numbers_of_a_body_are_not_believed),
         TEST(a_denial_says_what_where_and_how_to_ask),
         TEST(what_the_guest_does_before_the_job_is_no_alarm),
+        TEST(what_a_sandbox_did_before_it_was_somebodys_is_not_told),
         TEST(a_time_that_has_not_come_is_not_believed),
         TEST(reports_of_the_relay_become_events_of_their_sandbox),
         cmocka_unit_test(without_a_broker_around_it_nothing_happens),
