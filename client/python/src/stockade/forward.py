@@ -98,12 +98,12 @@ class Forward:
             if self._closed:
                 connection.sock.close()
                 return
+            try:  # under the lock: close() waits for the threads of all that it finds
+                connection.thread.start()
+            except RuntimeError:  # no thread for it: whoever connected sees the end of the connection
+                connection.sock.close()
+                return
             self._open.add(connection)
-        try:
-            connection.thread.start()
-        except RuntimeError:  # no thread for it: whoever connected sees the end of the connection
-            connection.sock.close()
-            self._over(connection)
 
     def _over(self, connection: _Connection) -> None:
         with self._lock:
