@@ -46,8 +46,8 @@ struct relay_policy {
 };
 
 struct relay_events {
-    // A DENIED, LOOKUP, FLOW, FLOW_END, SUMS or RULE_SUM of a sandbox that is open or closing. Its strings end, its name has nothing
-    // but letters, digits, '-', '_' and '.', its rule is below NET_RULES or ~0. Borrowed.
+    // A DENIED, LOOKUP, FLOW, FLOW_END, SUMS or RULE_SUM of a sandbox that is open or closing. Its strings end, its
+    // name has nothing but letters, digits, '-', '_' and '.', its rule is below NET_RULES or ~0. Borrowed.
     void (*report)(void *cookie, const struct relay_report *r);
     // The relay is ready for orders: once, when it has read the servers and locked itself in. Orders may be given before.
     void (*ready)(void *cookie);

@@ -136,10 +136,11 @@ struct step {
     int exit_code; // of a job that fails here
 };
 
-// The order, and why: the session before the terminal, which belongs to a session leader; the terminal before stdio, which may be it; limits
-// before the user changes, so that a signal from the job's other processes finds them set; the user and, since a change
-// between two ordinary users keeps them, the capabilities; then what the job's user must be allowed or charged for: its
-// keyring, its folder; descriptors after their last use; the filter last, since it refuses much of the above.
+// The order, and why: the session before the terminal, which belongs to a session leader; the terminal before stdio,
+// which may be it; limits before the user changes, so that a signal from the job's other processes finds them set; the
+// user and, since a change between two ordinary users keeps them, the capabilities; then what the job's user must be
+// allowed or charged for: its keyring, its folder; descriptors after their last use; the filter last, since it refuses
+// much of the above.
 static const struct step steps[] = {
     {lead_a_session, 0},   {set_stdio, 0},      {set_limits, 0},
     {become_the_agent, 0}, {join_a_keyring, 0}, {enter_workdir, 126},

@@ -6,10 +6,11 @@
 //                   |          RETRYING <-+ next address|
 //                   +------ refused, cut, RST ----------+------------ RST ------------> gone
 //
-// The job's connect() has succeeded by the time the relay dials: a refusal shows as a RST. A half-close is passed on, a RST
-// as well. Nothing of a flow is kept here: bytes are looked at in the one socket, written to the other, and taken out as
-// far as that took them, so a slow reader holds up its writer as it would without a relay. What is held up lies in the kernel's buffers: those of the first
-// few flows of a sandbox grow to megabytes, as one that downloads needs; a thousand of that size would be the host's memory.
+// The job's connect() has succeeded by the time the relay dials: a refusal shows as a RST. A half-close is passed on, a
+// RST as well. Nothing of a flow is kept here: bytes are looked at in the one socket, written to the other, and taken
+// out as far as that took them, so a slow reader holds up its writer as it would without a relay. What is held up lies
+// in the kernel's buffers: those of the first few flows of a sandbox grow to megabytes, as one that downloads needs; a
+// thousand of that size would be the host's memory.
 #pragma once
 
 #include <stdbool.h>

@@ -9,8 +9,9 @@
 //   cpu      it never waited for its quota, which is written again: that begins its period anew
 //   blkio    no device was used
 //
-// What is not so yet is looked at again later, since the kernel frees in its own time. What is idle for long is removed. The leaf of
-// pids is made for each sandbox, since its peak cannot be set back; so it is with everything of v2.
+// What is not so yet is looked at again later, since the kernel frees in its own time. What is idle for long is
+// removed. The leaf of pids is made for each sandbox, since its peak cannot be set back; so it is with everything of
+// v2.
 #pragma once
 
 #include "cgroup.h"
