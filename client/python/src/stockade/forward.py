@@ -100,7 +100,7 @@ class Forward:
                 return
             try:  # under the lock: close() waits for the threads of all that it finds
                 connection.thread.start()
-            except RuntimeError:  # no thread for it: whoever connected sees the end of the connection
+            except RuntimeError:  # no thread for it: its peer sees the connection end
                 connection.sock.close()
                 return
             self._open.add(connection)
