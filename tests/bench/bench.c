@@ -2,6 +2,8 @@
 #include "bench.h"
 
 #include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
 #include <spawn.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -138,5 +140,26 @@ bench_spawn(const char *const argv[])
     if (posix_spawn(&child, argv[0], &actions, NULL, (char *const *)(uintptr_t)argv, environ) == 0)
         (void)waitpid(child, &status, 0);
     (void)posix_spawn_file_actions_destroy(&actions);
+    return status;
+}
+
+static int
+execute(void *argv)
+{
+    (void)execve(((char *const *)argv)[0], argv, environ);
+    _exit(127);
+}
+
+int
+bench_spawn_in_namespaces(const char *const argv[])
+{
+    _Alignas(16) char stack[16384]; // the caller waits while the child is on it: CLONE_VFORK
+    int status = -1;
+    pid_t child = clone(execute, stack + sizeof stack,
+                        CLONE_VM | CLONE_VFORK | CLONE_NEWCGROUP | CLONE_NEWIPC | CLONE_NEWNET |
+                            CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWUTS | SIGCHLD,
+                        (void *)(uintptr_t)argv);
+    if (child > 0)
+        (void)waitpid(child, &status, 0);
     return status;
 }

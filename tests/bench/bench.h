@@ -35,6 +35,10 @@ double samples_at(const struct samples *s, double share);
 // Starts argv with stdin and stdout on /dev/null (posix_spawn) and waits. Its exit status as wait(2) has it, -1: failed.
 int bench_spawn(const char *const argv[]);
 
+// The same in new namespaces of every kind but user and time, and without anything else: no mount, no cgroup, no filter,
+// no first process. What no sandbox with namespaces of its own can be quicker than. Needs root.
+int bench_spawn_in_namespaces(const char *const argv[]);
+
 // bubblewrap as an agent tool would call it: all namespaces, /usr read-only, tmpfs, no capability. Ends with the
 // command that is run.
 extern const char *const bench_bwrap_true[];

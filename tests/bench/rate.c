@@ -1,6 +1,6 @@
 // Sandboxes per second: N clients at once, each running /usr/bin/true in a fresh sandbox, one after the other.
 //
-//   rate ADDRESS CLIENTS SECONDS        (then the same for bubblewrap and for plain posix_spawn)
+//   rate ADDRESS CLIENTS SECONDS        (beside it bubblewrap, plain exec, and plain exec in namespaces of its own)
 #include "bench.h"
 
 #include <pthread.h>
@@ -12,8 +12,9 @@
 
 struct worker {
     pthread_t thread;
-    const char *address;
-    const char *const *argv; // NULL: the broker
+    const char *address; // of the broker; NULL: `spawn` starts `argv`
+    int (*spawn)(const char *const argv[]);
+    const char *const *argv;
     struct samples samples;
 };
 
@@ -42,16 +43,14 @@ work(void *cookie)
     struct stockade_options options = STOCKADE_OPTIONS_INIT;
     struct stockade_error e;
     options.address = w->address;
-    if (w->argv == NULL && stockade_open(&s, &options, &e) < 0)
+    if (w->address != NULL && stockade_open(&s, &options, &e) < 0)
         bench_die("%s", e.text);
     while (!atomic_load(&over)) {
         double from = bench_now();
-        if (w->argv != NULL) {
-            if (bench_spawn(w->argv) != 0)
-                bench_die("%s failed", w->argv[0]);
-        } else {
+        if (w->address != NULL)
             one_run(s);
-        }
+        else if (w->spawn(w->argv) != 0)
+            bench_die("%s failed", w->argv[0]);
         samples_add(&w->samples, bench_now() - from);
     }
     stockade_close(s);
@@ -59,7 +58,7 @@ work(void *cookie)
 }
 
 static void
-measure(const char *row, const char *address, const char *const *argv, long clients, long seconds)
+measure(const char *row, const struct worker *like, long clients, long seconds)
 {
     struct worker *workers = calloc((size_t)clients, sizeof *workers);
     if (workers == NULL)
@@ -67,8 +66,7 @@ measure(const char *row, const char *address, const char *const *argv, long clie
     atomic_store(&over, false);
     double from = bench_now();
     for (long i = 0; i < clients; i++) {
-        workers[i].address = address;
-        workers[i].argv = argv;
+        workers[i] = *like;
         if (pthread_create(&workers[i].thread, NULL, work, &workers[i]) != 0)
             bench_die("no thread");
     }
@@ -97,10 +95,15 @@ main(int argc, char **argv)
     long clients = strtol(argv[2], NULL, 10), seconds = strtol(argv[3], NULL, 10);
     if (clients < 1 || clients > 1024 || seconds < 1)
         bench_die("clients 1 to 1024, seconds from 1 on");
+    const struct worker exec = {.spawn = bench_spawn, .argv = bench_true};
+    const struct worker namespaces = {.spawn = bench_spawn_in_namespaces, .argv = bench_true};
+    const struct worker bwrap = {.spawn = bench_spawn, .argv = bench_bwrap_true};
+    const struct worker stockade = {.address = argv[1]};
     for (int round = 0; round < 2; round++) {
-        measure("plain exec", NULL, bench_true, clients, seconds);
-        measure("bubblewrap", NULL, bench_bwrap_true, clients, seconds);
-        measure("stockade", argv[1], NULL, clients, seconds);
+        measure("plain exec", &exec, clients, seconds);
+        measure("the namespaces alone", &namespaces, clients, seconds);
+        measure("bubblewrap", &bwrap, clients, seconds);
+        measure("stockade", &stockade, clients, seconds);
     }
     return 0;
 }
