@@ -16,7 +16,7 @@
 #include "net_sets.h"
 #include "relay_link.h"
 #include "sandbox.h"
-#include "sandbox_table.h"
+#include "sandbox_private.h"
 #include "server.h"
 #include "spawn.h"
 #include "telemetry.h"

@@ -1,4 +1,5 @@
-// See sandbox.h: life and death. What callers ask about sandboxes is in sandbox_table.c.
+// See sandbox.h: life and death. What changes in one that lives is in sandbox_change.c, what callers ask about sandboxes
+// in sandbox_table.c.
 #include "sandbox.h"
 
 #include <assert.h>
@@ -14,7 +15,7 @@
 #include "loop.h"
 #include "net_policy.h"
 #include "pool.h"
-#include "sandbox_table.h"
+#include "sandbox_private.h"
 #include "server.h"
 #include "spawn.h"
 #include "telemetry.h"
@@ -33,15 +34,15 @@ static const unsigned moves[SANDBOX_STATES_N] = {
     [SANDBOX_RESUMING] = TO(RUNNING) | TO(PAUSED) | TO(DELETING),
 };
 
-static void
-move(struct sandbox *s, enum sandbox_state to)
+void
+sandbox_move(struct sandbox *s, enum sandbox_state to)
 {
     assert((moves[s->state] >> to & 1) != 0);
     s->state = to;
 }
 
-static void
-tell_waiters(struct sandbox *s, enum sandbox_wait what, const struct err *e)
+void
+sandbox_tell(struct sandbox *s, enum sandbox_wait what, const struct err *e)
 {
     list_each(it, &s->waiters)
     {
@@ -53,9 +54,8 @@ tell_waiters(struct sandbox *s, enum sandbox_wait what, const struct err *e)
     }
 }
 
-// Frees it once nothing is left of it, here and at the spawner.
-static void
-settle(struct sandbox *s)
+void
+sandbox_settle(struct sandbox *s)
 {
     if (s->state != SANDBOX_DELETING || s->pending > 0 || (s->live && !s->destroyed))
         return;
@@ -68,7 +68,7 @@ settle(struct sandbox *s)
     loop_timer_stop(&s->patience);
     struct owner *t = s->tenant;
     struct sandboxes *all = s->all;
-    tell_waiters(s, WAIT_DELETE, NULL);
+    sandbox_tell(s, WAIT_DELETE, NULL);
     sandbox_table_remove(s);
     sandbox_spec_clear(&s->spec);
     network_unref(s->network);
@@ -107,7 +107,7 @@ on_destroyed(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MA
     s->destroyed = true;
     if (reply->ok == 0)
         log_err(LOG_ERROR, "destroy", &reply->err);
-    settle(s);
+    sandbox_settle(s);
 }
 
 // Once it is live, exactly one DESTROY is sent for it.
@@ -137,7 +137,7 @@ on_network_closed(void *cookie)
     s->network_closing = false;
     s->pending--;
     send_destroy(s);
-    settle(s);
+    sandbox_settle(s);
 }
 
 // The relay first: the slot is another sandbox's as soon as the spawner has it back.
@@ -151,22 +151,6 @@ close_network(struct sandbox *s)
 }
 
 void
-sandbox_network_wait(struct sandbox *s, struct sandbox_waiter *w)
-{
-    w->what = WAIT_NETWORK;
-    list_append(&s->waiters, &w->node);
-}
-
-void
-sandbox_network_done(struct sandbox *s, const struct err *e)
-{
-    if (s->state == SANDBOX_DELETING)
-        settle(s);
-    else
-        tell_waiters(s, WAIT_NETWORK, e);
-}
-
-void
 sandbox_destroy(struct sandbox *s, const struct err *why, struct sandbox_waiter *w)
 {
     if (w != NULL) {
@@ -176,15 +160,15 @@ sandbox_destroy(struct sandbox *s, const struct err *why, struct sandbox_waiter 
     if (s->state == SANDBOX_DELETING)
         return;
     enum sandbox_state before = s->state;
-    move(s, SANDBOX_DELETING);
+    sandbox_move(s, SANDBOX_DELETING);
     s->pending++; // it stays until the end of this function
     loop_timer_stop(&s->ttl);
     loop_timer_stop(&s->patience);
     while (!list_empty(&s->jobs))
         job_sandbox_gone(job_of_sandbox(s->jobs.next), why);
     telemetry_sandbox_deleted(s->all->srv->telemetry, s, why->text);
-    tell_waiters(s, WAIT_CHANGE, why);
-    tell_waiters(s, WAIT_NETWORK, why);
+    sandbox_tell(s, WAIT_CHANGE, why);
+    sandbox_tell(s, WAIT_NETWORK, why);
     guest_link_free(s->link);
     s->link = NULL;
     close_network(s);
@@ -194,7 +178,7 @@ sandbox_destroy(struct sandbox *s, const struct err *why, struct sandbox_waiter 
     if (before == SANDBOX_CREATING)
         s->created(s->created_cookie, NULL, why);
     s->pending--;
-    settle(s);
+    sandbox_settle(s);
 }
 
 static void
@@ -225,7 +209,7 @@ on_guest_ready(void *cookie)
     loop_timer_stop(&s->patience);
     cgstat_read_early(&s->dirs, &s->fresh);
     s->ready_ns = uv_hrtime();
-    move(s, SANDBOX_READY);
+    sandbox_move(s, SANDBOX_READY);
     s->created(s->created_cookie, s, NULL);
 }
 
@@ -287,7 +271,7 @@ adopt(struct sandbox *s, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX]
         if (fds[SPAWN_FD_GUEST] >= 0)
             (void)close(fds[SPAWN_FD_GUEST]);
         send_destroy(s);
-        settle(s);
+        sandbox_settle(s);
         return;
     }
     struct err e;
@@ -317,7 +301,7 @@ on_created(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX]
     if (reply->ok != 0)
         adopt(s, reply, fds);
     else if (s->state == SANDBOX_DELETING)
-        settle(s);
+        sandbox_settle(s);
     else
         sandbox_destroy(s, &reply->err, NULL);
 }
@@ -395,7 +379,7 @@ sandbox_set_ttl(struct sandbox *s, uint64_t ttl_ms)
 void
 sandbox_take(struct sandbox *s, struct owner *t, struct sandbox_spec *spec)
 {
-    move(s, SANDBOX_RUNNING);
+    sandbox_move(s, SANDBOX_RUNNING);
     s->tenant = t;
     s->spec = *spec;
     s->spec.network = NULL;
@@ -409,111 +393,4 @@ sandbox_take(struct sandbox *s, struct owner *t, struct sandbox_spec *spec)
     if (spec->ttl_ms > 0)
         sandbox_set_ttl(s, spec->ttl_ms);
     telemetry_sandbox_taken(s->all->srv->telemetry, s);
-}
-
-static void
-// NOLINTNEXTLINE(readability-non-const-parameter): the type of spawn_done
-on_limited(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
-{
-    struct sandbox *s = cookie;
-    (void)fds;
-    s->pending--;
-    if (s->state == SANDBOX_DELETING)
-        settle(s);
-    else
-        tell_waiters(s, WAIT_CHANGE, reply->ok != 0 ? NULL : &reply->err);
-}
-
-int
-sandbox_limit(struct sandbox *s, const struct limits *limits, struct sandbox_waiter *w,
-              struct err *e)
-{
-    struct spawn_limits l;
-    limits_to_spawn(limits, &l);
-    int r = spawn_limit(s->all->srv->spawn, s->slot, s->generation, &l, on_limited, s, e);
-    if (r < 0)
-        return err_wrap(e, "set limits");
-    s->pending++;
-    w->what = WAIT_CHANGE;
-    list_append(&s->waiters, &w->node);
-    return 0;
-}
-
-// The spawner's word on a freeze or a thaw.
-static void
-// NOLINTNEXTLINE(readability-non-const-parameter): the type of spawn_done
-on_frozen(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
-{
-    struct sandbox *s = cookie;
-    (void)fds;
-    s->pending--;
-    if (s->state == SANDBOX_DELETING) {
-        settle(s);
-        return;
-    }
-    bool pausing = s->state == SANDBOX_PAUSING;
-    bool now_paused = pausing == (reply->ok != 0);
-    if (reply->ok != 0)
-        telemetry_sandbox_paused(s->all->srv->telemetry, s, now_paused);
-    move(s, now_paused ? SANDBOX_PAUSED : SANDBOX_RUNNING);
-    list_each(it, &s->jobs)
-    {
-        if (now_paused)
-            job_pause(job_of_sandbox(it));
-        else
-            job_resume(job_of_sandbox(it));
-    }
-    tell_waiters(s, WAIT_CHANGE, reply->ok != 0 ? NULL : &reply->err);
-}
-
-static int
-freeze(struct sandbox *s, bool frozen, struct sandbox_waiter *w, struct err *e)
-{
-    int r = spawn_freeze(s->all->srv->spawn, s->slot, s->generation, frozen, on_frozen, s, e);
-    if (r < 0)
-        return err_wrap(e, frozen ? "pause" : "resume");
-    s->pending++;
-    move(s, frozen ? SANDBOX_PAUSING : SANDBOX_RESUMING);
-    w->what = WAIT_CHANGE;
-    list_append(&s->waiters, &w->node);
-    return 0;
-}
-
-int
-sandbox_pause(struct sandbox *s, struct sandbox_waiter *w, struct err *e)
-{
-    int r = sandbox_check_running(s, e);
-    return r < 0 ? r : freeze(s, true, w, e);
-}
-
-int
-sandbox_resume(struct sandbox *s, struct sandbox_waiter *w, struct err *e)
-{
-    if (s->state != SANDBOX_PAUSED)
-        return err_set(e, ERR_FAILED_PRECONDITION, "sandbox %s is not paused", s->id.id);
-    return freeze(s, false, w, e);
-}
-
-static void
-// NOLINTNEXTLINE(readability-non-const-parameter): the type of spawn_done
-on_job_killed(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
-{
-    struct sandbox *s = cookie;
-    (void)fds;
-    s->pending--;
-    if (reply->ok == 0)
-        log_err(LOG_WARNING, "kill-job", &reply->err);
-    settle(s);
-}
-
-void
-sandbox_kill_job(struct sandbox *s, uint32_t job)
-{
-    struct err e;
-    if (s->state == SANDBOX_DELETING)
-        return;
-    if (spawn_kill_job(s->all->srv->spawn, s->slot, s->generation, job, on_job_killed, s, &e) == 0)
-        s->pending++;
-    else
-        log_err(LOG_WARNING, "kill-job", &e); // the job's own patience ends the sandbox
 }

@@ -1,5 +1,5 @@
 // What callers ask about sandboxes: which are theirs, what they are called, how many there may be. See sandbox.h.
-#include "sandbox_table.h"
+#include "sandbox_private.h"
 
 #include <assert.h>
 #include <errno.h>
