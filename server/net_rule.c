@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <assert.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -12,6 +13,7 @@
 enum { V4_BITS = 96, LABEL_MAX = 63, TEXT_MAX = 64 };
 
 static const uint8_t v4_mapped[12] = {[10] = 0xff, [11] = 0xff};
+static const uint8_t v4_mapped_zero[16] = {[10] = 0xff, [11] = 0xff};
 
 // A prefix length, decimal and without leading zeros. -1: none.
 static int
@@ -191,6 +193,12 @@ prefix_within(const struct relay_rule *inner, const struct relay_rule *outer)
 }
 
 static bool
+same_prefix(const struct relay_rule *a, const struct relay_rule *b)
+{
+    return a->prefix == b->prefix && memcmp(a->address, b->address, sizeof a->address) == 0;
+}
+
+static bool
 name_below(const char *name, const char *suffix)
 {
     size_t n = strlen(name);
@@ -222,9 +230,31 @@ covered(const struct net_rule *v, const struct net_ports *p)
     return false;
 }
 
-// Adds what a rule allows to an entry; false: it is full.
+// Adds ports to an entry, unless it has them; false: it is full.
 static bool
-add_ports(struct net_rule *v, const struct relay_rule *r)
+add_ports(struct net_rule *v, const struct net_ports *p)
+{
+    if (covered(v, p))
+        return true;
+    if (v->n == NET_PORTS)
+        return false;
+    v->ports[v->n++] = *p;
+    return true;
+}
+
+static int
+too_many_ports(const struct relay_rule *r, uint32_t number, struct err *e)
+{
+    char field[64];
+    char text[TEXT_MAX];
+    net_rule_text(r, text, sizeof text);
+    (void)snprintf(field, sizeof field, "network.outbound[%u].ports", number);
+    return err_field(e, field, "more than %d ranges of ports hold for %s", NET_PORTS, text);
+}
+
+// What a rule allows.
+static int
+add_rule(struct net_rule *v, const struct relay_rule *r, struct err *e)
 {
     const struct net_ports every = {.first = 1, .last = UINT16_MAX};
     uint32_t n = r->ports_n != 0 ? r->ports_n : 1;
@@ -232,51 +262,50 @@ add_ports(struct net_rule *v, const struct relay_rule *r)
         struct net_ports p = r->ports_n != 0 ? r->ports[i] : every;
         p.special = net_rule_is_special(r);
         p.rule = r->number;
-        if (covered(v, &p))
-            continue;
-        if (v->n == NET_PORTS)
-            return false;
-        v->ports[v->n++] = p;
-    }
-    return true;
-}
-
-// The rules whose prefix holds that of `r`, the longest first. How many there are.
-static uint32_t
-rules_around(const struct relay_rule *rules, uint32_t rules_n, const struct relay_rule *r,
-             const struct relay_rule *around[NET_RULES])
-{
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < rules_n; i++) {
-        const struct relay_rule *o = &rules[i];
-        if (o->kind != RELAY_PREFIX || !prefix_within(r, o))
-            continue;
-        uint32_t at = n++;
-        for (; at > 0 && around[at - 1]->prefix < o->prefix; at--)
-            around[at] = around[at - 1];
-        around[at] = o;
-    }
-    return n;
-}
-
-// The entry of one prefix: its own ports first, then those of the prefixes around it, the nearest first.
-static int
-compile_one(const struct relay_rule *rules, uint32_t rules_n, const struct relay_rule *r,
-            struct net_rule *v, struct err *e)
-{
-    const struct relay_rule *around[NET_RULES];
-    uint32_t n = rules_around(rules, rules_n, r, around);
-    *v = (struct net_rule){0};
-    for (uint32_t i = 0; i < n; i++) {
-        if (add_ports(v, around[i]))
-            continue;
-        char field[64];
-        char text[TEXT_MAX];
-        net_rule_text(r, text, sizeof text);
-        (void)snprintf(field, sizeof field, "network.outbound[%u].ports", around[i]->number);
-        return err_field(e, field, "more than %d ranges of ports hold for %s", NET_PORTS, text);
+        if (!add_ports(v, &p))
+            return too_many_ports(r, r->number, e);
     }
     return 0;
+}
+
+// What the prefix around that of `r` allows, which has those around it.
+static int
+add_around(struct net_rule *v, const struct net_rule *around, const struct relay_rule *r,
+           struct err *e)
+{
+    for (uint32_t i = 0; i < around->n; i++)
+        if (!add_ports(v, &around->ports[i]))
+            return too_many_ports(r, around->ports[i].rule, e);
+    return 0;
+}
+
+// A prefix stands behind those around it, IPv4 behind IPv6, rules of one prefix as they came.
+static int
+by_prefix(const void *left, const void *right)
+{
+    const struct relay_rule *a = *(const struct relay_rule *const *)left;
+    const struct relay_rule *b = *(const struct relay_rule *const *)right;
+    int r = (int)net_is_v4(a->address) - (int)net_is_v4(b->address);
+    r = r != 0 ? r : memcmp(a->address, b->address, sizeof a->address);
+    r = r != 0 ? r : (int)a->prefix - (int)b->prefix;
+    return r != 0 ? r : (a > b) - (a < b);
+}
+
+static uint32_t
+sort_prefixes(const struct relay_rule *rules, uint32_t rules_n, const struct relay_rule **out)
+{
+    uint32_t n = 0;
+    bool sorted = true;
+    for (uint32_t i = 0; i < rules_n; i++) {
+        if (rules[i].kind != RELAY_PREFIX)
+            continue;
+        out[n] = &rules[i];
+        sorted = sorted && (n == 0 || by_prefix(&out[n - 1], &out[n]) < 0);
+        n++;
+    }
+    if (!sorted)
+        qsort(out, n, sizeof(const struct relay_rule *), by_prefix);
+    return n;
 }
 
 static void
@@ -286,45 +315,52 @@ put_key(struct net_rule_key *key, const uint8_t address[16], unsigned prefix)
     memcpy(key->address, address, sizeof key->address);
 }
 
-static bool
-has_key(const struct net_rule_key *keys, uint32_t n, const struct net_rule_key *key)
+// An IPv6 prefix around ::ffff:0:0/96 must not hold the IPv4 addresses in there: the first `from` entries are IPv6, and
+// the next is that of all IPv4 if there is one.
+static uint32_t
+part_v4(struct net_rule_key *keys, struct net_rule *values, uint32_t from, uint32_t n)
 {
-    for (uint32_t i = 0; i < n; i++)
-        if (memcmp(&keys[i], key, sizeof *key) == 0)
-            return true;
-    return false;
+    struct net_rule_key v4;
+    bool around = false;
+    put_key(&v4, v4_mapped_zero, V4_BITS);
+    for (uint32_t i = 0; i < from && !around; i++)
+        around = keys[i].prefixlen < v4.prefixlen &&
+                 bits_equal(keys[i].address, v4_mapped_zero, keys[i].prefixlen - NET_BITS_SET);
+    if (!around || (from < n && memcmp(&keys[from], &v4, sizeof v4) == 0))
+        return n;
+    values[n] = (struct net_rule){0};
+    keys[n] = v4;
+    return n + 1;
 }
 
 int
 net_rule_compile(const struct relay_rule *rules, uint32_t rules_n, struct net_rule_key *keys,
                  struct net_rule *values, uint32_t *n, struct err *e)
 {
+    const struct relay_rule *sorted[NET_RULES];
+    const struct relay_rule *first[NET_RULES]; // of each entry
+    uint32_t around[NET_RULES];                // the entry around it + 1; 0: none
     assert(rules_n <= NET_RULES);
+    uint32_t sorted_n = sort_prefixes(rules, rules_n, sorted);
     uint32_t done = 0;
-    bool around_v4 = false;
-    for (uint32_t i = 0; i < rules_n; i++) {
-        const struct relay_rule *r = &rules[i];
-        struct net_rule_key key;
-        if (r->kind != RELAY_PREFIX)
-            continue;
-        put_key(&key, r->address, r->prefix);
-        around_v4 =
-            around_v4 || (r->prefix < V4_BITS && bits_equal(r->address, v4_mapped, r->prefix));
-        if (has_key(keys, done, &key))
-            continue;
-        int err = compile_one(rules, rules_n, r, &values[done], e);
-        if (err < 0)
-            return err;
-        keys[done++] = key;
-    }
-    // An IPv6 prefix around ::ffff:0:0/96 must not hold the IPv4 addresses in there.
-    struct net_rule_key v4;
-    const uint8_t address[16] = {[10] = 0xff, [11] = 0xff};
-    put_key(&v4, address, V4_BITS);
-    if (around_v4 && !has_key(keys, done, &v4)) {
+    uint32_t v6 = 0;
+    int err = 0;
+    for (uint32_t i = 0; i < sorted_n && err == 0; done++) {
+        const struct relay_rule *r = sorted[i];
+        uint32_t in = done;
+        while (in > 0 && !prefix_within(r, first[in - 1]))
+            in = around[in - 1];
+        first[done] = r;
+        around[done] = in;
+        put_key(&keys[done], r->address, r->prefix);
         values[done] = (struct net_rule){0};
-        keys[done++] = v4;
+        for (; i < sorted_n && err == 0 && same_prefix(sorted[i], r); i++)
+            err = add_rule(&values[done], sorted[i], e);
+        if (err == 0 && in > 0)
+            err = add_around(&values[done], &values[in - 1], r, e);
+        v6 += !net_is_v4(r->address);
     }
-    *n = done;
-    return 0;
+    if (err == 0)
+        *n = part_v4(keys, values, v6, done);
+    return err;
 }

@@ -323,12 +323,21 @@ ports_within(const struct net_ports *p, const struct relay_rule *outer)
     return false;
 }
 
-// The first rule of `most` that allows these ports of what `r` names. NULL: none.
+static bool
+allows(const struct relay_rule *outer, const struct relay_rule *r, const struct net_ports *p)
+{
+    return net_rule_within(r, outer) && ports_within(p, outer);
+}
+
+// A rule of `most` that allows these ports of what `r` names: that of its own number, since requests repeat what their
+// template says, else the first. NULL: none.
 static const struct relay_rule *
 rule_around(const struct relay_rule *r, const struct net_ports *p, const struct network *most)
 {
+    if (r->number < most->rules_n && allows(&most->rules[r->number], r, p))
+        return &most->rules[r->number];
     for (uint32_t i = 0; i < most->rules_n; i++)
-        if (net_rule_within(r, &most->rules[i]) && ports_within(p, &most->rules[i]))
+        if (allows(&most->rules[i], r, p))
             return &most->rules[i];
     return NULL;
 }
