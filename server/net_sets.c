@@ -71,14 +71,11 @@ net_sets_free(struct net_sets *all)
     if (all == NULL)
         return;
     loop_timer_stop(&all->sweep);
+    list_each(it, &all->idle) set_free(list_entry(it, struct net_set, idle));
     for (size_t i = 0; i < BUCKETS; i++) {
         list_each(it, &all->bucket[i])
         {
             struct net_set *s = list_entry(it, struct net_set, node);
-            if (s->refs == 0) {
-                set_free(s);
-                continue;
-            }
             list_remove(&s->node);
             s->all = NULL;
         }
@@ -134,25 +131,67 @@ take_out(const struct net_sets *all, const struct net_set *s, uint32_t n)
             log_event(LOG_WARNING, "network-rules", "cannot take out a rule: %s", strerror(errno));
 }
 
-// All of it, or nothing.
+// Takes up to *left entries of a set out, the last first. True: all of it.
+static bool
+take_some(const struct net_sets *all, struct net_set *s, uint32_t *left)
+{
+    list_remove(&s->node); // from now on it is found no more
+    while (s->n > 0 && *left > 0) {
+        s->n--;
+        (*left)--;
+        if (all->fd >= 0)
+            (void)bpf_map_delete_elem(all->fd, &s->keys[s->n]);
+    }
+    return s->n == 0;
+}
+
+// The longest idle sets go until as many are left as that, or `n` entries are out. How many are.
+static uint32_t
+take_idle(struct net_sets *all, uint32_t keep, uint32_t n)
+{
+    uint32_t left = n;
+    list_each(it, &all->idle)
+    {
+        struct net_set *s = list_entry(it, struct net_set, idle);
+        if (all->idle_n <= keep || !take_some(all, s, &left))
+            break;
+        all->idle_n--;
+        set_free(s);
+    }
+    return n - left;
+}
+
+// 0 or a negative errno: then nothing of it is there.
 static int
-write_set(const struct net_sets *all, const struct net_set *s, struct err *e)
+write_batch(const struct net_sets *all, const struct net_set *s)
 {
     uint32_t n = s->n;
-    if (all->fd < 0)
-        return 0;
     if (bpf_map_update_batch(all->fd, s->keys, s->values, &n, NULL) == 0)
         return 0;
     int sys = errno;
     take_out(all, s, n < s->n ? n : s->n);
-    if (sys == ENOSPC) {
+    return -sys;
+}
+
+// All of it, or nothing. Where the map is full, idle sets make room before their time.
+static int
+write_set(struct net_sets *all, const struct net_set *s, struct err *e)
+{
+    if (all->fd < 0)
+        return 0;
+    int sys = write_batch(all, s);
+    while (sys == -ENOSPC && take_idle(all, 0, s->n) > 0)
+        sys = write_batch(all, s);
+    if (sys == 0)
+        return 0;
+    if (sys == -ENOSPC) {
         int r = err_set(e, ERR_RESOURCE_EXHAUSTED, "the kernel holds %d rules already",
                         NET_RULE_ENTRIES);
         err_detail(e, "NETWORK_RULES_FULL", "network.outbound",
                    "ask for fewer, or try again later");
         return r;
     }
-    return err_sys(e, sys, "write network rules");
+    return err_sys(e, -sys, "write network rules");
 }
 
 static struct net_set *
@@ -230,35 +269,12 @@ net_sets_kept(const struct net_sets *all)
     return all->kept;
 }
 
-// Takes up to *left entries of a set out, the last first. True: all of it.
-static bool
-take_some(const struct net_sets *all, struct net_set *s, uint32_t *left)
-{
-    list_remove(&s->node); // from now on it is found no more
-    while (s->n > 0 && *left > 0) {
-        s->n--;
-        (*left)--;
-        if (all->fd >= 0)
-            (void)bpf_map_delete_elem(all->fd, &s->keys[s->n]);
-    }
-    return s->n == 0;
-}
-
-// The longest idle ones go.
 static void
 on_sweep(void *cookie)
 {
     struct net_sets *all = cookie;
     loop_timer_stop(&all->sweep);
-    uint32_t left = SWEEP_ENTRIES;
-    list_each(it, &all->idle)
-    {
-        struct net_set *s = list_entry(it, struct net_set, idle);
-        if (all->idle_n <= NET_SETS_IDLE || !take_some(all, s, &left))
-            break;
-        all->idle_n--;
-        set_free(s);
-    }
+    (void)take_idle(all, NET_SETS_IDLE, SWEEP_ENTRIES);
     if (all->idle_n > NET_SETS_IDLE)
         (void)loop_timer_start(all->loop, &all->sweep, SWEEP_MS, on_sweep, all);
 }
