@@ -14,6 +14,7 @@
 #include "net.h"
 #include "net_counted.h"
 #include "net_sets.h"
+#include "packets.h"
 #include "relay_link.h"
 #include "sandbox.h"
 #include "sandbox_private.h"
@@ -148,14 +149,24 @@ put_in_force(struct sandbox *s, struct network *n, struct err *e)
     return 0;
 }
 
+// Another policy for a sandbox with its listeners open, or without any: all of it, or nothing. The order to the relay is
+// made first, since there may be no room for it, and given last.
 static int
-tell_relay(struct sandbox *s, struct err *e)
+change(struct sandbox *s, struct network *n, struct relay_link *relay, struct err *e)
 {
-    struct relay_link *relay = relay_of(s);
-    if (relay == NULL || !relay_is_open(relay, s->slot, s->generation))
-        return 0;
-    const struct relay_policy p = to_relay(s->network);
-    return relay_policy(relay, s->slot, s->generation, &p, e);
+    struct packet *order = NULL;
+    if (relay != NULL) {
+        const struct relay_policy p = to_relay(n);
+        order = relay_policy(relay, s->slot, s->generation, &p, e);
+        if (order == NULL)
+            return err_errno(e);
+    }
+    int r = put_in_force(s, n, e);
+    if (r < 0)
+        packet_free(order);
+    else if (order != NULL)
+        relay_give(relay, order);
+    return r;
 }
 
 static void
@@ -229,9 +240,7 @@ sandbox_network(struct sandbox *s, struct network *n, struct sandbox_waiter *w, 
         network_unref(s->network_wanted);
         s->network_wanted = network_ref(n);
     } else if (open || !needs_relay) {
-        r = put_in_force(s, n, e);
-        if (r == 0)
-            r = tell_relay(s, e);
+        r = change(s, n, open ? relay : NULL, e);
         return r < 0 ? r : 1;
     } else {
         r = open_listeners(s, n, e);

@@ -96,6 +96,14 @@ fail(const struct packets *q, int sys, struct err *e)
 }
 
 int
+packets_room(const struct packets *q, const struct packet *p, struct err *e)
+{
+    if (q->queued < q->queue_max && p->n <= q->queue_bytes_max - q->queued_bytes)
+        return 0;
+    return err_set(e, ERR_RESOURCE_EXHAUSTED, "%s does not read what it is sent", q->peer);
+}
+
+int
 packets_send(struct packets *q, struct packet *p, struct err *e)
 {
     assert(p->fds_n <= PACKET_FDS);
@@ -104,9 +112,10 @@ packets_send(struct packets *q, struct packet *p, struct err *e)
         packet_free(p);
         return sent == 0 ? 0 : fail(q, sent, e);
     }
-    if (q->queued >= q->queue_max || p->n > q->queue_bytes_max - q->queued_bytes) {
+    int r = packets_room(q, p, e);
+    if (r < 0) {
         packet_free(p);
-        return err_set(e, ERR_RESOURCE_EXHAUSTED, "%s does not read what it is sent", q->peer);
+        return r;
     }
     list_append(&q->queue, &p->node);
     q->queued++;

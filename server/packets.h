@@ -51,6 +51,9 @@ void packet_free(struct packet *p);
 // what the kernel says.
 int packets_send(struct packets *q, struct packet *p, struct err *e);
 
+// Would packets_send() take it, whatever the socket says? 0, or RESOURCE_EXHAUSTED.
+int packets_room(const struct packets *q, const struct packet *p, struct err *e);
+
 // The socket takes more: sends what waits, as far as it goes. Negative: a packet was lost after it had been accepted, so
 // the peer does not know what it should, and the link has to end.
 int packets_flush(struct packets *q, struct err *e);

@@ -90,6 +90,13 @@ submit(struct relay_link *l, struct packet *p, struct err *e)
     return r;
 }
 
+// Its end is told by the loop, as that of a relay that ended by itself.
+static void
+cut(const struct relay_link *l)
+{
+    (void)shutdown(l->fd, SHUT_RDWR);
+}
+
 static struct relay_order *
 order(struct packet *p)
 {
@@ -202,17 +209,25 @@ must_be_open(const struct relay_link *l, uint32_t slot, uint32_t generation, str
     return err_set(e, ERR_FAILED_PRECONDITION, "slot %u is not open in the relay", slot);
 }
 
-int
-relay_policy(struct relay_link *l, uint32_t slot, uint32_t generation,
+struct packet *
+relay_policy(const struct relay_link *l, uint32_t slot, uint32_t generation,
              const struct relay_policy *policy, struct err *e)
 {
-    int r = check_policy(l, policy, e);
-    if (r == 0)
-        r = must_be_open(l, slot, generation, e);
-    if (r < 0)
-        return r;
+    if (check_policy(l, policy, e) < 0 || must_be_open(l, slot, generation, e) < 0)
+        return NULL;
     struct packet *o = policy_order(l, RELAY_POLICY, slot, generation, policy, e);
-    return o == NULL ? err_errno(e) : submit(l, o, e);
+    if (o == NULL || packets_room(&l->out, o, e) == 0)
+        return o;
+    packet_free(o);
+    return NULL;
+}
+
+void
+relay_give(struct relay_link *l, struct packet *o)
+{
+    struct err e;
+    if (submit(l, o, &e) < 0)
+        cut(l);
 }
 
 int
@@ -224,10 +239,9 @@ relay_close(struct relay_link *l, uint32_t slot, uint32_t generation, relay_done
     struct packet *o = r < 0 ? NULL : order_new(l, &body, e);
     if (o == NULL)
         return err_errno(e);
-    r = submit(l, o, e);
-    if (r == 0)
-        l->sandboxes[slot] = (struct sandbox_entry){SANDBOX_CLOSING, generation, done, cookie};
-    return r;
+    l->sandboxes[slot] = (struct sandbox_entry){SANDBOX_CLOSING, generation, done, cookie};
+    relay_give(l, o);
+    return 0;
 }
 
 static void

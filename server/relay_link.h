@@ -5,7 +5,7 @@
 // way back is spawn_relay(), a link on its socket, relay_configure(), and then for each sandbox with a network
 // SPAWN_NET_OPEN and relay_open(). Loop thread only.
 //
-//   relay_link_new(loop, fd) -> relay_configure() -> relay_open() -> relay_policy() ... -> relay_close() -> done
+//   relay_link_new(loop, fd) -> relay_configure() -> relay_open() -> relay_policy() -> relay_give() ... -> relay_close() -> done
 #pragma once
 
 #include <stdbool.h>
@@ -15,6 +15,7 @@
 #include "../proto/err.h"
 #include "relay/relay.h"
 
+struct packet;
 struct relay_link;
 
 enum {
@@ -75,12 +76,18 @@ int relay_configure(struct relay_link *l, const struct relay_servers *servers, s
 int relay_open(struct relay_link *l, uint32_t slot, uint32_t generation, int fds[RELAY_FDS],
                const struct relay_policy *policy, struct err *e);
 
-// Another policy: flows that it forbids are cut before the relay reads its next order. FAILED_PRECONDITION: not open.
-int relay_policy(struct relay_link *l, uint32_t slot, uint32_t generation,
-                 const struct relay_policy *policy, struct err *e);
+// Another policy: flows that it forbids are cut before the relay reads its next order. In two steps, so that what belongs
+// together does not fail half-way: an order for which there is room now, *owned*, for relay_give() or packet_free(). NULL:
+// FAILED_PRECONDITION, not open; RESOURCE_EXHAUSTED, the relay does not read; UNAVAILABLE, it has ended.
+struct packet *relay_policy(const struct relay_link *l, uint32_t slot, uint32_t generation,
+                            const struct relay_policy *policy, struct err *e);
 
-// Cuts and closes all of it; `done` (may be NULL) is called later, never from inside. FAILED_PRECONDITION: not open; then
-// there is nothing to close and `done` is not called.
+// Takes the order, and cannot fail: a relay that does not get it is cut off, and with it every flow.
+void relay_give(struct relay_link *l, struct packet *order);
+
+// Cuts and closes all of it; `done` (may be NULL) is called later, never from inside. A relay that does not read what it is
+// sent is cut off, which closes as well. FAILED_PRECONDITION: not open; then there is nothing to close and `done` is not
+// called.
 int relay_close(struct relay_link *l, uint32_t slot, uint32_t generation, relay_done *done,
                 void *cookie, struct err *e);
 

@@ -10,7 +10,7 @@ from api import PRECONDITION, SANDBOX, check, connect, main, until
 from broker import Broker
 from peers import Peers
 
-INVALID, DENIED = 3, 7
+INVALID, DENIED, EXHAUSTED = 3, 7, 8
 CONFIG = """
 pool: 2
 templates:
@@ -199,14 +199,47 @@ try_tcp("{PUBLIC}", 80)
     b.cli("rm", box.id)
 
 
-def kill_relay(b):
+def signal_relay(b, number):
     with open(f"/proc/{b.process.pid}/task/{b.process.pid}/children", encoding="ascii") as f:
         spawner = f.read().split()[0]
     with open(f"/proc/{spawner}/task/{spawner}/children", encoding="ascii") as f:
         children = f.read().split()
     relay = [p for p in children if open(f"/proc/{p}/comm", encoding="ascii").read() == "stockade-relay\n"]
     check(len(relay) == 1, f"{children}")
-    os.kill(int(relay[0]), signal.SIGKILL)
+    os.kill(int(relay[0]), number)
+
+
+def kill_relay(b):
+    signal_relay(b, signal.SIGKILL)
+
+
+def a_change_for_which_the_relay_has_no_room_changes_nothing(b, c):
+    box = c.unary(SANDBOX + "Create", {"network": policy(ALLOWLIST, (PUBLIC, 80, 0))}).sandbox
+    many = [(f"93.184.217.{i}", 80, 0) for i in range(255)]
+    signal_relay(b, signal.SIGSTOP)
+    try:
+        failed = None
+        for i in range(2000):
+            last = (PUBLIC6, 80, 0) if i % 2 else (PUBLIC, 80, 0)
+            try:
+                c.unary(SANDBOX + "Update", {"id": box.id, "network": policy(ALLOWLIST, *many, last)})
+            except sp.Failed as why:
+                failed = why
+                break
+        check(failed is not None and failed.code == EXHAUSTED and "the relay does not read" in failed.message, str(failed))
+        refused_last, kept = (PUBLIC6, PUBLIC) if i % 2 else (PUBLIC, PUBLIC6)
+        rules = c.unary(SANDBOX + "Get", {"id": box.id}).sandbox.network.outbound
+        check(rules[255].cidr.split("/")[0] == kept, f"{rules[255].cidr}, not {kept}")
+        code = "s = socket.socket(address(host, 80)[0], socket.SOCK_DGRAM)\ntry: print(s.sendto(b'x', (host, 80)))\n" \
+               "except OSError as e: print(word(e))\n"
+        got = [python(b, box.id, f"host = '{host}'\n{code}")[0] for host in (kept, refused_last)]
+        check(got == ["1", "EPERM"], f"what the kernel lets out is the same: {got}")
+    finally:
+        signal_relay(b, signal.SIGCONT)
+    c.unary(SANDBOX + "Update", {"id": box.id, "network": policy(ALLOWLIST, (PUBLIC6, 80, 1))})
+    until(lambda: python(b, box.id, f"try_tcp('{PUBLIC6}', 80)") == ["ok"], "the relay has read all of it")
+    check(python(b, box.id, f"try_tcp('{PUBLIC}', 80)") == ["EPERM"], "the last one holds")
+    b.cli("rm", box.id)
 
 
 def a_relay_that_ends_is_started_again(b, c):
@@ -360,6 +393,7 @@ TESTS = [what_would_widen_is_refused_with_its_field, without_a_policy_nothing_ge
          a_template_that_says_what_it_gives_gives_no_more, beyond_the_egress_quota_connections_are_cut_and_refused,
          a_port_is_reached_through_the_broker_where_inbound_has_it,
          a_port_of_this_machine_leads_into_a_sandbox, a_relay_that_ends_is_started_again,
+         a_change_for_which_the_relay_has_no_room_changes_nothing,
          what_was_used_of_a_quota_is_used_under_the_next_relay_too]
 
 if __name__ == "__main__":

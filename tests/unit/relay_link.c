@@ -192,7 +192,7 @@ orders_out_of_place_are_refused(void **state)
     assert_true(relay_configure(f->link, &servers, &e) < 0);
     configure(f);
     assert_true(relay_configure(f->link, &(struct relay_servers){.n = 0}, &e) < 0);
-    assert_true(relay_policy(f->link, SLOT, GENERATION, &p, &e) < 0);
+    assert_null(relay_policy(f->link, SLOT, GENERATION, &p, &e));
     assert_true(relay_close(f->link, SLOT, GENERATION, on_done, f, &e) < 0);
     assert_true(open_slot(f, &large, &e) < 0);
     assert_int_equal(e.code, ERR_INVALID_ARGUMENT);
@@ -200,8 +200,8 @@ orders_out_of_place_are_refused(void **state)
     assert_true(relay_open(f->link, SLOT, GENERATION, none, &p, &e) < 0);
     assert_int_equal(open_slot(f, &p, &e), 0);
     assert_true(open_slot(f, &p, &e) < 0);
-    assert_true(relay_policy(f->link, SLOT, GENERATION + 1, &p, &e) < 0);
-    assert_true(relay_policy(f->link, BPF_SLOTS, GENERATION, &p, &e) < 0);
+    assert_null(relay_policy(f->link, SLOT, GENERATION + 1, &p, &e));
+    assert_null(relay_policy(f->link, BPF_SLOTS, GENERATION, &p, &e));
     assert_true(relay_is_open(f->link, SLOT, GENERATION));
     assert_false(relay_is_open(f->link, SLOT, GENERATION + 1));
     assert_int_equal(f->done, 0);
@@ -246,6 +246,22 @@ orders_carry_policy_and_descriptors(void **state)
     (void)close(fds[1]);
 }
 
+// Until no more is taken: how many were.
+static unsigned
+fill(struct fixture *f, const struct relay_policy *p)
+{
+    struct err e;
+    unsigned sent = 0;
+    struct packet *order = NULL;
+    while (sent < 20000 && (order = relay_policy(f->link, SLOT, GENERATION, p, &e)) != NULL) {
+        relay_give(f->link, order);
+        sent++;
+    }
+    assert_int_equal(e.code, ERR_RESOURCE_EXHAUSTED);
+    assert_int_equal(f->gone, 0);
+    return sent;
+}
+
 static void
 orders_that_the_relay_does_not_read_wait_within_bounds(void **state)
 {
@@ -255,14 +271,10 @@ orders_that_the_relay_does_not_read_wait_within_bounds(void **state)
     const struct relay_policy p = {.mode = NET_OPEN, .rules_n = NET_RULES, .rules = rules};
     configure(f);
     assert_int_equal(open_slot(f, &p, &e), 0);
-    int r = 0;
-    unsigned sent = 0;
-    for (; r == 0 && sent < 10000; sent++)
-        r = relay_policy(f->link, SLOT, GENERATION, &p, &e);
-    assert_int_equal(e.code, ERR_RESOURCE_EXHAUSTED);
+    unsigned sent = fill(f, &p);
     assert_true(sent > 100 && sent < 1000);
     static uint8_t bytes[sizeof(struct relay_order) + sizeof rules];
-    for (unsigned i = 0; i < sent + 1; i++) { // now it reads
+    for (unsigned i = 0; i < sent + 2; i++) { // now it reads
         ssize_t n = -1;
         for (int tries = 0; n < 0 && tries < 100; tries++) {
             n = recv(f->relay, bytes, sizeof bytes, MSG_DONTWAIT);
@@ -270,7 +282,24 @@ orders_that_the_relay_does_not_read_wait_within_bounds(void **state)
         }
         assert_true(n > 0);
     }
-    assert_int_equal(relay_policy(f->link, SLOT, GENERATION, &p, &e), 0);
+    struct packet *order = relay_policy(f->link, SLOT, GENERATION, &p, &e);
+    assert_non_null(order);
+    relay_give(f->link, order);
+}
+
+static void
+a_relay_that_reads_nothing_is_cut_off_when_a_sandbox_has_to_go(void **state)
+{
+    struct fixture *f = *state;
+    struct err e;
+    const struct relay_policy p = {.mode = NET_OPEN};
+    open_one(f);
+    (void)fill(f, &p);
+    assert_int_equal(relay_close(f->link, SLOT, GENERATION, on_done, f, &e), 0);
+    assert_int_equal(f->done, 0); // never from inside
+    turn(f);
+    assert_int_equal(f->done, 1);
+    expect_gone(f, "the relay has ended");
 }
 
 static void
@@ -349,6 +378,7 @@ main(void)
         LINK_TEST(orders_out_of_place_are_refused),
         LINK_TEST(orders_carry_policy_and_descriptors),
         LINK_TEST(orders_that_the_relay_does_not_read_wait_within_bounds),
+        LINK_TEST(a_relay_that_reads_nothing_is_cut_off_when_a_sandbox_has_to_go),
         LINK_TEST(reports_are_told_and_a_close_is_called_back_once),
         LINK_TEST(the_relays_end_calls_back_every_close_and_is_told_once),
         LINK_TEST(the_link_may_be_freed_inside_an_event),
