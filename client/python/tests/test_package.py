@@ -128,3 +128,5 @@ def test_the_reference_is_what_the_docstrings_say() -> None:
         check=True,
     )
     assert done.stdout == (HERE / "REFERENCE.md").read_text()
+    for name in set(stockade.__all__) - {"Code", "Event"}:
+        assert f"`{name}`" in done.stdout or f"# {name}\n" in done.stdout, name

@@ -7,16 +7,23 @@ import inspect
 import re
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import stockade
-from stockade import aio, errors
+from stockade import aio, errors, events, limits, network, requests
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 GROUPS = (
     ("Running", ("run", "start", "Sandbox", "Process", "Output", "Gap", "Forward")),
     ("What comes back", ("Result", "Outcome", "LimitHit", "Bill", "Figure", "Source", "Scope")),
     ("What may be used", ("Limits", "Network")),
     ("What there is", ("SandboxInfo", "ProcessInfo")),
-    ("Connection", ("Client", "default_client", "MessageStream", "Schema", "Stub")),
+    (
+        "Connection",
+        ("Client", "default_client", "MessageStream", "EventStream", "Schema", "Stub"),
+    ),
 )
 
 
@@ -69,7 +76,7 @@ def prose(doc: str | None) -> str:
     return "\n".join(out + ["```"] * code)
 
 
-def fields(cls: type) -> list[tuple[str, str]]:
+def fields(cls: type | ModuleType) -> list[tuple[str, str]]:
     """Return names and comments (``#:``) of a class's fields, enum members and attributes."""
     found: list[tuple[str, str]] = []
     comment: list[str] = []
@@ -126,6 +133,16 @@ def show_class(cls: type, name: str) -> None:
             print(prose(function.__doc__) + "\n")
 
 
+def show_types() -> None:
+    """Print what arguments may be."""
+    print("## Types of arguments\n")
+    for module in (limits, requests, events, network):
+        for name, comment in fields(module):
+            if name in stockade.__all__:
+                print(f"- `{name}`: {comment}")
+    print()
+
+
 def show_errors() -> None:
     """Print the exceptions as a table."""
     print("## Errors\n\n" + prose(errors.__doc__) + "\n")
@@ -138,6 +155,8 @@ def show_errors() -> None:
     print("\nEvery `CallError` carries:\n")
     for field, comment in fields(stockade.CallError):
         print(f"- `{field}`: {comment}")
+    for field in ("subject", "hint"):
+        print(f"- `{field}`: {getattr(stockade.CallError, field).__doc__}")
 
 
 def main() -> None:
@@ -156,6 +175,7 @@ def main() -> None:
             else:
                 print(f"### {name}\n\n```python\n{name}{signature(thing)}\n```\n")
                 print(prose(thing.__doc__) + "\n")
+    show_types()
     show_errors()
     print("\n## asyncio\n\n" + prose(aio.__doc__))
 

@@ -35,12 +35,12 @@ from stockade.errors import (
     Unavailable,
     Unimplemented,
 )
-from stockade.events import Event, Gap, Output
+from stockade.events import Event, Gap, LineCallback, Output
 from stockade.forward import Forward
-from stockade.limits import Limits
-from stockade.network import Network
+from stockade.limits import Limits, Seconds, Size
+from stockade.network import Network, Ports
 from stockade.process import Process
-from stockade.requests import ProcessInfo, SandboxInfo
+from stockade.requests import AsyncStdin, Data, ProcessInfo, SandboxInfo, Stdin
 from stockade.result import Bill, Figure, LimitHit, Outcome, Result, Scope, Source
 from stockade.sandbox import Sandbox, run, start
 from stockade.stubs import Schema, Stub
@@ -52,6 +52,7 @@ __all__ = [
     "Aborted",
     "AddressError",
     "AlreadyExists",
+    "AsyncStdin",
     "Bill",
     "BrokerUnreachable",
     "CallError",
@@ -59,6 +60,7 @@ __all__ = [
     "Client",
     "Code",
     "ConnectionLost",
+    "Data",
     "DataLoss",
     "DeadlineExceeded",
     "Event",
@@ -72,6 +74,7 @@ __all__ = [
     "JobError",
     "LimitHit",
     "Limits",
+    "LineCallback",
     "MessageStream",
     "Network",
     "NotFound",
@@ -79,6 +82,7 @@ __all__ = [
     "Outcome",
     "Output",
     "PermissionDenied",
+    "Ports",
     "Process",
     "ProcessInfo",
     "ProtocolError",
@@ -88,7 +92,10 @@ __all__ = [
     "SandboxInfo",
     "Schema",
     "Scope",
+    "Seconds",
+    "Size",
     "Source",
+    "Stdin",
     "StockadeError",
     "Stub",
     "Unauthenticated",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Union
 from urllib.parse import urlsplit
 
 from stockade.errors import AddressError
+from stockade.requests import texts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,6 +58,8 @@ def parse(text: str | None) -> Address:
 
     Raises ``AddressError`` for anything but ipc and tcp.
     """
+    if text is not None and not isinstance(text, str):
+        raise AddressError(f"{text!r}: an address is text, as in {DEFAULT}")
     text = text or os.environ.get("STOCKADE_ADDRESS") or DEFAULT
     if text.startswith("ipc://"):
         path = text[len("ipc://") :]
@@ -83,7 +86,7 @@ def metadata(token: str | None, more: Mapping[str, str] | None) -> list[tuple[st
     A token of None stands for the variable ``STOCKADE_TOKEN``.
     """
     token = token or os.environ.get("STOCKADE_TOKEN")
-    pairs = [(key.lower(), value) for key, value in (more or {}).items()]
+    pairs = [(key.lower(), value) for key, value in texts("metadata", more).items()]
     if token:
         pairs.append(("authorization", f"Bearer {token}"))
     return pairs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 import secrets
 from typing import TYPE_CHECKING, Any, Optional, TypeVar, Union
 
@@ -10,7 +11,7 @@ from stockade import methods, requests, tunnel
 from stockade.errors import AlreadyExists, NotFound, ResourceExhausted, StockadeError
 from stockade.events import Collector
 from stockade.jobs import Job
-from stockade.limits import Seconds, to_ms
+from stockade.limits import Seconds, lifetime_ms
 from stockade.network import PORT_MAX
 from stockade.v1 import process_service_pb2, sandbox_service_pb2
 
@@ -30,7 +31,9 @@ async def sandboxes(
     client: Caller, metadata: Optional[Mapping[str, str]]
 ) -> AsyncIterator[SandboxInfo]:
     """Yield the caller's sandboxes."""
-    request = sandbox_service_pb2.SandboxServiceListRequest(metadata=metadata)
+    request = sandbox_service_pb2.SandboxServiceListRequest(
+        metadata=requests.texts("metadata", metadata)
+    )
     async for page in client._pages(methods.LIST, request):
         for message in page.sandboxes:
             yield requests.sandbox_info(message)
@@ -46,7 +49,7 @@ async def one_shot(
     job: type[J],
     request: process_service_pb2.RunRequest,
     collector: Collector,
-    deadline: Optional[float],
+    deadline: Optional[Seconds],
 ) -> J:
     """Start a job in a sandbox of its own."""
     stream = await client._stream(methods.RUN, request, timeout=deadline)
@@ -124,7 +127,7 @@ class Box:
 
     async def _check_port(self, port: int) -> None:
         """Let the broker refuse a port of the sandbox that nobody may connect to."""
-        if not 1 <= port <= PORT_MAX:
+        if not 1 <= operator.index(port) <= PORT_MAX:
             raise ValueError(f"{port!r} is no port (1 to {PORT_MAX})")
         if not (await self._refresh()).policy.lets_in(port):
             stream = await self._client._stream(methods.FORWARD, tunnel.request(self.id, port))
@@ -149,8 +152,8 @@ class Box:
     ) -> SandboxInfo:
         request = sandbox_service_pb2.SandboxServiceUpdateRequest(
             id=self.id,
-            ttl_ms=to_ms(timeout) if timeout is not None else 0,
-            metadata=metadata,
+            ttl_ms=lifetime_ms(timeout),
+            metadata=requests.texts("metadata", metadata),
             network=requests.network_policy(network),
         )
         return await self._ask(methods.UPDATE, request)

@@ -15,6 +15,7 @@ from stockade import address as addresses
 from stockade import methods
 from stockade.attempts import Attempts
 from stockade.errors import ConnectionLost, ProtocolError, ResourceExhausted, StockadeError
+from stockade.limits import Seconds, to_seconds
 from stockade.methods import Method, Request, Response
 from stockade.v1 import system_service_pb2
 
@@ -159,7 +160,7 @@ class Caller:
         method: Method[Request, Response],
         request: Request,
         *,
-        timeout: Optional[float] = None,
+        timeout: Optional[Seconds] = None,
         metadata: Iterable[tuple[str, str]] = (),
         idempotency_key: Optional[str] = None,
     ) -> Response:
@@ -181,7 +182,7 @@ class Caller:
         method: Method[Request, Response],
         request: Request,
         *,
-        timeout: Optional[float] = None,
+        timeout: Optional[Seconds] = None,
         metadata: Iterable[tuple[str, str]] = (),
         idempotency_key: Optional[str] = None,
         resume: bool = False,
@@ -224,10 +225,11 @@ class Caller:
                 return
 
     def _attempts(
-        self, method: Method[Any, Any], timeout: Optional[float], key: Optional[str]
+        self, method: Method[Any, Any], timeout: Optional[Seconds], key: Optional[str]
     ) -> Attempts:
         now = time.monotonic()
-        return Attempts(method, now=now, timeout=timeout, retry_for=self._retry_for, key=key)
+        seconds = None if timeout is None else to_seconds(timeout)
+        return Attempts(method, now=now, timeout=seconds, retry_for=self._retry_for, key=key)
 
     async def _begin(
         self,

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from stockade.attempts import Attempts
+    from stockade.limits import Seconds
     from stockade.stubs import Schema
 
 
@@ -129,7 +130,7 @@ class Client(Caller):
         method: Method[Request, Response],
         request: Request,
         *,
-        timeout: Optional[float] = None,
+        timeout: Optional[Seconds] = None,
         metadata: Iterable[tuple[str, str]] = (),
         idempotency_key: Optional[str] = None,
     ) -> Response:
@@ -156,7 +157,7 @@ class Client(Caller):
         method: Method[Request, Response],
         request: Request,
         *,
-        timeout: Optional[float] = None,
+        timeout: Optional[Seconds] = None,
         metadata: Iterable[tuple[str, str]] = (),
         idempotency_key: Optional[str] = None,
         resume: bool = False,
@@ -278,9 +279,18 @@ def default_client() -> Client:
     key = (addresses.parse(None).text, os.environ.get("STOCKADE_TOKEN"))
     with _default_lock:
         client = _defaults.get(key)
-        if client is None:
+        if client is None or client._closed:
             client = _defaults[key] = Client(key[0], token=key[1])
         return client
+
+
+def chosen(client: Optional[Client]) -> Client:
+    """Return the client that the caller named, else the shared one."""
+    if client is None:
+        return default_client()
+    if not isinstance(client, Client):
+        raise TypeError(f"client={client!r}: a stockade.Client is needed")
+    return client
 
 
 def _after_fork() -> None:

@@ -10,7 +10,7 @@ turns that into ``JobError``.
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Optional
 
 from google.protobuf.message import DecodeError, Message
 
@@ -68,6 +68,7 @@ class JobError(StockadeError):
 class CallError(StockadeError):
     """A call ended with a status other than OK. Each code has a subclass of its own."""
 
+    #: The status code.
     code: Code = Code.UNKNOWN
 
     def __init__(
@@ -97,6 +98,18 @@ class CallError(StockadeError):
         self.quotas = quotas
         #: Seconds to wait before asking again, where the broker said so.
         self.retry_after = retry_after
+
+    @property
+    def subject(self) -> Optional[str]:
+        """The rule, limit, field or quota that said no; None where the broker named none."""
+        named = [self.info[key] for key in ("subject", "rule", "limit") if key in self.info]
+        named += [name for name, _ in (*self.fields, *self.quotas)]
+        return named[0] if named else None
+
+    @property
+    def hint(self) -> Optional[str]:
+        """How to ask for more, or what to do; None where the broker did not say."""
+        return self.info.get("hint")
 
     def __str__(self) -> str:
         parts = [f"{self.code.name}: {self.message}"]
@@ -200,7 +213,7 @@ class ConnectionLost(Unavailable):
     sends such a request a second time by itself unless that is known to be harmless.
     """
 
-    def __init__(self, message: str, *, method: str = "", maybe_executed: bool) -> None:
+    def __init__(self, message: str, *, method: str = "", maybe_executed: bool = True) -> None:
         super().__init__(message, method=method)
         #: The request may have been executed.
         self.maybe_executed = maybe_executed

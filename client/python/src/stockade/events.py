@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Callable, Optional, Union
 
 from stockade.errors import ProtocolError
+from stockade.limits import Size, size_bytes
 from stockade.result import Result
 from stockade.v1 import process_service_pb2
 
@@ -44,7 +45,9 @@ class Gap:
     limit: bool
 
 
+#: What an iteration over a ``Process`` gives.
 Event = Union[Output, Gap]
+#: Called with each line of output as text, without its line end.
 LineCallback = Callable[[str], object]
 
 
@@ -75,14 +78,14 @@ class Collector:
         *,
         on_stdout: Optional[LineCallback] = None,
         on_stderr: Optional[LineCallback] = None,
-        keep: int = KEEP_BYTES,
+        keep: Size = KEEP_BYTES,
     ) -> None:
         self._lines = {
             "stdout": on_stdout and Lines(on_stdout),
             "stderr": on_stderr and Lines(on_stderr),
         }
         self._kept = {"stdout": bytearray(), "stderr": bytearray()}
-        self._keep = keep
+        self._keep = size_bytes(keep)
         self._missing = 0
         self._cut = 0  # by the limit, as far as gaps told
         self.process_id = ""

@@ -15,6 +15,7 @@ from stockade.errors import (
     NotFound,
     ProtocolError,
 )
+from stockade.limits import to_seconds
 from stockade.v1 import process_service_pb2
 
 if TYPE_CHECKING:
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 
     from stockade.calls import Caller, Stream
     from stockade.events import Collector, Event
-    from stockade.requests import Feed
+    from stockade.limits import Seconds
+    from stockade.requests import Data, Feed
     from stockade.result import Result
 
 
@@ -36,6 +38,7 @@ class Job:
         self._stream = stream
         self._collector = collector
         self._resumable = resumable
+        self._detached = False
 
     @classmethod
     async def _open(
@@ -79,6 +82,8 @@ class Job:
                 await self._resume(lost)
                 continue
             if message is None:
+                if self._detached:
+                    raise FailedPrecondition("the process was detached: it is read no more")
                 self._collector.finish()
                 break
             event = self._collector.feed(message.event)
@@ -109,8 +114,8 @@ class Job:
     def _check_fed(self) -> None:
         """Raise what went wrong there."""
 
-    async def _wait(self, timeout: Optional[float]) -> Result:
-        until = None if timeout is None else time.monotonic() + timeout
+    async def _wait(self, timeout: Optional[Seconds]) -> Result:
+        until = None if timeout is None else time.monotonic() + to_seconds(timeout)
         while await self._next(until) is not None:
             pass
         self._stop_feeding()
@@ -131,8 +136,8 @@ class Job:
         request = process_service_pb2.InputRequest(process_id=self.id, data=data)
         await self._client._push(methods.INPUT, request)
 
-    async def _send_stdin(self, data: bytes | str) -> None:
-        for piece in requests.cut(data.encode() if isinstance(data, str) else data):
+    async def _send_stdin(self, data: Data) -> None:
+        for piece in requests.cut(data):
             await self._input(piece)
 
     async def _close_stdin(self) -> None:
@@ -160,6 +165,7 @@ class Job:
 
         In a sandbox the process goes on (``Sandbox.attach``); a one-shot job is cancelled.
         """
+        self._detached = True
         self._stream.cancel()
 
     async def _abort(self) -> None:

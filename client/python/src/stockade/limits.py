@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import math
+import operator
 import re
 from dataclasses import dataclass, fields
 from typing import Any, Callable, Optional, Union
@@ -20,39 +22,61 @@ _POWER = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 
 
 def size_bytes(size: Size) -> int:
-    """Return a size in bytes. ``ValueError`` for anything that is none.
+    """Return a size in bytes. ``ValueError`` or ``TypeError`` for anything that is none.
 
     >>> size_bytes("256M")
     268435456
     >>> size_bytes("1.5 GiB")
     1610612736
     """
-    if isinstance(size, int):
-        if size < 0:
+    if not isinstance(size, str):
+        number = operator.index(size)
+        if number < 0:
             raise ValueError(f"{size}: a size is not negative")
-        return size
+        return number
     found = _SIZE.fullmatch(size.strip())
     if found is None:
         raise ValueError(f"{size!r}: not a size such as 4096, '256M' or '1.5G'")
-    return int(float(found[1]) * 1024 ** _POWER[found[2].upper()])
+    number = float(found[1]) * 1024 ** _POWER[found[2].upper()]
+    if math.isinf(number):
+        raise ValueError(f"{size[:32]!r}...: too large")
+    return int(number)
 
 
 def to_seconds(span: Seconds) -> float:
-    """Return a span of time in seconds. ``ValueError`` when it is negative.
+    """Return a span of time in seconds. ``ValueError`` or ``TypeError`` for what is none.
 
     >>> to_seconds(datetime.timedelta(minutes=1))
     60.0
     """
-    seconds = span.total_seconds() if isinstance(span, datetime.timedelta) else float(span)
-    if not seconds >= 0:
-        raise ValueError(f"{span!r}: a span of time is not negative")
+    if isinstance(span, datetime.timedelta):
+        return span.total_seconds()
+    given: object = span
+    if isinstance(given, (str, bytes)):  # float() would take it
+        raise TypeError(f"{span!r}: a number of seconds or a timedelta is needed")
+    seconds = float(span)
+    if not math.isfinite(seconds):
+        raise ValueError(f"{span!r}: no span of time; None stands for no bound")
     return seconds
 
 
 def to_ms(span: Seconds) -> int:
-    """Return a span of time in milliseconds, rounded up: it is never cut to nothing."""
+    """Return a span of time in milliseconds, rounded up: it is never cut to nothing.
+
+    ``ValueError`` when it is negative.
+    """
     ms = to_seconds(span) * 1000
-    return int(ms) + (ms > int(ms))
+    if ms < 0:
+        raise ValueError(f"{span!r}: a span of time is not negative")
+    return math.ceil(ms)
+
+
+def lifetime_ms(span: Optional[Seconds]) -> int:
+    """Return a sandbox's time to live; 0, which leaves it as it is, stands for None alone."""
+    ms = 0 if span is None else to_ms(span)
+    if ms == 0 and span is not None:
+        raise ValueError(f"timeout={span!r}: more than 0; leave it out for the usual one")
+    return ms
 
 
 @dataclass(frozen=True)
@@ -95,14 +119,19 @@ class Limits:
     def to_message(self) -> limits_pb2.Limits:
         """Return the message that the protocol carries.
 
-        ``ValueError`` when a value makes no sense.
+        ``ValueError`` or ``TypeError`` when a value makes no sense; both name the limit.
         """
         message = limits_pb2.Limits()
         for field, (name, convert) in _FIELDS.items():
             value = getattr(self, field)
             if value is None:
                 continue
-            number = convert(value)
+            try:
+                number = convert(value)
+            except TypeError as e:
+                raise TypeError(f"{field}={value!r}: {e}") from None
+            except (ValueError, OverflowError) as e:
+                raise ValueError(f"{field}={value!r}: {e}") from None
             if number <= 0:
                 raise ValueError(
                     f"{field}={value!r}: a limit is more than 0; leave it out for the template's"
@@ -134,14 +163,14 @@ class Limits:
 _FIELDS: dict[str, tuple[str, Callable[[Any], int]]] = {
     "memory": ("memory_bytes", size_bytes),
     "cpus": ("cpu_millis", lambda cpus: round(cpus * 1000)),
-    "cpu_weight": ("cpu_weight", int),
+    "cpu_weight": ("cpu_weight", operator.index),
     "cpu_time": ("cpu_time_ms", to_ms),
     "wall_time": ("wall_ms", to_ms),
-    "pids": ("pids", int),
-    "files": ("files", int),
+    "pids": ("pids", operator.index),
+    "files": ("files", operator.index),
     "file_size": ("file_size_bytes", size_bytes),
     "disk": ("disk_bytes", size_bytes),
-    "inodes": ("inodes", int),
+    "inodes": ("inodes", operator.index),
     "output": ("output_bytes", size_bytes),
 }
 assert set(_FIELDS) == {field.name for field in fields(Limits)}

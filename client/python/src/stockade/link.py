@@ -144,8 +144,25 @@ class Link:
             self.flush()
 
     def collected(self, call: Call) -> None:
-        """Give a call up, from a destructor: this thread may hold the lock."""
+        """Give a call up, from a destructor: this thread may hold the locks.
+
+        Where it cannot have them at once, whoever has them does it.
+        """
         self.abandoned.append(call)
+        if not self.lock.acquire(blocking=False):
+            return
+        try:
+            while self.abandoned:
+                self.core.abandon(self.abandoned.popleft())
+            if self._send_lock.acquire(blocking=False):
+                try:
+                    self._write_now()
+                finally:
+                    self._send_lock.release()
+        except OSError:  # the reader sees it, too
+            pass
+        finally:
+            self.lock.release()
 
     def leave(self, call: Call) -> None:
         """Nothing more of the call is wanted but its END."""
@@ -244,13 +261,18 @@ class Link:
 
         A caller that is writing takes the rest along: it looks again.
         """
+        self._sweep()
         if not self.core.output or not self._send_lock.acquire(blocking=False):
             return
         try:
-            with self.lock, contextlib.suppress(BlockingIOError):
-                self.core.sent(os.write(self._sock.fileno(), self.core.offer(_WRITE_BYTES)))
+            with self.lock:
+                self._write_now()
         finally:
             self._send_lock.release()
+
+    def _write_now(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            self.core.sent(os.write(self._sock.fileno(), self.core.offer(_WRITE_BYTES)))
 
     def lost(self, why: str) -> None:
         """End the connection: every open call fails. Any thread; once is enough."""
@@ -267,5 +289,9 @@ class Link:
             self._sock.shutdown(socket.SHUT_RDWR)
 
     def forget(self) -> None:
-        """Drop the connection in a forked child: it is the parent's."""
+        """Drop the connection in a forked child: it is the parent's, and so are its calls."""
         self._sock.close()
+        self.lock = threading.Lock()  # whoever held one is not in this process
+        self._room = threading.Condition(self.lock)
+        self._send_lock = threading.Lock()
+        self.core.lost("the program forked, and the connection stayed with the parent")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Optional, Union
 
+from stockade.limits import Size, size_bytes
 from stockade.v1 import sandbox_service_pb2
 
 _MODES = {
@@ -43,14 +44,14 @@ class Network:
     allow: tuple[str, ...] = ()
     #: Ports of the sandbox that its caller may connect to.
     inbound: tuple[Ports, ...] = ()
-    #: Bytes that may leave in its life; None: no limit of one's own.
-    egress_bytes: Optional[int] = None
+    #: Bytes that may leave in its life, or text such as ``"1G"``; None: no limit of one's own.
+    egress_bytes: Optional[Size] = None
     #: Bytes that may come in.
-    ingress_bytes: Optional[int] = None
+    ingress_bytes: Optional[Size] = None
     #: Bytes per second out.
-    egress_rate: Optional[int] = None
+    egress_rate: Optional[Size] = None
     #: Bytes per second in.
-    ingress_rate: Optional[int] = None
+    ingress_rate: Optional[Size] = None
     #: Names that may be looked up per minute; None: 600.
     dns_queries: Optional[int] = None
 
@@ -79,12 +80,15 @@ class Network:
         """Return it as the protocol has it. ``ValueError``: no such mode, destination or port."""
         if self.mode and self.mode not in _MODES:
             raise ValueError(f"network={self.mode!r}: one of {', '.join(_MODES)}")
+        for name in ("allow", "inbound"):
+            if not isinstance(getattr(self, name), (tuple, list)):
+                raise TypeError(f"{name}={getattr(self, name)!r}: a tuple is needed")
         message = sandbox_service_pb2.NetworkPolicy(
             mode=_MODES.get(self.mode),
-            egress_bytes_max=self.egress_bytes or 0,
-            ingress_bytes_max=self.ingress_bytes or 0,
-            egress_rate=self.egress_rate or 0,
-            ingress_rate=self.ingress_rate or 0,
+            egress_bytes_max=size_bytes(self.egress_bytes or 0),
+            ingress_bytes_max=size_bytes(self.ingress_bytes or 0),
+            egress_rate=size_bytes(self.egress_rate or 0),
+            ingress_rate=size_bytes(self.ingress_rate or 0),
             queries_per_minute=self.dns_queries or 0,
         )
         message.outbound.extend(_rule(text) for text in self.allow)

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from stockade.calls import Caller, Stream
     from stockade.events import Collector, Event
-    from stockade.requests import Feed
+    from stockade.limits import Seconds
+    from stockade.requests import Data, Feed
     from stockade.result import Result
 
 
@@ -46,7 +47,7 @@ class Process(Job):
             raise StopIteration
         return event
 
-    def wait(self, timeout: Optional[float] = None) -> Result:
+    def wait(self, timeout: Optional[Seconds] = None) -> Result:
         """Read to the end and return the result.
 
         ``timeout`` is in seconds: ``DeadlineExceeded`` (a ``TimeoutError``) is raised then, the
@@ -54,7 +55,7 @@ class Process(Job):
         """
         return now(self._wait(timeout))
 
-    def send_stdin(self, data: bytes | str) -> None:
+    def send_stdin(self, data: Data) -> None:
         """Write to its stdin, or to its terminal. Waits while the queue is full (256 KiB).
 
         Raises ``FailedPrecondition`` when stdin is closed or the process has ended.

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import AsyncIterable, Iterable, Iterator, Mapping
+import inspect
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Optional, Union
+from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar, Union
 
-from stockade.limits import Limits, Seconds, to_ms
+from stockade.limits import Limits, Seconds, lifetime_ms
 from stockade.network import Network
 from stockade.result import Result
 from stockade.v1 import process_service_pb2, sandbox_service_pb2
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from google.protobuf.timestamp_pb2 import Timestamp
 
-#: What goes to a job's stdin: bytes, text (as UTF-8), or pieces of bytes.
-Stdin = Union[bytes, str, Iterable[bytes]]
+T = TypeVar("T")
+
+#: Bytes, or text that becomes UTF-8.
+Data = Union[bytes, bytearray, memoryview, str]
+#: What goes to a job's stdin: all of it, a file, or the pieces.
+Stdin = Union[Data, Iterable[Data]]
 #: The same for asyncio.
-AsyncStdin = Union[Stdin, AsyncIterable[bytes]]
+AsyncStdin = Union[Stdin, AsyncIterable[Data]]
 
 STDIN_BYTES_MAX = 1024 * 1024  # in the request itself; the rest is sent as input
 INPUT_BYTES_MAX = 64 * 1024  # of one input
@@ -125,7 +132,29 @@ def network_policy(
     """Return a policy as a message; of a mode by its name. ``ValueError``: there is none such."""
     if network is None:
         return None
-    return (network if isinstance(network, Network) else Network(network or "?")).to_message()
+    if isinstance(network, str):
+        network = Network(network or "?")
+    return _is_a(Network, "network", network).to_message()
+
+
+def _is_a(kind: type[T], what: str, value: T) -> T:
+    """Return an argument, or raise the ``TypeError`` that names it."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{what}={value!r}: {kind.__name__} is needed")
+    return value
+
+
+def _text(what: str, value: Optional[str]) -> str:
+    return "" if value is None else _is_a(str, what, value)
+
+
+def texts(what: str, values: Optional[Mapping[str, str]]) -> dict[str, str]:
+    """Return names and their values, which have to be text. ``TypeError`` names what is none."""
+    pairs = {} if values is None else dict(values)
+    for name, value in pairs.items():
+        _is_a(str, f"a name in {what}", name)
+        _is_a(str, f"{what}[{name!r}]", value)
+    return pairs
 
 
 def create_request(
@@ -139,43 +168,72 @@ def create_request(
 ) -> sandbox_service_pb2.SandboxServiceCreateRequest:
     """Return the request for a new sandbox."""
     return sandbox_service_pb2.SandboxServiceCreateRequest(
-        template=template or "",
-        limits=limits.to_message() if limits else None,
+        template=_text("template", template),
+        limits=limits_message(limits),
         network=network_policy(network),
-        metadata=metadata,
-        ttl_ms=to_ms(timeout) if timeout is not None else 0,
-        name=name or "",
+        metadata=texts("metadata", metadata),
+        ttl_ms=lifetime_ms(timeout),
+        name=_text("name", name),
     )
 
 
 class Feed:
-    """What goes to stdin: what the request carries, and pieces of at most 64 KiB for the rest."""
+    """What goes to stdin: what the request carries, and pieces of at most 64 KiB for the rest.
+
+    ``TypeError`` for what gives neither bytes nor text.
+    """
 
     def __init__(self, stdin: Optional[AsyncStdin]) -> None:
         self.inline = b""
-        self.more: Union[Iterable[bytes], AsyncIterable[bytes], None] = None
-        if isinstance(stdin, str):
-            stdin = stdin.encode()
-        if isinstance(stdin, (bytes, bytearray, memoryview)):
-            data = bytes(stdin)
+        self.more: Union[Iterator[Data], AsyncIterable[Data], None] = None
+        if isinstance(stdin, (bytes, bytearray, memoryview, str)):
+            data = as_bytes(stdin)
             self.inline = data[:STDIN_BYTES_MAX]
             if len(data) > STDIN_BYTES_MAX:
-                self.more = (data[STDIN_BYTES_MAX:],)
+                self.more = iter((data[STDIN_BYTES_MAX:],))
         elif stdin is not None:
-            read = getattr(stdin, "read", None)  # an open file: its blocks, not its lines
-            self.more = iter(lambda: read(INPUT_BYTES_MAX), b"") if callable(read) else stdin
+            read = getattr(stdin, "read", None)  # a file, or a stream: its blocks, not its lines
+            if inspect.iscoroutinefunction(read):
+                self.more = _blocks_to_come(read)
+            elif isinstance(stdin, AsyncIterable):
+                self.more = stdin
+            else:
+                self.more = _blocks(read) if callable(read) else iter(stdin)
 
     def pieces(self) -> Iterator[bytes]:
         """Yield the rest, from a source that is no asynchronous one."""
-        assert not isinstance(self.more, AsyncIterable)
+        if isinstance(self.more, AsyncIterable):
+            raise TypeError("stdin: an asynchronous source is for stockade.aio")
         for piece in self.more or ():
             yield from cut(piece)
 
 
-def cut(data: bytes) -> Iterator[bytes]:
+def _blocks(read: Callable[[int], Optional[Data]]) -> Iterator[Data]:
+    while data := read(INPUT_BYTES_MAX):
+        yield data
+    if data is None:
+        raise BlockingIOError("stdin: a file that waits for its bytes is needed")
+
+
+async def _blocks_to_come(read: Callable[[int], Awaitable[Data]]) -> AsyncIterator[Data]:
+    while data := await read(INPUT_BYTES_MAX):
+        yield data
+
+
+def as_bytes(data: Data) -> bytes:
+    """Return text as UTF-8, and bytes as they are. ``TypeError`` for anything else."""
+    if isinstance(data, str):
+        return data.encode()
+    if isinstance(data, (bytes, bytearray, memoryview)):
+        return bytes(data)
+    raise TypeError(f"{data!r}: bytes or text are needed")
+
+
+def cut(data: Data) -> Iterator[bytes]:
     """Yield pieces that one input may carry."""
-    for start in range(0, len(data), INPUT_BYTES_MAX):
-        yield bytes(data[start : start + INPUT_BYTES_MAX])
+    whole = as_bytes(data)
+    for start in range(0, len(whole), INPUT_BYTES_MAX):
+        yield whole[start : start + INPUT_BYTES_MAX]
 
 
 def command(
@@ -183,7 +241,7 @@ def command(
     *,
     env: Optional[Mapping[str, str]] = None,
     cwd: Optional[str] = None,
-    stdin: bytes = b"",
+    stdin: Data = b"",
     stdin_open: bool = False,
     terminal: Optional[tuple[int, int]] = None,
 ) -> process_service_pb2.Command:
@@ -194,12 +252,13 @@ def command(
         if not isinstance(arg, str):
             raise TypeError(f"{arg!r}: arguments are text")
     message = process_service_pb2.Command(
-        args=args, workdir=cwd or "", stdin=stdin, stdin_open=stdin_open
+        args=args, workdir=_text("cwd", cwd), stdin=as_bytes(stdin), stdin_open=stdin_open
     )
-    for name, value in (env or {}).items():
+    for name, value in texts("env", env).items():
         message.env.add(name=name, value=value)
     if terminal is not None:
-        message.terminal.CopyFrom(terminal_size(*terminal))
+        rows, columns = terminal
+        message.terminal.CopyFrom(terminal_size(rows, columns))
     return message
 
 
@@ -227,10 +286,10 @@ def run_request(
     """Return the request for a job in a sandbox of its own."""
     return process_service_pb2.RunRequest(
         command=what,
-        template=template or "",
+        template=_text("template", template),
         limits=job_limits(limits, timeout),
         network=network_policy(network),
-        metadata=metadata,
+        metadata=texts("metadata", metadata),
     )
 
 
@@ -242,5 +301,10 @@ def terminal_size(rows: int, columns: int) -> process_service_pb2.TerminalSize:
 def job_limits(limits: Optional[Limits], timeout: Optional[Seconds]) -> Any:
     """Return the limits of a job as a message, or None: `timeout` is its wall-clock limit."""
     if timeout is not None:
-        limits = replace(limits or Limits(), wall_time=timeout)
-    return limits.to_message() if limits else None
+        limits = replace(_is_a(Limits, "limits", limits or Limits()), wall_time=timeout)
+    return limits_message(limits)
+
+
+def limits_message(limits: Optional[Limits]) -> Any:
+    """Return limits as a message, or None."""
+    return None if limits is None else _is_a(Limits, "limits", limits).to_message()

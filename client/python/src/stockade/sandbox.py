@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Optional, Union
 from stockade import methods, requests
 from stockade.both import each, now
 from stockade.boxes import Box, ask, one_shot, sandboxes
-from stockade.client import Client, default_client
+from stockade.client import Client, chosen
 from stockade.errors import CallError
 from stockade.events import KEEP_BYTES, Collector, LineCallback
 from stockade.forward import Forward
 from stockade.process import Process
-from stockade.requests import Feed, ProcessInfo, SandboxInfo, Stdin
+from stockade.requests import Data, Feed, ProcessInfo, SandboxInfo, Stdin
 from stockade.tunnel import ForwardError, listen
 from stockade.v1 import sandbox_service_pb2
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from stockade.limits import Limits, Seconds
+    from stockade.limits import Limits, Seconds, Size
     from stockade.network import Network
     from stockade.result import Result
 
@@ -62,7 +62,7 @@ class Sandbox(Box):
         (too many sandboxes), ``AlreadyExists`` (the name), ``FailedPrecondition`` (a network mode
         that the host cannot enforce).
         """
-        client = client or default_client()
+        client = chosen(client)
         request = requests.create_request(
             template=template,
             limits=limits,
@@ -79,7 +79,7 @@ class Sandbox(Box):
 
         ``NotFound``: there is none, or it is somebody else's.
         """
-        client = client or default_client()
+        client = chosen(client)
         request = sandbox_service_pb2.SandboxServiceGetRequest(id=id_or_name)
         return cls(client, now(ask(client, methods.GET, request)))
 
@@ -91,7 +91,7 @@ class Sandbox(Box):
         client: Optional[Client] = None,
     ) -> Iterator[SandboxInfo]:
         """Iterate over the caller's sandboxes, oldest first; with all labels of ``metadata``."""
-        return each(sandboxes(client or default_client(), metadata))
+        return each(sandboxes(chosen(client), metadata))
 
     def __enter__(self) -> Self:
         return self
@@ -119,14 +119,15 @@ class Sandbox(Box):
         terminal: Optional[tuple[int, int]] = None,
         on_stdout: Optional[LineCallback] = None,
         on_stderr: Optional[LineCallback] = None,
-        keep: int = KEEP_BYTES,
+        keep: Size = KEEP_BYTES,
         check: bool = False,
     ) -> Result:
         """Run a command and wait for its end.
 
         ``env``        added to, or replacing, the template's environment
         ``cwd``        absolute folder; None: the template's
-        ``stdin``      bytes, text, or an iterable of bytes; None: the command sees end-of-file
+        ``stdin``      bytes, text, a file, or an iterable of either; None: the command sees
+                       end-of-file
         ``timeout``    seconds of wall-clock time, after which the broker ends it:
                        ``Result.timed_out``
         ``limits``     further limits of this job: ``cpu_time``, ``files``, ``file_size``,
@@ -134,7 +135,8 @@ class Sandbox(Box):
         ``terminal``   (rows, columns): give it a terminal; stdout and stderr are then one stream
         ``on_stdout``  called with each line of stdout as text, without its line end, as it comes
         ``on_stderr``  the same for stderr
-        ``keep``       bytes of stdout and of stderr that the result keeps; the rest is only counted
+        ``keep``       bytes, or ``"1M"``, of stdout and of stderr that the result keeps; the rest
+                       is only counted
         ``check``      raise ``JobError`` unless it exits with code 0
 
         When waiting is interrupted (Ctrl-C, an exception in a callback) the command is killed.
@@ -159,14 +161,14 @@ class Sandbox(Box):
         *args: str,
         env: Optional[Mapping[str, str]] = None,
         cwd: Optional[str] = None,
-        stdin: bytes = b"",
+        stdin: Data = b"",
         stdin_open: bool = False,
         timeout: Optional[Seconds] = None,
         limits: Optional[Limits] = None,
         terminal: Optional[tuple[int, int]] = None,
         on_stdout: Optional[LineCallback] = None,
         on_stderr: Optional[LineCallback] = None,
-        keep: int = KEEP_BYTES,
+        keep: Size = KEEP_BYTES,
     ) -> Process:
         """Start a command and return at once.
 
@@ -195,7 +197,7 @@ class Sandbox(Box):
         offset: int = 0,
         on_stdout: Optional[LineCallback] = None,
         on_stderr: Optional[LineCallback] = None,
-        keep: int = KEEP_BYTES,
+        keep: Size = KEEP_BYTES,
     ) -> Process:
         """Find a process again, and read its output from ``offset`` on.
 
@@ -268,7 +270,7 @@ def start(
     template: Optional[str] = None,
     env: Optional[Mapping[str, str]] = None,
     cwd: Optional[str] = None,
-    stdin: bytes = b"",
+    stdin: Data = b"",
     stdin_open: bool = False,
     timeout: Optional[Seconds] = None,
     limits: Optional[Limits] = None,
@@ -277,8 +279,8 @@ def start(
     terminal: Optional[tuple[int, int]] = None,
     on_stdout: Optional[LineCallback] = None,
     on_stderr: Optional[LineCallback] = None,
-    keep: int = KEEP_BYTES,
-    deadline: Optional[float] = None,
+    keep: Size = KEEP_BYTES,
+    deadline: Optional[Seconds] = None,
     client: Optional[Client] = None,
 ) -> Process:
     """Start a command in a fresh sandbox that is destroyed after it.
@@ -303,7 +305,7 @@ def start(
         metadata=metadata,
     )
     collector = Collector(on_stdout=on_stdout, on_stderr=on_stderr, keep=keep)
-    return now(one_shot(client or default_client(), Process, request, collector, deadline))
+    return now(one_shot(chosen(client), Process, request, collector, deadline))
 
 
 def run(
@@ -319,9 +321,9 @@ def run(
     terminal: Optional[tuple[int, int]] = None,
     on_stdout: Optional[LineCallback] = None,
     on_stderr: Optional[LineCallback] = None,
-    keep: int = KEEP_BYTES,
+    keep: Size = KEEP_BYTES,
     check: bool = False,
-    deadline: Optional[float] = None,
+    deadline: Optional[Seconds] = None,
     client: Optional[Client] = None,
 ) -> Result:
     r"""Run a command in a fresh sandbox that is destroyed after it, and wait for its end.
@@ -329,7 +331,7 @@ def run(
     ``template``   its name; None: ``default``
     ``env``        added to, or replacing, the template's environment
     ``cwd``        absolute folder; None: the template's
-    ``stdin``      bytes, text, or an iterable of bytes; None: the command sees end-of-file
+    ``stdin``      bytes, text, a file, or an iterable of either; None: the command sees end-of-file
     ``timeout``    seconds of wall-clock time, after which the broker ends it: ``Result.timed_out``
     ``limits``     what it may use; None: the template's
     ``network``    a ``Network``, or ``"none"`` or ``"open"``; None: the template's
@@ -337,7 +339,8 @@ def run(
     ``terminal``   (rows, columns): give it a terminal; stdout and stderr are then one stream
     ``on_stdout``  called with each line of stdout as text, without its line end, as it comes
     ``on_stderr``  the same for stderr
-    ``keep``       bytes of stdout and of stderr that the result keeps; the rest is only counted
+    ``keep``       bytes, or ``"1M"``, of stdout and of stderr that the result keeps; the rest is
+                   only counted
     ``check``      raise ``JobError`` unless it exits with code 0
     ``deadline``   seconds for the whole call, queue included: ``DeadlineExceeded`` after that, and
                    no result
@@ -368,5 +371,5 @@ def run(
         metadata=metadata,
     )
     collector = Collector(on_stdout=on_stdout, on_stderr=on_stderr, keep=keep)
-    process = now(one_shot(client or default_client(), Process, request, collector, deadline))
+    process = now(one_shot(chosen(client), Process, request, collector, deadline))
     return now(process._to_end(feed, check=check))

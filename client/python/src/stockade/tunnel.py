@@ -55,6 +55,7 @@ class Tunnel:
         self._request = request(sandbox, port)
         self._stream: Optional[Stream[Any]] = None
         self._id = ""
+        self._over = False
 
     async def open(self) -> None:
         """Connect. ``PermissionDenied``: the policy; ``FailedPrecondition``: nobody listens."""
@@ -80,6 +81,8 @@ class Tunnel:
                     connection_id=self._id, data=data
                 )
                 await self._client._push(methods.FORWARD_INPUT, piece)
+            if self._over:
+                return
             end = sandbox_service_pb2.SandboxServiceForwardCloseRequest(connection_id=self._id)
             await self._client._call(methods.FORWARD_CLOSE, end)
         except (NotFound, FailedPrecondition):
@@ -87,5 +90,6 @@ class Tunnel:
 
     def end(self) -> None:
         """Close it at once. Nothing happens when it is over, or was never open."""
+        self._over = True
         if self._stream is not None:
             self._stream.cancel()

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Callable
 
 from google.protobuf.message import DecodeError
 
-from stockade.errors import CallError, ConnectionLost, ProtocolError, from_status
+from stockade.errors import CallError, ConnectionLost, InvalidArgument, ProtocolError, from_status
 from stockade.v1 import wire_pb2
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ class Core:
     ) -> Call:
         """Open a call; its frame stands in ``output`` then. `timeout` is in seconds.
 
-        Raises ``ProtocolError`` when the request or its metadata is too large for the protocol.
+        Raises ``InvalidArgument`` when the request or its metadata is too large for the protocol.
         """
         assert self.usable
         assert self.has_room(streaming=streaming)
@@ -261,8 +261,9 @@ class Core:
         body = frame.SerializeToString()
         n = len(body) + _ID.size
         if n > FRAME_BYTES_MAX:
-            raise ProtocolError(
-                f"a request of {n} bytes is larger than the {FRAME_BYTES_MAX} of a frame"
+            raise InvalidArgument(
+                f"a request of {n} bytes is larger than the {FRAME_BYTES_MAX} of a frame",
+                method=frame.method,
             )
         before = len(self.output)
         if self._ipc:
@@ -383,9 +384,10 @@ def _add_metadata(frame: wire_pb2.Frame, metadata: Iterable[tuple[str, str]]) ->
         total += len(key.encode()) + len(value.encode())
         frame.metadata.add(key=key, value=value)
     if total > METADATA_BYTES_MAX or len(frame.metadata) > METADATA_ITEMS_MAX:
-        raise ProtocolError(
+        raise InvalidArgument(
             f"metadata of {total} bytes in {len(frame.metadata)} pairs; "
-            f"at most {METADATA_BYTES_MAX} in {METADATA_ITEMS_MAX}"
+            f"at most {METADATA_BYTES_MAX} in {METADATA_ITEMS_MAX}",
+            method=frame.method,
         )
 
 

@@ -158,6 +158,10 @@ def test_stdin_from_an_asynchronous_source_is_sent_while_output_is_read(broker: 
         assert seen == ["0", "1", "2", "3", "4"]
         big = bytes(range(256)) * 12_000
         assert (await aio.run("cat", stdin=big, client=client)).stdout_bytes == big
+        reader = asyncio.StreamReader()
+        reader.feed_data(b"x" * 200_000)  # a line that is longer than it would give as one
+        reader.feed_eof()
+        assert (await aio.run("wc", "-c", stdin=reader, client=client)).stdout == "200000\n"
 
     run(broker, main)
 

@@ -299,7 +299,7 @@ def test_half_frames_and_oversize_frames_of_one_client_do_not_disturb_another(
 
 def test_a_request_larger_than_a_frame_is_refused_and_the_connection_lives(client: Client) -> None:
     command = process_service_pb2.Command(args=["true"], stdin=b"x" * wire.FRAME_BYTES_MAX)
-    with pytest.raises(stockade.ProtocolError, match="larger than"):
+    with pytest.raises(stockade.InvalidArgument, match="larger than"):
         client.stream(methods.RUN, process_service_pb2.RunRequest(command=command))
     client.info()
 

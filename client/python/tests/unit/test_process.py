@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import datetime
-from typing import TYPE_CHECKING
+import io
+import math
+import os
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -11,15 +14,18 @@ from peer import INFO, Conversation, Peer, answer, data, end, message
 from stockade import (
     Client,
     ConnectionLost,
+    FailedPrecondition,
     Gap,
     JobError,
     LimitHit,
     Limits,
+    Network,
     Outcome,
     Output,
     ProtocolError,
     Sandbox,
     run,
+    start,
 )
 from stockade.events import Collector, Lines
 from stockade.limits import size_bytes, to_ms
@@ -109,10 +115,55 @@ def test_a_size_that_is_none_is_refused(size: str | int) -> None:
         size_bytes(size)
 
 
-@pytest.mark.parametrize("limits", [Limits(memory=0), Limits(wall_time=-1), Limits(pids=1 << 40)])
-def test_limits_that_make_no_sense_are_refused_here(limits: Limits) -> None:
-    with pytest.raises(ValueError, match=r"limit|negative|large"):
-        limits.to_message()
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("memory", 0),
+        ("memory", 6.4e7),
+        ("memory", "9" * 400),
+        ("cpus", "2"),
+        ("cpus", math.inf),
+        ("wall_time", -1),
+        ("wall_time", "5s"),
+        ("wall_time", math.nan),
+        ("pids", 1 << 40),
+        ("pids", 1.5),
+    ],
+)
+def test_limits_that_make_no_sense_are_refused_here_by_name(name: str, value: Any) -> None:
+    with pytest.raises((ValueError, TypeError), match=f"^{name}="):
+        Limits(**{name: value}).to_message()
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"env": {"A": None}},
+        {"env": {"A": 5}},
+        {"cwd": 5},
+        {"template": 5},
+        {"metadata": {"a": 1}},
+        {"limits": {"memory": "64M"}},
+        {"network": ["none"]},
+        {"network": Network("allowlist", allow="example.com")},  # type: ignore[arg-type]
+        {"network": Network("none", inbound=8000)},  # type: ignore[arg-type]
+        {"stdin": 5},
+        {"keep": "much"},
+        {"deadline": math.inf},
+        {"client": object()},
+    ],
+)
+def test_an_argument_of_a_wrong_type_is_refused_before_anything_is_sent(
+    tmp_path: Path, asked: dict[str, Any]
+) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        run("true", **{"client": Client(f"ipc://{tmp_path}/none"), **asked})
+
+
+@pytest.mark.parametrize("timeout", [0, -1, math.inf])
+def test_a_sandbox_that_lives_for_no_time_is_refused_here(tmp_path: Path, timeout: float) -> None:
+    with pytest.raises(ValueError, match="time"):
+        Sandbox.create(timeout=timeout, client=Client(f"ipc://{tmp_path}/none"))
 
 
 def test_a_command_without_a_program_or_with_bytes_is_refused_here() -> None:
@@ -271,6 +322,38 @@ def test_more_stdin_than_a_request_carries_is_cut_into_pieces() -> None:
     assert Feed("ü").inline == "ü".encode()
     assert Feed(None).more is None
     assert list(cut(b"")) == []
+
+
+def test_stdin_may_be_text_in_pieces_or_a_file_of_text() -> None:
+    assert list(Feed(["one", b"two", bytearray(b"three")]).pieces()) == [b"one", b"two", b"three"]
+    assert list(Feed(io.StringIO("ü\n")).pieces()) == ["ü\n".encode()]
+    assert list(Feed(io.StringIO()).pieces()) == []
+    with pytest.raises(TypeError, match="bytes or text"):
+        list(Feed([1]).pieces())  # type: ignore[list-item]
+
+
+def test_a_file_that_does_not_wait_is_refused_as_stdin() -> None:
+    read, write = os.pipe()
+    os.set_blocking(read, False)
+    with (
+        open(read, "rb", buffering=0) as file,  # noqa: PTH123 - a descriptor
+        open(write, "wb"),  # noqa: PTH123
+        pytest.raises(BlockingIOError),
+    ):
+        list(Feed(file).pieces())
+
+
+def test_a_process_that_was_detached_says_so(tmp_path: Path) -> None:
+    def serve(c: Conversation) -> None:
+        call_id, _ = c.greet().call()
+        c.send(events(call_id, STARTED))
+        c.until(wire_pb2.FRAME_KIND_CANCEL)
+
+    with Peer(tmp_path, serve) as peer, Client(peer.address) as client:
+        process = start("true", client=client)
+        process.detach()
+        with pytest.raises(FailedPrecondition, match="detached"):
+            process.wait()
 
 
 def test_an_open_file_is_sent_by_blocks(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import struct
 from typing import Callable
 
@@ -139,14 +141,14 @@ def test_pings_whose_answers_nobody_takes_are_refused() -> None:
 
 def test_a_request_larger_than_a_frame_is_refused_here() -> None:
     core = greeted()
-    with pytest.raises(errors.ProtocolError, match="larger than"):
+    with pytest.raises(errors.InvalidArgument, match="larger than"):
         core.open(PATH, b"x" * wire.FRAME_BYTES_MAX, streaming=False)
     assert core.idle
     assert not core.output
 
 
 def test_metadata_of_more_than_8_kib_is_refused_here() -> None:
-    with pytest.raises(errors.ProtocolError, match="metadata"):
+    with pytest.raises(errors.InvalidArgument, match="metadata"):
         greeted().open(PATH, b"", streaming=False, metadata=[("k", "v" * 4096)] * 3)
 
 
@@ -306,3 +308,15 @@ def test_every_code_has_an_exception_and_an_unknown_one_becomes_the_base() -> No
             error = errors.from_status(wire_pb2.Status(code=code), PATH)
             assert error.code is code
     assert type(errors.from_status(wire_pb2.Status(code=99), PATH)) is errors.CallError
+
+
+def test_every_exception_survives_a_pickle_and_a_copy() -> None:
+    kinds = [e for e in vars(errors).values() if isinstance(e, type)]
+    calls = [e for e in kinds if issubclass(e, errors.CallError) and e is not errors.ConnectionLost]
+    assert len(calls) > 16
+    made = [cls("no", reason="RULE", info={"limit": "pids", "hint": "ask"}) for cls in calls]
+    for error in (*made, errors.ConnectionLost("gone", method="/x", maybe_executed=False)):
+        for again in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+            assert type(again) is type(error)
+            assert (str(again), vars(again)) == (str(error), vars(error))
+    assert (made[0].subject, made[0].hint) == ("pids", "ask")

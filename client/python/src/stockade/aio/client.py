@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from stockade.attempts import Attempts
+    from stockade.limits import Seconds
 
 
 class MessageStream(Stream[Response]):
@@ -118,7 +119,7 @@ class Client(Caller):
         method: Method[Request, Response],
         request: Request,
         *,
-        timeout: Optional[float] = None,
+        timeout: Optional[Seconds] = None,
         metadata: Iterable[tuple[str, str]] = (),
         idempotency_key: Optional[str] = None,
     ) -> Response:
@@ -132,7 +133,7 @@ class Client(Caller):
         method: Method[Request, Response],
         request: Request,
         *,
-        timeout: Optional[float] = None,
+        timeout: Optional[Seconds] = None,
         metadata: Iterable[tuple[str, str]] = (),
         idempotency_key: Optional[str] = None,
         resume: bool = False,
@@ -243,6 +244,15 @@ def default_client() -> Client:
     key = (addresses.parse(None).text, os.environ.get("STOCKADE_TOKEN"))
     clients = _defaults.setdefault(asyncio.get_running_loop(), {})
     client = clients.get(key)
-    if client is None:
+    if client is None or client._closed:
         client = clients[key] = Client(key[0], token=key[1])
+    return client
+
+
+def chosen(client: Optional[Client]) -> Client:
+    """Return the client that the caller named, else the event loop's shared one."""
+    if client is None:
+        return default_client()
+    if not isinstance(client, Client):
+        raise TypeError(f"client={client!r}: a stockade.aio.Client is needed")
     return client

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     from stockade.calls import Caller, Stream
     from stockade.events import Collector, Event
-    from stockade.requests import Feed
+    from stockade.limits import Seconds
+    from stockade.requests import Data, Feed
     from stockade.result import Result
 
 
@@ -43,11 +44,11 @@ class Process(Job):
             raise StopAsyncIteration
         return event
 
-    async def wait(self, timeout: Optional[float] = None) -> Result:
+    async def wait(self, timeout: Optional[Seconds] = None) -> Result:
         """Read to the end and return the result. See ``stockade.Process.wait``."""
         return await self._wait(timeout)
 
-    async def send_stdin(self, data: bytes | str) -> None:
+    async def send_stdin(self, data: Data) -> None:
         """Write to its stdin, or to its terminal. See ``stockade.Process.send_stdin``."""
         await self._send_stdin(data)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Optional, Union
 
 from stockade import methods, requests
-from stockade.aio.client import Client, default_client
+from stockade.aio.client import Client, chosen
 from stockade.aio.forward import Forward
 from stockade.aio.process import Process
 from stockade.boxes import Box, ask, one_shot, sandboxes
 from stockade.errors import CallError
 from stockade.events import KEEP_BYTES, Collector, LineCallback
-from stockade.requests import AsyncStdin, Feed, ProcessInfo, SandboxInfo
+from stockade.requests import AsyncStdin, Data, Feed, ProcessInfo, SandboxInfo
 from stockade.tunnel import ForwardError, listen
 from stockade.v1 import sandbox_service_pb2
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from stockade.limits import Limits, Seconds
+    from stockade.limits import Limits, Seconds, Size
     from stockade.network import Network
     from stockade.result import Result
 
@@ -61,7 +61,7 @@ class Sandbox(Box):
         (too many sandboxes), ``AlreadyExists`` (the name), ``FailedPrecondition`` (a network mode
         that the host cannot enforce).
         """
-        client = client or default_client()
+        client = chosen(client)
         request = requests.create_request(
             template=template,
             limits=limits,
@@ -78,7 +78,7 @@ class Sandbox(Box):
 
         ``NotFound``: there is none, or it is somebody else's.
         """
-        client = client or default_client()
+        client = chosen(client)
         request = sandbox_service_pb2.SandboxServiceGetRequest(id=id_or_name)
         return cls(client, await ask(client, methods.GET, request))
 
@@ -90,7 +90,7 @@ class Sandbox(Box):
         client: Optional[Client] = None,
     ) -> AsyncIterator[SandboxInfo]:
         """Iterate over the caller's sandboxes, oldest first; with all labels of ``metadata``."""
-        return sandboxes(client or default_client(), metadata)
+        return sandboxes(chosen(client), metadata)
 
     async def __aenter__(self) -> Self:
         return self
@@ -118,12 +118,13 @@ class Sandbox(Box):
         terminal: Optional[tuple[int, int]] = None,
         on_stdout: Optional[LineCallback] = None,
         on_stderr: Optional[LineCallback] = None,
-        keep: int = KEEP_BYTES,
+        keep: Size = KEEP_BYTES,
         check: bool = False,
     ) -> Result:
         """Run a command and wait for its end. See ``stockade.Sandbox.run``.
 
-        ``stdin``  may be an asynchronous iterable of bytes as well
+        ``stdin``  may be an asynchronous iterable or stream as well; one that is not is read in the
+                   event loop, so it should not have to wait
         """
         feed = Feed(stdin)
         command = requests.command(
@@ -144,14 +145,14 @@ class Sandbox(Box):
         *args: str,
         env: Optional[Mapping[str, str]] = None,
         cwd: Optional[str] = None,
-        stdin: bytes = b"",
+        stdin: Data = b"",
         stdin_open: bool = False,
         timeout: Optional[Seconds] = None,
         limits: Optional[Limits] = None,
         terminal: Optional[tuple[int, int]] = None,
         on_stdout: Optional[LineCallback] = None,
         on_stderr: Optional[LineCallback] = None,
-        keep: int = KEEP_BYTES,
+        keep: Size = KEEP_BYTES,
     ) -> Process:
         """Start a command and return at once.
 
@@ -180,7 +181,7 @@ class Sandbox(Box):
         offset: int = 0,
         on_stdout: Optional[LineCallback] = None,
         on_stderr: Optional[LineCallback] = None,
-        keep: int = KEEP_BYTES,
+        keep: Size = KEEP_BYTES,
     ) -> Process:
         """Find a process again, and read its output from ``offset`` on.
 
@@ -254,7 +255,7 @@ async def start(
     template: Optional[str] = None,
     env: Optional[Mapping[str, str]] = None,
     cwd: Optional[str] = None,
-    stdin: bytes = b"",
+    stdin: Data = b"",
     stdin_open: bool = False,
     timeout: Optional[Seconds] = None,
     limits: Optional[Limits] = None,
@@ -263,8 +264,8 @@ async def start(
     terminal: Optional[tuple[int, int]] = None,
     on_stdout: Optional[LineCallback] = None,
     on_stderr: Optional[LineCallback] = None,
-    keep: int = KEEP_BYTES,
-    deadline: Optional[float] = None,
+    keep: Size = KEEP_BYTES,
+    deadline: Optional[Seconds] = None,
     client: Optional[Client] = None,
 ) -> Process:
     """Start a command in a fresh sandbox that is destroyed after it.
@@ -289,7 +290,7 @@ async def start(
         metadata=metadata,
     )
     collector = Collector(on_stdout=on_stdout, on_stderr=on_stderr, keep=keep)
-    return await one_shot(client or default_client(), Process, request, collector, deadline)
+    return await one_shot(chosen(client), Process, request, collector, deadline)
 
 
 async def run(
@@ -305,14 +306,15 @@ async def run(
     terminal: Optional[tuple[int, int]] = None,
     on_stdout: Optional[LineCallback] = None,
     on_stderr: Optional[LineCallback] = None,
-    keep: int = KEEP_BYTES,
+    keep: Size = KEEP_BYTES,
     check: bool = False,
-    deadline: Optional[float] = None,
+    deadline: Optional[Seconds] = None,
     client: Optional[Client] = None,
 ) -> Result:
     r"""Run a command in a fresh sandbox that is destroyed after it, and wait for its end.
 
-    ``stdin``  may be an asynchronous iterable of bytes as well
+    ``stdin``  may be an asynchronous iterable or stream as well; one that is not is read in the
+               event loop, so it should not have to wait
 
     See ``stockade.run``.
 
@@ -337,5 +339,5 @@ async def run(
         metadata=metadata,
     )
     collector = Collector(on_stdout=on_stdout, on_stderr=on_stderr, keep=keep)
-    process = await one_shot(client or default_client(), Process, request, collector, deadline)
+    process = await one_shot(chosen(client), Process, request, collector, deadline)
     return await process._to_end(feed, check=check)
