@@ -4,7 +4,7 @@
 //   architecture: another one kills
 //   number: a tree of ranges -> a verdict, or the tests of its arguments
 //
-// What the rules cannot say: a number above those reviewed, and -1, answer ENOSYS; x32 numbers kill; ioctl is allowed but for two
+// What the rules cannot say: a number above those reviewed, and -1, answer ENOSYS; x32 numbers kill; ioctl is allowed but for three
 // requests, which are compared in the low 32 bits since the kernel looks at no others.
 #include "filter_code.h"
 
@@ -34,12 +34,11 @@ _Static_assert(__BYTE_ORDER == __LITTLE_ENDIAN, "the low half of an argument com
 // A conditional jump reaches 255 instructions; what is near leaves room for two that are put between.
 enum { CODE_MAX = 2048, NEAR = 250, RULES_MAX = 96, RANGES_MAX = 1024 };
 
-enum verdict { ALLOW, REFUSE, ABSENT, KILL, VERDICTS_N };
+enum verdict { ALLOW, REFUSE, ABSENT, UNSUPPORTED, KILL, VERDICTS_N };
 
 static const uint32_t verdicts[VERDICTS_N] = {
-    [ALLOW] = SECCOMP_RET_ALLOW,
-    [REFUSE] = SECCOMP_RET_ERRNO | EPERM,
-    [ABSENT] = SECCOMP_RET_ERRNO | ENOSYS,
+    [ALLOW] = SECCOMP_RET_ALLOW,           [REFUSE] = SECCOMP_RET_ERRNO | EPERM,
+    [ABSENT] = SECCOMP_RET_ERRNO | ENOSYS, [UNSUPPORTED] = SECCOMP_RET_ERRNO | EOPNOTSUPP,
     [KILL] = SECCOMP_RET_KILL_PROCESS,
 };
 
@@ -247,7 +246,7 @@ test_rules(struct program *p, struct rules rules, unsigned depth, unsigned fail)
     return fail;
 }
 
-// ioctl is allowed, but for what types into a terminal.
+// ioctl is allowed, but for what types into a terminal, and what has the kernel load a module for one (TIOCSETD).
 static unsigned
 test_ioctl(struct program *p)
 {
@@ -255,10 +254,11 @@ test_ioctl(struct program *p)
     struct ranges r = {.n = 0};
     unsigned allow = verdict(p, ALLOW);
     unsigned refuse = verdict(p, REFUSE);
-    _Static_assert(TIOCSTI < TIOCLINUX, "in order");
+    _Static_assert(TIOCSTI < TIOCLINUX && TIOCLINUX < TIOCSETD, "in order");
     add_range(&r, 0, allow);
     add_value(&r, TIOCSTI, refuse, allow);
     add_value(&r, TIOCLINUX, refuse, allow);
+    add_value(&r, TIOCSETD, refuse, allow);
     return test_half(p, &request, false, &r);
 }
 
@@ -290,6 +290,10 @@ constant(int nr, const struct rules *rules)
     for (unsigned i = 0; i < filter_absent_n; i++) {
         if (filter_absent[i] == nr)
             return ABSENT;
+    }
+    for (unsigned i = 0; i < filter_unsupported_n; i++) {
+        if (filter_unsupported[i] == nr)
+            return UNSUPPORTED;
     }
     return rules->n == 0 ? REFUSE : VERDICTS_N;
 }

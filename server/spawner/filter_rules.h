@@ -33,5 +33,9 @@ extern const unsigned filter_guest_extras_n;
 extern const int filter_absent[];
 extern const unsigned filter_absent_n;
 
+// Calls that programs do without where a file system lacks what they ask for: EOPNOTSUPP.
+extern const int filter_unsupported[];
+extern const unsigned filter_unsupported_n;
+
 // The highest number that was looked at when the table was made; later ones answer ENOSYS.
 enum { FILTER_NR_REVIEWED = 469 };

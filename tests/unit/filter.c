@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <linux/audit.h>
+#include <linux/fs.h>
 #include <linux/sched.h>
 #include <linux/seccomp.h>
 #include <netinet/in.h>
@@ -17,6 +18,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/shm.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -33,7 +35,7 @@
 #define FOREIGN AUDIT_ARCH_ARM
 #endif
 
-enum { REVIEWED_ALLOWED = 270 };
+enum { REVIEWED_ALLOWED = 267 };
 
 static struct filter guest;
 static struct filter job;
@@ -96,15 +98,21 @@ run(const struct filter *f, const struct seccomp_data *data)
 }
 
 static uint32_t
-verdict_on(uint32_t arch, int nr, uint64_t a0, uint64_t a1, uint64_t a2, bool is_job)
+verdict_of(const struct seccomp_data *data, bool is_job)
 {
-    const struct seccomp_data data = {.nr = nr, .arch = arch, .args = {a0, a1, a2}};
-    uint32_t outer = run(&guest, &data);
-    uint32_t inner = is_job ? run(&job, &data) : SECCOMP_RET_ALLOW;
+    uint32_t outer = run(&guest, data);
+    uint32_t inner = is_job ? run(&job, data) : SECCOMP_RET_ALLOW;
     // the one that is lower as a signed number wins; KILL_PROCESS is 0x80000000
     return (int32_t)(inner & SECCOMP_RET_ACTION_FULL) < (int32_t)(outer & SECCOMP_RET_ACTION_FULL)
                ? inner
                : outer;
+}
+
+static uint32_t
+verdict_on(uint32_t arch, int nr, uint64_t a0, uint64_t a1, uint64_t a2, bool is_job)
+{
+    const struct seccomp_data data = {.nr = nr, .arch = arch, .args = {a0, a1, a2}};
+    return verdict_of(&data, is_job);
 }
 
 static uint32_t
@@ -120,9 +128,10 @@ expect(uint32_t got, uint32_t wanted, int nr)
         fail_msg("system call %d: %08x instead of %08x", nr, got, wanted);
 }
 
-#define REFUSED (SECCOMP_RET_ERRNO | EPERM)
-#define ABSENT  (SECCOMP_RET_ERRNO | ENOSYS)
-#define ALLOWED SECCOMP_RET_ALLOW
+#define REFUSED     (SECCOMP_RET_ERRNO | EPERM)
+#define ABSENT      (SECCOMP_RET_ERRNO | ENOSYS)
+#define UNSUPPORTED (SECCOMP_RET_ERRNO | EOPNOTSUPP)
+#define ALLOWED     SECCOMP_RET_ALLOW
 
 // SECURITY.md says why for each.
 static const int must_stay_refused[] = {
@@ -219,6 +228,42 @@ calls_that_libc_can_do_without_are_absent(void **state)
 }
 
 static void
+no_file_gets_an_attribute_that_no_limit_counts(void **state)
+{
+    (void)state;
+    static const int numbers[] = {SYS_setxattr, SYS_lsetxattr, SYS_fsetxattr};
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+        expect(verdict(numbers[i], 0, 0, 0), UNSUPPORTED, numbers[i]);
+    expect(verdict(SYS_getxattr, 0, 0, 0), ALLOWED, SYS_getxattr);
+    expect(verdict(SYS_removexattr, 0, 0, 0), ALLOWED, SYS_removexattr);
+}
+
+static void
+huge_pages_of_the_host_are_refused(void **state)
+{
+    (void)state;
+    const struct {
+        int nr;
+        unsigned index;
+        uint64_t usual;
+        uint64_t huge;
+    } calls[] = {
+        {SYS_mmap, 3, MAP_PRIVATE | MAP_ANONYMOUS, MAP_HUGETLB},
+        {SYS_memfd_create, 1, MFD_CLOEXEC, MFD_HUGETLB},
+        {SYS_shmget, 2, IPC_CREAT | 0600, SHM_HUGETLB},
+    };
+    for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
+        struct seccomp_data data = {.nr = calls[i].nr, .arch = NATIVE};
+        data.args[calls[i].index] = calls[i].usual;
+        expect(verdict_of(&data, true), ALLOWED, data.nr);
+        data.args[calls[i].index] |= calls[i].huge;
+        expect(verdict_of(&data, true), REFUSED, data.nr);
+        data.args[calls[i].index] |= UINT64_C(30) << 26 | UINT64_C(1) << 63; // of 1 GiB
+        expect(verdict_of(&data, true), REFUSED, data.nr);
+    }
+}
+
+static void
 unknown_numbers_are_absent_and_kill_nothing(void **state)
 {
     (void)state;
@@ -298,6 +343,7 @@ typing_into_a_terminal_is_refused_with_any_high_bits(void **state)
         uint64_t high = bit == 31 ? 0 : UINT64_C(1) << bit;
         expect(verdict(SYS_ioctl, 0, TIOCSTI | high, 0), REFUSED, SYS_ioctl);
         expect(verdict(SYS_ioctl, 0, TIOCLINUX | high, 0), REFUSED, SYS_ioctl);
+        expect(verdict(SYS_ioctl, 0, TIOCSETD | high, 0), REFUSED, SYS_ioctl);
         expect(verdict(SYS_ioctl, 0, TCGETS | high, 0), ALLOWED, SYS_ioctl);
     }
     expect(verdict(SYS_ioctl, 0, TIOCSTI + 1, 0), ALLOWED, SYS_ioctl);
@@ -326,6 +372,11 @@ devices_cannot_be_made(void **state)
     expect(verdict(nr, 0, 0, S_IFBLK | 0666 | 0x10000), REFUSED, nr);
     expect(verdict(nr, 0, 0, S_IFIFO | 0666), ALLOWED, nr);
     expect(verdict(nr, 0, 0, 0666), ALLOWED, nr);
+    // nor what overlay takes for a deleted file, which is a device too
+    struct seccomp_data data = {.nr = SYS_renameat2, .arch = NATIVE, .args[4] = RENAME_NOREPLACE};
+    expect(verdict_of(&data, true), ALLOWED, SYS_renameat2);
+    data.args[4] = RENAME_WHITEOUT;
+    expect(verdict_of(&data, true), REFUSED, SYS_renameat2);
 }
 
 static void
@@ -359,16 +410,19 @@ the_list_of_what_is_allowed_is_the_reviewed_one(void **state)
     (void)state;
     unsigned allowed = 0;
     unsigned absent = 0;
+    unsigned unsupported = 0;
     for (int nr = 0; nr < 470; nr++) {
         uint32_t v = verdict(nr, 0, 0, 0);
-        assert_true(v == ALLOWED || v == REFUSED || v == ABSENT);
+        assert_true(v == ALLOWED || v == REFUSED || v == ABSENT || v == UNSUPPORTED);
         allowed += v == ALLOWED;
         absent += v == ABSENT;
+        unsupported += v == UNSUPPORTED;
     }
 #ifdef __x86_64__
     assert_int_equal(allowed, REVIEWED_ALLOWED);
 #endif
     assert_int_equal(absent, 17);
+    assert_int_equal(unsupported, 3);
 }
 
 static void
@@ -420,6 +474,10 @@ compile_with_libseccomp(struct filter *out)
     for (unsigned i = 0; i < filter_absent_n; i++)
         assert_int_equal(
             seccomp_rule_add_array(ctx, SCMP_ACT_ERRNO(ENOSYS), filter_absent[i], 0, NULL), 0);
+    for (unsigned i = 0; i < filter_unsupported_n; i++)
+        assert_int_equal(
+            seccomp_rule_add_array(ctx, SCMP_ACT_ERRNO(EOPNOTSUPP), filter_unsupported[i], 0, NULL),
+            0);
     static struct sock_filter code[4096];
     int fd = memfd_create("libseccomp", MFD_CLOEXEC);
     assert_int_equal(seccomp_export_bpf(ctx, fd), 0);
@@ -430,11 +488,12 @@ compile_with_libseccomp(struct filter *out)
     *out = (struct filter){code, (unsigned short)((size_t)bytes / sizeof code[0])};
 }
 
-enum { PROBES_MAX = 1024 };
+// No rule looks at the sixth argument.
+enum { PROBES_MAX = 1024, ARGS_N = 5 };
 
 // Values of one argument that some rule compares, their neighbours, and some with bits that masks leave out.
 static size_t
-probes_of(int nr, uint8_t index, uint64_t out[PROBES_MAX])
+probes_of(int nr, unsigned index, uint64_t out[PROBES_MAX])
 {
     size_t n = 0;
     out[n++] = 0;
@@ -470,24 +529,23 @@ every_verdict_is_libseccomps(void **state)
     (void)state;
     struct filter other;
     compile_with_libseccomp(&other);
-    static uint64_t probes[3][PROBES_MAX];
+    static uint64_t probes[ARGS_N][PROBES_MAX];
     unsigned compared = 0;
     for (int nr = 0; nr <= FILTER_NR_REVIEWED; nr++) {
-        size_t n[3];
-        if (nr == SYS_ioctl) // two requests are ours, and have a test of their own
+        size_t n[ARGS_N];
+        size_t all = 1;
+        if (nr == SYS_ioctl) // three requests are ours, and have a test of their own
             continue;
-        for (uint8_t i = 0; i < 3; i++)
-            n[i] = probes_of(nr, i, probes[i]);
-        for (size_t i = 0; i < n[0] * n[1] * n[2]; i++) {
-            const struct seccomp_data data = {.nr = nr,
-                                              .arch = NATIVE,
-                                              .args = {probes[0][i % n[0]],
-                                                       probes[1][i / n[0] % n[1]],
-                                                       probes[2][i / n[0] / n[1]]}};
+        for (unsigned i = 0; i < ARGS_N; i++)
+            all *= n[i] = probes_of(nr, i, probes[i]);
+        for (size_t i = 0; i < all; i++) {
+            struct seccomp_data data = {.nr = nr, .arch = NATIVE};
+            for (size_t a = 0, left = i; a < ARGS_N; left /= n[a], a++)
+                data.args[a] = probes[a][left % n[a]];
             if (run(&guest, &data) != run(&other, &data))
-                fail_msg("system call %d(%llx, %llx, %llx): %08x, libseccomp says %08x", nr,
-                         data.args[0], data.args[1], data.args[2], run(&guest, &data),
-                         run(&other, &data));
+                fail_msg("system call %d(%llx, %llx, %llx, %llx, %llx): %08x, libseccomp says %08x",
+                         nr, data.args[0], data.args[1], data.args[2], data.args[3], data.args[4],
+                         run(&guest, &data), run(&other, &data));
             compared++;
         }
     }
@@ -520,6 +578,8 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_must_stay_refused_is_refused),
         cmocka_unit_test(calls_that_libc_can_do_without_are_absent),
+        cmocka_unit_test(no_file_gets_an_attribute_that_no_limit_counts),
+        cmocka_unit_test(huge_pages_of_the_host_are_refused),
         cmocka_unit_test(unknown_numbers_are_absent_and_kill_nothing),
         cmocka_unit_test(another_architecture_kills),
         cmocka_unit_test(new_namespaces_are_refused_in_any_company),
