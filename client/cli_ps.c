@@ -65,10 +65,11 @@ list_one(const struct listing *l, const struct stockade_process *p)
     (void)snprintf(pid, sizeof pid, "%u", p->pid);
     show_status(p, status, sizeof status);
     join_args(p, l->o->no_trunc ? COMMAND_MAX : COMMAND_SHORT, command, sizeof command);
-    return table_row(l->table,
-                     (const char *[]){id, box, pid,
-                                      units_show_age(l->now - p->started_ms, age, sizeof age),
-                                      status, p->terminal ? "yes" : "-", command});
+    const char *since = p->started_ms == 0
+                            ? "-" // it never ran
+                            : units_show_age(l->now - p->started_ms, age, sizeof age);
+    return table_row(l->table, (const char *[]){id, box, pid, since, status,
+                                                p->terminal ? "yes" : "-", command});
 }
 
 static int

@@ -222,7 +222,7 @@ tell(struct guest_link *l, const Stockade__Guest__Event *ev, int *fd, struct err
     case STOCKADE__GUEST__EVENT__EVENT_FAILED: {
         char text[LOG_VALUE_MAX];
         (void)log_escape(ev->failed->text, text, sizeof text);
-        l->events->failed(l->cookie, ev->failed->job, ev->failed->exit_code, text);
+        l->events->failed(l->cookie, ev->failed->job, ev->failed->exit_code, ev->failed->sys, text);
         return 0;
     }
     case STOCKADE__GUEST__EVENT__EVENT_EXITED:

@@ -26,7 +26,7 @@ struct guest_events {
     // terminal: the pty's master, *owned* by the callee, or -1.
     void (*started)(void *cookie, uint32_t job, uint32_t pid, int terminal);
     // text is escaped and short.
-    void (*failed)(void *cookie, uint32_t job, uint32_t exit_code, const char *text);
+    void (*failed)(void *cookie, uint32_t job, uint32_t exit_code, int sys, const char *text);
     void (*exited)(void *cookie, uint32_t job, uint32_t status, const struct bill_rusage *usage);
     // The socket ended or the guest broke the protocol; nothing more comes.
     void (*gone)(void *cookie, const struct err *why);

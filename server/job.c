@@ -309,18 +309,17 @@ job_said_exited(struct sandbox *s, uint32_t number, uint32_t status,
 }
 
 bool
-job_said_failed(struct sandbox *s, uint32_t number, uint32_t exit_code, const char *text)
+job_said_failed(struct sandbox *s, uint32_t number, uint32_t exit_code, int sys, const char *text)
 {
     struct job *j = find_in(s, number);
     if (j == NULL || j->state != JOB_STARTING ||
         (exit_code != 0 && exit_code != 126 && exit_code != 127))
         return false;
     ended(j);
-    j->result.outcome = exit_code != 0 ? OUTCOME_NOT_EXECUTED : OUTCOME_FAILED;
-    j->result.exit_code = exit_code;
-    (void)snprintf(j->result.reason, sizeof j->result.reason, "%.500s", text);
     if (j->end != END_NONE)
         job_classify_end(j);
+    else
+        job_classify_failure(j, exit_code, sys, text);
     finish(j);
     return true;
 }

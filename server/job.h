@@ -144,7 +144,8 @@ struct job *job_of_sandbox(struct list *node);
 
 // For sandbox.c: what the guest said about job `number`. False: it cannot have said that.
 bool job_said_started(struct sandbox *s, uint32_t number, uint32_t pid, int terminal);
-bool job_said_failed(struct sandbox *s, uint32_t number, uint32_t exit_code, const char *text);
+bool job_said_failed(struct sandbox *s, uint32_t number, uint32_t exit_code, int sys,
+                     const char *text);
 bool job_said_exited(struct sandbox *s, uint32_t number, uint32_t status,
                      const struct bill_rusage *usage);
 

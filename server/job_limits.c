@@ -2,6 +2,7 @@
 // was that ended a job.
 #include "job_private.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
@@ -162,11 +163,28 @@ job_classify_signal(struct job *j, int signal)
     else if (signal == SIGKILL && kills > 0)
         job_limit_ended(j, LIMIT_MEMORY_BYTES, kills, true,
                         "the kernel killed it because its sandbox was out of memory");
-    else if (signal == SIGXCPU ||
-             (signal == SIGKILL && cpu_used_ms(j) >= j->limits.v[LIMIT_CPU_TIME_MS]))
+    else if ((signal == SIGXCPU || signal == SIGKILL) && // which it may have sent itself, too
+             cpu_used_ms(j) >= j->limits.v[LIMIT_CPU_TIME_MS])
         cpu_ended(j);
     else if (signal == SIGXFSZ)
         job_limit_ended(j, LIMIT_FILE_SIZE_BYTES, 1, true, "it wrote a file larger than it may");
     else
         j->result.outcome = OUTCOME_SIGNALED;
+}
+
+// Where clone says EAGAIN, the sandbox has as many processes as it may, or the host has.
+void
+job_classify_failure(struct job *j, uint32_t exit_code, int sys, const char *text)
+{
+    const struct cgstat *box = &j->used.after;
+    bool full =
+        !cgstat_known(box, STAT_PIDS_PEAK) || box->v[STAT_PIDS_PEAK] >= j->limits.v[LIMIT_PIDS];
+    if (exit_code == 0 && sys == EAGAIN && full) {
+        job_limit_ended(j, LIMIT_PIDS, 1, true,
+                        "its sandbox has as many processes as it may, so it could not start");
+        return;
+    }
+    j->result.outcome = exit_code != 0 ? OUTCOME_NOT_EXECUTED : OUTCOME_FAILED;
+    j->result.exit_code = exit_code;
+    (void)snprintf(j->result.reason, sizeof j->result.reason, "%.500s", text);
 }

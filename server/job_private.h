@@ -94,6 +94,8 @@ void job_look_at_disk(struct job *j);
 void job_limit_ended(struct job *j, enum limit which, uint64_t over, bool count, const char *what);
 void job_classify_end(struct job *j);
 void job_classify_signal(struct job *j, int signal);
+// It never ran, for this exit code (0: not its own fault) or for what the guest's clone answered.
+void job_classify_failure(struct job *j, uint32_t exit_code, int sys, const char *text);
 
 // job.c
 // Kills it for that; nothing happens where it is over, or about to be.

@@ -44,7 +44,7 @@ limits_most(struct limits *out)
 }
 
 static int
-check_one(int i, uint64_t value, uint64_t most, struct err *e)
+check_one(int i, uint64_t value, uint64_t most, const char *hint, struct err *e)
 {
     const struct limit_row *row = &limit_table[i];
     char field[64];
@@ -54,26 +54,33 @@ check_one(int i, uint64_t value, uint64_t most, struct err *e)
     if (value <= most)
         return 0;
     int r = err_field(e, field, "%" PRIu64 " asked, at most %" PRIu64 " allowed", value, most);
-    err_detail(e, "LIMIT_ABOVE_MAXIMUM", NULL,
-               "ask for less, or have limits_max raised in the broker's configuration");
+    err_detail(e, "LIMIT_ABOVE_MAXIMUM", NULL, hint);
     return r;
 }
 
-int
-limits_resolve(const struct limits *usual, const struct limits *most, const struct limits *asked,
-               struct limits *out, struct err *e)
+static int
+resolve(const struct limits *usual, const struct limits *most, const struct limits *asked,
+        const char *hint, struct limits *out, struct err *e)
 {
     struct limits result = *usual;
     for (int i = 0; i < LIMITS_N; i++) {
         if (asked == NULL || asked->v[i] == 0)
             continue;
         result.v[i] = asked->v[i];
-        int r = check_one(i, asked->v[i], most->v[i], e);
+        int r = check_one(i, asked->v[i], most->v[i], hint, e);
         if (r < 0)
             return r;
     }
     *out = result;
     return 0;
+}
+
+int
+limits_resolve(const struct limits *usual, const struct limits *most, const struct limits *asked,
+               struct limits *out, struct err *e)
+{
+    return resolve(usual, most, asked,
+                   "ask for less, or have limits_max raised in the broker's configuration", out, e);
 }
 
 int
@@ -87,7 +94,7 @@ limits_resolve_job(const struct limits *own, const struct limits *asked, struct 
         (void)snprintf(field, sizeof field, "limits.%s", limit_table[i].name);
         return err_field(e, field, "belongs to the sandbox and cannot be set for one process");
     }
-    return limits_resolve(own, own, asked, out, e);
+    return resolve(own, own, asked, "ask for less, or create the sandbox with more", out, e);
 }
 
 void

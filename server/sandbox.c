@@ -222,10 +222,10 @@ on_guest_started(void *cookie, uint32_t job, uint32_t pid, int terminal)
 }
 
 static void
-on_guest_failed(void *cookie, uint32_t job, uint32_t exit_code, const char *text)
+on_guest_failed(void *cookie, uint32_t job, uint32_t exit_code, int sys, const char *text)
 {
     struct sandbox *s = cookie;
-    if (!job_said_failed(s, job, exit_code, text))
+    if (!job_said_failed(s, job, exit_code, sys, text))
         guest_lied(s, "failed what was not asked for");
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Every limit: what a job that goes beyond it meets, and what its result says about it."""
 
-from api import EXITED, LIMIT, PROCESS, SANDBOX, check, main
+from api import EXITED, LIMIT, PROCESS, SANDBOX, SIGNALED, check, main
 from broker import Broker
 
 KILLED = 9
@@ -157,6 +157,23 @@ def limits_of_one_job_are_not_told_by_the_next(b, c):
     c.unary(SANDBOX + "Delete", {"id": box})
 
 
+def a_process_too_many_is_a_limit_and_no_failure(b, c):
+    box = c.unary(SANDBOX + "Create", {"limits": {"pids": 3}}).sandbox.id
+    full = c.start(box, "sleep 60 & sleep 60 & echo up; wait")
+    c.until(full, lambda: full.output == b"up\n")
+    job = c.finish(c.stream("Start", {"sandbox_id": box, "command": c.shell("true")}))
+    check(ended_by(job, "pids", 3, signal=0).count, str(hits(job.result)))
+    c.unary(PROCESS + "Signal", {"process_id": full.id, "signal": KILLED})
+    c.finish(full)
+    check(c.finish(c.start(box, "true")).result.outcome == EXITED, "there is room again")
+    c.unary(SANDBOX + "Delete", {"id": box})
+
+
+def a_job_cannot_feign_that_its_cpu_time_was_over(b, c):
+    r = c.run("kill -XCPU $$", {"cpu_time_ms": 60000}).result
+    check(r.outcome == SIGNALED and r.signal == 24 and "cpu_time_ms" not in hits(r), f"{r.outcome} {r.reason} {hits(r)}")
+
+
 def weights_share_what_there_is(b, c):
     """Both sandboxes want both CPUs all the time; ten times the weight gets several times the CPU. The light one's
     whole life lies within the heavy one's."""
@@ -177,7 +194,8 @@ TESTS = [memory_ends_the_job, files_count_as_memory, swap_is_not_a_way_out, cpu_
          exactly_as_many_processes_as_the_limit_says_are_possible, open_files_are_refused,
          a_file_that_grows_too_large_ends_the_job, a_full_disk_is_told, no_more_inodes_is_told,
          shared_memory_and_temporary_files_count_too, output_is_cut_and_counted, what_stays_within_its_limits_hits_none,
-         limits_of_one_job_are_not_told_by_the_next, weights_share_what_there_is]
+         limits_of_one_job_are_not_told_by_the_next, a_process_too_many_is_a_limit_and_no_failure,
+         a_job_cannot_feign_that_its_cpu_time_was_over, weights_share_what_there_is]
 
 if __name__ == "__main__":
     main(Broker(), TESTS)

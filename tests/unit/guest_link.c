@@ -18,7 +18,7 @@
 struct told {
     unsigned ready, started, failed, exited, gone;
     uint32_t job, pid, exit_code, status;
-    int terminal;
+    int terminal, sys;
     char text[1024];
     struct bill_rusage usage;
     struct guest_link *free_in_event;
@@ -51,12 +51,13 @@ on_started(void *cookie, uint32_t job, uint32_t pid, int terminal)
 }
 
 static void
-on_failed(void *cookie, uint32_t job, uint32_t exit_code, const char *text)
+on_failed(void *cookie, uint32_t job, uint32_t exit_code, int sys, const char *text)
 {
     struct told *t = cookie;
     t->failed++;
     t->job = job;
     t->exit_code = exit_code;
+    t->sys = sys;
     (void)snprintf(t->text, sizeof t->text, "%s", text);
 }
 
@@ -322,12 +323,14 @@ events_come_as_they_were_sent_and_text_is_escaped(void **state)
     Stockade__Guest__Exited exited = STOCKADE__GUEST__EXITED__INIT;
     failed.job = 7;
     failed.exit_code = 127;
+    failed.sys = ENOENT;
     failed.text = "no\nsuch \x1b[31mthing";
     ev.event_case = STOCKADE__GUEST__EVENT__EVENT_FAILED;
     ev.failed = &failed;
     say_event(f, &ev, 0);
     turn(f);
     assert_int_equal(f->told.exit_code, 127);
+    assert_int_equal(f->told.sys, ENOENT);
     assert_string_equal(f->told.text, "no\\u000asuch \\u001b[31mthing");
     exited.job = 8;
     exited.status = 9;

@@ -62,6 +62,8 @@ a_sandbox_limit_for_one_process_is_refused(void **state)
         assert_int_equal(r == 0, limit_table[i].of_job);
         asked.v[i] = own.v[i] + 1; // never above the sandbox's own
         assert_true(limits_resolve_job(&own, &asked, &out, &e) < 0);
+        if (limit_table[i].of_job)
+            assert_string_equal(e.hint, "ask for less, or create the sandbox with more");
     }
 }
 
