@@ -27,8 +27,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "techniques.h"
-
 enum { FAMILIES = 64, NETLINKS = 32, TECHNIQUE_S = 10 };
 
 static struct goal goal;
@@ -401,6 +399,7 @@ matrix(char **argv)
     host_path = argv[5];
     run_all(techniques);
     run_all(from_inside);
+    run_all(network_inside);
     static const int types[] = {SOCK_STREAM, SOCK_DGRAM};
     for (int i = 0; i < 2; i++) {
         printf("allowed4 %s 0\n", network_reach(types[i], &goal.allowed4, sizeof goal.allowed4));

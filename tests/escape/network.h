@@ -5,6 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "techniques.h"
+
 enum { NETWORK_PORT = 80, NETWORK_PEER_MS = 5000 };
 
 // Exit status: 0 when it could do what it was told, whatever came of it; 2 when not.
@@ -24,3 +26,5 @@ int network_connect(int type, const void *to, socklen_t n);
 
 // What an echo there answers: "ok", or the error.
 const char *network_reach(int type, const void *to, socklen_t n);
+
+extern const struct technique network_inside[]; // ended by {0}

@@ -14,10 +14,12 @@
 #include <netinet/ip_icmp.h>
 #include <netinet/tcp.h>
 #include <netinet/udp.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #ifndef IPPROTO_UDPLITE
@@ -286,6 +288,7 @@ udplite6_connected(const struct goal *g)
 }
 
 #include "techniques_low.h"
+#include "techniques_more.h"
 
 const struct technique techniques[] = {
     {"tcp4", tcp4, false},
@@ -335,5 +338,39 @@ const struct technique techniques[] = {
     {"set_pacing", set_pacing, false},
     {"open_tun", open_tun, true},
     {"sctp", sctp, false},
+    {"tcp_v4_compatible", tcp_v4_compatible, false},
+    {"tcp_nat64", tcp_nat64, false},
+    {"tcp_6to4", tcp_6to4, false},
+    {"tcp_isatap", tcp_isatap, false},
+    {"udp_multicast", udp_multicast, false},
+    {"udp6_multicast", udp6_multicast, false},
+    {"udp_broadcast", udp_broadcast, false},
+    {"tcp_link_local", tcp_link_local, false},
+    {"udp_of_no_bytes", udp_of_no_bytes, false},
+    {"udp6_short_address", udp6_short_address, false},
+    {"udp6_sendto_unspec_family", udp6_sendto_unspec_family, false},
+    {"udp_segmented", udp_segmented, false},
+    {"udp_zero_copy", udp_zero_copy, false},
+    {"udp_without_routing", udp_without_routing, false},
+    {"udp_corked_then_elsewhere", udp_corked_then_elsewhere, false},
+    {"mobile_routing_header", mobile_routing_header, false},
+    {"segment_route_by_control_message", segment_route_by_control_message, false},
+    {"hop_by_hop_by_control_message", hop_by_hop_by_control_message, true},
+    {"destination_options_by_control_message", destination_options_by_control_message, true},
+    {"source_by_control_message", source_by_control_message, true},
+    {"flow_by_number6", flow_by_number6, false},
+    {"flow_by_number_udp_mapped", flow_by_number_udp_mapped, false},
+    {"relay_port_of_the_unspecified_address", relay_port_of_the_unspecified_address, false},
+    {"synthetic_address_mapped", synthetic_address_mapped, false},
+    {"address_that_changes_under_way", address_that_changes_under_way, false},
+    {"two_connect_one_socket", two_connect_one_socket, false},
+    {"set_upper_protocol", set_upper_protocol, false},
+    {"set_mark", set_mark, true},
+    {"set_device", set_device, false},
+    {"set_transparent", set_transparent, true},
+    {"ping6_sendto", ping6_sendto, false},
+    {"raw_icmp", raw_icmp, true},
+    {"dccp", dccp, false},
+    {"stream_of_another_protocol", stream_of_another_protocol, false},
     {0},
 };

@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include <bpf/bpf.h>
@@ -82,7 +83,22 @@ net_rig_close(struct net_rig *r)
     (void)rmdir(r->parent);
 }
 
-// Makes the cgroups, loads the programs and attaches them. NULL, or why not.
+// Must they load here? From Linux 6.1 on, where root may make a map that only CAP_BPF makes.
+static inline bool
+net_rig_supported(void)
+{
+    LIBBPF_OPTS(bpf_map_create_opts, opts, .map_flags = BPF_F_NO_PREALLOC);
+    struct utsname u;
+    char *end = NULL;
+    int map = bpf_map_create(BPF_MAP_TYPE_LPM_TRIE, "probe", 8, 4, 1, &opts);
+    if (map < 0 || uname(&u) < 0)
+        return false;
+    (void)close(map);
+    unsigned long major = strtoul(u.release, &end, 10);
+    return major > 6 || (major == 6 && *end == '.' && strtoul(end + 1, NULL, 10) >= 1);
+}
+
+// Makes the cgroups, loads the programs and attaches them. NULL, or why it cannot be; where it must be it ends the test.
 static inline const char *
 net_rig_open(struct net_rig *r)
 {
@@ -95,9 +111,16 @@ net_rig_open(struct net_rig *r)
     (void)snprintf(r->box, sizeof r->box, "%s/box", r->parent);
     if (geteuid() != 0 || mkdir(r->parent, 0755) < 0 || mkdir(r->box, 0755) < 0)
         return "needs root and cgroup v2";
-    if (net_rig_load(r) < 0 || net_rig_attach(r, true) < 0 || stat(r->box, &st) < 0) {
+    int rc = net_rig_load(r);
+    if (rc == 0)
+        rc = net_rig_attach(r, true);
+    if (rc < 0 || stat(r->box, &st) < 0) {
+        bool must = net_rig_supported();
         net_rig_close(r);
-        return "no programs can be attached here";
+        if (!must)
+            return "no programs can be attached here";
+        (void)fprintf(stderr, "failed: the programs do not load or attach: %s\n", strerror(-rc));
+        exit(1);
     }
     r->id = st.st_ino;
     return NULL;
