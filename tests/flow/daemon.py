@@ -11,7 +11,7 @@ import time
 import sp
 from api import HEALTH, PROCESS, SANDBOX, SYSTEM, Job, check, connect, until
 from broker import Broker, binary
-from patience import patience, run
+from patience import LONG_DRAIN, run
 from sp import UNAVAILABLE
 
 SERVING, NOT_SERVING, SERVICE_UNKNOWN = 1, 2, 3
@@ -91,11 +91,11 @@ def two_of_them_live_side_by_side():
 
 
 def sigterm_lets_jobs_end_and_takes_no_new_ones():
-    with Broker(config=f"drain: {int(patience(60))}s\n") as b:
+    with Broker(config=f"drain: {LONG_DRAIN}s\n") as b:
         c = connect(b)
         watch = c.begin(HEALTH + "Watch", {}, credit=10)
         check(c.recv(watch).payload[1] == SERVING, "it serves")
-        job = c.begin_run("echo begun; sleep 100; echo done")
+        job = c.begin_run("echo begun; sleep 1000; echo done")
         c.until(job, lambda: b"begun" in job.output)
         b.process.send_signal(signal.SIGTERM)
         goaway = c.goaway()
@@ -110,15 +110,15 @@ def sigterm_lets_jobs_end_and_takes_no_new_ones():
         check(job.output.startswith(b"begun\n") and job.output.endswith(b"done\n") and job.result.exit_code == 0, f"the job ended by itself: {job.output}")
         ended = time.monotonic()
         check(b.process.wait(20) == 0, "then it leaves with 0")
-        check(time.monotonic() - ended < patience(30), "and does not wait for the end of the drain")
+        check(time.monotonic() - ended < LONG_DRAIN / 2, "and does not wait for the end of the drain")
         b.process = None
 
 
 def the_drain_has_an_end_and_a_second_signal_does_not_wait():
-    for seconds, signals in ((1, 1), (int(patience(60)), 2)):
+    for seconds, signals in ((1, 1), (LONG_DRAIN, 2)):
         b = Broker(config=f"drain: {seconds}s\n").start()
         c = connect(b)
-        job = c.begin_run("trap '' TERM; echo begun; sleep 60")
+        job = c.begin_run("trap '' TERM; echo begun; sleep 1000")
         c.until(job, lambda: b"begun" in job.output)
         begun = time.monotonic()
         for _ in range(signals):
@@ -126,7 +126,7 @@ def the_drain_has_an_end_and_a_second_signal_does_not_wait():
             time.sleep(0.2)
         code = b.process.wait(30)
         took = time.monotonic() - begun
-        check(code == 0 and took < patience(30), f"{signals} signals: ended with {code} after {took:.1f} s")
+        check(code == 0 and took < LONG_DRAIN / 2, f"{signals} signals: ended with {code} after {took:.1f} s")
         check(not b.cgroups(), f"nothing is left: {b.cgroups()}")
         b.process = None
 

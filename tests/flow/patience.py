@@ -12,6 +12,10 @@ def patience(seconds):
     return seconds * SLOWNESS
 
 
+# A `drain` that no test waits for: in seconds, and not more than the broker takes.
+LONG_DRAIN = min(int(patience(60)), 600)
+
+
 class Popen(subprocess.Popen):
     """Waits with patience."""
 
