@@ -114,10 +114,9 @@ time.sleep(0.3); os.kill(p, 9); os.wait()
     "io-uring-use": CALL + "call(425, 4, ctypes.create_string_buffer(256))",
     "oom": "import time\ntime.sleep(0.2)\nx = bytearray(1 << 30)\nfor i in range(0, len(x), 4096): x[i] = 1",
     "rate-shift": """
-import socket, time
-time.sleep(3.5)
-end = time.time() + 3
-while time.time() < end:
+import select, socket, sys
+sys.stdin.readline()  # quiet while the others work, which takes as much longer on a busy machine as the broker's looks do
+while not select.select([sys.stdin], [], [], 0)[0]:
     s = socket.socket()
     try: s.connect(("203.0.113.10", 443))
     except PermissionError: s.close()
@@ -148,7 +147,8 @@ time.sleep(0.3)
 """,
 }
 NETWORKED = ("large-upload", "dns-tunnel")
-OPTIONS = {"oom": ("--memory", "64M"), "mining": ("--template", "mining")}
+OPTIONS = {"oom": ("--memory", "64M"), "mining": ("--template", "mining"), "rate-shift": ("--timeout", "10m")}
+BESIDE = ("rate-shift", "beaconing")  # these take their time while the others run
 
 
 def findings(b, *args):
@@ -218,18 +218,23 @@ def each_tripwire_is_raised_by_a_job_that_does_it(b, c):
             boxes[rule] = c.unary(SANDBOX + "Create", {"network": policy}).sandbox.id
         else:
             boxes[rule] = create(b, *OPTIONS.get(rule, ()))
-    for rule, code in sorted(DEEDS.items(), key=lambda x: x[0] not in ("rate-shift", "beaconing")):
-        jobs[rule] = b.popen("exec", "-n", boxes[rule], "--", "/usr/bin/python3", "-c", code,
-                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        if rule not in ("rate-shift", "beaconing"):
+    for rule, code in sorted(DEEDS.items(), key=lambda x: x[0] not in BESIDE):
+        jobs[rule] = b.popen("exec", boxes[rule], "--", "/usr/bin/python3", "-c", code,
+                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        if rule not in BESIDE:
             jobs[rule].wait(60)
+    jobs["rate-shift"].stdin.write(b"now\n")
+    jobs["rate-shift"].stdin.flush()
+    jobs["beaconing"].wait(60)
     missing = []
     for rule, job in jobs.items():
-        said = job.communicate(timeout=60)[0]
         try:
-            until(lambda: rule in found(b, boxes[rule]), rule, 5)
+            until(lambda: rule in found(b, boxes[rule]), rule, 20)
         except AssertionError:
-            missing.append((rule, job.returncode, said[-300:], found(b, boxes[rule])))
+            missing.append((rule, found(b, boxes[rule])))
+        said = job.communicate(timeout=60)[0]
+        if missing and missing[-1][0] == rule:
+            missing[-1] += (job.returncode, said[-300:])
     check(not missing, missing)
     one = next(f for f in findings(b, "--sandbox", boxes["mass-unlink"]) if f["rule"] == "mass-unlink")
     check(one["severity"] == "critical" and one["score"] >= one["threshold"] == 100, one)
