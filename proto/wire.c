@@ -3,6 +3,7 @@
 // room alone.
 #include "wire.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -160,6 +161,23 @@ scan_delimited(struct scan *s, const ProtobufCFieldDescriptor *field, struct byt
     return check_packed(s, scalar_wire_type(field->type), b, at);
 }
 
+// protobuf says that a sub-message which comes in two pieces is merged; protobuf-c forgets the numbers of the first
+// piece then. No encoder does that, so it is refused.
+static int
+check_once(const ProtobufCMessageDescriptor *type, const ProtobufCFieldDescriptor *field,
+           uint64_t *seen, const struct path *at, struct err *e)
+{
+    if (field == NULL || field->type != PROTOBUF_C_TYPE_MESSAGE ||
+        field->label == PROTOBUF_C_LABEL_REPEATED)
+        return 0;
+    ptrdiff_t index = field - type->fields;
+    assert(index < 64);
+    if (*seen >> index & 1)
+        return path_refuse(at, e, "it is there twice");
+    *seen |= UINT64_C(1) << index;
+    return 0;
+}
+
 // The value behind a tag; `field` is NULL for an unknown one.
 static int
 scan_value(struct scan *s, const ProtobufCFieldDescriptor *field, uint64_t wire, struct bytes *b,
@@ -195,6 +213,7 @@ scan_message(struct scan *s, const ProtobufCMessageDescriptor *type, struct byte
 {
     if (depth > WIRE_DEPTH_MAX)
         return path_refuse(at, s->e, "nested deeper than %d messages", WIRE_DEPTH_MAX);
+    uint64_t seen = 0;
     while (b.n > 0) {
         uint64_t tag;
         int failed = count_elements(s, 1, at);
@@ -205,7 +224,9 @@ scan_message(struct scan *s, const ProtobufCMessageDescriptor *type, struct byte
         const ProtobufCFieldDescriptor *field =
             protobuf_c_message_descriptor_get_field(type, (unsigned)(tag >> 3));
         struct path here = {at, field != NULL ? field->name : "(unknown field)", -1};
-        failed = scan_value(s, field, tag & 7, &b, &here, depth);
+        failed = check_once(type, field, &seen, &here, s->e);
+        if (!failed)
+            failed = scan_value(s, field, tag & 7, &b, &here, depth);
         if (failed)
             return failed;
     }

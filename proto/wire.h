@@ -2,7 +2,7 @@
 //
 // protobuf-c has no depth limit (58 KB of nesting crash it), amplifies 45x, and checks neither UTF-8 nor NUL. So every
 // byte string from a peer, a guest or a file passes wire_unpack(): a descriptor-guided scan first (depth, element
-// count, UTF-8, NUL, lengths that lie), then the unpacker, into an arena.
+// count, UTF-8, NUL, lengths that lie, sub-messages in two pieces), then the unpacker, into an arena.
 //
 // SP (nng's "scalability protocols" over a stream; rfc/sp-tcp-mapping-01 of nanomsg): both sides send 8 bytes
 // 00 'S' 'P' 00 <u16 protocol> 00 00, then messages. tcp: u64 big-endian length, body. ipc: one byte 01 before that.
@@ -36,9 +36,9 @@ enum {
 #define WIRE_ID_REQUEST 0x80000000u // set in the id of a request, as SP has it
 
 // Unpacks a message after the scan. Refuses (INVALID_ARGUMENT, with the field's path where there is one): truncated or
-// over-long input, depth beyond WIRE_DEPTH_MAX, more than WIRE_ELEMENTS_MAX fields, strings that are not UTF-8 or hold
-// NUL, what does not fit into the arena (RESOURCE_EXHAUSTED). Unknown fields are skipped and not kept. On success *out
-// is the message: borrowed, it lives as long as the arena. Any thread.
+// over-long input, depth beyond WIRE_DEPTH_MAX, more than WIRE_ELEMENTS_MAX fields, a sub-message that is there twice but
+// not repeated, strings that are not UTF-8 or hold NUL, what does not fit into the arena (RESOURCE_EXHAUSTED). Unknown
+// fields are skipped and not kept. On success *out is the message: borrowed, it lives as long as the arena. Any thread.
 int wire_unpack(const ProtobufCMessageDescriptor *type, const void *bytes, size_t n,
                 struct arena *a, ProtobufCMessage **out, struct err *e);
 
