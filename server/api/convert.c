@@ -230,12 +230,7 @@ convert_labels_begin(struct sandbox_spec *spec, size_t n, struct err *e)
 void
 convert_label(struct sandbox_spec *spec, const char *key, const char *value)
 {
-    uint32_t i = 0;
-    while (i < spec->labels_n && strcmp(spec->labels[i].key, key) != 0)
-        i++;
-    struct label *l = &spec->labels[i]; // a key may come twice on the wire: the last one counts
-    if (i == spec->labels_n)
-        spec->labels_n++;
+    struct label *l = &spec->labels[spec->labels_n++];
     (void)snprintf(l->key, sizeof l->key, "%s", key);
     (void)snprintf(l->value, sizeof l->value, "%s", value);
 }

@@ -208,18 +208,45 @@ list(struct server *s, struct call *c, const ProtobufCMessage *req)
         call_reply(c, &page.base);
 }
 
+// Sets the labels that come with an update, or takes away those that go with it.
+static int
+change_labels(struct sandbox_spec *spec, const Stockade__V1__SandboxServiceUpdateRequest *m,
+              bool go, struct err *e)
+{
+    int r = 0;
+    for (size_t i = 0; i < m->n_metadata && r == 0; i++)
+        if ((m->metadata[i]->value[0] == '\0') == go)
+            r = sandbox_set_label(spec, m->metadata[i]->key, m->metadata[i]->value, e);
+    return r;
+}
+
+// The spec with the labels of an update, on a copy (*owned*), so that one that is refused changes nothing. Those that go
+// make room first: a map has no order.
+static int
+read_labels(const struct sandbox *sb, const Stockade__V1__SandboxServiceUpdateRequest *m,
+            struct sandbox_spec *out, struct err *e)
+{
+    *out = sb->spec;
+    int r = sandbox_copy_labels(out, m->n_metadata, e);
+    if (r < 0)
+        return r;
+    r = change_labels(out, m, true, e);
+    if (r == 0)
+        r = change_labels(out, m, false, e);
+    if (r < 0)
+        free(out->labels);
+    return r;
+}
+
 // All of an update but the network.
 static int
 apply_update(struct sandbox *sb, const Stockade__V1__SandboxServiceUpdateRequest *m, struct err *e)
 {
-    // On a copy, so that an update that is refused changes nothing.
-    struct sandbox_spec spec = sb->spec;
-    int r = sandbox_copy_labels(&spec, m->n_metadata, e);
-    for (size_t i = 0; r == 0 && i < m->n_metadata; i++)
-        r = sandbox_set_label(&spec, m->metadata[i]->key, m->metadata[i]->value, e);
-    free(r < 0 ? spec.labels : sb->spec.labels);
+    struct sandbox_spec spec;
+    int r = read_labels(sb, m, &spec, e);
     if (r < 0)
         return r;
+    free(sb->spec.labels);
     sb->spec = spec;
     if (m->ttl_ms != 0)
         sandbox_set_ttl(sb, m->ttl_ms);
@@ -257,11 +284,9 @@ check_update(const struct server *s, const struct sandbox *sb,
     if (m->ttl_ms > s->config->ttl_max_ms)
         return err_field(e, "ttl_ms", "at most %llu here",
                          (unsigned long long)s->config->ttl_max_ms);
-    struct sandbox_spec spec = sb->spec; // would the labels fit?
-    int r = sandbox_copy_labels(&spec, m->n_metadata, e);
-    for (size_t i = 0; r == 0 && i < m->n_metadata; i++)
-        r = sandbox_set_label(&spec, m->metadata[i]->key, m->metadata[i]->value, e);
-    if (spec.labels != sb->spec.labels)
+    struct sandbox_spec spec; // would the labels fit?
+    int r = read_labels(sb, m, &spec, e);
+    if (r == 0)
         free(spec.labels);
     return r;
 }

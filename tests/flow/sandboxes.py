@@ -5,6 +5,7 @@ import os
 import subprocess
 import time
 
+import sp
 from api import NOT_FOUND, PRECONDITION, SANDBOX, check, connect, main, until
 from broker import Broker
 from patience import run
@@ -131,7 +132,7 @@ def lists_come_in_pages_oldest_first_and_by_label(b, c):
     delete(c, ids[0], *ids[3:])
 
 
-def labels_change_one_by_one(b, c):
+def labels_change_one_by_one_and_those_that_go_make_room(b, c):
     box = create(c, metadata={"a": "1", "b": "2"})
     after = c.unary(SANDBOX + "Update", {"id": box.id, "metadata": {"b": "", "c": "3"}}).sandbox
     check(dict(after.metadata) == {"a": "1", "c": "3"}, str(after.metadata))
@@ -139,6 +140,15 @@ def labels_change_one_by_one(b, c):
     no(c, "Update", {"id": box.id, "metadata": {f"k{i}": "v" for i in range(32)}}, INVALID, "32")
     after = c.unary(SANDBOX + "Get", {"id": box.id}).sandbox
     check(dict(after.metadata) == {"a": "1", "c": "3"}, f"a refused update changes nothing: {after.metadata}")
+    c.unary(SANDBOX + "Update", {"id": box.id, "metadata": {"a": "", "c": ""}})
+    c.unary(SANDBOX + "Update", {"id": box.id, "metadata": {f"k{i:02}": "v" for i in range(32)}})
+    update = sp.message("stockade.v1.SandboxServiceUpdateRequest")
+    comes, goes = update(id=box.id, metadata={"y": "v"}), update(metadata={"k00": ""})
+    c.unary(SANDBOX + "Update", comes.SerializeToString() + goes.SerializeToString())  # as they stand on the wire
+    comes, goes = update(id=box.id, metadata={"z": "v"}), update(metadata={"k01": ""})
+    c.unary(SANDBOX + "Update", goes.SerializeToString() + comes.SerializeToString())
+    after = c.unary(SANDBOX + "Get", {"id": box.id}).sandbox
+    check(len(after.metadata) == 32 and {"y", "z"} <= set(after.metadata), f"one for another: {after.metadata}")
     delete(c, box.id)
 
 
@@ -233,7 +243,7 @@ def a_create_whose_caller_has_gone_leaves_nothing_beyond_its_time_to_live(b, c):
 TESTS = [what_is_above_a_maximum_is_refused_with_both_values, fields_out_of_bounds_are_named,
          a_network_that_cannot_be_enforced_is_refused, what_is_not_there_is_not_found,
          a_template_gives_its_own_limits_host_name_and_environment, names_are_unique_among_ones_own,
-         lists_come_in_pages_oldest_first_and_by_label, labels_change_one_by_one,
+         lists_come_in_pages_oldest_first_and_by_label, labels_change_one_by_one_and_those_that_go_make_room,
          time_to_live_ends_a_sandbox_and_can_be_put_off, a_pause_holds_wall_limits_and_jobs,
          a_paused_sandbox_can_be_deleted, a_quota_is_named, sandboxes_of_another_user_are_not_found,
          delete_answers_when_nothing_is_left, a_create_whose_caller_has_gone_leaves_nothing_beyond_its_time_to_live]
