@@ -68,7 +68,6 @@ struct broker {
     bool drained; // no call is open any more
     bool destroying;
     int status;
-    struct feed *feed; // NULL: none
 };
 
 static const struct call_method *const services[] = {
@@ -225,7 +224,7 @@ open_feed(struct broker *b, struct err *e)
     const char *address = b->config->telemetry.feed;
     if (address[0] == '\0')
         return 0;
-    int r = feed_open(&b->loop, telemetry_events(b->s.telemetry), address, bound, &b->feed, e);
+    int r = feed_open(&b->loop, telemetry_events(b->s.telemetry), address, bound, &b->s.feed, e);
     if (r < 0)
         return err_wrap(e, "open the feed");
     log_event(LOG_INFO, "feed", "%s", bound);
@@ -256,7 +255,7 @@ on_all_destroyed(void *cookie)
 {
     struct broker *b = cookie;
     loop_timer_stop(&b->drain_look);
-    feed_close(b->feed);
+    feed_close(b->s.feed);
     rpc_close(b->s.rpc);
     uv_stop(&b->loop);
 }

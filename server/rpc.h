@@ -50,7 +50,7 @@ void rpc_drain(struct rpc *r, uint32_t grace_ms, void (*done)(void *), void *coo
 // Closes every connection and listener now. uv_run ends when nothing else is left.
 void rpc_close(struct rpc *r);
 
-// Counters for Info, tests and monitoring.
+// What there is, and what there was. Info tells of the failures that an operator can do something about.
 struct rpc_stats {
     uint64_t accepted, rejected, handshake_failed, protocol_errors, slow_readers_closed,
         stalled_closed;

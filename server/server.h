@@ -9,6 +9,7 @@ struct anomaly;
 struct bpf;
 struct config;
 struct dispatch;
+struct feed;
 struct forwards;
 struct jobs;
 struct net;
@@ -29,6 +30,7 @@ struct server {
     struct anomaly *anomaly;     // what looks wrong; NULL: switched off
     struct net *net;             // rule sets and the relay; NULL in tests without
     struct telemetry *telemetry; // events, records; NULL in tests
+    struct feed *feed;           // publishes events; NULL: nowhere
     struct spawn *spawn;         // our end of the spawner's socket
     struct relay_link *relay;    // our end of the relay's socket; NULL: there is none
     struct sandboxes *sandboxes; // all of them, by id and by tenant

@@ -137,12 +137,6 @@ telemetry_bad(const struct telemetry *t)
     return t != NULL ? t->bad : 0;
 }
 
-uint64_t
-telemetry_late(const struct telemetry *t)
-{
-    return t != NULL ? t->late : 0;
-}
-
 // ---- the clock
 
 void

@@ -115,6 +115,5 @@ void telemetry_drain_begun(struct telemetry *t);
 // Drains the rings now.
 void telemetry_drain(struct telemetry *t);
 
-// Records of the kernel that were no events, and events of sandboxes that are no more.
+// Records of the kernel that were no events.
 uint64_t telemetry_bad(const struct telemetry *t);
-uint64_t telemetry_late(const struct telemetry *t);

@@ -67,7 +67,7 @@ struct telemetry {
     int64_t clock_offset_ns; // from CLOCK_BOOTTIME to CLOCK_REALTIME
     uint32_t cpus;
     uint64_t *scratch; // of `cpus`
-    uint64_t bad, late;
+    uint64_t bad;      // records of the kernel that were no events
     struct loop_timer *tick;
     uint64_t ticks;
 

@@ -7,14 +7,20 @@
 #include <sys/utsname.h>
 
 #include "../config.h"
+#include "../events.h"
+#include "../feed.h"
 #include "../job.h"
+#include "../log.h"
 #include "../pool.h"
 #include "../rpc.h"
 #include "../sandbox.h"
 #include "../server.h"
 #include "../spawn.h"
+#include "../telemetry.h"
 #include "convert.h"
 #include "stockade/v1/system_service.pb-c.h"
+
+enum { LOSSES_MAX = 8 }; // rows of add_losses()
 
 static const char *
 degraded_line(struct arena *a, const struct spawn_feature *f)
@@ -28,7 +34,7 @@ static bool
 add_features(struct arena *a, const struct spawn_features *f, Stockade__V1__InfoResponse *m)
 {
     m->features = arena_alloc(a, sizeof(void *) * SPAWN_FEATURES_MAX);
-    m->degraded = arena_alloc(a, sizeof(void *) * SPAWN_FEATURES_MAX);
+    m->degraded = arena_alloc(a, sizeof(void *) * (SPAWN_FEATURES_MAX + LOSSES_MAX));
     if (m->features == NULL || m->degraded == NULL)
         return false;
     for (uint32_t i = 0; i < f->n && i < SPAWN_FEATURES_MAX; i++) {
@@ -46,6 +52,40 @@ add_features(struct arena *a, const struct spawn_features *f, Stockade__V1__Info
         if (line == NULL)
             return false;
         m->degraded[m->n_degraded++] = line;
+    }
+    return true;
+}
+
+// What ought to stay 0: told once it does not.
+static bool
+add_losses(struct arena *a, const struct server *s, Stockade__V1__InfoResponse *m)
+{
+    struct rpc_stats rpc;
+    rpc_stats(s->rpc, &rpc);
+    const struct {
+        uint64_t n;
+        const char *name, *what;
+    } losses[] = {
+        {rpc.rejected, "rpc.connections", "connections were refused, being too many"},
+        {rpc.slow_readers_closed, "rpc.queue_kill", "connections that did not read were closed"},
+        {rpc.stalled_closed, "rpc.write_stall", "connections that took nothing were closed"},
+        {telemetry_bad(s->telemetry), "telemetry", "records of the kernel were malformed"},
+        {events_failed(telemetry_events(s->telemetry)), "telemetry", "events were not packed"},
+        {s->feed != NULL ? feed_lost(s->feed) : 0, "telemetry.feed",
+         "messages were lost by peers that did not read"},
+        {log_lost(), "log", "lines were lost, since stderr took none"},
+    };
+    _Static_assert(sizeof losses / sizeof losses[0] <= LOSSES_MAX, "there is room for all");
+    for (size_t i = 0; i < sizeof losses / sizeof losses[0]; i++) {
+        char line[128];
+        if (losses[i].n == 0)
+            continue;
+        int n = snprintf(line, sizeof line, "%s: %" PRIu64 " %s", losses[i].name, losses[i].n,
+                         losses[i].what);
+        const char *copy = arena_copy(a, line, (size_t)n);
+        if (copy == NULL)
+            return false;
+        m->degraded[m->n_degraded++] = copy;
     }
     return true;
 }
@@ -92,8 +132,8 @@ info(struct server *s, struct call *c, const ProtobufCMessage *req)
     (void)req;
     struct arena *auto_arena a = arena_new(CONVERT_ARENA_MAX);
     Stockade__V1__InfoResponse m = STOCKADE__V1__INFO_RESPONSE__INIT;
-    if (a == NULL || !add_features(a, s->features, &m) || !add_templates(a, s, &m) ||
-        !add_listeners(a, s, &m)) {
+    if (a == NULL || !add_features(a, s->features, &m) || !add_losses(a, s, &m) ||
+        !add_templates(a, s, &m) || !add_listeners(a, s, &m)) {
         convert_no_memory(c);
         return;
     }

@@ -159,6 +159,20 @@ def info_tells_the_host_the_templates_and_what_is_weaker():
         until(lambda: all(t.pool_ready == t.pool_size for t in c.unary(SYSTEM + "Info", {}).templates), "pools fill up")
 
 
+def info_tells_what_was_lost():
+    with Broker(config="rpc: {connections_per_uid: 3}\n") as b:
+        c = connect(b)
+
+        def told():
+            return [line for line in c.unary(SYSTEM + "Info", {}).degraded if line.startswith("rpc.connections: ")]
+        check(told() == [], "nothing was refused")
+        kept = [sp.Client(b.address) for _ in range(2)]
+        check(sp.Client(b.address, hello=False).is_closed(), "the fourth is refused")
+        check(told() == ["rpc.connections: 1 connections were refused, being too many"], str(told()))
+        kept.pop().close()  # for the command
+        until(lambda: b"1 connections were refused" in b.cli("info").stdout, "`stockade info` says so, too")
+
+
 def more_requests_than_the_queue_takes_are_refused_at_once():
     config = "pool: 0\nquotas: {queue: 5}\n"
     with Broker(config=config) as b:
@@ -193,7 +207,8 @@ TESTS = [wrong_configurations_are_refused_with_key_and_line, a_configuration_tha
          without_root_it_says_what_to_do, a_second_one_on_the_same_cgroup_is_refused_and_harms_nothing,
          two_of_them_live_side_by_side, sigterm_lets_jobs_end_and_takes_no_new_ones,
          the_drain_has_an_end_and_a_second_signal_does_not_wait, health_watch_stays_open_for_what_it_does_not_know,
-         info_tells_the_host_the_templates_and_what_is_weaker, more_requests_than_the_queue_takes_are_refused_at_once,
+         info_tells_the_host_the_templates_and_what_is_weaker, info_tells_what_was_lost,
+         more_requests_than_the_queue_takes_are_refused_at_once,
          no_more_sandboxes_than_there_may_be_are_made]
 
 
