@@ -1,8 +1,11 @@
 // The `stockade` command: finds the subcommand, reads its options, runs it.
+#include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli.h"
 #include "cli_commands.h"
@@ -72,11 +75,33 @@ run_command(const struct command *c, struct options *o, int argc, char **argv)
     return c->run(c, o);
 }
 
+// A socket in the place of a descriptor that came closed would be read as stdin, or have output written into it. What
+// stands there instead: nothing to read, nothing that can be written, nothing that is heard.
+static void
+fill_stdio(void)
+{
+    static const int flags[] = {O_RDONLY, O_RDONLY, O_WRONLY};
+    for (int fd = 0; fd < 3; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF && open("/dev/null", flags[fd]) != fd)
+            _exit(EXIT_OURS);
+}
+
+// What is left in stdout's buffer must get out for a success. One that reads no further has had enough.
+static int
+finish(int code)
+{
+    if (code != EXIT_OK || (fflush(stdout) == 0 && ferror(stdout) == 0) || errno == EPIPE)
+        return code;
+    (void)fprintf(stderr, "stockade: the answer could not be written: %s\n", strerror(errno));
+    return EXIT_PROBLEM;
+}
+
 int
 main(int argc, char **argv)
 {
     static struct options o;
     struct problem p;
+    fill_stdio();
     (void)signal(SIGPIPE, SIG_IGN);
     if (argc < 2) {
         help_all(stderr);
@@ -91,12 +116,12 @@ main(int argc, char **argv)
             (void)printf("stockade %s\n", stockade_version());
         else
             help_all(o.help ? stdout : stderr);
-        return o.version || o.help ? EXIT_OK : EXIT_USAGE;
+        return o.version || o.help ? finish(EXIT_OK) : EXIT_USAGE;
     }
     const struct command *c = command_find(o.args[0]);
     if (c == NULL)
         return no_command(o.args[0]);
     int code = run_command(c, &o, o.args_n - 1, argv + 2);
     options_free(&o);
-    return code;
+    return finish(code);
 }

@@ -160,8 +160,6 @@ tell(const struct job *j, const struct stockade_result *r)
 static int
 failed(struct job *j, const struct stockade_error *e, int signal)
 {
-    if (j->sink.broken)
-        return EXIT_SIGNAL + SIGPIPE;
     if (j->options->json) {
         json_t *o = json_object();
         (void)json_object_set_new(o, "error", json_of_error(e));
@@ -207,6 +205,10 @@ run_with_feed(struct job *j, call_fn *call)
     int rc = call(j, &h, &r, &e);
     tty_restore();
     int signal = feed_stop(j->feed);
+    if (j->sink.broken) {
+        stockade_free(r);
+        return sink_broken(&j->sink, j->command, EXIT_OURS);
+    }
     if (rc < 0)
         return failed(j, &e, signal);
     if (r == NULL)

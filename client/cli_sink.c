@@ -3,11 +3,13 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "stockade.h"
+#include "cli.h"
 
 void
 sink_free(struct sink *k)
@@ -68,10 +70,12 @@ int
 sink_output(struct sink *k, int stream, const void *bytes, size_t n)
 {
     int fd = stream == STOCKADE_STDERR ? STDERR_FILENO : STDOUT_FILENO;
-    if (k->capturing)
+    if (k->capturing) {
         keep(&k->streams[fd == STDERR_FILENO], bytes, n);
-    else if (!write_all(fd, bytes, n))
+    } else if (!write_all(fd, bytes, n)) {
+        k->why = errno;
         k->broken = true;
+    }
     return k->broken ? 1 : 0;
 }
 
@@ -81,4 +85,15 @@ sink_gap(struct sink *k, uint64_t n, bool limit)
     k->gap_bytes += n;
     k->limit |= limit;
     return 0;
+}
+
+int
+sink_broken(const struct sink *k, const struct command *c, int otherwise)
+{
+    if (k->why == EPIPE)
+        return EXIT_SIGNAL + SIGPIPE;
+    if (k->why != 0)
+        (void)fprintf(stderr, "stockade %s: the output could not be written: %s\n", c->name,
+                      strerror(k->why));
+    return otherwise;
 }

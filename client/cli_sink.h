@@ -5,6 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "cli_options.h"
+
 enum { SINK_CAPTURE_BYTES_MAX = 64 * 1024 * 1024 }; // of each stream
 
 struct capture {
@@ -16,7 +18,8 @@ struct capture {
 struct sink {
     bool capturing;
     struct capture streams[2]; // stdout, stderr
-    bool broken;               // nobody reads our stdout or stderr any more
+    bool broken;               // our stdout or stderr takes no more
+    int why;                   // errno of that; 0: it was told
     uint64_t gap_bytes;        // output that is gone
     bool limit;                // because of the limit output_bytes
 };
@@ -26,3 +29,7 @@ void sink_free(struct sink *k);
 // Handlers for struct stockade_handlers: 0 to go on, 1 when nobody reads any more.
 int sink_output(struct sink *k, int stream, const void *bytes, size_t n);
 int sink_gap(struct sink *k, uint64_t n, bool limit);
+
+// The exit code where the sink is broken: as SIGPIPE has it where a reader went away, which knows; any other reason is told,
+// and `otherwise` returned.
+int sink_broken(const struct sink *k, const struct command *c, int otherwise);

@@ -173,6 +173,25 @@ def a_closed_pipe_ends_the_job_as_sigpipe_would(b):
 # ---- signals
 
 
+def what_cannot_be_written_is_no_success(b):
+    with open("/dev/full", "wb") as full:
+        for args, code in ((["run", "--", "echo", "hi"], 125), (["run", "-o", "json", "--", "echo", "hi"], 125), (["ls"], 1),
+                           (["info"], 1), (["ls", "-o", "json"], 1), (["--help"], 1), (["run", "--help"], 1), (["--version"], 1)):
+            expect(b.cli(*args, stdout=full, stderr=subprocess.PIPE, capture_output=False), code, err=b"could not be written")
+
+
+def closed_descriptors_are_not_taken_for_the_jobs(b):
+    """A socket to the broker must not become what the job reads, or what its output goes to."""
+    def without(*fds):
+        return lambda: [os.close(fd) for fd in fds]
+    r = b.cli("run", "--timeout", "20s", "--", "sh", "-c", "cat; echo end", preexec_fn=without(0))
+    expect(r, 0, b"end\n")
+    r = b.cli("run", "--", "sh", "-c", "echo out; echo err >&2", preexec_fn=without(0, 2))
+    expect(r, 0, b"out\n")
+    expect(b.cli("run", "--", "echo", "out", preexec_fn=without(1)), 125, err=b"could not be written")
+    expect(b.cli("run", "--", "true", preexec_fn=without(0, 1, 2)), 0)
+
+
 def started(b, p):
     until(lambda: b.cli("ps", "-q").stdout != b"", "it runs")
 
