@@ -44,6 +44,9 @@ const char *cli_severity_name(uint32_t severity); // "warning", or "?"
 uint32_t cli_severity_number(const char *name);   // 0: NULL, or no such
 int cli_network_number(const char *name);         // enum stockade_network; NULL: the template's
 
+// Whether this can be a process's id, or the beginning of one; told where it cannot.
+bool cli_names_process(const struct command *c, const char *typed, int *code);
+
 // The full id for what was typed: an id, the beginning of one (6 hex digits at least), or a sandbox's name. Returns
 // false after the failure has been told (*code: what to exit with).
 bool cli_find_process(struct stockade *s, const struct command *c, const char *typed, char out[33],

@@ -79,6 +79,15 @@ tell(const struct command *c, const char *typed, const char *text, const char *h
 }
 
 bool
+cli_names_process(const struct command *c, const char *typed, int *code)
+{
+    if (!is_prefix(typed))
+        *code = tell(c, typed, "a process is named by its id, or by its first 6 digits or more",
+                     "'stockade ps' lists them");
+    return is_prefix(typed);
+}
+
+bool
 cli_find_process(struct stockade *s, const struct command *c, const char *typed, char out[33],
                  int *code)
 {
@@ -88,11 +97,8 @@ cli_find_process(struct stockade *s, const struct command *c, const char *typed,
         memcpy(out, typed, ID_HEX + 1);
         return true;
     }
-    if (!is_prefix(typed)) {
-        *code = tell(c, typed, "a process is named by its id, or by its first 6 digits or more",
-                     "'stockade ps' lists them");
+    if (!cli_names_process(c, typed, code))
         return false;
-    }
     if (match_processes(s, &m, &e) < 0) {
         *code = cli_fail(c, "", &e);
         return false;

@@ -240,11 +240,14 @@ cli_inspect(const struct command *c, const struct options *o)
     struct stockade_error e;
     const struct stockade_job *j = NULL;
     int code = EXIT_OK;
+    const char *typed = o->args_n > 0 ? o->args[0] : NULL; // NULL: the last one
+    if (typed != NULL && !cli_names_process(c, typed, &code))
+        return code;
     struct stockade *s = cli_open(c, o, &code);
     if (s == NULL)
         return code;
-    if (stockade_inspect(s, o->args_n > 0 ? o->args[0] : NULL, &j, &e) < 0) {
-        code = cli_fail(c, o->args_n > 0 ? o->args[0] : "", &e);
+    if (stockade_inspect(s, typed, &j, &e) < 0) {
+        code = cli_fail(c, typed != NULL ? typed : "", &e);
     } else if (o->json) {
         code = json_put(json_of_job(j));
     } else {

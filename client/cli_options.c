@@ -286,7 +286,7 @@ static const struct kind_row {
     const char *example;
 } kinds[] = {
     [OPTION_FLAG] = {read_flag, ""},
-    [OPTION_TEXT] = {read_text, "a text that is not empty"},
+    [OPTION_TEXT] = {read_text, "a text of one byte or more"},
     [OPTION_BYTES] = {read_bytes, "a size above 0, such as 512K, 256M or 1.5G"},
     [OPTION_DURATION] = {read_duration, "a time above 0, such as 500ms, 5s, 1.5m or 2h"},
     [OPTION_CPUS] = {read_cpus, "a number of CPUs above 0, such as 0.5 or 2"},
