@@ -20,7 +20,7 @@
 #include "spawn.h"
 #include "telemetry.h"
 
-enum { READY_MS = 20 * 1000, DESTROY_AGAIN_MS = 100 };
+enum { READY_MS = 20 * 1000, REST_MS = 1000, DESTROY_AGAIN_MS = 100 };
 
 #define TO(state) (1u << SANDBOX_##state)
 
@@ -393,4 +393,20 @@ sandbox_take(struct sandbox *s, struct owner *t, struct sandbox_spec *spec)
     if (spec->ttl_ms > 0)
         sandbox_set_ttl(s, spec->ttl_ms);
     telemetry_sandbox_taken(s->all->srv->telemetry, s);
+}
+
+static void
+on_rest(void *cookie)
+{
+    struct sandbox *s = cookie;
+    struct err e;
+    loop_timer_stop(&s->patience);
+    if (s->jobs_begun == 0 && guest_link_remove(s->link, 1, &e) < 0)
+        log_err(LOG_WARNING, "remove-job", &e);
+}
+
+void
+sandbox_rest_soon(struct sandbox *s)
+{
+    (void)loop_timer_start(s->all->srv->loop, &s->patience, REST_MS, on_rest, s);
 }

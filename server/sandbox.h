@@ -140,6 +140,10 @@ int sandbox_check_name(const struct sandboxes *all, const char *tenant, const ch
 // A READY sandbox becomes somebody's: RUNNING. Takes spec->labels and the reserved place.
 void sandbox_take(struct sandbox *s, struct owner *t, struct sandbox_spec *spec);
 
+// It was handed out, and nothing may ever be started in it: if nothing is for a second, its guest gives up the cgroup that
+// it made ahead for the first job. Those of the pool keep theirs.
+void sandbox_rest_soon(struct sandbox *s);
+
 // The caller's own, by id or name. NULL and NOT_FOUND otherwise, in the same words for others' and for none.
 struct sandbox *sandbox_find(struct sandboxes *all, const char *tenant, const char *id,
                              struct err *e);

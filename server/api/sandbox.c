@@ -94,6 +94,14 @@ on_changed(void *cookie, struct sandbox *s, const struct err *e)
     free(p);
 }
 
+static void
+on_created(void *cookie, struct sandbox *s, const struct err *e)
+{
+    if (s != NULL)
+        sandbox_rest_soon(s);
+    on_changed(cookie, s, e);
+}
+
 static int
 read_create(struct server *s, const Stockade__V1__SandboxServiceCreateRequest *m,
             struct sandbox_spec *spec, struct err *e)
@@ -127,7 +135,7 @@ create(struct server *s, struct call *c, const ProtobufCMessage *req)
         return;
     }
     call_watch(c, on_cancel, NULL, p);
-    if (pool_acquire(s->pool, tenant_of(c), &spec, on_changed, p, &p->request, &e) < 0) {
+    if (pool_acquire(s->pool, tenant_of(c), &spec, on_created, p, &p->request, &e) < 0) {
         sandbox_spec_clear(&spec);
         pending_fail(p, &e);
     }

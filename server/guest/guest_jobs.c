@@ -4,6 +4,9 @@
 //
 // Each job has a cgroup of its own, which its first process is born into. When that process ends, whatever it left there
 // is killed before the broker hears of it. Orphans of all jobs come to this process, pid 1, and are reaped in passing.
+//
+// The first job's cgroup is made before the job is asked for. Where none is for a while, the broker has it removed; since
+// requests come in order and one thread serves them one by one, a Start finds it whole or makes it.
 #include "guest_jobs.h"
 
 #include <errno.h>
@@ -186,6 +189,18 @@ guest_jobs_prepare(void)
 {
     struct err ignored; // it is told when the job comes
     first_cgroup = make_cgroup(FIRST_JOB, &ignored);
+}
+
+// Nothing was ever in it, so it goes at once; should it not, the job finds it.
+static void
+unprepare(void)
+{
+    char name[24];
+    cgroup_name(FIRST_JOB, name);
+    if (first_cgroup < 0 || unlinkat(cgroups, name, AT_REMOVEDIR) < 0)
+        return;
+    (void)close(first_cgroup);
+    first_cgroup = -1;
 }
 
 static int
@@ -375,6 +390,8 @@ guest_jobs_request(struct guest_packet *p)
         job = find(r->remove->job);
         if (job != NULL && job->state == JOB_ENDED)
             remove_cgroup(job);
+        else if (r->remove->job == FIRST_JOB)
+            unprepare();
         return 0;
     case STOCKADE__GUEST__REQUEST__REQUEST__NOT_SET:
     case _STOCKADE__GUEST__REQUEST__REQUEST__CASE_IS_INT_SIZE:

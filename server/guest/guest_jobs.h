@@ -19,7 +19,8 @@ enum {
 int guest_jobs_init(int socket, int cgroup_fd, struct sock_filter *filter, unsigned short filter_n,
                     struct err *e);
 
-// What the first job needs and takes time is made ahead: its cgroup. Once, when nobody waits.
+// What the first job needs and takes time is made ahead: its cgroup. Once, when nobody waits. A Remove of that job gives
+// it up again.
 void guest_jobs_prepare(void);
 
 // Carries a request out; whatever it answers goes to the socket. Takes the descriptors that it keeps out of the packet.

@@ -5,7 +5,7 @@ import glob
 import os
 import shutil
 
-from api import SANDBOX, check, main, until
+from api import LIMIT, SANDBOX, SYSTEM, check, figures, main, until
 from broker import Broker, hybrid, v2_root
 
 CONFIG = "templates: [{name: default, hostname: workbench}]\n"
@@ -100,6 +100,27 @@ def each_job_has_a_cgroup_of_its_own_and_the_sandbox_its_limits(b, c):
     until(lambda: not os.path.exists(v2), "its cgroup has gone")
 
 
+def an_idle_sandbox_gives_up_the_cgroup_that_waits_for_its_first_job(b, c):
+    container = f"{v2_root()}{b.cgroup}"
+
+    def prepared():
+        return {os.path.basename(os.path.dirname(path)) for path in glob.glob(f"{container}/**/job-1", recursive=True)}
+
+    until(lambda: len(prepared()) == c.unary(SYSTEM + "Info", {}).templates[0].pool_size, "the pool's have one")
+    before = prepared()
+    box = c.unary(SANDBOX + "Create", {"limits": {"memory_bytes": 64 << 20}}).sandbox.id
+    check(box in before, "it comes from the pool")
+    until(lambda: box not in prepared(), "it is given up")
+    check(before - {box} <= prepared(), "the pool's keep theirs")
+    job = c.finish(c.start(box, "cat /proc/self/cgroup; exec python3 -c 'b = bytearray(32 << 20)'"))
+    check(job.result.exit_code == 0 and b"/job-1\n" in job.output, f"{job.result.exit_code} {job.output!r}")
+    figure = figures(job.result.bill)
+    check(figure["memory_peak_bytes"][0] > 32 << 20 and figure["cpu_user_ns"][0] > 0, str(figure))
+    job = c.finish(c.start(box, "exec python3 -c 'b = bytearray(80 << 20)'"))
+    check(job.result.outcome == LIMIT, f"80 MiB of 64: {job.result}")
+    c.unary(SANDBOX + "Delete", {"id": box})
+
+
 def namespaces_and_ids_are_no_ones_but_its_own(b, c):
     """Every namespace differs from the broker's, and from another sandbox's but for time, which all share."""
     kinds = ("mnt", "pid", "net", "ipc", "uts", "cgroup", "time", "user")
@@ -137,7 +158,8 @@ def its_clock_began_with_the_broker(b, c):
 
 TESTS = [nothing_of_the_host_can_be_read_or_written, it_has_a_name_and_knows_itself_and_nobody_else,
          places_to_write_are_private_and_empty, descriptors_are_stdin_stdout_and_stderr, everyday_programs_work,
-         each_job_has_a_cgroup_of_its_own_and_the_sandbox_its_limits, namespaces_and_ids_are_no_ones_but_its_own,
+         each_job_has_a_cgroup_of_its_own_and_the_sandbox_its_limits,
+         an_idle_sandbox_gives_up_the_cgroup_that_waits_for_its_first_job, namespaces_and_ids_are_no_ones_but_its_own,
          its_clock_began_with_the_broker]
 
 if __name__ == "__main__":

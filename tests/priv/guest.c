@@ -142,6 +142,18 @@ a_job_sees_only_processes_of_jobs(void **state)
     expect_in(out, "Operation not permitted");
 }
 
+// The inode of job-1, 0 when it is not there; waits until it is there, or gone.
+static ino_t
+first_cgroup(const struct box *b, bool there)
+{
+    char path[96];
+    struct stat st = {0};
+    (void)snprintf(path, sizeof path, "%s/job-1", b->cgroup);
+    for (int i = 0; i < WAIT_MS && (stat(path, &st) == 0) != there; i++)
+        (void)usleep(1000);
+    return stat(path, &st) == 0 ? st.st_ino : 0;
+}
+
 static void
 the_first_jobs_cgroup_is_there_before_the_job(void **state)
 {
@@ -149,15 +161,44 @@ the_first_jobs_cgroup_is_there_before_the_job(void **state)
     char path[96];
     struct stat st = {0};
     (void)snprintf(path, sizeof path, "%s/job-1", b->cgroup);
-    for (int i = 0; i < WAIT_MS && stat(path, &st) < 0; i++)
-        (void)usleep(1000);
-    ino_t ahead = st.st_ino;
+    ino_t ahead = first_cgroup(b, true);
     assert_int_not_equal(ahead, 0);
     assert_int_equal(b->jobs, 0);
     expect_in(run_script(b, "cat /proc/self/cgroup", 0), "/job-1\n");
     if (stat(path, &st) == 0) // until the job is removed
         assert_int_equal(st.st_ino, ahead);
     expect_in(run_script(b, "cat /proc/self/cgroup", 0), "/job-2\n");
+}
+
+static void
+an_idle_guest_gives_the_first_jobs_cgroup_back_and_makes_it_for_the_job(void **state)
+{
+    struct box *b = *state;
+    assert_int_not_equal(first_cgroup(b, true), 0);
+    for (int i = 0; i < 2; i++) { // the second finds nothing to remove
+        send_simple(b, STOCKADE__GUEST__REQUEST__REQUEST_REMOVE, 1, 0, false);
+        assert_int_equal(first_cgroup(b, false), 0);
+    }
+    expect_in(run_script(b, "cat /proc/self/cgroup", 0), "/job-1\n");
+    expect_in(run_script(b, "cat /proc/self/cgroup", 0), "/job-2\n");
+}
+
+static void
+a_start_that_meets_the_removal_of_its_cgroup_has_one(void **state)
+{
+    struct box *b = *state;
+    int auto_close input = -1;
+    int auto_close output = -1;
+    struct start s = {.args = {(char[]){"sh"}, (char[]){"-c"},
+                               (char[]){"read line; cat /proc/self/cgroup; exit 3"}},
+                      .pipes = -1};
+    send_simple(b, STOCKADE__GUEST__REQUEST__REQUEST_REMOVE, 1, 0, false);
+    uint32_t job = start_job(b, &s, &input, &output);
+    send_simple(b, STOCKADE__GUEST__REQUEST__REQUEST_REMOVE, job, 0, false); // of what runs
+    expect_started(b, job, NULL);
+    assert_int_equal(write(input, "\n", 1), 1);
+    expect_in(read_all(output), "/job-1\n");
+    assert_int_equal(expect_exited(b, job), 3 << 8);
 }
 
 static void
@@ -401,6 +442,8 @@ run_all(void)
         WITH_BOX(a_job_leads_a_session_and_has_its_limits),
         WITH_BOX(a_job_sees_only_processes_of_jobs),
         WITH_BOX(the_first_jobs_cgroup_is_there_before_the_job),
+        WITH_BOX(an_idle_guest_gives_the_first_jobs_cgroup_back_and_makes_it_for_the_job),
+        WITH_BOX(a_start_that_meets_the_removal_of_its_cgroup_has_one),
         WITH_BOX(a_job_has_a_cgroup_and_a_keyring_of_its_own),
         WITH_BOX(what_a_job_leaves_behind_is_killed_with_it),
         WITH_BOX(four_hundred_orphans_are_reaped),
