@@ -367,19 +367,21 @@ struct packet {
     struct target peer;
     bool plain; // TCP or UDP right behind a header without options, whole
     bool reset;
+    bool bare; // TCP, an acknowledgement and nothing else
 };
 
 static __always_inline void read_ports(struct __sk_buff *skb, __u32 at, bool out, struct packet *p)
 {
     __be16 ports[2];
-    __u8 flags = 0;
+    __u8 h[2]; // the header's length, flags
     if (bpf_skb_load_bytes(skb, at, ports, sizeof ports) < 0)
         return;
     p->peer.port = bpf_ntohs(out ? ports[1] : ports[0]);
     p->plain = p->peer.protocol == IPPROTO_UDP;
-    if (p->peer.protocol == IPPROTO_TCP && bpf_skb_load_bytes(skb, at + 13, &flags, 1) == 0) {
+    if (p->peer.protocol == IPPROTO_TCP && bpf_skb_load_bytes(skb, at + 12, h, sizeof h) == 0) {
         p->plain = true;
-        p->reset = (flags & 4) != 0;
+        p->reset = (h[1] & 4) != 0;
+        p->bare = h[1] == 0x10 && skb->len == at + (h[0] >> 4) * 4;
     }
 }
 
@@ -433,8 +435,9 @@ static __always_inline int packet_verdict(struct __sk_buff *skb, const struct bp
     int reason = f ? flow_verdict(box, f, p->peer.protocol) : NET_PACKET;
     if (reason == NET_REASON_NONE && out && over_quota(box, n, skb->len))
         reason = NET_QUOTA;
-    // A reset ends what is forbidden: it must get through.
-    if (reason != NET_REASON_NONE && !(p->reset && !out))
+    // A reset ends what is forbidden: it must get through. So must the acknowledgement that asks for one that fits (RFC
+    // 5961, 3.2), since packets before it were lost here.
+    if (reason != NET_REASON_NONE && !(out ? p->bare : p->reset))
         return reason;
     __sync_fetch_and_add(out ? &n->out_bytes : &n->in_bytes, skb->len);
     __sync_fetch_and_add(out ? &n->out_packets : &n->in_packets, packets);

@@ -297,7 +297,7 @@ address_that_changes_under_way(const struct goal *g)
     pid_t child = fork();
     if (child == 0)
         change_address(g, to);
-    int refused = 0;
+    int refused = send_to(AF_INET, SOCK_DGRAM, 0, 0, &g->v4, sizeof g->v4);
     for (int i = 0; i < RACES; i++) {
         int sys = send_to(AF_INET, SOCK_DGRAM, 0, 0, to, sizeof *to);
         refused = sys != 0 ? sys : refused;

@@ -169,6 +169,38 @@ try_tcp("{PUBLIC}", 80)
     b.cli("rm", box.id)
 
 
+def a_connection_in_full_flow_is_cut_as_well(b, c):
+    """What the kernel drops before the relay resets leaves a gap, which the reset must get across."""
+    box = c.unary(SANDBOX + "Create", {"network": policy(ALLOWLIST, (PUBLIC, 80, 1))}).sandbox
+    pump = f"""
+import threading
+flowing = threading.Barrier(5)
+ends = []
+def pump():
+    s = socket.create_connection(("{PUBLIC}", 80), timeout=60)
+    try:
+        for n in range(1000000000):
+            s.sendall(b"x" * 20000)
+            s.recv(65536)
+            if n == 20:
+                flowing.wait()
+    except Exception as e:
+        ends.append(word(e))
+threads = [threading.Thread(target=pump) for _ in range(4)]
+for t in threads: t.start()
+flowing.wait()
+print("flowing", flush=True)
+for t in threads: t.join()
+print(*ends)
+"""
+    p = b.popen("exec", box.id, "--", "python3", "-c", PRELUDE + pump, stdout=-1)
+    check(p.stdout.readline() == b"flowing\n", "all flow")
+    c.unary(SANDBOX + "Update", {"id": box.id, "network": policy(ALLOWLIST, (PUBLIC6, 80, 1))})
+    got = p.communicate(timeout=100)[0].decode().split()
+    check(len(got) == 4 and set(got) <= {"ECONNRESET", "EPIPE"}, got)
+    b.cli("rm", box.id)
+
+
 def a_template_that_says_what_it_gives_gives_no_more(b, c):
     box = c.unary(SANDBOX + "Create", {"template": "narrow"}).sandbox
     check(box.network.mode == ALLOWLIST and box.network.egress_bytes_max == 1 << 20, str(box.network))
@@ -390,6 +422,7 @@ def a_port_of_this_machine_leads_into_a_sandbox(b, c):
 TESTS = [what_would_widen_is_refused_with_its_field, without_a_policy_nothing_gets_out,
          an_allowlist_lets_out_what_it_names, open_is_everything_public_and_what_a_rule_names,
          loopback_is_the_sandboxs_own_in_every_mode, a_change_holds_at_once_and_cuts_what_it_forbids,
+         a_connection_in_full_flow_is_cut_as_well,
          a_template_that_says_what_it_gives_gives_no_more, beyond_the_egress_quota_connections_are_cut_and_refused,
          a_port_is_reached_through_the_broker_where_inbound_has_it,
          a_port_of_this_machine_leads_into_a_sandbox, a_relay_that_ends_is_started_again,
