@@ -17,9 +17,9 @@
 
 enum { TEXT_MAX = 600, NAME_WIDTH = 18, WIDTH_MIN = 60 };
 
-static const char *const verdict_names[VERDICTS] = {"ok", "warning", "problem", "unknown"};
-static const char *const signs_plain[VERDICTS] = {"ok  ", "warn", "BAD ", "?   "};
-static const char *const signs_utf8[VERDICTS] = {"\u2713", "!", "\u2717", "?"};
+static const char *const verdict_names[VERDICTS] = {"ok", "note", "warning", "problem", "unknown"};
+static const char *const signs_plain[VERDICTS] = {"ok  ", "note", "warn", "BAD ", "?   "};
+static const char *const signs_utf8[VERDICTS] = {"\u2713", "i", "!", "\u2717", "?"};
 
 struct report {
     bool json;
@@ -88,6 +88,27 @@ run_checks(struct report *r, const struct check *checks)
     }
 }
 
+// What it found missing: a warning where that makes it weaker than it should be, else a note.
+static void
+report_missing(struct report *r, const struct stockade_info *info)
+{
+    struct finding f;
+    for (size_t i = 0; i < info->degraded_n; i++) {
+        finding_set(&f, VERDICT_WARN, "", "%s", info->degraded[i]);
+        report(r, "broker says", &f);
+    }
+    for (size_t i = 0; i < info->features_n; i++) {
+        const struct stockade_feature *missing = &info->features[i];
+        size_t n = strlen(missing->name);
+        bool told = missing->available;
+        for (size_t k = 0; k < info->degraded_n; k++)
+            told |= strncmp(info->degraded[k], missing->name, n) == 0;
+        finding_set(&f, VERDICT_NOTE, "", "%s: %s", missing->name, missing->detail);
+        if (!told)
+            report(r, "broker says", &f);
+    }
+}
+
 // The broker's own word. It need not run for the host to be sound, so its absence is a warning.
 static void
 ask_broker(struct report *r, const struct options *o)
@@ -105,10 +126,7 @@ ask_broker(struct report *r, const struct options *o)
     } else {
         finding_set(&f, VERDICT_OK, "", "%s at %s", info->version, stockade_address(s));
         report(r, "broker", &f);
-        for (size_t i = 0; i < info->degraded_n; i++) {
-            finding_set(&f, VERDICT_WARN, "", "%s", info->degraded[i]);
-            report(r, "broker says", &f);
-        }
+        report_missing(r, info);
     }
     stockade_free(info);
     stockade_close(s);
@@ -124,7 +142,8 @@ conclude(struct report *r)
         (void)json_object_set_new(o, "checks", r->array);
         (void)json_put_list(o);
     } else {
-        (void)printf("\n%u fine, %u to look at, %u broken%s\n", r->counts[VERDICT_OK],
+        (void)printf("\n%u fine, %u to look at, %u broken%s\n",
+                     r->counts[VERDICT_OK] + r->counts[VERDICT_NOTE],
                      r->counts[VERDICT_WARN] + r->counts[VERDICT_UNKNOWN], r->counts[VERDICT_BAD],
                      sound ? ": sandboxes can run here" : "");
     }

@@ -7,7 +7,8 @@
 
 struct options;
 
-enum verdict { VERDICT_OK, VERDICT_WARN, VERDICT_BAD, VERDICT_UNKNOWN, VERDICTS };
+// NOTE: nothing that could be mended here, and good to know.
+enum verdict { VERDICT_OK, VERDICT_NOTE, VERDICT_WARN, VERDICT_BAD, VERDICT_UNKNOWN, VERDICTS };
 
 // What a check found, and how to mend it.
 struct finding {

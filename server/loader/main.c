@@ -144,11 +144,22 @@ attach_all(const struct object *row, struct bpf_object *o, struct err *e)
     return r;
 }
 
+static bool
+kernel_takes(const struct object *row)
+{
+    return row->needs == NULL || !loader.kernel ||
+           btf__find_by_name_kind(loader.kernel, row->needs, BTF_KIND_FUNC) >= 0;
+}
+
 static void
 load_one(const struct object *row)
 {
     struct err e = {.code = ERR_OK};
     char left[128] = "";
+    if (!kernel_takes(row)) { // nothing to be mended: no weaker than such a kernel is
+        add_feature(row->feature, false, false, row->absent, "");
+        return;
+    }
     struct bpf_object *o = row->open(&loader.place);
     loader.objects[row - objects] = o;
     int r = o ? 0 : err_sys(&e, errno, "open");

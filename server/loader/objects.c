@@ -56,15 +56,16 @@ OPEN(watch)
 const struct object objects[] = {
 #ifdef STOCKADE_BPF_net
     {"bpf-net", BPF_HAS_NET, true, "sockets, packets and devices of sandboxes are judged",
-     "sandboxes have no network: \"allowlist\" and \"open\" are refused", open_net},
+     "sandboxes have no network: \"allowlist\" and \"open\" are refused", NULL, open_net},
 #endif
 #ifdef STOCKADE_BPF_net_unix
     {"bpf-unix", BPF_HAS_UNIX, true, "unix sockets of sandboxes are judged",
-     "unix sockets are held back by namespaces alone (Linux 6.7 judges them)", open_unix},
+     "unix sockets are held back by namespaces alone (Linux 6.7 judges them)",
+     "bpf_sock_addr_set_sun_path", open_unix},
 #endif
 #ifdef STOCKADE_BPF_watch
     {"bpf-watch", BPF_HAS_WATCH, false, "exec, fork, exit and the like are counted and told",
-     "no telemetry but what cgroups count", open_watch},
+     "no telemetry but what cgroups count", NULL, open_watch},
 #endif
 };
 const unsigned objects_n = sizeof objects / sizeof objects[0];

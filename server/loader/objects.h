@@ -22,6 +22,7 @@ struct object {
     bool whole;   // of no use unless every program of it is attached
     const char *present;
     const char *absent; // what its absence means
+    const char *needs;  // a function of the kernels that take it, NULL: all do
     struct bpf_object *(*open)(const struct place *p);
 };
 

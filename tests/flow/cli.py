@@ -392,6 +392,9 @@ def doctor_version_and_info_say_what_they_should(b):
     names = {c["check"] for c in o["checks"]}
     check({"kernel", "cgroups", "BTF", "user namespaces", "seccomp", "host ids", "broker"} <= names, names)
     check(all(c["mend"] for c in o["checks"] if c["verdict"] == "problem"), o)
+    missing = {f["name"] for f in b.json("info")[1]["features"] if not f["available"]}
+    told = {c["found"].split(":")[0]: c["verdict"] for c in o["checks"] if c["check"] == "broker says"}
+    check(set(told) == missing and set(told.values()) <= {"note", "warning"}, f"{told} of {missing}")
     text = b.cli("doctor").stdout
     check(all(x < 128 for x in text) and b"\x1b" not in text, text)
     code, o = b.json("version")
