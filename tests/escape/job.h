@@ -1,7 +1,7 @@
 // Hostile programs: each tries one way out of a sandbox and must fail, and names the barrier that stops it.
 //
 // One static program, `escape-job`, holds them all; the harness (escape.py) sends it into a sandbox through stdin and
-// runs `escape-job NUMBER` as a job. Numbers are those of the list of checks in SECURITY.md. A program says what it
+// runs `escape-job NUMBER` as a job. Numbers below 200 are those of the list of checks that this began with. A program says what it
 // saw on stdout and returns HELD, ESCAPED or SKIPPED. What only the host can see (hashes, processes, the bill) is
 // checked by the harness.
 //
@@ -21,7 +21,7 @@ struct check {
 };
 
 extern const struct check filesystem_checks[], process_checks[], namespace_checks[],
-    kernel_checks[], resource_checks[], credential_checks[];
+    kernel_checks[], resource_checks[], credential_checks[], corner_checks[];
 
 // Prints a line and gives the verdict.
 int say(enum verdict verdict, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
