@@ -5,7 +5,8 @@
 //
 // "Try again" is an outcome after which the work has not been done: cancelled, deadline, unavailable, exhausted; and a
 // stream that failed before it said anything. Of a stream the END is not kept, only the notes: what it sent is gone, so
-// a second caller is told ALREADY_EXISTS and where to look.
+// a second caller is told ALREADY_EXISTS and where to look. So is one whose answer would be more than is kept for a
+// caller: idempotency_bytes_max holds whatever the answers are, and nothing is done twice.
 #include "idempotency.h"
 
 #include <assert.h>
@@ -23,6 +24,7 @@ enum {
     BUCKETS = 4096, // a power of two
     ID_BYTES = 16,
     KEY_BYTES_MAX = 128,
+    USUAL_END_BYTES = 4096, // room for that much has to be there when a call begins
 };
 
 #define NS_PER_MS UINT64_C(1000000)
@@ -36,7 +38,7 @@ struct key {
     struct call *leader; // the one that executes; NULL: it has ended
     struct call *followers;
     bool stream;
-    uint8_t *end; // packed frame, of an ended unary call
+    uint8_t *end; // packed frame, of an ended unary call; NULL: not kept
     size_t end_n;
     uint64_t expires_ns;
     struct key *younger; // ended later
@@ -182,11 +184,13 @@ again(struct call *c, struct key *key, const uint8_t request[ID_BYTES])
     if (memcmp(key->request, request, ID_BYTES) != 0)
         return refuse(c, ERR_INVALID_ARGUMENT, "IDEMPOTENCY_KEY_REUSED",
                       "the same idempotency-key came with another request");
-    if (key->stream) {
+    if (key->stream || (key->leader == NULL && key->end == NULL)) {
         struct err e;
         (void)err_set(&e, ERR_ALREADY_EXISTS, "%s: a call with this idempotency-key %s",
                       c->frame->method, key->leader != NULL ? "is running" : "has run");
-        err_detail(&e, "ALREADY_EXECUTED", NULL, "Attach to the process_id that is given, if any");
+        err_detail(&e, "ALREADY_EXECUTED", NULL,
+                   key->stream ? "Attach to the process_id that is given, if any"
+                               : "its answer is not kept: too many are");
         fail_with_notes(c, key, &e);
         return KEYS_ENDED;
     }
@@ -216,7 +220,7 @@ keys_begin(struct keys *k, struct call *c, const char *key_text)
         if (memcmp(key->id, id, ID_BYTES) == 0)
             return again(c, key, request);
     if (c->tenant->keys >= k->rpc->limits.idempotency_keys_max ||
-        c->tenant->key_bytes >= k->rpc->limits.idempotency_bytes_max)
+        c->tenant->key_bytes + USUAL_END_BYTES > k->rpc->limits.idempotency_bytes_max)
         return refuse(c, ERR_RESOURCE_EXHAUSTED, "IDEMPOTENCY_KEYS",
                       "too many idempotency-keys are remembered for this caller");
     struct key *key = calloc(1, sizeof *key);
@@ -262,6 +266,20 @@ answer_followers(struct key *key, const uint8_t *frame, size_t n)
     }
 }
 
+// What does not fit, or finds no memory, is not kept: see again().
+static void
+keep_end(struct key *key, const uint8_t *frame, size_t n)
+{
+    if (key->tenant->key_bytes + n > key->keys->rpc->limits.idempotency_bytes_max)
+        return;
+    key->end = malloc(n);
+    if (key->end == NULL)
+        return;
+    memcpy(key->end, frame, n);
+    key->end_n = n;
+    key->tenant->key_bytes += n;
+}
+
 void
 keys_end(struct call *c, const uint8_t *frame, size_t n, int32_t code)
 {
@@ -270,20 +288,12 @@ keys_end(struct call *c, const uint8_t *frame, size_t n, int32_t code)
     c->key = NULL;
     key->leader = NULL;
     answer_followers(key, frame, n);
-    if (frame == NULL || !is_worth_keeping(key, c, code)) {
+    if (!is_worth_keeping(key, c, code)) {
         key_free(key);
         return;
     }
-    if (!key->stream) {
-        key->end = malloc(n);
-        if (key->end == NULL) {
-            key_free(key);
-            return;
-        }
-        memcpy(key->end, frame, n);
-        key->end_n = n;
-        key->tenant->key_bytes += n;
-    }
+    if (!key->stream && frame != NULL)
+        keep_end(key, frame, n);
     keep(key);
 }
 

@@ -16,7 +16,7 @@ enum keys_verdict {
 };
 enum keys_verdict keys_begin(struct keys *k, struct call *c, const char *key_text);
 
-// A call with c->key is over. `frame` is its packed END, or NULL when it was given up. What is worth keeping is kept;
+// A call with c->key is over. `frame` is its packed END, or NULL without memory for it. What is worth keeping is kept;
 // followers get the same END (those of a call that was given up: an error).
 void keys_end(struct call *c, const uint8_t *frame, size_t n, int32_t code);
 

@@ -28,7 +28,7 @@ struct rpc_limits {
         keepalive_idle_ms; // a peer that is silent this long with no call open is closed; 0: never
     uint32_t idempotency_ms;        // how long a key's result is kept, at least
     uint32_t idempotency_keys_max;  // per tenant
-    uint64_t idempotency_bytes_max; // of results kept per tenant
+    uint64_t idempotency_bytes_max; // of results kept per tenant; larger ones are not kept
     bool tcp_any_address;           // tcp may listen on more than loopback
     bool websocket;                 // ws:// addresses are taken at all
 };

@@ -461,6 +461,27 @@ def keys_are_bounded_and_forgotten_in_time():
         sp.until(lambda: c.unary("Change", {}, {"idempotency-key": "k0"}).executed == 4, "and are forgotten")
 
 
+def an_answer_that_is_not_kept_is_not_executed_for_again():
+    with Server(idempotency_bytes_max=5000) as s:
+        a, b = Client(s.ipc), Client(s.ipc)
+
+        def change(c, n):
+            return c.begin("Change", {"delay_ms": 100 * n, "data": b"x" * 1000}, {"idempotency-key": f"k{n}"})
+        for n, id_ in [(n, change(a, n)) for n in range(1, 7)]:  # at once: when they begin there is room
+            check(a.end("Change", id_).data == b"x" * 1000, "all are answered")
+        for n in range(1, 5):
+            check(b.end("Change", change(b, n)).data == b"x" * 1000, "four answers are kept")
+        for n in (5, 6):
+            try:
+                b.end("Change", change(b, n))
+                check(False, "more are not")
+            except sp.Failed as f:
+                check(f.code == sp.EXISTS and f.reason == "ALREADY_EXECUTED" and "has run" in f.message, f)
+        f = a.fails("Change", {}, {"idempotency-key": "k7"})
+        check(f.code == sp.EXHAUSTED and f.reason == "IDEMPOTENCY_KEYS", f)
+        check(b.unary("Stats").changes == 6, "each was executed once")
+
+
 # ---- drain
 
 
@@ -566,6 +587,7 @@ sp.run([
     a_cancelled_keyed_call_may_be_executed_again,
     a_stream_with_a_key_is_not_run_twice_and_says_where_it_is,
     keys_are_bounded_and_forgotten_in_time,
+    an_answer_that_is_not_kept_is_not_executed_for_again,
     drain_answers_what_is_open_and_refuses_what_is_new,
     drain_is_over_after_its_grace,
     the_caller_over_ipc_is_known_by_uid,
