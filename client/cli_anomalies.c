@@ -8,6 +8,7 @@
 #include "cli.h"
 #include "cli_commands.h"
 #include "cli_json.h"
+#include "cli_sink.h"
 #include "cli_text.h"
 #include "cli_units.h"
 
@@ -61,7 +62,8 @@ show(struct listing *l, const struct stockade_findings *all)
         else if (json_put(json_of_finding(f)) != EXIT_OK)
             return EXIT_PROBLEM;
     }
-    return fflush(stdout) == 0 ? EXIT_OK : EXIT_PROBLEM;
+    bool gone = l->o->follow && sink_is_gone(); // there may be nothing to say for long
+    return fflush(stdout) == 0 && !gone ? EXIT_OK : EXIT_PROBLEM;
 }
 
 static int

@@ -7,7 +7,9 @@
 
 #include "cli.h"
 #include "cli_commands.h"
+#include "cli_feed.h"
 #include "cli_json.h"
+#include "cli_sink.h"
 #include "cli_text.h"
 #include "cli_units.h"
 
@@ -128,19 +130,35 @@ on_gap(void *cookie, uint64_t from, uint64_t to, uint64_t count, const char *rea
     return 0;
 }
 
+// Until the end of what is kept, or, with --follow, for as long as somebody reads it.
+static int
+show(const struct command *c, struct stockade *s, const struct stockade_events_options *eo,
+     const struct options *o)
+{
+    struct view v = {.o = o};
+    const struct stockade_event_handlers h = {on_event, on_gap, &v};
+    const struct feed_options feeding = {.s = s, .outlet = true};
+    struct stockade_error e;
+    struct feed *feed = feed_start(&feeding);
+    if (feed == NULL)
+        return EXIT_PROBLEM;
+    int rc = stockade_events(s, eo, &h, &e);
+    (void)feed_stop(feed);
+    if (v.broken || (rc < 0 && sink_is_gone()))
+        return EXIT_SIGNAL + SIGPIPE;
+    return rc < 0 ? cli_fail(c, "", &e) : EXIT_OK;
+}
+
 int
 cli_events(const struct command *c, const struct options *o)
 {
     struct stockade_events_options eo = STOCKADE_EVENTS_OPTIONS_INIT;
-    struct stockade_error e;
     char id[33];
     const char *only = id;
     int code = EXIT_OK;
     struct stockade *s = cli_open(c, o, &code);
     if (s == NULL)
         return code;
-    struct view v = {.o = o};
-    const struct stockade_event_handlers h = {on_event, on_gap, &v};
     eo.tenant = o->tenant;
     eo.kinds = o->event_kinds;
     eo.kinds_n = o->event_kinds_n;
@@ -151,13 +169,8 @@ cli_events(const struct command *c, const struct options *o)
         eo.sandboxes = &only;
         eo.sandboxes_n = 1;
     }
-    if (o->sandbox == NULL || cli_find_sandbox_id(s, c, o->sandbox, id, &code)) {
-        int rc = stockade_events(s, &eo, &h, &e);
-        if (v.broken)
-            code = EXIT_SIGNAL + SIGPIPE;
-        else if (rc < 0)
-            code = cli_fail(c, "", &e);
-    }
+    if (o->sandbox == NULL || cli_find_sandbox_id(s, c, o->sandbox, id, &code))
+        code = show(c, s, &eo, o);
     stockade_close(s);
     return code;
 }

@@ -22,7 +22,7 @@ enum {
     ID_BYTES = 33,
 };
 
-enum source { SOURCE_SIGNAL, SOURCE_EVENT, SOURCE_INPUT, SOURCES };
+enum source { SOURCE_SIGNAL, SOURCE_EVENT, SOURCE_INPUT, SOURCE_OUTLET, SOURCES };
 
 struct feed {
     struct feed_options o;
@@ -50,6 +50,9 @@ fill_signals(sigset_t *set)
     (void)sigemptyset(set);
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
         (void)sigaddset(set, numbers[i]);
+    struct sigaction hup;
+    if (sigaction(SIGHUP, NULL, &hup) == 0 && hup.sa_handler == SIG_IGN)
+        (void)sigdelset(set, SIGHUP);
 }
 
 void
@@ -177,6 +180,7 @@ feed_main(void *cookie)
             [SOURCE_EVENT] = {.fd = f->event_fd, .events = POLLIN},
             [SOURCE_INPUT] = {.fd = f->reading && f->chunk_n == 0 ? STDIN_FILENO : -1,
                               .events = POLLIN},
+            [SOURCE_OUTLET] = {.fd = f->o.outlet && !f->cancelling ? STDOUT_FILENO : -1},
         };
         int n = poll(p, SOURCES, wait_ms(f));
         if (n < 0 && errno != EINTR)
@@ -189,6 +193,8 @@ feed_main(void *cookie)
             read_input(f);
         else if (f->retry_ms != 0)
             send_chunk(f);
+        if (n > 0 && p[SOURCE_OUTLET].revents != 0) // POLLERR, POLLHUP: no reader is left
+            f->cancelling = true;
         if (f->cancelling)
             stockade_interrupt(f->o.s);
     }

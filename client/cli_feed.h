@@ -3,8 +3,9 @@
 //
 //   stdin ----------> Input ... CloseInput      (at most one request in flight: a full queue waits, and so do we)
 //   SIGINT, SIGTERM,  1st: Signal to the job's process group; before it runs: the call is cancelled
-//   SIGHUP, SIGQUIT   2nd: the call is cancelled     3rd: we leave at once
+//   SIGHUP, SIGQUIT   2nd: the call is cancelled     3rd: we leave at once; SIGHUP is left alone under nohup(1)
 //   SIGWINCH -------> Resize
+//   nobody reads stdout any more: the call is cancelled, where that was asked for
 #pragma once
 
 #include <stdbool.h>
@@ -18,6 +19,8 @@ struct feed_options {
     bool input;    // read stdin
     bool terminal; // the job has one: send its size
     bool signals;  // to the job; false: a signal ends the call at once
+    bool
+        outlet; // the call is of no use without stdout: it may be silent for ever, and so never find that out
 };
 
 // Blocks the signals in the calling thread; call it before any other thread is made.

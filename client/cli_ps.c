@@ -209,13 +209,14 @@ show_log(const struct command *c, const struct options *o, struct log *l, const 
     if (!l->follow && l->until <= o->since)
         return EXIT_OK;
     struct stockade_handlers h = {.on_output = log_output, .on_gap = log_gap, .cookie = l};
-    struct feed_options feeding = {.s = l->s};
+    struct feed_options feeding = {.s = l->s, .outlet = true};
     feed_block_signals();
     struct feed *feed = feed_start(&feeding);
     if (feed == NULL)
         return EXIT_PROBLEM;
     int rc = stockade_attach(l->s, id, o->since, &h, &r, &e);
     int signal = feed_stop(feed);
+    l->sink.broken |= rc < 0 && sink_is_gone();
     stockade_free(r);
     if (l->sink.gap_bytes > 0 && !l->json)
         (void)fprintf(stderr, "stockade logs: %llu bytes of output are gone%s\n",

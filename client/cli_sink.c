@@ -66,6 +66,13 @@ write_all(int fd, const char *p, size_t n)
     return true;
 }
 
+bool
+sink_is_gone(void)
+{
+    struct pollfd out = {.fd = STDOUT_FILENO};
+    return poll(&out, 1, 0) > 0;
+}
+
 int
 sink_output(struct sink *k, int stream, const void *bytes, size_t n)
 {

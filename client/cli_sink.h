@@ -26,6 +26,9 @@ struct sink {
 
 void sink_free(struct sink *k);
 
+// True: stdout is a pipe or a terminal that nobody reads any more.
+bool sink_is_gone(void);
+
 // Handlers for struct stockade_handlers: 0 to go on, 1 when nobody reads any more.
 int sink_output(struct sink *k, int stream, const void *bytes, size_t n);
 int sink_gap(struct sink *k, uint64_t n, bool limit);

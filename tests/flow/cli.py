@@ -345,6 +345,29 @@ class Terminal:
         return self.process.returncode
 
 
+def what_follows_ends_when_nobody_reads_it_any_more(b):
+    check(b.cli("create", "--name", "quiet").returncode == 0, "create")
+    job = b.cli("exec", "-d", "quiet", "--", "sleep", "1000").stdout.decode().strip()
+    for args in (["events", "-f", "--sandbox", "quiet"], ["logs", "-f", job]):
+        reader, writer = os.pipe()
+        master, slave = pty.openpty()
+        for ours, theirs in ((reader, writer), (master, slave)):
+            p = b.popen(*args, stdin=subprocess.DEVNULL, stdout=theirs, stderr=subprocess.DEVNULL)
+            os.close(theirs)
+            os.close(ours)
+            check(p.wait(20) != 0, f"{args} ends although nothing happens")
+    b.cli("rm", "quiet")
+
+
+def under_nohup_a_hangup_is_not_the_jobs(b):
+    p = b.popen("run", "--", "sh", "-c", "echo runs; read x; echo $x", stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    check(p.stdout.readline() == b"runs\n", "it runs")
+    p.send_signal(signal.SIGHUP)
+    out, _ = p.communicate(b"on\n", timeout=20)
+    check(out == b"on\n" and p.returncode == 0, f"{out} {p.returncode}")
+
+
 def a_terminal_resizes_takes_ctrl_c_and_is_given_back(b):
     t = Terminal(b, "run", "-it", "--", "bash", "--norc")
     t.type(b"stty size; PS1='r''eady '\n")
