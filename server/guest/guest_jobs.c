@@ -38,7 +38,7 @@ struct job {
     int cgroup;
 };
 
-static struct job jobs[GUEST_JOBS_MAX];
+struct job guest_jobs[GUEST_JOBS_MAX] GUEST_LAST;
 static int broker = -1;
 static int cgroups = -1;
 static int first_cgroup = -1; // the first job's, before it is asked for
@@ -83,8 +83,8 @@ static struct job *
 find(uint32_t number)
 {
     for (int i = 0; i < GUEST_JOBS_MAX; i++)
-        if (jobs[i].state != JOB_FREE && jobs[i].number == number)
-            return &jobs[i];
+        if (guest_jobs[i].state != JOB_FREE && guest_jobs[i].number == number)
+            return &guest_jobs[i];
     return NULL;
 }
 
@@ -92,8 +92,8 @@ static struct job *
 find_free(void)
 {
     for (int i = 0; i < GUEST_JOBS_MAX; i++)
-        if (jobs[i].state == JOB_FREE)
-            return &jobs[i];
+        if (guest_jobs[i].state == JOB_FREE)
+            return &guest_jobs[i];
     return NULL;
 }
 
@@ -443,8 +443,8 @@ guest_jobs_reap(bool *more)
             return 0;
         }
         for (int k = 0; k < GUEST_JOBS_MAX; k++)
-            if (jobs[k].state == JOB_RUNNING && jobs[k].pid == pid) {
-                int rc = end_job(&jobs[k], status, &usage);
+            if (guest_jobs[k].state == JOB_RUNNING && guest_jobs[k].pid == pid) {
+                int rc = end_job(&guest_jobs[k], status, &usage);
                 if (rc < 0)
                     return rc;
             }
@@ -458,9 +458,9 @@ guest_jobs_tidy(void)
 {
     int again = -1;
     for (int i = 0; i < GUEST_JOBS_MAX; i++)
-        if (jobs[i].state == JOB_REMOVING) {
-            remove_cgroup(&jobs[i]);
-            if (jobs[i].state == JOB_REMOVING)
+        if (guest_jobs[i].state == JOB_REMOVING) {
+            remove_cgroup(&guest_jobs[i]);
+            if (guest_jobs[i].state == JOB_REMOVING)
                 again = TIDY_MS;
         }
     return again;

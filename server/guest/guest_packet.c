@@ -1,5 +1,5 @@
 // See guest_packet.h. protobuf-c unpacks into one static heap that is emptied after each packet. Pages of it and of the
-// buffer that were never touched cost nothing; those that were are given back after a large packet.
+// buffer that were never touched cost nothing; those that were are given back after a large packet, and when nobody waits.
 #include "guest_packet.h"
 
 #include <errno.h>
@@ -16,10 +16,22 @@ enum {
     EVENT_BYTES_MAX = 1024,
 };
 
-static _Alignas(PAGE) uint8_t heap[HEAP_BYTES];
-static _Alignas(PAGE) uint8_t buffer[GUEST_PACKET_BYTES_MAX];
+uint8_t guest_area[HEAP_BYTES + GUEST_PACKET_BYTES_MAX + PAGE] GUEST_LAST; // heap and buffer
 static size_t heap_used;
 static size_t buffer_used;
+
+// From its first whole page on, so that nothing else lies in what is given back.
+static uint8_t *
+area(size_t at)
+{
+    return guest_area + (size_t)(-(uintptr_t)guest_area % PAGE) + at;
+}
+
+static void
+give_back(size_t from, size_t to)
+{
+    (void)madvise(area(from), to - from, MADV_DONTNEED);
+}
 
 static void *
 heap_alloc(void *data, size_t n)
@@ -28,7 +40,7 @@ heap_alloc(void *data, size_t n)
     if (n > HEAP_BYTES - heap_used)
         return NULL;
     size_t rounded = (n + ALIGN - 1) / ALIGN * ALIGN;
-    void *p = heap + heap_used;
+    void *p = area(heap_used);
     heap_used += rounded <= HEAP_BYTES - heap_used ? rounded : HEAP_BYTES - heap_used;
     return p;
 }
@@ -68,7 +80,7 @@ guest_packet_receive(int socket, struct guest_packet *p)
         char bytes[CMSG_SPACE(GUEST_PACKET_FDS_MAX * sizeof(int))];
         struct cmsghdr align;
     } control;
-    struct iovec iov = {.iov_base = buffer, .iov_len = sizeof buffer};
+    struct iovec iov = {.iov_base = area(HEAP_BYTES), .iov_len = GUEST_PACKET_BYTES_MAX};
     struct msghdr m = {.msg_iov = &iov,
                        .msg_iovlen = 1,
                        .msg_control = control.bytes,
@@ -82,31 +94,27 @@ guest_packet_receive(int socket, struct guest_packet *p)
     take_fds(&m, p);
     buffer_used = (size_t)n;
     if ((m.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) == 0)
-        p->request = stockade__guest__request__unpack(&heap_allocator, (size_t)n, buffer);
+        p->request = stockade__guest__request__unpack(&heap_allocator, (size_t)n, area(HEAP_BYTES));
     if (p->request != NULL)
         return 1;
-    guest_packet_done(p);
+    guest_packet_done(p, true);
     return -EPROTO;
 }
 
-static void
-give_back(uint8_t *from, size_t used)
-{
-    if (used > KEPT_BYTES)
-        (void)madvise(from + KEPT_BYTES, (used - KEPT_BYTES + PAGE - 1) / PAGE * PAGE,
-                      MADV_DONTNEED);
-}
-
 void
-guest_packet_done(struct guest_packet *p)
+guest_packet_done(struct guest_packet *p, bool keep)
 {
     for (int i = 0; i < GUEST_PACKET_FDS_MAX; i++)
         if (p->fds[i] >= 0) {
             (void)close(p->fds[i]);
             p->fds[i] = -1;
         }
-    give_back(heap, heap_used);
-    give_back(buffer, buffer_used);
+    if (!keep)
+        give_back(0, HEAP_BYTES + GUEST_PACKET_BYTES_MAX);
+    if (keep && heap_used > KEPT_BYTES)
+        give_back(KEPT_BYTES, HEAP_BYTES);
+    if (keep && buffer_used > KEPT_BYTES)
+        give_back(HEAP_BYTES + KEPT_BYTES, HEAP_BYTES + GUEST_PACKET_BYTES_MAX);
     heap_used = buffer_used = 0;
     p->request = NULL;
 }

@@ -17,6 +17,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
@@ -27,10 +28,18 @@
 #include "../spawner/ops.h"
 #include "guest_child.h"
 #include "guest_jobs.h"
+#include "guest_packet.h"
 
-enum { FILTER_MAX = 4096, SIGNALS_MAX = 64, CAPABILITIES_MAX = 63 };
+enum {
+    FILTER_BYTES_MAX = 32 * 1024,
+    PAGE_MAX = 64 * 1024, // of any processor
+    STACK_KEPT = 1024,    // below the frame of who gives the stack back
+    STACK_BYTES = 64 * 1024,
+    SIGNALS_MAX = 64,
+    CAPABILITIES_MAX = 63,
+};
 
-static struct sock_filter job_filter[FILTER_MAX];
+uint8_t guest_filter[FILTER_BYTES_MAX + PAGE_MAX] GUEST_LAST; // its whole pages
 
 // For the spawner's log, should stderr be one; then the end of the sandbox.
 static _Noreturn void
@@ -93,15 +102,23 @@ set_limits(struct err *e)
     return 0;
 }
 
-static int
-read_filter(unsigned short *n, struct err *e)
+// Mapped, since all sandboxes share its pages then; into our own memory, since elsewhere it would take tables of pages.
+static struct sock_filter *
+map_filter(unsigned short *n, struct err *e)
 {
-    ssize_t bytes = pread(GUEST_FD_SECCOMP, job_filter, sizeof job_filter, 0);
-    if (bytes <= 0 || (size_t)bytes % sizeof job_filter[0] != 0)
-        return err_set(e, ERR_FAILED_PRECONDITION, "read the jobs' filter");
+    struct stat st;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    void *at = guest_filter + (size_t)(-(uintptr_t)guest_filter % page);
+    if (fstat(GUEST_FD_SECCOMP, &st) < 0 || st.st_size <= 0 || st.st_size > FILTER_BYTES_MAX ||
+        (size_t)st.st_size % sizeof(struct sock_filter) != 0 ||
+        mmap(at, (size_t)st.st_size, PROT_READ, MAP_PRIVATE | MAP_FIXED | MAP_POPULATE,
+             GUEST_FD_SECCOMP, 0) != at) {
+        (void)err_set(e, ERR_FAILED_PRECONDITION, "map the jobs' filter");
+        return NULL;
+    }
     (void)close(GUEST_FD_SECCOMP);
-    *n = (unsigned short)((size_t)bytes / sizeof job_filter[0]);
-    return 0;
+    *n = (unsigned short)((size_t)st.st_size / sizeof(struct sock_filter));
+    return at;
 }
 
 // Descriptors 0 to 2 exist, so that none of a job's can take their place; above the three known there are none.
@@ -168,6 +185,15 @@ look_around(void)
         (void)access(paths[i], F_OK);
 }
 
+// What calls have left below here. Not inlined: so nothing of ours lies there.
+static __attribute__((noinline)) void
+give_back_stack(void)
+{
+    uintptr_t end = (uintptr_t)__builtin_frame_address(0) - STACK_KEPT;
+    end -= end % (uintptr_t)sysconf(_SC_PAGESIZE);
+    (void)madvise((void *)(end - STACK_BYTES), STACK_BYTES, MADV_DONTNEED);
+}
+
 // Until the broker goes.
 static void
 serve(int signals)
@@ -191,7 +217,11 @@ serve(int signals)
         if (guest_packet_receive(GUEST_FD_BROKER, &packet) <= 0)
             return;
         int rc = guest_jobs_request(&packet);
-        guest_packet_done(&packet);
+        // Nobody waits when a job is removed, and the sandbox may be idle for long.
+        bool keep = packet.request->request_case != STOCKADE__GUEST__REQUEST__REQUEST_REMOVE;
+        guest_packet_done(&packet, keep);
+        if (!keep)
+            give_back_stack();
         if (rc < 0)
             return;
     }
@@ -202,11 +232,13 @@ main(void)
 {
     struct err e;
     unsigned short filter_n = 0;
+    struct sock_filter *filter = NULL;
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     (void)prctl(PR_SET_DUMPABLE,
                 1); // an unreadable program is not; no job exists yet that could use it
-    if (check_confinement(&e) < 0 || tidy_descriptors(&e) < 0 || read_filter(&filter_n, &e) < 0 ||
-        guest_jobs_init(GUEST_FD_BROKER, GUEST_FD_CGROUP, job_filter, filter_n, &e) < 0)
+    if (check_confinement(&e) < 0 || tidy_descriptors(&e) < 0 ||
+        (filter = map_filter(&filter_n, &e)) == NULL ||
+        guest_jobs_init(GUEST_FD_BROKER, GUEST_FD_CGROUP, filter, filter_n, &e) < 0)
         die(&e);
     (void)prctl(PR_SET_DUMPABLE, 0);
     int signals = -1;

@@ -149,7 +149,7 @@ receive(const void *bytes, size_t n, unsigned fds_n)
     int before = count_fds();
     int rc = guest_packet_receive(pair[1], &p);
     if (rc == 1)
-        guest_packet_done(&p);
+        guest_packet_done(&p, true);
     assert_int_equal(count_fds(), before);
     (void)close(pair[0]);
     (void)close(pair[1]);
