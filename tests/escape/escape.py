@@ -316,19 +316,20 @@ def answer_time(broker):
 
 
 def check_81(broker, host):
-    flags = ["--memory", "32M", "--disk", "8M", "--cpus", "0.2", "--pids", "16", "--files", "64", "--timeout", f"{150 * SLOWNESS:.0f}s"]
+    flags = ["--memory", "32M", "--disk", "8M", "--cpus", "0.2", "--pids", "16", "--files", "64", "--timeout", f"{300 * SLOWNESS:.0f}s"]
     clients = []
     for _ in range(100):
         with open(PROGRAM, "rb") as program:
             clients.append(broker.popen("run", *flags, "--", "/bin/sh", "-c", START, "81", stdin=program,
                                         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE))
     try:
-        until = time.monotonic() + 140 * SLOWNESS
+        until = time.monotonic() + 280 * SLOWNESS
         running = 0
-        while running < 100 and time.monotonic() < until:
+        while running < 100 and time.monotonic() < until and all(c.poll() is None for c in clients):
             time.sleep(0.5)
             running = broker.json("info")[1]["processes"]
-        expect(running == 100, f"{running} of 100 run")
+        ended = [c.stderr.read(300) for c in clients if c.poll() is not None]
+        expect(running == 100 and not ended, f"{running} of 100 run; those that ended said: {ended[:3]}")
         times = []
         for _ in range(20):
             time.sleep(0.1)
@@ -340,7 +341,8 @@ def check_81(broker, host):
     finally:
         for c in clients:
             c.kill()
-            c.communicate()
+            c.wait()
+            c.stderr.close()
 
 
 SPECIAL = {36: check_36, 48: check_48, 81: check_81}
