@@ -199,6 +199,9 @@ stockade_profile_import(struct stockade *s, const char *template_name, const voi
                         struct stockade_error *e)
 {
     Stockade__V1__ImportProfileRequest m = STOCKADE__V1__IMPORT_PROFILE_REQUEST__INIT;
+    struct err no;
+    if (request_list(bytes, n, "file", &no) < 0)
+        return error_from_err(e, &no);
     m.template_ = template_name;
     m.file.data = (uint8_t *)(uintptr_t)bytes; // packed, not written
     m.file.len = n;

@@ -13,6 +13,7 @@
 #include "link.h"
 #include "methods.h"
 #include "pump.h"
+#include "requests.h"
 
 enum {
     CREDIT = WIRE_CREDIT_DEFAULT,
@@ -58,6 +59,8 @@ fill_metadata(struct call_metadata *m, const struct stockade *s, const struct ca
     const struct stockade_call_options *o = spec->options;
     if (o != NULL && o->metadata_n > METADATA_MAX - 2)
         return err_field(e, "metadata", "more than %d pairs", METADATA_MAX - 2);
+    if (o != NULL && request_list(o->metadata, o->metadata_n, "metadata", e) < 0)
+        return err_errno(e);
     if (s->authorization != NULL)
         add_metadata(m, "authorization", s->authorization);
     if (o != NULL && o->idempotency_key != NULL) {
@@ -114,6 +117,12 @@ call_begin(struct call **out, struct stockade *s, const struct call_spec *spec,
            struct stockade_error *error)
 {
     struct err e;
+    if (s == NULL || spec->method == NULL) {
+        (void)err_set(&e, ERR_INVALID_ARGUMENT, "there is no %s", s == NULL ? "handle" : "method");
+        return error_from_err(error, &e);
+    }
+    if (request_list(spec->request, spec->request_n, "body", &e) < 0)
+        return error_from_err(error, &e);
     struct call *c = calloc(1, sizeof *c);
     if (c == NULL) {
         (void)err_sys(&e, ENOMEM, "begin a call");
@@ -238,6 +247,8 @@ call_free(struct call *c)
 void
 stockade_interrupt(struct stockade *s)
 {
+    if (s == NULL)
+        return;
     pthread_mutex_lock(&s->lock);
     for (struct call *c = s->calls; c != NULL; c = c->next)
         if (c->stream)

@@ -220,6 +220,9 @@ fill_request(Stockade__V1__SubscribeRequest *m, struct arena *a,
 {
     if (o->kinds_n > KINDS_MAX)
         return err_field(e, "kinds", "more than %d", KINDS_MAX);
+    if (request_list(o->kinds, o->kinds_n, "kinds", e) < 0 ||
+        request_list(o->sandboxes, o->sandboxes_n, "sandbox_ids", e) < 0)
+        return err_errno(e);
     m->kinds = arena_alloc(a, (o->kinds_n + 1) * sizeof *m->kinds);
     m->sandbox_ids = arena_alloc(a, (o->sandboxes_n + 1) * sizeof *m->sandbox_ids);
     if (m->kinds == NULL || m->sandbox_ids == NULL)

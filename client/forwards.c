@@ -7,6 +7,7 @@
 #include "calls.h"
 #include "errors.h"
 #include "invoke.h"
+#include "requests.h"
 #include "stockade/v1/sandbox_service.pb-c.h"
 
 #define SERVICE "/stockade.v1.SandboxService/"
@@ -25,9 +26,9 @@ take(struct call *call, const struct stockade_forward_handlers *h, struct arena 
     const Stockade__V1__SandboxServiceForwardResponse *m =
         (const Stockade__V1__SandboxServiceForwardResponse *)got;
     int stop = 0;
-    if (m->connection_id[0] != '\0')
+    if (m->connection_id[0] != '\0' && h->on_open != NULL)
         stop = h->on_open(h->cookie, m->connection_id);
-    if (stop == 0 && m->data.len > 0)
+    if (stop == 0 && m->data.len > 0 && h->on_data != NULL)
         stop = h->on_data(h->cookie, m->data.data, m->data.len);
     if (stop != 0)
         call_cancel(call);
@@ -40,6 +41,9 @@ stockade_forward(struct stockade *s, const char *id, uint32_t port,
 {
     Stockade__V1__SandboxServiceForwardRequest m =
         STOCKADE__V1__SANDBOX_SERVICE_FORWARD_REQUEST__INIT;
+    struct err no;
+    if (request_list(h, 1, "handlers", &no) < 0)
+        return error_from_err(e, &no);
     m.id = id;
     m.port = port;
     uint8_t *auto_free request = NULL;
@@ -78,6 +82,9 @@ stockade_forward_input(struct stockade *s, const char *connection_id, const void
 {
     Stockade__V1__SandboxServiceForwardInputRequest m =
         STOCKADE__V1__SANDBOX_SERVICE_FORWARD_INPUT_REQUEST__INIT;
+    struct err no;
+    if (request_list(bytes, n, "data", &no) < 0)
+        return error_from_err(e, &no);
     union { // protobuf-c wants it writable; packing only reads
         const void *from;
         uint8_t *to;

@@ -12,6 +12,7 @@
 #include "../proto/auto.h"
 #include "errors.h"
 #include "link.h"
+#include "requests.h"
 #include "stockade.h"
 
 enum {
@@ -67,10 +68,13 @@ configure(struct stockade *s, const struct stockade_options *o, struct err *e)
 }
 
 int
-stockade_open(struct stockade **out, const struct stockade_options *o, struct stockade_error *error)
+stockade_open(struct stockade **out, const struct stockade_options *given,
+              struct stockade_error *error)
 {
-    static const struct stockade_options none = STOCKADE_OPTIONS_INIT;
+    struct stockade_options o = STOCKADE_OPTIONS_INIT;
     struct err e;
+    if (given != NULL && request_options(&o, sizeof o, given, &e) < 0)
+        return error_from_err(error, &e);
     struct stockade *s = calloc(1, sizeof *s);
     if (s == NULL) {
         (void)err_sys(&e, ENOMEM, "open a handle");
@@ -78,7 +82,7 @@ stockade_open(struct stockade **out, const struct stockade_options *o, struct st
     }
     int rc = init_sync(s, &e);
     if (rc == 0)
-        rc = configure(s, o != NULL ? o : &none, &e);
+        rc = configure(s, &o, &e);
     if (rc < 0) {
         stockade_close(s);
         return error_from_err(error, &e);

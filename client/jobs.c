@@ -289,6 +289,9 @@ stockade_input(struct stockade *s, const char *process_id, const void *bytes, si
                struct stockade_error *e)
 {
     Stockade__V1__InputRequest m = STOCKADE__V1__INPUT_REQUEST__INIT;
+    struct err no;
+    if (request_list(bytes, n, "data", &no) < 0)
+        return error_from_err(e, &no);
     union { // protobuf-c wants it writable; packing only reads
         const void *from;
         uint8_t *to;

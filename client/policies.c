@@ -62,13 +62,18 @@ static int
 make_lists(Stockade__V1__NetworkPolicy *m, struct arena *a, const struct stockade_policy *from,
            struct err *e)
 {
+    if (request_list(from->allow, from->allow_n, "network.outbound", e) < 0 ||
+        request_list(from->inbound, from->inbound_n, "network.inbound", e) < 0)
+        return err_errno(e);
     m->outbound = arena_alloc(a, (from->allow_n + 1) * sizeof(void *));
     m->inbound = arena_alloc(a, (from->inbound_n + 1) * sizeof(void *));
     if (m->outbound == NULL || m->inbound == NULL)
         return too_large(e);
     for (size_t i = 0; i < from->allow_n; i++) {
         Stockade__V1__NetworkRule *rule = NULL;
-        int rc = make_rule(a, from->allow[i], &rule, e);
+        int rc = request_list(from->allow[i], 1, "network.outbound", e);
+        if (rc == 0)
+            rc = make_rule(a, from->allow[i], &rule, e);
         if (rc < 0)
             return rc;
         m->outbound[m->n_outbound++] = rule;
@@ -76,8 +81,9 @@ make_lists(Stockade__V1__NetworkPolicy *m, struct arena *a, const struct stockad
     for (size_t i = 0; i < from->inbound_n; i++) {
         uint16_t first = 0;
         uint16_t last = 0;
-        if (!target_ports(from->inbound[i], &first, &last))
-            return err_field(e, "network.inbound", "\"%.40s\" is no port", from->inbound[i]);
+        const char *text = from->inbound[i] != NULL ? from->inbound[i] : "";
+        if (!target_ports(text, &first, &last))
+            return err_field(e, "network.inbound", "\"%.40s\" is no port", text);
         Stockade__V1__PortRange *range = make_range(a, first, last);
         if (range == NULL)
             return too_large(e);

@@ -20,6 +20,8 @@ int
 request_options(void *to, size_t to_n, const void *from, struct err *e)
 {
     size_t n = 0;
+    if (from == NULL)
+        return err_set(e, ERR_INVALID_ARGUMENT, "there are no options");
     memcpy(&n, from, sizeof n); // `size` comes first in each
     if (n < sizeof n)
         return err_set(e, ERR_INVALID_ARGUMENT,
@@ -29,12 +31,23 @@ request_options(void *to, size_t to_n, const void *from, struct err *e)
     return 0;
 }
 
+int
+request_list(const void *list, size_t n, const char *field, struct err *e)
+{
+    if (list == NULL && n > 0)
+        return err_field(e, field, "%zu asked for, but there are none", n);
+    return n > REQUEST_ARENA_BYTES ? too_large(e) : 0;
+}
+
 static int
 fill_env(Stockade__V1__Command *m, struct arena *a, const struct stockade_command *from,
          struct err *e)
 {
     if (from->env_n == 0)
         return 0;
+    int rc = request_list(from->env, from->env_n, "command.env", e);
+    if (rc < 0)
+        return rc;
     m->env = arena_alloc(a, from->env_n * sizeof(Stockade__V1__EnvironmentVariable *));
     for (size_t i = 0; m->env != NULL && i < from->env_n; i++) {
         Stockade__V1__EnvironmentVariable *v = arena_alloc(a, sizeof *v);
@@ -89,7 +102,9 @@ request_command(Stockade__V1__Command **out, struct arena *a, const struct stock
     m->stdin.data = input.to;
     m->stdin.len = from->stdin_n;
     m->stdin_open = from->stdin_open;
-    int rc = fill_env(m, a, from, e);
+    int rc = request_list(from->stdin_bytes, from->stdin_n, "command.stdin", e);
+    if (rc == 0)
+        rc = fill_env(m, a, from, e);
     if (rc == 0)
         rc = fill_terminal(m, a, from, e);
     if (rc == 0)
@@ -150,6 +165,9 @@ request_labels(void *out, size_t *out_n, const ProtobufCMessageDescriptor *type,
                const struct stockade_pair *from, size_t n, struct err *e)
 {
     struct entry **all = NULL;
+    int rc = request_list(from, n, "metadata", e);
+    if (rc < 0)
+        return rc;
     if (n > 0)
         all = arena_alloc(a, n * sizeof(struct entry *));
     for (size_t i = 0; i < n && all != NULL; i++) {

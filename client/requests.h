@@ -12,8 +12,11 @@ struct Stockade__V1__NetworkPolicy;
 
 enum { REQUEST_ARENA_BYTES = 4 * 1024 * 1024 };
 
-// Copies an options struct of an older or newer program: what it does not have is zero. INVALID_ARGUMENT: size is 0.
+// Copies an options struct of an older or newer program: what it does not have is zero. INVALID_ARGUMENT: size is 0, or from NULL.
 int request_options(void *to, size_t to_n, const void *from, struct err *e);
+
+// INVALID_ARGUMENT: n of something, and it is NULL.
+int request_list(const void *list, size_t n, const char *field, struct err *e);
 
 int request_command(struct Stockade__V1__Command **out, struct arena *a,
                     const struct stockade_command *from, struct err *e);

@@ -164,7 +164,8 @@ stockade_set_policy(struct stockade *s, const char *id, const struct stockade_po
     struct arena *auto_arena a = arena_new(REQUEST_ARENA_BYTES);
     if (a == NULL)
         return invoke_too_large(error);
-    if (request_network(&m.network, a, policy->mode, policy, &e) < 0)
+    if (request_list(policy, 1, "network", &e) < 0 ||
+        request_network(&m.network, a, policy->mode, policy, &e) < 0)
         return error_from_err(error, &e);
     m.id = id;
     return ask(s, SERVICE "Update", &m.base,

@@ -12,8 +12,9 @@
 //   stockade_free(r);
 //   stockade_close(s);
 //
-// Calls are synchronous. A function that can fail returns 0, or a negative errno and fills *e (which may be NULL); an
-// out-parameter is unchanged on failure. Whatever is handed out is const and is released with stockade_free().
+// Calls are synchronous. A function that can fail returns 0, or a negative errno and fills *e; an out-parameter is unchanged
+// on failure. Both may be NULL (stockade_open()'s `out` alone may not), and what is NULL where it must not be is
+// INVALID_ARGUMENT. Whatever is handed out is const and is released with stockade_free().
 //
 // Threads. A handle may be used from any number of threads at once, except in stockade_close(): their calls share one
 // connection and run side by side. There is no hidden thread: a thread that waits for its own call serves the others
@@ -97,7 +98,7 @@ STOCKADE_API int stockade_open(struct stockade **out, const struct stockade_opti
 STOCKADE_API void stockade_close(struct stockade *s);
 
 // Cancels every stream in progress on the handle (run, start, attach, stockade_call with on_message): each ends with
-// STOCKADE_CANCELLED soon. Any thread; not a signal handler.
+// STOCKADE_CANCELLED soon. Any thread; not a signal handler. NULL is fine.
 STOCKADE_API void stockade_interrupt(struct stockade *s);
 
 // Releases what the library handed out. NULL is fine.
