@@ -12,6 +12,7 @@
 #include "../proto/auto.h"
 #include "config_keys.h"
 #include "forward.h"
+#include "listen.h"
 
 static const struct config_quotas quotas_default = {
     .sandboxes = 1200,
@@ -152,6 +153,18 @@ check_quotas(const struct config *c, struct err *e)
     return 0;
 }
 
+static int
+check_rpc(const struct config *c, struct err *e)
+{
+    if (c->rpc.queue_bytes_pause > c->rpc.queue_bytes_kill)
+        return err_set(e, ERR_INVALID_ARGUMENT, "rpc.queue_pause is above rpc.queue_kill");
+    for (uint32_t i = 0; i < c->listen_n; i++)
+        if (listen_is_ws(c->listen[i]) && !c->rpc.websocket)
+            return err_set(e, ERR_INVALID_ARGUMENT, "listen: %s needs rpc.websocket: true",
+                           c->listen[i]);
+    return 0;
+}
+
 int
 config_finish(struct config *c, struct err *e)
 {
@@ -166,7 +179,9 @@ config_finish(struct config *c, struct err *e)
     int r = check_limits(&c->limits_default, &c->limits_max, NULL, "limits_default", e);
     for (uint32_t i = 0; i < c->templates_n && r == 0; i++)
         r = finish_template(c, &c->template[i], e);
-    return r == 0 ? check_quotas(c, e) : r;
+    if (r == 0)
+        r = check_quotas(c, e);
+    return r == 0 ? check_rpc(c, e) : r;
 }
 
 int

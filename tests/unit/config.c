@@ -81,6 +81,8 @@ static const struct refusal refusals[] = {
     {"quotas: {sandboxes: 2048}\n", "ids.slots has room for 2047"},
     {"quotas: {sandboxes: 5}\n", "the pools keep 8 sandboxes"},
     {"ttl: {default: 2d, max: 1d}\n", "ttl.default is above ttl.max"},
+    {"rpc: {queue_pause: 8M, queue_kill: 4M}\n", "rpc.queue_pause is above rpc.queue_kill"},
+    {"listen: [\"ws://127.0.0.1:80/x\"]\n", "needs rpc.websocket"},
     {"ids: {slots: 5000}\n", "must be from 2 to 4095"},
 };
 
