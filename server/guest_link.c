@@ -23,9 +23,10 @@ struct guest_link {
     const struct guest_events *events;
     void *cookie;
     struct packets out;
-    struct arena *arena;
     bool freed, busy; // free was asked for while an event is being told
 };
+
+static struct arena *arena; // of the event that is being told: one for all links
 
 static void on_ready(void *cookie, int events);
 
@@ -46,9 +47,9 @@ guest_link_new(uv_loop_t *loop, int fd, const struct guest_events *events, void 
                               .queue_max = GUEST_QUEUE_MAX,
                               .queue_bytes_max = GUEST_QUEUE_BYTES};
     packets_init(&l->out);
-    l->arena = arena_new(EVENT_ARENA_MAX);
-    int r =
-        l->arena == NULL ? -ENOMEM : loop_poll_start(loop, &l->poll, fd, UV_READABLE, on_ready, l);
+    if (arena == NULL)
+        arena = arena_new(EVENT_ARENA_MAX);
+    int r = arena == NULL ? -ENOMEM : loop_poll_start(loop, &l->poll, fd, UV_READABLE, on_ready, l);
     if (r < 0) {
         (void)err_sys(e, r, "watch the guest's socket");
         guest_link_free(l);
@@ -68,7 +69,6 @@ guest_link_free(struct guest_link *l)
         return;
     packets_clear(&l->out);
     (void)close(l->fd);
-    arena_free(l->arena);
     free(l);
 }
 
@@ -248,9 +248,9 @@ turn(struct guest_link *l, struct err *e)
         return err_set(e, ERR_INTERNAL, "the guest has ended");
     if (n < 0)
         return err_sys(e, (int)n, "read from the guest");
-    arena_reset(l->arena);
+    arena_reset(arena);
     ProtobufCMessage *m = NULL;
-    int r = wire_unpack(&stockade__guest__event__descriptor, bytes, (size_t)n, l->arena, &m, e);
+    int r = wire_unpack(&stockade__guest__event__descriptor, bytes, (size_t)n, arena, &m, e);
     if (r == 0)
         r = tell(l, (const Stockade__Guest__Event *)m, &fd, e);
     return r < 0 ? err_wrap(e, "the guest broke the protocol") : 0;
