@@ -89,6 +89,15 @@ struct net_flow_key {
     __u32 number;
 };
 
+//
+// `user` is who went there last: what is told of a flow names it, nothing is decided with it.
+struct net_user {
+    __u64 cgroup; // of the job, one below the sandbox's
+    __u32 pid;
+    __u32 zero;
+    char comm[16];
+};
+
 struct net_flow {
     __u8 address[16];
     __u16 port; // host order
@@ -97,6 +106,7 @@ struct net_flow {
     __u32 generation;
     __u32 rule_set; // that allowed it last; another one is asked again with the next packet
     __u32 mode;
+    struct net_user user;
 };
 
 // Why something was refused. Told in events, counted in net_counters.

@@ -214,6 +214,13 @@ static __always_inline struct net_flow *flow_find(const struct bpf_sandbox *box,
     return f && f->generation == box->generation ? f : 0;
 }
 
+static __always_inline void fill_user(struct net_user *u)
+{
+    u->cgroup = bpf_get_current_ancestor_cgroup_id((int)sandbox_level + 1);
+    u->pid = bpf_get_current_pid_tgid() >> 32;
+    bpf_get_current_comm(u->comm, sizeof u->comm);
+}
+
 // The number of the flow to a target, made if there is none; -1: a map is full.
 static __noinline int flow_make(const struct bpf_sandbox *box, const struct target *t)
 {
@@ -221,8 +228,10 @@ static __noinline int flow_make(const struct bpf_sandbox *box, const struct targ
     __u32 *known = bpf_map_lookup_elem(&flow_numbers, &key);
     if (known) {
         struct net_flow *f = flow_find(box, *known);
-        if (f && same_target(f, t))
+        if (f && same_target(f, t)) {
+            fill_user(&f->user);
             return (int)(*known & (NET_FLOWS_PER_SLOT - 1));
+        }
     }
     struct net_counters *n = counters_of(box);
     if (!n)
@@ -236,6 +245,7 @@ static __noinline int flow_make(const struct bpf_sandbox *box, const struct targ
                          .rule_set = box->rule_set,
                          .mode = box->mode};
     __builtin_memcpy(f.address, t->ip, sizeof f.address);
+    fill_user(&f.user);
     if (bpf_map_update_elem(&flows, &at, &f, BPF_ANY) < 0) {
         failed(box);
         return -1;

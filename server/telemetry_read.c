@@ -504,10 +504,12 @@ telemetry_rings_close(struct telemetry *t)
 
 // ---- the relay
 
-// It knows sandboxes only: what it refuses is a job's where just one runs.
+// Whose it is, the flow says, which the kernel noted when it was asked for; where it does not, just one job may run.
 static struct job *
-only_job(const struct box *b)
+job_of_report(struct box *b, const struct relay_report *r)
 {
+    if (r->user.cgroup != 0)
+        return job_of(b, r->user.cgroup);
     return b->sandbox->jobs_n == 1 ? job_of_sandbox(b->sandbox->jobs.next) : NULL;
 }
 
@@ -576,7 +578,9 @@ telemetry_relay(struct telemetry *t, const struct relay_report *r)
     if (r->kind < RELAY_DENIED || r->kind > RELAY_FLOW_END)
         return;
     struct told o;
-    begin(&o, t, b, only_job(b), r->time_ns);
+    begin(&o, t, b, job_of_report(b, r), r->time_ns);
+    o.m.pid = r->user.pid;
+    o.m.comm = record_text(r->user.comm, sizeof r->user.comm, o.comm, sizeof o.comm);
     if (r->kind == RELAY_DENIED)
         relay_denied(&o, r);
     else

@@ -87,11 +87,13 @@ is_number(const char *name)
 
 // The policy's word about a query. DNS_NOERROR: go on.
 static enum dns_rcode
-judge(struct sandbox *s, const struct dns_query *q, uint64_t now_ms)
+judge(struct sandbox *s, const struct dns_query *q, const struct net_user *user)
 {
     uint32_t most = s->permit->queries_per_minute != 0 ? s->permit->queries_per_minute
                                                        : (uint32_t)DNS_PER_MINUTE;
-    struct report_about about = {.name = q->name, .rule = UINT32_MAX, .port = NET_DNS_PORT};
+    uint64_t now_ms = s->relay->now_ms;
+    struct report_about about = {
+        .name = q->name, .user = user, .rule = UINT32_MAX, .port = NET_DNS_PORT};
     s->queries_n++;
     s->changed = true;
     tick_need(s->relay);
@@ -123,7 +125,7 @@ dns_ask(struct sandbox *s, const struct dns_route *route, const uint8_t *bytes, 
     if (rcode < 0)
         return false;
     if (rcode == DNS_NOERROR)
-        rcode = (int)judge(s, &q, s->relay->now_ms);
+        rcode = (int)judge(s, &q, &route->user);
     bool v6 = s->listeners[LISTENER_TCP6].sandbox != NULL;
     if (rcode != DNS_NOERROR || !(q.type == DNS_A || (q.type == DNS_AAAA && v6))) {
         send_answer(route, &q, (enum dns_rcode)rcode, NULL);
@@ -131,7 +133,9 @@ dns_ask(struct sandbox *s, const struct dns_route *route, const uint8_t *bytes, 
     }
     if (s->queries_open >= DNS_QUERIES_PER_SANDBOX ||
         !share_left(s->queries_open, t.open, DNS_QUERIES_MAX)) {
-        report_denied(s, NET_FULL, &(struct report_about){.name = q.name, .rule = UINT32_MAX});
+        const struct report_about about = {
+            .name = q.name, .user = &route->user, .rule = UINT32_MAX};
+        report_denied(s, NET_FULL, &about);
         send_answer(route, &q, DNS_SERVFAIL, NULL);
         return true;
     }
@@ -144,6 +148,7 @@ dns_ask(struct sandbox *s, const struct dns_route *route, const uint8_t *bytes, 
     one->route = *route;
     one->q = q;
     one->waiter.done = on_resolved;
+    one->waiter.user = &one->route.user;
     resolve_name(s, q.name, &one->waiter);
     return true;
 }

@@ -25,6 +25,7 @@ struct dns_route {
     struct sockaddr_storage to;
     uint8_t local[16];
     struct dns_stream *stream; // NULL: UDP
+    struct net_user user;      // who asks
 };
 
 bool dns_init(void);
@@ -40,7 +41,7 @@ void dns_drop(struct sandbox *s);
 
 // DNS over TCP (RFC 7766), dns_stream.c: takes the accepted socket (*owned*). One query at a time, 10 s for each.
 bool dns_stream_init(void);
-void dns_stream_open(struct sandbox *s, int fd);
+void dns_stream_open(struct sandbox *s, int fd, const struct net_user *user);
 void dns_stream_answer(struct dns_stream *st, const uint8_t *bytes, size_t n);
 void dns_stream_drop(struct sandbox *s);
 bool dns_stream_tick(struct relay *r);

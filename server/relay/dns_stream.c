@@ -13,6 +13,7 @@ struct dns_stream {
     struct watch watch;
     struct list node; // of the sandbox's, or of the free ones
     struct sandbox *sandbox;
+    struct net_user user;
     uint64_t until_ms;
     bool asking; // nothing is read until the answer is sent
     bool busy;   // in ask_all()
@@ -60,7 +61,7 @@ stream_close(struct dns_stream *st)
 }
 
 void
-dns_stream_open(struct sandbox *s, int fd)
+dns_stream_open(struct sandbox *s, int fd, const struct net_user *user)
 {
     if (list_empty(&t.unused) || s->streams_n >= STREAMS_PER_SANDBOX ||
         !share_left(s->streams_n, t.open_n, STREAMS_MAX)) {
@@ -75,6 +76,7 @@ dns_stream_open(struct sandbox *s, int fd)
     s->changed = true;
     t.open_n++;
     st->sandbox = s;
+    st->user = *user;
     st->asking = st->busy = false;
     st->have = 0;
     st->until_ms = s->relay->now_ms + IDLE_MS;
@@ -100,7 +102,7 @@ ask(struct dns_stream *st)
     st->asking = true;
     watch_want(&st->watch, 0, on_stream);
     st->until_ms = st->sandbox->relay->now_ms + IDLE_MS;
-    const struct dns_route route = {.stream = st};
+    const struct dns_route route = {.stream = st, .user = st->user};
     return dns_ask(st->sandbox, &route, message, n);
 }
 

@@ -110,7 +110,8 @@ struct relay_report {
     uint32_t lost;                // reports about this sandbox that found the socket full, so far
     uint16_t port;
     uint8_t protocol;
-    uint8_t reason;                // enum net_reason
-    uint8_t address[16];           // that was dialled, or refused
+    uint8_t reason;       // enum net_reason
+    uint8_t address[16];  // that was dialled, or refused
+    struct net_user user; // who asked for it, as map "flows" has it; all zero: nobody in particular
     char name[RELAY_NAME_MAX + 3]; // "": there was none
 };

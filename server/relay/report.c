@@ -78,6 +78,8 @@ report(struct sandbox *s, enum relay_report_kind kind, const struct report_about
     r.reason = (uint8_t)about->reason;
     r.out_bytes = about->out_bytes;
     r.in_bytes = about->in_bytes;
+    if (about->user != NULL)
+        r.user = *about->user;
     if (about->address != NULL)
         memcpy(r.address, about->address, sizeof r.address);
     if (about->name != NULL)

@@ -10,6 +10,7 @@
 struct report_about {
     const uint8_t *address; // 16 bytes
     const char *name;
+    const struct net_user *user;
     uint32_t rule; // number of the rule in its policy, ~0: none
     uint16_t port;
     uint8_t protocol;

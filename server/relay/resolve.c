@@ -23,6 +23,7 @@ struct lookup {
     struct list node;        // of all that are free, or of those that run
     struct sandbox *sandbox; // NULL: it is closed
     struct list waiters;
+    struct net_user user; // the first who asked
     char text[RELAY_NAME_MAX + 3];
 };
 
@@ -183,11 +184,13 @@ collect(const struct sandbox *s, const struct ares_addrinfo *info, struct found 
 
 // Makes the name of what was found, or says why not.
 static enum resolve_result
-keep(struct sandbox *s, const char *text, const struct ares_addrinfo *info, struct name **out)
+keep(struct lookup *l, const struct ares_addrinfo *info, struct name **out)
 {
+    struct sandbox *s = l->sandbox;
+    const char *text = l->text;
     struct found f;
     collect(s, info, &f);
-    struct report_about about = {.name = text, .rule = UINT32_MAX};
+    struct report_about about = {.name = text, .user = &l->user, .rule = UINT32_MAX};
     if (f.n == 0) {
         about.address = f.refused;
         if (f.forbidden)
@@ -217,7 +220,7 @@ on_answer(void *cookie, int status, int timeouts, struct ares_addrinfo *info)
     enum resolve_result result = result_of(status);
     struct name *name = NULL;
     if (l->sandbox != NULL && result == RESOLVE_OK)
-        result = info == NULL ? RESOLVE_FAILED : keep(l->sandbox, l->text, info, &name);
+        result = info == NULL ? RESOLVE_FAILED : keep(l, info, &name);
     ares_freeaddrinfo(info);
     if (l->sandbox != NULL)
         l->sandbox->lookups_n--;
@@ -261,7 +264,8 @@ resolve_name(struct sandbox *s, const char *text, struct resolve_waiter *w)
     }
     if (list_empty(&c.unused) || s->lookups_n >= RESOLVE_PER_SANDBOX ||
         !share_left(s->lookups_n, c.running_n, RESOLVE_MAX)) {
-        report_denied(s, NET_FULL, &(struct report_about){.name = text, .rule = UINT32_MAX});
+        const struct report_about about = {.name = text, .user = w->user, .rule = UINT32_MAX};
+        report_denied(s, NET_FULL, &about);
         w->done(w, RESOLVE_FULL, NULL);
         return;
     }
@@ -270,6 +274,7 @@ resolve_name(struct sandbox *s, const char *text, struct resolve_waiter *w)
     list_append(&c.running, &l->node);
     c.running_n++;
     l->sandbox = s;
+    l->user = *w->user;
     s->lookups_n++;
     (void)snprintf(l->text, sizeof l->text, "%s", text);
     list_init(&l->waiters);

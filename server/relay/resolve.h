@@ -28,6 +28,7 @@ enum resolve_result {
 // Lies in what waits. To stop waiting: list_remove(&w->node).
 struct resolve_waiter {
     struct list node;
+    const struct net_user *user; // who asks; borrowed until resolve_name() is back
     // name: RESOLVE_OK only. The waiter is in no list any more and may be freed.
     void (*done)(struct resolve_waiter *w, enum resolve_result result, struct name *name);
 };

@@ -88,6 +88,7 @@ about_flow(const struct flow *f)
     return (struct report_about){
         .address = f->state == FLOW_NAMING ? f->asked.address : f->address,
         .name = f->name != NULL ? f->name->text : NULL,
+        .user = &f->asked.user,
         .rule = report_rule(f->sandbox, f->rule),
         .port = f->asked.port,
         .protocol = IPPROTO_TCP,
@@ -262,6 +263,7 @@ begin(struct sandbox *s, struct flow *f, int fd, const struct net_flow *asked)
     list_init(&f->node);
     list_init(&f->waiter.node);
     f->waiter.done = on_resolved;
+    f->waiter.user = &f->asked.user;
     list_append(&s->flows, &f->node);
     s->connections++;
     s->flows_n++;
@@ -310,12 +312,13 @@ accepted(struct listener *l, int fd)
     }
     bool room = s->connections < RELAY_CONNECTIONS;
     if (room && asked.port == NET_DNS_PORT) {
-        dns_stream_open(s, fd);
+        dns_stream_open(s, fd, &asked.user);
         return;
     }
     struct flow *f = room && share_left(s->flows_n, t.open, t.n) ? take() : NULL;
     if (f == NULL) {
         const struct report_about about = {.address = asked.address,
+                                           .user = &asked.user,
                                            .rule = UINT32_MAX,
                                            .port = asked.port,
                                            .protocol = IPPROTO_TCP};

@@ -108,6 +108,7 @@ end(struct association *a, enum net_reason reason)
     const struct report_about about = {
         .address = a->address,
         .name = a->name != NULL ? a->name->text : NULL,
+        .user = &a->flow.user,
         .rule = report_rule(s, a->rule),
         .port = a->flow.port,
         .protocol = IPPROTO_UDP,
@@ -231,6 +232,7 @@ dial(struct association *a)
     struct report_about about = {
         .address = a->address,
         .name = a->name != NULL ? a->name->text : NULL,
+        .user = &a->flow.user,
         .rule = report_rule(s, v.rule),
         .port = a->flow.port,
         .protocol = IPPROTO_UDP,
@@ -273,8 +275,11 @@ begin(struct listener *l, const struct udp_key *key, const struct sockaddr_stora
       const struct net_flow *flow)
 {
     struct sandbox *s = l->sandbox;
-    struct report_about about = {
-        .address = flow->address, .rule = UINT32_MAX, .port = flow->port, .protocol = IPPROTO_UDP};
+    struct report_about about = {.address = flow->address,
+                                 .user = &flow->user,
+                                 .rule = UINT32_MAX,
+                                 .port = flow->port,
+                                 .protocol = IPPROTO_UDP};
     uint32_t index = names_index(flow->address);
     const struct name *name = index != 0 ? names_at(s, index) : NULL;
     if (index != 0 && name == NULL) {
@@ -298,6 +303,7 @@ begin(struct listener *l, const struct udp_key *key, const struct sockaddr_stora
                               .used_ms = s->relay->now_ms};
     a->watch.fd = -1;
     a->waiter.done = on_resolved;
+    a->waiter.user = &a->flow.user;
     list_init(&a->waiter.node);
     list_init(&a->node);
     struct association **bucket = bucket_of(key);
@@ -354,7 +360,7 @@ on_datagram(struct listener *l, const struct sockaddr_storage *from, const uint8
     if (!sandbox_flow(s, local, IPPROTO_UDP, &flow))
         return; // nobody's: the job found the listener by itself
     if (flow.port == NET_DNS_PORT) {
-        struct dns_route route = {.listener = l, .to = *from};
+        struct dns_route route = {.listener = l, .to = *from, .user = flow.user};
         memcpy(route.local, local, sizeof route.local);
         (void)dns_ask(s, &route, s->relay->scratch, n);
         return;

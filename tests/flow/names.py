@@ -2,12 +2,13 @@
 """Names from inside a sandbox: what a resolver, wget and a TLS library see of the relay's answers, and where they lead."""
 
 import contextlib
+import json
 import os
 import signal
 import socket
 import struct
 
-from api import SANDBOX, check, main
+from api import SANDBOX, check, main, until
 from broker import Broker
 from network import ALLOWLIST, OPEN, python
 from peers import Peers
@@ -153,9 +154,30 @@ def a_tunnel_of_names_meets_the_query_rate(b, c):
     b.cli("rm", box.id)
 
 
+def what_the_relay_tells_is_told_of_the_process_that_asked(b, c):
+    box = c.unary(SANDBOX + "Create", {"network": names(ALLOWLIST, "web.test")}).sandbox.id
+    other = b.popen("exec", box, "--", "sh", "-c", "echo ready; read x", stdin=-1, stdout=-1)
+    check(other.stdout.readline() == b"ready\n", "another job runs all the time")
+    look(b, box, "by_name('evil.test', 80); by_name('web.test', 80)")
+    wanted = {"DENIED", "LOOKUP", "FLOW", "FLOW_ENDED"}
+
+    def told():
+        lines = b.cli("events", "-o", "json", "--sandbox", box).stdout.splitlines()
+        return [json.loads(line) for line in lines]
+
+    until(lambda: wanted <= {e["kind"] for e in told()}, "all of them")
+    ours = {e["process_id"] for e in told() if e["kind"] == "EXEC" and e["comm"] == "python3"}
+    for e in told():
+        if e["kind"] in wanted:
+            check(e["pid"] > 0 and e["comm"] == "python3" and {e["process_id"]} == ours, str(e))
+    other.communicate(b"\n", timeout=60)
+    b.cli("rm", box)
+
+
 TESTS = [a_name_that_no_rule_holds_does_not_exist_and_is_not_asked_for,
          an_allowed_name_leads_to_its_host_at_its_ports_alone, names_of_private_places_do_not_resolve_in_any_mode,
-         a_synthetic_address_belongs_to_one_sandbox, a_tunnel_of_names_meets_the_query_rate]
+         a_synthetic_address_belongs_to_one_sandbox, a_tunnel_of_names_meets_the_query_rate,
+         what_the_relay_tells_is_told_of_the_process_that_asked]
 
 if __name__ == "__main__":
     with Peers(), NameServer() as server:

@@ -185,10 +185,10 @@ static void
 the_longest_prefix_allows_what_any_rule_allows_whatever_their_order(void **state)
 {
     (void)state;
-    for (int round = 0; round < 50; round++) {
+    for (int round = 0; round < 12; round++) {
         struct network *p = network_new();
         struct err e = {0};
-        for (int i = 0; i < 2 * round; i++)
+        for (int i = 0; i < 8 * round; i++)
             add_some_rule(p);
         assert_int_equal(network_compile(p, &e), 0);
         for (unsigned i = 0; i < 256; i++) {
@@ -197,7 +197,7 @@ the_longest_prefix_allows_what_any_rule_allows_whatever_their_order(void **state
             address[15] = i >> 4 & 3;
             if (i >> 6 == 3)
                 memset(address, i & 1 ? 0 : 0xfd, 12);
-            for (uint16_t port = 79; port <= 82; port++)
+            for (uint16_t port = 80; port <= 82; port++)
                 assert_int_equal(by_entries(p, address, port), by_rules(p, address, port));
         }
         network_unref(p);
