@@ -158,6 +158,11 @@ export class Client implements AsyncDisposable {
     });
   }
 
+  /** @internal close() was called. */
+  get closed(): boolean {
+    return this.#closed;
+  }
+
   /** Ends the connection. Never rejects; calls in progress end with UnavailableError, and no further call is taken. */
   close(): Promise<void> {
     this.#closed = true;

@@ -14,7 +14,7 @@ import type { Network, NetworkPolicy } from "./network.js";
 import { Process, splitStdin } from "./process.js";
 import type { Stdin, TerminalSize } from "./process.js";
 import type { RunResult } from "./result.js";
-import { badArgument, parseSize } from "./units.js";
+import { badArgument, parseSize, textsOf } from "./units.js";
 import type { Duration, Size } from "./units.js";
 
 /** How a command is executed. */
@@ -72,9 +72,11 @@ export interface FreshSandbox {
 
 let shared: Client | undefined;
 
-/** The client that all share who name none. It is made when it is first needed. */
+/** The client that all share who name none. It is made when it is first needed, and again when it was closed. */
 export function defaultClient(): Client {
-  shared ??= new Client();
+  if (shared === undefined || shared.closed) {
+    shared = new Client();
+  }
   return shared;
 }
 
@@ -88,14 +90,9 @@ export function commandOf(
   if (!Array.isArray(args) || args.length === 0 || !args.every((a) => typeof a === "string")) {
     throw badArgument("args", 'a command is a list of strings, such as ["python3", "-c", "print(1)"]');
   }
-  for (const [name, value] of Object.entries(options.env ?? {})) {
-    if (typeof value !== "string") {
-      throw badArgument(`env.${name}`, "the value of an environment variable is a string");
-    }
-  }
   return create(CommandSchema, {
     args: [...args],
-    env: Object.entries(options.env ?? {}).map(([name, value]) => ({ name, value })),
+    env: Object.entries(textsOf(options.env, "env")).map(([name, value]) => ({ name, value })),
     workdir: options.cwd ?? "",
     stdin: inline,
     stdinOpen,
@@ -227,7 +224,7 @@ async function startOneShot(
     template: options.template ?? "",
     ...limitsOf(options),
     ...networkOf(options.network),
-    metadata: { ...options.metadata },
+    metadata: textsOf(options.metadata, "metadata"),
     name: options.name ?? "",
   };
   const collector = collectorOf(options);

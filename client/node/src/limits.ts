@@ -1,8 +1,9 @@
 // What a sandbox and its jobs may use.
+import { inspect } from "node:util";
 import { create } from "@bufbuild/protobuf";
 import { LimitsSchema } from "./gen/stockade/v1/limits_pb.js";
 import type { Limits as LimitsMessage } from "./gen/stockade/v1/limits_pb.js";
-import { badArgument, parseSize, wholeMilliseconds } from "./units.js";
+import { badArgument, count, parseSize, wholeMilliseconds } from "./units.js";
 import type { Duration, Size } from "./units.js";
 
 /**
@@ -38,15 +39,6 @@ export interface Limits {
 /** Limits in force: sizes in bytes, times in seconds; what the broker does not limit is left out. */
 export type LimitsInForce = { [name in keyof Limits]?: number };
 
-const FIELD_MAX_32 = 0xffffffff;
-
-function count(value: number, name: string): number {
-  if (typeof value !== "number" || !Number.isInteger(value) || value > FIELD_MAX_32) {
-    throw badArgument(name, `${String(value)} is not a whole number`);
-  }
-  return value;
-}
-
 function cpuMillis(value: number, name: string): number {
   if (typeof value !== "number" || !Number.isFinite(value)) {
     throw badArgument(name, `${String(value)} is not a number of CPUs`);
@@ -79,6 +71,9 @@ const rows: Readonly<Record<keyof Limits, Row>> = {
 
 /** The message of the protocol. InvalidArgumentError: a name that is none, or a value that makes no sense. */
 export function limitsMessage(limits: Limits): LimitsMessage {
+  if (typeof limits !== "object" || (limits as unknown) === null) {
+    throw badArgument("limits", `${inspect(limits)} is no object, such as { memory: "256M" }`);
+  }
   const fields: Record<string, number | bigint> = {};
   for (const [name, value] of Object.entries(limits) as [keyof Limits, unknown][]) {
     if (value === undefined) {

@@ -1,4 +1,5 @@
 // How a sandbox reaches the network: from options to the protocol and back.
+import { inspect } from "node:util";
 import { create } from "@bufbuild/protobuf";
 import {
   NetworkMode,
@@ -12,7 +13,7 @@ import type {
   NetworkRule as RuleMessage,
   PortRange as PortRangeMessage,
 } from "./gen/stockade/v1/sandbox_service_pb.js";
-import { badArgument, parseSize } from "./units.js";
+import { badArgument, count, listOf, parseSize } from "./units.js";
 import type { Size } from "./units.js";
 
 /**
@@ -97,6 +98,9 @@ function splitHost(text: string): { host: string; ports: string | undefined } {
 }
 
 function ruleOf(text: string): RuleMessage {
+  if (typeof text !== "string") {
+    throw badArgument("network.allow", `${inspect(text)} is no destination, such as "example.com:443"`);
+  }
   const protocol = /\/(tcp|udp)$/.exec(text)?.[1];
   const { host, ports } = splitHost(protocol === undefined ? text : text.slice(0, -protocol.length - 1));
   if (host === "") {
@@ -115,6 +119,29 @@ function bytes(value: Size | undefined, name: string): bigint {
   return value === undefined ? 0n : BigInt(parseSize(value, name));
 }
 
+const names: Readonly<Record<keyof NetworkPolicy, true>> = {
+  mode: true,
+  allow: true,
+  inbound: true,
+  egressBytes: true,
+  ingressBytes: true,
+  egressRate: true,
+  ingressRate: true,
+  dnsQueries: true,
+};
+
+// A name with a slip of the pen must not leave a policy wider than it reads.
+function checkNames(network: NetworkPolicy): void {
+  if (typeof network !== "object" || (network as unknown) === null || Array.isArray(network)) {
+    throw badArgument("network", `${inspect(network)} is neither a mode nor a policy`);
+  }
+  for (const name of Object.keys(network)) {
+    if (!Object.hasOwn(names, name)) {
+      throw badArgument(`network.${name}`, `no such part of a policy; there are ${Object.keys(names).join(", ")}`);
+    }
+  }
+}
+
 /** The policy of a request, ready to be spread into it; nothing for undefined. */
 export function networkOf(
   network: Network | NetworkPolicy | undefined,
@@ -125,17 +152,18 @@ export function networkOf(
   if (typeof network === "string") {
     return { network: create(NetworkPolicySchema, { mode: modeOf(network) }) };
   }
-  const allow = network.allow ?? [];
+  checkNames(network);
+  const allow = listOf(network.allow, "network.allow");
   return {
     network: create(NetworkPolicySchema, {
       mode: modeOf(network.mode ?? (allow.length > 0 ? "allowlist" : undefined)),
       outbound: allow.map(ruleOf),
-      inbound: (network.inbound ?? []).map((ports) => portsOf(String(ports), "network.inbound")),
+      inbound: listOf(network.inbound, "network.inbound").map((ports) => portsOf(String(ports), "network.inbound")),
       egressBytesMax: bytes(network.egressBytes, "network.egressBytes"),
       ingressBytesMax: bytes(network.ingressBytes, "network.ingressBytes"),
       egressRate: bytes(network.egressRate, "network.egressRate"),
       ingressRate: bytes(network.ingressRate, "network.ingressRate"),
-      queriesPerMinute: network.dnsQueries ?? 0,
+      queriesPerMinute: network.dnsQueries === undefined ? 0 : count(network.dnsQueries, "network.dnsQueries"),
     }),
   };
 }

@@ -3,6 +3,7 @@
 // A process in a sandbox goes on when the connection is lost; reading goes on after the last byte that was seen, on a
 // new connection. A one-shot run does not: the broker ends it when its caller goes away.
 import { constants } from "node:os";
+import { inspect } from "node:util";
 import type { CallOptions } from "./call.js";
 import type { Client } from "./client.js";
 import {
@@ -179,6 +180,9 @@ export class Process implements AsyncIterable<ProcessEvent>, AsyncDisposable {
    */
   async sendStdin(data: string | Uint8Array, options: CallOptions = {}): Promise<void> {
     const bytes = typeof data === "string" ? encoder.encode(data) : data;
+    if (!(bytes instanceof Uint8Array)) {
+      throw badArgument("stdin", `${inspect(bytes)} is neither text nor a Uint8Array`);
+    }
     for (let at = 0; at < bytes.length; at += INPUT_BYTES_MAX) {
       await this.#input(bytes.subarray(at, at + INPUT_BYTES_MAX), options);
     }
@@ -318,6 +322,10 @@ export function splitStdin(stdin: Stdin | undefined): {
     const bytes = typeof stdin === "string" ? encoder.encode(stdin) : (stdin ?? new Uint8Array(0));
     const rest = bytes.subarray(STDIN_INLINE_MAX);
     return { inline: bytes.subarray(0, STDIN_INLINE_MAX), more: rest.length > 0 ? [rest] : undefined };
+  }
+  const given: unknown = stdin;
+  if (typeof given !== "object" || given === null || !(Symbol.iterator in given || Symbol.asyncIterator in given)) {
+    throw badArgument("stdin", `${inspect(stdin)} is neither text, a Uint8Array, nor pieces of these`);
   }
   return { inline: new Uint8Array(0), more: stdin };
 }

@@ -26,7 +26,7 @@ import { PORT_MAX, letsIn, networkMode, networkOf, networkPolicy } from "./netwo
 import type { Network, NetworkPolicy } from "./network.js";
 import { Process, splitStdin } from "./process.js";
 import { RunResult } from "./result.js";
-import { badArgument, wholeMilliseconds } from "./units.js";
+import { badArgument, lifetimeMs, textsOf } from "./units.js";
 import type { Duration, Size } from "./units.js";
 
 /** For `Sandbox.create`. */
@@ -149,8 +149,8 @@ export class Sandbox implements AsyncDisposable {
       template: options.template ?? "",
       ...(options.limits === undefined ? {} : { limits: limitsMessage(options.limits) }),
       ...networkOf(options.network),
-      metadata: { ...options.metadata },
-      ttlMs: BigInt(options.timeout === undefined ? 0 : wholeMilliseconds(options.timeout, "timeout")),
+      metadata: textsOf(options.metadata, "metadata"),
+      ttlMs: lifetimeMs(options.timeout),
       name: options.name ?? "",
     };
     const { sandbox } = await client.unary(SandboxService.method.create, request, controlOf(options));
@@ -174,7 +174,7 @@ export class Sandbox implements AsyncDisposable {
     const client = options.client ?? defaultClient();
     let pageToken = "";
     do {
-      const request = { pageSize: 1000, pageToken, metadata: { ...options.metadata } };
+      const request = { pageSize: 1000, pageToken, metadata: textsOf(options.metadata, "metadata") };
       const page = await client.unary(SandboxService.method.list, request, controlOf(options));
       yield* page.sandboxes.map(sandboxInfo);
       pageToken = page.nextPageToken;
@@ -221,10 +221,14 @@ export class Sandbox implements AsyncDisposable {
    * wanted; what is no longer kept comes as a gap. Rejects with NotFoundError.
    */
   async attach(processId: string, options: CallControl & { offset?: number; keep?: Size } = {}): Promise<Process> {
-    const request = { processId, offset: BigInt(options.offset ?? 0) };
+    const offset = options.offset ?? 0;
+    if (!Number.isSafeInteger(offset) || offset < 0) {
+      throw badArgument("offset", `${String(offset)} is not a whole number from 0 on`);
+    }
+    const request = { processId, offset: BigInt(offset) };
     const stream = this.#client.stream(ProcessService.method.attach, request, controlOf(options));
     const collector = collectorOf(options);
-    collector.offset = options.offset ?? 0;
+    collector.offset = offset;
     return Process.begin({ client: this.#client, stream, collector, detachable: true });
   }
 
@@ -274,8 +278,12 @@ export class Sandbox implements AsyncDisposable {
     },
     options: CallControl = {},
   ): Promise<SandboxInfo> {
-    const ttlMs = BigInt(changes.timeout === undefined ? 0 : wholeMilliseconds(changes.timeout, "timeout"));
-    const request = { id: this.id, ttlMs, metadata: { ...changes.metadata }, ...networkOf(changes.network) };
+    const request = {
+      id: this.id,
+      ttlMs: lifetimeMs(changes.timeout),
+      metadata: textsOf(changes.metadata, "metadata"),
+      ...networkOf(changes.network),
+    };
     const { sandbox } = await this.#client.unary(SandboxService.method.update, request, controlOf(options));
     return this.#take(sandbox);
   }

@@ -1,4 +1,5 @@
-// Sizes and durations as people write them.
+// Sizes and durations as people write them, and what is said about arguments that are none.
+import { inspect } from "node:util";
 import { Code, InvalidArgumentError } from "./errors.js";
 
 /**
@@ -21,6 +22,9 @@ const durationUnits: Readonly<Record<string, number>> = {
   d: 86_400_000,
 };
 
+/** Milliseconds that still fit when they are told in microseconds. */
+const MS_MAX = Number.MAX_SAFE_INTEGER / 1000;
+
 /** An InvalidArgumentError about one argument, made on this side. */
 export function badArgument(name: string, why: string): InvalidArgumentError {
   return new InvalidArgumentError(Code.INVALID_ARGUMENT, `${name}: ${why}`, {
@@ -38,7 +42,7 @@ function parse(value: number | string, name: string, form: RegExp, example: stri
   }
   const match = typeof value === "string" ? form.exec(value.trim()) : null;
   if (match === null) {
-    throw badArgument(name, `${JSON.stringify(value)} is not one such as "${example}"`);
+    throw badArgument(name, `${inspect(value)} is not one such as "${example}"`);
   }
   return [Number(match[1]), (match[2] ?? "").toLowerCase()];
 }
@@ -56,14 +60,52 @@ export function parseSize(value: Size, name = "size"): number {
 /** Milliseconds of a `Duration`. InvalidArgumentError, with `name` as the field, for anything else. */
 export function parseDuration(value: Duration, name = "duration"): number {
   const [n, unit] = parse(value, name, /^([0-9]+(?:\.[0-9]+)?)\s*(us|ms|s|m|h|d)?$/i, "250ms");
-  return n * (durationUnits[unit] as number);
+  const ms = n * (durationUnits[unit] as number);
+  if (ms > MS_MAX) {
+    throw badArgument(name, `${value} is too long`);
+  }
+  return ms;
 }
 
 /** Whole milliseconds of a `Duration`, at least 1 for anything above 0. */
 export function wholeMilliseconds(value: Duration, name: string): number {
-  const ms = Math.ceil(parseDuration(value, name));
-  if (!Number.isSafeInteger(ms)) {
-    throw badArgument(name, `${value} is too long`);
+  return Math.ceil(parseDuration(value, name));
+}
+
+/** Time to live of a sandbox; 0n, which leaves it as it is, stands for undefined alone. */
+export function lifetimeMs(value: Duration | undefined): bigint {
+  const ms = value === undefined ? 0 : wholeMilliseconds(value, "timeout");
+  if (ms === 0 && value !== undefined) {
+    throw badArgument("timeout", "more than 0; leave it out for the usual one");
   }
-  return ms;
+  return BigInt(ms);
+}
+
+/** A copy of an object whose values are text. InvalidArgumentError names the value that is none. */
+export function textsOf(
+  values: Readonly<Record<string, string>> | undefined,
+  name: string,
+): Record<string, string> {
+  for (const [key, value] of Object.entries(values ?? {})) {
+    if (typeof value !== "string") {
+      throw badArgument(`${name}.${key}`, `${inspect(value)} is no text`);
+    }
+  }
+  return { ...values };
+}
+
+/** The list itself. InvalidArgumentError: it is none. */
+export function listOf<T>(values: readonly T[] = [], name: string): readonly T[] {
+  if (!(values instanceof Array)) {
+    throw badArgument(name, `${inspect(values)} is no list`);
+  }
+  return values;
+}
+
+/** A whole number that fits into 32 bits. InvalidArgumentError, with `name` as the field, for anything else. */
+export function count(value: number, name: string): number {
+  if (typeof value !== "number" || !Number.isInteger(value) || value < 0 || value > 0xffffffff) {
+    throw badArgument(name, `${inspect(value)} is not a whole number of at most 32 bits`);
+  }
+  return value;
 }

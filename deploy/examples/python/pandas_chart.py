@@ -21,8 +21,8 @@ import pandas
 data = pandas.read_csv("sales.csv", parse_dates=["day"])
 monthly = data.groupby([data.day.dt.month, "shop"]).amount.sum().unstack()
 print(monthly.round(2).to_string())
-axes = monthly.plot(kind="bar", title="Sales by month and shop")
-axes.set_xlabel("month")
+axes = monthly.plot(kind="bar", rot=0, title="Sales by month and shop", xlabel="", ylabel="amount")
+axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.08), ncol=3)
 axes.figure.tight_layout()
 axes.figure.savefig("chart.png")
 """

@@ -1,7 +1,9 @@
 // Everything that the library promises, against a real broker with a socket, state and cgroup of its own.
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
+import { mkdtemp, readFile, rm } from "node:fs/promises";
 import { connect } from "node:net";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { fileURLToPath } from "node:url";
@@ -55,6 +57,14 @@ async function eventually(what: () => Promise<boolean>, ms = 60_000): Promise<vo
 
 async function processes(): Promise<number> {
   return (await info({ client })).processes;
+}
+
+async function listed(metadata: Record<string, string>): Promise<string[]> {
+  const ids: string[] = [];
+  for await (const box of Sandbox.list({ client, metadata })) {
+    ids.push(box.id);
+  }
+  return ids;
 }
 
 // ---- refusals
@@ -345,6 +355,37 @@ test("a job of a sandbox whose reading is given up is killed", { skip }, async (
   await sbx.delete();
 });
 
+test("wherever a connection breaks, nothing is executed twice", { skip }, async () => {
+  for (let frame = 0; ; frame++) {
+    await using proxy = await Proxy.to(broker);
+    proxy.cutBefore = frame;
+    const runs: string[] = [];
+    proxy.onRequest = (chunk) => {
+      runs.push(...(chunk.toString("latin1").match(/ProcessService\/Run/g) ?? []));
+      return false;
+    };
+    await using own = new Client({ address: proxy.address });
+    const label = { cut: String(frame) };
+    const sbx = await Sandbox.create({ client: own, metadata: label });
+    assert.equal((await sbx.run(sh("echo x >> count; echo y"))).stdout, "y\n");
+    try {
+      assert.equal((await run(["echo", "z"], { client: own })).stdout, "z\n");
+    } catch (e) {
+      assert.ok(e instanceof errors.ConnectionLostError, String(e));
+    }
+    assert.ok(runs.length <= 1);
+    assert.deepEqual(await listed(label), [sbx.id]);
+    const direct = await Sandbox.connect(sbx.id, { client });
+    assert.equal((await direct.run(["cat", "count"])).stdout, "x\n");
+    await sbx.delete();
+    assert.deepEqual(await listed(label), []);
+    if (!proxy.wasCut) {
+      assert.ok(frame > 12, `${frame} frames`); // a call and an end each, the events of two jobs
+      return;
+    }
+  }
+});
+
 test("the examples run to their end", { skip }, async () => {
   const execute = promisify(execFile);
   const env = { ...process.env, STOCKADE_ADDRESS: broker.address };
@@ -354,6 +395,25 @@ test("the examples run to their end", { skip }, async () => {
   const grades = await execute(process.execPath, [join(examples, "grade.mjs"), "16"], { env });
   for (const line of ["4 right", "2 wrong", "2 limit cpu_time_ms", "2 limit memory_bytes", "6 error"]) {
     assert.ok(grades.stdout.includes(`    ${line}\n`), `${line}: ${grades.stdout}`);
+  }
+});
+
+test("the chart of the example's analysis is saved", { skip }, async (t) => {
+  const env = { ...process.env, STOCKADE_ADDRESS: broker.address };
+  const example = fileURLToPath(new URL("../../../examples/pandas_chart.mjs", import.meta.url));
+  const folder = await mkdtemp(join(tmpdir(), "stockade-chart-"));
+  try {
+    const { stdout } = await promisify(execFile)(process.execPath, [example, join(folder, "chart.png")], { env });
+    assert.match(stdout, /north[^]*saved/);
+    const chart = await readFile(join(folder, "chart.png"));
+    assert.equal(chart.subarray(1, 4).toString(), "PNG");
+  } catch (e) {
+    if ((e as { code?: unknown }).code !== 77) {
+      throw e;
+    }
+    t.skip("pandas or matplotlib is not installed");
+  } finally {
+    await rm(folder, { recursive: true });
   }
 });
 

@@ -167,6 +167,11 @@ export class Proxy {
   /** Called for each piece that the server sends; true: cut now, before it is passed on. */
   onReply: (chunk: Buffer) => boolean = () => false;
 
+  /** Cut before the frame of this number, counted both ways; once. */
+  cutBefore = Infinity;
+  /** It was cut there. */
+  wasCut = false;
+
   private constructor(target: Program) {
     this.path = join(target.folder, `proxy-${process.pid}-${Math.random().toString(36).slice(2)}`);
     this.address = `ipc://${this.path}`;
@@ -186,8 +191,23 @@ export class Proxy {
 
   #pass(from: Socket, to: Socket, wantsCut: (chunk: Buffer) => boolean): void {
     this.#open.add(from);
+    let rest: Buffer | undefined;
     from.on("error", () => undefined);
-    from.on("data", (chunk: Buffer) => {
+    from.on("data", (piece: Buffer) => {
+      let chunk = piece;
+      if (this.cutBefore !== Infinity) {
+        const begun = rest === undefined ? 8 : 0; // after the hello
+        const bytes = Buffer.concat([rest ?? Buffer.alloc(0), piece]);
+        const end = this.#whole(bytes, begun);
+        chunk = bytes.subarray(0, end.at);
+        rest = bytes.subarray(end.at);
+        if (end.cut) {
+          to.write(chunk);
+          from.destroy();
+          to.destroy();
+          return;
+        }
+      }
       if (wantsCut(chunk)) {
         from.destroy();
         to.destroy();
@@ -200,6 +220,23 @@ export class Proxy {
       this.#open.delete(from);
       to.destroy();
     });
+  }
+
+  // Where the whole frames end, or the one begins that is not to pass.
+  #whole(bytes: Buffer, begin: number): { at: number; cut: boolean } {
+    let at = Math.min(begin, bytes.length);
+    while (bytes.length >= at + 9) {
+      const next = at + 9 + Number(bytes.readBigUInt64BE(at + 1));
+      if (bytes.length < next) {
+        break;
+      }
+      if (--this.cutBefore < 0 && !this.wasCut) {
+        this.wasCut = true;
+        return { at, cut: true };
+      }
+      at = next;
+    }
+    return { at, cut: false };
   }
 
   /** Cuts every connection now. */

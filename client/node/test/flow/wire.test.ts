@@ -190,6 +190,7 @@ test("a slow reader of a stream does not hold up other calls", { skip }, async (
 test("a cancelled call, a left stream and a deadline end the work in the server", { skip }, async () => {
   await using server = await started();
   const echo = service(server.address);
+  await echo.call("Stats", {}); // connected: the next call is sent at once
   const controller = new AbortController();
   const change = echo.call("Change", { delayMs: 60_000 }, { signal: controller.signal });
   setTimeout(() => {

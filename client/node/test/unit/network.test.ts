@@ -17,6 +17,17 @@ test("what is no destination, port or mode is refused and names its field", () =
   }
   refused(() => networkOf("all" as never), "network");
   refused(() => networkOf({ egressBytes: "1X" }), "network.egressBytes");
+  refused(() => networkOf({ dnsQueries: -1 }), "network.dnsQueries");
+});
+
+test("what is no policy, or says something that no policy has, is refused and never taken for less", () => {
+  for (const bad of [5, null, [], ["none"], true]) {
+    refused(() => networkOf(bad as never), "network");
+  }
+  refused(() => networkOf({ allowed: ["example.com"] } as never), "network.allowed");
+  refused(() => networkOf({ allow: "example.com" as never }), "network.allow");
+  refused(() => networkOf({ allow: [5 as never] }), "network.allow");
+  refused(() => networkOf({ inbound: 8000 as never }), "network.inbound");
 });
 
 test("destinations become rules, and alone they mean an allowlist", () => {

@@ -26,7 +26,7 @@ import {
   file_stockade_v1_system_service,
 } from "../../src/gen/stockade/v1/system_service_pb.js";
 import { ErrorInfoSchema, FrameKind } from "../../src/gen/stockade/v1/wire_pb.js";
-import { run, start } from "../../src/jobs.js";
+import { defaultClient, run, start } from "../../src/jobs.js";
 import { Schema } from "../../src/reflection.js";
 import { JobError } from "../../src/result.js";
 import { Sandbox } from "../../src/sandbox.js";
@@ -455,4 +455,30 @@ test("a schema that is none is refused", async () => {
     },
   });
   await assert.rejects(Schema.of(client), errors.ProtocolError);
+});
+
+test("stdin that is neither text nor bytes is refused, also as a piece, and its job is ended", async () => {
+  await using nobody = new Client({ address: "ipc:///nowhere" });
+  for (const bad of [5, null, {}, new ArrayBuffer(4)]) {
+    await assert.rejects(run(["cat"], { client: nobody, stdin: bad as never }), (e) => {
+      return e instanceof errors.InvalidArgumentError && e.subject === "stdin";
+    });
+  }
+  const { peer, client } = broker({
+    Run: (r, c) => {
+      tell(c, r.id, started);
+    },
+  });
+  await assert.rejects(run(["cat"], { client, stdin: [5] as never }), (e) => {
+    return e instanceof errors.InvalidArgumentError && e.subject === "stdin";
+  });
+  await until(() => peer.last().received.some((r) => r.frame.kind === FrameKind.CANCEL));
+  await client.close();
+});
+
+test("the client that all share is a new one when the last was closed", async () => {
+  const first = defaultClient();
+  assert.equal(defaultClient(), first);
+  await first.close();
+  assert.notEqual(defaultClient(), first);
 });

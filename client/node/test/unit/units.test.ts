@@ -5,7 +5,7 @@ import { InvalidArgumentError } from "../../src/errors.js";
 import type { Limits } from "../../src/limits.js";
 import { limitsInForce, limitsMessage } from "../../src/limits.js";
 import { parseAddress } from "../../src/transport.js";
-import { parseDuration, parseSize, wholeMilliseconds } from "../../src/units.js";
+import { lifetimeMs, parseDuration, parseSize, textsOf, wholeMilliseconds } from "../../src/units.js";
 
 function refused(what: () => unknown, field?: string): void {
   assert.throws(what, (e) => e instanceof InvalidArgumentError && (field === undefined || e.subject === field));
@@ -32,6 +32,21 @@ test("durations that are none are refused", () => {
   }
 });
 
+test("a duration that no clock holds, and a sandbox that lives for no time, are refused", () => {
+  refused(() => parseDuration(1e30, "deadline"), "deadline");
+  refused(() => parseDuration(5n as never, "deadline"), "deadline");
+  refused(() => lifetimeMs(0), "timeout");
+  refused(() => lifetimeMs(Infinity), "timeout");
+  assert.equal(lifetimeMs(undefined), 0n);
+  assert.equal(lifetimeMs("10us"), 1n);
+});
+
+test("text that is none is refused with its name", () => {
+  refused(() => textsOf({ a: 1 as never }, "metadata"), "metadata.a");
+  refused(() => textsOf({ A: undefined as never }, "env"), "env.A");
+  assert.deepEqual(textsOf(undefined, "env"), {});
+});
+
 test("a duration is seconds, or has a unit; whole milliseconds are rounded up", () => {
   assert.equal(parseDuration(1.5), 1500);
   assert.equal(parseDuration("2"), 2000);
@@ -48,6 +63,8 @@ test("a limit that is unknown, zero or of the wrong kind is refused", () => {
   refused(() => limitsMessage({ pids: "5" as never }), "limits.pids");
   refused(() => limitsMessage({ cpus: NaN }), "limits.cpus");
   refused(() => limitsMessage({ inodes: 2 ** 33 }), "limits.inodes");
+  refused(() => limitsMessage("64M" as never), "limits");
+  refused(() => limitsMessage(null as never), "limits");
 });
 
 test("limits become the protocol's units and come back in ours", () => {
