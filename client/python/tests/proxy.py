@@ -57,7 +57,11 @@ class Proxy:
         with contextlib.suppress(OSError):
             while True:
                 data = source.recv(65_536)
-                changed = self._change(number, to_broker, data) if data else None
+                try:
+                    changed = self._change(number, to_broker, data) if data else None
+                except Cut as cut:
+                    target.sendall(cut.before)
+                    break
                 if changed is None:
                     break
                 target.sendall(changed)
@@ -85,6 +89,48 @@ class Proxy:
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+
+
+class Cut(Exception):
+    """Drop the connection, both ways, after these bytes."""
+
+    def __init__(self, before: bytes) -> None:
+        super().__init__()
+        self.before = before
+
+
+class CutAt:
+    """Drops one connection of an ipc address, just before its frame of this number."""
+
+    def __init__(self, frame: int) -> None:
+        self._left = frame
+        self._lock = threading.Lock()
+        self._rest: dict[tuple[int, bool], bytes] = {}
+        #: It has been dropped: there were so many frames.
+        self.done = False
+        #: Frames that went to the broker.
+        self.sent: list[bytes] = []
+
+    def __call__(self, number: int, to_broker: bool, data: bytes) -> bytes:
+        """Give on whole frames alone."""
+        with self._lock:
+            rest = self._rest.pop((number, to_broker), None)
+            hello = 8 if rest is None else 0
+            data = (rest or b"") + data
+            end = hello
+            while len(data) >= end + 9:
+                n = 9 + int.from_bytes(data[end + 1 : end + 9], "big")
+                if len(data) < end + n:
+                    break
+                self._left -= 1
+                if self._left < 0 and not self.done:
+                    self.done = True
+                    raise Cut(data[:end])
+                if to_broker:
+                    self.sent.append(data[end : end + n])
+                end += n
+            self._rest[number, to_broker] = data[end:]
+            return data[:end]
 
 
 class Withhold:

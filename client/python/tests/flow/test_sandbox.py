@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import stockade
-from proxy import Proxy, Withhold
+from proxy import CutAt, Proxy, Withhold
 from stockade import Client, Limits, Outcome, Sandbox, methods, wire
 from stockade.v1 import process_service_pb2, sandbox_service_pb2
 
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 
 COUNT = "i=0; while [ $i -lt 20 ]; do echo line $i; i=$((i+1)); sleep 0.05; done"
 COUNTED = "".join(f"line {i}\n" for i in range(20))
+
+
+def listed_by(frame: int) -> sandbox_service_pb2.SandboxServiceListRequest:
+    return sandbox_service_pb2.SandboxServiceListRequest(metadata={"cut": str(frame)})
 
 
 def forward(_number: int, _to_broker: bool, data: bytes) -> bytes:
@@ -263,6 +268,29 @@ def test_a_create_whose_answer_is_lost_makes_one_sandbox(broker: Broker, tmp_pat
         listed = Sandbox.list(metadata={"once": "1"}, client=client)
         assert [info.id for info in listed] == [sandbox.id]
         assert len(lost) == 4
+
+
+def test_wherever_a_connection_breaks_nothing_is_executed_twice(
+    broker: Broker, client: Client, tmp_path: Path
+) -> None:
+    for frame in range(100):
+        cut = CutAt(frame)
+        folder = tmp_path / str(frame)
+        folder.mkdir()
+        with Proxy(folder, broker.ipc, cut) as proxy, Client(proxy.address) as other:
+            with Sandbox.create(metadata={"cut": str(frame)}, client=other) as sandbox:
+                assert sandbox.run("sh", "-c", "echo x >> count; echo y").stdout == "y\n"
+                with contextlib.suppress(stockade.ConnectionLost):
+                    assert stockade.run("echo", "z", client=other).stdout == "z\n"
+                assert client.call(methods.LIST, listed_by(frame)).sandboxes[0].id == sandbox.id
+                direct = Sandbox.connect(sandbox.id, client=client)
+                assert direct.run("cat", "count").stdout == "x\n"
+            assert not client.call(methods.LIST, listed_by(frame)).sandboxes
+        assert sum(b"ProcessService/Run" in sent for sent in cut.sent) <= 1
+        if not cut.done:
+            assert frame > 12  # a call and an end each, the events of two jobs
+            return
+    pytest.fail("the frames did not come to an end")
 
 
 def test_a_reply_that_was_damaged_on_the_way_closes_the_connection(
