@@ -137,14 +137,15 @@ struct step {
 };
 
 // The order, and why: the session before the terminal, which belongs to a session leader; the terminal before stdio,
-// which may be it; limits before the user changes, so that a signal from the job's other processes finds them set; the
-// user and, since a change between two ordinary users keeps them, the capabilities; then what the job's user must be
-// allowed or charged for: its keyring, its folder; descriptors after their last use; the filter last, since it refuses
+// which may be it; the guest's descriptors go after that, before any path is looked at, since one may lead to them
+// (/proc/self/fd, or a link to it that another job left); limits before the user changes, so that a signal from the job's
+// other processes finds them set; the user and, since a change between two ordinary users keeps them, the capabilities;
+// then what the job's user must be allowed or charged for: its keyring, its folder; the filter last, since it refuses
 // much of the above.
 static const struct step steps[] = {
-    {lead_a_session, 0},   {set_stdio, 0},      {set_limits, 0},
-    {become_the_agent, 0}, {join_a_keyring, 0}, {enter_workdir, 126},
-    {unblock_signals, 0},  {close_the_rest, 0}, {load_filter, 0},
+    {lead_a_session, 0},  {set_stdio, 0},        {close_the_rest, 0},
+    {set_limits, 0},      {become_the_agent, 0}, {join_a_keyring, 0},
+    {enter_workdir, 126}, {unblock_signals, 0},  {load_filter, 0},
 };
 
 // Not inlined: its frame lies below the guest's.

@@ -338,6 +338,12 @@ set_up_a_network(void)
     return held("no link, address or route can be set: %s", strerror(errno));
 }
 
+static int
+nothing_to_do(void)
+{
+    return HELD;
+}
+
 const struct check corner_checks[] = {
     {201, "no file gets an extended attribute", "seccomp: memory that no limit counts", attributes},
     {202, "the host's huge pages cannot be had", "seccomp: memory that no limit counts",
@@ -359,5 +365,7 @@ const struct check corner_checks[] = {
     {213, "no hard limit can be raised", "no capability", raise_limits},
     {214, "its network cannot be set up", "network namespace owned from above; no capability",
      set_up_a_network},
+    {215, "no descriptor of the guest is a folder to start in",
+     "close_range before the first path is looked at", nothing_to_do},
     {0, NULL, NULL, NULL},
 };

@@ -345,7 +345,22 @@ def check_81(broker, host):
             c.stderr.close()
 
 
-SPECIAL = {36: check_36, 48: check_48, 81: check_81}
+def check_215(broker, host):
+    """The folder that a job starts in is entered by the guest's child: once a descriptor of the guest's cgroup was one."""
+    box = f"workdir-{host.nonce}"
+    expect(broker.cli("create", "--name", box).returncode == 0, "no sandbox")
+    try:
+        link = "for n in $(seq 3 12); do ln -s /proc/self/fd/$n /tmp/$n; done"
+        expect(broker.cli("exec", box, "--", "sh", "-c", link).returncode == 0, "no links")
+        for path in [f"/tmp/{n}" for n in range(3, 13)] + ["/proc/thread-self/fd/4/.."]:
+            r = broker.cli("exec", "--workdir", path, box, "--", "ls", "-la", ".")
+            expect(r.returncode == 126, f"{path} was entered: {r.stdout.decode(errors='replace')[:300]}")
+        return "no descriptor of the guest is a folder to start in"
+    finally:
+        broker.cli("rm", box)
+
+
+SPECIAL = {36: check_36, 48: check_48, 81: check_81, 215: check_215}
 
 
 def run_one(broker, host, number):
