@@ -70,8 +70,11 @@ print_one(const struct stockade_profile *p)
     static const char *const head[] = {"EXECUTABLE", "INODE",  "EXECS",   "SEQUENCES",
                                        "LOOKED AT",  "UNSEEN", "WINDOWS", "ALERTS"};
     struct table *t = table_new(head, sizeof head / sizeof head[0]);
-    (void)printf("%s: %s, version %u, %u runs\n", p->template_name, state_name(p->state),
-                 p->version, p->runs);
+    (void)printf("%s: %s, version %u, %u", p->template_name, state_name(p->state), p->version,
+                 p->runs);
+    if (p->runs_wanted > 0)
+        (void)printf(" of %u", p->runs_wanted);
+    (void)puts(p->runs == 1 && p->runs_wanted == 0 ? " run" : " runs");
     for (size_t i = 0; i < p->executables_n && t != NULL; i++) {
         const struct stockade_executable *x = &p->executables[i];
         char n[7][24];
@@ -171,9 +174,8 @@ static int
 reset_it(const struct command *c, const struct options *o, struct stockade *s, const char *template)
 {
     struct stockade_error e;
-    return stockade_profile_reset(s, template, (uint32_t)o->learn, &e) < 0
-               ? cli_fail(c, template, &e)
-               : EXIT_OK;
+    uint32_t learn = o->learn < UINT32_MAX ? (uint32_t)o->learn : UINT32_MAX; // is refused
+    return stockade_profile_reset(s, template, learn, &e) < 0 ? cli_fail(c, template, &e) : EXIT_OK;
 }
 
 static int

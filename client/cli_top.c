@@ -296,10 +296,11 @@ print_sums(const struct top *t, const struct row *rows, FILE *to)
         alerts += rows[i].now->alerts;
         jobs += rows[i].now->jobs;
     }
-    (void)fprintf(
-        to,
-        "%zu sandboxes, %u jobs, CPU %.1f%%, memory %s, denied %" PRIu64 ", alerts %" PRIu64 "\n\n",
-        t->now.n, jobs, cpu, units_show_bytes(memory, text, sizeof text), denials, alerts);
+    (void)fprintf(to,
+                  "%zu sandbox%s, %u job%s, CPU %.1f%%, memory %s, denied %" PRIu64
+                  ", alerts %" PRIu64 "\n\n",
+                  t->now.n, t->now.n == 1 ? "" : "es", jobs, jobs == 1 ? "" : "s", cpu,
+                  units_show_bytes(memory, text, sizeof text), denials, alerts);
 }
 
 // Draws over what is there, cut to the terminal's size. \033[K clears the rest of a line, \033[J what is below. The head

@@ -418,7 +418,7 @@ def live_figures_follow_what_is_used(b, c):
     r = b.cli("top", "--once", "-o", "json")
     found = [u for u in json.loads(r.stdout)["sandboxes"] if u["name"] == "busy"]
     check(found and found[0]["cpu_percent"] > 1, r.stdout)
-    check(b.cli("top", "--once").stdout.startswith(b"1 sandboxes, 2 jobs, CPU "), "as a table")
+    check(b.cli("top", "--once").stdout.startswith(b"1 sandbox, 2 jobs, CPU "), "as a table")
     check(job.id, "it runs")
     c.unary(SANDBOX + "Delete", {"id": box})
 

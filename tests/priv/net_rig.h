@@ -30,7 +30,8 @@
 struct net_rig {
     struct net_bpf *bpf;
     char parent[128], box[160];
-    uint64_t id; // of the sandbox's cgroup
+    uint64_t id;        // of the sandbox's cgroup
+    uint32_t flows_max; // room in map "flows"; 0: as it is
     bool attached;
 };
 
@@ -69,6 +70,8 @@ net_rig_load(struct net_rig *r)
     if (r->bpf == NULL)
         return -errno;
     r->bpf->rodata->sandbox_level = 2;
+    if (r->flows_max != 0)
+        (void)bpf_map__set_max_entries(r->bpf->maps.flows, r->flows_max);
     int rc = net_bpf__load(r->bpf);
     for (uint32_t i = 0; i < EVENT_CLASSES && rc == 0; i++)
         rc = bpf_map_update_elem(bpf_map__fd(r->bpf->maps.budget_rates), &i, &rate, BPF_ANY);
