@@ -298,11 +298,12 @@ json_set_bytes(json_t *object, const char *name, const void *bytes, size_t n)
     return rc == 0 && bad ? set_base64(object, name, bytes, n) : rc;
 }
 
+// In ASCII alone: among the other characters are some that a terminal obeys (U+009B), or that turn text around (U+202E).
 static int
 put(json_t *value, size_t flags)
 {
-    bool ok = value != NULL && json_dumpf(value, stdout, flags) == 0 && fputc('\n', stdout) >= 0 &&
-              fflush(stdout) == 0;
+    bool ok = value != NULL && json_dumpf(value, stdout, flags | JSON_ENSURE_ASCII) == 0 &&
+              fputc('\n', stdout) >= 0 && fflush(stdout) == 0;
     json_decref(value);
     if (!ok)
         (void)fprintf(stderr, "stockade: the answer could not be written\n");

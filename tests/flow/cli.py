@@ -298,6 +298,11 @@ def names_of_others_cannot_drive_the_terminal(b):
     expect(b.cli("create", "--label", "x=\x1b[2J\u202egnp"), 0)
     out = b.cli("ls").stdout
     check(b"\x1b" not in out and b"x=?[2J?gnp" in out, out)
+    printed = "\x1b[2J\u009b2J\u202egnp é"
+    for args in (["ls"], ["run", "--", "printf", "%s", printed], ["ps"], ["events"]):
+        out = b.cli(args[0], "-o", "json", *args[1:]).stdout
+        check(out and all(32 <= byte < 127 or byte == 10 for byte in out), f"{args[0]}: {out}")
+    check(b.json("run", "--", "printf", "%s", printed)[1]["stdout"] == printed, "and it is the same when it is read")
     expect(b.cli("rm", "--all"), 0)
 
 
