@@ -1,7 +1,7 @@
 // Everything that the library promises, against a real broker with a socket, state and cgroup of its own.
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
-import { mkdtemp, readFile, rm } from "node:fs/promises";
+import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { connect } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -395,6 +395,20 @@ test("the examples run to their end", { skip }, async () => {
   const grades = await execute(process.execPath, [join(examples, "grade.mjs"), "16"], { env });
   for (const line of ["4 right", "2 wrong", "2 limit cpu_time_ms", "2 limit memory_bytes", "6 error"]) {
     assert.ok(grades.stdout.includes(`    ${line}\n`), `${line}: ${grades.stdout}`);
+  }
+});
+
+test("the code of the README runs as it stands", { skip }, async () => {
+  const examples = fileURLToPath(new URL("../../../examples", import.meta.url)); // where "stockade" is found
+  const readme = await readFile(join(examples, "../README.md"), "utf8");
+  const blocks = [...readme.matchAll(/```js\n([^]*?)```/g)].map((found) => found[1] ?? "");
+  assert.ok(blocks.length >= 5);
+  const env = { ...process.env, STOCKADE_ADDRESS: broker.address };
+  for (const [i, block] of blocks.entries()) {
+    const file = join(examples, `readme-${i}.mjs`);
+    await writeFile(file, block);
+    const { stderr } = await promisify(execFile)(process.execPath, ["--trace-warnings", file], { env });
+    assert.equal(stderr, "");
   }
 });
 

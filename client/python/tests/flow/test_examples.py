@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -46,3 +47,20 @@ def test_the_chart_of_the_analysis_is_saved(broker: Broker, tmp_path: Path) -> N
     printed = example(broker, "pandas_chart.py", tmp_path / "chart.png")
     assert "north" in printed
     assert (tmp_path / "chart.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_code_of_the_readme_runs_as_it_stands(broker: Broker) -> None:
+    readme = Path(__file__).parents[2] / "README.md"
+    blocks = re.findall(r"```python\n(.*?)```", readme.read_text(), re.DOTALL)
+    assert len(blocks) > 6
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", "".join(blocks)],
+        env={**os.environ, "STOCKADE_ADDRESS": broker.ipc},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    assert done.stdout.startswith("42\n\n0\n")
