@@ -13,6 +13,7 @@
 //                                                     READY, loop
 //                                                     drain, remove every sandbox, end
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <sodium.h>
 #include <stdio.h>
@@ -410,12 +411,26 @@ stop(struct broker *b)
     _exit(b->status);
 }
 
+// Started without stdin, stdout or stderr, the log would be written to whatever is opened first, such as the spawner's
+// socket.
+static void
+occupy_stdio(void)
+{
+    int fd = -1;
+    do {
+        fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+    } while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd >= 0)
+        (void)close(fd);
+}
+
 int
 main(int argc, char **argv)
 {
     static struct broker b;
     struct options options;
     struct err e;
+    occupy_stdio();
     if (options_read(argc, argv, &options, &b.config, &e) < 0) {
         (void)fprintf(stderr, "stockaded: %s\n", e.text);
         return EX_USAGE;

@@ -67,6 +67,12 @@ def without_root_it_says_what_to_do():
     check(r.returncode != 0 and b"root" in r.stderr and b"sudo" in r.stderr, f"{r.returncode} {r.stderr!r}")
 
 
+def without_stdin_stdout_and_stderr_it_writes_its_log_nowhere():
+    with Broker(prefix=["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh"]) as b:
+        check(b.cli("run", "--", "echo", "hi").stdout == b"hi\n", "jobs run")
+        check({os.readlink(f"/proc/{b.process.pid}/fd/{fd}") for fd in range(3)} == {"/dev/null"}, "nothing of its own")
+
+
 def a_second_one_on_the_same_cgroup_is_refused_and_harms_nothing():
     with Broker(name="-a") as first:
         job = first.popen("run", "--", "sh", "-c", "sleep 1; echo fine", stdout=subprocess.PIPE)
@@ -204,7 +210,8 @@ def no_more_sandboxes_than_there_may_be_are_made():
 
 
 TESTS = [wrong_configurations_are_refused_with_key_and_line, a_configuration_that_others_may_write_is_refused,
-         without_root_it_says_what_to_do, a_second_one_on_the_same_cgroup_is_refused_and_harms_nothing,
+         without_root_it_says_what_to_do, without_stdin_stdout_and_stderr_it_writes_its_log_nowhere,
+         a_second_one_on_the_same_cgroup_is_refused_and_harms_nothing,
          two_of_them_live_side_by_side, sigterm_lets_jobs_end_and_takes_no_new_ones,
          the_drain_has_an_end_and_a_second_signal_does_not_wait, health_watch_stays_open_for_what_it_does_not_know,
          info_tells_the_host_the_templates_and_what_is_weaker, info_tells_what_was_lost,
