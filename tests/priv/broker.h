@@ -19,6 +19,7 @@
 #include <cmocka.h>
 
 #include "client/stockade.h"
+#include "patience.h"
 
 static const char broker_yaml[] = "socket: {mode: 0666}\n"
                                   "pool: 2\n"
@@ -45,14 +46,6 @@ now_ms(void)
     struct timespec t;
     (void)clock_gettime(CLOCK_MONOTONIC, &t);
     return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
-
-// More where the machine is slow, as an emulated one.
-static inline uint64_t
-patience_ms(uint64_t ms)
-{
-    const char *slowness = getenv("STOCKADE_SLOWNESS");
-    return slowness != NULL ? ms * strtoul(slowness, NULL, 10) : ms;
 }
 
 static inline void
@@ -259,7 +252,7 @@ wait_for_end(const struct record *rec, uint32_t outcome)
 {
     struct stockade_error e = {0};
     const struct stockade_result *r = NULL;
-    if (stockade_wait(broker.s, rec->id, 20000, &r, &e) < 0)
+    if (stockade_wait(broker.s, rec->id, (unsigned)patience_ms(20000), &r, &e) < 0)
         fail_msg("wait: %s", e.text);
     if (r->outcome != outcome)
         fail_msg("outcome %u, not %u: %s", r->outcome, outcome, r->reason);

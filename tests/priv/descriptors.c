@@ -104,7 +104,7 @@ create_and_delete(void)
 static void
 is_refused(bool (*what)(void))
 {
-    uint64_t until = now_ms() + 20000;
+    uint64_t until = now_ms() + patience_ms(20000);
     do {
         assert_true(now_ms() < until);
         leave(0);
@@ -128,7 +128,7 @@ settle(unsigned fds)
 {
     unsigned now = 0;
     uint32_t n = 0;
-    for (uint64_t until = now_ms() + 20000; now_ms() < until; sleep_ms(50)) {
+    for (uint64_t until = now_ms() + patience_ms(20000); now_ms() < until; sleep_ms(50)) {
         n = sandboxes();
         now = descriptors();
         if (n == 2 && now <= fds)

@@ -149,7 +149,7 @@ first_cgroup(const struct box *b, bool there)
     char path[96];
     struct stat st = {0};
     (void)snprintf(path, sizeof path, "%s/job-1", b->cgroup);
-    for (int i = 0; i < WAIT_MS && (stat(path, &st) == 0) != there; i++)
+    for (uint64_t i = patience_ms(WAIT_MS); i > 0 && (stat(path, &st) == 0) != there; i--)
         (void)usleep(1000);
     return stat(path, &st) == 0 ? st.st_ino : 0;
 }
@@ -386,7 +386,8 @@ an_idle_guest_is_as_small_after_a_large_request_as_before(void **state)
     assert_true(after < 150);
     send_simple(b, STOCKADE__GUEST__REQUEST__REQUEST_REMOVE, job, 0, false);
     long idle = after;
-    for (int i = 0; i < WAIT_MS && (idle = anonymous_kib(b->pid)) > before + STACK_KIB; i++)
+    for (uint64_t i = patience_ms(WAIT_MS);
+         i > 0 && (idle = anonymous_kib(b->pid)) > before + STACK_KIB; i--)
         (void)usleep(1000);
     print_message("guest's own memory: %ld KiB, after a large request %ld KiB, idle %ld KiB\n",
                   before, after, idle);

@@ -16,9 +16,10 @@
 
 #include "guest.pb-c.h"
 #include "inside.h"
+#include "patience.h"
 #include "proto/auto.h"
 
-enum { OUTPUT_MAX = 65536, WAIT_MS = 120000 };
+enum { OUTPUT_MAX = 65536, WAIT_MS = 60000 };
 
 static struct inside in;
 static int guest_exe = -1;
@@ -75,7 +76,7 @@ static inline Stockade__Guest__Event *
 next_event(int socket, int *fd)
 {
     struct pollfd p = {.fd = socket, .events = POLLIN};
-    assert_int_equal(poll(&p, 1, WAIT_MS), 1);
+    assert_int_equal(poll(&p, 1, (int)patience_ms(WAIT_MS)), 1);
     static uint8_t bytes[4096];
     union {
         char bytes[CMSG_SPACE(sizeof(int))];
@@ -355,7 +356,7 @@ read_all(int fd)
     size_t n = 0;
     for (;;) {
         struct pollfd p = {.fd = fd, .events = POLLIN};
-        assert_int_equal(poll(&p, 1, WAIT_MS), 1);
+        assert_int_equal(poll(&p, 1, (int)patience_ms(WAIT_MS)), 1);
         ssize_t got = read(fd, out + n, sizeof out - 1 - n);
         if (got <= 0)
             break;

@@ -119,7 +119,7 @@ a_started_process_outlives_its_caller_and_is_found_again(void **state)
     stockade_free(r);
     assert_true(stockade_attach(broker.s, first.id, 9, &h, &r, &e) < 0);
     assert_int_equal(e.code, STOCKADE_OUT_OF_RANGE);
-    for (uint64_t until = now_ms() + 30000; now_ms() < until; sleep_ms(50)) {
+    for (uint64_t until = now_ms() + patience_ms(30000); now_ms() < until; sleep_ms(50)) {
         again = (struct record){0};
         if (stockade_attach(broker.s, first.id, 0, &h, &r, &e) < 0)
             break;
@@ -155,7 +155,8 @@ wait_for_output(const char *sandbox)
     const struct stockade_processes *all = NULL;
     struct stockade_error e = {0};
     uint64_t bytes = 0;
-    for (uint64_t until = now_ms() + 20000; bytes == 0 && now_ms() < until; sleep_ms(20)) {
+    for (uint64_t until = now_ms() + patience_ms(20000); bytes == 0 && now_ms() < until;
+         sleep_ms(20)) {
         assert_int_equal(stockade_processes(broker.s, sandbox, NULL, &all, &e), 0);
         assert_int_equal(all->n, 1);
         bytes = all->items[0].output_bytes;

@@ -164,7 +164,7 @@ a_guest_that_dies_fails_its_jobs_and_takes_the_sandbox_along(void **state)
     assert_true(guest > 1);
     assert_int_equal(kill(guest, SIGKILL), 0);
     wait_for_end(&rec, STOCKADE_OUTCOME_FAILED);
-    for (uint64_t until = now_ms() + 30000; now_ms() < until; sleep_ms(5)) {
+    for (uint64_t until = now_ms() + patience_ms(30000); now_ms() < until; sleep_ms(5)) {
         if (stockade_get(broker.s, rec.sandbox, &sb, &e) < 0)
             break;
         stockade_free(sb);
@@ -230,7 +230,7 @@ a_sandbox_ends_with_its_time_to_live(void **state)
     stockade_free(sb);
     start_detached("short", "sleep 100", &rec);
     wait_for_end(&rec, STOCKADE_OUTCOME_CANCELLED);
-    for (uint64_t until = now_ms() + 30000; now_ms() < until; sleep_ms(5)) {
+    for (uint64_t until = now_ms() + patience_ms(30000); now_ms() < until; sleep_ms(5)) {
         if (stockade_get(broker.s, "short", &sb, &e) < 0)
             break;
         stockade_free(sb);

@@ -1,4 +1,5 @@
 // Whose death ends what: the broker's, the spawner's, a signal's; and what the next start finds.
+#include "patience.h"
 #include "spawner.h"
 
 enum { SANDBOXES_N = 20 };
@@ -49,14 +50,6 @@ is_dead(pid_t pid)
     (void)close(fd);
     const char *state = n > 0 ? strrchr(text, ')') : NULL;
     return !state || state[2] == 'Z' || state[2] == 'X';
-}
-
-// More where the machine is slow, as an emulated one.
-static uint64_t
-patience_ms(uint64_t ms)
-{
-    const char *slowness = getenv("STOCKADE_SLOWNESS");
-    return slowness != NULL ? ms * strtoul(slowness, NULL, 10) : ms;
 }
 
 // True when every guest is dead within a second from `since`.
