@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
+import weakref
 from typing import TYPE_CHECKING
 
 import pytest
@@ -31,6 +33,37 @@ def run(main: Coroutine[Any, Any, None]) -> None:
         assert not complaints
 
     asyncio.run(outer())
+
+
+def test_a_task_that_is_cancelled_while_it_connects_ends_so_at_every_step(tmp_path: Path) -> None:
+    async def steps() -> None:
+        with Peer(tmp_path, *[once] * 60) as peer:
+            for steps in range(60):
+                async with aio.Client(peer.address) as client:
+                    task = asyncio.create_task(client.info())
+                    for _ in range(steps):
+                        await asyncio.sleep(0)
+                    if task.done():
+                        assert steps > 4
+                        break
+                    task.cancel()
+                    await asyncio.wait([task])
+                    assert task.cancelled()
+
+    run(steps())
+
+
+def test_the_shared_client_of_an_event_loop_is_gone_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def shared() -> weakref.ref[aio.Client]:
+        return weakref.ref(aio.default_client())
+
+    monkeypatch.setenv("STOCKADE_ADDRESS", "ipc:///none")
+    first = asyncio.run(shared())
+    asyncio.run(shared())
+    gc.collect()
+    assert first() is None
 
 
 def test_no_broker_at_the_address_is_told_at_once(tmp_path: Path) -> None:

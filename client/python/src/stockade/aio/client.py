@@ -234,14 +234,15 @@ def _drop(link: Link) -> None:
         link.loop.call_soon_threadsafe(link.lost, "the client was collected")
 
 
-_defaults: weakref.WeakKeyDictionary[
-    asyncio.AbstractEventLoop, dict[tuple[str, Optional[str]], Client]
-] = weakref.WeakKeyDictionary()
+_defaults: dict[asyncio.AbstractEventLoop, dict[tuple[str, Optional[str]], Client]] = {}
 
 
 def default_client() -> Client:
     """Return the event loop's shared client for ``STOCKADE_ADDRESS`` and ``STOCKADE_TOKEN``."""
     key = (addresses.parse(None).text, os.environ.get("STOCKADE_TOKEN"))
+    for loop in list(_defaults):
+        if loop.is_closed():  # its clients hold it, and would keep it for ever
+            _defaults.pop(loop, None)
     clients = _defaults.setdefault(asyncio.get_running_loop(), {})
     client = clients.get(key)
     if client is None or client._closed:

@@ -26,6 +26,7 @@ KEEPALIVE = 20.0  # seconds of silence after which a PING goes out
 MISSED_MAX = 2  # PINGs without a sign of life, after which the connection counts as lost
 _READ_BYTES = 256 * 1024
 _WRITE_BYTES = 256 * 1024
+_Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Link:
@@ -50,14 +51,14 @@ class Link:
         """Connect and greet within `timeout` seconds. ``BrokerUnreachable`` when that fails."""
         core = Core(ipc=address.ipc)
         try:
-            reader, writer = await asyncio.wait_for(_connect(core, address), timeout)
+            connected = await _within(timeout, asyncio.ensure_future(_connect(core, address)))
         except StockadeError:
             raise
-        except (asyncio.TimeoutError, TimeoutError):
-            raise BrokerUnreachable(f"{address.text}: no greeting within {timeout:g} s") from None
         except OSError as e:
             raise BrokerUnreachable(f"connect to {address.text}: {e.strerror or e}") from e
-        return cls(reader, writer, core)
+        if connected is None:
+            raise BrokerUnreachable(f"{address.text}: no greeting within {timeout:g} s")
+        return cls(*connected, core)
 
     async def open(
         self,
@@ -221,9 +222,31 @@ class Link:
         await asyncio.wait([self._task])
 
 
-async def _connect(
-    core: Core, address: Address
-) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def _within(timeout: float, connecting: asyncio.Task[_Streams]) -> Optional[_Streams]:
+    """Wait for a connection; None when that takes longer.
+
+    Not ``wait_for``: before Python 3.12 that forgets to be cancelled when both happen at once.
+    """
+    try:
+        await asyncio.wait([connecting], timeout=timeout)
+        if connecting.done():
+            return connecting.result()
+    except asyncio.CancelledError:
+        connecting.add_done_callback(_drop)
+        raise
+    finally:
+        connecting.cancel()
+    await asyncio.wait([connecting])
+    return None
+
+
+def _drop(connecting: asyncio.Task[_Streams]) -> None:
+    """Close a connection that nobody waits for any more."""
+    if not connecting.cancelled() and connecting.exception() is None:
+        connecting.result()[1].close()
+
+
+async def _connect(core: Core, address: Address) -> _Streams:
     """Connect and greet."""
     if address.ipc:
         reader, writer = await asyncio.open_unix_connection(address.path, limit=_READ_BYTES)
