@@ -20,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sysexits.h>
 #include <unistd.h>
 #include <uv.h>
@@ -105,13 +106,17 @@ raise_files(struct broker *b)
                    (unsigned long long)l.rlim_cur, (unsigned long long)need);
 }
 
+// Nothing of whoever started us: with SIGCHLD ignored nobody could be waited for, here and in the spawner; with another
+// umask files could come out unreadable.
 static void
-block_signals(void)
+forget_inherited(void)
 {
     sigset_t all;
     (void)sigfillset(&all);
     (void)sigprocmask(SIG_SETMASK, &all, NULL);
     (void)signal(SIGPIPE, SIG_IGN);
+    (void)signal(SIGCHLD, SIG_DFL);
+    (void)umask(022);
 }
 
 // The programs that load BPF and carry traffic. One that is not there is a feature that is absent, not a failed start.
@@ -444,7 +449,7 @@ main(int argc, char **argv)
     if (sodium_init() < 0)
         return EX_OSERR;
     log_setup(STDERR_FILENO, (enum log_level)b.config->log_level, b.config->log_json);
-    block_signals();
+    forget_inherited();
     if (start(&b, &e) < 0) {
         log_err(LOG_ERROR, "start", &e);
         if (e.hint[0] != '\0')

@@ -67,6 +67,18 @@ def without_root_it_says_what_to_do():
     check(r.returncode != 0 and b"root" in r.stderr and b"sudo" in r.stderr, f"{r.returncode} {r.stderr!r}")
 
 
+def whatever_it_inherits_it_works_and_ends():
+    ignore = "import os, signal, sys\nfor s in set(range(1, 32)) - {9, 19}:\n    signal.signal(s, signal.SIG_IGN)\n"
+    ignore += "signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 32))\nos.umask(0o777)\n"
+    ignore += "os.execv(sys.argv[1], sys.argv[1:])"
+    with Broker(prefix=[sys.executable, "-c", ignore]) as b:
+        killed = b.cli("run", "--", "sh", "-c", "kill $$; sleep 9").returncode
+        check(killed == 128 + signal.SIGTERM, "jobs have no part in it")
+        box = b.cli("create").stdout.decode().strip()
+        check(b.cli("rm", box).returncode == 0, "its first process is waited for when a sandbox goes")
+        check(b.stop() == 0, "and SIGTERM is heard")
+
+
 def without_stdin_stdout_and_stderr_it_writes_its_log_nowhere():
     with Broker(prefix=["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh"]) as b:
         check(b.cli("run", "--", "echo", "hi").stdout == b"hi\n", "jobs run")
@@ -211,6 +223,7 @@ def no_more_sandboxes_than_there_may_be_are_made():
 
 TESTS = [wrong_configurations_are_refused_with_key_and_line, a_configuration_that_others_may_write_is_refused,
          without_root_it_says_what_to_do, without_stdin_stdout_and_stderr_it_writes_its_log_nowhere,
+         whatever_it_inherits_it_works_and_ends,
          a_second_one_on_the_same_cgroup_is_refused_and_harms_nothing,
          two_of_them_live_side_by_side, sigterm_lets_jobs_end_and_takes_no_new_ones,
          the_drain_has_an_end_and_a_second_signal_does_not_wait, health_watch_stays_open_for_what_it_does_not_know,
