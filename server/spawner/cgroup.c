@@ -82,7 +82,7 @@ static const struct limit_row {
     enum cgroup_body body;
     const char *file;
     limit_text *text;
-    bool optional;     // absent when the kernel or its command line leaves swap accounting out
+    bool optional;     // absent when the kernel or its command line leaves that accounting out
     bool anew;         // written for each sandbox, since that begins a period anew
     const char *fresh; // what a new cgroup has, where that is a limit of ours
 } limit_rows[] = {
@@ -93,6 +93,7 @@ static const struct limit_row {
     {CG_PIDS, CG_V2, "pids.max", text_pids, false, false, ""},
     {CG_MEMORY, CG_V1, "memory.limit_in_bytes", text_memory, false, false, ""},
     {CG_MEMORY, CG_V1, "memory.memsw.limit_in_bytes", text_memory, true, false, ""},
+    {CG_MEMORY, CG_V1, "memory.kmem.tcp.limit_in_bytes", text_memory, true, false, ""},
     {CG_CPU, CG_V1, "cpu.cfs_quota_us", text_quota, false, true, ""},
     {CG_CPU, CG_V1, "cpu.shares", text_shares, false, false, "1024"},
     {CG_PIDS, CG_V1, "pids.max", text_pids, false, false, ""},

@@ -68,12 +68,15 @@ first(struct cgroups *cg)
     return l;
 }
 
-// With swap where the kernel accounts for it: what was swapped out is charged, too.
+// With swap where the kernel accounts for it: what was swapped out is charged, too. Buffers of TCP are counted apart.
 static bool
 is_nothing_charged(int memory_fd)
 {
     char text[32];
-    long n = io_read_at(memory_fd, "memory.memsw.usage_in_bytes", text, sizeof text);
+    long n = io_read_at(memory_fd, "memory.kmem.tcp.usage_in_bytes", text, sizeof text);
+    if (n != -ENOENT && (n <= 0 || strcmp(text, "0\n") != 0))
+        return false;
+    n = io_read_at(memory_fd, "memory.memsw.usage_in_bytes", text, sizeof text);
     if (n == -ENOENT)
         n = io_read_at(memory_fd, "memory.usage_in_bytes", text, sizeof text);
     return n > 0 && strcmp(text, "0\n") == 0;

@@ -9,6 +9,7 @@
 #include <linux/rtnetlink.h>
 #include <linux/sched.h>
 #include <net/if.h>
+#include <netinet/in.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdint.h>
@@ -338,6 +339,31 @@ set_up_a_network(void)
     return held("no link, address or route can be set: %s", strerror(errno));
 }
 
+// The kernel may count the buffers of TCP apart from memory, under the same limit: SMALL's 64 MiB.
+static int
+tcp_buffers(void)
+{
+    enum { PAIRS = 200, BLOCK = 65536 };
+    static char block[BLOCK];
+    struct sockaddr_in here = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t n = sizeof here;
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), size = 4 * 1024 * 1024;
+    if (bind(listener, (struct sockaddr *)&here, n) != 0 || listen(listener, PAIRS) != 0 ||
+        getsockname(listener, (struct sockaddr *)&here, &n) != 0)
+        return escaped("no listener: the check sees nothing");
+    long kept = 0;
+    for (int i = 0; i < PAIRS; i++) {
+        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        (void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
+        if (connect(fd, (struct sockaddr *)&here, n) != 0)
+            break;
+        for (ssize_t sent; (sent = send(fd, block, sizeof block, MSG_DONTWAIT)) > 0;)
+            kept += sent;
+    }
+    return kept <= 192L * 1024 * 1024 ? held("the kernel kept %ld KiB", kept / 1024)
+                                      : escaped("the kernel keeps %ld MiB", kept / 1024 / 1024);
+}
+
 static int
 nothing_to_do(void)
 {
@@ -367,5 +393,7 @@ const struct check corner_checks[] = {
      set_up_a_network},
     {215, "no descriptor of the guest is a folder to start in",
      "close_range before the first path is looked at", nothing_to_do},
+    {216, "buffers of TCP are counted as memory", "memory.max; memory.kmem.tcp.limit_in_bytes",
+     tcp_buffers},
     {0, NULL, NULL, NULL},
 };

@@ -244,7 +244,7 @@ CHECKS = {
     67: (["--memory", "256M", "--disk", "16M"], plain), 68: (["--inodes", "2000"], plain),
     69: (["--files", "128"], plain),
     72: (["--cpus", "0.5"], cpu_was_bounded),
-    205: (SMALL, killed_or_held("memory_bytes")),
+    205: (SMALL, killed_or_held("memory_bytes")), 216: (SMALL, killed_or_held("memory_bytes")),
     74: (["--output", "1M"], output_was_cut(48 << 20)), 75: (["--output", "1M"], output_was_cut(16 << 20)),
 }
 
