@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Union
 from urllib.parse import urlsplit
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 DEFAULT = "ipc:///run/stockade/stockade.sock"
+QUEUE_DELAY = 0.01  # seconds until the next attempt at a unix socket whose queue is full
 
 
 @dataclass(frozen=True)
@@ -42,13 +44,21 @@ class Address:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             return sock
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        until = time.monotonic() + timeout
         try:
             sock.settimeout(timeout)
-            sock.connect(self.path)
+            while True:
+                try:
+                    sock.connect(self.path)
+                except BlockingIOError:  # so many connect at once that no more may wait
+                    if time.monotonic() > until:
+                        raise
+                    time.sleep(QUEUE_DELAY)
+                else:
+                    return sock
         except BaseException:
             sock.close()
             raise
-        return sock
 
 
 def parse(text: str | None) -> Address:

@@ -44,7 +44,7 @@ def test_a_task_that_is_cancelled_while_it_connects_ends_so_at_every_step(tmp_pa
                     for _ in range(steps):
                         await asyncio.sleep(0)
                     if task.done():
-                        assert steps > 4
+                        assert (task.result(), steps > 4) == (INFO, True)
                         break
                     task.cancel()
                     await asyncio.wait([task])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import gc
 import os
 import socket
@@ -13,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from peer import INFO, Conversation, Peer, answer, data, end, goaway, http, message, once
-from stockade import Client, default_client, errors, methods, wire
+from stockade import Client, aio, default_client, errors, methods, wire
 from stockade.v1 import (
     process_service_pb2,
     sandbox_service_pb2,
@@ -32,6 +34,42 @@ CREATED = sandbox_service_pb2.SandboxServiceCreateResponse(
 def test_no_broker_at_the_address_is_told_at_once(tmp_path: Path) -> None:
     with pytest.raises(errors.BrokerUnreachable, match=r"connect to ipc://.*No such file"):
         Client(f"ipc://{tmp_path}/none").info()
+
+
+@pytest.mark.parametrize("side", ["threads", "asyncio"])
+def test_a_socket_whose_queue_is_full_is_waited_for(tmp_path: Path, side: str) -> None:
+    path = f"{tmp_path}/full.sock"
+    waiting: list[socket.socket] = []
+
+    def serve() -> None:
+        time.sleep(0.1)
+        for _ in waiting:
+            listener.accept()[0].close()
+        conversation = Conversation(listener.accept()[0])
+        once(conversation)
+        conversation.close()
+
+    async def info() -> str:
+        async with aio.Client(f"ipc://{path}") as client:
+            return (await client.info()).version
+
+    with socket.socket(socket.AF_UNIX) as listener, contextlib.ExitStack() as stack:
+        listener.bind(path)
+        listener.listen(0)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                sock = stack.enter_context(socket.socket(socket.AF_UNIX))
+                sock.setblocking(False)
+                sock.connect(path)
+                waiting.append(sock)
+        server = threading.Thread(target=serve)
+        server.start()
+        if side == "asyncio":
+            assert asyncio.run(info()) == "1.2.3"
+        else:
+            with Client(f"ipc://{path}") as client:
+                assert client.info().version == "1.2.3"
+        server.join()
 
 
 def test_an_address_of_another_scheme_is_refused() -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import time
 from typing import TYPE_CHECKING, Any, Optional
 
+from stockade.address import QUEUE_DELAY
 from stockade.errors import (
     BrokerUnreachable,
     DeadlineExceeded,
@@ -246,10 +248,28 @@ def _drop(connecting: asyncio.Task[_Streams]) -> None:
         connecting.result()[1].close()
 
 
+async def _unix_socket(path: str) -> socket.socket:
+    """Connect to a unix socket. asyncio takes one whose queue is full for connected."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.setblocking(False)
+        while True:
+            try:
+                sock.connect(path)
+            except BlockingIOError:
+                await asyncio.sleep(QUEUE_DELAY)
+            else:
+                return sock
+    except BaseException:
+        sock.close()
+        raise
+
+
 async def _connect(core: Core, address: Address) -> _Streams:
     """Connect and greet."""
     if address.ipc:
-        reader, writer = await asyncio.open_unix_connection(address.path, limit=_READ_BYTES)
+        sock = await _unix_socket(address.path)
+        reader, writer = await asyncio.open_unix_connection(sock=sock, limit=_READ_BYTES)
     else:
         reader, writer = await asyncio.open_connection(
             address.host, address.port, limit=_READ_BYTES
