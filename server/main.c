@@ -53,7 +53,8 @@
 enum {
     DRAIN_LOOK_MS = 20,
     SPAWNER_GRACE_MS = 5000,
-    WATCHDOG_S = 30, // for the last steps; nng has been seen to hang there
+    STACK_BYTES = 8 * 1024 * 1024, // as Linux has it by itself
+    WATCHDOG_S = 30,               // for the last steps; nng has been seen to hang there
 };
 
 struct broker {
@@ -107,16 +108,19 @@ raise_files(struct broker *b)
 }
 
 // Nothing of whoever started us: with SIGCHLD ignored nobody could be waited for, here and in the spawner; with another
-// umask files could come out unreadable.
+// umask files could come out unreadable; an unlimited stack, which jobs have from here, lays a process's memory out in
+// the old way, with less chance in its addresses.
 static void
 forget_inherited(void)
 {
+    const struct rlimit stack = {STACK_BYTES, RLIM_INFINITY};
     sigset_t all;
     (void)sigfillset(&all);
     (void)sigprocmask(SIG_SETMASK, &all, NULL);
     (void)signal(SIGPIPE, SIG_IGN);
     (void)signal(SIGCHLD, SIG_DFL);
     (void)umask(022);
+    (void)setrlimit(RLIMIT_STACK, &stack);
 }
 
 // The programs that load BPF and carry traffic. One that is not there is a feature that is absent, not a failed start.

@@ -68,12 +68,14 @@ def without_root_it_says_what_to_do():
 
 
 def whatever_it_inherits_it_works_and_ends():
-    ignore = "import os, signal, sys\nfor s in set(range(1, 32)) - {9, 19}:\n    signal.signal(s, signal.SIG_IGN)\n"
+    ignore = "import os, resource, signal, sys\nresource.setrlimit(resource.RLIMIT_STACK, (1 << 20, -1))\n"
+    ignore += "for s in set(range(1, 32)) - {9, 19}:\n    signal.signal(s, signal.SIG_IGN)\n"
     ignore += "signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 32))\nos.umask(0o777)\n"
     ignore += "os.execv(sys.argv[1], sys.argv[1:])"
     with Broker(prefix=[sys.executable, "-c", ignore]) as b:
         killed = b.cli("run", "--", "sh", "-c", "kill $$; sleep 9").returncode
         check(killed == 128 + signal.SIGTERM, "jobs have no part in it")
+        check(b.cli("run", "--", "sh", "-c", "ulimit -s").stdout == b"8192\n", "nor in the limit of the stack")
         box = b.cli("create").stdout.decode().strip()
         check(b.cli("rm", box).returncode == 0, "its first process is waited for when a sandbox goes")
         check(b.stop() == 0, "and SIGTERM is heard")
