@@ -20,7 +20,7 @@
 #include "spawn.h"
 #include "telemetry.h"
 
-enum { READY_MS = 20 * 1000, REST_MS = 1000, DESTROY_AGAIN_MS = 100 };
+enum { READY_MS = 60 * 1000, REST_MS = 1000, DESTROY_AGAIN_MS = 100 };
 
 #define TO(state) (1u << SANDBOX_##state)
 

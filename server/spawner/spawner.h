@@ -29,7 +29,7 @@ enum slot_state {
 
 enum {
     BIRTHS_MAX = 16, // children on their way at once: more would only fight for the processors
-    BIRTH_MS = 20 * 1000,
+    BIRTH_MS = 60 * 1000,
     FREEZE_MS = 5 * 1000,
     REMOVE_MS = 30 * 1000,
     NETNS_POOL_MAX = 256,
