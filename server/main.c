@@ -52,7 +52,7 @@
 
 enum {
     DRAIN_LOOK_MS = 20,
-    SPAWNER_GRACE_MS = 5000,
+    SPAWNER_GRACE_MS = 20 * 1000,
     STACK_BYTES = 8 * 1024 * 1024, // as Linux has it by itself
     WATCHDOG_S = 30,               // for the last steps; nng has been seen to hang there
 };

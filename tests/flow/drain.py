@@ -35,7 +35,7 @@ def running(b, *args, **kw):
     return p
 
 
-def ended(b, seconds=20):
+def ended(b, seconds=40):
     code = b.process.wait(seconds)
     b.process = None
     check(not b.cgroups(), f"left over: {b.cgroups()}")
