@@ -37,6 +37,8 @@ export type Address =
 
 /** Longest path of a unix socket (sockaddr_un of Linux), bytes. */
 const PATH_BYTES_MAX = 107;
+/** Milliseconds until the next attempt at a unix socket where so many connect that no more may wait (EAGAIN). */
+const QUEUE_DELAY_MS = 10;
 
 function bad(text: string, why: string): InvalidArgumentError {
   return new InvalidArgumentError(Code.INVALID_ARGUMENT, `address ${JSON.stringify(text)}: ${why}`, {
@@ -134,8 +136,21 @@ function listen(socket: Socket, events: TransportEvents): void {
 }
 
 /** The default: unix sockets and TCP, through node:net. */
-export const dialSocket: Dial = (address, events, signal) => {
+export const dialSocket: Dial = async (address, events, signal) => {
   const where = parseAddress(address);
+  for (;;) {
+    try {
+      return await dialOnce(address, where, events, signal);
+    } catch (e) {
+      if (!(e instanceof BrokerUnreachableError && (e.cause as NodeJS.ErrnoException).code === "EAGAIN")) {
+        throw e;
+      }
+    }
+    await new Promise((resolve) => setTimeout(resolve, QUEUE_DELAY_MS));
+  }
+};
+
+function dialOnce(address: string, where: Address, events: TransportEvents, signal: AbortSignal): Promise<Transport> {
   return new Promise((resolve, reject) => {
     const socket = connect(where.framing === "ipc" ? { path: where.path } : { host: where.host, port: where.port });
     const giveUp = (): void => {
@@ -161,4 +176,4 @@ export const dialSocket: Dial = (address, events, signal) => {
       signal.addEventListener("abort", giveUp, { once: true });
     }
   });
-};
+}

@@ -1,7 +1,11 @@
 // The client on real sockets against the real RPC layer (echo-server): sizes, streams, many calls, cancel, drain, cuts.
 import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdtemp, rm } from "node:fs/promises";
 import { createServer } from "node:net";
 import type { Socket } from "node:net";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
 import { readFileSync } from "node:fs";
@@ -305,4 +309,33 @@ test("an idle connection is kept alive by PINGs at the pace that the broker allo
   assert.equal(await serving("", { client }), true);
   assert.equal(proxy.connections, 1);
   await client.close();
+});
+
+test("a unix socket whose queue is full is waited for", async () => {
+  const folder = await mkdtemp(join(tmpdir(), "stockade-full-"));
+  const path = join(folder, "s");
+  const full = `
+import socket, sys, time
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(sys.argv[1])
+listener.listen(0)
+waiting = []
+try:
+    while True:
+        sock = socket.socket(socket.AF_UNIX)
+        sock.setblocking(False)
+        sock.connect(sys.argv[1])
+        waiting.append(sock)
+except BlockingIOError:
+    print("full", flush=True)
+time.sleep(0.2)
+for _ in waiting:
+    listener.accept()[0].close()
+listener.accept()[0].close()
+`;
+  const listener = spawn("python3", ["-c", full, path], { stdio: ["ignore", "pipe", "inherit"] });
+  await once(listener.stdout, "data");
+  await using client = new Client({ address: `ipc://${path}`, connectTimeout: 30 });
+  await assert.rejects(serving("", { client }), /the peer closed the connection|ECONNRESET|EPIPE/); // it got through
+  await rm(folder, { recursive: true });
 });
