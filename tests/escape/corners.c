@@ -5,9 +5,11 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
 #include <linux/fs.h>
 #include <linux/rtnetlink.h>
 #include <linux/sched.h>
+#include <linux/seccomp.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <sched.h>
@@ -365,6 +367,21 @@ tcp_buffers(void)
 }
 
 static int
+own_filters(void)
+{
+    static struct sock_filter allow[] = {BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+    const struct sock_fprog program = {1, allow};
+    for (unsigned flags = 0; flags < 64; flags++)
+        if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &program) >= 0)
+            return escaped("loaded with flags %x", flags);
+    if (errno != EINVAL && errno != EPERM)
+        return escaped("seccomp: %s", strerror(errno));
+    if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0)
+        return escaped("loaded by prctl");
+    return held("no filter of its own: %s", strerror(errno));
+}
+
+static int
 nothing_to_do(void)
 {
     return HELD;
@@ -395,5 +412,6 @@ const struct check corner_checks[] = {
      "close_range before the first path is looked at", nothing_to_do},
     {216, "buffers of TCP are counted as memory", "memory.max; memory.kmem.tcp.limit_in_bytes",
      tcp_buffers},
+    {217, "a job loads no filter of its own", "seccomp: memory that no limit counts", own_filters},
     {0, NULL, NULL, NULL},
 };

@@ -35,7 +35,7 @@
 #define FOREIGN AUDIT_ARCH_ARM
 #endif
 
-enum { REVIEWED_ALLOWED = 267 };
+enum { REVIEWED_ALLOWED = 266 };
 
 static struct filter guest;
 static struct filter job;
@@ -231,11 +231,9 @@ static void
 no_file_gets_an_attribute_that_no_limit_counts(void **state)
 {
     (void)state;
-    static const int numbers[] = {SYS_setxattr, SYS_lsetxattr, SYS_fsetxattr};
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
-        expect(verdict(numbers[i], 0, 0, 0), UNSUPPORTED, numbers[i]);
+    for (unsigned i = 0; i < filter_unsupported_n; i++)
+        expect(verdict(filter_unsupported[i], 0, 0, 0), UNSUPPORTED, filter_unsupported[i]);
     expect(verdict(SYS_getxattr, 0, 0, 0), ALLOWED, SYS_getxattr);
-    expect(verdict(SYS_removexattr, 0, 0, 0), ALLOWED, SYS_removexattr);
 }
 
 static void
@@ -245,18 +243,14 @@ huge_pages_of_the_host_are_refused(void **state)
     const struct {
         int nr;
         unsigned index;
-        uint64_t usual;
         uint64_t huge;
-    } calls[] = {
-        {SYS_mmap, 3, MAP_PRIVATE | MAP_ANONYMOUS, MAP_HUGETLB},
-        {SYS_memfd_create, 1, MFD_CLOEXEC, MFD_HUGETLB},
-        {SYS_shmget, 2, IPC_CREAT | 0600, SHM_HUGETLB},
-    };
+    } calls[] = {{SYS_mmap, 3, MAP_HUGETLB},
+                 {SYS_memfd_create, 1, MFD_HUGETLB},
+                 {SYS_shmget, 2, SHM_HUGETLB}};
     for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
         struct seccomp_data data = {.nr = calls[i].nr, .arch = NATIVE};
-        data.args[calls[i].index] = calls[i].usual;
         expect(verdict_of(&data, true), ALLOWED, data.nr);
-        data.args[calls[i].index] |= calls[i].huge;
+        data.args[calls[i].index] = calls[i].huge;
         expect(verdict_of(&data, true), REFUSED, data.nr);
         data.args[calls[i].index] |= UINT64_C(30) << 26 | UINT64_C(1) << 63; // of 1 GiB
         expect(verdict_of(&data, true), REFUSED, data.nr);
@@ -393,14 +387,23 @@ prctl_is_a_list(void **state)
 }
 
 static void
-real_time_priority_for_io_and_seccomp_listeners_are_refused(void **state)
+real_time_priority_for_io_is_refused(void **state)
 {
     (void)state;
     expect(verdict(SYS_ioprio_set, 1, 0, 1 << 13), REFUSED, SYS_ioprio_set);
     expect(verdict(SYS_ioprio_set, 1, 0, 2 << 13 | 4), ALLOWED, SYS_ioprio_set);
-    expect(verdict(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, 0),
-           REFUSED, SYS_seccomp);
-    expect(verdict(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, 0), ALLOWED, SYS_seccomp);
+}
+
+static void
+a_job_can_load_no_filter_of_its_own(void **state)
+{
+    (void)state;
+    expect(verdict(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, 0), SECCOMP_RET_ERRNO | EINVAL,
+           SYS_seccomp);
+    assert_true(verdict(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 8, 0) != ALLOWED); // a listener
+    expect(verdict(SYS_prctl, PR_SET_SECCOMP, SECCOMP_MODE_FILTER, 0), REFUSED, SYS_prctl);
+    expect(verdict_on(NATIVE, SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, 0, false), ALLOWED,
+           SYS_seccomp);
 }
 
 // The whole list, so that a change of it is seen: numbers that are allowed with all arguments zero, on x86-64.
@@ -488,8 +491,7 @@ compile_with_libseccomp(struct filter *out)
     *out = (struct filter){code, (unsigned short)((size_t)bytes / sizeof code[0])};
 }
 
-// No rule looks at the sixth argument.
-enum { PROBES_MAX = 1024, ARGS_N = 5 };
+enum { PROBES_MAX = 1024, ARGS_N = 5 }; // no rule looks at the sixth
 
 // Values of one argument that some rule compares, their neighbours, and some with bits that masks leave out.
 static size_t
@@ -543,8 +545,7 @@ every_verdict_is_libseccomps(void **state)
             for (size_t a = 0, left = i; a < ARGS_N; left /= n[a], a++)
                 data.args[a] = probes[a][left % n[a]];
             if (run(&guest, &data) != run(&other, &data))
-                fail_msg("system call %d(%llx, %llx, %llx, %llx, %llx): %08x, libseccomp says %08x",
-                         nr, data.args[0], data.args[1], data.args[2], data.args[3], data.args[4],
+                fail_msg("system call %d, probe %zu: %08x, libseccomp says %08x", nr, i,
                          run(&guest, &data), run(&other, &data));
             compared++;
         }
@@ -588,7 +589,8 @@ main(void)
         cmocka_unit_test(personalities_that_weaken_memory_are_refused),
         cmocka_unit_test(devices_cannot_be_made),
         cmocka_unit_test(prctl_is_a_list),
-        cmocka_unit_test(real_time_priority_for_io_and_seccomp_listeners_are_refused),
+        cmocka_unit_test(real_time_priority_for_io_is_refused),
+        cmocka_unit_test(a_job_can_load_no_filter_of_its_own),
         cmocka_unit_test(the_list_of_what_is_allowed_is_the_reviewed_one),
         cmocka_unit_test(the_guest_can_start_jobs_and_no_more_than_that),
         cmocka_unit_test(the_jobs_program_is_in_a_sealed_file),
