@@ -246,11 +246,12 @@ static __noinline int flow_make(const struct bpf_sandbox *box, const struct targ
                          .mode = box->mode};
     __builtin_memcpy(f.address, t->ip, sizeof f.address);
     fill_user(&f.user);
-    if (bpf_map_update_elem(&flows, &at, &f, BPF_ANY) < 0) {
+    // Not "< 0": before Linux 6.4 the upper half of what these calls give is zero.
+    if (bpf_map_update_elem(&flows, &at, &f, BPF_ANY) != 0) {
         failed(box);
         return -1;
     }
-    if (bpf_map_update_elem(&flow_numbers, &key, &at.number, BPF_ANY) < 0)
+    if (bpf_map_update_elem(&flow_numbers, &key, &at.number, BPF_ANY) != 0)
         failed(box);
     return (int)at.number;
 }
