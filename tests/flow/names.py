@@ -10,7 +10,7 @@ import struct
 
 from api import SANDBOX, check, main, until
 from broker import Broker
-from network import ALLOWLIST, OPEN, python
+from network import ALLOWLIST, OPEN, PRELUDE, python
 from peers import Peers
 
 DNS_PORT = 5300
@@ -158,7 +158,8 @@ def what_the_relay_tells_is_told_of_the_process_that_asked(b, c):
     box = c.unary(SANDBOX + "Create", {"network": names(ALLOWLIST, "web.test")}).sandbox.id
     other = b.popen("exec", box, "--", "sh", "-c", "echo ready; read x", stdin=-1, stdout=-1)
     check(other.stdout.readline() == b"ready\n", "another job runs all the time")
-    look(b, box, "by_name('evil.test', 80); by_name('web.test', 80)")
+    code = PRELUDE + LOOK + "by_name('evil.test', 80); by_name('web.test', 80); sys.stdin.read()"
+    asks = b.popen("exec", box, "--", "python3", "-c", code, stdin=-1, stdout=-1)
     wanted = {"DENIED", "LOOKUP", "FLOW", "FLOW_ENDED"}
 
     def told():
@@ -170,7 +171,8 @@ def what_the_relay_tells_is_told_of_the_process_that_asked(b, c):
     for e in told():
         if e["kind"] in wanted:
             check(e["pid"] > 0 and e["comm"] == "python3" and {e["process_id"]} == ours, str(e))
-    other.communicate(b"\n", timeout=60)
+    for p in (asks, other):
+        p.communicate(b"\n", timeout=60)
     b.cli("rm", box)
 
 
