@@ -244,7 +244,8 @@ act_on(struct acting *a, const char *typed)
     if (!cli_find_sandbox(a->s, a->c, typed, id, &code))
         ; // told
     else if (a->act(a->s, id, &box, &e) < 0)
-        code = cli_fail(a->c, typed, &e);
+        // of all, one that went by itself meanwhile is what was asked for
+        code = a->o->all && e.code == STOCKADE_NOT_FOUND ? EXIT_OK : cli_fail(a->c, typed, &e);
     else if (a->o->json)
         (void)json_array_append_new(a->done,
                                     box != NULL ? json_of_sandbox(box) : json_string(typed));
