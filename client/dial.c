@@ -162,8 +162,12 @@ dial_hello(int fd, uint64_t deadline_ns, struct err *e)
                        "it may be stopping, or this user has too many connections open");
             return rc;
         }
-        if (wait_for(fd, POLLIN, deadline_ns) < 0)
-            return no_broker(e, "it does not greet back");
+        if (wait_for(fd, POLLIN, deadline_ns) < 0) {
+            int rc = err_set(e, ERR_UNAVAILABLE, "what listens there did not greet back in time");
+            err_detail(e, "BROKER_SILENT", "address",
+                       "a busy broker needs longer; anything else is none: check --address");
+            return rc;
+        }
     }
     return sp_hello_is(theirs, SP_PROTO_REP) ? 0 : no_broker(e, "it speaks something else");
 }
