@@ -9,33 +9,9 @@
 #include <cmocka.h>
 
 #include "bpf/net_ranges.h"
-#include "proto/target.h"
 #include "server/net_rule.h"
 #include "server/network.h"
-
-// What a template says, from destinations as the configuration has them.
-static struct network *
-policy(enum net_mode mode, size_t n, const char *const *targets)
-{
-    struct network *p = network_new();
-    struct err e;
-    p->mode = mode;
-    for (size_t i = 0; i < n; i++) {
-        struct target_text t;
-        const char *what = "";
-        struct relay_rule *r = network_add_rule(p);
-        assert_int_equal(target_parse(targets[i], &t, &e), 0);
-        assert_true(t.is_name ? net_rule_domain(t.host, r, &what)
-                              : net_rule_cidr(t.host, r, &what));
-        if (t.first != 0)
-            assert_true(net_rule_add_ports(r, t.first, t.last, t.protocol));
-    }
-    assert_int_equal(network_compile(p, &e), 0);
-    return p;
-}
-#define POLICY(mode, ...)                                                                          \
-    policy(mode, sizeof((const char *[]){__VA_ARGS__}) / sizeof(char *),                           \
-           (const char *[]){__VA_ARGS__})
+#include "policy.h"
 
 static const struct net_rule *
 entry_of(const struct network *p, const char *cidr)

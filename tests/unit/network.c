@@ -14,6 +14,7 @@
 #include "server/net_sets.h"
 #include "server/network.h"
 #include "stockade/v1/sandbox_service.pb-c.h"
+#include "policy.h"
 
 // A request with one rule, to be changed.
 struct request {
@@ -49,30 +50,6 @@ set_ports(struct request *q, uint32_t first, uint32_t last)
     q->rule.ports = q->ranges;
     q->rule.n_ports = 1;
 }
-
-// What a template says, from destinations as the configuration has them.
-static struct network *
-policy(enum net_mode mode, size_t n, const char *const *targets)
-{
-    struct network *p = network_new();
-    struct err e;
-    p->mode = mode;
-    for (size_t i = 0; i < n; i++) {
-        struct target_text t;
-        const char *what = "";
-        struct relay_rule *r = network_add_rule(p);
-        assert_int_equal(target_parse(targets[i], &t, &e), 0);
-        assert_true(t.is_name ? net_rule_domain(t.host, r, &what)
-                              : net_rule_cidr(t.host, r, &what));
-        if (t.first != 0)
-            assert_true(net_rule_add_ports(r, t.first, t.last, t.protocol));
-    }
-    assert_int_equal(network_compile(p, &e), 0);
-    return p;
-}
-#define POLICY(mode, ...)                                                                          \
-    policy(mode, sizeof((const char *[]){__VA_ARGS__}) / sizeof(char *),                           \
-           (const char *[]){__VA_ARGS__})
 
 static void
 what_is_malformed_is_refused_with_its_field(void **state)
