@@ -214,6 +214,27 @@ static __always_inline struct net_flow *flow_find(const struct bpf_sandbox *box,
     return f && f->generation == box->generation ? f : 0;
 }
 
+// Whether a flow that exists may go on: asked again when the policy has changed, and for names each time, since those
+// are given and taken by the relay.
+static __always_inline int flow_verdict(const struct bpf_sandbox *box, struct net_flow *f,
+                                        __u8 protocol)
+{
+    struct target t = {.port = f->port, .protocol = f->protocol, .family = f->family};
+    __u32 rule;
+    __u32 index;
+    if (f->protocol != protocol)
+        return NET_PACKET;
+    __builtin_memcpy(t.ip, f->address, sizeof t.ip);
+    if (f->rule_set == box->rule_set && f->mode == box->mode && !synthetic(&t, &index))
+        return NET_REASON_NONE;
+    int reason = policy_verdict(box, &t, &rule, &index);
+    if (reason == NET_REASON_NONE) {
+        f->rule_set = box->rule_set;
+        f->mode = box->mode;
+    }
+    return reason;
+}
+
 static __always_inline void fill_user(struct net_user *u)
 {
     u->cgroup = bpf_get_current_ancestor_cgroup_id((int)sandbox_level + 1);
