@@ -1,10 +1,8 @@
-// See telemetry.h: which sandboxes and jobs there are, and the clock of it all.
+// See telemetry.h: which sandboxes there are, and the clock of it all.
 #include "telemetry_private.h"
 
-#include <assert.h>
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -17,8 +15,8 @@
 
 enum { TICKS_PER_LOOK = ANOMALY_TICK_MS / TELEMETRY_DRAIN_MS, TICKS_PER_SWEEP = 100 };
 
-static int64_t
-clock_ns(clockid_t clock)
+int64_t
+telemetry_clock_ns(clockid_t clock)
 {
     struct timespec t;
     (void)clock_gettime(clock, &t);
@@ -144,7 +142,7 @@ telemetry_drain(struct telemetry *t)
 {
     if (t == NULL)
         return;
-    t->clock_offset_ns = clock_ns(CLOCK_REALTIME) - clock_ns(CLOCK_BOOTTIME);
+    t->clock_offset_ns = telemetry_clock_ns(CLOCK_REALTIME) - telemetry_clock_ns(CLOCK_BOOTTIME);
     if (t->alerts_ring != NULL)
         (void)ring_buffer__consume(t->alerts_ring);
     if (t->events_ring != NULL)
@@ -169,7 +167,7 @@ sweep(struct telemetry *t, struct box *b)
 void
 telemetry_usage(struct telemetry *t, const struct sandbox *s, struct usage *out)
 {
-    struct box *b = t != NULL && s->live ? telemetry_box(t, s->slot, s->generation) : NULL;
+    struct box *b = telemetry_box_of(t, s);
     *out = (struct usage){0};
     if (b == NULL)
         return;
@@ -177,12 +175,12 @@ telemetry_usage(struct telemetry *t, const struct sandbox *s, struct usage *out)
     telemetry_tick_start(t);
 }
 
-static void
-tick_anomaly(struct telemetry *t, struct box *b, const struct cgstat *just_read)
+void
+telemetry_tick_anomaly(struct telemetry *t, struct box *b, const struct cgstat *just_read)
 {
     struct anomaly_sums sums;
     telemetry_sums(t, b, just_read, &sums);
-    anomaly_tick(t->srv->anomaly, b->sandbox, &sums, (uint64_t)clock_ns(CLOCK_BOOTTIME));
+    anomaly_tick(t->srv->anomaly, b->sandbox, &sums, (uint64_t)telemetry_clock_ns(CLOCK_BOOTTIME));
 }
 
 static void
@@ -198,7 +196,7 @@ look(struct telemetry *t, struct box *b, bool sweeping)
         return; // the guest alone causes nothing, and the end of each job looked
     telemetry_read_lost(t, b);
     if (t->srv->anomaly != NULL)
-        tick_anomaly(t, b, NULL);
+        telemetry_tick_anomaly(t, b, NULL);
 }
 
 // The detectors want system calls as long as a sandbox is somebody's.
@@ -250,8 +248,8 @@ telemetry_box(const struct telemetry *t, uint32_t slot, uint32_t generation)
     return b != NULL && b->sandbox->generation == generation ? b : NULL;
 }
 
-static struct box *
-box_of(const struct telemetry *t, const struct sandbox *s)
+struct box *
+telemetry_box_of(const struct telemetry *t, const struct sandbox *s)
 {
     return t != NULL && s->live ? telemetry_box(t, s->slot, s->generation) : NULL;
 }
@@ -287,13 +285,13 @@ tell_of_sandbox(struct telemetry *t, struct sandbox *s, Stockade__V1__EventKind 
                 const char *note)
 {
     Stockade__V1__Event m;
-    struct box *b = box_of(t, s);
+    struct box *b = telemetry_box_of(t, s);
     if (b == NULL || s->tenant == NULL)
         return;
-    telemetry_fill(&m, s, NULL, kind, STOCKADE__V1__SEVERITY__SEVERITY_INFO);
+    telemetry_fill(&m, s, NULL, kind, GRAVE(INFO));
     char text[512];
     if (note != NULL) {
-        m.detail_case = STOCKADE__V1__EVENT__DETAIL_NOTE;
+        m.detail_case = DETAIL(NOTE);
         m.note = record_text(note, strlen(note), text, sizeof text);
     }
     telemetry_tell(t, b, &m);
@@ -304,46 +302,43 @@ telemetry_sandbox_taken(struct telemetry *t, struct sandbox *s)
 {
     if (t != NULL && t->srv->anomaly != NULL)
         anomaly_sandbox_taken(t->srv->anomaly, s);
-    struct box *b = box_of(t, s);
+    struct box *b = telemetry_box_of(t, s);
     if (b != NULL) {
         b->owned = true;
-        b->taken_ns = (uint64_t)clock_ns(CLOCK_BOOTTIME);
+        b->taken_ns = (uint64_t)telemetry_clock_ns(CLOCK_BOOTTIME);
         t->owned++;
         want_for_anomaly(t);
     }
-    tell_of_sandbox(t, s, STOCKADE__V1__EVENT_KIND__EVENT_KIND_SANDBOX_CREATED, NULL);
+    tell_of_sandbox(t, s, KIND(SANDBOX_CREATED), NULL);
 }
 
 void
 telemetry_sandbox_paused(struct telemetry *t, struct sandbox *s, bool paused)
 {
-    tell_of_sandbox(t, s,
-                    paused ? STOCKADE__V1__EVENT_KIND__EVENT_KIND_SANDBOX_PAUSED
-                           : STOCKADE__V1__EVENT_KIND__EVENT_KIND_SANDBOX_RESUMED,
-                    NULL);
+    tell_of_sandbox(t, s, paused ? KIND(SANDBOX_PAUSED) : KIND(SANDBOX_RESUMED), NULL);
 }
 
 void
 telemetry_policy_changed(struct telemetry *t, struct sandbox *s, const char *note)
 {
-    tell_of_sandbox(t, s, STOCKADE__V1__EVENT_KIND__EVENT_KIND_POLICY_CHANGED, note);
+    tell_of_sandbox(t, s, KIND(POLICY_CHANGED), note);
 }
 
 void
 telemetry_sandbox_deleted(struct telemetry *t, struct sandbox *s, const char *why)
 {
-    struct box *b = box_of(t, s);
+    struct box *b = telemetry_box_of(t, s);
     if (b == NULL || s->tenant == NULL)
         return;
     telemetry_drain(t);
     telemetry_read_lost(t, b);
-    tell_of_sandbox(t, s, STOCKADE__V1__EVENT_KIND__EVENT_KIND_SANDBOX_DELETED, why);
+    tell_of_sandbox(t, s, KIND(SANDBOX_DELETED), why);
 }
 
 void
 telemetry_sandbox_gone(struct telemetry *t, struct sandbox *s)
 {
-    struct box *b = box_of(t, s);
+    struct box *b = telemetry_box_of(t, s);
     if (t != NULL && t->srv->anomaly != NULL)
         anomaly_sandbox_end(t->srv->anomaly, s);
     if (b == NULL)
@@ -353,151 +348,4 @@ telemetry_sandbox_gone(struct telemetry *t, struct sandbox *s)
     t->owned -= b->owned;
     box_free(t, b);
     want_for_anomaly(t);
-}
-
-// ---- jobs
-
-void
-telemetry_job_begun(struct telemetry *t, struct job *j, bool count_syscalls)
-{
-    struct sandbox *s = j->sandbox;
-    struct box *b = box_of(t, s);
-    struct job_watch *w = b != NULL ? calloc(1, sizeof *w) : NULL;
-    if (w != NULL)
-        w->record = record_new(clock_ns(CLOCK_REALTIME));
-    if (w == NULL || w->record == NULL) {
-        free(w);
-        return;
-    }
-    j->watch = w;
-    telemetry_read_lost(t, b); // what was lost before is none of its
-    w->alone = s->jobs_n <= 1;
-    list_each(it, &s->jobs)
-    {
-        struct job *other = job_of_sandbox(it);
-        if (other != j && other->watch != NULL)
-            other->watch->alone = false;
-    }
-    if (t->srv->bpf != NULL && t->srv->bpf->net != NULL)
-        w->net = t->srv->bpf->net[s->slot];
-    w->queries = b->queries;
-    w->wants = count_syscalls || s->spec.template->count_syscalls;
-    if (w->wants)
-        telemetry_want(t);
-    w->syscalls = t->watching == WATCH_IS_ON;
-    w->detached = t->detached;
-    telemetry_tick_start(t);
-}
-
-void
-telemetry_job_started(struct telemetry *t, struct job *j)
-{
-    struct box *b = j->watch != NULL ? box_of(t, j->sandbox) : NULL;
-    if (b == NULL)
-        return;
-    Stockade__V1__Event m;
-    Stockade__V1__JobFacts facts = STOCKADE__V1__JOB_FACTS__INIT;
-    const char *args[JOB_SHOWN_ARGS];
-    telemetry_fill(&m, j->sandbox, j, STOCKADE__V1__EVENT_KIND__EVENT_KIND_JOB_STARTED,
-                   STOCKADE__V1__SEVERITY__SEVERITY_INFO);
-    facts.args = args;
-    for (; facts.n_args < j->shown_n; facts.n_args++)
-        args[facts.n_args] = j->shown[facts.n_args];
-    m.detail_case = STOCKADE__V1__EVENT__DETAIL_JOB;
-    m.job = &facts;
-    telemetry_tell(t, b, &m);
-}
-
-static void
-tell_limits(struct telemetry *t, struct box *b, const struct job *j)
-{
-    for (uint32_t i = 0; i < j->result.hits.n; i++) {
-        const struct limit_hit *hit = &j->result.hits.hit[i];
-        Stockade__V1__Event m;
-        Stockade__V1__LimitHit l = STOCKADE__V1__LIMIT_HIT__INIT;
-        telemetry_fill(&m, b->sandbox, j, STOCKADE__V1__EVENT_KIND__EVENT_KIND_LIMIT_HIT,
-                       STOCKADE__V1__SEVERITY__SEVERITY_NOTICE);
-        l.name = limit_table[hit->limit].name;
-        l.value = hit->value;
-        l.over = hit->over;
-        l.count = hit->count;
-        m.detail_case = STOCKADE__V1__EVENT__DETAIL_LIMIT;
-        m.limit = &l;
-        telemetry_tell(t, b, &m);
-    }
-}
-
-static void
-tell_end(struct telemetry *t, struct box *b, const struct job *j)
-{
-    const struct job_result *r = &j->result;
-    Stockade__V1__Event m;
-    Stockade__V1__JobFacts facts = STOCKADE__V1__JOB_FACTS__INIT;
-    char reason[1024];
-    telemetry_fill(&m, b->sandbox, j, STOCKADE__V1__EVENT_KIND__EVENT_KIND_JOB_ENDED,
-                   STOCKADE__V1__SEVERITY__SEVERITY_INFO);
-    facts.outcome = (Stockade__V1__Outcome)r->outcome;
-    facts.exit_code = r->exit_code;
-    facts.signal = r->signal;
-    facts.reason = record_text(r->reason, sizeof r->reason, reason, sizeof reason);
-    facts.wall_us = r->bill.f[BILL_WALL_US].value;
-    facts.cpu_ns = r->bill.f[BILL_CPU_USER_NS].value + r->bill.f[BILL_CPU_SYSTEM_NS].value;
-    facts.memory_peak_bytes = r->bill.f[BILL_MEMORY_PEAK_BYTES].value;
-    m.detail_case = STOCKADE__V1__EVENT__DETAIL_JOB;
-    m.job = &facts;
-    telemetry_tell(t, b, &m);
-}
-
-// Adds the job's figures to the sandbox's, and remembers its cgroup until that is gone.
-static void
-settle_figures(struct telemetry *t, struct box *b, struct job *j)
-{
-    struct job_watch *w = j->watch;
-    b->ended.output_bytes += output_total(j->output);
-    const struct watch_account *account = telemetry_job_account(t, j);
-    if (w->cgroup == 0)
-        return;
-    if (account != NULL)
-        telemetry_add_account(&b->ended, account);
-    struct ended *e = calloc(1, sizeof *e);
-    if (e == NULL)
-        return; // its account is given back when the broker starts anew
-    e->cgroup = w->cgroup;
-    e->job = j->number;
-    list_append(&b->ended_jobs, &e->node);
-}
-
-void
-telemetry_job_ended(struct telemetry *t, struct job *j)
-{
-    struct box *b = j->watch != NULL ? box_of(t, j->sandbox) : NULL;
-    if (b == NULL)
-        return;
-    struct job_watch *w = j->watch;
-    telemetry_drain(t);
-    telemetry_read_lost(t, b);
-    if (t->srv->anomaly != NULL) {
-        tick_anomaly(t, b, &j->used.after); // what it did since the last one
-        anomaly_job_end(t->srv->anomaly, b->sandbox, j);
-    }
-    tell_limits(t, b, j);
-    tell_end(t, b, j);
-    w->arena = arena_new(RECORD_ARENA_BYTES);
-    if (w->arena != NULL)
-        j->result.record = telemetry_record(t, j, w->arena);
-    settle_figures(t, b, j);
-    telemetry_store(t, j);
-    if (w->wants)
-        telemetry_unwant(t);
-    w->wants = false;
-}
-
-void
-job_watch_free(struct job_watch *w)
-{
-    if (w == NULL)
-        return;
-    record_free(w->record);
-    arena_free(w->arena);
-    free(w);
 }

@@ -78,12 +78,11 @@ tell_gap(struct telemetry *t, struct box *b, uint32_t class, uint64_t n, const u
     for (uint32_t cpu = 0; cpu < t->cpus && l.n_cpus < RECORD_CPUS; cpu++)
         if (by_cpu[cpu] > 0)
             cpus[l.n_cpus++] = cpu;
-    telemetry_fill(&m, b->sandbox, NULL, STOCKADE__V1__EVENT_KIND__EVENT_KIND_GAP,
-                   STOCKADE__V1__SEVERITY__SEVERITY_NOTICE);
+    telemetry_fill(&m, b->sandbox, NULL, KIND(GAP), GRAVE(NOTICE));
     l.event_class = record_class_name(class);
     l.events = n;
     l.cpus = cpus;
-    m.detail_case = STOCKADE__V1__EVENT__DETAIL_LOST;
+    m.detail_case = DETAIL(LOST);
     m.lost = &l;
     telemetry_tell(t, b, &m);
 }
@@ -198,7 +197,7 @@ void
 telemetry_sandbox_sums(struct telemetry *t, const struct sandbox *s, struct telemetry_sums *out)
 {
     *out = (struct telemetry_sums){0};
-    struct box *b = t != NULL && s->live ? telemetry_box(t, s->slot, s->generation) : NULL;
+    struct box *b = telemetry_box_of(t, s);
     if (b == NULL)
         return;
     telemetry_sums(t, b, NULL, &out->sums);
@@ -283,21 +282,13 @@ note_account(struct notes *n, const struct telemetry *t, const struct watch_acco
         note_missing(n, true, "figures: helpers of the kernel failed; something is missing");
 }
 
-static int64_t
-now_ns(void)
-{
-    struct timespec t;
-    (void)clock_gettime(CLOCK_REALTIME, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 Stockade__V1__Record *
 telemetry_record(struct telemetry *t, struct job *j, struct arena *a)
 {
     struct job_watch *w = j->watch;
     if (t == NULL || w == NULL || j->sandbox == NULL)
         return NULL;
-    struct box *b = telemetry_box(t, j->sandbox->slot, j->sandbox->generation);
+    struct box *b = telemetry_box_of(t, j->sandbox);
     const struct bpf *bpf = t->srv->bpf;
     const struct watch_account *account = telemetry_job_account(t, j);
     struct notes n = {.whole = true};
@@ -320,7 +311,7 @@ telemetry_record(struct telemetry *t, struct job *j, struct arena *a)
         .account = account,
         .syscalls = counted,
         .whole = n.whole,
-        .end_ns = now_ns(),
+        .end_ns = telemetry_clock_ns(CLOCK_REALTIME),
         .hooks = n.hooks,
         .hooks_n = n.hooks_n,
         .missing = n.missing,

@@ -1,8 +1,9 @@
-// Between telemetry.c (lives, timers), telemetry_read.c (events), telemetry_figures.c (counters, records) and
-// telemetry_want.c (the syscall tracepoint).
+// Between telemetry.c (sandboxes, timers), telemetry_jobs.c (jobs), telemetry_read.c (events), telemetry_figures.c
+// (counters, records) and telemetry_want.c (the syscall tracepoint).
 #pragma once
 
 #include <sys/types.h>
+#include <time.h>
 
 #include "anomaly.h"
 #include "bpf.h"
@@ -16,6 +17,10 @@
 #include "usage.h"
 
 struct ring_buffer;
+
+#define KIND(name)   STOCKADE__V1__EVENT_KIND__EVENT_KIND_##name
+#define GRAVE(name)  STOCKADE__V1__SEVERITY__SEVERITY_##name
+#define DETAIL(name) STOCKADE__V1__EVENT__DETAIL_##name
 
 enum { RECORD_ARENA_BYTES = 512 * 1024 };
 
@@ -82,8 +87,13 @@ struct telemetry {
 
 // The sandbox of a slot, if it is of this generation.
 struct box *telemetry_box(const struct telemetry *t, uint32_t slot, uint32_t generation);
+// The same by sandbox. NULL: it is not live, or t is NULL.
+struct box *telemetry_box_of(const struct telemetry *t, const struct sandbox *s);
 // Begins to drain, while there is reason to.
 void telemetry_tick_start(struct telemetry *t);
+// Gives the detectors the sandbox's figures. just_read: as telemetry_sums() takes it.
+void telemetry_tick_anomaly(struct telemetry *t, struct box *b, const struct cgstat *just_read);
+int64_t telemetry_clock_ns(clockid_t clock);
 
 // telemetry_read.c
 int telemetry_rings_open(struct telemetry *t, struct err *e);

@@ -1,0 +1,348 @@
+// See telemetry_told.h: what each kind of record and report says, as an event.
+//
+// Text is cleaned here, a number that has no name is "other", and what a job's record keeps of it is given to that.
+#include "telemetry_told.h"
+
+#include <arpa/inet.h>
+#include <inttypes.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "relay/relay.h"
+#include "syscall_names.h"
+
+// ---- network
+
+static const char *const hooks[] = {
+    [NET_HOOK_SOCKET] = "socket",     [NET_HOOK_CONNECT] = "connect",
+    [NET_HOOK_SENDMSG] = "sendmsg",   [NET_HOOK_BIND] = "bind",
+    [NET_HOOK_OPTION] = "setsockopt", [NET_HOOK_EGRESS] = "egress",
+    [NET_HOOK_INGRESS] = "ingress",   [NET_HOOK_DEVICE] = "device",
+    [NET_HOOK_UNIX] = "unix",         [NET_HOOK_RELAY] = "relay",
+};
+
+static const char *const reasons[NET_REASONS] = {
+    [NET_NO_POLICY] = "no-policy",
+    [NET_MODE_NONE] = "mode-none",
+    [NET_NO_RULE] = "no-rule",
+    [NET_SOCKET_TYPE] = "socket-type",
+    [NET_OPTION] = "option",
+    [NET_BIND] = "bind",
+    [NET_QUOTA] = "quota",
+    [NET_PACKET] = "packet",
+    [NET_UNIX] = "unix",
+    [NET_DEVICE] = "device",
+    [NET_NAME] = "name",
+    [NET_NAME_RATE] = "name-rate",
+    [NET_NAME_ADDRESS] = "name-address",
+    [NET_NAME_QUOTA] = "name-quota",
+    [NET_FULL] = "full",
+};
+
+static const char *
+name_in(const char *const *names, size_t n, uint32_t i)
+{
+    return i < n && names[i] != NULL ? names[i] : "other";
+}
+
+static const char *
+protocol_name(uint32_t protocol)
+{
+    return protocol == IPPROTO_TCP ? "tcp" : protocol == IPPROTO_UDP ? "udp" : "";
+}
+
+// What socket(2) was asked for; constant, since records keep it.
+static const char *
+socket_name(const struct net_event *n)
+{
+    static const struct {
+        uint8_t protocol;
+        const char *name;
+    } protocols[] = {
+        {IPPROTO_TCP, "tcp"},       {IPPROTO_UDP, "udp"},   {IPPROTO_ICMP, "icmp"},
+        {IPPROTO_ICMPV6, "icmpv6"}, {IPPROTO_SCTP, "sctp"}, {IPPROTO_UDPLITE, "udplite"},
+        {IPPROTO_DCCP, "dccp"},     {IPPROTO_RAW, "raw"},
+    };
+    if (n->type == SOCK_RAW)
+        return "raw";
+    for (size_t i = 0; i < sizeof protocols / sizeof protocols[0]; i++)
+        if (protocols[i].protocol == n->protocol)
+            return protocols[i].name;
+    return n->type == SOCK_STREAM ? "stream" : n->type == SOCK_DGRAM ? "datagram" : "other";
+}
+
+static void
+show_address(const uint8_t address[16], uint16_t port, char *out, size_t n)
+{
+    static const uint8_t mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+    char text[INET6_ADDRSTRLEN] = "";
+    bool v4 = memcmp(address, mapped, sizeof mapped) == 0;
+    (void)inet_ntop(v4 ? AF_INET : AF_INET6, v4 ? address + 12 : address, text, sizeof text);
+    if (port != 0)
+        (void)snprintf(out, n, v4 ? "%s:%u" : "[%s]:%u", text, port);
+    else
+        (void)snprintf(out, n, "%s", text);
+}
+
+static void
+show_target(const struct net_event *n, char *out, size_t out_n)
+{
+    uint32_t device[2];
+    memcpy(device, n->address, sizeof device);
+    if (n->hook == NET_HOOK_DEVICE)
+        (void)snprintf(out, out_n, "device %u:%u", device[0], device[1]);
+    else if (n->hook == NET_HOOK_UNIX)
+        (void)record_text((const char *)n->address + (n->address[0] == '\0'), 15, out, out_n);
+    else if (n->hook == NET_HOOK_OPTION)
+        (void)snprintf(out, out_n, "level %u, option %u", n->protocol, n->port);
+    else if (n->hook == NET_HOOK_SOCKET)
+        (void)snprintf(out, out_n, "family %u, type %u, protocol %u", n->family, n->type,
+                       n->protocol);
+    else
+        show_address(n->address, n->port, out, out_n);
+}
+
+static void
+keep_denial(struct told *o)
+{
+    const Stockade__V1__Denial *d = &o->d.denial;
+    struct record_denial r = {
+        .time_ns = o->time_ns,
+        .pid = o->m.pid,
+        .rule = d->rule,
+        .operation = d->operation,
+        .protocol = d->protocol,
+        .reason = d->reason,
+        .destination = o->destination,
+    };
+    memcpy(r.comm, o->comm, sizeof r.comm);
+    if (o->job != NULL && o->job->watch != NULL)
+        record_denial(o->job->watch->record, &r);
+}
+
+static void
+fill_denial(struct told *o, const char *operation, const char *protocol, uint32_t reason)
+{
+    Stockade__V1__Denial *d = &o->d.denial;
+    stockade__v1__denial__init(d);
+    d->operation = operation;
+    d->protocol = protocol;
+    d->reason = name_in(reasons, NET_REASONS, reason);
+    d->destination = o->destination;
+    d->hint = record_hint(d->reason, o->destination, protocol, o->hint, sizeof o->hint);
+    d->count = 1;
+    o->m.kind = KIND(DENIED);
+    o->m.severity = GRAVE(NOTICE);
+    o->m.detail_case = DETAIL(DENIAL);
+    o->m.denial = d;
+    keep_denial(o);
+}
+
+static void
+fill_denied(struct told *o, const void *body)
+{
+    const struct net_event *n = body;
+    show_target(n, o->destination, sizeof o->destination);
+    bool socket = n->hook == NET_HOOK_SOCKET;
+    fill_denial(o, name_in(hooks, sizeof hooks / sizeof hooks[0], n->hook),
+                socket ? socket_name(n)
+                : n->hook == NET_HOOK_OPTION || n->hook == NET_HOOK_DEVICE ||
+                        n->hook == NET_HOOK_UNIX
+                    ? ""
+                    : protocol_name(n->protocol),
+                n->reason);
+}
+
+static void
+fill_flow(struct told *o, Stockade__V1__EventKind kind, const char *protocol, uint32_t rule)
+{
+    Stockade__V1__Flow *f = &o->d.flow;
+    stockade__v1__flow__init(f);
+    f->destination = o->destination;
+    f->protocol = protocol;
+    f->rule = rule == UINT32_MAX ? 0 : rule + 1;
+    o->m.kind = kind;
+    o->m.detail_case = DETAIL(FLOW);
+    o->m.flow = f;
+}
+
+static void
+fill_connect(struct told *o, const void *body)
+{
+    const struct net_event *n = body;
+    show_target(n, o->destination, sizeof o->destination);
+    fill_flow(o, KIND(CONNECT), protocol_name(n->protocol), n->rule);
+}
+
+// ---- processes and calls
+
+static void
+fill_exec(struct told *o, const void *body)
+{
+    const struct watch_exec *x = body;
+    Stockade__V1__Execution *d = &o->d.execution;
+    stockade__v1__execution__init(d);
+    uint32_t n = x->path_n < WATCH_PATH ? x->path_n : WATCH_PATH;
+    (void)snprintf(o->hash, sizeof o->hash, "%016" PRIx64, (uint64_t)x->args_hash);
+    d->path = record_text(x->path, n, o->text, sizeof o->text);
+    d->args_hash = o->hash;
+    d->inode = x->exe.inode;
+    d->unnamed = x->memfd != 0;
+    d->count = 1;
+    o->m.detail_case = DETAIL(EXECUTION);
+    o->m.execution = d;
+    if (d->unnamed || x->socket != 0)
+        o->m.severity = GRAVE(WARNING);
+    struct record_execution r = {
+        .time_ns = o->time_ns,
+        .pid = o->m.pid,
+        .unnamed = d->unnamed,
+        .inode = d->inode,
+        .args_hash = x->args_hash,
+        .path = o->text,
+    };
+    if (o->job != NULL && o->job->watch != NULL)
+        record_execution(o->job->watch->record, &r);
+}
+
+static void
+fill_exit(struct told *o, const void *body)
+{
+    const struct watch_exit *x = body;
+    stockade__v1__process_exit__init(&o->d.exit);
+    o->d.exit.code = x->code;
+    o->d.exit.signal = x->signal;
+    o->d.exit.lived_ns = x->lived_ns;
+    o->m.detail_case = DETAIL(EXIT);
+    o->m.exit = &o->d.exit;
+}
+
+static void
+fill_open(struct told *o, const void *body)
+{
+    const struct watch_open *x = body;
+    stockade__v1__file_open__init(&o->d.file);
+    uint32_t n = x->path_n < WATCH_PATH ? x->path_n : WATCH_PATH;
+    o->d.file.path = record_text(x->path, n, o->text, sizeof o->text);
+    o->d.file.flags = x->flags;
+    o->d.file.error = x->result < 0 ? (uint32_t)-x->result : 0;
+    o->m.detail_case = DETAIL(FILE);
+    o->m.file = &o->d.file;
+}
+
+static void
+fill_signal(struct told *o, const void *body)
+{
+    const struct watch_signal *x = body;
+    stockade__v1__signal_sent__init(&o->d.signal);
+    o->d.signal.signal = x->signal;
+    o->d.signal.target = x->target;
+    o->m.detail_case = DETAIL(SIGNAL);
+    o->m.signal = &o->d.signal;
+}
+
+static void
+fill_call(struct told *o, const void *body)
+{
+    const struct watch_syscall *x = body;
+    stockade__v1__system_call__init(&o->d.call);
+    o->d.call.name = syscall_name(x->number);
+    o->d.call.result = x->result;
+    o->d.call.first = x->args[0];
+    o->d.call.second = x->args[1];
+    o->m.detail_case = DETAIL(CALL);
+    o->m.call = &o->d.call;
+}
+
+static void
+fill_score(struct told *o, const void *body)
+{
+    const struct watch_score *x = body;
+    stockade__v1__profile_score__init(&o->d.score);
+    o->d.score.unseen = x->unseen;
+    o->d.score.window = x->window;
+    for (size_t i = 0; i < 3; i++)
+        o->calls[i] = syscall_name(x->last[i]);
+    o->d.score.calls = o->calls;
+    o->d.score.n_calls = 3;
+    o->m.detail_case = DETAIL(SCORE);
+    o->m.score = &o->d.score;
+}
+
+static void
+fill_nothing(struct told *o, const void *body)
+{
+    (void)o;
+    (void)body;
+}
+
+// ---- the relay
+
+static void
+relay_destination(struct told *o, const struct relay_report *r, bool by_name)
+{
+    static const uint8_t nowhere[16];
+    if (by_name && r->name[0] != '\0')
+        (void)snprintf(o->destination, sizeof o->destination, "%.*s", RELAY_NAME_MAX, r->name);
+    else if (memcmp(r->address, nowhere, sizeof nowhere) != 0)
+        show_address(r->address, r->port, o->destination, sizeof o->destination);
+    else
+        o->destination[0] = '\0';
+}
+
+static void
+relay_denied(struct told *o, const struct relay_report *r)
+{
+    bool dns = r->reason == NET_NAME || r->reason == NET_NAME_RATE || r->reason == NET_NAME_ADDRESS;
+    relay_destination(o, r, true);
+    fill_denial(o, dns ? "dns" : "relay", protocol_name(r->protocol), r->reason);
+    o->d.denial.rule = r->rule == UINT32_MAX ? 0 : r->rule + 1;
+}
+
+static void
+relay_flow(struct told *o, const struct relay_report *r)
+{
+    static const Stockade__V1__EventKind as[] = {
+        [RELAY_LOOKUP] = KIND(LOOKUP),
+        [RELAY_FLOW] = KIND(FLOW),
+        [RELAY_FLOW_END] = KIND(FLOW_ENDED),
+    };
+    relay_destination(o, r, false);
+    (void)snprintf(o->text, sizeof o->text, "%.*s", RELAY_NAME_MAX, r->name);
+    fill_flow(o, as[r->kind], protocol_name(r->protocol), r->rule);
+    o->d.flow.name = o->text;
+    o->d.flow.out_bytes = r->out_bytes;
+    o->d.flow.in_bytes = r->in_bytes;
+}
+
+void
+telemetry_fill_relay(struct told *o, const struct relay_report *r)
+{
+    if (r->kind == RELAY_DENIED)
+        relay_denied(o, r);
+    else
+        relay_flow(o, r);
+}
+
+// ---- all kinds
+
+static const struct telemetry_kind kinds[EVENT_KINDS] = {
+    [EVENT_DENIED] = {sizeof(struct net_event), KIND(DENIED), GRAVE(NOTICE), fill_denied},
+    [EVENT_CONNECT] = {sizeof(struct net_event), KIND(CONNECT), GRAVE(INFO), fill_connect},
+    [EVENT_EXEC] = {sizeof(struct watch_exec), KIND(EXEC), GRAVE(INFO), fill_exec},
+    [EVENT_EXIT] = {sizeof(struct watch_exit), KIND(EXIT), GRAVE(INFO), fill_exit},
+    [EVENT_OPEN] = {sizeof(struct watch_open), KIND(SENSITIVE_OPEN), GRAVE(NOTICE), fill_open},
+    [EVENT_SIGNAL] = {sizeof(struct watch_signal), KIND(SIGNAL), GRAVE(INFO), fill_signal},
+    [EVENT_DANGEROUS] = {sizeof(struct watch_syscall), KIND(DANGEROUS_CALL), GRAVE(WARNING),
+                         fill_call},
+    [EVENT_URING] = {sizeof(struct watch_syscall), KIND(IO_URING), GRAVE(NOTICE), fill_call},
+    [EVENT_OOM] = {0, KIND(OUT_OF_MEMORY), GRAVE(WARNING), fill_nothing},
+    [EVENT_PROFILE] = {sizeof(struct watch_score), KIND(PROFILE), GRAVE(WARNING), fill_score},
+};
+
+const struct telemetry_kind *
+telemetry_kind(uint32_t kind)
+{
+    return kind < EVENT_KINDS && kinds[kind].fill != NULL ? &kinds[kind] : NULL;
+}

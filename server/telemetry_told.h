@@ -1,0 +1,42 @@
+// Between telemetry_read.c (is it a record or a report, and whose?) and telemetry_kinds.c (what does it say?).
+#pragma once
+
+#include "relay/relay.h"
+#include "telemetry_private.h"
+
+enum { TEXT = 3 * WATCH_PATH + 1, DESTINATION = 321 };
+
+// An event on its way: the message and all that it points to.
+struct told {
+    struct job *job; // NULL: none, or not known
+    int64_t time_ns; // CLOCK_REALTIME
+    Stockade__V1__Event m;
+    Google__Protobuf__Timestamp time;
+    union {
+        Stockade__V1__Execution execution;
+        Stockade__V1__ProcessExit exit;
+        Stockade__V1__FileOpen file;
+        Stockade__V1__SignalSent signal;
+        Stockade__V1__SystemCall call;
+        Stockade__V1__Denial denial;
+        Stockade__V1__Flow flow;
+        Stockade__V1__ProfileScore score;
+        Stockade__V1__Finding finding;
+    } d;
+    char comm[64], text[TEXT], destination[DESTINATION], hash[17], hint[256];
+    const char *calls[3];
+};
+
+struct telemetry_kind {
+    uint32_t size; // of the body
+    Stockade__V1__EventKind kind;
+    Stockade__V1__Severity severity;
+    // `o` has its owner, kind and severity; adds the detail, and tells the job's record.
+    void (*fill)(struct told *o, const void *body);
+};
+
+// Of enum event_kind (bpf/emit.h). NULL: there is none of that number.
+const struct telemetry_kind *telemetry_kind(uint32_t kind);
+
+// The same for a report of the relay: RELAY_DENIED to RELAY_FLOW_END. `o` has its owner; adds kind and severity, too.
+void telemetry_fill_relay(struct told *o, const struct relay_report *r);
