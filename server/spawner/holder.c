@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/securebits.h>
 #include <linux/sockios.h>
 #include <net/if.h>
 #include <sched.h>
@@ -10,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -53,13 +55,25 @@ holder_cgroup_namespace(int cgroup_fd, int proc_fd, struct err *e)
     return fd;
 }
 
+// What the kernel counts per user (inotify instances, pending signals, bytes of message queues, locked memory) it counts
+// in a user namespace and again for the owner in the namespace above (ucounts). So the owner is an id of the sandbox's
+// own: were it root, one sandbox could use up what the host's root and all other sandboxes have. The real user stays
+// root, for whom the number of processes is not limited (enforced_nproc_rlimit in kernel/user_namespace.c).
+static bool
+make_user_namespace(uint32_t uid)
+{
+    return prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP, 0, 0, 0) == 0 &&
+           setresuid((uid_t)-1, uid, (uid_t)-1) == 0 && unshare(CLONE_NEWUSER) == 0;
+}
+
 // Forbids user namespaces below its own, says so by a byte, and waits to be killed or left alone.
 static __attribute__((noreturn)) void
-user_holder(int proc_fd, int said_fd, int wait_fd)
+user_holder(uint32_t uid, int proc_fd, int said_fd, int wait_fd)
 {
     struct err e;
     char byte = 0;
-    if (io_write_at(proc_fd, "sys/user/max_user_namespaces", "0", &e) == 0)
+    if (make_user_namespace(uid) &&
+        io_write_at(proc_fd, "sys/user/max_user_namespaces", "0", &e) == 0)
         byte = 1;
     if (write(said_fd, &byte, 1) == 1)
         (void)!read(wait_fd, &byte, 1);
@@ -90,11 +104,11 @@ holder_user_namespace(uint32_t uid, int proc_fd, struct err *e)
         return err_sys(e, errno, "user namespace: make a socket pair");
     int auto_close ours = pair[0];
     int auto_close theirs = pair[1];
-    struct clone_args args = {.flags = CLONE_NEWUSER, .exit_signal = SIGCHLD};
+    struct clone_args args = {.exit_signal = SIGCHLD};
     long pid = syscall(SYS_clone3, &args, sizeof args);
     if (pid == 0) {
         (void)close(ours);
-        user_holder(proc_fd, theirs, theirs);
+        user_holder(uid, proc_fd, theirs, theirs);
     }
     if (pid < 0)
         return err_sys(e, errno, "user namespace: clone");
@@ -103,7 +117,7 @@ holder_user_namespace(uint32_t uid, int proc_fd, struct err *e)
     int fd = -1;
     int r = 0;
     if (read(ours, &byte, 1) != 1 || byte != 1)
-        r = err_set(e, ERR_INTERNAL, "user namespace: cannot forbid namespaces below it");
+        r = err_set(e, ERR_INTERNAL, "user namespace: cannot make it, or forbid others below it");
     if (r == 0)
         r = write_maps((pid_t)pid, uid, proc_fd, e);
     if (r == 0) {

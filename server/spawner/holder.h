@@ -9,8 +9,8 @@
 // shares with us, and ends; we sleep meanwhile (as with vfork). Returns the descriptor, or a negative errno with e.
 int holder_cgroup_namespace(int cgroup_fd, int proc_fd, struct err *e);
 
-// A user namespace that maps inside 0..65535 to [uid, uid + 65536), without setgroups, and without user namespaces
-// below it. Returns the descriptor, or a negative errno with e.
+// A user namespace, owned by uid, that maps inside 0..65535 to [uid, uid + 65536), without setgroups, and without user
+// namespaces below it. Returns the descriptor, or a negative errno with e.
 int holder_user_namespace(uint32_t uid, int proc_fd, struct err *e);
 
 // A network namespace with its loopback up, owned by the first user namespace. Changes the caller's own for a moment;

@@ -317,6 +317,40 @@ def answer_time(broker):
         return time.monotonic() - started
 
 
+def left_for_root(host):
+    """How many inotify instances root of the host can have yet, and whether a message queue."""
+    instances = []
+    while len(instances) < 128 and (fd := host.libc.inotify_init1(os.O_CLOEXEC)) >= 0:
+        instances.append(fd)
+    for fd in instances:
+        os.close(fd)
+    name = f"/{host.nonce}".encode()
+    queue = ctypes.CDLL("librt.so.1", use_errno=True).mq_open(name, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600, None)
+    if queue >= 0:
+        os.close(queue)
+        ctypes.CDLL("librt.so.1").mq_unlink(name)
+    return len(instances), queue >= 0
+
+
+def check_78(broker, host):
+    before = left_for_root(host)
+    with open(PROGRAM, "rb") as program:
+        first = broker.popen("run", "--env", "ESCAPE_STAY=1", "--timeout", f"{120 * SLOWNESS:.0f}s", "--", "/bin/sh", "-c", START,
+                             "78", stdin=program, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    try:
+        line = first.stdout.readline().decode()
+        expect(line.startswith("held"), f"the first says: {line}")
+        after = left_for_root(host)
+        expect(after[0] >= before[0] // 2 and after[1] == before[1], f"root had {before} and has {after}")
+        second = Job(broker, host, 78)
+        plain(second, host)
+        return f"{line.strip().removeprefix('held: ')}; a second one the same; root {after[0]}"
+    finally:
+        first.kill()
+        first.wait()
+        first.stdout.close()
+
+
 def check_81(broker, host):
     flags = ["--memory", "32M", "--disk", "8M", "--cpus", "0.2", "--pids", "16", "--files", "64", "--timeout", f"{300 * SLOWNESS:.0f}s"]
     clients = []
@@ -362,7 +396,7 @@ def check_215(broker, host):
         broker.cli("rm", box)
 
 
-SPECIAL = {36: check_36, 48: check_48, 81: check_81, 215: check_215}
+SPECIAL = {36: check_36, 48: check_48, 78: check_78, 81: check_81, 215: check_215}
 
 
 def run_one(broker, host, number):
