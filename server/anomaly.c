@@ -344,7 +344,7 @@ anomaly_sandbox_taken(struct anomaly *a, struct sandbox *s)
 }
 
 void
-anomaly_changed(struct anomaly *a, uint32_t template, bool wanted_before)
+anomaly_changed(struct anomaly *a, uint32_t template)
 {
     list_each(it, sandboxes_owned(a->srv->sandboxes))
     {
@@ -352,8 +352,7 @@ anomaly_changed(struct anomaly *a, uint32_t template, bool wanted_before)
         if (number_of(a, s->spec.template) == template)
             anomaly_sandbox_taken(a, s);
     }
-    if (!wanted_before && anomaly_wants_syscalls(a))
-        telemetry_want(a->srv->telemetry);
+    telemetry_want_for_anomaly(a->srv->telemetry);
 }
 
 struct profiles *

@@ -68,7 +68,7 @@ struct anomaly_sums {
     uint64_t connects_allowed, connects_denied;
     uint64_t out_bytes, out_packets, in_bytes, in_packets; // net_counters
     uint64_t queries;                                      // of DNS
-    uint64_t cpu_ns, faults, output_bytes;
+    uint64_t cpu_ns, output_bytes;
     uint64_t memfd_execs, io_urings, ooms;
 };
 
@@ -128,9 +128,9 @@ void anomaly_unwait(struct anomaly_waiter *w);
 // The rules in force for a template, by its number in the configuration.
 const struct anomaly_config *anomaly_policy(const struct anomaly *a, uint32_t template);
 
-// Another state of a template's profiles: its live sandboxes are looked at anew (anomaly_watch), and system calls are
-// wanted from now on if they were not.
-void anomaly_changed(struct anomaly *a, uint32_t template, bool wanted_before);
+// Another state of a template's profiles: its live sandboxes are looked at anew (anomaly_watch), and whether system calls
+// are wanted.
+void anomaly_changed(struct anomaly *a, uint32_t template);
 
 // The same for one that was ready before it became somebody's.
 void anomaly_sandbox_taken(struct anomaly *a, struct sandbox *s);

@@ -78,7 +78,7 @@ telemetry_new(struct server *srv)
 }
 
 static void
-box_free(struct telemetry *t, struct box *b)
+box_free(struct telemetry *t, struct telemetry_box *b)
 {
     list_each(it, &b->ended_jobs)
     {
@@ -151,7 +151,7 @@ telemetry_drain(struct telemetry *t)
 
 // Accounts of jobs whose cgroup is gone now.
 static void
-sweep(struct telemetry *t, struct box *b)
+sweep(struct telemetry *t, struct telemetry_box *b)
 {
     list_each(it, &b->ended_jobs)
     {
@@ -167,7 +167,7 @@ sweep(struct telemetry *t, struct box *b)
 void
 telemetry_usage(struct telemetry *t, const struct sandbox *s, struct usage *out)
 {
-    struct box *b = telemetry_box_of(t, s);
+    struct telemetry_box *b = telemetry_box_of(t, s);
     *out = (struct usage){0};
     if (b == NULL)
         return;
@@ -176,7 +176,7 @@ telemetry_usage(struct telemetry *t, const struct sandbox *s, struct usage *out)
 }
 
 void
-telemetry_tick_anomaly(struct telemetry *t, struct box *b, const struct cgstat *just_read)
+telemetry_tick_anomaly(struct telemetry *t, struct telemetry_box *b, const struct cgstat *just_read)
 {
     struct anomaly_sums sums;
     telemetry_sums(t, b, just_read, &sums);
@@ -184,7 +184,7 @@ telemetry_tick_anomaly(struct telemetry *t, struct box *b, const struct cgstat *
 }
 
 static void
-look(struct telemetry *t, struct box *b, bool sweeping)
+look(struct telemetry *t, struct telemetry_box *b, bool sweeping)
 {
     if (sweeping)
         usage_close_idle(&b->files, uv_hrtime() / MS);
@@ -200,9 +200,11 @@ look(struct telemetry *t, struct box *b, bool sweeping)
 }
 
 // The detectors want system calls as long as a sandbox is somebody's.
-static void
-want_for_anomaly(struct telemetry *t)
+void
+telemetry_want_for_anomaly(struct telemetry *t)
 {
+    if (t == NULL)
+        return;
     const struct anomaly *a = t->srv->anomaly;
     bool wants = t->owned > 0 && a != NULL && anomaly_wants_syscalls(a);
     if (wants == t->anomaly_wants)
@@ -221,7 +223,7 @@ on_tick(void *cookie)
     bool sweeping = ++t->ticks % TICKS_PER_SWEEP == 0;
     telemetry_drain(t);
     if (t->ticks % TICKS_PER_LOOK == 0) {
-        want_for_anomaly(t);
+        telemetry_want_for_anomaly(t);
         for (size_t i = 0; i < BPF_SLOTS; i++)
             if (t->box[i] != NULL)
                 look(t, t->box[i], sweeping);
@@ -241,14 +243,14 @@ telemetry_tick_start(struct telemetry *t)
 
 // ---- sandboxes
 
-struct box *
+struct telemetry_box *
 telemetry_box(const struct telemetry *t, uint32_t slot, uint32_t generation)
 {
-    struct box *b = slot < BPF_SLOTS ? t->box[slot] : NULL;
+    struct telemetry_box *b = slot < BPF_SLOTS ? t->box[slot] : NULL;
     return b != NULL && b->sandbox->generation == generation ? b : NULL;
 }
 
-struct box *
+struct telemetry_box *
 telemetry_box_of(const struct telemetry *t, const struct sandbox *s)
 {
     return t != NULL && s->live ? telemetry_box(t, s->slot, s->generation) : NULL;
@@ -259,7 +261,7 @@ telemetry_sandbox_live(struct telemetry *t, struct sandbox *s)
 {
     if (t == NULL || s->slot >= BPF_SLOTS)
         return;
-    struct box *b = calloc(1, sizeof *b);
+    struct telemetry_box *b = calloc(1, sizeof *b);
     uint64_t *lost = calloc((size_t)t->cpus * EVENT_CLASSES, sizeof *lost);
     if (b == NULL || lost == NULL) {
         free(b);
@@ -285,7 +287,7 @@ tell_of_sandbox(struct telemetry *t, struct sandbox *s, Stockade__V1__EventKind 
                 const char *note)
 {
     Stockade__V1__Event m;
-    struct box *b = telemetry_box_of(t, s);
+    struct telemetry_box *b = telemetry_box_of(t, s);
     if (b == NULL || s->tenant == NULL)
         return;
     telemetry_fill(&m, s, NULL, kind, GRAVE(INFO));
@@ -302,12 +304,12 @@ telemetry_sandbox_taken(struct telemetry *t, struct sandbox *s)
 {
     if (t != NULL && t->srv->anomaly != NULL)
         anomaly_sandbox_taken(t->srv->anomaly, s);
-    struct box *b = telemetry_box_of(t, s);
+    struct telemetry_box *b = telemetry_box_of(t, s);
     if (b != NULL) {
         b->owned = true;
         b->taken_ns = (uint64_t)telemetry_clock_ns(CLOCK_BOOTTIME);
         t->owned++;
-        want_for_anomaly(t);
+        telemetry_want_for_anomaly(t);
     }
     tell_of_sandbox(t, s, KIND(SANDBOX_CREATED), NULL);
 }
@@ -327,7 +329,7 @@ telemetry_policy_changed(struct telemetry *t, struct sandbox *s, const char *not
 void
 telemetry_sandbox_deleted(struct telemetry *t, struct sandbox *s, const char *why)
 {
-    struct box *b = telemetry_box_of(t, s);
+    struct telemetry_box *b = telemetry_box_of(t, s);
     if (b == NULL || s->tenant == NULL)
         return;
     telemetry_drain(t);
@@ -338,7 +340,7 @@ telemetry_sandbox_deleted(struct telemetry *t, struct sandbox *s, const char *wh
 void
 telemetry_sandbox_gone(struct telemetry *t, struct sandbox *s)
 {
-    struct box *b = telemetry_box_of(t, s);
+    struct telemetry_box *b = telemetry_box_of(t, s);
     if (t != NULL && t->srv->anomaly != NULL)
         anomaly_sandbox_end(t->srv->anomaly, s);
     if (b == NULL)
@@ -347,5 +349,5 @@ telemetry_sandbox_gone(struct telemetry *t, struct sandbox *s)
     t->box[s->slot] = NULL;
     t->owned -= b->owned;
     box_free(t, b);
-    want_for_anomaly(t);
+    telemetry_want_for_anomaly(t);
 }

@@ -5,7 +5,7 @@
 //   sandbox.c, job.c           --what they begin and end----------------------------'     slot -> box       record.c
 //                                                                                         cgroup -> job     anomaly.c
 //
-// Whose: a slot with its generation is a sandbox (struct box), the inode number of the directory of job-N is a job. A job
+// Whose: a slot with its generation is a sandbox (struct telemetry_box), the inode number of the directory of job-N is a job. A job
 // is known here before its guest is told to start it, so an event never comes before its job; its directory is looked at
 // when the first event with an unknown cgroup comes. What the kernel says is checked like any input.
 //
@@ -58,6 +58,9 @@ int telemetry_check_syscalls(const struct telemetry *t, struct err *e);
 // Each want is ended by one unwant.
 void telemetry_want(struct telemetry *t);
 void telemetry_unwant(struct telemetry *t);
+
+// The detectors may want something else than before (anomaly_wants_syscalls): what they do is one want, or none.
+void telemetry_want_for_anomaly(struct telemetry *t);
 
 // Somebody who wants it and waits until it is so.
 struct telemetry_waiter {

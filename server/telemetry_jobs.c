@@ -8,7 +8,7 @@ void
 telemetry_job_begun(struct telemetry *t, struct job *j, bool count_syscalls)
 {
     struct sandbox *s = j->sandbox;
-    struct box *b = telemetry_box_of(t, s);
+    struct telemetry_box *b = telemetry_box_of(t, s);
     struct job_watch *w = b != NULL ? calloc(1, sizeof *w) : NULL;
     if (w != NULL)
         w->record = record_new(telemetry_clock_ns(CLOCK_REALTIME));
@@ -39,7 +39,7 @@ telemetry_job_begun(struct telemetry *t, struct job *j, bool count_syscalls)
 void
 telemetry_job_started(struct telemetry *t, struct job *j)
 {
-    struct box *b = j->watch != NULL ? telemetry_box_of(t, j->sandbox) : NULL;
+    struct telemetry_box *b = j->watch != NULL ? telemetry_box_of(t, j->sandbox) : NULL;
     if (b == NULL)
         return;
     Stockade__V1__Event m;
@@ -55,7 +55,7 @@ telemetry_job_started(struct telemetry *t, struct job *j)
 }
 
 static void
-tell_limits(struct telemetry *t, struct box *b, const struct job *j)
+tell_limits(struct telemetry *t, struct telemetry_box *b, const struct job *j)
 {
     for (uint32_t i = 0; i < j->result.hits.n; i++) {
         const struct limit_hit *hit = &j->result.hits.hit[i];
@@ -73,7 +73,7 @@ tell_limits(struct telemetry *t, struct box *b, const struct job *j)
 }
 
 static void
-tell_end(struct telemetry *t, struct box *b, const struct job *j)
+tell_end(struct telemetry *t, struct telemetry_box *b, const struct job *j)
 {
     const struct job_result *r = &j->result;
     Stockade__V1__Event m;
@@ -94,7 +94,7 @@ tell_end(struct telemetry *t, struct box *b, const struct job *j)
 
 // Adds the job's figures to the sandbox's, and remembers its cgroup until that is gone.
 static void
-settle_figures(struct telemetry *t, struct box *b, struct job *j)
+settle_figures(struct telemetry *t, struct telemetry_box *b, struct job *j)
 {
     struct job_watch *w = j->watch;
     b->ended.output_bytes += output_total(j->output);
@@ -114,7 +114,7 @@ settle_figures(struct telemetry *t, struct box *b, struct job *j)
 void
 telemetry_job_ended(struct telemetry *t, struct job *j)
 {
-    struct box *b = j->watch != NULL ? telemetry_box_of(t, j->sandbox) : NULL;
+    struct telemetry_box *b = j->watch != NULL ? telemetry_box_of(t, j->sandbox) : NULL;
     if (b == NULL)
         return;
     struct job_watch *w = j->watch;

@@ -32,7 +32,7 @@ struct ended {
 };
 
 // What is known of a sandbox, by its slot.
-struct box {
+struct telemetry_box {
     struct sandbox *sandbox;
     bool owned;            // it is somebody's
     uint64_t taken_ns;     // since when, by the clock of events; 0: it never was
@@ -67,7 +67,7 @@ struct telemetry {
     struct server *srv;
     struct events *events;
     struct record_store *records;
-    struct box *box[BPF_SLOTS]; // NULL: nobody is there
+    struct telemetry_box *box[BPF_SLOTS]; // NULL: nobody is there
     struct ring_buffer *alerts_ring, *events_ring;
     int64_t clock_offset_ns; // from CLOCK_BOOTTIME to CLOCK_REALTIME
     uint32_t cpus;
@@ -86,13 +86,14 @@ struct telemetry {
 };
 
 // The sandbox of a slot, if it is of this generation.
-struct box *telemetry_box(const struct telemetry *t, uint32_t slot, uint32_t generation);
+struct telemetry_box *telemetry_box(const struct telemetry *t, uint32_t slot, uint32_t generation);
 // The same by sandbox. NULL: it is not live, or t is NULL.
-struct box *telemetry_box_of(const struct telemetry *t, const struct sandbox *s);
+struct telemetry_box *telemetry_box_of(const struct telemetry *t, const struct sandbox *s);
 // Begins to drain, while there is reason to.
 void telemetry_tick_start(struct telemetry *t);
 // Gives the detectors the sandbox's figures. just_read: as telemetry_sums() takes it.
-void telemetry_tick_anomaly(struct telemetry *t, struct box *b, const struct cgstat *just_read);
+void telemetry_tick_anomaly(struct telemetry *t, struct telemetry_box *b,
+                            const struct cgstat *just_read);
 int64_t telemetry_clock_ns(clockid_t clock);
 
 // telemetry_read.c
@@ -103,7 +104,7 @@ bool telemetry_event(struct telemetry *t, const void *data, size_t n);
 // An event of ours about a sandbox, with what is the same in all of them filled in.
 void telemetry_fill(Stockade__V1__Event *m, const struct sandbox *s, const struct job *j,
                     Stockade__V1__EventKind kind, Stockade__V1__Severity severity);
-void telemetry_tell(struct telemetry *t, struct box *b, Stockade__V1__Event *m);
+void telemetry_tell(struct telemetry *t, struct telemetry_box *b, Stockade__V1__Event *m);
 void telemetry_finding(void *cookie, const struct anomaly_finding *f, struct sandbox *s,
                        struct job *j);
 
@@ -112,10 +113,10 @@ const struct watch_account *telemetry_account(const struct telemetry *t, uint64_
 const struct watch_account *telemetry_job_account(const struct telemetry *t, struct job *j);
 void telemetry_cell_back(const struct telemetry *t, uint64_t cgroup);
 bool telemetry_job_cgroup(struct job *j);
-void telemetry_read_lost(struct telemetry *t, struct box *b);
+void telemetry_read_lost(struct telemetry *t, struct telemetry_box *b);
 void telemetry_add_account(struct anomaly_sums *to, const struct watch_account *w);
 // Keeps the record of a job that has ended.
 void telemetry_store(struct telemetry *t, struct job *j);
 // just_read: the sandbox's figures where its end was a moment ago, else NULL.
-void telemetry_sums(const struct telemetry *t, const struct box *b, const struct cgstat *just_read,
-                    struct anomaly_sums *out);
+void telemetry_sums(const struct telemetry *t, const struct telemetry_box *b,
+                    const struct cgstat *just_read, struct anomaly_sums *out);

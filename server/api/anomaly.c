@@ -358,7 +358,7 @@ export_profile(struct server *s, struct call *c, const ProtobufCMessage *req)
 
 // Import, Reset and Freeze answer with the profile as it is now, and keep it on disk.
 static void
-reply_changed(struct server *s, struct call *c, uint32_t number, bool wanted_before,
+reply_changed(struct server *s, struct call *c, uint32_t number,
               const ProtobufCMessageDescriptor *answer)
 {
     Stockade__V1__FreezeProfileResponse response;
@@ -367,7 +367,7 @@ reply_changed(struct server *s, struct call *c, uint32_t number, bool wanted_bef
                    "they are filled in the same way");
     struct arena *auto_arena a = arena_new(CONVERT_ARENA_MAX);
     struct err e;
-    anomaly_changed(s->anomaly, number, wanted_before);
+    anomaly_changed(s->anomaly, number);
     if (anomaly_save(s->anomaly, number, &e) < 0)
         log_err(LOG_WARNING, "profile", &e);
     answer->message_init((ProtobufCMessage *)&response);
@@ -387,7 +387,6 @@ static void
 import_profile(struct server *s, struct call *c, const ProtobufCMessage *req)
 {
     const Stockade__V1__ImportProfileRequest *m = (const Stockade__V1__ImportProfileRequest *)req;
-    bool wanted = anomaly_wants_syscalls(s->anomaly);
     uint32_t number = 0;
     struct err e;
     if (find_profile(s, c, m->template_, &number, &e) < 0 ||
@@ -395,14 +394,13 @@ import_profile(struct server *s, struct call *c, const ProtobufCMessage *req)
                         &e) < 0)
         call_fail(c, &e);
     else
-        reply_changed(s, c, number, wanted, &stockade__v1__import_profile_response__descriptor);
+        reply_changed(s, c, number, &stockade__v1__import_profile_response__descriptor);
 }
 
 static void
 reset_profile(struct server *s, struct call *c, const ProtobufCMessage *req)
 {
     const Stockade__V1__ResetProfileRequest *m = (const Stockade__V1__ResetProfileRequest *)req;
-    bool wanted = anomaly_wants_syscalls(s->anomaly);
     struct profiles *p = anomaly_profiles(s->anomaly);
     uint32_t number = 0;
     struct err e;
@@ -417,13 +415,12 @@ reset_profile(struct server *s, struct call *c, const ProtobufCMessage *req)
     p->set[number].wanted =
         m->learn != 0 ? m->learn : s->config->template[number].anomalies.learn - 1;
     profiles_reset(p, number);
-    reply_changed(s, c, number, wanted, &stockade__v1__reset_profile_response__descriptor);
+    reply_changed(s, c, number, &stockade__v1__reset_profile_response__descriptor);
 }
 
 static void
 freeze_profile(struct server *s, struct call *c, const ProtobufCMessage *req)
 {
-    bool wanted = anomaly_wants_syscalls(s->anomaly);
     uint32_t number = 0;
     struct err e;
     const char *name = ((const Stockade__V1__FreezeProfileRequest *)req)->template_;
@@ -431,7 +428,7 @@ freeze_profile(struct server *s, struct call *c, const ProtobufCMessage *req)
         profiles_freeze(anomaly_profiles(s->anomaly), number, &e) < 0)
         call_fail(c, &e);
     else
-        reply_changed(s, c, number, wanted, &stockade__v1__freeze_profile_response__descriptor);
+        reply_changed(s, c, number, &stockade__v1__freeze_profile_response__descriptor);
 }
 
 #define METHOD(name, message, handler)                                                             \

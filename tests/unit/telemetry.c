@@ -11,6 +11,7 @@
 
 #include "proto/auto.h"
 #include "proto/wire.h"
+#include "server/anomaly_profiles.h"
 #include "server/config.h"
 #include "server/relay/relay.h"
 #include "server/telemetry_private.h"
@@ -297,6 +298,33 @@ a_time_that_has_not_come_is_not_believed(void **state)
 }
 
 static void
+profiles_that_come_and_go_leave_no_want_of_system_calls(void **state)
+{
+    struct fixture *f = *state;
+    struct telemetry *t = f->srv.telemetry;
+    f->config->template[0].anomalies.syscalls = 2; // for profiles alone
+    f->srv.sandboxes = sandboxes_new(&f->srv);
+    f->srv.anomaly = anomaly_new(&f->srv);
+    assert_non_null(f->srv.sandboxes);
+    f->box.all = f->srv.sandboxes;
+    assert_non_null(f->srv.anomaly);
+    telemetry_sandbox_taken(t, &f->box);
+    assert_int_equal(t->wanted, 0);
+    for (int i = 0; i < 3; i++) {
+        anomaly_profiles(f->srv.anomaly)->set[0].state = PROFILES_LEARNING;
+        anomaly_changed(f->srv.anomaly, 0);
+        assert_int_equal(t->wanted, 1);
+        anomaly_profiles(f->srv.anomaly)->set[0].state = PROFILES_OFF;
+        anomaly_changed(f->srv.anomaly, 0);
+        assert_int_equal(t->wanted, 0);
+    }
+    telemetry_sandbox_gone(t, &f->box);
+    anomaly_free(f->srv.anomaly);
+    f->srv.anomaly = NULL;
+    free(f->srv.sandboxes);
+}
+
+static void
 without_a_broker_around_it_nothing_happens(void **state)
 {
     (void)state;
@@ -326,6 +354,7 @@ main(void)
         TEST(what_a_sandbox_did_before_it_was_somebodys_is_not_told),
         TEST(a_time_that_has_not_come_is_not_believed),
         TEST(reports_of_the_relay_become_events_of_their_sandbox),
+        TEST(profiles_that_come_and_go_leave_no_want_of_system_calls),
         cmocka_unit_test(without_a_broker_around_it_nothing_happens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
