@@ -134,7 +134,6 @@ enum net_reason {
 struct net_counters {
     __u64 out_bytes, out_packets; // to the relay, from the sandbox's sockets, headers included
     __u64 in_bytes, in_packets;
-    __u64 local_bytes;                       // loopback inside the sandbox
     __u64 connects_allowed, connects_denied; // connect and unconnected sendmsg
     __u64 denied[NET_REASONS];
     __u32 sockets;  // open TCP sockets to the relay: the pacing rate is divided by it

@@ -71,7 +71,6 @@ static __always_inline int packet_verdict(struct __sk_buff *skb, const struct bp
     if (!flow_of(&p->peer, &number)) {
         if (!is_local(&p->peer) || p->peer.port == NET_RELAY_PORT)
             return NET_PACKET;
-        __sync_fetch_and_add(&n->local_bytes, out ? skb->len : 0);
         return NET_REASON_NONE;
     }
     struct net_flow *f = flow_find(box, number);

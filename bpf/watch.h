@@ -62,8 +62,7 @@ struct watch_cell {
 
 // Map "accounts", mmapable ARRAY. Cleared by the kernel when it gives the account out.
 struct watch_account {
-    __u64 cgroup;   // the id it belongs to; 0 while it is cleared
-    __u64 begun_ns; // CLOCK_MONOTONIC
+    __u64 cgroup; // the id it belongs to; 0 while it is cleared
     __u32 slot;
     __u32 generation;
     __u32 template;
@@ -216,6 +215,6 @@ struct watch_score { // EVENT_PROFILE
     __u32 last[3]; // the trigram that went over
 };
 
-_Static_assert(sizeof(struct watch_account) == 32 + 8 * (WATCH_SYSCALLS + WATCH_ERRORS + 14),
+_Static_assert(sizeof(struct watch_account) == 24 + 8 * (WATCH_SYSCALLS + WATCH_ERRORS + 14),
                "no padding");
 _Static_assert(sizeof(struct watch_exec) == 304 && sizeof(struct watch_open) == 272, "no padding");

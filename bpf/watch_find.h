@@ -94,7 +94,6 @@ static __always_inline void account_begin(struct watch_account *account,
     volatile __u64 *words = (volatile __u64 *)account;
     for (int i = 0; i < (int)(sizeof *account / 8); i++)
         words[i] = 0;
-    account->begun_ns = bpf_ktime_get_ns();
     account->slot = box->slot;
     account->generation = box->generation;
     account->template = box->template;

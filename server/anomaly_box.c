@@ -76,7 +76,6 @@ box_raise(struct box *b, enum anomaly_rule rule, uint64_t now_ns, double score, 
     }
     b->raised |= 1U << rule;
     b->findings++;
-    b->findings_all++;
     b->raise(b->cookie, rule, score, text);
 }
 

@@ -51,10 +51,10 @@ struct box {
     uint32_t told_n;
     uint64_t told[BOX_TOLD]; // subjects that were told, each once
     uint64_t quiet_ns[ANOMALY_RULES];
-    uint64_t minute;                 // of the findings below
-    uint32_t findings, findings_all; // raised in this minute; ever
-    uint32_t raised;                 // in this minute, bit by rule
-    uint64_t suppressed;             // not raised: more than BOX_FINDINGS_BURST in a minute
+    uint64_t minute;     // of the findings below
+    uint32_t findings;   // raised in this minute
+    uint32_t raised;     // in this minute, bit by rule
+    uint64_t suppressed; // not raised: more than BOX_FINDINGS_BURST in a minute
     uint64_t seen
         [ANOMALY_RULES]; // events that a rule looked at, where a counter says how many there were
     struct box_window window[ANOMALY_RULES];

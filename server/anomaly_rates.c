@@ -39,7 +39,6 @@ static const struct row rows[RATES_N] = {
     {"bytes-out", OF(out_bytes), 4e6F},
     {"bytes-in", OF(in_bytes), 32e6F},
     {"cpu", OF(cpu_ns), 200e6F},
-    {"faults", OF(faults), 50000},
 };
 
 // The larger of the two sums after a tick with value x.
@@ -88,10 +87,4 @@ rates_tick(struct rates *r, const struct anomaly_sums *sums, uint64_t ports, dou
     }
     r->ticks++;
     return n;
-}
-
-const char *
-rates_name(uint32_t i)
-{
-    return i < RATES_N ? rows[i].name : NULL;
 }

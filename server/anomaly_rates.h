@@ -1,4 +1,4 @@
-// Sixteen rates of a sandbox, each compared with its own past every 100 ms: an exponentially weighted mean and variance,
+// Fifteen rates of a sandbox, each compared with its own past every 100 ms: an exponentially weighted mean and variance,
 // and a two-sided CUSUM (Page, "Continuous inspection schemes", 1954) of the deviation in standard deviations.
 //
 // A job that has done nothing so far may begin to work: each rate has a floor under its standard deviation, about what
@@ -11,7 +11,7 @@
 struct anomaly_sums;
 
 enum {
-    RATES_N = 16,
+    RATES_N = 15,
     RATES_WARM = 30, // ticks
 };
 
@@ -20,7 +20,7 @@ struct rate {
     float up, down; // CUSUM
     uint64_t last;  // the figure at the tick before
 };
-_Static_assert(sizeof(struct rate) == 24, "384 bytes a sandbox");
+_Static_assert(sizeof(struct rate) == 24, "360 bytes a sandbox");
 
 struct rates {
     struct rate rate[RATES_N];
@@ -38,6 +38,3 @@ struct rates_shift {
 // written to `out`: those whose sum reached `threshold`; their sums begin anew.
 uint32_t rates_tick(struct rates *r, const struct anomaly_sums *sums, uint64_t ports,
                     double threshold, struct rates_shift out[RATES_N]);
-
-// Its name; NULL from RATES_N on.
-const char *rates_name(uint32_t i);

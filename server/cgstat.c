@@ -278,14 +278,3 @@ cgstat_disk_full(const struct cgroup_dirs *dirs)
     return (fs.f_blocks > 0 && fs.f_bavail == 0 ? DISK_BYTES_FULL : 0u) |
            (fs.f_files > 0 && fs.f_ffree == 0 ? DISK_INODES_FULL : 0u);
 }
-
-bool
-cgstat_is_empty(const struct cgroup_dirs *dirs)
-{
-    char text[256];
-    ssize_t n = read_below(dirs->fd[SPAWN_FD_CGROUP], 0, "cgroup.events", text, sizeof text);
-    uint64_t populated = 0;
-    if (n < 0)
-        return n == -ENOENT || n == -ENODEV;
-    return cgstat_parse_key(text, (size_t)n, "populated", &populated) && populated == 0;
-}

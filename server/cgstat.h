@@ -68,9 +68,6 @@ uint64_t cgstat_cgroup_id(const struct cgroup_dirs *dirs, uint32_t job);
 enum { DISK_BYTES_FULL = 1, DISK_INODES_FULL = 2 };
 unsigned cgstat_disk_full(const struct cgroup_dirs *dirs);
 
-// The sandbox's directory says that no process is left, or has gone itself.
-bool cgstat_is_empty(const struct cgroup_dirs *dirs);
-
 // Parsers, for n bytes that need no NUL behind them. False: it is not there, or no number of 64 bits.
 // The whole text is a number:
 bool cgstat_parse_number(const char *text, size_t n, uint64_t *out);

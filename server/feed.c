@@ -223,8 +223,10 @@ on_event(void *cookie, const struct event_packed *e)
     if (f->peers_n == 0)
         return;
     struct message *m = message_of(e);
-    if (m == NULL)
+    if (m == NULL) {
+        f->lost += f->peers_n;
         return;
+    }
     list_each(it, &f->peers) peer_give(list_entry(it, struct peer, node), m);
     message_drop(m);
 }

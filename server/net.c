@@ -64,7 +64,10 @@ attach(struct net *n, int fd, struct err *e)
     if (n->srv->relay == NULL)
         return err_errno(e);
     n->started_ns = uv_hrtime();
-    return relay_configure(n->srv->relay, &n->srv->config->dns, e);
+    int r = relay_configure(n->srv->relay, &n->srv->config->dns, e);
+    if (r < 0) // nothing else would end it, and while it is there no other one is started
+        relay_link_free(take_ptr(n->srv->relay));
+    return r;
 }
 
 static void

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "anomaly.h"
+#include "anomaly_rules.h"
 #include "syscall_names.h"
 
 static Google__Protobuf__Timestamp *
@@ -171,10 +172,6 @@ add_executions(Stockade__V1__Record *m, const struct record *r, struct arena *a,
 static bool
 add_findings(Stockade__V1__Record *m, const struct record *r, struct arena *a, size_t *room)
 {
-    static const char *const responses[] = {
-        [RESPONSE_LOG] = "log",     [RESPONSE_ALERT] = "alert", [RESPONSE_THROTTLE] = "throttle",
-        [RESPONSE_PAUSE] = "pause", [RESPONSE_KILL] = "kill",
-    };
     m->findings_total = r->findings_total;
     m->findings = arena_alloc(a, sizeof(void *) * (r->findings_n + 1));
     for (uint32_t i = 0; m->findings != NULL && i < r->findings_n; i++) {
@@ -188,8 +185,7 @@ add_findings(Stockade__V1__Record *m, const struct record *r, struct arena *a, s
         to->text = arena_copy(a, from->text, strlen(from->text));
         to->score = from->score;
         to->threshold = from->threshold;
-        to->response =
-            from->response <= RESPONSE_KILL && from->response > 0 ? responses[from->response] : "";
+        to->response = anomaly_response_name(from->response);
         to->sequence = from->sequence;
         if (to->time == NULL || to->text == NULL)
             return false;

@@ -208,7 +208,6 @@ on_guest_ready(void *cookie)
     }
     loop_timer_stop(&s->patience);
     cgstat_read_early(&s->dirs, &s->fresh);
-    s->ready_ns = uv_hrtime();
     sandbox_move(s, SANDBOX_READY);
     s->created(s->created_cookie, s, NULL);
 }

@@ -90,7 +90,6 @@ struct sandbox {
     struct cgroup_dirs dirs;        // owned
     struct guest_link *link;
     struct cgstat fresh; // its figures when its guest became ready
-    uint64_t ready_ns;
 
     struct list jobs; // those that run
     uint32_t jobs_n;

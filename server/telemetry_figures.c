@@ -68,7 +68,8 @@ telemetry_cell_back(const struct telemetry *t, uint64_t cgroup)
 // ---- losses
 
 static void
-tell_gap(struct telemetry *t, struct box *b, uint32_t class, uint64_t n, const uint64_t *by_cpu)
+tell_gap(struct telemetry *t, struct telemetry_box *b, uint32_t class, uint64_t n,
+         const uint64_t *by_cpu)
 {
     Stockade__V1__Event m;
     Stockade__V1__Lost l = STOCKADE__V1__LOST__INIT;
@@ -89,7 +90,7 @@ tell_gap(struct telemetry *t, struct box *b, uint32_t class, uint64_t n, const u
 
 // What is more on one CPU: for the record of each job that ran.
 static void
-note_lost(const struct box *b, uint32_t class, uint32_t cpu, uint64_t more)
+note_lost(const struct telemetry_box *b, uint32_t class, uint32_t cpu, uint64_t more)
 {
     list_each(it, &b->sandbox->jobs)
     {
@@ -100,7 +101,7 @@ note_lost(const struct box *b, uint32_t class, uint32_t cpu, uint64_t more)
 }
 
 void
-telemetry_read_lost(struct telemetry *t, struct box *b)
+telemetry_read_lost(struct telemetry *t, struct telemetry_box *b)
 {
     const struct bpf *bpf = t->srv->bpf;
     if (bpf == NULL || bpf->lost == NULL)
@@ -164,8 +165,8 @@ network_since(const struct net_counters *now, const struct net_counters *before,
 }
 
 void
-telemetry_sums(const struct telemetry *t, const struct box *b, const struct cgstat *just_read,
-               struct anomaly_sums *out)
+telemetry_sums(const struct telemetry *t, const struct telemetry_box *b,
+               const struct cgstat *just_read, struct anomaly_sums *out)
 {
     const struct bpf *bpf = t->srv->bpf;
     *out = b->ended;
@@ -197,7 +198,7 @@ void
 telemetry_sandbox_sums(struct telemetry *t, const struct sandbox *s, struct telemetry_sums *out)
 {
     *out = (struct telemetry_sums){0};
-    struct box *b = telemetry_box_of(t, s);
+    struct telemetry_box *b = telemetry_box_of(t, s);
     if (b == NULL)
         return;
     telemetry_sums(t, b, NULL, &out->sums);
@@ -273,6 +274,13 @@ note_syscalls(struct notes *n, const struct telemetry *t, const struct job *j, b
 }
 
 static void
+note_network(struct notes *n, const struct net_counters *now, const struct net_counters *before)
+{
+    if (now->failures > before->failures)
+        note_missing(n, true, "network: helpers of the kernel failed, or a table was full");
+}
+
+static void
 note_account(struct notes *n, const struct telemetry *t, const struct watch_account *account)
 {
     const struct bpf *bpf = t->srv->bpf;
@@ -280,6 +288,9 @@ note_account(struct notes *n, const struct telemetry *t, const struct watch_acco
         note_missing(n, true, "figures: the kernel has none of this job");
     if (account != NULL && account->failures > 0)
         note_missing(n, true, "figures: helpers of the kernel failed; something is missing");
+    if (account != NULL && account->evicted > 0)
+        note_missing(n, false,
+                     "profiles: of some threads not every sequence of calls was compared");
 }
 
 Stockade__V1__Record *
@@ -288,7 +299,7 @@ telemetry_record(struct telemetry *t, struct job *j, struct arena *a)
     struct job_watch *w = j->watch;
     if (t == NULL || w == NULL || j->sandbox == NULL)
         return NULL;
-    struct box *b = telemetry_box_of(t, j->sandbox);
+    struct telemetry_box *b = telemetry_box_of(t, j->sandbox);
     const struct bpf *bpf = t->srv->bpf;
     const struct watch_account *account = telemetry_job_account(t, j);
     struct notes n = {.whole = true};
@@ -303,6 +314,7 @@ telemetry_record(struct telemetry *t, struct job *j, struct arena *a)
     if (has_net) {
         const struct net_counters now = bpf->net[j->sandbox->slot];
         network_since(&now, &w->net, &net);
+        note_network(&n, &now, &w->net);
     }
     net.queries = b != NULL ? rose(b->queries, w->queries) : 0;
     net.shared = !w->alone;

@@ -8,6 +8,7 @@
 #include <sys/syscall.h>
 #include <time.h>
 
+#include "anomaly_rules.h"
 #include "telemetry_told.h"
 
 // With the clocks' difference it is a time still.
@@ -29,7 +30,7 @@ telemetry_fill(Stockade__V1__Event *m, const struct sandbox *s, const struct job
 }
 
 void
-telemetry_tell(struct telemetry *t, struct box *b, Stockade__V1__Event *m)
+telemetry_tell(struct telemetry *t, struct telemetry_box *b, Stockade__V1__Event *m)
 {
     b->alerts += m->severity >= GRAVE(WARNING);
     b->denials += m->kind == KIND(DENIED);
@@ -39,12 +40,8 @@ telemetry_tell(struct telemetry *t, struct box *b, Stockade__V1__Event *m)
 void
 telemetry_finding(void *cookie, const struct anomaly_finding *f, struct sandbox *s, struct job *j)
 {
-    static const char *const responses[] = {
-        [RESPONSE_LOG] = "log",     [RESPONSE_ALERT] = "alert", [RESPONSE_THROTTLE] = "throttle",
-        [RESPONSE_PAUSE] = "pause", [RESPONSE_KILL] = "kill",
-    };
     struct telemetry *t = cookie;
-    struct box *b = telemetry_box_of(t, s);
+    struct telemetry_box *b = telemetry_box_of(t, s);
     if (j != NULL && j->watch != NULL)
         record_finding(j->watch->record, f);
     if (b == NULL || f->response == RESPONSE_LOG)
@@ -57,7 +54,7 @@ telemetry_finding(void *cookie, const struct anomaly_finding *f, struct sandbox 
     d.text = f->text;
     d.score = f->score;
     d.threshold = f->threshold;
-    d.response = f->response <= RESPONSE_KILL ? responses[f->response] : "";
+    d.response = anomaly_response_name(f->response);
     d.sequence = f->sequence;
     m.detail_case = DETAIL(FINDING);
     m.finding = &d;
@@ -66,7 +63,7 @@ telemetry_finding(void *cookie, const struct anomaly_finding *f, struct sandbox 
 
 // Whose a cgroup is. Directories are looked at only when a cgroup is seen for the first time.
 static struct job *
-job_of(struct box *b, uint64_t cgroup)
+job_of(struct telemetry_box *b, uint64_t cgroup)
 {
     if (cgroup == b->guest_cgroup || cgroup == b->stray_cgroup)
         return NULL;
@@ -88,7 +85,7 @@ job_of(struct box *b, uint64_t cgroup)
 }
 
 static void
-begin(struct told *o, struct telemetry *t, struct box *b, struct job *j, uint64_t boot_ns)
+begin(struct told *o, struct telemetry *t, struct telemetry_box *b, struct job *j, uint64_t boot_ns)
 {
     o->job = j;
     o->time_ns = (int64_t)boot_ns + t->clock_offset_ns;
@@ -125,7 +122,7 @@ telemetry_event(struct telemetry *t, const void *data, size_t n)
     if (row == NULL || e.size != row->size || n < sizeof e + e.size || e.slot >= BPF_SLOTS ||
         e.class >= EVENT_CLASSES || e.time_ns > TIME_MAX)
         return false;
-    struct box *b = telemetry_box(t, e.slot, e.generation);
+    struct telemetry_box *b = telemetry_box(t, e.slot, e.generation);
     // What happened before it was somebody's belongs to its birth: the guest, too, is executed, from a file without a name.
     if (b == NULL || b->sandbox->tenant == NULL || e.time_ns < b->taken_ns)
         return true;
@@ -180,7 +177,7 @@ telemetry_rings_close(struct telemetry *t)
 
 // Whose it is, the flow says, which the kernel noted when it was asked for; where it does not, just one job may run.
 static struct job *
-job_of_report(struct box *b, const struct relay_report *r)
+job_of_report(struct telemetry_box *b, const struct relay_report *r)
 {
     if (r->user.cgroup != 0)
         return job_of(b, r->user.cgroup);
@@ -201,7 +198,7 @@ telemetry_relay(struct telemetry *t, const struct relay_report *r)
     struct relay_report report = *r;
     report.time_ns = time_that_was(r->time_ns);
     r = &report;
-    struct box *b = t != NULL ? telemetry_box(t, r->slot, r->generation) : NULL;
+    struct telemetry_box *b = t != NULL ? telemetry_box(t, r->slot, r->generation) : NULL;
     if (b == NULL || b->sandbox->tenant == NULL)
         return;
     if (r->lost > b->relay_lost)
