@@ -7,7 +7,7 @@ import sys
 import tempfile
 
 from broker import BUILD, INSTALLED, skip
-from patience import SLOWNESS
+from patience import SLOWNESS, run
 
 SOURCE = os.environ.get("STOCKADE_SOURCE", os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 RUN = os.path.join(SOURCE, "tests/bench/anomaly/run")
@@ -41,12 +41,12 @@ def traces_of_adfa_ld_are_read_and_scored():
             write(folder, f"Training_Data_Master/UTD-{i}.txt", [6, 6, 63, 6, 42, 120, 6, 195] * 30 + [i])
             write(folder, f"Validation_Data_Master/UVD-{i}.txt", [6, 6, 63, 6, 42, 120, 6, 195] * (10 + i))
             write(folder, f"Attack_Data_Master/Adduser_1/UAD-{i}.txt", [6, 6, 63] * 9 + list(range(300, 330)))
-        r = subprocess.run([SCORE, "--adfa", folder], capture_output=True, text=True, timeout=60, check=False)
+        r = run([SCORE, "--adfa", folder], capture_output=True, text=True)
         check(r.returncode == 0 and "5 traces to train, 5 normal, 5 attacks" in r.stdout, r.stdout + r.stderr)
         check(row(r.stdout, "most of a window")[:2] == ["1.000", "1.00"], r.stdout)
         check(row(r.stdout, "unseen of all")[:2] == ["1.000", "1.00"], r.stdout)
         os.symlink("..", f"{folder}/Attack_Data_Master/Adduser_1/circle")
-        again = subprocess.run([SCORE, "--adfa", folder], capture_output=True, text=True, timeout=60, check=False)
+        again = run([SCORE, "--adfa", folder], capture_output=True, text=True)
         check(again.stdout == r.stdout, again.stdout + again.stderr)
 
 
@@ -60,13 +60,13 @@ def files_that_are_no_traces_are_named_with_what_is_wrong():
         for text, why in wrong:
             with open(f"{folder}/Attack_Data_Master/Adduser_1/9.txt", "w", encoding="latin-1") as f:
                 f.write(text)
-            r = subprocess.run([SCORE, "--adfa", folder], capture_output=True, text=True, timeout=60, check=False)
+            r = run([SCORE, "--adfa", folder], capture_output=True, text=True)
             check(r.returncode == 1 and "Adduser_1/9.txt: " in r.stderr and why in r.stderr, f"{text[:30]}: {r.returncode} {r.stderr}")
         os.unlink(f"{folder}/Attack_Data_Master/Adduser_1/9.txt")
         os.unlink(f"{folder}/Validation_Data_Master/1.txt")
-        r = subprocess.run([SCORE, "--adfa", folder], capture_output=True, text=True, timeout=60, check=False)
+        r = run([SCORE, "--adfa", folder], capture_output=True, text=True)
         check(r.returncode == 1 and "Validation_Data_Master: no trace" in r.stderr, r.stderr)
-        r = subprocess.run([SCORE, "--adfa", folder + "/none"], capture_output=True, text=True, timeout=60, check=False)
+        r = run([SCORE, "--adfa", folder + "/none"], capture_output=True, text=True)
         check(r.returncode == 1 and "No such file" in r.stderr, r.stderr)
 
 
@@ -74,8 +74,7 @@ def a_short_recording_tells_attacks_from_work():
     if SLOWNESS > 1:
         print("skipped: rates of an emulated machine tell nothing of attacks and work", flush=True)
         return
-    r = subprocess.run(["/usr/bin/python3", RUN, "--quick", "--build", BUILD], capture_output=True, text=True, timeout=300,
-                       check=False)
+    r = run(["/usr/bin/python3", RUN, "--quick", "--build", BUILD], capture_output=True, text=True, timeout=300)
     if r.returncode == 77:
         skip(r.stdout.strip())
     check(r.returncode == 0 and "\n0 lost" in "\n" + r.stderr, r.stdout[-2000:] + r.stderr[-2000:])

@@ -115,7 +115,7 @@ class Broker:
         self.stop()
         if kind is not None:
             print(f"--- log of stockaded\n{self.log()[-6000:]}", flush=True)
-        until = time.monotonic() + 10  # what a broker that was killed left for a next one; its sandboxes die within 1 s
+        until = time.monotonic() + patience(10)  # what a broker that was killed left for a next one; its sandboxes die within 1 s
         for path in reversed(self.cgroups()):
             while True:
                 try:

@@ -61,9 +61,8 @@ def a_configuration_that_others_may_write_is_refused():
 def without_root_it_says_what_to_do():
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o777)
-        r = subprocess.run(["setpriv", "--reuid", "54321", "--regid", "54321", "--clear-groups", binary("stockaded"),
-                            "--listen", f"ipc://{folder}/s", "--state-dir", folder], capture_output=True, timeout=30,
-                           check=False)
+        r = run(["setpriv", "--reuid", "54321", "--regid", "54321", "--clear-groups", binary("stockaded"),
+                 "--listen", f"ipc://{folder}/s", "--state-dir", folder], capture_output=True)
     check(r.returncode != 0 and b"root" in r.stderr and b"sudo" in r.stderr, f"{r.returncode} {r.stderr!r}")
 
 

@@ -8,6 +8,7 @@ import sys
 import tempfile
 
 from broker import BUILD, INSTALLED, Broker, skip
+from patience import patience
 
 PROGRAM = r"""
 #include <inttypes.h>
@@ -284,7 +285,7 @@ def main():
                         "-pthread", *found], check=True)
         with Broker(name="-library") as b:
             r = subprocess.run([program], env=dict(os.environ, STOCKADE_ADDRESS=b.address, **env), check=False,
-                               timeout=300)
+                               timeout=patience(300))
             if r.returncode != 0:
                 raise AssertionError(f"exit code {r.returncode}")
 

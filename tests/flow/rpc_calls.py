@@ -10,6 +10,7 @@ import threading
 import time
 
 import sp
+from patience import run
 from sp import Client, Server, check
 
 
@@ -216,8 +217,7 @@ def an_idle_connection_is_closed_and_one_with_a_call_is_not():
 
 
 def fails_to_listen(*args):
-    p = subprocess.run([os.path.join(sp.BUILD, "tests/echo/echo-server"), *args], capture_output=True, text=True,
-                       timeout=20)
+    p = run([os.path.join(sp.BUILD, "tests/echo/echo-server"), *args], capture_output=True, text=True)
     check(p.returncode == 1, p)
     return p.stderr
 

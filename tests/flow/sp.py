@@ -127,7 +127,8 @@ def connect(address, timeout=60):
     if address.startswith("ipc://"):
         s = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         s.settimeout(patience(timeout))
-        for _ in range(2000):
+        until = time.monotonic() + patience(timeout)
+        while time.monotonic() < until:
             try:
                 s.connect(address[6:])
                 return s
