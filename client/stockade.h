@@ -83,7 +83,9 @@ struct stockade_options {
         address; // ipc:///path, unix:/path or tcp://host:port; NULL: $STOCKADE_ADDRESS, or the default
     const char *token; // sent as "authorization: Bearer TOKEN"; NULL: $STOCKADE_TOKEN, or none
     uint32_t connect_timeout_ms; // 0: 5,000
-    uint32_t keepalive_ms; // silence after which the broker is asked whether it is there; 0: 20,000
+    // Silence after which the broker is asked whether it is there; 0: 20,000. After as long again without an answer its
+    // calls end with UNAVAILABLE.
+    uint32_t keepalive_ms;
 };
 #define STOCKADE_OPTIONS_INIT                                                                      \
     {                                                                                              \

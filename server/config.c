@@ -159,9 +159,11 @@ check_rpc(const struct config *c, struct err *e)
     if (c->rpc.queue_bytes_pause > c->rpc.queue_bytes_kill)
         return err_set(e, ERR_INVALID_ARGUMENT, "rpc.queue_pause is above rpc.queue_kill");
     for (uint32_t i = 0; i < c->listen_n; i++)
-        if (listen_is_ws(c->listen[i]) && !c->rpc.websocket)
-            return err_set(e, ERR_INVALID_ARGUMENT, "listen: %s needs rpc.websocket: true",
-                           c->listen[i]);
+        if (rpc_check_address(&c->rpc, c->listen[i], e) < 0)
+            return err_wrap(e, "listen");
+    const struct transport_address feed = {.url = c->telemetry.feed};
+    if (feed.url[0] != '\0' && listen_check(&feed, e) < 0)
+        return err_wrap(e, "telemetry.feed");
     return 0;
 }
 

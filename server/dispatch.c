@@ -181,6 +181,16 @@ static int (*const checks[])(struct dispatch *d, struct call *c, struct err *e) 
     check_method, check_stream, check_metadata, check_deadline, check_request,
 };
 
+// Also one that may be done twice: Delete, sent again, would be told NOT_FOUND. What only reads is read again.
+static bool
+takes_key(const struct method_rules *rules)
+{
+    static const char reads[] = ".read";
+    size_t n = strlen(rules->scope);
+    size_t reads_n = sizeof reads - 1;
+    return !rules->idempotent || n < reads_n || strcmp(rules->scope + n - reads_n, reads) != 0;
+}
+
 void
 dispatch_call(struct dispatch *d, struct call *c)
 {
@@ -191,7 +201,7 @@ dispatch_call(struct dispatch *d, struct call *c)
             return;
         }
     const char *key = call_metadata(c, "idempotency-key");
-    if (key != NULL && !c->method->rules->idempotent &&
+    if (key != NULL && takes_key(c->method->rules) &&
         keys_begin(c->rpc->keys, c, key) != KEYS_EXECUTE)
         return;
     c->method->served->handler(d->server, c, c->request);

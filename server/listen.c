@@ -68,13 +68,20 @@ bind_ipc(const struct transport_address *a, const char *path, int fd, struct lis
 }
 
 static int
+check_ipc(const struct transport_address *a, struct err *e)
+{
+    const char *path = a->url + strlen("ipc://");
+    if (path[0] == '/' && strlen(path) <= SOCKET_PATH_MAX)
+        return 0;
+    return err_set(e, ERR_INVALID_ARGUMENT,
+                   "listen on %s: needs an absolute path of at most %d bytes", a->url,
+                   (int)SOCKET_PATH_MAX);
+}
+
+static int
 listen_ipc(const struct transport_address *a, int *out, struct listen_bound *bound, struct err *e)
 {
     const char *path = a->url + strlen("ipc://");
-    if (path[0] != '/' || strlen(path) > SOCKET_PATH_MAX)
-        return err_set(e, ERR_INVALID_ARGUMENT,
-                       "listen on %s: needs an absolute path of at most %d bytes", a->url,
-                       (int)SOCKET_PATH_MAX);
     int rc = remove_stale_socket(path, e);
     if (rc != 0)
         return rc;
@@ -163,6 +170,19 @@ bind_tcp(const struct transport_address *a, int fd, const struct addrinfo *to, s
 }
 
 static int
+check_tcp(const struct transport_address *a, struct err *e)
+{
+    const char *host_port = a->url + strlen("tcp://");
+    struct addrinfo *to = NULL;
+    int rc = check_host(a, host_port, e);
+    if (rc == 0)
+        rc = parse_host(a, host_port, &to, e);
+    if (to != NULL)
+        freeaddrinfo(to);
+    return rc;
+}
+
+static int
 listen_tcp(const struct transport_address *a, int *out, struct listen_bound *bound, struct err *e)
 {
     const char *host_port = a->url + strlen("tcp://");
@@ -170,9 +190,7 @@ listen_tcp(const struct transport_address *a, int *out, struct listen_bound *bou
     struct sockaddr_storage got;
     socklen_t n = sizeof got;
     char port[8];
-    int rc = check_host(a, host_port, e);
-    if (rc == 0)
-        rc = parse_host(a, host_port, &to, e);
+    int rc = parse_host(a, host_port, &to, e);
     if (rc != 0 || to == NULL)
         return rc;
     int auto_close fd = socket(to->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -190,39 +208,56 @@ listen_tcp(const struct transport_address *a, int *out, struct listen_bound *bou
 }
 
 static int
-refuse_tls(const struct transport_address *a, int *fd, struct listen_bound *bound, struct err *e)
+refuse_tls(const struct transport_address *a, struct err *e)
 {
-    *fd = -1;
-    (void)bound;
     return err_set(e, ERR_FAILED_PRECONDITION,
                    "listen on %s: nng loses a descriptor for each TLS client that drops; end TLS "
                    "in a proxy",
                    a->url);
 }
 
-static const struct {
+static const struct scheme {
     const char *prefix;
+    int (*check)(const struct transport_address *a, struct err *e);
     int (*listen)(const struct transport_address *a, int *fd, struct listen_bound *bound,
                   struct err *e);
 } schemes[] = {
-    {"ipc://", listen_ipc},
-    {"tcp://", listen_tcp},
-    {"wss://", refuse_tls},
-    {"tls+tcp://", refuse_tls},
+    {"ipc://", check_ipc, listen_ipc},
+    {"tcp://", check_tcp, listen_tcp},
+    {"wss://", refuse_tls, NULL},
+    {"tls+tcp://", refuse_tls, NULL},
 };
+
+static const struct scheme *
+scheme_of(const char *url)
+{
+    for (size_t i = 0; i < sizeof schemes / sizeof schemes[0]; i++)
+        if (strncmp(url, schemes[i].prefix, strlen(schemes[i].prefix)) == 0)
+            return &schemes[i];
+    return NULL;
+}
+
+int
+listen_check(const struct transport_address *a, struct err *e)
+{
+    const struct scheme *s = scheme_of(a->url);
+    if (s != NULL)
+        return s->check(a, e);
+    return err_set(e, ERR_INVALID_ARGUMENT,
+                   "listen on %s: an address begins with ipc://, tcp:// or ws://", a->url);
+}
 
 int
 listen_open(const struct transport_address *a, int *fd, bool *ipc, struct listen_bound *bound,
             struct err *e)
 {
     *bound = (struct listen_bound){0};
-    for (size_t i = 0; i < sizeof schemes / sizeof schemes[0]; i++)
-        if (strncmp(a->url, schemes[i].prefix, strlen(schemes[i].prefix)) == 0) {
-            *ipc = schemes[i].listen == listen_ipc;
-            return schemes[i].listen(a, fd, bound, e);
-        }
-    return err_set(e, ERR_INVALID_ARGUMENT,
-                   "listen on %s: an address begins with ipc://, tcp:// or ws://", a->url);
+    int rc = listen_check(a, e);
+    const struct scheme *s = scheme_of(a->url);
+    if (rc != 0 || s == NULL)
+        return rc;
+    *ipc = s->listen == listen_ipc;
+    return s->listen(a, fd, bound, e);
 }
 
 void

@@ -17,6 +17,10 @@ struct listen_bound {
 // "ws" has a transport of its own.
 bool listen_is_ws(const char *url);
 
+// What listen_open() refuses by the address alone, whatever is there: for a configuration that is only looked at.
+// INVALID_ARGUMENT, FAILED_PRECONDITION, in the same words.
+int listen_check(const struct transport_address *a, struct err *e);
+
 // Listens on an ipc or tcp address: *fd (owned, non-blocking). A stale socket file is replaced; a live one, and whatever
 // is no socket, is refused (ALREADY_EXISTS). FAILED_PRECONDITION: more than loopback, or tls. *ipc tells the kind.
 int listen_open(const struct transport_address *a, int *fd, bool *ipc, struct listen_bound *bound,

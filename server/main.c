@@ -251,7 +251,7 @@ listen_all(struct broker *b, struct err *e)
         int r = rpc_listen(b->s.rpc, b->config->listen[i], b->config->socket_mode,
                            (int)b->who.socket_gid, b->bound[i], sizeof b->bound[i], e);
         if (r < 0)
-            return err_wrap(e, "listen on %s", b->config->listen[i]);
+            return r;
         b->s.listeners_n = i + 1;
         log_event(LOG_INFO, "listening", "%s", b->bound[i]);
     }

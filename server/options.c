@@ -114,6 +114,8 @@ apply(const struct overrides *over, struct config *c, struct err *e)
     for (uint32_t i = 0; i < over->listen_n && r == 0; i++) {
         c->listen_n = i + 1;
         r = copy(c->listen[i], sizeof c->listen[i], over->listen[i], "--listen", e);
+        if (r == 0)
+            r = rpc_check_address(&c->rpc, c->listen[i], e);
     }
     if (r == 0 && over->state_dir != NULL)
         r = copy_path(c->state_dir, sizeof c->state_dir, over->state_dir, "--state-dir", e);

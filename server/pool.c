@@ -208,6 +208,18 @@ give_up(struct shelf *shelf, const struct err *e)
     }
 }
 
+// Made for a request that was given up meanwhile. False: it is wanted.
+static bool
+is_too_many(struct shelf *shelf, struct sandbox *s)
+{
+    struct err e;
+    if (!list_empty(&shelf->waiting) || shelf->ready_n < shelf->template->pool)
+        return false;
+    (void)err_set(&e, ERR_CANCELLED, "nobody wants it any more");
+    sandbox_destroy(s, &e, NULL);
+    return true;
+}
+
 static void
 on_made(void *cookie, struct sandbox *s, const struct err *e)
 {
@@ -215,6 +227,8 @@ on_made(void *cookie, struct sandbox *s, const struct err *e)
     shelf->making--;
     if (s != NULL) {
         shelf->back_off_ms = 0;
+        if (is_too_many(shelf, s))
+            return;
         list_append(&shelf->ready, &s->pool_node);
         shelf->ready_n++;
     } else if (!shelf->pool->stopped) {

@@ -113,17 +113,26 @@ rpc_free(struct rpc *r)
 }
 
 int
+rpc_check_address(const struct rpc_limits *l, const char *address, struct err *e)
+{
+    const struct transport_address a = {.url = address, .any = l->tcp_any_address};
+    if (!listen_is_ws(address))
+        return listen_check(&a, e);
+    if (!l->websocket)
+        return err_set(e, ERR_FAILED_PRECONDITION,
+                       "listen on %s: websockets are off (rpc.websocket turns them on)", address);
+    return listen_check_ws(&a, transport_ws_version(), e);
+}
+
+int
 rpc_listen(struct rpc *r, const char *address, uint32_t mode, int group, char *bound,
            size_t bound_n, struct err *e)
 {
     char where[TRANSPORT_BOUND_BYTES];
     struct transport_address a = {address, mode, group, r->limits.tcp_any_address};
     struct rpc_engine *g = &r->engines[listen_is_ws(address) ? 1 : 0];
-    int failed = 0;
-    if (g->ops == &transport_ws && !r->limits.websocket)
-        return err_set(e, ERR_FAILED_PRECONDITION,
-                       "listen on %s: websockets are off (rpc.websocket turns them on)", address);
-    if (g->transport == NULL)
+    int failed = rpc_check_address(&r->limits, address, e);
+    if (!failed && g->transport == NULL)
         failed = g->ops->open(r->loop, &events, g, &g->transport, e);
     if (!failed)
         failed = g->ops->listen(g->transport, &a, where, e);

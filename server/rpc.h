@@ -38,6 +38,9 @@ void rpc_limits_default(struct rpc_limits *l);
 struct rpc *rpc_new(uv_loop_t *loop, struct dispatch *d, const struct rpc_limits *l);
 void rpc_free(struct rpc *r);
 
+// What rpc_listen() refuses by the address and the limits alone, before anything listens.
+int rpc_check_address(const struct rpc_limits *l, const char *address, struct err *e);
+
 // Listens on "ipc:///path" (mode: permissions of the socket file, group: its group or -1) or "tcp://127.0.0.1:port".
 // "ws://127.0.0.1:port" is refused unless `websocket` is set, and below nng 1.6 (FAILED_PRECONDITION, with the reason),
 // tls always. INVALID_ARGUMENT: another scheme. On success *bound (64 bytes or more) holds the address with the port that was chosen for port 0.

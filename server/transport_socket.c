@@ -22,6 +22,9 @@
 enum {
     ACCEPT_PAUSE_MS = 100, // after a failure, such as no descriptor left
     ACCEPTS_MAX = 64,      // in one turn of the loop
+    KEEPALIVE_IDLE_S = 60, // 2 minutes in all until a host that says nothing counts as gone
+    KEEPALIVE_INTERVAL_S = 15,
+    KEEPALIVE_PROBES = 4,
 };
 
 struct engine {
@@ -237,15 +240,32 @@ stream_new(struct engine *t, uv_loop_t *loop, int fd)
 // ---- listeners
 
 static bool
+set_up_tcp(int fd)
+{
+    static const struct {
+        int level, name, value;
+    } options[] = {
+        {IPPROTO_TCP, TCP_NODELAY, 1},
+        {SOL_SOCKET, SO_KEEPALIVE, 1}, // a host that is gone says nothing; the kernel's own 2 hours
+        {IPPROTO_TCP, TCP_KEEPIDLE, KEEPALIVE_IDLE_S}, // are long for a job whose caller it was
+        {IPPROTO_TCP, TCP_KEEPINTVL, KEEPALIVE_INTERVAL_S},
+        {IPPROTO_TCP, TCP_KEEPCNT, KEEPALIVE_PROBES},
+    };
+    bool done = true;
+    for (size_t i = 0; i < sizeof options / sizeof options[0] && done; i++)
+        done = setsockopt(fd, options[i].level, options[i].name, &options[i].value,
+                          sizeof options[i].value) == 0;
+    return done;
+}
+
+static bool
 read_peer(int fd, bool ipc, struct transport_peer *peer)
 {
     struct ucred who;
     socklen_t n = sizeof who;
-    int on = 1;
     *peer = (struct transport_peer){.local = ipc};
     if (!ipc)
-        return setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) == 0 &&
-               setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on) == 0;
+        return set_up_tcp(fd);
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &n) < 0)
         return false;
     peer->uid = who.uid;

@@ -42,11 +42,22 @@ def wrong_configurations_are_refused_with_key_and_line():
     refuses("templates: [{name: a, paths: [etc]}]\n", "1:31", "absolute path")
     refuses("templates: [{name: a, paths: [/opt/../etc]}]\n", "1:31")
     refuses("listen: [ftp://x]\n", "listen on")
+    refuses("listen: ['tcp://0.0.0.0:80']\n", "listen on tcp://0.0.0.0:80", "loopback")
+    refuses("listen: ['ws://127.0.0.1:80/']\n", "rpc.websocket")
+    refuses("telemetry: {feed: 'tcp://0.0.0.0:80'}\n", "telemetry.feed", "loopback")
     refuses("ttl: {default: 2d, max: 1d}\n", "ttl")
     refuses("quotas: {sandboxes: 99999999}\n", "sandboxes")
     refuses("pool: [\n", ":2:1:")
     refuses("a: &x 1\nb: *x\n")
     refuses("pool: 1\n--- \npool: 2\n")
+
+
+def what_is_checked_is_refused_in_the_words_of_the_start():
+    for address, word in (("tcp://0.0.0.0:0", "loopback"), ("wss://127.0.0.1:0", "proxy"), ("ipc://relative", "absolute")):
+        checked = run([binary("stockaded"), "--check-config", "--listen", address], capture_output=True)
+        started = run([binary("stockaded"), "--listen", address], capture_output=True)
+        check(checked.returncode != 0 and word in checked.stderr.decode(), f"{address}: {checked}")
+        check((started.returncode, started.stderr) == (checked.returncode, checked.stderr), f"{started} {checked}")
 
 
 def a_configuration_that_others_may_write_is_refused():
@@ -116,6 +127,7 @@ def sigterm_lets_jobs_end_and_takes_no_new_ones():
         check(c.recv(watch).payload[1] == SERVING, "it serves")
         job = c.begin_run("echo begun; sleep 1000; echo done")
         c.until(job, lambda: b"begun" in job.output)
+        until(lambda: "sleep" in b.processes().values(), "the job sleeps")
         b.process.send_signal(signal.SIGTERM)
         goaway = c.goaway()
         check(goaway.code in (0, UNAVAILABLE), f"{goaway}")
@@ -222,7 +234,8 @@ def no_more_sandboxes_than_there_may_be_are_made():
         check(c.unary(SANDBOX + "Create", {}).sandbox.id, "there is room again")
 
 
-TESTS = [wrong_configurations_are_refused_with_key_and_line, a_configuration_that_others_may_write_is_refused,
+TESTS = [wrong_configurations_are_refused_with_key_and_line,
+         what_is_checked_is_refused_in_the_words_of_the_start, a_configuration_that_others_may_write_is_refused,
          without_root_it_says_what_to_do, without_stdin_stdout_and_stderr_it_writes_its_log_nowhere,
          whatever_it_inherits_it_works_and_ends,
          a_second_one_on_the_same_cgroup_is_refused_and_harms_nothing,

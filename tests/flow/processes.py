@@ -10,6 +10,7 @@ from sp import DEADLINE, EXHAUSTED, EXISTS, INVALID
 
 CONFIG = """
 pool: 2
+templates: [{name: default}, {name: unpooled, pool: 0}]
 keep_finished: 4s
 quotas: {jobs_per_sandbox: 8}
 """
@@ -210,6 +211,19 @@ def a_run_ends_when_its_caller_goes_away_or_gives_up(b, c):
     until(lambda: c.unary(SYSTEM + "Info", {}).sandboxes_own == 0, "its sandbox has gone")
 
 
+def runs_given_up_while_they_wait_leave_no_sandbox(b, c):
+    """Nor a ready one: those that were being made for them are taken away."""
+    fields = {"template": "unpooled", "command": c.shell("sleep 60")}
+    ids = [c.new_id() for _ in range(8)]
+    c.socket.sendall(b"".join(c.pack(i, c.call_frame(PROCESS + "Run", fields)) + c.pack(i, sp.Frame(kind=sp.CANCEL))
+                              for i in ids))
+    for id_ in ids:
+        frame = c.recv(id_)
+        check(frame.kind == sp.END and frame.status.code == 1, f"{frame}")
+    until(lambda: c.unary(SYSTEM + "Info", {}).sandboxes == 2, "only the pool's two are left")
+    check([t.pool_ready for t in c.unary(SYSTEM + "Info", {}).templates] == [2, 0], "and are ready")
+
+
 def a_cancelled_call_gets_one_end_with_code_1(b, c):
     job = c.begin_run("sleep 60")
     c.until(job, lambda: job.id)
@@ -280,7 +294,7 @@ TESTS = [commands_out_of_bounds_are_refused, limits_of_a_start_are_its_own_and_a
          input_is_queued_to_256_KiB_and_refused_beyond_whole, stdin_that_was_not_kept_open_ends_behind_its_bytes,
          signals_reach_the_process_or_its_group, a_terminal_is_resized_and_others_have_none,
          wait_ends_with_the_process_or_with_its_deadline, a_run_ends_when_its_caller_goes_away_or_gives_up,
-         a_cancelled_call_gets_one_end_with_code_1, the_deadline_of_a_run_ends_it,
+         runs_given_up_while_they_wait_leave_no_sandbox, a_cancelled_call_gets_one_end_with_code_1, the_deadline_of_a_run_ends_it,
          a_key_makes_one_sandbox_and_one_process_however_often_it_is_sent,
          jobs_of_a_sandbox_are_counted_and_a_full_one_says_so, two_readers_see_the_same]
 

@@ -216,6 +216,18 @@ def an_idle_connection_is_closed_and_one_with_a_call_is_not():
 # ---- addresses
 
 
+def a_tcp_peer_that_says_nothing_is_asked_for_within_a_minute():
+    with Server() as s:
+        c = Client(s.tcp)
+        ours, theirs = (f":{a[1]:04X}" for a in (c.socket.getsockname(), c.socket.getpeername()))
+        with open("/proc/net/tcp", encoding="ascii") as f:
+            lines = [line.split() for line in f]
+        timers = [line[5] for line in lines if line[1].endswith(theirs) and line[2].endswith(ours)]
+        check(len(timers) == 1, f"the server's end is in {lines}")
+        kind, ticks = timers[0].split(":")  # proc_net_tcp.txt of the kernel: 02 is keepalive
+        check(kind == "02" and int(ticks, 16) <= 60 * os.sysconf("SC_CLK_TCK"), timers[0])
+
+
 def fails_to_listen(*args):
     p = run([os.path.join(sp.BUILD, "tests/echo/echo-server"), *args], capture_output=True, text=True)
     check(p.returncode == 1, p)
@@ -570,6 +582,7 @@ sp.run([
     a_seventh_of_a_second_is_a_deadline,
     too_many_pings_end_the_connection,
     an_idle_connection_is_closed_and_one_with_a_call_is_not,
+    a_tcp_peer_that_says_nothing_is_asked_for_within_a_minute,
     unsafe_addresses_are_refused_with_the_reason,
     a_live_socket_and_a_plain_file_are_not_replaced_and_a_stale_one_is,
     unary_calls_are_answered_out_of_order_beside_a_stream,

@@ -195,6 +195,27 @@ def a_paused_sandbox_can_be_deleted(b, c):
     check(c.finish(job).result.outcome == 7, "its job is cancelled")
 
 
+def a_change_with_a_key_is_answered_again_and_not_made_again(b, c):
+    box = create(c).id
+    other = connect(b)
+    for method, key in (("Pause", "p"), ("Resume", "r"), ("Pause", "p2"), ("Delete", "d")):
+        first = c.unary(SANDBOX + method, {"id": box}, {"idempotency-key": key})
+        again = other.unary(SANDBOX + method, {"id": box}, {"idempotency-key": key})
+        check(first == again, f"{method} again: {again}")
+    no(c, "Delete", {"id": box}, NOT_FOUND)
+    failed = c.fails(SANDBOX + "Delete", {"id": "another"}, {"idempotency-key": "d"})
+    check(failed.reason == "IDEMPOTENCY_KEY_REUSED", f"{failed} {failed.details}")
+
+
+def what_is_read_is_read_anew_whatever_its_key(b, c):
+    box = create(c).id
+    for labels in ({}, {"a": "b"}):
+        c.unary(SANDBOX + "Update", {"id": box, "metadata": labels})
+        got = c.unary(SANDBOX + "Get", {"id": box}, {"idempotency-key": "g"}).sandbox
+        check(dict(got.metadata) == labels, f"{got.metadata}")
+    delete(c, box)
+
+
 def a_quota_is_named(b, c):
     boxes = [create(c).id for _ in range(20)]
     failed = no(c, "Create", {}, EXHAUSTED, "20")
@@ -245,7 +266,8 @@ TESTS = [what_is_above_a_maximum_is_refused_with_both_values, fields_out_of_boun
          a_template_gives_its_own_limits_host_name_and_environment, names_are_unique_among_ones_own,
          lists_come_in_pages_oldest_first_and_by_label, labels_change_one_by_one_and_those_that_go_make_room,
          time_to_live_ends_a_sandbox_and_can_be_put_off, a_pause_holds_wall_limits_and_jobs,
-         a_paused_sandbox_can_be_deleted, a_quota_is_named, sandboxes_of_another_user_are_not_found,
+         a_paused_sandbox_can_be_deleted, a_change_with_a_key_is_answered_again_and_not_made_again,
+         what_is_read_is_read_anew_whatever_its_key, a_quota_is_named, sandboxes_of_another_user_are_not_found,
          delete_answers_when_nothing_is_left, a_create_whose_caller_has_gone_leaves_nothing_beyond_its_time_to_live]
 
 if __name__ == "__main__":

@@ -82,7 +82,10 @@ static const struct refusal refusals[] = {
     {"quotas: {sandboxes: 5}\n", "the pools keep 8 sandboxes"},
     {"ttl: {default: 2d, max: 1d}\n", "ttl.default is above ttl.max"},
     {"rpc: {queue_pause: 8M, queue_kill: 4M}\n", "rpc.queue_pause is above rpc.queue_kill"},
-    {"listen: [\"ws://127.0.0.1:80/x\"]\n", "needs rpc.websocket"},
+    {"listen: [\"ws://127.0.0.1:80/x\"]\n", "rpc.websocket turns them on"},
+    {"listen: [\"tcp://0.0.0.0:80\"]\n", "listen: listen on tcp://0.0.0.0:80: callers over tcp"},
+    {"listen: [\"tcp://127.0.0.1\"]\n", "needs a port"},
+    {"telemetry: {feed: \"tcp://0.0.0.0:80\"}\n", "telemetry.feed: listen on"},
     {"ids: {slots: 5000}\n", "must be from 2 to 4095"},
 };
 

@@ -32,6 +32,12 @@ expect_refused(const char *url, bool any, int32_t code, const char *word)
     struct err e = refused(url, any);
     if (e.code != code || strstr(e.text, word) == NULL)
         fail_msg("%s: %d %s", url, e.code, e.text);
+    const struct transport_address a = {.url = url, .any = any};
+    struct err looked = {0};
+    if (code == ERR_ALREADY_EXISTS) // what the address alone does not show
+        return;
+    assert_true(listen_check(&a, &looked) < 0);
+    assert_string_equal(looked.text, e.text);
 }
 
 static void
