@@ -4,6 +4,7 @@
 import os
 import re
 import signal
+import socket
 import subprocess
 import time
 
@@ -151,20 +152,22 @@ def a_broker_whose_spawner_dies_ends_with_70():
         b.process = None
 
 
-def what_it_cannot_start_with_is_64_or_69():
-    b = Broker("--no-such-flag")
+def fails_with(code, *flags):
+    b = Broker(*flags)
     try:
         b.start()
     except RuntimeError as why:
-        check("exited 64" in str(why), why)
-    b = Broker("--listen", "ws://127.0.0.1:0")
-    try:
-        b.start()
-    except RuntimeError as why:
-        check("exited 69" in str(why), why)
+        check(f"exited {code}" in str(why), why)
     else:
         b.stop()
-        raise AssertionError("it listens on ws")
+        raise AssertionError(f"it starts with {flags}")
+
+
+def what_it_cannot_start_with_is_64_or_69():
+    fails_with(64, "--no-such-flag")
+    fails_with(64, "--listen", "ws://127.0.0.1:0")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        fails_with(69, "--listen", f"tcp://127.0.0.1:{taken.getsockname()[1]}")
 
 
 sp.run([
