@@ -5,7 +5,7 @@
 //   number: a tree of ranges -> a verdict, or the tests of its arguments
 //
 // What the rules cannot say: a number above those reviewed, and -1, answer ENOSYS; x32 numbers kill; ioctl is allowed but for three
-// requests, which are compared in the low 32 bits since the kernel looks at no others.
+// requests, and setsockopt but for four options, which are compared in the low 32 bits since the kernel looks at no others.
 #include "filter_code.h"
 
 #include <assert.h>
@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 
 #include "filter_rules.h"
@@ -262,6 +263,37 @@ test_ioctl(struct program *p)
     return test_half(p, &request, false, &r);
 }
 
+// setsockopt is allowed, but for programs on sockets: translated, they are memory of which the whole host has one amount,
+// as are the filters of seccomp (filter_rules.c). libpcap does without, for one.
+static unsigned
+test_setsockopt(struct program *p)
+{
+    static const struct filter_arg level = {.index = 1, .mask = UINT32_MAX};
+    static const struct filter_arg option = {.index = 2, .mask = UINT32_MAX};
+    struct ranges r = {.n = 0};
+    unsigned allow = verdict(p, ALLOW);
+    unsigned refuse = verdict(p, UNSUPPORTED);
+    _Static_assert(SO_ATTACH_FILTER < SO_ATTACH_BPF &&
+                       SO_ATTACH_BPF + 1 == SO_ATTACH_REUSEPORT_CBPF &&
+                       SO_ATTACH_BPF + 2 == SO_ATTACH_REUSEPORT_EBPF,
+                   "in order");
+    add_range(&r, 0, allow);
+    add_value(&r, SO_ATTACH_FILTER, refuse, allow);
+    add_range(&r, SO_ATTACH_BPF, refuse);
+    add_range(&r, SO_ATTACH_REUSEPORT_EBPF + 1, allow);
+    unsigned of_socket = test_half(p, &option, false, &r);
+    r.n = 0;
+    add_range(&r, 0, allow);
+    add_value(&r, SOL_SOCKET, of_socket, allow);
+    return test_half(p, &level, false, &r);
+}
+
+// Calls that are allowed but for some arguments.
+static unsigned (*test_of(int nr))(struct program *)
+{
+    return nr == __NR_ioctl ? test_ioctl : nr == __NR_setsockopt ? test_setsockopt : NULL;
+}
+
 static void
 find_rules(int nr, struct rules *out)
 {
@@ -281,7 +313,7 @@ find_rules(int nr, struct rules *out)
 static enum verdict
 constant(int nr, const struct rules *rules)
 {
-    if (nr == __NR_ioctl && rules->n > 0)
+    if (test_of(nr) != NULL && rules->n > 0)
         return VERDICTS_N;
     for (unsigned i = 0; i < rules->n; i++) {
         if (rules->rule[i]->args[0].mask == 0)
@@ -311,7 +343,7 @@ write_program(struct program *p)
         always[nr] = constant(nr, &rules);
         if (always[nr] == VERDICTS_N)
             tests[nr] =
-                nr == __NR_ioctl ? test_ioctl(p) : test_rules(p, rules, 0, verdict(p, REFUSE));
+                test_of(nr) != NULL ? test_of(nr)(p) : test_rules(p, rules, 0, verdict(p, REFUSE));
     }
     unsigned place[VERDICTS_N]; // written anew, so that all that is constant leads to the same
     for (int v = 0; v < VERDICTS_N; v++)

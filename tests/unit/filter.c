@@ -1,5 +1,5 @@
-// The filters as the kernel would run them: a small interpreter of classic BPF gives the verdict for each call, without
-// loading anything. A job runs under both programs and gets the stricter answer, as seccomp(2) has it.
+// The filters as the kernel would run them: an interpreter gives the verdict for each call (filter_run.h). A job runs
+// under both programs and gets the stricter answer, as seccomp(2) has it.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,6 +27,8 @@
 #include "server/spawner/filter.h"
 #include "server/spawner/filter_rules.h"
 
+#include "filter_run.h"
+
 #if defined(__x86_64__)
 #define NATIVE  AUDIT_ARCH_X86_64
 #define FOREIGN AUDIT_ARCH_I386
@@ -40,62 +42,6 @@ enum { REVIEWED_ALLOWED = 266 };
 static struct filter guest;
 static struct filter job;
 static int job_fd = -1;
-
-static uint32_t
-load(const struct seccomp_data *data, uint32_t at)
-{
-    assert_true(at % 4 == 0 && at < sizeof *data);
-    uint32_t word;
-    memcpy(&word, (const char *)data + at, sizeof word);
-    return word;
-}
-
-static bool
-jumps(const struct sock_filter *i, uint32_t a)
-{
-    switch (BPF_OP(i->code)) {
-    case BPF_JEQ:
-        return a == i->k;
-    case BPF_JGT:
-        return a > i->k;
-    case BPF_JGE:
-        return a >= i->k;
-    case BPF_JSET:
-        return (a & i->k) != 0;
-    default:
-        fail_msg("jump %x", i->code);
-        return false;
-    }
-}
-
-// What the program returns for these data.
-static uint32_t
-run(const struct filter *f, const struct seccomp_data *data)
-{
-    uint32_t a = 0;
-    uint32_t scratch[16] = {0};
-    for (unsigned pc = 0; pc < f->n; pc++) {
-        const struct sock_filter *i = &f->code[pc];
-        if (i->code == (BPF_LD | BPF_W | BPF_ABS))
-            a = load(data, i->k);
-        else if (i->code == (BPF_LD | BPF_MEM))
-            a = scratch[i->k];
-        else if (i->code == BPF_ST)
-            scratch[i->k] = a;
-        else if (i->code == (BPF_ALU | BPF_AND | BPF_K))
-            a &= i->k;
-        else if (i->code == (BPF_JMP | BPF_JA))
-            pc += i->k;
-        else if (BPF_CLASS(i->code) == BPF_JMP)
-            pc += jumps(i, a) ? i->jt : i->jf;
-        else if (i->code == (BPF_RET | BPF_K))
-            return i->k;
-        else
-            fail_msg("instruction %x", i->code);
-    }
-    fail_msg("ran off the end");
-    return 0;
-}
 
 static uint32_t
 verdict_of(const struct seccomp_data *data, bool is_job)
@@ -345,6 +291,26 @@ typing_into_a_terminal_is_refused_with_any_high_bits(void **state)
 }
 
 static void
+no_socket_gets_a_program_whatever_the_high_bits(void **state)
+{
+    (void)state;
+    const uint32_t unsupported = SECCOMP_RET_ERRNO | EOPNOTSUPP;
+    for (uint64_t option = 0; option < 300; option++) {
+        bool attaches = option == SO_ATTACH_FILTER || option == SO_ATTACH_BPF ||
+                        option == SO_ATTACH_REUSEPORT_CBPF || option == SO_ATTACH_REUSEPORT_EBPF;
+        for (int bit = 31; bit < 64; bit++) {
+            uint64_t high = bit == 31 ? 0 : UINT64_C(1) << bit;
+            expect(verdict(SYS_setsockopt, 0, SOL_SOCKET | high, option | high),
+                   attaches ? unsupported : ALLOWED, SYS_setsockopt);
+            expect(verdict(SYS_setsockopt, 0, IPPROTO_IPV6 | high, option), ALLOWED,
+                   SYS_setsockopt);
+        }
+    }
+    expect(verdict(SYS_setsockopt, SOL_SOCKET, 0, SO_ATTACH_FILTER), ALLOWED, SYS_setsockopt);
+    expect(verdict(SYS_getsockopt, 0, SOL_SOCKET, SO_ATTACH_FILTER), ALLOWED, SYS_getsockopt);
+}
+
+static void
 personalities_that_weaken_memory_are_refused(void **state)
 {
     (void)state;
@@ -536,7 +502,7 @@ every_verdict_is_libseccomps(void **state)
     for (int nr = 0; nr <= FILTER_NR_REVIEWED; nr++) {
         size_t n[ARGS_N];
         size_t all = 1;
-        if (nr == SYS_ioctl) // three requests are ours, and have a test of their own
+        if (nr == SYS_ioctl || nr == SYS_setsockopt) // ours, which have tests of their own
             continue;
         for (unsigned i = 0; i < ARGS_N; i++)
             all *= n[i] = probes_of(nr, i, probes[i]);
@@ -586,6 +552,7 @@ main(void)
         cmocka_unit_test(new_namespaces_are_refused_in_any_company),
         cmocka_unit_test(sockets_are_of_four_families_and_none_is_raw),
         cmocka_unit_test(typing_into_a_terminal_is_refused_with_any_high_bits),
+        cmocka_unit_test(no_socket_gets_a_program_whatever_the_high_bits),
         cmocka_unit_test(personalities_that_weaken_memory_are_refused),
         cmocka_unit_test(devices_cannot_be_made),
         cmocka_unit_test(prctl_is_a_list),
