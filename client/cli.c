@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -11,12 +10,6 @@
 #include "cli_commands.h"
 
 enum { SENTENCE_MAX = 256 };
-
-static const struct option_row main_only[] = {
-    {"version", 'V', OPTION_FLAG, offsetof(struct options, version), NULL, "", NULL},
-    {0},
-};
-static const struct option_row *const main_options[] = {options_common, main_only, NULL};
 
 // What stands in for the command where there is none.
 static const struct command nothing = {.name = "", .usage = "[OPTION]... COMMAND ..."};
@@ -107,7 +100,7 @@ main(int argc, char **argv)
         help_all(stderr);
         return EXIT_USAGE;
     }
-    if (options_parse(&o, main_options, true, argc - 1, argv + 1, &p) < 0) {
+    if (options_parse(&o, options_main, true, argc - 1, argv + 1, &p) < 0) {
         (void)cli_usage(&nothing, p.why, p.hint);
         return EXIT_USAGE;
     }

@@ -20,6 +20,13 @@ const struct option_row options_common[] = {
     {0},
 };
 
+static const struct option_row version_only[] = {
+    {"version", 'V', OPTION_FLAG, AT(version), NULL, "say the version of this command", NULL},
+    {0},
+};
+
+const struct option_row *const options_main[] = {options_common, version_only, NULL};
+
 // Limits of one job.
 static const struct option_row job_limits[] = {
     {"timeout", 0, OPTION_DURATION, LIMIT(wall_ms), "TIME", "wall-clock time: 500ms, 5s, 2m, 1h",
@@ -260,6 +267,12 @@ static const char forward_details[] =
     "--allow-inbound.\n\n"
     "Example: stockade create --name web --allow-inbound 8000; stockade forward web 8080:8000";
 
+static const char completion_details[] =
+    "SHELL is bash, zsh or fish. Stockade's package has them installed; without it, bash: source "
+    "<(stockade completion bash); zsh: write it to a file _stockade in a folder of $fpath; fish: "
+    "stockade completion fish | source.\n\n"
+    "'stockade completion words -- WORD...' is what the scripts ask: what the last WORD can become.";
+
 const struct command commands[] = {
     {"run", "run a command in a fresh sandbox", "[OPTION]... [--] COMMAND [ARG]...", run_details,
      GROUPS(sandbox_limits, job_limits, network, sandbox_kind, job_kind), OPERAND_COMMAND, 1, -1,
@@ -303,12 +316,11 @@ const struct command commands[] = {
      OPERAND_NONE, 0, 0, false, false, cli_info},
     {"doctor", "check this host and say how to mend it", "[OPTION]...", doctor_details, NO_GROUPS,
      OPERAND_NONE, 0, 0, false, false, cli_doctor},
-    {"completion", "write a completion script", "bash | zsh | fish",
-     "For bash: source <(stockade completion bash)", NO_GROUPS, OPERAND_SHELL, 1, 1, false, false,
-     cli_completion},
+    {"completion", "write a completion script", "[OPTION]... SHELL", completion_details, NO_GROUPS,
+     OPERAND_SHELL, 1, -1, false, false, cli_completion},
     {"version", "show the versions of this command and of the broker", "[OPTION]...", NULL,
      NO_GROUPS, OPERAND_NONE, 0, 0, false, false, cli_version},
-    {"help", "show how a command is used", "[COMMAND]", NULL, NO_GROUPS, OPERAND_NONE, 0, 1, false,
+    {"help", "show how a command is used", "[COMMAND]", NULL, NO_GROUPS, OPERAND_HELP, 0, 1, false,
      false, cli_help_command},
     {0},
 };

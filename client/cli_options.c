@@ -335,8 +335,8 @@ missing_value(struct reading *r, const struct option_row *row)
     return -EINVAL;
 }
 
-static const struct option_row *
-find_long(const struct option_row *const *groups, const char *name, size_t n)
+const struct option_row *
+options_long(const struct option_row *const *groups, const char *name, size_t n)
 {
     for (; *groups != NULL; groups++)
         for (const struct option_row *r = *groups; r->name != NULL; r++)
@@ -345,8 +345,8 @@ find_long(const struct option_row *const *groups, const char *name, size_t n)
     return NULL;
 }
 
-static const struct option_row *
-find_letter(const struct option_row *const *groups, char letter)
+const struct option_row *
+options_letter(const struct option_row *const *groups, char letter)
 {
     for (; *groups != NULL; groups++)
         for (const struct option_row *r = *groups; r->name != NULL; r++)
@@ -361,7 +361,7 @@ parse_long(struct reading *r, const struct option_row *const *groups, int argc, 
 {
     const char *name = argv[0] + 2;
     size_t n = strcspn(name, "=");
-    const struct option_row *row = find_long(groups, name, n);
+    const struct option_row *row = options_long(groups, name, n);
     if (row == NULL) {
         char typed[WORD_MAX + 1];
         (void)snprintf(typed, sizeof typed, "%.*s", (int)(n < WORD_MAX ? n : WORD_MAX), name);
@@ -386,7 +386,7 @@ static int
 parse_letters(struct reading *r, const struct option_row *const *groups, int argc, char **argv)
 {
     for (const char *p = argv[0] + 1; *p != '\0'; p++) {
-        const struct option_row *row = find_letter(groups, *p);
+        const struct option_row *row = options_letter(groups, *p);
         if (row == NULL)
             return refuse(r, argv[0], NULL);
         if (row->kind != OPTION_FLAG) {

@@ -83,7 +83,8 @@ enum operand {
     OPERAND_PROCESS,
     OPERAND_SHELL,
     OPERAND_COMMAND,
-    OPERAND_PROFILES
+    OPERAND_PROFILES,
+    OPERAND_HELP,
 };
 
 struct command {
@@ -104,6 +105,14 @@ extern const struct command commands[];
 
 // The options that every command takes.
 extern const struct option_row options_common[];
+
+// Those that may stand before the command.
+extern const struct option_row *const options_main[];
+
+// The option of these groups with that name (n bytes), or with that letter; or NULL.
+const struct option_row *options_long(const struct option_row *const *groups, const char *name,
+                                      size_t n);
+const struct option_row *options_letter(const struct option_row *const *groups, char letter);
 
 // Finds a command, or NULL.
 const struct command *command_find(const char *name);

@@ -12,6 +12,7 @@ if(CMAKE_INSTALL_PREFIX STREQUAL "/usr")
     install(FILES ${PROJECT_BINARY_DIR}/stockade.service DESTINATION /lib/systemd/system)
     install(FILES ${PROJECT_SOURCE_DIR}/deploy/systemd/sysusers.conf DESTINATION lib/sysusers.d RENAME stockade.conf)
     install(FILES ${PROJECT_SOURCE_DIR}/deploy/systemd/tmpfiles.conf DESTINATION lib/tmpfiles.d RENAME stockade.conf)
+    install(FILES ${PROJECT_SOURCE_DIR}/deploy/debian/lintian-overrides DESTINATION share/lintian/overrides RENAME stockade)
 endif()
 
 # The public schema, for whoever generates a client.
@@ -33,7 +34,7 @@ foreach(page ${pages})
     string(REGEX REPLACE ".*\\." "" section ${name})
     stockade_install_gz(${page} ${name} ${CMAKE_INSTALL_MANDIR}/man${section})
 endforeach()
-stockade_install_gz(${PROJECT_SOURCE_DIR}/deploy/debian/changelog changelog.Debian ${CMAKE_INSTALL_DOCDIR})
+stockade_install_gz(${PROJECT_SOURCE_DIR}/deploy/debian/changelog changelog ${CMAKE_INSTALL_DOCDIR})
 # Completion is what the command itself writes.
 if(TARGET stockade)
     foreach(shell bash:bash-completion/completions/stockade zsh:zsh/vendor-completions/_stockade

@@ -432,17 +432,6 @@ def doctor_version_and_info_say_what_they_should(b):
     check(b"TEMPLATE" in b.cli("info").stdout, "a table")
 
 
-def completion_of_bash_works_in_bash(b):
-    script = b.cli("completion", "bash").stdout.decode()
-    ask = script + """
-COMP_WORDS=(stockade run --mem); COMP_CWORD=2; _stockade; echo "${COMPREPLY[*]}"
-COMP_WORDS=(stockade ru); COMP_CWORD=1; _stockade; echo "${COMPREPLY[*]}"
-COMP_WORDS=(stockade run --network a); COMP_CWORD=3; _stockade; echo "${COMPREPLY[*]}"
-"""
-    r = subprocess.run(["bash", "--norc", "-c", ask], capture_output=True, check=True, text=True)
-    check(r.stdout.splitlines() == ["--memory", "run", "allowlist"], r.stdout + r.stderr)
-
-
 def the_manual_names_everything_and_has_no_mistake(b):
     if INSTALLED:
         return
