@@ -121,6 +121,8 @@ class Broker:
                 try:
                     os.rmdir(os.path.join("/sys/fs/cgroup", path))
                     break
+                except FileNotFoundError:  # a spawner was still at it
+                    break
                 except OSError as why:
                     if time.monotonic() > until:
                         print(f"left over: {path}: {why}", flush=True)

@@ -122,6 +122,20 @@ def half_handshakes_are_reaped_by_the_deadline():
         check(watcher.unary("Stats").handshake_failed >= 300, "and counted")
 
 
+def a_hello_that_drips_does_not_put_the_deadline_off():
+    with Server(handshake_ms=700) as s:
+        for address in (s.ipc, s.tcp):
+            c = Client(address, hello=False)
+            for byte in sp.REQ_HELLO[:-1]:
+                time.sleep(0.15)
+                try:
+                    c.socket.sendall(bytes([byte]))
+                except (BrokenPipeError, ConnectionResetError):
+                    break
+            check(c.is_closed(), "it is closed, although a byte came now and then")
+        check(Client(s.ipc).unary("Stats").handshake_failed == 2, "and counted")
+
+
 def pipelined_requests_and_a_reset_leave_nothing_behind():
     with Server() as s:
         watcher = Client(s.ipc)
@@ -324,6 +338,7 @@ def a_thousand_clients_at_once_are_all_answered():
 
 sp.run([
     half_handshakes_are_reaped_by_the_deadline,
+    a_hello_that_drips_does_not_put_the_deadline_off,
     pipelined_requests_and_a_reset_leave_nothing_behind,
     lengths_that_lie_close_the_connection_and_cost_no_memory,
     when_descriptors_run_out_it_goes_on_once_they_are_back,
