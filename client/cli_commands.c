@@ -77,7 +77,7 @@ static const struct option_row sandbox_kind[] = {
      "kind of sandbox (default: default; see 'stockade info')", NULL},
     {"name", 0, OPTION_TEXT, AT(name), "NAME", "a name for the sandbox, unique among yours", NULL},
     {"label", 'l', OPTION_LABEL, AT(labels), "KEY=VALUE",
-     "a label of your own, kept with the record (repeatable)", NULL},
+     "a label of the sandbox, for ls --label (repeatable)", NULL},
     {0},
 };
 

@@ -217,7 +217,7 @@ struct stockade_create_options {
     enum stockade_network network;
     const struct stockade_pair *labels;
     size_t labels_n;
-    uint64_t ttl_ms; // 0: the template's
+    uint64_t ttl_ms; // 0: the broker's own (ttl.default: 300,000)
     const struct stockade_call_options *call;
     const struct stockade_policy *policy; // in place of `network`; NULL: that
 };

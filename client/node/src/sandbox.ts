@@ -31,7 +31,7 @@ import type { Duration, Size } from "./units.js";
 
 /** For `Sandbox.create`. */
 export interface CreateOptions extends FreshSandbox, CallControl {
-  /** Time until it is deleted: seconds or "10m". Default: the template's (5 minutes). At most 30 days. */
+  /** Time until it is deleted: seconds or "10m". Default: the broker's own (5 minutes). At most 30 days. */
   timeout?: Duration;
   /** Limits of the sandbox and its jobs. */
   limits?: Limits;

@@ -51,7 +51,7 @@ class Sandbox(Box):
         """Make a sandbox.
 
         ``template``  its name; None: ``default``
-        ``timeout``   seconds until the broker deletes it by itself; None: the template's (300)
+        ``timeout``   seconds until the broker deletes it by itself; None: the broker's own (300)
         ``limits``    what it may use; None: the template's
         ``network``   a ``Network``, or ``"none"`` or ``"open"``; None: the template's
         ``metadata``  labels: at most 32, keys of 64 and values of 256 bytes
@@ -335,7 +335,7 @@ def run(
     ``timeout``    seconds of wall-clock time, after which the broker ends it: ``Result.timed_out``
     ``limits``     what it may use; None: the template's
     ``network``    a ``Network``, or ``"none"`` or ``"open"``; None: the template's
-    ``metadata``   labels that are kept with the record
+    ``metadata``   labels of the sandbox while it lives
     ``terminal``   (rows, columns): give it a terminal; stdout and stderr are then one stream
     ``on_stdout``  called with each line of stdout as text, without its line end, as it comes
     ``on_stderr``  the same for stderr

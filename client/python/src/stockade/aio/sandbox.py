@@ -50,7 +50,7 @@ class Sandbox(Box):
         """Make a sandbox.
 
         ``template``  its name; None: ``default``
-        ``timeout``   seconds until the broker deletes it by itself; None: the template's (300)
+        ``timeout``   seconds until the broker deletes it by itself; None: the broker's own (300)
         ``limits``    what it may use; None: the template's
         ``network``   a ``Network``, or ``"none"`` or ``"open"``; None: the template's
         ``metadata``  labels: at most 32, keys of 64 and values of 256 bytes
