@@ -328,8 +328,9 @@ call_room(struct call *c)
         c->on_writable(c->cookie);
 }
 
-int
-call_send(struct call *c, const ProtobufCMessage *m)
+// `last`: what ends the call sends it, too.
+static int
+send_message(struct call *c, const ProtobufCMessage *m, bool last)
 {
     assert(c->stream && m->descriptor == c->method->served->output);
     size_t n = protobuf_c_message_get_packed_size(m);
@@ -352,8 +353,23 @@ call_send(struct call *c, const ProtobufCMessage *m)
     data.payload = (ProtobufCBinaryData){protobuf_c_message_pack(m, packed), packed};
     c->credit--;
     c->sent_data = true;
-    conn_send(c->conn, c->id, &data);
+    (last ? conn_queue : conn_send)(c->conn, c->id, &data);
     return 0;
+}
+
+int
+call_send(struct call *c, const ProtobufCMessage *m)
+{
+    return send_message(c, m, false);
+}
+
+int
+call_end_with(struct call *c, const ProtobufCMessage *m)
+{
+    int r = send_message(c, m, true);
+    if (r == 0)
+        call_end(c);
+    return r;
 }
 
 void

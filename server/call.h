@@ -66,6 +66,10 @@ void call_reply(struct call *c, const ProtobufCMessage *m);
 // Ends a stream.
 void call_end(struct call *c);
 
+// Ends a stream with its last message, in one write: who waits for the end is woken once. Like call_send(), and where that
+// takes nothing the call goes on.
+int call_end_with(struct call *c, const ProtobufCMessage *m);
+
 // Ends a call of either kind. `e` is copied; details become ErrorInfo, BadRequest, RetryInfo or QuotaFailure by code.
 void call_fail(struct call *c, const struct err *e);
 

@@ -23,7 +23,10 @@ void conn_close(struct conn *c);
 // Says GOAWAY: calls up to the last one are answered, new ones are refused.
 void conn_go_away(struct conn *c, const struct err *why);
 
-// Queues a frame, or one that is packed already. A connection that is closing swallows it.
+// Queues a frame, which goes with the next one that is sent. A connection that is closing swallows it.
+void conn_queue(struct conn *c, uint32_t id, const Stockade__V1__Frame *frame);
+
+// Sends a frame, or one that is packed already.
 void conn_send(struct conn *c, uint32_t id, const Stockade__V1__Frame *frame);
 void conn_send_packed(struct conn *c, uint32_t id, const uint8_t *frame, size_t n);
 

@@ -35,7 +35,7 @@ swallows(const struct conn *c)
 }
 
 void
-conn_send(struct conn *c, uint32_t id, const Stockade__V1__Frame *frame)
+conn_queue(struct conn *c, uint32_t id, const Stockade__V1__Frame *frame)
 {
     size_t n = wire_frame_bytes(c->caller.local, &frame->base);
     assert(n > 0); // whoever packs a payload looks at its size
@@ -43,6 +43,12 @@ conn_send(struct conn *c, uint32_t id, const Stockade__V1__Frame *frame)
     if (p == NULL)
         return;
     wire_put_frame(p, n, c->caller.local, id, &frame->base);
+}
+
+void
+conn_send(struct conn *c, uint32_t id, const Stockade__V1__Frame *frame)
+{
+    conn_queue(c, id, frame);
     conn_flush(c);
 }
 

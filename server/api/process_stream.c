@@ -69,7 +69,7 @@ on_cancel(void *cookie, enum call_cancel why)
 
 // Run, Start and Attach answer with messages of one field: the event.
 static int
-send_event(struct stream *st, Stockade__V1__ProcessEvent *ev)
+send_event(struct stream *st, Stockade__V1__ProcessEvent *ev, bool last)
 {
     Stockade__V1__RunResponse m;
     _Static_assert(sizeof m == sizeof(Stockade__V1__StartResponse) &&
@@ -77,7 +77,7 @@ send_event(struct stream *st, Stockade__V1__ProcessEvent *ev)
                    "they are filled in the same way");
     st->response->message_init((ProtobufCMessage *)&m);
     m.event = ev;
-    return call_send(st->call, &m.base);
+    return (last ? call_end_with : call_send)(st->call, &m.base);
 }
 
 static int
@@ -92,7 +92,7 @@ send_started(struct stream *st)
     started.pid = v.pid;
     ev.event_case = STOCKADE__V1__PROCESS_EVENT__EVENT_STARTED;
     ev.started = &started;
-    return send_event(st, &ev);
+    return send_event(st, &ev, false);
 }
 
 static int
@@ -114,7 +114,7 @@ send_output(struct stream *st, const struct output_chunk *c)
         ev.event_case = STOCKADE__V1__PROCESS_EVENT__EVENT_GAP;
         ev.gap = &gap;
     }
-    return send_event(st, &ev);
+    return send_event(st, &ev, false);
 }
 
 static int
@@ -130,7 +130,7 @@ send_ended(struct stream *st)
         return -ENOMEM;
     ev.event_case = STOCKADE__V1__PROCESS_EVENT__EVENT_EXITED;
     ev.exited = &exited;
-    return send_event(st, &ev);
+    return send_event(st, &ev, true);
 }
 
 static int
@@ -161,7 +161,6 @@ pump(void *cookie)
             stream_fail(st, &e);
             return;
         } else if (ev.kind == JOB_ENDED) {
-            call_end(st->call);
             stream_free(st);
             return;
         } else {

@@ -1,6 +1,8 @@
 // Connections and frames: what is no greeting or no frame, what comes in pieces, what is not read.
 #include "conn_memory.h"
 
+#include <errno.h>
+
 static void
 a_hello_of_another_protocol_or_none_is_the_end(void **state)
 {
@@ -124,6 +126,32 @@ a_call_that_says_a_stream_follows_or_ends_is_refused(void **state)
     leave(s);
 }
 
+// Without credit for the message the call goes on, and nothing is sent.
+static void
+the_last_message_of_a_stream_and_its_end_are_one_write(void **state)
+{
+    (void)state;
+    struct transport_stream *s = open_one(1);
+    Stockade__V1__HealthServiceWatchResponse m = STOCKADE__V1__HEALTH_SERVICE_WATCH_RESPONSE__INIT;
+    Stockade__V1__Frame f = STOCKADE__V1__FRAME__INIT;
+    f.kind = STOCKADE__V1__FRAME_KIND__FRAME_KIND_CALL;
+    f.method = watch_method;
+    f.credit = 1;
+    give_frame(s, ID(1), &f);
+    assert_int_equal(call_send(it.last, &m.base), 0);
+    pump(s);
+    assert_next(s, ID(1), DATA, 0);
+    assert_int_equal(call_end_with(it.last, &m.base), -EAGAIN);
+    assert_true(s->out_n == s->read_at && !s->writing);
+    call_add_credit(it.last, 1);
+    assert_int_equal(call_end_with(it.last, &m.base), 0);
+    assert_true(s->writing);
+    assert_next(s, ID(1), DATA, 0);
+    assert_next(s, ID(1), END, 0);
+    leave(s);
+    assert_int_equal(it.cancelled, 0);
+}
+
 // Ids need not rise, and whatever GOAWAY names as begun is not begun anew.
 static void
 GOAWAY_names_the_highest_id_that_was_begun(void **state)
@@ -148,6 +176,7 @@ main(void)
         TEST(the_same_request_again_is_one_call_and_another_under_its_id_is_none),
         TEST(a_peer_that_takes_nothing_is_closed_when_its_time_is_over_and_not_before),
         TEST(a_call_that_says_a_stream_follows_or_ends_is_refused),
+        TEST(the_last_message_of_a_stream_and_its_end_are_one_write),
         TEST(GOAWAY_names_the_highest_id_that_was_begun),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

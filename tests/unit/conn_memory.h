@@ -18,6 +18,7 @@
 #include "server/dispatch.h"
 #include "server/server.h"
 #include "stockade/v1/sandbox_service.pb-c.h"
+#include "stockade/v1/system_service.pb-c.h"
 
 enum { OUT_MAX = 1 << 20 };
 
@@ -75,7 +76,7 @@ static const struct transport_ops memory = {
     .close = memory_close,
 };
 
-// ---- the layer, with one method
+// ---- the layer, with a method and a stream
 
 static struct {
     uv_loop_t loop;
@@ -104,9 +105,12 @@ create(struct server *s, struct call *c, const ProtobufCMessage *req)
 }
 
 static const char create_method[] = "/stockade.v1.SandboxService/Create";
+static const char watch_method[] = "/stockade.v1.HealthService/Watch";
 static const struct call_method methods[] = {
     {create_method, &stockade__v1__sandbox_service_create_request__descriptor,
      &stockade__v1__sandbox_service_create_response__descriptor, create},
+    {watch_method, &stockade__v1__health_service_watch_request__descriptor,
+     &stockade__v1__health_service_watch_response__descriptor, create},
     {0},
 };
 
@@ -296,6 +300,7 @@ reply(struct transport_stream *s)
     pump(s);
 }
 
+#define DATA       STOCKADE__V1__FRAME_KIND__FRAME_KIND_DATA
 #define END        STOCKADE__V1__FRAME_KIND__FRAME_KIND_END
 #define GOAWAY     STOCKADE__V1__FRAME_KIND__FRAME_KIND_GOAWAY
 #define PONG       STOCKADE__V1__FRAME_KIND__FRAME_KIND_PONG
