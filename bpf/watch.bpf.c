@@ -440,15 +440,28 @@ int watch_oom(__u64 *ctx)
 }
 
 // What a process sends by kill, tgkill, sigqueue or pidfd_send_signal; what the kernel sends has another code.
-enum { FROM_KILL = 0, FROM_QUEUE = -1, FROM_TKILL = -6 };
+enum { FROM_KILL = 0, FROM_QUEUE = -1, FROM_TKILL = -6, FILE_TOO_LARGE = 25 /* SIGXFSZ */ };
+
+// SEND_SIG_NOINFO, as no kill of any kind has it: the kernel's own. By reading from it, since the verifier believes that
+// arguments of a tracepoint are never NULL, and takes a comparison away.
+static __always_inline bool is_without_info(struct kernel_siginfo *info)
+{
+    int code;
+    return bpf_core_read(&code, sizeof(code), &info->si_code) != 0;
+}
 
 SEC("tp_btf/signal_generate")
 int BPF_PROG(watch_signal, int signal, struct kernel_siginfo *info, struct task_struct *target)
 {
     struct task_struct *task = bpf_get_current_task_btf();
     struct place p;
-    if (!target || target->tgid == task->tgid || (__u64)info == 1) // 1: SEND_SIG_PRIV
+    if (!target || (__u64)info == 1) // SEND_SIG_PRIV
         return 0;
+    if (target->tgid == task->tgid) {
+        if (signal == FILE_TOO_LARGE && is_without_info(info) && find(task, &p))
+            COUNT(p.account, oversized);
+        return 0;
+    }
     int code = info ? BPF_CORE_READ(info, si_code) : FROM_KILL;
     if ((code != FROM_KILL && code != FROM_QUEUE && code != FROM_TKILL) || !find(task, &p))
         return 0;

@@ -79,9 +79,10 @@ struct watch_account {
     __u64 signals;          // sent to another process by kill and the like
     __u64 io_urings;        // rings made, and io_uring calls that were refused
     __u64 memfd_execs;
-    __u64 ooms;     // processes that the OOM killer ended
-    __u64 evicted;  // profile states lost to another thread (WATCH_THREADS): a window began anew
-    __u64 failures; // helpers that failed: something of an event or a profile is missing
+    __u64 ooms;      // processes that the OOM killer ended
+    __u64 oversized; // writes that RLIMIT_FSIZE refused: SIGXFSZ of the kernel's, ignored or not
+    __u64 evicted;   // profile states lost to another thread (WATCH_THREADS): a window began anew
+    __u64 failures;  // helpers that failed: something of an event or a profile is missing
 };
 
 enum watch_flag {
@@ -215,6 +216,6 @@ struct watch_score { // EVENT_PROFILE
     __u32 last[3]; // the trigram that went over
 };
 
-_Static_assert(sizeof(struct watch_account) == 24 + 8 * (WATCH_SYSCALLS + WATCH_ERRORS + 14),
+_Static_assert(sizeof(struct watch_account) == 24 + 8 * (WATCH_SYSCALLS + WATCH_ERRORS + 15),
                "no padding");
 _Static_assert(sizeof(struct watch_exec) == 304 && sizeof(struct watch_open) == 272, "no padding");

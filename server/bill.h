@@ -64,6 +64,8 @@ struct bill_input {
     struct bill_rusage rusage;
     uint64_t output_bytes, output_cut_bytes;
     uint32_t disk_full, inodes_full; // how many looks at the sandbox's disk found it so
+    uint64_t oversized;              // writes refused for the size of the file
+    bool oversized_known;
 };
 
 void bill_compute(const struct bill_input *in, struct bill *out);

@@ -267,6 +267,8 @@ ended(struct job *j)
     cgstat_read(&j->sandbox->dirs, j->number, &j->used.job);
     cgstat_read(&j->sandbox->dirs, 0, &j->used.after);
     job_look_at_disk(j);
+    j->used.oversized_known =
+        telemetry_job_oversized(j->all->srv->telemetry, j, &j->used.oversized);
     output_final(j->output);
 }
 

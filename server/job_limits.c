@@ -166,8 +166,9 @@ job_classify_signal(struct job *j, int signal)
     else if ((signal == SIGXCPU || signal == SIGKILL) && // which it may have sent itself, too
              cpu_used_ms(j) >= j->limits.v[LIMIT_CPU_TIME_MS])
         cpu_ended(j);
-    else if (signal == SIGXFSZ)
-        job_limit_ended(j, LIMIT_FILE_SIZE_BYTES, 1, true, "it wrote a file larger than it may");
+    else if (signal == SIGXFSZ && (j->used.oversized > 0 || !j->used.oversized_known))
+        job_limit_ended(j, LIMIT_FILE_SIZE_BYTES, j->used.oversized > 0 ? j->used.oversized : 1,
+                        true, "it wrote a file larger than it may");
     else
         j->result.outcome = OUTCOME_SIGNALED;
 }

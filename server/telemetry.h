@@ -89,6 +89,8 @@ void telemetry_policy_changed(struct telemetry *t, struct sandbox *s, const char
 // It counts from now on: j->watch is made.
 void telemetry_job_begun(struct telemetry *t, struct job *j, bool count_syscalls);
 void telemetry_job_started(struct telemetry *t, struct job *j);
+// How many of its writes RLIMIT_FSIZE refused. False where no program counts.
+bool telemetry_job_oversized(const struct telemetry *t, struct job *j, uint64_t *n);
 // Its result is complete, its sandbox and cgroup are still there: j->result.record is set.
 void telemetry_job_ended(struct telemetry *t, struct job *j);
 void job_watch_free(struct job_watch *w); // NULL is fine

@@ -53,6 +53,17 @@ telemetry_job_account(const struct telemetry *t, struct job *j)
     return w->account;
 }
 
+bool
+telemetry_job_oversized(const struct telemetry *t, struct job *j, uint64_t *n)
+{
+    const struct watch_account *account =
+        t != NULL && j->watch != NULL ? telemetry_job_account(t, j) : NULL;
+    if (account == NULL)
+        return false;
+    *n = account->oversized;
+    return true;
+}
+
 void
 telemetry_cell_back(const struct telemetry *t, uint64_t cgroup)
 {

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Every limit: what a job that goes beyond it meets, and what its result says about it."""
 
-from api import EXITED, LIMIT, PROCESS, SANDBOX, SIGNALED, check, main
+from api import EXITED, LIMIT, PROCESS, SANDBOX, SIGNALED, SYSTEM, check, main
 from broker import Broker
 
 KILLED = 9
@@ -109,6 +109,20 @@ def a_file_that_grows_too_large_ends_the_job(b, c):
     ended_by(job, "file_size_bytes", 65536, signal=25)
 
 
+def a_file_that_grows_too_large_is_told_where_the_job_goes_on(b, c):
+    if not any(f.name == "bpf-watch" and f.available for f in c.unary(SYSTEM + "Info", {}).features):
+        return
+    line = ("python3 -c 'f = open(\"/tmp/f\", \"wb\", 0)\ntry:\n  while f.write(bytes(65536)): pass\n"
+            "except OSError as e: print(e.errno)'")
+    job = c.run(line, {"file_size_bytes": 100000})
+    over, count = met(job, "file_size_bytes", 100000)
+    check(job.output == b"27\n" and count and over == 1, f"{over} {job.output}")
+    job = c.run("head -c 1M /dev/zero > /tmp/f; echo went on", {"file_size_bytes": 65536})
+    check(met(job, "file_size_bytes", 65536) == (1, True) and b"went on" in job.output, f"of a child: {job.output}")
+    r = c.run("kill -XFSZ $$", {"file_size_bytes": 65536}).result
+    check(r.outcome == SIGNALED and r.signal == 25 and "file_size_bytes" not in hits(r), f"feigned: {r.reason} {hits(r)}")
+
+
 def a_full_disk_is_told(b, c):
     job = c.run("exec 2>&1; head -c 2M /dev/zero > /tmp/a; head -c 2M /dev/zero > /home/agent/b; echo; stat -c %s /tmp/a ~/b",
                 {"disk_bytes": 3 << 20})
@@ -192,7 +206,8 @@ def weights_share_what_there_is(b, c):
 TESTS = [memory_ends_the_job, files_count_as_memory, swap_is_not_a_way_out, cpu_quota_makes_the_job_wait,
          cpu_time_ends_the_job_with_all_its_children, wall_time_ends_the_job_whatever_it_catches, processes_are_refused,
          exactly_as_many_processes_as_the_limit_says_are_possible, open_files_are_refused,
-         a_file_that_grows_too_large_ends_the_job, a_full_disk_is_told, no_more_inodes_is_told,
+         a_file_that_grows_too_large_ends_the_job, a_file_that_grows_too_large_is_told_where_the_job_goes_on,
+         a_full_disk_is_told, no_more_inodes_is_told,
          shared_memory_and_temporary_files_count_too, output_is_cut_and_counted, what_stays_within_its_limits_hits_none,
          limits_of_one_job_are_not_told_by_the_next, a_process_too_many_is_a_limit_and_no_failure,
          a_job_cannot_feign_that_its_cpu_time_was_over, weights_share_what_there_is]
