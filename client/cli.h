@@ -1,6 +1,7 @@
 // What the commands share: reaching the broker, saying what went wrong, and the exit code that says it to scripts.
 #pragma once
 
+#include <signal.h>
 #include <stdbool.h>
 
 #include "cli_options.h"
@@ -17,7 +18,8 @@ enum {
     EXIT_OURS = 125,   // Stockade failed, or a wrong command line
     EXIT_NOT_EXECUTABLE = 126,
     EXIT_NOT_FOUND = 127,
-    EXIT_SIGNAL = 128, // + its number
+    EXIT_SIGNAL = 128,                 // + its number
+    EXIT_PIPE = EXIT_SIGNAL + SIGPIPE, // nobody reads the output any more
 };
 
 // A handle for --address. NULL after the failure has been told; *code is then what to exit with.
@@ -25,6 +27,14 @@ struct stockade *cli_open(const struct command *c, const struct options *o, int 
 
 // Tells a failure on stderr: a sentence, the rule or limit, the hint. Returns the exit code for it.
 int cli_fail(const struct command *c, const char *what, const struct stockade_error *e);
+
+// The same for a call on the sandbox that was typed: when there is none, the nearest name helps.
+int cli_fail_sandbox(struct stockade *s, const struct command *c, const char *typed,
+                     struct stockade_error *e);
+
+// Sends on what stdout holds. Where it cannot be written: 128 + SIGPIPE when nobody reads it any more, or EXIT_PROBLEM after
+// that has been told.
+int cli_flush(const struct command *c);
 
 // Tells a wrong command line. Returns the exit code for it.
 int cli_usage(const struct command *c, const char *why, const char *hint);

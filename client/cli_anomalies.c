@@ -46,10 +46,10 @@ struct listing {
     json_t *array; // NULL: each as it comes
 };
 
-// 0, or EXIT_PROBLEM when stdout takes no more.
 static int
-show(struct listing *l, const struct stockade_findings *all)
+show(const struct command *c, struct listing *l, const struct stockade_findings *all)
 {
+    int code = EXIT_OK;
     if (all->forgotten > 0 && !l->o->json)
         (void)fprintf(stderr, "stockade anomalies: %" PRIu64 " older findings are no longer kept\n",
                       all->forgotten);
@@ -59,11 +59,11 @@ show(struct listing *l, const struct stockade_findings *all)
             (void)json_array_append_new(l->array, json_of_finding(f));
         else if (!l->o->json)
             print_finding(f);
-        else if (json_put(json_of_finding(f)) != EXIT_OK)
-            return EXIT_PROBLEM;
+        else if ((code = json_put(json_of_finding(f))) != EXIT_OK)
+            return code;
     }
     bool gone = l->o->follow && sink_is_gone(); // there may be nothing to say for long
-    return fflush(stdout) == 0 && !gone ? EXIT_OK : EXIT_PROBLEM;
+    return gone ? EXIT_PIPE : cli_flush(c);
 }
 
 static int
@@ -86,7 +86,7 @@ list(const struct command *c, const struct options *o, struct stockade *s, const
             code = cli_fail(c, "", &e);
             break;
         }
-        code = show(&l, all);
+        code = show(c, &l, all);
         ask.after_sequence = all->last_sequence;
         more = all->more;
         stockade_free(all);

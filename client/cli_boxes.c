@@ -210,7 +210,7 @@ cli_get(const struct command *c, const struct options *o)
     if (!cli_find_sandbox(s, c, o->args[0], id, &code))
         ; // told
     else if (stockade_get(s, id, &box, &e) < 0)
-        code = cli_fail(c, o->args[0], &e);
+        code = cli_fail_sandbox(s, c, o->args[0], &e);
     else if (o->json)
         code = json_put(json_of_sandbox(box));
     else
@@ -245,7 +245,8 @@ act_on(struct acting *a, const char *typed)
         ; // told
     else if (a->act(a->s, id, &box, &e) < 0)
         // of all, one that went by itself meanwhile is what was asked for
-        code = a->o->all && e.code == STOCKADE_NOT_FOUND ? EXIT_OK : cli_fail(a->c, typed, &e);
+        code = a->o->all && e.code == STOCKADE_NOT_FOUND ? EXIT_OK
+                                                         : cli_fail_sandbox(a->s, a->c, typed, &e);
     else if (a->o->json)
         (void)json_array_append_new(a->done,
                                     box != NULL ? json_of_sandbox(box) : json_string(typed));

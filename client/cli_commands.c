@@ -84,7 +84,7 @@ static const struct option_row sandbox_kind[] = {
 static const struct option_row job_kind[] = {
     {"env", 'e', OPTION_ENV, AT(env), "NAME[=VALUE]",
      "an environment variable; NAME alone takes it from here (repeatable)", NULL},
-    {"workdir", 'w', OPTION_TEXT, AT(workdir), "PATH", "folder to start in, inside the sandbox",
+    {"workdir", 'w', OPTION_PATH, AT(workdir), "PATH", "folder to start in, inside the sandbox",
      NULL},
     {"interactive", 'i', OPTION_FLAG, AT(interactive), NULL,
      "send stdin also when it is a terminal (a pipe or file is always sent)", NULL},
@@ -218,7 +218,7 @@ static const char run_details[] =
     "refused; 75 not now, try again.\n\n"
     "-o json prints one object at the end with outcome, exit_code, bill, stdout and stderr (at most "
     "64 MiB each).\n\n"
-    "Example: stockade run --memory 256M --timeout 5s --bill -- python3 -c 'print(6 * 7)'";
+    "Example: stockade run --memory 256M --bill -- python3 -c 'print(6 * 7)'";
 
 static const char exec_details[] =
     "As 'stockade run', in a sandbox that 'stockade create' made; the sandbox stays. A process goes "
@@ -259,18 +259,19 @@ static const char network_details[] =
     "Without options it shows the policy in force. With them the sandbox gets another one, whole: "
     "what is not said is the template's. It holds when the command comes back, and connections that "
     "it forbids are cut.\n\n"
-    "Example: stockade network --allow example.com:443 --allow 192.0.2.0/24:5432/tcp box";
+    "Example: stockade network --allow example.com:443 --allow 192.0.2.0/24:80 box";
 
 static const char forward_details[] =
     "Listens on 127.0.0.1:LOCAL (0: any free port; printed) until it is interrupted, and leads each "
     "connection to PORT of the sandbox's loopback. The sandbox's policy must have the port: "
     "--allow-inbound.\n\n"
-    "Example: stockade create --name web --allow-inbound 8000; stockade forward web 8080:8000";
+    "Example: stockade create --name web --allow-inbound 8000\n"
+    "         stockade forward web 8080:8000";
 
 static const char completion_details[] =
-    "SHELL is bash, zsh or fish. Stockade's package has them installed; without it, bash: source "
-    "<(stockade completion bash); zsh: write it to a file _stockade in a folder of $fpath; fish: "
-    "stockade completion fish | source.\n\n"
+    "Stockade's package has the scripts installed. Without it, bash: source <(stockade completion "
+    "bash); zsh: write it to a file _stockade in a folder of $fpath; fish: stockade completion fish "
+    "| source.\n\n"
     "'stockade completion words -- WORD...' is what the scripts ask: what the last WORD can become.";
 
 const struct command commands[] = {
@@ -316,8 +317,8 @@ const struct command commands[] = {
      OPERAND_NONE, 0, 0, false, false, cli_info},
     {"doctor", "check this host and say how to mend it", "[OPTION]...", doctor_details, NO_GROUPS,
      OPERAND_NONE, 0, 0, false, false, cli_doctor},
-    {"completion", "write a completion script", "[OPTION]... SHELL", completion_details, NO_GROUPS,
-     OPERAND_SHELL, 1, -1, false, false, cli_completion},
+    {"completion", "write a completion script", "[OPTION]... bash|zsh|fish", completion_details,
+     NO_GROUPS, OPERAND_SHELL, 1, -1, false, false, cli_completion},
     {"version", "show the versions of this command and of the broker", "[OPTION]...", NULL,
      NO_GROUPS, OPERAND_NONE, 0, 0, false, false, cli_version},
     {"help", "show how a command is used", "[COMMAND]", NULL, NO_GROUPS, OPERAND_HELP, 0, 1, false,

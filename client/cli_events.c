@@ -1,6 +1,5 @@
 // events: what happens in sandboxes, one line each.
 #include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -16,8 +15,9 @@
 enum { TEXT_MAX = 1024, SHORT_SANDBOX = 12, SHORT_JOB = 8 };
 
 struct view {
+    const struct command *c;
     const struct options *o;
-    bool broken; // stdout takes no more
+    int code; // not EXIT_OK: stdout takes no more
 };
 
 // What a line of text leaves out: JSON has it.
@@ -107,11 +107,12 @@ on_event(void *cookie, const struct stockade_event *e)
 {
     struct view *v = cookie;
     if (v->o->json)
-        v->broken = json_put(json_of_event(e)) != EXIT_OK;
+        v->code = json_put(json_of_event(e));
     else
         print_event(e);
-    v->broken = v->broken || fflush(stdout) != 0;
-    return v->broken;
+    if (v->code == EXIT_OK)
+        v->code = cli_flush(v->c);
+    return v->code;
 }
 
 static int
@@ -120,10 +121,10 @@ on_gap(void *cookie, uint64_t from, uint64_t to, uint64_t count, const char *rea
     struct view *v = cookie;
     char text[64];
     if (v->o->json) {
-        v->broken = json_put(json_pack("{s{sI sI sI ss}}", "gap", "from_sequence", (json_int_t)from,
-                                       "to_sequence", (json_int_t)to, "count", (json_int_t)count,
-                                       "reason", reason)) != EXIT_OK;
-        return v->broken || fflush(stdout) != 0;
+        v->code = json_put(json_pack("{s{sI sI sI ss}}", "gap", "from_sequence", (json_int_t)from,
+                                     "to_sequence", (json_int_t)to, "count", (json_int_t)count,
+                                     "reason", reason));
+        return v->code;
     }
     (void)fprintf(stderr, "stockade events: %" PRIu64 " to %" PRIu64 " are missing (%s)\n", from,
                   to, text_clean(reason, text, sizeof text));
@@ -135,7 +136,7 @@ static int
 show(const struct command *c, struct stockade *s, const struct stockade_events_options *eo,
      const struct options *o)
 {
-    struct view v = {.o = o};
+    struct view v = {.c = c, .o = o};
     const struct stockade_event_handlers h = {on_event, on_gap, &v};
     const struct feed_options feeding = {.s = s, .outlet = true};
     struct stockade_error e;
@@ -144,8 +145,10 @@ show(const struct command *c, struct stockade *s, const struct stockade_events_o
         return EXIT_PROBLEM;
     int rc = stockade_events(s, eo, &h, &e);
     (void)feed_stop(feed);
-    if (v.broken || (rc < 0 && sink_is_gone()))
-        return EXIT_SIGNAL + SIGPIPE;
+    if (v.code != EXIT_OK)
+        return v.code;
+    if (rc < 0 && sink_is_gone())
+        return EXIT_PIPE;
     return rc < 0 ? cli_fail(c, "", &e) : EXIT_OK;
 }
 

@@ -11,8 +11,12 @@ struct match {
     const char *typed;
     char id[ID_HEX + 1];
     unsigned n;
-    bool named; // a sandbox has exactly that name: it is meant
+    bool named;    // a sandbox has exactly that name: it is meant
+    char near[65]; // the name that is nearest to it, or ""
+    unsigned near_distance;
 };
+
+enum { NEAR_MAX = 2 };
 
 static bool
 is_prefix(const char *typed)
@@ -28,6 +32,19 @@ offer(struct match *m, const char *id)
         return;
     if (m->n++ == 0)
         (void)snprintf(m->id, sizeof m->id, "%s", id);
+}
+
+static void
+offer_name(struct match *m, const char *name)
+{
+    unsigned distance = words_distance(m->typed, name, NEAR_MAX);
+    if (strcmp(name, m->typed) == 0)
+        m->named = true;
+    if (name[0] == '\0' || distance > NEAR_MAX ||
+        (m->near[0] != '\0' && distance >= m->near_distance))
+        return;
+    (void)snprintf(m->near, sizeof m->near, "%s", name);
+    m->near_distance = distance;
 }
 
 static int
@@ -59,8 +76,7 @@ match_sandboxes(struct stockade *s, struct match *m, struct stockade_error *e)
         if (rc < 0)
             return rc;
         for (size_t i = 0; i < all->n; i++) {
-            if (strcmp(all->items[i].name, m->typed) == 0)
-                m->named = true;
+            offer_name(m, all->items[i].name);
             offer(m, all->items[i].id);
         }
         (void)snprintf(page, sizeof page, "%s", all->next_page);
@@ -143,6 +159,20 @@ cli_find_sandbox(struct stockade *s, const struct command *c, const char *typed,
     return true;
 }
 
+int
+cli_fail_sandbox(struct stockade *s, const struct command *c, const char *typed,
+                 struct stockade_error *e)
+{
+    struct match m = {.typed = typed};
+    if (e->code != STOCKADE_NOT_FOUND || e->hint[0] != '\0')
+        return cli_fail(c, "", e);
+    if (match_sandboxes(s, &m, NULL) == 0 && m.near[0] != '\0')
+        (void)snprintf(e->hint, sizeof e->hint, "did you mean '%s'?", m.near);
+    else
+        (void)snprintf(e->hint, sizeof e->hint, "'stockade ls' lists yours");
+    return cli_fail(c, "", e);
+}
+
 bool
 cli_find_sandbox_id(struct stockade *s, const struct command *c, const char *typed, char out[33],
                     int *code)
@@ -154,7 +184,7 @@ cli_find_sandbox_id(struct stockade *s, const struct command *c, const char *typ
     if (!whole && !cli_find_sandbox(s, c, typed, found, code))
         return false;
     if (!whole && stockade_get(s, found, &box, &e) < 0) {
-        *code = cli_fail(c, typed, &e);
+        *code = cli_fail_sandbox(s, c, typed, &e);
         return false;
     }
     (void)snprintf(out, ID_HEX + 1, "%s", whole ? typed : box->id);

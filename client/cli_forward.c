@@ -175,7 +175,7 @@ is_let_in(struct stockade *s, const struct command *c, const char *id, uint16_t 
     struct stockade_error e;
     bool listed = false;
     if (stockade_get(s, id, &box, &e) < 0) {
-        *code = cli_fail(c, "", &e);
+        *code = cli_fail_sandbox(s, c, id, &e);
         return false;
     }
     for (size_t i = 0; i < box->policy.inbound_n; i++) {
@@ -186,8 +186,18 @@ is_let_in(struct stockade *s, const struct command *c, const char *id, uint16_t 
     stockade_free(box);
     if (listed || stockade_forward(s, id, port, &h, &e) == 0 || e.code == STOCKADE_CANCELLED)
         return true;
+    if (strcmp(e.subject, "network.inbound") == 0)
+        (void)snprintf(e.hint, sizeof e.hint, "'stockade create' and 'stockade network' take it");
     *code = cli_fail(c, "", &e);
     return false;
+}
+
+static int
+wrong_port(const struct command *c, const char *typed)
+{
+    char why[128];
+    (void)snprintf(why, sizeof why, "'%.60s' is no port, and no two", typed);
+    return cli_usage(c, why, "such as 8080:80, or 0:80 for any that is free here");
 }
 
 int
@@ -198,8 +208,7 @@ cli_forward(const struct command *c, const struct options *o)
     char id[65];
     int code = 0;
     if (!read_ports(o->args[1], &local, &port))
-        return cli_usage(c, "that is no port",
-                         "such as 8080:80, or 0:80 for any that is free here");
+        return wrong_port(c, o->args[1]);
     struct stockade *s = cli_open(c, o, &code);
     if (s == NULL)
         return code;

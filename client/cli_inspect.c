@@ -255,7 +255,7 @@ cli_inspect(const struct command *c, const struct options *o)
         print_figures(&j->record);
         print_lists(&j->record);
         print_completeness(&j->record);
-        code = fflush(stdout) == 0 ? EXIT_OK : EXIT_PROBLEM;
+        code = cli_flush(c);
     }
     stockade_free(j);
     stockade_close(s);

@@ -1,8 +1,7 @@
 // See cli_json.h.
 #include "cli_json.h"
 
-#include "cli_policy.h"
-
+#include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -12,6 +11,7 @@
 
 #include "cli.h"
 #include "cli_bill.h"
+#include "cli_policy.h"
 
 static json_t *
 integer(uint64_t value)
@@ -302,12 +302,18 @@ json_set_bytes(json_t *object, const char *name, const void *bytes, size_t n)
 static int
 put(json_t *value, size_t flags)
 {
+    errno = 0;
     bool ok = value != NULL && json_dumpf(value, stdout, flags | JSON_ENSURE_ASCII) == 0 &&
               fputc('\n', stdout) >= 0 && fflush(stdout) == 0;
+    int sys = errno;
     json_decref(value);
-    if (!ok)
-        (void)fprintf(stderr, "stockade: the answer could not be written\n");
-    return ok ? EXIT_OK : EXIT_PROBLEM;
+    if (ok)
+        return EXIT_OK;
+    if (sys == EPIPE)
+        return EXIT_PIPE;
+    (void)fprintf(stderr, "stockade: the answer could not be written%s%s\n", sys != 0 ? ": " : "",
+                  sys != 0 ? strerror(sys) : "");
+    return EXIT_PROBLEM;
 }
 
 int

@@ -124,6 +124,12 @@ read_text(struct reading *r, const struct option_row *row, const char *value)
 }
 
 static int
+read_path(struct reading *r, const struct option_row *row, const char *value)
+{
+    return value[0] == '/' ? read_text(r, row, value) : -EINVAL;
+}
+
+static int
 read_bytes(struct reading *r, const struct option_row *row, const char *value)
 {
     return units_bytes(value, field(r, row));
@@ -287,6 +293,7 @@ static const struct kind_row {
 } kinds[] = {
     [OPTION_FLAG] = {read_flag, ""},
     [OPTION_TEXT] = {read_text, "a text of one byte or more"},
+    [OPTION_PATH] = {read_path, "a path from the root of the sandbox, such as /home/agent"},
     [OPTION_BYTES] = {read_bytes, "a size above 0, such as 512K, 256M or 1.5G"},
     [OPTION_DURATION] = {read_duration, "a time above 0, such as 500ms, 5s, 1.5m or 2h"},
     [OPTION_CPUS] = {read_cpus, "a number of CPUs above 0, such as 0.5 or 2"},

@@ -46,6 +46,7 @@ struct options {
 enum option_kind {
     OPTION_FLAG,
     OPTION_TEXT,
+    OPTION_PATH, // in a sandbox
     OPTION_BYTES,
     OPTION_DURATION,
     OPTION_CPUS,

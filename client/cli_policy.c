@@ -87,7 +87,7 @@ cli_network(const struct command *c, const struct options *o)
         int rc = options_policy(o, &policy) ? stockade_set_policy(s, id, &policy, &box, &e)
                                             : stockade_get(s, id, &box, &e);
         if (rc < 0)
-            code = cli_fail(c, o->args[0], &e);
+            code = cli_fail_sandbox(s, c, o->args[0], &e);
         else if (o->json)
             code = json_put(json_of_policy(&box->policy));
         else

@@ -208,7 +208,7 @@ cli_profiles(const struct command *c, const struct options *o)
         if (strcmp(actions[i].name, o->args[0]) == 0)
             a = &actions[i];
     if (a == NULL || o->args_n < a->args_min || o->args_n > a->args_max)
-        return cli_usage(c, a == NULL ? "there is no such action" : "which template?",
+        return cli_usage(c, a == NULL ? "that is no action" : "which template?",
                          "profiles ls [TEMPLATE], export TEMPLATE [FILE], import TEMPLATE [FILE], "
                          "reset TEMPLATE, freeze TEMPLATE");
     struct stockade *s = cli_open(c, o, &code);

@@ -1,4 +1,5 @@
 // Processes: ps and logs.
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -111,7 +112,7 @@ cli_ps(const struct command *c, const struct options *o)
     if (o->args_n > 0 && !cli_find_sandbox(s, c, o->args[0], sandbox, &code))
         ; // told
     else if (l.table == NULL || list_all(s, sandbox, &l, &e) < 0)
-        code = l.table == NULL ? EXIT_PROBLEM : cli_fail(c, "", &e);
+        code = l.table == NULL ? EXIT_PROBLEM : cli_fail_sandbox(s, c, sandbox, &e);
     else if (o->json)
         code = json_put_list(json_incref(l.array));
     else if (!o->quiet)
@@ -131,8 +132,9 @@ struct log {
     struct sink sink;
 };
 
-static int
-log_json(uint64_t offset, const char *kind, const void *bytes, size_t n, uint64_t gone)
+static void
+log_json(struct log *l, uint64_t offset, const char *kind, const void *bytes, size_t n,
+         uint64_t gone)
 {
     json_t *o = json_object();
     (void)json_object_set_new(o, "offset", json_integer((json_int_t)offset));
@@ -141,7 +143,9 @@ log_json(uint64_t offset, const char *kind, const void *bytes, size_t n, uint64_
         (void)json_set_bytes(o, "data", bytes, n);
     else
         (void)json_object_set_new(o, "gone_bytes", json_integer((json_int_t)gone));
-    return json_put(o);
+    int code = json_put(o);
+    if (code != EXIT_OK)
+        sink_lost(&l->sink, code == EXIT_PIPE ? EPIPE : 0); // else it is told
 }
 
 static int
@@ -153,8 +157,8 @@ log_output(void *cookie, int stream, const void *bytes, size_t n, uint64_t offse
     if (!l->follow && n > l->until - offset)
         n = (size_t)(l->until - offset);
     if (l->json)
-        l->sink.broken |= log_json(offset, stream == STOCKADE_STDERR ? "stderr" : "stdout",
-                                   n > 0 ? bytes : "", n, 0) != EXIT_OK;
+        log_json(l, offset, stream == STOCKADE_STDERR ? "stderr" : "stdout", n > 0 ? bytes : "", n,
+                 0);
     else
         (void)sink_output(&l->sink, stream, bytes, n);
     return l->sink.broken || (!l->follow && offset + n >= l->until) ? 1 : 0;
@@ -166,7 +170,7 @@ log_gap(void *cookie, uint64_t offset, uint64_t n, bool limit)
     struct log *l = cookie;
     (void)sink_gap(&l->sink, n, limit);
     if (l->json)
-        l->sink.broken |= log_json(offset, "gap", NULL, 0, n) != EXIT_OK;
+        log_json(l, offset, "gap", NULL, 0, n);
     return l->sink.broken || (!l->follow && offset + n >= l->until) ? 1 : 0;
 }
 
@@ -216,7 +220,8 @@ show_log(const struct command *c, const struct options *o, struct log *l, const 
         return EXIT_PROBLEM;
     int rc = stockade_attach(l->s, id, o->since, &h, &r, &e);
     int signal = feed_stop(feed);
-    l->sink.broken |= rc < 0 && sink_is_gone();
+    if (rc < 0 && !l->sink.broken && sink_is_gone())
+        sink_lost(&l->sink, EPIPE);
     stockade_free(r);
     if (l->sink.gap_bytes > 0 && !l->json)
         (void)fprintf(stderr, "stockade logs: %llu bytes of output are gone%s\n",

@@ -1,4 +1,5 @@
 // What went wrong, in words and as an exit code (cli.h).
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -92,26 +93,45 @@ cli_option_of_limit(const char *limit)
     return NULL;
 }
 
-// Fields of a request that an option sets, by their path in it.
+// Fields of a request that an option sets, by their path in it, and what helps here where the broker's hint names methods.
+struct field_row {
+    const char *field, *option, *hint;
+};
+
+static const struct field_row *
+row_of_field(const char *field)
+{
+    static const struct field_row rows[] = {
+        {"template", "template", "'stockade info' lists them"},
+        {"network", "network", NULL},
+        {"network.mode", "network", NULL},
+        {"network.outbound", "allow", NULL},
+        {"network.inbound", "allow-inbound", NULL},
+        {"network.egress_bytes_max", "egress-bytes", NULL},
+        {"network.ingress_bytes_max", "ingress-bytes", NULL},
+        {"network.egress_rate", "egress-rate", NULL},
+        {"network.ingress_rate", "ingress-rate", NULL},
+        {"network.queries_per_minute", "dns-queries", NULL},
+        {"name", "name", NULL},
+        {"ttl_ms", "ttl", NULL},
+        {"metadata", "label", NULL},
+        {"command.workdir", "workdir", NULL},
+        {"command.env", "env", NULL},
+    };
+    size_t n = strcspn(field, "["); // of a list: which one stands in the text
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        if (strlen(rows[i].field) == n && strncmp(rows[i].field, field, n) == 0)
+            return &rows[i];
+    return NULL;
+}
+
 static const char *
 option_of_field(const char *field)
 {
-    static const char *const rows[][2] = {
-        {"template", "template"},
-        {"network", "network"},
-        {"network.mode", "network"},
-        {"name", "name"},
-        {"ttl_ms", "ttl"},
-        {"metadata", "label"},
-        {"command.workdir", "workdir"},
-        {"command.env", "env"},
-    };
     if (strncmp(field, "limits.", 7) == 0)
         return cli_option_of_limit(field + 7);
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
-        if (strcmp(rows[i][0], field) == 0)
-            return rows[i][1];
-    return NULL;
+    const struct field_row *row = row_of_field(field);
+    return row != NULL ? row->option : NULL;
 }
 
 static const char *
@@ -179,6 +199,9 @@ cli_fail(const struct command *c, const char *what, const struct stockade_error 
     (void)fprintf(stderr, "stockade %s: %s%s%s\n", c->name, what, what[0] != '\0' ? ": " : "",
                   text);
     const char *option = option_of_field(subject);
+    const struct field_row *row = row_of_field(subject);
+    if (row != NULL && row->hint != NULL)
+        (void)snprintf(hint, sizeof hint, "%s", row->hint);
     if (option != NULL)
         (void)fprintf(stderr, "  option: --%s\n", option);
     else if (subject[0] != '\0' && strstr(text, subject) == NULL)
@@ -200,6 +223,18 @@ cli_usage(const struct command *c, const char *why, const char *hint)
     (void)fprintf(stderr, "  usage: stockade%s%s %s\n  'stockade%s%s --help' says more\n", space,
                   c->name, c->usage, space, c->name);
     return c->passes_exit_code ? EXIT_OURS : EXIT_USAGE;
+}
+
+int
+cli_flush(const struct command *c)
+{
+    if (fflush(stdout) == 0 && ferror(stdout) == 0)
+        return EXIT_OK;
+    if (errno == EPIPE)
+        return EXIT_PIPE;
+    (void)fprintf(stderr, "stockade %s: the output could not be written: %s\n", c->name,
+                  strerror(errno));
+    return EXIT_PROBLEM;
 }
 
 struct stockade *

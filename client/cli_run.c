@@ -28,7 +28,8 @@ struct job {
     struct sink sink;
     char process_id[ID_BYTES];
     char sandbox_id[ID_BYTES];
-    char target[65]; // exec: the sandbox's id or name
+    char target[65];         // exec: the sandbox's id or name
+    const char *const *args; // of what runs in it
     uint32_t pid;
     char *input; // read ahead
     size_t input_n;
@@ -145,6 +146,9 @@ tell(const struct job *j, const struct stockade_result *r)
     bill_sentence(r, sentence, sizeof sentence);
     if (sentence[0] != '\0' && r->outcome != STOCKADE_OUTCOME_SIGNALED && !j->options->bill)
         (void)fprintf(stderr, "stockade %s: %s\n", j->command->name, sentence);
+    if (exit_code_of_result(r) == EXIT_NOT_FOUND && r->outcome == STOCKADE_OUTCOME_NOT_EXECUTED &&
+        strchr(*j->args, ' ') != NULL && j->args[1] == NULL)
+        (void)fprintf(stderr, "  hint: that is one word; for a line of the shell: sh -c '...'\n");
     if (j->sink.limit)
         (void)fprintf(stderr,
                       "stockade %s: %llu bytes of output were cut by the limit output_bytes; "
@@ -158,7 +162,7 @@ tell(const struct job *j, const struct stockade_result *r)
 }
 
 static int
-failed(struct job *j, const struct stockade_error *e, int signal)
+failed(struct job *j, struct stockade_error *e, int signal)
 {
     if (j->options->json) {
         json_t *o = json_object();
@@ -167,7 +171,8 @@ failed(struct job *j, const struct stockade_error *e, int signal)
     }
     if (e->code == STOCKADE_CANCELLED && signal != 0)
         return EXIT_SIGNAL + signal;
-    return cli_fail(j->command, "", e);
+    return j->target[0] != '\0' ? cli_fail_sandbox(j->s, j->command, j->options->args[0], e)
+                                : cli_fail(j->command, "", e);
 }
 
 static int
@@ -213,19 +218,19 @@ run_with_feed(struct job *j, call_fn *call)
         return failed(j, &e, signal);
     if (r == NULL)
         return detached(j);
-    int code = exit_code_of_result(r);
+    int code = exit_code_of_result(r), put = EXIT_OK;
     if (!o->json)
         tell(j, r);
-    else if (put_json(j, r) != EXIT_OK)
-        code = EXIT_OURS;
+    else if ((put = put_json(j, r)) != EXIT_OK)
+        code = put == EXIT_PIPE ? put : EXIT_OURS;
     stockade_free(r);
     return code;
 }
 
 static int
-run_job(const struct command *c, const struct options *o, call_fn *call)
+run_job(const struct command *c, const struct options *o, const char *const *args, call_fn *call)
 {
-    struct job j = {.command = c, .options = o, .sink = {.capturing = o->json}};
+    struct job j = {.command = c, .options = o, .args = args, .sink = {.capturing = o->json}};
     int code = EXIT_OURS;
     j.s = cli_open(c, o, &code);
     if (j.s == NULL)
@@ -258,14 +263,14 @@ call_run(struct job *j, const struct stockade_handlers *h, const struct stockade
     ro.labels = o->labels;
     ro.labels_n = o->labels_n;
     ro.count_syscalls = o->syscalls;
-    fill_command(&ro.command, j, o->args);
+    fill_command(&ro.command, j, j->args);
     return stockade_run(j->s, &ro, h, out, e);
 }
 
 int
 cli_run(const struct command *c, const struct options *o)
 {
-    return run_job(c, o, call_run);
+    return run_job(c, o, o->args, call_run);
 }
 
 static int
@@ -278,7 +283,7 @@ call_start(struct job *j, const struct stockade_handlers *h, const struct stocka
     so.limits = o->limits;
     so.detach = o->detach;
     so.count_syscalls = o->syscalls;
-    fill_command(&so.command, j, o->args + (strcmp(o->args[1], "--") == 0 ? 2 : 1));
+    fill_command(&so.command, j, j->args);
     return stockade_start(j->s, &so, h, out, e);
 }
 
@@ -287,5 +292,5 @@ cli_exec(const struct command *c, const struct options *o)
 {
     if (strcmp(o->args[1], "--") == 0 && o->args_n < 3)
         return cli_usage(c, "there is no command to run", "");
-    return run_job(c, o, call_start);
+    return run_job(c, o, o->args + (strcmp(o->args[1], "--") == 0 ? 2 : 1), call_start);
 }

@@ -73,6 +73,13 @@ sink_is_gone(void)
     return poll(&out, 1, 0) > 0;
 }
 
+void
+sink_lost(struct sink *k, int why)
+{
+    k->why = why;
+    k->broken = true;
+}
+
 int
 sink_output(struct sink *k, int stream, const void *bytes, size_t n)
 {
@@ -80,8 +87,7 @@ sink_output(struct sink *k, int stream, const void *bytes, size_t n)
     if (k->capturing) {
         keep(&k->streams[fd == STDERR_FILENO], bytes, n);
     } else if (!write_all(fd, bytes, n)) {
-        k->why = errno;
-        k->broken = true;
+        sink_lost(k, errno);
     }
     return k->broken ? 1 : 0;
 }
@@ -98,7 +104,7 @@ int
 sink_broken(const struct sink *k, const struct command *c, int otherwise)
 {
     if (k->why == EPIPE)
-        return EXIT_SIGNAL + SIGPIPE;
+        return EXIT_PIPE;
     if (k->why != 0)
         (void)fprintf(stderr, "stockade %s: the output could not be written: %s\n", c->name,
                       strerror(k->why));

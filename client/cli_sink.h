@@ -33,6 +33,9 @@ bool sink_is_gone(void);
 int sink_output(struct sink *k, int stream, const void *bytes, size_t n);
 int sink_gap(struct sink *k, uint64_t n, bool limit);
 
+// It takes no more, for this errno; 0: that was told.
+void sink_lost(struct sink *k, int why);
+
 // The exit code where the sink is broken: as SIGPIPE has it where a reader went away, which knows; any other reason is told,
 // and `otherwise` returned.
 int sink_broken(const struct sink *k, const struct command *c, int otherwise);

@@ -338,7 +338,7 @@ show_text(const struct top *t, const struct row *rows)
         draw(text, height, columns);
     else
         (void)fputs(text, stdout);
-    return fflush(stdout) == 0 ? EXIT_OK : EXIT_PROBLEM;
+    return cli_flush(t->c);
 }
 
 static int
@@ -354,8 +354,7 @@ show_json(const struct top *t, const struct row *rows)
         (void)json_array_append_new(all, u);
     }
     (void)json_object_set_new(o, "sandboxes", all);
-    int code = json_put(o);
-    return code == EXIT_OK && fflush(stdout) != 0 ? EXIT_PROBLEM : code;
+    return json_put(o);
 }
 
 // ---- the clock and the keys

@@ -58,7 +58,7 @@ static bool
 ring_alloc(struct ring *r, size_t size)
 {
     r->bytes = malloc(size);
-    r->is_stderr = malloc(size / 8);
+    r->is_stderr = calloc(1, size / 8); // runs are looked for in whole words of it
     r->size = size;
     if (r->bytes != NULL && r->is_stderr != NULL)
         return true;

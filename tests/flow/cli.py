@@ -83,15 +83,20 @@ def the_library_exports_what_its_header_declares(b):
 def what_is_above_the_maximum_names_the_option(b):
     r = expect(b.cli("run", "--memory", "900G", "--", "true"), 77, b"")
     check(b"option: --memory" in r.stderr, r.stderr)
-    expect(b.cli("run", "--template", "no-such", "--", "true"), 125, b"", b"no-such")
+    for args, option in ((("-e", "A B=1"), b"--env"), (("-l", "a=b", "-l", "a=c"), b"--label"), (("--name", "a b"), b"--name"),
+                         (("--allow", "127.0.0.1:99"), b"--allow"), (("--egress-rate", "1"), b"--egress-rate")):
+        expect(b.cli("run", *args, "--", "true"), 125, b"", b"option: " + option)
+    expect(b.cli("run", "-w", "relative", "--", "true"), 125, b"", b"'relative' is not a path from the root")
+    expect(b.cli("run", "--template", "no-such", "--", "true"), 125, b"", b"hint: 'stockade info' lists them")
     expect(b.cli("get", "no-such"), 1, b"", b"no-such")
-    expect(b.cli("exec", "no-such", "true"), 125, b"", b"no-such")
+    expect(b.cli("exec", "no-such", "true"), 125, b"", b"hint: 'stockade ls' lists yours")
     expect(b.cli("logs", "0123456789abcdef0123456789abcdef"), 1, b"")
     expect(b.cli("logs", "xyz"), 1, b"", b"first 6 digits")
 
 
 def a_program_that_cannot_run_is_127_or_126(b):
     expect(b.cli("run", "--", "no-such-program"), 127, b"", b"could not be executed")
+    expect(b.cli("run", "--", "echo hi"), 127, b"", b"sh -c '...'")
     expect(b.cli("run", "--", "/etc/passwd"), 126, b"", b"could not be executed")
 
 
@@ -256,6 +261,10 @@ def a_sandbox_keeps_its_files_until_it_is_removed(b):
                  0).stdout.decode().strip()
     check(len(id_) == 32, id_)
     expect(b.cli("create", "--name", "box"), 1, b"", b"box")
+    for args in (["get", "bxo"], ["exec", "bxo", "true"], ["pause", "bx"], ["ps", "boxx"], ["network", "bax"], ["forward", "bo", "80"]):
+        expect(b.cli(*args), 125 if args[0] == "exec" else 1, b"", b"did you mean 'box'?")
+    expect(b.cli("forward", "box", "80"), 77, b"", b"option: --allow-inbound")
+    expect(b.cli("forward", "box", "http"), 2, b"", b"'http' is no port")
     expect(b.cli("exec", "box", "--", "sh", "-c", "echo kept > f; exit 3"), 3, b"")
     expect(b.cli("exec", id_[:8], "cat", "f"), 0, b"kept\n")
     expect(b.cli("exec", "box", "--", "cat", input=b"in"), 0, b"in")

@@ -7,6 +7,7 @@ import os
 import re
 import select
 import signal
+import subprocess
 import sys
 import termios
 import time
@@ -121,6 +122,22 @@ def top_into_a_pipe_or_without_a_keyboard_prints_one_table(b):
     check(b"\x1b" not in r.stdout and b"ALERTS" in r.stdout, r.stdout)
 
 
+def what_follows_ends_as_sigpipe_would_when_nobody_reads_and_says_when_it_cannot_be_written(b):
+    expect(b.cli("create", "--name", "said"), 0)
+    job = expect(b.cli("exec", "-d", "said", "sh", "-c", "while echo line; do sleep 0.02; done"), 0).stdout.decode().strip()
+    for args in (["logs", "-f", job], ["logs", "-f", "-o", "json", job], ["events", "--from", "1", "-f"], ["events", "-o", "json"],
+                 ["top", "-o", "json", "--interval", "50ms"]):
+        nobody, pipe = os.pipe()
+        os.close(nobody)
+        r = expect(b.cli(*args, stdout=pipe, stderr=subprocess.PIPE, capture_output=False), 141)
+        os.close(pipe)
+        check(r.stderr == b"", f"{args}: {r.stderr}")
+    with open("/dev/full", "wb") as full:
+        for args in (["logs", "-f", job], ["logs", "-o", "json", job], ["events"], ["events", "-o", "json"], ["top", "--once"],
+                     ["top", "-o", "json"], ["inspect", job]):
+            expect(b.cli(*args, stdout=full, stderr=subprocess.PIPE, capture_output=False), 1, err=b"could not be written: No space")
+
+
 # ---- the table
 
 def top_shows_who_is_busy_first_and_follows_changes(b):
@@ -208,6 +225,7 @@ def a_record_says_when_and_by_what_it_was_seen(b):
 
 TESTS = (top_of_a_sandbox_that_is_not_there_says_so_and_leaves_the_terminal_alone, whatever_ends_top_gives_the_terminal_back,
          a_terminal_that_goes_away_ends_top, top_into_a_pipe_or_without_a_keyboard_prints_one_table,
+         what_follows_ends_as_sigpipe_would_when_nobody_reads_and_says_when_it_cannot_be_written,
          top_shows_who_is_busy_first_and_follows_changes, narrow_and_low_terminals_lose_columns_and_rows_and_nothing_else,
          events_and_findings_are_followed_by_a_sandboxs_name, a_record_says_when_and_by_what_it_was_seen)
 
