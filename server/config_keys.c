@@ -2,76 +2,84 @@
 #include "config_keys.h"
 
 #include <arpa/inet.h>
-#include <assert.h>
-#include <errno.h>
-#include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "config_read.h"
-#include "config_network.h"
 #include "telemetry.h"
 #include "yaml_tree.h"
 
+// The place of the word among `words`.
+static int
+read_word(const struct config_reader *r, const struct config_key *k, struct yaml_node *n, void *to,
+          const char *const *words)
+{
+    uint32_t i = 0;
+    int err = config_word(r, n, words, &i);
+    if (err == 0)
+        config_store(k, to, i);
+    return err;
+}
+
 // Three or four octal digits, as chmod has them.
 static int
-read_mode(const struct reader *r, const struct key *k, struct yaml_node *n, void *to)
+read_mode(const struct config_reader *r, const struct config_key *k, struct yaml_node *n, void *to)
 {
     size_t len = n->kind == YAML_TEXT ? strlen(n->text) : 0;
     if (len < 3 || len > 4 || strspn(n->text, "01234567") != len)
-        return fail(r, n, "must be three or four octal digits");
+        return config_fail(r, n, "must be three or four octal digits");
     unsigned long mode = strtoul(n->text, NULL, 8);
     if (mode > 0777)
-        return fail(r, n, "must be at most 0777");
-    store(k, to, mode);
+        return config_fail(r, n, "must be at most 0777");
+    config_store(k, to, mode);
     return 0;
 }
 
 static int
-read_level(const struct reader *r, const struct key *k, struct yaml_node *n, void *to)
+read_level(const struct config_reader *r, const struct config_key *k, struct yaml_node *n, void *to)
 {
-    static const char *const levels[] = {"debug", "info", "warning", "error"};
-    for (uint32_t i = 0; n->kind == YAML_TEXT && i < 4; i++)
-        if (strcmp(n->text, levels[i]) == 0) {
-            store(k, to, i);
-            return 0;
-        }
-    return fail(r, n, "must be debug, info, warning or error");
+    static const char *const levels[] = {"debug", "info", "warning", "error", NULL};
+    return read_word(r, k, n, to, levels);
 }
 
 static int
-read_bool(const struct reader *r, const struct key *k, struct yaml_node *n, void *to)
+read_bool(const struct config_reader *r, const struct config_key *k, struct yaml_node *n, void *to)
 {
-    bool yes = n->kind == YAML_TEXT && strcmp(n->text, "true") == 0;
-    if (!yes && (n->kind != YAML_TEXT || strcmp(n->text, "false") != 0))
-        return fail(r, n, "must be true or false");
-    *(bool *)field(k, to) = yes;
-    return 0;
+    static const char *const words[] = {"true", "false", NULL};
+    uint32_t i = 0;
+    int err = config_word(r, n, words, &i);
+    if (err == 0)
+        config_store(k, to, i == 0);
+    return err;
 }
 
 static int
-read_format(const struct reader *r, const struct key *k, struct yaml_node *n, void *to)
+read_format(const struct config_reader *r, const struct config_key *k, struct yaml_node *n,
+            void *to)
 {
-    bool json = n->kind == YAML_TEXT && strcmp(n->text, "json") == 0;
-    if (!json && (n->kind != YAML_TEXT || strcmp(n->text, "text") != 0))
-        return fail(r, n, "must be text or json");
-    *(bool *)field(k, to) = json;
-    return 0;
+    static const char *const json[] = {"text", "json", NULL};
+    return read_word(r, k, n, to, json);
 }
 
 static int
-read_syscalls(const struct reader *r, const struct key *k, struct yaml_node *n, void *to)
+read_syscalls(const struct config_reader *r, const struct config_key *k, struct yaml_node *n,
+              void *to)
 {
-    static const char *const words[] = {
-        [SYSCALLS_ON_DEMAND] = "on-demand", [SYSCALLS_OFF] = "off", [SYSCALLS_ALWAYS] = "always"};
-    for (uint32_t i = 0; n->kind == YAML_TEXT && i < sizeof words / sizeof words[0]; i++)
-        if (strcmp(n->text, words[i]) == 0) {
-            store(k, to, i);
-            return 0;
-        }
-    return fail(r, n, "must be off, on-demand or always");
+    static const char *const words[] = {[SYSCALLS_ON_DEMAND] = "on-demand",
+                                        [SYSCALLS_OFF] = "off",
+                                        [SYSCALLS_ALWAYS] = "always",
+                                        NULL};
+    return read_word(r, k, n, to, words);
+}
+
+// Whether policies are taken that cannot be enforced.
+static int
+read_unenforced(const struct config_reader *r, const struct config_key *k, struct yaml_node *n,
+                void *to)
+{
+    static const char *const allow[] = {"refuse", "allow", NULL};
+    return read_word(r, k, n, to, allow);
 }
 
 // What is behind it is looked at when it is listened on.
@@ -86,31 +94,33 @@ is_address(const char *text)
 }
 
 static int
-read_feed(const struct reader *r, const struct key *k, struct yaml_node *n, void *to)
+read_feed(const struct config_reader *r, const struct config_key *k, struct yaml_node *n, void *to)
 {
     if (n->kind != YAML_TEXT || (n->text[0] != '\0' && !is_address(n->text)))
-        return fail(r, n, "must be an address to listen on, or empty");
-    return read_text(r, k, n, to);
+        return config_fail(r, n, "must be an address to listen on, or empty");
+    return config_read_text(r, k, n, to);
 }
 
 static int
-read_listen(const struct reader *r, const struct key *k, struct yaml_node *n, void *to)
+read_listen(const struct config_reader *r, const struct config_key *k, struct yaml_node *n,
+            void *to)
 {
     struct config *c = to;
     (void)k;
     if (n->kind != YAML_LIST)
-        return fail(r, n, "must be a list of addresses");
+        return config_fail(r, n, "must be a list of addresses");
     c->listen_n = 0;
     for (struct yaml_node *it = n->child; it != NULL; it = it->next) {
         if (it->kind != YAML_TEXT || !is_address(it->text))
-            return fail(r, it, "must be an address to listen on, such as " CONFIG_LISTEN_DEFAULT);
+            return config_fail(r, it,
+                               "must be an address to listen on, such as " CONFIG_LISTEN_DEFAULT);
         if (c->listen_n == CONFIG_LISTEN_MAX)
-            return fail(r, it, "more than %d addresses", CONFIG_LISTEN_MAX);
+            return config_fail(r, it, "more than %d addresses", CONFIG_LISTEN_MAX);
         if (strlen(it->text) >= CONFIG_ADDRESS_MAX)
-            return fail(r, it, "longer than %d bytes", CONFIG_ADDRESS_MAX - 1);
+            return config_fail(r, it, "longer than %d bytes", CONFIG_ADDRESS_MAX - 1);
         memcpy(c->listen[c->listen_n++], it->text, strlen(it->text) + 1);
     }
-    return c->listen_n > 0 ? 0 : fail(r, n, "must have at least one address");
+    return c->listen_n > 0 ? 0 : config_fail(r, n, "must have at least one address");
 }
 
 // "192.0.2.1", "192.0.2.1:53", "2001:db8::1" or "[2001:db8::1]:53".
@@ -143,40 +153,43 @@ server_of(const char *text, uint8_t address[16], uint16_t *port)
 }
 
 static int
-read_servers(const struct reader *r, const struct key *k, struct yaml_node *n, void *to)
+read_servers(const struct config_reader *r, const struct config_key *k, struct yaml_node *n,
+             void *to)
 {
-    struct relay_servers *s = field(k, to);
+    struct relay_servers *s = config_field(k, to);
     if (n->kind != YAML_LIST)
-        return fail(r, n, "must be a list of name servers");
+        return config_fail(r, n, "must be a list of name servers");
     s->n = 0;
     for (struct yaml_node *it = n->child; it != NULL; it = it->next) {
         if (s->n == RELAY_SERVERS)
-            return fail(r, it, "more than %d name servers", RELAY_SERVERS);
+            return config_fail(r, it, "more than %d name servers", RELAY_SERVERS);
         if (it->kind != YAML_TEXT ||
             !server_of(it->text, s->server[s->n].address, &s->server[s->n].port))
-            return fail(r, it, "must be an address, such as 192.0.2.1:53 or [2001:db8::1]:53");
+            return config_fail(r, it,
+                               "must be an address, such as 192.0.2.1:53 or [2001:db8::1]:53");
         s->n++;
     }
     return 0;
 }
 
 static int
-read_limits(const struct reader *r, const struct key *k, struct yaml_node *n, void *to)
+read_limits(const struct config_reader *r, const struct config_key *k, struct yaml_node *n,
+            void *to)
 {
-    struct limits *l = field(k, to);
+    struct limits *l = config_field(k, to);
     if (n->kind != YAML_MAP)
-        return fail(r, n, "must be a mapping of limits to values");
+        return config_fail(r, n, "must be a mapping of limits to values");
     for (struct yaml_node *it = n->child; it != NULL; it = it->next) {
         int i = 0;
         while (i < LIMITS_N && strcmp(limit_table[i].name, it->key) != 0)
             i++;
         if (i == LIMITS_N)
-            return fail(r, it, "there is no such limit");
+            return config_fail(r, it, "there is no such limit");
         const struct limit_row *row = &limit_table[i];
-        const struct suffix *suffixes = row->unit == LIMIT_UNIT_BYTES ? sizes
-                                        : row->unit == LIMIT_UNIT_MS  ? times
-                                                                      : none;
-        int err = number_of(r, it, suffixes, row->min, row->max, &l->v[i]);
+        const struct config_suffix *suffixes = row->unit == LIMIT_UNIT_BYTES ? config_sizes
+                                               : row->unit == LIMIT_UNIT_MS  ? config_times
+                                                                             : config_plain;
+        int err = config_number(r, it, suffixes, row->min, row->max, &l->v[i]);
         if (err < 0)
             return err;
     }
@@ -184,18 +197,18 @@ read_limits(const struct reader *r, const struct key *k, struct yaml_node *n, vo
 }
 
 static int
-read_paths(const struct reader *r, const struct key *k, struct yaml_node *n, void *to)
+read_paths(const struct config_reader *r, const struct config_key *k, struct yaml_node *n, void *to)
 {
     struct config_template *t = to;
     (void)k;
     if (n->kind != YAML_LIST)
-        return fail(r, n, "must be a list of absolute paths");
+        return config_fail(r, n, "must be a list of absolute paths");
     t->paths_n = 0;
     for (struct yaml_node *it = n->child; it != NULL; it = it->next) {
-        struct key one = {.size = sizeof t->paths[0]};
+        struct config_key one = {.size = sizeof t->paths[0]};
         if (t->paths_n == SPAWN_TEMPLATE_PATHS_MAX)
-            return fail(r, it, "more than %d paths", SPAWN_TEMPLATE_PATHS_MAX);
-        int err = read_path(r, &one, it, t->paths[t->paths_n]);
+            return config_fail(r, it, "more than %d paths", SPAWN_TEMPLATE_PATHS_MAX);
+        int err = config_read_path(r, &one, it, t->paths[t->paths_n]);
         if (err < 0)
             return err;
         t->paths_n++;
@@ -212,23 +225,24 @@ is_env_name(const char *s)
 }
 
 static int
-read_env(const struct reader *r, const struct key *k, struct yaml_node *n, void *to)
+read_env(const struct config_reader *r, const struct config_key *k, struct yaml_node *n, void *to)
 {
     struct config_template *t = to;
     (void)k;
     if (n->kind != YAML_MAP)
-        return fail(r, n, "must be a mapping of names to values");
+        return config_fail(r, n, "must be a mapping of names to values");
     t->env = calloc(CONFIG_ENV_MAX, sizeof *t->env);
     if (t->env == NULL)
-        return fail(r, n, "no memory");
+        return config_fail(r, n, "no memory");
     for (struct yaml_node *it = n->child; it != NULL; it = it->next) {
         if (t->env_n == CONFIG_ENV_MAX)
-            return fail(r, it, "more than %d variables", CONFIG_ENV_MAX);
+            return config_fail(r, it, "more than %d variables", CONFIG_ENV_MAX);
         struct config_env *v = &t->env[t->env_n];
         if (!is_env_name(it->key) || strlen(it->key) >= sizeof v->name)
-            return fail(r, it, "no name of an environment variable");
-        struct key value = {.offset = offsetof(struct config_env, value), .size = sizeof v->value};
-        int err = read_text(r, &value, it, v);
+            return config_fail(r, it, "no name of an environment variable");
+        struct config_key value = {.offset = offsetof(struct config_env, value),
+                                   .size = sizeof v->value};
+        int err = config_read_text(r, &value, it, v);
         if (err < 0)
             return err;
         memcpy(v->name, it->key, strlen(it->key) + 1);
@@ -238,43 +252,25 @@ read_env(const struct reader *r, const struct key *k, struct yaml_node *n, void 
 }
 
 static int
-read_template_pool(const struct reader *r, const struct key *k, struct yaml_node *n, void *to)
+read_template_pool(const struct config_reader *r, const struct config_key *k, struct yaml_node *n,
+                   void *to)
 {
     ((struct config_template *)to)->pool_said = true;
-    return read_count(r, k, n, to);
+    return config_read_count(r, k, n, to);
 }
 
-static int
-read_network(const struct reader *r, const struct key *k, struct yaml_node *n, void *to)
-{
-    char what[CONFIG_WHAT_MAX];
-    struct yaml_node *bad = n;
-    return config_read_network(n, field(k, to), &bad, what) ? 0 : fail(r, bad, "%s", what);
-}
-
-// Whether policies are taken that cannot be enforced.
-static int
-read_unenforced(const struct reader *r, const struct key *k, struct yaml_node *n, void *to)
-{
-    bool allow = n->kind == YAML_TEXT && strcmp(n->text, "allow") == 0;
-    if (!allow && (n->kind != YAML_TEXT || strcmp(n->text, "refuse") != 0))
-        return fail(r, n, "must be refuse or allow");
-    *(bool *)field(k, to) = allow;
-    return 0;
-}
-
-static const struct key template_keys[] = {
-    {"name", read_name, AT(config_template, name), 0, 0, NULL},
-    {"hostname", read_name, AT(config_template, hostname), 0, 0, NULL},
+static const struct config_key template_keys[] = {
+    {"name", config_read_name, AT(config_template, name), 0, 0, NULL},
+    {"hostname", config_read_name, AT(config_template, hostname), 0, 0, NULL},
     {"paths", read_paths, 0, 0, 0, 0, NULL},
-    {"workdir", read_path, AT(config_template, workdir), 0, 0, NULL},
+    {"workdir", config_read_path, AT(config_template, workdir), 0, 0, NULL},
     {"env", read_env, 0, 0, 0, 0, NULL},
     {"limits", read_limits, AT(config_template, limits), 0, 0, NULL},
     {"limits_max", read_limits, AT(config_template, limits_max), 0, 0, NULL},
-    {"anomalies", read_section, AT(config_template, anomalies), 0, 0, config_anomaly_keys},
+    {"anomalies", config_read_section, AT(config_template, anomalies), 0, 0, config_anomaly_keys},
     // NOLINTBEGIN(bugprone-sizeof-expression): the field is a pointer
-    {"network", read_network, AT(config_template, network), 0, 0, NULL},
-    {"network_max", read_network, AT(config_template, network_max), 0, 0, NULL},
+    {"network", config_read_network, AT(config_template, network), 0, 0, NULL},
+    {"network_max", config_read_network, AT(config_template, network_max), 0, 0, NULL},
     // NOLINTEND(bugprone-sizeof-expression)
     {"pool", read_template_pool, AT(config_template, pool), 0, 1024, NULL},
     {"count_syscalls", read_bool, AT(config_template, count_syscalls), 0, 0, NULL},
@@ -282,113 +278,117 @@ static const struct key template_keys[] = {
 };
 
 static int
-read_templates(const struct reader *r, const struct key *k, struct yaml_node *n, void *to)
+read_templates(const struct config_reader *r, const struct config_key *k, struct yaml_node *n,
+               void *to)
 {
     struct config *c = to;
     (void)k;
     if (n->kind != YAML_LIST)
-        return fail(r, n, "must be a list of templates");
+        return config_fail(r, n, "must be a list of templates");
     for (struct yaml_node *it = n->child; it != NULL; it = it->next) {
         if (c->templates_n == CONFIG_TEMPLATES_MAX)
-            return fail(r, it, "more than %d templates", CONFIG_TEMPLATES_MAX);
+            return config_fail(r, it, "more than %d templates", CONFIG_TEMPLATES_MAX);
         struct config_template *t = &c->template[c->templates_n++];
-        int err = read_map(r, template_keys, it, t);
+        int err = config_read_map(r, template_keys, it, t);
         if (err < 0)
             return err;
         if (t->name[0] == '\0')
-            return fail(r, it, "a template must have a name");
+            return config_fail(r, it, "a template must have a name");
         for (uint32_t i = 0; i + 1 < c->templates_n; i++)
             if (strcmp(c->template[i].name, t->name) == 0)
-                return fail(r, it, "a second template of the name \"%s\"", t->name);
+                return config_fail(r, it, "a second template of the name \"%s\"", t->name);
     }
     return 0;
 }
 
-static const struct key socket_keys[] = {
+static const struct config_key socket_keys[] = {
     {"mode", read_mode, AT(config, socket_mode), 0, 0, NULL},
-    {"group", read_text, AT(config, socket_group), 0, 0, NULL},
+    {"group", config_read_text, AT(config, socket_group), 0, 0, NULL},
     {0},
 };
-static const struct key log_keys[] = {
+static const struct config_key log_keys[] = {
     {"level", read_level, AT(config, log_level), 0, 0, NULL},
     {"format", read_format, AT(config, log_json), 0, 0, NULL},
     {0},
 };
-static const struct key ids_keys[] = {
-    {"base", read_count, AT(config, id_base), 65536, 0x7ffe0000, NULL},
-    {"slots", read_count, AT(config, id_slots), 2, SPAWN_SLOTS_MAX, NULL},
+static const struct config_key ids_keys[] = {
+    {"base", config_read_count, AT(config, id_base), 65536, 0x7ffe0000, NULL},
+    {"slots", config_read_count, AT(config, id_slots), 2, SPAWN_SLOTS_MAX, NULL},
     {0},
 };
-static const struct key bpf_keys[] = {
+static const struct config_key bpf_keys[] = {
     {"enabled", read_bool, AT(config, bpf_enabled), 0, 0, NULL},
     {0},
 };
-static const struct key telemetry_keys[] = {
+static const struct config_key telemetry_keys[] = {
     {"syscalls", read_syscalls, AT(config, telemetry.syscalls), 0, 0, NULL},
     {"feed", read_feed, AT(config, telemetry.feed), 0, 0, NULL},
     {0},
 };
-static const struct key quota_keys[] = {
-    {"sandboxes", read_count, AT(config, quotas.sandboxes), 1, SPAWN_SLOTS_MAX, NULL},
-    {"sandboxes_per_caller", read_count, AT(config, quotas.sandboxes_per_caller), 1,
+static const struct config_key quota_keys[] = {
+    {"sandboxes", config_read_count, AT(config, quotas.sandboxes), 1, SPAWN_SLOTS_MAX, NULL},
+    {"sandboxes_per_caller", config_read_count, AT(config, quotas.sandboxes_per_caller), 1,
      SPAWN_SLOTS_MAX, NULL},
-    {"jobs_per_sandbox", read_count, AT(config, quotas.jobs_per_sandbox), 1, 1024, NULL},
-    {"jobs_per_caller", read_count, AT(config, quotas.jobs_per_caller), 1, 10000000, NULL},
-    {"kept_per_caller", read_count, AT(config, quotas.kept_per_caller), 0, 10000, NULL},
-    {"queue", read_count, AT(config, quotas.queue), 0, 100000, NULL},
+    {"jobs_per_sandbox", config_read_count, AT(config, quotas.jobs_per_sandbox), 1, 1024, NULL},
+    {"jobs_per_caller", config_read_count, AT(config, quotas.jobs_per_caller), 1, 10000000, NULL},
+    {"kept_per_caller", config_read_count, AT(config, quotas.kept_per_caller), 0, 10000, NULL},
+    {"queue", config_read_count, AT(config, quotas.queue), 0, 100000, NULL},
     {0},
 };
-static const struct key rpc_keys[] = {
-    {"connections", read_count, AT(config, rpc.connections_max), 1, 10000000, NULL},
-    {"connections_per_uid", read_count, AT(config, rpc.connections_per_uid_max), 1, 10000000, NULL},
-    {"calls", read_count, AT(config, rpc.calls_max), 1, 65536, NULL},
-    {"streams", read_count, AT(config, rpc.streams_max), 1, 65536, NULL},
-    {"calls_per_uid", read_count, AT(config, rpc.calls_per_uid_max), 1, 10000000, NULL},
-    {"bytes_per_uid", read_size, AT(config, rpc.bytes_per_uid_max), 1 << 20, UINT64_C(1) << 40,
+static const struct config_key rpc_keys[] = {
+    {"connections", config_read_count, AT(config, rpc.connections_max), 1, 10000000, NULL},
+    {"connections_per_uid", config_read_count, AT(config, rpc.connections_per_uid_max), 1, 10000000,
      NULL},
-    {"handshake", read_ms, AT(config, rpc.handshake_ms), 10, 60000, NULL},
-    {"queue_pause", read_size, AT(config, rpc.queue_bytes_pause), 65536, 1 << 30, NULL},
-    {"queue_kill", read_size, AT(config, rpc.queue_bytes_kill), 65536, 1 << 30, NULL},
-    {"write_stall", read_ms, AT(config, rpc.write_stall_ms), 100, 3600000, NULL},
-    {"keepalive_idle", read_ms, AT(config, rpc.keepalive_idle_ms), 0, 86400000, NULL},
-    {"idempotency", read_ms, AT(config, rpc.idempotency_ms), 1000, 86400000, NULL},
-    {"idempotency_keys", read_count, AT(config, rpc.idempotency_keys_max), 1, 10000000, NULL},
+    {"calls", config_read_count, AT(config, rpc.calls_max), 1, 65536, NULL},
+    {"streams", config_read_count, AT(config, rpc.streams_max), 1, 65536, NULL},
+    {"calls_per_uid", config_read_count, AT(config, rpc.calls_per_uid_max), 1, 10000000, NULL},
+    {"bytes_per_uid", config_read_size, AT(config, rpc.bytes_per_uid_max), 1 << 20,
+     UINT64_C(1) << 40, NULL},
+    {"handshake", config_read_ms, AT(config, rpc.handshake_ms), 10, 60000, NULL},
+    {"queue_pause", config_read_size, AT(config, rpc.queue_bytes_pause), 65536, 1 << 30, NULL},
+    {"queue_kill", config_read_size, AT(config, rpc.queue_bytes_kill), 65536, 1 << 30, NULL},
+    {"write_stall", config_read_ms, AT(config, rpc.write_stall_ms), 100, 3600000, NULL},
+    {"keepalive_idle", config_read_ms, AT(config, rpc.keepalive_idle_ms), 0, 86400000, NULL},
+    {"idempotency", config_read_ms, AT(config, rpc.idempotency_ms), 1000, 86400000, NULL},
+    {"idempotency_keys", config_read_count, AT(config, rpc.idempotency_keys_max), 1, 10000000,
+     NULL},
     {"websocket", read_bool, AT(config, rpc.websocket), 0, 0, NULL},
-    {"idempotency_bytes", read_size, AT(config, rpc.idempotency_bytes_max), 65536, 1 << 30, NULL},
+    {"idempotency_bytes", config_read_size, AT(config, rpc.idempotency_bytes_max), 65536, 1 << 30,
+     NULL},
     {0},
 };
-static const struct key network_keys[] = {
+static const struct config_key network_keys[] = {
     {"dns", read_servers, AT(config, dns), 0, 0, NULL},
     {"unenforced", read_unenforced, AT(config, network_unenforced), 0, 0, NULL},
     {0},
 };
-static const struct key ttl_keys[] = {
-    {"default", read_ms, AT(config, ttl_default_ms), 100, 2592000000, NULL},
-    {"max", read_ms, AT(config, ttl_max_ms), 100, 2592000000, NULL},
+static const struct config_key ttl_keys[] = {
+    {"default", config_read_ms, AT(config, ttl_default_ms), 100, 2592000000, NULL},
+    {"max", config_read_ms, AT(config, ttl_max_ms), 100, 2592000000, NULL},
     {0},
 };
 
-static const struct key top_keys[] = {
+static const struct config_key top_keys[] = {
     {"listen", read_listen, 0, 0, 0, 0, NULL},
     SECTION("socket", socket_keys),
-    {"state_dir", read_path, AT(config, state_dir), 0, 0, NULL},
-    {"cgroup", read_path, AT(config, cgroup), 0, 0, NULL},
+    {"state_dir", config_read_path, AT(config, state_dir), 0, 0, NULL},
+    {"cgroup", config_read_path, AT(config, cgroup), 0, 0, NULL},
     SECTION("log", log_keys),
     SECTION("ids", ids_keys),
     {"limits_default", read_limits, AT(config, limits_default), 0, 0, NULL},
     {"limits_max", read_limits, AT(config, limits_max), 0, 0, NULL},
-    {"pool", read_count, AT(config, pool), 0, 1024, NULL},
-    {"netns_pool", read_count, AT(config, netns_pool), 0, 256, NULL},
+    {"pool", config_read_count, AT(config, pool), 0, 1024, NULL},
+    {"netns_pool", config_read_count, AT(config, netns_pool), 0, 256, NULL},
     SECTION("bpf", bpf_keys),
     {"templates", read_templates, 0, 0, 0, 0, NULL},
-    {"anomalies", read_section, AT(config, anomalies), 0, 0, config_anomaly_keys},
+    {"anomalies", config_read_section, AT(config, anomalies), 0, 0, config_anomaly_keys},
     SECTION("telemetry", telemetry_keys),
     SECTION("quotas", quota_keys),
     SECTION("rpc", rpc_keys),
     SECTION("network", network_keys),
     SECTION("ttl", ttl_keys),
-    {"drain", read_ms, AT(config, drain_ms), 0, 600000, NULL},
-    {"keep_finished", read_ms, AT(config, keep_finished_ms), 0, 3600000, NULL},
+    {"drain", config_read_ms, AT(config, drain_ms), 0, 600000, NULL},
+    {"keep_finished", config_read_ms, AT(config, keep_finished_ms), 0, 3600000, NULL},
     {0},
 };
 
@@ -400,9 +400,9 @@ config_read_keys(struct config *c, const char *name, const void *bytes, size_t n
     int r = yaml_tree_read(name, bytes, n, &y, &root, e);
     if (r < 0)
         return r;
-    const struct reader reader = {.name = name, .e = e};
+    const struct config_reader reader = {.name = name, .e = e};
     if (root != NULL && !(root->kind == YAML_TEXT && root->text[0] == '\0'))
-        r = read_map(&reader, top_keys, root, c);
+        r = config_read_map(&reader, top_keys, root, c);
     yaml_tree_free(y);
     return r;
 }

@@ -1,4 +1,4 @@
-// See config_network.h.
+// See config_read.h.
 //
 //   network:
 //     mode: allowlist
@@ -7,142 +7,111 @@
 //       - {to: 192.0.2.0/24, bytes_max: 1G, queries_per_minute: 60}
 //     inbound: [8080, 9000-9010]
 //     egress_bytes_max: 10G
-#include "config_network.h"
+#include "config_read.h"
 
-#include <errno.h>
-#include <inttypes.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "../proto/target.h"
 #include "net_rule.h"
 
-struct place {
-    struct network *n;
-    struct yaml_node **bad;
-    char *what;
-};
-
-static bool fail(const struct place *p, struct yaml_node *at, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
-
-static bool
-fail(const struct place *p, struct yaml_node *at, const char *fmt, ...)
+// A number, with K, M, G or T; 0 stands for "not said".
+static int
+read_number(const struct config_reader *r, const struct yaml_node *at, uint64_t min, uint64_t max,
+            uint64_t *out)
 {
-    va_list ap;
-    va_start(ap, fmt);
-    (void)vsnprintf(p->what, CONFIG_WHAT_MAX, fmt, ap);
-    va_end(ap);
-    *p->bad = at;
-    return false;
+    uint64_t v = 0;
+    int err = config_number(r, at, config_sizes, 0, max, &v);
+    if (err == 0 && v < min && v != 0)
+        err = config_fail(r, at, "must be 0, or from %llu to %llu", (unsigned long long)min,
+                          (unsigned long long)max);
+    if (err == 0)
+        *out = v;
+    return err;
 }
 
-// A number, with K, M, G or T (1024 each).
-static bool
-read_number(const struct place *p, struct yaml_node *at, uint64_t min, uint64_t max, uint64_t *out)
+static int
+read_mode(const struct config_reader *r, const struct yaml_node *at, struct network *n)
 {
-    static const char suffixes[] = "KMGT";
-    char *end = NULL;
-    if (at->kind != YAML_TEXT || at->text[0] < '0' || at->text[0] > '9')
-        return fail(p, at, "must be a number");
-    errno = 0;
-    uint64_t v = strtoull(at->text, &end, 10);
-    const char *suffix = *end != '\0' ? strchr(suffixes, *end) : NULL;
-    if (errno != 0 || (*end != '\0' && (suffix == NULL || end[1] != '\0')))
-        return fail(p, at, "\"%.40s\" is no number that is understood here", at->text);
-    int shift = suffix != NULL ? 10 * (int)(suffix - suffixes + 1) : 0;
-    bool too_much = v > UINT64_MAX >> shift;
-    v <<= shift;
-    if (too_much || v > max || (v < min && v != 0))
-        return fail(p, at, "must be 0, or from %" PRIu64 " to %" PRIu64, min, max);
-    *out = v;
-    return true;
+    const char *const words[] = {network_mode_name[NET_NONE], network_mode_name[NET_ALLOWLIST],
+                                 network_mode_name[NET_OPEN], NULL};
+    uint32_t i = 0;
+    int err = config_word(r, at, words, &i);
+    if (err == 0)
+        n->mode = (enum net_mode)(NET_NONE + i);
+    return err;
 }
 
-static bool
-read_mode(const struct place *p, struct yaml_node *at)
-{
-    static const char *const names[] = {"", "none", "allowlist", "open"};
-    for (int i = NET_NONE; at->kind == YAML_TEXT && i <= NET_OPEN; i++)
-        if (strcmp(at->text, names[i]) == 0) {
-            p->n->mode = (enum net_mode)i;
-            return true;
-        }
-    return fail(p, at, "must be none, allowlist or open");
-}
-
-static bool
-read_target(const struct place *p, struct yaml_node *at, struct relay_rule *r)
+static int
+read_target(const struct config_reader *r, const struct yaml_node *at, struct relay_rule *rule)
 {
     struct target_text t;
     struct err e;
     const char *what = "";
     if (at->kind != YAML_TEXT)
-        return fail(p, at, "must be a destination, such as example.com:443");
+        return config_fail(r, at, "must be a destination, such as example.com:443");
     if (target_parse(at->text, &t, &e) < 0)
-        return fail(p, at, "%s", e.text);
-    if (!(t.is_name ? net_rule_domain(t.host, r, &what) : net_rule_cidr(t.host, r, &what)))
-        return fail(p, at, "%s: %s", t.host, what);
+        return config_fail(r, at, "%s", e.text);
+    if (!(t.is_name ? net_rule_domain(t.host, rule, &what) : net_rule_cidr(t.host, rule, &what)))
+        return config_fail(r, at, "%s: %s", t.host, what);
     if (t.first != 0)
-        (void)net_rule_add_ports(r, t.first, t.last, t.protocol);
+        (void)net_rule_add_ports(rule, t.first, t.last, t.protocol); // the first: there is room
     else if (t.protocol != 0)
-        (void)net_rule_add_ports(r, 1, UINT16_MAX, t.protocol);
-    return true;
+        (void)net_rule_add_ports(rule, 1, UINT16_MAX, t.protocol);
+    return 0;
 }
 
-static bool
-read_rule_keys(const struct place *p, struct yaml_node *map, struct relay_rule *r)
+static int
+read_rule_keys(const struct config_reader *r, const struct yaml_node *map, struct relay_rule *rule)
 {
     uint64_t queries = 0;
-    bool fine = true;
-    for (struct yaml_node *n = map->child; n != NULL && fine; n = n->next) {
+    int err = 0;
+    for (const struct yaml_node *n = map->child; n != NULL && err == 0; n = n->next) {
         if (strcmp(n->key, "to") == 0)
-            fine = read_target(p, n, r);
+            err = read_target(r, n, rule);
         else if (strcmp(n->key, "bytes_max") == 0)
-            fine = read_number(p, n, 1, UINT64_MAX, &r->bytes_max);
+            err = read_number(r, n, 1, UINT64_MAX, &rule->bytes_max);
         else if (strcmp(n->key, "queries_per_minute") == 0)
-            fine = read_number(p, n, 1, 60000, &queries);
+            err = read_number(r, n, 1, NETWORK_QUERIES_MAX, &queries);
         else
-            fine = fail(p, n, "there is no such key");
+            err = config_fail(r, n, "there is no such key");
     }
-    r->queries_per_minute = (uint32_t)queries;
-    return fine && (r->kind != 0 || fail(p, map, "a rule must have \"to\""));
+    rule->queries_per_minute = (uint32_t)queries;
+    if (err == 0 && rule->kind == 0)
+        err = config_fail(r, map, "a rule must have \"to\"");
+    return err;
 }
 
-static bool
-read_outbound(const struct place *p, struct yaml_node *list)
+static int
+read_outbound(const struct config_reader *r, const struct yaml_node *list, struct network *n)
+{
+    int err = list->kind == YAML_LIST ? 0 : config_fail(r, list, "must be a list of destinations");
+    for (const struct yaml_node *it = err == 0 ? list->child : NULL; it != NULL && err == 0;
+         it = it->next) {
+        struct relay_rule *rule = network_add_rule(n);
+        if (rule == NULL)
+            return config_fail(r, it, "more than %d rules", NET_RULES);
+        err = it->kind == YAML_MAP ? read_rule_keys(r, it, rule) : read_target(r, it, rule);
+    }
+    return err;
+}
+
+static int
+read_inbound(const struct config_reader *r, const struct yaml_node *list, struct network *n)
 {
     if (list->kind != YAML_LIST)
-        return fail(p, list, "must be a list of destinations");
-    for (struct yaml_node *it = list->child; it != NULL; it = it->next) {
-        struct relay_rule *r = network_add_rule(p->n);
-        if (r == NULL)
-            return fail(p, it, "more than %d rules", NET_RULES);
-        if (!(it->kind == YAML_MAP ? read_rule_keys(p, it, r) : read_target(p, it, r)))
-            return false;
+        return config_fail(r, list, "must be a list of ports");
+    for (const struct yaml_node *it = list->child; it != NULL; it = it->next) {
+        if (n->inbound_n == NETWORK_INBOUND)
+            return config_fail(r, it, "more than %d ranges", NETWORK_INBOUND);
+        struct network_range *range = &n->inbound[n->inbound_n++];
+        if (it->kind != YAML_TEXT || !target_ports(it->text, &range->first, &range->last))
+            return config_fail(r, it, "must be a port, or two as A-B");
     }
-    return true;
+    return 0;
 }
 
-static bool
-read_inbound(const struct place *p, struct yaml_node *list)
-{
-    if (list->kind != YAML_LIST)
-        return fail(p, list, "must be a list of ports");
-    for (struct yaml_node *it = list->child; it != NULL; it = it->next) {
-        if (p->n->inbound_n == NETWORK_INBOUND)
-            return fail(p, it, "more than %d ranges", NETWORK_INBOUND);
-        struct network_range *r = &p->n->inbound[p->n->inbound_n++];
-        if (it->kind != YAML_TEXT || !target_ports(it->text, &r->first, &r->last))
-            return fail(p, it, "must be a port, or two as A-B");
-    }
-    return true;
-}
-
-static bool
-read_limit(const struct place *p, struct yaml_node *at)
+static int
+read_limit(const struct config_reader *r, const struct yaml_node *at, struct network *n)
 {
     static const struct {
         uint64_t min, max;
@@ -151,46 +120,47 @@ read_limit(const struct place *p, struct yaml_node *at)
         [NETWORK_INGRESS_BYTES] = {1, UINT64_MAX},
         [NETWORK_EGRESS_RATE] = {NETWORK_RATE_MIN, NETWORK_RATE_MAX},
         [NETWORK_INGRESS_RATE] = {NETWORK_RATE_MIN, NETWORK_RATE_MAX},
-        [NETWORK_QUERIES] = {1, 60000},
+        [NETWORK_QUERIES] = {1, NETWORK_QUERIES_MAX},
     };
     for (int i = 0; i < NETWORK_LIMITS; i++)
         if (strcmp(at->key, network_limit_name[i]) == 0)
-            return read_number(p, at, bounds[i].min, bounds[i].max, &p->n->limit[i]);
-    return fail(p, at, "there is no such key");
+            return read_number(r, at, bounds[i].min, bounds[i].max, &n->limit[i]);
+    return config_fail(r, at, "there is no such key");
 }
 
-static bool
-read_keys(const struct place *p, struct yaml_node *map)
+static int
+read_keys(const struct config_reader *r, const struct yaml_node *map, struct network *n)
 {
-    bool fine = map->kind == YAML_MAP || fail(p, map, "must be a mapping of keys to values");
-    for (struct yaml_node *n = fine ? map->child : NULL; n != NULL && fine; n = n->next) {
-        if (strcmp(n->key, "mode") == 0)
-            fine = read_mode(p, n);
-        else if (strcmp(n->key, "outbound") == 0)
-            fine = read_outbound(p, n);
-        else if (strcmp(n->key, "inbound") == 0)
-            fine = read_inbound(p, n);
+    int err =
+        map->kind == YAML_MAP ? 0 : config_fail(r, map, "must be a mapping of keys to values");
+    for (const struct yaml_node *it = err == 0 ? map->child : NULL; it != NULL && err == 0;
+         it = it->next) {
+        if (strcmp(it->key, "mode") == 0)
+            err = read_mode(r, it, n);
+        else if (strcmp(it->key, "outbound") == 0)
+            err = read_outbound(r, it, n);
+        else if (strcmp(it->key, "inbound") == 0)
+            err = read_inbound(r, it, n);
         else
-            fine = read_limit(p, n);
+            err = read_limit(r, it, n);
     }
-    if (fine && p->n->mode == NET_NONE && p->n->rules_n > 0)
-        fine = fail(p, map, "has rules, but its mode is none");
-    return fine;
+    if (err == 0 && n->mode == NET_NONE && n->rules_n > 0)
+        err = config_fail(r, map, "has rules, but its mode is none");
+    return err;
 }
 
-bool
-config_read_network(struct yaml_node *map, struct network **out, struct yaml_node **bad,
-                    // NOLINTNEXTLINE(readability-non-const-parameter): fail() writes there
-                    char what[CONFIG_WHAT_MAX])
+int
+config_read_network(const struct config_reader *r, const struct config_key *k,
+                    struct yaml_node *map, void *to)
 {
-    struct place p = {.n = network_new(), .bad = bad, .what = what};
-    if (p.n == NULL)
-        return fail(&p, map, "no memory");
-    if (!read_keys(&p, map)) {
-        network_unref(p.n);
-        return false;
+    struct network **out = config_field(k, to);
+    struct network *n = network_new();
+    int err = n != NULL ? read_keys(r, map, n) : config_fail(r, map, "no memory");
+    if (err < 0) {
+        network_unref(n);
+        return err;
     }
     network_unref(*out);
-    *out = p.n;
-    return true;
+    *out = n;
+    return 0;
 }

@@ -13,6 +13,7 @@ struct Stockade__V1__NetworkPolicy;
 enum {
     NETWORK_INBOUND = 64, // ranges of ports
     NETWORK_RATE_MIN = 1000,
+    NETWORK_QUERIES_MAX = 60000, // per minute
 };
 #define NETWORK_RATE_MAX UINT64_C(1000000000000)
 
