@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "anomaly_files.h"
 #include "anomaly_private.h"
@@ -16,20 +15,13 @@
 #include "log.h"
 #include "loop.h"
 #include "net_policy.h"
+#include "now.h"
 #include "relay/relay.h"
 #include "sandbox.h"
 #include "server.h"
 #include "telemetry.h"
 
 enum { SAVE_EVERY_S = 10 };
-
-static uint64_t
-clock_ns(clockid_t which)
-{
-    struct timespec t;
-    (void)clock_gettime(which, &t);
-    return (uint64_t)t.tv_sec * 1000000000ULL + (uint64_t)t.tv_nsec;
-}
 
 static uint32_t
 number_of(const struct anomaly *a, const struct config_template *t)
@@ -144,9 +136,9 @@ anomaly_soon(struct anomaly *a)
 static uint64_t
 real_time_of(uint64_t event_ns)
 {
-    uint64_t now = clock_ns(CLOCK_BOOTTIME);
+    uint64_t now = (uint64_t)now_ns(CLOCK_BOOTTIME);
     uint64_t ago = event_ns != 0 && now > event_ns ? now - event_ns : 0;
-    return clock_ns(CLOCK_REALTIME) - ago;
+    return (uint64_t)now_ns(CLOCK_REALTIME) - ago;
 }
 
 static void
@@ -277,7 +269,7 @@ void
 anomaly_job_end(struct anomaly *a, struct sandbox *s, struct job *j)
 {
     uint32_t n = number_of(a, s->spec.template);
-    uint64_t now = clock_ns(CLOCK_BOOTTIME);
+    uint64_t now = (uint64_t)now_ns(CLOCK_BOOTTIME);
     struct err e;
     struct box *b = enter(a, s, j, 0);
     if (b != NULL && s->jobs_n <= 1)
@@ -364,6 +356,6 @@ anomaly_profiles(struct anomaly *a)
 int
 anomaly_save(struct anomaly *a, uint32_t template, struct err *e)
 {
-    a->saved_ns = clock_ns(CLOCK_BOOTTIME);
+    a->saved_ns = (uint64_t)now_ns(CLOCK_BOOTTIME);
     return anomaly_store(a->srv->config->state_dir, &a->profiles, template, e);
 }

@@ -1,7 +1,6 @@
 // See anomaly_box.h. Rules about events; those about figures are in anomaly_ticks.c, those about names in anomaly_names.c.
 #include "anomaly_box.h"
 
-#include <arpa/inet.h>
 #include <linux/keyctl.h>
 #include <math.h>
 #include <stdio.h>
@@ -11,6 +10,7 @@
 #include "../bpf/net.h"
 #include "anomaly_box_private.h"
 #include "log.h"
+#include "net_rule.h"
 #include "syscall_names.h"
 
 void
@@ -103,20 +103,6 @@ box_count(struct box *b, enum anomaly_rule rule, uint64_t now_ns, uint64_t subje
 
 // ---- who was connected to
 
-static void
-write_place(char *out, size_t n, const struct net_event *e)
-{
-    static const uint8_t mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
-    char text[INET6_ADDRSTRLEN] = "?";
-    if (memcmp(e->address, mapped, sizeof mapped) == 0) {
-        (void)inet_ntop(AF_INET, e->address + 12, text, sizeof text);
-        (void)snprintf(out, n, "%s:%u", text, e->port);
-    } else {
-        (void)inet_ntop(AF_INET6, e->address, text, sizeof text);
-        (void)snprintf(out, n, "[%s]:%u", text, e->port);
-    }
-}
-
 static uint64_t
 place_hash(const struct net_event *e)
 {
@@ -153,7 +139,7 @@ count_denied(struct box *b, const struct net_event *e, uint64_t now_ns)
         return;
     char place[64];
     char text[ANOMALY_TEXT_MAX];
-    write_place(place, sizeof place, e);
+    net_rule_address(e->address, e->port, place, sizeof place);
     (void)snprintf(text, sizeof text,
                    "%u different destinations were refused within %llu s, the last one %s", n,
                    (unsigned long long)box_rule(b, RULE_DENIED_FAN_OUT)->window_ms / 1000, place);
@@ -199,7 +185,7 @@ count_beat(struct box *b, const struct net_event *e, uint64_t now_ns)
         return;
     char place[64];
     char text[ANOMALY_TEXT_MAX];
-    write_place(place, sizeof place, e);
+    net_rule_address(e->address, e->port, place, sizeof place);
     (void)snprintf(text, sizeof text,
                    "%u connections to %s, one every %.1f s, %.0f percent regular", p->intervals + 1,
                    place, (double)p->mean / 1000, regular);

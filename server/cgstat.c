@@ -11,62 +11,63 @@
 
 #include "../proto/auto.h"
 
-enum form { NUMBER, KEY, SUM };
-
 // Where a figure stands. Rows of one file follow each other, so that each file is read once.
 struct stat_row {
     const char *file;
     const char *key;
     uint64_t scale;
     enum spawn_fd dir;
-    enum form form;
+    enum cgstat_form form;
     enum cgroup_stat stat;
     bool early; // may matter before the first job; the same for all rows of a file
 };
 
 static const struct stat_row of_job[] = {
-    {"cpu.stat", "usage_usec", 1000, SPAWN_FD_CGROUP, KEY, STAT_CPU_NS, false},
-    {"cpu.stat", "user_usec", 1000, SPAWN_FD_CGROUP, KEY, STAT_CPU_USER_NS, false},
-    {"cpu.stat", "system_usec", 1000, SPAWN_FD_CGROUP, KEY, STAT_CPU_SYSTEM_NS, false},
-    {"memory.peak", NULL, 1, SPAWN_FD_CGROUP, NUMBER, STAT_MEMORY_PEAK_BYTES, false},
-    {"memory.events", "oom", 1, SPAWN_FD_CGROUP, KEY, STAT_OOM, false},
-    {"memory.events", "oom_kill", 1, SPAWN_FD_CGROUP, KEY, STAT_OOM_KILLS, false},
-    {"memory.stat", "pgfault", 1, SPAWN_FD_CGROUP, KEY, STAT_FAULTS, false},
-    {"memory.stat", "pgmajfault", 1, SPAWN_FD_CGROUP, KEY, STAT_FAULTS_MAJOR, false},
-    {"pids.peak", NULL, 1, SPAWN_FD_CGROUP, NUMBER, STAT_PIDS_PEAK, false},
-    {"pids.events", "max", 1, SPAWN_FD_CGROUP, KEY, STAT_PIDS_DENIED, false},
-    {"io.stat", "rbytes", 1, SPAWN_FD_CGROUP, SUM, STAT_IO_READ_BYTES, false},
-    {"io.stat", "wbytes", 1, SPAWN_FD_CGROUP, SUM, STAT_IO_WRITE_BYTES, false},
-    {"io.stat", "rios", 1, SPAWN_FD_CGROUP, SUM, STAT_IO_READS, false},
-    {"io.stat", "wios", 1, SPAWN_FD_CGROUP, SUM, STAT_IO_WRITES, false},
+    {"cpu.stat", "usage_usec", 1000, SPAWN_FD_CGROUP, CGSTAT_KEY, STAT_CPU_NS, false},
+    {"cpu.stat", "user_usec", 1000, SPAWN_FD_CGROUP, CGSTAT_KEY, STAT_CPU_USER_NS, false},
+    {"cpu.stat", "system_usec", 1000, SPAWN_FD_CGROUP, CGSTAT_KEY, STAT_CPU_SYSTEM_NS, false},
+    {"memory.peak", NULL, 1, SPAWN_FD_CGROUP, CGSTAT_NUMBER, STAT_MEMORY_PEAK_BYTES, false},
+    {"memory.events", "oom", 1, SPAWN_FD_CGROUP, CGSTAT_KEY, STAT_OOM, false},
+    {"memory.events", "oom_kill", 1, SPAWN_FD_CGROUP, CGSTAT_KEY, STAT_OOM_KILLS, false},
+    {"memory.stat", "pgfault", 1, SPAWN_FD_CGROUP, CGSTAT_KEY, STAT_FAULTS, false},
+    {"memory.stat", "pgmajfault", 1, SPAWN_FD_CGROUP, CGSTAT_KEY, STAT_FAULTS_MAJOR, false},
+    {"pids.peak", NULL, 1, SPAWN_FD_CGROUP, CGSTAT_NUMBER, STAT_PIDS_PEAK, false},
+    {"pids.events", "max", 1, SPAWN_FD_CGROUP, CGSTAT_KEY, STAT_PIDS_DENIED, false},
+    {"io.stat", "rbytes", 1, SPAWN_FD_CGROUP, CGSTAT_SUM, STAT_IO_READ_BYTES, false},
+    {"io.stat", "wbytes", 1, SPAWN_FD_CGROUP, CGSTAT_SUM, STAT_IO_WRITE_BYTES, false},
+    {"io.stat", "rios", 1, SPAWN_FD_CGROUP, CGSTAT_SUM, STAT_IO_READS, false},
+    {"io.stat", "wios", 1, SPAWN_FD_CGROUP, CGSTAT_SUM, STAT_IO_WRITES, false},
 };
 
 // On v2 the limits stand at the sandbox, so that is where they are hit; the rest is the jobs'.
 static const struct stat_row of_sandbox[] = {
-    {"cpu.stat", "usage_usec", 1000, SPAWN_FD_CGROUP, KEY, STAT_CPU_NS, true},
-    {"cpu.stat", "user_usec", 1000, SPAWN_FD_CGROUP, KEY, STAT_CPU_USER_NS, true},
-    {"cpu.stat", "system_usec", 1000, SPAWN_FD_CGROUP, KEY, STAT_CPU_SYSTEM_NS, true},
-    {"cpu.stat", "throttled_usec", 1000, SPAWN_FD_CGROUP, KEY, STAT_THROTTLED_NS, true},
-    {"cpu.stat", "nr_throttled", 1, SPAWN_FD_CGROUP, KEY, STAT_THROTTLED, true},
-    {"memory.events", "oom", 1, SPAWN_FD_CGROUP, KEY, STAT_OOM, false},
-    {"memory.events", "oom_kill", 1, SPAWN_FD_CGROUP, KEY, STAT_OOM_KILLS, false},
-    {"pids.events", "max", 1, SPAWN_FD_CGROUP, KEY, STAT_PIDS_DENIED, false},
+    {"cpu.stat", "usage_usec", 1000, SPAWN_FD_CGROUP, CGSTAT_KEY, STAT_CPU_NS, true},
+    {"cpu.stat", "user_usec", 1000, SPAWN_FD_CGROUP, CGSTAT_KEY, STAT_CPU_USER_NS, true},
+    {"cpu.stat", "system_usec", 1000, SPAWN_FD_CGROUP, CGSTAT_KEY, STAT_CPU_SYSTEM_NS, true},
+    {"cpu.stat", "throttled_usec", 1000, SPAWN_FD_CGROUP, CGSTAT_KEY, STAT_THROTTLED_NS, true},
+    {"cpu.stat", "nr_throttled", 1, SPAWN_FD_CGROUP, CGSTAT_KEY, STAT_THROTTLED, true},
+    {"memory.events", "oom", 1, SPAWN_FD_CGROUP, CGSTAT_KEY, STAT_OOM, false},
+    {"memory.events", "oom_kill", 1, SPAWN_FD_CGROUP, CGSTAT_KEY, STAT_OOM_KILLS, false},
+    {"pids.events", "max", 1, SPAWN_FD_CGROUP, CGSTAT_KEY, STAT_PIDS_DENIED, false},
 };
 
 static const struct stat_row of_sandbox_v1[] = {
-    {"cpu.stat", "usage_usec", 1000, SPAWN_FD_CGROUP, KEY, STAT_CPU_NS, true},
-    {"cpu.stat", "user_usec", 1000, SPAWN_FD_CGROUP, KEY, STAT_CPU_USER_NS, true},
-    {"cpu.stat", "system_usec", 1000, SPAWN_FD_CGROUP, KEY, STAT_CPU_SYSTEM_NS, true},
-    {"cpu.stat", "throttled_time", 1, SPAWN_FD_CPU, KEY, STAT_THROTTLED_NS, true},
-    {"cpu.stat", "nr_throttled", 1, SPAWN_FD_CPU, KEY, STAT_THROTTLED, true},
-    {"memory.max_usage_in_bytes", NULL, 1, SPAWN_FD_MEMORY, NUMBER, STAT_MEMORY_PEAK_BYTES, false},
-    {"memory.oom_control", "oom_kill", 1, SPAWN_FD_MEMORY, KEY, STAT_OOM_KILLS, false},
-    {"pids.peak", NULL, 1, SPAWN_FD_PIDS, NUMBER, STAT_PIDS_PEAK, false},
-    {"pids.events", "max", 1, SPAWN_FD_PIDS, KEY, STAT_PIDS_DENIED, false},
-    {"blkio.throttle.io_service_bytes", "Read", 1, SPAWN_FD_BLKIO, SUM, STAT_IO_READ_BYTES, true},
-    {"blkio.throttle.io_service_bytes", "Write", 1, SPAWN_FD_BLKIO, SUM, STAT_IO_WRITE_BYTES, true},
-    {"blkio.throttle.io_serviced", "Read", 1, SPAWN_FD_BLKIO, SUM, STAT_IO_READS, true},
-    {"blkio.throttle.io_serviced", "Write", 1, SPAWN_FD_BLKIO, SUM, STAT_IO_WRITES, true},
+    {"cpu.stat", "usage_usec", 1000, SPAWN_FD_CGROUP, CGSTAT_KEY, STAT_CPU_NS, true},
+    {"cpu.stat", "user_usec", 1000, SPAWN_FD_CGROUP, CGSTAT_KEY, STAT_CPU_USER_NS, true},
+    {"cpu.stat", "system_usec", 1000, SPAWN_FD_CGROUP, CGSTAT_KEY, STAT_CPU_SYSTEM_NS, true},
+    {"cpu.stat", "throttled_time", 1, SPAWN_FD_CPU, CGSTAT_KEY, STAT_THROTTLED_NS, true},
+    {"cpu.stat", "nr_throttled", 1, SPAWN_FD_CPU, CGSTAT_KEY, STAT_THROTTLED, true},
+    {"memory.max_usage_in_bytes", NULL, 1, SPAWN_FD_MEMORY, CGSTAT_NUMBER, STAT_MEMORY_PEAK_BYTES,
+     false},
+    {"memory.oom_control", "oom_kill", 1, SPAWN_FD_MEMORY, CGSTAT_KEY, STAT_OOM_KILLS, false},
+    {"pids.peak", NULL, 1, SPAWN_FD_PIDS, CGSTAT_NUMBER, STAT_PIDS_PEAK, false},
+    {"pids.events", "max", 1, SPAWN_FD_PIDS, CGSTAT_KEY, STAT_PIDS_DENIED, false},
+    {"blkio.throttle.io_service_bytes", "Read", 1, SPAWN_FD_BLKIO, CGSTAT_SUM, STAT_IO_READ_BYTES,
+     true},
+    {"blkio.throttle.io_service_bytes", "Write", 1, SPAWN_FD_BLKIO, CGSTAT_SUM, STAT_IO_WRITE_BYTES,
+     true},
+    {"blkio.throttle.io_serviced", "Read", 1, SPAWN_FD_BLKIO, CGSTAT_SUM, STAT_IO_READS, true},
+    {"blkio.throttle.io_serviced", "Write", 1, SPAWN_FD_BLKIO, CGSTAT_SUM, STAT_IO_WRITES, true},
 };
 
 #define ROWS(t) (t), sizeof(t) / sizeof(t)[0]
@@ -169,14 +170,14 @@ read_below(int dir, uint32_t job, const char *file, char *out, size_t out_n)
     return r < 0 ? -errno : r;
 }
 
-static bool
-parse(const struct stat_row *row, const char *text, size_t n, uint64_t *v)
+bool
+cgstat_parse(enum cgstat_form form, const char *text, size_t n, const char *key, uint64_t *out)
 {
-    if (row->form == NUMBER)
-        return cgstat_parse_number(text, n, v);
-    if (row->form == KEY)
-        return cgstat_parse_key(text, n, row->key, v);
-    return cgstat_parse_sum(text, n, row->key, v);
+    if (form == CGSTAT_NUMBER)
+        return cgstat_parse_number(text, n, out);
+    if (form == CGSTAT_KEY)
+        return cgstat_parse_key(text, n, key, out);
+    return cgstat_parse_sum(text, n, key, out);
 }
 
 // Both files of v1's blkio have a line per device: none in one, none in the other, which need not be read then.
@@ -203,7 +204,7 @@ read_rows(const struct cgroup_dirs *dirs, uint32_t job, const struct stat_row *r
                     ? -ENOENT
                     : read_below(dirs->fd[row->dir], job, row->file, text, sizeof text);
         uint64_t v = 0;
-        if (n < 0 || !parse(row, text, (size_t)n, &v) ||
+        if (n < 0 || !cgstat_parse(row->form, text, (size_t)n, row->key, &v) ||
             __builtin_mul_overflow(v, row->scale, &out->v[row->stat]))
             continue;
         out->known |= 1u << row->stat;

@@ -68,6 +68,11 @@ uint64_t cgstat_cgroup_id(const struct cgroup_dirs *dirs, uint32_t job);
 enum { DISK_BYTES_FULL = 1, DISK_INODES_FULL = 2 };
 unsigned cgstat_disk_full(const struct cgroup_dirs *dirs);
 
+// How a file says a figure, and the parser for it.
+enum cgstat_form { CGSTAT_NUMBER, CGSTAT_KEY, CGSTAT_SUM };
+bool cgstat_parse(enum cgstat_form form, const char *text, size_t n, const char *key,
+                  uint64_t *out);
+
 // Parsers, for n bytes that need no NUL behind them. False: it is not there, or no number of 64 bits.
 // The whole text is a number:
 bool cgstat_parse_number(const char *text, size_t n, uint64_t *out);

@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 
 #include "guest_link.h"
 #include "log.h"
+#include "now.h"
 #include "sandbox.h"
 #include "server.h"
 #include "telemetry.h"
@@ -338,9 +338,7 @@ job_said_started(struct sandbox *s, uint32_t number, uint32_t pid, int terminal)
     }
     if (terminal >= 0 && job_io_terminal(j, terminal, &e) < 0)
         return false;
-    struct timespec now;
-    (void)clock_gettime(CLOCK_REALTIME, &now);
-    j->started_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+    j->started_ms = now_wall_ms();
     j->pid = pid;
     j->used.started_ns = uv_hrtime();
     move(j, JOB_RUNNING);

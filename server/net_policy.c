@@ -169,14 +169,6 @@ change(struct sandbox *s, struct network *n, struct relay_link *relay, struct er
     return r;
 }
 
-static void
-close_all(int fds[SPAWN_FDS_MAX])
-{
-    for (int i = 0; i < SPAWN_FDS_MAX; i++)
-        if (fds[i] >= 0)
-            (void)close(fds[i]);
-}
-
 static int
 open_in_relay(struct sandbox *s, int fds[SPAWN_FDS_MAX], const struct network *n, struct err *e)
 {
@@ -187,7 +179,7 @@ open_in_relay(struct sandbox *s, int fds[SPAWN_FDS_MAX], const struct network *n
             net_counted_of(net_count(s->all->srv->net), s->slot, s->generation, &p.rule_bytes);
         return relay_open(relay, s->slot, s->generation, fds, &p, e);
     }
-    close_all(fds);
+    spawn_close_fds(fds);
     return err_set(e, ERR_UNAVAILABLE, "the relay is being started again");
 }
 
@@ -205,7 +197,7 @@ on_opened(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
     if (r == 0)
         r = open_in_relay(s, fds, n, &e);
     else
-        close_all(fds);
+        spawn_close_fds(fds);
     if (r == 0)
         r = put_in_force(s, n, &e);
     network_unref(n);

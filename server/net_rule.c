@@ -161,6 +161,19 @@ net_rule_add_ports(struct relay_rule *r, uint16_t first, uint16_t last, uint8_t 
 }
 
 void
+net_rule_address(const uint8_t address[16], uint16_t port, char *out, size_t n)
+{
+    char text[INET6_ADDRSTRLEN] = "";
+    bool v4 = net_is_v4(address);
+    (void)inet_ntop(v4 ? AF_INET : AF_INET6, address + (v4 ? sizeof v4_mapped : 0), text,
+                    sizeof text);
+    if (port != 0)
+        (void)snprintf(out, n, v4 ? "%s:%u" : "[%s]:%u", text, port);
+    else
+        (void)snprintf(out, n, "%s", text);
+}
+
+void
 net_rule_text(const struct relay_rule *r, char *out, size_t n)
 {
     char host[INET6_ADDRSTRLEN];
@@ -169,8 +182,7 @@ net_rule_text(const struct relay_rule *r, char *out, size_t n)
         return;
     }
     bool v4 = net_is_v4(r->address);
-    (void)inet_ntop(v4 ? AF_INET : AF_INET6, r->address + (v4 ? sizeof v4_mapped : 0), host,
-                    sizeof host);
+    net_rule_address(r->address, 0, host, sizeof host);
     (void)snprintf(out, n, "%s/%d", host, v4 ? r->prefix - V4_BITS : r->prefix);
 }
 

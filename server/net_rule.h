@@ -19,7 +19,10 @@ bool net_rule_domain(const char *text, struct relay_rule *r, const char **what);
 // Adds ports, both ends included. False: there is no room for more.
 bool net_rule_add_ports(struct relay_rule *r, uint16_t first, uint16_t last, uint8_t protocol);
 
-// As text, "192.0.2.0/24" or "*.example.com".
+// An address with its port as text, "192.0.2.1:443" or "[2001:db8::1]:443"; port 0: without one.
+void net_rule_address(const uint8_t address[16], uint16_t port, char *out, size_t n);
+
+// A rule as text, "192.0.2.0/24" or "*.example.com".
 void net_rule_text(const struct relay_rule *r, char *out, size_t n);
 
 // May everything that `inner` allows be reached by `outer` as well, its ports aside?

@@ -98,18 +98,24 @@ give(struct pool_request *r, struct sandbox *s)
     done(cookie, s, NULL);
 }
 
+// Its sandbox could not be made what the request wants.
+static void
+fail_with_sandbox(struct pool_request *r, struct sandbox *s, const struct err *e)
+{
+    struct err why = *e;
+    fail(r, &why);
+    sandbox_destroy(s, &why, NULL);
+}
+
 static void
 on_networked(void *cookie, struct sandbox *s, const struct err *e)
 {
     struct pool_request *r = cookie;
     r->sandbox = NULL;
-    if (e == NULL) {
+    if (e == NULL)
         give(r, s);
-        return;
-    }
-    struct err why = *e;
-    fail(r, &why);
-    sandbox_destroy(s, &why, NULL);
+    else
+        fail_with_sandbox(r, s, e);
 }
 
 // Its network, the last before it is given away.
@@ -124,8 +130,7 @@ connect_it(struct pool_request *r, struct sandbox *s)
     } else if (n == 0) {
         r->sandbox = s;
     } else {
-        fail(r, &e);
-        sandbox_destroy(s, &e, NULL);
+        fail_with_sandbox(r, s, &e);
     }
 }
 
@@ -134,13 +139,10 @@ on_limited(void *cookie, struct sandbox *s, const struct err *e)
 {
     struct pool_request *r = cookie;
     r->sandbox = NULL;
-    if (e == NULL) {
+    if (e == NULL)
         connect_it(r, s);
-        return;
-    }
-    struct err why = *e;
-    fail(r, &why);
-    sandbox_destroy(s, &why, NULL);
+    else
+        fail_with_sandbox(r, s, e);
 }
 
 // A ready sandbox is off the shelf and becomes the request's.
@@ -157,12 +159,10 @@ serve(struct pool_request *r, struct sandbox *s)
     }
     struct err e;
     r->waiter = (struct sandbox_waiter){.done = on_limited, .cookie = r};
-    if (sandbox_limit(s, &r->spec.limits, &r->waiter, &e) == 0) {
+    if (sandbox_limit(s, &r->spec.limits, &r->waiter, &e) == 0)
         r->sandbox = s;
-        return;
-    }
-    fail(r, &e);
-    sandbox_destroy(s, &e, NULL);
+    else
+        fail_with_sandbox(r, s, &e);
 }
 
 static struct sandbox *

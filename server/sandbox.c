@@ -7,13 +7,13 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "guest_link.h"
 #include "job.h"
 #include "log.h"
 #include "loop.h"
 #include "net_policy.h"
+#include "now.h"
 #include "pool.h"
 #include "sandbox_private.h"
 #include "server.h"
@@ -61,9 +61,7 @@ sandbox_settle(struct sandbox *s)
         return;
     telemetry_sandbox_gone(s->all->srv->telemetry, s);
     sandbox_policy_clear(s);
-    for (size_t i = 0; i < SPAWN_FDS_MAX; i++)
-        if (s->dirs.fd[i] >= 0)
-            (void)close(s->dirs.fd[i]);
+    spawn_close_fds(s->dirs.fd);
     loop_timer_stop(&s->ttl);
     loop_timer_stop(&s->patience);
     struct owner *t = s->tenant;
@@ -356,19 +354,11 @@ on_ttl(void *cookie)
     sandbox_destroy(s, &e, NULL);
 }
 
-static int64_t
-wall_clock_ms(void)
-{
-    struct timespec now;
-    (void)clock_gettime(CLOCK_REALTIME, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 void
 sandbox_set_ttl(struct sandbox *s, uint64_t ttl_ms)
 {
     s->spec.ttl_ms = ttl_ms;
-    s->expires_ms = ttl_ms > 0 ? wall_clock_ms() + (int64_t)ttl_ms : 0;
+    s->expires_ms = ttl_ms > 0 ? now_wall_ms() + (int64_t)ttl_ms : 0;
     if (ttl_ms > 0)
         (void)loop_timer_start(s->all->srv->loop, &s->ttl, ttl_ms, on_ttl, s);
     else
@@ -387,7 +377,7 @@ sandbox_take(struct sandbox *s, struct owner *t, struct sandbox_spec *spec)
     spec->labels = NULL;
     spec->labels_n = 0;
     s->order = ++s->all->taken;
-    s->created_ms = wall_clock_ms();
+    s->created_ms = now_wall_ms();
     list_append(&s->all->owned, &s->node);
     if (spec->ttl_ms > 0)
         sandbox_set_ttl(s, spec->ttl_ms);

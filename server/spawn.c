@@ -269,8 +269,8 @@ spawn_relay(struct spawn *s, spawn_done *done, void *cookie, struct err *e)
 
 // --- replies ---
 
-static void
-close_all(int fds[SPAWN_FDS_MAX])
+void
+spawn_close_fds(int fds[SPAWN_FDS_MAX])
 {
     for (unsigned i = 0; i < SPAWN_FDS_MAX; i++) {
         if (fds[i] >= 0)
@@ -299,7 +299,7 @@ take_fds(struct msghdr *m, const struct spawn_reply *r, int fds[SPAWN_FDS_MAX])
     }
     bool short_of = (m->msg_flags & MSG_CTRUNC) != 0 && n < (unsigned)__builtin_popcount(r->fds);
     if (short_of)
-        close_all(fds);
+        spawn_close_fds(fds);
     if (short_of || (used == n && (unsigned)__builtin_popcount(r->fds) == n))
         return true;
     for (unsigned i = 0; i < n; i++)
@@ -337,7 +337,7 @@ read_reply(struct spawn *s)
     uint32_t index = r.seq & ((1u << INDEX_BITS) - 1);
     const struct pending *p = index < SPAWN_PENDING_MAX ? &s->pending[index] : NULL;
     if (!p || !p->done || p->request.seq != r.seq || p->request.op != r.op) {
-        close_all(fds);
+        spawn_close_fds(fds);
         return -1;
     }
     err_sanitize(&r.err);

@@ -31,6 +31,9 @@ struct spawn;
 // NET_OPEN, NET_DIAL or RELAY that went well has any.
 typedef void spawn_done(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX]);
 
+// Closes those that are there, and makes them -1.
+void spawn_close_fds(int fds[SPAWN_FDS_MAX]);
+
 // Starts the spawner and gives it its configuration. Must be called as root, before threads exist and before the
 // process drops its privileges: the spawner keeps them. On success *features (12 KB) is what it found, bpf_fds are the
 // descriptors that came with it, *owned*, -1 where absent, and *out is *owned*: spawn_close(). On failure nothing is

@@ -5,23 +5,15 @@
 #include <bpf/libbpf.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "config.h"
 #include "log.h"
 #include "loop.h"
+#include "now.h"
 
 #define MS UINT64_C(1000000)
 
 enum { TICKS_PER_LOOK = ANOMALY_TICK_MS / TELEMETRY_DRAIN_MS, TICKS_PER_SWEEP = 100 };
-
-int64_t
-telemetry_clock_ns(clockid_t clock)
-{
-    struct timespec t;
-    (void)clock_gettime(clock, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
 
 // ---- the whole
 
@@ -142,7 +134,7 @@ telemetry_drain(struct telemetry *t)
 {
     if (t == NULL)
         return;
-    t->clock_offset_ns = telemetry_clock_ns(CLOCK_REALTIME) - telemetry_clock_ns(CLOCK_BOOTTIME);
+    t->clock_offset_ns = now_ns(CLOCK_REALTIME) - now_ns(CLOCK_BOOTTIME);
     if (t->alerts_ring != NULL)
         (void)ring_buffer__consume(t->alerts_ring);
     if (t->events_ring != NULL)
@@ -180,7 +172,7 @@ telemetry_tick_anomaly(struct telemetry *t, struct telemetry_box *b, const struc
 {
     struct anomaly_sums sums;
     telemetry_sums(t, b, just_read, &sums);
-    anomaly_tick(t->srv->anomaly, b->sandbox, &sums, (uint64_t)telemetry_clock_ns(CLOCK_BOOTTIME));
+    anomaly_tick(t->srv->anomaly, b->sandbox, &sums, (uint64_t)now_ns(CLOCK_BOOTTIME));
 }
 
 static void
@@ -307,7 +299,7 @@ telemetry_sandbox_taken(struct telemetry *t, struct sandbox *s)
     struct telemetry_box *b = telemetry_box_of(t, s);
     if (b != NULL) {
         b->owned = true;
-        b->taken_ns = (uint64_t)telemetry_clock_ns(CLOCK_BOOTTIME);
+        b->taken_ns = (uint64_t)now_ns(CLOCK_BOOTTIME);
         t->owned++;
         telemetry_want_for_anomaly(t);
     }

@@ -5,10 +5,10 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "api/convert.h"
 #include "config.h"
+#include "now.h"
 #include "spawn.h"
 
 // ---- accounts
@@ -334,7 +334,7 @@ telemetry_record(struct telemetry *t, struct job *j, struct arena *a)
         .account = account,
         .syscalls = counted,
         .whole = n.whole,
-        .end_ns = telemetry_clock_ns(CLOCK_REALTIME),
+        .end_ns = now_ns(CLOCK_REALTIME),
         .hooks = n.hooks,
         .hooks_n = n.hooks_n,
         .missing = n.missing,

@@ -1,7 +1,7 @@
 // See telemetry.h: a job from its begin, when what it is watched by is noted, to its end, when its record is complete.
 #include <stdlib.h>
-#include <time.h>
 
+#include "now.h"
 #include "telemetry_private.h"
 
 void
@@ -11,7 +11,7 @@ telemetry_job_begun(struct telemetry *t, struct job *j, bool count_syscalls)
     struct telemetry_box *b = telemetry_box_of(t, s);
     struct job_watch *w = b != NULL ? calloc(1, sizeof *w) : NULL;
     if (w != NULL)
-        w->record = record_new(telemetry_clock_ns(CLOCK_REALTIME));
+        w->record = record_new(now_ns(CLOCK_REALTIME));
     if (w == NULL || w->record == NULL) {
         free(w);
         return;

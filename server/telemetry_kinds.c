@@ -3,13 +3,12 @@
 // Text is cleaned here, a number that has no name is "other", and what a job's record keeps of it is given to that.
 #include "telemetry_told.h"
 
-#include <arpa/inet.h>
 #include <inttypes.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "relay/relay.h"
+#include "net_rule.h"
 #include "syscall_names.h"
 
 // ---- network
@@ -73,19 +72,6 @@ socket_name(const struct net_event *n)
 }
 
 static void
-show_address(const uint8_t address[16], uint16_t port, char *out, size_t n)
-{
-    static const uint8_t mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
-    char text[INET6_ADDRSTRLEN] = "";
-    bool v4 = memcmp(address, mapped, sizeof mapped) == 0;
-    (void)inet_ntop(v4 ? AF_INET : AF_INET6, v4 ? address + 12 : address, text, sizeof text);
-    if (port != 0)
-        (void)snprintf(out, n, v4 ? "%s:%u" : "[%s]:%u", text, port);
-    else
-        (void)snprintf(out, n, "%s", text);
-}
-
-static void
 show_target(const struct net_event *n, char *out, size_t out_n)
 {
     uint32_t device[2];
@@ -100,7 +86,7 @@ show_target(const struct net_event *n, char *out, size_t out_n)
         (void)snprintf(out, out_n, "family %u, type %u, protocol %u", n->family, n->type,
                        n->protocol);
     else
-        show_address(n->address, n->port, out, out_n);
+        net_rule_address(n->address, n->port, out, out_n);
 }
 
 static void
@@ -286,7 +272,7 @@ relay_destination(struct told *o, const struct relay_report *r, bool by_name)
     if (by_name && r->name[0] != '\0')
         (void)snprintf(o->destination, sizeof o->destination, "%.*s", RELAY_NAME_MAX, r->name);
     else if (memcmp(r->address, nowhere, sizeof nowhere) != 0)
-        show_address(r->address, r->port, o->destination, sizeof o->destination);
+        net_rule_address(r->address, r->port, o->destination, sizeof o->destination);
     else
         o->destination[0] = '\0';
 }

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <sys/types.h>
-#include <time.h>
 
 #include "anomaly.h"
 #include "bpf.h"
@@ -94,7 +93,6 @@ void telemetry_tick_start(struct telemetry *t);
 // Gives the detectors the sandbox's figures. just_read: as telemetry_sums() takes it.
 void telemetry_tick_anomaly(struct telemetry *t, struct telemetry_box *b,
                             const struct cgstat *just_read);
-int64_t telemetry_clock_ns(clockid_t clock);
 
 // telemetry_read.c
 int telemetry_rings_open(struct telemetry *t, struct err *e);

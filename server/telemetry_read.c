@@ -6,9 +6,9 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/syscall.h>
-#include <time.h>
 
 #include "anomaly_rules.h"
+#include "now.h"
 #include "telemetry_told.h"
 
 // With the clocks' difference it is a time still.
@@ -188,7 +188,7 @@ job_of_report(struct telemetry_box *b, const struct relay_report *r)
 static uint64_t
 time_that_was(uint64_t boot_ns)
 {
-    uint64_t now = (uint64_t)telemetry_clock_ns(CLOCK_BOOTTIME);
+    uint64_t now = (uint64_t)now_ns(CLOCK_BOOTTIME);
     return boot_ns < now ? boot_ns : now;
 }
 

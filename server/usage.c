@@ -10,8 +10,6 @@
 
 #include "cgstat.h"
 
-enum form { NUMBER, KEY, SUM };
-
 enum { TEXT_BYTES = 16384 }; // of one file: io.stat of a host with 200 disks
 
 enum file {
@@ -46,21 +44,21 @@ static const struct {
 
 static const struct row {
     enum file file;
-    enum form form;
+    enum cgstat_form form;
     const char *key;
     uint64_t scale;
     enum usage_figure figure;
 } rows[] = {
-    {CPU_STAT, KEY, "usage_usec", 1000, USAGE_CPU_NS},
-    {CPU_STAT, KEY, "throttled_usec", 1000, USAGE_THROTTLED_NS},
-    {CPU_STAT_V1, KEY, "throttled_time", 1, USAGE_THROTTLED_NS},
-    {MEMORY, NUMBER, NULL, 1, USAGE_MEMORY_BYTES},
-    {MEMORY_V1, NUMBER, NULL, 1, USAGE_MEMORY_BYTES},
-    {PIDS, NUMBER, NULL, 1, USAGE_PIDS},
-    {IO, SUM, "rbytes", 1, USAGE_IO_READ_BYTES},
-    {IO, SUM, "wbytes", 1, USAGE_IO_WRITE_BYTES},
-    {IO_V1, SUM, "Read", 1, USAGE_IO_READ_BYTES},
-    {IO_V1, SUM, "Write", 1, USAGE_IO_WRITE_BYTES},
+    {CPU_STAT, CGSTAT_KEY, "usage_usec", 1000, USAGE_CPU_NS},
+    {CPU_STAT, CGSTAT_KEY, "throttled_usec", 1000, USAGE_THROTTLED_NS},
+    {CPU_STAT_V1, CGSTAT_KEY, "throttled_time", 1, USAGE_THROTTLED_NS},
+    {MEMORY, CGSTAT_NUMBER, NULL, 1, USAGE_MEMORY_BYTES},
+    {MEMORY_V1, CGSTAT_NUMBER, NULL, 1, USAGE_MEMORY_BYTES},
+    {PIDS, CGSTAT_NUMBER, NULL, 1, USAGE_PIDS},
+    {IO, CGSTAT_SUM, "rbytes", 1, USAGE_IO_READ_BYTES},
+    {IO, CGSTAT_SUM, "wbytes", 1, USAGE_IO_WRITE_BYTES},
+    {IO_V1, CGSTAT_SUM, "Read", 1, USAGE_IO_READ_BYTES},
+    {IO_V1, CGSTAT_SUM, "Write", 1, USAGE_IO_WRITE_BYTES},
 };
 
 struct usage_files {
@@ -149,9 +147,7 @@ take_rows(enum file f, const char *text, size_t n, struct usage *out)
         uint64_t v = 0;
         if (row->file != f)
             continue;
-        bool found = row->form == NUMBER ? cgstat_parse_number(text, n, &v)
-                     : row->form == KEY  ? cgstat_parse_key(text, n, row->key, &v)
-                                         : cgstat_parse_sum(text, n, row->key, &v);
+        bool found = cgstat_parse(row->form, text, n, row->key, &v);
         if (!found || __builtin_mul_overflow(v, row->scale, &out->v[row->figure]))
             continue;
         out->known |= 1u << row->figure;

@@ -3,7 +3,6 @@
 
 #include <netinet/in.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "dns_message.h"
 #include "names.h"
@@ -25,13 +24,12 @@ static struct {
     uint32_t open;
 } t;
 
-bool
+void
 dns_init(void)
 {
     list_init(&t.unused);
     for (size_t i = 0; i < DNS_QUERIES_MAX; i++)
         list_append(&t.unused, &t.all[i].node);
-    return true;
 }
 
 static void

@@ -28,7 +28,7 @@ struct dns_route {
     struct net_user user;      // who asks
 };
 
-bool dns_init(void);
+void dns_init(void);
 
 // One message. False: it is no query, and was dropped.
 bool dns_ask(struct sandbox *s, const struct dns_route *route, const uint8_t *bytes, size_t n);
@@ -40,7 +40,7 @@ void dns_forget(struct sandbox *s, const struct dns_stream *stream);
 void dns_drop(struct sandbox *s);
 
 // DNS over TCP (RFC 7766), dns_stream.c: takes the accepted socket (*owned*). One query at a time, 10 s for each.
-bool dns_stream_init(void);
+void dns_stream_init(void);
 void dns_stream_open(struct sandbox *s, int fd, const struct net_user *user);
 void dns_stream_answer(struct dns_stream *st, const uint8_t *bytes, size_t n);
 void dns_stream_drop(struct sandbox *s);

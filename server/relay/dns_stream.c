@@ -29,13 +29,12 @@ static struct {
 
 static void on_stream(uv_poll_t *uv, int status, int events);
 
-bool
+void
 dns_stream_init(void)
 {
     list_init(&t.unused);
     for (size_t i = 0; i < STREAMS_MAX; i++)
         list_append(&t.unused, &t.all[i].node);
-    return true;
 }
 
 static void

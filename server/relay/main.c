@@ -54,7 +54,10 @@ make_tables(struct relay *r, uint64_t files)
     r->flows_max = flows < FLOWS_MIN ? FLOWS_MIN : flows > FLOWS_MAX ? FLOWS_MAX : (uint32_t)flows;
     // A flow has two descriptors; one more is an association's, and the fourth for listeners and streams.
     r->associations_max = r->flows_max < ASSOCIATIONS_MAX ? r->flows_max : ASSOCIATIONS_MAX;
-    return tcp_init(r->flows_max) && udp_init() && names_init() && dns_init() && dns_stream_init();
+    udp_init();
+    dns_init();
+    dns_stream_init();
+    return tcp_init(r->flows_max) && names_init();
 }
 
 int

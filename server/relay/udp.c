@@ -53,7 +53,7 @@ static struct {
     uint32_t n;
 } t;
 
-bool
+void
 udp_init(void)
 {
     list_init(&t.unused);
@@ -61,7 +61,6 @@ udp_init(void)
         t.all[i].watch.fd = -1;
         list_append(&t.unused, &t.all[i].node);
     }
-    return true;
 }
 
 bool

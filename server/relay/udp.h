@@ -9,7 +9,7 @@
 
 #include "process.h"
 
-bool udp_init(void);
+void udp_init(void);
 
 // Prepares a UDP listener: destination addresses are told, and any may be answered from. False: it is no such socket.
 bool udp_listener_prepare(int fd, bool v6);
