@@ -7,10 +7,11 @@ import os
 import subprocess
 import tempfile
 
-from api import SANDBOX, check, main, until
+from api import SANDBOX, main
 from broker import Broker, skip
 from patience import patience, run
 from peers import Peers
+from runner import check, until
 
 # Thresholds that a test reaches in a second.
 CONFIG = """

@@ -8,15 +8,11 @@ import tempfile
 
 from broker import BUILD, INSTALLED, skip
 from patience import SLOWNESS, run
+from runner import check
 
 SOURCE = os.environ.get("STOCKADE_SOURCE", os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 RUN = os.path.join(SOURCE, "tests/bench/anomaly/run")
 SCORE = os.path.join(BUILD, "tests/bench/anomaly/bench-anomaly_score")
-
-
-def check(condition, what):
-    if not condition:
-        raise AssertionError(what)
 
 
 def row(text, *cells):

@@ -8,15 +8,11 @@
 """
 
 import contextlib
-import os
-import subprocess
 import sys
-import time
 
 import sp
-from broker import BUILD
 from google.protobuf import descriptor_pb2
-from patience import patience
+from runner import check, run_cases
 
 SANDBOX = "/stockade.v1.SandboxService/"
 PROCESS = "/stockade.v1.ProcessService/"
@@ -24,8 +20,6 @@ SYSTEM = "/stockade.v1.SystemService/"
 HEALTH = "/stockade.v1.HealthService/"
 NOT_FOUND, EXISTS, PRECONDITION = 5, 6, 9
 SIGNALED, LIMIT, CANCELLED, EXITED = 2, 3, 7, 1
-
-check = sp.check
 
 
 def connect(broker, timeout=60):
@@ -129,31 +123,8 @@ def figures(bill):
     return {f.name: (v.value, v.source, v.scope) for f, v in bill.ListFields() if f.name != "unknown" and v.source}
 
 
-def until(condition, what, seconds=20):
-    end = time.monotonic() + patience(seconds)
-    while not condition():
-        check(time.monotonic() < end, f"{what} within {patience(seconds)} s")
-        time.sleep(0.02)
-
-
 def main(broker, tests):
-    """Runs tests against one broker; each one's name is the sentence that is true when it passes."""
-    failed = 0
+    """Runs tests against one broker, each with a client of its own."""
     with broker as b:
-        for test in tests:
-            if sys.argv[1:] and test.__name__ not in sys.argv[1:]:
-                continue
-            begun = time.monotonic()
-            try:
-                test(b, connect(b))
-                print(f"ok   {test.__name__} ({time.monotonic() - begun:.1f} s)", flush=True)
-            except sp.Skipped as why:
-                print(f"skipped: {why}", flush=True)
-            except (AssertionError, OSError, subprocess.SubprocessError, sp.Failed, sp.Closed) as why:
-                failed += 1
-                print(f"FAIL {test.__name__}: {type(why).__name__} {why}", flush=True)
-                b.cli("rm", "--all")
-        check(b.process.poll() is None, "the broker lives")
-        code = b.stop()
-        check(code == 0, f"the broker ends with 0, not {code}: {b.log()[-3000:]}")
-    sys.exit(1 if failed else 0)
+        status = run_cases(tests, lambda test: test(b, connect(b)), lambda: b.cli("rm", "--all"))
+    sys.exit(status)

@@ -3,8 +3,9 @@
 
 import time
 
-from api import SANDBOX, SYSTEM, check, figures, main
+from api import SANDBOX, SYSTEM, figures, main
 from broker import Broker, hybrid
+from runner import check
 
 CGROUP, RUSAGE, BROKER = 1, 2, 3
 JOB, OF_SANDBOX = 1, 2

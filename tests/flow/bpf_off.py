@@ -1,8 +1,9 @@
 #!/usr/bin/python3
 """A broker without BPF programs, as on a kernel that has none: it starts, says what is missing, and refuses what needs it."""
 
-from api import PRECONDITION, PROCESS, SANDBOX, SYSTEM, check, main
+from api import PRECONDITION, PROCESS, SANDBOX, SYSTEM, main
 from broker import Broker
+from runner import check
 
 CONFIG = "pool: 1\nbpf: {enabled: false}\n"
 NONE, ALLOWLIST, OPEN = 1, 2, 3

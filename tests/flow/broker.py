@@ -112,8 +112,8 @@ class Broker:
         return self.start()
 
     def __exit__(self, kind, value, trace):
-        self.stop()
-        if kind is not None:
+        code = self.stop()
+        if kind is not None or code:
             print(f"--- log of stockaded\n{self.log()[-6000:]}", flush=True)
         until = time.monotonic() + patience(10)  # what a broker that was killed left for a next one; its sandboxes die within 1 s
         for path in reversed(self.cgroups()):
@@ -129,6 +129,8 @@ class Broker:
                         break
                 time.sleep(0.05)
         shutil.rmtree(self.folder, ignore_errors=True)
+        if kind is None and code:
+            raise AssertionError(f"the broker ended with {code}, by itself or when it was told to")
 
     def command(self, *args):
         return [binary("stockade"), "--address", self.address, *args]
@@ -186,7 +188,6 @@ class Broker:
                 pass
         with open("/proc/self/mountinfo", encoding="utf-8") as f:
             mounts = len(f.readlines())
-        # memory once the kernel's own clean-up after the last sandbox has run
         return {
             "cgroups": len(self.cgroups()),
             "mounts": mounts,

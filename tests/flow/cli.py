@@ -17,11 +17,7 @@ import time
 
 from broker import BUILD, INSTALLED, Broker, binary
 from patience import patience
-
-
-def check(condition, what):
-    if not condition:
-        raise AssertionError(what)
+from runner import check, run_cases, until
 
 
 def expect(r, code, out=None, err=None):
@@ -31,13 +27,6 @@ def expect(r, code, out=None, err=None):
     if err is not None:
         check(err in r.stderr, f"stderr {r.stderr[:500]!r} without {err!r}")
     return r
-
-
-def until(condition, what, seconds=20):
-    end = time.monotonic() + patience(seconds)
-    while not condition():
-        check(time.monotonic() < end, f"in vain: {what}")
-        time.sleep(0.05)
 
 
 # ---- without a broker
@@ -488,21 +477,9 @@ TESTS = [value for name, value in list(globals().items())
 
 
 def main():
-    failed = 0
     with Broker() as b:
-        for test in TESTS:
-            if sys.argv[1:] and test.__name__ not in sys.argv[1:]:
-                continue
-            begun = time.monotonic()
-            try:
-                test(b)
-                print(f"ok   {test.__name__} ({time.monotonic() - begun:.1f} s)", flush=True)
-            except (AssertionError, OSError, subprocess.SubprocessError) as why:
-                failed += 1
-                print(f"FAIL {test.__name__}: {why}", flush=True)
-                b.cli("rm", "--all")
-        check(b.process.poll() is None, "the broker lives")
-    sys.exit(1 if failed else 0)
+        status = run_cases(TESTS, lambda case: case(b), lambda: b.cli("rm", "--all"))
+    sys.exit(status)
 
 
 if __name__ == "__main__":

@@ -9,9 +9,10 @@ import tempfile
 import time
 
 import sp
-from api import HEALTH, PROCESS, SANDBOX, SYSTEM, Job, check, connect, until
-from broker import Broker, binary
+from api import HEALTH, PROCESS, SANDBOX, SYSTEM, Job, connect
+from broker import Broker, binary, skip
 from patience import LONG_DRAIN, run
+from runner import check, run_cases, until
 from sp import UNAVAILABLE
 
 SERVING, NOT_SERVING, SERVICE_UNKNOWN = 1, 2, 3
@@ -247,21 +248,9 @@ TESTS = [wrong_configurations_are_refused_with_key_and_line,
 
 
 def main():
-    failed = 0
     if os.geteuid() != 0:
-        print("skipped: needs root")
-        sys.exit(77)
-    for test in TESTS:
-        if sys.argv[1:] and test.__name__ not in sys.argv[1:]:
-            continue
-        begun = time.monotonic()
-        try:
-            test()
-            print(f"ok   {test.__name__} ({time.monotonic() - begun:.1f} s)", flush=True)
-        except (AssertionError, OSError, RuntimeError, subprocess.SubprocessError, sp.Failed, sp.Closed) as why:
-            failed += 1
-            print(f"FAIL {test.__name__}: {type(why).__name__} {why}", flush=True)
-    sys.exit(1 if failed else 0)
+        skip("needs root")
+    sys.exit(run_cases(TESTS))
 
 
 if __name__ == "__main__":

@@ -6,23 +6,17 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import time
 
 import sp
 from broker import Broker
 from patience import LONG_DRAIN as LONG
 from patience import patience
-from sp import check
+from runner import check, run_cases, until
 
 sp.load("proto/gen/descriptor_set.bin")
 CONFIG = "drain: {drain}\nkeep_finished: 5s\n"
-
-
-def until(condition, what, seconds=20):
-    end = time.monotonic() + patience(seconds)
-    while not condition():
-        check(time.monotonic() < end, f"in vain: {what}")
-        time.sleep(0.02)
 
 
 def draining(seconds):
@@ -170,7 +164,7 @@ def what_it_cannot_start_with_is_64_or_69():
         fails_with(69, "--listen", f"tcp://127.0.0.1:{taken.getsockname()[1]}")
 
 
-sp.run([
+sys.exit(run_cases([
     while_it_drains_nothing_new_begins_and_the_reason_is_told,
     what_it_cannot_start_with_is_64_or_69,
     a_job_that_ends_in_time_is_answered_whole,
@@ -180,4 +174,4 @@ sp.run([
     a_second_signal_stops_it_at_once,
     control_c_is_a_signal_like_the_other,
     a_broker_whose_spawner_dies_ends_with_70,
-])
+]))

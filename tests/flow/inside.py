@@ -5,8 +5,9 @@ import glob
 import os
 import shutil
 
-from api import LIMIT, SANDBOX, SYSTEM, check, figures, main, until
+from api import LIMIT, SANDBOX, SYSTEM, figures, main
 from broker import Broker, hybrid, v2_root
+from runner import check, until
 
 CONFIG = "templates: [{name: default, hostname: workbench}]\n"
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Every limit: what a job that goes beyond it meets, and what its result says about it."""
 
-from api import EXITED, LIMIT, PROCESS, SANDBOX, SIGNALED, SYSTEM, check, main
+from api import EXITED, LIMIT, PROCESS, SANDBOX, SIGNALED, SYSTEM, main
 from broker import Broker
+from runner import check
 
 KILLED = 9
 

@@ -8,10 +8,11 @@ import signal
 import socket
 import struct
 
-from api import SANDBOX, check, main, until
+from api import SANDBOX, main
 from broker import Broker
 from network import ALLOWLIST, OPEN, PRELUDE, python
 from peers import Peers
+from runner import check, until
 
 DNS_PORT = 5300
 CONFIG = f"""

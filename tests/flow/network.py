@@ -6,9 +6,10 @@ import signal
 import socket
 
 import sp
-from api import PRECONDITION, SANDBOX, check, connect, main, until
+from api import PRECONDITION, SANDBOX, connect, main
 from broker import Broker
 from peers import Peers
+from runner import check, until
 
 INVALID, DENIED, EXHAUSTED = 3, 7, 8
 CONFIG = """

@@ -4,8 +4,9 @@
 import time
 
 import sp
-from api import CANCELLED, NOT_FOUND, PRECONDITION, PROCESS, SANDBOX, SIGNALED, SYSTEM, check, connect, main, until
+from api import CANCELLED, NOT_FOUND, PRECONDITION, PROCESS, SANDBOX, SIGNALED, SYSTEM, connect, main
 from broker import Broker
+from runner import check, until
 from sp import DEADLINE, EXHAUSTED, EXISTS, INVALID
 
 CONFIG = """

@@ -5,10 +5,12 @@ import os
 import random
 import statistics
 import struct
+import sys
 import time
 
 import sp
-from sp import Client, Server, check
+from runner import check, run_cases, until
+from sp import Client, Server
 
 with open(os.path.join(sp.BUILD, "tests/echo/echo-server"), "rb") as binary:
     PROGRAM = binary.read()
@@ -211,7 +213,7 @@ def twenty_thousand_abusive_connections_leave_the_server_as_it_was():
     with Server(keepalive_idle_ms=0) as s:
         watcher = Client(s.ipc)
         abuse(s, 800)  # pools and caches fill
-        sp.until(lambda: watcher.unary("Stats").connections == 1, "all have gone")
+        until(lambda: watcher.unary("Stats").connections == 1, "all have gone")
         fds, rss = s.settle(s.fds, 0, 0.5), s.rss_kib()
         began = time.monotonic()
         abuse(s, n)
@@ -306,7 +308,7 @@ def a_reader_that_stalls_for_ever_is_closed_and_one_that_goes_on_is_not():
             n += 1
             time.sleep(0.06)
         check(n == 60 and time.monotonic() - began > 3, "a slow one gets everything")
-        sp.until(lambda: watcher.unary("Stats").stalled_closed == 2, "the two are closed, and counted")
+        until(lambda: watcher.unary("Stats").stalled_closed == 2, "the two are closed, and counted")
         check(all(c.is_closed() for c in kept), "they find it so")
         check(idle.end("Change", waits).executed >= 1, "one that waits for an answer is no stalled one")
         for c in (slow, idle):
@@ -336,7 +338,7 @@ def a_thousand_clients_at_once_are_all_answered():
                 c.close()
 
 
-sp.run([
+sys.exit(run_cases([
     half_handshakes_are_reaped_by_the_deadline,
     a_hello_that_drips_does_not_put_the_deadline_off,
     pipelined_requests_and_a_reset_leave_nothing_behind,
@@ -349,4 +351,4 @@ sp.run([
     a_reader_that_stalls_for_ever_is_closed_and_one_that_goes_on_is_not,
     a_thousand_clients_at_once_are_all_answered,
     twenty_thousand_abusive_connections_leave_the_server_as_it_was,
-])
+]))

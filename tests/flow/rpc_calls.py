@@ -6,12 +6,14 @@ import signal
 import socket
 import stat
 import subprocess
+import sys
 import threading
 import time
 
 import sp
 from patience import run
-from sp import Client, Server, check
+from runner import check, run_cases, until
+from sp import Client, Server
 
 
 def frames_until_end(c, id_):
@@ -136,13 +138,13 @@ def calls_of_one_user_are_bounded_over_all_connections():
         a, b, other = Client(s.ipc), Client(s.ipc), Client(s.tcp)
         for i in range(10):
             (a, b)[i % 2].begin("Change", {"delay_ms": 60000})
-        sp.until(lambda: other.unary("Stats").open_calls == 11, "all are open")
+        until(lambda: other.unary("Stats").open_calls == 11, "all are open")
         for c in (a, b):
             f = c.fails("Echo", {})
             check(f.code == sp.EXHAUSTED and f.reason == "CALLS_PER_UID", f)
         other.unary("Echo", {})
         a.close()
-        sp.until(lambda: other.unary("Stats").open_calls == 6, "the calls of a closed connection are given back")
+        until(lambda: other.unary("Stats").open_calls == 6, "the calls of a closed connection are given back")
         b.unary("Echo", {})
 
 
@@ -153,7 +155,7 @@ def connections_of_one_user_are_bounded():
         check(c.is_closed(), "the sixth is closed")
         watcher = Client(s.tcp)
         kept[0].close()
-        sp.until(lambda: watcher.unary("Stats").connections == 5, "it has gone")
+        until(lambda: watcher.unary("Stats").connections == 5, "it has gone")
         check(Client(s.ipc).unary("Stats").rejected == 1, "and one may come for each that goes")
 
 
@@ -170,10 +172,10 @@ def bytes_of_one_user_are_bounded():
             except (BrokenPipeError, ConnectionResetError):
                 closed += 1
         watcher = Client(s.tcp)
-        sp.until(lambda: watcher.unary("Stats").connections < 6, "large halves are bounded")
+        until(lambda: watcher.unary("Stats").connections < 6, "large halves are bounded")
         for one in a:
             one.close()
-        sp.until(lambda: watcher.unary("Stats").connections == 2, "they have gone")
+        until(lambda: watcher.unary("Stats").connections == 2, "they have gone")
         check(c.unary("Echo", {"data": b"x" * 100000}).data, "the bytes are given back")
 
 
@@ -337,9 +339,9 @@ def a_connection_that_goes_cancels_its_calls():
         a, b = Client(s.ipc), Client(s.ipc)
         a.begin("Count", {"count": 10}, credit=1)
         a.begin("Change", {"delay_ms": 60000})
-        sp.until(lambda: b.unary("Stats").open_calls == 3, "they run")
+        until(lambda: b.unary("Stats").open_calls == 3, "they run")
         a.close()
-        sp.until(lambda: b.unary("Stats").told_disconnected == 2, "both handlers are told")
+        until(lambda: b.unary("Stats").told_disconnected == 2, "both handlers are told")
 
 
 def four_mebibytes_less_a_little_go_and_come():
@@ -409,9 +411,9 @@ def a_keyed_call_outlives_its_connection():
         key = {"idempotency-key": "k1"}
         a, b = Client(s.ipc), Client(s.ipc)
         a.begin("Change", {"delay_ms": 1000}, key)
-        sp.until(lambda: b.unary("Stats").open_calls == 2, "it runs")
+        until(lambda: b.unary("Stats").open_calls == 2, "it runs")
         a.close()
-        sp.until(lambda: b.unary("Stats").connections == 1, "its connection has gone")
+        until(lambda: b.unary("Stats").connections == 1, "its connection has gone")
         check(b.unary("Change", {"delay_ms": 1000}, key).executed == 1, "joined after the first had gone")
         check(b.unary("Stats").told_disconnected == 0, "it was not cancelled")
 
@@ -423,7 +425,7 @@ def a_call_without_a_connection_ends_with_the_server():
         a.unary("Echo", {})
         a.close()
         b = Client(s.ipc)
-        sp.until(lambda: b.unary("Stats").connections == 1, "the first has gone")
+        until(lambda: b.unary("Stats").connections == 1, "the first has gone")
         check(b.unary("Stats").open_calls == 2, "it goes on")
         check(s.stop() == 0, "and is no leak")
 
@@ -434,9 +436,9 @@ def a_cancelled_keyed_call_may_be_executed_again():
         a, b = Client(s.ipc), Client(s.ipc)
         watcher = Client(s.tcp)
         one = a.begin("Change", {"delay_ms": 1000}, key)
-        sp.until(lambda: watcher.unary("Stats").open_calls == 2, "the first is there")
+        until(lambda: watcher.unary("Stats").open_calls == 2, "the first is there")
         two = b.begin("Change", {"delay_ms": 1000}, key)
-        sp.until(lambda: watcher.unary("Stats").open_calls == 3, "the second is there")
+        until(lambda: watcher.unary("Stats").open_calls == 3, "the second is there")
         a.send(one, sp.Frame(kind=sp.CANCEL))
         check(a.recv(one).status.code == sp.CANCELLED, "the first gives up")
         check(b.end("Change", two).executed == 1, "the other still gets its answer")
@@ -473,7 +475,7 @@ def keys_are_bounded_and_forgotten_in_time():
         f = c.fails("Change", {}, {"idempotency-key": "k4"})
         check(f.code == sp.EXHAUSTED and f.reason == "IDEMPOTENCY_KEYS", f)
         check(c.unary("Change", {}, {"idempotency-key": "k0"}).executed == 1, "those that are there answer")
-        sp.until(lambda: c.unary("Change", {}, {"idempotency-key": "k0"}).executed == 4, "and are forgotten")
+        until(lambda: c.unary("Change", {}, {"idempotency-key": "k0"}).executed == 4, "and are forgotten")
 
 
 def an_answer_that_is_not_kept_is_not_executed_for_again():
@@ -570,7 +572,7 @@ def the_caller_over_ipc_is_known_by_uid():
         check(kept[1].unary("Change", {}, key).executed == 1, "root's is root's")
 
 
-sp.run([
+sys.exit(run_cases([
     an_unknown_method_is_12,
     malformed_requests_are_3_and_the_connection_lives,
     metadata_is_bounded,
@@ -609,4 +611,4 @@ sp.run([
     drain_answers_what_is_open_and_refuses_what_is_new,
     drain_is_over_after_its_grace,
     the_caller_over_ipc_is_known_by_uid,
-])
+]))

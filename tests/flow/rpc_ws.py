@@ -15,7 +15,8 @@ import subprocess
 import sys
 
 import sp
-from sp import Client, Server, check
+from runner import check, run_cases, until
+from sp import Client, Server
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 CACHE = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "stockade", "nng-1.11.0")
@@ -200,7 +201,7 @@ def slow_and_gone_peers_leave_nothing_behind():
     with server(queue_bytes_pause=100000, queue_bytes_kill=2000000) as s:
         watcher = Client(s.ipc)
         WsClient(s.ws).unary("Echo", {})
-        sp.until(lambda: watcher.unary("Stats").connections == 1, "the first has gone")
+        until(lambda: watcher.unary("Stats").connections == 1, "the first has gone")
         before = s.fds()
         for i in range(200):
             if i % 4 == 0:
@@ -214,7 +215,7 @@ def slow_and_gone_peers_leave_nothing_behind():
             else:
                 c.socket.socket.sendall(frame(b"x" * 1000)[:500])
             c.close()
-        sp.until(lambda: watcher.unary("Stats").connections == 1, "all have gone")
+        until(lambda: watcher.unary("Stats").connections == 1, "all have gone")
         check(s.settle(s.fds, before) <= before, f"descriptors: {before} before, {s.fds()} after")
         stats = watcher.unary("Stats")
         check(stats.open_calls == 1 and stats.open_streams == 0, stats)
@@ -235,6 +236,6 @@ def a_drain_says_goaway_and_answers_what_is_open():
 
 
 newer_nng()
-sp.run([what_is_no_websocket_of_ours_is_refused, calls_and_streams_are_answered_as_over_a_socket,
+sys.exit(run_cases([what_is_no_websocket_of_ours_is_refused, calls_and_streams_are_answered_as_over_a_socket,
         a_stock_req_socket_makes_unary_calls, slow_and_gone_peers_leave_nothing_behind,
-        a_drain_says_goaway_and_answers_what_is_open])
+        a_drain_says_goaway_and_answers_what_is_open]))

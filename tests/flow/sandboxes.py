@@ -6,9 +6,10 @@ import subprocess
 import time
 
 import sp
-from api import NOT_FOUND, PRECONDITION, SANDBOX, check, connect, main, until
+from api import NOT_FOUND, PRECONDITION, SANDBOX, connect, main
 from broker import Broker
 from patience import run
+from runner import check, until
 from sp import EXHAUSTED, EXISTS, INVALID
 
 CONFIG = """

@@ -13,8 +13,9 @@ import termios
 import time
 
 from broker import Broker
-from cli import Terminal, check, expect, until
+from cli import Terminal, expect
 from patience import patience
+from runner import check, run_cases, until
 
 MEMFD = "import os\nfd = os.memfd_create('x')\nos.write(fd, open('/bin/true', 'rb').read())\nos.execve(fd, ['x'], {})\n"
 SEQUENCE = re.compile(r"\x1b\[([?0-9;]*)([A-Za-z])|\r|\n|([^\x1b\r\n]+)")
@@ -230,22 +231,17 @@ TESTS = (top_of_a_sandbox_that_is_not_there_says_so_and_leaves_the_terminal_alon
          events_and_findings_are_followed_by_a_sandboxs_name, a_record_says_when_and_by_what_it_was_seen)
 
 
+def run_one(b, case):
+    try:
+        case(b)
+    finally:
+        b.cli("rm", "--all")
+
+
 def main():
-    failed = 0
     with Broker() as b:
-        for test in TESTS:
-            if sys.argv[1:] and test.__name__ not in sys.argv[1:]:
-                continue
-            begun = time.monotonic()
-            try:
-                test(b)
-                print(f"ok   {test.__name__} ({time.monotonic() - begun:.1f} s)", flush=True)
-            except (AssertionError, OSError, ValueError, KeyError) as why:
-                failed += 1
-                print(f"FAIL {test.__name__}: {type(why).__name__} {why}", flush=True)
-            b.cli("rm", "--all")
-        check(b.process.poll() is None, "the broker lives")
-    sys.exit(1 if failed else 0)
+        status = run_cases(TESTS, lambda case: run_one(b, case))
+    sys.exit(status)
 
 
 if __name__ == "__main__":

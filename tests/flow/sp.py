@@ -12,12 +12,12 @@ import signal
 import socket
 import struct
 import subprocess
-import sys
 import tempfile
 import time
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from patience import Popen, patience
+from runner import check
 
 BUILD = os.environ["STOCKADE_BUILD"]
 REQ_HELLO = b"\0SP\0\0\x30\0\0"
@@ -60,10 +60,6 @@ class Failed(Exception):
     @property
     def reason(self):
         return self.details["ErrorInfo"].reason if "ErrorInfo" in self.details else ""
-
-
-class Skipped(Exception):
-    """A case that cannot run here, with its reason."""
 
 
 class Closed(Exception):
@@ -259,26 +255,3 @@ class Client:
             return True
         except TimeoutError:
             return False
-
-
-def until(condition, what, seconds=30):
-    end = time.monotonic() + patience(seconds)
-    while not condition():
-        check(time.monotonic() < end, f"{what} within {patience(seconds)} s")
-        time.sleep(0.01)
-
-
-def check(condition, what):
-    if not condition:
-        raise AssertionError(what)
-
-
-def run(tests):
-    """Runs functions; each one's name is the sentence that is true when it passes."""
-    only = sys.argv[1:]
-    for test in tests:
-        if only and test.__name__ not in only:
-            continue
-        began = time.monotonic()
-        test()
-        print(f"ok {test.__name__} ({time.monotonic() - began:.2f} s)", flush=True)

@@ -15,9 +15,10 @@ import threading
 import time
 
 import sp
-from api import EXITED, SANDBOX, SYSTEM, check, connect, until
+from api import EXITED, PROCESS, SANDBOX, SYSTEM, connect
 from broker import Broker, binary
 from patience import patience
+from runner import Skipped, check, run_cases, until
 
 TELEMETRY = "/stockade.v1.TelemetryService/"
 DENIED_CODE, OUT_OF_RANGE, EXHAUSTED = 7, 11, 8
@@ -138,7 +139,7 @@ def events_of_a_job_carry_its_sandbox_and_its_id(b, c):
     check(end.sandbox_id == job.sandbox and end.tenant == "uid:0" and end.job.exit_code == 3, str(end))
     own = [e for e in sub.events if e.process_id == job.id]
     kinds = [e.kind for e in own]
-    check(kinds[0] == kind("JOB_STARTED") or kind("JOB_STARTED") in kinds, str(kinds))
+    check(kind("JOB_STARTED") in kinds, str(kinds))
     executed = [e.execution.path for e in own if e.kind == kind("EXEC")]
     check(executed == ["/bin/sh", "/bin/true"], str(executed))
     check(len([e for e in own if e.kind == kind("EXIT")]) >= 2, str(kinds))
@@ -215,7 +216,7 @@ def a_socket_below_usr_is_refused_and_told_where_the_kernel_can(b, c):
     enoent, refused, eperm = 2, 111, 1
     if not feature.available:
         check(job.output.split() == b"2 111 2 2 111 2".split(), f"nobody is there: {job.output}")
-        raise sp.Skipped(f"bpf-unix: {feature.detail}")
+        raise Skipped(f"bpf-unix: {feature.detail}")
     check([int(x) for x in job.output.split()] == [enoent, refused, eperm] * 2, str(job.output))
     r = job.result.record
     check([(d.operation, d.destination, d.reason, d.count) for d in r.denials] == [("unix", "/usr/none", "unix", 2)], str(r.denials))
@@ -227,7 +228,7 @@ def two_jobs_of_a_sandbox_have_records_of_their_own(b, c):
     short = c.finish(c.start(box, "/bin/true; /bin/true"))
     long = c.finish(long)
     paths = [sorted({x.path for x in j.result.record.executed}) for j in (long, short)]
-    check(paths[0] == ["/bin/sh", "/usr/bin/sleep"] or paths[0][-1].endswith("sleep"), str(paths))
+    check(paths[0][-1].endswith("/sleep"), str(paths))
     check("/bin/true" in paths[1] and "/bin/true" not in paths[0], str(paths))
     check(long.result.record.network.shared and short.result.record.network.shared, "their figures are the sandbox's")
     c.unary(SANDBOX + "Delete", {"id": box})
@@ -419,7 +420,7 @@ def live_figures_follow_what_is_used(b, c):
     found = [u for u in json.loads(r.stdout)["sandboxes"] if u["name"] == "busy"]
     check(found and found[0]["cpu_percent"] > 1, r.stdout)
     check(b.cli("top", "--once").stdout.startswith(b"1 sandbox, 2 jobs, CPU "), "as a table")
-    check(job.id, "it runs")
+    check({p.id for p in c.unary(PROCESS + "List", {}).processes} >= {job.id, other.id}, "both still run")
     c.unary(SANDBOX + "Delete", {"id": box})
 
 
@@ -503,7 +504,7 @@ def a_peer_of_the_feed_that_is_no_sub_socket_or_does_not_read_stalls_nobody(b, c
 
 # ---- without programs
 
-def without_programs_the_record_says_so():
+def without_programs_the_record_says_so(_b, _c):
     with Broker(name="-none", config="bpf: {enabled: false}\n") as b:
         c = connect(b)
         r = c.run("true").result.record
@@ -521,7 +522,8 @@ def without_programs_the_record_says_so():
         check([u.sandbox_id for u in c.unary(TELEMETRY + "ListUsage", {}).usage] == [box], "figures are there")
 
 
-TESTS = [what_does_not_fit_is_refused, what_a_job_calls_things_is_text_in_events_and_records, another_tenant_sees_nothing_of_it, too_many_subscriptions_are_refused,
+TESTS = [what_does_not_fit_is_refused, what_a_job_calls_things_is_text_in_events_and_records,
+         another_tenant_sees_nothing_of_it, too_many_subscriptions_are_refused,
          events_of_a_job_carry_its_sandbox_and_its_id, a_denied_connect_is_an_event_and_stands_in_the_record,
          the_same_denial_is_listed_once_with_its_count, a_socket_below_usr_is_refused_and_told_where_the_kernel_can,
          two_jobs_of_a_sandbox_have_records_of_their_own,
@@ -531,48 +533,33 @@ TESTS = [what_does_not_fit_is_refused, what_a_job_calls_things_is_text_in_events
          a_slow_subscriber_finds_a_gap_and_stalls_nobody,
          live_figures_follow_what_is_used, the_command_shows_events_and_records,
          the_feed_publishes_every_event_to_sub_sockets,
-         a_peer_of_the_feed_that_is_no_sub_socket_or_does_not_read_stalls_nobody]
+         a_peer_of_the_feed_that_is_no_sub_socket_or_does_not_read_stalls_nobody, without_programs_the_record_says_so]
 
 
-def run(name, test):
-    if sys.argv[1:] and name not in sys.argv[1:]:
-        return 0
-    begun = time.monotonic()
+def run_one(b, test):
     try:
-        test()
-        print(f"ok   {name} ({time.monotonic() - begun:.1f} s)", flush=True)
-        return 0
-    except sp.Skipped as why:
-        print(f"skipped: {why}", flush=True)
-        return 0
-    except (AssertionError, OSError, subprocess.SubprocessError, sp.Failed, sp.Closed) as why:
-        print(f"FAIL {name}: {type(why).__name__} {why}", flush=True)
-        return 1
+        test(b, connect(b))
+    finally:
+        b.cli("rm", "--all")
 
 
 def main():
-    failed = 0
     config = f"telemetry: {{feed: 'ipc://{FEED}'}}\nquotas: {{jobs_per_caller: 2000}}\n"
     with Broker(config=config) as b:
         programs = bool(connect(b).run("true").result.record.executed_total)
         for test in TESTS:
             if not programs and needs_programs(test):
                 print(f"skipped: the programs cannot be loaded here: {test.__name__}", flush=True)
-                continue
-            failed += run(test.__name__, lambda t=test: t(b, connect(b)))
-            b.cli("rm", "--all")
-        check(b.process.poll() is None, "the broker lives")
-        code = b.stop()
-        check(code == 0, f"the broker ends with 0, not {code}: {b.log()[-3000:]}")
-    failed += run("without_programs_the_record_says_so", without_programs_the_record_says_so)
+        status = run_cases([t for t in TESTS if programs or not needs_programs(t)], lambda test: run_one(b, test))
     shutil.rmtree(FOLDER)
-    sys.exit(1 if failed else 0)
+    sys.exit(status)
 
 
 def needs_programs(test):
     """What is left where the kernel or this host lets no program be loaded."""
     return test not in (what_does_not_fit_is_refused, another_tenant_sees_nothing_of_it,
-                        too_many_subscriptions_are_refused, a_policy_that_changes_is_told_once_with_its_mode, the_feed_publishes_every_event_to_sub_sockets)
+                        too_many_subscriptions_are_refused, a_policy_that_changes_is_told_once_with_its_mode,
+                        the_feed_publishes_every_event_to_sub_sockets, without_programs_the_record_says_so)
 
 
 if __name__ == "__main__":

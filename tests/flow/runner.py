@@ -1,0 +1,50 @@
+"""What the tests of this folder have in common: how they check, how they wait, and how their cases are run.
+
+A case is a function; its name is the sentence that is true when it passes.
+"""
+
+import sys
+import time
+import traceback
+
+from patience import patience
+
+
+class Skipped(Exception):
+    """A case that cannot run here, with its reason."""
+
+
+def check(condition, what):
+    if not condition:
+        raise AssertionError(what)
+
+
+def until(condition, what, seconds=30):
+    end = time.monotonic() + patience(seconds)
+    while not condition():
+        check(time.monotonic() < end, f"{what} within {patience(seconds)} s")
+        time.sleep(0.02)
+
+
+def run_cases(cases, call=lambda case: case(), cleanup=lambda: None):
+    """Runs all cases, or those that the command line names: each by `call`, and `cleanup` after one that failed. Gives
+    the exit status: 1 when one failed, or none ran."""
+    passed = failed = skipped = 0
+    for case in cases:
+        if sys.argv[1:] and case.__name__ not in sys.argv[1:]:
+            continue
+        begun = time.monotonic()
+        try:
+            call(case)
+            passed += 1
+            print(f"ok   {case.__name__} ({time.monotonic() - begun:.1f} s)", flush=True)
+        except Skipped as why:
+            skipped += 1
+            print(f"skipped: {why}", flush=True)
+        except Exception as why:  # noqa: BLE001 (whatever it was, the other cases are run)
+            failed += 1
+            print(f"FAIL {case.__name__}: {type(why).__name__} {why}", flush=True)
+            traceback.print_exc(file=sys.stdout)
+            cleanup()
+    print(f"{passed} passed, {failed} failed, {skipped} skipped", flush=True)
+    return 1 if failed or not passed + skipped else 0
