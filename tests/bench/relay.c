@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "../priv/relay_box.h"
+#include "../priv/relay_flow.h"
 #include "bench.h"
 
 enum { PORT = 7000, TRANSFER_BYTES = 256 << 20, BLOCK = 1 << 18 };

@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "relay_box.h"
+#include "relay_flow.h"
 
 enum { PORT = 7000, OTHER_PORT = 7001 };
 

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "relay_box.h"
+#include "relay_flow.h"
 
 enum { PORT = 7000 };
 

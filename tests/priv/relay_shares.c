@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #define BOX_FILES 512 // as few flows as the relay works with: 64
-#include "relay_box.h"
+#include "relay_flow.h"
 
 enum { PORT = 7000, FLOWS = 64, OTHER_SLOT = 9 };
 

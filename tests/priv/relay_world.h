@@ -2,7 +2,7 @@
 // asked; and queries as a job's library would send them.
 #pragma once
 
-#include "relay_box.h"
+#include "relay_flow.h"
 
 enum { WORLD_TYPE_A = 1, WORLD_TYPE_CNAME = 5, WORLD_TYPE_AAAA = 28, WORLD_MESSAGE = 1500 };
 

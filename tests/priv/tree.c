@@ -9,14 +9,12 @@
 
 #include <dirent.h>
 #include <sys/file.h>
-#include <sys/mman.h>
-#include <time.h>
 
 #include "inside.h"
 #include "proto/auto.h"
 #include "server/spawner/tree_internal.h"
 
-enum { OUTPUT_MAX = 1 << 18, ROUNDS = 300, ROOT = 0, AGENT = SANDBOX_UID_JOB };
+enum { OUTPUT_MAX = 1 << 18, ROOT = 0, AGENT = SANDBOX_UID_JOB };
 
 static struct inside in;
 static char output[OUTPUT_MAX];
@@ -438,54 +436,6 @@ everyday_programs_work_under_the_filter(void **state)
     }
 }
 
-static double
-now_us(void)
-{
-    struct timespec t;
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
-}
-
-static int
-by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a;
-    double y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static void
-the_time_to_enter_is_printed(void **state)
-{
-    (void)state;
-    double *shared =
-        mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    assert_ptr_not_equal(shared, MAP_FAILED);
-    static double times[ROUNDS];
-    for (int i = 0; i < ROUNDS; i++) {
-        pid_t pid =
-            (pid_t)syscall(SYS_clone, (INSIDE_NAMESPACES & ~CLONE_NEWNET) | SIGCHLD, 0, 0, 0, 0);
-        if (pid == 0) {
-            struct err e;
-            int disk;
-            struct tree_sandbox s = inside_sandbox(&in, 64 << 20, 4096);
-            double from = now_us();
-            if (tree_enter(in.tree, &s, &disk, &e) < 0)
-                _exit(1);
-            *shared = now_us() - from;
-            _exit(0);
-        }
-        int status;
-        assert_int_equal(waitpid(pid, &status, 0), pid);
-        assert_int_equal(status, 0);
-        times[i] = *shared;
-    }
-    qsort(times, ROUNDS, sizeof times[0], by_value);
-    print_message("tree_enter: median %.0f us, 90%% %.0f us, least %.0f us\n", times[ROUNDS / 2],
-                  times[ROUNDS * 9 / 10], times[0]);
-    (void)munmap(shared, sizeof *shared);
-}
-
 static int
 run_all(void)
 {
@@ -504,7 +454,6 @@ run_all(void)
         cmocka_unit_test(a_stale_template_is_made_anew),
         cmocka_unit_test(a_disk_can_grow_and_shrink_but_not_below_its_use),
         cmocka_unit_test(everyday_programs_work_under_the_filter),
-        cmocka_unit_test(the_time_to_enter_is_printed),
     };
     return cmocka_run_group_tests_name("tree", tests, NULL, NULL);
 }
