@@ -1,4 +1,4 @@
-// See telemetry.h: the syscall tracepoint, attached while somebody wants it. It costs every process of the host some 75 ns
+// See telemetry.h: the syscall tracepoint, attached while somebody wants it. It costs every process of the host 20 to 50 ns
 // per call, and attaching it takes milliseconds, so it stays a little longer than it is wanted.
 //
 //   OFF --want--> COMES --spawner: attached--> ON --unwanted for TELEMETRY_LINGER_MS--> GOES --detached--> OFF
