@@ -3,7 +3,6 @@
 
 import os
 import signal
-import socket
 import stat
 import subprocess
 import sys
@@ -230,7 +229,7 @@ def a_tcp_peer_that_says_nothing_is_asked_for_within_a_minute():
             kind, ticks = timers[0].split(":")  # proc_net_tcp.txt of the kernel: 02 is keepalive
             return kind == "02" and int(ticks, 16) <= 60 * os.sysconf("SC_CLK_TCK")
 
-        sp.until(will_ask, "the server's timer is set", 10)
+        until(will_ask, "the server's timer is set", 10)
 
 
 def fails_to_listen(*args):
