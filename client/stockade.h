@@ -7,7 +7,7 @@
 //   struct stockade_run_options o = STOCKADE_RUN_OPTIONS_INIT;
 //   o.command.args = args;
 //   struct stockade_handlers h = {.on_output = print};
-//   const struct stockade_result *r;
+//   const struct stockade_result *r = NULL;
 //   if (stockade_run(s, &o, &h, &r, &e) == 0) { ... r->exit_code, r->bill.cpu_user_ns.value ... }
 //   stockade_free(r);
 //   stockade_close(s);
@@ -27,15 +27,36 @@
 // is never sent again by the library. stockade_create() carries a random idempotency key; a program that wants to
 // repeat a call that changes something sets a key of its own in struct stockade_call_options and uses it again.
 //
-// Structures grow at their end only. Those that a program fills start with `size`, which the *_INIT macros set.
+// Deadlines. A call ends with STOCKADE_DEADLINE_EXCEEDED at the deadline in its call options. Without one, or where it
+// takes none, that is 60 s, or less where its method allows less (deadline_ms_max in the .proto files); what streams (run,
+// start, attach, events, forward) then has none, and stockade_wait() says its own.
+//
+// Structures grow at their end only. Those that a program fills start with `size`, which the *_INIT macros set,
+// in C and C++.
 #pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+// What a structure that a program fills begins as: nothing asked for, and its size.
 #ifdef __cplusplus
+template <class T>
+static inline T
+stockade_init()
+{
+    T t = T();
+    t.size = sizeof t;
+    return t;
+}
+#define STOCKADE_INIT(type) stockade_init<struct type>()
+
 extern "C" {
+#else
+#define STOCKADE_INIT(type)                                                                        \
+    {                                                                                              \
+        .size = sizeof(struct type)                                                                \
+    }
 #endif
 
 #define STOCKADE_API             __attribute__((visibility("default")))
@@ -87,10 +108,7 @@ struct stockade_options {
     // calls end with UNAVAILABLE.
     uint32_t keepalive_ms;
 };
-#define STOCKADE_OPTIONS_INIT                                                                      \
-    {                                                                                              \
-        .size = sizeof(struct stockade_options)                                                    \
-    }
+#define STOCKADE_OPTIONS_INIT STOCKADE_INIT(stockade_options)
 
 // A handle. It does not connect yet; INVALID_ARGUMENT: the address is none. Owned: stockade_close(). o may be NULL.
 STOCKADE_API int stockade_open(struct stockade **out, const struct stockade_options *o,
@@ -172,10 +190,7 @@ struct stockade_call_options {
     const struct stockade_pair *metadata;
     size_t metadata_n;
 };
-#define STOCKADE_CALL_OPTIONS_INIT                                                                 \
-    {                                                                                              \
-        .size = sizeof(struct stockade_call_options)                                               \
-    }
+#define STOCKADE_CALL_OPTIONS_INIT STOCKADE_INIT(stockade_call_options)
 
 struct stockade_run_options {
     size_t size;
@@ -190,10 +205,7 @@ struct stockade_run_options {
     const struct stockade_policy *policy; // in place of `network`; NULL: that
     bool count_syscalls;                  // for the record
 };
-#define STOCKADE_RUN_OPTIONS_INIT                                                                  \
-    {                                                                                              \
-        .size = sizeof(struct stockade_run_options)                                                \
-    }
+#define STOCKADE_RUN_OPTIONS_INIT STOCKADE_INIT(stockade_run_options)
 
 struct stockade_start_options {
     size_t size;
@@ -204,10 +216,7 @@ struct stockade_start_options {
     const struct stockade_call_options *call;
     bool count_syscalls; // for the record
 };
-#define STOCKADE_START_OPTIONS_INIT                                                                \
-    {                                                                                              \
-        .size = sizeof(struct stockade_start_options)                                              \
-    }
+#define STOCKADE_START_OPTIONS_INIT STOCKADE_INIT(stockade_start_options)
 
 struct stockade_create_options {
     size_t size;
@@ -221,10 +230,7 @@ struct stockade_create_options {
     const struct stockade_call_options *call;
     const struct stockade_policy *policy; // in place of `network`; NULL: that
 };
-#define STOCKADE_CREATE_OPTIONS_INIT                                                               \
-    {                                                                                              \
-        .size = sizeof(struct stockade_create_options)                                             \
-    }
+#define STOCKADE_CREATE_OPTIONS_INIT STOCKADE_INIT(stockade_create_options)
 
 // ---- What comes back
 
@@ -478,10 +484,7 @@ struct stockade_request {
     int (*on_message)(void *cookie, const void *bytes, size_t n);
     void *cookie;
 };
-#define STOCKADE_REQUEST_INIT                                                                      \
-    {                                                                                              \
-        .size = sizeof(struct stockade_request)                                                    \
-    }
+#define STOCKADE_REQUEST_INIT STOCKADE_INIT(stockade_request)
 
 // *response (may be NULL) gets the answer of a unary call; it is unchanged for a stream.
 STOCKADE_API int stockade_call(struct stockade *s, const struct stockade_request *r,

@@ -48,10 +48,7 @@ struct stockade_findings_options {
     uint32_t page_size;      // 0: 100
     uint32_t wait_ms;        // for a finding where there is none; at most 30,000
 };
-#define STOCKADE_FINDINGS_OPTIONS_INIT                                                             \
-    {                                                                                              \
-        .size = sizeof(struct stockade_findings_options)                                           \
-    }
+#define STOCKADE_FINDINGS_OPTIONS_INIT STOCKADE_INIT(stockade_findings_options)
 
 struct stockade_rule {
     const char *name, *meaning;

@@ -150,10 +150,7 @@ struct stockade_events_options {
     bool kept_only;         // come back after those that have happened
     const struct stockade_call_options *call;
 };
-#define STOCKADE_EVENTS_OPTIONS_INIT                                                               \
-    {                                                                                              \
-        .size = sizeof(struct stockade_events_options)                                             \
-    }
+#define STOCKADE_EVENTS_OPTIONS_INIT STOCKADE_INIT(stockade_events_options)
 
 // Each may be NULL. A value other than 0 ends the call, with STOCKADE_CANCELLED.
 struct stockade_event_handlers {

@@ -273,6 +273,38 @@ def flags(folder):
     return [f"-I{folder}", f"-L{folder}", "-lstockade", *more], cached("CMAKE_C_COMPILER"), {"LD_LIBRARY_PATH": folder}
 
 
+STRUCTURES = r"""
+#include <stockade.h>
+
+int main(void)
+{
+    struct stockade_options a = STOCKADE_OPTIONS_INIT;
+    struct stockade_call_options b = STOCKADE_CALL_OPTIONS_INIT;
+    struct stockade_run_options c = STOCKADE_RUN_OPTIONS_INIT;
+    struct stockade_start_options d = STOCKADE_START_OPTIONS_INIT;
+    struct stockade_create_options e = STOCKADE_CREATE_OPTIONS_INIT;
+    struct stockade_request f = STOCKADE_REQUEST_INIT;
+    struct stockade_findings_options g = STOCKADE_FINDINGS_OPTIONS_INIT;
+    struct stockade_events_options h = STOCKADE_EVENTS_OPTIONS_INIT;
+    return a.size + b.size + c.size + d.size + e.size + f.size + g.size + h.size == 0;
+}
+"""
+
+
+def the_header_is_plain_c_and_cpp_without_a_warning(folder, found, compiler):
+    cpp = compiler.replace("clang", "clang++").replace("gcc", "g++")
+    strict = ["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only"]
+    for use, suffix, standards in ((compiler, "c", ("c99", "c17")), (cpp, "cc", ("c++11", "c++17", "c++20"))):
+        source = os.path.join(folder, f"structures.{suffix}")
+        with open(source, "w", encoding="utf-8") as f:
+            f.write(STRUCTURES)
+        if not shutil.which(use):
+            print(f"skipped: no {use}", flush=True)
+            continue
+        for standard in standards:
+            subprocess.run([use, f"-std={standard}", *strict, source, *[x for x in found if x.startswith("-I")]], check=True)
+
+
 def main():
     with tempfile.TemporaryDirectory(prefix="stockade-library-") as folder:
         source, program = os.path.join(folder, "program.c"), os.path.join(folder, "program")
@@ -281,6 +313,7 @@ def main():
         found, compiler, env = flags(folder)
         if not shutil.which(compiler):
             skip(f"no compiler ({compiler})")
+        the_header_is_plain_c_and_cpp_without_a_warning(folder, found, compiler)
         subprocess.run([compiler, "-std=gnu17", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE", source, "-o", program,
                         "-pthread", *found], check=True)
         with Broker(name="-library") as b:
