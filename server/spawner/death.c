@@ -63,7 +63,7 @@ removal_start(struct spawner *s, struct slot *slot)
     look_first(slot, REMOVE_MS);
     slot_move(s, slot, SLOT_REMOVING);
     if (slot->pid_fd >= 0) // its end is an event
-        look_later(slot, io_now_ns());
+        slot->poll_ns = slot->deadline_ns;
 }
 
 static void
