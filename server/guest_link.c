@@ -89,8 +89,6 @@ pack(const struct guest_link *l, const Stockade__Guest__Request *request, struct
     struct packet *p = packet_new(&l->out, n, e);
     if (p != NULL)
         (void)stockade__guest__request__pack(request, p->bytes);
-    else
-        (void)err_wrap(e, "arguments and environment");
     return p;
 }
 
@@ -118,7 +116,7 @@ guest_link_start(struct guest_link *l, const struct guest_start *s, struct err *
     for (size_t i = 0; i < fds_n && p == NULL; i++)
         (void)close(s->stdio[i]);
     if (p == NULL)
-        return err_errno(e);
+        return err_wrap(e, "arguments and environment");
     memcpy(p->fds, s->stdio, fds_n * sizeof p->fds[0]);
     p->fds_n = fds_n;
     return submit(l, p, e);

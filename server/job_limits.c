@@ -27,12 +27,20 @@ on_wall(void *cookie)
     job_end_now(cookie, END_WALL);
 }
 
+// Without memory for a limit's timer the job does not go on: nothing else would end it.
+static void
+must_watch(struct job *j, int r)
+{
+    if (r < 0)
+        job_cancel(j, "no memory to keep its limits of time");
+}
+
 static void
 wall_start(struct job *j)
 {
     j->wall_from_ns = uv_hrtime();
     uint64_t ms = (j->wall_left_ns + MS - 1) / MS;
-    (void)loop_timer_start(loop_of(j), &j->wall, ms, on_wall, j);
+    must_watch(j, loop_timer_start(loop_of(j), &j->wall, ms, on_wall, j));
 }
 
 void
@@ -65,8 +73,8 @@ cpu_look_later(struct job *j, uint64_t used_ms)
 {
     uint64_t wait =
         (j->limits.v[LIMIT_CPU_TIME_MS] - used_ms) * 1000 / j->limits.v[LIMIT_CPU_MILLIS];
-    (void)loop_timer_start(loop_of(j), &j->cpu, wait > CPU_CHECK_MIN_MS ? wait : CPU_CHECK_MIN_MS,
-                           on_cpu, j);
+    uint64_t ms = wait > CPU_CHECK_MIN_MS ? wait : CPU_CHECK_MIN_MS;
+    must_watch(j, loop_timer_start(loop_of(j), &j->cpu, ms, on_cpu, j));
 }
 
 void
