@@ -224,12 +224,12 @@ def test_output_goes_on_where_a_connection_broke_without_loss_or_repetition(
     ):
         process = sandbox.start("sh", "-c", COUNT)
         for i, _ in enumerate(process):
-            if i % 5 == 4:
+            if i % 5 == 0:  # with the first piece, however many there are
                 proxy.cut()
         result = process.wait()
         assert result.stdout == COUNTED
         assert result.output_missing == 0
-        assert proxy.connections >= 4
+        assert proxy.connections >= 2
 
 
 def test_a_start_whose_answer_is_lost_runs_once(broker: Broker, tmp_path: Path) -> None:
