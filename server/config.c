@@ -44,7 +44,7 @@ config_default(void)
     limits_most(&c->limits_max);
     c->quotas = quotas_default;
     rpc_limits_default(&c->rpc);
-    c->drain_ms = 10000;
+    c->drain_ms = 30000;
     c->keep_finished_ms = 30000;
     c->ttl_default_ms = 300000;
     c->ttl_max_ms = UINT64_C(2592000000);

@@ -10,6 +10,7 @@ Binaries come from the build folder named by STOCKADE_BUILD, or from the system 
 Needs root.
 """
 
+import contextlib
 import glob
 import json
 import os
@@ -89,16 +90,14 @@ class Broker:
             return f.read()
 
     def stop(self, wait_s=30.0):
-        """Orderly end; returns the exit code."""
+        """Orderly end, in which jobs that still run get 5 s; returns the exit code."""
         if self.process is None:
             return None
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-            try:
-                self.process.wait(wait_s)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
+        for hurry, seconds in ((signal.SIGTERM, 5), (signal.SIGTERM, wait_s), (signal.SIGKILL, None)):
+            if self.process.poll() is None:
+                self.process.send_signal(hurry)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self.process.wait(seconds)
         code, self.process = self.process.returncode, None
         return code
 

@@ -78,8 +78,10 @@ abstract class Program {
   async [Symbol.asyncDispose](): Promise<void> {
     if (this.child?.exitCode === null && this.child.signalCode === null) {
       this.child.kill("SIGTERM");
+      const hurry = setTimeout(() => this.child?.kill("SIGTERM"), 5_000); // jobs that still run are not waited for
       const late = setTimeout(() => this.child?.kill("SIGKILL"), 20_000);
       await ended(this.child);
+      clearTimeout(hurry);
       clearTimeout(late);
     }
     rmSync(this.folder, { recursive: true, force: true });
