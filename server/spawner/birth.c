@@ -320,6 +320,9 @@ void
 birth_late(struct spawner *s, struct slot *slot)
 {
     struct err e;
+    birth_heard(s, slot); // it may have been us who were late, and its last word is there
+    if (slot->state != SLOT_BORN)
+        return;
     (void)err_set(&e, ERR_DEADLINE_EXCEEDED, "the first process was not ready after %d s",
                   BIRTH_MS / 1000);
     birth_failed(s, slot, &e);

@@ -98,6 +98,8 @@ static void
 removal_look(struct spawner *s, struct slot *slot, uint64_t now_ns)
 {
     struct err e;
+    process_ended(
+        s, slot); // before its event is read: a deadline must not pass over what has happened
     if (slot->pid_fd < 0) {
         int r =
             slot->cgroup.fd < 0 ? 0 : cgroup_remove(&s->cgroups, slot->cgroup.fd, slot->name, &e);

@@ -28,9 +28,14 @@ SLOWNESS = float(os.environ.get("STOCKADE_SLOWNESS", "1"))
 ID_FIRST, ID_LAST = 0x70000000, 0x80000000
 
 
-def has_capability(number):
+def status(key):
     with open("/proc/self/status", encoding="utf-8") as f:
-        return bool(int(re.search(r"^CapEff:\s+([0-9a-f]+)$", f.read(), re.M).group(1), 16) >> number & 1)
+        found = re.search(rf"^{key}:\s+(\S+)$", f.read(), re.M)
+    return found and found.group(1)
+
+
+def has_capability(number):
+    return bool(int(status("CapEff"), 16) >> number & 1)
 
 
 class Host:
@@ -77,6 +82,7 @@ class Host:
             "ESCAPE_CANARY": self.canary, "ESCAPE_CANARY_DEV": st.st_dev, "ESCAPE_CANARY_INO": st.st_ino,
             "ESCAPE_NONCE": self.nonce, "ESCAPE_HOST_PID": self.process.pid, "ESCAPE_NS": f" {names} ",
             "ESCAPE_OOM_MIN": 500 if has_capability(24) else 0,  # CAP_SYS_RESOURCE sets the floor (fs/proc/base.c)
+            "ESCAPE_FILTERS": status("Seccomp_filters") or 0,
             "ESCAPE_PORT": self.tcp.getsockname()[1], "ESCAPE_SHMID": self.shm, "ESCAPE_SHMKEY": self.key,
         }
 

@@ -248,15 +248,17 @@ count_filters(void)
     int fd = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
     (void)!read(fd, here, sizeof here - 1);
     (void)close(fd);
-    // chfn is set-user-id on Debian; cat is what it is everywhere: both must start under the same filters
     FILE *child = popen("cat /proc/self/status", "re"); // NOLINT(cert-env33-c): the job's own shell
     if (child != NULL) {
         (void)!fread(there, 1, sizeof there - 1, child);
         (void)pclose(child);
     }
     int before = filters_in(here), after = filters_in(there);
-    return before >= 1 && before == after ? held("%d filters before and after exec", before)
-                                          : escaped("%d filters before, %d after", before, after);
+    // the guest's and the job's, on top of what the broker runs under itself
+    long wanted = told_number("ESCAPE_FILTERS") + 2;
+    return before == wanted && after == wanted
+               ? held("%d filters before and after exec", before)
+               : escaped("%d filters before, %d after, not %ld", before, after, wanted);
 }
 
 static int

@@ -86,10 +86,16 @@ unshare_by_int80(void)
 static int
 user_namespace(void)
 {
-    if (unshare(CLONE_NEWUSER) == 0)
-        return escaped("unshare");
-    if (clone_with(CLONE_NEWUSER) > 0)
-        return escaped("clone");
+    // each barrier by itself: the filter's answer is EPERM, that of the namespace's limit would be ENOSPC
+    if (unshare(CLONE_NEWUSER) == 0 || errno != EPERM)
+        return escaped("unshare: %s", strerror(errno));
+    if (clone_with(CLONE_NEWUSER) > 0 || errno != EPERM)
+        return escaped("clone: %s", strerror(errno));
+    char most[8] = "";
+    int fd = open("/proc/sys/user/max_user_namespaces", O_RDONLY | O_CLOEXEC);
+    if (read(fd, most, sizeof most - 1) < 1 || strcmp(most, "0\n") != 0)
+        return escaped("without the filter %s user namespaces could be made", most);
+    (void)close(fd);
     if (clone3_with(CLONE_NEWUSER) > 0)
         return escaped("clone3");
     if (errno != ENOSYS)
@@ -99,7 +105,7 @@ user_namespace(void)
     if (WIFEXITED(status) && WEXITSTATUS(status) == 99)
         return escaped("int 0x80");
 #endif
-    return held("unshare, clone, clone3 and int 0x80 refused");
+    return held("unshare, clone, clone3 and int 0x80 refused, and none allowed below");
 }
 
 static int
@@ -128,8 +134,9 @@ enter_namespaces(void)
             (void)snprintf(path, sizeof path, pid == 0 ? "/proc/self/ns/%s" : "/proc/%2$d/ns/%1$s",
                            kinds[i].name, pid);
             int fd = open(path, O_RDONLY | O_CLOEXEC);
-            if (setns(fd, 0) == 0)
-                return escaped("entered %s", path);
+            if (setns(fd, 0) == 0 ||
+                errno != EPERM) // of its own, or of none, the kernel would say another
+                return escaped("%s: %s", path, strerror(errno));
             if (fd >= 0)
                 (void)close(fd);
         }

@@ -156,8 +156,8 @@ type_into_the_terminal(void)
 static int
 lead_own_session(void)
 {
-    if (getsid(0) != getpid() && getsid(0) <= 1)
-        return escaped("session %d is not the job's", getsid(0));
+    if (getsid(0) != getpid() || getpgrp() != getpid())
+        return escaped("session %d, group %d of process %d", getsid(0), getpgrp(), getpid());
     (void)signal(SIGTERM, SIG_IGN);
     (void)kill(0, SIGTERM);
     return held("session %d, group %d", getsid(0), getpgrp());
