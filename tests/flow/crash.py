@@ -1,7 +1,8 @@
 #!/usr/bin/python3
-"""kill -9 of the broker, of its spawner, and of both, in the middle of 100 jobs: within 1 s nothing runs any more, and
-the next start finds and clears what is left."""
+"""kill -9 of the broker, of its spawner, of the guests, and of all of them in every order, in the middle of jobs: within 1 s
+nothing of them runs any more, and the next start finds and clears what is left."""
 
+import itertools
 import os
 import signal
 import subprocess
@@ -12,10 +13,11 @@ from broker import BUILD, Broker
 from patience import Popen, patience
 
 JOBS = int(os.environ.get("STOCKADE_CRASH_JOBS", "100"))
+FEW = 10  # for the many orders
 
 
-def start_jobs(broker):
-    load = Popen([os.path.join(BUILD, "tests", "bench", "stockade-load"), broker.address, str(JOBS), str(JOBS), "sleep"],
+def start_jobs(broker, n):
+    load = Popen([os.path.join(BUILD, "tests", "bench", "stockade-load"), broker.address, str(n), str(n), "sleep"],
                  stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     assert load.stdout.readline().strip() == "running", "the jobs did not start"
     return load
@@ -34,18 +36,44 @@ def alive(pids):
     return found
 
 
-def crash(broker, victims):
-    load = start_jobs(broker)
+def status(pid, key):
+    try:
+        with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as f:
+            return next(line.split()[1:] for line in f if line.startswith(key + ":"))
+    except OSError:
+        return []
+
+
+def is_guest(pid):
+    """Whether it is the first process of a pid namespace below ours."""
+    return status(pid, "NSpid")[1:][-1:] == ["1"]
+
+
+def kill(pids):
+    for pid in pids:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:  # whoever was killed before has taken it along
+            pass
+
+
+def crash(broker, victims, n):
+    """Returns the client that waits for the jobs, and the spawner's pid."""
+    load = start_jobs(broker, n)
     until = time.monotonic() + patience(30)
     jobs = []
-    while len(jobs) < JOBS and time.monotonic() < until:  # started is a shell that has yet to become sleep
+    while len(jobs) < n and time.monotonic() < until:  # started is a shell that has yet to become sleep
         processes = broker.processes()
         jobs = [pid for pid, name in processes.items() if name == "sleep"]
-    assert len(jobs) >= JOBS, f"{len(jobs)} of {JOBS} jobs run"
-    sandboxed = [pid for pid, name in processes.items() if name not in ("stockaded", "stockade-spawne")]
-    spawner = next(pid for pid, name in processes.items() if name == "stockade-spawne")
+    assert len(jobs) >= n, f"{len(jobs)} of {n} jobs run"
+    broker_pid = broker.process.pid
+    of = {"broker": [broker_pid], "spawner": [p for p in processes if status(p, "PPid") == [str(broker_pid)]],
+          "guests": [pid for pid in processes if is_guest(pid)]}
+    assert len(of["guests"]) >= n and len(of["spawner"]) == 1, str(of)
+    sandboxed = [*jobs, *of["guests"]] if victims == ("guests",) else \
+        [pid for pid, name in processes.items() if name not in ("stockaded", "stockade-spawne")]
     for victim in victims:
-        os.kill(broker.process.pid if victim == "broker" else spawner, signal.SIGKILL)
+        kill(of[victim])
     killed = time.monotonic()
     while alive(sandboxed) and time.monotonic() < killed + patience(10):
         time.sleep(0.01)
@@ -53,6 +81,11 @@ def crash(broker, victims):
     assert not alive(sandboxed), f"{len(alive(sandboxed))} processes live on"
     print(f"kill -9 {' and '.join(victims)}: {len(sandboxed)} processes gone after {took * 1000:.0f} ms")
     assert took < patience(1.0), f"took {took:.2f} s"
+    return load, of["spawner"][0]
+
+
+def crash_of_the_pair(broker, victims, n):
+    load, spawner = crash(broker, victims, n)
     # a spawner that lost its broker ends by itself, and the broker that lost its spawner too
     until = time.monotonic() + patience(10)
     while alive([broker.process.pid, spawner]) and time.monotonic() < until:
@@ -65,21 +98,32 @@ def crash(broker, victims):
     assert load.returncode != 0, "the clients were told nothing"
 
 
+def crash_of_the_guests(broker, n):
+    """The others go on without them: the clients are told, nothing of the sandboxes is left, new jobs run."""
+    load, spawner = crash(broker, ("guests",), n)
+    load.wait(30)
+    assert load.returncode != 0, "the clients were told nothing"
+    assert alive([broker.process.pid, spawner]) == [broker.process.pid, spawner], "guests took the others along"
+    assert broker.cli("run", "--", "/bin/true").returncode == 0, "no jobs run any more"
+
+
 def main():
     passed = 0
     broker = Broker(config="limits_default: {wall_ms: 1h}\n")  # the first must not end before the last has begun
-    for victims in (["broker"], ["spawner"], ["broker", "spawner"]):
-        broker.start()
-        crash(broker, victims)
+    broker.start()
+    crash_of_the_guests(broker, FEW)
+    passed += 1
+    for victims in (("broker",), ("spawner",), ("broker", "spawner"), *itertools.permutations(("broker", "spawner", "guests"))):
+        crash_of_the_pair(broker, victims, FEW if len(victims) > 2 else JOBS)
         left = broker.cgroups()
-        assert len(victims) == 1 or any(len(os.path.basename(c)) == 32 for c in left), "nothing was left to clear"
-        broker.start()
+        assert len(victims) != 2 or any(len(os.path.basename(c)) == 32 for c in left), "nothing was left to clear"
+        broker.start()  # what is crashed next
         fresh = [c for c in broker.cgroups() if c in left and len(os.path.basename(c)) == 32]
         assert not fresh, f"not cleared: {fresh[:3]}"
         assert broker.cli("run", "--", "/bin/true").returncode == 0, "the new broker does not run jobs"
-        assert broker.stop() == 0
-        assert not broker.cgroups(), f"left over: {broker.cgroups()}"
         passed += 1
+    assert broker.stop() == 0
+    assert not broker.cgroups(), f"left over: {broker.cgroups()}"
     for _ in range(5):  # a supervisor restarts at once, while the old spawner still cleans up
         broker.start()
         broker.kill()
