@@ -11,6 +11,7 @@ Needs root.
 """
 
 import contextlib
+import atexit
 import glob
 import json
 import os
@@ -57,6 +58,7 @@ class Broker:
         if os.geteuid() != 0:
             skip("needs root")
         self.folder = tempfile.mkdtemp(prefix="stockade-test-")
+        atexit.register(shutil.rmtree, self.folder, ignore_errors=True)  # also of one that never started
         os.chmod(self.folder, 0o755)
         self.cgroup = f"/stockade-test-{os.getpid()}{name}"
         self.address = f"ipc://{self.folder}/run/stockade.sock"
