@@ -127,7 +127,7 @@ box_tick(struct box *b, const struct anomaly_sums *sums, uint64_t now_ns)
         count(b, &renames, now_ns, cut(since(sums->renames, o->renames)));
         count(b, &unlinks, now_ns, cut(since(sums->unlinks, o->unlinks)));
         // Whole KiB: what is left over stays for the next tick.
-        count(b, &upload, now_ns, cut((sums->out_bytes >> 10) - (o->out_bytes >> 10)));
+        count(b, &upload, now_ns, cut(since(sums->out_bytes >> 10, o->out_bytes >> 10)));
         count(b, &signals, now_ns, cut(since(sums->signals, o->signals)));
         look_for_mining(b, sums, now_ns);
         box_settled(b, now_ns);

@@ -92,6 +92,23 @@ what_is_slow_enough_is_no_mass(void **state)
 }
 
 static void
+figures_that_fall_are_no_mass(void **state)
+{
+    (void)state;
+    uint64_t *const figures[] = {&sums.renames, &sums.unlinks, &sums.signals, &sums.out_bytes};
+    for (size_t i = 0; i < sizeof figures / sizeof figures[0]; i++) {
+        *figures[i] = figures[i] == &sums.out_bytes ? 4096 : 10;
+        tick();
+        *figures[i] = 0;
+        tick();
+    }
+    assert_int_equal(raised[RULE_MASS_RENAME], 0);
+    assert_int_equal(raised[RULE_MASS_UNLINK], 0);
+    assert_int_equal(raised[RULE_SIGNAL_STORM], 0);
+    assert_int_equal(raised[RULE_LARGE_UPLOAD], 0);
+}
+
+static void
 processes_that_end_are_no_storm(void **state)
 {
     (void)state;
@@ -221,6 +238,7 @@ main(void)
         cmocka_unit_test_setup(masses_are_raised_at_their_threshold_and_not_below, set_up_figures),
         cmocka_unit_test_setup(what_happens_before_the_first_tick_counts, set_up_figures),
         cmocka_unit_test_setup(what_is_slow_enough_is_no_mass, set_up_figures),
+        cmocka_unit_test_setup(figures_that_fall_are_no_mass, set_up_figures),
         cmocka_unit_test_setup(processes_that_end_are_no_storm, set_up_figures),
         cmocka_unit_test_setup(only_cpu_without_a_word_is_mining, set_up_figures),
         cmocka_unit_test_setup(a_word_now_and_then_does_not_hide_mining, set_up_figures),
