@@ -116,6 +116,9 @@ terminal_requests(void)
     if (ioctl(fd, TIOCSPTLCK, &unlocked) != 0)
         return escaped("no terminal: %s: the check sees nothing", strerror(errno));
     int job_end = ioctl(fd, TIOCGPTPEER, O_RDWR | O_NOCTTY);
+    if (ioctl(job_end, TIOCSCTTY, 0) !=
+        0) // the kernel itself refuses TIOCSTI to all but the controlling one
+        return escaped("not its own: %s: the check sees nothing", strerror(errno));
     const int fds[] = {fd, job_end};
     for (size_t i = 0; i < sizeof fds / sizeof fds[0]; i++) {
         char byte = 'x';

@@ -26,7 +26,8 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MIB = 1024 * 1024 };
+// DISK_MIB, INODES and FILES are what the harness gives to the checks that meet them.
+enum { MIB = 1024 * 1024, DISK_MIB = 16, INODES = 2000, FILES = 128 };
 
 static int
 anonymous_memory(void)
@@ -68,7 +69,7 @@ tmpfs_and_shm(void)
     for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
         if (access(folders[i], W_OK) != 0)
             continue;
-        int verdict = fill(folders[i], 64);
+        int verdict = fill(folders[i], DISK_MIB + 1);
         if (verdict != HELD)
             return verdict;
     }
@@ -201,7 +202,7 @@ vfork_chain(void)
 static int
 disk_bytes(void)
 {
-    int verdict = fill("/home/agent", 64);
+    int verdict = fill("/home/agent", DISK_MIB + 1);
     return verdict == HELD ? held("ENOSPC") : verdict;
 }
 
@@ -214,8 +215,9 @@ disk_inodes(void)
         (void)snprintf(path, sizeof path, "/tmp/i/%d", i);
         int fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
         if (fd < 0)
-            return errno == ENOSPC ? held("ENOSPC after %d", i)
-                                   : escaped("open: %s", strerror(errno));
+            return errno == ENOSPC && i <= INODES
+                       ? held("ENOSPC after %d", i)
+                       : escaped("open: %s after %d", strerror(errno), i);
         (void)close(fd);
     }
     return escaped("200000 files");
@@ -229,8 +231,8 @@ open_files(void)
         return escaped("raised RLIMIT_NOFILE");
     for (int i = 0; i < 70000; i++)
         if (open("/dev/null", O_RDONLY) < 0)
-            return errno == EMFILE ? held("EMFILE after %d", i)
-                                   : escaped("open: %s", strerror(errno));
+            return errno == EMFILE && i <= FILES ? held("EMFILE after %d", i)
+                                                 : escaped("open: %s after %d", strerror(errno), i);
     return escaped("70000 open files");
 }
 
