@@ -3,6 +3,7 @@
 
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -153,8 +154,11 @@ def fails_with(code, *flags):
     except RuntimeError as why:
         check(f"exited {code}" in str(why), why)
     else:
-        b.stop()
         raise AssertionError(f"it starts with {flags}")
+    finally:
+        if b.process.poll() is None:
+            b.stop()
+        shutil.rmtree(b.folder)
 
 
 def what_it_cannot_start_with_is_64_or_69():
