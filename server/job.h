@@ -32,8 +32,8 @@ enum {
     JOB_INPUT_QUEUE_MAX = 256 * 1024,
     JOB_COMMAND_BYTES_MAX = 120 * 1024, // arguments and environment
     JOB_GRACE_MS = 100,                 // for the pipes, after the main process ended
-    JOB_START_MS = 10 * 1000,           // for the guest's answer to Start
-    JOB_KILL_MS = 5 * 1000,             // for its answer to a kill
+    JOB_START_MS = 60 * 1000, // for the guest's answer to Start: as long as for its first word
+    JOB_KILL_MS = 5 * 1000,   // for its answer to a kill
 };
 
 // Numbers as in stockade.v1.Outcome.
