@@ -117,6 +117,7 @@ a_call_that_the_broker_will_not_begin_any_more_is_unavailable(void **state)
 struct counted {
     unsigned messages;
     unsigned stop_at;
+    sem_t *first; // posted at the first message, or NULL
 };
 
 static int
@@ -125,7 +126,9 @@ count_message(void *cookie, const void *bytes, size_t n)
     struct counted *c = cookie;
     assert_int_equal(n, 4);
     assert_memory_equal(bytes, "data", 4);
-    return ++c->messages == c->stop_at ? 1 : 0;
+    if (++c->messages == 1 && c->first != NULL)
+        (void)sem_post(c->first);
+    return c->messages == c->stop_at ? 1 : 0;
 }
 
 // More messages than credit was given for.
@@ -243,11 +246,17 @@ a_handler_that_says_no_cancels_its_stream(void **state)
     assert_int_equal(c.messages, 1);
 }
 
+struct interrupter {
+    struct stockade *handle;
+    sem_t begun;
+};
+
 static void *
-interrupt_soon(void *cookie)
+interrupt_it(void *cookie)
 {
-    (void)poll(NULL, 0, 100);
-    stockade_interrupt(cookie);
+    struct interrupter *in = cookie;
+    (void)sem_wait(&in->begun);
+    stockade_interrupt(in->handle);
     return NULL;
 }
 
@@ -255,17 +264,20 @@ static void
 a_stream_is_interrupted_from_another_thread(void **state)
 {
     struct peer p;
-    struct counted c = {0};
+    struct interrupter in;
+    struct counted c = {.first = &in.begun};
     struct stockade_error e;
     pthread_t thread;
     (void)state;
     peer_start(&p, script_until_cancel, 1);
-    struct stockade *s = open_handle(&p);
-    assert_int_equal(pthread_create(&thread, NULL, interrupt_soon, s), 0);
-    assert_true(count_all(s, &c, &e) < 0);
+    in.handle = open_handle(&p);
+    assert_int_equal(sem_init(&in.begun, 0, 0), 0);
+    assert_int_equal(pthread_create(&thread, NULL, interrupt_it, &in), 0);
+    assert_true(count_all(in.handle, &c, &e) < 0);
     assert_int_equal(e.code, STOCKADE_CANCELLED);
     (void)pthread_join(thread, NULL);
-    stockade_close(s);
+    (void)sem_destroy(&in.begun);
+    stockade_close(in.handle);
     peer_stop(&p);
 }
 
@@ -330,7 +342,7 @@ a_lost_connection_is_made_again_between_calls(void **state)
         assert_int_equal(out->n, 2);
         assert_memory_equal(out->bytes, "ok", 2);
         stockade_free(out);
-        (void)poll(NULL, 0, 20); // for the peer to close
+        assert_int_equal(sem_wait(&p.closed), 0);
     }
     stockade_close(s);
     peer_stop(&p);
