@@ -10,8 +10,8 @@ Binaries come from the build folder named by STOCKADE_BUILD, or from the system 
 Needs root.
 """
 
-import contextlib
 import atexit
+import contextlib
 import glob
 import json
 import os

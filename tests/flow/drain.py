@@ -3,7 +3,6 @@
 
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -158,7 +157,6 @@ def fails_with(code, *flags):
     finally:
         if b.process.poll() is None:
             b.stop()
-        shutil.rmtree(b.folder)
 
 
 def what_it_cannot_start_with_is_64_or_69():
