@@ -441,4 +441,4 @@ int net_device(struct bpf_cgroup_dev_ctx *ctx)
     return DENY;
 }
 
-char program_license[] SEC("license") = "GPL";
+char program_license[] SEC("license") = "Dual BSD/GPL";

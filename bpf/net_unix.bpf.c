@@ -88,4 +88,4 @@ int net_unix_sendmsg(struct bpf_sock_addr *ctx)
     return verdict(ctx);
 }
 
-char program_license[] SEC("license") = "GPL";
+char program_license[] SEC("license") = "Dual BSD/GPL";

@@ -13,7 +13,7 @@
 #include "watch_find.h"
 #include "watch_path.h"
 
-char _license[] SEC("license") = "GPL";
+char _license[] SEC("license") = "Dual BSD/GPL";
 
 // Fields that tell how a tracepoint is declared in the running kernel.
 struct trace_event_raw_sched_process_exit {

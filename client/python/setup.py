@@ -121,4 +121,4 @@ class SdistWithProtos(sdist):
             shutil.copy(proto_folder() / "stockade" / "v1" / f"{name}.proto", target)
 
 
-setup(cmdclass={"build_py": BuildMessages, "sdist": SdistWithProtos})
+setup(license="Apache-2.0", cmdclass={"build_py": BuildMessages, "sdist": SdistWithProtos})

@@ -2,7 +2,7 @@
 // system calls, a hash by cgroup and number.
 #include "../../bpf/vmlinux_min.h"
 
-char _license[] SEC("license") = "GPL";
+char _license[] SEC("license") = "Dual BSD/GPL";
 
 struct key {
     __u64 cgroup;
