@@ -18,6 +18,7 @@ endif()
 # The public schema, for whoever generates a client.
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/proto/stockade DESTINATION ${CMAKE_INSTALL_DATADIR}/stockade/proto
     FILES_MATCHING PATTERN "*.proto")
+install(FILES ${PROJECT_SOURCE_DIR}/proto/WIRE.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 find_program(GZIP gzip REQUIRED)
 # Compressed as Debian wants it: without a name and a time, so two builds are the same.
