@@ -96,15 +96,11 @@ def what_does_not_fit_is_refused(b, c):
 
 def another_tenant_sees_nothing_of_it(b, c):
     job = c.run("true").id
-    ask = ["--address", b.address, "-o", "json"]
-    as_other = {"user": 65534, "group": 65534, "extra_groups": []}
-    os.chmod(b.address[len("ipc://"):], 0o666)
-    run = [binary("stockade"), "events", *ask]
-    r = subprocess.run(run, capture_output=True, check=False, **as_other)
+    r = b.stranger("events", "-o", "json")
     check(r.returncode == 0 and r.stdout == b"", r.stdout + r.stderr)
-    r = subprocess.run([*run, "--tenant", "*"], capture_output=True, check=False, **as_other)
+    r = b.stranger("events", "-o", "json", "--tenant", "*")
     check(r.returncode == 77 and b"its own sandboxes only" in r.stderr, f"{r.returncode} {r.stderr}")
-    r = subprocess.run([binary("stockade"), "inspect", *ask, job], capture_output=True, check=False, **as_other)
+    r = b.stranger("inspect", "-o", "json", job)
     check(r.returncode != 0 and b"no record" in r.stderr, r.stderr)
     mine = Subscription(b, tenant="*", kept_only=True, from_sequence=1)
     check(any(e.process_id == job for e in mine.all()), "root sees it")
