@@ -18,19 +18,21 @@
 #include "server.h"
 #include "spawn.h"
 
-enum { AGAIN_MIN_MS = 100, AGAIN_MAX_MS = 5000, STEADY_NS = 1000000000 };
+enum { AGAIN_MIN_MS = 100, AGAIN_MAX_MS = 5000, DEATH_MS = 500, STEADY_NS = 1000000000 };
 
 struct net {
     struct server *srv;
     struct net_sets *sets;
     struct net_counted *counted;
-    struct loop_timer *again;
+    struct loop_timer *
+        again; // then a relay is started; or, while one is asked for, the one that was killed is given up
     uint64_t started_ns;
     uint64_t again_ms; // how long the next start waits
     bool asked;        // the spawner makes one
 };
 
 static void start_again(void *cookie);
+static void on_relay(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX]);
 
 static void
 on_report(void *cookie, const struct relay_report *r)
@@ -49,6 +51,10 @@ on_gone(void *cookie, const struct err *why)
     log_err(LOG_ERROR, "relay-gone", why);
     relay_link_free(take_ptr(n->srv->relay));
     net_counted_relay_gone(n->counted);
+    if (n->asked) { // it was killed, and the next one is under way
+        loop_timer_stop(&n->again);
+        return;
+    }
     bool steady = uv_hrtime() - n->started_ns > STEADY_NS;
     n->again_ms = steady || n->again_ms == 0 ? AGAIN_MIN_MS : n->again_ms * 2;
     if (n->again_ms > AGAIN_MAX_MS)
@@ -56,10 +62,42 @@ on_gone(void *cookie, const struct err *why)
     (void)loop_timer_start(n->srv->loop, &n->again, n->again_ms, start_again, n);
 }
 
+// A killed process that the kernel holds in a call does nothing more either, but its sockets stay.
+static void
+give_up(void *cookie)
+{
+    struct net *n = cookie;
+    struct err why;
+    (void)err_set(&why, ERR_UNAVAILABLE, "it did not answer and was killed");
+    if (n->srv->relay != NULL)
+        relay_link_end(n->srv->relay, &why);
+}
+
+// The spawner kills it and starts another one. The link ends with its socket, which its death closes: so whoever waits for
+// the relay hears back when nothing of it can go out any more.
+static void
+on_silent(void *cookie)
+{
+    struct net *n = cookie;
+    struct err e;
+    (void)err_set(&e, ERR_UNAVAILABLE, "the relay does not answer; it is killed");
+    log_err(LOG_ERROR, "relay-silent", &e);
+    if (n->asked)
+        return;
+    if (spawn_relay(n->srv->spawn, on_relay, n, &e) < 0) {
+        log_err(LOG_ERROR, "relay", &e);
+        relay_link_end(n->srv->relay, &e); // which tries again
+        return;
+    }
+    n->asked = true;
+    (void)loop_timer_start(n->srv->loop, &n->again, DEATH_MS, give_up, n);
+}
+
 static int
 attach(struct net *n, int fd, struct err *e)
 {
-    static const struct relay_events events = {.report = on_report, .gone = on_gone};
+    static const struct relay_events events = {
+        .report = on_report, .silent = on_silent, .gone = on_gone};
     n->srv->relay = relay_link_new(n->srv->loop, fd, &events, n, e);
     if (n->srv->relay == NULL)
         return err_errno(e);
@@ -82,6 +120,8 @@ on_relay(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
 {
     struct net *n = cookie;
     struct err e = reply->err;
+    if (n->srv->relay != NULL) // its end was not read yet
+        give_up(n);
     n->asked = false;
     if (reply->ok == 0 || attach(n, fds[0], &e) < 0) {
         if (e.code != ERR_UNAVAILABLE) // the spawner has gone, and all with it

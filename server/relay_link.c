@@ -27,12 +27,18 @@ struct sandbox_entry {
 
 struct relay_link {
     int fd;
+    uv_loop_t *loop;
     struct loop_poll *poll;
     const struct relay_events *events;
     void *cookie;
     struct packets out;
-    bool configured, told_ready;
-    bool freed, busy; // free was asked for while an event is being told
+    bool configured, told_ready, told_silent;
+    struct loop_timer *pulse; // while something hangs on the relay's answers
+    uint32_t ping;            // number of the last
+    bool waiting;             // for its answer
+    unsigned looks;           // without an answer
+    unsigned open_n;          // sandboxes that are not SANDBOX_NONE
+    bool freed, busy;         // free was asked for while an event is being told
     struct sandbox_entry sandboxes[BPF_SLOTS];
 };
 
@@ -49,6 +55,7 @@ relay_link_new(uv_loop_t *loop, int fd, const struct relay_events *events, void 
         return NULL;
     }
     l->fd = fd;
+    l->loop = loop;
     l->events = events;
     l->cookie = cookie;
     l->out = (struct packets){.fd = fd,
@@ -73,6 +80,7 @@ relay_link_free(struct relay_link *l)
         return;
     l->freed = true;
     loop_poll_stop(&l->poll);
+    loop_timer_stop(&l->pulse);
     if (l->busy)
         return;
     packets_clear(&l->out);
@@ -113,6 +121,44 @@ order_new(const struct relay_link *l, const struct relay_order *body, struct err
     return p;
 }
 
+// Looks are counted, not time: when this process was stopped itself, the answers are read between two of them.
+static void
+on_pulse(void *cookie)
+{
+    struct relay_link *l = cookie;
+    const unsigned most = (l->told_ready ? RELAY_SILENT_MS : RELAY_START_MS) / RELAY_PULSE_MS + 1;
+    struct err e;
+    if (l->told_ready && l->open_n == 0 && !l->waiting) {
+        loop_timer_stop(&l->pulse);
+        return;
+    }
+    l->looks++;
+    if (l->looks == most) {
+        l->told_silent = true;
+        loop_timer_stop(&l->pulse);
+        if (l->events->silent != NULL)
+            l->events->silent(l->cookie); // which may free it
+        return;
+    }
+    const struct relay_order body = {.kind = RELAY_PING, .generation = l->ping + 1};
+    struct packet *o = l->waiting ? NULL : order_new(l, &body, &e);
+    if (o != NULL &&
+        submit(l, o, &e) == 0) { // no room: it does not read, which is no answer either
+        l->waiting = true;
+        l->ping++;
+    }
+    (void)loop_timer_start(l->loop, &l->pulse, RELAY_PULSE_MS, on_pulse, l);
+}
+
+static void
+pulse_need(struct relay_link *l)
+{
+    if (l->pulse != NULL || l->told_silent)
+        return;
+    l->looks = 0;
+    (void)loop_timer_start(l->loop, &l->pulse, RELAY_PULSE_MS, on_pulse, l);
+}
+
 int
 relay_configure(struct relay_link *l, const struct relay_servers *servers, struct err *e)
 {
@@ -128,6 +174,7 @@ relay_configure(struct relay_link *l, const struct relay_servers *servers, struc
     if (o == NULL)
         return err_errno(e);
     l->configured = true;
+    pulse_need(l);
     return submit(l, o, e);
 }
 
@@ -188,10 +235,12 @@ relay_open(struct relay_link *l, uint32_t slot, uint32_t generation, int fds[REL
         return err_set(e, ERR_INVALID_ARGUMENT, "no listener came for slot %u", slot);
     }
     r = submit(l, o, e);
-    if (r == 0)
-        l->sandboxes[slot] =
-            (struct sandbox_entry){.state = SANDBOX_OPEN, .generation = generation};
-    return r;
+    if (r < 0)
+        return r;
+    l->sandboxes[slot] = (struct sandbox_entry){.state = SANDBOX_OPEN, .generation = generation};
+    l->open_n++;
+    pulse_need(l);
+    return 0;
 }
 
 bool
@@ -249,6 +298,7 @@ tell_closed(struct relay_link *l, uint32_t slot)
 {
     struct sandbox_entry was = l->sandboxes[slot];
     l->sandboxes[slot] = (struct sandbox_entry){.state = SANDBOX_NONE};
+    l->open_n--;
     if (was.done != NULL)
         was.done(was.cookie);
 }
@@ -268,7 +318,7 @@ check(const struct relay_link *l, const struct relay_report *r, size_t n, struct
 {
     if (n != sizeof *r)
         return err_set(e, ERR_INTERNAL, "a report of %zu bytes", n);
-    if (r->kind < RELAY_READY || r->kind > RELAY_RULE_SUM)
+    if (r->kind < RELAY_READY || r->kind > RELAY_PONG)
         return err_set(e, ERR_INTERNAL, "a report of kind %u", r->kind);
     if (r->reason >= NET_REASONS || (r->rule >= NET_RULES && r->rule != ~0U))
         return err_set(e, ERR_INTERNAL, "a report with reason %u and rule %u", r->reason, r->rule);
@@ -276,6 +326,10 @@ check(const struct relay_link *l, const struct relay_report *r, size_t n, struct
         return err_set(e, ERR_INTERNAL, "a report with a name that is none");
     if (r->kind == RELAY_READY)
         return l->configured && !l->told_ready ? 0 : err_set(e, ERR_INTERNAL, "READY out of place");
+    if (r->kind == RELAY_PONG)
+        return l->waiting && r->generation == l->ping
+                   ? 0
+                   : err_set(e, ERR_INTERNAL, "PONG out of place");
     if (r->slot >= BPF_SLOTS || l->sandboxes[r->slot].state == SANDBOX_NONE ||
         l->sandboxes[r->slot].generation != r->generation)
         return err_set(e, ERR_INTERNAL, "a report about slot %u, which is not open", r->slot);
@@ -291,6 +345,9 @@ tell(struct relay_link *l, const struct relay_report *r)
         l->told_ready = true;
         if (l->events->ready != NULL)
             l->events->ready(l->cookie);
+    } else if (r->kind == RELAY_PONG) {
+        l->waiting = false;
+        l->looks = 0;
     } else if (r->kind == RELAY_CLOSED) {
         tell_closed(l, r->slot);
     } else if (l->events->report != NULL) {
@@ -320,11 +377,24 @@ static void
 tell_gone(struct relay_link *l, const struct err *why)
 {
     loop_poll_stop(&l->poll);
+    loop_timer_stop(&l->pulse);
     for (uint32_t slot = 0; slot < BPF_SLOTS && !l->freed; slot++)
         if (l->sandboxes[slot].state != SANDBOX_NONE)
             tell_closed(l, slot);
     if (!l->freed && l->events->gone != NULL)
         l->events->gone(l->cookie, why);
+}
+
+void
+relay_link_end(struct relay_link *l, const struct err *why)
+{
+    if (l->poll == NULL || l->busy)
+        return;
+    l->busy = true;
+    tell_gone(l, why);
+    l->busy = false;
+    if (l->freed)
+        relay_link_free(l);
 }
 
 static void

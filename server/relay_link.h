@@ -52,6 +52,9 @@ struct relay_events {
     void (*report)(void *cookie, const struct relay_report *r);
     // The relay is ready for orders: once, when it has read the servers and locked itself in. Orders may be given before.
     void (*ready)(void *cookie);
+    // It does not answer (RELAY_SILENT_MS, or RELAY_START_MS until it is ready): it is to be killed, which ends the link.
+    // At most once.
+    void (*silent)(void *cookie);
     // It has ended or broken the protocol. Every relay_close() that waited was called back before. Nothing more comes; the
     // link is to be freed, from inside this call or later.
     void (*gone)(void *cookie, const struct err *why);
@@ -66,6 +69,9 @@ struct relay_link *relay_link_new(uv_loop_t *loop, int fd, const struct relay_ev
 
 // The relay ends with its socket. Callbacks of relay_close() that wait are not called. NULL is fine; fine inside events.
 void relay_link_free(struct relay_link *l);
+
+// Ends the link as if the socket had: gone() is called before this returns. Nothing when it has ended already.
+void relay_link_end(struct relay_link *l, const struct err *why);
 
 // The first order, exactly once.
 int relay_configure(struct relay_link *l, const struct relay_servers *servers, struct err *e);

@@ -8,6 +8,7 @@
 
 #include "address.h"
 #include "process.h"
+#include "report.h"
 #include "sandboxes.h"
 
 enum { ORDERS_PER_TURN = 64 };
@@ -53,11 +54,24 @@ close_order(struct relay *r, const struct relay_order *o, const int *fds, size_t
     return true;
 }
 
+static bool
+ping_order(struct relay *r, const struct relay_order *o, const int *fds, size_t fds_n)
+{
+    (void)fds;
+    (void)fds_n;
+    r->ping = o->generation;
+    r->pong_due = !report_pong(r->ping);
+    if (r->pong_due)
+        tick_need(r);
+    return true;
+}
+
 static const struct kind kinds[] = {
     [RELAY_CONFIGURE] = {NULL, false, true, 0, 0},
     [RELAY_OPEN] = {open_order, true, false, 1, ORDER_FDS},
     [RELAY_POLICY] = {policy_order, true, false, 0, 0},
     [RELAY_CLOSE] = {close_order, false, false, 0, 0},
+    [RELAY_PING] = {ping_order, false, false, 0, 0},
 };
 
 static bool
@@ -139,7 +153,7 @@ bool
 orders_check(const void *bytes, size_t n, size_t fds_n)
 {
     const struct relay_order *o = bytes;
-    if (n < sizeof *o || o->kind < RELAY_CONFIGURE || o->kind > RELAY_CLOSE)
+    if (n < sizeof *o || o->kind < RELAY_CONFIGURE || o->kind > RELAY_PING)
         return false;
     const struct kind *k = &kinds[o->kind];
     if (o->rules_n > (k->policy ? (uint32_t)NET_RULES : 0) || fds_n < k->fds_min ||

@@ -69,6 +69,8 @@ struct relay {
     uv_loop_t loop;
     uv_timer_t tick;
     bool ticking;
+    bool pong_due; // the socket was full
+    uint32_t ping; // the last
     struct watch orders;
     int names_fd, flows_fd;
     uint64_t now_ms; // of this turn of the loop

@@ -9,6 +9,8 @@
 //   relay  --one struct relay_report per packet-----------------> broker
 //
 // The end of the socket ends the relay. An order that does not fit ends it as well: then the broker is broken or hostile.
+// A relay that leaves a PING unanswered for RELAY_SILENT_MS is killed, and another one is started: it may hold bytes that a
+// policy has forbidden since. So its TCP sockets have SO_LINGER at 0, and the kernel sends nothing of theirs after its end.
 #pragma once
 
 #include <stdint.h>
@@ -23,6 +25,9 @@ enum {
     RELAY_SERVERS = 4,
     RELAY_CONNECTIONS = 1024, // of one sandbox: TCP connections and UDP associations
     RELAY_UDP_IDLE_MS = 60000,
+    RELAY_PULSE_MS = 400,   // between two looks whether it answers
+    RELAY_SILENT_MS = 2000, // after a PING
+    RELAY_START_MS = 10000, // until READY
 };
 
 enum relay_rule_kind {
@@ -62,6 +67,7 @@ enum relay_order_kind {
     RELAY_POLICY =
         3, // another policy: flows that it forbids are cut (RST) before the next order is read
     RELAY_CLOSE = 4, // everything of the sandbox is cut and closed; answered by RELAY_CLOSED
+    RELAY_PING = 5,  // answered from the loop by RELAY_PONG with the same generation; slot 0
 };
 
 struct relay_order {
@@ -95,6 +101,7 @@ enum relay_report_kind {
     RELAY_CLOSED = 6,
     RELAY_SUMS = 7,     // of a sandbox, every 100 ms while they change
     RELAY_RULE_SUM = 8, // the same of a rule with a quota: out_bytes, both ways
+    RELAY_PONG = 9,     // generation: of the PING
 };
 
 struct relay_report {

@@ -31,6 +31,14 @@ report_ready(void)
 }
 
 bool
+report_pong(uint32_t number)
+{
+    const struct relay_report r = {
+        .kind = RELAY_PONG, .generation = number, .rule = UINT32_MAX, .time_ns = clock_ns()};
+    return send_report(&r);
+}
+
+bool
 report_closed(const struct sandbox *s)
 {
     struct relay_report r = about_sandbox(s, RELAY_CLOSED);

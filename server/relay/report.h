@@ -21,6 +21,7 @@ struct report_about {
 void report_ready(void);
 
 // Must arrive: false when the socket is full, then the caller comes again.
+bool report_pong(uint32_t number);
 bool report_closed(const struct sandbox *s);
 
 // The same for figures, and for those of rules with quotas.

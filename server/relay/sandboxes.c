@@ -34,6 +34,8 @@ on_tick(uv_timer_t *timer)
     more = tcp_tick(r) || more;
     more = udp_tick(r) || more;
     more = dns_stream_tick(r) || more;
+    r->pong_due = r->pong_due && !report_pong(r->ping);
+    more = more || r->pong_due;
     list_each(it, &r->sandboxes)
     {
         struct sandbox *s = list_entry(it, struct sandbox, node);

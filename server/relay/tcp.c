@@ -47,10 +47,12 @@ take(void)
     return t.used < t.n ? &t.all[t.used++] : NULL;
 }
 
+// Whether its close sends a RST and drops what was not sent yet. On from the start, so that the end of the process does
+// the same; off for a flow that both sides have ended.
 static void
-reset_socket(int fd)
+reset_at_close(int fd, bool on)
 {
-    static const struct linger now = {.l_onoff = 1, .l_linger = 0};
+    const struct linger now = {.l_onoff = on, .l_linger = 0};
     if (fd >= 0)
         (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
 }
@@ -58,7 +60,7 @@ reset_socket(int fd)
 static void
 refuse(int fd)
 {
-    reset_socket(fd);
+    reset_at_close(fd, true);
     (void)close(fd);
 }
 
@@ -114,9 +116,9 @@ tcp_end(struct flow *f, bool reset, enum net_reason reason)
     if (!f->denied)
         report(s, RELAY_FLOW_END, &about);
     leave_dialling(f, FLOW_OPEN);
-    if (reset) {
-        reset_socket(f->job.fd);
-        reset_socket(f->peer.fd);
+    if (!reset) {
+        reset_at_close(f->job.fd, false);
+        reset_at_close(f->peer.fd, false);
     }
     list_remove(&f->waiter.node);
     list_remove(&f->node);
@@ -160,6 +162,7 @@ connect_to(const uint8_t address[16], uint16_t port, bool small)
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
     (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof yes);
     (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+    reset_at_close(fd, true);
     if (small) // before the window is offered
         keep_small(fd);
     if (connect(fd, (const struct sockaddr *)&to, n) < 0 && errno != EINPROGRESS)
@@ -273,6 +276,7 @@ begin(struct sandbox *s, struct flow *f, int fd, const struct net_flow *asked)
     t.open++;
     tick_need(s->relay);
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+    reset_at_close(fd, true);
     if (f->small)
         keep_small(fd);
     f->handles = 1;

@@ -150,6 +150,49 @@ a_name_gets_no_address_that_another_had_before(void **state)
     box_close();
 }
 
+// The kernel would go on sending what is in a dead process's sockets: a policy that was narrowed since forbids it.
+static void
+what_a_killed_relay_had_queued_is_not_sent(void **state)
+{
+    (void)state;
+    enum { ROOM = 4096 };
+    static const int room = ROOM;
+    static uint8_t block[65536];
+    struct box_policy p = loopback_policy();
+    int tight = box_socket(AF_INET, SOCK_STREAM);
+    const struct sockaddr_in sa = box_v4(INADDR_LOOPBACK, PORT + 1);
+    assert_int_equal(setsockopt(tight, SOL_SOCKET, SO_RCVBUF, &room, sizeof room), 0);
+    assert_int_equal(bind(tight, (const struct sockaddr *)&sa, sizeof sa), 0);
+    assert_int_equal(listen(tight, 8), 0);
+    p.rules[0].ports[0].last = PORT + 1;
+    box_open(&p);
+    int job = box_connect(SOCK_STREAM, INADDR_LOOPBACK, PORT + 1);
+    int peer = accept(tight, NULL, NULL);
+    assert_true(job >= 0 && peer >= 0);
+    size_t said = 0;
+    struct pollfd room_again = {.fd = job, .events = POLLOUT};
+    while (poll(&room_again, 1, 500) == 1) { // every buffer on the way is full then
+        ssize_t n = send(job, block, sizeof block, MSG_NOSIGNAL | MSG_DONTWAIT);
+        said += n > 0 ? (size_t)n : 0;
+    }
+    int there = 0;
+    assert_int_equal(ioctl(peer, FIONREAD, &there), 0);
+    assert_true(said > (size_t)there + 100000);
+    (void)kill(box.relay, SIGKILL);
+    (void)box_wait_relay();
+    size_t heard = 0;
+    ssize_t n = 0;
+    while ((n = recv(peer, block, sizeof block, 0)) > 0)
+        heard += (size_t)n;
+    assert_true(n < 0 && errno == ECONNRESET);
+    assert_true(heard <= (size_t)there);
+    (void)close(job);
+    (void)close(peer);
+    (void)close(tight);
+    (void)close(box.socket);
+    box_start_relay(BOX_DNS_PORT);
+}
+
 int
 main(void)
 {
@@ -158,6 +201,7 @@ main(void)
         cmocka_unit_test(what_is_left_of_a_quota_is_let_through_and_the_sums_go_on),
         cmocka_unit_test(what_is_left_of_a_rules_quota_is_let_through_and_its_sum_is_told),
         cmocka_unit_test(a_name_gets_no_address_that_another_had_before),
+        cmocka_unit_test(what_a_killed_relay_had_queued_is_not_sent),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -19,7 +19,7 @@ struct fixture {
     uv_loop_t loop;
     struct relay_link *link;
     int relay; // the other end
-    unsigned reports, ready, gone, done;
+    unsigned reports, ready, silent, gone, done;
     bool free_in_event;
     struct relay_report last;
     char why[512];
@@ -42,6 +42,15 @@ on_ready(void *cookie)
 }
 
 static void
+on_silent(void *cookie)
+{
+    struct fixture *f = cookie;
+    f->silent++;
+    if (f->free_in_event)
+        relay_link_free(f->link);
+}
+
+static void
 on_gone(void *cookie, const struct err *why)
 {
     struct fixture *f = cookie;
@@ -57,7 +66,7 @@ on_done(void *cookie)
     f->done++;
 }
 
-static const struct relay_events events = {on_report, on_ready, on_gone};
+static const struct relay_events events = {on_report, on_ready, on_silent, on_gone};
 
 static int
 setup(void **state)
@@ -168,6 +177,7 @@ BREAKS(a_reason_that_is_none_ends_the_link, "reason", r.reason = NET_REASONS)
 BREAKS(a_rule_that_is_none_ends_the_link, "rule", r.rule = NET_RULES)
 BREAKS(a_name_without_an_end_ends_the_link, "a name", memset(r.name, 'a', sizeof r.name))
 BREAKS(a_name_of_other_bytes_ends_the_link, "a name", r.name[0] = '\x1b')
+BREAKS(an_answer_without_a_ping_ends_the_link, "PONG out of place", r.kind = RELAY_PONG)
 BREAKS(closed_without_an_order_ends_the_link, "without an order", r.kind = RELAY_CLOSED)
 
 static void
@@ -359,6 +369,45 @@ the_link_may_be_freed_inside_an_event(void **state)
     assert_int_equal(f->reports, 1);
 }
 
+// Reads orders up to the next ping, and its number.
+static uint32_t
+await_ping(struct fixture *f)
+{
+    struct relay_order o = {0};
+    while (o.kind != RELAY_PING) {
+        (void)uv_run(&f->loop, UV_RUN_ONCE);
+        o.kind = 0;
+        (void)recv(f->relay, &o, sizeof o, MSG_DONTWAIT);
+    }
+    return o.generation;
+}
+
+static void
+only_a_relay_that_does_not_answer_is_silent(void **state)
+{
+    struct fixture *f = *state;
+    struct relay_report r = {.kind = RELAY_READY, .rule = UINT32_MAX};
+    open_one(f);
+    say(f, &r);
+    r.kind = RELAY_PONG;
+    for (int i = 0; i < 2; i++) {
+        r.generation = await_ping(f);
+        assert_int_equal(f->silent, 0);
+        say(f, &r);
+    }
+    uint64_t began = uv_hrtime();
+    while (f->silent == 0 && f->gone == 0)
+        (void)uv_run(&f->loop, UV_RUN_ONCE);
+    assert_true(uv_hrtime() - began >= (uint64_t)RELAY_SILENT_MS * 1000000);
+    assert_int_equal(f->gone, 0);
+    struct err why;
+    (void)err_set(&why, ERR_UNAVAILABLE, "enough");
+    relay_link_end(f->link, &why);
+    expect_gone(f, "enough");
+    relay_link_end(f->link, &why);
+    assert_int_equal(f->gone, 1);
+}
+
 #define LINK_TEST(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 
 int
@@ -373,6 +422,7 @@ main(void)
         LINK_TEST(a_rule_that_is_none_ends_the_link),
         LINK_TEST(a_name_without_an_end_ends_the_link),
         LINK_TEST(a_name_of_other_bytes_ends_the_link),
+        LINK_TEST(an_answer_without_a_ping_ends_the_link),
         LINK_TEST(closed_without_an_order_ends_the_link),
         LINK_TEST(a_report_of_another_size_ends_the_link),
         LINK_TEST(orders_out_of_place_are_refused),
@@ -382,6 +432,7 @@ main(void)
         LINK_TEST(reports_are_told_and_a_close_is_called_back_once),
         LINK_TEST(the_relays_end_calls_back_every_close_and_is_told_once),
         LINK_TEST(the_link_may_be_freed_inside_an_event),
+        LINK_TEST(only_a_relay_that_does_not_answer_is_silent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
