@@ -154,15 +154,25 @@ ask_for(struct anomaly_block *b, const struct anomaly_finding *f)
     list_append(&b->all->acting, &b->acting);
 }
 
-static void
-on_raise(void *cookie, enum anomaly_rule rule, double score, const char *text)
+// The job that a finding is about. What cannot be told apart is that of the only job there is.
+static struct job *
+job_of(const struct anomaly *a, const struct box *box)
 {
-    struct anomaly_block *b = cookie;
-    struct anomaly *a = b->all;
+    if (box->job != NULL)
+        return box->job->cookie;
+    if (a->job == NULL && a->sandbox->jobs_n == 1)
+        return job_of_sandbox(a->sandbox->jobs.next);
+    return a->job;
+}
+
+static void
+fill_finding(const struct anomaly_block *b, struct anomaly_finding *f, enum anomaly_rule rule,
+             double score, const char *text)
+{
+    const struct anomaly *a = b->all;
     const struct anomaly_policy *p = &b->box.policy->rule[rule];
-    struct anomaly_finding *f = &a->finding[++a->last % ANOMALY_FINDINGS];
+    const struct job *j = job_of(a, &b->box);
     *f = (struct anomaly_finding){
-        .sequence = a->last,
         .time_ns = real_time_of(a->event_ns),
         .event_ns = a->event_ns,
         .rule = anomaly_rule_table[rule].name,
@@ -175,17 +185,30 @@ on_raise(void *cookie, enum anomaly_rule rule, double score, const char *text)
     memcpy(f->sandbox_id, b->sandbox_id, sizeof f->sandbox_id);
     memcpy(f->tenant, b->tenant, sizeof f->tenant);
     memcpy(f->template, a->sandbox->spec.template->name, sizeof f->template);
-    if (a->job != NULL) {
+    if (j != NULL) {
         struct job_view v;
-        job_view(a->job, &v);
+        job_view(j, &v);
         (void)snprintf(f->process_id, sizeof f->process_id, "%s", v.id);
     }
-    log_event(f->response == RESPONSE_LOG ? LOG_INFO : LOG_WARNING, "anomaly",
-              "%s %s in sandbox %s: %s", anomaly_severity_name(f->severity), f->rule, f->sandbox_id,
-              f->text);
-    if (a->listener != NULL)
-        a->listener(a->listener_cookie, f, a->sandbox, a->job);
-    ask_for(b, f);
+}
+
+static void
+on_raise(void *cookie, enum box_voice voice, enum anomaly_rule rule, double score, const char *text)
+{
+    struct anomaly_block *b = cookie;
+    struct anomaly *a = b->all;
+    struct anomaly_finding f;
+    fill_finding(b, &f, rule, score, text);
+    if (voice == BOX_REPORT) {
+        f.sequence = ++a->last;
+        a->finding[f.sequence % ANOMALY_FINDINGS] = f;
+        log_event(f.response == RESPONSE_LOG ? LOG_INFO : LOG_WARNING, "anomaly",
+                  "%s %s in sandbox %s: %s", anomaly_severity_name(f.severity), f.rule,
+                  f.sandbox_id, f.text);
+    }
+    if (a->listener != NULL && voice != BOX_ANSWER)
+        a->listener(a->listener_cookie, &f, a->sandbox, job_of(a, &b->box));
+    ask_for(b, &f);
     if (!list_empty(&a->acting) || !list_empty(&a->waiters))
         anomaly_soon(a);
 }
@@ -198,6 +221,7 @@ block_free(struct anomaly *a, uint32_t slot)
     if (a->block[slot] == NULL)
         return;
     list_remove(&a->block[slot]->acting);
+    box_close(&a->block[slot]->box);
     free(a->block[slot]);
     a->block[slot] = NULL;
 }
@@ -226,6 +250,20 @@ block_of(struct anomaly *a, struct sandbox *s)
     return b;
 }
 
+// A job enters its box with the first thing that is said about it. NULL: it is not watched.
+static struct box_job *
+box_job_of(struct box *box, struct job *j)
+{
+    struct box_job *own = j != NULL ? telemetry_box_job(j) : NULL;
+    if (own == NULL)
+        return NULL;
+    if (own->cookie == NULL) {
+        own->cookie = j;
+        box_job_begin(box, own);
+    }
+    return own;
+}
+
 static struct box *
 enter(struct anomaly *a, struct sandbox *s, struct job *j, uint64_t event_ns)
 {
@@ -233,7 +271,10 @@ enter(struct anomaly *a, struct sandbox *s, struct job *j, uint64_t event_ns)
     a->sandbox = s;
     a->job = j;
     a->event_ns = event_ns;
-    return b != NULL ? &b->box : NULL;
+    if (b == NULL)
+        return NULL;
+    box_enter(&b->box, box_job_of(&b->box, j));
+    return &b->box;
 }
 
 void
@@ -250,11 +291,21 @@ anomaly_event(struct anomaly *a, struct sandbox *s, struct job *j, const struct 
 }
 
 void
-anomaly_relay(struct anomaly *a, struct sandbox *s, const struct relay_report *report)
+anomaly_relay(struct anomaly *a, struct sandbox *s, struct job *j,
+              const struct relay_report *report)
 {
-    struct box *b = enter(a, s, NULL, report->time_ns);
+    struct box *b = enter(a, s, j, report->time_ns);
     if (b != NULL)
         box_relay(b, report);
+}
+
+void
+anomaly_job_sums(struct anomaly *a, struct sandbox *s, struct job *j,
+                 const struct anomaly_sums *sums)
+{
+    struct box *b = enter(a, s, j, 0);
+    if (b != NULL && b->job != NULL)
+        b->job->now = *sums;
 }
 
 void
@@ -272,8 +323,10 @@ anomaly_job_end(struct anomaly *a, struct sandbox *s, struct job *j)
     uint64_t now = (uint64_t)now_ns(CLOCK_BOOTTIME);
     struct err e;
     struct box *b = enter(a, s, j, 0);
-    if (b != NULL && s->jobs_n <= 1)
-        box_settled(b, now);
+    if (b != NULL)
+        box_settled(b, now, s->jobs_n <= 1);
+    if (b != NULL && b->job != NULL)
+        box_job_end(b->job);
     bool frozen = profiles_run(&a->profiles, n);
     const struct profile_set *set = &a->profiles.set[n];
     if (frozen)

@@ -35,8 +35,8 @@ enum severity {
 };
 
 enum anomaly_response {
-    RESPONSE_LOG = 1, // kept, and in the record
-    RESPONSE_ALERT,   // and told as an event, and in the broker's log
+    RESPONSE_LOG = 1, // kept, in the record, and an event
+    RESPONSE_ALERT,   // and a warning in the broker's log
     RESPONSE_THROTTLE,
     RESPONSE_PAUSE,
     RESPONSE_KILL,
@@ -45,7 +45,7 @@ enum anomaly_response {
 enum { ANOMALY_TEXT_MAX = 256, ANOMALY_TICK_MS = 100 };
 
 struct anomaly_finding {
-    uint64_t sequence; // counts up, from 1
+    uint64_t sequence; // counts up, from 1; 0: held back, since there were too many in a minute
     uint64_t time_ns;  // CLOCK_REALTIME
     uint64_t event_ns; // CLOCK_BOOTTIME of the event that raised it; 0: a tick did
     const char *rule;  // constant, such as "denied-fan-out"
@@ -77,7 +77,8 @@ struct anomaly_sums {
 struct anomaly *anomaly_new(struct server *srv);
 void anomaly_free(struct anomaly *a);
 
-// Every finding is given to `fn`, inside the call that raised it; f, s and j (may be NULL) are borrowed. One listener.
+// Every finding is given to `fn`, inside the call that raised it, and so are those that are held back, for the counts; f,
+// s and j are borrowed. j is NULL when it is about the sandbox as a whole, in which several jobs run. One listener.
 void anomaly_listen(struct anomaly *a,
                     void (*fn)(void *cookie, const struct anomaly_finding *f, struct sandbox *s,
                                struct job *j),
@@ -93,7 +94,12 @@ void anomaly_event(struct anomaly *a, struct sandbox *s, struct job *j, const st
                    const void *body);
 
 // A report of the relay about it: RELAY_DENIED, RELAY_LOOKUP, RELAY_FLOW; others are ignored.
-void anomaly_relay(struct anomaly *a, struct sandbox *s, const struct relay_report *report);
+void anomaly_relay(struct anomaly *a, struct sandbox *s, struct job *j,
+                   const struct relay_report *report);
+
+// What is known of a running job alone, before anomaly_tick() of its sandbox.
+void anomaly_job_sums(struct anomaly *a, struct sandbox *s, struct job *j,
+                      const struct anomaly_sums *sums);
 
 // Every ANOMALY_TICK_MS, for each sandbox that runs a job, and when a job ends. now_ns: CLOCK_BOOTTIME.
 void anomaly_tick(struct anomaly *a, struct sandbox *s, const struct anomaly_sums *sums,

@@ -12,8 +12,16 @@ static const uint64_t throttle_part = 10; // a throttled sandbox keeps this part
 
 struct act {
     struct sandbox_waiter waiter;
-    char sandbox_id[33];
+    struct anomaly *all;
+    uint32_t slot, generation; // of the sandbox
 };
+
+static struct anomaly_block *
+block_of(const struct act *one)
+{
+    struct anomaly_block *b = one->all->block[one->slot];
+    return b != NULL && b->generation == one->generation ? b : NULL;
+}
 
 static void
 on_done(void *cookie, struct sandbox *s, const struct err *e)
@@ -22,6 +30,8 @@ on_done(void *cookie, struct sandbox *s, const struct err *e)
     (void)s;
     if (e != NULL)
         log_err(LOG_WARNING, "anomaly-response", e);
+    if (block_of(one) != NULL)
+        block_of(one)->pausing = false;
     free(one);
 }
 
@@ -49,13 +59,22 @@ kill_it(const struct anomaly_block *b, struct sandbox *s)
     sandbox_destroy(s, &e, NULL);
 }
 
+// What goes on is answered again and again; the answer may still hold, or be on its way.
+static bool
+is_done(const struct anomaly_block *b, const struct sandbox *s, enum anomaly_response what)
+{
+    if (what == RESPONSE_THROTTLE)
+        return b->throttled;
+    return what == RESPONSE_PAUSE && (b->pausing || s->state == SANDBOX_PAUSED);
+}
+
 static void
 act_on(struct anomaly_block *b, enum anomaly_response what)
 {
     struct server *srv = b->all->srv;
     struct err e;
     struct sandbox *s = sandbox_find(srv->sandboxes, b->tenant, b->sandbox_id, &e);
-    if (s == NULL || s->state == SANDBOX_DELETING || (what == RESPONSE_THROTTLE && b->throttled))
+    if (s == NULL || s->state == SANDBOX_DELETING || is_done(b, s, what))
         return;
     log_event(LOG_WARNING, "anomaly-response", "%s sandbox %s: %s", anomaly_response_name(what),
               b->sandbox_id, b->why);
@@ -69,10 +88,15 @@ act_on(struct anomaly_block *b, enum anomaly_response what)
     list_init(&one->waiter.node);
     one->waiter.done = on_done;
     one->waiter.cookie = one;
+    one->all = b->all;
+    one->slot = s->slot;
+    one->generation = s->generation;
+    b->pausing = what == RESPONSE_PAUSE;
     int r = what == RESPONSE_PAUSE ? sandbox_pause(s, &one->waiter, &e)
                                    : throttle(b, s, &one->waiter, &e);
     if (r < 0) {
         log_err(LOG_WARNING, "anomaly-response", &e);
+        b->pausing = false;
         free(one);
     }
 }

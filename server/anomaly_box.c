@@ -15,10 +15,35 @@
 
 void
 box_init(struct box *b, const struct anomaly_config *policy, uint32_t cpu_millis,
-         void (*raise)(void *cookie, enum anomaly_rule rule, double score, const char *text),
-         void *cookie)
+         box_raise_fn *raise, void *cookie)
 {
     *b = (struct box){.policy = policy, .raise = raise, .cookie = cookie, .cpu_millis = cpu_millis};
+    list_init(&b->jobs);
+}
+
+void
+box_job_begin(struct box *b, struct box_job *j)
+{
+    list_init(&j->node);
+    list_append(&b->jobs, &j->node);
+}
+
+void
+box_job_end(struct box_job *j)
+{
+    list_remove(&j->node);
+}
+
+void
+box_close(struct box *b)
+{
+    list_each(it, &b->jobs) list_remove(it);
+}
+
+void
+box_enter(struct box *b, struct box_job *j)
+{
+    b->job = j;
 }
 
 uint64_t
@@ -32,14 +57,22 @@ box_hash(const void *bytes, size_t n, uint64_t seed)
     return h != 0 ? h : 1;
 }
 
-bool
-box_first(struct box *b, uint64_t subject)
+// The subject has not been reported yet, or so long ago that it is forgotten; from now on it has.
+static bool
+is_first(struct box *b, uint64_t subject, uint64_t now_ns, uint64_t until_ns)
 {
     uint32_t n = b->told_n < BOX_TOLD ? b->told_n : BOX_TOLD;
-    for (uint32_t i = 0; i < n; i++)
-        if (b->told[i] == subject)
+    uint32_t at = b->told_n % BOX_TOLD;
+    for (uint32_t i = 0; i < n; i++) {
+        if (b->told[i].subject != subject)
+            continue;
+        if (now_ns < b->told[i].until_ns)
             return false;
-    b->told[b->told_n++ % BOX_TOLD] = subject;
+        at = i;
+    }
+    b->told_n += at == b->told_n % BOX_TOLD;
+    b->told[at].subject = subject;
+    b->told[at].until_ns = until_ns;
     return true;
 }
 
@@ -59,46 +92,100 @@ box_window_add(struct box_window *w, uint64_t now_ns, uint64_t window_ms, int32_
     return sum;
 }
 
-void
-box_raise(struct box *b, enum anomaly_rule rule, uint64_t now_ns, double score, const char *text)
+// Noise of one rule must not keep another, whose answer may be to kill, from being raised.
+static bool
+is_within_burst(struct box_scope *of, enum anomaly_rule rule, uint64_t now_ns)
 {
     uint64_t minute = now_ns / 60000000000ULL;
-    if (minute != b->minute) {
-        b->minute = minute;
-        b->findings = 0;
-        b->raised = 0;
+    if (minute != of->minute) {
+        of->minute = minute;
+        of->findings = 0;
+        of->raised = 0;
     }
-    // Noise of one rule must not keep another, whose answer may be to kill, from being raised.
-    bool first = (b->raised >> rule & 1) == 0;
-    if (!first && b->findings >= BOX_FINDINGS_BURST) {
-        b->suppressed++;
-        return;
-    }
-    b->raised |= 1U << rule;
-    b->findings++;
-    b->raise(b->cookie, rule, score, text);
-}
-
-bool
-box_crossed(struct box *b, enum anomaly_rule rule, uint64_t now_ns, double score)
-{
-    const struct anomaly_policy *p = box_rule(b, rule);
-    if (p->enabled != 1 || score < (double)p->threshold || now_ns < b->quiet_ns[rule])
+    bool first = (of->raised >> rule & 1) == 0;
+    if (!first && of->findings >= BOX_FINDINGS_BURST)
         return false;
-    b->quiet_ns[rule] = now_ns + p->window_ms * 1000000;
+    of->raised |= 1U << rule;
+    of->findings++;
     return true;
 }
 
+static struct box_scope *
+scope_of(struct box *b)
+{
+    return b->job != NULL ? &b->job->scope : &b->whole;
+}
+
 void
-box_count(struct box *b, enum anomaly_rule rule, uint64_t now_ns, uint64_t subject,
+box_say(struct box *b, bool is_new, enum anomaly_rule rule, uint64_t now_ns, double score,
+        const char *text)
+{
+    enum box_voice voice = BOX_ANSWER;
+    if (is_new)
+        voice = is_within_burst(scope_of(b), rule, now_ns) ? BOX_REPORT : BOX_COUNT;
+    b->raise(b->cookie, voice, rule, score, text);
+}
+
+// What has been reported of the whole is not reported again of each job.
+void
+box_keep_quiet(struct box *b, enum anomaly_rule rule, uint64_t now_ns)
+{
+    uint64_t until_ns = now_ns + box_rule(b, rule)->window_ms * 1000000;
+    b->whole.quiet_ns[rule] = until_ns;
+    if (b->job != NULL) {
+        b->job->scope.quiet_ns[rule] = until_ns;
+        return;
+    }
+    list_each(it, &b->jobs) list_entry(it, struct box_job, node)->scope.quiet_ns[rule] = until_ns;
+}
+
+void
+box_raise(struct box *b, enum anomaly_rule rule, uint64_t now_ns, double score, const char *text)
+{
+    bool is_new = now_ns >= scope_of(b)->quiet_ns[rule];
+    if (is_new)
+        box_keep_quiet(b, rule, now_ns);
+    box_say(b, is_new, rule, now_ns, score, text);
+}
+
+static bool
+is_answered(const struct anomaly_policy *p)
+{
+    return p->response >= RESPONSE_THROTTLE;
+}
+
+bool
+box_crossed(struct box *b, enum anomaly_rule rule, uint64_t now_ns, double job, double whole)
+{
+    const struct anomaly_policy *p = box_rule(b, rule);
+    bool of_job = b->job != NULL && job >= (double)p->threshold;
+    bool of_whole = whole >= (double)p->threshold;
+    if (p->enabled != 1 || (!of_job && !of_whole))
+        return false;
+    return is_answered(p) || (of_job && now_ns >= b->job->scope.quiet_ns[rule]) ||
+           (of_whole && now_ns >= b->whole.quiet_ns[rule]);
+}
+
+void
+box_count(struct box *b, enum anomaly_rule rule, uint64_t now_ns, uint64_t subject, uint64_t n,
           const char *text)
 {
     const struct anomaly_policy *p = box_rule(b, rule);
-    int64_t n = box_window_add(&b->window[rule], now_ns, p->window_ms, 1);
-    if (p->enabled != 1 || n < (int64_t)p->threshold)
-        return;
-    if (box_first(b, subject + rule))
-        box_raise(b, rule, now_ns, (double)n, text);
+    struct box_scope *const scopes[] = {&b->whole, b->job != NULL ? &b->job->scope : NULL};
+    const uint64_t until_ns = now_ns + p->window_ms * 1000000;
+    int64_t most = 0;
+    bool first = false;
+    for (size_t i = 0; i < 2 && scopes[i] != NULL; i++) {
+        int64_t sum = box_window_add(&scopes[i]->window[rule], now_ns, p->window_ms,
+                                     n < INT32_MAX ? (int32_t)n : INT32_MAX);
+        if (p->enabled != 1 || sum < (int64_t)p->threshold)
+            continue;
+        uint64_t told = subject + rule + (i > 0 ? b->job->number * 0x9e3779b97f4a7c15ULL : 0);
+        first = is_first(b, told, now_ns, until_ns) || first;
+        most = sum > most ? sum : most;
+    }
+    if (first || (most > 0 && is_answered(p)))
+        box_say(b, first, rule, now_ns, (double)most, text);
 }
 
 // ---- who was connected to
@@ -109,33 +196,41 @@ place_hash(const struct net_event *e)
     return box_hash(e->address, sizeof e->address, e->port + 1U);
 }
 
-// How many different destinations were refused within the window.
-static void
-count_denied(struct box *b, const struct net_event *e, uint64_t now_ns)
+// Notes a destination that was refused. How many different ones there were within the window: of this job, and in all.
+static uint32_t
+note_denied(struct box *b, const struct net_event *e, uint64_t now_ns, uint32_t *of_job)
 {
     uint64_t hash = place_hash(e);
-    uint64_t from = now_ns - (now_ns < box_rule(b, RULE_DENIED_FAN_OUT)->window_ms * 1000000
-                                  ? now_ns
-                                  : box_rule(b, RULE_DENIED_FAN_OUT)->window_ms * 1000000);
+    uint64_t window_ns = box_rule(b, RULE_DENIED_FAN_OUT)->window_ms * 1000000;
+    uint64_t from = now_ns - (now_ns < window_ns ? now_ns : window_ns);
     uint32_t oldest = 0;
     uint32_t mine = BOX_DISTINCT;
-    uint32_t n = 0;
     for (uint32_t i = 0; i < BOX_DISTINCT; i++) {
         if (b->denied[i].hash == hash)
             mine = i;
-        else if (b->denied[i].hash != 0 && b->denied[i].at_ns >= from)
-            n++;
         if (b->denied[i].at_ns < b->denied[oldest].at_ns)
             oldest = i;
     }
-    if (mine == BOX_DISTINCT) {
-        mine = oldest;
-        n -= n == BOX_DISTINCT ? 1 : 0;
-    }
+    mine = mine < BOX_DISTINCT ? mine : oldest;
     b->denied[mine].hash = hash;
     b->denied[mine].at_ns = now_ns;
-    n++;
-    if (!box_crossed(b, RULE_DENIED_FAN_OUT, now_ns, n))
+    b->denied[mine].job = box_job_number(b);
+    uint32_t n = 0;
+    *of_job = 0;
+    for (uint32_t i = 0; i < BOX_DISTINCT; i++) {
+        bool counts = b->denied[i].hash != 0 && b->denied[i].at_ns >= from;
+        n += counts;
+        *of_job += counts && b->denied[i].job == box_job_number(b);
+    }
+    return n;
+}
+
+static void
+count_denied(struct box *b, const struct net_event *e, uint64_t now_ns)
+{
+    uint32_t of_job = 0;
+    uint32_t n = note_denied(b, e, now_ns, &of_job);
+    if (!box_crossed(b, RULE_DENIED_FAN_OUT, now_ns, of_job, n))
         return;
     char place[64];
     char text[ANOMALY_TEXT_MAX];
@@ -160,18 +255,16 @@ find_place(struct box *b, uint64_t hash)
     return oldest;
 }
 
-// Connections at regular intervals: 100 less the coefficient of variation of the intervals, in percent.
-static void
-count_beat(struct box *b, const struct net_event *e, uint64_t now_ns)
+// One more connection to a place: 100 less the coefficient of variation of the intervals, in percent. 0: no rhythm yet.
+static double
+beat(struct box_place *p, uint64_t now_ns, uint64_t window_ms)
 {
-    const struct anomaly_policy *rule = box_rule(b, RULE_BEACONING);
-    struct box_place *p = find_place(b, place_hash(e));
     uint64_t last = p->last_ns;
     p->last_ns = now_ns;
-    if (last == 0 || now_ns < last || now_ns - last > rule->window_ms * 1000000) {
+    if (last == 0 || now_ns < last || now_ns - last > window_ms * 1000000) {
         p->intervals = 0;
         p->mean = p->squares = 0;
-        return;
+        return 0;
     }
     float interval = (float)(now_ns - last) / 1e6F;
     p->intervals++;
@@ -179,17 +272,30 @@ count_beat(struct box *b, const struct net_event *e, uint64_t now_ns)
     p->mean += off / (float)p->intervals;
     p->squares += off * (interval - p->mean);
     if (p->intervals + 1 < BOX_BEATS_MIN || p->mean < BOX_BEAT_MIN_MS)
-        return;
-    double regular = 100 - 100 * sqrt((double)p->squares / p->intervals) / (double)p->mean;
-    if (!box_crossed(b, RULE_BEACONING, now_ns, regular))
+        return 0;
+    return 100 - 100 * sqrt((double)p->squares / p->intervals) / (double)p->mean;
+}
+
+static void
+count_beat(struct box *b, const struct net_event *e, uint64_t now_ns)
+{
+    uint64_t window_ms = box_rule(b, RULE_BEACONING)->window_ms;
+    uint64_t hash = place_hash(e);
+    uint64_t of_job = hash + box_job_number(b) * 0x9e3779b97f4a7c15ULL;
+    double job = b->job != NULL ? beat(find_place(b, of_job), now_ns, window_ms) : 0;
+    struct box_place *p = find_place(b, hash);
+    double regular = beat(p, now_ns, window_ms);
+    if (!box_crossed(b, RULE_BEACONING, now_ns, job, regular))
         return;
     char place[64];
     char text[ANOMALY_TEXT_MAX];
+    double most = job > regular ? job : regular;
+    p = job > regular ? find_place(b, of_job) : p;
     net_rule_address(e->address, e->port, place, sizeof place);
     (void)snprintf(text, sizeof text,
                    "%u connections to %s, one every %.1f s, %.0f percent regular", p->intervals + 1,
-                   place, (double)p->mean / 1000, regular);
-    box_raise(b, RULE_BEACONING, now_ns, regular, text);
+                   place, (double)p->mean / 1000, most);
+    box_raise(b, RULE_BEACONING, now_ns, most, text);
 }
 
 static void
@@ -240,14 +346,14 @@ tell_exec(struct box *b, const struct event *head, const struct watch_exec *e,
     char text[ANOMALY_TEXT_MAX];
     quote(path, sizeof path, e->path, e->path_n, WATCH_PATH);
     (void)snprintf(text, sizeof text, "\"%s\" was executed%s", path, says);
-    box_count(b, rule, head->time_ns, subject, text);
+    box_count(b, rule, head->time_ns, subject, 1, text);
 }
 
 static void
 on_exec(struct box *b, const struct event *head, const struct watch_exec *e, enum box_exe exe)
 {
     if (e->memfd != 0) {
-        b->seen[RULE_UNNAMED_EXEC]++;
+        box_seen(b, RULE_UNNAMED_EXEC);
         tell_exec(b, head, e, RULE_UNNAMED_EXEC, 1, ", a file without a name");
     } else if (exe == BOX_EXE_NEW) {
         tell_exec(b, head, e, RULE_NEW_EXECUTABLE, box_hash(&e->exe, sizeof e->exe, 3),
@@ -263,10 +369,10 @@ on_open(struct box *b, const struct event *head, const struct watch_open *e)
 {
     char path[200] = "";
     char text[ANOMALY_TEXT_MAX];
-    b->seen[RULE_SENSITIVE_PATH]++;
+    box_seen(b, RULE_SENSITIVE_PATH);
     quote(path, sizeof path, e->path, e->path_n, WATCH_PATH);
     (void)snprintf(text, sizeof text, "\"%s\" was opened", path);
-    box_count(b, RULE_SENSITIVE_PATH, head->time_ns, box_hash(path, strlen(path), 5), text);
+    box_count(b, RULE_SENSITIVE_PATH, head->time_ns, box_hash(path, strlen(path), 5), 1, text);
 }
 
 // A session keyring of one's own, without a name: what every job begins with, and what harms nobody.
@@ -286,7 +392,8 @@ on_syscall(struct box *b, const struct event *head, const struct watch_syscall *
     char args[64] = "";
     bool uring = head->kind == EVENT_URING;
     const char *end = e->result < 0 ? strerrorname_np(-e->result) : NULL;
-    b->seen[RULE_IO_URING] += uring ? 1 : 0;
+    if (uring)
+        box_seen(b, RULE_IO_URING);
     if (e->number == SYS_socket)
         (void)snprintf(args, sizeof args, "(family %u, type %u)", (uint32_t)e->args[0],
                        (uint32_t)e->args[1] & 0xf);
@@ -294,14 +401,14 @@ on_syscall(struct box *b, const struct event *head, const struct watch_syscall *
                    e->result < 0 ? ", and refused: " : "",
                    end != NULL ? end : (e->result < 0 ? "unknown error" : ""));
     box_count(b, uring ? RULE_IO_URING : RULE_DANGEROUS_SYSCALL, head->time_ns,
-              uring ? 2 : box_hash(&e->number, sizeof e->number, 7), text);
+              uring ? 2 : box_hash(&e->number, sizeof e->number, 7), 1, text);
 }
 
 static void
 on_oom(struct box *b, const struct event *head)
 {
-    b->seen[RULE_OOM]++;
-    box_count(b, RULE_OOM, head->time_ns, box_hash(&head->time_ns, sizeof head->time_ns, 9),
+    box_seen(b, RULE_OOM);
+    box_count(b, RULE_OOM, head->time_ns, box_hash(&head->time_ns, sizeof head->time_ns, 9), 1,
               "a process was killed since the sandbox's memory was used up");
 }
 
@@ -313,7 +420,7 @@ on_refusal(struct box *b, const struct event *head, const struct watch_score *e,
     uint64_t subject = UINT64_C(1) << 63 | (uint64_t)e->profile << 32 | e->last[2];
     (void)snprintf(text, sizeof text, "%s was refused to \"%s\", which never happened to it before",
                    syscall_name(e->last[2]), comm);
-    box_count(b, RULE_NEW_REFUSAL, head->time_ns, subject, text);
+    box_count(b, RULE_NEW_REFUSAL, head->time_ns, subject, 1, text);
 }
 
 static void
@@ -328,7 +435,7 @@ on_profile(struct box *b, const struct event *head, const struct watch_score *e)
         on_refusal(b, head, e, comm);
         return;
     }
-    if (!box_crossed(b, RULE_UNSEEN_SEQUENCE, head->time_ns, e->unseen))
+    if (!box_crossed(b, RULE_UNSEEN_SEQUENCE, head->time_ns, e->unseen, e->unseen))
         return;
     (void)snprintf(text, sizeof text,
                    "%u of %u sequences of system calls of \"%s\" are not in its profile, the last "

@@ -64,6 +64,15 @@ find_zone(struct box *b, uint64_t hash)
     return oldest;
 }
 
+// Adds bytes below a zone, for a job, or for all of them (0); the sum of the window.
+static int64_t
+count_zone(struct box *b, const char *zone, size_t n, uint32_t job, uint64_t now_ns, size_t bytes)
+{
+    struct box_zone *z = find_zone(b, box_hash(zone, n, 13) + job * 0x9e3779b97f4a7c15ULL);
+    return box_window_add(&z->window, now_ns, box_rule(b, RULE_DNS_TUNNEL)->window_ms,
+                          (int32_t)bytes);
+}
+
 void
 box_relay(struct box *b, const struct relay_report *report)
 {
@@ -76,9 +85,11 @@ box_relay(struct box *b, const struct relay_report *report)
     if (zone < BOX_NAME_LETTERS_MIN || entropy(name, zone - 1) < random_bits ||
         asked_before(b, box_hash(name, n, 11)))
         return;
-    struct box_zone *z = find_zone(b, box_hash(name + zone, n - zone, 13));
-    int64_t sum = box_window_add(&z->window, report->time_ns, p->window_ms, (int32_t)zone - 1);
-    if (!box_crossed(b, RULE_DNS_TUNNEL, report->time_ns, (double)sum))
+    int64_t of_job = 0;
+    if (b->job != NULL)
+        of_job = count_zone(b, name + zone, n - zone, b->job->number, report->time_ns, zone - 1);
+    int64_t sum = count_zone(b, name + zone, n - zone, 0, report->time_ns, zone - 1);
+    if (!box_crossed(b, RULE_DNS_TUNNEL, report->time_ns, (double)of_job, (double)sum))
         return;
     char text[ANOMALY_TEXT_MAX];
     char shown[64];

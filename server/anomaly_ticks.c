@@ -1,5 +1,6 @@
 // Tripwires about figures, every 100 ms: storms, masses, uploads, mining, and rates that left their course.
 #include <stdio.h>
+#include <string.h>
 
 #include "anomaly_box.h"
 #include "anomaly_box_private.h"
@@ -18,17 +19,67 @@ cut(uint64_t n)
     return n > INT32_MAX ? INT32_MAX : (int32_t)n;
 }
 
+static const char *
+say_mass(const struct box *b, const struct mass *m, int64_t sum, char text[ANOMALY_TEXT_MAX])
+{
+    (void)snprintf(text, ANOMALY_TEXT_MAX, "%lld %s within %.1f s", (long long)sum, m->text,
+                   (double)box_rule(b, m->rule)->window_ms / 1000);
+    return text;
+}
+
+// Of one job (b->job), or of all of them together. Where nothing is new, nothing is answered again.
 static void
 count(struct box *b, const struct mass *m, uint64_t now_ns, int32_t n)
 {
-    const struct anomaly_policy *p = box_rule(b, m->rule);
-    int64_t sum = box_window_add(&b->window[m->rule], now_ns, p->window_ms, n);
-    if (!box_crossed(b, m->rule, now_ns, (double)sum))
-        return;
     char text[ANOMALY_TEXT_MAX];
-    (void)snprintf(text, sizeof text, "%lld %s within %.1f s", (long long)sum, m->text,
-                   (double)p->window_ms / 1000);
-    box_raise(b, m->rule, now_ns, (double)sum, text);
+    struct box_scope *of = b->job != NULL ? &b->job->scope : &b->whole;
+    int64_t sum = box_window_add(&of->window[m->rule], now_ns, box_rule(b, m->rule)->window_ms, n);
+    double job = b->job != NULL ? (double)sum : 0;
+    double whole = b->job == NULL ? (double)sum : 0;
+    if (n > 0 && box_crossed(b, m->rule, now_ns, job, whole))
+        box_raise(b, m->rule, now_ns, (double)sum, say_mass(b, m, sum, text));
+}
+
+// What the jobs of a sandbox share is raised for all of them, as soon as it is new to one.
+static void
+raise_for_all(struct box *b, enum anomaly_rule rule, bool is_new, uint64_t now_ns, double score,
+              const char *text)
+{
+    if (box_rule(b, rule)->enabled != 1 ||
+        (!is_new && box_rule(b, rule)->response < RESPONSE_THROTTLE))
+        return;
+    if (is_new)
+        box_keep_quiet(b, rule, now_ns);
+    box_say(b, is_new, rule, now_ns, score, text);
+}
+
+// Somebody has not heard of it.
+static bool
+is_new_to_any(struct box *b, enum anomaly_rule rule, uint64_t now_ns)
+{
+    bool is_new = now_ns >= b->whole.quiet_ns[rule];
+    list_each(it, &b->jobs) is_new =
+        is_new || now_ns >= list_entry(it, struct box_job, node)->scope.quiet_ns[rule];
+    return is_new;
+}
+
+// A figure that the jobs share: each counts it from its own beginning.
+static void
+count_shared(struct box *b, const struct mass *m, uint64_t now_ns, int32_t n)
+{
+    char text[ANOMALY_TEXT_MAX];
+    const struct anomaly_policy *p = box_rule(b, m->rule);
+    int64_t sum = box_window_add(&b->whole.window[m->rule], now_ns, p->window_ms, n);
+    bool over = sum >= (int64_t)p->threshold;
+    bool is_new = over && now_ns >= b->whole.quiet_ns[m->rule];
+    list_each(it, &b->jobs)
+    {
+        struct box_scope *of = &list_entry(it, struct box_job, node)->scope;
+        int64_t own = box_window_add(&of->window[m->rule], now_ns, p->window_ms, n);
+        is_new = is_new || (own >= (int64_t)p->threshold && now_ns >= of->quiet_ns[m->rule]);
+    }
+    if (n > 0 && over)
+        raise_for_all(b, m->rule, is_new, now_ns, (double)sum, say_mass(b, m, sum, text));
 }
 
 // A figure that went back belongs to something else: nothing happened.
@@ -43,7 +94,7 @@ static void
 look_for_mining(struct box *b, const struct anomaly_sums *s, uint64_t now_ns)
 {
     const struct anomaly_policy *p = box_rule(b, RULE_MINING);
-    const struct anomaly_sums *o = &b->before;
+    const struct anomaly_sums *o = &b->whole.before;
     double elapsed = (double)(now_ns - b->tick_ns);
     double cpus = b->cpu_millis > 0 && b->cpu_millis < 1000 ? b->cpu_millis / 1000.0 : 1;
     double percent = 100 * (double)since(s->cpu_ns, o->cpu_ns) / (elapsed * cpus);
@@ -54,13 +105,13 @@ look_for_mining(struct box *b, const struct anomaly_sums *s, uint64_t now_ns)
         b->busy_ms += elapsed / 1e6;
     else
         b->busy_ms = b->busy_ms > elapsed / 1e5 ? b->busy_ms - elapsed / 1e5 : 0;
-    if (b->busy_ms < (double)p->window_ms || !box_crossed(b, RULE_MINING, now_ns, percent))
+    if (b->busy_ms < (double)p->window_ms)
         return;
     char text[ANOMALY_TEXT_MAX];
     (void)snprintf(text, sizeof text,
                    "%.0f percent of its CPU for %.0f s without a word to anybody", percent,
                    b->busy_ms / 1000);
-    box_raise(b, RULE_MINING, now_ns, percent, text);
+    raise_for_all(b, RULE_MINING, is_new_to_any(b, RULE_MINING, now_ns), now_ns, percent, text);
     b->busy_ms = 0;
 }
 
@@ -71,70 +122,127 @@ look_at_rates(struct box *b, const struct anomaly_sums *s, uint64_t now_ns)
     struct rates_shift shift[RATES_N];
     uint32_t n = rates_tick(&b->rates, s, b->ports, (double)p->threshold, shift);
     for (uint32_t i = 0; i < n; i++) {
-        if (!box_crossed(b, RULE_RATE_SHIFT, now_ns, shift[i].score))
-            continue;
         char text[ANOMALY_TEXT_MAX];
         (void)snprintf(text, sizeof text, "%s %s: %.0f in 100 ms, where %.0f were usual",
                        shift[i].name, shift[i].direction > 0 ? "rose" : "fell", shift[i].value,
                        shift[i].mean);
-        box_raise(b, RULE_RATE_SHIFT, now_ns, shift[i].score, text);
+        raise_for_all(b, RULE_RATE_SHIFT, is_new_to_any(b, RULE_RATE_SHIFT, now_ns), now_ns,
+                      shift[i].score, text);
     }
 }
 
-// A budget of events can be used up by a job that wants to, a counter cannot: what the counter had at the last tick, and no
-// event has told by now, was lost.
-void
-box_settled(struct box *b, uint64_t now_ns)
+static uint64_t
+figure(const struct anomaly_sums *s, size_t offset)
 {
-    const struct {
+    uint64_t n;
+    memcpy(&n, (const char *)s + offset, sizeof n);
+    return n;
+}
+
+// A budget of events can be used up by a job that wants to, a counter cannot: what the counter had at the last tick, and no
+// event has told by now, was lost. Of a job (b->job), or of what its jobs' own counters do not explain.
+static void
+settle(struct box *b, struct box_scope *of, uint64_t now_ns)
+{
+    static const struct {
         enum anomaly_rule rule;
-        uint64_t happened;
+        size_t figure;
         const char *text;
     } rows[] = {
-        {RULE_UNNAMED_EXEC, b->before.memfd_execs, "files without a name were executed"},
-        {RULE_SENSITIVE_PATH, b->before.opens_sensitive, "sensitive files were opened"},
-        {RULE_IO_URING, b->before.io_urings, "uses of io_uring were made"},
-        {RULE_OOM, b->before.ooms, "processes were killed for want of memory"},
+        {RULE_UNNAMED_EXEC, offsetof(struct anomaly_sums, memfd_execs),
+         "files without a name were executed"},
+        {RULE_SENSITIVE_PATH, offsetof(struct anomaly_sums, opens_sensitive),
+         "sensitive files were opened"},
+        {RULE_IO_URING, offsetof(struct anomaly_sums, io_urings), "uses of io_uring were made"},
+        {RULE_OOM, offsetof(struct anomaly_sums, ooms), "processes were killed for want of memory"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         char text[ANOMALY_TEXT_MAX];
-        uint64_t told = b->seen[rows[i].rule];
-        if (rows[i].happened <= told)
+        enum anomaly_rule rule = rows[i].rule;
+        // An event whose job was not known is one of the whole: no job misses more than that does.
+        uint64_t in_all = since(figure(&b->whole.before, rows[i].figure), b->whole.seen[rule]);
+        uint64_t n = since(figure(&of->before, rows[i].figure), of->seen[rule]);
+        n = n < in_all ? n : in_all;
+        if (n == 0)
             continue;
-        (void)snprintf(text, sizeof text, "%llu %s whose events were lost",
-                       (unsigned long long)(rows[i].happened - told), rows[i].text);
-        b->seen[rows[i].rule] = rows[i].happened;
-        box_count(b, rows[i].rule, now_ns, 15, text);
+        (void)snprintf(text, sizeof text, "%llu %s whose events were lost", (unsigned long long)n,
+                       rows[i].text);
+        of->seen[rule] += n;
+        if (of != &b->whole)
+            b->whole.seen[rule] += n;
+        box_count(b, rule, now_ns, 15, n, text);
     }
+}
+
+// What the jobs' own counters say belongs to them; what is left, to all of them.
+static void
+settle_all(struct box *b, uint64_t now_ns)
+{
+    list_each(it, &b->jobs)
+    {
+        b->job = list_entry(it, struct box_job, node);
+        settle(b, &b->job->scope, now_ns);
+    }
+    b->job = NULL;
+    settle(b, &b->whole, now_ns);
+}
+
+void
+box_settled(struct box *b, uint64_t now_ns, bool all)
+{
+    if (b->job != NULL)
+        settle(b, &b->job->scope, now_ns);
+    if (all)
+        settle(b, &b->whole, now_ns);
+}
+
+static const struct mass forks = {RULE_FORK_STORM, "tasks more than before"};
+static const struct mass renames = {RULE_MASS_RENAME, "files were renamed"};
+static const struct mass unlinks = {RULE_MASS_UNLINK, "files were removed"};
+static const struct mass upload = {RULE_LARGE_UPLOAD, "KiB were sent"};
+static const struct mass signals = {RULE_SIGNAL_STORM, "signals went to other processes"};
+
+// What is known of one job, or of the sandbox: b->job says which.
+static void
+count_masses(struct box *b, const struct anomaly_sums *s, const struct anomaly_sums *o,
+             uint64_t now_ns)
+{
+    count(b, &forks, now_ns, cut(since(s->forks, o->forks)) - cut(since(s->exits, o->exits)));
+    count(b, &renames, now_ns, cut(since(s->renames, o->renames)));
+    count(b, &unlinks, now_ns, cut(since(s->unlinks, o->unlinks)));
+    count(b, &signals, now_ns, cut(since(s->signals, o->signals)));
 }
 
 void
 box_tick(struct box *b, const struct anomaly_sums *sums, uint64_t now_ns)
 {
-    static const struct mass forks = {RULE_FORK_STORM, "tasks more than before"};
-    static const struct mass renames = {RULE_MASS_RENAME, "files were renamed"};
-    static const struct mass unlinks = {RULE_MASS_UNLINK, "files were removed"};
-    static const struct mass upload = {RULE_LARGE_UPLOAD, "KiB were sent"};
-    static const struct mass signals = {RULE_SIGNAL_STORM, "signals went to other processes"};
     // What is known begins with the sandbox: before the first tick everything was 0.
     if (b->tick_ns == 0 && now_ns > ANOMALY_TICK_MS * 1000000ULL)
         b->tick_ns = now_ns - ANOMALY_TICK_MS * 1000000ULL;
     uint64_t elapsed_ns = now_ns > b->tick_ns ? now_ns - b->tick_ns : 0;
     if (elapsed_ns > 0) {
-        const struct anomaly_sums *o = &b->before;
-        count(b, &forks, now_ns,
-              cut(since(sums->forks, o->forks)) - cut(since(sums->exits, o->exits)));
-        count(b, &renames, now_ns, cut(since(sums->renames, o->renames)));
-        count(b, &unlinks, now_ns, cut(since(sums->unlinks, o->unlinks)));
+        const struct anomaly_sums *o = &b->whole.before;
+        list_each(it, &b->jobs)
+        {
+            b->job = list_entry(it, struct box_job, node);
+            count_masses(b, &b->job->now, &b->job->scope.before, now_ns);
+        }
+        b->job = NULL;
+        count_masses(b, sums, o, now_ns);
         // Whole KiB: what is left over stays for the next tick.
-        count(b, &upload, now_ns, cut(since(sums->out_bytes >> 10, o->out_bytes >> 10)));
-        count(b, &signals, now_ns, cut(since(sums->signals, o->signals)));
+        count_shared(b, &upload, now_ns, cut(since(sums->out_bytes >> 10, o->out_bytes >> 10)));
         look_for_mining(b, sums, now_ns);
-        box_settled(b, now_ns);
+        settle_all(b, now_ns);
     }
+    b->job = NULL;
     // A job's end comes between two ticks; rates are per tick.
     if (elapsed_ns >= ANOMALY_TICK_MS * 1000000ULL / 2)
         look_at_rates(b, sums, now_ns);
-    b->before = *sums;
+    list_each(it, &b->jobs)
+    {
+        struct box_job *j = list_entry(it, struct box_job, node);
+        j->scope.before = j->now;
+    }
+    b->whole.before = *sums;
     b->tick_ns = now_ns;
 }

@@ -100,7 +100,9 @@ void
 record_finding(struct record *r, const struct anomaly_finding *f)
 {
     r->findings_total++;
-    struct anomaly_finding *all = grow(r->findings, r->findings_n, RECORD_FINDINGS, sizeof *all);
+    struct anomaly_finding *all = NULL;
+    if (f->sequence != 0)
+        all = grow(r->findings, r->findings_n, RECORD_FINDINGS, sizeof *all);
     if (all == NULL) {
         r->cut = true;
         return;

@@ -77,6 +77,7 @@ void record_free(struct record *r);
 // is copied). Without memory it is counted alone.
 void record_denial(struct record *r, const struct record_denial *d);
 void record_execution(struct record *r, const struct record_execution *x);
+// One that was held back (sequence 0) is counted alone.
 void record_finding(struct record *r, const struct anomaly_finding *f);
 
 // n events of a class were lost on a CPU.

@@ -171,6 +171,15 @@ void
 telemetry_tick_anomaly(struct telemetry *t, struct telemetry_box *b, const struct cgstat *just_read)
 {
     struct anomaly_sums sums;
+    list_each(it, &b->sandbox->jobs)
+    {
+        struct job *j = job_of_sandbox(it);
+        const struct watch_account *account = j->watch != NULL ? telemetry_job_account(t, j) : NULL;
+        sums = (struct anomaly_sums){0};
+        if (account != NULL)
+            telemetry_add_account(&sums, account);
+        anomaly_job_sums(t->srv->anomaly, b->sandbox, j, &sums);
+    }
     telemetry_sums(t, b, just_read, &sums);
     anomaly_tick(t->srv->anomaly, b->sandbox, &sums, (uint64_t)now_ns(CLOCK_BOOTTIME));
 }

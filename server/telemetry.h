@@ -23,6 +23,7 @@
 #include "anomaly.h"
 #include "list.h"
 
+struct box_job;
 struct events;
 struct job;
 struct job_watch;
@@ -94,6 +95,8 @@ bool telemetry_job_oversized(const struct telemetry *t, struct job *j, uint64_t 
 // Its result is complete, its sandbox and cgroup are still there: j->result.record is set.
 void telemetry_job_ended(struct telemetry *t, struct job *j);
 void job_watch_free(struct job_watch *w); // NULL is fine
+// What the detectors keep of a running job; NULL: nobody watches it. For anomaly.c.
+struct box_job *telemetry_box_job(struct job *j);
 
 // ---- what relay_link's callback tells
 

@@ -17,6 +17,8 @@ telemetry_job_begun(struct telemetry *t, struct job *j, bool count_syscalls)
         return;
     }
     j->watch = w;
+    list_init(&w->marks.node);
+    w->marks.number = j->number;
     telemetry_read_lost(t, b); // what was lost before is none of its
     w->alone = s->jobs_n <= 1;
     list_each(it, &s->jobs)
@@ -136,11 +138,18 @@ telemetry_job_ended(struct telemetry *t, struct job *j)
     w->wants = false;
 }
 
+struct box_job *
+telemetry_box_job(struct job *j)
+{
+    return j->watch != NULL ? &j->watch->marks : NULL;
+}
+
 void
 job_watch_free(struct job_watch *w)
 {
     if (w == NULL)
         return;
+    box_job_end(&w->marks);
     record_free(w->record);
     arena_free(w->arena);
     free(w);

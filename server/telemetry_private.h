@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include "anomaly.h"
+#include "anomaly_box.h"
 #include "bpf.h"
 #include "events.h"
 #include "job_private.h"
@@ -53,11 +54,12 @@ struct job_watch {
     const struct watch_account *account; // where it was found; proven by the cgroup's id
     struct net_counters net;
     uint64_t queries;
-    bool alone;          // no other job ran with it so far
-    bool wants;          // system calls
-    bool syscalls;       // they were counted from the start
-    uint32_t detached;   // as in struct telemetry, at the start
-    struct arena *arena; // the message lives in it
+    bool alone;           // no other job ran with it so far
+    bool wants;           // system calls
+    bool syscalls;        // they were counted from the start
+    uint32_t detached;    // as in struct telemetry, at the start
+    struct box_job marks; // of the detectors
+    struct arena *arena;  // the message lives in it
 };
 
 enum watching { WATCH_IS_OFF, WATCH_COMES, WATCH_IS_ON, WATCH_GOES };

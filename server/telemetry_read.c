@@ -42,9 +42,13 @@ telemetry_finding(void *cookie, const struct anomaly_finding *f, struct sandbox 
 {
     struct telemetry *t = cookie;
     struct telemetry_box *b = telemetry_box_of(t, s);
-    if (j != NULL && j->watch != NULL)
-        record_finding(j->watch->record, f);
-    if (b == NULL || f->response == RESPONSE_LOG)
+    list_each(it, &s->jobs)
+    {
+        struct job *one = job_of_sandbox(it);
+        if (one->watch != NULL && (j == NULL || one == j))
+            record_finding(one->watch->record, f);
+    }
+    if (b == NULL || f->sequence == 0)
         return;
     Stockade__V1__Event m;
     Stockade__V1__Finding d = STOCKADE__V1__FINDING__INIT;
@@ -216,5 +220,5 @@ telemetry_relay(struct telemetry *t, const struct relay_report *r)
     telemetry_fill_relay(&o, r);
     telemetry_tell(t, b, &o.m);
     if (t->srv->anomaly != NULL)
-        anomaly_relay(t->srv->anomaly, b->sandbox, r);
+        anomaly_relay(t->srv->anomaly, b->sandbox, o.job, r);
 }

@@ -32,6 +32,8 @@ templates:
   - {name: killing, anomalies: {rules: {unnamed-exec: {response: kill}}}}
   - {name: pausing, anomalies: {rules: {unnamed-exec: {response: pause}}}}
   - {name: throttling, anomalies: {rules: {unnamed-exec: {response: throttle}}}}
+  - {name: calls, anomalies: {rules: {dangerous-syscall: {window: 1h, response: pause}}}}
+  - {name: quiet, anomalies: {rules: {mass-rename: {response: log}}}}
   - {name: off, anomalies: {rules: {unnamed-exec: {enabled: false}}}}
   - {name: learnt, anomalies: {learn: 4}}
   # Of its own: on a slow machine honest work computes for a second, too.
@@ -329,6 +331,44 @@ def pause_stops_everything_in_it(b, c):
     b.cli("rm", box)
 
 
+def pause_comes_again_with_what_goes_on_and_in_the_next_job(b, c):
+    """Within the window nothing is said twice of a job, but what is asked for is done."""
+    box = create(b, "--template", "calls")
+    state = lambda: c.unary(SANDBOX + "Get", {"id": box}).sandbox.state
+    twice = DEEDS["dangerous-syscall"] + "\nimport sys, time\nsys.stdin.readline()\ncall(101, 16, 1, 0, 0)\ntime.sleep(0.3)"
+    for said in (1, 2):
+        job = b.popen("exec", box, "--", "/usr/bin/python3", "-c", twice, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        until(lambda: state() == PAUSED, "it is paused")
+        check(b.cli("resume", box).returncode == 0, "and goes on")
+        job.stdin.write(b"go on\n")
+        job.stdin.flush()
+        until(lambda: state() == PAUSED, "it is paused again")
+        check(b.cli("resume", box).returncode == 0, "and goes on")
+        job.communicate(timeout=60)
+        check(job.returncode == 0, f"the job ended with {job.returncode}")
+        of_rule = findings(b, "--sandbox", box, "--rule", "dangerous-syscall")
+        check(len(of_rule) == said == len({f["process_id"] for f in of_rule}), f"one of each job: {of_rule}")
+    b.cli("rm", box)
+
+
+def a_rate_stands_in_the_record_of_the_job_and_is_an_event(b, c):
+    """mass-rename says `log` in this template: that is no reason not to tell it."""
+    box = create(b, "--template", "quiet")
+    beside = b.popen("exec", box, "--", "/bin/cat", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    code, job = b.json("exec", "-n", box, "--", "/usr/bin/python3", "-c", DEEDS["mass-rename"])
+    beside.communicate(timeout=60)
+    other = b.json("inspect")[1]
+    mine = [f for f in job["record"]["findings"] if f["rule"] == "mass-rename"]
+    check(code == 0 and len(mine) == 1 and job["record"]["findings_total"] >= 1, job["record"])
+    one = findings(b, "--sandbox", box, "--rule", "mass-rename")
+    check(len(one) == 1 and len(one[0]["process_id"]) == 32, f"it is one job's: {one}")
+    told = [json.loads(line) for line in b.cli("events", "--kind", "finding", "-o", "json").stdout.splitlines()]
+    told = [e for e in told if e["sandbox_id"] == box]
+    check([e["process_id"] for e in told if e["detail"]["rule"] == "mass-rename"] == [one[0]["process_id"]], f"and an event: {told}")
+    check(other["id"] != one[0]["process_id"] and not other["record"]["findings"], f"of the job beside it there is none: {other}")
+    b.cli("rm", box)
+
+
 def throttle_leaves_a_tenth_of_the_cpu(b, c):
     box = create(b, "--template", "throttling", "--cpus", "1")
     python(b, box, MEMFD)
@@ -417,6 +457,7 @@ TESTS = [the_kernels_part_is_there, what_a_stranger_may_not_see_is_refused, wron
          bytes_and_packets_both_ways_and_connections_stand_in_the_record,
          a_rule_that_is_off_is_not_raised, honest_work_raises_nothing, each_tripwire_is_raised_by_a_job_that_does_it,
          an_alert_comes_at_once, kill_ends_the_sandbox_and_says_why, noise_keeps_no_graver_rule_silent, pause_stops_everything_in_it,
+         pause_comes_again_with_what_goes_on_and_in_the_next_job, a_rate_stands_in_the_record_of_the_job_and_is_an_event,
          throttle_leaves_a_tenth_of_the_cpu, a_profile_learns_freezes_and_tells_what_is_new,
          a_profile_is_kept_exported_and_imported]
 

@@ -19,15 +19,23 @@
 static struct anomaly_config policy;
 static struct box box;
 static uint64_t now_ns;
-static unsigned raised[ANOMALY_RULES];
+static unsigned raised[ANOMALY_RULES];   // reported
+static unsigned counted[ANOMALY_RULES];  // held back
+static unsigned answered[ANOMALY_RULES]; // as are those
+static uint32_t about;                   // number of the job of the last one
 static double score;
 static char said[ANOMALY_TEXT_MAX];
 
 static inline void
-on_raise(void *cookie, enum anomaly_rule rule, double s, const char *text)
+on_raise(void *cookie, enum box_voice voice, enum anomaly_rule rule, double s, const char *text)
 {
     assert_ptr_equal(cookie, &box);
+    answered[rule]++;
+    counted[rule] += voice == BOX_COUNT;
+    if (voice != BOX_REPORT)
+        return;
     raised[rule]++;
+    about = box.job != NULL ? box.job->number : 0;
     score = s;
     (void)snprintf(said, sizeof said, "%s", text);
 }
@@ -39,6 +47,8 @@ set_up(void **state)
     anomaly_config_usual(&policy);
     box_init(&box, &policy, 1000, on_raise, &box);
     memset(raised, 0, sizeof raised);
+    memset(counted, 0, sizeof counted);
+    memset(answered, 0, sizeof answered);
     now_ns = 1000 * S;
     return 0;
 }

@@ -207,7 +207,7 @@ what_is_counted_and_never_told_was_lost_and_is_told_of(void **state)
         set_up_figures(state);
         *rows[i].figure = 1;
         tick();
-        box_settled(&box, now_ns); // nothing more will come
+        box_settled(&box, now_ns, true); // nothing more will come
         assert_int_equal(raised[rows[i].rule], 1);
     }
 }
@@ -226,7 +226,7 @@ what_was_told_as_an_event_is_not_told_as_a_figure(void **state)
     sums.memfd_execs = sums.ooms = sums.io_urings = sums.opens_sensitive = 1;
     for (int i = 0; i < 5; i++)
         tick();
-    box_settled(&box, now_ns);
+    box_settled(&box, now_ns, true);
     for (int i = 0; i < ANOMALY_RULES; i++)
         assert_int_equal(raised[i], 0);
 }

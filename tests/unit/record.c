@@ -73,6 +73,7 @@ lists_are_bounded_and_the_totals_go_on(void **state)
     struct record *r = record_new(1);
     struct anomaly_finding *auto_free f = calloc(1, sizeof *f);
     assert_non_null(f);
+    f->sequence = 1;
     for (int i = 0; i < 500; i++) {
         char text[32];
         (void)snprintf(text, sizeof text, "192.0.2.1:%d", i);
@@ -90,6 +91,20 @@ lists_are_bounded_and_the_totals_go_on(void **state)
     record_free(r);
 }
 
+static void
+a_finding_that_was_held_back_is_counted_alone(void **state)
+{
+    (void)state;
+    struct record *r = record_new(1);
+    struct anomaly_finding *auto_free f = calloc(1, sizeof *f);
+    assert_non_null(f);
+    record_finding(r, f);
+    assert_int_equal(r->findings_n, 0);
+    assert_int_equal(r->findings_total, 1);
+    assert_true(r->cut);
+    record_free(r);
+}
+
 // As large as everything can be.
 static void
 fill(struct record *r, struct watch_account *account)
@@ -101,6 +116,7 @@ fill(struct record *r, struct watch_account *account)
     text[sizeof text - 1] = '\0';
     memset(f->text, 'y', sizeof f->text - 1);
     f->rule = "denied-fan-out";
+    f->sequence = 1;
     for (int i = 0; i < 100; i++) {
         (void)snprintf(text, 5, "%04d", i);
         text[4] = 'x';
@@ -253,6 +269,7 @@ main(void)
         cmocka_unit_test(a_record_that_nothing_watched_says_so),
         cmocka_unit_test(the_same_denial_is_counted_and_another_is_listed),
         cmocka_unit_test(lists_are_bounded_and_the_totals_go_on),
+        cmocka_unit_test(a_finding_that_was_held_back_is_counted_alone),
         cmocka_unit_test(the_largest_record_fits_into_a_result),
         cmocka_unit_test(a_denial_says_how_to_ask_for_it),
         cmocka_unit_test(system_calls_have_names_whatever_the_number),
