@@ -6,6 +6,7 @@
 //                   show the destination that the job asked for
 //   bind            loopback, never the relay's port
 //   setsockopt      no source routes, no pacing of its own, no state of its own making
+//   close           lets go of what the socket held
 //   packets         the boundary: whatever a socket sends or gets is loopback, without options, and to the relay only by a
 //                   flow that the policy in force allows. What the calls above overlooked ends here.
 //   sockops         paces the sockets to the relay
@@ -15,10 +16,12 @@
 // protocol whose hook it is (bind and sendto take AF_UNSPEC for AF_INET).
 #include "vmlinux_min.h"
 
+#include "net_flow.h"
 #include "net_packet.h"
 #include "net_verdict.h"
 
 enum {
+    ENOBUFS = 105,
     SOL_IP = 0,
     SOL_SOCKET = 1,
     SOL_TCP = 6,
@@ -30,25 +33,12 @@ enum {
     ALLOW = 1,
 };
 
-// What sockops must know of a socket: cgroup hooks of that kind cannot ask for the cgroup.
-struct net_socket {
-    __u64 cgroup; // the sandbox's
-    __u32 rate;   // as last set; 0: none
-    __u32 counted;
-};
-struct {
-    __uint(type, BPF_MAP_TYPE_SK_STORAGE);
-    __uint(map_flags, BPF_F_NO_PREALLOC);
-    __type(key, int);
-    __type(value, struct net_socket);
-} net_sockets SEC(".maps");
-
 static __always_inline struct bpf_sandbox *current_box(void)
 {
     return box_of(bpf_get_current_ancestor_cgroup_id((int)sandbox_level));
 }
 
-enum way { WAY_DENIED = -2, WAY_DIRECT = -1 }; // else the number of a flow
+enum way { WAY_FULL = -3, WAY_DENIED = -2, WAY_DIRECT = -1 }; // else the number of a flow
 
 // A connected IPv6 socket with an IPv4 peer sends as if the peer had been named: the flow's address comes back to us.
 static __always_inline bool goes_on(const struct bpf_sandbox *box, const struct target *t,
@@ -84,17 +74,17 @@ static __always_inline int way_out(struct bpf_sandbox *box, const struct target 
     if (reason == NET_REASON_NONE && box->egress_bytes_max != 0 &&
         n->out_bytes >= box->egress_bytes_max)
         reason = NET_QUOTA;
-    int flow = reason == NET_REASON_NONE ? flow_make(box, t) : -1;
-    if (reason == NET_REASON_NONE && flow < 0)
+    __u32 flow = reason == NET_REASON_NONE ? flow_make(box, t, hook == NET_HOOK_CONNECT) : NO_PLACE;
+    if (reason == NET_REASON_NONE && flow == NO_PLACE)
         reason = NET_FULL;
     if (reason != NET_REASON_NONE) {
         __sync_fetch_and_add(&n->connects_denied, 1);
         tell_denied(box, t, type, hook, (__u32)reason);
-        return WAY_DENIED;
+        return reason == NET_FULL ? WAY_FULL : WAY_DENIED;
     }
     __sync_fetch_and_add(&n->connects_allowed, 1);
     tell_connect(box, t, type, hook, rule, index);
-    return flow;
+    return (int)(flow & NET_FLOW_V4_MASK);
 }
 
 static __always_inline void target_v4(const struct bpf_sock_addr *ctx, struct target *t)
@@ -119,6 +109,24 @@ static __always_inline void write_v6(struct bpf_sock_addr *ctx, __u32 a, __u32 b
     ctx->user_ip6[3] = d;
 }
 
+// Keeps what the socket is to hold. False: it may not go there.
+static __always_inline bool settle(struct bpf_sock_addr *ctx, const struct bpf_sandbox *box,
+                                   __u32 hook, int way)
+{
+    if (way == WAY_FULL)
+        bpf_set_retval(-ENOBUFS); // not a policy's EPERM: it may be tried again
+    if (way < WAY_DIRECT)
+        return false;
+    if (hook != NET_HOOK_CONNECT)
+        return true;
+    if (way >= 0)
+        return socket_keep(box, ctx->sk, (__u32)way);
+    struct net_socket *s = ctx->sk ? bpf_sk_storage_get(&net_sockets, ctx->sk, 0, 0) : 0;
+    if (s)
+        socket_let_go(s);
+    return true;
+}
+
 static __always_inline int go_v4(struct bpf_sock_addr *ctx, __u32 hook)
 {
     struct bpf_sandbox *box = current_box();
@@ -127,11 +135,13 @@ static __always_inline int go_v4(struct bpf_sock_addr *ctx, __u32 hook)
         return DENY;
     target_v4(ctx, &t);
     int way = way_out(box, &t, ctx->type, hook);
+    if (!settle(ctx, box, hook, way))
+        return DENY;
     if (way >= 0) {
         ctx->user_ip4 = bpf_htonl(NET_FLOW_V4 | (__u32)way);
         ctx->user_port = bpf_htons(NET_RELAY_PORT);
     }
-    return way == WAY_DENIED ? DENY : ALLOW;
+    return ALLOW;
 }
 
 static __always_inline int go_v6(struct bpf_sock_addr *ctx, __u32 hook)
@@ -142,8 +152,10 @@ static __always_inline int go_v6(struct bpf_sock_addr *ctx, __u32 hook)
         return DENY;
     target_v6(ctx, &t);
     int way = way_out(box, &t, ctx->type, hook);
+    if (!settle(ctx, box, hook, way))
+        return DENY;
     if (way < 0)
-        return way == WAY_DENIED ? DENY : ALLOW;
+        return ALLOW;
     if (t.family == AF_INET)
         write_v6(ctx, 0, 0, bpf_htonl(0xffff), bpf_htonl(NET_FLOW_V4 | (__u32)way));
     else
@@ -152,34 +164,16 @@ static __always_inline int go_v6(struct bpf_sock_addr *ctx, __u32 hook)
     return ALLOW;
 }
 
-// sockops will ask whose socket this is.
-static __always_inline void mark_socket(struct bpf_sock_addr *ctx)
-{
-    if (ctx->protocol != IPPROTO_TCP || !ctx->sk ||
-        bpf_ntohs((__u16)ctx->user_port) != NET_RELAY_PORT)
-        return;
-    struct net_socket *s =
-        bpf_sk_storage_get(&net_sockets, ctx->sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
-    if (s)
-        s->cgroup = bpf_get_current_ancestor_cgroup_id((int)sandbox_level);
-}
-
 SEC("cgroup/connect4")
 int net_connect4(struct bpf_sock_addr *ctx)
 {
-    int r = go_v4(ctx, NET_HOOK_CONNECT);
-    if (r == ALLOW)
-        mark_socket(ctx);
-    return r;
+    return go_v4(ctx, NET_HOOK_CONNECT);
 }
 
 SEC("cgroup/connect6")
 int net_connect6(struct bpf_sock_addr *ctx)
 {
-    int r = go_v6(ctx, NET_HOOK_CONNECT);
-    if (r == ALLOW)
-        mark_socket(ctx);
-    return r;
+    return go_v6(ctx, NET_HOOK_CONNECT);
 }
 
 SEC("cgroup/sendmsg4")
@@ -295,6 +289,16 @@ int net_socket(struct bpf_sock *ctx)
     return DENY;
 }
 
+// close(): nobody uses the socket any more. One of TCP may still have something to send.
+SEC("cgroup/sock_release")
+int net_release(struct bpf_sock *ctx)
+{
+    struct net_socket *s = bpf_sk_storage_get(&net_sockets, ctx, 0, 0);
+    if (s && !s->counted)
+        socket_let_go(s);
+    return ALLOW;
+}
+
 // Options that would choose a path, change what the kernel believes of a connection, or undo the pacing. Numbers from
 // linux/in.h, in6.h, tcp.h, udp.h and asm-generic/socket.h.
 static __always_inline bool option_denied(int level, int name)
@@ -401,24 +405,28 @@ int net_sockops(struct bpf_sock_ops *ctx)
         return 1;
     struct bpf_sock *sk = ctx->sk;
     struct net_socket *s = sk ? bpf_sk_storage_get(&net_sockets, sk, 0, 0) : 0;
-    if (!s || bpf_ntohl(ctx->remote_port) != NET_RELAY_PORT)
+    if (!s || (!s->held && !s->counted))
         return 1;
     struct bpf_sandbox *box = box_of(s->cgroup);
     struct net_counters *n = box ? counters_of(box) : 0;
-    if (!n)
-        return 1;
     if (op == BPF_SOCK_OPS_STATE_CB) {
-        if (ctx->args[1] == TCP_CLOSE && s->counted) {
-            s->counted = 0;
+        if (ctx->args[1] != TCP_CLOSE || !s->counted)
+            return 1;
+        s->counted = 0;
+        socket_let_go(s);
+        if (n)
             __sync_fetch_and_add(&n->sockets, -1);
-        }
         return 1;
     }
+    if (!n)
+        return 1;
     if (op == BPF_SOCK_OPS_TCP_CONNECT_CB && !s->counted) {
+        if (bpf_sock_ops_cb_flags_set(ctx, BPF_SOCK_OPS_STATE_CB_FLAG | BPF_SOCK_OPS_RTT_CB_FLAG)) {
+            failed(box);
+            return 1;
+        }
         s->counted = 1;
         __sync_fetch_and_add(&n->sockets, 1);
-        if (bpf_sock_ops_cb_flags_set(ctx, BPF_SOCK_OPS_STATE_CB_FLAG | BPF_SOCK_OPS_RTT_CB_FLAG))
-            failed(box);
     }
     pace(ctx, box, n, s);
     return 1;

@@ -27,10 +27,13 @@ enum {
     NET_SYNTHETIC_V4_MASK = 0x0001ffff,
     NET_PORTS = 8,             // port ranges of one prefix or name
     NET_RULES = 256,           // rules of one policy
-    NET_FLOWS_PER_SLOT = 1024, // destinations of one sandbox; then its own oldest is forgotten
-    NET_FLOWS = 1048576,       // of all sandboxes
-    NET_FLOW_NUMBERS = 65536,  // of those, found again by their destination
-    NET_NAMES = 262144,        // names with an address, of all sandboxes
+    NET_FLOWS_PER_SLOT = 1024, // destinations of one sandbox at a time
+    NET_FLOW_LOOSE_MS =
+        61000, // how long one is kept after the last datagram of a socket that did not connect to it;
+               // the relay keeps its end for RELAY_UDP_IDLE_MS
+    NET_FLOWS = 1048576,      // of all sandboxes
+    NET_FLOW_NUMBERS = 65536, // of those, found again by their destination
+    NET_NAMES = 262144,       // names with an address, of all sandboxes
     NET_NAMES_PER_SLOT = 4096,
     NET_RULE_ENTRIES = 524288, // prefixes, of all rule sets
     NET_BITS_SET = 32,         // bits of net_rule_key before the address
@@ -83,13 +86,17 @@ struct net_name {
 };
 
 // Map "flows", HASH: where a flow goes. Written by the kernel. A flow is a destination: sockets that go to the same one
-// share it. Numbers go round in NET_FLOWS_PER_SLOT, so what a sandbox forgets are its own, and nobody else's.
+// share it. A sandbox has NET_FLOWS_PER_SLOT places. The number of a flow is its place and, above that, how often the place
+// was used before, so a number returns after 8,192 destinations in one place, which are 8 million of the sandbox. A place
+// is used again only while no socket is connected to its flow and none has sent there without connecting for
+// NET_FLOW_LOOSE_MS. While all places are in use, a new destination is refused: ENOBUFS, NET_FULL.
 struct net_flow_key {
     __u32 slot;
-    __u32 number;
+    __u32 place;
 };
 
-//
+#define NET_FLOW_PLACE(number) ((number) & (NET_FLOWS_PER_SLOT - 1))
+
 // `user` is who went there last: what is told of a flow names it, nothing is decided with it.
 struct net_user {
     __u64 cgroup; // of the job, one below the sandbox's
@@ -106,8 +113,14 @@ struct net_flow {
     __u32 generation;
     __u32 rule_set; // that allowed it last; another one is asked again with the next packet
     __u32 mode;
+    __u32 number;
+    __u32
+        holders; // connected sockets, and TCP sockets that were closed and still send; NET_FLOW_TAKEN: none, for ever
+    __u64
+        loose_ns; // CLOCK_MONOTONIC, of the last datagram from or to a socket that did not connect, or 1 s before; 0: none
     struct net_user user;
 };
+#define NET_FLOW_TAKEN 0x80000000u
 
 // Why something was refused. Told in events, counted in net_counters.
 enum net_reason {
@@ -126,7 +139,7 @@ enum net_reason {
     NET_NAME_RATE,    // relay: too many queries
     NET_NAME_ADDRESS, // relay: it resolves to loopback, private, link-local or metadata addresses
     NET_NAME_QUOTA,   // relay: byte quota of a name's rule
-    NET_FULL,         // relay: too many connections or names
+    NET_FULL,         // too many destinations; relay: too many connections or names
     NET_REASONS,
 };
 
@@ -136,8 +149,9 @@ struct net_counters {
     __u64 in_bytes, in_packets;
     __u64 connects_allowed, connects_denied; // connect and unconnected sendmsg
     __u64 denied[NET_REASONS];
-    __u32 sockets;  // open TCP sockets to the relay: the pacing rate is divided by it
-    __u32 flows;    // flows made so far
+    __u32 sockets; // open TCP sockets to the relay: the pacing rate is divided by it
+    __u32
+        flows; // where the search for a place goes on; below NET_FLOWS_PER_SLOT: later places are empty
     __u64 failures; // helpers that failed: a map was full, a rewrite impossible
 };
 

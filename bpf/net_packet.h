@@ -1,7 +1,7 @@
 // What net.bpf.c does with a packet: what it says of its other end, and whether it may pass.
 #pragma once
 
-#include "net_verdict.h"
+#include "net_flow.h"
 
 enum { IPPROTO_TCP = 6, IPPROTO_UDP = 17, QUOTA_SLACK = 65536 };
 
@@ -81,6 +81,8 @@ static __always_inline int packet_verdict(struct __sk_buff *skb, const struct bp
     // 5961, 3.2), since packets before it were lost here.
     if (reason != NET_REASON_NONE && !(out ? p->bare : p->reset))
         return reason;
+    if (f)
+        flow_used(f);
     __sync_fetch_and_add(out ? &n->out_bytes : &n->in_bytes, skb->len);
     __sync_fetch_and_add(out ? &n->out_packets : &n->in_packets, packets);
     return NET_REASON_NONE;

@@ -1,4 +1,5 @@
-// What net.bpf.c decides with: maps, where something goes, whether the policy allows it, flows, and what is told of it.
+// What net.bpf.c decides with: maps, where something goes, whether the policy allows it, and the events of that. Flows are
+// in net_flow.h.
 #pragma once
 
 #include "emit.h"
@@ -44,19 +45,6 @@ struct target {
     __u8 protocol;
     __u8 family;
 };
-
-// The flow that leads to a target, so that sockets share it. What another sandbox pushes out is made again.
-struct flow_number_key {
-    __u32 slot;
-    __u32 generation;
-    struct target target;
-};
-struct {
-    __uint(type, BPF_MAP_TYPE_LRU_HASH);
-    __uint(max_entries, NET_FLOW_NUMBERS);
-    __type(key, struct flow_number_key);
-    __type(value, __u32);
-} flow_numbers SEC(".maps");
 
 static __always_inline struct bpf_sandbox *box_of(__u64 id)
 {
@@ -198,83 +186,6 @@ static __noinline int policy_verdict(const struct bpf_sandbox *box, const struct
     if (rule_allows(box, t, special, rule) || (box->mode == NET_OPEN && !special))
         return NET_REASON_NONE;
     return NET_NO_RULE;
-}
-
-static __always_inline bool same_target(const struct net_flow *f, const struct target *t)
-{
-    const __u32 *a = (const __u32 *)f->address;
-    return a[0] == t->ip[0] && a[1] == t->ip[1] && a[2] == t->ip[2] && a[3] == t->ip[3] &&
-           f->port == t->port && f->protocol == t->protocol;
-}
-
-static __always_inline struct net_flow *flow_find(const struct bpf_sandbox *box, __u32 number)
-{
-    struct net_flow_key key = {.slot = box->slot, .number = number};
-    struct net_flow *f = bpf_map_lookup_elem(&flows, &key);
-    return f && f->generation == box->generation ? f : 0;
-}
-
-// Whether a flow that exists may go on: asked again when the policy has changed, and for names each time, since those
-// are given and taken by the relay.
-static __always_inline int flow_verdict(const struct bpf_sandbox *box, struct net_flow *f,
-                                        __u8 protocol)
-{
-    struct target t = {.port = f->port, .protocol = f->protocol, .family = f->family};
-    __u32 rule;
-    __u32 index;
-    if (f->protocol != protocol)
-        return NET_PACKET;
-    __builtin_memcpy(t.ip, f->address, sizeof t.ip);
-    if (f->rule_set == box->rule_set && f->mode == box->mode && !synthetic(&t, &index))
-        return NET_REASON_NONE;
-    int reason = policy_verdict(box, &t, &rule, &index);
-    if (reason == NET_REASON_NONE) {
-        f->rule_set = box->rule_set;
-        f->mode = box->mode;
-    }
-    return reason;
-}
-
-static __always_inline void fill_user(struct net_user *u)
-{
-    u->cgroup = bpf_get_current_ancestor_cgroup_id((int)sandbox_level + 1);
-    u->pid = bpf_get_current_pid_tgid() >> 32;
-    bpf_get_current_comm(u->comm, sizeof u->comm);
-}
-
-// The number of the flow to a target, made if there is none; -1: a map is full.
-static __noinline int flow_make(const struct bpf_sandbox *box, const struct target *t)
-{
-    struct flow_number_key key = {.slot = box->slot, .generation = box->generation, .target = *t};
-    __u32 *known = bpf_map_lookup_elem(&flow_numbers, &key);
-    if (known) {
-        struct net_flow *f = flow_find(box, *known);
-        if (f && same_target(f, t)) {
-            fill_user(&f->user);
-            return (int)(*known & (NET_FLOWS_PER_SLOT - 1));
-        }
-    }
-    struct net_counters *n = counters_of(box);
-    if (!n)
-        return -1;
-    struct net_flow_key at = {.slot = box->slot};
-    at.number = __sync_fetch_and_add(&n->flows, 1) & (NET_FLOWS_PER_SLOT - 1);
-    struct net_flow f = {.port = t->port,
-                         .protocol = t->protocol,
-                         .family = t->family,
-                         .generation = box->generation,
-                         .rule_set = box->rule_set,
-                         .mode = box->mode};
-    __builtin_memcpy(f.address, t->ip, sizeof f.address);
-    fill_user(&f.user);
-    // Not "< 0": before Linux 6.4 the upper half of what these calls give is zero.
-    if (bpf_map_update_elem(&flows, &at, &f, BPF_ANY) != 0) {
-        failed(box);
-        return -1;
-    }
-    if (bpf_map_update_elem(&flow_numbers, &key, &at.number, BPF_ANY) != 0)
-        failed(box);
-    return (int)at.number;
 }
 
 static __always_inline void fill(struct event *e, const struct target *t, __u32 type, __u32 hook,

@@ -80,7 +80,7 @@ forget_flows(const struct sandbox *s)
         return;
     uint32_t n = b->net[s->slot].flows;
     for (uint32_t i = 0; i < n && i < NET_FLOWS_PER_SLOT; i++) {
-        const struct net_flow_key key = {.slot = s->slot, .number = i};
+        const struct net_flow_key key = {.slot = s->slot, .place = i};
         (void)bpf_map_delete_elem(b->fd[BPF_FD_FLOWS], &key);
     }
 }

@@ -18,7 +18,8 @@ enum {
     BUCKETS = 16384,
     DATAGRAM_MAX = 65535,
     DATAGRAMS_PER_TURN = 64,
-    HEADERS = 28, // of IPv4 and UDP: what a datagram costs of a rate, however empty it is
+    FLOW_CHECK_MS = 1000, // no number returns so soon (net.h)
+    HEADERS = 28,         // of IPv4 and UDP: what a datagram costs of a rate, however empty it is
 };
 
 // Who sends, and to which flow's address.
@@ -44,6 +45,7 @@ struct association {
     uint32_t rule;
     bool denied; // which was told
     uint64_t used_ms, out_bytes, in_bytes;
+    uint64_t checked_ms; // that its number stands for its flow
 };
 
 static struct {
@@ -299,7 +301,8 @@ begin(struct listener *l, const struct udp_key *key, const struct sockaddr_stora
                               .flow = *flow,
                               .name = name,
                               .rule = PERMIT_NO_RULE,
-                              .used_ms = s->relay->now_ms};
+                              .used_ms = s->relay->now_ms,
+                              .checked_ms = s->relay->now_ms};
     a->watch.fd = -1;
     a->waiter.done = on_resolved;
     a->waiter.user = &a->flow.user;
@@ -340,6 +343,20 @@ forward(struct association *a, const uint8_t *bytes, size_t n)
     (void)send(a->watch.fd, bytes, n, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
+// Does the address that the job sends to still stand for where the association leads? The other end may keep it open for
+// as long as it likes.
+static bool
+still_leads(struct association *a)
+{
+    struct net_flow now;
+    uint64_t now_ms = a->sandbox->relay->now_ms;
+    if (now_ms - a->checked_ms < FLOW_CHECK_MS)
+        return true;
+    a->checked_ms = now_ms;
+    return sandbox_flow(a->sandbox, a->key.local, IPPROTO_UDP, &now) && now.port == a->flow.port &&
+           memcmp(now.address, a->flow.address, sizeof now.address) == 0;
+}
+
 static void
 on_datagram(struct listener *l, const struct sockaddr_storage *from, const uint8_t local[16],
             size_t n)
@@ -351,10 +368,12 @@ on_datagram(struct listener *l, const struct sockaddr_storage *from, const uint8
     struct association *a = *bucket_of(&key);
     while (a != NULL && memcmp(&a->key, &key, sizeof key) != 0)
         a = a->next;
-    if (a != NULL) {
+    if (a != NULL && still_leads(a)) {
         forward(a, s->relay->scratch, n);
         return;
     }
+    if (a != NULL)
+        end(a, NET_REASON_NONE);
     struct net_flow flow;
     if (!sandbox_flow(s, local, IPPROTO_UDP, &flow))
         return; // nobody's: the job found the listener by itself

@@ -7,9 +7,12 @@
 static inline uint32_t
 box_flow(const uint8_t address[16], uint16_t port, uint8_t protocol)
 {
-    const struct net_flow_key key = {.slot = box.slot, .number = ++box.flow};
-    struct net_flow flow = {
-        .port = port, .protocol = protocol, .family = AF_INET, .generation = box.generation};
+    const struct net_flow_key key = {.slot = box.slot, .place = NET_FLOW_PLACE(++box.flow)};
+    struct net_flow flow = {.port = port,
+                            .protocol = protocol,
+                            .family = AF_INET,
+                            .generation = box.generation,
+                            .number = box.flow};
     memcpy(flow.address, address, sizeof flow.address);
     assert_int_equal(box_map_call(BPF_MAP_UPDATE_ELEM, box.flows_fd, &key, &flow), 0);
     return box.flow;

@@ -1,0 +1,253 @@
+// Flows of net.bpf.c: the numbers that stand for destinations, and who holds them. net.h says when a number returns.
+//
+//   connect                 holds the flow for the socket (struct net_socket)
+//   connect elsewhere, close of the socket
+//                           lets go of it; a TCP socket that was dialling lets go when it reaches TCP_CLOSE, since it may
+//                           send for a while after close()
+//   sendmsg without connect holds it for NET_FLOW_LOOSE_MS, which each datagram of either direction renews
+#pragma once
+
+#include "net_verdict.h"
+
+enum { NS_PER_MS = 1000000, LOOSE_STEP_NS = 1000000000 };
+
+// The flow that leads to a target, so that sockets share it. Other sandboxes may push an entry out: then there are two
+// flows to one target, which does no harm.
+struct flow_number_key {
+    __u32 slot;
+    __u32 generation;
+    struct target target;
+};
+struct {
+    __uint(type, BPF_MAP_TYPE_LRU_HASH);
+    __uint(max_entries, NET_FLOW_NUMBERS);
+    __type(key, struct flow_number_key);
+    __type(value, __u32);
+} flow_numbers SEC(".maps");
+
+// What a socket holds, and for sockops, which cannot ask for the cgroup, whose it is.
+struct net_socket {
+    __u64 cgroup; // the sandbox's
+    __u32 slot, generation;
+    __u32 number; // of the flow
+    __u32 rate;   // as last set; 0: none
+    __u8 held;
+    __u8 counted; // TCP, dialling or more: sockops hears of its end
+    __u8 zero[6];
+};
+struct {
+    __uint(type, BPF_MAP_TYPE_SK_STORAGE);
+    __uint(map_flags, BPF_F_NO_PREALLOC);
+    __type(key, int);
+    __type(value, struct net_socket);
+} net_sockets SEC(".maps");
+
+static __always_inline struct net_flow *flow_at(__u32 slot, __u32 generation, __u32 number)
+{
+    struct net_flow_key key = {.slot = slot, .place = NET_FLOW_PLACE(number)};
+    struct net_flow *f = bpf_map_lookup_elem(&flows, &key);
+    return f && f->generation == generation && f->number == number ? f : 0;
+}
+
+static __always_inline struct net_flow *flow_find(const struct bpf_sandbox *box, __u32 number)
+{
+    return flow_at(box->slot, box->generation, number);
+}
+
+// Whether a flow that exists may go on: asked again when the policy has changed, and for names each time, since those
+// are given and taken by the relay.
+static __always_inline int flow_verdict(const struct bpf_sandbox *box, struct net_flow *f,
+                                        __u8 protocol)
+{
+    struct target t = {.port = f->port, .protocol = f->protocol, .family = f->family};
+    __u32 rule;
+    __u32 index;
+    if (f->protocol != protocol)
+        return NET_PACKET;
+    __builtin_memcpy(t.ip, f->address, sizeof t.ip);
+    if (f->rule_set == box->rule_set && f->mode == box->mode && !synthetic(&t, &index))
+        return NET_REASON_NONE;
+    int reason = policy_verdict(box, &t, &rule, &index);
+    if (reason == NET_REASON_NONE) {
+        f->rule_set = box->rule_set;
+        f->mode = box->mode;
+    }
+    return reason;
+}
+
+// A packet of the flow passed.
+static __always_inline void flow_used(struct net_flow *f)
+{
+    if (f->loose_ns == 0)
+        return;
+    __u64 now = bpf_ktime_get_coarse_ns();
+    if (now - f->loose_ns >= LOOSE_STEP_NS)
+        f->loose_ns = now;
+}
+
+static __always_inline void fill_user(struct net_user *u)
+{
+    u->cgroup = bpf_get_current_ancestor_cgroup_id((int)sandbox_level + 1);
+    u->pid = bpf_get_current_pid_tgid() >> 32;
+    bpf_get_current_comm(u->comm, sizeof u->comm);
+}
+
+static __always_inline bool same_target(const struct net_flow *f, const struct target *t)
+{
+    const __u32 *a = (const __u32 *)f->address;
+    return a[0] == t->ip[0] && a[1] == t->ip[1] && a[2] == t->ip[2] && a[3] == t->ip[3] &&
+           f->port == t->port && f->protocol == t->protocol;
+}
+
+// For a socket that connects, or that sends without. False: the place is being given to another flow.
+static __always_inline bool flow_hold(struct net_flow *f, bool connects)
+{
+    if (!connects) {
+        f->loose_ns = bpf_ktime_get_coarse_ns();
+        return !(*(volatile __u32 *)&f->holders & NET_FLOW_TAKEN);
+    }
+    return !(__sync_fetch_and_add(&f->holders, 1) & NET_FLOW_TAKEN);
+}
+
+static __always_inline void flow_let_go(__u32 slot, __u32 generation, __u32 number)
+{
+    struct net_flow *f = flow_at(slot, generation, number);
+    if (f)
+        __sync_fetch_and_add(&f->holders, -1);
+}
+
+enum { NO_PLACE = 0xffffffff };
+
+struct place_search {
+    __u64 now;
+    __u32 slot, generation;
+    __u32 from;
+    __u32 number; // found; NO_PLACE
+    bool empty;   // nobody was there
+};
+
+// Takes the place if nothing holds it.
+static long place_look(__u32 i, struct place_search *s)
+{
+    struct net_flow_key key = {.slot = s->slot, .place = NET_FLOW_PLACE(s->from + i)};
+    struct net_flow *f = bpf_map_lookup_elem(&flows, &key);
+    if (!f) {
+        s->number = key.place;
+        s->empty = true;
+        return 1;
+    }
+    __u32 holders = f->holders;
+    if (f->generation == s->generation) {
+        if (holders != 0 ||
+            (f->loose_ns != 0 && s->now - f->loose_ns < (__u64)NET_FLOW_LOOSE_MS * NS_PER_MS))
+            return 0;
+    } else if (holders & NET_FLOW_TAKEN) {
+        return 0;
+    }
+    if (__sync_val_compare_and_swap(&f->holders, holders, NET_FLOW_TAKEN) != holders)
+        return 0;
+    s->number = (f->number + NET_FLOWS_PER_SLOT) & NET_FLOW_V4_MASK;
+    s->empty = false;
+    return 1;
+}
+
+// A number for another flow; NO_PLACE: all places are in use.
+static __always_inline __u32 place_take(const struct bpf_sandbox *box, struct net_counters *n,
+                                        bool *empty)
+{
+    struct place_search s = {.now = bpf_ktime_get_coarse_ns(),
+                             .slot = box->slot,
+                             .generation = box->generation,
+                             .from = __sync_fetch_and_add(&n->flows, 1),
+                             .number = NO_PLACE};
+    long looked = bpf_loop(NET_FLOWS_PER_SLOT, place_look, &s, 0);
+    if (looked > 1) // the next search begins behind what this one found in use
+        __sync_fetch_and_add(&n->flows, (__u32)looked - 1);
+    *empty = s.empty;
+    return s.number;
+}
+
+static __always_inline bool flow_put(const struct bpf_sandbox *box, const struct target *t,
+                                     __u32 number, bool empty, bool connects)
+{
+    struct net_flow_key at = {.slot = box->slot, .place = NET_FLOW_PLACE(number)};
+    struct net_flow f = {.port = t->port,
+                         .protocol = t->protocol,
+                         .family = t->family,
+                         .generation = box->generation,
+                         .rule_set = box->rule_set,
+                         .mode = box->mode,
+                         .number = number,
+                         .holders = connects,
+                         .loose_ns = connects ? 0 : bpf_ktime_get_coarse_ns()};
+    __builtin_memcpy(f.address, t->ip, sizeof f.address);
+    fill_user(&f.user);
+    // Not "< 0": before Linux 6.4 the upper half of what these calls give is zero.
+    if (bpf_map_update_elem(&flows, &at, &f, empty ? BPF_NOEXIST : BPF_ANY) == 0)
+        return true;
+    struct net_flow *taken = empty ? 0 : bpf_map_lookup_elem(&flows, &at);
+    if (taken)
+        taken->holders = 0;
+    return false;
+}
+
+// The number of the flow to a target, made if there is none, held for a socket that connects to it; NO_PLACE: all places
+// are in use, or the map is full. The known one of two that are made at once is the last.
+static __noinline __u32 flow_make(const struct bpf_sandbox *box, const struct target *t,
+                                  bool connects)
+{
+    struct flow_number_key key = {.slot = box->slot, .generation = box->generation, .target = *t};
+    __u32 *known = bpf_map_lookup_elem(&flow_numbers, &key);
+    if (known) {
+        __u32 number = *known;
+        struct net_flow *f = flow_find(box, number);
+        if (f && same_target(f, t) && flow_hold(f, connects)) {
+            fill_user(&f->user);
+            return number;
+        }
+    }
+    struct net_counters *n = counters_of(box);
+    if (!n)
+        return NO_PLACE;
+    for (int i = 0; i < 4; i++) { // another processor may take the same empty place
+        bool empty;
+        __u32 number = place_take(box, n, &empty);
+        if (number == NO_PLACE)
+            return NO_PLACE;
+        if (flow_put(box, t, number, empty, connects)) {
+            if (bpf_map_update_elem(&flow_numbers, &key, &number, BPF_ANY) != 0)
+                failed(box);
+            return number;
+        }
+    }
+    failed(box);
+    return NO_PLACE;
+}
+
+static __always_inline void socket_let_go(struct net_socket *s)
+{
+    if (!s->held)
+        return;
+    s->held = 0;
+    flow_let_go(s->slot, s->generation, s->number);
+}
+
+// The socket is connected to the flow from now on, which is held for it. False: no memory for that.
+static __always_inline bool socket_keep(const struct bpf_sandbox *box, struct bpf_sock *sk,
+                                        __u32 number)
+{
+    struct net_socket *s =
+        sk ? bpf_sk_storage_get(&net_sockets, sk, 0, BPF_SK_STORAGE_GET_F_CREATE) : 0;
+    if (!s) {
+        flow_let_go(box->slot, box->generation, number);
+        failed(box);
+        return false;
+    }
+    socket_let_go(s);
+    s->cgroup = bpf_get_current_ancestor_cgroup_id((int)sandbox_level);
+    s->slot = box->slot;
+    s->generation = box->generation;
+    s->number = number;
+    s->held = 1;
+    return true;
+}
