@@ -12,6 +12,7 @@ enum {
     EXIT_OK = 0,
     EXIT_PROBLEM = 1,  // of other commands: it did not work
     EXIT_USAGE = 2,    // of other commands: a wrong command line
+    EXIT_CUT = 74,     // a job ended well, but output of it was cut (EX_IOERR)
     EXIT_WAITING = 75, // not now: broker away, or full (sysexits.h EX_TEMPFAIL)
     EXIT_REFUSED = 77, // not allowed (EX_NOPERM)
     EXIT_TIME = 124,   // a time limit ended the job

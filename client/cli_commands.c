@@ -36,8 +36,8 @@ static const struct option_row job_limits[] = {
     {"files", 0, OPTION_COUNT, LIMIT(files), "N", "open files per process", NULL},
     {"file-size", 0, OPTION_BYTES, LIMIT(file_size_bytes), "SIZE", "largest file", NULL},
     {"output", 0, OPTION_OUTPUT, LIMIT(output_bytes), "SIZE",
-     "stdout and stderr together; what comes after is counted and thrown away (also taken: "
-     "--output json for -o json)",
+     "stdout and stderr together; what comes after is counted and thrown away (default: no limit; "
+     "also taken: --output json for -o json)",
      NULL},
     {0},
 };
@@ -81,6 +81,8 @@ static const struct option_row sandbox_kind[] = {
     {0},
 };
 
+static const char *const verdicts[] = {"ok", "fail", NULL};
+
 static const struct option_row job_kind[] = {
     {"env", 'e', OPTION_ENV, AT(env), "NAME[=VALUE]",
      "an environment variable; NAME alone takes it from here (repeatable)", NULL},
@@ -91,6 +93,8 @@ static const struct option_row job_kind[] = {
     {"terminal", 't', OPTION_FLAG, AT(terminal), NULL,
      "give the job a terminal; stdout and stderr become one", NULL},
     {"no-stdin", 'n', OPTION_FLAG, AT(no_stdin), NULL, "the job's stdin is empty", NULL},
+    {"output-cut", 0, OPTION_CUT, AT(output_cut), "VERDICT",
+     "what it means when output was cut: ok, or fail: exit with 74 (default: fail)", verdicts},
     {"bill", 0, OPTION_FLAG, AT(bill), NULL, "print on stderr what the job used", NULL},
     {"syscalls", 0, OPTION_FLAG, AT(syscalls), NULL,
      "count its system calls, for 'stockade inspect'", NULL},
@@ -215,7 +219,8 @@ static const char run_details[] =
     "that is left out is the template's.\n\n"
     "Exit codes: the job's own; 124 a time limit ended it; 125 Stockade failed, or a wrong command "
     "line; 126 not executable; 127 not found; 128+n ended by signal n (137 also: memory); 77 "
-    "refused; 75 not now, try again.\n\n"
+    "refused; 75 not now, try again; 74 the job exited with 0, but output of it was cut.\n\n"
+    "Output has no limit but --output: a slow reader makes the job wait.\n\n"
     "-o json prints one object at the end with outcome, exit_code, bill, stdout and stderr (at most "
     "64 MiB each).\n\n"
     "Example: stockade run --memory 256M --bill -- python3 -c 'print(6 * 7)'";

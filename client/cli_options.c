@@ -302,6 +302,7 @@ static const struct kind_row {
     [OPTION_LABEL] = {read_label, "KEY=VALUE, such as team=search (at most 32 of them)"},
     [OPTION_ENV] = {read_env, "NAME=VALUE, or NAME to take it from here (at most 256 of them)"},
     [OPTION_NETWORK] = {read_choice, "one of none, allowlist, open"},
+    [OPTION_CUT] = {read_choice, "one of ok, fail"},
     [OPTION_SEVERITY] = {read_choice, "one of info, notice, warning, critical"},
     [OPTION_ALLOW] =
         {read_allow,

@@ -16,7 +16,8 @@ enum { OPTIONS_PAIRS_MAX = 256, OPTIONS_LABELS_MAX = 32, OPTIONS_LIST_MAX = 256 
 struct options {
     struct stockade_limits limits;
     const char *address, *template_name, *name, *workdir;
-    const char *network; // of `networks`
+    const char *network;    // of `networks`
+    const char *output_cut; // "ok": no failure; NULL as "fail"
     const char *allow[OPTIONS_LIST_MAX];
     size_t allow_n;
     const char *inbound[OPTIONS_LIST_MAX];
@@ -55,6 +56,7 @@ enum option_kind {
     OPTION_LABEL,
     OPTION_ENV,
     OPTION_NETWORK,
+    OPTION_CUT,
     OPTION_SEVERITY,
     OPTION_ALLOW,
     OPTION_INBOUND,

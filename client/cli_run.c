@@ -115,10 +115,17 @@ fill_command(struct stockade_command *to, const struct job *j, const char *const
 
 // Bytes of output that did not come. The gap that tells of the limit counts what was cut by then; the bill knows all.
 static uint64_t
-missing_bytes(const struct job *j, const struct stockade_result *r)
+gone_bytes(const struct job *j, const struct stockade_result *r)
 {
     uint64_t cut = r->bill.output_cut_bytes.value;
     return j->sink.gap_bytes > cut ? j->sink.gap_bytes : cut;
+}
+
+// And those that came, but did not fit into the JSON.
+static uint64_t
+missing_bytes(const struct job *j, const struct stockade_result *r)
+{
+    return gone_bytes(j, r) + j->sink.streams[0].cut + j->sink.streams[1].cut;
 }
 
 static int
@@ -130,8 +137,8 @@ put_json(struct job *j, const struct stockade_result *r)
     (void)json_object_set_new(o, "sandbox_id", json_string(j->sandbox_id));
     int rc = json_set_bytes(o, "stdout", out->bytes != NULL ? out->bytes : "", out->n);
     rc |= json_set_bytes(o, "stderr", err->bytes != NULL ? err->bytes : "", err->n);
-    uint64_t missing = missing_bytes(j, r) + out->cut + err->cut;
-    rc |= json_object_set_new(o, "output_missing_bytes", json_integer((json_int_t)missing));
+    json_int_t missing = (json_int_t)missing_bytes(j, r);
+    rc |= json_object_set_new(o, "output_missing_bytes", json_integer(missing));
     if (rc != 0) {
         json_decref(o);
         o = NULL;
@@ -149,16 +156,26 @@ tell(const struct job *j, const struct stockade_result *r)
     if (exit_code_of_result(r) == EXIT_NOT_FOUND && r->outcome == STOCKADE_OUTCOME_NOT_EXECUTED &&
         strchr(*j->args, ' ') != NULL && j->args[1] == NULL)
         (void)fprintf(stderr, "  hint: that is one word; for a line of the shell: sh -c '...'\n");
-    if (j->sink.limit)
-        (void)fprintf(stderr,
-                      "stockade %s: %llu bytes of output were cut by the limit output_bytes; "
-                      "--output raises it\n",
-                      j->command->name, (unsigned long long)missing_bytes(j, r));
-    else if (j->sink.gap_bytes > 0)
-        (void)fprintf(stderr, "stockade %s: %llu bytes of output are gone\n", j->command->name,
-                      (unsigned long long)missing_bytes(j, r));
     if (j->options->bill)
         bill_print(r, j->command->operand == OPERAND_COMMAND, stderr);
+}
+
+// Output that was cut is told, and is no success unless that was said.
+static int
+judge_output(const struct job *j, const struct stockade_result *r, int code)
+{
+    uint64_t missing = missing_bytes(j, r);
+    if (missing == 0)
+        return code;
+    const char *why = "are gone: they were not read in time";
+    if (j->sink.limit)
+        why = "were cut by the limit output_bytes; --output raises it";
+    else if (gone_bytes(j, r) == 0)
+        why = "are more than -o json holds (64 MiB of each stream); without it nothing is cut";
+    (void)fprintf(stderr, "stockade %s: %llu bytes of output %s\n", j->command->name,
+                  (unsigned long long)missing, why);
+    bool ok = j->options->output_cut != NULL && strcmp(j->options->output_cut, "ok") == 0;
+    return code == EXIT_OK && !ok ? EXIT_CUT : code;
 }
 
 static int
@@ -223,6 +240,7 @@ run_with_feed(struct job *j, call_fn *call)
         tell(j, r);
     else if ((put = put_json(j, r)) != EXIT_OK)
         code = put == EXIT_PIPE ? put : EXIT_OURS;
+    code = judge_output(j, r, code);
     stockade_free(r);
     return code;
 }

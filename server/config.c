@@ -78,11 +78,11 @@ check_limits(const struct limits *usual, const struct limits *most, const struct
 {
     for (int i = 0; i < LIMITS_N; i++) {
         const char *name = limit_table[i].name;
-        if (above != NULL && most->v[i] > above->v[i])
+        if (above != NULL && above->v[i] != 0 && most->v[i] > above->v[i])
             return err_set(e, ERR_INVALID_ARGUMENT,
                            "%s: limits_max.%s is %" PRIu64 ", above the host's %" PRIu64, where,
                            name, most->v[i], above->v[i]);
-        if (usual->v[i] > most->v[i])
+        if (most->v[i] != 0 && usual->v[i] > most->v[i])
             return err_set(e, ERR_INVALID_ARGUMENT,
                            "%s: %s is %" PRIu64 ", above its maximum of %" PRIu64, where, name,
                            usual->v[i], most->v[i]);
@@ -117,9 +117,9 @@ finish_template(const struct config *c, struct config_template *t, struct err *e
     for (int i = 0; i < LIMITS_N; i++) {
         if (t->limits_max.v[i] == 0)
             t->limits_max.v[i] = c->limits_max.v[i];
+        uint64_t usual = c->limits_default.v[i], most = t->limits_max.v[i];
         if (t->limits.v[i] == 0)
-            t->limits.v[i] = c->limits_default.v[i] < t->limits_max.v[i] ? c->limits_default.v[i]
-                                                                         : t->limits_max.v[i];
+            t->limits.v[i] = most != 0 && (usual == 0 || usual > most) ? most : usual;
     }
     anomaly_config_inherit(&t->anomalies, &c->anomalies);
     if (!t->pool_said)

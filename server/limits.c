@@ -26,7 +26,7 @@ const struct limit_row limit_table[LIMITS_N] = {
                                true},
     [LIMIT_DISK_BYTES] = {"disk_bytes", 64 * KIB, TIB, 256 * MIB, 4 * GIB, LIMIT_UNIT_BYTES, false},
     [LIMIT_INODES] = {"inodes", 64, 100000000, 16384, 1000000, LIMIT_UNIT_COUNT, false},
-    [LIMIT_OUTPUT_BYTES] = {"output_bytes", 1, TIB, 16 * MIB, GIB, LIMIT_UNIT_BYTES, true},
+    [LIMIT_OUTPUT_BYTES] = {"output_bytes", 1, TIB, 0, 0, LIMIT_UNIT_BYTES, true},
 };
 
 void
@@ -51,7 +51,7 @@ check_one(int i, uint64_t value, uint64_t most, const char *hint, struct err *e)
     (void)snprintf(field, sizeof field, "limits.%s", row->name);
     if (value < row->min)
         return err_field(e, field, "%" PRIu64 " is below the minimum of %" PRIu64, value, row->min);
-    if (value <= most)
+    if (value <= most || most == 0)
         return 0;
     int r = err_field(e, field, "%" PRIu64 " asked, at most %" PRIu64 " allowed", value, most);
     err_detail(e, "LIMIT_ABOVE_MAXIMUM", NULL, hint);
@@ -64,6 +64,8 @@ resolve(const struct limits *usual, const struct limits *most, const struct limi
 {
     struct limits result = *usual;
     for (int i = 0; i < LIMITS_N; i++) {
+        if (result.v[i] == 0)
+            result.v[i] = most->v[i];
         if (asked == NULL || asked->v[i] == 0)
             continue;
         result.v[i] = asked->v[i];

@@ -24,7 +24,7 @@ enum limit {
     LIMITS_N,
 };
 
-// Values by enum limit; 0 stands for "not said".
+// Values by enum limit; 0 stands for "not said", and in limits that are in force for "none".
 struct limits {
     uint64_t v[LIMITS_N];
 };
@@ -34,8 +34,8 @@ enum limit_unit { LIMIT_UNIT_COUNT, LIMIT_UNIT_BYTES, LIMIT_UNIT_MS };
 struct limit_row {
     const char *name;  // of the field in stockade.v1.Limits and in the configuration
     uint64_t min, max; // as limits.proto says
-    uint64_t usual;    // what a request gets that says nothing
-    uint64_t most;     // the most that it may ask for, where the configuration says nothing
+    uint64_t usual;    // what a request gets that says nothing; 0: none
+    uint64_t most;     // the most that it may ask for, where the configuration says nothing; 0: any
     enum limit_unit unit;
     bool of_job; // may be set for one job (ProcessService.Start)
 };

@@ -30,7 +30,7 @@ output_new(uint64_t limit_bytes)
     struct output *o = calloc(1, sizeof *o);
     if (o == NULL)
         return NULL;
-    o->limit = limit_bytes;
+    o->limit = limit_bytes != 0 ? limit_bytes : UINT64_MAX;
     o->size_max = OUTPUT_RING_MAX;
     list_init(&o->readers);
     return o;

@@ -6,7 +6,8 @@
 //
 // While a reader keeps up, nothing that it has not read is dropped: when the ring is full of that, output_space() says
 // 0 and the job waits at its pipe. A reader that takes nothing for 10 s while there is something loses that right
-// (unless it is patient), and finds a gap. Beyond limit_bytes nothing is kept: it is counted, and told as one gap.
+// (unless it is patient), and finds a gap. Beyond limit_bytes, where there is such a limit, nothing is kept: it is
+// counted, and told as one gap.
 #pragma once
 
 #include <stdbool.h>
@@ -47,7 +48,7 @@ struct output_chunk {
     uint64_t missing;          // GAP, LIMIT: bytes
 };
 
-// Owned: output_free(). NULL without memory. Memory for bytes is taken with the first of them.
+// Owned: output_free(). NULL without memory. Memory for bytes is taken with the first of them. limit_bytes 0: no limit.
 struct output *output_new(uint64_t limit_bytes);
 void output_free(struct output *o);
 

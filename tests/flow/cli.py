@@ -99,7 +99,7 @@ def a_limit_that_ends_a_job_is_named(b):
 
 def output_beyond_its_limit_is_cut_and_counted(b):
     r = b.cli("run", "--output", "1K", "--", "head", "-c", "100000", "/dev/zero")
-    expect(r, 0, b"\0" * 1024, b"98976 bytes of output were cut")
+    expect(r, 74, b"\0" * 1024, b"98976 bytes of output were cut")
 
 
 # ---- a job's own stdin, stdout, stderr and exit code
@@ -151,7 +151,7 @@ def stdin_that_nobody_reads_does_not_hold_the_job(b):
 
 
 def much_output_comes_through_whole(b):
-    r = b.cli("run", "--output", "1G", "--", "sh", "-c", "head -c 50000000 /dev/zero | tr '\\0' x")
+    r = b.cli("run", "--", "sh", "-c", "head -c 50000000 /dev/zero | tr '\\0' x")
     expect(r, 0)
     check(len(r.stdout) == 50_000_000 and r.stdout.count(b"x") == 50_000_000, len(r.stdout))
 

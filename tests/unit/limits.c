@@ -22,6 +22,8 @@ a_value_above_the_maximum_is_refused_and_names_both(void **state)
         struct limits asked = {0};
         struct err e = {0};
         char value[32];
+        if (most.v[i] == 0)
+            continue; // there is no maximum
         asked.v[i] = most.v[i] + 1;
         assert_true(limits_resolve(&usual, &most, &asked, &out, &e) < 0);
         assert_int_equal(e.code, ERR_INVALID_ARGUMENT);
@@ -54,6 +56,7 @@ a_sandbox_limit_for_one_process_is_refused(void **state)
     (void)state;
     struct limits own, out;
     limits_usual(&own);
+    own.v[LIMIT_OUTPUT_BYTES] = 1000; // one that was asked for
     for (int i = 0; i < LIMITS_N; i++) {
         struct limits asked = {0};
         struct err e = {0};
@@ -80,12 +83,34 @@ what_is_left_out_comes_from_the_layer_above(void **state)
 }
 
 static void
+a_limit_that_is_none_is_so_until_a_maximum_or_a_request_sets_one(void **state)
+{
+    (void)state;
+    struct limits usual, most, out;
+    struct limits asked = {.v[LIMIT_OUTPUT_BYTES] = 1000};
+    struct err e;
+    limits_usual(&usual);
+    limits_most(&most);
+    assert_int_equal(limits_resolve(&usual, &most, NULL, &out, &e), 0);
+    assert_int_equal(out.v[LIMIT_OUTPUT_BYTES], 0);
+    assert_int_equal(limits_resolve(&usual, &most, &asked, &out, &e), 0);
+    assert_int_equal(out.v[LIMIT_OUTPUT_BYTES], 1000);
+    most.v[LIMIT_OUTPUT_BYTES] = 900;
+    assert_true(limits_resolve(&usual, &most, &asked, &out, &e) < 0);
+    assert_int_equal(limits_resolve(&usual, &most, NULL, &out, &e), 0);
+    assert_int_equal(out.v[LIMIT_OUTPUT_BYTES], 900);
+}
+
+static void
 every_usual_value_lies_within_its_bounds(void **state)
 {
     (void)state;
     for (int i = 0; i < LIMITS_N; i++) {
         const struct limit_row *row = &limit_table[i];
-        assert_true(row->min <= row->usual && row->usual <= row->most && row->most <= row->max);
+        if (row->usual == 0)
+            assert_int_equal(row->most, 0); // none, and none
+        else
+            assert_true(row->min <= row->usual && row->usual <= row->most && row->most <= row->max);
     }
 }
 
@@ -114,6 +139,7 @@ main(void)
         cmocka_unit_test(a_value_below_the_minimum_is_refused),
         cmocka_unit_test(a_sandbox_limit_for_one_process_is_refused),
         cmocka_unit_test(what_is_left_out_comes_from_the_layer_above),
+        cmocka_unit_test(a_limit_that_is_none_is_so_until_a_maximum_or_a_request_sets_one),
         cmocka_unit_test(every_usual_value_lies_within_its_bounds),
         cmocka_unit_test(messages_come_back_as_they_went),
     };

@@ -87,6 +87,14 @@ function safeNumber(value: bigint): number {
   return n;
 }
 
+/** Which streams the program gets as they come, beside what the result keeps. */
+export interface Given {
+  stdout: boolean;
+  stderr: boolean;
+}
+
+const nothingGiven: Given = { stdout: false, stderr: false };
+
 /** Folds the events of one process into its identity, its output and its result. */
 export class Collector {
   /** "" until the process is known to have started. */
@@ -99,16 +107,21 @@ export class Collector {
   result: RunResult | undefined;
   readonly #keep: number;
   readonly #kept = { stdout: { chunks: [], bytes: 0 } as Kept, stderr: { chunks: [], bytes: 0 } as Kept };
-  #missing = 0;
-  #cut = 0; // of those, by the limit on output: the bill knows the whole sum
+  #over = 0; // beyond what is kept
+  #unseen = 0; // of those, bytes that nobody was given and somebody may want
+  #gone = 0;
+  #cut = 0; // by the limit on output: the bill knows the whole sum
 
   /** `keep`: bytes of stdout and of stderr that the result holds. */
   constructor(keep: number) {
     this.#keep = keep;
   }
 
-  /** Takes one event and gives it where a reader wants to see it. ProtocolError: an order that makes no sense. */
-  feed(message: EventMessage | undefined): ProcessEvent | undefined {
+  /**
+   * Takes one event and gives it where a reader wants to see it. `given`: the program gets it. ProtocolError: an order
+   * that makes no sense.
+   */
+  feed(message: EventMessage | undefined, given: Given = nothingGiven): ProcessEvent | undefined {
     const event = message?.event;
     if (this.result !== undefined) {
       throw new ProtocolError("the broker sent an event of a process that is over");
@@ -122,7 +135,7 @@ export class Collector {
         return undefined;
       case "output":
         this.#needStarted();
-        return this.#output(event.value.stream, event.value.data, safeNumber(event.value.offset));
+        return this.#output(event.value.stream, event.value.data, safeNumber(event.value.offset), given);
       case "gap":
         this.#needStarted();
         return this.#gap(safeNumber(event.value.offset), safeNumber(event.value.bytes), event.value.limit);
@@ -146,7 +159,7 @@ export class Collector {
     this.pid = pid;
   }
 
-  #output(stream: Stream, bytes: Uint8Array, offset: number): Output | undefined {
+  #output(stream: Stream, bytes: Uint8Array, offset: number, given: Given): Output | undefined {
     const type = stream === Stream.STDERR ? "stderr" : "stdout";
     const seen = Math.max(0, this.offset - offset); // before the connection was lost
     const data = seen > 0 ? bytes.subarray(seen) : bytes;
@@ -160,14 +173,18 @@ export class Collector {
       kept.chunks.push(part);
       kept.bytes += part.length;
     }
-    this.#missing += data.length - part.length;
+    this.#over += data.length - part.length;
+    this.#unseen += given[type] || this.#keep === 0 ? 0 : data.length - part.length;
     return new Output(type, data, offset + seen);
   }
 
   #gap(offset: number, length: number, limit: boolean): Gap {
     this.offset = Math.max(this.offset, offset + length);
-    this.#missing += length;
-    this.#cut += limit ? length : 0;
+    if (limit) {
+      this.#cut += length;
+    } else {
+      this.#gone += length;
+    }
     return { type: "gap", offset, length, limit };
   }
 
@@ -176,8 +193,9 @@ export class Collector {
       throw new ProtocolError("the broker sent the end of a process without its result");
     }
     const { stdout, stderr } = this.#kept;
-    const cut = this.#cut === 0 ? 0 : Number(result.bill?.outputCutBytes?.value ?? 0n);
-    const missing = this.#missing + Math.max(0, cut - this.#cut);
-    this.result = new RunResult(result, { stdout: join(stdout), stderr: join(stderr), missing });
+    const gone = this.#gone + Math.max(this.#cut, Number(result.bill?.outputCutBytes?.value ?? 0n));
+    const missing = gone + this.#over;
+    const cut = gone + this.#unseen;
+    this.result = new RunResult(result, { stdout: join(stdout), stderr: join(stderr), missing, cut });
   }
 }

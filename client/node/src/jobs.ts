@@ -5,7 +5,7 @@ import type { CallOptions } from "./call.js";
 import { Client } from "./client.js";
 import { FailedPreconditionError, NotFoundError } from "./errors.js";
 import { Collector, Lines } from "./events.js";
-import type { LineCallback, Output, ProcessEvent } from "./events.js";
+import type { LineCallback, Output } from "./events.js";
 import { ProcessService, CommandSchema } from "./gen/stockade/v1/process_service_pb.js";
 import { limitsMessage } from "./limits.js";
 import type { Limits } from "./limits.js";
@@ -52,7 +52,7 @@ export interface RunOptions extends CommandOptions, CallControl {
   onStderr?: LineCallback;
   /** Called with each piece of output as it comes, as bytes. */
   onOutput?: (output: Output) => unknown;
-  /** Throw JobError unless the job exits with code 0. */
+  /** Throw JobError unless the job exits with code 0 and no output was cut. */
   check?: boolean;
 }
 
@@ -139,7 +139,11 @@ async function handOver(process: Process, options: RunOptions): Promise<RunResul
     stdout: options.onStdout === undefined ? undefined : new Lines(options.onStdout),
     stderr: options.onStderr === undefined ? undefined : new Lines(options.onStderr),
   };
-  for await (const event of process as AsyncIterable<ProcessEvent>) {
+  const given = {
+    stdout: options.onOutput !== undefined || options.onStdout !== undefined,
+    stderr: options.onOutput !== undefined || options.onStderr !== undefined,
+  };
+  for await (const event of process.read(given)) {
     if (event.type !== "gap") {
       await options.onOutput?.(event);
       await lines[event.type]?.feed(event.data, false);

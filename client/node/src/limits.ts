@@ -32,7 +32,10 @@ export interface Limits {
   disk?: Size;
   /** Files, folders and links that the sandbox makes or changes. 64 to 100,000,000. */
   inodes?: number;
-  /** stdout and stderr of one job together: what comes after is counted and thrown away. Bytes or "10M". */
+  /**
+   * stdout and stderr of one job together: what comes after is counted and thrown away. Bytes or "10M". Left out: as
+   * much as the job writes, unless the template has a limit.
+   */
   output?: Size;
 }
 

@@ -16,7 +16,7 @@ import {
   ProtocolError,
 } from "./errors.js";
 import { Collector } from "./events.js";
-import type { ProcessEvent } from "./events.js";
+import type { Given, ProcessEvent } from "./events.js";
 import { ProcessService } from "./gen/stockade/v1/process_service_pb.js";
 import type { ProcessEvent as EventMessage } from "./gen/stockade/v1/process_service_pb.js";
 import { untilTaken } from "./queue.js";
@@ -131,9 +131,14 @@ export class Process implements AsyncIterable<ProcessEvent>, AsyncDisposable {
    * Its output, as it comes. The job (or the broker, which keeps the last MiB) waits for the reader. Leaving the loop
    * leaves the process as it is: it can be iterated again, or waited for. Rejects with the call's StockadeError.
    */
-  async *[Symbol.asyncIterator](): AsyncGenerator<ProcessEvent, void, undefined> {
+  [Symbol.asyncIterator](): AsyncGenerator<ProcessEvent, void, undefined> {
+    return this.read({ stdout: true, stderr: true });
+  }
+
+  /** @internal The same for a reader that gives the program these streams only. */
+  async *read(given: Given): AsyncGenerator<ProcessEvent, void, undefined> {
     for (;;) {
-      const event = await this.#next();
+      const event = await this.#next(given);
       if (event === undefined) {
         return;
       }
@@ -252,19 +257,19 @@ export class Process implements AsyncIterable<ProcessEvent>, AsyncDisposable {
   }
 
   // Readers take turns: each gets the next event.
-  #next(): Promise<ProcessEvent | undefined> {
-    const turn = this.#reading.then(() => this.#read());
+  #next(given?: Given): Promise<ProcessEvent | undefined> {
+    const turn = this.#reading.then(() => this.#read(given));
     this.#reading = turn.catch(() => undefined);
     return turn;
   }
 
-  async #read(): Promise<ProcessEvent | undefined> {
+  async #read(given?: Given): Promise<ProcessEvent | undefined> {
     if (this.#failed !== undefined) {
       throw this.#failed.error;
     }
     try {
       while (this.#collector.result === undefined) {
-        const event = this.#collector.feed(await this.#message());
+        const event = this.#collector.feed(await this.#message(), given);
         if (event !== undefined) {
           this.#tries = 0;
           return event;

@@ -177,9 +177,11 @@ export interface KeptOutput {
   stderr: Uint8Array;
   /** Bytes that are missing above. */
   missing: number;
+  /** Of those, bytes that nobody was given. */
+  cut: number;
 }
 
-const nothingKept: KeptOutput = { stdout: new Uint8Array(0), stderr: new Uint8Array(0), missing: 0 };
+const nothingKept: KeptOutput = { stdout: new Uint8Array(0), stderr: new Uint8Array(0), missing: 0, cut: 0 };
 
 /** What became of a job. That it ended badly is no error of the call: see `outcome`, `ok` and `check()`. */
 export class RunResult {
@@ -205,6 +207,11 @@ export class RunResult {
   readonly stderrBytes: Uint8Array;
   /** Bytes of output that are missing above: cut by a limit, lost while nobody read, or not kept here. */
   readonly outputMissing: number;
+  /**
+   * Of those, bytes that were cut: nobody was given them, and nobody said (`keep: 0`) that they are not wanted. A job
+   * whose output was cut is no success.
+   */
+  readonly outputCut: number;
 
   constructor(message: ResultMessage, kept: KeptOutput = nothingKept) {
     this.outcome = outcomes[message.outcome] ?? "unknown";
@@ -219,6 +226,7 @@ export class RunResult {
     this.stdoutBytes = kept.stdout;
     this.stderrBytes = kept.stderr;
     this.outputMissing = kept.missing;
+    this.outputCut = Math.max(kept.cut, this.bill.outputCut ?? 0);
   }
 
   /** `stdoutBytes` as text; what is no UTF-8 becomes U+FFFD. */
@@ -231,9 +239,9 @@ export class RunResult {
     return new TextDecoder().decode(this.stderrBytes);
   }
 
-  /** It exited with code 0. */
+  /** It exited with code 0, and no output was cut. */
   get ok(): boolean {
-    return this.outcome === "exited" && this.exitCode === 0;
+    return this.outcome === "exited" && this.exitCode === 0 && this.outputCut === 0;
   }
 
   /** Its wall-clock limit (`timeout` of `run`) ended it. */
@@ -241,7 +249,7 @@ export class RunResult {
     return this.outcome === "limit" && this.limitHit?.name === "wall_ms";
   }
 
-  /** Gives itself when the job exited with code 0, else throws JobError. */
+  /** Gives itself when it is `ok`, else throws JobError. */
   check(): this {
     if (!this.ok) {
       throw new JobError(this);
@@ -262,11 +270,14 @@ export class RunResult {
       const { name, value, over, count } = this.limitHit;
       how += `, limit ${name}=${value}${count ? `, denied ${over} times` : ""}`;
     }
+    if (this.outputCut > 0) {
+      how += `, ${this.outputCut} bytes of output were cut`;
+    }
     return this.reason === "" ? how : `${how}: ${this.reason}`;
   }
 }
 
-/** A job did not end with exit code 0, and the caller asked for that (`check`). Code ABORTED. */
+/** A job failed, or its output was cut, and the caller asked for that (`check`). Code ABORTED. */
 export class JobError extends StockadeError {
   /** The job's result: outcome, exit code, limit, output, bill. */
   readonly result: RunResult;

@@ -164,9 +164,7 @@ test("a cancelled run and a left process leave nothing behind", { skip }, async 
 
 test("100 MB of output arrive whole, at the pace of the reader", { skip }, async () => {
   const size = 100 * MB;
-  const most = (await info({ client })).templates[0]?.limitsMax.output ?? 0;
-  assert.ok(most >= size, `the template lets at most ${most} bytes through`);
-  const job = await start(["head", "-c", `${size}`, "/dev/zero"], { client, keep: 0, limits: { output: size } });
+  const job = await start(["head", "-c", `${size}`, "/dev/zero"], { client, keep: "1K" });
   let total = 0;
   let next = 0;
   for await (const event of job) {
@@ -177,7 +175,9 @@ test("100 MB of output arrive whole, at the pace of the reader", { skip }, async
   const r = await job.wait();
   assert.equal(r.exitCode, 0, String(r));
   assert.equal(total, size);
-  assert.equal(r.outputMissing, size);
+  assert.equal(r.outputMissing, size - 1024);
+  assert.equal(r.outputCut, 0);
+  assert.ok(r.ok);
 });
 
 test("output beyond its limit is cut, with a gap that says so", { skip }, async () => {
@@ -187,6 +187,21 @@ test("output beyond its limit is cut, with a gap that says so", { skip }, async 
   assert.equal(r.limitHit?.name, "output_bytes");
   assert.equal(r.outputMissing, 3_000_004 - MB);
   assert.equal(r.bill.outputCut, 3_000_004 - MB);
+  assert.equal(r.outputCut, 3_000_004 - MB);
+  assert.equal(r.ok, false);
+  assert.throws(() => r.check(), /JobError|1951428 bytes of output were cut/);
+});
+
+test("output that nobody was given is cut, and with check that throws", { skip }, async () => {
+  const args = ["head", "-c", "20000000", "/dev/zero"];
+  let seen = 0;
+  const onOutput = (piece: { data: Uint8Array }): void => {
+    seen += piece.data.length;
+  };
+  await run(args, { client, keep: "1K", check: true, onOutput });
+  assert.equal(seen, 20_000_000);
+  await assert.rejects(run(args, { client, keep: "1K", check: true }), /19998976 bytes of output were cut/);
+  assert.equal((await run(args, { client, keep: 0, check: true })).stdout, "");
 });
 
 test("5 MB of stdin pass, as bytes and in pieces", { skip }, async () => {

@@ -57,7 +57,7 @@ class AddressError(StockadeError, ValueError):
 
 
 class JobError(StockadeError):
-    """A job did not end with exit code 0, and the caller asked for that (``check=True``)."""
+    """A job failed, or its output was cut, and the caller asked for that (``check=True``)."""
 
     def __init__(self, result: Result) -> None:
         super().__init__(str(result))

@@ -86,7 +86,9 @@ class Collector:
         }
         self._kept = {"stdout": bytearray(), "stderr": bytearray()}
         self._keep = size_bytes(keep)
-        self._missing = 0
+        self._over = 0  # beyond what is kept
+        self._unseen = 0  # of those, bytes that nobody was given and somebody may want
+        self._gone = 0
         self._cut = 0  # by the limit, as far as gaps told
         self.process_id = ""
         self.sandbox_id = ""
@@ -94,8 +96,12 @@ class Collector:
         self.offset = 0  # of the next byte that is expected
         self.result: Optional[Result] = None
 
-    def feed(self, message: process_service_pb2.ProcessEvent) -> Optional[Event]:
+    def feed(
+        self, message: process_service_pb2.ProcessEvent, *, handed: bool = False
+    ) -> Optional[Event]:
         """Take one event. Returns it where the caller wants to see it: output and gaps.
+
+        ``handed``  the program gets what is returned
 
         Raises ``ProtocolError`` for an order that makes no sense.
         """
@@ -108,7 +114,7 @@ class Collector:
         if which is not None and not self.process_id and which != "exited":
             raise ProtocolError("the broker sent output of a process before it started")
         if which == "output":
-            return self._output(message.output)
+            return self._output(message.output, handed=handed)
         if which == "gap":
             return self._gap(message.gap)
         if which == "exited":
@@ -122,7 +128,9 @@ class Collector:
         self.sandbox_id = started.sandbox_id
         self.pid = started.pid
 
-    def _output(self, output: process_service_pb2.ProcessEvent.Output) -> Optional[Event]:
+    def _output(
+        self, output: process_service_pb2.ProcessEvent.Output, *, handed: bool
+    ) -> Optional[Event]:
         stream = "stderr" if output.stream == process_service_pb2.STREAM_STDERR else "stdout"
         skip = self.offset - output.offset  # seen before the connection was lost
         data = output.data[skip:] if skip > 0 else output.data
@@ -133,8 +141,11 @@ class Collector:
         kept = self._kept[stream]
         room = max(0, self._keep - len(kept))
         kept += data[:room]
-        self._missing += len(data) - min(room, len(data))
+        over = len(data) - min(room, len(data))
+        self._over += over
         lines = self._lines[stream]
+        if not (handed or lines or self._keep == 0):
+            self._unseen += over
         if lines:
             lines.feed(data)
         return event
@@ -144,7 +155,7 @@ class Collector:
         if gap.limit:
             self._cut += gap.bytes
         else:
-            self._missing += gap.bytes
+            self._gone += gap.bytes
         return Gap(gap.offset, gap.bytes, gap.limit)
 
     def _exited(self, exited: process_service_pb2.ProcessEvent.Exited) -> None:
@@ -152,11 +163,13 @@ class Collector:
             if lines:
                 lines.feed(b"", final=True)
         bill = exited.result.bill  # it knows all that was cut; the gap came with the first of it
+        gone = self._gone + max(self._cut, bill.output_cut_bytes.value)
         self.result = Result.from_message(
             exited.result,
             stdout=bytes(self._kept["stdout"]),
             stderr=bytes(self._kept["stderr"]),
-            missing=self._missing + max(self._cut, bill.output_cut_bytes.value),
+            missing=gone + self._over,
+            cut=gone + self._unseen,
         )
 
     def finish(self) -> Result:

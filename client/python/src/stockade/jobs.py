@@ -74,7 +74,7 @@ class Job:
         """The result when its end has been read, else None."""
         return self._collector.result
 
-    async def _next(self, until: Optional[float]) -> Optional[Event]:
+    async def _next(self, until: Optional[float], *, handed: bool = False) -> Optional[Event]:
         while self._collector.result is None:
             try:
                 message = await self._stream._get(until)
@@ -86,7 +86,7 @@ class Job:
                     raise FailedPrecondition("the process was detached: it is read no more")
                 self._collector.finish()
                 break
-            event = self._collector.feed(message.event)
+            event = self._collector.feed(message.event, handed=handed)
             if event is not None:
                 return event
         self._stream._leave()

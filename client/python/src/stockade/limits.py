@@ -113,7 +113,7 @@ class Limits:
     #: Files, folders and links that the sandbox makes or changes. 64 to 100,000,000.
     inodes: Optional[int] = None
     #: stdout and stderr of one job together: what comes after is counted and thrown away, with a
-    #: mark in the stream.
+    #: mark in the stream. None: as much as the job writes, unless the template has a limit.
     output: Optional[Size] = None
 
     def to_message(self) -> limits_pb2.Limits:

@@ -42,7 +42,7 @@ class Process(Job):
         return self
 
     def __next__(self) -> Event:
-        event = now(self._next(None))
+        event = now(self._next(None, handed=True))
         if event is None:
             raise StopIteration
         return event

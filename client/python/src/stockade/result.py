@@ -249,6 +249,9 @@ class Result:
     #: Bytes of output that are missing above: cut by a limit, lost while nobody read, or not kept
     #: here.
     output_missing: int = 0
+    #: Of those, bytes that were cut: nobody was given them, and nobody said (``keep=0``) that they
+    #: are not wanted. A job whose output was cut is no success.
+    output_cut: int = 0
 
     @property
     def stdout(self) -> str:
@@ -262,8 +265,8 @@ class Result:
 
     @property
     def ok(self) -> bool:
-        """It exited with code 0."""
-        return self.outcome is Outcome.EXITED and self.exit_code == 0
+        """It exited with code 0, and no output was cut."""
+        return self.outcome is Outcome.EXITED and self.exit_code == 0 and self.output_cut == 0
 
     @property
     def timed_out(self) -> bool:
@@ -272,7 +275,7 @@ class Result:
         return self.outcome is Outcome.LIMIT and hit is not None and hit.name == "wall_ms"
 
     def check(self) -> Result:
-        """Return itself when the job exited with code 0, else raise ``JobError``."""
+        """Return itself when it is ``ok``, else raise ``JobError``."""
         if not self.ok:
             raise JobError(self)
         return self
@@ -285,6 +288,8 @@ class Result:
             how += f" by {_signal_name(self.signal)}"
         if self.limit_hit is not None:
             how += f", limit {self.limit_hit}"
+        if self.output_cut:
+            how += f", {self.output_cut} bytes of output were cut"
         return how + (f": {self.reason}" if self.reason else "")
 
     @classmethod
@@ -295,6 +300,7 @@ class Result:
         stdout: bytes = b"",
         stderr: bytes = b"",
         missing: int = 0,
+        cut: int = 0,
     ) -> Result:
         """Return the result in a message, with the output that was collected."""
         outcome = Outcome(message.outcome) if message.outcome in _OUTCOMES else Outcome.UNKNOWN
@@ -313,6 +319,7 @@ class Result:
             stdout_bytes=stdout,
             stderr_bytes=stderr,
             output_missing=missing,
+            output_cut=max(cut, message.bill.output_cut_bytes.value),
         )
 
 

@@ -137,7 +137,7 @@ class Sandbox(Box):
         ``on_stderr``  the same for stderr
         ``keep``       bytes, or ``"1M"``, of stdout and of stderr that the result keeps; the rest
                        is only counted
-        ``check``      raise ``JobError`` unless it exits with code 0
+        ``check``      raise ``JobError`` unless it exits with code 0 and no output was cut
 
         When waiting is interrupted (Ctrl-C, an exception in a callback) the command is killed.
         Raises ``NotFound`` when the sandbox is gone, ``FailedPrecondition`` when it is paused.
@@ -341,7 +341,7 @@ def run(
     ``on_stderr``  the same for stderr
     ``keep``       bytes, or ``"1M"``, of stdout and of stderr that the result keeps; the rest is
                    only counted
-    ``check``      raise ``JobError`` unless it exits with code 0
+    ``check``      raise ``JobError`` unless it exits with code 0 and no output was cut
     ``deadline``   seconds for the whole call, queue included: ``DeadlineExceeded`` after that, and
                    no result
     ``client``     None: the one of ``STOCKADE_ADDRESS`` and ``STOCKADE_TOKEN``

@@ -111,7 +111,26 @@ def test_output_beyond_its_limit_is_cut_and_counted(client: Client) -> None:
     result = run("head", "-c", "100000", "/dev/zero", limits=Limits(output="10K"), client=client)
     assert len(result.stdout_bytes) == 10 << 10
     assert result.output_missing == 100_000 - (10 << 10)
-    assert result.bill.output_cut == result.output_missing
+    assert result.bill.output_cut == result.output_missing == result.output_cut
+    assert result.exit_code == 0
+    assert not result.ok
+    with pytest.raises(stockade.JobError, match="89760 bytes of output were cut"):
+        result.check()
+
+
+def test_who_streams_gets_all_output(client: Client) -> None:
+    lines = 0
+
+    def count(line: str) -> None:
+        nonlocal lines
+        lines += 1
+
+    command = ("sh", "-c", f"yes stockade | head -c {9 * 4_000_000}")
+    result = run(*command, on_stdout=count, keep="1K", check=True, client=client)
+    assert (lines, len(result.stdout_bytes)) == (4_000_000, 1024)
+    with pytest.raises(stockade.JobError, match="35998976 bytes of output were cut"):
+        run(*command, keep="1K", check=True, client=client)
+    assert run(*command, keep=0, check=True, client=client).stdout == ""
 
 
 def test_check_raises_with_the_result(client: Client) -> None:
@@ -185,9 +204,8 @@ def test_a_terminal_is_one(client: Client) -> None:
 
 def test_a_hundred_megabytes_arrive_whole(client: Client) -> None:
     digest, length, offsets = hashlib.sha256(), 0, 0
-    limits = Limits(output="128M")
     with stockade.start(
-        "sh", "-c", f"yes stockade | head -c {HUNDRED_MB}", limits=limits, keep=0, client=client
+        "sh", "-c", f"yes stockade | head -c {HUNDRED_MB}", keep="1K", client=client
     ) as process:
         for event in process:
             assert isinstance(event, stockade.Output)
@@ -203,9 +221,7 @@ def test_a_hundred_megabytes_arrive_whole(client: Client) -> None:
 
 
 def test_a_reader_that_pauses_makes_the_job_wait_and_loses_nothing(client: Client) -> None:
-    process = stockade.start(
-        "head", "-c", "20000000", "/dev/zero", limits=Limits(output="32M"), client=client
-    )
+    process = stockade.start("head", "-c", "20000000", "/dev/zero", client=client)
     time.sleep(1)
     result = process.wait()
     assert len(result.stdout_bytes) == 20_000_000

@@ -259,10 +259,29 @@ def test_gaps_are_events_and_are_counted_as_missing() -> None:
     collector.feed(exited(3))
     result = collector.finish()
     assert (result.stdout, result.stderr, result.output_missing) == ("abcd", "oops", 92)
-    assert (result.exit_code, result.ok) == (3, False)
+    assert (result.exit_code, result.ok, result.output_cut) == (3, False, 92)
     assert collector.offset == 100
     with pytest.raises(JobError, match="exited with code 3"):
         result.check()
+
+
+def missing(collector: Collector, *, handed: bool = False) -> tuple[int, int]:
+    collector.feed(STARTED)
+    collector.feed(output(b"abcdef", 0), handed=handed)
+    collector.feed(output(b"oops", 6, 2), handed=handed)
+    collector.feed(exited(0))
+    result = collector.finish()
+    assert result.ok is (result.output_cut == 0)
+    return result.output_missing, result.output_cut
+
+
+def test_output_that_nobody_was_given_is_cut() -> None:
+    assert missing(Collector(keep=6)) == (0, 0)
+    assert missing(Collector(keep=3)) == (4, 4)
+    assert missing(Collector(keep=3), handed=True) == (4, 0)
+    assert missing(Collector(keep=3, on_stdout=print)) == (4, 1)
+    assert missing(Collector(keep=3, on_stdout=print, on_stderr=print)) == (4, 0)
+    assert missing(Collector(keep=0)) == (10, 0)  # nothing is wanted
 
 
 def test_lines_are_handed_over_whole_across_pieces_and_characters() -> None:

@@ -39,7 +39,7 @@ class Process(Job):
         return self
 
     async def __anext__(self) -> Event:
-        event = await self._next(None)
+        event = await self._next(None, handed=True)
         if event is None:
             raise StopAsyncIteration
         return event
