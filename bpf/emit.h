@@ -5,6 +5,10 @@
 // silence another; what does not fit the budget or the ring is counted per sandbox, class and CPU in "lost", which is
 // never cleared: the broker remembers what it was when it created the sandbox. It is an array that the broker maps, since it
 // looks there several times per job, and a look into a map per CPU is a system call.
+//
+// The first event of its kind needs no budget: the first refusal of each destination and the first exec of each unknown
+// program (map "firsts"), the first of each dangerous system call of a job (its account). So a flood of what is harmless,
+// or of what was reported already, hides nothing new.
 #pragma once
 
 #include "sandbox.h"
@@ -17,7 +21,7 @@ enum {
 enum event_class {
     CLASS_DENIAL = 0,  // alerts
     CLASS_ALARM = 1,   // alerts: exec of a memfd or over a socket, oom
-    CLASS_PROCESS = 2, // exec, exit
+    CLASS_PROCESS = 2, // exec of a program that is known, or where no profile judges
     CLASS_FILE = 3,
     CLASS_NETWORK = 4,
     CLASS_SIGNAL = 5,
@@ -25,7 +29,9 @@ enum event_class {
         6, // alerts: dangerous, io_uring. Apart from ALARM: a job can make as many as it likes
     CLASS_UNCOUNTED = 7, // no events: what the account of a cgroup misses, because none was free
     CLASS_PROFILE = 8,   // alerts. Apart from ALARM: a known program can be made to raise thousands
-    EVENT_CLASSES = 9,
+    CLASS_EXIT = 9,      // apart from PROCESS: a fork costs a job less than an exec
+    CLASS_NEW = 10,      // alerts: exec of a program that the profile does not know
+    EVENT_CLASSES = 11,
 };
 
 enum event_kind {
@@ -78,6 +84,17 @@ struct budget {
     __u32 zero;
 };
 
+// Map "firsts", ARRAY by slot, the kernel's own: bits of what was reported in the last FIRSTS_NS. A bit that something else
+// has set makes the event need the budget.
+#define FIRSTS_NS 60000000000ULL
+enum { FIRSTS_BITS = 1024 };
+struct firsts {
+    __u64 since_ns;
+    __u32 generation;
+    __u32 zero;
+    __u64 bits[FIRSTS_BITS / 64];
+};
+
 #ifdef __bpf__
 // The maps, one definition for all objects: the loader gives each object the same ones.
 struct {
@@ -94,6 +111,12 @@ struct {
     __type(key, __u32);
     __type(value, struct budget);
 } budgets SEC(".maps");
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, BPF_SLOTS);
+    __type(key, __u32);
+    __type(value, struct firsts);
+} firsts SEC(".maps");
 struct {
     __uint(type, BPF_MAP_TYPE_ARRAY);
     __uint(max_entries, EVENT_CLASSES);
@@ -155,16 +178,42 @@ static __always_inline bool emit_allowed(const struct bpf_sandbox *box, __u32 cl
     return false;
 }
 
+static __always_inline bool emit_is_alert(__u32 class)
+{
+    return class == CLASS_DENIAL || class == CLASS_ALARM || class == CLASS_SYSCALL ||
+           class == CLASS_PROFILE || class == CLASS_NEW;
+}
+
+// Whether the sandbox has not reported this lately; from now on it has.
+static __noinline int emit_is_first(const struct bpf_sandbox *box, __u64 what)
+{
+    if (!box)
+        return false;
+    __u32 slot = box->slot;
+    __u64 now = bpf_ktime_get_ns();
+    struct firsts *f = bpf_map_lookup_elem(&firsts, &slot);
+    if (!f)
+        return false;
+    if (f->generation != box->generation || now - f->since_ns > FIRSTS_NS) {
+        __builtin_memset(f->bits, 0, sizeof f->bits);
+        f->generation = box->generation;
+        f->since_ns = now;
+    }
+    __u64 hash = what * 0x9e3779b97f4a7c15ULL;
+    __u64 bit = 1ULL << (hash >> 58);
+    __u64 *word = &f->bits[hash >> 54 & (FIRSTS_BITS / 64 - 1)];
+    return !(__sync_fetch_and_or(word, bit) & bit);
+}
+
 // Room for an event with a body of `size` (a constant) in its ring, the head filled but for the process (packets have none);
-// NULL: lost, and counted. Submit with bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP).
+// NULL: lost, and counted. Submit with bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP). `first`: it needs no budget.
 static __always_inline struct event *emit_reserve(const struct bpf_sandbox *box, __u64 cgroup,
-                                                  __u32 kind, __u32 class, __u32 size)
+                                                  __u32 kind, __u32 class, __u32 size, bool first)
 {
     struct event *e = 0;
-    if (!emit_allowed(box, class))
+    if (!first && !emit_allowed(box, class))
         ;
-    else if (class == CLASS_DENIAL || class == CLASS_ALARM || class == CLASS_SYSCALL ||
-             class == CLASS_PROFILE)
+    else if (emit_is_alert(class))
         e = bpf_ringbuf_reserve(&alerts, sizeof *e + size, 0);
     else
         e = bpf_ringbuf_reserve(&events, sizeof *e + size, 0);
@@ -187,9 +236,9 @@ static __always_inline struct event *emit_reserve(const struct bpf_sandbox *box,
 
 // The same, of the process that runs now.
 static __always_inline struct event *emit_begin(const struct bpf_sandbox *box, __u64 cgroup,
-                                                __u32 kind, __u32 class, __u32 size)
+                                                __u32 kind, __u32 class, __u32 size, bool first)
 {
-    struct event *e = emit_reserve(box, cgroup, kind, class, size);
+    struct event *e = emit_reserve(box, cgroup, kind, class, size, first);
     if (!e)
         return 0;
     __u64 id = bpf_get_current_pid_tgid();

@@ -358,10 +358,12 @@ static __always_inline int packet(struct __sk_buff *skb, bool out)
         return ALLOW;
     count_denied(box, (__u32)reason);
     __u64 cgroup = bpf_skb_ancestor_cgroup_id(skb, (int)sandbox_level + 1);
+    __u32 hook = out ? NET_HOOK_EGRESS : NET_HOOK_INGRESS;
+    bool first = is_first_refusal(box, &p.peer, 0, hook, (__u32)reason);
     struct event *e =
-        emit_reserve(box, cgroup, EVENT_DENIED, CLASS_DENIAL, sizeof(struct net_event));
+        emit_reserve(box, cgroup, EVENT_DENIED, CLASS_DENIAL, sizeof(struct net_event), first);
     if (e) {
-        fill(e, &p.peer, 0, out ? NET_HOOK_EGRESS : NET_HOOK_INGRESS, (__u32)reason, NO_RULE, 0);
+        fill(e, &p.peer, 0, hook, (__u32)reason, NO_RULE, 0);
         bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
     }
     return DENY;

@@ -41,7 +41,10 @@ static __always_inline void tell(const struct bpf_sandbox *box, const char *path
     struct net_counters *n = bpf_map_lookup_elem(&net_counters, &slot);
     if (n)
         __sync_fetch_and_add(&n->denied[NET_UNIX], 1);
-    struct event *e = emit_begin(box, cgroup, EVENT_DENIED, CLASS_DENIAL, sizeof(struct net_event));
+    const __u64 *text = (const __u64 *)path;
+    bool first = emit_is_first(box, text[0] * 0x9e3779b97f4a7c15ULL ^ text[1]);
+    struct event *e =
+        emit_begin(box, cgroup, EVENT_DENIED, CLASS_DENIAL, sizeof(struct net_event), first);
     if (!e)
         return;
     struct net_event *body = (struct net_event *)(e + 1);

@@ -211,13 +211,27 @@ static __always_inline void count_denied(const struct bpf_sandbox *box, __u32 re
         __sync_fetch_and_add(&n->denied[reason], 1);
 }
 
+// No destination in this minute was refused before as this one is.
+static __always_inline bool is_first_refusal(const struct bpf_sandbox *box, const struct target *t,
+                                             __u32 type, __u32 hook, __u32 reason)
+{
+    __u64 hash = (__u64)t->ip[0] << 32 | t->ip[1];
+    hash = hash * 0x9e3779b97f4a7c15ULL ^ ((__u64)t->ip[2] << 32 | t->ip[3]);
+    hash =
+        hash * 0x9e3779b97f4a7c15ULL ^ ((__u64)t->port << 48 | (__u64)t->protocol << 40 |
+                                        (__u64)hook << 32 | reason << 16 | type << 8 | t->family);
+    return emit_is_first(box, hash);
+}
+
 // Counts and tells a refusal by the process that runs now.
 static __noinline void tell_denied(const struct bpf_sandbox *box, const struct target *t,
                                    __u32 type, __u32 hook, __u32 reason)
 {
     __u64 cgroup = bpf_get_current_ancestor_cgroup_id((int)sandbox_level + 1);
     count_denied(box, reason);
-    struct event *e = emit_begin(box, cgroup, EVENT_DENIED, CLASS_DENIAL, sizeof(struct net_event));
+    bool first = is_first_refusal(box, t, type, hook, reason);
+    struct event *e =
+        emit_begin(box, cgroup, EVENT_DENIED, CLASS_DENIAL, sizeof(struct net_event), first);
     if (!e)
         return;
     fill(e, t, type, hook, reason, NO_RULE, 0);
@@ -231,7 +245,7 @@ static __always_inline void tell_connect(const struct bpf_sandbox *box, const st
         return;
     __u64 cgroup = bpf_get_current_ancestor_cgroup_id((int)sandbox_level + 1);
     struct event *e =
-        emit_begin(box, cgroup, EVENT_CONNECT, CLASS_NETWORK, sizeof(struct net_event));
+        emit_begin(box, cgroup, EVENT_CONNECT, CLASS_NETWORK, sizeof(struct net_event), false);
     if (!e)
         return;
     fill(e, t, type, hook, NET_REASON_NONE, rule, index);

@@ -26,6 +26,7 @@ struct trace_event_raw_mark_victim {
 // linux/socket.h has no numbers of families for programs.
 enum { AF_UNIX = 1, AF_INET = 2, AF_INET6 = 10, AF_NETLINK = 16 };
 enum { SOCK_RAW = 3, SOCK_PACKET = 10 };
+enum { JOIN_SESSION_KEYRING = 1 }; // linux/keyctl.h
 
 // ---- system calls
 
@@ -47,21 +48,50 @@ static __always_inline __u64 number(struct pt_regs *regs)
 #endif
 }
 
+// The word and the bit that say whether a dangerous call of this number was reported. NULL: no account.
+static __always_inline __u64 *told_word(struct watch_account *account, __u32 call, __u64 *bit)
+{
+    if (!account)
+        return 0;
+    *bit = 1ULL << (call & 63);
+    return &account->told_calls[bounded(call >> 6, WATCH_SYSCALLS / 64 - 1)];
+}
+
+// The body of an event of CLASS_SYSCALL; the caller fills it and submits. NULL: lost.
+static __always_inline struct watch_syscall *begin_syscall(const struct place *p, __u16 kind,
+                                                           __u32 call)
+{
+    __u64 bit = 0;
+    __u64 *word = told_word(p->account, call, &bit);
+    struct event *e = emit_begin(p->box, p->cgroup, kind, CLASS_SYSCALL,
+                                 sizeof(struct watch_syscall), word && !(*word & bit));
+    if (!e)
+        return 0;
+    if (word)
+        __sync_fetch_and_or(word, bit);
+    return (void *)(e + 1);
+}
+
+static __always_inline void submit_syscall(struct watch_syscall *body)
+{
+    bpf_ringbuf_submit((struct event *)(void *)body - 1, BPF_RB_NO_WAKEUP);
+}
+
 static __always_inline void tell_syscall(__u16 kind, struct pt_regs *regs, long result, __u32 call)
 {
     struct place p;
     if (!find(bpf_get_current_task_btf(), &p))
         return;
-    struct event *e =
-        emit_begin(p.box, p.cgroup, kind, CLASS_SYSCALL, sizeof(struct watch_syscall));
-    if (!e)
+    if (kind == EVENT_DANGEROUS)
+        COUNT(p.account, dangerous);
+    struct watch_syscall *body = begin_syscall(&p, kind, call);
+    if (!body)
         return;
-    struct watch_syscall *body = (void *)(e + 1);
     body->number = call;
     body->result = (__s32)result;
     body->args[0] = argument(regs, 0);
     body->args[1] = argument(regs, 1);
-    bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
+    submit_syscall(body);
 }
 
 static __noinline int tell_open(const struct path_text *path, __u32 n, __u32 flags, long result,
@@ -71,8 +101,9 @@ static __noinline int tell_open(const struct path_text *path, __u32 n, __u32 fla
     if (!path || !find(bpf_get_current_task_btf(), &p))
         return 0;
     COUNT(p.account, opens_sensitive);
+    bool first = emit_is_first(p.box, p.cgroup ^ (__u64)rule << 40);
     struct event *e =
-        emit_begin(p.box, p.cgroup, EVENT_OPEN, CLASS_FILE, sizeof(struct watch_open));
+        emit_begin(p.box, p.cgroup, EVENT_OPEN, CLASS_FILE, sizeof(struct watch_open), first);
     if (!e)
         return 0;
     struct watch_open *body = (void *)(e + 1);
@@ -120,6 +151,16 @@ static __always_inline bool socket_is_strange(__u32 family, __u32 type)
     return family != AF_UNIX && family != AF_NETLINK;
 }
 
+// Calls of a dangerous number that say nothing: they spend no budget. JOIN_SESSION_KEYRING without a name is how each job
+// begins.
+static __always_inline bool is_harmless(struct pt_regs *regs, __u32 call)
+{
+    if (call == __NR_socket)
+        return !socket_is_strange(argument(regs, 0), argument(regs, 1));
+    return call == __NR_keyctl && (__u32)argument(regs, 0) == JOIN_SESSION_KEYRING &&
+           argument(regs, 1) == 0;
+}
+
 static __noinline int special_call(struct pt_regs *regs, long result, __u32 call,
                                    struct watch_account *account)
 {
@@ -139,10 +180,7 @@ static __noinline int special_call(struct pt_regs *regs, long result, __u32 call
             return 0;
         COUNT(account, io_urings);
         tell_syscall(EVENT_URING, regs, result, call);
-    } else if (what == SOCKET) {
-        if (socket_is_strange(argument(regs, 0), argument(regs, 1)))
-            tell_syscall(EVENT_DANGEROUS, regs, result, call);
-    } else {
+    } else if (!is_harmless(regs, call)) {
         tell_syscall(EVENT_DANGEROUS, regs, result, call);
     }
     return 0;
@@ -220,13 +258,11 @@ int BPF_PROG(watch_uring, int fd)
     if (!find(bpf_get_current_task_btf(), &p))
         return 0;
     COUNT(p.account, io_urings);
-    struct event *e =
-        emit_begin(p.box, p.cgroup, EVENT_URING, CLASS_SYSCALL, sizeof(struct watch_syscall));
-    if (!e)
+    struct watch_syscall *body = begin_syscall(&p, EVENT_URING, __NR_io_uring_setup);
+    if (!body)
         return 0;
-    struct watch_syscall *body = (void *)(e + 1);
     *body = (struct watch_syscall){.number = __NR_io_uring_setup, .result = fd};
-    bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
+    submit_syscall(body);
     return 0;
 }
 
@@ -295,20 +331,31 @@ static __always_inline bool talks_to_a_socket(struct task_struct *task)
     return (BPF_CORE_READ(file[0], f_inode, i_mode) & S_IFMT) == S_IFSOCK;
 }
 
-static __always_inline void tell_exec(const struct place *p, const struct watch_exe_key *key,
-                                      bool known, bool memfd, bool socket, const char *path)
+// What there is to say of an exec.
+struct exec_facts {
+    struct watch_exe_key key;
+    bool known, fresh, memfd, socket;
+};
+
+static __always_inline void tell_exec(const struct place *p, const struct exec_facts *f,
+                                      const char *path)
 {
-    struct event *e =
-        emit_begin(p->box, p->cgroup, EVENT_EXEC, memfd || socket ? CLASS_ALARM : CLASS_PROCESS,
-                   sizeof(struct watch_exec));
+    bool alarm = f->memfd || f->socket;
+    __u64 what = f->key.inode * 4 + (__u64)f->memfd * 2 + f->socket + f->key.size * FIRSTS_BITS;
+    bool first = (alarm || f->fresh) && emit_is_first(p->box, what ^ p->cgroup << 32);
+    struct event *e = emit_begin(p->box, p->cgroup, EVENT_EXEC,
+                                 alarm      ? CLASS_ALARM
+                                 : f->fresh ? CLASS_NEW
+                                            : CLASS_PROCESS,
+                                 sizeof(struct watch_exec), first);
     if (!e)
         return;
     struct watch_exec *body = (void *)(e + 1);
-    body->exe = *key;
-    body->known = known;
-    body->memfd = memfd;
-    body->socket = socket;
-    body->zero = 0;
+    body->exe = f->key;
+    body->known = f->known;
+    body->memfd = f->memfd;
+    body->socket = f->socket;
+    body->fresh = f->fresh;
     body->args_hash = hash_args(p->account);
     long n = bpf_probe_read_kernel_str(body->path, sizeof body->path, path);
     if (n < 0)
@@ -324,22 +371,29 @@ int BPF_PROG(watch_exec, struct task_struct *task, int old_pid, struct linux_bin
     if (!find(task, &p))
         return 0;
     COUNT(p.account, execs);
-    struct watch_exe_key key = {};
+    struct exec_facts f = {};
     struct watch_exe *exe = 0;
-    if (exe_key(task, p.box->template, &key))
-        exe = bpf_map_lookup_elem(&exes, &key);
+    if (exe_key(task, p.box->template, &f.key))
+        exe = bpf_map_lookup_elem(&exes, &f.key);
     else
         COUNT(p.account, failures);
-    bool memfd = exe_nameless(task);
-    if (memfd)
+    f.known = exe != 0;
+    f.memfd = exe_nameless(task);
+    if (f.memfd)
         COUNT(p.account, memfd_execs);
+    f.fresh = !f.memfd && exe_is_new(p.box->watch, &f.key, exe);
+    if (f.fresh)
+        COUNT(p.account, new_execs);
     if (p.box->watch & WATCH_PROFILE) {
         profile_end(task);
         profile_begin(profile_thread(task), task, exe);
     }
-    bool socket = talks_to_a_socket(task);
-    if (memfd || socket || p.box->watch & WATCH_EVENTS || (!exe && p.box->watch & WATCH_PROFILE))
-        tell_exec(&p, &key, exe != 0, memfd, socket, bprm->filename);
+    f.socket = talks_to_a_socket(task);
+    if (f.socket)
+        COUNT(p.account, socket_execs);
+    if (f.memfd || f.socket || p.box->watch & WATCH_EVENTS ||
+        (!exe && p.box->watch & WATCH_PROFILE))
+        tell_exec(&p, &f, bprm->filename);
     return 0;
 }
 
@@ -378,7 +432,7 @@ static __always_inline void tell_exit(const struct place *p, __u32 status,
                                       struct task_struct *leader)
 {
     struct event *e =
-        emit_begin(p->box, p->cgroup, EVENT_EXIT, CLASS_PROCESS, sizeof(struct watch_exit));
+        emit_begin(p->box, p->cgroup, EVENT_EXIT, CLASS_EXIT, sizeof(struct watch_exit), false);
     if (!e)
         return;
     struct watch_exit *body = (void *)(e + 1);
@@ -392,7 +446,7 @@ static __always_inline void tell_exit(const struct place *p, __u32 status,
 static __always_inline void tell_oom(const struct place *p, struct task_struct *task)
 {
     COUNT(p->account, ooms);
-    struct event *e = emit_begin(p->box, p->cgroup, EVENT_OOM, CLASS_ALARM, 0);
+    struct event *e = emit_begin(p->box, p->cgroup, EVENT_OOM, CLASS_ALARM, 0, false);
     if (!e)
         return;
     e->pid = (__u32)task->tgid;
@@ -469,7 +523,7 @@ int BPF_PROG(watch_signal, int signal, struct kernel_siginfo *info, struct task_
     if (!(p.box->watch & WATCH_EVENTS))
         return 0;
     struct event *e =
-        emit_begin(p.box, p.cgroup, EVENT_SIGNAL, CLASS_SIGNAL, sizeof(struct watch_signal));
+        emit_begin(p.box, p.cgroup, EVENT_SIGNAL, CLASS_SIGNAL, sizeof(struct watch_signal), false);
     if (!e)
         return 0;
     struct watch_signal *body = (void *)(e + 1);

@@ -19,6 +19,8 @@
 // Only while watch_sys_exit is attached: syscalls, errors, opens_write, opens_sensitive, unlinks, renames, the io_uring
 // calls that were refused, EVENT_OPEN, EVENT_DANGEROUS, EVENT_URING (but the successful io_uring_setup), profiles.
 //
+// EVENT_DANGEROUS leaves out what every job begins with: a session keyring of its own, without a name.
+//
 // A call is counted when it returns. So a successful fork counts twice (it returns to the parent and to the child), and
 // exit, exit_group and what a signal ends inside the call never do. Result and flags of a call are exact. A path is read
 // from the job's memory after the call: another thread may have changed it in between, and it is not resolved, so a
@@ -83,11 +85,17 @@ struct watch_account {
     __u64 oversized; // writes that RLIMIT_FSIZE refused: SIGXFSZ of the kernel's, ignored or not
     __u64 evicted;   // profile states lost to another thread (WATCH_THREADS): a window began anew
     __u64 failures;  // helpers that failed: something of an event or a profile is missing
+    __u64 dangerous; // calls that EVENT_DANGEROUS reports, whether there was room for it or not
+    __u64 socket_execs;                    // as watch_exec.socket
+    __u64 new_execs;                       // as watch_exec.fresh
+    __u64 told_calls[WATCH_SYSCALLS / 64]; // bits: dangerous calls of these numbers were reported
 };
 
 enum watch_flag {
     WATCH_EVENTS = 1,  // exec, exit and signals as events, not only what alarms
     WATCH_PROFILE = 2, // compare with (or teach) profiles; execs of unknown executables as events
+    WATCH_NEW = 4,     // the profile is frozen: an executable that "exes" does not have is new
+    WATCH_NEW_OWN = 8, // the same for files of the sandbox's own
 };
 
 // An executable, told apart by what a job cannot choose: the file system's kind, the inode, size and owner as the sandbox
@@ -173,13 +181,13 @@ static inline __u32 watch_sensitive_slot(__u64 hash, __u32 probe)
 }
 
 // Bodies of events (emit.h). Text is not terminated and not cleared behind its length.
-struct watch_exec { // class ALARM when memfd or socket, else PROCESS
+struct watch_exec { // class ALARM when memfd or socket, NEW when fresh, else PROCESS
     struct watch_exe_key exe;
     __u64 args_hash; // FNV-1a of the arguments with their NULs, WATCH_ARGS at most; 0: unreadable
     __u8 known;      // "exes" has it
     __u8 memfd;      // the file has no name: a memfd, O_TMPFILE, or deleted
     __u8 socket;     // stdin, stdout and stderr are one and the same socket
-    __u8 zero;
+    __u8 fresh;      // a frozen profile does not know it (WATCH_NEW)
     __u32 path_n;
     char path[WATCH_PATH]; // as given to exec, cut
 };
@@ -198,7 +206,8 @@ struct watch_open {
     char path[WATCH_PATH];
 };
 
-struct watch_syscall { // EVENT_DANGEROUS, EVENT_URING
+struct
+    watch_syscall { // EVENT_DANGEROUS, EVENT_URING; the first of each number in a job needs no budget
     __u32 number;
     __s32 result;
     __u64 args[2];
@@ -216,6 +225,7 @@ struct watch_score { // EVENT_PROFILE
     __u32 last[3]; // the trigram that went over
 };
 
-_Static_assert(sizeof(struct watch_account) == 24 + 8 * (WATCH_SYSCALLS + WATCH_ERRORS + 15),
+_Static_assert(sizeof(struct watch_account) ==
+                   24 + 8 * (WATCH_SYSCALLS + WATCH_ERRORS + 18 + WATCH_SYSCALLS / 64),
                "no padding");
 _Static_assert(sizeof(struct watch_exec) == 304 && sizeof(struct watch_open) == 272, "no padding");

@@ -43,7 +43,6 @@ enum special {
     CREAT,   // path
     UNLINK,
     RENAME,
-    SOCKET, // family, type
     DANGEROUS,
     URING,
 };
@@ -68,7 +67,7 @@ static const __u8 special_calls[WATCH_SYSCALLS] = {
     [__NR_openat2] = OPENAT2,
     [__NR_unlinkat] = UNLINK,
     [__NR_renameat2] = RENAME,
-    [__NR_socket] = SOCKET,
+    [__NR_socket] = DANGEROUS, // not the usual families and types: is_harmless()
     [__NR_io_uring_setup] = URING,
     [__NR_io_uring_enter] = URING,
     [__NR_io_uring_register] = URING,

@@ -93,6 +93,15 @@ static __always_inline bool exe_nameless(struct task_struct *task)
     return file->f_inode->i_nlink == 0 || !file->f_path.dentry->d_hash.pprev;
 }
 
+// The template's profile holds, and does not know the executable.
+static __always_inline bool exe_is_new(__u32 watch, const struct watch_exe_key *key,
+                                       const struct watch_exe *exe)
+{
+    // A job can make files of its own uid alone: what belongs to the sandbox's root, or to nobody in it, is the host's.
+    bool own = key->owner != 0 && key->owner != ~0U;
+    return !exe && watch & (own ? WATCH_NEW_OWN : WATCH_NEW);
+}
+
 static __always_inline struct thread *profile_thread(struct task_struct *task)
 {
     return &threads[bounded((__u32)task->pid, WATCH_THREADS - 1)];
@@ -165,8 +174,8 @@ static __noinline int profile_tell(struct thread *t, struct watch_profile_state 
         return 0;
     t->told |= what;
     __sync_fetch_and_add(&state->alerts, 1);
-    struct event *e =
-        emit_begin(p.box, p.cgroup, EVENT_PROFILE, CLASS_PROFILE, sizeof(struct watch_score));
+    struct event *e = emit_begin(p.box, p.cgroup, EVENT_PROFILE, CLASS_PROFILE,
+                                 sizeof(struct watch_score), false);
     if (!e)
         return 0;
     struct watch_score *score = (void *)(e + 1);

@@ -94,7 +94,11 @@ uint32_t
 anomaly_watch(const struct anomaly *a, const struct config_template *t)
 {
     const struct profile_set *s = &a->profiles.set[number_of(a, t)];
-    return WATCH_EVENTS | (s->state != PROFILES_OFF ? (uint32_t)WATCH_PROFILE : 0);
+    if (s->state == PROFILES_OFF)
+        return WATCH_EVENTS;
+    if (s->state != PROFILES_FROZEN)
+        return WATCH_EVENTS | WATCH_PROFILE;
+    return WATCH_EVENTS | WATCH_PROFILE | WATCH_NEW | (s->own_files ? 0 : (uint32_t)WATCH_NEW_OWN);
 }
 
 bool
@@ -329,9 +333,11 @@ anomaly_job_end(struct anomaly *a, struct sandbox *s, struct job *j)
         box_job_end(b->job);
     bool frozen = profiles_run(&a->profiles, n);
     const struct profile_set *set = &a->profiles.set[n];
-    if (frozen)
+    if (frozen) {
         log_event(LOG_INFO, "profile", "template %s: version %u holds after %u runs", set->template,
                   set->version, set->runs);
+        anomaly_changed(a, n);
+    }
     if (!frozen && (!set->changed || now - a->saved_ns < SAVE_EVERY_S * 1000000000ULL))
         return;
     if (anomaly_save(a, n, &e) < 0)

@@ -69,7 +69,7 @@ struct anomaly_sums {
     uint64_t out_bytes, out_packets, in_bytes, in_packets; // net_counters
     uint64_t queries;                                      // of DNS
     uint64_t cpu_ns, output_bytes;
-    uint64_t memfd_execs, io_urings, ooms;
+    uint64_t memfd_execs, io_urings, ooms, dangerous, socket_execs, new_execs;
 };
 
 // Owned: anomaly_free(). Reads srv->config, and srv->bpf where it has profiles. NULL without memory. Profiles of an

@@ -1,7 +1,6 @@
 // See anomaly_box.h. Rules about events; those about figures are in anomaly_ticks.c, those about names in anomaly_names.c.
 #include "anomaly_box.h"
 
-#include <linux/keyctl.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -352,6 +351,10 @@ tell_exec(struct box *b, const struct event *head, const struct watch_exec *e,
 static void
 on_exec(struct box *b, const struct event *head, const struct watch_exec *e, enum box_exe exe)
 {
+    if (e->fresh != 0)
+        box_seen(b, RULE_NEW_EXECUTABLE);
+    if (e->socket != 0)
+        box_seen(b, RULE_REMOTE_SHELL);
     if (e->memfd != 0) {
         box_seen(b, RULE_UNNAMED_EXEC);
         tell_exec(b, head, e, RULE_UNNAMED_EXEC, 1, ", a file without a name");
@@ -375,25 +378,14 @@ on_open(struct box *b, const struct event *head, const struct watch_open *e)
     box_count(b, RULE_SENSITIVE_PATH, head->time_ns, box_hash(path, strlen(path), 5), 1, text);
 }
 
-// A session keyring of one's own, without a name: what every job begins with, and what harms nobody.
-static bool
-is_harmless(const struct watch_syscall *e)
-{
-    return e->number == SYS_keyctl && (uint32_t)e->args[0] == KEYCTL_JOIN_SESSION_KEYRING &&
-           e->args[1] == 0;
-}
-
 static void
 on_syscall(struct box *b, const struct event *head, const struct watch_syscall *e)
 {
-    if (is_harmless(e))
-        return;
     char text[ANOMALY_TEXT_MAX];
     char args[64] = "";
     bool uring = head->kind == EVENT_URING;
     const char *end = e->result < 0 ? strerrorname_np(-e->result) : NULL;
-    if (uring)
-        box_seen(b, RULE_IO_URING);
+    box_seen(b, uring ? RULE_IO_URING : RULE_DANGEROUS_SYSCALL);
     if (e->number == SYS_socket)
         (void)snprintf(args, sizeof args, "(family %u, type %u)", (uint32_t)e->args[0],
                        (uint32_t)e->args[1] & 0xf);

@@ -151,6 +151,12 @@ settle(struct box *b, struct box_scope *of, uint64_t now_ns)
     } rows[] = {
         {RULE_UNNAMED_EXEC, offsetof(struct anomaly_sums, memfd_execs),
          "files without a name were executed"},
+        {RULE_NEW_EXECUTABLE, offsetof(struct anomaly_sums, new_execs),
+         "programs that the template's profile does not know were executed"},
+        {RULE_REMOTE_SHELL, offsetof(struct anomaly_sums, socket_execs),
+         "programs were executed with one socket as their stdin, stdout and stderr"},
+        {RULE_DANGEROUS_SYSCALL, offsetof(struct anomaly_sums, dangerous),
+         "system calls that honest jobs do not make were made"},
         {RULE_SENSITIVE_PATH, offsetof(struct anomaly_sums, opens_sensitive),
          "sensitive files were opened"},
         {RULE_IO_URING, offsetof(struct anomaly_sums, io_urings), "uses of io_uring were made"},

@@ -20,9 +20,10 @@ const char *
 record_class_name(uint32_t class)
 {
     static const char *const names[EVENT_CLASSES] = {
-        [CLASS_DENIAL] = "denial",   [CLASS_ALARM] = "alarm",         [CLASS_PROCESS] = "process",
+        [CLASS_DENIAL] = "denial",   [CLASS_ALARM] = "alarm",         [CLASS_PROCESS] = "exec",
         [CLASS_FILE] = "file",       [CLASS_NETWORK] = "network",     [CLASS_SIGNAL] = "signal",
         [CLASS_SYSCALL] = "syscall", [CLASS_UNCOUNTED] = "uncounted", [CLASS_PROFILE] = "profile",
+        [CLASS_EXIT] = "exit",       [CLASS_NEW] = "new-executable",
     };
     return class < EVENT_CLASSES && names[class] != NULL ? names[class] : "other";
 }
@@ -110,7 +111,7 @@ static bool
 add_denials(Stockade__V1__Record *m, const struct record *r, struct arena *a, size_t *room)
 {
     char hint[256];
-    m->denials_total = r->denials_total;
+    m->denials_total = r->denials_total + r->lost[CLASS_DENIAL];
     m->denials = arena_alloc(a, sizeof(void *) * (r->denials_n + 1));
     for (uint32_t i = 0; m->denials != NULL && i < r->denials_n; i++) {
         const struct record_denial *from = &r->denials[i];

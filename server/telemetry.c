@@ -25,6 +25,7 @@ write_budgets(const struct bpf *bpf)
         [CLASS_DENIAL] = {200, 400},  [CLASS_ALARM] = {100, 200},    [CLASS_PROCESS] = {1000, 2000},
         [CLASS_FILE] = {200, 400},    [CLASS_NETWORK] = {500, 1000}, [CLASS_SIGNAL] = {100, 200},
         [CLASS_SYSCALL] = {100, 200}, [CLASS_UNCOUNTED] = {1, 1},    [CLASS_PROFILE] = {50, 100},
+        [CLASS_EXIT] = {1000, 2000},  [CLASS_NEW] = {100, 200},
     };
     for (uint32_t class = 0; class < EVENT_CLASSES; class ++)
         if (bpf->fd[BPF_FD_BUDGET_RATES] >= 0)

@@ -155,6 +155,9 @@ telemetry_add_account(struct anomaly_sums *to, const struct watch_account *w)
     to->memfd_execs += w->memfd_execs;
     to->io_urings += w->io_urings;
     to->ooms += w->ooms;
+    to->dangerous += w->dangerous;
+    to->socket_execs += w->socket_execs;
+    to->new_execs += w->new_execs;
 }
 
 static uint64_t

@@ -5,7 +5,6 @@
 #include <bpf/libbpf.h>
 #include <errno.h>
 #include <string.h>
-#include <sys/syscall.h>
 
 #include "anomaly_rules.h"
 #include "now.h"
@@ -101,20 +100,6 @@ begin(struct told *o, struct telemetry *t, struct telemetry_box *b, struct job *
     o->comm[0] = '\0';
 }
 
-// What the guest does in the job's cgroup before it executes the job: it joins a new session keyring. A job cannot: its
-// filter refuses keyctl, so its calls fail.
-static bool
-is_set_up(const struct event *e, const void *body)
-{
-    enum { JOIN_SESSION_KEYRING = 1 };
-    struct watch_syscall call;
-    if (e->kind != EVENT_DANGEROUS)
-        return false;
-    memcpy(&call, body, sizeof call);
-    return call.number == SYS_keyctl && call.result >= 0 && call.args[0] == JOIN_SESSION_KEYRING &&
-           call.args[1] == 0;
-}
-
 bool
 telemetry_event(struct telemetry *t, const void *data, size_t n)
 {
@@ -131,8 +116,6 @@ telemetry_event(struct telemetry *t, const void *data, size_t n)
     if (b == NULL || b->sandbox->tenant == NULL || e.time_ns < b->taken_ns)
         return true;
     const void *body = (const char *)data + sizeof e;
-    if (is_set_up(&e, body))
-        return true;
     struct told o;
     begin(&o, t, b, job_of(b, e.cgroup), e.time_ns);
     o.m.kind = row->kind;

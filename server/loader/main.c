@@ -197,6 +197,7 @@ load_one(const struct object *row)
 static const struct budget_rate rates[EVENT_CLASSES] = {
     [CLASS_DENIAL] = {50, 200}, [CLASS_ALARM] = {50, 200},     [CLASS_PROCESS] = {500, 2000},
     [CLASS_FILE] = {100, 500},  [CLASS_NETWORK] = {200, 1000}, [CLASS_SIGNAL] = {50, 200},
+    [CLASS_EXIT] = {500, 2000}, [CLASS_NEW] = {50, 200},
 };
 
 static void

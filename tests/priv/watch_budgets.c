@@ -1,5 +1,6 @@
 // Budgets of events, what is lost beyond them, and profiles of the telemetry programs.
 #include <sys/ptrace.h>
+#include <sys/socket.h>
 
 #include "watch_job.h"
 
@@ -62,6 +63,132 @@ cpus_that_share_a_budget_do_not_get_more_of_it(void **state)
     assert_int_equal(told + rig_lost(&rig, j.entry.slot, CLASS_SYSCALL), 6 * many);
 }
 
+// keyctl(JOIN_SESSION_KEYRING, NULL), as every job begins, and sockets that every job may have.
+static int
+harmless_flood(void *arg)
+{
+    int n = *(int *)arg;
+    for (int i = 0; i < n; i++) {
+        (void)syscall(SYS_keyctl, 1, NULL);
+        (void)syscall(SYS_close, syscall(SYS_socket, AF_UNIX, SOCK_STREAM, 0));
+    }
+    (void)syscall(SYS_ptrace, PTRACE_PEEKDATA, 0x7ffffff0, 0, 0);
+    (void)syscall(SYS_ptrace, PTRACE_PEEKDATA, 0x7ffffff0, 0, 0);
+    return 0;
+}
+
+static void
+harmless_calls_spend_no_budget(void **state)
+{
+    (void)state;
+    struct job j = new_job("harmless", 0);
+    int many = 3000;
+    rig_budget(&rig, CLASS_SYSCALL, 1, 1);
+    drain();
+    assert_int_equal(rig_run(j.job, harmless_flood, &many), 0);
+    drain();
+    rig_budget(&rig, CLASS_SYSCALL, 1000, 1000);
+    assert_int_equal(count_events(EVENT_DANGEROUS, j.job), 2); // the first one is free
+    assert_int_equal(rig_lost(&rig, j.entry.slot, CLASS_SYSCALL), 0);
+    assert_int_equal(rig_account(&rig, j.job)->dangerous, 2);
+}
+
+static int
+flood_then_others(void *arg)
+{
+    (void)flood(arg);
+    (void)syscall(SYS_bpf, 9999, NULL, 0);
+    (void)syscall(SYS_unshare, 0);
+    return 0;
+}
+
+static void
+the_first_call_of_each_number_in_a_job_needs_no_budget(void **state)
+{
+    (void)state;
+    struct job j = new_job("first", 0);
+    int many = 5000;
+    rig_budget(&rig, CLASS_SYSCALL, 0, 0);
+    for (int run = 0; run < 2; run++) { // another job of the same sandbox has firsts of its own
+        const struct rig_cgroup *job =
+            run == 0 ? j.job : rig_cgroup(&rig, j.sandbox->path, "job-2");
+        drain();
+        assert_int_equal(rig_run(job, flood_then_others, &many), 0);
+        drain();
+        static const uint32_t numbers[] = {SYS_ptrace, SYS_bpf, SYS_unshare};
+        assert_int_equal(count_events(EVENT_DANGEROUS, job), 3);
+        for (size_t i = 0; i < 3; i++)
+            assert_int_equal(BODY(watch_syscall, event(EVENT_DANGEROUS, job, i))->number,
+                             numbers[i]);
+        assert_int_equal(rig_account(&rig, job)->dangerous, many + 2);
+    }
+    rig_budget(&rig, CLASS_SYSCALL, 1000, 1000);
+    assert_int_equal(rig_lost(&rig, j.entry.slot, CLASS_SYSCALL), 2 * (many - 1));
+}
+
+static int
+fork_often(void *arg)
+{
+    int n = *(int *)arg;
+    for (int i = 0; i < n; i++) {
+        pid_t child = (pid_t)syscall(SYS_fork);
+        if (child == 0)
+            (void)syscall(SYS_exit_group, 0);
+        (void)syscall(SYS_wait4, child, NULL, 0, NULL);
+    }
+    return 0;
+}
+
+static int
+execute_true(void *arg)
+{
+    static const char *const argv[] = {"true", NULL};
+    (void)arg;
+    (void)syscall(SYS_execve, "/usr/bin/true", argv, argv + 1);
+    return 99;
+}
+
+// Exits and execs of what is known have budgets apart; what the profile does not know has its own, and the first of each
+// program needs none.
+static void
+no_flood_hides_the_exec_of_a_new_program(void **state)
+{
+    (void)state;
+    struct job j = new_job("new", WATCH_EVENTS | WATCH_PROFILE | WATCH_NEW);
+    int many = 300;
+    struct watch_exe_key key = key_of("/usr/bin/true", 3);
+    struct watch_exe known = {0};
+    rig_put(rig.bpf->maps.exes, &key, &known);
+    rig_budget(&rig, CLASS_EXIT, 1, 20);
+    rig_budget(&rig, CLASS_NEW, 0, 0);
+    drain();
+    assert_int_equal(rig_run(j.job, fork_often, &many), 0);
+    assert_int_equal(rig_run(j.job, execute_true, NULL), 0);
+    struct exec x = {"/usr/bin/id", {"id", NULL}, -1};
+    int null = open("/dev/null", O_WRONLY | O_CLOEXEC), out = dup(STDOUT_FILENO);
+    (void)dup2(null, STDOUT_FILENO);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(rig_run(j.job, execute, &x), 0);
+    (void)dup2(out, STDOUT_FILENO);
+    (void)close(null);
+    (void)close(out);
+    drain();
+    rig_budget(&rig, CLASS_EXIT, 1000, 1000);
+    rig_budget(&rig, CLASS_NEW, 1000, 1000);
+    assert_int_equal(bpf_map_delete_elem(bpf_map__fd(rig.bpf->maps.exes), &key), 0);
+    assert_int_equal(count_events(EVENT_EXEC, j.job), 2);
+    const struct seen *e = event(EVENT_EXEC, j.job, 0); // alerts are drained first
+    assert_int_equal(e->head.class, CLASS_NEW);
+    assert_int_equal(BODY(watch_exec, e)->fresh, 1);
+    e = event(EVENT_EXEC, j.job, 1);
+    assert_int_equal(e->head.class, CLASS_PROCESS);
+    assert_int_equal(BODY(watch_exec, e)->fresh, 0);
+    assert_int_equal(rig_account(&rig, j.job)->new_execs, 3);
+    assert_int_equal(rig_lost(&rig, j.entry.slot, CLASS_NEW), 2);
+    assert_int_equal(rig_lost(&rig, j.entry.slot, CLASS_PROCESS), 0);
+    assert_true(rig_lost(&rig, j.entry.slot, CLASS_EXIT) > 0);
+}
+
 static void
 a_full_ring_loses_exactly_what_is_counted(void **state)
 {
@@ -85,13 +212,13 @@ without_a_rate_every_event_is_lost_and_counted(void **state)
 {
     (void)state;
     struct job j = new_job("norate", WATCH_EVENTS);
-    rig_budget(&rig, CLASS_PROCESS, 0, 0);
+    rig_budget(&rig, CLASS_EXIT, 0, 0);
     drain();
     assert_int_equal(rig_run(j.job, nothing, NULL), 0);
     drain();
-    rig_budget(&rig, CLASS_PROCESS, 1000, 1000);
+    rig_budget(&rig, CLASS_EXIT, 1000, 1000);
     assert_int_equal(count_events(EVENT_EXIT, j.job), 0);
-    assert_int_equal(rig_lost(&rig, j.entry.slot, CLASS_PROCESS), 1);
+    assert_int_equal(rig_lost(&rig, j.entry.slot, CLASS_EXIT), 1);
 }
 
 static void
@@ -120,6 +247,9 @@ main(void)
         cmocka_unit_test(
             a_flood_in_one_sandbox_leaves_the_alerts_of_others_and_its_own_other_classes),
         cmocka_unit_test(cpus_that_share_a_budget_do_not_get_more_of_it),
+        cmocka_unit_test(harmless_calls_spend_no_budget),
+        cmocka_unit_test(the_first_call_of_each_number_in_a_job_needs_no_budget),
+        cmocka_unit_test(no_flood_hides_the_exec_of_a_new_program),
         cmocka_unit_test(a_full_ring_loses_exactly_what_is_counted),
         cmocka_unit_test(without_a_rate_every_event_is_lost_and_counted),
         cmocka_unit_test(the_next_sandbox_of_a_slot_begins_with_a_full_budget),

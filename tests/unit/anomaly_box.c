@@ -79,18 +79,6 @@ a_dangerous_call_is_told_once_with_its_name_and_end(void **state)
 }
 
 static void
-the_keyring_that_every_job_gets_is_not_told(void **state)
-{
-    (void)state;
-    struct watch_syscall call = {.number = SYS_keyctl, .args = {1, 0}};
-    event(EVENT_DANGEROUS, &call, sizeof call);
-    assert_int_equal(raised[RULE_DANGEROUS_SYSCALL], 0);
-    call.args[1] = 0x1000; // by name: it may be another's
-    event(EVENT_DANGEROUS, &call, sizeof call);
-    assert_int_equal(raised[RULE_DANGEROUS_SYSCALL], 1);
-}
-
-static void
 every_sensitive_path_finds_its_place(void **state)
 {
     (void)state;
@@ -366,7 +354,6 @@ main(void)
         cmocka_unit_test_setup(what_is_switched_off_is_not_raised, set_up),
         cmocka_unit_test_setup(seven_refused_destinations_are_no_fan_out_and_eight_are, set_up),
         cmocka_unit_test_setup(a_dangerous_call_is_told_once_with_its_name_and_end, set_up),
-        cmocka_unit_test_setup(the_keyring_that_every_job_gets_is_not_told, set_up),
         cmocka_unit_test_setup(every_sensitive_path_finds_its_place, set_up),
         cmocka_unit_test_setup(only_a_new_executable_is_new_and_a_file_without_a_name_is_worse,
                                set_up),

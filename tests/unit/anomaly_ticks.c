@@ -186,10 +186,10 @@ what_is_counted_and_never_told_was_lost_and_is_told_of(void **state)
         enum anomaly_rule rule;
         uint64_t *figure;
     } rows[] = {
-        {RULE_UNNAMED_EXEC, &sums.memfd_execs},
-        {RULE_SENSITIVE_PATH, &sums.opens_sensitive},
-        {RULE_IO_URING, &sums.io_urings},
-        {RULE_OOM, &sums.ooms},
+        {RULE_UNNAMED_EXEC, &sums.memfd_execs},    {RULE_SENSITIVE_PATH, &sums.opens_sensitive},
+        {RULE_IO_URING, &sums.io_urings},          {RULE_OOM, &sums.ooms},
+        {RULE_DANGEROUS_SYSCALL, &sums.dangerous}, {RULE_NEW_EXECUTABLE, &sums.new_execs},
+        {RULE_REMOTE_SHELL, &sums.socket_execs},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         set_up_figures(state);

@@ -183,7 +183,7 @@ lengths_and_numbers_of_a_body_are_not_believed(void **state)
     n = make(f, EVENT_DANGEROUS, CLASS_SYSCALL, sizeof(struct watch_syscall));
     assert_true(telemetry_event(f->srv.telemetry, &f->raw, n));
     assert_string_equal(last(f)->call->name, "syscall_511");
-    n = make(f, EVENT_EXIT, CLASS_PROCESS, sizeof(struct watch_exit));
+    n = make(f, EVENT_EXIT, CLASS_EXIT, sizeof(struct watch_exit));
     assert_true(telemetry_event(f->srv.telemetry, &f->raw, n));
     assert_non_null(last(f));
 }
@@ -212,21 +212,6 @@ a_denial_says_what_where_and_how_to_ask(void **state)
     struct telemetry_sums sums;
     telemetry_sandbox_sums(f->srv.telemetry, &f->box, &sums);
     assert_int_equal(sums.denials, 1);
-}
-
-static void
-what_the_guest_does_before_the_job_is_no_alarm(void **state)
-{
-    struct fixture *f = *state;
-    size_t n = make(f, EVENT_DANGEROUS, CLASS_SYSCALL, sizeof(struct watch_syscall));
-    f->raw.body.call = (struct watch_syscall){.number = 250, .result = 5, .args = {1, 0}};
-#ifdef __x86_64__
-    assert_true(telemetry_event(f->srv.telemetry, &f->raw, n));
-    assert_null(last(f));
-#endif
-    f->raw.body.call.result = -1; // a job's try
-    assert_true(telemetry_event(f->srv.telemetry, &f->raw, n));
-    assert_non_null(last(f));
 }
 
 static void
@@ -350,7 +335,6 @@ main(void)
         TEST(an_event_of_another_generation_is_nobodys),
         TEST(lengths_and_numbers_of_a_body_are_not_believed),
         TEST(a_denial_says_what_where_and_how_to_ask),
-        TEST(what_the_guest_does_before_the_job_is_no_alarm),
         TEST(what_a_sandbox_did_before_it_was_somebodys_is_not_told),
         TEST(a_time_that_has_not_come_is_not_believed),
         TEST(reports_of_the_relay_become_events_of_their_sandbox),
