@@ -14,6 +14,7 @@
 #include "now.h"
 #include "sandbox.h"
 #include "server.h"
+#include "spawn.h"
 #include "telemetry.h"
 
 #define TO(state) (1u << JOB_##state)
@@ -38,15 +39,33 @@ loop_of(const struct job *j)
     return j->all->srv->loop;
 }
 
-// The guest did not answer: its sandbox is not to be trusted any more.
+static void wait_for_its_end(struct job *j);
+
+// The guest did not answer: its sandbox is not to be trusted any more. But while the spawner has not killed the job yet,
+// the guest has nothing to answer.
 static void
 on_no_answer(void *cookie)
 {
     struct job *j = cookie;
     struct err e;
+    if (j->end != END_NONE && !sandbox_kills_done(j->sandbox)) {
+        wait_for_its_end(j);
+        return;
+    }
     (void)err_set(&e, ERR_INTERNAL, "the guest of sandbox %s did not answer", j->sandbox_id);
     log_err(LOG_WARNING, "guest-silent", &e);
     sandbox_destroy(j->sandbox, &e, NULL);
+}
+
+// While the spawner hangs nobody can kill all of the job; the guest, though, ends its main process, which ends the job.
+static void
+wait_for_its_end(struct job *j)
+{
+    struct err e;
+    if (!spawn_answers(j->all->srv->spawn) &&
+        guest_link_signal(j->sandbox->link, j->number, SIGKILL, true, &e) < 0)
+        log_err(LOG_WARNING, "kill-job", &e);
+    (void)loop_timer_start(loop_of(j), &j->patience, JOB_KILL_MS, on_no_answer, j);
 }
 
 void
@@ -57,8 +76,8 @@ job_end_now(struct job *j, enum job_end why)
     j->end = why;
     loop_timer_stop(&j->wall);
     loop_timer_stop(&j->cpu);
-    (void)loop_timer_start(loop_of(j), &j->patience, JOB_KILL_MS, on_no_answer, j);
     sandbox_kill_job(j->sandbox, j->number);
+    wait_for_its_end(j);
 }
 
 static int

@@ -27,11 +27,13 @@
 
 #include "../proto/err.h"
 #include "../proto/wire.h"
+#include "alive.h"
 #include "anomaly.h"
 #include "api/api.h"
 #include "bpf.h"
 #include "config.h"
 #include "dispatch.h"
+#include "drain.h"
 #include "feed.h"
 #include "forward.h"
 #include "job.h"
@@ -51,8 +53,8 @@
 #include "usage.h"
 
 enum {
-    DRAIN_LOOK_MS = 20,
-    SPAWNER_GRACE_MS = 20 * 1000,
+    SPAWNER_GRACE_MS = 10 * 1000,
+    HUNG_GRACE_MS = 1000,          // for one that did not answer before
     STACK_BYTES = 8 * 1024 * 1024, // as Linux has it by itself
     WATCHDOG_S = 30,               // for the last steps; nng has been seen to hang there
 };
@@ -66,10 +68,7 @@ struct broker {
     uv_loop_t loop;
     uv_signal_t term, interrupt;
     char bound[CONFIG_LISTEN_MAX][256];
-    struct loop_timer *drain_look;
-    uint64_t drain_until_ns;
-    bool drained; // no call is open any more
-    bool destroying;
+    struct drain *drain;
     int status;
 };
 
@@ -261,62 +260,20 @@ listen_all(struct broker *b, struct err *e)
 
 // The end: nothing is left that keeps the loop alive.
 static void
-on_all_destroyed(void *cookie)
+on_over(void *cookie)
 {
     struct broker *b = cookie;
-    loop_timer_stop(&b->drain_look);
+    alive_stop(b->s.alive);
     feed_close(b->s.feed);
     rpc_close(b->s.rpc);
     uv_stop(&b->loop);
 }
 
 static void
-destroy_all(struct broker *b)
-{
-    if (b->destroying)
-        return;
-    b->destroying = true;
-    sandboxes_destroy_all(b->s.sandboxes, on_all_destroyed, b);
-}
-
-static void
-on_drain_look(void *cookie)
-{
-    struct broker *b = cookie;
-    bool over = uv_hrtime() >= b->drain_until_ns;
-    if (over || (b->drained && jobs_running(b->s.jobs) == 0))
-        destroy_all(b);
-    else
-        (void)loop_timer_start(&b->loop, &b->drain_look, DRAIN_LOOK_MS, on_drain_look, b);
-}
-
-static void
-on_drained(void *cookie)
-{
-    struct broker *b = cookie;
-    b->drained = true;
-}
-
-static void
 on_signal(uv_signal_t *handle, int number)
 {
-    struct broker *b = handle->data;
-    if (b->s.draining) {
-        log_event(LOG_INFO, "stop", "second signal (%s): at once", strsignal(number));
-        destroy_all(b);
-        return;
-    }
-    log_event(LOG_INFO, "drain", "%s: running jobs get %u ms", strsignal(number),
-              (unsigned)b->config->drain_ms);
-    notify_systemd("STOPPING=1");
-    b->s.draining = true;
-    if (b->s.on_serving_change != NULL)
-        b->s.on_serving_change(b->s.serving_cookie);
-    pool_stop(b->s.pool);
-    telemetry_drain_begun(b->s.telemetry);
-    b->drain_until_ns = uv_hrtime() + b->config->drain_ms * UINT64_C(1000000);
-    rpc_drain(b->s.rpc, (uint32_t)b->config->drain_ms, on_drained, b);
-    on_drain_look(b);
+    const struct broker *b = handle->data;
+    drain_signal(b->drain, number);
 }
 
 // Without the spawner there is no sandbox any more, and none can be made.
@@ -328,6 +285,26 @@ on_spawner_gone(void *cookie)
     b->status = EX_SOFTWARE;
     rpc_close(b->s.rpc);
     uv_stop(&b->loop);
+}
+
+// Every caller who waits for it is told; what runs goes on.
+static void
+on_spawner_silent(void *cookie, bool hangs)
+{
+    struct broker *b = cookie;
+    if (hangs)
+        log_event(
+            LOG_ERROR, "spawner-hangs",
+            "the spawner (pid %d) does not answer: no sandbox can be made, changed or removed "
+            "until it does; if it never does, stop the broker and kill -9 %d",
+            (int)spawn_pid(b->s.spawn), (int)spawn_pid(b->s.spawn));
+    else
+        log_event(LOG_WARNING, "spawner-answers", "the spawner answers again");
+    if (hangs)
+        sandboxes_spawner_hangs(b->s.sandboxes);
+    pool_spawner(b->s.pool, hangs);
+    telemetry_spawner(b->s.telemetry, hangs);
+    alive_look(b->s.alive);
 }
 
 static int
@@ -348,6 +325,7 @@ watch_signals(struct broker *b, struct err *e)
     (void)sigaddset(&ours, SIGTERM);
     (void)sigaddset(&ours, SIGINT);
     (void)sigaddset(&ours, SIGALRM);
+    (void)sigaddset(&ours, SIGABRT); // systemd's watchdog
     (void)pthread_sigmask(SIG_UNBLOCK, &ours, NULL);
     return 0;
 }
@@ -376,7 +354,12 @@ make_core(struct broker *b, struct err *e)
     if (b->s.telemetry == NULL)
         return err_sys(e, ENOMEM, "start");
     b->s.pool = pool_new(&b->s, b->s.sandboxes);
-    return b->s.pool != NULL ? 0 : err_sys(e, ENOMEM, "start");
+    b->s.alive = alive_new(&b->s);
+    b->drain = drain_new(&b->s, on_over, b);
+    if (b->s.pool == NULL || b->s.alive == NULL || b->drain == NULL)
+        return err_sys(e, ENOMEM, "start");
+    spawn_on_silent(b->s.spawn, on_spawner_silent, b);
+    return 0;
 }
 
 static int
@@ -400,22 +383,25 @@ start(struct broker *b, struct err *e)
     return r == 0 ? watch_signals(b, e) : r;
 }
 
-static void
-on_watchdog(int number)
-{
-    (void)number;
-    _exit(EX_SOFTWARE);
-}
-
-// Sandboxes are gone or going; the spawner removes what is left when its socket ends.
+// Sandboxes are gone or going; the spawner removes what is left when its socket ends. One that hangs does so when it
+// continues.
 static void
 stop(struct broker *b)
 {
-    (void)signal(SIGALRM, on_watchdog);
-    (void)alarm(WATCHDOG_S);
+    drain_watchdog(WATCHDOG_S);
     anomaly_free(b->s.anomaly);
-    if (b->s.spawn != NULL && !spawn_close(b->s.spawn, SPAWNER_GRACE_MS))
+    bool answers = spawn_answers(b->s.spawn);
+    int pid = b->s.spawn != NULL ? (int)spawn_pid(b->s.spawn) : 0;
+    bool clean = spawn_close(b->s.spawn, answers ? SPAWNER_GRACE_MS : HUNG_GRACE_MS);
+    if (!clean && answers)
         log_event(LOG_WARNING, "spawner", "it did not end as it should");
+    if (!clean && kill(pid, 0) < 0 && errno == EPERM) { // still there, and root's
+        log_event(LOG_ERROR, "spawner",
+                  "the spawner (pid %d) does not end and keeps the cgroup: no broker can be "
+                  "started with it until it has gone (kill -9 %d)",
+                  pid, pid);
+        b->status = b->status != 0 ? b->status : EX_SOFTWARE;
+    }
     log_event(LOG_INFO, "stopped", "status %d", b->status);
     _exit(b->status);
 }

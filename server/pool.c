@@ -9,8 +9,10 @@
 #include "log.h"
 #include "loop.h"
 #include "net_policy.h"
+#include "network.h"
 #include "sandbox.h"
 #include "server.h"
+#include "spawn.h"
 
 enum {
     MAKING_MAX = 4, // at one time, of one template: the spawner makes one after the other
@@ -29,6 +31,8 @@ struct shelf {
     struct list waiting;
     uint32_t waiting_n;
     uint64_t back_off_ms; // 0: none
+    uint32_t failures;    // in a row
+    struct err last;      // what the last of them was
     struct loop_timer *timer;
 };
 
@@ -47,6 +51,7 @@ struct pool_request {
     struct owner *tenant;
     struct sandbox_spec spec;
     uint64_t since_ns;
+    struct loop_timer *too_long;
     struct sandbox *sandbox;    // gets its limits or its network
     struct pool_request **name; // the caller's, emptied at the end
     struct sandbox_waiter waiter;
@@ -60,6 +65,7 @@ static void
 request_free(struct pool_request *r)
 {
     *r->name = NULL;
+    loop_timer_stop(&r->too_long);
     sandbox_spec_clear(&r->spec);
     free(r);
 }
@@ -68,6 +74,7 @@ static void
 unqueue(struct pool_request *r)
 {
     list_remove(&r->node);
+    loop_timer_stop(&r->too_long);
     r->shelf->waiting_n--;
     r->shelf->pool->waiting_n--;
 }
@@ -193,19 +200,44 @@ back_off(struct shelf *shelf)
     (void)loop_timer_start(shelf->pool->srv->loop, &shelf->timer, ms, on_timer, shelf);
 }
 
-// There is no room for more: those who have waited long enough are told.
+// There is no room for more: those who have waited this long are told.
 static void
-give_up(struct shelf *shelf, const struct err *e)
+give_up(struct shelf *shelf, uint64_t waited_ms, const struct err *e)
 {
     uint64_t now = uv_hrtime();
-    list_each(it, &shelf->waiting)
-    {
-        struct pool_request *r = list_entry(it, struct pool_request, node);
-        if (now - r->since_ns < GIVE_UP_MS * UINT64_C(1000000))
+    while (!list_empty(&shelf->waiting)) {
+        struct pool_request *r = list_entry(shelf->waiting.next, struct pool_request, node);
+        if (now - r->since_ns < waited_ms * UINT64_C(1000000))
             return;
         unqueue(r);
         fail(r, e);
     }
+}
+
+static void
+on_too_long(void *cookie)
+{
+    struct pool_request *r = cookie;
+    struct err e;
+    (void)err_set(&e, ERR_DEADLINE_EXCEEDED, "no sandbox became free in %llu ms",
+                  (unsigned long long)((uv_hrtime() - r->since_ns) / 1000000));
+    err_detail(&e, "NO_SANDBOX_IN_TIME", NULL, "try again later");
+    unqueue(r);
+    fail(r, &e);
+}
+
+static int
+wait_its_turn(struct pool_request *r)
+{
+    uint64_t ms = r->spec.limits.v[LIMIT_WALL_MS];
+    struct shelf *shelf = r->shelf;
+    ms = ms < POOL_WAIT_MIN_MS ? POOL_WAIT_MIN_MS : ms > POOL_WAIT_MAX_MS ? POOL_WAIT_MAX_MS : ms;
+    if (loop_timer_start(shelf->pool->srv->loop, &r->too_long, ms, on_too_long, r) < 0)
+        return -ENOMEM;
+    list_append(&shelf->waiting, &r->node);
+    shelf->waiting_n++;
+    shelf->pool->waiting_n++;
+    return 0;
 }
 
 // Made for a request that was given up meanwhile. False: it is wanted.
@@ -227,12 +259,15 @@ on_made(void *cookie, struct sandbox *s, const struct err *e)
     shelf->making--;
     if (s != NULL) {
         shelf->back_off_ms = 0;
+        shelf->failures = 0;
         if (is_too_many(shelf, s))
             return;
         list_append(&shelf->ready, &s->pool_node);
         shelf->ready_n++;
     } else if (!shelf->pool->stopped) {
         log_err(LOG_WARNING, "pool", e);
+        shelf->failures++;
+        shelf->last = *e;
         back_off(shelf);
     }
     if (list_empty(&shelf->waiting)) {
@@ -262,7 +297,7 @@ refill(struct shelf *shelf)
         if (sandbox_create(p->all, shelf->template, on_made, shelf, &e) == 0)
             continue;
         shelf->making--;
-        give_up(shelf, &e);
+        give_up(shelf, e.code == ERR_UNAVAILABLE ? 0 : GIVE_UP_MS, &e);
         back_off(shelf);
         return;
     }
@@ -310,13 +345,39 @@ pool_stop(struct pool *p)
     p->stopped = true;
     for (uint32_t i = 0; i < p->shelves_n; i++) {
         loop_timer_stop(&p->shelf[i].timer);
-        list_each(it, &p->shelf[i].waiting)
-        {
-            struct pool_request *r = list_entry(it, struct pool_request, node);
-            unqueue(r);
-            fail(r, &e);
-        }
+        give_up(&p->shelf[i], 0, &e);
     }
+}
+
+void
+pool_spawner(struct pool *p, bool hangs)
+{
+    struct err e;
+    (void)spawn_say_hangs(&e);
+    for (uint32_t i = 0; i < p->shelves_n; i++) {
+        struct shelf *shelf = &p->shelf[i];
+        if (hangs) {
+            give_up(shelf, 0, &e);
+            continue;
+        }
+        shelf->failures = 0; // those of a spawner that hung
+        shelf->back_off_ms = 0;
+        loop_timer_stop(&shelf->timer);
+        refill(shelf);
+    }
+}
+
+bool
+pool_fails(const struct pool *p, struct err *why)
+{
+    for (uint32_t i = 0; i < p->shelves_n; i++) {
+        const struct shelf *shelf = &p->shelf[i];
+        if (shelf->failures < POOL_FAILURES || shelf->ready_n > 0)
+            continue;
+        *why = shelf->last;
+        return true;
+    }
+    return false;
 }
 
 static struct shelf *
@@ -338,6 +399,18 @@ refuse(const struct pool *p, struct err *e)
     return r;
 }
 
+// Is a ready sandbox other than what is asked for?
+static bool
+needs_spawner(const struct shelf *shelf, const struct sandbox_spec *spec)
+{
+    struct spawn_limits have;
+    struct spawn_limits want;
+    limits_to_spawn(&shelf->template->limits, &have);
+    limits_to_spawn(&spec->limits, &want);
+    bool way_out = spec->network != NULL && spec->network->mode != NET_NONE;
+    return way_out || memcmp(&have, &want, sizeof have) != 0;
+}
+
 int
 pool_acquire(struct pool *p, const char *tenant, struct sandbox_spec *spec,
              void (*done)(void *cookie, struct sandbox *s, const struct err *e), void *cookie,
@@ -347,6 +420,8 @@ pool_acquire(struct pool *p, const char *tenant, struct sandbox_spec *spec,
     bool must_wait = list_empty(&shelf->ready);
     if (p->stopped || (must_wait && p->waiting_n >= p->srv->config->quotas.queue))
         return refuse(p, e);
+    if (!spawn_answers(p->srv->spawn) && (must_wait || needs_spawner(shelf, spec)))
+        return spawn_say_hangs(e);
     int r = sandbox_check_name(p->all, tenant, spec->name, e);
     if (r < 0)
         return r;
@@ -360,22 +435,22 @@ pool_acquire(struct pool *p, const char *tenant, struct sandbox_spec *spec,
     }
     q->shelf = shelf;
     q->spec = *spec;
+    q->since_ns = uv_hrtime();
+    list_init(&q->node);
+    if (must_wait && wait_its_turn(q) < 0) {
+        sandbox_release(q->tenant);
+        free(q);
+        return err_sys(e, ENOMEM, "wait for a sandbox");
+    }
     spec->labels = NULL;
     spec->labels_n = 0;
     spec->network = NULL;
-    q->since_ns = uv_hrtime();
     q->done = done;
     q->cookie = cookie;
     q->name = out;
     *out = q;
-    list_init(&q->node);
-    if (must_wait) {
-        list_append(&shelf->waiting, &q->node);
-        shelf->waiting_n++;
-        p->waiting_n++;
-    } else {
+    if (!must_wait)
         serve(q, take_ready(shelf));
-    }
     refill_soon(shelf);
     return 0;
 }

@@ -2,12 +2,20 @@
 //
 // A request takes a ready sandbox; where its limits are others than the template's, the spawner applies them first.
 // What was taken is made again in the background, a few at a time, and slower after each failure. When none is ready
-// the request waits its turn; beyond quotas.queue it is refused. Loop thread only.
+// the request waits its turn; beyond quotas.queue it is refused. It waits no longer than the time that it asked for to run
+// in, within POOL_WAIT_MIN_MS and POOL_WAIT_MAX_MS, and not at all while the spawner hangs. Loop thread only.
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "../proto/err.h"
+
+enum {
+    POOL_WAIT_MIN_MS = 10 * 1000,
+    POOL_WAIT_MAX_MS = 60 * 1000,
+    POOL_FAILURES = 3,
+};
 
 struct pool;
 struct pool_request;
@@ -19,6 +27,13 @@ struct config_template;
 
 // One for the broker, as long as it runs. Begins to fill.
 struct pool *pool_new(struct server *srv, struct sandboxes *all);
+
+// The spawner hangs: waiting requests fail (UNAVAILABLE). Or it answers again: missing sandboxes are made at once.
+void pool_spawner(struct pool *p, bool hangs);
+
+// True when sandboxes of a template cannot be made: the last POOL_FAILURES attempts failed, and none is ready. *why is what
+// the last of them failed with.
+bool pool_fails(const struct pool *p, struct err *why);
 
 // No more sandboxes are made, waiting requests fail (UNAVAILABLE).
 void pool_stop(struct pool *p);

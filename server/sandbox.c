@@ -41,17 +41,34 @@ sandbox_move(struct sandbox *s, enum sandbox_state to)
     s->state = to;
 }
 
-void
-sandbox_tell(struct sandbox *s, enum sandbox_wait what, const struct err *e)
+// Those who are told sit in a list of their own meanwhile: each callback may take others out of it, and may make new
+// waiters, who are not told of what was before them.
+static void
+tell(struct sandbox *s, enum sandbox_wait what, const struct err *e)
 {
+    struct list told;
+    list_init(&told);
     list_each(it, &s->waiters)
     {
-        struct sandbox_waiter *w = list_entry(it, struct sandbox_waiter, node);
-        if (w->what != what)
+        if (list_entry(it, struct sandbox_waiter, node)->what != what)
             continue;
+        list_remove(it);
+        list_append(&told, it);
+    }
+    while (!list_empty(&told)) {
+        struct sandbox_waiter *w = list_entry(told.next, struct sandbox_waiter, node);
         list_remove(&w->node);
         w->done(w->cookie, what == WAIT_DELETE ? NULL : s, e);
     }
+}
+
+void
+sandbox_tell(struct sandbox *s, enum sandbox_wait what, const struct err *e)
+{
+    s->pending++; // a callback may destroy it: it stays until all were told
+    tell(s, what, e);
+    s->pending--;
+    sandbox_settle(s);
 }
 
 void
@@ -66,7 +83,12 @@ sandbox_settle(struct sandbox *s)
     loop_timer_stop(&s->patience);
     struct owner *t = s->tenant;
     struct sandboxes *all = s->all;
-    sandbox_tell(s, WAIT_DELETE, NULL);
+    struct err e;
+    (void)err_set(
+        &e, ERR_INTERNAL,
+        "sandbox %s was killed, but something of it is still there; the broker's log says what",
+        s->id.id);
+    tell(s, WAIT_DELETE, s->destroy_failed ? &e : NULL);
     sandbox_table_remove(s);
     sandbox_spec_clear(&s->spec);
     network_unref(s->network);
@@ -103,8 +125,10 @@ on_destroyed(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MA
     (void)fds;
     s->pending--;
     s->destroyed = true;
-    if (reply->ok == 0)
+    if (reply->ok == 0) {
         log_err(LOG_ERROR, "destroy", &reply->err);
+        s->destroy_failed = true;
+    }
     sandbox_settle(s);
 }
 
@@ -165,8 +189,9 @@ sandbox_destroy(struct sandbox *s, const struct err *why, struct sandbox_waiter 
     while (!list_empty(&s->jobs))
         job_sandbox_gone(job_of_sandbox(s->jobs.next), why);
     telemetry_sandbox_deleted(s->all->srv->telemetry, s, why->text);
-    sandbox_tell(s, WAIT_CHANGE, why);
-    sandbox_tell(s, WAIT_NETWORK, why);
+    tell(s, WAIT_STATE, why);
+    tell(s, WAIT_LIMITS, why);
+    tell(s, WAIT_NETWORK, why);
     guest_link_free(s->link);
     s->link = NULL;
     close_network(s);

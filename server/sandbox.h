@@ -98,6 +98,8 @@ struct sandbox {
     uint32_t pending; // requests at the spawner, and at the relay
     bool network_closing;
     bool destroy_sent, destroyed;
+    uint32_t kills_pending; // KILL_JOB that the spawner has not answered
+    bool destroy_failed;    // the spawner could not remove all of it
     struct list waiters;
     struct loop_timer *ttl, *patience;
     void (*created)(void *cookie, struct sandbox *s, const struct err *e);
@@ -105,7 +107,8 @@ struct sandbox {
 };
 
 enum sandbox_wait {
-    WAIT_CHANGE,  // the pause, resume or limits
+    WAIT_STATE,   // the pause or resume
+    WAIT_LIMITS,  // other limits
     WAIT_NETWORK, // the network policy
     WAIT_DELETE,  // nothing is left
 };
@@ -114,7 +117,7 @@ enum sandbox_wait {
 struct sandbox_waiter {
     struct list node;
     enum sandbox_wait what;
-    void (*done)(void *cookie, struct sandbox *s, const struct err *e); // s NULL when deleted
+    void (*done)(void *cookie, struct sandbox *s, const struct err *e); // s NULL for WAIT_DELETE
     void *cookie;
 };
 
@@ -156,7 +159,8 @@ int sandbox_copy_labels(struct sandbox_spec *spec, size_t more, struct err *e);
 // Sets or (empty value) removes a label where there is room. INVALID_ARGUMENT beyond LABELS_MAX.
 int sandbox_set_label(struct sandbox_spec *spec, const char *key, const char *value, struct err *e);
 
-// Other limits for a READY one; the waiter is told.
+// Other limits for a READY or RUNNING one; the waiter is told. They are `spec.limits` only once the spawner has said so,
+// and the caller writes them there.
 int sandbox_limit(struct sandbox *s, const struct limits *limits, struct sandbox_waiter *w,
                   struct err *e);
 
@@ -170,6 +174,9 @@ void sandbox_destroy(struct sandbox *s, const struct err *why, struct sandbox_wa
 
 // Kills a job's processes through the spawner.
 void sandbox_kill_job(struct sandbox *s, uint32_t job);
+
+// False while the spawner has a kill to answer: then it is not the guest's fault that the job runs on.
+bool sandbox_kills_done(const struct sandbox *s);
 
 void sandbox_unwait(struct sandbox_waiter *w);
 
@@ -195,6 +202,10 @@ struct owner *owner_find(const struct sandboxes *all, const char *name);
 void owner_settle(struct owner *t);
 
 struct server *sandboxes_server(const struct sandboxes *all);
+
+// The spawner hangs: who waits for a pause, a resume or a deletion is told so, and need not wait. What was asked for goes on
+// when the spawner does.
+void sandboxes_spawner_hangs(struct sandboxes *all);
 
 // Destroys all; `done` once none is left.
 void sandboxes_destroy_all(struct sandboxes *all, void (*done)(void *cookie), void *cookie);

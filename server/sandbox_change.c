@@ -18,7 +18,7 @@ on_limited(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX]
     if (s->state == SANDBOX_DELETING)
         sandbox_settle(s);
     else
-        sandbox_tell(s, WAIT_CHANGE, reply->ok != 0 ? NULL : &reply->err);
+        sandbox_tell(s, WAIT_LIMITS, reply->ok != 0 ? NULL : &reply->err);
 }
 
 int
@@ -31,7 +31,7 @@ sandbox_limit(struct sandbox *s, const struct limits *limits, struct sandbox_wai
     if (r < 0)
         return err_wrap(e, "set limits");
     s->pending++;
-    w->what = WAIT_CHANGE;
+    w->what = WAIT_LIMITS;
     list_append(&s->waiters, &w->node);
     return 0;
 }
@@ -60,7 +60,7 @@ on_frozen(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
         else
             job_resume(job_of_sandbox(it));
     }
-    sandbox_tell(s, WAIT_CHANGE, reply->ok != 0 ? NULL : &reply->err);
+    sandbox_tell(s, WAIT_STATE, reply->ok != 0 ? NULL : &reply->err);
 }
 
 static int
@@ -71,7 +71,7 @@ freeze(struct sandbox *s, bool frozen, struct sandbox_waiter *w, struct err *e)
         return err_wrap(e, frozen ? "pause" : "resume");
     s->pending++;
     sandbox_move(s, frozen ? SANDBOX_PAUSING : SANDBOX_RESUMING);
-    w->what = WAIT_CHANGE;
+    w->what = WAIT_STATE;
     list_append(&s->waiters, &w->node);
     return 0;
 }
@@ -98,6 +98,7 @@ on_job_killed(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_M
     struct sandbox *s = cookie;
     (void)fds;
     s->pending--;
+    s->kills_pending--;
     if (reply->ok == 0)
         log_err(LOG_WARNING, "kill-job", &reply->err);
     sandbox_settle(s);
@@ -109,10 +110,18 @@ sandbox_kill_job(struct sandbox *s, uint32_t job)
     struct err e;
     if (s->state == SANDBOX_DELETING)
         return;
-    if (spawn_kill_job(s->all->srv->spawn, s->slot, s->generation, job, on_job_killed, s, &e) == 0)
-        s->pending++;
-    else
+    if (spawn_kill_job(s->all->srv->spawn, s->slot, s->generation, job, on_job_killed, s, &e) < 0) {
         log_err(LOG_WARNING, "kill-job", &e); // the job's own patience ends the sandbox
+        return;
+    }
+    s->pending++;
+    s->kills_pending++;
+}
+
+bool
+sandbox_kills_done(const struct sandbox *s)
+{
+    return s->kills_pending == 0;
 }
 
 void

@@ -16,7 +16,8 @@ struct sandboxes {
 // To another state; one that the picture in sandbox.h does not allow is our own mistake and aborts.
 void sandbox_move(struct sandbox *s, enum sandbox_state to);
 
-// Tells all that wait for this, each once. e NULL: it went well.
+// Tells all that wait for this, each once. e NULL: it went well. s may be gone when this returns, since a callback may
+// destroy it; never while they are told.
 void sandbox_tell(struct sandbox *s, enum sandbox_wait what, const struct err *e);
 
 // Frees a DELETING one once nothing is left of it, here and at the spawner; nothing otherwise. For the end of whatever

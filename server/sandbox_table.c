@@ -9,6 +9,7 @@
 
 #include "network.h"
 #include "server.h"
+#include "spawn.h"
 
 struct sandboxes *
 sandboxes_new(struct server *srv)
@@ -234,17 +235,58 @@ sandboxes_server(const struct sandboxes *all)
     return all->srv;
 }
 
+// Begins anew after each that had waiters: what a callback does may take any sandbox away.
+static void
+tell_hanging(struct sandboxes *all, size_t bucket, const struct err *e)
+{
+    struct idnode *n = all->table.bucket[bucket];
+    while (n != NULL) {
+        struct sandbox *s = list_entry(n, struct sandbox, id);
+        bool any = false;
+        for (struct list *it = s->waiters.next; it != &s->waiters && !any; it = it->next) {
+            enum sandbox_wait what = list_entry(it, struct sandbox_waiter, node)->what;
+            any = what == WAIT_STATE || what == WAIT_DELETE;
+        }
+        n = n->next;
+        if (!any)
+            continue;
+        s->pending++; // it stays for the second
+        sandbox_tell(s, WAIT_STATE, e);
+        s->pending--;
+        sandbox_tell(s, WAIT_DELETE, e);
+        n = all->table.bucket[bucket];
+    }
+}
+
+void
+sandboxes_spawner_hangs(struct sandboxes *all)
+{
+    struct err e;
+    (void)spawn_say_hangs(&e);
+    for (size_t b = 0; b < ID_BUCKETS; b++)
+        tell_hanging(all, b, &e);
+}
+
+// NULL: none in this bucket that is not being deleted.
+static struct sandbox *
+first_living(const struct sandboxes *all, size_t bucket)
+{
+    struct idnode *n = all->table.bucket[bucket];
+    while (n != NULL && list_entry(n, struct sandbox, id)->state == SANDBOX_DELETING)
+        n = n->next;
+    return n != NULL ? list_entry(n, struct sandbox, id) : NULL;
+}
+
 void
 sandboxes_destroy_all(struct sandboxes *all, void (*done)(void *cookie), void *cookie)
 {
     struct err why;
+    struct sandbox *s = NULL;
     (void)err_set(&why, ERR_CANCELLED, "the broker is stopping");
     all->none_left = done;
     all->none_left_cookie = cookie;
     for (size_t b = 0; b < ID_BUCKETS; b++)
-        for (struct idnode *n = all->table.bucket[b], *next = NULL; n != NULL; n = next) {
-            next = n->next;
-            sandbox_destroy(list_entry(n, struct sandbox, id), &why, NULL);
-        }
+        while ((s = first_living(all, b)) != NULL)
+            sandbox_destroy(s, &why, NULL);
     sandbox_table_settle(all);
 }

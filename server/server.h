@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <uv.h>
 
+struct alive;
 struct anomaly;
 struct bpf;
 struct config;
@@ -39,11 +40,13 @@ struct server {
     struct pool *pool;           // ready ones
     struct dispatch *dispatch;
     struct rpc *rpc;
+    struct alive *alive; // whether it can do its work
     uint64_t started_ns; // uv_hrtime()
     bool draining;
     const char (*listeners)[256]; // addresses as bound, listeners_n of them
     uint32_t listeners_n;
-    void (*on_serving_change)(void *cookie); // HealthService.Watch listens here
+    void (*on_serving_change)(
+        void *cookie); // HealthService.Watch listens here: look at alive_serves()
     void *serving_cookie;
     void (*on_relay_report)(void *cookie, const struct relay_report *r); // what the relay tells
     void *relay_report_cookie;

@@ -6,6 +6,10 @@
 //   poll: readable -> recvmsg (at most REPLIES_PER_TURN) -> pending slot -> callback
 //         writable -> the backlog
 //   end of file or anything odd -> every pending request is answered with UNAVAILABLE, then on_gone
+//
+// Each second it is asked whether it is there (PING), behind all that was asked before. Nothing heard for SILENT_TICKS
+// seconds while something is without an answer: it hangs. Seconds are counted, not compared with a clock, so that a broker
+// which stood still itself does not find a healthy spawner silent.
 #include "spawn.h"
 
 #include <assert.h>
@@ -15,17 +19,36 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "log.h"
+#include "loop.h"
+#include "spawn_private.h"
 #include "spawn_process.h"
 
-enum { REPLIES_PER_TURN = 64, INDEX_BITS = 14 };
+enum { REPLIES_PER_TURN = 64, INDEX_BITS = 14, TICK_MS = 1000, SILENT_TICKS = 3 };
 _Static_assert(SPAWN_PENDING_MAX <= 1 << INDEX_BITS, "an index fits into its part of seq");
+
+// How long an answer may take, and what happens then, or as soon as the spawner hangs. One that is given up is answered
+// with a failure, and what it made is taken back when its answer comes after all. One that is not goes on: its state is
+// the spawner's alone to know.
+static const struct deadline {
+    uint32_t ticks;
+    bool give_up;
+    bool begins; // something new: refused while the spawner hangs
+} deadlines[] = {
+    [SPAWN_CREATE] = {60, true, true},    [SPAWN_LIMIT] = {30, true, true},
+    [SPAWN_FREEZE] = {30, false, true},   [SPAWN_KILL_JOB] = {30, false, false},
+    [SPAWN_DESTROY] = {60, false, false}, [SPAWN_NET_OPEN] = {30, true, true},
+    [SPAWN_NET_DIAL] = {30, true, true},  [SPAWN_WATCH] = {60, false, true},
+    [SPAWN_RELAY] = {60, false, true},    [SPAWN_PING] = {60, false, false},
+};
 
 struct pending {
     spawn_done *done; // NULL: free
     void *cookie;
     struct spawn_request request; // kept until sent; op and seq until answered
     uint32_t uses;
-    uint32_t next; // in the free list or in the backlog; SPAWN_PENDING_MAX ends it
+    uint32_t ticks; // how old it is
+    uint32_t next;  // in the free list or in the backlog; SPAWN_PENDING_MAX ends it
 };
 
 struct spawn {
@@ -33,9 +56,18 @@ struct spawn {
     int fd;
     bool gone;
     bool attached;
+    uv_loop_t *loop;
     uv_poll_t poll;
     void (*on_gone)(void *);
     void *cookie;
+    struct loop_timer *tick;
+    uint32_t open;         // requests without an answer
+    uint32_t silent_ticks; // since something was heard, or nothing was without an answer
+    uint32_t overdue;      // requests that go on beyond their deadline
+    bool pinged;           // without an answer
+    bool hangs;
+    void (*on_silent)(void *cookie, bool hangs);
+    void *silent_cookie;
     uint32_t free_head;
     uint32_t backlog_head;
     uint32_t backlog_tail;
@@ -86,6 +118,7 @@ spawn_close(struct spawn *s, uint32_t grace_ms)
         return true;
     if (s->attached)
         (void)uv_poll_stop(&s->poll);
+    loop_timer_stop(&s->tick);
     (void)shutdown(s->fd, SHUT_RDWR); // to the spawner: end of file
     bool clean = spawn_process_reap(s->pid, grace_ms);
     if (s->attached) {
@@ -108,6 +141,7 @@ finish(struct spawn *s, uint32_t index, const struct spawn_reply *reply, int fds
     struct pending *p = &s->pending[index];
     spawn_done *done = p->done;
     void *cookie = p->cookie;
+    s->open--;
     p->done = NULL;
     p->uses++;
     p->next = s->free_head;
@@ -123,6 +157,7 @@ gone(struct spawn *s)
         return;
     s->gone = true;
     (void)uv_poll_stop(&s->poll);
+    loop_timer_stop(&s->tick);
     (void)shutdown(s->fd, SHUT_RDWR);
     s->backlog_head = s->backlog_tail = SPAWN_PENDING_MAX;
     for (uint32_t i = 0; i < SPAWN_PENDING_MAX; i++) {
@@ -160,13 +195,15 @@ send_backlog(struct spawn *s)
     watch(s);
 }
 
-static int
-request(struct spawn *s, const struct spawn_request *q, spawn_done *done, void *cookie,
-        struct err *e)
+int
+spawn_ask(struct spawn *s, const struct spawn_request *q, spawn_done *done, void *cookie,
+          struct err *e)
 {
     assert(s->attached && done);
     if (s->gone)
         return err_set(e, ERR_UNAVAILABLE, "the spawner is gone");
+    if (s->hangs && deadlines[q->op].begins)
+        return spawn_say_hangs(e);
     uint32_t index = s->free_head;
     if (index == SPAWN_PENDING_MAX) {
         (void)err_set(e, ERR_RESOURCE_EXHAUSTED, "%d requests wait for the spawner",
@@ -178,7 +215,9 @@ request(struct spawn *s, const struct spawn_request *q, spawn_done *done, void *
     s->free_head = p->next;
     p->done = done;
     p->cookie = cookie;
+    p->ticks = 0;
     p->request = *q;
+    s->open++;
     p->request.seq = p->uses << INDEX_BITS | index;
     if (s->backlog_head == SPAWN_PENDING_MAX && send_request(s, &p->request))
         return 0;
@@ -192,79 +231,124 @@ request(struct spawn *s, const struct spawn_request *q, spawn_done *done, void *
     return 0;
 }
 
-int
-spawn_create(struct spawn *s, const uint8_t id[16], uint32_t template,
-             const struct spawn_limits *limits, spawn_done *done, void *cookie, struct err *e)
-{
-    struct spawn_request q = {.op = SPAWN_CREATE, .arg = template, .limits = *limits};
-    memcpy(q.id, id, sizeof q.id);
-    return request(s, &q, done, cookie, e);
-}
+// --- silence ---
 
 int
-spawn_limit(struct spawn *s, uint32_t slot, uint32_t generation, const struct spawn_limits *limits,
-            spawn_done *done, void *cookie, struct err *e)
+spawn_say_hangs(struct err *e)
 {
-    const struct spawn_request q = {
-        .op = SPAWN_LIMIT, .slot = slot, .generation = generation, .limits = *limits};
-    return request(s, &q, done, cookie, e);
+    int r = err_set(e, ERR_UNAVAILABLE,
+                    "the spawner, which makes and changes sandboxes, does not answer");
+    err_detail(e, "SPAWNER_SILENT", NULL,
+               "try again later; the broker's log and health say when it answers again");
+    return r;
 }
 
-int
-spawn_freeze(struct spawn *s, uint32_t slot, uint32_t generation, bool frozen, spawn_done *done,
-             void *cookie, struct err *e)
+bool
+spawn_answers(const struct spawn *s)
 {
-    const struct spawn_request q = {
-        .op = SPAWN_FREEZE, .slot = slot, .generation = generation, .arg = frozen};
-    return request(s, &q, done, cookie, e);
+    return s == NULL || (!s->gone && !s->hangs);
 }
 
-int
-spawn_kill_job(struct spawn *s, uint32_t slot, uint32_t generation, uint32_t job, spawn_done *done,
-               void *cookie, struct err *e)
+void
+spawn_on_silent(struct spawn *s, void (*on_silent)(void *cookie, bool hangs), void *cookie)
 {
-    const struct spawn_request q = {
-        .op = SPAWN_KILL_JOB, .slot = slot, .generation = generation, .arg = job};
-    return request(s, &q, done, cookie, e);
+    s->on_silent = on_silent;
+    s->silent_cookie = cookie;
 }
 
-int
-spawn_destroy(struct spawn *s, uint32_t slot, uint32_t generation, spawn_done *done, void *cookie,
-              struct err *e)
+// An answer to a request that was given up: whatever it made is taken back.
+static void
+on_late(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
 {
-    const struct spawn_request q = {.op = SPAWN_DESTROY, .slot = slot, .generation = generation};
-    return request(s, &q, done, cookie, e);
+    struct spawn *s = cookie;
+    struct err e;
+    spawn_close_fds(fds);
+    if (s->gone || reply->op != SPAWN_CREATE || reply->ok == 0)
+        return;
+    if (spawn_destroy(s, reply->slot, reply->generation, on_late, s, &e) < 0)
+        log_err(LOG_ERROR, "late-sandbox", &e); // stays until the end of the broker
 }
 
-int
-spawn_net_open(struct spawn *s, uint32_t slot, uint32_t generation, spawn_done *done, void *cookie,
-               struct err *e)
+// Answers it with a failure; its place in the table stays taken until the spawner has answered.
+static void
+give_up(struct spawn *s, struct pending *p)
 {
-    const struct spawn_request q = {.op = SPAWN_NET_OPEN, .slot = slot, .generation = generation};
-    return request(s, &q, done, cookie, e);
+    struct spawn_reply r = {
+        .op = p->request.op, .slot = p->request.slot, .generation = p->request.generation};
+    int fds[SPAWN_FDS_MAX] = {-1, -1, -1, -1, -1, -1, -1, -1};
+    spawn_done *done = p->done;
+    void *cookie = p->cookie;
+    p->done = on_late;
+    p->cookie = s;
+    (void)spawn_say_hangs(&r.err);
+    if (!s->hangs)
+        (void)err_set(&r.err, ERR_DEADLINE_EXCEEDED, "no answer of the spawner within %u s",
+                      p->ticks);
+    done(cookie, &r, fds);
 }
 
-int
-spawn_net_dial(struct spawn *s, uint32_t slot, uint32_t generation, uint16_t port, spawn_done *done,
-               void *cookie, struct err *e)
+static void
+say(struct spawn *s, bool hangs)
 {
-    const struct spawn_request q = {
-        .op = SPAWN_NET_DIAL, .slot = slot, .generation = generation, .arg = port};
-    return request(s, &q, done, cookie, e);
+    if (s->hangs == hangs)
+        return;
+    s->hangs = hangs;
+    if (s->on_silent != NULL)
+        s->on_silent(s->silent_cookie, hangs);
 }
 
-int
-spawn_watch(struct spawn *s, bool attached, spawn_done *done, void *cookie, struct err *e)
+// p is about to be finished.
+static void
+heard(struct spawn *s, const struct pending *p)
 {
-    const struct spawn_request q = {.op = SPAWN_WATCH, .arg = attached};
-    return request(s, &q, done, cookie, e);
+    const struct deadline *d = &deadlines[p->request.op];
+    s->overdue -= !d->give_up && p->ticks >= d->ticks;
+    s->silent_ticks = 0;
+    if (s->overdue == 0)
+        say(s, false);
 }
 
-int
-spawn_relay(struct spawn *s, spawn_done *done, void *cookie, struct err *e)
+// All that is without an answer gets a second older; those whose time is up are given up, or known as overdue.
+static void
+grow_older(struct spawn *s)
 {
-    const struct spawn_request q = {.op = SPAWN_RELAY};
-    return request(s, &q, done, cookie, e);
+    for (uint32_t i = 0, left = s->open; i < SPAWN_PENDING_MAX && left > 0; i++) {
+        struct pending *p = &s->pending[i];
+        const struct deadline *d = &deadlines[p->request.op];
+        if (!p->done)
+            continue;
+        left--;
+        p->ticks++;
+        if (!d->give_up)
+            s->overdue += p->ticks == d->ticks;
+        else if (p->done != on_late && (p->ticks >= d->ticks || s->hangs))
+            give_up(s, p);
+    }
+}
+
+static void
+// NOLINTNEXTLINE(readability-non-const-parameter): the type of spawn_done
+on_pong(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
+{
+    struct spawn *s = cookie;
+    (void)reply;
+    (void)fds;
+    s->pinged = false;
+}
+
+static void
+on_tick(void *cookie)
+{
+    static const struct spawn_request ping = {.op = SPAWN_PING};
+    struct spawn *s = cookie;
+    struct err e; // a table that is full has something to be answered
+    s->silent_ticks = s->open > 0 ? s->silent_ticks + 1 : 0;
+    if (s->silent_ticks >= SILENT_TICKS || s->overdue > 0)
+        say(s, true);
+    grow_older(s);
+    if (!s->pinged)
+        s->pinged = spawn_ask(s, &ping, on_pong, s, &e) == 0;
+    (void)loop_timer_start(s->loop, &s->tick, TICK_MS, on_tick, s);
 }
 
 // --- replies ---
@@ -341,6 +425,7 @@ read_reply(struct spawn *s)
         return -1;
     }
     err_sanitize(&r.err);
+    heard(s, p);
     finish(s, index, &r, fds);
     return 1;
 }
@@ -384,9 +469,12 @@ spawn_attach(struct spawn *s, uv_loop_t *loop, void (*on_gone)(void *cookie), vo
     if (r < 0)
         return err_sys(e, -r, "watch the spawner's socket");
     s->poll.data = s;
+    s->loop = loop;
     s->on_gone = on_gone;
     s->cookie = cookie;
     s->attached = true;
     watch(s);
+    if (loop_timer_start(loop, &s->tick, TICK_MS, on_tick, s) < 0)
+        return err_sys(e, ENOMEM, "watch the spawner");
     return 0;
 }

@@ -7,8 +7,13 @@
 //   spawn_close()    end of file is the spawner's order to kill every sandbox, remove all that it made, and leave
 //
 // A request function that returns 0 calls `done` exactly once, later, never from inside the request function. One that
-// fails does not call it: UNAVAILABLE when the spawner is gone, RESOURCE_EXHAUSTED beyond SPAWN_PENDING_MAX requests
-// without an answer. Nothing here blocks but spawn_start and spawn_close.
+// fails does not call it: UNAVAILABLE when the spawner is gone or hangs, RESOURCE_EXHAUSTED beyond SPAWN_PENDING_MAX
+// requests without an answer. Nothing here blocks but spawn_start and spawn_close.
+//
+// A spawner hangs when nothing has been heard of it for three seconds though it was asked, or when it owes an answer for
+// far too long (spawn.c has the table). Then CREATE, LIMIT, NET_OPEN and NET_DIAL that wait are answered with UNAVAILABLE,
+// and what they still make is taken back when it comes; no new ones are accepted. What must happen some time (DESTROY,
+// KILL_JOB) or has a state of its own (FREEZE, WATCH, RELAY) goes on and is answered when the spawner continues.
 #pragma once
 
 #include <stdbool.h>
@@ -49,6 +54,15 @@ pid_t spawn_pid(const struct spawn *s);
 // request without an answer got its callback (UNAVAILABLE) before. All sandboxes are dead or dying by then.
 int spawn_attach(struct spawn *s, uv_loop_t *loop, void (*on_gone)(void *cookie), void *cookie,
                  struct err *e);
+
+// on_silent: called when the spawner begins to hang, and when it answers again.
+void spawn_on_silent(struct spawn *s, void (*on_silent)(void *cookie, bool hangs), void *cookie);
+
+// False while it hangs, and once it is gone. NULL (tests without one) is fine, and answers.
+bool spawn_answers(const struct spawn *s);
+
+// What is said to those who need it then: UNAVAILABLE.
+int spawn_say_hangs(struct err *e);
 
 // A new sandbox. reply: slot, generation, uid; fds: those of enum spawn_fd, or none at all when no descriptor
 // was left for them. Its guest says Ready on SPAWN_FD_GUEST.

@@ -75,6 +75,9 @@ struct telemetry_waiter {
 bool telemetry_wait(struct telemetry *t, struct telemetry_waiter *w);
 void telemetry_unwait(struct telemetry_waiter *w);
 
+// The spawner hangs: who waits for the tracepoint goes on without. Or it answers again.
+void telemetry_spawner(struct telemetry *t, bool hangs);
+
 // ---- what sandbox.c tells
 
 void telemetry_sandbox_live(struct telemetry *t, struct sandbox *s); // its slot is known

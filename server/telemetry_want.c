@@ -87,7 +87,7 @@ ask(struct telemetry *t, bool on)
         return;
     }
     log_err(LOG_WARNING, "syscalls", &e);
-    t->broken = on;
+    t->broken = on && e.code != ERR_UNAVAILABLE; // else it is tried again when the spawner answers
 }
 
 // Towards what is wanted.
@@ -119,11 +119,23 @@ telemetry_unwant(struct telemetry *t)
         linger(t);
 }
 
+void
+telemetry_spawner(struct telemetry *t, bool hangs)
+{
+    if (t == NULL)
+        return;
+    if (hangs)
+        tell_waiters(t); // they go on without system calls being counted
+    else
+        step(t);
+}
+
 bool
 telemetry_wait(struct telemetry *t, struct telemetry_waiter *w)
 {
     list_init(&w->node);
-    if (t == NULL || t->watching == WATCH_IS_ON || t->watching == WATCH_IS_OFF)
+    if (t == NULL || t->watching == WATCH_IS_ON || t->watching == WATCH_IS_OFF ||
+        !spawn_answers(t->srv->spawn))
         return true;
     list_append(&t->waiters, &w->node);
     return false;

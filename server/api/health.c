@@ -1,10 +1,11 @@
-// HealthService: SERVING until the broker drains. A watcher is told now and when that changes.
+// HealthService: SERVING as long as the broker can do its work (alive.h). A watcher is told now and when that changes.
 #include "api.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "../../proto/validate.h"
+#include "../alive.h"
 #include "../server.h"
 
 #include "stockade/v1/system_service.pb-c.h"
@@ -33,11 +34,13 @@ is_known(const char *service)
     return false;
 }
 
+// *why: the reason where it is NOT_SERVING, else "".
 static Stockade__V1__ServingStatus
-status_now(const struct server *s)
+status_now(const struct server *s, struct err *why)
 {
-    return s->draining ? STOCKADE__V1__SERVING_STATUS__SERVING_STATUS_NOT_SERVING
-                       : STOCKADE__V1__SERVING_STATUS__SERVING_STATUS_SERVING;
+    why->text[0] = '\0';
+    return alive_serves(s->alive, why) ? STOCKADE__V1__SERVING_STATUS__SERVING_STATUS_SERVING
+                                       : STOCKADE__V1__SERVING_STATUS__SERVING_STATUS_NOT_SERVING;
 }
 
 static void
@@ -54,7 +57,8 @@ check(struct server *s, struct call *c, const ProtobufCMessage *req)
         call_fail(c, &e);
         return;
     }
-    response.status = status_now(s);
+    response.status = status_now(s, &e);
+    response.reason = e.text;
     call_reply(c, &response.base);
 }
 
@@ -64,8 +68,10 @@ tell(struct watcher *w)
 {
     Stockade__V1__HealthServiceWatchResponse response =
         STOCKADE__V1__HEALTH_SERVICE_WATCH_RESPONSE__INIT;
-    response.status = w->known ? status_now(w->server)
+    struct err why = {.text = ""};
+    response.status = w->known ? status_now(w->server, &why)
                                : STOCKADE__V1__SERVING_STATUS__SERVING_STATUS_SERVICE_UNKNOWN;
+    response.reason = why.text;
     if (w->told_any && response.status == w->told_status)
         return;
     if (call_send(w->call, &response.base) != 0)
@@ -96,21 +102,24 @@ on_cancel(void *cookie, enum call_cancel why)
     free(w);
 }
 
-// The broker begins to drain: nobody gets to see another change, and an open call would hold the drain up.
+// While the broker drains nobody gets to see another change, and an open call would hold the drain up.
 static void
 on_serving_change(void *cookie)
 {
     struct watcher *next;
+    bool draining = cookie != NULL && ((struct watcher *)cookie)->server->draining;
     struct server *s = cookie != NULL ? ((struct watcher *)cookie)->server : NULL;
     for (struct watcher *w = cookie; w != NULL; w = next) {
         struct err e;
         next = w->next;
         tell(w);
+        if (!draining)
+            continue;
         (void)err_set(&e, ERR_UNAVAILABLE, "the broker is shutting down");
         call_fail(w->call, &e);
         free(w);
     }
-    if (s != NULL)
+    if (draining)
         s->serving_cookie = NULL;
 }
 

@@ -154,6 +154,7 @@ enum spawn_op {
     SPAWN_WATCH = 8, // no slot. arg 1: attach the syscall tracepoint; 0: detach it
     SPAWN_RELAY =
         9, // no slot. A new relay, when the one before has ended: one descriptor, as BPF_FD_RELAY
+    SPAWN_PING = 10, // no slot. Answered at once: all that was asked before has been read
 };
 
 // Descriptors of a NET_OPEN reply. The last two are absent where the kernel has no IPv6.

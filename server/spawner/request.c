@@ -120,6 +120,14 @@ handle_destroy(struct spawner *s, struct slot *slot, const struct spawn_request 
     removal_start(s, slot);
 }
 
+static void
+handle_ping(struct spawner *s, struct slot *unused, const struct spawn_request *q, struct answer *a)
+{
+    (void)unused;
+    (void)q;
+    answer_ok(s, a);
+}
+
 #define IN(state) (1u << (state))
 enum { IN_HANDED_OUT = IN(SLOT_LIVE) | IN(SLOT_FREEZING) | IN(SLOT_FROZEN) };
 
@@ -139,6 +147,7 @@ static const struct op_row {
     [SPAWN_NET_DIAL] = {"NET_DIAL", netns_dial, IN(SLOT_LIVE), 1, UINT16_MAX, false},
     [SPAWN_WATCH] = {"WATCH", programs_watch, 0, 0, 1, false},
     [SPAWN_RELAY] = {"RELAY", relay_process_again, 0, 0, 0, false},
+    [SPAWN_PING] = {"PING", handle_ping, 0, 0, 0, false},
 };
 enum { OPS_N = sizeof op_rows / sizeof op_rows[0] };
 

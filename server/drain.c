@@ -1,0 +1,155 @@
+// See drain.h.
+#include "drain.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sysexits.h>
+#include <unistd.h>
+#include <uv.h>
+
+#include "alive.h"
+#include "config.h"
+#include "job.h"
+#include "log.h"
+#include "loop.h"
+#include "notify.h"
+#include "pool.h"
+#include "rpc.h"
+#include "sandbox.h"
+#include "server.h"
+#include "spawn.h"
+#include "telemetry.h"
+
+#define MS UINT64_C(1000000)
+
+enum {
+    LOOK_MS = 20,
+    STEADY_MS = 5000, // no sandbox has gone for this long: none will
+    HUNG_MS = 500,    // the same while the spawner hangs
+    WATCHDOG_S = 30,  // since the last look
+};
+
+struct drain {
+    struct server *srv;
+    struct loop_timer *look;
+    uint64_t until_ns;
+    bool calls_over; // no call is open any more
+    bool destroying, over;
+    uint32_t left; // sandboxes, and since when so many
+    uint64_t left_ns;
+    void (*on_over)(void *cookie);
+    void *cookie;
+};
+
+static void
+on_watchdog(int number)
+{
+    static const char text[] = "stockaded: it did not end in time, and ends at once\n";
+    (void)number;
+    (void)!write(STDERR_FILENO, text, sizeof text - 1);
+    _exit(EX_SOFTWARE);
+}
+
+void
+drain_watchdog(unsigned seconds)
+{
+    (void)signal(SIGALRM, on_watchdog);
+    (void)alarm(seconds);
+}
+
+struct drain *
+drain_new(struct server *srv, void (*over)(void *cookie), void *cookie)
+{
+    struct drain *d = calloc(1, sizeof *d);
+    if (d != NULL)
+        *d = (struct drain){.srv = srv, .on_over = over, .cookie = cookie};
+    return d;
+}
+
+static void
+on_all_destroyed(void *cookie)
+{
+    struct drain *d = cookie;
+    if (d->over)
+        return;
+    d->over = true;
+    loop_timer_stop(&d->look);
+    d->on_over(d->cookie);
+}
+
+static void
+destroy_all(struct drain *d)
+{
+    if (d->destroying)
+        return;
+    d->destroying = true;
+    d->left = sandboxes_count(d->srv->sandboxes);
+    d->left_ns = uv_hrtime();
+    sandboxes_destroy_all(d->srv->sandboxes, on_all_destroyed, d);
+}
+
+// Those that are left do not go.
+static void
+look_at_rest(struct drain *d)
+{
+    uint64_t now = uv_hrtime();
+    uint32_t left = sandboxes_count(d->srv->sandboxes);
+    uint64_t patience_ms = spawn_answers(d->srv->spawn) ? STEADY_MS : HUNG_MS;
+    if (left != d->left) {
+        d->left = left;
+        d->left_ns = now;
+    }
+    if (now - d->left_ns < patience_ms * MS)
+        return;
+    log_event(
+        LOG_ERROR, "stop",
+        "%u sandboxes do not go: their jobs are killed, and the next start removes what is left",
+        left);
+    on_all_destroyed(d);
+}
+
+static void
+on_look(void *cookie)
+{
+    struct drain *d = cookie;
+    bool time_is_up = uv_hrtime() >= d->until_ns;
+    (void)alarm(WATCHDOG_S);
+    if (time_is_up || (d->calls_over && jobs_running(d->srv->jobs) == 0))
+        destroy_all(d);
+    if (d->destroying && !d->over)
+        look_at_rest(d);
+    if (!d->over)
+        (void)loop_timer_start(d->srv->loop, &d->look, LOOK_MS, on_look, d);
+}
+
+static void
+on_calls_over(void *cookie)
+{
+    struct drain *d = cookie;
+    d->calls_over = true;
+}
+
+void
+drain_signal(struct drain *d, int number)
+{
+    struct server *srv = d->srv;
+    uint64_t ms = srv->config->drain_ms;
+    if (srv->draining) {
+        log_event(LOG_INFO, "stop", "second signal (%s): at once", strsignal(number));
+        d->until_ns = 0;
+        destroy_all(d);
+        return;
+    }
+    drain_watchdog(WATCHDOG_S);
+    log_event(LOG_INFO, "drain", "%s: running jobs get %llu ms", strsignal(number),
+              (unsigned long long)ms);
+    notify_systemd("STOPPING=1");
+    srv->draining = true;
+    alive_look(srv->alive);
+    pool_stop(srv->pool);
+    telemetry_drain_begun(srv->telemetry);
+    d->until_ns = uv_hrtime() + ms * MS;
+    rpc_drain(srv->rpc, (uint32_t)ms, on_calls_over, d);
+    on_look(d);
+}
