@@ -30,7 +30,7 @@ record_free(struct record *r)
     free(r);
 }
 
-// Room for one more in an array that grows in steps up to `most`. NULL: there is none.
+// Room for one more in an array that grows in steps up to `most`. NULL: there is no memory, or it is full.
 static void *
 grow(void *array, uint32_t n, uint32_t most, size_t size)
 {
@@ -38,6 +38,38 @@ grow(void *array, uint32_t n, uint32_t most, size_t size)
     if (n >= most)
         return NULL;
     return n % STEP == 0 ? realloc(array, (n + STEP) * size) : array;
+}
+
+// A full list keeps its first half, and gives up the oldest of its second one: the last place is free again. What a flood
+// pushes out can so be neither what a job began with nor what it did in the end.
+static void *
+slide(struct record *r, void *array, uint32_t *n, uint32_t most, size_t size,
+      void (*clear)(void *entry))
+{
+    char *second = (char *)array + most / 2 * size;
+    r->cut = true;
+    clear(second);
+    memmove(second, second + size, (most - most / 2 - 1) * size);
+    --*n;
+    return array;
+}
+
+static void
+clear_denial(void *entry)
+{
+    free(((struct record_denial *)entry)->destination);
+}
+
+static void
+clear_execution(void *entry)
+{
+    free(((struct record_execution *)entry)->path);
+}
+
+static void
+clear_finding(void *entry)
+{
+    (void)entry;
 }
 
 static bool
@@ -57,12 +89,16 @@ record_denial(struct record *r, const struct record_denial *d)
             r->denials[i].count++;
             return;
         }
-    struct record_denial *all = grow(r->denials, r->denials_n, RECORD_DENIALS, sizeof *all);
-    char *destination = all != NULL ? strdup(d->destination) : NULL;
+    char *destination = strdup(d->destination);
+    struct record_denial *all =
+        destination != NULL && r->denials_n == RECORD_DENIALS
+            ? slide(r, r->denials, &r->denials_n, RECORD_DENIALS, sizeof *all, clear_denial)
+            : grow(r->denials, r->denials_n, RECORD_DENIALS, sizeof *all);
     if (all != NULL)
         r->denials = all;
-    if (destination == NULL) {
+    if (destination == NULL || all == NULL) {
         r->cut = true;
+        free(destination);
         return;
     }
     all[r->denials_n] = *d;
@@ -82,13 +118,17 @@ record_execution(struct record *r, const struct record_execution *x)
             return;
         }
     }
+    char *path = strdup(x->path);
     struct record_execution *all =
-        grow(r->executions, r->executions_n, RECORD_EXECUTIONS, sizeof *all);
-    char *path = all != NULL ? strdup(x->path) : NULL;
+        path != NULL && r->executions_n == RECORD_EXECUTIONS
+            ? slide(r, r->executions, &r->executions_n, RECORD_EXECUTIONS, sizeof *all,
+                    clear_execution)
+            : grow(r->executions, r->executions_n, RECORD_EXECUTIONS, sizeof *all);
     if (all != NULL)
         r->executions = all;
-    if (path == NULL) {
+    if (path == NULL || all == NULL) {
         r->cut = true;
+        free(path);
         return;
     }
     all[r->executions_n] = *x;
@@ -101,7 +141,9 @@ record_finding(struct record *r, const struct anomaly_finding *f)
 {
     r->findings_total++;
     struct anomaly_finding *all = NULL;
-    if (f->sequence != 0)
+    if (f->sequence != 0 && r->findings_n == RECORD_FINDINGS)
+        all = slide(r, r->findings, &r->findings_n, RECORD_FINDINGS, sizeof *all, clear_finding);
+    else if (f->sequence != 0)
         all = grow(r->findings, r->findings_n, RECORD_FINDINGS, sizeof *all);
     if (all == NULL) {
         r->cut = true;

@@ -19,7 +19,8 @@
 struct anomaly_finding;
 
 enum {
-    RECORD_DENIALS = 64, // as in record.proto
+    RECORD_DENIALS =
+        64, // as in record.proto; of each list one half are the first, one half the last
     RECORD_EXECUTIONS = 64,
     RECORD_FINDINGS = 32,
     RECORD_CPUS = 1024,
@@ -80,7 +81,7 @@ void record_execution(struct record *r, const struct record_execution *x);
 // One that was held back (sequence 0) is counted alone.
 void record_finding(struct record *r, const struct anomaly_finding *f);
 
-// n events of a class were lost on a CPU.
+// n events of a class were lost on a CPU (RECORD_CPUS or above: not known on which).
 void record_lost(struct record *r, uint32_t class, uint32_t cpu, uint64_t n);
 
 // At most RECORD_BYTES when packed. NULL: the arena is full.

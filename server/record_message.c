@@ -97,14 +97,25 @@ record_hint(const char *reason, const char *destination, const char *protocol, c
 
 // ---- lists, each cut to what is left of `room`
 
-static bool
-fits(const ProtobufCMessage *m, size_t *room)
+// Takes out of the middle what does not fit, and what it has taken of `room`.
+static void
+keep_ends(Stockade__V1__Record *m, void *list, size_t *n, size_t *room)
 {
-    size_t n = protobuf_c_message_get_packed_size(m) + 5; // tag and length
-    if (n > *room)
-        return false;
-    *room -= n;
-    return true;
+    ProtobufCMessage **all = list;
+    size_t first = 0;
+    size_t last = *n;
+    for (bool front = true; first < last; front = !front) {
+        size_t bytes =
+            protobuf_c_message_get_packed_size(all[front ? first : last - 1]) + 5; // tag and length
+        if (bytes > *room)
+            break;
+        *room -= bytes;
+        first += front;
+        last -= !front;
+    }
+    m->cut = m->cut || first < last;
+    memmove(all + first, all + last, (*n - last) * sizeof(void *));
+    *n -= last - first;
 }
 
 static bool
@@ -131,13 +142,12 @@ add_denials(Stockade__V1__Record *m, const struct record *r, struct arena *a, si
         to->count = from->count;
         if (to->time == NULL || to->comm == NULL || to->destination == NULL || to->hint == NULL)
             return false;
-        if (!fits(&to->base, room)) {
-            m->cut = true;
-            break;
-        }
         m->denials[m->n_denials++] = to;
     }
-    return m->denials != NULL;
+    if (m->denials == NULL)
+        return false;
+    keep_ends(m, m->denials, &m->n_denials, room);
+    return true;
 }
 
 static bool
@@ -161,13 +171,12 @@ add_executions(Stockade__V1__Record *m, const struct record *r, struct arena *a,
         to->count = from->count;
         if (to->time == NULL || to->path == NULL || to->args_hash == NULL)
             return false;
-        if (!fits(&to->base, room)) {
-            m->cut = true;
-            break;
-        }
         m->executed[m->n_executed++] = to;
     }
-    return m->executed != NULL;
+    if (m->executed == NULL)
+        return false;
+    keep_ends(m, m->executed, &m->n_executed, room);
+    return true;
 }
 
 static bool
@@ -190,13 +199,12 @@ add_findings(Stockade__V1__Record *m, const struct record *r, struct arena *a, s
         to->sequence = from->sequence;
         if (to->time == NULL || to->text == NULL)
             return false;
-        if (!fits(&to->base, room)) {
-            m->cut = true;
-            break;
-        }
         m->findings[m->n_findings++] = to;
     }
-    return m->findings != NULL;
+    if (m->findings == NULL)
+        return false;
+    keep_ends(m, m->findings, &m->n_findings, room);
+    return true;
 }
 
 // ---- figures
@@ -291,7 +299,7 @@ lost(struct arena *a, const struct record *r, uint32_t class)
 static bool
 copy_notes(const char ***to, size_t *to_n, const char *const *from, size_t n, struct arena *a)
 {
-    *to = arena_alloc(a, sizeof(char *) * (n + 1));
+    *to = arena_alloc(a, sizeof(char *) * (n + 1)); // with room for one more
     for (size_t i = 0; *to != NULL && i < n; i++) {
         const char *text = arena_copy(a, from[i], strlen(from[i]));
         if (text == NULL)
@@ -309,7 +317,7 @@ add_completeness(Stockade__V1__Record *m, const struct record *r, const struct r
     if (c == NULL)
         return false;
     m->completeness = c;
-    c->complete = v->whole;
+    c->complete = v->whole; // unless something was lost, or is not listed
     c->start_time = time_of(a, r->start_ns);
     c->end_time = time_of(a, v->end_ns);
     c->lost = arena_alloc(a, sizeof(void *) * EVENT_CLASSES);
@@ -325,6 +333,20 @@ add_completeness(Stockade__V1__Record *m, const struct record *r, const struct r
     }
     return copy_notes(&c->hooks, &c->n_hooks, v->hooks, v->hooks_n, a) &&
            copy_notes(&c->missing, &c->n_missing, v->missing, v->missing_n, a);
+}
+
+static const char more_than_listed[] =
+    "lists: more was refused, executed or found than is listed; the totals have all of it";
+
+// What is not listed is missing.
+static void
+note_cut(Stockade__V1__Record *m)
+{
+    Stockade__V1__Completeness *c = m->completeness;
+    if (!m->cut)
+        return;
+    c->complete = false;
+    c->missing[c->n_missing++] = more_than_listed;
 }
 
 Stockade__V1__Record *
@@ -346,12 +368,15 @@ record_message(const struct record *r, const struct record_view *v, struct arena
         return NULL;
     if (!add_completeness(m, r, v, a))
         return NULL;
-    size_t used = protobuf_c_message_get_packed_size(&m->base);
+    size_t used = protobuf_c_message_get_packed_size(&m->base) + sizeof more_than_listed + 8;
     size_t room = used < RECORD_BYTES ? RECORD_BYTES - used : 0;
     size_t half = room / 2; // what was refused and found goes before what was executed
     size_t left = room - half;
     if (!add_denials(m, r, a, &half))
         return NULL;
     left += half;
-    return add_findings(m, r, a, &left) && add_executions(m, r, a, &left) ? m : NULL;
+    if (!add_findings(m, r, a, &left) || !add_executions(m, r, a, &left))
+        return NULL;
+    note_cut(m);
+    return m;
 }

@@ -56,6 +56,10 @@ struct record_store *telemetry_records(struct telemetry *t);
 // FAILED_PRECONDITION when this broker cannot, or is told not to.
 int telemetry_check_syscalls(const struct telemetry *t, struct err *e);
 
+// A job's system calls are to be looked at: since it asked for it, or because the detectors do. Then it is started once the
+// tracepoint is there (telemetry_wait), or its record could not say that it is complete.
+bool telemetry_watches(const struct telemetry *t, bool asked);
+
 // Each want is ended by one unwant.
 void telemetry_want(struct telemetry *t);
 void telemetry_unwant(struct telemetry *t);

@@ -112,6 +112,14 @@ note_lost(const struct telemetry_box *b, uint32_t class, uint32_t cpu, uint64_t 
 }
 
 void
+telemetry_relay_lost(struct telemetry *t, struct telemetry_box *b, uint64_t more)
+{
+    memset(t->scratch, 0, t->cpus * sizeof *t->scratch);
+    note_lost(b, CLASS_NETWORK, RECORD_CPUS, more);
+    tell_gap(t, b, CLASS_NETWORK, more, t->scratch);
+}
+
+void
 telemetry_read_lost(struct telemetry *t, struct telemetry_box *b)
 {
     const struct bpf *bpf = t->srv->bpf;
@@ -271,6 +279,9 @@ note_syscalls(struct notes *n, const struct telemetry *t, const struct job *j, b
     const struct job_watch *w = j->watch;
     const struct bpf *bpf = t->srv->bpf;
     bool ever = w->syscalls && t->watching == WATCH_IS_ON && w->detached == t->detached;
+    const struct anomaly *a = t->srv->anomaly;
+    bool off = t->srv->config->telemetry.syscalls == SYSCALLS_OFF;
+    bool must = w->wants || (!off && a != NULL && anomaly_wants_syscalls(a));
     if (ever || counted) {
         n->hooks[n->hooks_n++] = "syscalls";
         n->hooks[n->hooks_n++] = "open";
@@ -278,13 +289,13 @@ note_syscalls(struct notes *n, const struct telemetry *t, const struct job *j, b
     if (ever)
         return;
     if (counted)
-        note_missing(n, w->wants, "syscalls: they were counted for a part of the time only");
+        note_missing(n, must, "syscalls: they were counted for a part of the time only");
     else if (bpf == NULL || (bpf->has & BPF_HAS_SYSCALLS) == 0)
-        note_missing(n, w->wants, "syscalls: the tracepoint cannot be attached on this host");
+        note_missing(n, must, "syscalls: the tracepoint cannot be attached on this host");
     else if (t->srv->config->telemetry.syscalls == SYSCALLS_OFF)
-        note_missing(n, w->wants, "syscalls: telemetry.syscalls is off");
+        note_missing(n, must, "syscalls: telemetry.syscalls is off");
     else
-        note_missing(n, w->wants, "syscalls: nobody asked for them (--syscalls)");
+        note_missing(n, must, "syscalls: nobody asked for them (--syscalls)");
 }
 
 static void

@@ -114,6 +114,8 @@ const struct watch_account *telemetry_job_account(const struct telemetry *t, str
 void telemetry_cell_back(const struct telemetry *t, uint64_t cgroup);
 bool telemetry_job_cgroup(struct job *j);
 void telemetry_read_lost(struct telemetry *t, struct telemetry_box *b);
+// The relay could not hand over that many reports more.
+void telemetry_relay_lost(struct telemetry *t, struct telemetry_box *b, uint64_t more);
 void telemetry_add_account(struct anomaly_sums *to, const struct watch_account *w);
 // Keeps the record of a job that has ended.
 void telemetry_store(struct telemetry *t, struct job *j);

@@ -188,8 +188,10 @@ telemetry_relay(struct telemetry *t, const struct relay_report *r)
     struct telemetry_box *b = t != NULL ? telemetry_box(t, r->slot, r->generation) : NULL;
     if (b == NULL || b->sandbox->tenant == NULL)
         return;
-    if (r->lost > b->relay_lost)
+    if (r->lost > b->relay_lost) {
+        telemetry_relay_lost(t, b, r->lost - b->relay_lost);
         b->relay_lost = r->lost;
+    }
     if (r->kind == RELAY_SUMS) {
         b->queries = r->queries > b->queries ? r->queries : b->queries;
         return;

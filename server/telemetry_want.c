@@ -32,6 +32,13 @@ telemetry_check_syscalls(const struct telemetry *t, struct err *e)
     return r;
 }
 
+bool
+telemetry_watches(const struct telemetry *t, bool asked)
+{
+    const struct anomaly *a = t != NULL ? t->srv->anomaly : NULL;
+    return t != NULL && can(t) && (asked || (a != NULL && anomaly_wants_syscalls(a)));
+}
+
 static void
 tell_waiters(struct telemetry *t)
 {

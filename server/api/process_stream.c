@@ -29,7 +29,8 @@ struct stream {
     const Stockade__V1__StartRequest *start;
     struct sandbox_spec spec; // Run: while it waits for the tracepoint
     struct telemetry_waiter waiter;
-    bool counts; // system calls
+    bool counts; // system calls, for its record
+    bool wants;  // the tracepoint, until the job has it
     struct limits limits;
     struct job_follower follower;
     bool blocked; // no credit: on_writable comes
@@ -39,7 +40,7 @@ static void
 stream_free(struct stream *st)
 {
     job_unfollow(&st->follower);
-    if (st->counts) {
+    if (st->wants) {
         telemetry_unwait(&st->waiter);
         telemetry_unwant(st->s->telemetry);
     }
@@ -264,17 +265,18 @@ acquire(void *cookie)
     }
 }
 
-// Begins, once system calls are watched where that was asked for.
+// Begins, once system calls are watched where they are to be. by_default: the template has them counted.
 static void
-when_watched(struct stream *st, bool count_syscalls, void (*begin_it)(void *cookie))
+when_watched(struct stream *st, bool asked, bool by_default, void (*begin_it)(void *cookie))
 {
     struct err e;
-    if (count_syscalls && telemetry_check_syscalls(st->s->telemetry, &e) < 0) {
+    if (asked && telemetry_check_syscalls(st->s->telemetry, &e) < 0) {
         stream_fail(st, &e);
         return;
     }
-    if (count_syscalls) {
-        st->counts = true;
+    st->counts = asked;
+    st->wants = telemetry_watches(st->s->telemetry, asked || by_default);
+    if (st->wants) {
         st->waiter.done = begin_it;
         st->waiter.cookie = st;
         telemetry_want(st->s->telemetry);
@@ -302,7 +304,7 @@ process_run(struct server *s, struct call *c, const ProtobufCMessage *req)
     st->run = m;
     st->limits = spec.limits;
     st->spec = spec;
-    when_watched(st, m->count_syscalls, acquire);
+    when_watched(st, m->count_syscalls, spec.template->count_syscalls, acquire);
 }
 
 static void
@@ -325,10 +327,13 @@ process_start(struct server *s, struct call *c, const ProtobufCMessage *req)
 {
     const Stockade__V1__StartRequest *m = (const Stockade__V1__StartRequest *)req;
     struct stream *st = stream_new(s, c, &stockade__v1__start_response__descriptor);
+    struct err e;
     if (st == NULL)
         return;
     st->start = m;
-    when_watched(st, m->count_syscalls, start_it);
+    struct sandbox *sb = sandbox_find(s->sandboxes, call_caller(c)->tenant, m->sandbox_id, &e);
+    bool by_default = sb != NULL && sb->spec.template->count_syscalls;
+    when_watched(st, m->count_syscalls, by_default, start_it);
 }
 
 void

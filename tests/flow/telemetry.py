@@ -499,6 +499,26 @@ def a_peer_of_the_feed_that_is_no_sub_socket_or_does_not_read_stalls_nobody(b, c
         c.unary(SANDBOX + "Delete", {"id": box})
 
 
+def the_first_job_after_a_rest_is_watched_from_its_first_call(b, c):
+    """The tracepoint is given up 5 s after the last sandbox: whoever comes then waits until it is there again."""
+    with Broker(name="-rest") as rested:
+        client = connect(rested)
+        for rest in (0, 5.3):
+            time.sleep(rest)
+            r = client.run("true").result.record
+            check(r.completeness.complete and not r.completeness.missing, f"after {rest} s: {r.completeness}")
+            counts = {s.name: s.count for s in r.by_number}
+            check("syscalls" in r.completeness.hooks and counts.get("setresuid") == 1, f"{rest}: {counts}")
+
+
+def a_flood_hides_neither_what_came_first_nor_what_came_last(b, c):
+    first, last = "/usr/bin/id", "/usr/bin/uname"
+    r = c.run(f"{first}; for i in $(seq 100); do /bin/true $i; done; {last}").result.record
+    names = [x.path for x in r.executed]
+    check(first in names and names[-1] == last and len(names) == 64, str(names))
+    check(r.cut and not r.completeness.complete and r.executed_total >= 103, str(r.completeness))
+
+
 # ---- without programs
 
 def without_programs_the_record_says_so(_b, _c):
@@ -530,7 +550,9 @@ TESTS = [what_does_not_fit_is_refused, what_a_job_calls_things_is_text_in_events
          a_slow_subscriber_finds_a_gap_and_stalls_nobody,
          live_figures_follow_what_is_used, the_command_shows_events_and_records,
          the_feed_publishes_every_event_to_sub_sockets,
-         a_peer_of_the_feed_that_is_no_sub_socket_or_does_not_read_stalls_nobody, without_programs_the_record_says_so]
+         a_peer_of_the_feed_that_is_no_sub_socket_or_does_not_read_stalls_nobody,
+         the_first_job_after_a_rest_is_watched_from_its_first_call, a_flood_hides_neither_what_came_first_nor_what_came_last,
+         without_programs_the_record_says_so]
 
 
 def run_one(b, test):

@@ -92,6 +92,66 @@ lists_are_bounded_and_the_totals_go_on(void **state)
 }
 
 static void
+a_flood_hides_neither_the_beginning_nor_the_end(void **state)
+{
+    (void)state;
+    struct record *r = record_new(1);
+    struct anomaly_finding *auto_free f = calloc(1, sizeof *f);
+    struct arena *auto_arena a = arena_new(1024 * 1024);
+    char text[32];
+    assert_non_null(f);
+    f->rule = "oom";
+    for (int i = 0; i < 500; i++) {
+        (void)snprintf(text, sizeof text, "192.0.2.1:%d", i);
+        struct record_denial d = denial(text);
+        struct record_execution x = {.path = text};
+        f->sequence = (uint64_t)i + 1;
+        record_denial(r, &d);
+        record_execution(r, &x);
+        record_finding(r, f);
+    }
+    const struct record_view v = {.whole = true};
+    const Stockade__V1__Record *m = record_message(r, &v, a);
+    assert_non_null(m);
+    assert_int_equal(m->n_denials, RECORD_DENIALS);
+    assert_int_equal(m->n_executed, RECORD_EXECUTIONS);
+    assert_int_equal(m->n_findings, RECORD_FINDINGS);
+    for (int i = 0; i < RECORD_DENIALS; i++) {
+        int which = i < RECORD_DENIALS / 2 ? i : 500 - RECORD_DENIALS + i;
+        (void)snprintf(text, sizeof text, "192.0.2.1:%d", which);
+        assert_string_equal(m->denials[i]->destination, text);
+        assert_string_equal(m->executed[i]->path, text);
+    }
+    assert_int_equal(m->findings[0]->sequence, 1);
+    assert_int_equal(m->findings[RECORD_FINDINGS - 1]->sequence, 500);
+    record_free(r);
+}
+
+static void
+a_record_whose_lists_are_cut_is_not_complete(void **state)
+{
+    (void)state;
+    struct record *r = record_new(1);
+    struct arena *auto_arena a = arena_new(1024 * 1024);
+    const struct record_view v = {.whole = true};
+    for (int i = 0; i <= RECORD_EXECUTIONS; i++) {
+        const Stockade__V1__Record *m = record_message(r, &v, a);
+        assert_true(m->completeness->complete && m->completeness->n_missing == 0 && !m->cut);
+        char text[32];
+        (void)snprintf(text, sizeof text, "/bin/%d", i);
+        struct record_execution x = {.path = text};
+        record_execution(r, &x);
+        arena_free(a);
+        a = arena_new(1024 * 1024);
+    }
+    const Stockade__V1__Record *m = record_message(r, &v, a);
+    assert_true(m->cut && !m->completeness->complete);
+    assert_int_equal(m->completeness->n_missing, 1);
+    assert_non_null(strstr(m->completeness->missing[0], "lists:"));
+    record_free(r);
+}
+
+static void
 a_finding_that_was_held_back_is_counted_alone(void **state)
 {
     (void)state;
@@ -152,6 +212,8 @@ the_largest_record_fits_into_a_result(void **state)
     size_t n = protobuf_c_message_get_packed_size(&m->base);
     assert_true(n <= RECORD_BYTES);
     assert_true(m->cut && m->n_denials > 0 && m->n_denials < RECORD_DENIALS);
+    assert_true(memcmp(m->denials[0]->destination, "0000", 4) == 0 &&
+                memcmp(m->denials[m->n_denials - 1]->destination, "0099", 4) == 0);
     assert_int_equal(m->denials_total, 100 + RECORD_CPUS); // those that no event reported as well
     assert_false(m->completeness->complete);               // something was lost
     assert_int_equal(m->completeness->n_lost, EVENT_CLASSES);
@@ -269,6 +331,8 @@ main(void)
         cmocka_unit_test(a_record_that_nothing_watched_says_so),
         cmocka_unit_test(the_same_denial_is_counted_and_another_is_listed),
         cmocka_unit_test(lists_are_bounded_and_the_totals_go_on),
+        cmocka_unit_test(a_flood_hides_neither_the_beginning_nor_the_end),
+        cmocka_unit_test(a_record_whose_lists_are_cut_is_not_complete),
         cmocka_unit_test(a_finding_that_was_held_back_is_counted_alone),
         cmocka_unit_test(the_largest_record_fits_into_a_result),
         cmocka_unit_test(a_denial_says_how_to_ask_for_it),
