@@ -5,7 +5,7 @@
 //          sandbox's alone (a plain bind shares them with the host); so are the template's further folders
 //   /dev   / 's own folder, as a read-only mount that alone allows devices; /dev/pts a new instance; /dev/shm a folder of
 //          the tmpfs
-//   /proc  of the new pid namespace, with masks from the tmpfs
+//   /proc  of the new pid namespace, read-only, with covers from the tmpfs (tree_proc.c)
 //
 // So no inode is shared between two sandboxes, or with the host: not even that of /dev/null, on which a lock or an inotify
 // watch would otherwise be seen by all.
@@ -21,12 +21,10 @@
 // namespace above owns.
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/magic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
-#include <sys/statfs.h>
 #include <unistd.h>
 
 #include "../../proto/auto.h"
@@ -193,43 +191,6 @@ make_dev(const struct tree_sandbox *s, int root, int disk, struct err *e)
     return shm < 0 ? shm : mount_attach(shm, dev, "shm", e);
 }
 
-// With mount(2), a call where a clone takes three: these are most of a sandbox's mounts. What is mounted is as read-only as
-// /e is. "." is /proc meanwhile, which has no links by these names.
-static int
-mask_proc(const struct tree *t, struct err *e)
-{
-    if (mount("sys", "sys", NULL, MS_BIND, NULL) < 0)
-        return err_sys(e, errno, "cover /proc/sys with itself");
-    for (uint32_t i = 0; i < t->masks_n; i++) {
-        const struct tree_mask *m = &t->masks[i];
-        if (mount(m->folder ? "/e/dir" : "/e/file", m->name, NULL, MS_BIND, NULL) < 0)
-            return err_sys(e, errno, "mask /proc/%s", m->name);
-    }
-    return 0;
-}
-
-// Read-only at first, so that the clone of its folder "sys" is; then writable itself, for what belongs to a process.
-static int
-make_proc(const struct tree *t, int base, int root, struct err *e)
-{
-    const struct mount_option options[] = {{"hidepid", "invisible"}};
-    int auto_close proc =
-        mount_new("proc", options, 1,
-                  MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC | MOUNT_ATTR_RDONLY, e);
-    int rc = proc < 0 ? proc : mount_attach(proc, root, "proc", e);
-    if (rc < 0)
-        return rc;
-    struct statfs fs;
-    if (fstatfs(proc, &fs) < 0 || fs.f_type != PROC_SUPER_MAGIC)
-        return err_set(e, ERR_INTERNAL, "/proc is no procfs");
-    if (fchdir(proc) < 0)
-        return err_sys(e, errno, "enter /proc");
-    rc = mask_proc(t, e);
-    if (rc == 0 && fchdir(base) < 0)
-        rc = err_sys(e, errno, "go back to the base");
-    return rc < 0 ? rc : mount_change(proc, 0, MOUNT_ATTR_RDONLY, e);
-}
-
 // "/" is the stage, "." the base below it. What the guest has a descriptor of is hung up there, out of everybody's sight: on its
 // own it would be taken down on its own, for which the kernel waits until all processors have taken note.
 static int
@@ -265,7 +226,7 @@ tree_enter(const struct tree *t, const struct tree_sandbox *s, int *disk_fd, str
     int rc = make_lowers(t, s, root, e);
     if (rc == 0 && (rc = make_dev(s, root, disk, e)) < 0)
         return err_wrap(e, "build /dev");
-    if (rc == 0 && (rc = make_proc(t, base, root, e)) < 0)
+    if (rc == 0 && (rc = tree_proc_make(t, base, root, e)) < 0)
         return err_wrap(e, "build /proc");
     if (rc == 0)
         rc = replace_stage(root, s->hidden_fd, e);

@@ -20,7 +20,8 @@
 enum {
     TREE_LOWERS_MAX = 24, // /usr, the top folders that are none of its links, the templates' paths
     TREE_NAME_MAX = 16,
-    TREE_MASKS_MAX = 32,
+    TREE_CLOSED_MAX = 16,
+    TREE_CLOSED_NAME_MAX = 24,
 };
 
 // A host folder that sandboxes see read-only, through an overlay of its own.
@@ -43,17 +44,16 @@ struct tree_template {
 // The read-only overlay of a lower, detached; its id-mapped layer stays attached at l->mapped. In either half.
 int tree_lower_open(const struct tree_lower *l, int userns_fd, struct err *e);
 
-// Something in /proc that is covered by /e/file or /e/dir.
-struct tree_mask {
-    const char *name; // borrowed, for ever
-    bool folder;
-};
-
 struct tree {
-    uint32_t masks_n;
-    struct tree_mask masks[TREE_MASKS_MAX];
     uint32_t templates_n;
     uint32_t lowers_n;
     struct tree_template templates[SPAWN_TEMPLATES_MAX];
     struct tree_lower lowers[TREE_LOWERS_MAX];
+    uint32_t closed_n; // files in /proc that are the host's root's alone
+    char closed[TREE_CLOSED_MAX][TREE_CLOSED_NAME_MAX];
 };
+
+// tree_proc.c. The spawner's half: fills in t->closed. The child's: /proc, attached to its root; "." is `base`, before and
+// after.
+void tree_proc_look(struct tree *t);
+int tree_proc_make(const struct tree *t, int base, int root, struct err *e);

@@ -27,17 +27,6 @@
 
 #define PLAIN (MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC)
 
-// In /proc: what tells about the host or reaches its kernel. Names that this kernel lacks are left out. /proc/sys stays
-// readable (glibc, Go and Java look into it) behind a read-only mount.
-static const char *const masked[] = {
-    "acpi",       "asound",      "bus",         "cmdline",    "config.gz",  "driver",
-    "fs",         "interrupts",  "irq",         "kallsyms",   "kcore",      "key-users",
-    "keys",       "kmsg",        "kpagecgroup", "kpagecount", "kpageflags", "latency_stats",
-    "modules",    "partitions",  "sched_debug", "scsi",       "slabinfo",   "sysrq-trigger",
-    "timer_list", "timer_stats", "vmallocinfo",
-};
-_Static_assert(sizeof masked / sizeof masked[0] <= TREE_MASKS_MAX, "one place for each");
-
 // What is carried from the old namespace into the new one.
 struct luggage {
     int lowers[TREE_LOWERS_MAX];
@@ -325,18 +314,6 @@ move_in(const struct spawn_config *c, const struct tree *t, const struct luggage
     return rc < 0 ? rc : mount_change(stage, MOUNT_ATTR_RDONLY, 0, e);
 }
 
-static void
-find_masks(struct tree *t)
-{
-    for (size_t i = 0; i < sizeof masked / sizeof masked[0]; i++) {
-        char path[32];
-        struct stat st;
-        (void)snprintf(path, sizeof path, "/proc/%s", masked[i]);
-        if (lstat(path, &st) == 0 && !S_ISLNK(st.st_mode))
-            t->masks[t->masks_n++] = (struct tree_mask){masked[i], S_ISDIR(st.st_mode)};
-    }
-}
-
 // True when overlay takes an id-mapped clone of that folder as its lower layer: tried as a child does it.
 static bool
 can_idmap(struct tree_lower *l, int userns_fd, struct err *e)
@@ -411,7 +388,7 @@ prepare(const struct spawn_config *config, int cgroup_root_fd, struct tree *t,
         rc = move_in(config, t, &l, e);
     if (rc < 0)
         return rc;
-    find_masks(t);
+    tree_proc_look(t);
     probe(t, l.userns, f);
     int fd = open("/c", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     return fd < 0 ? err_sys(e, errno, "open the cgroup") : fd;

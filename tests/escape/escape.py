@@ -34,10 +34,6 @@ def status(key):
     return found and found.group(1)
 
 
-def has_capability(number):
-    return bool(int(status("CapEff"), 16) >> number & 1)
-
-
 class Host:
     """What a job must not reach: a canary, a process, a listener, IPC objects; all found by one nonce."""
 
@@ -81,7 +77,6 @@ class Host:
         return {
             "ESCAPE_CANARY": self.canary, "ESCAPE_CANARY_DEV": st.st_dev, "ESCAPE_CANARY_INO": st.st_ino,
             "ESCAPE_NONCE": self.nonce, "ESCAPE_HOST_PID": self.process.pid, "ESCAPE_NS": f" {names} ",
-            "ESCAPE_OOM_MIN": 500 if has_capability(24) else 0,  # CAP_SYS_RESOURCE sets the floor (fs/proc/base.c)
             "ESCAPE_FILTERS": status("Seccomp_filters") or 0,
             "ESCAPE_PORT": self.tcp.getsockname()[1], "ESCAPE_SHMID": self.shm, "ESCAPE_SHMKEY": self.key,
         }

@@ -15,8 +15,8 @@
 const char *self_path;
 
 static const struct check *const sections[] = {
-    filesystem_checks, process_checks,    namespace_checks, kernel_checks,
-    resource_checks,   credential_checks, corner_checks,    door_checks,
+    filesystem_checks, process_checks, namespace_checks, kernel_checks, resource_checks,
+    credential_checks, corner_checks,  door_checks,      proc_checks,
 };
 enum { SECTIONS_N = sizeof sections / sizeof sections[0] };
 

@@ -345,22 +345,6 @@ core_dump(void)
     return held("no core");
 }
 
-// The floor is what root wrote with CAP_SYS_RESOURCE; a host whose root lacks that leaves it at 0.
-static int
-oom_score(void)
-{
-    char text[32] = "", below[32];
-    int fd = open("/proc/self/oom_score_adj", O_RDWR | O_CLOEXEC);
-    (void)!read(fd, text, sizeof text - 1);
-    long mine = strtol(text, NULL, 10), floor = told_number("ESCAPE_OOM_MIN");
-    if (mine < 500)
-        return escaped("oom_score_adj is %ld", mine);
-    int n = snprintf(below, sizeof below, "%ld", floor - 1);
-    if (pwrite(fd, "-1000", 5, 0) == 5 || pwrite(fd, below, (size_t)n, 0) == n)
-        return escaped("lowered it below %ld", floor);
-    return held("%ld, cannot be lowered below %ld: %s", mine, floor, strerror(errno));
-}
-
 // What the kernel counts per user: the harness runs it twice at once, and looks what root has left meanwhile.
 static int
 what_a_user_has(void)
@@ -459,7 +443,6 @@ const struct check resource_checks[] = {
     {74, "much output is cut and counted", "output limit in the broker", much_output},
     {75, "an endless line is cut and counted", "output limit in the broker", endless_line},
     {76, "no core is written", "RLIMIT_CORE 0", core_dump},
-    {77, "oom_score_adj cannot be lowered", "oom_score_adj_min set by root", oom_score},
     {78, "inotify instances and queues are counted for this sandbox alone",
      "own ids, also as the owner of the user namespace", what_a_user_has},
     {79, "memory cannot be locked beyond the limit", "RLIMIT_MEMLOCK", locked_memory},

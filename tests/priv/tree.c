@@ -124,18 +124,18 @@ devices_are_these_alone(void **state)
 }
 
 static void
-masks_are_empty_and_proc_sys_is_read_only(void **state)
+proc_is_read_only_and_what_shows_the_host_is_empty(void **state)
 {
     (void)state;
     static const char script[] =
-        "cd /proc; for f in cmdline config.gz interrupts kallsyms kcore key-users keys kmsg "
-        "kpagecgroup kpagecount kpageflags latency_stats modules partitions sched_debug slabinfo "
-        "sysrq-trigger timer_list vmallocinfo; do [ -e $f ] || continue; "
-        "[ \"$(cat $f | wc -c)\" = 0 ] || echo full $f; done; "
-        "for d in acpi asound bus driver fs irq scsi; do [ -e $d ] || continue; "
-        "[ -z \"$(ls -A $d)\" ] || echo full $d; done; "
+        "cd /proc; for f in cgroups cmdline config.gz crypto devices diskstats interrupts kallsyms "
+        "kcore key-users keys kmsg kpagecgroup kpagecount kpageflags latency_stats locks modules "
+        "partitions sched_debug slabinfo softirqs sysrq-trigger timer_list vmallocinfo vmstat; "
+        "do [ -e $f ] || continue; [ \"$(cat $f | wc -c)\" = 0 ] || echo full $f; done; "
+        "for d in acpi asound bus driver fs irq pressure scsi sys/fs sys/kernel/pty tty; do "
+        "[ -e $d ] || continue; [ -z \"$(ls -A $d)\" ] || echo full $d; done; "
         "echo x > sys/kernel/core_pattern; echo x > sys/kernel/hostname; echo x > sysrq-trigger; "
-        "echo 500 > self/oom_score_adj && cat sys/kernel/ostype";
+        "echo 500 > self/oom_score_adj; echo x > self/comm; cat sys/kernel/ostype";
     static const int users[] = {ROOT, AGENT};
     for (int i = 0; i < 2; i++) {
         const char *out = run(script, users[i]);
@@ -143,6 +143,8 @@ masks_are_empty_and_proc_sys_is_read_only(void **state)
         expect_in(out, "cannot create sys/kernel/core_pattern: ");
         expect_in(out, "cannot create sys/kernel/hostname: Read-only file system");
         expect_in(out, "cannot create sysrq-trigger: ");
+        expect_in(out, "cannot create self/oom_score_adj: Read-only file system");
+        expect_in(out, "cannot create self/comm: Read-only file system");
         expect_in(out, "Linux\n");
     }
 }
@@ -443,7 +445,7 @@ run_all(void)
         cmocka_unit_test(names_and_paths_that_lead_elsewhere_are_refused),
         cmocka_unit_test(a_sandbox_holds_this_and_nothing_of_the_host),
         cmocka_unit_test(devices_are_these_alone),
-        cmocka_unit_test(masks_are_empty_and_proc_sys_is_read_only),
+        cmocka_unit_test(proc_is_read_only_and_what_shows_the_host_is_empty),
         cmocka_unit_test(nothing_of_it_can_be_undone_even_by_the_namespaces_root),
         cmocka_unit_test(no_way_leads_below_the_root),
         cmocka_unit_test(files_have_the_owners_that_they_have_on_the_host),
