@@ -152,6 +152,12 @@ bill_oom_kills(const struct bill_input *in)
                                                   : rose(in, STAT_OOM_KILLS);
 }
 
+uint64_t
+bill_oom_kills_of_sandbox(const struct bill_input *in)
+{
+    return rose(in, STAT_OOM_KILLS);
+}
+
 void
 bill_limit_hits(const struct bill_input *in, const struct limits *limits, struct limit_hits *hits)
 {

@@ -95,3 +95,6 @@ void bill_limit_hits(const struct bill_input *in, const struct limits *limits,
 
 // Processes killed for memory in the job since it started.
 uint64_t bill_oom_kills(const struct bill_input *in);
+
+// The same of its whole sandbox: the guest included, which no job's own counter has.
+uint64_t bill_oom_kills_of_sandbox(const struct bill_input *in);

@@ -387,7 +387,7 @@ job_sandbox_gone(struct job *j, const struct err *why)
     if (j->state != JOB_DRAINING) {
         ended(j);
         j->result.signal = j->used.started_ns != 0 ? SIGKILL : 0;
-        uint64_t kills = bill_oom_kills(&j->used);
+        uint64_t kills = bill_oom_kills_of_sandbox(&j->used);
         if (j->end != END_NONE) {
             job_classify_end(j);
         } else if (kills > 0) {

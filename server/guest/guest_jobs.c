@@ -45,38 +45,14 @@ static int first_cgroup = -1; // the first job's, before it is asked for
 static struct sock_filter *filter_code;
 static unsigned short filter_code_n;
 static struct guest_report report; // written by the child that is being started
-static int oom_fd = -1;            // our own out-of-memory score, which children inherit
-static char oom_own[8];
 
-// Jobs are to be killed before the guest when memory runs out. A child inherits the score, so the guest takes theirs on
-// for the moment of clone3: cheaper than each child opening its file in /proc.
-static int
-open_oom(struct err *e)
-{
-    int auto_close fd = open("/proc/self/oom_score_adj", O_RDWR | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : pread(fd, oom_own, sizeof oom_own - 1, 0);
-    if (n <= 0)
-        return err_sys(e, errno, "open the out-of-memory score");
-    oom_own[n] = '\0';
-    oom_fd = take_fd(&fd);
-    return 0;
-}
-
-static int
-set_oom(const char *score)
-{
-    return pwrite(oom_fd, score, strlen(score), 0) < 0 ? -errno : 0;
-}
-
-int
-guest_jobs_init(int socket, int cgroup_fd, struct sock_filter *filter, unsigned short filter_n,
-                struct err *e)
+void
+guest_jobs_init(int socket, int cgroup_fd, struct sock_filter *filter, unsigned short filter_n)
 {
     broker = socket;
     cgroups = cgroup_fd;
     filter_code = filter;
     filter_code_n = filter_n;
-    return open_oom(e);
 }
 
 static struct job *
@@ -250,12 +226,9 @@ clone_into(struct job *job, const struct guest_plan *plan, struct err *e)
         .cgroup = (unsigned)job->cgroup,
     };
     report = (struct guest_report){0};
-    if (set_oom("1000") < 0)
-        return err_sys(e, errno, "raise the job's out-of-memory score");
     long pid = clone_here(&args);
     if (pid == 0)
         guest_child_run(plan, &report);
-    (void)set_oom(oom_own);
     if (pid < 0)
         return err_sys(e, (int)-pid, "clone into the job's cgroup");
     job->pid = (pid_t)pid;

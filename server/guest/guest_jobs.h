@@ -14,10 +14,9 @@ enum {
         120 * 1024, // of them, with their NULs: execve's own limit is 128 KiB for one
 };
 
-// Once, before the others. `filter`: what jobs load; borrowed, for ever. Must run before the process is made undumpable:
-// its own files in /proc are root's after that.
-int guest_jobs_init(int socket, int cgroup_fd, struct sock_filter *filter, unsigned short filter_n,
-                    struct err *e);
+// Once, before the others. `filter`: what jobs load; borrowed, for ever.
+void guest_jobs_init(int socket, int cgroup_fd, struct sock_filter *filter,
+                     unsigned short filter_n);
 
 // What the first job needs and takes time is made ahead: its cgroup. Once, when nobody waits. A Remove of that job gives
 // it up again.

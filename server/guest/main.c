@@ -234,13 +234,11 @@ main(void)
     unsigned short filter_n = 0;
     struct sock_filter *filter = NULL;
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-    (void)prctl(PR_SET_DUMPABLE,
-                1); // an unreadable program is not; no job exists yet that could use it
-    if (check_confinement(&e) < 0 || tidy_descriptors(&e) < 0 ||
-        (filter = map_filter(&filter_n, &e)) == NULL ||
-        guest_jobs_init(GUEST_FD_BROKER, GUEST_FD_CGROUP, filter, filter_n, &e) < 0)
-        die(&e);
     (void)prctl(PR_SET_DUMPABLE, 0);
+    if (check_confinement(&e) < 0 || tidy_descriptors(&e) < 0 ||
+        (filter = map_filter(&filter_n, &e)) == NULL)
+        die(&e);
+    guest_jobs_init(GUEST_FD_BROKER, GUEST_FD_CGROUP, filter, filter_n);
     int signals = -1;
     if (set_limits(&e) < 0 || drop_capabilities(&e) < 0 || (signals = open_signals(&e)) < 0)
         die(&e);

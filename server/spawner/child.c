@@ -41,7 +41,9 @@ enum { PLACE_CHANNEL = 6, PLACE_EXE = 7, PLACE_END = 8 };
 _Static_assert((int)PLACE_END <= (int)FD_CHILD_MAX,
                "the spawner keeps these numbers free of its own");
 
-enum { OOM_SCORE_ADJ = 500 };
+// Jobs inherit it, and the minimum that the kernel sets with it where root has CAP_SYS_RESOURCE (fs/proc/base.c,
+// __set_oom_adj): the first to go when the host runs out of memory. The guest has it, too, but hardly any memory beside it.
+enum { OOM_SCORE_ADJ = 1000 };
 
 // What the guest keeps: to start jobs under their uid, to signal them, to drop the rest for them.
 static const unsigned kept_capabilities[] = {CAP_SETUID, CAP_SETGID, CAP_KILL, CAP_SETPCAP};

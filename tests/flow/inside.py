@@ -3,7 +3,9 @@
 
 import glob
 import os
+import re
 import shutil
+import subprocess
 
 from api import LIMIT, SANDBOX, SYSTEM, figures, main
 from broker import Broker, hybrid, v2_root
@@ -145,7 +147,13 @@ def namespaces_and_ids_are_no_ones_but_its_own(b, c):
     check(status["Groups"] == [] and status["NoNewPrivs"] == ["1"] and status["Seccomp"] == ["2"], "locked")
     check(all(set(status[k][0]) == {"0"} for k in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")), "no capability")
     with open(f"/proc/{pid}/oom_score_adj", encoding="utf-8") as f:
-        check(int(f.read()) > 0, "it dies before the host's own processes")
+        check(int(f.read()) == 1000, "it dies before the host's own processes")
+    with open("/proc/self/status", encoding="utf-8") as f:
+        capable = int(re.search(r"^CapEff:\s*(\w+)", f.read(), re.M).group(1), 16) >> 24 & 1
+    lower = subprocess.run(["setpriv", "--bounding-set=-sys_resource", "sh", "-c", f"echo 999 >/proc/{pid}/oom_score_adj"],
+                           capture_output=True, check=False)
+    check(not capable or b"Permission denied" in lower.stderr,  # the minimum is what root wrote with CAP_SYS_RESOURCE
+          f"1000 is the minimum, too: {lower.stderr!r}")
     c.unary(SANDBOX + "Delete", {"id": box})
     c.finish(job)
 

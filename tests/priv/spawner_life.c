@@ -205,7 +205,7 @@ a_guest_has_its_own_ids_four_capabilities_a_filter_and_nothing_else(void **state
     char path[64];
     (void)snprintf(path, sizeof path, "/proc/%d", pid);
     int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    assert_text(dir, "oom_score_adj", "500");
+    assert_text(dir, "oom_score_adj", "1000");
     assert_text(dir, "environ", "");
     read_text(dir, "cmdline", text, sizeof text);
     assert_string_equal(text, "stockade-guest");

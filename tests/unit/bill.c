@@ -156,6 +156,19 @@ a_disk_that_a_look_found_full_is_told_with_the_number_of_looks(void **state)
     assert_true(hits.hit[1].count);
 }
 
+// The guest is in no job's cgroup, so where each job is counted its death for want of memory shows in the sandbox alone.
+static void
+a_guest_that_ran_out_of_memory_is_counted_with_its_sandbox(void **state)
+{
+    (void)state;
+    struct bill_input in = {0};
+    know(&in.job, STAT_OOM_KILLS, 0);
+    know(&in.before, STAT_OOM_KILLS, 3);
+    know(&in.after, STAT_OOM_KILLS, 4);
+    assert_int_equal(bill_oom_kills(&in), 0);
+    assert_int_equal(bill_oom_kills_of_sandbox(&in), 1);
+}
+
 int
 main(void)
 {
@@ -167,6 +180,7 @@ main(void)
         cmocka_unit_test(frozen_time_is_no_wall_clock_time),
         cmocka_unit_test(each_limit_is_told_once_and_the_one_that_ended_it_first),
         cmocka_unit_test(figures_stand_in_the_order_of_the_message),
+        cmocka_unit_test(a_guest_that_ran_out_of_memory_is_counted_with_its_sandbox),
         cmocka_unit_test(a_disk_that_a_look_found_full_is_told_with_the_number_of_looks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
