@@ -1,8 +1,10 @@
 // Between clone3 and execve: puts a sandbox's root together and moves into it. Nothing here allocates, locks or logs.
 //
 //   /      overlay: upper = one sized tmpfs, lower = the template's skeleton (id-mapped), and a clean /dev
-//   /usr   read-only overlay of the host's, id-mapped: of its own so that locks and inotify watches on its files are the
-//          sandbox's alone (a plain bind shares them with the host); so are the template's further folders
+//   /usr   overlay of the host's, id-mapped: of its own so that locks and inotify watches on its files are the sandbox's alone
+//          (a plain bind shares them with the host). Its upper folder is there for the sake of errors: what is not there is
+//          ENOENT to unlink, and what is root's EACCES, as on any host; a read-only mount answers EROFS to everything
+//   ...    the template's further folders: read-only overlays of the host's, id-mapped
 //   /dev   / 's own folder, as a read-only mount that alone allows devices; /dev/pts a new instance; /dev/shm a folder of
 //          the tmpfs
 //   /proc  of the new pid namespace, read-only, with covers from the tmpfs (tree_proc.c)
@@ -39,20 +41,16 @@ struct owned_folder {
     uint32_t owner; // inside
 };
 
-// The tmpfs: "u" and "k" are the overlay's upper and work folder, "e" holds what covers other things. What a job writes at
+// The tmpfs: "u" and "k" are the root's upper and work folder, "us" and "ks" those of /usr, "e" holds what covers other things. What a job writes at
 // once exists already, so that nothing has to be copied up; parents first. The owner of / is the sandbox's root.
 static const struct owned_folder folders[] = {
-    {"e", 0555, 0},
-    {"e/dir", 0555, 0},
-    {"k", 0700, 0},
-    {"shm", 01777, 0},
-    {"u", 0755, 0},
-    {"u/home", 0755, 0},
-    {"u/home/agent", 0755, SANDBOX_UID_JOB},
-    {"u/run", 0755, 0},
-    {"u/tmp", 01777, 0},
-    {"u/var", 0755, 0},
-    {"u/var/tmp", 01777, 0},
+    {"e", 0555, 0},      {"e/dir", 0555, 0},
+    {"k", 0700, 0},      {"ks", 0700, 0},
+    {"shm", 01777, 0},   {"u", 0755, 0},
+    {"u/home", 0755, 0}, {"u/home/agent", 0755, SANDBOX_UID_JOB},
+    {"u/run", 0755, 0},  {"u/tmp", 01777, 0},
+    {"u/var", 0755, 0},  {"u/var/tmp", 01777, 0},
+    {"us", 0755, 0},
 };
 enum { FOLDERS_N = sizeof folders / sizeof folders[0] };
 
@@ -122,9 +120,8 @@ make_root(const struct tree_template *t, const struct tree_sandbox *s, struct er
     if (rc < 0)
         return rc;
     const struct mount_option options[] = {
-        {"lowerdir", t->lower},       {"upperdir", "/w/u"},
-        {"workdir", "/w/k"},          {"index", "off"},
-        {"metacopy", "off"},          {"xino", "off"},
+        {"lowerdir", t->lower},       {"upperdir", "/w/u"},   {"workdir", "/w/k"}, {"index", "off"},
+        {"metacopy", "off"},          {"xino", "on"}, // readdir and stat agree on inode numbers
         {"redirect_dir", "nofollow"}, {"source", "stockade"},
     };
     int auto_close root = mount_new("overlay", options, 8, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, e);
@@ -135,19 +132,24 @@ make_root(const struct tree_template *t, const struct tree_sandbox *s, struct er
 }
 
 int
-tree_lower_open(const struct tree_lower *l, int userns_fd, struct err *e)
+tree_lower_open(const struct tree_lower *l, bool upper, int userns_fd, struct err *e)
 {
     int rc = l->idmapped ? map_lower(l->source, l->mapped, userns_fd, e) : 0;
     if (rc < 0)
         return rc;
-    const struct mount_option options[] = {
-        {"lowerdir", l->options}, // two layers, as it wants them: the second is empty
-        {"index", "off"},         {"metacopy", "off"},
-        {"xino", "off"},          {"redirect_dir", "nofollow"},
+    const struct mount_option common[] = {
+        {"index", "off"},
+        {"metacopy", "off"},
+        {"xino", "on"},
+        {"redirect_dir", "nofollow"},
         {"source", "stockade"},
+        {"lowerdir", upper ? (l->idmapped ? l->mapped : l->source) : l->options},
+        {"upperdir", "/w/us"},
+        {"workdir", "/w/ks"},
     };
-    return mount_new("overlay", options, 6,
-                     MOUNT_ATTR_NOSUID | MOUNT_ATTR_RDONLY | MOUNT_ATTR_NODEV, e);
+    const unsigned attributes = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
+    return upper ? mount_new("overlay", common, 8, attributes, e)
+                 : mount_new("overlay", common, 6, attributes | MOUNT_ATTR_RDONLY, e);
 }
 
 static int
@@ -156,7 +158,7 @@ make_lowers(const struct tree *t, const struct tree_sandbox *s, int root, struct
     const struct tree_template *template = &t->templates[s->template];
     for (int i = 0; i < template->lowers_n; i++) {
         const struct tree_lower *l = &t->lowers[template->lowers[i]];
-        int auto_close fd = tree_lower_open(l, s->userns_fd, e);
+        int auto_close fd = tree_lower_open(l, i == 0, s->userns_fd, e); // /usr is first
         int rc = fd < 0 ? fd : mount_attach(fd, root, l->host + 1, e);
         if (rc < 0)
             return err_wrap(e, "folder %s", l->host);

@@ -24,12 +24,12 @@ enum {
     TREE_CLOSED_NAME_MAX = 24,
 };
 
-// A host folder that sandboxes see read-only, through an overlay of its own.
+// A host folder that sandboxes see through an overlay of its own.
 struct tree_lower {
     char host[SPAWN_PATH_MAX];  // "/usr"
     char source[TREE_NAME_MAX]; // where it is in the spawner's root: "/p0"
     char mapped[TREE_NAME_MAX]; // where a child puts the id-mapped clone: "/lp0"
-    char options[64];           // "lowerdir=" of its overlay, id-mapped or not
+    char options[64]; // "lowerdir=" of its read-only overlay, which wants two: the second is empty
     bool idmapped;
 };
 
@@ -41,8 +41,9 @@ struct tree_template {
     uint8_t lowers[TREE_LOWERS_MAX]; // indexes into struct tree, /usr first
 };
 
-// The read-only overlay of a lower, detached; its id-mapped layer stays attached at l->mapped. In either half.
-int tree_lower_open(const struct tree_lower *l, int userns_fd, struct err *e);
+// The overlay of a lower, detached; its id-mapped layer stays attached at l->mapped. In either half. upper: with a sandbox's own
+// upper folder, /w/us; else read-only.
+int tree_lower_open(const struct tree_lower *l, bool upper, int userns_fd, struct err *e);
 
 struct tree {
     uint32_t templates_n;

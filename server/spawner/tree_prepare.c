@@ -320,7 +320,7 @@ can_idmap(struct tree_lower *l, int userns_fd, struct err *e)
 {
     l->idmapped = true;
     (void)snprintf(l->options, sizeof l->options, "%s:/e/dir", l->mapped);
-    int auto_close fd = tree_lower_open(l, userns_fd, e);
+    int auto_close fd = tree_lower_open(l, false, userns_fd, e);
     (void)umount2(l->mapped, MNT_DETACH);
     if (fd >= 0)
         return true;

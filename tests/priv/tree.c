@@ -156,15 +156,16 @@ nothing_of_it_can_be_undone_even_by_the_namespaces_root(void **state)
     (void)state;
     const char *out = run(
         "id -u; umount /proc/kcore && echo undone; umount -l /proc && echo undone; "
-        "mount -o remount,rw,bind /usr && echo undone; mount -t tmpfs x /mnt && echo undone; "
+        "mount -o remount,rw,bind /dev && echo undone; mount -t tmpfs x /mnt && echo undone; "
         "mount --bind /mnt /proc/sys && echo undone; "
         "unshare -m sh -c 'umount /proc/kcore && echo undone; umount /usr && echo undone; "
-        "mount -o remount,rw,bind /usr && echo undone; "
+        "mount -o remount,rw,bind /dev && echo undone; "
         "mount -o remount,suid,bind / && echo undone; mount -o remount,rw,bind /proc/sys && "
-        "echo undone; echo tried'; touch /usr/x && echo undone; mknod /tmp/d b 8 0 && echo undone; "
+        "echo undone; echo tried'; touch /dev/x && echo undone; touch /usr/written-by-a-sandbox; mknod /tmp/d b 8 0 && echo undone; "
         "chmod 777 /dev/null && echo undone; echo end",
         ROOT);
     assert_null(strstr(out, "undone"));
+    assert_int_equal(access("/usr/written-by-a-sandbox", F_OK), -1); // its own upper folder has it
     expect_in(out, "0\n");
     expect_in(out, "tried\n");
     expect_in(out, "end\n");
@@ -226,7 +227,28 @@ files_have_the_owners_that_they_have_on_the_host(void **state)
     expect_in(out, "\n1000\n");
     expect_in(out, "'/etc/x': Permission denied");
     expect_in(out, "'/x': Permission denied");
-    expect_in(out, "'/usr/x': Read-only file system");
+    expect_in(out, "'/usr/x': Permission denied");
+}
+
+static void
+errors_and_inode_numbers_are_those_of_any_host(void **state)
+{
+    (void)state;
+    const char *out = run(
+        "rm /usr/none /usr/lib/none; rmdir /usr/none; mv /usr/none /usr/no; rm -f /usr/bin/env; "
+        "mkdir -p /tmp/a/b && touch /tmp/f; python3 -c '\n"
+        "import os\n"
+        "for top in \"/usr/lib/python3\", \"/tmp\", \"/etc\":\n"
+        "    found = [e for d, _, _ in os.walk(top) for e in os.scandir(d)]\n"
+        "    bad = [e.path for e in found if e.inode() != e.stat(follow_symlinks=False).st_ino]\n"
+        "    print(top, len(found) > 1, bad[:3])\n'",
+        AGENT);
+    expect_in(out, "cannot remove '/usr/none': No such file or directory");
+    expect_in(out, "cannot remove '/usr/lib/none': No such file or directory");
+    expect_in(out, "failed to remove '/usr/none': No such file or directory");
+    expect_in(out, "cannot stat '/usr/none': No such file or directory");
+    expect_in(out, "cannot remove '/usr/bin/env': Permission denied");
+    expect_in(out, "/usr/lib/python3 True []\n/tmp True []\n/etc True []\n");
 }
 
 static void
@@ -449,6 +471,7 @@ run_all(void)
         cmocka_unit_test(nothing_of_it_can_be_undone_even_by_the_namespaces_root),
         cmocka_unit_test(no_way_leads_below_the_root),
         cmocka_unit_test(files_have_the_owners_that_they_have_on_the_host),
+        cmocka_unit_test(errors_and_inode_numbers_are_those_of_any_host),
         cmocka_unit_test(disk_and_inodes_end_where_they_were_told),
         cmocka_unit_test(sandboxes_share_neither_files_nor_locks_nor_their_template),
         cmocka_unit_test(no_inode_is_shared_not_even_a_devices),
