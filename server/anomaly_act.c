@@ -1,6 +1,7 @@
 // What is done about a finding: throttle, pause, kill. Logging and telling have happened already.
 //
 // A sandbox is looked up again by its id: between a finding and this, its owner may have deleted it.
+#include <errno.h>
 #include <stdlib.h>
 
 #include "anomaly_private.h"
@@ -14,6 +15,8 @@ struct act {
     struct sandbox_waiter waiter;
     struct anomaly *all;
     uint32_t slot, generation; // of the sandbox
+    enum anomaly_response what;
+    struct limits limits; // THROTTLE: those that hold once the spawner has said so
 };
 
 static struct anomaly_block *
@@ -27,27 +30,27 @@ static void
 on_done(void *cookie, struct sandbox *s, const struct err *e)
 {
     struct act *one = cookie;
-    (void)s;
+    struct anomaly_block *b = block_of(one);
+    bool throttled = one->what == RESPONSE_THROTTLE && e == NULL;
     if (e != NULL)
         log_err(LOG_WARNING, "anomaly-response", e);
-    if (block_of(one) != NULL)
-        block_of(one)->pausing = false;
+    if (throttled)
+        s->spec.limits = one->limits;
+    if (b != NULL) {
+        b->throttled = b->throttled || throttled;
+        *(one->what == RESPONSE_PAUSE ? &b->pausing : &b->throttling) = false;
+    }
     free(one);
 }
 
 static int
-throttle(struct anomaly_block *b, struct sandbox *s, struct sandbox_waiter *w, struct err *e)
+throttle(struct act *one, struct sandbox *s, struct err *e)
 {
-    struct limits limits = s->spec.limits;
-    uint64_t *cpu = &limits.v[LIMIT_CPU_MILLIS];
+    one->limits = s->spec.limits;
+    uint64_t *cpu = &one->limits.v[LIMIT_CPU_MILLIS];
     uint64_t least = limit_table[LIMIT_CPU_MILLIS].min;
     *cpu = *cpu / throttle_part > least ? *cpu / throttle_part : least;
-    int r = sandbox_limit(s, &limits, w, e);
-    if (r == 0) {
-        s->spec.limits = limits;
-        b->throttled = true;
-    }
-    return r;
+    return sandbox_limit(s, &one->limits, &one->waiter, e);
 }
 
 // Everything of the sandbox goes, not the job alone: what attacks may have left others behind in it.
@@ -64,8 +67,33 @@ static bool
 is_done(const struct anomaly_block *b, const struct sandbox *s, enum anomaly_response what)
 {
     if (what == RESPONSE_THROTTLE)
-        return b->throttled;
+        return b->throttled || b->throttling;
     return what == RESPONSE_PAUSE && (b->pausing || s->state == SANDBOX_PAUSED);
+}
+
+// Pause or throttle: the spawner does it.
+static void
+ask(struct anomaly_block *b, struct sandbox *s, enum anomaly_response what)
+{
+    struct err e;
+    bool *asked = what == RESPONSE_PAUSE ? &b->pausing : &b->throttling;
+    struct act *one = calloc(1, sizeof *one);
+    if (one == NULL) {
+        (void)err_sys(&e, ENOMEM, "%s sandbox %s", anomaly_response_name(what), b->sandbox_id);
+        log_err(LOG_ERROR, "anomaly-response", &e);
+        return;
+    }
+    *one = (struct act){.all = b->all, .slot = s->slot, .generation = s->generation, .what = what};
+    list_init(&one->waiter.node);
+    one->waiter.done = on_done;
+    one->waiter.cookie = one;
+    *asked = true;
+    int r = what == RESPONSE_PAUSE ? sandbox_pause(s, &one->waiter, &e) : throttle(one, s, &e);
+    if (r == 0)
+        return;
+    log_err(LOG_WARNING, "anomaly-response", &e);
+    *asked = false;
+    free(one);
 }
 
 static void
@@ -74,7 +102,12 @@ act_on(struct anomaly_block *b, enum anomaly_response what)
     struct server *srv = b->all->srv;
     struct err e;
     struct sandbox *s = sandbox_find(srv->sandboxes, b->tenant, b->sandbox_id, &e);
-    if (s == NULL || s->state == SANDBOX_DELETING || is_done(b, s, what))
+    if (s == NULL || s->state == SANDBOX_DELETING) {
+        log_event(LOG_INFO, "anomaly-response", "sandbox %s has gone before it: %s", b->sandbox_id,
+                  b->why);
+        return;
+    }
+    if (is_done(b, s, what))
         return;
     log_event(LOG_WARNING, "anomaly-response", "%s sandbox %s: %s", anomaly_response_name(what),
               b->sandbox_id, b->why);
@@ -82,23 +115,7 @@ act_on(struct anomaly_block *b, enum anomaly_response what)
         kill_it(b, s);
         return;
     }
-    struct act *one = calloc(1, sizeof *one);
-    if (one == NULL)
-        return;
-    list_init(&one->waiter.node);
-    one->waiter.done = on_done;
-    one->waiter.cookie = one;
-    one->all = b->all;
-    one->slot = s->slot;
-    one->generation = s->generation;
-    b->pausing = what == RESPONSE_PAUSE;
-    int r = what == RESPONSE_PAUSE ? sandbox_pause(s, &one->waiter, &e)
-                                   : throttle(b, s, &one->waiter, &e);
-    if (r < 0) {
-        log_err(LOG_WARNING, "anomaly-response", &e);
-        b->pausing = false;
-        free(one);
-    }
+    ask(b, s, what);
 }
 
 void

@@ -20,7 +20,7 @@ struct anomaly_block {
     enum anomaly_response act;
     char why[ANOMALY_TEXT_MAX + 64];
     bool throttled;
-    bool pausing; // the spawner was asked, and has not answered
+    bool throttling, pausing; // the spawner was asked, and has not answered
 };
 
 struct anomaly {

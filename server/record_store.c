@@ -118,7 +118,7 @@ make_room(struct record_store *st, struct shelf *shelf, const struct stored *las
     }
 }
 
-void
+bool
 record_store_add(struct record_store *st, const char *tenant, const char *process_id,
                  uint8_t *bytes, size_t n)
 {
@@ -130,7 +130,7 @@ record_store_add(struct record_store *st, const char *tenant, const char *proces
             free(shelf);
         }
         free(bytes);
-        return;
+        return false;
     }
     *s = (struct stored){.shelf = shelf, .bytes = bytes, .n = n};
     (void)snprintf(s->id.id, sizeof s->id.id, "%s", process_id);
@@ -141,6 +141,7 @@ record_store_add(struct record_store *st, const char *tenant, const char *proces
     shelf->bytes += cost(s);
     st->bytes += cost(s);
     make_room(st, shelf, s);
+    return true;
 }
 
 static bool

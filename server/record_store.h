@@ -2,6 +2,7 @@
 // they fit into RECORDS_BYTES_PER_TENANT, and no more than RECORDS_BYTES in all; the oldest go first. Loop thread only.
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -17,8 +18,8 @@ enum {
 struct record_store *record_store_new(void);
 void record_store_free(struct record_store *st);
 
-// Keeps n bytes (a packed GetRecordResponse) about a job; bytes is taken (malloc), also when it cannot be kept.
-void record_store_add(struct record_store *st, const char *tenant, const char *process_id,
+// Keeps n bytes (a packed GetRecordResponse) about a job; bytes is taken (malloc), also when it cannot be kept (false: no memory).
+bool record_store_add(struct record_store *st, const char *tenant, const char *process_id,
                       uint8_t *bytes, size_t n);
 
 // The newest of a tenant (NULL: of any) whose id begins so; *several goes up with each that does. NULL: none. Borrowed

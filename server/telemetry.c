@@ -128,6 +128,19 @@ telemetry_bad(const struct telemetry *t)
     return t != NULL ? t->bad : 0;
 }
 
+uint64_t
+telemetry_missed(const struct telemetry *t)
+{
+    return t != NULL ? t->missed : 0;
+}
+
+void
+telemetry_unwatched(struct telemetry *t, const char *what)
+{
+    t->missed++;
+    log_event(LOG_ERROR, "telemetry", "no memory to watch or to record %s", what);
+}
+
 // ---- the clock
 
 void
@@ -268,7 +281,8 @@ telemetry_sandbox_live(struct telemetry *t, struct sandbox *s)
     if (b == NULL || lost == NULL) {
         free(b);
         free(lost);
-        return; // it is not watched: telemetry_box() finds nothing
+        telemetry_unwatched(t, s->id.id); // telemetry_box() finds nothing
+        return;
     }
     b->sandbox = s;
     b->lost = lost;

@@ -132,3 +132,6 @@ void telemetry_drain(struct telemetry *t);
 
 // Records of the kernel that were no events.
 uint64_t telemetry_bad(const struct telemetry *t);
+
+// Sandboxes, jobs and records that there was no memory to watch or keep.
+uint64_t telemetry_missed(const struct telemetry *t);

@@ -367,15 +367,17 @@ telemetry_store(struct telemetry *t, struct job *j)
         Stockade__V1__Record *to;
     } record = {.from = j->result.record};
     m.process = a != NULL ? convert_process(a, j) : NULL;
-    if (m.process == NULL || record.to == NULL)
+    if (m.process == NULL || record.to == NULL) {
+        telemetry_unwatched(t, j->id.id);
         return;
+    }
     m.record = record.to;
     m.tenant = j->tenant->name;
     m.template_ = j->sandbox->spec.template->name;
     size_t n = protobuf_c_message_get_packed_size(&m.base);
     uint8_t *bytes = malloc(n);
-    if (bytes == NULL)
-        return;
-    (void)protobuf_c_message_pack(&m.base, bytes);
-    record_store_add(t->records, m.tenant, j->id.id, bytes, n);
+    if (bytes != NULL)
+        (void)protobuf_c_message_pack(&m.base, bytes);
+    if (bytes == NULL || !record_store_add(t->records, m.tenant, j->id.id, bytes, n))
+        telemetry_unwatched(t, j->id.id);
 }

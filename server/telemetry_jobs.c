@@ -14,6 +14,8 @@ telemetry_job_begun(struct telemetry *t, struct job *j, bool count_syscalls)
         w->record = record_new(now_ns(CLOCK_REALTIME));
     if (w == NULL || w->record == NULL) {
         free(w);
+        if (b != NULL)
+            telemetry_unwatched(t, j->id.id);
         return;
     }
     j->watch = w;
@@ -106,8 +108,10 @@ settle_figures(struct telemetry *t, struct telemetry_box *b, struct job *j)
     if (account != NULL)
         telemetry_add_account(&b->ended, account);
     struct ended *e = calloc(1, sizeof *e);
-    if (e == NULL)
-        return; // its account is given back when the broker starts anew
+    if (e == NULL) { // its account is given back when the broker starts anew
+        telemetry_unwatched(t, j->id.id);
+        return;
+    }
     e->cgroup = w->cgroup;
     e->job = j->number;
     list_append(&b->ended_jobs, &e->node);

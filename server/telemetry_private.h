@@ -74,6 +74,7 @@ struct telemetry {
     uint32_t cpus;
     uint64_t *scratch; // of `cpus`
     uint64_t bad;      // records of the kernel that were no events
+    uint64_t missed;   // sandboxes, jobs and records that there was no memory for
     struct loop_timer *tick;
     uint64_t ticks;
 
@@ -95,6 +96,9 @@ void telemetry_tick_start(struct telemetry *t);
 // Gives the detectors the sandbox's figures. just_read: as telemetry_sums() takes it.
 void telemetry_tick_anomaly(struct telemetry *t, struct telemetry_box *b,
                             const struct cgstat *just_read);
+
+// There is no memory for what is to be kept of a sandbox or a job: counted, logged, and told by Info.
+void telemetry_unwatched(struct telemetry *t, const char *what);
 
 // telemetry_read.c
 int telemetry_rings_open(struct telemetry *t, struct err *e);

@@ -70,6 +70,8 @@ add_losses(struct arena *a, const struct server *s, Stockade__V1__InfoResponse *
         {rpc.slow_readers_closed, "rpc.queue_kill", "connections that did not read were closed"},
         {rpc.stalled_closed, "rpc.write_stall", "connections that took nothing were closed"},
         {telemetry_bad(s->telemetry), "telemetry", "records of the kernel were malformed"},
+        {telemetry_missed(s->telemetry), "telemetry",
+         "sandboxes, jobs or records had no memory to be watched in"},
         {events_failed(telemetry_events(s->telemetry)), "telemetry", "events were not packed"},
         {s->feed != NULL ? feed_lost(s->feed) : 0, "telemetry.feed",
          "messages were lost by peers that did not read"},
