@@ -15,7 +15,7 @@
 #include "cli_doctor.h"
 #include "cli_units.h"
 
-enum { LINE = 1024, FILES_WANTED = 65536, INSTANCES_WANTED = 128 };
+enum { LINE = 1024, FILES_WANTED = 65536, INSTANCES_WANTED = 128, TERMINALS_WANTED = 8192 };
 
 // Host ids that sandboxes get.
 static const uint64_t ids_first = 0x70000000u, ids_last = 0x7fffffffu;
@@ -293,6 +293,25 @@ look_pids(struct finding *f)
                 n < 32768 ? "sudo sysctl -w kernel.pid_max=4194304" : "", "pid_max %ld", n);
 }
 
+// Sandboxes get a share of what the kernel leaves to containers, which a broker raises at its start where it may.
+static void
+look_terminals(struct finding *f)
+{
+    char max[64] = "", reserve[64] = "", used[64] = "";
+    if (!probe_read_line("/proc/sys/kernel/pty/max", max, sizeof max) ||
+        !probe_read_line("/proc/sys/kernel/pty/reserve", reserve, sizeof reserve) ||
+        !probe_read_line("/proc/sys/kernel/pty/nr", used, sizeof used)) {
+        finding_set(f, VERDICT_WARN, "use a kernel with CONFIG_UNIX98_PTYS", "no terminals");
+        return;
+    }
+    long room = strtol(max, NULL, 10) - strtol(reserve, NULL, 10), n = strtol(used, NULL, 10);
+    bool full = n >= room - room / 4, few = room < TERMINALS_WANTED;
+    finding_set(f, full || few ? VERDICT_WARN : VERDICT_OK,
+                full || few ? "sudo sysctl -w kernel.pty.max=65536, and restart the broker" : "",
+                "%ld of %ld that containers may have are in use%s", n, room,
+                few ? ": one or two for each of 2048 sandboxes" : "");
+}
+
 static void
 look_memory(struct finding *f)
 {
@@ -326,15 +345,10 @@ look_programs(struct finding *f)
 }
 
 const struct check checks_host[] = {
-    {"cgroups", look_cgroups},
-    {"controllers", look_controllers},
-    {"nsdelegate", look_nsdelegate},
-    {"cgroup files", look_cgroup_files},
-    {"host ids", look_ids},
-    {"open files", look_files},
-    {"inotify", look_inotify},
-    {"processes", look_pids},
-    {"memory", look_memory},
-    {"programs", look_programs},
-    {0},
+    {"cgroups", look_cgroups},       {"controllers", look_controllers},
+    {"nsdelegate", look_nsdelegate}, {"cgroup files", look_cgroup_files},
+    {"host ids", look_ids},          {"open files", look_files},
+    {"inotify", look_inotify},       {"processes", look_pids},
+    {"terminals", look_terminals},   {"memory", look_memory},
+    {"programs", look_programs},     {0},
 };

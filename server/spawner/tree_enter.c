@@ -33,7 +33,7 @@
 #include "tree_internal.h"
 #include "tree_mount.h"
 
-enum { PTYS_MAX = 64, TTY_GID = 5 };
+enum { TTY_GID = 5 };
 
 struct owned_folder {
     const char *path;
@@ -168,7 +168,7 @@ make_lowers(const struct tree *t, const struct tree_sandbox *s, int root, struct
 
 // A file system less than an overlay of its own would be: each takes memory, and time that grows with their number.
 static int
-make_dev(const struct tree_sandbox *s, int root, int disk, struct err *e)
+make_dev(const struct tree *t, const struct tree_sandbox *s, int root, int disk, struct err *e)
 {
     int auto_close dev = mount_clone(root, "dev", MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOEXEC, e);
     if (dev >= 0 && mount_change(dev, 0, MOUNT_ATTR_NODEV, e) < 0)
@@ -181,7 +181,7 @@ make_dev(const struct tree_sandbox *s, int root, int disk, struct err *e)
     char max[16];
     (void)snprintf(uid, sizeof uid, "%u", s->uid + SANDBOX_UID_JOB);
     (void)snprintf(gid, sizeof gid, "%u", s->uid + TTY_GID);
-    (void)snprintf(max, sizeof max, "%d", PTYS_MAX);
+    (void)snprintf(max, sizeof max, "%u", t->ptys);
     const struct mount_option options[] = {
         {"uid", uid}, {"gid", gid}, {"mode", "0620"}, {"ptmxmode", "0666"}, {"max", max}};
     int auto_close pts = mount_new("devpts", options, 5, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, e);
@@ -226,7 +226,7 @@ tree_enter(const struct tree *t, const struct tree_sandbox *s, int *disk_fd, str
     if (root < 0)
         return err_wrap(e, "build the root");
     int rc = make_lowers(t, s, root, e);
-    if (rc == 0 && (rc = make_dev(s, root, disk, e)) < 0)
+    if (rc == 0 && (rc = make_dev(t, s, root, disk, e)) < 0)
         return err_wrap(e, "build /dev");
     if (rc == 0 && (rc = tree_proc_make(t, base, root, e)) < 0)
         return err_wrap(e, "build /proc");

@@ -50,6 +50,7 @@ struct tree {
     uint32_t lowers_n;
     struct tree_template templates[SPAWN_TEMPLATES_MAX];
     struct tree_lower lowers[TREE_LOWERS_MAX];
+    uint32_t ptys;     // of each sandbox, at most
     uint32_t closed_n; // files in /proc that are the host's root's alone
     char closed[TREE_CLOSED_MAX][TREE_CLOSED_NAME_MAX];
 };

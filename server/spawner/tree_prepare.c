@@ -21,11 +21,22 @@
 #include <unistd.h>
 
 #include "../../proto/auto.h"
+#include "feature.h"
+#include "io.h"
 #include "tree_internal.h"
 #include "tree_mount.h"
 #include "tree_skeleton.h"
 
-#define PLAIN (MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC)
+#define PLAIN       (MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC)
+
+#define PTY_MAX     "/proc/sys/kernel/pty/max"
+#define PTY_RESERVE "/proc/sys/kernel/pty/reserve"
+
+enum {
+    PTYS_WANTED = 16, // in each sandbox: a terminal multiplexer with its windows
+    PTYS_MAX = 64,
+    PTYS_OF_OTHERS = 3072, // what the kernel's own setting gives to containers
+};
 
 // What is carried from the old namespace into the new one.
 struct luggage {
@@ -314,6 +325,36 @@ move_in(const struct spawn_config *c, const struct tree *t, const struct luggage
     return rc < 0 ? rc : mount_change(stage, MOUNT_ATTR_RDONLY, 0, e);
 }
 
+// Terminals of each sandbox, where the kernel lets containers have `room` in all: their share, beside what others keep.
+static uint32_t
+terminals_each(unsigned long room, unsigned long slots)
+{
+    const unsigned long others = room / 4 < PTYS_OF_OTHERS ? room / 4 : PTYS_OF_OTHERS;
+    const unsigned long each = (room - others) / slots;
+    return each < 1 ? 1 : each > PTYS_MAX ? PTYS_MAX : (uint32_t)each;
+}
+
+// All sandboxes together must not use up what kernel.pty.max leaves beside the host's own reserve. As the kernel sets it
+// that is 3,072, so one for each of 2,048 sandboxes: it is raised by what is missing, where that is allowed. The memory
+// of a terminal counts towards its sandbox.
+static void
+share_terminals(const struct spawn_config *c, struct tree *t, struct spawn_features *f)
+{
+    const unsigned long slots = c->slots != 0 ? c->slots : 1;
+    char text[24] = "";
+    struct err ignored;
+    (void)io_read_at(AT_FDCWD, PTY_RESERVE, text, sizeof text);
+    const unsigned long reserve = strtoul(text, NULL, 10);
+    const unsigned long wanted = reserve + PTYS_OF_OTHERS + slots * PTYS_WANTED;
+    (void)io_read_at(AT_FDCWD, PTY_MAX, text, sizeof text);
+    unsigned long most = strtoul(text, NULL, 10);
+    if (most < wanted && io_write_u64_at(AT_FDCWD, PTY_MAX, wanted, &ignored) == 0)
+        most = wanted;
+    t->ptys = terminals_each(most > reserve ? most - reserve : 0, slots);
+    feature_add(f, "terminals", t->ptys >= PTYS_WANTED, false,
+                "%u in each sandbox: kernel.pty.max is %lu, for %lu of them", t->ptys, most, slots);
+}
+
 // True when overlay takes an id-mapped clone of that folder as its lower layer: tried as a child does it.
 static bool
 can_idmap(struct tree_lower *l, int userns_fd, struct err *e)
@@ -389,6 +430,7 @@ prepare(const struct spawn_config *config, int cgroup_root_fd, struct tree *t,
     if (rc < 0)
         return rc;
     tree_proc_look(t);
+    share_terminals(config, t, f);
     probe(t, l.userns, f);
     int fd = open("/c", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     return fd < 0 ? err_sys(e, errno, "open the cgroup") : fd;

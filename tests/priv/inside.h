@@ -91,6 +91,7 @@ inside_init(struct inside *in, const char *name)
     struct spawn_config *c = &in->config;
     c->version = SPAWN_VERSION;
     c->id_base = SPAWN_ID_BASE_DEFAULT;
+    c->slots = 1024;
     c->templates_n = 1;
     (void)snprintf(c->state_dir, sizeof c->state_dir, "%s", in->state_dir);
     (void)snprintf(c->templates[0].name, sizeof c->templates[0].name, "default");

@@ -1,0 +1,116 @@
+// What a sandbox sees of /proc, and how many terminals it gets. Needs root.
+//
+// As in tree.c the test program becomes what the spawner is.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "inside.h"
+#include "server/spawner/tree_internal.h"
+
+enum { OUTPUT_MAX = 1 << 16, ROOT = 0, AGENT = SANDBOX_UID_JOB };
+
+static struct inside in;
+static char output[OUTPUT_MAX];
+
+static const char *
+run(const char *script, int uid)
+{
+    (void)inside_script(&in, script, uid, uid == AGENT, output, sizeof output);
+    return output;
+}
+
+static void
+expect_in(const char *text, const char *part)
+{
+    if (strstr(text, part) == NULL)
+        fail_msg("\"%s\" is not in:\n%s", part, text);
+}
+
+static void
+proc_is_read_only_and_what_shows_the_host_is_empty(void **state)
+{
+    (void)state;
+    static const char script[] =
+        "cd /proc; for f in cgroups cmdline config.gz crypto devices diskstats interrupts kallsyms "
+        "kcore key-users keys kmsg kpagecgroup kpagecount kpageflags latency_stats locks modules "
+        "partitions sched_debug slabinfo softirqs sysrq-trigger timer_list vmallocinfo vmstat; "
+        "do [ -e $f ] || continue; [ \"$(cat $f | wc -c)\" = 0 ] || echo full $f; done; "
+        "for d in acpi asound bus driver fs irq pressure scsi sys/fs sys/kernel/pty tty; do "
+        "[ -e $d ] || continue; [ -z \"$(ls -A $d)\" ] || echo full $d; done; "
+        "echo x > sys/kernel/core_pattern; echo x > sys/kernel/hostname; echo x > sysrq-trigger; "
+        "echo 500 > self/oom_score_adj; echo x > self/comm; cat sys/kernel/ostype";
+    static const int users[] = {ROOT, AGENT};
+    for (int i = 0; i < 2; i++) {
+        const char *out = run(script, users[i]);
+        assert_null(strstr(out, "full "));
+        expect_in(out, "cannot create sys/kernel/core_pattern: ");
+        expect_in(out, "cannot create sys/kernel/hostname: Read-only file system");
+        expect_in(out, "cannot create sysrq-trigger: ");
+        expect_in(out, "cannot create self/oom_score_adj: Read-only file system");
+        expect_in(out, "cannot create self/comm: Read-only file system");
+        expect_in(out, "Linux\n");
+    }
+}
+
+// However many sandboxes there are, the host and other containers keep a part.
+static void
+terminals_of_all_sandboxes_together_leave_some_to_others(void **state)
+{
+    (void)state;
+    long max = 0;
+    long reserve = 0;
+    FILE *a = fopen("/proc/sys/kernel/pty/max", "re");
+    FILE *b = fopen("/proc/sys/kernel/pty/reserve", "re");
+    assert_true(a != NULL && b != NULL);
+    assert_int_equal(fscanf(a, "%ld", &max) + fscanf(b, "%ld", &reserve),
+                     2); // NOLINT(cert-err34-c)
+    (void)fclose(a);
+    (void)fclose(b);
+    const long all = (long)in.tree->ptys * (long)in.config.slots;
+    assert_in_range(in.tree->ptys, 1, 64);
+    assert_true(in.tree->ptys == 1 || all <= max - reserve - 768);
+    char expected[32];
+    (void)snprintf(expected, sizeof expected, "had %u ", in.tree->ptys);
+    expect_in(run("python3 -c '\n"
+                  "import os\n"
+                  "n = 0\n"
+                  "try:\n"
+                  "  while n < 1000: os.open(\"/dev/ptmx\", os.O_RDWR | os.O_NOCTTY); n += 1\n"
+                  "except OSError as e: print(\"had\", n, e)'",
+                  AGENT),
+              expected);
+}
+
+static int
+run_all(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(proc_is_read_only_and_what_shows_the_host_is_empty),
+        cmocka_unit_test(terminals_of_all_sandboxes_together_leave_some_to_others),
+    };
+    return cmocka_run_group_tests_name("tree_proc", tests, NULL, NULL);
+}
+
+int
+main(void)
+{
+    if (geteuid() != 0) {
+        (void)fprintf(stderr, "needs root\n");
+        return 77;
+    }
+    inside_init(&in, "tree-proc");
+    pid_t pid = fork();
+    if (pid == 0) {
+        inside_prepare(&in);
+        int failed = run_all();
+        (void)fflush(NULL);
+        _exit(failed == 0 ? 0 : 1);
+    }
+    int status = 1;
+    (void)waitpid(pid, &status, 0);
+    inside_remove(&in);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+}
