@@ -36,6 +36,7 @@ enum {
     NET_NAMES = 262144,       // names with an address, of all sandboxes
     NET_NAMES_PER_SLOT = 4096,
     NET_RULE_ENTRIES = 524288, // prefixes, of all rule sets
+    NET_OWN = 4096,            // addresses of the host
     NET_BITS_SET = 32,         // bits of net_rule_key before the address
 };
 
@@ -54,7 +55,8 @@ struct net_ports {
     __u16 first, last;
     __u8 protocol;
     __u8
-        special; // rules: the rule's prefix lies within a special range (net_ranges.h), so it reaches that
+        special; // rules: how many bits of an address the rule names (net_ranges.h): those of its prefix where it is a
+                 // whole address or lies within a special range, else 0
     __u8 zero[2];
     __u32 rule;
 };
@@ -71,6 +73,14 @@ struct net_rule_key {
 struct net_rule {
     __u32 n;
     struct net_ports ports[NET_PORTS];
+};
+
+// A set's entry of ::/128, which is no destination, holds the ports of its rules for "host": this host's own addresses.
+//
+// Map "own", HASH: the host's addresses, v4-mapped. Written by the broker as they change. Value: whether "host" means it;
+// whatever it is, one of these is reached by no other rule than "host" and that of its whole address.
+struct net_own_address {
+    __u32 host; // 0: loopback, link-local, metadata
 };
 
 // Map "names", HASH: addresses that the relay gave out. Written by the relay. n 0: every port.

@@ -38,6 +38,13 @@ struct {
     __type(value, struct net_counters);
 } net_counters SEC(".maps");
 
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, NET_OWN);
+    __type(key, __u8[16]);
+    __type(value, struct net_own_address);
+} own SEC(".maps");
+
 // Where a job wants to go; `ip` as words in network order.
 struct target {
     __u32 ip[4];
@@ -123,9 +130,9 @@ static __always_inline bool synthetic(const struct target *t, __u32 *index)
     return t->ip[0] == bpf_htonl(0x20010002) && t->ip[1] == 0 && t->ip[2] == 0;
 }
 
-// `special`: the address is reached only by ranges of rules that name it.
+// named: how many bits of the address a rule must name.
 static __always_inline bool port_allowed(const struct net_ports *ports, __u32 n,
-                                         const struct target *t, bool special, __u32 *rule)
+                                         const struct target *t, __u32 named, __u32 *rule)
 {
     for (__u32 i = 0; i < NET_PORTS; i++) {
         if (i >= n)
@@ -134,7 +141,7 @@ static __always_inline bool port_allowed(const struct net_ports *ports, __u32 n,
             continue;
         if (ports[i].protocol != 0 && ports[i].protocol != t->protocol)
             continue;
-        if (special && !ports[i].special)
+        if (ports[i].special < named)
             continue;
         *rule = ports[i].rule;
         return true;
@@ -149,20 +156,39 @@ static __always_inline int name_verdict(const struct bpf_sandbox *box, const str
     const struct net_name *name = bpf_map_lookup_elem(&names, &key);
     if (!name || name->generation != box->generation)
         return NET_NO_RULE;
-    if (name->n == 0 || port_allowed(name->ports, name->n, t, false, rule))
+    if (name->n == 0 || port_allowed(name->ports, name->n, t, 0, rule))
         return NET_REASON_NONE;
     return NET_NO_RULE;
 }
 
 static __always_inline bool rule_allows(const struct bpf_sandbox *box, const struct target *t,
-                                        bool special, __u32 *rule)
+                                        __u32 named, bool host, __u32 *rule)
 {
     struct net_rule_key key = {.prefixlen = NET_BITS_SET + 128, .rule_set = box->rule_set};
     if (box->rule_set == 0)
         return false;
-    __builtin_memcpy(key.address, t->ip, sizeof key.address);
+    if (!host) // else ::, which stands for all of them
+        __builtin_memcpy(key.address, t->ip, sizeof key.address);
     const struct net_rule *found = bpf_map_lookup_elem(&rules, &key);
-    return found && port_allowed(found->ports, found->n, t, special, rule);
+    return found && port_allowed(found->ports, found->n, t, named, rule);
+}
+
+// One of this host's own addresses: 2, one that carries one: 1, which "host" does not mean.
+static __always_inline int is_own(const struct target *t)
+{
+    __u32 ip[4] = {t->ip[0], t->ip[1], t->ip[2], t->ip[3]};
+    __u32 v4;
+    __u32 at;
+    const struct net_own_address *o = bpf_map_lookup_elem(&own, ip);
+    if (o)
+        return o->host ? 2 : 1;
+    if (t->family == AF_INET || !net_carries_v4((const __u8 *)t->ip, &v4, &at))
+        return 0;
+    ip[0] = 0;
+    ip[1] = 0;
+    ip[2] = bpf_htonl(0xffff);
+    ip[3] = bpf_htonl(v4);
+    return bpf_map_lookup_elem(&own, ip) ? 1 : 0;
 }
 
 // The policy's answer for what would leave. `index`: of a synthetic name + 1, 0 for others.
@@ -182,8 +208,11 @@ static __noinline int policy_verdict(const struct bpf_sandbox *box, const struct
         *index = number + 1;
         return name_verdict(box, t, number, rule);
     }
-    bool special = net_special_bits((const __u8 *)t->ip) != 0;
-    if (rule_allows(box, t, special, rule) || (box->mode == NET_OPEN && !special))
+    int mine = is_own(t);
+    __u32 named = mine ? 128 : net_special_bits((const __u8 *)t->ip);
+    if (rule_allows(box, t, named, false, rule) || (box->mode == NET_OPEN && named == 0))
+        return NET_REASON_NONE;
+    if (mine == 2 && rule_allows(box, t, 128, true, rule))
         return NET_REASON_NONE;
     return NET_NO_RULE;
 }

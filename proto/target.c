@@ -75,7 +75,7 @@ cut_ports(char **host)
 static bool
 is_name(const char *host)
 {
-    if (strchr(host, ':') != NULL)
+    if (strchr(host, ':') != NULL || strcmp(host, "host") == 0)
         return false;
     return host[strspn(host, "0123456789./")] != '\0';
 }

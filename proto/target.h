@@ -1,7 +1,7 @@
 // A destination as people write it, "HOST[:PORT[-PORT]][/tcp|/udp]": the command line and the configuration file mean the
 // same by it.
 //
-//   example.com   *.example.com:443   192.0.2.0/24:80-90/tcp   2001:db8::1   [2001:db8::/32]:53/udp
+//   example.com   *.example.com:443   192.0.2.0/24:80-90/tcp   2001:db8::1   [2001:db8::/32]:53/udp   host:8080
 //
 // HOST is taken apart from the rest, and told to be an address or a name; whether it is a good one the broker says.
 #pragma once
@@ -13,7 +13,7 @@
 
 struct target_text {
     char host[256]; // without brackets
-    bool is_name;   // else an address, with or without a prefix
+    bool is_name;   // else an address, with or without a prefix, or "host": this host's own
     uint16_t first; // 0: every port
     uint16_t last;
     uint8_t protocol; // IPPROTO_TCP, IPPROTO_UDP; 0: both

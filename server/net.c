@@ -11,6 +11,7 @@
 #include "log.h"
 #include "loop.h"
 #include "net_counted.h"
+#include "net_own.h"
 #include "net_policy.h"
 #include "net_sets.h"
 #include "relay_link.h"
@@ -24,6 +25,7 @@ struct net {
     struct server *srv;
     struct net_sets *sets;
     struct net_counted *counted;
+    struct net_own *own;
     struct loop_timer *
         again; // then a relay is started; or, while one is asked for, the one that was killed is given up
     uint64_t started_ns;
@@ -163,6 +165,11 @@ net_new(struct server *srv, struct err *e)
         net_free(n);
         return NULL;
     }
+    n->own = net_own_new(srv->loop, srv->bpf != NULL ? srv->bpf->fd[BPF_FD_OWN] : -1, e);
+    if (n->own == NULL) {
+        net_free(n);
+        return NULL;
+    }
     if (srv->bpf == NULL || srv->bpf->fd[BPF_FD_RELAY] < 0)
         return n;
     if (attach(n, take_fd(&srv->bpf->fd[BPF_FD_RELAY]), e) < 0) {
@@ -181,6 +188,7 @@ net_free(struct net *n)
     relay_link_free(take_ptr(n->srv->relay));
     net_sets_free(n->sets);
     net_counted_free(n->counted);
+    net_own_free(n->own);
     free(n);
 }
 

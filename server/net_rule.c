@@ -10,7 +10,9 @@
 
 #include "../bpf/net_ranges.h"
 
-enum { V4_BITS = 96, LABEL_MAX = 63, TEXT_MAX = 64 };
+enum { V4_BITS = 96, WHOLE = 128, LABEL_MAX = 63, TEXT_MAX = 64 };
+
+static const char host_word[] = "host";
 
 static const uint8_t v4_mapped[12] = {[10] = 0xff, [11] = 0xff};
 static const uint8_t v4_mapped_zero[16] = {[10] = 0xff, [11] = 0xff};
@@ -54,10 +56,17 @@ has_bits_beyond(const uint8_t address[16], unsigned prefix)
 bool
 net_rule_cidr(const char *text, struct relay_rule *r, const char **what)
 {
+    static const uint8_t unspecified[16];
     char host[TEXT_MAX];
     const char *slash = strchr(text, '/');
+    if (strcmp(text, host_word) == 0) {
+        *what = "";
+        r->kind = RELAY_HOST;
+        r->prefix = WHOLE;
+        return true;
+    }
     size_t n = slash != NULL ? (size_t)(slash - text) : strlen(text);
-    *what = "no address, such as 192.0.2.0/24 or 2001:db8::1";
+    *what = "no address, such as 192.0.2.0/24 or 2001:db8::1, and not the word host";
     if (n >= sizeof host)
         return false;
     memcpy(host, text, n);
@@ -76,6 +85,9 @@ net_rule_cidr(const char *text, struct relay_rule *r, const char **what)
     *what = "bits beyond the prefix are set";
     if (has_bits_beyond(address, (unsigned)prefix))
         return false;
+    *what = "the unspecified address is no destination";
+    if (prefix == WHOLE && memcmp(address, unspecified, sizeof address) == 0)
+        return false; // stands for "host" in the kernel's table
     *what = "";
     r->kind = RELAY_PREFIX;
     r->prefix = (uint8_t)prefix;
@@ -177,6 +189,10 @@ void
 net_rule_text(const struct relay_rule *r, char *out, size_t n)
 {
     char host[INET6_ADDRSTRLEN];
+    if (r->kind == RELAY_HOST) {
+        (void)snprintf(out, n, "%s", host_word);
+        return;
+    }
     if (r->kind != RELAY_PREFIX) {
         (void)snprintf(out, n, "%s%s", r->kind == RELAY_SUFFIX ? "*." : "", r->name);
         return;
@@ -186,13 +202,24 @@ net_rule_text(const struct relay_rule *r, char *out, size_t n)
     (void)snprintf(out, n, "%s/%d", host, v4 ? r->prefix - V4_BITS : r->prefix);
 }
 
+static bool
+is_of_addresses(const struct relay_rule *r)
+{
+    return r->kind == RELAY_PREFIX || r->kind == RELAY_HOST;
+}
+
 bool
 net_rule_is_special(const struct relay_rule *r)
 {
-    if (r->kind != RELAY_PREFIX)
-        return false;
-    uint32_t bits = net_special_bits(r->address);
-    return bits != 0 && r->prefix >= bits;
+    return r->kind == RELAY_HOST ||
+           (r->kind == RELAY_PREFIX && net_range_bits(r->address, 0, r->prefix) != 0);
+}
+
+uint8_t
+net_rule_names(const struct relay_rule *r)
+{
+    bool whole = is_of_addresses(r) && r->prefix == WHOLE;
+    return whole || net_rule_is_special(r) ? r->prefix : 0;
 }
 
 static bool
@@ -218,13 +245,22 @@ name_below(const char *name, const char *suffix)
     return n > s + 1 && name[n - s - 1] == '.' && strcmp(name + n - s, suffix) == 0;
 }
 
+// Metadata is lent by a rule that lies in its range itself, not by one around that.
+static bool
+lends(const struct relay_rule *outer, const struct relay_rule *inner)
+{
+    return outer->prefix >= net_range_bits(inner->address, NET_METADATA, inner->prefix) &&
+           (net_rule_is_special(outer) || !net_rule_is_special(inner));
+}
+
 bool
 net_rule_within(const struct relay_rule *inner, const struct relay_rule *outer)
 {
     bool same_name = strcmp(inner->name, outer->name) == 0;
+    if (inner->kind == RELAY_HOST || outer->kind == RELAY_HOST)
+        return inner->kind == outer->kind;
     if (inner->kind == RELAY_PREFIX || outer->kind == RELAY_PREFIX)
-        return inner->kind == outer->kind && prefix_within(inner, outer) &&
-               (net_rule_is_special(outer) || !net_rule_is_special(inner));
+        return inner->kind == outer->kind && prefix_within(inner, outer) && lends(outer, inner);
     if (outer->kind == RELAY_NAME)
         return inner->kind == RELAY_NAME && same_name;
     return (inner->kind == RELAY_SUFFIX && same_name) || name_below(inner->name, outer->name);
@@ -272,7 +308,7 @@ add_rule(struct net_rule *v, const struct relay_rule *r, struct err *e)
     uint32_t n = r->ports_n != 0 ? r->ports_n : 1;
     for (uint32_t i = 0; i < n; i++) {
         struct net_ports p = r->ports_n != 0 ? r->ports[i] : every;
-        p.special = net_rule_is_special(r);
+        p.special = net_rule_names(r);
         p.rule = r->number;
         if (!add_ports(v, &p))
             return too_many_ports(r, r->number, e);
@@ -309,7 +345,7 @@ sort_prefixes(const struct relay_rule *rules, uint32_t rules_n, const struct rel
     uint32_t n = 0;
     bool sorted = true;
     for (uint32_t i = 0; i < rules_n; i++) {
-        if (rules[i].kind != RELAY_PREFIX)
+        if (!is_of_addresses(&rules[i]))
             continue;
         out[n] = &rules[i];
         sorted = sorted && (n == 0 || by_prefix(&out[n - 1], &out[n]) < 0);

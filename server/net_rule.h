@@ -10,7 +10,7 @@
 #include "../proto/err.h"
 #include "relay/relay.h"
 
-// Reads "192.0.2.0/24" or "2001:db8::1" into *r (kind, address, prefix); *what is "" or what is wrong with it.
+// Reads "192.0.2.0/24", "2001:db8::1" or "host" into *r (kind, address, prefix); *what is "" or what is wrong with it.
 bool net_rule_cidr(const char *text, struct relay_rule *r, const char **what);
 
 // The same of "example.com" or "*.example.com" (kind, name).
@@ -28,8 +28,11 @@ void net_rule_text(const struct relay_rule *r, char *out, size_t n);
 // May everything that `inner` allows be reached by `outer` as well, its ports aside?
 bool net_rule_within(const struct relay_rule *inner, const struct relay_rule *outer);
 
-// Does its prefix lie within a special range (bpf/net_ranges.h)?
+// Does its prefix lie within a special range (bpf/net_ranges.h), or is it "host"?
 bool net_rule_is_special(const struct relay_rule *r);
+
+// How many bits of an address it names: those of its prefix when that is a whole address or special, else 0.
+uint8_t net_rule_names(const struct relay_rule *r);
 
 // Entries for map "rules", their rule_set left 0; room for NET_RULES + 1. INVALID_ARGUMENT names the rule whose prefix
 // would hold more than NET_PORTS ranges.

@@ -65,7 +65,7 @@ convert_rule(struct arena *a, const struct relay_rule *r)
     char *copy = arena_copy(a, text, strlen(text));
     if (copy == NULL || !convert_ports(a, r, m))
         return NULL;
-    if (r->kind == RELAY_PREFIX)
+    if (r->kind == RELAY_PREFIX || r->kind == RELAY_HOST)
         m->cidr = copy;
     else
         m->domain = copy;

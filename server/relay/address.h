@@ -1,8 +1,5 @@
-// Addresses as 16 bytes (IPv4 as ::ffff:a.b.c.d), and which of them are not simply "somewhere on the Internet".
-//
-// A special address is reached only by a CIDR rule that names it: one that lies within the special range. 0.0.0.0/0 names
-// no private address, 10.0.0.0/8 does. The ranges are IANA's special-purpose registries (RFC 6890 and its successors),
-// multicast, what cloud providers use for metadata, and IPv6 forms that carry a special IPv4 address inside.
+// Addresses as 16 bytes (IPv4 as ::ffff:a.b.c.d), and which of them are this host's own. Which are special, and how much of
+// one a rule must name to reach it, says bpf/net_ranges.h.
 #pragma once
 
 #include <netinet/in.h>
@@ -13,23 +10,19 @@
 
 enum { ADDRESS_BYTES = 16, ADDRESS_V4_AT = 12, ADDRESS_V4_BITS = 96 };
 
-struct address_range {
-    uint8_t address[ADDRESS_BYTES];
-    uint8_t prefix; // of the 128 bits
-};
-
 bool address_is_v4(const uint8_t a[ADDRESS_BYTES]);
 
 // Is `a` within net/prefix? An IPv4 address is within IPv4 prefixes alone: ::/0 does not hold it.
 bool address_within(const uint8_t a[ADDRESS_BYTES], const uint8_t net[ADDRESS_BYTES],
                     unsigned prefix);
 
-// The special range that `a` lies in; NULL: none, it is public.
-const struct address_range *address_special(const uint8_t a[ADDRESS_BYTES]);
+// Which rules reach one of this host's own addresses: "host" and that of the whole address, or the latter alone (loopback,
+// link-local, metadata, and what carries one of the host's inside: NAT64, 6to4, ISATAP).
+enum address_own { ADDRESS_NOT_OWN, ADDRESS_OWN_WHOLE, ADDRESS_OWN_HOST };
 
-// Is it one of this host's own? The kernel's routing says so (a UDP socket is connected, nothing is sent): for those the
-// source of a packet is its destination. False also when there is no route, true when no descriptor is left to ask with.
-bool address_is_own(const uint8_t a[ADDRESS_BYTES]);
+// The kernel's routing says which are (a UDP socket is connected, nothing is sent): for those the source of a packet is its
+// destination. Not own also when there is no route; OWN when no descriptor is left to ask with.
+enum address_own address_own(const uint8_t a[ADDRESS_BYTES]);
 
 // The socket address, and back. Returns its length.
 socklen_t address_to_sockaddr(const uint8_t a[ADDRESS_BYTES], uint16_t port,

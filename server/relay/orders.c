@@ -124,6 +124,9 @@ rule_fits(const struct relay_rule *r)
         return false;
     if (r->kind == RELAY_PREFIX)
         return r->prefix <= 8 * ADDRESS_BYTES && address_fits(r) && r->name[0] == '\0';
+    if (r->kind == RELAY_HOST)
+        return r->prefix == 8 * ADDRESS_BYTES && is_zero(r->address, sizeof r->address) &&
+               r->name[0] == '\0';
     return (r->kind == RELAY_NAME || r->kind == RELAY_SUFFIX) && r->prefix == 0 &&
            is_zero(r->address, sizeof r->address) && name_fits(r->name, sizeof r->name);
 }

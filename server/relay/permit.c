@@ -6,14 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "address.h"
+#include "../../bpf/net_ranges.h"
 
-enum {
-    MINUTE_MS = 60000,
-    // A rule names an address of this host's own when it is no wider than this.
-    OWN_V4_PREFIX = ADDRESS_V4_BITS + 8,
-    OWN_V6_PREFIX = 16,
-};
+enum { MINUTE_MS = 60000, WHOLE = 8 * ADDRESS_BYTES };
 
 struct permit *
 permit_new(const struct relay_order *o)
@@ -70,18 +65,17 @@ port_matches(const struct relay_rule *r, uint16_t port, uint8_t protocol)
 
 // Is the rule one that names the address, not just a wide range around it?
 static bool
-rule_names(const struct relay_rule *r, const uint8_t *address, bool own)
+rule_names(const struct relay_rule *r, const uint8_t *address, enum address_own own)
 {
+    if (r->kind == RELAY_HOST)
+        return own == ADDRESS_OWN_HOST;
     if (r->kind != RELAY_PREFIX || !address_within(address, r->address, r->prefix))
         return false;
-    const struct address_range *special = address_special(address);
-    if (special != NULL && r->prefix < special->prefix)
-        return false;
-    return !own || r->prefix >= (address_is_v4(address) ? OWN_V4_PREFIX : OWN_V6_PREFIX);
+    return r->prefix >= (own != ADDRESS_NOT_OWN ? (uint32_t)WHOLE : net_special_bits(address));
 }
 
 static uint32_t
-find_prefix(const struct permit *p, const uint8_t *address, bool own, uint16_t port,
+find_prefix(const struct permit *p, const uint8_t *address, enum address_own own, uint16_t port,
             uint8_t protocol)
 {
     for (uint32_t i = 0; i < p->rules_n; i++)
@@ -105,18 +99,18 @@ decide(const struct permit *p, uint32_t rule, bool open)
 }
 
 struct permit_verdict
-permit_address(const struct permit *p, const uint8_t address[16], bool own, uint16_t port,
-               uint8_t protocol)
+permit_address(const struct permit *p, const uint8_t address[16], enum address_own own,
+               uint16_t port, uint8_t protocol)
 {
     uint32_t rule = find_prefix(p, address, own, port, protocol);
-    return decide(p, rule, !own && address_special(address) == NULL);
+    return decide(p, rule, own == ADDRESS_NOT_OWN && net_special_bits(address) == 0);
 }
 
 bool
-permit_target(const struct permit *p, const uint8_t address[16], bool own, uint16_t port,
-              uint8_t protocol)
+permit_target(const struct permit *p, const uint8_t address[16], enum address_own own,
+              uint16_t port, uint8_t protocol)
 {
-    if (!own && address_special(address) == NULL)
+    if (own == ADDRESS_NOT_OWN && net_special_bits(address) == 0)
         return true;
     return find_prefix(p, address, own, port, protocol) != PERMIT_NO_RULE;
 }

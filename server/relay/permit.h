@@ -2,7 +2,7 @@
 // have used up. Pure: no socket, no clock of its own.
 //
 //   ALLOWLIST  a literal address needs a CIDR rule; a name a NAME or SUFFIX rule, for the port as well
-//   OPEN       everything public; rules add special addresses (address.h), and count what they match
+//   OPEN       everything public; rules add special addresses (bpf/net_ranges.h), and count what they match
 //
 // A name's addresses are looked at when they are dialled: those that are not public need a CIDR rule that names them.
 // The first rule that matches is the one that is told and charged.
@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "address.h"
 #include "relay.h"
 
 #define PERMIT_NO_RULE UINT32_MAX
@@ -49,9 +50,9 @@ struct permit *permit_new(const struct relay_order *o);
 // Rules that stay the same keep what they have used.
 void permit_inherit(struct permit *now, const struct permit *before);
 
-// A flow to a literal address. own: it is one of this host's (address_is_own).
-struct permit_verdict permit_address(const struct permit *p, const uint8_t address[16], bool own,
-                                     uint16_t port, uint8_t protocol);
+// A flow to a literal address. own: it is one of this host's (address_own).
+struct permit_verdict permit_address(const struct permit *p, const uint8_t address[16],
+                                     enum address_own own, uint16_t port, uint8_t protocol);
 
 // A query for a name (lower case, no final dot).
 struct permit_verdict permit_name(const struct permit *p, const char *name);
@@ -61,8 +62,8 @@ struct permit_verdict permit_name_port(const struct permit *p, const char *name,
                                        uint8_t protocol);
 
 // May an allowed name lead to this address? port 0: to any port of it.
-bool permit_target(const struct permit *p, const uint8_t address[16], bool own, uint16_t port,
-                   uint8_t protocol);
+bool permit_target(const struct permit *p, const uint8_t address[16], enum address_own own,
+                   uint16_t port, uint8_t protocol);
 
 // Ports of a name for map "names". Where there are more ranges than it has room for, the last says "any": the relay looks
 // again at every flow.

@@ -35,6 +35,8 @@ enum relay_rule_kind {
     RELAY_NAME = 2,   // `name` exactly
     RELAY_SUFFIX =
         3, // every name below `name` ("*.example.com" is "example.com" here), not the name itself
+    RELAY_HOST =
+        4, // this host's own addresses, but for loopback, link-local and metadata; address ::, prefix 128
 };
 
 struct relay_rule {

@@ -244,23 +244,31 @@ sandbox_flow(const struct sandbox *s, const uint8_t local[16], uint8_t protocol,
            out->protocol == protocol && out->port != 0;
 }
 
+// Whose the address is is asked only where the answer depends on it.
 struct permit_verdict
 sandbox_judge(const struct sandbox *s, const uint8_t address[16], uint16_t port, uint8_t protocol)
 {
-    struct permit_verdict own = permit_address(s->permit, address, true, port, protocol);
-    if (own.reason == NET_REASON_NONE)
-        return own;
-    struct permit_verdict v = permit_address(s->permit, address, false, port, protocol);
-    return v.reason == NET_REASON_NONE && address_is_own(address) ? own : v;
+    const struct permit *p = s->permit;
+    struct permit_verdict v = permit_address(p, address, ADDRESS_OWN_WHOLE, port, protocol);
+    if (v.reason == NET_REASON_NONE)
+        return v;
+    v = permit_address(p, address, ADDRESS_NOT_OWN, port, protocol);
+    if (v.reason == NET_REASON_NONE ||
+        permit_address(p, address, ADDRESS_OWN_HOST, port, protocol).reason == NET_REASON_NONE)
+        v = permit_address(p, address, address_own(address), port, protocol);
+    return v;
 }
 
 bool
 sandbox_may_reach(const struct sandbox *s, const uint8_t address[16], uint16_t port,
                   uint8_t protocol)
 {
-    if (permit_target(s->permit, address, true, port, protocol))
+    const struct permit *p = s->permit;
+    if (permit_target(p, address, ADDRESS_OWN_WHOLE, port, protocol))
         return true;
-    return permit_target(s->permit, address, false, port, protocol) && !address_is_own(address);
+    return (permit_target(p, address, ADDRESS_NOT_OWN, port, protocol) ||
+            permit_target(p, address, ADDRESS_OWN_HOST, port, protocol)) &&
+           permit_target(p, address, address_own(address), port, protocol);
 }
 
 static uint64_t

@@ -176,13 +176,23 @@ net_rig_listener(int type, int protocol, uint16_t port)
     return fd;
 }
 
+// One of the host's own addresses; host: "host" means it.
+static inline int
+net_rig_own(const struct net_rig *r, const char *address, bool host)
+{
+    uint8_t key[16];
+    const struct net_own_address value = {.host = host};
+    (void)inet_pton(AF_INET6, address, key);
+    return bpf_map_update_elem(bpf_map__fd(r->bpf->maps.own), key, &value, BPF_ANY);
+}
+
 // A rule for one address: every port of a range.
 static inline int
 net_rig_allow(const struct net_rig *r, uint32_t rule_set, const char *address, uint16_t first,
               uint16_t last)
 {
     struct net_rule_key key = {.prefixlen = NET_BITS_SET + 128, .rule_set = rule_set};
-    struct net_rule rule = {.n = 1, .ports = {{.first = first, .last = last, .special = 1}}};
+    struct net_rule rule = {.n = 1, .ports = {{.first = first, .last = last, .special = 128}}};
     (void)inet_pton(AF_INET6, address, key.address);
     return bpf_map_update_elem(bpf_map__fd(r->bpf->maps.rules), &key, &rule, BPF_ANY);
 }

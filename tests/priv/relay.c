@@ -14,7 +14,7 @@ loopback_policy(uint16_t port)
 {
     struct box_policy p = box_policy(NET_ALLOWLIST);
     p.rules_n = 1;
-    box_prefix(&p.rules[0], INADDR_LOOPBACK & 0xff000000, 8, port);
+    box_prefix(&p.rules[0], INADDR_LOOPBACK, 32, port);
     return p;
 }
 

@@ -278,7 +278,7 @@ a_flow_to_a_name_reaches_it_at_its_ports_alone(void **state)
     p.rules_n = 2;
     p.rules[0].ports_n = 1;
     p.rules[0].ports[0] = (struct net_ports){.first = PORT, .last = PORT};
-    box_prefix(&p.rules[1], INADDR_LOOPBACK & 0xff000000, 8, PORT); // the address may be loopback
+    box_prefix(&p.rules[1], INADDR_LOOPBACK, 32, PORT); // the address may be loopback
     box_open(&p);
     int fd = resolver();
     int server = box_bound(SOCK_STREAM, INADDR_LOOPBACK, PORT);
@@ -337,8 +337,9 @@ the_next_address_is_tried_when_one_refuses_or_is_silent(void **state)
 {
     (void)state;
     struct box_policy p = test_policy();
-    p.rules_n = 2;
-    box_prefix(&p.rules[1], INADDR_LOOPBACK & 0xff000000, 8, PORT);
+    p.rules_n = 4;
+    for (uint32_t i = 0; i < 3; i++)
+        box_prefix(&p.rules[1 + i], INADDR_LOOPBACK + (i == 0 ? 0 : 6 + i), 32, PORT);
     box_open(&p);
     int fd = resolver();
     int server = box_bound(SOCK_STREAM, INADDR_LOOPBACK, PORT);

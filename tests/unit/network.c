@@ -252,6 +252,44 @@ what_is_wider_than_the_template_is_refused_with_its_field(void **state)
     network_unref(most);
 }
 
+// What a template's rule around it does not lend to a request.
+static void
+metadata_is_reached_by_a_template_s_own_rule_alone(void **state)
+{
+    static const char *const asked[] = {"169.254.169.254",   "169.254.170.0/30", "100.100.100.200",
+                                        "192.0.0.192/32",    "fd00:ec2::254",    "168.63.129.16",
+                                        "64:ff9b::a9fe:a9fe"};
+    (void)state;
+    struct network *usual = network_new();
+    struct network *around = POLICY(NET_OPEN, "0.0.0.0/0", "169.254.0.0/16", "100.64.0.0/10",
+                                    "192.0.0.0/24", "fc00::/7", "64:ff9b::/96", "::/0");
+    struct network *most =
+        POLICY(NET_OPEN, "169.254.169.254", "169.254.170.0/24", "100.100.100.200", "192.0.0.192",
+               "fd00:ec2::/32", "168.63.129.16", "64:ff9b::a9fe:a9fe");
+    struct request q;
+    struct network *out = NULL;
+    struct err e = {0};
+    for (size_t i = 0; i < sizeof asked / sizeof asked[0]; i++) {
+        request_init(&q, 3, asked[i], "");
+        if (network_read(&q.m, usual, around, &out, &e) == 0)
+            fail_msg("%s", asked[i]);
+        assert_string_equal(e.reason, "NETWORK_POLICY_TOO_WIDE");
+        if (network_read(&q.m, usual, most, &out, &e) < 0)
+            fail_msg("%s: %s", asked[i], e.text);
+        network_unref(out);
+    }
+    request_init(&q, 3, "host", ""); // is no less
+    assert_true(network_read(&q.m, usual, around, &out, &e) < 0);
+    struct network *host = POLICY(NET_OPEN, "host");
+    assert_int_equal(network_read(&q.m, usual, host, &out, &e), 0);
+    assert_int_equal(out->rules[0].kind, RELAY_HOST);
+    network_unref(out);
+    network_unref(host);
+    network_unref(usual);
+    network_unref(around);
+    network_unref(most);
+}
+
 static void
 limits_and_inbound_ports_above_the_template_are_refused(void **state)
 {
@@ -382,6 +420,7 @@ destinations_are_taken_apart(void **state)
         {"2001:db8::1", "2001:db8::1", false, 0, 0, 0},
         {"[2001:db8::/32]:53/udp", "2001:db8::/32", false, 53, 53, IPPROTO_UDP},
         {"[::1]", "::1", false, 0, 0, 0},
+        {"host:80", "host", false, 80, 80, 0},
     };
     static const char *const bad[] = {
         "",     ":80",     "a:0",   "a:65536", "a:9-8",    "a:",    "a:80x", "a:-1",
@@ -412,6 +451,7 @@ main(void)
         cmocka_unit_test(a_label_and_a_name_have_their_longest),
         cmocka_unit_test(a_name_that_is_none_is_refused_with_what_to_write_instead),
         cmocka_unit_test(what_is_wider_than_the_template_is_refused_with_its_field),
+        cmocka_unit_test(metadata_is_reached_by_a_template_s_own_rule_alone),
         cmocka_unit_test(limits_and_inbound_ports_above_the_template_are_refused),
         cmocka_unit_test(a_request_without_a_policy_gets_the_templates),
         cmocka_unit_test(a_template_that_is_repeated_rule_by_rule_is_within_itself),

@@ -59,7 +59,7 @@ static enum net_reason
 ask(const struct permit *p, const char *text, uint16_t port, uint8_t protocol)
 {
     const struct relay_rule r = cidr(text, 0, 0, 0, 0);
-    return permit_address(p, r.address, false, port, protocol).reason;
+    return permit_address(p, r.address, ADDRESS_NOT_OWN, port, protocol).reason;
 }
 
 static void
@@ -119,7 +119,7 @@ a_wide_range_names_no_special_address_and_not_the_host(void **state)
         assert_int_equal(ask(p, "::1", WEB, IPPROTO_TCP), NET_NO_RULE);
         assert_int_equal(ask(p, "fd00:ec2::254", WEB, IPPROTO_TCP), NET_NO_RULE);
         assert_int_equal(ask(p, "2002:7f00:1::", WEB, IPPROTO_TCP), NET_NO_RULE);
-        assert_int_equal(permit_address(p, own.address, true, WEB, IPPROTO_TCP).reason,
+        assert_int_equal(permit_address(p, own.address, ADDRESS_OWN_HOST, WEB, IPPROTO_TCP).reason,
                          NET_NO_RULE);
         assert_int_equal(ask(p, "8.8.8.8", WEB, IPPROTO_TCP), NET_REASON_NONE);
         assert_int_equal(ask(p, "2001:4860::8888", WEB, IPPROTO_TCP), NET_REASON_NONE);
@@ -136,10 +136,42 @@ a_rule_within_a_special_range_names_it(void **state)
     assert_int_equal(ask(p, "10.2.0.1", WEB, IPPROTO_TCP), NET_NO_RULE);
     assert_int_equal(ask(p, "10.1.0.1", WEB, IPPROTO_TCP), NET_REASON_NONE);
     assert_int_equal(ask(p, "::1", WEB, IPPROTO_UDP), NET_REASON_NONE);
-    assert_false(permit_target(p, cidr("10.2.0.1", 32, 0, 0, 0).address, false, WEB, IPPROTO_TCP));
-    assert_true(permit_target(p, cidr("10.1.0.1", 32, 0, 0, 0).address, false, WEB, IPPROTO_TCP));
-    assert_true(permit_target(p, cidr("8.8.8.8", 32, 0, 0, 0).address, false, WEB, IPPROTO_TCP));
-    assert_false(permit_target(p, cidr("8.8.8.8", 32, 0, 0, 0).address, true, WEB, IPPROTO_TCP));
+    assert_false(
+        permit_target(p, cidr("10.2.0.1", 32, 0, 0, 0).address, ADDRESS_NOT_OWN, WEB, IPPROTO_TCP));
+    assert_true(
+        permit_target(p, cidr("10.1.0.1", 32, 0, 0, 0).address, ADDRESS_NOT_OWN, WEB, IPPROTO_TCP));
+    assert_true(
+        permit_target(p, cidr("8.8.8.8", 32, 0, 0, 0).address, ADDRESS_NOT_OWN, WEB, IPPROTO_TCP));
+    assert_false(
+        permit_target(p, cidr("8.8.8.8", 32, 0, 0, 0).address, ADDRESS_OWN_HOST, WEB, IPPROTO_TCP));
+    free(p);
+}
+
+static void
+the_hosts_own_addresses_need_a_whole_address_or_the_word(void **state)
+{
+    (void)state;
+    const struct relay_rule near[] = {cidr("44.0.0.0", 8, 0, 0, 0), cidr("44.99.0.0", 16, 0, 0, 0),
+                                      cidr("44.99.1.2", 31, 0, 0, 0), cidr("10.0.0.0", 8, 0, 0, 0),
+                                      cidr("2000::", 3, 0, 0, 0)};
+    const struct relay_rule exact = cidr("44.99.1.2", 32, 80, 80, 0);
+    const struct relay_rule host = {.kind = RELAY_HOST, .prefix = 128};
+    const uint8_t *a = exact.address;
+    struct permit *p = policy(NET_OPEN, 5, near);
+    assert_int_equal(permit_address(p, a, ADDRESS_OWN_WHOLE, 80, IPPROTO_TCP).reason, NET_NO_RULE);
+    assert_int_equal(permit_address(p, a, ADDRESS_OWN_HOST, 80, IPPROTO_TCP).reason, NET_NO_RULE);
+    assert_false(permit_target(p, a, ADDRESS_OWN_HOST, 80, IPPROTO_TCP));
+    free(p);
+    p = policy(NET_ALLOWLIST, 1, &exact);
+    assert_int_equal(permit_address(p, a, ADDRESS_OWN_WHOLE, 80, IPPROTO_TCP).reason,
+                     NET_REASON_NONE);
+    assert_int_equal(permit_address(p, a, ADDRESS_OWN_HOST, 81, IPPROTO_TCP).reason, NET_NO_RULE);
+    free(p);
+    p = policy(NET_ALLOWLIST, 1, &host);
+    assert_int_equal(permit_address(p, a, ADDRESS_NOT_OWN, 80, IPPROTO_TCP).reason, NET_NO_RULE);
+    assert_int_equal(permit_address(p, a, ADDRESS_OWN_WHOLE, 80, IPPROTO_TCP).reason, NET_NO_RULE);
+    assert_int_equal(permit_address(p, a, ADDRESS_OWN_HOST, 80, IPPROTO_TCP).reason,
+                     NET_REASON_NONE);
     free(p);
 }
 
@@ -237,6 +269,7 @@ main(void)
         cmocka_unit_test(a_cidr_rule_allows_its_range_ports_and_protocol_alone),
         cmocka_unit_test(a_wide_range_names_no_special_address_and_not_the_host),
         cmocka_unit_test(a_rule_within_a_special_range_names_it),
+        cmocka_unit_test(the_hosts_own_addresses_need_a_whole_address_or_the_word),
         cmocka_unit_test(names_match_exactly_or_below_a_suffix_never_by_letters),
         cmocka_unit_test(a_names_ports_come_from_every_rule_that_holds_it),
         cmocka_unit_test(a_rule_that_is_used_up_refuses_and_keeps_its_count_over_a_change),

@@ -106,7 +106,7 @@ function ruleOf(text: string): RuleMessage {
   if (host === "") {
     throw badArgument("network.allow", `${JSON.stringify(text)} is no destination, such as "example.com:443"`);
   }
-  const address = host.includes(":") || /^[\d./]+$/.test(host);
+  const address = host === "host" || host.includes(":") || /^[\d./]+$/.test(host);
   return create(NetworkRuleSchema, {
     cidr: address ? host : "",
     domain: address ? "" : host,

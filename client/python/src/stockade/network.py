@@ -32,7 +32,8 @@ class Network:
     Destinations are ``"HOST[:PORT[-PORT]][/tcp|/udp]"``, where HOST is a name (``example.com``),
     every name below one (``*.example.com``), an address or a range (``192.0.2.0/24``,
     ``[2001:db8::/32]:443``). A private or other special range is reached only by a range that lies
-    within it: ``0.0.0.0/0`` is everything public.
+    within it: ``0.0.0.0/0`` is everything public. ``host`` is the broker's host: its own addresses
+    are reached by that word and by a whole address alone.
 
     >>> Network.allowlist("example.com:443", "192.0.2.0/24:80/tcp").allow
     ('example.com:443', '192.0.2.0/24:80/tcp')
@@ -144,7 +145,7 @@ def _rule(text: str) -> sandbox_service_pb2.NetworkRule:
         colon = ""
     if not host:
         raise ValueError(f"{text!r} is no destination")
-    address = ":" in host or not set(host) - set("0123456789./")
+    address = host == "host" or ":" in host or not set(host) - set("0123456789./")
     return sandbox_service_pb2.NetworkRule(
         cidr=host if address else "",
         domain="" if address else host,
