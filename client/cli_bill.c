@@ -153,17 +153,23 @@ bill_show_limit(const char *name, uint64_t value, char *out, size_t n)
     return out;
 }
 
+char *
+bill_limit_name(const char *limit, char *out, size_t n)
+{
+    const char *option = cli_option_of_limit(limit);
+    return text_clean(option != NULL ? option : limit, out, n);
+}
+
 static void
 limit_sentence(const struct stockade_result *r, char *out, size_t n)
 {
     char value[TEXT_MAX], name[TEXT_MAX];
     const struct stockade_limit_hit *hit = &r->limits[0];
     const char *option = cli_option_of_limit(hit->name);
-    text_clean(hit->name, name, sizeof name);
-    (void)snprintf(out, n, "ended by the limit %s of %s%s%s%s", name,
-                   bill_show_limit(hit->name, hit->value, value, sizeof value),
-                   option != NULL ? "; --" : "", option != NULL ? option : "",
-                   option != NULL ? " raises it" : "");
+    (void)snprintf(
+        out, n, "ended by the limit %s of %s%s%s%s", bill_limit_name(hit->name, name, sizeof name),
+        bill_show_limit(hit->name, hit->value, value, sizeof value), option != NULL ? "; --" : "",
+        option != NULL ? option : "", option != NULL ? " raises it" : "");
 }
 
 char *
@@ -204,7 +210,7 @@ print_limits(const struct stockade_result *r, FILE *to)
     char name[TEXT_MAX], value[TEXT_MAX], over[TEXT_MAX];
     for (size_t i = 0; i < r->limits_n; i++) {
         const struct stockade_limit_hit *hit = &r->limits[i];
-        (void)fprintf(to, "  limit hit    %s of %s", text_clean(hit->name, name, sizeof name),
+        (void)fprintf(to, "  limit hit    %s of %s", bill_limit_name(hit->name, name, sizeof name),
                       bill_show_limit(hit->name, hit->value, value, sizeof value));
         if (hit->count)
             (void)fprintf(to, ", denied %" PRIu64 " times\n", hit->over);

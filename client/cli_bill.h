@@ -27,5 +27,8 @@ void bill_print(const struct stockade_result *r, bool one_shot, FILE *to);
 // One sentence on how the job ended, where its exit code alone does not say it; or "". Returns out.
 char *bill_sentence(const struct stockade_result *r, char *out, size_t n);
 
+// "timeout" for wall_ms: the name of the option, or its own where there is none. Returns out.
+char *bill_limit_name(const char *limit, char *out, size_t n);
+
 // "256.0 MiB" for memory_bytes, "5.00 s" for wall_ms, "64" for pids. Returns out.
 char *bill_show_limit(const char *name, uint64_t value, char *out, size_t n);

@@ -1,4 +1,4 @@
-// Sandboxes: create, ls, get, rm, pause, resume.
+// Sandboxes: create, ls, get, update, rm, pause, resume.
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -166,8 +166,8 @@ print_limits(const struct stockade_limits *l)
         {"output_bytes", l->output_bytes},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        char value[32];
-        (void)printf("  %-16s %s\n", rows[i].name,
+        char name[32], value[32];
+        (void)printf("  %-16s %s\n", bill_limit_name(rows[i].name, name, sizeof name),
                      rows[i].value == 0
                          ? "none"
                          : bill_show_limit(rows[i].name, rows[i].value, value, sizeof value));
@@ -222,7 +222,8 @@ cli_get(const struct command *c, const struct options *o)
 
 // ---- Several of them: what worked is printed, what did not is told, and the first failure is the exit code
 
-typedef int act_fn(struct stockade *s, const char *id, const struct stockade_sandbox **out,
+struct acting;
+typedef int act_fn(const struct acting *a, const char *id, const struct stockade_sandbox **out,
                    struct stockade_error *e);
 
 struct acting {
@@ -243,7 +244,7 @@ act_on(struct acting *a, const char *typed)
     int code = EXIT_OK;
     if (!cli_find_sandbox(a->s, a->c, typed, id, &code))
         ; // told
-    else if (a->act(a->s, id, &box, &e) < 0)
+    else if (a->act(a, id, &box, &e) < 0)
         // of all, one that went by itself meanwhile is what was asked for
         code = a->o->all && e.code == STOCKADE_NOT_FOUND ? EXIT_OK
                                                          : cli_fail_sandbox(a->s, a->c, typed, &e);
@@ -258,11 +259,33 @@ act_on(struct acting *a, const char *typed)
 }
 
 static int
-remove_one(struct stockade *s, const char *id, const struct stockade_sandbox **out,
+remove_one(const struct acting *a, const char *id, const struct stockade_sandbox **out,
            struct stockade_error *e)
 {
     (void)out;
-    return stockade_delete(s, id, e);
+    return stockade_delete(a->s, id, e);
+}
+
+static int
+pause_one(const struct acting *a, const char *id, const struct stockade_sandbox **out,
+          struct stockade_error *e)
+{
+    return stockade_pause(a->s, id, out, e);
+}
+
+static int
+resume_one(const struct acting *a, const char *id, const struct stockade_sandbox **out,
+           struct stockade_error *e)
+{
+    return stockade_resume(a->s, id, out, e);
+}
+
+static int
+update_one(const struct acting *a, const char *id, const struct stockade_sandbox **out,
+           struct stockade_error *e)
+{
+    const struct options *o = a->o;
+    return stockade_update(a->s, id, o->ttl_ms, o->labels, o->labels_n, out, e);
 }
 
 // Ids first, then acts: removing while paging would skip some.
@@ -315,11 +338,19 @@ cli_rm(const struct command *c, const struct options *o)
 int
 cli_pause(const struct command *c, const struct options *o)
 {
-    return act(c, o, stockade_pause);
+    return act(c, o, pause_one);
 }
 
 int
 cli_resume(const struct command *c, const struct options *o)
 {
-    return act(c, o, stockade_resume);
+    return act(c, o, resume_one);
+}
+
+int
+cli_update(const struct command *c, const struct options *o)
+{
+    if (o->ttl_ms == 0 && o->labels_n == 0)
+        return cli_usage(c, "there is nothing to change", "--ttl TIME, or --label KEY=VALUE");
+    return act(c, o, update_one);
 }

@@ -29,8 +29,8 @@ const struct option_row *const options_main[] = {options_common, version_only, N
 
 // Limits of one job.
 static const struct option_row job_limits[] = {
-    {"timeout", 0, OPTION_DURATION, LIMIT(wall_ms), "TIME", "wall-clock time: 500ms, 5s, 2m, 1h",
-     NULL},
+    {"timeout", 0, OPTION_DURATION, LIMIT(wall_ms), "TIME",
+     "wall-clock time of a job: 500ms, 5s, 2m, 1h", NULL},
     {"cpu-time", 0, OPTION_DURATION, LIMIT(cpu_time_ms), "TIME",
      "CPU time, user and kernel together", NULL},
     {"files", 0, OPTION_COUNT, LIMIT(files), "N", "open files per process", NULL},
@@ -110,6 +110,14 @@ static const struct option_row exec_only[] = {
 static const struct option_row create_only[] = {
     {"ttl", 0, OPTION_DURATION, AT(ttl_ms), "TIME",
      "time until it is deleted by itself (default: the template's)", NULL},
+    {0},
+};
+
+static const struct option_row update_only[] = {
+    {"ttl", 0, OPTION_DURATION, AT(ttl_ms), "TIME",
+     "time until it is deleted by itself, from now on", NULL},
+    {"label", 'l', OPTION_LABEL, AT(labels), "KEY=VALUE",
+     "a label to set; KEY= removes it (repeatable)", NULL},
     {0},
 };
 
@@ -227,7 +235,13 @@ static const char run_details[] =
 
 static const char exec_details[] =
     "As 'stockade run', in a sandbox that 'stockade create' made; the sandbox stays. A process goes "
-    "on when this command is killed: 'stockade logs -f PROCESS' finds its output again.";
+    "on when this command is killed: 'stockade logs -f PROCESS' finds its output again.\n\n"
+    "What stays (-d, -i, -t) lives as long as its sandbox: it has no --timeout, --cpu-time or "
+    "--output but those that are named here, or were when the sandbox was created.";
+
+static const char update_details[] =
+    "Its network policy is changed by 'stockade network'; limits stay as they were made.\n\n"
+    "Example: stockade update --ttl 2h agent";
 
 static const char profiles_details[] =
     "A profile is which executables the jobs of a template run, and which sequences of system "
@@ -293,6 +307,8 @@ const struct command commands[] = {
      false, cli_ls},
     {"get", "show one sandbox", "[OPTION]... SANDBOX", NULL, NO_GROUPS, OPERAND_SANDBOX, 1, 1,
      false, false, cli_get},
+    {"update", "change the time to live or the labels of sandboxes", "[OPTION]... SANDBOX...",
+     update_details, GROUPS(update_only), OPERAND_SANDBOX, 1, -1, false, false, cli_update},
     {"ps", "list processes", "[OPTION]... [SANDBOX]", NULL, GROUPS(ps_only), OPERAND_SANDBOX, 0, 1,
      false, false, cli_ps},
     {"logs", "show the output of a process", "[OPTION]... PROCESS", NULL, GROUPS(logs_only),

@@ -226,7 +226,7 @@ show_log(const struct command *c, const struct options *o, struct log *l, const 
     if (l->sink.gap_bytes > 0 && !l->json)
         (void)fprintf(stderr, "stockade logs: %llu bytes of output are gone%s\n",
                       (unsigned long long)l->sink.gap_bytes,
-                      l->sink.limit ? " (the limit output_bytes)" : "");
+                      l->sink.limit ? " (the limit output)" : "");
     if (rc == 0 || (e.code == STOCKADE_CANCELLED && signal == 0))
         return l->sink.broken ? sink_broken(&l->sink, c, EXIT_PROBLEM) : EXIT_OK;
     return e.code == STOCKADE_CANCELLED ? EXIT_SIGNAL + signal : cli_fail(c, o->args[0], &e);

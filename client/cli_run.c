@@ -169,7 +169,7 @@ judge_output(const struct job *j, const struct stockade_result *r, int code)
         return code;
     const char *why = "are gone: they were not read in time";
     if (j->sink.limit)
-        why = "were cut by the limit output_bytes; --output raises it";
+        why = "were cut by the limit output; --output raises it";
     else if (gone_bytes(j, r) == 0)
         why = "are more than -o json holds (64 MiB of each stream); without it nothing is cut";
     (void)fprintf(stderr, "stockade %s: %llu bytes of output %s\n", j->command->name,
@@ -301,6 +301,7 @@ call_start(struct job *j, const struct stockade_handlers *h, const struct stocka
     so.limits = o->limits;
     so.detach = o->detach;
     so.count_syscalls = o->syscalls;
+    so.foreground = !o->detach && !o->terminal && !o->interactive;
     fill_command(&so.command, j, j->args);
     return stockade_start(j->s, &so, h, out, e);
 }

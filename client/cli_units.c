@@ -1,116 +1,47 @@
-// See cli_units.h. No floating point on the way in: 0.1 has to be exact, and 2^63 must not be rounded.
+// See cli_units.h.
 #include "cli_units.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
-#include <stdbool.h>
 #include <stdio.h>
-#include <string.h>
 
-struct unit {
-    const char *suffix;
-    uint64_t factor;
-};
+#include "../proto/quantity.h"
 
-static const struct unit bytes_units[] = {
-    {"", 1},
-    {"B", 1},
-    {"K", 1ull << 10},
-    {"KB", 1ull << 10},
-    {"KiB", 1ull << 10},
-    {"M", 1ull << 20},
-    {"MB", 1ull << 20},
-    {"MiB", 1ull << 20},
-    {"G", 1ull << 30},
-    {"GB", 1ull << 30},
-    {"GiB", 1ull << 30},
-    {"T", 1ull << 40},
-    {"TB", 1ull << 40},
-    {"TiB", 1ull << 40},
-    {0},
-};
-
-static const struct unit duration_units[] = {
-    {"", 1000}, {"ms", 1}, {"s", 1000}, {"m", 60000}, {"h", 3600000}, {"d", 86400000}, {0},
-};
-
-static const struct unit cpu_units[] = {{"", 1000}, {0}};
-
-static const struct unit count_units[] = {{"", 1}, {0}};
-
-static const struct unit *
-find_unit(const struct unit *units, const char *suffix)
-{
-    for (const struct unit *u = units; u->suffix != NULL; u++)
-        if (strcasecmp(u->suffix, suffix) == 0)
-            return u;
-    return NULL;
-}
-
-// Adds the digits behind the point: each is worth a tenth of the one before. What is below one unit is dropped.
-static const char *
-read_fraction(const char *p, uint64_t factor, uint64_t *value)
-{
-    uint64_t part = 0, scale = 1;
-    for (; isdigit((unsigned char)*p); p++) {
-        if (scale < 1000000) { // six digits are enough
-            part = part * 10 + (uint64_t)(*p - '0');
-            scale *= 10;
-        }
-    }
-    // factor is at most 2^40 and part below 10^6 < 2^20: no overflow
-    *value += part * factor / scale;
-    return p;
-}
-
+// What is 0 is no limit, no time and no number of anything.
 static int
-read_number(const char *text, const struct unit *units, bool fraction, uint64_t *out)
+read_above_0(const char *text, const struct quantity_unit *units, uint64_t *out)
 {
-    const char *end = text + strspn(text, "0123456789.");
-    const struct unit *u = find_unit(units, end);
-    if (u == NULL || !isdigit((unsigned char)text[0]))
-        return -EINVAL;
     uint64_t value = 0;
-    const char *p = text;
-    for (; isdigit((unsigned char)*p); p++)
-        if (__builtin_mul_overflow(value, 10u, &value) ||
-            __builtin_add_overflow(value, (uint64_t)(*p - '0'), &value))
-            return -ERANGE;
-    if (__builtin_mul_overflow(value, u->factor, &value) || value > INT64_MAX)
-        return -ERANGE;
-    if (*p == '.' && fraction && isdigit((unsigned char)p[1]))
-        p = read_fraction(p + 1, u->factor, &value);
-    if (p != end)
-        return -EINVAL;
-    if (value == 0)
-        return -ERANGE;
-    *out = value;
-    return 0;
+    int r = quantity_read(text, units, &value);
+    if (r == 0 && value == 0)
+        r = -ERANGE;
+    if (r == 0)
+        *out = value;
+    return r;
 }
 
 int
 units_bytes(const char *text, uint64_t *out)
 {
-    return read_number(text, bytes_units, true, out);
+    return read_above_0(text, quantity_bytes, out);
 }
 
 int
 units_duration_ms(const char *text, uint64_t *out)
 {
-    return read_number(text, duration_units, true, out);
+    return read_above_0(text, quantity_time_ms, out);
 }
 
 int
 units_cpu_millis(const char *text, uint64_t *out)
 {
-    return read_number(text, cpu_units, true, out);
+    return read_above_0(text, quantity_cpu_millis, out);
 }
 
 int
 units_count(const char *text, uint64_t *out)
 {
-    return read_number(text, count_units, false, out);
+    return read_above_0(text, quantity_count, out);
 }
 
 char *

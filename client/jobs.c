@@ -251,6 +251,7 @@ stockade_start(struct stockade *s, const struct stockade_start_options *given,
         request_limits(&m.limits, a, &o.limits, &e) < 0)
         return error_from_err(error, &e);
     m.count_syscalls = o.count_syscalls;
+    m.foreground = o.foreground;
     if (o.sandbox != NULL)
         m.sandbox_id = o.sandbox;
     struct following f = {.method = SERVICE "Start",

@@ -215,6 +215,8 @@ struct stockade_start_options {
     bool detach;                   // come back once it runs; no output, no result
     const struct stockade_call_options *call;
     bool count_syscalls; // for the record
+    // The template's limits of time hold where none was asked for. False: it stays, and lives as long as its sandbox.
+    bool foreground;
 };
 #define STOCKADE_START_OPTIONS_INIT STOCKADE_INIT(stockade_start_options)
 

@@ -77,7 +77,7 @@ check_limits(const struct limits *usual, const struct limits *most, const struct
              const char *where, struct err *e)
 {
     for (int i = 0; i < LIMITS_N; i++) {
-        const char *name = limit_table[i].name;
+        const char *name = limit_table[i].key;
         if (above != NULL && above->v[i] != 0 && most->v[i] > above->v[i])
             return err_set(e, ERR_INVALID_ARGUMENT,
                            "%s: limits_max.%s is %" PRIu64 ", above the host's %" PRIu64, where,

@@ -70,7 +70,7 @@ static int
 read_learn(const struct config_reader *r, const struct config_key *k, struct yaml_node *n, void *to)
 {
     uint64_t runs = 0;
-    int err = config_number(r, n, config_plain, 0, CONFIG_LEARN_MAX, &runs);
+    int err = config_number(r, n, quantity_count, 0, CONFIG_LEARN_MAX, &runs);
     if (err == 0)
         config_store(k, to, runs + 1); // 0: not said
     return err;

@@ -172,27 +172,52 @@ read_servers(const struct config_reader *r, const struct config_key *k, struct y
     return 0;
 }
 
+// A limit by its key, or by the name of its field in stockade.v1.Limits, which it had before. There a number alone would
+// be milliseconds by that name and seconds as everywhere else, so it needs a unit.
+static int
+read_limit(const struct config_reader *r, const struct yaml_node *n, struct limits *l)
+{
+    static const struct quantity_unit *const units[] = {
+        [LIMIT_UNIT_COUNT] = quantity_count,
+        [LIMIT_UNIT_BYTES] = quantity_bytes,
+        [LIMIT_UNIT_MS] = quantity_time_ms,
+        [LIMIT_UNIT_CPUS] = quantity_cpu_millis,
+    };
+    for (int i = 0; i < LIMITS_N; i++) {
+        const struct limit_row *row = &limit_table[i];
+        bool old = strcmp(row->key, n->key) != 0;
+        if (old && strcmp(row->name, n->key) != 0)
+            continue;
+        if (old && row->unit == LIMIT_UNIT_MS && n->kind == YAML_TEXT &&
+            strspn(n->text, "0123456789.") == strlen(n->text))
+            return config_fail(r, n, "a number alone is seconds now: write %s: %.20sms", row->key,
+                               n->text);
+        if (l->v[i] != 0)
+            return config_fail(r, n, "the limit is there twice, as %s and as %s", row->key,
+                               row->name);
+        return config_number(
+            r, n, old && row->unit == LIMIT_UNIT_CPUS ? quantity_count : units[row->unit], row->min,
+            row->max, &l->v[i]);
+    }
+    return config_fail(r, n, "there is no such limit");
+}
+
 static int
 read_limits(const struct config_reader *r, const struct config_key *k, struct yaml_node *n,
             void *to)
 {
     struct limits *l = config_field(k, to);
+    struct limits said = {0};
     if (n->kind != YAML_MAP)
         return config_fail(r, n, "must be a mapping of limits to values");
     for (struct yaml_node *it = n->child; it != NULL; it = it->next) {
-        int i = 0;
-        while (i < LIMITS_N && strcmp(limit_table[i].name, it->key) != 0)
-            i++;
-        if (i == LIMITS_N)
-            return config_fail(r, it, "there is no such limit");
-        const struct limit_row *row = &limit_table[i];
-        const struct config_suffix *suffixes = row->unit == LIMIT_UNIT_BYTES ? config_sizes
-                                               : row->unit == LIMIT_UNIT_MS  ? config_times
-                                                                             : config_plain;
-        int err = config_number(r, it, suffixes, row->min, row->max, &l->v[i]);
+        int err = read_limit(r, it, &said);
         if (err < 0)
             return err;
     }
+    for (int i = 0; i < LIMITS_N; i++)
+        if (said.v[i] != 0)
+            l->v[i] = said.v[i];
     return 0;
 }
 

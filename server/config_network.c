@@ -20,7 +20,7 @@ read_number(const struct config_reader *r, const struct yaml_node *at, uint64_t 
             uint64_t *out)
 {
     uint64_t v = 0;
-    int err = config_number(r, at, config_sizes, 0, max, &v);
+    int err = config_number(r, at, quantity_bytes, 0, max, &v);
     if (err == 0 && v < min && v != 0)
         err = config_fail(r, at, "must be 0, or from %llu to %llu", (unsigned long long)min,
                           (unsigned long long)max);

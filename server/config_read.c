@@ -9,8 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SECOND UINT64_C(1000)
-
 int
 config_fail(const struct config_reader *r, const struct yaml_node *n, const char *fmt, ...)
 {
@@ -116,40 +114,33 @@ config_read_name(const struct config_reader *r, const struct config_key *k, stru
     return config_read_text(r, k, n, to);
 }
 
-const struct config_suffix config_plain[] = {{"", 1}, {NULL, 0}};
-const struct config_suffix config_sizes[] = {
-    {"", 1},
-    {"K", UINT64_C(1) << 10},
-    {"M", UINT64_C(1) << 20},
-    {"G", UINT64_C(1) << 30},
-    {"T", UINT64_C(1) << 40},
-    {NULL, 0},
-};
-const struct config_suffix config_times[] = {
-    {"", 1},
-    {"ms", 1},
-    {"s", SECOND},
-    {"m", 60 * SECOND},
-    {"h", 3600 * SECOND},
-    {"d", 86400 * SECOND},
-    {NULL, 0},
-};
+// "2592000 s", "0.1 s", or plain.
+static char *
+show(const struct quantity_unit *units, uint64_t v, char *out, size_t n)
+{
+    if (units == quantity_time_ms)
+        (void)snprintf(out, n, "%g s", (double)v / 1000);
+    else if (units == quantity_cpu_millis)
+        (void)snprintf(out, n, "%g", (double)v / 1000);
+    else
+        (void)snprintf(out, n, "%" PRIu64, v);
+    return out;
+}
 
 int
 config_number(const struct config_reader *r, const struct yaml_node *n,
-              const struct config_suffix *suffixes, uint64_t min, uint64_t max, uint64_t *out)
+              const struct quantity_unit *units, uint64_t min, uint64_t max, uint64_t *out)
 {
+    uint64_t v = 0;
+    char least[32], most[32];
     if (n->kind != YAML_TEXT || n->text[0] < '0' || n->text[0] > '9')
         return config_fail(r, n, "must be a number");
-    char *end = NULL;
-    errno = 0;
-    uint64_t v = strtoull(n->text, &end, 10);
-    while (suffixes->name != NULL && strcmp(end, suffixes->name) != 0)
-        suffixes++;
-    if (errno != 0 || suffixes->name == NULL)
+    int err = quantity_read(n->text, units, &v);
+    if (err == -EINVAL)
         return config_fail(r, n, "\"%.40s\" is no number that is understood here", n->text);
-    if (__builtin_mul_overflow(v, suffixes->factor, &v) || v < min || v > max)
-        return config_fail(r, n, "must be from %" PRIu64 " to %" PRIu64, min, max);
+    if (err < 0 || v < min || v > max)
+        return config_fail(r, n, "must be from %s to %s", show(units, min, least, sizeof least),
+                           show(units, max, most, sizeof most));
     *out = v;
     return 0;
 }
@@ -168,10 +159,10 @@ config_store(const struct config_key *k, void *to, uint64_t v)
 
 static int
 read_number(const struct config_reader *r, const struct config_key *k, const struct yaml_node *n,
-            void *to, const struct config_suffix *suffixes)
+            void *to, const struct quantity_unit *units)
 {
     uint64_t v = 0;
-    int err = config_number(r, n, suffixes, k->min, k->max, &v);
+    int err = config_number(r, n, units, k->min, k->max, &v);
     if (err == 0)
         config_store(k, to, v);
     return err;
@@ -181,19 +172,19 @@ int
 config_read_count(const struct config_reader *r, const struct config_key *k, struct yaml_node *n,
                   void *to)
 {
-    return read_number(r, k, n, to, config_plain);
+    return read_number(r, k, n, to, quantity_count);
 }
 
 int
 config_read_size(const struct config_reader *r, const struct config_key *k, struct yaml_node *n,
                  void *to)
 {
-    return read_number(r, k, n, to, config_sizes);
+    return read_number(r, k, n, to, quantity_bytes);
 }
 
 int
 config_read_ms(const struct config_reader *r, const struct config_key *k, struct yaml_node *n,
                void *to)
 {
-    return read_number(r, k, n, to, config_times);
+    return read_number(r, k, n, to, quantity_time_ms);
 }

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "../proto/err.h"
+#include "../proto/quantity.h"
 #include "config.h"
 #include "yaml_tree.h"
 
@@ -59,18 +60,14 @@ config_read_fn
 int config_word(const struct config_reader *r, const struct yaml_node *n, const char *const *words,
                 uint32_t *out);
 
-// Numbers, from k->min to k->max: plain, of bytes ("64K"), of milliseconds ("30s").
+// Numbers, from k->min to k->max: plain, of bytes ("64K"), of milliseconds ("30s"; "30" is the same).
 config_read_fn config_read_count;
 config_read_fn config_read_size;
 config_read_fn config_read_ms;
 
-struct config_suffix {
-    const char *name;
-    uint64_t factor;
-};
-extern const struct config_suffix config_plain[], config_sizes[], config_times[];
+// The same for a value of its own, in units of proto/quantity.h.
 int config_number(const struct config_reader *r, const struct yaml_node *n,
-                  const struct config_suffix *suffixes, uint64_t min, uint64_t max, uint64_t *out);
+                  const struct quantity_unit *units, uint64_t min, uint64_t max, uint64_t *out);
 
 // The section "anomalies", of the host (struct config) or of a template: config_anomaly.c.
 extern const struct config_key config_anomaly_keys[];

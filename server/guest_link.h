@@ -44,7 +44,7 @@ struct guest_start {
     const char *const *env; // "NAME=value"
     size_t env_n;
     const char *workdir;
-    uint64_t files_max, file_bytes_max, cpu_seconds_max;
+    uint64_t files_max, file_bytes_max, cpu_seconds_max; // the last: 0: none
     bool terminal;
     uint32_t rows, columns;
     int stdio[3]; // without a terminal; *owned* by the link from the call on, also on failure

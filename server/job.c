@@ -167,6 +167,7 @@ job_new(struct sandbox *s, const struct job_spec *spec)
 static int
 send_start(struct job *j, const struct job_spec *spec, struct err *e)
 {
+    uint64_t cpu_ms = spec->limits.v[LIMIT_CPU_TIME_MS];
     struct guest_start start = {
         .job = j->number,
         .args = spec->args,
@@ -176,7 +177,7 @@ send_start(struct job *j, const struct job_spec *spec, struct err *e)
         .workdir = spec->workdir,
         .files_max = spec->limits.v[LIMIT_FILES],
         .file_bytes_max = spec->limits.v[LIMIT_FILE_SIZE_BYTES],
-        .cpu_seconds_max = spec->limits.v[LIMIT_CPU_TIME_MS] / 1000 + 1,
+        .cpu_seconds_max = cpu_ms != 0 ? cpu_ms / 1000 + 1 : 0,
         .terminal = spec->terminal,
         .rows = spec->rows,
         .columns = spec->columns,

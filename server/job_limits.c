@@ -11,7 +11,7 @@
 #include "server.h"
 
 #define MS UINT64_C(1000000)
-enum { CPU_CHECK_MIN_MS = 5 };
+enum { CPU_CHECK_MIN_MS = 5, DISK_LOOK_MS = 60 * 1000 };
 
 static uv_loop_t *
 loop_of(const struct job *j)
@@ -38,6 +38,8 @@ must_watch(struct job *j, int r)
 static void
 wall_start(struct job *j)
 {
+    if (j->limits.v[LIMIT_WALL_MS] == 0)
+        return;
     j->wall_from_ns = uv_hrtime();
     uint64_t ms = (j->wall_left_ns + MS - 1) / MS;
     must_watch(j, loop_timer_start(loop_of(j), &j->wall, ms, on_wall, j));
@@ -65,14 +67,16 @@ job_resume(struct job *j)
         wall_start(j);
 }
 
-// The quota bounds how fast CPU time can pass, so the next look is not needed before the limit can be reached.
+// The quota bounds how fast CPU time can pass, so the next look is not needed before the limit can be reached. Without a
+// limit the looks are at the disk alone.
 static void on_cpu(void *cookie);
 
 static void
 cpu_look_later(struct job *j, uint64_t used_ms)
 {
+    uint64_t limit_ms = j->limits.v[LIMIT_CPU_TIME_MS];
     uint64_t wait =
-        (j->limits.v[LIMIT_CPU_TIME_MS] - used_ms) * 1000 / j->limits.v[LIMIT_CPU_MILLIS];
+        limit_ms != 0 ? (limit_ms - used_ms) * 1000 / j->limits.v[LIMIT_CPU_MILLIS] : DISK_LOOK_MS;
     uint64_t ms = wait > CPU_CHECK_MIN_MS ? wait : CPU_CHECK_MIN_MS;
     must_watch(j, loop_timer_start(loop_of(j), &j->cpu, ms, on_cpu, j));
 }
@@ -90,8 +94,9 @@ on_cpu(void *cookie)
 {
     struct job *j = cookie;
     job_look_at_disk(j);
-    uint64_t used_ms = cgstat_cpu_ns(&j->sandbox->dirs, j->number) / MS;
-    if (used_ms >= j->limits.v[LIMIT_CPU_TIME_MS])
+    uint64_t limit_ms = j->limits.v[LIMIT_CPU_TIME_MS];
+    uint64_t used_ms = limit_ms != 0 ? cgstat_cpu_ns(&j->sandbox->dirs, j->number) / MS : 0;
+    if (limit_ms != 0 && used_ms >= limit_ms)
         job_end_now(j, END_CPU);
     else
         cpu_look_later(j, used_ms);
@@ -172,6 +177,7 @@ job_classify_signal(struct job *j, int signal)
         job_limit_ended(j, LIMIT_MEMORY_BYTES, kills, true,
                         "the kernel killed it because its sandbox was out of memory");
     else if ((signal == SIGXCPU || signal == SIGKILL) && // which it may have sent itself, too
+             j->limits.v[LIMIT_CPU_TIME_MS] != 0 &&
              cpu_used_ms(j) >= j->limits.v[LIMIT_CPU_TIME_MS])
         cpu_ended(j);
     else if (signal == SIGXFSZ && (j->used.oversized > 0 || !j->used.oversized_known))

@@ -14,19 +14,25 @@
 #define DAY_MS  UINT64_C(86400000)
 
 const struct limit_row limit_table[LIMITS_N] = {
-    [LIMIT_MEMORY_BYTES] = {"memory_bytes", 4 * MIB, TIB, 512 * MIB, 4 * GIB, LIMIT_UNIT_BYTES,
-                            false},
-    [LIMIT_CPU_MILLIS] = {"cpu_millis", 10, 1024000, 1000, 64000, LIMIT_UNIT_COUNT, false},
-    [LIMIT_CPU_WEIGHT] = {"cpu_weight", 1, 10000, 100, 1000, LIMIT_UNIT_COUNT, false},
-    [LIMIT_CPU_TIME_MS] = {"cpu_time_ms", 1, YEAR_MS, 60000, DAY_MS, LIMIT_UNIT_MS, true},
-    [LIMIT_WALL_MS] = {"wall_ms", 1, YEAR_MS, 60000, DAY_MS, LIMIT_UNIT_MS, true},
-    [LIMIT_PIDS] = {"pids", 1, 4194304, 128, 4096, LIMIT_UNIT_COUNT, false},
-    [LIMIT_FILES] = {"files", 8, 1048576, 1024, 65536, LIMIT_UNIT_COUNT, true},
-    [LIMIT_FILE_SIZE_BYTES] = {"file_size_bytes", 1, TIB, 256 * MIB, 4 * GIB, LIMIT_UNIT_BYTES,
-                               true},
-    [LIMIT_DISK_BYTES] = {"disk_bytes", 64 * KIB, TIB, 256 * MIB, 4 * GIB, LIMIT_UNIT_BYTES, false},
-    [LIMIT_INODES] = {"inodes", 64, 100000000, 16384, 1000000, LIMIT_UNIT_COUNT, false},
-    [LIMIT_OUTPUT_BYTES] = {"output_bytes", 1, TIB, 0, 0, LIMIT_UNIT_BYTES, true},
+    [LIMIT_MEMORY_BYTES] = {"memory_bytes", "memory", 4 * MIB, TIB, 512 * MIB, 4 * GIB,
+                            LIMIT_UNIT_BYTES, LIMIT_OF_SANDBOX},
+    [LIMIT_CPU_MILLIS] = {"cpu_millis", "cpus", 10, 1024000, 1000, 64000, LIMIT_UNIT_CPUS,
+                          LIMIT_OF_SANDBOX},
+    [LIMIT_CPU_WEIGHT] = {"cpu_weight", "cpu_weight", 1, 10000, 100, 1000, LIMIT_UNIT_COUNT,
+                          LIMIT_OF_SANDBOX},
+    [LIMIT_CPU_TIME_MS] = {"cpu_time_ms", "cpu_time", 1, YEAR_MS, 60000, DAY_MS, LIMIT_UNIT_MS,
+                           LIMIT_OF_RUN},
+    [LIMIT_WALL_MS] = {"wall_ms", "timeout", 1, YEAR_MS, 60000, DAY_MS, LIMIT_UNIT_MS,
+                       LIMIT_OF_RUN},
+    [LIMIT_PIDS] = {"pids", "pids", 1, 4194304, 128, 4096, LIMIT_UNIT_COUNT, LIMIT_OF_SANDBOX},
+    [LIMIT_FILES] = {"files", "files", 8, 1048576, 1024, 65536, LIMIT_UNIT_COUNT, LIMIT_OF_JOB},
+    [LIMIT_FILE_SIZE_BYTES] = {"file_size_bytes", "file_size", 1, TIB, 256 * MIB, 4 * GIB,
+                               LIMIT_UNIT_BYTES, LIMIT_OF_JOB},
+    [LIMIT_DISK_BYTES] = {"disk_bytes", "disk", 64 * KIB, TIB, 256 * MIB, 4 * GIB, LIMIT_UNIT_BYTES,
+                          LIMIT_OF_SANDBOX},
+    [LIMIT_INODES] = {"inodes", "inodes", 64, 100000000, 16384, 1000000, LIMIT_UNIT_COUNT,
+                      LIMIT_OF_SANDBOX},
+    [LIMIT_OUTPUT_BYTES] = {"output_bytes", "output", 1, TIB, 0, 0, LIMIT_UNIT_BYTES, LIMIT_OF_RUN},
 };
 
 void
@@ -64,8 +70,6 @@ resolve(const struct limits *usual, const struct limits *most, const struct limi
 {
     struct limits result = *usual;
     for (int i = 0; i < LIMITS_N; i++) {
-        if (result.v[i] == 0)
-            result.v[i] = most->v[i];
         if (asked == NULL || asked->v[i] == 0)
             continue;
         result.v[i] = asked->v[i];
@@ -86,17 +90,24 @@ limits_resolve(const struct limits *usual, const struct limits *most, const stru
 }
 
 int
-limits_resolve_job(const struct limits *own, const struct limits *asked, struct limits *out,
-                   struct err *e)
+limits_resolve_job(const struct limits_of_box *box, const struct limits *asked, bool stays,
+                   struct limits *out, struct err *e)
 {
+    struct limits usual = *box->own, most = *box->own;
     for (int i = 0; i < LIMITS_N; i++) {
-        if (asked->v[i] == 0 || limit_table[i].of_job)
+        const struct limit_row *row = &limit_table[i];
+        if (asked->v[i] != 0 && row->owner == LIMIT_OF_SANDBOX) {
+            char field[64];
+            (void)snprintf(field, sizeof field, "limits.%s", row->name);
+            return err_field(e, field, "belongs to the sandbox and cannot be set for one process");
+        }
+        if (row->owner != LIMIT_OF_RUN || box->asked->v[i] != 0)
             continue;
-        char field[64];
-        (void)snprintf(field, sizeof field, "limits.%s", limit_table[i].name);
-        return err_field(e, field, "belongs to the sandbox and cannot be set for one process");
+        most.v[i] = box->most->v[i];
+        if (stays)
+            usual.v[i] = 0;
     }
-    return resolve(own, own, asked, "ask for less, or create the sandbox with more", out, e);
+    return resolve(&usual, &most, asked, "ask for less, or create the sandbox with more", out, e);
 }
 
 void

@@ -1,6 +1,7 @@
 // The limits of a sandbox and its jobs, as one table: name, bounds, default. Layers only narrow.
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "../proto/err.h"
@@ -29,15 +30,20 @@ struct limits {
     uint64_t v[LIMITS_N];
 };
 
-enum limit_unit { LIMIT_UNIT_COUNT, LIMIT_UNIT_BYTES, LIMIT_UNIT_MS };
+enum limit_unit { LIMIT_UNIT_COUNT, LIMIT_UNIT_BYTES, LIMIT_UNIT_MS, LIMIT_UNIT_CPUS };
+
+// Whose it is. One of a job may be set for each (ProcessService.Start). What is LIMIT_OF_RUN has a default for jobs that
+// are waited for; a job that stays (a shell, a server) has none unless one was asked for.
+enum limit_owner { LIMIT_OF_SANDBOX, LIMIT_OF_JOB, LIMIT_OF_RUN };
 
 struct limit_row {
-    const char *name;  // of the field in stockade.v1.Limits and in the configuration
+    const char *name;  // of the field in stockade.v1.Limits
+    const char *key;   // in the configuration
     uint64_t min, max; // as limits.proto says
     uint64_t usual;    // what a request gets that says nothing; 0: none
     uint64_t most;     // the most that it may ask for, where the configuration says nothing; 0: any
     enum limit_unit unit;
-    bool of_job; // may be set for one job (ProcessService.Start)
+    enum limit_owner owner;
 };
 extern const struct limit_row limit_table[LIMITS_N];
 
@@ -50,9 +56,18 @@ void limits_most(struct limits *out);
 int limits_resolve(const struct limits *usual, const struct limits *most,
                    const struct limits *asked, struct limits *out, struct err *e);
 
-// The same for one job in a sandbox whose limits are `own`: only those marked of_job may be said.
-int limits_resolve_job(const struct limits *own, const struct limits *asked, struct limits *out,
-                       struct err *e);
+// What a job's limits are taken from.
+struct limits_of_box {
+    const struct limits *own;   // in force for its sandbox
+    const struct limits *asked; // of those, what the sandbox was asked for with
+    const struct limits *most;  // of the template
+};
+
+// The same for one job in a sandbox that is there: INVALID_ARGUMENT for a limit of the sandbox. It may have as much as
+// the sandbox has; of a limit that is LIMIT_OF_RUN, which nobody asked for, as much as the template lets, and none where
+// it stays and asks for none itself.
+int limits_resolve_job(const struct limits_of_box *box, const struct limits *asked, bool stays,
+                       struct limits *out, struct err *e);
 
 // From and to the message. `m` NULL: all zero.
 void limits_from_message(const struct Stockade__V1__Limits *m, struct limits *out);

@@ -60,6 +60,7 @@ enum { LABELS_MAX = 32 };
 struct sandbox_spec {
     const struct config_template *template;
     struct limits limits;
+    struct limits asked; // of those, what the caller named; 0: nothing
     char name[65];
     struct label *labels; // owned
     uint32_t labels_n;

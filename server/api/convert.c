@@ -208,11 +208,10 @@ convert_spec(const struct server *s, const char *template, const char *name,
         err_detail(e, "TEMPLATE_UNKNOWN", "template", "SystemService.Info lists them");
         return r;
     }
-    struct limits asked;
-    limits_from_message(limits, &asked);
     *out = (struct sandbox_spec){.template = t};
+    limits_from_message(limits, &out->asked);
     (void)snprintf(out->name, sizeof out->name, "%s", name);
-    int r = limits_resolve(&t->limits, &t->limits_max, &asked, &out->limits, e);
+    int r = limits_resolve(&t->limits, &t->limits_max, &out->asked, &out->limits, e);
     return r < 0 ? r : convert_network(s, t, network, &out->network, e);
 }
 

@@ -218,7 +218,7 @@ begin(struct stream *st, struct sandbox *sb, const Stockade__V1__Command *comman
     struct job_view v;
     job_view(j, &v);
     call_note(st->call, "process_id", v.id); // for a caller whose connection breaks right now
-    job_follow(j, &st->follower, 0, one_shot);
+    job_follow(j, &st->follower, 0, one_shot || st->start->foreground);
     return 0;
 }
 
@@ -307,17 +307,25 @@ process_run(struct server *s, struct call *c, const ProtobufCMessage *req)
     when_watched(st, m->count_syscalls, spec.template->count_syscalls, acquire);
 }
 
+static int
+read_limits(struct stream *st, const struct sandbox *sb, struct err *e)
+{
+    const struct limits_of_box box = {
+        .own = &sb->spec.limits, .asked = &sb->spec.asked, .most = &sb->spec.template->limits_max};
+    struct limits asked;
+    limits_from_message(st->start->limits, &asked);
+    return limits_resolve_job(&box, &asked, !st->start->foreground, &st->limits, e);
+}
+
 static void
 start_it(void *cookie)
 {
     struct stream *st = cookie;
     const Stockade__V1__StartRequest *m = st->start;
-    struct limits asked;
     struct err e;
     struct sandbox *sb =
         sandbox_find(st->s->sandboxes, call_caller(st->call)->tenant, m->sandbox_id, &e);
-    limits_from_message(m->limits, &asked);
-    if (sb == NULL || limits_resolve_job(&sb->spec.limits, &asked, &st->limits, &e) < 0 ||
+    if (sb == NULL || read_limits(st, sb, &e) < 0 ||
         begin(st, sb, m->command, false, call_arrived_ns(st->call), &e) < 0)
         stream_fail(st, &e);
 }

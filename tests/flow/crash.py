@@ -109,7 +109,7 @@ def crash_of_the_guests(broker, n):
 
 def main():
     passed = 0
-    broker = Broker(config="limits_default: {wall_ms: 1h}\n")  # the first must not end before the last has begun
+    broker = Broker(config="limits_default: {timeout: 1h}\n")  # the first must not end before the last has begun
     broker.start()
     crash_of_the_guests(broker, FEW)
     passed += 1

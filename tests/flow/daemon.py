@@ -34,9 +34,10 @@ def wrong_configurations_are_refused_with_key_and_line():
     refuses("colour: blue\n", "colour")
     refuses("pool: 1\npool: 2\n", "pool", "2")
     refuses("pool: many\n", "pool")
-    refuses("limits_default: {memory_bytes: 5G}\n", "memory_bytes")
+    refuses("limits_default: {memory: 5G}\n", "memory")
     refuses("limits_default: {memory_bytes: 1}\n", "memory_bytes")
-    refuses("limits_max: {memory_bytes: 2T}\n", "memory_bytes")
+    refuses("limits_max: {memory: 2T}\n", "memory")
+    refuses("limits_max: {wall_ms: 60000}\n", "write timeout: 60000ms")
     refuses("templates: [{name: UPPER}]\n", "name")
     refuses("templates: [{name: a}, {name: a}]\n", "a")
     refuses("templates: [{name: a, limits_max: {pids: 999999}}]\n", "pids")
@@ -175,7 +176,7 @@ def health_watch_stays_open_for_what_it_does_not_know():
 
 
 def info_tells_the_host_the_templates_and_what_is_weaker():
-    config = "templates: [{name: default}, {name: tiny, pool: 3, limits: {memory_bytes: 32M}}]\n"
+    config = "templates: [{name: default}, {name: tiny, pool: 3, limits: {memory: 32M}}]\n"
     with Broker(config=config) as b:
         c = connect(b)
         info = c.unary(SYSTEM + "Info", {})

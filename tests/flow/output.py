@@ -10,7 +10,7 @@ from broker import Broker
 from runner import check, run_cases
 
 MUCH = 20_000_000
-CONFIG = "templates: [{name: terse, limits: {output_bytes: 1K}, pool: 0}]\n"
+CONFIG = "templates: [{name: terse, limits: {output: 1KB}, pool: 0}]\n"
 
 
 def expect(r, code, err=b""):
@@ -33,7 +33,7 @@ def what_goes_to_a_file_has_no_limit_but_the_one_asked_for(b):
 
 def output_that_was_cut_is_told_and_is_no_success(b):
     line = ("--", "head", "-c", "100000", "/dev/zero")
-    told = b"98976 bytes of output were cut by the limit output_bytes; --output raises it"
+    told = b"98976 bytes of output were cut by the limit output; --output raises it"
     for command in (("run",), ("exec",)):
         box = ("box",) if command == ("exec",) else ()
         r = expect(b.cli(*command, "--output", "1K", *box, *line), 74, told)

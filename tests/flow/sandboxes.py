@@ -17,15 +17,15 @@ socket: {mode: 0666}
 pool: 2
 quotas: {sandboxes_per_caller: 20}
 bpf: {enabled: false}
-limits_max: {memory_bytes: 1G}
+limits_max: {memory: 1G, output: 1G}
 templates:
   - name: default
   - name: narrow
     hostname: narrow-host
     workdir: /tmp
     env: {EDITOR: vi}
-    limits: {memory_bytes: 64M, pids: 16}
-    limits_max: {memory_bytes: 128M}
+    limits: {memory: 64M, pids: 16}
+    limits_max: {memory: 128M}
     pool: 0
 """
 PAUSED, RUNNING = 2, 1

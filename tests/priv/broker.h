@@ -31,7 +31,7 @@ static const char broker_yaml[] = "socket: {mode: 0666}\n"
                                   "  - name: small\n"
                                   "    pool: 0\n"
                                   "    env: {FROM: template, KEPT: 'yes'}\n"
-                                  "    limits_max: {memory_bytes: 64M}\n"
+                                  "    limits_max: {memory: 64M}\n"
                                   "    network: {mode: none}\n";
 
 static struct {

@@ -34,7 +34,7 @@ static const struct refusal refusals[] = {
     {"pool: -1\n", "must be a number"},
     {"pool: 1.5\n", "is no number"},
     {"pool: 1025\n", "must be from 0 to 1024"},
-    {"pool: 99999999999999999999\n", "is no number"},
+    {"pool: 99999999999999999999\n", "must be from 0 to 1024"},
     {"pool: 12M\n", "is no number"},
     {"pool: {}\n", "must be a number"},
     {"listen: []\n", "must have at least one address"},
@@ -46,10 +46,18 @@ static const struct refusal refusals[] = {
     {"socket: {mode: 1777}\n", "at most 0777"},
     {"log: {level: loud}\n", "must be debug, info, warning or error"},
     {"log: {format: xml}\n", "must be text or json"},
-    {"limits_max: {memory_bytes: 4X}\n", "is no number"},
-    {"limits_max: {memory_bytes: 1M}\n", "must be from 4194304"},
-    {"limits_max: {memory: 1G}\n", "there is no such limit"},
-    {"limits_max: {wall_ms: 0}\n", "must be from 1"},
+    {"limits_max: {memory: 4X}\n", "is no number"},
+    {"limits_max: {memory: 1M}\n", "must be from 4194304"},
+    {"limits_max: {ram: 1G}\n", "there is no such limit"},
+    {"limits_max: {timeout: 0}\n", "must be from 0.001 s"},
+    {"limits_max: {wall_ms: 60000}\n", "a number alone is seconds now: write timeout: 60000ms"},
+    {"limits_max: {cpu_time_ms: 60000}\n", "write cpu_time: 60000ms"},
+    {"limits_max: {memory: 1G, memory_bytes: 2G}\n", "there twice, as memory and as memory_bytes"},
+    {"limits_max: {pids: 1.5}\n", "is no number"},
+    {"limits_max: {cpus: 1025}\n", "must be from 0.01 to 1024"},
+    {"limits_max: {output: 1K}\nlimits_default: {output: 2K}\n", "above its maximum of 1024"},
+    {"templates: [{name: a, limits_max: {output: 2K}}]\nlimits_max: {output: 1K}\n", "above the"},
+    {"drain: 601\n", "must be from 0 s to 600 s"},
     {"limits_default: {pids: 5000}\n", "pids is 5000, above its maximum of 4096"},
     {"network: {dns: 192.0.2.1}\n", "must be a list of name servers"},
     {"network: {dns: [dns.example]}\n", "must be an address"},
@@ -63,7 +71,7 @@ static const struct refusal refusals[] = {
     {"anomalies: {rules: {nothing: {}}}\n", "nothing: there is no such rule"},
     {"anomalies: {rules: {oom: {threshold: 0}}}\n", "must be from 1 to"},
     {"anomalies: {rules: {denied-fan-out: {threshold: 65}}}\n", "must be from 1 to 64"},
-    {"anomalies: {rules: {mining: {window: 999}}}\n", "must be from 1000 to"},
+    {"anomalies: {rules: {mining: {window: 999ms}}}\n", "must be from 1 s to"},
     {"anomalies: {rules: {oom: {response: shout}}}\n", "must be log, alert, throttle, pause or"},
     {"anomalies: {rules: {oom: {severity: bad}}}\n", "must be info, notice, warning or critical"},
     {"anomalies: {rules: {oom: {enabled: maybe}}}\n", "must be true or false"},
@@ -175,8 +183,10 @@ units_and_templates_are_understood(void **state)
 {
     (void)state;
     static const char yaml[] =
-        "limits_default: {memory_bytes: 64M, wall_ms: 1500ms, cpu_time_ms: 2m}\n"
-        "limits_max: {memory_bytes: 1G}\n"
+        "limits_default: {memory_bytes: 64MB, timeout: 1.5, cpu_time_ms: 2m, cpus: 0.5}\n"
+        "limits_max: {memory: 1GiB}\n"
+        "drain: 7\n"
+        "ttl: {default: 90s}\n"
         "socket: {mode: 0600, group: adm}\n"
         "pool: 2\n"
         "templates:\n"
@@ -184,7 +194,7 @@ units_and_templates_are_understood(void **state)
         "    hostname: snake\n"
         "    paths: [/opt, /srv/data]\n"
         "    env: {LANG: C, EMPTY: ''}\n"
-        "    limits_max: {memory_bytes: 32M}\n"
+        "    limits_max: {memory: 32M, output: 4K}\n"
         "    pool: 0\n";
     struct err e;
     struct config *c = config_default();
@@ -195,7 +205,12 @@ units_and_templates_are_understood(void **state)
     assert_int_equal(usual->limits.v[LIMIT_MEMORY_BYTES], 64 << 20);
     assert_int_equal(usual->limits.v[LIMIT_WALL_MS], 1500);
     assert_int_equal(usual->limits.v[LIMIT_CPU_TIME_MS], 120000);
+    assert_int_equal(usual->limits.v[LIMIT_CPU_MILLIS], 500);
+    assert_int_equal(usual->limits.v[LIMIT_OUTPUT_BYTES], 0);
     assert_int_equal(usual->limits_max.v[LIMIT_MEMORY_BYTES], 1 << 30);
+    assert_int_equal(py->limits.v[LIMIT_OUTPUT_BYTES], 4096); // none came down to its maximum
+    assert_int_equal(c->drain_ms, 7000);
+    assert_int_equal(c->ttl_default_ms, 90000);
     assert_int_equal(usual->pool, 2);
     assert_int_equal(py->pool, 0);
     assert_int_equal(py->limits.v[LIMIT_MEMORY_BYTES], 32 << 20); // came down with its maximum

@@ -54,20 +54,53 @@ static void
 a_sandbox_limit_for_one_process_is_refused(void **state)
 {
     (void)state;
-    struct limits own, out;
+    struct limits own, most, out;
     limits_usual(&own);
+    limits_most(&most);
     own.v[LIMIT_OUTPUT_BYTES] = 1000; // one that was asked for
+    const struct limits_of_box box = {.own = &own, .asked = &own, .most = &most};
     for (int i = 0; i < LIMITS_N; i++) {
         struct limits asked = {0};
         struct err e = {0};
         asked.v[i] = own.v[i];
-        int r = limits_resolve_job(&own, &asked, &out, &e);
-        assert_int_equal(r == 0, limit_table[i].of_job);
-        asked.v[i] = own.v[i] + 1; // never above the sandbox's own
-        assert_true(limits_resolve_job(&own, &asked, &out, &e) < 0);
-        if (limit_table[i].of_job)
+        int r = limits_resolve_job(&box, &asked, false, &out, &e);
+        bool of_box = limit_table[i].owner == LIMIT_OF_SANDBOX;
+        assert_int_equal(r == 0, !of_box);
+        asked.v[i] = own.v[i] + 1; // never above what the sandbox was asked for with
+        assert_true(limits_resolve_job(&box, &asked, true, &out, &e) < 0);
+        if (!of_box)
             assert_string_equal(e.hint, "ask for less, or create the sandbox with more");
     }
+}
+
+static void
+what_stays_has_no_limit_of_time_unless_one_was_asked_for(void **state)
+{
+    (void)state;
+    struct limits own, most, out;
+    struct limits nothing = {0}, asked = {.v[LIMIT_WALL_MS] = 5000};
+    struct err e = {0};
+    limits_usual(&own);
+    limits_most(&most);
+    struct limits_of_box box = {.own = &own, .asked = &nothing, .most = &most};
+    own.v[LIMIT_OUTPUT_BYTES] = 1000; // the template's
+    assert_int_equal(limits_resolve_job(&box, &nothing, true, &out, &e), 0);
+    assert_int_equal(out.v[LIMIT_WALL_MS], 0);
+    assert_int_equal(out.v[LIMIT_CPU_TIME_MS], 0);
+    assert_int_equal(out.v[LIMIT_OUTPUT_BYTES], 0);
+    assert_int_equal(out.v[LIMIT_FILES], own.v[LIMIT_FILES]);
+    assert_int_equal(limits_resolve_job(&box, &nothing, false, &out, &e), 0);
+    assert_memory_equal(&out, &own, sizeof out);
+    assert_int_equal(limits_resolve_job(&box, &asked, true, &out, &e), 0);
+    assert_int_equal(out.v[LIMIT_WALL_MS], 5000);
+    asked.v[LIMIT_WALL_MS] =
+        own.v[LIMIT_WALL_MS] * 10; // the template's maximum counts, not its default
+    assert_int_equal(limits_resolve_job(&box, &asked, false, &out, &e), 0);
+    asked.v[LIMIT_WALL_MS] = most.v[LIMIT_WALL_MS] + 1;
+    assert_true(limits_resolve_job(&box, &asked, true, &out, &e) < 0);
+    own.v[LIMIT_WALL_MS] = nothing.v[LIMIT_WALL_MS] = 3000; // Create named it
+    assert_int_equal(limits_resolve_job(&box, &(struct limits){0}, true, &out, &e), 0);
+    assert_int_equal(out.v[LIMIT_WALL_MS], 3000);
 }
 
 static void
@@ -83,7 +116,7 @@ what_is_left_out_comes_from_the_layer_above(void **state)
 }
 
 static void
-a_limit_that_is_none_is_so_until_a_maximum_or_a_request_sets_one(void **state)
+a_limit_that_is_none_is_so_until_a_request_sets_one(void **state)
 {
     (void)state;
     struct limits usual, most, out;
@@ -97,8 +130,6 @@ a_limit_that_is_none_is_so_until_a_maximum_or_a_request_sets_one(void **state)
     assert_int_equal(out.v[LIMIT_OUTPUT_BYTES], 1000);
     most.v[LIMIT_OUTPUT_BYTES] = 900;
     assert_true(limits_resolve(&usual, &most, &asked, &out, &e) < 0);
-    assert_int_equal(limits_resolve(&usual, &most, NULL, &out, &e), 0);
-    assert_int_equal(out.v[LIMIT_OUTPUT_BYTES], 900);
 }
 
 static void
@@ -138,8 +169,9 @@ main(void)
         cmocka_unit_test(a_value_above_the_maximum_is_refused_and_names_both),
         cmocka_unit_test(a_value_below_the_minimum_is_refused),
         cmocka_unit_test(a_sandbox_limit_for_one_process_is_refused),
+        cmocka_unit_test(what_stays_has_no_limit_of_time_unless_one_was_asked_for),
         cmocka_unit_test(what_is_left_out_comes_from_the_layer_above),
-        cmocka_unit_test(a_limit_that_is_none_is_so_until_a_maximum_or_a_request_sets_one),
+        cmocka_unit_test(a_limit_that_is_none_is_so_until_a_request_sets_one),
         cmocka_unit_test(every_usual_value_lies_within_its_bounds),
         cmocka_unit_test(messages_come_back_as_they_went),
     };

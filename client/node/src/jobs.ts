@@ -27,7 +27,10 @@ export interface CommandOptions {
   stdin?: Stdin;
   /** Give it a terminal of this size: stdout and stderr are then one stream. */
   terminal?: TerminalSize;
-  /** Wall-clock limit of the job: seconds or "1.5m". It ends the job, and the result says so (`timedOut`). */
+  /**
+   * Wall-clock limit of the job: seconds or "1.5m". It ends the job, and the result says so (`timedOut`). Default: the
+   * template's; none for `Sandbox.start`.
+   */
   timeout?: Duration;
   /** Limits of the job. */
   limits?: Limits;
@@ -102,7 +105,7 @@ export function commandOf(
 
 /** @internal The limits of a job, ready to be spread into a request. */
 export function limitsOf(options: CommandOptions): { limits: ReturnType<typeof limitsMessage> } | undefined {
-  const limits = { ...options.limits, ...(options.timeout === undefined ? {} : { wallTime: options.timeout }) };
+  const limits = { ...options.limits, ...(options.timeout === undefined ? {} : { timeout: options.timeout }) };
   return Object.keys(limits).length === 0 ? undefined : { limits: limitsMessage(limits) };
 }
 

@@ -9,7 +9,7 @@ import type { Duration, Size } from "./units.js";
 /**
  * Upper bounds of a sandbox and its jobs. What is left out comes from the template. A value above the template's
  * maximum is refused with InvalidArgumentError, which names both; nothing is lowered silently. A job in a sandbox takes
- * `wallTime`, `cpuTime`, `files`, `fileSize` and `output`.
+ * `timeout`, `cpuTime`, `files`, `fileSize` and `output`.
  */
 export interface Limits {
   /** Memory of the whole sandbox, its files included (they live in memory): bytes or "256M". 4 MiB to 1 TiB. */
@@ -21,7 +21,7 @@ export interface Limits {
   /** CPU time of one job, user and system together: seconds or "500ms". */
   cpuTime?: Duration;
   /** Wall-clock time of one job: seconds or "1.5m". */
-  wallTime?: Duration;
+  timeout?: Duration;
   /** Processes and threads of the sandbox. */
   pids?: number;
   /** Open files per process. 8 to 1,048,576. */
@@ -63,7 +63,7 @@ const rows: Readonly<Record<keyof Limits, Row>> = {
   cpus: { field: "cpuMillis", wide: false, unit: 1e-3, read: cpuMillis },
   cpuWeight: { field: "cpuWeight", wide: false, unit: 1, read: count },
   cpuTime: { field: "cpuTimeMs", wide: true, unit: 1e-3, read: wholeMilliseconds },
-  wallTime: { field: "wallMs", wide: true, unit: 1e-3, read: wholeMilliseconds },
+  timeout: { field: "wallMs", wide: true, unit: 1e-3, read: wholeMilliseconds },
   pids: { field: "pids", wide: false, unit: 1, read: count },
   files: { field: "files", wide: false, unit: 1, read: count },
   fileSize: { field: "fileSizeBytes", wide: true, unit: 1, read: parseSize },

@@ -32,7 +32,7 @@ import type { Duration, Size } from "./units.js";
 /** For `Sandbox.create`. */
 export interface CreateOptions extends FreshSandbox, CallControl {
   /** Time until it is deleted: seconds or "10m". Default: the broker's own (5 minutes). At most 30 days. */
-  timeout?: Duration;
+  ttl?: Duration;
   /** Limits of the sandbox and its jobs. */
   limits?: Limits;
 }
@@ -87,6 +87,13 @@ function dateOf(stamp: Timestamp | undefined): Date {
   return new Date(Number(stamp?.seconds ?? 0n) * 1000 + Math.floor((stamp?.nanos ?? 0) / 1e6));
 }
 
+// A sandbox has a time to live, a job a timeout: one for the other would be passed over.
+function needTtl(options: object): void {
+  if ("timeout" in options) {
+    throw badArgument("timeout", "is of a job; the time to live of a sandbox is called ttl");
+  }
+}
+
 const states: Readonly<Record<number, SandboxInfo["state"]>> = {
   [SandboxState.RUNNING]: "running",
   [SandboxState.PAUSED]: "paused",
@@ -127,7 +134,7 @@ function processInfo(message: ProcessMessage): ProcessInfo {
  * block. Its methods reject with a StockadeError.
  *
  * @example
- * await using sbx = await Sandbox.create({ template: "python", timeout: 300 });
+ * await using sbx = await Sandbox.create({ template: "python", ttl: 300 });
  * const r = await sbx.run(["python3", "-c", code], { onStdout: console.log });
  */
 export class Sandbox implements AsyncDisposable {
@@ -144,13 +151,14 @@ export class Sandbox implements AsyncDisposable {
    * AlreadyExistsError (the name is taken) and ResourceExhaustedError (too many sandboxes).
    */
   static async create(options: CreateOptions = {}): Promise<Sandbox> {
+    needTtl(options);
     const client = options.client ?? defaultClient();
     const request = {
       template: options.template ?? "",
       ...(options.limits === undefined ? {} : { limits: limitsMessage(options.limits) }),
       ...networkOf(options.network),
       metadata: textsOf(options.metadata, "metadata"),
-      ttlMs: lifetimeMs(options.timeout),
+      ttlMs: lifetimeMs(options.ttl),
       name: options.name ?? "",
     };
     const { sandbox } = await client.unary(SandboxService.method.create, request, controlOf(options));
@@ -204,16 +212,18 @@ export class Sandbox implements AsyncDisposable {
    */
   async run(args: readonly string[], options: RunOptions = {}): Promise<RunResult> {
     const { inline, more } = splitStdin(options.stdin);
-    const process = await this.#start(args, options, inline, more !== undefined);
+    const process = await this.#start(args, options, inline, { stdinOpen: more !== undefined, foreground: true });
     return finish(process, options, more);
   }
 
   /**
-   * Starts a command and comes back when it runs. It goes on when this program ends; `attach` finds it again. When the
-   * connection is lost, reading goes on after the last byte that was seen. Rejects as `run` does.
+   * Starts a command and comes back when it runs. It goes on when this program ends; `attach` finds it again. It lives
+   * as long as its sandbox unless a `timeout` or `limits`, here or of `create`, say otherwise. When the connection is
+   * lost, reading goes on after the last byte that was seen. Rejects as `run` does.
    */
   async start(args: readonly string[], options: StartOptions = {}): Promise<Process> {
-    return this.#start(args, options, wholeStdin(options.stdin), isStdinOpen(options));
+    const mode = { stdinOpen: isStdinOpen(options), foreground: false };
+    return this.#start(args, options, wholeStdin(options.stdin), mode);
   }
 
   /**
@@ -272,15 +282,16 @@ export class Sandbox implements AsyncDisposable {
    */
   async update(
     changes: {
-      timeout?: Duration;
+      ttl?: Duration;
       metadata?: Readonly<Record<string, string>>;
       network?: Network | NetworkPolicy;
     },
     options: CallControl = {},
   ): Promise<SandboxInfo> {
+    needTtl(changes);
     const request = {
       id: this.id,
-      ttlMs: lifetimeMs(changes.timeout),
+      ttlMs: lifetimeMs(changes.ttl),
       metadata: textsOf(changes.metadata, "metadata"),
       ...networkOf(changes.network),
     };
@@ -330,11 +341,12 @@ export class Sandbox implements AsyncDisposable {
     args: readonly string[],
     options: CommandOptions & CallControl,
     inline: Uint8Array,
-    stdinOpen: boolean,
+    { stdinOpen, foreground }: { stdinOpen: boolean; foreground: boolean },
   ): Promise<Process> {
     const client = this.#client;
     const request = {
       sandboxId: this.id,
+      foreground,
       command: commandOf(args, options, inline, stdinOpen),
       ...limitsOf(options),
     };

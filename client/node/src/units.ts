@@ -8,12 +8,11 @@ import { Code, InvalidArgumentError } from "./errors.js";
  */
 export type Size = number | string;
 
-/** A number of seconds, or text: a number with us, ms, s, m, h or d, such as "250ms" or "1.5h". */
+/** A number of seconds, or text: a number with ms, s, m, h or d, such as "250ms" or "1.5h". */
 export type Duration = number | string;
 
 const sizeUnits: Readonly<Record<string, number>> = { "": 1, k: 2 ** 10, m: 2 ** 20, g: 2 ** 30, t: 2 ** 40 };
 const durationUnits: Readonly<Record<string, number>> = {
-  us: 0.001,
   ms: 1,
   "": 1000,
   s: 1000,
@@ -59,7 +58,7 @@ export function parseSize(value: Size, name = "size"): number {
 
 /** Milliseconds of a `Duration`. InvalidArgumentError, with `name` as the field, for anything else. */
 export function parseDuration(value: Duration, name = "duration"): number {
-  const [n, unit] = parse(value, name, /^([0-9]+(?:\.[0-9]+)?)\s*(us|ms|s|m|h|d)?$/i, "250ms");
+  const [n, unit] = parse(value, name, /^([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h|d)?$/i, "250ms");
   const ms = n * (durationUnits[unit] as number);
   if (ms > MS_MAX) {
     throw badArgument(name, `${value} is too long`);
@@ -74,9 +73,9 @@ export function wholeMilliseconds(value: Duration, name: string): number {
 
 /** Time to live of a sandbox; 0n, which leaves it as it is, stands for undefined alone. */
 export function lifetimeMs(value: Duration | undefined): bigint {
-  const ms = value === undefined ? 0 : wholeMilliseconds(value, "timeout");
+  const ms = value === undefined ? 0 : wholeMilliseconds(value, "ttl");
   if (ms === 0 && value !== undefined) {
-    throw badArgument("timeout", "more than 0; leave it out for the usual one");
+    throw badArgument("ttl", "more than 0; leave it out for the usual one");
   }
   return BigInt(ms);
 }

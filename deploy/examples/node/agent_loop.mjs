@@ -43,7 +43,7 @@ function feedback(result) {
 async function main(task) {
   const history = [];
   console.log(`task: ${task}`);
-  const sandbox = await Sandbox.create({ timeout: "5m", limits: { memory: "256M", pids: 64 } });
+  const sandbox = await Sandbox.create({ ttl: "5m", limits: { memory: "256M", pids: 64 } });
   try {
     for (let turn = 1; turn <= TURNS_MAX; turn++) {
       const code = await ask(task, history);

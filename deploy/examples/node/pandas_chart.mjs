@@ -34,7 +34,7 @@ function sales() {
 
 async function main(target) {
   const limits = { memory: "1G", pids: 64, cpuTime: 60 };
-  const sandbox = await Sandbox.create({ timeout: "5m", limits });
+  const sandbox = await Sandbox.create({ ttl: "5m", limits });
   try {
     if (!(await sandbox.run(["python3", "-c", "import pandas, matplotlib"])).ok) {
       console.log("pandas or matplotlib is not installed where the sandbox can see it");

@@ -59,7 +59,7 @@ def main() -> int:
     task = " ".join(sys.argv[1:]) or "Compute the mean of the first 100 primes."
     history: list[tuple[str, str]] = []
     print(f"task: {task}")
-    with Sandbox.create(timeout=300, limits=Limits(memory="256M", pids=64)) as sandbox:
+    with Sandbox.create(ttl=300, limits=Limits(memory="256M", pids=64)) as sandbox:
         for turn in range(1, TURNS_MAX + 1):
             code = ask(task, history)
             if code.strip() == "DONE":

@@ -46,7 +46,7 @@ def main() -> int:
     """Run the analysis and save its chart."""
     target = Path(sys.argv[1] if len(sys.argv) > 1 else "chart.png")
     limits = Limits(memory="1G", pids=64, cpu_time=60)
-    with Sandbox.create(timeout=300, limits=limits) as sandbox:
+    with Sandbox.create(ttl=300, limits=limits) as sandbox:
         if not sandbox.run("python3", "-c", "import pandas, matplotlib").ok:
             print("pandas or matplotlib is not installed where the sandbox can see it")
             return 77

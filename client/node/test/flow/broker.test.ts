@@ -192,6 +192,16 @@ test("output beyond its limit is cut, with a gap that says so", { skip }, async 
   assert.throws(() => r.check(), /JobError|1951428 bytes of output were cut/);
 });
 
+test("what stays in a sandbox has no limit of time unless one was asked for", { skip }, async () => {
+  const sbx = await Sandbox.create({ client, ttl: "5m" });
+  assert.equal((await (await sbx.start(sh("ulimit -t"))).wait()).stdout, "unlimited\n");
+  assert.equal((await sbx.run(sh("ulimit -t"))).stdout, "61\n");
+  assert.ok((await sbx.run(sh("sleep 60"), { timeout: "300ms" })).timedOut);
+  assert.ok((await (await sbx.start(sh("sleep 60"), { limits: { timeout: 0.3 } })).wait()).timedOut);
+  await assert.rejects(Sandbox.create({ client, timeout: 5 } as never), /time to live of a sandbox is called ttl/);
+  await sbx.delete();
+});
+
 test("output that nobody was given is cut, and with check that throws", { skip }, async () => {
   const args = ["head", "-c", "20000000", "/dev/zero"];
   let seen = 0;
@@ -234,7 +244,7 @@ test("100 runs at once on one connection each get their own answer", { skip }, a
 // ---- sandboxes
 
 test("a sandbox keeps its files, is listed with its labels, pauses, resumes and is updated", { skip }, async () => {
-  const sbx = await Sandbox.create({ client, name: "keeper", metadata: { task: "t1" }, timeout: 60 });
+  const sbx = await Sandbox.create({ client, name: "keeper", metadata: { task: "t1" }, ttl: 60 });
   await assert.rejects(Sandbox.create({ client, name: "keeper" }), errors.AlreadyExistsError);
   await sbx.run(sh("echo kept > note"), { check: true });
   assert.equal((await sbx.run(["cat", "note"])).stdout, "kept\n");
@@ -248,7 +258,7 @@ test("a sandbox keeps its files, is listed with its labels, pauses, resumes and 
   assert.equal((await sbx.pause()).state, "paused");
   await assert.rejects(sbx.run(["true"]), errors.FailedPreconditionError);
   assert.equal((await sbx.resume()).state, "running");
-  const updated = await sbx.update({ timeout: 600, metadata: { task: "", stage: "2" } });
+  const updated = await sbx.update({ ttl: 600, metadata: { task: "", stage: "2" } });
   assert.deepEqual({ ...updated.metadata }, { stage: "2" });
   assert.ok(updated.expires.getTime() > Date.now() + 500_000);
   await sbx.delete();

@@ -35,10 +35,10 @@ test("durations that are none are refused", () => {
 test("a duration that no clock holds, and a sandbox that lives for no time, are refused", () => {
   refused(() => parseDuration(1e30, "deadline"), "deadline");
   refused(() => parseDuration(5n as never, "deadline"), "deadline");
-  refused(() => lifetimeMs(0), "timeout");
-  refused(() => lifetimeMs(Infinity), "timeout");
+  refused(() => lifetimeMs(0), "ttl");
+  refused(() => lifetimeMs(Infinity), "ttl");
   assert.equal(lifetimeMs(undefined), 0n);
-  assert.equal(lifetimeMs("10us"), 1n);
+  assert.equal(lifetimeMs(0.00001), 1n);
 });
 
 test("text that is none is refused with its name", () => {
@@ -52,7 +52,7 @@ test("a duration is seconds, or has a unit; whole milliseconds are rounded up", 
   assert.equal(parseDuration("2"), 2000);
   assert.equal(parseDuration("250ms"), 250);
   assert.equal(parseDuration("1.5h"), 5_400_000);
-  assert.equal(wholeMilliseconds("10us", "t"), 1);
+  assert.equal(wholeMilliseconds(0.00001, "t"), 1);
 });
 
 test("a limit that is unknown, zero or of the wrong kind is refused", () => {
@@ -68,7 +68,7 @@ test("a limit that is unknown, zero or of the wrong kind is refused", () => {
 });
 
 test("limits become the protocol's units and come back in ours", () => {
-  const message = limitsMessage({ memory: "256M", cpus: 0.5, wallTime: "1.5s", cpuTime: 2, pids: 64, output: "1K" });
+  const message = limitsMessage({ memory: "256M", cpus: 0.5, timeout: "1.5s", cpuTime: 2, pids: 64, output: "1K" });
   assert.equal(message.memoryBytes, 268_435_456n);
   assert.equal(message.cpuMillis, 500);
   assert.equal(message.wallMs, 1500n);
@@ -76,7 +76,7 @@ test("limits become the protocol's units and come back in ours", () => {
     memory: 268_435_456,
     cpus: 0.5,
     cpuTime: 2,
-    wallTime: 1.5,
+    timeout: 1.5,
     pids: 64,
     output: 1024,
   });

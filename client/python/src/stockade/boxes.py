@@ -146,13 +146,13 @@ class Box:
 
     async def _update(
         self,
-        timeout: Optional[Seconds],
+        ttl: Optional[Seconds],
         metadata: Optional[Mapping[str, str]],
         network: Union[Network, str, None],
     ) -> SandboxInfo:
         request = sandbox_service_pb2.SandboxServiceUpdateRequest(
             id=self.id,
-            ttl_ms=lifetime_ms(timeout),
+            ttl_ms=lifetime_ms(ttl),
             metadata=requests.texts("metadata", metadata),
             network=requests.network_policy(network),
         )

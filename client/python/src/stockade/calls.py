@@ -134,13 +134,13 @@ class Caller:
         *,
         token: Optional[str] = None,
         metadata: Optional[Mapping[str, str]] = None,
-        connect_timeout: float = 5.0,
-        retry_for: float = 10.0,
+        connect_timeout: Seconds = 5.0,
+        retry_for: Seconds = 10.0,
     ) -> None:
         self._address = addresses.parse(address)
         self._metadata = addresses.metadata(token, metadata)
-        self._connect_timeout = connect_timeout
-        self._retry_for = retry_for
+        self._connect_timeout = to_seconds(connect_timeout)
+        self._retry_for = to_seconds(retry_for)
         self._closed = False
 
     @property

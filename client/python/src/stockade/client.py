@@ -89,8 +89,8 @@ class Client(Caller):
         *,
         token: Optional[str] = None,
         metadata: Optional[Mapping[str, str]] = None,
-        connect_timeout: float = 5.0,
-        retry_for: float = 10.0,
+        connect_timeout: Seconds = 5.0,
+        retry_for: Seconds = 10.0,
     ) -> None:
         super().__init__(
             address,

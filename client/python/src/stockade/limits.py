@@ -11,13 +11,16 @@ from typing import Any, Callable, Optional, Union
 
 from stockade.v1 import limits_pb2
 
-#: Bytes: a number, or text such as ``"256M"``. K, M, G and T are powers of 1024; ``MiB`` means the
-#: same as ``M``.
+#: Bytes: a number, or text such as ``"256M"``. K, M, G and T are powers of 1024; ``MB`` and ``MiB``
+#: mean the same as ``M``.
 Size = Union[int, str]
-#: Seconds: a number or a ``datetime.timedelta``.
-Seconds = Union[int, float, datetime.timedelta]
+#: Seconds: a number, a ``datetime.timedelta``, or text: a number with ms, s, m, h or d, such as
+#: ``"500ms"`` or ``"1.5h"``.
+Seconds = Union[int, float, str, datetime.timedelta]
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:I?B)?", re.IGNORECASE)
+_TIME = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?", re.IGNORECASE)
+_SECONDS = {"ms": 0.001, "": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _POWER = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 
 
@@ -46,14 +49,19 @@ def size_bytes(size: Size) -> int:
 def to_seconds(span: Seconds) -> float:
     """Return a span of time in seconds. ``ValueError`` or ``TypeError`` for what is none.
 
-    >>> to_seconds(datetime.timedelta(minutes=1))
-    60.0
+    >>> to_seconds(datetime.timedelta(minutes=1)), to_seconds("1.5m"), to_seconds("5")
+    (60.0, 90.0, 5.0)
     """
     if isinstance(span, datetime.timedelta):
         return span.total_seconds()
+    if isinstance(span, str):
+        found = _TIME.fullmatch(span.strip())
+        if found is None:
+            raise ValueError(f"{span!r}: not a time such as 5, '5s', '500ms' or '1.5h'")
+        return float(found[1]) * _SECONDS[(found[2] or "").lower()]
     given: object = span
-    if isinstance(given, (str, bytes)):  # float() would take it
-        raise TypeError(f"{span!r}: a number of seconds or a timedelta is needed")
+    if isinstance(given, bytes):  # float() would take it
+        raise TypeError(f"{span!r}: a number of seconds, text such as '5s' or a timedelta")
     seconds = float(span)
     if not math.isfinite(seconds):
         raise ValueError(f"{span!r}: no span of time; None stands for no bound")
@@ -75,7 +83,7 @@ def lifetime_ms(span: Optional[Seconds]) -> int:
     """Return a sandbox's time to live; 0, which leaves it as it is, stands for None alone."""
     ms = 0 if span is None else to_ms(span)
     if ms == 0 and span is not None:
-        raise ValueError(f"timeout={span!r}: more than 0; leave it out for the usual one")
+        raise ValueError(f"ttl={span!r}: more than 0; leave it out for the usual one")
     return ms
 
 
@@ -84,10 +92,10 @@ class Limits:
     """Upper bounds of a sandbox and its jobs. What is None comes from the template.
 
     A value above the template's maximum is refused with ``InvalidArgument`` that names both;
-    nothing is lowered silently. A job in a sandbox takes ``wall_time``, ``cpu_time``, ``files``,
+    nothing is lowered silently. A job in a sandbox takes ``timeout``, ``cpu_time``, ``files``,
     ``file_size`` and ``output``.
 
-    >>> Limits(memory="256M", cpus=0.5, wall_time=30).to_message().memory_bytes
+    >>> Limits(memory="256M", cpus=0.5, timeout=30).to_message().memory_bytes
     268435456
     """
 
@@ -98,10 +106,10 @@ class Limits:
     cpus: Optional[float] = None
     #: Share against other sandboxes when CPUs are short; 100 is the usual one. 1 to 10,000.
     cpu_weight: Optional[int] = None
-    #: CPU time of one job in seconds, user and system together.
+    #: CPU time of one job, user and system together: seconds or ``"500ms"``.
     cpu_time: Optional[Seconds] = None
-    #: Wall-clock time of one job in seconds.
-    wall_time: Optional[Seconds] = None
+    #: Wall-clock time of one job: seconds or ``"1.5m"``.
+    timeout: Optional[Seconds] = None
     #: Processes and threads of the sandbox.
     pids: Optional[int] = None
     #: Open files per process. 8 to 1,048,576.
@@ -150,7 +158,7 @@ class Limits:
             cpus=message.cpu_millis / 1000 or None,
             cpu_weight=message.cpu_weight or None,
             cpu_time=message.cpu_time_ms / 1000 or None,
-            wall_time=message.wall_ms / 1000 or None,
+            timeout=message.wall_ms / 1000 or None,
             pids=message.pids or None,
             files=message.files or None,
             file_size=message.file_size_bytes or None,
@@ -165,7 +173,7 @@ _FIELDS: dict[str, tuple[str, Callable[[Any], int]]] = {
     "cpus": ("cpu_millis", lambda cpus: round(cpus * 1000)),
     "cpu_weight": ("cpu_weight", operator.index),
     "cpu_time": ("cpu_time_ms", to_ms),
-    "wall_time": ("wall_ms", to_ms),
+    "timeout": ("wall_ms", to_ms),
     "pids": ("pids", operator.index),
     "files": ("files", operator.index),
     "file_size": ("file_size_bytes", size_bytes),

@@ -163,7 +163,7 @@ def create_request(
     limits: Optional[Limits],
     network: Union[Network, str, None],
     metadata: Optional[Mapping[str, str]],
-    timeout: Optional[Seconds],
+    ttl: Optional[Seconds],
     name: Optional[str],
 ) -> sandbox_service_pb2.SandboxServiceCreateRequest:
     """Return the request for a new sandbox."""
@@ -172,7 +172,7 @@ def create_request(
         limits=limits_message(limits),
         network=network_policy(network),
         metadata=texts("metadata", metadata),
-        ttl_ms=lifetime_ms(timeout),
+        ttl_ms=lifetime_ms(ttl),
         name=_text("name", name),
     )
 
@@ -267,10 +267,15 @@ def start_request(
     what: process_service_pb2.Command,
     limits: Optional[Limits],
     timeout: Optional[Seconds],
+    *,
+    foreground: bool = False,
 ) -> process_service_pb2.StartRequest:
-    """Return the request for a job in a sandbox that is there."""
+    """Return the request for a job in a sandbox that is there; `foreground`: it is waited for."""
     return process_service_pb2.StartRequest(
-        sandbox_id=sandbox_id, command=what, limits=job_limits(limits, timeout)
+        sandbox_id=sandbox_id,
+        command=what,
+        limits=job_limits(limits, timeout),
+        foreground=foreground,
     )
 
 
@@ -301,7 +306,7 @@ def terminal_size(rows: int, columns: int) -> process_service_pb2.TerminalSize:
 def job_limits(limits: Optional[Limits], timeout: Optional[Seconds]) -> Any:
     """Return the limits of a job as a message, or None: `timeout` is its wall-clock limit."""
     if timeout is not None:
-        limits = replace(_is_a(Limits, "limits", limits or Limits()), wall_time=timeout)
+        limits = replace(_is_a(Limits, "limits", limits or Limits()), timeout=timeout)
     return limits_message(limits)
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class Sandbox(Box):
     r"""A sandbox that the caller keeps. As a context manager it is deleted at the end of the block.
 
-    >>> with Sandbox.create(timeout=300) as sbx:                                    # doctest: +SKIP
+    >>> with Sandbox.create(ttl=300) as sbx:                                    # doctest: +SKIP
     ...     result = sbx.run("python3", "-c", "print(6 * 7)")
     >>> result.stdout, result.exit_code                                             # doctest: +SKIP
     ('42\n', 0)
@@ -41,7 +41,7 @@ class Sandbox(Box):
         cls,
         template: Optional[str] = None,
         *,
-        timeout: Optional[Seconds] = None,
+        ttl: Optional[Seconds] = None,
         limits: Optional[Limits] = None,
         network: Union[Network, str, None] = None,
         metadata: Optional[Mapping[str, str]] = None,
@@ -51,7 +51,8 @@ class Sandbox(Box):
         """Make a sandbox.
 
         ``template``  its name; None: ``default``
-        ``timeout``   seconds until the broker deletes it by itself; None: the broker's own (300)
+        ``ttl``       seconds, or ``"10m"``, until the broker deletes it by itself; None: the
+                      broker's own (300)
         ``limits``    what it may use; None: the template's
         ``network``   a ``Network``, or ``"none"`` or ``"open"``; None: the template's
         ``metadata``  labels: at most 32, keys of 64 and values of 256 bytes
@@ -68,7 +69,7 @@ class Sandbox(Box):
             limits=limits,
             network=network,
             metadata=metadata,
-            timeout=timeout,
+            ttl=ttl,
             name=name,
         )
         return cls(client, now(ask(client, methods.CREATE, request)))
@@ -128,8 +129,8 @@ class Sandbox(Box):
         ``cwd``        absolute folder; None: the template's
         ``stdin``      bytes, text, a file, or an iterable of either; None: the command sees
                        end-of-file
-        ``timeout``    seconds of wall-clock time, after which the broker ends it:
-                       ``Result.timed_out``
+        ``timeout``    seconds of wall-clock time, or ``"1.5m"``, after which the broker ends it:
+                       ``Result.timed_out``; None: the template's
         ``limits``     further limits of this job: ``cpu_time``, ``files``, ``file_size``,
                        ``output``
         ``terminal``   (rows, columns): give it a terminal; stdout and stderr are then one stream
@@ -151,7 +152,7 @@ class Sandbox(Box):
             stdin_open=feed.more is not None,
             terminal=terminal,
         )
-        request = requests.start_request(self.id, command, limits, timeout)
+        request = requests.start_request(self.id, command, limits, timeout, foreground=True)
         collector = Collector(on_stdout=on_stdout, on_stderr=on_stderr, keep=keep)
         process = now(self._start(Process, request, collector, foreground=True))
         return now(process._to_end(feed, check=check))
@@ -172,7 +173,8 @@ class Sandbox(Box):
     ) -> Process:
         """Start a command and return at once.
 
-        It goes on when this program goes away: ``attach`` finds it again.
+        It goes on when this program goes away: ``attach`` finds it again. It lives as long as its
+        sandbox unless ``timeout`` or ``limits``, or those of ``create``, say otherwise.
 
         ``stdin`` is written first (at most 1 MiB); with ``stdin_open`` more can be sent, else it is
         closed then. A terminal's input is always open. The callbacks are called while somebody
@@ -240,17 +242,17 @@ class Sandbox(Box):
     def update(
         self,
         *,
-        timeout: Optional[Seconds] = None,
+        ttl: Optional[Seconds] = None,
         metadata: Optional[Mapping[str, str]] = None,
         network: Union[Network, str, None] = None,
     ) -> SandboxInfo:
         """Change it.
 
-        ``timeout``   let it live for so many seconds from now
+        ``ttl``       let it live for so many seconds, or ``"10m"``, from now
         ``metadata``  labels to set (empty: remove one)
         ``network``   another policy, whole; it holds at once, and cuts connections that it forbids
         """
-        return now(self._update(timeout, metadata, network))
+        return now(self._update(ttl, metadata, network))
 
     def pause(self) -> SandboxInfo:
         """Freeze every process in it. Wall-clock limits stand still."""
@@ -332,7 +334,8 @@ def run(
     ``env``        added to, or replacing, the template's environment
     ``cwd``        absolute folder; None: the template's
     ``stdin``      bytes, text, a file, or an iterable of either; None: the command sees end-of-file
-    ``timeout``    seconds of wall-clock time, after which the broker ends it: ``Result.timed_out``
+    ``timeout``    seconds of wall-clock time, or ``"1.5m"``, after which the broker ends it:
+                   ``Result.timed_out``; None: the template's
     ``limits``     what it may use; None: the template's
     ``network``    a ``Network``, or ``"none"`` or ``"open"``; None: the template's
     ``metadata``   labels of the sandbox while it lives

@@ -40,5 +40,5 @@ def client(broker: brokers.Broker) -> Iterator[Client]:
 
 @pytest.fixture
 def sandbox(client: Client) -> Iterator[Sandbox]:
-    with Sandbox.create(timeout=120, client=client) as made:
+    with Sandbox.create(ttl=120, client=client) as made:
         yield made

@@ -207,7 +207,7 @@ def test_processes_and_sandboxes_can_be_handled(broker: Broker) -> None:
             assert (await sleeper.wait()).signal == 9
             assert (await sandbox.pause()).state == "paused"
             assert (await sandbox.resume()).state == "running"
-            assert (await sandbox.update(timeout=500)).id == sandbox.id
+            assert (await sandbox.update(ttl=500)).id == sandbox.id
             assert (await sandbox.refresh()).state == "running"
         schema = await client.schema()
         system = schema.service("stockade.v1.SystemService", client)

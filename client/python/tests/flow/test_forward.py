@@ -37,7 +37,7 @@ MANY = 300_000  # more than the broker's queue
 @pytest.fixture
 def server(client: Client) -> Iterator[Sandbox]:
     policy = Network("none", inbound=(8000, 8010))
-    with Sandbox.create(timeout=120, network=policy, client=client) as sandbox:
+    with Sandbox.create(ttl=120, network=policy, client=client) as sandbox:
         job = sandbox.start("python3", "-c", SERVER)
         assert next(job).text.startswith("listening")  # type: ignore[union-attr]
         yield sandbox
@@ -100,7 +100,7 @@ def test_asyncio_does_the_same(broker: Broker) -> None:
         policy = Network("none", inbound=(8000, 8010))
         async with (
             aio.Client(broker.ipc) as client,
-            await aio.Sandbox.create(timeout=120, network=policy, client=client) as sandbox,
+            await aio.Sandbox.create(ttl=120, network=policy, client=client) as sandbox,
         ):
             with pytest.raises(stockade.PermissionDenied, match="at port 81"):
                 await sandbox.forward(81)

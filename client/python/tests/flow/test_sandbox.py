@@ -91,18 +91,29 @@ def test_files_stay_from_one_run_to_the_next_and_are_gone_with_the_sandbox(clien
 
 def test_a_sandbox_is_found_by_name_and_label_and_can_be_changed(client: Client) -> None:
     with Sandbox.create(
-        name="box", metadata={"who": "test", "x": "1"}, timeout=60, client=client
+        name="box", metadata={"who": "test", "x": "1"}, ttl=60, client=client
     ) as sandbox:
         assert Sandbox.connect("box", client=client).id == sandbox.id
         assert [s.id for s in Sandbox.list(metadata={"who": "test"}, client=client)] == [sandbox.id]
         assert not list(Sandbox.list(metadata={"who": "nobody"}, client=client))
         left = sandbox.info.expires - sandbox.info.created
         assert 59 < left.total_seconds() < 61
-        info = sandbox.update(timeout=600, metadata={"x": ""})
+        info = sandbox.update(ttl=600, metadata={"x": ""})
         assert info.metadata == {"who": "test"}
         assert (info.expires - info.created).total_seconds() > 500
         assert sandbox.refresh() == info
         assert info.limits.memory
+
+
+def test_what_stays_has_no_timeout_of_its_own(client: Client) -> None:
+    limits = Limits(timeout="300ms", cpu_time=60, memory="64MB")
+    with Sandbox.create(ttl="5m", limits=limits, client=client) as sandbox:
+        assert sandbox.info.limits.timeout == 0.3
+        assert sandbox.start("sleep", "60").wait(timeout="30s").timed_out
+    with Sandbox.create(client=client) as sandbox:
+        assert sandbox.run("sleep", "60", timeout="300ms").timed_out
+        assert sandbox.start("sh", "-c", "ulimit -t").wait().stdout == "unlimited\n"
+        assert sandbox.run("sh", "-c", "ulimit -t").stdout == "61\n"
 
 
 def test_more_sandboxes_than_a_page_are_all_listed(client: Client) -> None:

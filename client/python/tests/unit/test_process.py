@@ -123,9 +123,9 @@ def test_a_size_that_is_none_is_refused(size: str | int) -> None:
         ("memory", "9" * 400),
         ("cpus", "2"),
         ("cpus", math.inf),
-        ("wall_time", -1),
-        ("wall_time", "5s"),
-        ("wall_time", math.nan),
+        ("timeout", -1),
+        ("timeout", "5 min"),
+        ("timeout", math.nan),
         ("pids", 1 << 40),
         ("pids", 1.5),
     ],
@@ -162,8 +162,8 @@ def test_an_argument_of_a_wrong_type_is_refused_before_anything_is_sent(
 
 @pytest.mark.parametrize("timeout", [0, -1, math.inf])
 def test_a_sandbox_that_lives_for_no_time_is_refused_here(tmp_path: Path, timeout: float) -> None:
-    with pytest.raises(ValueError, match="time"):
-        Sandbox.create(timeout=timeout, client=Client(f"ipc://{tmp_path}/none"))
+    with pytest.raises(ValueError, match=r"time|ttl=0"):
+        Sandbox.create(ttl=timeout, client=Client(f"ipc://{tmp_path}/none"))
 
 
 def test_a_command_without_a_program_or_with_bytes_is_refused_here() -> None:
@@ -327,10 +327,10 @@ def test_sizes_and_spans_are_understood() -> None:
     assert size_bytes("12") == size_bytes(12) == 12
     assert to_ms(0.0001) == 1
     assert to_ms(datetime.timedelta(seconds=2)) == 2000
-    message = Limits(memory="64M", cpus=1.5, wall_time=2, output="1K").to_message()
+    message = Limits(memory="64M", cpus=1.5, timeout=2, output="1K").to_message()
     assert (message.memory_bytes, message.cpu_millis, message.wall_ms) == (1 << 26, 1500, 2000)
     assert Limits.from_message(message) == Limits(
-        memory=1 << 26, cpus=1.5, wall_time=2.0, output=1024
+        memory=1 << 26, cpus=1.5, timeout=2.0, output=1024
     )
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class Sandbox(Box):
     r"""A sandbox that the caller keeps. As a context manager it is deleted at the end of the block.
 
-    >>> async with await Sandbox.create(timeout=300) as sbx:                        # doctest: +SKIP
+    >>> async with await Sandbox.create(ttl=300) as sbx:                        # doctest: +SKIP
     ...     result = await sbx.run("python3", "-c", "print(6 * 7)")
     >>> result.stdout, result.exit_code                                             # doctest: +SKIP
     ('42\n', 0)
@@ -40,7 +40,7 @@ class Sandbox(Box):
         cls,
         template: Optional[str] = None,
         *,
-        timeout: Optional[Seconds] = None,
+        ttl: Optional[Seconds] = None,
         limits: Optional[Limits] = None,
         network: Union[Network, str, None] = None,
         metadata: Optional[Mapping[str, str]] = None,
@@ -50,7 +50,8 @@ class Sandbox(Box):
         """Make a sandbox.
 
         ``template``  its name; None: ``default``
-        ``timeout``   seconds until the broker deletes it by itself; None: the broker's own (300)
+        ``ttl``       seconds, or ``"10m"``, until the broker deletes it by itself; None: the
+                      broker's own (300)
         ``limits``    what it may use; None: the template's
         ``network``   a ``Network``, or ``"none"`` or ``"open"``; None: the template's
         ``metadata``  labels: at most 32, keys of 64 and values of 256 bytes
@@ -67,7 +68,7 @@ class Sandbox(Box):
             limits=limits,
             network=network,
             metadata=metadata,
-            timeout=timeout,
+            ttl=ttl,
             name=name,
         )
         return cls(client, await ask(client, methods.CREATE, request))
@@ -135,7 +136,7 @@ class Sandbox(Box):
             stdin_open=feed.more is not None,
             terminal=terminal,
         )
-        request = requests.start_request(self.id, command, limits, timeout)
+        request = requests.start_request(self.id, command, limits, timeout, foreground=True)
         collector = Collector(on_stdout=on_stdout, on_stderr=on_stderr, keep=keep)
         process = await self._start(Process, request, collector, foreground=True)
         return await process._to_end(feed, check=check)
@@ -156,7 +157,8 @@ class Sandbox(Box):
     ) -> Process:
         """Start a command and return at once.
 
-        It goes on when this program goes away: ``attach`` finds it again.
+        It goes on when this program goes away: ``attach`` finds it again. It lives as long as its
+        sandbox unless ``timeout`` or ``limits``, or those of ``create``, say otherwise.
 
         ``stdin`` is written first (at most 1 MiB); with ``stdin_open`` more can be sent, else it is
         closed then. A terminal's input is always open. The callbacks are called while somebody
@@ -225,17 +227,17 @@ class Sandbox(Box):
     async def update(
         self,
         *,
-        timeout: Optional[Seconds] = None,
+        ttl: Optional[Seconds] = None,
         metadata: Optional[Mapping[str, str]] = None,
         network: Union[Network, str, None] = None,
     ) -> SandboxInfo:
         """Change it.
 
-        ``timeout``   let it live for so many seconds from now
+        ``ttl``       let it live for so many seconds, or ``"10m"``, from now
         ``metadata``  labels to set (empty: remove one)
         ``network``   another policy, whole; it holds at once, and cuts connections that it forbids
         """
-        return await self._update(timeout, metadata, network)
+        return await self._update(ttl, metadata, network)
 
     async def pause(self) -> SandboxInfo:
         """Freeze every process in it. Wall-clock limits stand still."""
