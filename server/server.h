@@ -40,7 +40,7 @@ struct server {
     struct pool *pool;           // ready ones
     struct dispatch *dispatch;
     struct rpc *rpc;
-    struct alive *alive; // whether it can do its work
+    struct alive *alive; // whether it can do its work; NULL: in tests, only draining counts
     uint64_t started_ns; // uv_hrtime()
     bool draining;
     const char (*listeners)[256]; // addresses as bound, listeners_n of them

@@ -39,8 +39,9 @@ static Stockade__V1__ServingStatus
 status_now(const struct server *s, struct err *why)
 {
     why->text[0] = '\0';
-    return alive_serves(s->alive, why) ? STOCKADE__V1__SERVING_STATUS__SERVING_STATUS_SERVING
-                                       : STOCKADE__V1__SERVING_STATUS__SERVING_STATUS_NOT_SERVING;
+    bool serves = s->alive != NULL ? alive_serves(s->alive, why) : !s->draining;
+    return serves ? STOCKADE__V1__SERVING_STATUS__SERVING_STATUS_SERVING
+                  : STOCKADE__V1__SERVING_STATUS__SERVING_STATUS_NOT_SERVING;
 }
 
 static void
