@@ -15,6 +15,8 @@
 enum {
     PING_INTERVAL_MS = 5000,
     LEAVE_MS = 1000, // for GOAWAY to be read
+    KEPT_PART = 8,   // this part of all connections is kept for tenants without one, and for root
+    KEPT_MAX = 64,
 };
 
 struct rpc *
@@ -101,10 +103,25 @@ name_caller(struct caller *caller, const struct transport_peer *peer)
         (void)snprintf(caller->tenant, sizeof caller->tenant, "uid:%u", (unsigned)peer->uid);
 }
 
+// The last connections are kept for those who have none, and the last of these for root, who may have to look what is
+// wrong: no tenant keeps another out.
 static bool
-is_welcome(const struct rpc *r, const struct tenant *t)
+has_room(const struct rpc *r, const struct tenant *t, const struct caller *caller)
 {
-    return !r->draining && !r->closing && r->stats.connections < r->limits.connections_max &&
+    uint32_t most = r->limits.connections_max;
+    uint32_t kept = most / KEPT_PART < KEPT_MAX ? most / KEPT_PART : KEPT_MAX;
+    bool root = caller->local && caller->uid == 0;
+    if (root && t->connections < KEPT_MAX)
+        kept = 0;
+    else if (t->connections == 0)
+        kept /= 2;
+    return r->stats.connections < most - kept;
+}
+
+static bool
+is_welcome(const struct rpc *r, const struct tenant *t, const struct caller *caller)
+{
+    return !r->draining && !r->closing && has_room(r, t, caller) &&
            t->connections < r->limits.connections_per_uid_max;
 }
 
@@ -115,7 +132,7 @@ conn_accept(struct rpc *r, const struct transport_ops *ops, struct transport_str
     struct caller caller;
     name_caller(&caller, peer);
     struct tenant *t = tenant_hold(&r->tenants, caller.tenant);
-    struct conn *c = t != NULL && is_welcome(r, t) ? calloc(1, sizeof *c) : NULL;
+    struct conn *c = t != NULL && is_welcome(r, t, &caller) ? calloc(1, sizeof *c) : NULL;
     if (c == NULL || !conn_rx_init(c)) {
         free(c);
         if (t != NULL)

@@ -1,4 +1,4 @@
-// See pool.h.
+// See pool.h: the shelves of ready sandboxes, and who waits for one. How a sandbox becomes a request's is in pool_serve.c.
 #include "pool.h"
 
 #include <assert.h>
@@ -8,8 +8,8 @@
 
 #include "log.h"
 #include "loop.h"
-#include "net_policy.h"
 #include "network.h"
+#include "pool_private.h"
 #include "sandbox.h"
 #include "server.h"
 #include "spawn.h"
@@ -22,154 +22,34 @@ enum {
     GIVE_UP_MS = 2000, // a request that has waited this long gets the failure instead
 };
 
-// What there is of one template.
-struct shelf {
-    struct pool *pool;
-    const struct config_template *template;
-    struct list ready;
-    uint32_t ready_n, making;
-    struct list waiting;
-    uint32_t waiting_n;
-    uint64_t back_off_ms; // 0: none
-    uint32_t failures;    // in a row
-    struct err last;      // what the last of them was
-    struct loop_timer *timer;
-};
-
-struct pool {
-    struct server *srv;
-    struct sandboxes *all;
-    bool stopped;
-    uint32_t waiting_n;
-    uint32_t shelves_n;
-    struct shelf shelf[CONFIG_TEMPLATES_MAX];
-};
-
-struct pool_request {
-    struct list node;
-    struct shelf *shelf;
-    struct owner *tenant;
-    struct sandbox_spec spec;
-    uint64_t since_ns;
-    struct loop_timer *too_long;
-    struct sandbox *sandbox;    // gets its limits or its network
-    struct pool_request **name; // the caller's, emptied at the end
-    struct sandbox_waiter waiter;
-    void (*done)(void *cookie, struct sandbox *s, const struct err *e);
-    void *cookie;
-};
-
 static void refill(struct shelf *shelf);
 
-static void
-request_free(struct pool_request *r)
+void
+pool_unqueue(struct pool_request *r)
 {
-    *r->name = NULL;
+    if (r->place.line == NULL)
+        return;
+    pool_queue_remove(&r->shelf->waiting, &r->place);
     loop_timer_stop(&r->too_long);
-    sandbox_spec_clear(&r->spec);
-    free(r);
-}
-
-static void
-unqueue(struct pool_request *r)
-{
-    list_remove(&r->node);
-    loop_timer_stop(&r->too_long);
-    r->shelf->waiting_n--;
     r->shelf->pool->waiting_n--;
 }
 
-static void
-fail(struct pool_request *r, const struct err *e)
+static struct pool_request *
+request_of(struct pool_place *p)
 {
-    void (*done)(void *, struct sandbox *, const struct err *) = r->done;
-    void *cookie = r->cookie;
-    sandbox_release(r->tenant);
-    request_free(r);
-    done(cookie, NULL, e);
+    return list_entry(p, struct pool_request, place);
 }
 
-static void
-give(struct pool_request *r, struct sandbox *s)
+// Whose turn it is. NULL: nobody waits.
+static struct pool_request *
+take_waiting(struct shelf *shelf)
 {
-    struct err e;
-    if (sandbox_check_name(r->shelf->pool->all, r->tenant->name, r->spec.name, &e) < 0) {
-        sandbox_destroy(s, &e, NULL);
-        fail(r, &e);
-        return;
-    }
-    sandbox_take(s, r->tenant, &r->spec);
-    void (*done)(void *, struct sandbox *, const struct err *) = r->done;
-    void *cookie = r->cookie;
-    request_free(r);
-    done(cookie, s, NULL);
-}
-
-// Its sandbox could not be made what the request wants.
-static void
-fail_with_sandbox(struct pool_request *r, struct sandbox *s, const struct err *e)
-{
-    struct err why = *e;
-    fail(r, &why);
-    sandbox_destroy(s, &why, NULL);
-}
-
-static void
-on_networked(void *cookie, struct sandbox *s, const struct err *e)
-{
-    struct pool_request *r = cookie;
-    r->sandbox = NULL;
-    if (e == NULL)
-        give(r, s);
-    else
-        fail_with_sandbox(r, s, e);
-}
-
-// Its network, the last before it is given away.
-static void
-connect_it(struct pool_request *r, struct sandbox *s)
-{
-    struct err e;
-    r->waiter = (struct sandbox_waiter){.done = on_networked, .cookie = r};
-    int n = r->spec.network != NULL ? sandbox_network(s, r->spec.network, &r->waiter, &e) : 1;
-    if (n > 0) {
-        give(r, s);
-    } else if (n == 0) {
-        r->sandbox = s;
-    } else {
-        fail_with_sandbox(r, s, &e);
-    }
-}
-
-static void
-on_limited(void *cookie, struct sandbox *s, const struct err *e)
-{
-    struct pool_request *r = cookie;
-    r->sandbox = NULL;
-    if (e == NULL)
-        connect_it(r, s);
-    else
-        fail_with_sandbox(r, s, e);
-}
-
-// A ready sandbox is off the shelf and becomes the request's.
-static void
-serve(struct pool_request *r, struct sandbox *s)
-{
-    struct spawn_limits have;
-    struct spawn_limits want;
-    limits_to_spawn(&s->spec.limits, &have);
-    limits_to_spawn(&r->spec.limits, &want);
-    if (memcmp(&have, &want, sizeof have) == 0) {
-        connect_it(r, s);
-        return;
-    }
-    struct err e;
-    r->waiter = (struct sandbox_waiter){.done = on_limited, .cookie = r};
-    if (sandbox_limit(s, &r->spec.limits, &r->waiter, &e) == 0)
-        r->sandbox = s;
-    else
-        fail_with_sandbox(r, s, &e);
+    struct pool_place *p = pool_queue_take(&shelf->waiting);
+    if (p == NULL)
+        return NULL;
+    loop_timer_stop(&request_of(p)->too_long);
+    shelf->pool->waiting_n--;
+    return request_of(p);
 }
 
 static struct sandbox *
@@ -200,17 +80,29 @@ back_off(struct shelf *shelf)
     (void)loop_timer_start(shelf->pool->srv->loop, &shelf->timer, ms, on_timer, shelf);
 }
 
+struct giving_up {
+    uint64_t before_ns;
+    const struct err *why;
+};
+
+static bool
+give_up_one(void *cookie, struct pool_place *p)
+{
+    const struct giving_up *g = cookie;
+    struct pool_request *r = request_of(p);
+    if (r->since_ns > g->before_ns)
+        return false;
+    pool_unqueue(r);
+    pool_refuse(r, g->why);
+    return true;
+}
+
 // There is no room for more: those who have waited this long are told.
 static void
 give_up(struct shelf *shelf, uint64_t waited_ms, const struct err *e)
 {
-    uint64_t now = uv_hrtime();
-    while (!list_empty(&shelf->waiting)) {
-        struct pool_request *r = list_entry(shelf->waiting.next, struct pool_request, node);
-        if (now - r->since_ns < waited_ms * UINT64_C(1000000))
-            return;
-        unqueue(r);
-        fail(r, e);
+    struct giving_up g = {uv_hrtime() - waited_ms * UINT64_C(1000000), e};
+    while (pool_queue_each_first(&shelf->waiting, give_up_one, &g)) {
     }
 }
 
@@ -222,8 +114,8 @@ on_too_long(void *cookie)
     (void)err_set(&e, ERR_DEADLINE_EXCEEDED, "no sandbox became free in %llu ms",
                   (unsigned long long)((uv_hrtime() - r->since_ns) / 1000000));
     err_detail(&e, "NO_SANDBOX_IN_TIME", NULL, "try again later");
-    unqueue(r);
-    fail(r, &e);
+    pool_unqueue(r);
+    pool_refuse(r, &e);
 }
 
 static int
@@ -234,8 +126,10 @@ wait_its_turn(struct pool_request *r)
     ms = ms < POOL_WAIT_MIN_MS ? POOL_WAIT_MIN_MS : ms > POOL_WAIT_MAX_MS ? POOL_WAIT_MAX_MS : ms;
     if (loop_timer_start(shelf->pool->srv->loop, &r->too_long, ms, on_too_long, r) < 0)
         return -ENOMEM;
-    list_append(&shelf->waiting, &r->node);
-    shelf->waiting_n++;
+    if (pool_queue_add(&shelf->waiting, &r->place, r->tenant) < 0) {
+        loop_timer_stop(&r->too_long);
+        return -ENOMEM;
+    }
     shelf->pool->waiting_n++;
     return 0;
 }
@@ -245,7 +139,7 @@ static bool
 is_too_many(struct shelf *shelf, struct sandbox *s)
 {
     struct err e;
-    if (!list_empty(&shelf->waiting) || shelf->ready_n < shelf->template->pool)
+    if (shelf->waiting.n > 0 || shelf->ready_n < shelf->template->pool)
         return false;
     (void)err_set(&e, ERR_CANCELLED, "nobody wants it any more");
     sandbox_destroy(s, &e, NULL);
@@ -270,16 +164,15 @@ on_made(void *cookie, struct sandbox *s, const struct err *e)
         shelf->last = *e;
         back_off(shelf);
     }
-    if (list_empty(&shelf->waiting)) {
+    struct pool_request *r = take_waiting(shelf);
+    if (r == NULL) {
         refill(shelf);
         return;
     }
-    struct pool_request *r = list_entry(shelf->waiting.next, struct pool_request, node);
-    unqueue(r);
     if (s != NULL)
-        serve(r, take_ready(shelf));
+        pool_serve(r, take_ready(shelf));
     else
-        fail(r, e);
+        pool_refuse(r, e);
     refill(shelf);
 }
 
@@ -290,7 +183,7 @@ refill(struct shelf *shelf)
     struct pool *p = shelf->pool;
     if (p->stopped || shelf->timer != NULL)
         return;
-    uint32_t want = shelf->template->pool + shelf->waiting_n;
+    uint32_t want = shelf->template->pool + shelf->waiting.n;
     while (shelf->ready_n + shelf->making < want && shelf->making < MAKING_MAX) {
         struct err e;
         shelf->making++;
@@ -307,7 +200,7 @@ refill(struct shelf *shelf)
 static void
 refill_soon(struct shelf *shelf)
 {
-    bool has_time = shelf->waiting_n == 0 && shelf->ready_n * 2 >= shelf->template->pool;
+    bool has_time = shelf->waiting.n == 0 && shelf->ready_n * 2 >= shelf->template->pool;
     if (has_time && shelf->timer == NULL) {
         (void)loop_timer_start(shelf->pool->srv->loop, &shelf->timer, LATER_MS, on_timer, shelf);
         return;
@@ -331,7 +224,7 @@ pool_new(struct server *srv, struct sandboxes *all)
         shelf->pool = p;
         shelf->template = &srv->config->template[i];
         list_init(&shelf->ready);
-        list_init(&shelf->waiting);
+        pool_queue_init(&shelf->waiting);
         refill(shelf);
     }
     return p;
@@ -399,6 +292,35 @@ refuse(const struct pool *p, struct err *e)
     return r;
 }
 
+// Room in the queue for one more of the tenant. Where it is full, whoever has the most gives up the request that came last,
+// if that leaves him with more than the tenant gets.
+static bool
+has_room(struct pool *p, const char *tenant)
+{
+    const struct owner *t = owner_find(p->all, tenant);
+    struct shelf *of = NULL;
+    struct pool_line *longest = NULL;
+    uint32_t has = 0;
+    struct err e;
+    if (p->waiting_n < p->srv->config->quotas.queue)
+        return true;
+    for (uint32_t i = 0; i < p->shelves_n; i++) {
+        struct pool_line *line = pool_queue_longest(&p->shelf[i].waiting);
+        has += t != NULL ? pool_queue_of(&p->shelf[i].waiting, t) : 0;
+        if (line == NULL || (longest != NULL && line->n <= longest->n))
+            continue;
+        longest = line;
+        of = &p->shelf[i];
+    }
+    if (of == NULL || longest->n <= has + 1)
+        return false;
+    struct pool_request *r = request_of(pool_line_last(longest));
+    (void)refuse(p, &e);
+    pool_unqueue(r);
+    pool_refuse(r, &e);
+    return true;
+}
+
 // Is a ready sandbox other than what is asked for?
 static bool
 needs_spawner(const struct shelf *shelf, const struct sandbox_spec *spec)
@@ -418,7 +340,7 @@ pool_acquire(struct pool *p, const char *tenant, struct sandbox_spec *spec,
 {
     struct shelf *shelf = shelf_of(p, spec->template);
     bool must_wait = list_empty(&shelf->ready);
-    if (p->stopped || (must_wait && p->waiting_n >= p->srv->config->quotas.queue))
+    if (p->stopped || (must_wait && !has_room(p, tenant)))
         return refuse(p, e);
     if (!spawn_answers(p->srv->spawn) && (must_wait || needs_spawner(shelf, spec)))
         return spawn_say_hangs(e);
@@ -436,7 +358,6 @@ pool_acquire(struct pool *p, const char *tenant, struct sandbox_spec *spec,
     q->shelf = shelf;
     q->spec = *spec;
     q->since_ns = uv_hrtime();
-    list_init(&q->node);
     if (must_wait && wait_its_turn(q) < 0) {
         sandbox_release(q->tenant);
         free(q);
@@ -450,25 +371,9 @@ pool_acquire(struct pool *p, const char *tenant, struct sandbox_spec *spec,
     q->name = out;
     *out = q;
     if (!must_wait)
-        serve(q, take_ready(shelf));
+        pool_serve(q, take_ready(shelf));
     refill_soon(shelf);
     return 0;
-}
-
-void
-pool_cancel(struct pool_request *r)
-{
-    struct sandbox *s = r->sandbox;
-    sandbox_release(r->tenant);
-    if (s != NULL) {
-        struct err e;
-        (void)err_set(&e, ERR_CANCELLED, "nobody wants it any more");
-        sandbox_unwait(&r->waiter);
-        sandbox_destroy(s, &e, NULL);
-    } else {
-        unqueue(r);
-    }
-    request_free(r);
 }
 
 void

@@ -1,0 +1,115 @@
+// See pool_queue.h.
+#include "pool_queue.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+static struct pool_line *
+line_of(struct list *node)
+{
+    return list_entry(node, struct pool_line, node);
+}
+
+static struct pool_place *
+place_of(struct list *node)
+{
+    return list_entry(node, struct pool_place, node);
+}
+
+static struct pool_line *
+find(const struct pool_queue *q, const void *who)
+{
+    for (struct list *it = q->lines.next; it != &q->lines; it = it->next)
+        if (line_of(it)->who == who)
+            return line_of(it);
+    return NULL;
+}
+
+void
+pool_queue_init(struct pool_queue *q)
+{
+    list_init(&q->lines);
+    q->n = 0;
+}
+
+int
+pool_queue_add(struct pool_queue *q, struct pool_place *p, const void *who)
+{
+    struct pool_line *line = find(q, who);
+    if (line == NULL) {
+        line = calloc(1, sizeof *line);
+        if (line == NULL)
+            return -ENOMEM;
+        line->who = who;
+        list_init(&line->places);
+        list_append(&q->lines, &line->node);
+    }
+    p->line = line;
+    list_append(&line->places, &p->node);
+    line->n++;
+    q->n++;
+    return 0;
+}
+
+void
+pool_queue_remove(struct pool_queue *q, struct pool_place *p)
+{
+    struct pool_line *line = p->line;
+    if (line == NULL)
+        return;
+    p->line = NULL;
+    list_remove(&p->node);
+    q->n--;
+    if (--line->n > 0)
+        return;
+    list_remove(&line->node);
+    free(line);
+}
+
+struct pool_place *
+pool_queue_take(struct pool_queue *q)
+{
+    if (q->n == 0)
+        return NULL;
+    struct pool_line *line = line_of(q->lines.next);
+    struct pool_place *p = place_of(line->places.next);
+    list_remove(&line->node);
+    list_append(&q->lines, &line->node);
+    pool_queue_remove(q, p);
+    return p;
+}
+
+uint32_t
+pool_queue_of(const struct pool_queue *q, const void *who)
+{
+    const struct pool_line *line = find(q, who);
+    return line != NULL ? line->n : 0;
+}
+
+struct pool_line *
+pool_queue_longest(const struct pool_queue *q)
+{
+    struct pool_line *longest = NULL;
+    for (struct list *it = q->lines.next; it != &q->lines; it = it->next)
+        if (longest == NULL || line_of(it)->n > longest->n)
+            longest = line_of(it);
+    return longest;
+}
+
+struct pool_place *
+pool_line_last(const struct pool_line *line)
+{
+    return place_of(line->places.prev);
+}
+
+bool
+pool_queue_each_first(struct pool_queue *q, bool (*fn)(void *cookie, struct pool_place *p),
+                      void *cookie)
+{
+    list_each(it, &q->lines)
+    {
+        if (fn(cookie, place_of(line_of(it)->places.next)))
+            return true;
+    }
+    return false;
+}

@@ -1,0 +1,88 @@
+#!/usr/bin/python3
+"""Tenants beside each other: a thousand requests or connections of one keep no other out, and hold him up by little."""
+
+import os
+import sys
+import threading
+
+import sp
+from broker import Broker
+from patience import patience
+from runner import check, run_cases
+
+sp.load("proto/gen/descriptor_set.bin")
+RUN = "/stockade.v1.ProcessService/Run"
+GREEDY, OTHER, THIRD, FOURTH = 65533, 65532, 65531, 65530
+
+
+def client(b, uid):
+    os.seteuid(uid)  # what SO_PEERCRED says is decided when it connects
+    try:
+        return sp.Client(b.address, timeout=patience(60))
+    finally:
+        os.seteuid(0)
+
+
+def connections(b, uid, most):
+    """As many as it gets."""
+    found = []
+    for _ in range(most):
+        try:
+            found.append(client(b, uid))
+        except (sp.Closed, OSError):
+            break
+    return found
+
+
+def ended(c, id_):
+    """The END of a stream."""
+    while True:
+        frame = c.recv(id_)
+        if frame.kind == sp.END:
+            return frame.status.code if frame.HasField("status") else 0
+
+
+def the_last_connections_are_for_tenants_without_one_and_for_root(b):
+    theirs = connections(b, GREEDY, 40)
+    check(len(theirs) == 28, f"one tenant has {len(theirs)} of 32")
+    check(len(connections(b, GREEDY, 1)) == 0, "and no more")
+    first, second = connections(b, OTHER, 2), connections(b, THIRD, 2)
+    check(len(first) == 1 and len(second) == 1, "tenants without one get one")
+    check(len(connections(b, FOURTH, 1)) == 0, "until what is left is root's")
+    check(b.cli("info").returncode == 0, "who can look what is wrong")
+    for c in theirs + first + second:
+        c.close()
+
+
+def a_run_waits_for_one_of_each_other_tenant_and_takes_a_place_of_who_has_most(b):
+    """The queue is full of another's, and each of the four sandboxes takes a while."""
+    greedy, other = client(b, GREEDY), client(b, OTHER)
+    command = {"args": ["/bin/sleep", "0.1"]}
+    theirs = [greedy.begin(RUN, {"command": command}, credit=100) for _ in range(80)]
+    greedy.unary("/stockade.v1.HealthService/Check", {})  # the broker has read all of them
+    ran, refused = [], []
+
+    def count():
+        while len(ran) + len(refused) < len(theirs):
+            frame = greedy.recv_any()[1]
+            if frame.kind == sp.END:
+                (refused if frame.HasField("status") else ran).append(frame)
+
+    counter = threading.Thread(target=count)
+    counter.start()
+    code = ended(other, other.begin(RUN, {"command": command}, credit=100))
+    before = len(ran)
+    counter.join(patience(60))
+    check(code == 0, f"its run is taken: {code}")
+    check(before < 30, f"{before} of 50 that were queued before it had run")
+    check(all(f.status.code == sp.EXHAUSTED for f in refused) and len(refused) >= 26, f"what was too much is refused: {len(refused)}")
+    greedy.close()
+    other.close()
+
+
+with Broker(config="socket: {mode: 0666}\npool: 1\nquotas: {sandboxes: 4, queue: 50}\nrpc: {connections: 32}\n") as BROKER:
+    CODE = run_cases([
+        the_last_connections_are_for_tenants_without_one_and_for_root,
+        a_run_waits_for_one_of_each_other_tenant_and_takes_a_place_of_who_has_most,
+    ], call=lambda case: case(BROKER))
+sys.exit(CODE)

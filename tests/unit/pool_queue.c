@@ -1,0 +1,113 @@
+// server/pool_queue.c: tenants take turns.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "../../server/pool_queue.h"
+
+static const char *const ann = "ann";
+static const char *const bob = "bob";
+static const char *const eve = "eve";
+
+static void
+who_has_much_waits_longer_than_who_has_little(void **state)
+{
+    struct pool_queue q;
+    struct pool_place a[5] = {0};
+    struct pool_place b[2] = {0};
+    struct pool_place e = {0};
+    (void)state;
+    pool_queue_init(&q);
+    for (size_t i = 0; i < 5; i++)
+        assert_int_equal(pool_queue_add(&q, &a[i], ann), 0);
+    for (size_t i = 0; i < 2; i++)
+        assert_int_equal(pool_queue_add(&q, &b[i], bob), 0);
+    assert_int_equal(pool_queue_add(&q, &e, eve), 0);
+    assert_int_equal(q.n, 8);
+    struct pool_place *const order[] = {&a[0], &b[0], &e, &a[1], &b[1], &a[2], &a[3], &a[4]};
+    for (size_t i = 0; i < 8; i++)
+        assert_ptr_equal(pool_queue_take(&q), order[i]);
+    assert_null(pool_queue_take(&q));
+    assert_int_equal(q.n, 0);
+}
+
+static void
+who_had_a_turn_and_comes_again_is_behind_those_who_wait(void **state)
+{
+    struct pool_queue q;
+    struct pool_place a[2] = {0};
+    struct pool_place b[2] = {0};
+    (void)state;
+    pool_queue_init(&q);
+    assert_int_equal(pool_queue_add(&q, &a[0], ann), 0);
+    assert_int_equal(pool_queue_add(&q, &b[0], bob), 0);
+    assert_int_equal(pool_queue_add(&q, &b[1], bob), 0);
+    assert_ptr_equal(pool_queue_take(&q), &a[0]);
+    assert_int_equal(pool_queue_add(&q, &a[1], ann), 0);
+    assert_ptr_equal(pool_queue_take(&q), &b[0]);
+    assert_ptr_equal(pool_queue_take(&q), &a[1]);
+    assert_ptr_equal(pool_queue_take(&q), &b[1]);
+}
+
+static void
+places_that_are_given_up_leave_the_others_in_order(void **state)
+{
+    struct pool_queue q;
+    struct pool_place a[3] = {0};
+    struct pool_place b = {0};
+    (void)state;
+    pool_queue_init(&q);
+    for (size_t i = 0; i < 3; i++)
+        assert_int_equal(pool_queue_add(&q, &a[i], ann), 0);
+    assert_int_equal(pool_queue_add(&q, &b, bob), 0);
+    assert_int_equal(pool_queue_of(&q, ann), 3);
+    assert_ptr_equal(pool_line_last(pool_queue_longest(&q)), &a[2]);
+    pool_queue_remove(&q, &a[0]);
+    pool_queue_remove(&q, &a[0]); // it is in none
+    pool_queue_remove(&q, &b);
+    assert_int_equal(pool_queue_of(&q, bob), 0);
+    assert_ptr_equal(pool_queue_take(&q), &a[1]);
+    assert_ptr_equal(pool_queue_take(&q), &a[2]);
+    assert_null(pool_queue_longest(&q));
+}
+
+static bool
+remove_it(void *cookie, struct pool_place *p)
+{
+    if (p->line->who == ann)
+        return false;
+    pool_queue_remove(cookie, p);
+    return true;
+}
+
+static void
+the_first_of_each_line_can_be_taken_out_while_they_are_looked_at(void **state)
+{
+    struct pool_queue q;
+    struct pool_place a = {0};
+    struct pool_place b[2] = {0};
+    (void)state;
+    pool_queue_init(&q);
+    assert_int_equal(pool_queue_add(&q, &a, ann), 0);
+    assert_int_equal(pool_queue_add(&q, &b[0], bob), 0);
+    assert_int_equal(pool_queue_add(&q, &b[1], bob), 0);
+    while (pool_queue_each_first(&q, remove_it, &q)) {
+    }
+    assert_int_equal(q.n, 1);
+    assert_ptr_equal(pool_queue_take(&q), &a);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(who_has_much_waits_longer_than_who_has_little),
+        cmocka_unit_test(who_had_a_turn_and_comes_again_is_behind_those_who_wait),
+        cmocka_unit_test(places_that_are_given_up_leave_the_others_in_order),
+        cmocka_unit_test(the_first_of_each_line_can_be_taken_out_while_they_are_looked_at),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
