@@ -173,16 +173,27 @@ static __always_inline bool rule_allows(const struct bpf_sandbox *box, const str
     return found && port_allowed(found->ports, found->n, t, named, rule);
 }
 
+static __always_inline struct net_words words_of(const struct target *t)
+{
+    return (struct net_words){
+        {bpf_ntohl(t->ip[0]), bpf_ntohl(t->ip[1]), bpf_ntohl(t->ip[2]), bpf_ntohl(t->ip[3])}};
+}
+
+// net_special_bits() of the words. Global, so that the verifier looks at its many ways once, not at each call.
+__noinline __u32 special_bits(__u32 a, __u32 b, __u32 c, __u32 d)
+{
+    return net_range_bits_of((struct net_words){{a, b, c, d}}, 0, 128);
+}
+
 // One of this host's own addresses: 2, one that carries one: 1, which "host" does not mean.
 static __always_inline int is_own(const struct target *t)
 {
     __u32 ip[4] = {t->ip[0], t->ip[1], t->ip[2], t->ip[3]};
     __u32 v4;
-    __u32 at;
     const struct net_own_address *o = bpf_map_lookup_elem(&own, ip);
     if (o)
         return o->host ? 2 : 1;
-    if (t->family == AF_INET || !net_carries_v4((const __u8 *)t->ip, &v4, &at))
+    if (t->family == AF_INET || net_carries_v4(words_of(t), &v4) == 0)
         return 0;
     ip[0] = 0;
     ip[1] = 0;
@@ -209,7 +220,8 @@ static __noinline int policy_verdict(const struct bpf_sandbox *box, const struct
         return name_verdict(box, t, number, rule);
     }
     int mine = is_own(t);
-    __u32 named = mine ? 128 : net_special_bits((const __u8 *)t->ip);
+    struct net_words a = words_of(t);
+    __u32 named = mine ? 128 : special_bits(a.w[0], a.w[1], a.w[2], a.w[3]);
     if (rule_allows(box, t, named, false, rule) || (box->mode == NET_OPEN && named == 0))
         return NET_REASON_NONE;
     if (mine == 2 && rule_allows(box, t, 128, true, rule))

@@ -60,10 +60,9 @@ address_own(const uint8_t a[ADDRESS_BYTES])
 {
     uint8_t inside[ADDRESS_BYTES] = {[10] = 0xff, [11] = 0xff};
     uint32_t v4 = 0;
-    uint32_t at = 0;
     if (is_local(a))
         return net_is_hosts(a) ? ADDRESS_OWN_HOST : ADDRESS_OWN_WHOLE;
-    if (address_is_v4(a) || !net_carries_v4(a, &v4, &at))
+    if (address_is_v4(a) || net_carries_v4(net_words(a), &v4) == 0)
         return ADDRESS_NOT_OWN;
     v4 = htonl(v4);
     memcpy(inside + ADDRESS_V4_AT, &v4, sizeof v4);

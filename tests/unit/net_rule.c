@@ -210,6 +210,21 @@ special_addresses_are_known(void **state)
     }
 }
 
+// The first row that an address lies in is the answer.
+static void
+rows_of_the_table_stand_behind_those_they_are_around(void **state)
+{
+#define X(a, b, c, d, bits, of) bits,
+    static const int v4[] = {NET_RANGES_V4(X)};
+    static const int v6[] = {NET_RANGES_V6(X)};
+#undef X
+    (void)state;
+    for (size_t i = 1; i < sizeof v4 / sizeof v4[0]; i++)
+        assert_true(v4[i] <= v4[i - 1]);
+    for (size_t i = 1; i < sizeof v6 / sizeof v6[0]; i++)
+        assert_true(v6[i] <= v6[i - 1]);
+}
+
 int
 main(void)
 {
@@ -219,6 +234,7 @@ main(void)
         cmocka_unit_test(ipv4_is_in_no_prefix_of_ipv6),
         cmocka_unit_test(the_longest_prefix_allows_what_any_rule_allows_whatever_their_order),
         cmocka_unit_test(special_addresses_are_known),
+        cmocka_unit_test(rows_of_the_table_stand_behind_those_they_are_around),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
