@@ -1,11 +1,11 @@
 // Network verdicts, attached once to the cgroup that holds the sandboxes. net.h says how the way out is laid.
 //
-//   socket()        INET and INET6, TCP and UDP; nothing else
+//   socket()        INET and INET6, TCP and UDP; nothing else, and not more than the sandbox may have (net_count.h)
 //   connect, sendto what the policy allows is rewritten to a flow of the relay; the rest is EPERM, counted and told
 //   getpeername, recvfrom
 //                   show the destination that the job asked for
 //   bind            loopback, never the relay's port
-//   setsockopt      no source routes, no pacing of its own, no state of its own making
+//   setsockopt      what ordinary programs set (net_options.h)
 //   close           lets go of what the socket held
 //   packets         the boundary: whatever a socket sends or gets is loopback, without options, and to the relay only by a
 //                   flow that the policy in force allows. What the calls above overlooked ends here.
@@ -16,22 +16,13 @@
 // protocol whose hook it is (bind and sendto take AF_UNSPEC for AF_INET).
 #include "vmlinux_min.h"
 
+#include "net_count.h"
 #include "net_flow.h"
+#include "net_options.h"
 #include "net_packet.h"
 #include "net_verdict.h"
 
-enum {
-    ENOBUFS = 105,
-    SOL_IP = 0,
-    SOL_SOCKET = 1,
-    SOL_TCP = 6,
-    SOL_UDP = 17,
-    SOL_IPV6 = 41,
-    SO_MAX_PACING_RATE = 47,
-    TCP_CLOSE = 7,
-    DENY = 0,
-    ALLOW = 1,
-};
+enum { ENOBUFS = 105, TCP_CLOSE = 7, DENY = 0, ALLOW = 1 };
 
 static __always_inline struct bpf_sandbox *current_box(void)
 {
@@ -59,14 +50,17 @@ static __always_inline int way_out(struct bpf_sandbox *box, const struct target 
     __u32 rule = NO_RULE;
     __u32 index = 0;
     int reason;
-    if (is_local(t) && t->port != NET_RELAY_PORT &&
-        !(t->port == NET_DNS_PORT && box->mode != NET_NONE))
-        return WAY_DIRECT;
-    if (goes_on(box, t, hook))
-        return WAY_DIRECT;
     struct net_counters *n = counters_of(box);
     if (!n)
         return WAY_DENIED;
+    bool inside = is_local(t) && t->port != NET_RELAY_PORT &&
+                  !(t->port == NET_DNS_PORT && box->mode != NET_NONE);
+    if (inside && hook == NET_HOOK_CONNECT && t->protocol == IPPROTO_TCP && sockets_full(box, n)) {
+        tell_denied(box, t, type, hook, NET_SOCKETS); // else it would wait for its listener
+        return WAY_DENIED;
+    }
+    if (inside || goes_on(box, t, hook))
+        return WAY_DIRECT;
     if (flow_of(t, &number) || (is_local(t) && t->port == NET_RELAY_PORT))
         reason = NET_NO_RULE; // a flow by its number is nobody's to ask for
     else
@@ -282,10 +276,11 @@ int net_socket(struct bpf_sock *ctx)
     bool udp = ctx->type == SOCK_DGRAM && ctx->protocol == IPPROTO_UDP;
     if (!box)
         return DENY;
-    if (inet && (tcp || udp))
+    bool known = inet && (tcp || udp);
+    if (known && socket_made(ctx, box))
         return ALLOW;
     struct target t = {.protocol = (__u8)ctx->protocol, .family = (__u8)ctx->family};
-    tell_denied(box, &t, ctx->type, NET_HOOK_SOCKET, NET_SOCKET_TYPE);
+    tell_denied(box, &t, ctx->type, NET_HOOK_SOCKET, known ? NET_SOCKETS : NET_SOCKET_TYPE);
     return DENY;
 }
 
@@ -296,35 +291,8 @@ int net_release(struct bpf_sock *ctx)
     struct net_socket *s = bpf_sk_storage_get(&net_sockets, ctx, 0, 0);
     if (s && !s->counted)
         socket_let_go(s);
+    socket_uncount(bpf_sk_storage_get(&socket_counts, ctx, 0, 0), COUNTED_MADE);
     return ALLOW;
-}
-
-// Options that would choose a path, change what the kernel believes of a connection, or undo the pacing. Numbers from
-// linux/in.h, in6.h, tcp.h, udp.h and asm-generic/socket.h.
-static __always_inline bool option_denied(int level, int name)
-{
-    switch (level) {
-    case SOL_SOCKET:
-        return name == SO_MAX_PACING_RATE || name == 36 /* SO_MARK */ ||
-               name == 25 /* SO_BINDTODEVICE */ || name == 62 /* SO_BINDTOIFINDEX */;
-    case SOL_IP:
-        return name == 4 /* IP_OPTIONS */ || name == 3 /* IP_HDRINCL */ ||
-               name == 15 /* IP_FREEBIND */ || name == 19 /* IP_TRANSPARENT */ ||
-               name == 17 /* IP_XFRM_POLICY */ || name == 16 /* IP_IPSEC_POLICY */;
-    case SOL_IPV6:
-        return name == 57 /* IPV6_RTHDR */ || name == 54 /* IPV6_HOPOPTS */ ||
-               name == 55 /* IPV6_RTHDRDSTOPTS */ || name == 59 /* IPV6_DSTOPTS */ ||
-               (name >= 3 && name <= 6) /* their names of RFC 2292 */ || name == 9 /* NEXTHOP */ ||
-               name == 36 /* IPV6_HDRINCL */ || name == 75 /* IPV6_TRANSPARENT */ ||
-               name == 78 /* IPV6_FREEBIND */ || name == 34 /* IPV6_IPSEC_POLICY */ ||
-               name == 35 /* IPV6_XFRM_POLICY */;
-    case SOL_TCP: // REPAIR, REPAIR_QUEUE, REPAIR_OPTIONS, REPAIR_WINDOW, ULP (loads modules)
-        return name == 19 || name == 20 || name == 22 || name == 29 || name == 31;
-    case SOL_UDP:
-        return name == 100 /* UDP_ENCAP */;
-    default:
-        return false;
-    }
 }
 
 SEC("cgroup/setsockopt")
@@ -333,13 +301,13 @@ int net_setsockopt(struct bpf_sockopt *ctx)
     struct bpf_sandbox *box = current_box();
     if (!box)
         return DENY;
-    if (option_denied(ctx->level, ctx->optname)) {
+    if (!option_allowed(ctx->level, (__u32)ctx->optname)) {
         // The event's place of an address says which option it was.
-        struct target t = {.port = (__u16)ctx->optname, .protocol = (__u8)ctx->level};
+        struct target t = {.ip = {bpf_htonl((__u32)ctx->level), bpf_htonl((__u32)ctx->optname)}};
         tell_denied(box, &t, 0, NET_HOOK_OPTION, NET_OPTION);
         return DENY;
     }
-    ctx->optlen = 0; // the caller's own bytes, however long
+    option_pass(ctx);
     return ALLOW;
 }
 
@@ -353,7 +321,9 @@ static __always_inline int packet(struct __sk_buff *skb, bool out)
     if (!n)
         return DENY;
     read_packet(skb, out, &p);
-    int reason = packet_verdict(skb, box, n, &p, out);
+    int reason = p.opens && !out && sockets_full(box, n)
+                     ? NET_SOCKETS
+                     : packet_verdict(skb, box, n, &p, out);
     if (reason == NET_REASON_NONE)
         return ALLOW;
     count_denied(box, (__u32)reason);
@@ -402,10 +372,15 @@ SEC("sockops")
 int net_sockops(struct bpf_sock_ops *ctx)
 {
     __u32 op = ctx->op;
+    bool taken = op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB;
     if (op != BPF_SOCK_OPS_TCP_CONNECT_CB && op != BPF_SOCK_OPS_STATE_CB &&
-        op != BPF_SOCK_OPS_RTT_CB)
+        op != BPF_SOCK_OPS_RTT_CB && !taken)
         return 1;
     struct bpf_sock *sk = ctx->sk;
+    if (sk && taken)
+        socket_taken(ctx, sk);
+    else if (sk && op == BPF_SOCK_OPS_STATE_CB && ctx->args[1] == TCP_CLOSE)
+        socket_uncount(bpf_sk_storage_get(&socket_counts, sk, 0, 0), COUNTED_TAKEN);
     struct net_socket *s = sk ? bpf_sk_storage_get(&net_sockets, sk, 0, 0) : 0;
     if (!s || (!s->held && !s->counted))
         return 1;

@@ -139,7 +139,7 @@ enum net_reason {
     NET_MODE_NONE,    // there is no way out
     NET_NO_RULE,      // no rule names the destination
     NET_SOCKET_TYPE,  // family, type or protocol of socket(2)
-    NET_OPTION,       // setsockopt: source route, routing header, pacing
+    NET_OPTION,       // setsockopt: an option that is not on the list
     NET_BIND,         // an address or port that may not be bound
     NET_QUOTA,        // egress_bytes_max
     NET_PACKET,       // a packet that no connect or sendmsg had passed
@@ -150,6 +150,7 @@ enum net_reason {
     NET_NAME_ADDRESS, // relay: it resolves to loopback, private, link-local or metadata addresses
     NET_NAME_QUOTA,   // relay: byte quota of a name's rule
     NET_FULL,         // too many destinations; relay: too many connections or names
+    NET_SOCKETS,      // sockets_max: one more INET socket, or connection to a listener
     NET_REASONS,
 };
 
@@ -162,13 +163,16 @@ struct net_counters {
     __u32 sockets; // open TCP sockets to the relay: the pacing rate is divided by it
     __u32
         flows; // where the search for a place goes on; below NET_FLOWS_PER_SLOT: later places are empty
+    __u32 held;     // INET sockets that it has, and connections that its listeners took
+    __u32 zero;
     __u64 failures; // helpers that failed: a map was full, a rewrite impossible
 };
 
 // Body of EVENT_DENIED and EVENT_CONNECT (emit.h).
 struct net_event {
-    __u8
-        address[16]; // v4-mapped; the path's beginning for NET_UNIX; major and minor for NET_DEVICE
+    __u8 address
+        [16]; // v4-mapped; the path's beginning for NET_UNIX; major and minor for NET_DEVICE;
+              // level and option for NET_OPTION, both as big-endian words
     __u16 port;
     __u8 family; // AF_*; as asked
     __u8 protocol;

@@ -10,7 +10,8 @@ struct packet {
     struct target peer;
     bool plain; // TCP or UDP right behind a header without options, whole
     bool reset;
-    bool bare; // TCP, an acknowledgement and nothing else
+    bool bare;  // TCP, an acknowledgement and nothing else
+    bool opens; // TCP, the first of a connection
 };
 
 static __always_inline void read_ports(struct __sk_buff *skb, __u32 at, bool out, struct packet *p)
@@ -24,6 +25,7 @@ static __always_inline void read_ports(struct __sk_buff *skb, __u32 at, bool out
     if (p->peer.protocol == IPPROTO_TCP && bpf_skb_load_bytes(skb, at + 12, h, sizeof h) == 0) {
         p->plain = true;
         p->reset = (h[1] & 4) != 0;
+        p->opens = (h[1] & 0x12) == 2; // SYN without ACK
         p->bare = h[1] == 0x10 && skb->len == at + (h[0] >> 4) * 4;
     }
 }

@@ -159,3 +159,11 @@ limits_to_spawn(const struct limits *l, struct spawn_limits *out)
         .pids = (uint32_t)l->v[LIMIT_PIDS],
     };
 }
+
+uint32_t
+limits_sockets(const struct limits *l)
+{
+    enum { LEAST = 64, MOST = 1 << 20 };
+    uint64_t n = l->v[LIMIT_MEMORY_BYTES] / (512 * KIB);
+    return n < LEAST ? LEAST : n > MOST ? MOST : (uint32_t)n;
+}

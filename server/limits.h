@@ -75,3 +75,7 @@ void limits_to_message(const struct limits *l, struct Stockade__V1__Limits *out)
 
 // The part that the kernel keeps for the whole sandbox.
 void limits_to_spawn(const struct limits *l, struct spawn_limits *out);
+
+// INET sockets that a sandbox may have at a time, connections that its listeners took included: one per 512 KiB of
+// memory_bytes, 64 at least. What a socket owns and the kernel charges to nobody is less than that.
+uint32_t limits_sockets(const struct limits *l);

@@ -66,6 +66,7 @@ sandbox_policy_put(struct sandbox *s, struct err *e)
         .mode = NET_NONE,
         .template = (uint32_t)(s->spec.template - s->all->srv->config->template),
         .watch = WATCH_EVENTS | (an != NULL ? anomaly_watch(an, s->spec.template) : 0),
+        .sockets_max = limits_sockets(&s->spec.limits),
     };
     s->cgroup_id = st.st_ino;
     return write_entry(s, &s->entry, e);
@@ -104,6 +105,17 @@ sandbox_policy_watch(struct sandbox *s, uint32_t flags, struct err *e)
     struct bpf_sandbox entry = s->entry;
     entry.watch = flags;
     int r = flags != s->entry.watch ? write_entry(s, &entry, e) : 0;
+    if (r == 0)
+        s->entry = entry;
+    return r;
+}
+
+int
+sandbox_policy_limits(struct sandbox *s, const struct limits *limits, struct err *e)
+{
+    struct bpf_sandbox entry = s->entry;
+    entry.sockets_max = limits_sockets(limits);
+    int r = entry.sockets_max != s->entry.sockets_max ? write_entry(s, &entry, e) : 0;
     if (r == 0)
         s->entry = entry;
     return r;

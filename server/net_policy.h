@@ -14,6 +14,7 @@
 #include "../proto/err.h"
 #include "network.h"
 
+struct limits;
 struct sandbox;
 struct sandbox_waiter;
 
@@ -25,6 +26,9 @@ void sandbox_policy_clear(struct sandbox *s);
 
 // Other enum watch_flag bits for its entry.
 int sandbox_policy_watch(struct sandbox *s, uint32_t flags, struct err *e);
+
+// Its limits will be these: how many sockets it may have.
+int sandbox_policy_limits(struct sandbox *s, const struct limits *limits, struct err *e);
 
 // Puts a policy in force. 1: it is; 0: w is told when it is, or why not (then the one before holds). Negative: refused, and
 // nothing has changed.

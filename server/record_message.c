@@ -74,6 +74,8 @@ record_hint(const char *reason, const char *destination, const char *protocol, c
     } rows[] = {
         {"no-policy", "its sandbox has no policy yet"},
         {"socket-type", "sockets are TCP or UDP over IPv4 and IPv6, or local ones"},
+        {"option", "socket options are those that ordinary programs set"},
+        {"sockets", "ask for more memory_bytes: it allows one INET socket per 512 KiB"},
         {"quota", "ask for a higher egress_bytes_max"},
         {"name-rate", "ask for more queries_per_minute"},
         {"name-quota", "ask for a higher bytes_max of the rule"},

@@ -3,6 +3,7 @@
 #include "guest_link.h"
 #include "job.h"
 #include "log.h"
+#include "net_policy.h"
 #include "sandbox_private.h"
 #include "server.h"
 #include "spawn.h"
@@ -27,6 +28,8 @@ sandbox_limit(struct sandbox *s, const struct limits *limits, struct sandbox_wai
 {
     struct spawn_limits l;
     limits_to_spawn(limits, &l);
+    if (sandbox_policy_limits(s, limits, e) < 0)
+        return err_wrap(e, "set limits");
     int r = spawn_limit(s->all->srv->spawn, s->slot, s->generation, &l, on_limited, s, e);
     if (r < 0)
         return err_wrap(e, "set limits");

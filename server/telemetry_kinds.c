@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "net_rule.h"
+#include "socket_options.h"
 #include "syscall_names.h"
 
 // ---- network
@@ -37,6 +38,7 @@ static const char *const reasons[NET_REASONS] = {
     [NET_NAME_ADDRESS] = "name-address",
     [NET_NAME_QUOTA] = "name-quota",
     [NET_FULL] = "full",
+    [NET_SOCKETS] = "sockets",
 };
 
 static const char *
@@ -74,14 +76,14 @@ socket_name(const struct net_event *n)
 static void
 show_target(const struct net_event *n, char *out, size_t out_n)
 {
-    uint32_t device[2];
-    memcpy(device, n->address, sizeof device);
+    uint32_t pair[2]; // of a device or an option
+    memcpy(pair, n->address, sizeof pair);
     if (n->hook == NET_HOOK_DEVICE)
-        (void)snprintf(out, out_n, "device %u:%u", device[0], device[1]);
+        (void)snprintf(out, out_n, "device %u:%u", ntohl(pair[0]), ntohl(pair[1]));
     else if (n->hook == NET_HOOK_UNIX)
         (void)record_text((const char *)n->address + (n->address[0] == '\0'), 15, out, out_n);
     else if (n->hook == NET_HOOK_OPTION)
-        (void)snprintf(out, out_n, "level %u, option %u", n->protocol, n->port);
+        (void)socket_option_name(ntohl(pair[0]), ntohl(pair[1]), out, out_n);
     else if (n->hook == NET_HOOK_SOCKET)
         (void)snprintf(out, out_n, "family %u, type %u, protocol %u", n->family, n->type,
                        n->protocol);

@@ -26,7 +26,7 @@ netns_fill(struct spawner *s)
     if (s->net_n >= s->config->netns_pool || s->net_n >= NETNS_POOL_MAX)
         return false;
     struct err ignored; // tells itself when a child makes its own
-    int fd = holder_network_namespace(s->net_home_fd, &ignored);
+    int fd = holder_network_namespace(s->net_home_fd, s->proc_fd, &ignored);
     if (fd < 0)
         return false;
     s->net_pool[s->net_n++] = io_keep_fd(fd);

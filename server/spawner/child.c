@@ -99,7 +99,7 @@ static int
 step_network(struct child *c, struct err *e)
 {
     if (c->plan->net_fd < 0)
-        return holder_network_namespace_here(e);
+        return holder_network_namespace_here(c->plan->proc_fd, e);
     if (setns(c->plan->net_fd, CLONE_NEWNET) < 0)
         return err_sys(e, errno, "join the network namespace");
     return 0;

@@ -151,12 +151,38 @@ loopback_up(struct err *e)
     return fd;
 }
 
+// In the current network namespace, and of it alone. A TCP socket's queue of errors can be as long as its receive buffer,
+// and is charged to nobody; the kernel's own maximum is 6 MiB or more. What connections leave behind, TIME_WAIT and what
+// is remembered of an address, is charged to nobody either.
+static int
+bound_tcp(int proc_fd, struct err *e)
+{
+    static const char *const rows[][2] = {
+        {"sys/net/ipv4/tcp_rmem", "4096 131072 524288"},
+        {"sys/net/ipv4/tcp_max_tw_buckets", "16384"},
+        {"sys/net/ipv4/tcp_no_metrics_save", "1"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        int r = io_write_at(proc_fd, rows[i][0], rows[i][1], e);
+        if (r < 0)
+            return err_wrap(e, "network namespace");
+    }
+    return 0;
+}
+
+static int
+set_up_network(int proc_fd, struct err *e)
+{
+    int r = bound_tcp(proc_fd, e);
+    return r < 0 ? r : loopback_up(e);
+}
+
 int
-holder_network_namespace(int home_fd, struct err *e)
+holder_network_namespace(int home_fd, int proc_fd, struct err *e)
 {
     if (unshare(CLONE_NEWNET) < 0)
         return err_sys(e, errno, "network namespace: unshare");
-    int fd = loopback_up(e);
+    int fd = set_up_network(proc_fd, e);
     if (setns(home_fd, CLONE_NEWNET) < 0) {
         if (fd >= 0)
             (void)close(fd);
@@ -166,10 +192,10 @@ holder_network_namespace(int home_fd, struct err *e)
 }
 
 int
-holder_network_namespace_here(struct err *e)
+holder_network_namespace_here(int proc_fd, struct err *e)
 {
     if (unshare(CLONE_NEWNET) < 0)
         return err_sys(e, errno, "network namespace: unshare");
-    int auto_close fd = loopback_up(e);
+    int auto_close fd = set_up_network(proc_fd, e);
     return fd < 0 ? fd : 0;
 }

@@ -15,7 +15,7 @@ int holder_user_namespace(uint32_t uid, int proc_fd, struct err *e);
 
 // A network namespace with its loopback up, owned by the first user namespace. Changes the caller's own for a moment;
 // home_fd is where it goes back to. Returns the descriptor, or a negative errno with e.
-int holder_network_namespace(int home_fd, struct err *e);
+int holder_network_namespace(int home_fd, int proc_fd, struct err *e);
 
 // In a child: a new network namespace for itself, loopback up.
-int holder_network_namespace_here(struct err *e);
+int holder_network_namespace_here(int proc_fd, struct err *e);

@@ -162,6 +162,18 @@ messages_come_back_as_they_went(void **state)
         assert_string_equal(type->fields[i].name, limit_table[i].name);
 }
 
+static void
+sockets_follow_memory(void **state)
+{
+    (void)state;
+    struct limits l = {.v = {[LIMIT_MEMORY_BYTES] = 512 << 20}};
+    assert_int_equal(limits_sockets(&l), 1024);
+    l.v[LIMIT_MEMORY_BYTES] = 4 << 20;
+    assert_int_equal(limits_sockets(&l), 64);
+    l.v[LIMIT_MEMORY_BYTES] = UINT64_MAX;
+    assert_int_equal(limits_sockets(&l), 1 << 20);
+}
+
 int
 main(void)
 {
@@ -174,6 +186,7 @@ main(void)
         cmocka_unit_test(a_limit_that_is_none_is_so_until_a_request_sets_one),
         cmocka_unit_test(every_usual_value_lies_within_its_bounds),
         cmocka_unit_test(messages_come_back_as_they_went),
+        cmocka_unit_test(sockets_follow_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -215,6 +215,31 @@ a_denial_says_what_where_and_how_to_ask(void **state)
 }
 
 static void
+refused_options_and_devices_are_told_by_their_names(void **state)
+{
+    static const struct {
+        uint8_t hook, reason, first, second;
+        const char *shown;
+    } rows[] = {
+        {NET_HOOK_OPTION, NET_OPTION, 1, 37, "SO_TIMESTAMPING"},
+        {NET_HOOK_OPTION, NET_OPTION, 6, 99, "SOL_TCP option 99"},
+        {NET_HOOK_DEVICE, NET_DEVICE, 10, 200, "device 10:200"},
+    };
+    struct fixture *f = *state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        size_t n = make(f, EVENT_DENIED, CLASS_DENIAL, sizeof(struct net_event));
+        f->raw.body.net = (struct net_event){
+            .address = {0, 0, 0, rows[i].first, 0, 0, 0, rows[i].second},
+            .reason = rows[i].reason,
+            .hook = rows[i].hook,
+            .rule = UINT32_MAX,
+        };
+        assert_true(telemetry_event(f->srv.telemetry, &f->raw, n));
+        assert_string_equal(last(f)->denial->destination, rows[i].shown);
+    }
+}
+
+static void
 what_a_sandbox_did_before_it_was_somebodys_is_not_told(void **state)
 {
     struct fixture *f = *state;
@@ -335,6 +360,7 @@ main(void)
         TEST(an_event_of_another_generation_is_nobodys),
         TEST(lengths_and_numbers_of_a_body_are_not_believed),
         TEST(a_denial_says_what_where_and_how_to_ask),
+        TEST(refused_options_and_devices_are_told_by_their_names),
         TEST(what_a_sandbox_did_before_it_was_somebodys_is_not_told),
         TEST(a_time_that_has_not_come_is_not_believed),
         TEST(reports_of_the_relay_become_events_of_their_sandbox),
