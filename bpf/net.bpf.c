@@ -321,9 +321,8 @@ static __always_inline int packet(struct __sk_buff *skb, bool out)
     if (!n)
         return DENY;
     read_packet(skb, out, &p);
-    int reason = p.opens && !out && sockets_full(box, n)
-                     ? NET_SOCKETS
-                     : packet_verdict(skb, box, n, &p, out);
+    int reason = p.opens && !out && sockets_full(box, n) ? NET_SOCKETS
+                                                         : packet_verdict(skb, box, n, &p, out);
     if (reason == NET_REASON_NONE)
         return ALLOW;
     count_denied(box, (__u32)reason);

@@ -163,7 +163,7 @@ struct net_counters {
     __u32 sockets; // open TCP sockets to the relay: the pacing rate is divided by it
     __u32
         flows; // where the search for a place goes on; below NET_FLOWS_PER_SLOT: later places are empty
-    __u32 held;     // INET sockets that it has, and connections that its listeners took
+    __u32 held; // INET sockets that it has, and connections that its listeners took
     __u32 zero;
     __u64 failures; // helpers that failed: a map was full, a rewrite impossible
 };
