@@ -65,8 +65,7 @@ static __always_inline int way_out(struct bpf_sandbox *box, const struct target 
         reason = NET_NO_RULE; // a flow by its number is nobody's to ask for
     else
         reason = policy_verdict(box, t, &rule, &index);
-    if (reason == NET_REASON_NONE && box->egress_bytes_max != 0 &&
-        n->out_bytes >= box->egress_bytes_max)
+    if (reason == NET_REASON_NONE && over_quota(box, n, 1))
         reason = NET_QUOTA;
     __u32 flow = reason == NET_REASON_NONE ? flow_make(box, t, hook == NET_HOOK_CONNECT) : NO_PLACE;
     if (reason == NET_REASON_NONE && flow == NO_PLACE)

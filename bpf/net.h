@@ -151,12 +151,13 @@ enum net_reason {
     NET_NAME_QUOTA,   // relay: byte quota of a name's rule
     NET_FULL,         // too many destinations; relay: too many connections or names
     NET_SOCKETS,      // sockets_max: one more INET socket, or connection to a listener
+    NET_IN_QUOTA,     // relay: ingress_bytes_max
     NET_REASONS,
 };
 
 // Map "net_counters", mmapable ARRAY by slot. Monotonic while the generation is the same; the broker clears it at CREATE.
 struct net_counters {
-    __u64 out_bytes, out_packets; // to the relay, from the sandbox's sockets, headers included
+    __u64 out_bytes, out_packets; // to the relay, from the sandbox's sockets; payload, but of DNS
     __u64 in_bytes, in_packets;
     __u64 connects_allowed, connects_denied; // connect and unconnected sendmsg
     __u64 denied[NET_REASONS];

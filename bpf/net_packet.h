@@ -3,11 +3,12 @@
 
 #include "net_flow.h"
 
-enum { IPPROTO_TCP = 6, IPPROTO_UDP = 17, QUOTA_SLACK = 65536 };
+enum { IPPROTO_TCP = 6, IPPROTO_UDP = 17, UDP_HEADER = 8, QUOTA_SLACK = 4194304 };
 
 // What a packet says of its other end.
 struct packet {
     struct target peer;
+    __u32 payload;
     bool plain; // TCP or UDP right behind a header without options, whole
     bool reset;
     bool bare;  // TCP, an acknowledgement and nothing else
@@ -22,12 +23,15 @@ static __always_inline void read_ports(struct __sk_buff *skb, __u32 at, bool out
         return;
     p->peer.port = bpf_ntohs(out ? ports[1] : ports[0]);
     p->plain = p->peer.protocol == IPPROTO_UDP;
+    __u32 headers = at + UDP_HEADER;
     if (p->peer.protocol == IPPROTO_TCP && bpf_skb_load_bytes(skb, at + 12, h, sizeof h) == 0) {
         p->plain = true;
         p->reset = (h[1] & 4) != 0;
         p->opens = (h[1] & 0x12) == 2; // SYN without ACK
-        p->bare = h[1] == 0x10 && skb->len == at + (h[0] >> 4) * 4;
+        headers = at + (h[0] >> 4) * 4;
+        p->bare = h[1] == 0x10 && skb->len == headers;
     }
+    p->payload = skb->len > headers ? skb->len - headers : 0;
 }
 
 static __always_inline void read_packet(struct __sk_buff *skb, bool out, struct packet *p)
@@ -58,9 +62,10 @@ static __always_inline void read_packet(struct __sk_buff *skb, bool out, struct 
 static __always_inline bool over_quota(const struct bpf_sandbox *box, const struct net_counters *n,
                                        __u32 len)
 {
-    // The relay counts what was said and cuts there. This counts headers too, so it leaves some room.
+    // The relay counts what it sends and cuts there. This counts what jobs send, which may wait in buffers yet or be sent
+    // again, so it leaves some room.
     __u64 most = box->egress_bytes_max;
-    return most != 0 && n->out_bytes + len > most + most / 4 + QUOTA_SLACK;
+    return most != 0 && len != 0 && n->out_bytes + len > most + most / 4 + QUOTA_SLACK;
 }
 
 static __always_inline int packet_verdict(struct __sk_buff *skb, const struct bpf_sandbox *box,
@@ -77,7 +82,8 @@ static __always_inline int packet_verdict(struct __sk_buff *skb, const struct bp
     }
     struct net_flow *f = flow_find(box, number);
     int reason = f ? flow_verdict(box, f, p->peer.protocol) : NET_PACKET;
-    if (reason == NET_REASON_NONE && out && over_quota(box, n, skb->len))
+    __u32 payload = f && f->port == NET_DNS_PORT ? 0 : p->payload; // queries have a rate, no quota
+    if (reason == NET_REASON_NONE && out && over_quota(box, n, payload))
         reason = NET_QUOTA;
     // A reset ends what is forbidden: it must get through. So must the acknowledgement that asks for one that fits (RFC
     // 5961, 3.2), since packets before it were lost here.
@@ -85,7 +91,7 @@ static __always_inline int packet_verdict(struct __sk_buff *skb, const struct bp
         return reason;
     if (f)
         flow_used(f);
-    __sync_fetch_and_add(out ? &n->out_bytes : &n->in_bytes, skb->len);
+    __sync_fetch_and_add(out ? &n->out_bytes : &n->in_bytes, payload);
     __sync_fetch_and_add(out ? &n->out_packets : &n->in_packets, packets);
     return NET_REASON_NONE;
 }

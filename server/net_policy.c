@@ -181,14 +181,30 @@ change(struct sandbox *s, struct network *n, struct relay_link *relay, struct er
     return r;
 }
 
+// What an earlier relay had not reported when it ended is not known. The kernel counted it: with a quota all of that is used.
+static const struct relay_counted *
+counted_at_least(const struct sandbox *s, const struct network *n, const struct relay_counted *told,
+                 struct relay_counted *out)
+{
+    const struct bpf *b = bpf_of(s);
+    if (told == NULL || b == NULL || b->net == NULL || n->limit[NETWORK_EGRESS_BYTES] == 0)
+        return told;
+    *out = *told;
+    uint64_t sent = b->net[s->slot].out_bytes;
+    out->out_bytes = sent > out->out_bytes ? sent : out->out_bytes;
+    return out;
+}
+
 static int
 open_in_relay(struct sandbox *s, int fds[SPAWN_FDS_MAX], const struct network *n, struct err *e)
 {
     struct relay_link *relay = relay_of(s);
     if (relay != NULL) {
         struct relay_policy p = to_relay(n);
+        struct relay_counted counted;
         p.counted =
             net_counted_of(net_count(s->all->srv->net), s->slot, s->generation, &p.rule_bytes);
+        p.counted = counted_at_least(s, n, p.counted, &counted);
         return relay_open(relay, s->slot, s->generation, fds, &p, e);
     }
     spawn_close_fds(fds);
@@ -262,6 +278,14 @@ sandbox_network_close(struct sandbox *s, void (*done)(void *cookie), void *cooki
     struct err e;
     return relay != NULL && relay_is_open(relay, s->slot, s->generation) &&
            relay_close(relay, s->slot, s->generation, done, cookie, &e) == 0;
+}
+
+void
+sandbox_network_spent(struct sandbox *s)
+{
+    struct relay_link *relay = relay_of(s);
+    if (relay != NULL)
+        relay_spent(relay, s->slot, s->generation);
 }
 
 void

@@ -37,5 +37,8 @@ int sandbox_network(struct sandbox *s, struct network *n, struct sandbox_waiter 
 // Its flows are cut and its listeners closed in the relay. True: `done` comes, later; false: there is nothing to close.
 bool sandbox_network_close(struct sandbox *s, void (*done)(void *cookie), void *cookie);
 
+// The kernel has dropped what would go beyond its quota: what is open is cut.
+void sandbox_network_spent(struct sandbox *s);
+
 // After the relay was started again: its listeners are opened anew.
 void sandbox_network_again(struct sandbox *s);

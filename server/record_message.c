@@ -77,6 +77,7 @@ record_hint(const char *reason, const char *destination, const char *protocol, c
         {"option", "socket options are those that ordinary programs set"},
         {"sockets", "ask for more memory_bytes: it allows one INET socket per 512 KiB"},
         {"quota", "ask for a higher egress_bytes_max"},
+        {"ingress-quota", "ask for a higher ingress_bytes_max"},
         {"name-rate", "ask for more queries_per_minute"},
         {"name-quota", "ask for a higher bytes_max of the rule"},
     };

@@ -21,6 +21,7 @@ enum sandbox_state { SANDBOX_NONE = 0, SANDBOX_OPEN, SANDBOX_CLOSING };
 struct sandbox_entry {
     enum sandbox_state state;
     uint32_t generation;
+    bool spent; // and was told so
     relay_done *done;
     void *cookie;
 };
@@ -275,8 +276,23 @@ void
 relay_give(struct relay_link *l, struct packet *o)
 {
     struct err e;
+    l->sandboxes[order(o)->slot].spent = false;
     if (submit(l, o, &e) < 0)
         cut(l);
+}
+
+void
+relay_spent(struct relay_link *l, uint32_t slot, uint32_t generation)
+{
+    const struct relay_order body = {.kind = RELAY_SPENT, .slot = slot, .generation = generation};
+    struct err e;
+    if (!relay_is_open(l, slot, generation) || l->sandboxes[slot].spent)
+        return;
+    struct packet *o = order_new(l, &body, &e);
+    if (o == NULL)
+        return; // the next packet that is dropped asks again
+    relay_give(l, o);
+    l->sandboxes[slot].spent = true;
 }
 
 int
@@ -288,7 +304,8 @@ relay_close(struct relay_link *l, uint32_t slot, uint32_t generation, relay_done
     struct packet *o = r < 0 ? NULL : order_new(l, &body, e);
     if (o == NULL)
         return err_errno(e);
-    l->sandboxes[slot] = (struct sandbox_entry){SANDBOX_CLOSING, generation, done, cookie};
+    l->sandboxes[slot] = (struct sandbox_entry){
+        .state = SANDBOX_CLOSING, .generation = generation, .done = done, .cookie = cookie};
     relay_give(l, o);
     return 0;
 }

@@ -91,6 +91,10 @@ struct packet *relay_policy(const struct relay_link *l, uint32_t slot, uint32_t 
 // Takes the order, and cannot fail: a relay that does not get it is cut off, and with it every flow.
 void relay_give(struct relay_link *l, struct packet *order);
 
+// The kernel has counted more than the quota and its room: what is open is cut, once under each policy. A relay that does not
+// take the order is cut off.
+void relay_spent(struct relay_link *l, uint32_t slot, uint32_t generation);
+
 // Cuts and closes all of it; `done` (may be NULL) is called later, never from inside. A relay that does not read what it is
 // sent is cut off, which closes as well. FAILED_PRECONDITION: not open; then there is nothing to close and `done` is not
 // called.

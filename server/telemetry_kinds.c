@@ -39,6 +39,7 @@ static const char *const reasons[NET_REASONS] = {
     [NET_NAME_QUOTA] = "name-quota",
     [NET_FULL] = "full",
     [NET_SOCKETS] = "sockets",
+    [NET_IN_QUOTA] = "ingress-quota",
 };
 
 static const char *
@@ -302,6 +303,8 @@ relay_flow(struct told *o, const struct relay_report *r)
     o->d.flow.name = o->text;
     o->d.flow.out_bytes = r->out_bytes;
     o->d.flow.in_bytes = r->in_bytes;
+    if (r->reason != NET_REASON_NONE)
+        o->d.flow.reason = name_in(reasons, NET_REASONS, r->reason);
 }
 
 void

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "anomaly_rules.h"
+#include "net_policy.h"
 #include "now.h"
 #include "telemetry_told.h"
 
@@ -100,6 +101,17 @@ begin(struct told *o, struct telemetry *t, struct telemetry_box *b, struct job *
     o->comm[0] = '\0';
 }
 
+// A packet was dropped, which its sender does not see.
+static bool
+is_over_quota(const struct event *e, const void *body)
+{
+    struct net_event n;
+    if (e->kind != EVENT_DENIED)
+        return false;
+    memcpy(&n, body, sizeof n);
+    return n.hook == NET_HOOK_EGRESS && n.reason == NET_QUOTA;
+}
+
 bool
 telemetry_event(struct telemetry *t, const void *data, size_t n)
 {
@@ -124,6 +136,8 @@ telemetry_event(struct telemetry *t, const void *data, size_t n)
     o.m.comm = record_text(e.comm, sizeof e.comm, o.comm, sizeof o.comm);
     row->fill(&o, body);
     telemetry_tell(t, b, &o.m);
+    if (is_over_quota(&e, body))
+        sandbox_network_spent(b->sandbox);
     if (t->srv->anomaly != NULL)
         anomaly_event(t->srv->anomaly, b->sandbox, o.job, &e, body);
     return true;

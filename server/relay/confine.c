@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <linux/bpf.h>
 #include <linux/capability.h>
+#include <linux/sockios.h>
 #include <seccomp.h>
 #include <signal.h>
 #include <stddef.h>
@@ -87,6 +88,7 @@ static const struct rule allowed[] = {
     ONE(fcntl, 1, EXACT, F_SETFD),
     ONE(ioctl, 1, EXACT, FIONBIO),
     ONE(ioctl, 1, EXACT, FIONREAD),
+    ONE(ioctl, 1, EXACT, SIOCOUTQ),
     ONE(bpf, 0, EXACT, BPF_MAP_LOOKUP_ELEM),
     ONE(bpf, 0, EXACT, BPF_MAP_UPDATE_ELEM),
     ONE(bpf, 0, EXACT, BPF_MAP_DELETE_ELEM),

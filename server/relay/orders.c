@@ -55,6 +55,17 @@ close_order(struct relay *r, const struct relay_order *o, const int *fds, size_t
 }
 
 static bool
+spent_order(struct relay *r, const struct relay_order *o, const int *fds, size_t fds_n)
+{
+    struct sandbox *s = find_open(r, o);
+    (void)fds;
+    (void)fds_n;
+    if (s != NULL)
+        sandbox_spent(s);
+    return s != NULL;
+}
+
+static bool
 ping_order(struct relay *r, const struct relay_order *o, const int *fds, size_t fds_n)
 {
     (void)fds;
@@ -72,6 +83,7 @@ static const struct kind kinds[] = {
     [RELAY_POLICY] = {policy_order, true, false, 0, 0},
     [RELAY_CLOSE] = {close_order, false, false, 0, 0},
     [RELAY_PING] = {ping_order, false, false, 0, 0},
+    [RELAY_SPENT] = {spent_order, false, false, 0, 0},
 };
 
 static bool
@@ -156,7 +168,7 @@ bool
 orders_check(const void *bytes, size_t n, size_t fds_n)
 {
     const struct relay_order *o = bytes;
-    if (n < sizeof *o || o->kind < RELAY_CONFIGURE || o->kind > RELAY_PING)
+    if (n < sizeof *o || o->kind < RELAY_CONFIGURE || o->kind > RELAY_SPENT)
         return false;
     const struct kind *k = &kinds[o->kind];
     if (o->rules_n > (k->policy ? (uint32_t)NET_RULES : 0) || fds_n < k->fds_min ||

@@ -60,9 +60,11 @@ struct sandbox {
     struct permit_window queries_window;
     struct bucket denials, reports, udp_out, udp_in;
     uint32_t dialling; // flows that are not open yet
+    uint32_t draining; // flows that only send what is left
     uint32_t pacing;   // flows that shared the rate at the last look
     bool resting;      // listeners do not accept until the next tick
     bool changed;      // since the last SUMS
+    bool spent;        // SPENT: nothing more goes out
 };
 
 struct relay {

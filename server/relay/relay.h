@@ -69,7 +69,9 @@ enum relay_order_kind {
     RELAY_POLICY =
         3, // another policy: flows that it forbids are cut (RST) before the next order is read
     RELAY_CLOSE = 4, // everything of the sandbox is cut and closed; answered by RELAY_CLOSED
-    RELAY_PING = 5,  // answered from the loop by RELAY_PONG with the same generation; slot 0
+    RELAY_SPENT =
+        6, // nothing more may go out under this policy: the kernel counts more than the quota and its room
+    RELAY_PING = 5, // answered from the loop by RELAY_PONG with the same generation; slot 0
 };
 
 struct relay_order {

@@ -108,6 +108,12 @@ report_denied(struct sandbox *s, enum net_reason reason, const struct report_abo
     report(s, RELAY_DENIED, &a);
 }
 
+bool
+report_is_quota(enum net_reason reason)
+{
+    return reason == NET_QUOTA || reason == NET_IN_QUOTA || reason == NET_NAME_QUOTA;
+}
+
 uint32_t
 report_rule(const struct sandbox *s, uint32_t index)
 {

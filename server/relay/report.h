@@ -33,5 +33,8 @@ void report(struct sandbox *s, enum relay_report_kind kind, const struct report_
 // A refusal in one line.
 void report_denied(struct sandbox *s, enum net_reason reason, const struct report_about *about);
 
+// Is it a quota that was used up?
+bool report_is_quota(enum net_reason reason);
+
 // Number of the rule at an index of the policy, for reports.
 uint32_t report_rule(const struct sandbox *s, uint32_t index);

@@ -192,11 +192,20 @@ sandbox_policy(struct sandbox *s, const struct relay_order *o)
     permit_inherit(now, s->permit);
     free(s->permit);
     s->permit = now;
+    s->spent = false;
     set_rates(s);
     names_renew(s);
     tcp_recheck(s);
     udp_recheck(s);
     return true;
+}
+
+void
+sandbox_spent(struct sandbox *s)
+{
+    s->spent = true;
+    tcp_recheck(s);
+    udp_recheck(s);
 }
 
 static void
@@ -279,11 +288,19 @@ left_of(uint64_t most, uint64_t used)
     return used >= most ? 0 : most - used;
 }
 
+static uint64_t
+own_left(const struct sandbox *s, bool out)
+{
+    if (out && s->spent)
+        return 0;
+    return out ? left_of(s->permit->out_bytes_max, s->out_bytes)
+               : left_of(s->permit->in_bytes_max, s->in_bytes);
+}
+
 uint64_t
 sandbox_left(const struct sandbox *s, bool out, uint32_t rule)
 {
-    uint64_t own = out ? left_of(s->permit->out_bytes_max, s->out_bytes)
-                       : left_of(s->permit->in_bytes_max, s->in_bytes);
+    uint64_t own = own_left(s, out);
     uint64_t of_rule = permit_rule_left(s->permit, rule);
     return own < of_rule ? own : of_rule;
 }
@@ -300,7 +317,7 @@ sandbox_count(struct sandbox *s, bool out, uint32_t rule, uint64_t n)
 enum net_reason
 sandbox_quota_reason(const struct sandbox *s, bool out)
 {
-    uint64_t own = out ? left_of(s->permit->out_bytes_max, s->out_bytes)
-                       : left_of(s->permit->in_bytes_max, s->in_bytes);
-    return own == 0 ? NET_QUOTA : NET_NAME_QUOTA;
+    if (own_left(s, out) > 0)
+        return NET_NAME_QUOTA;
+    return out ? NET_QUOTA : NET_IN_QUOTA;
 }

@@ -14,6 +14,9 @@ bool sandbox_open(struct relay *r, const struct relay_order *o, const int *fds, 
 // POLICY. False: no memory.
 bool sandbox_policy(struct sandbox *s, const struct relay_order *o);
 
+// SPENT, until another policy comes.
+void sandbox_spent(struct sandbox *s);
+
 // CLOSE: cut at once; CLOSED is told when nothing is left.
 void sandbox_close(struct sandbox *s);
 
@@ -34,5 +37,5 @@ uint64_t sandbox_left(const struct sandbox *s, bool out, uint32_t rule);
 // Bytes that went.
 void sandbox_count(struct sandbox *s, bool out, uint32_t rule, uint64_t n);
 
-// Where a flow's refusal or cut by quota comes from: NET_QUOTA or NET_NAME_QUOTA.
+// Where a flow's refusal or cut by quota comes from: NET_QUOTA, NET_IN_QUOTA or NET_NAME_QUOTA.
 enum net_reason sandbox_quota_reason(const struct sandbox *s, bool out);

@@ -4,9 +4,7 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -16,126 +14,17 @@
 #include "report.h"
 #include "sandboxes.h"
 
-static struct {
-    struct flow *all;
-    uint32_t n, used; // used: of all, ever
-    struct list unused;
-    uint32_t open;
-} t;
-
-bool
-tcp_init(uint32_t n)
-{
-    list_init(&t.unused);
-    t.n = n;
-    void *p = mmap(NULL, n * sizeof(struct flow), PROT_READ | PROT_WRITE,
-                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (p == MAP_FAILED)
-        return false;
-    t.all = p;
-    return true;
-}
-
-static struct flow *
-take(void)
-{
-    if (!list_empty(&t.unused)) {
-        struct flow *f = list_entry(t.unused.next, struct flow, node);
-        list_remove(&f->node);
-        return f;
-    }
-    return t.used < t.n ? &t.all[t.used++] : NULL;
-}
-
-// Whether its close sends a RST and drops what was not sent yet. On from the start, so that the end of the process does
-// the same; off for a flow that both sides have ended.
-static void
-reset_at_close(int fd, bool on)
-{
-    const struct linger now = {.l_onoff = on, .l_linger = 0};
-    if (fd >= 0)
-        (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
-}
-
 static void
 refuse(int fd)
 {
-    reset_at_close(fd, true);
+    tcp_reset_at_close(fd, true);
     (void)close(fd);
-}
-
-static void dial_next(struct flow *f);
-
-static void
-release(struct flow *f)
-{
-    list_append(&t.unused, &f->node);
-}
-
-// The loop has let go of one of a flow's sockets.
-static void
-on_closed(uv_handle_t *h)
-{
-    struct flow *f = h->data;
-    f->handles--;
-    if (f->ended && f->handles == 0)
-        release(f);
-    else if (!f->ended && f->state == FLOW_RETRYING)
-        dial_next(f);
-}
-
-static struct report_about
-about_flow(const struct flow *f)
-{
-    return (struct report_about){
-        .address = f->state == FLOW_NAMING ? f->asked.address : f->address,
-        .name = f->name != NULL ? f->name->text : NULL,
-        .user = &f->asked.user,
-        .rule = report_rule(f->sandbox, f->rule),
-        .port = f->asked.port,
-        .protocol = IPPROTO_TCP,
-        .out_bytes = f->out.bytes,
-        .in_bytes = f->in.bytes,
-    };
-}
-
-static void
-leave_dialling(struct flow *f, enum flow_state state)
-{
-    if (f->state != FLOW_OPEN && state == FLOW_OPEN)
-        f->sandbox->dialling--;
-    f->state = state;
-}
-
-void
-tcp_end(struct flow *f, bool reset, enum net_reason reason)
-{
-    struct sandbox *s = f->sandbox;
-    struct report_about about = about_flow(f);
-    about.reason = reason;
-    if (!f->denied)
-        report(s, RELAY_FLOW_END, &about);
-    leave_dialling(f, FLOW_OPEN);
-    if (!reset) {
-        reset_at_close(f->job.fd, false);
-        reset_at_close(f->peer.fd, false);
-    }
-    list_remove(&f->waiter.node);
-    list_remove(&f->node);
-    s->connections--;
-    s->flows_n--;
-    t.open--;
-    f->ended = true;
-    (void)watch_close(&f->job, on_closed);
-    (void)watch_close(&f->peer, on_closed);
-    if (f->handles == 0)
-        release(f);
 }
 
 static void
 deny(struct flow *f, enum net_reason reason)
 {
-    struct report_about about = about_flow(f);
+    struct report_about about = tcp_about(f);
     report_denied(f->sandbox, reason, &about);
     f->denied = true;
     tcp_end(f, true, reason);
@@ -147,6 +36,14 @@ keep_small(int fd)
     static const int bytes = TCP_BUFFER;
     (void)setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
     (void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+}
+
+// What a job may have under way to the relay when its quota is cut: the kernel has counted that.
+static void
+keep_window_small(int fd)
+{
+    static const int bytes = TCP_BUFFER;
+    (void)setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
 }
 
 static int
@@ -162,7 +59,7 @@ connect_to(const uint8_t address[16], uint16_t port, bool small)
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
     (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof yes);
     (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
-    reset_at_close(fd, true);
+    tcp_reset_at_close(fd, true);
     if (small) // before the window is offered
         keep_small(fd);
     if (connect(fd, (const struct sockaddr *)&to, n) < 0 && errno != EINPROGRESS)
@@ -170,9 +67,8 @@ connect_to(const uint8_t address[16], uint16_t port, bool small)
     return take_fd(&fd);
 }
 
-// The next address that may be reached. A flow whose addresses all failed is reset, as a refused connection is.
-static void
-dial_next(struct flow *f)
+void
+tcp_dial_next(struct flow *f)
 {
     struct sandbox *s = f->sandbox;
     bool forbidden = false;
@@ -203,7 +99,7 @@ static void
 retry(struct flow *f)
 {
     f->state = FLOW_RETRYING;
-    (void)watch_close(&f->peer, on_closed); // dial_next() follows
+    (void)watch_close(&f->peer, tcp_on_closed); // tcp_dial_next() follows
 }
 
 // IPv6 and IPv4 in turn, so that a family that leads nowhere costs one attempt.
@@ -231,7 +127,7 @@ on_resolved(struct resolve_waiter *w, enum resolve_result result, struct name *n
         return;
     }
     take_addresses(f, name);
-    dial_next(f);
+    tcp_dial_next(f);
 }
 
 // Does the policy of now let it be? Sets its rule.
@@ -273,12 +169,13 @@ begin(struct sandbox *s, struct flow *f, int fd, const struct net_flow *asked)
     f->small = s->flows_n > TCP_FLOWS_LARGE;
     s->dialling++;
     s->changed = true;
-    t.open++;
     tick_need(s->relay);
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
-    reset_at_close(fd, true);
+    tcp_reset_at_close(fd, true);
     if (f->small)
         keep_small(fd);
+    else if (s->permit->out_bytes_max > 0)
+        keep_window_small(fd);
     f->handles = 1;
     watch_open(s->relay, &f->job, fd, 0, tcp_on_ready, f);
     uint32_t index = names_index(asked->address);
@@ -293,7 +190,7 @@ begin(struct sandbox *s, struct flow *f, int fd, const struct net_flow *asked)
         return;
     }
     memcpy(f->addresses[f->addresses_n++], asked->address, sizeof asked->address);
-    dial_next(f);
+    tcp_dial_next(f);
 }
 
 static void
@@ -319,7 +216,8 @@ accepted(struct listener *l, int fd)
         dns_stream_open(s, fd, &asked.user);
         return;
     }
-    struct flow *f = room && share_left(s->flows_n, t.open, t.n) ? take() : NULL;
+    struct flow *f =
+        room && share_left(s->flows_n, tcp_flows(), s->relay->flows_max) ? tcp_take() : NULL;
     if (f == NULL) {
         const struct report_about about = {.address = asked.address,
                                            .user = &asked.user,
@@ -381,8 +279,8 @@ is_paced(const struct sandbox *s)
 static void
 opened(struct flow *f)
 {
-    struct report_about about = about_flow(f);
-    leave_dialling(f, FLOW_OPEN);
+    struct report_about about = tcp_about(f);
+    tcp_set_open(f);
     report(f->sandbox, RELAY_FLOW, &about);
     if (is_paced(f->sandbox)) {
         f->sandbox->pacing++; // until the next look it counts as active
@@ -414,7 +312,9 @@ tcp_on_ready(uv_poll_t *uv, int status, int events)
     if (error != 0 && is_peer && f->state == FLOW_DIALLING)
         retry(f);
     else if (error != 0)
-        tcp_end(f, true, NET_REASON_NONE);
+        tcp_end(f, true, f->draining ? f->drained_because : NET_REASON_NONE);
+    else if (f->draining)
+        watch_want(w, 0, tcp_on_ready);
     else if (f->state == FLOW_OPEN)
         tcp_copy(f);
     else if (is_peer && (events & UV_WRITABLE) != 0)
@@ -430,6 +330,8 @@ tcp_recheck(struct sandbox *s)
     {
         struct flow *f = list_entry(it, struct flow, node);
         enum net_reason reason = judge(f);
+        if (f->draining && report_is_quota(reason))
+            continue;
         if (reason != NET_REASON_NONE)
             tcp_end(f, true, reason);
         else
@@ -484,6 +386,8 @@ tcp_tick(struct relay *r)
         struct sandbox *s = list_entry(it, struct sandbox, node);
         if (s->dialling > 0)
             look_at_dials(s);
+        if (s->draining > 0)
+            tcp_drained(s);
         if (is_paced(s))
             share_rate(s);
         if (!s->resting)
@@ -493,5 +397,5 @@ tcp_tick(struct relay *r)
             if (s->listeners[i].sandbox != NULL)
                 watch_want(&s->listeners[i].watch, UV_READABLE, tcp_on_listener);
     }
-    return t.open > 0;
+    return tcp_flows() > 0;
 }

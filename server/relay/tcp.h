@@ -18,11 +18,13 @@
 
 #include "names.h"
 #include "process.h"
+#include "report.h"
 #include "resolve.h"
 
 enum {
     TCP_DIAL_MS = 10000,   // for all addresses together
     TCP_ATTEMPT_MS = 2000, // for one of them while there are others
+    TCP_DRAIN_MS = 10000,  // for what a quota let through
     TCP_ACCEPTS_PER_TURN = 64,
     TCP_ROUNDS_PER_TURN = 8, // of one direction, then others have their turn
     TCP_FLOWS_LARGE = 16,    // of a sandbox, whose buffers grow as the kernel likes
@@ -48,6 +50,8 @@ struct flow {
     bool ended;       // and is free when the loop knows none
     bool denied;      // which was told
     bool small;       // its buffers do not grow
+    bool draining;    // cut by a quota: the far end gets what is within it
+    enum net_reason drained_because;
     struct lane out, in;
     uint64_t moved; // bytes of both at the last look of pacing
     struct net_flow asked;
@@ -56,7 +60,8 @@ struct flow {
     uint8_t address[16]; // being dialled, or dialled
     uint32_t addresses_n, next;
     uint8_t addresses[NAME_ADDRESSES][16];
-    uint64_t dial_until_ms, attempt_until_ms;
+    uint64_t dial_until_ms; // draining: until then
+    uint64_t attempt_until_ms;
 };
 
 // A table of `n` flows. False without memory.
@@ -77,8 +82,35 @@ bool tcp_tick(struct relay *r);
 // tcp_copy.c: moves what can be moved both ways, and asks the loop for what is missing. Ends the flow when it is over.
 void tcp_copy(struct flow *f);
 
-// Ends it. reset: both sides get a RST. reason: why it was cut.
+// Ends it. reset: both sides get a RST. reason: why it was cut. A quota's cut lets the far end have what was sent before:
+// then the flow goes on without a job's side (draining).
 void tcp_end(struct flow *f, bool reset, enum net_reason reason);
+
+// tcp_end.c: it met the end of a quota, and with it those that have no more to send either.
+void tcp_over_quota(struct flow *f, bool out);
+
+// Ends those that have nothing left to send, or had their time.
+void tcp_drained(struct sandbox *s);
+
+// One of the table, nothing in it set; NULL: it is full. And how many are in use.
+struct flow *tcp_take(void);
+uint32_t tcp_flows(void);
+
+// Whether its close sends a RST and drops what was not sent yet. On from the start, so that the end of the process does
+// the same; off for a flow that both sides have ended.
+void tcp_reset_at_close(int fd, bool on);
+
+// It is dialled, or needs no dialling any more.
+void tcp_set_open(struct flow *f);
+
+// The loop has let go of one of its sockets.
+void tcp_on_closed(uv_handle_t *h);
+
+// What is reported of it.
+struct report_about tcp_about(const struct flow *f);
+
+// The next address that may be reached. A flow whose addresses all failed is reset, as a refused connection is.
+void tcp_dial_next(struct flow *f);
 
 // The callback of both ends' sockets.
 void tcp_on_ready(uv_poll_t *uv, int status, int events);

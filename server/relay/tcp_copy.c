@@ -52,7 +52,7 @@ move_lane(struct flow *f, bool out)
     if (outcome == BROKEN)
         tcp_end(f, true, NET_REASON_NONE);
     else if (outcome == OVER_QUOTA)
-        tcp_end(f, true, sandbox_quota_reason(f->sandbox, out));
+        tcp_over_quota(f, out);
     return outcome != BROKEN && outcome != OVER_QUOTA;
 }
 

@@ -117,6 +117,8 @@ end(struct association *a, enum net_reason reason)
         .out_bytes = a->out_bytes,
         .in_bytes = a->in_bytes,
     };
+    if (!a->denied && report_is_quota(reason))
+        report_denied(s, reason, &about);
     if (!a->denied)
         report(s, RELAY_FLOW_END, &about);
     if (!watch_close(&a->watch, on_closed))
@@ -201,6 +203,14 @@ on_answer(uv_poll_t *uv, int status, int events)
     watch_want(&a->watch, UV_READABLE, on_answer);
 }
 
+static struct permit_verdict
+within_quota(const struct sandbox *s, struct permit_verdict v)
+{
+    if (v.reason == NET_REASON_NONE && sandbox_left(s, true, v.rule) == 0)
+        v.reason = sandbox_quota_reason(s, true);
+    return v;
+}
+
 // Where to, and may it? Of a name: the first of its addresses that may be reached.
 static struct permit_verdict
 judge(struct association *a)
@@ -209,14 +219,14 @@ judge(struct association *a)
     uint16_t port = a->flow.port;
     if (a->name == NULL) {
         memcpy(a->address, a->flow.address, sizeof a->address);
-        return sandbox_judge(s, a->address, port, IPPROTO_UDP);
+        return within_quota(s, sandbox_judge(s, a->address, port, IPPROTO_UDP));
     }
     struct permit_verdict v = permit_name_port(s->permit, a->name->text, port, IPPROTO_UDP);
     for (uint32_t i = 0; i < a->name->n && v.reason == NET_REASON_NONE; i++) {
         const uint8_t *address = a->name->addresses[i];
         memcpy(a->address, address, sizeof a->address);
         if (sandbox_may_reach(s, address, port, IPPROTO_UDP))
-            return v;
+            return within_quota(s, v);
     }
     if (v.reason == NET_REASON_NONE)
         v.reason = NET_NAME_ADDRESS;

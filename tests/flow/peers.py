@@ -13,6 +13,7 @@ import socket
 import subprocess
 
 CLONE_NEWNET = 0x40000000
+PR_SET_PDEATHSIG = 1
 PORTS = (80, 81)
 
 
@@ -91,6 +92,40 @@ class Peers:
         ip("addr", "add", f"{v6}/64", "dev", link, "nodad")
         ip("link", "set", link, "up")
 
+    def server(self, serve):
+        """A process in the peer's namespace that runs serve(go, told) on two pipes."""
+        return Server(self, serve)
+
     def __exit__(self, *why):
         os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
+
+
+class Server:
+    """Numbers from it, one hear() each, and go_on() that lets its os.read(go, 1) return."""
+
+    def __init__(self, peers, serve):
+        self.told, told = os.pipe()
+        go, self.said = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+                with open(f"/proc/{peers.pid}/ns/net", encoding="ascii") as f:
+                    ctypes.CDLL(None).setns(f.fileno(), CLONE_NEWNET)
+                serve(go, lambda n: os.write(told, n.to_bytes(8, "big")))
+            finally:
+                os._exit(1)
+        os.close(told)
+
+    def hear(self):
+        return int.from_bytes(os.read(self.told, 8), "big")
+
+    def go_on(self):
+        os.write(self.said, b"x")
+
+    def end(self):
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+        os.close(self.told)
+        os.close(self.said)

@@ -1,7 +1,6 @@
 #!/usr/bin/python3
 """A relay that hangs: it is killed and another one started, nobody waits for it, and nothing that it held gets out."""
 
-import ctypes
 import fcntl
 import os
 import signal
@@ -14,7 +13,7 @@ from api import SANDBOX, main
 from broker import Broker
 from network import ALLOWLIST, CONFIG, PRELUDE, policy, python
 from patience import patience
-from peers import CLONE_NEWNET, Peers
+from peers import Peers
 from runner import check, until
 
 PUBLIC = Peers.public
@@ -75,50 +74,24 @@ def a_relay_that_hangs_is_replaced_and_nobody_waits_for_it(b, c):
     b.cli("rm", stays)
 
 
-class Sink:
-    """A server in the peer's namespace that takes little and reads nothing until it is told to."""
-
-    def __init__(self, peers):
-        self.told, told = os.pipe()
-        go, self.said = os.pipe()
-        self.pid = os.fork()
-        if self.pid == 0:
-            try:
-                with open(f"/proc/{peers.pid}/ns/net", encoding="ascii") as f:
-                    ctypes.CDLL(None).setns(f.fileno(), CLONE_NEWNET)
-                self.serve(go, told)
-            finally:
-                os._exit(1)
-
-    @staticmethod
-    def serve(go, told):
-        server = socket.socket()
-        server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        server.bind((PUBLIC, SINK_PORT))
-        server.listen()
-        os.write(told, bytes(8))
-        peer = server.accept()[0]
-        os.read(go, 1)
-        had = struct.unpack("i", fcntl.ioctl(peer, termios.FIONREAD, bytes(4)))[0]
-        os.write(told, had.to_bytes(8, "big"))
-        os.read(go, 1)
-        got = 0
-        try:
-            while piece := peer.recv(65536):
-                got += len(piece)
-        except ConnectionResetError:
-            pass
-        os.write(told, got.to_bytes(8, "big"))
-
-    def hear(self):
-        return int.from_bytes(os.read(self.told, 8), "big")
-
-    def go_on(self):
-        os.write(self.said, b"x")
-
-    def end(self):
-        os.kill(self.pid, signal.SIGKILL)
-        os.waitpid(self.pid, 0)
+def sink(go, told):
+    """Takes little, and reads nothing until it is told to."""
+    server = socket.socket()
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    server.bind((PUBLIC, SINK_PORT))
+    server.listen()
+    told(0)
+    peer = server.accept()[0]
+    os.read(go, 1)
+    told(struct.unpack("i", fcntl.ioctl(peer, termios.FIONREAD, bytes(4)))[0])
+    os.read(go, 1)
+    got = 0
+    try:
+        while piece := peer.recv(65536):
+            got += len(piece)
+    except ConnectionResetError:
+        pass
+    told(got)
 
 
 FILL = PRELUDE + f"""
@@ -135,19 +108,19 @@ time.sleep(1000)
 
 def what_was_queued_before_a_narrowing_does_not_leave_after_it(b, c):
     box = c.unary(SANDBOX + "Create", {"network": policy(ALLOWLIST, (PUBLIC, SINK_PORT, 1))}).sandbox.id
-    sink = Sink(peers)
-    sink.hear()
+    server = peers.server(sink)
+    server.hear()
     p = b.popen("exec", box, "--", "python3", "-c", FILL, stdout=-1)
     sent = int(p.stdout.readline())
-    sink.go_on()
-    had = sink.hear()
+    server.go_on()
+    had = server.hear()
     check(sent > had + 100000, f"{sent} bytes are on their way, {had} have arrived")
     pid, since = stop_relay(b)
     c.unary(SANDBOX + "Update", {"id": box, "network": policy(ALLOWLIST, (PUBLIC, 80, 1))})
     wait_for_another(b, pid, since)
-    sink.go_on()
-    got = sink.hear()
-    sink.end()
+    server.go_on()
+    got = server.hear()
+    server.end()
     check(got <= had, f"{got} bytes arrived, of which {had} were there before")
     b.cli("rm", box)
     p.wait()

@@ -297,6 +297,33 @@ quotas_let_through_exactly_their_bytes_and_cut(void **state)
 }
 
 static void
+a_kernel_that_counts_more_than_the_quota_has_everything_cut(void **state)
+{
+    (void)state;
+    size_t n = 0;
+    struct box_policy p = loopback_policy(PORT);
+    p.out_bytes_max = 10;
+    box_open(&p);
+    struct pair c = connect_pair(PORT);
+    box_say(c.job, "x");
+    box_hear(c.peer, "x");
+    struct relay_order *o = box_order(RELAY_SPENT, 0, &n);
+    box_send(o, n, NULL, 0);
+    free(o);
+    box_expect_reset(c.job);
+    box_expect_reset(c.peer);
+    c.job = c.peer = -1;
+    assert_int_equal(box_await(RELAY_DENIED).reason, NET_QUOTA);
+    assert_int_equal(box_await(RELAY_FLOW_END).reason, NET_QUOTA);
+    close_pair(&c);
+    expect_refused(INADDR_LOOPBACK, PORT, NET_QUOTA);
+    box_change(&p); // what another policy lets through, goes through
+    c = connect_pair(PORT);
+    close_pair(&c);
+    box_close();
+}
+
+static void
 another_policy_cuts_what_it_forbids_and_leaves_the_rest(void **state)
 {
     (void)state;
@@ -477,6 +504,7 @@ main(void)
         cmocka_unit_test(a_reset_of_either_side_reaches_the_other),
         cmocka_unit_test(sixty_four_megabytes_arrive_as_they_were_also_at_a_slow_reader),
         cmocka_unit_test(quotas_let_through_exactly_their_bytes_and_cut),
+        cmocka_unit_test(a_kernel_that_counts_more_than_the_quota_has_everything_cut),
         cmocka_unit_test(another_policy_cuts_what_it_forbids_and_leaves_the_rest),
         cmocka_unit_test(a_rate_is_kept_by_pacing),
         cmocka_unit_test(datagrams_go_out_and_only_their_destination_can_answer),

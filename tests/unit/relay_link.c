@@ -369,6 +369,32 @@ the_link_may_be_freed_inside_an_event(void **state)
     assert_int_equal(f->reports, 1);
 }
 
+static unsigned
+orders_of(struct fixture *f, uint32_t kind)
+{
+    struct relay_order o = {0};
+    unsigned n = 0;
+    while (recv(f->relay, &o, sizeof o, MSG_DONTWAIT) > 0)
+        n += o.kind == kind;
+    return n;
+}
+
+static void
+that_the_kernel_cut_is_said_once_under_each_policy(void **state)
+{
+    struct fixture *f = *state;
+    struct err e;
+    const struct relay_policy p = {.mode = NET_OPEN};
+    open_one(f);
+    relay_spent(f->link, SLOT, GENERATION);
+    relay_spent(f->link, SLOT, GENERATION);
+    relay_spent(f->link, SLOT, GENERATION + 1);
+    assert_int_equal(orders_of(f, RELAY_SPENT), 1);
+    relay_give(f->link, relay_policy(f->link, SLOT, GENERATION, &p, &e));
+    relay_spent(f->link, SLOT, GENERATION);
+    assert_int_equal(orders_of(f, RELAY_SPENT), 1);
+}
+
 // Reads orders up to the next ping, and its number.
 static uint32_t
 await_ping(struct fixture *f)
@@ -432,6 +458,7 @@ main(void)
         LINK_TEST(reports_are_told_and_a_close_is_called_back_once),
         LINK_TEST(the_relays_end_calls_back_every_close_and_is_told_once),
         LINK_TEST(the_link_may_be_freed_inside_an_event),
+        LINK_TEST(that_the_kernel_cut_is_said_once_under_each_policy),
         LINK_TEST(only_a_relay_that_does_not_answer_is_silent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

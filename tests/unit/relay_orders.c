@@ -75,13 +75,13 @@ kinds_slots_modes_and_descriptors_beyond_their_bounds_are_refused(void **state)
 {
     (void)state;
     struct packet p;
-    static const uint32_t kinds[] = {0, 6, UINT32_MAX};
+    static const uint32_t kinds[] = {0, 7, UINT32_MAX};
     for (size_t i = 0; i < 3; i++) {
         p = fine(RELAY_CLOSE);
         p.o->kind = kinds[i];
         assert_false(check(&p));
     }
-    for (uint32_t kind = RELAY_CONFIGURE; kind <= RELAY_PING; kind++) {
+    for (uint32_t kind = RELAY_CONFIGURE; kind <= RELAY_SPENT; kind++) {
         p = fine(kind);
         p.o->slot = BPF_SLOTS;
         assert_false(check(&p));
@@ -164,7 +164,7 @@ static void
 what_was_counted_before_is_said_by_open_alone(void **state)
 {
     (void)state;
-    for (uint32_t kind = RELAY_CONFIGURE; kind <= RELAY_PING; kind++) {
+    for (uint32_t kind = RELAY_CONFIGURE; kind <= RELAY_SPENT; kind++) {
         struct packet p = fine(kind);
         p.o->counted.out_bytes = 1;
         assert_int_equal(check(&p), kind == RELAY_OPEN);
@@ -203,7 +203,7 @@ static void
 every_kind_that_is_fine_is_taken(void **state)
 {
     (void)state;
-    for (uint32_t kind = RELAY_CONFIGURE; kind <= RELAY_PING; kind++) {
+    for (uint32_t kind = RELAY_CONFIGURE; kind <= RELAY_SPENT; kind++) {
         struct packet p = fine(kind);
         assert_true(check(&p));
     }
