@@ -35,6 +35,7 @@ finding_from(void *to, struct arena *a, const ProtobufCMessage *from)
         .sandbox_id = m->sandbox_id,
         .process_id = m->process_id,
         .template_name = m->template_,
+        .message = m,
     };
     return true;
 }
@@ -52,6 +53,8 @@ findings_request(Stockade__V1__ListFindingsRequest *m, const struct stockade_fin
         m->rule = o->rule;
     if (o->tenant != NULL)
         m->tenant = o->tenant;
+    if (o->instance != NULL)
+        m->instance = o->instance;
 }
 
 static bool
@@ -62,6 +65,7 @@ findings_from(void *to, struct arena *a, const ProtobufCMessage *from)
     all->last_sequence = m->last_sequence;
     all->more = m->more;
     all->forgotten = m->forgotten;
+    all->instance = m->instance;
     return LIST_FROM(all->items, all->n, a, m->findings, m->n_findings, finding_from);
 }
 

@@ -250,8 +250,18 @@ stockade_interrupt(struct stockade *s)
     if (s == NULL)
         return;
     pthread_mutex_lock(&s->lock);
+    s->interrupts++;
     for (struct call *c = s->calls; c != NULL; c = c->next)
         if (c->stream)
             cancel_locked(c);
     pthread_mutex_unlock(&s->lock);
+}
+
+uint64_t
+calls_interrupts(struct stockade *s)
+{
+    pthread_mutex_lock(&s->lock);
+    uint64_t n = s->interrupts;
+    pthread_mutex_unlock(&s->lock);
+    return n;
 }

@@ -40,6 +40,9 @@ void call_cancel(struct call *c);
 // Forgets it (after CANCEL, where it is not over). NULL is fine.
 void call_free(struct call *c);
 
+// How often stockade_interrupt() came: for what waits between two calls.
+uint64_t calls_interrupts(struct stockade *s);
+
 static inline void
 auto_call_(struct call **c)
 {

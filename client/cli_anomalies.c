@@ -14,16 +14,6 @@
 
 enum { TEXT_MAX = 600, WAIT_MS = 20000 };
 
-json_t *
-json_of_finding(const struct stockade_finding *f)
-{
-    return json_pack("{sI so ss ss ss sf sf ss ss ss ss}", "sequence", (json_int_t)f->sequence,
-                     "time", json_of_time(f->time_ms), "rule", f->rule, "severity",
-                     cli_severity_name(f->severity), "text", f->text, "score", f->score,
-                     "threshold", f->threshold, "response", f->response, "sandbox_id",
-                     f->sandbox_id, "process_id", f->process_id, "template", f->template_name);
-}
-
 static void
 print_finding(const struct stockade_finding *f)
 {
@@ -41,29 +31,76 @@ print_finding(const struct stockade_finding *f)
                  logged ? "" : f->response, logged ? "" : ")");
 }
 
-struct listing {
-    const struct options *o;
-    json_t *array; // NULL: each as it comes
-};
-
+// What is missing before what comes.
 static int
-show(const struct command *c, struct listing *l, const struct stockade_findings *all)
+say_missing(const struct options *o, const struct stockade_findings_options *asked,
+            const struct stockade_findings *all)
 {
-    int code = EXIT_OK;
-    if (all->forgotten > 0 && !l->o->json)
+    bool restarted = asked->instance != NULL && strcmp(asked->instance, all->instance) != 0;
+    uint64_t from = asked->after_sequence + 1;
+    if (!restarted && all->forgotten == 0)
+        return EXIT_OK;
+    if (o->json)
+        return json_put(restarted ? json_of_gap(from, 0, 0, "restarted")
+                                  : json_of_gap(from, 0, all->forgotten, "forgotten"));
+    if (restarted)
+        (void)fprintf(stderr,
+                      "stockade anomalies: the broker was restarted: what it found from "
+                      "%" PRIu64 " on until then is missing\n",
+                      from);
+    else
         (void)fprintf(stderr, "stockade anomalies: %" PRIu64 " older findings are no longer kept\n",
                       all->forgotten);
-    for (size_t i = 0; i < all->n; i++) {
-        const struct stockade_finding *f = &all->items[i];
-        if (l->array != NULL)
-            (void)json_array_append_new(l->array, json_of_finding(f));
-        else if (!l->o->json)
-            print_finding(f);
-        else if ((code = json_put(json_of_finding(f))) != EXIT_OK)
-            return code;
+    return EXIT_OK;
+}
+
+static int
+show(const struct command *c, const struct options *o,
+     const struct stockade_findings_options *asked, const struct stockade_findings *all)
+{
+    int code = say_missing(o, asked, all);
+    for (size_t i = 0; i < all->n && code == EXIT_OK; i++) {
+        if (o->json)
+            code = json_put(json_of_finding(&all->items[i]));
+        else
+            print_finding(&all->items[i]);
     }
-    bool gone = l->o->follow && sink_is_gone(); // there may be nothing to say for long
+    if (code != EXIT_OK)
+        return code;
+    bool gone = o->follow && sink_is_gone(); // there may be nothing to say for long
     return gone ? EXIT_PIPE : cli_flush(c);
+}
+
+// Where to go on: of the last page.
+struct cursor {
+    char instance[33];
+    bool begun;
+    unsigned failures;
+};
+
+static void
+move_on(struct stockade_findings_options *ask, struct cursor *at,
+        const struct stockade_findings *all)
+{
+    (void)snprintf(at->instance, sizeof at->instance, "%s", all->instance);
+    ask->after_sequence = all->last_sequence;
+    ask->instance = at->instance[0] != '\0' ? at->instance : NULL;
+    at->begun = true;
+    at->failures = 0;
+}
+
+// A follower outlives the broker: it asks again, less often with each failure, up to once a second.
+static bool
+waits_for_broker(const struct options *o, struct cursor *at, const struct stockade_error *e)
+{
+    enum { FIRST_MS = 50, DOUBLED_MAX = 4 };
+    if (!o->follow || !at->begun || e->code != STOCKADE_UNAVAILABLE || sink_is_gone())
+        return false;
+    unsigned doubled = at->failures < DOUBLED_MAX ? at->failures : DOUBLED_MAX;
+    const struct timespec pause = {.tv_nsec = (FIRST_MS << doubled) * 1000000L};
+    at->failures++;
+    (void)nanosleep(&pause, NULL);
+    return true;
 }
 
 static int
@@ -71,7 +108,7 @@ list(const struct command *c, const struct options *o, struct stockade *s, const
 {
     struct stockade_findings_options ask = STOCKADE_FINDINGS_OPTIONS_INIT;
     struct stockade_error e;
-    struct listing l = {.o = o, .array = o->json && !o->follow ? json_array() : NULL};
+    struct cursor at = {0};
     int code = EXIT_OK;
     bool more = true;
     ask.sandbox_id = sandbox;
@@ -83,17 +120,15 @@ list(const struct command *c, const struct options *o, struct stockade *s, const
         const struct stockade_findings *all = NULL;
         ask.wait_ms = o->follow ? WAIT_MS : 0;
         if (stockade_findings(s, &ask, &all, &e) < 0) {
-            code = cli_fail(c, "", &e);
-            break;
+            if (waits_for_broker(o, &at, &e))
+                continue;
+            return cli_fail(c, "", &e);
         }
-        code = show(c, &l, all);
-        ask.after_sequence = all->last_sequence;
+        code = show(c, o, &ask, all);
+        move_on(&ask, &at, all);
         more = all->more;
         stockade_free(all);
     }
-    if (l.array != NULL && code == EXIT_OK)
-        return json_put_list(l.array);
-    json_decref(l.array);
     return code;
 }
 

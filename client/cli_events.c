@@ -121,13 +121,17 @@ on_gap(void *cookie, uint64_t from, uint64_t to, uint64_t count, const char *rea
     struct view *v = cookie;
     char text[64];
     if (v->o->json) {
-        v->code = json_put(json_pack("{s{sI sI sI ss}}", "gap", "from_sequence", (json_int_t)from,
-                                     "to_sequence", (json_int_t)to, "count", (json_int_t)count,
-                                     "reason", reason));
+        v->code = json_put(json_of_gap(from, to, count, reason));
         return v->code;
     }
-    (void)fprintf(stderr, "stockade events: %" PRIu64 " to %" PRIu64 " are missing (%s)\n", from,
-                  to, text_clean(reason, text, sizeof text));
+    if (strcmp(reason, "restarted") == 0)
+        (void)fprintf(stderr,
+                      "stockade events: the broker was restarted: what happened from %" PRIu64
+                      " on until then is missing\n",
+                      from);
+    else
+        (void)fprintf(stderr, "stockade events: %" PRIu64 " to %" PRIu64 " are missing (%s)\n",
+                      from, to, text_clean(reason, text, sizeof text));
     return 0;
 }
 
@@ -167,6 +171,7 @@ cli_events(const struct command *c, const struct options *o)
     eo.kinds_n = o->event_kinds_n;
     eo.severity = cli_severity_number(o->severity);
     eo.kept_only = !o->follow;
+    eo.reconnect = o->follow;
     eo.from_sequence = o->from != 0 || o->follow ? o->from : 1;
     if (o->sandbox != NULL) {
         eo.sandboxes = &only;

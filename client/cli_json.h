@@ -10,6 +10,8 @@
 json_t *json_of_event(const struct stockade_event *e);
 json_t *json_of_usage(const struct stockade_usage *u);
 json_t *json_of_network_use(const struct stockade_network_use *n);
+// What a follower did not get: {"gap": {...}}, as in SubscribeResponse.
+json_t *json_of_gap(uint64_t from, uint64_t to, uint64_t count, const char *reason);
 json_t *json_of_finding(const struct stockade_finding *f);
 json_t *json_of_record(const struct stockade_record *r);
 json_t *json_of_result(const struct stockade_result *r);

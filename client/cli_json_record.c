@@ -1,4 +1,4 @@
-// Records and events as JSON. See cli_json.h.
+// Records, findings and events as JSON. See cli_json.h.
 #include <stdio.h>
 #include <time.h>
 
@@ -44,152 +44,43 @@ json_of_network_use(const struct stockade_network_use *n)
     return o;
 }
 
+// The library's own text, which is made from the schema: NULL without memory.
 static json_t *
-counts(const struct stockade_count *c, size_t n)
+json_of_message(const void *message)
 {
-    json_t *o = json_object();
-    for (size_t i = 0; i < n; i++)
-        SET(o, c[i].name, number(c[i].count));
-    return o;
-}
-
-static json_t *
-denials(const struct stockade_record *r)
-{
-    json_t *all = json_array();
-    for (size_t i = 0; i < r->denials_n; i++) {
-        const struct stockade_denial *d = &r->denials[i];
-        json_t *o = json_object();
-        SET(o, "time", json_of_time(d->time_ms));
-        SET(o, "pid", number(d->pid));
-        SET(o, "comm", text(d->comm));
-        SET(o, "operation", text(d->operation));
-        SET(o, "destination", text(d->destination));
-        SET(o, "protocol", text(d->protocol));
-        SET(o, "reason", text(d->reason));
-        SET(o, "hint", text(d->hint));
-        SET(o, "rule", number(d->rule));
-        SET(o, "count", number(d->count));
-        (void)json_array_append_new(all, o);
-    }
-    return all;
-}
-
-static json_t *
-executions(const struct stockade_record *r)
-{
-    json_t *all = json_array();
-    for (size_t i = 0; i < r->executed_n; i++) {
-        const struct stockade_execution *x = &r->executed[i];
-        json_t *o = json_object();
-        SET(o, "time", json_of_time(x->time_ms));
-        SET(o, "pid", number(x->pid));
-        SET(o, "path", text(x->path));
-        SET(o, "args_hash", text(x->args_hash));
-        SET(o, "inode", number(x->inode));
-        SET(o, "unnamed", json_boolean(x->unnamed));
-        SET(o, "count", number(x->count));
-        (void)json_array_append_new(all, o);
-    }
-    return all;
-}
-
-static json_t *
-losses(const struct stockade_record *r)
-{
-    json_t *all = json_array();
-    for (size_t i = 0; i < r->lost_n; i++) {
-        json_t *o = json_object(), *cpus = json_array();
-        for (size_t n = 0; n < r->lost[i].cpus_n; n++)
-            (void)json_array_append_new(cpus, number(r->lost[i].cpus[n]));
-        SET(o, "class", text(r->lost[i].class_name));
-        SET(o, "events", number(r->lost[i].events));
-        SET(o, "cpus", cpus);
-        (void)json_array_append_new(all, o);
-    }
-    return all;
-}
-
-static json_t *
-completeness(const struct stockade_record *r)
-{
-    json_t *o = json_object();
-    SET(o, "complete", json_boolean(r->complete));
-    SET(o, "start_time", json_of_time(r->start_ms));
-    SET(o, "end_time", json_of_time(r->end_ms));
-    SET(o, "lost", losses(r));
-    SET(o, "hooks", texts(r->hooks, r->hooks_n));
-    SET(o, "missing", texts(r->missing, r->missing_n));
+    const char *text = stockade_json(message);
+    json_t *o = text != NULL ? json_loads(text, 0, NULL) : NULL;
+    stockade_free(text);
     return o;
 }
 
 json_t *
 json_of_record(const struct stockade_record *r)
 {
-    json_t *o = json_object(), *findings = json_array();
-    SET(o, "network", r->network != NULL ? json_of_network_use(r->network) : json_null());
-    SET(o, "syscalls", number(r->syscalls));
-    SET(o, "syscalls_failed", number(r->syscalls_failed));
-    SET(o, "by_number", counts(r->by_number, r->by_number_n));
-    SET(o, "by_error", counts(r->by_error, r->by_error_n));
-    SET(o, "forks", number(r->forks));
-    SET(o, "execs", number(r->execs));
-    SET(o, "exits", number(r->exits));
-    SET(o, "exits_by_signal", number(r->exits_by_signal));
-    SET(o, "signals", number(r->signals));
-    SET(o, "opens_write", number(r->opens_write));
-    SET(o, "opens_sensitive", number(r->opens_sensitive));
-    SET(o, "unlinks", number(r->unlinks));
-    SET(o, "renames", number(r->renames));
-    SET(o, "io_urings", number(r->io_urings));
-    SET(o, "unnamed_execs", number(r->unnamed_execs));
-    SET(o, "oom_kills", number(r->oom_kills));
-    SET(o, "denials", denials(r));
-    SET(o, "denials_total", number(r->denials_total));
-    SET(o, "executed", executions(r));
-    SET(o, "executed_total", number(r->executed_total));
-    for (size_t i = 0; i < r->findings_n; i++)
-        (void)json_array_append_new(findings, json_of_finding(&r->findings[i]));
-    SET(o, "findings", findings);
-    SET(o, "findings_total", number(r->findings_total));
-    SET(o, "cut", json_boolean(r->cut));
-    SET(o, "completeness", completeness(r));
-    return o;
+    return json_of_message(r->message);
 }
 
-// ---- events
-
-static json_t *
-fact(const struct stockade_fact *f)
+json_t *
+json_of_finding(const struct stockade_finding *f)
 {
-    if (f->type == STOCKADE_FACT_NUMBER)
-        return number(f->number);
-    if (f->type == STOCKADE_FACT_SIGNED)
-        return json_integer((json_int_t)f->number);
-    if (f->type == STOCKADE_FACT_REAL)
-        return json_real(f->real);
-    if (f->type == STOCKADE_FACT_BOOL)
-        return json_boolean(f->number != 0);
-    return text(f->text);
+    return json_of_message(f->message);
 }
 
 json_t *
 json_of_event(const struct stockade_event *e)
 {
-    json_t *o = json_object(), *detail = json_object();
-    SET(o, "sequence", number(e->sequence));
-    SET(o, "time", json_of_time(e->time_ns / 1000000));
-    SET(o, "kind", text(e->kind));
-    SET(o, "severity", text(cli_severity_name(e->severity)));
-    SET(o, "sandbox_id", text(e->sandbox_id));
-    SET(o, "process_id", text(e->process_id));
-    SET(o, "tenant", text(e->tenant));
-    SET(o, "template", text(e->template_name));
-    SET(o, "pid", number(e->pid));
-    SET(o, "comm", text(e->comm));
-    for (size_t i = 0; i < e->facts_n; i++)
-        SET(detail, e->facts[i].name, fact(&e->facts[i]));
-    SET(o, "detail", detail);
+    return json_of_message(e->message);
+}
+
+json_t *
+json_of_gap(uint64_t from, uint64_t to, uint64_t count, const char *reason)
+{
+    json_t *o = json_object(), *gap = json_object();
+    SET(gap, "from_sequence", number(from));
+    SET(gap, "to_sequence", number(to));
+    SET(gap, "count", number(count));
+    SET(gap, "reason", text(reason));
+    SET(o, "gap", gap);
     return o;
 }
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "../proto/auto.h"
 #include "../proto/wire.h"
@@ -15,10 +16,17 @@
 
 enum { FACTS_MAX = 16, LIST_TEXT_MAX = 4096, KINDS_MAX = 64 };
 
+// Of which the calls may be several, one after the other.
 struct subscription {
-    struct call *call;
+    struct stockade *s;
+    struct call *call; // in progress
     const struct stockade_event_handlers *handlers;
     bool cancelled;
+    bool begun;        // it has heard of the broker
+    uint64_t next;     // event that it waits for
+    char instance[33]; // of which life of the broker; "": not known
+    unsigned failures; // to reach it, one after the other
+    uint64_t interrupts;
 };
 
 // ---- From a message to facts
@@ -141,6 +149,8 @@ event_from(struct stockade_event *to, struct arena *a, const Stockade__V1__Event
         .template_name = m->template_,
         .pid = m->pid,
         .comm = m->comm,
+        .instance = m->instance,
+        .message = m,
     };
     if (m->time != NULL && m->time->seconds > 0 && m->time->seconds < INT64_MAX / 2000000000)
         to->time_ns = m->time->seconds * 1000000000 + m->time->nanos;
@@ -149,11 +159,30 @@ event_from(struct stockade_event *to, struct arena *a, const Stockade__V1__Event
 
 // ---- The stream
 
+// Where to go on after a break.
+static void
+move_on(struct subscription *sub, const Stockade__V1__SubscribeResponse *m)
+{
+    bool another = strcmp(sub->instance, m->instance) != 0;
+    if (another && sub->begun)
+        sub->next = 1;
+    else if (sub->next == 0)
+        sub->next = m->last_sequence + 1;
+    if (m->gap != NULL && m->gap->to_sequence >= sub->next)
+        sub->next = m->gap->to_sequence + 1;
+    if (m->n_events > 0)
+        sub->next = m->events[m->n_events - 1]->sequence + 1;
+    (void)snprintf(sub->instance, sizeof sub->instance, "%s", m->instance);
+    sub->begun = true;
+    sub->failures = 0;
+}
+
 static int
-tell(const struct subscription *sub, struct arena *a, const Stockade__V1__SubscribeResponse *m)
+tell(struct subscription *sub, struct arena *a, const Stockade__V1__SubscribeResponse *m)
 {
     const struct stockade_event_handlers *h = sub->handlers;
     int rc = 0;
+    move_on(sub, m);
     if (m->gap != NULL && h->on_gap != NULL)
         rc = h->on_gap(h->cookie, m->gap->from_sequence, m->gap->to_sequence, m->gap->count,
                        m->gap->reason);
@@ -241,7 +270,61 @@ fill_request(Stockade__V1__SubscribeRequest *m, struct arena *a,
     m->severity = (Stockade__V1__Severity)o->severity;
     m->from_sequence = o->from_sequence;
     m->kept_only = o->kept_only;
+    if (o->instance != NULL)
+        m->instance = o->instance;
     return 0;
+}
+
+static int
+subscribe_once(struct subscription *sub, Stockade__V1__SubscribeRequest *m,
+               const struct stockade_call_options *options, struct stockade_error *error)
+{
+    struct call_spec spec = {
+        .method = "/stockade.v1.TelemetryService/Subscribe", .stream = true, .options = options};
+    uint8_t *auto_free request = NULL;
+    int rc = invoke_pack(&m->base, &request, &spec.request_n, error);
+    if (rc < 0)
+        return rc;
+    spec.request = request;
+    struct call *auto_call call = NULL;
+    rc = call_begin(&call, sub->s, &spec, error);
+    if (rc < 0)
+        return rc;
+    sub->call = call;
+    return read_stream(sub, error);
+}
+
+// Waits longer with each failure, up to a second. False: it was told to end.
+static bool
+wait_again(struct subscription *sub)
+{
+    enum { SLICE_MS = 50, SLICES_MAX = 20 };
+    const struct timespec slice = {.tv_nsec = SLICE_MS * 1000000L};
+    unsigned slices = sub->failures < 5 ? 1U << sub->failures : SLICES_MAX;
+    sub->failures++;
+    for (unsigned i = 0; i < slices && calls_interrupts(sub->s) == sub->interrupts; i++)
+        (void)nanosleep(&slice, NULL);
+    return calls_interrupts(sub->s) == sub->interrupts;
+}
+
+// With `reconnect` what breaks is begun again behind the last event that came: the broker says what is missing then.
+static int
+subscribe(struct subscription *sub, Stockade__V1__SubscribeRequest *m,
+          const struct stockade_call_options *options, bool reconnect, struct stockade_error *error)
+{
+    struct stockade_error *const e = error != NULL ? error : &(struct stockade_error){0};
+    for (;;) {
+        int rc = subscribe_once(sub, m, options, e);
+        if (rc >= 0 || sub->cancelled || !reconnect || !sub->begun ||
+            e->code != STOCKADE_UNAVAILABLE)
+            return rc;
+        if (!wait_again(sub)) {
+            sub->cancelled = true;
+            return 0;
+        }
+        m->from_sequence = sub->next;
+        m->instance = sub->instance;
+    }
 }
 
 int
@@ -260,19 +343,13 @@ stockade_events(struct stockade *s, const struct stockade_events_options *given,
         fill_request(&m, a, &o, &e) < 0 ||
         (o.call != NULL && request_options(&options, sizeof options, o.call, &e) < 0))
         return error_from_err(error, &e);
-    uint8_t *auto_free request = NULL;
-    struct call_spec spec = {
-        .method = "/stockade.v1.TelemetryService/Subscribe", .stream = true, .options = &options};
-    int rc = invoke_pack(&m.base, &request, &spec.request_n, error);
-    if (rc < 0)
-        return rc;
-    spec.request = request;
-    struct call *auto_call call = NULL;
-    rc = call_begin(&call, s, &spec, error);
-    if (rc < 0)
-        return rc;
-    struct subscription sub = {.call = call, .handlers = h != NULL ? h : &nobody};
-    rc = read_stream(&sub, error);
+    struct subscription sub = {
+        .s = s,
+        .handlers = h != NULL ? h : &nobody,
+        .next = o.from_sequence,
+        .interrupts = calls_interrupts(s),
+    };
+    int rc = subscribe(&sub, &m, &options, o.reconnect, error);
     if (rc < 0 || !sub.cancelled)
         return rc;
     (void)err_set(&e, ERR_CANCELLED, "cancelled by the program that asked for it");

@@ -26,6 +26,7 @@ struct stockade {
     bool pumping;         // a thread polls
     struct call *calls;   // open ones, and those not yet freed
     uint32_t next_id;
-    uint64_t heard_ns;  // last frame, or the first call after an idle time
-    uint64_t pinged_ns; // PING without PONG; 0: none
+    uint64_t interrupts; // how often stockade_interrupt() came
+    uint64_t heard_ns;   // last frame, or the first call after an idle time
+    uint64_t pinged_ns;  // PING without PONG; 0: none
 };

@@ -131,6 +131,7 @@ record_from(struct stockade_record *to, struct arena *a, const Stockade__V1__Rec
         .executed_total = from->executed_total,
         .findings_total = from->findings_total,
         .cut = from->cut,
+        .message = from,
     };
     if (from->network != NULL) {
         struct stockade_network_use *n = arena_alloc(a, sizeof *n);

@@ -28,6 +28,7 @@ struct stockade_finding {
     const char *sandbox_id;
     const char *process_id; // "": the sandbox as a whole
     const char *template_name;
+    const void *message; // for stockade_json()
 };
 
 struct stockade_findings {
@@ -35,7 +36,8 @@ struct stockade_findings {
     size_t n;
     uint64_t last_sequence; // what to ask for next as after_sequence
     bool more;
-    uint64_t forgotten; // after after_sequence, and no longer kept
+    uint64_t forgotten;   // after after_sequence, and no longer kept
+    const char *instance; // of which life of the broker the numbers are
 };
 
 struct stockade_findings_options {
@@ -47,6 +49,7 @@ struct stockade_findings_options {
     const char *tenant;      // NULL: the caller's own; for root also "uid:1000", "*"
     uint32_t page_size;      // 0: 100
     uint32_t wait_ms;        // for a finding where there is none; at most 30,000
+    const char *instance;    // of which life of the broker after_sequence is; NULL: of this one
 };
 #define STOCKADE_FINDINGS_OPTIONS_INIT STOCKADE_INIT(stockade_findings_options)
 

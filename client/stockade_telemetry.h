@@ -63,7 +63,13 @@ struct stockade_record {
     const char *const *hooks;
     const char *const *missing;
     size_t lost_n, hooks_n, missing_n;
+    const void *message; // for stockade_json()
 };
+
+// An event, a finding or a record as JSON; `message` is that of its struct. One form for all of them: the names of the .proto
+// files, enums in lower case without their prefix ("job_ended", "warning"), numbers as numbers, times as RFC 3339 in UTC.
+// What is absent, and an enum that says nothing, is left out. NULL without memory. Owned: stockade_free().
+STOCKADE_API const char *stockade_json(const void *message);
 
 struct stockade_job {
     struct stockade_process process; // its result, where it has ended, is without the record
@@ -135,6 +141,8 @@ struct stockade_event {
     const char *comm;
     const struct stockade_fact *facts;
     size_t facts_n;
+    const char *instance; // of which life of the broker the sequence is
+    const void *message;  // for stockade_json()
 };
 
 struct stockade_events_options {
@@ -149,19 +157,22 @@ struct stockade_events_options {
     uint64_t from_sequence; // 0: what is new
     bool kept_only;         // come back after those that have happened
     const struct stockade_call_options *call;
+    const char *instance; // of which life of the broker from_sequence is; NULL: of this one
+    // Go on when the connection breaks or the broker is restarted, for as long as it takes; on_gap says what was missed.
+    bool reconnect;
 };
 #define STOCKADE_EVENTS_OPTIONS_INIT STOCKADE_INIT(stockade_events_options)
 
 // Each may be NULL. A value other than 0 ends the call, with STOCKADE_CANCELLED.
 struct stockade_event_handlers {
     int (*on_event)(void *cookie, const struct stockade_event *event);
-    // Events that did not come: count 0 is not known.
+    // Events that did not come: count 0 is not known, to_sequence 0 the end of an earlier life of the broker ("restarted").
     int (*on_gap)(void *cookie, uint64_t from_sequence, uint64_t to_sequence, uint64_t count,
                   const char *reason);
     void *cookie;
 };
 
-// Events as they happen, until the broker ends, the connection breaks, or stockade_interrupt().
+// Events as they happen, until the broker ends, the connection breaks (but see `reconnect`), or stockade_interrupt().
 STOCKADE_API int stockade_events(struct stockade *s, const struct stockade_events_options *o,
                                  const struct stockade_event_handlers *h, struct stockade_error *e);
 

@@ -77,6 +77,7 @@ anomaly_free(struct anomaly *a)
     loop_timer_stop(&a->soon);
     for (uint32_t i = 0; i < BPF_SLOTS; i++)
         free(a->block[i]);
+    findings_clear(&a->findings);
     free(a);
 }
 
@@ -204,8 +205,7 @@ on_raise(void *cookie, enum box_voice voice, enum anomaly_rule rule, double scor
     struct anomaly_finding f;
     fill_finding(b, &f, rule, score, text);
     if (voice == BOX_REPORT) {
-        f.sequence = ++a->last;
-        a->finding[f.sequence % ANOMALY_FINDINGS] = f;
+        findings_add(&a->findings, &f);
         log_event(f.response == RESPONSE_LOG ? LOG_INFO : LOG_WARNING, "anomaly",
                   "%s %s in sandbox %s: %s", anomaly_severity_name(f.severity), f.rule,
                   f.sandbox_id, f.text);
@@ -357,14 +357,19 @@ anomaly_sandbox_end(struct anomaly *a, struct sandbox *s)
 uint64_t
 anomaly_last(const struct anomaly *a)
 {
-    return a->last;
+    return a->findings.last;
 }
 
 const struct anomaly_finding *
-anomaly_get(const struct anomaly *a, uint64_t sequence)
+anomaly_next(const struct anomaly *a, uint64_t after)
 {
-    const struct anomaly_finding *f = &a->finding[sequence % ANOMALY_FINDINGS];
-    return sequence > 0 && f->sequence == sequence ? f : NULL;
+    return findings_next(&a->findings, after);
+}
+
+uint64_t
+anomaly_forgotten(const struct anomaly *a, const char *tenant, uint64_t after)
+{
+    return findings_forgotten(&a->findings, tenant, after);
 }
 
 void
@@ -377,6 +382,12 @@ void
 anomaly_unwait(struct anomaly_waiter *w)
 {
     list_remove(&w->node);
+}
+
+void
+anomaly_drain_begun(struct anomaly *a)
+{
+    anomaly_soon(a);
 }
 
 const struct anomaly_config *

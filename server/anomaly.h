@@ -45,10 +45,11 @@ enum anomaly_response {
 enum { ANOMALY_TEXT_MAX = 256, ANOMALY_TICK_MS = 100 };
 
 struct anomaly_finding {
-    uint64_t sequence; // counts up, from 1; 0: held back, since there were too many in a minute
-    uint64_t time_ns;  // CLOCK_REALTIME
-    uint64_t event_ns; // CLOCK_BOOTTIME of the event that raised it; 0: a tick did
-    const char *rule;  // constant, such as "denied-fan-out"
+    uint64_t sequence;  // counts up, from 1; 0: held back, since there were too many in a minute
+    uint64_t of_tenant; // counts up over those of its tenant, from 1
+    uint64_t time_ns;   // CLOCK_REALTIME
+    uint64_t event_ns;  // CLOCK_BOOTTIME of the event that raised it; 0: a tick did
+    const char *rule;   // constant, such as "denied-fan-out"
     enum severity severity;
     enum anomaly_response response;
     double score, threshold;
@@ -116,11 +117,12 @@ void anomaly_sandbox_end(struct anomaly *a, struct sandbox *s);
 struct anomaly_config;
 struct profiles;
 
-// The last finding's sequence; 0: none yet. And one by its sequence: NULL when there is none, or it was forgotten (the
-// last ANOMALY_FINDINGS are kept).
+// The last finding's sequence; 0: none yet. The first one that is kept behind a sequence number; NULL: there is none. And
+// how many of a tenant (NULL: of all) behind it are no longer kept, at most.
 enum { ANOMALY_FINDINGS = 2048 };
 uint64_t anomaly_last(const struct anomaly *a);
-const struct anomaly_finding *anomaly_get(const struct anomaly *a, uint64_t sequence);
+const struct anomaly_finding *anomaly_next(const struct anomaly *a, uint64_t after);
+uint64_t anomaly_forgotten(const struct anomaly *a, const char *tenant, uint64_t after);
 
 // Somebody who waits for the next finding of any sandbox. Embedded; told once, from a timer, or taken back.
 struct anomaly_waiter {
@@ -130,6 +132,8 @@ struct anomaly_waiter {
 };
 void anomaly_wait(struct anomaly *a, struct anomaly_waiter *w);
 void anomaly_unwait(struct anomaly_waiter *w);
+// All of them are told, since the broker begins to stop.
+void anomaly_drain_begun(struct anomaly *a);
 
 // The rules in force for a template, by its number in the configuration.
 const struct anomaly_config *anomaly_policy(const struct anomaly *a, uint32_t template);

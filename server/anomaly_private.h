@@ -3,6 +3,7 @@
 
 #include "anomaly.h"
 #include "anomaly_box.h"
+#include "anomaly_findings.h"
 #include "anomaly_profiles.h"
 #include "list.h"
 
@@ -29,8 +30,7 @@ struct anomaly {
                      struct job *j);
     void *listener_cookie;
     struct anomaly_block *block[BPF_SLOTS];
-    struct anomaly_finding finding[ANOMALY_FINDINGS]; // sequence modulo its length
-    uint64_t last;
+    struct findings findings;
     struct list waiters, acting;
     struct loop_timer *soon; // both are served
     struct profiles profiles;

@@ -2,19 +2,22 @@
 #include "events.h"
 
 #include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <time.h>
 
+#include "events_kept.h"
 #include "list.h"
 #include "loop.h"
 
 struct events {
     uv_loop_t *loop;
+    char instance[EVENTS_INSTANCE];
     uint64_t last, failed;
-    struct event_packed *ring[EVENTS_KEPT]; // by sequence; NULL: a hole
-    uint64_t oldest;                        // sequence; above `last`: none is kept
-    size_t bytes;
+    struct events_kept kept;
     struct list readers, dirty;
     uint32_t readers_n;
     struct loop_timer *wake;
@@ -35,19 +38,13 @@ struct events_reader {
     char owner[32];
     void (*wake)(void *cookie);
     void *cookie;
-    uint64_t replay; // next number to look at among those that are kept; 0: it gets what is new
+    uint64_t replay;    // next number to look at among those that are kept; 0: it gets what is new
+    uint64_t forgotten; // up to there it knows what is no longer kept
     struct event_gap missed; // behind what is in the ring
     size_t bytes;
     uint32_t first, n;
     struct entry ring[EVENTS_QUEUED];
 };
-
-static void
-drop(struct event_packed *e)
-{
-    if (e != NULL && --e->refs == 0)
-        free(e);
-}
 
 struct events *
 events_new(uv_loop_t *loop)
@@ -55,8 +52,14 @@ events_new(uv_loop_t *loop)
     struct events *h = calloc(1, sizeof *h);
     if (h == NULL)
         return NULL;
+    uint64_t random = 0;
+    if (getrandom(&random, sizeof random, 0) != (ssize_t)sizeof random) {
+        free(h);
+        return NULL;
+    }
+    (void)snprintf(h->instance, sizeof h->instance, "%016" PRIx64, random);
     h->loop = loop;
-    h->oldest = 1;
+    events_kept_init(&h->kept);
     list_init(&h->readers);
     list_init(&h->dirty);
     return h;
@@ -68,9 +71,14 @@ events_free(struct events *h)
     if (h == NULL)
         return;
     loop_timer_stop(&h->wake);
-    for (size_t i = 0; i < EVENTS_KEPT; i++)
-        drop(h->ring[i]);
+    events_kept_clear(&h->kept);
     free(h);
+}
+
+const char *
+events_instance(const struct events *h)
+{
+    return h->instance;
 }
 
 uint64_t
@@ -226,25 +234,12 @@ give(struct events_reader *r, struct event_packed *e)
     mark(r);
 }
 
-// Makes room in the ring of recent events for one more of n bytes.
-static void
-forget(struct events *h, size_t n)
-{
-    while (h->oldest < h->last &&
-           (h->last - h->oldest >= EVENTS_KEPT || h->bytes + n > EVENTS_KEPT_BYTES)) {
-        struct event_packed **at = &h->ring[h->oldest % EVENTS_KEPT];
-        h->bytes -= *at != NULL ? (*at)->n : 0;
-        drop(*at);
-        *at = NULL;
-        h->oldest++;
-    }
-}
-
 void
 events_publish(struct events *h, Stockade__V1__Event *m)
 {
     Google__Protobuf__Timestamp now = GOOGLE__PROTOBUF__TIMESTAMP__INIT;
     m->sequence = ++h->last;
+    m->instance = h->instance;
     if (m->time == NULL) {
         struct timespec t;
         (void)clock_gettime(CLOCK_REALTIME, &t);
@@ -255,13 +250,11 @@ events_publish(struct events *h, Stockade__V1__Event *m)
     struct event_packed *e = pack(m);
     if (m->time == &now)
         m->time = NULL;
-    forget(h, e != NULL ? e->n : 0);
-    h->ring[h->last % EVENTS_KEPT] = e;
     if (e == NULL) {
         h->failed++;
         return;
     }
-    h->bytes += e->n;
+    events_kept_add(&h->kept, e);
     list_each(it, &h->readers)
     {
         struct events_reader *r = list_entry(it, struct events_reader, node);
@@ -270,6 +263,7 @@ events_publish(struct events *h, Stockade__V1__Event *m)
     }
     if (h->tap != NULL)
         h->tap(h->tap_cookie, e);
+    event_drop(e);
 }
 
 // ---- subscribers
@@ -296,16 +290,19 @@ check_number(const struct events *h, uint64_t from, struct err *e)
         return 0;
     int r = err_set(e, ERR_OUT_OF_RANGE, "event %llu has not happened, the last one is %llu",
                     (unsigned long long)from, (unsigned long long)h->last);
-    err_detail(e, "SEQUENCE", "from_sequence",
-               "the broker has been started anew since that number was seen: begin with 1");
+    err_detail(
+        e, "SEQUENCE", "from_sequence",
+        "if the broker has been started anew since that number was seen, say of which instance it is");
     return r;
 }
 
 int
 events_subscribe(struct events *h, const struct event_filter *f, uint64_t from,
-                 const struct events_listener *l, struct events_reader **out, struct err *e)
+                 const char *instance, const struct events_listener *l, struct events_reader **out,
+                 struct err *e)
 {
-    int failed = check_number(h, from, e);
+    bool earlier = from != 0 && instance[0] != '\0' && strcmp(instance, h->instance) != 0;
+    int failed = earlier ? 0 : check_number(h, from, e);
     if (failed == 0)
         failed = check_room(h, l->owner, e);
     if (failed < 0)
@@ -318,11 +315,14 @@ events_subscribe(struct events *h, const struct event_filter *f, uint64_t from,
     copy_id(r->owner, sizeof r->owner, l->owner);
     r->wake = l->wake;
     r->cookie = l->cookie;
+    if (earlier)
+        r->missed = (struct event_gap){.from = from, .reason = "restarted"};
+    from = earlier ? 1 : from;
     r->replay = from <= h->last ? from : 0;
     list_init(&r->dirty);
     list_append(&h->readers, &r->node);
     h->readers_n++;
-    if (r->replay != 0)
+    if (r->replay != 0 || earlier)
         mark(r);
     *out = r;
     return 0;
@@ -334,11 +334,24 @@ events_unsubscribe(struct events_reader *r)
     if (r == NULL)
         return;
     for (uint32_t i = 0; i < r->n; i++)
-        drop(r->ring[(r->first + i) % EVENTS_QUEUED].event);
+        event_drop(r->ring[(r->first + i) % EVENTS_QUEUED].event);
     list_remove(&r->node);
     list_remove(&r->dirty);
     r->hub->readers_n--;
     free(r);
+}
+
+// What is no longer kept from r->replay on: a gap, until it is taken. Of several tenants some of its numbers may still come.
+static void
+note_forgotten(struct events_reader *r)
+{
+    uint64_t forgotten = events_kept_forgotten(&r->hub->kept, r->filter.tenant);
+    if (forgotten < r->replay || forgotten <= r->forgotten)
+        return;
+    r->forgotten = forgotten;
+    if (r->missed.from == 0 || r->missed.to != 0) // else all of an earlier life is missing anyway
+        r->missed = (struct event_gap){r->missed.from != 0 ? r->missed.from : r->replay, forgotten,
+                                       0, "forgotten"};
 }
 
 // What is kept from r->replay on. When the end is reached, what is new comes into its ring from then on.
@@ -346,17 +359,14 @@ static bool
 peek_kept(struct events_reader *r, struct events_batch *out)
 {
     struct events *h = r->hub;
+    struct events_walk walk;
+    const struct event_packed *e = NULL;
     size_t bytes = 0;
-    if (r->replay < h->oldest) {
-        uint64_t from = r->missed.from != 0 ? r->missed.from : r->replay;
-        r->missed = (struct event_gap){from, h->oldest - 1, 0, "forgotten"}; // until it is taken
-        r->replay = h->oldest;
-    }
+    note_forgotten(r);
     out->gap = r->missed;
-    uint64_t at = r->replay;
-    for (; at <= h->last && out->n < EVENTS_BATCH; at++) {
-        const struct event_packed *e = h->ring[at % EVENTS_KEPT];
-        if (e == NULL || !event_passes(&r->filter, e))
+    events_walk_begin(&walk, &h->kept, r->filter.tenant, r->replay);
+    while (out->n < EVENTS_BATCH && (e = events_walk_next(&walk)) != NULL) {
+        if (!event_passes(&r->filter, e))
             continue;
         if (bytes + e->n > EVENTS_BATCH_BYTES)
             break;
@@ -364,7 +374,7 @@ peek_kept(struct events_reader *r, struct events_batch *out)
         out->event[out->n++] = e;
     }
     if (out->n == 0)
-        r->replay = at > h->last && out->gap.from == 0 ? 0 : at;
+        r->replay = out->gap.from == 0 ? 0 : h->last + 1;
     return out->n > 0 || out->gap.from != 0;
 }
 
@@ -411,7 +421,7 @@ events_taken(struct events_reader *r, const struct events_batch *b)
     for (uint32_t i = 0; i < b->n; i++) {
         struct entry *entry = &r->ring[r->first];
         r->bytes -= entry->event->n;
-        drop(entry->event);
+        event_drop(entry->event);
         r->first = (r->first + 1) % EVENTS_QUEUED;
         r->n--;
     }

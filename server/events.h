@@ -1,10 +1,12 @@
 // The event hub: everything that is told about sandboxes, numbered, for those who have subscribed.
 //
-//   events_publish --> packed once --> ring of recent events (the last EVENTS_KEPT, for those who ask from a number on)
+//   events_publish --> packed once --> its tenant's ring of recent events (events_kept.c, for those who ask from a number on)
 //                                  \-> ring of each subscriber whose filter it passes --wake--> events_peek, events_taken
 //                                  \-> the tap (the feed)
 //
-// Nobody waits for a subscriber: one whose ring is full finds a gap, in its place among the events. Loop thread only.
+// Nobody waits for a subscriber: one whose ring is full finds a gap, in its place among the events. Numbers begin with 1 in
+// each life of the broker, so they are told together with its instance: who comes back with another one's number has
+// missed the end of that life, which is a gap too, and gets all that is kept of this one. Loop thread only.
 #pragma once
 
 #include <stdbool.h>
@@ -19,8 +21,6 @@ struct events;
 struct events_reader;
 
 enum {
-    EVENTS_KEPT = 16384, // of all sandboxes
-    EVENTS_KEPT_BYTES = 8 * 1024 * 1024,
     EVENTS_QUEUED = 4096, // for one subscriber
     EVENTS_QUEUED_BYTES = 1024 * 1024,
     EVENTS_BATCH = 256,
@@ -30,6 +30,7 @@ enum {
     EVENTS_SANDBOXES = 64, // of one filter
     EVENT_BYTES = 8 * 1024,
     EVENT_KIND_MAX = 127,
+    EVENTS_INSTANCE = 17, // bytes of an instance with its NUL: 16 hex digits
 };
 
 // One event, packed: `bytes` is its length as a varint and the message behind it, so that it can stand in a repeated
@@ -54,7 +55,7 @@ struct event_filter {
 };
 
 struct event_gap {
-    uint64_t from, to; // from 0: there is none
+    uint64_t from, to; // from 0: there is none; to 0: the end of that life of the broker
     uint64_t count;
     const char *reason;
 };
@@ -75,6 +76,9 @@ void events_free(struct events *h);
 // leaves a hole in the numbers and is counted.
 void events_publish(struct events *h, Stockade__V1__Event *m);
 
+// Of this life of the broker: 16 hex digits.
+const char *events_instance(const struct events *h);
+
 // The last number that was given; events that could not be packed.
 uint64_t events_last(const struct events *h);
 uint64_t events_failed(const struct events *h);
@@ -87,10 +91,11 @@ struct events_listener {
     void *cookie;
 };
 
-// Subscribes. from 0: what is new. OUT_OF_RANGE: `from` has not happened and is not the next one; RESOURCE_EXHAUSTED.
-// Owned: events_unsubscribe().
+// Subscribes. from 0: what is new. instance: of which life of the broker `from` is; "": this one. OUT_OF_RANGE: `from` has not
+// happened and is not the next one; RESOURCE_EXHAUSTED. Owned: events_unsubscribe().
 int events_subscribe(struct events *h, const struct event_filter *f, uint64_t from,
-                     const struct events_listener *l, struct events_reader **out, struct err *e);
+                     const char *instance, const struct events_listener *l,
+                     struct events_reader **out, struct err *e);
 void events_unsubscribe(struct events_reader *r); // NULL is fine
 
 // What comes next; false: nothing for now. It comes again until it is taken.

@@ -106,8 +106,11 @@ telemetry_free(struct telemetry *t)
 void
 telemetry_drain_begun(struct telemetry *t)
 {
-    if (t != NULL)
-        events_wake_all(t->events);
+    if (t == NULL)
+        return;
+    events_wake_all(t->events);
+    if (t->srv->anomaly != NULL)
+        anomaly_drain_begun(t->srv->anomaly);
 }
 
 struct events *

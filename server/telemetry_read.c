@@ -60,6 +60,7 @@ telemetry_finding(void *cookie, const struct anomaly_finding *f, struct sandbox 
     d.threshold = f->threshold;
     d.response = anomaly_response_name(f->response);
     d.sequence = f->sequence;
+    d.instance = events_instance(t->events);
     m.detail_case = DETAIL(FINDING);
     m.finding = &d;
     telemetry_tell(t, b, &m);

@@ -9,9 +9,11 @@
 #include "../anomaly_profiles.h"
 #include "../anomaly_rules.h"
 #include "../config.h"
+#include "../events.h"
 #include "../log.h"
 #include "../loop.h"
 #include "../server.h"
+#include "../telemetry.h"
 #include "convert.h"
 
 #include "stockade/v1/anomaly_service.pb-c.h"
@@ -108,27 +110,30 @@ fill_findings(const struct server *s, const struct call *c,
               Stockade__V1__ListFindingsResponse *page)
 {
     const char *tenant = m->tenant[0] != '\0' ? m->tenant : call_caller(c)->tenant;
+    const char *instance = events_instance(telemetry_events(s->telemetry));
+    bool earlier = m->instance[0] != '\0' && strcmp(m->instance, instance) != 0;
     size_t most = m->page_size != 0 ? m->page_size : FINDINGS_USUAL;
-    uint64_t last = anomaly_last(s->anomaly);
-    uint64_t oldest = last > ANOMALY_FINDINGS ? last - ANOMALY_FINDINGS + 1 : 1;
-    uint64_t at = m->after_sequence + 1 > oldest ? m->after_sequence + 1 : oldest;
+    const struct anomaly_finding *f = NULL;
+    page->instance = instance;
     page->findings = arena_alloc(a, sizeof(void *) * most);
-    page->last_sequence = m->after_sequence;
-    page->forgotten = at - m->after_sequence - 1;
+    page->last_sequence = earlier ? 0 : m->after_sequence;
+    page->forgotten = anomaly_forgotten(s->anomaly, strcmp(tenant, "*") != 0 ? tenant : NULL,
+                                        page->last_sequence);
     if (page->findings == NULL)
         return false;
-    for (; at <= last; at++) {
-        const struct anomaly_finding *f = anomaly_get(s->anomaly, at);
-        if (f != NULL && matches(m, tenant, f)) {
+    while ((f = anomaly_next(s->anomaly, page->last_sequence)) != NULL) {
+        if (matches(m, tenant, f)) {
             page->more = page->n_findings == most || arena_used(a) > CONVERT_PAGE_BYTES;
             if (page->more)
                 return true;
             page->findings[page->n_findings] = make_finding(a, f);
             if (page->findings[page->n_findings++] == NULL)
                 return false;
+            page->findings[page->n_findings - 1]->instance = instance;
         }
-        page->last_sequence = at;
+        page->last_sequence = f->sequence;
     }
+    page->last_sequence = anomaly_last(s->anomaly);
     return true;
 }
 
@@ -160,7 +165,7 @@ static void
 on_finding(void *cookie)
 {
     struct waiting *w = cookie;
-    if (answer_findings(w->server, w->call, w->request, false))
+    if (answer_findings(w->server, w->call, w->request, w->server->draining))
         waiting_free(w);
     else
         anomaly_wait(w->server->anomaly, &w->waiter); // it was somebody else's
@@ -191,10 +196,11 @@ list_findings(struct server *s, struct call *c, const ProtobufCMessage *req)
         call_fail(c, &e);
         return;
     }
-    if (m->after_sequence > anomaly_last(s->anomaly)) { // of an earlier life of the broker
+    if (m->instance[0] == '\0' && m->after_sequence > anomaly_last(s->anomaly)) {
         err_field(&e, "after_sequence", "the last finding is %llu",
                   (unsigned long long)anomaly_last(s->anomaly));
-        err_detail(&e, "SEQUENCE_AHEAD", "after_sequence", "begin again from 0");
+        err_detail(&e, "SEQUENCE_AHEAD", "after_sequence",
+                   "begin again from 0, or say of which instance of the broker it is");
         call_fail(c, &e);
         return;
     }

@@ -85,6 +85,7 @@ send_batch(struct subscription *sub, const struct events_batch *b)
     m.base.n_unknown_fields = b->n;
     m.base.unknown_fields = fields;
     m.last_sequence = events_last(telemetry_events(sub->s->telemetry));
+    m.instance = events_instance(telemetry_events(sub->s->telemetry));
     if (b->gap.from != 0) {
         gap.from_sequence = b->gap.from;
         gap.to_sequence = b->gap.to;
@@ -198,8 +199,8 @@ subscribe(struct server *s, struct call *c, const ProtobufCMessage *req)
     sub->call = c;
     const struct events_listener l = {call_caller(c)->tenant, on_wake, sub};
     if (read_filter(call_caller(c), m, &f, &e) < 0 ||
-        events_subscribe(telemetry_events(s->telemetry), &f, m->from_sequence, &l, &sub->reader,
-                         &e) < 0) {
+        events_subscribe(telemetry_events(s->telemetry), &f, m->from_sequence, m->instance, &l,
+                         &sub->reader, &e) < 0) {
         free(sub);
         call_fail(c, &e);
         return;

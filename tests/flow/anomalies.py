@@ -362,9 +362,8 @@ def a_rate_stands_in_the_record_of_the_job_and_is_an_event(b, c):
     check(code == 0 and len(mine) == 1 and job["record"]["findings_total"] >= 1, job["record"])
     one = findings(b, "--sandbox", box, "--rule", "mass-rename")
     check(len(one) == 1 and len(one[0]["process_id"]) == 32, f"it is one job's: {one}")
-    told = [json.loads(line) for line in b.cli("events", "--kind", "finding", "-o", "json").stdout.splitlines()]
-    told = [e for e in told if e["sandbox_id"] == box]
-    check([e["process_id"] for e in told if e["detail"]["rule"] == "mass-rename"] == [one[0]["process_id"]], f"and an event: {told}")
+    told = [e for e in b.json("events", "--kind", "finding")[1] if e["sandbox_id"] == box]
+    check([e["process_id"] for e in told if e["finding"]["rule"] == "mass-rename"] == [one[0]["process_id"]], f"and an event: {told}")
     check(other["id"] != one[0]["process_id"] and not other["record"]["findings"], f"of the job beside it there is none: {other}")
     b.cli("rm", box)
 

@@ -155,9 +155,11 @@ class Broker:
         return Popen(self.command(*args), **kw)
 
     def json(self, *args, **kw):
-        """Runs a command with -o json and gives (exit code, object)."""
+        """Runs a command with -o json and gives (exit code, object); of events and findings, which are one a line, a list."""
         r = self.cli(*args[:1], "-o", "json", *args[1:], **kw)
         try:
+            if args[0] in ("events", "anomalies") and "--rules" not in args:
+                return r.returncode, [json.loads(line) for line in r.stdout.splitlines()]
             return r.returncode, json.loads(r.stdout)
         except ValueError as why:
             raise AssertionError(f"no JSON: {r.stdout[:500]!r} {r.stderr[:500]!r}") from why

@@ -161,14 +161,14 @@ def what_the_relay_tells_is_told_of_the_process_that_asked(b, c):
     check(other.stdout.readline() == b"ready\n", "another job runs all the time")
     code = PRELUDE + LOOK + "by_name('evil.test', 80); by_name('web.test', 80); sys.stdin.read()"
     asks = b.popen("exec", box, "--", "python3", "-c", code, stdin=-1, stdout=-1)
-    wanted = {"DENIED", "LOOKUP", "FLOW", "FLOW_ENDED"}
+    wanted = {"denied", "lookup", "flow", "flow_ended"}
 
     def told():
         lines = b.cli("events", "-o", "json", "--sandbox", box).stdout.splitlines()
         return [json.loads(line) for line in lines]
 
     until(lambda: wanted <= {e["kind"] for e in told()}, "all of them")
-    ours = {e["process_id"] for e in told() if e["kind"] == "EXEC" and e["comm"] == "python3"}
+    ours = {e["process_id"] for e in told() if e["kind"] == "exec" and e["comm"] == "python3"}
     for e in told():
         if e["kind"] in wanted:
             check(e["pid"] > 0 and e["comm"] == "python3" and {e["process_id"]} == ours, str(e))

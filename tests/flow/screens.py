@@ -212,7 +212,7 @@ def events_and_findings_are_followed_by_a_sandboxs_name(b):
         os.close(t.fd)
     for args in (("events", "--sandbox", "watched"), ("anomalies", "--sandbox", "watched")):
         lines = expect(b.cli(*args, "-o", "json"), 0).stdout
-        check(all(x["sandbox_id"] for x in (json.loads(lines) if args[0] == "anomalies" else map(json.loads, lines.splitlines()))), lines)
+        check(all(json.loads(line)["sandbox_id"] for line in lines.splitlines()), lines)
         expect(b.cli(args[0], "--sandbox", "nobody"), 1, err=b"no sandbox")
 
 

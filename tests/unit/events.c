@@ -11,6 +11,7 @@
 #include "proto/auto.h"
 #include "proto/wire.h"
 #include "server/events.h"
+#include "server/events_kept.h"
 
 static const char box_a[] = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
 static const char box_b[] = "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb";
@@ -57,7 +58,8 @@ subscribe(struct fixture *f, const struct event_filter *filter, uint64_t from)
     const struct events_listener l = {"uid:1", wake, f};
     struct events_reader *r = NULL;
     struct err e;
-    assert_int_equal(events_subscribe(f->hub, filter != NULL ? filter : &all, from, &l, &r, &e), 0);
+    assert_int_equal(events_subscribe(f->hub, filter != NULL ? filter : &all, from, "", &l, &r, &e),
+                     0);
     return r;
 }
 
@@ -113,7 +115,7 @@ a_number_that_has_not_come_is_out_of_range(void **state)
     struct events_reader *r = NULL;
     struct err e;
     publish(f, box_a);
-    assert_true(events_subscribe(f->hub, &all, 3, &l, &r, &e) < 0);
+    assert_true(events_subscribe(f->hub, &all, 3, "", &l, &r, &e) < 0);
     assert_int_equal(e.code, ERR_OUT_OF_RANGE);
     r = subscribe(f, NULL, 2); // the next one
     events_unsubscribe(r);
@@ -132,12 +134,12 @@ subscriptions_are_bounded_for_one_and_for_all(void **state)
         (void)snprintf(name, sizeof name, "uid:%u", owner);
         const struct events_listener l = {name, wake, f};
         for (uint32_t i = 0; i < EVENTS_READERS_PER_TENANT; i++)
-            assert_int_equal(events_subscribe(f->hub, &all, 0, &l, &r[n++], &e), 0);
-        assert_true(events_subscribe(f->hub, &all, 0, &l, &r[n], &e) < 0);
+            assert_int_equal(events_subscribe(f->hub, &all, 0, "", &l, &r[n++], &e), 0);
+        assert_true(events_subscribe(f->hub, &all, 0, "", &l, &r[n], &e) < 0);
         assert_int_equal(e.code, ERR_RESOURCE_EXHAUSTED);
     }
     const struct events_listener another = {"tcp", wake, f};
-    assert_true(events_subscribe(f->hub, &all, 0, &another, &r[n], &e) < 0);
+    assert_true(events_subscribe(f->hub, &all, 0, "", &another, &r[n], &e) < 0);
     for (uint32_t i = 0; i < n; i++)
         events_unsubscribe(r[i]);
 }
@@ -262,6 +264,115 @@ what_is_kept_comes_from_a_number_on_and_what_is_forgotten_is_told(void **state)
 }
 
 static void
+publish_of(struct fixture *f, const char *tenant, const char *note)
+{
+    Stockade__V1__Event m = STOCKADE__V1__EVENT__INIT;
+    m.tenant = tenant;
+    m.kind = STOCKADE__V1__EVENT_KIND__EVENT_KIND_EXEC;
+    m.severity = STOCKADE__V1__SEVERITY__SEVERITY_INFO;
+    m.detail_case = STOCKADE__V1__EVENT__DETAIL_NOTE;
+    m.note = note;
+    events_publish(f->hub, &m);
+}
+
+static void
+one_tenant_does_not_push_out_what_is_anothers(void **state)
+{
+    struct fixture *f = *state;
+    const struct event_filter of_b = {.tenant = "uid:2"};
+    uint64_t missing = 0;
+    uint64_t last = 0;
+    publish(f, box_b);
+    for (unsigned i = 0; i < 2 * EVENTS_KEPT; i++)
+        publish(f, box_a);
+    publish(f, box_b);
+    struct events_reader *r = subscribe(f, &of_b, 1);
+    assert_int_equal(take_all(r, &missing, &last), 2);
+    assert_int_equal(last, 2 * EVENTS_KEPT + 2);
+    publish(f, box_a);
+    publish(f, box_b);
+    assert_int_equal(take_all(r, &missing, &last), 1);
+    events_unsubscribe(r);
+    struct events_batch *auto_free b = malloc(sizeof *b);
+    assert_non_null(b);
+    r = subscribe(f, NULL, 1); // of all: with a gap, and in the order of their numbers
+    assert_true(events_peek(r, b));
+    assert_true(b->gap.from == 1 && b->event[0]->sequence == 1);
+    for (uint32_t i = 1; i < b->n; i++)
+        assert_true(b->event[i]->sequence > b->event[i - 1]->sequence);
+    events_unsubscribe(r);
+}
+
+static void
+all_that_is_kept_is_bounded_and_the_largest_gives_way(void **state)
+{
+    struct fixture *f = *state;
+    char *auto_free large = malloc(4001);
+    char tenant[32];
+    uint64_t missing = 0;
+    uint64_t last = 0;
+    assert_non_null(large);
+    memset(large, 'x', 4000);
+    large[4000] = '\0';
+    publish_of(f, "small", "x");
+    for (unsigned who = 0; who < 12; who++) { // 8 MiB each would be 96
+        (void)snprintf(tenant, sizeof tenant, "uid:%u", who);
+        for (unsigned i = 0; i < 2200; i++)
+            publish_of(f, tenant, large);
+    }
+    const struct event_filter small = {.tenant = "small"};
+    struct events_reader *r = subscribe(f, &small, 1);
+    assert_int_equal(take_all(r, &missing, &last), 1);
+    events_unsubscribe(r);
+    for (unsigned who = 0; who < EVENTS_TENANTS; who++) {
+        (void)snprintf(tenant, sizeof tenant, "more:%u", who);
+        publish_of(f, tenant, "x");
+    }
+    last = 0;
+    struct events_batch *auto_free b = malloc(sizeof *b);
+    assert_non_null(b);
+    r = subscribe(f, &small, 1); // it was silent for longest
+    assert_true(events_peek(r, b));
+    assert_true(b->gap.from == 1 && b->n == 0);
+    assert_string_equal(b->gap.reason, "forgotten");
+    events_unsubscribe(r);
+}
+
+static void
+a_number_of_an_earlier_life_is_a_gap_and_then_all_of_this_one(void **state)
+{
+    struct fixture *f = *state;
+    static const struct event_filter all;
+    const struct events_listener l = {"uid:1", wake, f};
+    struct events_batch *auto_free b = malloc(sizeof *b);
+    struct events_reader *r = NULL;
+    struct err e;
+    assert_non_null(b);
+    assert_int_equal(strlen(events_instance(f->hub)), 16);
+    for (unsigned events = 0; events < 3; events += 2) {
+        assert_int_equal(events_subscribe(f->hub, &all, 7000, "0123456789abcdef", &l, &r, &e), 0);
+        assert_true(events_peek(r, b));
+        assert_int_equal(b->gap.from, 7000);
+        assert_int_equal(b->gap.to, 0);
+        assert_string_equal(b->gap.reason, "restarted");
+        assert_int_equal(b->n, events);
+        events_taken(r, b);
+        assert_false(events_peek(r, b));
+        publish(f, box_a);
+        assert_true(events_peek(r, b));
+        assert_true(b->gap.from == 0 && b->n == 1);
+        events_unsubscribe(r);
+        publish(f, box_a);
+    }
+    assert_int_equal(events_subscribe(f->hub, &all, 4, events_instance(f->hub), &l, &r, &e), 0);
+    assert_true(events_peek(r, b));
+    assert_true(b->gap.from == 0 && b->event[0]->sequence == 4);
+    events_unsubscribe(r);
+    assert_true(events_subscribe(f->hub, &all, 400, events_instance(f->hub), &l, &r, &e) < 0);
+    assert_int_equal(e.code, ERR_OUT_OF_RANGE);
+}
+
+static void
 an_event_that_is_too_large_leaves_a_hole_and_is_counted(void **state)
 {
     struct fixture *f = *state;
@@ -299,6 +410,7 @@ a_packed_event_is_the_message_with_its_length_before_it(void **state)
     const Stockade__V1__Event *got = (const Stockade__V1__Event *)m;
     assert_string_equal(got->sandbox_id, box_b);
     assert_int_equal(got->sequence, 1);
+    assert_string_equal(got->instance, events_instance(f->hub));
     assert_true(got->time->seconds > 1000000000);
     events_taken(r, b);
     events_unsubscribe(r);
@@ -317,6 +429,9 @@ main(void)
         TEST(what_does_not_fit_into_a_ring_is_a_gap_in_its_place),
         TEST(a_ring_is_bounded_by_bytes_as_well),
         TEST(what_is_kept_comes_from_a_number_on_and_what_is_forgotten_is_told),
+        TEST(one_tenant_does_not_push_out_what_is_anothers),
+        TEST(all_that_is_kept_is_bounded_and_the_largest_gives_way),
+        TEST(a_number_of_an_earlier_life_is_a_gap_and_then_all_of_this_one),
         TEST(a_packed_event_is_the_message_with_its_length_before_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -70,7 +70,8 @@ setup(void **state)
     memcpy(f->owner.name, "uid:1", sizeof "uid:1");
     telemetry_sandbox_live(f->srv.telemetry, &f->box);
     f->box.tenant = &f->owner;
-    assert_int_equal(events_subscribe(f->srv.telemetry->events, &all, 0, &l, &f->reader, &e), 0);
+    assert_int_equal(events_subscribe(f->srv.telemetry->events, &all, 0, "", &l, &f->reader, &e),
+                     0);
     f->arena = arena_new(WIRE_ARENA_BYTES_MAX);
     *state = f;
     return 0;
