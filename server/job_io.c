@@ -56,6 +56,15 @@ make_pipe(int ends[2], int ours, struct err *e)
     return 0;
 }
 
+// A pipe that nobody writes to needs no room. The account of the broker has an amount of pipe pages for all jobs
+// (fs.pipe-user-pages-soft): 16 a pipe by default.
+static void
+make_small(int fd)
+{
+    enum { LEAST = 4096 };
+    (void)fcntl(fd, F_SETPIPE_SZ, LEAST);
+}
+
 static int
 queue_input(struct job *j, const uint8_t *bytes, size_t n, struct err *e)
 {
@@ -152,6 +161,8 @@ job_io_open(struct job *j, const struct job_spec *spec, int child[STDIO_N], stru
         j->fd[i] = ends[ours];
         child[i] = ends[1 - ours];
     }
+    if (!spec->input_open && spec->input_n == 0)
+        make_small(child[IN]);
     push_input(j);
     return 0;
 }

@@ -11,6 +11,9 @@
 
 #include "io.h"
 
+// A job has three pipes of 16 pages (PIPE_DEF_BUFFERS); the kernel's default is 16,384 pages per account.
+enum { PIPE_JOBS = 340, PIPE_PAGES_PER_JOB = 48 };
+
 void
 feature_add(struct spawn_features *f, const char *name, bool available, bool weaker,
             const char *fmt, ...)
@@ -116,6 +119,13 @@ probe_host(struct spawn_features *f, int proc_fd)
     first_line(AT_FDCWD, "/sys/kernel/mm/ksm/run", text, sizeof text);
     feature_add(f, "ksm-off", text[0] != '1', false, "same-page merging is %s",
                 text[0] == '1' ? "on: it leaks what pages others hold" : "off");
+    first_line(proc_fd, "sys/fs/pipe-user-pages-soft", text, sizeof text);
+    unsigned long pages = strtoul(text, NULL, 10); // 0: no limit
+    bool enough = pages == 0 || pages >= PIPE_JOBS * PIPE_PAGES_PER_JOB;
+    feature_add(f, "pipe-buffers", enough, true,
+                "fs.pipe-user-pages-soft is %s: %lu jobs at a time have pipes of 64 KiB, more have "
+                "8 KiB and slower output (0: no limit)",
+                text[0] ? text : "unknown", pages / PIPE_PAGES_PER_JOB);
     bool btf = access("/sys/kernel/btf/vmlinux", R_OK) == 0;
     feature_add(f, "btf", btf, true, "%s",
                 btf ? "kernel types for eBPF"

@@ -4,13 +4,15 @@
 //   architecture: another one kills
 //   number: a tree of ranges -> a verdict, or the tests of its arguments
 //
-// What the rules cannot say: a number above those reviewed, and -1, answer ENOSYS; x32 numbers kill; ioctl is allowed but for three
-// requests, and setsockopt but for four options, which are compared in the low 32 bits since the kernel looks at no others.
+// What the rules cannot say: a number above those reviewed, and -1, answer ENOSYS; x32 numbers kill; ioctl and fcntl are allowed
+// but for some requests, and setsockopt but for four options, which are compared in the low 32 bits since the kernel looks
+// at no others.
 #include "filter_code.h"
 
 #include <assert.h>
 #include <endian.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/audit.h>
 #include <linux/seccomp.h>
 #include <stddef.h>
@@ -263,6 +265,19 @@ test_ioctl(struct program *p)
     return test_half(p, &request, false, &r);
 }
 
+// fcntl is allowed, but for a larger pipe: those of a job's stdio are the broker's, whose account has an amount of pipe
+// pages for all (fs.pipe-user-pages-soft); when it is used up, the pipes of new jobs have a sixteenth.
+static unsigned
+test_fcntl(struct program *p)
+{
+    static const struct filter_arg command = {.index = 1, .mask = UINT32_MAX};
+    struct ranges r = {.n = 0};
+    unsigned allow = verdict(p, ALLOW);
+    add_range(&r, 0, allow);
+    add_value(&r, F_SETPIPE_SZ, verdict(p, REFUSE), allow);
+    return test_half(p, &command, false, &r);
+}
+
 // setsockopt is allowed, but for programs on sockets: translated, they are memory of which the whole host has one amount,
 // as are the filters of seccomp (filter_rules.c). libpcap does without, for one.
 static unsigned
@@ -291,7 +306,15 @@ test_setsockopt(struct program *p)
 // Calls that are allowed but for some arguments.
 static unsigned (*test_of(int nr))(struct program *)
 {
-    return nr == __NR_ioctl ? test_ioctl : nr == __NR_setsockopt ? test_setsockopt : NULL;
+    static const struct {
+        int nr;
+        unsigned (*test)(struct program *);
+    } rows[] = {
+        {__NR_ioctl, test_ioctl}, {__NR_fcntl, test_fcntl}, {__NR_setsockopt, test_setsockopt}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        if (rows[i].nr == nr)
+            return rows[i].test;
+    return NULL;
 }
 
 static void

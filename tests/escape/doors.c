@@ -148,6 +148,29 @@ scheduling_classes(void)
     return held("%d classes: %s", CLASSES, strerror(errno));
 }
 
+// The pipes of stdio are the broker's, whose account has 16,384 pages for those of all jobs (fs.pipe-user-pages-soft).
+static int
+pipes_of_the_broker(void)
+{
+    enum { PAGE = 4096, PAGES = 16384, JOBS = 340, MIB = 1 << 20 };
+    int sum = 0;
+    for (int fd = 0; fd <= 2; fd++) {
+        char path[32];
+        (void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+        int again = open(path, (fd == 0 ? O_RDONLY : O_WRONLY) | O_CLOEXEC | O_NONBLOCK);
+        if (fcntl(fd, F_SETPIPE_SZ, MIB) >= 0 || fcntl(again, F_SETPIPE_SZ, MIB) >= 0 ||
+            syscall(SYS_fcntl, fd, F_SETPIPE_SZ | 1L << 32, MIB) >= 0)
+            return escaped("pipe %d holds %d bytes", fd, fcntl(fd, F_GETPIPE_SZ));
+        int size = fcntl(fd, F_GETPIPE_SZ);
+        if (size < 0)
+            return escaped("descriptor %d is no pipe", fd);
+        sum += size / PAGE;
+    }
+    if (sum * JOBS > PAGES)
+        return escaped("%d pages, of which there are %d for all jobs", sum, PAGES);
+    return held("%d pages, and no more", sum);
+}
+
 const struct check door_checks[] = {
     {218, "no socket gets a program", "seccomp: memory of which the host has one amount",
      programs_on_sockets},
@@ -159,5 +182,6 @@ const struct check door_checks[] = {
      terminal_requests},
     {223, "no class of scheduling goes before others", "RLIMIT_RTPRIO; no capability",
      scheduling_classes},
+    {235, "the broker's pipes do not grow", "seccomp", pipes_of_the_broker},
     {0, NULL, NULL, NULL},
 };

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/audit.h>
 #include <linux/fs.h>
 #include <linux/sched.h>
@@ -291,6 +292,17 @@ typing_into_a_terminal_is_refused_with_any_high_bits(void **state)
 }
 
 static void
+no_pipe_grows_whatever_the_high_bits(void **state)
+{
+    (void)state;
+    for (uint64_t command = 0; command < 2048; command++)
+        expect(verdict(SYS_fcntl, 1, command, 1 << 20), command == F_SETPIPE_SZ ? REFUSED : ALLOWED,
+               SYS_fcntl);
+    expect(verdict(SYS_fcntl, 1, F_SETPIPE_SZ | UINT64_C(1) << 40, 1), REFUSED, SYS_fcntl);
+    expect(verdict(SYS_fcntl, F_SETPIPE_SZ, F_GETPIPE_SZ, F_SETPIPE_SZ), ALLOWED, SYS_fcntl);
+}
+
+static void
 no_socket_gets_a_program_whatever_the_high_bits(void **state)
 {
     (void)state;
@@ -552,6 +564,7 @@ main(void)
         cmocka_unit_test(new_namespaces_are_refused_in_any_company),
         cmocka_unit_test(sockets_are_of_four_families_and_none_is_raw),
         cmocka_unit_test(typing_into_a_terminal_is_refused_with_any_high_bits),
+        cmocka_unit_test(no_pipe_grows_whatever_the_high_bits),
         cmocka_unit_test(no_socket_gets_a_program_whatever_the_high_bits),
         cmocka_unit_test(personalities_that_weaken_memory_are_refused),
         cmocka_unit_test(devices_cannot_be_made),
