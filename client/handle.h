@@ -23,6 +23,7 @@ struct stockade {
     struct link *link;    // NULL: not connected
     bool broken;          // to be closed once nobody polls it
     bool draining;        // GOAWAY came
+    bool refused;         // ... because of a mistake of ours
     bool pumping;         // a thread polls
     struct call *calls;   // open ones, and those not yet freed
     uint32_t next_id;

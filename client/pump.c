@@ -95,12 +95,14 @@ on_ping(struct stockade *s, uint32_t id, const Stockade__V1__Frame *f, struct er
     return link_send(s->link, id, &pong.base, e);
 }
 
-// No new calls here; what the broker has not begun will never be.
+// What the broker has not begun will never be. While it shuts down, calls about what is there go on here, as long as others
+// do; a peer that ends the connection because of us takes none.
 static int
 on_goaway(struct stockade *s, uint32_t id, const Stockade__V1__Frame *f, struct err *e)
 {
     (void)e;
     s->draining = true;
+    s->refused = f->status != NULL && f->status->code != ERR_UNAVAILABLE;
     struct err why;
     const char *text =
         f->status != NULL && f->status->message[0] != '\0' ? f->status->message : "it is stopping";
@@ -193,7 +195,7 @@ disconnect(struct stockade *s)
 {
     link_close(s->link);
     s->link = NULL;
-    s->broken = s->draining = false;
+    s->broken = s->draining = s->refused = false;
     s->pinged_ns = 0;
     s->next_id = 0;
 }
@@ -223,7 +225,7 @@ pump_connect(struct stockade *s, struct err *e)
     if (s->link == NULL)
         return link_open(&s->link, &s->address, link_now_ns() + s->connect_timeout_ms * NS_PER_MS,
                          e);
-    if (!s->draining)
+    if (!s->refused)
         return 0;
     int rc = err_set(e, ERR_UNAVAILABLE, "the broker is stopping and takes no more calls");
     err_detail(e, "GOAWAY", NULL, "try again in a moment");

@@ -264,6 +264,7 @@ add_method(struct rules *r, const char *service, const method_pb *m, struct err 
         .scope = o->scope,
         .deadline_ms_max = o->deadline_ms_max,
         .idempotent = o->idempotent,
+        .begins = o->begins,
         .client_streaming = m->client_streaming,
         .server_streaming = m->server_streaming,
     };

@@ -32,6 +32,7 @@ struct method_rules {
     const char *scope;
     uint32_t deadline_ms_max; // 0: none
     bool idempotent;
+    bool begins;
     bool client_streaming;
     bool server_streaming;
 };

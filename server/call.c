@@ -209,11 +209,6 @@ check_room(const struct conn *conn, uint64_t bytes, struct err *e)
 {
     struct rpc *r = conn_rpc(conn);
     struct tenant *t = conn_tenant(conn);
-    if (r->draining) {
-        (void)err_set(e, ERR_UNAVAILABLE, "the broker is shutting down");
-        err_detail(e, "DRAINING", NULL, "connect again");
-        return -1;
-    }
     if (conn_calls(conn) >= r->limits.calls_max) {
         (void)err_set(e, ERR_RESOURCE_EXHAUSTED, "%u calls are open on this connection",
                       (unsigned)r->limits.calls_max);

@@ -121,7 +121,7 @@ has_room(const struct rpc *r, const struct tenant *t, const struct caller *calle
 static bool
 is_welcome(const struct rpc *r, const struct tenant *t, const struct caller *caller)
 {
-    return !r->draining && !r->closing && has_room(r, t, caller) &&
+    return !r->closing && has_room(r, t, caller) &&
            t->connections < r->limits.connections_per_uid_max;
 }
 

@@ -101,6 +101,17 @@ check_method(struct dispatch *d, struct call *c, struct err *e)
 }
 
 static int
+check_draining(struct dispatch *d, struct call *c, struct err *e)
+{
+    (void)d;
+    if (!c->rpc->draining || !c->method->rules->begins)
+        return 0;
+    int r = err_set(e, ERR_UNAVAILABLE, "the broker is shutting down");
+    err_detail(e, "DRAINING", NULL, "connect again");
+    return r;
+}
+
+static int
 check_stream(struct dispatch *d, struct call *c, struct err *e)
 {
     (void)d;
@@ -178,7 +189,7 @@ check_request(struct dispatch *d, struct call *c, struct err *e)
 
 // In this order: what is cheap, and what says more about the mistake, comes first.
 static int (*const checks[])(struct dispatch *d, struct call *c, struct err *e) = {
-    check_method, check_stream, check_metadata, check_deadline, check_request,
+    check_method, check_draining, check_stream, check_metadata, check_deadline, check_request,
 };
 
 // Also one that may be done twice: Delete, sent again, would be told NOT_FOUND. What only reads is read again.

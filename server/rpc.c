@@ -160,9 +160,6 @@ rpc_drain(struct rpc *r, uint32_t grace_ms, void (*done)(void *), void *cookie)
     r->draining = true;
     r->drained = done;
     r->drained_cookie = cookie;
-    for (struct rpc_engine *g = r->engines; g < r->engines + RPC_ENGINES; g++)
-        if (g->transport != NULL)
-            g->ops->unlisten(g->transport);
     (void)err_set(&e, ERR_UNAVAILABLE, "the broker is shutting down");
     err_detail(&e, "DRAINING", NULL, NULL);
     for (struct conn *c = r->conns; c != NULL; c = conn_next(c))

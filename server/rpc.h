@@ -47,7 +47,8 @@ int rpc_check_address(const struct rpc_limits *l, const char *address, struct er
 int rpc_listen(struct rpc *r, const char *address, uint32_t mode, int group, char *bound,
                size_t bound_n, struct err *e);
 
-// Drain: stop accepting, GOAWAY on every connection, then `done` once no call is open or after grace_ms.
+// Drain: GOAWAY on every connection, and methods that begin something are refused. Others go on, also on new connections:
+// who runs a job may still send it input, or ask how things are. Then `done` once no call is open, or after grace_ms.
 void rpc_drain(struct rpc *r, uint32_t grace_ms, void (*done)(void *), void *cookie);
 
 // Closes every connection and listener now. uv_run ends when nothing else is left.

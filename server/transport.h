@@ -57,8 +57,6 @@ struct transport_ops {
     // Listens. On success bound (TRANSPORT_BOUND_BYTES) is the address with the port that was chosen for port 0.
     int (*listen)(struct transport *t, const struct transport_address *address, char *bound,
                   struct err *e);
-    // Stops accepting on every address and frees them; streams go on.
-    void (*unlisten)(struct transport *t);
     // Says who gets the events of a stream.
     void (*start)(struct transport_stream *s, void *stream);
     // At most n bytes into buf, which stays the stream's until on_read or on_closed.

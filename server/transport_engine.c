@@ -36,19 +36,13 @@ transport_told(struct transport *t)
 }
 
 void
-transport_unlisten(struct transport *t)
+transport_shut(struct transport *t)
 {
+    t->shutting = true;
     list_each(it, &t->listeners)
     {
         list_remove(it);
         t->close_listener(it);
     }
-}
-
-void
-transport_shut(struct transport *t)
-{
-    t->shutting = true;
-    transport_unlisten(t);
     end_if_empty(t);
 }

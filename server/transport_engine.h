@@ -22,6 +22,5 @@ void transport_gone(struct transport *t);
 // The engine has let go of everything: frees it and tells on_shut.
 void transport_told(struct transport *t);
 
-// transport_ops.unlisten and .shut of every engine.
-void transport_unlisten(struct transport *t);
+// transport_ops.shut of every engine.
 void transport_shut(struct transport *t);

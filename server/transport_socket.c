@@ -419,7 +419,6 @@ const struct transport_ops transport_socket = {
     .name = "socket",
     .open = engine_open,
     .listen = engine_listen,
-    .unlisten = transport_unlisten,
     .start = stream_start,
     .read = stream_read,
     .write = stream_write,

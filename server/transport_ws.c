@@ -298,7 +298,6 @@ const struct transport_ops transport_ws = {
     .name = "ws",
     .open = engine_open,
     .listen = engine_listen,
-    .unlisten = transport_unlisten,
     .start = ws_stream_start,
     .read = ws_stream_read,
     .write = ws_stream_write,

@@ -142,6 +142,8 @@ watch(struct server *s, struct call *c, const ProtobufCMessage *req)
     s->on_serving_change = on_serving_change;
     call_watch(c, on_cancel, on_writable, w);
     tell(w);
+    if (s->draining)
+        on_serving_change(s->serving_cookie);
 }
 
 const struct call_method health_methods[] = {

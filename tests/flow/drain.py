@@ -52,14 +52,11 @@ def while_it_drains_nothing_new_begins_and_the_reason_is_told():
         p = running(b, "run", "--", "sh", "-c", "echo up; sleep 1000; exit 0")
         terminate(b)
         check(c.goaway().reason == "DRAINING", "an open connection gets GOAWAY")
-        f = None
-        try:
-            c.unary("/stockade.v1.HealthService/Check", {})
-        except sp.Failed as failed:
-            f = failed
-        check(f is not None and f.code == sp.UNAVAILABLE and f.reason == "DRAINING", f"a new call: {f}")
-        r = b.cli("run", "--", "true", timeout=20)
-        check(r.returncode == 75, f"a new connection is not taken: {r.returncode} {r.stderr!r}")
+        f = c.fails("/stockade.v1.SandboxService/Create", {})
+        check(f.code == sp.UNAVAILABLE and f.reason == "DRAINING", f"a new call: {f}")
+        for args in (("run", "--", "true"), ("create",), ("exec", "kept", "--", "true")):
+            r = b.cli(*args, timeout=20)
+            check(r.returncode == 75, f"{args} on a new connection: {r.returncode} {r.stderr!r}")
         sleeper = next(pid for pid, name in b.processes().items() if name == "sleep")
         os.kill(sleeper, signal.SIGKILL)  # as if its time were over
         check(p.wait(20) == 0, "what ran has ended by itself")
@@ -77,6 +74,30 @@ def a_job_that_ends_in_time_is_answered_whole():
         check(p.returncode == 7 and out == b"down\n", f"{p.returncode} {out!r} {err!r}")
         check(ended(b) == 0, "exit code")
         check(time.monotonic() - began < LONG / 2, "it ends when the last job has, not when the time is over")
+
+
+def what_is_there_can_still_be_asked_and_told_things():
+    """Input, the end of input, signals, waiting, health: also on a connection that is new."""
+    with draining(LONG) as b:
+        check(b.cli("create", "--name", "box").returncode == 0, "create")
+        p = b.popen("run", "-i", "--", "sh", "-c", "echo up; exec cat", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        check(p.stdout.readline() == b"up\n", "it runs")
+        trap = "trap 'echo caught; exit 3' TERM; echo up; while :; do sleep 0.1; done"
+        exec_ = running(b, "exec", "box", "--", "sh", "-c", trap)
+        other = next(j["id"] for j in b.json("ps")[1] if "trap" in str(j))
+        c = sp.Client(b.address)
+        terminate(b)
+        check(c.goaway().reason == "DRAINING", "it drains")
+        status = c.unary("/stockade.v1.HealthService/Check", {})
+        check(status.status == 2 and "shutting down" in status.reason, f"health: {status}")
+        p.stdin.write(b"a line that comes late\n")
+        p.stdin.flush()
+        check(p.stdout.readline() == b"a line that comes late\n", "input")
+        sp.Client(b.address).unary("/stockade.v1.ProcessService/Signal", {"process_id": other, "signal": 15})
+        check(exec_.communicate(timeout=20)[0] == b"caught\n" and exec_.returncode == 3, "a signal")
+        p.stdin.close()
+        check(p.wait(20) == 0, "the end of input ends it")
+        check(ended(b) == 0, "exit code")
 
 
 def a_run_that_goes_on_is_cancelled_when_the_time_is_over():
@@ -170,6 +191,7 @@ sys.exit(run_cases([
     while_it_drains_nothing_new_begins_and_the_reason_is_told,
     what_it_cannot_start_with_is_64_or_69,
     a_job_that_ends_in_time_is_answered_whole,
+    what_is_there_can_still_be_asked_and_told_things,
     a_run_that_goes_on_is_cancelled_when_the_time_is_over,
     a_detached_job_gets_its_time_and_is_then_cancelled,
     without_jobs_it_ends_at_once,
