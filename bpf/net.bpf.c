@@ -75,6 +75,8 @@ static __always_inline int way_out(struct bpf_sandbox *box, const struct target 
         tell_denied(box, t, type, hook, (__u32)reason);
         return reason == NET_FULL ? WAY_FULL : WAY_DENIED;
     }
+    if (t->port == NET_DNS_PORT) // the relay answers, counts and tells of queries
+        return (int)(flow & NET_FLOW_V4_MASK);
     __sync_fetch_and_add(&n->connects_allowed, 1);
     tell_connect(box, t, type, hook, rule, index);
     return (int)(flow & NET_FLOW_V4_MASK);

@@ -12,6 +12,7 @@
 
 enum {
     REPORTS_PER_TURN = 256,
+    ERRNO_MAX = 4095, // as the kernel has it
     ORDER_MAX = sizeof(struct relay_order) + NET_RULES * sizeof(struct relay_rule),
 };
 _Static_assert((int)RELAY_FDS <= (int)PACKET_FDS, "a packet takes all listeners");
@@ -339,6 +340,8 @@ check(const struct relay_link *l, const struct relay_report *r, size_t n, struct
         return err_set(e, ERR_INTERNAL, "a report of kind %u", r->kind);
     if (r->reason >= NET_REASONS || (r->rule >= NET_RULES && r->rule != ~0U))
         return err_set(e, ERR_INTERNAL, "a report with reason %u and rule %u", r->reason, r->rule);
+    if (r->error > ERRNO_MAX || (r->error != 0 && r->kind != RELAY_FLOW_END))
+        return err_set(e, ERR_INTERNAL, "a report with error %u", r->error);
     if (!is_name(r->name, sizeof r->name))
         return err_set(e, ERR_INTERNAL, "a report with a name that is none");
     if (r->kind == RELAY_READY)

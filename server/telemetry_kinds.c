@@ -4,6 +4,7 @@
 #include "telemetry_told.h"
 
 #include <inttypes.h>
+#include <errno.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
@@ -289,6 +290,53 @@ relay_denied(struct told *o, const struct relay_report *r)
     o->d.denial.rule = r->rule == UINT32_MAX ? 0 : r->rule + 1;
 }
 
+// Why a destination that was allowed was not reached.
+static const char *
+dial_failure(uint32_t error)
+{
+    static const struct {
+        uint32_t error;
+        const char *name;
+    } names[] = {
+        {ECONNREFUSED, "connection-refused"},
+        {ETIMEDOUT, "timed-out"},
+        {EHOSTUNREACH, "host-unreachable"},
+        {ENETUNREACH, "network-unreachable"},
+        {ECONNRESET, "connection-reset"},
+        {EADDRNOTAVAIL, "no-local-port"},
+        {ENOENT, "name-not-found"},
+        {EAGAIN, "name-not-resolved"},
+        {EMFILE, "too-many-files"},
+        {ENFILE, "too-many-files"},
+        {ENOBUFS, "no-memory"},
+        {ENOMEM, "no-memory"},
+        {EACCES, "refused-by-host"},
+        {EPERM, "refused-by-host"},
+    };
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (names[i].error == error)
+            return names[i].name;
+    return "failed";
+}
+
+// It is in the job's record beside what was refused, by its operation: the job itself sees no more than a reset.
+static void
+keep_failure(struct told *o)
+{
+    struct record_denial failure = {
+        .time_ns = o->time_ns,
+        .pid = o->m.pid,
+        .rule = o->d.flow.rule,
+        .operation = "dial",
+        .protocol = o->d.flow.protocol,
+        .reason = o->d.flow.reason,
+        .destination = o->destination,
+    };
+    memcpy(failure.comm, o->comm, sizeof failure.comm);
+    if (o->job != NULL && o->job->watch != NULL)
+        record_denial(o->job->watch->record, &failure);
+}
+
 static void
 relay_flow(struct told *o, const struct relay_report *r)
 {
@@ -305,6 +353,10 @@ relay_flow(struct told *o, const struct relay_report *r)
     o->d.flow.in_bytes = r->in_bytes;
     if (r->reason != NET_REASON_NONE)
         o->d.flow.reason = name_in(reasons, NET_REASONS, r->reason);
+    if (r->error == 0)
+        return;
+    o->d.flow.reason = dial_failure(r->error);
+    keep_failure(o);
 }
 
 void

@@ -119,6 +119,7 @@ struct relay_report {
     uint32_t queries;             // SUMS: so far
     uint32_t names;               // SUMS: the last index
     uint32_t lost;                // reports about this sandbox that found the socket full, so far
+    uint32_t error; // FLOW_END without a FLOW: errno of the dial; ENOENT, EAGAIN: its name
     uint16_t port;
     uint8_t protocol;
     uint8_t reason;       // enum net_reason

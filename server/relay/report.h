@@ -15,6 +15,7 @@ struct report_about {
     uint16_t port;
     uint8_t protocol;
     enum net_reason reason;
+    int error; // errno
     uint64_t out_bytes, in_bytes;
 };
 

@@ -81,8 +81,10 @@ tcp_dial_next(struct flow *f)
             continue;
         }
         int fd = connect_to(f->address, f->asked.port, f->small);
-        if (fd < 0)
+        if (fd < 0) {
+            f->error = errno;
             continue;
+        }
         bool last = f->next == f->addresses_n;
         f->attempt_until_ms = last ? f->dial_until_ms : s->relay->now_ms + TCP_ATTEMPT_MS;
         f->handles++;
@@ -96,8 +98,9 @@ tcp_dial_next(struct flow *f)
 }
 
 static void
-retry(struct flow *f)
+retry(struct flow *f, int error)
 {
+    f->error = error;
     f->state = FLOW_RETRYING;
     (void)watch_close(&f->peer, tcp_on_closed); // tcp_dial_next() follows
 }
@@ -123,6 +126,7 @@ on_resolved(struct resolve_waiter *w, enum resolve_result result, struct name *n
 {
     struct flow *f = list_entry(w, struct flow, waiter);
     if (result != RESOLVE_OK) {
+        f->error = result == RESOLVE_FAILED ? EAGAIN : result <= RESOLVE_NO_DATA ? ENOENT : 0;
         tcp_end(f, true, result == RESOLVE_FORBIDDEN ? NET_NAME_ADDRESS : NET_REASON_NONE);
         return;
     }
@@ -310,7 +314,7 @@ tcp_on_ready(uv_poll_t *uv, int status, int events)
         watch_stopped(w);
     int error = status < 0 || f->state == FLOW_DIALLING ? error_of(w->fd) : 0;
     if (error != 0 && is_peer && f->state == FLOW_DIALLING)
-        retry(f);
+        retry(f, error);
     else if (error != 0)
         tcp_end(f, true, f->draining ? f->drained_because : NET_REASON_NONE);
     else if (f->draining)
@@ -353,10 +357,12 @@ look_at_dials(struct sandbox *s)
         struct flow *f = list_entry(it, struct flow, node);
         if (f->state == FLOW_OPEN || f->state == FLOW_RETRYING)
             continue;
-        if (s->relay->now_ms >= f->dial_until_ms)
+        if (s->relay->now_ms >= f->dial_until_ms) {
+            f->error = ETIMEDOUT;
             tcp_end(f, true, NET_REASON_NONE);
-        else if (f->state == FLOW_DIALLING && s->relay->now_ms >= f->attempt_until_ms)
-            retry(f);
+        } else if (f->state == FLOW_DIALLING && s->relay->now_ms >= f->attempt_until_ms) {
+            retry(f, ETIMEDOUT);
+        }
     }
 }
 

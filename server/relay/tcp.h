@@ -52,6 +52,7 @@ struct flow {
     bool small;       // its buffers do not grow
     bool draining;    // cut by a quota: the far end gets what is within it
     enum net_reason drained_because;
+    int error; // errno of the last dial; ENOENT, EAGAIN: its name was not found, no server answered
     struct lane out, in;
     uint64_t moved; // bytes of both at the last look of pacing
     struct net_flow asked;

@@ -87,6 +87,7 @@ tcp_about(const struct flow *f)
         .rule = report_rule(f->sandbox, f->rule),
         .port = f->asked.port,
         .protocol = IPPROTO_TCP,
+        .error = f->state != FLOW_OPEN ? f->error : 0,
         .out_bytes = f->out.bytes,
         .in_bytes = f->in.bytes,
     };

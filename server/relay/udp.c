@@ -44,6 +44,7 @@ struct association {
     uint8_t address[16];     // where it is connected to
     uint32_t rule;
     bool denied; // which was told
+    int error;   // of the dial, or what the first datagrams met: errno
     uint64_t used_ms, out_bytes, in_bytes;
     uint64_t checked_ms; // that its number stands for its flow
 };
@@ -114,6 +115,7 @@ end(struct association *a, enum net_reason reason)
         .port = a->flow.port,
         .protocol = IPPROTO_UDP,
         .reason = reason,
+        .error = a->in_bytes == 0 ? a->error : 0,
         .out_bytes = a->out_bytes,
         .in_bytes = a->in_bytes,
     };
@@ -186,8 +188,13 @@ on_answer(uv_poll_t *uv, int status, int events)
         ssize_t n = recv(a->watch.fd, r->scratch, DATAGRAM_MAX, MSG_DONTWAIT);
         if (n < 0 && errno != ECONNREFUSED && errno != EHOSTUNREACH && errno != ENETUNREACH)
             break;
-        if (n < 0)
-            continue; // an ICMP error: what a datagram met, told once
+        if (n < 0) { // an ICMP error: what a datagram met, told once
+            a->error = errno;
+            if (a->in_bytes > 0)
+                continue;
+            end(a, NET_REASON_NONE); // nobody answers; the next datagram begins anew
+            return;
+        }
         uint64_t bytes = (uint64_t)n;
         a->used_ms = r->now_ms;
         if (is_over(sandbox_left(s, false, a->rule), bytes)) {
@@ -258,6 +265,7 @@ dial(struct association *a)
     socklen_t n = address_to_sockaddr(a->address, a->flow.port, &to);
     int fd = socket(to.ss_family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0 || connect(fd, (const struct sockaddr *)&to, n) < 0) {
+        a->error = errno;
         if (fd >= 0)
             (void)close(fd);
         end(a, NET_REASON_NONE);
@@ -273,6 +281,7 @@ on_resolved(struct resolve_waiter *w, enum resolve_result result, struct name *n
 {
     struct association *a = list_entry(w, struct association, waiter);
     if (result != RESOLVE_OK) {
+        a->error = result == RESOLVE_FAILED ? EAGAIN : result <= RESOLVE_NO_DATA ? ENOENT : 0;
         end(a, result == RESOLVE_FORBIDDEN ? NET_NAME_ADDRESS : NET_REASON_NONE);
         return;
     }

@@ -121,6 +121,7 @@ a_server_that_refuses_shows_as_a_reset(void **state)
     struct relay_report r = box_await(RELAY_FLOW_END);
     assert_int_equal(r.reason, NET_REASON_NONE);
     assert_int_equal(r.port, OTHER_PORT);
+    assert_int_equal(r.error, ECONNREFUSED);
     box_close();
 }
 

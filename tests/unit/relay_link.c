@@ -174,6 +174,7 @@ BREAKS(a_report_about_a_slot_that_is_not_open_ends_the_link, "not open", r.slot 
 BREAKS(a_report_about_a_slot_beyond_the_table_ends_the_link, "not open", r.slot = UINT32_MAX)
 BREAKS(a_report_of_another_generation_ends_the_link, "not open", r.generation++)
 BREAKS(a_reason_that_is_none_ends_the_link, "reason", r.reason = NET_REASONS)
+BREAKS(an_errno_that_is_none_ends_the_link, "error", r.error = 4096)
 BREAKS(a_rule_that_is_none_ends_the_link, "rule", r.rule = NET_RULES)
 BREAKS(a_name_without_an_end_ends_the_link, "a name", memset(r.name, 'a', sizeof r.name))
 BREAKS(a_name_of_other_bytes_ends_the_link, "a name", r.name[0] = '\x1b')
@@ -445,6 +446,7 @@ main(void)
         LINK_TEST(a_report_about_a_slot_beyond_the_table_ends_the_link),
         LINK_TEST(a_report_of_another_generation_ends_the_link),
         LINK_TEST(a_reason_that_is_none_ends_the_link),
+        LINK_TEST(an_errno_that_is_none_ends_the_link),
         LINK_TEST(a_rule_that_is_none_ends_the_link),
         LINK_TEST(a_name_without_an_end_ends_the_link),
         LINK_TEST(a_name_of_other_bytes_ends_the_link),
