@@ -2,8 +2,10 @@
 #include "command.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "stockade/v1/process_service.pb-c.h"
 
@@ -23,7 +25,14 @@ static const struct variable usual[] = {
 };
 static const struct variable of_terminal = {"TERM", "xterm-256color"};
 
+// From the limits of the sandbox, for what does not look into its files (spawner/tree_view.c): nproc(1), OpenMP and what
+// stands on it, and Go, which ask the kernel how many processors there are; Java, for memory as well.
+#define OF_OPENMP "OMP_NUM_THREADS"
+#define OF_GO     "GOMAXPROCS"
+#define OF_JAVA   "JAVA_TOOL_OPTIONS"
+
 enum {
+    OF_LIMITS_N = 3,
     USUAL_N = sizeof usual / sizeof usual[0],
     ROWS_USUAL = 24,
     COLUMNS_USUAL = 80,
@@ -61,11 +70,29 @@ set(struct env *env, const char *name, const char *value)
 }
 
 static bool
-fill(struct env *env, const Stockade__V1__Command *m, const struct config_template *t)
+set_by_limits(struct env *env, const struct limits *l)
+{
+    char text[96];
+    const uint64_t cpus = (l->v[LIMIT_CPU_MILLIS] + 999) / 1000;
+    const long host = sysconf(_SC_NPROCESSORS_ONLN);
+    const uint64_t threads = host > 0 && cpus > (uint64_t)host ? (uint64_t)host : cpus;
+    (void)snprintf(text, sizeof text, "%" PRIu64, threads);
+    if (!set(env, OF_OPENMP, text) || !set(env, OF_GO, text))
+        return false;
+    (void)snprintf(text, sizeof text, "-XX:MaxRAM=%" PRIu64 " -XX:ActiveProcessorCount=%" PRIu64,
+                   l->v[LIMIT_MEMORY_BYTES], threads);
+    return set(env, OF_JAVA, text);
+}
+
+static bool
+fill(struct env *env, const Stockade__V1__Command *m, const struct config_template *t,
+     const struct limits *l)
 {
     for (size_t i = 0; i < USUAL_N; i++)
         if (!set(env, usual[i].name, usual[i].value))
             return false;
+    if (!set_by_limits(env, l))
+        return false;
     if (m->terminal != NULL && !set(env, of_terminal.name, of_terminal.value))
         return false;
     for (uint32_t i = 0; i < t->env_n; i++)
@@ -79,13 +106,13 @@ fill(struct env *env, const Stockade__V1__Command *m, const struct config_templa
 
 int
 command_read(const struct Stockade__V1__Command *m, const struct config_template *t,
-             struct arena *a, struct job_spec *spec, struct err *e)
+             const struct limits *limits, struct arena *a, struct job_spec *spec, struct err *e)
 {
     if (m->n_args == 0 || m->args[0][0] == '\0')
         return err_field(e, "command.args", "there is no program");
     struct env env = {.arena = a};
-    env.text = arena_alloc(a, sizeof(char *) * (USUAL_N + 1 + t->env_n + m->n_env));
-    if (env.text == NULL || !fill(&env, m, t))
+    env.text = arena_alloc(a, sizeof(char *) * (USUAL_N + OF_LIMITS_N + 1 + t->env_n + m->n_env));
+    if (env.text == NULL || !fill(&env, m, t, limits))
         return err_field(e, "command.env", "arguments and environment are too large, at most %d",
                          JOB_COMMAND_BYTES_MAX);
     *spec = (struct job_spec){

@@ -8,7 +8,8 @@
 
 struct Stockade__V1__Command;
 
-// Fills *spec but for limits, one_shot and times. What it points to lives in the arena and in `m`. INVALID_ARGUMENT when
+// Fills *spec but for limits, one_shot and times. limits: the sandbox's. What it points to lives in the arena and in `m`. INVALID_ARGUMENT when
 // it is too large.
 int command_read(const struct Stockade__V1__Command *m, const struct config_template *t,
-                 struct arena *a, struct job_spec *spec, struct err *e);
+                 const struct limits *limits, struct arena *a, struct job_spec *spec,
+                 struct err *e);

@@ -204,7 +204,7 @@ begin(struct stream *st, struct sandbox *sb, const Stockade__V1__Command *comman
     struct job *j = NULL;
     if (a == NULL)
         return err_sys(e, ENOMEM, "start a process");
-    int r = command_read(command, sb->spec.template, a, &spec, e);
+    int r = command_read(command, sb->spec.template, &sb->spec.limits, a, &spec, e);
     if (r < 0)
         return r;
     spec.limits = st->limits;

@@ -92,6 +92,8 @@ clone_child(struct spawner *s, struct slot *slot, struct err *e)
                     .uid = slot->uid,
                     .disk_bytes = slot->limits.disk_bytes,
                     .inodes = slot->limits.inodes,
+                    .memory_bytes = slot->limits.memory_bytes,
+                    .cpu_millis = slot->limits.cpu_millis,
                     .hidden_fd = cgroup.tree_fd},
         .filter = &s->guest_filter,
         .hostname = s->config->templates[slot->template].hostname,

@@ -69,9 +69,11 @@ handle_limit(struct spawner *s, struct slot *slot, const struct spawn_request *q
     const struct spawn_limits *now = slot->limits_unsure ? NULL : &slot->limits;
     int r = 0;
     if (!now || l->disk_bytes != now->disk_bytes || l->inodes != now->inodes)
-        r = tree_resize(slot->disk_fd, l->disk_bytes, l->inodes, &e);
+        r = tree_resize(s->tree, slot->disk_fd, l->disk_bytes, l->inodes, &e);
     if (r == 0)
         r = cgroup_limit(&s->cgroups, &slot->cgroup, slot->name, l, now, &e);
+    if (r == 0)
+        r = tree_view_change(s->tree, slot->disk_fd, l, now, &e);
     slot->limits_unsure = r < 0;
     if (r < 0) {
         (void)err_wrap(&e, "limit sandbox %s", slot->name);

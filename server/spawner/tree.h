@@ -31,6 +31,8 @@ struct tree_sandbox {
     uint32_t uid;      // first host id of the range: owner of what is made for inside uid 0
     uint64_t disk_bytes;
     uint32_t inodes;
+    uint64_t memory_bytes; // limits that the sandbox is shown, in /proc and /sys
+    uint32_t cpu_millis;
     int hidden_fd; // a detached mount that shall end with the sandbox's others, -1: none; no path leads to it
 };
 
@@ -39,4 +41,9 @@ struct tree_sandbox {
 int tree_enter(const struct tree *t, const struct tree_sandbox *s, int *disk_fd, struct err *e);
 
 // Spawner: changes the size of a sandbox's tmpfs by its descriptor (received from the child). -EBUSY when more is used.
-int tree_resize(int disk_fd, uint64_t disk_bytes, uint32_t inodes, struct err *e);
+int tree_resize(const struct tree *t, int disk_fd, uint64_t disk_bytes, uint32_t inodes,
+                struct err *e);
+
+// Spawner: shows the sandbox its new limits of memory and CPU. before: those that it is shown now; NULL: not known.
+int tree_view_change(const struct tree *t, int disk_fd, const struct spawn_limits *limits,
+                     const struct spawn_limits *before, struct err *e);

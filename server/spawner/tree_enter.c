@@ -8,6 +8,7 @@
 //   /dev   / 's own folder, as a read-only mount that alone allows devices; /dev/pts a new instance; /dev/shm a folder of
 //          the tmpfs
 //   /proc  of the new pid namespace, read-only, with covers from the tmpfs (tree_proc.c)
+//   /sys   / 's own folder: links to the few files at /sys/fs/cgroup, which are on the tmpfs (tree_view.c)
 //
 // So no inode is shared between two sandboxes, or with the host: not even that of /dev/null, on which a lock or an inotify
 // watch would otherwise be seen by all.
@@ -23,6 +24,7 @@
 // namespace above owns.
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
@@ -78,14 +80,21 @@ cover_covers(int disk, struct err *e)
     return fd < 0 ? fd : mount_attach(fd, AT_FDCWD, "/e", e);
 }
 
+// The limits of a disk, as its file system wants them: what the sandbox is shown of itself comes on top.
+static void
+disk_size(const struct tree *t, uint64_t bytes, uint32_t inodes, char size[24], char count[16])
+{
+    (void)snprintf(size, 24, "%" PRIu64, bytes + t->view_bytes);
+    (void)snprintf(count, 16, "%u", inodes + TREE_VIEW_INODES);
+}
+
 // The tmpfs that holds all that the sandbox writes, at /w.
 static int
-make_disk(const struct tree_sandbox *s, struct err *e)
+make_disk(const struct tree *t, const struct tree_sandbox *s, struct err *e)
 {
     char size[24];
     char inodes[16];
-    (void)snprintf(size, sizeof size, "%llu", (unsigned long long)s->disk_bytes);
-    (void)snprintf(inodes, sizeof inodes, "%u", s->inodes);
+    disk_size(t, s->disk_bytes, s->inodes, size, inodes);
     const struct mount_option options[] = {
         {"size", size}, {"nr_inodes", inodes}, {"mode", "0755"}, {"source", "stockade"}};
     int auto_close disk = mount_new("tmpfs", options, 4, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, e);
@@ -94,6 +103,8 @@ make_disk(const struct tree_sandbox *s, struct err *e)
     int rc = mount_attach(disk, AT_FDCWD, "/w", e);
     if (rc == 0)
         rc = make_folders(disk, s->uid, e);
+    if (rc == 0)
+        rc = tree_view_make(t, s, disk, e);
     if (rc == 0)
         rc = cover_covers(disk, e);
     return rc < 0 ? rc : take_fd(&disk);
@@ -219,7 +230,7 @@ tree_enter(const struct tree *t, const struct tree_sandbox *s, int *disk_fd, str
     int auto_close base = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (base < 0)
         return err_sys(e, errno, "open the base");
-    int auto_close disk = make_disk(s, e);
+    int auto_close disk = make_disk(t, s, e);
     if (disk < 0)
         return err_wrap(e, "build the disk");
     int auto_close root = make_root(&t->templates[s->template], s, e);
@@ -230,6 +241,8 @@ tree_enter(const struct tree *t, const struct tree_sandbox *s, int *disk_fd, str
         return err_wrap(e, "build /dev");
     if (rc == 0 && (rc = tree_proc_make(t, base, root, e)) < 0)
         return err_wrap(e, "build /proc");
+    if (rc == 0 && (rc = tree_view_attach(disk, root, e)) < 0)
+        return err_wrap(e, "build /sys");
     if (rc == 0)
         rc = replace_stage(root, s->hidden_fd, e);
     if (rc < 0)
@@ -240,12 +253,11 @@ tree_enter(const struct tree *t, const struct tree_sandbox *s, int *disk_fd, str
 }
 
 int
-tree_resize(int disk_fd, uint64_t disk_bytes, uint32_t inodes, struct err *e)
+tree_resize(const struct tree *t, int disk_fd, uint64_t disk_bytes, uint32_t inodes, struct err *e)
 {
     char size[24];
     char count[16];
-    (void)snprintf(size, sizeof size, "%llu", (unsigned long long)disk_bytes);
-    (void)snprintf(count, sizeof count, "%u", inodes);
+    disk_size(t, disk_bytes, inodes, size, count);
     int auto_close fs = fspick(disk_fd, "", FSPICK_CLOEXEC | FSPICK_EMPTY_PATH);
     if (fs < 0)
         return err_sys(e, errno, "open the disk's file system");

@@ -20,6 +20,7 @@
 enum {
     TREE_LOWERS_MAX = 24, // /usr, the top folders that are none of its links, the templates' paths
     TREE_NAME_MAX = 16,
+    TREE_VIEW_INODES = 8,
     TREE_CLOSED_MAX = 16,
     TREE_CLOSED_NAME_MAX = 24,
 };
@@ -50,8 +51,12 @@ struct tree {
     uint32_t lowers_n;
     struct tree_template templates[SPAWN_TEMPLATES_MAX];
     struct tree_lower lowers[TREE_LOWERS_MAX];
-    uint32_t ptys;     // of each sandbox, at most
-    uint32_t closed_n; // files in /proc that are the host's root's alone
+    char *cpuinfo; // owned, for ever
+    uint32_t cpus; // and memory, of the host
+    uint64_t memory_bytes;
+    uint64_t view_bytes; // what tree_view.c's files take of a disk, at most
+    uint32_t ptys;       // of each sandbox, at most
+    uint32_t closed_n;   // files in /proc that are the host's root's alone
     char closed[TREE_CLOSED_MAX][TREE_CLOSED_NAME_MAX];
 };
 
@@ -59,3 +64,8 @@ struct tree {
 // after.
 void tree_proc_look(struct tree *t);
 int tree_proc_make(const struct tree *t, int base, int root, struct err *e);
+
+// tree_view.c. The spawner's half. The child's: the files on its disk, and /sys/fs/cgroup.
+int tree_view_look(struct tree *t, struct err *e);
+int tree_view_make(const struct tree *t, const struct tree_sandbox *s, int disk, struct err *e);
+int tree_view_attach(int disk, int root, struct err *e);

@@ -429,6 +429,8 @@ prepare(const struct spawn_config *config, int cgroup_root_fd, struct tree *t,
         rc = move_in(config, t, &l, e);
     if (rc < 0)
         return rc;
+    if ((rc = tree_view_look(t, e)) < 0)
+        return rc;
     tree_proc_look(t);
     share_terminals(config, t, f);
     probe(t, l.userns, f);

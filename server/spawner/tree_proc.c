@@ -26,12 +26,18 @@
 
 enum { ENTRIES_BYTES = 4096 };
 
-// What a job sees of /proc beside processes and links. cpuinfo, loadavg, meminfo and stat are what programs size
-// themselves by; filesystems and version tell which kernel it is, which is shown on purpose; dma and execdomains are the
+// What a job sees of the kernel's /proc beside processes and links: filesystems and version tell which kernel it is, which is shown on purpose; dma and execdomains are the
 // same on every machine; sys is for glibc, Go and Java; sysvipc and uptime belong to the sandbox's own namespaces.
 static const char *const shown[] = {
-    "cpuinfo", "dma", "execdomains", "filesystems", "loadavg", "meminfo",
-    "stat",    "sys", "sysvipc",     "uptime",      "version",
+    "dma", "execdomains", "filesystems", "sys", "sysvipc", "uptime", "version",
+};
+
+// What programs size themselves by: files of the sandbox's own (tree_view.c).
+static const char *const replaced[][2] = {
+    {"cpuinfo", "/e/cpuinfo"},
+    {"loadavg", "/e/loadavg"},
+    {"meminfo", "/e/meminfo"},
+    {"stat", "/e/stat"},
 };
 
 // Below /proc/sys: counters of the whole host, its terminals, and the number that names this boot of it.
@@ -92,7 +98,11 @@ tree_proc_look(struct tree *t)
 static int
 cover(const char *name, bool folder, struct err *e)
 {
-    if (mount(folder ? "/e/dir" : "/e/file", name, NULL, MS_BIND, NULL) < 0 && errno != ENOENT)
+    const char *with = folder ? "/e/dir" : "/e/file";
+    for (size_t i = 0; i < sizeof replaced / sizeof replaced[0]; i++)
+        if (strcmp(name, replaced[i][0]) == 0)
+            with = replaced[i][1];
+    if (mount(with, name, NULL, MS_BIND, NULL) < 0 && errno != ENOENT)
         return err_sys(e, errno, "cover /proc/%s", name);
     return 0;
 }

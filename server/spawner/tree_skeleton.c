@@ -22,13 +22,32 @@ struct folder {
 };
 
 static const struct folder folders[] = {
-    {"boot", 0755, 0},          {"dev", 0755, 0},     {"etc", 0755, 0},
-    {"etc/profile.d", 0755, 0}, {"home", 0755, 0},    {"home/agent", 0755, SANDBOX_UID_JOB},
-    {"media", 0755, 0},         {"mnt", 0755, 0},     {"opt", 0755, 0},
-    {"proc", 0555, 0},          {"root", 0700, 0},    {"run", 0755, 0},
-    {"srv", 0755, 0},           {"sys", 0555, 0},     {"tmp", 01777, 0},
-    {"usr", 0755, 0},           {"var", 0755, 0},     {"var/cache", 0755, 0},
-    {"var/lib", 0755, 0},       {"var/log", 0755, 0}, {"var/tmp", 01777, 0},
+    {"boot", 0755, 0},
+    {"dev", 0755, 0},
+    {"etc", 0755, 0},
+    {"etc/profile.d", 0755, 0},
+    {"home", 0755, 0},
+    {"home/agent", 0755, SANDBOX_UID_JOB},
+    {"media", 0755, 0},
+    {"mnt", 0755, 0},
+    {"opt", 0755, 0},
+    {"proc", 0555, 0},
+    {"root", 0700, 0},
+    {"run", 0755, 0},
+    {"srv", 0755, 0},
+    {"sys", 0555, 0},
+    {"tmp", 01777, 0},
+    {"usr", 0755, 0},
+    {"var", 0755, 0},
+    {"var/cache", 0755, 0},
+    {"var/lib", 0755, 0},
+    {"var/log", 0755, 0},
+    {"var/tmp", 01777, 0},
+    {"sys/devices", 0755, 0},
+    {"sys/devices/system", 0755, 0},
+    {"sys/devices/system/cpu", 0755, 0},
+    {"sys/fs", 0755, 0},
+    {"sys/fs/cgroup", 0755, 0},
 };
 
 struct text_file {
@@ -58,7 +77,12 @@ struct link_row {
     const char *target;
 };
 
+#define CPUS_OF_SANDBOX "../../../fs/cgroup/cpuset.cpus.effective"
+
 static const struct link_row links[] = {
+    {"sys/devices/system/cpu/online", CPUS_OF_SANDBOX},
+    {"sys/devices/system/cpu/possible", CPUS_OF_SANDBOX},
+    {"sys/devices/system/cpu/present", CPUS_OF_SANDBOX},
     {"etc/mtab", "../proc/self/mounts"},
     {"var/run", "../run"},
     {"var/lock", "../run"},

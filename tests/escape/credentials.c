@@ -19,9 +19,23 @@
 static int
 environment(void)
 {
-    static const char *const known[] = {
-        "PATH=", "HOME=",   "USER=", "LOGNAME=", "SHELL=", "LANG=", "LC_ALL=",
-        "TERM=", "TMPDIR=", "PWD=",  "OLDPWD=",  "SHLVL=", "_=",    "ESCAPE_"};
+    static const char *const known[] = {"PATH=",
+                                        "HOME=",
+                                        "USER=",
+                                        "LOGNAME=",
+                                        "SHELL=",
+                                        "LANG=",
+                                        "LC_ALL=",
+                                        "TERM=",
+                                        "TMPDIR=",
+                                        "PWD=",
+                                        "OLDPWD=",
+                                        "SHLVL=",
+                                        "_=",
+                                        "ESCAPE_",
+                                        "OMP_NUM_THREADS=",
+                                        "GOMAXPROCS=",
+                                        "JAVA_TOOL_OPTIONS="};
     for (char **e = environ; *e != NULL; e++) {
         bool ok = false;
         for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)

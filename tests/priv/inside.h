@@ -146,6 +146,8 @@ inside_sandbox(const struct inside *in, uint64_t disk_bytes, uint32_t inodes)
                                  .uid = (uint32_t)TEST_UID,
                                  .disk_bytes = disk_bytes,
                                  .inodes = inodes,
+                                 .memory_bytes = 512 << 20,
+                                 .cpu_millis = 1500,
                                  .hidden_fd = -1};
 }
 

@@ -279,6 +279,20 @@ assert_limits(const struct sandbox *x, const struct spawn_limits *l)
     assert_text(cpu, is_hybrid() ? "cpu.shares" : "cpu.weight", text);
     (void)snprintf(text, sizeof text, "%u", l->pids + 1);
     assert_text(pids, "pids.max", text);
+    (void)snprintf(text, sizeof text, "/proc/%d/root/sys/fs/cgroup", guest_pid(x));
+    int view = open(text, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    assert_true(view >= 0); // as the sandbox sees it
+    (void)snprintf(text, sizeof text, "%llu", (unsigned long long)l->memory_bytes);
+    assert_text(view, "memory.max", text);
+    (void)snprintf(text, sizeof text, "%u 100000", l->cpu_millis * 100);
+    assert_text(view, "cpu.max", text);
+    (void)close(view);
+    char meminfo[8192];
+    (void)snprintf(text, sizeof text, "/proc/%d/root/proc/meminfo", guest_pid(x));
+    read_text(AT_FDCWD, text, meminfo, sizeof meminfo);
+    (void)snprintf(text, sizeof text, "MemTotal:%15llu kB\n",
+                   (unsigned long long)l->memory_bytes / 1024);
+    assert_memory_equal(meminfo, text, strlen(text));
 }
 
 static void
@@ -321,7 +335,8 @@ limits_are_in_the_kernel_and_can_be_raised_and_lowered(void **state)
     assert_limits(&x, &q.limits);
     struct statfs disk;
     assert_int_equal(fstatfs(x.fds[SPAWN_FD_DISK], &disk), 0);
-    assert_int_equal((uint64_t)disk.f_blocks * (uint64_t)disk.f_bsize, q.limits.disk_bytes);
+    assert_in_range((uint64_t)disk.f_blocks * (uint64_t)disk.f_bsize, q.limits.disk_bytes,
+                    q.limits.disk_bytes + (1 << 20)); // and what the sandbox is shown of itself
     sandbox_destroy(&broker, &x);
 }
 

@@ -55,6 +55,36 @@ proc_is_read_only_and_what_shows_the_host_is_empty(void **state)
     }
 }
 
+// 512 MiB and one and a half processors: inside_sandbox().
+static void
+what_programs_size_themselves_by_is_the_sandboxs(void **state)
+{
+    (void)state;
+    const bool two = in.tree->cpus > 1;
+    static const int users[] = {ROOT, AGENT};
+    for (int i = 0; i < 2; i++) {
+        const char *out = run(
+            "head -3 /proc/meminfo; grep -c ^processor /proc/cpuinfo; grep -c ^cpu /proc/stat; "
+            "cat /proc/loadavg; cd /sys/fs/cgroup; cat memory.max cpu.max "
+            "cpuset.cpus.effective; cat /sys/devices/system/cpu/online; "
+            "python3 -c 'import os; print(\"cpus\", os.cpu_count())'; "
+            "for f in * /proc/meminfo /proc/stat; do echo x > $f; rm -f $f; done; echo x > new; "
+            "echo end",
+            users[i]);
+        expect_in(out, "MemTotal:         524288 kB\nMemFree:          524288 kB\n"
+                       "MemAvailable:     524288 kB\n");
+        expect_in(out, two ? "\n2\n3\n0.00 0.00 0.00 1/1 1\n536870912\n150000 100000\n"
+                             "0-1\n0-1\ncpus 2\n"
+                           : "\n1\n2\n0.00 0.00 0.00 1/1 1\n536870912\n150000 100000\n"
+                             "0\n0\ncpus 1\n");
+        expect_in(out, "cannot create /proc/meminfo: Read-only file system");
+        if (users[i] == AGENT) {
+            expect_in(out, "cannot create memory.max: Read-only file system");
+            expect_in(out, "cannot create new: Read-only file system");
+        }
+    }
+}
+
 // However many sandboxes there are, the host and other containers keep a part.
 static void
 terminals_of_all_sandboxes_together_leave_some_to_others(void **state)
@@ -89,6 +119,7 @@ run_all(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(proc_is_read_only_and_what_shows_the_host_is_empty),
+        cmocka_unit_test(what_programs_size_themselves_by_is_the_sandboxs),
         cmocka_unit_test(terminals_of_all_sandboxes_together_leave_some_to_others),
     };
     return cmocka_run_group_tests_name("tree_proc", tests, NULL, NULL);
