@@ -160,20 +160,65 @@ bill_limit_name(const char *limit, char *out, size_t n)
     return text_clean(option != NULL ? option : limit, out, n);
 }
 
-static void
-limit_sentence(const struct stockade_result *r, char *out, size_t n)
+// "; --timeout raises it": what helps against a limit, where the command has the option; "" where nothing does.
+static char *
+limit_hint(const struct command *c, const char *limit, const char *before, char *out, size_t n)
 {
-    char value[TEXT_MAX], name[TEXT_MAX];
+    const char *option = cli_option_of_limit(limit);
+    bool own = option != NULL && options_long(c->options, option, strlen(option)) != NULL;
+    out[0] = '\0';
+    if (own)
+        (void)snprintf(out, n, "%s--%s raises it", before, option);
+    else if (option != NULL)
+        (void)snprintf(out, n, "%s'stockade create --%s' sets it", before, option);
+    return out;
+}
+
+static void
+limit_sentence(const struct command *c, const struct stockade_result *r, char *out, size_t n)
+{
+    char value[TEXT_MAX], name[TEXT_MAX], hint[TEXT_MAX];
     const struct stockade_limit_hit *hit = &r->limits[0];
-    const char *option = cli_option_of_limit(hit->name);
-    (void)snprintf(
-        out, n, "ended by the limit %s of %s%s%s%s", bill_limit_name(hit->name, name, sizeof name),
-        bill_show_limit(hit->name, hit->value, value, sizeof value), option != NULL ? "; --" : "",
-        option != NULL ? option : "", option != NULL ? " raises it" : "");
+    (void)snprintf(out, n, "ended by the limit %s of %s%s",
+                   bill_limit_name(hit->name, name, sizeof name),
+                   bill_show_limit(hit->name, hit->value, value, sizeof value),
+                   limit_hint(c, hit->name, "; ", hint, sizeof hint));
+}
+
+// Those that make a job fail without ending it. Waiting for a CPU is no failure, and output is told by itself.
+static bool
+is_worth_a_line(const char *limit)
+{
+    static const char *const names[] = {"memory_bytes", "disk_bytes", "inodes", "pids",
+                                        "file_size_bytes"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strcmp(names[i], limit) == 0)
+            return true;
+    return false;
 }
 
 char *
-bill_sentence(const struct stockade_result *r, char *out, size_t n)
+bill_limits_met(const struct command *c, const struct stockade_result *r, char *out, size_t n)
+{
+    size_t at = 0;
+    out[0] = '\0';
+    for (size_t i = 0; i < r->limits_n && at < n; i++) {
+        char value[TEXT_MAX], name[TEXT_MAX], hint[TEXT_MAX];
+        const struct stockade_limit_hit *hit = &r->limits[i];
+        if (!is_worth_a_line(hit->name))
+            continue;
+        int more = snprintf(out + at, n - at, "%s%s of %s (%s)",
+                            at == 0 ? "it reached the limit " : ", and ",
+                            bill_limit_name(hit->name, name, sizeof name),
+                            bill_show_limit(hit->name, hit->value, value, sizeof value),
+                            limit_hint(c, hit->name, "", hint, sizeof hint));
+        at += more > 0 ? (size_t)more : 0;
+    }
+    return out;
+}
+
+char *
+bill_sentence(const struct command *c, const struct stockade_result *r, char *out, size_t n)
 {
     char reason[SENTENCE_MAX];
     text_clean(r->reason, reason, sizeof reason);
@@ -181,7 +226,7 @@ bill_sentence(const struct stockade_result *r, char *out, size_t n)
     if (r->outcome == STOCKADE_OUTCOME_EXITED)
         return out;
     if (r->outcome == STOCKADE_OUTCOME_LIMIT && r->limits_n > 0) {
-        limit_sentence(r, out, n);
+        limit_sentence(c, r, out, n);
         return out;
     }
     static const char *const what[] = {
@@ -223,10 +268,11 @@ print_limits(const struct stockade_result *r, FILE *to)
 }
 
 void
-bill_print(const struct stockade_result *r, bool one_shot, FILE *to)
+bill_print(const struct command *c, const struct stockade_result *r, FILE *to)
 {
     char text[SENTENCE_MAX];
-    bill_sentence(r, text, sizeof text);
+    bool one_shot = c->operand == OPERAND_COMMAND;
+    bill_sentence(c, r, text, sizeof text);
     if (text[0] == '\0')
         (void)snprintf(text, sizeof text, "exited with %u", r->exit_code);
     (void)fprintf(to, "bill: %s\n", text);

@@ -7,6 +7,8 @@
 
 #include "stockade.h"
 
+struct command; // whose options help against a limit
+
 struct bill_row {
     const char *name; // as limits.proto has it
     size_t offset;    // in struct stockade_bill
@@ -21,11 +23,16 @@ bill_figure(const struct stockade_bill *b, const struct bill_row *row)
     return (const struct stockade_figure *)(const void *)((const char *)b + row->offset);
 }
 
-// The bill, aligned, one subject per line. one_shot: the job had its sandbox for itself.
-void bill_print(const struct stockade_result *r, bool one_shot, FILE *to);
+// The bill, aligned, one subject per line. That of run had its sandbox for itself.
+void bill_print(const struct command *c, const struct stockade_result *r, FILE *to);
 
 // One sentence on how the job ended, where its exit code alone does not say it; or "". Returns out.
-char *bill_sentence(const struct stockade_result *r, char *out, size_t n);
+char *bill_sentence(const struct command *c, const struct stockade_result *r, char *out, size_t n);
+
+// "it reached the limit disk of 1.0 MiB (--disk raises it)": limits that made something in the job fail without ending it;
+// "" when there is none. Returns out.
+char *bill_limits_met(const struct command *c, const struct stockade_result *r, char *out,
+                      size_t n);
 
 // "timeout" for wall_ms: the name of the option, or its own where there is none. Returns out.
 char *bill_limit_name(const char *limit, char *out, size_t n);

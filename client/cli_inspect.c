@@ -98,7 +98,7 @@ print_process(const struct stockade_job *j)
         line(stdout, "result", "it runs");
         return;
     }
-    bill_sentence(r, words, sizeof words);
+    bill_sentence(command_find("run"), r, words, sizeof words);
     if (words[0] == '\0')
         (void)snprintf(words, sizeof words, "exited with %u", r->exit_code);
     uint64_t ns = r->bill.cpu_user_ns.value + r->bill.cpu_system_ns.value;

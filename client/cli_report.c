@@ -13,8 +13,16 @@ enum { LINE_MAX_BYTES = 1200 };
 static bool
 is_refusal(const struct stockade_error *e)
 {
-    return strcmp(e->reason, "LIMIT_ABOVE_MAXIMUM") == 0 ||
-           strcmp(e->reason, "NETWORK_MODE_NOT_ENFORCED") == 0;
+    static const char *const reasons[] = {
+        "LIMIT_ABOVE_MAXIMUM",
+        "NETWORK_MODE_NOT_ENFORCED",
+        "NETWORK_POLICY_TOO_WIDE",
+        "SYSCALLS_NOT_COUNTED",
+    };
+    for (size_t i = 0; i < sizeof reasons / sizeof reasons[0]; i++)
+        if (strcmp(reasons[i], e->reason) == 0)
+            return true;
+    return false;
 }
 
 int
@@ -117,6 +125,7 @@ row_of_field(const char *field)
         {"metadata", "label", NULL},
         {"command.workdir", "workdir", NULL},
         {"command.env", "env", NULL},
+        {"count_syscalls", "syscalls", NULL},
     };
     size_t n = strcspn(field, "["); // of a list: which one stands in the text
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)

@@ -111,6 +111,36 @@ fill_command(struct stockade_command *to, const struct job *j, const char *const
         tty_size(&to->rows, &to->columns);
 }
 
+// Programs that read what to do from stdin where nothing else is said.
+static bool
+reads_stdin(const char *program)
+{
+    static const char *const names[] = {"sh",  "bash",   "dash",    "zsh",     "fish",
+                                        "ksh", "python", "python3", "ipython", "node",
+                                        "irb", "lua",    "sqlite3", "psql"};
+    const char *slash = strrchr(program, '/');
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strcmp(names[i], slash != NULL ? slash + 1 : program) == 0)
+            return true;
+    return false;
+}
+
+// A shell that ends at once does not say why.
+static void
+hint_at_terminal(const struct job *j)
+{
+    const struct options *o = j->options;
+    bool exec = j->target[0] != '\0';
+    if (o->interactive || o->no_stdin || o->detach || j->args[1] != NULL ||
+        !reads_stdin(*j->args) || !isatty(STDIN_FILENO))
+        return;
+    (void)fprintf(stderr,
+                  "stockade %s: %s gets no input from this terminal\n"
+                  "  hint: stockade %s -it%s%s %s\n",
+                  j->command->name, *j->args, j->command->name, exec ? " " : "",
+                  exec ? o->args[0] : "", *j->args);
+}
+
 // ---- After it has run
 
 // Bytes of output that did not come. The gap that tells of the limit counts what was cut by then; the bill knows all.
@@ -150,14 +180,17 @@ static void
 tell(const struct job *j, const struct stockade_result *r)
 {
     char sentence[SENTENCE_MAX];
-    bill_sentence(r, sentence, sizeof sentence);
+    bill_sentence(j->command, r, sentence, sizeof sentence);
     if (sentence[0] != '\0' && r->outcome != STOCKADE_OUTCOME_SIGNALED && !j->options->bill)
+        (void)fprintf(stderr, "stockade %s: %s\n", j->command->name, sentence);
+    if (!j->options->bill && r->outcome != STOCKADE_OUTCOME_LIMIT &&
+        bill_limits_met(j->command, r, sentence, sizeof sentence)[0] != '\0')
         (void)fprintf(stderr, "stockade %s: %s\n", j->command->name, sentence);
     if (exit_code_of_result(r) == EXIT_NOT_FOUND && r->outcome == STOCKADE_OUTCOME_NOT_EXECUTED &&
         strchr(*j->args, ' ') != NULL && j->args[1] == NULL)
         (void)fprintf(stderr, "  hint: that is one word; for a line of the shell: sh -c '...'\n");
     if (j->options->bill)
-        bill_print(r, j->command->operand == OPERAND_COMMAND, stderr);
+        bill_print(j->command, r, stderr);
 }
 
 // Output that was cut is told, and is no success unless that was said.
@@ -250,6 +283,9 @@ run_job(const struct command *c, const struct options *o, const char *const *arg
 {
     struct job j = {.command = c, .options = o, .args = args, .sink = {.capturing = o->json}};
     int code = EXIT_OURS;
+    if (o->interactive && o->terminal && !o->no_stdin && !o->detach && !isatty(STDIN_FILENO))
+        return cli_usage(c, "-it needs a terminal, and stdin is none",
+                         "without -t stdin is sent as it is; without -i the job has a terminal");
     j.s = cli_open(c, o, &code);
     if (j.s == NULL)
         return code;
@@ -258,8 +294,10 @@ run_job(const struct command *c, const struct options *o, const char *const *arg
         ; // told
     else if (read_ahead(&j) < 0)
         (void)fprintf(stderr, "stockade %s: no memory\n", c->name);
-    else
+    else {
+        hint_at_terminal(&j);
         code = run_with_feed(&j, call);
+    }
     stockade_close(j.s);
     sink_free(&j.sink);
     free(j.input);

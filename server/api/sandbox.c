@@ -1,6 +1,7 @@
 // stockade.v1.SandboxService: translation between its messages and server/sandbox.h, pool.h.
 #include "api.h"
 
+#include <inttypes.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -103,13 +104,24 @@ on_created(void *cookie, struct sandbox *s, const struct err *e)
 }
 
 static int
+check_ttl(const struct server *s, uint64_t ttl_ms, struct err *e)
+{
+    uint64_t most = s->config->ttl_max_ms;
+    if (ttl_ms <= most)
+        return 0;
+    int r = err_field(e, "ttl_ms", "%" PRIu64 " asked, at most %" PRIu64 " allowed", ttl_ms, most);
+    err_detail(e, "LIMIT_ABOVE_MAXIMUM", NULL, "ask for less, or have ttl.max raised");
+    return r;
+}
+
+static int
 read_create(struct server *s, const Stockade__V1__SandboxServiceCreateRequest *m,
             struct sandbox_spec *spec, struct err *e)
 {
     int r = convert_spec(s, m->template_, m->name, m->limits, m->network, spec, e);
     spec->ttl_ms = m->ttl_ms != 0 ? m->ttl_ms : s->config->ttl_default_ms;
-    if (r == 0 && spec->ttl_ms > s->config->ttl_max_ms)
-        r = err_field(e, "ttl_ms", "at most %llu here", (unsigned long long)s->config->ttl_max_ms);
+    if (r == 0)
+        r = check_ttl(s, spec->ttl_ms, e);
     if (r == 0)
         r = convert_labels_begin(spec, m->n_metadata, e);
     for (size_t i = 0; r == 0 && i < m->n_metadata; i++)
@@ -289,11 +301,11 @@ check_update(const struct server *s, const struct sandbox *sb,
 {
     if (sb->state == SANDBOX_DELETING)
         return err_set(e, ERR_FAILED_PRECONDITION, "sandbox %s is being deleted", sb->id.id);
-    if (m->ttl_ms > s->config->ttl_max_ms)
-        return err_field(e, "ttl_ms", "at most %llu here",
-                         (unsigned long long)s->config->ttl_max_ms);
+    int r = check_ttl(s, m->ttl_ms, e);
+    if (r < 0)
+        return r;
     struct sandbox_spec spec; // would the labels fit?
-    int r = read_labels(sb, m, &spec, e);
+    r = read_labels(sb, m, &spec, e);
     if (r == 0)
         free(spec.labels);
     return r;

@@ -7,6 +7,7 @@
 
 #include "client/cli_bill.h"
 #include "client/cli_json.h"
+#include "client/cli_options.h"
 #include "client/cli_text.h"
 #include "client/errors.h"
 #include "client/results.h"
@@ -26,8 +27,8 @@ use_result(struct arena *a, const ProtobufCMessage *m)
     char sentence[64];
     if (!result_from(&r, a, (const Stockade__V1__Result *)m))
         return;
-    bill_print(&r, false, nowhere);
-    (void)bill_sentence(&r, sentence, sizeof sentence);
+    bill_print(command_find("run"), &r, nowhere);
+    (void)bill_sentence(command_find("run"), &r, sentence, sizeof sentence);
     json_decref(json_of_result(&r));
 }
 
