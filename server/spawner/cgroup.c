@@ -31,6 +31,28 @@ text_memory(const struct spawn_limits *l, char text[40])
     (void)snprintf(text, 40, "%" PRIu64, l->memory_bytes);
 }
 
+// v1 counts the buffers of TCP apart from the rest. The limit is that of both together: a sixteenth is for TCP, 32 MiB at
+// most.
+static uint64_t
+tcp_bytes(const struct spawn_limits *l)
+{
+    const uint64_t most = 32 << 20;
+    uint64_t part = l->memory_bytes / 16;
+    return part > most ? most : part;
+}
+
+static void
+text_tcp(const struct spawn_limits *l, char text[40])
+{
+    (void)snprintf(text, 40, "%" PRIu64, tcp_bytes(l));
+}
+
+static void
+text_memory_v1(const struct spawn_limits *l, char text[40])
+{
+    (void)snprintf(text, 40, "%" PRIu64, l->memory_bytes - tcp_bytes(l));
+}
+
 static void
 text_zero(const struct spawn_limits *l, char text[40])
 {
@@ -91,9 +113,9 @@ static const struct limit_row {
     {CG_CPU, CG_V2, "cpu.max", text_cpu_max, false, false, ""},
     {CG_CPU, CG_V2, "cpu.weight", text_weight, false, false, "100"},
     {CG_PIDS, CG_V2, "pids.max", text_pids, false, false, ""},
-    {CG_MEMORY, CG_V1, "memory.limit_in_bytes", text_memory, false, false, ""},
-    {CG_MEMORY, CG_V1, "memory.memsw.limit_in_bytes", text_memory, true, false, ""},
-    {CG_MEMORY, CG_V1, "memory.kmem.tcp.limit_in_bytes", text_memory, true, false, ""},
+    {CG_MEMORY, CG_V1, "memory.limit_in_bytes", text_memory_v1, false, false, ""},
+    {CG_MEMORY, CG_V1, "memory.memsw.limit_in_bytes", text_memory_v1, true, false, ""},
+    {CG_MEMORY, CG_V1, "memory.kmem.tcp.limit_in_bytes", text_tcp, true, false, ""},
     {CG_CPU, CG_V1, "cpu.cfs_quota_us", text_quota, false, true, ""},
     {CG_CPU, CG_V1, "cpu.shares", text_shares, false, false, "1024"},
     {CG_PIDS, CG_V1, "pids.max", text_pids, false, false, ""},
@@ -127,7 +149,7 @@ raise_swap_first(int memory_fd, const struct spawn_limits *l)
 {
     char text[40];
     struct err ignored;
-    text_memory(l, text);
+    text_memory_v1(l, text);
     (void)io_write_at(memory_fd, "memory.memsw.limit_in_bytes", text, &ignored);
 }
 

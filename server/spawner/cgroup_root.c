@@ -273,6 +273,37 @@ open_v1(const char *mount, const char *path, struct err *e)
     return take_fd(&dir);
 }
 
+// Whether disks were read or written since the host came up: sectors, the 6th and the 10th word of a line (proc(5)).
+static bool
+disks_were_used(void)
+{
+    FILE *f = fopen("/proc/diskstats", "re");
+    char line[256];
+    bool used = false;
+    while (f && !used && fgets(line, sizeof line, f)) {
+        const char *word = line;
+        for (int i = 0; i < 10 && !used; i++) {
+            word += strspn(word, " ");
+            used = (i == 5 || i == 9) && *word > '0' && *word <= '9';
+            word += strcspn(word, " ");
+        }
+    }
+    if (f)
+        (void)fclose(f);
+    return used;
+}
+
+// Since Linux 6.8 v1's blkio counts nothing until somebody throttles: disks were used, and the root knows of none.
+static bool
+counts_nothing(const char *blkio)
+{
+    char path[SPAWN_PATH_MAX + 64];
+    char text[4096];
+    (void)snprintf(path, sizeof path, "%s/blkio.throttle.io_service_bytes_recursive", blkio);
+    return io_read_at(AT_FDCWD, path, text, sizeof text) > 0 && strcmp(text, "Total 0\n") == 0 &&
+           disks_were_used();
+}
+
 // Gives every controller its body: v2 where it can be enabled, else v1 where it is mounted.
 static int
 choose_bodies(const struct mounts *m, int parent_fd, struct cgroups *cg, struct err *e)
@@ -283,7 +314,7 @@ choose_bodies(const struct mounts *m, int parent_fd, struct cgroups *cg, struct 
             cg->body[c] = CG_V2;
             size_t n = strlen(cg->subtree);
             (void)snprintf(cg->subtree + n, sizeof cg->subtree - n, "%s+%s", n ? " " : "", name);
-        } else if (m->v1[c][0]) {
+        } else if (m->v1[c][0] && !(c == CG_IO && counts_nothing(m->v1[c]))) {
             int fd = open_v1(m->v1[c], cg->path, e);
             if (fd < 0)
                 return fd;

@@ -4,7 +4,7 @@
 //
 //   descriptors   ours are shared at first, so that the clone does not copy thousands; now a copy of the low ones
 //   v1 cgroups    a process with one thread attaches itself by `tasks` in microseconds; before anything is charged
-//   oom, hostname, network   need root of the first user namespace
+//   oom, hostname, ipc, network   need root of the first user namespace
 //   cgroup ns     joined while we may; its root is SANDBOX, where we are not to leave
 //   tree          mounts are made by real root, so that the namespace above the job's owns and locks them
 //   user ns       from here on root is nobody outside; groups were emptied at the spawner's start
@@ -92,6 +92,23 @@ step_hostname(struct child *c, struct err *e)
     const char *name = c->plan->hostname;
     if (sethostname(name, strlen(name)) < 0)
         return err_sys(e, errno, "set the host name");
+    return 0;
+}
+
+// Of the new IPC namespace. When it ends, a thread of the kernel frees its objects one by one, for all namespaces.
+static int
+step_ipc(struct child *c, struct err *e)
+{
+    static const char *const rows[][2] = {
+        {"sys/kernel/msgmni", "512"},
+        {"sys/kernel/sem", "1000 32000 500 512"},
+        {"sys/kernel/shmmni", "512"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        int r = io_write_at(c->plan->proc_fd, rows[i][0], rows[i][1], e);
+        if (r < 0)
+            return err_wrap(e, "bound the IPC namespace");
+    }
     return 0;
 }
 
@@ -311,12 +328,10 @@ step_exec(struct child *c, struct err *e)
 }
 
 static int (*const steps[])(struct child *, struct err *) = {
-    step_descriptors, step_v1_cgroups,     step_oom,
-    step_hostname,    step_network,        step_cgroup_namespace,
-    step_tree,        step_user_namespace, step_bounding,
-    step_ids,         step_capabilities,   step_session,
-    step_rlimits,     step_place,          step_tell,
-    step_filter,      step_exec,
+    step_descriptors, step_v1_cgroups,       step_oom,     step_hostname,       step_ipc,
+    step_network,     step_cgroup_namespace, step_tree,    step_user_namespace, step_bounding,
+    step_ids,         step_capabilities,     step_session, step_rlimits,        step_place,
+    step_tell,        step_filter,           step_exec,
 };
 
 // Before the descriptors are placed the channel has its old number; afterwards that is closed. One of the two works.

@@ -43,7 +43,8 @@ probe_controllers(struct spawn_features *f, const struct cgroups *cg)
         [CG_CPU] = {"cgroup-cpu", "bounds the sandbox, not each job", "CPU is not limited"},
         [CG_PIDS] = {"cgroup-pids", "bounds the sandbox, not each job",
                      "processes are not limited"},
-        [CG_IO] = {"cgroup-io", "counts the sandbox, not each job", "I/O is not counted"},
+        [CG_IO] = {"cgroup-io", "counts the sandbox, not each job",
+                   "the bill has what processes count of their I/O themselves"},
     };
     for (int c = 0; c < CG_N; c++) {
         enum cgroup_body body = cg->body[c];
@@ -121,7 +122,7 @@ probe_host(struct spawn_features *f, int proc_fd)
                 text[0] == '1' ? "on: it leaks what pages others hold" : "off");
     first_line(proc_fd, "sys/fs/pipe-user-pages-soft", text, sizeof text);
     unsigned long pages = strtoul(text, NULL, 10); // 0: no limit
-    bool enough = pages == 0 || pages >= PIPE_JOBS * PIPE_PAGES_PER_JOB;
+    bool enough = pages == 0 || pages / PIPE_PAGES_PER_JOB >= PIPE_JOBS;
     feature_add(f, "pipe-buffers", enough, true,
                 "fs.pipe-user-pages-soft is %s: %lu jobs at a time have pipes of 64 KiB, more have "
                 "8 KiB and slower output (0: no limit)",

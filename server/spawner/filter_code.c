@@ -249,19 +249,35 @@ test_rules(struct program *p, struct rules rules, unsigned depth, unsigned fail)
     return fail;
 }
 
-// ioctl is allowed, but for what types into a terminal, and what has the kernel load a module for one (TIOCSETD).
+// ioctl is allowed, but for what types into a terminal, what has the kernel load a module for one (TIOCSETD), what shows
+// where the host's files lie on its disks, and what turns time stamps on for every packet of the host. A file system or
+// socket without these requests answers EOPNOTSUPP, or ENOTTY.
 static unsigned
 test_ioctl(struct program *p)
 {
     static const struct filter_arg request = {.index = 1, .mask = UINT32_MAX};
+    static const struct {
+        uint32_t request;
+        enum verdict verdict;
+    } rows[] = {
+        {1 /* FIBMAP */, UNSUPPORTED},
+        {TIOCSTI, REFUSE},
+        {TIOCLINUX, REFUSE},
+        {TIOCSETD, REFUSE},
+        {0x8906 /* SIOCGSTAMP */, UNSUPPORTED},
+        {0x8907 /* SIOCGSTAMPNS */, UNSUPPORTED},
+        {0x80108906 /* SIOCGSTAMP_NEW */, UNSUPPORTED},
+        {0x80108907 /* SIOCGSTAMPNS_NEW */, UNSUPPORTED},
+        {0xc020660b /* FS_IOC_FIEMAP */, UNSUPPORTED},
+        {0xc0c0583b /* FS_IOC_GETFSMAP */, UNSUPPORTED},
+    };
     struct ranges r = {.n = 0};
     unsigned allow = verdict(p, ALLOW);
-    unsigned refuse = verdict(p, REFUSE);
-    _Static_assert(TIOCSTI < TIOCLINUX && TIOCLINUX < TIOCSETD, "in order");
     add_range(&r, 0, allow);
-    add_value(&r, TIOCSTI, refuse, allow);
-    add_value(&r, TIOCLINUX, refuse, allow);
-    add_value(&r, TIOCSETD, refuse, allow);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        assert(i == 0 || rows[i - 1].request < rows[i].request);
+        add_value(&r, rows[i].request, verdict(p, rows[i].verdict), allow);
+    }
     return test_half(p, &request, false, &r);
 }
 

@@ -86,7 +86,7 @@ def each_job_has_a_cgroup_of_its_own_and_the_sandbox_its_limits(b, c):
         with open(f"/proc/{guest[0]}/cgroup", encoding="utf-8") as f:
             paths = {name: path for _, names, path in (line.strip().split(":", 2) for line in f) for name in names.split(",")}
         where = {n: f"/sys/fs/cgroup/{n}{paths[n]}" for n in ("memory", "pids", "cpu")}
-        files = {"memory/memory.limit_in_bytes": str(64 << 20), "cpu/cpu.cfs_quota_us": "50000"}
+        files = {"memory/memory.limit_in_bytes": str(60 << 20), "memory/memory.kmem.tcp.limit_in_bytes": str(4 << 20), "cpu/cpu.cfs_quota_us": "50000"}
     else:
         where = {n: v2 for n in ("memory", "pids", "cpu")}
         files = {"memory/memory.max": str(64 << 20), "cpu/cpu.max": "50000 100000", "memory/memory.swap.max": "0"}

@@ -266,7 +266,9 @@ assert_limits(const struct sandbox *x, const struct spawn_limits *l)
     int memory = x->fds[is_hybrid() ? SPAWN_FD_MEMORY : SPAWN_FD_CGROUP];
     int cpu = x->fds[is_hybrid() ? SPAWN_FD_CPU : SPAWN_FD_CGROUP];
     int pids = x->fds[is_hybrid() ? SPAWN_FD_PIDS : SPAWN_FD_CGROUP];
-    (void)snprintf(text, sizeof text, "%llu", (unsigned long long)l->memory_bytes);
+    uint64_t tcp = l->memory_bytes / 16 < 32 << 20 ? l->memory_bytes / 16 : 32 << 20;
+    (void)snprintf(text, sizeof text, "%llu",
+                   (unsigned long long)(l->memory_bytes - (is_hybrid() ? tcp : 0)));
     assert_text(memory, is_hybrid() ? "memory.limit_in_bytes" : "memory.max", text);
     if (is_hybrid())
         assert_text(memory, "memory.memsw.limit_in_bytes", text);
