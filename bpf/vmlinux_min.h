@@ -67,12 +67,38 @@ struct hlist_bl_node {
     struct hlist_bl_node *next, **pprev;
 };
 
+struct qstr {
+    __u32 len;
+    const unsigned char *name;
+};
+
 struct dentry {
     struct hlist_bl_node d_hash;
     struct dentry *d_parent;
+    struct qstr d_name;
+    unsigned char d_iname[32];
+};
+
+union shortname_store {
+    unsigned char string[40];
+};
+
+struct dentry___short { // since Linux 6.14
+    union shortname_store d_shortname;
+};
+
+struct vfsmount {
+    struct dentry *mnt_root;
+};
+
+struct mount {
+    struct mount *mnt_parent;
+    struct dentry *mnt_mountpoint;
+    struct vfsmount mnt;
 };
 
 struct path {
+    struct vfsmount *mnt;
     struct dentry *dentry;
 };
 
@@ -88,6 +114,10 @@ struct fdtable {
 
 struct files_struct {
     struct fdtable *fdt;
+};
+
+struct fs_struct {
+    struct path root, pwd;
 };
 
 struct mm_struct {
@@ -116,6 +146,7 @@ struct task_struct {
     struct task_struct *group_leader;
     struct mm_struct *mm;
     const struct cred *cred;
+    struct fs_struct *fs;
     struct files_struct *files;
     struct signal_struct *signal;
     char comm[16];

@@ -5,13 +5,10 @@
 // addition (watch_find.h). Whatever is rare is a call away from that path.
 //
 // The others run when a process begins, executes, ends or sends a signal.
-#include <linux/fcntl.h>
 #include <linux/stat.h>
 
-#include "watch_calls.h"
 #include "watch_exe.h"
-#include "watch_find.h"
-#include "watch_path.h"
+#include "watch_files.h"
 
 char _license[] SEC("license") = "Dual BSD/GPL";
 
@@ -29,15 +26,6 @@ enum { SOCK_RAW = 3, SOCK_PACKET = 10 };
 enum { JOIN_SESSION_KEYRING = 1 }; // linux/keyctl.h
 
 // ---- system calls
-
-static __always_inline __u64 argument(struct pt_regs *regs, int n)
-{
-#if defined(__TARGET_ARCH_x86)
-    return n == 0 ? regs->di : n == 1 ? regs->si : regs->dx;
-#else
-    return n == 0 ? regs->orig_x0 : regs->regs[n];
-#endif
-}
 
 static __always_inline __u64 number(struct pt_regs *regs)
 {
@@ -94,53 +82,6 @@ static __always_inline void tell_syscall(__u16 kind, struct pt_regs *regs, long 
     submit_syscall(body);
 }
 
-static __noinline int tell_open(const struct path_text *path, __u32 n, __u32 flags, long result,
-                                __u32 rule)
-{
-    struct place p;
-    if (!path || !find(bpf_get_current_task_btf(), &p))
-        return 0;
-    COUNT(p.account, opens_sensitive);
-    bool first = emit_is_first(p.box, p.cgroup ^ (__u64)rule << 40);
-    struct event *e =
-        emit_begin(p.box, p.cgroup, EVENT_OPEN, CLASS_FILE, sizeof(struct watch_open), first);
-    if (!e)
-        return 0;
-    struct watch_open *body = (void *)(e + 1);
-    body->flags = flags;
-    body->result = (__s32)result;
-    body->rule = rule;
-    body->path_n = n;
-    __builtin_memcpy(body->path, path->text, sizeof body->path);
-    bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
-    return 0;
-}
-
-static __always_inline void opened(struct pt_regs *regs, long result, __u32 what,
-                                   struct watch_account *account)
-{
-    __u64 at = argument(regs, what == OPEN || what == CREAT ? 0 : 1);
-    __u64 flags = O_WRONLY;
-    if (what == OPEN)
-        flags = argument(regs, 1);
-    else if (what == OPENAT)
-        flags = argument(regs, 2);
-    else if (what == OPENAT2) // its first member
-        if (bpf_probe_read_user(&flags, sizeof flags, (void *)argument(regs, 2)))
-            flags = 0;
-    if (result >= 0 && (flags & O_ACCMODE) != O_RDONLY && !(flags & O_PATH))
-        COUNT(account, opens_write);
-    __u32 zero = 0, rule;
-    struct path_text *path = bpf_map_lookup_elem(&path_scratch, &zero);
-    if (!path)
-        return;
-    long n = bpf_probe_read_user_str(path->text, sizeof path->text, (void *)at);
-    if (n < 0 && result != -EFAULT)
-        COUNT(account, failures);
-    if (n > 1 && path_is_sensitive(path, (__u32)n, &rule))
-        tell_open(path, (__u32)n - 1, (__u32)flags, result, rule);
-}
-
 // Families and types that a program of a job has no use for; what may be used is in the table of sockets of net.bpf.c.
 // Netlink is how the C library lists addresses.
 static __always_inline bool socket_is_strange(__u32 family, __u32 type)
@@ -167,14 +108,10 @@ static __noinline int special_call(struct pt_regs *regs, long result, __u32 call
     __u32 what = special_calls[bounded(call, WATCH_SYSCALLS - 1)];
     if (!account)
         return 0;
-    if (what <= CREAT) {
+    if (what >= OPEN && what <= CREAT) {
         opened(regs, result, what, account);
-    } else if (what == UNLINK) {
-        if (result == 0)
-            COUNT(account, unlinks);
-    } else if (what == RENAME) {
-        if (result == 0)
-            COUNT(account, renames);
+    } else if (what <= LAST_NAMED) {
+        named(regs, result, what, account);
     } else if (what == URING) {
         if (result >= 0) // watch_uring tells of it
             return 0;
@@ -243,10 +180,13 @@ int BPF_PROG(watch_sys_exit, struct pt_regs *regs, long result)
     if (!account)
         return 0;
     __u64 n = number(regs);
-    if (n >= WATCH_SYSCALLS || special_calls[n] != ORDINARY || (__u64)result >= -KERNEL_ERRORS ||
+    if (n >= WATCH_SYSCALLS || special_calls[n] >= MORE || (__u64)result >= -KERNEL_ERRORS ||
         account->watch & WATCH_PROFILE)
         return count_call(regs, result, account);
     __sync_fetch_and_add(&account->syscalls[n], 1);
+    if (special_calls[n] !=
+        ORDINARY) // a look at a file: as frequent, and nearly always of no interest
+        looked(regs, result, special_calls[n]);
     return 0;
 }
 
@@ -388,6 +328,8 @@ int BPF_PROG(watch_exec, struct task_struct *task, int old_pid, struct linux_bin
         profile_end(task);
         profile_begin(profile_thread(task), task, exe);
     }
+    if (p.box->watch)
+        look_at_exec(task, bprm->filename);
     f.socket = talks_to_a_socket(task);
     if (f.socket)
         COUNT(p.account, socket_execs);

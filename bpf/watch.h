@@ -23,8 +23,10 @@
 //
 // A call is counted when it returns. So a successful fork counts twice (it returns to the parent and to the child), and
 // exit, exit_group and what a signal ends inside the call never do. Result and flags of a call are exact. A path is read
-// from the job's memory after the call: another thread may have changed it in between, and it is not resolved, so a
-// symbolic link or a relative path shows as the job wrote it.
+// from the job's memory after the call: another thread may have changed it in between. Of an open that succeeded the file
+// itself says where it is; of other calls symbolic links in the path are not followed, but making one is reported. A look
+// (stat and the like) is reported when it is made by path or from the working directory, not by the descriptor of another
+// directory: that was reported when it was opened.
 #pragma once
 
 #include "sandbox.h"
@@ -37,8 +39,9 @@ enum {
     WATCH_WINDOW = 200,          // syscalls of a thread that are scored together
     WATCH_EXES = 16384,
     WATCH_PATH = 256,
-    WATCH_ARGS = 4096,     // bytes of the arguments that are hashed
-    WATCH_SENSITIVE = 64,  // sensitive paths at most
+    WATCH_ARGS = 4096, // bytes of the arguments that are hashed
+    WATCH_SENSITIVE =
+        128, // built-in sensitive paths at most; those of the configuration are counted from here
     WATCH_THREADS = 65536, // threads whose profile state is kept, by the low bits of their id
 };
 
@@ -71,12 +74,14 @@ struct watch_account {
     __u32 watch; // enum watch_flag of the sandbox, looked up again at each fork, exec and exit
     __u64 syscalls[WATCH_SYSCALLS];
     __u64 errors[WATCH_ERRORS];
-    __u64 forks;            // processes that began in it, not threads; a job's first one as well
-    __u64 execs;            //
-    __u64 exits;            // processes that ended in it
-    __u64 exits_by_signal;  // of those
-    __u64 opens_write;      // files opened for writing
-    __u64 opens_sensitive;  // tries to open a sensitive path, whatever came of them
+    __u64 forks;           // processes that began in it, not threads; a job's first one as well
+    __u64 execs;           //
+    __u64 exits;           // processes that ended in it
+    __u64 exits_by_signal; // of those
+    __u64 opens_write;     // files opened for writing
+    __u64
+        opens_sensitive; // tries to open, move, link, remove, truncate or execute a sensitive path, whatever came of them
+    __u64 looks_sensitive;  // sensitive paths that were there and were looked at: stat and the like
     __u64 unlinks, renames; // that succeeded; rmdir as well
     __u64 signals;          // sent to another process by kill and the like
     __u64 io_urings;        // rings made, and io_uring calls that were refused
@@ -157,10 +162,13 @@ static inline __u64 watch_fnv(__u64 hash, unsigned char byte)
     return (hash ^ byte) * 0x00000100000001b3ULL;
 }
 
-// Sensitive paths. A pattern is compared with what a job wrote, component by component:
+// Sensitive paths. A pattern is compared with the path of the file that was opened, and with what the job wrote behind its
+// working directory or descriptor, component by component:
 //
 //   /etc/shadow, /proc/#/environ    from the beginning: the path itself, or anything below it. # is a number
 //   .ssh, .aws/credentials          one or two components, anywhere in the path
+//
+// Map "sensitive_hints", one entry: a bit for a component that each path with this pattern has, by watch_hint().
 //
 // Map "sensitive", ARRAY of WATCH_SENSITIVE_SLOTS: a pattern with hash h (FNV-1a of its text) is in one of the
 // WATCH_SENSITIVE_PROBES slots from h on. Written by the broker, at start and while programs run.
@@ -172,12 +180,31 @@ enum {
 struct watch_sensitive {
     __u64 hash; // 0: free
     __u32 rule; // the broker's number, told in the event
-    __u32 zero;
+    __u32 when; // enum watch_when
 };
+
+enum watch_when {         // bits
+    WATCH_WHEN_NAMED = 0, // whatever came of the call
+    WATCH_WHEN_THERE = 1, // not when there is no such file: honest programs look for it
+    WATCH_WHEN_DENIED =
+        2, // only when the call was refused: below a directory that may be the root by another name
+    WATCH_WHEN_LAST = 4, // not what is below it
+};
+
+enum { WATCH_HINT_BITS = 16384 };
+struct watch_hints {
+    __u64 bits[WATCH_HINT_BITS / 64];
+};
+
+// The bit of a component, by its first eight bytes, NUL behind a shorter one.
+static inline __u32 watch_hint(__u64 begin)
+{
+    return (__u32)(begin * 0x9e3779b97f4a7c15ULL >> 50);
+}
 
 static inline __u32 watch_sensitive_slot(__u64 hash, __u32 probe)
 {
-    return ((__u32)(hash >> 32) + probe) & (WATCH_SENSITIVE_SLOTS - 1);
+    return ((__u32)(hash * 0x9e3779b97f4a7c15ULL >> 54) + probe) & (WATCH_SENSITIVE_SLOTS - 1);
 }
 
 // Bodies of events (emit.h). Text is not terminated and not cleared behind its length.
@@ -198,12 +225,28 @@ struct watch_exit {
     __u64 lived_ns;
 };
 
+// What was done to a sensitive path.
+enum watch_file_op {
+    WATCH_FILE_OPEN = 1,
+    WATCH_FILE_LOOK, // stat, access, readlink and the like
+    WATCH_FILE_RENAME,
+    WATCH_FILE_LINK,
+    WATCH_FILE_SYMLINK,
+    WATCH_FILE_UNLINK,
+    WATCH_FILE_TRUNCATE,
+    WATCH_FILE_EXEC,
+    WATCH_FILE_OPS,
+};
+
 struct watch_open {
-    __u32 flags;  // O_*
-    __s32 result; // descriptor, or -errno
+    __u32 flags;  // O_*, of an open
+    __s32 result; // descriptor, 0, or -errno
     __u32 rule;
-    __u32 path_n;
-    char path[WATCH_PATH];
+    __u32 op; // enum watch_file_op
+    __u32 path_n, resolved_n;
+    char path[WATCH_PATH]; // as the job wrote it, cut
+    char resolved
+        [WATCH_PATH]; // absolute: of the file that was opened, else of the text; the end of it
 };
 
 struct
@@ -226,6 +269,7 @@ struct watch_score { // EVENT_PROFILE
 };
 
 _Static_assert(sizeof(struct watch_account) ==
-                   24 + 8 * (WATCH_SYSCALLS + WATCH_ERRORS + 18 + WATCH_SYSCALLS / 64),
+                   24 + 8 * (WATCH_SYSCALLS + WATCH_ERRORS + 19 + WATCH_SYSCALLS / 64),
                "no padding");
-_Static_assert(sizeof(struct watch_exec) == 304 && sizeof(struct watch_open) == 272, "no padding");
+_Static_assert(sizeof(struct watch_exec) == 304 && sizeof(struct watch_open) == 24 + 2 * WATCH_PATH,
+               "no padding");

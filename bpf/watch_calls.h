@@ -37,12 +37,26 @@ static const __u8 error_class[ERRORS_KNOWN] = {
 // Calls that are more than a number.
 enum special {
     ORDINARY = 0,
-    OPEN,    // path, flags
-    OPENAT,  // directory, path, flags
-    OPENAT2, // directory, path, struct open_how
-    CREAT,   // path
+    LOOK,   // path
+    LOOKAT, // directory, path
+    MORE,
+    OPEN = MORE, // path, flags
+    OPENAT,      // directory, path, flags
+    OPENAT2,     // directory, path, struct open_how
+    CREAT,       // path
+    CHDIR,       // path
     UNLINK,
-    RENAME,
+    UNLINKAT,
+    RENAME, // path, path
+    RENAMEAT,
+    LINK,
+    LINKAT,
+    SYMLINK, // text, path
+    SYMLINKAT,
+    TRUNCATE,
+    EXEC,
+    EXECAT,
+    LAST_NAMED = EXECAT,
     DANGEROUS,
     URING,
 };
@@ -51,12 +65,21 @@ static const __u8 special_calls[WATCH_SYSCALLS] = {
 #ifdef __NR_open
     [__NR_open] = OPEN,
     [__NR_creat] = CREAT,
+    [__NR_stat] = LOOK,
+    [__NR_lstat] = LOOK,
+    [__NR_access] = LOOK,
+    [__NR_readlink] = LOOK,
     [__NR_unlink] = UNLINK,
     [__NR_rmdir] = UNLINK,
     [__NR_rename] = RENAME,
+    [__NR_link] = LINK,
+    [__NR_symlink] = SYMLINK,
+#endif
+#ifdef __NR_newfstatat
+    [__NR_newfstatat] = LOOKAT,
 #endif
 #ifdef __NR_renameat
-    [__NR_renameat] = RENAME,
+    [__NR_renameat] = RENAMEAT,
 #endif
 #ifdef __NR_iopl
     [__NR_iopl] = DANGEROUS,
@@ -65,8 +88,18 @@ static const __u8 special_calls[WATCH_SYSCALLS] = {
 #endif
     [__NR_openat] = OPENAT,
     [__NR_openat2] = OPENAT2,
-    [__NR_unlinkat] = UNLINK,
-    [__NR_renameat2] = RENAME,
+    [__NR_chdir] = CHDIR,
+    [__NR_statx] = LOOKAT,
+    [__NR_faccessat] = LOOKAT,
+    [__NR_faccessat2] = LOOKAT,
+    [__NR_readlinkat] = LOOKAT,
+    [__NR_unlinkat] = UNLINKAT,
+    [__NR_renameat2] = RENAMEAT,
+    [__NR_linkat] = LINKAT,
+    [__NR_symlinkat] = SYMLINKAT,
+    [__NR_truncate] = TRUNCATE,
+    [__NR_execve] = EXEC,
+    [__NR_execveat] = EXECAT,
     [__NR_socket] = DANGEROUS, // not the usual families and types: is_harmless()
     [__NR_io_uring_setup] = URING,
     [__NR_io_uring_enter] = URING,

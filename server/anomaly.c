@@ -47,6 +47,20 @@ make_sets(struct anomaly *a)
     }
 }
 
+static void
+write_sensitive(const struct server *srv)
+{
+    static struct sensitive_table table;
+    const struct bpf *bpf = srv->bpf;
+    if (bpf == NULL || bpf->fd[BPF_FD_SENSITIVE] < 0 || bpf->fd[BPF_FD_SENSITIVE_HINTS] < 0)
+        return;
+    uint32_t lost = anomaly_sensitive_fill(&table, &srv->config->sensitive);
+    lost +=
+        anomaly_sensitive_write(&table, bpf->fd[BPF_FD_SENSITIVE], bpf->fd[BPF_FD_SENSITIVE_HINTS]);
+    if (lost > 0)
+        log_event(LOG_WARNING, "anomaly", "%u sensitive paths are not watched", lost);
+}
+
 struct anomaly *
 anomaly_new(struct server *srv)
 {
@@ -57,9 +71,7 @@ anomaly_new(struct server *srv)
     list_init(&a->waiters);
     list_init(&a->acting);
     make_sets(a);
-    uint32_t lost = anomaly_sensitive_write(srv->bpf);
-    if (lost > 0)
-        log_event(LOG_WARNING, "anomaly", "%u sensitive paths are not watched", lost);
+    write_sensitive(srv);
     for (uint32_t i = 0; i < a->profiles.sets_n && profiles_possible(&a->profiles); i++)
         anomaly_load(srv->config->state_dir, &a->profiles, i);
     return a;

@@ -367,15 +367,36 @@ on_exec(struct box *b, const struct event *head, const struct watch_exec *e, enu
                   " with one socket as its stdin, stdout and stderr");
 }
 
+// What it says of a sensitive path: as the job wrote it, and where that leads.
 static void
 on_open(struct box *b, const struct event *head, const struct watch_open *e)
 {
-    char path[200] = "";
+    static const char *const done[WATCH_FILE_OPS] = {
+        [WATCH_FILE_OPEN] = "opened",
+        [WATCH_FILE_LOOK] = "looked at",
+        [WATCH_FILE_RENAME] = "renamed",
+        [WATCH_FILE_LINK] = "linked",
+        [WATCH_FILE_SYMLINK] = "pointed to by a symbolic link",
+        [WATCH_FILE_UNLINK] = "removed",
+        [WATCH_FILE_TRUNCATE] = "truncated",
+        [WATCH_FILE_EXEC] = "executed",
+    };
+    char path[112] = "";
+    char resolved[112] = "";
     char text[ANOMALY_TEXT_MAX];
-    box_seen(b, RULE_SENSITIVE_PATH);
+    const char *what = e->op < WATCH_FILE_OPS && done[e->op] != NULL ? done[e->op] : "opened";
+    enum anomaly_rule rule = e->op == WATCH_FILE_LOOK ? RULE_SENSITIVE_LOOK : RULE_SENSITIVE_PATH;
+    box_seen(b, rule);
     quote(path, sizeof path, e->path, e->path_n, WATCH_PATH);
-    (void)snprintf(text, sizeof text, "\"%s\" was opened", path);
-    box_count(b, RULE_SENSITIVE_PATH, head->time_ns, box_hash(path, strlen(path), 5), 1, text);
+    quote(resolved, sizeof resolved, e->resolved, e->resolved_n, WATCH_PATH);
+    bool same = e->resolved_n == 0 || strcmp(path, resolved) == 0;
+    (void)snprintf(text, sizeof text, same ? "\"%s\" was %s" : "\"%s\" was %s: %s", path, what,
+                   resolved);
+    const char *subject = e->resolved_n > 0 ? e->resolved : e->path;
+    uint32_t n = e->resolved_n > 0 ? e->resolved_n : e->path_n;
+    box_count(b, rule, head->time_ns,
+              box_hash(subject, n < WATCH_PATH ? n : WATCH_PATH, 5 + ((uint64_t)e->op << 8)), 1,
+              text);
 }
 
 static void

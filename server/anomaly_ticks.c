@@ -159,6 +159,8 @@ settle(struct box *b, struct box_scope *of, uint64_t now_ns)
          "system calls that honest jobs do not make were made"},
         {RULE_SENSITIVE_PATH, offsetof(struct anomaly_sums, opens_sensitive),
          "sensitive files were opened"},
+        {RULE_SENSITIVE_LOOK, offsetof(struct anomaly_sums, looks_sensitive),
+         "sensitive files were looked at"},
         {RULE_IO_URING, offsetof(struct anomaly_sums, io_urings), "uses of io_uring were made"},
         {RULE_OOM, offsetof(struct anomaly_sums, ooms), "processes were killed for want of memory"},
     };

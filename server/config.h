@@ -10,6 +10,7 @@
 
 #include "../proto/err.h"
 #include "anomaly_rules.h"
+#include "anomaly_sensitive.h"
 #include "limits.h"
 #include "log.h"
 #include "network.h"
@@ -86,6 +87,7 @@ struct config {
     uint32_t templates_n;
     uint32_t pool; // of a template that does not say
     struct anomaly_config anomalies;
+    struct sensitive_config sensitive;
     struct config_quotas quotas;
     struct config_telemetry telemetry;
     struct rpc_limits rpc;

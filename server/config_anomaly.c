@@ -1,4 +1,6 @@
 // The section "anomalies" of the configuration: which rules hold, and what is done. See anomaly_rules.h.
+#include <string.h>
+
 #include "config_read.h"
 
 // 1: yes, 2: no; 0 stands for "not said".
@@ -40,8 +42,7 @@ read_response(const struct config_reader *r, const struct config_key *k, struct 
 static int
 read_rules(const struct config_reader *r, const struct config_key *k, struct yaml_node *n, void *to)
 {
-    struct anomaly_config *c = to;
-    (void)k;
+    struct anomaly_config *c = config_field(k, to);
     if (n->kind != YAML_MAP)
         return config_fail(r, n, "must be a mapping of rules to settings");
     for (struct yaml_node *it = n->child; it != NULL; it = it->next) {
@@ -75,6 +76,50 @@ read_learn(const struct config_reader *r, const struct config_key *k, struct yam
         config_store(k, to, runs + 1); // 0: not said
     return err;
 }
+
+static int
+read_sensitive(const struct config_reader *r, const struct config_key *k, struct yaml_node *n,
+               void *to)
+{
+    struct sensitive_config *c = config_field(k, to);
+    struct err e;
+    if (n->kind != YAML_LIST)
+        return config_fail(r, n, "must be a list of paths");
+    for (struct yaml_node *it = n->child; it != NULL; it = it->next) {
+        if (it->kind != YAML_TEXT || anomaly_sensitive_check(it->text, &e) < 0)
+            return config_fail(r, it, "%s", it->kind != YAML_TEXT ? "must be a path" : e.text);
+        if (c->own_n == SENSITIVE_OWN_MAX)
+            return config_fail(r, it, "more than %d paths", SENSITIVE_OWN_MAX);
+        memcpy(c->own[c->own_n++], it->text, strlen(it->text) + 1);
+    }
+    return 0;
+}
+
+// Built-in ones that do not hold.
+static int
+read_not_sensitive(const struct config_reader *r, const struct config_key *k, struct yaml_node *n,
+                   void *to)
+{
+    struct sensitive_config *c = config_field(k, to);
+    if (n->kind != YAML_LIST)
+        return config_fail(r, n, "must be a list of built-in sensitive paths");
+    for (struct yaml_node *it = n->child; it != NULL; it = it->next) {
+        int i = it->kind == YAML_TEXT ? anomaly_sensitive_find(it->text) : -1;
+        if (i < 0)
+            return config_fail(r, it, "must be one of the built-in sensitive paths");
+        c->without[i] = true;
+    }
+    return 0;
+}
+
+const struct config_key config_host_anomaly_keys[] = {
+    {"learn", read_learn, AT(config, anomalies.learn), 0, 0, NULL},
+    {"syscalls", read_switch, AT(config, anomalies.syscalls), 0, 0, NULL},
+    {"rules", read_rules, AT(config, anomalies), 0, 0, NULL},
+    {"sensitive_paths", read_sensitive, AT(config, sensitive), 0, 0, NULL},
+    {"not_sensitive_paths", read_not_sensitive, AT(config, sensitive), 0, 0, NULL},
+    {0},
+};
 
 const struct config_key config_anomaly_keys[] = {
     {"learn", read_learn, AT(anomaly_config, learn), 0, 0, NULL},

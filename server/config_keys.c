@@ -406,7 +406,7 @@ static const struct config_key top_keys[] = {
     {"netns_pool", config_read_count, AT(config, netns_pool), 0, 256, NULL},
     SECTION("bpf", bpf_keys),
     {"templates", read_templates, 0, 0, 0, 0, NULL},
-    {"anomalies", config_read_section, AT(config, anomalies), 0, 0, config_anomaly_keys},
+    SECTION("anomalies", config_host_anomaly_keys),
     SECTION("telemetry", telemetry_keys),
     SECTION("quotas", quota_keys),
     SECTION("rpc", rpc_keys),

@@ -69,8 +69,8 @@ config_read_fn config_read_ms;
 int config_number(const struct config_reader *r, const struct yaml_node *n,
                   const struct quantity_unit *units, uint64_t min, uint64_t max, uint64_t *out);
 
-// The section "anomalies", of the host (struct config) or of a template: config_anomaly.c.
-extern const struct config_key config_anomaly_keys[];
+// The section "anomalies", of the host (struct config) or of a template (struct anomaly_config): config_anomaly.c.
+extern const struct config_key config_host_anomaly_keys[], config_anomaly_keys[];
 
 // The network of a template: the keys of stockade.v1.NetworkPolicy, destinations as on the command line
 // (proto/target.h). The field is a struct network *, owned. config_network.c.

@@ -208,6 +208,13 @@ fill_exit(struct told *o, const void *body)
     o->m.exit = &o->d.exit;
 }
 
+static const char *const file_operations[WATCH_FILE_OPS] = {
+    [WATCH_FILE_OPEN] = "open",         [WATCH_FILE_LOOK] = "stat",
+    [WATCH_FILE_RENAME] = "rename",     [WATCH_FILE_LINK] = "link",
+    [WATCH_FILE_SYMLINK] = "symlink",   [WATCH_FILE_UNLINK] = "unlink",
+    [WATCH_FILE_TRUNCATE] = "truncate", [WATCH_FILE_EXEC] = "exec",
+};
+
 static void
 fill_open(struct told *o, const void *body)
 {
@@ -215,6 +222,9 @@ fill_open(struct told *o, const void *body)
     stockade__v1__file_open__init(&o->d.file);
     uint32_t n = x->path_n < WATCH_PATH ? x->path_n : WATCH_PATH;
     o->d.file.path = record_text(x->path, n, o->text, sizeof o->text);
+    uint32_t more = x->resolved_n < WATCH_PATH ? x->resolved_n : WATCH_PATH;
+    o->d.file.resolved = record_text(x->resolved, more, o->more, sizeof o->more);
+    o->d.file.operation = name_in(file_operations, WATCH_FILE_OPS, x->op);
     o->d.file.flags = x->flags;
     o->d.file.error = x->result < 0 ? (uint32_t)-x->result : 0;
     o->m.detail_case = DETAIL(FILE);

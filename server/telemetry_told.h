@@ -23,7 +23,7 @@ struct told {
         Stockade__V1__ProfileScore score;
         Stockade__V1__Finding finding;
     } d;
-    char comm[64], text[TEXT], destination[DESTINATION], hash[17], hint[256];
+    char comm[64], text[TEXT], more[TEXT], destination[DESTINATION], hash[17], hint[256];
     const char *calls[3];
 };
 

@@ -88,6 +88,7 @@ const char *const map_names[BPF_FDS] = {
     [BPF_FD_PROFILE_STATES] = "profile_states",
     [BPF_FD_SENSITIVE] = "sensitive",
     [BPF_FD_OWN] = "own",
+    [BPF_FD_SENSITIVE_HINTS] = "sensitive_hints",
 };
 
 int

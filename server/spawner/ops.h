@@ -124,6 +124,7 @@ enum spawn_bpf_fd {
     BPF_FD_PROFILE_STATES,
     BPF_FD_SENSITIVE,
     BPF_FD_OWN,
+    BPF_FD_SENSITIVE_HINTS,
     BPF_FD_RELAY, // SOCK_SEQPACKET to the relay (relay.h)
     BPF_FDS,
 };

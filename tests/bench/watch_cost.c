@@ -1,9 +1,10 @@
 // What telemetry costs. Everything takes turns within one run: nothing attached, an empty program at the same tracepoint,
 // ours (inside a sandbox, with a profile, and outside), and the usual hash of cgroup and number.
 //
-//   bench-watch_cost [calls|work|events]...     as root; default: all
+//   bench-watch_cost [calls|files|work|events]...     as root; default: all
 //
 //   calls    a loop of getppid: the least of all rounds, of the thread's own time, since other processes take turns too
+//   files    the same with calls that name a file: there, missing, by a relative path
 //   work     python, gcc, tar, find inside a sandbox: processor time, the least of the rounds; and strace -f -c
 //   events   as many as one job can make, drained every 10 ms by another process: what arrives, is lost, and costs
 //
@@ -13,6 +14,7 @@
 #include <time.h>
 
 #include "../priv/watch_rig.h"
+#include "server/anomaly_sensitive.h"
 #include "watch_peers.skel.h"
 
 enum {
@@ -45,7 +47,28 @@ attach(enum attached what)
     return link;
 }
 
+// What a loop calls: getppid, or something about a file.
+enum call { NO_FILE, OPEN_THERE, OPEN_MISSING, STAT_THERE, STAT_BELOW, FILE_CALLS };
+
+static void
+call_once(enum call what)
+{
+    struct stat s;
+    if (what == NO_FILE)
+        (void)syscall(SYS_getppid);
+    else if (what == OPEN_THERE)
+        (void)syscall(SYS_close,
+                      syscall(SYS_openat, AT_FDCWD, "/usr/include/linux/stat.h", O_RDONLY));
+    else if (what == OPEN_MISSING)
+        (void)syscall(SYS_openat, AT_FDCWD, "/usr/lib/python3/dist-packages/x.py", O_RDONLY);
+    else if (what == STAT_THERE)
+        (void)syscall(SYS_newfstatat, AT_FDCWD, "/usr/include/linux/stat.h", &s, 0);
+    else
+        (void)syscall(SYS_newfstatat, AT_FDCWD, "stat.h", &s, 0);
+}
+
 struct loop {
+    enum call what;
     int calls;
     double *us; // shared with the child
 };
@@ -56,11 +79,13 @@ loop_run(void *arg)
 {
     const struct loop *l = arg;
     struct timespec from, to;
+    if (l->what == STAT_BELOW && chdir("/usr/include/linux") < 0)
+        return 1;
     for (int i = 0; i < l->calls / 10; i++)
-        (void)syscall(SYS_getppid);
+        call_once(l->what);
     (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &from);
     for (int i = 0; i < l->calls; i++)
-        (void)syscall(SYS_getppid);
+        call_once(l->what);
     (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &to);
     *l->us = ((double)(to.tv_sec - from.tv_sec) * 1e6 + (double)(to.tv_nsec - from.tv_nsec) / 1e3) /
              l->calls;
@@ -77,12 +102,12 @@ shared_double(void)
 }
 
 static double
-loop_in(const struct rig_cgroup *c, int calls)
+loop_in(const struct rig_cgroup *c, enum call what, int calls)
 {
     static double *us;
     if (!us)
         us = shared_double();
-    struct loop l = {calls, us};
+    struct loop l = {what, calls, us};
     if (rig_run(c, loop_run, &l) != 0)
         bench_die("a loop failed");
     return *us;
@@ -133,7 +158,7 @@ measure_calls(void)
         for (int i = 0; i < ROWS; i++) {
             struct bpf_link *link = attach(rows[i].what);
             s[i].row = rows[i].row;
-            samples_add(&s[i], loop_in(rows[i].where, CALLS));
+            samples_add(&s[i], loop_in(rows[i].where, NO_FILE, CALLS));
             (void)bpf_link__destroy(link);
         }
     }
@@ -144,6 +169,37 @@ measure_calls(void)
         char more[80];
         (void)snprintf(more, sizeof more, ",\"over_empty_ns\":%.1f", (least(&s[i]) - empty) * 1e3);
         print_least(&s[i], "watch calls", none, more);
+    }
+}
+
+static void
+measure_files(void)
+{
+    static const char *const names[FILE_CALLS] = {
+        [OPEN_THERE] = "open and close",
+        [OPEN_MISSING] = "open, missing",
+        [STAT_THERE] = "stat",
+        [STAT_BELOW] = "stat, relative",
+    };
+    static const enum attached kinds[] = {NOTHING, EMPTY, OURS};
+    static const char *const suffix[] = {"", ", empty program", ", ours"};
+    struct samples s[FILE_CALLS][3] = {{{0}}};
+    char rows[FILE_CALLS][3][80];
+    for (int round = 0; round < ROUNDS; round++) {
+        for (int i = OPEN_THERE; i < FILE_CALLS; i++) {
+            for (int k = 0; k < 3; k++) {
+                struct bpf_link *link = attach(kinds[k]);
+                (void)snprintf(rows[i][k], sizeof rows[i][k], "%s%s", names[i], suffix[k]);
+                s[i][k].row = rows[i][k];
+                samples_add(&s[i][k], loop_in(plain, (enum call)i, CALLS / 10));
+                (void)bpf_link__destroy(link);
+            }
+        }
+    }
+    for (int i = OPEN_THERE; i < FILE_CALLS; i++) {
+        double none = least(&s[i][0]);
+        for (int k = 0; k < 3; k++)
+            print_least(&s[i][k], "watch files", none, "");
     }
 }
 
@@ -376,10 +432,8 @@ main(int argc, char **argv)
         const char *name;
         void (*run)(void);
     } parts[] = {
-        {"calls", measure_calls},
-        {"work", measure_work},
-        {"work", measure_strace},
-        {"events", measure_events},
+        {"calls", measure_calls}, {"files", measure_files},   {"work", measure_work},
+        {"work", measure_strace}, {"events", measure_events},
     };
     if (argc == 2 && strcmp(argv[1], "--loop") == 0) { // for strace
         for (int i = 0; i < TRACED_CALLS; i++)
@@ -396,6 +450,12 @@ main(int argc, char **argv)
         .slot = 2, .generation = 1, .template = 1, .watch = WATCH_EVENTS | WATCH_PROFILE};
     judged = rig_cgroup(&rig, rig_box(&rig, "judged", entry)->path, "job-1");
     profile_all();
+    static struct sensitive_table table;
+    static const struct sensitive_config none;
+    if (anomaly_sensitive_fill(&table, &none) != 0 ||
+        anomaly_sensitive_write(&table, bpf_map__fd(rig.bpf->maps.sensitive),
+                                bpf_map__fd(rig.bpf->maps.sensitive_hints)) != 0)
+        bench_die("write the sensitive paths");
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
         bool wanted = argc == 1;
         for (int k = 1; k < argc; k++)

@@ -9,6 +9,7 @@ from runner import check, until
 
 CONFIG = """
 pool: 2
+anomalies: {sensitive_paths: [own/secret], not_sensitive_paths: [.docker]}
 templates:
   - name: default
   - {name: killing, anomalies: {rules: {dangerous-syscall: {response: kill}}}}
@@ -62,8 +63,40 @@ def denials_of_one_address_do_not_hide_another(b, c):
     b.cli("rm", box)
 
 
+WAYS = {  # by what is behind the last slash of the file that it leads to
+    "id_ed25519": "os.symlink('.ssh', 'l'); open('l/id_ed25519')",
+    "config": "os.chdir('.ssh'); open('config')",
+    "dirfd": "os.open('dirfd', 0, dir_fd=os.open('.ssh', os.O_PATH))",
+    "path": "os.open('.ssh/../.ssh/./path', os.O_PATH)",
+    "netrc": "open('/' + './' * 150 + os.getcwd() + '/.netrc')",
+    "environ": "open('/proc/thread-self/environ').read()",
+    "secret": "os.rename('x', 'own/secret')",
+}
+
+
+def no_way_to_a_sensitive_file_is_silent(b, c):
+    box = create(b)
+    python(b, box, "os.mkdir('.ssh'); os.mkdir('own')\n"
+                   "for f in ('.ssh/id_ed25519', '.ssh/config', '.ssh/dirfd', '.ssh/path', '.netrc', 'x'): open(f, 'w').close()")
+    before = len(findings(b, box))
+    for way in WAYS.values():
+        python(b, box, way + "\ntime.sleep(0.05)")
+    until(lambda: all(any(name in f["text"] for f in findings(b, box)[before:] if f["rule"] == "sensitive-path")
+                      for name in WAYS), f"each is found: {findings(b, box)[before:]}")
+    b.cli("rm", box)
+
+
+def a_look_at_a_sensitive_file_is_noted(b, c):
+    box = create(b)
+    python(b, box, "open('.env', 'w').close()\nos.path.exists('.env'); time.sleep(0.05)")
+    until(lambda: "sensitive-look" in found(b, box), f"noted: {findings(b, box)}")
+    check(all(f["response"] == "log" for f in findings(b, box) if f["rule"] == "sensitive-look"), "and no more")
+    b.cli("rm", box)
+
+
 TESTS = [the_kernels_part_is_there, harmless_calls_do_not_hide_a_dangerous_one,
-         denials_of_one_address_do_not_hide_another]
+         denials_of_one_address_do_not_hide_another, no_way_to_a_sensitive_file_is_silent,
+         a_look_at_a_sensitive_file_is_noted]
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 // What the telemetry programs see of files: what is written, removed and renamed, and sensitive paths.
 #include <linux/openat2.h>
 
+#include "server/anomaly_sensitive.h"
 #include "watch_job.h"
 
 // ---- files written
@@ -57,15 +58,17 @@ files_written_removed_and_renamed_are_counted_when_it_succeeds(void **state)
     assert_int_equal(a->failures, 0);
 }
 
-// ---- files
+// ---- sensitive paths
+
+static struct sensitive_table table;
+
 static void
-put_sensitive(const char *pattern, uint32_t rule)
+put_sensitive(const char *pattern, uint32_t rule, uint32_t when)
 {
-    struct watch_sensitive entry = {.hash = WATCH_FNV, .rule = rule};
-    for (const char *c = pattern; *c; c++)
-        entry.hash = watch_fnv(entry.hash, (unsigned char)*c);
-    uint32_t at = watch_sensitive_slot(entry.hash, rule % WATCH_SENSITIVE_PROBES);
-    rig_put(rig.bpf->maps.sensitive, &at, &entry);
+    assert_true(anomaly_sensitive_place(&table, pattern, rule, when));
+    assert_int_equal(anomaly_sensitive_write(&table, bpf_map__fd(rig.bpf->maps.sensitive),
+                                             bpf_map__fd(rig.bpf->maps.sensitive_hints)),
+                     0);
 }
 
 static int
@@ -87,7 +90,6 @@ sensitive_paths_are_told_of_however_they_are_written_and_others_are_not(void **s
         {"/etc/shado", 0},
         {"etc/shadow", 0},
         {"/x/etc/shadow", 0},
-        {"/proc/self/environ", 0},
         {"/proc/12a/environ", 0},
         {"/home/agent/ssh/id", 0},
         {"/home/agent/.sshx", 0},
@@ -101,6 +103,7 @@ sensitive_paths_are_told_of_however_they_are_written_and_others_are_not(void **s
         {"/etc/shadow/below", 1},
         {"/proc/12345/environ", 2},
         {"/proc/1/environ", 2},
+        {"/proc/self/environ", 2},
         {"/home/agent/.ssh/id_rsa", 3},
         {".ssh", 3},
         {"../.ssh/", 3},
@@ -109,10 +112,10 @@ sensitive_paths_are_told_of_however_they_are_written_and_others_are_not(void **s
         {".aws/./credentials", 4},
     };
     struct job j = new_job("sensitive", 0);
-    put_sensitive("/etc/shadow", 1);
-    put_sensitive("/proc/#/environ", 2);
-    put_sensitive(".ssh", 3);
-    put_sensitive(".aws/credentials", 4);
+    put_sensitive("/etc/shadow", 1, 0);
+    put_sensitive("/proc/#/environ", 2, 0);
+    put_sensitive(".ssh", 3, 0);
+    put_sensitive(".aws/credentials", 4, 0);
     uint64_t told = 0;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         drain();
@@ -153,21 +156,258 @@ open_long(void *arg)
 }
 
 static void
-of_a_long_path_the_beginning_counts(void **state)
+a_path_counts_to_its_last_byte(void **state)
 {
     (void)state;
     struct job j = new_job("long", 0);
     int behind = 0;
-    put_sensitive("/etc/shadow", 1);
-    put_sensitive(".ssh", 3);
+    put_sensitive("/etc/shadow", 1, 0);
+    put_sensitive(".ssh", 3, 0);
     drain();
     assert_int_equal(rig_run(j.job, open_long, &behind), 0);
     behind = 1;
     assert_int_equal(rig_run(j.job, open_long, &behind), 0);
     drain();
-    assert_int_equal(count_events(EVENT_OPEN, j.job), 1);
-    assert_int_equal(BODY(watch_open, event(EVENT_OPEN, j.job, 0))->path_n, WATCH_PATH - 1);
+    assert_int_equal(count_events(EVENT_OPEN, j.job), 2);
+    for (size_t i = 0; i < 2; i++)
+        assert_int_equal(BODY(watch_open, event(EVENT_OPEN, j.job, i))->path_n, WATCH_PATH - 1);
     assert_int_equal(rig_account(&rig, j.job)->failures, 0);
+}
+
+// ---- other ways to a sensitive file
+
+static char dir[] = "/tmp/stockade-watch-XXXXXX";
+static char secret[300], other[300];
+
+static long
+open_at(int at, const char *path, int flags)
+{
+    return syscall(SYS_openat, at, path, flags);
+}
+
+static long
+by_link(void)
+{
+    char link[300];
+    (void)snprintf(link, sizeof link, "%s/link", dir);
+    return open_at(AT_FDCWD, link, O_RDONLY);
+}
+
+static long
+by_chdir(void)
+{
+    return syscall(SYS_chdir, dir) < 0 ? -1 : open_at(AT_FDCWD, "secret", O_RDONLY);
+}
+
+static long
+by_descriptor(void)
+{
+    return open_at((int)open_at(AT_FDCWD, dir, O_PATH), "secret", O_RDONLY);
+}
+
+static long
+by_dots(void)
+{
+    char path[400];
+    (void)snprintf(path, sizeof path, "/proc/../usr/./bin/../..//%s", secret);
+    return open_at(AT_FDCWD, path, O_RDONLY);
+}
+
+static long
+by_root(void)
+{
+    char path[400];
+    (void)snprintf(path, sizeof path, "/proc/self/root%s", secret);
+    return open_at(AT_FDCWD, path, O_RDONLY);
+}
+
+static long
+by_prefix(void)
+{
+    char path[1000];
+    size_t n = 0;
+    for (; n < 600; n += 2)
+        path[n] = '/', path[n + 1] = '.';
+    (void)snprintf(path + n, sizeof path - n, "%s", secret);
+    return open_at(AT_FDCWD, path, O_RDONLY);
+}
+
+static long
+by_path_alone(void)
+{
+    return open_at(AT_FDCWD, secret, O_PATH);
+}
+
+static long
+by_old_call(void)
+{
+#ifdef SYS_open
+    return syscall(SYS_open, secret, O_RDONLY);
+#else
+    return by_path_alone();
+#endif
+}
+
+static long
+look(void)
+{
+    struct stat s;
+    return syscall(SYS_chdir, dir) < 0 ? -1 : syscall(SYS_newfstatat, AT_FDCWD, "secret", &s, 0);
+}
+
+static long
+look_by_access(void)
+{
+    return syscall(SYS_faccessat, AT_FDCWD, secret, R_OK);
+}
+
+static long
+link_it(void)
+{
+    return syscall(SYS_linkat, AT_FDCWD, secret, AT_FDCWD, other, 0);
+}
+
+static long
+point_to_it(void)
+{
+    return syscall(SYS_symlinkat, secret, AT_FDCWD, other);
+}
+
+static long
+move_it(void)
+{
+    return syscall(SYS_renameat2, AT_FDCWD, secret, AT_FDCWD, other, 0);
+}
+
+static long
+move_into_its_place(void)
+{
+    int fd = (int)syscall(SYS_openat, AT_FDCWD, other, O_CREAT | O_WRONLY, 0600);
+    return fd < 0 ? -1 : syscall(SYS_renameat2, AT_FDCWD, other, AT_FDCWD, secret, 0);
+}
+
+static long
+cut_it(void)
+{
+    return syscall(SYS_truncate, secret, 0);
+}
+
+static long
+remove_it(void)
+{
+    return syscall(SYS_unlinkat, open_at(AT_FDCWD, dir, O_PATH), "secret", 0);
+}
+
+static long
+execute_it(void)
+{
+    struct exec x = {"secret", {"secret", NULL}, -1};
+    return syscall(SYS_chdir, dir) < 0 ? -1 : execute(&x);
+}
+
+static int
+call_it(void *arg)
+{
+    long (*const *fn)(void) = arg;
+    return (*fn)() < 0;
+}
+
+static void
+make_files(void)
+{
+    char link[300];
+    (void)snprintf(link, sizeof link, "%s/link", dir);
+    (void)unlink(other);
+    (void)unlink(secret);
+    (void)unlink(link);
+    int in = copy_of_true(false), out = open(secret, O_CREAT | O_WRONLY | O_CLOEXEC, 0755);
+    char bytes[4096];
+    assert_true(out >= 0);
+    for (ssize_t n; (n = read(in, bytes, sizeof bytes)) > 0;)
+        assert_int_equal(write(out, bytes, (size_t)n), n);
+    (void)close(in);
+    (void)close(out);
+    assert_int_equal(symlink("secret", link), 0);
+}
+
+static void
+no_other_way_to_a_sensitive_file_is_silent(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        long (*call)(void);
+        uint32_t op;
+    } rows[] = {
+        {"a symbolic link", by_link, WATCH_FILE_OPEN},
+        {"chdir", by_chdir, WATCH_FILE_OPEN},
+        {"a descriptor", by_descriptor, WATCH_FILE_OPEN},
+        {"..", by_dots, WATCH_FILE_OPEN},
+        {"/proc/self/root", by_root, WATCH_FILE_OPEN},
+        {"a long prefix", by_prefix, WATCH_FILE_OPEN},
+        {"O_PATH", by_path_alone, WATCH_FILE_OPEN},
+        {"open", by_old_call, WATCH_FILE_OPEN},
+        {"stat", look, WATCH_FILE_LOOK},
+        {"faccessat", look_by_access, WATCH_FILE_LOOK},
+        {"link", link_it, WATCH_FILE_LINK},
+        {"symlink", point_to_it, WATCH_FILE_SYMLINK},
+        {"rename", move_it, WATCH_FILE_RENAME},
+        {"rename into", move_into_its_place, WATCH_FILE_RENAME},
+        {"truncate", cut_it, WATCH_FILE_TRUNCATE},
+        {"unlink", remove_it, WATCH_FILE_UNLINK},
+        {"exec", execute_it, WATCH_FILE_EXEC},
+    };
+    struct job j = new_job("ways", WATCH_EVENTS);
+    assert_non_null(mkdtemp(dir));
+    (void)snprintf(secret, sizeof secret, "%s/secret", dir);
+    (void)snprintf(other, sizeof other, "%s/other", dir);
+    put_sensitive(secret, 5, 0);
+    uint64_t opens = 0, looks = 0;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        make_files();
+        drain();
+        long (*call)(void) = rows[i].call;
+        if (WEXITSTATUS(rig_run(j.job, call_it, (void *)&call)) != 0)
+            fail_msg("%s fails", rows[i].name);
+        drain();
+        const struct seen *e = event(EVENT_OPEN, j.job, 0);
+        if (!e || count_events(EVENT_OPEN, j.job) != 1)
+            fail_msg("%s: %zu events", rows[i].name, count_events(EVENT_OPEN, j.job));
+        const struct watch_open *b = BODY(watch_open, e);
+        assert_int_equal(b->rule, 5);
+        assert_int_equal(b->op, rows[i].op);
+        if (b->resolved_n != strlen(secret) || memcmp(b->resolved, secret, b->resolved_n) != 0)
+            fail_msg("%s leads to %.*s", rows[i].name, (int)b->resolved_n, b->resolved);
+        opens += b->op != WATCH_FILE_LOOK;
+        looks += b->op == WATCH_FILE_LOOK;
+    }
+    assert_int_equal(rig_account(&rig, j.job)->opens_sensitive, opens);
+    assert_int_equal(rig_account(&rig, j.job)->looks_sensitive, looks);
+    assert_int_equal(rig_account(&rig, j.job)->failures, 0);
+    (void)unlink(other);
+    (void)unlink(secret);
+    char link[300];
+    (void)snprintf(link, sizeof link, "%s/link", dir);
+    (void)unlink(link);
+    assert_int_equal(rmdir(dir), 0);
+}
+
+// What only its presence, its end or a refusal makes sensitive.
+static void
+a_pattern_may_ask_what_came_of_the_call(void **state)
+{
+    (void)state;
+    static const char *const paths[] = {"/tmp/.netrc-of-nobody", "/usr/bin/.env/x", "/dev/null/x",
+                                        "/usr/bin/true"};
+    struct job j = new_job("when", 0);
+    put_sensitive(".netrc-of-nobody", 6, WATCH_WHEN_THERE);
+    put_sensitive("bin/true", 7, WATCH_WHEN_DENIED);
+    put_sensitive("usr", 8, WATCH_WHEN_LAST);
+    drain();
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++)
+        (void)rig_run(j.job, open_one, (void *)(uintptr_t)&paths[i]);
+    drain();
+    assert_int_equal(count_events(EVENT_OPEN, j.job), 0);
 }
 
 int
@@ -176,7 +416,9 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(files_written_removed_and_renamed_are_counted_when_it_succeeds),
         cmocka_unit_test(sensitive_paths_are_told_of_however_they_are_written_and_others_are_not),
-        cmocka_unit_test(of_a_long_path_the_beginning_counts),
+        cmocka_unit_test(a_path_counts_to_its_last_byte),
+        cmocka_unit_test(no_other_way_to_a_sensitive_file_is_silent),
+        cmocka_unit_test(a_pattern_may_ask_what_came_of_the_call),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

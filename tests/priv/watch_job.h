@@ -18,7 +18,9 @@ static struct ring_buffer *rings;
 
 struct seen {
     struct event head;
-    unsigned char body[sizeof(struct watch_exec)];
+    unsigned char body[sizeof(struct watch_exec) > sizeof(struct watch_open)
+                           ? sizeof(struct watch_exec)
+                           : sizeof(struct watch_open)];
 };
 static struct seen seen[EVENTS];
 static size_t seen_n;

@@ -82,12 +82,19 @@ static void
 every_sensitive_path_finds_its_place(void **state)
 {
     (void)state;
-    static struct watch_sensitive table[WATCH_SENSITIVE_SLOTS];
+    static struct sensitive_table table;
+    static struct sensitive_config config;
+    struct err e;
     uint32_t n = 0;
-    for (; anomaly_sensitive_at(n) != NULL; n++)
-        assert_in_range(anomaly_sensitive_place(table, anomaly_sensitive_at(n), n), 0,
-                        WATCH_SENSITIVE_SLOTS - 1);
+    for (; anomaly_sensitive_at(n) != NULL; n++) {
+        assert_int_equal(anomaly_sensitive_check(anomaly_sensitive_at(n), &e), 0);
+        assert_int_equal(anomaly_sensitive_find(anomaly_sensitive_at(n)), n);
+    }
     assert_in_range(n, 1, WATCH_SENSITIVE);
+    for (; config.own_n < SENSITIVE_OWN_MAX; config.own_n++)
+        (void)snprintf(config.own[config.own_n], SENSITIVE_PATTERN_MAX, "/some/where/%u",
+                       config.own_n);
+    assert_int_equal(anomaly_sensitive_fill(&table, &config), 0);
 }
 
 static void

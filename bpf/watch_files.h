@@ -1,0 +1,225 @@
+// For watch.bpf.c: calls that name a file. What they opened, made, moved or removed is counted; a sensitive path is reported,
+// however the job wrote it (watch_path.h).
+#pragma once
+
+#include <linux/fcntl.h>
+
+#include "watch_calls.h"
+#include "watch_match.h"
+
+static __always_inline __u64 argument(struct pt_regs *regs, int n)
+{
+#if defined(__TARGET_ARCH_x86)
+    return n == 0 ? regs->di : n == 1 ? regs->si : n == 2 ? regs->dx : regs->r10;
+#else
+    return n == 0 ? regs->orig_x0 : regs->regs[n];
+#endif
+}
+
+// A path as a call names it. Numbers alone: functions that are verified by themselves take it.
+struct named {
+    __u64 text;   // where it is; 0: nowhere
+    __u64 walked; // the open file, where the call returned one, see struct walk
+    __s32 at;     // the directory that a relative path begins at: a descriptor, AT_FDCWD, NOWHERE
+    __u32 op;     // enum watch_file_op
+    __u32 flags;
+    __s32 result;
+    __u32 n;         // of the scratch's text, with its NUL; 0: unreadable
+    __u32 rule;      // that it matches
+    __u32 in_kernel; // the text is
+    __u32 base_only; // not the text: the directory `at`
+};
+
+enum { NOWHERE = -1 };
+
+// The end of what was built: the sensitive part stands there.
+static __always_inline void show_built(struct watch_open *body, const struct path_scratch *s)
+{
+    __u32 n = FULL_MAX - s->at;
+    __u32 from = n < WATCH_PATH ? s->at : FULL_MAX - WATCH_PATH + 1;
+    body->resolved_n = n < WATCH_PATH ? n : WATCH_PATH - 1;
+    (void)bpf_probe_read_kernel(body->resolved, sizeof body->resolved,
+                                &s->full[bounded(from, FULL_MAX - 1)]);
+}
+
+static __noinline int tell_file(struct named *f, struct path_scratch *s)
+{
+    struct place p = {};
+    if (!f || !s || !find(bpf_get_current_task_btf(), &p))
+        return 0;
+    if (f->op == WATCH_FILE_LOOK)
+        COUNT(p.account, looks_sensitive);
+    else
+        COUNT(p.account, opens_sensitive);
+    bool first = emit_is_first(p.box, p.cgroup ^ (__u64)f->rule << 40 ^ (__u64)f->op << 56);
+    struct event *e =
+        emit_begin(p.box, p.cgroup, EVENT_OPEN, CLASS_FILE, sizeof(struct watch_open), first);
+    if (!e)
+        return 0;
+    struct watch_open *body = (void *)(e + 1);
+    body->flags = f->flags;
+    body->result = f->result;
+    body->rule = f->rule;
+    body->op = f->op;
+    body->path_n = f->n == 0 ? 0 : f->n <= WATCH_PATH ? f->n - 1 : WATCH_PATH - 1;
+    (void)bpf_probe_read_kernel(body->path, sizeof body->path, s->text);
+    show_built(body, s);
+    bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
+    return 0;
+}
+
+// Of a file that was opened the walk shows all that the text can, but for the names of symbolic links. Of other calls the
+// text is looked at, and put behind its base. A base that is itself sensitive was reported when it was opened, or made the
+// working directory. The rule's number and 1; 0: none.
+static __always_inline int look_at(const struct named *f, struct path_scratch *s)
+{
+    int rule = 0;
+    if (f->walked && path_above_file(f->walked, ABOVE_HINTS)) {
+        build_begin(s);
+        path_above_file(f->walked, ABOVE_BUILD);
+        rule = path_match(f->result);
+    }
+    if (rule)
+        return rule;
+    if (f->base_only) {
+        if (!path_above_base(f->at, ABOVE_HINTS))
+            return 0;
+        build_begin(s);
+        path_above_base(f->at, ABOVE_BUILD);
+        return path_match(f->result);
+    }
+    if (f->n < 2 || !path_text_hints(f->n))
+        return 0;
+    bool based = s->text[0] != '/' && f->at != NOWHERE;
+    build_begin(s);
+    path_text(f->n);
+    if (based)
+        path_above_base(f->at, ABOVE_BUILD);
+    return path_match(f->result);
+}
+
+// Global, so that the verifier looks at it once.
+__noinline int path_named(struct named *f)
+{
+    struct path_scratch *s = scratch_of_cpu();
+    if (!f || !s)
+        return 0;
+    long n = f->in_kernel ? bpf_probe_read_kernel_str(s->text, sizeof s->text, (void *)f->text)
+                          : bpf_probe_read_user_str(s->text, sizeof s->text, (void *)f->text);
+    f->n = n > 0 && n <= TEXT_MAX ? (__u32)n : 0;
+    int rule = look_at(f, s);
+    if (rule == 0)
+        return 0;
+    f->rule = (__u32)rule - 1;
+    tell_file(f, s);
+    return 1;
+}
+
+static __always_inline void opened(struct pt_regs *regs, long result, __u32 what,
+                                   struct watch_account *account)
+{
+    bool at_cwd = what == OPEN || what == CREAT;
+    __u64 flags = O_WRONLY;
+    if (what == OPEN)
+        flags = argument(regs, 1);
+    else if (what == OPENAT)
+        flags = argument(regs, 2);
+    else if (what == OPENAT2) // its first member
+        if (bpf_probe_read_user(&flags, sizeof flags, (void *)argument(regs, 2)))
+            flags = 0;
+    if (result >= 0 && (flags & O_ACCMODE) != O_RDONLY && !(flags & O_PATH))
+        COUNT(account, opens_write);
+    struct named f = {.op = WATCH_FILE_OPEN,
+                      .text = argument(regs, at_cwd ? 0 : 1),
+                      .flags = (__u32)flags,
+                      .result = (__s32)result,
+                      .at = at_cwd ? AT_FDCWD : (__s32)argument(regs, 0)};
+    if (result >= 0)
+        f.walked = file_of(bpf_get_current_task_btf(), (__s32)result);
+    int hint = path_glance(f.text);
+    if (hint < 0 && result != -EFAULT)
+        COUNT(account, failures);
+    if (hint > 0 || (f.walked && path_above_file(f.walked, ABOVE_HINTS)))
+        path_named(&f);
+}
+
+// A path among the arguments; `at`: its directory, AT_FDCWD or NOWHERE. What is not there is not sensitive.
+static __always_inline int path_argument(__u64 text, __s32 at, __u32 op, __s32 result)
+{
+    struct named f = {.text = text, .op = op, .result = result, .at = at};
+    if (result == -ENOENT || result == -ENOTDIR || result == -EFAULT || path_glance(text) <= 0)
+        return 0;
+    return path_named(&f);
+}
+
+// Another working directory, whatever it was called.
+static __always_inline void entered(__u64 text)
+{
+    struct named f = {.text = text, .op = WATCH_FILE_LOOK, .at = AT_FDCWD, .base_only = true};
+    path_named(&f);
+}
+
+static __always_inline __s32 directory(struct pt_regs *regs, int n)
+{
+    return (__s32)argument(regs, n);
+}
+
+// A look by the descriptor of a directory is left out: what walks through trees makes thousands, and reading a name costs a
+// tenth of such a call. The directory was reported when it was opened, if it is a sensitive one.
+static __always_inline void looked(struct pt_regs *regs, long result, __u32 what)
+{
+    bool at_cwd = what == LOOK;
+    if (at_cwd || directory(regs, 0) == AT_FDCWD)
+        path_argument(argument(regs, at_cwd ? 0 : 1), AT_FDCWD, WATCH_FILE_LOOK, (__s32)result);
+}
+
+// Calls that name one or two paths and return no file.
+static __always_inline void named(struct pt_regs *regs, long result, __u32 what,
+                                  struct watch_account *account)
+{
+    __s32 r = (__s32)result;
+    if (result == 0 && (what == RENAME || what == RENAMEAT))
+        COUNT(account, renames);
+    if (result == 0 && (what == UNLINK || what == UNLINKAT))
+        COUNT(account, unlinks);
+    if (what <= LOOKAT)
+        looked(regs, result, what);
+    else if (what == CHDIR) {
+        if (result == 0)
+            entered(argument(regs, 0));
+    } else if (what == UNLINK)
+        path_argument(argument(regs, 0), AT_FDCWD, WATCH_FILE_UNLINK, r);
+    else if (what == UNLINKAT)
+        path_argument(argument(regs, 1), directory(regs, 0), WATCH_FILE_UNLINK, r);
+    else if (what == TRUNCATE)
+        path_argument(argument(regs, 0), AT_FDCWD, WATCH_FILE_TRUNCATE, r);
+    else if (what == RENAME || what == LINK) {
+        __u32 op = what == RENAME ? WATCH_FILE_RENAME : WATCH_FILE_LINK;
+        path_argument(argument(regs, 0), AT_FDCWD, op, r);
+        path_argument(argument(regs, 1), AT_FDCWD, op, r);
+    } else if (what == RENAMEAT || what == LINKAT) {
+        __u32 op = what == RENAMEAT ? WATCH_FILE_RENAME : WATCH_FILE_LINK;
+        path_argument(argument(regs, 1), directory(regs, 0), op, r);
+        path_argument(argument(regs, 3), directory(regs, 2), op, r);
+    } else if (what == SYMLINK || what == SYMLINKAT) {
+        bool plain = what == SYMLINK;
+        path_argument(argument(regs, 0), NOWHERE, WATCH_FILE_SYMLINK, r);
+        path_argument(argument(regs, plain ? 1 : 2), plain ? AT_FDCWD : directory(regs, 1),
+                      WATCH_FILE_SYMLINK, r);
+    } else if (result < 0 && what == EXEC) // what succeeds is seen by watch_exec
+        path_argument(argument(regs, 0), AT_FDCWD, WATCH_FILE_EXEC, r);
+    else if (result < 0 && what == EXECAT)
+        path_argument(argument(regs, 1), directory(regs, 0), WATCH_FILE_EXEC, r);
+}
+
+// A file that is executed now: as it was named, and what runs (of a script, its interpreter).
+static __always_inline void look_at_exec(struct task_struct *task, const char *filename)
+{
+    struct mm_struct *mm = task->mm;
+    struct named f = {.text = (__u64)filename,
+                      .op = WATCH_FILE_EXEC,
+                      .at = AT_FDCWD,
+                      .in_kernel = true,
+                      .walked = mm ? (__u64)mm->exe_file : 0};
+    path_named(&f);
+}

@@ -1,0 +1,100 @@
+// For watch.bpf.c: does the path that watch_path.h built match a pattern? See watch.h.
+#pragma once
+
+#include "watch_path.h"
+
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, WATCH_SENSITIVE_SLOTS);
+    __type(key, __u32);
+    __type(value, struct watch_sensitive);
+} sensitive SEC(".maps");
+
+// A path is read once, byte by byte; three hashes grow: of all of it, of the component, of the last two components.
+struct path_scan {
+    struct path_scratch *s;
+    __u64 whole, one, two;
+    __u64 whole_before, two_before; // as the component began
+    __u32 from;
+    __u32 length; // of the component
+    bool second, digits;
+    __u32 found;
+    __u32 rule;
+    __s32 result; // of the call
+    bool last;    // component
+};
+
+static __always_inline void path_compare(struct path_scan *s, __u64 hash)
+{
+#pragma unroll
+    for (__u32 i = 0; i < WATCH_SENSITIVE_PROBES; i++) {
+        __u32 at = watch_sensitive_slot(hash, i);
+        struct watch_sensitive *known = bpf_map_lookup_elem(&sensitive, &at);
+        if (!known || known->hash != hash || s->found)
+            continue;
+        bool missing = s->result == -ENOENT || s->result == -ENOTDIR;
+        bool denied = s->result == -EACCES || s->result == -EPERM;
+        if ((known->when & WATCH_WHEN_THERE && missing) ||
+            (known->when & WATCH_WHEN_DENIED && !denied) ||
+            (known->when & WATCH_WHEN_LAST && !s->last))
+            continue;
+        s->found = 1;
+        s->rule = known->rule;
+    }
+}
+
+static __always_inline void path_component_ends(struct path_scan *s)
+{
+    if (s->length > 0) {
+        if (s->digits) {
+            s->whole = watch_fnv(s->whole_before, '#');
+            s->one = watch_fnv(WATCH_FNV, '#');
+            s->two = watch_fnv(s->two_before, '#');
+        }
+        path_compare(s, s->whole);
+        path_compare(s, s->one);
+        if (s->second)
+            path_compare(s, s->two);
+        s->second = true;
+        s->two = s->two_before = watch_fnv(s->one, '/');
+    }
+    s->whole = s->whole_before = watch_fnv(s->whole, '/');
+    s->one = WATCH_FNV;
+    s->length = 0;
+    s->digits = true;
+}
+
+static long path_byte(__u32 i, struct path_scan *s)
+{
+    __u32 at = s->from + i;
+    unsigned char c = at < FULL_MAX ? (unsigned char)s->s->full[bounded(at, FULL_MAX - 1)] : 0;
+    if (c == '/' || c == 0) {
+        s->last = c == 0;
+        path_component_ends(s);
+        return c == 0 || s->found != 0;
+    }
+    s->whole = watch_fnv(s->whole, c);
+    s->one = watch_fnv(s->one, c);
+    s->two = watch_fnv(s->two, c);
+    s->length++;
+    s->digits = s->digits && c >= '0' && c <= '9';
+    return 0;
+}
+
+// What was built. The rule's number and 1; 0: it is none of them.
+__noinline int path_match(__s32 result)
+{
+    struct path_scan s = {.s = scratch_of_cpu(),
+                          .one = WATCH_FNV,
+                          .whole = WATCH_FNV,
+                          .two = WATCH_FNV,
+                          .two_before = WATCH_FNV,
+                          .whole_before = WATCH_FNV,
+                          .digits = true,
+                          .result = result};
+    if (!s.s)
+        return 0;
+    s.from = s.s->at;
+    bpf_loop(FULL_MAX + 1, path_byte, &s, 0);
+    return s.found ? (int)s.rule + 1 : 0;
+}
