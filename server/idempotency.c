@@ -3,8 +3,9 @@
 //   (none) --begin--> RUNNING --END worth keeping--> ENDED --idempotency_ms--> (none)
 //                        '------END that says "try again"-----------------------^
 //
-// "Try again" is an outcome after which the work has not been done: cancelled, deadline, unavailable, exhausted; and a
-// stream that failed before it said anything. Of a stream the END is not kept, only the notes: what it sent is gone, so
+// "Try again" is an outcome after which nothing has been done: every failure but those that may have come in the middle
+// (INTERNAL, UNKNOWN, DATA_LOSS), and a stream that failed before it said anything. Else whoever is refused a hundred thousand
+// times could remember nothing more. Of a stream the END is not kept, only the notes: what it sent is gone, so
 // a second caller is told ALREADY_EXISTS and where to look. So is one whose answer would be more than is kept for a
 // caller: idempotency_bytes_max holds whatever the answers are, and nothing is done twice.
 #include "idempotency.h"
@@ -244,8 +245,7 @@ is_worth_keeping(const struct key *key, const struct call *c, int32_t code)
 {
     if (key->stream)
         return c->sent_data || key->notes_n > 0 || code == ERR_OK;
-    return code != ERR_CANCELLED && code != ERR_DEADLINE_EXCEEDED && code != ERR_UNAVAILABLE &&
-           code != ERR_RESOURCE_EXHAUSTED;
+    return code == ERR_OK || code == ERR_INTERNAL || code == ERR_UNKNOWN || code == ERR_DATA_LOSS;
 }
 
 static void

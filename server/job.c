@@ -113,6 +113,7 @@ discard(struct job *j)
 {
     job_io_end(j);
     output_free(j->output);
+    job_share_end(j);
     for (size_t i = 0; i < j->shown_n; i++)
         free(j->shown[i]);
     free(j);
@@ -153,6 +154,8 @@ job_new(struct sandbox *s, const struct job_spec *spec)
         j->fd[i] = -1;
     j->output = output_new(spec->limits.v[LIMIT_OUTPUT_BYTES]);
     bool whole = j->output != NULL;
+    if (whole)
+        job_share_begin(j);
     for (size_t i = 0; i < spec->args_n && i < JOB_SHOWN_ARGS && whole; i++) {
         j->shown[i] = strndup(spec->args[i], shown_length(spec->args[i]));
         j->shown_n = i + 1;

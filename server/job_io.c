@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "../proto/auto.h"
+#include "sandbox.h"
 #include "server.h"
 
 enum {
@@ -73,9 +74,19 @@ queue_input(struct job *j, const uint8_t *bytes, size_t n, struct err *e)
     if (j->input_n + n > j->input_size) {
         size_t waits = j->input_n - j->input_at;
         size_t size = waits + n;
+        if (!job_take_bytes(j, size)) {
+            int r =
+                err_set(e, ERR_RESOURCE_EXHAUSTED,
+                        "output and input that wait for %s hold too many bytes", j->tenant->name);
+            err_detail(e, "BYTES_PER_UID", j->tenant->name, "read what its jobs have written");
+            return r;
+        }
         uint8_t *bigger = malloc(size);
-        if (bigger == NULL)
+        if (bigger == NULL) {
+            job_give_bytes(j, size);
             return err_sys(e, ENOMEM, "queue input");
+        }
+        job_give_bytes(j, j->input_size);
         if (waits > 0)
             memcpy(bigger, j->input + j->input_at, waits);
         free(j->input);
@@ -92,6 +103,7 @@ queue_input(struct job *j, const uint8_t *bytes, size_t n, struct err *e)
 static void
 drop_input(struct job *j)
 {
+    job_give_bytes(j, j->input_size);
     free(j->input);
     j->input = NULL;
     j->input_at = j->input_n = j->input_size = 0;
@@ -233,17 +245,26 @@ job_io_reader_moved(struct job *j)
     want_output(j);
 }
 
+// How much may be read now. What is in the pipes of a job that has ended is read in any case: what finds no room is a gap.
+static size_t
+room(struct job *j, uint64_t now)
+{
+    size_t space = output_space(j->output, now);
+    size_t n = space < READ_MAX ? space : READ_MAX;
+    return j->state == JOB_DRAINING || n == 0 ? n : output_make_room(j->output, n, now);
+}
+
 // One read of one stream. How many bytes, 0 when nothing can be read now; the descriptor is -1 after its end.
 static size_t
 read_some(struct job *j, int i, uint64_t now)
 {
     static uint8_t bytes[READ_MAX];
-    size_t space = output_space(j->output, now);
-    if (space == 0 || j->fd[i] < 0)
+    size_t space = j->fd[i] >= 0 ? room(j, now) : 0;
+    if (space == 0)
         return 0;
     if (j->terminal && !stays_non_blocking(j->fd[i]))
         return 0;
-    ssize_t n = read(j->fd[i], bytes, space < READ_MAX ? space : READ_MAX);
+    ssize_t n = read(j->fd[i], bytes, space);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return 0;
     if (n <= 0) { // a terminal whose last user has gone answers EIO
@@ -264,7 +285,7 @@ static void
 read_stream(struct job *j, int i)
 {
     uint64_t now = uv_hrtime();
-    if (output_space(j->output, now) == 0) {
+    if (room(j, now) == 0) {
         wait_with_output(j, FULL, SPACE_AGAIN_MS);
         return;
     }

@@ -38,6 +38,9 @@ struct job {
     size_t input_at, input_n, input_size;
     bool input_ends; // close stdin (or send ^D) after what waits
     struct output *output;
+    struct tenant *
+        tenant_bytes; // held: whose share of memory output and input are; NULL in tests without rpc
+    struct output_share share;
     enum job_reading reading;
     uint64_t last_read_ns;
     struct loop_timer *retry; // of reading
@@ -84,6 +87,13 @@ void job_tell_followers(struct job *j);
 void job_keep(
     struct job *j); // it is done; from now on it lives as long as somebody follows or may attach
 void job_settle(struct job *j); // frees it when that is over
+
+// Takes n bytes of its tenant's share (rpc.bytes_per_uid): jobs that have ended and could still be attached to go first.
+bool job_take_bytes(void *job, size_t n);
+void job_give_bytes(void *job, size_t n);
+// Its output and its input are the tenant's from now on, and no longer.
+void job_share_begin(struct job *j);
+void job_share_end(struct job *j);
 
 // job_limits.c
 // It runs: its time counts from now.

@@ -5,9 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "rpc.h"
 #include "sandbox.h"
 #include "server.h"
 #include "telemetry.h"
+#include "tenants.h"
 
 struct jobs *
 jobs_new(struct server *srv)
@@ -43,6 +45,49 @@ unkeep(struct job *j)
     loop_timer_stop(&j->patience);
 }
 
+bool
+job_take_bytes(void *job, size_t n)
+{
+    struct job *j = job;
+    const struct rpc *r = j->all->srv->rpc;
+    if (j->tenant_bytes == NULL)
+        return true;
+    while (!rpc_tenant_take(r, j->tenant_bytes, n)) {
+        struct owner *t = j->tenant;
+        if (t->kept_n == 0)
+            return false;
+        struct job *oldest = list_entry(t->kept.next, struct job, kept_node);
+        unkeep(oldest);
+        job_settle(oldest);
+    }
+    return true;
+}
+
+void
+job_give_bytes(void *job, size_t n)
+{
+    struct job *j = job;
+    if (j->tenant_bytes != NULL)
+        tenant_give_bytes(j->tenant_bytes, n);
+}
+
+void
+job_share_begin(struct job *j)
+{
+    struct rpc *r = j->all->srv->rpc;
+    j->tenant_bytes = r != NULL ? rpc_tenant_hold(r, j->tenant->name) : NULL;
+    j->share = (struct output_share){job_take_bytes, job_give_bytes, j};
+    output_charge(j->output, &j->share);
+}
+
+void
+job_share_end(struct job *j)
+{
+    if (j->tenant_bytes != NULL)
+        rpc_tenant_drop(j->all->srv->rpc, j->tenant_bytes);
+    j->tenant_bytes = NULL;
+}
+
 void
 job_settle(struct job *j)
 {
@@ -53,6 +98,7 @@ job_settle(struct job *j)
     j->tenant->refs--;
     owner_settle(j->tenant);
     output_free(j->output);
+    job_share_end(j);
     job_watch_free(j->watch);
     for (size_t i = 0; i < j->shown_n; i++)
         free(j->shown[i]);

@@ -22,6 +22,7 @@ struct output {
     uint64_t limit;
     uint64_t cut;
     struct list readers;
+    const struct output_share *share; // NULL: nobody counts
 };
 
 struct output *
@@ -36,9 +37,25 @@ output_new(uint64_t limit_bytes)
     return o;
 }
 
-static void
-ring_free(struct ring *r)
+void
+output_charge(struct output *o, const struct output_share *share)
 {
+    assert(o->ring.size == 0);
+    o->share = share;
+}
+
+// What a ring of that size is taken for.
+static size_t
+cost(size_t size)
+{
+    return size + size / 8;
+}
+
+static void
+ring_free(struct output *o, struct ring *r)
+{
+    if (r->size > 0 && o->share != NULL)
+        o->share->give(o->share->cookie, cost(r->size));
     free(r->bytes);
     free(r->is_stderr);
     *r = (struct ring){0};
@@ -50,19 +67,21 @@ output_free(struct output *o)
     if (o == NULL)
         return;
     assert(list_empty(&o->readers));
-    ring_free(&o->ring);
+    ring_free(o, &o->ring);
     free(o);
 }
 
 static bool
-ring_alloc(struct ring *r, size_t size)
+ring_alloc(struct output *o, struct ring *r, size_t size)
 {
+    if (o->share != NULL && !o->share->take(o->share->cookie, cost(size)))
+        return false;
     r->bytes = malloc(size);
     r->is_stderr = calloc(1, size / 8); // runs are looked for in whole words of it
     r->size = size;
     if (r->bytes != NULL && r->is_stderr != NULL)
         return true;
-    ring_free(r);
+    ring_free(o, r);
     return false;
 }
 
@@ -126,7 +145,7 @@ grow(struct output *o, size_t n)
     while (size < want && size < o->size_max)
         size *= 2;
     struct ring bigger;
-    if (size == o->ring.size || !ring_alloc(&bigger, size))
+    if (size == o->ring.size || !ring_alloc(o, &bigger, size))
         return;
     for (uint64_t at = o->begin; at < o->end;) {
         bool is_stderr = false;
@@ -134,7 +153,7 @@ grow(struct output *o, size_t n)
         ring_put(&bigger, at, is_stderr, o->ring.bytes + (at & (o->ring.size - 1)), run);
         at += run;
     }
-    ring_free(&o->ring);
+    ring_free(o, &o->ring);
     o->ring = bigger;
 }
 
@@ -144,11 +163,10 @@ keeps_up(const struct output *o, const struct output_reader *r, uint64_t now_ns)
     return r->patient || r->offset >= o->end || now_ns - r->progress_ns < STALL_NS;
 }
 
-size_t
-output_space(const struct output *o, uint64_t now_ns)
+// Bytes that a reader which keeps up has not read. False: nobody keeps up.
+static bool
+find_unread(const struct output *o, uint64_t now_ns, uint64_t *out)
 {
-    if (o->end >= o->limit)
-        return SIZE_MAX;
     uint64_t unread = 0;
     bool anyone = false;
     for (struct list *it = o->readers.next; it != &o->readers; it = it->next) {
@@ -160,9 +178,29 @@ output_space(const struct output *o, uint64_t now_ns)
         if (from < o->end && o->end - from > unread)
             unread = o->end - from;
     }
-    if (!anyone)
+    *out = unread;
+    return anyone;
+}
+
+size_t
+output_space(const struct output *o, uint64_t now_ns)
+{
+    uint64_t unread = 0;
+    if (o->end >= o->limit || !find_unread(o, now_ns, &unread))
         return SIZE_MAX;
     return unread < o->size_max ? o->size_max - (size_t)unread : 0;
+}
+
+size_t
+output_make_room(struct output *o, size_t n, uint64_t now_ns)
+{
+    uint64_t unread = 0;
+    if (o->end >= o->limit || !find_unread(o, now_ns, &unread))
+        return n;
+    if ((size_t)(o->end - o->begin) + n > o->ring.size)
+        grow(o, n);
+    size_t room = o->ring.size > unread ? o->ring.size - (size_t)unread : 0;
+    return room < n ? room : n;
 }
 
 // Readers that had all there was begin to have something to read.

@@ -48,9 +48,24 @@ struct output_chunk {
     uint64_t missing;          // GAP, LIMIT: bytes
 };
 
+// Whose memory the ring is. take: false, no more may be held; nothing was taken then.
+struct output_share {
+    bool (*take)(void *cookie, size_t n);
+    void (*give)(void *cookie, size_t n);
+    void *cookie;
+};
+
 // Owned: output_free(). NULL without memory. Memory for bytes is taken with the first of them. limit_bytes 0: no limit.
 struct output *output_new(uint64_t limit_bytes);
 void output_free(struct output *o);
+
+// The ring is taken from a share, which is borrowed for the life of the output, before there are any bytes. Where the share has
+// no more, the ring stays as large as it is: the job waits, or what it writes is a gap.
+void output_charge(struct output *o, const struct output_share *share);
+
+// Makes the ring hold n more bytes beside what readers that keep up have not read; how many it does, at most n. 0: the share
+// has no more for now.
+size_t output_make_room(struct output *o, size_t n, uint64_t now_ns);
 
 // Bytes that may be written now without dropping what a reader that keeps up has not read. SIZE_MAX: any number.
 size_t output_space(const struct output *o, uint64_t now_ns);

@@ -214,6 +214,24 @@ rpc_stats(const struct rpc *r, struct rpc_stats *out)
     *out = r->stats;
 }
 
+struct tenant *
+rpc_tenant_hold(struct rpc *r, const char *name)
+{
+    return tenant_hold(&r->tenants, name);
+}
+
+void
+rpc_tenant_drop(struct rpc *r, struct tenant *t)
+{
+    tenant_drop(&r->tenants, t);
+}
+
+bool
+rpc_tenant_take(const struct rpc *r, struct tenant *t, size_t n)
+{
+    return tenant_take_bytes(t, n, r->limits.bytes_per_uid_max / 4 * 3);
+}
+
 const char *
 rpc_nng_version(void)
 {

@@ -12,6 +12,7 @@
 
 struct dispatch;
 struct rpc;
+struct tenant;
 
 struct rpc_limits {
     uint32_t connections_max;         // in all
@@ -62,6 +63,13 @@ struct rpc_stats {
     uint32_t connections, open_calls, open_streams;
 };
 void rpc_stats(const struct rpc *r, struct rpc_stats *out);
+
+// Memory that is held for a tenant outside this layer, such as what its jobs have written and nobody has read: within three
+// quarters of the same share (bytes_per_uid_max), so that there is room for calls and their answers. The tenant is held until it is dropped, when all was given back (tenants.h). NULL without
+// memory.
+struct tenant *rpc_tenant_hold(struct rpc *r, const char *name);
+void rpc_tenant_drop(struct rpc *r, struct tenant *t);
+bool rpc_tenant_take(const struct rpc *r, struct tenant *t, size_t n);
 
 // Version of the nng library found at run time, such as "1.5.2".
 const char *rpc_nng_version(void);

@@ -75,16 +75,15 @@ one_execution_answers_all_who_ask_with_its_key_while_and_after_it_runs(void **st
 }
 
 static void
-what_was_not_done_may_be_done_again_and_what_failed_for_good_may_not(void **state)
+what_was_not_done_may_be_done_again_and_what_failed_in_the_middle_may_not(void **state)
 {
     (void)state;
     static const struct {
         enum err_code code;
         bool again;
     } ends[] = {
-        {ERR_UNAVAILABLE, true},
-        {ERR_RESOURCE_EXHAUSTED, true},
-        {ERR_NOT_FOUND, false},
+        {ERR_UNAVAILABLE, true},         {ERR_RESOURCE_EXHAUSTED, true}, {ERR_NOT_FOUND, true},
+        {ERR_FAILED_PRECONDITION, true}, {ERR_INVALID_ARGUMENT, true},   {ERR_INTERNAL, false},
     };
     struct transport_stream *s = open_one(1);
     uint32_t id = 1;
@@ -103,6 +102,27 @@ what_was_not_done_may_be_done_again_and_what_failed_for_good_may_not(void **stat
             reply(s);
         assert_next(s, ID(id++), END, ends[i].again ? 0 : (int32_t)ends[i].code);
     }
+    leave(s);
+}
+
+static void
+calls_that_did_nothing_leave_room_for_those_that_do_something(void **state)
+{
+    (void)state;
+    struct transport_stream *s = open_one(1);
+    char key[8];
+    struct err e;
+    (void)err_set(&e, ERR_NOT_FOUND, "no");
+    for (uint32_t i = 0; i < 100; i++) { // 8 are remembered
+        (void)snprintf(key, sizeof key, "%u", i);
+        give_call(s, ID(i + 1), key, "a");
+        call_fail(it.last, &e);
+        pump(s);
+        assert_next(s, ID(i + 1), END, ERR_NOT_FOUND);
+    }
+    give_call(s, ID(200), "one more", "a");
+    reply(s);
+    assert_next(s, ID(200), END, 0);
     leave(s);
 }
 
@@ -155,7 +175,8 @@ main(void)
         TEST(a_key_that_is_empty_too_long_or_came_with_another_request_is_refused),
         TEST(a_caller_has_so_many_keys_and_no_more_until_their_time_is_over),
         TEST(one_execution_answers_all_who_ask_with_its_key_while_and_after_it_runs),
-        TEST(what_was_not_done_may_be_done_again_and_what_failed_for_good_may_not),
+        TEST(what_was_not_done_may_be_done_again_and_what_failed_in_the_middle_may_not),
+        TEST(calls_that_did_nothing_leave_room_for_those_that_do_something),
         TEST(a_callers_mistake_is_neither_kept_nor_anybody_elses_answer),
         TEST(closing_ends_what_goes_on_without_its_connection_whoever_waits_for_it),
     };

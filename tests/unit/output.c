@@ -198,11 +198,58 @@ every_byte_comes_out_of_its_own_stream_in_order(void **state)
     free(stream);
 }
 
+static size_t left;
+
+static bool
+take(void *cookie, size_t n)
+{
+    (void)cookie;
+    if (n > left)
+        return false;
+    left -= n;
+    return true;
+}
+
+static void
+give(void *cookie, size_t n)
+{
+    (void)cookie;
+    left += n;
+}
+
+static void
+without_room_in_the_share_the_job_waits_and_goes_on_when_there_is_some(void **state)
+{
+    (void)state;
+    static const struct output_share share = {take, give, NULL};
+    struct output *o = output_new(UINT64_MAX);
+    struct output_reader r = {.patient = true};
+    unsigned gaps = 0, limits = 0;
+    output_charge(o, &share);
+    output_join(o, &r, 0);
+    left = 0;
+    assert_int_equal(output_make_room(o, 5000, 0), 0);
+    left = 10000;
+    assert_int_equal(output_make_room(o, 4000, 0), 4000);
+    output_write(o, OUTPUT_STDOUT, bytes, 4000, 0);
+    assert_int_equal(output_make_room(o, 5000, 0),
+                     96); // 4096, and it cannot hold both while it grows
+    assert_int_equal(read_all(o, &r, &gaps, &limits), 4000);
+    assert_int_equal(output_make_room(o, 5000, 0), 4096);
+    left = 20000;
+    assert_int_equal(output_make_room(o, 5000, 0), 5000);
+    output_leave(&r);
+    output_free(o);
+    assert_int_equal(gaps + limits, 0);
+    assert_int_equal(left, 20000 + 4096 + 512); // all was given back
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_reader_that_keeps_up_makes_the_job_wait),
+        cmocka_unit_test(without_room_in_the_share_the_job_waits_and_goes_on_when_there_is_some),
         cmocka_unit_test(a_reader_that_stalls_loses_its_right_and_finds_a_gap),
         cmocka_unit_test(a_patient_reader_is_waited_for_however_long),
         cmocka_unit_test(without_readers_the_oldest_is_dropped_and_the_last_MiB_stays),
