@@ -65,6 +65,9 @@ static __always_inline int way_out(struct bpf_sandbox *box, const struct target 
         reason = NET_NO_RULE; // a flow by its number is nobody's to ask for
     else
         reason = policy_verdict(box, t, &rule, &index);
+    bool probe = reason == NET_NO_RULE && hook == NET_HOOK_CONNECT && is_probe(box, t, index);
+    if (probe)
+        reason = NET_REASON_NONE;
     if (reason == NET_REASON_NONE && over_quota(box, n, 1))
         reason = NET_QUOTA;
     __u32 flow = reason == NET_REASON_NONE ? flow_make(box, t, hook == NET_HOOK_CONNECT) : NO_PLACE;
@@ -75,7 +78,7 @@ static __always_inline int way_out(struct bpf_sandbox *box, const struct target 
         tell_denied(box, t, type, hook, (__u32)reason);
         return reason == NET_FULL ? WAY_FULL : WAY_DENIED;
     }
-    if (t->port == NET_DNS_PORT) // the relay answers, counts and tells of queries
+    if (probe || t->port == NET_DNS_PORT) // the relay answers, counts and tells of queries
         return (int)(flow & NET_FLOW_V4_MASK);
     __sync_fetch_and_add(&n->connects_allowed, 1);
     tell_connect(box, t, type, hook, rule, index);

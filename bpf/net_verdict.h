@@ -161,6 +161,16 @@ static __always_inline int name_verdict(const struct bpf_sandbox *box, const str
     return NET_NO_RULE;
 }
 
+// A UDP socket that is connected to a name says nothing yet: C libraries do so to sort addresses. Its packets are judged.
+static __always_inline bool is_probe(const struct bpf_sandbox *box, const struct target *t,
+                                     __u32 index)
+{
+    struct net_name_key key = {.slot = box->slot, .index = index - 1};
+    const struct net_name *name = index != 0 ? bpf_map_lookup_elem(&names, &key) : 0;
+    return name && name->generation == box->generation && t->protocol == 17 /* UDP */ &&
+           t->port != 0;
+}
+
 static __always_inline bool rule_allows(const struct bpf_sandbox *box, const struct target *t,
                                         __u32 named, bool host, __u32 *rule)
 {

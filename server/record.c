@@ -15,13 +15,21 @@ record_new(int64_t start_ns)
     return r;
 }
 
+static void
+clear_denial(void *entry)
+{
+    struct record_denial *d = entry;
+    free(d->destination);
+    free(d->hint);
+}
+
 void
 record_free(struct record *r)
 {
     if (r == NULL)
         return;
     for (uint32_t i = 0; i < r->denials_n; i++)
-        free(r->denials[i].destination);
+        clear_denial(&r->denials[i]);
     for (uint32_t i = 0; i < r->executions_n; i++)
         free(r->executions[i].path);
     free(r->denials);
@@ -52,12 +60,6 @@ slide(struct record *r, void *array, uint32_t *n, uint32_t most, size_t size,
     memmove(second, second + size, (most - most / 2 - 1) * size);
     --*n;
     return array;
-}
-
-static void
-clear_denial(void *entry)
-{
-    free(((struct record_denial *)entry)->destination);
 }
 
 static void
@@ -103,6 +105,7 @@ record_denial(struct record *r, const struct record_denial *d)
     }
     all[r->denials_n] = *d;
     all[r->denials_n].destination = destination;
+    all[r->denials_n].hint = d->hint != NULL ? strdup(d->hint) : NULL; // fine without memory
     all[r->denials_n++].count = 1;
 }
 

@@ -35,6 +35,7 @@ struct record_denial {
     const char *operation, *protocol, *reason; // constant
     char comm[64];
     char *destination; // owned
+    char *hint;        // owned; NULL: none
 };
 
 struct record_execution {
@@ -75,7 +76,7 @@ struct record *record_new(int64_t start_ns);
 void record_free(struct record *r);
 
 // One denial (operation, protocol and reason constant; time_ns, pid, rule, comm, destination as seen; the destination
-// is copied). Without memory it is counted alone.
+// and the hint are copied). Without memory it is counted alone.
 void record_denial(struct record *r, const struct record_denial *d);
 void record_execution(struct record *r, const struct record_execution *x);
 // One that was held back (sequence 0) is counted alone.
@@ -90,10 +91,6 @@ Stockade__V1__Record *record_message(const struct record *r, const struct record
 
 // "denial", "alarm", ...; "other".
 const char *record_class_name(uint32_t class);
-
-// How to ask for what was refused, such as "--allow 192.0.2.1:443/tcp"; "" where there is no way.
-const char *record_hint(const char *reason, const char *destination, const char *protocol,
-                        char *out, size_t n);
 
 // Replaces what is no UTF-8 or a control byte by U+FFFD; ends at a NUL. Returns out, which has room for 3 * n + 1 bytes
 // or is cut before a character.

@@ -66,38 +66,6 @@ record_text(const char *bytes, size_t n, char *out, size_t out_n)
     return out;
 }
 
-const char *
-record_hint(const char *reason, const char *destination, const char *protocol, char *out, size_t n)
-{
-    static const struct {
-        const char *reason, *hint;
-    } rows[] = {
-        {"no-policy", "its sandbox has no policy yet"},
-        {"socket-type", "sockets are TCP or UDP over IPv4 and IPv6, or local ones"},
-        {"option", "socket options are those that ordinary programs set"},
-        {"sockets", "ask for more memory_bytes: it allows one INET socket per 512 KiB"},
-        {"quota", "ask for a higher egress_bytes_max"},
-        {"ingress-quota", "ask for a higher ingress_bytes_max"},
-        {"name-rate", "ask for more queries_per_minute"},
-        {"name-quota", "ask for a higher bytes_max of the rule"},
-    };
-    out[0] = '\0';
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
-        if (strcmp(rows[i].reason, reason) == 0)
-            (void)snprintf(out, n, "%s", rows[i].hint);
-    bool tcp = strcmp(protocol, "tcp") == 0;
-    if (strcmp(reason, "mode-none") == 0 || strcmp(reason, "no-rule") == 0)
-        (void)snprintf(out, n, "--allow %s%s%s", destination, tcp || protocol[0] == 'u' ? "/" : "",
-                       tcp                  ? "tcp"
-                       : protocol[0] == 'u' ? "udp"
-                                            : "");
-    if (strcmp(reason, "name") == 0)
-        (void)snprintf(out, n, "--allow %s", destination);
-    if (strcmp(reason, "name-address") == 0)
-        (void)snprintf(out, n, "it resolves to an address that only a rule by CIDR may name");
-    return out;
-}
-
 // ---- lists, each cut to what is left of `room`
 
 // Takes out of the middle what does not fit, and what it has taken of `room`.
@@ -124,7 +92,6 @@ keep_ends(Stockade__V1__Record *m, void *list, size_t *n, size_t *room)
 static bool
 add_denials(Stockade__V1__Record *m, const struct record *r, struct arena *a, size_t *room)
 {
-    char hint[256];
     m->denials_total = r->denials_total + r->lost[CLASS_DENIAL];
     m->denials = arena_alloc(a, sizeof(void *) * (r->denials_n + 1));
     for (uint32_t i = 0; m->denials != NULL && i < r->denials_n; i++) {
@@ -132,7 +99,7 @@ add_denials(Stockade__V1__Record *m, const struct record *r, struct arena *a, si
         Stockade__V1__Denial *to = wire_make(a, &stockade__v1__denial__descriptor);
         if (to == NULL)
             return false;
-        (void)record_hint(from->reason, from->destination, from->protocol, hint, sizeof hint);
+        const char *hint = from->hint != NULL ? from->hint : "";
         to->time = time_of(a, from->time_ns);
         to->pid = from->pid;
         to->comm = arena_copy(a, from->comm, strlen(from->comm));

@@ -83,6 +83,7 @@ box_free(struct telemetry *t, struct telemetry_box *b)
         telemetry_cell_back(t, b->cgroup);
     usage_close(&b->files);
     free(b->lost);
+    free(b->names);
     free(b);
 }
 

@@ -7,8 +7,10 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "net_hint.h"
 #include "net_rule.h"
 #include "socket_options.h"
 #include "syscall_names.h"
@@ -105,6 +107,7 @@ keep_denial(struct told *o)
         .protocol = d->protocol,
         .reason = d->reason,
         .destination = o->destination,
+        .hint = o->hint,
     };
     memcpy(r.comm, o->comm, sizeof r.comm);
     if (o->job != NULL && o->job->watch != NULL)
@@ -112,15 +115,22 @@ keep_denial(struct told *o)
 }
 
 static void
-fill_denial(struct told *o, const char *operation, const char *protocol, uint32_t reason)
+fill_denial(struct told *o, const char *operation, const char *protocol, uint32_t rule,
+            struct net_refused *what)
 {
+    const struct sandbox *s = o->box->sandbox;
     Stockade__V1__Denial *d = &o->d.denial;
     stockade__v1__denial__init(d);
     d->operation = operation;
     d->protocol = protocol;
-    d->reason = name_in(reasons, NET_REASONS, reason);
+    d->reason = name_in(reasons, NET_REASONS, what->reason);
+    d->rule = rule;
     d->destination = o->destination;
-    d->hint = record_hint(d->reason, o->destination, protocol, o->hint, sizeof o->hint);
+    what->template = s->spec.template->name;
+    what->most = s->spec.template->network_max;
+    what->now = s->network;
+    what->of_rule = rule != 0;
+    d->hint = net_hint(what, o->hint, sizeof o->hint);
     d->count = 1;
     o->m.kind = KIND(DENIED);
     o->m.severity = GRAVE(NOTICE);
@@ -129,11 +139,55 @@ fill_denial(struct told *o, const char *operation, const char *protocol, uint32_
     keep_denial(o);
 }
 
+// NULL: the address is no synthetic one, or that is long ago.
+static const char *
+name_behind(const struct telemetry_box *b, const uint8_t a[16])
+{
+    static const uint8_t v6[12] = NET_SYNTHETIC_V6_PREFIX;
+    static const uint8_t v4[12] = {[10] = 0xff, [11] = 0xff};
+    uint32_t index = (uint32_t)a[12] << 24 | (uint32_t)a[13] << 16 | (uint32_t)a[14] << 8 | a[15];
+    if (memcmp(a, v4, sizeof v4) == 0 &&
+        (index & ~(uint32_t)NET_SYNTHETIC_V4_MASK) == NET_SYNTHETIC_V4)
+        index &= NET_SYNTHETIC_V4_MASK;
+    else if (memcmp(a, v6, sizeof v6) != 0)
+        return NULL;
+    for (uint32_t i = 0; b->names != NULL && i < KNOWN_NAMES; i++)
+        if (index != 0 && b->names[i].index == index)
+            return b->names[i].text;
+    return NULL;
+}
+
+static void
+keep_name(struct telemetry_box *b, const struct relay_report *r)
+{
+    if (b->names == NULL)
+        b->names = calloc(KNOWN_NAMES, sizeof *b->names);
+    if (b->names == NULL || r->names == 0)
+        return; // its address is shown as it is
+    struct box_name *n = NULL;
+    for (uint32_t i = 0; i < KNOWN_NAMES && n == NULL; i++)
+        if (b->names[i].index == r->names)
+            n = &b->names[i];
+    if (n == NULL)
+        n = &b->names[b->names_n++ % KNOWN_NAMES];
+    n->index = r->names;
+    (void)snprintf(n->text, sizeof n->text, "%s", r->name);
+}
+
 static void
 fill_denied(struct told *o, const void *body)
 {
     const struct net_event *n = body;
+    struct net_refused what = {.reason = (enum net_reason)n->reason};
     show_target(n, o->destination, sizeof o->destination);
+    if (n->hook == NET_HOOK_CONNECT || n->hook == NET_HOOK_SENDMSG || n->hook == NET_HOOK_EGRESS) {
+        memcpy(what.address, n->address, sizeof what.address);
+        what.port = n->port;
+        what.protocol = n->protocol;
+        what.name = name_behind(o->box, n->address);
+    }
+    if (what.name != NULL)
+        (void)snprintf(o->destination, sizeof o->destination, "%s:%u", what.name, n->port);
     bool socket = n->hook == NET_HOOK_SOCKET;
     fill_denial(o, name_in(hooks, sizeof hooks / sizeof hooks[0], n->hook),
                 socket ? socket_name(n)
@@ -141,7 +195,7 @@ fill_denied(struct told *o, const void *body)
                         n->hook == NET_HOOK_UNIX
                     ? ""
                     : protocol_name(n->protocol),
-                n->reason);
+                0, &what);
 }
 
 static void
@@ -283,7 +337,11 @@ static void
 relay_destination(struct told *o, const struct relay_report *r, bool by_name)
 {
     static const uint8_t nowhere[16];
-    if (by_name && r->name[0] != '\0')
+    bool flow = r->reason == NET_NO_RULE || r->reason == NET_QUOTA || r->reason == NET_NAME_QUOTA;
+    if (by_name && r->name[0] != '\0' && flow && r->port != 0)
+        (void)snprintf(o->destination, sizeof o->destination, "%.*s:%u", RELAY_NAME_MAX, r->name,
+                       r->port);
+    else if (by_name && r->name[0] != '\0')
         (void)snprintf(o->destination, sizeof o->destination, "%.*s", RELAY_NAME_MAX, r->name);
     else if (memcmp(r->address, nowhere, sizeof nowhere) != 0)
         net_rule_address(r->address, r->port, o->destination, sizeof o->destination);
@@ -295,9 +353,14 @@ static void
 relay_denied(struct told *o, const struct relay_report *r)
 {
     bool dns = r->reason == NET_NAME || r->reason == NET_NAME_RATE || r->reason == NET_NAME_ADDRESS;
+    struct net_refused what = {.reason = (enum net_reason)r->reason,
+                               .name = r->name[0] != '\0' ? r->name : NULL,
+                               .port = r->reason == NET_NAME ? 0 : r->port,
+                               .protocol = r->protocol};
+    memcpy(what.address, r->address, sizeof what.address);
     relay_destination(o, r, true);
-    fill_denial(o, dns ? "dns" : "relay", protocol_name(r->protocol), r->reason);
-    o->d.denial.rule = r->rule == UINT32_MAX ? 0 : r->rule + 1;
+    fill_denial(o, dns ? "dns" : "relay", protocol_name(r->protocol),
+                r->rule == UINT32_MAX ? 0 : r->rule + 1, &what);
 }
 
 // Why a destination that was allowed was not reached.
@@ -356,6 +419,8 @@ relay_flow(struct told *o, const struct relay_report *r)
         [RELAY_FLOW_END] = KIND(FLOW_ENDED),
     };
     relay_destination(o, r, false);
+    if (r->kind == RELAY_LOOKUP)
+        keep_name(o->box, r);
     (void)snprintf(o->text, sizeof o->text, "%.*s", RELAY_NAME_MAX, r->name);
     fill_flow(o, as[r->kind], protocol_name(r->protocol), r->rule);
     o->d.flow.name = o->text;

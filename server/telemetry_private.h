@@ -32,6 +32,13 @@ struct ended {
 };
 
 // What is known of a sandbox, by its slot.
+// The name that a synthetic address of a sandbox stands for.
+struct box_name {
+    uint32_t index;
+    char text[RELAY_NAME_MAX + 3];
+};
+enum { KNOWN_NAMES = 64 }; // the last of them
+
 struct telemetry_box {
     struct sandbox *sandbox;
     bool owned;            // it is somebody's
@@ -46,6 +53,8 @@ struct telemetry_box {
     struct anomaly_sums ended;
     struct list ended_jobs;
     struct usage_files *files; // owned
+    struct box_name *names;    // owned; NULL: none was looked up
+    uint32_t names_n;          // ever
 };
 
 struct job_watch {

@@ -92,6 +92,7 @@ job_of(struct telemetry_box *b, uint64_t cgroup)
 static void
 begin(struct told *o, struct telemetry *t, struct telemetry_box *b, struct job *j, uint64_t boot_ns)
 {
+    o->box = b;
     o->job = j;
     o->time_ns = (int64_t)boot_ns + t->clock_offset_ns;
     google__protobuf__timestamp__init(&o->time);

@@ -8,6 +8,7 @@ enum { TEXT = 3 * WATCH_PATH + 1, DESTINATION = 321 };
 
 // An event on its way: the message and all that it points to.
 struct told {
+    struct telemetry_box *box;
     struct job *job; // NULL: none, or not known
     int64_t time_ns; // CLOCK_REALTIME
     Stockade__V1__Event m;

@@ -117,7 +117,7 @@ struct relay_report {
     uint64_t out_bytes, in_bytes; // FLOW_END: of the flow; SUMS: of the sandbox so far
     uint32_t connections;         // SUMS: open now
     uint32_t queries;             // SUMS: so far
-    uint32_t names;               // SUMS: the last index
+    uint32_t names;               // SUMS: the last index; LOOKUP: the name's
     uint32_t lost;                // reports about this sandbox that found the socket full, so far
     uint32_t error; // FLOW_END without a FLOW: errno of the dial; ENOENT, EAGAIN: its name
     uint16_t port;

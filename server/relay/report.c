@@ -85,6 +85,7 @@ report(struct sandbox *s, enum relay_report_kind kind, const struct report_about
     r.protocol = about->protocol;
     r.reason = (uint8_t)about->reason;
     r.error = (uint32_t)about->error;
+    r.names = about->index;
     r.out_bytes = about->out_bytes;
     r.in_bytes = about->in_bytes;
     if (about->user != NULL)

@@ -15,7 +15,8 @@ struct report_about {
     uint16_t port;
     uint8_t protocol;
     enum net_reason reason;
-    int error; // errno
+    int error;      // errno
+    uint32_t index; // of the name
     uint64_t out_bytes, in_bytes;
 };
 

@@ -206,6 +206,7 @@ keep(struct lookup *l, const struct ares_addrinfo *info, struct name **out)
     memcpy(name->addresses, f.addresses, sizeof name->addresses);
     name->fresh_until_ms = s->relay->now_ms + (uint64_t)f.ttl_s * 1000;
     about.address = name->addresses[0];
+    about.index = name->index;
     about.rule = report_rule(s, permit_name(s->permit, text).rule);
     report(s, RELAY_LOOKUP, &about);
     *out = name;

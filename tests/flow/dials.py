@@ -40,7 +40,7 @@ time.sleep(0.3)
     check(why.get((f"{NOBODY}:9", "tcp")) == ("dial", "host-unreachable"), str(why))
     check(why.get((f"{PUBLIC}:9", "udp")) == ("dial", "connection-refused"), str(why))
     ends = [json.loads(line) for line in b.cli("events", "-o", "json", "--sandbox", box).stdout.splitlines()]
-    check(any(e["kind"] == "FLOW_ENDED" and "host-unreachable" in json.dumps(e) for e in ends), "the event says so too")
+    check(any(e["kind"] == "flow_ended" and "host-unreachable" in json.dumps(e) for e in ends), "the event says so too")
     b.cli("rm", box)
 
 

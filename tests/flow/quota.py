@@ -95,7 +95,7 @@ try_tcp("{PUBLIC}", {PORT})
     check("quota" in refusals(record), f"{record['denials']}")
     check(record["network"]["out_bytes"] >= 1 + BYTE_BY_BYTE, str(record["network"]))
     check(record["network"]["out_bytes"] < 1 + 2 * BYTE_BY_BYTE, "no headers are counted")
-    until(lambda: any("quota" in json.dumps(e) for e in events(b, box, "FLOW_ENDED")), "the end says why")
+    until(lambda: any("quota" in json.dumps(e) for e in events(b, box, "flow_ended")), "the end says why")
     server.end()
     b.cli("rm", box)
 

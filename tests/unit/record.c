@@ -252,20 +252,6 @@ without_room_there_is_no_record(void **state)
 }
 
 static void
-a_denial_says_how_to_ask_for_it(void **state)
-{
-    (void)state;
-    char out[256];
-    assert_string_equal(record_hint("no-rule", "192.0.2.1:443", "tcp", out, sizeof out),
-                        "--allow 192.0.2.1:443/tcp");
-    assert_string_equal(record_hint("mode-none", "[2001:db8::1]:53", "udp", out, sizeof out),
-                        "--allow [2001:db8::1]:53/udp");
-    assert_string_equal(record_hint("name", "example.com", "udp", out, sizeof out),
-                        "--allow example.com");
-    assert_string_equal(record_hint("device", "device 10:200", "", out, sizeof out), "");
-}
-
-static void
 system_calls_have_names_whatever_the_number(void **state)
 {
     (void)state;
@@ -334,7 +320,6 @@ main(void)
         cmocka_unit_test(a_record_whose_lists_are_cut_is_not_complete),
         cmocka_unit_test(a_finding_that_was_held_back_is_counted_alone),
         cmocka_unit_test(the_largest_record_fits_into_a_result),
-        cmocka_unit_test(a_denial_says_how_to_ask_for_it),
         cmocka_unit_test(system_calls_have_names_whatever_the_number),
         cmocka_unit_test(the_oldest_records_of_a_tenant_go_first_and_nobody_elses),
     };

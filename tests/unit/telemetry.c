@@ -14,6 +14,7 @@
 #include "server/anomaly_profiles.h"
 #include "server/config.h"
 #include "server/relay/relay.h"
+#include "server/network.h"
 #include "server/telemetry_private.h"
 
 struct fixture {
@@ -60,6 +61,8 @@ setup(void **state)
     f->srv.telemetry = telemetry_new(&f->srv);
     assert_non_null(f->srv.telemetry);
     f->box.spec.template = &f->config->template[0];
+    network_unref(f->config->template[0].network_max);
+    f->config->template[0].network_max = network_everything();
     f->box.live = true;
     f->box.slot = 7;
     f->box.generation = 3;
@@ -195,7 +198,7 @@ a_denial_says_what_where_and_how_to_ask(void **state)
     struct fixture *f = *state;
     size_t n = make(f, EVENT_DENIED, CLASS_DENIAL, sizeof(struct net_event));
     f->raw.body.net = (struct net_event){
-        .address = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 1},
+        .address = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 9, 9, 9, 9},
         .port = 443,
         .protocol = 6,
         .reason = NET_NO_RULE,
@@ -204,8 +207,8 @@ a_denial_says_what_where_and_how_to_ask(void **state)
     };
     assert_true(telemetry_event(f->srv.telemetry, &f->raw, n));
     const Stockade__V1__Event *m = last(f);
-    assert_string_equal(m->denial->destination, "192.0.2.1:443");
-    assert_string_equal(m->denial->hint, "--allow 192.0.2.1:443/tcp");
+    assert_string_equal(m->denial->destination, "9.9.9.9:443");
+    assert_string_equal(m->denial->hint, "--allow 9.9.9.9:443/tcp");
     assert_string_equal(m->comm, "a\xef\xbf\xbd\xef\xbf\xbd"
                                  "b");
     assert_int_equal(m->pid, 4711);

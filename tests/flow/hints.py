@@ -1,0 +1,91 @@
+#!/usr/bin/python3
+"""What a record offers for what was refused is executed: with these options it is not refused again."""
+
+import json
+
+import names
+from api import main
+from broker import Broker
+from network import PRELUDE
+from peers import Peers
+from runner import check
+
+CONFIG = names.CONFIG.replace("{mode: open}", "{mode: open, outbound: [10.77.0.0/24]}")
+PUBLIC, PUBLIC6, PRIVATE = Peers.public, Peers.public6, Peers.private
+SEND = f"""
+s = socket.create_connection(("{PUBLIC}", 80), 20)
+try:
+    for _ in range(30):
+        s.sendall(b"x" * 100)
+        s.recv(100)
+except OSError:
+    pass
+"""
+LOOK_UP = "for n in 'abcd': look(n + '.web.test')\n"
+# Options, what runs, and what is refused of it.
+OFFERS = [
+    ([], f"try_tcp('{PUBLIC}', 80)", f"{PUBLIC}:80"),
+    ([], f"try_udp('{PUBLIC6}', 80, False)", f"[{PUBLIC6}]:80"),
+    (["--allow", f"{PUBLIC}:80"], f"try_tcp('{PUBLIC}', 81)", f"{PUBLIC}:81"),
+    (["--network", "open", "--allow", "10.77.0.9:80"], f"try_tcp('{PRIVATE}', 80)", f"{PRIVATE}:80"),
+    (["--allow", "other.test"], "by_name('web.test', 80)", "web.test"),
+    (["--allow", "web.test:80"], "by_name('web.test', 81)", "web.test:81"),
+    (["--allow", "private.test"], "by_name('private.test', 80)", "private.test"),
+    (["--allow", f"{PUBLIC}:80", "--egress-bytes", "2000"], SEND, f"{PUBLIC}:80"),
+    (["--allow", f"{PUBLIC}:80", "--ingress-bytes", "2000"], SEND, f"{PUBLIC}:80"),
+    (["--allow", "*.web.test", "--dns-queries", "3"], LOOK_UP, "d.web.test"),
+]
+# What no option helps with.
+NONE = [
+    (["--allow", "web.test"], "try_tcp('198.18.0.77', 443)", "198.18.0.77:443"),
+    (["--allow", "web.test"], "try_tcp('127.128.0.3', 15)", "127.128.0.3:15"),
+    (["--allow", "web.test"], "try_tcp('169.254.169.254', 80)", "169.254.169.254:80"),
+    (["--network", "open"], "try_tcp('169.254.169.254', 80)", "169.254.169.254:80"),
+    (["--network", "open"], "try_tcp('10.78.0.1', 80)", "10.78.0.1:80"),
+    (["--allow", "metadata.test"], "by_name('metadata.test', 80)", "metadata.test"),
+]
+
+
+def denials(b, options, code):
+    r = b.cli("run", "-o", "json", *options, "--", "python3", "-c", PRELUDE + names.LOOK + code)
+    check(r.returncode == 0, r.stderr.decode())
+    return json.loads(r.stdout)["record"]["denials"]
+
+
+def about(found, destination):
+    return [d for d in found if destination in (None, d["destination"])]
+
+
+def with_hint(options, hint):
+    """An option that is given once is replaced."""
+    words = hint.split()
+    kept = list(options)
+    for option in words[::2]:
+        if option != "--allow" and option in kept:
+            at = kept.index(option)
+            del kept[at:at + 2]
+    return kept + words
+
+
+def what_is_offered_helps(b, _):
+    for options, code, destination in OFFERS:
+        found = about(denials(b, options, code), destination)
+        check(len(found) == 1, f"{options} {destination}: {found}")
+        hint, reason = found[0]["hint"], found[0]["reason"]
+        check(hint.startswith("--"), f"{found}")
+        again = about(denials(b, with_hint(options, hint), code), destination)
+        check(reason not in [d["reason"] for d in again], f"{options} with {hint}: {again}")
+
+
+def what_cannot_be_had_is_not_offered(b, _):
+    for options, code, destination in NONE:
+        found = about(denials(b, options, code), destination)
+        check(found, f"{options}: nothing was refused")
+        check("--" not in found[0]["hint"], f"{found}")
+
+
+TESTS = [what_is_offered_helps, what_cannot_be_had_is_not_offered]
+
+if __name__ == "__main__":
+    with Peers(), names.NameServer():
+        main(Broker(config=CONFIG), TESTS)
