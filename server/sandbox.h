@@ -96,7 +96,15 @@ struct sandbox {
     uint32_t jobs_n;
     uint32_t jobs_begun; // the last job number given away
 
+    struct {
+        uint64_t cpu_ns, at_ns; // its CPU time, and when that was looked at
+        int64_t used_ns;        // CPU time beyond what it may use at its full weight
+        bool computes;          // it has a tenth of its cpu_weight
+        bool asked;             // the spawner is to change that
+    } share;
+
     uint32_t pending; // requests at the spawner, and at the relay
+    uint32_t limits_pending;
     bool network_closing;
     bool destroy_sent, destroyed;
     uint32_t kills_pending; // KILL_JOB that the spawner has not answered
@@ -106,6 +114,8 @@ struct sandbox {
     void (*created)(void *cookie, struct sandbox *s, const struct err *e);
     void *created_cookie;
 };
+
+enum { SANDBOX_SHARE_MS = 300, SANDBOX_SHARE_PART = 10, SANDBOX_SHARE_REST = 20 };
 
 enum sandbox_wait {
     WAIT_STATE,   // the pause or resume
@@ -164,6 +174,11 @@ int sandbox_set_label(struct sandbox_spec *spec, const char *key, const char *va
 // and the caller writes them there.
 int sandbox_limit(struct sandbox *s, const struct limits *limits, struct sandbox_waiter *w,
                   struct err *e);
+
+// Its CPU time so far. Once a sandbox has used SANDBOX_SHARE_MS of CPU time, it has a tenth of its cpu_weight, so that what
+// needs little, the start of a job above all, goes before what computes all the time. It may use one part in
+// SANDBOX_SHARE_REST of a CPU for ever, and gets back by resting what it used beyond that.
+void sandbox_share(struct sandbox *s, uint64_t cpu_ns, uint64_t now_ns);
 
 // Begins to pause or resume; the waiter is told. FAILED_PRECONDITION in the wrong state.
 int sandbox_pause(struct sandbox *s, struct sandbox_waiter *w, struct err *e);

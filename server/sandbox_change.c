@@ -16,10 +16,26 @@ on_limited(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX]
     struct sandbox *s = cookie;
     (void)fds;
     s->pending--;
+    s->limits_pending--;
     if (s->state == SANDBOX_DELETING)
         sandbox_settle(s);
     else
         sandbox_tell(s, WAIT_LIMITS, reply->ok != 0 ? NULL : &reply->err);
+}
+
+// Has it a small share, or will it when the spawner has done what it was asked?
+static bool
+computes_then(const struct sandbox *s)
+{
+    return s->share.computes != s->share.asked;
+}
+
+static void
+to_spawn(const struct limits *limits, bool computes, struct spawn_limits *out)
+{
+    limits_to_spawn(limits, out);
+    if (computes && out->cpu_weight > 1)
+        out->cpu_weight = (out->cpu_weight + SANDBOX_SHARE_PART - 1) / SANDBOX_SHARE_PART;
 }
 
 int
@@ -27,16 +43,57 @@ sandbox_limit(struct sandbox *s, const struct limits *limits, struct sandbox_wai
               struct err *e)
 {
     struct spawn_limits l;
-    limits_to_spawn(limits, &l);
+    to_spawn(limits, computes_then(s), &l);
     if (sandbox_policy_limits(s, limits, e) < 0)
         return err_wrap(e, "set limits");
     int r = spawn_limit(s->all->srv->spawn, s->slot, s->generation, &l, on_limited, s, e);
     if (r < 0)
         return err_wrap(e, "set limits");
     s->pending++;
+    s->limits_pending++;
     w->what = WAIT_LIMITS;
     list_append(&s->waiters, &w->node);
     return 0;
+}
+
+static void
+// NOLINTNEXTLINE(readability-non-const-parameter): the type of spawn_done
+on_shared(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
+{
+    struct sandbox *s = cookie;
+    (void)fds;
+    s->pending--;
+    s->share.asked = false;
+    if (reply->ok != 0)
+        s->share.computes = !s->share.computes;
+    else
+        log_err(LOG_WARNING, "cpu-share", &reply->err);
+    sandbox_settle(s);
+}
+
+void
+sandbox_share(struct sandbox *s, uint64_t cpu_ns, uint64_t now_ns)
+{
+    const int64_t most_ns = SANDBOX_SHARE_MS * INT64_C(1000000);
+    int64_t used_ns = cpu_ns > s->share.cpu_ns ? (int64_t)(cpu_ns - s->share.cpu_ns) : 0;
+    if (s->share.at_ns != 0)
+        used_ns -= (int64_t)((now_ns - s->share.at_ns) / SANDBOX_SHARE_REST);
+    s->share.at_ns = now_ns;
+    s->share.cpu_ns = cpu_ns;
+    used_ns += s->share.used_ns;
+    s->share.used_ns = used_ns < 0 ? 0 : used_ns > most_ns ? most_ns : used_ns;
+    bool changes =
+        s->share.computes ? s->share.used_ns <= most_ns / 2 : s->share.used_ns == most_ns;
+    // limits that are on their way would be overwritten
+    if (!changes || s->share.asked || s->limits_pending > 0 || s->state != SANDBOX_RUNNING)
+        return;
+    struct spawn_limits l;
+    struct err e;
+    to_spawn(&s->spec.limits, !s->share.computes, &l);
+    if (spawn_limit(s->all->srv->spawn, s->slot, s->generation, &l, on_shared, s, &e) < 0)
+        return; // the spawner hangs, or has no room: looked at again
+    s->pending++;
+    s->share.asked = true;
 }
 
 // The spawner's word on a freeze or a thaw.

@@ -199,6 +199,7 @@ telemetry_tick_anomaly(struct telemetry *t, struct telemetry_box *b, const struc
         anomaly_job_sums(t->srv->anomaly, b->sandbox, j, &sums);
     }
     telemetry_sums(t, b, just_read, &sums);
+    sandbox_share(b->sandbox, sums.cpu_ns, uv_hrtime());
     anomaly_tick(t->srv->anomaly, b->sandbox, &sums, (uint64_t)now_ns(CLOCK_BOOTTIME));
 }
 

@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 
-from api import LIMIT, SANDBOX, SYSTEM, figures, main
+from api import LIMIT, PROCESS, SANDBOX, SYSTEM, figures, main
 from broker import Broker, hybrid, v2_root
 from runner import check, until
 
@@ -72,23 +72,29 @@ def everyday_programs_work(b, c):
               == "x 42", "node")
 
 
-def each_job_has_a_cgroup_of_its_own_and_the_sandbox_its_limits(b, c):
-    box = c.unary(SANDBOX + "Create", {"limits": {"memory_bytes": 64 << 20, "pids": 20, "cpu_millis": 500}}).sandbox.id
-    jobs = [c.start(box, "sleep 60 & sleep 60") for _ in range(2)]
+def cgroups_of(b, box):
+    """The sandbox's folder in v2, that of each controller, and the processes of its guest."""
     v2 = glob.glob(f"{v2_root()}{b.cgroup}/**/*{box}*", recursive=True)[0]
-    for n in (1, 2):
-        until(lambda procs=f"{v2}/job-{n}/cgroup.procs": lines(procs) >= 2, f"job-{n} holds its own processes")
     apart = f"{v2}/guest/cgroup.procs"
     with open(apart if os.path.exists(apart) else f"{v2}/cgroup.procs", encoding="utf-8") as f:
         guest = f.read().split()
+    if not hybrid():
+        return v2, dict.fromkeys(("memory", "pids", "cpu"), v2), guest
+    with open(f"/proc/{guest[0]}/cgroup", encoding="utf-8") as f:
+        paths = {name: path for _, names, path in (line.strip().split(":", 2) for line in f) for name in names.split(",")}
+    return v2, {n: f"/sys/fs/cgroup/{n}{paths[n]}" for n in ("memory", "pids", "cpu")}, guest
+
+
+def each_job_has_a_cgroup_of_its_own_and_the_sandbox_its_limits(b, c):
+    box = c.unary(SANDBOX + "Create", {"limits": {"memory_bytes": 64 << 20, "pids": 20, "cpu_millis": 500}}).sandbox.id
+    jobs = [c.start(box, "sleep 60 & sleep 60") for _ in range(2)]
+    v2, where, guest = cgroups_of(b, box)
+    for n in (1, 2):
+        until(lambda procs=f"{v2}/job-{n}/cgroup.procs": lines(procs) >= 2, f"job-{n} holds its own processes")
     check(len(guest) == 1, "the guest is alone")
     if hybrid():
-        with open(f"/proc/{guest[0]}/cgroup", encoding="utf-8") as f:
-            paths = {name: path for _, names, path in (line.strip().split(":", 2) for line in f) for name in names.split(",")}
-        where = {n: f"/sys/fs/cgroup/{n}{paths[n]}" for n in ("memory", "pids", "cpu")}
         files = {"memory/memory.limit_in_bytes": str(60 << 20), "memory/memory.kmem.tcp.limit_in_bytes": str(4 << 20), "cpu/cpu.cfs_quota_us": "50000"}
     else:
-        where = {n: v2 for n in ("memory", "pids", "cpu")}
         files = {"memory/memory.max": str(64 << 20), "cpu/cpu.max": "50000 100000", "memory/memory.swap.max": "0"}
         for n in (1, 2):
             check(os.path.exists(f"{v2}/job-{n}/memory.peak") and os.path.exists(f"{v2}/job-{n}/pids.peak"), "figures")
@@ -102,6 +108,24 @@ def each_job_has_a_cgroup_of_its_own_and_the_sandbox_its_limits(b, c):
     for job in jobs:
         c.finish(job)
     until(lambda: not os.path.exists(v2), "its cgroup has gone")
+
+
+def what_computes_all_the_time_has_a_tenth_of_its_share(b, c):
+    box = c.unary(SANDBOX + "Create", {}).sandbox.id
+    job = c.start(box, "while :; do :; done")
+    _, where, _ = cgroups_of(b, box)
+    shares = {100: ("100", "1024"), 10: ("10", "102")}
+
+    def has(weight):
+        with open(f"{where['cpu']}/{'cpu.shares' if hybrid() else 'cpu.weight'}", encoding="utf-8") as f:
+            return f.read().strip() == shares[weight][hybrid()]
+
+    until(lambda: has(10), "it computes")
+    c.unary(PROCESS + "Signal", {"process_id": job.id, "signal": 9})
+    c.finish(job)
+    c.start(box, "sleep 60")
+    until(lambda: has(100), "it rests")
+    c.unary(SANDBOX + "Delete", {"id": box})
 
 
 def an_idle_sandbox_gives_up_the_cgroup_that_waits_for_its_first_job(b, c):
@@ -169,6 +193,7 @@ def its_clock_began_with_the_broker(b, c):
 TESTS = [nothing_of_the_host_can_be_read_or_written, it_has_a_name_and_knows_itself_and_nobody_else,
          places_to_write_are_private_and_empty, descriptors_are_stdin_stdout_and_stderr, everyday_programs_work,
          each_job_has_a_cgroup_of_its_own_and_the_sandbox_its_limits,
+         what_computes_all_the_time_has_a_tenth_of_its_share,
          an_idle_sandbox_gives_up_the_cgroup_that_waits_for_its_first_job, namespaces_and_ids_are_no_ones_but_its_own,
          its_clock_began_with_the_broker]
 
