@@ -163,8 +163,7 @@ event_from(struct stockade_event *to, struct arena *a, const Stockade__V1__Event
 static void
 move_on(struct subscription *sub, const Stockade__V1__SubscribeResponse *m)
 {
-    bool another = strcmp(sub->instance, m->instance) != 0;
-    if (another && sub->begun)
+    if (sub->instance[0] != '\0' && strcmp(sub->instance, m->instance) != 0)
         sub->next = 1;
     else if (sub->next == 0)
         sub->next = m->last_sequence + 1;
@@ -349,6 +348,7 @@ stockade_events(struct stockade *s, const struct stockade_events_options *given,
         .next = o.from_sequence,
         .interrupts = calls_interrupts(s),
     };
+    (void)snprintf(sub.instance, sizeof sub.instance, "%s", m.instance);
     int rc = subscribe(&sub, &m, &options, o.reconnect, error);
     if (rc < 0 || !sub.cancelled)
         return rc;

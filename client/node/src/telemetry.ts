@@ -1,9 +1,11 @@
 // What happens in sandboxes, and the records of jobs.
+import { setTimeout as sleep } from "node:timers/promises";
 import type { CallOptions } from "./call.js";
 import type { Client } from "./client.js";
+import { UnavailableError } from "./errors.js";
 import { Severity } from "./gen/stockade/v1/record_pb.js";
 import { EventKind, TelemetryService } from "./gen/stockade/v1/telemetry_service_pb.js";
-import type { Event, Gap, GetRecordResponse } from "./gen/stockade/v1/telemetry_service_pb.js";
+import type { Event, Gap, GetRecordResponse, SubscribeResponse } from "./gen/stockade/v1/telemetry_service_pb.js";
 import { defaultClient } from "./jobs.js";
 import { badArgument } from "./units.js";
 
@@ -23,9 +25,13 @@ export interface EventOptions extends CallOptions {
   tenant?: string;
   /** Begin with this event, as far as it is kept; left out: with what is new. */
   fromSequence?: bigint | number;
+  /** Of which life of the broker that number is (Event.instance); left out: of this one. */
+  instance?: string;
   /** End with the last event that has happened by now. */
   keptOnly?: boolean;
-  /** Called where events are missing, with which. */
+  /** Go on when the connection breaks or the broker is started anew; left out: yes, but for keptOnly. */
+  reconnect?: boolean;
+  /** Called where events are missing, with which. Its reason is "restarted" where the broker was. */
   onGap?: (gap: Gap) => void;
 }
 
@@ -37,31 +43,75 @@ function numberOf<E extends number>(names: Readonly<Record<string, string | E>>,
   return number;
 }
 
+/** Where a subscription goes on after a break. */
+interface Cursor {
+  fromSequence: bigint;
+  instance: string;
+  begun: boolean;
+  failures: number;
+}
+
+function moveOn(at: Cursor, message: SubscribeResponse): void {
+  if (at.instance !== "" && message.instance !== at.instance) {
+    at.fromSequence = 1n;
+  } else if (at.fromSequence === 0n) {
+    at.fromSequence = message.lastSequence + 1n;
+  }
+  if (message.gap !== undefined && message.gap.toSequence >= at.fromSequence) {
+    at.fromSequence = message.gap.toSequence + 1n;
+  }
+  const last = message.events.at(-1);
+  if (last !== undefined) {
+    at.fromSequence = last.sequence + 1n;
+  }
+  at.instance = message.instance;
+  at.begun = true;
+  at.failures = 0;
+}
+
+/** Longer with each failure, up to a second; ends early with the signal. */
+async function pause(at: Cursor, signal: AbortSignal | undefined): Promise<void> {
+  const ms = Math.min(50 * 2 ** Math.min(at.failures, 5), 1000);
+  at.failures += 1;
+  await sleep(ms, undefined, signal === undefined ? {} : { signal }).catch(() => undefined);
+}
+
 /**
- * Events of sandboxes as they happen (telemetry_service.proto). Leaving the loop ends the subscription. It rejects with
- * InvalidArgumentError for a kind or severity that is none, and with UnavailableError when the broker ends.
+ * Events of sandboxes as they happen (telemetry_service.proto). Leaving the loop ends the subscription. It goes on when
+ * the connection breaks or the broker is started anew, for as long as it takes, unless `reconnect` is false: then it
+ * rejects with UnavailableError. It rejects with InvalidArgumentError for a kind or severity that is none.
  */
 export async function* events(options: EventOptions = {}): AsyncGenerator<Event, void, undefined> {
-  const { client = defaultClient(), onGap, ...wanted } = options;
-  const { sandboxes, process, kinds, severity, tenant, fromSequence, keptOnly, ...call } = wanted;
-  const stream = client.stream(
-    TelemetryService.method.subscribe,
-    {
-      sandboxIds: [...(sandboxes ?? [])],
-      processId: process ?? "",
-      kinds: (kinds ?? []).map((name) => numberOf(EventKind, "kind", name)),
-      severity: severity === undefined ? Severity.UNSPECIFIED : numberOf(Severity, "severity", severity),
-      tenant: tenant ?? "",
-      fromSequence: BigInt(fromSequence ?? 0),
-      keptOnly: keptOnly ?? false,
-    },
-    call,
-  );
-  for await (const message of stream) {
-    if (message.gap !== undefined) {
-      onGap?.(message.gap);
+  const { client = defaultClient(), onGap, reconnect = true, ...wanted } = options;
+  const { sandboxes, process, kinds, severity, tenant, fromSequence, instance, keptOnly, ...call } = wanted;
+  const at: Cursor = { fromSequence: BigInt(fromSequence ?? 0), instance: instance ?? "", begun: false, failures: 0 };
+  const request = {
+    sandboxIds: [...(sandboxes ?? [])],
+    processId: process ?? "",
+    kinds: (kinds ?? []).map((name) => numberOf(EventKind, "kind", name)),
+    severity: severity === undefined ? Severity.UNSPECIFIED : numberOf(Severity, "severity", severity),
+    tenant: tenant ?? "",
+    keptOnly: keptOnly ?? false,
+  };
+  for (;;) {
+    try {
+      const { fromSequence: next, instance: of } = at;
+      const asked = { ...request, fromSequence: next, instance: of };
+      for await (const message of client.stream(TelemetryService.method.subscribe, asked, call)) {
+        moveOn(at, message);
+        if (message.gap !== undefined) {
+          onGap?.(message.gap);
+        }
+        yield* message.events;
+      }
+      return;
+    } catch (error) {
+      const over = !reconnect || request.keptOnly || !at.begun || client.closed;
+      if (over || !(error instanceof UnavailableError)) {
+        throw error;
+      }
     }
-    yield* message.events;
+    await pause(at, call.signal);
   }
 }
 

@@ -511,6 +511,27 @@ test("events are iterated, and a result has the record of its job", { skip }, as
   }, errors.InvalidArgumentError);
 });
 
+test("a follower of events goes on when its connection breaks", { skip }, async () => {
+  await using proxy = await Proxy.to(broker);
+  const through = new Client({ address: proxy.address });
+  const seen: bigint[] = [];
+  const follower = events({ client: through, kinds: ["job-ended"], onGap: (gap) => assert.fail(gap.reason) });
+  for (let round = 0; round < 3; round++) {
+    const next = follower.next();
+    await new Promise((resolve) => setTimeout(resolve, 200));
+    await run(["true"], { client });
+    const first = await next;
+    proxy.cut();
+    await run(["true"], { client });
+    const second = await follower.next();
+    assert.ok(first.done === false && second.done === false);
+    seen.push(first.value.sequence, second.value.sequence);
+  }
+  await follower.return();
+  await through.close();
+  assert.deepEqual(seen, [...new Set(seen)].sort((a, b) => Number(a - b)));
+});
+
 // ---- ports
 
 // Answers in capitals, and says "bye" when the other side says no more.

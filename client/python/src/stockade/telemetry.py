@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from typing import TYPE_CHECKING, Callable, Optional, Union
 
+from stockade.errors import Unavailable
 from stockade.v1 import record_pb2, telemetry_service_pb2
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ def request(
     severity: Kind = 0,
     tenant: str = "",
     from_sequence: int = 0,
+    instance: str = "",
     kept_only: bool = False,
 ) -> telemetry_service_pb2.SubscribeRequest:
     """Return the request of a subscription; see ``Client.events``."""
@@ -47,6 +50,7 @@ def request(
         process_id=process,
         tenant=tenant,
         from_sequence=from_sequence,
+        instance=instance,
         kept_only=kept_only,
     )
     for kind in kinds:
@@ -75,15 +79,65 @@ class Batches:
         return self._events.popleft() if self._events else None
 
 
+class Cursor:
+    """Where a subscription goes on after a break: without I/O and without a clock."""
+
+    def __init__(self, message: telemetry_service_pb2.SubscribeRequest, *, reconnect: bool) -> None:
+        self._next = message
+        self._reconnect = reconnect and not message.kept_only
+        self._begun = False
+        self._failures = 0
+
+    @property
+    def request(self) -> telemetry_service_pb2.SubscribeRequest:
+        """What to ask for next."""
+        request = telemetry_service_pb2.SubscribeRequest()
+        request.CopyFrom(self._next)
+        return request
+
+    def feed(self, message: telemetry_service_pb2.SubscribeResponse) -> None:
+        """Take note of a response."""
+        request = self._next
+        if request.instance and message.instance != request.instance:
+            request.from_sequence = 1
+        elif request.from_sequence == 0:
+            request.from_sequence = message.last_sequence + 1
+        if message.HasField("gap"):
+            behind = message.gap.to_sequence + 1
+            request.from_sequence = max(request.from_sequence, behind)
+        if message.events:
+            request.from_sequence = message.events[-1].sequence + 1
+        request.instance = message.instance
+        self._begun = True
+        self._failures = 0
+
+    def after(self, error: Unavailable) -> float:
+        """Return the seconds to wait before asking again, or raise the error: it is over."""
+        if not self._reconnect or not self._begun:
+            raise error
+        self._failures += 1
+        delay: float = min(0.05 * 2 ** min(self._failures - 1, 5), 1.0)
+        return delay
+
+
 class EventStream:
-    """Events as they happen: an iterator, and a context that ends the subscription."""
+    """Events as they happen: an iterator, and a context that ends the subscription.
+
+    It goes on when the connection breaks or the broker is started anew, for as long as it takes.
+    """
 
     def __init__(
         self,
-        stream: MessageStream[telemetry_service_pb2.SubscribeResponse],
+        begin: Callable[
+            [telemetry_service_pb2.SubscribeRequest],
+            MessageStream[telemetry_service_pb2.SubscribeResponse],
+        ],
+        cursor: Cursor,
         on_gap: Optional[GapCallback] = None,
     ) -> None:
-        self._stream = stream
+        self._begin = begin
+        self._cursor = cursor
+        self._stream = begin(cursor.request)
         self._batches = Batches(on_gap)
 
     def __iter__(self) -> Self:
@@ -91,8 +145,24 @@ class EventStream:
 
     def __next__(self) -> telemetry_service_pb2.Event:
         while (event := self._batches.next()) is None:
-            self._batches.feed(next(self._stream))
+            try:
+                message = next(self._stream)
+            except Unavailable as error:
+                self._again(error)
+                continue
+            self._cursor.feed(message)
+            self._batches.feed(message)
         return event
+
+    def _again(self, error: Unavailable) -> None:
+        while True:
+            time.sleep(self._cursor.after(error))
+            try:
+                self._stream = self._begin(self._cursor.request)
+            except Unavailable as another:
+                error = another
+            else:
+                return
 
     def close(self) -> None:
         """End the subscription."""

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 import stockade
-from stockade import aio
+from broker import Broker
+from proxy import Proxy
+from stockade import aio, errors, telemetry
+from stockade.v1 import telemetry_service_pb2
 
 if TYPE_CHECKING:
-    from broker import Broker
+    from pathlib import Path
 
 CONNECT = """
 import socket
@@ -42,6 +45,70 @@ def test_events_are_iterated_and_end_with_the_context(client: stockade.Client) -
     assert event.sandbox_id
     kept = list(client.events(from_sequence=1, kept_only=True))
     assert event.sequence in [e.sequence for e in kept]
+
+
+def test_a_follower_outlives_a_connection_and_says_nothing_of_it(
+    broker: Broker, tmp_path: Path
+) -> None:
+    gaps: list[telemetry_service_pb2.Gap] = []
+    with (
+        Proxy(tmp_path, broker.ipc, lambda _number, _to_broker, data: data) as proxy,
+        stockade.Client(proxy.address) as through,
+        stockade.Client(broker.ipc) as beside,
+        through.events(kinds=["job-ended"], on_gap=gaps.append) as events,
+    ):
+        seen = []
+        for _ in range(3):
+            stockade.run("true", client=beside)
+            seen.append(next(events).sequence)
+            stockade.run("true", client=beside)
+            proxy.cut()
+            seen.append(next(events).sequence)
+    assert seen == sorted(set(seen))
+    assert not gaps
+
+
+def test_a_follower_outlives_the_broker_and_says_what_it_missed() -> None:
+    gaps: list[telemetry_service_pb2.Gap] = []
+    with Broker() as first, stockade.Client(first.ipc, retry_for=60) as client:
+        with client.events(kinds=["job-ended"], on_gap=gaps.append) as events:
+            stockade.run("true", client=client)
+            before = next(events)
+            first.stop()
+            first.start()
+            stockade.run("true", client=client)
+            after = next(events)
+        assert after.instance != before.instance
+        assert [(g.reason, g.to_sequence) for g in gaps] == [("restarted", 0)]
+        with client.events(
+            from_sequence=before.sequence, instance=before.instance, kept_only=True
+        ) as kept:
+            assert next(kept).sequence == 1
+
+
+def test_a_cursor_goes_on_behind_what_it_has_seen() -> None:
+    lost = errors.Unavailable("gone")
+    cursor = telemetry.Cursor(telemetry.request(kinds=["exec"]), reconnect=True)
+    with pytest.raises(errors.Unavailable):
+        cursor.after(lost)  # it was never there
+    response = telemetry_service_pb2.SubscribeResponse(last_sequence=41, instance="aa")
+    cursor.feed(response)
+    assert (cursor.request.from_sequence, cursor.request.instance) == (42, "aa")
+    response.events.add(sequence=50)
+    cursor.feed(response)
+    assert cursor.request.from_sequence == 51
+    delays = [cursor.after(lost) for _ in range(8)]
+    assert delays == sorted(delays)
+    assert (delays[0], delays[-1]) == (0.05, 1.0)
+    response = telemetry_service_pb2.SubscribeResponse(instance="bb")
+    response.gap.from_sequence, response.gap.reason = 51, "restarted"
+    cursor.feed(response)
+    assert (cursor.request.from_sequence, cursor.request.instance) == (1, "bb")
+    assert list(cursor.request.kinds) == [16]
+    never = telemetry.Cursor(telemetry.request(), reconnect=False)
+    never.feed(response)
+    with pytest.raises(errors.Unavailable):
+        never.after(lost)
 
 
 def test_a_kind_that_is_none_is_a_value_error(client: stockade.Client) -> None:

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import os
 import weakref
+from functools import partial
 from typing import TYPE_CHECKING, Optional
 
 from stockade import address as addresses
@@ -190,7 +191,9 @@ class Client(Caller):
         severity: telemetry.Kind = 0,
         tenant: str = "",
         from_sequence: int = 0,
+        instance: str = "",
         kept_only: bool = False,
+        reconnect: bool = True,
         on_gap: Optional[telemetry.GapCallback] = None,
     ) -> EventStream:
         """Return the events of sandboxes as they happen (``telemetry_service.proto``).
@@ -201,8 +204,10 @@ class Client(Caller):
         ``severity``       only what is at least this grave, such as ``"warning"``
         ``tenant``         of another caller, such as ``"uid:1000"``, or ``"*"``: for root
         ``from_sequence``  begin with this event, as far as it is kept; 0: with what is new
+        ``instance``       of which life of the broker that number is: ``Event.instance``
         ``kept_only``      end with the last event that has happened by now
-        ``on_gap``         called where events are missing, with which
+        ``reconnect``      go on when the connection breaks or the broker is started anew
+        ``on_gap``         called where events are missing, with which; "restarted": the broker was
         """
         request = telemetry.request(
             sandboxes=sandboxes,
@@ -211,9 +216,12 @@ class Client(Caller):
             severity=severity,
             tenant=tenant,
             from_sequence=from_sequence,
+            instance=instance,
             kept_only=kept_only,
         )
-        return EventStream(await self.stream(methods.SUBSCRIBE, request), on_gap)
+        begin = partial(self.stream, methods.SUBSCRIBE)
+        cursor = telemetry.Cursor(request, reconnect=reconnect)
+        return EventStream(begin, await begin(cursor.request), cursor, on_gap)
 
     async def record(self, process: str = "") -> telemetry_service_pb2.GetRecordResponse:
         """Return what the kernel saw of a job, while it runs and after it.

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Optional
+import asyncio
+from typing import TYPE_CHECKING, Callable, Optional
 
-from stockade.telemetry import Batches, GapCallback
+from stockade.errors import Unavailable
+from stockade.telemetry import Batches, Cursor, GapCallback
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
     from types import TracebackType
 
     from typing_extensions import Self
@@ -14,16 +17,28 @@ if TYPE_CHECKING:
     from stockade.aio.client import MessageStream
     from stockade.v1 import telemetry_service_pb2
 
+    Begin = Callable[
+        [telemetry_service_pb2.SubscribeRequest],
+        Awaitable[MessageStream[telemetry_service_pb2.SubscribeResponse]],
+    ]
+
 
 class EventStream:
-    """Events as they happen: an asynchronous iterator, and a context that ends the subscription."""
+    """Events as they happen: an asynchronous iterator, and a context that ends the subscription.
+
+    It goes on when the connection breaks or the broker is started anew, for as long as it takes.
+    """
 
     def __init__(
         self,
+        begin: Begin,
         stream: MessageStream[telemetry_service_pb2.SubscribeResponse],
+        cursor: Cursor,
         on_gap: Optional[GapCallback] = None,
     ) -> None:
+        self._begin = begin
         self._stream = stream
+        self._cursor = cursor
         self._batches = Batches(on_gap)
 
     def __aiter__(self) -> Self:
@@ -31,8 +46,24 @@ class EventStream:
 
     async def __anext__(self) -> telemetry_service_pb2.Event:
         while (event := self._batches.next()) is None:
-            self._batches.feed(await self._stream.__anext__())
+            try:
+                message = await self._stream.__anext__()
+            except Unavailable as error:
+                await self._again(error)
+                continue
+            self._cursor.feed(message)
+            self._batches.feed(message)
         return event
+
+    async def _again(self, error: Unavailable) -> None:
+        while True:
+            await asyncio.sleep(self._cursor.after(error))
+            try:
+                self._stream = await self._begin(self._cursor.request)
+            except Unavailable as another:
+                error = another
+            else:
+                return
 
     def close(self) -> None:
         """End the subscription."""
