@@ -16,7 +16,7 @@ struct variable {
 
 // What every job finds in its environment; a template and then a caller may replace each.
 static const struct variable usual[] = {
-    {"PATH", "/usr/local/bin:/usr/bin:/bin"},
+    {"PATH", "/home/agent/.local/bin:/usr/local/bin:/usr/bin:/bin"}, // pip's place first
     {"HOME", "/home/agent"},
     {"USER", "agent"},
     {"LOGNAME", "agent"},

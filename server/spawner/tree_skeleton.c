@@ -70,6 +70,9 @@ static const struct text_file files[] = {
                           "networks: files\nprotocols: files\nservices: files\nethers: files\n"
                           "rpc: files\n"},
     {"etc/fstab", ""},
+    // What a job installs goes to its home; there is no package of the host that it could break (PEP 668).
+    {"etc/pip.conf", "[global]\nbreak-system-packages = true\ndisable-pip-version-check = true\n"},
+    {"etc/gitconfig", "[user]\n\tname = agent\n\temail = agent@%1$s\n"},
 };
 
 struct link_row {
