@@ -102,3 +102,9 @@ bucket_take(struct bucket *b, uint64_t n, uint64_t now_ms)
     b->level -= n * MS_PER_S;
     return true;
 }
+
+void
+bucket_give(struct bucket *b, uint64_t n)
+{
+    b->level += n * MS_PER_S;
+}

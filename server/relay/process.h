@@ -18,6 +18,8 @@ enum {
     STREAMS_MAX = 1024,      // of DNS over TCP
     STREAMS_PER_SANDBOX = 32,
     SCRATCH_BYTES = 128 * 1024,
+    TURN_BYTES = 256 * 1024,   // that a sandbox moves in a turn of the loop, shared by its flows
+    TURN_BYTES_MIN = 8 * 1024, // of a flow, however many there are
 };
 
 // A descriptor that the loop watches, in the object that it belongs to.
@@ -58,7 +60,7 @@ struct sandbox {
     uint64_t out_bytes, in_bytes;
     uint32_t queries_n, lost;
     struct permit_window queries_window;
-    struct bucket denials, reports, udp_out, udp_in;
+    struct bucket denials, reports, udp_out, udp_in, dials;
     uint32_t dialling; // flows that are not open yet
     uint32_t draining; // flows that only send what is left
     uint32_t pacing;   // flows that shared the rate at the last look
@@ -105,3 +107,5 @@ void tick_need(struct relay *r);
 // Tokens: takes n if they are there.
 void bucket_set(struct bucket *b, uint64_t rate, uint64_t burst);
 bool bucket_take(struct bucket *b, uint64_t n, uint64_t now_ms);
+// n were not used after all.
+void bucket_give(struct bucket *b, uint64_t n);

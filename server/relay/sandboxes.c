@@ -21,6 +21,10 @@
 enum {
     REPORTS_PER_SECOND = 512,
     REPORTS_AT_ONCE = 512,
+    // A connection that has ended holds a port to its destination for a minute (TIME_WAIT), and all sandboxes share those:
+    // some 28,000.
+    DIALS_PER_SECOND = 150,
+    DIALS_AT_ONCE = 2000,
     UDP_BURST_BYTES = 128 * 1024, // no less than the largest datagram
     UDP_BURST_SHARE = 8,          // of a second's rate
 };
@@ -130,6 +134,7 @@ reset(struct sandbox *s, struct relay *r, const struct relay_order *o)
     s->names_from = o->counted.names;
     bucket_set(&s->denials, REPORTS_PER_SECOND, REPORTS_AT_ONCE);
     bucket_set(&s->reports, REPORTS_PER_SECOND, REPORTS_AT_ONCE);
+    bucket_set(&s->dials, DIALS_PER_SECOND, DIALS_AT_ONCE);
 }
 
 static void

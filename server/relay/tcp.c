@@ -235,6 +235,14 @@ accepted(struct listener *l, int fd)
     }
 }
 
+static void
+rest(struct listener *l)
+{
+    watch_want(&l->watch, 0, tcp_on_listener);
+    l->sandbox->resting = true;
+    tick_need(l->sandbox->relay);
+}
+
 void
 tcp_on_listener(uv_poll_t *uv, int status, int events)
 {
@@ -245,16 +253,22 @@ tcp_on_listener(uv_poll_t *uv, int status, int events)
     if (status < 0)
         watch_stopped(&l->watch);
     for (int i = 0; i < TCP_ACCEPTS_PER_TURN; i++) {
+        if (!bucket_take(&l->sandbox->dials, 1, r->now_ms)) {
+            rest(l); // its connections wait in the listener's queue
+            return;
+        }
         int fd = accept4(l->watch.fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd >= 0) {
             accepted(l, fd);
-        } else if (errno == EAGAIN) {
+            continue;
+        }
+        int error = errno;
+        bucket_give(&l->sandbox->dials, 1);
+        if (error == EAGAIN) {
             break;
-        } else if (errno != EINTR && errno != ECONNABORTED) {
+        } else if (error != EINTR && error != ECONNABORTED) {
             // No descriptor or memory: look again at the next tick, not at once and for ever.
-            watch_want(&l->watch, 0, tcp_on_listener);
-            l->sandbox->resting = true;
-            tick_need(r);
+            rest(l);
             return;
         }
     }

@@ -26,9 +26,8 @@ enum {
     TCP_ATTEMPT_MS = 2000, // for one of them while there are others
     TCP_DRAIN_MS = 10000,  // for what a quota let through
     TCP_ACCEPTS_PER_TURN = 64,
-    TCP_ROUNDS_PER_TURN = 8, // of one direction, then others have their turn
-    TCP_FLOWS_LARGE = 16,    // of a sandbox, whose buffers grow as the kernel likes
-    TCP_BUFFER = 64 * 1024,  // asked for of each further one's
+    TCP_FLOWS_LARGE = 16,   // of a sandbox, whose buffers grow as the kernel likes
+    TCP_BUFFER = 64 * 1024, // asked for of each further one's
 };
 
 enum flow_state { FLOW_NAMING, FLOW_DIALLING, FLOW_RETRYING, FLOW_OPEN };

@@ -7,6 +7,14 @@
 
 enum outcome { MOVED, WAIT_READ, WAIT_WRITE, ENDED, BROKEN, OVER_QUOTA };
 
+// What one direction of a flow moves before others have their turn: its share of the sandbox's.
+static size_t
+share(const struct sandbox *s)
+{
+    size_t each = TURN_BYTES / (s->flows_n > 0 ? s->flows_n : 1);
+    return each > TURN_BYTES_MIN ? each : TURN_BYTES_MIN;
+}
+
 // One round of one direction: from -> to, of at most `left` bytes.
 static enum outcome
 move(const struct flow *f, const struct watch *from, const struct watch *to, uint64_t left,
@@ -39,10 +47,13 @@ move_lane(struct flow *f, bool out)
     const struct watch *from = out ? &f->job : &f->peer;
     const struct watch *to = out ? &f->peer : &f->job;
     enum outcome outcome = MOVED;
+    size_t turn = share(f->sandbox);
     lane->blocked = false;
-    for (int i = 0; i < TCP_ROUNDS_PER_TURN && outcome == MOVED && !lane->ended; i++) {
+    while (turn > 0 && outcome == MOVED && !lane->ended) {
         size_t n = 0;
-        outcome = move(f, from, to, sandbox_left(f->sandbox, out, f->rule), &n);
+        uint64_t left = sandbox_left(f->sandbox, out, f->rule);
+        outcome = move(f, from, to, left < turn ? left : turn, &n);
+        turn -= n;
         lane->bytes += n;
         if (n > 0)
             sandbox_count(f->sandbox, out, f->rule, n);

@@ -17,9 +17,9 @@
 enum {
     BUCKETS = 16384,
     DATAGRAM_MAX = 65535,
-    DATAGRAMS_PER_TURN = 64,
-    FLOW_CHECK_MS = 1000, // no number returns so soon (net.h)
-    HEADERS = 28,         // of IPv4 and UDP: what a datagram costs of a rate, however empty it is
+    DATAGRAMS_PER_TURN = 16, // then others have their turn
+    FLOW_CHECK_MS = 1000,    // no number returns so soon (net.h)
+    HEADERS = 28, // of IPv4 and UDP: what a datagram costs of a rate, however empty it is
 };
 
 // Who sends, and to which flow's address.
