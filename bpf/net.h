@@ -37,7 +37,9 @@ enum {
     NET_NAMES_PER_SLOT = 4096,
     NET_RULE_ENTRIES = 524288, // prefixes, of all rule sets
     NET_OWN = 4096,            // addresses of the host
-    NET_BITS_SET = 32,         // bits of net_rule_key before the address
+    NET_NAMED = 262144,        // prefixes that name special addresses, of all sandboxes
+    NET_NAMED_PORTS = 16,
+    NET_BITS_SET = 32, // bits of net_rule_key before the address
 };
 
 #define NET_FLOW_V6_PREFIX                                                                         \
@@ -81,6 +83,20 @@ struct net_rule {
 // whatever it is, one of these is reached by no other rule than "host" and that of its whole address.
 struct net_own_address {
     __u32 host; // 0: loopback, link-local, metadata
+};
+
+// Map "named", LPM_TRIE: what the rules of all sandboxes together name of special addresses and whole ones, by which
+// net_relay.bpf.c judges the relay. Written by the broker. ::/128 stands for "host". `bits`: the prefix again; each entry
+// has its own ports alone, so whoever does not find them looks for the next prefix around. n 0: every port.
+struct net_named_key {
+    __u32 prefixlen;
+    __u8 address[16];
+};
+
+struct net_named_ports {
+    __u32 bits;
+    __u32 n;
+    struct net_ports ports[NET_NAMED_PORTS];
 };
 
 // Map "names", HASH: addresses that the relay gave out. Written by the relay. n 0: every port.

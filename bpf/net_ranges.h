@@ -12,6 +12,8 @@
 #include <stdbool.h>
 #endif
 
+#define NET_INLINE                                                                                 \
+    static inline __attribute__((always_inline)) // a program passes no structure to a function
 #define NET_METADATA 1
 #define NET_LOCAL    2 // loopback, link-local
 
@@ -62,25 +64,25 @@
     X(0x40000000, 0, 0, 0, 2, 0)                       /* unassigned; 2000::/3 is in use */        \
     X(0x80000000, 0, 0, 0, 1, 0)                       /* unassigned, and the rest */
 
-static inline __u32 net_word(const __u8 *a)
+NET_INLINE __u32 net_word(const __u8 *a)
 {
     return (__u32)a[0] << 24 | (__u32)a[1] << 16 | (__u32)a[2] << 8 | a[3];
 }
 
-static inline bool net_is_v4(const __u8 address[16])
+NET_INLINE bool net_is_v4(const __u8 address[16])
 {
     return net_word(address) == 0 && net_word(address + 4) == 0 && net_word(address + 8) == 0xffff;
 }
 
 // What a word of a prefix must be equal in; `bits`: of the prefix, from the word on.
-static inline __u32 net_mask(int bits)
+NET_INLINE __u32 net_mask(int bits)
 {
     return bits <= 0 ? 0 : bits >= 32 ? 0xffffffff : 0xffffffff << (32 - bits);
 }
 
 // The prefix of the smallest range of this kind (0: any), of at most `most` bits, that an IPv4 address (host order) lies
 // in; 0: none.
-static inline __u32 net_range_bits4(__u32 ip, int kind, int most)
+NET_INLINE __u32 net_range_bits4(__u32 ip, int kind, int most)
 {
 #define X(a, b, c, d, bits, of)                                                                    \
     if (((ip ^ ((__u32)(a) << 24 | (b) << 16 | (c) << 8 | (d))) & net_mask(bits)) == 0 &&          \
@@ -96,14 +98,14 @@ struct net_words {
     __u32 w[4];
 };
 
-static inline struct net_words net_words(const __u8 address[16])
+NET_INLINE struct net_words net_words(const __u8 address[16])
 {
     return (struct net_words){
         {net_word(address), net_word(address + 4), net_word(address + 8), net_word(address + 12)}};
 }
 
 // The same of an IPv6 address that is not v4-mapped, for what it is itself.
-static inline __u32 net_range_bits6(struct net_words at, int kind, int most)
+NET_INLINE __u32 net_range_bits6(struct net_words at, int kind, int most)
 {
 #define X(a, b, c, d, bits, of)                                                                    \
     if (((at.w[0] ^ (a)) & net_mask(bits)) == 0 && ((at.w[1] ^ (b)) & net_mask((bits)-32)) == 0 && \
@@ -116,14 +118,14 @@ static inline __u32 net_range_bits6(struct net_words at, int kind, int most)
     return 0;
 }
 
-static inline bool net_is_nat64(struct net_words a)
+NET_INLINE bool net_is_nat64(struct net_words a)
 {
     return a.w[0] == 0x0064ff9b && a.w[1] == 0 && a.w[2] == 0;
 }
 
 // The bit where an IPv6 address carries an IPv4 one, to which it leads, in host order in *v4; 0: it carries none. NAT64
 // (RFC 6052), 6to4 (RFC 3056), ISATAP (RFC 5214).
-static inline __u32 net_carries_v4(struct net_words a, __u32 *v4)
+NET_INLINE __u32 net_carries_v4(struct net_words a, __u32 *v4)
 {
     bool isatap = (a.w[2] & 0xfcffffff) == 0x00005efe && a.w[0] != 0;
     if (a.w[0] >> 16 == 0x2002) {
@@ -136,7 +138,7 @@ static inline __u32 net_carries_v4(struct net_words a, __u32 *v4)
 
 // The bits of an address that the smallest range around it holds, of those that hold at most `most`; 0: there is none. A
 // rule names the address when it has that many at least.
-static inline __u32 net_range_bits_of(struct net_words a, int kind, int most)
+NET_INLINE __u32 net_range_bits_of(struct net_words a, int kind, int most)
 {
     __u32 v4;
     if (a.w[0] == 0 && a.w[1] == 0 && a.w[2] == 0xffff) {
@@ -154,25 +156,25 @@ static inline __u32 net_range_bits_of(struct net_words a, int kind, int most)
     return net_range_bits6(a, kind, most);
 }
 
-static inline __u32 net_range_bits(const __u8 address[16], int kind, int most)
+NET_INLINE __u32 net_range_bits(const __u8 address[16], int kind, int most)
 {
     return net_range_bits_of(net_words(address), kind, most);
 }
 
 // How many bits of an address a rule must have at least to reach it; 0: the address is public, and any rule will do.
-static inline __u32 net_special_bits(const __u8 address[16])
+NET_INLINE __u32 net_special_bits(const __u8 address[16])
 {
     return net_range_bits(address, 0, 128);
 }
 
 // The same for metadata alone.
-static inline __u32 net_metadata_bits(const __u8 address[16])
+NET_INLINE __u32 net_metadata_bits(const __u8 address[16])
 {
     return net_range_bits(address, NET_METADATA, 128);
 }
 
 // May the word "host" mean it, when it is one of this host's own?
-static inline bool net_is_hosts(const __u8 address[16])
+NET_INLINE bool net_is_hosts(const __u8 address[16])
 {
     return net_range_bits(address, NET_LOCAL, 128) == 0 && net_metadata_bits(address) == 0;
 }

@@ -2,6 +2,7 @@
 #include "net.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,8 +12,10 @@
 #include "log.h"
 #include "loop.h"
 #include "net_counted.h"
+#include "net_named.h"
 #include "net_own.h"
 #include "net_policy.h"
+#include "net_rule.h"
 #include "net_sets.h"
 #include "relay_link.h"
 #include "sandbox.h"
@@ -26,6 +29,9 @@ struct net {
     struct net_sets *sets;
     struct net_counted *counted;
     struct net_own *own;
+    struct net_named *named;
+    struct relay_rule server[RELAY_SERVERS]; // name servers, which the relay may reach
+    uint32_t servers_n;
     struct loop_timer *
         again; // then a relay is started; or, while one is asked for, the one that was killed is given up
     uint64_t started_ns;
@@ -95,6 +101,60 @@ on_silent(void *cookie)
     (void)loop_timer_start(n->srv->loop, &n->again, DEATH_MS, give_up, n);
 }
 
+static void
+add_server(struct relay_rule rules[RELAY_SERVERS], uint32_t *n, const uint8_t address[16],
+           uint16_t port)
+{
+    if (*n == RELAY_SERVERS)
+        return;
+    struct relay_rule *r = &rules[(*n)++];
+    *r = (struct relay_rule){.kind = RELAY_PREFIX, .prefix = 128, .ports_n = 1};
+    memcpy(r->address, address, sizeof r->address);
+    r->ports[0] = (struct net_ports){.first = port, .last = port};
+}
+
+// "nameserver ADDRESS" of resolv.conf(5), as the relay's resolver takes it. Without any it asks 127.0.0.1.
+static void
+read_resolv_conf(struct relay_rule rules[RELAY_SERVERS], uint32_t *n)
+{
+    char line[256];
+    char word[64];
+    FILE *f = fopen("/etc/resolv.conf", "re");
+    while (f != NULL && fgets(line, sizeof line, f) != NULL) {
+        struct relay_rule r = {0};
+        const char *what = "";
+        if (sscanf(line, " nameserver %63s", word) == 1 && strchr(word, '/') == NULL &&
+            net_rule_cidr(word, &r, &what) && r.kind == RELAY_PREFIX)
+            add_server(rules, n, r.address, NET_DNS_PORT);
+    }
+    if (f != NULL)
+        (void)fclose(f);
+    if (*n == 0) {
+        static const uint8_t loopback[16] = {[10] = 0xff, [11] = 0xff, [12] = 127, [15] = 1};
+        add_server(rules, n, loopback, NET_DNS_PORT);
+    }
+}
+
+// Name servers are often private addresses: the configuration names them, no rule needs to.
+static int
+name_servers(struct net *n, struct err *e)
+{
+    const struct relay_servers *dns = &n->srv->config->dns;
+    struct relay_rule now[RELAY_SERVERS];
+    uint32_t now_n = 0;
+    for (uint32_t i = 0; i < dns->n; i++)
+        add_server(now, &now_n, dns->server[i].address, dns->server[i].port);
+    if (dns->n == 0)
+        read_resolv_conf(now, &now_n);
+    int r = net_named_add(n->named, now, now_n, e);
+    if (r < 0)
+        return r;
+    net_named_drop(n->named, n->server, n->servers_n);
+    memcpy(n->server, now, now_n * sizeof now[0]);
+    n->servers_n = now_n;
+    return 0;
+}
+
 static int
 attach(struct net *n, int fd, struct err *e)
 {
@@ -104,7 +164,9 @@ attach(struct net *n, int fd, struct err *e)
     if (n->srv->relay == NULL)
         return err_errno(e);
     n->started_ns = uv_hrtime();
-    int r = relay_configure(n->srv->relay, &n->srv->config->dns, e);
+    int r = name_servers(n, e);
+    if (r == 0)
+        r = relay_configure(n->srv->relay, &n->srv->config->dns, e);
     if (r < 0) // nothing else would end it, and while it is there no other one is started
         relay_link_free(take_ptr(n->srv->relay));
     return r;
@@ -160,7 +222,8 @@ net_new(struct server *srv, struct err *e)
     n->srv = srv;
     n->sets = net_sets_new(srv->loop, srv->bpf != NULL ? srv->bpf->fd[BPF_FD_RULES] : -1);
     n->counted = net_counted_new(srv->bpf != NULL ? srv->bpf->fd[BPF_FD_NAMES] : -1);
-    if (n->sets == NULL || n->counted == NULL) {
+    n->named = net_named_new(srv->bpf != NULL ? srv->bpf->fd[BPF_FD_NAMED] : -1);
+    if (n->sets == NULL || n->counted == NULL || n->named == NULL) {
         (void)err_sys(e, ENOMEM, "keep networks");
         net_free(n);
         return NULL;
@@ -189,6 +252,7 @@ net_free(struct net *n)
     net_sets_free(n->sets);
     net_counted_free(n->counted);
     net_own_free(n->own);
+    net_named_free(n->named);
     free(n);
 }
 
@@ -218,6 +282,12 @@ struct net_sets *
 net_rules(const struct net *n)
 {
     return n->sets;
+}
+
+struct net_named *
+net_names(const struct net *n)
+{
+    return n->named;
 }
 
 struct net_counted *

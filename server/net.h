@@ -7,6 +7,7 @@
 
 struct net;
 struct net_counted;
+struct net_named;
 struct net_sets;
 struct server;
 
@@ -22,6 +23,9 @@ int net_check(const struct server *srv, const struct network *policy, struct err
 bool net_enforced(const struct server *srv);
 
 struct net_sets *net_rules(const struct net *n);
+
+// What the relay may reach.
+struct net_named *net_names(const struct net *n);
 
 // What relays have counted, for the next one.
 struct net_counted *net_count(const struct net *n);

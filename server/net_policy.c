@@ -7,12 +7,14 @@
 
 #include <bpf/bpf.h>
 
+#include "../proto/auto.h"
 #include "anomaly.h"
 #include "bpf.h"
 #include "forward.h"
 #include "log.h"
 #include "net.h"
 #include "net_counted.h"
+#include "net_named.h"
 #include "net_sets.h"
 #include "packets.h"
 #include "relay_link.h"
@@ -72,6 +74,22 @@ sandbox_policy_put(struct sandbox *s, struct err *e)
     return write_entry(s, &s->entry, e);
 }
 
+// The relay may reach what the policy names.
+static int
+live(const struct sandbox *s, const struct network *n, struct err *e)
+{
+    const struct net *net = s->all->srv->net;
+    return net != NULL ? net_named_add(net_names(net), n->rules, n->rules_n, e) : 0;
+}
+
+static void
+no_longer_live(const struct sandbox *s, const struct network *n)
+{
+    const struct net *net = s->all->srv->net;
+    if (net != NULL && n != NULL)
+        net_named_drop(net_names(net), n->rules, n->rules_n);
+}
+
 // The destinations that it went to.
 static void
 forget_flows(const struct sandbox *s)
@@ -90,6 +108,8 @@ void
 sandbox_policy_clear(struct sandbox *s)
 {
     const struct bpf *b = bpf_of(s);
+    no_longer_live(s, s->network);
+    network_unref(take_ptr(s->network));
     if (b == NULL || b->fd[BPF_FD_SANDBOXES] < 0 || s->cgroup_id == 0)
         return;
     (void)bpf_map_delete_elem(b->fd[BPF_FD_SANDBOXES], &s->cgroup_id);
@@ -146,11 +166,18 @@ put_in_force(struct sandbox *s, struct network *n, struct err *e)
     entry.rule_set = net_set_number(n->set);
     entry.egress_bytes_max = n->limit[NETWORK_EGRESS_BYTES];
     entry.egress_rate = n->limit[NETWORK_EGRESS_RATE];
-    int r = memcmp(&entry, &s->entry, sizeof entry) != 0 ? write_entry(s, &entry, e) : 0;
+    struct network *before = s->network;
+    int r = before != n ? live(s, n, e) : 0;
+    if (r == 0 && memcmp(&entry, &s->entry, sizeof entry) != 0) {
+        r = write_entry(s, &entry, e);
+        if (r < 0 && before != n)
+            no_longer_live(s, n);
+    }
     if (r < 0)
         return r;
+    if (before != n)
+        no_longer_live(s, before);
     s->entry = entry;
-    struct network *before = s->network;
     if (before != n && s->all->srv->net != NULL)
         net_counted_policy(net_count(s->all->srv->net), s->slot);
     s->network = network_ref(n);

@@ -4,7 +4,8 @@
 // root, once, at start; what stays is descriptors. The spawner, which is root for as long as the broker runs, links none
 // of it.
 //
-//   spawner --SOCK_SEQPACKET, struct load_order--------------------------> loader    descriptor 4: the sandboxes' cgroup
+//   spawner --SOCK_SEQPACKET, struct load_order--------------------------> loader    descriptors 4, 5: cgroups of the
+//                                                                                sandboxes, of the relay
 //   loader  --struct load_report, with descriptors (SCM_RIGHTS)----------> spawner   and the loader ends
 //
 // Descriptors of the report, in this order: maps (those with their bit in `maps`), "flows" for reading alone, the syscall
@@ -16,6 +17,7 @@
 enum {
     LOAD_SOCKET_FD = 3,
     LOAD_CGROUP_FD = 4,
+    LOAD_RELAY_FD = 5,
     LOAD_LINKS_MAX = 96,
     LOAD_FEATURES_MAX = 6,
     LOAD_FDS_MAX = BPF_FDS + 2 + LOAD_LINKS_MAX,

@@ -1,4 +1,4 @@
-// stockade-loader: loads the BPF programs, attaches them to the cgroup that holds the sandboxes, hands the descriptors to
+// stockade-loader: loads the BPF programs, attaches them to the cgroup that holds the sandboxes and to the relay's, hands the descriptors to
 // the spawner and ends. See load.h.
 //
 //   order -> each object: open, share maps, load, attach -> fill maps that must not be empty -> report
@@ -101,14 +101,13 @@ is_cgroup_program(const struct bpf_program *p)
 
 // Attaches one program by a link; links may be many on one hook (BPF_F_ALLOW_MULTI is theirs), and all must allow.
 static int
-attach_one(const struct bpf_program *p, struct err *e)
+attach_one(const struct bpf_program *p, int cgroup_fd, struct err *e)
 {
     struct load_report *r = &loader.report;
     if (r->links_n == LOAD_LINKS_MAX)
         return err_sys(e, E2BIG, "attach %s", bpf_program__name(p));
-    struct bpf_link *link = is_cgroup_program(p)
-                                ? bpf_program__attach_cgroup(p, loader.place.cgroup_fd)
-                                : bpf_program__attach(p);
+    struct bpf_link *link =
+        is_cgroup_program(p) ? bpf_program__attach_cgroup(p, cgroup_fd) : bpf_program__attach(p);
     if (!link)
         return err_sys(e, errno, "attach %s", bpf_program__name(p));
     loader.links[r->links_n++] = link;
@@ -120,6 +119,7 @@ static int
 attach_all(const struct object *row, struct bpf_object *o, struct err *e)
 {
     unsigned before = loader.report.links_n;
+    int cgroup_fd = row->of_relay ? loader.place.relay_fd : loader.place.cgroup_fd;
     struct bpf_program *p = NULL;
     int r = 0;
     bpf_object__for_each_program(p, o)
@@ -131,7 +131,7 @@ attach_all(const struct object *row, struct bpf_object *o, struct err *e)
             loader.syscalls_fd = bpf_program__fd(p);
             continue;
         }
-        if (attach_one(p, &why) == 0)
+        if (attach_one(p, cgroup_fd, &why) == 0)
             continue;
         if (r == 0)
             *e = why;
@@ -283,7 +283,7 @@ main(void)
     if (recv(LOAD_SOCKET_FD, &order, sizeof order, 0) != (ssize_t)sizeof order ||
         fstat(LOAD_CGROUP_FD, &st) < 0)
         return 70;
-    loader.place = (struct place){order.sandbox_level, st.st_ino, LOAD_CGROUP_FD};
+    loader.place = (struct place){order.sandbox_level, st.st_ino, LOAD_CGROUP_FD, LOAD_RELAY_FD};
     (void)libbpf_set_print(on_print);
     loader.kernel = btf__load_vmlinux_btf();
     for (unsigned i = 0; i < objects_n; i++)

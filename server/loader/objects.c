@@ -48,6 +48,17 @@ open_unix(const struct place *p)
     return o;
 }
 #endif
+#ifdef STOCKADE_BPF_net_relay
+#include "net_relay.skel.h"
+
+static struct bpf_object *
+open_relay(const struct place *p)
+{
+    (void)p;
+    const struct net_relay_bpf *skeleton = net_relay_bpf__open();
+    return skeleton ? skeleton->obj : NULL;
+}
+#endif
 #ifdef STOCKADE_BPF_watch
 #include "watch.skel.h"
 OPEN(watch)
@@ -55,16 +66,21 @@ OPEN(watch)
 
 const struct object objects[] = {
 #ifdef STOCKADE_BPF_net
-    {"bpf-net", BPF_HAS_NET, true, "sockets, packets and devices of sandboxes are judged",
+    {"bpf-net", BPF_HAS_NET, true, false, "sockets, packets and devices of sandboxes are judged",
      "sandboxes have no network: \"allowlist\" and \"open\" are refused", NULL, open_net},
 #endif
+#ifdef STOCKADE_BPF_net_relay
+    {"bpf-relay", BPF_HAS_GUARD, true, true,
+     "the relay reaches no special address that no rule names", "there is no relay", NULL,
+     open_relay},
+#endif
 #ifdef STOCKADE_BPF_net_unix
-    {"bpf-unix", BPF_HAS_UNIX, true, "unix sockets of sandboxes are judged",
+    {"bpf-unix", BPF_HAS_UNIX, true, false, "unix sockets of sandboxes are judged",
      "unix sockets are held back by namespaces alone (Linux 6.7 judges them)",
      "bpf_sock_addr_set_sun_path", open_unix},
 #endif
 #ifdef STOCKADE_BPF_watch
-    {"bpf-watch", BPF_HAS_WATCH, false, "exec, fork, exit and the like are counted and told",
+    {"bpf-watch", BPF_HAS_WATCH, false, false, "exec, fork, exit and the like are counted and told",
      "no telemetry but what cgroups count", NULL, open_watch},
 #endif
 };
@@ -89,6 +105,7 @@ const char *const map_names[BPF_FDS] = {
     [BPF_FD_SENSITIVE] = "sensitive",
     [BPF_FD_OWN] = "own",
     [BPF_FD_SENSITIVE_HINTS] = "sensitive_hints",
+    [BPF_FD_NAMED] = "named",
 };
 
 int
@@ -133,7 +150,7 @@ maps_keep(struct shared_maps *m, const struct bpf_object *o, struct err *e)
             return err_sys(e, E2BIG, "keep map \"%s\"", name);
         struct shared_map *kept = &m->map[m->n];
         (void)snprintf(kept->name, sizeof kept->name, "%s", name);
-        kept->fd = fcntl(bpf_map__fd(map), F_DUPFD_CLOEXEC, LOAD_CGROUP_FD + 1);
+        kept->fd = fcntl(bpf_map__fd(map), F_DUPFD_CLOEXEC, LOAD_RELAY_FD + 1);
         if (kept->fd < 0)
             return err_sys(e, errno, "keep map \"%s\"", name);
         m->n++;

@@ -14,12 +14,14 @@ struct place {
     uint32_t level;  // of a sandbox's cgroup
     uint64_t parent; // id of the cgroup that holds them
     int cgroup_fd;
+    int relay_fd; // the relay's cgroup
 };
 
 struct object {
     const char *feature;
-    uint32_t bit; // enum spawn_bpf
-    bool whole;   // of no use unless every program of it is attached
+    uint32_t bit;  // enum spawn_bpf
+    bool whole;    // of no use unless every program of it is attached
+    bool of_relay; // attached to the relay's cgroup, not to that of the sandboxes
     const char *present;
     const char *absent; // what its absence means
     const char *needs;  // a function of the kernels that take it, NULL: all do

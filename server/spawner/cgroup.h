@@ -1,5 +1,6 @@
 // Cgroups of sandboxes: one interface over pure v2 and over hybrid hosts (v1 controllers beside a v2 without them).
 //
+//   CONTAINER-relay/               of the relay alone
 //   CONTAINER/                     ".../sandboxes" below a delegated unit, else "/stockade" or the configured name
 //     SANDBOX/  (32 hex digits)    limits; the cgroup namespace's root; owned by the guest's uid, so that it makes
 //       guest/                     pid 1 is born here (clone3 CLONE_INTO_CGROUP), nothing is ever migrated. Where nothing is
@@ -30,8 +31,9 @@ enum {
 };
 
 struct cgroups {
-    int fd;      // the container, v2
-    int lock_fd; // the same, locked: a second spawner on it is refused
+    int fd;       // the container, v2
+    int lock_fd;  // the same, locked: a second spawner on it is refused
+    int relay_fd; // CONTAINER-relay, v2: the relay's own, which net_relay.bpf.c judges
     char path[SPAWN_PATH_MAX];
     enum cgroup_body body[CG_N];
     int v1_fd[CG_N];  // containers of v1 bodies, else -1

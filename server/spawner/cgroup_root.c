@@ -29,6 +29,8 @@
 
 enum { LOCK_MS = 1000, LOCK_TRIES = 20 };
 
+#define RELAY_SUFFIX "-relay"
+
 struct mounts {
     char v2[SPAWN_PATH_MAX];
     char v1[CG_N][SPAWN_PATH_MAX];
@@ -242,6 +244,21 @@ take_container(int parent_fd, struct cgroups *cg, struct err *e)
     }
 }
 
+// The relay's, beside the container, so that neither's programs judge the other.
+static int
+make_relays(int parent_fd, struct cgroups *cg, struct err *e)
+{
+    char name[SPAWN_PATH_MAX];
+    (void)snprintf(name, sizeof name, "%s" RELAY_SUFFIX, strrchr(cg->path, '/') + 1);
+    if (mkdirat(parent_fd, name, 0755) < 0 && errno != EEXIST)
+        return err_sys(e, errno, "make cgroup %s" RELAY_SUFFIX, cg->path);
+    int fd = openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return err_sys(e, errno, "open cgroup %s" RELAY_SUFFIX, cg->path);
+    cg->relay_fd = io_keep_fd(fd);
+    return 0;
+}
+
 // Enables a controller below a directory; false when the hierarchy does not have it or something is in the way.
 static bool
 enable(int dir_fd, const char *controller)
@@ -415,12 +432,13 @@ close_all(struct cgroups *cg)
         io_close(&cg->v1_fd[c]);
     io_close(&cg->fd);
     io_close(&cg->lock_fd);
+    io_close(&cg->relay_fd);
 }
 
 int
 cgroup_open(const char *configured, struct cgroups *out, uint32_t *leftovers, struct err *e)
 {
-    struct cgroups cg = {.fd = -1, .lock_fd = -1, .v1_fd = {-1, -1, -1, -1}};
+    struct cgroups cg = {.fd = -1, .lock_fd = -1, .relay_fd = -1, .v1_fd = {-1, -1, -1, -1}};
     struct mounts m = {.nsdelegate = false};
     int auto_close parent = -1;
     int r = read_mounts(&m, e);
@@ -428,6 +446,8 @@ cgroup_open(const char *configured, struct cgroups *out, uint32_t *leftovers, st
         r = find_container(configured, &m, &cg, &parent, e);
     if (r == 0)
         r = take_container(parent, &cg, e);
+    if (r == 0)
+        r = make_relays(parent, &cg, e);
     if (r == 0) {
         cg.nsdelegate = m.nsdelegate;
         r = choose_bodies(&m, parent, &cg, e);
@@ -472,6 +492,11 @@ cgroup_close(struct cgroups *cg, struct err *e)
     for (int c = 0; c < CG_N && r == 0; c++) {
         if (cg->body[c] == CG_V1)
             r = remove_container(cg->v1_fd[c], cg->path, e);
+    }
+    if (r == 0) {
+        char relays[sizeof cg->path + sizeof RELAY_SUFFIX];
+        (void)snprintf(relays, sizeof relays, "%s" RELAY_SUFFIX, cg->path);
+        r = remove_container(cg->relay_fd, relays, e); // it was our child, too
     }
     // Through the first mount that it was opened by: the present namespace shows nothing above it.
     if (r == 0)

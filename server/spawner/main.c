@@ -344,7 +344,7 @@ main(void)
     static struct spawn_config config;
     static struct spawn_features features;
     struct err e = {.code = ERR_OK};
-    s.cgroups.fd = s.cgroups.lock_fd = -1;
+    s.cgroups.fd = s.cgroups.lock_fd = s.cgroups.relay_fd = -1;
     s.programs = (struct programs){.flows_fd = -1,
                                    .syscalls_fd = -1,
                                    .syscalls_link_fd = -1,

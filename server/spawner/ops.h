@@ -125,6 +125,7 @@ enum spawn_bpf_fd {
     BPF_FD_SENSITIVE,
     BPF_FD_OWN,
     BPF_FD_SENSITIVE_HINTS,
+    BPF_FD_NAMED,
     BPF_FD_RELAY, // SOCK_SEQPACKET to the relay (relay.h)
     BPF_FDS,
 };
@@ -136,6 +137,7 @@ enum spawn_bpf {
     BPF_HAS_WATCH = 4,    // exec, fork, exit and the like
     BPF_HAS_SYSCALLS = 8, // the syscall tracepoint can be attached (SPAWN_WATCH)
     BPF_HAS_RELAY = 16,
+    BPF_HAS_GUARD = 32, // what the relay itself may reach: without it there is none
 };
 
 enum spawn_op {

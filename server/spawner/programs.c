@@ -35,14 +35,15 @@ enum { LOADER_MS = 60 * 1000 };
 
 // In the forked child: the socket and the cgroup where load.h says, nothing else but stderr, no environment.
 static __attribute__((noreturn)) void
-exec_loader(const char *path, int socket_fd, int cgroup_fd)
+exec_loader(const char *path, int socket_fd, const struct cgroups *cg)
 {
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
     sigset_t none;
     (void)sigemptyset(&none);
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
-    if (dup2(socket_fd, LOAD_SOCKET_FD) >= 0 && dup2(cgroup_fd, LOAD_CGROUP_FD) >= 0 &&
-        syscall(SYS_close_range, LOAD_CGROUP_FD + 1, ~0u, 0) == 0) {
+    if (dup2(socket_fd, LOAD_SOCKET_FD) >= 0 && dup2(cg->fd, LOAD_CGROUP_FD) >= 0 &&
+        dup2(cg->relay_fd, LOAD_RELAY_FD) >= 0 &&
+        syscall(SYS_close_range, LOAD_RELAY_FD + 1, ~0u, 0) == 0) {
         static char name[] = "stockade-loader";
         char *const argv[] = {name, NULL};
         char *const envp[] = {NULL};
@@ -153,7 +154,7 @@ run_loader(struct spawner *s, struct spawn_features *f, struct err *e)
         return err_sys(e, errno, "order the loader");
     pid_t pid = fork();
     if (pid == 0)
-        exec_loader(s->config->loader_path, theirs, s->cgroups.fd);
+        exec_loader(s->config->loader_path, theirs, &s->cgroups);
     if (pid < 0)
         return err_sys(e, errno, "fork");
     (void)close(take_fd(&theirs));
@@ -164,6 +165,7 @@ run_loader(struct spawner *s, struct spawn_features *f, struct err *e)
     if (n < 0)
         return n;
     keep(&s->programs, &report, fds);
+    s->programs.guarded = (report.bpf & BPF_HAS_GUARD) != 0;
     tell(f, &report);
     return 0;
 }
@@ -176,9 +178,10 @@ programs_load(struct spawner *s, struct spawn_features *f)
         (void)err_set(&e, ERR_FAILED_PRECONDITION, "turned off (bpf.enabled), or not installed");
     else if (run_loader(s, f, &e) == 0)
         return;
-    static const char *const names[] = {"bpf-net", "bpf-unix", "bpf-watch", "bpf-syscalls"};
+    static const char *const names[] = {"bpf-net", "bpf-relay", "bpf-unix", "bpf-watch",
+                                        "bpf-syscalls"};
     static const char *const absent[] = {
-        "sandboxes have no network: \"allowlist\" and \"open\" are refused",
+        "sandboxes have no network: \"allowlist\" and \"open\" are refused", "there is no relay",
         "unix sockets are held back by namespaces alone", "no telemetry but what cgroups count",
         "system calls are not counted"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)

@@ -1,7 +1,7 @@
 // See relay_process.h. The relay parses what strangers send, so it starts with nothing: an account of its own, no
 // capability, no way to get one, three descriptors (../relay/relay.h) and stderr.
 //
-//   fork -> the host's clocks and files (ours are those of the sandboxes' builder) -> descriptors -> rlimits
+//   fork -> its own cgroup, whose programs say what it may reach -> the host's clocks and files (ours are those of the sandboxes' builder) -> descriptors -> rlimits
 //        -> bounding set, groups, ids -> no new privileges -> exec; a failure is one errno in a pipe that exec closes
 #include <errno.h>
 #include <fcntl.h>
@@ -34,11 +34,14 @@ struct relay_start {
     int failed_fd;
 };
 
-// Our mount namespace has a tiny root without programs, our clocks are those of the sandboxes.
+// Into its own cgroup. Our mount namespace has a tiny root without programs, our clocks are those of the sandboxes.
 static bool
 go_home(const struct relay_start *r)
 {
     const struct spawner *s = r->s;
+    int procs = openat(s->cgroups.relay_fd, "cgroup.procs", O_WRONLY | O_CLOEXEC);
+    if (procs < 0 || write(procs, "0", 1) != 1)
+        return false;
     return (s->time_home_fd < 0 || setns(s->time_home_fd, CLONE_NEWTIME) == 0) &&
            setns(s->mount_home_fd, CLONE_NEWNS) == 0;
 }
@@ -133,6 +136,8 @@ relay_process_start(struct spawner *s, struct err *e)
         return err_set(e, ERR_FAILED_PRECONDITION, "turned off (bpf.enabled), or not installed");
     if (s->programs.map[BPF_FD_NAMES] < 0 || s->programs.flows_fd < 0)
         return err_set(e, ERR_FAILED_PRECONDITION, "bpf-net is not there");
+    if (!s->programs.guarded)
+        return err_set(e, ERR_FAILED_PRECONDITION, "bpf-relay is not there");
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
         return err_sys(e, errno, "make a socket pair");
     int auto_close ours = pair[0];

@@ -84,6 +84,7 @@ struct programs {
     int attacher_fd; // pidfd of the process that attaches it; said_fd: what it says
     int said_fd;
     int say_fd;
+    bool guarded; // the relay's own programs are attached
     struct answer *watch_answer;
 };
 

@@ -1,0 +1,167 @@
+// What the relay itself may reach, whatever it believes: attached to the relay's own cgroup, of which nobody else is. The
+// relay parses what strangers send, so it may be taken over; then it still dials public addresses only, and of loopback,
+// link-local, metadata, private and the host's own ones those that a live rule of some sandbox, or the configuration of its
+// name servers, names with their port (map "named").
+//
+//   socket()  INET and INET6, TCP and UDP; nothing else
+//   packets   of a connected socket: where it is connected to, since the host's address translation may have changed the
+//             packet by now; else where the packet goes. What is sent over loopback goes to the host itself.
+#include "vmlinux_min.h"
+
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "net.h"
+#include "net_ranges.h"
+
+enum {
+    AF_INET = 2,
+    AF_INET6 = 10,
+    SOCK_STREAM = 1,
+    SOCK_DGRAM = 2,
+    IPPROTO_TCP = 6,
+    IPPROTO_UDP = 17,
+    LOOPBACK_IFINDEX = 1, // of every network namespace (include/net/flow.h)
+    NESTED = 16,          // rules around one another that are looked at
+    DENY = 0,
+    ALLOW = 1,
+};
+
+struct {
+    __uint(type, BPF_MAP_TYPE_LPM_TRIE);
+    __uint(max_entries, NET_NAMED);
+    __uint(map_flags, BPF_F_NO_PREALLOC);
+    __type(key, struct net_named_key);
+    __type(value, struct net_named_ports);
+} named SEC(".maps");
+
+struct goal {
+    struct net_words to;
+    __u16 port; // host order
+    __u8 protocol;
+};
+
+// Global, so that the verifier looks at their many ways once.
+__noinline __u32 relay_special_bits(__u32 a, __u32 b, __u32 c, __u32 d)
+{
+    return net_range_bits_of((struct net_words){{a, b, c, d}}, 0, 128);
+}
+
+__noinline __u32 relay_local_bits(__u32 a, __u32 b, __u32 c, __u32 d)
+{
+    struct net_words w = {{a, b, c, d}};
+    return net_range_bits_of(w, NET_LOCAL, 128) + net_range_bits_of(w, NET_METADATA, 128);
+}
+
+static __always_inline bool port_named(const struct net_named_ports *n, const struct goal *g)
+{
+    for (__u32 i = 0; i < NET_NAMED_PORTS; i++) {
+        const struct net_ports *p = &n->ports[i];
+        if (i < n->n && g->port >= p->first && g->port <= p->last &&
+            (p->protocol == 0 || p->protocol == g->protocol))
+            return true;
+    }
+    return n->n == 0;
+}
+
+// Does a rule of at least `bits` name it?
+static __always_inline bool is_named(const struct net_words *to, const struct goal *g, __u32 bits)
+{
+    struct net_named_key key = {.prefixlen = 128};
+    for (int i = 0; i < 4; i++)
+        ((__u32 *)key.address)[i] = bpf_htonl(to->w[i]);
+    for (int i = 0; i < NESTED; i++) {
+        const struct net_named_ports *n = bpf_map_lookup_elem(&named, &key);
+        if (!n || n->bits < bits || n->bits > 128)
+            return false;
+        if (port_named(n, g))
+            return true;
+        key.prefixlen = n->bits - 1; // the next one around it
+    }
+    return false;
+}
+
+static __always_inline bool read_packet(struct __sk_buff *skb, struct goal *g)
+{
+    __u32 at = 40;
+    __be32 ip[4];
+    __be16 port = 0;
+    if (skb->protocol == bpf_htons(0x0800)) {
+        __u8 first;
+        if (bpf_skb_load_bytes(skb, 16, &ip[3], 4) < 0 ||
+            bpf_skb_load_bytes(skb, 0, &first, 1) < 0 ||
+            bpf_skb_load_bytes(skb, 9, &g->protocol, 1) < 0)
+            return false;
+        g->to = (struct net_words){{0, 0, 0xffff, bpf_ntohl(ip[3])}};
+        at = (first & 15) * 4;
+    } else {
+        if (skb->protocol != bpf_htons(0x86dd) || bpf_skb_load_bytes(skb, 24, ip, sizeof ip) < 0 ||
+            bpf_skb_load_bytes(skb, 6, &g->protocol, 1) < 0)
+            return false;
+        for (int i = 0; i < 4; i++)
+            g->to.w[i] = bpf_ntohl(ip[i]);
+    }
+    if (bpf_skb_load_bytes(skb, at + 2, &port, sizeof port) < 0)
+        return false;
+    g->port = bpf_ntohs(port);
+    return true;
+}
+
+// Where the socket is connected to. False: nowhere.
+static __always_inline bool read_peer(struct __sk_buff *skb, struct goal *g)
+{
+    struct bpf_sock *sk = skb->sk;
+    if (!sk)
+        return false;
+    sk = bpf_sk_fullsock(sk);
+    if (!sk || sk->dst_port == 0)
+        return false;
+    // Volatile: each is loaded by its own constant offset, as the verifier wants it.
+    const volatile struct bpf_sock *at = sk;
+    __u32 v4 = at->dst_ip4;
+    __u32 a = at->dst_ip6[0];
+    __u32 b = at->dst_ip6[1];
+    __u32 c = at->dst_ip6[2];
+    __u32 d = at->dst_ip6[3];
+    if (at->family == AF_INET)
+        g->to = (struct net_words){{0, 0, 0xffff, bpf_ntohl(v4)}};
+    else
+        g->to = (struct net_words){{bpf_ntohl(a), bpf_ntohl(b), bpf_ntohl(c), bpf_ntohl(d)}};
+    g->port = bpf_ntohs(sk->dst_port);
+    g->protocol = (__u8)sk->protocol;
+    return true;
+}
+
+SEC("cgroup_skb/egress")
+int relay_egress(struct __sk_buff *skb)
+{
+    const struct net_words host = {{0, 0, 0, 0}}; // the entry of "host"
+    struct goal packet = {0};
+    struct goal g = {0};
+    if (!read_packet(skb, &packet))
+        return DENY;
+    if (!read_peer(skb, &g))
+        g = packet;
+    bool same = g.to.w[0] == packet.to.w[0] && g.to.w[1] == packet.to.w[1] &&
+                g.to.w[2] == packet.to.w[2] && g.to.w[3] == packet.to.w[3];
+    bool own = same && skb->ifindex == LOOPBACK_IFINDEX;
+    __u32 bits = 128;
+    if (!own)
+        bits = relay_special_bits(g.to.w[0], g.to.w[1], g.to.w[2], g.to.w[3]);
+    if (bits == 0 || is_named(&g.to, &g, bits))
+        return ALLOW;
+    if (own && relay_local_bits(g.to.w[0], g.to.w[1], g.to.w[2], g.to.w[3]) == 0 &&
+        is_named(&host, &g, 128))
+        return ALLOW;
+    return DENY;
+}
+
+SEC("cgroup/sock_create")
+int relay_socket(struct bpf_sock *ctx)
+{
+    bool tcp = ctx->type == SOCK_STREAM && ctx->protocol == IPPROTO_TCP;
+    bool udp = ctx->type == SOCK_DGRAM && ctx->protocol == IPPROTO_UDP;
+    return (ctx->family == AF_INET || ctx->family == AF_INET6) && (tcp || udp) ? ALLOW : DENY;
+}
+
+char program_license[] SEC("license") = "Dual BSD/GPL";
