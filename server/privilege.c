@@ -73,34 +73,111 @@ privilege_identity(const struct config *c, struct identity *out, struct err *e)
     return 0;
 }
 
-// Makes one folder and those above it, as mkdir -p does. Nobody but root may be able to put something else in its place,
-// so what is there already must be a real folder that belongs to root or to `uid`.
+// A folder that is to be there: whose, and whether those above it must be safe, too.
+struct folder {
+    uid_t uid;
+    gid_t gid;
+    bool deep;
+};
+
+// Nobody but root, or the broker's account where the last one is its own, may be able to put something else in a folder's
+// place. *name is how far the path was walked.
 static int
-make_dir(const char *path, uid_t uid, gid_t gid, struct err *e)
+check_dir(int fd, const char *name, bool last, const struct folder *f, struct err *e)
 {
-    char part[PATH_MAX];
-    if (snprintf(part, sizeof part, "%s", path) >= (int)sizeof part)
-        return err_sys(e, ENAMETOOLONG, "make %s", path);
-    for (char *p = part + 1; *p != '\0'; p++) {
-        if (*p != '/')
-            continue;
-        *p = '\0';
-        if (mkdir(part, 0755) < 0 && errno != EEXIST)
-            return err_sys(e, errno, "make %s", part);
-        *p = '/';
-    }
-    bool made = mkdir(part, 0755) == 0;
-    if (!made && errno != EEXIST)
-        return err_sys(e, errno, "make %s", part);
-    int auto_close fd = open(part, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     struct stat st;
-    if (fd < 0 || fstat(fd, &st) < 0)
-        return err_sys(e, errno, "open %s", part);
-    if (made && (fchown(fd, uid, gid) < 0 || fchmod(fd, 0755) < 0))
-        return err_sys(e, errno, "make %s", part);
-    if (!made && st.st_uid != 0 && st.st_uid != uid)
-        return err_set(e, ERR_FAILED_PRECONDITION, "%s belongs to uid %u, must be root's", part,
-                       st.st_uid);
+    int r = 0;
+    uid_t uid = f->uid;
+    if (!last && !f->deep)
+        return 0;
+    if (fstat(fd, &st) < 0)
+        return err_sys(e, errno, "look at %s", name);
+    if (st.st_uid != 0 && (!last || st.st_uid != uid)) {
+        r = err_set(e, ERR_FAILED_PRECONDITION, "%s belongs to uid %u, and only root%s may own it",
+                    name, st.st_uid, last && uid != 0 ? " or the broker's account" : "");
+        err_detail(e, "FOLDER_OWNER", name,
+                   last ? "chown -R it, or remove it if an earlier install left it"
+                        : "choose a folder that only root can replace");
+    } else if ((st.st_mode & (S_IWGRP | S_IWOTH)) != 0 && (last || (st.st_mode & S_ISVTX) == 0) &&
+               ((st.st_mode & S_IWOTH) != 0 || st.st_gid != 0)) {
+        r = err_set(e, ERR_FAILED_PRECONDITION,
+                    "%s can be written by others than its owner (mode %04o)", name,
+                    st.st_mode & 07777u);
+        err_detail(e, "FOLDER_MODE", name, "chmod go-w it");
+    }
+    return r;
+}
+
+// One component below `at`; -ENOENT: there is none (nothing is written to *e). A symbolic link is followed only where root made
+// it, in a folder that nobody else may write to (/var/run).
+static int
+step_into(int at, const char *part, const char *name, int *out, struct err *e)
+{
+    struct stat st;
+    struct stat above;
+    int fd = openat(at, part, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int sys = fd < 0 ? errno : 0;
+    bool link = fd < 0 && (sys == ELOOP || sys == ENOTDIR) &&
+                fstatat(at, part, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(st.st_mode);
+    if (link && st.st_uid == 0 && fstat(at, &above) == 0 && above.st_uid == 0 &&
+        (above.st_mode & (S_IWGRP | S_IWOTH)) == 0) {
+        fd = openat(at, part, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        sys = fd < 0 ? errno : 0;
+        link = false;
+    }
+    *out = fd;
+    if (sys == ENOENT && !link)
+        return -ENOENT;
+    if (link)
+        return err_set(e, ERR_FAILED_PRECONDITION,
+                       "%s is a symbolic link: name the folder that it leads to", name);
+    return sys != 0 ? err_sys(e, sys, "open %s", name) : 0;
+}
+
+static int
+make_one(int at, const char *part, const char *name, const struct folder *last, int *out,
+         struct err *e)
+{
+    if (mkdirat(at, part, 0755) < 0)
+        return err_sys(e, errno, "make %s", name);
+    *out = openat(at, part, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (*out < 0 || (last != NULL && fchown(*out, last->uid, last->gid) < 0) ||
+        fchmod(*out, 0755) < 0)
+        return err_sys(e, errno, "make %s", name);
+    return 0;
+}
+
+// Makes one folder and those above it, as mkdir -p does, each below the one before, so that nothing is made through what would
+// be refused.
+static int
+make_dir(const char *path, const struct folder *f, struct err *e)
+{
+    char name[PATH_MAX];
+    int auto_close at = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (at < 0 || snprintf(name, sizeof name, "%s", path) >= (int)sizeof name)
+        return err_sys(e, at < 0 ? errno : ENAMETOOLONG, "make %s", path);
+    for (char *part = name; *part != '\0';) {
+        part += strspn(part, "/");
+        char *end = part + strcspn(part, "/");
+        bool last = end[strspn(end, "/")] == '\0';
+        char kept = *end;
+        int next = -1;
+        *end = '\0';
+        if (*part == '\0')
+            break;
+        int r = step_into(at, part, name, &next, e);
+        if (r == -ENOENT && next < 0)
+            r = make_one(at, part, name, last ? f : NULL, &next, e);
+        int auto_close below = next;
+        if (r == 0)
+            r = check_dir(below, name, last, f, e);
+        if (r < 0)
+            return r;
+        (void)close(take_fd(&at));
+        at = take_fd(&below);
+        *end = kept;
+        part = end;
+    }
     return 0;
 }
 
@@ -110,6 +187,7 @@ static int
 prepare_socket_dir(const char *address, const struct identity *who, struct err *e)
 {
     static const char scheme[] = "ipc://";
+    const struct folder ours = {who->uid, who->gid, false};
     char dir[CONFIG_ADDRESS_MAX];
     if (strncmp(address, scheme, sizeof scheme - 1) != 0)
         return 0;
@@ -119,7 +197,7 @@ prepare_socket_dir(const char *address, const struct identity *who, struct err *
         return err_set(e, ERR_INVALID_ARGUMENT,
                        "%s: must be ipc:///folder/file, in a folder of its own", address);
     *slash = '\0';
-    int r = make_dir(dir, who->uid, who->gid, e);
+    int r = make_dir(dir, &ours, e);
     if (r < 0)
         return err_wrap(e, "%s", address);
     struct stat st;
@@ -128,7 +206,7 @@ prepare_socket_dir(const char *address, const struct identity *who, struct err *
     if (st.st_uid == who->uid)
         return 0;
     if (access(dir, F_OK) == 0 && rmdir(dir) == 0)
-        return make_dir(dir, who->uid, who->gid, e);
+        return make_dir(dir, &ours, e);
     return err_set(e, ERR_FAILED_PRECONDITION,
                    "%s: the folder %s is root's and not empty; the broker needs one of its own",
                    address, dir);
@@ -137,12 +215,14 @@ prepare_socket_dir(const char *address, const struct identity *who, struct err *
 int
 privilege_prepare(const struct config *c, const struct identity *who, struct err *e)
 {
+    const struct folder roots = {0, 0, true};
+    const struct folder ours = {who->uid, who->gid, true};
     char path[sizeof c->state_dir + 16];
-    int r = make_dir(c->state_dir, 0, 0, e);
+    int r = make_dir(c->state_dir, &roots, e);
     if (r < 0)
         return err_wrap(e, "state_dir");
     (void)snprintf(path, sizeof path, "%s/profiles", c->state_dir);
-    r = make_dir(path, who->uid, who->gid, e); // the broker's own: anomaly_files.h
+    r = make_dir(path, &ours, e); // the broker's own: anomaly_files.h
     if (r < 0)
         return err_wrap(e, "state_dir");
     (void)snprintf(path, sizeof path, "%s/lock", c->state_dir);

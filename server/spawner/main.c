@@ -34,6 +34,7 @@
 #include "cgroup_leaf.h"
 #include "config.h"
 #include "feature.h"
+#include "ids.h"
 #include "io.h"
 #include "programs.h"
 #include "relay_process.h"
@@ -223,6 +224,7 @@ start(struct spawner *s, struct spawn_config *config, struct spawn_features *f, 
     if (r < 0)
         return r;
     feature_probe(f, &s->cgroups, s->proc_fd);
+    ids_open(s, f);
     programs_load(s, f);
     r = filter_compile(&s->guest_filter, &job, &s->job_filter_fd, e);
     free(job.code);
@@ -352,7 +354,7 @@ main(void)
                                    .said_fd = -1,
                                    .say_fd = -1};
     memset(s.programs.map, 0xff, sizeof s.programs.map); // -1 each
-    s.relay_fd = -1;
+    s.relay_fd = s.ids_fd = -1;
     if (start(&s, &config, &features, &e) < 0) {
         (void)answer_failed(&e);
         if (s.cgroups.fd >= 0) {

@@ -43,9 +43,10 @@ handle_create(struct spawner *s, struct slot *unused, const struct spawn_request
 {
     (void)unused;
     struct err e;
-    struct slot *slot = s->free.head;
+    struct slot *slot = slot_take(s);
     if (!slot) {
-        (void)err_set(&e, ERR_RESOURCE_EXHAUSTED, "all %u sandboxes are in use", s->config->slots);
+        (void)err_set(&e, ERR_RESOURCE_EXHAUSTED, "all %u sandboxes are in use%s", s->config->slots,
+                      s->free.head ? ", here or by another broker with the same ids" : "");
         err_detail(&e, "SANDBOXES_EXHAUSTED", "slots", "destroy a sandbox, or raise the limit");
         answer_err(s, a, &e);
         return;

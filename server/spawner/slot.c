@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 
 #include "config.h"
+#include "ids.h"
 #include "spawner.h"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -124,6 +125,19 @@ slots_init(struct spawner *s)
     return true;
 }
 
+struct slot *
+slot_take(struct spawner *s)
+{
+    for (uint32_t i = 0; i < s->config->slots && s->free.head; i++) {
+        struct slot *slot = s->free.head;
+        if (ids_take(s, slot))
+            return slot;
+        list_remove(&s->free, slot);
+        list_append(&s->free, slot);
+    }
+    return NULL;
+}
+
 void
 slot_move(struct spawner *s, struct slot *slot, enum slot_state to)
 {
@@ -134,6 +148,7 @@ slot_move(struct spawner *s, struct slot *slot, enum slot_state to)
         list_remove(from_list, slot);
     slot->state = to;
     if (to == SLOT_FREE) {
+        ids_give(s, slot);
         slot_empty(slot);
         list_prepend(to_list,
                      slot); // used again first: its user namespace exists, its memory is warm

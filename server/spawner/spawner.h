@@ -104,6 +104,7 @@ struct spawner {
     int relay_fd; // its pidfd; -1: it has ended
     struct answer *relay_answer;
     int epoll_fd;
+    int ids_fd; // ids.h; -1: ranges are not locked
     bool cores_piped;
     bool reading; // requests are read: nothing is stuck in `answers`
     int net_pool[NETNS_POOL_MAX];
@@ -126,6 +127,8 @@ bool event_add(const struct spawner *s, int fd, enum event_kind kind, uint32_t s
 
 // The table, all free. False without memory.
 bool slots_init(struct spawner *s);
+// A free one whose ids no other spawner of this host uses. NULL: there is none.
+struct slot *slot_take(struct spawner *s);
 // A move of the state machine; an impossible one aborts. Puts the slot into the list of its new state.
 void slot_move(struct spawner *s, struct slot *slot, enum slot_state to);
 

@@ -67,6 +67,34 @@ a_second_spawner_on_one_cgroup_is_refused_and_harms_nothing(void **state)
 }
 
 static void
+two_spawners_with_the_same_configuration_use_different_ids(void **state)
+{
+    (void)state;
+    struct broker one;
+    struct broker two;
+    struct sandbox x;
+    struct sandbox y;
+    broker_config(&one, "");
+    broker_config(&two, "two");
+    (void)snprintf(two.config.state_dir, sizeof two.config.state_dir, "/tmp/stockade-test-%d-two",
+                   (int)getpid());
+    broker_start(&one);
+    broker_start(&two);
+    assert_true(broker_feature(&one, "id-ranges")->available);
+    sandbox_create(&one, &x, 1);
+    sandbox_create(&two, &y, 1);
+    assert_int_not_equal(x.uid, y.uid);
+    sandbox_destroy(&one, &x);
+    sandbox_create(&one, &x, 2);
+    assert_int_not_equal(x.uid, y.uid);
+    sandbox_destroy(&one, &x);
+    sandbox_destroy(&two, &y);
+    broker_stop(&one);
+    broker_stop(&two);
+    (void)rmdir(two.config.state_dir);
+}
+
+static void
 requests_that_a_correct_broker_may_send_too_late_get_an_error(void **state)
 {
     (void)state;
@@ -244,6 +272,7 @@ main(void)
         cmocka_unit_test(a_configuration_of_another_version_is_refused),
         cmocka_unit_test(a_guest_that_is_no_file_is_refused),
         cmocka_unit_test(a_second_spawner_on_one_cgroup_is_refused_and_harms_nothing),
+        cmocka_unit_test(two_spawners_with_the_same_configuration_use_different_ids),
         cmocka_unit_test(requests_that_a_correct_broker_may_send_too_late_get_an_error),
         cmocka_unit_test(an_id_in_use_and_one_sandbox_too_many_are_refused),
         cmocka_unit_test(what_no_broker_sends_ends_the_spawner_and_every_sandbox),

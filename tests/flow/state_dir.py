@@ -1,0 +1,64 @@
+#!/usr/bin/python3
+"""The state directory: what root does not use, with the reason and before anything was made in it; and one that goes away."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import sp
+from broker import Broker, binary
+from patience import run
+from runner import check, run_cases, until
+
+sp.load("proto/gen/descriptor_set.bin")
+
+
+def refused(folder, state, *words):
+    r = run([binary("stockaded"), "--state-dir", state, "--listen", f"ipc://{folder}/run/s", "--cgroup", "/stockade-test-none"],
+            stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    check(r.returncode == 69, f"{state}: {r.returncode} {r.stderr}")
+    for word in words:
+        check(word in r.stderr, f"{word!r} is not in {r.stderr!r}")
+
+
+def what_others_could_replace_is_refused_before_anything_is_made_in_it():
+    with tempfile.TemporaryDirectory() as folder:
+        os.mkdir(f"{folder}/real")
+        os.symlink(f"{folder}/real", f"{folder}/link")
+        os.lchown(f"{folder}/link", 12345, 12345)
+        refused(folder, f"{folder}/link/below/state", f"{folder}/link is a symbolic link")
+        check(os.listdir(f"{folder}/real") == [], "nothing was made through it")
+
+        os.mkdir(f"{folder}/open")
+        os.chmod(f"{folder}/open", 0o777)
+        refused(folder, f"{folder}/open", f"{folder}/open can be written by others", "0777", "chmod go-w")
+        refused(folder, f"{folder}/open/below", f"{folder}/open can be written by others")
+        check(os.listdir(f"{folder}/open") == [], "nothing was made in it")
+
+        os.mkdir(f"{folder}/theirs")
+        os.chown(f"{folder}/theirs", 12345, 12345)
+        refused(folder, f"{folder}/theirs", "belongs to uid 12345", "chown")
+        refused(folder, f"{folder}/theirs/below", f"{folder}/theirs belongs to uid 12345")
+        check(os.listdir(f"{folder}/theirs") == [], "nothing was made in it")
+
+        os.makedirs(f"{folder}/state/profiles")
+        os.chown(f"{folder}/state/profiles", 12345, 12345)  # by an account that an earlier install had
+        refused(folder, f"{folder}/state", "profiles belongs to uid 12345", "broker's account", "earlier install")
+
+
+def one_that_is_deleted_while_the_broker_runs_is_told_by_health():
+    with Broker(config="pool: 1\n") as b:
+        c = sp.Client(b.address)
+        health = lambda: c.unary("/stockade.v1.HealthService/Check", {})  # noqa: E731
+        check(health().status == 1, "at first all is well")
+        shutil.rmtree(b.state)
+        until(lambda: health().status == 2, "health says that it is not")
+        check(b.state in health().reason and "deleted" in health().reason, health().reason)
+
+
+sys.exit(run_cases([
+    what_others_could_replace_is_refused_before_anything_is_made_in_it,
+    one_that_is_deleted_while_the_broker_runs_is_told_by_health,
+]))
