@@ -47,6 +47,7 @@ struct user_namespace {
 };
 
 struct cred {
+    kuid_t uid;
     struct user_namespace *user_ns;
 };
 
@@ -143,7 +144,7 @@ struct task_struct {
     int exit_code;
     __u64 start_time;
     struct css_set *cgroups;
-    struct task_struct *group_leader;
+    struct task_struct *group_leader, *real_parent;
     struct mm_struct *mm;
     const struct cred *cred;
     struct fs_struct *fs;

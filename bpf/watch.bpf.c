@@ -238,7 +238,8 @@ static long hash_bytes(__u32 step, struct hashing *h)
     return 0;
 }
 
-static __noinline __u64 hash_args(struct watch_account *account)
+// The arguments stand in the scratch afterwards; *size: bytes of all of them.
+static __noinline __u64 hash_args(struct watch_account *account, __u32 *size)
 {
     struct task_struct *task = bpf_get_current_task_btf();
     struct mm_struct *mm = task->mm;
@@ -247,6 +248,8 @@ static __noinline __u64 hash_args(struct watch_account *account)
     if (!args || !mm)
         return 0;
     __u64 n = mm->arg_end - mm->arg_start;
+    if (size)
+        *size = (__u32)n;
     if (n > WATCH_ARGS)
         n = WATCH_ARGS;
     if (bpf_probe_read_user(args->bytes, (__u32)n, (void *)mm->arg_start)) {
@@ -277,6 +280,30 @@ struct exec_facts {
     bool known, fresh, memfd, socket;
 };
 
+// Arguments, parent, uid and working directory.
+static __always_inline void show_process(struct watch_exec *body, struct task_struct *task,
+                                         struct watch_account *account)
+{
+    __u32 zero = 0, size = 0;
+    struct args *args = bpf_map_lookup_elem(&args_scratch, &zero);
+    struct path_scratch *s = scratch_of_cpu();
+    body->args_hash = hash_args(account, &size);
+    body->args_n = size;
+    body->parent = (__u32)task->real_parent->tgid;
+    body->uid = exe_uid_inside(task, task->cred->uid.val);
+    body->cwd_n = 0;
+    if (args)
+        (void)bpf_probe_read_kernel(body->argv, sizeof body->argv, args->bytes);
+    if (!s)
+        return;
+    build_begin(s);
+    path_above_base(AT_FDCWD, ABOVE_BUILD);
+    __u32 n = FULL_MAX - s->at;
+    body->cwd_n = n < WATCH_CWD ? n : WATCH_CWD;
+    __u32 from = n < WATCH_CWD ? s->at : FULL_MAX - WATCH_CWD;
+    (void)bpf_probe_read_kernel(body->cwd, sizeof body->cwd, &s->full[bounded(from, FULL_MAX - 1)]);
+}
+
 static __always_inline void tell_exec(const struct place *p, const struct exec_facts *f,
                                       const char *path)
 {
@@ -296,7 +323,7 @@ static __always_inline void tell_exec(const struct place *p, const struct exec_f
     body->memfd = f->memfd;
     body->socket = f->socket;
     body->fresh = f->fresh;
-    body->args_hash = hash_args(p->account);
+    show_process(body, bpf_get_current_task_btf(), p->account);
     long n = bpf_probe_read_kernel_str(body->path, sizeof body->path, path);
     if (n < 0)
         COUNT(p->account, failures);

@@ -39,6 +39,8 @@ enum {
     WATCH_WINDOW = 200,          // syscalls of a thread that are scored together
     WATCH_EXES = 16384,
     WATCH_PATH = 256,
+    WATCH_ARGV = 384, // bytes of the arguments that are shown
+    WATCH_CWD = 128,
     WATCH_ARGS = 4096, // bytes of the arguments that are hashed
     WATCH_SENSITIVE =
         128, // built-in sensitive paths at most; those of the configuration are counted from here
@@ -217,6 +219,12 @@ struct watch_exec { // class ALARM when memfd or socket, NEW when fresh, else PR
     __u8 fresh;      // a frozen profile does not know it (WATCH_NEW)
     __u32 path_n;
     char path[WATCH_PATH]; // as given to exec, cut
+    __u32 parent;          // process, of the host
+    __u32 uid;             // inside the sandbox's user namespace, or ~0
+    __u32 args_n;          // bytes of all arguments with their NULs
+    __u32 cwd_n;
+    char argv[WATCH_ARGV]; // the beginning of them
+    char cwd[WATCH_CWD];   // the end of it
 };
 
 struct watch_exit {
@@ -271,5 +279,6 @@ struct watch_score { // EVENT_PROFILE
 _Static_assert(sizeof(struct watch_account) ==
                    24 + 8 * (WATCH_SYSCALLS + WATCH_ERRORS + 19 + WATCH_SYSCALLS / 64),
                "no padding");
-_Static_assert(sizeof(struct watch_exec) == 304 && sizeof(struct watch_open) == 24 + 2 * WATCH_PATH,
+_Static_assert(sizeof(struct watch_exec) == 320 + WATCH_ARGV + WATCH_CWD &&
+                   sizeof(struct watch_open) == 24 + 2 * WATCH_PATH,
                "no padding");

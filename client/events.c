@@ -14,7 +14,7 @@
 #include "requests.h"
 #include "stockade/v1/telemetry_service.pb-c.h"
 
-enum { FACTS_MAX = 16, LIST_TEXT_MAX = 4096, KINDS_MAX = 64 };
+enum { FACTS_MAX = 24, LIST_TEXT_MAX = 4096, KINDS_MAX = 64 };
 
 // Of which the calls may be several, one after the other.
 struct subscription {

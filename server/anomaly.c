@@ -16,6 +16,7 @@
 #include "loop.h"
 #include "net_policy.h"
 #include "now.h"
+#include "record.h"
 #include "relay/relay.h"
 #include "sandbox.h"
 #include "server.h"
@@ -182,6 +183,23 @@ job_of(const struct anomaly *a, const struct box *box)
     return a->job;
 }
 
+// Those that fit.
+static void
+fill_labels(const struct sandbox_spec *spec, struct anomaly_finding *f)
+{
+    size_t at = 0;
+    for (uint32_t i = 0; i < spec->labels_n; i++) {
+        size_t key = strlen(spec->labels[i].key) + 1;
+        size_t value = strlen(spec->labels[i].value) + 1;
+        if (at + key + value > sizeof f->labels)
+            continue;
+        memcpy(f->labels + at, spec->labels[i].key, key);
+        memcpy(f->labels + at + key, spec->labels[i].value, value);
+        at += key + value;
+        f->labels_n++;
+    }
+}
+
 static void
 fill_finding(const struct anomaly_block *b, struct anomaly_finding *f, enum anomaly_rule rule,
              double score, const char *text)
@@ -199,6 +217,10 @@ fill_finding(const struct anomaly_block *b, struct anomaly_finding *f, enum anom
         .threshold = (double)p->threshold,
     };
     (void)snprintf(f->text, sizeof f->text, "%s", text);
+    (void)snprintf(f->sandbox_name, sizeof f->sandbox_name, "%s", a->sandbox->spec.name);
+    fill_labels(&a->sandbox->spec, f);
+    f->pid = a->pid;
+    memcpy(f->comm, a->comm, sizeof f->comm);
     memcpy(f->sandbox_id, b->sandbox_id, sizeof f->sandbox_id);
     memcpy(f->tenant, b->tenant, sizeof f->tenant);
     memcpy(f->template, a->sandbox->spec.template->name, sizeof f->template);
@@ -287,6 +309,8 @@ enter(struct anomaly *a, struct sandbox *s, struct job *j, uint64_t event_ns)
     a->sandbox = s;
     a->job = j;
     a->event_ns = event_ns;
+    a->pid = 0;
+    a->comm[0] = '\0';
     if (b == NULL)
         return NULL;
     box_enter(&b->box, box_job_of(&b->box, j));
@@ -300,6 +324,8 @@ anomaly_event(struct anomaly *a, struct sandbox *s, struct job *j, const struct 
     struct box *b = enter(a, s, j, event->time_ns);
     if (b == NULL)
         return;
+    a->pid = event->pid;
+    (void)record_text(event->comm, sizeof event->comm, a->comm, sizeof a->comm);
     enum box_exe exe = BOX_EXE_KNOWN;
     if (event->kind == EVENT_EXEC && event->size >= sizeof(struct watch_exec) && j != NULL)
         exe = profiles_exec(&a->profiles, number_of(a, s->spec.template), body);
@@ -311,8 +337,11 @@ anomaly_relay(struct anomaly *a, struct sandbox *s, struct job *j,
               const struct relay_report *report)
 {
     struct box *b = enter(a, s, j, report->time_ns);
-    if (b != NULL)
-        box_relay(b, report);
+    if (b == NULL)
+        return;
+    a->pid = report->user.pid;
+    (void)record_text(report->user.comm, sizeof report->user.comm, a->comm, sizeof a->comm);
+    box_relay(b, report);
 }
 
 void

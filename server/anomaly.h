@@ -42,7 +42,7 @@ enum anomaly_response {
     RESPONSE_KILL,
 };
 
-enum { ANOMALY_TEXT_MAX = 256, ANOMALY_TICK_MS = 100 };
+enum { ANOMALY_TEXT_MAX = 256, ANOMALY_LABELS = 512, ANOMALY_TICK_MS = 100 };
 
 struct anomaly_finding {
     uint64_t sequence;  // counts up, from 1; 0: held back, since there were too many in a minute
@@ -58,6 +58,11 @@ struct anomaly_finding {
     char process_id[33]; // "": the sandbox as a whole
     char template[64];
     char tenant[32];
+    char sandbox_name[65];
+    uint32_t pid;                // of the host; 0: no process is known
+    char comm[64];               // UTF-8
+    char labels[ANOMALY_LABELS]; // "KEY\0VALUE\0", as many as fit
+    uint32_t labels_n;
 };
 
 // What is known of a sandbox at one moment: sums over all its jobs, those that have ended included, so that each figure

@@ -39,6 +39,8 @@ struct anomaly {
     struct sandbox *sandbox;
     struct job *job;
     uint64_t event_ns;
+    uint32_t pid;
+    char comm[64];
 };
 
 // Something waits: it is served when this call is over.

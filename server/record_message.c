@@ -166,8 +166,10 @@ add_findings(Stockade__V1__Record *m, const struct record *r, struct arena *a, s
         to->score = from->score;
         to->threshold = from->threshold;
         to->response = anomaly_response_name(from->response);
+        to->pid = from->pid;
+        to->comm = arena_copy(a, from->comm, strlen(from->comm));
         to->sequence = from->sequence;
-        if (to->time == NULL || to->text == NULL)
+        if (to->time == NULL || to->text == NULL || to->comm == NULL)
             return false;
         m->findings[m->n_findings++] = to;
     }

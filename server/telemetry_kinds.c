@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "log.h"
 #include "net_hint.h"
 #include "net_rule.h"
 #include "socket_options.h"
@@ -221,6 +222,38 @@ fill_connect(struct told *o, const void *body)
 
 // ---- processes and calls
 
+// One argument behind others. Returns where it ends; `room` is kept for the quotes and the NUL.
+static size_t
+add_argument(char *out, size_t at, size_t out_n, const char *arg)
+{
+    char escaped[4 * WATCH_ARGV + 1];
+    bool plain = arg[0] != '\0' && strpbrk(arg, " \"\\'") == NULL;
+    (void)log_escape(arg, escaped, sizeof escaped);
+    plain = plain && strcmp(escaped, arg) == 0;
+    int n = snprintf(out + at, out_n - at, plain ? "%s%s" : "%s\"%s\"", at > 0 ? " " : "", escaped);
+    return n < 0 || (size_t)n >= out_n - at ? out_n - 1 : at + (size_t)n;
+}
+
+static void
+show_process(struct told *o, const struct watch_exec *x)
+{
+    Stockade__V1__Execution *d = &o->d.execution;
+    char argv[WATCH_ARGV + 1];
+    uint32_t n = x->args_n < WATCH_ARGV ? x->args_n : WATCH_ARGV;
+    size_t at = 0;
+    memcpy(argv, x->argv, n);
+    argv[n] = '\0';
+    o->args[0] = '\0';
+    for (uint32_t i = 0; i < n; i += (uint32_t)strlen(argv + i) + 1)
+        at = add_argument(o->args, at, sizeof o->args, argv + i);
+    d->arguments = o->args;
+    d->arguments_cut = x->args_n > WATCH_ARGV || at == sizeof o->args - 1;
+    d->parent_pid = x->parent;
+    d->uid = x->uid;
+    d->cwd =
+        record_text(x->cwd, x->cwd_n < WATCH_CWD ? x->cwd_n : WATCH_CWD, o->cwd, sizeof o->cwd);
+}
+
 static void
 fill_exec(struct told *o, const void *body)
 {
@@ -233,6 +266,7 @@ fill_exec(struct told *o, const void *body)
     d->args_hash = o->hash;
     d->inode = x->exe.inode;
     d->unnamed = x->memfd != 0;
+    show_process(o, x);
     d->count = 1;
     o->m.detail_case = DETAIL(EXECUTION);
     o->m.execution = d;

@@ -29,12 +29,26 @@ telemetry_fill(Stockade__V1__Event *m, const struct sandbox *s, const struct job
     m->template_ = s->spec.template->name;
 }
 
+// Every event passes here: the sandbox's name and labels are added.
 void
 telemetry_tell(struct telemetry *t, struct telemetry_box *b, Stockade__V1__Event *m)
 {
+    const struct sandbox_spec *spec = &b->sandbox->spec;
+    Stockade__V1__Event__MetadataEntry entry[LABELS_MAX];
+    Stockade__V1__Event__MetadataEntry *entries[LABELS_MAX];
+    for (uint32_t i = 0; i < spec->labels_n && i < LABELS_MAX; i++) {
+        stockade__v1__event__metadata_entry__init(&entry[i]);
+        entry[i].key = spec->labels[i].key;
+        entry[i].value = spec->labels[i].value;
+        entries[m->n_metadata++] = &entry[i];
+    }
+    m->metadata = entries;
+    m->sandbox_name = spec->name;
     b->alerts += m->severity >= GRAVE(WARNING);
     b->denials += m->kind == KIND(DENIED);
     events_publish(t->events, m);
+    m->metadata = NULL;
+    m->n_metadata = 0;
 }
 
 void
@@ -53,6 +67,8 @@ telemetry_finding(void *cookie, const struct anomaly_finding *f, struct sandbox 
     Stockade__V1__Event m;
     Stockade__V1__Finding d = STOCKADE__V1__FINDING__INIT;
     telemetry_fill(&m, s, j, KIND(FINDING), (Stockade__V1__Severity)f->severity);
+    m.pid = d.pid = f->pid;
+    m.comm = d.comm = f->comm;
     d.rule = f->rule;
     d.severity = (Stockade__V1__Severity)f->severity;
     d.text = f->text;

@@ -24,7 +24,8 @@ struct told {
         Stockade__V1__ProfileScore score;
         Stockade__V1__Finding finding;
     } d;
-    char comm[64], text[TEXT], more[TEXT], destination[DESTINATION], hash[17], hint[256];
+    char comm[64], text[TEXT], more[TEXT], cwd[3 * WATCH_CWD + 1], args[4 * WATCH_ARGV + 1],
+        destination[DESTINATION], hash[17], hint[256];
     const char *calls[3];
 };
 

@@ -80,6 +80,24 @@ matches(const Stockade__V1__ListFindingsRequest *m, const char *tenant,
            (int)f->severity >= (int)m->severity;
 }
 
+static bool
+make_labels(struct arena *a, const struct anomaly_finding *f, Stockade__V1__Finding *m)
+{
+    const char *at = f->labels;
+    m->metadata = arena_alloc(a, sizeof(void *) * (f->labels_n + 1));
+    for (uint32_t i = 0; m->metadata != NULL && i < f->labels_n; i++) {
+        Stockade__V1__Finding__MetadataEntry *entry =
+            wire_make(a, &stockade__v1__finding__metadata_entry__descriptor);
+        if (entry == NULL)
+            return false;
+        entry->key = at;
+        entry->value = at + strlen(at) + 1;
+        at = entry->value + strlen(entry->value) + 1;
+        m->metadata[m->n_metadata++] = entry;
+    }
+    return m->metadata != NULL;
+}
+
 static Stockade__V1__Finding *
 make_finding(struct arena *a, const struct anomaly_finding *f)
 {
@@ -100,7 +118,10 @@ make_finding(struct arena *a, const struct anomaly_finding *f)
     m->process_id = f->process_id;
     m->template_ = f->template;
     m->sequence = f->sequence;
-    return m;
+    m->pid = f->pid;
+    m->comm = f->comm;
+    m->sandbox_name = f->sandbox_name;
+    return make_labels(a, f, m) ? m : NULL;
 }
 
 // A page of what there is now. False without memory.

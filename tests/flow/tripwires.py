@@ -3,7 +3,8 @@
 
 import json
 
-from api import SANDBOX, main
+import sp
+from api import SANDBOX, connect, main
 from broker import Broker, skip
 from runner import check, until
 
@@ -94,9 +95,30 @@ def a_look_at_a_sensitive_file_is_noted(b, c):
     b.cli("rm", box)
 
 
+def an_exec_shows_its_arguments_and_a_finding_whose_it_is(b, c):
+    r = c.unary(SANDBOX + "Create", {"name": "told", "metadata": {"team": "red"}}).sandbox
+    b.cli("exec", "-n", r.id, "--", "/bin/sh", "-c", "cd /usr; exec /bin/cat /etc/shadow 'a b' '\x01'")
+    call = connect(b, 20)
+    sub = call.begin("/stockade.v1.TelemetryService/Subscribe", {"sandbox_ids": [r.id], "from_sequence": 1, "kept_only": True},
+                     credit=10000)
+    events = []
+    until(lambda: "sensitive-path" in found(b, r.id), "found")
+    while (frame := call.recv(sub)).kind != sp.END:
+        events += sp.message("stockade.v1.SubscribeResponse").FromString(frame.payload).events
+    check(all(e.sandbox_name == "told" and dict(e.metadata) == {"team": "red"} for e in events), str(events))
+    x = next(e for e in events if e.HasField("execution") and "/etc/shadow" in e.execution.arguments and e.comm == "cat")
+    check(x.execution.arguments == '/bin/cat /etc/shadow "a b" "\\u0001"' and not x.execution.arguments_cut, x.execution.arguments)
+    check(x.execution.cwd == "/usr" and x.execution.parent_pid > 0 and x.execution.uid == 1000, str(x.execution))
+    f = next(e for e in events if e.HasField("finding"))
+    check(f.comm == "cat" and f.pid == x.pid and f.finding.pid == x.pid, str(f))
+    f = next(x for x in findings(b, r.id) if x["rule"] == "sensitive-path")
+    check(f["comm"] == "cat" and f["sandbox_name"] == "told" and f["metadata"] == {"team": "red"}, f)
+    b.cli("rm", r.id)
+
+
 TESTS = [the_kernels_part_is_there, harmless_calls_do_not_hide_a_dangerous_one,
          denials_of_one_address_do_not_hide_another, no_way_to_a_sensitive_file_is_silent,
-         a_look_at_a_sensitive_file_is_noted]
+         a_look_at_a_sensitive_file_is_noted, an_exec_shows_its_arguments_and_a_finding_whose_it_is]
 
 
 if __name__ == "__main__":

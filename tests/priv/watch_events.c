@@ -46,6 +46,14 @@ an_exec_tells_path_arguments_and_what_file_it_is(void **state)
         assert_memory_equal(&b->exe, &key, sizeof key);
         assert_int_equal(b->known, i);
         assert_int_equal(b->memfd, 0);
+        assert_int_equal(b->args_n, sizeof "first\0\0third one");
+        assert_memory_equal(b->argv, "first\0\0third one", b->args_n);
+        assert_int_equal(b->parent, getpid());
+        char cwd[4096];
+        assert_non_null(getcwd(cwd, sizeof cwd));
+        size_t n = strlen(cwd) < WATCH_CWD ? strlen(cwd) : WATCH_CWD;
+        assert_int_equal(b->cwd_n, n);
+        assert_memory_equal(b->cwd, cwd + strlen(cwd) - n, n);
     }
     assert_int_equal(bpf_map_delete_elem(bpf_map__fd(rig.bpf->maps.exes), &key), 0);
     assert_int_equal(rig_account(&rig, j.job)->execs, 2);
