@@ -51,6 +51,20 @@ on_report(void *cookie, const struct relay_report *r)
         n->srv->on_relay_report(n->srv->relay_report_cookie, r);
 }
 
+static void
+on_in_force(void *cookie, uint32_t slot, uint32_t generation)
+{
+    struct net *n = cookie;
+    list_each(it, sandboxes_owned(n->srv->sandboxes))
+    {
+        struct sandbox *s = list_entry(it, struct sandbox, node);
+        if (s->slot == slot && s->generation == generation) {
+            sandbox_network_in_force(s);
+            return;
+        }
+    }
+}
+
 // Every connection to the outside ended with it. Policies hold on: until there is another one nothing gets out.
 static void
 on_gone(void *cookie, const struct err *why)
@@ -159,7 +173,7 @@ static int
 attach(struct net *n, int fd, struct err *e)
 {
     static const struct relay_events events = {
-        .report = on_report, .silent = on_silent, .gone = on_gone};
+        .report = on_report, .in_force = on_in_force, .silent = on_silent, .gone = on_gone};
     n->srv->relay = relay_link_new(n->srv->loop, fd, &events, n, e);
     if (n->srv->relay == NULL)
         return err_errno(e);

@@ -288,7 +288,9 @@ sandbox_network(struct sandbox *s, struct network *n, struct sandbox_waiter *w, 
         s->network_wanted = network_ref(n);
     } else if (open || !needs_relay) {
         r = change(s, n, open ? relay : NULL, e);
-        return r < 0 ? r : 1;
+        if (r < 0 || !open)
+            return r < 0 ? r : 1;
+        s->policies_under_way = true;
     } else {
         r = open_listeners(s, n, e);
         if (r < 0)
@@ -296,6 +298,15 @@ sandbox_network(struct sandbox *s, struct network *n, struct sandbox_waiter *w, 
     }
     sandbox_network_wait(s, w);
     return 0;
+}
+
+void
+sandbox_network_in_force(struct sandbox *s)
+{
+    bool waited = s->policies_under_way;
+    s->policies_under_way = false;
+    if (waited && s->network_wanted == NULL)
+        sandbox_network_done(s, NULL);
 }
 
 bool

@@ -42,3 +42,6 @@ void sandbox_network_spent(struct sandbox *s);
 
 // After the relay was started again: its listeners are opened anew.
 void sandbox_network_again(struct sandbox *s);
+
+// The relay has carried out every policy that it was given for the sandbox: whoever waits for one is answered.
+void sandbox_network_in_force(struct sandbox *s);

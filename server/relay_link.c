@@ -25,6 +25,7 @@ struct sandbox_entry {
     bool spent; // and was told so
     relay_done *done;
     void *cookie;
+    uint32_t policies; // given, and not in force yet
 };
 
 struct relay_link {
@@ -277,7 +278,9 @@ void
 relay_give(struct relay_link *l, struct packet *o)
 {
     struct err e;
-    l->sandboxes[order(o)->slot].spent = false;
+    struct sandbox_entry *sandbox = &l->sandboxes[order(o)->slot];
+    sandbox->spent = false;
+    sandbox->policies += order(o)->kind == RELAY_POLICY;
     if (submit(l, o, &e) < 0)
         cut(l);
 }
@@ -305,10 +308,20 @@ relay_close(struct relay_link *l, uint32_t slot, uint32_t generation, relay_done
     struct packet *o = r < 0 ? NULL : order_new(l, &body, e);
     if (o == NULL)
         return err_errno(e);
-    l->sandboxes[slot] = (struct sandbox_entry){
-        .state = SANDBOX_CLOSING, .generation = generation, .done = done, .cookie = cookie};
+    l->sandboxes[slot] = (struct sandbox_entry){.state = SANDBOX_CLOSING,
+                                                .generation = generation,
+                                                .done = done,
+                                                .cookie = cookie,
+                                                .policies = l->sandboxes[slot].policies};
     relay_give(l, o);
     return 0;
+}
+
+static void
+tell_in_force(const struct relay_link *l, uint32_t slot)
+{
+    if (l->events->in_force != NULL)
+        l->events->in_force(l->cookie, slot, l->sandboxes[slot].generation);
 }
 
 static void
@@ -336,7 +349,7 @@ check(const struct relay_link *l, const struct relay_report *r, size_t n, struct
 {
     if (n != sizeof *r)
         return err_set(e, ERR_INTERNAL, "a report of %zu bytes", n);
-    if (r->kind < RELAY_READY || r->kind > RELAY_PONG)
+    if (r->kind < RELAY_READY || r->kind > RELAY_IN_FORCE)
         return err_set(e, ERR_INTERNAL, "a report of kind %u", r->kind);
     if (r->reason >= NET_REASONS || (r->rule >= NET_RULES && r->rule != ~0U))
         return err_set(e, ERR_INTERNAL, "a report with reason %u and rule %u", r->reason, r->rule);
@@ -353,6 +366,8 @@ check(const struct relay_link *l, const struct relay_report *r, size_t n, struct
     if (r->slot >= BPF_SLOTS || l->sandboxes[r->slot].state == SANDBOX_NONE ||
         l->sandboxes[r->slot].generation != r->generation)
         return err_set(e, ERR_INTERNAL, "a report about slot %u, which is not open", r->slot);
+    if (r->kind == RELAY_IN_FORCE && l->sandboxes[r->slot].policies == 0)
+        return err_set(e, ERR_INTERNAL, "a policy of slot %u in force that was not given", r->slot);
     if (r->kind == RELAY_CLOSED && l->sandboxes[r->slot].state != SANDBOX_CLOSING)
         return err_set(e, ERR_INTERNAL, "slot %u closed without an order", r->slot);
     return 0;
@@ -368,6 +383,9 @@ tell(struct relay_link *l, const struct relay_report *r)
     } else if (r->kind == RELAY_PONG) {
         l->waiting = false;
         l->looks = 0;
+    } else if (r->kind == RELAY_IN_FORCE) {
+        if (--l->sandboxes[r->slot].policies == 0)
+            tell_in_force(l, r->slot);
     } else if (r->kind == RELAY_CLOSED) {
         tell_closed(l, r->slot);
     } else if (l->events->report != NULL) {
@@ -398,9 +416,12 @@ tell_gone(struct relay_link *l, const struct err *why)
 {
     loop_poll_stop(&l->poll);
     loop_timer_stop(&l->pulse);
-    for (uint32_t slot = 0; slot < BPF_SLOTS && !l->freed; slot++)
-        if (l->sandboxes[slot].state != SANDBOX_NONE)
+    for (uint32_t slot = 0; slot < BPF_SLOTS && !l->freed; slot++) {
+        if (l->sandboxes[slot].policies > 0)
+            tell_in_force(l, slot);
+        if (!l->freed && l->sandboxes[slot].state != SANDBOX_NONE)
             tell_closed(l, slot);
+    }
     if (!l->freed && l->events->gone != NULL)
         l->events->gone(l->cookie, why);
 }

@@ -50,6 +50,8 @@ struct relay_events {
     // A DENIED, LOOKUP, FLOW, FLOW_END, SUMS or RULE_SUM of a sandbox that is open or closing. Its strings end, its
     // name has nothing but letters, digits, '-', '_' and '.', its rule is below NET_RULES or ~0. Borrowed.
     void (*report)(void *cookie, const struct relay_report *r);
+    // The relay has carried out every policy of the sandbox that it was given, or has ended, and all flows with it.
+    void (*in_force)(void *cookie, uint32_t slot, uint32_t generation);
     // The relay is ready for orders: once, when it has read the servers and locked itself in. Orders may be given before.
     void (*ready)(void *cookie);
     // It does not answer (RELAY_SILENT_MS, or RELAY_START_MS until it is ready): it is to be killed, which ends the link.
@@ -82,7 +84,7 @@ int relay_configure(struct relay_link *l, const struct relay_servers *servers, s
 int relay_open(struct relay_link *l, uint32_t slot, uint32_t generation, int fds[RELAY_FDS],
                const struct relay_policy *policy, struct err *e);
 
-// Another policy: flows that it forbids are cut before the relay reads its next order. In two steps, so that what belongs
+// Another policy: flows that it forbids are cut when in_force() is called. In two steps, so that what belongs
 // together does not fail half-way: an order for which there is room now, *owned*, for relay_give() or packet_free(). NULL:
 // FAILED_PRECONDITION, not open; RESOURCE_EXHAUSTED, the relay does not read; UNAVAILABLE, it has ended.
 struct packet *relay_policy(const struct relay_link *l, uint32_t slot, uint32_t generation,

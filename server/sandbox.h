@@ -88,6 +88,7 @@ struct sandbox {
     struct bpf_sandbox entry;       // as written there
     struct network *network;        // owned: the policy in force; NULL: no way out
     struct network *network_wanted; // owned: its listeners are being made
+    bool policies_under_way;        // the relay was given one, and has not said that it is in force
     struct cgroup_dirs dirs;        // owned
     struct guest_link *link;
     struct cgstat fresh; // its figures when its guest became ready

@@ -39,7 +39,11 @@ policy_order(struct relay *r, const struct relay_order *o, const int *fds, size_
     struct sandbox *s = find_open(r, o);
     (void)fds;
     (void)fds_n;
-    return s != NULL && sandbox_policy(s, o);
+    if (s == NULL || !sandbox_policy(s, o))
+        return false;
+    s->in_force_due++;
+    sandbox_in_force(s);
+    return true;
 }
 
 static bool

@@ -61,12 +61,13 @@ struct sandbox {
     uint32_t queries_n, lost;
     struct permit_window queries_window;
     struct bucket denials, reports, udp_out, udp_in, dials;
-    uint32_t dialling; // flows that are not open yet
-    uint32_t draining; // flows that only send what is left
-    uint32_t pacing;   // flows that shared the rate at the last look
-    bool resting;      // listeners do not accept until the next tick
-    bool changed;      // since the last SUMS
-    bool spent;        // SPENT: nothing more goes out
+    uint32_t dialling;     // flows that are not open yet
+    uint32_t draining;     // flows that only send what is left
+    uint32_t pacing;       // flows that shared the rate at the last look
+    uint32_t in_force_due; // IN_FORCE reports that found the socket full
+    bool resting;          // listeners do not accept until the next tick
+    bool changed;          // since the last SUMS
+    bool spent;            // SPENT: nothing more goes out
 };
 
 struct relay {

@@ -67,7 +67,7 @@ enum relay_order_kind {
     RELAY_CONFIGURE = 1, // first: servers
     RELAY_OPEN = 2,      // a sandbox, its policy, its listeners
     RELAY_POLICY =
-        3, // another policy: flows that it forbids are cut (RST) before the next order is read
+        3, // another policy: flows that it forbids are cut (RST), then RELAY_IN_FORCE is reported
     RELAY_CLOSE = 4, // everything of the sandbox is cut and closed; answered by RELAY_CLOSED
     RELAY_SPENT =
         6, // nothing more may go out under this policy: the kernel counts more than the quota and its room
@@ -103,9 +103,10 @@ enum relay_report_kind {
     RELAY_FLOW = 4,     // a flow was opened (dialled)
     RELAY_FLOW_END = 5, // with its bytes; reason: why it was cut. Without a FLOW: the dial failed
     RELAY_CLOSED = 6,
-    RELAY_SUMS = 7,     // of a sandbox, every 100 ms while they change
-    RELAY_RULE_SUM = 8, // the same of a rule with a quota: out_bytes, both ways
-    RELAY_PONG = 9,     // generation: of the PING
+    RELAY_SUMS = 7,      // of a sandbox, every 100 ms while they change
+    RELAY_RULE_SUM = 8,  // the same of a rule with a quota: out_bytes, both ways
+    RELAY_PONG = 9,      // generation: of the PING
+    RELAY_IN_FORCE = 10, // one POLICY was carried out: what it forbids is cut
 };
 
 struct relay_report {

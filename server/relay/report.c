@@ -39,6 +39,13 @@ report_pong(uint32_t number)
 }
 
 bool
+report_in_force(const struct sandbox *s)
+{
+    struct relay_report r = about_sandbox(s, RELAY_IN_FORCE);
+    return send_report(&r);
+}
+
+bool
 report_closed(const struct sandbox *s)
 {
     struct relay_report r = about_sandbox(s, RELAY_CLOSED);

@@ -24,6 +24,9 @@ void report_ready(void);
 
 // Must arrive: false when the socket is full, then the caller comes again.
 bool report_pong(uint32_t number);
+
+// IN_FORCE. False: the socket is full.
+bool report_in_force(const struct sandbox *s);
 bool report_closed(const struct sandbox *s);
 
 // The same for figures, and for those of rules with quotas.

@@ -45,7 +45,10 @@ on_tick(uv_timer_t *timer)
         struct sandbox *s = list_entry(it, struct sandbox, node);
         if (s->changed)
             more = !report_sums(s) || more;
-        if (s->closing && s->handles == 0 && !s->changed && report_closed(s)) {
+        sandbox_in_force(s);
+        more = more || s->in_force_due > 0;
+        if (s->closing && s->handles == 0 && !s->changed && s->in_force_due == 0 &&
+            report_closed(s)) {
             s->closing = false;
             list_remove(&s->node);
             free(s->permit);
@@ -211,6 +214,15 @@ sandbox_spent(struct sandbox *s)
     s->spent = true;
     tcp_recheck(s);
     udp_recheck(s);
+}
+
+void
+sandbox_in_force(struct sandbox *s)
+{
+    while (s->in_force_due > 0 && report_in_force(s))
+        s->in_force_due--;
+    if (s->in_force_due > 0)
+        tick_need(s->relay);
 }
 
 static void

@@ -17,6 +17,9 @@ bool sandbox_policy(struct sandbox *s, const struct relay_order *o);
 // SPENT, until another policy comes.
 void sandbox_spent(struct sandbox *s);
 
+// Reports what was carried out of POLICY; later where the socket is full.
+void sandbox_in_force(struct sandbox *s);
+
 // CLOSE: cut at once; CLOSED is told when nothing is left.
 void sandbox_close(struct sandbox *s);
 

@@ -19,7 +19,7 @@ struct fixture {
     uv_loop_t loop;
     struct relay_link *link;
     int relay; // the other end
-    unsigned reports, ready, silent, gone, done;
+    unsigned reports, in_force, ready, silent, gone, done;
     bool free_in_event;
     struct relay_report last;
     char why[512];
@@ -66,7 +66,21 @@ on_done(void *cookie)
     f->done++;
 }
 
-static const struct relay_events events = {on_report, on_ready, on_silent, on_gone};
+static void
+on_in_force(void *cookie, uint32_t slot, uint32_t generation)
+{
+    struct fixture *f = cookie;
+    assert_int_equal(slot, SLOT);
+    assert_int_equal(generation, GENERATION);
+    assert_int_equal(f->gone, 0); // before that
+    f->in_force++;
+}
+
+static const struct relay_events events = {.report = on_report,
+                                           .in_force = on_in_force,
+                                           .ready = on_ready,
+                                           .silent = on_silent,
+                                           .gone = on_gone};
 
 static int
 setup(void **state)
@@ -179,6 +193,7 @@ BREAKS(a_rule_that_is_none_ends_the_link, "rule", r.rule = NET_RULES)
 BREAKS(a_name_without_an_end_ends_the_link, "a name", memset(r.name, 'a', sizeof r.name))
 BREAKS(a_name_of_other_bytes_ends_the_link, "a name", r.name[0] = '\x1b')
 BREAKS(an_answer_without_a_ping_ends_the_link, "PONG out of place", r.kind = RELAY_PONG)
+BREAKS(a_policy_in_force_that_was_not_given_ends_the_link, "was not given", r.kind = RELAY_IN_FORCE)
 BREAKS(closed_without_an_order_ends_the_link, "without an order", r.kind = RELAY_CLOSED)
 
 static void
@@ -381,6 +396,31 @@ orders_of(struct fixture *f, uint32_t kind)
 }
 
 static void
+a_policy_is_in_force_when_the_relay_has_carried_out_the_last_or_has_ended(void **state)
+{
+    struct fixture *f = *state;
+    struct relay_report r = flow();
+    struct err e;
+    const struct relay_policy p = {.mode = NET_OPEN};
+    open_one(f);
+    r.kind = RELAY_IN_FORCE;
+    for (int i = 0; i < 2; i++)
+        relay_give(f->link, relay_policy(f->link, SLOT, GENERATION, &p, &e));
+    turn(f);
+    assert_int_equal(f->in_force, 0);
+    say(f, &r);
+    assert_int_equal(f->in_force, 0);
+    say(f, &r);
+    assert_int_equal(f->in_force, 1);
+    relay_give(f->link, relay_policy(f->link, SLOT, GENERATION, &p, &e));
+    (void)close(f->relay);
+    f->relay = -1;
+    turn(f);
+    assert_int_equal(f->in_force, 2);
+    assert_int_equal(f->gone, 1);
+}
+
+static void
 that_the_kernel_cut_is_said_once_under_each_policy(void **state)
 {
     struct fixture *f = *state;
@@ -460,6 +500,8 @@ main(void)
         LINK_TEST(reports_are_told_and_a_close_is_called_back_once),
         LINK_TEST(the_relays_end_calls_back_every_close_and_is_told_once),
         LINK_TEST(the_link_may_be_freed_inside_an_event),
+        LINK_TEST(a_policy_in_force_that_was_not_given_ends_the_link),
+        LINK_TEST(a_policy_is_in_force_when_the_relay_has_carried_out_the_last_or_has_ended),
         LINK_TEST(that_the_kernel_cut_is_said_once_under_each_policy),
         LINK_TEST(only_a_relay_that_does_not_answer_is_silent),
     };
