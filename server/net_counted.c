@@ -80,14 +80,6 @@ rise32(uint32_t *to, uint32_t value)
     *to = value > *to ? value : *to;
 }
 
-// No relay gives more names than a sandbox may have, whatever it says: they are to be forgotten at once some day.
-static uint32_t
-names_most(const struct counted *c)
-{
-    uint32_t most = c->orphans + NET_NAMES_PER_SLOT;
-    return most < NET_SYNTHETIC_V4_MASK ? most : NET_SYNTHETIC_V4_MASK;
-}
-
 void
 net_counted_report(struct net_counted *all, const struct relay_report *r)
 {
@@ -101,7 +93,7 @@ net_counted_report(struct net_counted *all, const struct relay_report *r)
         rise64(&c->sums.in_bytes, r->in_bytes);
         rise32(&c->sums.queries, r->queries);
         rise32(&c->sums.lost, r->lost);
-        rise32(&c->sums.names, r->names < names_most(c) ? r->names : names_most(c));
+        rise32(&c->sums.names, r->names < NET_SYNTHETIC_V4_MASK ? r->names : NET_SYNTHETIC_V4_MASK);
         return;
     }
     if (c->rule_bytes == NULL)

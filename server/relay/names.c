@@ -88,15 +88,72 @@ take(void)
     return t.used < NET_NAMES ? &t.all[t.used++] : NULL;
 }
 
+static void
+forget(struct sandbox *s, struct name *n)
+{
+    maps_name_remove(s->relay->names_fd, s->slot, n->index);
+    struct name **at = text_bucket(n->slot, n->text);
+    while (*at != n)
+        at = &(*at)->next_text;
+    *at = n->next_text;
+    at = index_bucket(n->slot, n->index);
+    while (*at != n)
+        at = &(*at)->next_index;
+    *at = n->next_index;
+    list_remove(&n->node);
+    list_append(&t.unused, &n->node);
+    s->names_n--;
+    t.given--;
+}
+
+static bool
+forget_idle(struct sandbox *s)
+{
+    list_each(it, &s->names)
+    {
+        struct name *n = list_entry(it, struct name, node);
+        if (n->users > 0)
+            continue;
+        forget(s, n);
+        return true;
+    }
+    return false;
+}
+
+void
+names_touch(struct sandbox *s, struct name *n)
+{
+    list_remove(&n->node);
+    list_append(&s->names, &n->node);
+}
+
+void
+names_hold(struct sandbox *s, struct name *n)
+{
+    if (n == NULL)
+        return;
+    n->users++;
+    names_touch(s, n);
+}
+
+void
+names_release(struct name *n)
+{
+    if (n != NULL)
+        n->users--;
+}
+
 struct name *
 names_make(struct sandbox *s, const char *text)
 {
     struct name *n = names_find(s, text);
-    if (n != NULL)
+    if (n != NULL) {
+        names_touch(s, n);
         return n;
-    uint32_t index = s->names_from + s->names_n + 1;
-    if (s->names_n >= NET_NAMES_PER_SLOT || index > NET_SYNTHETIC_V4_MASK ||
-        !share_left(s->names_n, t.given, NET_NAMES))
+    }
+    uint32_t index = s->names_last + 1;
+    bool full = s->names_n >= NET_NAMES_PER_SLOT || !share_left(s->names_n, t.given, NET_NAMES);
+    if (index > NET_SYNTHETIC_V4_MASK || (full && !forget_idle(s)))
         return NULL;
     n = take();
     if (n == NULL)
@@ -108,6 +165,7 @@ names_make(struct sandbox *s, const char *text)
         list_append(&t.unused, &n->node);
         return NULL;
     }
+    s->names_last = index;
     s->names_n++;
     t.given++;
     struct name **bucket = text_bucket(s->slot, text);
@@ -129,23 +187,7 @@ names_renew(struct sandbox *s)
 void
 names_drop(struct sandbox *s)
 {
-    list_each(it, &s->names)
-    {
-        struct name *n = list_entry(it, struct name, node);
-        maps_name_remove(s->relay->names_fd, s->slot, n->index);
-        struct name **at = text_bucket(n->slot, n->text);
-        while (*at != n)
-            at = &(*at)->next_text;
-        *at = n->next_text;
-        at = index_bucket(n->slot, n->index);
-        while (*at != n)
-            at = &(*at)->next_index;
-        *at = n->next_index;
-        list_remove(&n->node);
-        list_append(&t.unused, &n->node);
-    }
-    t.given -= s->names_n;
-    s->names_n = 0;
+    list_each(it, &s->names) forget(s, list_entry(it, struct name, node));
 }
 
 uint32_t

@@ -55,7 +55,7 @@ struct sandbox {
     struct permit *permit; // owned
     struct list node;      // of all that are open
     struct list flows, associations, streams, queries, names;
-    uint32_t names_from; // indices up to here were given by relays before this one
+    uint32_t names_last; // the last index that was given, by this relay or one before
     uint32_t connections, flows_n, associations_n, names_n, lookups_n, queries_open, streams_n;
     uint64_t out_bytes, in_bytes;
     uint32_t queries_n, lost;

@@ -78,7 +78,7 @@ report_sums(struct sandbox *s)
     r.connections = s->connections;
     r.queries = s->queries_n;
     r.lost = s->lost;
-    r.names = s->names_from + s->names_n;
+    r.names = s->names_last;
     s->changed = !report_rule_sums(s) || !send_report(&r);
     return !s->changed;
 }

@@ -255,6 +255,7 @@ resolve_name(struct sandbox *s, const char *text, struct resolve_waiter *w)
     list_init(&w->node);
     struct name *name = names_find(s, text);
     if (name != NULL && name->n > 0 && s->relay->now_ms < name->fresh_until_ms) {
+        names_touch(s, name);
         w->done(w, RESOLVE_OK, name);
         return;
     }

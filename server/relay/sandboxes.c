@@ -134,7 +134,7 @@ reset(struct sandbox *s, struct relay *r, const struct relay_order *o)
     s->in_bytes = o->counted.in_bytes;
     s->queries_n = o->counted.queries;
     s->lost = o->counted.lost;
-    s->names_from = o->counted.names;
+    s->names_last = o->counted.names;
     bucket_set(&s->denials, REPORTS_PER_SECOND, REPORTS_AT_ONCE);
     bucket_set(&s->reports, REPORTS_PER_SECOND, REPORTS_AT_ONCE);
     bucket_set(&s->dials, DIALS_PER_SECOND, DIALS_AT_ONCE);

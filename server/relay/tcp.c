@@ -184,6 +184,7 @@ begin(struct sandbox *s, struct flow *f, int fd, const struct net_flow *asked)
     watch_open(s->relay, &f->job, fd, 0, tcp_on_ready, f);
     uint32_t index = names_index(asked->address);
     f->name = index != 0 ? names_at(s, index) : NULL;
+    names_hold(s, f->name);
     enum net_reason reason = index != 0 && f->name == NULL ? NET_NO_RULE : judge(f);
     if (reason != NET_REASON_NONE) {
         deny(f, reason);
@@ -264,9 +265,9 @@ tcp_on_listener(uv_poll_t *uv, int status, int events)
         }
         int error = errno;
         bucket_give(&l->sandbox->dials, 1);
-        if (error == EAGAIN) {
+        if (error == EAGAIN)
             break;
-        } else if (error != EINTR && error != ECONNABORTED) {
+        if (error != EINTR && error != ECONNABORTED) {
             // No descriptor or memory: look again at the next tick, not at once and for ever.
             rest(l);
             return;

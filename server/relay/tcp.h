@@ -55,7 +55,7 @@ struct flow {
     struct lane out, in;
     uint64_t moved; // bytes of both at the last look of pacing
     struct net_flow asked;
-    const struct name *name; // NULL: a literal address
+    struct name *name; // held; NULL: a literal address
     uint32_t rule;
     uint8_t address[16]; // being dialled, or dialled
     uint32_t addresses_n, next;

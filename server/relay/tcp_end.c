@@ -168,6 +168,8 @@ tcp_end(struct flow *f, bool reset, enum net_reason reason)
         tcp_reset_at_close(f->job.fd, false);
         tcp_reset_at_close(f->peer.fd, false);
     }
+    names_release(f->name);
+    f->name = NULL;
     list_remove(&f->waiter.node);
     list_remove(&f->node);
     s->connections--;

@@ -40,8 +40,8 @@ struct association {
     struct sockaddr_storage job;
     struct udp_key key;
     struct net_flow flow;
-    const struct name *name; // NULL: a literal address
-    uint8_t address[16];     // where it is connected to
+    struct name *name;   // held; NULL: a literal address
+    uint8_t address[16]; // where it is connected to
     uint32_t rule;
     bool denied; // which was told
     int error;   // of the dial, or what the first datagrams met: errno
@@ -123,6 +123,8 @@ end(struct association *a, enum net_reason reason)
         report_denied(s, reason, &about);
     if (!a->denied)
         report(s, RELAY_FLOW_END, &about);
+    names_release(a->name);
+    a->name = NULL;
     if (!watch_close(&a->watch, on_closed))
         list_append(&t.unused, &a->node);
 }
@@ -285,7 +287,7 @@ on_resolved(struct resolve_waiter *w, enum resolve_result result, struct name *n
         end(a, result == RESOLVE_FORBIDDEN ? NET_NAME_ADDRESS : NET_REASON_NONE);
         return;
     }
-    a->name = name;
+    (void)name; // the same that it holds
     (void)dial(a);
 }
 
@@ -301,7 +303,7 @@ begin(struct listener *l, const struct udp_key *key, const struct sockaddr_stora
                                  .port = flow->port,
                                  .protocol = IPPROTO_UDP};
     uint32_t index = names_index(flow->address);
-    const struct name *name = index != 0 ? names_at(s, index) : NULL;
+    struct name *name = index != 0 ? names_at(s, index) : NULL;
     if (index != 0 && name == NULL) {
         report_denied(s, NET_NO_RULE, &about);
         return NULL;
@@ -333,6 +335,7 @@ begin(struct listener *l, const struct udp_key *key, const struct sockaddr_stora
     list_append(&s->associations, &a->node);
     s->connections++;
     s->associations_n++;
+    names_hold(s, name);
     t.n++;
     tick_need(s->relay);
     if (name == NULL)

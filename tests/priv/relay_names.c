@@ -421,7 +421,7 @@ dns_over_tcp_is_answered_by_the_same_rules(void **state)
 }
 
 static void
-a_sandbox_has_room_for_its_names_and_no_more(void **state)
+a_sandbox_with_all_its_names_gives_up_the_idlest(void **state)
 {
     (void)state;
     struct box_policy p = test_policy();
@@ -434,12 +434,19 @@ a_sandbox_has_room_for_its_names_and_no_more(void **state)
         assert_int_equal(world_ask(fd, name, WORLD_TYPE_A).rcode, NOERROR);
         box_drain();
     }
-    assert_int_equal(world_ask(fd, "one-more.many.test", WORLD_TYPE_A).rcode, SERVFAIL);
-    expect_denied(NET_FULL);
-    assert_int_equal(world_ask(fd, "n1.many.test", WORLD_TYPE_A).rcode, NOERROR);
+    struct net_name entry;
+    assert_int_equal(world_ask(fd, "n0.many.test", WORLD_TYPE_A).rcode, NOERROR); // used again
+    struct world_answer more = world_ask(fd, "one-more.many.test", WORLD_TYPE_A);
+    const uint8_t next[4] = {198, 18, (NET_NAMES_PER_SLOT + 1) >> 8,
+                             (NET_NAMES_PER_SLOT + 1) & 255};
+    assert_int_equal(more.rcode, NOERROR);
+    assert_memory_equal(more.address, next, sizeof next);
+    assert_true(name_entry(1, &entry));
+    assert_false(name_entry(2, &entry)); // the one that was not used for longest
+    assert_true(name_entry(NET_NAMES_PER_SLOT + 1, &entry));
+    assert_int_equal(world_ask(fd, "n1.many.test", WORLD_TYPE_A).rcode, NOERROR); // again
     (void)close(fd);
     box_close();
-    struct net_name entry;
     assert_false(name_entry(1, &entry));
     assert_false(name_entry(NET_NAMES_PER_SLOT, &entry));
 }
@@ -460,7 +467,7 @@ main(void)
         cmocka_unit_test(the_next_address_is_tried_when_one_refuses_or_is_silent),
         cmocka_unit_test(a_query_over_ipv6_is_answered_from_the_address_that_was_asked),
         cmocka_unit_test(dns_over_tcp_is_answered_by_the_same_rules),
-        cmocka_unit_test(a_sandbox_has_room_for_its_names_and_no_more),
+        cmocka_unit_test(a_sandbox_with_all_its_names_gives_up_the_idlest),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
