@@ -1,22 +1,49 @@
 // See resolve.h. c-ares keeps its own sockets and tells which events it wants (sock_state_cb); its time-outs are looked at
 // by the tick. It reads no file once the channel is open: lookups are "b" (DNS alone, no /etc/hosts).
+//
+// A channel sends all that it has under way from one port, and closes the socket when nothing is. So there are many, and each
+// query goes to one that is idle while there is one: whoever wants to forge an answer has to guess port and number of each.
 #include "resolve.h"
 
 #include <ares.h>
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "address.h"
 #include "report.h"
 #include "sandboxes.h"
 
 enum {
-    SOCKETS = 64,
+    CHANNELS = 64,
+    SOCKETS = 256,
     TIMEOUT_MS = 2000,
     TRIES = 2,
     FRESH_S_MIN = 1,
     FRESH_S_MAX = 60,
+};
+
+struct channel {
+    ares_channel ares;
+    uint32_t running;
+};
+
+// Addresses that the sandbox may reach at some port, as they came; the shortest of their times.
+struct found {
+    uint32_t n;
+    uint8_t addresses[NAME_ADDRESSES][16];
+    int ttl_s;
+    bool forbidden;
+    uint8_t refused[16]; // the first that was
+};
+
+// One of the two queries of a lookup: A, AAAA.
+struct part {
+    struct lookup *lookup;
+    struct channel *channel;
+    enum resolve_result result;
+    struct found found;
 };
 
 struct lookup {
@@ -25,11 +52,14 @@ struct lookup {
     struct list waiters;
     struct net_user user; // the first who asked
     char text[RELAY_NAME_MAX + 3];
+    unsigned pending;
+    struct part parts[2];
 };
 
 static struct {
     struct relay *relay;
-    ares_channel channel;
+    struct channel channels[CHANNELS];
+    struct channel *owner[SOCKETS];
     struct watch sockets[SOCKETS];
     bool taken[SOCKETS];
     int wanted[SOCKETS];
@@ -46,7 +76,8 @@ on_socket(uv_poll_t *uv, int status, int events)
     c.relay->now_ms = clock_ms();
     if (status < 0)
         watch_stopped(w);
-    ares_process_fd(c.channel, both || (events & UV_READABLE) != 0 ? w->fd : ARES_SOCKET_BAD,
+    ares_process_fd(c.owner[w - c.sockets]->ares,
+                    both || (events & UV_READABLE) != 0 ? w->fd : ARES_SOCKET_BAD,
                     both || (events & UV_WRITABLE) != 0 ? w->fd : ARES_SOCKET_BAD);
     if (w->live)
         watch_want(w, c.wanted[w - c.sockets], on_socket);
@@ -63,7 +94,6 @@ on_socket_closed(uv_handle_t *h)
 static void
 on_socket_state(void *data, ares_socket_t fd, int readable, int writable)
 {
-    (void)data;
     int events = (readable != 0 ? UV_READABLE : 0) | (writable != 0 ? UV_WRITABLE : 0);
     size_t i = 0;
     while (i < SOCKETS && !(c.sockets[i].live && c.sockets[i].fd == fd))
@@ -74,6 +104,7 @@ on_socket_state(void *data, ares_socket_t fd, int readable, int writable)
         if (i == SOCKETS)
             return; // its queries time out
         c.taken[i] = true;
+        c.owner[i] = data;
         watch_open(c.relay, &c.sockets[i], fd, events, on_socket, &c.sockets[i]);
     }
     if (i == SOCKETS)
@@ -90,7 +121,7 @@ on_socket_state(void *data, ares_socket_t fd, int readable, int writable)
 }
 
 static int
-set_servers(const struct relay_order *o)
+set_servers(ares_channel channel, const struct relay_order *o)
 {
     struct ares_addr_port_node nodes[RELAY_SERVERS];
     memset(nodes, 0, sizeof nodes);
@@ -104,11 +135,11 @@ set_servers(const struct relay_order *o)
         nodes[i].udp_port = nodes[i].tcp_port = o->servers[i].port;
         nodes[i].next = i + 1 < o->servers_n ? &nodes[i + 1] : NULL;
     }
-    return o->servers_n == 0 ? ARES_SUCCESS : ares_set_servers_ports(c.channel, nodes);
+    return o->servers_n == 0 ? ARES_SUCCESS : ares_set_servers_ports(channel, nodes);
 }
 
-bool
-resolve_init(struct relay *r, const struct relay_order *configure)
+static bool
+open_channel(struct channel *ch, const struct relay_order *configure)
 {
     static char dns_alone[] = "b";
     struct ares_options options = {
@@ -117,17 +148,40 @@ resolve_init(struct relay *r, const struct relay_order *configure)
         .tries = TRIES,
         .lookups = dns_alone,
         .sock_state_cb = on_socket_state,
+        .sock_state_cb_data = ch,
     };
+    return ares_init_options(&ch->ares, &options,
+                             ARES_OPT_FLAGS | ARES_OPT_TIMEOUTMS | ARES_OPT_TRIES |
+                                 ARES_OPT_LOOKUPS | ARES_OPT_SOCK_STATE_CB) == ARES_SUCCESS &&
+           set_servers(ch->ares, configure) == ARES_SUCCESS;
+}
+
+bool
+resolve_init(struct relay *r, const struct relay_order *configure)
+{
     c.relay = r;
     list_init(&c.unused);
     list_init(&c.running);
     for (size_t i = 0; i < RESOLVE_MAX; i++)
         list_append(&c.unused, &c.lookups[i].node);
-    return ares_library_init(ARES_LIB_INIT_ALL) == ARES_SUCCESS &&
-           ares_init_options(&c.channel, &options,
-                             ARES_OPT_FLAGS | ARES_OPT_TIMEOUTMS | ARES_OPT_TRIES |
-                                 ARES_OPT_LOOKUPS | ARES_OPT_SOCK_STATE_CB) == ARES_SUCCESS &&
-           set_servers(configure) == ARES_SUCCESS;
+    bool fine = ares_library_init(ARES_LIB_INIT_ALL) == ARES_SUCCESS;
+    for (size_t i = 0; i < CHANNELS && fine; i++)
+        fine = open_channel(&c.channels[i], configure);
+    return fine;
+}
+
+// One that is idle, else any: from a place that nobody can guess.
+static struct channel *
+channel_for_query(void)
+{
+    uint32_t from = 0;
+    (void)getrandom(&from, sizeof from, 0);
+    for (uint32_t i = 0; i < CHANNELS; i++) {
+        struct channel *ch = &c.channels[(from + i) % CHANNELS];
+        if (ch->running == 0)
+            return ch;
+    }
+    return &c.channels[from % CHANNELS];
 }
 
 static enum resolve_result
@@ -145,15 +199,6 @@ result_of(int status)
         return RESOLVE_FAILED;
     }
 }
-
-// Addresses that the sandbox may reach at some port, IPv4 and IPv6 in turn as they came; the shortest of their times.
-struct found {
-    uint32_t n;
-    uint8_t addresses[NAME_ADDRESSES][16];
-    int ttl_s;
-    bool forbidden;
-    uint8_t refused[16]; // the first that was
-};
 
 static void
 collect(const struct sandbox *s, const struct ares_addrinfo *info, struct found *f)
@@ -182,14 +227,29 @@ collect(const struct sandbox *s, const struct ares_addrinfo *info, struct found 
         f->ttl_s = FRESH_S_MIN;
 }
 
+// Both families in turn, so that neither takes all the room.
+static void
+merge(const struct found *a, const struct found *b, struct found *out)
+{
+    const struct found *from[] = {a, b};
+    *out = (struct found){.ttl_s = a->ttl_s < b->ttl_s ? a->ttl_s : b->ttl_s};
+    for (uint32_t i = 0; i < NAME_ADDRESSES; i++)
+        for (size_t k = 0; k < 2; k++)
+            if (i < from[k]->n && out->n < NAME_ADDRESSES)
+                memcpy(out->addresses[out->n++], from[k]->addresses[i], 16);
+    const struct found *refused = a->forbidden ? a : b;
+    out->forbidden = refused->forbidden;
+    memcpy(out->refused, refused->refused, sizeof out->refused);
+}
+
 // Makes the name of what was found, or says why not.
 static enum resolve_result
-keep(struct lookup *l, const struct ares_addrinfo *info, struct name **out)
+keep(struct lookup *l, struct name **out)
 {
     struct sandbox *s = l->sandbox;
     const char *text = l->text;
     struct found f;
-    collect(s, info, &f);
+    merge(&l->parts[0].found, &l->parts[1].found, &f);
     struct report_about about = {.name = text, .user = &l->user, .rule = UINT32_MAX};
     if (f.n == 0) {
         about.address = f.refused;
@@ -213,16 +273,24 @@ keep(struct lookup *l, const struct ares_addrinfo *info, struct name **out)
     return RESOLVE_OK;
 }
 
-static void
-on_answer(void *cookie, int status, int timeouts, struct ares_addrinfo *info)
+// Of two answers: addresses count most, then that there is no such name, then that no server answered.
+static enum resolve_result
+worth(enum resolve_result a, enum resolve_result b)
 {
-    struct lookup *l = cookie;
-    (void)timeouts;
-    enum resolve_result result = result_of(status);
+    static const enum resolve_result order[] = {RESOLVE_OK, RESOLVE_NO_NAME, RESOLVE_FAILED};
+    for (size_t i = 0; i < sizeof order / sizeof order[0]; i++)
+        if (a == order[i] || b == order[i])
+            return order[i];
+    return a;
+}
+
+static void
+finish(struct lookup *l)
+{
+    enum resolve_result result = worth(l->parts[0].result, l->parts[1].result);
     struct name *name = NULL;
     if (l->sandbox != NULL && result == RESOLVE_OK)
-        result = info == NULL ? RESOLVE_FAILED : keep(l, info, &name);
-    ares_freeaddrinfo(info);
+        result = keep(l, &name);
     if (l->sandbox != NULL)
         l->sandbox->lookups_n--;
     list_remove(&l->node); // nobody joins it any more
@@ -233,6 +301,39 @@ on_answer(void *cookie, int status, int timeouts, struct ares_addrinfo *info)
         w->done(w, result, name);
     }
     list_append(&c.unused, &l->node);
+}
+
+static void
+on_answer(void *cookie, int status, int timeouts, struct ares_addrinfo *info)
+{
+    struct part *p = cookie;
+    struct lookup *l = p->lookup;
+    (void)timeouts;
+    p->channel->running--;
+    p->result = result_of(status);
+    p->found = (struct found){.ttl_s = FRESH_S_MAX};
+    if (l->sandbox != NULL && p->result == RESOLVE_OK && info != NULL)
+        collect(l->sandbox, info, &p->found);
+    else if (p->result == RESOLVE_OK)
+        p->result = RESOLVE_FAILED;
+    ares_freeaddrinfo(info);
+    if (--l->pending == 0)
+        finish(l);
+}
+
+// Each from a port of its own.
+static void
+ask_servers(struct lookup *l)
+{
+    static const int families[] = {AF_INET, AF_INET6};
+    l->pending = 2;
+    for (size_t i = 0; i < 2; i++) { // the second may be the end of the lookup
+        struct ares_addrinfo_hints hints = {.ai_family = families[i], .ai_flags = ARES_AI_NOSORT};
+        struct part *p = &l->parts[i];
+        *p = (struct part){.lookup = l, .channel = channel_for_query()};
+        p->channel->running++;
+        ares_getaddrinfo(p->channel->ares, l->text, NULL, &hints, on_answer, p);
+    }
 }
 
 static struct lookup *
@@ -250,8 +351,6 @@ find_running(const struct sandbox *s, const char *text)
 void
 resolve_name(struct sandbox *s, const char *text, struct resolve_waiter *w)
 {
-    static const struct ares_addrinfo_hints hints = {.ai_family = AF_UNSPEC,
-                                                     .ai_flags = ARES_AI_NOSORT};
     list_init(&w->node);
     struct name *name = names_find(s, text);
     if (name != NULL && name->n > 0 && s->relay->now_ms < name->fresh_until_ms) {
@@ -282,7 +381,7 @@ resolve_name(struct sandbox *s, const char *text, struct resolve_waiter *w)
     list_init(&l->waiters);
     list_append(&l->waiters, &w->node);
     tick_need(s->relay);
-    ares_getaddrinfo(c.channel, l->text, NULL, &hints, on_answer, l);
+    ask_servers(l);
 }
 
 void
@@ -301,7 +400,8 @@ bool
 resolve_tick(struct relay *r)
 {
     (void)r;
-    if (c.running_n > 0)
-        ares_process_fd(c.channel, ARES_SOCKET_BAD, ARES_SOCKET_BAD);
+    for (size_t i = 0; i < CHANNELS; i++)
+        if (c.channels[i].running > 0)
+            ares_process_fd(c.channels[i].ares, ARES_SOCKET_BAD, ARES_SOCKET_BAD);
     return c.running_n > 0;
 }

@@ -421,6 +421,31 @@ dns_over_tcp_is_answered_by_the_same_rules(void **state)
 }
 
 static void
+each_query_comes_from_a_port_of_its_own(void **state)
+{
+    (void)state;
+    enum { NAMES = 20, QUERIES = 2 * NAMES, SAME = 4 }; // by chance
+    struct box_policy p = test_policy();
+    box_open(&p);
+    int fd = resolver();
+    char name[64];
+    unsigned before = *world.asked;
+    unsigned same = 0;
+    for (int i = 0; i < NAMES; i++) {
+        (void)snprintf(name, sizeof name, "port%d.many.test", i);
+        assert_int_equal(world_ask(fd, name, WORLD_TYPE_A).rcode, NOERROR);
+    }
+    assert_int_equal(*world.asked - before, QUERIES);
+    for (unsigned i = 0; i < QUERIES; i++)
+        for (unsigned k = 0; k < i; k++)
+            same += world.asked[1 + (before + i) % WORLD_PORTS] ==
+                    world.asked[1 + (before + k) % WORLD_PORTS];
+    assert_true(same < SAME);
+    (void)close(fd);
+    box_close();
+}
+
+static void
 a_sandbox_with_all_its_names_gives_up_the_idlest(void **state)
 {
     (void)state;
@@ -467,6 +492,7 @@ main(void)
         cmocka_unit_test(the_next_address_is_tried_when_one_refuses_or_is_silent),
         cmocka_unit_test(a_query_over_ipv6_is_answered_from_the_address_that_was_asked),
         cmocka_unit_test(dns_over_tcp_is_answered_by_the_same_rules),
+        cmocka_unit_test(each_query_comes_from_a_port_of_its_own),
         cmocka_unit_test(a_sandbox_with_all_its_names_gives_up_the_idlest),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -4,7 +4,13 @@
 
 #include "relay_flow.h"
 
-enum { WORLD_TYPE_A = 1, WORLD_TYPE_CNAME = 5, WORLD_TYPE_AAAA = 28, WORLD_MESSAGE = 1500 };
+enum {
+    WORLD_TYPE_A = 1,
+    WORLD_TYPE_CNAME = 5,
+    WORLD_TYPE_AAAA = 28,
+    WORLD_MESSAGE = 1500,
+    WORLD_PORTS = 512
+};
 
 struct world_record {
     const char *name;
@@ -31,7 +37,7 @@ static const struct world_record world_records[] = {
 
 struct world {
     pid_t pid;
-    volatile unsigned *asked; // shared with it
+    volatile unsigned *asked; // shared with it; behind it the ports of the last queries
 };
 
 static struct world world;
@@ -162,6 +168,7 @@ world_start(void)
         socklen_t n = sizeof from;
         if (recvfrom(fd, query, sizeof query - 1, 0, (struct sockaddr *)&from, &n) < 12)
             continue;
+        world.asked[1 + *world.asked % WORLD_PORTS] = from.sin_port;
         ++*world.asked;
         size_t bytes = world_answer(query, answer);
         (void)sendto(fd, answer, bytes, 0, (const struct sockaddr *)&from, n);
