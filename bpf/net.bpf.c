@@ -9,7 +9,7 @@
 //   close           lets go of what the socket held
 //   packets         the boundary: whatever a socket sends or gets is loopback, without options, and to the relay only by a
 //                   flow that the policy in force allows. What the calls above overlooked ends here.
-//   sockops         paces the sockets to the relay
+//   sockops         hears when a TCP socket lets go of its flow
 //   devices         those of a terminal and of /dev/null and its like
 //
 // A sandbox without an entry in "sandboxes" is refused everything. user_family is never looked at: what counts is the
@@ -354,30 +354,12 @@ int net_ingress(struct __sk_buff *skb)
     return packet(skb, false);
 }
 
-// The sandbox's rate, divided by its sockets to the relay. Shaping by dropping reaches a hundredth of the rate; pacing
-// keeps it.
-static __always_inline void pace(struct bpf_sock_ops *ctx, const struct bpf_sandbox *box,
-                                 const struct net_counters *n, struct net_socket *s)
-{
-    __u32 sockets = n->sockets != 0 ? n->sockets : 1;
-    __u64 each = box->egress_rate / sockets;
-    __u32 rate = each == 0 ? (box->egress_rate != 0) : each > 0xfffffffe ? 0 : (__u32)each;
-    __u32 value = rate != 0 ? rate : 0xffffffff; // ~0: no limit
-    if (rate == s->rate)
-        return;
-    if (bpf_setsockopt(ctx, SOL_SOCKET, SO_MAX_PACING_RATE, &value, sizeof value) < 0)
-        failed(box);
-    else
-        s->rate = rate;
-}
-
 SEC("sockops")
 int net_sockops(struct bpf_sock_ops *ctx)
 {
     __u32 op = ctx->op;
     bool taken = op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB;
-    if (op != BPF_SOCK_OPS_TCP_CONNECT_CB && op != BPF_SOCK_OPS_STATE_CB &&
-        op != BPF_SOCK_OPS_RTT_CB && !taken)
+    if (op != BPF_SOCK_OPS_TCP_CONNECT_CB && op != BPF_SOCK_OPS_STATE_CB && !taken)
         return 1;
     struct bpf_sock *sk = ctx->sk;
     if (sk && taken)
@@ -401,14 +383,13 @@ int net_sockops(struct bpf_sock_ops *ctx)
     if (!n)
         return 1;
     if (op == BPF_SOCK_OPS_TCP_CONNECT_CB && !s->counted) {
-        if (bpf_sock_ops_cb_flags_set(ctx, BPF_SOCK_OPS_STATE_CB_FLAG | BPF_SOCK_OPS_RTT_CB_FLAG)) {
+        if (bpf_sock_ops_cb_flags_set(ctx, BPF_SOCK_OPS_STATE_CB_FLAG)) {
             failed(box);
             return 1;
         }
         s->counted = 1;
         __sync_fetch_and_add(&n->sockets, 1);
     }
-    pace(ctx, box, n, s);
     return 1;
 }
 

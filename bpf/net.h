@@ -177,7 +177,7 @@ struct net_counters {
     __u64 in_bytes, in_packets;
     __u64 connects_allowed, connects_denied; // connect and unconnected sendmsg
     __u64 denied[NET_REASONS];
-    __u32 sockets; // open TCP sockets to the relay: the pacing rate is divided by it
+    __u32 sockets; // open TCP sockets to the relay
     __u32
         flows; // where the search for a place goes on; below NET_FLOWS_PER_SLOT: later places are empty
     __u32 held; // INET sockets that it has, and connections that its listeners took

@@ -30,10 +30,10 @@ struct net_socket {
     __u64 cgroup; // the sandbox's
     __u32 slot, generation;
     __u32 number; // of the flow
-    __u32 rate;   // as last set; 0: none
+    __u32 zero;
     __u8 held;
     __u8 counted; // TCP, dialling or more: sockops hears of its end
-    __u8 zero[6];
+    __u8 zeros[6];
 };
 struct {
     __uint(type, BPF_MAP_TYPE_SK_STORAGE);

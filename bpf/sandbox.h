@@ -33,7 +33,7 @@ struct bpf_sandbox {
     __u32 template;         // number of its template: profiles belong to it (watch.h)
     __u32 watch;            // enum watch_flag bits (watch.h); 0: counted only
     __u64 egress_bytes_max; // bytes that may leave through the relay in its life; 0: no limit
-    __u64 egress_rate;      // bytes per second, by pacing; 0: no limit
+    __u64 egress_rate;      // bytes per second, which the relay keeps; 0: no limit
     __u32 sockets_max;      // INET sockets at a time; 0: no limit
     __u32 zero;
 };

@@ -45,6 +45,13 @@ struct bucket {
     uint64_t at_ms;
 };
 
+// See rate.h.
+struct rate {
+    uint64_t per_second; // bytes; 0: no limit
+    uint64_t at_ns;
+    double level; // bytes
+};
+
 struct sandbox {
     bool open;
     bool closing; // CLOSED is to be told when the loop has let go of the listeners
@@ -60,10 +67,13 @@ struct sandbox {
     uint64_t out_bytes, in_bytes;
     uint32_t queries_n, lost;
     struct permit_window queries_window;
-    struct bucket denials, reports, udp_out, udp_in, dials;
+    struct bucket denials, reports, dials;
+    struct rate rate_out, rate_in;
+    struct list waiting;   // flows, for their rate
+    bool serving;          // these, now
+    bool datagrams_turn;   // of the rate
     uint32_t dialling;     // flows that are not open yet
     uint32_t draining;     // flows that only send what is left
-    uint32_t pacing;       // flows that shared the rate at the last look
     uint32_t in_force_due; // IN_FORCE reports that found the socket full
     bool resting;          // listeners do not accept until the next tick
     bool changed;          // since the last SUMS
@@ -73,6 +83,7 @@ struct sandbox {
 struct relay {
     uv_loop_t loop;
     uv_timer_t tick;
+    uv_timer_t rates; // while flows wait for theirs
     bool ticking;
     bool pong_due; // the socket was full
     uint32_t ping; // the last

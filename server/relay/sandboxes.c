@@ -13,6 +13,7 @@
 #include "dns.h"
 #include "maps.h"
 #include "names.h"
+#include "rate.h"
 #include "report.h"
 #include "resolve.h"
 #include "tcp.h"
@@ -25,8 +26,6 @@ enum {
     // some 28,000.
     DIALS_PER_SECOND = 150,
     DIALS_AT_ONCE = 2000,
-    UDP_BURST_BYTES = 128 * 1024, // no less than the largest datagram
-    UDP_BURST_SHARE = 8,          // of a second's rate
 };
 
 static void
@@ -76,6 +75,7 @@ sandboxes_init(struct relay *r)
 {
     list_init(&r->sandboxes);
     (void)uv_timer_init(&r->loop, &r->tick);
+    rate_init(r);
     r->tick.data = r;
     for (uint32_t slot = 0; slot < BPF_SLOTS; slot++)
         r->table[slot].slot = slot;
@@ -126,6 +126,7 @@ reset(struct sandbox *s, struct relay *r, const struct relay_order *o)
         s->listeners[i].watch.fd = -1;
     list_init(&s->node);
     list_init(&s->flows);
+    list_init(&s->waiting);
     list_init(&s->associations);
     list_init(&s->streams);
     list_init(&s->queries);
@@ -143,10 +144,8 @@ reset(struct sandbox *s, struct relay *r, const struct relay_order *o)
 static void
 set_rates(struct sandbox *s)
 {
-    uint64_t out = s->permit->out_rate;
-    uint64_t in = s->permit->in_rate;
-    bucket_set(&s->udp_out, out, UDP_BURST_BYTES + out / UDP_BURST_SHARE);
-    bucket_set(&s->udp_in, in, UDP_BURST_BYTES + in / UDP_BURST_SHARE);
+    rate_set(&s->rate_out, s->permit->out_rate, clock_ns());
+    rate_set(&s->rate_in, s->permit->in_rate, clock_ns());
 }
 
 static bool

@@ -165,6 +165,7 @@ begin(struct sandbox *s, struct flow *f, int fd, const struct net_flow *asked)
     f->peer.fd = -1;
     list_init(&f->node);
     list_init(&f->waiter.node);
+    list_init(&f->waits);
     f->waiter.done = on_resolved;
     f->waiter.user = &f->asked.user;
     list_append(&s->flows, &f->node);
@@ -277,34 +278,11 @@ tcp_on_listener(uv_poll_t *uv, int status, int events)
 }
 
 static void
-pace(const struct flow *f)
-{
-    const struct sandbox *s = f->sandbox;
-    uint32_t n = s->pacing > 0 ? s->pacing : 1;
-    unsigned long out = s->permit->out_rate > 0 ? s->permit->out_rate / n : ~0UL;
-    unsigned long in = s->permit->in_rate > 0 ? s->permit->in_rate / n : ~0UL;
-    if (f->peer.fd >= 0)
-        (void)setsockopt(f->peer.fd, SOL_SOCKET, SO_MAX_PACING_RATE, &out, sizeof out);
-    if (f->job.fd >= 0)
-        (void)setsockopt(f->job.fd, SOL_SOCKET, SO_MAX_PACING_RATE, &in, sizeof in);
-}
-
-static bool
-is_paced(const struct sandbox *s)
-{
-    return s->permit->out_rate > 0 || s->permit->in_rate > 0;
-}
-
-static void
 opened(struct flow *f)
 {
     struct report_about about = tcp_about(f);
     tcp_set_open(f);
     report(f->sandbox, RELAY_FLOW, &about);
-    if (is_paced(f->sandbox)) {
-        f->sandbox->pacing++; // until the next look it counts as active
-        pace(f);
-    }
     tcp_copy(f);
 }
 
@@ -353,8 +331,6 @@ tcp_recheck(struct sandbox *s)
             continue;
         if (reason != NET_REASON_NONE)
             tcp_end(f, true, reason);
-        else
-            pace(f);
     }
 }
 
@@ -381,24 +357,6 @@ look_at_dials(struct sandbox *s)
     }
 }
 
-// The rate is shared by the flows that moved something since the last look.
-static void
-share_rate(struct sandbox *s)
-{
-    uint32_t active = 0;
-    list_each(it, &s->flows)
-    {
-        struct flow *f = list_entry(it, struct flow, node);
-        uint64_t moved = f->out.bytes + f->in.bytes;
-        active += moved != f->moved;
-        f->moved = moved;
-    }
-    if (active == 0 || active == s->pacing)
-        return;
-    s->pacing = active;
-    list_each(it, &s->flows) pace(list_entry(it, struct flow, node));
-}
-
 bool
 tcp_tick(struct relay *r)
 {
@@ -409,8 +367,6 @@ tcp_tick(struct relay *r)
             look_at_dials(s);
         if (s->draining > 0)
             tcp_drained(s);
-        if (is_paced(s))
-            share_rate(s);
         if (!s->resting)
             continue;
         s->resting = false;

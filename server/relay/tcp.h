@@ -37,6 +37,7 @@ struct lane {
     uint64_t bytes;
     bool ended;   // end of file was read and passed on
     bool blocked; // the reader's socket is full
+    bool held;    // until the rate lets more through
 };
 
 struct flow {
@@ -53,7 +54,7 @@ struct flow {
     enum net_reason drained_because;
     int error; // errno of the last dial; ENOENT, EAGAIN: its name was not found, no server answered
     struct lane out, in;
-    uint64_t moved; // bytes of both at the last look of pacing
+    struct list waits; // for the sandbox's rate
     struct net_flow asked;
     struct name *name; // held; NULL: a literal address
     uint32_t rule;

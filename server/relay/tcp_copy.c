@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <sys/socket.h>
 
+#include "rate.h"
 #include "sandboxes.h"
 #include "tcp.h"
 
@@ -13,6 +14,16 @@ share(const struct sandbox *s)
 {
     size_t each = TURN_BYTES / (s->flows_n > 0 ? s->flows_n : 1);
     return each > TURN_BYTES_MIN ? each : TURN_BYTES_MIN;
+}
+
+// Of that, what the rate lets through now. While others wait for it only who is served has a part.
+static size_t
+turn_of(const struct sandbox *s, struct rate *rate, size_t turn)
+{
+    if (rate->per_second == 0)
+        return turn;
+    size_t left = list_empty(&s->waiting) || s->serving ? rate_left(rate, clock_ns()) : 0;
+    return left < turn ? left : turn;
 }
 
 // One round of one direction: from -> to, of at most `left` bytes.
@@ -47,12 +58,20 @@ move_lane(struct flow *f, bool out)
     const struct watch *from = out ? &f->job : &f->peer;
     const struct watch *to = out ? &f->peer : &f->job;
     enum outcome outcome = MOVED;
-    size_t turn = share(f->sandbox);
-    lane->blocked = false;
+    struct sandbox *s = f->sandbox;
+    struct rate *rate = out ? &s->rate_out : &s->rate_in;
+    size_t turn = share(s);
+    lane->blocked = lane->held = false;
     while (turn > 0 && outcome == MOVED && !lane->ended) {
         size_t n = 0;
-        uint64_t left = sandbox_left(f->sandbox, out, f->rule);
-        outcome = move(f, from, to, left < turn ? left : turn, &n);
+        uint64_t left = sandbox_left(s, out, f->rule);
+        size_t most = turn_of(s, rate, turn);
+        if (most == 0) {
+            lane->held = true;
+            break;
+        }
+        outcome = move(f, from, to, left < most ? left : most, &n);
+        rate_take(rate, n);
         turn -= n;
         lane->bytes += n;
         if (n > 0)
@@ -76,10 +95,12 @@ tcp_copy(struct flow *f)
         tcp_end(f, false, NET_REASON_NONE);
         return;
     }
-    int job =
-        (!f->out.ended && !f->out.blocked ? UV_READABLE : 0) | (f->in.blocked ? UV_WRITABLE : 0);
-    int peer =
-        (!f->in.ended && !f->in.blocked ? UV_READABLE : 0) | (f->out.blocked ? UV_WRITABLE : 0);
+    if (f->out.held || f->in.held)
+        rate_wait(f->sandbox, &f->waits);
+    bool out = !f->out.ended && !f->out.blocked && !f->out.held;
+    bool in = !f->in.ended && !f->in.blocked && !f->in.held;
+    int job = (out ? UV_READABLE : 0) | (f->in.blocked ? UV_WRITABLE : 0);
+    int peer = (in ? UV_READABLE : 0) | (f->out.blocked ? UV_WRITABLE : 0);
     watch_want(&f->job, job, tcp_on_ready);
     watch_want(&f->peer, peer, tcp_on_ready);
 }

@@ -119,6 +119,7 @@ drain(struct flow *f, enum net_reason reason)
     f->drained_because = reason;
     f->dial_until_ms = f->sandbox->relay->now_ms + TCP_DRAIN_MS;
     f->sandbox->draining++;
+    list_remove(&f->waits);
     (void)watch_close(&f->job, tcp_on_closed);
     watch_want(&f->peer, 0, tcp_on_ready);
     return true;
@@ -171,6 +172,7 @@ tcp_end(struct flow *f, bool reset, enum net_reason reason)
     names_release(f->name);
     f->name = NULL;
     list_remove(&f->waiter.node);
+    list_remove(&f->waits);
     list_remove(&f->node);
     s->connections--;
     s->flows_n--;

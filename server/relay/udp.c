@@ -10,6 +10,7 @@
 #include "address.h"
 #include "dns.h"
 #include "names.h"
+#include "rate.h"
 #include "report.h"
 #include "resolve.h"
 #include "sandboxes.h"
@@ -19,7 +20,6 @@ enum {
     DATAGRAM_MAX = 65535,
     DATAGRAMS_PER_TURN = 16, // then others have their turn
     FLOW_CHECK_MS = 1000,    // no number returns so soon (net.h)
-    HEADERS = 28, // of IPv4 and UDP: what a datagram costs of a rate, however empty it is
 };
 
 // Who sends, and to which flow's address.
@@ -203,7 +203,7 @@ on_answer(uv_poll_t *uv, int status, int events)
             end(a, sandbox_quota_reason(s, false));
             return;
         }
-        if (!bucket_take(&s->udp_in, bytes + HEADERS, r->now_ms))
+        if (!rate_datagram(s, false, (size_t)n))
             continue;
         sandbox_count(s, false, a->rule, bytes);
         a->in_bytes += bytes;
@@ -358,7 +358,7 @@ forward(struct association *a, const uint8_t *bytes, size_t n)
         end(a, reason);
         return;
     }
-    if (!bucket_take(&s->udp_out, n + HEADERS, s->relay->now_ms))
+    if (!rate_datagram(s, true, n))
         return;
     sandbox_count(s, true, a->rule, n);
     a->out_bytes += n;

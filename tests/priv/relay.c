@@ -355,7 +355,7 @@ now_s(void)
 }
 
 static void
-a_rate_is_kept_by_pacing(void **state)
+a_rate_is_kept(void **state)
 {
     (void)state;
     enum { RATE = 4 << 20, BYTES = 6 << 20 };
@@ -507,7 +507,7 @@ main(void)
         cmocka_unit_test(quotas_let_through_exactly_their_bytes_and_cut),
         cmocka_unit_test(a_kernel_that_counts_more_than_the_quota_has_everything_cut),
         cmocka_unit_test(another_policy_cuts_what_it_forbids_and_leaves_the_rest),
-        cmocka_unit_test(a_rate_is_kept_by_pacing),
+        cmocka_unit_test(a_rate_is_kept),
         cmocka_unit_test(datagrams_go_out_and_only_their_destination_can_answer),
         cmocka_unit_test(ipv6_flows_go_the_same_way),
         cmocka_unit_test(

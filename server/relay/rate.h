@@ -1,0 +1,33 @@
+// The rate of a sandbox in one direction: one bucket for all of its flows, TCP and UDP. It holds what RATE_SAVED_MS bring,
+// and may fall below zero by one datagram, which later ones wait for; so over time exactly the rate passes.
+//
+//   TCP   a lane takes what is there, RATE_LEAST at least; else its flow waits in the sandbox's queue, first come first
+//         served, for the timer. Meanwhile its bytes stay in the sender's buffers.
+//   UDP   a datagram that finds the bucket empty is dropped. While flows wait they and datagrams have turns of the timer.
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "process.h"
+
+enum { RATE_SAVED_MS = 40, RATE_TICK_MS = 2, RATE_LEAST = 1448 };
+
+// Another policy.
+void rate_set(struct rate *r, uint64_t per_second, uint64_t now_ns);
+
+// Bytes that may pass now: SIZE_MAX without a rate, 0 when there are not enough to begin with.
+size_t rate_left(struct rate *r, uint64_t now_ns);
+
+void rate_take(struct rate *r, size_t n);
+
+// May a datagram pass? Takes its bytes.
+bool rate_datagram(struct sandbox *s, bool out, size_t n);
+
+// A flow waits for its turn: tcp_copy() is called then.
+struct flow;
+void rate_wait(struct sandbox *s, struct list *node);
+
+// Once, before the loop runs.
+void rate_init(struct relay *r);
