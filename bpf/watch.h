@@ -16,7 +16,7 @@
 //                       process of the host. It sees what seccomp refused with an errno; a call that seccomp killed the
 //                       process for is only seen as its end by SIGSYS
 //
-// Only while watch_sys_exit is attached: syscalls, errors, opens_write, opens_sensitive, unlinks, renames, the io_uring
+// Only while watch_sys_exit is attached: syscalls, errors, opens_write, opens_exclusive, opens_sensitive, unlinks, renames, the io_uring
 // calls that were refused, EVENT_OPEN, EVENT_DANGEROUS, EVENT_URING (but the successful io_uring_setup), profiles.
 //
 // EVENT_DANGEROUS leaves out what every job begins with: a session keyring of its own, without a name.
@@ -95,6 +95,7 @@ struct watch_account {
     __u64 dangerous; // calls that EVENT_DANGEROUS reports, whether there was room for it or not
     __u64 socket_execs;                    // as watch_exec.socket
     __u64 new_execs;                       // as watch_exec.fresh
+    __u64 opens_exclusive;                 // as opens_write, of files that the call made (O_EXCL)
     __u64 told_calls[WATCH_SYSCALLS / 64]; // bits: dangerous calls of these numbers were reported
 };
 
@@ -277,7 +278,7 @@ struct watch_score { // EVENT_PROFILE
 };
 
 _Static_assert(sizeof(struct watch_account) ==
-                   24 + 8 * (WATCH_SYSCALLS + WATCH_ERRORS + 19 + WATCH_SYSCALLS / 64),
+                   24 + 8 * (WATCH_SYSCALLS + WATCH_ERRORS + 20 + WATCH_SYSCALLS / 64),
                "no padding");
 _Static_assert(sizeof(struct watch_exec) == 320 + WATCH_ARGV + WATCH_CWD &&
                    sizeof(struct watch_open) == 24 + 2 * WATCH_PATH,

@@ -129,6 +129,8 @@ static __always_inline void opened(struct pt_regs *regs, long result, __u32 what
             flags = 0;
     if (result >= 0 && (flags & O_ACCMODE) != O_RDONLY && !(flags & O_PATH))
         COUNT(account, opens_write);
+    if (result >= 0 && (flags & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL))
+        COUNT(account, opens_exclusive);
     struct named f = {.op = WATCH_FILE_OPEN,
                       .text = argument(regs, at_cwd ? 0 : 1),
                       .flags = (__u32)flags,

@@ -70,6 +70,7 @@ struct anomaly_finding {
 struct anomaly_sums {
     uint64_t forks, execs, exits, signals;
     uint64_t opens_write, opens_sensitive, looks_sensitive, unlinks, renames;
+    uint64_t opens_exclusive; // files made to be written, which no other call had made
     uint64_t syscalls, errors[WATCH_ERRORS];
     uint64_t connects_allowed, connects_denied;
     uint64_t out_bytes, out_packets, in_bytes, in_packets; // net_counters

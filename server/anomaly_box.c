@@ -351,6 +351,7 @@ tell_exec(struct box *b, const struct event *head, const struct watch_exec *e,
 static void
 on_exec(struct box *b, const struct event *head, const struct watch_exec *e, enum box_exe exe)
 {
+    box_tool_executed(b, e);
     if (e->fresh != 0)
         box_seen(b, RULE_NEW_EXECUTABLE);
     if (e->socket != 0)
@@ -387,6 +388,8 @@ on_open(struct box *b, const struct event *head, const struct watch_open *e)
     const char *what = e->op < WATCH_FILE_OPS && done[e->op] != NULL ? done[e->op] : "opened";
     enum anomaly_rule rule = e->op == WATCH_FILE_LOOK ? RULE_SENSITIVE_LOOK : RULE_SENSITIVE_PATH;
     box_seen(b, rule);
+    if (box_tool_opens(b, head, e))
+        return;
     quote(path, sizeof path, e->path, e->path_n, WATCH_PATH);
     quote(resolved, sizeof resolved, e->resolved, e->resolved_n, WATCH_PATH);
     bool same = e->resolved_n == 0 || strcmp(path, resolved) == 0;

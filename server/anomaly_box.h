@@ -21,10 +21,11 @@ enum {
     BOX_ZONES = 16,  // DNS domains
     BOX_NAMES = 32,
     BOX_PORT_BITS = 1024,
-    BOX_BEATS_MIN = 8,        // connections until a rhythm is one
-    BOX_BEAT_MIN_MS = 200,    // what is faster is work
-    BOX_FINDINGS_BURST = 32,  // findings of a job per minute, and the first of each rule
-    BOX_NAME_LETTERS_MIN = 12 // of a name's part that may carry data
+    BOX_BEATS_MIN = 8,         // connections until a rhythm is one
+    BOX_BEAT_MIN_MS = 200,     // what is faster is work
+    BOX_FINDINGS_BURST = 32,   // findings of a job per minute, and the first of each rule
+    BOX_NAME_LETTERS_MIN = 12, // of a name's part that may carry data
+    BOX_MADE_MAX = 32          // made in one tick, moved in a later one
 };
 
 // What was counted in each tenth of a window, up to `at` (tenths since boot).
@@ -53,6 +54,9 @@ struct box_scope {
     uint64_t seen
         [ANOMALY_RULES]; // events that a rule looked at, where a counter says how many there were
     struct box_window window[ANOMALY_RULES];
+    struct box_window execs; // beside the window of fork-storm
+    uint32_t made;           // files that were made and may yet be moved to their place
+    uint32_t tools;          // of the host's that were executed, bit by number (anomaly_tools.c)
     struct anomaly_sums before;
 };
 

@@ -44,6 +44,11 @@ box_seen(struct box *b, enum anomaly_rule rule)
         b->job->scope.seen[rule]++;
 }
 
+// anomaly_tools.c: a program of the host's that keeps keys has been executed; and whether an open of a sensitive path is
+// what such a program does with its own folder.
+void box_tool_executed(struct box *b, const struct watch_exec *x);
+bool box_tool_opens(const struct box *b, const struct event *head, const struct watch_open *o);
+
 static inline const struct anomaly_policy *
 box_rule(const struct box *b, enum anomaly_rule rule)
 {

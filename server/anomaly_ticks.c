@@ -40,6 +40,23 @@ count(struct box *b, const struct mass *m, uint64_t now_ns, int32_t n)
         box_raise(b, m->rule, now_ns, (double)sum, say_mass(b, m, sum, text));
 }
 
+// Tasks more than before. One that has executed something is work, such as of `xargs -P`, and weighs half: what bombs
+// does not execute, and if it does, it needs twice as many.
+static void
+count_forks(struct box *b, const struct mass *m, uint64_t now_ns, int32_t more, int32_t execs)
+{
+    char text[ANOMALY_TEXT_MAX];
+    struct box_scope *of = b->job != NULL ? &b->job->scope : &b->whole;
+    uint64_t window_ms = box_rule(b, m->rule)->window_ms;
+    int64_t sum = box_window_add(&of->window[m->rule], now_ns, window_ms, more);
+    int64_t work = box_window_add(&of->execs, now_ns, window_ms, execs);
+    int64_t score = sum - (work < sum ? work : sum) / 2;
+    double job = b->job != NULL ? (double)score : 0;
+    double whole = b->job == NULL ? (double)score : 0;
+    if (more > 0 && box_crossed(b, m->rule, now_ns, job, whole))
+        box_raise(b, m->rule, now_ns, (double)score, say_mass(b, m, sum, text));
+}
+
 // What the jobs of a sandbox share is raised for all of them, as soon as it is new to one.
 static void
 raise_for_all(struct box *b, enum anomaly_rule rule, bool is_new, uint64_t now_ns, double score,
@@ -210,14 +227,30 @@ static const struct mass unlinks = {RULE_MASS_UNLINK, "files were removed"};
 static const struct mass upload = {RULE_LARGE_UPLOAD, "KiB were sent"};
 static const struct mass signals = {RULE_SIGNAL_STORM, "signals went to other processes"};
 
+// Of n renames or removals those that concern what was there. Whoever means to replace a file whole makes another one a
+// moment before and moves it to its place, such as pip with each compiled module, and `sed -i`; git removes it.
+static uint64_t
+of_what_was_there(uint64_t *made, uint64_t n)
+{
+    uint64_t own = *made < n ? *made : n;
+    *made -= own;
+    return n - own;
+}
+
 // What is known of one job, or of the sandbox: b->job says which.
 static void
 count_masses(struct box *b, const struct anomaly_sums *s, const struct anomaly_sums *o,
              uint64_t now_ns)
 {
-    count(b, &forks, now_ns, cut(since(s->forks, o->forks)) - cut(since(s->exits, o->exits)));
-    count(b, &renames, now_ns, cut(since(s->renames, o->renames)));
-    count(b, &unlinks, now_ns, cut(since(s->unlinks, o->unlinks)));
+    struct box_scope *of = b->job != NULL ? &b->job->scope : &b->whole;
+    uint64_t made = of->made + since(s->opens_exclusive, o->opens_exclusive);
+    uint64_t moved = of_what_was_there(&made, since(s->renames, o->renames));
+    uint64_t removed = of_what_was_there(&made, since(s->unlinks, o->unlinks));
+    of->made = (uint32_t)(made < BOX_MADE_MAX ? made : BOX_MADE_MAX);
+    count_forks(b, &forks, now_ns, cut(since(s->forks, o->forks)) - cut(since(s->exits, o->exits)),
+                cut(since(s->execs, o->execs)));
+    count(b, &renames, now_ns, cut(moved));
+    count(b, &unlinks, now_ns, cut(removed));
     count(b, &signals, now_ns, cut(since(s->signals, o->signals)));
 }
 

@@ -157,6 +157,7 @@ telemetry_add_account(struct anomaly_sums *to, const struct watch_account *w)
     to->exits += w->exits;
     to->signals += w->signals;
     to->opens_write += w->opens_write;
+    to->opens_exclusive += w->opens_exclusive;
     to->opens_sensitive += w->opens_sensitive;
     to->looks_sensitive += w->looks_sensitive;
     to->unlinks += w->unlinks;

@@ -54,8 +54,37 @@ files_written_removed_and_renamed_are_counted_when_it_succeeds(void **state)
     assert_int_equal(a->unlinks, 1);
     assert_int_equal(a->renames, 1);
 #endif
+    assert_int_equal(a->opens_exclusive, 0);
     assert_int_equal(a->opens_sensitive, 0);
     assert_int_equal(a->failures, 0);
+}
+
+static int
+make_two_files(void *dir)
+{
+    if (chdir(dir) < 0)
+        return 1;
+    (void)close(open("a", O_CREAT | O_EXCL | O_WRONLY, 0600)); // 1
+    (void)close(open("b", O_CREAT | O_EXCL | O_RDWR, 0600));   // 2
+    (void)close(open("a", O_CREAT | O_WRONLY, 0600));
+    (void)open("a", O_CREAT | O_EXCL | O_WRONLY, 0600); // EEXIST
+    (void)unlink("a");
+    (void)unlink("b");
+    return 0;
+}
+
+static void
+files_that_a_call_made_are_counted_apart(void **state)
+{
+    (void)state;
+    struct job j = new_job("exclusive", WATCH_EVENTS);
+    char dir[] = "/tmp/stockade-watch-XXXXXX";
+    assert_non_null(mkdtemp(dir));
+    assert_int_equal(rig_run(j.job, make_two_files, dir), 0);
+    assert_int_equal(rmdir(dir), 0);
+    const struct watch_account *a = rig_account(&rig, j.job);
+    assert_int_equal(a->opens_exclusive, 2);
+    assert_int_equal(a->opens_write, 3);
 }
 
 // ---- sensitive paths
@@ -415,6 +444,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(files_written_removed_and_renamed_are_counted_when_it_succeeds),
+        cmocka_unit_test(files_that_a_call_made_are_counted_apart),
         cmocka_unit_test(sensitive_paths_are_told_of_however_they_are_written_and_others_are_not),
         cmocka_unit_test(a_path_counts_to_its_last_byte),
         cmocka_unit_test(no_other_way_to_a_sensitive_file_is_silent),

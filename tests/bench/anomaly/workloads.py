@@ -7,6 +7,46 @@ The attacks are harmless outside a sandbox as well: they touch files that they m
 
 SH, PY = ("/bin/bash", "-c"), ("/usr/bin/python3", "-c")
 
+# Work that looks like an attack by its numbers: masses of renames, of processes, folders with keys. For `run --alarms`.
+NOISY = {
+    "venv": (SH, "python3 -m venv v && v/bin/python -m pip --version"),
+    "pip-wheel": (SH, """
+python3 - <<'E'
+import base64, hashlib, zipfile
+names = {f"many/m{i}.py": f"def f{i}(x):\\n    return x + {i}\\n" for i in range(1200)}
+names["many/__init__.py"] = ""
+names["many-1.dist-info/METADATA"] = "Metadata-Version: 2.1\\nName: many\\nVersion: 1\\n"
+names["many-1.dist-info/WHEEL"] = "Wheel-Version: 1.0\\nGenerator: x\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n"
+digest = lambda t: base64.urlsafe_b64encode(hashlib.sha256(t.encode()).digest()).rstrip(b"=").decode()
+record = "".join(f"{n},sha256={digest(t)},{len(t)}\\n" for n, t in names.items())
+with zipfile.ZipFile("many-1-py3-none-any.whl", "w") as z:
+    for n, t in names.items(): z.writestr(n, t)
+    z.writestr("many-1.dist-info/RECORD", record + "many-1.dist-info/RECORD,,\\n")
+E
+python3 -m pip install -q --no-index --target t ./many-1-py3-none-any.whl && ls t/many/__pycache__ | wc -l
+"""),
+    "compileall": (SH, "mkdir p && for i in $(seq 900); do echo \"x = $i\" > p/m$i.py; done; python3 -m compileall -q p && ls p/__pycache__ | wc -l"),
+    "codemod-sed": (SH, "mkdir s && for i in $(seq 1500); do echo \"var a = $i\" > s/f$i.js; done; sed -i 's/var/let/' s/*.js; grep -l let s/*.js | wc -l"),
+    "codemod-perl": (SH, "mkdir s && for i in $(seq 900); do echo \"var a = $i\" > s/f$i.js; done; perl -pi -e 's/var/let/' s/*.js; grep -l let s/*.js | wc -l"),
+    "codemod-python": (PY, """
+import os, pathlib, tempfile
+os.mkdir("s")
+for i in range(1500): pathlib.Path(f"s/f{i}.py").write_text(f"print {i}\\n")
+for p in list(pathlib.Path("s").iterdir()):
+    with tempfile.NamedTemporaryFile("w", dir="s", delete=False) as f: f.write(p.read_text().replace("print ", "print(") + ")")
+    os.replace(f.name, p)
+"""),
+    "ssh-keygen": (SH, "command -v ssh-keygen >/dev/null || exit 0; mkdir -m 700 -p ~/.ssh; ssh-keygen -q -t ed25519 -N '' -f ~/.ssh/id_ed25519; "
+                   "ssh-keygen -l -f ~/.ssh/id_ed25519.pub; ssh-keygen -q -t rsa -b 2048 -N '' -f id_rsa"),
+    "gpg": (SH, "command -v gpg >/dev/null || exit 0; gpg --batch --passphrase '' --quick-generate-key a@b default default never; echo x > f; "
+            "gpg --batch --yes -s f; gpg --verify f.gpg; gpgconf --kill all; exit 0"),
+    "xargs": (SH, "seq 400 | xargs -P 110 -n 1 sh -c 'sleep 0.4; echo $0' | wc -l"),
+    "git-many": (SH, "export HOME=$PWD GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b; "
+                 "git init -q r && cd r && for i in $(seq 900); do echo $i > f$i; done; git add -A && git commit -qm x && git gc -q"),
+    "zip-rsync": (SH, "mkdir a && for i in $(seq 700); do echo $i > a/$i; done; command -v rsync >/dev/null && rsync -a a/ b/; "
+                  "python3 -m zipfile -c z.zip a/ && python3 -m zipfile -e z.zip out; exit 0"),
+}
+
 BENIGN = {
     "python-json": (PY, """
 import json, random, sys, collections, statistics, re

@@ -1,0 +1,134 @@
+// Honest work that looks like an attack by its numbers alone, and the attack beside it that does not.
+#include "anomaly_box.h"
+
+static struct anomaly_sums sums;
+
+static int
+set_up_work(void **state)
+{
+    memset(&sums, 0, sizeof sums);
+    return set_up(state);
+}
+
+static void
+tick(void)
+{
+    now_ns += 100 * MS;
+    box_tick(&box, &sums, now_ns);
+}
+
+static void
+files_that_are_written_beside_and_moved_to_their_place_are_no_mass_rename(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 100; i++) { // pip, with each compiled module: 2,000 in 10 s
+        sums.opens_exclusive += 20;
+        sums.renames += i % 2 == 0 ? 15 : 25; // some in the next tick
+        tick();
+    }
+    assert_int_equal(raised[RULE_MASS_RENAME], 0);
+    for (int i = 0; i < 60 && raised[RULE_MASS_RENAME] == 0; i++) { // and then what was there
+        sums.renames += 10;
+        tick();
+    }
+    assert_int_equal(raised[RULE_MASS_RENAME], 1);
+}
+
+static void
+files_that_were_only_made_pay_for_few_renames(void **state)
+{
+    (void)state;
+    sums.opens_exclusive = 100000;
+    tick();
+    sums.renames = policy.rule[RULE_MASS_RENAME].threshold + BOX_MADE_MAX - 1;
+    tick();
+    assert_int_equal(raised[RULE_MASS_RENAME], 0);
+    sums.renames++;
+    tick();
+    assert_int_equal(raised[RULE_MASS_RENAME], 1);
+}
+
+static void
+tasks_that_execute_something_weigh_half(void **state)
+{
+    (void)state;
+    uint64_t most = policy.rule[RULE_FORK_STORM].threshold;
+    sums.forks = sums.execs = most + most / 2; // xargs -P
+    tick();
+    assert_int_equal(raised[RULE_FORK_STORM], 0);
+    sums.exits = sums.forks;
+    for (int i = 0; i < 20; i++)
+        tick();
+    sums.forks += most; // a bomb, among what has executed something before
+    tick();
+    assert_int_equal(raised[RULE_FORK_STORM], 1);
+}
+
+static void
+a_bomb_that_executes_needs_twice_as_many(void **state)
+{
+    (void)state;
+    uint64_t most = policy.rule[RULE_FORK_STORM].threshold;
+    sums.forks = 2 * most;
+    sums.execs = 100 * most;
+    tick();
+    assert_int_equal(raised[RULE_FORK_STORM], 1);
+}
+
+static void
+open_as(const char *comm, const char *path)
+{
+    struct watch_open o = {.op = WATCH_FILE_OPEN};
+    struct event e = {.time_ns = now_ns, .kind = EVENT_OPEN, .size = sizeof o};
+    o.path_n = o.resolved_n = (uint32_t)strlen(path);
+    memcpy(o.path, path, o.path_n);
+    memcpy(o.resolved, path, o.path_n);
+    (void)snprintf(e.comm, sizeof e.comm, "%s", comm);
+    box_event(&box, &e, &o, BOX_EXE_KNOWN);
+}
+
+static void
+a_tool_that_keeps_keys_may_open_its_own_folder(void **state)
+{
+    (void)state;
+    exec_path("/usr/bin/gpg", false, BOX_EXE_KNOWN, 1);
+    exec_path("/usr/bin/ssh-keygen", false, BOX_EXE_KNOWN, 2);
+    open_as("gpg", "/home/user/.gnupg/pubring.kbx");
+    open_as("ssh-keygen", "/home/user/.ssh/id_ed25519");
+    open_as("ssh-keygen", "/home/user/work/id_ed25519");
+    assert_int_equal(raised[RULE_SENSITIVE_PATH], 0);
+    open_as("gpg", "/home/user/.ssh/id_ed25519"); // another's folder
+    assert_int_equal(raised[RULE_SENSITIVE_PATH], 1);
+    open_as("cat", "/home/user/.gnupg/secring.gpg"); // another program
+    assert_int_equal(raised[RULE_SENSITIVE_PATH], 2);
+    open_as("gpg", "/home/user/.gnupg/../.aws/credentials");
+    assert_int_equal(raised[RULE_SENSITIVE_PATH], 3);
+}
+
+static void
+who_calls_itself_so_is_no_tool(void **state)
+{
+    (void)state;
+    open_as("gpg", "/home/user/.gnupg/secring.gpg"); // none was executed
+    assert_int_equal(raised[RULE_SENSITIVE_PATH], 1);
+    exec_path("/tmp/gpg", false, BOX_EXE_KNOWN, 1);
+    exec_path("/usr/bin/../../tmp/ssh-keygen", false, BOX_EXE_KNOWN, 1);
+    open_as("gpg", "/home/user/.gnupg/trustdb.gpg");
+    open_as("ssh-keygen", "/home/user/.ssh/id_rsa");
+    assert_int_equal(raised[RULE_SENSITIVE_PATH], 3);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(
+            files_that_are_written_beside_and_moved_to_their_place_are_no_mass_rename, set_up_work),
+        cmocka_unit_test_setup(files_that_were_only_made_pay_for_few_renames, set_up_work),
+        cmocka_unit_test_setup(tasks_that_execute_something_weigh_half, set_up_work),
+        cmocka_unit_test_setup(a_bomb_that_executes_needs_twice_as_many, set_up_work),
+        cmocka_unit_test_setup(a_tool_that_keeps_keys_may_open_its_own_folder, set_up_work),
+        cmocka_unit_test_setup(who_calls_itself_so_is_no_tool, set_up_work),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
