@@ -243,6 +243,24 @@ config_load(struct config *c, const char *path, struct err *e)
     return config_parse(c, path, bytes, n, e);
 }
 
+void
+config_look(struct config *c)
+{
+    c->limits_held = c->limits_max;
+    for (uint32_t i = 0; i < c->templates_n; i++) {
+        struct config_template *t = &c->template[i];
+        for (uint32_t k = 0; k < t->paths_n && t->disabled[0] == '\0'; k++) {
+            struct stat st;
+            int sys = stat(t->paths[k], &st) < 0 ? errno : S_ISDIR(st.st_mode) ? 0 : ENOTDIR;
+            if (sys == 0)
+                continue;
+            (void)snprintf(t->disabled, sizeof t->disabled, "%.150s: %s", t->paths[k],
+                           strerror(sys));
+            t->pool = 0;
+        }
+    }
+}
+
 const struct config_template *
 config_template(const struct config *c, const char *name)
 {
@@ -285,6 +303,7 @@ config_to_spawn(const struct config *c, const char *guest_path, uint32_t uid, ui
         memcpy(out->templates[i].name, c->template[i].name, sizeof out->templates[i].name);
         memcpy(out->templates[i].hostname, c->template[i].hostname,
                sizeof out->templates[i].hostname);
-        memcpy(out->templates[i].paths, c->template[i].paths, sizeof out->templates[i].paths);
+        if (c->template[i].disabled[0] == '\0')
+            memcpy(out->templates[i].paths, c->template[i].paths, sizeof out->templates[i].paths);
     }
 }

@@ -28,6 +28,7 @@ enum {
 };
 
 #define CONFIG_LISTEN_DEFAULT    "ipc:///run/stockade/stockade.sock"
+#define CONFIG_FILE_DEFAULT      "/etc/stockade/stockaded.yaml" // read where nothing else is said
 #define CONFIG_STATE_DIR_DEFAULT "/var/lib/stockade"
 
 struct config_env {
@@ -51,6 +52,7 @@ struct config_template {
     uint32_t pool;                   // ready sandboxes that are kept
     bool pool_said;                  // pool 0 was written, not left out
     bool count_syscalls;             // of every job, for its record
+    char disabled[256];              // why it cannot be used; "": it can
 };
 
 struct config_telemetry {
@@ -83,6 +85,7 @@ struct config {
         dns; // where names of sandboxes are resolved; none: as /etc/resolv.conf says
     bool bpf_enabled;
     struct limits limits_default, limits_max;
+    struct limits limits_held; // limits_max of the start: config_look()
     struct config_template template[CONFIG_TEMPLATES_MAX];
     uint32_t templates_n;
     uint32_t pool; // of a template that does not say
@@ -105,6 +108,9 @@ int config_parse(struct config *c, const char *name, const void *bytes, size_t n
 
 // Reads a file: regular, owned by root or the caller, not writable by others, at most CONFIG_FILE_MAX.
 int config_load(struct config *c, const char *path, struct err *e);
+
+// Looks at what the file names on this host, as root: a template with a path that is no folder is disabled, and says why.
+void config_look(struct config *c);
 
 // A template by name ("" is "default"). NULL: no such template.
 const struct config_template *config_template(const struct config *c, const char *name);

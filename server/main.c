@@ -31,6 +31,7 @@
 #include "anomaly.h"
 #include "api/api.h"
 #include "bpf.h"
+#include "check.h"
 #include "config.h"
 #include "dispatch.h"
 #include "drain.h"
@@ -44,6 +45,7 @@
 #include "options.h"
 #include "pool.h"
 #include "privilege.h"
+#include "reload.h"
 #include "rpc.h"
 #include "sandbox.h"
 #include "server.h"
@@ -66,7 +68,9 @@ struct broker {
     struct spawn_features features;
     struct bpf bpf;
     uv_loop_t loop;
-    uv_signal_t term, interrupt;
+    uv_signal_t term, interrupt, hangup;
+    int argc; // of main()
+    char **argv;
     char bound[CONFIG_LISTEN_MAX][256];
     struct drain *drain;
     int status;
@@ -120,6 +124,21 @@ forget_inherited(void)
     (void)signal(SIGCHLD, SIG_DFL);
     (void)umask(022);
     (void)setrlimit(RLIMIT_STACK, &stack);
+}
+
+// A template that cannot be used is a feature that is absent, not a failed start.
+static void
+add_disabled(struct broker *b)
+{
+    for (uint32_t i = 0; i < b->config->templates_n; i++) {
+        const struct config_template *t = &b->config->template[i];
+        if (t->disabled[0] == '\0' || b->features.n >= SPAWN_FEATURES_MAX)
+            continue;
+        struct spawn_feature *f = &b->features.feature[b->features.n++];
+        *f = (struct spawn_feature){.degraded = 1};
+        (void)snprintf(f->name, sizeof f->name, "template %s", t->name);
+        (void)snprintf(f->detail, sizeof f->detail, "disabled: %s", t->disabled);
+    }
 }
 
 // The programs that load BPF and carry traffic. One that is not there is a feature that is absent, not a failed start.
@@ -307,6 +326,31 @@ on_spawner_silent(void *cookie, bool hangs)
     alive_look(b->s.alive);
 }
 
+// The flags are read again as well: they win over the file as they did at the start.
+static void
+on_hangup(uv_signal_t *handle, int number)
+{
+    struct broker *b = handle->data;
+    struct options options;
+    struct config *next = NULL;
+    struct err e;
+    (void)number;
+    notify_systemd("RELOADING=1");
+    int r = options_read(b->argc, b->argv, &options, &next, &e);
+    if (r == 0)
+        r = reload_apply(b->config, next, &e);
+    config_free(next);
+    if (r < 0) {
+        (void)err_wrap(&e, "nothing has changed");
+        log_err(LOG_ERROR, "reload-refused", &e);
+    } else {
+        pool_reloaded(b->s.pool);
+        log_event(LOG_INFO, "reloaded", "%s: templates, limits, quotas and rules",
+                  options.config_file != NULL ? options.config_file : "no configuration file");
+    }
+    notify_systemd("READY=1");
+}
+
 static int
 watch_signals(struct broker *b, struct err *e)
 {
@@ -314,16 +358,21 @@ watch_signals(struct broker *b, struct err *e)
     if (r == 0)
         r = uv_signal_init(&b->loop, &b->interrupt);
     if (r == 0)
+        r = uv_signal_init(&b->loop, &b->hangup);
+    if (r == 0)
         r = uv_signal_start(&b->term, on_signal, SIGTERM);
     if (r == 0)
         r = uv_signal_start(&b->interrupt, on_signal, SIGINT);
+    if (r == 0)
+        r = uv_signal_start(&b->hangup, on_hangup, SIGHUP);
     if (r < 0)
         return err_sys(e, r, "watch signals");
-    b->term.data = b->interrupt.data = b;
+    b->term.data = b->interrupt.data = b->hangup.data = b;
     sigset_t ours;
     (void)sigemptyset(&ours);
     (void)sigaddset(&ours, SIGTERM);
     (void)sigaddset(&ours, SIGINT);
+    (void)sigaddset(&ours, SIGHUP);
     (void)sigaddset(&ours, SIGALRM);
     (void)sigaddset(&ours, SIGABRT); // systemd's watchdog
     (void)pthread_sigmask(SIG_UNBLOCK, &ours, NULL);
@@ -369,6 +418,7 @@ start(struct broker *b, struct err *e)
     if (r < 0)
         return r;
     raise_files(b);
+    add_disabled(b);
     r = privilege_drop(&b->who, e);
     if (r < 0)
         return r;
@@ -432,10 +482,11 @@ main(int argc, char **argv)
     }
     if (options.exit_now)
         return 0;
-    if (options.check_only) {
-        (void)puts("the configuration is fine");
-        return 0;
-    }
+    if (options.check_only)
+        return check_config(options.config_file, b.config);
+    b.argc = argc;
+    b.argv = argv;
+    config_look(b.config);
     if (sodium_init() < 0)
         return EX_OSERR;
     log_setup(STDERR_FILENO, (enum log_level)b.config->log_level, b.config->log_json);
@@ -447,7 +498,8 @@ main(int argc, char **argv)
         b.status = EX_UNAVAILABLE;
         stop(&b);
     }
-    log_event(LOG_INFO, "ready", "stockaded %s", STOCKADE_VERSION);
+    log_event(LOG_INFO, "ready", "stockaded %s, %s", STOCKADE_VERSION,
+              options.config_file != NULL ? options.config_file : "no configuration file");
     notify_systemd("READY=1");
     (void)uv_run(&b.loop, UV_RUN_DEFAULT);
     stop(&b);

@@ -5,6 +5,7 @@
 #include <getopt.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static const char usage[] =
     "stockaded - runs jobs in sandboxes for its clients\n"
@@ -12,22 +13,26 @@ static const char usage[] =
     "Usage: stockaded [OPTION]...\n"
     "\n"
     "Started as root; it keeps one small process with root that makes sandboxes, and gives root\n"
-    "up itself. It stays in the foreground and logs to stderr. Without any option it listens on\n"
+    "up itself. It stays in the foreground and logs to stderr. Without any option it reads\n"
+    "" CONFIG_FILE_DEFAULT " where that is there, listens on\n"
     "" CONFIG_LISTEN_DEFAULT " and keeps its state below\n"
     "" CONFIG_STATE_DIR_DEFAULT ".\n"
     "\n"
     "  --config FILE      read this configuration (YAML; the shipped stockaded.yaml has every key)\n"
+    "                     instead of " CONFIG_FILE_DEFAULT "\n"
     "  --listen ADDRESS   listen here instead of where the configuration says: ipc:///PATH or\n"
     "                     tcp://HOST:PORT; may be given several times\n"
     "  --state-dir DIR    keep state here\n"
     "  --cgroup PATH      keep sandboxes in this cgroup, below the root of cgroup v2\n"
     "  --log-level LEVEL  debug, info, warning or error\n"
-    "  --check-config     check the configuration and leave\n"
+    "  --check-config     say which configuration that is, check it and what it needs of this\n"
+    "                     host, and leave\n"
     "  --help             this text\n"
     "  --version          the version\n"
     "\n"
     "SIGTERM and SIGINT: no new calls, running jobs get the configured `drain` time, then every\n"
-    "sandbox is removed. A second signal does not wait.\n";
+    "sandbox is removed. A second signal does not wait. SIGHUP: the configuration is read again:\n"
+    "limits, quotas, rules, and what templates give; all of it or, where it is wrong, nothing.\n";
 
 enum flag { CONFIG = 256, LISTEN, STATE_DIR, CGROUP, LOG_LEVEL, CHECK, HELP, VERSION };
 
@@ -136,6 +141,7 @@ options_read(int argc, char **argv, struct options *out, struct config **config,
 {
     struct overrides over = {0};
     *out = (struct options){0};
+    optind = 0; // from the beginning
     for (int flag = 0; (flag = getopt_long(argc, argv, "", flags, NULL)) != -1 && !out->exit_now;) {
         int r = take_flag(flag, optarg, out, &over, e);
         if (r < 0)
@@ -148,6 +154,8 @@ options_read(int argc, char **argv, struct options *out, struct config **config,
     struct config *c = config_default();
     if (c == NULL)
         return err_sys(e, ENOMEM, "read the configuration");
+    if (out->config_file == NULL && (access(CONFIG_FILE_DEFAULT, F_OK) == 0 || errno != ENOENT))
+        out->config_file = CONFIG_FILE_DEFAULT;
     int r = out->config_file != NULL ? config_load(c, out->config_file, e) : 0;
     if (r == 0)
         r = apply(&over, c, e);

@@ -231,6 +231,13 @@ pool_new(struct server *srv, struct sandboxes *all)
 }
 
 void
+pool_reloaded(struct pool *p)
+{
+    for (uint32_t i = 0; i < p->shelves_n; i++)
+        refill(&p->shelf[i]);
+}
+
+void
 pool_stop(struct pool *p)
 {
     struct err e;

@@ -52,4 +52,7 @@ void pool_cancel(struct pool_request *r);
 void pool_lost(struct pool *p, struct sandbox *s);
 
 // Ready now, for a template.
+// The configuration was read again: fills up to what it says now.
+void pool_reloaded(struct pool *p);
+
 uint32_t pool_ready(const struct pool *p, const struct config_template *t);

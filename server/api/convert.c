@@ -208,6 +208,13 @@ convert_spec(const struct server *s, const char *template, const char *name,
         err_detail(e, "TEMPLATE_UNKNOWN", "template", "SystemService.Info lists them");
         return r;
     }
+    if (t->disabled[0] != '\0') {
+        int r = err_set(e, ERR_FAILED_PRECONDITION, "the template %s is disabled: %s", t->name,
+                        t->disabled);
+        err_detail(e, "TEMPLATE_DISABLED", "template",
+                   "have its paths corrected, and the broker started again");
+        return r;
+    }
     *out = (struct sandbox_spec){.template = t};
     limits_from_message(limits, &out->asked);
     (void)snprintf(out->name, sizeof out->name, "%s", name);

@@ -113,6 +113,7 @@ add_templates(struct arena *a, const struct server *s, Stockade__V1__InfoRespons
         limits_to_message(&from->limits_max, to->limits_max);
         to->pool_size = from->pool;
         to->pool_ready = pool_ready(s->pool, from);
+        to->disabled = (char *)(uintptr_t)from->disabled;
         m->templates[m->n_templates++] = to;
     }
     return true;
