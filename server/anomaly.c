@@ -240,9 +240,11 @@ on_raise(void *cookie, enum box_voice voice, enum anomaly_rule rule, double scor
     fill_finding(b, &f, rule, score, text);
     if (voice == BOX_REPORT) {
         findings_add(&a->findings, &f);
-        log_event(f.response == RESPONSE_LOG ? LOG_INFO : LOG_WARNING, "anomaly",
-                  "%s %s in sandbox %s: %s", anomaly_severity_name(f.severity), f.rule,
-                  f.sandbox_id, f.text);
+        const struct log_about about = {
+            .sandbox = f.sandbox_id, .job = f.process_id, .rule = f.rule, .tenant = f.tenant};
+        log_event_about(f.response == RESPONSE_LOG ? LOG_INFO : LOG_WARNING, "anomaly", &about,
+                        "%s %s in sandbox %s: %s", anomaly_severity_name(f.severity), f.rule,
+                        f.sandbox_id, f.text);
     }
     if (a->listener != NULL && voice != BOX_ANSWER)
         a->listener(a->listener_cookie, &f, a->sandbox, job_of(a, &b->box));

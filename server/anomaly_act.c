@@ -109,8 +109,9 @@ act_on(struct anomaly_block *b, enum anomaly_response what)
     }
     if (is_done(b, s, what))
         return;
-    log_event(LOG_WARNING, "anomaly-response", "%s sandbox %s: %s", anomaly_response_name(what),
-              b->sandbox_id, b->why);
+    const struct log_about about = {.sandbox = b->sandbox_id, .tenant = b->tenant};
+    log_event_about(LOG_WARNING, "anomaly-response", &about, "%s sandbox %s: %s",
+                    anomaly_response_name(what), b->sandbox_id, b->why);
     if (what == RESPONSE_KILL) {
         kill_it(b, s);
         return;

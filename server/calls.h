@@ -55,6 +55,9 @@ struct rpc {
     struct conn *conns;    // all of them
     struct call *detached; // calls without a connection
     struct rpc_stats stats;
+    uint64_t
+        log_from_ns; // lines about peers are bounded: since when, how many, and how many more there were
+    uint32_t logged, unlogged;
     struct arena *spare_arenas[SPARE_ARENAS_MAX];
     uint32_t spare_arenas_n;
     struct chunk *spare_chunks;

@@ -10,12 +10,15 @@
 #include <stdlib.h>
 
 #include "../proto/wire.h"
+#include "log.h"
 #include "status.h"
 
 enum {
     PING_INTERVAL_MS = 5000,
     LEAVE_MS = 1000, // for GOAWAY to be read
-    KEPT_PART = 8,   // this part of all connections is kept for tenants without one, and for root
+    LOG_PAUSE_MS = 10 * 1000,
+    LOG_LINES_MAX = 10, // in that time
+    KEPT_PART = 8, // this part of all connections is kept for tenants without one, and for root
     KEPT_MAX = 64,
 };
 
@@ -55,6 +58,30 @@ conn_next(const struct conn *c)
     return c->next;
 }
 
+// ---- what an operator reads
+
+// A line about a peer that is no client of ours. Whoever sends garbage does so fast: a few lines in a while, then how many more.
+static void
+log_peer(struct conn *c, const char *event, const char *text)
+{
+    struct rpc *r = c->rpc;
+    uint64_t now = uv_hrtime();
+    const struct log_about about = {.tenant = c->caller.tenant};
+    if (now - r->log_from_ns >= LOG_PAUSE_MS * NS_PER_MS) {
+        if (r->unlogged > 0)
+            log_event(LOG_WARNING, "peers", "%u more lines like these", (unsigned)r->unlogged);
+        r->log_from_ns = now;
+        r->logged = r->unlogged = 0;
+    }
+    if (r->logged == LOG_LINES_MAX) {
+        r->unlogged++;
+        return;
+    }
+    r->logged++;
+    log_event_about(LOG_WARNING, event, &about, "%s (pid %d): %s", c->caller.tenant,
+                    (int)c->caller.pid, text);
+}
+
 // ---- the beginning
 
 void
@@ -64,6 +91,7 @@ conn_greet(struct conn *c, const uint8_t *hello)
     uint8_t *p;
     if (!sp_hello_is(hello, SP_PROTO_REQ)) {
         r->stats.handshake_failed++;
+        log_peer(c, "handshake", "its first bytes are not those of an SP REQ socket");
         conn_close(c);
         return;
     }
@@ -89,8 +117,10 @@ on_idle(struct timer *t)
         c->active_ns = now;
     if (c->state != CONN_OPEN || now - c->active_ns >= idle_ns ||
         timers_set(c->rpc->timers, t, c->active_ns + idle_ns) != 0) {
-        if (c->state == CONN_HELLO)
+        if (c->state == CONN_HELLO) {
             c->rpc->stats.handshake_failed++;
+            log_peer(c, "handshake", "no greeting in time");
+        }
         conn_close(c);
     }
 }
@@ -225,6 +255,7 @@ conn_fail(struct conn *c, enum err_code code, const char *reason, const char *te
     (void)err_set(&e, code, "%s", text);
     err_detail(&e, reason, NULL, NULL);
     c->rpc->stats.protocol_errors++;
+    log_peer(c, "protocol", text);
     send_go_away(c, &e);
     if (c->state == CONN_CLOSING)
         return;

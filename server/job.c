@@ -39,6 +39,14 @@ loop_of(const struct job *j)
     return j->all->srv->loop;
 }
 
+static void
+log_job(const struct job *j, const char *event, const struct err *e)
+{
+    const struct log_about about = {
+        .sandbox = j->sandbox_id, .job = j->id.id, .tenant = j->tenant->name};
+    log_err_about(LOG_WARNING, event, &about, e);
+}
+
 static void wait_for_its_end(struct job *j);
 
 // The guest did not answer: its sandbox is not to be trusted any more. But while the spawner has not killed the job yet,
@@ -53,7 +61,7 @@ on_no_answer(void *cookie)
         return;
     }
     (void)err_set(&e, ERR_INTERNAL, "the guest of sandbox %s did not answer", j->sandbox_id);
-    log_err(LOG_WARNING, "guest-silent", &e);
+    log_job(j, "guest-silent", &e);
     sandbox_destroy(j->sandbox, &e, NULL);
 }
 
@@ -64,7 +72,7 @@ wait_for_its_end(struct job *j)
     struct err e;
     if (!spawn_answers(j->all->srv->spawn) &&
         guest_link_signal(j->sandbox->link, j->number, SIGKILL, true, &e) < 0)
-        log_err(LOG_WARNING, "kill-job", &e);
+        log_job(j, "kill-job", &e);
     (void)loop_timer_start(loop_of(j), &j->patience, JOB_KILL_MS, on_no_answer, j);
 }
 
@@ -254,7 +262,7 @@ finish(struct job *j)
     bool one_shot = j->one_shot;
     struct err e;
     if (!one_shot && s->link != NULL && guest_link_remove(s->link, j->number, &e) < 0)
-        log_err(LOG_WARNING, "remove-job", &e);
+        log_job(j, "remove-job", &e);
     job_keep(j); // j may be gone after this
     if (!one_shot)
         return;

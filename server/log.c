@@ -127,12 +127,42 @@ tell_lost(void)
         state.lost_told = before;
 }
 
-static void
-emit(enum log_level level, const char *event, const char *text)
+// Adds ,"name":"value" to a line of JSON. Returns the length.
+static size_t
+add_field(char *line, size_t n, const char *name, const char *value)
 {
+    char escaped[LOG_VALUE_MAX / 4];
+    if (value == NULL || value[0] == '\0')
+        return n;
+    (void)log_escape(value, escaped, sizeof escaped);
+    int more = snprintf(line + n, LOG_LINE_MAX - n, ",\"%s\":\"%s\"", name, escaped);
+    return n + (size_t)more;
+}
+
+static size_t
+put_json(char *line, const char *head, const char *text, const struct log_about *about,
+         const char *code)
+{
+    const struct log_about none = {0};
+    const struct log_about *a = about != NULL ? about : &none;
+    size_t n = (size_t)snprintf(line, LOG_LINE_MAX, "{%s,\"text\":\"%s\"", head, text);
+    n = add_field(line, n, "sandbox", a->sandbox);
+    n = add_field(line, n, "job", a->job);
+    n = add_field(line, n, "rule", a->rule);
+    n = add_field(line, n, "tenant", a->tenant);
+    n = add_field(line, n, "code", code);
+    return n + (size_t)snprintf(line + n, LOG_LINE_MAX - n, "}\n");
+}
+
+// code: NULL, it is no failure.
+static void
+emit(enum log_level level, const char *event, const struct log_about *about, const char *code,
+     const char *text)
+{
+    enum { FIELDS_MAX = 5 * (LOG_VALUE_MAX / 4 + 16) }; // ids and names, none of them longer
+    char escaped[LOG_LINE_MAX - 256 - FIELDS_MAX];
     if (level < state.from)
         return;
-    char escaped[LOG_LINE_MAX - 256];
     (void)log_escape(text, escaped, sizeof escaped);
     struct timespec now;
     (void)clock_gettime(CLOCK_REALTIME, &now);
@@ -142,33 +172,60 @@ emit(enum log_level level, const char *event, const char *text)
     size_t stamp_n = strftime(stamp, sizeof stamp, "%Y-%m-%dT%H:%M:%S", &tm);
     (void)snprintf(stamp + stamp_n, sizeof stamp - stamp_n, ".%03ldZ", now.tv_nsec / 1000000);
     char line[LOG_LINE_MAX];
-    int n = 0;
-    if (state.json)
-        n = snprintf(line, sizeof line,
-                     "{\"time\":\"%s\",\"level\":\"%s\",\"event\":\"%s\",\"text\":\"%s\"}\n", stamp,
-                     level_names[level], event, escaped);
-    else
-        n = snprintf(line, sizeof line, "%s %s %s: %s\n", stamp, level_names[level], event,
-                     escaped);
+    size_t n = 0;
+    if (state.json) {
+        char head[192];
+        (void)snprintf(head, sizeof head, "\"time\":\"%s\",\"level\":\"%s\",\"event\":\"%s\"",
+                       stamp, level_names[level], event);
+        n = put_json(line, head, escaped, about, code);
+    } else {
+        n = (size_t)snprintf(line, sizeof line, "%s %s %s: %s%s%s%s\n", stamp, level_names[level],
+                             event, escaped, code != NULL ? " [" : "", code != NULL ? code : "",
+                             code != NULL ? "]" : "");
+    }
     tell_lost();
-    write_line(line, (size_t)n);
+    write_line(line, n);
+}
+
+static __attribute__((format(printf, 4, 0))) void
+put(enum log_level level, const char *event, const struct log_about *about, const char *fmt,
+    va_list ap)
+{
+    char text[2 * LOG_VALUE_MAX + 1024];
+    (void)vsnprintf(text, sizeof text, fmt, ap);
+    emit(level, event, about, NULL, text);
 }
 
 void
 log_event(enum log_level level, const char *event, const char *fmt, ...)
 {
-    if (level < state.from)
-        return;
-    char text[2 * LOG_VALUE_MAX + 1024];
     va_list ap;
     va_start(ap, fmt);
-    (void)vsnprintf(text, sizeof text, fmt, ap);
+    if (level >= state.from)
+        put(level, event, NULL, fmt, ap);
     va_end(ap);
-    emit(level, event, text);
+}
+
+void
+log_event_about(enum log_level level, const char *event, const struct log_about *about,
+                const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    if (level >= state.from)
+        put(level, event, about, fmt, ap);
+    va_end(ap);
 }
 
 void
 log_err(enum log_level level, const char *event, const struct err *e)
 {
-    log_event(level, event, "%s [%s]", e->text, err_code_name(e->code));
+    emit(level, event, NULL, err_code_name(e->code), e->text);
+}
+
+void
+log_err_about(enum log_level level, const char *event, const struct log_about *about,
+              const struct err *e)
+{
+    emit(level, event, about, err_code_name(e->code), e->text);
 }

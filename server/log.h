@@ -25,6 +25,15 @@ void log_event(enum log_level level, const char *event, const char *fmt, ...)
 // An event that is a failure: what e says, with its code.
 void log_err(enum log_level level, const char *event, const struct err *e);
 
+// What an event is about: fields of their own in a line of JSON. NULL or "": it is about none. Borrowed.
+struct log_about {
+    const char *sandbox, *job, *rule, *tenant;
+};
+void log_event_about(enum log_level level, const char *event, const struct log_about *about,
+                     const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+void log_err_about(enum log_level level, const char *event, const struct log_about *about,
+                   const struct err *e);
+
 // Lines lost so far.
 uint64_t log_lost(void);
 

@@ -126,7 +126,7 @@ on_destroyed(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MA
     s->pending--;
     s->destroyed = true;
     if (reply->ok == 0) {
-        log_err(LOG_ERROR, "destroy", &reply->err);
+        log_err_about(LOG_ERROR, "destroy", &(struct log_about){.sandbox = s->id.id}, &reply->err);
         s->destroy_failed = true;
     }
     sandbox_settle(s);
@@ -209,7 +209,9 @@ guest_failed(struct sandbox *s, const struct err *why)
 {
     struct err e = *why;
     (void)err_wrap(&e, "sandbox %s", s->id.id);
-    log_err(s->state == SANDBOX_RUNNING ? LOG_INFO : LOG_WARNING, "sandbox-lost", &e);
+    const struct log_about about = {.sandbox = s->id.id,
+                                    .tenant = s->tenant != NULL ? s->tenant->name : NULL};
+    log_err_about(s->tenant != NULL ? LOG_ERROR : LOG_WARNING, "sandbox-lost", &about, &e);
     sandbox_destroy(s, &e, NULL);
 }
 
@@ -375,7 +377,8 @@ on_ttl(void *cookie)
     struct sandbox *s = cookie;
     struct err e;
     (void)err_set(&e, ERR_CANCELLED, "the time to live of its sandbox is over");
-    log_event(LOG_INFO, "sandbox-expired", "%s", s->id.id);
+    const struct log_about about = {.sandbox = s->id.id, .tenant = s->tenant->name};
+    log_event_about(LOG_INFO, "sandbox-expired", &about, "%s", s->id.id);
     sandbox_destroy(s, &e, NULL);
 }
 
@@ -416,7 +419,7 @@ on_rest(void *cookie)
     struct err e;
     loop_timer_stop(&s->patience);
     if (s->jobs_begun == 0 && guest_link_remove(s->link, 1, &e) < 0)
-        log_err(LOG_WARNING, "remove-job", &e);
+        log_err_about(LOG_WARNING, "remove-job", &(struct log_about){.sandbox = s->id.id}, &e);
 }
 
 void

@@ -160,7 +160,8 @@ on_job_killed(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_M
     s->pending--;
     s->kills_pending--;
     if (reply->ok == 0)
-        log_err(LOG_WARNING, "kill-job", &reply->err);
+        log_err_about(LOG_WARNING, "kill-job", &(struct log_about){.sandbox = s->id.id},
+                      &reply->err);
     sandbox_settle(s);
 }
 
@@ -171,7 +172,8 @@ sandbox_kill_job(struct sandbox *s, uint32_t job)
     if (s->state == SANDBOX_DELETING)
         return;
     if (spawn_kill_job(s->all->srv->spawn, s->slot, s->generation, job, on_job_killed, s, &e) < 0) {
-        log_err(LOG_WARNING, "kill-job", &e); // the job's own patience ends the sandbox
+        log_err_about(LOG_WARNING, "kill-job", &(struct log_about){.sandbox = s->id.id},
+                      &e); // the job's own patience ends the sandbox
         return;
     }
     s->pending++;

@@ -144,8 +144,9 @@ make_templates(const struct spawn_config *c, int dir, struct tree *t, struct err
         (void)snprintf(to->source, sizeof to->source, "/t/%s", from->name);
         struct tree_top top;
         int rc = tree_skeleton_make(dir, from, &top, e);
-        if (rc == 0)
-            rc = add_lower(t, to, "/usr", e);
+        if (rc < 0)
+            return err_wrap(e, "%s/templates", c->state_dir);
+        rc = add_lower(t, to, "/usr", e);
         for (int k = 0; rc == 0 && k < top.n; k++) {
             char host[16];
             (void)snprintf(host, sizeof host, "/%s", top.name[k]);

@@ -168,8 +168,12 @@ put_file(int root, const struct text_file *f, const char *hostname, struct err *
         } else {
             (void)fputc(*p, out);
         }
-    int bad = ferror(out) | fchmod(fd, 0644);
-    return fclose(out) != 0 || bad != 0 ? err_sys(e, EIO, "write %s", f->path) : 0;
+    errno = 0;
+    bool good = fflush(out) == 0 && !ferror(out) && fchmod(fd, 0644) == 0;
+    int sys =
+        errno != 0 ? errno : EIO; // of the flush: what is written is less than stdio holds back
+    good = fclose(out) == 0 && good;
+    return good ? 0 : err_sys(e, sys, "write %s", f->path);
 }
 
 // The host's /bin, /lib...: a link is copied, a folder becomes a place to mount on.

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """stockaded as who operates it sees it: what it refuses to start with, how it drains, what it tells of itself."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -192,8 +193,30 @@ def info_tells_the_host_the_templates_and_what_is_weaker():
         until(lambda: all(t.pool_ready == t.pool_size for t in c.unary(SYSTEM + "Info", {}).templates), "pools fill up")
 
 
+def strangers_leave_lines(b):
+    """Who sends garbage, a header that lies, or too many PINGs stands in the log; a thousand of them do not fill it."""
+    with sp.connect(b.address) as s:
+        s.sendall(b"GET / HTTP/1.1\r\n")
+        until(lambda: "handshake" in b.log() and "SP REQ" in b.log(), "garbage instead of a greeting")
+    c = sp.Client(b.address)
+    c.socket.sendall(b"\x01" + b"\xff" * 8)
+    until(lambda: "no SP message" in b.log(), "a header that lies")
+    c = sp.Client(b.address)
+    for _ in range(2):
+        c.send(0x80000001, sp.Frame(kind=sp.PING))
+    until(lambda: "uid:0" in b.log() and "too_many_pings" in b.log(), "too many PINGs")
+    lines = b.log().count("\n")
+    for _ in range(50):
+        with sp.connect(b.address) as s:
+            s.sendall(b"GET / HTTP/1.1\r\n")
+            with contextlib.suppress(ConnectionResetError):
+                s.recv(1)
+    check(b.log().count("\n") - lines <= 20, "not a line for each")
+
+
 def info_tells_what_was_lost():
     with Broker(config="rpc: {connections_per_uid: 3}\n") as b:
+        strangers_leave_lines(b)
         c = connect(b)
 
         def told():

@@ -10,7 +10,7 @@ import tempfile
 import sp
 from broker import Broker, binary
 from patience import run
-from runner import check, run_cases, until
+from runner import Skipped, check, run_cases, until
 
 sp.load("proto/gen/descriptor_set.bin")
 
@@ -48,6 +48,18 @@ def what_others_could_replace_is_refused_before_anything_is_made_in_it():
         refused(folder, f"{folder}/state", "profiles belongs to uid 12345", "broker's account", "earlier install")
 
 
+def a_full_disk_is_told_in_words_with_the_path():
+    with tempfile.TemporaryDirectory() as folder:
+        script = f"mount -t tmpfs -o size=16k,mode=755 none {folder} && mkdir {folder}/state && " \
+                 f"{{ head -c 64k /dev/zero >{folder}/fill; exec {binary('stockaded')} --state-dir {folder}/state " \
+                 f"--listen ipc:///tmp/stockade-test-none/s --cgroup /stockade-test-full-{os.getpid()}; }}"
+        r = run(["unshare", "--mount", "--propagation", "private", "sh", "-c", script],
+                stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        if "mount" in r.stderr and "stockaded" not in r.stderr and r.returncode != 69:
+            raise Skipped(f"no mount in a namespace of its own: {r.stderr}")
+        check(r.returncode == 69 and "No space left on device" in r.stderr and f"{folder}/state" in r.stderr, r.stderr)
+
+
 def one_that_is_deleted_while_the_broker_runs_is_told_by_health():
     with Broker(config="pool: 1\n") as b:
         c = sp.Client(b.address)
@@ -60,5 +72,6 @@ def one_that_is_deleted_while_the_broker_runs_is_told_by_health():
 
 sys.exit(run_cases([
     what_others_could_replace_is_refused_before_anything_is_made_in_it,
+    a_full_disk_is_told_in_words_with_the_path,
     one_that_is_deleted_while_the_broker_runs_is_told_by_health,
 ]))

@@ -87,6 +87,34 @@ a_line_of_JSON_is_JSON_whatever_is_in_it(void **state)
 // NOLINTEND(misc-misleading-bidirectional)
 
 static void
+what_a_line_is_about_are_fields_of_its_JSON(void **state)
+{
+    (void)state;
+    int ends[2];
+    char line[LOG_LINE_MAX + 1];
+    const struct log_about about = {
+        .sandbox = "5a", .job = "10", .rule = "fork\"storm", .tenant = ""};
+    struct err e;
+    assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+    log_setup(ends[1], LOG_INFO, true);
+    (void)err_set(&e, ERR_NOT_FOUND, "no such thing");
+    log_err_about(LOG_WARNING, "test", &about, &e);
+    ssize_t n = read(ends[0], line, sizeof line - 1);
+    assert_true(n > 0);
+    json_t *o = json_loadb(line, (size_t)n, 0, NULL);
+    assert_non_null(o);
+    assert_string_equal(json_string_value(json_object_get(o, "sandbox")), "5a");
+    assert_string_equal(json_string_value(json_object_get(o, "job")), "10");
+    assert_string_equal(json_string_value(json_object_get(o, "rule")), "fork\"storm");
+    assert_string_equal(json_string_value(json_object_get(o, "code")), "NOT_FOUND");
+    assert_string_equal(json_string_value(json_object_get(o, "text")), "no such thing");
+    assert_null(json_object_get(o, "tenant"));
+    json_decref(o);
+    (void)close(ends[0]);
+    (void)close(ends[1]);
+}
+
+static void
 a_full_pipe_loses_lines_counts_them_and_says_so(void **state)
 {
     (void)state;
@@ -119,6 +147,7 @@ main(void)
         cmocka_unit_test(control_bidi_and_invalid_bytes_are_escaped),
         cmocka_unit_test(what_does_not_fit_is_cut_with_a_mark),
         cmocka_unit_test(a_line_of_JSON_is_JSON_whatever_is_in_it),
+        cmocka_unit_test(what_a_line_is_about_are_fields_of_its_JSON),
         cmocka_unit_test(a_full_pipe_loses_lines_counts_them_and_says_so),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
