@@ -175,7 +175,8 @@ static struct channel *
 channel_for_query(void)
 {
     uint32_t from = 0;
-    (void)getrandom(&from, sizeof from, 0);
+    if (getrandom(&from, sizeof from, 0) != (ssize_t)sizeof from)
+        from = c.channels[0].running; // never for so few bytes
     for (uint32_t i = 0; i < CHANNELS; i++) {
         struct channel *ch = &c.channels[(from + i) % CHANNELS];
         if (ch->running == 0)
