@@ -371,7 +371,10 @@ SEC("tp_btf/sched_process_fork")
 int BPF_PROG(watch_fork, struct task_struct *parent, struct task_struct *child)
 {
     struct place p;
-    if (child->pid == child->tgid && find(child, &p))
+    if (!find(child, &p))
+        return 0;
+    COUNT(p.account, tasks);
+    if (child->pid == child->tgid)
         COUNT(p.account, forks);
     return 0;
 }

@@ -97,6 +97,7 @@ struct watch_account {
     __u64 new_execs;                       // as watch_exec.fresh
     __u64 opens_exclusive;                 // as opens_write, of files that the call made (O_EXCL)
     __u64 told_calls[WATCH_SYSCALLS / 64]; // bits: dangerous calls of these numbers were reported
+    __u64 tasks;                           // processes and threads that began in it
 };
 
 enum watch_flag {
@@ -278,7 +279,7 @@ struct watch_score { // EVENT_PROFILE
 };
 
 _Static_assert(sizeof(struct watch_account) ==
-                   24 + 8 * (WATCH_SYSCALLS + WATCH_ERRORS + 20 + WATCH_SYSCALLS / 64),
+                   24 + 8 * (WATCH_SYSCALLS + WATCH_ERRORS + 21 + WATCH_SYSCALLS / 64),
                "no padding");
 _Static_assert(sizeof(struct watch_exec) == 320 + WATCH_ARGV + WATCH_CWD &&
                    sizeof(struct watch_open) == 24 + 2 * WATCH_PATH,

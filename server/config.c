@@ -20,6 +20,7 @@ static const struct config_quotas quotas_default = {
     .jobs_per_sandbox = 64,
     .jobs_per_caller = 2000,
     .kept_per_caller = 256,
+    .forks_per_second = 2000,
     .queue = 2000,
 };
 

@@ -65,8 +65,9 @@ struct config_quotas {
     uint32_t sandboxes_per_caller; // of one uid
     uint32_t jobs_per_sandbox;     // that run at one time
     uint32_t jobs_per_caller;
-    uint32_t kept_per_caller; // processes that ended and are still attachable
-    uint32_t queue;           // requests that wait for a sandbox
+    uint32_t kept_per_caller;  // processes that ended and are still attachable
+    uint32_t forks_per_second; // processes and threads that a sandbox begins; 0: no limit
+    uint32_t queue;            // requests that wait for a sandbox
 };
 
 struct config {

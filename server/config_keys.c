@@ -358,6 +358,7 @@ static const struct config_key quota_keys[] = {
     {"jobs_per_caller", config_read_count, AT(config, quotas.jobs_per_caller), 1, 10000000, NULL},
     {"kept_per_caller", config_read_count, AT(config, quotas.kept_per_caller), 0, 10000, NULL},
     {"queue", config_read_count, AT(config, quotas.queue), 0, 100000, NULL},
+    {"forks_per_second", config_read_count, AT(config, quotas.forks_per_second), 0, 1000000, NULL},
     {0},
 };
 static const struct config_key rpc_keys[] = {

@@ -17,6 +17,7 @@
 #include "../proto/err.h"
 #include "cgstat.h"
 #include "config.h"
+#include "fork_rate.h"
 #include "idtable.h"
 #include "limits.h"
 #include "list.h"
@@ -103,6 +104,7 @@ struct sandbox {
         bool computes;          // it has a tenth of its cpu_weight
         bool asked;             // the spawner is to change that
     } share;
+    struct fork_rate forks;
 
     uint32_t pending; // requests at the spawner, and at the relay
     uint32_t limits_pending;

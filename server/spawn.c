@@ -40,6 +40,7 @@ static const struct deadline {
     [SPAWN_DESTROY] = {60, false, false}, [SPAWN_NET_OPEN] = {30, true, true},
     [SPAWN_NET_DIAL] = {30, true, true},  [SPAWN_WATCH] = {60, false, true},
     [SPAWN_RELAY] = {60, false, true},    [SPAWN_PING] = {60, false, false},
+    [SPAWN_HOLD] = {30, false, false},
 };
 
 struct pending {

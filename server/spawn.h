@@ -78,6 +78,10 @@ int spawn_limit(struct spawn *s, uint32_t slot, uint32_t generation,
 int spawn_freeze(struct spawn *s, uint32_t slot, uint32_t generation, bool frozen, spawn_done *done,
                  void *cookie, struct err *e);
 
+// Stops everything in a sandbox for a moment, or lets it go on: answered before it is so, and nothing while it is frozen.
+int spawn_hold(struct spawn *s, uint32_t slot, uint32_t generation, bool held, spawn_done *done,
+               void *cookie, struct err *e);
+
 // Kills all of job-N; fine when there is none.
 int spawn_kill_job(struct spawn *s, uint32_t slot, uint32_t generation, uint32_t job,
                    spawn_done *done, void *cookie, struct err *e);

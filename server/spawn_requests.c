@@ -33,6 +33,15 @@ spawn_freeze(struct spawn *s, uint32_t slot, uint32_t generation, bool frozen, s
 }
 
 int
+spawn_hold(struct spawn *s, uint32_t slot, uint32_t generation, bool held, spawn_done *done,
+           void *cookie, struct err *e)
+{
+    const struct spawn_request q = {
+        .op = SPAWN_HOLD, .slot = slot, .generation = generation, .arg = held};
+    return spawn_ask(s, &q, done, cookie, e);
+}
+
+int
 spawn_kill_job(struct spawn *s, uint32_t slot, uint32_t generation, uint32_t job, spawn_done *done,
                void *cookie, struct err *e)
 {

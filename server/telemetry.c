@@ -236,19 +236,45 @@ telemetry_want_for_anomaly(struct telemetry *t)
         telemetry_unwant(t);
 }
 
+// How fast processes begin in a sandbox, the job's first included.
+static void
+look_at_forks(struct telemetry *t, const struct telemetry_box *b, uint64_t now_ns)
+{
+    uint64_t began = 0;
+    list_each(it, &b->sandbox->jobs)
+    {
+        struct job *j = job_of_sandbox(it);
+        const struct watch_account *account = j->watch != NULL ? telemetry_job_account(t, j) : NULL;
+        if (account == NULL)
+            continue;
+        uint64_t tasks = account->tasks;
+        began += tasks > j->watch->tasks ? tasks - j->watch->tasks : 0;
+        j->watch->tasks = tasks;
+    }
+    fork_rate_look(b->sandbox, began, now_ns);
+}
+
 static void
 on_tick(void *cookie)
 {
     struct telemetry *t = cookie;
+    uint64_t now = uv_hrtime();
     bool sweeping = ++t->ticks % TICKS_PER_SWEEP == 0;
     telemetry_drain(t);
+    bool held = false;
+    for (size_t i = 0; i < BPF_SLOTS; i++) {
+        struct telemetry_box *b = t->box[i];
+        if (b != NULL && (b->sandbox->jobs_n > 0 || b->sandbox->forks.held))
+            look_at_forks(t, b, now);
+        held = held || (b != NULL && b->sandbox->forks.held);
+    }
     if (t->ticks % TICKS_PER_LOOK == 0) {
         telemetry_want_for_anomaly(t);
         for (size_t i = 0; i < BPF_SLOTS; i++)
             if (t->box[i] != NULL)
                 look(t, t->box[i], sweeping);
     }
-    if (jobs_running(t->srv->jobs) > 0 || usage_open() > 0 || !sweeping)
+    if (held || jobs_running(t->srv->jobs) > 0 || usage_open() > 0 || !sweeping)
         (void)loop_timer_start(t->srv->loop, &t->tick, TELEMETRY_DRAIN_MS, on_tick, t);
     else
         loop_timer_stop(&t->tick);

@@ -61,6 +61,7 @@ struct job_watch {
     struct record *record;
     uint64_t cgroup;                     // 0: not known yet
     const struct watch_account *account; // where it was found; proven by the cgroup's id
+    uint64_t tasks;                      // that began in it, as last read
     struct net_counters net;
     uint64_t queries;
     bool alone;           // no other job ran with it so far

@@ -159,6 +159,9 @@ enum spawn_op {
     SPAWN_RELAY =
         9, // no slot. A new relay, when the one before has ended: one descriptor, as BPF_FD_RELAY
     SPAWN_PING = 10, // no slot. Answered at once: all that was asked before has been read
+    SPAWN_HOLD =
+        11, // slot. arg 1 stops all that runs in a live sandbox, 0 lets it go on; answered at once, before it is
+            // so. Does nothing while a FREEZE holds or is on its way
 };
 
 // Descriptors of a NET_OPEN reply. The last two are absent where the kernel has no IPv6.

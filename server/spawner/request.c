@@ -96,6 +96,17 @@ handle_freeze(struct spawner *s, struct slot *slot, const struct spawn_request *
     freeze_start(s, slot, q->arg == 1);
 }
 
+// Not a state of the slot: whoever freezes or thaws meanwhile has the last word.
+static void
+handle_hold(struct spawner *s, struct slot *slot, const struct spawn_request *q, struct answer *a)
+{
+    struct err e;
+    if (slot->state == SLOT_LIVE && cgroup_freeze(slot->cgroup.fd, q->arg == 1, &e) < 0)
+        answer_err(s, a, &e);
+    else
+        answer_ok(s, a);
+}
+
 static void
 handle_kill_job(struct spawner *s, struct slot *slot, const struct spawn_request *q,
                 struct answer *a)
@@ -151,6 +162,7 @@ static const struct op_row {
     [SPAWN_WATCH] = {"WATCH", programs_watch, 0, 0, 1, false},
     [SPAWN_RELAY] = {"RELAY", relay_process_again, 0, 0, 0, false},
     [SPAWN_PING] = {"PING", handle_ping, 0, 0, 0, false},
+    [SPAWN_HOLD] = {"HOLD", handle_hold, IN_HANDED_OUT, 0, 1, false},
 };
 enum { OPS_N = sizeof op_rows / sizeof op_rows[0] };
 

@@ -232,7 +232,7 @@ what_no_broker_sends_ends_the_spawner_and_every_sandbox(void **state)
         {"argument of net open", destroy},
     };
     rows[0].q.op = SPAWN_CONFIGURE;
-    rows[1].q.op = SPAWN_PING + 1;
+    rows[1].q.op = SPAWN_HOLD + 1;
     rows[2].q.op = UINT32_MAX;
     rows[3].q.slot = UINT32_MAX;
     rows[4].q.slot = 5;

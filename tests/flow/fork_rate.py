@@ -1,0 +1,66 @@
+#!/usr/bin/env python3
+"""How many processes a sandbox begins per second is bounded, and whoever stays below notices nothing."""
+
+from api import SANDBOX, SYSTEM, connect, main
+from broker import Broker, skip
+from runner import check
+
+RATE = 50
+PAUSED, RUNNING = 2, 1
+CONFIG = f"quotas: {{forks_per_second: {RATE}}}\n"
+# Forks for so many seconds, children that end at once, and says how many; or for ever. A held one sees the time pass.
+STORM = """python3 -c '
+import os, signal, sys, time
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+n, until = 0, time.monotonic() + float(sys.argv[1])
+print("begun", flush=True)
+while time.monotonic() < until:
+    if os.fork() == 0:
+        os._exit(0)
+    n += 1
+print(n)' """
+
+
+def number(job):
+    return int(job.output.split()[-1])
+
+
+def a_storm_is_held_to_the_rate(b, c):
+    limits = {"pids": 1024, "cpu_millis": 64000}
+    fast = 0
+    with Broker(config="quotas: {forks_per_second: 0}\n", name="-free") as other:
+        fast = number(connect(other).run(STORM + "2", limits))
+    slow = number(c.run(STORM + "2", limits))
+    print(f"{fast} processes in 2 s without a limit, {slow} with {RATE} per second")
+    most = RATE * (2 + 2) + RATE * 2  # the burst, the rate; and what begins between two looks of a broker that is busy
+    check(slow >= RATE, "the burst is not there")
+    if fast > 2 * most:  # else this machine is too slow for a storm
+        check(slow <= most, f"{slow} processes, at most {most}")
+        check("fork-rate" in b.log(), "not in the log")
+
+
+def who_stays_below_is_never_held(b, c):
+    before = b.log().count("fork-rate")
+    job = c.run("for i in $(seq 50); do /bin/true; done; echo done")
+    check(job.output == b"done\n" and b.log().count("fork-rate") == before, "it was held")
+
+
+def a_held_sandbox_is_paused_and_resumed_and_deleted(b, c):
+    box = c.unary(SANDBOX + "Create", {"limits": {"pids": 1024, "cpu_millis": 64000}}).sandbox.id
+    job = c.start(box, STORM + "600")
+    c.until(job, lambda: b"begun" in job.output)
+    for _ in range(5):
+        check(c.unary(SANDBOX + "Pause", {"id": box}).sandbox.state == PAUSED, "paused")
+        check(c.unary(SANDBOX + "Resume", {"id": box}).sandbox.state == RUNNING, "running")
+    check(c.run("echo x").output == b"x\n", "another sandbox goes on")
+    c.unary(SANDBOX + "Delete", {"id": box})
+
+
+TESTS = [a_storm_is_held_to_the_rate, who_stays_below_is_never_held, a_held_sandbox_is_paused_and_resumed_and_deleted]
+
+if __name__ == "__main__":
+    with Broker() as probe:
+        features = connect(probe).unary(SYSTEM + "Info", {}).features
+        if not any(f.name == "bpf-watch" and f.available for f in features):
+            skip("nothing counts forks here")
+    main(Broker(config=CONFIG), TESTS)
