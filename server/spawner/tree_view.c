@@ -301,7 +301,7 @@ tree_view_look(struct tree *t, struct err *e)
     const long cpus = sysconf(_SC_NPROCESSORS_ONLN);
     t->cpus = cpus > 0 ? (uint32_t)cpus : 1;
     t->memory_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
-    const size_t of_stat = PAGE + (size_t)t->cpus * 40;
+    const size_t of_stat = 256 + (size_t)t->cpus * 32;
     const size_t of_cpuinfo = strlen(t->cpuinfo) + (size_t)t->cpus * 20;
     t->view_bytes = pages(of_cpuinfo) + pages(of_stat) + (size_t)(FILES - 2) * PAGE;
     return 0;
