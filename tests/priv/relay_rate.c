@@ -1,5 +1,6 @@
-// A sandbox's rate is one bucket per direction: whatever the number of flows, what arrives is the rate, within 5 %. A busy
-// machine may take longer over it, so a measurement that is low is made again; one that is high is an error at once.
+// A sandbox's rate is one bucket per direction: whatever the number of flows, what arrives is the rate, within 5 %. On a busy
+// machine a process that was held up finds in a moment what came in a longer time, so a measurement that is off is made
+// again, and longer.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,7 +19,7 @@ enum {
     DATAGRAM = 1000,
     WARM_MS = 100,
     MEASURED_MS = 600,
-    TRIES = 8,
+    TRIES = 6,
 };
 
 struct rig {
@@ -92,7 +93,7 @@ turn(const struct rig *r)
 
 // Bytes per second that arrive.
 static double
-measure(const struct rig *r)
+measure(const struct rig *r, uint64_t ms)
 {
     uint64_t began = now_ns();
     while (now_ns() - began < (uint64_t)WARM_MS * 1000000)
@@ -103,7 +104,7 @@ measure(const struct rig *r)
     do {
         got += turn(r);
         now = now_ns();
-    } while (now - began < (uint64_t)MEASURED_MS * 1000000);
+    } while (now - began < ms * 1000000);
     return (double)got * 1e9 / (double)(now - began);
 }
 
@@ -112,7 +113,7 @@ expect_rate(int type, bool out, int n)
 {
     static struct rig r;
     struct box_policy p = box_policy(NET_ALLOWLIST);
-    double error = -1;
+    double error = 1;
     p.rules_n = 1;
     box_prefix(&p.rules[0], INADDR_LOOPBACK, 32, PORT);
     if (out)
@@ -122,8 +123,8 @@ expect_rate(int type, bool out, int n)
     box_open(&p);
     r = (struct rig){.type = type, .out = out, .n = n};
     open_flows(&r);
-    for (int i = 0; i < TRIES && error < -0.05; i++) {
-        error = measure(&r) / RATE - 1;
+    for (int i = 0; i < TRIES && (error < -0.05 || error > 0.05); i++) {
+        error = measure(&r, (uint64_t)MEASURED_MS * (uint64_t)(i + 1)) / RATE - 1;
         print_message("%s %s, %d flows: %+.1f %%\n", type == SOCK_STREAM ? "TCP" : "UDP",
                       out ? "out" : "in", n, 100 * error);
     }
