@@ -564,6 +564,8 @@ def run_one(b, test):
 
 def main():
     config = f"telemetry: {{feed: 'ipc://{FEED}'}}\nquotas: {{jobs_per_caller: 2000}}\n"
+    # Hints name only what the template may be asked for.
+    config += "templates: [{name: default, network_max: {mode: allowlist, outbound: ['192.0.2.0/24'], inbound: ['1-65535']}}]\n"
     with Broker(config=config) as b:
         programs = bool(connect(b).run("true").result.record.executed_total)
         for test in TESTS:
