@@ -106,6 +106,7 @@ struct path {
 struct file {
     struct inode *f_inode;
     struct path f_path;
+    unsigned int f_mode;
 };
 
 struct fdtable {
@@ -157,8 +158,16 @@ struct linux_binprm {
     const char *filename;
 };
 
+union __sifields {
+    struct {
+        int _syscall;
+        unsigned int _arch;
+    } _sigsys;
+};
+
 struct kernel_siginfo {
     int si_code;
+    union __sifields _sifields;
 };
 
 #if defined(__TARGET_ARCH_x86)

@@ -7,7 +7,7 @@
 // The others run when a process begins, executes, ends or sends a signal.
 #include <linux/stat.h>
 
-#include "watch_exe.h"
+#include "watch_exec.h"
 #include "watch_files.h"
 
 char _license[] SEC("license") = "Dual BSD/GPL";
@@ -79,6 +79,8 @@ static __always_inline void tell_syscall(__u16 kind, struct pt_regs *regs, long 
     body->result = (__s32)result;
     body->args[0] = argument(regs, 0);
     body->args[1] = argument(regs, 1);
+    body->arch = 0;
+    body->zero = 0;
     submit_syscall(body);
 }
 
@@ -112,6 +114,12 @@ static __noinline int special_call(struct pt_regs *regs, long result, __u32 call
         opened(regs, result, what, account);
     } else if (what <= LAST_NAMED) {
         named(regs, result, what, account);
+    } else if (what == FTRUNCATE) {
+        if (result == 0 && argument(regs, 1) == 0)
+            rewritten(file_of(bpf_get_current_task_btf(), (__s32)argument(regs, 0)), account);
+    } else if (what == CHMOD || what == CHMODAT) {
+        if (argument(regs, what == CHMOD ? 1 : 2) & S_ISUID)
+            tell_syscall(EVENT_DANGEROUS, regs, result, call);
     } else if (what == URING) {
         if (result >= 0) // watch_uring tells of it
             return 0;
@@ -207,129 +215,6 @@ int BPF_PROG(watch_uring, int fd)
 }
 
 // ---- processes
-
-struct args {
-    unsigned char bytes[WATCH_ARGS];
-};
-
-struct {
-    __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-    __uint(max_entries, 1);
-    __type(key, __u32);
-    __type(value, struct args);
-} args_scratch SEC(".maps");
-
-enum { HASH_STEP = 64 };
-
-struct hashing {
-    const struct args *args;
-    __u32 n;
-    __u64 hash;
-};
-
-static long hash_bytes(__u32 step, struct hashing *h)
-{
-    for (__u32 i = 0; i < HASH_STEP; i++) {
-        __u32 at = step * HASH_STEP + i;
-        if (at >= h->n)
-            return 1;
-        h->hash = watch_fnv(h->hash, h->args->bytes[at & (WATCH_ARGS - 1)]);
-    }
-    return 0;
-}
-
-// The arguments stand in the scratch afterwards; *size: bytes of all of them.
-static __noinline __u64 hash_args(struct watch_account *account, __u32 *size)
-{
-    struct task_struct *task = bpf_get_current_task_btf();
-    struct mm_struct *mm = task->mm;
-    __u32 zero = 0;
-    struct args *args = bpf_map_lookup_elem(&args_scratch, &zero);
-    if (!args || !mm)
-        return 0;
-    __u64 n = mm->arg_end - mm->arg_start;
-    if (size)
-        *size = (__u32)n;
-    if (n > WATCH_ARGS)
-        n = WATCH_ARGS;
-    if (bpf_probe_read_user(args->bytes, (__u32)n, (void *)mm->arg_start)) {
-        COUNT(account, failures);
-        return 0;
-    }
-    struct hashing h = {.args = args, .n = (__u32)n, .hash = WATCH_FNV};
-    bpf_loop(WATCH_ARGS / HASH_STEP, hash_bytes, &h, 0);
-    return h.hash;
-}
-
-// What a shell for somebody elsewhere has: its stdin, stdout and stderr are one socket. Who starts programs honestly over
-// sockets, as node does, gives each of the three one of its own.
-static __always_inline bool talks_to_a_socket(struct task_struct *task)
-{
-    struct files_struct *files = task->files;
-    struct fdtable *table = files ? files->fdt : 0;
-    struct file *file[3] = {};
-    if (!table || table->max_fds < 3 || bpf_probe_read_kernel(file, sizeof file, table->fd) ||
-        !file[0] || file[0] != file[1] || file[0] != file[2])
-        return false;
-    return (BPF_CORE_READ(file[0], f_inode, i_mode) & S_IFMT) == S_IFSOCK;
-}
-
-// What there is to say of an exec.
-struct exec_facts {
-    struct watch_exe_key key;
-    bool known, fresh, memfd, socket;
-};
-
-// Arguments, parent, uid and working directory.
-static __always_inline void show_process(struct watch_exec *body, struct task_struct *task,
-                                         struct watch_account *account)
-{
-    __u32 zero = 0, size = 0;
-    struct args *args = bpf_map_lookup_elem(&args_scratch, &zero);
-    struct path_scratch *s = scratch_of_cpu();
-    body->args_hash = hash_args(account, &size);
-    body->args_n = size;
-    body->parent = (__u32)task->real_parent->tgid;
-    body->uid = exe_uid_inside(task, task->cred->uid.val);
-    body->cwd_n = 0;
-    if (args)
-        (void)bpf_probe_read_kernel(body->argv, sizeof body->argv, args->bytes);
-    if (!s)
-        return;
-    build_begin(s);
-    path_above_base(AT_FDCWD, ABOVE_BUILD);
-    __u32 n = FULL_MAX - s->at;
-    body->cwd_n = n < WATCH_CWD ? n : WATCH_CWD;
-    __u32 from = n < WATCH_CWD ? s->at : FULL_MAX - WATCH_CWD;
-    (void)bpf_probe_read_kernel(body->cwd, sizeof body->cwd, &s->full[bounded(from, FULL_MAX - 1)]);
-}
-
-static __always_inline void tell_exec(const struct place *p, const struct exec_facts *f,
-                                      const char *path)
-{
-    bool alarm = f->memfd || f->socket;
-    __u64 what = f->key.inode * 4 + (__u64)f->memfd * 2 + f->socket + f->key.size * FIRSTS_BITS;
-    bool first = (alarm || f->fresh) && emit_is_first(p->box, what ^ p->cgroup << 32);
-    struct event *e = emit_begin(p->box, p->cgroup, EVENT_EXEC,
-                                 alarm      ? CLASS_ALARM
-                                 : f->fresh ? CLASS_NEW
-                                            : CLASS_PROCESS,
-                                 sizeof(struct watch_exec), first);
-    if (!e)
-        return;
-    struct watch_exec *body = (void *)(e + 1);
-    body->exe = f->key;
-    body->known = f->known;
-    body->memfd = f->memfd;
-    body->socket = f->socket;
-    body->fresh = f->fresh;
-    show_process(body, bpf_get_current_task_btf(), p->account);
-    long n = bpf_probe_read_kernel_str(body->path, sizeof body->path, path);
-    if (n < 0)
-        COUNT(p->account, failures);
-    body->path_n = n < 1 ? 0 : (__u32)n - 1;
-    bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
-}
 
 SEC("tp_btf/sched_process_exec")
 int BPF_PROG(watch_exec, struct task_struct *task, int old_pid, struct linux_binprm *bprm)
@@ -467,6 +352,7 @@ int watch_oom(__u64 *ctx)
 
 // What a process sends by kill, tgkill, sigqueue or pidfd_send_signal; what the kernel sends has another code.
 enum { FROM_KILL = 0, FROM_QUEUE = -1, FROM_TKILL = -6, FILE_TOO_LARGE = 25 /* SIGXFSZ */ };
+enum { BAD_CALL = 31 /* SIGSYS */, FROM_SECCOMP = 1 /* SYS_SECCOMP */ };
 
 // SEND_SIG_NOINFO, as no kill of any kind has it: the kernel's own. By reading from it, since the verifier believes that
 // arguments of a tracepoint are never NULL, and takes a comparison away.
@@ -474,6 +360,24 @@ static __always_inline bool is_without_info(struct kernel_siginfo *info)
 {
     int code;
     return bpf_core_read(&code, sizeof(code), &info->si_code) != 0;
+}
+
+// A call that the filter ends the process for: of another architecture, as int 0x80 and x32 make them.
+static __noinline int tell_killed(struct kernel_siginfo *info)
+{
+    struct place p;
+    if (!info || BPF_CORE_READ(info, si_code) != FROM_SECCOMP ||
+        !find(bpf_get_current_task_btf(), &p))
+        return 0;
+    COUNT(p.account, dangerous);
+    __u32 call = (__u32)BPF_CORE_READ(info, _sifields._sigsys._syscall);
+    struct watch_syscall *body = begin_syscall(&p, EVENT_DANGEROUS, call & (WATCH_SYSCALLS - 1));
+    if (!body)
+        return 0;
+    *body = (struct watch_syscall){
+        .number = call, .result = -ENOSYS, .arch = BPF_CORE_READ(info, _sifields._sigsys._arch)};
+    submit_syscall(body);
+    return 1;
 }
 
 SEC("tp_btf/signal_generate")
@@ -484,6 +388,8 @@ int BPF_PROG(watch_signal, int signal, struct kernel_siginfo *info, struct task_
     if (!target || (__u64)info == 1) // SEND_SIG_PRIV
         return 0;
     if (target->tgid == task->tgid) {
+        if (signal == BAD_CALL && (__u64)info > 1)
+            tell_killed(info);
         if (signal == FILE_TOO_LARGE && is_without_info(info) && find(task, &p))
             COUNT(p.account, oversized);
         return 0;

@@ -14,7 +14,7 @@
 //                       program that the loader may have to leave out (bpf_program__set_autoload)
 //   watch_sys_exit      attached while somebody wants it (bpf_program__set_autoattach(false)): the tracepoint costs every
 //                       process of the host. It sees what seccomp refused with an errno; a call that seccomp killed the
-//                       process for is only seen as its end by SIGSYS
+//                       process for is seen by watch_signal: it never returns
 //
 // Only while watch_sys_exit is attached: syscalls, errors, opens_write, opens_exclusive, opens_sensitive, unlinks, renames, the io_uring
 // calls that were refused, EVENT_OPEN, EVENT_DANGEROUS, EVENT_URING (but the successful io_uring_setup), profiles.
@@ -83,6 +83,10 @@ struct watch_account {
     __u64 opens_write;     // files opened for writing
     __u64
         opens_sensitive; // tries to open, move, link, remove, truncate or execute a sensitive path, whatever came of them
+    __u64
+        rewrites; // existing files opened for writing, but not for appending, or cut to nothing; one after another the same file counts once
+    __u64 last_rewritten;   // inode
+    __u64 links;            // hard links made
     __u64 looks_sensitive;  // sensitive paths that were there and were looked at: stat and the like
     __u64 unlinks, renames; // that succeeded; rmdir as well
     __u64 signals;          // sent to another process by kill and the like
@@ -224,6 +228,8 @@ struct watch_exec { // class ALARM when memfd or socket, NEW when fresh, else PR
     __u32 parent;          // process, of the host
     __u32 uid;             // inside the sandbox's user namespace, or ~0
     __u32 args_n;          // bytes of all arguments with their NULs
+    __u32 nameless;        // bits: of descriptors 0 to 31 that are files without a name, as a memfd
+    __u32 zero;
     __u32 cwd_n;
     char argv[WATCH_ARGV]; // the beginning of them
     char cwd[WATCH_CWD];   // the end of it
@@ -264,6 +270,8 @@ struct
     __u32 number;
     __s32 result;
     __u64 args[2];
+    __u32 arch; // AUDIT_ARCH_*, where the filter ended the process for it: int 0x80, x32; else 0
+    __u32 zero;
 };
 
 struct watch_signal {
@@ -279,8 +287,8 @@ struct watch_score { // EVENT_PROFILE
 };
 
 _Static_assert(sizeof(struct watch_account) ==
-                   24 + 8 * (WATCH_SYSCALLS + WATCH_ERRORS + 21 + WATCH_SYSCALLS / 64),
+                   24 + 8 * (WATCH_SYSCALLS + WATCH_ERRORS + 24 + WATCH_SYSCALLS / 64),
                "no padding");
-_Static_assert(sizeof(struct watch_exec) == 320 + WATCH_ARGV + WATCH_CWD &&
+_Static_assert(sizeof(struct watch_exec) == 328 + WATCH_ARGV + WATCH_CWD &&
                    sizeof(struct watch_open) == 24 + 2 * WATCH_PATH,
                "no padding");

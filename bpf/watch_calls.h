@@ -57,6 +57,9 @@ enum special {
     EXEC,
     EXECAT,
     LAST_NAMED = EXECAT,
+    FTRUNCATE,
+    CHMOD,   // path, mode; descriptor, mode
+    CHMODAT, // directory, path, mode
     DANGEROUS,
     URING,
 };
@@ -98,6 +101,12 @@ static const __u8 special_calls[WATCH_SYSCALLS] = {
     [__NR_linkat] = LINKAT,
     [__NR_symlinkat] = SYMLINKAT,
     [__NR_truncate] = TRUNCATE,
+    [__NR_ftruncate] = FTRUNCATE,
+    [__NR_fchmod] = CHMOD,
+    [__NR_fchmodat] = CHMODAT,
+#ifdef __NR_chmod
+    [__NR_chmod] = CHMOD,
+#endif
     [__NR_execve] = EXEC,
     [__NR_execveat] = EXECAT,
     [__NR_socket] = DANGEROUS, // not the usual families and types: is_harmless()

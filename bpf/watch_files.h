@@ -3,6 +3,7 @@
 #pragma once
 
 #include <linux/fcntl.h>
+#include <linux/stat.h>
 
 #include "watch_calls.h"
 #include "watch_match.h"
@@ -115,6 +116,32 @@ __noinline int path_named(struct named *f)
     return 1;
 }
 
+enum { MADE_HERE = 0x100000 }; // FMODE_CREATED (linux/fs.h): the open made the file
+
+// An existing file's content is about to be replaced.
+static __noinline int rewritten(__u64 file, struct watch_account *account)
+{
+    __u32 mode = 0;
+    __u16 type = 0;
+    __u64 inode = 0, number = 0;
+    if (!account || !file ||
+        bpf_probe_read_kernel(&mode, sizeof mode,
+                              (void *)(file + bpf_core_field_offset(struct file, f_mode))) ||
+        mode & MADE_HERE ||
+        bpf_probe_read_kernel(&inode, sizeof inode,
+                              (void *)(file + bpf_core_field_offset(struct file, f_inode))) ||
+        bpf_probe_read_kernel(&type, sizeof type,
+                              (void *)(inode + bpf_core_field_offset(struct inode, i_mode))) ||
+        (type & S_IFMT) != S_IFREG ||
+        bpf_probe_read_kernel(&number, sizeof number,
+                              (void *)(inode + bpf_core_field_offset(struct inode, i_ino))) ||
+        number == account->last_rewritten)
+        return 0;
+    account->last_rewritten = number;
+    COUNT(account, rewrites);
+    return 1;
+}
+
 static __always_inline void opened(struct pt_regs *regs, long result, __u32 what,
                                    struct watch_account *account)
 {
@@ -138,6 +165,8 @@ static __always_inline void opened(struct pt_regs *regs, long result, __u32 what
                       .at = at_cwd ? AT_FDCWD : (__s32)argument(regs, 0)};
     if (result >= 0)
         f.walked = file_of(bpf_get_current_task_btf(), (__s32)result);
+    if (f.walked && (flags & O_ACCMODE) != O_RDONLY && !(flags & (O_PATH | O_APPEND)))
+        rewritten(f.walked, account);
     int hint = path_glance(f.text);
     if (hint < 0 && result != -EFAULT)
         COUNT(account, failures);
@@ -184,6 +213,10 @@ static __always_inline void named(struct pt_regs *regs, long result, __u32 what,
         COUNT(account, renames);
     if (result == 0 && (what == UNLINK || what == UNLINKAT))
         COUNT(account, unlinks);
+    if (result == 0 && (what == LINK || what == LINKAT))
+        COUNT(account, links);
+    if (result == 0 && what == TRUNCATE)
+        COUNT(account, rewrites);
     if (what <= LOOKAT)
         looked(regs, result, what);
     else if (what == CHDIR) {

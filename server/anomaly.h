@@ -69,6 +69,7 @@ struct anomaly_finding {
 // only goes up while the sandbox lives. What is not known stays 0.
 struct anomaly_sums {
     uint64_t forks, execs, exits, signals;
+    uint64_t rewrites, links;
     uint64_t opens_write, opens_sensitive, looks_sensitive, unlinks, renames;
     uint64_t opens_exclusive; // files made to be written, which no other call had made
     uint64_t syscalls, errors[WATCH_ERRORS];

@@ -2,7 +2,9 @@
 #include "anomaly_box.h"
 
 #include <math.h>
+#include <linux/audit.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 
@@ -348,6 +350,23 @@ tell_exec(struct box *b, const struct event *head, const struct watch_exec *e,
     box_count(b, rule, head->time_ns, subject, 1, text);
 }
 
+// An argument is /proc/self/fd/N or /dev/fd/N, and N a file without a name: what ld.so or an interpreter is to run.
+static bool
+names_nameless(const struct watch_exec *e)
+{
+    char argv[WATCH_ARGV + 4] = {0};
+    uint32_t n = e->args_n < WATCH_ARGV ? e->args_n : WATCH_ARGV;
+    memcpy(argv, e->argv, n);
+    for (uint32_t i = 0; e->nameless != 0 && i + 4 < n; i++) {
+        if (memcmp(argv + i, "/fd/", 4) != 0)
+            continue;
+        unsigned long fd = strtoul(argv + i + 4, NULL, 10);
+        if (fd < 32 && (e->nameless >> fd & 1) != 0)
+            return true;
+    }
+    return false;
+}
+
 static void
 on_exec(struct box *b, const struct event *head, const struct watch_exec *e, enum box_exe exe)
 {
@@ -356,6 +375,8 @@ on_exec(struct box *b, const struct event *head, const struct watch_exec *e, enu
         box_seen(b, RULE_NEW_EXECUTABLE);
     if (e->socket != 0)
         box_seen(b, RULE_REMOTE_SHELL);
+    if (e->memfd == 0 && names_nameless(e)) // a counter backs the other kind alone
+        tell_exec(b, head, e, RULE_UNNAMED_EXEC, 6, ", and given a file without a name to run");
     if (e->memfd != 0) {
         box_seen(b, RULE_UNNAMED_EXEC);
         tell_exec(b, head, e, RULE_UNNAMED_EXEC, 1, ", a file without a name");
@@ -402,6 +423,21 @@ on_open(struct box *b, const struct event *head, const struct watch_open *e)
               text);
 }
 
+// Numbers of other ABIs mean other calls, but those of x32.
+static const char *
+abi_name(const struct watch_syscall *e)
+{
+    return e->arch == AUDIT_ARCH_I386 ? "i386 (int 0x80)" : "x32";
+}
+
+static const char *
+called_name(const struct watch_syscall *e)
+{
+    if (e->arch == AUDIT_ARCH_I386)
+        return "a system call";
+    return syscall_name(e->arch != 0 ? e->number & ~UINT32_C(0x40000000) : e->number);
+}
+
 static void
 on_syscall(struct box *b, const struct event *head, const struct watch_syscall *e)
 {
@@ -413,7 +449,11 @@ on_syscall(struct box *b, const struct event *head, const struct watch_syscall *
     if (e->number == SYS_socket)
         (void)snprintf(args, sizeof args, "(family %u, type %u)", (uint32_t)e->args[0],
                        (uint32_t)e->args[1] & 0xf);
-    (void)snprintf(text, sizeof text, "%s%s was called%s%s", syscall_name(e->number), args,
+    if (strstr(syscall_name(e->number), "chmod") != NULL)
+        (void)snprintf(args, sizeof args, " with a set-user-id bit");
+    if (e->arch != 0)
+        (void)snprintf(args, sizeof args, " of another ABI, %s,", abi_name(e));
+    (void)snprintf(text, sizeof text, "%s%s was called%s%s", called_name(e), args,
                    e->result < 0 ? ", and refused: " : "",
                    end != NULL ? end : (e->result < 0 ? "unknown error" : ""));
     box_count(b, uring ? RULE_IO_URING : RULE_DANGEROUS_SYSCALL, head->time_ns,

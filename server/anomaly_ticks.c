@@ -224,6 +224,9 @@ box_settled(struct box *b, uint64_t now_ns, bool all)
 static const struct mass forks = {RULE_FORK_STORM, "tasks more than before"};
 static const struct mass renames = {RULE_MASS_RENAME, "files were renamed"};
 static const struct mass unlinks = {RULE_MASS_UNLINK, "files were removed"};
+static const struct mass fork_rate = {RULE_FORK_RATE, "processes were made"};
+static const struct mass rewrites = {RULE_MASS_REWRITE, "existing files were rewritten or cut"};
+static const struct mass relinks = {RULE_MASS_RELINK, "files were linked elsewhere and removed"};
 static const struct mass upload = {RULE_LARGE_UPLOAD, "KiB were sent"};
 static const struct mass signals = {RULE_SIGNAL_STORM, "signals went to other processes"};
 
@@ -251,6 +254,11 @@ count_masses(struct box *b, const struct anomaly_sums *s, const struct anomaly_s
                 cut(since(s->execs, o->execs)));
     count(b, &renames, now_ns, cut(moved));
     count(b, &unlinks, now_ns, cut(removed));
+    uint64_t links = since(s->links, o->links);
+    uint64_t gone = since(s->unlinks, o->unlinks);
+    count(b, &fork_rate, now_ns, cut(since(s->forks, o->forks)));
+    count(b, &rewrites, now_ns, cut(since(s->rewrites, o->rewrites)));
+    count(b, &relinks, now_ns, cut(links < gone ? links : gone));
     count(b, &signals, now_ns, cut(since(s->signals, o->signals)));
 }
 

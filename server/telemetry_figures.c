@@ -161,6 +161,8 @@ telemetry_add_account(struct anomaly_sums *to, const struct watch_account *w)
     to->opens_sensitive += w->opens_sensitive;
     to->looks_sensitive += w->looks_sensitive;
     to->unlinks += w->unlinks;
+    to->rewrites += w->rewrites;
+    to->links += w->links;
     to->renames += w->renames;
     to->memfd_execs += w->memfd_execs;
     to->io_urings += w->io_urings;

@@ -5,6 +5,7 @@
 
 #include <inttypes.h>
 #include <errno.h>
+#include <linux/audit.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -336,6 +337,14 @@ fill_call(struct told *o, const void *body)
     const struct watch_syscall *x = body;
     stockade__v1__system_call__init(&o->d.call);
     o->d.call.name = syscall_name(x->number);
+    o->text[0] = '\0';
+    const char *x32 = syscall_name(x->number & ~UINT32_C(0x40000000));
+    if (x->arch == AUDIT_ARCH_I386)
+        (void)snprintf(o->text, sizeof o->text, "i386_%u", x->number);
+    else if (x->arch == AUDIT_ARCH_X86_64 && x32 != o->d.call.name)
+        (void)snprintf(o->text, sizeof o->text, "x32_%s", x32);
+    if (o->text[0] != '\0')
+        o->d.call.name = o->text;
     o->d.call.result = x->result;
     o->d.call.first = x->args[0];
     o->d.call.second = x->args[1];

@@ -20,10 +20,18 @@ touch_files(void *arg)
     (void)syscall(SYS_close, syscall(SYS_openat, AT_FDCWD, a, O_RDWR | O_PATH));
     (void)syscall(SYS_close, syscall(SYS_openat2, AT_FDCWD, a, &how, sizeof how)); // 2
     (void)syscall(SYS_openat, AT_FDCWD, "/nothing/there", O_WRONLY);
-    (void)syscall(SYS_renameat2, AT_FDCWD, a, AT_FDCWD, b, 0); // rename 1
-    (void)syscall(SYS_renameat2, AT_FDCWD, a, AT_FDCWD, b, 0); // ENOENT
-    (void)syscall(SYS_unlinkat, AT_FDCWD, b, 0);               // unlink 1
-    (void)syscall(SYS_unlinkat, AT_FDCWD, b, 0);               // ENOENT
+    (void)syscall(SYS_renameat2, AT_FDCWD, a, AT_FDCWD, b, 0);                          // rename 1
+    (void)syscall(SYS_renameat2, AT_FDCWD, a, AT_FDCWD, b, 0);                          // ENOENT
+    (void)syscall(SYS_close, syscall(SYS_openat, AT_FDCWD, b, O_WRONLY | O_APPEND, 0)); // 3
+    (void)syscall(SYS_linkat, AT_FDCWD, b, AT_FDCWD, a, 0);
+    fd = (int)syscall(SYS_openat, AT_FDCWD, b,
+                      O_RDWR);           // 4; a rewrite, but of the same file as before
+    (void)syscall(SYS_ftruncate, fd, 0); // the same
+    (void)syscall(SYS_close, fd);
+    (void)syscall(SYS_truncate, b, 0);           // a rewrite
+    (void)syscall(SYS_unlinkat, AT_FDCWD, a, 0); // unlink 0
+    (void)syscall(SYS_unlinkat, AT_FDCWD, b, 0); // unlink 1
+    (void)syscall(SYS_unlinkat, AT_FDCWD, b, 0); // ENOENT
 #ifdef SYS_open
     (void)syscall(SYS_close, syscall(SYS_creat, a, 0600));             // 3
     (void)syscall(SYS_close, syscall(SYS_open, a, O_RDWR | O_APPEND)); // 4
@@ -46,15 +54,17 @@ files_written_removed_and_renamed_are_counted_when_it_succeeds(void **state)
     assert_int_equal(rmdir(dir), 0);
     const struct watch_account *a = rig_account(&rig, j.job);
 #ifdef SYS_open
-    assert_int_equal(a->opens_write, 4);
-    assert_int_equal(a->unlinks, 3);
+    assert_int_equal(a->opens_write, 6);
+    assert_int_equal(a->unlinks, 4);
     assert_int_equal(a->renames, 2);
 #else
-    assert_int_equal(a->opens_write, 2);
-    assert_int_equal(a->unlinks, 1);
+    assert_int_equal(a->opens_write, 4);
+    assert_int_equal(a->unlinks, 2);
     assert_int_equal(a->renames, 1);
 #endif
     assert_int_equal(a->opens_exclusive, 0);
+    assert_int_equal(a->links, 1);
+    assert_true(a->rewrites >= 2 && a->rewrites <= 3);
     assert_int_equal(a->opens_sensitive, 0);
     assert_int_equal(a->failures, 0);
 }

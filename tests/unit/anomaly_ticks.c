@@ -54,7 +54,8 @@ masses_are_raised_at_their_threshold_and_not_below(void **state)
     } rows[] = {
         {RULE_FORK_STORM, &sums.forks, 1},          {RULE_MASS_RENAME, &sums.renames, 1},
         {RULE_MASS_UNLINK, &sums.unlinks, 1},       {RULE_SIGNAL_STORM, &sums.signals, 1},
-        {RULE_LARGE_UPLOAD, &sums.out_bytes, 1024},
+        {RULE_LARGE_UPLOAD, &sums.out_bytes, 1024}, {RULE_FORK_RATE, &sums.forks, 1},
+        {RULE_MASS_REWRITE, &sums.rewrites, 1},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         begin_with_window(state, rows[i].rule, 10000);
