@@ -81,6 +81,8 @@ struct exec_facts {
 
 struct files_seen {
     __u64 file[32];
+    __u32 nameless; // bits
+    __u32 zero;
 };
 
 struct {
@@ -90,24 +92,33 @@ struct {
     __type(value, struct files_seen);
 } files_scratch SEC(".maps");
 
+struct files_scan {
+    struct files_seen *seen;
+};
+
+static long see_file(__u32 i, struct files_scan *scan)
+{
+    struct files_seen *seen = scan->seen;
+    struct file *file = (struct file *)seen->file[bounded(i, 31)];
+    if (file && (BPF_CORE_READ(file, f_inode, i_mode) & S_IFMT) == S_IFREG &&
+        BPF_CORE_READ(file, f_inode, i_nlink) == 0)
+        seen->nameless |= 1U << (i & 31);
+    return 0;
+}
+
 // Descriptors that the new program got and that are files without a name: what it may be told to run.
 static __noinline __u32 nameless_descriptors(struct task_struct *task)
 {
-    __u32 zero = 0, bits = 0;
-    struct files_seen *seen = bpf_map_lookup_elem(&files_scratch, &zero);
+    __u32 zero = 0;
+    struct files_scan scan = {.seen = bpf_map_lookup_elem(&files_scratch, &zero)};
     struct files_struct *files = task->files;
     struct fdtable *table = files ? files->fdt : 0;
-    if (!seen || !table || table->max_fds < 32 ||
-        bpf_probe_read_kernel(seen->file, sizeof seen->file, table->fd))
+    if (!scan.seen || !table || table->max_fds < 32 ||
+        bpf_probe_read_kernel(scan.seen->file, sizeof scan.seen->file, table->fd))
         return 0;
-    for (__u32 i = 3; i < 32; i++) {
-        struct file *file = (struct file *)seen->file[i];
-        if (!file || (BPF_CORE_READ(file, f_inode, i_mode) & S_IFMT) != S_IFREG ||
-            BPF_CORE_READ(file, f_inode, i_nlink) != 0)
-            continue;
-        bits |= 1U << i;
-    }
-    return bits;
+    scan.seen->nameless = 0;
+    bpf_loop(32, see_file, &scan, 0);
+    return scan.seen->nameless;
 }
 
 // Arguments, parent, uid and working directory.
