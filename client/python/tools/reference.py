@@ -22,7 +22,7 @@ GROUPS = (
     ("What there is", ("SandboxInfo", "ProcessInfo")),
     (
         "Connection",
-        ("Client", "default_client", "MessageStream", "EventStream", "Schema", "Stub"),
+        ("Client", "default_client", "info", "MessageStream", "EventStream", "Schema", "Stub"),
     ),
 )
 

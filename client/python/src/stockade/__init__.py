@@ -9,7 +9,7 @@ keeps. ``stockade.aio`` has the same names for asyncio. The broker is found by t
 ``STOCKADE_ADDRESS`` and ``STOCKADE_TOKEN``.
 """
 
-from stockade.client import Client, MessageStream, default_client
+from stockade.client import Client, MessageStream, default_client, info
 from stockade.errors import (
     Aborted,
     AddressError,
@@ -102,6 +102,7 @@ __all__ = [
     "Unavailable",
     "Unimplemented",
     "default_client",
+    "info",
     "run",
     "start",
 ]

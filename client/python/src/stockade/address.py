@@ -1,4 +1,4 @@
-"""Where the broker is: ``ipc:///path`` (a unix socket) or ``tcp://host:port``."""
+"""Where the broker is: ``ipc:///path`` or ``unix:/path`` (a unix socket), ``tcp://host:port``."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 DEFAULT = "ipc:///run/stockade/stockade.sock"
+_UNIX = ("ipc://", "unix://", "unix:")  # three ways to write the same
 QUEUE_DELAY = 0.01  # seconds until the next attempt at a unix socket whose queue is full
 
 
@@ -66,13 +67,14 @@ def parse(text: str | None) -> Address:
 
     None stands for the variable ``STOCKADE_ADDRESS``, then for the broker's own default.
 
-    Raises ``AddressError`` for anything but ipc and tcp.
+    Raises ``AddressError`` for anything but a unix socket and tcp.
     """
     if text is not None and not isinstance(text, str):
         raise AddressError(f"{text!r}: an address is text, as in {DEFAULT}")
     text = text or os.environ.get("STOCKADE_ADDRESS") or DEFAULT
-    if text.startswith("ipc://"):
-        path = text[len("ipc://") :]
+    scheme = next((known for known in _UNIX if text.startswith(known)), None)
+    if scheme is not None:
+        path = text[len(scheme) :]
         if not path.startswith("/") or "\0" in path or len(os.fsencode(path)) > 107:
             raise AddressError(
                 f"{text!r}: needs an absolute path of at most 107 bytes, as in {DEFAULT}"
@@ -87,7 +89,7 @@ def parse(text: str | None) -> Address:
         if not host or not port or parts.path or parts.query or parts.username is not None:
             raise AddressError(f"{text!r}: needs a host and a port, as in tcp://127.0.0.1:7410")
         return Address(text, ipc=False, host=host, port=port)
-    raise AddressError(f"{text!r}: neither ipc:///path nor tcp://host:port")
+    raise AddressError(f"{text!r}: none of ipc:///path, unix:/path and tcp://host:port")
 
 
 def metadata(token: str | None, more: Mapping[str, str] | None) -> list[tuple[str, str]]:

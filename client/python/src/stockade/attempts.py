@@ -1,5 +1,8 @@
 """When a call may be sent again: the rules, without I/O and without a clock.
 
+While the broker is away a client that was connected before tries to connect for ``retry_for``
+seconds, whichever call finds it gone; a client that never was connected fails at once.
+
 A job must never run twice because a connection broke. So after a failure a call goes out again only
 when
 
@@ -43,11 +46,12 @@ class Attempts:
         timeout: Optional[float] = None,
         retry_for: float = 0.0,
         key: Optional[str] = None,
+        connected: bool = False,
     ) -> None:
         self._method = method
         self._retry_until = now + retry_for
-        #: A connection was lost: wait for the broker to come back.
-        self.lost = False
+        #: There was a connection before: wait for the broker to come back.
+        self.lost = connected
         self._given_up = False
         self._failures = 0
         self.begin = now
@@ -72,10 +76,10 @@ class Attempts:
     def after(self, error: StockadeError, now: float) -> float:
         """Return the seconds to wait before the next attempt, or raise the error: there is none."""
         delay = None if self._given_up else self._decide(error)
-        if delay is None:
-            raise error
         end = self._retry_until if self.deadline is None else min(self._retry_until, self.deadline)
-        if now + delay > end:
+        if delay is None or now + delay > end:
+            if self.doubt is not None and isinstance(error, Unavailable):
+                raise self.doubt from error  # an earlier attempt may have been executed
             raise error
         return delay
 

@@ -11,7 +11,7 @@ from stockade import methods, requests, tunnel
 from stockade.errors import AlreadyExists, NotFound, ResourceExhausted, StockadeError
 from stockade.events import Collector
 from stockade.jobs import Job
-from stockade.limits import Seconds, lifetime_ms
+from stockade.limits import Seconds, lifetime_ms, named
 from stockade.network import PORT_MAX
 from stockade.v1 import process_service_pb2, sandbox_service_pb2
 
@@ -52,6 +52,7 @@ async def one_shot(
     deadline: Optional[Seconds],
 ) -> J:
     """Start a job in a sandbox of its own."""
+    collector.args = tuple(request.command.args)
     stream = await client._stream(methods.RUN, request, timeout=deadline)
     return await job._open(client, stream, collector, resumable=False)
 
@@ -63,6 +64,10 @@ class Box:
         self._client = client
         #: What the broker last said about it; ``refresh`` asks again.
         self.info = info
+
+    def __repr__(self) -> str:
+        name = f" {self.info.name!r}" if self.info.name else ""
+        return f"<{type(self).__name__} {self.id}{name} {self.info.state}>"
 
     @property
     def id(self) -> str:
@@ -83,6 +88,7 @@ class Box:
     ) -> J:
         """Start a job once, whatever happens to the connection."""
         key = secrets.token_hex(16)
+        collector.args = tuple(request.command.args)
         try:
             return await self._start_once(job, request, collector, key)
         except ResourceExhausted as e:
@@ -127,8 +133,8 @@ class Box:
 
     async def _check_port(self, port: int) -> None:
         """Let the broker refuse a port of the sandbox that nobody may connect to."""
-        if not 1 <= operator.index(port) <= PORT_MAX:
-            raise ValueError(f"{port!r} is no port (1 to {PORT_MAX})")
+        if not 1 <= named("port", operator.index, port) <= PORT_MAX:
+            raise ValueError(f"port={port!r}: none (1 to {PORT_MAX})")
         if not (await self._refresh()).policy.lets_in(port):
             stream = await self._client._stream(methods.FORWARD, tunnel.request(self.id, port))
             stream.cancel()  # the policy has become another one in between

@@ -15,9 +15,9 @@ from stockade import address as addresses
 from stockade import methods
 from stockade.attempts import Attempts
 from stockade.errors import ConnectionLost, ProtocolError, ResourceExhausted, StockadeError
-from stockade.limits import Seconds, to_seconds
+from stockade.limits import Seconds, seconds
 from stockade.methods import Method, Request, Response
-from stockade.v1 import system_service_pb2
+from stockade.v1 import system_service_pb2, telemetry_service_pb2
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping
@@ -139,9 +139,13 @@ class Caller:
     ) -> None:
         self._address = addresses.parse(address)
         self._metadata = addresses.metadata(token, metadata)
-        self._connect_timeout = to_seconds(connect_timeout)
-        self._retry_for = to_seconds(retry_for)
+        self._connect_timeout = seconds("connect_timeout", connect_timeout)
+        self._retry_for = seconds("retry_for", retry_for)
         self._closed = False
+        self._connected = False  # at some time
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.address}{' closed' if self._closed else ''}>"
 
     @property
     def address(self) -> str:
@@ -190,7 +194,7 @@ class Caller:
     ) -> Any:
         """Return a stream of class ``made`` once its first message is there, or its end."""
         attempts = self._attempts(method, timeout, idempotency_key)
-        attempts.lost = resume
+        attempts.lost |= resume
         payload = request.SerializeToString()
         while True:
             try:
@@ -208,6 +212,12 @@ class Caller:
             if not page.next_page_token:
                 return
             request.page_token = page.next_page_token
+
+    async def _usage(self, sandbox: str, tenant: str) -> AsyncIterator[telemetry_service_pb2.Usage]:
+        request = telemetry_service_pb2.ListUsageRequest(sandbox_id=sandbox, tenant=tenant)
+        async for page in self._pages(methods.LIST_USAGE, request):
+            for usage in page.usage:
+                yield usage
 
     async def _push(self, method: Method[Any, Any], request: Any) -> None:
         """Make a call that puts bytes into a queue.
@@ -228,8 +238,14 @@ class Caller:
         self, method: Method[Any, Any], timeout: Optional[Seconds], key: Optional[str]
     ) -> Attempts:
         now = time.monotonic()
-        seconds = None if timeout is None else to_seconds(timeout)
-        return Attempts(method, now=now, timeout=seconds, retry_for=self._retry_for, key=key)
+        return Attempts(
+            method,
+            now=now,
+            timeout=None if timeout is None else seconds("timeout", timeout),
+            retry_for=self._retry_for,
+            key=key,
+            connected=self._connected,
+        )
 
     async def _begin(
         self,
@@ -240,6 +256,7 @@ class Caller:
     ) -> tuple[Connection, Call, Optional[bytes]]:
         """Make one attempt, as far as the first message; None is a good end without one."""
         link = await self._usable_link(attempts)
+        self._connected = True
         if attempts.doubt is not None and not await self._same_broker(link, attempts):
             raise attempts.give_up()
         call = await link.open(method, payload, attempts, [*self._metadata, *metadata])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Optional
 
 from stockade import address as addresses
 from stockade import methods, telemetry
-from stockade.both import now
+from stockade.both import each, now
 from stockade.calls import Caller, Stream
 from stockade.errors import Cancelled
 from stockade.link import Link
@@ -19,7 +19,7 @@ from stockade.methods import Method, Request, Response
 from stockade.v1 import system_service_pb2, telemetry_service_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from types import TracebackType
 
     from typing_extensions import Self
@@ -71,13 +71,14 @@ class Client(Caller):
 
     Thread-safe.
 
-    ``address``          ``ipc:///path`` or ``tcp://host:port``; None: the variable
+    ``address``          ``ipc:///path``, ``unix:/path`` or ``tcp://host:port``; None: the variable
                          ``STOCKADE_ADDRESS``, then the broker's default socket
     ``token``            sent as ``authorization: Bearer TOKEN``; None: the variable
                          ``STOCKADE_TOKEN``
     ``metadata``         sent with every call, such as ``{"traceparent": "..."}``
     ``connect_timeout``  seconds for connecting and greeting
-    ``retry_for``        seconds for which a call is tried again where that is harmless; 0: never
+    ``retry_for``        seconds for which a call is tried again where that is harmless, and for
+                         which one waits for a broker that was there before; 0: never
 
     >>> with Client() as client:                                                    # doctest: +SKIP
     ...     client.info().version
@@ -269,6 +270,18 @@ class Client(Caller):
         request = telemetry_service_pb2.GetRecordRequest(process_id=process)
         return self.call(methods.GET_RECORD, request)
 
+    def usage(
+        self, sandbox: str = "", *, tenant: str = ""
+    ) -> Iterator[telemetry_service_pb2.Usage]:
+        """Iterate over what sandboxes use now: CPU, memory, network, pressure; sums and gauges.
+
+        ``sandbox``  only this one, by id or name (nothing where there is none such); empty: all
+        ``tenant``   of another caller, such as ``"uid:1000"``, or ``"*"``: for root
+
+        A rate is what two of its messages (``Usage`` of ``telemetry_service.proto``) differ by.
+        """
+        return each(self._usage(sandbox, tenant))
+
     def schema(self) -> Schema:
         """Fetch the broker's descriptors: stubs for what this package has no wrapper for."""
         from stockade.stubs import Schema  # noqa: PLC0415 - stubs needs this module
@@ -299,6 +312,11 @@ def chosen(client: Optional[Client]) -> Client:
     if not isinstance(client, Client):
         raise TypeError(f"client={client!r}: a stockade.Client is needed")
     return client
+
+
+def info(*, client: Optional[Client] = None) -> system_service_pb2.InfoResponse:
+    """Return what the broker says about itself and its host: see ``Client.info``."""
+    return chosen(client).info()
 
 
 def _after_fork() -> None:

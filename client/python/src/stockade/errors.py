@@ -53,16 +53,35 @@ class ProtocolError(StockadeError):
 
 
 class AddressError(StockadeError, ValueError):
-    """An address that is neither ``ipc:///path`` nor ``tcp://host:port``."""
+    """An address that is none of ``ipc:///path``, ``unix:/path``, ``tcp://host:port``."""
 
 
 class JobError(StockadeError):
     """A job failed, or its output was cut, and the caller asked for that (``check=True``)."""
 
     def __init__(self, result: Result) -> None:
-        super().__init__(str(result))
+        super().__init__(result)
         #: The job's ``Result``: outcome, exit code, limit, output, bill.
         self.result = result
+        #: The command, empty where another program started it.
+        self.command = result.args
+        #: The end of what it wrote to stderr: its last 20 lines, of at most 2,000 characters.
+        self.stderr = _tail(result.stderr_bytes)
+
+    def __str__(self) -> str:
+        from stockade.result import shortened  # noqa: PLC0415 - result needs this module
+
+        command = f"{shortened(self.command)}: " if self.command else ""
+        end = f"\n{self.stderr}" if self.stderr else ""
+        return f"{command}{self.result}{end}"
+
+
+def _tail(data: bytes) -> str:
+    text = data[-4 * _TAIL_CHARS :].decode("utf-8", "replace")[-_TAIL_CHARS:].rstrip()
+    return "\n".join(text.splitlines()[-_TAIL_LINES:])
+
+
+_TAIL_LINES, _TAIL_CHARS = 20, 2000
 
 
 class CallError(StockadeError):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Callable, Optional, Union
 
 from stockade.errors import ProtocolError
-from stockade.limits import Size, size_bytes
+from stockade.limits import Size, named, size_bytes
 from stockade.result import Result
 from stockade.v1 import process_service_pb2
 
@@ -85,11 +85,12 @@ class Collector:
             "stderr": on_stderr and Lines(on_stderr),
         }
         self._kept = {"stdout": bytearray(), "stderr": bytearray()}
-        self._keep = size_bytes(keep)
+        self._keep = named("keep", size_bytes, keep)
         self._over = 0  # beyond what is kept
         self._unseen = 0  # of those, bytes that nobody was given and somebody may want
         self._gone = 0
         self._cut = 0  # by the limit, as far as gaps told
+        self.args: tuple[str, ...] = ()  # where this program started it
         self.process_id = ""
         self.sandbox_id = ""
         self.pid = 0
@@ -170,6 +171,9 @@ class Collector:
             stderr=bytes(self._kept["stderr"]),
             missing=gone + self._over,
             cut=gone + self._unseen,
+            args=self.args,
+            process_id=self.process_id,
+            sandbox_id=self.sandbox_id,
         )
 
     def finish(self) -> Result:

@@ -15,7 +15,8 @@ from stockade.errors import (
     NotFound,
     ProtocolError,
 )
-from stockade.limits import to_seconds
+from stockade.limits import named, seconds
+from stockade.result import shortened
 from stockade.v1 import process_service_pb2
 
 if TYPE_CHECKING:
@@ -50,6 +51,12 @@ class Job:
             raise ProtocolError("the broker ended the stream without a word")
         collector.feed(first.event)
         return cls(client, stream, collector, resumable=resumable)
+
+    def __repr__(self) -> str:
+        result = self.result
+        how = f"pid {self.pid}" if result is None else str(result)
+        command = "".join(f" {text}" for text in (shortened(self._collector.args),) if text)
+        return f"<{type(self).__name__} {self.id or 'never started'}{command} {how}>"
 
     @property
     def id(self) -> str:
@@ -115,7 +122,7 @@ class Job:
         """Raise what went wrong there."""
 
     async def _wait(self, timeout: Optional[Seconds]) -> Result:
-        until = None if timeout is None else time.monotonic() + to_seconds(timeout)
+        until = None if timeout is None else time.monotonic() + seconds("timeout", timeout)
         while await self._next(until) is not None:
             pass
         self._stop_feeding()
@@ -146,7 +153,7 @@ class Job:
 
     async def _signal(self, number: int, *, group: bool) -> None:
         request = process_service_pb2.SignalRequest(
-            process_id=self.id, signal=int(number), group=group
+            process_id=self.id, signal=named("number", int, number), group=group
         )
         await self._client._call(methods.SIGNAL, request)
 

@@ -7,7 +7,7 @@ import math
 import operator
 import re
 from dataclasses import dataclass, fields
-from typing import Any, Callable, Optional, Union
+from typing import Any, Callable, Optional, TypeVar, Union
 
 from stockade.v1 import limits_pb2
 
@@ -17,6 +17,8 @@ Size = Union[int, str]
 #: Seconds: a number, a ``datetime.timedelta``, or text: a number with ms, s, m, h or d, such as
 #: ``"500ms"`` or ``"1.5h"``.
 Seconds = Union[int, float, str, datetime.timedelta]
+
+N = TypeVar("N", int, float)
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:I?B)?", re.IGNORECASE)
 _TIME = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?", re.IGNORECASE)
@@ -62,10 +64,29 @@ def to_seconds(span: Seconds) -> float:
     given: object = span
     if isinstance(given, bytes):  # float() would take it
         raise TypeError(f"{span!r}: a number of seconds, text such as '5s' or a timedelta")
-    seconds = float(span)
-    if not math.isfinite(seconds):
+    number = float(span)
+    if not math.isfinite(number):
         raise ValueError(f"{span!r}: no span of time; None stands for no bound")
-    return seconds
+    return number
+
+
+def named(name: str, convert: Callable[[Any], N], value: Any) -> N:
+    """Convert an argument; the ``ValueError`` or ``TypeError`` of one that makes no sense names it.
+
+    >>> named("keep", size_bytes, "1K")
+    1024
+    """
+    try:
+        return convert(value)
+    except TypeError as e:
+        raise TypeError(f"{name}={value!r}: {e}") from None
+    except (ValueError, OverflowError) as e:
+        raise ValueError(f"{name}={value!r}: {e}") from None
+
+
+def seconds(name: str, span: Seconds) -> float:
+    """Return the seconds of an argument, which an error names."""
+    return named(name, to_seconds, span)
 
 
 def to_ms(span: Seconds) -> int:
@@ -81,7 +102,7 @@ def to_ms(span: Seconds) -> int:
 
 def lifetime_ms(span: Optional[Seconds]) -> int:
     """Return a sandbox's time to live; 0, which leaves it as it is, stands for None alone."""
-    ms = 0 if span is None else to_ms(span)
+    ms = 0 if span is None else named("ttl", to_ms, span)
     if ms == 0 and span is not None:
         raise ValueError(f"ttl={span!r}: more than 0; leave it out for the usual one")
     return ms
@@ -134,12 +155,7 @@ class Limits:
             value = getattr(self, field)
             if value is None:
                 continue
-            try:
-                number = convert(value)
-            except TypeError as e:
-                raise TypeError(f"{field}={value!r}: {e}") from None
-            except (ValueError, OverflowError) as e:
-                raise ValueError(f"{field}={value!r}: {e}") from None
+            number = named(field, convert, value)
             if number <= 0:
                 raise ValueError(
                     f"{field}={value!r}: a limit is more than 0; leave it out for the template's"

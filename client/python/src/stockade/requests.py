@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import datetime
 import inspect
+import operator
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar, Union
 
-from stockade.limits import Limits, Seconds, lifetime_ms
+from stockade.limits import Limits, Seconds, lifetime_ms, named
 from stockade.network import Network
 from stockade.result import Result
 from stockade.v1 import process_service_pb2, sandbox_service_pb2
@@ -198,7 +199,7 @@ class Feed:
             elif isinstance(stdin, AsyncIterable):
                 self.more = stdin
             else:
-                self.more = _blocks(read) if callable(read) else iter(stdin)
+                self.more = _blocks(read) if callable(read) else _each(stdin)
 
     def pieces(self) -> Iterator[bytes]:
         """Yield the rest, from a source that is no asynchronous one."""
@@ -206,6 +207,15 @@ class Feed:
             raise TypeError("stdin: an asynchronous source is for stockade.aio")
         for piece in self.more or ():
             yield from cut(piece)
+
+
+def _each(stdin: Iterable[Data]) -> Iterator[Data]:
+    try:
+        return iter(stdin)
+    except TypeError:
+        raise TypeError(
+            f"stdin={stdin!r}: bytes, text, a file or an iterable of either is needed"
+        ) from None
 
 
 def _blocks(read: Callable[[int], Optional[Data]]) -> Iterator[Data]:
@@ -226,7 +236,7 @@ def as_bytes(data: Data) -> bytes:
         return data.encode()
     if isinstance(data, (bytes, bytearray, memoryview)):
         return bytes(data)
-    raise TypeError(f"{data!r}: bytes or text are needed")
+    raise TypeError(f"stdin={data!r}: bytes or text are needed")
 
 
 def cut(data: Data) -> Iterator[bytes]:
@@ -247,17 +257,22 @@ def command(
 ) -> process_service_pb2.Command:
     """Return what to execute. ``TypeError`` or ``ValueError`` for arguments that are no text."""
     if not args:
-        raise ValueError("a command needs a program")
-    for arg in args:
+        raise ValueError("args: a command needs a program")
+    given: tuple[object, ...] = args
+    for i, arg in enumerate(given):
         if not isinstance(arg, str):
-            raise TypeError(f"{arg!r}: arguments are text")
+            more = "; pass them one by one: run(*args)" if isinstance(arg, (list, tuple)) else ""
+            raise TypeError(f"args[{i}]={arg!r}: text is needed{more}")
     message = process_service_pb2.Command(
         args=args, workdir=_text("cwd", cwd), stdin=as_bytes(stdin), stdin_open=stdin_open
     )
     for name, value in texts("env", env).items():
         message.env.add(name=name, value=value)
     if terminal is not None:
-        rows, columns = terminal
+        try:
+            rows, columns = terminal
+        except (TypeError, ValueError):
+            raise TypeError(f"terminal={terminal!r}: (rows, columns) are needed") from None
         message.terminal.CopyFrom(terminal_size(rows, columns))
     return message
 
@@ -299,8 +314,14 @@ def run_request(
 
 
 def terminal_size(rows: int, columns: int) -> process_service_pb2.TerminalSize:
-    """Return the size of a terminal."""
-    return process_service_pb2.TerminalSize(rows=rows, columns=columns)
+    """Return the size of a terminal. ``TypeError`` or ``ValueError`` names what is wrong."""
+    size = process_service_pb2.TerminalSize()
+    for name, value in (("rows", rows), ("columns", columns)):
+        try:
+            setattr(size, name, named(name, operator.index, value))
+        except ValueError:
+            raise ValueError(f"{name}={value!r}: not a whole number of 32 bits") from None
+    return size
 
 
 def job_limits(limits: Optional[Limits], timeout: Optional[Seconds]) -> Any:

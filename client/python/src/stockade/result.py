@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import shlex
 import signal
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Optional
@@ -221,7 +222,7 @@ class LimitHit:
         return cls(message.name, message.value, message.over, message.count)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
     """What became of a job."""
 
@@ -252,6 +253,12 @@ class Result:
     #: Of those, bytes that were cut: nobody was given them, and nobody said (``keep=0``) that they
     #: are not wanted. A job whose output was cut is no success.
     output_cut: int = 0
+    #: The command, where this program started it; empty after ``attach``, and in a list.
+    args: tuple[str, ...] = ()
+    #: Id of the process, 32 lower-case hex digits; empty where it never started, and in a list.
+    process_id: str = ""
+    #: Id of the sandbox that it ran in; the same holds.
+    sandbox_id: str = ""
 
     @property
     def stdout(self) -> str:
@@ -280,6 +287,15 @@ class Result:
             raise JobError(self)
         return self
 
+    def __repr__(self) -> str:
+        """Return how it ended, the begin of its output, and its id, in a line or two."""
+        parts = [str(self), f"stdout={_begin(self.stdout_bytes)}"]
+        if self.stderr_bytes:
+            parts.append(f"stderr={_end(self.stderr_bytes)}")
+        if self.process_id:
+            parts.append(f"id={self.process_id}")
+        return f"<Result {', '.join(parts)}>"
+
     def __str__(self) -> str:
         how = self.outcome.name.lower().replace("_", " ")
         if self.exit_code is not None:
@@ -301,6 +317,9 @@ class Result:
         stderr: bytes = b"",
         missing: int = 0,
         cut: int = 0,
+        args: tuple[str, ...] = (),
+        process_id: str = "",
+        sandbox_id: str = "",
     ) -> Result:
         """Return the result in a message, with the output that was collected."""
         outcome = Outcome(message.outcome) if message.outcome in _OUTCOMES else Outcome.UNKNOWN
@@ -320,9 +339,30 @@ class Result:
             stderr_bytes=stderr,
             output_missing=missing,
             output_cut=max(cut, message.bill.output_cut_bytes.value),
+            args=args,
+            process_id=process_id,
+            sandbox_id=sandbox_id,
         )
 
 
+def shortened(args: tuple[str, ...]) -> str:
+    """Return a command as a shell would take it, cut after 200 characters."""
+    command = shlex.join(args)
+    return command if len(command) <= _COMMAND_CHARS else command[:_COMMAND_CHARS] + "..."
+
+
+def _begin(data: bytes) -> str:
+    text = data[: 4 * _SHOWN_CHARS].decode("utf-8", "replace")[:_SHOWN_CHARS]
+    return repr(text) + ("..." if len(text.encode()) < len(data) else "")
+
+
+def _end(data: bytes) -> str:
+    text = data[-4 * _SHOWN_CHARS :].decode("utf-8", "replace")[-_SHOWN_CHARS:]
+    return ("..." if len(text.encode()) < len(data) else "") + repr(text)
+
+
+_COMMAND_CHARS = 200
+_SHOWN_CHARS = 100  # of each stream, in a repr
 _OUTCOMES = {outcome.value for outcome in Outcome}
 
 

@@ -128,3 +128,39 @@ def test_events_come_with_asyncio_too(broker: Broker) -> None:
         return -1
 
     assert asyncio.run(main()) == 0
+
+
+def test_what_sandboxes_use_is_iterated(client: stockade.Client) -> None:
+    with stockade.Sandbox.create(client=client) as one, stockade.Sandbox.create(client=client):
+        one.run("true")
+        everyone = [usage.sandbox_id for usage in client.usage()]
+        assert one.id in everyone
+        assert len(everyone) >= 2
+        (usage,) = client.usage(one.id)
+        assert (usage.sandbox_id, usage.paused) == (one.id, False)
+        assert usage.memory_limit_bytes > 0
+    assert not list(client.usage("0" * 32))
+
+
+def test_what_sandboxes_use_and_what_the_broker_is_are_told_to_asyncio(broker: Broker) -> None:
+    async def ask() -> None:
+        async with aio.Client(broker.ipc) as client:
+            async with await aio.Sandbox.create(client=client) as one:
+                assert [u.sandbox_id async for u in client.usage(one.id)] == [one.id]
+            assert (await aio.info(client=client)).version == (await client.info()).version
+
+    asyncio.run(ask())
+
+
+def test_the_broker_is_asked_about_itself_without_a_client_of_ones_own(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STOCKADE_ADDRESS", broker.ipc.replace("ipc://", "unix:"))
+    assert stockade.info().version == stockade.__version__
+
+
+def test_a_failed_job_tells_its_command_and_the_end_of_its_stderr(client: stockade.Client) -> None:
+    with pytest.raises(stockade.JobError, match=r"^sh -c 'echo why >&2; exit 3': .* 3\nwhy$") as no:
+        stockade.run("sh", "-c", "echo why >&2; exit 3", client=client, check=True)
+    assert repr(no.value.result).endswith(f"id={no.value.result.process_id}>")
+    assert len(no.value.result.process_id) == 32

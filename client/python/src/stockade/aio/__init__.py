@@ -7,7 +7,7 @@ r"""Run the code of AI agents where it can do no harm, with asyncio.
 The names are those of ``stockade``; values and exceptions are the very same classes.
 """
 
-from stockade.aio.client import Client, MessageStream, default_client
+from stockade.aio.client import Client, MessageStream, default_client, info
 from stockade.aio.forward import Forward
 from stockade.aio.process import Process
 from stockade.aio.sandbox import Sandbox, run, start
@@ -21,6 +21,7 @@ __all__ = [
     "Process",
     "Sandbox",
     "default_client",
+    "info",
     "run",
     "start",
 ]

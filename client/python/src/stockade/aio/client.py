@@ -23,7 +23,7 @@ from stockade.stubs import Schema
 from stockade.v1 import system_service_pb2, telemetry_service_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import AsyncIterator, Iterable, Mapping
     from types import TracebackType
 
     from typing_extensions import Self
@@ -231,6 +231,18 @@ class Client(Caller):
         request = telemetry_service_pb2.GetRecordRequest(process_id=process)
         return await self.call(methods.GET_RECORD, request)
 
+    def usage(
+        self, sandbox: str = "", *, tenant: str = ""
+    ) -> AsyncIterator[telemetry_service_pb2.Usage]:
+        """Iterate over what sandboxes use now: CPU, memory, network, pressure; sums and gauges.
+
+        ``sandbox``  only this one, by id or name (nothing where there is none such); empty: all
+        ``tenant``   of another caller, such as ``"uid:1000"``, or ``"*"``: for root
+
+        A rate is what two of its messages (``Usage`` of ``telemetry_service.proto``) differ by.
+        """
+        return self._usage(sandbox, tenant)
+
     async def schema(self) -> Schema:
         """Fetch the broker's descriptors: stubs for what this package has no wrapper for."""
         request = system_service_pb2.GetFileDescriptorSetRequest()
@@ -265,3 +277,8 @@ def chosen(client: Optional[Client]) -> Client:
     if not isinstance(client, Client):
         raise TypeError(f"client={client!r}: a stockade.aio.Client is needed")
     return client
+
+
+async def info(*, client: Optional[Client] = None) -> system_service_pb2.InfoResponse:
+    """Return what the broker says about itself and its host: see ``Client.info``."""
+    return await chosen(client).info()
