@@ -169,7 +169,7 @@ class Broker:
     def cgroups(self):
         roots = [v2_root()] if not hybrid() else sorted(glob.glob("/sys/fs/cgroup/*"))
         return sorted(os.path.relpath(path, "/sys/fs/cgroup") for root in roots
-                      for path, _, _ in os.walk(root + self.cgroup))
+                      for own in (self.cgroup, self.cgroup + "-relay") for path, _, _ in os.walk(root + own))
 
     def processes(self):
         """Every process under the broker, the broker and its spawner included: pid -> command."""

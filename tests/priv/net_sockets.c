@@ -96,7 +96,7 @@ job(int (*fn)(void))
 // ---- Options
 
 // What curl, glibc's resolver, asyncio, libuv, OpenJDK, Go, OpenSSH, git, Redis, nginx, PostgreSQL, BIND, quinn, iproute2
-// and the like set: found with strace and in their sources.
+// and the like set: found in their sources.
 struct option {
     int family, type, level, name, value;
 };
