@@ -53,6 +53,9 @@ static const struct spawn_limits small_limits = {
     .pids = 32,
 };
 
+// Above the ranges of a broker with the default configuration, which may run beside the test.
+enum { TEST_ID_BASE = (int)(SPAWN_ID_BASE_DEFAULT + 2100 * SPAWN_IDS_PER_SANDBOX) };
+
 static inline void
 broker_config(struct broker *b, const char *suffix)
 {
@@ -61,7 +64,7 @@ broker_config(struct broker *b, const char *suffix)
     b->fd = -1;
     b->config = (struct spawn_config){
         .version = SPAWN_VERSION,
-        .id_base = SPAWN_ID_BASE_DEFAULT,
+        .id_base = TEST_ID_BASE,
         .slots = 1200,
         .templates_n = 1,
         .netns_pool = 4,
@@ -86,7 +89,7 @@ broker_config_bpf(struct broker *b)
                    build ? build : ".");
     (void)snprintf(c->relay_path, sizeof c->relay_path, "%.200s/server/stockade-relay",
                    build ? build : ".");
-    c->relay_uid = c->relay_gid = SPAWN_ID_BASE_DEFAULT + 1;
+    c->relay_uid = c->relay_gid = TEST_ID_BASE + 1;
     if (access(c->relay_path, X_OK) < 0)
         c->relay_path[0] = '\0';
 }
