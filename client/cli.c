@@ -21,7 +21,7 @@ no_command(const char *typed)
     (void)fprintf(stderr, "stockade: there is no command '%s'\n", typed);
     if (near != NULL)
         (void)fprintf(stderr, "  hint: did you mean 'stockade %s'?\n", near);
-    (void)fprintf(stderr, "  'stockade --help' lists them\n");
+    (void)fprintf(stderr, "  'stockade --help' lists the commands\n");
     return EXIT_USAGE;
 }
 
@@ -45,7 +45,7 @@ wrong_count(const struct command *c, const struct options *o)
 {
     char why[SENTENCE_MAX], operand[64];
     if (c->args_max >= 0 && o->args_n > c->args_max) {
-        (void)snprintf(why, sizeof why, "'%.100s' is one word too many", o->args[c->args_max]);
+        (void)snprintf(why, sizeof why, "unexpected argument '%.100s'", o->args[c->args_max]);
         return cli_usage(c, why, "");
     }
     name_operand(c->usage, o->args_n, operand, sizeof operand);
@@ -85,7 +85,7 @@ finish(int code)
 {
     if (code != EXIT_OK || (fflush(stdout) == 0 && ferror(stdout) == 0) || errno == EPIPE)
         return code;
-    (void)fprintf(stderr, "stockade: the answer could not be written: %s\n", strerror(errno));
+    (void)fprintf(stderr, "stockade: cannot write the output: %s\n", strerror(errno));
     return EXIT_PROBLEM;
 }
 

@@ -45,8 +45,8 @@ say_missing(const struct options *o, const struct stockade_findings_options *ask
                                   : json_of_gap(from, 0, all->forgotten, "forgotten"));
     if (restarted)
         (void)fprintf(stderr,
-                      "stockade anomalies: the broker was restarted: what it found from "
-                      "%" PRIu64 " on until then is missing\n",
+                      "stockade anomalies: the broker was restarted; findings from "
+                      "%" PRIu64 " until the restart are missing\n",
                       from);
     else
         (void)fprintf(stderr, "stockade anomalies: %" PRIu64 " older findings are no longer kept\n",

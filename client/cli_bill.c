@@ -238,7 +238,8 @@ bill_sentence(const struct command *c, const struct stockade_result *r, char *ou
         [STOCKADE_OUTCOME_CANCELLED] = "cancelled",
     };
     bool known = r->outcome < sizeof what / sizeof what[0] && what[r->outcome] != NULL;
-    const char *start = known ? what[r->outcome] : "ended in a way that this client does not know";
+    const char *start =
+        known ? what[r->outcome] : "ended in a way that this client version does not know";
     if (r->outcome == STOCKADE_OUTCOME_SIGNALED) {
         const char *abbreviation = sigabbrev_np((int)(r->signal & 0x7f));
         (void)snprintf(out, n, "%s %u%s%s", start, r->signal, abbreviation != NULL ? " SIG" : "",

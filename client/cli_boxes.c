@@ -330,8 +330,8 @@ int
 cli_rm(const struct command *c, const struct options *o)
 {
     if (o->all == (o->args_n > 0))
-        return cli_usage(c, o->all ? "--all and names do not go together" : "which sandbox?",
-                         "name sandboxes, or say --all");
+        return cli_usage(c, o->all ? "--all cannot be used with names" : "no sandbox was named",
+                         "name one or more sandboxes, or use --all");
     return act(c, o, remove_one);
 }
 
@@ -351,6 +351,6 @@ int
 cli_update(const struct command *c, const struct options *o)
 {
     if (o->ttl_ms == 0 && o->labels_n == 0)
-        return cli_usage(c, "there is nothing to change", "--ttl TIME, or --label KEY=VALUE");
+        return cli_usage(c, "there is nothing to change", "use --ttl TIME or --label KEY=VALUE");
     return act(c, o, update_one);
 }

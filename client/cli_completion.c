@@ -118,7 +118,7 @@ cli_completion(const struct command *c, const struct options *o)
         return EXIT_OK;
     }
     if (o->args_n > 1)
-        return cli_usage(c, "one shell is enough", "");
+        return cli_usage(c, "name only one shell", "");
     if (!completion_write(stdout, o->args[0]))
         return cli_usage(c, "the shell must be one of bash, zsh, fish", "");
     return EXIT_OK;

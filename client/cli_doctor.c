@@ -1,4 +1,4 @@
-// `stockade doctor`: runs every check, asks the broker what it lacks, says how to mend each problem.
+// `stockade doctor`: runs every check, asks the broker what is missing, and prints how to fix each problem.
 #include "cli_doctor.h"
 
 #include <langinfo.h>
@@ -74,7 +74,7 @@ report(struct report *r, const char *name, const struct finding *f)
     text_wrap(stdout, found, from, from, r->width);
     if (mend[0] == '\0')
         return;
-    int at = printf("%*sto mend: ", from, "");
+    int at = printf("%*sto fix: ", from, "");
     text_wrap(stdout, mend, at, at, r->width);
 }
 

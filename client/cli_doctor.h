@@ -7,10 +7,10 @@
 
 struct options;
 
-// NOTE: nothing that could be mended here, and good to know.
+// NOTE: good to know, but nothing that can be fixed on this host.
 enum verdict { VERDICT_OK, VERDICT_NOTE, VERDICT_WARN, VERDICT_BAD, VERDICT_UNKNOWN, VERDICTS };
 
-// What a check found, and how to mend it.
+// What a check found, and how to fix it.
 struct finding {
     enum verdict verdict;
     char found[512];

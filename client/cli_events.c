@@ -126,8 +126,8 @@ on_gap(void *cookie, uint64_t from, uint64_t to, uint64_t count, const char *rea
     }
     if (strcmp(reason, "restarted") == 0)
         (void)fprintf(stderr,
-                      "stockade events: the broker was restarted: what happened from %" PRIu64
-                      " on until then is missing\n",
+                      "stockade events: the broker was restarted; events from %" PRIu64
+                      " until the restart are missing\n",
                       from);
     else
         (void)fprintf(stderr, "stockade events: %" PRIu64 " to %" PRIu64 " are missing (%s)\n",

@@ -99,7 +99,8 @@ on_signal(struct feed *f, int number)
         return;
     }
     if (number == SIGINT && isatty(STDERR_FILENO))
-        (void)fprintf(stderr, "stockade: told the job; once more ends it\n");
+        (void)fprintf(stderr,
+                      "stockade: sent the signal to the job; repeat it to cancel the job\n");
 }
 
 static void
@@ -216,7 +217,7 @@ feed_start(const struct feed_options *o)
 {
     struct feed *f = calloc(1, sizeof *f);
     if (f == NULL) {
-        (void)fprintf(stderr, "stockade: no memory\n");
+        (void)fprintf(stderr, "stockade: out of memory\n");
         return NULL;
     }
     sigset_t set;

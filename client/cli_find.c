@@ -98,7 +98,7 @@ bool
 cli_names_process(const struct command *c, const char *typed, int *code)
 {
     if (!is_prefix(typed))
-        *code = tell(c, typed, "a process is named by its id, or by its first 6 digits or more",
+        *code = tell(c, typed, "name a process by its id, or by at least the first 6 digits of it",
                      "'stockade ps' lists them");
     return is_prefix(typed);
 }
@@ -121,9 +121,9 @@ cli_find_process(struct stockade *s, const struct command *c, const char *typed,
     }
     if (m.n != 1) {
         *code = tell(c, typed,
-                     m.n == 0 ? "no process has an id that begins so"
-                              : "more than one process has an id that begins so",
-                     "'stockade ps --no-trunc' lists them; one that ended stays for 30 s");
+                     m.n == 0 ? "no process id starts with these digits"
+                              : "more than one process id starts with these digits",
+                     "'stockade ps --no-trunc' lists them; ended processes are listed for 30 s");
         return false;
     }
     memcpy(out, m.id, sizeof m.id);
@@ -138,7 +138,7 @@ cli_find_sandbox(struct stockade *s, const struct command *c, const char *typed,
     struct stockade_error e;
     (void)snprintf(out, 65, "%s", typed);
     if (strlen(typed) > 64) {
-        *code = tell(c, typed, "no sandbox has a name of more than 64 bytes", "");
+        *code = tell(c, typed, "a sandbox name has at most 64 bytes", "");
         return false;
     }
     if (strlen(typed) == ID_HEX || !is_prefix(typed))
@@ -150,7 +150,7 @@ cli_find_sandbox(struct stockade *s, const struct command *c, const char *typed,
     if (m.named)
         return true;
     if (m.n > 1) {
-        *code = tell(c, typed, "more than one sandbox has an id that begins so",
+        *code = tell(c, typed, "more than one sandbox id starts with these digits",
                      "'stockade ls --no-trunc' lists them");
         return false;
     }
@@ -169,7 +169,7 @@ cli_fail_sandbox(struct stockade *s, const struct command *c, const char *typed,
     if (match_sandboxes(s, &m, NULL) == 0 && m.near[0] != '\0')
         (void)snprintf(e->hint, sizeof e->hint, "did you mean '%s'?", m.near);
     else
-        (void)snprintf(e->hint, sizeof e->hint, "'stockade ls' lists yours");
+        (void)snprintf(e->hint, sizeof e->hint, "'stockade ls' lists your sandboxes");
     return cli_fail(c, "", e);
 }
 

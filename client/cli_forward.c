@@ -117,7 +117,7 @@ begin(struct stockade *s, const char *sandbox, uint16_t port, int fd)
     }
     free(l);
     (void)close(fd);
-    (void)fprintf(stderr, "stockade forward: no thread for another connection\n");
+    (void)fprintf(stderr, "stockade forward: cannot start a thread for another connection\n");
 }
 
 static int
@@ -187,7 +187,8 @@ is_let_in(struct stockade *s, const struct command *c, const char *id, uint16_t 
     if (listed || stockade_forward(s, id, port, &h, &e) == 0 || e.code == STOCKADE_CANCELLED)
         return true;
     if (strcmp(e.subject, "network.inbound") == 0)
-        (void)snprintf(e.hint, sizeof e.hint, "'stockade create' and 'stockade network' take it");
+        (void)snprintf(e.hint, sizeof e.hint,
+                       "use it with 'stockade create' or 'stockade network'");
     *code = cli_fail(c, "", &e);
     return false;
 }
@@ -196,8 +197,8 @@ static int
 wrong_port(const struct command *c, const char *typed)
 {
     char why[128];
-    (void)snprintf(why, sizeof why, "'%.60s' is no port, and no two", typed);
-    return cli_usage(c, why, "such as 8080:80, or 0:80 for any that is free here");
+    (void)snprintf(why, sizeof why, "'%.60s' is not PORT or LOCAL:PORT", typed);
+    return cli_usage(c, why, "use 8080:80, for example, or 0:80 for any free local port");
 }
 
 int

@@ -49,7 +49,7 @@ help_all(FILE *to)
         int n = fprintf(to, "  %s", c->name);
         text_wrap(to, c->summary, n, COMMAND_COLUMN, WIDTH);
     }
-    (void)fprintf(to, "\n'stockade COMMAND --help' says more about each.\n"
+    (void)fprintf(to, "\nRun 'stockade COMMAND --help' for details.\n"
                       "Example: stockade run --memory 256M --timeout 5s -- python3 -c "
                       "'print(6 * 7)'\n");
 }

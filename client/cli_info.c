@@ -54,7 +54,7 @@ print_info(const struct stockade_info *i)
                  text_clean(i->nng_version, detail, sizeof detail));
     print_strings("listens on", i->listeners, i->listeners_n);
     print_strings("tiers", i->tiers, i->tiers_n);
-    (void)printf("sandboxes  %u of yours, %u in all; %u processes\n\n", i->sandboxes_own,
+    (void)printf("sandboxes  %u of yours, %u in total; %u processes\n\n", i->sandboxes_own,
                  i->sandboxes, i->processes);
     print_templates(i);
     (void)printf("\nfeatures\n");
@@ -64,7 +64,7 @@ print_info(const struct stockade_info *i)
         (void)printf("%s\n", text_clean(i->features[n].detail, detail, sizeof detail));
     }
     if (i->degraded_n > 0)
-        (void)printf("\nweaker than it should be\n");
+        (void)printf("\nweakened protection\n");
     for (size_t n = 0; n < i->degraded_n; n++)
         (void)printf("  - %s\n", text_clean(i->degraded[n], text, sizeof text));
 }

@@ -58,7 +58,7 @@ denial_text(const struct stockade_denial *d, char *out, size_t n)
                    text_clean(d->destination, destination, sizeof destination),
                    d->protocol[0] != '\0' ? "/" : "", d->protocol,
                    d->comm[0] != '\0' ? text_clean(d->comm, comm, sizeof comm) : "the job",
-                   d->reason, times, hint ? "; to have it: " : "", hint ? d->hint : "");
+                   d->reason, times, hint ? "; to allow it: " : "", hint ? d->hint : "");
     return out;
 }
 
@@ -143,7 +143,7 @@ print_figures(const struct stockade_record *r)
         line(stdout, "network", network_text(r->network, text, sizeof text));
     if ((r->execs | r->forks | r->exits) != 0) {
         (void)snprintf(text, sizeof text,
-                       "%" PRIu64 " began, %" PRIu64 " programs executed, %" PRIu64
+                       "%" PRIu64 " started, %" PRIu64 " programs executed, %" PRIu64
                        " ended, %" PRIu64 " of them by a signal; signals sent: %" PRIu64
                        "; killed for memory: %" PRIu64,
                        r->forks, r->execs, r->exits, r->exits_by_signal, r->signals, r->oom_kills);
@@ -187,7 +187,7 @@ print_lists(const struct stockade_record *r)
         line(stdout, "finding", text);
     }
     if (r->cut)
-        line(stdout, "cut", "there was more than is listed here; the figures above have it all");
+        line(stdout, "cut", "the lists are incomplete; the totals above include everything");
 }
 
 static const char *

@@ -311,7 +311,7 @@ put(json_t *value, size_t flags)
         return EXIT_OK;
     if (sys == EPIPE)
         return EXIT_PIPE;
-    (void)fprintf(stderr, "stockade: the answer could not be written%s%s\n", sys != 0 ? ": " : "",
+    (void)fprintf(stderr, "stockade: cannot write the output%s%s\n", sys != 0 ? ": " : "",
                   sys != 0 ? strerror(sys) : "");
     return EXIT_PROBLEM;
 }

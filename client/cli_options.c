@@ -252,7 +252,7 @@ read_inbound(struct reading *r, const struct option_row *row, const char *value)
     uint16_t last = 0;
     (void)row;
     if (r->o->inbound_n == OPTIONS_LIST_MAX)
-        return too_many(r, "ranges of ports");
+        return too_many(r, "port ranges");
     if (!target_ports(value, &first, &last))
         return -EINVAL;
     r->o->inbound[r->o->inbound_n++] = value;
@@ -292,15 +292,16 @@ static const struct kind_row {
     const char *example;
 } kinds[] = {
     [OPTION_FLAG] = {read_flag, ""},
-    [OPTION_TEXT] = {read_text, "a text of one byte or more"},
-    [OPTION_PATH] = {read_path, "a path from the root of the sandbox, such as /home/agent"},
+    [OPTION_TEXT] = {read_text, "a non-empty text"},
+    [OPTION_PATH] = {read_path, "an absolute path in the sandbox, such as /home/agent"},
     [OPTION_BYTES] = {read_bytes, "a size above 0, such as 512K, 256M or 1.5G"},
     [OPTION_DURATION] = {read_duration, "a time above 0, such as 500ms, 5s, 1.5m or 2h"},
     [OPTION_CPUS] = {read_cpus, "a number of CPUs above 0, such as 0.5 or 2"},
     [OPTION_COUNT] = {read_count, "a whole number above 0"},
     [OPTION_NUMBER] = {read_number, "a whole number"},
     [OPTION_LABEL] = {read_label, "KEY=VALUE, such as team=search (at most 32 of them)"},
-    [OPTION_ENV] = {read_env, "NAME=VALUE, or NAME to take it from here (at most 256 of them)"},
+    [OPTION_ENV] = {read_env,
+                    "NAME=VALUE, or NAME to copy it from your environment (at most 256 of them)"},
     [OPTION_NETWORK] = {read_choice, "one of none, allowlist, open"},
     [OPTION_CUT] = {read_choice, "one of ok, fail"},
     [OPTION_SEVERITY] = {read_choice, "one of info, notice, warning, critical"},
@@ -308,9 +309,9 @@ static const struct kind_row {
         {read_allow,
          "a destination, such as example.com:443, *.example.com or 192.0.2.0/24:80-90/tcp"},
     [OPTION_EVENT_KIND] = {read_event_kind, "a kind of event (at most 64 of them)"},
-    [OPTION_INBOUND] = {read_inbound, "a port from 1 to 65535, or two as 8000-8010"},
+    [OPTION_INBOUND] = {read_inbound, "a port from 1 to 65535, or a range such as 8000-8010"},
     [OPTION_FORMAT] = {read_format, "one of text, json"},
-    [OPTION_OUTPUT] = {read_output, "a size above 0, such as 64K or 1M (or json: the format)"},
+    [OPTION_OUTPUT] = {read_output, "a size above 0, such as 64K or 1M (or json, the format)"},
 };
 _Static_assert(sizeof kinds / sizeof kinds[0] == OPTION_KINDS, "one row for each kind");
 

@@ -82,15 +82,15 @@ look_userns(struct finding *f)
     int rc = in_child(probe_userns);
     if (n > 0 && n < 1000)
         finding_set(f, VERDICT_WARN, "sudo sysctl -w user.max_user_namespaces=65536",
-                    "at most %s: that many sandboxes at most", max);
+                    "at most %s, which limits the number of sandboxes", max);
     else if (rc == 0)
-        finding_set(f, VERDICT_OK, "", "can be made, at most %s", max);
+        finding_set(f, VERDICT_OK, "", "can be created, at most %s", max);
     else if (geteuid() != 0)
-        finding_set(f, VERDICT_UNKNOWN, "run 'sudo stockade doctor' to see whether root can",
-                    "this user cannot make one: %s", strerrordesc_np(rc > 0 ? rc : EIO));
+        finding_set(f, VERDICT_UNKNOWN, "run 'sudo stockade doctor' to check whether root can",
+                    "this user cannot create one: %s", strerrordesc_np(rc > 0 ? rc : EIO));
     else
         finding_set(f, VERDICT_BAD, "sudo sysctl -w user.max_user_namespaces=65536",
-                    "root cannot make one: %s", strerrordesc_np(rc > 0 ? rc : EIO));
+                    "root cannot create one: %s", strerrordesc_np(rc > 0 ? rc : EIO));
 }
 
 static bool
@@ -153,7 +153,7 @@ look_btf(struct finding *f)
         finding_set(f, VERDICT_OK, "", "/sys/kernel/btf/vmlinux");
     else
         finding_set(f, VERDICT_WARN,
-                    "use a kernel with CONFIG_DEBUG_INFO_BTF (distributions' have it)",
+                    "use a kernel with CONFIG_DEBUG_INFO_BTF, such as a distribution's kernel",
                     "no BTF: network policy and telemetry by eBPF cannot be loaded");
 }
 
@@ -219,15 +219,15 @@ static void
 look_idmap(struct finding *f)
 {
     if (geteuid() != 0) {
-        finding_set(f, VERDICT_UNKNOWN, "run 'sudo stockade doctor'", "only root can see this");
+        finding_set(f, VERDICT_UNKNOWN, "run 'sudo stockade doctor'", "only root can check this");
         return;
     }
     int rc = in_child(probe_idmap);
     if (rc == 0)
-        finding_set(f, VERDICT_OK, "", "the file system of /usr takes them");
+        finding_set(f, VERDICT_OK, "", "the file system of /usr supports them");
     else
         finding_set(f, VERDICT_WARN, "put /usr on ext4, xfs or btrfs",
-                    "/usr cannot be id-mapped (%s): its files look like nobody's inside",
+                    "/usr cannot be id-mapped (%s): in a sandbox its files belong to nobody",
                     strerrordesc_np(rc > 0 ? rc : EIO));
 }
 

@@ -53,8 +53,8 @@ look_cgroups(struct finding *f)
     case CGROUP_HYBRID:
         finding_set(
             f, VERDICT_WARN, boot,
-            "hybrid: v1 controllers beside v2 at %s; some figures are the sandbox's, not the "
-            "job's",
+            "hybrid: v1 controllers beside v2 at %s; some figures cover the whole sandbox, not one "
+            "job",
             root);
         break;
     case CGROUP_V1:
@@ -109,7 +109,7 @@ look_controllers(struct finding *f)
                     "missing:%s", missing);
     else if (!io)
         finding_set(f, VERDICT_WARN, "use a kernel with CONFIG_BLK_CGROUP",
-                    "cpu, memory, pids; no io: the bill cannot say what was read and written");
+                    "cpu, memory, pids; no io: the bill has no I/O figures");
     else
         finding_set(f, VERDICT_OK, "", "cpu, memory, pids, io");
 }
@@ -176,7 +176,7 @@ look_cgroup_files(struct finding *f)
     char path[LINE], file[LINE + 32];
     enum cgroup_mode mode = cgroup_mode(&root);
     if ((mode != CGROUP_V2 && mode != CGROUP_HYBRID) || !any_cgroup(root, path, sizeof path)) {
-        finding_set(f, VERDICT_UNKNOWN, "", "there is no cgroup to look at");
+        finding_set(f, VERDICT_UNKNOWN, "", "no cgroup to check");
         return;
     }
     (void)snprintf(file, sizeof file, "%s/cgroup.kill", path);
@@ -187,7 +187,7 @@ look_cgroup_files(struct finding *f)
         finding_set(f, VERDICT_BAD, "use a kernel of 5.14 or later", "no cgroup.kill in %s", path);
     else if (!peak)
         finding_set(f, VERDICT_WARN, "use a kernel of 5.19 or later",
-                    "cgroup.kill; no memory.peak: the bill cannot say the peak");
+                    "cgroup.kill; no memory.peak: the bill has no memory peak");
     else
         finding_set(f, VERDICT_OK, "", "%s",
                     mode == CGROUP_HYBRID ? "cgroup.kill" : "cgroup.kill, memory.peak");
@@ -229,11 +229,10 @@ look_ids(struct finding *f)
         find_owner("/etc/group", false, owner, sizeof owner) ||
         find_owner("/etc/subuid", true, owner, sizeof owner) ||
         find_owner("/etc/subgid", true, owner, sizeof owner))
-        finding_set(f, VERDICT_BAD, "give that account or range other ids",
-                    "%.200s has ids of the range that sandboxes get (1879048192 to 2147483647)",
-                    owner);
+        finding_set(f, VERDICT_BAD, "assign other ids to that account or range",
+                    "%.200s uses ids of the range for sandboxes (1879048192 to 2147483647)", owner);
     else
-        finding_set(f, VERDICT_OK, "", "1879048192 to 2147483647 belong to nobody");
+        finding_set(f, VERDICT_OK, "", "1879048192 to 2147483647 are not in use");
 }
 
 // ---- Limits
@@ -262,9 +261,9 @@ look_files(struct finding *f)
     (void)probe_read_line("/proc/sys/fs/file-max", open_max, sizeof open_max);
     if (files < FILES_WANTED)
         finding_set(f, VERDICT_WARN, "ulimit -Hn 65536, or LimitNOFILE=65536 in the unit",
-                    "at most %ju per process: few sandboxes at once", (uintmax_t)files);
+                    "at most %ju per process: too few for many sandboxes", (uintmax_t)files);
     else
-        finding_set(f, VERDICT_OK, "", "a broker may have %ju, %s in all", (uintmax_t)files,
+        finding_set(f, VERDICT_OK, "", "a broker may open %ju, the whole host %s", (uintmax_t)files,
                     open_max);
 }
 
@@ -308,8 +307,8 @@ look_terminals(struct finding *f)
     bool full = n >= room - room / 4, few = room < TERMINALS_WANTED;
     finding_set(f, full || few ? VERDICT_WARN : VERDICT_OK,
                 full || few ? "sudo sysctl -w kernel.pty.max=65536, and restart the broker" : "",
-                "%ld of %ld that containers may have are in use%s", n, room,
-                few ? ": one or two for each of 2048 sandboxes" : "");
+                "%ld of %ld for containers are in use%s", n, room,
+                few ? ": at most two for each of 2048 sandboxes" : "");
 }
 
 static void
@@ -340,7 +339,7 @@ look_programs(struct finding *f)
         size_t at = strlen(list);
         (void)snprintf(list + at, LINE - at, " %s", wanted[i]);
     }
-    finding_set(f, VERDICT_OK, "", "jobs will find:%s%s%s", there,
+    finding_set(f, VERDICT_OK, "", "available to jobs:%s%s%s", there,
                 missing[0] != '\0' ? "; not on this host:" : "", missing);
 }
 

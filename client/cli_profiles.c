@@ -136,8 +136,8 @@ export_it(const struct command *c, const struct options *o, struct stockade *s,
     const struct stockade_bytes *file = NULL;
     const char *path = o->args_n > 2 ? o->args[2] : NULL;
     if (path == NULL && isatty(STDOUT_FILENO) == 1)
-        return cli_usage(c, "a profile is no text for a terminal",
-                         "name a file, or send stdout elsewhere");
+        return cli_usage(c, "a profile is binary and cannot be written to a terminal",
+                         "name a file, or redirect stdout");
     if (stockade_profile_export(s, template, &file, &e) < 0)
         return cli_fail(c, template, &e);
     int code = put_file(c, path, file);
@@ -158,8 +158,8 @@ import_it(const struct command *c, const struct options *o, struct stockade *s,
     if (bytes == NULL || from == NULL || ferror(from) != 0)
         (void)snprintf(e.text, sizeof e.text, "read: %s", strerror(errno));
     else if (n == 0 || n > FILE_MAX)
-        (void)snprintf(e.text, sizeof e.text, n == 0 ? "it is empty" : "it is larger than %d bytes",
-                       FILE_MAX);
+        (void)snprintf(e.text, sizeof e.text,
+                       n == 0 ? "the file is empty" : "the file is larger than %d bytes", FILE_MAX);
     else if (stockade_profile_import(s, template, bytes, n, &e) == 0)
         e.text[0] = '\0';
     if (e.text[0] != '\0')
@@ -208,7 +208,7 @@ cli_profiles(const struct command *c, const struct options *o)
         if (strcmp(actions[i].name, o->args[0]) == 0)
             a = &actions[i];
     if (a == NULL || o->args_n < a->args_min || o->args_n > a->args_max)
-        return cli_usage(c, a == NULL ? "that is no action" : "which template?",
+        return cli_usage(c, a == NULL ? "unknown action" : "no template was named",
                          "profiles ls [TEMPLATE], export TEMPLATE [FILE], import TEMPLATE [FILE], "
                          "reset TEMPLATE, freeze TEMPLATE");
     struct stockade *s = cli_open(c, o, &code);

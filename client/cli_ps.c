@@ -197,7 +197,8 @@ find_end(struct stockade *s, const char *id, uint64_t *until, bool *over, struct
             break;
     }
     *e = (struct stockade_error){.code = STOCKADE_NOT_FOUND, .text = "there is no such process"};
-    (void)snprintf(e->hint, sizeof e->hint, "one that ended stays for 30 s; see 'stockade ps'");
+    (void)snprintf(e->hint, sizeof e->hint,
+                   "ended processes are kept for 30 s; 'stockade ps' lists processes");
     return false;
 }
 
@@ -224,7 +225,7 @@ show_log(const struct command *c, const struct options *o, struct log *l, const 
         sink_lost(&l->sink, EPIPE);
     stockade_free(r);
     if (l->sink.gap_bytes > 0 && !l->json)
-        (void)fprintf(stderr, "stockade logs: %llu bytes of output are gone%s\n",
+        (void)fprintf(stderr, "stockade logs: %llu bytes of output were discarded%s\n",
                       (unsigned long long)l->sink.gap_bytes,
                       l->sink.limit ? " (the limit output)" : "");
     if (rc == 0 || (e.code == STOCKADE_CANCELLED && signal == 0))

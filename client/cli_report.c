@@ -214,7 +214,7 @@ cli_fail(const struct command *c, const char *what, const struct stockade_error 
     if (option != NULL)
         (void)fprintf(stderr, "  option: --%s\n", option);
     else if (subject[0] != '\0' && strstr(text, subject) == NULL)
-        (void)fprintf(stderr, "  what said no: %s\n", subject);
+        (void)fprintf(stderr, "  refused by: %s\n", subject);
     if (hint[0] != '\0')
         (void)fprintf(stderr, "  hint: %s\n", hint);
     if (e->retry_ms != 0)
@@ -229,8 +229,8 @@ cli_usage(const struct command *c, const char *why, const char *hint)
     (void)fprintf(stderr, "stockade%s%s: %s\n", space, c->name, why);
     if (hint[0] != '\0')
         (void)fprintf(stderr, "  hint: %s\n", hint);
-    (void)fprintf(stderr, "  usage: stockade%s%s %s\n  'stockade%s%s --help' says more\n", space,
-                  c->name, c->usage, space, c->name);
+    (void)fprintf(stderr, "  usage: stockade%s%s %s\n  run 'stockade%s%s --help' for details\n",
+                  space, c->name, c->usage, space, c->name);
     return c->passes_exit_code ? EXIT_OURS : EXIT_USAGE;
 }
 
@@ -241,8 +241,7 @@ cli_flush(const struct command *c)
         return EXIT_OK;
     if (errno == EPIPE)
         return EXIT_PIPE;
-    (void)fprintf(stderr, "stockade %s: the output could not be written: %s\n", c->name,
-                  strerror(errno));
+    (void)fprintf(stderr, "stockade %s: cannot write the output: %s\n", c->name, strerror(errno));
     return EXIT_PROBLEM;
 }
 

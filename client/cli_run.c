@@ -188,7 +188,9 @@ tell(const struct job *j, const struct stockade_result *r)
         (void)fprintf(stderr, "stockade %s: %s\n", j->command->name, sentence);
     if (exit_code_of_result(r) == EXIT_NOT_FOUND && r->outcome == STOCKADE_OUTCOME_NOT_EXECUTED &&
         strchr(*j->args, ' ') != NULL && j->args[1] == NULL)
-        (void)fprintf(stderr, "  hint: that is one word; for a line of the shell: sh -c '...'\n");
+        (void)fprintf(
+            stderr,
+            "  hint: this is a single word; to run a shell command line, use: sh -c '...'\n");
     if (j->options->bill)
         bill_print(j->command, r, stderr);
 }
@@ -200,11 +202,11 @@ judge_output(const struct job *j, const struct stockade_result *r, int code)
     uint64_t missing = missing_bytes(j, r);
     if (missing == 0)
         return code;
-    const char *why = "are gone: they were not read in time";
+    const char *why = "were discarded because they were not read in time";
     if (j->sink.limit)
         why = "were cut by the limit output; --output raises it";
     else if (gone_bytes(j, r) == 0)
-        why = "are more than -o json holds (64 MiB of each stream); without it nothing is cut";
+        why = "exceed what -o json holds (64 MiB of each stream); omit -o json to get all output";
     (void)fprintf(stderr, "stockade %s: %llu bytes of output %s\n", j->command->name,
                   (unsigned long long)missing, why);
     bool ok = j->options->output_cut != NULL && strcmp(j->options->output_cut, "ok") == 0;
@@ -284,8 +286,8 @@ run_job(const struct command *c, const struct options *o, const char *const *arg
     struct job j = {.command = c, .options = o, .args = args, .sink = {.capturing = o->json}};
     int code = EXIT_OURS;
     if (o->interactive && o->terminal && !o->no_stdin && !o->detach && !isatty(STDIN_FILENO))
-        return cli_usage(c, "-it needs a terminal, and stdin is none",
-                         "without -t stdin is sent as it is; without -i the job has a terminal");
+        return cli_usage(c, "-it needs a terminal, but stdin is not a terminal",
+                         "omit -t to send stdin unchanged; omit -i to give the job a terminal");
     j.s = cli_open(c, o, &code);
     if (j.s == NULL)
         return code;
@@ -293,7 +295,7 @@ run_job(const struct command *c, const struct options *o, const char *const *arg
     if (c->operand == OPERAND_SANDBOX && !cli_find_sandbox(j.s, c, o->args[0], j.target, &code))
         ; // told
     else if (read_ahead(&j) < 0)
-        (void)fprintf(stderr, "stockade %s: no memory\n", c->name);
+        (void)fprintf(stderr, "stockade %s: out of memory\n", c->name);
     else {
         hint_at_terminal(&j);
         code = run_with_feed(&j, call);
@@ -348,6 +350,6 @@ int
 cli_exec(const struct command *c, const struct options *o)
 {
     if (strcmp(o->args[1], "--") == 0 && o->args_n < 3)
-        return cli_usage(c, "there is no command to run", "");
+        return cli_usage(c, "no command was given", "");
     return run_job(c, o, o->args + (strcmp(o->args[1], "--") == 0 ? 2 : 1), call_start);
 }

@@ -106,7 +106,7 @@ sink_broken(const struct sink *k, const struct command *c, int otherwise)
     if (k->why == EPIPE)
         return EXIT_PIPE;
     if (k->why != 0)
-        (void)fprintf(stderr, "stockade %s: the output could not be written: %s\n", c->name,
+        (void)fprintf(stderr, "stockade %s: cannot write the output: %s\n", c->name,
                       strerror(k->why));
     return otherwise;
 }

@@ -235,10 +235,10 @@ offer_profiles(const struct offers *o, const struct line *l)
 {
     static const char *const actions[][2] = {
         {"ls", "list profiles"},
-        {"export", "write one to a file"},
-        {"import", "take one from a file"},
-        {"reset", "forget one and learn anew"},
-        {"freeze", "end learning now"},
+        {"export", "write a profile to a file"},
+        {"import", "read a profile from a file"},
+        {"reset", "delete a profile and learn again"},
+        {"freeze", "stop learning"},
     };
     if (l->operands == 1)
         ask_broker(o, offer_templates);

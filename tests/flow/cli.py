@@ -47,7 +47,7 @@ def a_wrong_line_is_told_with_the_nearest_word(b):
     expect(b.cli("run"), 125, b"", b"COMMAND is missing")
     expect(b.cli("exec", "box"), 125, b"", b"COMMAND is missing")
     expect(b.cli("-o", "yaml", "ls"), 2, b"", b"usage: stockade [OPTION]")
-    expect(b.cli("rm"), 2, b"", b"which sandbox?")
+    expect(b.cli("rm"), 2, b"", b"no sandbox was named")
     expect(b.cli("completion", "tcsh"), 2, b"", b"bash, zsh, fish")
 
 
@@ -76,10 +76,10 @@ def what_is_above_the_maximum_names_the_option(b):
                          (("--egress-rate", "1"), b"--egress-rate")):
         expect(b.cli("run", *args, "--", "true"), 125, b"", b"option: " + option)
     expect(b.cli("run", "--allow", "127.0.0.1:99", "--", "true"), 77, b"", b"option: --allow")
-    expect(b.cli("run", "-w", "relative", "--", "true"), 125, b"", b"'relative' is not a path from the root")
+    expect(b.cli("run", "-w", "relative", "--", "true"), 125, b"", b"'relative' is not an absolute path")
     expect(b.cli("run", "--template", "no-such", "--", "true"), 125, b"", b"hint: 'stockade info' lists them")
     expect(b.cli("get", "no-such"), 1, b"", b"no-such")
-    expect(b.cli("exec", "no-such", "true"), 125, b"", b"hint: 'stockade ls' lists yours")
+    expect(b.cli("exec", "no-such", "true"), 125, b"", b"hint: 'stockade ls' lists your sandboxes")
     expect(b.cli("logs", "0123456789abcdef0123456789abcdef"), 1, b"")
     expect(b.cli("logs", "xyz"), 1, b"", b"first 6 digits")
 
@@ -172,7 +172,7 @@ def what_cannot_be_written_is_no_success(b):
     with open("/dev/full", "wb") as full:
         for args, code in ((["run", "--", "echo", "hi"], 125), (["run", "-o", "json", "--", "echo", "hi"], 125), (["ls"], 1),
                            (["info"], 1), (["ls", "-o", "json"], 1), (["--help"], 1), (["run", "--help"], 1), (["--version"], 1)):
-            expect(b.cli(*args, stdout=full, stderr=subprocess.PIPE, capture_output=False), code, err=b"could not be written")
+            expect(b.cli(*args, stdout=full, stderr=subprocess.PIPE, capture_output=False), code, err=b"cannot write the output")
 
 
 def closed_descriptors_are_not_taken_for_the_jobs(b):
@@ -183,7 +183,7 @@ def closed_descriptors_are_not_taken_for_the_jobs(b):
     expect(r, 0, b"end\n")
     r = b.cli("run", "--", "sh", "-c", "echo out; echo err >&2", preexec_fn=without(0, 2))
     expect(r, 0, b"out\n")
-    expect(b.cli("run", "--", "echo", "out", preexec_fn=without(1)), 125, err=b"could not be written")
+    expect(b.cli("run", "--", "echo", "out", preexec_fn=without(1)), 125, err=b"cannot write the output")
     expect(b.cli("run", "--", "true", preexec_fn=without(0, 1, 2)), 0)
 
 
@@ -254,7 +254,7 @@ def a_sandbox_keeps_its_files_until_it_is_removed(b):
     for args in (["get", "bxo"], ["exec", "bxo", "true"], ["pause", "bx"], ["ps", "boxx"], ["network", "bax"], ["forward", "bo", "80"]):
         expect(b.cli(*args), 125 if args[0] == "exec" else 1, b"", b"did you mean 'box'?")
     expect(b.cli("forward", "box", "80"), 77, b"", b"option: --allow-inbound")
-    expect(b.cli("forward", "box", "http"), 2, b"", b"'http' is no port")
+    expect(b.cli("forward", "box", "http"), 2, b"", b"'http' is not PORT")
     expect(b.cli("exec", "box", "--", "sh", "-c", "echo kept > f; exit 3"), 3, b"")
     expect(b.cli("exec", id_[:8], "cat", "f"), 0, b"kept\n")
     expect(b.cli("exec", "box", "--", "cat", input=b"in"), 0, b"in")

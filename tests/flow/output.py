@@ -55,7 +55,7 @@ def json_says_it_in_all_three_ways(b):
     o = json.loads(expect(r, 74, b"98976 bytes of output were cut").stdout)
     check(o["exit_code"] == 0 and o["output_missing_bytes"] == 98976, o["output_missing_bytes"])
     r = b.cli("run", "-o", "json", "--", "sh", "-c", "head -c 67200000 /dev/zero | tr '\\0' x")
-    o = json.loads(expect(r, 74, b"91136 bytes of output are more than -o json holds").stdout)
+    o = json.loads(expect(r, 74, b"91136 bytes of output exceed what -o json holds").stdout)
     check(len(o["stdout"]) == 64 << 20 and o["output_missing_bytes"] == 91136, o["output_missing_bytes"])
 
 

@@ -64,8 +64,8 @@ def a_terminal_is_not_made_of_a_file(b):
     for command in (("run", "-it"), ("exec", "-it", "screen")):
         for stdin in (subprocess.DEVNULL, subprocess.PIPE):
             kw = {"input": b"exit 3\n"} if stdin == subprocess.PIPE else {"stdin": stdin}
-            r = expect(b.cli(*command, "bash", **kw), 125, b"", b"-it needs a terminal, and stdin is none")
-            check(b"without -t stdin is sent as it is; without -i the job has a terminal" in r.stderr, r.stderr)
+            r = expect(b.cli(*command, "bash", **kw), 125, b"", b"-it needs a terminal, but stdin is not")
+            check(b"omit -t to send stdin unchanged; omit -i to give the job a terminal" in r.stderr, r.stderr)
     expect(b.cli("exec", "-i", "screen", "bash", input=b"exit 3\n"), 3)  # as the hint says
     expect(b.cli("exec", "-t", "screen", "tty", stdin=subprocess.DEVNULL), 0, b"/dev/pts/0\r\n")
 

@@ -136,7 +136,7 @@ def what_follows_ends_as_sigpipe_would_when_nobody_reads_and_says_when_it_cannot
     with open("/dev/full", "wb") as full:
         for args in (["logs", "-f", job], ["logs", "-o", "json", job], ["events"], ["events", "-o", "json"], ["top", "--once"],
                      ["top", "-o", "json"], ["inspect", job]):
-            expect(b.cli(*args, stdout=full, stderr=subprocess.PIPE, capture_output=False), 1, err=b"could not be written: No space")
+            expect(b.cli(*args, stdout=full, stderr=subprocess.PIPE, capture_output=False), 1, err=b"cannot write the output: No space")
 
 
 # ---- the table
