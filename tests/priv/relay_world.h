@@ -164,7 +164,7 @@ world_start(void)
     for (;;) {
         uint8_t query[WORLD_MESSAGE] = {0};
         uint8_t answer[WORLD_MESSAGE * 2];
-        struct sockaddr_in from;
+        struct sockaddr_in from = {0};
         socklen_t n = sizeof from;
         if (recvfrom(fd, query, sizeof query - 1, 0, (struct sockaddr *)&from, &n) < 12)
             continue;

@@ -289,9 +289,9 @@ assert_limits(const struct sandbox *x, const struct spawn_limits *l)
     (void)snprintf(text, sizeof text, "%u 100000", l->cpu_millis * 100);
     assert_text(view, "cpu.max", text);
     (void)close(view);
-    char meminfo[8192];
-    (void)snprintf(text, sizeof text, "/proc/%d/root/proc/meminfo", guest_pid(x));
-    read_text(AT_FDCWD, text, meminfo, sizeof meminfo);
+    char where[64], meminfo[8192];
+    (void)snprintf(where, sizeof where, "/proc/%d/root/proc/meminfo", guest_pid(x));
+    read_text(AT_FDCWD, where, meminfo, sizeof meminfo);
     (void)snprintf(text, sizeof text, "MemTotal:%15llu kB\n",
                    (unsigned long long)l->memory_bytes / 1024);
     assert_memory_equal(meminfo, text, strlen(text));
