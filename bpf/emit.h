@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Events from the kernel: their head, classes, budgets and losses, for programs and for the broker.
 //
 // Two rings, neither of which wakes anybody per event: "alerts" for what has to be seen soon, "events" for the rest. The

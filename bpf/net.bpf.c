@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Network verdicts, attached once to the cgroup that holds the sandboxes. net.h says how the way out is laid.
 //
 //   socket()        INET and INET6, TCP and UDP; nothing else, and not more than the sandbox may have (net_count.h)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Network verdicts: what user space writes for net.bpf.c, and what it reads back.
 //
 // A sandbox's network namespace has loopback and no route out. What leaves goes through the relay (server/relay), whose

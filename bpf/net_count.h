@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // How many INET sockets a sandbox has: those that it made (sock_create to sock_release), and the connections that its
 // listeners took, accepted or not (until they close). What a socket owns besides its charged buffers, its queue of errors
 // and its corked datagrams, is charged to nobody: the count is what bounds it.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Flows of net.bpf.c: the numbers that stand for destinations, and who holds them. net.h says when a number returns.
 //
 //   connect                 holds the flow for the socket (struct net_socket)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Which socket options a job may set: those that ordinary programs do, by level and number. What is not listed is refused:
 // options that choose a path, change what the kernel believes of a connection or undo the pacing, and those with which a
 // socket owns memory that no limit counts (clones of what it sent, keys, groups, flow labels), that take of a table of

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What net.bpf.c does with a packet: what it says of its other end, and whether it may pass.
 #pragma once
 

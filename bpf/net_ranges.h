@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Addresses that are nobody's on the open internet: one table, from which the programs, the relay and the broker take the
 // same answer. It has IANA's special-purpose registries (RFC 6890), multicast, what is reserved, and where clouds answer
 // with credentials (metadata). Addresses are IPv6, IPv4 ones v4-mapped.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What the relay itself may reach, whatever it believes: attached to the relay's own cgroup, of which nobody else is. The
 // relay parses what strangers send, so it may be taken over; then it still dials public addresses only, and of loopback,
 // link-local, metadata, private and the host's own ones those that a live rule of some sandbox, or the configuration of its

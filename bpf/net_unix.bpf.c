@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Verdicts on unix sockets, connect(2) and sendto(2) by name. Linux 6.7 and later: an object of its own, so that earlier
 // kernels lose this alone.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What net.bpf.c decides with: maps, where something goes, whether the policy allows it, and the events of that. Flows are
 // in net_flow.h.
 #pragma once

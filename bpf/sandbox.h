@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What the BPF programs know of a sandbox: one entry per sandbox, written by the broker, read by every program.
 //
 // Programs find it by the id of the ancestor of the current cgroup (or the socket's) at the level of the sandboxes, so

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The few kernel types that our programs read, each with the fields that they read: offsets come from the running
 // kernel's BTF (CO-RE, docs/bpf/btf.rst). libbpf's headers expect the fixed-size types from here.
 #pragma once

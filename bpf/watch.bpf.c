@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Telemetry of sandboxes: counters of each job's cgroup, events of what matters, profiles. See watch.h for the contract.
 //
 // watch_sys_exit is by far the hottest program there is, run at every system call of the host while it is attached. For a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Telemetry: what watch.bpf.c counts and tells, and the profiles that it compares with.
 //
 // Counters belong to an account. Each cgroup directly below a sandbox (guest, job-N) gets one when the kernel first sees

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // For watch.bpf.c: what a number of a system call and of an error means.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // For the programs of watch.bpf.c: what a process executes, and the profiles that its calls are compared with.
 #pragma once
 

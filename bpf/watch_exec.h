@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // For watch.bpf.c: what there is to say of an exec.
 #pragma once
 

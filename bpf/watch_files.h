@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // For watch.bpf.c: calls that name a file. What they opened, made, moved or removed is counted; a sensitive path is reported,
 // however the job wrote it (watch_path.h).
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // For the programs of watch.bpf.c: which sandbox and cgroup a task belongs to, and where that is counted.
 //
 // The cgroup of a task is a walk of three pointers. What it belongs to is decided by its ancestors at the level of the

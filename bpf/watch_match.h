@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // For watch.bpf.c: does the path that watch_path.h built match a pattern? See watch.h.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // For watch.bpf.c: is a path one of the sensitive ones? See watch.h for what a pattern means.
 //
 // Three questions, from cheap to dear:

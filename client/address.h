@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where the broker is: "ipc:///path", "unix:/path" or "tcp://host:port".
 #pragma once
 

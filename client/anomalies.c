@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Findings, rules and profiles (stockade.h).
 #include <stddef.h>
 

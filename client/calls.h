@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Calls over one connection, side by side, from any number of threads: what is behind `struct stockade`.
 //
 // There is no thread of its own. A thread that waits for its call becomes the pump when nobody else is: it polls the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The `stockade` command: finds the subcommand, reads its options, runs it.
 #include <errno.h>
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the commands share: reaching the broker, saying what went wrong, and the exit code that says it to scripts.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // anomalies: what looked wrong, what looks wrong from now on (--follow), and which rules hold (--rules).
 #include <inttypes.h>
 #include <signal.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See cli_bill.h.
 #include "cli_bill.h"
 

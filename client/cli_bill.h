@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The figures of a bill as rows, and the bill as people read it.
 #pragma once
 

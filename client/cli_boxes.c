@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sandboxes: create, ls, get, update, rm, pause, resume.
 #include <inttypes.h>
 #include <stdio.h>

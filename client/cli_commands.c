@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What can be typed: every command and every option, with the words that --help, completion and the manual show.
 #include "cli_commands.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The commands, one function each; cli_commands.c has the table. Each returns the exit code.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `stockade completion`: the scripts that shells load. What can follow is not in them: they ask the command itself
 // (cli_words.c), so they never disagree with it, and hand on to the shell what it says is files or another command's.
 #include <stdio.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `stockade doctor`: runs every check, asks the broker what is missing, and prints how to fix each problem.
 #include "cli_doctor.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What `stockade doctor` looks at: one row per check, in the order in which they are shown.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // events: what happens in sandboxes, one line each.
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See cli_feed.h.
 #include "cli_feed.h"
 

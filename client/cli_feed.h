@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What goes to a job while it runs: stdin, signals, the size of the terminal. A thread of its own, because the main
 // thread reads the job's output meanwhile.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From what a person typed to the id that the broker wants (cli.h).
 #include <stdio.h>
 #include <string.h>

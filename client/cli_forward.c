@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // forward: a port of this machine's loopback that leads into a sandbox.
 //
 // Each connection has two threads: one takes what comes from the sandbox, the other, begun once it is open, sends what the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `stockade help` and --help: the tables of cli_commands.c as people read them.
 #include <stdio.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The broker: info and version.
 #include <inttypes.h>
 #include <stdio.h>

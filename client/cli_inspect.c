@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // inspect: the record of a job, for people and as JSON; and the part of it that --bill shows.
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See cli_json.h.
 #include "cli_json.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What `-o json` prints: the names of the .proto files, enums without their prefix, figures as plain numbers (null where
 // the host cannot give one), times as RFC 3339 in UTC.
 #pragma once

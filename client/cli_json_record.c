@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Records, findings and events as JSON. See cli_json.h.
 #include <stdio.h>
 #include <time.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The command line: which options there are, what each command takes, and reading them.
 //
 // Everything is a table: help, completion and the parser read the same rows, so they cannot disagree. The command of

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See cli_policy.h; and the command `network`.
 #include "cli_policy.h"
 

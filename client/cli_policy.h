@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Network policies as the commands show them.
 #pragma once
 

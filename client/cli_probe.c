@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the kernel gives (doctor): version, namespaces, overlay, id-mapped mounts, seccomp, BTF. Nothing is changed: the
 // two probes that need a namespace make it in a child that ends at once.
 #include <errno.h>

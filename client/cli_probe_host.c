@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the host is set up for (doctor): cgroups, ids, limits.
 #include <ctype.h>
 #include <dirent.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // profiles: what is usual for the jobs of a template. ls, export, import, reset, freeze.
 #include <errno.h>
 #include <inttypes.h>

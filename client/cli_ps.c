@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Processes: ps and logs.
 #include <errno.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What went wrong, in words and as an exit code (cli.h).
 #include <errno.h>
 #include <signal.h>

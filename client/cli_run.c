@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `stockade run` and `stockade exec`: a job, with our stdin, stdout, stderr and exit code as its own.
 #include <errno.h>
 #include <signal.h>

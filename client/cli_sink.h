@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where the output of a job goes: to our own stdout and stderr, or into memory for `-o json`.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See cli_text.h.
 #include "cli_text.h"
 

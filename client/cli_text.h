@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tables and texts for a terminal. What other tenants named, or a broker sent, cannot move the cursor: control
 // characters are shown as '?'.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // top: what sandboxes use, live. Two readings make a rate; the table is drawn over the one before.
 #include <errno.h>
 #include <inttypes.h>

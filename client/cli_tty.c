@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See cli_tty.h.
 #include "cli_tty.h"
 

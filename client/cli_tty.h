@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The caller's terminal: raw while a job has it, as it was on every way out.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What can follow on a command line: the tables of cli_commands.c, and the names that the broker knows. The completion
 // scripts (cli_completion.c) ask for it with `stockade completion words -- WORD...` and keep to themselves what a shell
 // knows better: files, and the lines of other commands.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See dial.h. Every way in which nobody is there ends with the sentence that helps: is the broker running, may we.
 #include "dial.h"
 

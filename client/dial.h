@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From an address to a connected socket whose peer has said that it is a broker (the SP hello).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See errors.h. Details are those of wire.proto, packed as google.protobuf.Any; a type that is not known is skipped.
 #include "errors.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From our own struct err and from the wire's Status to what a program sees.
 #pragma once
 

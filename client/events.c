@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Events (stockade.h, "What happens"). What an event is about is one of many messages; each of its fields becomes a fact
 // by the descriptor, so that no kind of event needs code of its own here.
 #include <stddef.h>

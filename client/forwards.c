@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Connections to ports of a sandbox (stockade.h): a stream for what comes, calls for what goes.
 #include <string.h>
 

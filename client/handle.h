@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is inside `struct stockade`. Everything below `lock` is guarded by it.
 #pragma once
 

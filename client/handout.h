@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the library hands out lives, with every string that it points to, in the arena that its message was unpacked
 // into; stockade_free() finds that arena in front of it.
 #pragma once

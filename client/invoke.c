@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See invoke.h; and stockade_call(), which is the same with bytes on both sides.
 #include "invoke.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One unary call with messages on both sides.
 #pragma once
 

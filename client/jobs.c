@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs, processes and their streams (stockade.h, "Jobs").
 //
 // Run, Start and Attach are one loop: each message carries a ProcessEvent, `exited` is the last and becomes the result.

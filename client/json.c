@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Messages as JSON (stockade.h, stockade_json). The one form of events, findings and records, made from the schema itself, so
 // that a field that is added there is never forgotten here: names as in the .proto files, enums in lower case without their
 // prefix, numbers as numbers, times as RFC 3339 in UTC. What is absent, and an enum that says nothing, is left out.

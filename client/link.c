@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See link.h. What comes in is hostile until wire_unpack() has scanned it: a length is checked before anything is
 // allocated for it, a frame is unpacked into one bounded arena that is reused.
 #include "link.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One connection to a broker: connect, the SP hello, frames out and in. It never blocks after link_open().
 //
 // Not thread-safe: pump.c holds the handle's lock around every function here, and lets go of it only to poll(2).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Paths of the methods that the library calls, and which of them change nothing when they are done twice.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Network policies, from stockade.h to the wire (requests.h) and back (results.h).
 #include <netinet/in.h>
 #include <stdio.h>

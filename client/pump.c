@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See pump.h and, for the theory of operation, calls.h.
 #include "pump.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The connection of a handle, for calls.c: frames in, each to its call; frames out; and the thread that waits for a call
 // while it serves the others. The handle's lock is held around everything here.
 #pragma once

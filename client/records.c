@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Records of jobs and what sandboxes use (stockade.h, "What happens").
 #include <stddef.h>
 

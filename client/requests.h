@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From the plain structs of stockade.h to the messages of the wire. Everything that is made is borrowed from the arena
 // and from the caller's own strings.
 #pragma once

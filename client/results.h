@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From the messages of the wire to the plain structs of stockade.h. What is made lives in the arena that the message was
 // unpacked into and borrows its strings; sub-messages that a broker left out read as zero and "".
 //

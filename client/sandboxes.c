@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sandboxes and the broker itself (stockade.h).
 #include <stddef.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // libstockade: run code in Stockade's sandboxes from C.
 //
 //   struct stockade *s;

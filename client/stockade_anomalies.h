@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // libstockade: what looks wrong in sandboxes, and what is usual for a template. A part of stockade.h, which includes it; what
 // that says of calls, threads and ownership holds here as well. The fields are those of
 // proto/stockade/v1/anomaly_service.proto and record.proto, where each has its meaning.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // libstockade: what happens in sandboxes, the records of jobs, and what is used now. A part of stockade.h, which includes
 // it; what that says of calls, threads and ownership holds here as well. The fields are those of
 // proto/stockade/v1/record.proto and telemetry_service.proto, where each has its meaning.

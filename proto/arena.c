@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See arena.h. Blocks in a list, newest first; the first one is made with the arena and kept on reset, so a message
 // that fits into it costs no malloc at all. What is larger than a block gets one of its own.
 #include "arena.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A bounded heap for one message: protobuf-c turns 1 MB of hostile bytes into 45 MB of small allocations, so each
 // request unpacks into one of these, which says no beyond its cap and is freed as a whole.
 //

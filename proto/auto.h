@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Owners that clean up after themselves when they go out of scope.
 //
 // A local that owns a resource is declared with one of these, starts empty (NULL or -1), and is emptied by take_ptr()

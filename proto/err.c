@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See err.h. Plain formatting into fixed buffers: nothing here allocates.
 #include "err.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One failure, told once, in the same words to the log, the client and the person.
 //
 // A plain struct of fixed size: it crosses pipes and sockets unchanged, from a child between clone3 and execve to the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See path.h. The recursion is as deep as the message, which WIRE_DEPTH_MAX bounds.
 #include "path.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where in a message a scan stands: a chain of steps on the stack, outermost last, written out only when something is
 // wrong there. Shared by wire.c and validate.c.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See quantity.h. No floating point: 0.1 has to be exact, and 2^63 must not be rounded.
 #include "quantity.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sizes, durations and counts as people write them: the command line and the configuration file mean the same by them.
 //
 //   512   64K   256M   256MB   1.5GiB        bytes; K, M, G and T are powers of 1,024

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See rules.h. The set is unpacked into an arena that also holds the tables, so that one free takes all of it; the
 // custom options are unknown fields of MethodOptions and FieldOptions for protobuf-c, and are unpacked in a second step
 // with the descriptors of their own messages.

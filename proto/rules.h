@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The tables behind validate.h: what a FileDescriptorSet says about every method and field, made once and then only
 // read.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A destination as people write it, "HOST[:PORT[-PORT]][/tcp|/udp]": the command line and the configuration file mean the
 // same by it.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See validate.h. One walk over a message by its descriptor; each field is checked against the row that rules.c made
 // of its options. Fields of foreign messages (google's) have no rules and only their sub-messages are walked.
 #include "validate.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rules that stand in the .proto files as custom options (options.proto), read from the descriptor set at start.
 //
 // A descriptor set in which something has no bound is refused: what is not bounded cannot be served.

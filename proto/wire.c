@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See wire.h. The scan walks the bytes with the descriptor beside them and allocates nothing; only what it accepts
 // reaches protobuf-c's unpacker. It refuses more than the unpacker would, so after it the unpacker can fail for want of
 // room alone.

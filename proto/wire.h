@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Bytes to messages and back: the only file that unpacks protobuf, and the SP framing that both ends must agree on.
 //
 // protobuf-c has no depth limit (58 KB of nesting crash it), amplifies 45x, and checks neither UTF-8 nor NUL. So every

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether the broker can do its work, said to whoever asks: HealthService, and systemd's watchdog.
 //
 // It cannot while it drains, while the spawner hangs, while sandboxes of a template cannot be made, and once its state

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See anomaly.h: what comes in, what is kept of it, who is told. The profiles' files are in anomaly_files.c.
 #include "anomaly.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Anomalies: what telemetry sees of a sandbox, compared with what is plainly wrong and with what is usual for it.
 //
 //   kernel's events, relay's reports --> tripwires (anomaly_box.c)     named rules: a threshold, a window

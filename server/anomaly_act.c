@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is done about a finding: throttle, pause, kill. Logging and telling have happened already.
 //
 // A sandbox is looked up again by its id: between a finding and this, its owner may have deleted it.

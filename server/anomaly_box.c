@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See anomaly_box.h. Rules about events; those about figures are in anomaly_ticks.c, those about names in anomaly_names.c.
 #include "anomaly_box.h"
 

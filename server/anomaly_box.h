@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The tripwires of one sandbox: what is counted for each rule, in one block of fixed size.
 //
 // Pure: time comes as an argument, findings go to a function. So the unit tests drive it with the kernel's structs, and

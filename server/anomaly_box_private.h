@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Between the files of the tripwires: anomaly_box.c, anomaly_ticks.c, anomaly_names.c.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Profiles on disk: STATE_DIR/profiles/TEMPLATE.profile, in a folder that belongs to the broker.
 //
 // Root makes the folder before it gives itself up and never looks into it again, so what the broker writes there can

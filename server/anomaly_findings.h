@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The findings that are kept: ANOMALY_FINDINGS in all. Where they are more, the tenant that has most loses its oldest, so
 // that none pushes out what is another's. Loop thread only.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A template's profiles as a file: what the broker keeps in its folder, and what export gives and import takes.
 //
 //   "STKPROF" 2 | flags u32 | runs u32 | version u32 | executables u32 | frozen, seconds since 1970 u64

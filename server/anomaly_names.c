@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The tripwire about names: data carried out in DNS queries.
 //
 // What a tunnel cannot avoid is many different names below one domain that it owns, each with a part that looks random. So

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Between anomaly.c (what comes in, what is found) and anomaly_act.c (what is done about it).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Profiles: per template, the executables that its jobs run, and per executable the sequences of system calls that it
 // makes. The kernel sets and compares the bits (bpf/watch.h); here is decided which, and since when.
 //

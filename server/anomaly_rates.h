@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fifteen rates of a sandbox, each compared with its own past every 100 ms: an exponentially weighted mean and variance,
 // and a two-sided CUSUM (Page, "Continuous inspection schemes", 1954) of the deviation in standard deviations.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See anomaly_rules.h.
 #include "anomaly_rules.h"
 

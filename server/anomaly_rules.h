@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The rules that look for what is wrong, as one table: name, unit, bounds and usual values; and what the configuration
 // makes of them. Plain data: nothing here allocates.
 #pragma once

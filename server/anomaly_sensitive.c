@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See anomaly_sensitive.h.
 #include "anomaly_sensitive.h"
 

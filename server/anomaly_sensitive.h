@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which paths are sensitive: what the rules sensitive-path and sensitive-look are about. The kernel compares what jobs name
 // and open (bpf/watch.h).
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tripwires about figures, every 100 ms: storms, masses, uploads, mining, and rates that left their course.
 #include <stdio.h>
 #include <string.h>

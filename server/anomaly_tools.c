@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Programs that keep keys, at work in their own folders: `ssh-keygen` writes below .ssh, and gpg with its helpers lives in
 // .gnupg. That is what they are for, and no theft.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a job used, and which limits it reached: from samples of cgroups, what wait4 said, and the broker's own counts.
 #pragma once
 

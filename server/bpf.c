@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See bpf.h. Maps that programs write for us are mapped once: reading one is then a load, not a system call.
 #include "bpf.h"
 

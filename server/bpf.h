@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The broker's hold of the BPF maps (bpf/*.h): descriptors that the spawner sent, and what is mapped of them.
 //
 // The broker has no right to load or attach anything; operations on maps that it holds a descriptor of need none (since

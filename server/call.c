@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See call.h for what handlers may do, calls.h for the life of a call.
 //
 // A call leaves in one of three ways, each of which sends END exactly once: the handler ends it, somebody gives it up

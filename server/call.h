@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One RPC in progress, as the handlers in api/ see it. Everything here runs on the loop thread.
 //
 // dispatch.c finds the handler by the method's path, has already checked scope, deadline, size, the pre-scan, the

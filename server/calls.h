@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What conn.c, call.c, dispatch.c and idempotency.c share about calls and the layer they live in. Handlers see call.h
 // only. Loop thread only.
 //

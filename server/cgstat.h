@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the kernel counted for a cgroup, read by the broker itself: the guest is not asked.
 //
 // And what the file system that it writes to says of itself, since both come with a sandbox in the same way.

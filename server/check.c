@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See check.h. Nothing is made or changed, and no privilege is needed.
 #include "check.h"
 

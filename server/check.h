@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // stockaded --check-config: what was read, and whether this host has what it needs.
 #pragma once
 

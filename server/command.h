@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a job is started with: the caller's command upon the template's environment.
 #pragma once
 

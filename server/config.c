@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See config.h. What the keys are, and what each becomes, is a table; yaml_tree.c turns the file into a checked tree first.
 #include "config.h"
 

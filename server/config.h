@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The broker's configuration: one YAML file, read strictly, or none at all.
 //
 // A key that is not known, is there twice, is out of its bounds or of the wrong kind is an error with file, line and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The section "anomalies" of the configuration: which rules hold, and what is done. See anomaly_rules.h.
 #include <string.h>
 

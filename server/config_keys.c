@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The keys of the configuration file, as tables, and how a value becomes a field of struct config.
 #include "config_keys.h"
 

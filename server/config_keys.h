@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Between config.c and config_keys.c: the table of keys.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a value of the configuration file becomes a field of a struct: the plain kinds of values, for tables of keys.
 // For config_keys.c and the files beside it that read a section of their own.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See conn.h.
 //
 //   HELLO --(8 bytes of a REQ socket; we answer as REP)--> OPEN --(protocol error)--> LEAVING --(GOAWAY is out)--.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One connection: the SP handshake, frames in, frames out, and the calls that are open on it. Loop thread only.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See conn_private.h: the calls that are open on a connection, by id, and those among them that wait for room.
 #include "conn_private.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the files of a connection share: conn.c its life, conn_read.c and conn_write.c its bytes, conn_calls.c its calls.
 #pragma once
 

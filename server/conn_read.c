@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See conn_private.h: bytes in. One buffer that begins small, grows to 64 KiB while the peer fills it, and beyond that only
 // as the bytes of a larger frame really arrive. While the peer has a MiB of answers to read, nothing is read from it.
 #include "conn_private.h"

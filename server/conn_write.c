@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See conn_private.h: bytes out. A list of chunks into which frames are packed one behind the other, written in up to eight
 // pieces at once. While a MiB waits, no stream sends.
 #include "conn_private.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See dispatch.h. A sorted table by path, and the list of checks that every call passes before its handler runs; the
 // first that refuses ends the call.
 #include "dispatch.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From a frame to a handler: the table of methods, and what is checked for each before its handler runs.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The broker's end, from the first signal on.
 //
 //   signal -> nothing new is taken, running jobs get `drain` -> every sandbox is removed -> over

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The event hub: everything that is told about sandboxes, numbered, for those who have subscribed.
 //
 //   events_publish --> packed once --> its tenant's ring of recent events (events_kept.c, for those who ask from a number on)

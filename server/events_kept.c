@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See events_kept.h.
 #include "events_kept.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The events that are kept for those who ask from a number on: a ring for each tenant, so that none pushes out what is
 // another's. All of them together are bounded as well; whoever has most gives way then. Loop thread only.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The feed: every event, published to nng SUB sockets (pynng, mangos, nng in any language) on an address of its own.
 //
 // nng's own sockets are not fit to be exposed (transport.h), so this speaks the SP wire of PUB itself: both sides

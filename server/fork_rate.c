@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See fork_rate.h.
 #include "fork_rate.h"
 

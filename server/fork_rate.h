@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How many processes and threads a sandbox may begin, per second: a token bucket. Beginning and ending one takes locks that the
 // whole host has once (tasklist_lock, RCU callbacks, page tables), so a storm of them delays neighbours whatever the
 // storm's share of the processors.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Connections of callers to TCP ports inside their sandboxes.
 //
 //   DIALLING --the spawner's socket is there--> OPEN --the other end is silent for good, or an error--> (freed)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a peer may say, one function per kind of frame. conn.c has cut the bytes into SP messages; a frame that cannot be
 // read is an error of the call that it names, and only what leaves no call to blame ends the connection.
 #include "conn.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See guest_link.h.
 #include "guest_link.h"
 

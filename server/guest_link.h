@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The broker's end of a guest's socket: requests out, events in (proto/guest.proto).
 //
 // The guest is inside the sandbox, so what it says is scanned, bounded and checked as a stranger's bytes are. One that

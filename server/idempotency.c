@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See idempotency.h. A key's state:
 //
 //   (none) --begin--> RUNNING --END worth keeping--> ENDED --idempotency_ms--> (none)

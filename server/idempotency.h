@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Calls that must not be executed twice: by (tenant, method, idempotency-key), the call that executes, those that wait
 // for the same answer, and the answer for as long as it is kept. Loop thread only.
 #pragma once

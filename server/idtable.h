@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ids and what they name: 128 random bits as 32 hex digits, and a hash table over them.
 #pragma once
 

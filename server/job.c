@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See job.h: the life of a job, from Start to its result. What may end it is in job_limits.c.
 #include "job_private.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Jobs: one program and all that it starts, in a cgroup of its own.
 //
 //   STARTING --Started--> RUNNING --Exited--> DRAINING --pipes empty, or 100 ms--> DONE

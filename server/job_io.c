@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The pipes of a job, or its terminal: what comes out goes into its output, what is typed waits until it is taken.
 #include "job_private.h"
 

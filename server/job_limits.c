@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See job_private.h: the limits of a job that the kernel does not keep for us, wall-clock and CPU time, and which limit it
 // was that ended a job.
 #include "job_private.h"

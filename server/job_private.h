@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Between job.c (life), job_limits.c (what ends it), job_io.c (its pipes) and job_table.c (who follows it): the job itself.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which jobs there are, and who follows them. See job.h.
 #include "job_private.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The limits of a sandbox and its jobs, as one table: name, bounds, default. Layers only narrow.
 #pragma once
 

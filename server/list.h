@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Intrusive doubly linked lists: the node lies in the object, so adding and removing cannot fail and need no search.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See listen.h. One row per scheme. Hosts are numbers: nobody is asked for a name on the way to a listening socket.
 #include "listen.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where one may listen: what is refused before a transport sees the address, and the file of a unix socket.
 #pragma once
 

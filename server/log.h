@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The broker's log: one line per event on stderr, as text or JSON.
 //
 // Whatever comes from a peer or a job is data: control bytes, bidirectional overrides and bytes that are not UTF-8 are

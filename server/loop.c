@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See loop.h. A handle that is dropped is closed; libuv's close callback frees it.
 #include "loop.h"
 

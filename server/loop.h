@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Timers and watched descriptors that may be dropped at any moment.
 //
 // libuv frees a handle in two steps: uv_close(), and some time later a callback. Objects that come and go with every

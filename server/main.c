@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // stockaded, the broker: reads requests from its clients and runs jobs in sandboxes for them.
 //
 //   root                                              no privilege

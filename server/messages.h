@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SP over tcp, which is a stream, from and to the whole messages that a websocket has: the peer's hello, which the
 // negotiated subprotocol stands for, and the length before each message are added to what comes in, and taken off what
 // goes out. Knows no transport, so that every split of the bytes can be tested.

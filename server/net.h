@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the sandboxes' networks have in common: the rule sets in the kernel, and the relay (srv->relay), which is started
 // again when it ends. Loop thread only.
 #pragma once

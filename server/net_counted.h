@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What relays have counted of each sandbox, kept for the relay that is started when one ends: quotas and figures go on.
 //
 // The last figures that were reported count; what a relay moved after them, up to 100 ms of it, is lost with it. A relay

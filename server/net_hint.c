@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See net_hint.h.
 #include "net_hint.h"
 

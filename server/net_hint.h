@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How to have what was refused: options of the command with which the same would be allowed, or why there are none.
 //
 // An option is offered only when the sandbox's template takes it. Pure.

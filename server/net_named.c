@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See net_named.h. An entry is a prefix with the ranges of ports that rules have there; the map has what is in use of it.
 #include "net_named.h"
 

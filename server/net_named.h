@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Map "named" (bpf/net.h): what live rules name of special addresses and whole ones, by which the kernel judges the relay.
 //
 // Each policy that is in force counts once for each sandbox that has it. Loop thread only.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See net_own.h. Each change is the reason to read all addresses again: there are few, and they rarely change.
 #include "net_own.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Map "own" (bpf/net.h): this host's own addresses, kept as they change. Loop thread only.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The network of one sandbox: its entry in the kernel (bpf/sandbox.h), its listeners and its orders to the relay.
 //
 //   born          entry: no way out (sandbox_policy_put). Before, programs refuse its processes everything

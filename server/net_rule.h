@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One rule of a network policy: what it names, what it covers, and how rules become entries of the kernel's table.
 //
 // A rule is kept as the relay gets it (struct relay_rule). Pure: no state, no system call.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See net_sets.h.
 #include "net_sets.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rule sets in the kernel (map "rules", bpf/net.h), each written once however many sandboxes have it.
 //
 // A set is known by what is in it. One that nobody has any more is kept for the next that asks for the same, up to

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The network policy of a sandbox: read from a request or the configuration, checked, and narrowed to what its template
 // allows. Immutable once made, and counted: a template's is shared by all of its sandboxes.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tells systemd how the broker is (sd_notify(3)): one datagram to NOTIFY_SOCKET, nothing without it.
 #pragma once
 

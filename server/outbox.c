@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See outbox.h. Chunks of the usual size are kept for reuse, so a connection that is not writing holds none.
 #include "outbox.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What waits to be written to one peer: frames packed one behind the other into chunks. Loop thread only.
 #pragma once
 

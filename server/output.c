@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See output.h. One bit per byte of the ring says which stream it came from, so that a job which alternates between
 // the two costs no more than one that does not.
 #include "output.h"

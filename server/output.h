@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The output of one job: stdout and stderr in one ring, with an offset that counts both, and any number of readers.
 //
 //        begin                         reader B        reader A = end

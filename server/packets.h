@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Packets with descriptors on their way into a SOCK_SEQPACKET socket whose other end may be slow, or hostile.
 //
 // What the socket does not take waits, in order and within bounds; so nothing is ever lost without an error, and a peer

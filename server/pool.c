@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See pool.h: the shelves of ready sandboxes, and who waits for one. How a sandbox becomes a request's is in pool_serve.c.
 #include "pool.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ready sandboxes, kept per template, and the queue of those who want one.
 //
 // A request takes a ready sandbox; where its limits are others than the template's, the spawner applies them first.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Between pool.c (what is ready, who waits) and pool_serve.c (a ready sandbox becomes a request's).
 #pragma once
 

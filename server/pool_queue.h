@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Who waits for a sandbox of one template, in turns: each tenant has a line of its own, and the lines take turns, so a tenant
 // with a thousand requests holds up another's one by a single sandbox. Loop thread only.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See pool_private.h: limits and network of a ready sandbox become those that a request asks for, and then it is the
 // request's.
 #include "pool_private.h"

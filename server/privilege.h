@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Root's part of the start: places that only root can make, and then giving root up for good.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See record.h: what is kept while a job runs. record_message.c makes the message.
 #include "record.h"
 

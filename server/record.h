@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The record of one job (stockade.v1.Record): what was refused, executed and found wrong while it ran, and the figures
 // of the kernel at its end. Lists are bounded; what is the same is counted, what does not fit is counted in the totals.
 //

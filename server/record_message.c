@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See record.h: from a record and the kernel's figures to the message, cut to what fits into a result.
 #include "record.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See record_store.h.
 #include "record_store.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Records of jobs that have ended, packed, for `stockade inspect`: of each caller the last RECORDS_PER_TENANT, as far as
 // they fit into RECORDS_BYTES_PER_TENANT, and no more than RECORDS_BYTES in all; the oldest go first. Loop thread only.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See relay_link.h. The relay reads orders before anything else, so the queue of packets.c is short unless it is stuck.
 #include "relay_link.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The broker's end of the relay's socket (relay/relay.h): orders out, reports in.
 //
 // The relay parses what hostile jobs send, so it is not believed: a report that does not fit (a length, a kind, a slot that

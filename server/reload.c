@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See reload.h. Everything is compared before anything is changed.
 #include "reload.h"
 

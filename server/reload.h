@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SIGHUP: the configuration is read again. Limits, quotas, times to live and to drain, and of each template its limits,
 // network, environment, working folder, pool and rules hold from then on, for what is asked for from then on; sandboxes
 // that are there keep what they were made with, but for the rules.

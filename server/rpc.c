@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See rpc.h: what all connections have in common, and the ways in which they come and go together.
 #include "rpc.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The listening side: addresses, connections, frames. What carries the bytes is behind this (transport.h).
 //
 // A ws address starts nng's threads, so the spawner must have been forked before, and all signals blocked. Everything

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See sandbox.h: life and death. What changes in one that lives is in sandbox_change.c, what callers ask about sandboxes
 // in sandbox_table.c.
 #include "sandbox.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // All sandboxes: by id, and under the caller that they belong to.
 //
 //   CREATING --guest says Ready--> READY --sandbox_take--> RUNNING <--resume/pause--> PAUSED

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See sandbox.h: what the spawner is asked to change in a sandbox that lives, and who waits for that. Each request counts
 // in `pending`, so that a sandbox which is deleted meanwhile stays until the answer is there.
 #include "guest_link.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Between sandbox.c, sandbox_change.c and sandbox_table.c: what holds the sandboxes, and what all three do to one.
 #pragma once
 

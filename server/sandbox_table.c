@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What callers ask about sandboxes: which are theirs, what they are called, how many there may be. See sandbox.h.
 #include "sandbox_private.h"
 

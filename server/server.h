@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What belongs together while the broker runs. One per process; everything on the loop thread.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See socket_options.h. Numbers from asm-generic/socket.h, linux/in.h, in6.h, tcp.h, udp.h and netlink.h; written out, since
 // the headers of a build machine may be older than the kernel.
 #include "socket_options.h"

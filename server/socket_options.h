@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Names of socket options, for people: what bpf/net_options.h refuses is reported by its name. Pure.
 #pragma once
 

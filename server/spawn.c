@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See spawn.h; how the process starts and ends is in spawn_process.c. Requests without an answer sit in a table of slots;
 // the sequence number on the wire is a slot's index and the number of times it was used, so an answer finds its request
 // without a search and a stray one finds none.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The broker's end of the spawner's socket: requests go out, callbacks come back on the loop thread.
 //
 //   spawn_start()    as root, single-threaded: forks, executes stockade-spawner, waits for its features

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Between spawn.c (the socket, what is without an answer) and spawn_requests.c (the operations).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See spawn_process.h.
 //
 //   socket pair, fork -> the child executes stockade-spawner with its end on descriptor 3, or says through a pipe why not

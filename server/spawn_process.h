@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The spawner as a process: its start and its end. What is said to it in between is spawn.c.
 //
 // Called by spawn.c alone: as root, before threads exist and before the broker gives its rights up, as spawn_start().

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See spawn.h: one function per operation, which fills a request of ops.h in. How it travels is in spawn.c.
 #include "spawn.h"
 

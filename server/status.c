@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See status.h. Each detail is a row: when it belongs there, and how it is made. They are packed into Any one by one.
 #include "status.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A struct err as the END frame tells it: google.rpc.Status with its details.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See syscall_names.h. libseccomp knows them; each is asked for once.
 #include "syscall_names.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the native architecture's system calls are called.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See telemetry.h: which sandboxes there are, and the clock of it all.
 #include "telemetry_private.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From what the kernel and the relay tell to whom it concerns: the event hub, the record of the job, the anomaly detectors.
 //
 //   rings of the BPF programs  --drained every 10 ms while a job runs, alerts first--.

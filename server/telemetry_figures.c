@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See telemetry.h: the kernel's counters, what was lost, and the record that is made of both.
 #include "telemetry_private.h"
 

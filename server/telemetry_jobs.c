@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See telemetry.h: a job from its begin, when what it is watched by is noted, to its end, when its record is complete.
 #include <stdlib.h>
 

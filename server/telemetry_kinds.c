@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See telemetry_told.h: what each kind of record and report says, as an event.
 //
 // Text is cleaned here, a number that has no name is "other", and what a job's record keeps of it is given to that.

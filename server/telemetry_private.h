@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Between telemetry.c (sandboxes, timers), telemetry_jobs.c (jobs), telemetry_read.c (events), telemetry_figures.c
 // (counters, records) and telemetry_want.c (the syscall tracepoint).
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See telemetry.h: from a record of a ring, or a report of the relay, to an event with its owner.
 //
 // The programs run in the kernel, but what they hand over are bytes: size, kind, slot and generation are looked at before

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Between telemetry_read.c (is it a record or a report, and whose?) and telemetry_kinds.c (what does it say?).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See telemetry.h: the syscall tracepoint, attached while somebody wants it. It costs every process of the host 20 to 50 ns
 // per call, and attaching it takes milliseconds, so it stays a little longer than it is wanted.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See tenants.h. A small chained table: there are as many tenants as uids that are connected.
 #include "tenants.h"
 

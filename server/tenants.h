@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What each tenant holds of the RPC layer right now: connections, open calls, bytes, idempotency keys. A tenant is a
 // uid on ipc, and all of tcp together. Loop thread only.
 #pragma once

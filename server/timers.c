@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See timers.h. A binary heap by at_ns in an array of pointers; place[0] is unused so that 0 can mean "not set".
 #include "timers.h"
 

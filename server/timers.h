@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Many deadlines on one libuv timer: a heap whose entries live inside what they belong to, so setting and clearing one
 // costs no allocation of its own and no closing handshake. Loop thread only.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Bytes in and out, whatever carries them. conn.c speaks the protocol above this line and knows nothing below it: ipc and
 // tcp are sockets on the loop (transport_socket.c), websockets are nng's (transport_ws.c).
 //

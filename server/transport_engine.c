@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See transport_engine.h.
 #include "transport_engine.h"
 

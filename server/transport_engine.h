@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is the same in every engine (transport.h): whom it tells, its listeners, and when it is at its end. An engine's own
 // struct begins with this one.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See transport.h. Sockets of our own on the loop: ipc and tcp, with no thread beside it.
 //
 //   poll: readable -> recv -> on_read -> (conn.c answers) write -> sendmsg at once -> the list of what is over

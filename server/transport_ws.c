@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See transport.h. Websockets: nng's HTTP server and framing under libuv, at nng 1.6 or later.
 //
 //   loop thread                                nng's threads

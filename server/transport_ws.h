@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the two files of the websocket transport share: an operation of nng's, and the engine. See transport_ws.c.
 #pragma once
 

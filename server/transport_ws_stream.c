@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See transport_ws.h. Rules that were learnt the hard way:
 //   - An aio submitted after nng_stream_close() never completes. Submitting and closing happen on one thread, and a
 //     stream that is closing submits nothing.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See usage.h. Files: Documentation/admin-guide/cgroup-v2.rst, cgroup-v1/*.rst, accounting/psi.rst.
 #include "usage.h"
 

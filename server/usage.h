@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a sandbox uses at this moment, from its cgroup's files. They stay open while somebody asks again and again (a
 // read of an open one costs a sixth of open, read and close), for as many sandboxes as descriptors are to spare, and are
 // closed USAGE_IDLE_MS after the last time. Loop thread only.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A YAML file as a tree of text, mappings and lists; everything else that YAML can do is refused.
 //
 // libyaml's event parser reads it; aliases, anchors, tags, further documents, keys that are there twice or are no plain

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The strictest of typescript-eslint that needs types, for sources and tests.
 import tseslint from "typescript-eslint";
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Makes stockade/v1/*_pb2.py and *_pb2.pyi from the .proto files when the package is built.
 
 The .proto files stand in proto/ beside this file in an sdist, and in ../../proto in a checkout.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What is installed beside programs, library and header, which their own folders install: the default configuration,
 # the unit, the account, manual pages, completion.
 #

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Flags that every target of ours gets through the interface library `stockade_flags`; nothing is set globally but the
 # C standard, PIE and the removal of -DNDEBUG. Generated code is compiled without warnings.
 #

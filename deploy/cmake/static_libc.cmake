@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The C library of a static program that is executed once per sandbox.
 #
 # glibc's start of a static program runs the CPUID instruction some forty times and relocates itself: half a millisecond

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // stockade.v1.AnomalyService: translation between its messages and server/anomaly.h.
 #include "api.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The services: one file each, which translates between messages and the core and does nothing else. Each exports its
 // methods for dispatch_add(), ended by {0}.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From the core's plain structs to messages. What is made lives in an arena; NULL means that it is full.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See convert.h: network policies.
 #include <arpa/inet.h>
 #include <netinet/in.h>

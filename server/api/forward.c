@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See forward.h: translation to server/forward.h. The stream is the connection; the caller's bytes come as calls.
 #include "forward.h"
 

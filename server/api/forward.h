@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Handlers of SandboxService's Forward methods, for the table in sandbox.c.
 #pragma once
 

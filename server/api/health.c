@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // HealthService: SERVING as long as the broker can do its work (alive.h). A watcher is told now and when that changes.
 #include "api.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // stockade.v1.ProcessService: translation between its messages and server/job.h. The streams: process_stream.c.
 #include "api.h"
 

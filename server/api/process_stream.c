@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The streams of ProcessService: Run, Start and Attach. Each is a follower of a job; they differ in how they begin, and
 // in what happens when the caller goes away: Run's job is cancelled, the others' go on.
 //

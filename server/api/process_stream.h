@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The three streams of ProcessService: handlers for process.c's table.
 #pragma once
 

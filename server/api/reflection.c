@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ReflectionService: the schema that is embedded in the program, byte for byte.
 #include "api.h"
 

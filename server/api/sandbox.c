@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // stockade.v1.SandboxService: translation between its messages and server/sandbox.h, pool.h.
 #include "api.h"
 

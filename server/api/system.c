@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // stockade.v1.SystemService: what this broker and its host can do.
 #include "api.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // stockade.v1.TelemetryService: translation between its messages and server/telemetry.h, events.h.
 #include "api.h"
 

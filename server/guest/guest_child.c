@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See guest_child.h. Nothing here allocates, locks or logs. The child runs on the sleeping guest's memory, so nothing here
 // writes to it but the report and the stack; and other jobs must not come near: it is the job's user already, but until
 // exec its memory is the guest's, hence non-dumpable.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Between clone3 and execve: what makes a copy of the guest into a job.
 #pragma once
 

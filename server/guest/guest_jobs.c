@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See guest_jobs.h.
 //
 //   free --Start--> running --main process reaped--> ended --Remove--> (removing --rmdir works-->) free

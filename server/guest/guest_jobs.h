@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The jobs of this sandbox: started, signalled, reaped. One thread, one table.
 #pragma once
 

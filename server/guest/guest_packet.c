@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See guest_packet.h. protobuf-c unpacks into one static heap that is emptied after each packet. Pages of it and of the
 // buffer that were never touched cost nothing; those that were are given back after a large packet, and when nobody waits.
 #include "guest_packet.h"

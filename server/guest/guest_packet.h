@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Packets between the guest and the broker: one message each, with descriptors where guest.proto says so.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See guest_path.h. Runs between clone3 and execve: nothing allocates.
 #include "guest_path.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which file a job's command is: what execvp(3) does, with the PATH of the job's environment instead of our own.
 #pragma once
 

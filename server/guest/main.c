@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // stockade-guest: pid 1 of a sandbox. It starts jobs for the broker, tells how they ended, and reaps what they leave.
 //
 // It stands between the broker and hostile code, so it has little to lose: a uid of its own (999) that jobs cannot trace

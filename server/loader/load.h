@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the spawner and the loader say to each other: the one header that both ends of their socket agree on.
 //
 // The loader is a process of its own because it is large and short: libbpf parses the programs and the kernel's types as

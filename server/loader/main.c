@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // stockade-loader: loads the BPF programs, attaches them to the cgroup that holds the sandboxes and to the relay's, hands the descriptors to
 // the spawner and ends. See load.h.
 //

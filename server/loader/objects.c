@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See objects.h. Skeletons come from the build (bpf/CMakeLists.txt): each holds its object's bytes.
 #include "objects.h"
 

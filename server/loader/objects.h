@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The objects of bpf/, how they are opened, and the maps that they share. For main.c alone.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Addresses as 16 bytes (IPv4 as ::ffff:a.b.c.d), and which of them are this host's own. Which are special, and how much of
 // one a rule must name to reach it, says bpf/net_ranges.h.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See confine.h. The filter is an allow-list; what starts or traces something kills, the rest is EPERM.
 #include "confine.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The relay locks itself in: what it was given at exec is checked, and what it can do afterwards is a list of system calls.
 #pragma once
 

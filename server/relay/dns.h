@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The responder: what a sandbox asks at port 53, of whatever address, is answered here and goes nowhere else.
 //
 //   query -> decode -> rate -> policy -> (A, AAAA) resolve -> synthetic address

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See dns_message.h. The decoder reads through a cursor that knows its end; whatever is not exactly as it must be ends it.
 #include "dns_message.h"
 

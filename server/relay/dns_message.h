@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DNS messages (RFC 1035, EDNS of RFC 6891): the strict decoder of queries that jobs send, and the encoder of our answers.
 // Pure functions over bytes.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DNS over TCP (RFC 7766): messages with their length in front, one at a time. See dns.h.
 #include "dns.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // stockade-relay: the only way out of a sandbox (relay.h says what it is for). It is started by the spawner, as a user of
 // its own without privilege, with three descriptors; it parses what jobs and name servers send, and holds nothing that is
 // worth taking.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The two BPF maps that the relay holds (bpf/net.h): where a flow goes, which names have an address. bpf(2) on descriptors
 // that it was given; it may make no map and load no program.
 #pragma once

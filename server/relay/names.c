@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See names.h. The table is one mapping of which only what is used is ever touched; two hash tables lead into it.
 #include "names.h"
 

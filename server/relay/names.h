@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Names that sandboxes were given synthetic addresses for: index and text, both ways, with the real addresses of the last
 // resolution. What its flows may reach is decided at each flow. A sandbox that has all the names that it may have gives up
 // the one that was not used for longest; its index is never another's.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See orders.h. One table says for each kind what its packet must be like, and what is done.
 #include "orders.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Orders from the broker: read from the socket, checked whole before anything is done, carried out one by one.
 #pragma once
 

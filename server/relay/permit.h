@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a sandbox may reach: its policy as the broker ordered it, matched against addresses and names, with what its rules
 // have used up. Pure: no socket, no clock of its own.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the parts of the relay's process share: one loop, its clock, one sandbox table. Everything on one thread, and in
 // tables whose size is known at start.
 #pragma once

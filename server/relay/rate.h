@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The rate of a sandbox in one direction: one bucket for all of its flows, TCP and UDP. It holds what RATE_SAVED_MS bring,
 // and may fall below zero by one datagram, which later ones wait for; so over time exactly the rate passes.
 //

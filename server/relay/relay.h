@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the broker and the relay say to each other: the one header that both ends of their socket agree on.
 //
 // The relay is the only way out of a sandbox: an unprivileged process of its own uid, in the host's network namespace, that

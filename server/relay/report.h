@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reports to the broker. They never block: what finds the socket full, or is more than a sandbox may say in a second, is
 // counted in its `lost`, which the next SUMS tells.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See resolve.h. c-ares keeps its own sockets and tells which events it wants (sock_state_cb); its time-outs are looked at
 // by the tick. It reads no file once the channel is open: lookups are "b" (DNS alone, no /etc/hosts).
 //

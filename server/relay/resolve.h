@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Resolution of names at the host's name servers, by c-ares.
 //
 // A name is resolved before it is answered: what does not exist is told as such, an answer that leads nowhere the sandbox

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The sandboxes that the broker opened: their listeners, policy, figures; and what the tick does for all of them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Accepting, dialling and ending of TCP flows. See tcp.h.
 #include "tcp.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TCP flows: accepted inside a sandbox, dialled outside, copied both ways until both sides have ended.
 //
 //         accept          lookup            connect

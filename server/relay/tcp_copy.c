@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Moves bytes of a flow: peek at one socket, write to the other, take out of the first what the second took. See tcp.h.
 #include <errno.h>
 #include <sys/socket.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The table of TCP flows, and how one ends. See tcp.h.
 #include <linux/sockios.h>
 #include <netinet/in.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // UDP: one association per socket of a job and flow, each with an outbound socket of its own, connected, so that nobody
 // but the destination can answer. Answers go back from the flow's address. Idle ones end after RELAY_UDP_IDLE_MS.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CREATE: from a request to a guest that runs. Nothing here waits; a birth is a slot in state BORN whose channel and
 // process are watched.
 //

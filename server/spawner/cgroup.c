@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One sandbox's cgroups: see cgroup.h. The container that they stand in is cgroup_root.c's.
 #include "cgroup.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Cgroups of sandboxes: one interface over pure v2 and over hybrid hosts (v1 controllers beside a v2 without them).
 //
 //   CONTAINER-relay/               of the relay alone

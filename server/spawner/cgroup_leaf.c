@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Leaves below v1 controllers that sandboxes use one after the other: see cgroup_leaf.h.
 //
 //   take -> in use by a sandbox -> give -> idle, until the kernel has freed what was charged -> as new? -> take

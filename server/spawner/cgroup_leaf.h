@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Leaves below v1 controllers that sandboxes use one after the other. Only hybrid hosts have them.
 //
 // To make a memory cgroup and take it away costs the kernel 0.1 to 0.3 ms, more with every file system that the host ever had

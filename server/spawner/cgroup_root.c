@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The container that holds every sandbox's cgroup: where it is, which hierarchy keeps which controller, and what a
 // crash left in it. See cgroup.h.
 //

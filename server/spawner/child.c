@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See child.h. Everything below child_main() runs in the new process: nothing there allocates, locks or logs.
 //
 // The order of the steps, and why:

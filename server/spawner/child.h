@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A sandbox's first process, from clone3 to the guest's first instruction.
 #pragma once
 

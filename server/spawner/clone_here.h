@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // clone3 for children that run on their sleeping parent's memory and stack: CLONE_VM | CLONE_VFORK and no stack of their
 // own. Nothing is copied, neither now nor, as writes come to it, later; what a plain clone and its exec take for that is
 // about 0.15 ms here. The rules:

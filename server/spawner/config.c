@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See config.h. The configuration comes from the parent before it drops its privileges, so these checks find mistakes;
 // they are as strict as if they were to find attacks.
 #include "config.h"

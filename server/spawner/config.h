@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the spawner accepts from the broker: pure checks, before anything is done.
 #pragma once
 

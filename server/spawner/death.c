@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DESTROY and FREEZE: what the kernel does in its own time. Slots that wait are looked at again, soon at first and
 // then at longer pauses: cgroup.events tells its pollers at most every 10 ms, which is longer than all of it takes.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The list of what was found at start, told to the broker.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See filter.h. The guest's program is filter_code.c's; what is left for jobs is libseccomp's.
 #include "filter.h"
 

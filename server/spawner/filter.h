@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // seccomp filters: compiled once at start with libseccomp, loaded with one system call by every child.
 //
 // There are two, one on top of the other. The guest's is an allow-list for the native architecture (i386 and x32 are

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See filter_code.h. A program is written from its end to its begin, since jumps go forward only: where one leads to is
 // there before it is written. A place is the number of instructions from there to the end.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The guest's filter as a program: the tables of filter_rules.h become a search tree over ranges of numbers.
 //
 // libseccomp compares one number after the other, four to a leaf: 561 instructions, which every birth has the kernel check,

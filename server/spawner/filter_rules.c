@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See filter_rules.h. Numbers that libseccomp does not know yet are written out: above 424 they are the same on every
 // architecture.
 #include "filter_rules.h"

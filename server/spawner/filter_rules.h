@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The system calls that jobs may make, as a table. What is not in it is refused with EPERM: the reasons are told in
 // SECURITY.md, and a test holds a list of what must stay refused.
 #pragma once

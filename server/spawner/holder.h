@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Short-lived processes that exist only so that the kernel makes a namespace for them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which ranges of host ids are in use, by all spawners of this host: two brokers with the same configuration must not give the
 // same ids to two sandboxes. A byte of IDS_PATH per range, locked (F_OFD_SETLK, fcntl(2)) as long as its slot is in use; the
 // kernel unlocks when the spawner ends, however it ends.

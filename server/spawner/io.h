@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Small helpers around system calls that several files of the spawner need.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // stockade-spawner: the one process of Stockade that is root. It makes and removes sandboxes for the broker and parses
 // nothing from anybody: fixed structs from the broker (ops.h), whose every field is checked, and nothing from guests.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // NET_OPEN and NET_DIAL: sockets inside a sandbox's network namespace, for the relay and for the broker.
 //
 //   setns(pidfd of its first process)  ->  socket, bind or connect  ->  setns(home)

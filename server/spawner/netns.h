@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Handlers of the operations that reach into a sandbox's network namespace.
 #pragma once
 

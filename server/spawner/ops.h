@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the broker may ask of the spawner: the one header that both ends of their socket agree on.
 //
 // The spawner is root; the broker, which parses bytes from strangers, is not. So every operation has a fixed size, and

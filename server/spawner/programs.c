@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See programs.h.
 //
 //   start: fork, exec stockade-loader --report with descriptors--> links, maps, the syscall program; the loader has ended

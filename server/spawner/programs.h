@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The BPF programs as the spawner holds them: descriptors that the loader made. Nothing here parses or links libbpf.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See relay_process.h. The relay parses what strangers send, so it starts with nothing: an account of its own, no
 // capability, no way to get one, three descriptors (../relay/relay.h) and stderr.
 //

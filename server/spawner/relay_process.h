@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The relay's process (../relay): started with the programs, and again when the broker asks.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Answers on their way to the broker. One goes out at once; while the socket is full they queue, and no request is read
 // (main.c), so that a broker which does not read its answers gets no more of them.
 #include <errno.h>

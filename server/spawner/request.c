@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Requests: a table says in which states of its slot each operation is allowed, and the loop checks it once.
 //
 // Three kinds of no:

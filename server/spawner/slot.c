@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The table of slots: states, permitted moves, and the list that each state lives in.
 //
 //   FREE -> QUEUED -> BORN -> LIVE <-> FREEZING <-> FROZEN

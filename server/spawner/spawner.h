@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the spawner's files share: the table of slots, and who owns what in it.
 //
 //   main.c      start, the loop, the end          request.c  operations and the state each is allowed in

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The files that a sandbox sees: made ahead by the spawner, put together by the child, seen by the job.
 //
 // The spawner (at start) makes a folder per template under the state directory with what is the same for every sandbox

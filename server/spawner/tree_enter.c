@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Between clone3 and execve: puts a sandbox's root together and moves into it. Nothing here allocates, locks or logs.
 //
 //   /      overlay: upper = one sized tmpfs, lower = the template's skeleton (id-mapped), and a clean /dev

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See tree_etc.h. The source is the host's own /etc, which only its root can change; still nothing is opened through a
 // link, and what is read is judged by the open descriptor.
 #include "tree_etc.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The part of the host's /etc that sandboxes see: an allow-list, since the rest holds secrets. Spawner, at start only.
 #pragma once
 

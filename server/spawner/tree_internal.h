@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the two halves of the tree share: tree_prepare.c (the spawner, once) and tree_enter.c (every child).
 //
 // The root of the spawner's mount namespace is an empty tmpfs, the base, where "." is, with a place /n for a sandbox's root.

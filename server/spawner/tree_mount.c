@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See tree_mount.h.
 #include "tree_mount.h"
 

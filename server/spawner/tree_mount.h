@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Mounts by descriptor: thin helpers over the mount API of Linux 5.2 and later, for both halves of the tree. Nothing here
 // allocates or locks; all may run between clone3 and execve.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The spawner's half: once, at start, with real root. In this order, since each step needs the one before:
 //
 //   skeletons on disk -> clones of the host's folders, detached (they can be cloned only in the namespace they are in)

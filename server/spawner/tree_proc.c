@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // /proc of a sandbox: of its own pid namespace, read-only as a whole, with everything covered that shows the host.
 //
 // Read-only, since each file there that opens for writing is a door of its own: a trigger in /proc/pressure costs the kernel

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See tree_skeleton.h. Files belong to host root, except the home of the job's user: on disk it has the id that it has
 // inside, and the id-mapped mount turns both into the sandbox's own.
 #include "tree_skeleton.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The folder on disk that is the lowest layer of every sandbox of one template. Spawner, at start only.
 #pragma once
 

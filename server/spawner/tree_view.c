@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a sandbox says of its own size, in the files that programs read to choose heaps and threads: the kernel knows no
 // /proc/meminfo of a cgroup, and a Node that sees the host's memory takes a part of that.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What every benchmark of this folder shares: samples, medians, and other programs to be compared with.
 //
 // Each benchmark prints one JSON object per row on stdout (a line each): {"bench","row","n","p50_us","p99_us",...}; the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sandboxes that are kept: what making one costs with few and with many alive, and what an idle one weighs.
 //
 //   density ADDRESS ALIVE          makes ALIVE sandboxes, measuring all the way, then three tenths as many bubblewraps

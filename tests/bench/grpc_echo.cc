@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // gRPC C++ as the peer of the RPC benchmark: an asynchronous server with one completion queue, and clients with one and
 // with many calls in flight. The fastest of gRPC's server models for small messages.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Many jobs at once through libstockade, each checked: for flow tests that look at the host before and after.
 //
 //   stockade-load ADDRESS JOBS CLIENTS             one-shot jobs that echo a token; exit 0 when every answer was right

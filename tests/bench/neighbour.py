@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """One sandbox against another: round trips of a neighbour while idle, beside a UDP flood, and beside 16 downloads.
 
     STOCKADE_BUILD=build/release tests/bench/neighbour.py      prints p50, p90, p99 in ms, and connects that failed

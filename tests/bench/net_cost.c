@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the network programs cost, with 10, 1,000 and 100,000 rules. Everything takes turns within one run: nothing attached,
 // ours, and a firewall of nftables with as many rules in a network namespace of its own (left out where nft is not there).
 //

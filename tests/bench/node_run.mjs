@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Latency of a one-shot run of /usr/bin/true through the Node client beside the C client, and the ratio.
 //
 //   node node_run.mjs BUILD_DIR [ROUNDS] [GAP_MS]

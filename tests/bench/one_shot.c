@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One job in a fresh sandbox, from the call to the result: /usr/bin/true by plain posix_spawn, by bubblewrap, and by the
 // broker through libstockade, taking turns.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a network policy costs per sandbox: rules are read, narrowed and compiled, the set is written to the kernel's table,
 // and the sandbox's entry; then all of it is given back.
 //

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Latency of run("true"): the C client, the Python client with threads, and the one for asyncio.
 
     STOCKADE_BUILD=build/release python_run.py [ROUNDS [GAP_MS]]

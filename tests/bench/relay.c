@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the relay costs: a TCP connection with one byte there and back, and bytes in bulk, through it and past it.
 //
 //   bench-relay CONNECTIONS TRANSFERS

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RPC alone: BYTES there and back through the broker's own wire, with one or many calls in flight on one connection.
 //
 //   rpc_echo SOCKET METHOD BYTES IN_FLIGHT COUNT

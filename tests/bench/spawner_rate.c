@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How many sandboxes a second the spawner alone makes and removes, and what each costs in processor time: no broker, no
 // job. `spawner_rate SPAWNER GUEST [COUNT [CONCURRENT [NETNS_POOL [ALIVE]]]]`, as root.
 //

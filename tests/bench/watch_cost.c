@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What telemetry costs. Everything takes turns within one run: nothing attached, an empty program at the same tracepoint,
 // ours (inside a sandbox, with a profile, and outside), and the usual hash of cgroup and number.
 //

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
 # What the checks share. To be sourced; works in the project's folder.
 cd "${STOCKADE_SOURCE:-$(dirname "${BASH_SOURCE[0]}")/../..}" || exit 1

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A server of the RPC layer alone: echo.proto, health and reflection behind the real connections, dispatch and limits.
 //
 //   echo-server [NAME=NUMBER...] ADDRESS...     prints "listening ADDRESS" for each, then "ready"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks 201 on: ways that came to mind later. Each was tried by hand against a broker first; the
 // first four got through.
 #include "job.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks 105 to 110: what could be left lying about for a job to find.
 #include "job.h"
 

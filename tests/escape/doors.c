@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks 218 on: doors of the kernel that open from an ordinary descriptor or process: options of sockets, ioctls of
 // namespaces and terminals, prctl, madvise, scheduling.
 #include "job.h"

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Runs every hostile program of this folder as a job, and looks at the host from outside.
 
     escape.py [NUMBER...]          (or numbers in STOCKADE_ESCAPES)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks 1 to 18: what a job can do to files that are not its own.
 #include "job.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Hostile programs: each tries one way out of a sandbox and must fail, and names the barrier that stops it.
 //
 // One static program, `escape-job`, holds them all; the harness (escape.py) sends it into a sandbox through stdin and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks 51 to 57 and 82: the surface of the kernel.
 #include "job.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // See job.h: finds the check by its number and runs it.
 #include "job.h"
 

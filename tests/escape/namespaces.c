@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks 41 to 50: namespaces, capabilities, identity, mounts, clocks.
 #include "job.h"
 

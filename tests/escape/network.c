@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ways to the network that a policy forbids, from inside: those of techniques.h, and those that need a sandbox around
 // them. The harness (network.py) holds the other ends, and looks at what arrives there.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The jobs of network.py: the words after "network" on the command line. See network.c.
 #pragma once
 

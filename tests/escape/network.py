@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Ways to the network that a policy forbids, tried from inside real sandboxes; what arrives is looked at from outside.
 
 One job for a mode runs all of techniques.h and of network.c, and says what each call said, and how long that took.

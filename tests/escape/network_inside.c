@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ways around the network itself: another namespace, somebody else's descriptors, system calls of another kind.
 #include "network.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Names asked for by hand, over UDP and TCP. See network.c.
 #include "network.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks 245 to 264: /proc, file by file. What this kernel has there and nobody has looked at yet is a failure, so a new
 // file of a new kernel is noticed here before it is seen in a sandbox.
 #include "job.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks 26 to 40: other processes, the supervisor, and staying alive.
 #include "job.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks 58 to 81: using more than was given. The harness sets a small limit for each, and reads the result and the
 // bill; what the program itself can see of the barrier it says here.
 #include "job.h"

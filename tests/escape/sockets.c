@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks 224 to 234: memory of the host by sockets. A socket can own more than its two buffers, and little of it is charged
 // to anybody: what it was given is kept until the harness has looked at the host's memory, which a job cannot see.
 #include "job.h"

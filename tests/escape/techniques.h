@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ways to reach an address that a policy forbids, one function each. They say what the call said; whether anything arrived
 // only the other end knows. Shared by the test of the programs (tests/priv/net_verdicts.c) and by the jobs of this folder.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The second half of techniques.c, which includes it: below TCP and UDP, routes of one's own, io_uring, other ends.
 #pragma once
 

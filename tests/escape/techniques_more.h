@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The third part of techniques.c, which includes it: other spellings of an address, options that come with a message,
 // flows by their number, and calls whose arguments change while they are read.
 #pragma once

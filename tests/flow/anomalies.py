@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """What looks wrong is found in real jobs: each tripwire by a job that does it, what is done about it, and profiles."""
 
 import datetime

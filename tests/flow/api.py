@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The public services over the wire by hand, from the schema that the broker itself gives out.
 
     with Broker() as b:

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The bill: every figure is there or says why not, has the right source and scope, and is about what the job used."""
 
 import glob

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A broker of one's own for a test: real binaries, private socket, state and cgroup; and what the host looks like.
 
     with Broker() as b:

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """The command from end to end, with a broker of its own: what people and scripts see of a job."""
 
 import fcntl

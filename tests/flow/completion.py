@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """The completion scripts in the shells that they are for: a line is typed on a terminal, TAB is pressed, and what the shell
 then would run is read. A shell that this host has not is told and left out."""
 

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """The configuration file: which one is read, what is said about it, and what becomes of it when it is read again."""
 
 import os

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """kill -9 of the broker, of its spawner, of the guests, and of all of them in every order, in the middle of jobs: within 1 s
 nothing of them runs any more, and the next start finds and clears what is left."""
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """stockaded as who operates it sees it: what it refuses to start with, how it drains, what it tells of itself."""
 
 import contextlib

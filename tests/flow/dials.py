@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Destinations that are allowed and not reached: the job gets a reset, and its record says what happened."""
 
 import json

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """SIGTERM: what runs may go on for `drain`, then it is cancelled; the broker says so to its clients and ends with 0."""
 
 import os

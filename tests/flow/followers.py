@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Who follows outlives the broker and is told what was missed; events, findings and records have one form as JSON."""
 
 import contextlib

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """How many processes a sandbox begins per second is bounded, and whoever stays below notices nothing."""
 
 from api import SANDBOX, SYSTEM, connect, main

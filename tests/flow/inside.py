@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What a job finds inside: its names, its places, its programs, its clocks, and a cgroup of its own."""
 
 import glob

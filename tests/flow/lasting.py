@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Limits of time: what is waited for has the template's, what stays lives as long as its sandbox unless one was asked for."""
 
 import datetime

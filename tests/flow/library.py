@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """libstockade as a program of somebody else's finds it: header, shared library, pkg-config file, a real broker."""
 
 import os

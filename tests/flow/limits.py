@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Every limit: what a job that goes beyond it meets, and what its result says about it."""
 
 from api import EXITED, LIMIT, PROCESS, SANDBOX, SIGNALED, SYSTEM, main

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Names from inside a sandbox: what a resolver, wget and a TLS library see of the relay's answers, and where they lead."""
 
 import contextlib

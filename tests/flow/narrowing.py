@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """A narrower policy holds when the call that asked for it comes back, however much is on its way: what leaves the host is
 counted at its link."""
 

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Network policies from outside: what a sandbox reaches, what it is refused, and what a change does to what is open."""
 
 import contextlib

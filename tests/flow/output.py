@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """A job's output at the command: all of it comes unless a limit was asked for, and what was cut is no success."""
 
 import json

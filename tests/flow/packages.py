@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What a job needs to install packages and to commit, at the first try and without the network."""
 
 import io

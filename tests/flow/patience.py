@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How long a test waits for what must come: longer where the machine is slow, as an emulated one (STOCKADE_SLOWNESS says
 how many times). It is a bound for what never comes, and changes nothing of what is checked.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A network of one's own for a test: this process in a namespace, and a peer behind a link in another.
 
     with Peers() as p:               # from now on this process, and the broker it starts, live in the namespace

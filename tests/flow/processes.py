@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Processes as a client of the wire sees them: streams that break and are found again, input, signals, deadlines, keys."""
 
 import time

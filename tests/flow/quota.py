@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Byte quotas from inside a sandbox: payload counts, all of it may leave, and what is cut is reset and told."""
 
 import json

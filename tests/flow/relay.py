@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """A relay that hangs: it is killed and another one started, nobody waits for it, and nothing that it held gets out."""
 
 import fcntl

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """The host itself and its private neighbours, from a sandbox with rules around them, and from a relay that was taken over:
 a process of the test's in the relay's cgroup, which dials what no rule names."""
 

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Peers that mean harm, or read slowly, or come all at once: the server is the same afterwards, and others notice nothing."""
 
 import os

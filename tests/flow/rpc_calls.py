@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """What a call promises: one END, exact credits, deadlines, cancellation, limits, drain, keepalive. What an idempotency key
 adds is in rpc_keys.py."""
 

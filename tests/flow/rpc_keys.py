@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """A call with an idempotency key is executed once, whoever asks again and however its connection ends."""
 
 import sys

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A stock nng REQ socket makes unary calls: it knows nothing of frames beyond what it is given to send.
 #include <stdarg.h>
 #include <stddef.h>

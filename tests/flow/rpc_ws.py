@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Calls over websockets, with an nng that can be trusted with them: none older than 1.6, and Debian 12 has 1.5.2. So a
 newer one is built, once on a machine, from the sources that a Rust crate brings along; without cargo this is skipped.
 """

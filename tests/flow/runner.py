@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the tests of this folder have in common: how they check, how they wait, and how their cases are run.
 
 A case is a function; its name is the sentence that is true when it passes.

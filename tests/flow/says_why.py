@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """What the command says when a job fails for a reason of ours, or does nothing: limits, refusals, terminals."""
 
 import os

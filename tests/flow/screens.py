@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """What people watch: `top` on a terminal of its own, drawn as the terminal would, and what follows events and findings."""
 
 import contextlib

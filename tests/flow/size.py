@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What a job sees of its size: processors and memory are the sandbox's, for programs that look in the usual places."""
 
 import json

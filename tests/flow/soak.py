@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """10,000 one-shot jobs leave the host as it was: cgroups, mounts, namespaces, descriptors, processes and memory."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The wire by hand, and a server of the RPC layer alone: what the rpc_*.py tests share.
 
     with Server(handshake_ms=500) as s:

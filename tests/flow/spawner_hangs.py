@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """A spawner that stands still (SIGSTOP here; a task in state D looks the same from outside): it is noticed, callers are told,
 what runs goes on and keeps its limits, and the broker ends when it is told to."""
 

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """The state directory: what root does not use, with the reason and before anything was made in it; and one that goes away."""
 
 import os

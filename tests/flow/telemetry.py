@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """From the kernel to the user: events of a job with its ids, records, gaps, live figures, and the feed."""
 
 import json

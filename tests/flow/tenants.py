@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Tenants beside each other: a thousand requests or connections of one keep no other out, and hold him up by little."""
 
 import os

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Tripwires hold against who knows them: floods of what is harmless, and other ways to the same deed."""
 
 import json

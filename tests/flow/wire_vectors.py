@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """proto/WIRE.md is true: each block of bytes in it is what a broker answers."""
 
 import atexit

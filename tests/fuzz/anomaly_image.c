@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Profiles as a file: whatever comes, image_read() reads it or says why not, and what it read is written the same way.
 //
 // The last 32 bytes are put right first, or the sum would keep everything out.

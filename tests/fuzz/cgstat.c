@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Files of cgroups: any bytes are a figure or none. The input is copied to its exact size, so that reading one byte
 // further is seen.
 #include <stddef.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whatever a broker answers: messages to plain structs, texts to a terminal, results to sentences and JSON.
 //
 // The first byte picks the message, the rest is its wire form.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The configuration file: any bytes are read or refused, never anything else.
 #include <stddef.h>
 #include <stdint.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Prefixes in network rules: any text is refused with a reason, or is a prefix whose own text is read as the same one.
 #include <assert.h>
 #include <stddef.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Names in network rules: any text is refused with a reason, or is a name that the relay takes and that holds itself.
 #include <assert.h>
 #include <stddef.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Orders to the relay: any bytes are refused, or a policy that can be matched against anything.
 #include <stddef.h>
 #include <stdint.h>

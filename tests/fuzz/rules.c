@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A schema from anywhere: it is read into tables, or refused with a reason.
 #include <assert.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A peer's bytes as conn.c cuts them: hello, headers, bodies, frames. The first byte chooses ipc or tcp.
 #include <assert.h>
 #include <stdlib.h>

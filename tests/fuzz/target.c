@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Destinations as people write them: any text is refused, or taken apart into what means the same when it is put together
 // again.
 #include <assert.h>

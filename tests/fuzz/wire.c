@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the scan lets through, protobuf-c unpacks: a message of each kind that a peer may send, by the first byte. What
 // came out goes through the field rules, and packs again into bytes that are accepted again.
 #include <assert.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A stock nng REQ socket: one request from stdin, one reply to stdout.
 //
 //   req ADDRESS < body > body        ADDRESS as nng has it: ipc:///path or tcp://host:port

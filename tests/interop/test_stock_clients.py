@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stock REQ sockets as peers: nng in C, pynng, mangos in Go, the nng crate in Rust.
 
 Each is a small program that sends one request from stdin and prints the one reply, so what it sends

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The programs of bpf/ as the loader brings them in: every object loads and attaches on this kernel, or says why it cannot;
 // nothing stays attached when the spawner dies; and without any the spawner starts all the same.
 #include "spawner.h"

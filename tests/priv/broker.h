@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A broker of one's own for tests in C: real binaries, a private socket, state and cgroup; and short ways to ask it for
 // things through libstockade.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A broker that has no descriptor left: what needs one is RESOURCE_EXHAUSTED, nothing else changes, and once there are
 // some again all is as before.
 #include "broker.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The real guest in a real tree, driven over its socket as the broker does. Needs root.
 //
 // The test program becomes what the spawner is: it moves into the spawner's tiny root. Its parent only waits and removes

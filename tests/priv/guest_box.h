@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A sandbox with the real guest in it, and what the broker says to it: for guest.c.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A sandbox for tests, without the spawner: the test forks a holder that prepares the trees, and clones children that
 // enter one, as the spawner does, then run a shell script as a job's user would (inside uid 1000, no capabilities).
 #pragma once

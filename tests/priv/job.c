@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Jobs through a real broker, a real spawner and a real guest: which limits end one, and what it leaves behind.
 #include "broker.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What goes into a job and what comes out of it, through real processes: order, bounds, gaps, terminals.
 #include "broker.h"
 

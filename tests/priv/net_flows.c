@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Numbers of flows, as the programs give them: one that something holds is nobody else's, however many destinations a
 // sandbox goes to, and while all are held another destination is refused. A listener stands for the relay; each job is a
 // process of the sandbox and exits with the number of its first line that failed.

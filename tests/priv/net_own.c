@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The host's own addresses, as the programs judge them: a rule of the whole address or "host" reaches one, no other does.
 #include <setjmp.h>
 #include <stdarg.h>

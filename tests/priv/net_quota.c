@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the programs count of a quota: payload, and nothing else. A listener of the test's stands for the relay.
 #include <setjmp.h>
 #include <stdarg.h>

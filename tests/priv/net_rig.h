@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The network programs alone, on a cgroup of the test's own, in a network namespace with nothing but loopback: no broker,
 // no relay. What the loader and the broker do with the maps, the test does; a listener at NET_RELAY_PORT stands for the
 // relay.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rule sets in a table of the kernel that is too small for all of them: who finds it full is told so and leaves nothing in
 // it, and what nobody has any more makes room at once.
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a job may make of its sockets, by the programs alone: which options it sets, how large their buffers are, and how
 // many it has.
 #include <setjmp.h>

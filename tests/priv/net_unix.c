@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Unix sockets as net_unix.bpf.c judges them (Linux 6.7): without an entry nothing is reached; with one a job reaches its
 // own sockets, of any kind of name, and a name below /usr is EPERM at once, counted and told.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The network programs alone: attached to a cgroup of our own, in a namespace where every address can be reached, so that
 // nothing but they can stop a packet. Each technique (tests/escape/techniques.h) runs in a process of the cgroup, as root;
 // it got out when its mark came to a forbidden listener, or a packet with a forbidden address was seen on the wire.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How long a test waits for what must come: longer where the machine is slow, as an emulated one (STOCKADE_SLOWNESS says
 // how many times). A bound for what never comes; it changes nothing of what is checked.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The relay moves what the policy allows, and nothing else: TCP and UDP flows of a job to servers of the test's own.
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A relay that is started again goes on where the one before ended: quotas, figures, and the addresses of names.
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A relay of the test's own: the real program, unprivileged, in a network namespace that stands for the host, with
 // listeners in another that stands for a sandbox. The test process is broker, spawner, kernel (it writes map "flows"),
 // job and the world at once; sockets of the job are made by stepping into the sandbox's namespace.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What one sandbox dials leaves others their ports: its dials have a rate, and a lack of ports is reported as that.
 #include <stdarg.h>
 #include <stddef.h>

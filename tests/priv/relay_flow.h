@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a job does, for tests of the relay: flows as the kernel would note them, and sockets in the sandbox of relay_box.h.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The relay answers names: what the policy does not hold goes nowhere, what leads to a private place is refused, the rest
 // gets an address of its own that leads to the name.
 #include <stdarg.h>

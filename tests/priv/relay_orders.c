@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The relay's other side: it starts only without privilege, is locked in before it serves, ends at an order that no
 // correct broker sends, and survives whatever jobs do to its listeners.
 #include <stdarg.h>

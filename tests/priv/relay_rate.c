@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A sandbox's rate is one bucket per direction: whatever the number of flows, what arrives is the rate, within 5 %. On a busy
 // machine a process that was held up finds in a moment what came in a longer time, so a measurement that is off is made
 // again, and longer.

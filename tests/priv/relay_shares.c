@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A relay with few descriptors and two sandboxes: what one takes of the tables that all share leaves room for the other, and
 // what costs no byte is not free.
 #include <stdarg.h>

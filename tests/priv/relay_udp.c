@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Associations of the relay: a datagram goes where its flow's number leads now.
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The name server of the relay's tests: a process of its own, with a table of names that lie, and a count of what it was
 // asked; and queries as a job's library would send them.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sandboxes through real processes: what is refused, whose they are, and how they end.
 #include "broker.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The broker's end (server/spawn.h) against the real spawner: callbacks come once, errors arrive, and a spawner that goes
 // away is told to everybody who waits.
 #include <sys/wait.h>

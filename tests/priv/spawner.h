@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A broker for tests of the spawner: starts the real binary on a cgroup and a state directory of its own, and speaks to
 // it packet by packet, so that it can also say what no broker says.
 #pragma once

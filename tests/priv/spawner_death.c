@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whose death ends what: the broker's, the spawner's, a signal's; and what the next start finds.
 #include "patience.h"
 #include "spawner.h"

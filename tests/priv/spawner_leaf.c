@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Leaves below v1 controllers go from sandbox to sandbox when nothing tells them from new ones, and only then.
 #include "spawner.h"
 

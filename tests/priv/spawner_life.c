@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A sandbox's life as the kernel shows it: what it is born with, its limits, freezing, killing, and that nothing is
 // left. The real spawner, the real guest.
 #include <linux/sched.h>

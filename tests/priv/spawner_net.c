@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // NET_OPEN and NET_DIAL with the real spawner and real sandboxes; what they refuse in a wrong form is in spawner_refusals.c.
 #include "spawner.h"
 

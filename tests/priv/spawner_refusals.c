@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the spawner refuses: configurations, requests in the wrong state (an error), and what no broker sends (the end).
 #include "spawner.h"
 

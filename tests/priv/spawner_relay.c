@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The relay's process as the spawner starts it: without privilege, with three descriptors, one at a time, never left over.
 #include "spawner.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where the spawner puts its cgroups: in a subtree that was delegated to it, as systemd's Delegate=yes does.
 #include <sys/xattr.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a sandbox sees, and what it cannot undo. Needs root.
 //
 // As in guest.c the test program becomes what the spawner is; its parent removes the folders afterwards.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a sandbox sees of /proc, and how many terminals it gets. Needs root.
 //
 // As in tree.c the test program becomes what the spawner is.

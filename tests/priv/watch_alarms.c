@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ways around the tripwires that the telemetry programs see: another ABI, set-id bits, files without a name for others to run.
 #include <linux/filter.h>
 #include <linux/seccomp.h>

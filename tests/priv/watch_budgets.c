@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Budgets of events, what is lost beyond them, and profiles of the telemetry programs.
 #include <sys/ptrace.h>
 #include <sys/socket.h>

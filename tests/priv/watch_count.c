@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the telemetry programs count, and for whom: real children in cgroups of this test's own. watch_rig.h does what the
 // loader and the broker do.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the telemetry programs tell: exec, exit, signals, files, dangerous calls, OOM.
 #include <pthread.h>
 #include <sys/ptrace.h>

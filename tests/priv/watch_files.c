@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the telemetry programs see of files: what is written, removed and renamed, and sensitive paths.
 #include <linux/openat2.h>
 

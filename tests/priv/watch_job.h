@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the tests of the telemetry programs share: events as they come out of both rings, and sandboxes with a job.
 #pragma once
 

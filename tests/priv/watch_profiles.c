@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Profiles of executables in the telemetry programs: learnt, judged, left alone.
 #include <sched.h>
 #include <sys/prctl.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The telemetry programs alone, on cgroups of the test's own: no broker, no spawner. What the loader and the broker do with
 // the maps, the test does.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // client/address.c: addresses of a broker.
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Each tripwire is raised at its threshold and not below, and says once what happens a thousand times.
 #include "anomaly_box.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the tests of the tripwires share: a box with the usual policy, the kernel's events, and what was raised.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The findings that are kept: bounded in all, and whoever has most gives way.
 #include <setjmp.h>
 #include <stdarg.h>

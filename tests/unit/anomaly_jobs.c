@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Findings are per job and expire with their window, and what goes on is answered although it is not reported again.
 #include "anomaly_box.h"
 

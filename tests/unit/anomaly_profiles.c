@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Profiles learn, freeze and judge; as a file they come back bit for bit; a file that is wrong anywhere changes nothing.
 #include <stdarg.h>
 #include <stddef.h>

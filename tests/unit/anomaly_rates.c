@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A rate that leaves its usual course is told; the first work of a quiet job, and noise, are not.
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tripwires about figures, every 100 ms: masses, storms, mining, and what no event told of.
 #include "anomaly_box.h"
 

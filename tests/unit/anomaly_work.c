@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Honest work that looks like an attack by its numbers alone, and the attack beside it that does not.
 #include "anomaly_box.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The arena says no beyond its cap, and gives aligned zeroes below it.
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The bill: whose figure each is, what is not known, and which limits were reached.
 #include <stdarg.h>
 #include <stddef.h>

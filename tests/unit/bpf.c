@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The broker's hold of the BPF maps, with files in memory in place of maps: what mmap sees of both is the same.
 #include <setjmp.h>
 #include <stdarg.h>

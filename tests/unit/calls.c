@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // client/calls.c: frames that are not ours, streams and their credit, connections that end, many threads.
 #include "peer.h"
 

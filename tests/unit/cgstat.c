@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the kernel writes about a cgroup, read without trust in its form.
 #include <stdarg.h>
 #include <stddef.h>

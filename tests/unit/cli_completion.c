@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // client/cli_words.c, cli_completion.c and cli_help.c: what is offered and shown is what the tables say.
 #include <setjmp.h>
 #include <stdarg.h>

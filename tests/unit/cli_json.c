@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // client/cli_json.c: the shape of what `-o json` prints.
 #include <setjmp.h>
 #include <stdarg.h>

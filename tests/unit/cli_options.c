@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // client/cli_options.c and the tables of cli_commands.c.
 #include <errno.h>
 #include <setjmp.h>

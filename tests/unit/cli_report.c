@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // client/cli_report.c: exit codes and names.
 #include <setjmp.h>
 #include <stdarg.h>

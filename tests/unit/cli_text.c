@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // client/cli_text.c: what reaches a terminal.
 #include <setjmp.h>
 #include <stdarg.h>

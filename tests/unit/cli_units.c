@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // client/cli_units.c: sizes and durations.
 #include <errno.h>
 #include <setjmp.h>

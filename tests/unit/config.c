@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A configuration that is not exactly right is refused with its place; the shipped one says what holds without it.
 #include <stdarg.h>
 #include <stddef.h>

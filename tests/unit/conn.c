@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Connections and frames: what is no greeting or no frame, what comes in pieces, what is not read.
 #include "conn_memory.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The RPC layer over a transport that is memory, for conn.c and idempotency.c: every byte and its moment are ours.
 #pragma once
 

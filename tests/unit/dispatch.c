@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A server whose table and schema do not agree does not start.
 #include <stdarg.h>
 #include <stddef.h>

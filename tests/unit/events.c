@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The event hub: nobody gets what the filter does not pass, every bound holds, and what is missing is told in its place.
 #include <setjmp.h>
 #include <stdarg.h>

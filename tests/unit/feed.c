@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The feed: whoever is no SUB socket is closed, one that stalls loses messages and nothing else, and every bound holds.
 //
 // Peers are real sockets, read and written by hand.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The filters as the kernel would run them: an interpreter gives the verdict for each call (filter_run.h). A job runs
 // under both programs and gets the stricter answer, as seccomp(2) has it.
 #include <setjmp.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A small interpreter of what filters use of classic BPF: their verdicts without loading anything.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The bucket of forks.
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The bounds that a Start is held to, and packets that are no requests. Starting for real: tests/priv/guest.c.
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A guest is a stranger: whatever it sends is told as an event, or ends the link.
 #include <stdarg.h>
 #include <stddef.h>

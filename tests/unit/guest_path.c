@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which file a job's command is.
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Idempotency keys: which are refused, who gets which answer, and what may be done again.
 #include "conn_memory.h"
 

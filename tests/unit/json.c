@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The JSON of events, findings and records: the names of the schema, and nothing of the form depends on the kind.
 #include <setjmp.h>
 #include <stdarg.h>

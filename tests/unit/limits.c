@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Limits only narrow: what is above a maximum is refused and names both values.
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // client/link.c and dial.c: peers that are no broker, bytes that are no frames.
 #include "peer.h"
 

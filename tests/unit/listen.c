@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where one may listen: addresses that are refused, and socket files that are one's own.
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A log line is one line, whatever is in it.
 #include <stdarg.h>
 #include <stddef.h>

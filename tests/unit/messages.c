@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A stream of SP over tcp from and to whole messages, at every split of its bytes.
 #include <stdarg.h>
 #include <stddef.h>

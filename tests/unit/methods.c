@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // client/methods.c against the descriptor set.
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What relays counted: the next one is told of the same sandbox's, and figures only rise.
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Options are offered only where the template takes them and the kernel and the relay would keep to them.
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rules become entries of the kernel's table: whatever their order, the longest prefix has all that holds for it.
 #include <stdarg.h>
 #include <stddef.h>

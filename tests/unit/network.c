@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Network policies: what is malformed or wider than the template is refused and named.
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Output: what a slow reader costs, what nobody reads, what is beyond the limit, and what comes out again.
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Packets on their way into a socket: what is refused, what waits, and that a descriptor is closed once and no more.
 #include <stdarg.h>
 #include <stddef.h>

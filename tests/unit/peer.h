@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A peer that lies, stalls and breaks off, for tests of the library's connections: a socket, a thread, and a script that
 // says what it does on each connection. It is hostile on purpose, so it is made here; how the library gets on with the
 // real broker is tests/flow's matter.

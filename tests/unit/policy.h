@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the tests of policies and of their rules share: a policy from destinations as the configuration has them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // server/pool_queue.c: tenants take turns.
 #include <setjmp.h>
 #include <stdarg.h>

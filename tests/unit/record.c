@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The record of a job: what is the same is counted, lists are cut to what fits, and text of a job cannot break a message.
 #include <setjmp.h>
 #include <stdarg.h>

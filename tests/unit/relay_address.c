@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which addresses are not simply somewhere on the Internet.
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Queries of jobs: whatever is not exactly one clean question is told so or dropped; answers echo what was asked.
 #include <stdarg.h>
 #include <stddef.h>

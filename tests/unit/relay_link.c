@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The broker's end of the relay's socket: the relay is a stranger, and what it may say is bounded by what it was told.
 #include <stdarg.h>
 #include <stddef.h>

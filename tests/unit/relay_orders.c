@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Orders: what a correct broker may send, to the bit. Each refusal spoils one thing of an order that is fine.
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a policy lets a sandbox reach, by address and by name; refusals first.
 #include <stdarg.h>
 #include <stddef.h>

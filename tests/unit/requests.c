@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a program gives to the library: options, lists and handles that are not there.
 #include <setjmp.h>
 #include <stdarg.h>

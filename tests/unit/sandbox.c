@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // server/sandbox.c: who waits for something of a sandbox is told, once, whatever the others who are told do.
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Names of socket options.
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the spawner accepts as its configuration, and as limits.
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What an error becomes on the wire: the right details, and nothing that a client's decoder chokes on.
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the kernel and the relay say is checked like any input: a record that is no event harms nothing, one of a sandbox
 // that is gone belongs to nobody, and what is whole becomes an event of its sandbox with text that is text.
 #include <setjmp.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What one tenant holds is counted for it alone and given back.
 #include <stdarg.h>
 #include <stddef.h>

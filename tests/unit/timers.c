@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Many deadlines on one libuv timer fire in order, once, and not after they were cleared.
 #include <stdarg.h>
 #include <stddef.h>

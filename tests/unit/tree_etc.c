@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What of /etc reaches a sandbox.
 #include <setjmp.h>
 #include <stdarg.h>

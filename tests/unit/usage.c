@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a sandbox uses: what is no figure is not known, files stay open within the bound, and both hierarchies are read.
 //
 // The files are real ones in a folder of the test's own, with the texts that kernels write.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The self-test refuses what has no bound, and each bound is enforced with the field's path.
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Hostile bytes are refused before protobuf-c sees them; honest ones come out as they went in.
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Makes the package: messages from proto/ into src/gen, then TypeScript into dist.
 //
 //   node scripts/build.mjs            both

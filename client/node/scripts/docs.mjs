@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // API.md from the doc comments of what "stockade" exports.
 //
 //   node scripts/docs.mjs           writes it

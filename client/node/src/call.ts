@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What one call brings along: its deadline, its caller's wish to give it up, its metadata and idempotency key.
 import { randomBytes } from "node:crypto";
 import { getOption } from "@bufbuild/protobuf";

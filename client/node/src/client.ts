@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Calls on a connection that is made when it is needed, and made again when it was lost.
 //
 // Theory of operation. A call that is lost with its connection is sent again only where that cannot execute anything a

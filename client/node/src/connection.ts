@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One connection: a transport, a session on it, and whoever waits for the session's events.
 //
 // It says of each call that it loses how far it got, because that decides whether somebody may send it again:

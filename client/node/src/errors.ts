@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What can go wrong, as classes: one per status code, so that `catch` can tell them apart by `instanceof`.
 //
 // A refusal explains itself: `reason` is for programs, `rule` or `limit` name what said no, `hint` says how to ask for

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a process did, in order, and how the pieces become a `RunResult`.
 import { ProtocolError } from "./errors.js";
 import { Stream } from "./gen/stockade/v1/process_service_pb.js";

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A port of this machine's loopback that leads into a sandbox.
 //
 // What the sandbox says comes as a stream, what it is told goes as calls: two directions that run beside each other,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Bytes on the connection: SP messages (nng's REQ/REP wire) and the Frame in each of them.
 //
 // Both sides open with 8 bytes, 00 'S' 'P' 00 <u16 protocol> 00 00. A message is then a u64 big-endian length and a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What programs import from "stockade". The protocol's own messages are in "stockade/schema".
 export type { CallOptions } from "./call.js";
 export { Client, DEFAULT_ADDRESS } from "./client.js";

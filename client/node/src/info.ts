@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // About the broker itself.
 import type { CallOptions } from "./call.js";
 import type { Client } from "./client.js";

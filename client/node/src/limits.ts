@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a sandbox and its jobs may use.
 import { inspect } from "node:util";
 import { create } from "@bufbuild/protobuf";

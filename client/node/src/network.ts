@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a sandbox reaches the network: from options to the protocol and back.
 import { inspect } from "node:util";
 import { create } from "@bufbuild/protobuf";

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A process that runs: its output as an async iterator, its stdin, its signals, its end.
 //
 // A process in a sandbox goes on when the connection is lost; reading goes on after the last byte that was seen, on a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Calls that put bytes into a queue of the broker's: while it is full nothing of them is taken, so they are made again.
 import { ResourceExhaustedError } from "./errors.js";
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Calls of whatever the broker offers, from the schema that it tells: for methods that have no wrapper here yet.
 import {
   createFileRegistry,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What became of a job: its output, how it ended, and what it used.
 import { constants } from "node:os";
 import { Code, StockadeError } from "./errors.js";

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sandboxes that are kept: the interface that most programs need, beside `run` (jobs.ts).
 import { randomBytes } from "node:crypto";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";

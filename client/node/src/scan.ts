@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A look at serialized bytes before they become objects: the broker's bytes are not trusted either.
 //
 // A message of 4 MiB can hold two million empty sub-messages, which would become hundreds of megabytes of objects, and

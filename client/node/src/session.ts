@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One connection's protocol, without any input or output: bytes and the time go in, bytes and events come out.
 //
 //   received bytes -> receive() -> events (data, end, goaway)      call(), cancel(), grant() -> takeOutput()

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From the status at the end of a call to the error that is thrown.
 import { fromBinary } from "@bufbuild/protobuf";
 import { ConnectionLostError, ProtocolError, codeName, makeError } from "./errors.js";

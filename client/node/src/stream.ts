@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The messages of one server-streaming call, as an async iterator.
 //
 // Credits make the broker wait for the reader: it may send `window` messages ahead, and gets new credit when half of

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What happens in sandboxes, and the records of jobs.
 import { setTimeout as sleep } from "node:timers/promises";
 import type { CallOptions } from "./call.js";

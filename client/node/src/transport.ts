@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How bytes get to the broker. The protocol above knows this interface only, so that another way (WebSocket, a pipe of
 // a test) is one function: pass it as `dial`.
 import { connect } from "node:net";

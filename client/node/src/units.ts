@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sizes and durations as people write them, and what is said about arguments that are none.
 import { inspect } from "node:util";
 import { Code, InvalidArgumentError } from "./errors.js";

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The other end of a connection, for tests that need a broker that misbehaves: it speaks the wire through the generated
 // messages, not through the code under test.
 import { create, fromBinary, toBinary } from "@bufbuild/protobuf";

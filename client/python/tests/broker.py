@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A broker of one's own for a test: the real binaries, private sockets, state and cgroup."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Puts tests/ on the path for the tests' helpers; closes with the line that others count."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A peer for unit tests: the broker side of the wire, with lies where a test wants them."""
 
 from __future__ import annotations

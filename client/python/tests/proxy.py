@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A man in the middle: forwards bytes to a broker, and drops or changes what a test wants."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Style, types, and what the package consists of."""
 
 from __future__ import annotations

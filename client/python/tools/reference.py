@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes REFERENCE.md to stdout: every public name of the package with what its docstring says."""
 
 from __future__ import annotations

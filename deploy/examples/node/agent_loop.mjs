@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An agent loop: a model writes code, the sandbox runs it, the model reads what came of it.
 //
 //   npm install ./client/node                # once, where this program is to run

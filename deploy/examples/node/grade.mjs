@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Grades 200 submissions in parallel, each in a sandbox of its own, with a progress bar.
 //
 //   npm install ./client/node                # once, where this program is to run

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An agent loop: a model writes code, the sandbox runs it, the model reads what came of it.
 
     python3 agent_loop.py                # with the stand-in below: no model, no network

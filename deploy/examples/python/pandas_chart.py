@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A pandas analysis in a sandbox: data goes in, a table and a chart come out.
 
     python3 pandas_chart.py [OUTPUT.png]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Every system call below one cgroup goes to a ring: for recordings, never for a broker.
 #include <linux/errno.h>
 

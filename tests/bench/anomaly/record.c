@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // bench-anomaly_record CGROUP FILE: writes every system call of the jobs below CGROUP (a folder that holds sandboxes) to
 // FILE, as struct recorded, until SIGTERM; says "ready" when it has begun, and "N lost" at the end.
 #include <bpf/libbpf.h>

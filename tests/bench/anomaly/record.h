@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One system call of a recording, as the recorder's program writes it and the files keep it.
 #pragma once
 

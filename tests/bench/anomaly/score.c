@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // bench-anomaly_score: how well benign runs and attacks are told apart, by what the broker looks at.
 //
 //   bench-anomaly_score RECORDING MANIFEST     what `run` recorded

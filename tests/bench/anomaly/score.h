@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Between the files of bench-anomaly_score.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ADFA-LD (Creech and Hu, 2013): folders of text files, each the numbers of the system calls of one trace.
 //
 // The numbers are those of 32-bit x86, and programs are mixed: there is one profile for all. Trained on the training

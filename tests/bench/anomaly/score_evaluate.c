@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The tests of score.c: types that were trained on, types that were not, and a profile per template.
 #include <stdio.h>
 #include <stdlib.h>

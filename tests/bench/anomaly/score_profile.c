@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Profiles as the kernel keeps them (bpf/watch.h), and the figures of a test: see score.h.
 #include "score.h"
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the jobs of the evaluation do: work as agents have it done, and harmless imitations of attacks.
 
 Each is a script that runs in a sandbox of its own; "$1" (sys.argv[1]) is the number of the run, so no two runs are alike.

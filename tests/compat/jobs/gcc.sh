@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Compile, link with a library, optimise, run under threads, a failing program's signal.
 cat >l.c <<'C'
 int twice(int n) { return 2 * n; }

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # A repository from init to a merge, a clone and a bundle.
 export HOME=$PWD/home GIT_CONFIG_NOSYSTEM=1
 mkdir home work && cd work

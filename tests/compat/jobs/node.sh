@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What Node's core does with the system: files, watch, streams, child processes, workers, sockets, timers, crypto.
 cat >m.mjs <<'J'
 import { once } from "node:events";

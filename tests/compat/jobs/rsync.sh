@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Copies with links and times, what changed alone, deletion, through a pipe to itself.
 mkdir -p a/b && seq 5000 >a/f && ln -s f a/l && ln a/f a/h && touch -d 2001-02-03 a/f && dd if=/dev/urandom of=a/r bs=64k count=16 status=none
 rsync -aH a/ c/ && diff -r a c && stat -c '%Y %h' c/f && readlink c/l

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # A database in WAL mode with two writers, locks, a backup, integrity.
 sqlite3 a.db 'pragma journal_mode=wal; create table t(x integer primary key, y text); insert into t(y) select hex(randomblob(8)) from (with recursive c(n) as (select 1 union all select n+1 from c where n<20000) select n from c);'
 for i in 1 2; do

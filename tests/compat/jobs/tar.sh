@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Trees with links, modes, times, sparse files, long names; out and in again, compared.
 mkdir -p d/e/f && cd d && seq 1000 >a && ln a hard && ln -s a soft && ln -s /nowhere dangling && mkfifo fifo && truncate -s 50M sparse
 chmod 750 e && touch -d '2001-02-03 04:05:06' a && printf x >"$(printf 'n%.0s' {1..200})" && cd ..

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A stock REQ socket of mangos: one request from stdin, one reply to stdout.
 package main
 

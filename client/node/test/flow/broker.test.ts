@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Everything that the library promises, against a real broker with a socket, state and cgroup of its own.
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Servers of one's own for the flow tests: the real binaries of the build folder that STOCKADE_BUILD names, on private
 // sockets; and a proxy that cuts connections where a test wants it.
 import { spawn } from "node:child_process";

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The client on real sockets against the real RPC layer (echo-server): sizes, streams, many calls, cancel, drain, cuts.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Calls against a peer that misbehaves: what is sent again and what never, what a bad reply does, deadlines, credits.
 import assert from "node:assert/strict";
 import { test } from "node:test";

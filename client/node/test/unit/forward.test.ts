@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ports that lead into a sandbox: what is refused here, and a broker that lies.
 import assert from "node:assert/strict";
 import { once } from "node:events";

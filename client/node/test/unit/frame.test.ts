@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Byte vectors of the wire, and what is refused on it.
 import assert from "node:assert/strict";
 import { test } from "node:test";

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Network policies as people write them.
 import assert from "node:assert/strict";
 import { test } from "node:test";

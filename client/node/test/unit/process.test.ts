@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Jobs and sandboxes against a peer that plays a broker: events, output, stdin, attaching again, the schema.
 import assert from "node:assert/strict";
 import { test } from "node:test";

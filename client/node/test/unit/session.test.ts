@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The protocol of one connection: bytes and the time in, bytes and events out.
 import assert from "node:assert/strict";
 import { test } from "node:test";

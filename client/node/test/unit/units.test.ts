@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sizes, durations, limits and addresses as people write them.
 import assert from "node:assert/strict";
 import { test } from "node:test";

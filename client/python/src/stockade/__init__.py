@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 r"""Run the code of AI agents where it can do no harm.
 
 >>> import stockade

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where the broker is: ``ipc:///path`` or ``unix:/path`` (a unix socket), ``tcp://host:port``."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """When a call may be sent again: the rules, without I/O and without a clock.
 
 While the broker is away a client that was connected before tries to connect for ``retry_for``

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What lets one piece of code serve threads and asyncio.
 
 Everything that both clients do is written once, as coroutines (``calls``, ``jobs``, ``boxes``).

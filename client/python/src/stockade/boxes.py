@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A sandbox, for threads and asyncio alike (``both``)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calls on a connection to a broker, for threads and asyncio alike (``both``).
 
 The connection (``link``, ``aio.link``) is made with the first call and again when it was lost. See

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A client with threads: many calls at once on one connection, from as many threads as you like."""
 
 from __future__ import annotations

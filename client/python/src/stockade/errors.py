@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What can go wrong, as exceptions.
 
 ``StockadeError`` is the base of all. A call that the broker refused or could not finish raises the

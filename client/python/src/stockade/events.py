@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a process did, in order, and how the pieces become a ``Result``."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a sandbox or a job may use."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One connection for programs with threads, and the thread that reads from it.
 
 caller's thread   opens a call in the core, writes, waits on the call's condition

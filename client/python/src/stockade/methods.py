@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The methods of the public API: paths, messages, and the rules that the .proto files give them.
 
 The rules (deadline, idempotency) are read from the options in the descriptors, so they are the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A process in a sandbox, for programs with threads."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From keyword arguments to the messages of the protocol: shared by both clients."""
 
 from __future__ import annotations

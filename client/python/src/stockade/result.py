@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What became of a job: its output, how it ended, and what it used."""
 
 from __future__ import annotations

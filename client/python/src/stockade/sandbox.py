@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sandboxes and one-shot jobs, for programs with threads."""
 
 from __future__ import annotations

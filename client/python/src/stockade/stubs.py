@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stubs made at run time from descriptors: for methods that this package has no wrapper for.
 
 >>> schema = client.schema()                                                       # doctest: +SKIP

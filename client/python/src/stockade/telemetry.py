@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What happens in sandboxes: the request for events, and the events of its answers one by one."""
 
 from __future__ import annotations

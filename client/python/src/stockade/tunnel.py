@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One connection into a sandbox, for threads and asyncio alike (``both``).
 
 What the sandbox says comes as a stream, what it is told goes as calls: two directions that run

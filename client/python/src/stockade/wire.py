@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The protocol without I/O: bytes in, bytes out, and the calls of one connection between them.
 
 Both clients, with threads and with asyncio, drive one ``Core`` per connection. They hand in what

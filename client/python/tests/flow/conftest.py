@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One broker for all tests that do no harm to it."""
 
 from __future__ import annotations

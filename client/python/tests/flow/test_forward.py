@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ports of this machine that lead into real sandboxes, with threads and with asyncio."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sandboxes and their processes against a real broker: attach, broken connections, restart."""
 
 from __future__ import annotations

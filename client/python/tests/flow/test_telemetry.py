@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Events and records, from a real broker."""
 
 from __future__ import annotations

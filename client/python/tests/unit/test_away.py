@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """While the broker is away: who waits for it, for how long, and what is said when it stays away."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Code that threads and asyncio share: with threads a coroutine never suspends."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The client with threads against a peer that lies, breaks off, or drains."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Processes and results: nonsense is refused, gaps are counted, output goes on after a break."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The protocol without I/O: what the broker may not send is refused, what it may is understood."""
 
 from __future__ import annotations

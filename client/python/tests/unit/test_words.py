@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is said: a result in a line, a failed job with its command, an argument by its name."""
 
 from __future__ import annotations

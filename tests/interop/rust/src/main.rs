@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 //! A stock REQ socket of the nng crate: one request from stdin, one reply to stdout.
 use nng::options::{Options, ReconnectMinTime, RecvTimeout, SendTimeout};
 use nng::{Protocol, Socket};

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The client for asyncio: many calls at once on one connection, all in one event loop.
 
 A client belongs to the event loop that it was first used in.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A port of this machine's loopback that leads into a sandbox, for asyncio."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One connection for asyncio: one task reads and feeds the core, callers sleep on events."""
 
 from __future__ import annotations

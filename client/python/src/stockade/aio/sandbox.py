@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sandboxes and one-shot jobs for asyncio: the same as ``stockade.sandbox``, with ``await``."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Events as they happen, for asyncio."""
 
 from __future__ import annotations
