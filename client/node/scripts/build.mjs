@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes the package: messages from proto/ into src/gen, then TypeScript into dist.
+// Makes the package: messages from proto/ into src/gen, then TypeScript into dist: modules in
+// dist/src, CommonJS in dist/cjs.
 //
 //   node scripts/build.mjs            both
 //   node scripts/build.mjs generate   the messages only
@@ -9,7 +10,7 @@
 //
 // A package made by `npm pack` holds dist already, and no proto/ is near it: then `prepare` has nothing to do.
 import { execFileSync } from "node:child_process";
-import { existsSync, mkdirSync, readdirSync, rmSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { dirname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -77,6 +78,9 @@ function generate() {
 function compile(project) {
   rmSync(join(root, "dist"), { recursive: true, force: true });
   run(process.execPath, [toolPath("typescript", "bin/tsc"), "-p", join(root, project)]);
+  // Once more for require(): the same sources as CommonJS, with types that say so.
+  run(process.execPath, [toolPath("typescript", "bin/tsc"), "-p", join(root, "tsconfig.cjs.json")]);
+  writeFileSync(join(root, "dist/cjs/package.json"), '{ "type": "commonjs" }\n');
 }
 
 const what = process.argv[2] ?? "all";

@@ -7,7 +7,7 @@ import { CancelledError, Code, DeadlineExceededError } from "./errors.js";
 import type { StockadeError } from "./errors.js";
 import { METADATA_BYTES_MAX, METADATA_ITEMS_MAX } from "./frame.js";
 import { method as methodOption } from "./gen/stockade/v1/options_pb.js";
-import { badArgument, parseDuration } from "./units.js";
+import { badArgument, knownOptions, parseDuration } from "./units.js";
 import type { Duration } from "./units.js";
 
 /** How any call is made. */
@@ -24,6 +24,8 @@ export interface CallOptions {
   /** More metadata, such as { traceparent: "..." }; lower-case keys. */
   metadata?: Readonly<Record<string, string>>;
 }
+
+const CALL_OPTIONS = { deadline: true, signal: true, idempotencyKey: true, metadata: true } as const;
 
 /** What the .proto files say about a method. */
 export interface MethodRules {
@@ -57,6 +59,7 @@ export function metadataOf(
   token: string | undefined,
   options: CallOptions,
 ): (readonly [string, string])[] {
+  knownOptions(options, CALL_OPTIONS);
   const pairs: (readonly [string, string])[] = [];
   if (token !== undefined && token !== "") {
     pairs.push(["authorization", `Bearer ${token}`]);
@@ -76,6 +79,16 @@ export function metadataOf(
     throw badArgument("metadata", `at most ${METADATA_ITEMS_MAX} pairs and ${METADATA_BYTES_MAX} bytes in all`);
   }
   return pairs;
+}
+
+/** The same metadata with another idempotency key, unless the caller chose it: what was refused is a new request. */
+export function renewed(
+  metadata: readonly (readonly [string, string])[],
+  options: CallOptions,
+): readonly (readonly [string, string])[] {
+  return options.idempotencyKey !== undefined
+    ? metadata
+    : metadata.map(([key, value]) => [key, key === "idempotency-key" ? randomBytes(16).toString("hex") : value]);
 }
 
 /** On our side a method's own longest deadline gets this much more, so that the broker's word comes first. */

@@ -19,11 +19,12 @@ import type {
   MessageInitShape,
   MessageShape,
 } from "@bufbuild/protobuf";
-import { CallScope, metadataOf, pathOf, rulesOf } from "./call.js";
+import { CallScope, metadataOf, pathOf, renewed, rulesOf } from "./call.js";
 import type { CallOptions } from "./call.js";
 import { Connection } from "./connection.js";
 import type { Lost } from "./connection.js";
 import { Code, ProtocolError, UnavailableError } from "./errors.js";
+import type { StockadeError } from "./errors.js";
 import { SystemService } from "./gen/stockade/v1/system_service_pb.js";
 import { checkWire } from "./scan.js";
 import type { CallInit } from "./session.js";
@@ -32,7 +33,7 @@ import type { WireStatus } from "./status.js";
 import { MessageStream } from "./stream.js";
 import { dialSocket, parseAddress } from "./transport.js";
 import type { Dial } from "./transport.js";
-import { badArgument, parseDuration } from "./units.js";
+import { badArgument, knownOptions, parseDuration } from "./units.js";
 import type { Duration } from "./units.js";
 
 /** Where the broker listens unless it was told otherwise. */
@@ -54,6 +55,15 @@ export interface ClientOptions {
   dial?: Dial;
 }
 
+const CLIENT_OPTIONS = {
+  address: true,
+  token: true,
+  connectTimeout: true,
+  reconnectTimeout: true,
+  keepalive: true,
+  dial: true,
+} as const;
+
 /** A call is sent at most this often, whatever became of it. */
 const ATTEMPTS_MAX = 6;
 const BACKOFF_FIRST_MS = 20;
@@ -65,6 +75,15 @@ type Outcome =
 
 function sleep(ms: number): Promise<void> {
   return new Promise((resolve) => setTimeout(resolve, ms));
+}
+
+/**
+ * Milliseconds to wait before a call goes out again that the broker refused because it takes none at present;
+ * undefined: it does not.
+ */
+function askAgainMs(error: StockadeError, giveUp: number): number | undefined {
+  const ms = error instanceof UnavailableError && error.retryAfter !== undefined ? error.retryAfter * 1000 : undefined;
+  return ms === undefined || performance.now() + ms > giveUp ? undefined : Math.max(ms, BACKOFF_FIRST_MS);
 }
 
 /** Serialized request; InvalidArgumentError where the values do not fit their types. */
@@ -106,6 +125,7 @@ export class Client implements AsyncDisposable {
 
   /** InvalidArgumentError: an option is wrong. Nothing is connected yet. */
   constructor(options: ClientOptions = {}) {
+    knownOptions(options, CLIENT_OPTIONS);
     this.address = options.address ?? (process.env["STOCKADE_ADDRESS"] || DEFAULT_ADDRESS);
     this.#token = options.token ?? process.env["STOCKADE_TOKEN"];
     this.#dial = options.dial ?? dialSocket;
@@ -130,7 +150,7 @@ export class Client implements AsyncDisposable {
     const metadata = metadataOf(method, this.#token, options);
     const scope = new CallScope(method, options);
     try {
-      const answer = await this.#send(method, { payload, metadata }, scope);
+      const answer = await this.#send(method, { payload, metadata }, scope, options);
       return this.#decode(method.output, answer.payload, answer.connection);
     } finally {
       scope.done();
@@ -148,12 +168,15 @@ export class Client implements AsyncDisposable {
   ): MessageStream<MessageShape<O>> {
     const payload = serialize(method.input, request);
     const metadata = metadataOf(method, this.#token, options);
+    const giveUp = performance.now() + this.#reconnectMs;
     return new MessageStream({
       path: pathOf(method),
       idempotent: rulesOf(method).idempotent,
       payload,
       metadata,
       scope: new CallScope(method, options),
+      renewed: (pairs) => renewed(pairs, options),
+      askAgain: (error) => askAgainMs(error, giveUp),
       connection: (scope) => this.#usable(scope),
       decode: (bytes, connection) => this.#decode(method.output, bytes, connection),
     });
@@ -192,25 +215,40 @@ export class Client implements AsyncDisposable {
     method: DescMethodUnary,
     call: Pick<CallInit, "payload" | "metadata">,
     scope: CallScope,
+    options: CallOptions,
   ): Promise<{ payload: Uint8Array; connection: Connection }> {
     const path = pathOf(method);
+    const giveUp = performance.now() + this.#reconnectMs;
+    let { metadata } = call;
     const { idempotent } = rulesOf(method);
     let sentAt: number | undefined;
+    let doubt: StockadeError | undefined; // a change that may have been executed
     for (let attempt = 1; ; attempt++) {
-      const connection = await this.#usable(scope);
+      const connection = await this.#usable(scope).catch((e: unknown) => {
+        throw doubt !== undefined && e instanceof UnavailableError ? doubt : e;
+      });
       if (sentAt !== undefined && !idempotent && !(await this.#isSameBroker(connection, sentAt, scope))) {
         throw connectionLost(path, new Error("the broker was started anew since"));
       }
       const began = performance.now();
-      const outcome = await this.#once(connection, { ...call, method: path }, scope);
+      const outcome = await this.#once(connection, { ...call, metadata, method: path }, scope);
       if (!("lost" in outcome)) {
         if (outcome.status !== undefined && outcome.status.code !== Code.OK) {
-          throw errorFromStatus(outcome.status, path);
+          const error = errorFromStatus(outcome.status, path);
+          const wait = askAgainMs(error, giveUp);
+          if (wait === undefined) {
+            throw doubt !== undefined && error instanceof UnavailableError ? doubt : error;
+          }
+          metadata = doubt === undefined ? renewed(metadata, options) : metadata;
+          attempt--;
+          await scope.race(sleep(wait));
+          continue;
         }
         return { payload: outcome.payload, connection };
       }
       if (outcome.lost === "sent") {
         sentAt ??= began;
+        doubt = idempotent ? undefined : connectionLost(path, outcome.error);
       }
       if (outcome.error instanceof RangeError) {
         throw badArgument("request", outcome.error.message);

@@ -98,6 +98,8 @@ const nothingGiven: Given = { stdout: false, stderr: false };
 
 /** Folds the events of one process into its identity, its output and its result. */
 export class Collector {
+  /** The command, where this program started it. */
+  readonly args: readonly string[];
   /** "" until the process is known to have started. */
   processId = "";
   sandboxId = "";
@@ -114,8 +116,9 @@ export class Collector {
   #cut = 0; // by the limit on output: the bill knows the whole sum
 
   /** `keep`: bytes of stdout and of stderr that the result holds. */
-  constructor(keep: number) {
+  constructor(keep: number, args: readonly string[] = []) {
     this.#keep = keep;
+    this.args = [...args];
   }
 
   /**
@@ -197,6 +200,6 @@ export class Collector {
     const gone = this.#gone + Math.max(this.#cut, Number(result.bill?.outputCutBytes?.value ?? 0n));
     const missing = gone + this.#over;
     const cut = gone + this.#unseen;
-    this.result = new RunResult(result, { stdout: join(stdout), stderr: join(stderr), missing, cut });
+    this.result = new RunResult(result, { stdout: join(stdout), stderr: join(stderr), missing, cut }, this);
   }
 }

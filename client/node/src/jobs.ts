@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Jobs: what a command is, one-shot runs, and reading a job to its end.
+import { inspect } from "node:util";
 import { create } from "@bufbuild/protobuf";
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import type { CallOptions } from "./call.js";
@@ -15,7 +16,7 @@ import type { Network, NetworkPolicy } from "./network.js";
 import { Process, splitStdin } from "./process.js";
 import type { Stdin, TerminalSize } from "./process.js";
 import type { RunResult } from "./result.js";
-import { badArgument, parseSize, textsOf } from "./units.js";
+import { badArgument, knownOptions, parseSize, textsOf } from "./units.js";
 import type { Duration, Size } from "./units.js";
 
 /** How a command is executed. */
@@ -74,6 +75,26 @@ export interface FreshSandbox {
   client?: Client;
 }
 
+const CONTROL = { deadline: true, signal: true, idempotencyKey: true } as const;
+const COMMAND = {
+  env: true,
+  cwd: true,
+  stdin: true,
+  terminal: true,
+  timeout: true,
+  limits: true,
+  keep: true,
+  ...CONTROL,
+} as const;
+const FRESH = { template: true, network: true, metadata: true, name: true, client: true } as const;
+/** @internal What each takes: options of any other name are refused. */
+export const OPTIONS = {
+  control: CONTROL,
+  fresh: FRESH,
+  start: { ...COMMAND, stdinOpen: true },
+  run: { ...COMMAND, onStdout: true, onStderr: true, onOutput: true, check: true },
+} as const;
+
 let shared: Client | undefined;
 
 /** The client that all share who name none. It is made when it is first needed, and again when it was closed. */
@@ -91,8 +112,13 @@ export function commandOf(
   inline: Uint8Array,
   stdinOpen: boolean,
 ): MessageInitShape<typeof CommandSchema> {
-  if (!Array.isArray(args) || args.length === 0 || !args.every((a) => typeof a === "string")) {
+  const given: unknown = args;
+  if (!(given instanceof Array) || given.length === 0) {
     throw badArgument("args", 'a command is a list of strings, such as ["python3", "-c", "print(1)"]');
+  }
+  const bad = args.findIndex((a) => typeof a !== "string");
+  if (bad >= 0) {
+    throw badArgument(`args[${bad}]`, `${inspect(args[bad])} is no text`);
   }
   return create(CommandSchema, {
     args: [...args],
@@ -100,7 +126,9 @@ export function commandOf(
     workdir: options.cwd ?? "",
     stdin: inline,
     stdinOpen,
-    ...(options.terminal === undefined ? {} : { terminal: { ...options.terminal } }),
+    ...(options.terminal === undefined
+      ? {}
+      : { terminal: { ...knownOptions(options.terminal, { rows: true, columns: true }, "terminal") } }),
   });
 }
 
@@ -119,9 +147,14 @@ export function controlOf({ deadline, signal, idempotencyKey }: CallControl): Ca
   };
 }
 
+/** @internal The same of options that have nothing else. */
+export function controlOnly(options: CallControl): CallOptions {
+  return controlOf(knownOptions(options, OPTIONS.control));
+}
+
 /** @internal What keeps its output. */
-export function collectorOf(options: CommandOptions): Collector {
-  return new Collector(parseSize(options.keep ?? "64M", "keep"));
+export function collectorOf(options: CommandOptions, args: readonly string[] = []): Collector {
+  return new Collector(parseSize(options.keep ?? "64M", "keep"), args);
 }
 
 async function feed(process: Process, more: NonNullable<ReturnType<typeof splitStdin>["more"]>): Promise<void> {
@@ -192,6 +225,7 @@ export interface OneShotStartOptions extends StartOptions, FreshSandbox {}
  * console.log(r.stdout, r.exitCode, r.bill.cpuTime);
  */
 export async function run(args: readonly string[], options: OneShotOptions = {}): Promise<RunResult> {
+  knownOptions(options, { ...OPTIONS.run, ...OPTIONS.fresh });
   const { inline, more } = splitStdin(options.stdin);
   const process = await startOneShot(args, options, inline, more !== undefined);
   return finish(process, options, more);
@@ -203,6 +237,7 @@ export async function run(args: readonly string[], options: OneShotOptions = {})
  * it.
  */
 export async function start(args: readonly string[], options: OneShotStartOptions = {}): Promise<Process> {
+  knownOptions(options, { ...OPTIONS.start, ...OPTIONS.fresh });
   return startOneShot(args, options, wholeStdin(options.stdin), isStdinOpen(options));
 }
 
@@ -235,7 +270,7 @@ async function startOneShot(
     metadata: textsOf(options.metadata, "metadata"),
     name: options.name ?? "",
   };
-  const collector = collectorOf(options);
+  const collector = collectorOf(options, args);
   const stream = client.stream(ProcessService.method.run, request, controlOf(options));
   return Process.begin({ client, stream, collector, detachable: false });
 }

@@ -22,7 +22,7 @@ import { ProcessService } from "./gen/stockade/v1/process_service_pb.js";
 import type { ProcessEvent as EventMessage } from "./gen/stockade/v1/process_service_pb.js";
 import { untilTaken } from "./queue.js";
 import type { RunResult } from "./result.js";
-import { badArgument, parseDuration } from "./units.js";
+import { badArgument, knownOptions, parseDuration } from "./units.js";
 import type { Duration } from "./units.js";
 
 /** Bytes of one write to stdin. */
@@ -84,6 +84,7 @@ export class Process implements AsyncIterable<ProcessEvent>, AsyncDisposable {
   #stream: EventStream;
   #reading: Promise<unknown> = Promise.resolve();
   #tries = 0;
+  #lost: ConnectionLostError | undefined; // not yet read on after it
   #detached = false;
   #failed: { error: unknown } | undefined;
 
@@ -153,6 +154,7 @@ export class Process implements AsyncIterable<ProcessEvent>, AsyncDisposable {
    * and then the process goes on, and wait() may be called again.
    */
   async wait(options: { timeout?: Duration } = {}): Promise<RunResult> {
+    knownOptions(options, { timeout: true });
     if (options.timeout === undefined) {
       return this.#wait();
     }
@@ -247,6 +249,12 @@ export class Process implements AsyncIterable<ProcessEvent>, AsyncDisposable {
     this.#stream.cancel();
   }
 
+  /** In short, for console.log: its id, and how it ended. */
+  [inspect.custom](): string {
+    const how = this.result === undefined ? `pid ${this.pid}` : this.result.toString();
+    return `<Process ${this.id === "" ? "never started" : this.id} ${how}>`;
+  }
+
   /** Kills it where it still runs, and stops reading: for `await using`. */
   async [Symbol.asyncDispose](): Promise<void> {
     if (this.result === undefined && !this.#detached) {
@@ -289,6 +297,7 @@ export class Process implements AsyncIterable<ProcessEvent>, AsyncDisposable {
       try {
         const next = await this.#stream.next();
         if (next.done !== true) {
+          this.#lost = undefined;
           return next.value.event;
         }
       } catch (e) {
@@ -304,7 +313,13 @@ export class Process implements AsyncIterable<ProcessEvent>, AsyncDisposable {
   }
 
   #reattach(error: unknown): void {
+    if (error instanceof NotFoundError && this.#lost !== undefined) {
+      throw this.#lost; // another broker answers
+    }
     const lost = error instanceof ConnectionLostError || error instanceof BrokerUnreachableError;
+    if (error instanceof ConnectionLostError) {
+      this.#lost ??= error;
+    }
     if (!lost || !this.#detachable || this.id === "" || ++this.#tries > REATTACH_MAX) {
       throw error;
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What became of a job: its output, how it ended, and what it used.
 import { constants } from "node:os";
+import { inspect } from "node:util";
 import { Code, StockadeError } from "./errors.js";
 import { FigureScope, FigureSource, Outcome as OutcomeNumber } from "./gen/stockade/v1/limits_pb.js";
 import type {
@@ -182,6 +183,42 @@ export interface KeptOutput {
   cut: number;
 }
 
+/** Which job it was. */
+export interface JobIdentity {
+  args: readonly string[];
+  processId: string;
+  sandboxId: string;
+}
+
+const unnamed: JobIdentity = { args: [], processId: "", sandboxId: "" };
+/** Characters of each stream, in what is shown of a result. */
+const SHOWN_CHARS = 100;
+const COMMAND_CHARS = 200;
+/** Of stderr, in the message of a JobError. */
+const TAIL_LINES = 20;
+const TAIL_CHARS = 2000;
+
+function tail(bytes: Uint8Array, chars: number): string {
+  return new TextDecoder().decode(bytes.subarray(Math.max(0, bytes.length - 4 * chars))).slice(-chars);
+}
+
+function shownBegin(bytes: Uint8Array): string {
+  const text = new TextDecoder().decode(bytes.subarray(0, 4 * SHOWN_CHARS)).slice(0, SHOWN_CHARS);
+  return inspect(text) + (Buffer.byteLength(text) < bytes.length ? "..." : "");
+}
+
+function shownEnd(bytes: Uint8Array): string {
+  const text = tail(bytes, SHOWN_CHARS);
+  return (Buffer.byteLength(text) < bytes.length ? "..." : "") + inspect(text);
+}
+
+/** A command as a shell would take it, cut after 200 characters. */
+function shortened(args: readonly string[]): string {
+  const quoted = args.map((a) => (/^[\w@%+=:,./-]+$/.test(a) ? a : `'${a.replaceAll("'", `'"'"'`)}'`));
+  const text = quoted.join(" ");
+  return text.length <= COMMAND_CHARS ? text : `${text.slice(0, COMMAND_CHARS)}...`;
+}
+
 const nothingKept: KeptOutput = { stdout: new Uint8Array(0), stderr: new Uint8Array(0), missing: 0, cut: 0 };
 
 /** What became of a job. That it ended badly is no error of the call: see `outcome`, `ok` and `check()`. */
@@ -213,8 +250,14 @@ export class RunResult {
    * whose output was cut is no success.
    */
   readonly outputCut: number;
+  /** The command, where this program started it; empty after `attach`, and in a list. */
+  readonly args: readonly string[];
+  /** Id of the process, 32 lower-case hex digits; "" where it never started, and in a list. */
+  readonly processId: string;
+  /** Id of the sandbox that it ran in; the same holds. */
+  readonly sandboxId: string;
 
-  constructor(message: ResultMessage, kept: KeptOutput = nothingKept) {
+  constructor(message: ResultMessage, kept: KeptOutput = nothingKept, job: JobIdentity = unnamed) {
     this.outcome = outcomes[message.outcome] ?? "unknown";
     const hasCode = this.outcome === "exited" || this.outcome === "not_executed";
     this.exitCode = hasCode ? message.exitCode : undefined;
@@ -228,6 +271,9 @@ export class RunResult {
     this.stderrBytes = kept.stderr;
     this.outputMissing = kept.missing;
     this.outputCut = Math.max(kept.cut, this.bill.outputCut ?? 0);
+    this.args = job.args;
+    this.processId = job.processId;
+    this.sandboxId = job.sandboxId;
   }
 
   /** `stdoutBytes` as text; what is no UTF-8 becomes U+FFFD. */
@@ -276,15 +322,32 @@ export class RunResult {
     }
     return this.reason === "" ? how : `${how}: ${this.reason}`;
   }
+
+  /** In short, for console.log: how it ended, the begin of its output, and its id. */
+  [inspect.custom](): string {
+    const stderr = this.stderrBytes.length === 0 ? "" : `, stderr=${shownEnd(this.stderrBytes)}`;
+    const id = this.processId === "" ? "" : `, id=${this.processId}`;
+    return `<RunResult ${this.toString()}, stdout=${shownBegin(this.stdoutBytes)}${stderr}${id}>`;
+  }
 }
 
 /** A job failed, or its output was cut, and the caller asked for that (`check`). Code ABORTED. */
 export class JobError extends StockadeError {
   /** The job's result: outcome, exit code, limit, output, bill. */
   readonly result: RunResult;
+  /** The command; empty where another program started it. */
+  readonly command: readonly string[];
+  /** The end of what it wrote to stderr: its last 20 lines, of at most 2,000 characters. */
+  readonly stderr: string;
 
   constructor(result: RunResult) {
-    super(Code.ABORTED, result.toString(), { reason: "JOB_ENDED_BADLY" });
+    const stderr = tail(result.stderrBytes, TAIL_CHARS).trimEnd().split("\n").slice(-TAIL_LINES).join("\n");
+    const command = result.args.length === 0 ? "" : `${shortened(result.args)}: `;
+    super(Code.ABORTED, `${command}${result.toString()}${stderr === "" ? "" : `\n${stderr}`}`, {
+      reason: "JOB_ENDED_BADLY",
+    });
     this.result = result;
+    this.command = result.args;
+    this.stderr = stderr;
   }
 }

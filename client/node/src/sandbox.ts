@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sandboxes that are kept: the interface that most programs need, beside `run` (jobs.ts).
 import { randomBytes } from "node:crypto";
+import { inspect } from "node:util";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import type { Client } from "./client.js";
-import { AlreadyExistsError, ConnectionLostError, NotFoundError } from "./errors.js";
+import { AlreadyExistsError, ConnectionLostError, NotFoundError, UnavailableError } from "./errors.js";
 import { Forward } from "./forward.js";
 import type { ForwardOptions } from "./forward.js";
 import { ProcessService } from "./gen/stockade/v1/process_service_pb.js";
@@ -13,7 +14,9 @@ import type { Sandbox as SandboxMessage } from "./gen/stockade/v1/sandbox_servic
 import {
   collectorOf,
   commandOf,
+  OPTIONS,
   controlOf,
+  controlOnly,
   defaultClient,
   finish,
   isStdinOpen,
@@ -27,7 +30,7 @@ import { PORT_MAX, letsIn, networkMode, networkOf, networkPolicy } from "./netwo
 import type { Network, NetworkPolicy } from "./network.js";
 import { Process, splitStdin } from "./process.js";
 import { RunResult } from "./result.js";
-import { badArgument, lifetimeMs, textsOf } from "./units.js";
+import { badArgument, knownOptions, lifetimeMs, textsOf } from "./units.js";
 import type { Duration, Size } from "./units.js";
 
 /** For `Sandbox.create`. */
@@ -153,6 +156,7 @@ export class Sandbox implements AsyncDisposable {
    */
   static async create(options: CreateOptions = {}): Promise<Sandbox> {
     needTtl(options);
+    knownOptions(options, { ...OPTIONS.fresh, ...OPTIONS.control, ttl: true, limits: true });
     const client = options.client ?? defaultClient();
     const request = {
       template: options.template ?? "",
@@ -168,6 +172,7 @@ export class Sandbox implements AsyncDisposable {
 
   /** A sandbox that is there already, by its id or name. Rejects with NotFoundError. */
   static async connect(id: string, options: { client?: Client } & CallControl = {}): Promise<Sandbox> {
+    knownOptions(options, { ...OPTIONS.control, client: true });
     const client = options.client ?? defaultClient();
     const { sandbox } = await client.unary(SandboxService.method.get, { id }, controlOf(options));
     return new Sandbox(client, sandboxInfo(sandbox));
@@ -180,6 +185,7 @@ export class Sandbox implements AsyncDisposable {
   static async *list(
     options: { client?: Client; metadata?: Readonly<Record<string, string>> } & CallControl = {},
   ): AsyncGenerator<SandboxInfo, void, undefined> {
+    knownOptions(options, { ...OPTIONS.control, client: true, metadata: true });
     const client = options.client ?? defaultClient();
     let pageToken = "";
     do {
@@ -200,9 +206,15 @@ export class Sandbox implements AsyncDisposable {
     return this.#info;
   }
 
+  /** In short, for console.log: its id, its name and its state. */
+  [inspect.custom](): string {
+    const { id, name, state } = this.#info;
+    return `<Sandbox ${id}${name === "" ? "" : ` ${inspect(name)}`} ${state}>`;
+  }
+
   /** Asks the broker how the sandbox is. Rejects with NotFoundError when it is gone. */
   async refresh(options: CallControl = {}): Promise<SandboxInfo> {
-    const { sandbox } = await this.#client.unary(SandboxService.method.get, { id: this.id }, controlOf(options));
+    const { sandbox } = await this.#client.unary(SandboxService.method.get, { id: this.id }, controlOnly(options));
     return this.#take(sandbox);
   }
 
@@ -212,6 +224,7 @@ export class Sandbox implements AsyncDisposable {
    * (deleted), and as the function `run` does.
    */
   async run(args: readonly string[], options: RunOptions = {}): Promise<RunResult> {
+    knownOptions(options, OPTIONS.run);
     const { inline, more } = splitStdin(options.stdin);
     const process = await this.#start(args, options, inline, { stdinOpen: more !== undefined, foreground: true });
     return finish(process, options, more);
@@ -223,6 +236,7 @@ export class Sandbox implements AsyncDisposable {
    * lost, reading goes on after the last byte that was seen. Rejects as `run` does.
    */
   async start(args: readonly string[], options: StartOptions = {}): Promise<Process> {
+    knownOptions(options, OPTIONS.start);
     const mode = { stdinOpen: isStdinOpen(options), foreground: false };
     return this.#start(args, options, wholeStdin(options.stdin), mode);
   }
@@ -232,6 +246,7 @@ export class Sandbox implements AsyncDisposable {
    * wanted; what is no longer kept comes as a gap. Rejects with NotFoundError.
    */
   async attach(processId: string, options: CallControl & { offset?: number; keep?: Size } = {}): Promise<Process> {
+    knownOptions(options, { ...OPTIONS.control, offset: true, keep: true });
     const offset = options.offset ?? 0;
     if (!Number.isSafeInteger(offset) || offset < 0) {
       throw badArgument("offset", `${String(offset)} is not a whole number from 0 on`);
@@ -249,6 +264,7 @@ export class Sandbox implements AsyncDisposable {
    * InvalidArgumentError (no port, or no address of the loopback), and the system's error when the local port is taken.
    */
   async forward(port: number, options: ForwardOptions = {}): Promise<Forward> {
+    knownOptions(options, { localPort: true, host: true, onError: true });
     if (!Number.isInteger(port) || port < 1 || port > PORT_MAX) {
       throw badArgument("port", `${port} is none (1 to ${PORT_MAX})`);
     }
@@ -269,7 +285,7 @@ export class Sandbox implements AsyncDisposable {
     let pageToken = "";
     do {
       const request = { sandboxId: this.id, pageSize: 1000, pageToken };
-      const page = await this.#client.unary(ProcessService.method.list, request, controlOf(options));
+      const page = await this.#client.unary(ProcessService.method.list, request, controlOnly(options));
       yield* page.processes.map(processInfo);
       pageToken = page.nextPageToken;
     } while (pageToken !== "");
@@ -290,25 +306,26 @@ export class Sandbox implements AsyncDisposable {
     options: CallControl = {},
   ): Promise<SandboxInfo> {
     needTtl(changes);
+    knownOptions(changes, { ttl: true, metadata: true, network: true }, "changes");
     const request = {
       id: this.id,
       ttlMs: lifetimeMs(changes.ttl),
       metadata: textsOf(changes.metadata, "metadata"),
       ...networkOf(changes.network),
     };
-    const { sandbox } = await this.#client.unary(SandboxService.method.update, request, controlOf(options));
+    const { sandbox } = await this.#client.unary(SandboxService.method.update, request, controlOnly(options));
     return this.#take(sandbox);
   }
 
   /** Freezes every process in it. Rejects with FailedPreconditionError when it does not run. */
   async pause(options: CallControl = {}): Promise<SandboxInfo> {
-    const { sandbox } = await this.#client.unary(SandboxService.method.pause, { id: this.id }, controlOf(options));
+    const { sandbox } = await this.#client.unary(SandboxService.method.pause, { id: this.id }, controlOnly(options));
     return this.#take(sandbox);
   }
 
   /** Lets it go on. Rejects with FailedPreconditionError when it is not paused. */
   async resume(options: CallControl = {}): Promise<SandboxInfo> {
-    const { sandbox } = await this.#client.unary(SandboxService.method.resume, { id: this.id }, controlOf(options));
+    const { sandbox } = await this.#client.unary(SandboxService.method.resume, { id: this.id }, controlOnly(options));
     return this.#take(sandbox);
   }
 
@@ -318,7 +335,7 @@ export class Sandbox implements AsyncDisposable {
    */
   async delete(options: CallControl = {}): Promise<void> {
     try {
-      await this.#client.unary(SandboxService.method.delete, { id: this.id }, controlOf(options));
+      await this.#client.unary(SandboxService.method.delete, { id: this.id }, controlOnly(options));
     } catch (e) {
       if (!(e instanceof NotFoundError)) {
         throw e;
@@ -354,19 +371,24 @@ export class Sandbox implements AsyncDisposable {
     const control = { idempotencyKey: randomBytes(16).toString("hex"), ...controlOf(options) };
     const begin = (): Promise<Process> => {
       const stream = client.stream(ProcessService.method.start, request, control);
-      return Process.begin({ client, stream, collector: collectorOf(options), detachable: true });
+      return Process.begin({ client, stream, collector: collectorOf(options, args), detachable: true });
     };
     const since = performance.now();
+    let lost: ConnectionLostError;
     try {
       return await begin();
     } catch (e) {
-      if (!(e instanceof ConnectionLostError) || !(await client.isSameBroker(since))) {
+      if (!(e instanceof ConnectionLostError) || !(await client.isSameBroker(since).catch(() => false))) {
         throw e;
       }
+      lost = e;
     }
     try {
       return await begin();
     } catch (e) {
+      if (e instanceof UnavailableError) {
+        throw lost; // the first attempt may have been executed
+      }
       const processId = e instanceof AlreadyExistsError ? e.info["process_id"] : undefined;
       if (processId === undefined) {
         throw e;

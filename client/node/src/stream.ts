@@ -6,6 +6,7 @@
 import type { CallScope } from "./call.js";
 import type { Connection, Ticket } from "./connection.js";
 import { Code, ProtocolError } from "./errors.js";
+import type { StockadeError } from "./errors.js";
 import { CREDIT_DEFAULT } from "./session.js";
 import { connectionLost, errorFromStatus } from "./status.js";
 import type { WireStatus } from "./status.js";
@@ -21,6 +22,10 @@ export interface StreamSetup<T> {
   payload: Uint8Array;
   metadata: readonly (readonly [string, string])[];
   scope: CallScope;
+  /** The metadata for another attempt, after the broker refused the first. */
+  renewed: (metadata: StreamSetup<T>["metadata"]) => StreamSetup<T>["metadata"];
+  /** Milliseconds until that attempt; undefined: there is none. */
+  askAgain: (error: StockadeError) => number | undefined;
   connection: (scope: CallScope) => Promise<Connection>;
   decode: (bytes: Uint8Array, connection: Connection) => T;
 }
@@ -43,6 +48,7 @@ export class MessageStream<T> implements AsyncIterableIterator<T, undefined> {
   #head = 0;
   #read = 0;
   #attempts = 0;
+  #metadata: StreamSetup<T>["metadata"];
   #received = false;
   #connection: Connection | undefined;
   #ticket: Ticket | undefined;
@@ -50,6 +56,7 @@ export class MessageStream<T> implements AsyncIterableIterator<T, undefined> {
 
   constructor(setup: StreamSetup<T>) {
     this.#setup = setup;
+    this.#metadata = setup.metadata;
     setup.scope.onStop((why) => {
       this.#giveUp();
       this.#queue = [];
@@ -145,7 +152,8 @@ export class MessageStream<T> implements AsyncIterableIterator<T, undefined> {
   }
 
   #call(connection: Connection): void {
-    const { path, payload, metadata, scope } = this.#setup;
+    const { path, payload, scope } = this.#setup;
+    const metadata = this.#metadata;
     this.#attempts++;
     this.#connection = connection;
     const timeoutMs = (): number => scope.remainingMs();
@@ -187,8 +195,23 @@ export class MessageStream<T> implements AsyncIterableIterator<T, undefined> {
 
   #onEnd(status: WireStatus | undefined): void {
     this.#ticket = undefined;
-    const ok = status === undefined || status.code === Code.OK;
-    this.#finish(ok ? undefined : errorFromStatus(status, this.#setup.path));
+    if (status === undefined || status.code === Code.OK) {
+      this.#finish(undefined);
+      return;
+    }
+    const error = errorFromStatus(status, this.#setup.path);
+    const wait = this.#received ? undefined : this.#setup.askAgain(error);
+    if (wait === undefined) {
+      this.#finish(error);
+      return;
+    }
+    this.#attempts--;
+    this.#metadata = this.#setup.renewed(this.#metadata);
+    setTimeout(() => {
+      if (this.#end === undefined) {
+        void this.#begin();
+      }
+    }, wait);
   }
 
   #onLost(sent: boolean, error: Error): void {

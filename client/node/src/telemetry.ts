@@ -6,7 +6,13 @@ import type { Client } from "./client.js";
 import { UnavailableError } from "./errors.js";
 import { Severity } from "./gen/stockade/v1/record_pb.js";
 import { EventKind, TelemetryService } from "./gen/stockade/v1/telemetry_service_pb.js";
-import type { Event, Gap, GetRecordResponse, SubscribeResponse } from "./gen/stockade/v1/telemetry_service_pb.js";
+import type {
+  Event,
+  Gap,
+  GetRecordResponse,
+  SubscribeResponse,
+  Usage,
+} from "./gen/stockade/v1/telemetry_service_pb.js";
 import { defaultClient } from "./jobs.js";
 import { badArgument } from "./units.js";
 
@@ -34,6 +40,16 @@ export interface EventOptions extends CallOptions {
   reconnect?: boolean;
   /** Called where events are missing, with which. Its reason is "restarted" where the broker was. */
   onGap?: (gap: Gap) => void;
+}
+
+/** Whose use is wanted. */
+export interface UsageOptions extends CallOptions {
+  /** The client; left out, the default one. */
+  client?: Client;
+  /** Only of this sandbox, by id or name; nothing comes where there is none such. */
+  sandbox?: string;
+  /** Of another caller, such as "uid:1000", or "*" for all: for root. */
+  tenant?: string;
 }
 
 function numberOf<E extends number>(names: Readonly<Record<string, string | E>>, what: string, name: string): E {
@@ -114,6 +130,21 @@ export async function* events(options: EventOptions = {}): AsyncGenerator<Event,
     }
     await pause(at, call.signal);
   }
+}
+
+/**
+ * What sandboxes use now: CPU, memory, network, pressure. A rate is what two of these (`Usage` of
+ * telemetry_service.proto) differ by. Rejects with UnavailableError when the broker cannot be reached.
+ */
+export async function* usage(options: UsageOptions = {}): AsyncGenerator<Usage, void, undefined> {
+  const { client = defaultClient(), sandbox = "", tenant = "", ...call } = options;
+  let pageToken = "";
+  do {
+    const request = { sandboxId: sandbox, tenant, pageSize: 1000, pageToken };
+    const page = await client.unary(TelemetryService.method.listUsage, request, call);
+    yield* page.usage;
+    pageToken = page.nextPageToken;
+  } while (pageToken !== "");
 }
 
 /**

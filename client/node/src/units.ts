@@ -81,6 +81,23 @@ export function lifetimeMs(value: Duration | undefined): bigint {
   return BigInt(ms);
 }
 
+/**
+ * The options themselves. InvalidArgumentError: they are no object, or one of them has a name that is none of `names`,
+ * which has every name that the type knows.
+ */
+export function knownOptions<T extends object>(options: T, names: Readonly<Record<keyof T, true>>, where = ""): T {
+  if (typeof options !== "object" || (options as unknown) === null) {
+    throw badArgument(where === "" ? "options" : where, `${inspect(options)} is no object`);
+  }
+  for (const name of Object.keys(options)) {
+    if (!Object.hasOwn(names, name)) {
+      const field = where === "" ? name : `${where}.${name}`;
+      throw badArgument(field, `no such option; there are ${Object.keys(names).join(", ")}`);
+    }
+  }
+  return options;
+}
+
 /** A copy of an object whose values are text. InvalidArgumentError names the value that is none. */
 export function textsOf(
   values: Readonly<Record<string, string>> | undefined,

@@ -16,7 +16,7 @@ import { run, start } from "../../src/jobs.js";
 import { Schema } from "../../src/reflection.js";
 import { JobError } from "../../src/result.js";
 import { Sandbox } from "../../src/sandbox.js";
-import { events, record } from "../../src/telemetry.js";
+import { events, record, usage } from "../../src/telemetry.js";
 import { Broker, Proxy, missing } from "./server.js";
 
 const skip = ["stockaded", "stockade-spawner", "stockade-guest"].reduce<string | false>(
@@ -106,6 +106,8 @@ test("a program that is not there is a result with code 127, and an error with c
   assert.notEqual(r.reason, "");
   const failed = run(["false"], { client, check: true });
   await assert.rejects(failed, (e) => e instanceof JobError && e.result.exitCode === 1);
+  const why = run(["sh", "-c", "echo why >&2; exit 3"], { client, check: true });
+  await assert.rejects(why, { message: "sh -c 'echo why >&2; exit 3': exited with code 3\nwhy" });
 });
 
 // ---- runs
@@ -476,6 +478,20 @@ test("the broker tells about itself, and its schema calls what has no wrapper", 
   }
 });
 
+test("what sandboxes use is iterated", { skip }, async () => {
+  await using one = await Sandbox.create({ client });
+  await using other = await Sandbox.create({ client });
+  const all: string[] = [];
+  for await (const { sandboxId } of usage({ client })) {
+    all.push(sandboxId);
+  }
+  assert.ok(all.includes(one.id) && all.includes(other.id));
+  for await (const use of usage({ client, sandbox: one.id })) {
+    assert.equal(use.sandboxId, one.id);
+    assert.ok(use.memoryLimitBytes > 0n);
+  }
+});
+
 test("after a crash runs under way are lost, sandboxes gone, and the same client goes on", { skip }, async () => {
   await using other = new Broker();
   await other.start();
@@ -483,7 +499,7 @@ test("after a crash runs under way are lost, sandboxes gone, and the same client
   const sbx = await Sandbox.create({ client: own });
   const job = await sbx.start(["sleep", "60"]);
   const lost = assert.rejects(run(["sleep", "60"], { client: own }), errors.ConnectionLostError);
-  const ended = assert.rejects(job.wait(), errors.NotFoundError);
+  const ended = assert.rejects(job.wait(), errors.ConnectionLostError);
   await eventually(async () => (await info({ client: own })).processes === 2);
   await other.crash();
   await other.start();

@@ -250,7 +250,7 @@ test("a process in a sandbox is read on from the last byte after its connection 
   assert.equal(named(peer, "Start").length, 1);
 });
 
-test("attaching again is given up when nothing new comes, and at once when the process is unknown", async () => {
+test("attaching again is given up when nothing new comes, and at once when another broker answers", async () => {
   const endless = broker({
     Start: (r, c) => {
       tell(c, r.id, started);
@@ -276,7 +276,7 @@ test("attaching again is given up when nothing new comes, and at once when the p
     },
   });
   const other = await Sandbox.create({ client: gone.client });
-  await assert.rejects((await other.start(["job"])).wait(), errors.NotFoundError);
+  await assert.rejects((await other.start(["job"])).wait(), errors.ConnectionLostError);
   assert.equal(named(gone.peer, "Attach").length, 1);
 });
 
