@@ -79,7 +79,8 @@ queue_input(struct job *j, const uint8_t *bytes, size_t n, struct err *e)
             int r =
                 err_set(e, ERR_RESOURCE_EXHAUSTED,
                         "output and input that wait for %s hold too many bytes", j->tenant->name);
-            err_detail(e, "BYTES_PER_UID", j->tenant->name, "read what its jobs have written");
+            err_detail(e, "BYTES_PER_UID", j->tenant->name,
+                       "read the output of its jobs, or wait until they have read their input");
             return r;
         }
         uint8_t *bigger = malloc(size);
