@@ -89,7 +89,7 @@ dial_ipc(int *out, const struct address *a, uint64_t deadline_ns, struct err *e)
     memcpy(to.sun_path, a->path, sizeof to.sun_path);
     int auto_close fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
-        return err_sys(e, errno, "make a socket");
+        return err_sys(e, errno, "create a socket");
     int rc = connect_until(fd, (const struct sockaddr *)&to, sizeof to, deadline_ns);
     if (rc < 0)
         return unreachable(e, a->path, -rc);
@@ -137,8 +137,8 @@ dial_tcp(int *out, const struct address *a, uint64_t deadline_ns, struct err *e)
 static int
 no_broker(struct err *e, const char *what)
 {
-    int rc =
-        err_set(e, ERR_FAILED_PRECONDITION, "what answers there is no Stockade broker: %s", what);
+    int rc = err_set(e, ERR_FAILED_PRECONDITION,
+                     "the program at this address is no Stockade broker: %s", what);
     err_detail(e, "NOT_A_BROKER", "address", "check --address and STOCKADE_ADDRESS");
     return rc;
 }
@@ -149,7 +149,7 @@ dial_hello(int fd, uint64_t deadline_ns, struct err *e)
     uint8_t mine[SP_HELLO_BYTES], theirs[SP_HELLO_BYTES];
     sp_hello(mine, SP_PROTO_REQ);
     if (send(fd, mine, sizeof mine, MSG_NOSIGNAL) != (ssize_t)sizeof mine)
-        return no_broker(e, "it does not take the greeting");
+        return no_broker(e, "it rejects the greeting");
     size_t have = 0;
     while (have < sizeof theirs) {
         ssize_t n = recv(fd, theirs + have, sizeof theirs - have, 0);
@@ -164,13 +164,14 @@ dial_hello(int fd, uint64_t deadline_ns, struct err *e)
             return rc;
         }
         if (wait_for(fd, POLLIN, deadline_ns) < 0) {
-            int rc = err_set(e, ERR_UNAVAILABLE, "what listens there did not greet back in time");
+            int rc =
+                err_set(e, ERR_UNAVAILABLE, "the program at this address sent no greeting in time");
             err_detail(e, "BROKER_SILENT", "address",
-                       "a busy broker needs longer; anything else is none: check --address");
+                       "the broker may be busy, or the address belongs to another program");
             return rc;
         }
     }
-    return sp_hello_is(theirs, SP_PROTO_REP) ? 0 : no_broker(e, "it speaks something else");
+    return sp_hello_is(theirs, SP_PROTO_REP) ? 0 : no_broker(e, "it uses another protocol");
 }
 
 int

@@ -353,6 +353,6 @@ stockade_events(struct stockade *s, const struct stockade_events_options *given,
     int rc = subscribe(&sub, &m, &options, o.reconnect, error);
     if (rc < 0 || !sub.cancelled)
         return rc;
-    (void)err_set(&e, ERR_CANCELLED, "cancelled by the program that asked for it");
+    (void)err_set(&e, ERR_CANCELLED, "cancelled by the calling program");
     return error_from_err(error, &e);
 }

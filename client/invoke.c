@@ -19,7 +19,7 @@ int
 invoke_too_large(struct stockade_error *error)
 {
     struct err e;
-    (void)err_set(&e, ERR_RESOURCE_EXHAUSTED, "the broker's answer is too large to be taken");
+    (void)err_set(&e, ERR_RESOURCE_EXHAUSTED, "the broker's response is too large");
     return error_from_err(error, &e);
 }
 
@@ -52,7 +52,7 @@ invoke_unpack(const ProtobufCMessageDescriptor *type, const uint8_t *bytes, size
         return 0;
     if (e.code != ERR_RESOURCE_EXHAUSTED)
         e.code = ERR_DATA_LOSS;
-    (void)err_wrap(&e, "the broker's answer cannot be read");
+    (void)err_wrap(&e, "the broker's response cannot be decoded");
     return error_from_err(error, &e);
 }
 
@@ -69,7 +69,7 @@ call_one(struct stockade *s, const struct call_spec *spec, uint8_t **out, size_t
     if (rc < 0)
         return rc;
     struct err e;
-    (void)err_set(&e, ERR_DATA_LOSS, "the broker ended the call without an answer");
+    (void)err_set(&e, ERR_DATA_LOSS, "the broker ended the call without a response");
     return error_from_err(error, &e);
 }
 

@@ -154,7 +154,7 @@ conclude(struct stream *st, int rc, const struct stockade_result **out,
         return rc;
     struct err e;
     if (st->cancelled)
-        (void)err_set(&e, ERR_CANCELLED, "cancelled by the program that asked for it");
+        (void)err_set(&e, ERR_CANCELLED, "cancelled by the calling program");
     else
         (void)err_set(&e, ERR_DATA_LOSS, "the broker ended the stream without a result");
     return error_from_err(error, &e);

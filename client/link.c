@@ -138,7 +138,7 @@ int
 link_send(struct link *l, uint32_t id, const ProtobufCMessage *frame, struct err *e)
 {
     if (l->queued > LINK_QUEUE_BYTES_MAX) {
-        (void)err_set(e, ERR_RESOURCE_EXHAUSTED, "too much waits to be sent to the broker");
+        (void)err_set(e, ERR_RESOURCE_EXHAUSTED, "too many bytes wait to be sent to the broker");
         return -EAGAIN;
     }
     struct out *o = calloc(1, sizeof *o);
@@ -172,7 +172,7 @@ one_frame(struct link *l, const uint8_t *body, size_t n, frame_fn *on_frame, voi
     int rc = wire_unpack(&stockade__v1__frame__descriptor, body + 4, n - 4, l->arena, &m, e);
     if (rc < 0) {
         e->code = ERR_DATA_LOSS;
-        return err_wrap(e, "what the broker sent is no frame");
+        return err_wrap(e, "the broker sent an invalid frame");
     }
     return on_frame(cookie, id, (const Stockade__V1__Frame *)m, e);
 }
@@ -186,7 +186,7 @@ take_frames(struct link *l, frame_fn *on_frame, void *cookie, struct err *e)
         uint64_t body = 0;
         int rc = sp_header_read(l->in + at, l->in_n - at, l->ipc, &body);
         if (rc < 0)
-            return err_set(e, ERR_DATA_LOSS, "what the broker sent is no frame: bad length");
+            return err_set(e, ERR_DATA_LOSS, "the broker sent an invalid frame: bad length");
         if (rc == 0) {
             want = HEADER_BYTES_MAX;
             break;

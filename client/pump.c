@@ -107,7 +107,7 @@ on_goaway(struct stockade *s, uint32_t id, const Stockade__V1__Frame *f, struct 
     struct err why;
     const char *text =
         f->status != NULL && f->status->message[0] != '\0' ? f->status->message : "it is stopping";
-    (void)err_set(&why, ERR_UNAVAILABLE, "the broker takes no more calls: %s", text);
+    (void)err_set(&why, ERR_UNAVAILABLE, "the broker accepts no more calls: %s", text);
     err_detail(&why, "GOAWAY", NULL, "try again in a moment");
     err_sanitize(&why);
     for (struct call *c = s->calls; c != NULL; c = c->next)
@@ -228,7 +228,7 @@ pump_connect(struct stockade *s, struct err *e)
                          e);
     if (!s->refused)
         return 0;
-    int rc = err_set(e, ERR_UNAVAILABLE, "the broker is stopping and takes no more calls");
+    int rc = err_set(e, ERR_UNAVAILABLE, "the broker is stopping and accepts no more calls");
     err_detail(e, "GOAWAY", NULL, "try again in a moment");
     return rc;
 }
@@ -239,7 +239,7 @@ keepalive(struct stockade *s, struct err *e)
 {
     uint64_t now = link_now_ns(), quiet = s->keepalive_ms * NS_PER_MS;
     if (s->pinged_ns != 0 && now - s->pinged_ns >= quiet) {
-        int rc = err_set(e, ERR_UNAVAILABLE, "the broker has not answered for %u ms",
+        int rc = err_set(e, ERR_UNAVAILABLE, "the broker has not responded for %u ms",
                          2 * s->keepalive_ms);
         err_detail(e, "CONNECTION_LOST", NULL, NULL);
         return rc;

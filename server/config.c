@@ -213,11 +213,11 @@ check_file(int fd, const char *path, struct err *e)
     if (!S_ISREG(st.st_mode))
         return err_set(e, ERR_INVALID_ARGUMENT, "%s: not a regular file", path);
     if (st.st_uid != 0 && st.st_uid != geteuid())
-        return err_set(e, ERR_PERMISSION_DENIED, "%s: owned by uid %u, must be root's", path,
+        return err_set(e, ERR_PERMISSION_DENIED, "%s: owned by uid %u, must belong to root", path,
                        st.st_uid);
     if ((st.st_mode & (S_IWGRP | S_IWOTH)) != 0)
         return err_set(e, ERR_PERMISSION_DENIED,
-                       "%s: others than its owner may write it (chmod go-w)", path);
+                       "%s: must be writable only by its owner (chmod go-w)", path);
     return 0;
 }
 

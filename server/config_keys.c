@@ -191,10 +191,10 @@ read_limit(const struct config_reader *r, const struct yaml_node *n, struct limi
             continue;
         if (old && row->unit == LIMIT_UNIT_MS && n->kind == YAML_TEXT &&
             strspn(n->text, "0123456789.") == strlen(n->text))
-            return config_fail(r, n, "a number alone is seconds now: write %s: %.20sms", row->key,
-                               n->text);
+            return config_fail(r, n, "a number without a unit is in seconds: write %s: %.20sms",
+                               row->key, n->text);
         if (l->v[i] != 0)
-            return config_fail(r, n, "the limit is there twice, as %s and as %s", row->key,
+            return config_fail(r, n, "the limit is set twice, as %s and as %s", row->key,
                                row->name);
         return config_number(
             r, n, old && row->unit == LIMIT_UNIT_CPUS ? quantity_count : units[row->unit], row->min,
@@ -265,7 +265,7 @@ read_env(const struct config_reader *r, const struct config_key *k, struct yaml_
             return config_fail(r, it, "more than %d variables", CONFIG_ENV_MAX);
         struct config_env *v = &t->env[t->env_n];
         if (!is_env_name(it->key) || strlen(it->key) >= sizeof v->name)
-            return config_fail(r, it, "no name of an environment variable");
+            return config_fail(r, it, "not the name of an environment variable");
         struct config_key value = {.offset = offsetof(struct config_env, value),
                                    .size = sizeof v->value};
         int err = config_read_text(r, &value, it, v);
@@ -322,7 +322,7 @@ read_templates(const struct config_reader *r, const struct config_key *k, struct
             return config_fail(r, it, "a template must have a name");
         for (uint32_t i = 0; i + 1 < c->templates_n; i++)
             if (strcmp(c->template[i].name, t->name) == 0)
-                return config_fail(r, it, "a second template of the name \"%s\"", t->name);
+                return config_fail(r, it, "a second template with the name \"%s\"", t->name);
     }
     return 0;
 }

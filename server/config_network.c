@@ -106,7 +106,7 @@ read_inbound(const struct config_reader *r, const struct yaml_node *list, struct
             return config_fail(r, it, "more than %d ranges", NETWORK_INBOUND);
         struct network_range *range = &n->inbound[n->inbound_n++];
         if (it->kind != YAML_TEXT || !target_ports(it->text, &range->first, &range->last))
-            return config_fail(r, it, "must be a port, or two as A-B");
+            return config_fail(r, it, "must be a port, or a range A-B");
     }
     return 0;
 }

@@ -138,7 +138,7 @@ config_number(const struct config_reader *r, const struct yaml_node *n,
         return config_fail(r, n, "must be a number");
     int err = quantity_read(n->text, units, &v);
     if (err == -EINVAL)
-        return config_fail(r, n, "\"%.40s\" is no number that is understood here", n->text);
+        return config_fail(r, n, "\"%.40s\" is not a valid number here", n->text);
     if (err < 0 || v < min || v > max)
         return config_fail(r, n, "must be from %s to %s", show(units, min, least, sizeof least),
                            show(units, max, most, sizeof most));

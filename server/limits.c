@@ -60,7 +60,7 @@ check_one(int i, uint64_t value, uint64_t most, const char *hint, struct err *e)
         return err_field(e, field, "%" PRIu64 " is below the minimum of %" PRIu64, value, row->min);
     if (value <= most || most == 0)
         return 0;
-    int r = err_field(e, field, "%" PRIu64 " asked, at most %" PRIu64 " allowed", value, most);
+    int r = err_field(e, field, "%" PRIu64 " requested, at most %" PRIu64 " allowed", value, most);
     err_detail(e, "LIMIT_ABOVE_MAXIMUM", NULL, hint);
     return r;
 }
@@ -87,7 +87,7 @@ limits_resolve(const struct limits *usual, const struct limits *most, const stru
                struct limits *out, struct err *e)
 {
     return resolve(usual, most, asked,
-                   "ask for less, or have limits_max raised in the broker's configuration", out, e);
+                   "request less, or raise limits_max in the broker's configuration", out, e);
 }
 
 int
@@ -108,7 +108,7 @@ limits_resolve_job(const struct limits_of_box *box, const struct limits *asked, 
         if (stays)
             usual.v[i] = 0;
     }
-    return resolve(&usual, &most, asked, "ask for less, or create the sandbox with more", out, e);
+    return resolve(&usual, &most, asked, "request less, or create the sandbox with more", out, e);
 }
 
 void

@@ -67,7 +67,7 @@ net_rule_cidr(const char *text, struct relay_rule *r, const char **what)
         return true;
     }
     size_t n = slash != NULL ? (size_t)(slash - text) : strlen(text);
-    *what = "no address, such as 192.0.2.0/24 or 2001:db8::1, and not the word host";
+    *what = "must be an address, such as 192.0.2.0/24 or 2001:db8::1, or the word host";
     if (n >= sizeof host)
         return false;
     memcpy(host, text, n);
@@ -79,14 +79,14 @@ net_rule_cidr(const char *text, struct relay_rule *r, const char **what)
         return false;
     int most = v4 ? 32 : 128;
     int prefix = slash != NULL ? read_prefix(slash + 1, most) : most;
-    *what = "no prefix length behind the '/'";
+    *what = "a valid prefix length must follow the '/'";
     if (prefix < 0)
         return false;
     prefix += v4 ? V4_BITS : 0;
     *what = "bits beyond the prefix are set";
     if (has_bits_beyond(address, (unsigned)prefix))
         return false;
-    *what = "the unspecified address is no destination";
+    *what = "the unspecified address cannot be a destination";
     if (prefix == WHOLE && memcmp(address, unspecified, sizeof address) == 0)
         return false; // stands for "host" in the kernel's table
     *what = "";
@@ -113,19 +113,19 @@ domain_fault(const char *from)
     size_t n = strlen(from);
     for (size_t i = 0; i < n; i++)
         if ((from[i] & 0x80) != 0)
-            return "a name is written in ASCII, such as xn--bcher-kva.example";
+            return "a name must be in ASCII, such as xn--bcher-kva.example";
     if (strchr(from, '*') != NULL)
-        return "a star stands alone and first, as in *.example.com";
+        return "a star must be the whole first label, as in *.example.com";
     if (n > 1 && from[n - 1] == '.' && from[n - 2] != '.')
-        return "a name is written without its last dot";
+        return "a name must not end with a dot";
     if (n > RELAY_NAME_MAX)
-        return "a name has 253 characters at most";
+        return "a name has at most 253 characters";
     for (size_t label = 0; *from != '\0'; from += label + (from[label] == '.')) {
         label = strcspn(from, ".");
         if (label > LABEL_MAX)
-            return "a label of a name has 63 characters at most";
+            return "a label of a name has at most 63 characters";
     }
-    return "no name, such as example.com or *.example.com";
+    return "must be a name, such as example.com or *.example.com";
 }
 
 bool
@@ -154,7 +154,7 @@ net_rule_domain(const char *text, struct relay_rule *r, const char **what)
         p += label + 1;
     }
     // RFC 3696, section 2: no top-level name is all digits, so addresses cannot be taken for names.
-    *what = "an address belongs into cidr";
+    *what = "an address belongs in cidr";
     if (last[strspn(last, "0123456789")] == '\0')
         return false;
     *what = "";
@@ -298,7 +298,7 @@ too_many_ports(const struct relay_rule *r, uint32_t number, struct err *e)
     char text[TEXT_MAX];
     net_rule_text(r, text, sizeof text);
     (void)snprintf(field, sizeof field, "network.outbound[%u].ports", number);
-    return err_field(e, field, "more than %d ranges of ports hold for %s", NET_PORTS, text);
+    return err_field(e, field, "more than %d port ranges for %s", NET_PORTS, text);
 }
 
 // What a rule allows.

@@ -249,7 +249,7 @@ fill(const Stockade__V1__NetworkPolicy *m, const struct network *usual, const st
      struct network *n, struct err *e)
 {
     if (m->mode < 0 || m->mode > STOCKADE__V1__NETWORK_MODE__NETWORK_MODE_OPEN)
-        return err_field(e, "network.mode", "%d is no mode", (int)m->mode);
+        return err_field(e, "network.mode", "%d is not a mode", (int)m->mode);
     n->mode = m->mode != 0 ? (enum net_mode)m->mode : usual->mode;
     const uint64_t limits[NETWORK_LIMITS] = {m->egress_bytes_max, m->ingress_bytes_max,
                                              m->egress_rate, m->ingress_rate,
@@ -306,7 +306,7 @@ too_wide(struct err *e, const char *field, const char *fmt, ...)
     va_end(ap);
     int r = err_set(e, ERR_FAILED_PRECONDITION, "%s: %s", field, what);
     err_detail(e, "NETWORK_POLICY_TOO_WIDE", field,
-               "ask for less, or have the template's network_max widened");
+               "request less, or widen the network_max of the template");
     return r;
 }
 
@@ -357,7 +357,7 @@ narrow_limit(uint64_t *asked, uint64_t most, const char *name, int i, const char
     if (i >= 0)
         (void)snprintf(rule, sizeof rule, ".outbound[%d]", i);
     (void)snprintf(field, sizeof field, "%s%s.%s", name, rule, limit);
-    return too_wide(e, field, "%" PRIu64 " asked, at most %" PRIu64 " allowed", *asked, most);
+    return too_wide(e, field, "%" PRIu64 " requested, at most %" PRIu64 " allowed", *asked, most);
 }
 
 static int
@@ -410,7 +410,7 @@ narrow_inbound(const struct network *asked, const struct network *most, const ch
             continue;
         char field[FIELD_MAX];
         (void)snprintf(field, sizeof field, "%s.inbound[%u]", name, i);
-        return too_wide(e, field, "the template does not let in at ports %u to %u", a->first,
+        return too_wide(e, field, "the template does not allow inbound ports %u to %u", a->first,
                         a->last);
     }
     return 0;
@@ -423,8 +423,8 @@ network_narrow(struct network *asked, const struct network *most, const char *na
     if (asked->mode > most->mode) {
         char field[FIELD_MAX];
         (void)snprintf(field, sizeof field, "%s.mode", name);
-        return too_wide(e, field, "%s asked, at most %s allowed", network_mode_name[asked->mode],
-                        network_mode_name[most->mode]);
+        return too_wide(e, field, "%s requested, at most %s allowed",
+                        network_mode_name[asked->mode], network_mode_name[most->mode]);
     }
     for (uint32_t i = 0; i < asked->rules_n && r == 0; i++)
         r = narrow_rule(&asked->rules[i], most, name, e);

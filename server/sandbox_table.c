@@ -85,8 +85,9 @@ sandbox_reserve(struct sandboxes *all, const char *tenant, struct owner **out, s
     if (t->sandboxes >= most) {
         int r = err_set(e, ERR_RESOURCE_EXHAUSTED,
                         "%s has %u sandboxes, the most that one caller may have", tenant, most);
-        err_detail(e, "QUOTA_SANDBOXES", tenant,
-                   "delete some, or have quotas.sandboxes_per_caller raised");
+        err_detail(
+            e, "QUOTA_SANDBOXES", tenant,
+            "delete some, or raise quotas.sandboxes_per_caller in the broker's configuration");
         return r;
     }
     t->sandboxes++;
@@ -125,7 +126,7 @@ sandbox_check_name(const struct sandboxes *all, const char *tenant, const char *
 {
     if (name[0] == '\0' || find_by_name(all, tenant, name) == NULL)
         return 0;
-    int r = err_set(e, ERR_ALREADY_EXISTS, "a sandbox with the name %s is there already", name);
+    int r = err_set(e, ERR_ALREADY_EXISTS, "a sandbox with the name %s exists already", name);
     err_detail(e, "NAME_TAKEN", name, "delete it first, or choose another name");
     return r;
 }

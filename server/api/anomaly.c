@@ -36,7 +36,8 @@ check_operator(const struct call *c, const char *what, struct err *e)
 {
     if (is_operator(c))
         return 0;
-    int r = err_set(e, ERR_PERMISSION_DENIED, "%s: for root and the broker's account only", what);
+    int r = err_set(e, ERR_PERMISSION_DENIED,
+                    "%s: only root and the broker's account are permitted", what);
     err_detail(e, "OPERATOR_ONLY", what, "use sudo");
     return r;
 }
@@ -221,8 +222,9 @@ list_findings(struct server *s, struct call *c, const ProtobufCMessage *req)
     if (m->instance[0] == '\0' && m->after_sequence > anomaly_last(s->anomaly)) {
         err_field(&e, "after_sequence", "the last finding is %llu",
                   (unsigned long long)anomaly_last(s->anomaly));
-        err_detail(&e, "SEQUENCE_AHEAD", "after_sequence",
-                   "begin again from 0, or say of which instance of the broker it is");
+        err_detail(
+            &e, "SEQUENCE_AHEAD", "after_sequence",
+            "start again from 0, or pass the instance of the broker that the number belongs to");
         call_fail(c, &e);
         return;
     }
@@ -435,7 +437,7 @@ reset_profile(struct server *s, struct call *c, const ProtobufCMessage *req)
     int r = find_profile(s, c, m->template_, &number, &e);
     if (r == 0 && !profiles_possible(p))
         r = err_set(&e, ERR_FAILED_PRECONDITION,
-                    "there are no profiles here: the kernel part is not loaded");
+                    "profiles are not available: the BPF programs are not loaded");
     if (r < 0) {
         call_fail(c, &e);
         return;

@@ -187,7 +187,7 @@ convert_token(const char *token, uint64_t *order, struct err *e)
     if (token[0] == '\0')
         return 0;
     if (strlen(token) != CONVERT_TOKEN_BYTES - 1 || strspn(token, "0123456789abcdef") != 16)
-        return err_field(e, "page_token", "not one that a page before gave");
+        return err_field(e, "page_token", "not a token of a previous page");
     *order = strtoull(token, NULL, 16);
     return 0;
 }
@@ -213,7 +213,7 @@ convert_spec(const struct server *s, const char *template, const char *name,
         int r = err_set(e, ERR_FAILED_PRECONDITION, "the template %s is disabled: %s", t->name,
                         t->disabled);
         err_detail(e, "TEMPLATE_DISABLED", "template",
-                   "have its paths corrected, and the broker started again");
+                   "correct its paths in the configuration, and restart the broker");
         return r;
     }
     *out = (struct sandbox_spec){.template = t};

@@ -79,7 +79,7 @@ resize(struct server *s, struct call *c, const ProtobufCMessage *req)
     if (j == NULL)
         return;
     if (m->size->rows == 0 || m->size->columns == 0) {
-        (void)err_field(&e, "size", "rows and columns must both be there");
+        (void)err_field(&e, "size", "rows and columns must both be set");
         call_fail(c, &e);
         return;
     }

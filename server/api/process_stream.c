@@ -64,8 +64,8 @@ on_cancel(void *cookie, enum call_cancel why)
     if (st->request != NULL)
         pool_cancel(st->request);
     if (st->run != NULL && j != NULL)
-        job_cancel(j, why == CALL_DEADLINE ? "the call's deadline is over"
-                                           : "the caller has given it up");
+        job_cancel(j, why == CALL_DEADLINE ? "the deadline of the call has expired"
+                                           : "the caller has cancelled it");
     stream_free(st);
 }
 
@@ -355,7 +355,8 @@ process_attach(struct server *s, struct call *c, const ProtobufCMessage *req)
     if (j != NULL)
         job_view(j, &v);
     if (j != NULL && m->offset > v.output_bytes) {
-        (void)err_set(&e, ERR_OUT_OF_RANGE, "offset %llu is beyond the %llu bytes that there are",
+        (void)err_set(&e, ERR_OUT_OF_RANGE,
+                      "offset %llu is beyond the end of the output, %llu bytes",
                       (unsigned long long)m->offset, (unsigned long long)v.output_bytes);
         j = NULL;
     }

@@ -110,8 +110,10 @@ check_ttl(const struct server *s, uint64_t ttl_ms, struct err *e)
     uint64_t most = s->config->ttl_max_ms;
     if (ttl_ms <= most)
         return 0;
-    int r = err_field(e, "ttl_ms", "%" PRIu64 " asked, at most %" PRIu64 " allowed", ttl_ms, most);
-    err_detail(e, "LIMIT_ABOVE_MAXIMUM", NULL, "ask for less, or have ttl.max raised");
+    int r =
+        err_field(e, "ttl_ms", "%" PRIu64 " requested, at most %" PRIu64 " allowed", ttl_ms, most);
+    err_detail(e, "LIMIT_ABOVE_MAXIMUM", NULL,
+               "request less, or raise ttl.max in the broker's configuration");
     return r;
 }
 

@@ -67,16 +67,18 @@ add_losses(struct arena *a, const struct server *s, Stockade__V1__InfoResponse *
         uint64_t n;
         const char *name, *what;
     } losses[] = {
-        {rpc.rejected, "rpc.connections", "connections were refused, being too many"},
-        {rpc.slow_readers_closed, "rpc.queue_kill", "connections that did not read were closed"},
-        {rpc.stalled_closed, "rpc.write_stall", "connections that took nothing were closed"},
-        {telemetry_bad(s->telemetry), "telemetry", "records of the kernel were malformed"},
+        {rpc.rejected, "rpc.connections", "connections were refused because there were too many"},
+        {rpc.slow_readers_closed, "rpc.queue_kill",
+         "connections whose peer did not read were closed"},
+        {rpc.stalled_closed, "rpc.write_stall",
+         "connections whose peer stopped reading were closed"},
+        {telemetry_bad(s->telemetry), "telemetry", "records from the kernel were malformed"},
         {telemetry_missed(s->telemetry), "telemetry",
-         "sandboxes, jobs or records had no memory to be watched in"},
-        {events_failed(telemetry_events(s->telemetry)), "telemetry", "events were not packed"},
+         "sandboxes, jobs or records were not watched because memory was short"},
+        {events_failed(telemetry_events(s->telemetry)), "telemetry", "events could not be encoded"},
         {s->feed != NULL ? feed_lost(s->feed) : 0, "telemetry.feed",
-         "messages were lost by peers that did not read"},
-        {log_lost(), "log", "lines were lost, since stderr took none"},
+         "messages were lost because peers did not read"},
+        {log_lost(), "log", "lines were lost because stderr was full"},
     };
     _Static_assert(sizeof losses / sizeof losses[0] <= LOSSES_MAX, "there is room for all");
     for (size_t i = 0; i < sizeof losses / sizeof losses[0]; i++) {

@@ -30,8 +30,8 @@ read_tenant(const struct caller *c, const char *asked, char out[32], struct err 
 {
     const char *tenant = asked[0] != '\0' ? asked : c->tenant;
     if (strcmp(tenant, c->tenant) != 0 && !sees_all(c)) {
-        int r = err_set(e, ERR_PERMISSION_DENIED, "%s sees its own sandboxes only", c->tenant);
-        err_detail(e, "TENANT", "tenant", "leave it out, or ask as root");
+        int r = err_set(e, ERR_PERMISSION_DENIED, "%s may see only its own sandboxes", c->tenant);
+        err_detail(e, "TENANT", "tenant", "omit it, or call as root");
         return r;
     }
     bool all = strcmp(tenant, "*") == 0;
@@ -159,11 +159,11 @@ read_filter(const struct caller *c, const Stockade__V1__SubscribeRequest *m, str
         if (protobuf_c_enum_descriptor_get_value(&stockade__v1__event_kind__descriptor,
                                                  (int)m->kinds[i]) == NULL ||
             m->kinds[i] == STOCKADE__V1__EVENT_KIND__EVENT_KIND_UNSPECIFIED)
-            return err_field(e, "kinds", "%d is no kind of event", (int)m->kinds[i]);
+            return err_field(e, "kinds", "%d is not a kind of event", (int)m->kinds[i]);
         f->kinds[m->kinds[i] / 64] |= UINT64_C(1) << m->kinds[i] % 64;
     }
     if (m->severity > STOCKADE__V1__SEVERITY__SEVERITY_CRITICAL)
-        return err_field(e, "severity", "%d is none", (int)m->severity);
+        return err_field(e, "severity", "%d is not a severity", (int)m->severity);
     for (size_t i = 0; i < m->n_sandbox_ids && i < EVENTS_SANDBOXES; i++)
         memcpy(f->sandbox_id[f->sandboxes_n++], m->sandbox_ids[i], sizeof f->sandbox_id[0]);
     memcpy(f->process_id, m->process_id, strlen(m->process_id) + 1);
@@ -226,8 +226,9 @@ no_record(struct call *c, const char *id, uint32_t several)
         (void)err_field(&e, "process_id", "at least 6 digits are needed");
     } else {
         (void)err_set(&e, ERR_NOT_FOUND, "there is no record of process %s", id);
-        err_detail(&e, "RECORD", "process_id",
-                   "it was never, is somebody else's, or is no longer kept: the last 1,000 are");
+        err_detail(
+            &e, "RECORD", "process_id",
+            "it does not exist, belongs to another caller, or is not among the last 1,000 that are kept");
     }
     call_fail(c, &e);
 }

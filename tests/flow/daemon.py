@@ -225,7 +225,7 @@ def info_tells_what_was_lost():
         check(told() == [], "nothing was refused")
         kept = [sp.Client(b.address) for _ in range(2)]
         check(sp.Client(b.address, hello=False).is_closed(), "the fourth is refused")
-        check(told() == ["rpc.connections: 1 connections were refused, being too many"], str(told()))
+        check(told() == ["rpc.connections: 1 connections were refused because there were too many"], str(told()))
         kept.pop().close()  # for the command
         until(lambda: b"1 connections were refused" in b.cli("info").stdout, "`stockade info` says so, too")
 

@@ -70,7 +70,7 @@ a_sandbox_limit_for_one_process_is_refused(void **state)
         asked.v[i] = own.v[i] + 1; // never above what the sandbox was asked for with
         assert_true(limits_resolve_job(&box, &asked, true, &out, &e) < 0);
         if (!of_box)
-            assert_string_equal(e.hint, "ask for less, or create the sandbox with more");
+            assert_string_equal(e.hint, "request less, or create the sandbox with more");
     }
 }
 

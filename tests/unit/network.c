@@ -178,12 +178,12 @@ a_name_that_is_none_is_refused_with_what_to_write_instead(void **state)
         {"*.b\xc3\xbc"
          "cher.example",
          "xn--"},
-        {"example.com.", "last dot"},
-        {"*.example.com.", "last dot"},
-        {"*", "a star stands"},
-        {"*.*.example", "a star stands"},
-        {"www*.example", "a star stands"},
-        {"a.*", "a star stands"},
+        {"example.com.", "end with a dot"},
+        {"*.example.com.", "end with a dot"},
+        {"*", "a star must be"},
+        {"*.*.example", "a star must be"},
+        {"www*.example", "a star must be"},
+        {"a.*", "a star must be"},
         {label, "63 characters"},
         {longest, "253 characters"},
         {"", "such as example.com"},
@@ -191,7 +191,7 @@ a_name_that_is_none_is_refused_with_what_to_write_instead(void **state)
         {"a..b", "such as example.com"},
         {"a.b..", "such as example.com"},
         {"a b", "such as example.com"},
-        {"192.0.2.1", "belongs into cidr"},
+        {"192.0.2.1", "belongs in cidr"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         struct relay_rule r = {0};
