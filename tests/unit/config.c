@@ -105,7 +105,7 @@ static const struct refusal refusals[] = {
     {"templates: [{name: a, network: {mode: none, outbound: [a.example]}}]\n", "its mode is none"},
     {"templates: [{name: a, network: {inbound: [80-70]}}]\n", "must be a port, or a range A-B"},
     {"templates: [{name: a, network: {egress_rate: 999}}]\n", "must be 0, or from 1000"},
-    {"templates: [{name: a, network: {egress_bytes_max: 1X}}]\n", "no number that is understood"},
+    {"templates: [{name: a, network: {egress_bytes_max: 1X}}]\n", "not a valid number here"},
     {"templates: [{name: a, network: {queries_per_minute: 60001}}]\n", "to 60000"},
     {"telemetry: {syscalls: never}\n", "must be on-demand, off or always"},
     {"network: {unenforced: maybe}\n", "must be refuse or allow"},
