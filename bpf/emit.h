@@ -21,13 +21,13 @@ enum {
 
 enum event_class {
     CLASS_DENIAL = 0,  // alerts
-    CLASS_ALARM = 1,   // alerts: exec of a memfd or over a socket, oom
+    CLASS_ALARM = 1,   // alerts: exec of a memfd or over a socket, a terminal that leads out, oom
     CLASS_PROCESS = 2, // exec of a program that is known, or where no profile judges
     CLASS_FILE = 3,
     CLASS_NETWORK = 4,
     CLASS_SIGNAL = 5,
-    CLASS_SYSCALL =
-        6, // alerts: dangerous, io_uring. Apart from ALARM: a job can make as many as it likes
+    // alerts: dangerous, io_uring. Apart from ALARM: a job can make as many as it likes
+    CLASS_SYSCALL = 6,
     CLASS_UNCOUNTED = 7, // no events: what the account of a cgroup misses, because none was free
     CLASS_PROFILE = 8,   // alerts. Apart from ALARM: a known program can be made to raise thousands
     CLASS_EXIT = 9,      // apart from PROCESS: a fork costs a job less than an exec
@@ -46,6 +46,8 @@ enum event_kind {
     EVENT_URING,      // struct watch_syscall
     EVENT_OOM,        // no body
     EVENT_PROFILE,    // struct watch_score
+    EVENT_TERMINAL,   // struct watch_terminal
+    EVENT_LISTEN,     // struct net_event
     EVENT_KINDS,
 };
 
@@ -142,6 +144,15 @@ struct {
 // cgroup that holds them. 0: any at that level; processes of the host then cost a look into "sandboxes".
 const volatile __u32 sandbox_level = 2;
 const volatile __u64 sandbox_parent = 0;
+
+// The verifier lets nobody follow a pointer out of an array behind the end of a struct, so it is copied.
+static __always_inline __u64 ancestor_id(struct cgroup *cgroup, __u32 level)
+{
+    struct cgroup *at = 0;
+    if (bpf_core_read(&at, sizeof at, &cgroup->ancestors[level]))
+        return 0;
+    return BPF_CORE_READ(at, kn, id);
+}
 
 static __always_inline void emit_lost(__u32 slot, __u32 class)
 {

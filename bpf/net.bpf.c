@@ -10,7 +10,7 @@
 //   close           lets go of what the socket held
 //   packets         the boundary: whatever a socket sends or gets is loopback, without options, and to the relay only by a
 //                   flow that the policy in force allows. What the calls above overlooked ends here.
-//   sockops         hears when a TCP socket lets go of its flow
+//   sockops         hears when a TCP socket lets go of its flow, and when one listens
 //   devices         those of a terminal and of /dev/null and its like
 //
 // A sandbox without an entry in "sandboxes" is refused everything. user_family is never looked at: what counts is the
@@ -19,6 +19,7 @@
 
 #include "net_count.h"
 #include "net_flow.h"
+#include "net_listen.h"
 #include "net_options.h"
 #include "net_packet.h"
 #include "net_verdict.h"
@@ -360,6 +361,8 @@ int net_sockops(struct bpf_sock_ops *ctx)
 {
     __u32 op = ctx->op;
     bool taken = op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB;
+    if (op == BPF_SOCK_OPS_TCP_LISTEN_CB && ctx->sk)
+        socket_listens(ctx, ctx->sk);
     if (op != BPF_SOCK_OPS_TCP_CONNECT_CB && op != BPF_SOCK_OPS_STATE_CB && !taken)
         return 1;
     struct bpf_sock *sk = ctx->sk;

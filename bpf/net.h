@@ -29,9 +29,9 @@ enum {
     NET_PORTS = 8,             // port ranges of one prefix or name
     NET_RULES = 256,           // rules of one policy
     NET_FLOWS_PER_SLOT = 1024, // destinations of one sandbox at a time
-    NET_FLOW_LOOSE_MS =
-        61000, // how long one is kept after the last datagram of a socket that did not connect to it;
-               // the relay keeps its end for RELAY_UDP_IDLE_MS
+    // how long one is kept after the last datagram of a socket that did not connect to it; the
+    // relay keeps its end for RELAY_UDP_IDLE_MS
+    NET_FLOW_LOOSE_MS = 61000,
     NET_FLOWS = 1048576,      // of all sandboxes
     NET_FLOW_NUMBERS = 65536, // of those, found again by their destination
     NET_NAMES = 262144,       // names with an address, of all sandboxes
@@ -57,9 +57,9 @@ enum {
 struct net_ports {
     __u16 first, last;
     __u8 protocol;
-    __u8
-        special; // rules: how many bits of an address the rule names (net_ranges.h): those of its prefix where it is a
-                 // whole address or lies within a special range, else 0
+    // rules: how many bits of an address the rule names (net_ranges.h): those of its prefix where
+    // it is a whole address or lies within a special range, else 0
+    __u8 special;
     __u8 zero[2];
     __u32 rule;
 };
@@ -141,10 +141,12 @@ struct net_flow {
     __u32 rule_set; // that allowed it last; another one is asked again with the next packet
     __u32 mode;
     __u32 number;
-    __u32
-        holders; // connected sockets, and TCP sockets that were closed and still send; NET_FLOW_TAKEN: none, for ever
-    __u64
-        loose_ns; // CLOCK_MONOTONIC, of the last datagram from or to a socket that did not connect, or 1 s before; 0: none
+    // connected sockets, and TCP sockets that were closed and still send; NET_FLOW_TAKEN: none, for
+    // ever
+    __u32 holders;
+    // CLOCK_MONOTONIC, of the last datagram from or to a socket that did not connect, or 1 s
+    // before; 0: none
+    __u64 loose_ns;
     struct net_user user;
 };
 #define NET_FLOW_TAKEN 0x80000000u
@@ -179,18 +181,19 @@ struct net_counters {
     __u64 connects_allowed, connects_denied; // connect and unconnected sendmsg
     __u64 denied[NET_REASONS];
     __u32 sockets; // open TCP sockets to the relay
-    __u32
-        flows; // where the search for a place goes on; below NET_FLOWS_PER_SLOT: later places are empty
+    // where the search for a place goes on; below NET_FLOWS_PER_SLOT: later places are empty
+    __u32 flows;
     __u32 held; // INET sockets that it has, and connections that its listeners took
     __u32 zero;
     __u64 failures; // helpers that failed: a map was full, a rewrite impossible
+    __u64 listens;  // EVENT_LISTEN, whether there was room for it or not
 };
 
-// Body of EVENT_DENIED and EVENT_CONNECT (emit.h).
+// Body of EVENT_DENIED, EVENT_CONNECT and EVENT_LISTEN (emit.h).
 struct net_event {
-    __u8 address
-        [16]; // v4-mapped; the path's beginning for NET_UNIX; major and minor for NET_DEVICE;
-              // level and option for NET_OPTION, both as big-endian words
+    // v4-mapped; the path's beginning for NET_UNIX; major and minor for NET_DEVICE; level and
+    // option for NET_OPTION, both as big-endian words
+    __u8 address[16];
     __u16 port;
     __u8 family; // AF_*; as asked
     __u8 protocol;
@@ -213,4 +216,5 @@ enum net_hook {
     NET_HOOK_DEVICE,
     NET_HOOK_UNIX,
     NET_HOOK_RELAY,
+    NET_HOOK_LISTEN, // by an address that is not loopback's: all of them
 };

@@ -5,7 +5,7 @@
 // which the host has one, or that patch the kernel's text for the whole host (static keys: time stamps, UDP_ENCAP,
 // UDP_GRO). Numbers from asm-generic/socket.h, linux/in.h, in6.h, tcp.h, udp.h, netlink.h.
 //
-// A programmer's list of what is refused, with names, is server/socket_options.c.
+// A programmer's list of what is refused, with names, is server/rpc/socket_options.c.
 #pragma once
 
 #include "vmlinux_min.h"
@@ -17,15 +17,121 @@ enum {
     SOL_UDP = 17,
     SOL_IPV6 = 41,
     SOL_NETLINK = 270,
-    SO_SNDBUF = 7,
-    SO_RCVBUF = 8,
-    SO_MAX_PACING_RATE = 47,
     // The kernel doubles it: 208 KiB, what a socket has by itself (net.core.rmem_default). A UDP socket's queue of errors
     // and its corked datagrams are bounded by its buffers, and charged to nobody.
     NET_BUFFER_MAX = 106496,
 };
 
-#define OPTION_BIT(n) (1ULL << ((n)&63))
+// asm-generic/socket.h
+enum {
+    SO_DEBUG = 1,
+    SO_REUSEADDR = 2,
+    SO_DONTROUTE = 5,
+    SO_BROADCAST = 6,
+    SO_SNDBUF = 7,
+    SO_RCVBUF = 8,
+    SO_KEEPALIVE = 9,
+    SO_OOBINLINE = 10,
+    SO_NO_CHECK = 11,
+    SO_PRIORITY = 12,
+    SO_LINGER = 13,
+    SO_BSDCOMPAT = 14,
+    SO_REUSEPORT = 15,
+    SO_PASSCRED = 16,
+    SO_RCVLOWAT = 18,
+    SO_SNDLOWAT = 19,
+    SO_RCVTIMEO = 20,
+    SO_SNDTIMEO = 21,
+    SO_DETACH_FILTER = 27,
+    SO_PASSSEC = 34,
+    SO_RXQ_OVFL = 40,
+    SO_PEEK_OFF = 42,
+    SO_SELECT_ERR_QUEUE = 45,
+    SO_MAX_PACING_RATE = 47,
+    SO_INCOMING_CPU = 49,
+    SO_RCVTIMEO_NEW = 66,
+    SO_SNDTIMEO_NEW = 67,
+    SO_PASSPIDFD = 76,
+};
+
+// linux/in.h
+enum {
+    IP_TOS = 1,
+    IP_TTL = 2,
+    IP_PKTINFO = 8,
+    IP_MTU_DISCOVER = 10,
+    IP_RECVERR = 11,
+    IP_RECVTTL = 12,
+    IP_RECVTOS = 13,
+    IP_BIND_ADDRESS_NO_PORT = 24,
+    IP_MULTICAST_IF = 32,
+    IP_MULTICAST_TTL = 33,
+    IP_MULTICAST_LOOP = 34,
+    IP_MULTICAST_ALL = 49,
+};
+
+// linux/in6.h
+enum {
+    IPV6_UNICAST_HOPS = 16,
+    IPV6_MULTICAST_IF = 17,
+    IPV6_MULTICAST_HOPS = 18,
+    IPV6_MULTICAST_LOOP = 19,
+    IPV6_MTU_DISCOVER = 23,
+    IPV6_MTU = 24,
+    IPV6_RECVERR = 25,
+    IPV6_V6ONLY = 26,
+    IPV6_MULTICAST_ALL = 29,
+    IPV6_RECVPKTINFO = 49,
+    IPV6_RECVHOPLIMIT = 51,
+    IPV6_DONTFRAG = 62,
+    IPV6_RECVTCLASS = 66,
+    IPV6_TCLASS = 67,
+    IPV6_AUTOFLOWLABEL = 70,
+    IPV6_ADDR_PREFERENCES = 72,
+};
+
+// linux/tcp.h
+enum {
+    TCP_NODELAY = 1,
+    TCP_MAXSEG = 2,
+    TCP_CORK = 3,
+    TCP_KEEPIDLE = 4,
+    TCP_KEEPINTVL = 5,
+    TCP_KEEPCNT = 6,
+    TCP_SYNCNT = 7,
+    TCP_LINGER2 = 8,
+    TCP_DEFER_ACCEPT = 9,
+    TCP_WINDOW_CLAMP = 10,
+    TCP_QUICKACK = 12,
+    TCP_THIN_LINEAR_TIMEOUTS = 16,
+    TCP_THIN_DUPACK = 17,
+    TCP_USER_TIMEOUT = 18,
+    TCP_FASTOPEN = 23,
+    TCP_NOTSENT_LOWAT = 25,
+    TCP_FASTOPEN_CONNECT = 30,
+    TCP_INQ = 36,
+};
+
+// linux/udp.h
+enum {
+    UDP_CORK = 1,
+    UDP_NO_CHECK6_TX = 101,
+    UDP_NO_CHECK6_RX = 102,
+    UDP_SEGMENT = 103,
+};
+
+// linux/netlink.h
+enum {
+    NETLINK_ADD_MEMBERSHIP = 1,
+    NETLINK_DROP_MEMBERSHIP = 2,
+    NETLINK_PKTINFO = 3,
+    NETLINK_NO_ENOBUFS = 5,
+    NETLINK_CAP_ACK = 10,
+    NETLINK_EXT_ACK = 11,
+    NETLINK_GET_STRICT_CHK = 12,
+};
+
+#define OPTION(n) (1ULL << ((n)&63))
 
 struct option_set {
     __u64 low, high; // numbers below 64, below 128
@@ -34,57 +140,45 @@ struct option_set {
 static __always_inline struct option_set socket_options(void)
 {
     return (struct option_set){
-        OPTION_BIT(1 /* DEBUG */) | OPTION_BIT(2 /* REUSEADDR */) | OPTION_BIT(5 /* DONTROUTE */) |
-            OPTION_BIT(6 /* BROADCAST */) | OPTION_BIT(SO_SNDBUF) | OPTION_BIT(SO_RCVBUF) |
-            OPTION_BIT(9 /* KEEPALIVE */) | OPTION_BIT(10 /* OOBINLINE */) |
-            OPTION_BIT(11 /* NO_CHECK */) | OPTION_BIT(12 /* PRIORITY */) |
-            OPTION_BIT(13 /* LINGER */) | OPTION_BIT(14 /* BSDCOMPAT */) |
-            OPTION_BIT(15 /* REUSEPORT */) | OPTION_BIT(16 /* PASSCRED */) |
-            OPTION_BIT(18 /* RCVLOWAT */) | OPTION_BIT(19 /* SNDLOWAT */) |
-            OPTION_BIT(20 /* RCVTIMEO */) | OPTION_BIT(21 /* SNDTIMEO */) |
-            OPTION_BIT(27 /* DETACH_FILTER */) | OPTION_BIT(34 /* PASSSEC */) |
-            OPTION_BIT(40 /* RXQ_OVFL */) | OPTION_BIT(42 /* PEEK_OFF */) |
-            OPTION_BIT(45 /* SELECT_ERR_QUEUE */) | OPTION_BIT(49 /* INCOMING_CPU */),
-        OPTION_BIT(66 /* RCVTIMEO_NEW */) | OPTION_BIT(67 /* SNDTIMEO_NEW */) |
-            OPTION_BIT(76 /* PASSPIDFD */)};
+        OPTION(SO_DEBUG) | OPTION(SO_REUSEADDR) | OPTION(SO_DONTROUTE) | OPTION(SO_BROADCAST) |
+            OPTION(SO_SNDBUF) | OPTION(SO_RCVBUF) | OPTION(SO_KEEPALIVE) | OPTION(SO_OOBINLINE) |
+            OPTION(SO_NO_CHECK) | OPTION(SO_PRIORITY) | OPTION(SO_LINGER) | OPTION(SO_BSDCOMPAT) |
+            OPTION(SO_REUSEPORT) | OPTION(SO_PASSCRED) | OPTION(SO_RCVLOWAT) | OPTION(SO_SNDLOWAT) |
+            OPTION(SO_RCVTIMEO) | OPTION(SO_SNDTIMEO) | OPTION(SO_DETACH_FILTER) |
+            OPTION(SO_PASSSEC) | OPTION(SO_RXQ_OVFL) | OPTION(SO_PEEK_OFF) |
+            OPTION(SO_SELECT_ERR_QUEUE) | OPTION(SO_INCOMING_CPU),
+        OPTION(SO_RCVTIMEO_NEW) | OPTION(SO_SNDTIMEO_NEW) | OPTION(SO_PASSPIDFD)};
 }
 
 static __always_inline struct option_set ip_options(void)
 {
     return (struct option_set){
-        .low = OPTION_BIT(1 /* TOS */) | OPTION_BIT(2 /* TTL */) | OPTION_BIT(8 /* PKTINFO */) |
-               OPTION_BIT(10 /* MTU_DISCOVER */) | OPTION_BIT(11 /* RECVERR */) |
-               OPTION_BIT(12 /* RECVTTL */) | OPTION_BIT(13 /* RECVTOS */) |
-               OPTION_BIT(24 /* BIND_ADDRESS_NO_PORT */) | OPTION_BIT(32 /* MULTICAST_IF */) |
-               OPTION_BIT(33 /* MULTICAST_TTL */) | OPTION_BIT(34 /* MULTICAST_LOOP */) |
-               OPTION_BIT(49 /* MULTICAST_ALL */)};
+        .low = OPTION(IP_TOS) | OPTION(IP_TTL) | OPTION(IP_PKTINFO) | OPTION(IP_MTU_DISCOVER) |
+               OPTION(IP_RECVERR) | OPTION(IP_RECVTTL) | OPTION(IP_RECVTOS) |
+               OPTION(IP_BIND_ADDRESS_NO_PORT) | OPTION(IP_MULTICAST_IF) |
+               OPTION(IP_MULTICAST_TTL) | OPTION(IP_MULTICAST_LOOP) | OPTION(IP_MULTICAST_ALL)};
 }
 
 static __always_inline struct option_set ipv6_options(void)
 {
     return (struct option_set){
-        OPTION_BIT(16 /* UNICAST_HOPS */) | OPTION_BIT(17 /* MULTICAST_IF */) |
-            OPTION_BIT(18 /* MULTICAST_HOPS */) | OPTION_BIT(19 /* MULTICAST_LOOP */) |
-            OPTION_BIT(23 /* MTU_DISCOVER */) | OPTION_BIT(24 /* MTU */) |
-            OPTION_BIT(25 /* RECVERR */) | OPTION_BIT(26 /* V6ONLY */) |
-            OPTION_BIT(29 /* MULTICAST_ALL */) | OPTION_BIT(49 /* RECVPKTINFO */) |
-            OPTION_BIT(51 /* RECVHOPLIMIT */) | OPTION_BIT(62 /* DONTFRAG */),
-        OPTION_BIT(66 /* RECVTCLASS */) | OPTION_BIT(67 /* TCLASS */) |
-            OPTION_BIT(70 /* AUTOFLOWLABEL */) | OPTION_BIT(72 /* ADDR_PREFERENCES */)};
+        OPTION(IPV6_UNICAST_HOPS) | OPTION(IPV6_MULTICAST_IF) | OPTION(IPV6_MULTICAST_HOPS) |
+            OPTION(IPV6_MULTICAST_LOOP) | OPTION(IPV6_MTU_DISCOVER) | OPTION(IPV6_MTU) |
+            OPTION(IPV6_RECVERR) | OPTION(IPV6_V6ONLY) | OPTION(IPV6_MULTICAST_ALL) |
+            OPTION(IPV6_RECVPKTINFO) | OPTION(IPV6_RECVHOPLIMIT) | OPTION(IPV6_DONTFRAG),
+        OPTION(IPV6_RECVTCLASS) | OPTION(IPV6_TCLASS) | OPTION(IPV6_AUTOFLOWLABEL) |
+            OPTION(IPV6_ADDR_PREFERENCES)};
 }
 
 static __always_inline struct option_set tcp_options(void)
 {
     return (struct option_set){
-        .low = OPTION_BIT(1 /* NODELAY */) | OPTION_BIT(2 /* MAXSEG */) | OPTION_BIT(3 /* CORK */) |
-               OPTION_BIT(4 /* KEEPIDLE */) | OPTION_BIT(5 /* KEEPINTVL */) |
-               OPTION_BIT(6 /* KEEPCNT */) | OPTION_BIT(7 /* SYNCNT */) |
-               OPTION_BIT(8 /* LINGER2 */) | OPTION_BIT(9 /* DEFER_ACCEPT */) |
-               OPTION_BIT(10 /* WINDOW_CLAMP */) | OPTION_BIT(12 /* QUICKACK */) |
-               OPTION_BIT(16 /* THIN_LINEAR_TIMEOUTS */) | OPTION_BIT(17 /* THIN_DUPACK */) |
-               OPTION_BIT(18 /* USER_TIMEOUT */) | OPTION_BIT(23 /* FASTOPEN */) |
-               OPTION_BIT(25 /* NOTSENT_LOWAT */) | OPTION_BIT(30 /* FASTOPEN_CONNECT */) |
-               OPTION_BIT(36 /* INQ */)};
+        .low = OPTION(TCP_NODELAY) | OPTION(TCP_MAXSEG) | OPTION(TCP_CORK) | OPTION(TCP_KEEPIDLE) |
+               OPTION(TCP_KEEPINTVL) | OPTION(TCP_KEEPCNT) | OPTION(TCP_SYNCNT) |
+               OPTION(TCP_LINGER2) | OPTION(TCP_DEFER_ACCEPT) | OPTION(TCP_WINDOW_CLAMP) |
+               OPTION(TCP_QUICKACK) | OPTION(TCP_THIN_LINEAR_TIMEOUTS) | OPTION(TCP_THIN_DUPACK) |
+               OPTION(TCP_USER_TIMEOUT) | OPTION(TCP_FASTOPEN) | OPTION(TCP_NOTSENT_LOWAT) |
+               OPTION(TCP_FASTOPEN_CONNECT) | OPTION(TCP_INQ)};
 }
 
 static __always_inline struct option_set options_of(int level)
@@ -99,16 +193,14 @@ static __always_inline struct option_set options_of(int level)
     case SOL_TCP:
         return tcp_options();
     case SOL_UDP:
-        return (struct option_set){OPTION_BIT(1 /* CORK */),
-                                   OPTION_BIT(101 /* NO_CHECK6_TX */) |
-                                       OPTION_BIT(102 /* NO_CHECK6_RX */) |
-                                       OPTION_BIT(103 /* SEGMENT */)};
+        return (struct option_set){OPTION(UDP_CORK), OPTION(UDP_NO_CHECK6_TX) |
+                                                         OPTION(UDP_NO_CHECK6_RX) |
+                                                         OPTION(UDP_SEGMENT)};
     case SOL_NETLINK:
         return (struct option_set){
-            .low = OPTION_BIT(1 /* ADD_MEMBERSHIP */) | OPTION_BIT(2 /* DROP_MEMBERSHIP */) |
-                   OPTION_BIT(3 /* PKTINFO */) | OPTION_BIT(5 /* NO_ENOBUFS */) |
-                   OPTION_BIT(10 /* CAP_ACK */) | OPTION_BIT(11 /* EXT_ACK */) |
-                   OPTION_BIT(12 /* GET_STRICT_CHK */)};
+            .low = OPTION(NETLINK_ADD_MEMBERSHIP) | OPTION(NETLINK_DROP_MEMBERSHIP) |
+                   OPTION(NETLINK_PKTINFO) | OPTION(NETLINK_NO_ENOBUFS) | OPTION(NETLINK_CAP_ACK) |
+                   OPTION(NETLINK_EXT_ACK) | OPTION(NETLINK_GET_STRICT_CHK)};
     default:
         return (struct option_set){0, 0};
     }

@@ -27,9 +27,9 @@ enum net_mode {
 // Map "sandboxes", BPF_MAP_TYPE_HASH, key: __u64 cgroup id.
 struct bpf_sandbox {
     __u32 slot;
-    __u32
-        generation; // of the slot: entries of others that name the slot hold for this generation only
-    __u32 mode;     // enum net_mode
+    // of the slot: entries of others that name the slot hold for this generation only
+    __u32 generation;
+    __u32 mode;             // enum net_mode
     __u32 rule_set;         // key of its rules (net.h); 0: none
     __u32 template;         // number of its template: profiles belong to it (watch.h)
     __u32 watch;            // enum watch_flag bits (watch.h); 0: counted only

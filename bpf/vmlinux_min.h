@@ -59,6 +59,7 @@ struct super_block {
 struct inode {
     unsigned short i_mode;
     kuid_t i_uid;
+    unsigned int i_rdev;
     struct super_block *i_sb;
     unsigned long i_ino;
     unsigned int i_nlink;
@@ -108,6 +109,43 @@ struct file {
     struct inode *f_inode;
     struct path f_path;
     unsigned int f_mode;
+    void *private_data;
+    const struct cred *f_cred;
+};
+
+struct list_head {
+    struct list_head *next;
+};
+
+struct tty_struct {
+    struct tty_struct *link; // its other end
+    struct list_head tty_files;
+};
+
+struct tty_file_private {
+    struct tty_struct *tty;
+    struct file *file;
+    struct list_head list; // in tty_struct.tty_files
+};
+
+struct in6_addr {
+    __u8 bytes[16];
+};
+
+struct sock_common {
+    __be32 skc_daddr;
+    __be16 skc_dport;
+    unsigned short skc_family;
+    unsigned char skc_state;
+    struct in6_addr skc_v6_daddr;
+};
+
+struct sock {
+    struct sock_common __sk_common;
+};
+
+struct socket {
+    struct sock *sk;
 };
 
 struct fdtable {
@@ -124,7 +162,7 @@ struct fs_struct {
 };
 
 struct mm_struct {
-    unsigned long arg_start, arg_end;
+    unsigned long arg_start, arg_end, env_end;
     struct file *exe_file;
 };
 
@@ -132,12 +170,17 @@ typedef struct {
     int counter;
 } atomic_t;
 
+struct rlimit {
+    unsigned long rlim_cur, rlim_max;
+};
+
 struct signal_struct {
     atomic_t live;
     int nr_threads;
     int group_exit_code;
     unsigned int flags;
     struct mm_struct *oom_mm;
+    struct rlimit rlim[16];
 };
 
 struct task_struct {
@@ -173,7 +216,7 @@ struct kernel_siginfo {
 
 #if defined(__TARGET_ARCH_x86)
 struct pt_regs {
-    unsigned long r10, dx, si, di, orig_ax;
+    unsigned long r10, r8, dx, si, di, orig_ax;
 };
 #elif defined(__TARGET_ARCH_arm64)
 struct pt_regs {

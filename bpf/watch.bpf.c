@@ -10,6 +10,8 @@
 
 #include "watch_exec.h"
 #include "watch_files.h"
+#include "watch_load.h"
+#include "watch_terminal.h"
 
 char _license[] SEC("license") = "Dual BSD/GPL";
 
@@ -22,7 +24,7 @@ struct trace_event_raw_mark_victim {
 } __attribute__((preserve_access_index));
 
 // linux/socket.h has no numbers of families for programs.
-enum { AF_UNIX = 1, AF_INET = 2, AF_INET6 = 10, AF_NETLINK = 16 };
+enum { AF_UNIX = 1, AF_NETLINK = 16 };
 enum { SOCK_RAW = 3, SOCK_PACKET = 10 };
 enum { JOIN_SESSION_KEYRING = 1 }; // linux/keyctl.h
 
@@ -121,6 +123,10 @@ static __noinline int special_call(struct pt_regs *regs, long result, __u32 call
     } else if (what == CHMOD || what == CHMODAT) {
         if (argument(regs, what == CHMOD ? 1 : 2) & S_ISUID)
             tell_syscall(EVENT_DANGEROUS, regs, result, call);
+    } else if (what == STARTED) {
+        load_ends();
+    } else if (what == REACHES) {
+        take_over_watch();
     } else if (what == URING) {
         if (result >= 0) // watch_uring tells of it
             return 0;
@@ -155,7 +161,13 @@ static __noinline int count_call(struct pt_regs *regs, long result, struct watch
     if (account->watch & WATCH_PROFILE)
         profile_call(bpf_get_current_task_btf(), account, call,
                      result == -EPERM || result == -EACCES);
-    if (special_calls[bounded(call, WATCH_SYSCALLS - 1)] != ORDINARY)
+    if (account->watch & WATCH_TERMINAL)
+        look_at_terminal(regs, call, account);
+    __u32 what = special_calls[bounded(call, WATCH_SYSCALLS - 1)];
+    // From here, since the stacks of all functions on the way are 512 bytes at most.
+    if (what == MAP)
+        mapped(regs, result);
+    else if (what != ORDINARY)
         special_call(regs, result, call, account);
     return 0;
 }
@@ -190,7 +202,7 @@ int BPF_PROG(watch_sys_exit, struct pt_regs *regs, long result)
         return 0;
     __u64 n = number(regs);
     if (n >= WATCH_SYSCALLS || special_calls[n] >= MORE || (__u64)result >= -KERNEL_ERRORS ||
-        account->watch & WATCH_PROFILE)
+        account->watch & (WATCH_PROFILE | WATCH_TERMINAL))
         return count_call(regs, result, account);
     __sync_fetch_and_add(&account->syscalls[n], 1);
     if (special_calls[n] !=
@@ -241,9 +253,13 @@ int BPF_PROG(watch_exec, struct task_struct *task, int old_pid, struct linux_bin
         profile_end(task);
         profile_begin(profile_thread(task), task, exe);
     }
-    if (p.box->watch)
+    if (p.box->watch & ~WATCH_TERMINAL)
         look_at_exec(task, bprm->filename);
-    f.socket = talks_to_a_socket(task);
+    __u64 file[3] = {};
+    standard_files(task, file);
+    note_terminals(&p, file);
+    load_begins(exe_is_own(&f.key));
+    f.socket = talks_to_a_socket(file);
     if (f.socket)
         COUNT(p.account, socket_execs);
     if (f.memfd || f.socket || p.box->watch & WATCH_EVENTS ||
@@ -352,7 +368,13 @@ int watch_oom(__u64 *ctx)
 }
 
 // What a process sends by kill, tgkill, sigqueue or pidfd_send_signal; what the kernel sends has another code.
-enum { FROM_KILL = 0, FROM_QUEUE = -1, FROM_TKILL = -6, FILE_TOO_LARGE = 25 /* SIGXFSZ */ };
+enum {
+    FROM_KILL = 0,
+    FROM_QUEUE = -1,
+    FROM_TKILL = -6,
+    FILE_TOO_LARGE = 25 /* SIGXFSZ */,
+    RLIMIT_FSIZE = 1
+};
 enum { BAD_CALL = 31 /* SIGSYS */, FROM_SECCOMP = 1 /* SYS_SECCOMP */ };
 
 // SEND_SIG_NOINFO, as no kill of any kind has it: the kernel's own. By reading from it, since the verifier believes that
@@ -381,6 +403,20 @@ static __noinline int tell_killed(struct kernel_siginfo *info)
     return 1;
 }
 
+// A higher limit than before begins the count anew. Two writes at once may lose one.
+static __always_inline void count_oversized(struct watch_account *account, struct task_struct *task)
+{
+    if (!account)
+        return;
+    __u64 limit = BPF_CORE_READ(task, signal, rlim[RLIMIT_FSIZE].rlim_cur);
+    if (limit > account->oversized_at) {
+        account->oversized_at = limit;
+        account->oversized = 0;
+    }
+    if (limit == account->oversized_at)
+        COUNT(account, oversized);
+}
+
 SEC("tp_btf/signal_generate")
 int BPF_PROG(watch_signal, int signal, struct kernel_siginfo *info, struct task_struct *target)
 {
@@ -392,7 +428,7 @@ int BPF_PROG(watch_signal, int signal, struct kernel_siginfo *info, struct task_
         if (signal == BAD_CALL && (__u64)info > 1)
             tell_killed(info);
         if (signal == FILE_TOO_LARGE && is_without_info(info) && find(task, &p))
-            COUNT(p.account, oversized);
+            count_oversized(p.account, task);
         return 0;
     }
     int code = info ? BPF_CORE_READ(info, si_code) : FROM_KILL;

@@ -18,7 +18,7 @@
 //                       process for is seen by watch_signal: it never returns
 //
 // Only while watch_sys_exit is attached: syscalls, errors, opens_write, opens_exclusive, opens_sensitive, unlinks, renames, the io_uring
-// calls that were refused, EVENT_OPEN, EVENT_DANGEROUS, EVENT_URING (but the successful io_uring_setup), profiles.
+// calls that were refused, preloads, terminals that lead out, EVENT_OPEN, EVENT_TERMINAL, EVENT_DANGEROUS, EVENT_URING (but the successful io_uring_setup), profiles.
 //
 // EVENT_DANGEROUS leaves out what every job begins with: a session keyring of its own, without a name.
 //
@@ -43,8 +43,8 @@ enum {
     WATCH_ARGV = 384, // bytes of the arguments that are shown
     WATCH_CWD = 128,
     WATCH_ARGS = 4096, // bytes of the arguments that are hashed
-    WATCH_SENSITIVE =
-        128, // built-in sensitive paths at most; those of the configuration are counted from here
+    // built-in sensitive paths at most; those of the configuration are counted from here
+    WATCH_SENSITIVE = 128,
     WATCH_THREADS = 65536, // threads whose profile state is kept, by the low bits of their id
 };
 
@@ -82,10 +82,12 @@ struct watch_account {
     __u64 exits;           // processes that ended in it
     __u64 exits_by_signal; // of those
     __u64 opens_write;     // files opened for writing
-    __u64
-        opens_sensitive; // tries to open, move, link, remove, truncate or execute a sensitive path, whatever came of them
-    __u64
-        rewrites; // existing files opened for writing, but not for appending, or cut to nothing; one after another the same file counts once
+    // tries to open, move, link, remove, truncate or execute a sensitive path, whatever came of
+    // them
+    __u64 opens_sensitive;
+    // existing files opened for writing, but not for appending, or cut to nothing; one after
+    // another the same file counts once
+    __u64 rewrites;
     __u64 last_rewritten;   // inode
     __u64 links;            // hard links made
     __u64 looks_sensitive;  // sensitive paths that were there and were looked at: stat and the like
@@ -93,12 +95,16 @@ struct watch_account {
     __u64 signals;          // sent to another process by kill and the like
     __u64 io_urings;        // rings made, and io_uring calls that were refused
     __u64 memfd_execs;
-    __u64 ooms;      // processes that the OOM killer ended
-    __u64 oversized; // writes that RLIMIT_FSIZE refused: SIGXFSZ of the kernel's, ignored or not
+    __u64 ooms; // processes that the OOM killer ended
+    // the highest RLIMIT_FSIZE that a write met: a job may lower its own (ulimit -f)
+    __u64 oversized_at;
+    __u64 oversized; // writes that this limit refused: SIGXFSZ of the kernel's, ignored or not
     __u64 evicted;   // profile states lost to another thread (WATCH_THREADS): a window began anew
     __u64 failures;  // helpers that failed: something of an event or a profile is missing
     __u64 dangerous; // calls that EVENT_DANGEROUS reports, whether there was room for it or not
-    __u64 socket_execs;                    // as watch_exec.socket
+    // as watch_exec.socket, and EVENT_TERMINAL whether there was room for it or not
+    __u64 socket_execs;
+    __u64 preloads;                        // as WATCH_FILE_PRELOAD
     __u64 new_execs;                       // as watch_exec.fresh
     __u64 opens_exclusive;                 // as opens_write, of files that the call made (O_EXCL)
     __u64 told_calls[WATCH_SYSCALLS / 64]; // bits: dangerous calls of these numbers were reported
@@ -110,6 +116,7 @@ enum watch_flag {
     WATCH_PROFILE = 2, // compare with (or teach) profiles; execs of unknown executables as events
     WATCH_NEW = 4,     // the profile is frozen: an executable that "exes" does not have is new
     WATCH_NEW_OWN = 8, // the same for files of the sandbox's own
+    WATCH_TERMINAL = 256, // the kernel's own: a program was executed on a terminal that a job made
 };
 
 // An executable, told apart by what a job cannot choose: the file system's kind, the inode, size and owner as the sandbox
@@ -138,8 +145,9 @@ enum watch_profile_mode {
 // threshold, the kernel adds to the rest at the end of each window of a thread, and of the thread.
 struct watch_profile_state {
     __u32 mode;
-    __u32
-        threshold; // told when more than this many of the WATCH_WINDOW calls of a thread are unseen, once per window
+    // told when more than this many of the WATCH_WINDOW calls of a thread are unseen, once per
+    // window
+    __u32 threshold;
     __u64 trigrams; // judged or learnt
     __u64 unseen;   // LEARN: that were new
     __u64 windows, alerts;
@@ -195,8 +203,8 @@ struct watch_sensitive {
 enum watch_when {         // bits
     WATCH_WHEN_NAMED = 0, // whatever came of the call
     WATCH_WHEN_THERE = 1, // not when there is no such file: honest programs look for it
-    WATCH_WHEN_DENIED =
-        2, // only when the call was refused: below a directory that may be the root by another name
+    // only when the call was refused: below a directory that may be the root by another name
+    WATCH_WHEN_DENIED = 2,
     WATCH_WHEN_LAST = 4, // not what is below it
 };
 
@@ -222,7 +230,7 @@ struct watch_exec { // class ALARM when memfd or socket, NEW when fresh, else PR
     __u64 args_hash; // FNV-1a of the arguments with their NULs, WATCH_ARGS at most; 0: unreadable
     __u8 known;      // "exes" has it
     __u8 memfd;      // the file has no name: a memfd, O_TMPFILE, or deleted
-    __u8 socket;     // stdin, stdout and stderr are one and the same socket
+    __u8 socket;     // stdin, stdout and stderr are one socket, or stdin and stdout lead out
     __u8 fresh;      // a frozen profile does not know it (WATCH_NEW)
     __u32 path_n;
     char path[WATCH_PATH]; // as given to exec, cut
@@ -252,6 +260,8 @@ enum watch_file_op {
     WATCH_FILE_UNLINK,
     WATCH_FILE_TRUNCATE,
     WATCH_FILE_EXEC,
+    // a library that the sandbox wrote: LD_PRELOAD and similar (watch_load.h). No path, `resolved` alone
+    WATCH_FILE_PRELOAD,
     WATCH_FILE_OPS,
 };
 
@@ -262,8 +272,8 @@ struct watch_open {
     __u32 op; // enum watch_file_op
     __u32 path_n, resolved_n;
     char path[WATCH_PATH]; // as the job wrote it, cut
-    char resolved
-        [WATCH_PATH]; // absolute: of the file that was opened, else of the text; the end of it
+    // absolute: of the file that was opened, else of the text; the end of it
+    char resolved[WATCH_PATH];
 };
 
 struct
@@ -280,6 +290,13 @@ struct watch_signal {
     __u32 target; // process, of the host
 };
 
+// EVENT_TERMINAL, of the process that holds the other end and is connected to outside; once a second.
+struct watch_terminal {
+    __u32 shell; // process that was executed on the terminal, of the host
+    __u32 zero;
+    char comm[16]; // of that
+};
+
 struct watch_score { // EVENT_PROFILE
     __u32 profile;
     __u32 unseen;
@@ -288,7 +305,7 @@ struct watch_score { // EVENT_PROFILE
 };
 
 _Static_assert(sizeof(struct watch_account) ==
-                   24 + 8 * (WATCH_SYSCALLS + WATCH_ERRORS + 24 + WATCH_SYSCALLS / 64),
+                   24 + 8 * (WATCH_SYSCALLS + WATCH_ERRORS + 26 + WATCH_SYSCALLS / 64),
                "no padding");
 _Static_assert(sizeof(struct watch_exec) == 328 + WATCH_ARGV + WATCH_CWD &&
                    sizeof(struct watch_open) == 24 + 2 * WATCH_PATH,

@@ -61,6 +61,9 @@ enum special {
     FTRUNCATE,
     CHMOD,   // path, mode; descriptor, mode
     CHMODAT, // directory, path, mode
+    MAP,     // address, length, protection, flags, descriptor
+    STARTED, // set_tid_address: the loader has mapped what the program needs
+    REACHES, // a descriptor may have come, or a socket be connected: watch_terminal.h
     DANGEROUS,
     URING,
 };
@@ -105,6 +108,11 @@ static const __u8 special_calls[WATCH_SYSCALLS] = {
     [__NR_ftruncate] = FTRUNCATE,
     [__NR_fchmod] = CHMOD,
     [__NR_fchmodat] = CHMODAT,
+    [__NR_connect] = REACHES,
+    [__NR_recvmsg] = REACHES,
+    [__NR_recvmmsg] = REACHES,
+    [__NR_mmap] = MAP,
+    [__NR_set_tid_address] = STARTED,
 #ifdef __NR_chmod
     [__NR_chmod] = CHMOD,
 #endif

@@ -94,13 +94,17 @@ static __always_inline bool exe_nameless(struct task_struct *task)
     return file->f_inode->i_nlink == 0 || !file->f_path.dentry->d_hash.pprev;
 }
 
+// A job can make files of its own uid alone: what belongs to the sandbox's root, or to nobody in it, is the host's.
+static __always_inline bool exe_is_own(const struct watch_exe_key *key)
+{
+    return key->owner != 0 && key->owner != ~0U;
+}
+
 // The template's profile holds, and does not know the executable.
 static __always_inline bool exe_is_new(__u32 watch, const struct watch_exe_key *key,
                                        const struct watch_exe *exe)
 {
-    // A job can make files of its own uid alone: what belongs to the sandbox's root, or to nobody in it, is the host's.
-    bool own = key->owner != 0 && key->owner != ~0U;
-    return !exe && watch & (own ? WATCH_NEW_OWN : WATCH_NEW);
+    return !exe && watch & (exe_is_own(key) ? WATCH_NEW_OWN : WATCH_NEW);
 }
 
 static __always_inline struct thread *profile_thread(struct task_struct *task)

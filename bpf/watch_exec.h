@@ -6,6 +6,7 @@
 #include <linux/stat.h>
 
 #include "watch_exe.h"
+#include "watch_out.h"
 #include "watch_path.h"
 
 struct args {
@@ -61,17 +62,21 @@ static __noinline __u64 hash_args(struct watch_account *account, __u32 *size)
     return h.hash;
 }
 
-// What a shell for somebody elsewhere has: its stdin, stdout and stderr are one socket. Who starts programs honestly over
-// sockets, as node does, gives each of the three one of its own.
-static __always_inline bool talks_to_a_socket(struct task_struct *task)
+// What a shell for somebody elsewhere has: its stdin, stdout and stderr are one socket, or both stdin and stdout lead out.
+// Who starts programs honestly over sockets, as node does, gives each of the three one of its own, and none that leads out.
+static __always_inline bool talks_to_a_socket(const __u64 file[3])
+{
+    if (file[0] && file[0] == file[1] && file[0] == file[2])
+        return is_socket(file[0]);
+    return leads_out(file[0]) && leads_out(file[1]);
+}
+
+static __always_inline void standard_files(struct task_struct *task, __u64 file[3])
 {
     struct files_struct *files = task->files;
     struct fdtable *table = files ? files->fdt : 0;
-    struct file *file[3] = {};
-    if (!table || table->max_fds < 3 || bpf_probe_read_kernel(file, sizeof file, table->fd) ||
-        !file[0] || file[0] != file[1] || file[0] != file[2])
-        return false;
-    return (BPF_CORE_READ(file[0], f_inode, i_mode) & S_IFMT) == S_IFSOCK;
+    if (table && table->max_fds >= 3)
+        (void)bpf_probe_read_kernel(file, 3 * sizeof file[0], table->fd);
 }
 
 // What there is to say of an exec.

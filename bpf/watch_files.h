@@ -12,7 +12,11 @@
 static __always_inline __u64 argument(struct pt_regs *regs, int n)
 {
 #if defined(__TARGET_ARCH_x86)
-    return n == 0 ? regs->di : n == 1 ? regs->si : n == 2 ? regs->dx : regs->r10;
+    return n == 0   ? regs->di
+           : n == 1 ? regs->si
+           : n == 2 ? regs->dx
+           : n == 3 ? regs->r10
+                    : regs->r8;
 #else
     return n == 0 ? regs->orig_x0 : regs->regs[n];
 #endif
@@ -51,6 +55,8 @@ static __noinline int tell_file(struct named *f, struct path_scratch *s)
         return 0;
     if (f->op == WATCH_FILE_LOOK)
         COUNT(p.account, looks_sensitive);
+    else if (f->op == WATCH_FILE_PRELOAD)
+        COUNT(p.account, preloads);
     else
         COUNT(p.account, opens_sensitive);
     bool first = emit_is_first(p.box, p.cgroup ^ (__u64)f->rule << 40 ^ (__u64)f->op << 56);

@@ -67,15 +67,6 @@ static __always_inline void recent_put(__u64 cgroup, __u32 number)
     recent[bounded(cgroup, RECENT - 1)] = cgroup << RECENT_BITS | number;
 }
 
-// The verifier lets nobody follow a pointer out of an array behind the end of a struct, so it is copied.
-static __always_inline __u64 ancestor_id(struct cgroup *cgroup, __u32 level)
-{
-    struct cgroup *at = 0;
-    if (bpf_core_read(&at, sizeof at, &cgroup->ancestors[level]))
-        return 0;
-    return BPF_CORE_READ(at, kn, id);
-}
-
 // Where a cgroup of at least the sandboxes' level is. False: elsewhere.
 static __always_inline bool find_ids(struct cgroup *at, __u64 *sandbox, __u64 *cgroup)
 {
@@ -133,8 +124,9 @@ static __noinline int find_account(struct place *p)
     }
     p->account = bpf_map_lookup_elem(&accounts, &p->number);
     // Takes over what the broker has changed.
-    if (p->account && p->account->watch != p->box->watch)
-        p->account->watch = p->box->watch;
+    __u32 watch = p->account ? p->box->watch | (p->account->watch & WATCH_TERMINAL) : 0;
+    if (p->account && p->account->watch != watch)
+        p->account->watch = watch;
     return 0;
 }
 

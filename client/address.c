@@ -3,8 +3,9 @@
 #include "address.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+
+#include "proto/host_port.h"
 
 static int
 parse_path(struct address *out, const char *text, const char *path, struct err *e)
@@ -20,38 +21,25 @@ parse_path(struct address *out, const char *text, const char *path, struct err *
 }
 
 static int
-parse_port(struct address *out, const char *text, const char *port, struct err *e)
-{
-    size_t digits = strspn(port, "0123456789");
-    if (digits == 0 || digits > 5 || port[digits] != '\0')
-        return err_field(e, "address", "'%s': the port must be a number", text);
-    long value = strtol(port, NULL, 10);
-    if (value < 1 || value > 65535)
-        return err_field(e, "address", "'%s': the port must be 1 to 65535", text);
-    (void)snprintf(out->port, sizeof out->port, "%ld", value);
-    return 0;
-}
-
-static int
 parse_tcp(struct address *out, const char *text, const char *rest, struct err *e)
 {
-    const char *colon = strrchr(rest, ':');
-    if (colon == NULL)
-        return err_field(e, "address", "'%s': tcp needs host:port", text);
-    const char *host = rest;
-    size_t n = (size_t)(colon - rest);
-    if (n >= 2 && host[0] == '[' && host[n - 1] == ']') {
-        host++;
-        n -= 2;
-    } else if (memchr(host, ':', n) != NULL) {
+    struct host_port h;
+    uint16_t port = 0;
+    _Static_assert(sizeof out->host == sizeof h.host, "one fits into the other");
+    if (!host_port_split(rest, &h))
+        return err_field(e, "address", "'%s': tcp needs host:port, or [IPV6]:port", text);
+    if (h.port == NULL && strchr(h.host, ':') != NULL && !h.bracket)
         return err_field(e, "address", "'%s': an IPv6 address stands in brackets, [::1]:port",
                          text);
-    }
-    if (n == 0 || n >= sizeof out->host)
-        return err_field(e, "address", "'%s': the host is empty or too long", text);
-    memcpy(out->host, host, n);
-    out->host[n] = '\0';
-    return parse_port(out, text, colon + 1, e);
+    if (h.port == NULL)
+        return err_field(e, "address", "'%s': tcp needs host:port", text);
+    if (h.host[0] == '\0')
+        return err_field(e, "address", "'%s': the host is empty", text);
+    if (!host_port_number(h.port, &port) || port == 0)
+        return err_field(e, "address", "'%s': the port must be a number from 1 to 65535", text);
+    memcpy(out->host, h.host, sizeof out->host);
+    (void)snprintf(out->port, sizeof out->port, "%u", port);
+    return 0;
 }
 
 int

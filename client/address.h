@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the broker is: "ipc:///path", "unix:/path" or "tcp://host:port".
+// The address of the broker: "ipc:///path", "unix:/path" or "tcp://host:port".
 #pragma once
 
 #include <stdbool.h>
 
-#include "../proto/err.h"
+#include "proto/err.h"
 
 struct address {
     bool ipc;
@@ -13,5 +13,5 @@ struct address {
     char port[6];   // tcp: 1 to 65535
 };
 
-// Reads an address. INVALID_ARGUMENT (subject "address") for any other, a relative path or one too long.
+// Parses an address. INVALID_ARGUMENT (subject "address"): another form, a relative path, or a path that is too long.
 int address_parse(struct address *out, const char *text, struct err *e);

@@ -10,7 +10,7 @@
 
 #define SERVICE "/stockade.v1.AnomalyService/"
 
-// A call whose answer says nothing but that it worked.
+// A call with an empty response.
 static int
 simple(struct stockade *s, const char *method, const ProtobufCMessage *request,
        const ProtobufCMessageDescriptor *response, struct stockade_error *e)

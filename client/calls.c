@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <sys/random.h>
 
-#include "../proto/wire.h"
+#include "proto/wire.h"
 #include "errors.h"
 #include "handle.h"
 #include "link.h"
@@ -20,7 +20,7 @@ enum {
     CREDIT = WIRE_CREDIT_DEFAULT,
     CREDIT_REFILL = CREDIT / 2,
     CANCEL_WAIT_MS = 5000,
-    DEADLINE_GRACE_MS = 1000, // the broker's own END comes first, with better words
+    DEADLINE_GRACE_MS = 1000, // the broker's own END comes first, with a better text
     METADATA_MAX = 32,
     KEY_HEX = 32,
 };
@@ -30,7 +30,7 @@ random_key(char out[KEY_HEX + 1])
 {
     uint8_t bytes[KEY_HEX / 2];
     if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)
-        abort(); // at most 256 bytes are never cut short (getrandom(2))
+        abort(); // up to 256 bytes are never returned partly (getrandom(2))
     for (size_t i = 0; i < sizeof bytes; i++)
         (void)snprintf(out + 2 * i, 3, "%02x", bytes[i]);
 }
@@ -75,7 +75,7 @@ fill_metadata(struct call_metadata *m, const struct stockade *s, const struct ca
     return 0;
 }
 
-// Sends the CALL of an already listed call. Lock held.
+// Sends the CALL of a call that is already in the list. Lock held.
 static int
 send_call(struct call *c, const struct call_spec *spec, struct err *e)
 {
@@ -87,7 +87,7 @@ send_call(struct call *c, const struct call_spec *spec, struct err *e)
     f.kind = STOCKADE__V1__FRAME_KIND__FRAME_KIND_CALL;
     f.method = spec->method;
     f.payload.len = spec->request_n;
-    union { // protobuf-c wants it writable; packing only reads
+    union { // protobuf-c requires it to be writable; packing only reads
         const void *from;
         uint8_t *to;
     } payload = {.from = spec->request};
@@ -126,7 +126,7 @@ call_begin(struct call **out, struct stockade *s, const struct call_spec *spec,
         return error_from_err(error, &e);
     struct call *c = calloc(1, sizeof *c);
     if (c == NULL) {
-        (void)err_sys(&e, ENOMEM, "begin a call");
+        (void)err_sys(&e, ENOMEM, "start a call");
         return error_from_err(error, &e);
     }
     *c = (struct call){.s = s, .stream = spec->stream, .credit = spec->stream ? CREDIT : 0};

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls over one connection, side by side, from any number of threads: what is behind `struct stockade`.
+// Concurrent calls over one connection, from any number of threads: the inside of `struct stockade`.
 //
-// There is no thread of its own. A thread that waits for its call becomes the pump when nobody else is: it polls the
-// socket without the lock, then takes the frames in and hands each to its call. The others sleep on a condition until
-// something has moved; when the pump's own call is over, one of them goes on.
+// The library has no thread of its own. A thread that waits for its call becomes the pump if there is none: it polls
+// the socket without the lock, then reads the frames and delivers each to its call. The other threads sleep on a
+// condition until something has changed; when the pump's own call has ended, one of them becomes the pump.
 //
 //   call_begin --CALL--> [open] --DATA--> queue (never more than the credit given) --> call_next
 //                          |  END, lost connection, local deadline
 //                          v
-//                        [done] --> call_next says how --> call_free
+//                        [done] --> call_next returns the result --> call_free
 #pragma once
 
 #include <stdbool.h>
@@ -27,21 +27,21 @@ struct call_spec {
     const struct stockade_call_options *options; // or NULL
 };
 
-// Connects where needed and sends the CALL. Owned: call_free().
+// Connects if necessary and sends the CALL. Free the call with call_free().
 int call_begin(struct call **out, struct stockade *s, const struct call_spec *spec,
                struct stockade_error *e);
 
-// Waits for the next message of a stream, or the response of a unary call: 1 and *out (owned: free()) of *n bytes, which
-// is never NULL; 0: the call ended with OK and nothing is left; negative: it failed.
+// Waits for the next message of a stream, or the response of a unary call. 1: *out (free it with free()) of *n bytes,
+// never NULL; 0: the call ended with OK and has no more messages; negative: it failed.
 int call_next(struct call *c, uint8_t **out, size_t *n, struct stockade_error *e);
 
-// Gives it up: CANCEL is sent, END is awaited for 5 s at most by the call_next that follows.
+// Cancels it: sends CANCEL; the following call_next waits for END for at most 5 s.
 void call_cancel(struct call *c);
 
-// Forgets it (after CANCEL, where it is not over). NULL is fine.
+// Frees it (after CANCEL, if it has not ended). Accepts NULL.
 void call_free(struct call *c);
 
-// How often stockade_interrupt() came: for what waits between two calls.
+// Number of calls of stockade_interrupt(), for code that waits between two calls.
 uint64_t calls_interrupts(struct stockade *s);
 
 static inline void

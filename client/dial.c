@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See dial.h. Every way in which nobody is there ends with the sentence that helps: is the broker running, may we.
+// See dial.h. Every failure to reach the broker has a hint that helps: whether it runs, and how to get access.
 #include "dial.h"
 
 #include <errno.h>
@@ -14,9 +14,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../proto/auto.h"
-#include "../proto/wire.h"
-#include "link.h"
+#include "proto/auto.h"
+#include "proto/wire.h"
+#include "proto/now.h"
 
 static const char hint_start[] =
     "is stockaded running? 'sudo systemctl start stockade', or 'sudo stockaded' in a terminal";
@@ -41,7 +41,7 @@ static int
 wait_for(int fd, short events, uint64_t deadline_ns)
 {
     for (;;) {
-        uint64_t now = link_now_ns();
+        uint64_t now = (uint64_t)now_ns(CLOCK_MONOTONIC);
         if (now >= deadline_ns)
             return -ETIMEDOUT;
         uint64_t ms = (deadline_ns - now) / 1000000 + 1;
@@ -54,7 +54,7 @@ wait_for(int fd, short events, uint64_t deadline_ns)
     }
 }
 
-// connect(2) on a non-blocking socket. 0 or a negative errno. A full backlog of a unix socket says EAGAIN.
+// connect(2) on a non-blocking socket. 0 or a negative errno. A unix socket with a full backlog fails with EAGAIN.
 static int
 connect_until(int fd, const struct sockaddr *to, socklen_t n, uint64_t deadline_ns)
 {
@@ -63,7 +63,7 @@ connect_until(int fd, const struct sockaddr *to, socklen_t n, uint64_t deadline_
         if (sys == EISCONN)
             return 0;
         if (sys == EAGAIN) {
-            if (link_now_ns() >= deadline_ns)
+            if ((uint64_t)now_ns(CLOCK_MONOTONIC) >= deadline_ns)
                 return -ETIMEDOUT;
             (void)nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
             continue;
@@ -138,7 +138,7 @@ static int
 no_broker(struct err *e, const char *what)
 {
     int rc = err_set(e, ERR_FAILED_PRECONDITION,
-                     "the program at this address is no Stockade broker: %s", what);
+                     "the program at this address is not a Stockade broker: %s", what);
     err_detail(e, "NOT_A_BROKER", "address", "check --address and STOCKADE_ADDRESS");
     return rc;
 }

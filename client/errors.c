@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// See errors.h. Details are those of wire.proto, packed as google.protobuf.Any; a type that is not known is skipped.
+// See errors.h. Details are those of wire.proto, packed as google.protobuf.Any; unknown types are skipped.
 #include "errors.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "../proto/arena.h"
-#include "../proto/wire.h"
+#include "proto/arena.h"
+#include "proto/utf8.h"
+#include "proto/wire.h"
 #include "stockade/v1/wire.pb-c.h"
 
 enum { DETAIL_ARENA_BYTES = 64 * 1024, DETAILS_MAX = 8 };
 
-// Copies text, cut where it does not fit, control characters replaced (a terminal will show it).
+// Copies text, truncated if necessary, with control characters replaced (a terminal will display it).
 static void
 put(char *to, size_t n, const char *from)
 {
@@ -22,9 +23,7 @@ put(char *to, size_t n, const char *from)
         if (c < 0x20 || c == 0x7f)
             to[i] = '?';
     }
-    while (i > 0 && from[i] != '\0' && ((unsigned char)from[i] & 0xc0) == 0x80)
-        i--; // never half a UTF-8 sequence
-    to[i] = '\0';
+    to[utf8_cut(from, i)] = '\0';
 }
 
 int

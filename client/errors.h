@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// From our own struct err and from the wire's Status to what a program sees.
+// Converts our struct err and the wire's Status to the error of stockade.h.
 #pragma once
 
-#include "../proto/err.h"
+#include "proto/err.h"
 #include "stockade.h"
 
 struct Stockade__V1__Status;
 
-// Copies *from to *to (NULL is fine). Returns the negative errno that it stands for.
+// Copies *from to *to (may be NULL). Returns its negative errno.
 int error_from_err(struct stockade_error *to, const struct err *from);
 
-// The same for a status that is not OK, with what its details say. Hostile: bounded, control characters replaced.
+// The same for a status that is not OK, with its details. The status is hostile: lengths are bounded, control
+// characters replaced.
 int error_from_status(struct stockade_error *to, const struct Stockade__V1__Status *from);
 
 // The negative errno for a code.

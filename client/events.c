@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Events (stockade.h, "What happens"). What an event is about is one of many messages; each of its fields becomes a fact
-// by the descriptor, so that no kind of event needs code of its own here.
+// Events (stockade.h). The details of an event are one of many messages; the descriptor turns each of its fields into a
+// fact, so that no kind of event needs code of its own here.
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include "../proto/auto.h"
-#include "../proto/wire.h"
+#include "proto/auto.h"
+#include "proto/wire.h"
 #include "calls.h"
 #include "errors.h"
 #include "invoke.h"
@@ -17,16 +17,16 @@
 
 enum { FACTS_MAX = 24, LIST_TEXT_MAX = 4096, KINDS_MAX = 64 };
 
-// Of which the calls may be several, one after the other.
+// A subscription, which may consist of several calls, one after the other.
 struct subscription {
     struct stockade *s;
     struct call *call; // in progress
     const struct stockade_event_handlers *handlers;
     bool cancelled;
-    bool begun;        // it has heard of the broker
+    bool begun;        // it has received something from the broker
     uint64_t next;     // event that it waits for
     char instance[33]; // of which life of the broker; "": not known
-    unsigned failures; // to reach it, one after the other
+    unsigned failures; // failed attempts to connect, in a row
     uint64_t interrupts;
 };
 
@@ -38,7 +38,7 @@ at(const ProtobufCMessage *m, unsigned offset)
     return (const char *)m + offset;
 }
 
-// "DENIED" for the value of an enum whose names begin with a common prefix, such as EVENT_KIND_.
+// The name of an enum value without the common prefix, such as "DENIED" for EVENT_KIND_DENIED.
 static const char *
 enum_name(struct arena *a, const ProtobufCEnumDescriptor *type, int value)
 {
@@ -54,7 +54,7 @@ enum_name(struct arena *a, const ProtobufCEnumDescriptor *type, int value)
     return arena_copy(a, number, (size_t)n);
 }
 
-// A repeated field as words.
+// A repeated field, as text.
 static const char *
 list_text(struct arena *a, const ProtobufCMessage *m, const ProtobufCFieldDescriptor *f)
 {
@@ -73,7 +73,7 @@ list_text(struct arena *a, const ProtobufCMessage *m, const ProtobufCFieldDescri
     return out;
 }
 
-// False: it says nothing (an empty text, a message).
+// False: it has no value to show (an empty text, a message).
 static bool
 fact_from(struct stockade_fact *to, struct arena *a, const ProtobufCMessage *m,
           const ProtobufCFieldDescriptor *f)
@@ -104,7 +104,7 @@ fact_from(struct stockade_fact *to, struct arena *a, const ProtobufCMessage *m,
     return to->type != STOCKADE_FACT_TEXT || (to->text != NULL && to->text[0] != '\0');
 }
 
-// The event has these itself.
+// Fields that the event has itself.
 static bool
 is_told_above(const char *name)
 {
@@ -160,7 +160,7 @@ event_from(struct stockade_event *to, struct arena *a, const Stockade__V1__Event
 
 // ---- The stream
 
-// Where to go on after a break.
+// The position after a break.
 static void
 move_on(struct subscription *sub, const Stockade__V1__SubscribeResponse *m)
 {
@@ -218,7 +218,7 @@ read_stream(struct subscription *sub, struct stockade_error *e)
     }
 }
 
-// Names in any case, with '-' for '_'.
+// Names in upper or lower case, with '-' for '_'.
 static bool
 same_name(const char *typed, const char *name)
 {
@@ -294,7 +294,7 @@ subscribe_once(struct subscription *sub, Stockade__V1__SubscribeRequest *m,
     return read_stream(sub, error);
 }
 
-// Waits longer with each failure, up to a second. False: it was told to end.
+// Waits longer with each failure, up to a second. False: it was interrupted.
 static bool
 wait_again(struct subscription *sub)
 {
@@ -307,7 +307,8 @@ wait_again(struct subscription *sub)
     return calls_interrupts(sub->s) == sub->interrupts;
 }
 
-// With `reconnect` what breaks is begun again behind the last event that came: the broker says what is missing then.
+// With `reconnect` a broken subscription is started again after the last received event; the broker reports missed
+// events.
 static int
 subscribe(struct subscription *sub, Stockade__V1__SubscribeRequest *m,
           const struct stockade_call_options *options, bool reconnect, struct stockade_error *error)

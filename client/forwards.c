@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Connections to ports of a sandbox (stockade.h): a stream for what comes, calls for what goes.
+// Connections to ports of a sandbox (stockade.h): a stream for incoming data, calls for outgoing data.
 #include <string.h>
 
-#include "../proto/arena.h"
-#include "../proto/auto.h"
-#include "../proto/wire.h"
+#include "proto/arena.h"
+#include "proto/auto.h"
+#include "proto/wire.h"
 #include "calls.h"
 #include "errors.h"
 #include "invoke.h"
@@ -13,7 +13,7 @@
 
 #define SERVICE "/stockade.v1.SandboxService/"
 
-// One message. A handler's answer other than 0 ends the connection.
+// One message. A handler that returns a value other than 0 closes the connection.
 static int
 take(struct call *call, const struct stockade_forward_handlers *h, struct arena *a,
      const uint8_t *bytes, size_t n, struct stockade_error *e)
@@ -69,14 +69,6 @@ stockade_forward(struct stockade *s, const char *id, uint32_t port,
     return rc;
 }
 
-static int
-ask(struct stockade *s, const char *method, const ProtobufCMessage *request,
-    const ProtobufCMessageDescriptor *response, struct stockade_error *e)
-{
-    const struct invocation i = {.method = method, .request = request, .response = response};
-    return invoke(s, &i, NULL, e);
-}
-
 int
 stockade_forward_input(struct stockade *s, const char *connection_id, const void *bytes, size_t n,
                        struct stockade_error *e)
@@ -93,8 +85,8 @@ stockade_forward_input(struct stockade *s, const char *connection_id, const void
     m.connection_id = connection_id;
     m.data.data = data.to;
     m.data.len = n;
-    return ask(s, SERVICE "ForwardInput", &m.base,
-               &stockade__v1__sandbox_service_forward_input_response__descriptor, e);
+    return invoke_empty(s, SERVICE "ForwardInput", &m.base,
+                        &stockade__v1__sandbox_service_forward_input_response__descriptor, e);
 }
 
 int
@@ -103,6 +95,6 @@ stockade_forward_close(struct stockade *s, const char *connection_id, struct sto
     Stockade__V1__SandboxServiceForwardCloseRequest m =
         STOCKADE__V1__SANDBOX_SERVICE_FORWARD_CLOSE_REQUEST__INIT;
     m.connection_id = connection_id;
-    return ask(s, SERVICE "ForwardClose", &m.base,
-               &stockade__v1__sandbox_service_forward_close_response__descriptor, e);
+    return invoke_empty(s, SERVICE "ForwardClose", &m.base,
+                        &stockade__v1__sandbox_service_forward_close_response__descriptor, e);
 }

@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../proto/auto.h"
+#include "proto/auto.h"
 #include "errors.h"
 #include "link.h"
 #include "requests.h"

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the library hands out lives, with every string that it points to, in the arena that its message was unpacked
-// into; stockade_free() finds that arena in front of it.
+// Returned objects are allocated, with all their strings, from the arena that their message was unpacked into;
+// stockade_free() finds the arena in front of the object.
 #pragma once
 
 #include <stddef.h>
 
-#include "../proto/arena.h"
+#include "proto/arena.h"
 
-// Zeroed memory from the arena that can be given to stockade_free() once the arena is left to it. NULL beyond the cap.
+// Allocates zeroed memory for an object that stockade_free() accepts after the arena was passed on. NULL: beyond the
+// maximum.
 void *hand_out(struct arena *a, size_t bytes);

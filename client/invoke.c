@@ -6,14 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../proto/auto.h"
-#include "../proto/wire.h"
+#include "proto/auto.h"
+#include "proto/wire.h"
 #include "calls.h"
 #include "errors.h"
 #include "handout.h"
 #include "requests.h"
 
-enum { UNARY_DEADLINE_MS = 60000 }; // where neither the caller nor the method says otherwise
+enum { UNARY_DEADLINE_MS = 60000 }; // the default if neither the caller nor the method sets one
 
 int
 invoke_too_large(struct stockade_error *error)
@@ -73,7 +73,7 @@ call_one(struct stockade *s, const struct call_spec *spec, uint8_t **out, size_t
     return error_from_err(error, &e);
 }
 
-// What came, read and handed out with its arena.
+// Converts the response, and passes it on with its arena.
 static int
 read_answer(const struct invocation *i, const uint8_t *bytes, size_t n, void *out,
             struct stockade_error *e)
@@ -170,4 +170,12 @@ stockade_call(struct stockade *s, const struct stockade_request *given,
     struct call *auto_call c = NULL;
     int rc = call_begin(&c, s, &spec, error);
     return rc < 0 ? rc : call_stream(c, &r, error);
+}
+
+int
+invoke_empty(struct stockade *s, const char *method, const ProtobufCMessage *request,
+             const ProtobufCMessageDescriptor *response, struct stockade_error *e)
+{
+    const struct invocation i = {.method = method, .request = request, .response = response};
+    return invoke(s, &i, NULL, e);
 }

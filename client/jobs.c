@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../proto/auto.h"
-#include "../proto/wire.h"
+#include "proto/auto.h"
+#include "proto/wire.h"
 #include "calls.h"
 #include "errors.h"
 #include "handout.h"
@@ -19,7 +19,7 @@
 
 #define SERVICE "/stockade.v1.ProcessService/"
 
-// The three responses are alike, so one piece of code reads them.
+// The three responses have the same form, so one function reads them.
 #define IS_LIKE_RUN(type)                                                                          \
     _Static_assert(sizeof(type) == sizeof(Stockade__V1__RunResponse) &&                            \
                        offsetof(type, event) == offsetof(Stockade__V1__RunResponse, event),        \
@@ -27,7 +27,7 @@
 IS_LIKE_RUN(Stockade__V1__StartResponse);
 IS_LIKE_RUN(Stockade__V1__AttachResponse);
 
-// A stream of events that is being read.
+// A stream of events in progress.
 struct stream {
     struct call *call;
     const ProtobufCMessageDescriptor *type; // of its messages
@@ -66,7 +66,7 @@ tell_gap(const struct stream *st, const Stockade__V1__ProcessEvent__Gap *m)
     return h->on_gap != NULL ? h->on_gap(h->cookie, m->offset, m->bytes, m->limit) : 0;
 }
 
-// One event. What a handler answers; an unknown event of a newer broker is passed over.
+// Handles one event and returns the handler's value; skips unknown events of a newer broker.
 static int
 tell(struct stream *st, const Stockade__V1__ProcessEvent *event)
 {
@@ -81,7 +81,7 @@ tell(struct stream *st, const Stockade__V1__ProcessEvent *event)
     return 0;
 }
 
-// Keeps the result, with the arena that it lives in.
+// Keeps the result, with its arena.
 static int
 keep_result(struct stream *st, struct arena **arena, const Stockade__V1__Result *from,
             struct stockade_error *e)
@@ -95,7 +95,7 @@ keep_result(struct stream *st, struct arena **arena, const Stockade__V1__Result 
     return 0;
 }
 
-// Reads one message; *arena is reused unless the result stays in it.
+// Reads one message; reuses *arena unless the result is in it.
 static int
 one_message(struct stream *st, struct arena **arena, const uint8_t *bytes, size_t n,
             struct stockade_error *e)
@@ -135,7 +135,7 @@ read_stream(struct stream *st, struct stockade_error *e)
     }
 }
 
-// What a whole stream came to.
+// The result of a whole stream.
 static int
 conclude(struct stream *st, int rc, const struct stockade_result **out,
          struct stockade_error *error)
@@ -277,15 +277,6 @@ stockade_attach(struct stockade *s, const char *process_id, uint64_t offset,
     return follow(s, &f, h, out, e);
 }
 
-// A call whose answer says nothing but that it worked.
-static int
-simple(struct stockade *s, const char *method, const ProtobufCMessage *request,
-       const ProtobufCMessageDescriptor *response, struct stockade_error *e)
-{
-    const struct invocation i = {.method = method, .request = request, .response = response};
-    return invoke(s, &i, NULL, e);
-}
-
 int
 stockade_input(struct stockade *s, const char *process_id, const void *bytes, size_t n,
                struct stockade_error *e)
@@ -301,7 +292,7 @@ stockade_input(struct stockade *s, const char *process_id, const void *bytes, si
     m.process_id = process_id;
     m.data.data = data.to;
     m.data.len = n;
-    return simple(s, SERVICE "Input", &m.base, &stockade__v1__input_response__descriptor, e);
+    return invoke_empty(s, SERVICE "Input", &m.base, &stockade__v1__input_response__descriptor, e);
 }
 
 int
@@ -309,8 +300,8 @@ stockade_close_input(struct stockade *s, const char *process_id, struct stockade
 {
     Stockade__V1__CloseInputRequest m = STOCKADE__V1__CLOSE_INPUT_REQUEST__INIT;
     m.process_id = process_id;
-    return simple(s, SERVICE "CloseInput", &m.base, &stockade__v1__close_input_response__descriptor,
-                  e);
+    return invoke_empty(s, SERVICE "CloseInput", &m.base,
+                        &stockade__v1__close_input_response__descriptor, e);
 }
 
 int
@@ -321,7 +312,8 @@ stockade_signal(struct stockade *s, const char *process_id, int signal, bool gro
     m.process_id = process_id;
     m.signal = signal > 0 ? (uint32_t)signal : 0;
     m.group = group;
-    return simple(s, SERVICE "Signal", &m.base, &stockade__v1__signal_response__descriptor, e);
+    return invoke_empty(s, SERVICE "Signal", &m.base, &stockade__v1__signal_response__descriptor,
+                        e);
 }
 
 int
@@ -334,7 +326,8 @@ stockade_resize(struct stockade *s, const char *process_id, uint32_t rows, uint3
     size.columns = columns;
     m.process_id = process_id;
     m.size = &size;
-    return simple(s, SERVICE "Resize", &m.base, &stockade__v1__resize_response__descriptor, e);
+    return invoke_empty(s, SERVICE "Resize", &m.base, &stockade__v1__resize_response__descriptor,
+                        e);
 }
 
 static bool

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages as JSON (stockade.h, stockade_json). The one form of events, findings and records, made from the schema itself, so
-// that a field that is added there is never forgotten here: names as in the .proto files, enums in lower case without their
-// prefix, numbers as numbers, times as RFC 3339 in UTC. What is absent, and an enum that says nothing, is left out.
+// Messages as JSON (stockade.h, stockade_json). The only form of events, findings and records, generated from the
+// schema, so that new fields are included automatically: names as in the .proto files, enums in lower case without
+// their prefix, numbers as numbers, times as RFC 3339 in UTC. Absent messages and unspecified enums are omitted.
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -9,8 +9,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "../proto/arena.h"
-#include "../proto/auto.h"
+#include "proto/arena.h"
+#include "proto/auto.h"
 #include "google/protobuf/timestamp.pb-c.h"
 #include "handout.h"
 #include "stockade.h"
@@ -60,7 +60,7 @@ put_string(struct text *o, const char *s)
     put(o, "\"");
 }
 
-// What JSON readers take as an integer; what is larger is none that a host counts up to.
+// The largest integer that JSON readers accept; larger counters do not occur.
 static void
 put_number(struct text *o, uint64_t value)
 {
@@ -77,7 +77,7 @@ put_signed(struct text *o, int64_t value)
     put(o, digits);
 }
 
-// The shortest digits that are the same number again.
+// The shortest digits that give the same number.
 static void
 put_real(struct text *o, double value)
 {
@@ -97,7 +97,7 @@ put_real(struct text *o, double value)
         put(o, ".0");
 }
 
-// As protobuf writes it: with no, three, six or nine digits behind the second.
+// As protobuf formats it: with no, three, six or nine digits after the second.
 static void
 put_time(struct text *o, const Google__Protobuf__Timestamp *t)
 {
@@ -134,7 +134,7 @@ put_enum(struct text *o, const ProtobufCEnumDescriptor *type, int value)
                         : 0;
     char name[64];
     size_t n = 0;
-    if (v == NULL || strlen(v->name) <= prefix) { // of a broker that is newer
+    if (v == NULL || strlen(v->name) <= prefix) { // of a newer broker
         put_signed(o, value);
         return;
     }
@@ -186,7 +186,7 @@ put_value(struct text *o, const ProtobufCFieldDescriptor *f, const void *p)
     case PROTOBUF_C_TYPE_FLOAT:
         put_real(o, (double)*(const float *)p);
         break;
-    case PROTOBUF_C_TYPE_BYTES: // none of these messages has any
+    case PROTOBUF_C_TYPE_BYTES: // none of these messages has one
     default:
         put(o, "null");
     }
@@ -223,7 +223,7 @@ size_of(const ProtobufCFieldDescriptor *f)
     }
 }
 
-// A map is sent as a list of entries, each with a key and a value: in JSON it is an object.
+// A map is sent as a list of entries with a key and a value; in JSON it is an object.
 static bool
 is_map(const ProtobufCFieldDescriptor *f)
 {

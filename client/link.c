@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// See link.h. What comes in is hostile until wire_unpack() has scanned it: a length is checked before anything is
-// allocated for it, a frame is unpacked into one bounded arena that is reused.
+// See link.h. Input is hostile until wire_unpack() has scanned it: the length is checked before memory is allocated for
+// it, and a frame is unpacked into one bounded arena, which is reused.
 #include "link.h"
 
 #include <errno.h>
@@ -10,9 +10,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../proto/arena.h"
-#include "../proto/auto.h"
-#include "../proto/wire.h"
+#include "proto/now.h"
+#include "proto/arena.h"
+#include "proto/auto.h"
+#include "proto/wire.h"
 #include "dial.h"
 #include "stockade/v1/wire.pb-c.h"
 
@@ -22,7 +23,7 @@ enum {
     HEADER_BYTES_MAX = 9,
 };
 
-// A frame that waits to be sent.
+// A queued frame.
 struct out {
     struct out *next;
     uint8_t *bytes;
@@ -34,7 +35,7 @@ struct link {
     bool ipc;
     struct out *first, *last;
     size_t queued; // bytes in them
-    uint8_t *in;   // what was read and is not yet a whole frame
+    uint8_t *in;   // bytes of an incomplete frame
     size_t in_n, in_max;
     struct arena *arena;
 };
@@ -42,9 +43,7 @@ struct link {
 uint64_t
 link_now_ns(void)
 {
-    struct timespec t;
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+    return (uint64_t)now_ns(CLOCK_MONOTONIC);
 }
 
 int
@@ -177,7 +176,7 @@ one_frame(struct link *l, const uint8_t *body, size_t n, frame_fn *on_frame, voi
     return on_frame(cookie, id, (const Stockade__V1__Frame *)m, e);
 }
 
-// Takes every whole frame out of the buffer, and makes room for the one that is not.
+// Handles every complete frame in the buffer, and makes room for the incomplete one.
 static int
 take_frames(struct link *l, frame_fn *on_frame, void *cookie, struct err *e)
 {

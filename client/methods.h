@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Paths of the methods that the library calls, and which of them change nothing when they are done twice.
+// Paths of the methods that the library calls, and whether they get an idempotency key.
 #pragma once
 
 #include <stdbool.h>
@@ -8,13 +8,13 @@
 struct method {
     const char *path;
     bool idempotent;
-    // Gets a random idempotency key. Not a job and not each write to stdin: the library never repeats one, and the
-    // broker keeps every key for minutes, so many of a caller at once would use up what it may have.
+    // Gets a random idempotency key. Not for jobs and writes to stdin: the library never repeats them, and the broker
+    // keeps every key for minutes, so many of them would exhaust the caller's quota.
     bool key;
 };
 
-// All of them, ended by {0}; a test compares it with the descriptor set.
+// All methods, terminated by {0}; a test compares them with the descriptor set.
 extern const struct method methods[];
 
-// Whether a call of that method gets a key; one that is not known does.
+// Whether a call of this method gets a key; true for unknown methods.
 bool method_wants_key(const char *path);

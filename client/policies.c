@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Network policies, from stockade.h to the wire (requests.h) and back (results.h).
+// Network policies: conversion from stockade.h to messages (requests.h) and back (results.h).
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "../proto/target.h"
-#include "../proto/wire.h"
+#include "proto/target.h"
+#include "proto/wire.h"
 #include "requests.h"
 #include "results.h"
 #include "stockade/v1/sandbox_service.pb-c.h"
@@ -84,7 +84,7 @@ make_lists(Stockade__V1__NetworkPolicy *m, struct arena *a, const struct stockad
         uint16_t last = 0;
         const char *text = from->inbound[i] != NULL ? from->inbound[i] : "";
         if (!target_ports(text, &first, &last))
-            return err_field(e, "network.inbound", "\"%.40s\" is no port", text);
+            return err_field(e, "network.inbound", "\"%.40s\" is not a port", text);
         Stockade__V1__PortRange *range = make_range(a, first, last);
         if (range == NULL)
             return too_large(e);
@@ -125,7 +125,7 @@ show_ports(const Stockade__V1__PortRange *r, char out[PORTS_MAX])
         (void)snprintf(out, PORTS_MAX, "%u-%u", r->first & UINT16_MAX, r->last & UINT16_MAX);
 }
 
-// One destination per range of ports, since that is how one is written.
+// One destination per range of ports, as in the text form.
 static const char *
 show_rule(struct arena *a, const Stockade__V1__NetworkRule *r, const Stockade__V1__PortRange *range)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See pump.h and, for the theory of operation, calls.h.
+// See pump.h, and calls.h for the theory of operation.
 #include "pump.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@
 #include <sys/eventfd.h>
 #include <time.h>
 
-#include "../proto/wire.h"
+#include "proto/wire.h"
 #include "errors.h"
 #include "handle.h"
 #include "link.h"
@@ -62,7 +62,7 @@ on_data(struct stockade *s, uint32_t id, const Stockade__V1__Frame *f, struct er
 {
     struct call *c = find_call(s, id);
     if (c == NULL || c->done)
-        return 0; // of a call that was given up
+        return 0; // of a cancelled call
     if (!c->stream || c->credit == 0 || f->payload.len > WIRE_DATA_BYTES_MAX)
         return err_set(e, ERR_DATA_LOSS, "the broker sent more data than it was allowed to");
     c->credit--;
@@ -96,8 +96,8 @@ on_ping(struct stockade *s, uint32_t id, const Stockade__V1__Frame *f, struct er
     return link_send(s->link, id, &pong.base, e);
 }
 
-// What the broker has not begun will never be. While it shuts down, calls about what is there go on here, as long as others
-// do; a peer that ends the connection because of us takes none.
+// GOAWAY: calls that the broker has not begun will not be. While it shuts down, calls on existing objects continue on
+// this connection as long as others do; a peer that closes the connection because of an error of ours accepts none.
 static int
 on_goaway(struct stockade *s, uint32_t id, const Stockade__V1__Frame *f, struct err *e)
 {
@@ -132,7 +132,7 @@ on_frame(void *cookie, uint32_t id, const Stockade__V1__Frame *f, struct err *e)
     struct stockade *s = cookie;
     unsigned kind = (unsigned)f->kind;
     s->heard_ns = link_now_ns();
-    s->pinged_ns = 0; // whatever it says, it is there
+    s->pinged_ns = 0; // any frame shows that the broker is alive
     if (kind >= sizeof handlers / sizeof handlers[0] || handlers[kind] == NULL)
         return 0; // of a newer broker
     return handlers[kind](s, id, f, e);
@@ -140,7 +140,7 @@ on_frame(void *cookie, uint32_t id, const Stockade__V1__Frame *f, struct err *e)
 
 // ---- The connection
 
-// It is of no use any more: every open call ends with why. Closed later, when nobody polls it.
+// The connection is broken: ends every open call with the failure. It is closed later, when no thread polls it.
 static void
 broke(struct stockade *s, const struct err *why)
 {
@@ -161,6 +161,7 @@ int
 pump_send(struct stockade *s, uint32_t id, const Stockade__V1__Frame *f, struct err *e)
 {
     int rc = link_send(s->link, id, &f->base, e);
+    soon_sent(&s->soon);
     if (rc < 0 && e->code == ERR_UNAVAILABLE) {
         struct err ignored;
         (void)link_receive(s->link, on_frame, s, &ignored);
@@ -201,7 +202,7 @@ disconnect(struct stockade *s)
     s->next_id = 0;
 }
 
-// Notices that an idle connection has ended, or that the broker wants us to leave it.
+// Detects that an idle connection was closed, or that the broker sent GOAWAY.
 static void
 look_at_idle(struct stockade *s)
 {
@@ -233,7 +234,7 @@ pump_connect(struct stockade *s, struct err *e)
     return rc;
 }
 
-// After a silence: ask whether the broker is there; after a second one it is not.
+// After a time without data: sends a PING; after the same time again, the broker counts as gone.
 static int
 keepalive(struct stockade *s, struct err *e)
 {
@@ -260,6 +261,18 @@ poll_ms(const struct stockade *s, uint64_t until_ns)
     return until <= now ? 0 : (int)((until - now) / NS_PER_MS + 1);
 }
 
+// poll(2), after a few looks that do not sleep where the answer is about to come (proto/soon.h).
+static int
+poll_soon(struct soon *soon, struct pollfd *p, nfds_t fds, int ms)
+{
+    while (soon_look(soon)) {
+        int n = poll(p, fds, 0);
+        if (n != 0)
+            return n;
+    }
+    return poll(p, fds, ms);
+}
+
 static void
 pump(struct stockade *s, uint64_t until_ns)
 {
@@ -267,17 +280,20 @@ pump(struct stockade *s, uint64_t until_ns)
     struct pollfd p[2] = {{.fd = link_fd(s->link), .events = events},
                           {.fd = s->wake_fd, .events = POLLIN}};
     int ms = poll_ms(s, until_ns);
+    struct soon soon = s->soon;
     s->pumping = true;
     pthread_mutex_unlock(&s->lock);
-    int n = poll(p, 2, ms);
+    int n = poll_soon(&soon, p, 2, ms);
     pthread_mutex_lock(&s->lock);
     s->pumping = false;
+    s->soon.quick = soon.quick;
     eventfd_t count = 0;
     if (n > 0 && p[1].revents != 0)
         (void)eventfd_read(s->wake_fd, &count);
     struct err e;
     int rc = 0;
     if (!s->broken && n > 0 && p[0].revents != 0) {
+        soon_received(&s->soon);
         rc = link_receive(s->link, on_frame, s, &e);
         if (rc == 0)
             rc = link_flush(s->link, &e);

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// The connection of a handle, for calls.c: frames in, each to its call; frames out; and the thread that waits for a call
-// while it serves the others. The handle's lock is held around everything here.
+// The connection of a handle, for calls.c: delivers incoming frames to their calls, sends frames, and lets a thread
+// that waits for its call serve the others. Call everything here with the handle's lock held.
 #pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include "../proto/err.h"
+#include "proto/err.h"
 #include "stockade.h"
 #include "stockade/v1/wire.pb-c.h"
 
-// A message that came and was not yet fetched.
+// A message that arrived and was not yet fetched.
 struct message {
     struct message *next;
     uint8_t *bytes;
@@ -34,19 +34,19 @@ struct call {
 
 #define NS_PER_MS 1000000ull
 
-// The call is over: with why, or (NULL) well.
+// Ends the call: with a failure, or (NULL) successfully.
 void pump_finish(struct call *c, const struct err *why);
 
-// Makes sure that there is a connection for a new call.
+// Connects, if necessary, for a new call.
 int pump_connect(struct stockade *s, struct err *e);
 uint32_t pump_new_id(struct stockade *s);
 
-// Sends a frame of ours. What came before the connection broke is still taken in.
+// Sends a frame. Frames that arrived before the connection broke are still delivered.
 int pump_send(struct stockade *s, uint32_t id, const Stockade__V1__Frame *f, struct err *e);
 void pump_send_kind(struct stockade *s, uint32_t id, Stockade__V1__FrameKind kind, uint32_t credit);
 
-// Waits until something may have moved, or until_ns (0: for ever). The lock is let go of meanwhile.
+// Waits until something may have changed, or until_ns (0: for ever). Releases the lock meanwhile.
 void pump_wait(struct stockade *s, uint64_t until_ns);
 
-// Lets whoever polls look again.
+// Wakes the thread that polls.
 void pump_wake(struct stockade *s);

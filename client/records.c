@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Records of jobs and what sandboxes use (stockade.h, "What happens").
+// Records of jobs, and resource use of sandboxes (stockade.h).
 #include <stddef.h>
 
 #include "invoke.h"

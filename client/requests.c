@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "../proto/wire.h"
+#include "proto/wire.h"
 #include "stockade/v1/process_service.pb-c.h"
 #include "stockade/v1/sandbox_service.pb-c.h"
 
@@ -36,7 +36,7 @@ int
 request_list(const void *list, size_t n, const char *field, struct err *e)
 {
     if (list == NULL && n > 0)
-        return err_field(e, field, "%zu asked for, but there are none", n);
+        return err_field(e, field, "%zu elements were given, but the array is NULL", n);
     return n > REQUEST_ARENA_BYTES ? too_large(e) : 0;
 }
 
@@ -86,7 +86,7 @@ request_command(Stockade__V1__Command **out, struct arena *a, const struct stock
     if (m == NULL)
         return too_large(e);
     if (from->args == NULL || from->args[0] == NULL)
-        return err_field(e, "command.args", "there is no program to run");
+        return err_field(e, "command.args", "no program was given");
     while (from->args[m->n_args] != NULL)
         m->n_args++;
     m->args = arena_alloc(a, m->n_args * sizeof(const char *));

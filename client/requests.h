@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the plain structs of stockade.h to the messages of the wire. Everything that is made is borrowed from the arena
-// and from the caller's own strings.
+// Converts the structs of stockade.h to messages. Messages are allocated from the arena and borrow the caller's
+// strings.
 #pragma once
 
-#include "../proto/arena.h"
-#include "../proto/err.h"
+#include "proto/arena.h"
+#include "proto/err.h"
 #include "stockade.h"
 
 struct Stockade__V1__Command;
@@ -13,10 +13,11 @@ struct Stockade__V1__NetworkPolicy;
 
 enum { REQUEST_ARENA_BYTES = 4 * 1024 * 1024 };
 
-// Copies an options struct of an older or newer program: what it does not have is zero. INVALID_ARGUMENT: size is 0, or from NULL.
+// Copies an options struct of an older or newer program; missing members are zero. INVALID_ARGUMENT: `size` is 0, or
+// `from` is NULL.
 int request_options(void *to, size_t to_n, const void *from, struct err *e);
 
-// INVALID_ARGUMENT: n of something, and it is NULL.
+// INVALID_ARGUMENT: the list is NULL, but n is not 0.
 int request_list(const void *list, size_t n, const char *field, struct err *e);
 
 int request_command(struct Stockade__V1__Command **out, struct arena *a,
@@ -26,8 +27,8 @@ int request_command(struct Stockade__V1__Command **out, struct arena *a,
 int request_limits(struct Stockade__V1__Limits **out, struct arena *a,
                    const struct stockade_limits *from, struct err *e);
 
-// `policy`, or when that is NULL, the mode alone. *out is NULL for the template's own. INVALID_ARGUMENT: a destination or
-// a port that is none. (policies.c)
+// `policy`, or if that is NULL, only the mode. *out is NULL for the template's policy. INVALID_ARGUMENT: an invalid
+// destination or port. (policies.c)
 int request_network(struct Stockade__V1__NetworkPolicy **out, struct arena *a,
                     enum stockade_network mode, const struct stockade_policy *policy,
                     struct err *e);

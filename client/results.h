@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the messages of the wire to the plain structs of stockade.h. What is made lives in the arena that the message was
-// unpacked into and borrows its strings; sub-messages that a broker left out read as zero and "".
+// Converts messages to the structs of stockade.h. The structs are allocated from the arena of the message and borrow
+// its strings; missing sub-messages read as zero and "".
 //
-// Each returns false when the arena is full.
+// Each function returns false if the arena is full.
 #pragma once
 
 #include <stdbool.h>
 
-#include "../proto/arena.h"
+#include "proto/arena.h"
 #include "invoke.h"
 #include "stockade.h"
 
@@ -19,10 +19,10 @@ struct Stockade__V1__Record;
 struct Stockade__V1__Result;
 struct Stockade__V1__Sandbox;
 
-// Milliseconds since 1970; 0 when it is absent or beyond what fits.
+// Milliseconds since 1970; 0 if the time is missing or out of range.
 int64_t time_from(const struct Google__Protobuf__Timestamp *from);
 
-// An array of what `one` makes of each message: `items` is a `const struct stockade_X **` of structs of `size` bytes.
+// Converts an array of messages with `one`: `items` is a `const struct stockade_X **` of structs of `size` bytes.
 bool list_from(void *items, size_t *items_n, size_t size, struct arena *a, ProtobufCMessage **from,
                size_t from_n, invoke_reader *one);
 

@@ -2,7 +2,7 @@
 // Sandboxes and the broker itself (stockade.h).
 #include <stddef.h>
 
-#include "../proto/auto.h"
+#include "proto/auto.h"
 #include "errors.h"
 #include "invoke.h"
 #include "requests.h"
@@ -12,7 +12,7 @@
 
 #define SERVICE "/stockade.v1.SandboxService/"
 
-// Four responses are alike: one sandbox.
+// Four responses have the same form: one sandbox.
 #define IS_LIKE_GET(type)                                                                          \
     _Static_assert(sizeof(type) == sizeof(Stockade__V1__SandboxServiceGetResponse) &&              \
                        offsetof(type, sandbox) ==                                                  \
@@ -38,7 +38,7 @@ answer_from(void *to, struct arena *a, const ProtobufCMessage *from)
     return sandbox_from(to, a, ((const Stockade__V1__SandboxServiceGetResponse *)from)->sandbox);
 }
 
-// A call that is answered with a sandbox.
+// A call that returns a sandbox.
 static int
 ask(struct stockade *s, const char *method, const ProtobufCMessage *request,
     const ProtobufCMessageDescriptor *response, const struct stockade_call_options *options,

@@ -13,34 +13,34 @@
 //   stockade_free(r);
 //   stockade_close(s);
 //
-// Calls are synchronous. A function that can fail returns 0, or a negative errno and fills *e; an out-parameter is unchanged
-// on failure. Both may be NULL (stockade_open()'s `out` alone may not), and what is NULL where it must not be is
-// INVALID_ARGUMENT. Whatever is handed out is const and is released with stockade_free().
+// Calls are synchronous. A function that can fail returns 0 on success; on failure it returns a negative errno, fills in *e
+// and leaves out-parameters unchanged. Error and out-parameters may be NULL, except `out` of stockade_open(). Any other NULL
+// where a value is required fails with INVALID_ARGUMENT. Returned objects are const; release each with stockade_free().
 //
-// Threads. A handle may be used from any number of threads at once, except in stockade_close(): their calls share one
-// connection and run side by side. There is no hidden thread: a thread that waits for its own call serves the others
-// meanwhile. Handlers run on the thread that made their call, without any lock held, and may make further calls on the
-// same handle. While a handler runs, its own stream is held back (the job waits, as with a pipe); other calls go on as
-// long as one of their threads waits. After fork(2) a handle belongs to the parent alone.
+// Threads. Any number of threads may use a handle at the same time, except in stockade_close(): their calls share one
+// connection and run concurrently. The library starts no threads: a thread that waits for its own call also serves the
+// others. Handlers run on the thread that made their call. The library holds no lock meanwhile, so a handler may make further
+// calls on the same handle. While a handler runs, its stream is paused (the job waits, as with a pipe); other calls continue
+// as long as one of their threads waits. After fork(2) only the parent may use the handle.
 //
-// Connection. It is made by the first call and made again between calls when it was lost. A call whose connection
-// breaks ends with STOCKADE_UNAVAILABLE and the reason "CONNECTION_LOST": whether it was executed is not known, and it
-// is never sent again by the library. stockade_create() carries a random idempotency key; a program that wants to
-// repeat a call that changes something sets a key of its own in struct stockade_call_options and uses it again.
+// Connection. The first call connects. When the connection was lost, the next call connects again. A call fails with
+// STOCKADE_UNAVAILABLE and the reason "CONNECTION_LOST" if its connection breaks: the broker may or may not have executed it,
+// and the library never sends it again. stockade_create() sends a random idempotency key. To repeat any other call that
+// changes something, set a key in struct stockade_call_options and repeat the call with the same key.
 //
-// Deadlines. A call ends with STOCKADE_DEADLINE_EXCEEDED at the deadline in its call options. Without one, or where it
-// takes none, that is 60 s, or less where its method allows less (deadline_ms_max in the .proto files); what streams (run,
-// start, attach, events, forward) then has none, and stockade_wait() says its own.
+// Deadlines. A call fails with STOCKADE_DEADLINE_EXCEEDED at the deadline in its call options. The default is 60 s, or less if
+// the method has a shorter maximum (deadline_ms_max in the .proto files). Streams (run, start, attach, events, forward) have
+// no default deadline, and stockade_wait() has a parameter for it.
 //
-// Structures grow at their end only. Those that a program fills start with `size`, which the *_INIT macros set,
-// in C and C++.
+// New members are added at the end of structures only. A structure that a program fills in starts with `size`, which the
+// *_INIT macros set, in C and C++.
 #pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-// What a structure that a program fills begins as: nothing asked for, and its size.
+// Initial value of a structure that a program fills in: all zero, except for its size.
 #ifdef __cplusplus
 template <class T>
 static inline T
@@ -88,55 +88,56 @@ enum stockade_code {
     STOCKADE_UNAUTHENTICATED = 16,
 };
 
-// Why a call failed. Every string is ended and free of control characters.
+// Why a call failed. Strings are terminated by NUL and contain no control characters.
 struct stockade_error {
     int code;          // enum stockade_code; a newer broker may send others
     int sys;           // errno on this side, or 0
-    uint32_t retry_ms; // wait at least this long before asking again; 0: not said
+    uint32_t retry_ms; // wait at least this long before a retry; 0: unknown
     char reason[64];   // for programs, such as "LIMIT_ABOVE_MAXIMUM"; or ""
-    char subject[256]; // the field, rule, limit or quota that said no; or ""
-    char hint[512];    // what to do, or how to ask for more; or ""
-    char text[1024];   // what was attempted and what failed, outermost first
+    char subject[256]; // the field, rule, limit or quota that refused the call; or ""
+    char hint[512];    // how to fix the call or to request more; or ""
+    char text[1024];   // what was attempted and what failed, outermost operation first
 };
 
 struct stockade_options {
     size_t size;
-    const char *
-        address; // ipc:///path, unix:/path or tcp://host:port; NULL: $STOCKADE_ADDRESS, or the default
+    // ipc:///path, unix:/path or tcp://host:port; NULL: $STOCKADE_ADDRESS, or the default
+    const char *address;
     const char *token; // sent as "authorization: Bearer TOKEN"; NULL: $STOCKADE_TOKEN, or none
     uint32_t connect_timeout_ms; // 0: 5,000
-    // Silence after which the broker is asked whether it is there; 0: 20,000. After as long again without an answer its
-    // calls end with UNAVAILABLE.
+    // After this time without data from the broker, the library sends a PING; 0: 20,000. If the broker does not answer
+    // for the same time again, its calls fail with UNAVAILABLE.
     uint32_t keepalive_ms;
 };
 #define STOCKADE_OPTIONS_INIT STOCKADE_INIT(stockade_options)
 
-// A handle. It does not connect yet; INVALID_ARGUMENT: the address is none. Owned: stockade_close(). o may be NULL.
+// Creates a handle, and does not connect yet. INVALID_ARGUMENT: the address is invalid. Close the handle with
+// stockade_close(). o may be NULL.
 STOCKADE_API int stockade_open(struct stockade **out, const struct stockade_options *o,
                                struct stockade_error *e);
 
-// Ends the connection and frees the handle. No call may be in progress. NULL is fine.
+// Closes the connection and frees the handle. No call may be in progress. Accepts NULL.
 STOCKADE_API void stockade_close(struct stockade *s);
 
-// Cancels every stream in progress on the handle (run, start, attach, stockade_call with on_message): each ends with
-// STOCKADE_CANCELLED soon. Any thread; not a signal handler. NULL is fine.
+// Cancels every stream in progress on the handle (run, start, attach, stockade_call with on_message); each ends with
+// STOCKADE_CANCELLED soon after. Any thread may call this, but not a signal handler. Accepts NULL.
 STOCKADE_API void stockade_interrupt(struct stockade *s);
 
-// Releases what the library handed out. NULL is fine.
+// Releases an object that the library returned. Accepts NULL.
 STOCKADE_API void stockade_free(const void *handed_out);
 
 // Version of the library, such as "0.1.0".
 STOCKADE_API const char *stockade_version(void);
 
-// "INVALID_ARGUMENT" for 3; "UNKNOWN" for a number that is none.
+// The name of a code, such as "INVALID_ARGUMENT" for 3; "UNKNOWN" for an unknown number.
 STOCKADE_API const char *stockade_code_name(int code);
 
-// The address that the handle uses, as given. Lives as long as the handle.
+// The address that the handle uses, as passed to stockade_open(). Valid as long as the handle.
 STOCKADE_API const char *stockade_address(const struct stockade *s);
 
-// ---- What is asked for
+// ---- Requests
 
-// Upper bounds; 0 stands for the template's own value. proto/stockade/v1/limits.proto says what each one counts.
+// Limits; 0 means the template's value. proto/stockade/v1/limits.proto describes each limit.
 struct stockade_limits {
     uint64_t memory_bytes;
     uint64_t cpu_millis; // thousandths of one CPU
@@ -158,36 +159,36 @@ enum stockade_network {
     STOCKADE_NETWORK_OPEN = 3,
 };
 
-// How a sandbox reaches the network; a request can only narrow its template's. Destinations are written as
+// The network policy of a sandbox; a request may only narrow its template's. A destination has the form
 // "HOST[:PORT[-PORT]][/tcp|/udp]": example.com:443, *.example.com, 192.0.2.0/24:80/tcp, [2001:db8::1]:53/udp.
 struct stockade_policy {
     enum stockade_network mode;
-    const char *const *allow; // ALLOWLIST: what may be reached; OPEN: which private ranges as well
+    const char *const *allow; // ALLOWLIST: destinations; OPEN: further ones in special ranges
     size_t allow_n;
     const char *const
-        *inbound; // ports of the sandbox that its caller may connect to: "8080", "9000-9010"
+        *inbound; // ports of the sandbox that the caller may connect to: "8080", "9000-9010"
     size_t inbound_n;
-    uint64_t egress_bytes_max, ingress_bytes_max; // in its life; 0: no limit
+    uint64_t egress_bytes_max, ingress_bytes_max; // during its lifetime; 0: no limit
     uint64_t egress_rate, ingress_rate;           // bytes per second; 0: no limit
-    uint64_t queries_per_minute;                  // of names; 0: 600
+    uint64_t queries_per_minute;                  // DNS; 0: 600
 };
 
 struct stockade_command {
-    const char *const *args; // program and arguments, ended by NULL
+    const char *const *args; // program and arguments, terminated by NULL
     const struct stockade_pair *env;
     size_t env_n;
     const char *workdir; // NULL: the template's
     const void *stdin_bytes;
     size_t stdin_n;
     bool stdin_open;        // leave stdin open for stockade_input()
-    uint32_t rows, columns; // both above 0: give it a terminal of this size
+    uint32_t rows, columns; // both above 0: the job gets a terminal of this size
 };
 
-// How any call is made; NULL stands for all zero.
+// Options of any call; NULL means all zero.
 struct stockade_call_options {
     size_t size;
     uint32_t deadline_ms;        // 0: the method's longest
-    const char *idempotency_key; // NULL: none, but for stockade_create() a random one
+    const char *idempotency_key; // NULL: none, except a random one in stockade_create()
     const struct stockade_pair *metadata;
     size_t metadata_n;
 };
@@ -203,7 +204,7 @@ struct stockade_run_options {
     const struct stockade_pair *labels;
     size_t labels_n;
     const struct stockade_call_options *call;
-    const struct stockade_policy *policy; // in place of `network`; NULL: that
+    const struct stockade_policy *policy; // instead of `network`, unless NULL
     bool count_syscalls;                  // for the record
 };
 #define STOCKADE_RUN_OPTIONS_INIT STOCKADE_INIT(stockade_run_options)
@@ -213,10 +214,10 @@ struct stockade_start_options {
     const char *sandbox; // id or name
     struct stockade_command command;
     struct stockade_limits limits; // wall_ms, cpu_time_ms, files, file_size_bytes, output_bytes
-    bool detach;                   // come back once it runs; no output, no result
+    bool detach;                   // return when the process runs, without output or result
     const struct stockade_call_options *call;
     bool count_syscalls; // for the record
-    // The template's limits of time hold where none was asked for. False: it stays, and lives as long as its sandbox.
+    // Time limits that are not set come from the template. False: the process lives as long as its sandbox.
     bool foreground;
 };
 #define STOCKADE_START_OPTIONS_INIT STOCKADE_INIT(stockade_start_options)
@@ -229,16 +230,16 @@ struct stockade_create_options {
     enum stockade_network network;
     const struct stockade_pair *labels;
     size_t labels_n;
-    uint64_t ttl_ms; // 0: the broker's own (ttl.default: 300,000)
+    uint64_t ttl_ms; // 0: the broker's default (ttl.default, 300,000)
     const struct stockade_call_options *call;
-    const struct stockade_policy *policy; // in place of `network`; NULL: that
+    const struct stockade_policy *policy; // instead of `network`, unless NULL
 };
 #define STOCKADE_CREATE_OPTIONS_INIT STOCKADE_INIT(stockade_create_options)
 
-// ---- What comes back
+// ---- Results
 
 enum stockade_figure_source {
-    STOCKADE_SOURCE_UNKNOWN = 0, // the host cannot give the figure
+    STOCKADE_SOURCE_UNKNOWN = 0, // the host cannot provide the figure
     STOCKADE_SOURCE_CGROUP = 1,
     STOCKADE_SOURCE_RUSAGE = 2,
     STOCKADE_SOURCE_BROKER = 3,
@@ -256,7 +257,7 @@ struct stockade_figure {
     uint32_t scope;  // enum stockade_figure_scope
 };
 
-// What a job used.
+// The resources that a job used.
 struct stockade_bill {
     struct stockade_figure wall_us, queue_us, setup_us;
     struct stockade_figure cpu_user_ns, cpu_system_ns;
@@ -267,36 +268,36 @@ struct stockade_bill {
     struct stockade_figure pids_peak;
     struct stockade_figure switches_voluntary, switches_involuntary;
     struct stockade_figure throttled_ns, output_bytes, output_cut_bytes;
-    const char *const *unknown; // one line per figure that the host cannot give
+    const char *const *unknown; // one line per figure that the host cannot provide
     size_t unknown_n;
 };
 
 enum stockade_outcome {
     STOCKADE_OUTCOME_UNKNOWN = 0,
-    STOCKADE_OUTCOME_EXITED = 1,       // by itself: exit_code
-    STOCKADE_OUTCOME_SIGNALED = 2,     // signal
+    STOCKADE_OUTCOME_EXITED = 1,       // see exit_code
+    STOCKADE_OUTCOME_SIGNALED = 2,     // see signal
     STOCKADE_OUTCOME_LIMIT = 3,        // limits[0] ended it
-    STOCKADE_OUTCOME_REFUSED = 4,      // by policy: reason
-    STOCKADE_OUTCOME_FAILED = 5,       // the broker's failure: reason
-    STOCKADE_OUTCOME_NOT_EXECUTED = 6, // exit_code 126 or 127
+    STOCKADE_OUTCOME_REFUSED = 4,      // by a policy: see reason
+    STOCKADE_OUTCOME_FAILED = 5,       // Stockade failed: see reason
+    STOCKADE_OUTCOME_NOT_EXECUTED = 6, // exit_code is 126 or 127
     STOCKADE_OUTCOME_CANCELLED = 7,
 };
 
 struct stockade_limit_hit {
     const char *name; // field of struct stockade_limits, such as "memory_bytes"
     uint64_t value, over;
-    bool count; // `over` counts denials
+    bool count; // `over` counts refusals
 };
 
 struct stockade_result {
     uint32_t outcome; // enum stockade_outcome
     uint32_t exit_code, signal;
-    const char *reason; // "" when there is none
-    const struct stockade_limit_hit
-        *limits; // those that were reached; the first ended it when outcome is LIMIT
+    const char *reason; // or ""
+    // limits that it reached; if outcome is LIMIT, the first one ended it
+    const struct stockade_limit_hit *limits;
     size_t limits_n;
     struct stockade_bill bill;
-    const struct stockade_record *record; // what the kernel saw; NULL where the broker sent none
+    const struct stockade_record *record; // the kernel's record; NULL: the broker sent none
 };
 
 enum stockade_state {
@@ -308,7 +309,7 @@ enum stockade_state {
 
 struct stockade_sandbox {
     const char *id;
-    const char *name; // "" when it has none
+    const char *name; // or ""
     const char *template_name;
     uint32_t state; // enum stockade_state
     struct stockade_limits limits;
@@ -382,46 +383,46 @@ struct stockade_info {
 
 enum stockade_stream { STOCKADE_STDOUT = 1, STOCKADE_STDERR = 2 };
 
-// What is told while a job runs. Each may be NULL. A value other than 0 cancels the call: it then ends with
-// STOCKADE_CANCELLED. What they are given lives until they return.
+// Called while a job runs. Each may be NULL. A handler that returns a value other than 0 cancels the call, which then fails
+// with STOCKADE_CANCELLED. Arguments are valid until the handler returns.
 struct stockade_handlers {
     int (*on_started)(void *cookie, const char *process_id, const char *sandbox_id, uint32_t pid);
     int (*on_output)(void *cookie, int stream, const void *bytes, size_t n, uint64_t offset);
-    // Output that is gone: from offset on, n bytes. limit: the limit output_bytes cut it and all that follows.
+    // n bytes of output are missing from offset on. limit: the limit output_bytes cut them and all further output.
     int (*on_gap)(void *cookie, uint64_t offset, uint64_t n, bool limit);
     void *cookie;
 };
 
-// One job in a fresh sandbox that is destroyed after it. h may be NULL. A job that ends badly is no failure of the call:
-// the result says so.
+// Runs one job in a fresh sandbox, which is destroyed afterwards. h may be NULL. A job that fails is not a failure of the
+// call: see the result.
 STOCKADE_API int stockade_run(struct stockade *s, const struct stockade_run_options *o,
                               const struct stockade_handlers *h, const struct stockade_result **out,
                               struct stockade_error *e);
 
-// A process in a sandbox; it goes on when the caller goes away. With o->detach *out is unchanged.
+// Starts a process in a sandbox; it keeps running when the caller disconnects. With o->detach *out is unchanged.
 STOCKADE_API int stockade_start(struct stockade *s, const struct stockade_start_options *o,
                                 const struct stockade_handlers *h,
                                 const struct stockade_result **out, struct stockade_error *e);
 
-// The output of a process from an offset on, up to its end.
+// Reads the output of a process from an offset up to its end.
 STOCKADE_API int stockade_attach(struct stockade *s, const char *process_id, uint64_t offset,
                                  const struct stockade_handlers *h,
                                  const struct stockade_result **out, struct stockade_error *e);
 
-// Writes to its stdin; at most 65,536 bytes. RESOURCE_EXHAUSTED: its queue is full, nothing was taken, try again.
+// Writes up to 65,536 bytes to its stdin. RESOURCE_EXHAUSTED: the queue is full and no byte was accepted; try again.
 STOCKADE_API int stockade_input(struct stockade *s, const char *process_id, const void *bytes,
                                 size_t n, struct stockade_error *e);
 STOCKADE_API int stockade_close_input(struct stockade *s, const char *process_id,
                                       struct stockade_error *e);
-// group: to the process group that its main process leads.
+// group: send the signal to the process group of the main process.
 STOCKADE_API int stockade_signal(struct stockade *s, const char *process_id, int signal, bool group,
                                  struct stockade_error *e);
 STOCKADE_API int stockade_resize(struct stockade *s, const char *process_id, uint32_t rows,
                                  uint32_t columns, struct stockade_error *e);
-// Comes back when it has ended. deadline_ms 0: never gives up.
+// Returns when the process has ended. deadline_ms 0: no deadline.
 STOCKADE_API int stockade_wait(struct stockade *s, const char *process_id, uint32_t deadline_ms,
                                const struct stockade_result **out, struct stockade_error *e);
-// A page of processes of a sandbox (NULL: of all of the caller's). page: next_page of the one before, or NULL.
+// A page of the processes of a sandbox (NULL: of all sandboxes of the caller). page: next_page of the previous page, or NULL.
 STOCKADE_API int stockade_processes(struct stockade *s, const char *sandbox, const char *page,
                                     const struct stockade_processes **out,
                                     struct stockade_error *e);
@@ -432,7 +433,7 @@ STOCKADE_API int stockade_create(struct stockade *s, const struct stockade_creat
                                  const struct stockade_sandbox **out, struct stockade_error *e);
 STOCKADE_API int stockade_get(struct stockade *s, const char *id,
                               const struct stockade_sandbox **out, struct stockade_error *e);
-// A page of those that have all of the labels (NULL, 0: all).
+// A page of the sandboxes that have all of the labels (NULL, 0: all sandboxes).
 STOCKADE_API int stockade_list(struct stockade *s, const struct stockade_pair *labels,
                                size_t labels_n, const char *page,
                                const struct stockade_sandboxes **out, struct stockade_error *e);
@@ -440,12 +441,13 @@ STOCKADE_API int stockade_list(struct stockade *s, const struct stockade_pair *l
 STOCKADE_API int stockade_update(struct stockade *s, const char *id, uint64_t ttl_ms,
                                  const struct stockade_pair *labels, size_t labels_n,
                                  const struct stockade_sandbox **out, struct stockade_error *e);
-// Another network policy, whole. It holds when this comes back, and connections that it forbids have been cut.
+// Replaces the whole network policy. When this returns, the policy is in force and connections that it forbids are closed.
 STOCKADE_API int stockade_set_policy(struct stockade *s, const char *id,
                                      const struct stockade_policy *policy,
                                      const struct stockade_sandbox **out, struct stockade_error *e);
-// A connection to a TCP port of a sandbox, which its policy's `inbound` must have. on_open comes first, with its id for the
-// two functions below. A value other than 0 ends it. Comes back when it is over: 0 when the other end said no more.
+// Connects to a TCP port of a sandbox; its policy's `inbound` must list the port. on_open is called first, with the
+// connection's id for the two functions below. A handler that returns a value other than 0 closes the connection. Returns
+// when the connection is closed: 0 if the server closed its side.
 struct stockade_forward_handlers {
     int (*on_open)(void *cookie, const char *connection_id);
     int (*on_data)(void *cookie, const void *bytes, size_t n);
@@ -454,13 +456,13 @@ struct stockade_forward_handlers {
 STOCKADE_API int stockade_forward(struct stockade *s, const char *id, uint32_t port,
                                   const struct stockade_forward_handlers *h,
                                   struct stockade_error *e);
-// At most 64 KiB at a time. RESOURCE_EXHAUSTED: too much waits to be written already, nothing of it was taken.
+// Sends up to 64 KiB. RESOURCE_EXHAUSTED: the queue is full and no byte was accepted; try again.
 STOCKADE_API int stockade_forward_input(struct stockade *s, const char *connection_id,
                                         const void *bytes, size_t n, struct stockade_error *e);
-// No more comes from here.
+// Shuts down the caller's side of the connection.
 STOCKADE_API int stockade_forward_close(struct stockade *s, const char *connection_id,
                                         struct stockade_error *e);
-// Ends every job in it; comes back when nothing of it is left on the host.
+// Kills every job in the sandbox and removes it. Returns when nothing of it is left on the host.
 STOCKADE_API int stockade_delete(struct stockade *s, const char *id, struct stockade_error *e);
 STOCKADE_API int stockade_pause(struct stockade *s, const char *id,
                                 const struct stockade_sandbox **out, struct stockade_error *e);
@@ -477,19 +479,19 @@ struct stockade_bytes {
 STOCKADE_API int stockade_info(struct stockade *s, const struct stockade_info **out,
                                struct stockade_error *e);
 
-// Any method, by its path: serialized request in, serialized response out.
+// Calls any method by its path, with a serialized request and a serialized response.
 struct stockade_request {
     size_t size;
     const char *method; // "/stockade.v1.Service/Method"
     struct stockade_bytes body;
     const struct stockade_call_options *call;
-    // Of a stream: called for each message; a value other than 0 cancels. NULL: the call is unary.
+    // Stream: called for each message; a value other than 0 cancels the call. NULL: the call is unary.
     int (*on_message)(void *cookie, const void *bytes, size_t n);
     void *cookie;
 };
 #define STOCKADE_REQUEST_INIT STOCKADE_INIT(stockade_request)
 
-// *response (may be NULL) gets the answer of a unary call; it is unchanged for a stream.
+// *response (may be NULL) gets the response of a unary call; it is unchanged for a stream.
 STOCKADE_API int stockade_call(struct stockade *s, const struct stockade_request *r,
                                const struct stockade_bytes **response, struct stockade_error *e);
 
@@ -497,5 +499,5 @@ STOCKADE_API int stockade_call(struct stockade *s, const struct stockade_request
 }
 #endif
 
-#include "stockade_anomalies.h" // what looks wrong
-#include "stockade_telemetry.h" // records, events, live figures
+#include "stockade_anomalies.h" // findings and profiles
+#include "stockade_telemetry.h" // records, events, current resource use

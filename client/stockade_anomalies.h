@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// libstockade: what looks wrong in sandboxes, and what is usual for a template. A part of stockade.h, which includes it; what
-// that says of calls, threads and ownership holds here as well. The fields are those of
-// proto/stockade/v1/anomaly_service.proto and record.proto, where each has its meaning.
+// libstockade: findings, that is, suspicious behaviour in sandboxes, and profiles of templates. A part of stockade.h, which
+// includes it and describes calls, threads and ownership. proto/stockade/v1/anomaly_service.proto and record.proto describe
+// the fields.
 #pragma once
-
-#include "stockade.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -35,22 +33,22 @@ struct stockade_finding {
 struct stockade_findings {
     const struct stockade_finding *items; // oldest first
     size_t n;
-    uint64_t last_sequence; // what to ask for next as after_sequence
+    uint64_t last_sequence; // after_sequence of the next request
     bool more;
-    uint64_t forgotten;   // after after_sequence, and no longer kept
-    const char *instance; // of which life of the broker the numbers are
+    uint64_t forgotten;   // findings after after_sequence that are no longer kept
+    const char *instance; // the run of the broker that the numbers belong to
 };
 
 struct stockade_findings_options {
     size_t size;
-    uint64_t after_sequence; // 0: from the oldest that is kept
+    uint64_t after_sequence; // 0: start with the oldest
     const char *sandbox_id;  // NULL: any
     const char *rule;        // NULL: any
-    uint32_t severity;       // at least this grave
+    uint32_t severity;       // this severity or higher
     const char *tenant;      // NULL: the caller's own; for root also "uid:1000", "*"
     uint32_t page_size;      // 0: 100
-    uint32_t wait_ms;        // for a finding where there is none; at most 30,000
-    const char *instance;    // of which life of the broker after_sequence is; NULL: of this one
+    uint32_t wait_ms;        // if there is none, wait for one; at most 30,000
+    const char *instance;    // the run that after_sequence belongs to; NULL: the current one
 };
 #define STOCKADE_FINDINGS_OPTIONS_INIT STOCKADE_INIT(stockade_findings_options)
 
@@ -86,7 +84,7 @@ struct stockade_profile {
     const char *template_name;
     uint32_t state; // enum stockade_profile_state
     uint32_t version, runs, runs_wanted;
-    int64_t frozen_ms; // since 1970; 0: it was not
+    int64_t frozen_ms; // since 1970; 0: not frozen
     bool own_files;
     uint64_t left_out;
     const struct stockade_executable *executables;
@@ -100,10 +98,11 @@ struct stockade_profiles {
 
 STOCKADE_API int stockade_findings(struct stockade *s, const struct stockade_findings_options *o,
                                    const struct stockade_findings **out, struct stockade_error *e);
-// What holds for a template (NULL: "default").
+// The rules with their settings for a template (NULL: "default").
 STOCKADE_API int stockade_rules(struct stockade *s, const char *template_name,
                                 const struct stockade_rules **out, struct stockade_error *e);
-// Those of a template with its executables, or (NULL) of all templates without. For root, as what follows.
+// The profile of a template with its executables, or (NULL) of all templates without. This function and the following ones
+// require root.
 STOCKADE_API int stockade_profiles(struct stockade *s, const char *template_name,
                                    const struct stockade_profiles **out, struct stockade_error *e);
 STOCKADE_API int stockade_profile_export(struct stockade *s, const char *template_name,
@@ -111,7 +110,7 @@ STOCKADE_API int stockade_profile_export(struct stockade *s, const char *templat
                                          struct stockade_error *e);
 STOCKADE_API int stockade_profile_import(struct stockade *s, const char *template_name,
                                          const void *bytes, size_t n, struct stockade_error *e);
-// learn: begin to learn for this many runs; 0: as the broker's configuration says.
+// learn: learn for this number of runs; 0: the number in the broker's configuration.
 STOCKADE_API int stockade_profile_reset(struct stockade *s, const char *template_name,
                                         uint32_t learn, struct stockade_error *e);
 STOCKADE_API int stockade_profile_freeze(struct stockade *s, const char *template_name,

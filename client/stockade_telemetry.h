@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// libstockade: what happens in sandboxes, the records of jobs, and what is used now. A part of stockade.h, which includes
-// it; what that says of calls, threads and ownership holds here as well. The fields are those of
-// proto/stockade/v1/record.proto and telemetry_service.proto, where each has its meaning.
+// libstockade: events in sandboxes, records of jobs, and current resource use. A part of stockade.h, which includes it and
+// describes calls, threads and ownership. proto/stockade/v1/record.proto and telemetry_service.proto describe the fields.
 #pragma once
-
-#include "stockade.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -13,7 +10,7 @@ extern "C" {
 struct stockade_network_use {
     uint64_t out_bytes, out_packets, in_bytes, in_packets;
     uint64_t connects_allowed, connects_denied, queries;
-    bool shared; // the figures are those of the whole sandbox
+    bool shared; // the counters cover the whole sandbox
 };
 
 struct stockade_count {
@@ -25,7 +22,7 @@ struct stockade_denial {
     int64_t time_ms; // since 1970
     uint32_t pid, rule;
     const char *comm, *operation, *destination, *protocol, *reason;
-    const char *hint; // how to ask for it, such as "--allow 192.0.2.1:443/tcp"; or ""
+    const char *hint; // how to request it, such as "--allow 192.0.2.1:443/tcp"; or ""
     uint64_t count;
 };
 
@@ -34,7 +31,7 @@ struct stockade_execution {
     uint32_t pid;
     const char *path, *args_hash;
     uint64_t inode, count;
-    bool unnamed; // a memfd, or deleted
+    bool unnamed; // a memfd, or a deleted file
 };
 
 struct stockade_lost {
@@ -45,7 +42,7 @@ struct stockade_lost {
 };
 
 struct stockade_record {
-    const struct stockade_network_use *network; // NULL: nothing counted
+    const struct stockade_network_use *network; // NULL: not counted
     uint64_t syscalls, syscalls_failed;
     const struct stockade_count *by_number, *by_error;
     size_t by_number_n, by_error_n;
@@ -57,8 +54,8 @@ struct stockade_record {
     const struct stockade_finding *findings;
     size_t denials_n, executed_n, findings_n;
     uint64_t denials_total, executed_total, findings_total;
-    bool cut;      // some are not listed
-    bool complete; // everything that has to watch did, and nothing was lost
+    bool cut;      // some entries are not listed
+    bool complete; // all hooks were active and nothing was lost
     int64_t start_ms, end_ms;
     const struct stockade_lost *lost;
     const char *const *hooks;
@@ -67,19 +64,19 @@ struct stockade_record {
     const void *message; // for stockade_json()
 };
 
-// An event, a finding or a record as JSON; `message` is that of its struct. One form for all of them: the names of the .proto
-// files, enums in lower case without their prefix ("job_ended", "warning"), numbers as numbers, times as RFC 3339 in UTC.
-// What is absent, and an enum that says nothing, is left out. NULL without memory. Owned: stockade_free().
+// Returns an event, a finding or a record as JSON; `message` is the member of its struct. All have the same form: names of
+// the .proto files, enums in lower case without their prefix ("job_ended", "warning"), numbers as numbers, times as RFC 3339
+// in UTC. Absent messages and unspecified enums are omitted. NULL: out of memory. Release with stockade_free().
 STOCKADE_API const char *stockade_json(const void *message);
 
 struct stockade_job {
-    struct stockade_process process; // its result, where it has ended, is without the record
+    struct stockade_process process; // its result, if it has ended, has no record
     struct stockade_record record;
     const char *tenant, *template_name;
 };
 
-// The record of a job, while it runs and after it. process_id: its id or the beginning of it (6 digits at least); NULL: the
-// caller's job that has ended last.
+// The record of a job, while it runs and after it ended. process_id: its id, or at least the first 6 digits of it; NULL: the
+// caller's job that ended last.
 STOCKADE_API int stockade_inspect(struct stockade *s, const char *process_id,
                                   const struct stockade_job **out, struct stockade_error *e);
 
@@ -89,7 +86,7 @@ struct stockade_pressure {
     uint64_t some_us, full_us;
 };
 
-// What a sandbox uses now. Sums are those since it was made.
+// Current resource use of a sandbox. Totals count from its creation.
 struct stockade_usage {
     const char *sandbox_id, *name, *tenant, *template_name;
     bool paused;
@@ -100,7 +97,7 @@ struct stockade_usage {
     struct stockade_network_use network;
     uint64_t denials, alerts, forks, execs, lost;
     struct stockade_pressure cpu, memory, io;
-    const char *const *unknown; // figures that the host cannot give
+    const char *const *unknown; // members that the host cannot provide
     size_t unknown_n;
 };
 
@@ -110,7 +107,8 @@ struct stockade_usages {
     const char *next_page;
 };
 
-// A page. sandbox: id or name; NULL: all. tenant NULL: the caller's own; for root also "uid:1000", "*".
+// A page of the resource use of sandboxes. sandbox: id or name; NULL: all. tenant NULL: the caller's own; for root also
+// "uid:1000", "*".
 STOCKADE_API int stockade_usage(struct stockade *s, const char *sandbox, const char *tenant,
                                 const char *page, const struct stockade_usages **out,
                                 struct stockade_error *e);
@@ -123,7 +121,7 @@ enum stockade_fact_type {
     STOCKADE_FACT_BOOL = 5, // number: 0 or 1
 };
 
-// One field of what an event is about, by its name in the .proto file.
+// One field of the details of an event, with its name in the .proto file.
 struct stockade_fact {
     const char *name;
     uint32_t type;
@@ -135,14 +133,14 @@ struct stockade_fact {
 struct stockade_event {
     uint64_t sequence;
     int64_t time_ns;   // since 1970
-    const char *kind;  // "EXEC", "DENIED", ...; "KIND_N" where the library is older than the broker
+    const char *kind;  // "EXEC", "DENIED", ...; "KIND_N" if this library does not know it
     uint32_t severity; // enum stockade_severity
     const char *sandbox_id, *process_id, *tenant, *template_name;
     uint32_t pid; // of the host
     const char *comm;
     const struct stockade_fact *facts;
     size_t facts_n;
-    const char *instance; // of which life of the broker the sequence is
+    const char *instance; // the run of the broker that sequence belongs to
     const void *message;  // for stockade_json()
 };
 
@@ -154,26 +152,27 @@ struct stockade_events_options {
     const char *tenant;       // NULL: the caller's own; for root also "uid:1000", "*"
     const char *const *kinds; // only these, as in struct stockade_event, in any case
     size_t kinds_n;
-    uint32_t severity;      // at least this grave
-    uint64_t from_sequence; // 0: what is new
-    bool kept_only;         // come back after those that have happened
+    uint32_t severity;      // this severity or higher
+    uint64_t from_sequence; // 0: only new events
+    bool kept_only;         // return after the last event that has happened
     const struct stockade_call_options *call;
-    const char *instance; // of which life of the broker from_sequence is; NULL: of this one
-    // Go on when the connection breaks or the broker is restarted, for as long as it takes; on_gap says what was missed.
+    const char *instance; // the run that from_sequence belongs to; NULL: the current one
+    // Continue when the connection breaks or the broker is restarted, without a timeout; on_gap reports missed events.
     bool reconnect;
 };
 #define STOCKADE_EVENTS_OPTIONS_INIT STOCKADE_INIT(stockade_events_options)
 
-// Each may be NULL. A value other than 0 ends the call, with STOCKADE_CANCELLED.
+// Each may be NULL. A handler that returns a value other than 0 ends the call with STOCKADE_CANCELLED.
 struct stockade_event_handlers {
     int (*on_event)(void *cookie, const struct stockade_event *event);
-    // Events that did not come: count 0 is not known, to_sequence 0 the end of an earlier life of the broker ("restarted").
+    // Missed events. count 0: unknown. to_sequence 0: up to the end of an earlier run of the broker ("restarted").
     int (*on_gap)(void *cookie, uint64_t from_sequence, uint64_t to_sequence, uint64_t count,
                   const char *reason);
     void *cookie;
 };
 
-// Events as they happen, until the broker ends, the connection breaks (but see `reconnect`), or stockade_interrupt().
+// Receives events as they happen, until the broker ends, the connection breaks (unless `reconnect` is set), or
+// stockade_interrupt().
 STOCKADE_API int stockade_events(struct stockade *s, const struct stockade_events_options *o,
                                  const struct stockade_event_handlers *h, struct stockade_error *e);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A bounded heap for one message: protobuf-c turns 1 MB of hostile bytes into 45 MB of small allocations, so each
-// request unpacks into one of these, which says no beyond its cap and is freed as a whole.
+// A bounded heap for one message. protobuf-c turns 1 MB of hostile bytes into 45 MB of small allocations, so each
+// request is unpacked into an arena, which refuses allocations beyond its maximum and is freed as a whole.
 //
 // Not thread-safe: one arena belongs to one thread at a time.
 #pragma once
@@ -11,10 +11,10 @@
 
 struct arena;
 
-// A new arena that hands out at most bytes_max in all. NULL without memory. Owned by the caller: arena_free().
+// Creates an arena for at most bytes_max in total. NULL: out of memory. Free it with arena_free().
 struct arena *arena_new(size_t bytes_max);
 
-// Frees it and everything it handed out. NULL is fine.
+// Frees the arena and all memory allocated from it. Accepts NULL.
 void arena_free(struct arena *a);
 
 static inline void
@@ -26,17 +26,17 @@ auto_arena_(struct arena **a)
 // struct arena *auto_arena a = arena_new(n);
 #define auto_arena __attribute__((cleanup(auto_arena_)))
 
-// Takes back everything at once, keeping the first block for the next message.
+// Frees all memory allocated from the arena, and keeps the first block for the next message.
 void arena_reset(struct arena *a);
 
-// Zeroed memory, aligned for any type; NULL beyond the cap. Borrowed: gone with reset or free.
+// Allocates zeroed memory, aligned for any type; NULL: beyond the maximum. Borrowed: valid until reset or free.
 void *arena_alloc(struct arena *a, size_t bytes);
 
-// A copy with a NUL behind it; NULL beyond the cap.
+// Copies a text and appends a NUL; NULL: beyond the maximum.
 char *arena_copy(struct arena *a, const void *bytes, size_t n);
 
-// What protobuf-c's unpack functions take. Borrowed; lives as long as the arena.
+// The allocator for protobuf-c's unpack functions. Borrowed; valid as long as the arena.
 ProtobufCAllocator *arena_allocator(struct arena *a);
 
-// Bytes handed out since the last reset.
+// Bytes allocated since the last reset.
 size_t arena_used(const struct arena *a);

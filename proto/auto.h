@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Owners that clean up after themselves when they go out of scope.
+// Local variables that release what they own when they go out of scope.
 //
-// A local that owns a resource is declared with one of these, starts empty (NULL or -1), and is emptied by take_ptr()
-// or take_fd() at the one place where ownership leaves the function.
+// Declare a local that owns a resource with one of these, initialize it empty (NULL or -1), and empty it with
+// take_ptr() or take_fd() at the one place where ownership leaves the function.
 #pragma once
 
 #include <stdlib.h>
@@ -26,7 +26,7 @@ auto_close_(const int *fd)
 // int auto_close fd = -1;
 #define auto_close __attribute__((cleanup(auto_close_)))
 
-// Ownership leaves: gives the value and empties the variable.
+// Passes ownership on: returns the value and empties the variable.
 static inline int
 take_fd(int *fd)
 {

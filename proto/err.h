@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// One failure, told once, in the same words to the log, the client and the person.
+// One failure, reported once, with the same text in the log, in the response and on the terminal.
 //
-// A plain struct of fixed size: it crosses pipes and sockets unchanged, from a child between clone3 and execve to the
-// spawner, from there to the broker, and becomes a stockade.v1.Status at the end. Functions that can fail in more than
-// one way return 0 or a negative errno and take a `struct err *` last; it is written on failure only.
+// A plain struct of fixed size, so it crosses pipes and sockets unchanged: from a child between clone3 and execve to
+// the spawner, from there to the broker, where it becomes a stockade.v1.Status. Functions that can fail in more than
+// one way return 0 or a negative errno and take a `struct err *` last, which they write on failure only.
 #pragma once
 
 #include <limits.h>
@@ -35,18 +35,18 @@ struct err {
     int32_t code;     // enum err_code
     int32_t sys;      // errno, or 0
     char reason[40];  // UPPER_SNAKE_CASE for programs, or ""; becomes ErrorInfo.reason
-    char subject[88]; // the field, rule, limit or quota that said no, or ""
-    char hint[128];   // how to ask for more, or what to do; or ""
-    char text[512];   // what was attempted, outermost first
+    char subject[88]; // the field, rule, limit or quota that refused it, or ""
+    char hint[128];   // how to fix it or to request more, or ""
+    char text[512];   // what was attempted, outermost operation first
 };
 
 _Static_assert(sizeof(struct err) <= PIPE_BUF, "an error crosses a pipe in one atomic write");
 
-// Writes *e: an errno with what was attempted, as "open /x: Permission denied". The code follows from the errno
-// (ENOMEM, EAGAIN, EMFILE: RESOURCE_EXHAUSTED; others: INTERNAL). Async-signal-unsafe: vsnprintf. Returns -sys.
+// Writes *e: an errno and the operation that was attempted, as "open /x: Permission denied". The errno determines the
+// code (ENOMEM, EAGAIN, EMFILE: RESOURCE_EXHAUSTED; others: INTERNAL). Not async-signal-safe: vsnprintf. Returns -sys.
 int err_sys(struct err *e, int sys, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
-// Writes *e: a code and a sentence. Returns a negative errno that suits the code (never 0).
+// Writes *e: a code and a sentence. Returns a negative errno for the code (never 0).
 int err_set(struct err *e, enum err_code code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
@@ -54,19 +54,19 @@ int err_set(struct err *e, enum err_code code, const char *fmt, ...)
 int err_field(struct err *e, const char *field, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-// Puts "what: " before e->text, cutting the end where it does not fit. Returns the negative errno that *e stands for,
-// so that a caller writes `return err_wrap(e, "start sandbox %u", n);`.
+// Inserts "what: " before e->text, truncating the end if necessary. Returns the negative errno of *e, so that a caller
+// writes `return err_wrap(e, "start sandbox %u", n);`.
 int err_wrap(struct err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 // Adds reason (UPPER_SNAKE_CASE), subject and hint to *e; NULL leaves one as it is.
 void err_detail(struct err *e, const char *reason, const char *subject, const char *hint);
 
-// The negative errno that *e stands for: -sys, or one that suits the code.
+// The negative errno of *e: -sys, or one for the code.
 int err_errno(const struct err *e);
 
-// "INVALID_ARGUMENT" for 3; "UNKNOWN" for a number that is none.
+// The name of a code, such as "INVALID_ARGUMENT" for 3; "UNKNOWN" for an unknown number.
 const char *err_code_name(int code);
 
-// Checks one that came from another process: ends its strings, maps an impossible code to INTERNAL, and replaces
-// control bytes by '?'. Call it before anything else is done with such an err.
+// Sanitizes an err from another process: terminates its strings, replaces an unknown code by INTERNAL and control bytes
+// by '?'. Call it before any other use of such an err.
 void err_sanitize(struct err *e);

@@ -263,6 +263,7 @@ add_method(struct rules *r, const char *service, const method_pb *m, struct err 
     rows[r->methods_n++] = (struct method_rules){
         .path = kept,
         .scope = o->scope,
+        .others_scope = o->others_scope != NULL ? o->others_scope : "",
         .deadline_ms_max = o->deadline_ms_max,
         .idempotent = o->idempotent,
         .begins = o->begins,

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tables behind validate.h: what a FileDescriptorSet says about every method and field, made once and then only
-// read.
+// The tables of validate.h: the rules in a FileDescriptorSet for every method and field. Constant after rules_read().
 #pragma once
 
 #include <regex.h>
@@ -9,9 +8,8 @@
 #include <stdint.h>
 
 #include "err.h"
-#include "validate.h"
 
-// Bounds of one field; 0 is "none" (options.proto says what each means).
+// Bounds of one field; 0 means none (see options.proto).
 struct field_rule {
     uint32_t number;
     bool map, required, has_pattern;
@@ -21,11 +19,23 @@ struct field_rule {
     regex_t compiled; // of `pattern`, anchored at both ends
 };
 
-// One message's, fields by number.
+// The rules of one message, fields by number.
 struct message_rules {
     const char *name; // "stockade.v1.Frame"
     struct field_rule *fields;
     size_t fields_n;
+};
+
+// One method's.
+struct method_rules {
+    const char *path;
+    const char *scope;
+    const char *others_scope; // "": none
+    uint32_t deadline_ms_max; // 0: none
+    bool idempotent;
+    bool begins;
+    bool client_streaming;
+    bool server_streaming;
 };
 
 struct rules;
@@ -36,7 +46,7 @@ struct rules;
 int rules_new(const uint8_t *set, size_t n, struct rules **out, struct err *e);
 void rules_free(struct rules *r);
 
-// NULL: none of that name. Borrowed from r.
+// NULL: not found. Borrowed from r.
 const struct message_rules *rules_message(const struct rules *r, const char *name);
 const struct field_rule *rules_field(const struct message_rules *m, uint32_t number);
 const struct method_rules *rules_method(const struct rules *r, const char *path);

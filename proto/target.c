@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "host_port.h"
+
 // Digits from *p on, up to `end` (NULL: to the end of the text). 0: no port.
 static uint16_t
 read_port(const char **p)
@@ -52,27 +54,6 @@ cut_protocol(char *text)
     return protocol;
 }
 
-// Where the ports begin, behind their colon; NULL: there are none. Ends the host there. *host moves behind a bracket.
-static char *
-cut_ports(char **host)
-{
-    char *colon = strchr(*host, ':');
-    if (**host == '[') {
-        char *end = strchr(*host, ']');
-        if (end == NULL || (end[1] != '\0' && end[1] != ':'))
-            return NULL;
-        colon = end[1] == ':' ? end + 1 : NULL;
-        *end = '\0';
-        (*host)++;
-    } else if (colon == NULL || strchr(colon + 1, ':') != NULL) {
-        return NULL; // none, or an IPv6 address without brackets
-    }
-    if (colon == NULL)
-        return NULL;
-    *colon = '\0';
-    return colon + 1;
-}
-
 static bool
 is_name(const char *host)
 {
@@ -90,16 +71,17 @@ target_parse(const char *text, struct target_text *out, struct err *e)
         return err_set(e, ERR_INVALID_ARGUMENT, "a destination of %zu characters", n);
     memcpy(copy, text, n + 1);
     struct target_text t = {.protocol = cut_protocol(copy)};
-    char *host = copy;
-    const char *ports = cut_ports(&host);
-    if (ports != NULL && !target_ports(ports, &t.first, &t.last))
-        return err_set(e, ERR_INVALID_ARGUMENT, "%s: \"%s\" is no port (1 to 65535, or A-B)", text,
-                       ports);
-    if (host[0] == '\0' || host[strcspn(host, "[]")] != '\0' || strlen(host) >= sizeof t.host)
+    struct host_port h;
+    _Static_assert(sizeof t.host == sizeof h.host, "one fits into the other");
+    if (!host_port_split(copy, &h) || h.host[0] == '\0')
         return err_set(e, ERR_INVALID_ARGUMENT,
-                       "%s: no destination, such as example.com:443 or 192.0.2.0/24:80/tcp", text);
-    memcpy(t.host, host, strlen(host) + 1);
-    t.is_name = is_name(host);
+                       "%s: not a destination, such as example.com:443 or 192.0.2.0/24:80/tcp",
+                       text);
+    if (h.port != NULL && !target_ports(h.port, &t.first, &t.last))
+        return err_set(e, ERR_INVALID_ARGUMENT, "%s: \"%s\" is not a port (1 to 65535, or A-B)",
+                       text, h.port);
+    memcpy(t.host, h.host, sizeof t.host);
+    t.is_name = is_name(t.host);
     *out = t;
     return 0;
 }

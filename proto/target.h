@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A destination as people write it, "HOST[:PORT[-PORT]][/tcp|/udp]": the command line and the configuration file mean the
-// same by it.
+// A destination as text, "HOST[:PORT[-PORT]][/tcp|/udp]", for the command line and the configuration file.
 //
 //   example.com   *.example.com:443   192.0.2.0/24:80-90/tcp   2001:db8::1   [2001:db8::/32]:53/udp   host:8080
 //
-// HOST is taken apart from the rest, and told to be an address or a name; whether it is a good one the broker says.
+// This file separates HOST from the rest and decides whether it is an address or a name; the broker checks whether it
+// is valid.
 #pragma once
 
 #include <stdbool.h>
@@ -20,8 +20,8 @@ struct target_text {
     uint8_t protocol; // IPPROTO_TCP, IPPROTO_UDP; 0: both
 };
 
-// INVALID_ARGUMENT says what is wrong; *out is unchanged then.
+// INVALID_ARGUMENT with the reason; *out is unchanged then.
 int target_parse(const char *text, struct target_text *out, struct err *e);
 
-// "PORT" or "PORT-PORT", 1 to 65,535. False: it is none.
+// Parses "PORT" or "PORT-PORT", 1 to 65,535. False: not valid.
 bool target_ports(const char *text, uint16_t *first, uint16_t *last);

@@ -195,7 +195,7 @@ check_enum(const ProtobufCFieldDescriptor *f, const struct value *v, const struc
 {
     int number = v->magnitude <= INT32_MAX ? (int)v->magnitude : -1;
     if (protobuf_c_enum_descriptor_get_value(f->descriptor, number) == NULL)
-        return path_refuse(at, e, "%llu is no value of this enum",
+        return path_refuse(at, e, "%llu is not a value of this enum",
                            (unsigned long long)v->magnitude);
     return 0;
 }
@@ -265,7 +265,7 @@ check_map(const struct field_rule *rule, const ProtobufCMessage *const *entries,
         if (failed)
             return failed;
         if (key_is_repeated(entries, i))
-            return path_refuse(&here, e, "its key is there twice");
+            return path_refuse(&here, e, "its key is a duplicate");
     }
     return 0;
 }
@@ -280,7 +280,7 @@ check_repeated(const ProtobufCFieldDescriptor *f, const struct field_rule *rule,
     memcpy(&n, m + f->quantifier_offset, sizeof n);
     memcpy(&items, m + f->offset, sizeof items);
     if (rule != NULL && rule->required && n == 0)
-        return path_refuse(at, e, "has to be there");
+        return path_refuse(at, e, "must be set");
     if (rule != NULL && rule->items_max != 0 && n > rule->items_max)
         return path_refuse(at, e, "%zu elements, but at most %u are allowed", n,
                            (unsigned)rule->items_max);
@@ -317,7 +317,7 @@ check_field(const ProtobufCFieldDescriptor *f, const struct field_rule *rule, co
     if (there)
         v = read_value(f, m + f->offset);
     if (rule != NULL && rule->required && is_zero(&v))
-        return path_refuse(at, e, "has to be there");
+        return path_refuse(at, e, "must be set");
     return there ? check_scalar(f, rule, &v, at, e) : 0;
 }
 

@@ -11,6 +11,7 @@
 
 #include "google/protobuf/timestamp.pb-c.h"
 #include "path.h"
+#include "utf8.h"
 
 enum wire_type { WIRE_VARINT = 0, WIRE_64 = 1, WIRE_BYTES = 2, WIRE_32 = 5 };
 
@@ -63,32 +64,13 @@ take_bytes(struct bytes *b, size_t n, struct bytes *taken)
     return true;
 }
 
-// Length of the UTF-8 sequence at the front (RFC 3629: no surrogates, nothing over-long, at most U+10FFFF), 0: none.
-static size_t
-utf8_sequence(struct bytes b)
-{
-    uint8_t c = b.p[0];
-    size_t n = c < 0x80 ? 1 : c >= 0xc2 && c < 0xe0 ? 2 : c >= 0xe0 && c < 0xf0 ? 3 : 0;
-    if (c >= 0xf0 && c < 0xf5)
-        n = 4;
-    if (n == 0 || n > b.n)
-        return 0;
-    for (size_t i = 1; i < n; i++)
-        if ((b.p[i] & 0xc0) != 0x80)
-            return 0;
-    bool overlong = (c == 0xe0 && b.p[1] < 0xa0) || (c == 0xf0 && b.p[1] < 0x90);
-    bool surrogate = c == 0xed && b.p[1] > 0x9f;
-    bool beyond = c == 0xf4 && b.p[1] > 0x8f;
-    return overlong || surrogate || beyond ? 0 : n;
-}
-
 static int
 check_string(struct bytes b, const struct path *at, struct err *e)
 {
     while (b.n > 0) {
         if (b.p[0] == '\0')
             return path_refuse(at, e, "text holds a NUL byte");
-        size_t n = utf8_sequence(b);
+        size_t n = b.p[0] < 0x80 ? 1 : utf8_decode(b.p, b.n, NULL);
         if (n == 0)
             return path_refuse(at, e, "text is not valid UTF-8");
         b.p += n;
@@ -174,7 +156,7 @@ check_once(const ProtobufCMessageDescriptor *type, const ProtobufCFieldDescripto
     ptrdiff_t index = field - type->fields;
     assert(index < 64);
     if (*seen >> index & 1)
-        return path_refuse(at, e, "it is there twice");
+        return path_refuse(at, e, "a duplicate field");
     *seen |= UINT64_C(1) << index;
     return 0;
 }
@@ -196,7 +178,7 @@ scan_value(struct scan *s, const ProtobufCFieldDescriptor *field, uint64_t wire,
     else if (wire == WIRE_BYTES)
         whole = take_varint(b, &value) && value <= b->n && take_bytes(b, (size_t)value, &inner);
     else
-        return path_refuse(at, s->e, "wire type %u is none of ours", (unsigned)wire);
+        return path_refuse(at, s->e, "wire type %u is not valid", (unsigned)wire);
     if (!whole)
         return path_refuse(at, s->e, "truncated, or a number or length beyond its range");
     if (field == NULL)
@@ -221,7 +203,7 @@ scan_message(struct scan *s, const ProtobufCMessageDescriptor *type, struct byte
         if (failed)
             return failed;
         if (!take_varint(&b, &tag) || tag >> 3 == 0 || tag >> 3 > FIELD_NUMBER_MAX)
-            return path_refuse(at, s->e, "a field's tag is no valid one");
+            return path_refuse(at, s->e, "a field's tag is not valid");
         const ProtobufCFieldDescriptor *field =
             protobuf_c_message_descriptor_get_field(type, (unsigned)(tag >> 3));
         struct path here = {at, field != NULL ? field->name : "(unknown field)", -1};

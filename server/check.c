@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See check.h. Nothing is made or changed, and no privilege is needed.
+// See check.h. Creates and changes nothing, and needs no privilege.
 #include "check.h"
 
 #include <errno.h>
@@ -82,9 +82,9 @@ paths_are_fine(const struct config *c)
     else if (!S_ISDIR(st.st_mode))
         fine = problem("state_dir", "no folder");
     else if (st.st_uid != 0)
-        fine = problem("state_dir", "it must be root's");
-    for (uint32_t i = 0; i < c->templates_n; i++) {
-        const struct config_template *t = &c->template[i];
+        fine = problem("state_dir", "it must belong to root");
+    for (uint32_t i = 0; i < c->sandbox.templates_n; i++) {
+        const struct template *t = &c->sandbox.template[i];
         char what[96];
         (void)snprintf(what, sizeof what, "template %s", t->name);
         if (t->disabled[0] != '\0')

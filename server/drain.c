@@ -9,18 +9,19 @@
 #include <unistd.h>
 #include <uv.h>
 
-#include "alive.h"
-#include "config.h"
-#include "job.h"
-#include "log.h"
-#include "loop.h"
-#include "notify.h"
-#include "pool.h"
-#include "rpc.h"
-#include "sandbox.h"
-#include "server.h"
-#include "spawn.h"
-#include "telemetry.h"
+#include "server/sandbox/alive.h"
+#include "server/anomaly/anomaly.h"
+#include "server/config/config.h"
+#include "server/sandbox/job.h"
+#include "server/base/log.h"
+#include "server/base/loop.h"
+#include "server/base/notify.h"
+#include "server/sandbox/pool.h"
+#include "server/rpc/rpc.h"
+#include "server/sandbox/sandbox.h"
+#include "server/base/server.h"
+#include "server/sandbox/spawn.h"
+#include "server/telemetry/telemetry.h"
 
 #define MS UINT64_C(1000000)
 
@@ -46,7 +47,7 @@ struct drain {
 static void
 on_watchdog(int number)
 {
-    static const char text[] = "stockaded: it did not end in time, and ends at once\n";
+    static const char text[] = "stockaded: the shutdown took too long; the process exits now\n";
     (void)number;
     (void)!write(STDERR_FILENO, text, sizeof text - 1);
     _exit(EX_SOFTWARE);
@@ -66,6 +67,15 @@ drain_new(struct server *srv, void (*over)(void *cookie), void *cookie)
     if (d != NULL)
         *d = (struct drain){.srv = srv, .on_over = over, .cookie = cookie};
     return d;
+}
+
+void
+drain_free(struct drain *d)
+{
+    if (d == NULL)
+        return;
+    loop_timer_stop(&d->look);
+    free(d);
 }
 
 static void
@@ -90,7 +100,7 @@ destroy_all(struct drain *d)
     sandboxes_destroy_all(d->srv->sandboxes, on_all_destroyed, d);
 }
 
-// Those that are left do not go.
+// The remaining sandboxes cannot be removed.
 static void
 look_at_rest(struct drain *d)
 {
@@ -105,7 +115,8 @@ look_at_rest(struct drain *d)
         return;
     log_event(
         LOG_ERROR, "stop",
-        "%u sandboxes do not go: their jobs are killed, and the next start removes what is left",
+        "%u sandboxes could not be removed: their jobs are killed, and the next start removes "
+        "the remains",
         left);
     on_all_destroyed(d);
 }
@@ -137,19 +148,22 @@ drain_signal(struct drain *d, int number)
     struct server *srv = d->srv;
     uint64_t ms = srv->config->drain_ms;
     if (srv->draining) {
-        log_event(LOG_INFO, "stop", "second signal (%s): at once", strsignal(number));
+        log_event(LOG_INFO, "stop", "second signal (%s): exiting without a wait",
+                  strsignal(number));
         d->until_ns = 0;
         destroy_all(d);
         return;
     }
     drain_watchdog(WATCHDOG_S);
-    log_event(LOG_INFO, "drain", "%s: running jobs get %llu ms", strsignal(number),
+    log_event(LOG_INFO, "drain", "%s: running jobs have %llu ms to end", strsignal(number),
               (unsigned long long)ms);
     notify_systemd("STOPPING=1");
     srv->draining = true;
     alive_look(srv->alive);
     pool_stop(srv->pool);
     telemetry_drain_begun(srv->telemetry);
+    if (srv->anomaly != NULL)
+        anomaly_drain_begun(srv->anomaly);
     d->until_ns = uv_hrtime() + ms * MS;
     rpc_drain(srv->rpc, (uint32_t)ms, on_calls_over, d);
     on_look(d);

@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// The broker's end, from the first signal on.
+// The shutdown of the broker, from the first signal on.
 //
-//   signal -> nothing new is taken, running jobs get `drain` -> every sandbox is removed -> over
-//               '--second signal: at once------------------^
+//   signal -> new jobs are refused, running jobs have the time `drain` -> every sandbox is removed -> `over`
+//               '--second signal: immediately-----------------------------^
 //
-// Each step has a bound: a sandbox that does not go (a process in state D, a spawner that hangs) holds up the end for
-// seconds only, and a watchdog ends the process where even the loop stands still. Loop thread only.
+// Each step has a timeout: a sandbox that cannot be removed (a process in state D, a spawner that does not respond)
+// delays the end for a few seconds only, and a watchdog ends the process even if the loop does not run. Loop thread
+// only.
 #pragma once
 
 struct drain;
 struct server;
 
-// `over` is called once, when all is done that can be done. Owned by the broker, as long as it runs; NULL without memory.
+// `over` is called once, at the end of the shutdown. Owned: drain_free(). NULL: out of memory.
 struct drain *drain_new(struct server *srv, void (*over)(void *cookie), void *cookie);
+void drain_free(struct drain *d); // NULL is fine
 
-// SIGTERM or SIGINT came.
+// SIGTERM or SIGINT arrived.
 void drain_signal(struct drain *d, int number);
 
-// The process ends in so many seconds at the latest, with EX_SOFTWARE, whatever it is doing then.
+// Ends the process after this number of seconds at the latest, with EX_SOFTWARE.
 void drain_watchdog(unsigned seconds);

@@ -9,12 +9,14 @@
 //   spawner: forked and executed, keeps root
 //   ------------ privileges are given up ------------>
 //                                                     self-tests: the schema's rules, a handler per method
+//                                                     the configuration once more, through the reader: roots (reload.c)
 //                                                     listen (websockets: nng starts its threads)
 //                                                     signals, pool
 //                                                     READY, loop
 //                                                     drain, remove every sandbox, end
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sodium.h>
 #include <stdio.h>
@@ -26,44 +28,51 @@
 #include <unistd.h>
 #include <uv.h>
 
-#include "../proto/err.h"
-#include "../proto/wire.h"
-#include "alive.h"
-#include "anomaly.h"
-#include "api/api.h"
-#include "bpf.h"
+#include "proto/auto.h"
+#include "proto/err.h"
+#include "proto/leak.h"
+#include "proto/validate.h"
+#include "proto/wire.h"
+#include "server/sandbox/alive.h"
+#include "server/anomaly/anomaly.h"
+#include "server/api/api.h"
+#include "server/sandbox/bpf.h"
 #include "check.h"
-#include "config.h"
-#include "dispatch.h"
+#include "server/config/config.h"
+#include "server/rpc/dispatch.h"
 #include "drain.h"
-#include "feed.h"
-#include "forward.h"
-#include "job.h"
-#include "log.h"
-#include "loop.h"
-#include "net.h"
-#include "notify.h"
+#include "server/telemetry/feed.h"
+#include "server/sandbox/forward.h"
+#include "server/sandbox/job.h"
+#include "server/base/log.h"
+#include "server/base/loop.h"
+#include "server/network/enforce.h"
+#include "server/network/net.h"
+#include "server/base/notify.h"
 #include "options.h"
-#include "pool.h"
+#include "server/sandbox/pool.h"
 #include "privilege.h"
 #include "reload.h"
-#include "rpc.h"
-#include "sandbox.h"
-#include "server.h"
-#include "spawn.h"
-#include "telemetry.h"
-#include "transport.h"
-#include "usage.h"
+#include "server/rpc/rpc.h"
+#include "server/sandbox/sandbox.h"
+#include "server/base/server.h"
+#include "server/sandbox/spawn.h"
+#include "server/telemetry/telemetry.h"
+#include "server/rpc/tenants.h"
+#include "server/rpc/transport.h"
+#include "server/sandbox/usage.h"
 
 enum {
     SPAWNER_GRACE_MS = 10 * 1000,
     HUNG_GRACE_MS = 1000,          // for one that did not answer before
     STACK_BYTES = 8 * 1024 * 1024, // as Linux has it by itself
     WATCHDOG_S = 30,               // for the last steps; nng has been seen to hang there
+    SETTLE_MS = 1000,              // for handles of the loop to close
 };
 
 struct broker {
     struct server s;
+    struct tenants tenants;
     struct config *config;
     struct identity who;
     struct spawn_features features;
@@ -72,8 +81,11 @@ struct broker {
     uv_signal_t term, interrupt, hangup;
     int argc; // of main()
     char **argv;
+    const char *config_file; // NULL: none
+    struct reload *reload;
     char bound[CONFIG_LISTEN_MAX][256];
     struct drain *drain;
+    bool started; // there is a loop
     int status;
 };
 
@@ -82,7 +94,7 @@ static const struct call_method *const services[] = {
     sandbox_methods, system_methods, telemetry_methods,
 };
 
-// Descriptors are what a broker with a thousand sandboxes runs out of first.
+// A broker with a thousand sandboxes runs out of descriptors first.
 static void
 raise_files(struct broker *b)
 {
@@ -104,16 +116,16 @@ raise_files(struct broker *b)
     (void)snprintf(f->name, sizeof f->name, "broker-descriptors");
     (void)snprintf(f->detail, sizeof f->detail,
                    f->degraded != 0
-                       ? "at most %llu may be open, the quotas need %llu: what finds none "
-                         "left is RESOURCE_EXHAUSTED (raise LimitNOFILE, or lower "
-                         "quotas and rpc.connections)"
-                       : "%llu may be open, %llu are needed at most",
+                       ? "at most %llu files may be open, but the quotas need %llu: calls fail "
+                         "with RESOURCE_EXHAUSTED when none is left (raise LimitNOFILE, or "
+                         "lower quotas and rpc.connections)"
+                       : "%llu files may be open, at most %llu are needed",
                    (unsigned long long)l.rlim_cur, (unsigned long long)need);
 }
 
-// Nothing of whoever started us: with SIGCHLD ignored nobody could be waited for, here and in the spawner; with another
-// umask files could come out unreadable; an unlimited stack, which jobs have from here, lays a process's memory out in
-// the old way, with less chance in its addresses.
+// Resets what the process inherited: with SIGCHLD ignored, wait(2) does not work here and in the spawner; with another
+// umask, files could become unreadable; with an unlimited stack, which jobs inherit, the kernel uses the legacy memory
+// layout with less randomness.
 static void
 forget_inherited(void)
 {
@@ -127,22 +139,7 @@ forget_inherited(void)
     (void)setrlimit(RLIMIT_STACK, &stack);
 }
 
-// A template that cannot be used is a feature that is absent, not a failed start.
-static void
-add_disabled(struct broker *b)
-{
-    for (uint32_t i = 0; i < b->config->templates_n; i++) {
-        const struct config_template *t = &b->config->template[i];
-        if (t->disabled[0] == '\0' || b->features.n >= SPAWN_FEATURES_MAX)
-            continue;
-        struct spawn_feature *f = &b->features.feature[b->features.n++];
-        *f = (struct spawn_feature){.degraded = 1};
-        (void)snprintf(f->name, sizeof f->name, "template %s", t->name);
-        (void)snprintf(f->detail, sizeof f->detail, "disabled: %s", t->disabled);
-    }
-}
-
-// The programs that load BPF and carry traffic. One that is not there is a feature that is absent, not a failed start.
+// The programs that load BPF and forward traffic. A missing one is a missing feature, not a failed start.
 static void
 add_bpf(const struct broker *b, struct spawn_config *config)
 {
@@ -161,7 +158,33 @@ add_bpf(const struct broker *b, struct spawn_config *config)
     config->relay_gid = b->who.relay_gid;
 }
 
-// Without the maps the broker goes on as on a kernel without BPF.
+// As the reader will open it each time: its folder is found now, the file itself may be a link that changes.
+static int
+absolute(const char *file, char out[SPAWN_PATH_MAX], struct err *e)
+{
+    const char *slash = strrchr(file, '/');
+    char folder[SPAWN_PATH_MAX];
+    (void)snprintf(folder, sizeof folder, "%.*s", slash != NULL ? (int)(slash - file) + 1 : 1,
+                   slash != NULL ? file : ".");
+    char *auto_free real = realpath(folder, NULL);
+    if (real == NULL)
+        return err_sys(e, errno, "find the folder of %s", file);
+    int n = snprintf(out, SPAWN_PATH_MAX, "%s/%s", strcmp(real, "/") == 0 ? "" : real,
+                     slash != NULL ? slash + 1 : file);
+    return n < SPAWN_PATH_MAX ? 0
+                              : err_set(e, ERR_INVALID_ARGUMENT, "%s: its path is too long", file);
+}
+
+static int
+add_reader(const struct broker *b, struct spawn_config *config, struct err *e)
+{
+    int r = privilege_program("stockade-reader", config->reader_path, SPAWN_PATH_MAX, e);
+    if (r == 0 && b->config_file != NULL)
+        r = absolute(b->config_file, config->config_file, e);
+    return r;
+}
+
+// Without the maps the broker continues as on a kernel without BPF.
 static void
 hold_bpf(struct broker *b, const int fds[BPF_FDS])
 {
@@ -171,7 +194,7 @@ hold_bpf(struct broker *b, const int fds[BPF_FDS])
         log_err(LOG_ERROR, "bpf", &e);
 }
 
-// Root's part: what only it can make, and the process that keeps it.
+// The part of the start that needs root, and the process that stays root.
 static int
 start_spawner(struct broker *b, struct err *e)
 {
@@ -193,8 +216,10 @@ start_spawner(struct broker *b, struct err *e)
     if (r == 0) {
         config_to_spawn(b->config, guest, b->who.uid, b->who.gid, config);
         add_bpf(b, config);
-        r = spawn_start(spawner, config, &b->features, bpf_fds, &b->s.spawn, e);
+        r = add_reader(b, config, e);
     }
+    if (r == 0)
+        r = spawn_start(spawner, config, &b->features, bpf_fds, &b->s.spawn, e);
     free(config);
     if (r < 0)
         return err_wrap(e, "start");
@@ -202,7 +227,7 @@ start_spawner(struct broker *b, struct err *e)
     return 0;
 }
 
-// Line by line, for who looks for the reason.
+// Logs each missing feature on its own line, with the reason.
 static void
 tell_bpf_log(const struct spawn_features *f)
 {
@@ -263,7 +288,7 @@ open_feed(struct broker *b, struct err *e)
 static int
 listen_all(struct broker *b, struct err *e)
 {
-    b->s.rpc = rpc_new(&b->loop, b->s.dispatch, &b->config->rpc);
+    b->s.rpc = rpc_new(&b->loop, b->s.dispatch, &b->config->rpc, &b->tenants);
     if (b->s.rpc == NULL)
         return err_sys(e, ENOMEM, "listen");
     for (uint32_t i = 0; i < b->config->listen_n; i++) {
@@ -278,7 +303,7 @@ listen_all(struct broker *b, struct err *e)
     return open_feed(b, e);
 }
 
-// The end: nothing is left that keeps the loop alive.
+// The end: no handle keeps the loop alive any more.
 static void
 on_over(void *cookie)
 {
@@ -296,7 +321,7 @@ on_signal(uv_signal_t *handle, int number)
     drain_signal(b->drain, number);
 }
 
-// Without the spawner there is no sandbox any more, and none can be made.
+// Without the spawner no sandbox exists any more, and none can be created.
 static void
 on_spawner_gone(void *cookie)
 {
@@ -307,7 +332,7 @@ on_spawner_gone(void *cookie)
     uv_stop(&b->loop);
 }
 
-// Every caller who waits for it is told; what runs goes on.
+// Every call that waits for the spawner fails; running jobs continue.
 static void
 on_spawner_silent(void *cookie, bool hangs)
 {
@@ -315,11 +340,11 @@ on_spawner_silent(void *cookie, bool hangs)
     if (hangs)
         log_event(
             LOG_ERROR, "spawner-hangs",
-            "the spawner (pid %d) does not answer: no sandbox can be made, changed or removed "
-            "until it does; if it never does, stop the broker and kill -9 %d",
+            "the spawner (pid %d) does not respond: no sandbox can be created, changed or removed "
+            "until it does; if it does not continue, stop the broker and run kill -9 %d",
             (int)spawn_pid(b->s.spawn), (int)spawn_pid(b->s.spawn));
     else
-        log_event(LOG_WARNING, "spawner-answers", "the spawner answers again");
+        log_event(LOG_WARNING, "spawner-answers", "the spawner responds again");
     if (hangs)
         sandboxes_spawner_hangs(b->s.sandboxes);
     pool_spawner(b->s.pool, hangs);
@@ -327,29 +352,12 @@ on_spawner_silent(void *cookie, bool hangs)
     alive_look(b->s.alive);
 }
 
-// The flags are read again as well: they win over the file as they did at the start.
 static void
 on_hangup(uv_signal_t *handle, int number)
 {
-    struct broker *b = handle->data;
-    struct options options;
-    struct config *next = NULL;
-    struct err e;
+    const struct broker *b = handle->data;
     (void)number;
-    notify_systemd("RELOADING=1");
-    int r = options_read(b->argc, b->argv, &options, &next, &e);
-    if (r == 0)
-        r = reload_apply(b->config, next, &e);
-    config_free(next);
-    if (r < 0) {
-        (void)err_wrap(&e, "nothing has changed");
-        log_err(LOG_ERROR, "reload-refused", &e);
-    } else {
-        pool_reloaded(b->s.pool);
-        log_event(LOG_INFO, "reloaded", "%s: templates, limits, quotas and rules",
-                  options.config_file != NULL ? options.config_file : "no configuration file");
-    }
-    notify_systemd("READY=1");
+    reload_again(b->reload);
 }
 
 static int
@@ -385,28 +393,31 @@ make_core(struct broker *b, struct err *e)
 {
     b->s.loop = &b->loop;
     b->s.config = b->config;
+    b->s.tenants = &b->tenants;
     b->s.features = &b->features;
     b->s.started_ns = uv_hrtime();
-    b->s.sandboxes = sandboxes_new(&b->s);
+    b->s.sandboxes = sandboxes_new(&b->s, &b->config->sandbox);
     b->s.jobs = jobs_new(&b->s);
     b->s.forwards = forwards_new(&b->s);
-    b->s.anomaly = anomaly_new(&b->s);
-    if (b->s.sandboxes == NULL || b->s.jobs == NULL || b->s.forwards == NULL ||
-        b->s.anomaly == NULL)
+    if (b->s.sandboxes == NULL || b->s.jobs == NULL || b->s.forwards == NULL)
         return err_sys(e, ENOMEM, "start");
     int r = spawn_attach(b->s.spawn, &b->loop, on_spawner_gone, b, e);
     if (r < 0)
         return r;
-    b->s.net = net_new(&b->s, e);
+    sandboxes_set_networks(b->s.sandboxes, &enforce_networks);
+    b->s.net = net_new(&b->s, &b->config->network, &enforce_events, e);
     if (b->s.net == NULL)
         return err_errno(e);
-    b->s.telemetry = telemetry_new(&b->s);
-    if (b->s.telemetry == NULL)
+    b->s.telemetry = telemetry_new(&b->s, &b->config->telemetry);
+    if (b->s.telemetry != NULL) // which observes first: server/sandbox/observers.h
+        b->s.anomaly = anomaly_new(&b->s, &b->config->anomaly, b->config->state_dir);
+    if (b->s.anomaly == NULL)
         return err_sys(e, ENOMEM, "start");
     b->s.pool = pool_new(&b->s, b->s.sandboxes);
-    b->s.alive = alive_new(&b->s);
+    b->s.alive = alive_new(&b->s, b->config->state_dir);
     b->drain = drain_new(&b->s, on_over, b);
-    if (b->s.pool == NULL || b->s.alive == NULL || b->drain == NULL)
+    b->reload = reload_new(&b->s, b->config, &b->features, b->argc, b->argv);
+    if (b->s.pool == NULL || b->s.alive == NULL || b->drain == NULL || b->reload == NULL)
         return err_sys(e, ENOMEM, "start");
     spawn_on_silent(b->s.spawn, on_spawner_silent, b);
     return 0;
@@ -419,46 +430,126 @@ start(struct broker *b, struct err *e)
     if (r < 0)
         return r;
     raise_files(b);
-    add_disabled(b);
     r = privilege_drop(&b->who, e);
     if (r < 0)
         return r;
     tell_features(b);
     if (uv_loop_init(&b->loop) < 0)
         return err_sys(e, ENOMEM, "start the loop");
+    b->started = true;
     r = add_services(b, e);
     if (r == 0)
         r = make_core(b, e);
+    if (r == 0)
+        r = reload_first(b->reload, e);
     if (r == 0)
         r = listen_all(b, e);
     return r == 0 ? watch_signals(b, e) : r;
 }
 
-// Sandboxes are gone or going; the spawner removes what is left when its socket ends. One that hangs does so when it
-// continues.
+// All sandboxes are removed or being removed; the spawner removes the remains when its socket closes. A spawner that
+// hangs does so when it continues.
 static void
-stop(struct broker *b)
+stop_spawner(struct broker *b)
 {
-    drain_watchdog(WATCHDOG_S);
-    anomaly_free(b->s.anomaly);
     bool answers = spawn_answers(b->s.spawn);
     int pid = b->s.spawn != NULL ? (int)spawn_pid(b->s.spawn) : 0;
-    bool clean = spawn_close(b->s.spawn, answers ? SPAWNER_GRACE_MS : HUNG_GRACE_MS);
+    bool clean = spawn_close(take_ptr(b->s.spawn), answers ? SPAWNER_GRACE_MS : HUNG_GRACE_MS);
     if (!clean && answers)
-        log_event(LOG_WARNING, "spawner", "it did not end as it should");
+        log_event(LOG_WARNING, "spawner", "it did not end normally");
     if (!clean && kill(pid, 0) < 0 && errno == EPERM) { // still there, and root's
         log_event(LOG_ERROR, "spawner",
-                  "the spawner (pid %d) does not end and keeps the cgroup: no broker can be "
-                  "started with it until it has gone (kill -9 %d)",
+                  "the spawner (pid %d) does not end and keeps the cgroup: no broker can use this "
+                  "cgroup until it has ended (kill -9 %d)",
                   pid, pid);
         b->status = b->status != 0 ? b->status : EX_SOFTWARE;
     }
+}
+
+static bool
+is_closed(const struct broker *b)
+{
+    return rpc_is_closed(b->s.rpc);
+}
+
+static bool
+is_at_rest(const struct broker *b)
+{
+    return uv_loop_alive(&b->loop) == 0;
+}
+
+// Lets the loop finish what is being closed. False: something does not close.
+static bool
+settle(struct broker *b, bool (*done)(const struct broker *b))
+{
+    for (int i = 0; i < SETTLE_MS && !done(b); i++) {
+        (void)uv_run(&b->loop, UV_RUN_NOWAIT);
+        if (!done(b))
+            (void)poll(NULL, 0, 1); // nng's threads tell of their ends
+    }
+    return done(b);
+}
+
+static void
+stop_signals(struct broker *b)
+{
+    uv_signal_t *const all[] = {&b->term, &b->interrupt, &b->hangup};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        if (all[i]->type == UV_SIGNAL)
+            uv_close((uv_handle_t *)all[i], NULL);
+}
+
+// Everything, in the reverse of its start. Where sandboxes are left (they did not go, or the spawner has ended), what they
+// use is left with them.
+static void
+take_down(struct broker *b)
+{
+    struct server *s = &b->s;
+    bool all_gone = s->sandboxes == NULL || sandboxes_count(s->sandboxes) == 0;
+    stop_signals(b);
+    alive_stop(s->alive);
+    feed_close(s->feed);
+    rpc_close(s->rpc);
+    if (!settle(b, is_closed) || !all_gone) {
+        anomaly_free(s->anomaly); // saves what was learned
+        stop_spawner(b);
+        return;
+    }
+    drain_free(b->drain);
+    reload_free(take_ptr(b->reload));
+    alive_free(take_ptr(s->alive));
+    pool_free(s->pool);
+    forwards_free(s->forwards);
+    jobs_free(s->jobs); // observers hear of it
+    anomaly_free(take_ptr(s->anomaly));
+    telemetry_free(take_ptr(s->telemetry));
+    net_free(take_ptr(s->net));
+    sandboxes_free(s->sandboxes);
+    rpc_free(s->rpc); // jobs are counted with its tenants
+    tenants_forget(&b->tenants);
+    stop_spawner(b);
+    dispatch_free(s->dispatch);
+    if (!settle(b, is_at_rest) || uv_loop_close(&b->loop) != 0)
+        log_event(LOG_DEBUG, "stop", "a handle of the loop is left");
+    bpf_close(&b->bpf);
+    config_free(b->config);
+}
+
+static _Noreturn void
+stop(struct broker *b)
+{
+    drain_watchdog(WATCHDOG_S);
+    if (b->started)
+        take_down(b);
+    else
+        stop_spawner(b);
     log_event(LOG_INFO, "stopped", "status %d", b->status);
+    leak_judge();
     _exit(b->status);
 }
 
-// Started without stdin, stdout or stderr, the log would be written to whatever is opened first, such as the spawner's
-// socket.
+// If the broker was started without stdin, stdout or stderr, the log would be written to the first file that is opened,
+// such as the spawner's socket.
 static void
 occupy_stdio(void)
 {
@@ -487,7 +578,8 @@ main(int argc, char **argv)
         return check_config(options.config_file, b.config);
     b.argc = argc;
     b.argv = argv;
-    config_look(b.config);
+    b.config_file = options.config_file;
+    b.config->limits_held = b.config->limits_max;
     if (sodium_init() < 0)
         return EX_OSERR;
     log_setup(STDERR_FILENO, (enum log_level)b.config->log_level, b.config->log_json);

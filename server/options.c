@@ -8,6 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "proto/auto.h"
+
 static const char usage[] =
     "stockaded - runs jobs in sandboxes for its clients\n"
     "\n"
@@ -49,7 +51,7 @@ static const struct option flags[] = {
     {NULL, 0, NULL, 0},
 };
 
-// What the flags say about the configuration; NULL or 0: nothing.
+// Options that override the configuration; NULL or 0: not set.
 struct overrides {
     const char *listen[CONFIG_LISTEN_MAX];
     uint32_t listen_n;
@@ -137,33 +139,61 @@ apply(const struct overrides *over, struct config *c, struct err *e)
     return err_set(e, ERR_INVALID_ARGUMENT, "--log-level: must be debug, info, warning or error");
 }
 
+static int
+read_flags(int argc, char **argv, struct options *out, struct overrides *over, struct err *e)
+{
+    *out = (struct options){0};
+    optind = 0; // from the beginning
+    for (int flag = 0; (flag = getopt_long(argc, argv, "", flags, NULL)) != -1 && !out->exit_now;) {
+        int r = take_flag(flag, optarg, out, over, e);
+        if (r < 0)
+            return r;
+    }
+    if (!out->exit_now && optind < argc)
+        return err_set(e, ERR_INVALID_ARGUMENT, "%s: stockaded takes no arguments", argv[optind]);
+    return 0;
+}
+
+// The file's bytes over the defaults, and the flags over both.
+static int
+build(const struct overrides *over, const char *file, const void *bytes, size_t n,
+      struct config **config, struct err *e)
+{
+    struct config *c = config_default();
+    if (c == NULL)
+        return err_sys(e, ENOMEM, "read the configuration");
+    int r = file != NULL ? config_parse(c, file, bytes, n, e) : 0;
+    if (r == 0)
+        r = apply(over, c, e);
+    if (r < 0)
+        config_free(c);
+    else
+        *config = c;
+    return r;
+}
+
+int
+options_parse(int argc, char **argv, const char *file, const void *bytes, size_t n,
+              struct config **config, struct err *e)
+{
+    struct overrides over = {0};
+    struct options ignored;
+    int r = read_flags(argc, argv, &ignored, &over, e);
+    return r < 0 ? r : build(&over, file, bytes, n, config, e);
+}
+
 int
 options_read(int argc, char **argv, struct options *out, struct config **config, struct err *e)
 {
     struct overrides over = {0};
-    *out = (struct options){0};
-    optind = 0; // from the beginning
-    for (int flag = 0; (flag = getopt_long(argc, argv, "", flags, NULL)) != -1 && !out->exit_now;) {
-        int r = take_flag(flag, optarg, out, &over, e);
-        if (r < 0)
-            return r;
-    }
-    if (out->exit_now)
-        return 0;
-    if (optind < argc)
-        return err_set(e, ERR_INVALID_ARGUMENT, "%s: stockaded takes no arguments", argv[optind]);
-    struct config *c = config_default();
-    if (c == NULL)
-        return err_sys(e, ENOMEM, "read the configuration");
+    char *auto_free bytes = NULL;
+    size_t n = 0;
+    int r = read_flags(argc, argv, out, &over, e);
+    if (r < 0 || out->exit_now)
+        return r;
     if (out->config_file == NULL && (access(CONFIG_FILE_DEFAULT, F_OK) == 0 || errno != ENOENT))
         out->config_file = CONFIG_FILE_DEFAULT;
-    int r = out->config_file != NULL ? config_load(c, out->config_file, e) : 0;
-    if (r == 0)
-        r = apply(&over, c, e);
-    if (r < 0) {
-        config_free(c);
-        return r;
-    }
-    *config = c;
-    return 0;
+    if (out->config_file != NULL)
+        r = config_file(out->config_file, &bytes, &n, e);
+    return r < 0 ? r : build(&over, out->config_file, bytes, n, config, e);
 }

@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command line of stockaded. A flag wins over the configuration file.
+// The command line of stockaded. An option overrides the configuration file.
 #pragma once
 
 #include <stdbool.h>
 
-#include "../proto/err.h"
-#include "config.h"
+#include "proto/err.h"
+#include "server/config/config.h"
 
 struct options {
-    const char *config_file; // that was read; NULL: none
+    const char *config_file; // the file that was read; NULL: none
     bool check_only;
-    bool exit_now; // --help or --version has been answered
+    bool exit_now; // --help or --version was printed
 };
 
-// Reads argv and the configuration that it names, or the one of CONFIG_FILE_DEFAULT where there is one. May be called again,
-// for the file has changed. On success *out and *config (owned: config_free) are complete.
+// Reads argv and the configuration file that it names, or CONFIG_FILE_DEFAULT if that exists. On success *out and *config (owned: config_free) are complete.
 int options_read(int argc, char **argv, struct options *out, struct config **config, struct err *e);
+
+// The same with the bytes of a file that somebody else has read; file NULL: there is none.
+int options_parse(int argc, char **argv, const char *file, const void *bytes, size_t n,
+                  struct config **config, struct err *e);

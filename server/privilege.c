@@ -16,7 +16,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "../proto/auto.h"
+#include "proto/auto.h"
 
 #define ACCOUNT       "stockade"
 #define RELAY_ACCOUNT "stockade-relay"
@@ -26,9 +26,10 @@ privilege_check_root(struct err *e)
 {
     if (geteuid() == 0)
         return 0;
-    int r = err_set(e, ERR_FAILED_PRECONDITION,
-                    "stockaded must be started as root: it starts one small process that keeps "
-                    "root and makes sandboxes, and gives root up itself");
+    int r = err_set(
+        e, ERR_FAILED_PRECONDITION,
+        "stockaded must be started as root: it starts one small process that stays root and "
+        "creates sandboxes, and then drops its own privileges");
     err_detail(e, "NOT_ROOT", NULL, "sudo stockaded, or systemctl start stockaded");
     return r;
 }
@@ -74,15 +75,15 @@ privilege_identity(const struct config *c, struct identity *out, struct err *e)
     return 0;
 }
 
-// A folder that is to be there: whose, and whether those above it must be safe, too.
+// A folder that must exist: its owner, and whether the folders above it must be safe, too.
 struct folder {
     uid_t uid;
     gid_t gid;
     bool deep;
 };
 
-// Nobody but root, or the broker's account where the last one is its own, may be able to put something else in a folder's
-// place. *name is how far the path was walked.
+// Only root, or the broker's account for its own last component, may be able to replace a folder. *name is the path
+// walked so far.
 static int
 check_dir(int fd, const char *name, bool last, const struct folder *f, struct err *e)
 {
@@ -92,7 +93,7 @@ check_dir(int fd, const char *name, bool last, const struct folder *f, struct er
     if (!last && !f->deep)
         return 0;
     if (fstat(fd, &st) < 0)
-        return err_sys(e, errno, "look at %s", name);
+        return err_sys(e, errno, "examine %s", name);
     if (st.st_uid != 0 && (!last || st.st_uid != uid)) {
         r = err_set(e, ERR_FAILED_PRECONDITION, "%s belongs to uid %u, and only root%s may own it",
                     name, st.st_uid, last && uid != 0 ? " or the broker's account" : "");
@@ -102,15 +103,15 @@ check_dir(int fd, const char *name, bool last, const struct folder *f, struct er
     } else if ((st.st_mode & (S_IWGRP | S_IWOTH)) != 0 && (last || (st.st_mode & S_ISVTX) == 0) &&
                ((st.st_mode & S_IWOTH) != 0 || st.st_gid != 0)) {
         r = err_set(e, ERR_FAILED_PRECONDITION,
-                    "%s can be written by others than its owner (mode %04o)", name,
+                    "%s is writable by others than its owner (mode %04o)", name,
                     st.st_mode & 07777u);
         err_detail(e, "FOLDER_MODE", name, "chmod go-w it");
     }
     return r;
 }
 
-// One component below `at`; -ENOENT: there is none (nothing is written to *e). A symbolic link is followed only where root made
-// it, in a folder that nobody else may write to (/var/run).
+// Opens one component below `at`; -ENOENT: it does not exist (*e is not written). Follows a symbolic link only if root
+// made it, in a folder that only root can write to (/var/run).
 static int
 step_into(int at, const char *part, const char *name, int *out, struct err *e)
 {
@@ -131,7 +132,7 @@ step_into(int at, const char *part, const char *name, int *out, struct err *e)
         return -ENOENT;
     if (link)
         return err_set(e, ERR_FAILED_PRECONDITION,
-                       "%s is a symbolic link: name the folder that it leads to", name);
+                       "%s is a symbolic link: use the folder that it points to", name);
     return sys != 0 ? err_sys(e, sys, "open %s", name) : 0;
 }
 
@@ -148,8 +149,8 @@ make_one(int at, const char *part, const char *name, const struct folder *last, 
     return 0;
 }
 
-// Makes one folder and those above it, as mkdir -p does, each below the one before, so that nothing is made through what would
-// be refused.
+// Creates one folder and its missing parents, as mkdir -p does, each relative to the one before, so that nothing is
+// created through a folder that would be refused.
 static int
 make_dir(const char *path, const struct folder *f, struct err *e)
 {
@@ -182,8 +183,8 @@ make_dir(const char *path, const struct folder *f, struct err *e)
     return 0;
 }
 
-// The folder of a socket becomes the broker's own, since it makes and removes the socket there without root. Only a
-// folder that is ours by its name, or empty and new, is taken over: /run or /tmp itself is refused.
+// Passes the folder of a socket to the broker, which creates and removes the socket there without root. Only a folder
+// with our own name, or an empty or new one, is passed on; /run or /tmp itself is refused.
 static int
 prepare_socket_dir(const char *address, const struct identity *who, struct err *e)
 {
@@ -208,9 +209,10 @@ prepare_socket_dir(const char *address, const struct identity *who, struct err *
         return 0;
     if (access(dir, F_OK) == 0 && rmdir(dir) == 0)
         return make_dir(dir, &ours, e);
-    return err_set(e, ERR_FAILED_PRECONDITION,
-                   "%s: the folder %s is root's and not empty; the broker needs one of its own",
-                   address, dir);
+    return err_set(
+        e, ERR_FAILED_PRECONDITION,
+        "%s: the folder %s belongs to root and is not empty; the broker needs a folder of its own",
+        address, dir);
 }
 
 int
@@ -223,7 +225,7 @@ privilege_prepare(const struct config *c, const struct identity *who, struct err
     if (r < 0)
         return err_wrap(e, "state_dir");
     (void)snprintf(path, sizeof path, "%s/profiles", c->state_dir);
-    r = make_dir(path, &ours, e); // the broker's own: anomaly_files.h
+    r = make_dir(path, &ours, e); // the broker's own: anomaly/files.h
     if (r < 0)
         return err_wrap(e, "state_dir");
     (void)snprintf(path, sizeof path, "%s/lock", c->state_dir);
@@ -261,11 +263,11 @@ check_dropped(const struct identity *who, struct err *e)
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
     struct __user_cap_data_struct now[2] = {{0}};
     if (getresuid(&r, &eff, &s) < 0 || syscall(SYS_capget, &header, now) < 0)
-        return err_sys(e, errno, "look at privileges");
+        return err_sys(e, errno, "check privileges");
     bool none = (now[0].effective | now[1].effective | now[0].permitted | now[1].permitted |
                  now[0].inheritable | now[1].inheritable) == 0;
     if (!none || r != who->uid || eff != who->uid || s != who->uid || setuid(0) == 0)
-        return err_set(e, ERR_INTERNAL, "privileges are still there");
+        return err_set(e, ERR_INTERNAL, "the process still has privileges");
     return 0;
 }
 
@@ -273,7 +275,7 @@ int
 privilege_drop(const struct identity *who, struct err *e)
 {
     gid_t groups[] = {who->socket_gid};
-    // Bounding set while CAP_SETPCAP is there; ids; then the sets that setresuid does not empty.
+    // First the bounding set, while CAP_SETPCAP is there; then the ids; then the sets that setresuid does not empty.
     for (unsigned long cap = 0; cap < 64; cap++)
         if (prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0 && errno != EINVAL)
             return err_sys(e, errno, "drop capability %lu", cap);
@@ -285,11 +287,11 @@ privilege_drop(const struct identity *who, struct err *e)
     if (r < 0)
         return r;
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
-        return err_sys(e, errno, "give up privileges");
+        return err_sys(e, errno, "drop privileges");
     return check_dropped(who, e);
 }
 
-// Root will execute it, so nobody else may be able to change it.
+// Root will execute it, so only root may be able to change it.
 static bool
 is_ours(const char *path)
 {
@@ -314,6 +316,6 @@ privilege_program(const char *name, char *out, size_t out_n, struct err *e)
     if (snprintf(out, out_n, "%s/%s", STOCKADE_LIBEXECDIR, name) < (int)out_n && is_ours(out))
         return 0;
     return err_set(e, ERR_FAILED_PRECONDITION,
-                   "%s is neither beside this program nor in %s, as root's own file", name,
-                   STOCKADE_LIBEXECDIR);
+                   "%s was found neither beside this program nor in %s, or does not belong to root",
+                   name, STOCKADE_LIBEXECDIR);
 }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Root's part of the start: places that only root can make, and then giving root up for good.
+// The part of the start that needs root: creates files and folders, and then drops root for good.
 #pragma once
 
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "../proto/err.h"
-#include "config.h"
+#include "proto/err.h"
+#include "server/config/config.h"
 
-// Who the broker is after privilege_drop(), and which group its socket gets.
+// Accounts of the broker after privilege_drop(), of its socket, and of the relay.
 struct identity {
     uid_t uid;
     gid_t gid;
@@ -17,20 +17,21 @@ struct identity {
     gid_t relay_gid;
 };
 
-// The account "stockade" where it exists, else the first id of the configured range, which no sandbox gets; the relay's
-// is "stockade-relay", else the second id of that range. The socket's
-// group: the configured one, else "stockade" where it exists, else the broker's own (only root and the broker then).
+// The broker's account is "stockade", or the first id of the configured range if that account does not exist; no
+// sandbox uses this id. The relay's is "stockade-relay", or the second id of that range. The socket's group is the
+// configured one, else "stockade" if it exists, else the broker's own (then only root and the broker may connect).
 int privilege_identity(const struct config *c, struct identity *out, struct err *e);
 
-// FAILED_PRECONDITION with what to do, unless this is root.
+// FAILED_PRECONDITION, with a hint, unless this process is root.
 int privilege_check_root(struct err *e);
 
-// Makes the state directory (root's, 0755), the folders of ipc addresses (the broker's, 0755), and takes the lock of the
-// state directory, which ends with the process: FAILED_PRECONDITION when another broker has it.
+// Creates the state directory (root's, 0755) and the folders of ipc addresses (the broker's, 0755), and locks the state
+// directory until the process ends: FAILED_PRECONDITION if another broker has the lock.
 int privilege_prepare(const struct config *c, const struct identity *who, struct err *e);
 
-// Gives it up: ids, groups, all capability sets; sets no_new_privs, non-dumpable. Checked afterwards. Single thread.
+// Drops root: ids, groups, all capability sets; sets no_new_privs and non-dumpable, and verifies all of it. Single
+// thread.
 int privilege_drop(const struct identity *who, struct err *e);
 
-// Path of one of our own programs: beside this executable (a build tree), else in the installed folder.
+// Path of one of our own programs: in the folder of this executable (a build tree), else in the installed folder.
 int privilege_program(const char *name, char *out, size_t out_n, struct err *e);

@@ -1,180 +1,372 @@
 // SPDX-License-Identifier: Apache-2.0
-// See reload.h. Everything is compared before anything is changed.
+// See reload.h.
+//
+//   IDLE --SPAWN_READ--> ASKED --the reader's socket--> REPORT --parse, plan, order--> ANSWERS --apply--> IDLE
+//     ^                    |                              |                              |
+//     +--------------------+---- a failure: roots that were made are given up -----------+
+//
+// Nothing of the configuration changes before the last root is there.
 #include "reload.h"
 
-#include <inttypes.h>
+#include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
-static int
-takes_restart(struct err *e, const char *key, const char *why)
-{
-    int r = err_set(e, ERR_FAILED_PRECONDITION, "%s: %s takes a restart", key, why);
-    err_detail(e, "RESTART_NEEDED", key, "systemctl restart stockade");
-    return r;
-}
+#include "proto/auto.h"
+#include "proto/fdpass.h"
+#include "server/base/notify.h"
+#include "options.h"
+#include "server/anomaly/anomaly.h"
+#include "server/base/log.h"
+#include "server/base/loop.h"
+#include "server/base/server.h"
+#include "server/config/change.h"
+#include "server/reader/read.h"
+#include "server/sandbox/pool.h"
+#include "server/sandbox/sandbox.h"
+#include "server/sandbox/spawn.h"
 
-// Fields that are set up once, by their key. Each has no padding.
-#define FIXED(key, member)                                                                         \
-    {                                                                                              \
-        key, offsetof(struct config, member), sizeof(((struct config *)0)->member)                 \
-    }
-static const struct fixed {
-    const char *key;
-    size_t offset, size;
-} fixed[] = {
-    FIXED("socket.mode", socket_mode),
-    FIXED("socket.group", socket_group),
-    FIXED("state_dir", state_dir),
-    FIXED("cgroup", cgroup),
-    FIXED("log.level", log_level),
-    FIXED("log.format", log_json),
-    FIXED("ids.base", id_base),
-    FIXED("ids.slots", id_slots),
-    FIXED("netns_pool", netns_pool),
-    FIXED("bpf.enabled", bpf_enabled),
-    FIXED("network.unenforced", network_unenforced),
-    FIXED("network.dns", dns),
-    FIXED("telemetry.syscalls", telemetry.syscalls),
-    FIXED("telemetry.feed", telemetry.feed),
-    FIXED("rpc.connections", rpc.connections_max),
-    FIXED("rpc.connections_per_uid", rpc.connections_per_uid_max),
-    FIXED("rpc.calls", rpc.calls_max),
-    FIXED("rpc.streams", rpc.streams_max),
-    FIXED("rpc.calls_per_uid", rpc.calls_per_uid_max),
-    FIXED("rpc.bytes_per_uid", rpc.bytes_per_uid_max),
-    FIXED("rpc.handshake", rpc.handshake_ms),
-    FIXED("rpc.queue_pause", rpc.queue_bytes_pause),
-    FIXED("rpc.queue_kill", rpc.queue_bytes_kill),
-    FIXED("rpc.write_stall", rpc.write_stall_ms),
-    FIXED("rpc.keepalive_idle", rpc.keepalive_idle_ms),
-    FIXED("rpc.idempotency", rpc.idempotency_ms),
-    FIXED("rpc.idempotency_keys", rpc.idempotency_keys_max),
-    FIXED("rpc.idempotency_bytes", rpc.idempotency_bytes_max),
-    FIXED("rpc.websocket", rpc.websocket),
+enum { LATE_MS = (READ_SECONDS + 30) * 1000 }; // the reader's own alarm comes first
+
+enum state { IDLE, ASKED, REPORT, ANSWERS };
+
+struct reload {
+    struct server *srv;
+    struct config *now;
+    struct spawn_features *features;
+    int argc;
+    char **argv;
+    enum state state;
+    bool first; // the start's
+    bool again; // another one was asked for meanwhile
+    int fd;     // the reader's socket
+    struct loop_poll *poll;
+    struct loop_timer *late;
+    struct config *next;
+    struct config_change change;
+    char file[SPAWN_PATH_MAX];
+    uint32_t root[READ_TEMPLATES_MAX];
+    uint32_t made; // bits: roots that are there
+    struct err why;
 };
 
-static int
-check_fixed(const struct config *now, const struct config *next, struct err *e)
+static void begin(struct reload *r);
+
+// ---- the end
+
+static void
+on_unrooted(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
 {
-    bool same = now->listen_n == next->listen_n;
-    for (uint32_t i = 0; same && i < now->listen_n; i++)
-        same = strcmp(now->listen[i], next->listen[i]) == 0;
-    if (!same)
-        return takes_restart(e, "listen", "a change of it");
-    for (size_t i = 0; i < sizeof fixed / sizeof fixed[0]; i++) {
-        const struct fixed *f = &fixed[i];
-        if (memcmp((const char *)now + f->offset, (const char *)next + f->offset, f->size) != 0)
-            return takes_restart(e, f->key, "a change of it");
+    (void)cookie;
+    spawn_close_fds(fds);
+    if (reply->ok == 0)
+        log_err(LOG_WARNING, "root", &reply->err);
+}
+
+static void
+give_up_root(const struct reload *r, uint32_t root)
+{
+    struct err e;
+    if (spawn_unroot(r->srv->spawn, root, on_unrooted, NULL, &e) < 0)
+        log_err(LOG_WARNING, "root", &e);
+}
+
+static void
+finish(struct reload *r)
+{
+    loop_timer_stop(&r->late);
+    loop_poll_stop(&r->poll);
+    config_free(r->next);
+    r->next = NULL;
+    if (r->fd >= 0)
+        (void)close(take_fd(&r->fd));
+    r->state = IDLE;
+    if (r->again) {
+        r->again = false;
+        begin(r);
+    } else if (!r->first) {
+        notify_systemd("READY=1");
     }
-    return 0;
 }
 
-// The spawner checks what it is asked for against the maximum of the start.
-static int
-check_limits(const struct config *now, const struct config *next, struct err *e)
+static void
+fail(struct reload *r, const struct err *why)
 {
-    for (int i = 0; i < LIMITS_N; i++) {
-        char key[64];
-        (void)snprintf(key, sizeof key, "limits_max.%s", limit_table[i].key);
-        if (limit_table[i].owner == LIMIT_OF_SANDBOX &&
-            next->limits_max.v[i] > now->limits_held.v[i])
-            return takes_restart(e, key, "more than the broker was started with");
+    r->why = *why;
+    for (uint32_t i = 0; i < READ_TEMPLATES_MAX; i++)
+        if ((r->made >> i & 1) != 0)
+            give_up_root(r, r->root[i]);
+    if (!r->first) {
+        (void)err_wrap(&r->why, "nothing has changed");
+        log_err(LOG_ERROR, "reload-refused", &r->why);
     }
-    return 0;
+    finish(r);
 }
 
-static struct config_template *
-find(struct config *c, const char *name)
-{
-    for (uint32_t i = 0; i < c->templates_n; i++)
-        if (strcmp(c->template[i].name, name) == 0)
-            return &c->template[i];
-    return NULL;
-}
+// ---- taking it over
 
-static int
-check_template(const struct config_template *t, const struct config_template *next, struct err *e)
+// A template that cannot be used is a feature that is absent, not a failed start.
+static void
+tell_disabled(struct reload *r)
 {
-    char key[128];
-    (void)snprintf(key, sizeof key, "template %s", t->name);
-    if (next == NULL)
-        return takes_restart(e, key, "removing it");
-    if (strcmp(t->hostname, next->hostname) != 0)
-        return takes_restart(e, key, "another hostname");
-    bool same = t->paths_n == next->paths_n;
-    for (uint32_t i = 0; same && i < t->paths_n; i++)
-        same = strcmp(t->paths[i], next->paths[i]) == 0;
-    if (!same)
-        return takes_restart(e, key, "a change of its paths");
-    if (t->anomalies.learn != next->anomalies.learn)
-        return takes_restart(e, key, "a change of anomalies.learn");
-    if (t->anomalies.rule[RULE_UNSEEN_SEQUENCE].threshold !=
-        next->anomalies.rule[RULE_UNSEEN_SEQUENCE].threshold)
-        return takes_restart(e, key, "another threshold of unseen-sequence");
-    if (t->anomalies.syscalls != next->anomalies.syscalls)
-        return takes_restart(e, key, "a change of anomalies.syscalls");
-    return 0;
-}
-
-static int
-check_templates(struct config *now, struct config *next, struct err *e)
-{
-    int r = 0;
-    for (uint32_t i = 0; i < now->templates_n && r == 0; i++)
-        r = check_template(&now->template[i], find(next, now->template[i].name), e);
-    for (uint32_t i = 0; i < next->templates_n && r == 0; i++) {
-        char key[128];
-        (void)snprintf(key, sizeof key, "template %s", next->template[i].name);
-        if (find(now, next->template[i].name) == NULL)
-            r = takes_restart(e, key, "adding it");
+    static const char prefix[] = "template ";
+    struct spawn_features *f = r->features;
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < f->n; i++)
+        if (strncmp(f->feature[i].name, prefix, sizeof prefix - 1) != 0)
+            f->feature[kept++] = f->feature[i];
+    f->n = kept;
+    for (uint32_t i = 0; i < r->now->sandbox.templates_n; i++) {
+        const struct template *t = &r->now->sandbox.template[i];
+        if (t->removed || t->disabled[0] == '\0' || f->n >= SPAWN_FEATURES_MAX)
+            continue;
+        struct spawn_feature *row = &f->feature[f->n++];
+        *row = (struct spawn_feature){.degraded = 1};
+        (void)snprintf(row->name, sizeof row->name, "%s%.38s", prefix, t->name);
+        (void)snprintf(row->detail, sizeof row->detail, "disabled: %.180s", t->disabled);
+        log_event(LOG_WARNING, "feature", "%s: no: %s", row->name, row->detail);
     }
+}
+
+static void
+tell_changes(const struct reload *r)
+{
+    log_event(LOG_INFO, "reloaded", "%s: templates, limits, quotas and rules%s%s",
+              r->file[0] != '\0' ? r->file : "no configuration file",
+              r->change.host[0] != '\0' ? "; changed: " : "", r->change.host);
+    for (uint32_t i = 0; i < r->now->sandbox.templates_n; i++)
+        if (r->change.what[i][0] != '\0')
+            log_event(LOG_INFO, "template", "%s: %s", r->now->sandbox.template[i].name,
+                      r->change.what[i]);
+}
+
+static void
+apply(struct reload *r)
+{
+    config_change_apply(r->now, r->next, r->root, &r->change);
+    tell_disabled(r);
+    if (!r->first)
+        tell_changes(r);
+    anomaly_reloaded(r->srv->anomaly);
+    pool_reloaded(r->srv->pool);
+    for (uint32_t i = 0; i < r->change.given_up_n; i++)
+        give_up_root(r, r->change.given_up[i]);
+    finish(r);
+}
+
+// ---- the reader
+
+static bool
+is_used(void *cookie, uint32_t place)
+{
+    const struct reload *r = cookie;
+    return sandboxes_have(r->srv->sandboxes, &r->now->sandbox.template[place]);
+}
+
+// The broker parses the bytes itself; what root sees of the folders comes from the report.
+static int
+parse(struct reload *r, const struct read_report *report, int fd, struct err *e)
+{
+    char *auto_free bytes = malloc(CONFIG_FILE_MAX + 1);
+    if (bytes == NULL)
+        return err_sys(e, ENOMEM, "read the configuration");
+    ssize_t n = fd >= 0 ? pread(fd, bytes, CONFIG_FILE_MAX + 1, 0) : 0;
+    if (n < 0)
+        return err_sys(e, errno, "read the configuration");
+    // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): auto_free
+    int rc = options_parse(r->argc, r->argv, fd >= 0 ? report->file : NULL, bytes, (size_t)n,
+                           &r->next, e);
+    if (rc < 0)
+        return rc;
+    bool fits = report->templates_n == r->next->sandbox.templates_n;
+    for (uint32_t i = 0; fits && i < report->templates_n; i++) {
+        struct template *t = &r->next->sandbox.template[i];
+        const struct read_template *seen = &report->template[i];
+        fits = memcmp(t->name, seen->name, sizeof t->name) == 0;
+        (void)snprintf(t->disabled, sizeof t->disabled, "%.*s", (int)sizeof seen->disabled - 1,
+                       seen->disabled);
+        t->folders = seen->folders;
+    }
+    return fits ? 0 : err_set(e, ERR_INTERNAL, "the reader read another file");
+}
+
+static void
+on_report(struct reload *r, struct read_report *report, int fd)
+{
+    const struct config_users users = {is_used, r};
+    struct err e;
+    report->file[sizeof report->file - 1] = '\0';
+    if (report->err.code != ERR_OK)
+        err_sanitize(&report->err);
+    memcpy(r->file, report->file, sizeof r->file);
+    int rc = report->err.code != ERR_OK ? (e = report->err, -1) : parse(r, report, fd, &e);
+    if (rc == 0)
+        rc = config_change_plan(r->now, r->next, &users, &r->change, &e);
+    const struct read_order order = {r->change.roots, r->first};
+    if (rc == 0 && order.templates == 0) {
+        apply(r);
+        return;
+    }
+    if (rc == 0 && send(r->fd, &order, sizeof order, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+        rc = err_sys(&e, errno, "order roots");
+    r->state = ANSWERS;
+    if (rc < 0)
+        fail(r, &e);
+}
+
+// The start goes on without a template, unless it is the usual one.
+static bool
+goes_on_without(struct reload *r, uint32_t template, const struct err *why)
+{
+    struct template *t = &r->next->sandbox.template[template];
+    if (!r->first || strcmp(t->name, "default") == 0)
+        return false;
+    (void)snprintf(t->disabled, sizeof t->disabled, "%.255s", why->text);
+    r->change.roots &= ~(UINT32_C(1) << template);
+    return true;
+}
+
+static void
+on_answer(struct reload *r, struct read_answer *a)
+{
+    err_sanitize(&a->err);
+    if (a->template >= READ_TEMPLATES_MAX || (r->change.roots >> a->template & 1) == 0 ||
+        (r->made >> a->template & 1) != 0) {
+        (void)err_set(&a->err, ERR_INTERNAL, "the reader answers what was not asked");
+        fail(r, &a->err);
+        return;
+    }
+    if (a->ok == 0 && !goes_on_without(r, a->template, &a->err)) {
+        fail(r, &a->err);
+        return;
+    }
+    if (a->ok != 0 && a->err.text[0] != '\0')
+        log_event(LOG_WARNING, "template", "%s: %s", r->next->sandbox.template[a->template].name,
+                  a->err.text);
+    r->root[a->template] = a->root;
+    r->made |= a->ok != 0 ? UINT32_C(1) << a->template : 0;
+    if (r->made == r->change.roots)
+        apply(r);
+}
+
+static void
+on_packet(void *cookie, int events)
+{
+    static union {
+        struct read_report report;
+        struct read_answer answer;
+    } packet;
+    struct reload *r = cookie;
+    size_t size = r->state == REPORT ? sizeof packet.report : sizeof packet.answer;
+    int auto_close fd = -1;
+    struct fdpass m = {&packet, size, &fd, 1};
+    struct err e;
+    (void)events;
+    int got = fdpass_receive(r->fd, &m, MSG_DONTWAIT);
+    if (got == -EAGAIN || got == -EINTR)
+        return;
+    if (got <= 0 || m.n != size) {
+        (void)err_set(&e, ERR_INTERNAL, "the reader ended before it was done");
+        fail(r, &e);
+    } else if (r->state == REPORT) {
+        on_report(r, &packet.report, fd);
+    } else {
+        on_answer(r, &packet.answer);
+    }
+}
+
+static void
+on_late(void *cookie)
+{
+    struct err e;
+    (void)err_set(&e, ERR_DEADLINE_EXCEEDED, "the reader of the configuration does not answer");
+    fail(cookie, &e);
+}
+
+static void
+on_started(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
+{
+    struct reload *r = cookie;
+    struct err e;
+    if (reply->ok == 0) {
+        fail(r, &reply->err);
+        return;
+    }
+    r->fd = take_fd(&fds[0]);
+    r->state = REPORT;
+    int rc = r->fd < 0 ? -EMFILE
+                       : loop_poll_start(r->srv->loop, &r->poll, r->fd, UV_READABLE, on_packet, r);
+    if (rc < 0) {
+        (void)err_sys(&e, -rc, "hear the reader of the configuration");
+        fail(r, &e);
+    }
+}
+
+static void
+begin(struct reload *r)
+{
+    struct err e;
+    r->made = 0;
+    r->why = (struct err){.code = ERR_OK};
+    r->state = ASKED;
+    if (!r->first)
+        notify_systemd("RELOADING=1");
+    if (loop_timer_start(r->srv->loop, &r->late, LATE_MS, on_late, r) < 0) {
+        (void)err_sys(&e, ENOMEM, "read the configuration");
+        fail(r, &e);
+    } else if (spawn_read(r->srv->spawn, on_started, r, &e) < 0) {
+        fail(r, &e);
+    }
+}
+
+struct reload *
+reload_new(struct server *srv, struct config *now, struct spawn_features *features, int argc,
+           char **argv)
+{
+    struct reload *r = calloc(1, sizeof *r);
+    if (r == NULL)
+        return NULL;
+    r->srv = srv;
+    r->now = now;
+    r->features = features;
+    r->argc = argc;
+    r->argv = argv;
+    r->fd = -1;
     return r;
 }
 
-// Gives each the other's; whoever frees `next` frees what was ours.
-#define SWAP(a, b)                                                                                 \
-    do {                                                                                           \
-        __typeof__(a) held = (a);                                                                  \
-        (a) = (b);                                                                                 \
-        (b) = held;                                                                                \
-    } while (0)
-
-static void
-take_template(struct config_template *t, struct config_template *next)
+void
+reload_free(struct reload *r)
 {
-    t->limits = next->limits;
-    t->limits_max = next->limits_max;
-    memcpy(t->workdir, next->workdir, sizeof t->workdir);
-    t->anomalies = next->anomalies;
-    t->pool = t->disabled[0] == '\0' ? next->pool : 0;
-    t->count_syscalls = next->count_syscalls;
-    SWAP(t->env, next->env);
-    SWAP(t->env_n, next->env_n);
-    SWAP(t->network, next->network);
-    SWAP(t->network_max, next->network_max);
+    if (r == NULL)
+        return;
+    loop_timer_stop(&r->late);
+    loop_poll_stop(&r->poll);
+    config_free(r->next);
+    if (r->fd >= 0)
+        (void)close(r->fd);
+    free(r);
 }
 
 int
-reload_apply(struct config *now, struct config *next, struct err *e)
+reload_first(struct reload *r, struct err *e)
 {
-    int r = check_fixed(now, next, e);
-    if (r == 0)
-        r = check_limits(now, next, e);
-    if (r == 0)
-        r = check_templates(now, next, e);
-    if (r < 0)
-        return r;
-    now->limits_default = next->limits_default;
-    now->limits_max = next->limits_max;
-    now->pool = next->pool;
-    now->anomalies = next->anomalies;
-    now->quotas = next->quotas;
-    now->drain_ms = next->drain_ms;
-    now->keep_finished_ms = next->keep_finished_ms;
-    now->ttl_default_ms = next->ttl_default_ms;
-    now->ttl_max_ms = next->ttl_max_ms;
-    for (uint32_t i = 0; i < now->templates_n; i++)
-        take_template(&now->template[i], find(next, now->template[i].name));
-    return 0;
+    r->first = true;
+    begin(r);
+    while (r->state != IDLE)
+        (void)uv_run(r->srv->loop, UV_RUN_ONCE);
+    r->first = false;
+    *e = r->why;
+    return e->code == ERR_OK ? 0 : err_wrap(e, "read the configuration");
+}
+
+void
+reload_again(struct reload *r)
+{
+    r->again = r->state != IDLE;
+    if (!r->again)
+        begin(r);
 }

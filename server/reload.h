@@ -1,15 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// SIGHUP: the configuration is read again. Limits, quotas, times to live and to drain, and of each template its limits,
-// network, environment, working folder, pool and rules hold from then on, for what is asked for from then on; sandboxes
-// that are there keep what they were made with, but for the rules.
-//
-// All of it or nothing: a file that is wrong, or that changes what only a start can set up (where the broker listens,
-// which templates there are and what they show of the host, ids, rpc, telemetry), is refused as a whole.
+// Reads the configuration through the reader (reader/read.h): once at the start, which makes the roots of all templates, and
+// again on SIGHUP. config/change.h says what of it is taken over.
 #pragma once
 
-#include "../proto/err.h"
-#include "config.h"
+#include "proto/err.h"
+#include "server/config/config.h"
 
-// Takes what may change out of `next` into `now`, which the broker uses. FAILED_PRECONDITION names the key that takes a
-// restart, and nothing has changed. `next` is still the caller's to free.
-int reload_apply(struct config *now, struct config *next, struct err *e);
+struct reload;
+struct server;
+struct spawn_features;
+
+// One for the broker. `now` is what it uses, and what a reading changes; argc and argv are main's, since flags win over the
+// file each time; `features` gets a row per template that is disabled. NULL without memory.
+struct reload *reload_new(struct server *srv, struct config *now, struct spawn_features *features,
+                          int argc, char **argv);
+
+// Stops a reading that is under way. NULL is fine.
+void reload_free(struct reload *r);
+
+// The start's reading: runs the loop until it is over. A template whose root cannot be made is disabled, unless it is
+// "default".
+int reload_first(struct reload *r, struct err *e);
+
+// Begins another one; the log says how it ended, and systemd that it is over. One that comes while another is under way
+// begins after it.
+void reload_again(struct reload *r);

@@ -1,62 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
-// stockade.v1.AnomalyService: translation between its messages and server/anomaly.h.
+// stockade.v1.AnomalyService: translation between its messages and server/anomaly/anomaly.h.
 #include "api.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "../anomaly.h"
-#include "../anomaly_profiles.h"
-#include "../anomaly_rules.h"
-#include "../config.h"
-#include "../events.h"
-#include "../log.h"
-#include "../loop.h"
-#include "../server.h"
-#include "../telemetry.h"
+#include "server/anomaly/anomaly.h"
+#include "server/anomaly/profiles.h"
+#include "server/anomaly/rules.h"
+#include "server/config/config.h"
+#include "server/telemetry/events.h"
+#include "server/telemetry/finding.h"
+#include "server/base/log.h"
+#include "server/base/loop.h"
+#include "server/base/server.h"
+#include "server/telemetry/telemetry.h"
 #include "convert.h"
+#include "page.h"
 
 #include "stockade/v1/anomaly_service.pb-c.h"
 
-enum { FINDINGS_USUAL = 100, SHOWN_PATH_MAX = 1024 };
+enum { SHOWN_PATH_MAX = 1024 };
 
-// ---- who may
-
-// Root, and the account that the broker runs as.
-static bool
-is_operator(const struct call *c)
-{
-    const struct caller *who = call_caller(c);
-    return who->local && (who->uid == 0 || who->uid == getuid());
-}
-
+// The number of a template, by name.
 static int
-check_operator(const struct call *c, const char *what, struct err *e)
+find_profile(const struct server *s, const char *name, uint32_t *number, struct err *e)
 {
-    if (is_operator(c))
-        return 0;
-    int r = err_set(e, ERR_PERMISSION_DENIED,
-                    "%s: only root and the broker's account are permitted", what);
-    err_detail(e, "OPERATOR_ONLY", what, "use sudo");
-    return r;
-}
-
-// A template by name, and that the caller may touch its profiles.
-static int
-find_profile(const struct server *s, const struct call *c, const char *name, uint32_t *number,
-             struct err *e)
-{
-    int r = check_operator(c, "profiles", e);
-    if (r < 0)
-        return r;
-    const struct config_template *t = config_template(s->config, name);
+    const struct template *t = config_template(s->config, name);
     if (t == NULL) {
-        r = err_set(e, ERR_NOT_FOUND, "there is no template \"%s\"", name);
+        int r = err_set(e, ERR_NOT_FOUND, "there is no template \"%s\"", name);
         err_detail(e, "NO_TEMPLATE", name, "SystemService.Info lists them");
         return r;
     }
-    *number = (uint32_t)(t - s->config->template);
+    *number = t->number;
     return 0;
 }
 
@@ -72,10 +48,9 @@ struct waiting {
 };
 
 static bool
-matches(const Stockade__V1__ListFindingsRequest *m, const char *tenant,
-        const struct anomaly_finding *f)
+matches(const Stockade__V1__ListFindingsRequest *m, const char *tenant, const struct finding *f)
 {
-    if (strcmp(tenant, "*") != 0 && strcmp(tenant, f->tenant) != 0)
+    if (tenant != NULL && strcmp(tenant, f->tenant) != 0)
         return false;
     return (m->sandbox_id[0] == '\0' || strcmp(m->sandbox_id, f->sandbox_id) == 0) &&
            (m->rule[0] == '\0' || strcmp(m->rule, f->rule) == 0) &&
@@ -83,7 +58,7 @@ matches(const Stockade__V1__ListFindingsRequest *m, const char *tenant,
 }
 
 static bool
-make_labels(struct arena *a, const struct anomaly_finding *f, Stockade__V1__Finding *m)
+make_labels(struct arena *a, const struct finding *f, Stockade__V1__Finding *m)
 {
     const char *at = f->labels;
     m->metadata = arena_alloc(a, sizeof(void *) * (f->labels_n + 1));
@@ -101,7 +76,7 @@ make_labels(struct arena *a, const struct anomaly_finding *f, Stockade__V1__Find
 }
 
 static Stockade__V1__Finding *
-make_finding(struct arena *a, const struct anomaly_finding *f)
+make_finding(struct arena *a, const struct finding *f)
 {
     Stockade__V1__Finding *m = wire_make(a, &stockade__v1__finding__descriptor);
     if (m == NULL)
@@ -115,7 +90,7 @@ make_finding(struct arena *a, const struct anomaly_finding *f)
     m->text = f->text;
     m->score = f->score;
     m->threshold = f->threshold;
-    m->response = anomaly_response_name(f->response);
+    m->response = finding_response_name(f->response);
     m->sandbox_id = f->sandbox_id;
     m->process_id = f->process_id;
     m->template_ = f->template;
@@ -126,53 +101,48 @@ make_finding(struct arena *a, const struct anomaly_finding *f)
     return make_labels(a, f, m) ? m : NULL;
 }
 
-// A page of what there is now. False without memory.
-static bool
-fill_findings(const struct server *s, const struct call *c,
-              const Stockade__V1__ListFindingsRequest *m, struct arena *a,
-              Stockade__V1__ListFindingsResponse *page)
+// The findings behind the request's number that there are now; *last is the number to go on from.
+static void
+fill_findings(const struct server *s, const Stockade__V1__ListFindingsRequest *m,
+              const char *tenant, const char *instance, struct page *p, uint64_t *last)
 {
-    const char *tenant = m->tenant[0] != '\0' ? m->tenant : call_caller(c)->tenant;
-    const char *instance = events_instance(telemetry_events(s->telemetry));
-    bool earlier = m->instance[0] != '\0' && strcmp(m->instance, instance) != 0;
-    size_t most = m->page_size != 0 ? m->page_size : FINDINGS_USUAL;
-    const struct anomaly_finding *f = NULL;
-    page->instance = instance;
-    page->findings = arena_alloc(a, sizeof(void *) * most);
-    page->last_sequence = earlier ? 0 : m->after_sequence;
-    page->forgotten = anomaly_forgotten(s->anomaly, strcmp(tenant, "*") != 0 ? tenant : NULL,
-                                        page->last_sequence);
-    if (page->findings == NULL)
-        return false;
-    while ((f = anomaly_next(s->anomaly, page->last_sequence)) != NULL) {
-        if (matches(m, tenant, f)) {
-            page->more = page->n_findings == most || arena_used(a) > CONVERT_PAGE_BYTES;
-            if (page->more)
-                return true;
-            page->findings[page->n_findings] = make_finding(a, f);
-            if (page->findings[page->n_findings++] == NULL)
-                return false;
-            page->findings[page->n_findings - 1]->instance = instance;
-        }
-        page->last_sequence = f->sequence;
+    const struct finding *f = NULL;
+    for (; (f = anomaly_next(s->anomaly, *last)) != NULL; *last = f->sequence) {
+        if (!matches(m, tenant, f))
+            continue;
+        if (!page_has_room(p))
+            return;
+        Stockade__V1__Finding *one = make_finding(p->arena, f);
+        if (!page_add(p, f->sequence, one))
+            return;
+        one->instance = instance;
     }
-    page->last_sequence = anomaly_last(s->anomaly);
-    return true;
+    *last = anomaly_last(s->anomaly);
 }
 
-// Answers if there is something, or if `now`. False: the call still waits.
+// Responds if there is a finding, or if `now`. False: the call still waits.
 static bool
 answer_findings(struct server *s, struct call *c, const Stockade__V1__ListFindingsRequest *m,
                 bool now)
 {
-    Stockade__V1__ListFindingsResponse page = STOCKADE__V1__LIST_FINDINGS_RESPONSE__INIT;
-    struct arena *auto_arena a = arena_new(CONVERT_ARENA_MAX);
-    if (a == NULL || !fill_findings(s, c, m, a, &page))
-        convert_no_memory(c);
-    else if (!now && page.n_findings == 0)
+    const char *tenant = call_whose(c);
+    const char *instance = events_instance(telemetry_events(s->telemetry));
+    const bool earlier = m->instance[0] != '\0' && strcmp(m->instance, instance) != 0;
+    const uint64_t after = earlier ? 0 : m->after_sequence;
+    Stockade__V1__ListFindingsResponse response = STOCKADE__V1__LIST_FINDINGS_RESPONSE__INIT;
+    struct page auto_page p = {0};
+    struct err e;
+    (void)page_begin(&p, m->page_size, "", &e); // pages of findings have numbers, no token
+    response.instance = instance;
+    response.last_sequence = after;
+    response.forgotten = anomaly_forgotten(s->anomaly, tenant, after);
+    fill_findings(s, m, tenant, instance, &p, &response.last_sequence);
+    if (!now && p.n == 0 && !p.no_memory)
         return false;
-    else
-        call_reply(c, &page.base);
+    response.findings = p.elements;
+    response.n_findings = p.n;
+    response.more = p.full;
+    page_reply(&p, c, &response.base);
     return true;
 }
 
@@ -214,11 +184,6 @@ list_findings(struct server *s, struct call *c, const ProtobufCMessage *req)
 {
     const Stockade__V1__ListFindingsRequest *m = (const Stockade__V1__ListFindingsRequest *)req;
     struct err e;
-    bool foreign = m->tenant[0] != '\0' && strcmp(m->tenant, call_caller(c)->tenant) != 0;
-    if (foreign && check_operator(c, "tenant", &e) < 0) {
-        call_fail(c, &e);
-        return;
-    }
     if (m->instance[0] == '\0' && m->after_sequence > anomaly_last(s->anomaly)) {
         err_field(&e, "after_sequence", "the last finding is %llu",
                   (unsigned long long)anomaly_last(s->anomaly));
@@ -255,7 +220,7 @@ list_rules(struct server *s, struct call *c, const ProtobufCMessage *req)
     Stockade__V1__AnomalyRule rule[ANOMALY_RULES];
     Stockade__V1__AnomalyRule *rules[ANOMALY_RULES];
     const char *name = ((const Stockade__V1__ListRulesRequest *)req)->template_;
-    const struct config_template *t = config_template(s->config, name);
+    const struct template *t = config_template(s->config, name);
     struct err e;
     if (t == NULL) {
         (void)err_set(&e, ERR_NOT_FOUND, "there is no template \"%s\"", name);
@@ -263,8 +228,7 @@ list_rules(struct server *s, struct call *c, const ProtobufCMessage *req)
         call_fail(c, &e);
         return;
     }
-    const struct anomaly_config *policy =
-        anomaly_policy(s->anomaly, (uint32_t)(t - s->config->template));
+    const struct anomaly_config *policy = anomaly_policy(s->anomaly, t->number);
     for (size_t i = 0; i < ANOMALY_RULES; i++) {
         const struct anomaly_policy *p = &policy->rule[i];
         stockade__v1__anomaly_rule__init(&rule[i]);
@@ -274,7 +238,7 @@ list_rules(struct server *s, struct call *c, const ProtobufCMessage *req)
         rule[i].severity = (Stockade__V1__Severity)p->severity;
         rule[i].threshold = p->threshold;
         rule[i].window_ms = p->window_ms;
-        rule[i].response = anomaly_response_name(p->response);
+        rule[i].response = finding_response_name(p->response);
         rules[i] = &rule[i];
     }
     response.rules = rules;
@@ -342,25 +306,27 @@ list_profiles(struct server *s, struct call *c, const ProtobufCMessage *req)
 {
     const char *name = ((const Stockade__V1__ListProfilesRequest *)req)->template_;
     Stockade__V1__ListProfilesResponse response = STOCKADE__V1__LIST_PROFILES_RESPONSE__INIT;
-    Stockade__V1__Profile *profile[SPAWN_TEMPLATES_MAX];
+    Stockade__V1__Profile *profile[TEMPLATES_MAX];
     const struct profiles *p = anomaly_profiles(s->anomaly);
     struct err e;
     uint32_t number = 0;
-    if (find_profile(s, c, name, &number, &e) < 0) {
+    size_t wanted = 0;
+    if (find_profile(s, name, &number, &e) < 0) {
         call_fail(c, &e);
         return;
     }
     struct arena *auto_arena a = arena_new(CONVERT_ARENA_MAX);
     for (uint32_t i = 0; a != NULL && i < p->sets_n; i++) {
-        if (name[0] != '\0' && i != number)
+        if (name[0] != '\0' ? i != number : s->config->sandbox.template[i].removed)
             continue;
+        wanted++;
         profile[response.n_profiles] = make_profile(a, p, i, name[0] != '\0');
         if (profile[response.n_profiles] == NULL)
             break;
         response.n_profiles++;
     }
     response.profiles = profile;
-    if (response.n_profiles != (name[0] != '\0' ? 1 : p->sets_n))
+    if (a == NULL || response.n_profiles != wanted)
         convert_no_memory(c);
     else
         call_reply(c, &response.base);
@@ -375,7 +341,7 @@ export_profile(struct server *s, struct call *c, const ProtobufCMessage *req)
     size_t n = 0;
     struct err e;
     const char *name = ((const Stockade__V1__ExportProfileRequest *)req)->template_;
-    if (find_profile(s, c, name, &number, &e) < 0 ||
+    if (find_profile(s, name, &number, &e) < 0 ||
         profiles_export(anomaly_profiles(s->anomaly), number, &bytes, &n, &e) < 0) {
         call_fail(c, &e);
         return;
@@ -386,7 +352,7 @@ export_profile(struct server *s, struct call *c, const ProtobufCMessage *req)
     free(bytes);
 }
 
-// Import, Reset and Freeze answer with the profile as it is now, and keep it on disk.
+// Import, Reset and Freeze respond with the profile after the change, and save it.
 static void
 reply_changed(struct server *s, struct call *c, uint32_t number,
               const ProtobufCMessageDescriptor *answer)
@@ -408,7 +374,7 @@ reply_changed(struct server *s, struct call *c, uint32_t number,
         return;
     }
     log_event(LOG_INFO, "profile", "template %s: %s by %s, version %u, %u runs",
-              response.profile->template_, answer->short_name, call_caller(c)->tenant,
+              response.profile->template_, answer->short_name, call_tenant(c),
               response.profile->version, response.profile->runs);
     call_reply(c, &response.base);
 }
@@ -419,7 +385,7 @@ import_profile(struct server *s, struct call *c, const ProtobufCMessage *req)
     const Stockade__V1__ImportProfileRequest *m = (const Stockade__V1__ImportProfileRequest *)req;
     uint32_t number = 0;
     struct err e;
-    if (find_profile(s, c, m->template_, &number, &e) < 0 ||
+    if (find_profile(s, m->template_, &number, &e) < 0 ||
         profiles_import(anomaly_profiles(s->anomaly), number, m->file.data, m->file.len, false,
                         &e) < 0)
         call_fail(c, &e);
@@ -434,7 +400,7 @@ reset_profile(struct server *s, struct call *c, const ProtobufCMessage *req)
     struct profiles *p = anomaly_profiles(s->anomaly);
     uint32_t number = 0;
     struct err e;
-    int r = find_profile(s, c, m->template_, &number, &e);
+    int r = find_profile(s, m->template_, &number, &e);
     if (r == 0 && !profiles_possible(p))
         r = err_set(&e, ERR_FAILED_PRECONDITION,
                     "profiles are not available: the BPF programs are not loaded");
@@ -443,7 +409,7 @@ reset_profile(struct server *s, struct call *c, const ProtobufCMessage *req)
         return;
     }
     p->set[number].wanted =
-        m->learn != 0 ? m->learn : s->config->template[number].anomalies.learn - 1;
+        m->learn != 0 ? m->learn : s->config->anomaly.of_template[number].learn - 1;
     profiles_reset(p, number);
     reply_changed(s, c, number, &stockade__v1__reset_profile_response__descriptor);
 }
@@ -454,7 +420,7 @@ freeze_profile(struct server *s, struct call *c, const ProtobufCMessage *req)
     uint32_t number = 0;
     struct err e;
     const char *name = ((const Stockade__V1__FreezeProfileRequest *)req)->template_;
-    if (find_profile(s, c, name, &number, &e) < 0 ||
+    if (find_profile(s, name, &number, &e) < 0 ||
         profiles_freeze(anomaly_profiles(s->anomaly), number, &e) < 0)
         call_fail(c, &e);
     else

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The services: one file each, which translates between messages and the core and does nothing else. Each exports its
-// methods for dispatch_add(), ended by {0}.
+// The services: one file each, which only translates between messages and the core. Each exports its methods for
+// dispatch_add(), terminated by {0}.
 #pragma once
 
-#include "../call.h"
+#include "server/rpc/call.h"
 
 extern const struct call_method anomaly_methods[];
 extern const struct call_method health_methods[];

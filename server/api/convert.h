@@ -4,28 +4,18 @@
 
 #include <stdint.h>
 
-#include "../../proto/wire.h"
-#include "../../proto/err.h"
-#include "../call.h"
-#include "../job.h"
-#include "../sandbox.h"
+#include "proto/wire.h"
+#include "proto/err.h"
+#include "server/rpc/call.h"
+#include "server/sandbox/sandbox.h"
 #include "stockade/v1/process_service.pb-c.h"
 #include "stockade/v1/sandbox_service.pb-c.h"
 
 enum {
     CONVERT_ARENA_MAX = 8 * 1024 * 1024,
-    CONVERT_PAGE_BYTES = 2 * 1024 * 1024, // a page ends here at the latest: a frame has 4 MiB
-    CONVERT_PAGE_USUAL = 100,
-    CONVERT_TOKEN_BYTES = 17,
 };
 
-Stockade__V1__Result *convert_result(struct arena *a, const struct job_result *r);
 Stockade__V1__Sandbox *convert_sandbox(struct arena *a, const struct sandbox *s);
-Stockade__V1__Process *convert_process(struct arena *a, const struct job *j);
-
-// A page token is the order of the last element, 16 hex digits. INVALID_ARGUMENT: it is none.
-int convert_token(const char *token, uint64_t *order, struct err *e);
-void convert_to_token(uint64_t order, char out[CONVERT_TOKEN_BYTES]);
 
 // What a request says about a new sandbox, checked against the template. Labels are set by convert_label().
 // INVALID_ARGUMENT, NOT_FOUND (template), FAILED_PRECONDITION (network). On success *out owns: sandbox_spec_clear().
@@ -33,8 +23,8 @@ int convert_spec(const struct server *s, const char *template, const char *name,
                  const Stockade__V1__Limits *limits, const Stockade__V1__NetworkPolicy *network,
                  struct sandbox_spec *out, struct err *e);
 
-// The policy that a request gets in a sandbox of a template; *out: one reference. Errors as above.
-int convert_network(const struct server *s, const struct config_template *t,
+// The policy of a request for a sandbox of a template; *out is one reference. Errors as above.
+int convert_network(const struct server *s, const struct template *t,
                     const Stockade__V1__NetworkPolicy *m, struct network **out, struct err *e);
 
 // A policy as a message; NULL stands for no way out.

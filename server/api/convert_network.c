@@ -4,15 +4,15 @@
 #include <netinet/in.h>
 #include <string.h>
 
-#include "../config.h"
-#include "../net.h"
-#include "../net_rule.h"
-#include "../network.h"
-#include "../server.h"
+#include "server/config/config.h"
+#include "server/network/net.h"
+#include "server/policy/rule.h"
+#include "server/policy/network.h"
+#include "server/base/server.h"
 #include "convert.h"
 
 int
-convert_network(const struct server *s, const struct config_template *t,
+convert_network(const struct server *s, const struct template *t,
                 const Stockade__V1__NetworkPolicy *m, struct network **out, struct err *e)
 {
     struct network *n = NULL;

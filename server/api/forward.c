@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// See forward.h: translation to server/forward.h. The stream is the connection; the caller's bytes come as calls.
+// See forward.h: translation to server/sandbox/forward.h. The stream is the connection; the caller's bytes arrive as
+// calls.
 #include "forward.h"
 
 #include <stdlib.h>
 
-#include "../forward.h"
-#include "../sandbox.h"
-#include "../server.h"
+#include "server/sandbox/forward.h"
+#include "server/sandbox/sandbox.h"
+#include "server/base/server.h"
 #include "convert.h"
 
 struct stream {
@@ -84,7 +85,7 @@ sandbox_forward(struct server *s, struct call *c, const ProtobufCMessage *req)
     const Stockade__V1__SandboxServiceForwardRequest *m =
         (const Stockade__V1__SandboxServiceForwardRequest *)req;
     struct err e;
-    struct sandbox *sb = sandbox_find(s->sandboxes, call_caller(c)->tenant, m->id, &e);
+    struct sandbox *sb = sandbox_find(s->sandboxes, call_tenant(c), m->id, &e);
     if (sb == NULL) {
         call_fail(c, &e);
         return;
@@ -110,7 +111,7 @@ sandbox_forward_input(struct server *s, struct call *c, const ProtobufCMessage *
     const Stockade__V1__SandboxServiceForwardInputResponse answer =
         STOCKADE__V1__SANDBOX_SERVICE_FORWARD_INPUT_RESPONSE__INIT;
     struct err e;
-    struct forward *f = forward_find(s->forwards, call_caller(c)->tenant, m->connection_id, &e);
+    struct forward *f = forward_find(s->forwards, call_tenant(c), m->connection_id, &e);
     if (f == NULL || forward_write(f, m->data.data, m->data.len, &e) < 0)
         call_fail(c, &e);
     else
@@ -125,7 +126,7 @@ sandbox_forward_close(struct server *s, struct call *c, const ProtobufCMessage *
     const Stockade__V1__SandboxServiceForwardCloseResponse answer =
         STOCKADE__V1__SANDBOX_SERVICE_FORWARD_CLOSE_RESPONSE__INIT;
     struct err e;
-    struct forward *f = forward_find(s->forwards, call_caller(c)->tenant, m->connection_id, &e);
+    struct forward *f = forward_find(s->forwards, call_tenant(c), m->connection_id, &e);
     if (f == NULL) {
         call_fail(c, &e);
         return;

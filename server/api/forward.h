@@ -2,6 +2,6 @@
 // Handlers of SandboxService's Forward methods, for the table in sandbox.c.
 #pragma once
 
-#include "../call.h"
+#include "server/rpc/call.h"
 
 call_handler sandbox_forward, sandbox_forward_input, sandbox_forward_close;

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// HealthService: SERVING as long as the broker can do its work (alive.h). A watcher is told now and when that changes.
+// HealthService: SERVING while the broker can work (alive.h). A watcher gets the status now and at each change.
 #include "api.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../proto/validate.h"
-#include "../alive.h"
-#include "../server.h"
+#include "proto/rules.h"
+#include "proto/validate.h"
+#include "server/sandbox/alive.h"
+#include "server/base/server.h"
 
 #include "stockade/v1/system_service.pb-c.h"
 
-// One Watch. In a list of all, which hangs on server->serving_cookie.
+// One Watch, in a list of all at server->serving_cookie.
 struct watcher {
     struct server *server;
     struct call *call;
@@ -21,7 +22,7 @@ struct watcher {
     Stockade__V1__ServingStatus told_status;
 };
 
-// True for "" and for services that the schema has: "/NAME/..." is a method's path.
+// True for "" and for services in the schema: "/NAME/..." is a method's path.
 static bool
 is_known(const char *service)
 {
@@ -35,7 +36,7 @@ is_known(const char *service)
     return false;
 }
 
-// *why: the reason where it is NOT_SERVING, else "".
+// *why: the reason if it is NOT_SERVING, else "".
 static Stockade__V1__ServingStatus
 status_now(const struct server *s, struct err *why)
 {
@@ -64,7 +65,7 @@ check(struct server *s, struct call *c, const ProtobufCMessage *req)
     call_reply(c, &response.base);
 }
 
-// Sends the status unless it is what the watcher knows; what cannot be sent now is sent by on_writable.
+// Sends the status unless the watcher has it; on_writable sends it if it cannot be sent now.
 static void
 tell(struct watcher *w)
 {
@@ -104,7 +105,7 @@ on_cancel(void *cookie, enum call_cancel why)
     free(w);
 }
 
-// While the broker drains nobody gets to see another change, and an open call would hold the drain up.
+// During the shutdown no further change is sent, and an open call would delay the shutdown.
 static void
 on_serving_change(void *cookie)
 {

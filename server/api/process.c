@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// stockade.v1.ProcessService: translation between its messages and server/job.h. The streams: process_stream.c.
+// stockade.v1.ProcessService: translation between its messages and server/sandbox/job.h. The streams: process_stream.c.
 #include "api.h"
 
 #include <stdlib.h>
 
-#include "../job.h"
-#include "../sandbox.h"
-#include "../server.h"
+#include "server/sandbox/job.h"
+#include "server/sandbox/sandbox.h"
+#include "server/base/server.h"
 #include "convert.h"
+#include "page.h"
+#include "server/sandbox/job_message.h"
 #include "process_stream.h"
 
-// A Wait that goes on.
+// A pending Wait.
 struct waiting {
     struct call *call;
     struct job_follower follower;
@@ -20,13 +22,13 @@ static struct job *
 find(const struct server *s, struct call *c, const char *id)
 {
     struct err e;
-    struct job *j = job_find(s->jobs, call_caller(c)->tenant, id, &e);
+    struct job *j = job_find(s->jobs, call_tenant(c), id, &e);
     if (j == NULL)
         call_fail(c, &e);
     return j;
 }
 
-// The end of most methods: an empty answer, or the failure.
+// The end of most methods: an empty response, or the failure.
 static void
 done(struct call *c, int r, const struct err *e, const ProtobufCMessage *answer)
 {
@@ -105,7 +107,7 @@ on_wait_wake(void *cookie)
     Stockade__V1__WaitResponse answer = STOCKADE__V1__WAIT_RESPONSE__INIT;
     struct job_view v;
     job_view(w->follower.job, &v);
-    answer.result = a != NULL ? convert_result(a, v.result) : NULL;
+    answer.result = a != NULL ? job_message_result(a, v.result) : NULL;
     if (answer.result == NULL)
         convert_no_memory(w->call);
     else
@@ -132,52 +134,25 @@ wait_for(struct server *s, struct call *c, const ProtobufCMessage *req)
     on_wait_wake(w);
 }
 
-struct page {
-    struct arena *arena;
-    Stockade__V1__ProcessServiceListResponse m;
-    size_t most;
-    uint64_t last;
-    char token[CONVERT_TOKEN_BYTES];
-    bool no_memory;
-};
-
 static bool
 add_to_page(void *cookie, struct job *j)
 {
     struct page *p = cookie;
-    if (p->m.n_processes == p->most || arena_used(p->arena) > CONVERT_PAGE_BYTES) {
-        convert_to_token(p->last, p->token);
-        p->m.next_page_token = p->token;
-        return false;
-    }
     struct job_view v;
     job_view(j, &v);
-    Stockade__V1__Process *one = convert_process(p->arena, j);
-    p->no_memory = one == NULL;
-    if (one == NULL)
-        return false;
-    p->m.processes[p->m.n_processes++] = one;
-    p->last = v.order;
-    return true;
+    return page_has_room(p) && page_add(p, v.order, job_message_process(p->arena, j));
 }
 
 static void
-list_page(struct server *s, struct call *c, const Stockade__V1__ProcessServiceListRequest *m,
-          const char *sandbox_id, struct page *p)
+list_page(struct server *s, struct call *c, const char *sandbox_id, struct page *p)
 {
-    p->most = m->page_size != 0 ? m->page_size : CONVERT_PAGE_USUAL;
-    p->m =
-        (Stockade__V1__ProcessServiceListResponse)STOCKADE__V1__PROCESS_SERVICE_LIST_RESPONSE__INIT;
-    p->m.processes = arena_alloc(p->arena, sizeof(void *) * p->most);
-    if (p->m.processes == NULL) {
-        convert_no_memory(c);
-        return;
-    }
-    jobs_each(s->jobs, call_caller(c)->tenant, sandbox_id, p->last, add_to_page, p);
-    if (p->no_memory)
-        convert_no_memory(c);
-    else
-        call_reply(c, &p->m.base);
+    Stockade__V1__ProcessServiceListResponse response =
+        STOCKADE__V1__PROCESS_SERVICE_LIST_RESPONSE__INIT;
+    jobs_each(s->jobs, call_tenant(c), sandbox_id, p->last, add_to_page, p);
+    response.processes = p->elements;
+    response.n_processes = p->n;
+    response.next_page_token = p->token;
+    page_reply(p, c, &response.base);
 }
 
 static void
@@ -185,25 +160,18 @@ list(struct server *s, struct call *c, const ProtobufCMessage *req)
 {
     const Stockade__V1__ProcessServiceListRequest *m =
         (const Stockade__V1__ProcessServiceListRequest *)req;
-    struct arena *auto_arena a = arena_new(CONVERT_ARENA_MAX);
-    struct page p = {.arena = a};
-    struct sandbox *sb = NULL;
+    const struct sandbox *sb = NULL;
+    struct page auto_page p = {0};
     struct err e;
-    if (convert_token(m->page_token, &p.last, &e) < 0) {
+    int r = page_begin(&p, m->page_size, m->page_token, &e);
+    if (r == 0 && m->sandbox_id[0] != '\0') {
+        sb = sandbox_find(s->sandboxes, call_tenant(c), m->sandbox_id, &e);
+        r = sb == NULL ? -1 : 0;
+    }
+    if (r < 0)
         call_fail(c, &e);
-        return;
-    }
-    if (m->sandbox_id[0] != '\0') {
-        sb = sandbox_find(s->sandboxes, call_caller(c)->tenant, m->sandbox_id, &e);
-        if (sb == NULL) {
-            call_fail(c, &e);
-            return;
-        }
-    }
-    if (a == NULL)
-        convert_no_memory(c);
     else
-        list_page(s, c, m, sb != NULL ? sb->id.id : NULL, &p);
+        list_page(s, c, sb != NULL ? sb->id.id : NULL, &p);
 }
 
 #define METHOD(name, request, response, handler)                                                   \

@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 // The streams of ProcessService: Run, Start and Attach. Each is a follower of a job; they differ in how they begin, and
-// in what happens when the caller goes away: Run's job is cancelled, the others' go on.
+// in what happens when the caller disconnects: the job of Run is cancelled, the others continue.
 //
-// Flow control: an event is taken from the job only once call_send() has taken it. Without credit nothing is taken, the
-// job's output fills up, and in the end the job waits at its pipe.
+// Flow control: an event is taken from the job only after call_send() has accepted it. Without credit nothing is taken,
+// the job's ring fills up, and finally the job waits at its pipe.
 #include "process_stream.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "../command.h"
-#include "../config.h"
-#include "../job.h"
-#include "../pool.h"
-#include "../sandbox.h"
-#include "../server.h"
-#include "../telemetry.h"
+#include "server/sandbox/command.h"
+#include "server/config/config.h"
+#include "server/sandbox/job.h"
+#include "server/sandbox/pool.h"
+#include "server/sandbox/sandbox.h"
+#include "server/base/server.h"
+#include "server/telemetry/telemetry.h"
 #include "convert.h"
+#include "server/sandbox/job_message.h"
 
 enum { COMMAND_ARENA_MAX = 512 * 1024 };
 
@@ -65,11 +66,11 @@ on_cancel(void *cookie, enum call_cancel why)
         pool_cancel(st->request);
     if (st->run != NULL && j != NULL)
         job_cancel(j, why == CALL_DEADLINE ? "the deadline of the call has expired"
-                                           : "the caller has cancelled it");
+                                           : "the caller cancelled it");
     stream_free(st);
 }
 
-// Run, Start and Attach answer with messages of one field: the event.
+// Run, Start and Attach respond with messages of one field: the event.
 static int
 send_event(struct stream *st, Stockade__V1__ProcessEvent *ev, bool last)
 {
@@ -127,7 +128,7 @@ send_ended(struct stream *st)
     Stockade__V1__ProcessEvent__Exited exited = STOCKADE__V1__PROCESS_EVENT__EXITED__INIT;
     struct job_view v;
     job_view(st->follower.job, &v);
-    exited.result = a != NULL ? convert_result(a, v.result) : NULL;
+    exited.result = a != NULL ? job_message_result(a, v.result) : NULL;
     if (exited.result == NULL)
         return -ENOMEM;
     ev.event_case = STOCKADE__V1__PROCESS_EVENT__EVENT_EXITED;
@@ -143,7 +144,7 @@ send_one(struct stream *st, const struct job_event *ev)
     return ev->kind == JOB_OUTPUT ? send_output(st, &ev->chunk) : send_ended(st);
 }
 
-// Sends what there is, as far as credit goes. The stream is gone when it was the last event.
+// Sends available events, as far as credit permits. The stream was freed if the last one was the end.
 static void
 pump(void *cookie)
 {
@@ -259,14 +260,20 @@ acquire(void *cookie)
     struct err e;
     struct sandbox_spec spec = st->spec;
     st->spec = (struct sandbox_spec){0};
-    const char *tenant = call_caller(st->call)->tenant;
+    const char *tenant = call_tenant(st->call);
+    if (config_template(st->s->config, st->run->template_) != spec.template) { // removed meanwhile
+        (void)err_set(&e, ERR_NOT_FOUND, "there is no template %s", st->run->template_);
+        sandbox_spec_clear(&spec);
+        stream_fail(st, &e);
+        return;
+    }
     if (pool_acquire(st->s->pool, tenant, &spec, on_sandbox, st, &st->request, &e) < 0) {
         sandbox_spec_clear(&spec);
         stream_fail(st, &e);
     }
 }
 
-// Begins, once system calls are watched where they are to be. by_default: the template has them counted.
+// Begins, after system calls are watched if they should be. by_default: the template has them counted.
 static void
 when_watched(struct stream *st, bool asked, bool by_default, void (*begin_it)(void *cookie))
 {
@@ -324,8 +331,7 @@ start_it(void *cookie)
     struct stream *st = cookie;
     const Stockade__V1__StartRequest *m = st->start;
     struct err e;
-    struct sandbox *sb =
-        sandbox_find(st->s->sandboxes, call_caller(st->call)->tenant, m->sandbox_id, &e);
+    struct sandbox *sb = sandbox_find(st->s->sandboxes, call_tenant(st->call), m->sandbox_id, &e);
     if (sb == NULL || read_limits(st, sb, &e) < 0 ||
         begin(st, sb, m->command, false, call_arrived_ns(st->call), &e) < 0)
         stream_fail(st, &e);
@@ -340,7 +346,7 @@ process_start(struct server *s, struct call *c, const ProtobufCMessage *req)
     if (st == NULL)
         return;
     st->start = m;
-    struct sandbox *sb = sandbox_find(s->sandboxes, call_caller(c)->tenant, m->sandbox_id, &e);
+    struct sandbox *sb = sandbox_find(s->sandboxes, call_tenant(c), m->sandbox_id, &e);
     bool by_default = sb != NULL && sb->spec.template->count_syscalls;
     when_watched(st, m->count_syscalls, by_default, start_it);
 }
@@ -351,7 +357,7 @@ process_attach(struct server *s, struct call *c, const ProtobufCMessage *req)
     const Stockade__V1__AttachRequest *m = (const Stockade__V1__AttachRequest *)req;
     struct job_view v;
     struct err e;
-    struct job *j = job_find(s->jobs, call_caller(c)->tenant, m->process_id, &e);
+    struct job *j = job_find(s->jobs, call_tenant(c), m->process_id, &e);
     if (j != NULL)
         job_view(j, &v);
     if (j != NULL && m->offset > v.output_bytes) {

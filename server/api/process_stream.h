@@ -2,7 +2,7 @@
 // The three streams of ProcessService: handlers for process.c's table.
 #pragma once
 
-#include "../call.h"
+#include "server/rpc/call.h"
 
 call_handler process_run;
 call_handler process_start;

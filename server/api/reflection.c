@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// ReflectionService: the schema that is embedded in the program, byte for byte.
+// ReflectionService: the schema that is embedded in the program.
 #include "api.h"
 
-#include "../../proto/wire.h"
+#include "proto/wire.h"
 
 #include "stockade/v1/system_service.pb-c.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// stockade.v1.SandboxService: translation between its messages and server/sandbox.h, pool.h.
+// stockade.v1.SandboxService: translation between its messages and server/sandbox/sandbox.h, pool.h.
 #include "api.h"
 
 #include <inttypes.h>
@@ -7,12 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../config.h"
-#include "../net_policy.h"
-#include "../pool.h"
-#include "../sandbox.h"
-#include "../server.h"
+#include "server/config/config.h"
+#include "server/sandbox/pool.h"
+#include "server/sandbox/sandbox.h"
+#include "server/base/server.h"
 #include "convert.h"
+#include "page.h"
 #include "forward.h"
 
 // A call that waits: for a sandbox (Create) or for a change of state (Delete, Pause, Resume, Update).
@@ -25,13 +25,7 @@ struct pending {
     const Stockade__V1__SandboxServiceUpdateRequest *update; // Update: borrowed from the call
 };
 
-static const char *
-tenant_of(const struct call *c)
-{
-    return call_caller(c)->tenant;
-}
-
-// Create, Get, Update, Pause and Resume answer with a message of one field: the sandbox.
+// Create, Get, Update, Pause and Resume respond with a message of one field: the sandbox.
 static void
 reply_sandbox(struct call *c, const ProtobufCMessageDescriptor *answer, const struct sandbox *s)
 {
@@ -150,7 +144,7 @@ create(struct server *s, struct call *c, const ProtobufCMessage *req)
         return;
     }
     call_watch(c, on_cancel, NULL, p);
-    if (pool_acquire(s->pool, tenant_of(c), &spec, on_created, p, &p->request, &e) < 0) {
+    if (pool_acquire(s->pool, call_tenant(c), &spec, on_created, p, &p->request, &e) < 0) {
         sandbox_spec_clear(&spec);
         pending_fail(p, &e);
     }
@@ -162,7 +156,7 @@ get(struct server *s, struct call *c, const ProtobufCMessage *req)
     const Stockade__V1__SandboxServiceGetRequest *m =
         (const Stockade__V1__SandboxServiceGetRequest *)req;
     struct err e;
-    struct sandbox *sb = sandbox_find(s->sandboxes, tenant_of(c), m->id, &e);
+    struct sandbox *sb = sandbox_find(s->sandboxes, call_tenant(c), m->id, &e);
     if (sb == NULL)
         call_fail(c, &e);
     else
@@ -183,55 +177,35 @@ has_labels(const struct sandbox *sb, const Stockade__V1__SandboxServiceListReque
     return true;
 }
 
-// Fills a page. False without memory.
-static bool
-fill_page(struct server *s, const char *tenant, const Stockade__V1__SandboxServiceListRequest *m,
-          uint64_t after, struct arena *a, Stockade__V1__SandboxServiceListResponse *page,
-          char token[CONVERT_TOKEN_BYTES])
-{
-    size_t most = m->page_size != 0 ? m->page_size : CONVERT_PAGE_USUAL;
-    page->sandboxes = arena_alloc(a, sizeof(void *) * most);
-    if (page->sandboxes == NULL)
-        return false;
-    list_each(it, sandboxes_owned(s->sandboxes))
-    {
-        const struct sandbox *sb = list_entry(it, struct sandbox, node);
-        if (sb->order <= after || strcmp(sb->tenant->name, tenant) != 0 || !has_labels(sb, m))
-            continue;
-        if (page->n_sandboxes == most || arena_used(a) > CONVERT_PAGE_BYTES) {
-            convert_to_token(after, token);
-            page->next_page_token = token;
-            return true;
-        }
-        Stockade__V1__Sandbox *one = convert_sandbox(a, sb);
-        if (one == NULL)
-            return false;
-        page->sandboxes[page->n_sandboxes++] = one;
-        after = sb->order;
-    }
-    return true;
-}
-
 static void
 list(struct server *s, struct call *c, const ProtobufCMessage *req)
 {
     const Stockade__V1__SandboxServiceListRequest *m =
         (const Stockade__V1__SandboxServiceListRequest *)req;
-    Stockade__V1__SandboxServiceListResponse page =
+    Stockade__V1__SandboxServiceListResponse response =
         STOCKADE__V1__SANDBOX_SERVICE_LIST_RESPONSE__INIT;
-    struct arena *auto_arena a = arena_new(CONVERT_ARENA_MAX);
-    char token[CONVERT_TOKEN_BYTES];
-    uint64_t after = 0;
+    struct page auto_page p = {0};
     struct err e;
-    if (convert_token(m->page_token, &after, &e) < 0)
+    if (page_begin(&p, m->page_size, m->page_token, &e) < 0) {
         call_fail(c, &e);
-    else if (a == NULL || !fill_page(s, tenant_of(c), m, after, a, &page, token))
-        convert_no_memory(c);
-    else
-        call_reply(c, &page.base);
+        return;
+    }
+    list_each(it, sandboxes_owned(s->sandboxes))
+    {
+        const struct sandbox *sb = list_entry(it, struct sandbox, node);
+        if (sb->order <= p.last || strcmp(sb->tenant->name, call_tenant(c)) != 0 ||
+            !has_labels(sb, m))
+            continue;
+        if (!page_has_room(&p) || !page_add(&p, sb->order, convert_sandbox(p.arena, sb)))
+            break;
+    }
+    response.sandboxes = p.elements;
+    response.n_sandboxes = p.n;
+    response.next_page_token = p.token;
+    page_reply(&p, c, &response.base);
 }
 
-// Sets the labels that come with an update, or takes away those that go with it.
+// Sets or removes the labels of an update.
 static int
 change_labels(struct sandbox_spec *spec, const Stockade__V1__SandboxServiceUpdateRequest *m,
               bool go, struct err *e)
@@ -243,8 +217,8 @@ change_labels(struct sandbox_spec *spec, const Stockade__V1__SandboxServiceUpdat
     return r;
 }
 
-// The spec with the labels of an update, on a copy (*owned*), so that one that is refused changes nothing. Those that go
-// make room first: a map has no order.
+// A copy (*owned*) of the spec with the labels of an update, so that a refused update changes nothing. Labels are
+// removed first: a map has no order.
 static int
 read_labels(const struct sandbox *sb, const Stockade__V1__SandboxServiceUpdateRequest *m,
             struct sandbox_spec *out, struct err *e)
@@ -261,7 +235,7 @@ read_labels(const struct sandbox *sb, const Stockade__V1__SandboxServiceUpdateRe
     return r;
 }
 
-// All of an update but the network.
+// Applies an update, except for the network.
 static int
 apply_update(struct sandbox *sb, const Stockade__V1__SandboxServiceUpdateRequest *m, struct err *e)
 {
@@ -269,8 +243,7 @@ apply_update(struct sandbox *sb, const Stockade__V1__SandboxServiceUpdateRequest
     int r = read_labels(sb, m, &spec, e);
     if (r < 0)
         return r;
-    free(sb->spec.labels);
-    sb->spec = spec;
+    sandbox_take_labels(sb, &spec);
     if (m->ttl_ms != 0)
         sandbox_set_ttl(sb, m->ttl_ms);
     return 0;
@@ -314,7 +287,7 @@ check_update(const struct server *s, const struct sandbox *sb,
     return r;
 }
 
-// The network first: it may have to wait, and may fail; the rest of an update that was checked does neither.
+// The network first, since it may have to wait and may fail; the rest of a checked update does neither.
 static void
 update_network(struct server *s, struct call *c, struct sandbox *sb,
                const Stockade__V1__SandboxServiceUpdateRequest *m)
@@ -345,7 +318,7 @@ update(struct server *s, struct call *c, const ProtobufCMessage *req)
     const Stockade__V1__SandboxServiceUpdateRequest *m =
         (const Stockade__V1__SandboxServiceUpdateRequest *)req;
     struct err e;
-    struct sandbox *sb = sandbox_find(s->sandboxes, tenant_of(c), m->id, &e);
+    struct sandbox *sb = sandbox_find(s->sandboxes, call_tenant(c), m->id, &e);
     if (sb == NULL || check_update(s, sb, m, &e) < 0)
         call_fail(c, &e);
     else if (m->network != NULL)
@@ -373,7 +346,7 @@ static void delete (struct server *s, struct call *c, const ProtobufCMessage *re
     const Stockade__V1__SandboxServiceDeleteRequest *m =
         (const Stockade__V1__SandboxServiceDeleteRequest *)req;
     struct err e;
-    struct sandbox *sb = sandbox_find(s->sandboxes, tenant_of(c), m->id, &e);
+    struct sandbox *sb = sandbox_find(s->sandboxes, call_tenant(c), m->id, &e);
     if (sb == NULL) {
         call_fail(c, &e);
         return;
@@ -387,13 +360,13 @@ static void delete (struct server *s, struct call *c, const ProtobufCMessage *re
     sandbox_destroy(sb, &e, &p->waiter);
 }
 
-// Pause and Resume are one thing with two directions; both requests are an id.
+// Pause and Resume differ only in direction; both requests are an id.
 static void
 change(struct server *s, struct call *c, const char *id, const ProtobufCMessageDescriptor *answer,
        int (*begin)(struct sandbox *, struct sandbox_waiter *, struct err *))
 {
     struct err e;
-    struct sandbox *sb = sandbox_find(s->sandboxes, tenant_of(c), id, &e);
+    struct sandbox *sb = sandbox_find(s->sandboxes, call_tenant(c), id, &e);
     if (sb == NULL) {
         call_fail(c, &e);
         return;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// stockade.v1.SystemService: what this broker and its host can do.
+// stockade.v1.SystemService: the features of this broker and its host.
 #include "api.h"
 
 #include <inttypes.h>
@@ -7,17 +7,17 @@
 #include <string.h>
 #include <sys/utsname.h>
 
-#include "../config.h"
-#include "../events.h"
-#include "../feed.h"
-#include "../job.h"
-#include "../log.h"
-#include "../pool.h"
-#include "../rpc.h"
-#include "../sandbox.h"
-#include "../server.h"
-#include "../spawn.h"
-#include "../telemetry.h"
+#include "server/config/config.h"
+#include "server/telemetry/events.h"
+#include "server/telemetry/feed.h"
+#include "server/sandbox/job.h"
+#include "server/base/log.h"
+#include "server/sandbox/pool.h"
+#include "server/rpc/rpc.h"
+#include "server/sandbox/sandbox.h"
+#include "server/base/server.h"
+#include "server/sandbox/spawn.h"
+#include "server/telemetry/telemetry.h"
 #include "convert.h"
 #include "stockade/v1/system_service.pb-c.h"
 
@@ -57,7 +57,7 @@ add_features(struct arena *a, const struct spawn_features *f, Stockade__V1__Info
     return true;
 }
 
-// What ought to stay 0: told once it does not.
+// Counters that should stay 0; reported when they do not.
 static bool
 add_losses(struct arena *a, const struct server *s, Stockade__V1__InfoResponse *m)
 {
@@ -98,11 +98,13 @@ add_losses(struct arena *a, const struct server *s, Stockade__V1__InfoResponse *
 static bool
 add_templates(struct arena *a, const struct server *s, Stockade__V1__InfoResponse *m)
 {
-    m->templates = arena_alloc(a, sizeof(void *) * CONFIG_TEMPLATES_MAX);
+    m->templates = arena_alloc(a, sizeof(void *) * TEMPLATES_MAX);
     if (m->templates == NULL)
         return false;
-    for (uint32_t i = 0; i < s->config->templates_n; i++) {
-        const struct config_template *from = &s->config->template[i];
+    for (uint32_t i = 0; i < s->config->sandbox.templates_n; i++) {
+        const struct template *from = &s->config->sandbox.template[i];
+        if (from->removed)
+            continue;
         Stockade__V1__Template *to = wire_make(a, &stockade__v1__template__descriptor);
         if (to == NULL)
             return false;
@@ -149,7 +151,7 @@ info(struct server *s, struct call *c, const ProtobufCMessage *req)
     m.cgroups = s->features->hybrid != 0 ? "hybrid" : "v2";
     m.tiers = tiers;
     m.n_tiers = 1;
-    m.sandboxes_own = sandboxes_count_of(s->sandboxes, call_caller(c)->tenant);
+    m.sandboxes_own = sandboxes_count_of(s->sandboxes, call_tenant(c));
     m.sandboxes = sandboxes_count(s->sandboxes);
     m.processes = jobs_running(s->jobs);
     m.uptime_ms = (uv_hrtime() - s->started_ns) / 1000000;

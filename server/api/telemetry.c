@@ -1,43 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-// stockade.v1.TelemetryService: translation between its messages and server/telemetry.h, events.h.
+// stockade.v1.TelemetryService: translation between its messages and server/telemetry/telemetry.h, events.h.
+#include "proto/now.h"
 #include "api.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
-#include "../../proto/wire.h"
-#include "../events.h"
-#include "../record_store.h"
-#include "../sandbox.h"
-#include "../server.h"
-#include "../telemetry.h"
-#include "../usage.h"
+#include "proto/wire.h"
+#include "server/telemetry/events.h"
+#include "server/telemetry/record_store.h"
+#include "server/sandbox/sandbox.h"
+#include "server/base/server.h"
+#include "server/telemetry/telemetry.h"
+#include "server/sandbox/usage.h"
 #include "convert.h"
+#include "page.h"
+#include "server/sandbox/job.h"
+#include "server/sandbox/job_message.h"
 
-// May see what is others'.
-static bool
-sees_all(const struct caller *c)
+// The requested tenant, for the hub; "" means all.
+static const char *
+whose(const struct call *c)
 {
-    return c->local && (c->uid == 0 || c->uid == geteuid());
-}
-
-// Whose is asked for: "" stands for all.
-static int
-read_tenant(const struct caller *c, const char *asked, char out[32], struct err *e)
-{
-    const char *tenant = asked[0] != '\0' ? asked : c->tenant;
-    if (strcmp(tenant, c->tenant) != 0 && !sees_all(c)) {
-        int r = err_set(e, ERR_PERMISSION_DENIED, "%s may see only its own sandboxes", c->tenant);
-        err_detail(e, "TENANT", "tenant", "omit it, or call as root");
-        return r;
-    }
-    bool all = strcmp(tenant, "*") == 0;
-    (void)strncpy(out, all ? "" : tenant, 31);
-    out[31] = '\0';
-    return 0;
+    return call_whose(c) != NULL ? call_whose(c) : "";
 }
 
 // ---- Subscribe
@@ -68,8 +56,8 @@ on_cancel(void *cookie, enum call_cancel why)
     subscription_free(cookie);
 }
 
-// Events are packed already. protobuf-c writes unknown fields as they are, so each goes out as one: field 1, with its
-// length before it.
+// Events are already packed. protobuf-c writes unknown fields unchanged, so each event is sent as one: field 1, with
+// its length before it.
 static int
 send_batch(struct subscription *sub, const struct events_batch *b)
 {
@@ -97,7 +85,7 @@ send_batch(struct subscription *sub, const struct events_batch *b)
     return call_send(sub->call, &m.base);
 }
 
-// Sends what there is, as far as credit goes.
+// Sends available events, as far as credit permits.
 static int
 pump(struct subscription *sub)
 {
@@ -150,11 +138,12 @@ on_writable(void *cookie)
 }
 
 static int
-read_filter(const struct caller *c, const Stockade__V1__SubscribeRequest *m, struct event_filter *f,
+read_filter(const struct call *c, const Stockade__V1__SubscribeRequest *m, struct event_filter *f,
             struct err *e)
 {
     *f = (struct event_filter){.severity = (uint32_t)m->severity};
-    int r = read_tenant(c, m->tenant, f->tenant, e);
+    int r = 0;
+    (void)snprintf(f->tenant, sizeof f->tenant, "%s", whose(c));
     for (size_t i = 0; r == 0 && i < m->n_kinds; i++) {
         if (protobuf_c_enum_descriptor_get_value(&stockade__v1__event_kind__descriptor,
                                                  (int)m->kinds[i]) == NULL ||
@@ -177,6 +166,7 @@ names_syscalls(const struct event_filter *f)
         STOCKADE__V1__EVENT_KIND__EVENT_KIND_DANGEROUS_CALL,
         STOCKADE__V1__EVENT_KIND__EVENT_KIND_IO_URING,
         STOCKADE__V1__EVENT_KIND__EVENT_KIND_SENSITIVE_OPEN,
+        STOCKADE__V1__EVENT_KIND__EVENT_KIND_REMOTE_TERMINAL,
         STOCKADE__V1__EVENT_KIND__EVENT_KIND_PROFILE,
     };
     bool any = false;
@@ -198,8 +188,8 @@ subscribe(struct server *s, struct call *c, const ProtobufCMessage *req)
     }
     sub->s = s;
     sub->call = c;
-    const struct events_listener l = {call_caller(c)->tenant, on_wake, sub};
-    if (read_filter(call_caller(c), m, &f, &e) < 0 ||
+    const struct events_listener l = {call_tenant(c), on_wake, sub};
+    if (read_filter(c, m, &f, &e) < 0 ||
         events_subscribe(telemetry_events(s->telemetry), &f, m->from_sequence, m->instance, &l,
                          &sub->reader, &e) < 0) {
         free(sub);
@@ -238,7 +228,7 @@ reply_running(struct server *s, struct call *c, struct job *j)
 {
     struct arena *auto_arena a = arena_new(CONVERT_ARENA_MAX);
     Stockade__V1__GetRecordResponse m = STOCKADE__V1__GET_RECORD_RESPONSE__INIT;
-    m.process = a != NULL ? convert_process(a, j) : NULL;
+    m.process = a != NULL ? job_message_process(a, j) : NULL;
     m.record = m.process != NULL ? telemetry_record(s->telemetry, j, a) : NULL;
     if (m.record == NULL)
         return false;
@@ -268,9 +258,8 @@ static void
 get_record(struct server *s, struct call *c, const ProtobufCMessage *req)
 {
     const Stockade__V1__GetRecordRequest *m = (const Stockade__V1__GetRecordRequest *)req;
-    const struct caller *caller = call_caller(c);
     const char *id = m->process_id;
-    const char *tenant = sees_all(caller) && id[0] != '\0' ? NULL : caller->tenant;
+    const char *tenant = id[0] != '\0' ? call_whose(c) : call_tenant(c);
     size_t n = 0;
     uint32_t several = 0;
     const uint8_t *bytes = NULL;
@@ -349,7 +338,6 @@ fill_sums(struct arena *a, struct server *s, const struct sandbox *box, Stockade
 static Stockade__V1__Usage *
 convert_usage(struct arena *a, struct server *s, struct sandbox *box)
 {
-    struct timespec now;
     struct usage u;
     Stockade__V1__Usage *m = wire_make(a, &stockade__v1__usage__descriptor);
     if (m == NULL)
@@ -362,8 +350,8 @@ convert_usage(struct arena *a, struct server *s, struct sandbox *box)
     m->jobs = box->jobs_n;
     m->memory_limit_bytes = box->spec.limits.v[LIMIT_MEMORY_BYTES];
     m->pids_limit = (uint32_t)box->spec.limits.v[LIMIT_PIDS];
-    (void)clock_gettime(CLOCK_REALTIME, &now);
-    m->time = wire_make_time(a, now.tv_sec, (int32_t)now.tv_nsec);
+    const int64_t now = now_ns(CLOCK_REALTIME);
+    m->time = wire_make_time(a, now / 1000000000, (int32_t)(now % 1000000000));
     if (m->time == NULL)
         return NULL;
     telemetry_usage(s->telemetry, box, &u);
@@ -374,7 +362,7 @@ static bool
 is_meant(const struct sandbox *box, const char *tenant, const char *id)
 {
     if (box->state == SANDBOX_DELETING ||
-        (tenant[0] != '\0' && strcmp(box->tenant->name, tenant) != 0))
+        (tenant != NULL && strcmp(box->tenant->name, tenant) != 0))
         return false;
     return id[0] == '\0' || strcmp(box->id.id, id) == 0 || strcmp(box->spec.name, id) == 0;
 }
@@ -384,38 +372,24 @@ list_usage(struct server *s, struct call *c, const ProtobufCMessage *req)
 {
     const Stockade__V1__ListUsageRequest *m = (const Stockade__V1__ListUsageRequest *)req;
     Stockade__V1__ListUsageResponse response = STOCKADE__V1__LIST_USAGE_RESPONSE__INIT;
-    uint32_t most = m->page_size != 0 ? m->page_size : CONVERT_PAGE_USUAL;
-    char tenant[32] = "";
-    char token[CONVERT_TOKEN_BYTES] = "";
-    uint64_t after = 0;
+    struct page auto_page p = {0};
     struct err e;
-    if (read_tenant(call_caller(c), m->tenant, tenant, &e) < 0 ||
-        convert_token(m->page_token, &after, &e) < 0) {
+    if (page_begin(&p, m->page_size, m->page_token, &e) < 0) {
         call_fail(c, &e);
         return;
     }
-    struct arena *auto_arena a = arena_new(CONVERT_ARENA_MAX);
-    response.usage = a != NULL ? arena_alloc(a, sizeof(void *) * most) : NULL;
-    bool whole = response.usage != NULL;
-    struct list *owned = sandboxes_owned(s->sandboxes);
-    uint64_t last = 0;
-    for (struct list *it = owned->next; whole && it != owned; it = it->next) {
+    list_each(it, sandboxes_owned(s->sandboxes))
+    {
         struct sandbox *box = list_entry(it, struct sandbox, node);
-        if (box->order <= after || !is_meant(box, tenant, m->sandbox_id))
+        if (box->order <= p.last || !is_meant(box, call_whose(c), m->sandbox_id))
             continue;
-        if (response.n_usage == most) {
-            convert_to_token(last, token);
+        if (!page_has_room(&p) || !page_add(&p, box->order, convert_usage(p.arena, s, box)))
             break;
-        }
-        response.usage[response.n_usage] = convert_usage(a, s, box);
-        whole = response.usage[response.n_usage++] != NULL;
-        last = box->order;
     }
-    response.next_page_token = token;
-    if (whole)
-        call_reply(c, &response.base);
-    else
-        convert_no_memory(c);
+    response.usage = p.elements;
+    response.n_usage = p.n;
+    response.next_page_token = p.token;
+    page_reply(&p, c, &response.base);
 }
 
 const struct call_method telemetry_methods[] = {

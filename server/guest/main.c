@@ -26,10 +26,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "../spawner/ops.h"
-#include "guest_child.h"
-#include "guest_jobs.h"
-#include "guest_packet.h"
+#include "server/spawner/ops.h"
+#include "child.h"
+#include "jobs.h"
+#include "packet.h"
 
 enum {
     FILTER_BYTES_MAX = 32 * 1024,

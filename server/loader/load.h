@@ -13,7 +13,8 @@
 // program (each when its flag is set), links_n links. A link is what keeps its program attached, and the program its maps.
 #pragma once
 
-#include "../spawner/ops.h"
+#include "proto/fdpass.h"
+#include "server/spawner/ops.h"
 
 enum {
     LOAD_SOCKET_FD = 3,
@@ -23,7 +24,7 @@ enum {
     LOAD_FEATURES_MAX = 6,
     LOAD_FDS_MAX = BPF_FDS + 2 + LOAD_LINKS_MAX,
 };
-_Static_assert(LOAD_FDS_MAX <= 253, "SCM_MAX_FD (net/core/scm.h)");
+_Static_assert((int)LOAD_FDS_MAX <= (int)FDPASS_MAX, "one packet takes all");
 
 struct load_order {
     uint32_t sandbox_level; // of the cgroup of a sandbox; that of the root is 0

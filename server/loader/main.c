@@ -20,8 +20,9 @@
 #include <bpf/btf.h>
 #include <bpf/libbpf.h>
 
-#include "../../bpf/emit.h"
-#include "../../bpf/watch.h"
+#include "bpf/emit.h"
+#include "bpf/watch.h"
+#include "proto/fdpass.h"
 #include "load.h"
 #include "objects.h"
 
@@ -30,8 +31,8 @@ struct loader {
     struct shared_maps maps;
     struct btf *kernel;
     int syscalls_fd;
-    struct bpf_link
-        *links[LOAD_LINKS_MAX]; // never freed, as objects are not: the end of the process is near
+    // never freed, as objects are not: the end of the process is near
+    struct bpf_link *links[LOAD_LINKS_MAX];
     struct bpf_object *objects[LOAD_FEATURES_MAX];
     struct load_report report;
 };
@@ -253,27 +254,6 @@ gather(int fds[LOAD_FDS_MAX])
     return n;
 }
 
-static int
-send_report(const int *fds, unsigned n)
-{
-    union {
-        struct cmsghdr align;
-        char bytes[CMSG_SPACE(sizeof(int) * LOAD_FDS_MAX)];
-    } control = {.bytes = {0}};
-    struct iovec iov = {&loader.report, sizeof loader.report};
-    struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
-    if (n > 0) {
-        m.msg_control = control.bytes;
-        m.msg_controllen = CMSG_SPACE(n * sizeof(int));
-        struct cmsghdr *h = CMSG_FIRSTHDR(&m);
-        h->cmsg_level = SOL_SOCKET;
-        h->cmsg_type = SCM_RIGHTS;
-        h->cmsg_len = CMSG_LEN(n * sizeof(int));
-        memcpy(CMSG_DATA(h), fds, n * sizeof(int));
-    }
-    return sendmsg(LOAD_SOCKET_FD, &m, MSG_NOSIGNAL) == (ssize_t)sizeof loader.report ? 0 : 1;
-}
-
 int
 main(void)
 {
@@ -291,9 +271,9 @@ main(void)
         load_one(&objects[i]);
     bool syscalls = loader.syscalls_fd >= 0;
     add_feature("bpf-syscalls", syscalls, !syscalls,
-                syscalls ? "system calls are counted while somebody looks"
-                         : "system calls are not counted",
+                syscalls ? "system calls are counted on request" : "system calls are not counted",
                 "");
     fill_maps();
-    return send_report(fds, gather(fds));
+    const struct fdpass m = {&loader.report, sizeof loader.report, fds, gather(fds)};
+    return fdpass_send(LOAD_SOCKET_FD, &m, 0) == 0 ? 0 : 1;
 }

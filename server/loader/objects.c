@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "../../bpf/emit.h"
+#include "bpf/emit.h"
 
 // An object's own opening function: its constants are set before it is loaded.
 #define OPEN(name)                                                                                 \
@@ -67,22 +67,23 @@ OPEN(watch)
 
 const struct object objects[] = {
 #ifdef STOCKADE_BPF_net
-    {"bpf-net", BPF_HAS_NET, true, false, "sockets, packets and devices of sandboxes are judged",
+    {"bpf-net", BPF_HAS_NET, true, false, "sockets, packets and devices of sandboxes are checked",
      "sandboxes have no network: \"allowlist\" and \"open\" are refused", NULL, open_net},
 #endif
 #ifdef STOCKADE_BPF_net_relay
     {"bpf-relay", BPF_HAS_GUARD, true, true,
-     "the relay reaches no special address that no rule names", "there is no relay", NULL,
-     open_relay},
+     "the relay reaches special addresses only if a rule names them", "the relay is not available",
+     NULL, open_relay},
 #endif
 #ifdef STOCKADE_BPF_net_unix
-    {"bpf-unix", BPF_HAS_UNIX, true, false, "unix sockets of sandboxes are judged",
-     "unix sockets are held back by namespaces alone (Linux 6.7 judges them)",
+    {"bpf-unix", BPF_HAS_UNIX, true, false, "unix sockets of sandboxes are checked",
+     "only namespaces isolate unix sockets (Linux 6.7 can check them)",
      "bpf_sock_addr_set_sun_path", open_unix},
 #endif
 #ifdef STOCKADE_BPF_watch
-    {"bpf-watch", BPF_HAS_WATCH, false, false, "exec, fork, exit and the like are counted and told",
-     "no telemetry but what cgroups count", NULL, open_watch},
+    {"bpf-watch", BPF_HAS_WATCH, false, false,
+     "exec, fork, exit and similar events are counted and reported",
+     "telemetry has only the counters of cgroups", NULL, open_watch},
 #endif
 };
 const unsigned objects_n = sizeof objects / sizeof objects[0];

@@ -5,24 +5,15 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "../../bpf/net_ranges.h"
-#include "../../proto/auto.h"
+#include "proto/prefix.h"
+#include "bpf/net_ranges.h"
+#include "proto/auto.h"
 
 bool
 address_is_v4(const uint8_t a[ADDRESS_BYTES])
 {
     static const uint8_t mapped[ADDRESS_V4_AT] = {[10] = 0xff, [11] = 0xff};
     return memcmp(a, mapped, sizeof mapped) == 0;
-}
-
-static bool
-bits_equal(const uint8_t *a, const uint8_t *b, unsigned bits)
-{
-    unsigned bytes = bits / 8;
-    unsigned rest = bits % 8;
-    if (memcmp(a, b, bytes) != 0)
-        return false;
-    return rest == 0 || (uint8_t)((a[bytes] ^ b[bytes]) >> (8 - rest)) == 0;
 }
 
 bool
@@ -32,7 +23,7 @@ address_within(const uint8_t a[ADDRESS_BYTES], const uint8_t net[ADDRESS_BYTES],
         return false;
     if (address_is_v4(a) && (prefix < ADDRESS_V4_BITS || !address_is_v4(net)))
         return false;
-    return bits_equal(a, net, prefix);
+    return prefix_equal(a, net, prefix);
 }
 
 static bool

@@ -131,11 +131,11 @@ confine_check(struct err *e)
     struct __user_cap_data_struct now[2] = {{0}};
     int death = 0;
     if (syscall(SYS_capget, &header, now) < 0 || prctl(PR_GET_PDEATHSIG, &death) < 0)
-        return err_sys(e, errno, "look at privileges");
+        return err_sys(e, errno, "check privileges");
     uint32_t any = now[0].effective | now[1].effective | now[0].permitted | now[1].permitted |
                    now[0].inheritable | now[1].inheritable;
     if (getuid() == 0 || geteuid() == 0 || getgid() == 0 || any != 0)
-        return err_set(e, ERR_FAILED_PRECONDITION, "the relay must have no privilege");
+        return err_set(e, ERR_FAILED_PRECONDITION, "the relay must have no privileges");
     if (death == 0)
         return err_set(e, ERR_FAILED_PRECONDITION, "the relay would outlive its parent");
     return 0;
@@ -193,7 +193,7 @@ int
 confine_finish(struct err *e)
 {
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
-        return err_sys(e, errno, "give up privileges");
+        return err_sys(e, errno, "drop privileges");
     scmp_filter_ctx ctx = seccomp_init(SCMP_ACT_ERRNO(EPERM));
     if (ctx == NULL)
         return err_sys(e, ENOMEM, "make the filter");

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// The relay locks itself in: what it was given at exec is checked, and what it can do afterwards is a list of system calls.
+// The relay drops its rights: it checks what it was given at exec, and restricts itself to a list of system calls.
 #pragma once
 
 #include <stdint.h>
 
-#include "../../proto/err.h"
+#include "proto/err.h"
 
-// Before anything is read. FAILED_PRECONDITION: it runs as root, with a capability, or would outlive its parent.
+// Call before any input is read. FAILED_PRECONDITION: it runs as root, has a capability, or would outlive its parent.
 int confine_check(struct err *e);
 
-// Limits, descriptors 0 to 2, and none above the three that it was given. *files is how many it may have.
+// Sets limits, opens descriptors 0 to 2, and closes all above the three that it was given. *files is the maximum number
+// of descriptors.
 int confine_begin(uint64_t *files, struct err *e);
 
-// No more files, programs, processes, mappings to execute, or families but IPv4 and IPv6.
+// Forbids files, programs, processes, executable mappings, and socket families other than IPv4 and IPv6.
 int confine_finish(struct err *e);

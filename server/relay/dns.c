@@ -9,7 +9,7 @@
 #include "names.h"
 #include "report.h"
 #include "resolve.h"
-#include "udp.h"
+#include "udp_reply.h"
 
 struct query {
     struct list node; // of the sandbox's, or of the free ones

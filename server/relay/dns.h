@@ -19,8 +19,7 @@ enum { DNS_QUERIES_MAX = 4096, DNS_QUERIES_PER_SANDBOX = 128, DNS_PER_MINUTE = 6
 
 struct dns_stream;
 
-// Where an answer goes: from a UDP listener to a job's socket, as if it came from the address that was asked; or back into
-// a stream.
+// The receiver of an answer: a job's socket, from a UDP listener, with the queried address as the source; or a stream.
 struct dns_route {
     struct listener *listener;
     struct sockaddr_storage to;
@@ -31,13 +30,13 @@ struct dns_route {
 
 void dns_init(void);
 
-// One message. False: it is no query, and was dropped.
+// Handles one message. False: not a query, and dropped.
 bool dns_ask(struct sandbox *s, const struct dns_route *route, const uint8_t *bytes, size_t n);
 
-// The stream is going away: its query gets no answer.
+// The stream is closing: its query gets no answer.
 void dns_forget(struct sandbox *s, const struct dns_stream *stream);
 
-// The sandbox is closed: no query of it gets an answer.
+// The sandbox is closed: its queries get no answer.
 void dns_drop(struct sandbox *s);
 
 // DNS over TCP (RFC 7766), dns_stream.c: takes the accepted socket (*owned*). One query at a time, 10 s for each.

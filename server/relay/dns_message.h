@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// DNS messages (RFC 1035, EDNS of RFC 6891): the strict decoder of queries that jobs send, and the encoder of our answers.
+// DNS messages (RFC 1035, EDNS of RFC 6891): a strict decoder of queries from jobs, and the encoder of our answers.
 // Pure functions over bytes.
 #pragma once
 
@@ -11,9 +11,9 @@
 
 enum {
     DNS_HEADER = 12,
-    DNS_QUERY_MAX = 1232,                // no honest query is longer
+    DNS_QUERY_MAX = 1232,                // longest valid query
     DNS_QUESTION_MAX = 255 + 4,          // name, type, class
-    DNS_ANSWER_MAX = 12 + 259 + 28 + 11, // what dns_answer() writes at most
+    DNS_ANSWER_MAX = 12 + 259 + 28 + 11, // maximum output of dns_answer()
     DNS_TTL_S = 60,
 };
 
@@ -35,7 +35,7 @@ struct dns_query {
     bool recursion, edns;
     uint16_t type, class;
     uint16_t question_n;                // bytes in `question`, 0: there is none that could be told
-    uint8_t question[DNS_QUESTION_MAX]; // as asked, for the answer: programs check that
+    uint8_t question[DNS_QUESTION_MAX]; // as in the query, for the answer: programs compare them
     char name[RELAY_NAME_MAX + 3];      // lower case, no final dot; "" is the root
 };
 
@@ -46,6 +46,7 @@ struct dns_query {
 // OPT record.
 int dns_decode(const uint8_t *bytes, size_t n, struct dns_query *q);
 
-// The answer. address: 4 bytes for A, 16 for AAAA, or NULL for none. out has DNS_ANSWER_MAX bytes. Returns the length.
+// Writes the answer. address: 4 bytes for A, 16 for AAAA, or NULL for none. out has DNS_ANSWER_MAX bytes. Returns the
+// length.
 size_t dns_answer(const struct dns_query *q, enum dns_rcode rcode, const uint8_t *address,
                   uint8_t *out);

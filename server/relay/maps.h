@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two BPF maps that the relay holds (bpf/net.h): where a flow goes, which names have an address. bpf(2) on descriptors
-// that it was given; it may make no map and load no program.
+// The two BPF maps of the relay (bpf/net.h): destinations of flows, and names with addresses. bpf(2) on the descriptors
+// that it was given; it cannot create maps or load programs.
 #pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "../../bpf/net.h"
+#include "bpf/net.h"
 
-// Where flow `number` of the slot goes. False: there is no such flow, or it is of another sandbox that had the slot.
+// The destination of flow `number` of a slot. False: it does not exist, or belongs to another sandbox that had the
+// slot.
 bool maps_flow(int fd, uint32_t slot, uint32_t generation, uint32_t number, struct net_flow *out);
 
 // False: the map is full.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names that sandboxes were given synthetic addresses for: index and text, both ways, with the real addresses of the last
-// resolution. What its flows may reach is decided at each flow. A sandbox that has all the names that it may have gives up
-// the one that was not used for longest; its index is never another's.
+// Names with synthetic addresses, per sandbox: index and text, in both directions, with the real addresses of the last
+// resolution. The policy is checked at each flow. A sandbox with the maximum number of names loses the least recently
+// used one; its index is never reused for another name.
 #pragma once
 
 #include <stdbool.h>
@@ -16,38 +16,38 @@ struct name {
     struct list node;                    // of the sandbox's names, the last used one last
     uint32_t users;                      // flows and associations that point to it
     uint32_t slot, index;                // index from 1 on
-    uint64_t fresh_until_ms;             // addresses hold until then
+    uint64_t fresh_until_ms;             // addresses are valid until then
     uint32_t n;
     uint8_t addresses[NAME_ADDRESSES][16];
     char text[RELAY_NAME_MAX + 3];
 };
 
-// Once, at start. False without memory.
+// Call once, at the start. False: out of memory.
 bool names_init(void);
 
-// NULL: the sandbox has no such name.
+// NULL: the sandbox does not have this name.
 struct name *names_find(const struct sandbox *s, const char *text);
 struct name *names_at(const struct sandbox *s, uint32_t index);
 
-// The name, with an index and its entry in map "names". NULL: there is no index left, or every name is in use.
+// Adds a name, with an index and its entry in map "names". NULL: no index is left, or every name is in use.
 struct name *names_make(struct sandbox *s, const char *text);
 
-// It was looked up again.
+// Marks it as used now.
 void names_touch(struct sandbox *s, struct name *n);
 
-// One more that points to it, one less. NULL is fine.
+// Adds or drops a reference. Accepts NULL.
 void names_hold(struct sandbox *s, struct name *n);
 void names_release(struct name *n);
 
-// After another policy: entries say its ports, names that it does not allow have none.
+// After a change of the policy: writes its ports into the entries, and removes entries that it does not allow.
 void names_renew(struct sandbox *s);
 
-// The sandbox is closed: all go, and their entries.
+// The sandbox is closed: removes all of its names and entries.
 void names_drop(struct sandbox *s);
 
-// The index in a synthetic address; 0: it is none.
+// The index in a synthetic address; 0: not a synthetic address.
 uint32_t names_index(const uint8_t address[16]);
 
-// The synthetic address of an index: 4 bytes or 16.
+// The synthetic address of an index: 4 or 16 bytes.
 void names_v4(uint32_t index, uint8_t out[4]);
 void names_v6(uint32_t index, uint8_t out[16]);

@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "proto/fdpass.h"
 #include "address.h"
 #include "process.h"
 #include "report.h"
@@ -198,47 +199,20 @@ orders_first(int fd, struct relay_order *out)
            out->kind == RELAY_CONFIGURE;
 }
 
-// Descriptors that came; more than there is room for, or something else, makes the packet one that does not fit.
-static bool
-take_fds(struct msghdr *m, int *fds, size_t *fds_n)
-{
-    *fds_n = 0;
-    for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c != NULL; c = CMSG_NXTHDR(m, c)) {
-        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-            return false;
-        size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-        if (n > ORDER_FDS - *fds_n)
-            return false;
-        memcpy(fds + *fds_n, CMSG_DATA(c), n * sizeof(int));
-        *fds_n += n;
-    }
-    return (m->msg_flags & (MSG_TRUNC | MSG_CTRUNC)) == 0;
-}
-
 // One order. 1: none there; 0: done; -1: the end.
 static int
 turn(struct relay *r)
 {
     static _Alignas(struct relay_order) uint8_t bytes[ORDER_BYTES_MAX];
-    union {
-        struct cmsghdr align;
-        char bytes[CMSG_SPACE(sizeof(int) * ORDER_FDS)];
-    } control;
-    struct iovec iov = {.iov_base = bytes, .iov_len = sizeof bytes};
-    struct msghdr m = {.msg_iov = &iov,
-                       .msg_iovlen = 1,
-                       .msg_control = control.bytes,
-                       .msg_controllen = sizeof control.bytes};
     int fds[ORDER_FDS];
-    size_t fds_n = 0;
-    ssize_t n = recvmsg(r->orders.fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+    struct fdpass m = {bytes, sizeof bytes, fds, ORDER_FDS};
+    int got = fdpass_receive(r->orders.fd, &m, MSG_DONTWAIT);
+    if (got == -EAGAIN)
         return 1;
     const struct relay_order *o = (const void *)bytes;
-    if (n <= 0 || !take_fds(&m, fds, &fds_n) || !orders_check(bytes, (size_t)n, fds_n) ||
-        kinds[o->kind].is_first)
+    if (got <= 0 || !orders_check(bytes, m.n, m.fds_n) || kinds[o->kind].is_first)
         return -1; // descriptors go with the process
-    return kinds[o->kind].carry_out(r, o, fds, fds_n) ? 0 : -1;
+    return kinds[o->kind].carry_out(r, o, fds, m.fds_n) ? 0 : -1;
 }
 
 bool

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../bpf/net_ranges.h"
+#include "bpf/net_ranges.h"
 
 enum { MINUTE_MS = 60000, WHOLE = 8 * ADDRESS_BYTES };
 

@@ -17,13 +17,13 @@
 
 #define PERMIT_NO_RULE UINT32_MAX
 
-// Queries in the running minute.
+// Queries in the current minute.
 struct permit_window {
     uint64_t began_ms;
     uint32_t n;
 };
 
-// What a rule has let through.
+// The use of a rule.
 struct permit_use {
     uint64_t bytes;
     uint64_t told; // of those, to the broker
@@ -45,33 +45,33 @@ struct permit_verdict {
     uint32_t rule;          // index; PERMIT_NO_RULE
 };
 
-// From an order that orders_check() has passed. *Owned*: free(). NULL without memory.
+// Makes it from an order that orders_check() accepted. Free it with free(). NULL: out of memory.
 struct permit *permit_new(const struct relay_order *o);
 
-// Rules that stay the same keep what they have used.
+// Copies the use of rules that did not change.
 void permit_inherit(struct permit *now, const struct permit *before);
 
-// A flow to a literal address. own: it is one of this host's (address_own).
+// Checks a flow to a literal address. own: the address is this host's (address_own).
 struct permit_verdict permit_address(const struct permit *p, const uint8_t address[16],
                                      enum address_own own, uint16_t port, uint8_t protocol);
 
-// A query for a name (lower case, no final dot).
+// Checks a query for a name (lower case, no final dot).
 struct permit_verdict permit_name(const struct permit *p, const char *name);
 
-// A flow to a name's address.
+// Checks a flow to a name's address.
 struct permit_verdict permit_name_port(const struct permit *p, const char *name, uint16_t port,
                                        uint8_t protocol);
 
-// May an allowed name lead to this address? port 0: to any port of it.
+// Whether an allowed name may lead to this address. port 0: to any port of it.
 bool permit_target(const struct permit *p, const uint8_t address[16], enum address_own own,
                    uint16_t port, uint8_t protocol);
 
-// Ports of a name for map "names". Where there are more ranges than it has room for, the last says "any": the relay looks
-// again at every flow.
+// Ports of a name for map "names". If there are more ranges than fit, the last one means "any": the relay checks again
+// at every flow.
 void permit_ports(const struct permit *p, const char *name, struct net_name *out);
 
-// One more query at now_ms, of at most `most` in a minute. False: too many.
+// Counts a query at now_ms, at most `most` per minute. False: too many.
 bool permit_window_take(struct permit_window *w, uint32_t most, uint64_t now_ms);
 
-// Bytes that the rule still lets through; UINT64_MAX: no limit.
+// Bytes that the rule still permits; UINT64_MAX: no limit.
 uint64_t permit_rule_left(const struct permit *p, uint32_t rule);

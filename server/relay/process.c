@@ -6,6 +6,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "proto/now.h"
+
 enum { NS_PER_MS = 1000000, MS_PER_S = 1000 };
 
 bool
@@ -18,9 +20,7 @@ share_left(uint32_t mine, uint32_t used, uint32_t all)
 uint64_t
 clock_ns(void)
 {
-    struct timespec t;
-    (void)clock_gettime(CLOCK_BOOTTIME, &t);
-    return (uint64_t)t.tv_sec * MS_PER_S * NS_PER_MS + (uint64_t)t.tv_nsec;
+    return (uint64_t)now_ns(CLOCK_BOOTTIME);
 }
 
 uint64_t

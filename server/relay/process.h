@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the parts of the relay's process share: one loop, its clock, one sandbox table. Everything on one thread, and in
-// tables whose size is known at start.
+// Shared state of the relay's process: one loop, its clock, one table of sandboxes. One thread, and tables with a size
+// that is fixed at the start.
 #pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
 #include <uv.h>
 
-#include "../list.h"
+#include "server/base/list.h"
 #include "permit.h"
 #include "relay.h"
 
@@ -23,7 +23,7 @@ enum {
     TURN_BYTES_MIN = 8 * 1024, // of a flow, however many there are
 };
 
-// A descriptor that the loop watches, in the object that it belongs to.
+// A descriptor that the loop watches, embedded in its owner.
 struct watch {
     uv_poll_t uv;
     int fd;     // owned; -1
@@ -39,7 +39,7 @@ struct listener {
     int kind;
 };
 
-// So many per second, so many at once.
+// A rate per second, and a burst.
 struct bucket {
     uint64_t rate, burst; // per second
     uint64_t level;       // thousandths
@@ -85,6 +85,7 @@ struct relay {
     uv_loop_t loop;
     uv_timer_t tick;
     uv_timer_t rates; // while flows wait for theirs
+    void (*rate_turn)(struct list *waits);
     bool ticking;
     bool pong_due; // the socket was full
     uint32_t ping; // the last
@@ -97,28 +98,30 @@ struct relay {
     struct sandbox table[BPF_SLOTS];
 };
 
-// May a sandbox that has `mine` of a table take one more, while `used` of `all` are taken? It gets no more than it leaves, so
-// however many are greedy, whoever comes next finds room (dynamic thresholds: Choudhury, Hahne).
+// Whether a sandbox with `mine` entries of a table may take one more, while `used` of `all` are taken. It gets at most
+// as many as it leaves, so however many sandboxes are greedy, the next one finds room (dynamic thresholds: Choudhury,
+// Hahne).
 bool share_left(uint32_t mine, uint32_t used, uint32_t all);
 
 // Milliseconds and nanoseconds of CLOCK_BOOTTIME.
 uint64_t clock_ms(void);
 uint64_t clock_ns(void);
 
-// Begins to watch fd for events, 0 for errors alone. `data` is found in uv.data. The loop calls back with events, or with a
-// negative status when the descriptor has an error; then the handle is stopped and watch_want() starts it again.
+// Starts to watch fd for events, 0: only for errors. `data` is in uv.data. The loop calls back with events, or with a
+// negative status for an error of the descriptor; then the handle is stopped, and watch_want() starts it again.
 void watch_open(struct relay *r, struct watch *w, int fd, int events, uv_poll_cb cb, void *data);
 void watch_want(struct watch *w, int events, uv_poll_cb cb);
 // After a callback with a negative status.
 void watch_stopped(struct watch *w);
-// Closes the descriptor at once and the handle soon; `closed` is called then. False: there was nothing to close.
+// Closes the descriptor immediately and the handle soon after, and calls `closed` then. False: there was nothing to
+// close.
 bool watch_close(struct watch *w, uv_close_cb closed);
 
-// The tick runs while something waits for it; asks for it.
+// Requests the tick, which runs while it is needed.
 void tick_need(struct relay *r);
 
-// Tokens: takes n if they are there.
+// Takes n tokens if available.
 void bucket_set(struct bucket *b, uint64_t rate, uint64_t burst);
 bool bucket_take(struct bucket *b, uint64_t n, uint64_t now_ms);
-// n were not used after all.
+// Returns n unused tokens.
 void bucket_give(struct bucket *b, uint64_t n);

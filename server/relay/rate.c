@@ -2,8 +2,6 @@
 // See rate.h.
 #include "rate.h"
 
-#include "tcp.h"
-
 enum { NS_PER_MS = 1000000, DATAGRAM_LEAST = 28 }; // what an empty datagram costs: its headers
 
 static const double ns_per_second = 1e9;
@@ -74,9 +72,9 @@ serve(struct sandbox *s)
         uint64_t now = clock_ns();
         if (rate_left(&s->rate_out, now) == 0 && rate_left(&s->rate_in, now) == 0)
             break;
-        struct flow *f = list_entry(s->waiting.next, struct flow, waits);
-        list_remove(&f->waits);
-        tcp_copy(f);
+        struct list *waits = s->waiting.next;
+        list_remove(waits);
+        s->relay->rate_turn(waits);
     }
     s->serving = false;
 }
@@ -108,8 +106,9 @@ rate_wait(struct sandbox *s, struct list *node)
 }
 
 void
-rate_init(struct relay *r)
+rate_init(struct relay *r, void (*turn)(struct list *waits))
 {
     (void)uv_timer_init(&r->loop, &r->rates);
     r->rates.data = r;
+    r->rate_turn = turn;
 }

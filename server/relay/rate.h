@@ -15,20 +15,19 @@
 
 enum { RATE_SAVED_MS = 40, RATE_TICK_MS = 2, RATE_LEAST = 1448 };
 
-// Another policy.
+// Sets the rate of a new policy.
 void rate_set(struct rate *r, uint64_t per_second, uint64_t now_ns);
 
-// Bytes that may pass now: SIZE_MAX without a rate, 0 when there are not enough to begin with.
+// Bytes that may pass now: SIZE_MAX without a rate; 0: too few to start.
 size_t rate_left(struct rate *r, uint64_t now_ns);
 
 void rate_take(struct rate *r, size_t n);
 
-// May a datagram pass? Takes its bytes.
+// Whether a datagram may pass; takes its bytes.
 bool rate_datagram(struct sandbox *s, bool out, size_t n);
 
-// A flow waits for its turn: tcp_copy() is called then.
-struct flow;
+// Queues a flow until its turn.
 void rate_wait(struct sandbox *s, struct list *node);
 
-// Once, before the loop runs.
-void rate_init(struct relay *r);
+// Call once, before the loop runs. turn: called for a flow at its turn; its node is in no list any more.
+void rate_init(struct relay *r, void (*turn)(struct list *waits));

@@ -16,7 +16,7 @@
 
 #include <stdint.h>
 
-#include "../../bpf/net.h"
+#include "bpf/net.h"
 
 enum {
     RELAY_SOCKET_FD = 3,  // the relay finds its socket here after exec
@@ -34,10 +34,10 @@ enum {
 enum relay_rule_kind {
     RELAY_PREFIX = 1, // address / prefix
     RELAY_NAME = 2,   // `name` exactly
-    RELAY_SUFFIX =
-        3, // every name below `name` ("*.example.com" is "example.com" here), not the name itself
-    RELAY_HOST =
-        4, // this host's own addresses, but for loopback, link-local and metadata; address ::, prefix 128
+    // every name below `name` ("*.example.com" is "example.com" here), not the name itself
+    RELAY_SUFFIX = 3,
+    // this host's own addresses, but for loopback, link-local and metadata; address ::, prefix 128
+    RELAY_HOST = 4,
 };
 
 struct relay_rule {
@@ -67,11 +67,11 @@ struct relay_counted {
 enum relay_order_kind {
     RELAY_CONFIGURE = 1, // first: servers
     RELAY_OPEN = 2,      // a sandbox, its policy, its listeners
-    RELAY_POLICY =
-        3, // another policy: flows that it forbids are cut (RST), then RELAY_IN_FORCE is reported
+    // another policy: flows that it forbids are cut (RST), then RELAY_IN_FORCE is reported
+    RELAY_POLICY = 3,
     RELAY_CLOSE = 4, // everything of the sandbox is cut and closed; answered by RELAY_CLOSED
-    RELAY_SPENT =
-        6, // nothing more may go out under this policy: the kernel counts more than the quota and its room
+    // nothing more may go out under this policy: the kernel counts more than the quota and its room
+    RELAY_SPENT = 6,
     RELAY_PING = 5, // answered from the loop by RELAY_PONG with the same generation; slot 0
 };
 
@@ -99,8 +99,8 @@ struct relay_order {
 enum relay_report_kind {
     RELAY_READY = 1,
     RELAY_DENIED = 2, // a flow or query; see reason
-    RELAY_LOOKUP =
-        3, // a name was resolved, to `address` and maybe others, and has a synthetic address
+    // a name was resolved, to `address` and maybe others, and has a synthetic address
+    RELAY_LOOKUP = 3,
     RELAY_FLOW = 4,     // a flow was opened (dialled)
     RELAY_FLOW_END = 5, // with its bytes; reason: why it was cut. Without a FLOW: the dial failed
     RELAY_CLOSED = 6,

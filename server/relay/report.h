@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reports to the broker. They never block: what finds the socket full, or is more than a sandbox may say in a second, is
-// counted in its `lost`, which the next SUMS tells.
+// Reports to the broker. They never block: a report that does not fit into the socket, or exceeds the sandbox's rate,
+// is counted in its `lost`, which the next SUMS reports.
 #pragma once
 
 #include <stdint.h>
 
 #include "process.h"
 
-// What a report is about; NULL and zero where there is nothing to say.
+// The subject of a report; NULL and zero if not applicable.
 struct report_about {
     const uint8_t *address; // 16 bytes
     const char *name;
@@ -23,23 +23,23 @@ struct report_about {
 
 void report_ready(void);
 
-// Must arrive: false when the socket is full, then the caller comes again.
+// A report that must arrive. False: the socket is full; the caller tries again.
 bool report_pong(uint32_t number);
 
 // IN_FORCE. False: the socket is full.
 bool report_in_force(const struct sandbox *s);
 bool report_closed(const struct sandbox *s);
 
-// The same for figures, and for those of rules with quotas.
+// The same for counters, and for those of rules with quotas.
 bool report_sums(struct sandbox *s);
 
 // DENIED, LOOKUP, FLOW or FLOW_END.
 void report(struct sandbox *s, enum relay_report_kind kind, const struct report_about *about);
 
-// A refusal in one line.
+// Reports a refusal.
 void report_denied(struct sandbox *s, enum net_reason reason, const struct report_about *about);
 
-// Is it a quota that was used up?
+// Whether the reason is an exhausted quota.
 bool report_is_quota(enum net_reason reason);
 
 // Number of the rule at an index of the policy, for reports.

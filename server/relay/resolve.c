@@ -14,7 +14,7 @@
 
 #include "address.h"
 #include "report.h"
-#include "sandboxes.h"
+#include "sandbox.h"
 
 enum {
     CHANNELS = 64,
@@ -169,6 +169,15 @@ resolve_init(struct relay *r, const struct relay_order *configure)
     for (size_t i = 0; i < CHANNELS && fine; i++)
         fine = open_channel(&c.channels[i], configure);
     return fine;
+}
+
+void
+resolve_end(void)
+{
+    for (size_t i = 0; i < CHANNELS; i++)
+        ares_destroy(
+            c.channels[i].ares); // tells the lookups that run, and gives their sockets back
+    ares_library_cleanup();
 }
 
 // One that is idle, else any: from a place that nobody can guess.

@@ -20,28 +20,30 @@ enum {
 enum resolve_result {
     RESOLVE_OK,        // the name has addresses
     RESOLVE_NO_NAME,   // NXDOMAIN
-    RESOLVE_NO_DATA,   // it exists, without addresses
-    RESOLVE_FORBIDDEN, // all of its addresses are special and no rule names them; told as DENIED
-    RESOLVE_FAILED,    // servers do not answer
-    RESOLVE_FULL,      // too many lookups or names; told as DENIED
+    RESOLVE_NO_DATA,   // the name exists, without addresses
+    RESOLVE_FORBIDDEN, // all of its addresses are special and no rule names them; reported as DENIED
+    RESOLVE_FAILED,    // the servers do not answer
+    RESOLVE_FULL,      // too many lookups or names; reported as DENIED
 };
 
-// Lies in what waits. To stop waiting: list_remove(&w->node).
+// Embedded in the waiting object. To stop waiting: list_remove(&w->node).
 struct resolve_waiter {
     struct list node;
-    const struct net_user *user; // who asks; borrowed until resolve_name() is back
-    // name: RESOLVE_OK only. The waiter is in no list any more and may be freed.
+    const struct net_user *user; // the requester; borrowed until resolve_name() returns
+    // name: only with RESOLVE_OK. The waiter is in no list any more and may be freed.
     void (*done)(struct resolve_waiter *w, enum resolve_result result, struct name *name);
 };
 
-// Reads resolv.conf or takes the servers of the order; opens what must be open before the process locks itself in.
+// Reads resolv.conf or takes the servers of the order, and opens what must be open before the process drops its rights.
 bool resolve_init(struct relay *r, const struct relay_order *configure);
+// When no sandbox is open.
+void resolve_end(void);
 
-// Calls w->done once, maybe before it returns.
+// Calls w->done once, possibly before it returns.
 void resolve_name(struct sandbox *s, const char *text, struct resolve_waiter *w);
 
-// The sandbox is closed; those who waited have left.
+// The sandbox is closed; its waiters were removed.
 void resolve_drop(struct sandbox *s);
 
-// Every tick. True while lookups run.
+// Call at every tick. True while lookups run.
 bool resolve_tick(struct relay *r);

@@ -10,9 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "address.h"
 #include "dns.h"
-#include "maps.h"
 #include "names.h"
 #include "rate.h"
 #include "report.h"
@@ -76,7 +74,7 @@ sandboxes_init(struct relay *r)
 {
     list_init(&r->sandboxes);
     (void)uv_timer_init(&r->loop, &r->tick);
-    rate_init(r);
+    rate_init(r, tcp_turn);
     r->tick.data = r;
     for (uint32_t slot = 0; slot < BPF_SLOTS; slot++)
         r->table[slot].slot = slot;
@@ -173,22 +171,22 @@ sandbox_open(struct relay *r, const struct relay_order *o, const int *fds, size_
 {
     struct sandbox *s = &r->table[o->slot];
     size_t i = 0;
-    if (!s->open && !s->closing) {
+    const bool is_free = !s->open && !s->closing;
+    if (is_free) {
         reset(s, r, o);
         s->permit = permit_new(o);
-        while (s->permit != NULL && i < fds_n && listen_on(s, fds[i]))
+    }
+    if (is_free && s->permit != NULL) {
+        s->open = true;
+        set_rates(s);
+        list_append(&r->sandboxes, &s->node);
+        while (i < fds_n && listen_on(s, fds[i]))
             i++;
     }
-    if (i < fds_n) { // the process ends
-        for (; i < fds_n; i++)
-            (void)close(fds[i]);
-        return false;
-    }
-    assert(s->permit != NULL); // orders_check(): at least one listener came
-    s->open = true;
-    set_rates(s);
-    list_append(&r->sandboxes, &s->node);
-    return true;
+    bool done = i == fds_n; // else the process ends
+    for (; i < fds_n; i++)
+        (void)close(fds[i]);
+    return done;
 }
 
 bool
@@ -252,89 +250,27 @@ sandbox_close(struct sandbox *s)
     (void)uv_timer_start(&s->relay->tick, on_tick, 1, TICK_MS);
 }
 
-bool
-sandbox_flow(const struct sandbox *s, const uint8_t local[16], uint8_t protocol,
-             struct net_flow *out)
+void
+sandboxes_end(struct relay *r)
 {
-    static const uint8_t v6[12] = NET_FLOW_V6_PREFIX;
-    uint32_t low = (uint32_t)local[12] << 24 | (uint32_t)local[13] << 16 |
-                   (uint32_t)local[14] << 8 | local[15];
-    if (address_is_v4(local)) {
-        if ((low & ~(uint32_t)NET_FLOW_V4_MASK) != NET_FLOW_V4)
-            return false;
-        low &= NET_FLOW_V4_MASK;
-    } else if (memcmp(local, v6, sizeof v6) != 0) {
-        return false;
+    list_each(it, &r->sandboxes)
+    {
+        struct sandbox *s = list_entry(it, struct sandbox, node);
+        if (s->open)
+            sandbox_close(s);
     }
-    return maps_flow(s->relay->flows_fd, s->slot, s->generation, low, out) &&
-           out->protocol == protocol && out->port != 0;
-}
-
-// Whose the address is is asked only where the answer depends on it.
-struct permit_verdict
-sandbox_judge(const struct sandbox *s, const uint8_t address[16], uint16_t port, uint8_t protocol)
-{
-    const struct permit *p = s->permit;
-    struct permit_verdict v = permit_address(p, address, ADDRESS_OWN_WHOLE, port, protocol);
-    if (v.reason == NET_REASON_NONE)
-        return v;
-    v = permit_address(p, address, ADDRESS_NOT_OWN, port, protocol);
-    if (v.reason == NET_REASON_NONE ||
-        permit_address(p, address, ADDRESS_OWN_HOST, port, protocol).reason == NET_REASON_NONE)
-        v = permit_address(p, address, address_own(address), port, protocol);
-    return v;
-}
-
-bool
-sandbox_may_reach(const struct sandbox *s, const uint8_t address[16], uint16_t port,
-                  uint8_t protocol)
-{
-    const struct permit *p = s->permit;
-    if (permit_target(p, address, ADDRESS_OWN_WHOLE, port, protocol))
-        return true;
-    return (permit_target(p, address, ADDRESS_NOT_OWN, port, protocol) ||
-            permit_target(p, address, ADDRESS_OWN_HOST, port, protocol)) &&
-           permit_target(p, address, address_own(address), port, protocol);
-}
-
-static uint64_t
-left_of(uint64_t most, uint64_t used)
-{
-    if (most == 0)
-        return UINT64_MAX;
-    return used >= most ? 0 : most - used;
-}
-
-static uint64_t
-own_left(const struct sandbox *s, bool out)
-{
-    if (out && s->spent)
-        return 0;
-    return out ? left_of(s->permit->out_bytes_max, s->out_bytes)
-               : left_of(s->permit->in_bytes_max, s->in_bytes);
-}
-
-uint64_t
-sandbox_left(const struct sandbox *s, bool out, uint32_t rule)
-{
-    uint64_t own = own_left(s, out);
-    uint64_t of_rule = permit_rule_left(s->permit, rule);
-    return own < of_rule ? own : of_rule;
+    uv_close((uv_handle_t *)&r->tick, NULL); // nobody is left to report to
+    uv_close((uv_handle_t *)&r->rates, NULL);
 }
 
 void
-sandbox_count(struct sandbox *s, bool out, uint32_t rule, uint64_t n)
+sandboxes_free(struct relay *r)
 {
-    *(out ? &s->out_bytes : &s->in_bytes) += n;
-    if (rule < s->permit->rules_n)
-        s->permit->use[rule].bytes += n;
-    s->changed = true;
-}
-
-enum net_reason
-sandbox_quota_reason(const struct sandbox *s, bool out)
-{
-    if (own_left(s, out) > 0)
-        return NET_NAME_QUOTA;
-    return out ? NET_QUOTA : NET_IN_QUOTA;
+    list_each(it, &r->sandboxes)
+    {
+        struct sandbox *s = list_entry(it, struct sandbox, node);
+        list_remove(&s->node);
+        free(s->permit);
+        s->permit = NULL;
+    }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sandboxes that the broker opened: their listeners, policy, figures; and what the tick does for all of them.
+// The open sandboxes: their listeners, policy, counters; and the tick for all of them.
 #pragma once
 
 #include <stdbool.h>
@@ -9,37 +9,21 @@
 
 void sandboxes_init(struct relay *r);
 
-// OPEN: takes fds (*owned*, also on failure). False: not listeners of the kinds that they must be, or no memory.
+// OPEN: takes fds (*owned*, also on failure). False: not listeners of the right kinds, or out of memory.
 bool sandbox_open(struct relay *r, const struct relay_order *o, const int *fds, size_t fds_n);
 
-// POLICY. False: no memory.
+// POLICY. False: out of memory.
 bool sandbox_policy(struct sandbox *s, const struct relay_order *o);
 
-// SPENT, until another policy comes.
+// SPENT, until the policy changes.
 void sandbox_spent(struct sandbox *s);
 
-// Reports what was carried out of POLICY; later where the socket is full.
+// Reports that POLICY was carried out; later if the socket is full.
 void sandbox_in_force(struct sandbox *s);
 
-// CLOSE: cut at once; CLOSED is told when nothing is left.
+// CLOSE: closes everything at once; CLOSED is reported when nothing is left.
 void sandbox_close(struct sandbox *s);
 
-// The flow that a local address (as getsockname or a packet's control message tells it) and port stand for.
-bool sandbox_flow(const struct sandbox *s, const uint8_t local[16], uint8_t protocol,
-                  struct net_flow *out);
-
-// A flow to a literal address, and whether an allowed name may lead to an address: as permit.h has it, and with a look
-// whether the address is this host's own where that would change the answer.
-struct permit_verdict sandbox_judge(const struct sandbox *s, const uint8_t address[16],
-                                    uint16_t port, uint8_t protocol);
-bool sandbox_may_reach(const struct sandbox *s, const uint8_t address[16], uint16_t port,
-                       uint8_t protocol);
-
-// Bytes that may still go out (or come in) under the sandbox's quota and the rule's.
-uint64_t sandbox_left(const struct sandbox *s, bool out, uint32_t rule);
-
-// Bytes that went.
-void sandbox_count(struct sandbox *s, bool out, uint32_t rule, uint64_t n);
-
-// Where a flow's refusal or cut by quota comes from: NET_QUOTA, NET_IN_QUOTA or NET_NAME_QUOTA.
-enum net_reason sandbox_quota_reason(const struct sandbox *s, bool out);
+// At the relay's end: closes all of them; then, when the loop has closed their handles, frees their memory.
+void sandboxes_end(struct relay *r);
+void sandboxes_free(struct relay *r);

@@ -9,11 +9,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "../../proto/auto.h"
+#include "proto/auto.h"
 #include "address.h"
 #include "dns.h"
 #include "report.h"
-#include "sandboxes.h"
+#include "sandbox.h"
 
 static void
 refuse(int fd)

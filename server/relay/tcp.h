@@ -33,7 +33,7 @@ enum {
 
 enum flow_state { FLOW_NAMING, FLOW_DIALLING, FLOW_RETRYING, FLOW_OPEN };
 
-// One direction.
+// One direction of a flow.
 struct lane {
     uint64_t bytes;
     bool ended;   // end of file was read and passed on
@@ -66,53 +66,56 @@ struct flow {
     uint64_t attempt_until_ms;
 };
 
-// A table of `n` flows. False without memory.
+// Makes a table of `n` flows. False: out of memory.
 bool tcp_init(uint32_t n);
 
 // The callback of TCP listeners; uv.data is the struct listener.
 void tcp_on_listener(uv_poll_t *uv, int status, int events);
 
-// Cuts what another policy forbids.
+// Closes flows that the new policy forbids.
 void tcp_recheck(struct sandbox *s);
 
 // The sandbox is closed.
 void tcp_drop(struct sandbox *s);
 
-// Every tick: dials that took too long, rates. True while there are flows.
+// Call at every tick: timeouts of connection attempts, rates. True while there are flows.
 bool tcp_tick(struct relay *r);
 
-// tcp_copy.c: moves what can be moved both ways, and asks the loop for what is missing. Ends the flow when it is over.
+// tcp_copy.c: moves data in both directions as far as possible, and sets the events to wait for. Ends the flow when it
+// has ended.
 void tcp_copy(struct flow *f);
+// The same for one that waited for its rate.
+void tcp_turn(struct list *waits);
 
-// Ends it. reset: both sides get a RST. reason: why it was cut. A quota's cut lets the far end have what was sent before:
-// then the flow goes on without a job's side (draining).
+// Ends the flow. reset: both sides get a RST. reason: why it was cut. After a cut by a quota the destination still gets
+// the data that was sent before: the flow continues without the job's side (draining).
 void tcp_end(struct flow *f, bool reset, enum net_reason reason);
 
-// tcp_end.c: it met the end of a quota, and with it those that have no more to send either.
+// tcp_end.c: the flow reached a quota, and with it all flows that may send nothing more.
 void tcp_over_quota(struct flow *f, bool out);
 
-// Ends those that have nothing left to send, or had their time.
+// Ends draining flows that have nothing left to send, or have reached their timeout.
 void tcp_drained(struct sandbox *s);
 
-// One of the table, nothing in it set; NULL: it is full. And how many are in use.
+// A flow from the table, with nothing set; NULL: the table is full. And the number of flows in use.
 struct flow *tcp_take(void);
 uint32_t tcp_flows(void);
 
-// Whether its close sends a RST and drops what was not sent yet. On from the start, so that the end of the process does
-// the same; off for a flow that both sides have ended.
+// Whether close() sends a RST and drops unsent data. On from the start, so that the end of the process does the same;
+// off for a flow that both sides have ended.
 void tcp_reset_at_close(int fd, bool on);
 
-// It is dialled, or needs no dialling any more.
+// It is connected, or needs no connection any more.
 void tcp_set_open(struct flow *f);
 
-// The loop has let go of one of its sockets.
+// The loop has released one of its sockets.
 void tcp_on_closed(uv_handle_t *h);
 
-// What is reported of it.
+// The report about a flow.
 struct report_about tcp_about(const struct flow *f);
 
-// The next address that may be reached. A flow whose addresses all failed is reset, as a refused connection is.
+// Connects to the next address that is permitted. A flow with no address left is reset, like a refused connection.
 void tcp_dial_next(struct flow *f);
 
-// The callback of both ends' sockets.
+// The callback of both sockets.
 void tcp_on_ready(uv_poll_t *uv, int status, int events);

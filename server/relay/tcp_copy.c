@@ -4,7 +4,7 @@
 #include <sys/socket.h>
 
 #include "rate.h"
-#include "sandboxes.h"
+#include "sandbox.h"
 #include "tcp.h"
 
 enum outcome { MOVED, WAIT_READ, WAIT_WRITE, ENDED, BROKEN, OVER_QUOTA };
@@ -104,4 +104,10 @@ tcp_copy(struct flow *f)
     int peer = (in ? UV_READABLE : 0) | (f->out.blocked ? UV_WRITABLE : 0);
     watch_want(&f->job, job, tcp_on_ready);
     watch_want(&f->peer, peer, tcp_on_ready);
+}
+
+void
+tcp_turn(struct list *waits)
+{
+    tcp_copy(list_entry(waits, struct flow, waits));
 }

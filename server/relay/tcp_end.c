@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "report.h"
-#include "sandboxes.h"
+#include "sandbox.h"
 #include "tcp.h"
 
 static struct {

@@ -14,7 +14,8 @@
 #include "rate.h"
 #include "report.h"
 #include "resolve.h"
-#include "sandboxes.h"
+#include "sandbox.h"
+#include "udp_reply.h"
 
 enum {
     BUCKETS = 16384,
@@ -94,6 +95,15 @@ on_closed(uv_handle_t *h)
     list_append(&t.unused, &a->node);
 }
 
+static struct association *
+find(const struct udp_key *key)
+{
+    struct association *a = *bucket_of(key);
+    while (a != NULL && memcmp(&a->key, key, sizeof *key) != 0)
+        a = a->next;
+    return a;
+}
+
 // reason: why it was cut; NET_REASON_NONE: it had its time.
 static void
 end(struct association *a, enum net_reason reason)
@@ -128,46 +138,6 @@ end(struct association *a, enum net_reason reason)
     a->name = NULL;
     if (!watch_close(&a->watch, on_closed))
         list_append(&t.unused, &a->node);
-}
-
-void
-udp_reply(const struct listener *l, const struct sockaddr_storage *to, const uint8_t local[16],
-          const void *bytes, size_t n)
-{
-    union {
-        struct cmsghdr align;
-        char bytes[CMSG_SPACE(sizeof(struct in6_pktinfo))];
-    } control;
-    memset(&control, 0, sizeof control);
-    struct sockaddr_storage name = *to;
-    struct iovec iov = {.iov_base = (void *)(uintptr_t)bytes, .iov_len = n};
-    struct msghdr m = {
-        .msg_name = &name,
-        .msg_namelen = to->ss_family == AF_INET ? (socklen_t)sizeof(struct sockaddr_in)
-                                                : (socklen_t)sizeof(struct sockaddr_in6),
-        .msg_iov = &iov,
-        .msg_iovlen = 1,
-        .msg_control = control.bytes,
-        .msg_controllen = sizeof control.bytes,
-    };
-    struct cmsghdr *c = CMSG_FIRSTHDR(&m);
-    if (to->ss_family == AF_INET) {
-        struct in_pktinfo info = {0};
-        memcpy(&info.ipi_spec_dst, local + ADDRESS_V4_AT, sizeof info.ipi_spec_dst);
-        c->cmsg_level = IPPROTO_IP;
-        c->cmsg_type = IP_PKTINFO;
-        c->cmsg_len = CMSG_LEN(sizeof info);
-        memcpy(CMSG_DATA(c), &info, sizeof info);
-        m.msg_controllen = CMSG_SPACE(sizeof info);
-    } else {
-        struct in6_pktinfo info = {0};
-        memcpy(&info.ipi6_addr, local, sizeof info.ipi6_addr);
-        c->cmsg_level = IPPROTO_IPV6;
-        c->cmsg_type = IPV6_PKTINFO;
-        c->cmsg_len = CMSG_LEN(sizeof info);
-        memcpy(CMSG_DATA(c), &info, sizeof info);
-    }
-    (void)sendmsg(l->watch.fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 // Empty datagrams are bytes to nobody, but they are not let through for ever.
@@ -292,28 +262,19 @@ on_resolved(struct resolve_waiter *w, enum resolve_result result, struct name *n
     (void)dial(a);
 }
 
-// The first datagram of a job's socket to a flow. NULL: refused, or its name is being resolved and the datagram lost.
+static bool
+has_room(const struct sandbox *s)
+{
+    return !list_empty(&t.unused) && s->connections < RELAY_CONNECTIONS &&
+           share_left(s->associations_n, t.n, s->relay->associations_max);
+}
+
+// An unused one, in the table from now on.
 static struct association *
-begin(struct listener *l, const struct udp_key *key, const struct sockaddr_storage *job,
-      const struct net_flow *flow)
+association_new(struct listener *l, const struct udp_key *key, const struct sockaddr_storage *job,
+                const struct net_flow *flow, struct name *name)
 {
     struct sandbox *s = l->sandbox;
-    struct report_about about = {.address = flow->address,
-                                 .user = &flow->user,
-                                 .rule = UINT32_MAX,
-                                 .port = flow->port,
-                                 .protocol = IPPROTO_UDP};
-    uint32_t index = names_index(flow->address);
-    struct name *name = index != 0 ? names_at(s, index) : NULL;
-    if (index != 0 && name == NULL) {
-        report_denied(s, NET_NO_RULE, &about);
-        return NULL;
-    }
-    if (list_empty(&t.unused) || s->connections >= RELAY_CONNECTIONS ||
-        !share_left(s->associations_n, t.n, s->relay->associations_max)) {
-        report_denied(s, NET_FULL, &about);
-        return NULL;
-    }
     struct association *a = list_entry(t.unused.next, struct association, node);
     list_remove(&a->node);
     *a = (struct association){.sandbox = s,
@@ -339,11 +300,35 @@ begin(struct listener *l, const struct udp_key *key, const struct sockaddr_stora
     names_hold(s, name);
     t.n++;
     tick_need(s->relay);
+    return a;
+}
+
+// The first datagram of a job's socket to a flow. NULL: refused, or its name is being resolved and the datagram lost.
+static struct association *
+begin(struct listener *l, const struct udp_key *key, const struct sockaddr_storage *job,
+      const struct net_flow *flow)
+{
+    struct sandbox *s = l->sandbox;
+    const struct report_about about = {.address = flow->address,
+                                       .user = &flow->user,
+                                       .rule = UINT32_MAX,
+                                       .port = flow->port,
+                                       .protocol = IPPROTO_UDP};
+    const uint32_t index = names_index(flow->address);
+    struct name *name = index != 0 ? names_at(s, index) : NULL;
+    if (index != 0 && name == NULL) {
+        report_denied(s, NET_NO_RULE, &about);
+        return NULL;
+    }
+    if (!has_room(s)) {
+        report_denied(s, NET_FULL, &about);
+        return NULL;
+    }
+    struct association *a = association_new(l, key, job, flow, name);
     if (name == NULL)
         return dial(a) ? a : NULL;
-    resolve_name(s, name->text, &a->waiter);
-    for (a = *bucket; a != NULL && memcmp(&a->key, key, sizeof *key) != 0;)
-        a = a->next;
+    resolve_name(s, name->text, &a->waiter); // may be answered at once, and end it
+    a = find(key);
     return a != NULL && a->watch.live ? a : NULL;
 }
 
@@ -388,9 +373,7 @@ on_datagram(struct listener *l, const struct sockaddr_storage *from, const uint8
     struct udp_key key = {.slot = s->slot};
     memcpy(key.local, local, sizeof key.local);
     address_from_sockaddr(from, key.source, &key.port);
-    struct association *a = *bucket_of(&key);
-    while (a != NULL && memcmp(&a->key, &key, sizeof key) != 0)
-        a = a->next;
+    struct association *a = find(&key);
     if (a != NULL && still_leads(a)) {
         forward(a, s->relay->scratch, n);
         return;

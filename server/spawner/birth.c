@@ -2,7 +2,7 @@
 // CREATE: from a request to a guest that runs. Nothing here waits; a birth is a slot in state BORN whose channel and
 // process are watched.
 //
-//   request -> QUEUED -> user namespace (kept), cgroups, sockets, clone3 -> BORN
+//   request -> QUEUED -> sockets; its tier: namespaces, cgroups, clone3 (tier_process.c) -> BORN
 //   channel: an error, or the end of the process   -> killed, removed, answered with what failed
 //            the disk's descriptor                  -> what only the child needed is closed
 //            end of file after that: exec was done  -> answered with the descriptors -> LIVE
@@ -16,29 +16,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "../../proto/auto.h"
-#include "holder.h"
+#include "proto/auto.h"
+#include "proto/fdpass.h"
 #include "io.h"
 #include "spawner.h"
-
-bool
-netns_fill(struct spawner *s)
-{
-    if (s->net_n >= s->config->netns_pool || s->net_n >= NETNS_POOL_MAX)
-        return false;
-    struct err ignored; // tells itself when a child makes its own
-    int fd = holder_network_namespace(s->net_home_fd, s->proc_fd, &ignored);
-    if (fd < 0)
-        return false;
-    s->net_pool[s->net_n++] = io_keep_fd(fd);
-    return true;
-}
-
-static int
-low_copy(int fd)
-{
-    return fcntl(fd, F_DUPFD_CLOEXEC, FD_CHILD_MAX);
-}
+#include "tier.h"
 
 static int
 make_sockets(struct spawner *s, struct slot *slot, struct err *e)
@@ -57,62 +39,6 @@ make_sockets(struct spawner *s, struct slot *slot, struct err *e)
     slot->channel_theirs_fd = pair[1];
     if (!event_add(s, slot->channel_fd, EVENT_CHANNEL, slot->number, EPOLLIN))
         return err_sys(e, errno, "watch the child's channel");
-    return 0;
-}
-
-// The namespaces that are made ahead, where the child can reach them.
-static int
-take_namespaces(struct spawner *s, struct slot *slot, struct err *e)
-{
-    if (slot->userns_fd < 0) {
-        int fd = holder_user_namespace(slot->uid, s->proc_fd, e);
-        if (fd < 0)
-            return fd;
-        slot->userns_fd = io_keep_fd(fd);
-    }
-    slot->userns_low_fd = low_copy(slot->userns_fd);
-    if (slot->userns_low_fd < 0)
-        return err_sys(e, errno, "user namespace: copy the descriptor");
-    if (s->net_n > 0) {
-        int fd = s->net_pool[--s->net_n];
-        slot->net_fd = low_copy(fd);
-        (void)close(fd);
-    }
-    return 0;
-}
-
-static int
-clone_child(struct spawner *s, struct slot *slot, struct err *e)
-{
-    const struct cgroup_sandbox cgroup = slot->cgroup; // the table of slots is not the child's
-    const struct child_plan plan = {
-        .cgroup = &cgroup,
-        .tree = s->tree,
-        .sandbox = {.template = slot->template,
-                    .userns_fd = slot->userns_low_fd,
-                    .uid = slot->uid,
-                    .disk_bytes = slot->limits.disk_bytes,
-                    .inodes = slot->limits.inodes,
-                    .memory_bytes = slot->limits.memory_bytes,
-                    .cpu_millis = slot->limits.cpu_millis,
-                    .hidden_fd = cgroup.tree_fd},
-        .filter = &s->guest_filter,
-        .hostname = s->config->templates[slot->template].hostname,
-        .net_fd = slot->net_fd,
-        .socket_fd = slot->socket_theirs_fd,
-        .channel_fd = slot->channel_theirs_fd,
-        .job_filter_fd = s->job_filter_fd,
-        .exe_fd = s->exe_fd,
-        .null_fd = s->null_fd,
-        .proc_fd = s->proc_fd,
-        .cores_piped = s->cores_piped,
-    };
-    int r = child_start(&plan, &slot->pid_fd, e);
-    if (r < 0)
-        return r;
-    slot->pid_fd = io_keep_fd(slot->pid_fd);
-    if (!event_add(s, slot->pid_fd, EVENT_PROCESS, slot->number, EPOLLIN))
-        return err_sys(e, errno, "watch the first process");
     return 0;
 }
 
@@ -165,16 +91,11 @@ birth_start(struct spawner *s, struct slot *slot)
     s->births++;
     slot->deadline_ns = io_now_ns() + BIRTH_MS * UINT64_C(1000000);
     slot->poll_ns = slot->deadline_ns;
-    int r = take_namespaces(s, slot, &e);
+    int r = make_sockets(s, slot, &e);
     if (r == 0)
-        r = cgroup_make(&s->cgroups, slot->name, slot->uid, s->proc_fd, &slot->limits,
-                        &slot->cgroup, &e);
-    if (r == 0) {
-        slot->cgroup.fd = io_keep_fd(slot->cgroup.fd);
-        r = make_sockets(s, slot, &e);
-    }
-    if (r == 0)
-        r = clone_child(s, slot, &e);
+        r = tier_of(s, slot)->make(s, slot, &e);
+    if (r == 0 && !event_add(s, slot->pid_fd, EVENT_PROCESS, slot->number, EPOLLIN))
+        r = err_sys(&e, errno, "watch the first process");
     if (r < 0)
         birth_failed(s, slot, &e);
 }
@@ -191,33 +112,17 @@ static void
 birth_done(struct spawner *s, struct slot *slot)
 {
     int fds[SPAWN_FDS_MAX];
-    unsigned n = 0;
-    static const enum spawn_fd v1[CG_N] = {
-        [CG_MEMORY] = SPAWN_FD_MEMORY,
-        [CG_CPU] = SPAWN_FD_CPU,
-        [CG_PIDS] = SPAWN_FD_PIDS,
-        [CG_IO] = SPAWN_FD_BLKIO,
-    };
+    unsigned n = 1;
     struct answer *a = slot->answer;
     struct spawn_reply *r = answer_reply(a);
-    int auto_close cgroup_fd = low_copy(slot->cgroup.fd);
-    int auto_close disk_fd = low_copy(slot->disk_fd);
-    if (cgroup_fd < 0 || disk_fd < 0) {
-        struct err e;
-        (void)err_sys(&e, errno, "copy the cgroup's and the disk's descriptor");
+    struct err e;
+    r->fds = 1u << SPAWN_FD_GUEST;
+    if (tier_of(s, slot)->figures(slot, fds, &n, &r->fds, &e) < 0) {
+        r->fds = 0;
         birth_failed(s, slot, &e);
         return;
     }
-    fds[n++] = take_fd(&slot->socket_fd);
-    fds[n++] = take_fd(&cgroup_fd);
-    r->fds = 1u << SPAWN_FD_GUEST | 1u << SPAWN_FD_CGROUP | 1u << SPAWN_FD_DISK;
-    for (int c = 0; c < CG_N; c++) {
-        if (slot->cgroup.v1_fd[c] < 0)
-            continue;
-        fds[n++] = take_fd(&slot->cgroup.v1_fd[c]);
-        r->fds |= 1u << v1[c];
-    }
-    fds[n++] = take_fd(&disk_fd);
+    fds[0] = take_fd(&slot->socket_fd);
     r->ok = 1;
     r->slot = slot->number;
     r->generation = slot->generation;
@@ -229,28 +134,14 @@ birth_done(struct spawner *s, struct slot *slot)
     answer_send(s, a, fds, n);
 }
 
-// One packet of the channel: its length, 0 at the end, a negative errno. *fd: a descriptor that came with it, or -1.
-static ssize_t
+// One packet of the channel. 1: *said is filled, and *fd where a descriptor came; 0: the end; otherwise a negative errno.
+static int
+// NOLINTNEXTLINE(readability-non-const-parameter): fdpass_receive() writes it
 channel_read(int channel_fd, struct err *said, int *fd)
 {
-    union {
-        struct cmsghdr align;
-        char bytes[CMSG_SPACE(sizeof(int))];
-    } control;
-    struct iovec iov = {said, sizeof *said};
-    struct msghdr m = {.msg_iov = &iov,
-                       .msg_iovlen = 1,
-                       .msg_control = control.bytes,
-                       .msg_controllen = sizeof control.bytes};
-    *fd = -1;
-    ssize_t n = recvmsg(channel_fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    if (n < 0)
-        return -errno;
-    const struct cmsghdr *h = CMSG_FIRSTHDR(&m);
-    if (h && h->cmsg_level == SOL_SOCKET && h->cmsg_type == SCM_RIGHTS &&
-        h->cmsg_len == CMSG_LEN(sizeof(int)))
-        memcpy(fd, CMSG_DATA(h), sizeof(int));
-    return n;
+    struct fdpass m = {said, sizeof *said, fd, 1};
+    int r = fdpass_receive(channel_fd, &m, MSG_DONTWAIT);
+    return r > 0 && m.n != sizeof *said ? -EPROTO : r;
 }
 
 // Whether the child is over, and how; it is not reaped.
@@ -276,33 +167,47 @@ ended_silently(const struct slot *slot, struct err *e)
                   known ? how.si_status : 0);
 }
 
+// Everything but exec is done, and this is the disk's descriptor.
+static void
+take_disk(struct slot *slot, int fd)
+{
+    slot->disk_fd = io_keep_fd(fd);
+    close_childs(slot);
+}
+
+// Why the birth failed, from the last that was read of the channel: a packet, its end, or an error of our own.
+static void
+explain(const struct slot *slot, int r, struct err *said)
+{
+    if (r > 0)
+        err_sanitize(said);
+    else if (r == 0)
+        ended_silently(slot, said);
+    else
+        (void)err_sys(said, r, "listen to the first process");
+}
+
 void
 birth_heard(struct spawner *s, struct slot *slot)
 {
     if (slot->state != SLOT_BORN)
         return;
     struct err said;
-    int fd = -1;
-    ssize_t n = channel_read(slot->channel_fd, &said, &fd);
-    if (n == -EAGAIN || n == -EINTR)
-        return;
-    if (n == (ssize_t)sizeof said && said.code == ERR_OK && fd >= 0 && slot->disk_fd < 0) {
-        slot->disk_fd = io_keep_fd(fd);
-        close_childs(slot);
-        n = channel_read(slot->channel_fd, &said, &fd);
-        if (n == -EAGAIN)
-            return;
+    int r = 0;
+    for (;;) {
+        int auto_close fd = -1;
+        r = channel_read(slot->channel_fd, &said, &fd);
+        if (r <= 0 || said.code != ERR_OK || fd < 0 || slot->disk_fd >= 0)
+            break;
+        take_disk(slot, take_fd(&fd));
     }
-    if (fd >= 0)
-        (void)close(fd);
-    if (n == 0 && slot->disk_fd >= 0) {
+    if (r == -EAGAIN)
+        return;
+    if (r == 0 && slot->disk_fd >= 0) {
         birth_done(s, slot);
         return;
     }
-    if (n == (ssize_t)sizeof said)
-        err_sanitize(&said);
-    else
-        ended_silently(slot, &said);
+    explain(slot, r, &said);
     birth_failed(s, slot, &said);
 }
 

@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "../../proto/auto.h"
+#include "proto/auto.h"
 #include "cgroup_leaf.h"
 #include "holder.h"
 #include "io.h"
@@ -330,39 +330,68 @@ find_changed(const struct cgroups *cg, const struct spawn_limits *l, const struc
     }
 }
 
+// Where the files of each controller are while limits change.
+struct limit_dirs {
+    int fd[CG_N];     // borrowed from the sandbox, or from `opened`
+    int opened[CG_N]; // owned; -1: none
+};
+
+static void
+limit_dirs_close(struct limit_dirs *d)
+{
+    for (int c = 0; c < CG_N; c++)
+        io_close(&d->opened[c]);
+}
+
+// The leaf's and the sandbox's own are open; a v1 cgroup of the sandbox's name is opened when something changes there.
+static int
+limit_dirs_open(struct limit_dirs *d, const struct cgroups *cg, const struct cgroup_sandbox *s,
+                const char *name, const bool changed[CG_N], struct err *e)
+{
+    for (int c = 0; c < CG_N; c++) {
+        const bool in_leaf = s->leaf && s->leaf->fd[c] >= 0;
+        d->fd[c] = in_leaf ? s->leaf->fd[c] : s->fd;
+        if (cg->body[c] != CG_V1 || !changed[c] || in_leaf)
+            continue;
+        d->opened[c] = openat(cg->v1_fd[c], name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+        d->fd[c] = d->opened[c];
+        if (d->opened[c] < 0)
+            return err_sys(e, errno, "open a v1 cgroup");
+    }
+    return 0;
+}
+
+// v2 would kill to get below a limit that is less than what is in use; v1 refuses. Both shall refuse.
+static int
+refuse_below_use(const struct cgroups *cg, const struct cgroup_sandbox *s,
+                 const struct spawn_limits *l, struct err *e)
+{
+    char text[40];
+    if (cg->body[CG_MEMORY] != CG_V2 ||
+        io_read_at(s->fd, "memory.current", text, sizeof text) <= 0 ||
+        strtoull(text, NULL, 10) <= l->memory_bytes)
+        return 0;
+    return err_sys(e, EBUSY, "memory limit below the %.20s bytes in use", text);
+}
+
 int
 cgroup_limit(const struct cgroups *cg, const struct cgroup_sandbox *s, const char *name,
              const struct spawn_limits *l, const struct spawn_limits *now, struct err *e)
 {
-    int dirs[CG_N];
-    int owned[CG_N] = {-1, -1, -1, -1};
+    struct limit_dirs dirs = {.opened = {-1, -1, -1, -1}};
     struct held held[CG_N];
     bool changed[CG_N];
-    int r = 0;
     for (int c = 0; c < CG_N; c++)
         held[c] = (struct held){.now = now};
     find_changed(cg, l, &held[0], changed);
-    for (int c = 0; c < CG_N && r == 0; c++) {
-        dirs[c] = s->leaf && s->leaf->fd[c] >= 0 ? s->leaf->fd[c] : s->fd;
-        if (cg->body[c] != CG_V1 || !changed[c] || dirs[c] != s->fd)
-            continue;
-        owned[c] = openat(cg->v1_fd[c], name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-        dirs[c] = owned[c];
-        if (owned[c] < 0)
-            r = err_sys(e, errno, "open a v1 cgroup");
-    }
-    char text[40];
-    // v2 would kill to get below a limit that is less than what is in use; v1 refuses. Both shall refuse.
-    if (r == 0 && changed[CG_MEMORY] && cg->body[CG_MEMORY] == CG_V2 &&
-        io_read_at(s->fd, "memory.current", text, sizeof text) > 0 &&
-        strtoull(text, NULL, 10) > l->memory_bytes)
-        r = err_sys(e, EBUSY, "memory limit below the %.20s bytes in use", text);
+    int r = limit_dirs_open(&dirs, cg, s, name, changed, e);
+    if (r == 0 && changed[CG_MEMORY])
+        r = refuse_below_use(cg, s, l, e);
     if (r == 0 && changed[CG_MEMORY] && cg->body[CG_MEMORY] == CG_V1)
-        raise_swap_first(dirs[CG_MEMORY], l);
+        raise_swap_first(dirs.fd[CG_MEMORY], l);
     if (r == 0)
-        r = write_limits(cg, dirs, l, held, e);
-    for (int c = 0; c < CG_N; c++)
-        io_close(&owned[c]);
+        r = write_limits(cg, dirs.fd, l, held, e);
+    limit_dirs_close(&dirs);
     return r;
 }
 

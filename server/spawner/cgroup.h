@@ -20,7 +20,7 @@
 
 #include "ops.h"
 
-// CPU time needs none: cpu.stat is in every v2 cgroup, on hybrid hosts too.
+// CPU time needs no controller: every v2 cgroup has cpu.stat, on hybrid hosts too.
 enum cgroup_controller { CG_MEMORY, CG_CPU, CG_PIDS, CG_IO, CG_N };
 enum cgroup_body { CG_ABSENT, CG_V1, CG_V2 };
 
@@ -28,13 +28,13 @@ enum {
     CGROUP_JOBS_MAX = 1024,  // cgroup.max.descendants of a sandbox, beside its own `guest`
     CGROUP_NAME_BYTES = 33,  // hex form of an id
     CGROUP_GUEST_PIDS = 1,   // added to the pids limit
-    CGROUP_EMPTY_MS = 10000, // how long the whole container may take to become empty
+    CGROUP_EMPTY_MS = 10000, // timeout for the whole container to become empty
 };
 
 struct cgroups {
     int fd;       // the container, v2
-    int lock_fd;  // the same, locked: a second spawner on it is refused
-    int relay_fd; // CONTAINER-relay, v2: the relay's own, which net_relay.bpf.c judges
+    int lock_fd;  // the same, locked, so that a second spawner is refused
+    int relay_fd; // CONTAINER-relay, v2: the relay's own, with net_relay.bpf.c
     char path[SPAWN_PATH_MAX];
     enum cgroup_body body[CG_N];
     int v1_fd[CG_N];  // containers of v1 bodies, else -1
@@ -49,7 +49,7 @@ struct cgroups {
     uint32_t leaves_made;
 };
 
-// One sandbox. All descriptors are owned; -1 where there is none.
+// The cgroups of one sandbox. All descriptors are owned; -1: none.
 struct cgroup_sandbox {
     int fd;                   // SANDBOX
     int guest_fd;             // SANDBOX/guest, for CLONE_INTO_CGROUP; -1: fd is what it is born in
@@ -57,7 +57,7 @@ struct cgroup_sandbox {
     int ns_fd;                // cgroup namespace rooted at SANDBOX; -1: the child makes its own
     int v1_fd[CG_N];          // leaves of v1 bodies
     int tasks_fd[CG_N];       // their `tasks`
-    struct cgroup_leaf *leaf; // those that are used again (cgroup_leaf.h); NULL: there are none
+    struct cgroup_leaf *leaf; // leaves for reuse (cgroup_leaf.h); NULL: none
 };
 #define CGROUP_SANDBOX_EMPTY                                                                       \
     (struct cgroup_sandbox)                                                                        \
@@ -79,26 +79,26 @@ int cgroup_close(struct cgroups *cg, struct err *e);
 int cgroup_make(struct cgroups *cg, const char *name, uint32_t uid, int proc_fd,
                 const struct spawn_limits *l, struct cgroup_sandbox *out, struct err *e);
 
-// Closes what only a birth needs: all but fd and leaf.
+// Closes the descriptors that only a birth needs: all but fd and leaf.
 void cgroup_close_birth(struct cgroup_sandbox *s);
 
-// Applies limits to a live sandbox, as far as they differ from `now`, those that it has; NULL: not known. On failure some
-// may be applied.
+// Applies limits to a live sandbox, if they differ from the current ones `now`; NULL: unknown. On failure some may be
+// applied.
 int cgroup_limit(const struct cgroups *cg, const struct cgroup_sandbox *s, const char *name,
                  const struct spawn_limits *l, const struct spawn_limits *now, struct err *e);
 
-// Kills everything in it, frozen or not. Returns at once.
+// Kills everything in it, frozen or not. Returns immediately.
 int cgroup_kill(int sandbox_fd, struct err *e);
 
-// Kills everything in job-N; 0 also when there is none.
+// Kills everything in job-N; 0 also if it does not exist.
 int cgroup_kill_job(int sandbox_fd, uint32_t job, struct err *e);
 
-// Begins to freeze or thaw.
+// Starts to freeze or thaw.
 int cgroup_freeze(int sandbox_fd, bool frozen, struct err *e);
 
 // A value of cgroup.events ("populated", "frozen"): 0, 1, or a negative errno.
 int cgroup_event(int sandbox_fd, const char *key);
 
-// Removes an empty sandbox's cgroups, those of jobs too; not its leaf, which is then given back. 0; -EBUSY: not yet, try
+// Removes an empty sandbox's cgroups, including those of jobs; returns its leaf for reuse. 0; -EBUSY: not yet, try
 // again; other: e.
 int cgroup_remove(const struct cgroups *cg, int sandbox_fd, const char *name, struct err *e);

@@ -30,14 +30,14 @@ struct cgroup_leaf {
 // Whether it has a part for this controller.
 bool cgroup_leaf_is_for(const struct cgroups *cg, enum cgroup_controller c);
 
-// Whether a folder under a v1 controller is a leaf's.
+// Whether a folder below a v1 controller is a leaf's.
 bool cgroup_leaf_is_name(const char *name);
 
-// One that is as new; *out stays as it is where there are none. It is the caller's until it is given back.
+// A leaf that is as good as new; *out is unchanged if there is none. The caller owns it until it gives it back.
 int cgroup_leaf_take(struct cgroups *cg, struct cgroup_leaf **out, struct err *e);
 
-// Back from a sandbox that has no process any more. limits: those that it has, NULL: not known. l may be NULL.
+// Gives a leaf back from a sandbox without processes. limits: its current limits, NULL: unknown. l may be NULL.
 void cgroup_leaf_give(struct cgroups *cg, struct cgroup_leaf *l, const struct spawn_limits *limits);
 
-// Removes those that were idle for too long. Returns after how many milliseconds to call it again, -1: not needed.
+// Removes leaves that were idle for too long. Returns the milliseconds until the next call, -1: not needed.
 int cgroup_leaf_tidy(struct cgroups *cg);

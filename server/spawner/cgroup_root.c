@@ -24,7 +24,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-#include "../../proto/auto.h"
+#include "proto/auto.h"
 #include "cgroup_leaf.h"
 #include "io.h"
 
@@ -219,7 +219,7 @@ lock_container(struct cgroups *cg, struct err *e)
     }
     // The other one may have removed it between our open and our lock.
     if (fstat(cg->lock_fd, &st) < 0 || faccessat(cg->lock_fd, "cgroup.procs", F_OK, 0) < 0)
-        return err_sys(e, EAGAIN, "cgroup %s went away", cg->path);
+        return err_sys(e, EAGAIN, "cgroup %s was removed", cg->path);
     return 0;
 }
 

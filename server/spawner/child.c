@@ -34,6 +34,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "proto/fdpass.h"
 #include "holder.h"
 #include "io.h"
 
@@ -134,7 +135,7 @@ step_cgroup_namespace(struct child *c, struct err *e)
 static int
 step_tree(struct child *c, struct err *e)
 {
-    return tree_enter(c->plan->tree, &c->plan->sandbox, &c->disk_fd, e);
+    return c->plan->enter(c->plan->tree, &c->plan->sandbox, &c->disk_fd, e);
 }
 
 static int
@@ -280,22 +281,8 @@ step_place(struct child *c, struct err *e)
 static bool
 say(int channel_fd, const struct err *e, int fd)
 {
-    union {
-        struct cmsghdr align;
-        char bytes[CMSG_SPACE(sizeof(int))];
-    } control = {.bytes = {0}};
-    struct iovec iov = {(void *)(uintptr_t)e, sizeof *e};
-    struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
-    if (fd >= 0) {
-        m.msg_control = control.bytes;
-        m.msg_controllen = sizeof control.bytes;
-        struct cmsghdr *h = CMSG_FIRSTHDR(&m);
-        h->cmsg_level = SOL_SOCKET;
-        h->cmsg_type = SCM_RIGHTS;
-        h->cmsg_len = CMSG_LEN(sizeof fd);
-        memcpy(CMSG_DATA(h), &fd, sizeof fd);
-    }
-    return sendmsg(channel_fd, &m, MSG_NOSIGNAL) == (ssize_t)sizeof *e;
+    const struct fdpass m = {(void *)(uintptr_t)e, sizeof *e, &fd, fd >= 0};
+    return fdpass_send(channel_fd, &m, 0) == 0;
 }
 
 static int
@@ -304,7 +291,7 @@ step_tell(struct child *c, struct err *e)
     (void)c;
     static const struct err done = {.code = ERR_OK};
     if (!say(PLACE_CHANNEL, &done, PLACE_END))
-        return err_sys(e, errno, "tell the spawner");
+        return err_sys(e, errno, "report to the spawner");
     (void)close(PLACE_END);
     return 0;
 }

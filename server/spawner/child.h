@@ -7,11 +7,12 @@
 #include "ops.h"
 #include "tree.h"
 
-// What a birth needs. All borrowed; descriptors that the child uses are below FD_KEEP_MIN and stay open until it has
-// spoken: until then it may share our descriptor table.
+// The input of a birth. All borrowed; the child may share our descriptor table until its first message, so descriptors
+// that it uses are below FD_KEEP_MIN and stay open until then.
 struct child_plan {
     const struct cgroup_sandbox *cgroup;
     const struct tree *tree;
+    int (*enter)(const struct tree *t, const struct tree_sandbox *s, int *disk_fd, struct err *e);
     struct tree_sandbox sandbox; // userns_fd too
     const struct filter *filter; // the guest's
     const char *hostname;
@@ -25,7 +26,7 @@ struct child_plan {
     bool cores_piped; // core_pattern is a pipe: see child.c
 };
 
-// Starts it. *pid_fd: owned by the caller, readable when the process has ended. What happened then comes on the
-// channel: a struct err with code ERR_OK and the descriptor for tree_resize when everything but exec is done; a struct
-// err that says what failed; end of file after the former: the guest runs.
+// Starts it. *pid_fd: owned by the caller, readable when the process has ended. The channel then receives a struct err
+// with code ERR_OK and the descriptor for tree_resize when everything except exec is done; or a struct err with the
+// failure; and end of file after the former when the guest runs.
 int child_start(const struct child_plan *p, int *pid_fd, struct err *e);

@@ -11,8 +11,8 @@
 #include <linux/sched.h>
 #include <sys/syscall.h>
 
-// As one instruction, so that the child does not return through a function that the parent returns through later, as it
-// would from syscall(2)'s wrapper. Returns what the kernel says: 0 in the child, a negative errno on failure.
+// Inline assembler, so that the child does not return through a function that the parent returns through later, as it
+// would with syscall(2)'s wrapper. Returns the kernel's result: 0 in the child, a negative errno on failure.
 static inline __attribute__((always_inline)) long
 clone_here(const struct clone_args *a)
 {

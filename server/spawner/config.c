@@ -50,23 +50,6 @@ check_path(const char *path, const char *field, struct err *e)
 }
 
 static int
-check_template(const struct spawn_template *t, struct err *e)
-{
-    if (!text_ends(t->name, sizeof t->name) || !name_ok(t->name))
-        return err_field(e, "templates.name", "not a name of letters, digits, '.', '_' and '-'");
-    if (!text_ends(t->hostname, sizeof t->hostname) || !name_ok(t->hostname))
-        return err_field(e, "templates.hostname", "not a host name");
-    for (size_t i = 0; i < SPAWN_TEMPLATE_PATHS_MAX; i++) {
-        if (t->paths[i][0] == '\0')
-            break;
-        int r = check_path(t->paths[i], "templates.paths", e);
-        if (r < 0)
-            return r;
-    }
-    return 0;
-}
-
-static int
 check_ids(const struct spawn_config *c, struct err *e)
 {
     if (c->slots == 0 || c->slots > SPAWN_SLOTS_MAX)
@@ -108,6 +91,10 @@ config_check(const struct spawn_config *c, struct err *e)
     if (r == 0)
         r = check_path(c->guest_path, "guest_path", e);
     if (r == 0)
+        r = check_path(c->reader_path, "reader_path", e);
+    if (r == 0 && c->config_file[0])
+        r = check_path(c->config_file, "config_file", e);
+    if (r == 0)
         r = check_bpf(c, e);
     if (r < 0)
         return r;
@@ -120,12 +107,7 @@ config_check(const struct spawn_config *c, struct err *e)
     memset(&largest, 0xff, sizeof largest);
     if (!config_limits_ok(&c->limits_max, &largest))
         return err_field(e, "limits_max", "none may be 0, cpu_weight is at most 10000");
-    if (c->templates_n == 0 || c->templates_n > SPAWN_TEMPLATES_MAX)
-        return err_field(e, "templates", "%u: must be 1 to %d", c->templates_n,
-                         SPAWN_TEMPLATES_MAX);
-    for (uint32_t i = 0; i < c->templates_n && r == 0; i++)
-        r = check_template(&c->templates[i], e);
-    return r;
+    return 0;
 }
 
 bool

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the spawner accepts from the broker: pure checks, before anything is done.
+// Checks of the broker's configuration: pure, before any action.
 #pragma once
 
 #include <stdbool.h>
@@ -11,7 +11,7 @@ enum { CONFIG_NETNS_POOL_MAX = 256 };
 // Checks every field of the first packet. INVALID_ARGUMENT with the field's name.
 int config_check(const struct spawn_config *c, struct err *e);
 
-// True when no limit is 0 or beyond its maximum. One that is not comes from a broken broker.
+// True if no limit is 0 or above its maximum. A correct broker sends no other limits.
 bool config_limits_ok(const struct spawn_limits *l, const struct spawn_limits *max);
 
 // First host id of a slot's range (ops.h). Range 0 is not given to any slot.

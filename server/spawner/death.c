@@ -16,6 +16,7 @@
 #include "cgroup_leaf.h"
 #include "io.h"
 #include "spawner.h"
+#include "tier.h"
 
 enum { PAUSE_FIRST_NS = 1000 * 1000, PAUSE_LAST_NS = 20 * 1000 * 1000 };
 
@@ -53,13 +54,7 @@ process_ended(struct spawner *s, struct slot *slot)
 void
 removal_start(struct spawner *s, struct slot *slot)
 {
-    struct err ignored; // ENOENT: there was no time to make it
-    // The end of pid 1 is the end of all in its pid namespace. What should even so be in the cgroup keeps that from being
-    // removed, and is killed there.
-    if (slot->pid_fd >= 0)
-        (void)syscall(SYS_pidfd_send_signal, slot->pid_fd, SIGKILL, NULL, 0);
-    else if (slot->cgroup.fd >= 0)
-        (void)cgroup_kill(slot->cgroup.fd, &ignored);
+    tier_of(s, slot)->kill(slot);
     io_close(&slot->disk_fd);
     look_first(slot, REMOVE_MS);
     slot_move(s, slot, SLOT_REMOVING);
@@ -102,15 +97,14 @@ removal_look(struct spawner *s, struct slot *slot, uint64_t now_ns)
     process_ended(
         s, slot); // before its event is read: a deadline must not pass over what has happened
     if (slot->pid_fd < 0) {
-        int r =
-            slot->cgroup.fd < 0 ? 0 : cgroup_remove(&s->cgroups, slot->cgroup.fd, slot->name, &e);
+        int r = tier_of(s, slot)->remove(s, slot, &e);
         if (r == 0) {
             removal_done(s, slot);
             return;
         }
-        (void)cgroup_kill(slot->cgroup.fd, &e); // whoever came after the first one
+        tier_of(s, slot)->kill(slot); // whoever came after the first one
     } else {
-        (void)err_set(&e, ERR_DEADLINE_EXCEEDED, "its first process is still there");
+        (void)err_set(&e, ERR_DEADLINE_EXCEEDED, "its first process still exists");
     }
     if (now_ns >= slot->deadline_ns)
         removal_late(s, slot, &e, now_ns);

@@ -45,7 +45,7 @@ probe_controllers(struct spawn_features *f, const struct cgroups *cg)
         [CG_PIDS] = {"cgroup-pids", "bounds the sandbox, not each job",
                      "processes are not limited"},
         [CG_IO] = {"cgroup-io", "counts the sandbox, not each job",
-                   "the bill has what processes count of their I/O themselves"},
+                   "the bill has the I/O that the processes themselves report"},
     };
     for (int c = 0; c < CG_N; c++) {
         enum cgroup_body body = cg->body[c];
@@ -120,7 +120,7 @@ probe_host(struct spawn_features *f, int proc_fd)
                       : "a pipe handler is set: jobs' limit is 1, which handlers should respect");
     first_line(AT_FDCWD, "/sys/kernel/mm/ksm/run", text, sizeof text);
     feature_add(f, "ksm-off", text[0] != '1', false, "same-page merging is %s",
-                text[0] == '1' ? "on: it leaks what pages others hold" : "off");
+                text[0] == '1' ? "on: it reveals the pages of other processes" : "off");
     first_line(proc_fd, "sys/fs/pipe-user-pages-soft", text, sizeof text);
     unsigned long pages = strtoul(text, NULL, 10); // 0: no limit
     bool enough = pages == 0 || pages / PIPE_PAGES_PER_JOB >= PIPE_JOBS;
@@ -146,7 +146,7 @@ probe_namespaces(struct spawn_features *f, int proc_fd)
     bool closed = text[0] == '1' || text[0] == '2';
     feature_add(f, "unprivileged-bpf-off", closed, false, "%s",
                 closed ? "only privileged programs load eBPF"
-                       : "host users may load eBPF; sandboxes may not, whatever this says");
+                       : "host users may load eBPF; sandboxes may not in any case");
 }
 
 void

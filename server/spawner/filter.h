@@ -8,14 +8,8 @@
 // by itself.
 #pragma once
 
-#include <linux/filter.h>
-
-#include "../../proto/err.h"
-
-struct filter {
-    struct sock_filter *code; // owned
-    unsigned short n;
-};
+#include "filter_code.h"
+#include "proto/err.h"
 
 // Spawner, at start. On success both are filled, *job_fd is a sealed memfd with the job's code: struct sock_filter[].
 int filter_compile(struct filter *guest, struct filter *job, int *job_fd, struct err *e);

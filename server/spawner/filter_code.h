@@ -6,10 +6,17 @@
 // compares a million verdicts with those of libseccomp's program of the same tables.
 #pragma once
 
-#include "filter.h"
+#include <linux/filter.h>
 
-// What an x86-64 process that uses the x32 numbers has set in them.
+#include "proto/err.h"
+
+struct filter {
+    struct sock_filter *code; // owned
+    unsigned short n;
+};
+
+// The bit that x32 system call numbers have set on x86-64.
 enum { FILTER_X32_BIT = 0x40000000 };
 
-// Fills f; its code is owned by the caller.
+// Fills f; the caller owns its code.
 int filter_code_make(struct filter *f, struct err *e);

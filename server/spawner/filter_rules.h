@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The system calls that jobs may make, as a table. What is not in it is refused with EPERM: the reasons are told in
-// SECURITY.md, and a test holds a list of what must stay refused.
+// The system calls that jobs may make, as a table. Any other call is refused with EPERM; SECURITY.md has the reasons,
+// and a test has a list of calls that must stay refused.
 #pragma once
 
 #include <stdint.h>
@@ -15,14 +15,14 @@ struct filter_arg {
 };
 
 struct filter_rule {
-    int nr; // negative where the architecture lacks the call
+    int nr; // negative if the architecture lacks the call
     struct filter_arg args[FILTER_ARGS_MAX];
 };
 
 extern const struct filter_rule filter_job_rules[];
 extern const unsigned filter_job_rules_n;
 
-// What the guest may do besides, and what its jobs are answered.
+// Additional calls of the guest, and the errno for its jobs.
 struct filter_extra {
     struct filter_rule rule;
     int job_error;
@@ -30,13 +30,13 @@ struct filter_extra {
 extern const struct filter_extra filter_guest_extras[];
 extern const unsigned filter_guest_extras_n;
 
-// Calls that libc replaces by an older one when they are missing: ENOSYS.
+// Calls that libc replaces by older ones if they are missing: ENOSYS.
 extern const int filter_absent[];
 extern const unsigned filter_absent_n;
 
-// Calls that programs do without where a file system lacks what they ask for: EOPNOTSUPP.
+// Calls that programs can do without, since some file systems lack the feature: EOPNOTSUPP.
 extern const int filter_unsupported[];
 extern const unsigned filter_unsupported_n;
 
-// The highest number that was looked at when the table was made; later ones answer ENOSYS.
+// The highest system call number when the table was made; later calls fail with ENOSYS.
 enum { FILTER_NR_REVIEWED = 469 };

@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// Short-lived processes that exist only so that the kernel makes a namespace for them.
+// Short-lived processes that exist only to make the kernel create a namespace.
 #pragma once
 
 #include <stdint.h>
 
-#include "../../proto/err.h"
+#include "proto/err.h"
 
-// A cgroup namespace rooted at a cgroup: a process is born there, opens its own namespace into the descriptor table it
-// shares with us, and ends; we sleep meanwhile (as with vfork). Returns the descriptor, or a negative errno with e.
+// Makes a cgroup namespace rooted at a cgroup: a process is born there, opens its own namespace into the shared
+// descriptor table, and exits; the spawner sleeps meanwhile (as with vfork). Returns the descriptor, or a negative
+// errno with e.
 int holder_cgroup_namespace(int cgroup_fd, int proc_fd, struct err *e);
 
-// A user namespace, owned by uid, that maps inside 0..65535 to [uid, uid + 65536), without setgroups, and without user
-// namespaces below it. Returns the descriptor, or a negative errno with e.
+// Makes a user namespace, owned by uid, that maps inside 0..65535 to [uid, uid + 65536), without setgroups, and without
+// user namespaces below it. Returns the descriptor, or a negative errno with e.
 int holder_user_namespace(uint32_t uid, int proc_fd, struct err *e);
 
-// A network namespace with its loopback up, owned by the first user namespace. Changes the caller's own for a moment;
-// home_fd is where it goes back to. Returns the descriptor, or a negative errno with e.
+// Makes a network namespace with its loopback up, owned by the first user namespace. Changes the caller's own namespace
+// for a moment; home_fd is the one to return to. Returns the descriptor, or a negative errno with e.
 int holder_network_namespace(int home_fd, int proc_fd, struct err *e);
 
-// In a child: a new network namespace for itself, loopback up.
+// In a child: makes a new network namespace for itself, with loopback up.
 int holder_network_namespace_here(int proc_fd, struct err *e);

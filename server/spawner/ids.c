@@ -21,7 +21,7 @@ ids_open(struct spawner *s, struct spawn_features *f)
     s->ids_fd = ours ? fd : -1;
     feature_add(f, "id-ranges", ours, true, "%s: %s%s", IDS_PATH,
                 ours      ? "each range of ids is one sandbox's at a time on this host"
-                : fd >= 0 ? "is not root's own file"
+                : fd >= 0 ? "does not belong to root"
                           : strerror(sys),
                 ours ? "" : "; another broker here may use the same ids (ids.base)");
     if (!ours)

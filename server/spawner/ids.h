@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which ranges of host ids are in use, by all spawners of this host: two brokers with the same configuration must not give the
-// same ids to two sandboxes. A byte of IDS_PATH per range, locked (F_OFD_SETLK, fcntl(2)) as long as its slot is in use; the
-// kernel unlocks when the spawner ends, however it ends.
+// Ranges of host ids in use by all spawners of this host: two brokers with the same configuration must not use the same
+// ids. Each range in use is a locked byte of IDS_PATH (F_OFD_SETLK, fcntl(2)); the kernel unlocks it when the spawner
+// ends, in any way.
 #pragma once
 
 #include "spawner.h"
 
 #define IDS_PATH "/run/stockade.ids"
 
-// Opens it, root's own. Without it ranges are not locked, which is a feature that is absent and degraded.
+// Opens the file, which must belong to root. Without it ranges are not locked, which is reported as a degraded feature.
 void ids_open(struct spawner *s, struct spawn_features *f);
 
 // False: another spawner uses this range now.

@@ -10,7 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../../proto/auto.h"
+#include "proto/now.h"
+#include "proto/auto.h"
 
 int
 io_write_at(int dir_fd, const char *path, const char *text, struct err *e)
@@ -51,9 +52,7 @@ io_read_at(int dir_fd, const char *path, char *text, size_t n)
 uint64_t
 io_now_ns(void)
 {
-    struct timespec t;
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+    return (uint64_t)now_ns(CLOCK_MONOTONIC);
 }
 
 int

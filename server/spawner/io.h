@@ -5,28 +5,28 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "../../proto/err.h"
+#include "proto/err.h"
 
 enum {
-    FD_CHILD_MAX =
-        16, // 0..15: where a child puts what it hands to exec; the spawner keeps them taken
-    FD_KEEP_MIN = 1024 // descriptors kept for a sandbox's life: a child need not copy them
+    // 0..15: descriptors that a child passes to exec; the spawner keeps them occupied
+    FD_CHILD_MAX = 16,
+    FD_KEEP_MIN = 1024 // descriptors kept for the life of a sandbox; a child need not copy them
 };
 
 // Writes a string to a file below a directory, in one write(2). Any thread, async-signal-safe but for the error.
 int io_write_at(int dir_fd, const char *path, const char *text, struct err *e);
 
-// The same with an unsigned number.
+// The same for an unsigned number.
 int io_write_u64_at(int dir_fd, const char *path, uint64_t n, struct err *e);
 
-// Reads a small file into text, NUL at its end. Length, or a negative errno.
+// Reads a small file into text, terminated by NUL. Returns the length, or a negative errno.
 long io_read_at(int dir_fd, const char *path, char *text, size_t n);
 
 // CLOCK_MONOTONIC.
 uint64_t io_now_ns(void);
 
-// Moves an owned descriptor to a number from FD_KEEP_MIN on (or leaves it when there is none left). Returns the new one.
+// Moves an owned descriptor to a number from FD_KEEP_MIN on (or leaves it if none is free). Returns the new one.
 int io_keep_fd(int fd);
 
-// Closes *fd unless it is -1, and empties it.
+// Closes *fd unless it is -1, and sets it to -1.
 void io_close(int *fd);

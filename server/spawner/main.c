@@ -31,13 +31,17 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../../proto/auto.h"
+#include "proto/auto.h"
+#include "proto/fdpass.h"
+#include "proto/leak.h"
+#include "proto/now.h"
 #include "cgroup_leaf.h"
 #include "config.h"
 #include "feature.h"
 #include "ids.h"
 #include "io.h"
 #include "programs.h"
+#include "reader_process.h"
 #include "relay_process.h"
 #include "spawner.h"
 
@@ -158,19 +162,16 @@ static void
 begin_time(const struct spawner *s, struct spawn_features *f)
 {
     struct err e = {.code = ERR_OK};
-    struct timespec monotonic;
-    struct timespec boot;
     char text[96];
-    (void)clock_gettime(CLOCK_MONOTONIC, &monotonic);
-    (void)clock_gettime(CLOCK_BOOTTIME, &boot);
     (void)snprintf(text, sizeof text, "monotonic -%lld 0\nboottime -%lld 0\n",
-                   (long long)monotonic.tv_sec, (long long)boot.tv_sec);
+                   (long long)(now_ns(CLOCK_MONOTONIC) / 1000000000),
+                   (long long)(now_ns(CLOCK_BOOTTIME) / 1000000000));
     bool yes = unshare(CLONE_NEWTIME) == 0 &&
                io_write_at(s->proc_fd, "self/timens_offsets", text, &e) == 0;
     int auto_close fd = openat(s->proc_fd, "self/ns/time_for_children", O_RDONLY | O_CLOEXEC);
     yes = fd >= 0 && setns(fd, CLONE_NEWTIME) == 0 && yes;
     feature_add(f, "time-namespace", yes, true, "%s",
-                yes ? "clocks of sandboxes begin at the broker's start"
+                yes ? "clocks of sandboxes start at the broker's start"
                     : "sandboxes see the host's uptime");
 }
 
@@ -192,59 +193,158 @@ open_basics(struct spawner *s, struct err *e)
     return 0;
 }
 
-// Without it the broker runs, and refuses what needs it.
-static void
-start_relay(struct spawner *s, struct spawn_features *f)
+// What the steps of the start share.
+struct start {
+    struct spawner *s;
+    struct spawn_config *config;
+    struct spawn_features *features;
+};
+
+static int
+step_root(struct start *st, struct err *e)
 {
-    struct err e;
-    int fd = relay_process_start(s, &e);
-    s->programs.map[BPF_FD_RELAY] = fd < 0 ? -1 : fd;
-    relay_process_tell(f, fd >= 0, &e);
+    (void)st;
+    return geteuid() == 0 ? 0 : err_set(e, ERR_PERMISSION_DENIED, "the spawner must be root");
 }
 
 static int
-start(struct spawner *s, struct spawn_config *config, struct spawn_features *f, struct err *e)
+step_config(struct start *st, struct err *e)
+{
+    int r = read_config(st->config, e);
+    if (r == 0)
+        st->s->config = st->config;
+    return r;
+}
+
+static int
+step_daemon(struct start *st, struct err *e)
+{
+    int r = become_daemon(e);
+    if (r == 0)
+        raise_descriptors(st->config, st->features);
+    return r;
+}
+
+static int
+step_state_dir(struct start *st, struct err *e)
+{
+    const char *dir = st->config->state_dir;
+    return mkdir(dir, 0755) == 0 || errno == EEXIST
+               ? 0
+               : err_sys(e, errno, "make the state directory %s", dir);
+}
+
+static int
+step_basics(struct start *st, struct err *e)
+{
+    return open_basics(st->s, e);
+}
+
+static int
+step_guest(struct start *st, struct err *e)
+{
+    return seal_guest(st->config->guest_path, &st->s->exe_fd, e);
+}
+
+static int
+step_cgroups(struct start *st, struct err *e)
+{
+    return cgroup_open(st->config->cgroup, &st->s->cgroups, &st->features->leftovers_cleared, e);
+}
+
+// What is not there is a feature that is absent, not a failed start.
+static int
+step_features(struct start *st, struct err *e)
+{
+    (void)e;
+    feature_probe(st->features, &st->s->cgroups, st->s->proc_fd);
+    ids_open(st->s, st->features);
+    programs_load(st->s, st->features);
+    return 0;
+}
+
+static int
+step_filters(struct start *st, struct err *e)
 {
     struct filter job = {NULL, 0};
-    if (geteuid() != 0)
-        return err_set(e, ERR_PERMISSION_DENIED, "the spawner must be root");
-    int r = read_config(config, e);
-    if (r == 0)
-        r = become_daemon(e);
-    if (r < 0)
-        return r;
-    s->config = config;
-    raise_descriptors(config, f);
-    if (mkdir(config->state_dir, 0755) < 0 && errno != EEXIST)
-        return err_sys(e, errno, "make the state directory %s", config->state_dir);
-    r = open_basics(s, e);
-    if (r == 0)
-        r = seal_guest(config->guest_path, &s->exe_fd, e);
-    if (r == 0)
-        r = cgroup_open(config->cgroup, &s->cgroups, &f->leftovers_cleared, e);
-    if (r < 0)
-        return r;
-    feature_probe(f, &s->cgroups, s->proc_fd);
-    ids_open(s, f);
-    programs_load(s, f);
-    r = filter_compile(&s->guest_filter, &job, &s->job_filter_fd, e);
+    int r = filter_compile(&st->s->guest_filter, &job, &st->s->job_filter_fd, e);
     free(job.code);
+    return r;
+}
+
+static int
+step_tree(struct start *st, struct err *e)
+{
     int below_fd = -1;
-    if (r == 0)
-        r = tree_prepare(config, s->cgroups.fd, &below_fd, &s->tree, f, e);
+    int r = tree_prepare(st->config, st->s->cgroups.fd, &below_fd, &st->s->tree, st->features, e);
     if (r < 0)
         return r;
-    (void)close(s->cgroups.fd);
-    s->cgroups.fd = below_fd;
-    begin_time(s, f);
-    (void)malloc_trim(0); // what compiling the filters took: every child would copy its page tables
-    if (!slots_init(s))
-        return err_sys(e, ENOMEM, "make the table of sandboxes");
-    start_relay(s, f);
-    s->reading = true;
-    if (!event_add(s, SPAWN_SOCKET_FD, EVENT_BROKER, 0, EPOLLIN))
-        return err_sys(e, errno, "watch the broker's socket");
+    (void)close(st->s->cgroups.fd);
+    st->s->cgroups.fd = below_fd;
     return 0;
+}
+
+static int
+step_time(struct start *st, struct err *e)
+{
+    (void)e;
+    begin_time(st->s, st->features);
+    return 0;
+}
+
+static int
+step_slots(struct start *st, struct err *e)
+{
+    (void)malloc_trim(0); // what compiling the filters took: every child would copy its page tables
+    return slots_init(st->s) ? 0 : err_sys(e, ENOMEM, "make the table of sandboxes");
+}
+
+// Without it the broker runs, and refuses what needs it.
+static int
+step_relay(struct start *st, struct err *e)
+{
+    int fd = relay_process_start(st->s, e);
+    st->s->programs.map[BPF_FD_RELAY] = fd < 0 ? -1 : fd;
+    relay_process_tell(st->features, fd >= 0, e);
+    return 0;
+}
+
+static int
+step_broker(struct start *st, struct err *e)
+{
+    st->s->reading = true;
+    return event_add(st->s, SPAWN_SOCKET_FD, EVENT_BROKER, 0, EPOLLIN)
+               ? 0
+               : err_sys(e, errno, "watch the broker's socket");
+}
+
+// In this order: the configuration says what all others need; programs and cgroups are opened by their paths before the
+// tree takes those away; time is the sandboxes' own before the first child is born.
+static int (*const steps[])(struct start *, struct err *) = {
+    step_root,     step_config,  step_daemon, step_state_dir, step_basics, step_guest, step_cgroups,
+    step_features, step_filters, step_tree,   step_time,      step_slots,  step_relay, step_broker,
+};
+
+static int
+start(struct start *st, struct err *e)
+{
+    int r = 0;
+    for (size_t i = 0; i < sizeof steps / sizeof steps[0] && r == 0; i++)
+        r = steps[i](st, e);
+    return r;
+}
+
+// In the reverse of the start, as far as that came: the relay, answers that nobody waits for any more, sandboxes and their
+// cgroups.
+static int
+take_down(struct spawner *s, struct err *e)
+{
+    relay_process_stop(s);
+    answers_drop(s);
+    slots_drop(s);
+    tree_free(s->tree);
+    free(s->guest_filter.code);
+    return s->cgroups.fd < 0 ? 0 : cgroup_close(&s->cgroups, e);
 }
 
 static bool
@@ -259,13 +359,7 @@ answer_failed(const struct err *e)
 static bool
 answer_config(struct spawner *s, struct spawn_features *f)
 {
-    struct spawn_reply r = {.op = SPAWN_CONFIGURE, .ok = 1};
-    union {
-        struct cmsghdr align;
-        char bytes[CMSG_SPACE(sizeof(int) * BPF_FDS)];
-    } control = {.bytes = {0}};
-    struct iovec iov[2] = {{&r, sizeof r}, {f, sizeof *f}};
-    struct msghdr m = {.msg_iov = iov, .msg_iovlen = 2};
+    static struct spawn_configured answer = {.reply = {.op = SPAWN_CONFIGURE, .ok = 1}};
     int fds[BPF_FDS];
     unsigned n = 0;
     for (int i = 0; i < BPF_FDS; i++) {
@@ -274,16 +368,9 @@ answer_config(struct spawner *s, struct spawn_features *f)
         f->bpf_fds |= 1u << i;
         fds[n++] = s->programs.map[i];
     }
-    if (n > 0) {
-        m.msg_control = control.bytes;
-        m.msg_controllen = CMSG_SPACE(n * sizeof(int));
-        struct cmsghdr *h = CMSG_FIRSTHDR(&m);
-        h->cmsg_level = SOL_SOCKET;
-        h->cmsg_type = SCM_RIGHTS;
-        h->cmsg_len = CMSG_LEN(n * sizeof(int));
-        memcpy(CMSG_DATA(h), fds, n * sizeof(int));
-    }
-    bool sent = sendmsg(SPAWN_SOCKET_FD, &m, MSG_NOSIGNAL) > 0;
+    answer.features = *f;
+    const struct fdpass m = {&answer, sizeof answer, fds, n};
+    bool sent = fdpass_send(SPAWN_SOCKET_FD, &m, 0) == 0;
     for (int i = 0; i < BPF_FDS; i++) {
         if (i != BPF_FD_NAMES)
             io_close(&s->programs.map[i]);
@@ -301,8 +388,14 @@ handle(struct spawner *s, const struct epoll_event *ev)
             answers_flush(s);
         return !s->reading || request_read(s);
     }
-    if (kind == EVENT_ATTACHER || kind == EVENT_RELAY) {
-        (kind == EVENT_RELAY ? relay_process_ended : programs_attached)(s);
+    static void (*const others[])(struct spawner *) = {
+        [EVENT_ATTACHER] = programs_attached,
+        [EVENT_RELAY] = relay_process_ended,
+        [EVENT_READER] = reader_process_ended,
+        [EVENT_READER_ASKS] = reader_process_asks,
+    };
+    if (kind >= EVENT_ATTACHER) {
+        others[kind](s);
         return true;
     }
     struct slot *slot = &s->slots[(uint32_t)ev->data.u64];
@@ -355,20 +448,19 @@ main(void)
                                    .said_fd = -1,
                                    .say_fd = -1};
     memset(s.programs.map, 0xff, sizeof s.programs.map); // -1 each
-    s.relay_fd = s.ids_fd = -1;
-    if (start(&s, &config, &features, &e) < 0) {
+    s.relay_fd = s.reader_fd = s.reader_asks_fd = s.ids_fd = -1;
+    struct start st = {&s, &config, &features};
+    int status = 0;
+    if (start(&st, &e) < 0) {
         (void)answer_failed(&e);
-        if (s.cgroups.fd >= 0) {
-            struct err ignored;
-            (void)cgroup_close(&s.cgroups, &ignored);
-        }
-        return 1;
-    }
-    if (answer_config(&s, &features))
+        status = 1;
+    } else if (answer_config(&s, &features)) {
         serve(&s);
-    relay_process_stop(&s);
-    if (cgroup_close(&s.cgroups, &e) == 0)
-        return 0;
-    (void)fprintf(stderr, "stockade-spawner: clean up: %s\n", e.text);
-    return 1;
+    }
+    if (take_down(&s, &e) < 0) {
+        (void)fprintf(stderr, "stockade-spawner: clean up: %s\n", e.text);
+        status = 1;
+    }
+    leak_judge();
+    return status;
 }

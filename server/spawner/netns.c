@@ -17,8 +17,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "../../bpf/net.h"
-#include "../../proto/auto.h"
+#include "bpf/net.h"
+#include "proto/auto.h"
 #include "io.h"
 #include "netns.h"
 
@@ -146,7 +146,7 @@ open_listener(const struct listener *l, struct err *e)
     if (bind(fd, (const struct sockaddr *)&at, at_n) < 0 ||
         (l->type == SOCK_STREAM && listen(fd, BACKLOG) < 0)) {
         if (errno == EADDRINUSE)
-            return err_set(e, ERR_FAILED_PRECONDITION, "listeners of a relay are there already");
+            return err_set(e, ERR_FAILED_PRECONDITION, "listeners of a relay already exist");
         return err_sys(e, errno, "listen");
     }
     return take_fd(&fd);
@@ -233,10 +233,10 @@ netns_dial(struct spawner *s, struct slot *slot, const struct spawn_request *q, 
     }
     if (fd < 0) {
         if (fd == -ECONNREFUSED || fd == -EAFNOSUPPORT || fd == -EADDRNOTAVAIL) {
-            (void)err_set(&e, ERR_FAILED_PRECONDITION, "nobody listens on port %u", port);
-            err_detail(&e, "PORT_CLOSED", NULL, "start what listens there first");
+            (void)err_set(&e, ERR_FAILED_PRECONDITION, "nothing listens on port %u", port);
+            err_detail(&e, "PORT_CLOSED", NULL, "start the server in the sandbox first");
         }
-        (void)err_wrap(&e, "dial into sandbox %s", slot->name);
+        (void)err_wrap(&e, "connect to sandbox %s", slot->name);
         answer_err(s, a, &e);
         return;
     }

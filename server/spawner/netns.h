@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Handlers of the operations that reach into a sandbox's network namespace.
+// Handlers of the operations inside a sandbox's network namespace.
 #pragma once
 
 #include "spawner.h"

@@ -4,7 +4,8 @@
 // The spawner is root; the broker, which parses bytes from strangers, is not. So every operation has a fixed size, and
 // names sandboxes by a slot number that the spawner itself handed out. Nothing in a request is a path. The spawner checks
 // each one against its table of operations and the state of the slot (as OpenSSH's monitor does); one that does not fit
-// is a broken or hostile broker, and ends everything.
+// is a broken or hostile broker, and ends everything. Descriptors come with one request alone, which is not the broker's:
+// SPAWN_ROOT.
 //
 //   broker --SOCK_SEQPACKET, one struct per packet--> spawner:   struct spawn_request
 //   spawner --------------------------------------> broker:      struct spawn_reply, with descriptors (SCM_RIGHTS)
@@ -16,16 +17,17 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "../../proto/err.h"
+#include "proto/err.h"
 
 enum {
     SPAWN_PATH_MAX = 256,
-    SPAWN_TEMPLATES_MAX = 16,
-    SPAWN_TEMPLATE_PATHS_MAX = 8,
-    SPAWN_SLOTS_MAX = 4095, // ranges of ids between 0x70010000 and 0x80000000
+    SPAWN_ROOTS_MAX = 48,       // those that are being replaced, and still in use, included
+    SPAWN_ROOT_LAYERS_MAX = 16, // a skeleton, /usr, and up to 14 further folders
+    SPAWN_SLOTS_MAX = 4095,     // ranges of ids between 0x70010000 and 0x80000000
     SPAWN_IDS_PER_SANDBOX = 65536,
     SPAWN_FDS_MAX = 8,
     SPAWN_SOCKET_FD = 3, // the spawner finds its end of the socket here after exec
+    SPAWN_ROOT_FDS_MAX = SPAWN_ROOT_LAYERS_MAX + 1,
 
     // Ids inside a sandbox.
     SANDBOX_UID_JOB = 1000, // "agent"
@@ -41,51 +43,46 @@ enum {
 // ids (UIDS-GIDS.md) ends below 0x70000000. Range 0 is the broker's own when no account "stockade" exists.
 #define SPAWN_ID_BASE_DEFAULT 0x70000000u
 
-// A kind of sandbox. Limits that the kernel keeps per sandbox; 0 is not allowed in any.
+// Limits that the kernel enforces per sandbox; none may be 0.
 struct spawn_limits {
     uint64_t memory_bytes;
     uint64_t disk_bytes;
     uint32_t inodes;
     uint32_t cpu_millis; // thousandths of a CPU per 100 ms period
     uint32_t cpu_weight; // 1 to 10000
-    uint32_t pids;       // of the jobs; the guest is added by the spawner
-};
-
-struct spawn_template {
-    char name[64];
-    char hostname[64];
-    // Absolute host folders, beside /usr, that jobs see read-only at the same place (such as /opt). "" ends the list.
-    char paths[SPAWN_TEMPLATE_PATHS_MAX][SPAWN_PATH_MAX];
+    uint32_t pids;       // of the jobs; the spawner adds the guest
 };
 
 struct spawn_config {
     uint32_t version; // SPAWN_VERSION
     uint32_t id_base;
     uint32_t slots;      // at most SPAWN_SLOTS_MAX
-    uint32_t broker_uid; // may read the cgroup directories that it is sent
+    uint32_t broker_uid; // account that may read the cgroup directories
     uint32_t broker_gid;
-    uint32_t templates_n;
-    uint32_t netns_pool;            // network namespaces kept ready
-    char state_dir[SPAWN_PATH_MAX]; // absolute, root's own, 0755: templates, lists for the reaper
-    char cgroup
-        [SPAWN_PATH_MAX]; // "": decide (delegated subtree, else /stockade); "/name": below the v2 root
+    uint32_t netns_pool;            // number of ready network namespaces
+    char state_dir[SPAWN_PATH_MAX]; // absolute, root's own, 0755: skeletons of roots, profiles
+    // "": decide (delegated subtree, else /stockade); "/name": below the v2 root
+    char cgroup[SPAWN_PATH_MAX];
     char guest_path[SPAWN_PATH_MAX]; // the static guest
     // BPF programs and the relay; "": none. The relay's account must not be root's, the broker's or a sandbox's.
     char loader_path[SPAWN_PATH_MAX];
+    // The reader (reader/read.h), and the configuration file that it reads: "": the default one. The broker cannot change
+    // which file that is once it has given its rights up.
+    char reader_path[SPAWN_PATH_MAX];
+    char config_file[SPAWN_PATH_MAX];
     char relay_path[SPAWN_PATH_MAX];
     uint32_t relay_uid;
     uint32_t relay_gid;
     struct spawn_limits limits_max; // no request goes beyond
-    struct spawn_template templates[SPAWN_TEMPLATES_MAX];
 };
-#define SPAWN_VERSION 1u
+#define SPAWN_VERSION 2u
 
-// A thing that was probed at start. `detail` says what was found, and what its absence means.
+// A feature that was probed at the start. `detail` has the result, and the consequences if it is missing.
 struct spawn_feature {
     char name[48];
     char detail[200];
     uint8_t available;
-    uint8_t degraded; // absent, and isolation or accounting is weaker for it
+    uint8_t degraded; // missing, which weakens isolation or accounting
 };
 
 enum {
@@ -96,17 +93,18 @@ enum {
 struct spawn_features {
     uint32_t hybrid; // cgroup v1 controllers beside a v2 hierarchy
     uint32_t n;
-    uint32_t
-        bpf_fds; // bits of enum spawn_bpf_fd: the descriptors that come with this packet, in that order
+    // bits of enum spawn_bpf_fd: the descriptors that come with this packet, in that order
+    uint32_t bpf_fds;
     uint32_t bpf;                // bits of enum spawn_bpf
     char cgroup[SPAWN_PATH_MAX]; // v2 path in use
-    char bpf_log
-        [SPAWN_BPF_LOG_MAX]; // why programs were not loaded, in libbpf's and the verifier's words
-    uint32_t leftovers_cleared; // sandboxes of an earlier crash that were found and removed
+    // why programs were not loaded: messages of libbpf and the verifier
+    char bpf_log[SPAWN_BPF_LOG_MAX];
+    uint32_t leftovers_cleared; // number of sandboxes of an earlier crash that were removed
     struct spawn_feature feature[SPAWN_FEATURES_MAX];
 };
 
-// Maps of the BPF programs (bpf/*.h), and the relay's socket, as the answer to the configuration brings them.
+// Maps of the BPF programs (bpf/*.h), and the relay's socket; their descriptors come with the answer to the
+// configuration.
 enum spawn_bpf_fd {
     BPF_FD_SANDBOXES = 0,
     BPF_FD_RULES,
@@ -131,67 +129,88 @@ enum spawn_bpf_fd {
     BPF_FDS,
 };
 
-// What is loaded and attached.
+// Loaded and attached programs.
 enum spawn_bpf {
     BPF_HAS_NET = 1,      // verdicts: without it "allowlist" and "open" are refused
     BPF_HAS_UNIX = 2,     // unix socket hooks (Linux 6.7)
     BPF_HAS_WATCH = 4,    // exec, fork, exit and the like
     BPF_HAS_SYSCALLS = 8, // the syscall tracepoint can be attached (SPAWN_WATCH)
     BPF_HAS_RELAY = 16,
-    BPF_HAS_GUARD = 32, // what the relay itself may reach: without it there is none
+    BPF_HAS_GUARD = 32, // the program that restricts the relay: without it there is no relay
 };
 
 enum spawn_op {
     SPAWN_CONFIGURE = 0, // the first reply only
     SPAWN_CREATE = 1,    // slot: free. Reply: the slot number, and descriptors (enum spawn_fd)
     SPAWN_LIMIT = 2,     // slot: live, frozen. Applies limits. Any may be raised or lowered
-    SPAWN_FREEZE = 3, // slot: live, frozen. arg 1 freezes, 0 thaws; the reply comes when it is so
-    SPAWN_KILL_JOB =
-        4, // slot: live, frozen. arg: job number. Kills all of job-N; fine when there is none
-    SPAWN_DESTROY =
-        5, // slot: live, frozen. Kills, waits until empty, unmounts, removes; then replies
+    SPAWN_FREEZE = 3,   // slot: live, frozen. arg 1 freezes, 0 thaws; the reply comes when it is so
+    SPAWN_KILL_JOB = 4, // slot: live, frozen. arg: job number. Kills all of job-N, if it exists
+    // slot: live, frozen. Kills, waits until empty, unmounts, removes; then replies
+    SPAWN_DESTROY = 5,
     // slot: live, frozen. The relay's listeners inside its network namespace, on NET_RELAY_PORT (bpf/net.h). Descriptors:
     // enum spawn_net_fd. Once per sandbox, or again after the relay has ended.
     SPAWN_NET_OPEN = 6,
     // slot: live. A TCP socket inside its network namespace, non-blocking, connecting to loopback at port `arg`: one
-    // descriptor. FAILED_PRECONDITION when nobody listens.
+    // descriptor. FAILED_PRECONDITION: nothing listens.
     SPAWN_NET_DIAL = 7,
     SPAWN_WATCH = 8, // no slot. arg 1: attach the syscall tracepoint; 0: detach it
-    SPAWN_RELAY =
-        9, // no slot. A new relay, when the one before has ended: one descriptor, as BPF_FD_RELAY
-    SPAWN_PING = 10, // no slot. Answered at once: all that was asked before has been read
-    SPAWN_HOLD =
-        11, // slot. arg 1 stops all that runs in a live sandbox, 0 lets it go on; answered at once, before it is
-            // so. Does nothing while a FREEZE holds or is on its way
+    // no slot. Starts a new relay after the earlier one has ended: one descriptor, as BPF_FD_RELAY
+    SPAWN_RELAY = 9,
+    SPAWN_PING = 10, // no slot. Answered immediately: all earlier requests have been read
+    // slot. arg 1 stops all that runs in a live sandbox, 0 lets it go on; answered at once, before
+    // it is so. Does nothing while a FREEZE holds or is on its way
+    SPAWN_HOLD = 11,
+    // no slot. Starts the reader, when the one before has ended: one descriptor, the broker's end of its socket.
+    // FAILED_PRECONDITION while another READ waits.
+    SPAWN_READ = 12,
+    // no slot. arg: a root. No sandbox is made of it any more, and it goes with its last one. NOT_FOUND: it is not there.
+    SPAWN_UNROOT = 13,
+    SPAWN_ROOT = 14, // the reader's alone, on its own socket: struct spawn_root
 };
 
-// Descriptors of a NET_OPEN reply. The last two are absent where the kernel has no IPv6.
+// What its sandboxes are (tier.h).
+enum spawn_tier { SPAWN_TIER_PROCESS, SPAWN_TIERS_N };
+
+// A root, of which sandboxes are made: layers of folders that the reader opened, since the broker may choose none. Only the
+// reader sends it, with a descriptor per layer, which must be a detached mount (open_tree(2)), and one more. The answer is a
+// struct spawn_reply whose `slot` is the root's number, which SPAWN_CREATE names; err.text, where it is ok, is a remark.
+//
+// Layer 0 is the skeleton, the lowest layer of the sandbox's own /; layer 1 is /usr. The last descriptor is kept for as long
+// as the root is there: the skeleton's folder, locked, so that the next reader knows whether it is in use.
+struct spawn_root {
+    uint32_t layers_n;
+    uint32_t tier; // enum spawn_tier
+    char hostname[64];
+    char at[SPAWN_ROOT_LAYERS_MAX][SPAWN_PATH_MAX]; // where each is seen: "", "/usr", "/opt"
+};
+
+// Descriptors of a NET_OPEN reply. The last two are missing if the kernel has no IPv6.
 enum spawn_net_fd { NET_FD_TCP4 = 0, NET_FD_UDP4, NET_FD_TCP6, NET_FD_UDP6 };
 
 struct spawn_request {
     uint32_t op;
     uint32_t seq;
-    uint32_t slot; // CREATE: ignored
-    uint32_t
-        generation; // CREATE: ignored; else as the CREATE reply had it: a slot is used again and again
-    uint32_t arg; // CREATE: template number
-    uint32_t reserved;
+    // Both are ignored where enum spawn_op names no slot, and by CREATE. The generation is that of the CREATE reply, since a
+    // slot is used again and again.
+    uint32_t slot, generation;
+    uint32_t arg;               // as enum spawn_op says; CREATE: root number; 0 for the others
+    uint32_t reserved;          // 0
     uint8_t id[16];             // CREATE: the sandbox's id; its hex form names its cgroup
     struct spawn_limits limits; // CREATE, LIMIT
 };
 
-// Descriptors of a CREATE reply, in this order, those absent left out: `fds` has bit n set when enum n is there.
+// Descriptors of a CREATE reply, in this order, without missing ones: `fds` has bit n set if enum n is included.
 enum spawn_fd {
     SPAWN_FD_GUEST = 0,  // the broker's end of the guest's socket, non-blocking
     SPAWN_FD_CGROUP = 1, // O_RDONLY directory of the v2 cgroup
     SPAWN_FD_MEMORY = 2, // hybrid hosts: v1 directories
     SPAWN_FD_CPU = 3,
-    SPAWN_FD_CPUACCT = 4, // never there: cpu.stat is in every v2 cgroup
+    SPAWN_FD_CPUACCT = 4, // never set: every v2 cgroup has cpu.stat
     SPAWN_FD_PIDS = 5,
     SPAWN_FD_BLKIO = 6,
-    // O_PATH, of the file system that holds all that the sandbox writes: for fstatfs(2), which tells how full it is at
-    // that moment (nothing tells of a write that failed earlier). What is in it is hostile; the broker opens none of it,
-    // and closes this one before it asks for DESTROY, since it keeps the file system's memory alive.
+    // O_PATH, of the file system that holds all files that the sandbox writes: for fstatfs(2), which shows how full it
+    // is now (no interface shows earlier failed writes). Its contents are hostile; the broker opens none of it, and
+    // closes this descriptor before it requests DESTROY, since the descriptor keeps the file system's memory alive.
     SPAWN_FD_DISK = 7,
 };
 
@@ -204,6 +223,12 @@ struct spawn_reply {
     uint32_t fds; // bits of enum spawn_fd
     uint32_t uid; // CREATE: first host id of its range
     uint32_t reserved;
-    uint64_t duration_ns; // what the operation took
+    uint64_t duration_ns; // duration of the operation
     struct err err;
+};
+
+// The answer to the configuration, when it could be carried out.
+struct spawn_configured {
+    struct spawn_reply reply;
+    struct spawn_features features;
 };

@@ -23,8 +23,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "../../proto/auto.h"
-#include "../loader/load.h"
+#include "proto/auto.h"
+#include "proto/fdpass.h"
+#include "proto/program.h"
+#include "server/loader/load.h"
 #include "feature.h"
 #include "io.h"
 #include "programs.h"
@@ -34,23 +36,28 @@ enum { LOADER_MS = 60 * 1000 };
 // The initial cgroup namespace's inode number (PROC_CGROUP_INIT_INO in include/linux/proc_ns.h).
 #define INITIAL_CGROUP_NAMESPACE "cgroup:[4026531835]"
 
-// In the forked child: the socket and the cgroup where load.h says, nothing else but stderr, no environment.
-static __attribute__((noreturn)) void
-exec_loader(const char *path, int socket_fd, const struct cgroups *cg)
+static bool
+die_with_us(void *cookie)
 {
-    (void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
-    sigset_t none;
-    (void)sigemptyset(&none);
-    (void)sigprocmask(SIG_SETMASK, &none, NULL);
-    if (dup2(socket_fd, LOAD_SOCKET_FD) >= 0 && dup2(cg->fd, LOAD_CGROUP_FD) >= 0 &&
-        dup2(cg->relay_fd, LOAD_RELAY_FD) >= 0 &&
-        syscall(SYS_close_range, LOAD_RELAY_FD + 1, ~0u, 0) == 0) {
-        static char name[] = "stockade-loader";
-        char *const argv[] = {name, NULL};
-        char *const envp[] = {NULL};
-        (void)execve(path, argv, envp);
-    }
-    _exit(70);
+    (void)cookie;
+    return prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) == 0;
+}
+
+static int
+start_loader(const struct spawner *s, int socket_fd, pid_t *pid, struct err *e)
+{
+    const struct program_start start = {
+        .path = s->config->loader_path,
+        .name = "stockade-loader",
+        .fds = {{s->null_fd, STDIN_FILENO},
+                {s->null_fd, STDOUT_FILENO},
+                {socket_fd, LOAD_SOCKET_FD},
+                {s->cgroups.fd, LOAD_CGROUP_FD},
+                {s->cgroups.relay_fd, LOAD_RELAY_FD}},
+        .fds_n = 5,
+        .last = die_with_us,
+    };
+    return program_start(&start, pid, e);
 }
 
 // The level of the sandboxes' cgroups in the hierarchy: below their container, whose path is known from the root on only
@@ -74,36 +81,20 @@ sandbox_level(const char *container, uint32_t *level, struct err *e)
 static int
 read_report(int fd, struct load_report *report, int fds[LOAD_FDS_MAX], struct err *e)
 {
-    union {
-        struct cmsghdr align;
-        char bytes[CMSG_SPACE(sizeof(int) * LOAD_FDS_MAX)];
-    } control;
-    struct iovec iov = {report, sizeof *report};
-    struct msghdr m = {.msg_iov = &iov,
-                       .msg_iovlen = 1,
-                       .msg_control = control.bytes,
-                       .msg_controllen = sizeof control.bytes};
+    struct fdpass m = {.bytes = report, .n = sizeof *report, .fds = fds, .fds_n = LOAD_FDS_MAX};
     struct pollfd p = {.fd = fd, .events = POLLIN};
     if (poll(&p, 1, LOADER_MS) != 1)
-        return err_set(e, ERR_DEADLINE_EXCEEDED, "the loader said nothing for %d s",
+        return err_set(e, ERR_DEADLINE_EXCEEDED, "the loader did not respond for %d s",
                        LOADER_MS / 1000);
-    ssize_t got = recvmsg(fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    if (got <= 0)
+    int r = fdpass_receive(fd, &m, MSG_DONTWAIT);
+    if (r == 0 || (r < 0 && m.n == 0))
         return err_set(e, ERR_INTERNAL, "the loader ended without a report");
-    int n = 0;
-    const struct cmsghdr *h = CMSG_FIRSTHDR(&m);
-    if (h && h->cmsg_level == SOL_SOCKET && h->cmsg_type == SCM_RIGHTS) {
-        n = (int)((h->cmsg_len - CMSG_LEN(0)) / sizeof(int));
-        memcpy(fds, CMSG_DATA(h), (size_t)n * sizeof(int));
-    }
     unsigned told = (unsigned)__builtin_popcount(report->maps) + report->flows + report->syscalls +
                     report->links_n;
-    if (got == (ssize_t)sizeof *report && !(m.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) &&
-        told == (unsigned)n && report->maps < 1u << BPF_FDS && report->flows <= 1 &&
-        report->syscalls <= 1 && report->features_n <= LOAD_FEATURES_MAX)
-        return n;
-    for (int i = 0; i < n; i++)
-        (void)close(fds[i]);
+    if (r > 0 && m.n == sizeof *report && told == m.fds_n && report->maps < 1u << BPF_FDS &&
+        report->flows <= 1 && report->syscalls <= 1 && report->features_n <= LOAD_FEATURES_MAX)
+        return (int)m.fds_n;
+    fdpass_close(fds, LOAD_FDS_MAX);
     return err_set(e, ERR_INTERNAL, "the loader's report is malformed");
 }
 
@@ -153,16 +144,14 @@ run_loader(struct spawner *s, struct spawn_features *f, struct err *e)
     // Before there is a loader, so that what it does with the socket is told by read_report.
     if (send(ours, &order, sizeof order, MSG_NOSIGNAL) != (ssize_t)sizeof order)
         return err_sys(e, errno, "order the loader");
-    pid_t pid = fork();
-    if (pid == 0)
-        exec_loader(s->config->loader_path, theirs, &s->cgroups);
-    if (pid < 0)
-        return err_sys(e, errno, "fork");
+    pid_t pid = -1;
+    r = start_loader(s, theirs, &pid, e);
+    if (r < 0)
+        return r;
     (void)close(take_fd(&theirs));
     int n = read_report(ours, &report, fds, e);
     (void)kill(pid, SIGKILL); // it has said what there is to say
-    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
-        ;
+    program_wait(pid);
     if (n < 0)
         return n;
     keep(&s->programs, &report, fds);
@@ -176,15 +165,15 @@ programs_load(struct spawner *s, struct spawn_features *f)
 {
     struct err e;
     if (!s->config->loader_path[0])
-        (void)err_set(&e, ERR_FAILED_PRECONDITION, "turned off (bpf.enabled), or not installed");
+        (void)err_set(&e, ERR_FAILED_PRECONDITION, "disabled (bpf.enabled), or not installed");
     else if (run_loader(s, f, &e) == 0)
         return;
     static const char *const names[] = {"bpf-net", "bpf-relay", "bpf-unix", "bpf-watch",
                                         "bpf-syscalls"};
     static const char *const absent[] = {
-        "sandboxes have no network: \"allowlist\" and \"open\" are refused", "there is no relay",
-        "unix sockets are held back by namespaces alone", "no telemetry but what cgroups count",
-        "system calls are not counted"};
+        "sandboxes have no network: \"allowlist\" and \"open\" are refused",
+        "the relay is not available", "only namespaces isolate unix sockets",
+        "telemetry has only the counters of cgroups", "system calls are not counted"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         feature_add(f, names[i], false, true, "%s: %s", absent[i], e.text);
 }
@@ -229,8 +218,7 @@ attach_start(struct spawner *s, struct err *e)
         return 0;
     if (pid >= 0) { // nobody would tell of its end
         sys = errno;
-        while (waitpid((pid_t)pid, NULL, 0) < 0 && errno == EINTR)
-            ;
+        program_wait((pid_t)pid);
     }
     io_close(&p->said_fd);
     io_close(&p->say_fd);
@@ -272,7 +260,8 @@ programs_watch(struct spawner *s, struct slot *none, const struct spawn_request 
     struct err e;
     int r = 0;
     if (p->syscalls_fd < 0)
-        r = err_set(&e, ERR_FAILED_PRECONDITION, "there is no program for the syscall tracepoint");
+        r = err_set(&e, ERR_FAILED_PRECONDITION,
+                    "the program for the syscall tracepoint is missing");
     else if (p->attacher_fd >= 0)
         r = err_set(&e, ERR_UNAVAILABLE, "the syscall tracepoint is being attached");
     else if (q->arg == 1 && p->syscalls_link_fd < 0)

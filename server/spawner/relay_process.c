@@ -2,8 +2,8 @@
 // See relay_process.h. The relay parses what strangers send, so it starts with nothing: an account of its own, no
 // capability, no way to get one, three descriptors (../relay/relay.h) and stderr.
 //
-//   fork -> its own cgroup, whose programs say what it may reach -> the host's clocks and files (ours are those of the sandboxes' builder) -> descriptors -> rlimits
-//        -> bounding set, groups, ids -> no new privileges -> exec; a failure is one errno in a pipe that exec closes
+//   program.h: its own cgroup, whose programs say what it may reach; the host's clocks and files (ours are those of
+//   the sandboxes' builder) -> descriptors -> rlimits, bounding set, groups, ids, no new privileges -> exec
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -19,55 +19,25 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "../../proto/auto.h"
-#include "../relay/relay.h"
+#include "proto/auto.h"
+#include "proto/program.h"
+#include "server/relay/relay.h"
 #include "feature.h"
 #include "io.h"
 #include "relay_process.h"
 
-_Static_assert((int)RELAY_FLOWS_FD + 1 < (int)FD_CHILD_MAX,
-               "places are below what is moved to them");
-enum { FAILED_FD = RELAY_FLOWS_FD + 1, RELAY_FILES = 1 << 20, RELAY_TASKS = 64 };
-
-struct relay_start {
-    const struct spawner *s;
-    int socket_fd;
-    int failed_fd;
-};
+enum { RELAY_FILES = 1 << 20, RELAY_TASKS = 64 };
 
 // Into its own cgroup. Our mount namespace has a tiny root without programs, our clocks are those of the sandboxes.
 static bool
-go_home(const struct relay_start *r)
+go_home(void *cookie)
 {
-    const struct spawner *s = r->s;
+    const struct spawner *s = cookie;
     int procs = openat(s->cgroups.relay_fd, "cgroup.procs", O_WRONLY | O_CLOEXEC);
     if (procs < 0 || write(procs, "0", 1) != 1)
         return false;
     return (s->time_home_fd < 0 || setns(s->time_home_fd, CLONE_NEWTIME) == 0) &&
            setns(s->mount_home_fd, CLONE_NEWNS) == 0;
-}
-
-// Numbers from FD_CHILD_MAX on first, so that no move closes another one.
-static bool
-place_descriptors(const struct relay_start *r)
-{
-    const int from[] = {
-        r->s->null_fd,           r->s->null_fd, r->socket_fd, r->s->programs.map[BPF_FD_NAMES],
-        r->s->programs.flows_fd, r->failed_fd};
-    static const int to[] = {STDIN_FILENO,   STDOUT_FILENO,  RELAY_SOCKET_FD,
-                             RELAY_NAMES_FD, RELAY_FLOWS_FD, FAILED_FD};
-    enum { N = sizeof from / sizeof from[0] };
-    int high[N];
-    for (int i = 0; i < N; i++) {
-        high[i] = fcntl(from[i], F_DUPFD_CLOEXEC, FD_CHILD_MAX);
-        if (high[i] < 0)
-            return false;
-    }
-    for (int i = 0; i < N; i++) {
-        if (dup3(high[i], to[i], to[i] == FAILED_FD ? O_CLOEXEC : 0) < 0)
-            return false;
-    }
-    return syscall(SYS_close_range, FAILED_FD + 1, ~0u, 0) == 0;
 }
 
 static bool
@@ -104,80 +74,84 @@ drop_privileges(const struct spawn_config *c)
            prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) == 0; // falls with the uid, so it is last
 }
 
-static __attribute__((noreturn)) void
-exec_relay(const struct relay_start *r)
+static bool
+give_up_everything(void *cookie)
 {
-    const struct spawn_config *c = r->s->config;
-    int failed = r->failed_fd;
-    sigset_t none;
-    (void)sigemptyset(&none);
-    (void)sigprocmask(SIG_SETMASK, &none, NULL);
-    if (go_home(r) && place_descriptors(r)) {
-        failed = FAILED_FD;
-        // By descriptor: its account need not be able to walk to the program (a tree below /root).
-        int exe = open(c->relay_path, O_PATH | O_CLOEXEC);
-        if (exe >= 0 && set_rlimits() && drop_privileges(c)) {
-            static char name[] = "stockade-relay";
-            char *const argv[] = {name, NULL};
-            char *const envp[] = {NULL};
-            (void)syscall(SYS_execveat, exe, "", argv, envp, AT_EMPTY_PATH);
-        }
+    const struct spawner *s = cookie;
+    return set_rlimits() && drop_privileges(s->config);
+}
+
+static int
+check_parts(const struct spawner *s, struct err *e)
+{
+    if (!s->config->relay_path[0])
+        return err_set(e, ERR_FAILED_PRECONDITION, "disabled (bpf.enabled), or not installed");
+    if (s->programs.map[BPF_FD_NAMES] < 0 || s->programs.flows_fd < 0)
+        return err_set(e, ERR_FAILED_PRECONDITION, "bpf-net is missing");
+    if (!s->programs.guarded)
+        return err_set(e, ERR_FAILED_PRECONDITION, "bpf-relay is missing");
+    return 0;
+}
+
+static int
+execute(struct spawner *s, int socket_fd, pid_t *pid, struct err *e)
+{
+    const struct program_start start = {
+        .path = s->config->relay_path,
+        .name = "stockade-relay",
+        .fds = {{s->null_fd, STDIN_FILENO},
+                {s->null_fd, STDOUT_FILENO},
+                {socket_fd, RELAY_SOCKET_FD},
+                {s->programs.map[BPF_FD_NAMES], RELAY_NAMES_FD},
+                {s->programs.flows_fd, RELAY_FLOWS_FD}},
+        .fds_n = 5,
+        .before = go_home,
+        .last = give_up_everything,
+        .cookie = s,
+    };
+    return program_start(&start, pid, e);
+}
+
+// Its end is an event from now on.
+static int
+watch(struct spawner *s, pid_t pid, struct err *e)
+{
+    int pid_fd = (int)syscall(SYS_pidfd_open, pid, 0);
+    if (pid_fd >= 0) {
+        s->relay_fd = io_keep_fd(pid_fd);
+        if (event_add(s, s->relay_fd, EVENT_RELAY, 0, EPOLLIN))
+            return 0;
     }
-    int sys = errno;
-    (void)!write(failed, &sys, sizeof sys);
-    _exit(70);
+    const int sys = errno;
+    io_close(&s->relay_fd);
+    (void)kill(pid, SIGKILL);
+    program_wait(pid);
+    return err_sys(e, sys, "watch the relay");
 }
 
 int
 relay_process_start(struct spawner *s, struct err *e)
 {
     int pair[2];
-    int failed[2];
-    if (!s->config->relay_path[0])
-        return err_set(e, ERR_FAILED_PRECONDITION, "turned off (bpf.enabled), or not installed");
-    if (s->programs.map[BPF_FD_NAMES] < 0 || s->programs.flows_fd < 0)
-        return err_set(e, ERR_FAILED_PRECONDITION, "bpf-net is not there");
-    if (!s->programs.guarded)
-        return err_set(e, ERR_FAILED_PRECONDITION, "bpf-relay is not there");
+    pid_t pid = -1;
+    int r = check_parts(s, e);
+    if (r < 0)
+        return r;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
         return err_sys(e, errno, "make a socket pair");
     int auto_close ours = pair[0];
     int auto_close theirs = pair[1];
-    if (pipe2(failed, O_CLOEXEC) < 0)
-        return err_sys(e, errno, "make a pipe");
-    int auto_close failed_read = failed[0];
-    int auto_close failed_write = failed[1];
-    const struct relay_start start = {s, theirs, failed_write};
-    pid_t pid = fork();
-    if (pid == 0)
-        exec_relay(&start);
-    if (pid < 0)
-        return err_sys(e, errno, "fork");
-    (void)close(take_fd(&failed_write));
-    int sys = 0;
-    ssize_t n = 0;
-    do {
-        n = read(failed_read, &sys, sizeof sys);
-    } while (n < 0 && errno == EINTR);
-    int pid_fd = n == 0 ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
-    if (n == 0 && pid_fd >= 0) {
-        s->relay_fd = io_keep_fd(pid_fd);
-        if (event_add(s, s->relay_fd, EVENT_RELAY, 0, EPOLLIN))
-            return take_fd(&ours);
-    }
-    sys = n == 0 ? errno : sys;
-    io_close(&s->relay_fd);
-    (void)kill(pid, SIGKILL);
-    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
-        ;
-    return err_sys(e, sys ? sys : EIO, "start %s", s->config->relay_path);
+    r = execute(s, theirs, &pid, e);
+    if (r == 0)
+        r = watch(s, pid, e);
+    return r < 0 ? r : take_fd(&ours);
 }
 
 void
 relay_process_tell(struct spawn_features *f, bool runs, const struct err *why)
 {
     feature_add(f, "relay", runs, true, "%s%s",
-                runs ? "what policies allow of a sandbox's traffic is carried out"
+                runs ? "traffic that policies allow is forwarded"
                      : "\"allowlist\" and \"open\" are refused: ",
                 runs ? "" : why->text);
     if (runs)
@@ -206,7 +180,7 @@ relay_process_again(struct spawner *s, struct slot *none, const struct spawn_req
     (void)q;
     struct err e;
     if (s->relay_answer) {
-        (void)err_set(&e, ERR_FAILED_PRECONDITION, "a relay is being started");
+        (void)err_set(&e, ERR_FAILED_PRECONDITION, "a relay is already being started");
         answer_err(s, a, &e);
     } else if (s->relay_fd >= 0) {
         s->relay_answer = a; // answered when the one that runs has ended

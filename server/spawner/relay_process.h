@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// The relay's process (../relay): started with the programs, and again when the broker asks.
+// The relay's process (../relay): started with the programs, and again on request of the broker.
 #pragma once
 
 #include "spawner.h"
 
-// Starts it. Its socket, for the broker, or a negative errno. *owned* by the caller.
+// Starts it. Returns its socket for the broker (*owned* by the caller), or a negative errno.
 int relay_process_start(struct spawner *s, struct err *e);
 
-// Says in the features whether there is one.
+// Adds a feature line about the relay.
 void relay_process_tell(struct spawn_features *f, bool runs, const struct err *why);
 
-// RELAY: a new one; one that runs still is killed first.
+// RELAY: starts a new one; kills one that still runs first.
 void relay_process_again(struct spawner *s, struct slot *none, const struct spawn_request *q,
                          struct answer *a);
-// At our own end: kills it, since it would wait for the broker, who waits for us.
+// At the spawner's end: kills it, since it would wait for the broker, which waits for the spawner.
 void relay_process_stop(struct spawner *s);
 // It has ended.
 void relay_process_ended(struct spawner *s);

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "proto/fdpass.h"
 #include "io.h"
 #include "spawner.h"
 
@@ -53,25 +54,13 @@ answer_reply(struct answer *a)
 static int
 send_one(const struct answer *a)
 {
-    union {
-        struct cmsghdr align;
-        char bytes[CMSG_SPACE(sizeof a->fds)];
-    } control = {.bytes = {0}};
-    struct iovec iov = {(void *)(uintptr_t)&a->reply, sizeof a->reply};
-    struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
-    if (a->fds_n > 0) {
-        m.msg_control = control.bytes;
-        m.msg_controllen = CMSG_SPACE(a->fds_n * sizeof(int));
-        struct cmsghdr *h = CMSG_FIRSTHDR(&m);
-        h->cmsg_level = SOL_SOCKET;
-        h->cmsg_type = SCM_RIGHTS;
-        h->cmsg_len = CMSG_LEN(a->fds_n * sizeof(int));
-        memcpy(CMSG_DATA(h), a->fds, a->fds_n * sizeof(int));
-    }
+    const struct fdpass m = {.bytes = (void *)(uintptr_t)&a->reply,
+                             .n = sizeof a->reply,
+                             .fds = (int *)(uintptr_t)a->fds,
+                             .fds_n = a->fds_n};
+    int r = fdpass_send(SPAWN_SOCKET_FD, &m, MSG_DONTWAIT);
     // ETOOMANYREFS: the broker has too many descriptors in flight; it has to read first.
-    if (sendmsg(SPAWN_SOCKET_FD, &m, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
-        return errno == EAGAIN || errno == ETOOMANYREFS || errno == ENOBUFS ? 0 : 1;
-    return 1;
+    return r != -EAGAIN && r != -ETOOMANYREFS && r != -ENOBUFS;
 }
 
 static void
@@ -131,4 +120,19 @@ answers_flush(struct spawner *s)
     }
     if (!s->answers_head)
         watch_broker(s, true);
+}
+
+void
+answers_drop(struct spawner *s)
+{
+    while (s->answers_head) {
+        struct answer *a = s->answers_head;
+        s->answers_head = a->next;
+        answer_drop(a);
+    }
+    s->answers_tail = NULL;
+    answer_drop(s->relay_answer);
+    answer_drop(s->reader_answer);
+    answer_drop(s->programs.watch_answer);
+    s->relay_answer = s->reader_answer = s->programs.watch_answer = NULL;
 }

@@ -14,9 +14,11 @@
 #include <unistd.h>
 
 #include "config.h"
+#include "proto/fdpass.h"
 #include "io.h"
 #include "netns.h"
 #include "programs.h"
+#include "reader_process.h"
 #include "relay_process.h"
 #include "spawner.h"
 
@@ -44,8 +46,13 @@ handle_create(struct spawner *s, struct slot *unused, const struct spawn_request
 {
     (void)unused;
     struct err e;
+    if (tree_root_take(s->tree, q->arg, &e) < 0) {
+        answer_err(s, a, &e);
+        return;
+    }
     struct slot *slot = slot_take(s);
     if (!slot) {
+        tree_root_leave(s->tree, q->arg);
         (void)err_set(&e, ERR_RESOURCE_EXHAUSTED, "all %u sandboxes are in use%s", s->config->slots,
                       s->free.head ? ", here or by another broker with the same ids" : "");
         err_detail(&e, "SANDBOXES_EXHAUSTED", "slots", "destroy a sandbox, or raise the limit");
@@ -55,7 +62,7 @@ handle_create(struct spawner *s, struct slot *unused, const struct spawn_request
     for (size_t i = 0; i < sizeof q->id; i++)
         (void)snprintf(slot->name + 2 * i, 3, "%02x", q->id[i]);
     slot->generation++;
-    slot->template = q->arg;
+    slot->root = q->arg;
     slot->limits = q->limits;
     slot->limits_unsure = false;
     slot->answer = a;
@@ -136,6 +143,18 @@ handle_destroy(struct spawner *s, struct slot *slot, const struct spawn_request 
 }
 
 static void
+handle_unroot(struct spawner *s, struct slot *unused, const struct spawn_request *q,
+              struct answer *a)
+{
+    (void)unused;
+    struct err e;
+    if (tree_root_give_up(s->tree, q->arg, &e) < 0)
+        answer_err(s, a, &e);
+    else
+        answer_ok(s, a);
+}
+
+static void
 handle_ping(struct spawner *s, struct slot *unused, const struct spawn_request *q, struct answer *a)
 {
     (void)unused;
@@ -153,7 +172,7 @@ static const struct op_row {
     uint32_t arg_min, arg_max;
     bool limits;
 } op_rows[] = {
-    [SPAWN_CREATE] = {"CREATE", handle_create, 0, 0, SPAWN_TEMPLATES_MAX - 1, true},
+    [SPAWN_CREATE] = {"CREATE", handle_create, 0, 0, SPAWN_ROOTS_MAX - 1, true},
     [SPAWN_LIMIT] = {"LIMIT", handle_limit, IN_HANDED_OUT, 0, 0, true},
     [SPAWN_FREEZE] = {"FREEZE", handle_freeze, IN(SLOT_LIVE) | IN(SLOT_FROZEN), 0, 1, false},
     [SPAWN_KILL_JOB] = {"KILL_JOB", handle_kill_job, IN_HANDED_OUT, 0, UINT32_MAX, false},
@@ -164,6 +183,8 @@ static const struct op_row {
     [SPAWN_RELAY] = {"RELAY", relay_process_again, 0, 0, 0, false},
     [SPAWN_PING] = {"PING", handle_ping, 0, 0, 0, false},
     [SPAWN_HOLD] = {"HOLD", handle_hold, IN_HANDED_OUT, 0, 1, false},
+    [SPAWN_READ] = {"READ", reader_process_start, 0, 0, 0, false},
+    [SPAWN_UNROOT] = {"UNROOT", handle_unroot, 0, 0, SPAWN_ROOTS_MAX - 1, false},
 };
 enum { OPS_N = sizeof op_rows / sizeof op_rows[0] };
 
@@ -176,8 +197,7 @@ check_form(struct spawner *s, const struct spawn_request *q)
     const struct op_row *row = &op_rows[q->op];
     if (q->reserved != 0)
         broker_broken(s, "%s: reserved is not 0", row->name);
-    if (q->arg < row->arg_min || q->arg > row->arg_max ||
-        (q->op == SPAWN_CREATE && q->arg >= s->config->templates_n))
+    if (q->arg < row->arg_min || q->arg > row->arg_max)
         broker_broken(s, "%s: argument %u is out of range", row->name, q->arg);
     if (row->limits && !config_limits_ok(&q->limits, &s->config->limits_max))
         broker_broken(s, "%s: a limit is 0 or beyond its maximum", row->name);
@@ -204,7 +224,7 @@ request_handle(struct spawner *s, const struct spawn_request *q)
     struct slot *slot = row->states ? &s->slots[q->slot] : NULL;
     struct err e;
     if (slot && (slot->generation != q->generation || slot->state == SLOT_FREE)) {
-        (void)err_set(&e, ERR_NOT_FOUND, "the sandbox of slot %u is gone", q->slot);
+        (void)err_set(&e, ERR_NOT_FOUND, "the sandbox of slot %u was removed", q->slot);
         answer_err(s, a, &e);
     } else if (slot && !(row->states & IN(slot->state))) {
         (void)err_set(&e, ERR_FAILED_PRECONDITION, "%s: sandbox %s is being %s", row->name,
@@ -220,17 +240,14 @@ request_read(struct spawner *s)
 {
     for (int i = 0; i < REQUESTS_PER_TURN && s->reading; i++) {
         struct spawn_request q;
-        // One byte more than a request, and no room for descriptors: what does not fit shows in the flags.
-        char more = 0;
-        struct iovec iov[2] = {{&q, sizeof q}, {&more, 1}};
-        struct msghdr m = {.msg_iov = iov, .msg_iovlen = 2};
-        ssize_t n = recvmsg(SPAWN_SOCKET_FD, &m, MSG_DONTWAIT);
-        if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        struct fdpass m = {&q, sizeof q, NULL, 0};
+        int r = fdpass_receive(SPAWN_SOCKET_FD, &m, MSG_DONTWAIT);
+        if (r == -EAGAIN)
             return true;
-        if (n <= 0)
+        if (r == 0 || (r < 0 && m.n == 0))
             return false;
-        if (n != (ssize_t)sizeof q || m.msg_flags & (MSG_TRUNC | MSG_CTRUNC))
-            broker_broken(s, "a request of %zd bytes, or with descriptors", n);
+        if (r < 0 || m.n != sizeof q)
+            broker_broken(s, "a request of %zu bytes, or with descriptors", m.n);
         request_handle(s, &q);
     }
     return true;

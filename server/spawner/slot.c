@@ -126,6 +126,15 @@ slots_init(struct spawner *s)
     return true;
 }
 
+void
+slots_drop(struct spawner *s)
+{
+    for (uint32_t i = 0; s->slots && i < s->config->slots; i++) {
+        answer_drop(s->slots[i].answer);
+        s->slots[i].answer = NULL;
+    }
+}
+
 struct slot *
 slot_take(struct spawner *s)
 {
@@ -150,6 +159,7 @@ slot_move(struct spawner *s, struct slot *slot, enum slot_state to)
     slot->state = to;
     if (to == SLOT_FREE) {
         ids_give(s, slot);
+        tree_root_leave(s->tree, slot->root);
         slot_empty(slot);
         list_prepend(to_list,
                      slot); // used again first: its user namespace exists, its memory is warm

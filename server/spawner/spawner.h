@@ -5,7 +5,8 @@
 //   slot.c      the table and its moves           reply.c    answers on their way to the broker
 //   birth.c     CREATE                            death.c    DESTROY, FREEZE: what is waited for by polling
 //   netns.c     NET_OPEN, NET_DIAL                programs.c the loader's gifts, WATCH
-//   relay_process.c  RELAY
+//   tier.h, tier_process.c  what a sandbox is
+//   relay_process.c  RELAY               reader_process.c  READ, and the reader's ROOT
 #pragma once
 
 #include <stdbool.h>
@@ -47,7 +48,7 @@ struct slot {
     int userns_fd;       // made at first use, kept for ever
     // One sandbox.
     char name[CGROUP_NAME_BYTES];
-    uint32_t template;
+    uint32_t root; // in use by it, from QUEUED until FREE
     struct spawn_limits limits;
     bool limits_unsure; // a change of them failed halfway: all are written with the next
     struct cgroup_sandbox cgroup;
@@ -104,6 +105,9 @@ struct spawner {
     struct programs programs;
     int relay_fd; // its pidfd; -1: it has ended
     struct answer *relay_answer;
+    int reader_fd;                // its pidfd; -1: there is none
+    int reader_asks_fd;           // its socket; -1: closed
+    struct answer *reader_answer; // a READ that waits for its end
     int epoll_fd;
     int ids_fd; // ids.h; -1: ranges are not locked
     bool cores_piped;
@@ -120,7 +124,15 @@ struct spawner {
 };
 
 // Who an epoll event is for: kind in the high half, slot number in the low.
-enum event_kind { EVENT_BROKER, EVENT_CHANNEL, EVENT_PROCESS, EVENT_ATTACHER, EVENT_RELAY };
+enum event_kind {
+    EVENT_BROKER,
+    EVENT_CHANNEL,
+    EVENT_PROCESS,
+    EVENT_ATTACHER,
+    EVENT_RELAY,
+    EVENT_READER,
+    EVENT_READER_ASKS,
+};
 bool event_add(const struct spawner *s, int fd, enum event_kind kind, uint32_t slot,
                uint32_t events);
 
@@ -128,6 +140,8 @@ bool event_add(const struct spawner *s, int fd, enum event_kind kind, uint32_t s
 
 // The table, all free. False without memory.
 bool slots_init(struct spawner *s);
+// At the end: drops the answers that slots owe. Fine before slots_init().
+void slots_drop(struct spawner *s);
 // A free one whose ids no other spawner of this host uses. NULL: there is none.
 struct slot *slot_take(struct spawner *s);
 // A move of the state machine; an impossible one aborts. Puts the slot into the list of its new state.
@@ -147,6 +161,8 @@ void answer_ok(struct spawner *s, struct answer *a);
 void answer_err(struct spawner *s, struct answer *a, const struct err *e);
 // The socket takes packets again.
 void answers_flush(struct spawner *s);
+// At the end: drops what was not sent.
+void answers_drop(struct spawner *s);
 
 // request.c
 
@@ -166,6 +182,9 @@ void birth_heard(struct spawner *s, struct slot *slot);
 void birth_ended(struct spawner *s, struct slot *slot);
 // It took too long.
 void birth_late(struct spawner *s, struct slot *slot);
+
+// tier_process.c
+
 // Makes one network namespace ahead; false when the pool is full or none can be made now.
 bool netns_fill(struct spawner *s);
 

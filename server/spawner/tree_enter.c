@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Between clone3 and execve: puts a sandbox's root together and moves into it. Nothing here allocates, locks or logs.
 //
-//   /      overlay: upper = one sized tmpfs, lower = the template's skeleton (id-mapped), and a clean /dev
+//   /      overlay: upper = one sized tmpfs, lower = the root's skeleton (id-mapped), and a clean /dev
 //   /usr   overlay of the host's, id-mapped: of its own so that locks and inotify watches on its files are the sandbox's alone
 //          (a plain bind shares them with the host). Its upper folder is there for the sake of errors: what is not there is
 //          ENOENT to unlink, and what is root's EACCES, as on any host; a read-only mount answers EROFS to everything
-//   ...    the template's further folders: read-only overlays of the host's, id-mapped
+//   ...    the root's further folders: read-only overlays of the host's, id-mapped
 //   /dev   / 's own folder, as a read-only mount that alone allows devices; /dev/pts a new instance; /dev/shm a folder of
 //          the tmpfs
 //   /proc  of the new pid namespace, read-only, with covers from the tmpfs (tree_proc.c)
@@ -32,7 +32,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "../../proto/auto.h"
+#include "proto/auto.h"
 #include "tree_internal.h"
 #include "tree_mount.h"
 
@@ -125,14 +125,43 @@ map_lower(const char *source, const char *place, int userns_fd, struct err *e)
     return rc < 0 ? err_wrap(e, "%s", source) : 0;
 }
 
-static int
-make_root(const struct tree_template *t, const struct tree_sandbox *s, struct err *e)
+void
+tree_layer_source(uint32_t layer, char out[TREE_NAME_MAX])
 {
-    int rc = t->idmapped ? map_lower(t->source, "/lt", s->userns_fd, e) : 0;
+    (void)snprintf(out, TREE_NAME_MAX, "/l%u", layer);
+}
+
+void
+tree_layer_mapped(uint32_t n, char out[TREE_NAME_MAX])
+{
+    (void)snprintf(out, TREE_NAME_MAX, "/m%u", n);
+}
+
+// Where overlay finds the layer: the id-mapped clone, where it can be had.
+static int
+place_layer(const struct tree *t, uint32_t layer, uint32_t n, int userns_fd,
+            char place[TREE_NAME_MAX], struct err *e)
+{
+    char source[TREE_NAME_MAX];
+    tree_layer_source(layer, place);
+    if (!t->layers[layer].idmapped)
+        return 0;
+    memcpy(source, place, sizeof source);
+    tree_layer_mapped(n, place);
+    return map_lower(source, place, userns_fd, e);
+}
+
+static int
+make_root(const struct tree *t, const struct tree_root *r, int userns_fd, struct err *e)
+{
+    char place[TREE_NAME_MAX];
+    char lower[TREE_NAME_MAX + 4];
+    int rc = place_layer(t, r->layer[0], 0, userns_fd, place, e);
     if (rc < 0)
         return rc;
+    (void)snprintf(lower, sizeof lower, "%s:/d", place);
     const struct mount_option options[] = {
-        {"lowerdir", t->lower},       {"upperdir", "/w/u"},   {"workdir", "/w/k"}, {"index", "off"},
+        {"lowerdir", lower},          {"upperdir", "/w/u"},   {"workdir", "/w/k"}, {"index", "off"},
         {"metacopy", "off"},          {"xino", "on"}, // readdir and stat agree on inode numbers
         {"redirect_dir", "nofollow"}, {"source", "stockade"},
     };
@@ -143,21 +172,22 @@ make_root(const struct tree_template *t, const struct tree_sandbox *s, struct er
     return rc < 0 ? rc : take_fd(&root);
 }
 
+// A read-only overlay wants two layers: the second is empty.
 int
-tree_lower_open(const struct tree_lower *l, bool upper, int userns_fd, struct err *e)
+tree_layer_open(const struct tree *t, uint32_t layer, uint32_t n, bool upper, int userns_fd,
+                struct err *e)
 {
-    int rc = l->idmapped ? map_lower(l->source, l->mapped, userns_fd, e) : 0;
+    char place[TREE_NAME_MAX];
+    char both[TREE_NAME_MAX + 8];
+    int rc = place_layer(t, layer, n, userns_fd, place, e);
     if (rc < 0)
         return rc;
+    (void)snprintf(both, sizeof both, "%s:/e/dir", place);
     const struct mount_option common[] = {
-        {"index", "off"},
-        {"metacopy", "off"},
-        {"xino", "on"},
-        {"redirect_dir", "nofollow"},
-        {"source", "stockade"},
-        {"lowerdir", upper ? (l->idmapped ? l->mapped : l->source) : l->options},
-        {"upperdir", "/w/us"},
-        {"workdir", "/w/ks"},
+        {"index", "off"},       {"metacopy", "off"},
+        {"xino", "on"},         {"redirect_dir", "nofollow"},
+        {"source", "stockade"}, {"lowerdir", upper ? place : both},
+        {"upperdir", "/w/us"},  {"workdir", "/w/ks"},
     };
     const unsigned attributes = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
     return upper ? mount_new("overlay", common, 8, attributes, e)
@@ -165,15 +195,13 @@ tree_lower_open(const struct tree_lower *l, bool upper, int userns_fd, struct er
 }
 
 static int
-make_lowers(const struct tree *t, const struct tree_sandbox *s, int root, struct err *e)
+make_layers(const struct tree *t, const struct tree_root *r, int userns_fd, int root, struct err *e)
 {
-    const struct tree_template *template = &t->templates[s->template];
-    for (int i = 0; i < template->lowers_n; i++) {
-        const struct tree_lower *l = &t->lowers[template->lowers[i]];
-        int auto_close fd = tree_lower_open(l, i == 0, s->userns_fd, e); // /usr is first
-        int rc = fd < 0 ? fd : mount_attach(fd, root, l->host + 1, e);
+    for (uint32_t i = 1; i < r->layers_n; i++) {
+        int auto_close fd = tree_layer_open(t, r->layer[i], i, i == 1, userns_fd, e); // 1: /usr
+        int rc = fd < 0 ? fd : mount_attach(fd, root, r->at[i] + 1, e);
         if (rc < 0)
-            return err_wrap(e, "folder %s", l->host);
+            return err_wrap(e, "folder %s", r->at[i]);
     }
     return 0;
 }
@@ -214,7 +242,7 @@ replace_stage(int root, int hidden, struct err *e)
         return err_sys(e, errno, "detach the stage");
     int rc = mount_attach(root, AT_FDCWD, ".", e);
     if (rc < 0)
-        return err_wrap(e, "put the root in its place");
+        return err_wrap(e, "move the root to its place");
     if (hidden >= 0 && (rc = mount_attach(hidden, AT_FDCWD, "n", e)) < 0)
         return rc;
     if (fchdir(root) < 0 || chroot(".") < 0)
@@ -225,8 +253,7 @@ replace_stage(int root, int hidden, struct err *e)
 int
 tree_enter(const struct tree *t, const struct tree_sandbox *s, int *disk_fd, struct err *e)
 {
-    if (s->template >= t->templates_n)
-        return err_set(e, ERR_INTERNAL, "template %u does not exist", s->template);
+    const struct tree_root *r = &t->roots[s->root];
     mode_t umask_before = umask(0);
     int auto_close base = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (base < 0)
@@ -234,10 +261,10 @@ tree_enter(const struct tree *t, const struct tree_sandbox *s, int *disk_fd, str
     int auto_close disk = make_disk(t, s, e);
     if (disk < 0)
         return err_wrap(e, "build the disk");
-    int auto_close root = make_root(&t->templates[s->template], s, e);
+    int auto_close root = make_root(t, r, s->userns_fd, e);
     if (root < 0)
         return err_wrap(e, "build the root");
-    int rc = make_lowers(t, s, root, e);
+    int rc = make_layers(t, r, s->userns_fd, root, e);
     if (rc == 0 && (rc = make_dev(t, s, root, disk, e)) < 0)
         return err_wrap(e, "build /dev");
     if (rc == 0 && (rc = tree_proc_make(t, base, root, e)) < 0)
@@ -269,7 +296,7 @@ tree_resize(const struct tree *t, int disk_fd, uint64_t disk_bytes, uint32_t ino
         return 0;
     if (errno == EINVAL) { // tmpfs: "Too small a size for current use"
         (void)err_set(e, ERR_FAILED_PRECONDITION, "the disk holds more than the new limit");
-        err_detail(e, "DISK_IN_USE", "disk_bytes", "Remove files, then lower the limit.");
+        err_detail(e, "DISK_IN_USE", "disk_bytes", "remove files, then lower the limit");
         return -EBUSY;
     }
     return err_sys(e, errno, "change the disk's size");

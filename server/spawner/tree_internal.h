@@ -1,58 +1,70 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the two halves of the tree share: tree_prepare.c (the spawner, once) and tree_enter.c (every child).
+// What the parts of the tree share: tree_prepare.c (the spawner, once), tree_root.c (the spawner) and tree_enter.c (every
+// child).
 //
 // The root of the spawner's mount namespace is an empty tmpfs, the base, where "." is, with a place /n for a sandbox's root.
-// On top of it lies the stage, which paths begin at, as the children find it. Everything is made before the first clone and
-// read-only after:
+// On top of it lies the stage, which paths begin at, as the children find it. Its folders are made before the first clone and
+// read-only after; layers are mounted there as roots come, and unmounted as they go:
 //
 //   /c            the v2 cgroup that holds the sandboxes
-//   /u            the host's /usr              /p0, /p1...   further host folders of the templates
-//   /t            the state directory's templates: /t/NAME is a template's skeleton
+//   /l0, /l1...   layers of roots: the host's /usr, skeletons, further folders; each once, however many roots have it
 //   /d            the layer with a clean /dev  /e/dir, /e/file   empty, to cover things with
 //   /proc
-//   /w /lu /lt /lp0...   empty places where a child puts its tmpfs and its id-mapped lower layers
+//   /w /m0, /m1...   empty places where a child puts its tmpfs and the id-mapped layers of its root
 #pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "tree.h"
 
 enum {
-    TREE_LOWERS_MAX = 24, // /usr, the top folders that are none of its links, the templates' paths
+    TREE_LAYERS_MAX = 64, // of all roots
     TREE_NAME_MAX = 16,
     TREE_VIEW_INODES = 8,
     TREE_CLOSED_MAX = 16,
     TREE_CLOSED_NAME_MAX = 24,
 };
 
-// A host folder that sandboxes see through an overlay of its own.
-struct tree_lower {
-    char host[SPAWN_PATH_MAX];  // "/usr"
-    char source[TREE_NAME_MAX]; // where it is in the spawner's root: "/p0"
-    char mapped[TREE_NAME_MAX]; // where a child puts the id-mapped clone: "/lp0"
-    char options[64]; // "lowerdir=" of its read-only overlay, which wants two: the second is empty
-    bool idmapped;
+// A folder, mounted at /lN of the stage.
+struct tree_layer {
+    uint32_t roots; // that have it; 0: the place is free
+    bool idmapped;  // it can be
+    dev_t device;
+    ino_t inode;
 };
 
-struct tree_template {
-    char source[80]; // "/t/NAME"
-    char lower[88];  // "lowerdir=" of its overlay: "/lt" when id-mapped, else the source; then /d
-    bool idmapped;
-    uint8_t lowers_n;
-    uint8_t lowers[TREE_LOWERS_MAX]; // indexes into struct tree, /usr first
+struct tree_root {
+    bool there;         // sandboxes may be made of it
+    uint32_t sandboxes; // it stays for them
+    int lock_fd;        // owned; see ops.h
+    uint32_t tier;
+    char hostname[64];
+    uint32_t layers_n;
+    uint8_t layer[SPAWN_ROOT_LAYERS_MAX]; // indexes into struct tree; 0: the skeleton, 1: /usr
+    char at[SPAWN_ROOT_LAYERS_MAX][SPAWN_PATH_MAX];
 };
 
-// The overlay of a lower, detached; its id-mapped layer stays attached at l->mapped. In either half. upper: with a sandbox's own
-// upper folder, /w/us; else read-only.
-int tree_lower_open(const struct tree_lower *l, bool upper, int userns_fd, struct err *e);
+// How a child opens a layer: the overlay of it alone, detached. `n` is its number in the root, and /mN where the id-mapped
+// clone stays attached. upper: with a sandbox's own upper folder, /w/us; else read-only. In every part.
+int tree_layer_open(const struct tree *t, uint32_t layer, uint32_t n, bool upper, int userns_fd,
+                    struct err *e);
+
+// Where layer and clone are.
+void tree_layer_source(uint32_t layer, char out[TREE_NAME_MAX]);
+void tree_layer_mapped(uint32_t n, char out[TREE_NAME_MAX]);
+
+// tree_root.c. Mounts a layer at a free place, and finds out whether it can be id-mapped: else why has the reason. Its
+// number, or a negative errno.
+int tree_layer_add(struct tree *t, int fd, struct err *why, struct err *e);
+void tree_layer_drop(struct tree *t, uint32_t layer);
 
 struct tree {
-    uint32_t templates_n;
-    uint32_t lowers_n;
-    struct tree_template templates[SPAWN_TEMPLATES_MAX];
-    struct tree_lower lowers[TREE_LOWERS_MAX];
-    char *cpuinfo; // owned, for ever
+    struct tree_root roots[SPAWN_ROOTS_MAX];
+    struct tree_layer layers[TREE_LAYERS_MAX];
+    int userns_fd; // 65,536 ids, to find out which layers can be mapped
+    char *cpuinfo; // owned
     uint32_t cpus; // and memory, of the host
     uint64_t memory_bytes;
     uint64_t view_bytes; // what tree_view.c's files take of a disk, at most

@@ -11,7 +11,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "../../proto/auto.h"
+#include "proto/auto.h"
 
 // What the kernel has to say about an option that it refused ("e overlay: ..."); "" when nothing.
 static void

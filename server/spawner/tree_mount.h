@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-#include "../../proto/err.h"
+#include "proto/err.h"
 
 struct mount_option {
     const char *key;

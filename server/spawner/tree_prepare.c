@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The spawner's half: once, at start, with real root. In this order, since each step needs the one before:
 //
-//   skeletons on disk -> clones of the host's folders, detached (they can be cloned only in the namespace they are in)
-//   -> a mount namespace of our own -> pivot into an empty root -> a stage on top of it with what children need -> chroot
-//   -> try an id-mapped overlay of each folder, as the children will, and note which cannot.
+//   clones of what is needed of the host, detached (they can be cloned only in the namespace they are in) -> a mount
+//   namespace of our own -> pivot into an empty root -> a stage on top of it with what children need -> chroot
+//   -> try whether /usr and the state directory's file system can be id-mapped, as the layers of roots will be.
 //
 // Every clone of a sandbox copies all mounts of this namespace, so there are as few as possible.
 #include <errno.h>
@@ -21,12 +21,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "../../proto/auto.h"
+#include "proto/auto.h"
 #include "feature.h"
 #include "io.h"
 #include "tree_internal.h"
 #include "tree_mount.h"
-#include "tree_skeleton.h"
 
 #define PLAIN       (MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC)
 
@@ -41,85 +40,14 @@ enum {
 
 // What is carried from the old namespace into the new one.
 struct luggage {
-    int lowers[TREE_LOWERS_MAX];
-    int templates;
+    int usr;
+    int state;
     int cgroup;
-    int userns;
 };
 
-static bool
-name_is_plain(const char *name, size_t size)
-{
-    size_t n = strnlen(name, size);
-    if (n == 0 || n == size || name[0] == '.' || name[0] == '-')
-        return false;
-    return strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == n;
-}
-
-// Absolute, in its shortest form, and none of the folders that the sandbox makes itself.
-static bool
-path_is_plain(const char *path, size_t size)
-{
-    static const char *const own[] = {"/etc", "/proc", "/sys", "/dev", "/tmp", "/run"};
-    size_t n = strnlen(path, size);
-    if (n < 2 || n == size || path[0] != '/' || path[n - 1] == '/' || strstr(path, "//") != NULL)
-        return false;
-    if (strstr(path, "/./") != NULL || strstr(path, "/../") != NULL ||
-        strcmp(path + n - 2, "/.") == 0 || (n >= 3 && strcmp(path + n - 3, "/..") == 0))
-        return false;
-    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) {
-        size_t len = strlen(own[i]);
-        if (strncmp(path, own[i], len) == 0 && (path[len] == '\0' || path[len] == '/'))
-            return false;
-    }
-    return true;
-}
-
+// Root's own, and nobody else's to write to: skeletons of roots come from there.
 static int
-check_config(const struct spawn_config *c, struct err *e)
-{
-    if (c->templates_n == 0 || c->templates_n > SPAWN_TEMPLATES_MAX)
-        return err_field(e, "templates", "must be 1 to %d", SPAWN_TEMPLATES_MAX);
-    for (uint32_t i = 0; i < c->templates_n; i++) {
-        const struct spawn_template *t = &c->templates[i];
-        if (!name_is_plain(t->name, sizeof t->name))
-            return err_field(e, "templates.name", "must be letters, digits, '.', '_' or '-'");
-        if (!name_is_plain(t->hostname, sizeof t->hostname))
-            return err_field(e, "templates.hostname", "must be letters, digits, '.' or '-'");
-        for (int p = 0; p < SPAWN_TEMPLATE_PATHS_MAX && t->paths[p][0] != '\0'; p++)
-            if (!path_is_plain(t->paths[p], sizeof t->paths[p]))
-                return err_field(e, "templates.paths",
-                                 "%.*s: must be absolute, without '.' and '..', and none of the "
-                                 "sandbox's own folders",
-                                 SPAWN_PATH_MAX - 1, t->paths[p]);
-        for (uint32_t k = 0; k < i; k++)
-            if (strcmp(c->templates[k].name, t->name) == 0)
-                return err_field(e, "templates.name", "%s: twice", t->name);
-    }
-    return 0;
-}
-
-static int
-add_lower(struct tree *t, struct tree_template *template, const char *host, struct err *e)
-{
-    uint32_t at = 0;
-    while (at < t->lowers_n && strcmp(t->lowers[at].host, host) != 0)
-        at++;
-    if (at == TREE_LOWERS_MAX || template->lowers_n == TREE_LOWERS_MAX)
-        return err_field(e, "templates.paths", "more than %d folders in all", TREE_LOWERS_MAX);
-    struct tree_lower *l = &t->lowers[at];
-    if (at == t->lowers_n) {
-        (void)snprintf(l->host, sizeof l->host, "%s", host);
-        (void)snprintf(l->source, sizeof l->source, "/p%u", at);
-        (void)snprintf(l->mapped, sizeof l->mapped, "/lp%u", at);
-        t->lowers_n++;
-    }
-    template->lowers[template->lowers_n++] = (uint8_t)at;
-    return 0;
-}
-
-static int
-open_templates(const struct spawn_config *c, struct err *e)
+open_state(const struct spawn_config *c, struct err *e)
 {
     int auto_close state = open(c->state_dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     struct stat st;
@@ -129,37 +57,7 @@ open_templates(const struct spawn_config *c, struct err *e)
         return err_set(e, ERR_FAILED_PRECONDITION,
                        "state directory %s: must belong to root and be writable by no one else",
                        c->state_dir);
-    if (mkdirat(state, "templates", 0755) < 0 && errno != EEXIST)
-        return err_sys(e, errno, "create %s/templates", c->state_dir);
-    int fd = openat(state, "templates", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    return fd < 0 ? err_sys(e, errno, "open %s/templates", c->state_dir) : fd;
-}
-
-// Skeletons, and the list of folders that each template stands on.
-static int
-make_templates(const struct spawn_config *c, int dir, struct tree *t, struct err *e)
-{
-    for (uint32_t i = 0; i < c->templates_n; i++) {
-        const struct spawn_template *from = &c->templates[i];
-        struct tree_template *to = &t->templates[i];
-        (void)snprintf(to->source, sizeof to->source, "/t/%s", from->name);
-        struct tree_top top;
-        int rc = tree_skeleton_make(dir, from, &top, e);
-        if (rc < 0)
-            return err_wrap(e, "%s/templates", c->state_dir);
-        rc = add_lower(t, to, "/usr", e);
-        for (int k = 0; rc == 0 && k < top.n; k++) {
-            char host[16];
-            (void)snprintf(host, sizeof host, "/%s", top.name[k]);
-            rc = add_lower(t, to, host, e);
-        }
-        for (int k = 0; rc == 0 && k < SPAWN_TEMPLATE_PATHS_MAX && from->paths[k][0] != '\0'; k++)
-            rc = add_lower(t, to, from->paths[k], e);
-        if (rc < 0)
-            return rc;
-    }
-    t->templates_n = c->templates_n;
-    return 0;
+    return take_fd(&state);
 }
 
 // A user namespace with 65,536 ids, for the probe alone; its process ends at once, the descriptor keeps it.
@@ -195,14 +93,15 @@ make_userns(uint32_t id_base, struct err *e)
 }
 
 static int
-pack(const struct tree *t, int templates, int cgroup, struct luggage *l, struct err *e)
+pack(const struct spawn_config *c, int cgroup, struct luggage *l, struct err *e)
 {
-    const unsigned lower = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_RDONLY;
-    for (uint32_t i = 0; i < t->lowers_n; i++)
-        if ((l->lowers[i] = mount_clone(AT_FDCWD, t->lowers[i].host, lower, e)) < 0)
-            return l->lowers[i];
-    if ((l->templates = mount_clone(templates, "", lower, e)) < 0)
-        return err_wrap(e, "templates");
+    int auto_close state = open_state(c, e);
+    if (state < 0)
+        return state;
+    if ((l->state = mount_clone(state, "", PLAIN, e)) < 0)
+        return err_wrap(e, "state directory");
+    if ((l->usr = mount_clone(AT_FDCWD, "/usr", PLAIN, e)) < 0)
+        return l->usr;
     if ((l->cgroup = mount_clone(cgroup, "", PLAIN, e)) < 0)
         return err_wrap(e, "cgroup");
     return 0;
@@ -249,28 +148,29 @@ make_dev(int root, struct err *e)
 
 // The places of the tiny root, listed in tree_internal.h.
 static int
-make_places(int root, const struct tree *t, struct err *e)
+make_places(int root, struct err *e)
 {
-    static const char *const places[] = {"c", "t", "d", "e", "e/dir", "proc", "w", "lt"};
+    static const char *const places[] = {"c", "d", "e", "e/dir", "proc", "w"};
+    char name[TREE_NAME_MAX];
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i++)
         if (mkdirat(root, places[i], 0555) < 0)
             return err_sys(e, errno, "create %s", places[i]);
-    for (uint32_t i = 0; i < t->lowers_n; i++)
-        if (mkdirat(root, t->lowers[i].source + 1, 0555) < 0 ||
-            mkdirat(root, t->lowers[i].mapped + 1, 0555) < 0)
-            return err_sys(e, errno, "create %s", t->lowers[i].source);
+    for (uint32_t i = 0; i < TREE_LAYERS_MAX + SPAWN_ROOT_LAYERS_MAX; i++) {
+        if (i < TREE_LAYERS_MAX)
+            tree_layer_source(i, name);
+        else
+            tree_layer_mapped(i - TREE_LAYERS_MAX, name);
+        if (mkdirat(root, name + 1, 0555) < 0)
+            return err_sys(e, errno, "create %s", name);
+    }
     int auto_close file = openat(root, "e/file", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0444);
     return file < 0 ? err_sys(e, errno, "create e/file") : 0;
 }
 
 static int
-unpack(int root, const struct tree *t, const struct luggage *l, struct err *e)
+unpack(int root, const struct luggage *l, struct err *e)
 {
     int rc = mount_attach(l->cgroup, root, "c", e);
-    if (rc == 0)
-        rc = mount_attach(l->templates, root, "t", e);
-    for (uint32_t i = 0; rc == 0 && i < t->lowers_n; i++)
-        rc = mount_attach(l->lowers[i], root, t->lowers[i].source + 1, e);
     if (rc == 0)
         rc = make_dev(root, e);
     if (rc < 0)
@@ -308,20 +208,20 @@ step_on(int stage, struct err *e)
 }
 
 static int
-move_in(const struct spawn_config *c, const struct tree *t, const struct luggage *l, struct err *e)
+move_in(const struct spawn_config *c, const struct luggage *l, struct err *e)
 {
     if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
         return err_sys(e, errno, "create a mount namespace");
     const struct mount_option options[] = {
         {"size", "64k"}, {"nr_inodes", "128"}, {"mode", "0555"}, {"source", "stockade"}};
     int auto_close stage = mount_new("tmpfs", options, 4, PLAIN, e);
-    int rc = stage < 0 ? stage : make_places(stage, t, e);
+    int rc = stage < 0 ? stage : make_places(stage, e);
     if (rc == 0)
         rc = make_base(c, e);
     if (rc == 0)
         rc = mount_attach(stage, AT_FDCWD, ".", e);
     if (rc == 0)
-        rc = unpack(stage, t, l, e);
+        rc = unpack(stage, l, e);
     if (rc == 0)
         rc = step_on(stage, e);
     return rc < 0 ? rc : mount_change(stage, MOUNT_ATTR_RDONLY, 0, e);
@@ -357,62 +257,41 @@ share_terminals(const struct spawn_config *c, struct tree *t, struct spawn_featu
                 "%u in each sandbox: kernel.pty.max is %lu, for %lu of them", t->ptys, most, slots);
 }
 
-// True when overlay takes an id-mapped clone of that folder as its lower layer: tried as a child does it.
-static bool
-can_idmap(struct tree_lower *l, int userns_fd, struct err *e)
+// Layers of roots come from these two file systems before all others.
+static int
+probe(struct tree *t, const struct luggage *l, struct spawn_features *f, struct err *e)
 {
-    l->idmapped = true;
-    (void)snprintf(l->options, sizeof l->options, "%s:/e/dir", l->mapped);
-    int auto_close fd = tree_lower_open(l, false, userns_fd, e);
-    (void)umount2(l->mapped, MNT_DETACH);
-    if (fd >= 0)
-        return true;
-    l->idmapped = false;
-    (void)snprintf(l->options, sizeof l->options, "%s:/e/dir", l->source);
-    return false;
-}
-
-static void
-probe(struct tree *t, int userns_fd, struct spawn_features *f)
-{
+    const struct {
+        int clone;
+        const char *what;
+    } rows[] = {{l->usr, "files belong to nobody in sandboxes: /usr"},
+                {l->state, "/etc belongs to nobody in sandboxes: the state directory"}};
     struct spawn_feature found = {.name = "idmapped-mounts", .available = 1};
     (void)snprintf(found.detail, sizeof found.detail,
-                   "files of the host look like root's inside sandboxes");
-    struct err why = {0};
-    for (uint32_t i = 0; i < t->lowers_n; i++)
-        if (!can_idmap(&t->lowers[i], userns_fd, &why) && found.available) {
-            found.available = 0;
-            (void)snprintf(found.detail, sizeof found.detail,
-                           "files look like nobody's in sandboxes: %.60s: %.90s", t->lowers[i].host,
-                           why.text);
-        }
-    for (uint32_t i = 0; i < t->templates_n; i++) {
-        struct tree_template *template = &t->templates[i];
-        struct tree_lower l = {.source = "/t", .mapped = "/lt"}; // all skeletons are on one
-        template->idmapped = can_idmap(&l, userns_fd, &why);
-        (void)snprintf(template->lower, sizeof template->lower, "%s:/d",
-                       template->idmapped ? "/lt" : template->source);
-        if (!template->idmapped && found.available) {
-            found.available = 0;
-            (void)snprintf(found.detail, sizeof found.detail,
-                           "/etc looks like nobody's in sandboxes: the state directory: %.90s",
-                           why.text);
-        }
+                   "files of the host belong to root inside sandboxes");
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct err why = {0};
+        int layer = tree_layer_add(t, rows[i].clone, &why, e);
+        if (layer < 0)
+            return layer;
+        tree_layer_drop(t, (uint32_t)layer);
+        if (why.code == ERR_OK || !found.available)
+            continue;
+        found.available = 0;
+        (void)snprintf(found.detail, sizeof found.detail, "%.80s: %.90s", rows[i].what, why.text);
     }
     if (f->n < SPAWN_FEATURES_MAX)
         f->feature[f->n++] = found;
+    return 0;
 }
 
 static void
 luggage_free(struct luggage *l)
 {
-    int *fds[] = {&l->templates, &l->cgroup, &l->userns};
+    int *fds[] = {&l->usr, &l->state, &l->cgroup};
     for (size_t i = 0; i < sizeof fds / sizeof fds[0]; i++)
         if (*fds[i] >= 0)
             (void)close(*fds[i]);
-    for (int i = 0; i < TREE_LOWERS_MAX; i++)
-        if (l->lowers[i] >= 0)
-            (void)close(l->lowers[i]);
 }
 
 static int
@@ -421,21 +300,20 @@ prepare(const struct spawn_config *config, int cgroup_root_fd, struct tree *t,
 {
     struct luggage l __attribute__((cleanup(luggage_free)));
     memset(&l, 0xff, sizeof l); // all -1
-    int auto_close templates = open_templates(config, e);
-    int rc = templates < 0 ? templates : make_templates(config, templates, t, e);
-    if (rc == 0)
-        rc = l.userns = make_userns(config->id_base, e);
+    int rc = t->userns_fd = make_userns(config->id_base, e);
     if (rc >= 0)
-        rc = pack(t, templates, cgroup_root_fd, &l, e);
+        rc = pack(config, cgroup_root_fd, &l, e);
     if (rc == 0)
-        rc = move_in(config, t, &l, e);
+        rc = move_in(config, &l, e);
+    if (rc == 0)
+        rc = tree_view_look(t, e);
+    if (rc == 0)
+        rc = probe(t, &l, f, e);
     if (rc < 0)
         return rc;
-    if ((rc = tree_view_look(t, e)) < 0)
-        return rc;
+    t->userns_fd = io_keep_fd(t->userns_fd);
     tree_proc_look(t);
     share_terminals(config, t, f);
-    probe(t, l.userns, f);
     int fd = open("/c", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     return fd < 0 ? err_sys(e, errno, "open the cgroup") : fd;
 }
@@ -444,20 +322,28 @@ int
 tree_prepare(const struct spawn_config *config, int cgroup_root_fd, int *cgroup_fd,
              struct tree **out, struct spawn_features *f, struct err *e)
 {
-    int rc = check_config(config, e);
-    if (rc < 0)
-        return rc;
     struct tree *t = calloc(1, sizeof *t);
     if (t == NULL)
         return err_sys(e, ENOMEM, "prepare the trees");
+    t->userns_fd = -1;
     mode_t umask_before = umask(0);
     int fd = prepare(config, cgroup_root_fd, t, f, e);
     (void)umask(umask_before);
     if (fd < 0) {
+        io_close(&t->userns_fd);
         free(t);
         return err_wrap(e, "prepare the trees");
     }
     *cgroup_fd = fd;
     *out = t;
     return 0;
+}
+
+void
+tree_free(struct tree *t)
+{
+    if (t == NULL)
+        return;
+    free(t->cpuinfo);
+    free(t);
 }

@@ -21,7 +21,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-#include "../../proto/auto.h"
+#include "proto/auto.h"
 #include "tree_internal.h"
 #include "tree_mount.h"
 
@@ -151,7 +151,7 @@ tree_proc_make(const struct tree *t, int base, int root, struct err *e)
         return rc;
     struct statfs fs;
     if (fstatfs(proc, &fs) < 0 || fs.f_type != PROC_SUPER_MAGIC)
-        return err_set(e, ERR_INTERNAL, "/proc is no procfs");
+        return err_set(e, ERR_INTERNAL, "/proc is not a procfs");
     int auto_close list = openat(proc, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (list < 0 || fchdir(list) < 0)
         return err_sys(e, errno, "enter /proc");

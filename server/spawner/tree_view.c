@@ -26,7 +26,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../../proto/auto.h"
+#include "proto/now.h"
+#include "proto/auto.h"
 #include "io.h"
 #include "tree_internal.h"
 #include "tree_mount.h"
@@ -131,17 +132,15 @@ write_cpuinfo(struct out *o, const struct view *v)
 static void
 write_stat(struct out *o, const struct view *v)
 {
-    struct timespec now;
-    struct timespec up;
-    (void)clock_gettime(CLOCK_REALTIME, &now);
-    (void)clock_gettime(CLOCK_BOOTTIME, &up);
+    const int64_t now_s = now_ns(CLOCK_REALTIME) / 1000000000;
+    const int64_t up_s = now_ns(CLOCK_BOOTTIME) / 1000000000;
     out_text(o, "cpu  0 0 0 0 0 0 0 0 0 0\n");
     for (uint32_t i = 0; i < v->cpus; i++)
         out_text(o, "cpu%u 0 0 0 0 0 0 0 0 0 0\n", i);
     out_text(o,
              "intr 0\nctxt 0\nbtime %lld\nprocesses 1\nprocs_running 1\nprocs_blocked 0\n"
              "softirq 0 0 0 0 0 0 0 0 0 0 0\n",
-             (long long)now.tv_sec - (long long)up.tv_sec);
+             (long long)(now_s - up_s));
 }
 
 static void
@@ -242,7 +241,7 @@ tree_view_change(const struct tree *t, int disk_fd, const struct spawn_limits *l
             continue;
         int rc = write_row(disk_fd, &rows[i], &v, 0, e);
         if (rc < 0)
-            return err_wrap(e, "what the sandbox sees of its limits");
+            return err_wrap(e, "write the sandbox's view of its limits");
     }
     return 0;
 }

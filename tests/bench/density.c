@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "../../client/stockade.h"
+#include "client/stockade.h"
 
 extern char **environ; // NOLINT(readability-redundant-declaration): POSIX leaves it to the program
 

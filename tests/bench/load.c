@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "../../client/stockade.h"
+#include "client/stockade.h"
 
 struct answer {
     char text[128];

@@ -10,7 +10,7 @@
 //   load     the rules themselves, written by the broker's code
 //
 // A policy of the API holds 256 rules. Larger sets are made here of the same entries and written by the same code
-// (server/net_rule.c, net_sets.c). Where a packet of ours goes is a listener at the relay's address, without a relay:
+// (server/policy/rule.c, network/sets.c). Where a packet of ours goes is a listener at the relay's address, without a relay:
 // bench-relay measures that. Destinations are 93.0.0.0/8, local in each namespace.
 #include "bench.h"
 
@@ -18,10 +18,10 @@
 #include <sys/wait.h>
 #include <uv.h>
 
-#include "../../server/net_rule.h"
-#include "../../server/net_sets.h"
-#include "../../server/network.h"
-#include "../priv/net_rig.h"
+#include "server/policy/rule.h"
+#include "server/network/sets.h"
+#include "server/policy/network.h"
+#include "tests/harness/net_rig.h"
 
 enum {
     SIZES = 3,

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "../../client/stockade.h"
+#include "client/stockade.h"
 
 enum { PLAIN, BWRAP, BWRAP_LIMITS, STOCKADE, STOCKADE_LIMITS, ROWS_N };
 

@@ -13,9 +13,9 @@
 #include <bpf/bpf.h>
 #include <uv.h>
 
-#include "../../bpf/net.h"
-#include "../../server/net_sets.h"
-#include "../../server/network.h"
+#include "bpf/net.h"
+#include "server/network/sets.h"
+#include "server/policy/network.h"
 #include "stockade/v1/sandbox_service.pb-c.h"
 
 enum { RULES_MAX = 256 };

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "../../client/stockade.h"
+#include "client/stockade.h"
 
 struct worker {
     pthread_t thread;

@@ -3,7 +3,7 @@
 //
 //   bench-relay CONNECTIONS TRANSFERS
 //
-// As root. The relay is the real one, between two network namespaces of this program's own (tests/priv/relay_box.h); the
+// As root. The relay is the real one, between two network namespaces of this program's own (tests/harness/relay_box.h); the
 // rows take turns. "direct": the same sockets in one namespace.
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,7 +11,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "../priv/relay_flow.h"
+#include "tests/harness/relay_flow.h"
 #include "bench.h"
 
 enum { PORT = 7000, TRANSFER_BYTES = 256 << 20, BLOCK = 1 << 18 };

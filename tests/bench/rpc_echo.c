@@ -12,7 +12,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "../../proto/wire.h"
+#include "proto/wire.h"
 #include "bench.h"
 #include "stockade/v1/wire.pb-c.h"
 

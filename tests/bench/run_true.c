@@ -7,7 +7,7 @@
 
 #include <stdio.h>
 
-#include "../../client/stockade.h"
+#include "client/stockade.h"
 
 static double
 run_once(struct stockade *s)

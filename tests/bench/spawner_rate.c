@@ -17,7 +17,8 @@
 #include <unistd.h>
 #include <uv.h>
 
-#include "../../server/spawn.h"
+#include "server/sandbox/spawn.h"
+#include "tests/harness/reader.h"
 
 enum { CONCURRENT_MAX = 1000, ALIVE_MAX = 3000 };
 
@@ -198,6 +199,32 @@ busy_ticks(void)
     return v[0] + v[1] + v[2] + v[5] + v[6];
 }
 
+static void
+// NOLINTNEXTLINE(readability-non-const-parameter): the type of spawn_done
+on_reader(void *cookie, const struct spawn_reply *r, int fds[SPAWN_FDS_MAX])
+{
+    if (!r->ok)
+        fail("read", &r->err);
+    *(int *)cookie = fds[0];
+}
+
+static void
+make_root(const struct spawn_config *config)
+{
+    int fd = -1;
+    struct err e;
+    FILE *f = fopen(config->config_file, "we");
+    if (!f || fputs("templates: [{name: default}]\n", f) < 0 || fclose(f) != 0 ||
+        spawn_read(spawn, on_reader, &fd, &e) < 0) {
+        (void)fprintf(stderr, "cannot begin to read %s\n", config->config_file);
+        exit(1);
+    }
+    while (fd < 0)
+        (void)uv_run(uv_default_loop(), UV_RUN_ONCE);
+    if (reader_root(fd, &e) != 0)
+        fail("root", &e);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -210,9 +237,7 @@ main(int argc, char **argv)
         .version = SPAWN_VERSION,
         .id_base = SPAWN_ID_BASE_DEFAULT,
         .slots = SPAWN_SLOTS_MAX,
-        .templates_n = 1,
         .limits_max = {1ull << 40, 1ull << 40, 1u << 30, 64000, 10000, 100000},
-        .templates = {{.name = "default", .hostname = "sandbox"}},
     };
     static struct spawn_features features;
     int bpf_fds[BPF_FDS];
@@ -225,6 +250,10 @@ main(int argc, char **argv)
     (void)snprintf(config.state_dir, sizeof config.state_dir, "/run/stockade-rate-%d",
                    (int)getpid());
     (void)snprintf(config.guest_path, sizeof config.guest_path, "%s", argv[2]);
+    (void)snprintf(config.reader_path, sizeof config.reader_path, "%.*s/stockade-reader",
+                   (int)(strrchr(argv[1], '/') - argv[1]), argv[1]);
+    (void)snprintf(config.config_file, sizeof config.config_file, "%.200s/stockaded.yaml",
+                   config.state_dir);
     const char *loader = getenv("LOADER");
     if (loader)
         (void)snprintf(config.loader_path, sizeof config.loader_path, "%s", loader);
@@ -239,6 +268,7 @@ main(int argc, char **argv)
                      features.feature[i].degraded ? " degraded" : "", features.feature[i].detail);
     if (spawn_attach(spawn, uv_default_loop(), on_gone, NULL, &e) < 0)
         fail("attach", &e);
+    make_root(&config);
     if (concurrent > CONCURRENT_MAX)
         concurrent = CONCURRENT_MAX;
     alive = argc > 6 ? (uint32_t)strtoul(argv[6], NULL, 10) : 0;

@@ -14,8 +14,8 @@
 
 #include <time.h>
 
-#include "../priv/watch_rig.h"
-#include "server/anomaly_sensitive.h"
+#include "tests/harness/watch_rig.h"
+#include "server/anomaly/sensitive.h"
 #include "watch_peers.skel.h"
 
 enum {

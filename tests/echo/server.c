@@ -16,13 +16,15 @@
 
 #include "proto/validate.h"
 #include "server/api/api.h"
-#include "server/dispatch.h"
-#include "server/rpc.h"
-#include "server/server.h"
+#include "server/rpc/dispatch.h"
+#include "server/rpc/rpc.h"
+#include "server/rpc/tenants.h"
+#include "server/base/server.h"
 
 static struct rpc *rpc;
 static struct server server;
 static struct rpc_limits limits;
+static struct tenants tenants;
 static uint32_t grace_ms = 30000;
 static uint32_t changes;
 static uint32_t told[3];
@@ -276,7 +278,7 @@ listen_all(int argc, char **argv, struct err *e)
         if (equals != NULL && set_limit(argv[i], (size_t)(equals - argv[i]), equals + 1))
             continue;
         if (rpc == NULL)
-            rpc = rpc_new(server.loop, server.dispatch, &limits);
+            rpc = rpc_new(server.loop, server.dispatch, &limits, &tenants);
         if (rpc == NULL)
             return err_sys(e, ENOMEM, "start");
         int failed = rpc_listen(rpc, argv[i], 0660, -1, bound, sizeof bound, e);

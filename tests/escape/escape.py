@@ -19,13 +19,13 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "flow"))
 from broker import BUILD, Broker, hybrid, skip  # noqa: E402
+from patience import patience  # noqa: E402
+from runner import time_passes, until  # noqa: E402
 
 HELD, ESCAPED, SKIPPED = 0, 10, 77
 PROGRAM = os.path.join(BUILD, "tests", "escape-job")
 START = 'cat >/tmp/e && chmod 755 /tmp/e && exec /tmp/e "$0"'
 HOST_FILES = ["/etc/passwd", "/etc/hosts", "/usr/lib/os-release", "/usr/bin/env", "/etc/shadow"]
-# how much slower than a machine of its own: an emulated one sets it
-SLOWNESS = float(os.environ.get("STOCKADE_SLOWNESS", "1"))
 ID_FIRST, ID_LAST = 0x70000000, 0x80000000
 
 
@@ -106,9 +106,9 @@ class Job:
         for key, value in host.environment().items():
             args += ["--env", f"{key}={value}"]
         if not any(f.startswith("--timeout") for f in flags):
-            args += ["--timeout", f"{60 * SLOWNESS:.0f}s"]
+            args += ["--timeout", f"{patience(60):.0f}s"]
         if "--cpu-time" not in flags:  # where processors are emulated, what others take counts as the job's
-            args += ["--cpu-time", f"{60 * SLOWNESS:.0f}s"]
+            args += ["--cpu-time", f"{patience(60):.0f}s"]
         started = time.monotonic()
         with open(PROGRAM, "rb") as program:
             r = broker.cli(*args, *flags, "--", "/bin/sh", "-c", START, str(number), stdin=stdin or program)
@@ -176,20 +176,17 @@ def host_is_whole(job, host):
 
 def daemon_is_gone(job, host):
     plain(job, host)
-    until = time.monotonic() + SLOWNESS
-    while host.pids_with_nonce() and time.monotonic() < until:
-        time.sleep(0.02)
-    expect(not host.pids_with_nonce(), f"alive after 1 s: {host.pids_with_nonce()}")
+    until(lambda: not host.pids_with_nonce(), lambda: f"dead within 1 s: {host.pids_with_nonce()}", 1)
 
 
 def reply_was_quick(job, host):
     plain(job, host)
-    expect(job.seconds < 5 * SLOWNESS, f"the reply took {job.seconds:.1f} s")
+    expect(job.seconds < patience(5), f"the reply took {job.seconds:.1f} s")
 
 
 def wall_limit(job, host):
     expect(job.code == 124 and job.limit == "wall_ms", f"exit {job.code}, limit {job.limit!r}")
-    expect(job.seconds < 10 * SLOWNESS, f"took {job.seconds:.1f} s")
+    expect(job.seconds < patience(10), f"took {job.seconds:.1f} s")
 
 
 def cpu_limit(job, host):
@@ -198,7 +195,7 @@ def cpu_limit(job, host):
 
 def ended_at_all(job, host):
     expect(job.outcome != "", "no outcome")
-    expect(job.seconds < 20 * SLOWNESS, f"took {job.seconds:.1f} s")
+    expect(job.seconds < patience(20), f"took {job.seconds:.1f} s")
     expect(host.process.poll() is None, "the host's process was killed")
 
 
@@ -270,16 +267,10 @@ def check_36(broker, host):
             args += ["--env", f"{key}={value}"]
         client = broker.popen("run", *args, "--", "/bin/sh", "-c", START, "36", stdin=program,
                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    until = time.monotonic() + 20 * SLOWNESS
-    while not host.pids_with_nonce() and time.monotonic() < until:
-        time.sleep(0.02)
-    expect(host.pids_with_nonce(), "the job did not start")
+    until(host.pids_with_nonce, "the job starts", 20)
     client.kill()
     client.wait()
-    until = time.monotonic() + SLOWNESS
-    while host.pids_with_nonce() and time.monotonic() < until:
-        time.sleep(0.02)
-    expect(not host.pids_with_nonce(), "the job outlived its client by 1 s")
+    until(lambda: not host.pids_with_nonce(), "the job is gone within 1 s of its client", 1)
     return "gone within 1 s of its client"
 
 
@@ -288,11 +279,7 @@ def check_48(broker, host):
         client = broker.popen("run", "--env", f"ESCAPE_NONCE={host.nonce}", "--timeout", "20s", "--", "/bin/sh", "-c",
                               START, "48", stdin=program, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        until = time.monotonic() + 15 * SLOWNESS
-        while not host.pids_with_nonce() and time.monotonic() < until:
-            time.sleep(0.02)
-        pids = host.pids_with_nonce()
-        expect(pids, "the job did not start")
+        pids = until(host.pids_with_nonce, "the job starts", 15)
         with open(f"/proc/{pids[0]}/status", encoding="utf-8") as f:
             status = f.read()
         uids = [int(u) for u in re.search(r"^Uid:\s+(.*)$", status, re.M).group(1).split()]
@@ -308,7 +295,7 @@ def check_48(broker, host):
 def answer_time(broker):
     """Seconds that the broker takes to answer a health check, without the start of a client program."""
     with socket.socket(socket.AF_UNIX) as s:
-        s.settimeout(30 * SLOWNESS)
+        s.settimeout(patience(30))
         started = time.monotonic()
         s.connect(broker.address[len("ipc://"):])
         s.sendall(b"\0SP\0\0\x30\0\0")
@@ -340,7 +327,7 @@ def left_for_root(host):
 def check_78(broker, host):
     before = left_for_root(host)
     with open(PROGRAM, "rb") as program:
-        first = broker.popen("run", "--env", "ESCAPE_STAY=1", "--timeout", f"{120 * SLOWNESS:.0f}s", "--", "/bin/sh", "-c", START,
+        first = broker.popen("run", "--env", "ESCAPE_STAY=1", "--timeout", f"{patience(120):.0f}s", "--", "/bin/sh", "-c", START,
                              "78", stdin=program, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     try:
         line = first.stdout.readline().decode()
@@ -370,29 +357,27 @@ def at_pids_limit(broker):
 def check_81(broker, host):
     """A hundred, started in tens, each when the ones before run: with a hundred programs that are only just starting, a
     broker in one cgroup with them waits for a processor, which is not what is looked at here."""
-    flags = ["--memory", "32M", "--disk", "8M", "--cpus", "0.2", "--pids", "16", "--files", "64", "--timeout", f"{300 * SLOWNESS:.0f}s"]
+    flags = ["--memory", "32M", "--disk", "8M", "--cpus", "0.2", "--pids", "16", "--files", "64", "--timeout", f"{patience(300):.0f}s"]
     clients = []
     try:
-        until = time.monotonic() + 280 * SLOWNESS
+        end = time.monotonic() + patience(280)
         running = 0
-        while running < 100 and time.monotonic() < until and all(c.poll() is None for c in clients):
+        while running < 100 and time.monotonic() < end and all(c.poll() is None for c in clients):
             if running == len(clients):
                 for _ in range(10):
                     with open(PROGRAM, "rb") as program:
                         clients.append(broker.popen("run", *flags, "--", "/bin/sh", "-c", START, "81", stdin=program,
                                                     stdout=subprocess.DEVNULL, stderr=subprocess.PIPE))
-            time.sleep(0.1)
+            time_passes("ten more start", 0.1)
             running = broker.json("info")[1]["processes"]
         ended = [c.stderr.read(300) for c in clients if c.poll() is not None]
         expect(running == 100 and not ended, f"{running} of 100 run; those that ended said: {ended[:3]}")
-        while (full := at_pids_limit(broker)) < 100 and time.monotonic() < until:
-            time.sleep(0.5)
-        expect(full == 100, f"{full} of 100 are at their limit of processes")
+        until(lambda: at_pids_limit(broker) == 100, lambda: f"{at_pids_limit(broker)} of 100 are at their limit of processes", 280)
         times = []
         for _ in range(20):
-            time.sleep(0.1)
+            time_passes("the next look", 0.1)
             times.append(answer_time(broker))
-        expect(max(times) < SLOWNESS, f"the broker took {max(times):.2f} s to answer")
+        expect(max(times) < patience(1), f"the broker took {max(times):.2f} s to answer")
         quick = broker.cli("run", "--", "/bin/true")
         expect(quick.returncode == 0, f"a neighbour's job failed: {quick.stderr.decode()}")
         expect(all(c.poll() is None for c in clients) and at_pids_limit(broker) == 100, "one of the 100 has ended")
@@ -437,7 +422,7 @@ def taken_by(job, free, slab, line):
     job.kill()
     job.wait()
     job.stdout.close()
-    time.sleep(0.3 * SLOWNESS)  # its sandbox goes
+    time_passes("its sandbox goes", patience(0.3))
     then_free, then_slab = host_memory()
     lost, grown = max(free, then_free) - now_free, now_slab - min(slab, then_slab)
     return lost, grown, f"{line.removeprefix('held: ')}; the host has {lost} MiB less, its slabs {grown} MiB more"
@@ -448,8 +433,8 @@ def check_sockets(number):
         for attempt in range(3):
             free, slab = host_memory()
             with open(PROGRAM, "rb") as program:
-                job = broker.popen("run", "--env", "ESCAPE_STAY=1", "--memory", "64M", "--timeout", f"{120 * SLOWNESS:.0f}s",
-                                   "--cpu-time", f"{120 * SLOWNESS:.0f}s", "--", "/bin/sh", "-c", START, str(number),
+                job = broker.popen("run", "--env", "ESCAPE_STAY=1", "--memory", "64M", "--timeout", f"{patience(120):.0f}s",
+                                   "--cpu-time", f"{patience(120):.0f}s", "--", "/bin/sh", "-c", START, str(number),
                                    stdin=program, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
             line = job.stdout.readline().decode().strip() or f"ended by its memory limit: exit {job.wait()}"
             lost, grown, says = taken_by(job, free, slab, line)

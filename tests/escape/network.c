@@ -398,7 +398,8 @@ matrix(char **argv)
         return 2;
     host_abstract = argv[4];
     host_path = argv[5];
-    run_all(techniques);
+    for (const struct technique *const *t = technique_tables; *t != NULL; t++)
+        run_all(*t);
     run_all(from_inside);
     run_all(network_inside);
     static const int types[] = {SOCK_STREAM, SOCK_DGRAM};

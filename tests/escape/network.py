@@ -17,9 +17,10 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import peers  # noqa: E402
 from broker import BUILD, Broker, skip  # noqa: E402
 from names import DNS_PORT, ZONE, NameServer  # noqa: E402
+from patience import patience  # noqa: E402
+from runner import time_passes  # noqa: E402
 
 PROGRAM = os.path.join(BUILD, "tests", "escape-job")
-SLOWNESS = float(os.environ.get("STOCKADE_SLOWNESS", "1"))
 START = 'cat >/tmp/e && chmod 755 /tmp/e'
 EVIL4, EVIL6 = "93.184.216.66", "2606:2800:221::66"
 ALLOWED4, ALLOWED6, PRIVATE = peers.Peers.public, peers.Peers.public6, peers.Peers.private
@@ -155,7 +156,7 @@ def matrix(b, host, *policy):
 
 def all_are_refused_at_once(results, mode):
     wrong = [f"{name}: {word} after {ms} ms" for name, word, ms in results
-             if word not in OTHERWISE.get((mode, name), OTHERWISE.get(name, REFUSED)) or ms > 1000 * SLOWNESS]
+             if word not in OTHERWISE.get((mode, name), OTHERWISE.get(name, REFUSED)) or ms > patience(1000)]
     expect(len(results) >= 98, f"{len(results)} techniques")
     expect(not wrong, f"mode {mode}: " + "; ".join(wrong))
 
@@ -180,11 +181,11 @@ def what_is_connected_is_cut_when_another_policy_forbids_it(b, host, wire):
         expect(got == ["ok"] * 4 + ["held"], str(got))
         r = b.cli("network", "--allow", f"[{ALLOWED6}]:80", box)
         expect(r.returncode == 0, r.stderr.decode())
-        lines = [x.split() for x in p.communicate("\n", timeout=60 * SLOWNESS)[0].splitlines()]
+        lines = [x.split() for x in p.communicate("\n", timeout=patience(60))[0].splitlines()]
         words = [word for word, _ in lines]
         expect(words[0] in ("ECONNRESET", "EPIPE", "EPERM") and words[2] == "EPERM" and words[4] == "EPERM", str(lines))
         expect(words[1] == words[3] == "ok", f"what is still allowed goes on: {lines}")
-        expect(max(int(lines[n][1]) for n in (0, 2)) <= 1000 * SLOWNESS, str(lines))
+        expect(max(int(lines[n][1]) for n in (0, 2)) <= patience(1000), str(lines))
 
 
 def nobody_outside_reaches_what_listens_without_bind(b, host, wire):
@@ -201,7 +202,7 @@ def nobody_outside_reaches_what_listens_without_bind(b, host, wire):
                 with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", int(local)), 5) as s:
                     expect(s.recv(1) == b"", "nothing comes back")
             forward.kill()
-        got = p.communicate("\n", timeout=60 * SLOWNESS)[0].strip()
+        got = p.communicate("\n", timeout=patience(60))[0].strip()
         expect(got == "EAGAIN", got)
 
 
@@ -237,7 +238,7 @@ def an_answer_that_turns_to_a_private_place_leads_nowhere(b, host, wire):
         got = said(b, box, "ask", "udp", "9.9.9.9", "1", "rebind.test")
         expect(got == ["code-0", "ok"], f"the first answer: {got}")
         before = names.queries()
-        time.sleep(1.1)  # what is known is not asked again within a second
+        time_passes("what is known is not asked for again within a second", 1.1)
         got = said(b, box, "ask", "udp", "9.9.9.9", "1", "rebind.test")
         expect(before > 0 and names.queries() > 0, "it was asked again")
         expect(got[-1] != "ok" and not wire.forbidden(), f"the second answer: {got}")

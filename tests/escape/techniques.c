@@ -1,44 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// See techniques.h.
-#include "techniques.h"
+// See techniques.h. The first of them: TCP and UDP.
+#include "techniques_inside.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <linux/filter.h>
-#include <linux/if_packet.h>
-#include <linux/io_uring.h>
-#include <linux/netlink.h>
-#include <linux/vm_sockets.h>
-#include <net/ethernet.h>
-#include <net/if.h>
-#include <netinet/ip.h>
-#include <netinet/ip_icmp.h>
-#include <netinet/tcp.h>
-#include <netinet/udp.h>
-#include <signal.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/socket.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#ifndef IPPROTO_UDPLITE
-#define IPPROTO_UDPLITE 136
-#endif
-#ifndef IPPROTO_MPTCP
-#define IPPROTO_MPTCP 262
-#endif
-
-enum { MARK_N = sizeof TECHNIQUE_MARK - 1 };
-
-static const struct sockaddr *
+const struct sockaddr *
 any(const void *address)
 {
     return address;
 }
 
-static struct sockaddr_in6
+struct sockaddr_in6
 mapped(const struct sockaddr_in *v4)
 {
     struct sockaddr_in6 a = {.sin6_family = AF_INET6, .sin6_port = v4->sin_port};
@@ -47,8 +17,7 @@ mapped(const struct sockaddr_in *v4)
     return a;
 }
 
-// A socket that does not wait for ever; -1 with errno.
-static int
+int
 open_socket(int family, int type, int protocol)
 {
     const struct timeval soon = {.tv_usec = 200000};
@@ -58,8 +27,8 @@ open_socket(int family, int type, int protocol)
     return fd;
 }
 
-static int
-end(int fd, long result)
+int
+ended(int fd, long result)
 {
     int sys = result < 0 ? errno : 0;
     if (fd >= 0)
@@ -67,7 +36,7 @@ end(int fd, long result)
     return sys;
 }
 
-static int
+int
 connect_send(int family, int type, int protocol, const void *to, socklen_t n)
 {
     int fd = open_socket(family, type, protocol);
@@ -76,16 +45,16 @@ connect_send(int family, int type, int protocol, const void *to, socklen_t n)
     long r = connect(fd, any(to), n);
     if (r == 0)
         r = send(fd, TECHNIQUE_MARK, MARK_N, MSG_NOSIGNAL);
-    return end(fd, r);
+    return ended(fd, r);
 }
 
-static int
+int
 send_to(int family, int type, int protocol, int flags, const void *to, socklen_t n)
 {
     int fd = open_socket(family, type, protocol);
     if (fd < 0)
         return errno;
-    return end(fd, sendto(fd, TECHNIQUE_MARK, MARK_N, flags | MSG_NOSIGNAL, any(to), n));
+    return ended(fd, sendto(fd, TECHNIQUE_MARK, MARK_N, flags | MSG_NOSIGNAL, any(to), n));
 }
 
 // ---- TCP
@@ -143,7 +112,7 @@ tcp_fast_open_connect(const struct goal *g)
     long r = connect(fd, any(&g->v4), sizeof g->v4);
     if (r == 0)
         r = send(fd, TECHNIQUE_MARK, MARK_N, MSG_NOSIGNAL);
-    return end(fd, r);
+    return ended(fd, r);
 }
 
 static int
@@ -156,7 +125,7 @@ tcp_allowed_then_unspec_then_evil(const struct goal *g)
     long r = connect(fd, any(&g->v4), sizeof g->v4);
     if (r == 0)
         r = send(fd, TECHNIQUE_MARK, MARK_N, MSG_NOSIGNAL);
-    return end(fd, r);
+    return ended(fd, r);
 }
 
 static int
@@ -171,7 +140,7 @@ tcp_repair(const struct goal *g)
     (void)setsockopt(fd, IPPROTO_TCP, TCP_REPAIR, &off, sizeof off);
     if (r == 0)
         r = send(fd, TECHNIQUE_MARK, MARK_N, MSG_NOSIGNAL);
-    return end(fd, r);
+    return ended(fd, r);
 }
 
 static int
@@ -251,7 +220,7 @@ udp_connected_to_allowed_then_sendto(const struct goal *g)
 {
     int fd = open_socket(AF_INET, SOCK_DGRAM, 0);
     (void)connect(fd, any(&g->allowed4), sizeof g->allowed4);
-    return end(fd, sendto(fd, TECHNIQUE_MARK, MARK_N, 0, any(&g->v4), sizeof g->v4));
+    return ended(fd, sendto(fd, TECHNIQUE_MARK, MARK_N, 0, any(&g->v4), sizeof g->v4));
 }
 
 static int
@@ -267,7 +236,7 @@ udp_sendmmsg(const struct goal *g)
     int fd = open_socket(AF_INET, SOCK_DGRAM, 0);
     int n = sendmmsg(fd, m, 2, 0);
     errno = EPERM; // of the second, which sendmmsg does not tell
-    return end(fd, n == 2 ? 0 : -1);
+    return ended(fd, n == 2 ? 0 : -1);
 }
 
 static int
@@ -288,10 +257,7 @@ udplite6_connected(const struct goal *g)
     return connect_send(AF_INET6, SOCK_DGRAM, IPPROTO_UDPLITE, &g->v6, sizeof g->v6);
 }
 
-#include "techniques_low.h"
-#include "techniques_more.h"
-
-const struct technique techniques[] = {
+const struct technique techniques_of_sockets[] = {
     {"tcp4", tcp4, false},
     {"tcp6", tcp6, false},
     {"tcp_mapped", tcp_mapped, false},
@@ -318,60 +284,20 @@ const struct technique techniques[] = {
     {"udplite_sendto", udplite_sendto, false},
     {"udplite_connected", udplite_connected, false},
     {"udplite6_connected", udplite6_connected, false},
-    {"ping_sendto", ping_sendto, false},
-    {"ping_connected", ping_connected, false},
-    {"raw", raw, true},
-    {"raw_header_differs", raw_header_differs, true},
-    {"raw6", raw6, true},
-    {"loose_source_route", loose_source_route, true},
-    {"strict_source_route", strict_source_route, true},
-    {"source_route_by_control_message", source_route_by_control_message, true},
-    {"segment_route_tcp", segment_route_tcp, false},
-    {"segment_route_udp", segment_route_udp, false},
-    {"hop_by_hop_options", hop_by_hop_options, true},
-    {"uring_connect", uring_connect, false},
-    {"uring_sendmsg", uring_sendmsg, false},
-    {"flow_by_number", flow_by_number, false},
-    {"synthetic_address_of_nobody", synthetic_address_of_nobody, false},
-    {"bind_address", bind_address, false},
-    {"bind_unspec_family", bind_unspec_family, true},
-    {"bind_relay_port", bind_relay_port, true},
-    {"set_pacing", set_pacing, false},
-    {"open_tun", open_tun, true},
-    {"sctp", sctp, false},
-    {"tcp_v4_compatible", tcp_v4_compatible, false},
-    {"tcp_nat64", tcp_nat64, false},
-    {"tcp_6to4", tcp_6to4, false},
-    {"tcp_isatap", tcp_isatap, false},
-    {"udp_multicast", udp_multicast, false},
-    {"udp6_multicast", udp6_multicast, false},
-    {"udp_broadcast", udp_broadcast, false},
-    {"tcp_link_local", tcp_link_local, false},
-    {"udp_of_no_bytes", udp_of_no_bytes, false},
-    {"udp6_short_address", udp6_short_address, false},
-    {"udp6_sendto_unspec_family", udp6_sendto_unspec_family, false},
-    {"udp_segmented", udp_segmented, false},
-    {"udp_zero_copy", udp_zero_copy, false},
-    {"udp_without_routing", udp_without_routing, false},
-    {"udp_corked_then_elsewhere", udp_corked_then_elsewhere, false},
-    {"mobile_routing_header", mobile_routing_header, false},
-    {"segment_route_by_control_message", segment_route_by_control_message, false},
-    {"hop_by_hop_by_control_message", hop_by_hop_by_control_message, true},
-    {"destination_options_by_control_message", destination_options_by_control_message, true},
-    {"source_by_control_message", source_by_control_message, true},
-    {"flow_by_number6", flow_by_number6, false},
-    {"flow_by_number_udp_mapped", flow_by_number_udp_mapped, false},
-    {"relay_port_of_the_unspecified_address", relay_port_of_the_unspecified_address, false},
-    {"synthetic_address_mapped", synthetic_address_mapped, false},
-    {"address_that_changes_under_way", address_that_changes_under_way, false},
-    {"two_connect_one_socket", two_connect_one_socket, false},
-    {"set_upper_protocol", set_upper_protocol, false},
-    {"set_mark", set_mark, true},
-    {"set_device", set_device, false},
-    {"set_transparent", set_transparent, true},
-    {"ping6_sendto", ping6_sendto, false},
-    {"raw_icmp", raw_icmp, true},
-    {"dccp", dccp, false},
-    {"stream_of_another_protocol", stream_of_another_protocol, false},
     {0},
 };
+
+const struct technique *const technique_tables[] = {techniques_of_sockets, techniques_low,
+                                                    techniques_more, NULL};
+
+const struct technique *
+technique_called(const char *name)
+{
+    for (const struct technique *const *table = technique_tables; *table != NULL; table++) {
+        for (const struct technique *t = *table; t->name != NULL; t++) {
+            if (strcmp(t->name, name) == 0)
+                return t;
+        }
+    }
+    return NULL;
+}

@@ -21,4 +21,7 @@ struct technique {
     bool needs_root;                  // in its network namespace
 };
 
-extern const struct technique techniques[]; // ended by {0}
+extern const struct technique *const technique_tables[]; // ended by NULL; each table by {0}
+
+// NULL: there is none.
+const struct technique *technique_called(const char *name);

@@ -16,7 +16,7 @@ def modes_with_a_way_out_are_refused_and_say_why(b, c):
         network = {"mode": mode, "outbound": [{"cidr": "93.184.216.0/24"}] if mode == ALLOWLIST else []}
         failed = c.fails(SANDBOX + "Create", {"network": network})
         check(failed.code == PRECONDITION and failed.reason == "NETWORK_MODE_NOT_ENFORCED", f"{failed.code} {failed.message}")
-        check("not in the kernel" in failed.message, failed.message)
+        check("not loaded" in failed.message, failed.message)
         failed = c.fails(PROCESS + "Run", {"command": {"args": ["true"]}, "network": network})
         check(failed.reason == "NETWORK_MODE_NOT_ENFORCED", f"{failed.code} {failed.message}")
 
@@ -25,7 +25,7 @@ def info_says_what_is_missing_and_what_that_means(b, c):
     info = c.unary(SYSTEM + "Info")
     features = {f.name: f for f in info.features}
     for name in ABSENT:
-        check(not features[name].available and "turned off" in features[name].detail, f"{name}: {features[name].detail}")
+        check(not features[name].available and "disabled" in features[name].detail, f"{name}: {features[name].detail}")
         check(any(name in text for text in info.degraded), f"{name} is not in {list(info.degraded)}")
     check("refused" in features["bpf-net"].detail, features["bpf-net"].detail)
 

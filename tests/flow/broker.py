@@ -24,8 +24,10 @@ import tempfile
 import time
 
 from patience import Popen, patience
+from runner import time_passes, until
 
 BUILD = os.environ.get("STOCKADE_BUILD", "")
+LEAK_SIGNS = ("LeakSanitizer", "stockade-relay: leak:")  # proto/leak.h
 INSTALLED = bool(os.environ.get("STOCKADE_INSTALLED"))
 
 
@@ -79,14 +81,35 @@ class Broker:
                               "--cgroup", self.cgroup] + self.flags
         with open(self.log_path, "ab") as log:
             self.process = Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.env)
-        until = time.monotonic() + patience(wait_s)
-        while time.monotonic() < until:
-            if self.process.poll() is not None:
-                raise RuntimeError(f"stockaded exited {self.process.returncode}:\n{self.log()}")
-            if os.path.exists(self.address[len("ipc://"):]) and self.cli("info", timeout=20).returncode == 0:
-                return self
-            time.sleep(0.05)
-        raise RuntimeError(f"stockaded does not answer:\n{self.log()}")
+        until(self.answers, lambda: f"stockaded answers:\n{self.log()}", wait_s)
+        return self
+
+    def answers(self):
+        if self.process.poll() is not None:
+            raise RuntimeError(f"stockaded exited {self.process.returncode}:\n{self.log()}")
+        return os.path.exists(self.address[len("ipc://"):]) and self.cli("info", timeout=20).returncode == 0
+
+    def write_config(self, config):
+        """At once: a reading that is under way finds the old file or the new one."""
+        path = f"{self.folder}/stockaded.yaml"
+        with open(path + ".new", "w", encoding="utf-8") as f:
+            f.write(config)
+        if os.path.exists(path):
+            shutil.copymode(path, path + ".new")
+        os.rename(path + ".new", path)
+
+    def reload(self, config=None, whole=True):
+        """SIGHUP, with another configuration or the one that is there; gives what the log says of it, or the first line."""
+        if config is not None:
+            self.write_config(config)
+        before = len(self.log())
+        self.process.send_signal(signal.SIGHUP)
+        words = (" reloaded: ", " reload-refused: ")
+        until(lambda: any(word in self.log()[before:] for word in words), lambda: f"the reload is reported: {self.log()[before:]}",
+              60)
+        if whole:
+            time_passes("the other lines are written in the same turn of the loop", 0.05)
+        return self.log()[before:]
 
     def log(self):
         with open(self.log_path, encoding="utf-8", errors="replace") as f:
@@ -102,7 +125,14 @@ class Broker:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     self.process.wait(seconds)
         code, self.process = self.process.returncode, None
+        self.check_leaks()
         return code
+
+    def check_leaks(self):
+        """What builds with AddressSanitizer say at the end of broker, spawner, loader and relay; all write into one log."""
+        found = [line for line in self.log().splitlines() if any(sign in line for sign in LEAK_SIGNS)]
+        if found:
+            raise AssertionError(f"memory was leaked: {found[0]}\n{self.log()[-6000:]}")
 
     def kill(self):
         """kill -9, as a crash would."""
@@ -117,19 +147,8 @@ class Broker:
         code = self.stop()
         if kind is not None or code:
             print(f"--- log of stockaded\n{self.log()[-6000:]}", flush=True)
-        until = time.monotonic() + patience(10)  # what a broker that was killed left for a next one; its sandboxes die within 1 s
-        for path in reversed(self.cgroups()):
-            while True:
-                try:
-                    os.rmdir(os.path.join("/sys/fs/cgroup", path))
-                    break
-                except FileNotFoundError:  # a spawner was still at it
-                    break
-                except OSError as why:
-                    if time.monotonic() > until:
-                        print(f"left over: {path}: {why}", flush=True)
-                        break
-                time.sleep(0.05)
+        for path in reversed(self.cgroups()):  # what a broker that was killed left for a next one
+            until(lambda path=path: removed(path), f"cgroup {path} is empty", 10)
         shutil.rmtree(self.folder, ignore_errors=True)
         if kind is None and code:
             raise AssertionError(f"the broker ended with {code}, by itself or when it was told to")
@@ -215,8 +234,8 @@ class Broker:
 
     def rests(self, wait_s=60.0):
         """What the host looks like once the pools are full and nothing changes any more."""
-        until, last = time.monotonic() + patience(wait_s), None
-        while time.monotonic() < until:
+        end, last = time.monotonic() + patience(wait_s), None
+        while time.monotonic() < end:
             code, info = self.json("info")
             now = self.host()
             full = code == 0 and info["sandboxes_own"] == 0 and all(t["pool_ready"] == t["pool_size"] for t in info["templates"])
@@ -224,23 +243,36 @@ class Broker:
             if full and calm:
                 return now
             last = now if full else None
-            time.sleep(0.5)
-        raise AssertionError(f"it does not come to rest: {last}")
+            time_passes("two looks that agree", 0.5)
+        raise AssertionError(f"it does not come to rest: {last}, {info}")
 
     def settles(self, before, wait_s=20.0, memory_kib=8192):
         """True once the host looks as `before`, memory within memory_kib; else says what differs."""
-        until = time.monotonic() + patience(wait_s)
-        while True:
+        def wrong():
+            nonlocal after
             after = self.host()
-            wrong = [k for k in before if k != "rss_kib" and after[k] != before[k]]
-            wrong += [f"rss_kib of {n}" for n in before["rss_kib"]
-                      if after["rss_kib"][n] > before["rss_kib"][n] + memory_kib and not (sanitized() and "spawn" in n)]
-            if not wrong:
-                return True
-            if time.monotonic() > until:
-                print(f"differs: {wrong}\nbefore {before}\nafter  {after}", flush=True)
-                return False
-            time.sleep(0.2)
+            return [k for k in before if k != "rss_kib" and after[k] != before[k]] + [
+                f"rss_kib of {n}" for n in before["rss_kib"]
+                if after["rss_kib"][n] > before["rss_kib"][n] + memory_kib and not (sanitized() and "spawn" in n)]
+
+        after = None
+        with contextlib.suppress(AssertionError):
+            until(lambda: not wrong(), "the host looks as before", wait_s)
+        if not (differs := wrong()):
+            return True
+        print(f"differs: {differs}\nbefore {before}\nafter  {after}", flush=True)
+        return False
+
+
+def removed(cgroup):
+    """False while somebody lives in it: the sandboxes of a broker that was killed die within 1 s."""
+    try:
+        os.rmdir(os.path.join("/sys/fs/cgroup", cgroup))
+    except FileNotFoundError:  # a spawner was still at it
+        return True
+    except OSError:
+        return False
+    return True
 
 
 def sanitized():

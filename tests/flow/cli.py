@@ -18,7 +18,7 @@ import time
 
 from broker import BUILD, INSTALLED, Broker, binary
 from patience import patience
-from runner import check, run_cases, until
+from runner import check, run_cases, time_passes, until
 
 
 def expect(r, code, out=None, err=None):
@@ -206,7 +206,7 @@ def the_first_signal_is_the_jobs_and_the_second_ends_it(b):
                 stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     check(p.stdout.readline() == b"up\n", "it listens")
     p.send_signal(signal.SIGINT)
-    time.sleep(0.5)  # two at once could be one
+    time_passes("two signals at once could be one", 0.5)
     check(p.poll() is None, "it ignores one")
     p.send_signal(signal.SIGINT)
     check(p.wait(20) == 130, p.returncode)
@@ -419,7 +419,7 @@ def doctor_version_and_info_say_what_they_should(b):
     check(code in (0, 1) and o["sound"] == (code == 0), o)
     names = {c["check"] for c in o["checks"]}
     check({"kernel", "cgroups", "BTF", "user namespaces", "seccomp", "host ids", "broker"} <= names, names)
-    check(all(c["mend"] for c in o["checks"] if c["verdict"] == "problem"), o)
+    check(all(c["fix"] for c in o["checks"] if c["verdict"] == "problem"), o)
     missing = {f["name"] for f in b.json("info")[1]["features"] if not f["available"]}
     told = {c["found"].split(":")[0]: c["verdict"] for c in o["checks"] if c["check"] == "broker says"}
     check(set(told) == missing and set(told.values()) <= {"note", "warning"}, f"{told} of {missing}")

@@ -12,6 +12,7 @@ import time
 
 from broker import BUILD, Broker
 from patience import Popen, patience
+from runner import until
 
 JOBS = int(os.environ.get("STOCKADE_CRASH_JOBS", "100"))
 FEW = 10  # for the many orders
@@ -61,12 +62,9 @@ def kill(pids):
 def crash(broker, victims, n):
     """Returns the client that waits for the jobs, and the spawner's pid."""
     load = start_jobs(broker, n)
-    until = time.monotonic() + patience(30)
-    jobs = []
-    while len(jobs) < n and time.monotonic() < until:  # started is a shell that has yet to become sleep
-        processes = broker.processes()
-        jobs = [pid for pid, name in processes.items() if name == "sleep"]
-    assert len(jobs) >= n, f"{len(jobs)} of {n} jobs run"
+    until(lambda: list(broker.processes().values()).count("sleep") >= n, f"{n} shells have become sleep")
+    processes = broker.processes()
+    jobs = [pid for pid, name in processes.items() if name == "sleep"]
     broker_pid = broker.process.pid
     of = {"broker": [broker_pid], "spawner": [p for p in processes if status(p, "PPid") == [str(broker_pid)]],
           "guests": [pid for pid in processes if is_guest(pid)]}
@@ -76,10 +74,8 @@ def crash(broker, victims, n):
     for victim in victims:
         kill(of[victim])
     killed = time.monotonic()
-    while alive(sandboxed) and time.monotonic() < killed + patience(10):
-        time.sleep(0.01)
+    until(lambda: not alive(sandboxed), lambda: f"{len(alive(sandboxed))} processes live on", 10)
     took = time.monotonic() - killed
-    assert not alive(sandboxed), f"{len(alive(sandboxed))} processes live on"
     print(f"kill -9 {' and '.join(victims)}: {len(sandboxed)} processes gone after {took * 1000:.0f} ms")
     assert took < patience(1.0), f"took {took:.2f} s"
     return load, of["spawner"][0]
@@ -88,11 +84,7 @@ def crash(broker, victims, n):
 def crash_of_the_pair(broker, victims, n):
     load, spawner = crash(broker, victims, n)
     # a spawner that lost its broker ends by itself, and the broker that lost its spawner too
-    until = time.monotonic() + patience(10)
-    while alive([broker.process.pid, spawner]) and time.monotonic() < until:
-        broker.process.poll()
-        time.sleep(0.02)
-    assert not alive([broker.process.pid, spawner]), "a half of the pair lives on"
+    until(lambda: broker.process.poll() is not None and not alive([spawner]), "both halves of the pair end", 10)
     broker.process.wait()
     broker.process = None
     load.wait(30)

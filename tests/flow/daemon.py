@@ -14,7 +14,7 @@ import sp
 from api import HEALTH, PROCESS, SANDBOX, SYSTEM, Job, connect
 from broker import Broker, binary, skip
 from patience import LONG_DRAIN, run
-from runner import check, run_cases, until
+from runner import check, run_cases, time_passes, until
 from sp import UNAVAILABLE
 
 SERVING, NOT_SERVING, SERVICE_UNKNOWN = 1, 2, 3
@@ -158,7 +158,7 @@ def the_drain_has_an_end_and_a_second_signal_does_not_wait():
         begun = time.monotonic()
         for _ in range(signals):
             b.process.send_signal(signal.SIGTERM)
-            time.sleep(0.2)
+            time_passes("a signal behind the other, not one for both", 0.2)
         code = b.process.wait(30)
         took = time.monotonic() - begun
         check(code == 0 and took < LONG_DRAIN / 2, f"{signals} signals: ended with {code} after {took:.1f} s")
@@ -201,7 +201,7 @@ def strangers_leave_lines(b):
         until(lambda: "handshake" in b.log() and "SP REQ" in b.log(), "garbage instead of a greeting")
     c = sp.Client(b.address)
     c.socket.sendall(b"\x01" + b"\xff" * 8)
-    until(lambda: "no SP message" in b.log(), "a header that lies")
+    until(lambda: "not an SP message" in b.log(), "a header that lies")
     c = sp.Client(b.address)
     for _ in range(2):
         c.send(0x80000001, sp.Frame(kind=sp.PING))

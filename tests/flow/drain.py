@@ -14,7 +14,7 @@ import sp
 from broker import Broker
 from patience import LONG_DRAIN as LONG
 from patience import patience
-from runner import check, run_cases, until
+from runner import check, run_cases, time_passes, until
 
 sp.load("proto/gen/descriptor_set.bin")
 CONFIG = "drain: {drain}\nkeep_finished: 5s\n"
@@ -144,7 +144,7 @@ def a_second_signal_stops_it_at_once(second=signal.SIGTERM):
     with draining(LONG) as b:
         p = running(b, "run", "--", "sh", "-c", "echo up; sleep 1000")
         began = terminate(b)
-        time.sleep(0.5)
+        time_passes("the drain goes on", 0.5)
         check(b.process.poll() is None and p.poll() is None, "the first waits")
         terminate(b, second)
         check(ended(b) == 0, "exit code")

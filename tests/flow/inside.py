@@ -129,6 +129,33 @@ def what_computes_all_the_time_has_a_tenth_of_its_share(b, c):
     c.unary(SANDBOX + "Delete", {"id": box})
 
 
+def cpu_share(b, box):
+    """100: all of its weight; 10: a tenth."""
+    _, where, _ = cgroups_of(b, box)
+    name, full = ("cpu.shares", 1024) if hybrid() else ("cpu.weight", 100)
+    with open(f"{where['cpu']}/{name}", encoding="utf-8") as f:
+        return round(int(f.read()) * 100 / full)
+
+
+def a_tenant_that_computes_in_short_jobs_begins_the_next_with_a_tenth(b, c):
+    def begins_with():
+        box = c.unary(SANDBOX + "Create", {}).sandbox.id
+        share = cpu_share(b, box)
+        c.unary(SANDBOX + "Delete", {"id": box})
+        return share
+
+    burn = "exec python3 -c 'import time\nwhile time.process_time() < 0.2: pass'"
+    until(lambda: begins_with() == 100, "it has rested")
+
+    def burnt():
+        for job in [c.begin_run(burn) for _ in range(8)]:  # none of them computes for as long as it takes by itself
+            c.finish(job)
+        return begins_with() == 10
+
+    until(burnt, "it begins with a tenth")
+    until(lambda: begins_with() == 100, "it has rested again")
+
+
 def an_idle_sandbox_gives_up_the_cgroup_that_waits_for_its_first_job(b, c):
     container = f"{v2_root()}{b.cgroup}"
 
@@ -195,6 +222,7 @@ TESTS = [nothing_of_the_host_can_be_read_or_written, it_has_a_name_and_knows_its
          places_to_write_are_private_and_empty, descriptors_are_stdin_stdout_and_stderr, everyday_programs_work,
          each_job_has_a_cgroup_of_its_own_and_the_sandbox_its_limits,
          what_computes_all_the_time_has_a_tenth_of_its_share,
+         a_tenant_that_computes_in_short_jobs_begins_the_next_with_a_tenth,
          an_idle_sandbox_gives_up_the_cgroup_that_waits_for_its_first_job, namespaces_and_ids_are_no_ones_but_its_own,
          its_clock_began_with_the_broker]
 

@@ -121,6 +121,8 @@ def a_file_that_grows_too_large_is_told_where_the_job_goes_on(b, c):
     check(job.output == b"27\n" and count and over == 1, f"{over} {job.output}")
     job = c.run("head -c 1M /dev/zero > /tmp/f; echo went on", {"file_size_bytes": 65536})
     check(met(job, "file_size_bytes", 65536) == (1, True) and b"went on" in job.output, f"of a child: {job.output}")
+    r = c.run("ulimit -f 1; head -c 1M /dev/zero > /tmp/f", {"file_size_bytes": 65536}).result
+    check(r.exit_code == 153 and "file_size_bytes" not in hits(r), f"a limit of its own: {r.reason} {hits(r)}")
     r = c.run("kill -XFSZ $$", {"file_size_bytes": 65536}).result
     check(r.outcome == SIGNALED and r.signal == 25 and "file_size_bytes" not in hits(r), f"feigned: {r.reason} {hits(r)}")
 

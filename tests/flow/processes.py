@@ -7,7 +7,7 @@ import time
 import sp
 from api import CANCELLED, NOT_FOUND, PRECONDITION, PROCESS, SANDBOX, SIGNALED, SYSTEM, connect, main
 from broker import Broker
-from runner import check, until
+from runner import check, time_passes, until
 from sp import DEADLINE, EXHAUSTED, EXISTS, INVALID
 
 CONFIG = """
@@ -161,7 +161,7 @@ def signals_reach_the_process_or_its_group(b, c):
     job = c.start(box, line)
     c.until(job, lambda: b"up" in job.output)
     c.unary(PROCESS + "Signal", {"process_id": job.id, "signal": 15})  # the main process ignores it
-    time.sleep(0.3)
+    time_passes("a child that got the signal would say so", 0.3)
     other = connect(b)
     seen = other.attach(job.id)
     other.until(seen, lambda: b"up" in seen.output)

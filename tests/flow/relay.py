@@ -71,7 +71,7 @@ def a_relay_that_hangs_is_replaced_and_nobody_waits_for_it(b, c):
     check(p.communicate(timeout=patience(60))[0] == b"ECONNRESET\n", "who was connected is told, by a reset")
     wait_for_another(b, pid, since)
     until(lambda: python(b, stays, f"try_tcp('{PUBLIC}', 80)") == ["ok"], "it serves", 60)
-    check("the relay does not answer; it is killed" in b.log(), b.log())
+    check("the relay does not respond and is killed" in b.log(), b.log())
     b.cli("rm", stays)
 
 

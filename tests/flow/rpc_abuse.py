@@ -10,7 +10,7 @@ import sys
 import time
 
 import sp
-from runner import check, run_cases, until
+from runner import check, run_cases, time_passes, until
 from sp import Client, Server
 
 with open(os.path.join(sp.BUILD, "tests/echo/echo-server"), "rb") as binary:
@@ -130,7 +130,7 @@ def a_hello_that_drips_does_not_put_the_deadline_off():
         for address in (s.ipc, s.tcp):
             c = Client(address, hello=False)
             for byte in sp.REQ_HELLO[:-1]:
-                time.sleep(0.15)
+                time_passes("eight bytes take longer than the limit", 0.15)
                 try:
                     c.socket.sendall(bytes([byte]))
                 except (BrokenPipeError, ConnectionResetError):
@@ -179,7 +179,7 @@ def when_descriptors_run_out_it_goes_on_once_they_are_back():
     with Server(prefix=["prlimit", "--nofile=40:40"]) as s:
         for address in (s.ipc, s.tcp):
             kept = [Client(address, hello=False) for _ in range(60)]
-            time.sleep(0.3)
+            time_passes("the server tries to accept without a descriptor", 0.3)
             for c in kept:
                 c.close()
             check(Client(address).unary("Echo", {"data": b"x"}).data == b"x", address)
@@ -194,7 +194,7 @@ def nesting_and_floods_of_fields_are_refused():
             id_ = c.new_id()
             c.send(id_, frame)
         check(c.unary("Echo", {"data": b"x"}).data == b"x", "58 KB of nesting")
-        for flood, why in ((b"\x42\x00" * 500000, "16384"), (b"\x22\x00" * 500000, "twice"),
+        for flood, why in ((b"\x42\x00" * 500000, "16384"), (b"\x22\x00" * 500000, "duplicate"),
                            (b"\xf8\x3e\x00" * 350000, "16384"), (b"\x12\x00" * 500000, "16384")):
             id_ = c.new_id()
             c.send(id_, flood)
@@ -259,7 +259,7 @@ def slow_readers_do_not_slow_others_down():
             except BlockingIOError:
                 pass
             kept.append(c)
-        time.sleep(0.5)
+        time_passes("every buffer between is full", 0.5)
         beside = latencies(watcher, 1000)
         grown = s.rss_kib() - rss
         median, p99 = statistics.median(beside), sorted(beside)[len(beside) * 99 // 100]
@@ -275,7 +275,7 @@ def a_slow_reader_gets_everything_once_it_reads():
         for address in (s.ipc, s.tcp):
             c = Client(address)
             id_ = c.begin("Count", {"count": 300, "bytes": 60000}, credit=1000)
-            time.sleep(0.3)
+            time_passes("every buffer between is full", 0.3)
             n = 0
             while c.recv(id_).kind == sp.DATA:
                 n += 1
@@ -307,7 +307,7 @@ def a_reader_that_stalls_for_ever_is_closed_and_one_that_goes_on_is_not():
         n = 0
         while slow.recv(id_).kind == sp.DATA:  # a little at a time, for longer than the limit
             n += 1
-            time.sleep(0.06)
+            time_passes("a slow reader", 0.06)
         check(n == 60 and time.monotonic() - began > 3, "a slow one gets everything")
         until(lambda: watcher.unary("Stats").stalled_closed == 2, "the two are closed, and counted")
         check(all(c.is_closed() for c in kept), "they find it so")

@@ -13,7 +13,7 @@ import time
 
 import sp
 from patience import run
-from runner import check, run_cases, until
+from runner import check, run_cases, time_passes, until
 from sp import Client, Server
 
 
@@ -50,6 +50,15 @@ def malformed_requests_are_3_and_the_connection_lives():
         check(f.reason == "FIELD_INVALID", f)
         check(c.fails("Count", {"bytes": 65001}).details["ErrorInfo"].metadata["subject"] == "bytes", "range")
         check(c.unary("Echo", {"data": b"x"}).data == b"x", "it lives")
+
+
+def a_credential_that_is_not_understood_is_16():
+    with Server() as s:
+        for address in (s.ipc, s.tcp):
+            c = Client(address)
+            f = c.fails("Echo", {}, {"authorization": "Bearer x"})
+            check(f.code == 16 and f.reason == "CREDENTIAL_UNKNOWN", f)
+            check(c.unary("Echo", {"data": b"x"}).data == b"x", "without one it is served")
 
 
 def metadata_is_bounded():
@@ -260,7 +269,7 @@ def a_live_socket_and_a_plain_file_are_not_replaced_and_a_stale_one_is():
         plain = f"{s.folder.name}/plain"
         with open(plain, "w") as f:
             f.write("kept")
-        check("no socket" in fails_to_listen(f"ipc://{plain}"), "a plain file")
+        check("not a socket" in fails_to_listen(f"ipc://{plain}"), "a plain file")
         with open(plain) as f:
             check(f.read() == "kept", "the file is still there")
         path = s.ipc[6:]
@@ -300,12 +309,12 @@ def credits_are_exact():
         c = Client(s.ipc)
         id_ = c.begin("Count", {"count": 100})
         first = [c.recv(id_) for _ in range(32)]
-        time.sleep(0.2)  # for more, if there were any
+        time_passes("more would come, if there were any", 0.2)
         c.unary("Echo", {})
         check(not c.others.get(id_), "default credit is 32")
         c.send(id_, sp.Frame(kind=sp.WINDOW, credit=1))
         first.append(c.recv(id_))
-        time.sleep(0.1)
+        time_passes("more would come, if there were any", 0.1)
         c.unary("Echo", {})
         check(not c.others.get(id_), "one more")
         c.send(id_, sp.Frame(kind=sp.WINDOW, credit=2**32 - 1))
@@ -360,7 +369,7 @@ def a_frame_that_comes_byte_by_byte_is_one_frame():
         c = Client(s.ipc, hello=False)
         for byte in sp.REQ_HELLO + c.pack(0x80000005, c.call_frame("Echo", {"data": b"slow"})):
             c.socket.sendall(bytes([byte]))
-            time.sleep(0.001)
+            time_passes("a byte is a packet of its own", 0.001)
         check(sp.read_exactly(c.socket, 8) == sp.REP_HELLO, "hello")
         check(c.end("Echo", 0x80000005).data == b"slow", "echo")
 
@@ -461,9 +470,27 @@ def the_caller_over_ipc_is_known_by_uid():
         check(kept[1].unary("Change", {}, key).executed == 1, "root's is root's")
 
 
+def cpu_ticks(pid):
+    with open(f"/proc/{pid}/stat", encoding="utf-8") as f:
+        fields = f.read().rsplit(")", 1)[1].split()
+    return int(fields[11]) + int(fields[12])  # utime, stime: proc(5)
+
+
+def a_server_that_nobody_calls_uses_no_cpu():
+    with Server() as s:
+        c = Client(s.ipc)
+        for _ in range(2000):  # quick enough for its end to look instead of sleep
+            c.unary("Echo", {"data": b"x"})
+        before = cpu_ticks(s.pid)
+        time_passes("a second without calls", 1)
+        check(cpu_ticks(s.pid) - before <= os.sysconf("SC_CLK_TCK") // 20, "it sleeps when the calls have ended")
+        c.unary("Echo", {"data": b"x"})
+
+
 sys.exit(run_cases([
     an_unknown_method_is_12,
     malformed_requests_are_3_and_the_connection_lives,
+    a_credential_that_is_not_understood_is_16,
     metadata_is_bounded,
     an_id_without_its_top_bit_ends_the_connection,
     data_from_a_client_is_refused,
@@ -493,4 +520,5 @@ sys.exit(run_cases([
     drain_answers_what_is_open_and_refuses_what_is_new,
     drain_is_over_after_its_grace,
     the_caller_over_ipc_is_known_by_uid,
+    a_server_that_nobody_calls_uses_no_cpu,
 ]))

@@ -3,10 +3,9 @@
 """A call with an idempotency key is executed once, whoever asks again and however its connection ends."""
 
 import sys
-import time
 
 import sp
-from runner import check, run_cases, until
+from runner import check, run_cases, time_passes, until
 from sp import Client, Server
 
 
@@ -15,7 +14,7 @@ def a_key_is_executed_once_and_answered_each_time():
         key = {"idempotency-key": "k1"}
         a, b, tcp = Client(s.ipc), Client(s.ipc), Client(s.tcp)
         first = a.begin("Change", {"delay_ms": 300, "data": b"x"}, key)
-        time.sleep(0.1)
+        time_passes("the first call is executed", 0.1)
         second = b.begin("Change", {"delay_ms": 300, "data": b"x"}, key)
         check(a.end("Change", first).executed == 1 and b.end("Change", second).executed == 1, "joined")
         check(Client(s.ipc).unary("Change", {"delay_ms": 300, "data": b"x"}, key).executed == 1, "kept")
@@ -80,7 +79,7 @@ def a_stream_with_a_key_is_not_run_twice_and_says_where_it_is():
             f = b.fails("Count", {"count": 3, "note": "abc123"}, key)
             check(f.code == sp.EXISTS and f.details["ErrorInfo"].metadata["process_id"] == "abc123", f)
             a.send(id_, sp.Frame(kind=sp.WINDOW, credit=10))
-            time.sleep(0.1)
+            time_passes("the stream ends", 0.1)
         check(b.unary("Stats").changes == 1, "once")
         f = b.fails("Count", {"fail": True}, {"idempotency-key": "k2"})
         check(f.code == sp.UNAVAILABLE and f.details["RetryInfo"].retry_delay_ms > 0, f)

@@ -21,10 +21,20 @@ def check(condition, what):
 
 
 def until(condition, what, seconds=30):
+    """Waits for an event, not for time: looks until the condition holds, and gives its value. `what` names it when it does
+    not come; a function gives the words then, to tell how things are. tests/harness/wait.h has the same for C."""
     end = time.monotonic() + patience(seconds)
-    while not condition():
-        check(time.monotonic() < end, f"{what} within {patience(seconds)} s")
-        time.sleep(0.02)
+    while not (value := condition()):
+        if time.monotonic() > end:
+            raise AssertionError(f"waited for {patience(seconds)} s: {what() if callable(what) else what}")
+        time.sleep(0.01)
+    return value
+
+
+def time_passes(why, seconds):
+    """Where time itself is what is tested: `why` says what for. It is no longer on a slow machine."""
+    assert why
+    time.sleep(max(0, seconds))
 
 
 def run_cases(cases, call=lambda case: case(), cleanup=lambda: None):

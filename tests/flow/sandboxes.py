@@ -9,8 +9,7 @@ import time
 import sp
 from api import NOT_FOUND, PRECONDITION, SANDBOX, connect, main
 from broker import Broker
-from patience import run
-from runner import check, until
+from runner import check, time_passes, until
 from sp import EXHAUSTED, EXISTS, INVALID
 
 CONFIG = """
@@ -179,7 +178,7 @@ def a_pause_holds_wall_limits_and_jobs(b, c):
     no(c, "Pause", {"id": box}, PRECONDITION, "paused")
     check(c.fails("/stockade.v1.ProcessService/Start", {"sandbox_id": box, "command": {"args": ["true"]}}).code
           == PRECONDITION, "no job starts in a paused sandbox")
-    time.sleep(4.1)  # longer than it may run
+    time_passes("longer than it may run", 4.1)
     check(c.unary(SANDBOX + "Resume", {"id": box}).sandbox.state == RUNNING, "running")
     c.finish(c.start(box, "touch /tmp/go"))
     c.finish(job)

@@ -8,6 +8,7 @@
 Messages come from the descriptor set that the build made, so there is no generated code here.
 """
 
+import contextlib
 import os
 import signal
 import socket
@@ -18,7 +19,7 @@ import time
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from patience import Popen, patience
-from runner import check
+from runner import check, until
 
 BUILD = os.environ["STOCKADE_BUILD"]
 REQ_HELLO = b"\0SP\0\0\x30\0\0"
@@ -114,9 +115,8 @@ class Server:
 
     def settle(self, what, wanted, seconds=30):
         """Waits until what() is at most wanted."""
-        end = time.monotonic() + patience(seconds)
-        while what() > wanted and time.monotonic() < end:
-            time.sleep(0.05)
+        with contextlib.suppress(AssertionError):
+            until(lambda: what() <= wanted, "it settles", seconds)
         return what()
 
 
@@ -124,8 +124,8 @@ def connect(address, timeout=60):
     if address.startswith("ipc://"):
         s = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         s.settimeout(patience(timeout))
-        until = time.monotonic() + patience(timeout)
-        while time.monotonic() < until:
+        end = time.monotonic() + patience(timeout)
+        while time.monotonic() < end:
             try:
                 s.connect(address[6:])
                 return s

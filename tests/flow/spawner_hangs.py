@@ -13,7 +13,6 @@ import time
 
 import sp
 from broker import Broker
-from patience import patience
 from runner import check, run_cases, until
 
 sp.load("proto/gen/descriptor_set.bin")

@@ -34,8 +34,8 @@ def what_others_could_replace_is_refused_before_anything_is_made_in_it():
 
         os.mkdir(f"{folder}/open")
         os.chmod(f"{folder}/open", 0o777)
-        refused(folder, f"{folder}/open", f"{folder}/open can be written by others", "0777", "chmod go-w")
-        refused(folder, f"{folder}/open/below", f"{folder}/open can be written by others")
+        refused(folder, f"{folder}/open", f"{folder}/open is writable by others", "0777", "chmod go-w")
+        refused(folder, f"{folder}/open/below", f"{folder}/open is writable by others")
         check(os.listdir(f"{folder}/open") == [], "nothing was made in it")
 
         os.mkdir(f"{folder}/theirs")
@@ -68,7 +68,7 @@ def one_that_is_deleted_while_the_broker_runs_is_told_by_health():
         check(health().status == 1, "at first all is well")
         shutil.rmtree(b.state)
         until(lambda: health().status == 2, "health says that it is not")
-        check(b.state in health().reason and "deleted" in health().reason, health().reason)
+        check(b.state in health().reason and "removed" in health().reason, health().reason)
 
 
 sys.exit(run_cases([

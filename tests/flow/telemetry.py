@@ -19,7 +19,7 @@ import sp
 from api import EXITED, PROCESS, SANDBOX, SYSTEM, connect
 from broker import Broker, binary
 from patience import patience
-from runner import Skipped, check, run_cases, until
+from runner import Skipped, check, run_cases, time_passes, until
 
 TELEMETRY = "/stockade.v1.TelemetryService/"
 DENIED_CODE, OUT_OF_RANGE, EXHAUSTED = 7, 11, 8
@@ -404,7 +404,7 @@ def live_figures_follow_what_is_used(b, c):
     ask = lambda: c.unary(TELEMETRY + "ListUsage", {"sandbox_id": "busy"}).usage[0]
     until(lambda: ask().memory_bytes > 45 << 20, "its memory shows")
     first, begun = ask(), time.monotonic()
-    time.sleep(0.5)
+    time_passes("it uses processor time", 0.5)
     second, took = ask(), time.monotonic() - begun
     check(0 < second.cpu_ns - first.cpu_ns < 1.5e9 * took, f"{second.cpu_ns - first.cpu_ns} ns in {took} s")
     check(second.jobs == 1 and 1 <= second.pids <= 4 and second.memory_limit_bytes > second.memory_bytes, str(second))
@@ -505,7 +505,7 @@ def the_first_job_after_a_rest_is_watched_from_its_first_call(b, c):
     with Broker(name="-rest") as rested:
         client = connect(rested)
         for rest in (0, 5.3):
-            time.sleep(rest)
+            time_passes("a rest without sandboxes", rest)
             r = client.run("true").result.record
             check(r.completeness.complete and not r.completeness.missing, f"after {rest} s: {r.completeness}")
             counts = {s.name: s.count for s in r.by_number}

@@ -5,12 +5,11 @@
 import os
 import sys
 import threading
-import time
 
 import sp
 from broker import Broker, rss_kib
 from patience import patience
-from runner import check, run_cases
+from runner import check, run_cases, time_passes, until
 
 sp.load("proto/gen/descriptor_set.bin")
 RUN = "/stockade.v1.ProcessService/Run"
@@ -27,13 +26,13 @@ def client(b, uid):
 
 def client_again(b, uid):
     """Once the broker has noticed that the connections of the case before are closed."""
-    end = time.monotonic() + patience(20)
-    while True:
+    def one():
         try:
             return client(b, uid)
         except sp.Closed:
-            check(time.monotonic() < end, "there is room for a connection")
-            time.sleep(0.02)
+            return None
+
+    return until(one, "there is room for a connection")
 
 
 def connections(b, uid, most):
@@ -108,7 +107,7 @@ def what_nobody_reads_is_held_within_the_tenants_share(b):
     jobs = [greedy.begin(start, {"sandbox_id": box, "command": command}, credit=2) for _ in range(30)]
     for id_ in jobs:
         greedy.recv(id_)
-    time.sleep(1)  # the pipes fill up
+    time_passes("the pipes fill up", 1)
     grown = rss_kib(b.process.pid) - settled
     print(f"grown by {grown} KiB", flush=True)
     check(grown < 30000, f"the broker has grown by {grown} KiB")

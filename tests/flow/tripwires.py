@@ -3,6 +3,7 @@
 """Tripwires hold against who knows them: floods of what is harmless, and other ways to the same deed."""
 
 import json
+import os
 
 import sp
 from api import SANDBOX, connect, main
@@ -15,6 +16,7 @@ anomalies: {sensitive_paths: [own/secret], not_sensitive_paths: [.docker]}
 templates:
   - name: default
   - {name: killing, anomalies: {rules: {dangerous-syscall: {response: kill}}}}
+  - {name: forks, anomalies: {rules: {fork-rate: {threshold: 200}}}}  # how fast it forks is the machine's
 """
 CALL = "import ctypes, os, socket, time\ncall = ctypes.CDLL(None).syscall\n"
 
@@ -117,7 +119,52 @@ def an_exec_shows_its_arguments_and_a_finding_whose_it_is(b, c):
     b.cli("rm", r.id)
 
 
-TESTS = [the_kernels_part_is_there, harmless_calls_do_not_hide_a_dangerous_one,
+X86 = os.uname().machine == "x86_64"
+CODE = """
+import mmap
+m = mmap.mmap(-1, 4096, prot=7); m.write(bytes.fromhex("b814000000cd80c3"))  # mov $20, %eax; int $0x80; ret
+if os.fork() == 0: ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(m)))(); os._exit(0)
+os.wait()
+"""
+MEMFD = "import subprocess\nfd = os.memfd_create('x', 0)\n"
+FILES = "os.mkdir('d')\nfor i in range(%d): open(f'd/{i}', 'w').write('text')\n"
+EACH = FILES + "for i in range(%d): %s\n"
+KINDS = {  # one job each: the rule, a word of its finding, and what it does
+    "int 0x80": ("dangerous-syscall", "int 0x80", CODE),
+    "x32": ("dangerous-syscall", "x32", "if os.fork() == 0: call(0x40000000 | 39); os._exit(0)\nos.wait()"),
+    "set-user-id": ("dangerous-syscall", "chmod", "open('s', 'w').close(); os.chmod('s', 0o4755)"),
+    "set-user-id by descriptor": ("dangerous-syscall", "fchmod", "os.fchmod(os.open('t', os.O_CREAT | os.O_RDWR), 0o6755)"),
+    "a memfd": ("unnamed-exec", "without a name", MEMFD + "os.write(fd, open('/bin/true', 'rb').read()); subprocess.run([f'/proc/self/fd/{fd}'], pass_fds=[fd])"),
+    "an interpreter": ("unnamed-exec", "a file without a name as its program", MEMFD + "os.write(fd, b'pass'); subprocess.run(['python3', f'/proc/self/fd/{fd}'], pass_fds=[fd])"),
+    "the loader": ("unnamed-exec", "a file without a name as its program", MEMFD + "os.write(fd, open('/bin/true', 'rb').read())\n"
+                   "import glob; subprocess.run([glob.glob(f'/lib*/ld-linux-{os.uname().machine.replace(chr(95), chr(45))}.so.*')[0], f'/dev/fd/{fd}'], pass_fds=[fd])"),
+    "rewriting": ("mass-rewrite", "rewritten", EACH % (400, 400, "os.write(os.open(f'd/{i}', os.O_RDWR), b'y')")),
+    "truncation": ("mass-rewrite", "rewritten", EACH % (400, 400, "os.truncate(f'd/{i}', 0)")),
+    "truncation by descriptor": ("mass-rewrite", "rewritten", EACH % (400, 400, "f = os.open(f'd/{i}', os.O_RDWR | os.O_APPEND); os.ftruncate(f, 0); os.close(f)")),
+    "link and unlink": ("mass-relink", "linked", EACH % (600, 600, "os.link(f'd/{i}', f'd/{i}.locked'); os.unlink(f'd/{i}')")),
+    "a burst of forks": ("fork-rate", "processes were created", "for i in range(250):\n    if os.fork() == 0: os._exit(0)\n    os.wait()"),
+}
+NEEDS_X86 = ("int 0x80", "x32")
+
+
+def no_kind_of_deed_is_silent(b, c):
+    missing = []
+    for name, (rule, word, code) in KINDS.items():
+        if name in NEEDS_X86 and not X86:
+            continue
+        box = create(b, "--template", "forks" if rule == "fork-rate" else "default")
+        r = b.cli("exec", "-n", box, "--", "/usr/bin/python3", "-c", CALL + code + "\ntime.sleep(0.3)")
+        mine = lambda: [f for f in findings(b, box) if f["rule"] == rule and word in f["text"]]
+        try:
+            until(mine, name, 5)
+            check("whose events were lost" not in mine()[0]["text"], mine())
+        except AssertionError:
+            missing.append((name, findings(b, box), r.returncode, r.stderr[-300:]))
+        b.cli("rm", box)
+    check(not missing, missing)
+
+
+TESTS = [the_kernels_part_is_there, no_kind_of_deed_is_silent, harmless_calls_do_not_hide_a_dangerous_one,
          denials_of_one_address_do_not_hide_another, no_way_to_a_sensitive_file_is_silent,
          a_look_at_a_sensitive_file_is_noted, an_exec_shows_its_arguments_and_a_finding_whose_it_is]
 

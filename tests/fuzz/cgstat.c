@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/cgstat.h"
+#include "server/sandbox/cgstat.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 

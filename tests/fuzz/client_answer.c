@@ -6,10 +6,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "client/cli_bill.h"
-#include "client/cli_json.h"
-#include "client/cli_options.h"
-#include "client/cli_text.h"
+#include "client/cli/bill.h"
+#include "client/cli/json.h"
+#include "client/cli/options.h"
+#include "client/cli/text.h"
 #include "client/errors.h"
 #include "client/results.h"
 #include "proto/arena.h"

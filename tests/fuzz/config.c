@@ -3,7 +3,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "server/config.h"
+#include "server/config/config.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "bpf/net_ranges.h"
-#include "server/net_rule.h"
+#include "server/policy/rule.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/net_rule.h"
+#include "server/policy/rule.h"
 #include "server/relay/orders.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);

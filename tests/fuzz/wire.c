@@ -11,6 +11,7 @@
 #include "stockade/v1/system_service.pb-c.h"
 #include "stockade/v1/wire.pb-c.h"
 
+#include "proto/validate.h"
 #include "proto/wire.h"
 
 static const ProtobufCMessageDescriptor *const types[] = {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A broker that has no descriptor left: what needs one is RESOURCE_EXHAUSTED, nothing else changes, and once there are
 // some again all is as before.
-#include "broker.h"
+#include "tests/harness/broker.h"
 
 #include <dirent.h>
 #include <sys/prctl.h>
@@ -105,11 +105,8 @@ create_and_delete(void)
 static void
 is_refused(bool (*what)(void))
 {
-    uint64_t until = now_ms() + patience_ms(20000);
-    do {
-        assert_true(now_ms() < until);
-        leave(0);
-    } while (what());
+    leave(0);
+    wait_within("it is refused", WAIT_MS, !what()) leave(0);
     give_back();
 }
 
@@ -128,15 +125,10 @@ static unsigned
 settle(unsigned fds)
 {
     unsigned now = 0;
-    uint32_t n = 0;
-    for (uint64_t until = now_ms() + patience_ms(20000); now_ms() < until; sleep_ms(50)) {
-        n = sandboxes();
-        now = descriptors();
-        if (n == 2 && now <= fds)
-            return now;
-    }
-    fail_msg("%u sandboxes, %u descriptors of at most %u", n, now, fds);
-    return 0;
+    char what[80];
+    (void)snprintf(what, sizeof what, "2 sandboxes, and at most %u descriptors", fds);
+    wait_until(what, sandboxes() == 2 && (now = descriptors()) <= fds);
+    return now;
 }
 
 static void
@@ -145,7 +137,7 @@ without_descriptors_what_needs_one_is_refused_and_the_broker_lives_on(void **sta
     (void)state;
     assert_true(run_true() && create_and_delete());
     (void)settle(LIMIT);
-    sleep_ms(500);
+    time_passes("what was freed is still being given back", 500);
     unsigned fds = settle(LIMIT);
     is_refused(create_and_delete);
     is_refused(run_true);
@@ -168,7 +160,7 @@ info_says_that_the_limit_is_too_low(void **state)
     bool told = false;
     assert_int_equal(stockade_info(broker.s, &info, NULL), 0);
     for (size_t i = 0; i < info->degraded_n; i++)
-        if (strstr(info->degraded[i], "broker-descriptors: at most 200 may be open") != NULL)
+        if (strstr(info->degraded[i], "broker-descriptors: at most 200 files may be open") != NULL)
             told = true;
     assert_true(told);
     stockade_free(info);

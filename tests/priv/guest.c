@@ -3,7 +3,7 @@
 //
 // The test program becomes what the spawner is: it moves into the spawner's tiny root. Its parent only waits and removes
 // the folders afterwards, which cannot be reached from there.
-#include "guest_box.h"
+#include "tests/harness/guest_box.h"
 
 static void
 a_command_that_is_not_there_exits_127(void **state)
@@ -150,9 +150,9 @@ first_cgroup(const struct box *b, bool there)
     char path[96];
     struct stat st = {0};
     (void)snprintf(path, sizeof path, "%s/job-1", b->cgroup);
-    for (uint64_t i = patience_ms(WAIT_MS); i > 0 && (stat(path, &st) == 0) != there; i--)
-        (void)usleep(1000);
-    return stat(path, &st) == 0 ? st.st_ino : 0;
+    wait_until(there ? "the first job's cgroup is made" : "it is removed",
+               (stat(path, &st) == 0) == there);
+    return there ? st.st_ino : 0;
 }
 
 static void
@@ -223,11 +223,20 @@ what_a_job_leaves_behind_is_killed_with_it(void **state)
     char path[96];
     (void)snprintf(path, sizeof path, "%s/job-%u", b->cgroup, b->jobs);
     struct stat st;
-    for (int i = 0; i < 2000 && stat(path, &st) == 0; i++)
-        (void)usleep(1000);
-    assert_int_equal(stat(path, &st), -1);
+    wait_until("the job's cgroup is removed", stat(path, &st) < 0);
     const char *out = run_script(b, "ls /proc | grep -c '^[0-9]'", 0);
     assert_string_equal(out, "3\n"); // sh, ls and grep
+}
+
+// The guest has no child left.
+static bool
+has_no_child(const struct box *b)
+{
+    char path[96];
+    char byte = 0;
+    (void)snprintf(path, sizeof path, "/proc/%d/task/%d/children", b->pid, b->pid);
+    int auto_close fd = open(path, O_RDONLY | O_CLOEXEC);
+    return fd >= 0 && read(fd, &byte, 1) == 0;
 }
 
 static void
@@ -237,18 +246,7 @@ four_hundred_orphans_are_reaped(void **state)
     (void)run_script(
         b, "i=0; while [ $i -lt 400 ]; do (sh -c 'exit 1' &) ; i=$((i+1)); done; exit 0", 0);
     (void)run_script(b, "sleep 0.1", 0);
-    char path[96];
-    (void)snprintf(path, sizeof path, "/proc/%d/task/%d/children", b->pid, b->pid);
-    char children[4096] = "";
-    for (int i = 0; i < 500; i++) {
-        int auto_close fd = open(path, O_RDONLY | O_CLOEXEC);
-        ssize_t n = fd < 0 ? -1 : read(fd, children, sizeof children - 1);
-        children[n > 0 ? n : 0] = '\0';
-        if (n == 0)
-            break;
-        (void)usleep(10000);
-    }
-    assert_string_equal(children, "");
+    wait_until("all orphans are reaped", has_no_child(b));
 }
 
 static void
@@ -386,13 +384,11 @@ an_idle_guest_is_as_small_after_a_large_request_as_before(void **state)
     assert_true(before > 0 && before < 100);
     assert_true(after < 150);
     send_simple(b, STOCKADE__GUEST__REQUEST__REQUEST_REMOVE, job, 0, false);
-    long idle = after;
-    for (uint64_t i = patience_ms(WAIT_MS);
-         i > 0 && (idle = anonymous_kib(b->pid)) > before + STACK_KIB; i--)
-        (void)usleep(1000);
+    long idle;
+    wait_until("the guest is as small as before",
+               (idle = anonymous_kib(b->pid)) <= before + STACK_KIB);
     print_message("guest's own memory: %ld KiB, after a large request %ld KiB, idle %ld KiB\n",
                   before, after, idle);
-    assert_true(idle <= before + STACK_KIB);
 }
 
 static int
@@ -469,26 +465,11 @@ run_all(void)
 int
 main(int argc, char **argv)
 {
-    if (geteuid() != 0) {
-        (void)fprintf(stderr, "needs root\n");
-        return 77;
-    }
     char path[4096];
     (void)snprintf(path, sizeof path, "%.*s/../server/stockade-guest",
                    (int)(strrchr(argv[0], '/') - argv[0]), argv[0]);
     guest_exe = open(argc > 1 ? argv[1] : path, O_RDONLY | O_CLOEXEC);
     if (guest_exe < 0)
         inside_die(path);
-    inside_init(&in, "guest");
-    pid_t pid = fork();
-    if (pid == 0) {
-        inside_prepare(&in);
-        int failed = run_all();
-        (void)fflush(NULL);
-        _exit(failed == 0 ? 0 : 1);
-    }
-    int status = 1;
-    (void)waitpid(pid, &status, 0);
-    inside_remove(&in);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+    return inside_main("guest", NULL, run_all);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What goes into a job and what comes out of it, through real processes: order, bounds, gaps, terminals.
-#include "broker.h"
+#include "tests/harness/broker.h"
 
 static void
 input_is_refused_beyond_its_queue_and_after_its_end(void **state)
@@ -120,10 +120,11 @@ a_started_process_outlives_its_caller_and_is_found_again(void **state)
     stockade_free(r);
     assert_true(stockade_attach(broker.s, first.id, 9, &h, &r, &e) < 0);
     assert_int_equal(e.code, STOCKADE_OUT_OF_RANGE);
-    for (uint64_t until = now_ms() + patience_ms(30000); now_ms() < until; sleep_ms(50)) {
+    again = (struct record){0};
+    wait_within("its id is forgotten", WAIT_MS,
+                stockade_attach(broker.s, first.id, 0, &h, &r, &e) < 0)
+    {
         again = (struct record){0};
-        if (stockade_attach(broker.s, first.id, 0, &h, &r, &e) < 0)
-            break;
         stockade_free(r);
     }
     assert_int_equal(e.code, STOCKADE_NOT_FOUND);
@@ -149,21 +150,17 @@ without_a_reader_the_last_MiB_is_kept_and_the_rest_is_a_gap(void **state)
     delete ("gap");
 }
 
-// Waits until the only process of a sandbox has written something.
-static void
-wait_for_output(const char *sandbox)
+// Bytes that the only process of a sandbox has written.
+static uint64_t
+output_of(const char *sandbox)
 {
     const struct stockade_processes *all = NULL;
     struct stockade_error e = {0};
-    uint64_t bytes = 0;
-    for (uint64_t until = now_ms() + patience_ms(20000); bytes == 0 && now_ms() < until;
-         sleep_ms(20)) {
-        assert_int_equal(stockade_processes(broker.s, sandbox, NULL, &all, &e), 0);
-        assert_int_equal(all->n, 1);
-        bytes = all->items[0].output_bytes;
-        stockade_free(all);
-    }
-    assert_true(bytes > 0);
+    assert_int_equal(stockade_processes(broker.s, sandbox, NULL, &all, &e), 0);
+    assert_int_equal(all->n, 1);
+    uint64_t bytes = all->items[0].output_bytes;
+    stockade_free(all);
+    return bytes;
 }
 
 static void
@@ -185,7 +182,7 @@ a_terminal_is_one_stream_and_can_be_resized(void **state)
     assert_int_equal(stockade_start(broker.s, &o, &h, NULL, &e), 0);
     char id[33];
     memcpy(id, rec.id, sizeof id);
-    wait_for_output("tty");
+    wait_until("it has written something", output_of("tty") > 0);
     assert_int_equal(stockade_resize(broker.s, id, 33, 44, &e), 0);
     assert_int_equal(stockade_input(broker.s, id, "word\n", 5, &e), 0);
     h = handlers(&rec);

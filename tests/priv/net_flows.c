@@ -13,17 +13,10 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
-#include "net_rig.h"
+#include "tests/harness/net_rig.h"
+#include "tests/harness/wait.h"
 
-enum {
-    SLOT = 5,
-    GENERATION = 3,
-    RULES = 7,
-    PORT = 7777,
-    NET = 0x0a620000,
-    MORE = 3000,
-    WAIT_MS = 20000
-};
+enum { SLOT = 5, GENERATION = 3, RULES = 7, PORT = 7777, NET = 0x0a620000, MORE = 3000 };
 
 #define MUST(ok)                                                                                   \
     do {                                                                                           \
@@ -339,8 +332,9 @@ closed_but_not_done(void)
     }
     MUST(at >= 0 && got == 0); // all of it, and its end
     (void)close(at);
-    while (bpf_map_lookup_elem(bpf_map__fd(rig.bpf->maps.flows), &key, &f) == 0 && f.holders > 0)
-        (void)usleep(1000);
+    wait_until("nobody holds the number",
+               bpf_map_lookup_elem(bpf_map__fd(rig.bpf->maps.flows), &key, &f) != 0 ||
+                   f.holders == 0);
 }
 
 static void

@@ -8,7 +8,7 @@
 #include <netinet/in.h>
 #include <sys/wait.h>
 
-#include "net_rig.h"
+#include "tests/harness/net_rig.h"
 
 enum { SLOT = 6, GENERATION = 2, PORT = 80 };
 

@@ -11,7 +11,8 @@
 #include <sys/wait.h>
 #include <time.h>
 
-#include "net_rig.h"
+#include "tests/harness/net_rig.h"
+#include "tests/harness/wait.h"
 
 enum { SLOT = 4, GENERATION = 8, RULES = 6, PORT = 7777, DOWN = 16 << 20, QUOTA = 65536 };
 enum { SLACK = 4 << 20, WAIT_S = 20 };
@@ -161,11 +162,7 @@ accept_one(void)
 {
     static const struct timeval wait = {.tv_sec = 1};
     int fd = -1;
-    for (int i = 0; i < WAIT_S * 1000 && fd < 0; i++) {
-        fd = accept4(relay, NULL, NULL, SOCK_CLOEXEC);
-        (void)usleep(fd < 0 ? 1000 : 0);
-    }
-    assert_true(fd >= 0);
+    wait_until("the connection", (fd = accept4(relay, NULL, NULL, SOCK_CLOEXEC)) >= 0);
     (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof wait);
     return fd;
 }

@@ -14,9 +14,9 @@
 #include <bpf/bpf.h>
 #include <uv.h>
 
-#include "server/net_rule.h"
-#include "server/net_sets.h"
-#include "server/network.h"
+#include "server/policy/rule.h"
+#include "server/network/sets.h"
+#include "server/policy/network.h"
 
 enum { ROOM = 300, LARGE = 200, SMALL = 50, TURNS = 1000 };
 

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "relay_flow.h"
+#include "tests/harness/relay_flow.h"
 
 enum { PORT = 7000, OTHER_PORT = 7001 };
 
@@ -246,7 +246,7 @@ sixty_four_megabytes_arrive_as_they_were_also_at_a_slow_reader(void **state)
     static uint8_t block[BLOCK];
     size_t got = 0;
     bool right = true;
-    (void)usleep(200000); // every buffer between is full now
+    time_passes("every buffer between is full", 200);
     for (;;) {
         ssize_t n = recv(c.peer, block, sizeof block, 0);
         if (n <= 0)

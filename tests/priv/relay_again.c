@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "relay_world.h"
+#include "tests/harness/relay_world.h"
 
 enum { PORT = 7000, NAMES_BEFORE = 77, NOERROR = 0 };
 

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "relay_flow.h"
+#include "tests/harness/relay_flow.h"
 
 enum { PORT = 7000, BURST = 2000, MORE = 60, PER_SECOND = 150, PORTS = 2 };
 

@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "relay_world.h"
+#include "tests/harness/relay_world.h"
 
 enum { PORT = 7000, NOERROR = 0, FORMERR = 1, SERVFAIL = 2, NXDOMAIN = 3, NOTIMP = 4, REFUSED = 5 };
 
@@ -182,7 +182,7 @@ a_name_that_changes_its_mind_is_refused_at_the_dial(void **state)
     int server = box_bound(SOCK_STREAM, INADDR_LOOPBACK, PORT);
     struct world_answer a = world_ask(fd, "rebind.test", WORLD_TYPE_A);
     assert_int_equal(a.answers, 1);
-    (void)usleep(1300000); // older than a second: it is asked again
+    time_passes("an answer older than a second is asked for again", 1300);
     uint8_t to[16] = {[10] = 0xff, [11] = 0xff};
     memcpy(to + 12, a.address, 4);
     box_expect_reset(box_connect_flow(SOCK_STREAM, box_flow(to, PORT, IPPROTO_TCP)));
@@ -245,7 +245,7 @@ an_allowed_name_gets_an_address_of_its_own_and_an_entry(void **state)
     assert_int_equal(a.rcode, NOERROR);
     assert_int_equal(a.answers, 1);
     assert_memory_equal(a.address, first_v4, 4);
-    struct net_name entry;
+    struct net_name entry = {0};
     assert_true(name_entry(1, &entry));
     assert_int_equal(entry.generation, box.generation);
     assert_int_equal(entry.n, 1);

@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "relay_flow.h"
+#include "tests/harness/relay_flow.h"
 
 enum { PORT = 7000 };
 

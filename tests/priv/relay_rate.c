@@ -10,7 +10,7 @@
 
 #include <sys/resource.h>
 
-#include "relay_world.h"
+#include "tests/harness/relay_world.h"
 
 enum {
     PORT = 7000,

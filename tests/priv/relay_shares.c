@@ -7,8 +7,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#define BOX_FILES 512 // as few flows as the relay works with: 64
-#include "relay_flow.h"
+#include "tests/harness/relay_flow.h"
 
 enum { PORT = 7000, FLOWS = 64, OTHER_SLOT = 9 };
 
@@ -214,5 +213,6 @@ main(void)
         cmocka_unit_test(empty_datagrams_cost_of_the_rate_and_none_pass_a_quota_that_is_used_up),
         cmocka_unit_test(many_connections_that_nobody_reads_hold_little_each),
     };
+    box_files = 512; // as few flows as the relay works with: 64
     return cmocka_run_group_tests(tests, box_setup, box_teardown);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sandboxes through real processes: what is refused, whose they are, and how they end.
-#include "broker.h"
+#include "tests/harness/broker.h"
 
 static void
 what_policy_does_not_allow_is_refused_and_says_so(void **state)
@@ -120,7 +120,7 @@ a_paused_sandbox_takes_no_job_and_its_clock_stands_still(void **state)
     assert_true(start("still", "true", false, &other, &r, &e) < 0);
     assert_int_equal(e.code, STOCKADE_FAILED_PRECONDITION);
     assert_true(stockade_pause(broker.s, "still", &sb, &e) < 0);
-    sleep_ms(3000);
+    time_passes("longer than the job may run", 3000);
     assert_int_equal(stockade_resume(broker.s, "still", &sb, &e), 0);
     stockade_free(sb);
     wait_for_end(&rec, STOCKADE_OUTCOME_EXITED);
@@ -157,20 +157,13 @@ a_guest_that_dies_fails_its_jobs_and_takes_the_sandbox_along(void **state)
 {
     (void)state;
     struct record rec = {0};
-    struct stockade_error e = {0};
-    const struct stockade_sandbox *sb = NULL;
     create("dead");
     start_detached("dead", "sleep 100", &rec);
     pid_t guest = guest_of(rec.sandbox);
     assert_true(guest > 1);
     assert_int_equal(kill(guest, SIGKILL), 0);
     wait_for_end(&rec, STOCKADE_OUTCOME_FAILED);
-    for (uint64_t until = now_ms() + patience_ms(30000); now_ms() < until; sleep_ms(5)) {
-        if (stockade_get(broker.s, rec.sandbox, &sb, &e) < 0)
-            break;
-        stockade_free(sb);
-    }
-    assert_int_equal(e.code, STOCKADE_NOT_FOUND);
+    wait_for_removal(rec.sandbox);
     assert_int_equal(guest_of(rec.sandbox), 0);
 }
 
@@ -231,12 +224,7 @@ a_sandbox_ends_with_its_time_to_live(void **state)
     stockade_free(sb);
     start_detached("short", "sleep 100", &rec);
     wait_for_end(&rec, STOCKADE_OUTCOME_CANCELLED);
-    for (uint64_t until = now_ms() + patience_ms(30000); now_ms() < until; sleep_ms(5)) {
-        if (stockade_get(broker.s, "short", &sb, &e) < 0)
-            break;
-        stockade_free(sb);
-    }
-    assert_int_equal(e.code, STOCKADE_NOT_FOUND);
+    wait_for_removal("short");
 }
 
 int

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The broker's end (server/spawn.h) against the real spawner: callbacks come once, errors arrive, and a spawner that goes
+// The broker's end (server/sandbox/spawn.h) against the real spawner: callbacks come once, errors arrive, and a spawner that goes
 // away is told to everybody who waits.
 #include <sys/wait.h>
 
-#include "../../server/spawn.h"
-#include "spawner.h"
+#include "server/sandbox/spawn.h"
+#include "tests/harness/spawner.h"
 
 static struct broker b; // its configuration only
 static struct spawn *spawn;
@@ -69,6 +69,13 @@ start(void **state)
         fail_msg("%s", e.text);
     assert_int_equal(uv_loop_init(&loop), 0);
     assert_int_equal(spawn_attach(spawn, &loop, on_gone, NULL, &e), 0);
+    struct wait w = {.called = 0};
+    broker_write_config(&b, "templates: [{name: default}]\n");
+    assert_int_equal(spawn_read(spawn, on_done, &w, &e), 0);
+    while (w.called == 0)
+        (void)uv_run(&loop, UV_RUN_ONCE);
+    if (reader_root(w.fds[0], &e) != 0)
+        fail_msg("%s", e.text);
     return 0;
 }
 

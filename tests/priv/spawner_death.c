@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whose death ends what: the broker's, the spawner's, a signal's; and what the next start finds.
-#include "patience.h"
-#include "spawner.h"
+#include "tests/harness/spawner.h"
 
 enum { SANDBOXES_N = 20 };
 
@@ -63,7 +62,7 @@ all_dead_within_a_second(const pid_t pids[SANDBOXES_N], uint64_t since_ms)
         else if (now_ms() - since_ms > patience_ms(1000))
             return false;
         else
-            (void)poll(NULL, 0, 1);
+            time_passes("it is dying", 1);
     }
     return true;
 }
@@ -166,13 +165,13 @@ a_spawner_killed_amid_births_leaves_nothing_that_the_next_start_keeps(void **sta
     (void)state;
     struct broker b;
     broker_config(&b, "");
-    for (int round = 0; round < 8; round++) {
+    for (unsigned round = 0; round < 8; round++) {
         broker_start(&b);
         for (uint32_t i = 0; i < 30; i++) {
             struct spawn_request q = create_request(i);
             (void)broker_send(&b, &q);
         }
-        (void)poll(NULL, 0, 3 * round);
+        time_passes("births are on their way, further each round", 3 * round);
         assert_int_equal(kill(b.pid, SIGKILL), 0);
         assert_int_equal(waitpid(b.pid, NULL, 0), b.pid);
         (void)close(b.fd);

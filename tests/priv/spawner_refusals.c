@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the spawner refuses: configurations, requests in the wrong state (an error), and what no broker sends (the end).
-#include "spawner.h"
+#include "proto/fdpass.h"
+#include "tests/harness/spawner.h"
 
 static int
 need_root(void **state)
@@ -176,22 +177,8 @@ assert_ends(const char *what, const void *packet, size_t n, int fd_along,
     sandbox_create(&b, &x, 1);
     assert_int_equal(x.slot, like->slot);
     assert_int_equal(x.generation, like->generation);
-    union {
-        struct cmsghdr align;
-        char bytes[CMSG_SPACE(sizeof(int))];
-    } control = {.bytes = {0}};
-    struct iovec iov = {(void *)(uintptr_t)packet, n};
-    struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
-    if (fd_along >= 0) {
-        m.msg_control = control.bytes;
-        m.msg_controllen = sizeof control.bytes;
-        struct cmsghdr *h = CMSG_FIRSTHDR(&m);
-        h->cmsg_level = SOL_SOCKET;
-        h->cmsg_type = SCM_RIGHTS;
-        h->cmsg_len = CMSG_LEN(sizeof fd_along);
-        memcpy(CMSG_DATA(h), &fd_along, sizeof fd_along);
-    }
-    assert_int_equal(sendmsg(b.fd, &m, MSG_NOSIGNAL), n);
+    const struct fdpass m = {(void *)(uintptr_t)packet, n, &fd_along, fd_along >= 0};
+    assert_int_equal(fdpass_send(b.fd, &m, 0), 0);
     int status = 0;
     assert_int_equal(waitpid(b.pid, &status, 0), b.pid);
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 70)
@@ -222,7 +209,7 @@ what_no_broker_sends_ends_the_spawner_and_every_sandbox(void **state)
         {"reserved set", destroy},
         {"argument of destroy", destroy},
         {"freeze by 2", destroy},
-        {"template out of range", create},
+        {"root out of range", create},
         {"no memory", create},
         {"too much memory", create},
         {"cpu weight 0", create},
@@ -231,9 +218,12 @@ what_no_broker_sends_ends_the_spawner_and_every_sandbox(void **state)
         {"watch 2", destroy},
         {"argument of relay", destroy},
         {"argument of net open", destroy},
+        {"what the reader alone may ask", destroy},
+        {"argument of read", destroy},
+        {"a root to give up that is out of range", destroy},
     };
     rows[0].q.op = SPAWN_CONFIGURE;
-    rows[1].q.op = SPAWN_HOLD + 1;
+    rows[1].q.op = SPAWN_ROOT + 1;
     rows[2].q.op = UINT32_MAX;
     rows[3].q.slot = UINT32_MAX;
     rows[4].q.slot = 5;
@@ -243,7 +233,7 @@ what_no_broker_sends_ends_the_spawner_and_every_sandbox(void **state)
     rows[8].q.arg = 1;
     rows[9].q.op = SPAWN_FREEZE;
     rows[9].q.arg = 2;
-    rows[10].q.arg = 1;
+    rows[10].q.arg = SPAWN_ROOTS_MAX;
     rows[11].q.limits.memory_bytes = 0;
     rows[12].q.limits.memory_bytes = UINT64_MAX;
     rows[13].q.limits.cpu_weight = 0;
@@ -254,6 +244,11 @@ what_no_broker_sends_ends_the_spawner_and_every_sandbox(void **state)
     rows[17].q.op = SPAWN_RELAY;
     rows[18].q.op = SPAWN_NET_OPEN;
     rows[17].q.arg = rows[18].q.arg = 1;
+    rows[19].q.op = SPAWN_ROOT;
+    rows[20].q.op = SPAWN_READ;
+    rows[20].q.arg = 1;
+    rows[21].q.op = SPAWN_UNROOT;
+    rows[21].q.arg = SPAWN_ROOTS_MAX;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         assert_ends(rows[i].what, &rows[i].q, sizeof rows[i].q, -1, &like);
     char large[sizeof destroy + 1] = {0};

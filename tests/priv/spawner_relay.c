@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The relay's process as the spawner starts it: without privilege, with three descriptors, one at a time, never left over.
-#include "spawner.h"
+#include "tests/harness/spawner.h"
 
 #include <linux/bpf.h>
 #include <sys/syscall.h>
 
-#include "../../server/relay/relay.h"
+#include "server/relay/relay.h"
 
 static struct broker b;
 
@@ -176,16 +176,12 @@ it_holds_its_socket_and_two_maps_of_which_it_writes_one(void **state)
     assert_true(is_map(pid, RELAY_FLOWS_FD, "flags:\t00\n"));
 }
 
-static void
-wait_until_gone(pid_t pid)
+static bool
+is_relay(pid_t pid)
 {
-    for (uint64_t until = now_ms() + BROKER_WAIT_MS; now_ms() < until; (void)poll(NULL, 0, 1)) {
-        char name[32];
-        read_text(pid, "comm", name, sizeof name);
-        if (strcmp(name, "stockade-relay\n") != 0)
-            return;
-    }
-    fail_msg("relay %d is still there", (int)pid);
+    char name[32];
+    read_text(pid, "comm", name, sizeof name);
+    return strcmp(name, "stockade-relay\n") == 0;
 }
 
 static void
@@ -203,7 +199,7 @@ a_new_one_takes_the_place_of_one_that_runs_hangs_or_ended(void **state)
         struct spawn_reply r = broker_ask(&b, &q, fds);
         if (!r.ok)
             fail_msg("%s", r.err.text);
-        wait_until_gone(before);
+        wait_until("the relay is gone", !is_relay(before));
         assert_true(find_relay() != before);
         assert_true(is_ready(fds[0]));
         (void)close(held);
@@ -231,7 +227,7 @@ it_ends_with_its_socket_and_with_the_spawner(void **state)
     pid_t first = find_relay();
     (void)close(b.bpf_fds[BPF_FD_RELAY]);
     b.bpf_fds[BPF_FD_RELAY] = -1;
-    wait_until_gone(first);
+    wait_until("the relay is gone", !is_relay(first));
     struct spawn_request q = {.op = SPAWN_RELAY};
     int fds[SPAWN_FDS_MAX] = {-1};
     assert_true(broker_ask(&b, &q, fds).ok);
@@ -239,7 +235,7 @@ it_ends_with_its_socket_and_with_the_spawner(void **state)
     assert_true(second > 0);
     assert_int_equal(kill(b.pid, SIGKILL), 0);
     assert_int_equal(waitpid(b.pid, NULL, 0), b.pid);
-    wait_until_gone(second);
+    wait_until("the relay is gone", !is_relay(second));
     (void)close(fds[0]);
     (void)close(b.fd);
     broker_config(&b, "");

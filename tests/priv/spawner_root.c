@@ -2,7 +2,7 @@
 // Where the spawner puts its cgroups: in a subtree that was delegated to it, as systemd's Delegate=yes does.
 #include <sys/xattr.h>
 
-#include "spawner.h"
+#include "tests/harness/spawner.h"
 
 static void
 write_text(const char *path, const char *text)

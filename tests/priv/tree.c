@@ -11,29 +11,13 @@
 #include <dirent.h>
 #include <sys/file.h>
 
-#include "inside.h"
+#include "tests/harness/inside.h"
 #include "proto/auto.h"
 #include "server/spawner/tree_internal.h"
+#include "tests/harness/wait.h"
 
-enum { OUTPUT_MAX = 1 << 18, ROOT = 0, AGENT = SANDBOX_UID_JOB };
-
-static struct inside in;
-static char output[OUTPUT_MAX];
+static int stale_fd = -1;  // what an earlier start left, which is to be removed
 static int locked_fd = -1; // the host's /usr/bin/env, with a lock
-
-static const char *
-run(const char *script, int uid)
-{
-    (void)inside_script(&in, script, uid, uid == AGENT, output, sizeof output);
-    return output;
-}
-
-static void
-expect_in(const char *text, const char *part)
-{
-    if (strstr(text, part) == NULL)
-        fail_msg("\"%s\" is not in:\n%s", part, text);
-}
 
 static bool
 is_mapped(void)
@@ -45,16 +29,19 @@ is_mapped(void)
     return false;
 }
 
-// tree_prepare must say no before it touches anything.
+// It must be refused before its layers are looked at: here they are none.
 static void
-refuse(const struct spawn_config *c, const char *text)
+refuse(const struct spawn_root *r, unsigned fds_n, const char *text)
 {
     struct err e = {0};
-    struct tree *tree = NULL;
-    int fd = -1;
-    assert_true(tree_prepare(c, in.cgroup_fd, &fd, &tree, &in.features, &e) < 0);
-    assert_null(tree);
-    assert_int_equal(fd, -1);
+    struct err remark;
+    uint32_t number = 0;
+    int fds[SPAWN_ROOT_FDS_MAX] = {0};
+    for (unsigned i = 0; i < fds_n; i++)
+        assert_true((fds[i] = open("/proc/self/stat", O_RDONLY | O_CLOEXEC)) >= 0);
+    assert_true(tree_root_add(in.tree, r, fds, fds_n, &number, &remark, &e) < 0);
+    for (unsigned i = 0; i < fds_n; i++)
+        assert_int_equal(fcntl(fds[i], F_GETFD), -1);
     expect_in(e.text, text);
 }
 
@@ -64,42 +51,48 @@ names_and_paths_that_lead_elsewhere_are_refused(void **state)
     (void)state;
     static const char *const names[] = {"",    ".",   "..",  "a/b",     "-a",
                                         "a b", "a:b", "a,b", "\xc3\xa4"};
+    const unsigned n = in.root.layers_n + 1;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        struct spawn_config c = in.config;
-        (void)snprintf(c.templates[0].name, sizeof c.templates[0].name, "%s", names[i]);
-        refuse(&c, "templates.name");
+        struct spawn_root r = in.root;
+        (void)snprintf(r.hostname, sizeof r.hostname, "%s", names[i]);
+        refuse(&r, n, "must be letters");
     }
     static const char *const paths[] = {"/",           "opt",     "/opt/",    "//opt",
                                         "/opt/../etc", "/opt/.",  "/etc/ssh", "/proc/1",
                                         "/dev",        "/sys/fs", "/tmp",     "/opt/.."};
     for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
-        struct spawn_config c = in.config;
-        (void)snprintf(c.templates[0].paths[0], sizeof c.templates[0].paths[0], "%s", paths[i]);
-        refuse(&c, "templates.paths");
+        struct spawn_root r = in.root;
+        (void)snprintf(r.at[r.layers_n - 1], sizeof r.at[0], "%s", paths[i]);
+        refuse(&r, n, "must be absolute");
     }
-    struct spawn_config c = in.config;
-    c.templates_n = 0;
-    refuse(&c, "templates");
-    c.templates_n = 2;
-    c.templates[1] = c.templates[0];
-    refuse(&c, "twice");
-    c = in.config;
-    memset(c.templates[0].hostname, 'x', sizeof c.templates[0].hostname);
-    refuse(&c, "hostname");
+    struct spawn_root r = in.root;
+    memset(r.hostname, 'x', sizeof r.hostname);
+    refuse(&r, n, "must be letters");
+    r = in.root;
+    refuse(&r, n - 1, "descriptors");
+    r.layers_n = 1;
+    refuse(&r, 2, "must be 2");
+    r.layers_n = SPAWN_ROOT_LAYERS_MAX + 1;
+    refuse(&r, SPAWN_ROOT_FDS_MAX, "must be 2");
+    r = in.root;
+    (void)snprintf(r.at[1], sizeof r.at[1], "/opt");
+    refuse(&r, n, "skeleton and /usr");
+    refuse(&in.root, n, "none of a mounted folder");
 }
 
 static void
 a_sandbox_holds_this_and_nothing_of_the_host(void **state)
 {
     (void)state;
-    const char *out = run("cd /; echo *; cat /proc/mounts /proc/self/mountinfo", AGENT);
+    const char *out = inside_run("cd /; echo *; cat /proc/mounts /proc/self/mountinfo", AGENT);
     expect_in(out, "dev etc home");
     static const char *const absent[] = {"cgroup2",    "sysfs",         "ext4",
                                          in.state_dir, "stockade-test", "lost+found"};
     for (size_t i = 0; i < sizeof absent / sizeof absent[0]; i++)
         if (strstr(out, absent[i]) != NULL)
             fail_msg("%s is in:\n%s", absent[i], out);
-    out = run("cat /etc/shadow /etc/gshadow /etc/machine-id; ls -A /etc/ssh /sys /run", AGENT);
+    out =
+        inside_run("cat /etc/shadow /etc/gshadow /etc/machine-id; ls -A /etc/ssh /sys /run", AGENT);
     expect_in(out, "/etc/shadow: No such file");
     expect_in(out, "/etc/machine-id: No such file");
     expect_in(out, "'/etc/ssh': No such file");
@@ -110,10 +103,11 @@ static void
 devices_are_these_alone(void **state)
 {
     (void)state;
-    const char *out = run("cd /dev; echo *; echo shm/* pts/*; stat -c '%n %F %t:%T %a' null zero "
-                          "full random urandom tty; touch x; rm null; echo hi > /dev/shm/f && cat "
-                          "/dev/shm/f; head -c4 /dev/zero | wc -c; : > /dev/null && echo null",
-                          AGENT);
+    const char *out =
+        inside_run("cd /dev; echo *; echo shm/* pts/*; stat -c '%n %F %t:%T %a' null zero "
+                   "full random urandom tty; touch x; rm null; echo hi > /dev/shm/f && cat "
+                   "/dev/shm/f; head -c4 /dev/zero | wc -c; : > /dev/null && echo null",
+                   AGENT);
     expect_in(out, "fd full null ptmx pts random shm stderr stdin stdout tty urandom zero\n"
                    "shm/* pts/ptmx\n"
                    "null character special file 1:3 666\nzero character special file 1:5 666\n"
@@ -129,7 +123,7 @@ static void
 nothing_of_it_can_be_undone_even_by_the_namespaces_root(void **state)
 {
     (void)state;
-    const char *out = run(
+    const char *out = inside_run(
         "id -u; umount /proc/kcore && echo undone; umount -l /proc && echo undone; "
         "mount -o remount,rw,bind /dev && echo undone; mount -t tmpfs x /mnt && echo undone; "
         "mount --bind /mnt /proc/sys && echo undone; "
@@ -167,7 +161,7 @@ no_way_leads_below_the_root(void **state)
         "umount -l / && echo undone; unshare -m umount -l / && echo undone; "
         "python3 -c \"%s\"",
         climb);
-    const char *out = run(script, ROOT);
+    const char *out = inside_run(script, ROOT);
     assert_null(strstr(out, "undone"));
     expect_in(out, "\nroots 1\n");
     char seen[512];
@@ -186,12 +180,12 @@ files_have_the_owners_that_they_have_on_the_host(void **state)
 {
     (void)state;
     const char *out =
-        run("stat -c '%u %g %a %n' / /usr /usr/bin/env /etc/passwd /home/agent /tmp "
-            "/var/tmp /root /run; cd /tmp; touch f; stat -c %u f; touch /etc/x /x /usr/x",
-            AGENT);
+        inside_run("stat -c '%u %g %a %n' / /usr /usr/bin/env /etc/passwd /home/agent /tmp "
+                   "/var/tmp /root /run; cd /tmp; touch f; stat -c %u f; touch /etc/x /x /usr/x",
+                   AGENT);
     static const char *const root[] = {"65534 65534", "0 0"};
-    const bool etc = in.tree->templates[0].idmapped;
-    const bool usr = in.tree->lowers[in.tree->templates[0].lowers[0]].idmapped;
+    const bool etc = in.tree->layers[in.tree->roots[0].layer[0]].idmapped;
+    const bool usr = in.tree->layers[in.tree->roots[0].layer[1]].idmapped;
     assert_int_equal(is_mapped(), etc && usr);
     char line[128];
     (void)snprintf(line, sizeof line, "%s 755 /usr/bin/env\n%s 644 /etc/passwd\n", root[usr],
@@ -209,7 +203,7 @@ static void
 errors_and_inode_numbers_are_those_of_any_host(void **state)
 {
     (void)state;
-    const char *out = run(
+    const char *out = inside_run(
         "rm /usr/none /usr/lib/none; rmdir /usr/none; mv /usr/none /usr/no; rm -f /usr/bin/env; "
         "mkdir -p /tmp/a/b && touch /tmp/f; python3 -c '\n"
         "import os\n"
@@ -230,11 +224,11 @@ static void
 disk_and_inodes_end_where_they_were_told(void **state)
 {
     (void)state;
-    const char *out =
-        run("dd if=/dev/zero of=/tmp/big bs=1M count=100; rm /tmp/big; dd if=/dev/zero "
-            "of=/dev/shm/big bs=1M count=100; rm /dev/shm/big; mkdir /tmp/many; cd /tmp/many; "
-            "i=0; while [ $i -lt 5000 ] && : > $i; do i=$((i+1)); done 2>&1; echo made $i",
-            AGENT);
+    const char *out = inside_run(
+        "dd if=/dev/zero of=/tmp/big bs=1M count=100; rm /tmp/big; dd if=/dev/zero "
+        "of=/dev/shm/big bs=1M count=100; rm /dev/shm/big; mkdir /tmp/many; cd /tmp/many; "
+        "i=0; while [ $i -lt 5000 ] && : > $i; do i=$((i+1)); done 2>&1; echo made $i",
+        AGENT);
     expect_in(out, "/tmp/big': No space left");
     expect_in(out, "/dev/shm/big': No space left");
     expect_in(out, "No space left on device");
@@ -245,45 +239,39 @@ static void
 sandboxes_share_neither_files_nor_locks_nor_their_template(void **state)
 {
     (void)state;
-    const char *out = run("echo one > /tmp/f; echo one > /home/agent/f; echo one > /dev/shm/f; "
-                          "ls /tmp /home/agent /dev/shm | grep -c f",
-                          AGENT);
+    const char *out =
+        inside_run("echo one > /tmp/f; echo one > /home/agent/f; echo one > /dev/shm/f; "
+                   "ls /tmp /home/agent /dev/shm | grep -c f",
+                   AGENT);
     expect_in(out, "3\n");
-    out = run("echo mine >> /etc/hosts; mkdir /etc/new; ls -d /etc/new", ROOT);
-    if (in.tree->templates[0].idmapped)
+    out = inside_run("echo mine >> /etc/hosts; mkdir /etc/new; ls -d /etc/new", ROOT);
+    if (in.tree->layers[in.tree->roots[0].layer[0]].idmapped)
         expect_in(out, "/etc/new\n");
-    out = run("ls /tmp /home/agent /dev/shm | grep -c f; grep -c mine /etc/hosts; ls -d /etc/new",
-              AGENT);
+    out = inside_run(
+        "ls /tmp /home/agent /dev/shm | grep -c f; grep -c mine /etc/hosts; ls -d /etc/new", AGENT);
     expect_in(out, "0\n0\n");
     expect_in(out, "'/etc/new': No such file");
-    out = run("flock -n /usr/bin/env true && echo free", AGENT);
+    out = inside_run("flock -n /usr/bin/env true && echo free", AGENT);
     expect_in(out, "free\n");
 }
 
-// Waits until a process of that name (its first argument) runs; it.
+// The process of that name (its first argument); 0: there is none.
 static pid_t
-wait_for_process(const char *name)
+process_called(const char *name)
 {
-    for (int i = 0; i < 3000; i++) {
-        DIR *proc = opendir("/proc");
-        assert_non_null(proc);
-        int found = 0;
-        for (struct dirent *d = readdir(proc); d != NULL && found == 0; d = readdir(proc)) {
-            char path[300];
-            char argument[64] = "";
-            (void)snprintf(path, sizeof path, "/proc/%s/cmdline", d->d_name);
-            int auto_close fd = open(path, O_RDONLY | O_CLOEXEC);
-            if (fd >= 0 && read(fd, argument, sizeof argument - 1) > 0 &&
-                strcmp(argument, name) == 0)
-                found = atoi(d->d_name);
-        }
-        (void)closedir(proc);
-        if (found > 0)
-            return found;
-        (void)usleep(10000);
+    DIR *proc = opendir("/proc");
+    assert_non_null(proc);
+    int found = 0;
+    for (struct dirent *d = readdir(proc); d != NULL && found == 0; d = readdir(proc)) {
+        char path[300];
+        char argument[64] = "";
+        (void)snprintf(path, sizeof path, "/proc/%s/cmdline", d->d_name);
+        int auto_close fd = open(path, O_RDONLY | O_CLOEXEC);
+        if (fd >= 0 && read(fd, argument, sizeof argument - 1) > 0 && strcmp(argument, name) == 0)
+            found = atoi(d->d_name);
     }
-    fail_msg("no process is called %s", name);
-    return -1;
+    (void)closedir(proc);
+    return found;
 }
 
 // One sandbox holds locks on what all have while another tries to take them.
@@ -303,15 +291,16 @@ no_inode_is_shared_not_even_a_devices(void **state)
             "exec bash -c 'n=3; for f in %s; do eval \"exec $n<$f\"; flock -n $n || echo busy $f; "
             "n=$((n+1)); done; echo held; exec -a holder-of-locks sleep 60'",
             files);
-        const char *out = run(script, ROOT); // without a filter, until it is told to end
+        const char *out = inside_run(script, ROOT); // without a filter, until it is told to end
         (void)!write(gate[1], out, strlen(out));
         _exit(0);
     }
-    pid_t holder = wait_for_process("holder-of-locks");
+    pid_t holder = 0;
+    wait_until("the holder of the locks", (holder = process_called("holder-of-locks")) > 0);
     char script[512];
     (void)snprintf(script, sizeof script,
                    "for f in %s; do flock -n $f true || echo busy $f; done; echo tried", files);
-    const char *out = run(script, AGENT);
+    const char *out = inside_run(script, AGENT);
     assert_int_equal(kill(holder, SIGKILL), 0);
     assert_string_equal(out, "tried\n");
     char held[256] = "";
@@ -326,9 +315,10 @@ static void
 the_names_of_users_and_hosts_are_the_sandboxs(void **state)
 {
     (void)state;
-    const char *out = run("id; getent passwd 1000 65534; cat /etc/hostname; getent hosts sandbox; "
-                          "cat /etc/resolv.conf; getent hosts example.com || echo none",
-                          AGENT);
+    const char *out =
+        inside_run("id; getent passwd 1000 65534; cat /etc/hostname; getent hosts sandbox; "
+                   "cat /etc/resolv.conf; getent hosts example.com || echo none",
+                   AGENT);
     expect_in(out, "uid=1000(agent) gid=1000(agent)");
     expect_in(out, "agent:x:1000:1000:agent:/home/agent:/bin/bash\n");
     expect_in(out, "nobody:x:65534");
@@ -338,11 +328,12 @@ the_names_of_users_and_hosts_are_the_sandboxs(void **state)
 }
 
 static void
-a_stale_template_is_made_anew(void **state)
+a_stale_skeleton_is_removed(void **state)
 {
     (void)state;
-    const char *out = run("ls -A / /etc | grep -c stale", AGENT);
+    const char *out = inside_run("ls -A / /etc | grep -c stale", AGENT);
     expect_in(out, "0\n");
+    assert_int_equal(faccessat(stale_fd, "etc/stale", F_OK, 0), -1);
 }
 
 // By the descriptor that the child gives, from outside, while the sandbox is in use.
@@ -358,7 +349,7 @@ a_disk_can_grow_and_shrink_but_not_below_its_use(void **state)
     if (pid == 0) {
         struct err e;
         int disk = -1;
-        struct tree_sandbox s = inside_sandbox(&in, 16 << 20, 512);
+        struct tree_sandbox s = inside_sandbox(16 << 20, 512);
         if (tree_enter(in.tree, &s, &disk, &e) < 0)
             _exit(1);
         int fd = open("/tmp/f", O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
@@ -427,7 +418,7 @@ everyday_programs_work_under_the_filter(void **state)
         (void)snprintf(script, sizeof script,
                        "command -v %s >/dev/null || { echo absent; exit; }; %s", programs[i].name,
                        programs[i].script);
-        const char *out = run(script, AGENT);
+        const char *out = inside_run(script, AGENT);
         if (strcmp(out, "absent\n") == 0)
             print_message("%s is not on this machine\n", programs[i].name);
         else if (strstr(out, "works") == NULL)
@@ -450,7 +441,7 @@ run_all(void)
         cmocka_unit_test(sandboxes_share_neither_files_nor_locks_nor_their_template),
         cmocka_unit_test(no_inode_is_shared_not_even_a_devices),
         cmocka_unit_test(the_names_of_users_and_hosts_are_the_sandboxs),
-        cmocka_unit_test(a_stale_template_is_made_anew),
+        cmocka_unit_test(a_stale_skeleton_is_removed),
         cmocka_unit_test(a_disk_can_grow_and_shrink_but_not_below_its_use),
         cmocka_unit_test(everyday_programs_work_under_the_filter),
     };
@@ -470,29 +461,24 @@ make_stale(void)
         if (mkdir(path, 0755) < 0)
             inside_die(path);
     }
+    (void)snprintf(path, sizeof path, "%s/templates/default", in.state_dir);
+    stale_fd = open(path, O_PATH | O_CLOEXEC);
+    if (stale_fd < 0)
+        inside_die(path);
+}
+
+// Before the holder has left the host's mounts.
+static void
+prepare(void)
+{
+    make_stale();
+    locked_fd = open("/usr/bin/env", O_RDONLY | O_CLOEXEC);
+    if (locked_fd < 0 || flock(locked_fd, LOCK_EX | LOCK_NB) < 0)
+        inside_die("lock a file of the host");
 }
 
 int
 main(void)
 {
-    if (geteuid() != 0) {
-        (void)fprintf(stderr, "needs root\n");
-        return 77;
-    }
-    inside_init(&in, "tree");
-    make_stale();
-    locked_fd = open("/usr/bin/env", O_RDONLY | O_CLOEXEC);
-    if (locked_fd < 0 || flock(locked_fd, LOCK_EX | LOCK_NB) < 0)
-        inside_die("lock a file of the host");
-    pid_t pid = fork();
-    if (pid == 0) {
-        inside_prepare(&in);
-        int failed = run_all();
-        (void)fflush(NULL);
-        _exit(failed == 0 ? 0 : 1);
-    }
-    int status = 1;
-    (void)waitpid(pid, &status, 0);
-    inside_remove(&in);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+    return inside_main("tree", prepare, run_all);
 }

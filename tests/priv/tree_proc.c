@@ -8,27 +8,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "inside.h"
+#include "tests/harness/inside.h"
 #include "server/spawner/tree_internal.h"
-
-enum { OUTPUT_MAX = 1 << 16, ROOT = 0, AGENT = SANDBOX_UID_JOB };
-
-static struct inside in;
-static char output[OUTPUT_MAX];
-
-static const char *
-run(const char *script, int uid)
-{
-    (void)inside_script(&in, script, uid, uid == AGENT, output, sizeof output);
-    return output;
-}
-
-static void
-expect_in(const char *text, const char *part)
-{
-    if (strstr(text, part) == NULL)
-        fail_msg("\"%s\" is not in:\n%s", part, text);
-}
 
 static void
 proc_is_read_only_and_what_shows_the_host_is_empty(void **state)
@@ -45,7 +26,7 @@ proc_is_read_only_and_what_shows_the_host_is_empty(void **state)
         "echo 500 > self/oom_score_adj; echo x > self/comm; cat sys/kernel/ostype";
     static const int users[] = {ROOT, AGENT};
     for (int i = 0; i < 2; i++) {
-        const char *out = run(script, users[i]);
+        const char *out = inside_run(script, users[i]);
         assert_null(strstr(out, "full "));
         expect_in(out, "cannot create sys/kernel/core_pattern: ");
         expect_in(out, "cannot create sys/kernel/hostname: Read-only file system");
@@ -64,7 +45,7 @@ what_programs_size_themselves_by_is_the_sandboxs(void **state)
     const bool two = in.tree->cpus > 1;
     static const int users[] = {ROOT, AGENT};
     for (int i = 0; i < 2; i++) {
-        const char *out = run(
+        const char *out = inside_run(
             "head -3 /proc/meminfo; grep -c ^processor /proc/cpuinfo; grep -c ^cpu /proc/stat; "
             "cat /proc/loadavg; cd /sys/fs/cgroup; cat memory.max cpu.max "
             "cpuset.cpus.effective; cat /sys/devices/system/cpu/online; "
@@ -105,14 +86,15 @@ terminals_of_all_sandboxes_together_leave_some_to_others(void **state)
     assert_true(in.tree->ptys == 1 || all <= max - reserve - 768);
     char expected[32];
     (void)snprintf(expected, sizeof expected, "had %u ", in.tree->ptys);
-    expect_in(run("python3 -c '\n"
-                  "import os\n"
-                  "n = 0\n"
-                  "try:\n"
-                  "  while n < 1000: os.open(\"/dev/ptmx\", os.O_RDWR | os.O_NOCTTY); n += 1\n"
-                  "except OSError as e: print(\"had\", n, e)'",
-                  AGENT),
-              expected);
+    expect_in(
+        inside_run("python3 -c '\n"
+                   "import os\n"
+                   "n = 0\n"
+                   "try:\n"
+                   "  while n < 1000: os.open(\"/dev/ptmx\", os.O_RDWR | os.O_NOCTTY); n += 1\n"
+                   "except OSError as e: print(\"had\", n, e)'",
+                   AGENT),
+        expected);
 }
 
 static int
@@ -129,20 +111,5 @@ run_all(void)
 int
 main(void)
 {
-    if (geteuid() != 0) {
-        (void)fprintf(stderr, "needs root\n");
-        return 77;
-    }
-    inside_init(&in, "tree-proc");
-    pid_t pid = fork();
-    if (pid == 0) {
-        inside_prepare(&in);
-        int failed = run_all();
-        (void)fflush(NULL);
-        _exit(failed == 0 ? 0 : 1);
-    }
-    int status = 1;
-    (void)waitpid(pid, &status, 0);
-    inside_remove(&in);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+    return inside_main("tree-proc", NULL, run_all);
 }

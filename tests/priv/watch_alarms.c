@@ -4,7 +4,7 @@
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
 
-#include "watch_job.h"
+#include "tests/harness/watch_job.h"
 
 // The filter ends whoever calls getppid.
 static int

@@ -3,7 +3,7 @@
 #include <sys/ptrace.h>
 #include <sys/socket.h>
 
-#include "watch_job.h"
+#include "tests/harness/watch_job.h"
 
 // ---- budgets and losses
 

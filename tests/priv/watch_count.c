@@ -2,7 +2,7 @@
 // What the telemetry programs count, and for whom: real children in cgroups of this test's own. watch_rig.h does what the
 // loader and the broker do.
 
-#include "watch_job.h"
+#include "tests/harness/watch_job.h"
 
 // ---- what is nobody's business
 
@@ -163,9 +163,7 @@ fork_twice(void *arg)
 static void
 wait_empty(const struct watch_account *a)
 {
-    for (int i = 0; i < 4000 && __atomic_load_n(&a->exits, __ATOMIC_RELAXED) != a->forks; i++)
-        (void)usleep(5000);
-    assert_int_equal(a->exits, a->forks);
+    wait_until("all have ended", __atomic_load_n(&a->exits, __ATOMIC_RELAXED) == a->forks);
 }
 
 static void
@@ -296,8 +294,7 @@ processes_that_are_first_seen_at_once_share_one_account(void **state)
             pids[i] = rig_spawn(job, spin, s);
         assert_null(rig_account(&rig, job));
         rig_put(rig.bpf->maps.sandboxes, &box->id, &entry);
-        for (int i = 0; i < 10000 && !rig_account(&rig, job); i++)
-            (void)usleep(1000);
+        wait_until("the kernel gives the job an account", rig_account(&rig, job) != NULL);
         s->stop = true;
         for (int i = 0; i < SPINNERS; i++)
             assert_int_equal(rig_wait(pids[i]), 0);

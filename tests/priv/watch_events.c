@@ -4,7 +4,7 @@
 #include <sys/ptrace.h>
 #include <sys/socket.h>
 
-#include "watch_job.h"
+#include "tests/harness/watch_job.h"
 
 // ---- processes
 
@@ -252,7 +252,7 @@ static void *
 outlive(void *arg)
 {
     (void)arg;
-    (void)usleep(20000);
+    time_passes("the leader ends first", 20);
     (void)syscall(SYS_exit_group, 5);
     return NULL;
 }

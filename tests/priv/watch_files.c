@@ -2,8 +2,8 @@
 // What the telemetry programs see of files: what is written, removed and renamed, and sensitive paths.
 #include <linux/openat2.h>
 
-#include "server/anomaly_sensitive.h"
-#include "watch_job.h"
+#include "server/anomaly/sensitive.h"
+#include "tests/harness/watch_job.h"
 
 // ---- files written
 

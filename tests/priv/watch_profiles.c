@@ -4,7 +4,7 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 
-#include "watch_job.h"
+#include "tests/harness/watch_job.h"
 
 // ---- profiles
 

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "server/anomaly_findings.h"
+#include "server/anomaly/findings.h"
 
 static struct findings all;
 
@@ -25,7 +25,7 @@ clear(void **state)
 static void
 add(const char *tenant, unsigned n)
 {
-    struct anomaly_finding f = {0};
+    struct finding f = {0};
     (void)snprintf(f.tenant, sizeof f.tenant, "%s", tenant);
     for (unsigned i = 0; i < n; i++)
         findings_add(&all, &f);
@@ -35,7 +35,7 @@ static unsigned
 count(const char *tenant)
 {
     unsigned n = 0;
-    const struct anomaly_finding *f = NULL;
+    const struct finding *f = NULL;
     for (uint64_t at = 0; (f = findings_next(&all, at)) != NULL; at = f->sequence) {
         assert_true(f->sequence > at);
         n += strcmp(f->tenant, tenant) == 0;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Findings are per job and expire with their window, and what goes on is answered although it is not reported again.
-#include "anomaly_box.h"
+#include "tests/harness/anomaly_box.h"
 
 #include <sys/syscall.h>
 
-static struct anomaly_sums sums;
+static struct activity sums;
 static struct box_job jobs[3];
 
 static int

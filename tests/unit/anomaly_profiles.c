@@ -10,7 +10,8 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "server/anomaly_profiles.h"
+#include "profile.pb-c.h"
+#include "server/anomaly/profiles.h"
 
 static struct bpf bpf;
 static struct profiles *p;
@@ -326,51 +327,116 @@ reads(uint8_t *bytes, size_t n)
     return image_read(bytes, n, &head, NULL, NULL, &e);
 }
 
+// A message of the test's own, with a sum that is right.
+static int
+reads_message(Stockade__Profile__Profile *m)
+{
+    uint8_t sum[32] = {0};
+    m->sum = (ProtobufCBinaryData){sizeof sum, sum};
+    size_t n = stockade__profile__profile__get_packed_size(m);
+    uint8_t *bytes = malloc(n);
+    assert_non_null(bytes);
+    assert_int_equal(stockade__profile__profile__pack(m, bytes), n);
+    int r = reads(bytes, n);
+    free(bytes);
+    return r;
+}
+
+static void
+a_file_of_an_older_version_is_refused_by_name(void **state)
+{
+    (void)state;
+    static uint8_t bytes[100] = {'S', 'T', 'K', 'P', 'R', 'O', 'F', 2};
+    struct image_head head;
+    assert_true(image_read(bytes, sizeof bytes, &head, NULL, NULL, &e) < 0);
+    assert_non_null(strstr(e.text, "another version: reset the template"));
+    assert_true(reads(bytes, sizeof bytes) < 0);
+    assert_non_null(strstr(e.text, "another version: reset the template"));
+}
+
+static Stockade__Profile__Profile lie;
+static Stockade__Profile__Executable lies[2];
+static Stockade__Profile__Executable *lies_at[] = {&lies[0], &lies[1]};
+
+static void
+tell_truth(void)
+{
+    static uint8_t path[] = "/usr/bin/a";
+    static uint8_t distances[] = {1, 0x80, 1};
+    lie = (Stockade__Profile__Profile)STOCKADE__PROFILE__PROFILE__INIT;
+    lie.version = 3;
+    lie.template_ = "t0";
+    lie.executables = lies_at;
+    lie.n_executables = 2;
+    for (uint64_t i = 0; i < 2; i++) {
+        lies[i] = (Stockade__Profile__Executable)STOCKADE__PROFILE__EXECUTABLE__INIT;
+        lies[i].inode = i + 1;
+        lies[i].path = (ProtobufCBinaryData){sizeof path - 1, path};
+        lies[i].distances = (ProtobufCBinaryData){sizeof distances, distances};
+    }
+}
+
+static void
+is_refused(const char *word)
+{
+    assert_true(reads_message(&lie) < 0);
+    assert_int_equal(e.code, ERR_INVALID_ARGUMENT);
+    if (strstr(e.text, word) == NULL)
+        fail_msg("\"%s\" is not in \"%s\"", word, e.text);
+    tell_truth();
+}
+
 static void
 a_file_that_lies_is_refused_though_its_sum_is_right(void **state)
 {
     (void)state;
-    enum { EXES = 20, NAME = 32, FIRST = 35 }; // see anomaly_image.h; the name is "t0"
-    enum { SECOND_KEY = 28 };
-    size_t n = 0;
-    uint8_t *good = example(&n);
-    uint8_t *bytes = malloc(n);
-    const struct {
-        size_t at;
-        uint8_t value;
-        const char *word;
-    } lies[] = {
-        {6, 'X', "kind"},
-        {7, 1, "another version"},
-        {7, 3, "another version"},
-        {8, 0x80, "flags"},
-        {EXES, 1, "more than"},
-        {EXES, 3, "too early"},
-        {EXES + 1, 255, "more executables"},
-        {NAME, 65, "too long"},
-        {NAME, 0, "name"},
-        {NAME + 1, '/', "name"},
-        {NAME + 1, 0, "NUL"},
-        {31, 0xff, "time"},
-        {FIRST + 40, WATCH_WINDOW + 1, "surprises"},
-        {FIRST + 41, 1, "surprises"},
-        {FIRST + 44, 255, "text"}, // length of the path
-        {FIRST + 44 + 2 + 10 + 3, 255, "bits"},
-        {FIRST + 44 + 2 + 10 + 4, 2, "bits"},
-        {FIRST + 44 + 2 + 10 + 5, 0, "twice"},
-    };
-    for (size_t i = 0; i < sizeof lies / sizeof lies[0]; i++) {
-        memcpy(bytes, good, n);
-        bytes[lies[i].at] = lies[i].value;
-        assert_true(reads(bytes, n) < 0);
-        if (strstr(e.text, lies[i].word) == NULL)
-            fail_msg("lie %zu: \"%s\" is not in \"%s\"", i, lies[i].word, e.text);
-    }
-    memcpy(bytes, good, n);
-    assert_int_equal(reads(bytes, n), 0);
-    free(bytes);
-    free(good);
-    (void)SECOND_KEY;
+    static uint8_t zero[] = {1, 0};
+    static uint8_t beyond[] = {0xff, 0xff, 0x7f};
+    static uint8_t endless[] = {0x80, 0x80, 0x80, 1};
+    static uint8_t cut[] = {0x80};
+    static uint8_t nul[] = "/a\0b";
+    static uint8_t big[WATCH_PROFILE_BITS / 8 + 1];
+    static char name[65];
+    static Stockade__Profile__Executable *many[IMAGE_EXES_MAX + 1];
+    tell_truth();
+    assert_int_equal(reads_message(&lie), 0);
+    lie.version = 4;
+    is_refused("another version");
+    lie.template_ = "a/b";
+    is_refused("name");
+    lie.template_ = "";
+    is_refused("name");
+    memset(name, 'a', sizeof name - 1);
+    lie.template_ = name;
+    is_refused("name");
+    lie.frozen_s = 253402300800ULL;
+    is_refused("time");
+    for (size_t i = 0; i <= IMAGE_EXES_MAX; i++)
+        many[i] = &lies[0];
+    lie.executables = many;
+    lie.n_executables = IMAGE_EXES_MAX + 1;
+    is_refused("too many executables");
+    lies[1].inode = 1;
+    is_refused("executable 1: is there twice");
+    lies[0].surprise = WATCH_WINDOW + 1;
+    is_refused("surprises");
+    lies[0].path = (ProtobufCBinaryData){WATCH_PATH, big};
+    is_refused("path");
+    lies[0].path = (ProtobufCBinaryData){4, nul};
+    is_refused("NUL");
+    lies[1].distances = (ProtobufCBinaryData){sizeof zero, zero};
+    is_refused("executable 1: an invalid distance");
+    lies[0].distances = (ProtobufCBinaryData){sizeof beyond, beyond};
+    is_refused("distance");
+    lies[0].distances = (ProtobufCBinaryData){sizeof endless, endless};
+    is_refused("distance");
+    lies[0].distances = (ProtobufCBinaryData){sizeof cut, cut};
+    is_refused("distance");
+    lies[0].bits = (ProtobufCBinaryData){sizeof big - 1, big};
+    is_refused("bits"); // and distances as well
+    lies[0].distances.len = 0;
+    lies[0].bits = (ProtobufCBinaryData){sizeof big, big};
+    is_refused("bits");
 }
 
 static void
@@ -380,14 +446,18 @@ the_same_executable_twice_is_refused(void **state)
     static const struct watch_profile bits;
     struct image_head head = {.exes = 2, .template = "t"};
     struct image_exe one = {.key = {.inode = 5}, .path = "/x"};
-    struct image_writer w;
-    assert_int_equal(image_begin(&w, &head, &e), 0);
-    assert_int_equal(image_add(&w, &one, &bits, &e), 0);
-    assert_int_equal(image_add(&w, &one, &bits, &e), 0);
-    assert_int_equal(image_end(&w, &e), 0);
-    assert_true(image_read(w.bytes, w.n, &head, NULL, NULL, &e) < 0);
+    uint8_t *bytes = NULL;
+    size_t n = 0;
+    struct image_writer *w = image_begin(&head, &e);
+    assert_non_null(w);
+    assert_int_equal(image_add(w, &one, &bits, &e), 0);
+    assert_int_equal(image_add(w, &one, &bits, &e), 0);
+    assert_true(image_add(w, &one, &bits, &e) < 0); // more than it was begun for
+    assert_int_equal(image_end(w, &bytes, &n, &e), 0);
+    assert_true(image_read(bytes, n, &head, NULL, NULL, &e) < 0);
     assert_non_null(strstr(e.text, "twice"));
-    free(w.bytes);
+    free(bytes);
+    image_free(w);
 }
 
 static void
@@ -436,6 +506,7 @@ main(void)
         T(what_is_exported_comes_back_bit_for_bit),
         T(an_import_is_frozen_and_has_a_newer_version),
         T(every_byte_that_is_changed_and_every_end_that_is_cut_is_found),
+        T(a_file_of_an_older_version_is_refused_by_name),
         T(a_file_that_lies_is_refused_though_its_sum_is_right),
         T(the_same_executable_twice_is_refused),
         T(an_import_that_is_refused_changes_nothing),

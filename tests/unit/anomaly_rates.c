@@ -8,13 +8,13 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "server/anomaly.h"
-#include "server/anomaly_rates.h"
+#include "server/telemetry/activity.h"
+#include "server/anomaly/rates.h"
 
 static const double threshold = 60;
 
 static struct rates rates;
-static struct anomaly_sums sums;
+static struct activity sums;
 static struct rates_shift last;
 static uint64_t seed;
 

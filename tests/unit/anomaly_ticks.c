@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tripwires about figures, every 100 ms: masses, storms, mining, and what no event told of.
-#include "anomaly_box.h"
+#include "tests/harness/anomaly_box.h"
 
 #include <stdlib.h>
 #include <sys/syscall.h>
 
-static struct anomaly_sums sums;
+static struct activity sums;
 
 static void
 tick(void)
@@ -191,7 +191,8 @@ what_is_counted_and_never_told_was_lost_and_is_told_of(void **state)
         {RULE_UNNAMED_EXEC, &sums.memfd_execs},    {RULE_SENSITIVE_PATH, &sums.opens_sensitive},
         {RULE_IO_URING, &sums.io_urings},          {RULE_OOM, &sums.ooms},
         {RULE_DANGEROUS_SYSCALL, &sums.dangerous}, {RULE_NEW_EXECUTABLE, &sums.new_execs},
-        {RULE_REMOTE_SHELL, &sums.socket_execs},
+        {RULE_REMOTE_SHELL, &sums.socket_execs},   {RULE_PRELOADED_LIBRARY, &sums.preloads},
+        {RULE_OPEN_LISTENER, &sums.listens},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         set_up_figures(state);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Honest work that looks like an attack by its numbers alone, and the attack beside it that does not.
-#include "anomaly_box.h"
+#include "tests/harness/anomaly_box.h"
 
-static struct anomaly_sums sums;
+static struct activity sums;
 
 static int
 set_up_work(void **state)
@@ -47,6 +47,26 @@ files_that_were_only_made_pay_for_few_renames(void **state)
     sums.renames++;
     tick();
     assert_int_equal(raised[RULE_MASS_RENAME], 1);
+}
+
+static void
+names_of_files_that_were_made_for_it_are_no_mass_relink(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 100;
+         i++) { // git makes a file, links it to its place and removes the first name
+        sums.opens_exclusive += 20;
+        sums.links += 20;
+        sums.unlinks += 20;
+        tick();
+    }
+    assert_int_equal(raised[RULE_MASS_RELINK], 0);
+    for (int i = 0; i < 60 && raised[RULE_MASS_RELINK] == 0; i++) { // and then what was there
+        sums.links += 10;
+        sums.unlinks += 10;
+        tick();
+    }
+    assert_int_equal(raised[RULE_MASS_RELINK], 1);
 }
 
 static void
@@ -126,6 +146,8 @@ main(void)
         cmocka_unit_test_setup(
             files_that_are_written_beside_and_moved_to_their_place_are_no_mass_rename, set_up_work),
         cmocka_unit_test_setup(files_that_were_only_made_pay_for_few_renames, set_up_work),
+        cmocka_unit_test_setup(names_of_files_that_were_made_for_it_are_no_mass_relink,
+                               set_up_work),
         cmocka_unit_test_setup(tasks_that_execute_something_weigh_half, set_up_work),
         cmocka_unit_test_setup(a_bomb_that_executes_needs_twice_as_many, set_up_work),
         cmocka_unit_test_setup(a_tool_that_keeps_keys_may_open_its_own_folder, set_up_work),

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "server/bill.h"
+#include "server/sandbox/bill.h"
 #include "stockade/v1/limits.pb-c.h"
 
 static void

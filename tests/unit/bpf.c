@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "../../server/bpf.h"
+#include "server/sandbox/bpf.h"
 
 static void
 all_absent(int fds[BPF_FDS])

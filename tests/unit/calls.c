@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // client/calls.c: frames that are not ours, streams and their credit, connections that end, many threads.
-#include "peer.h"
+#include "tests/harness/peer.h"
 
 // ---- Frames that are not ours
 

@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "server/cgstat.h"
+#include "server/sandbox/cgstat.h"
 
 static void
 what_is_no_number_is_refused(void **state)

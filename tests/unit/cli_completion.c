@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// client/cli_words.c, cli_completion.c and cli_help.c: what is offered and shown is what the tables say.
+// client/cli/words.c, completion.c and help.c: what is offered and shown is what the tables say.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "client/cli_commands.h"
+#include "client/cli/commands.h"
 
 enum { WORDS_MAX = 16 };
 

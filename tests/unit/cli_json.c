@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// client/cli_json.c: the shape of what `-o json` prints.
+// client/cli/json.c: the shape of what `-o json` prints.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "client/cli_json.h"
+#include "client/cli/json.h"
 
 static void
 bytes_that_are_no_text_come_as_base64_too(void **state)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// client/cli_options.c and the tables of cli_commands.c.
+// client/cli/options.c and the tables of client/cli/commands.c.
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "client/cli_options.h"
+#include "client/cli/options.h"
 
 enum { WORDS_MAX = 600 };
 
@@ -247,13 +247,13 @@ a_destination_that_is_none_is_refused_with_the_part_that_is_wrong(void **state)
     static const struct {
         const char *value, *hint;
     } bad[] = {
-        {"example.com:99999", "\"99999\" is no port (1 to 65535, or A-B)"},
-        {"example.com:90-80", "\"90-80\" is no port"},
-        {"example.com:0", "\"0\" is no port"},
-        {"example.com:https", "\"https\" is no port"},
-        {":443", "no destination"},
-        {"[2001:db8::1", "no destination"},
-        {"", "no destination"},
+        {"example.com:99999", "\"99999\" is not a port (1 to 65535, or A-B)"},
+        {"example.com:90-80", "\"90-80\" is not a port"},
+        {"example.com:0", "\"0\" is not a port"},
+        {"example.com:https", "\"https\" is not a port"},
+        {":443", "not a destination"},
+        {"[2001:db8::1", "not a destination"},
+        {"", "not a destination"},
     };
     (void)state;
     struct line l;

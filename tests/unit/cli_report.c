@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// client/cli_report.c: exit codes and names.
+// client/cli/report.c: exit codes and names.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "client/cli.h"
+#include "client/cli/cli.h"
 
 static int
 of(uint32_t outcome, uint32_t exit_code, uint32_t signal, const char *limit)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// client/cli_text.c: what reaches a terminal.
+// client/cli/text.c: what reaches a terminal.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "client/cli_text.h"
+#include "client/cli/text.h"
 
 static void
 nothing_that_a_terminal_obeys_passes(void **state)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// client/cli_units.c: sizes and durations.
+// client/cli/units.c: sizes and durations.
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "client/cli_units.h"
+#include "client/cli/units.h"
 
 typedef int reader(const char *text, uint64_t *out);
 

@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "server/config.h"
+#include "server/config/config.h"
 
 struct refusal {
     const char *yaml;
@@ -22,7 +22,7 @@ struct refusal {
 
 static const struct refusal refusals[] = {
     {"nonsense: 1\n", "f:1:11: nonsense: there is no such key"},
-    {"pool: 1\npool: 2\n", "f:2:1: pool: the key is there twice"},
+    {"pool: 1\npool: 2\n", "f:2:1: pool: a duplicate key"},
     {"a: &x 1\n", "anchors are not allowed"},
     {"listen: [ipc:///a/b]\ncgroup: *x\n", "aliases are not allowed"},
     {"pool: !!int 3\n", "tags are not allowed"},
@@ -81,7 +81,7 @@ static const struct refusal refusals[] = {
     {"anomalies: {sensitive_paths: .netrc}\n", "must be a list of paths"},
     {"anomalies: {sensitive_paths: [a/b/c]}\n", "must begin with / or have one or two components"},
     {"anomalies: {sensitive_paths: [/a/../b]}\n", "must not have"},
-    {"anomalies: {sensitive_paths: [/a/]}\n", "that no / ends"},
+    {"anomalies: {sensitive_paths: [/a/]}\n", "without a trailing /"},
     {"anomalies: {not_sensitive_paths: [/a]}\n", "must be one of the built-in sensitive paths"},
     {"templates: [{name: a, anomalies: {sensitive_paths: [/a]}}]\n", "sensitive_paths"},
     {"templates: [{name: a, anomalies: {rules: [oom]}}]\n", "must be a mapping of rules"},
@@ -113,7 +113,7 @@ static const struct refusal refusals[] = {
     {"quotas: {sandboxes: 5}\n", "the pools keep 8 sandboxes"},
     {"ttl: {default: 2d, max: 1d}\n", "ttl.default is above ttl.max"},
     {"rpc: {queue_pause: 8M, queue_kill: 4M}\n", "rpc.queue_pause is above rpc.queue_kill"},
-    {"listen: [\"ws://127.0.0.1:80/x\"]\n", "rpc.websocket turns them on"},
+    {"listen: [\"ws://127.0.0.1:80/x\"]\n", "rpc.websocket enables them"},
     {"listen: [\"tcp://0.0.0.0:80\"]\n", "listen: listen on tcp://0.0.0.0:80: callers over tcp"},
     {"listen: [\"tcp://127.0.0.1\"]\n", "needs a port"},
     {"telemetry: {feed: \"tcp://0.0.0.0:80\"}\n", "telemetry.feed: listen on"},
@@ -172,16 +172,19 @@ a_file_that_others_may_write_is_refused(void **state)
     assert_true(fd >= 0);
     assert_int_equal(write(fd, "pool: 3\n", 8), 8);
     struct err e;
-    struct config *c = config_default();
+    char *bytes = NULL;
+    size_t n = 0;
     assert_int_equal(fchmod(fd, 0666), 0);
-    assert_true(config_load(c, path, &e) < 0);
+    assert_true(config_file(path, &bytes, &n, &e) < 0);
     assert_int_equal(e.code, ERR_PERMISSION_DENIED);
+    assert_true(config_file("/dev/null", &bytes, &n, &e) < 0);
+    assert_true(config_file("/nonexistent", &bytes, &n, &e) < 0);
+    assert_null(bytes);
     assert_int_equal(fchmod(fd, 0644), 0);
-    assert_int_equal(config_load(c, path, &e), 0);
-    assert_int_equal(config_template(c, "")->pool, 3);
-    assert_true(config_load(c, "/dev/null", &e) < 0);
-    assert_true(config_load(c, "/nonexistent", &e) < 0);
-    config_free(c);
+    assert_int_equal(config_file(path, &bytes, &n, &e), 0);
+    assert_int_equal(n, 8);
+    assert_memory_equal(bytes, "pool: 3\n", n);
+    free(bytes);
     (void)close(fd);
     (void)unlink(path);
 }
@@ -207,8 +210,8 @@ units_and_templates_are_understood(void **state)
     struct err e;
     struct config *c = config_default();
     assert_int_equal(config_parse(c, "f", yaml, sizeof yaml - 1, &e), 0);
-    const struct config_template *usual = config_template(c, "");
-    const struct config_template *py = config_template(c, "py");
+    const struct template *usual = config_template(c, "");
+    const struct template *py = config_template(c, "py");
     assert_non_null(usual);
     assert_int_equal(usual->limits.v[LIMIT_MEMORY_BYTES], 64 << 20);
     assert_int_equal(usual->limits.v[LIMIT_WALL_MS], 1500);
@@ -241,13 +244,13 @@ name_servers_are_addresses_with_a_port_or_without(void **state)
     struct err e = {0};
     struct config *c = config_default();
     assert_non_null(c);
-    assert_int_equal(c->dns.n, 0);
+    assert_int_equal(c->network.dns.n, 0);
     assert_int_equal(config_parse(c, "f", text, strlen(text), &e), 0);
-    assert_int_equal(c->dns.n, 4);
+    assert_int_equal(c->network.dns.n, 4);
     static const uint16_t ports[] = {53, 5353, 53, 54};
-    for (uint32_t i = 0; i < c->dns.n; i++) {
-        assert_memory_equal(c->dns.server[i].address, i < 2 ? v4 : v6, sizeof v4);
-        assert_int_equal(c->dns.server[i].port, ports[i]);
+    for (uint32_t i = 0; i < c->network.dns.n; i++) {
+        assert_memory_equal(c->network.dns.server[i].address, i < 2 ? v4 : v6, sizeof v4);
+        assert_int_equal(c->network.dns.server[i].port, ports[i]);
     }
     config_free(c);
 }
@@ -322,11 +325,11 @@ the_shipped_file_says_what_holds_without_it(void **state)
     // It shows the account's group, which may be absent, and a path, which left out means "decide".
     memset(with->socket_group, 0, sizeof with->socket_group);
     memset(with->cgroup, 0, sizeof with->cgroup);
-    free(with->template[0].env);
-    with->template[0].env = NULL;
-    assert_network_equal(&with->template[0].network, &without->template[0].network);
-    assert_network_equal(&with->template[0].network_max, &without->template[0].network_max);
-    with->template[0].pool_said = false;
+    free(with->sandbox.template[0].env);
+    with->sandbox.template[0].env = NULL;
+    assert_network_equal(&with->sandbox.template[0].network, &without->sandbox.template[0].network);
+    assert_network_equal(&with->sandbox.template[0].network_max,
+                         &without->sandbox.template[0].network_max);
     assert_rpc_equal(&with->rpc, &without->rpc);
     memcpy(&with->rpc, &without->rpc, sizeof with->rpc); // its padding too
     assert_memory_equal(with, without, sizeof *with);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Connections and frames: what is no greeting or no frame, what comes in pieces, what is not read.
-#include "conn_memory.h"
+#include "tests/harness/conn_memory.h"
 
 #include <errno.h>
 

@@ -11,7 +11,7 @@
 
 #include "proto/validate.h"
 #include "server/api/api.h"
-#include "server/dispatch.h"
+#include "server/rpc/dispatch.h"
 
 static void
 never(struct server *s, struct call *c, const ProtobufCMessage *req)
@@ -46,7 +46,7 @@ a_method_is_served_once(void **state)
     struct dispatch *d = dispatch_new(NULL);
     assert_int_equal(dispatch_add(d, health_methods, &e), 0);
     assert_int_not_equal(dispatch_add(d, health_methods, &e), 0);
-    assert_non_null(strstr(e.text, "served already"));
+    assert_non_null(strstr(e.text, "already served"));
     dispatch_free(d);
 }
 

@@ -11,8 +11,8 @@
 
 #include "proto/auto.h"
 #include "proto/wire.h"
-#include "server/events.h"
-#include "server/events_kept.h"
+#include "server/telemetry/events.h"
+#include "server/telemetry/events_kept.h"
 
 static const char box_a[] = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
 static const char box_b[] = "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb";

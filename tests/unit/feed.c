@@ -20,9 +20,9 @@
 #include <cmocka.h>
 
 #include "proto/wire.h"
-#include "server/events.h"
-#include "server/feed.h"
-#include "server/transport.h"
+#include "server/telemetry/events.h"
+#include "server/telemetry/feed.h"
+#include "server/rpc/transport.h"
 
 enum { PATIENCE_MS = 30000, NOTE_BYTES = 4096, IPC_HEADER = 9 };
 

@@ -29,7 +29,7 @@
 #include "server/spawner/filter.h"
 #include "server/spawner/filter_rules.h"
 
-#include "filter_run.h"
+#include "tests/harness/filter_run.h"
 
 #if defined(__x86_64__)
 #define NATIVE  AUDIT_ARCH_X86_64

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <cmocka.h>
 
-#include "server/fork_rate.h"
+#include "server/sandbox/fork_rate.h"
 
 enum { RATE = 1000, LOOK_MS = 10 };
 static const uint64_t MS = 1000000;

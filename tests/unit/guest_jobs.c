@@ -13,7 +13,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "server/guest/guest_jobs.h"
+#include "proto/fdpass.h"
+#include "server/guest/jobs.h"
 
 static const char *args[] = {"true"};
 static const char *env[] = {"A=1"};
@@ -128,24 +129,9 @@ receive(const void *bytes, size_t n, unsigned fds_n)
 {
     int pair[2];
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair), 0);
-    union {
-        char bytes[CMSG_SPACE(8 * sizeof(int))];
-        struct cmsghdr align;
-    } control = {0};
-    struct iovec iov = {.iov_len = n};
-    memcpy(&iov.iov_base, &bytes, sizeof bytes);
-    struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
-    if (fds_n > 0) {
-        m.msg_control = control.bytes;
-        m.msg_controllen = CMSG_SPACE(fds_n * sizeof(int));
-        struct cmsghdr *c = CMSG_FIRSTHDR(&m);
-        c->cmsg_level = SOL_SOCKET;
-        c->cmsg_type = SCM_RIGHTS;
-        c->cmsg_len = CMSG_LEN(fds_n * sizeof(int));
-        for (unsigned i = 0; i < fds_n; i++)
-            memcpy(CMSG_DATA(c) + i * sizeof(int), &(int){1}, sizeof(int));
-    }
-    assert_int_equal(sendmsg(pair[0], &m, 0), (ssize_t)n);
+    int fds[] = {1, 1, 1, 1, 1, 1, 1, 1};
+    const struct fdpass m = {(void *)(uintptr_t)bytes, n, fds, fds_n};
+    assert_int_equal(fdpass_send(pair[0], &m, 0), 0);
     struct guest_packet p;
     int before = count_fds();
     int rc = guest_packet_receive(pair[1], &p);

@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "server/guest/guest_path.h"
+#include "server/guest/path.h"
 
 static char folder[64];
 

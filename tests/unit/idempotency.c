@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Idempotency keys: which are refused, who gets which answer, and what may be done again.
-#include "conn_memory.h"
+#include "tests/harness/conn_memory.h"
 
 static void
 a_key_that_is_empty_too_long_or_came_with_another_request_is_refused(void **state)

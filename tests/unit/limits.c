@@ -9,7 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "server/limits.h"
+#include "server/sandbox/limits.h"
 #include "stockade/v1/limits.pb-c.h"
 
 static void

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // client/link.c and dial.c: peers that are no broker, bytes that are no frames.
-#include "peer.h"
+#include "tests/harness/peer.h"
 
 // ---- No broker
 

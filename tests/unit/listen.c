@@ -11,7 +11,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "server/listen.h"
+#include "server/rpc/listen.h"
 
 // Listens in vain.
 static struct err
@@ -42,10 +42,10 @@ expect_refused(const char *url, bool any, int32_t code, const char *word)
 }
 
 static void
-websockets_are_refused_below_nng_1_6_with_the_reason(void **state)
+websockets_are_refused_below_nng_1_6_and_without_it_with_the_reason(void **state)
 {
     (void)state;
-    static const char *const old[] = {"1.5.2", "1.0.0", "1.5.99", "0.9.9", "", "x"};
+    static const char *const old[] = {"1.5.2", "1.0.0", "1.5.99", "0.9.9", "x"};
     struct transport_address a = {.url = "ws://127.0.0.1:0/"};
     struct err e;
     for (size_t i = 0; i < sizeof old / sizeof old[0]; i++) {
@@ -54,6 +54,9 @@ websockets_are_refused_below_nng_1_6_with_the_reason(void **state)
         assert_non_null(strstr(e.text, "1.6 or later is needed"));
         assert_non_null(strstr(e.text, old[i]));
     }
+    assert_true(listen_check_ws(&a, "", &e) < 0);
+    assert_int_equal(e.code, ERR_FAILED_PRECONDITION);
+    assert_non_null(strstr(e.text, "built without nng"));
 }
 
 static void
@@ -80,11 +83,11 @@ addresses_of_no_known_kind_or_beyond_loopback_are_refused(void **state)
     expect_refused("tcp://0.0.0.0:0", false, ERR_FAILED_PRECONDITION, "loopback");
     expect_refused("tls+tcp://127.0.0.1:0", false, ERR_FAILED_PRECONDITION, "proxy");
     expect_refused("wss://127.0.0.1:0", false, ERR_FAILED_PRECONDITION, "proxy");
-    expect_refused("tcp://localhost:0", true, ERR_INVALID_ARGUMENT, "in numbers");
-    expect_refused("tcp://127.0.0.1:", true, ERR_INVALID_ARGUMENT, "in numbers");
-    expect_refused("tcp://127.0.0.1:99999", true, ERR_INVALID_ARGUMENT, "in numbers");
-    expect_refused("tcp://[::1:0", true, ERR_INVALID_ARGUMENT, "in numbers");
-    expect_refused("tcp://127.0.0.1:0x50", false, ERR_INVALID_ARGUMENT, "in numbers");
+    expect_refused("tcp://localhost:0", true, ERR_INVALID_ARGUMENT, "numeric");
+    expect_refused("tcp://127.0.0.1:", true, ERR_INVALID_ARGUMENT, "numeric");
+    expect_refused("tcp://127.0.0.1:99999", true, ERR_INVALID_ARGUMENT, "numeric");
+    expect_refused("tcp://[::1:0", true, ERR_INVALID_ARGUMENT, "numeric");
+    expect_refused("tcp://127.0.0.1:0x50", false, ERR_INVALID_ARGUMENT, "numeric");
 }
 
 static void
@@ -150,7 +153,7 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(websockets_are_refused_below_nng_1_6_with_the_reason),
+        cmocka_unit_test(websockets_are_refused_below_nng_1_6_and_without_it_with_the_reason),
         cmocka_unit_test(addresses_of_no_known_kind_or_beyond_loopback_are_refused),
         cmocka_unit_test(websockets_are_taken_from_nng_1_6_on_and_on_loopback_alone),
         cmocka_unit_test(a_port_is_chosen_and_told_and_cannot_be_had_twice),

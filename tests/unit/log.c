@@ -13,7 +13,7 @@
 #include <unistd.h>
 #include <jansson.h>
 
-#include "server/log.h"
+#include "server/base/log.h"
 
 // NOLINTBEGIN(misc-misleading-bidirectional): that is what is tested
 struct escape {

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "server/messages.h"
+#include "server/rpc/messages.h"
 
 static const uint8_t one[] = "\x80\0\0\1first";
 static const uint8_t two[] = "\x80\0\0\2";

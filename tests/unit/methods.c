@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "client/methods.h"
+#include "proto/rules.h"
 #include "proto/validate.h"
 #include "proto/wire.h"
 

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "server/net_counted.h"
+#include "server/network/counted.h"
 
 enum { SLOT = 3, GENERATION = 9 };
 

@@ -10,8 +10,8 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "server/net_hint.h"
-#include "server/net_rule.h"
+#include "server/network/hint.h"
+#include "server/policy/rule.h"
 
 static struct relay_rule lent; // 10.77.0.0/24
 static struct network most, now;
@@ -79,7 +79,7 @@ what_the_template_does_not_allow_is_not_offered(void **state)
     assert_string_equal(hint(NET_NAME_ADDRESS, "169.254.169.254", "metadata.test", 0, 0),
                         "template default does not allow 169.254.169.254");
     assert_string_equal(hint(NET_IN_QUOTA, NULL, NULL, 0, 0),
-                        "template default gives no more than 1000");
+                        "the maximum of template default is 1000");
     most.mode = NET_NONE;
     assert_string_equal(hint(NET_MODE_NONE, "192.0.2.1", NULL, 80, IPPROTO_TCP),
                         "template default does not allow 192.0.2.1:80/tcp");

@@ -10,9 +10,9 @@
 #include <cmocka.h>
 
 #include "bpf/net_ranges.h"
-#include "server/net_rule.h"
-#include "server/network.h"
-#include "policy.h"
+#include "server/policy/rule.h"
+#include "server/policy/network.h"
+#include "tests/harness/policy.h"
 
 static const struct net_rule *
 entry_of(const struct network *p, const char *cidr)

@@ -11,11 +11,11 @@
 #include <cmocka.h>
 
 #include "proto/target.h"
-#include "server/net_rule.h"
-#include "server/net_sets.h"
-#include "server/network.h"
+#include "server/policy/rule.h"
+#include "server/network/sets.h"
+#include "server/policy/network.h"
 #include "stockade/v1/sandbox_service.pb-c.h"
-#include "policy.h"
+#include "tests/harness/policy.h"
 
 // A request with one rule, to be changed.
 struct request {
@@ -125,7 +125,7 @@ ports_that_are_none_are_refused_with_their_number(void **state)
     Stockade__V1__PortRange *many[NET_PORTS + 1];
     request_init(&q, 2, "192.0.2.1", "");
     set_ports(&q, 80, 70000);
-    assert_malformed(&q, "network.outbound[0].ports[0].last", "70000 is no port");
+    assert_malformed(&q, "network.outbound[0].ports[0].last", "70000 is not a port");
     set_ports(&q, 80, 0);
     for (size_t i = 0; i < NET_PORTS + 1; i++)
         many[i] = &q.range;
@@ -133,12 +133,12 @@ ports_that_are_none_are_refused_with_their_number(void **state)
     q.rule.n_ports = NET_PORTS + 1;
     assert_malformed(&q, "network.outbound[0].ports[8]", "more than 8 ranges");
     q.rule.protocol = (Stockade__V1__NetworkProtocol)3;
-    assert_malformed(&q, "network.outbound[0].protocol", "3 is no protocol");
+    assert_malformed(&q, "network.outbound[0].protocol", "3 is not a protocol");
     request_init(&q, 2, "192.0.2.1", "");
     q.range.last = 80;
     q.m.inbound = q.ranges;
     q.m.n_inbound = 1;
-    assert_malformed(&q, "network.inbound[0]", "0 is no port");
+    assert_malformed(&q, "network.inbound[0]", "0 is not a port");
 }
 
 static void

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "server/output.h"
+#include "server/sandbox/output.h"
 
 #define SECOND UINT64_C(1000000000)
 

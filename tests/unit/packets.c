@@ -15,7 +15,8 @@
 #include <uv.h>
 #include <cmocka.h>
 
-#include "server/packets.h"
+#include "proto/fdpass.h"
+#include "server/base/packets.h"
 
 enum { PACKET_MAX = 64 * 1024, QUEUE_MAX = 8, QUEUE_BYTES_MAX = 3 * PACKET_MAX, SMALL = 100 };
 
@@ -98,7 +99,7 @@ a_packet_above_its_size_is_refused_before_anything_is_made(void **state)
     struct fixture *f = *state;
     assert_null(packet_new(&f->q, PACKET_MAX + 1, &f->e));
     assert_int_equal(f->e.code, ERR_INVALID_ARGUMENT);
-    assert_string_equal(f->e.text, "65537 bytes; the other takes 65536 at once");
+    assert_string_equal(f->e.text, "65537 bytes; the other accepts at most 65536");
     assert_null(packet_new(&f->q, SIZE_MAX, &f->e));
     packet_free(packet(f, PACKET_MAX, 0));
 }
@@ -124,7 +125,7 @@ a_full_queue_refuses_by_number_and_keeps_what_it_has(void **state)
     int before = open_fds();
     assert_true(packets_send(&f->q, packet(f, SMALL, 2), &f->e) < 0);
     assert_int_equal(f->e.code, ERR_RESOURCE_EXHAUSTED);
-    assert_string_equal(f->e.text, "the other does not read what it is sent");
+    assert_string_equal(f->e.text, "the other does not read its messages");
     assert_int_equal(open_fds(), before);
     assert_int_equal(f->q.queued, QUEUE_MAX);
 }
@@ -241,26 +242,14 @@ what_waits_comes_in_order_with_its_descriptors(void **state)
     assert_int_equal(packets_events(&f->q), UV_READABLE | UV_WRITABLE);
     for (unsigned i = 0; i < taken + 2; i++) {
         uint8_t bytes[SMALL + 1];
-        union {
-            struct cmsghdr align;
-            char bytes[CMSG_SPACE(sizeof(int) * PACKET_FDS)];
-        } control;
-        struct iovec iov = {bytes, sizeof bytes};
-        struct msghdr m = {.msg_iov = &iov,
-                           .msg_iovlen = 1,
-                           .msg_control = control.bytes,
-                           .msg_controllen = sizeof control.bytes};
+        int fds[PACKET_FDS];
+        struct fdpass m = {bytes, sizeof bytes, fds, PACKET_FDS};
         assert_int_equal(packets_flush(&f->q, &f->e), 0);
-        assert_int_equal(recvmsg(f->peer, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC), SMALL);
+        assert_int_equal(fdpass_receive(f->peer, &m, MSG_DONTWAIT), 1);
+        assert_int_equal(m.n, SMALL);
         assert_int_equal(bytes[0], (uint8_t)i);
-        const struct cmsghdr *c = CMSG_FIRSTHDR(&m);
-        assert_int_equal(c == NULL ? 0 : c->cmsg_len, i <= taken ? 0 : CMSG_LEN(2 * sizeof(int)));
-        int fds[2];
-        if (c != NULL) {
-            memcpy(fds, CMSG_DATA(c), sizeof fds);
-            assert_int_equal(close(fds[0]), 0);
-            assert_int_equal(close(fds[1]), 0);
-        }
+        assert_int_equal(m.fds_n, i <= taken ? 0 : 2);
+        fdpass_close(fds, PACKET_FDS);
     }
     assert_int_equal(packets_events(&f->q), UV_READABLE);
 }

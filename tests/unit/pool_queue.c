@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// server/pool_queue.c: tenants take turns.
+// server/sandbox/pool_queue.c: tenants take turns.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "../../server/pool_queue.h"
+#include "server/sandbox/pool_queue.h"
 
 static const char *const ann = "ann";
 static const char *const bob = "bob";

@@ -11,10 +11,10 @@
 
 #include "proto/auto.h"
 #include "proto/wire.h"
-#include "server/anomaly.h"
-#include "server/record.h"
-#include "server/record_store.h"
-#include "server/syscall_names.h"
+#include "server/telemetry/finding.h"
+#include "server/telemetry/record.h"
+#include "server/telemetry/record_store.h"
+#include "server/base/syscall_names.h"
 
 static struct record_denial
 denial(char *destination)
@@ -72,7 +72,7 @@ lists_are_bounded_and_the_totals_go_on(void **state)
 {
     (void)state;
     struct record *r = record_new(1);
-    struct anomaly_finding *auto_free f = calloc(1, sizeof *f);
+    struct finding *auto_free f = calloc(1, sizeof *f);
     assert_non_null(f);
     f->sequence = 1;
     for (int i = 0; i < 500; i++) {
@@ -97,7 +97,7 @@ a_flood_hides_neither_the_beginning_nor_the_end(void **state)
 {
     (void)state;
     struct record *r = record_new(1);
-    struct anomaly_finding *auto_free f = calloc(1, sizeof *f);
+    struct finding *auto_free f = calloc(1, sizeof *f);
     struct arena *auto_arena a = arena_new(1024 * 1024);
     char text[32];
     assert_non_null(f);
@@ -157,7 +157,7 @@ a_finding_that_was_held_back_is_counted_alone(void **state)
 {
     (void)state;
     struct record *r = record_new(1);
-    static const struct anomaly_finding f;
+    static const struct finding f;
     record_finding(r, &f);
     assert_int_equal(r->findings_n, 0);
     assert_int_equal(r->findings_total, 1);
@@ -169,7 +169,7 @@ a_finding_that_was_held_back_is_counted_alone(void **state)
 static void
 fill(struct record *r, struct watch_account *account)
 {
-    struct anomaly_finding *auto_free f = calloc(1, sizeof *f);
+    struct finding *auto_free f = calloc(1, sizeof *f);
     char text[769];
     assert_non_null(f);
     memset(text, 'x', sizeof text - 1);

@@ -12,7 +12,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "server/relay_link.h"
+#include "proto/fdpass.h"
+#include "server/network/relay_link.h"
 
 enum { SLOT = 3, GENERATION = 9 };
 
@@ -191,10 +192,10 @@ BREAKS(a_report_of_another_generation_ends_the_link, "not open", r.generation++)
 BREAKS(a_reason_that_is_none_ends_the_link, "reason", r.reason = NET_REASONS)
 BREAKS(an_errno_that_is_none_ends_the_link, "error", r.error = 4096)
 BREAKS(a_rule_that_is_none_ends_the_link, "rule", r.rule = NET_RULES)
-BREAKS(a_name_without_an_end_ends_the_link, "a name", memset(r.name, 'a', sizeof r.name))
-BREAKS(a_name_of_other_bytes_ends_the_link, "a name", r.name[0] = '\x1b')
-BREAKS(an_answer_without_a_ping_ends_the_link, "PONG out of place", r.kind = RELAY_PONG)
-BREAKS(a_policy_in_force_that_was_not_given_ends_the_link, "was not given", r.kind = RELAY_IN_FORCE)
+BREAKS(a_name_without_an_end_ends_the_link, "invalid name", memset(r.name, 'a', sizeof r.name))
+BREAKS(a_name_of_other_bytes_ends_the_link, "invalid name", r.name[0] = '\x1b')
+BREAKS(an_answer_without_a_ping_ends_the_link, "an unexpected PONG", r.kind = RELAY_PONG)
+BREAKS(a_policy_in_force_that_was_not_given_ends_the_link, "was not sent", r.kind = RELAY_IN_FORCE)
 BREAKS(closed_without_an_order_ends_the_link, "without an order", r.kind = RELAY_CLOSED)
 
 static void
@@ -247,17 +248,11 @@ orders_carry_policy_and_descriptors(void **state)
     struct relay_order o;
     assert_int_equal(recv(f->relay, &o, sizeof o, 0), sizeof o);
     assert_int_equal(o.kind, RELAY_CONFIGURE);
-    union {
-        struct cmsghdr align;
-        char bytes[CMSG_SPACE(sizeof(int) * 8)];
-    } control;
     _Alignas(struct relay_order) uint8_t bytes[sizeof o + 2 * sizeof rule];
-    struct iovec iov = {.iov_base = bytes, .iov_len = sizeof bytes};
-    struct msghdr m = {.msg_iov = &iov,
-                       .msg_iovlen = 1,
-                       .msg_control = control.bytes,
-                       .msg_controllen = sizeof control.bytes};
-    assert_int_equal(recvmsg(f->relay, &m, MSG_CMSG_CLOEXEC), sizeof o + sizeof rule);
+    int fds[RELAY_FDS];
+    struct fdpass m = {bytes, sizeof bytes, fds, RELAY_FDS};
+    assert_int_equal(fdpass_receive(f->relay, &m, 0), 1);
+    assert_int_equal(m.n, sizeof o + sizeof rule);
     memcpy(&o, bytes, sizeof o);
     assert_int_equal(o.kind, RELAY_OPEN);
     assert_int_equal(o.slot, SLOT);
@@ -265,12 +260,8 @@ orders_carry_policy_and_descriptors(void **state)
     assert_int_equal(o.out_bytes_max, 5);
     assert_int_equal(o.in_rate, 6);
     assert_memory_equal(bytes + sizeof o, &rule, sizeof rule);
-    const struct cmsghdr *c = CMSG_FIRSTHDR(&m);
-    assert_int_equal(c->cmsg_len, CMSG_LEN(2 * sizeof(int)));
-    int fds[2];
-    memcpy(fds, CMSG_DATA(c), sizeof fds);
-    (void)close(fds[0]);
-    (void)close(fds[1]);
+    assert_int_equal(m.fds_n, 2);
+    fdpass_close(fds, RELAY_FDS);
 }
 
 // Until no more is taken: how many were.

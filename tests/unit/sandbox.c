@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// server/sandbox.c: who waits for something of a sandbox is told, once, whatever the others who are told do.
+// server/sandbox/sandbox.c: who waits for something of a sandbox is told, once, whatever the others who are told do.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
-#include "../../server/config.h"
-#include "../../server/sandbox_private.h"
-#include "../../server/server.h"
+#include "server/sandbox/private.h"
+#include "server/base/server.h"
 
 static struct server srv;
+static const struct sandbox_settings settings;
 static unsigned told;
 
 // One that the spawner does not know of, so that destroying it is done at once.
@@ -22,7 +23,7 @@ make(enum sandbox_state state)
     struct sandbox *s = calloc(1, sizeof *s);
     assert_non_null(s);
     if (srv.sandboxes == NULL)
-        srv.sandboxes = sandboxes_new(&srv);
+        srv.sandboxes = sandboxes_new(&srv, &settings);
     assert_non_null(srv.sandboxes);
     s->all = srv.sandboxes;
     s->state = state;
@@ -154,6 +155,89 @@ a_deletion_that_left_something_is_not_told_as_done(void **state)
     assert_int_equal(told, 1);
 }
 
+static char heard[64];
+
+static void
+hear(const char *who, const char *fact)
+{
+    (void)strcat(strcat(strcat(heard, who), fact), " "); // NOLINT: as long as the expectation
+}
+
+static void
+on_deleting(void *cookie, struct sandbox *s, const struct err *why)
+{
+    (void)s;
+    assert_int_equal(why->code, ERR_CANCELLED);
+    hear(cookie, "-deleting");
+}
+
+static void
+on_gone(void *cookie, struct sandbox *s)
+{
+    assert_int_equal(s->state, SANDBOX_DELETING);
+    hear(cookie, "-gone");
+}
+
+static void
+observers_are_told_in_the_order_in_which_they_registered(void **state)
+{
+    static char a[] = "a";
+    static char b[] = "b";
+    static char c[] = "c";
+    const struct observer all[] = {
+        {.cookie = a, .deleting = on_deleting, .gone = on_gone},
+        {.cookie = b, .gone = on_gone}, // the fact that it does not ask for is skipped
+        {.cookie = c, .deleting = on_deleting, .gone = on_gone},
+    };
+    struct sandbox *s = make(SANDBOX_RUNNING);
+    (void)state;
+    for (unsigned i = 0; i < 3; i++)
+        assert_int_equal(observers_add(sandboxes_observers(srv.sandboxes), &all[i]), i);
+    destroy(s);
+    assert_string_equal(heard, "a-deleting c-deleting a-gone b-gone c-gone ");
+    sandboxes_observers(srv.sandboxes)->n = 0;
+}
+
+static void
+other_limits_are_refused_while_some_are_on_their_way(void **state)
+{
+    const struct limits limits = {0};
+    struct sandbox_waiter w;
+    struct err e;
+    struct sandbox *s = make(SANDBOX_RUNNING);
+    (void)state;
+    s->limits_pending = true;
+    assert_true(sandbox_limit(s, &limits, &w, &e) < 0);
+    assert_int_equal(e.code, ERR_FAILED_PRECONDITION);
+    destroy(s);
+}
+
+static void
+a_broker_without_networks_refuses_a_policy(void **state)
+{
+    struct sandbox_waiter w;
+    struct err e;
+    struct sandbox *s = make(SANDBOX_RUNNING);
+    struct network *n = network_new();
+    (void)state;
+    assert_true(sandbox_network(s, n, &w, &e) < 0);
+    assert_int_equal(e.code, ERR_FAILED_PRECONDITION);
+    network_unref(n);
+    destroy(s);
+}
+
+static void
+a_sandbox_that_is_held_stays_until_it_is_let_go(void **state)
+{
+    struct sandbox *s = make(SANDBOX_RUNNING);
+    (void)state;
+    sandbox_hold(s);
+    destroy(s);
+    assert_int_equal(sandboxes_count(srv.sandboxes), 1);
+    sandbox_let_go(s);
+    assert_int_equal(sandboxes_count(srv.sandboxes), 0);
+}
+
 int
 main(void)
 {
@@ -162,6 +246,11 @@ main(void)
         cmocka_unit_test_teardown(one_who_is_told_may_take_another_back, teardown),
         cmocka_unit_test_teardown(new_limits_tell_nobody_who_waits_for_a_pause, teardown),
         cmocka_unit_test_teardown(a_deletion_that_left_something_is_not_told_as_done, teardown),
+        cmocka_unit_test_teardown(observers_are_told_in_the_order_in_which_they_registered,
+                                  teardown),
+        cmocka_unit_test_teardown(other_limits_are_refused_while_some_are_on_their_way, teardown),
+        cmocka_unit_test_teardown(a_broker_without_networks_refuses_a_policy, teardown),
+        cmocka_unit_test_teardown(a_sandbox_that_is_held_stays_until_it_is_let_go, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

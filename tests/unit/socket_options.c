@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <cmocka.h>
 
-#include "server/socket_options.h"
+#include "server/rpc/socket_options.h"
 
 static void
 is(uint32_t level, uint32_t option, const char *name)

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "../../server/spawner/config.h"
+#include "server/spawner/config.h"
 
 static struct spawn_config
 good(void)
@@ -17,12 +17,12 @@ good(void)
         .version = SPAWN_VERSION,
         .id_base = SPAWN_ID_BASE_DEFAULT,
         .slots = SPAWN_SLOTS_MAX,
-        .templates_n = 1,
         .netns_pool = 8,
         .state_dir = "/var/lib/stockade",
         .guest_path = "/usr/libexec/stockade/stockade-guest",
         .limits_max = {1 << 20, 1 << 20, 1000, 1000, 10000, 100},
-        .templates = {{.name = "default", .hostname = "sandbox", .paths = {"/opt"}}},
+        .reader_path = "/usr/libexec/stockade/stockade-reader",
+        .config_file = "/etc/stockade/stockaded.yaml",
     };
 }
 
@@ -57,11 +57,6 @@ each_field_out_of_its_range_is_refused_by_name(void **state)
     c = good();
     c.netns_pool = CONFIG_NETNS_POOL_MAX + 1;
     assert_refused(&c, "netns_pool");
-    c = good();
-    c.templates_n = 0;
-    assert_refused(&c, "templates");
-    c.templates_n = SPAWN_TEMPLATES_MAX + 1;
-    assert_refused(&c, "templates");
     c = good();
     c.limits_max.pids = 0;
     assert_refused(&c, "limits_max");
@@ -116,10 +111,13 @@ paths_must_be_absolute_ended_and_without_dots(void **state)
         (void)snprintf(c.guest_path, sizeof c.guest_path, "%s", bad[i]);
         assert_refused(&c, "guest_path");
         c = good();
-        if (!bad[i][0]) // ends the list
+        (void)snprintf(c.reader_path, sizeof c.reader_path, "%s", bad[i]);
+        assert_refused(&c, "reader_path");
+        c = good();
+        if (!bad[i][0]) // the default file
             continue;
-        (void)snprintf(c.templates[0].paths[0], sizeof c.templates[0].paths[0], "%s", bad[i]);
-        assert_refused(&c, "templates.paths");
+        (void)snprintf(c.config_file, sizeof c.config_file, "%s", bad[i]);
+        assert_refused(&c, "config_file");
     }
     struct spawn_config c = good();
     memset(c.state_dir, 'a', sizeof c.state_dir);
@@ -128,7 +126,7 @@ paths_must_be_absolute_ended_and_without_dots(void **state)
 }
 
 static void
-names_of_cgroup_template_and_host_are_one_plain_component(void **state)
+the_cgroups_name_is_one_plain_component(void **state)
 {
     (void)state;
     static const char *const bad[] = {"name", "/", "/a/b", "/..", "/.", "/a b", "/a\n"};
@@ -137,12 +135,6 @@ names_of_cgroup_template_and_host_are_one_plain_component(void **state)
         (void)snprintf(c.cgroup, sizeof c.cgroup, "%s", bad[i]);
         assert_refused(&c, "cgroup");
     }
-    struct spawn_config c = good();
-    c.templates[0].name[0] = '\0';
-    assert_refused(&c, "templates.name");
-    c = good();
-    memset(c.templates[0].hostname, 'h', sizeof c.templates[0].hostname);
-    assert_refused(&c, "templates.hostname");
 }
 
 static void
@@ -194,7 +186,7 @@ main(void)
         cmocka_unit_test(each_field_out_of_its_range_is_refused_by_name),
         cmocka_unit_test(the_relays_account_is_nobody_elses),
         cmocka_unit_test(paths_must_be_absolute_ended_and_without_dots),
-        cmocka_unit_test(names_of_cgroup_template_and_host_are_one_plain_component),
+        cmocka_unit_test(the_cgroups_name_is_one_plain_component),
         cmocka_unit_test(a_limit_of_zero_or_beyond_its_maximum_is_refused),
         cmocka_unit_test(a_good_configuration_is_taken_and_slots_have_ranges_of_their_own),
     };

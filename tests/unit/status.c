@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "proto/wire.h"
-#include "server/status.h"
+#include "server/rpc/status.h"
 
 static const ProtobufCMessage *
 detail(const Stockade__V1__Status *s, const ProtobufCMessageDescriptor *type, struct arena *a)

@@ -12,18 +12,19 @@
 
 #include "proto/auto.h"
 #include "proto/wire.h"
-#include "server/anomaly_profiles.h"
-#include "server/config.h"
+#include "server/anomaly/anomaly.h"
+#include "server/anomaly/profiles.h"
+#include "server/config/config.h"
 #include "server/relay/relay.h"
-#include "server/network.h"
-#include "server/telemetry_private.h"
+#include "server/policy/network.h"
+#include "server/telemetry/private.h"
 
 struct fixture {
     uv_loop_t loop;
     struct server srv;
     struct config *config;
     struct jobs *jobs;
-    struct owner owner;
+    struct tenant owner;
     struct sandbox box;
     struct events_reader *reader;
     struct arena *arena;
@@ -38,6 +39,9 @@ struct fixture {
         } body;
     } raw;
 };
+
+// A fact of the sandbox, as sandbox.c tells it.
+#define TELL(f, fact) OBSERVERS_TELL(sandboxes_observers((f)->srv.sandboxes), fact, &(f)->box)
 
 static void
 wake(void *cookie)
@@ -57,13 +61,16 @@ setup(void **state)
     f->config = config_default();
     f->srv.loop = &f->loop;
     f->srv.config = f->config;
+    f->srv.sandboxes = sandboxes_new(&f->srv, &f->config->sandbox);
+    assert_non_null(f->srv.sandboxes);
+    f->box.all = f->srv.sandboxes;
     f->jobs = jobs_new(&f->srv);
     f->srv.jobs = f->jobs;
-    f->srv.telemetry = telemetry_new(&f->srv);
+    f->srv.telemetry = telemetry_new(&f->srv, &f->config->telemetry);
     assert_non_null(f->srv.telemetry);
-    f->box.spec.template = &f->config->template[0];
-    network_unref(f->config->template[0].network_max);
-    f->config->template[0].network_max = network_everything();
+    f->box.spec.template = &f->config->sandbox.template[0];
+    network_unref(f->config->sandbox.template[0].network_max);
+    f->config->sandbox.template[0].network_max = network_everything();
     f->box.live = true;
     f->box.slot = 7;
     f->box.generation = 3;
@@ -72,7 +79,7 @@ setup(void **state)
         f->box.dirs.fd[i] = -1;
     memset(f->box.id.id, 'a', ID_HEX);
     memcpy(f->owner.name, "uid:1", sizeof "uid:1");
-    telemetry_sandbox_live(f->srv.telemetry, &f->box);
+    TELL(f, live);
     f->box.tenant = &f->owner;
     assert_int_equal(events_subscribe(f->srv.telemetry->events, &all, 0, "", &l, &f->reader, &e),
                      0);
@@ -86,9 +93,10 @@ teardown(void **state)
 {
     struct fixture *f = *state;
     events_unsubscribe(f->reader);
-    telemetry_sandbox_gone(f->srv.telemetry, &f->box);
-    telemetry_free(f->srv.telemetry);
+    TELL(f, gone);
     jobs_free(f->jobs);
+    telemetry_free(f->srv.telemetry);
+    free(f->srv.sandboxes);
     config_free(f->config);
     arena_free(f->arena);
     (void)uv_run(&f->loop, UV_RUN_DEFAULT);
@@ -249,7 +257,7 @@ what_a_sandbox_did_before_it_was_somebodys_is_not_told(void **state)
 {
     struct fixture *f = *state;
     struct timespec now;
-    telemetry_sandbox_taken(f->srv.telemetry, &f->box);
+    TELL(f, taken);
     (void)clock_gettime(CLOCK_BOOTTIME, &now);
     size_t n = make(f, EVENT_EXEC, CLASS_ALARM, sizeof f->raw.body.exec);
     f->raw.body.exec = (struct watch_exec){.memfd = 1, .path_n = 9, .path = "/dev/fd/7"};
@@ -317,13 +325,10 @@ profiles_that_come_and_go_leave_no_want_of_system_calls(void **state)
 {
     struct fixture *f = *state;
     struct telemetry *t = f->srv.telemetry;
-    f->config->template[0].anomalies.syscalls = 2; // for profiles alone
-    f->srv.sandboxes = sandboxes_new(&f->srv);
-    f->srv.anomaly = anomaly_new(&f->srv);
-    assert_non_null(f->srv.sandboxes);
-    f->box.all = f->srv.sandboxes;
+    f->config->anomaly.of_template[0].syscalls = 2; // for profiles alone
+    f->srv.anomaly = anomaly_new(&f->srv, &f->config->anomaly, f->config->state_dir);
     assert_non_null(f->srv.anomaly);
-    telemetry_sandbox_taken(t, &f->box);
+    TELL(f, taken);
     assert_int_equal(t->wanted, 0);
     for (int i = 0; i < 3; i++) {
         anomaly_profiles(f->srv.anomaly)->set[0].state = PROFILES_LEARNING;
@@ -333,20 +338,17 @@ profiles_that_come_and_go_leave_no_want_of_system_calls(void **state)
         anomaly_changed(f->srv.anomaly, 0);
         assert_int_equal(t->wanted, 0);
     }
-    telemetry_sandbox_gone(t, &f->box);
+    TELL(f, gone);
+    sandboxes_observers(f->srv.sandboxes)->n = 1;
+    telemetry_detect(t, NULL, NULL);
     anomaly_free(f->srv.anomaly);
     f->srv.anomaly = NULL;
-    free(f->srv.sandboxes);
 }
 
 static void
 without_a_broker_around_it_nothing_happens(void **state)
 {
     (void)state;
-    struct sandbox s = {0};
-    telemetry_sandbox_live(NULL, &s);
-    telemetry_sandbox_taken(NULL, &s);
-    telemetry_sandbox_gone(NULL, &s);
     telemetry_drain(NULL);
     telemetry_want(NULL);
     telemetry_unwant(NULL);

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "server/tenants.h"
+#include "server/rpc/tenants.h"
 
 static void
 bytes_beyond_the_share_are_refused(void **state)
@@ -22,7 +22,7 @@ bytes_beyond_the_share_are_refused(void **state)
     assert_false(tenant_take_bytes(t, 41, 100));
     assert_true(tenant_take_bytes(t, 40, 100));
     tenant_give_bytes(t, 100);
-    tenant_drop(&ts, t);
+    tenant_drop(t);
 }
 
 static void
@@ -36,13 +36,50 @@ a_tenant_is_one_while_it_is_held_and_gone_after(void **state)
         (void)snprintf(name, sizeof name, "uid:%d", i);
         held[i] = tenant_hold(&ts, name);
         assert_ptr_equal(tenant_hold(&ts, name), held[i]);
-        tenant_drop(&ts, held[i]);
+        tenant_drop(held[i]);
     }
     assert_ptr_not_equal(held[1], held[2]);
     for (int i = 0; i < 200; i++)
-        tenant_drop(&ts, held[i]);
+        tenant_drop(held[i]);
     for (size_t i = 0; i < sizeof ts.buckets / sizeof ts.buckets[0]; i++)
         assert_null(ts.buckets[i]);
+}
+
+static void
+sandboxes_and_connections_of_a_tenant_are_in_one_ledger(void **state)
+{
+    (void)state;
+    struct tenants ts = {0};
+    assert_null(tenant_find(&ts, "uid:1"));
+    struct tenant *connection = tenant_hold(&ts, "uid:1");
+    struct tenant *sandbox = tenant_hold(&ts, "uid:1");
+    assert_ptr_equal(connection, sandbox);
+    sandbox->sandboxes++;
+    tenant_drop(connection); // the connection has gone, what it made stays
+    assert_int_equal(tenant_find(&ts, "uid:1")->sandboxes, 1);
+    struct tenant *job = tenant_hold_again(sandbox);
+    sandbox->sandboxes--;
+    tenant_drop(sandbox);
+    assert_ptr_equal(tenant_find(&ts, "uid:1"), job);
+    tenant_drop(job);
+    assert_null(tenant_find(&ts, "uid:1"));
+}
+
+static void
+a_tenant_that_computed_is_remembered_until_it_has_rested(void **state)
+{
+    (void)state;
+    struct tenants ts = {0};
+    struct tenant *t = tenant_hold(&ts, "uid:1");
+    t->share.used_ns = 7;
+    t->keep_until_ns = UINT64_MAX;
+    tenant_drop(t);
+    assert_ptr_equal(tenant_hold(&ts, "uid:1"), t);
+    assert_int_equal(t->share.used_ns, 7);
+    tenant_drop(t);
+    t->keep_until_ns = 1;
+    tenant_drop(tenant_hold(&ts, "uid:2")); // a new one makes room
+    assert_null(tenant_find(&ts, "uid:1"));
 }
 
 int
@@ -51,6 +88,8 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bytes_beyond_the_share_are_refused),
         cmocka_unit_test(a_tenant_is_one_while_it_is_held_and_gone_after),
+        cmocka_unit_test(sandboxes_and_connections_of_a_tenant_are_in_one_ledger),
+        cmocka_unit_test(a_tenant_that_computed_is_remembered_until_it_has_rested),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "server/timers.h"
+#include "server/base/timers.h"
 
 enum { N = 500 };
 

@@ -13,8 +13,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "server/cgstat.h"
-#include "server/usage.h"
+#include "server/sandbox/cgstat.h"
+#include "server/sandbox/usage.h"
 
 enum { V2_FILES = 7 }; // those of one sandbox where cgroups are v2 alone
 

@@ -17,6 +17,7 @@
 
 #include "proto/arena.h"
 #include "proto/rules.h"
+#include "proto/validate.h"
 #include "proto/wire.h"
 
 typedef Google__Protobuf__FieldDescriptorProto field_pb;
@@ -300,9 +301,9 @@ bounds_are_enforced_with_the_path_of_the_field(void **state)
     const char *args[1025];
     for (size_t i = 0; i < 1025; i++)
         args[i] = "x";
-    expect_refusal(&r.base, "command: has to be there");
+    expect_refusal(&r.base, "command: must be set");
     r.command = &c;
-    expect_refusal(&r.base, "command.args: has to be there");
+    expect_refusal(&r.base, "command.args: must be set");
     c.args = (const char **)args;
     c.n_args = 1025;
     expect_refusal(&r.base, "command.args: 1025 elements, but at most 1024 are allowed");
@@ -380,7 +381,7 @@ maps_are_bounded_and_hold_a_key_once(void **state)
     entry[3].key = longer;
     expect_refusal(&r.base, "metadata[3].key: 299 bytes, but at most 64 are allowed");
     entry[3].key = "k1";
-    expect_refusal(&r.base, "metadata[3]: its key is there twice");
+    expect_refusal(&r.base, "metadata[3]: its key is a duplicate");
 }
 
 static void
@@ -396,7 +397,7 @@ required_numbers_and_ranges_hold(void **state)
     r.process_id = "0123456789abcdef0123456789abcdef";
     expect_refusal(&r.base, "signal: 65 is above 64");
     r.signal = 0;
-    expect_refusal(&r.base, "signal: has to be there");
+    expect_refusal(&r.base, "signal: must be set");
     r.signal = 64;
     assert_int_equal(validate_message(&r.base, &e), 0);
 }

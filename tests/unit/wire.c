@@ -65,7 +65,7 @@ static const struct refusal refusals[] = {
            "a\0b"),
      "metadata.key"},
     {"a sub-message that lies", BYTES("\x42\x02\x0a\x03"), "metadata.key"},
-    {"a sub-message in two pieces", BYTES("\x22\x02\x08\x05\x22\x00"), "status: it is there twice"},
+    {"a sub-message in two pieces", BYTES("\x22\x02\x08\x05\x22\x00"), "status: a duplicate field"},
 };
 
 static void

@@ -10,16 +10,17 @@ import { method as methodOption } from "./gen/stockade/v1/options_pb.js";
 import { badArgument, knownOptions, parseDuration } from "./units.js";
 import type { Duration } from "./units.js";
 
-/** How any call is made. */
+/** Options of any call. */
 export interface CallOptions {
   /**
-   * The answer is wanted within this time (a number of seconds, or "250ms"); then the broker cancels the work and the
-   * call ends with DeadlineExceededError. Default: the method's longest.
+   * Deadline of the call (a number of seconds, or "250ms"): after it the broker cancels the work and the call rejects
+   * with DeadlineExceededError. Default: the method's longest deadline.
    */
   deadline?: Duration;
-  /** Gives the call up: it ends with CancelledError, whose cause is the signal's reason. */
+  /** Cancels the call: it rejects with CancelledError; its `cause` is the signal's reason. */
   signal?: AbortSignal;
-  /** Names the call's one execution. Default: a random one for calls that change something. At most 128 characters. */
+  /** Makes the broker execute the call once, however often it is sent. Default: a random key for calls that change
+   * something. At most 128 characters. */
   idempotencyKey?: string;
   /** More metadata, such as { traceparent: "..." }; lower-case keys. */
   metadata?: Readonly<Record<string, string>>;

@@ -36,22 +36,24 @@ import type { Dial } from "./transport.js";
 import { badArgument, knownOptions, parseDuration } from "./units.js";
 import type { Duration } from "./units.js";
 
-/** Where the broker listens unless it was told otherwise. */
+/** Default address of the broker. */
 export const DEFAULT_ADDRESS = "ipc:///run/stockade/stockade.sock";
 
-/** How to reach the broker. */
+/** Options of a client. */
 export interface ClientOptions {
   /** "ipc:///path", "unix:/path" or "tcp://host:port". Default: STOCKADE_ADDRESS, or `DEFAULT_ADDRESS`. */
   address?: string;
   /** Sent with each call as "authorization: Bearer TOKEN". Default: STOCKADE_TOKEN, or none. */
   token?: string;
-  /** Time for one attempt to connect and shake hands; seconds or text. Default: 5. */
+  /** Timeout of one attempt to connect, including the greeting; seconds or text. Default: 5. */
   connectTimeout?: Duration;
-  /** How long to go on trying when an established connection was lost; seconds or text. Default: 10. 0: once. */
+  /** How long the client tries to reconnect after an established connection was lost; seconds or text. Default: 10. 0:
+   * one attempt. */
   reconnectTimeout?: Duration;
-  /** Silence after which the broker is asked whether it is there; seconds or text. Default: 20; at least 6. */
+  /** Time without data from the broker after which the client sends a PING; seconds or text. Default: 20; at least 6.
+   * */
   keepalive?: Duration;
-  /** Another way to reach the broker than unix sockets and TCP. */
+  /** Another transport than unix sockets and TCP. */
   dial?: Dial;
 }
 
@@ -106,8 +108,8 @@ export function deserialize<O extends DescMessage>(type: O, bytes: Uint8Array): 
 }
 
 /**
- * A client of one broker. It connects with the first call; all calls share one connection and run side by side. An
- * idle client does not keep the program running.
+ * A client of one broker. The first call connects. All calls share one connection and run concurrently. An idle client
+ * does not keep the program running.
  */
 export class Client implements AsyncDisposable {
   /** The address in use. */
@@ -123,7 +125,7 @@ export class Client implements AsyncDisposable {
   #wasConnected = false;
   #closed = false;
 
-  /** InvalidArgumentError: an option is wrong. Nothing is connected yet. */
+  /** Throws InvalidArgumentError for a wrong option. Does not connect yet. */
   constructor(options: ClientOptions = {}) {
     knownOptions(options, CLIENT_OPTIONS);
     this.address = options.address ?? (process.env["STOCKADE_ADDRESS"] || DEFAULT_ADDRESS);
@@ -138,8 +140,8 @@ export class Client implements AsyncDisposable {
   }
 
   /**
-   * A unary call of any method of the schema. Rejects with the StockadeError of the call's status;
-   * BrokerUnreachableError when no broker answers.
+   * Makes a unary call of any method of the schema. Rejects with the StockadeError of the call's status, or
+   * BrokerUnreachableError if no broker answers.
    */
   async unary<I extends DescMessage, O extends DescMessage>(
     method: DescMethodUnary<I, O>,
@@ -158,8 +160,8 @@ export class Client implements AsyncDisposable {
   }
 
   /**
-   * A server-streaming call of any method of the schema. The stream ends with the StockadeError of the call's status
-   * where that is not OK. Messages wait in the broker until they are read.
+   * Makes a server-streaming call of any method of the schema. If the call's status is not OK, the stream ends with its
+   * StockadeError. Messages wait in the broker until they are read.
    */
   stream<I extends DescMessage, O extends DescMessage>(
     method: DescMethodServerStreaming<I, O>,
@@ -187,7 +189,7 @@ export class Client implements AsyncDisposable {
     return this.#closed;
   }
 
-  /** Ends the connection. Never rejects; calls in progress end with UnavailableError, and no further call is taken. */
+  /** Closes the connection. Never rejects. Calls in progress and later calls reject with UnavailableError. */
   close(): Promise<void> {
     this.#closed = true;
     for (const connection of this.#connections) {

@@ -3,7 +3,7 @@
 //
 // A refusal explains itself: `reason` is for programs, `rule` or `limit` name what said no, `hint` says how to ask for
 // more. A job that ends badly is no error at all: its result says so (see `RunResult`), unless `check` was asked for.
-/** Numbers of google.rpc.Code, as every call ends with one. */
+/** Numbers of google.rpc.Code. */
 export const Code = {
   OK: 0,
   CANCELLED: 1,
@@ -24,55 +24,55 @@ export const Code = {
   UNAUTHENTICATED: 16,
 } as const;
 
-/** One field of a request that the broker did not accept. */
+/** A field of a request that the broker refused. */
 export interface FieldViolation {
   /** Path of the field, such as "limits.memory_bytes". */
   field: string;
-  /** What is wrong with it. */
+  /** The reason. */
   description: string;
 }
 
-/** One quota that is used up. */
+/** An exhausted quota. */
 export interface QuotaViolation {
-  /** Whose quota, such as "uid:1000". */
+  /** Owner of the quota, such as "uid:1000". */
   subject: string;
-  /** Its name, its value and the value asked for. */
+  /** Name of the quota, its value and the requested value. */
   description: string;
 }
 
-/** What an error knows beside its sentence. */
+/** Details of an error. */
 export interface ErrorDetails {
-  /** UPPER_SNAKE_CASE for programs, such as "LIMIT_ABOVE_MAXIMUM"; "" where none was given. */
+  /** The reason in UPPER_SNAKE_CASE, for programs, such as "LIMIT_ABOVE_MAXIMUM"; or "". */
   reason?: string;
-  /** What the broker told with the reason: the rule, the value asked for, the value allowed, how to ask for more. */
+  /** Details of the reason: the rule, the requested value, the permitted value, how to request more. */
   info?: Readonly<Record<string, string>>;
-  /** Fields that are wrong. */
+  /** Wrong fields. */
   fields?: readonly FieldViolation[];
-  /** Quotas that are used up. */
+  /** Exhausted quotas. */
   quotas?: readonly QuotaViolation[];
-  /** Seconds to wait before asking again, where the broker said so. */
+  /** Seconds to wait before a retry, if the broker sent a time. */
   retryAfter?: number | undefined;
   /** The method that was called, such as "/stockade.v1.ProcessService/Run". */
   method?: string;
-  /** What caused it on this side of the connection. */
+  /** The local error that caused it. */
   cause?: unknown;
 }
 
-/** Base of everything that a call can end with. */
+/** Base class of the errors of a call. */
 export class StockadeError extends Error {
   /** A google.rpc.Code number: see `Code`. */
   readonly code: number;
   /** The code's name, such as "INVALID_ARGUMENT". */
   readonly codeName: string;
-  /** UPPER_SNAKE_CASE for programs, such as "LIMIT_ABOVE_MAXIMUM"; "" where none was given. */
+  /** The reason in UPPER_SNAKE_CASE, for programs, such as "LIMIT_ABOVE_MAXIMUM"; or "". */
   readonly reason: string;
-  /** What the broker told with the reason. */
+  /** Details of the reason. */
   readonly info: Readonly<Record<string, string>>;
-  /** Fields of the request that are wrong. */
+  /** Wrong fields of the request. */
   readonly fields: readonly FieldViolation[];
-  /** Quotas that are used up. */
+  /** Exhausted quotas. */
   readonly quotas: readonly QuotaViolation[];
-  /** Seconds to wait before asking again, where the broker said so. */
+  /** Seconds to wait before a retry, if the broker sent a time. */
   readonly retryAfter: number | undefined;
   /** The method that was called, or "". */
   readonly method: string;
@@ -90,7 +90,7 @@ export class StockadeError extends Error {
     this.method = details.method ?? "";
   }
 
-  /** The rule, limit, quota or field that said no; undefined where the broker named none. */
+  /** The rule, limit, quota or field that refused the call, or undefined. */
   get subject(): string | undefined {
     return (
       this.info["subject"] ??
@@ -101,61 +101,61 @@ export class StockadeError extends Error {
     );
   }
 
-  /** How to ask for more, or what to do; undefined where the broker did not say. */
+  /** How to fix the request or to request more, or undefined. */
   get hint(): string | undefined {
     return this.info["hint"];
   }
 }
 
-/** CANCELLED: the caller gave the call up, or the sandbox was deleted under it. */
+/** CANCELLED: the caller cancelled the call, or the sandbox was deleted. */
 export class CancelledError extends StockadeError {}
 /** UNKNOWN: the broker sent a code that this client does not know. */
 export class UnknownError extends StockadeError {}
 /** INVALID_ARGUMENT: a field is out of its bounds; `fields` names it. */
 export class InvalidArgumentError extends StockadeError {}
-/** DEADLINE_EXCEEDED: the call's `deadline` passed. The work that it asked for was cancelled. */
+/** DEADLINE_EXCEEDED: the `deadline` of the call has passed. The broker cancelled its work. */
 export class DeadlineExceededError extends StockadeError {}
-/** NOT_FOUND: there is no such sandbox or process, or it belongs to somebody else. */
+/** NOT_FOUND: the sandbox or process does not exist, or belongs to another caller. */
 export class NotFoundError extends StockadeError {}
-/** ALREADY_EXISTS: the name is taken. */
+/** ALREADY_EXISTS: the name is in use. */
 export class AlreadyExistsError extends StockadeError {}
-/** PERMISSION_DENIED: the caller or its token may not do this. */
+/** PERMISSION_DENIED: the caller or its token does not have the right. */
 export class PermissionDeniedError extends StockadeError {}
-/** RESOURCE_EXHAUSTED: a quota or a queue is full; `quotas` and `retryAfter` tell more. */
+/** RESOURCE_EXHAUSTED: a quota or a queue is full; see `quotas` and `retryAfter`. */
 export class ResourceExhaustedError extends StockadeError {}
-/** FAILED_PRECONDITION: not in this state, such as a paused sandbox or a closed stdin. */
+/** FAILED_PRECONDITION: not possible in the current state, such as a paused sandbox or a closed stdin. */
 export class FailedPreconditionError extends StockadeError {}
-/** ABORTED: something else came in between; ask again. */
+/** ABORTED: the call conflicted with another one; try again. */
 export class AbortedError extends StockadeError {}
-/** OUT_OF_RANGE: past the end of what there is. */
+/** OUT_OF_RANGE: a position is beyond the end. */
 export class OutOfRangeError extends StockadeError {}
-/** UNIMPLEMENTED: this broker has no such method. */
+/** UNIMPLEMENTED: this broker does not have the method. */
 export class UnimplementedError extends StockadeError {}
 /** INTERNAL: the broker failed. */
 export class InternalError extends StockadeError {}
-/** UNAVAILABLE: the broker cannot be reached or takes no new calls. The call was not executed. */
+/** UNAVAILABLE: the broker cannot be reached or accepts no new calls. The call was not executed. */
 export class UnavailableError extends StockadeError {}
-/** No connection to the broker could be made: nothing was sent. Reason "CONNECT_FAILED". */
+/** The connection to the broker failed: nothing was sent. Reason "CONNECT_FAILED". */
 export class BrokerUnreachableError extends UnavailableError {
   constructor(message: string, details: ErrorDetails = {}) {
     super(Code.UNAVAILABLE, message, { reason: "CONNECT_FAILED", ...details });
   }
 }
 /**
- * The connection broke while the call was open, and the call may have been executed. This library does not send it a
- * second time by itself unless that is known to be harmless. Reason "CONNECTION_LOST".
+ * The connection broke during the call, which may have been executed. This library sends a call again only if that is
+ * known to be safe. Reason "CONNECTION_LOST".
  */
 export class ConnectionLostError extends UnavailableError {
   constructor(message: string, details: ErrorDetails = {}) {
     super(Code.UNAVAILABLE, message, { reason: "CONNECTION_LOST", ...details });
   }
 }
-/** DATA_LOSS: something that should be there is gone. */
+/** DATA_LOSS: data was lost or damaged. */
 export class DataLossError extends StockadeError {}
-/** UNAUTHENTICATED: no token, or one that is not valid. */
+/** UNAUTHENTICATED: the token is missing or invalid. */
 export class UnauthenticatedError extends StockadeError {}
 
-/** The peer broke the protocol. The connection is closed, and calls on it end with this (code INTERNAL). */
+/** The peer broke the protocol. The connection is closed, and its calls reject with this error (code INTERNAL). */
 export class ProtocolError extends StockadeError {
   constructor(message: string, details: ErrorDetails = {}) {
     super(Code.INTERNAL, message, { reason: "PROTOCOL_ERROR", ...details });
@@ -183,12 +183,12 @@ const classes: ReadonlyMap<number, new (code: number, message: string, d?: Error
 
 const codeNames: ReadonlyMap<number, string> = new Map(Object.entries(Code).map(([name, n]) => [n, name]));
 
-/** "INVALID_ARGUMENT" for 3; "UNKNOWN" for a number that is no code. */
+/** The name of a code, such as "INVALID_ARGUMENT" for 3; "UNKNOWN" for an unknown number. */
 export function codeName(code: number): string {
   return codeNames.get(code) ?? "UNKNOWN";
 }
 
-/** An error of the class that belongs to the code; `UnknownError` for a number that is no code. */
+/** Makes an error of the class that belongs to the code; `UnknownError` for an unknown number. */
 export function makeError(code: number, message: string, details: ErrorDetails = {}): StockadeError {
   const Class = classes.get(code) ?? UnknownError;
   return new Class(code, message, details);

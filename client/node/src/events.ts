@@ -7,11 +7,11 @@ import { RunResult } from "./result.js";
 
 /** A piece of output. */
 export class Output {
-  /** "stdout" (also what comes from a terminal) or "stderr". */
+  /** "stdout" (also for the output of a terminal) or "stderr". */
   readonly type: "stdout" | "stderr";
-  /** The bytes, at most 64 KiB; they may end within a line or a character. */
+  /** The bytes, at most 64 KiB. They may end in the middle of a line or a character. */
   readonly data: Uint8Array;
-  /** Offset of the first byte, counted over stdout and stderr together since the start. */
+  /** Offset of the first byte, counted from the start over stdout and stderr together. */
   readonly offset: number;
 
   constructor(type: "stdout" | "stderr", data: Uint8Array, offset: number) {
@@ -20,28 +20,28 @@ export class Output {
     this.offset = offset;
   }
 
-  /** The bytes as text; what is no UTF-8 becomes U+FFFD. */
+  /** The bytes as text; invalid UTF-8 is replaced by U+FFFD. */
   get text(): string {
     return new TextDecoder().decode(this.data);
   }
 }
 
-/** Output that is gone: nobody read it in time, or a limit cut it. */
+/** Missing output: it was not read in time, or a limit cut it. */
 export interface Gap {
   /** Always "gap". */
   readonly type: "gap";
   /** Offset of the first missing byte. */
   readonly offset: number;
-  /** How many bytes are missing. */
+  /** Number of missing bytes. */
   readonly length: number;
-  /** Cut by the limit on output; all that follows is as well. */
+  /** True if the output limit cut it, and cuts all further output. */
   readonly limit: boolean;
 }
 
-/** What an iteration over a `Process` gives. */
+/** An item of the iteration over a `Process`. */
 export type ProcessEvent = Output | Gap;
 
-/** Called with each line, without its line end; a promise that it gives is waited for. */
+/** Called with each line, without its line end. If it returns a promise, the library waits for it. */
 export type LineCallback = (line: string) => unknown;
 
 /** A longer line is handed over in pieces. Characters. */
@@ -128,7 +128,7 @@ export class Collector {
   feed(message: EventMessage | undefined, given: Given = nothingGiven): ProcessEvent | undefined {
     const event = message?.event;
     if (this.result !== undefined) {
-      throw new ProtocolError("the broker sent an event of a process that is over");
+      throw new ProtocolError("the broker sent an event of a process that has ended");
     }
     switch (event?.case) {
       case "started":

@@ -12,13 +12,14 @@ import { SandboxService } from "./gen/stockade/v1/sandbox_service_pb.js";
 import { untilTaken } from "./queue.js";
 import { badArgument } from "./units.js";
 
-/** For `Sandbox.forward`. */
+/** Options of `Sandbox.forward`. */
 export interface ForwardOptions {
-  /** Port of this machine. Default: 0, one that is free: `Forward.port` says which. */
+  /** Port of this machine. Default: 0, any free port (see `Forward.port`). */
   localPort?: number;
-  /** Another address of the loopback, such as "::1". Default: "127.0.0.1". */
+  /** Another loopback address, such as "::1". Default: "127.0.0.1". */
   host?: string;
-  /** Called for each connection that fails, such as when nobody listens in the sandbox; who connected sees its end. */
+  /** Called for each connection that fails, for example because nothing listens in the sandbox; the local peer sees
+   * only that the connection is closed. */
   onError?: (error: StockadeError) => unknown;
 }
 
@@ -31,17 +32,17 @@ function checkHost(host: string): string {
   const address = host === "localhost" ? "127.0.0.1" : host;
   const family = isIP(address);
   if (family === 0 || !loopback.check(address, family === 6 ? "ipv6" : "ipv4")) {
-    throw badArgument("host", `${JSON.stringify(host)}: only the loopback, which nobody else reaches`);
+    throw badArgument("host", `${JSON.stringify(host)}: not a loopback address`);
   }
   return address;
 }
 
 /**
- * A port of this machine that leads to one of a sandbox. Made by `Sandbox.forward`. Closing it ends every connection;
- * as `await using` it is closed at the end of the block.
+ * A port of this machine that is forwarded to a port of a sandbox. `Sandbox.forward` returns it. Closing it closes
+ * every connection; with `await using` it is closed at the end of the block.
  */
 export class Forward implements AsyncDisposable {
-  /** Where it listens. */
+  /** The local address. */
   readonly host: string;
   /** The local port. */
   readonly port: number;
@@ -69,7 +70,7 @@ export class Forward implements AsyncDisposable {
     return made;
   }
 
-  /** Stops listening and ends every connection. Never rejects. */
+  /** Stops listening and closes every connection. Never rejects. */
   async close(): Promise<void> {
     this.#server.close();
     const carried = [...this.#open.values()];

@@ -31,7 +31,7 @@ const HELLO_BYTES = 8;
 /** Set in the id of each call, as SP has it. */
 const ID_REQUEST = 0x80000000;
 
-/** How a transport keeps messages apart. */
+/** How a transport separates messages. */
 export type Framing = "ipc" | "tcp" | "message";
 
 /** The 8 bytes that open a connection. */
@@ -281,7 +281,7 @@ export class SpReader {
     const n = Math.min(this.#helloLeft, chunk.length);
     for (let i = 0; i < n; i++) {
       if (chunk[i] !== expected[HELLO_BYTES - this.#helloLeft + i]) {
-        throw new ProtocolError("the peer is no Stockade broker: its first bytes are not those of SP REP");
+        throw new ProtocolError("the peer is not a Stockade broker: its first bytes are not the greeting of SP REP");
       }
     }
     this.#helloLeft -= n;

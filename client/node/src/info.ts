@@ -7,19 +7,19 @@ import { limitsInForce } from "./limits.js";
 import type { LimitsInForce } from "./limits.js";
 import { defaultClient } from "./jobs.js";
 
-/** A kind of sandbox that can be asked for. */
+/** A kind of sandbox. */
 export interface TemplateInfo {
   /** Its name. */
   name: string;
   /** Such as "process". */
   tier: string;
-  /** What a request gets that names no limits. */
+  /** Limits of a request that sets none. */
   limits: LimitsInForce;
-  /** The most that a request may ask for. */
+  /** Highest limits that a request may set. */
   limitsMax: LimitsInForce;
-  /** Ready sandboxes that are kept. */
+  /** Number of ready sandboxes that the broker keeps. */
   poolSize: number;
-  /** Ready sandboxes that are there now. */
+  /** Number of sandboxes that are ready now. */
   poolReady: number;
 }
 
@@ -27,23 +27,23 @@ export interface TemplateInfo {
 export interface BrokerInfo {
   /** Version of the broker, such as "0.1.0". */
   version: string;
-  /** Kernel release, as uname -r has it. */
+  /** Kernel release (uname -r). */
   kernel: string;
   /** "v2" or "hybrid". */
   cgroups: string;
-  /** Kinds of sandboxes that work here. */
+  /** Kinds of sandboxes that this host supports. */
   tiers: readonly string[];
-  /** What was probed at start. */
+  /** Features that the broker looked for at its start. */
   features: readonly { name: string; available: boolean; detail: string }[];
-  /** One sentence for each thing that is weaker than it should be. */
+  /** One sentence for each protection that is weaker than it should be. */
   degraded: readonly string[];
-  /** What can be asked for. */
+  /** The templates. */
   templates: readonly TemplateInfo[];
   /** The caller's sandboxes. */
   sandboxesOwn: number;
   /** All sandboxes. */
   sandboxes: number;
-  /** Jobs that run. */
+  /** Number of running jobs. */
   processes: number;
   /** Seconds since the broker started. */
   uptime: number;
@@ -53,7 +53,7 @@ export interface BrokerInfo {
   listeners: readonly string[];
 }
 
-/** What the broker tells about itself and its host. Rejects with UnavailableError when it cannot be reached. */
+/** Information about the broker and its host. Rejects with UnavailableError if the broker cannot be reached. */
 export async function info(options: CallOptions & { client?: Client } = {}): Promise<BrokerInfo> {
   const { client = defaultClient(), ...call } = options;
   const m = await client.unary(SystemService.method.info, {}, call);
@@ -82,8 +82,8 @@ export async function info(options: CallOptions & { client?: Client } = {}): Pro
 }
 
 /**
- * True when the broker, or the one service that is named ("stockade.v1.ProcessService"), takes calls. Rejects with
- * NotFoundError when there is no such service, UnavailableError when the broker cannot be reached.
+ * True if the broker, or the named service ("stockade.v1.ProcessService"), accepts calls. Rejects with NotFoundError if
+ * the service does not exist, UnavailableError if the broker cannot be reached.
  */
 export async function serving(service = "", options: CallOptions & { client?: Client } = {}): Promise<boolean> {
   const { client = defaultClient(), ...call } = options;

@@ -19,59 +19,60 @@ import type { RunResult } from "./result.js";
 import { badArgument, knownOptions, parseSize, textsOf } from "./units.js";
 import type { Duration, Size } from "./units.js";
 
-/** How a command is executed. */
+/** Options of a command. */
 export interface CommandOptions {
-  /** Added to, or replacing, the template's environment. */
+  /** Variables to add to the template's environment, or to replace in it. */
   env?: Readonly<Record<string, string>>;
-  /** Absolute folder inside the sandbox. Default: the template's. */
+  /** Absolute path of the working directory inside the sandbox. Default: the template's. */
   cwd?: string;
-  /** What its stdin gives. Default: nothing, a reader sees end-of-file. */
+  /** Bytes for its stdin. Default: none; a reader gets end-of-file. */
   stdin?: Stdin;
-  /** Give it a terminal of this size: stdout and stderr are then one stream. */
+  /** Run it in a terminal of this size; stdout and stderr are then one stream. */
   terminal?: TerminalSize;
   /**
-   * Wall-clock limit of the job: seconds or "1.5m". It ends the job, and the result says so (`timedOut`). Default: the
-   * template's; none for `Sandbox.start`.
+   * Wall-clock limit of the job: seconds or "1.5m". The broker kills a job that exceeds it (`timedOut` in the result).
+   * Default: the template's; none for `Sandbox.start`.
    */
   timeout?: Duration;
   /** Limits of the job. */
   limits?: Limits;
-  /** Bytes of stdout, and of stderr, that the result keeps. Default: "64M"; 0: nothing. */
+  /** Maximum size of stdout and of stderr in the result. Default: "64M"; 0: nothing. */
   keep?: Size;
 }
 
-/** The call that a command is. See `CallOptions`. */
+/** Options of the call itself. See `CallOptions`. */
 export type CallControl = Pick<CallOptions, "deadline" | "signal" | "idempotencyKey">;
 
 /** For `Sandbox.start`. */
 export interface StartOptions extends CommandOptions, CallControl {
-  /** Leave stdin open for `Process.sendStdin`, after `stdin`. Default: only that of a terminal is. */
+  /** Leave stdin open for `Process.sendStdin` after `stdin`. Default: only with a terminal. */
   stdinOpen?: boolean;
 }
 
-/** For `Sandbox.run`. */
+/** Options of `Sandbox.run`. */
 export interface RunOptions extends CommandOptions, CallControl {
-  /** Called with each line of stdout as it comes, without its line end; a promise that it gives is waited for. */
+  /** Called with each line of stdout as it arrives, without its line end. If it returns a promise, the library waits
+   * for it. */
   onStdout?: LineCallback;
   /** The same for stderr. */
   onStderr?: LineCallback;
-  /** Called with each piece of output as it comes, as bytes. */
+  /** Called with each piece of output as it arrives, as bytes. */
   onOutput?: (output: Output) => unknown;
-  /** Throw JobError unless the job exits with code 0 and no output was cut. */
+  /** Throw JobError if the exit code is not 0 or output was cut. */
   check?: boolean;
 }
 
-/** What a one-shot run needs to know about its sandbox. */
+/** Options of the sandbox of a single run. */
 export interface FreshSandbox {
   /** Name of the template. Default: "default". */
   template?: string;
   /** Network policy. Default: the template's. */
   network?: Network | NetworkPolicy;
-  /** The caller's own labels: up to 32, names up to 64 bytes, values up to 256. */
+  /** Labels: up to 32, names up to 64 bytes, values up to 256. */
   metadata?: Readonly<Record<string, string>>;
-  /** Name of the sandbox, unique among the caller's own. */
+  /** Name of the sandbox, unique among the caller's sandboxes. */
   name?: string;
-  /** The client to use. Default: one that all share, made from STOCKADE_ADDRESS and STOCKADE_TOKEN. */
+  /** The client to use. Default: `defaultClient()`, for STOCKADE_ADDRESS and STOCKADE_TOKEN. */
   client?: Client;
 }
 
@@ -97,7 +98,7 @@ export const OPTIONS = {
 
 let shared: Client | undefined;
 
-/** The client that all share who name none. It is made when it is first needed, and again when it was closed. */
+/** The client that is used when `client` is not set. It is created at its first use, and again after it was closed. */
 export function defaultClient(): Client {
   if (shared === undefined || shared.closed) {
     shared = new Client();
@@ -208,17 +209,17 @@ export async function finish(
   }
 }
 
-/** For `run`. */
+/** Options of `run`. */
 export interface OneShotOptions extends RunOptions, FreshSandbox {}
 
-/** For `start`. */
+/** Options of `start`. */
 export interface OneShotStartOptions extends StartOptions, FreshSandbox {}
 
 /**
- * One job in a fresh sandbox that is destroyed after it. `args` is the program and its arguments. A job that ends badly
- * is no error: its result says so. Rejects with InvalidArgumentError (a field or a limit is out of its bounds),
- * ResourceExhaustedError (a quota is used up), CancelledError, DeadlineExceededError, ConnectionLostError (the broker
- * then cancels the job; it is not begun again), and JobError with `check`.
+ * Runs one job in a fresh sandbox, which is destroyed afterwards. `args` is the program and its arguments. A job that
+ * fails is not an error of the call: see its result. Rejects with InvalidArgumentError (a field or a limit is out of
+ * its bounds), ResourceExhaustedError (a quota is exhausted), CancelledError, DeadlineExceededError,
+ * ConnectionLostError (the broker cancels the job; it is never run again), and JobError with `check`.
  *
  * @example
  * const r = await run(["python3", "-c", "print(6 * 7)"], { limits: { memory: "256M" }, timeout: 5 });
@@ -232,9 +233,9 @@ export async function run(args: readonly string[], options: OneShotOptions = {})
 }
 
 /**
- * One job in a fresh sandbox, as a `Process`: for streaming, stdin and terminals. It is cancelled when its reader goes
- * away. Rejects as `run` does. `stdin` of more than 1 MiB, or in pieces, is for `run`: here `Process.sendStdin` does
- * it.
+ * Starts one job in a fresh sandbox and returns a `Process`, for streaming, stdin and terminals. When its reader
+ * disconnects, the job is cancelled. Rejects like `run`. Only `run` accepts `stdin` of more than 1 MiB or in pieces;
+ * use `Process.sendStdin` here.
  */
 export async function start(args: readonly string[], options: OneShotStartOptions = {}): Promise<Process> {
   knownOptions(options, { ...OPTIONS.start, ...OPTIONS.fresh });

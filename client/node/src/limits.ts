@@ -8,16 +8,16 @@ import { badArgument, count, parseSize, wholeMilliseconds } from "./units.js";
 import type { Duration, Size } from "./units.js";
 
 /**
- * Upper bounds of a sandbox and its jobs. What is left out comes from the template. A value above the template's
- * maximum is refused with InvalidArgumentError, which names both; nothing is lowered silently. A job in a sandbox takes
- * `timeout`, `cpuTime`, `files`, `fileSize` and `output`.
+ * Limits of a sandbox and its jobs. A limit that is not set comes from the template. A value above the template's
+ * maximum is refused with InvalidArgumentError, which names both values; the broker never lowers a value silently. A
+ * job in a sandbox accepts `timeout`, `cpuTime`, `files`, `fileSize` and `output`.
  */
 export interface Limits {
-  /** Memory of the whole sandbox, its files included (they live in memory): bytes or "256M". 4 MiB to 1 TiB. */
+  /** Memory of the whole sandbox, including its files, which are kept in memory: bytes or "256M". 4 MiB to 1 TiB. */
   memory?: Size;
   /** Hard quota in CPUs, such as 0.5 or 4. 0.01 to 1,024. */
   cpus?: number;
-  /** Share against other sandboxes when CPUs are short; 100 is the usual one. 1 to 10,000. */
+  /** Share of the CPUs when all of them are busy; 100 is the default. 1 to 10,000. */
   cpuWeight?: number;
   /** CPU time of one job, user and system together: seconds or "500ms". */
   cpuTime?: Duration;
@@ -27,20 +27,20 @@ export interface Limits {
   pids?: number;
   /** Open files per process. 8 to 1,048,576. */
   files?: number;
-  /** Largest file: bytes or "1G". */
+  /** Maximum size of a file: bytes or "1G". */
   fileSize?: Size;
-  /** All files that the sandbox writes or changes: bytes or "1G". 64 KiB to 1 TiB. */
+  /** Total size of all files that the sandbox writes or changes: bytes or "1G". 64 KiB to 1 TiB. */
   disk?: Size;
-  /** Files, folders and links that the sandbox makes or changes. 64 to 100,000,000. */
+  /** Number of files, folders and links that the sandbox creates or changes. 64 to 100,000,000. */
   inodes?: number;
   /**
-   * stdout and stderr of one job together: what comes after is counted and thrown away. Bytes or "10M". Left out: as
-   * much as the job writes, unless the template has a limit.
+   * stdout and stderr of one job together; further output is counted and discarded. Bytes or "10M". Default: no limit,
+   * unless the template has one.
    */
   output?: Size;
 }
 
-/** Limits in force: sizes in bytes, times in seconds; what the broker does not limit is left out. */
+/** Limits in force: sizes in bytes, times in seconds; a limit that does not exist is not set. */
 export type LimitsInForce = { [name in keyof Limits]?: number };
 
 function cpuMillis(value: number, name: string): number {
@@ -89,7 +89,7 @@ export function limitsMessage(limits: Limits): LimitsMessage {
     const row = rows[name];
     const n = row.read(value as never, `limits.${name}`);
     if (n <= 0) {
-      throw badArgument(`limits.${name}`, "a limit is more than 0; leave it out for the template's");
+      throw badArgument(`limits.${name}`, "must be more than 0; omit it for the template's value");
     }
     fields[row.field] = row.wide ? BigInt(n) : n;
   }

@@ -18,34 +18,34 @@ import { badArgument, count, listOf, parseSize } from "./units.js";
 import type { Size } from "./units.js";
 
 /**
- * How a sandbox reaches the network: "none" (loopback only), "allowlist" (what rules allow) or "open" (everything
- * public, counted). The last two are refused where the broker cannot enforce them.
+ * Network access of a sandbox: "none" (loopback only), "allowlist" (only what rules allow) or "open" (all public
+ * addresses). The broker refuses the last two if it cannot enforce them.
  */
 export type Network = "none" | "allowlist" | "open";
 
 /**
- * A network policy. A request can only narrow its template's; what is left out comes from it.
+ * A network policy. A request may only narrow its template's policy; a field that is not set comes from it.
  *
- * Destinations are "HOST[:PORT[-PORT]][/tcp|/udp]", where HOST is a name ("example.com"), every name below one
- * ("*.example.com"), an address or a range ("192.0.2.0/24", "[2001:db8::/32]:443"). A private or other special range is
- * reached only by a range that lies within it: "0.0.0.0/0" is everything public.
+ * A destination has the form "HOST[:PORT[-PORT]][/tcp|/udp]", where HOST is a name ("example.com"), all names below a
+ * name ("*.example.com"), an address or a range ("192.0.2.0/24", "[2001:db8::/32]:443"). A range allows addresses of a
+ * private or other special range only if it lies within that range: "0.0.0.0/0" allows all public addresses.
  */
 export interface NetworkPolicy {
-  /** Default: "allowlist" where `allow` is there, else the template's. */
+  /** Default: "allowlist" if `allow` is set, else the template's mode. */
   mode?: Network;
-  /** What may be reached; with "open" which special ranges as well. */
+  /** Allowed destinations; with "open" additional ones in special ranges. */
   allow?: readonly string[];
-  /** Ports of the sandbox that its caller may connect to: 8080 or "9000-9010". */
+  /** Ports of the sandbox that the caller may connect to: 8080 or "9000-9010". */
   inbound?: readonly (number | string)[];
-  /** Bytes that may leave in its life: bytes or "1G". */
+  /** Maximum number of bytes sent during its lifetime, or text such as "1G". */
   egressBytes?: Size;
-  /** Bytes that may come in. */
+  /** Maximum number of bytes received during its lifetime. */
   ingressBytes?: Size;
-  /** Bytes per second out. */
+  /** Maximum number of bytes sent per second. */
   egressRate?: Size;
-  /** Bytes per second in. */
+  /** Maximum number of bytes received per second. */
   ingressRate?: Size;
-  /** Names that may be looked up per minute. Default: 600. */
+  /** Maximum number of DNS queries per minute. Default: 600. */
   dnsQueries?: number;
 }
 
@@ -77,7 +77,7 @@ function portsOf(text: string, name: string): PortRangeMessage {
   const first = Number(match?.[1] ?? 0);
   const last = Number(match?.[2] ?? first);
   if (first < 1 || last < first || last > PORT_MAX) {
-    throw badArgument(name, `${JSON.stringify(text)} is no port (1 to ${PORT_MAX}, or A-B)`);
+    throw badArgument(name, `${JSON.stringify(text)} is not a port (1 to ${PORT_MAX}, or A-B)`);
   }
   return create(PortRangeSchema, { first, last });
 }
@@ -100,12 +100,12 @@ function splitHost(text: string): { host: string; ports: string | undefined } {
 
 function ruleOf(text: string): RuleMessage {
   if (typeof text !== "string") {
-    throw badArgument("network.allow", `${inspect(text)} is no destination, such as "example.com:443"`);
+    throw badArgument("network.allow", `${inspect(text)} is not a destination, such as "example.com:443"`);
   }
   const protocol = /\/(tcp|udp)$/.exec(text)?.[1];
   const { host, ports } = splitHost(protocol === undefined ? text : text.slice(0, -protocol.length - 1));
   if (host === "") {
-    throw badArgument("network.allow", `${JSON.stringify(text)} is no destination, such as "example.com:443"`);
+    throw badArgument("network.allow", `${JSON.stringify(text)} is not a destination, such as "example.com:443"`);
   }
   const address = host === "host" || host.includes(":") || /^[\d./]+$/.test(host);
   return create(NetworkRuleSchema, {

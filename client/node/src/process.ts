@@ -32,7 +32,7 @@ export const STDIN_INLINE_MAX = 1024 * 1024;
 /** Reading goes on after a lost connection at most this often without anything new being read. */
 const REATTACH_MAX = 5;
 
-/** What can be written to stdin: text, bytes, or pieces of both as they come (a Readable is fine). */
+/** Input for stdin: text, bytes, or an iterable of these, such as a Readable. */
 export type Stdin =
   | string
   | Uint8Array
@@ -74,8 +74,8 @@ export interface ProcessSetup {
 }
 
 /**
- * A process in a sandbox, to iterate over for its output. Made by `Sandbox.start`, `Sandbox.attach` and `start`. As
- * `await using` it is killed at the end of the block. Its methods reject with a StockadeError.
+ * A process in a sandbox. Iterate over it to read its output. `Sandbox.start`, `Sandbox.attach` and `start` return it.
+ * With `await using` it is killed at the end of the block. Its methods reject with a StockadeError.
  */
 export class Process implements AsyncIterable<ProcessEvent>, AsyncDisposable {
   readonly #client: Client;
@@ -109,7 +109,7 @@ export class Process implements AsyncIterable<ProcessEvent>, AsyncDisposable {
     return made;
   }
 
-  /** 32 hex digits; "" where the job was refused before it began. */
+  /** 32 hex digits; "" if the job was refused before it started. */
   get id(): string {
     return this.#collector.processId;
   }
@@ -119,12 +119,12 @@ export class Process implements AsyncIterable<ProcessEvent>, AsyncDisposable {
     return this.#collector.sandboxId;
   }
 
-  /** Its process id inside the sandbox. */
+  /** Its pid inside the sandbox. */
   get pid(): number {
     return this.#collector.pid;
   }
 
-  /** There once the end was read; undefined before. */
+  /** The result; undefined until the end of the output was read. */
   get result(): RunResult | undefined {
     return this.#collector.result;
   }
@@ -149,9 +149,9 @@ export class Process implements AsyncIterable<ProcessEvent>, AsyncDisposable {
   }
 
   /**
-   * Reads whatever is left and gives the result, with what was kept of the output. Rejects with the call's
-   * StockadeError; FailedPreconditionError after detach(); DeadlineExceededError after `timeout` (seconds or "500ms"),
-   * and then the process goes on, and wait() may be called again.
+   * Reads the rest of the output and returns the result, with the output that was kept. Rejects with the call's
+   * StockadeError; with FailedPreconditionError after detach(); with DeadlineExceededError after `timeout` (seconds or
+   * "500ms"): then the process continues, and you can call wait() again.
    */
   async wait(options: { timeout?: Duration } = {}): Promise<RunResult> {
     knownOptions(options, { timeout: true });
@@ -183,8 +183,8 @@ export class Process implements AsyncIterable<ProcessEvent>, AsyncDisposable {
   }
 
   /**
-   * Writes to its stdin, or to its terminal; comes back when the broker has taken all. Waits while the queue is full
-   * (256 KiB). Rejects with FailedPreconditionError: stdin is closed, or the job ended.
+   * Writes to its stdin or terminal; resolves when the broker has accepted all bytes. Waits while the queue is full
+   * (256 KiB). Rejects with FailedPreconditionError if stdin is closed or the job has ended.
    */
   async sendStdin(data: string | Uint8Array, options: CallOptions = {}): Promise<void> {
     const bytes = typeof data === "string" ? encoder.encode(data) : data;
@@ -197,16 +197,16 @@ export class Process implements AsyncIterable<ProcessEvent>, AsyncDisposable {
   }
 
   /**
-   * Ends its stdin, after what was written. On a terminal: sends end-of-file (^D). Rejects with NotFoundError when it
-   * ended a while ago.
+   * Closes its stdin after the bytes that were written. On a terminal: sends end-of-file (^D). Rejects with
+   * NotFoundError if it ended more than 30 s ago.
    */
   async closeStdin(options: CallOptions = {}): Promise<void> {
     await this.#client.unary(ProcessService.method.closeInput, { processId: this.id }, options);
   }
 
   /**
-   * Sends a signal ("SIGTERM" unless another is named) to its main process; with `group` to the whole process group.
-   * Rejects with NotFoundError or FailedPreconditionError when it is over.
+   * Sends a signal (default: "SIGTERM") to its main process, or with `group` to its process group. Rejects with
+   * NotFoundError or FailedPreconditionError if it has ended.
    */
   async signal(
     signal: NodeJS.Signals | number = "SIGTERM",
@@ -218,7 +218,7 @@ export class Process implements AsyncIterable<ProcessEvent>, AsyncDisposable {
   }
 
   /**
-   * SIGKILL to its process group. Nothing happens when it is over already. Rejects with UnavailableError when the
+   * Kills its process group with SIGKILL. Does nothing if it has ended already. Rejects with UnavailableError if the
    * broker cannot be reached.
    */
   async kill(): Promise<void> {
@@ -234,14 +234,14 @@ export class Process implements AsyncIterable<ProcessEvent>, AsyncDisposable {
     }
   }
 
-  /** Changes the size of its terminal. Rejects with FailedPreconditionError when it has none. */
+  /** Changes the size of its terminal. Rejects with FailedPreconditionError if it has no terminal. */
   async resize(rows: number, columns: number, options: CallOptions = {}): Promise<void> {
     const request = { processId: this.id, size: { rows, columns } };
     await this.#client.unary(ProcessService.method.resize, request, options);
   }
 
   /**
-   * Stops reading. A process in a sandbox goes on, and `Sandbox.attach` finds it again by its id; a one-shot run is
+   * Stops reading. A process in a sandbox keeps running, and `Sandbox.attach` finds it again by its id; a single run is
    * cancelled.
    */
   detach(): void {

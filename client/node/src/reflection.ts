@@ -39,13 +39,13 @@ export interface MethodInfo {
   input: string;
   /** Full name of the response's message. */
   output: string;
-  /** It answers with a stream. */
+  /** True if it returns a stream. */
   streaming: boolean;
 }
 
 /**
- * The broker's own schema. Requests and responses are JSON as protobuf maps it: names in lowerCamelCase, 64-bit numbers
- * as text, bytes in base64.
+ * The broker's schema. Requests and responses are in protobuf's JSON form: names in lowerCamelCase, 64-bit numbers as
+ * text, bytes in base64.
  *
  * @example
  * const schema = await Schema.of(client);
@@ -60,7 +60,7 @@ export class Schema {
     this.#registry = registry;
   }
 
-  /** Asks the broker for its schema. ProtocolError: what it sent is none. */
+  /** Requests the broker's schema. Rejects with ProtocolError if the response is not a schema. */
   static async of(client: Client, options: CallOptions = {}): Promise<Schema> {
     const answer = await client.unary(ReflectionService.method.getFileDescriptorSet, {}, options);
     return new Schema(client, Schema.#read(answer.fileDescriptorSet));
@@ -95,8 +95,8 @@ export class Schema {
   }
 
   /**
-   * Calls a unary method. UnimplementedError: the schema has no such method. InvalidArgumentError: the request does not
-   * fit its message. Otherwise as `Client.unary`.
+   * Calls a unary method. Rejects with UnimplementedError if the schema does not have the method, InvalidArgumentError
+   * if the request does not fit its message, and like `Client.unary`.
    */
   async call(path: string, request: JsonValue = {}, options: CallOptions = {}): Promise<JsonValue> {
     const method = this.method(path);
@@ -107,7 +107,7 @@ export class Schema {
     return toJson(method.output, answer, { registry: this.#registry });
   }
 
-  /** Calls a method that answers with a stream. Errors as those of `call`. */
+  /** Calls a method that returns a stream. Rejects like `call`. */
   async *stream(path: string, request: JsonValue = {}, options: CallOptions = {}): AsyncGenerator<JsonValue, void> {
     const method = this.method(path);
     if (!isStream(method)) {
@@ -120,7 +120,7 @@ export class Schema {
 
   /**
    * The descriptor of a method, for `Client.unary` and `Client.stream` with messages instead of JSON. Throws
-   * UnimplementedError where the schema has no such method.
+   * UnimplementedError if the schema does not have the method.
    */
   method(path: string): DescMethod {
     const [, service, name] = /^\/?([^/]+)\/([^/]+)$/.exec(path) ?? [];

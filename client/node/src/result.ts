@@ -13,9 +13,10 @@ import type {
 import type { Record as RecordMessage } from "./gen/stockade/v1/record_pb.js";
 
 /**
- * How a job ended: it "exited" by itself; it was "signaled"; a "limit" ended it; policy "refused" it; the broker
- * "failed" (the job may have run in part); it could "not_executed" be; it was "cancelled" or its sandbox deleted.
- * "unknown": this library is older than the broker.
+ * How a job ended. "exited": the main process exited; "signaled": a signal ended it; "limit": a limit ended it;
+ * "refused": a policy refused it; "failed": Stockade failed (the job may have run partly); "not_executed": the program
+ * could not be executed; "cancelled": the caller cancelled it, or its sandbox was deleted; "unknown": an outcome that
+ * this library does not know.
  */
 export type Outcome =
   | "unknown"
@@ -37,13 +38,13 @@ const outcomes: Readonly<Record<number, Outcome>> = {
   [OutcomeNumber.CANCELLED]: "cancelled",
 };
 
-/** One measured figure, in the unit that the protocol has for it (the end of its name says it). */
+/** One measured figure, in the unit at the end of its name in the protocol. */
 export interface Figure {
   /** The value. */
   value: number;
-  /** Where it was read: the kernel's cgroup files, wait4(2), or the broker's own clock and counters. */
+  /** Source: the kernel's cgroup files, wait4(2), or the broker's own clock and counters. */
   source: "cgroup" | "rusage" | "broker";
-  /** Whose use it counts: this job's alone, or that of every job of the sandbox; undefined: not said. */
+  /** What it covers: this job alone, or all jobs of the sandbox; undefined: unknown. */
   scope: "job" | "sandbox" | undefined;
 }
 
@@ -58,13 +59,14 @@ const scopes: Readonly<Record<number, Figure["scope"]>> = {
   [FigureScope.SANDBOX]: "sandbox",
 };
 
-/** What a job used. Times are seconds, sizes bytes. What the host cannot give is undefined; `unknown` says why. */
+/** The resources that a job used. Times are in seconds, sizes in bytes. A figure that the host cannot provide is
+ * undefined; `unknown` has the reason. */
 export interface Bill {
-  /** From start of the main process to its end, seconds. */
+  /** Time from the start of the main process to its end, seconds. */
   wallTime: number | undefined;
-  /** From the request's arrival until a sandbox was there, seconds. */
+  /** Time from the arrival of the request until a sandbox was available, seconds. */
   queueTime: number | undefined;
-  /** From then until the main process started, seconds. */
+  /** Time from then until the main process started, seconds. */
   setupTime: number | undefined;
   /** CPU time, user and system together, seconds. */
   cpuTime: number | undefined;
@@ -72,9 +74,9 @@ export interface Bill {
   cpuUser: number | undefined;
   /** CPU time in the kernel, seconds. */
   cpuSystem: number | undefined;
-  /** Time that the CPU quota kept it from running, seconds. */
+  /** Time that it waited because of its CPU quota, seconds. */
   throttledTime: number | undefined;
-  /** Most memory at any one time, bytes. */
+  /** Peak memory, bytes. */
   memoryPeak: number | undefined;
   /** Page faults served without I/O. */
   faultsMinor: number | undefined;
@@ -88,31 +90,32 @@ export interface Bill {
   ioReadOps: number | undefined;
   /** Writes to block devices. */
   ioWriteOps: number | undefined;
-  /** Most processes and threads at any one time. */
+  /** Peak number of processes and threads. */
   pidsPeak: number | undefined;
-  /** Context switches because it waited for something. */
+  /** Voluntary context switches: a task waited. */
   switchesVoluntary: number | undefined;
-  /** Context switches because it was preempted. */
+  /** Involuntary context switches: a task was preempted. */
   switchesInvoluntary: number | undefined;
-  /** Bytes that it wrote to stdout and stderr. */
+  /** Number of bytes that it wrote to stdout and stderr. */
   output: number | undefined;
-  /** Of those, bytes that were thrown away by the limit on output. */
+  /** The number of these bytes that the output limit discarded. */
   outputCut: number | undefined;
-  /** Every known figure as it came, by the protocol's name ("cpu_user_ns"). */
+  /** Every known figure by its name in the protocol ("cpu_user_ns"). */
   figures: Readonly<Record<string, Figure>>;
-  /** One line per figure that this host cannot give, such as "io_read_bytes: no io controller". */
+  /** One line per figure that this host cannot provide, such as "io_read_bytes: no io controller". */
   unknown: readonly string[];
 }
 
-/** A limit that was reached. Not every one ends the job: output is cut, processes get EAGAIN, files ENOSPC. */
+/** A limit that was reached. Not every limit ends the job: output is discarded, fork fails with EAGAIN, a write fails
+ * with ENOSPC. */
 export interface LimitHit {
   /** The limit's name in the protocol, such as "memory_bytes". */
   name: string;
-  /** Its value, in the unit that the name ends with. */
+  /** Its value, in the unit at the end of its name. */
   value: number;
-  /** How far over, in the same unit; or how often it was denied, where `count` is true. */
+  /** The amount beyond the value, in the same unit, or the number of refusals if `count` is true. */
   over: number;
-  /** `over` counts denials. */
+  /** `over` counts refusals. */
   count: boolean;
 }
 
@@ -221,40 +224,41 @@ function shortened(args: readonly string[]): string {
 
 const nothingKept: KeptOutput = { stdout: new Uint8Array(0), stderr: new Uint8Array(0), missing: 0, cut: 0 };
 
-/** What became of a job. That it ended badly is no error of the call: see `outcome`, `ok` and `check()`. */
+/** The result of a job. A job that fails is not an error of the call: see `outcome`, `ok` and `check()`. */
 export class RunResult {
   /** How it ended. */
   readonly outcome: Outcome;
-  /** 0 to 255 where it exited by itself, or could not be executed (126, 127); undefined otherwise. */
+  /** 0 to 255 if it exited or could not be executed (126, 127); otherwise undefined. */
   readonly exitCode: number | undefined;
   /** Number of the signal that ended it, or undefined. */
   readonly signal: number | undefined;
-  /** A sentence where it did not simply exit; else "". */
+  /** One sentence if it did not simply exit; else "". */
   readonly reason: string;
   /** What it used. */
   readonly bill: Bill;
-  /** The limit that ended it, or the first that was reached. */
+  /** The limit that ended it, or the first limit that it reached. */
   readonly limitHit: LimitHit | undefined;
-  /** Further limits that were reached. */
+  /** Further limits that it reached. */
   readonly limitsAlsoHit: readonly LimitHit[];
-  /** What the kernel saw (record.proto); undefined where the broker sent none. */
+  /** The kernel's record (record.proto); undefined if the broker sent none. */
   readonly record: RecordMessage | undefined;
-  /** What it wrote to stdout (with a terminal: all that it wrote), as far as it was kept. */
+  /** Its stdout (with a terminal: all of its output), as far as it was kept. */
   readonly stdoutBytes: Uint8Array;
-  /** What it wrote to stderr, as far as it was kept. */
+  /** Its stderr, as far as it was kept. */
   readonly stderrBytes: Uint8Array;
-  /** Bytes of output that are missing above: cut by a limit, lost while nobody read, or not kept here. */
+  /** Number of bytes of output that are missing above: cut by a limit, lost because they were not read in time, or not
+   * kept here. */
   readonly outputMissing: number;
   /**
-   * Of those, bytes that were cut: nobody was given them, and nobody said (`keep: 0`) that they are not wanted. A job
-   * whose output was cut is no success.
+   * The number of these bytes that were cut: the program did not receive them, and did not decline them with `keep: 0`.
+   * A job with cut output does not count as a success.
    */
   readonly outputCut: number;
-  /** The command, where this program started it; empty after `attach`, and in a list. */
+  /** The command, if this program started it; empty after `attach`, and in a list. */
   readonly args: readonly string[];
-  /** Id of the process, 32 lower-case hex digits; "" where it never started, and in a list. */
+  /** Id of the process, 32 lower-case hex digits; "" if it never started, and in a list. */
   readonly processId: string;
-  /** Id of the sandbox that it ran in; the same holds. */
+  /** Id of the sandbox that it ran in; "" in the same cases. */
   readonly sandboxId: string;
 
   constructor(message: ResultMessage, kept: KeptOutput = nothingKept, job: JobIdentity = unnamed) {
@@ -276,27 +280,27 @@ export class RunResult {
     this.sandboxId = job.sandboxId;
   }
 
-  /** `stdoutBytes` as text; what is no UTF-8 becomes U+FFFD. */
+  /** `stdoutBytes` as text; invalid UTF-8 is replaced by U+FFFD. */
   get stdout(): string {
     return new TextDecoder().decode(this.stdoutBytes);
   }
 
-  /** `stderrBytes` as text; what is no UTF-8 becomes U+FFFD. */
+  /** `stderrBytes` as text; invalid UTF-8 is replaced by U+FFFD. */
   get stderr(): string {
     return new TextDecoder().decode(this.stderrBytes);
   }
 
-  /** It exited with code 0, and no output was cut. */
+  /** True if it exited with code 0 and no output was cut. */
   get ok(): boolean {
     return this.outcome === "exited" && this.exitCode === 0 && this.outputCut === 0;
   }
 
-  /** Its wall-clock limit (`timeout` of `run`) ended it. */
+  /** True if its wall-clock limit (`timeout` of `run`) ended it. */
   get timedOut(): boolean {
     return this.outcome === "limit" && this.limitHit?.name === "wall_ms";
   }
 
-  /** Gives itself when it is `ok`, else throws JobError. */
+  /** Returns the result itself if it is `ok`, else throws JobError. */
   check(): this {
     if (!this.ok) {
       throw new JobError(this);
@@ -331,13 +335,13 @@ export class RunResult {
   }
 }
 
-/** A job failed, or its output was cut, and the caller asked for that (`check`). Code ABORTED. */
+/** A job failed, or its output was cut, and the call had `check`. Code ABORTED. */
 export class JobError extends StockadeError {
   /** The job's result: outcome, exit code, limit, output, bill. */
   readonly result: RunResult;
-  /** The command; empty where another program started it. */
+  /** The command; empty if another program started it. */
   readonly command: readonly string[];
-  /** The end of what it wrote to stderr: its last 20 lines, of at most 2,000 characters. */
+  /** The end of its stderr: the last 20 lines, at most 2,000 characters. */
   readonly stderr: string;
 
   constructor(result: RunResult) {

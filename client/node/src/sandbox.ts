@@ -33,23 +33,23 @@ import { RunResult } from "./result.js";
 import { badArgument, knownOptions, lifetimeMs, textsOf } from "./units.js";
 import type { Duration, Size } from "./units.js";
 
-/** For `Sandbox.create`. */
+/** Options of `Sandbox.create`. */
 export interface CreateOptions extends FreshSandbox, CallControl {
-  /** Time until it is deleted: seconds or "10m". Default: the broker's own (5 minutes). At most 30 days. */
+  /** Time to live: seconds or "10m". Default: the broker's default (5 minutes). At most 30 days. */
   ttl?: Duration;
   /** Limits of the sandbox and its jobs. */
   limits?: Limits;
 }
 
-/** A sandbox as the broker tells it. */
+/** A sandbox, as the broker describes it. */
 export interface SandboxInfo {
   /** 32 lower-case hex digits. */
   id: string;
-  /** The template that it was made from. */
+  /** The template that it was created from. */
   template: string;
-  /** The name that the caller gave, or "". */
+  /** Its name, or "". */
   name: string;
-  /** What it does. */
+  /** Its state. */
   state: "running" | "paused" | "deleting" | "unknown";
   /** Limits in force: bytes and seconds. */
   limits: LimitsInForce;
@@ -57,33 +57,33 @@ export interface SandboxInfo {
   network: Network | "unknown";
   /** The network policy in force. */
   policy: NetworkPolicy;
-  /** The caller's own labels. */
+  /** Labels that the caller chose. */
   metadata: Readonly<Record<string, string>>;
-  /** When it was made. */
+  /** Time of its creation. */
   created: Date;
-  /** When it will be deleted. */
+  /** Time at which the broker deletes it. */
   expires: Date;
-  /** Jobs that run in it. */
+  /** Number of jobs that run in it. */
   processes: number;
 }
 
-/** A process as the broker tells it: one that runs, or one that ended a short while ago. */
+/** A process, as the broker describes it: a running one, or one that ended recently. */
 export interface ProcessInfo {
   /** 32 lower-case hex digits; `Sandbox.attach` takes it. */
   id: string;
   /** The sandbox that it runs in. */
   sandboxId: string;
-  /** Its process id inside the sandbox. */
+  /** Its pid inside the sandbox. */
   pid: number;
-  /** Its arguments, cut after 16 of them and 256 bytes each. */
+  /** Its first 16 arguments, each truncated to 256 bytes. */
   args: readonly string[];
   /** When it started. */
   started: Date;
-  /** There when it is over. */
+  /** Its result, if it has ended. */
   result: RunResult | undefined;
   /** Bytes of output so far. */
   output: number;
-  /** It has a terminal. */
+  /** True if it has a terminal. */
   terminal: boolean;
 }
 
@@ -134,8 +134,8 @@ function processInfo(message: ProcessMessage): ProcessInfo {
 }
 
 /**
- * A sandbox that is kept until it is deleted or its time is over; with `await using` it is deleted at the end of the
- * block. Its methods reject with a StockadeError.
+ * A sandbox that exists until it is deleted or its time to live ends; with `await using` it is deleted at the end of
+ * the block. Its methods reject with a StockadeError.
  *
  * @example
  * await using sbx = await Sandbox.create({ template: "python", ttl: 300 });
@@ -151,8 +151,8 @@ export class Sandbox implements AsyncDisposable {
   }
 
   /**
-   * Makes a sandbox, or takes a ready one; it runs when this resolves. Rejects with InvalidArgumentError,
-   * AlreadyExistsError (the name is taken) and ResourceExhaustedError (too many sandboxes).
+   * Creates a sandbox, or takes a ready one; it is running when this resolves. Rejects with InvalidArgumentError,
+   * AlreadyExistsError (the name is in use) and ResourceExhaustedError (too many sandboxes).
    */
   static async create(options: CreateOptions = {}): Promise<Sandbox> {
     needTtl(options);
@@ -170,7 +170,7 @@ export class Sandbox implements AsyncDisposable {
     return new Sandbox(client, sandboxInfo(sandbox));
   }
 
-  /** A sandbox that is there already, by its id or name. Rejects with NotFoundError. */
+  /** Finds an existing sandbox by its id or name. Rejects with NotFoundError. */
   static async connect(id: string, options: { client?: Client } & CallControl = {}): Promise<Sandbox> {
     knownOptions(options, { ...OPTIONS.control, client: true });
     const client = options.client ?? defaultClient();
@@ -180,7 +180,7 @@ export class Sandbox implements AsyncDisposable {
 
   /**
    * The caller's sandboxes, oldest first; with `metadata` only those that have all of these labels. Rejects with
-   * UnavailableError when the broker cannot be reached.
+   * UnavailableError if the broker cannot be reached.
    */
   static async *list(
     options: { client?: Client; metadata?: Readonly<Record<string, string>> } & CallControl = {},
@@ -201,7 +201,7 @@ export class Sandbox implements AsyncDisposable {
     return this.#info.id;
   }
 
-  /** What the broker told last; `refresh()` asks again. */
+  /** The last state that the broker sent; `refresh()` requests it again. */
   get info(): SandboxInfo {
     return this.#info;
   }
@@ -212,16 +212,16 @@ export class Sandbox implements AsyncDisposable {
     return `<Sandbox ${id}${name === "" ? "" : ` ${inspect(name)}`} ${state}>`;
   }
 
-  /** Asks the broker how the sandbox is. Rejects with NotFoundError when it is gone. */
+  /** Requests the current state of the sandbox. Rejects with NotFoundError if it does not exist any more. */
   async refresh(options: CallControl = {}): Promise<SandboxInfo> {
     const { sandbox } = await this.#client.unary(SandboxService.method.get, { id: this.id }, controlOnly(options));
     return this.#take(sandbox);
   }
 
   /**
-   * Runs a command and waits for its end. A job that ends badly is no error: its result says so. Given up (`signal`,
-   * `deadline`, a callback that throws), it is killed. Rejects with FailedPreconditionError (paused), NotFoundError
-   * (deleted), and as the function `run` does.
+   * Runs a command and waits for its end. A job that fails is not an error of the call: see its result. If the call is
+   * cancelled (`signal`, `deadline`, a callback that throws), the command is killed. Rejects with
+   * FailedPreconditionError (paused), NotFoundError (deleted), and like the function `run`.
    */
   async run(args: readonly string[], options: RunOptions = {}): Promise<RunResult> {
     knownOptions(options, OPTIONS.run);
@@ -231,9 +231,9 @@ export class Sandbox implements AsyncDisposable {
   }
 
   /**
-   * Starts a command and comes back when it runs. It goes on when this program ends; `attach` finds it again. It lives
-   * as long as its sandbox unless a `timeout` or `limits`, here or of `create`, say otherwise. When the connection is
-   * lost, reading goes on after the last byte that was seen. Rejects as `run` does.
+   * Starts a command and resolves when it runs. It keeps running when this program ends; `attach` finds it again. It
+   * runs as long as its sandbox unless `timeout` or `limits`, here or in `create`, set a limit. After a lost
+   * connection, reading continues after the last byte that was received. Rejects like `run`.
    */
   async start(args: readonly string[], options: StartOptions = {}): Promise<Process> {
     knownOptions(options, OPTIONS.start);
@@ -242,8 +242,8 @@ export class Sandbox implements AsyncDisposable {
   }
 
   /**
-   * A process that runs in a sandbox, or ended less than 30 s ago, by its id. `offset`: first byte of output that is
-   * wanted; what is no longer kept comes as a gap. Rejects with NotFoundError.
+   * A process that runs in a sandbox, or ended less than 30 s ago, by its id. `offset`: offset of the first byte to
+   * read; a gap reports bytes that are no longer kept. Rejects with NotFoundError.
    */
   async attach(processId: string, options: CallControl & { offset?: number; keep?: Size } = {}): Promise<Process> {
     knownOptions(options, { ...OPTIONS.control, offset: true, keep: true });
@@ -259,9 +259,9 @@ export class Sandbox implements AsyncDisposable {
   }
 
   /**
-   * Listens on this machine's loopback, and carries each connection to a port of the sandbox, which its policy's
-   * `inbound` has to name. Rejects with PermissionDeniedError (the policy lets nobody in at that port),
-   * InvalidArgumentError (no port, or no address of the loopback), and the system's error when the local port is taken.
+   * Listens on this machine's loopback interface, and forwards each connection to a port of the sandbox, which its
+   * policy's `inbound` must list. Rejects with PermissionDeniedError (the policy does not list the port),
+   * InvalidArgumentError (not a port, or not a loopback address), and the system's error if the local port is in use.
    */
   async forward(port: number, options: ForwardOptions = {}): Promise<Forward> {
     knownOptions(options, { localPort: true, host: true, onError: true });
@@ -278,8 +278,8 @@ export class Sandbox implements AsyncDisposable {
   }
 
   /**
-   * Its processes, oldest first: those that run and those that `attach` still finds. Rejects with NotFoundError when
-   * the sandbox is gone.
+   * Its processes, oldest first: running ones, and ended ones that `attach` still finds. Rejects with NotFoundError if
+   * the sandbox does not exist any more.
    */
   async *processes(options: CallControl = {}): AsyncGenerator<ProcessInfo, void, undefined> {
     let pageToken = "";
@@ -292,10 +292,10 @@ export class Sandbox implements AsyncDisposable {
   }
 
   /**
-   * Sets the time until it is deleted, from now on, and labels (one with the value "" is removed), and gives it another
-   * network policy, whole: that holds at once, and cuts connections that it forbids. Rejects with NotFoundError when it
-   * is gone, InvalidArgumentError when a value is out of its bounds, FailedPreconditionError when the policy is wider
-   * than its template's.
+   * Changes the time to live (from now on), labels (the value "" removes a label) and the network policy. A policy
+   * replaces the whole old one; connections that it forbids are closed. Rejects with NotFoundError if the sandbox does
+   * not exist any more, InvalidArgumentError if a value is out of its bounds, FailedPreconditionError if the policy is
+   * wider than its template's.
    */
   async update(
     changes: {
@@ -317,21 +317,21 @@ export class Sandbox implements AsyncDisposable {
     return this.#take(sandbox);
   }
 
-  /** Freezes every process in it. Rejects with FailedPreconditionError when it does not run. */
+  /** Freezes every process in it. Rejects with FailedPreconditionError if it is not running. */
   async pause(options: CallControl = {}): Promise<SandboxInfo> {
     const { sandbox } = await this.#client.unary(SandboxService.method.pause, { id: this.id }, controlOnly(options));
     return this.#take(sandbox);
   }
 
-  /** Lets it go on. Rejects with FailedPreconditionError when it is not paused. */
+  /** Resumes it. Rejects with FailedPreconditionError if it is not paused. */
   async resume(options: CallControl = {}): Promise<SandboxInfo> {
     const { sandbox } = await this.#client.unary(SandboxService.method.resume, { id: this.id }, controlOnly(options));
     return this.#take(sandbox);
   }
 
   /**
-   * Ends every job in it and removes it; nothing of it is left on the host when this resolves. Nothing happens when it
-   * is gone already. Rejects with UnavailableError when the broker cannot be reached.
+   * Kills every job in it and removes it; nothing of it is left on the host when this resolves. Does nothing if it does
+   * not exist any more. Rejects with UnavailableError if the broker cannot be reached.
    */
   async delete(options: CallControl = {}): Promise<void> {
     try {

@@ -39,7 +39,7 @@ function asError(e: unknown): Error {
   return e instanceof Error ? e : new Error(String(e));
 }
 
-/** Messages of a stream, in order. One reader at a time; leaving the loop gives the call up. */
+/** Messages of a stream, in order. One reader at a time; leaving the loop cancels the call. */
 export class MessageStream<T> implements AsyncIterableIterator<T, undefined> {
   readonly #setup: StreamSetup<T>;
   readonly #window = CREDIT_DEFAULT;
@@ -84,13 +84,13 @@ export class MessageStream<T> implements AsyncIterableIterator<T, undefined> {
     return new Promise((resolve, reject) => this.#waiters.push({ resolve, reject }));
   }
 
-  /** Gives the call up; what has not been read is dropped. Never rejects. */
+  /** Cancels the call and discards unread messages. Never rejects. */
   return(): Promise<IteratorResult<T, undefined>> {
     this.cancel();
     return Promise.resolve({ done: true, value: undefined });
   }
 
-  /** Gives the call up. Whoever reads sees the stream end. */
+  /** Cancels the call. The reader gets the end of the stream. */
   cancel(): void {
     this.#giveUp();
     this.#queue = [];

@@ -16,39 +16,39 @@ import type {
 import { defaultClient } from "./jobs.js";
 import { badArgument } from "./units.js";
 
-/** Which events are wanted; all that is left out is any. */
+/** Selects events; an option that is not set selects all. */
 export interface EventOptions extends CallOptions {
-  /** The client; left out, the default one. */
+  /** The client. Default: `defaultClient()`. */
   client?: Client;
-  /** Only of these sandboxes, by id. */
+  /** Only events of these sandboxes, by id. */
   sandboxes?: readonly string[];
-  /** Only of this job, by id. */
+  /** Only events of this job, by id. */
   process?: string;
-  /** Only of these kinds, such as "denied" or "exec". */
+  /** Only events of these kinds, such as "denied" or "exec". */
   kinds?: readonly string[];
-  /** Only what is at least this grave: "info", "notice", "warning", "critical". */
+  /** Only events of this severity or higher: "info", "notice", "warning", "critical". */
   severity?: string;
-  /** Of another caller, such as "uid:1000", or "*" for all: for root. */
+  /** Another caller, such as "uid:1000", or "*" for all callers; requires root. */
   tenant?: string;
-  /** Begin with this event, as far as it is kept; left out: with what is new. */
+  /** Start with this event, if it is still kept. Default: only new events. */
   fromSequence?: bigint | number;
-  /** Of which life of the broker that number is (Event.instance); left out: of this one. */
+  /** The run of the broker that the number belongs to (Event.instance). Default: the current one. */
   instance?: string;
-  /** End with the last event that has happened by now. */
+  /** End after the last event that has happened so far. */
   keptOnly?: boolean;
-  /** Go on when the connection breaks or the broker is started anew; left out: yes, but for keptOnly. */
+  /** Continue when the connection breaks or the broker is restarted. Default: true, except with keptOnly. */
   reconnect?: boolean;
-  /** Called where events are missing, with which. Its reason is "restarted" where the broker was. */
+  /** Called for missing events. The reason is "restarted" if the broker was restarted. */
   onGap?: (gap: Gap) => void;
 }
 
-/** Whose use is wanted. */
+/** Selects sandboxes. */
 export interface UsageOptions extends CallOptions {
-  /** The client; left out, the default one. */
+  /** The client. Default: `defaultClient()`. */
   client?: Client;
-  /** Only of this sandbox, by id or name; nothing comes where there is none such. */
+  /** Only this sandbox, by id or name; the result is empty if it does not exist. */
   sandbox?: string;
-  /** Of another caller, such as "uid:1000", or "*" for all: for root. */
+  /** Another caller, such as "uid:1000", or "*" for all callers; requires root. */
   tenant?: string;
 }
 
@@ -94,9 +94,9 @@ async function pause(at: Cursor, signal: AbortSignal | undefined): Promise<void>
 }
 
 /**
- * Events of sandboxes as they happen (telemetry_service.proto). Leaving the loop ends the subscription. It goes on when
- * the connection breaks or the broker is started anew, for as long as it takes, unless `reconnect` is false: then it
- * rejects with UnavailableError. It rejects with InvalidArgumentError for a kind or severity that is none.
+ * Events of sandboxes as they happen (telemetry_service.proto). Leaving the loop ends the subscription. It continues
+ * when the connection breaks or the broker is restarted, without a timeout, unless `reconnect` is false: then it
+ * rejects with UnavailableError. It rejects with InvalidArgumentError for an unknown kind or severity.
  */
 export async function* events(options: EventOptions = {}): AsyncGenerator<Event, void, undefined> {
   const { client = defaultClient(), onGap, reconnect = true, ...wanted } = options;
@@ -133,8 +133,9 @@ export async function* events(options: EventOptions = {}): AsyncGenerator<Event,
 }
 
 /**
- * What sandboxes use now: CPU, memory, network, pressure. A rate is what two of these (`Usage` of
- * telemetry_service.proto) differ by. Rejects with UnavailableError when the broker cannot be reached.
+ * The current resource use of sandboxes: CPU, memory, network, pressure. Most fields (`Usage` in
+ * telemetry_service.proto) are totals; compute a rate from the difference of two. Rejects with UnavailableError if the
+ * broker cannot be reached.
  */
 export async function* usage(options: UsageOptions = {}): AsyncGenerator<Usage, void, undefined> {
   const { client = defaultClient(), sandbox = "", tenant = "", ...call } = options;
@@ -148,8 +149,8 @@ export async function* usage(options: UsageOptions = {}): AsyncGenerator<Usage, 
 }
 
 /**
- * What the kernel saw of a job, while it runs and after it. `process`: its id, or the beginning of it; "": the caller's
- * job that ended last. Rejects with NotFoundError when it is no longer kept.
+ * The kernel's record of a job, while it runs and after it ended. `process`: its id, or the first digits of it; "": the
+ * caller's job that ended last. Rejects with NotFoundError if the record is no longer kept.
  */
 export async function record(
   process = "",

@@ -6,32 +6,32 @@ import type { Socket } from "node:net";
 import { BrokerUnreachableError, Code, InvalidArgumentError } from "./errors.js";
 import type { Framing } from "./frame.js";
 
-/** What a transport tells. `onClose` is called once; nothing is called after it. */
+/** Callbacks of a transport. `onClose` is called once, and last. */
 export interface TransportEvents {
-  /** Bytes came; where the transport has messages of its own (framing "message"), exactly one. */
+  /** Bytes arrived; with the framing "message", exactly one message. */
   onData: (chunk: Uint8Array) => void;
-  /** The connection is over; `error` says why, where it was not the peer's orderly end. */
+  /** The connection is closed; `error` is the reason, unless the peer closed it normally. */
   onClose: (error: Error | undefined) => void;
 }
 
 /** An open connection. */
 export interface Transport {
-  /** How messages are kept apart on it. */
+  /** How messages are separated on it. */
   readonly framing: Framing;
-  /** Takes bytes; they are sent in order. Never blocks and never throws. */
+  /** Sends bytes, in order. Never blocks and never throws. */
   write(bytes: Uint8Array): void;
-  /** Ends the connection now; onClose follows. */
+  /** Closes the connection now; onClose follows. */
   close(): void;
   /** True: an open connection keeps the program running. */
   keepAlive(on: boolean): void;
 }
 
 /**
- * Opens a connection to an address. Rejects with BrokerUnreachableError when nobody answers, and when `signal` fires.
+ * Opens a connection to an address. Rejects with BrokerUnreachableError if nothing answers, or `signal` is aborted.
  */
 export type Dial = (address: string, events: TransportEvents, signal: AbortSignal) => Promise<Transport>;
 
-/** Where the broker is. */
+/** Address of the broker. */
 export type Address =
   | { framing: "ipc"; path: string }
   | { framing: "tcp"; host: string; port: number };

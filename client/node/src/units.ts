@@ -76,7 +76,7 @@ export function wholeMilliseconds(value: Duration, name: string): number {
 export function lifetimeMs(value: Duration | undefined): bigint {
   const ms = value === undefined ? 0 : wholeMilliseconds(value, "ttl");
   if (ms === 0 && value !== undefined) {
-    throw badArgument("ttl", "more than 0; leave it out for the usual one");
+    throw badArgument("ttl", "must be more than 0; omit it for the default");
   }
   return BigInt(ms);
 }

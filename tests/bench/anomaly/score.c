@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../../bpf/watch.h"
+#include "bpf/watch.h"
 #include "record.h"
 #include "score.h"
 

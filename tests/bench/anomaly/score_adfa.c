@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "../../../bpf/watch.h"
+#include "bpf/watch.h"
 #include "score.h"
 
 enum { PATH_BYTES = 4096, NUMBERS_MAX = 1000000 };

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../../bpf/watch.h"
+#include "bpf/watch.h"
 #include "score.h"
 
 enum part { TRAIN, CALIBRATE, TEST };

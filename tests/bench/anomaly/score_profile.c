@@ -6,13 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../../bpf/watch.h"
+#include "bpf/watch.h"
 
 struct profile {
     enum variant variant;
     struct watch_profile *of[SCORE_EXES];            // NULL: not known
     bool own;                                        // files of the sandbox's own were executed
-    unsigned surprise[SCORE_EXES], runs[SCORE_EXES]; // server/anomaly_profiles.h
+    unsigned surprise[SCORE_EXES], runs[SCORE_EXES]; // server/anomaly/profiles.h
 };
 
 void

@@ -46,6 +46,45 @@ for p in list(pathlib.Path("s").iterdir()):
                  "git init -q r && cd r && for i in $(seq 900); do echo $i > f$i; done; git add -A && git commit -qm x && git gc -q"),
     "zip-rsync": (SH, "mkdir a && for i in $(seq 700); do echo $i > a/$i; done; command -v rsync >/dev/null && rsync -a a/ b/; "
                   "python3 -m zipfile -c z.zip a/ && python3 -m zipfile -e z.zip out; exit 0"),
+    "codemod-in-place": (PY, """
+import os, pathlib
+os.mkdir("s")
+for i in range(1500): pathlib.Path(f"s/f{i}.py").write_text(f"print {i}\\n")
+for p in pathlib.Path("s").iterdir(): p.write_text(p.read_text().replace("print ", "print(") + ")")
+"""),
+    "git-clone-gc": (SH, "export HOME=$PWD GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b; "
+                     "git init -q r && cd r && for i in $(seq 700); do echo $i > f$i; done && git add -A && git commit -qm x && cd .. && "
+                     "git clone -q r local && git clone -q file://$PWD/r packed && cd local && for i in $(seq 700); do echo x >> f$i; done && "
+                     "git stash -q && git stash pop -q && git commit -qam y && git checkout -q HEAD~1 && git gc -q --prune=now && git fsck 2>&1 | wc -l"),
+    "make-jobs": (SH, "mkdir m && cd m && for i in $(seq 120); do echo \"int f$i(int x) { return x + $i; }\" > f$i.c; done; "
+                  "printf 'O=$(patsubst %%.c,%%.o,$(wildcard *.c))\\nall: x.a\\nx.a: $(O)\\n\\tar rcs $@ $^\\n%%.o: %%.c\\n\\tgcc -c -o $@ $<\\nclean:\\n\\trm -f *.o *.a\\n' > Makefile; "
+                  "make -s -j 16 && make -s clean && make -s -j 16 && ls | wc -l"),
+    "tar-again": (SH, "mkdir t && for i in $(seq 2500); do echo $i > t/$i; done; tar cf t.tar t && tar xf t.tar && tar xf t.tar --overwrite && rm -r t && tar xf t.tar && ls t | wc -l"),
+    "sqlite-vacuum": (PY, """
+import sqlite3
+d = sqlite3.connect("x.db"); d.execute("create table t(a, b)")
+for i in range(400): d.execute("insert into t values(?, hex(randomblob(500)))", (i,)); d.commit()
+d.execute("delete from t where a % 2"); d.commit()
+for i in range(20): d.execute("vacuum")
+"""),
+    "npm-pack": (SH, "command -v npm >/dev/null || exit 0; export HOME=$PWD; mkdir p q && cd p && echo '{\"name\": \"p\", \"version\": \"1.0.0\"}' > package.json && mkdir l && "
+                 "for i in $(seq 1500); do echo \"module.exports = $i\" > l/$i.js; done; npm pack --silent --offline && cd ../q && npm init -y >/dev/null && "
+                 "npm install --silent --offline --no-audit ../p/p-1.0.0.tgz && ls node_modules/p/l | wc -l && rm -r node_modules && npm install --silent --offline --no-audit"),
+    "hard-links": (SH, "mkdir a && for i in $(seq 1500); do echo $i > a/$i; done; cp -al a b && rm -r a && cp -a b c && rm -r b c"),
+    "shell-forks": (SH, "n=0; for i in $(seq 2500); do x=$(echo $i); n=$((n + x)); done; echo $n; for i in $(seq 300); do expr $i + 1 >/dev/null; done"),
+    "make-check": (SH, "for i in $(seq 60); do (for j in 1 2 3 4 5 6 7 8; do (sleep 0.01; true) & done; wait); done"),
+    "servers": (PY, """
+import http.server, threading, urllib.request, socket
+for host in ("0.0.0.0", "127.0.0.1"):
+    s = http.server.ThreadingHTTPServer((host, 0), http.server.SimpleHTTPRequestHandler)
+    threading.Thread(target=s.serve_forever, daemon=True).start()
+    for i in range(50): urllib.request.urlopen(f"http://127.0.0.1:{s.server_port}/").read()
+"""),
+    "terminals": (SH, "for i in 1 2 3; do script -qc 'ls -l; stty -a; python3 -c 1' /dev/null </dev/null | wc -l; done; "
+                  "python3 -c 'import pty; pty.spawn([\"/bin/sh\", \"-c\", \"echo hello\"])' </dev/null"),
+    "own-libraries": (SH, "echo 'int f(void) { return 7; }' > f.c; echo 'int f(void); int main(void) { return f() != 7; }' > m.c; gcc -shared -fPIC -o libf.so f.c && "
+                      "gcc -o m m.c -L. -lf && LD_LIBRARY_PATH=$PWD ./m && LD_LIBRARY_PATH=$PWD python3 -c 'import ctypes; print(ctypes.CDLL(\"libf.so\").f())' && "
+                      "LD_LIBRARY_PATH=$PWD make --version >/dev/null && LD_PRELOAD=$(ls /lib/*-linux-gnu/libm.so.6) LD_LIBRARY_PATH=$PWD ./m"),
 }
 
 BENIGN = {
@@ -208,6 +247,13 @@ command -v sqlite3 >/dev/null || exit 0
 sqlite3 x.db 'create table t(a integer primary key, b text); with recursive c(n) as (select 1 union all select n+1 from c where n<'$((300 + $1 * 10))') insert into t select n, hex(n) from c; create index i on t(b); vacuum; select count(*), max(b) from t;'
 sqlite3 -csv x.db 'select * from t limit 20' > o.csv; sqlite3 x.db .dump | wc -l
 """),
+}
+
+# Attacks by their numbers alone. For `run --alarms`.
+MASSES = {
+    "rewriting": (PY, "import os\nos.mkdir('d')\nfor i in range(600): open('d/%d' % i, 'w').write('text ' * 50)\nk = os.urandom(250)\nfor i in range(600):\n    with open('d/%d' % i, 'r+b') as f: f.write(k)\n"),
+    "truncating": (PY, "import os\nos.mkdir('d')\nfor i in range(600): open('d/%d' % i, 'w').write('x')\nfor i in range(600): os.truncate('d/%d' % i, 0)\n"),
+    "relinking": (PY, "import os\nos.mkdir('d')\nfor i in range(700): open('d/%d' % i, 'w').write('x')\nfor i in range(700): os.link('d/%d' % i, 'd/%d.locked' % i); os.unlink('d/%d' % i)\n"),
 }
 
 CTYPES = """

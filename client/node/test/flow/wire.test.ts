@@ -87,7 +87,7 @@ test("nonsense, an oversize frame and half a frame from a listener are clear err
   const huge = Buffer.from("01ffffffffffffffff", "hex");
   const half = Buffer.from("010000000000000010800000010802", "hex");
   for (const [bytes, error] of [
-    [Buffer.from("HTTP/1.1 400 Bad Request\r\n\r\n"), /no Stockade broker/],
+    [Buffer.from("HTTP/1.1 400 Bad Request\r\n\r\n"), /not a Stockade broker/],
     [Buffer.concat([HELLO_REP, huge]), /at most 4194304/],
     [Buffer.concat([HELLO_REP, half]), /connection was lost/],
   ] as const) {

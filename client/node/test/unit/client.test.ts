@@ -363,7 +363,7 @@ test("a peer that is no broker is named as such", async () => {
     return transport;
   };
   const client = new Client({ address: "tcp://127.0.0.1:1", dial });
-  await assert.rejects(client.unary(infoMethod, {}), /no Stockade broker/);
+  await assert.rejects(client.unary(infoMethod, {}), /not a Stockade broker/);
 });
 
 test("over a transport with messages of its own there is no handshake and no length", async () => {

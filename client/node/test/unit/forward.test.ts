@@ -77,10 +77,10 @@ test("a host that others reach is refused, and so is a port that is none", async
 
 test("a port that the policy lacks is refused in the broker's words", async () => {
   const { sbx, client } = await made((c, id) => {
-    refuse(c, id, 7, "lets nobody in at port 89");
+    refuse(c, id, 7, "does not allow connections to port 89");
   });
   await assert.rejects(sbx.forward(89), (e) => {
-    return e instanceof errors.PermissionDeniedError && e.message.includes("at port 89");
+    return e instanceof errors.PermissionDeniedError && e.message.includes("to port 89");
   });
   await client.close();
 });

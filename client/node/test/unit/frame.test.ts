@@ -30,8 +30,9 @@ function lengthHeader(length: bigint, ipc = false): Uint8Array {
 }
 
 test("a peer that answers as another protocol than REP is refused at the first wrong byte", () => {
-  refused(() => new SpReader("tcp").push(bytes("00 53 50 00 00 30")), /no Stockade broker/);
-  refused(() => new SpReader("ipc").push(new TextEncoder().encode("HTTP/1.1 400 Bad Request")), /no Stockade broker/);
+  refused(() => new SpReader("tcp").push(bytes("00 53 50 00 00 30")), /not a Stockade broker/);
+  const http = new TextEncoder().encode("HTTP/1.1 400 Bad Request");
+  refused(() => new SpReader("ipc").push(http), /not a Stockade broker/);
 });
 
 test("lengths of 2^64-1, of one byte too many and of three bytes are refused before anything is allocated", () => {

@@ -93,7 +93,7 @@ test("events in an order that makes no sense are refused", () => {
     }, (e) => e instanceof errors.ProtocolError && why.test(e.message));
   };
   refused([output("x", 0)], /before it started/);
-  refused([started, exited(), output("x", 0)], /is over/);
+  refused([started, exited(), output("x", 0)], /has ended/);
   refused([started, { event: { case: "exited", value: {} } }], /without its result/);
   refused([{ event: { case: "started", value: { processId: "../../etc" } } }], /as the id/);
   const other: Event = { event: { case: "started", value: { processId: "0".repeat(32) } } };

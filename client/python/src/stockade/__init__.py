@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""Run the code of AI agents where it can do no harm.
+r"""Run the code of AI agents in sandboxes.
 
 >>> import stockade
 >>> stockade.run("python3", "-c", "print(6 * 7)").stdout                            # doctest: +SKIP
 '42\n'
 
-``run`` and ``start`` take a fresh sandbox for one command; ``Sandbox`` is one that the caller
-keeps. ``stockade.aio`` has the same names for asyncio. The broker is found by the variables
-``STOCKADE_ADDRESS`` and ``STOCKADE_TOKEN``.
+``run`` and ``start`` use a fresh sandbox for one command; ``Sandbox`` is a sandbox that you keep.
+``stockade.aio`` has the same names for asyncio. The environment variables ``STOCKADE_ADDRESS`` and
+``STOCKADE_TOKEN`` set the address of the broker and a token.
 """
 
 from stockade.client import Client, MessageStream, default_client, info

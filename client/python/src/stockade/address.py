@@ -90,7 +90,7 @@ def parse(text: str | None) -> Address:
         if not host or not port or parts.path or parts.query or parts.username is not None:
             raise AddressError(f"{text!r}: needs a host and a port, as in tcp://127.0.0.1:7410")
         return Address(text, ipc=False, host=host, port=port)
-    raise AddressError(f"{text!r}: none of ipc:///path, unix:/path and tcp://host:port")
+    raise AddressError(f"{text!r}: not of the form ipc:///path, unix:/path or tcp://host:port")
 
 
 def metadata(token: str | None, more: Mapping[str, str] | None) -> list[tuple[str, str]]:

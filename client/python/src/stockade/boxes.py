@@ -63,7 +63,7 @@ class Box:
 
     def __init__(self, client: Caller, info: SandboxInfo) -> None:
         self._client = client
-        #: What the broker last said about it; ``refresh`` asks again.
+        #: The last state that the broker sent; ``refresh`` requests it again.
         self.info = info
 
     def __repr__(self) -> str:
@@ -135,7 +135,7 @@ class Box:
     async def _check_port(self, port: int) -> None:
         """Let the broker refuse a port of the sandbox that nobody may connect to."""
         if not 1 <= named("port", operator.index, port) <= PORT_MAX:
-            raise ValueError(f"port={port!r}: none (1 to {PORT_MAX})")
+            raise ValueError(f"port={port!r}: not a port (1 to {PORT_MAX})")
         if not (await self._refresh()).policy.lets_in(port):
             stream = await self._client._stream(methods.FORWARD, tunnel.request(self.id, port))
             stream.cancel()  # the policy has become another one in between

@@ -64,7 +64,9 @@ def parse(link: Connection, call: Call, response: type[Response], data: bytes) -
     try:
         message.ParseFromString(data)
     except (DecodeError, ValueError):
-        error = ProtocolError(f"{call.method}: the answer is no {response.DESCRIPTOR.full_name}")
+        error = ProtocolError(
+            f"{call.method}: the response is not a {response.DESCRIPTOR.full_name}"
+        )
         link.spoilt(error)
         raise error from None
     return message
@@ -109,9 +111,9 @@ class Stream(Generic[Response]):
             raise
 
     def cancel(self) -> None:
-        """Give the call up.
+        """Cancel the call.
 
-        What the broker does then is the method's own matter: ``Run`` ends the job.
+        The effect depends on the method; ``Run`` cancels its job.
         """
         self._over = True
         self._link.abandon(self._call)
@@ -176,7 +178,7 @@ class Caller:
                 link, call, first = await self._begin(method, payload, attempts, metadata)
                 if first is not None:
                     link.abandon(call)
-                    raise ProtocolError(f"{method.path}: a stream where one answer was due")
+                    raise ProtocolError(f"{method.path}: the broker sent more than one response")
                 return parse(link, call, method.response, call.payload)
             except StockadeError as e:
                 delay = attempts.after(e, time.monotonic())

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 class MessageStream(Stream[Response]):
     """The messages of a streaming call, in order.
 
-    Iterate over it; use ``with``, or ``cancel()``, to give it up.
+    Iterate over it. Use ``with``, or ``cancel()``, to cancel the call.
 
-    When it is over the iteration ends; when it ended badly the ``CallError`` is raised there.
+    The iteration ends with the call; if the call fails, the iteration raises the ``CallError``.
     """
 
     def __iter__(self) -> Self:
@@ -50,8 +50,8 @@ class MessageStream(Stream[Response]):
     def get(self, until: Optional[float] = None) -> Optional[Response]:
         """Return the next message, or None at the end of the stream.
 
-        ``until`` is a time of ``time.monotonic()``: ``DeadlineExceeded`` is raised then, and the
-        stream goes on.
+        ``until`` is a time of ``time.monotonic()``. At that time ``DeadlineExceeded`` is raised;
+        the stream continues.
         """
         return now(self._get(until))
 
@@ -68,7 +68,7 @@ class MessageStream(Stream[Response]):
 
 
 class Client(Caller):
-    """A connection to a broker, made when it is needed and made again when it was lost.
+    """A connection to a broker, which reconnects automatically.
 
     Thread-safe.
 
@@ -77,9 +77,9 @@ class Client(Caller):
     ``token``            sent as ``authorization: Bearer TOKEN``; None: the variable
                          ``STOCKADE_TOKEN``
     ``metadata``         sent with every call, such as ``{"traceparent": "..."}``
-    ``connect_timeout``  seconds for connecting and greeting
-    ``retry_for``        seconds for which a call is tried again where that is harmless, and for
-                         which one waits for a broker that was there before; 0: never
+    ``connect_timeout``  timeout for the connection and the greeting, in seconds
+    ``retry_for``        seconds for which the client retries a call if a retry is safe, and waits
+                         for a broker that it was connected to before; 0: never
 
     >>> with Client() as client:                                                    # doctest: +SKIP
     ...     client.info().version
@@ -119,7 +119,7 @@ class Client(Caller):
         self.close()
 
     def close(self) -> None:
-        """Close the connection. Open calls fail; a later one raises ``Cancelled``."""
+        """Close the connection. Open calls fail; later calls raise ``Cancelled``."""
         with self._lock:
             self._closed = True
             link, self._link = self._link, None
@@ -139,11 +139,11 @@ class Client(Caller):
     ) -> Response:
         """Make a unary call and return its response.
 
-        ``timeout``          seconds; None: the method's longest
-        ``idempotency_key``  None: one is made where the method needs one
+        ``timeout``          seconds; None: the method's longest deadline
+        ``idempotency_key``  None: the client generates one if the method needs it
 
-        Raises the ``CallError`` of the status; ``ConnectionLost`` when the connection broke and
-        sending it again could execute it twice.
+        Raises the ``CallError`` of the status, or ``ConnectionLost`` if the connection broke and a
+        retry could execute the call twice.
         """
         return now(
             self._call(
@@ -167,12 +167,12 @@ class Client(Caller):
     ) -> MessageStream[Response]:
         """Make a streaming call.
 
-        Returns when the first message is there, or when the stream ended without one.
+        Returns when the first message has arrived, or the stream has ended without one.
 
-        ``resume``  the call goes on where another one lost its connection: wait for the broker to
-                    come back
+        ``resume``  the call continues another one that lost its connection: wait until the broker
+                    is available again
 
-        Raises like ``call``. What fails later is raised by the iteration.
+        Raises the same exceptions as ``call``. The iteration raises later errors.
         """
         stream: MessageStream[Response] = now(
             self._stream(
@@ -210,13 +210,13 @@ class Client(Caller):
     # What needs no sandbox.
 
     def info(self) -> system_service_pb2.InfoResponse:
-        """Return what the broker says about itself and its host: templates, what is degraded."""
+        """Return information about the broker and its host."""
         return self.call(methods.INFO, system_service_pb2.InfoRequest())
 
     def serving(self, service: str = "") -> bool:
-        """Tell whether the broker, or one of its services, takes calls.
+        """Return whether the broker, or one of its services, accepts calls.
 
-        ``NotFound``: no such service.
+        ``NotFound``: the service does not exist.
         """
         request = system_service_pb2.HealthServiceCheckRequest(service=service)
         status = self.call(methods.HEALTH_CHECK, request).status
@@ -238,16 +238,16 @@ class Client(Caller):
     ) -> telemetry.EventStream:
         """Return the events of sandboxes as they happen (``telemetry_service.proto``).
 
-        ``sandboxes``      only these, by id
+        ``sandboxes``      only these sandboxes, by id
         ``process``        only this job, by id
-        ``kinds``          only these, such as ``"denied"`` or ``"exec"``
-        ``severity``       only what is at least this grave, such as ``"warning"``
-        ``tenant``         of another caller, such as ``"uid:1000"``, or ``"*"``: for root
-        ``from_sequence``  begin with this event, as far as it is kept; 0: with what is new
-        ``instance``       of which life of the broker that number is: ``Event.instance``
-        ``kept_only``      end with the last event that has happened by now
-        ``reconnect``      go on when the connection breaks or the broker is started anew
-        ``on_gap``         called where events are missing, with which; "restarted": the broker was
+        ``kinds``          only these kinds, such as ``"denied"`` or ``"exec"``
+        ``severity``       only this severity or higher, such as ``"warning"``
+        ``tenant``         another caller, such as ``"uid:1000"``, or ``"*"`` for all; requires root
+        ``from_sequence``  start with this event, if it is still kept; 0: only new events
+        ``instance``       run of the broker that the number belongs to: ``Event.instance``
+        ``kept_only``      end after the last event that has happened so far
+        ``reconnect``      continue when the connection breaks or the broker is restarted
+        ``on_gap``         called for missing events; its argument describes them
         """
         request = telemetry.request(
             sandboxes=sandboxes,
@@ -264,9 +264,9 @@ class Client(Caller):
         return telemetry.EventStream(begin, cursor, on_gap)
 
     def record(self, process: str = "") -> telemetry_service_pb2.GetRecordResponse:
-        """Return what the kernel saw of a job, while it runs and after it.
+        """Return the kernel's record of a job, while it runs and after it ended.
 
-        ``process``  its id, or the beginning of it; empty: the caller's job that ended last
+        ``process``  its id, or the first digits of it; empty: the caller's job that ended last
         """
         request = telemetry_service_pb2.GetRecordRequest(process_id=process)
         return self.call(methods.GET_RECORD, request)
@@ -274,17 +274,18 @@ class Client(Caller):
     def usage(
         self, sandbox: str = "", *, tenant: str = ""
     ) -> Iterator[telemetry_service_pb2.Usage]:
-        """Iterate over what sandboxes use now: CPU, memory, network, pressure; sums and gauges.
+        """Iterate over the current resource use of sandboxes.
 
-        ``sandbox``  only this one, by id or name (nothing where there is none such); empty: all
-        ``tenant``   of another caller, such as ``"uid:1000"``, or ``"*"``: for root
+        ``sandbox``  only this sandbox, by id or name (nothing if it does not exist); empty: all
+        ``tenant``   another caller, such as ``"uid:1000"``, or ``"*"`` for all; requires root
 
-        A rate is what two of its messages (``Usage`` of ``telemetry_service.proto``) differ by.
+        Most fields of its messages (``Usage`` in ``telemetry_service.proto``) are totals; compute a
+        rate from the difference of two messages.
         """
         return each(self._usage(sandbox, tenant))
 
     def schema(self) -> Schema:
-        """Fetch the broker's descriptors: stubs for what this package has no wrapper for."""
+        """Fetch the broker's descriptors, for methods without a wrapper in this package."""
         from stockade.stubs import Schema  # noqa: PLC0415 - stubs needs this module
 
         response = self.call(methods.REFLECT, system_service_pb2.GetFileDescriptorSetRequest())
@@ -311,12 +312,12 @@ def chosen(client: Optional[Client]) -> Client:
     if client is None:
         return default_client()
     if not isinstance(client, Client):
-        raise TypeError(f"client={client!r}: a stockade.Client is needed")
+        raise TypeError(f"client={client!r}: expected a stockade.Client")
     return client
 
 
 def info(*, client: Optional[Client] = None) -> system_service_pb2.InfoResponse:
-    """Return what the broker says about itself and its host: see ``Client.info``."""
+    """Return information about the broker and its host: see ``Client.info``."""
     return chosen(client).info()
 
 

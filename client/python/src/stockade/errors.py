@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can go wrong, as exceptions.
+"""Exceptions.
 
-``StockadeError`` is the base of all. A call that the broker refused or could not finish raises the
-``CallError`` of its status code; it carries the rule or the limit that said no. A connection that
-was lost raises ``ConnectionLost``, bytes that break the protocol ``ProtocolError``. A job that ends
-badly is no error: its ``Result`` says how it ended, and only ``check=True`` (or ``Result.check()``)
-turns that into ``JobError``.
+``StockadeError`` is the base class of all. A call that the broker refused or could not finish
+raises the ``CallError`` of its status code, which names the rule or limit that refused the call. A
+lost connection raises ``ConnectionLost``, and bytes that break the protocol raise
+``ProtocolError``. A job that fails raises nothing: its ``Result`` says how it ended. Only
+``check=True`` (or ``Result.check()``) raises ``JobError`` for it.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ class StockadeError(Exception):
 
 
 class ProtocolError(StockadeError):
-    """The other side sent bytes that break the protocol. The connection has been closed."""
+    """The peer sent bytes that break the protocol. The connection was closed."""
 
 
 class AddressError(StockadeError, ValueError):
-    """An address that is none of ``ipc:///path``, ``unix:/path``, ``tcp://host:port``."""
+    """An address that is not of the form ``ipc:///path``, ``unix:/path``, ``tcp://host:port``."""
 
 
 class JobError(StockadeError):
-    """A job failed, or its output was cut, and the caller asked for that (``check=True``)."""
+    """A job failed, or its output was cut, and the call had ``check=True``."""
 
     def __init__(self, result: Result) -> None:
         super().__init__(result)
@@ -86,7 +86,7 @@ _TAIL_LINES, _TAIL_CHARS = 20, 2000
 
 
 class CallError(StockadeError):
-    """A call ended with a status other than OK. Each code has a subclass of its own."""
+    """A call ended with a status other than OK. Each code has its own subclass."""
 
     #: The status code.
     code: Code = Code.UNKNOWN
@@ -103,32 +103,33 @@ class CallError(StockadeError):
         retry_after: float | None = None,
     ) -> None:
         super().__init__(message)
-        #: The broker's sentence: what was attempted and what failed, outermost first.
+        #: One sentence of the broker: what was attempted and what failed, the outermost operation
+        #: first.
         self.message = message
         #: Path of the method, such as ``/stockade.v1.ProcessService/Run``.
         self.method = method
-        #: Which rule said no, in UPPER_SNAKE_CASE, such as ``LIMIT_ABOVE_MAXIMUM``; empty when none
-        #: was named.
+        #: The rule that refused the call, in UPPER_SNAKE_CASE, such as ``LIMIT_ABOVE_MAXIMUM``; or
+        #: empty.
         self.reason = reason
-        #: What the rule says about itself: names and values, how to ask for more.
+        #: Details of the rule: names and values, and how to request more.
         self.info = dict(info or {})
-        #: Wrong fields of the request: pairs of path and what is wrong.
+        #: Wrong fields of the request: pairs of path and reason.
         self.fields = fields
-        #: Quotas that are used up: pairs of whose, and which with its value.
+        #: Exhausted quotas: pairs of owner, and quota with its value.
         self.quotas = quotas
-        #: Seconds to wait before asking again, where the broker said so.
+        #: Seconds to wait before a retry, if the broker sent a time.
         self.retry_after = retry_after
 
     @property
     def subject(self) -> Optional[str]:
-        """The rule, limit, field or quota that said no; None where the broker named none."""
+        """The rule, limit, field or quota that refused the call, or None."""
         named = [self.info[key] for key in ("subject", "rule", "limit") if key in self.info]
         named += [name for name, _ in (*self.fields, *self.quotas)]
         return named[0] if named else None
 
     @property
     def hint(self) -> Optional[str]:
-        """How to ask for more, or what to do; None where the broker did not say."""
+        """How to fix the request or to request more, or None."""
         return self.info.get("hint")
 
     def __str__(self) -> str:
@@ -145,7 +146,7 @@ class CallError(StockadeError):
 
 
 class Cancelled(CallError):
-    """The call was given up, by this side or by the broker."""
+    """The caller or the broker cancelled the call."""
 
     code = Code.CANCELLED
 
@@ -157,25 +158,25 @@ class InvalidArgument(CallError, ValueError):
 
 
 class DeadlineExceeded(CallError, TimeoutError):
-    """The call's deadline passed. What it had begun has been undone or ended by the broker."""
+    """The deadline of the call has passed. The broker has undone or ended the work of the call."""
 
     code = Code.DEADLINE_EXCEEDED
 
 
 class NotFound(CallError, LookupError):
-    """There is no such sandbox, process or template, or it belongs to somebody else."""
+    """The sandbox, process or template does not exist, or belongs to another caller."""
 
     code = Code.NOT_FOUND
 
 
 class AlreadyExists(CallError):
-    """The name is taken by another live sandbox of the same caller."""
+    """Another sandbox of the same caller has the name."""
 
     code = Code.ALREADY_EXISTS
 
 
 class PermissionDenied(CallError, PermissionError):
-    """The caller lacks the right for this method, or policy refused the request."""
+    """The caller does not have the right for this method, or a policy refused the request."""
 
     code = Code.PERMISSION_DENIED
 
@@ -193,13 +194,13 @@ class FailedPrecondition(CallError):
 
 
 class Aborted(CallError):
-    """The call lost against another one that ran at the same time."""
+    """The call conflicted with another call at the same time."""
 
     code = Code.ABORTED
 
 
 class OutOfRange(CallError):
-    """A position lies beyond the end."""
+    """A position is beyond the end."""
 
     code = Code.OUT_OF_RANGE
 
@@ -211,26 +212,26 @@ class Unimplemented(CallError, NotImplementedError):
 
 
 class InternalError(CallError):
-    """The broker failed; the message says at what."""
+    """The broker failed; the message names the operation."""
 
     code = Code.INTERNAL
 
 
 class Unavailable(CallError, ConnectionError):
-    """The broker cannot be reached, or takes no new calls. The call has not been executed."""
+    """The broker cannot be reached, or accepts no new calls. The call was not executed."""
 
     code = Code.UNAVAILABLE
 
 
 class BrokerUnreachable(Unavailable):
-    """No connection to the broker could be made: nothing was sent."""
+    """The connection to the broker failed: nothing was sent."""
 
 
 class ConnectionLost(Unavailable):
-    """The connection broke while the call was open.
+    """The connection broke during the call.
 
-    ``maybe_executed`` is True when the request may have reached the broker. This package never
-    sends such a request a second time by itself unless that is known to be harmless.
+    ``maybe_executed`` is True when the request may have reached the broker. This package sends such
+    a request again only if that is known to be safe.
     """
 
     def __init__(self, message: str, *, method: str = "", maybe_executed: bool = True) -> None:

@@ -21,32 +21,32 @@ LINE_BYTES_MAX = 64 * 1024  # a longer line is handed over in pieces
 class Output:
     """A piece of output."""
 
-    #: ``"stdout"`` (also what comes from a terminal) or ``"stderr"``.
+    #: ``"stdout"`` (also for the output of a terminal) or ``"stderr"``.
     stream: str
-    #: The bytes, at most 64 KiB; they may end within a line or a character.
+    #: The bytes, at most 64 KiB. They may end in the middle of a line or a character.
     data: bytes
-    #: Offset of the first byte, counted over stdout and stderr together since the start.
+    #: Offset of the first byte, counted from the start over stdout and stderr together.
     offset: int
 
     @property
     def text(self) -> str:
-        """The bytes as text; what is no UTF-8 becomes U+FFFD."""
+        """The bytes as text; invalid UTF-8 is replaced by U+FFFD."""
         return self.data.decode("utf-8", "replace")
 
 
 @dataclass(frozen=True)
 class Gap:
-    """Output that is gone: nobody read it in time, or a limit cut it."""
+    """Missing output: it was not read in time, or a limit cut it."""
 
     #: Offset of the first missing byte.
     offset: int
-    #: How many bytes are missing.
+    #: Number of missing bytes.
     length: int
-    #: Cut by the limit on output; all that follows is as well.
+    #: The output limit cut it, and cuts all further output.
     limit: bool
 
 
-#: What an iteration over a ``Process`` gives.
+#: An item of the iteration over a ``Process``.
 Event = Union[Output, Gap]
 #: Called with each line of output as text, without its line end.
 LineCallback = Callable[[str], object]
@@ -109,7 +109,7 @@ class Collector:
         """
         which = message.WhichOneof("event")
         if self.result is not None:
-            raise ProtocolError("the broker sent an event of a process that is over")
+            raise ProtocolError("the broker sent an event of a process that has ended")
         if which == "started":
             self._started(message.started)
             return None
@@ -125,7 +125,7 @@ class Collector:
 
     def _started(self, started: process_service_pb2.ProcessEvent.Started) -> None:
         if self.process_id and started.process_id != self.process_id:
-            raise ProtocolError("the broker mixed up two processes")
+            raise ProtocolError("the broker sent an event of another process")
         self.process_id = started.process_id
         self.sandbox_id = started.sandbox_id
         self.pid = started.pid

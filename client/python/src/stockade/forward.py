@@ -24,10 +24,10 @@ _END_S = 5.0  # seconds for the threads of connections to end
 
 
 class Forward:
-    """A port of this machine that leads to one of a sandbox: ``Sandbox.forward`` makes it.
+    """A port of this machine that ``Sandbox.forward`` forwards to a sandbox.
 
-    Each connection to ``host`` and ``port`` is carried to the sandbox by threads of its own. Close
-    it, or use it as a context manager: that ends every connection, too.
+    Each connection to ``host`` and ``port`` is forwarded by threads of its own. Close it, or use it
+    as a context manager; that also closes every connection.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Forward:
         self._room = threading.Condition(self._lock)
         self._open: set[_Connection] = set()
         self._closed = False
-        #: Where it listens.
+        #: The local address.
         self.host: str = listener.getsockname()[0]
         #: The local port.
         self.port: int = listener.getsockname()[1]
@@ -55,7 +55,7 @@ class Forward:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop listening, and end every connection."""
+        """Stop listening, and close every connection."""
         with self._lock:
             self._closed = True
             connections = list(self._open)

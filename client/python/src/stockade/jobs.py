@@ -49,7 +49,7 @@ class Job:
         """Read the first event: it says which process it is."""
         first = await stream._get(None)
         if first is None:
-            raise ProtocolError("the broker ended the stream without a word")
+            raise ProtocolError("the broker ended the stream without a message")
         collector.feed(first.event)
         return cls(client, stream, collector, resumable=resumable)
 
@@ -63,7 +63,7 @@ class Job:
     def id(self) -> str:
         """32 lower-case hex digits.
 
-        ``Sandbox.attach`` finds the process by them. Empty when it never started.
+        ``Sandbox.attach`` takes it. Empty if the process never started.
         """
         return self._collector.process_id
 
@@ -74,12 +74,12 @@ class Job:
 
     @property
     def pid(self) -> int:
-        """Its process id inside the sandbox."""
+        """Its pid inside the sandbox."""
         return self._collector.pid
 
     @property
     def result(self) -> Optional[Result]:
-        """The result when its end has been read, else None."""
+        """The result, or None if the end of its output has not been read yet."""
         return self._collector.result
 
     async def _next(self, until: Optional[float], *, handed: bool = False) -> Optional[Event]:
@@ -91,7 +91,9 @@ class Job:
                 continue
             if message is None:
                 if self._detached:
-                    raise FailedPrecondition("the process was detached: it is read no more")
+                    raise FailedPrecondition(
+                        "the process was detached; its output cannot be read any more"
+                    )
                 self._collector.finish()
                 break
             event = self._collector.feed(message.event, handed=handed)
@@ -171,7 +173,7 @@ class Job:
     def detach(self) -> None:
         """Stop reading.
 
-        In a sandbox the process goes on (``Sandbox.attach``); a one-shot job is cancelled.
+        A process in a sandbox keeps running (see ``Sandbox.attach``); a one-shot job is cancelled.
         """
         self._detached = True
         self._stream.cancel()

@@ -38,7 +38,7 @@ def size_bytes(size: Size) -> int:
     if not isinstance(size, str):
         number = operator.index(size)
         if number < 0:
-            raise ValueError(f"{size}: a size is not negative")
+            raise ValueError(f"{size}: a size cannot be negative")
         return number
     found = _SIZE.fullmatch(size.strip())
     if found is None:
@@ -67,7 +67,7 @@ def to_seconds(span: Seconds) -> float:
         raise TypeError(f"{span!r}: a number of seconds, text such as '5s' or a timedelta")
     number = float(span)
     if not math.isfinite(number):
-        raise ValueError(f"{span!r}: no span of time; None stands for no bound")
+        raise ValueError(f"{span!r}: not a duration; None means no limit")
     return number
 
 
@@ -97,7 +97,7 @@ def to_ms(span: Seconds) -> int:
     """
     ms = to_seconds(span) * 1000
     if ms < 0:
-        raise ValueError(f"{span!r}: a span of time is not negative")
+        raise ValueError(f"{span!r}: a duration cannot be negative")
     return math.ceil(ms)
 
 
@@ -105,28 +105,29 @@ def lifetime_ms(span: Optional[Seconds]) -> int:
     """Return a sandbox's time to live; 0, which leaves it as it is, stands for None alone."""
     ms = 0 if span is None else named("ttl", to_ms, span)
     if ms == 0 and span is not None:
-        raise ValueError(f"ttl={span!r}: more than 0; leave it out for the usual one")
+        raise ValueError(f"ttl={span!r}: must be more than 0; omit it for the default")
     return ms
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Upper bounds of a sandbox and its jobs. What is None comes from the template.
+    """Limits of a sandbox and its jobs. A limit that is None comes from the template.
 
-    A value above the template's maximum is refused with ``InvalidArgument`` that names both;
-    nothing is lowered silently. A job in a sandbox takes ``timeout``, ``cpu_time``, ``files``,
-    ``file_size`` and ``output``.
+    A value above the template's maximum is refused with ``InvalidArgument``, which names both
+    values; the broker never lowers a value silently. A job in a sandbox accepts ``timeout``,
+    ``cpu_time``, ``files``, ``file_size`` and ``output``.
 
     >>> Limits(memory="256M", cpus=0.5, timeout=30).to_message().memory_bytes
     268435456
     """
 
-    #: Memory of the whole sandbox, its files included (they live in memory): bytes or ``"256M"``. 4
+    #: Memory of the whole sandbox, including its files, which are kept in memory: bytes or
+    #: ``"256M"``. 4
     #: MiB to 1 TiB.
     memory: Optional[Size] = None
     #: Hard quota in CPUs, such as 0.5 or 4. 0.01 to 1,024.
     cpus: Optional[float] = None
-    #: Share against other sandboxes when CPUs are short; 100 is the usual one. 1 to 10,000.
+    #: Share of the CPUs when all of them are busy; 100 is the default. 1 to 10,000.
     cpu_weight: Optional[int] = None
     #: CPU time of one job, user and system together: seconds or ``"500ms"``.
     cpu_time: Optional[Seconds] = None
@@ -136,20 +137,21 @@ class Limits:
     pids: Optional[int] = None
     #: Open files per process. 8 to 1,048,576.
     files: Optional[int] = None
-    #: Largest file: bytes or ``"1G"``.
+    #: Maximum size of a file: bytes or ``"1G"``.
     file_size: Optional[Size] = None
-    #: All files that the sandbox writes or changes: bytes or ``"1G"``. 64 KiB to 1 TiB.
+    #: Total size of all files that the sandbox writes or changes: bytes or ``"1G"``. 64 KiB to 1
+    #: TiB.
     disk: Optional[Size] = None
-    #: Files, folders and links that the sandbox makes or changes. 64 to 100,000,000.
+    #: Number of files, folders and links that the sandbox creates or changes. 64 to 100,000,000.
     inodes: Optional[int] = None
-    #: stdout and stderr of one job together: what comes after is counted and thrown away, with a
-    #: mark in the stream. None: as much as the job writes, unless the template has a limit.
+    #: stdout and stderr of one job together; further output is counted and discarded, with a mark
+    #: in the stream. None: no limit, unless the template has one.
     output: Optional[Size] = None
 
     def to_message(self) -> limits_pb2.Limits:
-        """Return the message that the protocol carries.
+        """Return the limits as a message of the protocol.
 
-        ``ValueError`` or ``TypeError`` when a value makes no sense; both name the limit.
+        Raises ``ValueError`` or ``TypeError`` for an invalid value; both name the limit.
         """
         message = limits_pb2.Limits()
         for field, (name, convert) in _FIELDS.items():
@@ -159,7 +161,7 @@ class Limits:
             number = named(field, convert, value)
             if number <= 0:
                 raise ValueError(
-                    f"{field}={value!r}: a limit is more than 0; leave it out for the template's"
+                    f"{field}={value!r}: must be more than 0; omit it for the template's value"
                 )
             try:
                 setattr(message, name, number)

@@ -22,19 +22,20 @@ _PROTOCOLS = {
 _PROTOCOL_NAMES = {number: f"/{name}" for name, number in _PROTOCOLS.items()}
 PORT_MAX = 65535
 
-#: A port, or two as ``"8000-8010"``.
+#: A port, or a range such as ``"8000-8010"``.
 Ports = Union[int, str]
 
 
 @dataclass(frozen=True)
 class Network:
-    """A network policy: what a sandbox may reach. A request can only narrow its template's.
+    """A network policy. A request may only narrow its template's policy.
 
-    Destinations are ``"HOST[:PORT[-PORT]][/tcp|/udp]"``, where HOST is a name (``example.com``),
-    every name below one (``*.example.com``), an address or a range (``192.0.2.0/24``,
-    ``[2001:db8::/32]:443``). A private or other special range is reached only by a range that lies
-    within it: ``0.0.0.0/0`` is everything public. ``host`` is the broker's host: its own addresses
-    are reached by that word and by a whole address alone.
+    A destination has the form ``"HOST[:PORT[-PORT]][/tcp|/udp]"``, where HOST is a name
+    (``example.com``), all names below a name (``*.example.com``), an address or a range
+    (``192.0.2.0/24``,
+    ``[2001:db8::/32]:443``). A range allows addresses of a private or other special range only if
+    it lies within that range: ``0.0.0.0/0`` allows all public addresses. Only ``host``, or a single
+    address, allows the addresses of the broker's host.
 
     >>> Network.allowlist("example.com:443", "192.0.2.0/24:80/tcp").allow
     ('example.com:443', '192.0.2.0/24:80/tcp')
@@ -42,49 +43,50 @@ class Network:
 
     #: ``"none"``, ``"allowlist"``, ``"open"``, or empty: the template's.
     mode: str = ""
-    #: What may be reached; with ``"open"`` which special ranges as well.
+    #: Allowed destinations; with ``"open"`` additional ones in special ranges.
     allow: tuple[str, ...] = ()
-    #: Ports of the sandbox that its caller may connect to.
+    #: Ports of the sandbox that the caller may connect to.
     inbound: tuple[Ports, ...] = ()
-    #: Bytes that may leave in its life, or text such as ``"1G"``; None: no limit of one's own.
+    #: Maximum number of bytes sent during its lifetime, or text such as ``"1G"``; None: the
+    #: template's limit.
     egress_bytes: Optional[Size] = None
-    #: Bytes that may come in.
+    #: Maximum number of bytes received during its lifetime.
     ingress_bytes: Optional[Size] = None
-    #: Bytes per second out.
+    #: Maximum number of bytes sent per second.
     egress_rate: Optional[Size] = None
-    #: Bytes per second in.
+    #: Maximum number of bytes received per second.
     ingress_rate: Optional[Size] = None
-    #: Names that may be looked up per minute; None: 600.
+    #: Maximum number of DNS queries per minute; None: 600.
     dns_queries: Optional[int] = None
 
     @classmethod
     def none(cls) -> Network:
-        """No way out."""
+        """No network access."""
         return cls("none")
 
     @classmethod
     def allowlist(cls, *allow: str) -> Network:
-        """What the destinations name, and nothing else."""
+        """Only these destinations."""
         return cls("allowlist", allow)
 
     @classmethod
     def open(cls, *allow: str) -> Network:
-        """Everything public, and the special ranges that are named."""
+        """All public addresses, and these destinations in special ranges."""
         return cls("open", allow)
 
     def lets_in(self, port: int) -> bool:
-        """Tell whether a caller may connect to a port of the sandbox (``inbound``)."""
+        """Return whether the caller may connect to a port of the sandbox (``inbound``)."""
         return any(
             r.first <= port <= (r.last or r.first) for r in map(_ports, map(str, self.inbound))
         )
 
     def to_message(self) -> sandbox_service_pb2.NetworkPolicy:
-        """Return it as the protocol has it. ``ValueError``: no such mode, destination or port."""
+        """Return the policy as a message of the protocol."""
         if self.mode and self.mode not in _MODES:
             raise ValueError(f"network={self.mode!r}: one of {', '.join(_MODES)}")
         for name in ("allow", "inbound"):
             if not isinstance(getattr(self, name), (tuple, list)):
-                raise TypeError(f"{name}={getattr(self, name)!r}: a tuple is needed")
+                raise TypeError(f"{name}={getattr(self, name)!r}: expected a tuple")
         message = sandbox_service_pb2.NetworkPolicy(
             mode=_MODES.get(self.mode),
             egress_bytes_max=size_bytes(self.egress_bytes or 0),
@@ -99,7 +101,7 @@ class Network:
 
     @classmethod
     def from_message(cls, message: sandbox_service_pb2.NetworkPolicy) -> Network:
-        """Return the policy that a message says."""
+        """Return the policy in a message."""
         return cls(
             mode=_MODE_NAMES.get(message.mode, "unknown"),
             allow=tuple(text for rule in message.outbound for text in _texts(rule)),
@@ -117,10 +119,10 @@ def _ports(text: str) -> sandbox_service_pb2.PortRange:
     if not (first.isascii() and first.isdigit()) or (
         dash and not (last.isascii() and last.isdigit())
     ):
-        raise ValueError(f"{text!r} is no port (1 to {PORT_MAX}, or A-B)")
+        raise ValueError(f"{text!r} is not a port (1 to {PORT_MAX}, or A-B)")
     a, b = int(first), int(last or first)
     if not 1 <= a <= b <= PORT_MAX:
-        raise ValueError(f"{text!r} is no port (1 to {PORT_MAX}, or A-B)")
+        raise ValueError(f"{text!r} is not a port (1 to {PORT_MAX}, or A-B)")
     return sandbox_service_pb2.PortRange(first=a, last=b)
 
 
@@ -138,14 +140,14 @@ def _rule(text: str) -> sandbox_service_pb2.NetworkRule:
     if host.startswith("["):
         host, bracket, rest = host[1:].partition("]")
         if not bracket or (rest and not rest.startswith(":")):
-            raise ValueError(f"{text!r} is no destination")
+            raise ValueError(f"{text!r} is not a destination")
         colon, ports = rest[:1], rest[1:]
     elif host.count(":") == 1:
         host, colon, ports = host.partition(":")
     else:
         colon = ""
     if not host:
-        raise ValueError(f"{text!r} is no destination")
+        raise ValueError(f"{text!r} is not a destination")
     address = host == "host" or ":" in host or not set(host) - set("0123456789./")
     return sandbox_service_pb2.NetworkRule(
         cidr=host if address else "",

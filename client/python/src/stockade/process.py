@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 class Process(Job):
     """A process that runs in a sandbox.
 
-    Iterating over it gives its output as it comes (``Output``, ``Gap``) and ends when it is over.
-    Read it from one thread at a time; everything else may be used from any thread. As a context
-    manager it is killed at the end of the block when it still runs.
+    Iterate over it to read its output as it arrives (``Output``, ``Gap``); the iteration ends when
+    the process ends. Read from one thread at a time; all other methods may be called from any
+    thread. Used as a context manager, it is killed at the end of the block if it still runs.
     """
 
     def __init__(
@@ -51,35 +51,35 @@ class Process(Job):
     def wait(self, timeout: Optional[Seconds] = None) -> Result:
         """Read to the end and return the result.
 
-        ``timeout`` is in seconds: ``DeadlineExceeded`` (a ``TimeoutError``) is raised then, the
-        process goes on, and ``wait`` may be called again.
+        After ``timeout`` seconds ``DeadlineExceeded`` (a ``TimeoutError``) is raised; the process
+        continues, and you can call ``wait`` again.
         """
         return now(self._wait(timeout))
 
     def send_stdin(self, data: Data) -> None:
-        """Write to its stdin, or to its terminal. Waits while the queue is full (256 KiB).
+        """Write to its stdin or terminal. Waits while the queue is full (256 KiB).
 
-        Raises ``FailedPrecondition`` when stdin is closed or the process has ended.
+        Raises ``FailedPrecondition`` if stdin is closed or the process has ended.
         """
         now(self._send_stdin(data))
 
     def close_stdin(self) -> None:
-        """End its stdin, after what was sent. On a terminal: send end-of-file (^D)."""
+        """Close its stdin after the bytes that were sent. On a terminal: send end-of-file (^D)."""
         now(self._close_stdin())
 
     def signal(self, number: int, *, group: bool = False) -> None:
-        """Send a signal to the main process; ``group``: to its whole process group.
+        """Send a signal to the main process, or with ``group`` to its process group.
 
-        Raises ``FailedPrecondition`` or ``NotFound`` when it has ended.
+        Raises ``FailedPrecondition`` or ``NotFound`` if the process has ended.
         """
         now(self._signal(number, group=group))
 
     def kill(self) -> None:
-        """End it and its process group with SIGKILL. Nothing happens when it is over already."""
+        """Kill it and its process group with SIGKILL. Does nothing if it has ended already."""
         now(self._kill())
 
     def resize(self, rows: int, columns: int) -> None:
-        """Change the size of its terminal. Raises ``FailedPrecondition`` when it has none."""
+        """Change the size of its terminal. Raises ``FailedPrecondition`` if it has no terminal."""
         now(self._resize(rows, columns))
 
     def __enter__(self) -> Self:

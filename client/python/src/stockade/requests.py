@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 #: Bytes, or text that becomes UTF-8.
 Data = Union[bytes, bytearray, memoryview, str]
-#: What goes to a job's stdin: all of it, a file, or the pieces.
+#: Input for a job's stdin: bytes, text, a file, or an iterable of pieces.
 Stdin = Union[Data, Iterable[Data]]
 #: The same for asyncio.
 AsyncStdin = Union[Stdin, AsyncIterable[Data]]
@@ -41,51 +41,51 @@ _STATES = {
 
 @dataclass(frozen=True)
 class SandboxInfo:
-    """A sandbox as the broker tells it."""
+    """A sandbox, as the broker describes it."""
 
     #: 32 lower-case hex digits.
     id: str
-    #: The template that it was made from.
+    #: The template that it was created from.
     template: str
-    #: The name that the caller gave, or empty.
+    #: Its name, or empty.
     name: str
     #: ``"running"``, ``"paused"``, ``"deleting"`` or ``"unknown"``.
     state: str
-    #: Limits in force, every one filled.
+    #: Limits in force; every limit is set.
     limits: Limits
     #: ``"none"``, ``"allowlist"``, ``"open"`` or ``"unknown"``.
     network: str
     #: The network policy in force.
     policy: Network
-    #: The caller's own labels.
+    #: Labels that the caller chose.
     metadata: Mapping[str, str]
-    #: When it was made.
+    #: Time of its creation.
     created: datetime.datetime
-    #: When it will be deleted.
+    #: Time at which the broker deletes it.
     expires: datetime.datetime
-    #: Jobs that run in it.
+    #: Number of jobs that run in it.
     processes: int
 
 
 @dataclass(frozen=True)
 class ProcessInfo:
-    """A process as the broker tells it: one that runs, or one that ended a short while ago."""
+    """A process, as the broker describes it: a running one, or one that ended recently."""
 
     #: 32 lower-case hex digits; ``Sandbox.attach`` takes it.
     id: str
     #: The sandbox that it runs in.
     sandbox_id: str
-    #: Its process id inside the sandbox.
+    #: Its pid inside the sandbox.
     pid: int
-    #: Its arguments, cut after 16 of them and 256 bytes each.
+    #: Its first 16 arguments, each truncated to 256 bytes.
     args: tuple[str, ...]
     #: When it started.
     started: datetime.datetime
-    #: There when it is over.
+    #: Its result, if it has ended.
     result: Optional[Result]
     #: Bytes of output so far.
     output: int
-    #: It has a terminal.
+    #: True if it has a terminal.
     terminal: bool
 
 
@@ -142,7 +142,7 @@ def network_policy(
 def _is_a(kind: type[T], what: str, value: T) -> T:
     """Return an argument, or raise the ``TypeError`` that names it."""
     if not isinstance(value, kind):
-        raise TypeError(f"{what}={value!r}: {kind.__name__} is needed")
+        raise TypeError(f"{what}={value!r}: expected {kind.__name__}")
     return value
 
 
@@ -215,7 +215,7 @@ def _each(stdin: Iterable[Data]) -> Iterator[Data]:
         return iter(stdin)
     except TypeError:
         raise TypeError(
-            f"stdin={stdin!r}: bytes, text, a file or an iterable of either is needed"
+            f"stdin={stdin!r}: expected bytes, text, a file or an iterable of these"
         ) from None
 
 
@@ -223,7 +223,7 @@ def _blocks(read: Callable[[int], Optional[Data]]) -> Iterator[Data]:
     while data := read(INPUT_BYTES_MAX):
         yield data
     if data is None:
-        raise BlockingIOError("stdin: a file that waits for its bytes is needed")
+        raise BlockingIOError("stdin: the file must be in blocking mode")
 
 
 async def _blocks_to_come(read: Callable[[int], Awaitable[Data]]) -> AsyncIterator[Data]:
@@ -237,7 +237,7 @@ def as_bytes(data: Data) -> bytes:
         return data.encode()
     if isinstance(data, (bytes, bytearray, memoryview)):
         return bytes(data)
-    raise TypeError(f"stdin={data!r}: bytes or text are needed")
+    raise TypeError(f"stdin={data!r}: expected bytes or text")
 
 
 def cut(data: Data) -> Iterator[bytes]:
@@ -262,8 +262,8 @@ def command(
     given: tuple[object, ...] = args
     for i, arg in enumerate(given):
         if not isinstance(arg, str):
-            more = "; pass them one by one: run(*args)" if isinstance(arg, (list, tuple)) else ""
-            raise TypeError(f"args[{i}]={arg!r}: text is needed{more}")
+            more = "; write run(*args)" if isinstance(arg, (list, tuple)) else ""
+            raise TypeError(f"args[{i}]={arg!r}: expected text{more}")
     message = process_service_pb2.Command(
         args=args, workdir=_text("cwd", cwd), stdin=as_bytes(stdin), stdin_open=stdin_open
     )
@@ -273,7 +273,7 @@ def command(
         try:
             rows, columns = terminal
         except (TypeError, ValueError):
-            raise TypeError(f"terminal={terminal!r}: (rows, columns) are needed") from None
+            raise TypeError(f"terminal={terminal!r}: expected (rows, columns)") from None
         message.terminal.CopyFrom(terminal_size(rows, columns))
     return message
 

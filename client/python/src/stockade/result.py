@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What became of a job: its output, how it ended, and what it used."""
+"""The result of a job: its output, how it ended, and the resources that it used."""
 
 from __future__ import annotations
 
@@ -21,48 +21,48 @@ if TYPE_CHECKING:
 class Outcome(enum.Enum):
     """How a job ended."""
 
-    #: This package is older than the broker, which told something that it does not know.
+    #: An outcome of a newer broker that this package does not know.
     UNKNOWN = 0
-    #: The main process exited by itself: see ``exit_code``.
+    #: The main process exited: see ``exit_code``.
     EXITED = 1
-    #: A signal from within, or from the caller, ended it: see ``signal``.
+    #: A signal of the job itself or of the caller ended it: see ``signal``.
     SIGNALED = 2
     #: A limit ended it: see ``limit_hit``.
     LIMIT = 3
-    #: Policy did not let it start: see ``reason``.
+    #: A policy refused to start it: see ``reason``.
     REFUSED = 4
-    #: The broker failed: see ``reason``. The job may have run in part.
+    #: Stockade failed: see ``reason``. The job may have run partly.
     FAILED = 5
-    #: The program could not be executed: see ``reason``; ``exit_code`` is 126 or 127, as a shell
-    #: has it.
+    #: The program could not be executed: see ``reason``; ``exit_code`` is 126 or 127, as in a
+    #: shell.
     NOT_EXECUTED = 6
     #: The caller cancelled it, or its sandbox was deleted.
     CANCELLED = 7
 
 
 class Source(enum.Enum):
-    """Where a figure was read."""
+    """The source of a figure."""
 
     #: The kernel's cgroup files.
     CGROUP = 1
-    #: wait4(2) of the main process and the descendants it waited for.
+    #: wait4(2) for the main process and the descendants that it waited for.
     RUSAGE = 2
     #: The broker's own clock or counters.
     BROKER = 3
 
 
 class Scope(enum.Enum):
-    """Whose use a figure counts."""
+    """What a figure covers."""
 
-    #: This job alone, whatever it forked.
+    #: This job alone, including all processes that it started.
     JOB = 1
-    #: Every job of the sandbox since it was made: the host's cgroups cannot tell them apart.
+    #: All jobs of the sandbox since its creation, because the host's cgroups do not separate them.
     SANDBOX = 2
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One measured figure, in the unit that the protocol has for it."""
+    """One measured figure, in the unit of the protocol."""
 
     value: int
     source: Source
@@ -71,12 +71,15 @@ class Figure:
 
 @dataclass(frozen=True)
 class Bill:
-    """What a job used. A figure that the host cannot give is None, and ``unknown`` says why."""
+    """The resources that a job used.
 
-    #: Every known figure as it came, by the protocol's name (``cpu_user_ns``), with where it was
-    #: read and whose it is.
+    A figure that the host cannot provide is None, and ``unknown`` has the reason.
+    """
+
+    #: Every known figure by its name in the protocol (``cpu_user_ns``), with its source and scope.
     figures: Mapping[str, Figure] = field(default_factory=dict)
-    #: One line per figure that this host cannot give, such as ``io_read_bytes: no io controller``.
+    #: One line per figure that this host cannot provide, such as ``io_read_bytes: no io
+    #: controller``.
     unknown: tuple[str, ...] = ()
 
     def _value(self, name: str) -> Optional[int]:
@@ -89,17 +92,17 @@ class Bill:
 
     @property
     def wall_time(self) -> Optional[float]:
-        """From start of the main process to its end, in seconds."""
+        """Time from the start of the main process to its end, in seconds."""
         return self._seconds("wall_us", 1e-6)
 
     @property
     def queue_time(self) -> Optional[float]:
-        """From the request's arrival until a sandbox was there, in seconds."""
+        """Time from the arrival of the request until a sandbox was available, in seconds."""
         return self._seconds("queue_us", 1e-6)
 
     @property
     def setup_time(self) -> Optional[float]:
-        """From then until the main process started, in seconds."""
+        """Time from then until the main process started, in seconds."""
         return self._seconds("setup_us", 1e-6)
 
     @property
@@ -120,7 +123,7 @@ class Bill:
 
     @property
     def memory_peak(self) -> Optional[int]:
-        """Most memory at any one time, in bytes."""
+        """Peak memory, in bytes."""
         return self._value("memory_peak_bytes")
 
     @property
@@ -155,32 +158,32 @@ class Bill:
 
     @property
     def pids_peak(self) -> Optional[int]:
-        """Most processes and threads at any one time."""
+        """Peak number of processes and threads."""
         return self._value("pids_peak")
 
     @property
     def switches_voluntary(self) -> Optional[int]:
-        """Context switches because it waited for something."""
+        """Voluntary context switches: a task waited."""
         return self._value("switches_voluntary")
 
     @property
     def switches_involuntary(self) -> Optional[int]:
-        """Context switches because it was preempted."""
+        """Involuntary context switches: a task was preempted."""
         return self._value("switches_involuntary")
 
     @property
     def throttled_time(self) -> Optional[float]:
-        """Time that the CPU quota kept it from running, in seconds."""
+        """Time that it waited because of its CPU quota, in seconds."""
         return self._seconds("throttled_ns", 1e-9)
 
     @property
     def output(self) -> Optional[int]:
-        """Bytes that it wrote to stdout and stderr."""
+        """Number of bytes that it wrote to stdout and stderr."""
         return self._value("output_bytes")
 
     @property
     def output_cut(self) -> Optional[int]:
-        """Of those, bytes that were thrown away by the output limit."""
+        """The number of these bytes that the output limit discarded."""
         return self._value("output_cut_bytes")
 
     @classmethod
@@ -202,16 +205,18 @@ _SCOPES: dict[int, Scope] = {scope.value: scope for scope in Scope}
 class LimitHit:
     """A limit that was reached.
 
-    Not every one ends the job: output is cut, processes get EAGAIN, files ENOSPC.
+    Not every limit ends the job: output is discarded, fork fails with EAGAIN, a write fails with
+    ENOSPC.
     """
 
     #: The limit's name in the protocol, such as ``memory_bytes``.
     name: str
-    #: Its value, in the unit that the name ends with.
+    #: Its value, in the unit at the end of its name.
     value: int
-    #: How far over, in the same unit; or how often it was denied, where ``count`` is True.
+    #: The amount beyond the value, in the same unit, or the number of refusals if ``count`` is
+    #: True.
     over: int = 0
-    #: ``over`` counts denials.
+    #: ``over`` counts refusals.
     count: bool = False
 
     def __str__(self) -> str:
@@ -225,15 +230,15 @@ class LimitHit:
 
 @dataclass(frozen=True, repr=False)
 class Result:
-    """What became of a job."""
+    """The result of a job."""
 
     #: How it ended.
     outcome: Outcome
-    #: 0 to 255 where it exited by itself, or could not be executed (126, 127); None otherwise.
+    #: 0 to 255 if it exited or could not be executed (126, 127); otherwise None.
     exit_code: Optional[int] = None
     #: Number of the signal that ended it, or None.
     signal: Optional[int] = None
-    #: A sentence where it did not simply exit.
+    #: One sentence if it did not simply exit.
     reason: str = ""
     #: What it used.
     bill: Bill = field(default_factory=Bill)
@@ -241,49 +246,49 @@ class Result:
     limit_hit: Optional[LimitHit] = None
     #: Further limits that were reached.
     limits_also_hit: tuple[LimitHit, ...] = ()
-    #: What the kernel saw: network, denials, executions, findings, and what the record does not
-    #: cover; None where the broker sent none.
+    #: The kernel's record: network, refusals, executed programs, findings, and what the record does
+    #: not cover; None if the broker sent none.
     record: Optional[record_pb2.Record] = field(default=None, repr=False, compare=False)
-    #: What it wrote to stdout (with a terminal: all that it wrote), as far as it was kept.
+    #: Its stdout (with a terminal: all of its output), as far as it was kept.
     stdout_bytes: bytes = field(default=b"", repr=False)
-    #: What it wrote to stderr, as far as it was kept.
+    #: Its stderr, as far as it was kept.
     stderr_bytes: bytes = field(default=b"", repr=False)
-    #: Bytes of output that are missing above: cut by a limit, lost while nobody read, or not kept
-    #: here.
+    #: Number of bytes of output that are missing above: cut by a limit, lost because they were not
+    #: read in time, or not kept here.
     output_missing: int = 0
-    #: Of those, bytes that were cut: nobody was given them, and nobody said (``keep=0``) that they
-    #: are not wanted. A job whose output was cut is no success.
+    #: The number of these bytes that were cut: the program did not receive them, and did not
+    #: decline them with ``keep=0``. A job with cut output does not count as a success.
     output_cut: int = 0
-    #: The command, where this program started it; empty after ``attach``, and in a list.
+    #: The command, if this program started it; empty after ``attach``, and in a list.
     args: tuple[str, ...] = ()
-    #: Id of the process, 32 lower-case hex digits; empty where it never started, and in a list.
+    #: Id of the process, 32 lower-case hex digits; empty if it never started, and in a list.
     process_id: str = ""
-    #: Id of the sandbox that it ran in; the same holds.
+    #: Id of the sandbox that it ran in; empty in the same cases.
     sandbox_id: str = ""
 
     @property
     def stdout(self) -> str:
-        """``stdout_bytes`` as text; what is no UTF-8 becomes U+FFFD."""
+        """``stdout_bytes`` as text; invalid UTF-8 is replaced by U+FFFD."""
         return self.stdout_bytes.decode("utf-8", "replace")
 
     @property
     def stderr(self) -> str:
-        """``stderr_bytes`` as text; what is no UTF-8 becomes U+FFFD."""
+        """``stderr_bytes`` as text; invalid UTF-8 is replaced by U+FFFD."""
         return self.stderr_bytes.decode("utf-8", "replace")
 
     @property
     def ok(self) -> bool:
-        """It exited with code 0, and no output was cut."""
+        """True if it exited with code 0 and no output was cut."""
         return self.outcome is Outcome.EXITED and self.exit_code == 0 and self.output_cut == 0
 
     @property
     def timed_out(self) -> bool:
-        """Its wall-clock limit (``timeout=`` of ``run``) ended it."""
+        """True if its wall-clock limit (``timeout=`` of ``run``) ended it."""
         hit = self.limit_hit
         return self.outcome is Outcome.LIMIT and hit is not None and hit.name == "wall_ms"
 
     def check(self) -> Result:
-        """Return itself when it is ``ok``, else raise ``JobError``."""
+        """Return the result itself if it is ``ok``, else raise ``JobError``."""
         if not self.ok:
             raise JobError(self)
         return self

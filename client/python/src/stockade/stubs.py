@@ -36,9 +36,9 @@ class Caller(Protocol):
 
 
 class Schema:
-    """The descriptors of a broker: its services, methods and messages, as they are there.
+    """The descriptors of a broker: its services, methods and messages.
 
-    Takes a serialized ``FileDescriptorSet``; ``ProtocolError`` when it is none.
+    Takes a serialized ``FileDescriptorSet``; raises ``ProtocolError`` for anything else.
     """
 
     def __init__(self, file_descriptor_set: bytes) -> None:
@@ -59,11 +59,11 @@ class Schema:
         return sorted(self._services)
 
     def message(self, name: str) -> type[Message]:
-        """Return the class of a message by its full name. ``KeyError`` when there is none."""
+        """Return the class of a message by its full name. ``KeyError``: it does not exist."""
         return message_factory.GetMessageClass(self._pool.FindMessageTypeByName(name))
 
     def methods(self, service: str) -> dict[str, Method[Any, Any]]:
-        """Return a service's methods by name. ``KeyError`` when there is no such service."""
+        """Return a service's methods by name. ``KeyError``: the service does not exist."""
         descriptor = self._pool.FindServiceByName(service)
         return {
             method.name: from_descriptor(
@@ -75,16 +75,16 @@ class Schema:
         }
 
     def service(self, name: str, client: Caller) -> Stub:
-        """Return a stub of a service, by its full name. ``KeyError`` when there is none."""
+        """Return a stub of a service by its full name. ``KeyError``: it does not exist."""
         return Stub(client, name, self.methods(name))
 
 
 class Stub:
     """A service whose methods are attributes: ``stub.Method(field=value, ...)``.
 
-    A method takes a request, or the request's fields as keywords, and gives the response, or the
-    stream, or with an asyncio client an awaitable of it. ``timeout_``, in seconds, is the call's
-    own.
+    A method takes a request, or the request's fields as keywords. It returns the response or the
+    stream; with an asyncio client, an awaitable of it. ``timeout_`` is the deadline of the call in
+    seconds.
     """
 
     def __init__(self, client: Caller, name: str, methods: dict[str, Method[Any, Any]]) -> None:

@@ -122,9 +122,9 @@ class Cursor:
 
 
 class EventStream:
-    """Events as they happen: an iterator, and a context that ends the subscription.
+    """Events as they happen: an iterator, and a context manager that ends the subscription.
 
-    It goes on when the connection breaks or the broker is started anew, for as long as it takes.
+    It continues when the connection breaks or the broker is restarted, without a timeout.
     """
 
     def __init__(

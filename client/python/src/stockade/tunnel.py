@@ -31,7 +31,7 @@ def listen(host: str, port: int) -> socket.socket:
     """Listen on this machine's loopback. ``ValueError``: another address; ``OSError``: taken."""
     address = ipaddress.ip_address("127.0.0.1" if host == "localhost" else host)
     if not address.is_loopback:
-        raise ValueError(f"host={host!r}: only the loopback, which nobody else reaches")
+        raise ValueError(f"host={host!r}: not a loopback address")
     sock = socket.socket(socket.AF_INET6 if address.version == 6 else socket.AF_INET)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -282,9 +282,7 @@ class Core:
             if have < len(HELLO_REP):
                 return 0
             if self._input[position : position + 8] != HELLO_REP:
-                raise ProtocolError(
-                    "the other side is no Stockade broker: its first bytes are wrong"
-                )
+                raise ProtocolError("the peer is not a Stockade broker: its first bytes are wrong")
             self.greeted = True
             return len(HELLO_REP)
         if have < self._header:
@@ -309,7 +307,7 @@ class Core:
         try:
             frame.ParseFromString(body)
         except (DecodeError, ValueError):
-            raise ProtocolError("a frame that is no protobuf message") from None
+            raise ProtocolError("a frame that is not a protobuf message") from None
         handler = _HANDLERS.get(frame.kind)
         if handler is not None:  # an unknown kind is ignored: a later broker may have more
             handler(self, call_id, frame)
@@ -415,7 +413,7 @@ def _check_shape(body: bytes) -> None:
         elif kind in {1, 5}:
             position += 8 if kind == 1 else 4
         else:
-            raise ProtocolError("a frame that is no protobuf message")
+            raise ProtocolError("a frame that is not a protobuf message")
 
 
 def _varint(body: bytes, position: int) -> tuple[int, int]:
@@ -426,4 +424,4 @@ def _varint(body: bytes, position: int) -> tuple[int, int]:
         position += 1
         if byte < 0x80:
             return value, position
-    raise ProtocolError("a frame that is no protobuf message")
+    raise ProtocolError("a frame that is not a protobuf message")

@@ -45,7 +45,7 @@ def server(client: Client) -> Iterator[Sandbox]:
 
 
 def test_a_port_without_a_rule_is_refused_with_the_rule_named(sandbox: Sandbox) -> None:
-    with pytest.raises(stockade.PermissionDenied, match="at port 8000") as refused:
+    with pytest.raises(stockade.PermissionDenied, match="connections to port 8000") as refused:
         sandbox.forward(8000)
     assert refused.value.reason == "PORT_NOT_ALLOWED"
     assert "network.inbound" in str(refused.value)
@@ -103,7 +103,7 @@ def test_asyncio_does_the_same(broker: Broker) -> None:
             aio.Client(broker.ipc) as client,
             await aio.Sandbox.create(ttl=120, network=policy, client=client) as sandbox,
         ):
-            with pytest.raises(stockade.PermissionDenied, match="at port 81"):
+            with pytest.raises(stockade.PermissionDenied, match="connections to port 81"):
                 await sandbox.forward(81)
             with pytest.raises(ValueError, match="loopback"):
                 await sandbox.forward(8000, host="0.0.0.0")

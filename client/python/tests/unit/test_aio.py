@@ -83,7 +83,7 @@ def test_no_broker_at_the_address_is_told_at_once(tmp_path: Path) -> None:
         (
             http,
             errors.ProtocolError,
-            "no Stockade broker",
+            "not a Stockade broker",
         ),
         (lambda c: answer(c.greet(), b"\xff"), errors.ProtocolError, "InfoResponse"),
         (

@@ -89,7 +89,7 @@ def test_a_peer_that_never_greets_is_given_up(tmp_path: Path) -> None:
 def test_a_peer_of_another_protocol_is_told_as_such(tmp_path: Path) -> None:
     with (
         Peer(tmp_path, http) as peer,
-        pytest.raises(errors.ProtocolError, match="no Stockade broker"),
+        pytest.raises(errors.ProtocolError, match="not a Stockade broker"),
     ):
         Client(peer.address).info()
 
@@ -102,7 +102,7 @@ def test_an_answer_that_is_no_message_is_a_protocol_error_and_closes_the_connect
         assert c.sock.recv(1) == b""
 
     with Peer(tmp_path, lie, once) as peer, Client(peer.address) as client:
-        with pytest.raises(errors.ProtocolError, match=r"is no stockade.v1.InfoResponse"):
+        with pytest.raises(errors.ProtocolError, match=r"is not a stockade.v1.InfoResponse"):
             client.info()
         assert client.info().version == "1.2.3"
 

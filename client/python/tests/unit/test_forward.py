@@ -68,11 +68,11 @@ def test_a_port_that_the_policy_lacks_is_refused_in_the_brokers_words(tmp_path: 
     def refuse(c: Conversation) -> None:
         told(told(c.greet(), 80), 80)
         call_id, _ = c.call()
-        c.send(end(call_id, code=7, text="lets nobody in at port 81"))
+        c.send(end(call_id, code=7, text="does not allow connections to port 81"))
 
     with Peer(tmp_path, refuse) as peer, Client(peer.address) as client:
         sandbox = Sandbox.create(client=client)
-        with pytest.raises(stockade.PermissionDenied, match="at port 81"):
+        with pytest.raises(stockade.PermissionDenied, match="to port 81"):
             sandbox.forward(81)
 
 

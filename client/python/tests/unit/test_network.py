@@ -21,7 +21,7 @@ def test_what_is_no_mode_or_port_is_refused() -> None:
         with pytest.raises(ValueError, match="one of none"):
             network_policy(mode)
     for port in (0, 65536, "http", "9-8"):
-        with pytest.raises(ValueError, match="is no port"):
+        with pytest.raises(ValueError, match="is not a port"):
             Network(inbound=(port,)).to_message()
 
 

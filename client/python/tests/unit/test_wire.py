@@ -61,7 +61,7 @@ def refused(core: Core, bytes_: bytes, why: str) -> None:
     [b"HTTP/1.1", b"\0SP\0\0\x30\0\0", b"\0SP\1\0\x31\0\0", b"\0SP\0\0\x31\0\1", b"\xff" * 8],
 )
 def test_a_peer_with_another_hello_is_refused(hello: bytes) -> None:
-    refused(Core(ipc=True), hello, "no Stockade broker")
+    refused(Core(ipc=True), hello, "not a Stockade broker")
 
 
 @pytest.mark.parametrize("n", [0, 3, wire.FRAME_BYTES_MAX + 1, 1 << 40, 0xFFFFFFFFFFFFFFE0])
@@ -82,7 +82,7 @@ def test_a_message_without_a_call_id_is_refused() -> None:
     [b"\x08", b"\x0a\x7f", b"\x0f", b"\x80" * 11, b"\x12\x02\xc3\x28", b"\x22\x02\x08\x80"],
 )
 def test_a_frame_that_is_no_protobuf_is_refused(body: bytes) -> None:
-    refused(greeted(), message(ID_BIT, body), "no protobuf")
+    refused(greeted(), message(ID_BIT, body), "not a protobuf")
 
 
 def test_a_frame_of_very_many_fields_is_refused() -> None:

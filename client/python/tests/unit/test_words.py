@@ -74,7 +74,7 @@ def test_a_sandbox_is_shown_by_its_id_and_its_name() -> None:
         (lambda: limits.lifetime_ms("long"), "ttl='long': "),
         (lambda: Limits(timeout="x").to_message(), "timeout='x': "),
         (lambda: command(()), "args: "),
-        (lambda: command(("echo", 1)), r"args\[1\]=1: text"),
+        (lambda: command(("echo", 1)), r"args\[1\]=1: expected text"),
         (lambda: command((["echo", "1"],)), r"args\[0\]=.*run\(\*args\)"),
         (lambda: command(("a",), stdin=1), "stdin=1: "),
         (lambda: feed(1), "stdin=1: "),

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""Run the code of AI agents where it can do no harm, with asyncio.
+r"""Run the code of AI agents in sandboxes, with asyncio.
 
 >>> from stockade import aio
 >>> (await aio.run("python3", "-c", "print(6 * 7)")).stdout                         # doctest: +SKIP
 '42\n'
 
-The names are those of ``stockade``; values and exceptions are the very same classes.
+The names are those of ``stockade``; values and exceptions are the same classes.
 """
 
 from stockade.aio.client import Client, MessageStream, default_client, info

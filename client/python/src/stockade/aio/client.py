@@ -107,7 +107,7 @@ class Client(Caller):
         await self.close()
 
     async def close(self) -> None:
-        """Close the connection. Open calls fail; a later one raises ``Cancelled``."""
+        """Close the connection. Open calls fail; later calls raise ``Cancelled``."""
         self._closed = True
         link, self._link = self._link, None
         if link is not None:
@@ -171,13 +171,13 @@ class Client(Caller):
     # What needs no sandbox.
 
     async def info(self) -> system_service_pb2.InfoResponse:
-        """Return what the broker says about itself and its host: templates, what is degraded."""
+        """Return information about the broker and its host."""
         return await self.call(methods.INFO, system_service_pb2.InfoRequest())
 
     async def serving(self, service: str = "") -> bool:
-        """Tell whether the broker, or one of its services, takes calls.
+        """Return whether the broker, or one of its services, accepts calls.
 
-        ``NotFound``: no such service.
+        ``NotFound``: the service does not exist.
         """
         request = system_service_pb2.HealthServiceCheckRequest(service=service)
         status = (await self.call(methods.HEALTH_CHECK, request)).status
@@ -199,16 +199,16 @@ class Client(Caller):
     ) -> EventStream:
         """Return the events of sandboxes as they happen (``telemetry_service.proto``).
 
-        ``sandboxes``      only these, by id
+        ``sandboxes``      only these sandboxes, by id
         ``process``        only this job, by id
-        ``kinds``          only these, such as ``"denied"`` or ``"exec"``
-        ``severity``       only what is at least this grave, such as ``"warning"``
-        ``tenant``         of another caller, such as ``"uid:1000"``, or ``"*"``: for root
-        ``from_sequence``  begin with this event, as far as it is kept; 0: with what is new
-        ``instance``       of which life of the broker that number is: ``Event.instance``
-        ``kept_only``      end with the last event that has happened by now
-        ``reconnect``      go on when the connection breaks or the broker is started anew
-        ``on_gap``         called where events are missing, with which; "restarted": the broker was
+        ``kinds``          only these kinds, such as ``"denied"`` or ``"exec"``
+        ``severity``       only this severity or higher, such as ``"warning"``
+        ``tenant``         another caller, such as ``"uid:1000"``, or ``"*"`` for all; requires root
+        ``from_sequence``  start with this event, if it is still kept; 0: only new events
+        ``instance``       run of the broker that the number belongs to: ``Event.instance``
+        ``kept_only``      end after the last event that has happened so far
+        ``reconnect``      continue when the connection breaks or the broker is restarted
+        ``on_gap``         called for missing events; its argument describes them
         """
         request = telemetry.request(
             sandboxes=sandboxes,
@@ -225,9 +225,9 @@ class Client(Caller):
         return EventStream(begin, await begin(cursor.request), cursor, on_gap)
 
     async def record(self, process: str = "") -> telemetry_service_pb2.GetRecordResponse:
-        """Return what the kernel saw of a job, while it runs and after it.
+        """Return the kernel's record of a job, while it runs and after it ended.
 
-        ``process``  its id, or the beginning of it; empty: the caller's job that ended last
+        ``process``  its id, or the first digits of it; empty: the caller's job that ended last
         """
         request = telemetry_service_pb2.GetRecordRequest(process_id=process)
         return await self.call(methods.GET_RECORD, request)
@@ -235,17 +235,18 @@ class Client(Caller):
     def usage(
         self, sandbox: str = "", *, tenant: str = ""
     ) -> AsyncIterator[telemetry_service_pb2.Usage]:
-        """Iterate over what sandboxes use now: CPU, memory, network, pressure; sums and gauges.
+        """Iterate over the current resource use of sandboxes.
 
-        ``sandbox``  only this one, by id or name (nothing where there is none such); empty: all
-        ``tenant``   of another caller, such as ``"uid:1000"``, or ``"*"``: for root
+        ``sandbox``  only this sandbox, by id or name (nothing if it does not exist); empty: all
+        ``tenant``   another caller, such as ``"uid:1000"``, or ``"*"`` for all; requires root
 
-        A rate is what two of its messages (``Usage`` of ``telemetry_service.proto``) differ by.
+        Most fields of its messages (``Usage`` in ``telemetry_service.proto``) are totals; compute a
+        rate from the difference of two messages.
         """
         return self._usage(sandbox, tenant)
 
     async def schema(self) -> Schema:
-        """Fetch the broker's descriptors: stubs for what this package has no wrapper for."""
+        """Fetch the broker's descriptors, for methods without a wrapper in this package."""
         request = system_service_pb2.GetFileDescriptorSetRequest()
         return Schema((await self.call(methods.REFLECT, request)).file_descriptor_set)
 
@@ -276,10 +277,10 @@ def chosen(client: Optional[Client]) -> Client:
     if client is None:
         return default_client()
     if not isinstance(client, Client):
-        raise TypeError(f"client={client!r}: a stockade.aio.Client is needed")
+        raise TypeError(f"client={client!r}: expected a stockade.aio.Client")
     return client
 
 
 async def info(*, client: Optional[Client] = None) -> system_service_pb2.InfoResponse:
-    """Return what the broker says about itself and its host: see ``Client.info``."""
+    """Return information about the broker and its host: see ``Client.info``."""
     return await chosen(client).info()

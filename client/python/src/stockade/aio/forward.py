@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Forward:
-    """A port of this machine that leads to one of a sandbox: ``Sandbox.forward`` makes it.
+    """A port of this machine that ``Sandbox.forward`` forwards to a sandbox.
 
     Close it, or use it as a context manager: that ends every connection, too.
     """
@@ -40,7 +40,7 @@ class Forward:
         self._server: Optional[asyncio.AbstractServer] = None
         self._open: set[asyncio.Task[None]] = set()
         self._room = asyncio.Semaphore(CONNECTIONS_MAX)
-        #: Where it listens.
+        #: The local address.
         self.host: str = listener.getsockname()[0]
         #: The local port.
         self.port: int = listener.getsockname()[1]
@@ -50,7 +50,7 @@ class Forward:
         return self
 
     async def close(self) -> None:
-        """Stop listening, and end every connection."""
+        """Stop listening, and close every connection."""
         if self._server is not None:
             self._server.close()
         tasks = list(self._open)

@@ -54,7 +54,7 @@ class Process(Job):
         await self._send_stdin(data)
 
     async def close_stdin(self) -> None:
-        """End its stdin, after what was sent. On a terminal: send end-of-file (^D)."""
+        """Close its stdin after the bytes that were sent. On a terminal: send end-of-file (^D)."""
         await self._close_stdin()
 
     async def signal(self, number: int, *, group: bool = False) -> None:
@@ -62,11 +62,11 @@ class Process(Job):
         await self._signal(number, group=group)
 
     async def kill(self) -> None:
-        """End it and its process group with SIGKILL. Nothing happens when it is over already."""
+        """Kill it and its process group with SIGKILL. Does nothing if it has ended already."""
         await self._kill()
 
     async def resize(self, rows: int, columns: int) -> None:
-        """Change the size of its terminal. Raises ``FailedPrecondition`` when it has none."""
+        """Change the size of its terminal. Raises ``FailedPrecondition`` if it has no terminal."""
         await self._resize(rows, columns)
 
     async def __aenter__(self) -> Self:

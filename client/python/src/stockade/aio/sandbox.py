@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Sandbox(Box):
-    r"""A sandbox that the caller keeps. As a context manager it is deleted at the end of the block.
+    r"""A sandbox that you keep. Used as a context manager, it is deleted at the end of the block.
 
     >>> async with await Sandbox.create(ttl=300) as sbx:                        # doctest: +SKIP
     ...     result = await sbx.run("python3", "-c", "print(6 * 7)")
@@ -48,20 +48,20 @@ class Sandbox(Box):
         name: Optional[str] = None,
         client: Optional[Client] = None,
     ) -> Sandbox:
-        """Make a sandbox.
+        """Create a sandbox.
 
-        ``template``  its name; None: ``default``
-        ``ttl``       seconds, or ``"10m"``, until the broker deletes it by itself; None: the
-                      broker's own (300)
-        ``limits``    what it may use; None: the template's
+        ``template``  name of the template; None: ``default``
+        ``ttl``       time in seconds, or ``"10m"``, after which the broker deletes it; None: the
+                      broker's default (300)
+        ``limits``    limits; None: the template's
         ``network``   a ``Network``, or ``"none"`` or ``"open"``; None: the template's
         ``metadata``  labels: at most 32, keys of 64 and values of 256 bytes
-        ``name``      unique among the caller's own sandboxes
-        ``client``    None: the one of ``STOCKADE_ADDRESS`` and ``STOCKADE_TOKEN``
+        ``name``      a name that is unique among the caller's sandboxes
+        ``client``    None: the shared client for ``STOCKADE_ADDRESS`` and ``STOCKADE_TOKEN``
 
         Raises ``InvalidArgument`` (a limit above the template's maximum), ``ResourceExhausted``
-        (too many sandboxes), ``AlreadyExists`` (the name), ``FailedPrecondition`` (a network mode
-        that the host cannot enforce).
+        (too many sandboxes), ``AlreadyExists`` (the name is in use), ``FailedPrecondition`` (a
+        network mode that the host cannot enforce).
         """
         client = chosen(client)
         request = requests.create_request(
@@ -76,9 +76,9 @@ class Sandbox(Box):
 
     @classmethod
     async def connect(cls, id_or_name: str, *, client: Optional[Client] = None) -> Sandbox:
-        """Find a sandbox that was made before.
+        """Find an existing sandbox.
 
-        ``NotFound``: there is none, or it is somebody else's.
+        ``NotFound``: it does not exist, or belongs to another caller.
         """
         client = chosen(client)
         request = sandbox_service_pb2.SandboxServiceGetRequest(id=id_or_name)
@@ -91,7 +91,7 @@ class Sandbox(Box):
         metadata: Optional[Mapping[str, str]] = None,
         client: Optional[Client] = None,
     ) -> AsyncIterator[SandboxInfo]:
-        """Iterate over the caller's sandboxes, oldest first; with all labels of ``metadata``."""
+        """Iterate over the caller's sandboxes with these labels, oldest first."""
         return sandboxes(chosen(client), metadata)
 
     async def __aenter__(self) -> Self:
@@ -156,14 +156,14 @@ class Sandbox(Box):
         on_stderr: Optional[LineCallback] = None,
         keep: Size = KEEP_BYTES,
     ) -> Process:
-        """Start a command and return at once.
+        """Start a command and return immediately.
 
-        It goes on when this program goes away: ``attach`` finds it again. It lives as long as its
-        sandbox unless ``timeout`` or ``limits``, or those of ``create``, say otherwise.
+        It keeps running when this program ends; ``attach`` finds it again. It runs as long as its
+        sandbox unless ``timeout`` or ``limits``, here or in ``create``, set a limit.
 
-        ``stdin`` is written first (at most 1 MiB); with ``stdin_open`` more can be sent, else it is
-        closed then. A terminal's input is always open. The callbacks are called while somebody
-        reads (``wait``, or an iteration). The other arguments are those of ``run``.
+        ``stdin`` is written first (at most 1 MiB). With ``stdin_open`` you can send more; otherwise
+        stdin is then closed. A terminal's input is always open. The callbacks are called while the
+        program reads output (``wait``, or an iteration). The other arguments are those of ``run``.
         """
         command = requests.command(
             args,
@@ -186,10 +186,10 @@ class Sandbox(Box):
         on_stderr: Optional[LineCallback] = None,
         keep: Size = KEEP_BYTES,
     ) -> Process:
-        """Find a process again, and read its output from ``offset`` on.
+        """Find a process by its id, and read its output from ``offset`` on.
 
-        The broker keeps the last 1 MiB that nobody read, and a process for 30 s after its end.
-        ``NotFound`` otherwise.
+        The broker keeps the last 1 MiB of unread output, and a process for 30 s after its end;
+        later it raises ``NotFound``.
         """
         collector = Collector(on_stdout=on_stdout, on_stderr=on_stderr, keep=keep)
         return await self._attach(Process, process_id, offset, collector)
@@ -202,27 +202,28 @@ class Sandbox(Box):
         *,
         on_error: Optional[ForwardError] = None,
     ) -> Forward:
-        """Listen on this machine's loopback, and carry each connection to a port of the sandbox.
+        """Forward a port of this machine's loopback interface to the sandbox.
 
-        ``port``        of the sandbox; its policy's ``inbound`` has to name it
-        ``local_port``  0: one that is free: ``Forward.port`` says which
-        ``host``        another address of the loopback, such as ``::1``
-        ``on_error``    called with the ``StockadeError`` of each connection that fails, such as
-                        when nobody listens in the sandbox; whoever connected sees only the end
+        ``port``        port of the sandbox, which its policy's ``inbound`` must list
+        ``local_port``  port of this machine; 0: any free port (see ``Forward.port``)
+        ``host``        another loopback address, such as ``::1``
+        ``on_error``    called with the ``StockadeError`` of each connection that fails, for example
+                        because nothing listens in the sandbox; the local peer sees only that the
+                        connection is closed
 
-        Raises ``PermissionDenied`` (the policy lets nobody in at that port), ``ValueError`` (no
-        port, or no address of the loopback), ``OSError`` (the local port is taken).
+        Raises ``PermissionDenied`` (the policy does not list the port), ``ValueError`` (not a port,
+        or not a loopback address), ``OSError`` (the local port is in use).
         """
         await self._check_port(port)
         listener = listen(host, local_port)
         return await Forward(self._client, self.id, port, listener, on_error)._begin(listener)
 
     def processes(self) -> AsyncIterator[ProcessInfo]:
-        """Iterate over its processes: those that run, and those that ``attach`` still finds."""
+        """Iterate over its processes: running ones, and ended ones that ``attach`` still finds."""
         return self._processes()
 
     async def refresh(self) -> SandboxInfo:
-        """Ask the broker for its present state. ``NotFound``: it is gone."""
+        """Request its current state from the broker. ``NotFound``: it does not exist any more."""
         return await self._refresh()
 
     async def update(
@@ -232,24 +233,24 @@ class Sandbox(Box):
         metadata: Optional[Mapping[str, str]] = None,
         network: Union[Network, str, None] = None,
     ) -> SandboxInfo:
-        """Change it.
+        """Change the sandbox.
 
-        ``ttl``       let it live for so many seconds, or ``"10m"``, from now
-        ``metadata``  labels to set (empty: remove one)
-        ``network``   another policy, whole; it holds at once, and cuts connections that it forbids
+        ``ttl``       time to live from now on, in seconds or ``"10m"``
+        ``metadata``  labels to set (an empty value removes the label)
+        ``network``   the new policy, as a whole; connections that it forbids are closed
         """
         return await self._update(ttl, metadata, network)
 
     async def pause(self) -> SandboxInfo:
-        """Freeze every process in it. Wall-clock limits stand still."""
+        """Freeze every process in it. Paused time does not count towards wall-clock limits."""
         return await self._pause()
 
     async def resume(self) -> SandboxInfo:
-        """Let a paused sandbox go on."""
+        """Resume a paused sandbox."""
         return await self._resume()
 
     async def delete(self) -> None:
-        """End every job in it and remove it. Nothing happens when it is gone already."""
+        """Kill every job in it and remove it. Does nothing if it does not exist any more."""
         await self._delete()
 
 
@@ -271,10 +272,11 @@ async def start(
     deadline: Optional[Seconds] = None,
     client: Optional[Client] = None,
 ) -> Process:
-    """Start a command in a fresh sandbox that is destroyed after it.
+    """Start a command in a fresh sandbox, which is destroyed when the command ends.
 
-    Iterate over the ``Process`` for its output. The job ends when the reader goes away. Output
-    never outruns the reader: the job waits, as with a pipe. The arguments are those of ``run``.
+    Iterate over the ``Process`` to read its output. When the reader disconnects, the job is
+    cancelled. When the reader is slow, the job waits, as with a pipe. The arguments are those of
+    ``run``.
     """
     command = requests.command(
         args,
@@ -314,7 +316,7 @@ async def run(
     deadline: Optional[Seconds] = None,
     client: Optional[Client] = None,
 ) -> Result:
-    r"""Run a command in a fresh sandbox that is destroyed after it, and wait for its end.
+    r"""Run a command in a fresh sandbox, wait for its end, and destroy the sandbox.
 
     ``stdin``  may be an asynchronous iterable or stream as well; one that is not is read in the
                event loop, so it should not have to wait

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class EventStream:
     """Events as they happen: an asynchronous iterator, and a context that ends the subscription.
 
-    It goes on when the connection breaks or the broker is started anew, for as long as it takes.
+    It continues when the connection breaks or the broker is restarted, without a timeout.
     """
 
     def __init__(

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// For watch.bpf.c: a library of the sandbox's own that is put into a program by the dynamic loader: LD_PRELOAD, LD_AUDIT,
+// LD_LIBRARY_PATH, or the options of ld.so that say the same.
+//
+//   exec             looks for these in arguments and environment. What is found is kept in "loading"
+//   mmap             of code from a file, while the loader is at work: whose is the file? The file says where it is, so a
+//                    symbolic link, a relative path or $ORIGIN hides nothing
+//
+// The loader maps what is preloaded before all else that a program needs, in order: as many files as LD_PRELOAD has entries.
+// So a library of the host's may be preloaded to a program that then loads modules of the sandbox's own. LD_LIBRARY_PATH is
+// how honest builds run what they have made. It counts when a program of the host's gets a library of the sandbox's own as
+// one that it is linked with: until set_tid_address, which the loader of glibc calls when all of those are mapped.
+#pragma once
+
+#include <linux/mman.h>
+
+#include "watch_exe.h"
+#include "watch_files.h"
+
+enum {
+    LOADING = 8192,
+    // of arguments and environment; an exec that has more is treated as one that preloads
+    LOAD_STRINGS = 8192,
+    LOAD_STRING = 256,
+    LOAD_AUDIT = 16, // files that audit libraries map before those that are preloaded
+    LOAD_UNKNOWN = 64,
+};
+
+struct loading {
+    __u64 start_ns;   // of the process
+    __u64 last_inode; // segments of one file are one
+    __u32 left;       // files that may yet be preloaded
+    __u8 paths;       // LD_LIBRARY_PATH, for a program of the host's
+    __u8 program;     // ld.so was executed: the first file is the program
+    __u8 zero[2];
+};
+
+struct {
+    __uint(type, BPF_MAP_TYPE_LRU_HASH);
+    __uint(max_entries, LOADING);
+    __type(key, __u32);
+    __type(value, struct loading);
+} loading SEC(".maps");
+
+struct load_text {
+    char text[LOAD_STRING];
+};
+
+struct {
+    __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+    __uint(max_entries, 1);
+    __type(key, __u32);
+    __type(value, struct load_text);
+} load_scratch SEC(".maps");
+
+struct load_scan {
+    __u64 at, end;
+    struct load_text *s;
+    __u32 left;
+    __u8 paths, program;
+    __u8 inside; // a long string goes on
+    __u8 option; // the next string is the value of --preload
+};
+
+static __always_inline __u64 load_word(const struct load_text *s, __u32 at)
+{
+    __u64 word;
+    __builtin_memcpy(&word, s->text + at, sizeof word);
+    return word;
+}
+
+#define WORD(a, b, c, d, e, f, g, h)                                                               \
+    ((__u64)(a) | (__u64)(b) << 8 | (__u64)(c) << 16 | (__u64)(d) << 24 | (__u64)(e) << 32 |       \
+     (__u64)(f) << 40 | (__u64)(g) << 48 | (__u64)(h) << 56)
+
+// Files that the value of LD_PRELOAD in the scratch may name. Global, as others here: the verifier looks at it once.
+__noinline __u32 load_entries(__u64 n)
+{
+    __u32 zero = 0;
+    __u32 entries = 1;
+    struct load_text *s = bpf_map_lookup_elem(&load_scratch, &zero);
+    if (!s || n == LOAD_STRING)
+        return LOAD_UNKNOWN;
+    for (__u32 i = 0; i < LOAD_STRING; i++) {
+        char c = s->text[i];
+        if (c == 0)
+            break;
+        entries += c == ':' || c == ' ';
+    }
+    return entries;
+}
+
+static __always_inline void load_string(struct load_scan *l, long n)
+{
+    __u64 word = load_word(l->s, 0);
+    if (l->option) {
+        l->option = 0;
+        l->left += load_entries((__u64)n);
+    } else if (word == WORD('L', 'D', '_', 'P', 'R', 'E', 'L', 'O')) {
+        l->left += n > (long)sizeof "LD_PRELOAD=" ? load_entries((__u64)n) : 0;
+    } else if (word == WORD('L', 'D', '_', 'A', 'U', 'D', 'I', 'T')) {
+        l->left += n > (long)sizeof "LD_AUDIT=" ? load_entries((__u64)n) + LOAD_AUDIT : 0;
+    } else if (word == WORD('L', 'D', '_', 'L', 'I', 'B', 'R', 'A')) {
+        l->paths = n > (long)sizeof "LD_LIBRARY_PATH=";
+    } else if (word == WORD('-', '-', 'p', 'r', 'e', 'l', 'o', 'a')) {
+        l->program = l->option = 1;
+    } else if (word == WORD('-', '-', 'a', 'u', 'd', 'i', 't', 0)) {
+        l->program = l->option = 1;
+        l->left += LOAD_AUDIT;
+    } else if (word == WORD('-', '-', 'l', 'i', 'b', 'r', 'a', 'r')) {
+        l->program = l->paths = 1;
+    }
+}
+
+static long load_next(__u32 i, struct load_scan *l)
+{
+    if (l->at >= l->end)
+        return 1;
+    long n = bpf_probe_read_user_str(l->s->text, LOAD_STRING, (void *)l->at);
+    if (n <= 0)
+        return 1;
+    if (!l->inside)
+        load_string(l, n);
+    // A string that is cut: what was read has no NUL but the one that the helper put there.
+    l->inside = n == LOAD_STRING;
+    l->at += (__u64)(n == LOAD_STRING ? n - 1 : n);
+    return 0;
+}
+
+// own: the program is the sandbox's own.
+__noinline int load_begins(__u32 own)
+{
+    __u32 zero = 0;
+    struct task_struct *task = bpf_get_current_task_btf();
+    struct mm_struct *mm = task->mm;
+    __u32 tgid = (__u32)task->tgid;
+    struct load_scan l = {.s = bpf_map_lookup_elem(&load_scratch, &zero)};
+    if (!l.s || !mm)
+        return 0;
+    l.at = mm->arg_start;
+    l.end = mm->env_end;
+    bpf_loop(LOAD_STRINGS, load_next, &l, 0);
+    if (l.at < l.end)
+        l.left = LOAD_UNKNOWN;
+    if (l.left == 0 && (!l.paths || own)) {
+        bpf_map_delete_elem(&loading, &tgid);
+        return 0;
+    }
+    struct loading to = {.start_ns = task->group_leader->start_time,
+                         .left = l.left,
+                         .paths = l.paths && !own,
+                         .program = l.program};
+    return (int)bpf_map_update_elem(&loading, &tgid, &to, BPF_ANY);
+}
+
+static __always_inline struct loading *loading_of(struct task_struct *task)
+{
+    __u32 tgid = (__u32)task->tgid;
+    struct loading *l = bpf_map_lookup_elem(&loading, &tgid);
+    return l && l->start_ns == task->group_leader->start_time ? l : 0;
+}
+
+static __always_inline void load_ends(void)
+{
+    struct loading *l = loading_of(bpf_get_current_task_btf());
+    if (l)
+        l->paths = 0;
+}
+
+static __noinline int tell_preload(__u64 file)
+{
+    struct named f = {.op = WATCH_FILE_PRELOAD};
+    struct path_scratch *s = scratch_of_cpu();
+    if (!s)
+        return 0;
+    build_begin(s);
+    path_above_file(file, ABOVE_BUILD);
+    return tell_file(&f, s);
+}
+
+static __always_inline bool is_own_file(struct task_struct *task, __u64 file)
+{
+    struct watch_exe_key key = {
+        .owner = exe_uid_inside(task, BPF_CORE_READ((struct file *)file, f_inode, i_uid.val))};
+    return exe_is_own(&key);
+}
+
+// Code was mapped from a file.
+static __noinline int mapped(struct pt_regs *regs, long result)
+{
+    struct task_struct *task = bpf_get_current_task_btf();
+    if (!(argument(regs, 2) & PROT_EXEC) || (__u64)result >= -KERNEL_ERRORS)
+        return 0;
+    struct loading *l = loading_of(task);
+    __u64 file = l ? file_of(task, (__s32)argument(regs, 4)) : 0;
+    if (!l || !file || (l->left == 0 && !l->paths))
+        return 0;
+    __u64 inode = BPF_CORE_READ((struct file *)file, f_inode, i_ino);
+    if (inode == l->last_inode)
+        return 0;
+    l->last_inode = inode;
+    bool own = is_own_file(task, file);
+    if (l->program) {
+        l->program = 0;
+        l->paths = l->paths && !own;
+        return 0;
+    }
+    bool found = own && (l->left > 0 || l->paths);
+    if (l->left > 0)
+        l->left--;
+    return found ? tell_preload(file) : 0;
+}

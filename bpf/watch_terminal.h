@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// For watch.bpf.c: a shell for somebody elsewhere that has a terminal. The shell has no socket: its stdin and stdout are a
+// pseudo-terminal, and another process copies between the terminal's other end and a socket that leads out.
+//
+//   exec            on a terminal that the job made itself: kept in "terminals". (That of `exec -it` was made by the guest.)
+//                   From then on each call of the sandbox is looked at (WATCH_TERMINAL)
+//   a later call    of whoever holds the other end, and calls with it as its descriptor: has that process a socket that
+//                   leads out? So it does not matter which of them came first, who forked whom, and how the descriptor
+//                   reached its holder
+#pragma once
+
+#include "watch_find.h"
+#include "watch_out.h"
+#include "watch_path.h"
+
+enum { TERMINALS = 8192, TERMINAL_FILES = 4096 };
+enum { DEVICE_TTY = 5 << 20, DEVICE_PTMX = 5 << 20 | 2, MAJOR_PTS = 136, MAJOR_PTS_LAST = 143 };
+#define TERMINAL_LOOK_NS  10000000ULL   // until it is looked at again
+#define TERMINAL_AGAIN_NS 1000000000ULL // until it is reported again
+
+struct terminal {
+    __u64 next_ns; // not looked at before
+    __u64 cgroup;  // of the job that executed something on it
+    __u32 slot, generation;
+    __u32 shell;
+    __u32 zero;
+    char comm[16];
+};
+
+// Key: the other end, as the kernel's address. A new terminal may get that of one that is gone.
+struct {
+    __uint(type, BPF_MAP_TYPE_LRU_HASH);
+    __uint(max_entries, TERMINALS);
+    __type(key, __u64);
+    __type(value, struct terminal);
+} terminals SEC(".maps");
+
+static __always_inline __u32 device_of(__u64 file)
+{
+    struct inode *inode = BPF_CORE_READ((struct file *)file, f_inode);
+    return (BPF_CORE_READ(inode, i_mode) & S_IFMT) == S_IFCHR ? BPF_CORE_READ(inode, i_rdev) : 0;
+}
+
+static __always_inline struct tty_struct *terminal_of(__u64 file)
+{
+    struct tty_file_private *of = BPF_CORE_READ((struct file *)file, private_data);
+    return BPF_CORE_READ(of, tty);
+}
+
+// The other end of a terminal, if this user opened it; 0: no terminal, or somebody else's. One file leads to an end that was
+// opened by ptmx, however many descriptors do.
+static __always_inline __u64 other_end(__u64 file, __u32 uid)
+{
+    __u32 device = device_of(file);
+    __u32 major = device >> 20;
+    if (device != DEVICE_TTY && (major < MAJOR_PTS || major > MAJOR_PTS_LAST))
+        return 0;
+    struct tty_struct *other = BPF_CORE_READ(terminal_of(file), link);
+    struct list_head *first = BPF_CORE_READ(other, tty_files.next);
+    if (!other ||
+        (__u64)first == (__u64)other + bpf_core_field_offset(struct tty_struct, tty_files))
+        return 0;
+    struct tty_file_private *opened =
+        (void *)((__u64)first - bpf_core_field_offset(struct tty_file_private, list));
+    return BPF_CORE_READ(opened, file, f_cred, uid.val) == uid ? (__u64)other : 0;
+}
+
+// One of the standard files of a program that is executed.
+__noinline int note_terminal(__u64 file, __u64 cgroup, __u32 slot, __u32 generation)
+{
+    struct task_struct *task = bpf_get_current_task_btf();
+    __u64 other = file ? other_end(file, task->cred->uid.val) : 0;
+    if (!other)
+        return 0;
+    struct terminal *known = bpf_map_lookup_elem(&terminals, &other);
+    if (known && known->cgroup == cgroup)
+        return WATCH_TERMINAL;
+    struct terminal t = {
+        .cgroup = cgroup, .slot = slot, .generation = generation, .shell = (__u32)task->tgid};
+    bpf_get_current_comm(t.comm, sizeof t.comm);
+    bpf_map_update_elem(&terminals, &other, &t, BPF_ANY);
+    return WATCH_TERMINAL;
+}
+
+// Both standard files.
+static __always_inline void note_terminals(const struct place *p, const __u64 file[3])
+{
+    __u32 slot = p->box->slot;
+    __u32 generation = p->box->generation;
+    int found = note_terminal(file[0], p->cgroup, slot, generation) |
+                note_terminal(file[1], p->cgroup, slot, generation);
+    if (!found)
+        return;
+    __sync_fetch_and_or(&p->box->watch, WATCH_TERMINAL); // its other jobs take that over
+    if (p->account)
+        __sync_fetch_and_or(&p->account->watch, WATCH_TERMINAL);
+}
+
+// Another job of the sandbox may have made the terminal, and sent its other end: then this job is looked at, too.
+static __noinline int take_over_watch(void)
+{
+    struct place p = {};
+    return find(bpf_get_current_task_btf(), &p);
+}
+
+struct out_scan {
+    __u64 files; // the table of descriptors
+    __u64 found;
+};
+
+static long out_file(__u32 i, struct out_scan *scan)
+{
+    __u64 file = 0;
+    if (bpf_probe_read_kernel(&file, sizeof file, (void *)(scan->files + (__u64)i * 8)) || !file)
+        return 0;
+    scan->found = leads_out(file);
+    return scan->found != 0;
+}
+
+// One of the task's descriptors is a socket that leads out.
+static __always_inline bool talks_to_outside(struct task_struct *task)
+{
+    struct files_struct *files = task->files;
+    struct fdtable *table = files ? files->fdt : 0;
+    if (!table)
+        return false;
+    struct out_scan scan = {.files = (__u64)table->fd};
+    __u32 n = table->max_fds;
+    bpf_loop(n < TERMINAL_FILES ? n : TERMINAL_FILES, out_file, &scan, 0);
+    return scan.found != 0;
+}
+
+static __noinline int tell_terminal(struct terminal *t, __u64 other)
+{
+    struct place p = {};
+    if (!t || !find(bpf_get_current_task_btf(), &p))
+        return 0;
+    COUNT(p.account, socket_execs);
+    bool first = emit_is_first(p.box, other ^ p.cgroup << 32);
+    struct event *e = emit_begin(p.box, p.cgroup, EVENT_TERMINAL, CLASS_ALARM,
+                                 sizeof(struct watch_terminal), first);
+    if (!e)
+        return 0;
+    struct watch_terminal *body = (void *)(e + 1);
+    body->shell = t->shell;
+    body->zero = 0;
+    __builtin_memcpy(body->comm, t->comm, sizeof body->comm);
+    bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
+    return 1;
+}
+
+// A call, which may be one with the other end.
+static __noinline int look_at_terminal(struct pt_regs *regs, __u32 call,
+                                       struct watch_account *account)
+{
+    struct task_struct *task = bpf_get_current_task_btf();
+    __u64 fd = call == __NR_sendfile ? argument(regs, 1) : argument(regs, 0);
+    __u64 file = file_of(task, (__s32)fd);
+    if (!account || !file || device_of(file) != DEVICE_PTMX)
+        return 0;
+    __u64 end = (__u64)terminal_of(file);
+    struct terminal *t = bpf_map_lookup_elem(&terminals, &end);
+    __u64 now = bpf_ktime_get_ns();
+    if (!t || t->slot != account->slot || t->generation != account->generation || now < t->next_ns)
+        return 0;
+    t->next_ns = now + TERMINAL_LOOK_NS;
+    if (!talks_to_outside(task))
+        return 0;
+    t->next_ns = now + TERMINAL_AGAIN_NS;
+    return tell_terminal(t, end);
+}

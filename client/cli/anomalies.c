@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+// anomalies: lists findings, follows new ones (--follow), and lists the rules (--rules).
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "cli.h"
+#include "commands.h"
+#include "json.h"
+#include "sink.h"
+#include "text.h"
+#include "units.h"
+
+enum { TEXT_MAX = 600, WAIT_MS = 20000 };
+
+static void
+print_finding(const struct stockade_finding *f)
+{
+    char text[TEXT_MAX], rule[72], when[32];
+    time_t seconds = (time_t)(f->time_ms / 1000);
+    struct tm tm;
+    size_t n = 0;
+    bool logged = strcmp(f->response, "log") == 0;
+    if (localtime_r(&seconds, &tm) != NULL)
+        n = strftime(when, sizeof when, "%H:%M:%S", &tm);
+    when[n] = '\0';
+    (void)printf("%s %-8s %-18s %.12s  %s%s%s%s\n", when, cli_severity_name(f->severity),
+                 text_clean(f->rule, rule, sizeof rule), f->sandbox_id,
+                 text_clean(f->text, text, sizeof text), logged ? "" : " (",
+                 logged ? "" : f->response, logged ? "" : ")");
+}
+
+// Reports findings that are missing before these.
+static int
+say_missing(const struct options *o, const struct stockade_findings_options *asked,
+            const struct stockade_findings *all)
+{
+    bool restarted = asked->instance != NULL && strcmp(asked->instance, all->instance) != 0;
+    uint64_t from = asked->after_sequence + 1;
+    if (!restarted && all->forgotten == 0)
+        return EXIT_OK;
+    if (o->json)
+        return json_put(restarted ? json_of_gap(from, 0, 0, "restarted")
+                                  : json_of_gap(from, 0, all->forgotten, "forgotten"));
+    if (restarted)
+        (void)fprintf(stderr,
+                      "stockade anomalies: the broker was restarted; findings from "
+                      "%" PRIu64 " until the restart are missing\n",
+                      from);
+    else
+        (void)fprintf(stderr, "stockade anomalies: %" PRIu64 " older findings are no longer kept\n",
+                      all->forgotten);
+    return EXIT_OK;
+}
+
+static int
+show(const struct command *c, const struct options *o,
+     const struct stockade_findings_options *asked, const struct stockade_findings *all)
+{
+    int code = say_missing(o, asked, all);
+    for (size_t i = 0; i < all->n && code == EXIT_OK; i++) {
+        if (o->json)
+            code = json_put(json_of_finding(&all->items[i]));
+        else
+            print_finding(&all->items[i]);
+    }
+    if (code != EXIT_OK)
+        return code;
+    bool gone = o->follow && sink_is_gone(); // there may be no finding for a long time
+    return gone ? EXIT_PIPE : cli_flush(c);
+}
+
+// The position for the next page.
+struct cursor {
+    char instance[33];
+    bool begun;
+    unsigned failures;
+};
+
+static void
+move_on(struct stockade_findings_options *ask, struct cursor *at,
+        const struct stockade_findings *all)
+{
+    (void)snprintf(at->instance, sizeof at->instance, "%s", all->instance);
+    ask->after_sequence = all->last_sequence;
+    ask->instance = at->instance[0] != '\0' ? at->instance : NULL;
+    at->begun = true;
+    at->failures = 0;
+}
+
+// A follower survives a restart of the broker: it retries, less often with each failure, up to once a second.
+static bool
+waits_for_broker(const struct options *o, struct cursor *at, const struct stockade_error *e)
+{
+    enum { FIRST_MS = 50, DOUBLED_MAX = 4 };
+    if (!o->follow || !at->begun || e->code != STOCKADE_UNAVAILABLE || sink_is_gone())
+        return false;
+    unsigned doubled = at->failures < DOUBLED_MAX ? at->failures : DOUBLED_MAX;
+    const struct timespec pause = {.tv_nsec = (FIRST_MS << doubled) * 1000000L};
+    at->failures++;
+    (void)nanosleep(&pause, NULL);
+    return true;
+}
+
+static int
+list(const struct command *c, const struct options *o, struct stockade *s, const char *sandbox)
+{
+    struct stockade_findings_options ask = STOCKADE_FINDINGS_OPTIONS_INIT;
+    struct stockade_error e;
+    struct cursor at = {0};
+    int code = EXIT_OK;
+    bool more = true;
+    ask.sandbox_id = sandbox;
+    ask.rule = o->rule;
+    ask.severity = cli_severity_number(o->severity);
+    ask.tenant = o->tenant;
+    ask.page_size = 1000;
+    while (code == EXIT_OK && (more || o->follow)) {
+        const struct stockade_findings *all = NULL;
+        ask.wait_ms = o->follow ? WAIT_MS : 0;
+        if (stockade_findings(s, &ask, &all, &e) < 0) {
+            if (waits_for_broker(o, &at, &e))
+                continue;
+            return cli_fail(c, "", &e);
+        }
+        code = show(c, o, &ask, all);
+        move_on(&ask, &at, all);
+        more = all->more;
+        stockade_free(all);
+    }
+    return code;
+}
+
+// ---- rules
+
+static int
+list_rules(const struct command *c, const struct options *o, struct stockade *s)
+{
+    static const char *const head[] = {"RULE",   "ON",       "SEVERITY", "THRESHOLD",
+                                       "WINDOW", "RESPONSE", "COUNTS"};
+    struct stockade_error e;
+    const struct stockade_rules *all = NULL;
+    if (stockade_rules(s, o->template_name, &all, &e) < 0)
+        return cli_fail(c, o->template_name != NULL ? o->template_name : "", &e);
+    json_t *array = json_array();
+    struct table *t = table_new(head, sizeof head / sizeof head[0]);
+    for (size_t i = 0; i < all->n && t != NULL; i++) {
+        const struct stockade_rule *r = &all->items[i];
+        char threshold[24], window[24];
+        (void)snprintf(threshold, sizeof threshold, "%" PRIu64, r->threshold);
+        (void)snprintf(window, sizeof window, "%gs", (double)r->window_ms / 1000);
+        (void)table_row(t, (const char *[]){r->name, r->enabled ? "yes" : "no",
+                                            cli_severity_name(r->severity), threshold, window,
+                                            r->response, r->meaning});
+        (void)json_array_append_new(
+            array, json_pack("{ss ss sb ss sI sI ss}", "name", r->name, "meaning", r->meaning,
+                             "enabled", (int)r->enabled, "severity", cli_severity_name(r->severity),
+                             "threshold", (json_int_t)r->threshold, "window_ms",
+                             (json_int_t)r->window_ms, "response", r->response));
+    }
+    int code = EXIT_OK;
+    if (o->json)
+        code = json_put_list(json_incref(array));
+    else if (t != NULL)
+        table_print(t, stdout);
+    table_free(t);
+    json_decref(array);
+    stockade_free(all);
+    return code;
+}
+
+int
+cli_anomalies(const struct command *c, const struct options *o)
+{
+    char id[33] = "";
+    int code = EXIT_OK;
+    struct stockade *s = cli_open(c, o, &code);
+    if (s == NULL)
+        return code;
+    if (o->rules)
+        code = list_rules(c, o, s);
+    else if (o->sandbox == NULL || cli_find_sandbox_id(s, c, o->sandbox, id, &code))
+        code = list(c, o, s, o->sandbox != NULL ? id : NULL);
+    stockade_close(s);
+    return code;
+}

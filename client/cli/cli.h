@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// Common functions of the commands: connecting to the broker, reporting failures, and exit codes for scripts.
+#pragma once
+
+#include <signal.h>
+#include <stdbool.h>
+
+#include "options.h"
+#include "names.h"
+#include "client/stockade.h"
+
+// Exit codes. Those of `run` and `exec` are the job's own, or 124 to 127 and 128+n as in docker and timeout(1).
+enum {
+    EXIT_OK = 0,
+    EXIT_PROBLEM = 1,  // other commands: failure
+    EXIT_USAGE = 2,    // other commands: a wrong command line
+    EXIT_CUT = 74,     // the job exited with 0, but its output was cut (EX_IOERR)
+    EXIT_WAITING = 75, // temporary failure: broker not available, or full (sysexits.h EX_TEMPFAIL)
+    EXIT_REFUSED = 77, // not permitted (EX_NOPERM)
+    EXIT_TIME = 124,   // a time limit ended the job
+    EXIT_OURS = 125,   // Stockade failed, or a wrong command line
+    EXIT_NOT_EXECUTABLE = 126,
+    EXIT_NOT_FOUND = 127,
+    EXIT_SIGNAL = 128,                 // + its number
+    EXIT_PIPE = EXIT_SIGNAL + SIGPIPE, // the reader has closed the output
+};
+
+// Opens a handle for --address. NULL: the failure was reported; *code is the exit code.
+struct stockade *cli_open(const struct command *c, const struct options *o, int *code);
+
+// Reports a failure on stderr: a sentence, the rule or limit, the hint. Returns its exit code.
+int cli_fail(const struct command *c, const char *what, const struct stockade_error *e);
+
+// The same for a call on the named sandbox: if it does not exist, suggests the nearest name.
+int cli_fail_sandbox(struct stockade *s, const struct command *c, const char *typed,
+                     struct stockade_error *e);
+
+// Flushes stdout. If it cannot be written: 128 + SIGPIPE if the reader has closed it, else EXIT_PROBLEM, after
+// reporting it.
+int cli_flush(const struct command *c);
+
+// Reports a wrong command line. Returns its exit code.
+int cli_usage(const struct command *c, const char *why, const char *hint);
+
+// The exit code for an error and for a result.
+int exit_code_of_error(const struct stockade_error *e, bool passes_exit_code);
+int exit_code_of_result(const struct stockade_result *r);
+
+// The option that sets a limit ("memory" for "memory_bytes"), or NULL.
+const char *cli_option_of_limit(const char *limit);
+
+// Whether this can be a process's id, or its first digits; reports it if not.
+bool cli_names_process(const struct command *c, const char *typed, int *code);
+
+// The full id for the typed text: an id, the first digits of one (at least 6), or a sandbox's name. False: the failure
+// was reported (*code: the exit code).
+bool cli_find_process(struct stockade *s, const struct command *c, const char *typed, char out[33],
+                      int *code);
+bool cli_find_sandbox(struct stockade *s, const struct command *c, const char *typed, char out[65],
+                      int *code);
+
+// The same, but names are not accepted. A full id is accepted as it is: events of removed sandboxes still exist.
+bool cli_find_sandbox_id(struct stockade *s, const struct command *c, const char *typed,
+                         char out[33], int *code);

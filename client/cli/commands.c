@@ -1,0 +1,366 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tables of all commands and options, with the texts for --help, completion and the manual.
+#include "commands.h"
+
+#include <stddef.h>
+
+#define AT(field)     offsetof(struct options, field)
+#define LIMIT(field)  offsetof(struct options, limits.field)
+#define POLICY(field) offsetof(struct options, policy.field)
+
+static const char *const formats[] = {"text", "json", NULL};
+static const char *const networks[] = {"none", "allowlist", "open", NULL};
+
+const struct option_row options_common[] = {
+    {"address", 0, OPTION_TEXT, AT(address), "ADDRESS",
+     "address of the broker: ipc:///path, unix:/path or tcp://host:port (default: "
+     "$STOCKADE_ADDRESS, or ipc:///run/stockade/stockade.sock)",
+     NULL},
+    {"format", 'o', OPTION_FORMAT, AT(json), "FORMAT", "text or json", formats},
+    {"help", 'h', OPTION_FLAG, AT(help), NULL, "show the usage of the command", NULL},
+    {0},
+};
+
+static const struct option_row version_only[] = {
+    {"version", 'V', OPTION_FLAG, AT(version), NULL, "show the version of this command", NULL},
+    {0},
+};
+
+const struct option_row *const options_main[] = {options_common, version_only, NULL};
+
+// Limits of one job.
+static const struct option_row job_limits[] = {
+    {"timeout", 0, OPTION_DURATION, LIMIT(wall_ms), "TIME",
+     "wall-clock time of a job, such as 500ms, 5s, 2m or 1h", NULL},
+    {"cpu-time", 0, OPTION_DURATION, LIMIT(cpu_time_ms), "TIME",
+     "CPU time of a job, user and kernel time together", NULL},
+    {"files", 0, OPTION_COUNT, LIMIT(files), "N", "open files per process", NULL},
+    {"file-size", 0, OPTION_BYTES, LIMIT(file_size_bytes), "SIZE", "maximum size of a file", NULL},
+    {"output", 0, OPTION_OUTPUT, LIMIT(output_bytes), "SIZE",
+     "maximum size of stdout and stderr together; output beyond it is counted and discarded "
+     "(default: no limit). --output json means -o json",
+     NULL},
+    {0},
+};
+
+// Limits of a whole sandbox.
+static const struct option_row sandbox_limits[] = {
+    {"memory", 'm', OPTION_BYTES, LIMIT(memory_bytes), "SIZE",
+     "memory of the sandbox including its files, such as 256M or 1.5G", NULL},
+    {"cpus", 0, OPTION_CPUS, LIMIT(cpu_millis), "N", "maximum number of CPUs, such as 0.5 or 2",
+     NULL},
+    {"pids", 0, OPTION_COUNT, LIMIT(pids), "N", "maximum number of processes and threads", NULL},
+    {"disk", 0, OPTION_BYTES, LIMIT(disk_bytes), "SIZE", "total size of files written or changed",
+     NULL},
+    {"inodes", 0, OPTION_COUNT, LIMIT(inodes), "N",
+     "maximum number of files and folders created or changed", NULL},
+    {0},
+};
+
+static const struct option_row network[] = {
+    {"network", 0, OPTION_NETWORK, AT(network), "MODE", "none, allowlist or open", networks},
+    {"allow", 0, OPTION_ALLOW, AT(allow), "HOST[:PORT[-PORT]][/tcp|/udp]",
+     "allow a name, *.name, address or range (repeatable; without --network it implies --network "
+     "allowlist)",
+     NULL},
+    {"allow-inbound", 0, OPTION_INBOUND, AT(inbound), "PORT[-PORT]",
+     "allow 'stockade forward' to connect to these ports of the sandbox (repeatable)", NULL},
+    {"egress-bytes", 0, OPTION_BYTES, POLICY(egress_bytes_max), "SIZE",
+     "maximum bytes sent during the sandbox's lifetime", NULL},
+    {"ingress-bytes", 0, OPTION_BYTES, POLICY(ingress_bytes_max), "SIZE",
+     "maximum bytes received during the sandbox's lifetime", NULL},
+    {"egress-rate", 0, OPTION_BYTES, POLICY(egress_rate), "SIZE", "maximum bytes per second sent",
+     NULL},
+    {"ingress-rate", 0, OPTION_BYTES, POLICY(ingress_rate), "SIZE",
+     "maximum bytes per second received", NULL},
+    {"dns-queries", 0, OPTION_COUNT, POLICY(queries_per_minute), "N",
+     "maximum number of DNS lookups per minute (default: 600)", NULL},
+    {0},
+};
+
+static const struct option_row sandbox_kind[] = {
+    {"template", 0, OPTION_TEXT, AT(template_name), "NAME",
+     "template of the sandbox (default: default; 'stockade info' lists them)", NULL},
+    {"name", 0, OPTION_TEXT, AT(name), "NAME", "name of the sandbox, unique among your sandboxes",
+     NULL},
+    {"label", 'l', OPTION_LABEL, AT(labels), "KEY=VALUE",
+     "label of the sandbox, for ls --label (repeatable)", NULL},
+    {0},
+};
+
+static const char *const verdicts[] = {"ok", "fail", NULL};
+
+static const struct option_row job_kind[] = {
+    {"env", 'e', OPTION_ENV, AT(env), "NAME[=VALUE]",
+     "set an environment variable; NAME alone copies it from your environment (repeatable)", NULL},
+    {"workdir", 'w', OPTION_PATH, AT(workdir), "PATH", "working directory inside the sandbox",
+     NULL},
+    {"interactive", 'i', OPTION_FLAG, AT(interactive), NULL,
+     "send stdin even if it is a terminal (a pipe or file is always sent)", NULL},
+    {"terminal", 't', OPTION_FLAG, AT(terminal), NULL,
+     "give the job a terminal; stdout and stderr become one stream", NULL},
+    {"no-stdin", 'n', OPTION_FLAG, AT(no_stdin), NULL, "send no stdin; the job reads end of file",
+     NULL},
+    {"output-cut", 0, OPTION_CUT, AT(output_cut), "VERDICT",
+     "what to do when output was discarded: fail (exit with 74) or ok (default: fail)", verdicts},
+    {"bill", 0, OPTION_FLAG, AT(bill), NULL, "print the resources that the job used on stderr",
+     NULL},
+    {"syscalls", 0, OPTION_FLAG, AT(syscalls), NULL,
+     "count the system calls of the job, for 'stockade inspect'", NULL},
+    {0},
+};
+
+static const struct option_row exec_only[] = {
+    {"detach", 'd', OPTION_FLAG, AT(detach), NULL,
+     "print the process id when the process has started, and leave it running", NULL},
+    {0},
+};
+
+static const struct option_row create_only[] = {
+    {"ttl", 0, OPTION_DURATION, AT(ttl_ms), "TIME",
+     "time after which the broker deletes the sandbox (default: set by the configuration)", NULL},
+    {0},
+};
+
+static const struct option_row update_only[] = {
+    {"ttl", 0, OPTION_DURATION, AT(ttl_ms), "TIME",
+     "time from now after which the broker deletes the sandbox", NULL},
+    {"label", 'l', OPTION_LABEL, AT(labels), "KEY=VALUE",
+     "set a label; KEY= removes it (repeatable)", NULL},
+    {0},
+};
+
+static const struct option_row list_only[] = {
+    {"label", 'l', OPTION_LABEL, AT(labels), "KEY=VALUE",
+     "show only sandboxes with this label (repeatable: with all of them)", NULL},
+    {"no-trunc", 0, OPTION_FLAG, AT(no_trunc), NULL, "show whole ids", NULL},
+    {"quiet", 'q', OPTION_FLAG, AT(quiet), NULL, "show only ids, one per line", NULL},
+    {0},
+};
+
+static const struct option_row ps_only[] = {
+    {"no-trunc", 0, OPTION_FLAG, AT(no_trunc), NULL, "show whole ids and commands", NULL},
+    {"quiet", 'q', OPTION_FLAG, AT(quiet), NULL, "show only ids, one per line", NULL},
+    {0},
+};
+
+static const struct option_row rm_only[] = {
+    {"all", 'a', OPTION_FLAG, AT(all), NULL, "remove all your sandboxes", NULL},
+    {0},
+};
+
+static const struct option_row logs_only[] = {
+    {"follow", 'f', OPTION_FLAG, AT(follow), NULL, "continue until the process ends", NULL},
+    {"since", 0, OPTION_NUMBER, AT(since), "OFFSET",
+     "start at this byte, counted over stdout and stderr together", NULL},
+    {0},
+};
+
+static const char *const severities[] = {"info", "notice", "warning", "critical", NULL};
+
+static const struct option_row anomalies_only[] = {
+    {"follow", 'f', OPTION_FLAG, AT(follow), NULL, "continue with new findings", NULL},
+    {"sandbox", 0, OPTION_TEXT, AT(sandbox), "SANDBOX", "show only this sandbox", NULL},
+    {"rule", 0, OPTION_TEXT, AT(rule), "NAME", "show only findings of this rule", NULL},
+    {"severity", 0, OPTION_SEVERITY, AT(severity), "LEVEL", "show only this severity or higher",
+     severities},
+    {"tenant", 0, OPTION_TEXT, AT(tenant), "NAME",
+     "show another caller, such as uid:1000, or * for all (root only)", NULL},
+    {"rules", 0, OPTION_FLAG, AT(rules), NULL, "list the rules and their settings in force", NULL},
+    {"template", 0, OPTION_TEXT, AT(template_name), "NAME",
+     "with --rules: show the settings of this template", NULL},
+    {0},
+};
+
+static const char *const event_kinds[] = {"sandbox-created",
+                                          "sandbox-deleted",
+                                          "sandbox-paused",
+                                          "sandbox-resumed",
+                                          "policy-changed",
+                                          "job-started",
+                                          "job-ended",
+                                          "limit-hit",
+                                          "exec",
+                                          "exit",
+                                          "sensitive-open",
+                                          "signal",
+                                          "dangerous-call",
+                                          "io-uring",
+                                          "out-of-memory",
+                                          "remote-terminal",
+                                          "connect",
+                                          "denied",
+                                          "lookup",
+                                          "flow",
+                                          "flow-ended",
+                                          "listen",
+                                          "profile",
+                                          "finding",
+                                          "gap",
+                                          NULL};
+
+static const struct option_row events_only[] = {
+    {"follow", 'f', OPTION_FLAG, AT(follow), NULL,
+     "continue with new events (without --from: show only new events)", NULL},
+    {"sandbox", 0, OPTION_TEXT, AT(sandbox), "SANDBOX", "show only this sandbox", NULL},
+    {"kind", 0, OPTION_EVENT_KIND, AT(event_kinds), "KIND",
+     "show only events of this kind, such as denied or exec (repeatable); dangerous-call, io-uring, "
+     "sensitive-open, remote-terminal and profile make the broker watch system calls while -f runs",
+     event_kinds},
+    {"severity", 0, OPTION_SEVERITY, AT(severity), "LEVEL", "show only this severity or higher",
+     severities},
+    {"tenant", 0, OPTION_TEXT, AT(tenant), "NAME",
+     "show another caller, such as uid:1000, or * for all (root only)", NULL},
+    {"from", 0, OPTION_NUMBER, AT(from), "NUMBER", "start at this sequence number", NULL},
+    {0},
+};
+
+static const struct option_row top_only[] = {
+    {"once", 0, OPTION_FLAG, AT(once), NULL, "print one table and exit", NULL},
+    {"interval", 0, OPTION_DURATION, AT(interval_ms), "TIME",
+     "time between two tables (default: 1s)", NULL},
+    {"sandbox", 0, OPTION_TEXT, AT(sandbox), "SANDBOX", "show only this sandbox", NULL},
+    {"tenant", 0, OPTION_TEXT, AT(tenant), "NAME",
+     "show another caller, such as uid:1000, or * for all (root only)", NULL},
+    {0},
+};
+
+static const struct option_row profiles_only[] = {
+    {"learn", 0, OPTION_COUNT, AT(learn), "N",
+     "with reset: learn for this number of runs, instead of the number in the configuration", NULL},
+    {0},
+};
+
+#define GROUPS(...) ((const struct option_row *const[]){__VA_ARGS__, options_common, NULL})
+#define NO_GROUPS   ((const struct option_row *const[]){options_common, NULL})
+
+static const char run_details[] =
+    "The job reads your stdin and writes to your stdout and stderr; the command exits with the exit "
+    "code of the job. The template sets the limits that you omit.\n\n"
+    "Exit codes: the job's own; 124 a time limit ended the job; 125 Stockade failed, or the command "
+    "line is wrong; 126 not executable; 127 not found; 128+n ended by signal n (137: also by the "
+    "memory limit); 77 refused; 75 temporary failure, try again; 74 the job exited with 0, but some "
+    "of its output was discarded.\n\n"
+    "Only --output limits the output: when the reader is slow, the job waits.\n\n"
+    "-o json prints one object at the end with outcome, exit_code, bill, stdout and stderr (at most "
+    "64 MiB each).\n\n"
+    "Example: stockade run --memory 256M --bill -- python3 -c 'print(6 * 7)'";
+
+static const char exec_details[] =
+    "Like 'stockade run', in a sandbox that 'stockade create' created; the sandbox stays. The "
+    "process keeps running when this command is killed; 'stockade logs -f PROCESS' shows its "
+    "output.\n\n"
+    "A job that stays (-d, -i, -t) runs as long as its sandbox: it has no --timeout, --cpu-time or "
+    "--output limit unless they are set here or were set when the sandbox was created.";
+
+static const char update_details[] =
+    "Use 'stockade network' to change the network policy. Limits cannot be changed.\n\n"
+    "Example: stockade update --ttl 2h agent";
+
+static const char profiles_details[] =
+    "A profile holds the executables that the jobs of a template run, and the sequences of system "
+    "calls that each executable makes. The broker learns it from a number of runs and then freezes "
+    "it; from then on, the rules new-executable and unseen-sequence report behaviour that is not in "
+    "the profile. Requires root.\n\n"
+    "Actions: ls [TEMPLATE]; export TEMPLATE [FILE]; import TEMPLATE [FILE]; reset TEMPLATE deletes "
+    "the profile and starts to learn again; freeze TEMPLATE stops learning.\n\n"
+    "Example: stockade profiles reset default --learn 20";
+
+static const char events_details[] =
+    "One line per event: time, severity, kind, sandbox, job, process and details. Without -f the "
+    "command shows the events that the broker still keeps. Missing events are reported on stderr, or "
+    "as {\"gap\": ...} with -o json, which prints one object per line.\n\n"
+    "Example: stockade events -f --kind denied --kind finding";
+
+static const char top_details[] =
+    "A live table of your sandboxes, the busiest first. Press q to quit. Figures per second cover "
+    "the last interval; DENIED and ALERTS count from the creation of the sandbox. If stdout is not a "
+    "terminal, or with --once, the command prints one table; with -o json it prints one object per "
+    "interval, each on a line.";
+
+static const char inspect_details[] =
+    "Shows the kernel's record of a running or ended job: network connections, processes, system "
+    "calls (if they were counted: --syscalls), refusals and how to request what was refused, "
+    "executed programs, findings, and what the record does not cover. JOB is the id of the job or "
+    "its first digits; the default is your job that ended last. The broker keeps the last 1,000 "
+    "records.\n\n"
+    "Example: stockade run --syscalls -- ls; stockade inspect";
+
+static const char doctor_details[] =
+    "Checks the kernel, cgroups, namespaces, limits and ids of this host and prints how to fix each "
+    "problem. The command does not need a broker; if one is running, it also shows what the broker "
+    "reports as missing. Exit code 0: sandboxes can run here; 1: something is missing.";
+
+static const char network_details[] =
+    "Without options the command shows the policy in force. With options it replaces the whole "
+    "policy; the template sets what you omit. The new policy is in force when the command returns; "
+    "connections that it forbids are closed.\n\n"
+    "Example: stockade network --allow example.com:443 --allow 192.0.2.0/24:80 box";
+
+static const char forward_details[] =
+    "Listens on 127.0.0.1:LOCAL (0: any free port; the command prints it) until it is interrupted, "
+    "and forwards each connection to PORT on the sandbox's loopback interface. The network policy of "
+    "the sandbox must allow the port: --allow-inbound.\n\n"
+    "Example: stockade create --name web --allow-inbound 8000\n"
+    "         stockade forward web 8080:8000";
+
+static const char completion_details[] =
+    "Stockade's package installs the scripts. Without the package, bash: source <(stockade "
+    "completion bash); zsh: write the script to a file _stockade in a folder of $fpath; fish: "
+    "stockade completion fish | source.\n\n"
+    "The scripts run 'stockade completion words -- WORD...', which lists the completions of the last "
+    "WORD.";
+
+const struct command commands[] = {
+    {"run", "run a command in a fresh sandbox", "[OPTION]... [--] COMMAND [ARG]...", run_details,
+     GROUPS(sandbox_limits, job_limits, network, sandbox_kind, job_kind), OPERAND_COMMAND, 1, -1,
+     true, true, cli_run},
+    {"create", "create a sandbox that stays", "[OPTION]...", NULL,
+     GROUPS(sandbox_limits, job_limits, network, sandbox_kind, create_only), OPERAND_NONE, 0, 0,
+     false, false, cli_create},
+    {"exec", "run a command in an existing sandbox", "[OPTION]... SANDBOX [--] COMMAND [ARG]...",
+     exec_details, GROUPS(job_limits, job_kind, exec_only), OPERAND_SANDBOX, 2, -1, true, true,
+     cli_exec},
+    {"ls", "list your sandboxes", "[OPTION]...", NULL, GROUPS(list_only), OPERAND_NONE, 0, 0, false,
+     false, cli_ls},
+    {"get", "show one sandbox", "[OPTION]... SANDBOX", NULL, NO_GROUPS, OPERAND_SANDBOX, 1, 1,
+     false, false, cli_get},
+    {"update", "change the time to live or the labels of sandboxes", "[OPTION]... SANDBOX...",
+     update_details, GROUPS(update_only), OPERAND_SANDBOX, 1, -1, false, false, cli_update},
+    {"ps", "list processes", "[OPTION]... [SANDBOX]", NULL, GROUPS(ps_only), OPERAND_SANDBOX, 0, 1,
+     false, false, cli_ps},
+    {"logs", "show the output of a process", "[OPTION]... PROCESS", NULL, GROUPS(logs_only),
+     OPERAND_PROCESS, 1, 1, false, false, cli_logs},
+    {"network", "show or change the network policy of a sandbox", "[OPTION]... SANDBOX",
+     network_details, GROUPS(network), OPERAND_SANDBOX, 1, 1, false, false, cli_network},
+    {"forward", "forward a port of this machine to a sandbox", "[OPTION]... SANDBOX [LOCAL:]PORT",
+     forward_details, NO_GROUPS, OPERAND_SANDBOX, 2, 2, false, false, cli_forward},
+    {"pause", "freeze sandboxes", "[OPTION]... SANDBOX...", NULL, NO_GROUPS, OPERAND_SANDBOX, 1, -1,
+     false, false, cli_pause},
+    {"resume", "continue paused sandboxes", "[OPTION]... SANDBOX...", NULL, NO_GROUPS,
+     OPERAND_SANDBOX, 1, -1, false, false, cli_resume},
+    {"rm", "kill the jobs of sandboxes and remove them", "[OPTION]... SANDBOX... | --all", NULL,
+     GROUPS(rm_only), OPERAND_SANDBOX, 0, -1, false, false, cli_rm},
+    {"anomalies", "show suspicious behaviour in sandboxes", "[OPTION]...", NULL,
+     GROUPS(anomalies_only), OPERAND_NONE, 0, 0, false, false, cli_anomalies},
+    {"events", "show events in sandboxes", "[OPTION]...", events_details, GROUPS(events_only),
+     OPERAND_NONE, 0, 0, false, false, cli_events},
+    {"top", "show a live table of resource use", "[OPTION]...", top_details, GROUPS(top_only),
+     OPERAND_NONE, 0, 0, false, false, cli_top},
+    {"inspect", "show the kernel's record of a job", "[OPTION]... [JOB]", inspect_details,
+     NO_GROUPS, OPERAND_PROCESS, 0, 1, false, false, cli_inspect},
+    {"profiles", "show and change the learned profiles of templates",
+     "[OPTION]... ACTION [TEMPLATE [FILE]]", profiles_details, GROUPS(profiles_only),
+     OPERAND_PROFILES, 1, 3, false, false, cli_profiles},
+    {"info", "show the broker, its templates and missing features", "[OPTION]...", NULL, NO_GROUPS,
+     OPERAND_NONE, 0, 0, false, false, cli_info},
+    {"doctor", "check this host and show how to fix problems", "[OPTION]...", doctor_details,
+     NO_GROUPS, OPERAND_NONE, 0, 0, false, false, cli_doctor},
+    {"completion", "write a completion script", "[OPTION]... bash|zsh|fish", completion_details,
+     NO_GROUPS, OPERAND_SHELL, 1, -1, false, false, cli_completion},
+    {"version", "show the versions of this command and of the broker", "[OPTION]...", NULL,
+     NO_GROUPS, OPERAND_NONE, 0, 0, false, false, cli_version},
+    {"help", "show the usage of a command", "[COMMAND]", NULL, NO_GROUPS, OPERAND_HELP, 0, 1, false,
+     false, cli_help_command},
+    {0},
+};

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+// `stockade doctor`: runs every check, asks the broker what is missing, and prints how to fix each problem.
+#include "doctor.h"
+
+#include <langinfo.h>
+#include <limits.h>
+#include <locale.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli.h"
+#include "commands.h"
+#include "json.h"
+#include "text.h"
+#include "tty.h"
+
+enum { TEXT_MAX = 600, NAME_WIDTH = 18, WIDTH_MIN = 60 };
+
+static const char *const verdict_names[VERDICTS] = {"ok", "note", "warning", "problem", "unknown"};
+static const char *const signs_plain[VERDICTS] = {"ok  ", "note", "warn", "BAD ", "?   "};
+static const char *const signs_utf8[VERDICTS] = {"\u2713", "i", "!", "\u2717", "?"};
+
+struct report {
+    bool json;
+    int width; // of the terminal
+    const char *const *signs;
+    json_t *array;
+    unsigned counts[VERDICTS];
+};
+
+void
+finding_set(struct finding *f, enum verdict v, const char *fix, const char *found, ...)
+{
+    va_list ap;
+    f->verdict = v;
+    (void)snprintf(f->fix, sizeof f->fix, "%s", fix);
+    va_start(ap, found);
+    (void)vsnprintf(f->found, sizeof f->found, found, ap);
+    va_end(ap);
+}
+
+bool
+probe_read_line(const char *path, char *out, size_t n)
+{
+    FILE *f = fopen(path, "re");
+    if (f == NULL)
+        return false;
+    bool ok = fgets(out, (int)n, f) != NULL;
+    (void)fclose(f);
+    if (ok)
+        out[strcspn(out, "\n")] = '\0';
+    return ok;
+}
+
+static void
+report(struct report *r, const char *name, const struct finding *f)
+{
+    char found[TEXT_MAX], fix[TEXT_MAX];
+    r->counts[f->verdict]++;
+    text_clean(f->found, found, sizeof found);
+    text_clean(f->fix, fix, sizeof fix);
+    if (r->json) {
+        json_t *o = json_object();
+        (void)json_object_set_new(o, "check", json_string(name));
+        (void)json_object_set_new(o, "verdict", json_string(verdict_names[f->verdict]));
+        (void)json_object_set_new(o, "found", json_string(found));
+        (void)json_object_set_new(o, "fix", json_string(fix));
+        (void)json_array_append_new(r->array, o);
+        return;
+    }
+    int from = (int)text_width(r->signs[0]) + NAME_WIDTH + 2;
+    (void)printf("%s %-*s ", r->signs[f->verdict], NAME_WIDTH, name);
+    text_wrap(stdout, found, from, from, r->width);
+    if (fix[0] == '\0')
+        return;
+    int at = printf("%*sto fix: ", from, "");
+    text_wrap(stdout, fix, at, at, r->width);
+}
+
+static void
+run_checks(struct report *r, const struct check *checks)
+{
+    for (const struct check *c = checks; c->name != NULL; c++) {
+        struct finding f = {.verdict = VERDICT_UNKNOWN};
+        c->look(&f);
+        report(r, c->name, &f);
+    }
+}
+
+// What the broker found missing: a warning if a protection is weaker without it, else a note.
+static void
+report_missing(struct report *r, const struct stockade_info *info)
+{
+    struct finding f;
+    for (size_t i = 0; i < info->degraded_n; i++) {
+        finding_set(&f, VERDICT_WARN, "", "%s", info->degraded[i]);
+        report(r, "broker says", &f);
+    }
+    for (size_t i = 0; i < info->features_n; i++) {
+        const struct stockade_feature *missing = &info->features[i];
+        size_t n = strlen(missing->name);
+        bool told = missing->available;
+        for (size_t k = 0; k < info->degraded_n; k++)
+            told |= strncmp(info->degraded[k], missing->name, n) == 0;
+        finding_set(&f, VERDICT_NOTE, "", "%s: %s", missing->name, missing->detail);
+        if (!told)
+            report(r, "broker says", &f);
+    }
+}
+
+// The broker's own report. The host can be fine without a running broker, so its absence is a warning.
+static void
+ask_broker(struct report *r, const struct options *o)
+{
+    struct stockade_options so = STOCKADE_OPTIONS_INIT;
+    struct stockade_error e;
+    struct stockade *s = NULL;
+    const struct stockade_info *info = NULL;
+    struct finding f;
+    so.address = o->address;
+    so.connect_timeout_ms = 2000;
+    if (stockade_open(&s, &so, &e) < 0 || stockade_info(s, &info, &e) < 0) {
+        finding_set(&f, VERDICT_WARN, e.hint, "%s", e.text);
+        report(r, "broker", &f);
+    } else {
+        finding_set(&f, VERDICT_OK, "", "%s at %s", info->version, stockade_address(s));
+        report(r, "broker", &f);
+        report_missing(r, info);
+    }
+    stockade_free(info);
+    stockade_close(s);
+}
+
+static int
+conclude(struct report *r)
+{
+    bool sound = r->counts[VERDICT_BAD] == 0;
+    if (r->json) {
+        json_t *o = json_object();
+        (void)json_object_set_new(o, "sound", json_boolean(sound));
+        (void)json_object_set_new(o, "checks", r->array);
+        (void)json_put_list(o);
+    } else {
+        (void)printf("\n%u ok, %u warnings, %u problems%s\n",
+                     r->counts[VERDICT_OK] + r->counts[VERDICT_NOTE],
+                     r->counts[VERDICT_WARN] + r->counts[VERDICT_UNKNOWN], r->counts[VERDICT_BAD],
+                     sound ? ": sandboxes can run here" : "");
+    }
+    return sound ? EXIT_OK : EXIT_PROBLEM;
+}
+
+int
+cli_doctor(const struct command *c, const struct options *o)
+{
+    (void)c;
+    (void)setlocale(LC_CTYPE, "");
+    bool terminal = isatty(STDOUT_FILENO);
+    bool utf8 = terminal && strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
+    struct report r = {
+        .json = o->json, .signs = utf8 ? signs_utf8 : signs_plain, .width = INT_MAX / 2};
+    uint32_t rows = 0, columns = 0;
+    tty_size(&rows, &columns);
+    if (terminal)
+        r.width = columns < WIDTH_MIN ? WIDTH_MIN : (int)columns;
+    r.array = o->json ? json_array() : NULL;
+    run_checks(&r, checks_kernel);
+    run_checks(&r, checks_host);
+    ask_broker(&r, o);
+    return conclude(&r);
+}

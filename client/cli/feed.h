@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// What goes to a job while it runs: stdin, signals, the size of the terminal. A thread of its own, because the main
+// thread reads the job's output meanwhile.
+//
+//   stdin ----------> Input ... CloseInput      (at most one request in flight: a full queue waits, and so do we)
+//   SIGINT, SIGTERM,  1st: Signal to the job's process group; before it runs: the call is cancelled
+//   SIGHUP, SIGQUIT   2nd: the call is cancelled     3rd: we leave at once; SIGHUP is left alone under nohup(1)
+//   SIGWINCH -------> Resize
+//   nobody reads stdout any more: the call is cancelled, where that was asked for
+#pragma once
+
+#include <stdbool.h>
+
+#include "client/stockade.h"
+
+struct feed;
+
+struct feed_options {
+    struct stockade *s;
+    bool input;    // read stdin
+    bool terminal; // the job has a terminal: send its size
+    bool signals;  // send signals to the job; false: a signal cancels the call immediately
+    bool outlet;   // cancel the call when stdout is closed: without output it would never find out
+};
+
+// Blocks the signals in the calling thread; call it before any other thread is made.
+void feed_block_signals(void);
+
+// Starts the thread. NULL: the reason was reported. Free it with feed_stop().
+struct feed *feed_start(const struct feed_options *o);
+
+// The job runs with this id.
+void feed_started(struct feed *f, const char *process_id);
+
+// Ends the thread. Returns the first signal that arrived, or 0.
+int feed_stop(struct feed *f);

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+// From the text on the command line to the id for the broker (cli.h).
+#include <stdio.h>
+#include <string.h>
+
+#include "cli.h"
+#include "pages.h"
+
+enum { ID_HEX = 32, PREFIX_MIN = 6 };
+
+// The one id that begins with this text, over all pages.
+struct match {
+    const char *typed;
+    char id[ID_HEX + 1];
+    unsigned n;
+    bool named;    // a sandbox with exactly this name wins
+    char near[65]; // the name that is nearest to it, or ""
+    unsigned near_distance;
+};
+
+enum { NEAR_MAX = 2 };
+
+static bool
+is_prefix(const char *typed)
+{
+    size_t n = strlen(typed);
+    return n >= PREFIX_MIN && n <= ID_HEX && strspn(typed, "0123456789abcdef") == n;
+}
+
+static void
+offer(struct match *m, const char *id)
+{
+    if (strncmp(id, m->typed, strlen(m->typed)) != 0 || strlen(id) != ID_HEX)
+        return;
+    if (m->n++ == 0)
+        (void)snprintf(m->id, sizeof m->id, "%s", id);
+}
+
+static void
+offer_name(struct match *m, const char *name)
+{
+    unsigned distance = words_distance(m->typed, name, NEAR_MAX);
+    if (strcmp(name, m->typed) == 0)
+        m->named = true;
+    if (name[0] == '\0' || distance > NEAR_MAX ||
+        (m->near[0] != '\0' && distance >= m->near_distance))
+        return;
+    (void)snprintf(m->near, sizeof m->near, "%s", name);
+    m->near_distance = distance;
+}
+
+static bool
+match_process(void *cookie, const struct stockade_process *p)
+{
+    offer(cookie, p->id);
+    return true;
+}
+
+static bool
+match_sandbox(void *cookie, const struct stockade_sandbox *box)
+{
+    offer_name(cookie, box->name);
+    offer(cookie, box->id);
+    return true;
+}
+
+static int
+tell(const struct command *c, const char *typed, const char *text, const char *hint)
+{
+    struct stockade_error e = {.code = STOCKADE_NOT_FOUND};
+    (void)snprintf(e.text, sizeof e.text, "%s", text);
+    (void)snprintf(e.hint, sizeof e.hint, "%s", hint);
+    return cli_fail(c, typed, &e);
+}
+
+bool
+cli_names_process(const struct command *c, const char *typed, int *code)
+{
+    if (!is_prefix(typed))
+        *code = tell(c, typed, "name a process by its id, or by at least the first 6 digits of it",
+                     "'stockade ps' lists them");
+    return is_prefix(typed);
+}
+
+bool
+cli_find_process(struct stockade *s, const struct command *c, const char *typed, char out[33],
+                 int *code)
+{
+    struct match m = {.typed = typed};
+    struct stockade_error e;
+    if (strlen(typed) == ID_HEX && is_prefix(typed)) {
+        memcpy(out, typed, ID_HEX + 1);
+        return true;
+    }
+    if (!cli_names_process(c, typed, code))
+        return false;
+    if (pages_processes(s, NULL, match_process, &m, &e) < 0) {
+        *code = cli_fail(c, "", &e);
+        return false;
+    }
+    if (m.n != 1) {
+        *code = tell(c, typed,
+                     m.n == 0 ? "no process id starts with these digits"
+                              : "more than one process id starts with these digits",
+                     "'stockade ps --no-trunc' lists them; ended processes are listed for 30 s");
+        return false;
+    }
+    memcpy(out, m.id, sizeof m.id);
+    return true;
+}
+
+bool
+cli_find_sandbox(struct stockade *s, const struct command *c, const char *typed, char out[65],
+                 int *code)
+{
+    struct match m = {.typed = typed};
+    struct stockade_error e;
+    (void)snprintf(out, 65, "%s", typed);
+    if (strlen(typed) > 64) {
+        *code = tell(c, typed, "a sandbox name has at most 64 bytes", "");
+        return false;
+    }
+    if (strlen(typed) == ID_HEX || !is_prefix(typed))
+        return true; // an id or a name: the broker accepts both
+    if (pages_sandboxes(s, NULL, 0, match_sandbox, &m, &e) < 0) {
+        *code = cli_fail(c, "", &e);
+        return false;
+    }
+    if (m.named)
+        return true;
+    if (m.n > 1) {
+        *code = tell(c, typed, "more than one sandbox id starts with these digits",
+                     "'stockade ls --no-trunc' lists them");
+        return false;
+    }
+    if (m.n == 1)
+        memcpy(out, m.id, sizeof m.id);
+    return true;
+}
+
+int
+cli_fail_sandbox(struct stockade *s, const struct command *c, const char *typed,
+                 struct stockade_error *e)
+{
+    struct match m = {.typed = typed};
+    if (e->code != STOCKADE_NOT_FOUND || e->hint[0] != '\0')
+        return cli_fail(c, "", e);
+    if (pages_sandboxes(s, NULL, 0, match_sandbox, &m, NULL) == 0 && m.near[0] != '\0')
+        (void)snprintf(e->hint, sizeof e->hint, "did you mean '%s'?", m.near);
+    else
+        (void)snprintf(e->hint, sizeof e->hint, "'stockade ls' lists your sandboxes");
+    return cli_fail(c, "", e);
+}
+
+bool
+cli_find_sandbox_id(struct stockade *s, const struct command *c, const char *typed, char out[33],
+                    int *code)
+{
+    char found[65];
+    struct stockade_error e;
+    const struct stockade_sandbox *box = NULL;
+    bool whole = strlen(typed) == ID_HEX && is_prefix(typed);
+    if (!whole && !cli_find_sandbox(s, c, typed, found, code))
+        return false;
+    if (!whole && stockade_get(s, found, &box, &e) < 0) {
+        *code = cli_fail_sandbox(s, c, typed, &e);
+        return false;
+    }
+    (void)snprintf(out, ID_HEX + 1, "%s", whole ? typed : box->id);
+    stockade_free(box);
+    return true;
+}

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// The command line: which options there are, what each command takes, and reading them.
+//
+// Everything is a table: help, completion and the parser read the same rows, so they cannot disagree. The command of
+// `run` and `exec` begins at the first word that is no option, or after "--".
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "client/stockade.h"
+
+enum { OPTIONS_PAIRS_MAX = 256, OPTIONS_LABELS_MAX = 32, OPTIONS_LIST_MAX = 256 }; // the schema's
+
+// The parsed command line. Strings are borrowed from argv.
+struct options {
+    struct stockade_limits limits;
+    const char *address, *template_name, *name, *workdir;
+    const char *network;    // of `networks`
+    const char *output_cut; // "ok": no failure; NULL as "fail"
+    const char *allow[OPTIONS_LIST_MAX];
+    size_t allow_n;
+    const char *inbound[OPTIONS_LIST_MAX];
+    size_t inbound_n;
+    struct stockade_policy policy; // limits; options_policy() adds the rest
+    struct stockade_pair env[OPTIONS_PAIRS_MAX];
+    size_t env_n;
+    struct stockade_pair labels[OPTIONS_LABELS_MAX];
+    size_t labels_n;
+    char *owned[2 * OPTIONS_PAIRS_MAX]; // names split off NAME=VALUE
+    size_t owned_n;
+    uint64_t ttl_ms;
+    uint64_t since; // logs: offset
+    const char *sandbox, *rule, *severity, *tenant;
+    uint64_t learn; // profiles: runs
+    const char *event_kinds[OPTIONS_LIST_MAX];
+    size_t event_kinds_n;
+    uint64_t from;        // events: sequence number
+    uint64_t interval_ms; // top
+    bool once, syscalls;
+    bool json, bill, interactive, terminal, no_stdin, detach, follow, all, no_trunc, quiet, rules,
+        help, version;
+    const char *const *args; // operands, terminated by NULL
+    int args_n;
+};
+
+enum option_kind {
+    OPTION_FLAG,
+    OPTION_TEXT,
+    OPTION_PATH, // in a sandbox
+    OPTION_BYTES,
+    OPTION_DURATION,
+    OPTION_CPUS,
+    OPTION_COUNT,
+    OPTION_NUMBER, // may be 0
+    OPTION_LABEL,
+    OPTION_ENV,
+    OPTION_NETWORK,
+    OPTION_CUT,
+    OPTION_SEVERITY,
+    OPTION_ALLOW,
+    OPTION_INBOUND,
+    OPTION_EVENT_KIND,
+    OPTION_FORMAT,
+    OPTION_OUTPUT, // a size, or a format
+    OPTION_KINDS,
+};
+
+struct option_row {
+    const char *name; // without "--"
+    char letter;      // or 0
+    enum option_kind kind;
+    size_t offset;     // of its field in struct options
+    const char *value; // what stands in help: "SIZE"; NULL for a flag
+    const char *help;
+    const char *const *choices; // completion; NULL: none
+};
+
+struct command;
+typedef int command_fn(const struct command *c, const struct options *o);
+
+// The kind of a positional argument, for help and completion.
+enum operand {
+    OPERAND_NONE,
+    OPERAND_SANDBOX,
+    OPERAND_PROCESS,
+    OPERAND_SHELL,
+    OPERAND_COMMAND,
+    OPERAND_PROFILES,
+    OPERAND_HELP,
+};
+
+struct command {
+    const char *name;
+    const char *summary;
+    const char *usage;   // what follows "stockade NAME "
+    const char *details; // paragraphs for --help, or NULL
+    const struct option_row *const
+        *options; // groups, terminated by NULL; each group terminated by {0}
+    enum operand operand;
+    int args_min, args_max; // args_max < 0: any
+    bool rest;              // options end at the first operand
+    bool passes_exit_code;  // of the job; its own failures are then 125
+    command_fn *run;
+};
+
+// All commands, terminated by {0} (commands.c).
+extern const struct command commands[];
+
+// Options of every command.
+extern const struct option_row options_common[];
+
+// Options that may precede the command.
+extern const struct option_row *const options_main[];
+
+// The option of these groups with this name (n bytes) or letter; or NULL.
+const struct option_row *options_long(const struct option_row *const *groups, const char *name,
+                                      size_t n);
+const struct option_row *options_letter(const struct option_row *const *groups, char letter);
+
+// Finds a command, or NULL.
+const struct command *command_find(const char *name);
+
+// The command with the name nearest to the typed word, or NULL.
+const char *command_nearest(const char *typed);
+
+// A problem of a command line.
+struct problem {
+    char why[256];  // a sentence
+    char hint[256]; // what helps, or ""
+};
+
+// Parses argv[0..argc) into *o, which already holds the options before the command. 0, or -EINVAL with the problem. On
+// success the texts of *p are empty.
+int options_parse(struct options *o, const struct option_row *const *groups, bool rest, int argc,
+                  char **argv, struct problem *p);
+
+// The network policy of the options, borrowed from *o; false: no network option was given. --allow alone implies an
+// allowlist.
+bool options_policy(const struct options *o, struct stockade_policy *out);
+
+// Frees memory of the parser.
+void options_free(struct options *o);
+
+// Distance of two words (insert, delete, replace, swap neighbours), at most `most` + 1.
+unsigned words_distance(const char *a, const char *b, unsigned most);

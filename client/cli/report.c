@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+// Failures, as text and as an exit code (cli.h).
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli.h"
+#include "text.h"
+
+enum { LINE_MAX_BYTES = 1200 };
+
+// A rule or a limit of the broker refused the call, whatever its code: a retry does not help.
+static bool
+is_refusal(const struct stockade_error *e)
+{
+    static const char *const reasons[] = {
+        "LIMIT_ABOVE_MAXIMUM",
+        "NETWORK_MODE_NOT_ENFORCED",
+        "NETWORK_POLICY_TOO_WIDE",
+        "SYSCALLS_NOT_COUNTED",
+    };
+    for (size_t i = 0; i < sizeof reasons / sizeof reasons[0]; i++)
+        if (strcmp(reasons[i], e->reason) == 0)
+            return true;
+    return false;
+}
+
+int
+exit_code_of_error(const struct stockade_error *e, bool passes_exit_code)
+{
+    if (is_refusal(e))
+        return EXIT_REFUSED;
+    switch (e->code) {
+    case STOCKADE_PERMISSION_DENIED:
+    case STOCKADE_UNAUTHENTICATED:
+        return EXIT_REFUSED;
+    case STOCKADE_UNAVAILABLE:
+    case STOCKADE_RESOURCE_EXHAUSTED:
+        return EXIT_WAITING;
+    case STOCKADE_DEADLINE_EXCEEDED:
+        return passes_exit_code ? EXIT_TIME : EXIT_PROBLEM;
+    default:
+        return passes_exit_code ? EXIT_OURS : EXIT_PROBLEM;
+    }
+}
+
+static bool
+is_time_limit(const struct stockade_result *r)
+{
+    return r->limits_n > 0 && (strcmp(r->limits[0].name, "wall_ms") == 0 ||
+                               strcmp(r->limits[0].name, "cpu_time_ms") == 0);
+}
+
+// 128+n, as in a shell; a number beyond all signals would wrap to another code.
+static int
+of_signal(uint32_t signal)
+{
+    return EXIT_SIGNAL + (int)(signal >= 1 && signal <= 64 ? signal : SIGKILL);
+}
+
+int
+exit_code_of_result(const struct stockade_result *r)
+{
+    switch (r->outcome) {
+    case STOCKADE_OUTCOME_EXITED:
+        return (int)(r->exit_code & 0xff);
+    case STOCKADE_OUTCOME_SIGNALED:
+        return of_signal(r->signal);
+    case STOCKADE_OUTCOME_LIMIT:
+        return is_time_limit(r) ? EXIT_TIME : of_signal(r->signal);
+    case STOCKADE_OUTCOME_REFUSED:
+        return EXIT_REFUSED;
+    case STOCKADE_OUTCOME_NOT_EXECUTED:
+        return r->exit_code == EXIT_NOT_EXECUTABLE ? EXIT_NOT_EXECUTABLE : EXIT_NOT_FOUND;
+    case STOCKADE_OUTCOME_CANCELLED:
+        return of_signal(SIGKILL);
+    default:
+        return EXIT_OURS;
+    }
+}
+
+static const char *const limit_options[][2] = {
+    {"memory_bytes", "memory"},
+    {"cpu_millis", "cpus"},
+    {"cpu_time_ms", "cpu-time"},
+    {"wall_ms", "timeout"},
+    {"pids", "pids"},
+    {"files", "files"},
+    {"disk_bytes", "disk"},
+    {"file_size_bytes", "file-size"},
+    {"inodes", "inodes"},
+    {"output_bytes", "output"},
+};
+
+const char *
+cli_option_of_limit(const char *limit)
+{
+    for (size_t i = 0; i < sizeof limit_options / sizeof limit_options[0]; i++)
+        if (strcmp(limit_options[i][0], limit) == 0)
+            return limit_options[i][1];
+    return NULL;
+}
+
+// Fields of a request that an option sets, by their path, and the hint for the command where the broker's hint names
+// methods.
+struct field_row {
+    const char *field, *option, *hint;
+};
+
+static const struct field_row *
+row_of_field(const char *field)
+{
+    static const struct field_row rows[] = {
+        {"template", "template", "'stockade info' lists them"},
+        {"network", "network", NULL},
+        {"network.mode", "network", NULL},
+        {"network.outbound", "allow", NULL},
+        {"network.inbound", "allow-inbound", NULL},
+        {"network.egress_bytes_max", "egress-bytes", NULL},
+        {"network.ingress_bytes_max", "ingress-bytes", NULL},
+        {"network.egress_rate", "egress-rate", NULL},
+        {"network.ingress_rate", "ingress-rate", NULL},
+        {"network.queries_per_minute", "dns-queries", NULL},
+        {"name", "name", NULL},
+        {"ttl_ms", "ttl", NULL},
+        {"metadata", "label", NULL},
+        {"command.workdir", "workdir", NULL},
+        {"command.env", "env", NULL},
+        {"count_syscalls", "syscalls", NULL},
+    };
+    size_t n = strcspn(field, "["); // of a list: which one stands in the text
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        if (strlen(rows[i].field) == n && strncmp(rows[i].field, field, n) == 0)
+            return &rows[i];
+    return NULL;
+}
+
+static const char *
+option_of_field(const char *field)
+{
+    if (strncmp(field, "limits.", 7) == 0)
+        return cli_option_of_limit(field + 7);
+    const struct field_row *row = row_of_field(field);
+    return row != NULL ? row->option : NULL;
+}
+
+static const char *
+name_of(const char *const *names, size_t n, uint32_t number)
+{
+    return number < n ? names[number] : "UNKNOWN"; // of a newer broker
+}
+
+const char *
+cli_outcome_name(uint32_t outcome)
+{
+    static const char *const names[] = {"UNKNOWN", "EXITED", "SIGNALED",     "LIMIT",
+                                        "REFUSED", "FAILED", "NOT_EXECUTED", "CANCELLED"};
+    return name_of(names, sizeof names / sizeof names[0], outcome);
+}
+
+const char *
+cli_state_name(uint32_t state)
+{
+    static const char *const names[] = {"UNKNOWN", "RUNNING", "PAUSED", "DELETING"};
+    return name_of(names, sizeof names / sizeof names[0], state);
+}
+
+static const char *const networks[] = {"template", "none", "allowlist", "open"};
+
+const char *
+cli_network_name(uint32_t network)
+{
+    return network < sizeof networks / sizeof networks[0] ? networks[network] : "unknown";
+}
+
+int
+cli_network_number(const char *name)
+{
+    for (int i = 0; name != NULL && i < 4; i++)
+        if (strcmp(networks[i], name) == 0)
+            return i;
+    return STOCKADE_NETWORK_TEMPLATE;
+}
+
+static const char *const severities[] = {"?", "info", "notice", "warning", "critical"};
+
+const char *
+cli_severity_name(uint32_t severity)
+{
+    return severities[severity <= STOCKADE_SEVERITY_CRITICAL ? severity : 0];
+}
+
+uint32_t
+cli_severity_number(const char *name)
+{
+    for (uint32_t i = 1; name != NULL && i <= STOCKADE_SEVERITY_CRITICAL; i++)
+        if (strcmp(severities[i], name) == 0)
+            return i;
+    return 0;
+}
+
+int
+cli_fail(const struct command *c, const char *what, const struct stockade_error *e)
+{
+    char text[LINE_MAX_BYTES], subject[LINE_MAX_BYTES], hint[LINE_MAX_BYTES];
+    text_clean(e->text, text, sizeof text);
+    text_clean(e->subject, subject, sizeof subject);
+    text_clean(e->hint, hint, sizeof hint);
+    (void)fprintf(stderr, "stockade %s: %s%s%s\n", c->name, what, what[0] != '\0' ? ": " : "",
+                  text);
+    const char *option = option_of_field(subject);
+    const struct field_row *row = row_of_field(subject);
+    if (row != NULL && row->hint != NULL)
+        (void)snprintf(hint, sizeof hint, "%s", row->hint);
+    if (option != NULL)
+        (void)fprintf(stderr, "  option: --%s\n", option);
+    else if (subject[0] != '\0' && strstr(text, subject) == NULL)
+        (void)fprintf(stderr, "  refused by: %s\n", subject);
+    if (hint[0] != '\0')
+        (void)fprintf(stderr, "  hint: %s\n", hint);
+    if (e->retry_ms != 0)
+        (void)fprintf(stderr, "  try again in %u ms\n", e->retry_ms);
+    return exit_code_of_error(e, c->passes_exit_code);
+}
+
+int
+cli_usage(const struct command *c, const char *why, const char *hint)
+{
+    const char *space = c->name[0] != '\0' ? " " : ""; // before a command, there is none
+    (void)fprintf(stderr, "stockade%s%s: %s\n", space, c->name, why);
+    if (hint[0] != '\0')
+        (void)fprintf(stderr, "  hint: %s\n", hint);
+    (void)fprintf(stderr, "  usage: stockade%s%s %s\n  run 'stockade%s%s --help' for details\n",
+                  space, c->name, c->usage, space, c->name);
+    return c->passes_exit_code ? EXIT_OURS : EXIT_USAGE;
+}
+
+int
+cli_flush(const struct command *c)
+{
+    if (fflush(stdout) == 0 && ferror(stdout) == 0)
+        return EXIT_OK;
+    if (errno == EPIPE)
+        return EXIT_PIPE;
+    (void)fprintf(stderr, "stockade %s: cannot write the output: %s\n", c->name, strerror(errno));
+    return EXIT_PROBLEM;
+}
+
+struct stockade *
+cli_open(const struct command *c, const struct options *o, int *code)
+{
+    struct stockade_options so = STOCKADE_OPTIONS_INIT;
+    struct stockade_error e;
+    struct stockade *s = NULL;
+    so.address = o->address;
+    if (stockade_open(&s, &so, &e) < 0)
+        *code = cli_fail(c, "", &e);
+    return s;
+}

@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: Apache-2.0
+// `stockade run` and `stockade exec`: a job with the command's stdin, stdout, stderr and exit code.
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "proto/auto.h"
+#include "cli.h"
+#include "bill.h"
+#include "commands.h"
+#include "feed.h"
+#include "json.h"
+#include "sink.h"
+#include "text.h"
+#include "tty.h"
+
+enum { STDIN_AHEAD_MAX = 1024 * 1024, ID_BYTES = 33, SENTENCE_MAX = 1024 };
+
+// A running job.
+struct job {
+    const struct command *command;
+    const struct options *options;
+    struct stockade *s;
+    struct feed *feed;
+    struct sink sink;
+    char process_id[ID_BYTES];
+    char sandbox_id[ID_BYTES];
+    char target[65];         // exec: the sandbox's id or name
+    const char *const *args; // of the process in it
+    uint32_t pid;
+    char *input; // bytes read ahead
+    size_t input_n;
+    bool input_open; // more input follows
+};
+
+// ---- What it says while it runs
+
+static int
+on_started(void *cookie, const char *process_id, const char *sandbox_id, uint32_t pid)
+{
+    struct job *j = cookie;
+    (void)snprintf(j->process_id, sizeof j->process_id, "%s", process_id);
+    (void)snprintf(j->sandbox_id, sizeof j->sandbox_id, "%s", sandbox_id);
+    j->pid = pid;
+    if (j->feed != NULL)
+        feed_started(j->feed, j->process_id);
+    return 0;
+}
+
+static int
+on_output(void *cookie, int stream, const void *bytes, size_t n, uint64_t offset)
+{
+    (void)offset;
+    return sink_output(&((struct job *)cookie)->sink, stream, bytes, n);
+}
+
+static int
+on_gap(void *cookie, uint64_t offset, uint64_t n, bool limit)
+{
+    (void)offset;
+    return sink_gap(&((struct job *)cookie)->sink, n, limit);
+}
+
+// ---- Before it runs
+
+// A file can be sent with the request; a pipe or a terminal is sent as data arrives.
+static int
+read_ahead(struct job *j)
+{
+    struct stat st;
+    bool from_terminal = isatty(STDIN_FILENO);
+    const struct options *o = j->options;
+    if (o->no_stdin || o->detach || (from_terminal && !o->interactive) ||
+        fstat(STDIN_FILENO, &st) < 0)
+        return 0;
+    j->input_open = true;
+    if (!S_ISREG(st.st_mode) && (from_terminal || !S_ISCHR(st.st_mode)))
+        return 0;
+    j->input = malloc(STDIN_AHEAD_MAX);
+    if (j->input == NULL)
+        return -ENOMEM;
+    while (j->input_n < STDIN_AHEAD_MAX) {
+        ssize_t n = read(STDIN_FILENO, j->input + j->input_n, STDIN_AHEAD_MAX - j->input_n);
+        if (n == 0)
+            j->input_open = false;
+        if (n == 0 || (n < 0 && errno != EINTR))
+            break;
+        if (n > 0)
+            j->input_n += (size_t)n;
+    }
+    return 0;
+}
+
+static void
+fill_command(struct stockade_command *to, const struct job *j, const char *const *args)
+{
+    const struct options *o = j->options;
+    *to = (struct stockade_command){
+        .args = args,
+        .env = o->env,
+        .env_n = o->env_n,
+        .workdir = o->workdir,
+        .stdin_bytes = j->input,
+        .stdin_n = j->input_n,
+        .stdin_open = j->input_open,
+    };
+    if (o->terminal)
+        tty_size(&to->rows, &to->columns);
+}
+
+// Programs that read commands from stdin by default.
+static bool
+reads_stdin(const char *program)
+{
+    static const char *const names[] = {"sh",  "bash",   "dash",    "zsh",     "fish",
+                                        "ksh", "python", "python3", "ipython", "node",
+                                        "irb", "lua",    "sqlite3", "psql"};
+    const char *slash = strrchr(program, '/');
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strcmp(names[i], slash != NULL ? slash + 1 : program) == 0)
+            return true;
+    return false;
+}
+
+// A shell that ends at once gives no reason.
+static void
+hint_at_terminal(const struct job *j)
+{
+    const struct options *o = j->options;
+    bool exec = j->target[0] != '\0';
+    if (o->interactive || o->no_stdin || o->detach || j->args[1] != NULL ||
+        !reads_stdin(*j->args) || !isatty(STDIN_FILENO))
+        return;
+    (void)fprintf(stderr,
+                  "stockade %s: %s gets no input from this terminal\n"
+                  "  hint: stockade %s -it%s%s %s\n",
+                  j->command->name, *j->args, j->command->name, exec ? " " : "",
+                  exec ? o->args[0] : "", *j->args);
+}
+
+// ---- After it has run
+
+// Number of missing bytes of output. The gap of the limit counts what was cut by then; the bill has the total.
+static uint64_t
+gone_bytes(const struct job *j, const struct stockade_result *r)
+{
+    uint64_t cut = r->bill.output_cut_bytes.value;
+    return j->sink.gap_bytes > cut ? j->sink.gap_bytes : cut;
+}
+
+// And bytes that arrived, but did not fit into the JSON.
+static uint64_t
+missing_bytes(const struct job *j, const struct stockade_result *r)
+{
+    return gone_bytes(j, r) + j->sink.streams[0].cut + j->sink.streams[1].cut;
+}
+
+static int
+put_json(struct job *j, const struct stockade_result *r)
+{
+    json_t *o = json_of_result(r);
+    struct capture *out = &j->sink.streams[0], *err = &j->sink.streams[1];
+    (void)json_object_set_new(o, "process_id", json_string(j->process_id));
+    (void)json_object_set_new(o, "sandbox_id", json_string(j->sandbox_id));
+    int rc = json_set_bytes(o, "stdout", out->bytes != NULL ? out->bytes : "", out->n);
+    rc |= json_set_bytes(o, "stderr", err->bytes != NULL ? err->bytes : "", err->n);
+    json_int_t missing = (json_int_t)missing_bytes(j, r);
+    rc |= json_object_set_new(o, "output_missing_bytes", json_integer(missing));
+    if (rc != 0) {
+        json_decref(o);
+        o = NULL;
+    }
+    return json_put(o);
+}
+
+static void
+tell(const struct job *j, const struct stockade_result *r)
+{
+    char sentence[SENTENCE_MAX];
+    bill_sentence(j->command, r, sentence, sizeof sentence);
+    if (sentence[0] != '\0' && r->outcome != STOCKADE_OUTCOME_SIGNALED && !j->options->bill)
+        (void)fprintf(stderr, "stockade %s: %s\n", j->command->name, sentence);
+    if (!j->options->bill && r->outcome != STOCKADE_OUTCOME_LIMIT &&
+        bill_limits_met(j->command, r, sentence, sizeof sentence)[0] != '\0')
+        (void)fprintf(stderr, "stockade %s: %s\n", j->command->name, sentence);
+    if (exit_code_of_result(r) == EXIT_NOT_FOUND && r->outcome == STOCKADE_OUTCOME_NOT_EXECUTED &&
+        strchr(*j->args, ' ') != NULL && j->args[1] == NULL)
+        (void)fprintf(
+            stderr,
+            "  hint: this is a single word; to run a shell command line, use: sh -c '...'\n");
+    if (j->options->bill)
+        bill_print(j->command, r, stderr);
+}
+
+// Reports cut output, which makes the command fail unless the caller accepts it.
+static int
+judge_output(const struct job *j, const struct stockade_result *r, int code)
+{
+    uint64_t missing = missing_bytes(j, r);
+    if (missing == 0)
+        return code;
+    const char *why = "were discarded because they were not read in time";
+    if (j->sink.limit)
+        why = "were cut by the limit output; --output raises it";
+    else if (gone_bytes(j, r) == 0)
+        why = "exceed what -o json holds (64 MiB of each stream); omit -o json to get all output";
+    (void)fprintf(stderr, "stockade %s: %llu bytes of output %s\n", j->command->name,
+                  (unsigned long long)missing, why);
+    bool ok = j->options->output_cut != NULL && strcmp(j->options->output_cut, "ok") == 0;
+    return code == EXIT_OK && !ok ? EXIT_CUT : code;
+}
+
+static int
+failed(struct job *j, struct stockade_error *e, int signal)
+{
+    if (j->options->json) {
+        json_t *o = json_object();
+        (void)json_object_set_new(o, "error", json_of_error(e));
+        (void)json_put(o);
+    }
+    if (e->code == STOCKADE_CANCELLED && signal != 0)
+        return EXIT_SIGNAL + signal;
+    return j->target[0] != '\0' ? cli_fail_sandbox(j->s, j->command, j->options->args[0], e)
+                                : cli_fail(j->command, "", e);
+}
+
+static int
+detached(const struct job *j)
+{
+    if (!j->options->json)
+        return printf("%s\n", j->process_id) < 0 || fflush(stdout) != 0 ? EXIT_OURS : EXIT_OK;
+    json_t *o = json_object();
+    (void)json_object_set_new(o, "process_id", json_string(j->process_id));
+    (void)json_object_set_new(o, "sandbox_id", json_string(j->sandbox_id));
+    (void)json_object_set_new(o, "pid", json_integer(j->pid));
+    return json_put(o);
+}
+
+// ---- Both commands
+
+typedef int call_fn(struct job *j, const struct stockade_handlers *h,
+                    const struct stockade_result **out, struct stockade_error *e);
+
+static int
+run_with_feed(struct job *j, call_fn *call)
+{
+    const struct options *o = j->options;
+    struct stockade_handlers h = {
+        .on_started = on_started, .on_output = on_output, .on_gap = on_gap, .cookie = j};
+    struct feed_options feeding = {
+        .s = j->s, .input = j->input_open, .terminal = o->terminal, .signals = !o->detach};
+    const struct stockade_result *r = NULL;
+    struct stockade_error e;
+    j->feed = feed_start(&feeding);
+    if (j->feed == NULL)
+        return EXIT_OURS;
+    if (o->terminal && j->input_open)
+        (void)tty_raw();
+    int rc = call(j, &h, &r, &e);
+    tty_restore();
+    int signal = feed_stop(j->feed);
+    if (j->sink.broken) {
+        stockade_free(r);
+        return sink_broken(&j->sink, j->command, EXIT_OURS);
+    }
+    if (rc < 0)
+        return failed(j, &e, signal);
+    if (r == NULL)
+        return detached(j);
+    int code = exit_code_of_result(r), put = EXIT_OK;
+    if (!o->json)
+        tell(j, r);
+    else if ((put = put_json(j, r)) != EXIT_OK)
+        code = put == EXIT_PIPE ? put : EXIT_OURS;
+    code = judge_output(j, r, code);
+    stockade_free(r);
+    return code;
+}
+
+static int
+run_job(const struct command *c, const struct options *o, const char *const *args, call_fn *call)
+{
+    struct job j = {.command = c, .options = o, .args = args, .sink = {.capturing = o->json}};
+    int code = EXIT_OURS;
+    if (o->interactive && o->terminal && !o->no_stdin && !o->detach && !isatty(STDIN_FILENO))
+        return cli_usage(c, "-it needs a terminal, but stdin is not a terminal",
+                         "omit -t to send stdin unchanged; omit -i to give the job a terminal");
+    j.s = cli_open(c, o, &code);
+    if (j.s == NULL)
+        return code;
+    feed_block_signals();
+    if (c->operand == OPERAND_SANDBOX && !cli_find_sandbox(j.s, c, o->args[0], j.target, &code))
+        ; // was reported
+    else if (read_ahead(&j) < 0)
+        (void)fprintf(stderr, "stockade %s: out of memory\n", c->name);
+    else {
+        hint_at_terminal(&j);
+        code = run_with_feed(&j, call);
+    }
+    stockade_close(j.s);
+    sink_free(&j.sink);
+    free(j.input);
+    return code;
+}
+
+static int
+call_run(struct job *j, const struct stockade_handlers *h, const struct stockade_result **out,
+         struct stockade_error *e)
+{
+    const struct options *o = j->options;
+    struct stockade_run_options ro = STOCKADE_RUN_OPTIONS_INIT;
+    ro.template_name = o->template_name;
+    ro.name = o->name;
+    ro.limits = o->limits;
+    struct stockade_policy policy;
+    if (options_policy(o, &policy))
+        ro.policy = &policy;
+    ro.labels = o->labels;
+    ro.labels_n = o->labels_n;
+    ro.count_syscalls = o->syscalls;
+    fill_command(&ro.command, j, j->args);
+    return stockade_run(j->s, &ro, h, out, e);
+}
+
+int
+cli_run(const struct command *c, const struct options *o)
+{
+    return run_job(c, o, o->args, call_run);
+}
+
+static int
+call_start(struct job *j, const struct stockade_handlers *h, const struct stockade_result **out,
+           struct stockade_error *e)
+{
+    const struct options *o = j->options;
+    struct stockade_start_options so = STOCKADE_START_OPTIONS_INIT;
+    so.sandbox = j->target;
+    so.limits = o->limits;
+    so.detach = o->detach;
+    so.count_syscalls = o->syscalls;
+    so.foreground = !o->detach && !o->terminal && !o->interactive;
+    fill_command(&so.command, j, j->args);
+    return stockade_start(j->s, &so, h, out, e);
+}
+
+int
+cli_exec(const struct command *c, const struct options *o)
+{
+    if (strcmp(o->args[1], "--") == 0 && o->args_n < 3)
+        return cli_usage(c, "no command was given", "");
+    return run_job(c, o, o->args + (strcmp(o->args[1], "--") == 0 ? 2 : 1), call_start);
+}

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is done about a finding: throttle, pause, kill. Logging and telling have happened already.
+//
+// A sandbox is looked up again by its id: between a finding and this, its owner may have deleted it.
+#include <errno.h>
+#include <stdlib.h>
+
+#include "private.h"
+#include "server/base/log.h"
+#include "server/sandbox/sandbox.h"
+#include "server/base/server.h"
+
+static const uint64_t throttle_part = 10; // a throttled sandbox keeps this part of its CPU quota
+
+struct act {
+    struct sandbox_waiter waiter;
+    struct anomaly *all;
+    uint32_t slot, generation; // of the sandbox
+    enum response what;
+};
+
+static struct anomaly_block *
+block_of(const struct act *one)
+{
+    struct anomaly_block *b = one->all->block[one->slot];
+    return b != NULL && b->generation == one->generation ? b : NULL;
+}
+
+static void
+on_done(void *cookie, struct sandbox *s, const struct err *e)
+{
+    struct act *one = cookie;
+    struct anomaly_block *b = block_of(one);
+    bool throttled = one->what == RESPONSE_THROTTLE && e == NULL;
+    if (e != NULL)
+        log_err(LOG_WARNING, "anomaly-response", e);
+    (void)s;
+    if (b != NULL) {
+        b->throttled = b->throttled || throttled;
+        *(one->what == RESPONSE_PAUSE ? &b->pausing : &b->throttling) = false;
+    }
+    free(one);
+}
+
+static int
+throttle(struct act *one, struct sandbox *s, struct err *e)
+{
+    struct limits limits = s->spec.limits;
+    uint64_t *cpu = &limits.v[LIMIT_CPU_MILLIS];
+    uint64_t least = limit_table[LIMIT_CPU_MILLIS].min;
+    *cpu = *cpu / throttle_part > least ? *cpu / throttle_part : least;
+    return sandbox_limit(s, &limits, &one->waiter, e);
+}
+
+// Everything of the sandbox goes, not the job alone: what attacks may have left others behind in it.
+static void
+kill_it(const struct anomaly_block *b, struct sandbox *s)
+{
+    struct err e;
+    (void)err_set(&e, ERR_CANCELLED, "stopped by %s", b->why);
+    sandbox_destroy(s, &e, NULL);
+}
+
+// What goes on is answered again and again; the answer may still hold, or be on its way.
+static bool
+is_done(const struct anomaly_block *b, const struct sandbox *s, enum response what)
+{
+    if (what == RESPONSE_THROTTLE)
+        return b->throttled || b->throttling;
+    return what == RESPONSE_PAUSE && (b->pausing || s->state == SANDBOX_PAUSED);
+}
+
+// Pause or throttle: the spawner does it.
+static void
+ask(struct anomaly_block *b, struct sandbox *s, enum response what)
+{
+    struct err e;
+    bool *asked = what == RESPONSE_PAUSE ? &b->pausing : &b->throttling;
+    struct act *one = calloc(1, sizeof *one);
+    if (one == NULL) {
+        (void)err_sys(&e, ENOMEM, "%s sandbox %s", finding_response_name(what), b->sandbox_id);
+        log_err(LOG_ERROR, "anomaly-response", &e);
+        return;
+    }
+    *one = (struct act){.all = b->all, .slot = s->slot, .generation = s->generation, .what = what};
+    list_init(&one->waiter.node);
+    one->waiter.done = on_done;
+    one->waiter.cookie = one;
+    *asked = true;
+    int r = what == RESPONSE_PAUSE ? sandbox_pause(s, &one->waiter, &e) : throttle(one, s, &e);
+    if (r == 0)
+        return;
+    log_err(LOG_WARNING, "anomaly-response", &e);
+    *asked = false;
+    free(one);
+}
+
+static void
+act_on(struct anomaly_block *b, enum response what)
+{
+    struct server *srv = b->all->srv;
+    struct err e;
+    struct sandbox *s = sandbox_find(srv->sandboxes, b->tenant, b->sandbox_id, &e);
+    if (s == NULL || s->state == SANDBOX_DELETING) {
+        log_event(LOG_INFO, "anomaly-response", "sandbox %s ended before the response: %s",
+                  b->sandbox_id, b->why);
+        return;
+    }
+    if (is_done(b, s, what))
+        return;
+    const struct log_about about = {.sandbox = b->sandbox_id, .tenant = b->tenant};
+    log_event_about(LOG_WARNING, "anomaly-response", &about, "%s sandbox %s: %s",
+                    finding_response_name(what), b->sandbox_id, b->why);
+    if (what == RESPONSE_KILL) {
+        kill_it(b, s);
+        return;
+    }
+    ask(b, s, what);
+}
+
+void
+anomaly_act(struct anomaly *a)
+{
+    while (!list_empty(&a->acting)) {
+        struct anomaly_block *b = list_entry(a->acting.next, struct anomaly_block, acting);
+        enum response what = b->act;
+        list_remove(&b->acting);
+        b->act = 0;
+        act_on(b, what);
+    }
+}

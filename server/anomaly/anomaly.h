@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// Anomalies: what telemetry sees of a sandbox, compared with what is plainly wrong and with what is usual for it.
+//
+//   kernel's events, relay's reports --> tripwires (anomaly_box.c)     named rules: a threshold, a window
+//   counters, every 100 ms ----------> rates (anomaly_rates.c)         EWMA and two-sided CUSUM
+//   exec events, profile events -----> profiles (anomaly_profiles.c)   per template and executable
+//                                          |
+//                                       finding --> kept here, given to telemetry (the event hub, the job's record)
+//                                          +------> response: log, alert, throttle, pause, kill (act.c)
+//
+// It observes the sandboxes (server/sandbox/observers.h), and telemetry gives it what it sees of them
+// (struct telemetry_detectors). Nothing here allocates per event: each sandbox has one block of fixed size, made with its
+// first event, and each job one. Loop thread only. A response is begun from a timer of its own, never inside a call below, so sandboxes and jobs outlive each call.
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "proto/err.h"
+#include "server/base/list.h"
+
+struct anomaly;
+struct anomaly_settings;
+struct finding;
+struct server;
+
+// Creates it. Free it with anomaly_free() after telemetry_free(). Registers itself with srv->sandboxes and srv->telemetry. The
+// settings and the path are borrowed. Uses srv->bpf if it has profiles. NULL: out of memory. Loads the profiles of earlier
+// runs from state_dir; those that cannot be read are logged and skipped.
+struct anomaly *anomaly_new(struct server *srv, const struct anomaly_settings *settings,
+                            const char *state_dir);
+void anomaly_free(struct anomaly *a);
+
+// The configuration was read again: there may be new templates, in places of their own or of others that are gone.
+void anomaly_reloaded(struct anomaly *a);
+
+// ---- for server/api/anomaly.c
+
+struct anomaly_config;
+struct profiles;
+
+// The last finding's sequence; 0: none. The first kept finding after a sequence number; NULL: none. And the number of
+// findings of a tenant (NULL: of all) after it that are no longer kept, at most.
+uint64_t anomaly_last(const struct anomaly *a);
+const struct finding *anomaly_next(const struct anomaly *a, uint64_t after);
+uint64_t anomaly_forgotten(const struct anomaly *a, const char *tenant, uint64_t after);
+
+// A waiter for the next finding of any sandbox. Embedded; called once, from a timer, unless it is removed.
+struct anomaly_waiter {
+    struct list node;
+    void (*done)(void *cookie);
+    void *cookie;
+};
+void anomaly_wait(struct anomaly *a, struct anomaly_waiter *w);
+void anomaly_unwait(struct anomaly_waiter *w);
+// Calls all waiters, since the shutdown starts.
+void anomaly_drain_begun(struct anomaly *a);
+
+// The rules in force for a template, by its number in the configuration.
+const struct anomaly_config *anomaly_policy(const struct anomaly *a, uint32_t template);
+
+// The profile of a template changed: its live sandboxes are updated (anomaly_watch), and the need for system calls.
+void anomaly_changed(struct anomaly *a, uint32_t template);
+
+// The profiles. Call anomaly_save() after a change: it writes them to the state directory, or returns the failure.
+struct profiles *anomaly_profiles(struct anomaly *a);
+int anomaly_save(struct anomaly *a, uint32_t template, struct err *e);

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tripwires of one sandbox: the counts of each rule, in one block of fixed size.
+//
+// Pure: time is an argument, findings go to a function. The unit tests call it with the kernel's structs.
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "bpf/emit.h"
+#include "rates.h"
+#include "rules.h"
+#include "server/base/list.h"
+#include "server/telemetry/activity.h"
+
+struct relay_report;
+
+enum {
+    BOX_BUCKETS = 10, // steps of a window
+    BOX_DISTINCT = 64,
+    BOX_TOLD = 64,
+    BOX_PLACES = 32, // destinations whose rhythm is watched
+    BOX_ZONES = 16,  // DNS domains
+    BOX_NAMES = 32,
+    BOX_PORT_BITS = 1024,
+    BOX_BEATS_MIN = 8,         // minimum number of connections of a rhythm
+    BOX_BEAT_MIN_MS = 200,     // faster connections are normal work
+    BOX_FINDINGS_BURST = 32,   // findings of a job per minute, and the first of each rule
+    BOX_NAME_LETTERS_MIN = 12, // of a name's part that may carry data
+    BOX_MADE_MAX = 32          // files created in one tick and moved in a later one
+};
+
+// Counts in each tenth of a window, up to `at` (tenths since boot).
+struct box_window {
+    int32_t bucket[BOX_BUCKETS];
+    uint64_t at;
+};
+
+struct box_place {
+    uint64_t hash, last_ns;
+    uint32_t intervals;
+    float mean, squares; // Welford: of intervals in ms
+};
+
+struct box_zone {
+    uint64_t hash;
+    struct box_window window;
+};
+
+// The counts of a job, and of the sandbox as a whole, which find an attack that is spread over jobs.
+struct box_scope {
+    uint64_t quiet_ns[ANOMALY_RULES]; // end of the time in which the rule is not reported again
+    uint64_t minute;                  // of the findings below
+    uint32_t findings;                // raised in this minute
+    uint32_t raised;                  // in this minute, bit by rule
+    uint64_t seen[ANOMALY_RULES];     // events seen by a rule that also has a counter
+    struct box_window window[ANOMALY_RULES];
+    struct box_window execs; // beside the window of fork-storm
+    uint32_t made;           // created files that may still be moved to their place
+    uint32_t tools;          // of the host's that were executed, bit by number (tools.c)
+    struct activity before;
+};
+
+// A running job. Owned by the caller, which fills in `now` before each box_tick: totals of this job alone, if they
+// exist (0: unknown per job).
+struct box_job {
+    struct list node; // in box.jobs
+    uint32_t number;  // from 1, of its sandbox
+    void *cookie;     // the caller's
+    struct activity now;
+    struct box_scope scope;
+};
+
+// How a finding is handled.
+enum box_voice {
+    BOX_REPORT, // new
+    BOX_COUNT, // new, but beyond BOX_FINDINGS_BURST in this minute: counted, and the response is carried out
+    BOX_ANSWER, // reported within the rule's window: only the response is carried out
+};
+
+// box->job is its job; NULL: the sandbox as a whole, or unknown.
+typedef void box_raise_fn(void *cookie, enum box_voice voice, enum anomaly_rule rule, double score,
+                          const char *text);
+
+struct box {
+    const struct anomaly_config *policy; // borrowed
+    box_raise_fn *raise;
+    void *cookie;
+    uint32_t cpu_millis; // its quota
+    uint32_t told_n;
+    struct {
+        uint64_t subject, until_ns;
+    } told[BOX_TOLD];    // reported subjects, each once within the rule's window
+    struct list jobs;    // running jobs: struct box_job
+    struct box_job *job; // job of the current call; NULL: unknown
+    struct box_scope whole;
+    struct {
+        uint64_t hash, at_ns;
+        uint32_t job, zero;
+    } denied[BOX_DISTINCT];
+    struct box_place place[BOX_PLACES];
+    struct box_zone zone[BOX_ZONES];
+    uint64_t name[BOX_NAMES]; // queried recently
+    uint32_t name_n;
+    uint64_t port_bits[BOX_PORT_BITS / 64];
+    uint64_t ports, ports_cleared_ns;
+    uint64_t tick_ns; // of whole.before; 0: none
+    double busy_ms;   // time for which it looked like mining
+    struct rates rates;
+};
+
+_Static_assert(ANOMALY_RULES <= 32, "a bit each");
+
+// Facts about the executable of an exec event.
+enum box_exe {
+    BOX_EXE_KNOWN, // or there is nothing to compare with
+    BOX_EXE_NEW,   // it is not in the template's frozen profile
+};
+
+// `policy` is complete (anomaly_config_inherit).
+void box_init(struct box *b, const struct anomaly_config *policy, uint32_t cpu_millis,
+              box_raise_fn *raise, void *cookie);
+
+// A job starts: *j is zero except `number` and `cookie`. A job ends: box_job_settled() first, then box_job_end(), which
+// does nothing for a job in no box. box_close(): frees the box; its jobs are in none.
+void box_job_begin(struct box *b, struct box_job *j);
+void box_job_end(struct box_job *j);
+void box_close(struct box *b);
+
+// The job of the following calls, until the next box_enter().
+void box_enter(struct box *b, struct box_job *j);
+
+// Handles an event with a body of event->size bytes. Ignores one with a wrong size for its kind.
+void box_event(struct box *b, const struct event *event, const void *body, enum box_exe exe);
+
+// Handles a report of the relay.
+void box_relay(struct box *b, const struct relay_report *report);
+
+// The job of box_enter() has ended, and all its events have arrived: missing ones were lost. `all`: no other job runs,
+// so this is true for the whole sandbox.
+void box_settled(struct box *b, uint64_t now_ns, bool all);
+
+// Called every 100 ms.
+void box_tick(struct box *b, const struct activity *sums, uint64_t now_ns);

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// See rules.h.
+#include "rules.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#include "server/telemetry/finding.h"
+
+#define SECOND UINT64_C(1000)
+#define MINUTE (60 * SECOND)
+#define HOUR   (60 * MINUTE)
+
+#define USUAL(severity, response, threshold, window)                                               \
+    {                                                                                              \
+        1, SEVERITY_##severity, RESPONSE_##response, 0, threshold, window                          \
+    }
+
+// Usual thresholds lie above what the benign jobs of tests/bench/anomaly do: builds, package managers, interpreters. No
+// threshold separates attacks from honest work that does the same as much (`rm -r`, a formatter, a shell's loop): that is info.
+const struct anomaly_rule_row anomaly_rule_table[ANOMALY_RULES] = {
+    [RULE_DENIED_FAN_OUT] = {"denied-fan-out", "different refused destinations", 1, 64, SECOND,
+                             HOUR, USUAL(WARNING, ALERT, 8, MINUTE)},
+    [RULE_DANGEROUS_SYSCALL] = {"dangerous-syscall", "system calls that honest jobs do not make", 1,
+                                1000000, SECOND, HOUR, USUAL(WARNING, ALERT, 1, MINUTE)},
+    [RULE_NEW_EXECUTABLE] = {"new-executable",
+                             "executables that are not in the template's frozen profile", 1, 1,
+                             SECOND, HOUR, USUAL(NOTICE, ALERT, 1, MINUTE)},
+    [RULE_UNNAMED_EXEC] = {"unnamed-exec",
+                           "executed files without a name: memfds, or deleted files", 1, 1, SECOND,
+                           HOUR, USUAL(CRITICAL, ALERT, 1, MINUTE)},
+    [RULE_REMOTE_SHELL] = {"remote-shell",
+                           "remote shells: programs on a socket, or on a terminal that is "
+                           "connected to outside",
+                           1, 1, SECOND, HOUR, USUAL(WARNING, ALERT, 1, MINUTE)},
+    [RULE_PRELOADED_LIBRARY] = {"preloaded-library",
+                                "libraries that the sandbox wrote, loaded by LD_PRELOAD or similar",
+                                1, 1000000, SECOND, HOUR, USUAL(WARNING, ALERT, 1, MINUTE)},
+    // Development servers do the same, and nobody outside can reach them.
+    [RULE_OPEN_LISTENER] = {"open-listener", "TCP sockets that listen on all addresses", 1, 1000000,
+                            SECOND, HOUR, USUAL(INFO, LOG, 1, MINUTE)},
+    [RULE_FORK_STORM] = {"fork-storm",
+                         "increase in tasks; a task that executes a program counts half", 2, 100000,
+                         100, HOUR, USUAL(WARNING, ALERT, 100, SECOND)},
+    [RULE_MASS_RENAME] = {"mass-rename", "files renamed, without files that were created for it", 2,
+                          10000000, 100, HOUR, USUAL(WARNING, ALERT, 500, 10 * SECOND)},
+    [RULE_MASS_UNLINK] = {"mass-unlink", "files removed", 2, 10000000, 100, HOUR,
+                          USUAL(INFO, LOG, 2000, 10 * SECOND)},
+    [RULE_FORK_RATE] = {"fork-rate", "processes created, including ended ones", 2, 10000000, 100,
+                        HOUR, USUAL(INFO, LOG, 5000, 5 * SECOND)},
+    [RULE_MASS_REWRITE] = {"mass-rewrite", "existing files opened for writing, or truncated to 0",
+                           2, 10000000, 100, HOUR, USUAL(INFO, LOG, 300, 10 * SECOND)},
+    [RULE_MASS_RELINK] = {"mass-relink", "files linked under another name, and removed", 2,
+                          10000000, 100, HOUR, USUAL(INFO, LOG, 500, 10 * SECOND)},
+    [RULE_SENSITIVE_PATH] = {"sensitive-path",
+                             "sensitive files opened, moved, linked, removed or executed", 1,
+                             1000000, SECOND, HOUR, USUAL(WARNING, ALERT, 1, MINUTE)},
+    [RULE_SENSITIVE_LOOK] = {"sensitive-look", "sensitive files examined by stat or access", 1,
+                             1000000, SECOND, HOUR, USUAL(NOTICE, LOG, 1, MINUTE)},
+    [RULE_MINING] = {"mining",
+                     "percent of its CPUs, without network traffic, output or file access", 10, 100,
+                     SECOND, 24 * HOUR, USUAL(NOTICE, LOG, 90, 5 * MINUTE)},
+    [RULE_BEACONING] = {"beaconing",
+                        "percent of regularity of 8 or more connections to one destination", 1, 100,
+                        SECOND, 24 * HOUR, USUAL(WARNING, ALERT, 85, 30 * MINUTE)},
+    [RULE_LARGE_UPLOAD] = {"large-upload", "KiB sent", 1, UINT64_C(1) << 30, SECOND, 24 * HOUR,
+                           USUAL(WARNING, ALERT, 65536, 10 * MINUTE)},
+    [RULE_SIGNAL_STORM] = {"signal-storm", "signals to other processes", 2, 10000000, 100, HOUR,
+                           USUAL(WARNING, ALERT, 200, SECOND)},
+    [RULE_IO_URING] = {"io-uring-use", "uses of io_uring, which hides system calls", 1, 1000000,
+                       SECOND, HOUR, USUAL(NOTICE, ALERT, 1, MINUTE)},
+    [RULE_OOM] = {"oom", "processes killed for lack of memory", 1, 1000000, SECOND, HOUR,
+                  USUAL(NOTICE, ALERT, 1, MINUTE)},
+    [RULE_DNS_TUNNEL] = {"dns-tunnel", "bytes of random-looking names queried below one domain", 32,
+                         10000000, SECOND, HOUR, USUAL(WARNING, ALERT, 1000, MINUTE)},
+    [RULE_RATE_SHIFT] = {"rate-shift", "accumulated deviations from the job's own mean", 5, 100000,
+                         SECOND, HOUR, USUAL(INFO, LOG, 60, MINUTE)},
+    [RULE_UNSEEN_SEQUENCE] = {"unseen-sequence",
+                              "sequences of system calls, of 200, that are not in the profile", 1,
+                              200, SECOND, HOUR, USUAL(WARNING, ALERT, 8, MINUTE)},
+    [RULE_NEW_REFUSAL] = {"new-refusal",
+                          "system calls of a program that were refused for the first time", 1, 1000,
+                          SECOND, HOUR, USUAL(WARNING, ALERT, 1, MINUTE)},
+};
+
+void
+anomaly_config_usual(struct anomaly_config *out)
+{
+    for (int i = 0; i < ANOMALY_RULES; i++)
+        out->rule[i] = anomaly_rule_table[i].usual;
+    out->syscalls = 1;
+    out->learn = 1;
+}
+
+void
+anomaly_config_inherit(struct anomaly_config *c, const struct anomaly_config *above)
+{
+    for (int i = 0; i < ANOMALY_RULES; i++) {
+        struct anomaly_policy *own = &c->rule[i];
+        const struct anomaly_policy *from = &above->rule[i];
+        own->enabled = own->enabled != 0 ? own->enabled : from->enabled;
+        own->severity = own->severity != 0 ? own->severity : from->severity;
+        own->response = own->response != 0 ? own->response : from->response;
+        own->threshold = own->threshold != 0 ? own->threshold : from->threshold;
+        own->window_ms = own->window_ms != 0 ? own->window_ms : from->window_ms;
+    }
+    c->syscalls = c->syscalls != 0 ? c->syscalls : above->syscalls;
+    c->learn = c->learn != 0 ? c->learn : above->learn;
+}
+
+int
+anomaly_rule_find(const char *name)
+{
+    for (int i = 0; i < ANOMALY_RULES; i++)
+        if (strcmp(anomaly_rule_table[i].name, name) == 0)
+            return i;
+    return -1;
+}

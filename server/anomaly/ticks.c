@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tripwires about figures, every 100 ms: storms, masses, uploads, mining, and rates that left their course.
+#include <stdio.h>
+#include <string.h>
+
+#include "box.h"
+#include "box_private.h"
+#include "server/telemetry/telemetry.h"
+
+// What counts as talking, printing or working on files, in a tick.
+static const uint64_t idle_bytes = 512;
+
+struct mass {
+    enum anomaly_rule rule;
+    const char *text;
+};
+
+static int32_t
+cut(uint64_t n)
+{
+    return n > INT32_MAX ? INT32_MAX : (int32_t)n;
+}
+
+static const char *
+say_mass(const struct box *b, const struct mass *m, int64_t sum, char text[FINDING_TEXT_MAX])
+{
+    (void)snprintf(text, FINDING_TEXT_MAX, "%lld %s within %.1f s", (long long)sum, m->text,
+                   (double)box_rule(b, m->rule)->window_ms / 1000);
+    return text;
+}
+
+// Of one job (b->job), or of all of them together. Where nothing is new, nothing is answered again.
+static void
+count(struct box *b, const struct mass *m, uint64_t now_ns, int32_t n)
+{
+    char text[FINDING_TEXT_MAX];
+    struct box_scope *of = b->job != NULL ? &b->job->scope : &b->whole;
+    int64_t sum = box_window_add(&of->window[m->rule], now_ns, box_rule(b, m->rule)->window_ms, n);
+    double job = b->job != NULL ? (double)sum : 0;
+    double whole = b->job == NULL ? (double)sum : 0;
+    if (n > 0 && box_crossed(b, m->rule, now_ns, job, whole))
+        box_raise(b, m->rule, now_ns, (double)sum, say_mass(b, m, sum, text));
+}
+
+// Tasks more than before. One that has executed something is work, such as of `xargs -P`, and weighs half: what bombs
+// does not execute, and if it does, it needs twice as many.
+static void
+count_forks(struct box *b, const struct mass *m, uint64_t now_ns, int32_t more, int32_t execs)
+{
+    char text[FINDING_TEXT_MAX];
+    struct box_scope *of = b->job != NULL ? &b->job->scope : &b->whole;
+    uint64_t window_ms = box_rule(b, m->rule)->window_ms;
+    int64_t sum = box_window_add(&of->window[m->rule], now_ns, window_ms, more);
+    int64_t work = box_window_add(&of->execs, now_ns, window_ms, execs);
+    int64_t score = sum - (work < sum ? work : sum) / 2;
+    double job = b->job != NULL ? (double)score : 0;
+    double whole = b->job == NULL ? (double)score : 0;
+    if (more > 0 && box_crossed(b, m->rule, now_ns, job, whole))
+        box_raise(b, m->rule, now_ns, (double)score, say_mass(b, m, sum, text));
+}
+
+// What the jobs of a sandbox share is raised for all of them, as soon as it is new to one.
+static void
+raise_for_all(struct box *b, enum anomaly_rule rule, bool is_new, uint64_t now_ns, double score,
+              const char *text)
+{
+    if (box_rule(b, rule)->enabled != 1 ||
+        (!is_new && box_rule(b, rule)->response < RESPONSE_THROTTLE))
+        return;
+    if (is_new)
+        box_keep_quiet(b, rule, now_ns);
+    box_say(b, is_new, rule, now_ns, score, text);
+}
+
+// Somebody has not heard of it.
+static bool
+is_new_to_any(struct box *b, enum anomaly_rule rule, uint64_t now_ns)
+{
+    bool is_new = now_ns >= b->whole.quiet_ns[rule];
+    list_each(it, &b->jobs) is_new =
+        is_new || now_ns >= list_entry(it, struct box_job, node)->scope.quiet_ns[rule];
+    return is_new;
+}
+
+// A figure that the jobs share: each counts it from its own beginning.
+static void
+count_shared(struct box *b, const struct mass *m, uint64_t now_ns, int32_t n)
+{
+    char text[FINDING_TEXT_MAX];
+    const struct anomaly_policy *p = box_rule(b, m->rule);
+    int64_t sum = box_window_add(&b->whole.window[m->rule], now_ns, p->window_ms, n);
+    bool over = sum >= (int64_t)p->threshold;
+    bool is_new = over && now_ns >= b->whole.quiet_ns[m->rule];
+    list_each(it, &b->jobs)
+    {
+        struct box_scope *of = &list_entry(it, struct box_job, node)->scope;
+        int64_t own = box_window_add(&of->window[m->rule], now_ns, p->window_ms, n);
+        is_new = is_new || (own >= (int64_t)p->threshold && now_ns >= of->quiet_ns[m->rule]);
+    }
+    if (n > 0 && over)
+        raise_for_all(b, m->rule, is_new, now_ns, (double)sum, say_mass(b, m, sum, text));
+}
+
+// A figure that went back belongs to something else: nothing happened.
+static uint64_t
+since(uint64_t now, uint64_t before)
+{
+    return now > before ? now - before : 0;
+}
+
+// CPU time near the quota while nothing else happens. A tick that does not fit takes ten that did.
+static void
+look_for_mining(struct box *b, const struct activity *s, uint64_t now_ns)
+{
+    const struct anomaly_policy *p = box_rule(b, RULE_MINING);
+    const struct activity *o = &b->whole.before;
+    double elapsed = (double)(now_ns - b->tick_ns);
+    double cpus = b->cpu_millis > 0 && b->cpu_millis < 1000 ? b->cpu_millis / 1000.0 : 1;
+    double percent = 100 * (double)since(s->cpu_ns, o->cpu_ns) / (elapsed * cpus);
+    bool idle = since(s->out_bytes, o->out_bytes) + since(s->in_bytes, o->in_bytes) <= idle_bytes &&
+                since(s->output_bytes, o->output_bytes) == 0 && s->opens_write == o->opens_write &&
+                s->execs == o->execs && s->unlinks == o->unlinks;
+    if (idle && percent >= (double)p->threshold)
+        b->busy_ms += elapsed / 1e6;
+    else
+        b->busy_ms = b->busy_ms > elapsed / 1e5 ? b->busy_ms - elapsed / 1e5 : 0;
+    if (b->busy_ms < (double)p->window_ms)
+        return;
+    char text[FINDING_TEXT_MAX];
+    (void)snprintf(
+        text, sizeof text,
+        "%.0f percent of its CPUs for %.0f s without network traffic, output or file access",
+        percent, b->busy_ms / 1000);
+    raise_for_all(b, RULE_MINING, is_new_to_any(b, RULE_MINING, now_ns), now_ns, percent, text);
+    b->busy_ms = 0;
+}
+
+static void
+look_at_rates(struct box *b, const struct activity *s, uint64_t now_ns)
+{
+    const struct anomaly_policy *p = box_rule(b, RULE_RATE_SHIFT);
+    struct rates_shift shift[RATES_N];
+    uint32_t n = rates_tick(&b->rates, s, b->ports, (double)p->threshold, shift);
+    for (uint32_t i = 0; i < n; i++) {
+        char text[FINDING_TEXT_MAX];
+        (void)snprintf(text, sizeof text, "%s %s: %.0f in 100 ms, usually %.0f", shift[i].name,
+                       shift[i].direction > 0 ? "rose" : "fell", shift[i].value, shift[i].mean);
+        raise_for_all(b, RULE_RATE_SHIFT, is_new_to_any(b, RULE_RATE_SHIFT, now_ns), now_ns,
+                      shift[i].score, text);
+    }
+}
+
+static uint64_t
+figure(const struct activity *s, size_t offset)
+{
+    uint64_t n;
+    memcpy(&n, (const char *)s + offset, sizeof n);
+    return n;
+}
+
+// A budget of events can be used up by a job that wants to, a counter cannot: what the counter had at the last tick, and no
+// event has told by now, was lost. Of a job (b->job), or of what its jobs' own counters do not explain.
+static void
+settle(struct box *b, struct box_scope *of, uint64_t now_ns)
+{
+    static const struct {
+        enum anomaly_rule rule;
+        size_t figure;
+        const char *text;
+    } rows[] = {
+        {RULE_UNNAMED_EXEC, offsetof(struct activity, memfd_execs),
+         "files without a name were executed"},
+        {RULE_NEW_EXECUTABLE, offsetof(struct activity, new_execs),
+         "programs that are not in the template's profile were executed"},
+        {RULE_REMOTE_SHELL, offsetof(struct activity, socket_execs),
+         "programs ran on a socket, or on a terminal connected to outside,"},
+        {RULE_PRELOADED_LIBRARY, offsetof(struct activity, preloads),
+         "libraries of the sandbox's own were preloaded"},
+        {RULE_OPEN_LISTENER, offsetof(struct activity, listens), "sockets listen on all addresses"},
+        {RULE_DANGEROUS_SYSCALL, offsetof(struct activity, dangerous),
+         "system calls that honest jobs do not make were made"},
+        {RULE_SENSITIVE_PATH, offsetof(struct activity, opens_sensitive),
+         "sensitive files were opened"},
+        {RULE_SENSITIVE_LOOK, offsetof(struct activity, looks_sensitive),
+         "sensitive files were examined"},
+        {RULE_IO_URING, offsetof(struct activity, io_urings), "uses of io_uring were made"},
+        {RULE_OOM, offsetof(struct activity, ooms), "processes were killed for lack of memory"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char text[FINDING_TEXT_MAX];
+        enum anomaly_rule rule = rows[i].rule;
+        // An event whose job was not known is one of the whole: no job misses more than that does.
+        uint64_t in_all = since(figure(&b->whole.before, rows[i].figure), b->whole.seen[rule]);
+        uint64_t n = since(figure(&of->before, rows[i].figure), of->seen[rule]);
+        n = n < in_all ? n : in_all;
+        if (n == 0)
+            continue;
+        (void)snprintf(text, sizeof text, "%llu %s whose events were lost", (unsigned long long)n,
+                       rows[i].text);
+        of->seen[rule] += n;
+        if (of != &b->whole)
+            b->whole.seen[rule] += n;
+        box_count(b, rule, now_ns, 15, n, text);
+    }
+}
+
+// What the jobs' own counters say belongs to them; what is left, to all of them.
+static void
+settle_all(struct box *b, uint64_t now_ns)
+{
+    list_each(it, &b->jobs)
+    {
+        b->job = list_entry(it, struct box_job, node);
+        settle(b, &b->job->scope, now_ns);
+    }
+    b->job = NULL;
+    settle(b, &b->whole, now_ns);
+}
+
+void
+box_settled(struct box *b, uint64_t now_ns, bool all)
+{
+    if (b->job != NULL)
+        settle(b, &b->job->scope, now_ns);
+    if (all)
+        settle(b, &b->whole, now_ns);
+}
+
+static const struct mass forks = {RULE_FORK_STORM, "more tasks than before"};
+static const struct mass renames = {RULE_MASS_RENAME, "files were renamed"};
+static const struct mass unlinks = {RULE_MASS_UNLINK, "files were removed"};
+static const struct mass fork_rate = {RULE_FORK_RATE, "processes were created"};
+static const struct mass rewrites = {RULE_MASS_REWRITE,
+                                     "existing files were rewritten or truncated"};
+static const struct mass relinks = {RULE_MASS_RELINK, "files were linked elsewhere and removed"};
+static const struct mass upload = {RULE_LARGE_UPLOAD, "KiB were sent"};
+static const struct mass signals = {RULE_SIGNAL_STORM, "signals went to other processes"};
+
+// Of n renames or removals those that concern what was there. Whoever means to replace a file whole makes another one a
+// moment before and moves it to its place, such as pip with each compiled module, and `sed -i`; git removes it.
+static uint64_t
+of_what_was_there(uint64_t *made, uint64_t n)
+{
+    uint64_t own = *made < n ? *made : n;
+    *made -= own;
+    return n - own;
+}
+
+// What is known of one job, or of the sandbox: b->job says which.
+static void
+count_masses(struct box *b, const struct activity *s, const struct activity *o, uint64_t now_ns)
+{
+    struct box_scope *of = b->job != NULL ? &b->job->scope : &b->whole;
+    uint64_t made = of->made + since(s->opens_exclusive, o->opens_exclusive);
+    uint64_t moved = of_what_was_there(&made, since(s->renames, o->renames));
+    uint64_t removed = of_what_was_there(&made, since(s->unlinks, o->unlinks));
+    of->made = (uint32_t)(made < BOX_MADE_MAX ? made : BOX_MADE_MAX);
+    count_forks(b, &forks, now_ns, cut(since(s->forks, o->forks)) - cut(since(s->exits, o->exits)),
+                cut(since(s->execs, o->execs)));
+    count(b, &renames, now_ns, cut(moved));
+    count(b, &unlinks, now_ns, cut(removed));
+    uint64_t links =
+        since(s->links, o->links); // git links what it has made, and removes the other name
+    count(b, &fork_rate, now_ns, cut(since(s->forks, o->forks)));
+    count(b, &rewrites, now_ns, cut(since(s->rewrites, o->rewrites)));
+    count(b, &relinks, now_ns, cut(links < removed ? links : removed));
+    count(b, &signals, now_ns, cut(since(s->signals, o->signals)));
+}
+
+void
+box_tick(struct box *b, const struct activity *sums, uint64_t now_ns)
+{
+    // What is known begins with the sandbox: before the first tick everything was 0.
+    if (b->tick_ns == 0 && now_ns > TELEMETRY_LOOK_MS * 1000000ULL)
+        b->tick_ns = now_ns - TELEMETRY_LOOK_MS * 1000000ULL;
+    uint64_t elapsed_ns = now_ns > b->tick_ns ? now_ns - b->tick_ns : 0;
+    if (elapsed_ns > 0) {
+        const struct activity *o = &b->whole.before;
+        list_each(it, &b->jobs)
+        {
+            b->job = list_entry(it, struct box_job, node);
+            count_masses(b, &b->job->now, &b->job->scope.before, now_ns);
+        }
+        b->job = NULL;
+        count_masses(b, sums, o, now_ns);
+        // Whole KiB: what is left over stays for the next tick.
+        count_shared(b, &upload, now_ns, cut(since(sums->out_bytes >> 10, o->out_bytes >> 10)));
+        look_for_mining(b, sums, now_ns);
+        settle_all(b, now_ns);
+    }
+    b->job = NULL;
+    // A job's end comes between two ticks; rates are per tick.
+    if (elapsed_ns >= TELEMETRY_LOOK_MS * 1000000ULL / 2)
+        look_at_rates(b, sums, now_ns);
+    list_each(it, &b->jobs)
+    {
+        struct box_job *j = list_entry(it, struct box_job, node);
+        j->scope.before = j->now;
+    }
+    b->whole.before = *sums;
+    b->tick_ns = now_ns;
+}

@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: Apache-2.0
+// See change.h. Everything is compared before anything is changed.
+#include "change.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int
+takes_restart(struct err *e, const char *key, const char *why)
+{
+    int r = err_set(e, ERR_FAILED_PRECONDITION, "%s: %s requires a restart", key, why);
+    err_detail(e, "RESTART_NEEDED", key, "systemctl restart stockade");
+    return r;
+}
+
+// Fields that are set up once, by their key. Each has no padding.
+#define FIXED(key, member)                                                                         \
+    {                                                                                              \
+        key, offsetof(struct config, member), sizeof(((struct config *)0)->member)                 \
+    }
+static const struct fixed {
+    const char *key;
+    size_t offset, size;
+} fixed[] = {
+    FIXED("socket.mode", socket_mode),
+    FIXED("socket.group", socket_group),
+    FIXED("state_dir", state_dir),
+    FIXED("cgroup", cgroup),
+    FIXED("log.level", log_level),
+    FIXED("log.format", log_json),
+    FIXED("ids.base", id_base),
+    FIXED("ids.slots", id_slots),
+    FIXED("netns_pool", netns_pool),
+    FIXED("bpf.enabled", bpf_enabled),
+    FIXED("network.unenforced", network.unenforced),
+    FIXED("network.dns", network.dns),
+    FIXED("telemetry.syscalls", telemetry.syscalls),
+    FIXED("telemetry.feed", telemetry.feed),
+    FIXED("rpc.connections", rpc.connections_max),
+    FIXED("rpc.connections_per_uid", rpc.connections_per_uid_max),
+    FIXED("rpc.calls", rpc.calls_max),
+    FIXED("rpc.streams", rpc.streams_max),
+    FIXED("rpc.calls_per_uid", rpc.calls_per_uid_max),
+    FIXED("rpc.bytes_per_uid", rpc.bytes_per_uid_max),
+    FIXED("rpc.handshake", rpc.handshake_ms),
+    FIXED("rpc.queue_pause", rpc.queue_bytes_pause),
+    FIXED("rpc.queue_kill", rpc.queue_bytes_kill),
+    FIXED("rpc.write_stall", rpc.write_stall_ms),
+    FIXED("rpc.keepalive_idle", rpc.keepalive_idle_ms),
+    FIXED("rpc.idempotency", rpc.idempotency_ms),
+    FIXED("rpc.idempotency_keys", rpc.idempotency_keys_max),
+    FIXED("rpc.idempotency_bytes", rpc.idempotency_bytes_max),
+    FIXED("rpc.websocket", rpc.websocket),
+};
+
+static int
+check_fixed(const struct config *now, const struct config *next, struct err *e)
+{
+    bool same = now->listen_n == next->listen_n;
+    for (uint32_t i = 0; same && i < now->listen_n; i++)
+        same = strcmp(now->listen[i], next->listen[i]) == 0;
+    if (!same)
+        return takes_restart(e, "listen", "a change of this key");
+    for (size_t i = 0; i < sizeof fixed / sizeof fixed[0]; i++) {
+        const struct fixed *f = &fixed[i];
+        if (memcmp((const char *)now + f->offset, (const char *)next + f->offset, f->size) != 0)
+            return takes_restart(e, f->key, "a change of this key");
+    }
+    return 0;
+}
+
+// The spawner checks what it is asked for against the maximum of the start.
+static int
+check_limits(const struct config *now, const struct config *next, struct err *e)
+{
+    for (int i = 0; i < LIMITS_N; i++) {
+        char key[64];
+        (void)snprintf(key, sizeof key, "limits_max.%s", limit_table[i].key);
+        if (limit_table[i].owner == LIMIT_OF_SANDBOX &&
+            next->limits_max.v[i] > now->limits_held.v[i])
+            return takes_restart(e, key, "more than the broker was started with");
+    }
+    return 0;
+}
+
+static int
+check_anomalies(const char *template, const struct anomaly_config *now,
+                const struct anomaly_config *next, struct err *e)
+{
+    char key[128];
+    (void)snprintf(key, sizeof key, "template %s", template);
+    if (now->learn != next->learn)
+        return takes_restart(e, key, "a change of anomalies.learn");
+    if (now->rule[RULE_UNSEEN_SEQUENCE].threshold != next->rule[RULE_UNSEEN_SEQUENCE].threshold)
+        return takes_restart(e, key, "a change of the threshold of unseen-sequence");
+    if (now->syscalls != next->syscalls)
+        return takes_restart(e, key, "a change of anomalies.syscalls");
+    return 0;
+}
+
+// ---- places
+
+// Those that were removed and are still in use included: one that comes back goes on.
+static uint32_t
+find(const struct config *c, const char *name)
+{
+    uint32_t i = 0;
+    while (i < c->sandbox.templates_n && strcmp(c->sandbox.template[i].name, name) != 0)
+        i++;
+    return i < c->sandbox.templates_n ? i : TEMPLATES_MAX;
+}
+
+static bool
+is_free(const struct config *now, const struct config_users *users, uint32_t place)
+{
+    return place >= now->sandbox.templates_n ||
+           (now->sandbox.template[place].removed && !users->any(users->cookie, place));
+}
+
+// Those that stay have theirs; each new one gets the first that is free.
+static int
+find_places(const struct config *now, const struct config *next, const struct config_users *users,
+            struct config_change *out, struct err *e)
+{
+    bool taken[TEMPLATES_MAX + 1] = {false};
+    for (uint32_t i = 0; i < next->sandbox.templates_n; i++) {
+        out->at[i] = find(now, next->sandbox.template[i].name);
+        taken[out->at[i]] = true;
+    }
+    for (uint32_t i = 0, p = 0; i < next->sandbox.templates_n; i++) {
+        out->is_new[i] = out->at[i] == TEMPLATES_MAX;
+        if (!out->is_new[i])
+            continue;
+        while (p < TEMPLATES_MAX && (taken[p] || !is_free(now, users, p)))
+            p++;
+        if (p == TEMPLATES_MAX)
+            return err_set(e, ERR_RESOURCE_EXHAUSTED,
+                           "templates: %d are in use, those that were removed and still have "
+                           "sandboxes included",
+                           TEMPLATES_MAX);
+        taken[out->at[i] = p] = true;
+    }
+    return 0;
+}
+
+static bool
+same_paths(const struct template *a, const struct template *b)
+{
+    bool same = a->paths_n == b->paths_n;
+    for (uint32_t i = 0; same && i < a->paths_n; i++)
+        same = strcmp(a->paths[i], b->paths[i]) == 0;
+    return same;
+}
+
+static bool
+needs_root(const struct template *t, const struct template *next)
+{
+    return next->disabled[0] == '\0' && (!t->has_root || strcmp(t->hostname, next->hostname) != 0 ||
+                                         !same_paths(t, next) || t->folders != next->folders);
+}
+
+int
+config_change_plan(const struct config *now, const struct config *next,
+                   const struct config_users *users, struct config_change *out, struct err *e)
+{
+    *out = (struct config_change){0};
+    int r = check_fixed(now, next, e);
+    if (r == 0)
+        r = check_limits(now, next, e);
+    if (r == 0)
+        r = find_places(now, next, users, out, e);
+    for (uint32_t i = 0; i < next->sandbox.templates_n && r == 0; i++) {
+        const struct template *t = &now->sandbox.template[out->at[i]];
+        if (!out->is_new[i])
+            r = check_anomalies(t->name, &now->anomaly.of_template[out->at[i]],
+                                &next->anomaly.of_template[i], e);
+        if (next->sandbox.template[i].disabled[0] == '\0' &&
+            (out->is_new[i] || needs_root(t, &next->sandbox.template[i])))
+            out->roots |= UINT32_C(1) << i;
+    }
+    return r;
+}
+
+// ---- what is different, in words
+
+struct words {
+    char *text;
+    size_t n;
+};
+
+static void
+add_word(struct words *w, bool differs, const char *word)
+{
+    size_t used = strlen(w->text);
+    if (differs)
+        (void)snprintf(w->text + used, w->n - used, "%s%s", used > 0 ? ", " : "", word);
+}
+
+#define DIFFERS(member) (memcmp(&a->member, &b->member, sizeof a->member) != 0)
+
+static bool
+same_network(const struct network *a, const struct network *b)
+{
+    return a->mode == b->mode && a->rules_n == b->rules_n && a->inbound_n == b->inbound_n &&
+           memcmp(a->limit, b->limit, sizeof a->limit) == 0 &&
+           memcmp(a->inbound, b->inbound, sizeof a->inbound) == 0 &&
+           (a->rules_n == 0 || memcmp(a->rules, b->rules, a->rules_n * sizeof *a->rules) == 0);
+}
+
+static void
+compare_templates(const struct template *a, const struct template *b, struct words *w)
+{
+    add_word(w, strcmp(a->hostname, b->hostname) != 0, "hostname");
+    add_word(w, !same_paths(a, b), "paths");
+    add_word(w,
+             same_paths(a, b) && a->has_root && b->disabled[0] == '\0' && a->folders != b->folders,
+             "another folder at one of its paths");
+    add_word(w, strcmp(a->workdir, b->workdir) != 0, "workdir");
+    add_word(w,
+             a->env_n != b->env_n ||
+                 (a->env_n > 0 && memcmp(a->env, b->env, a->env_n * sizeof *a->env) != 0),
+             "env");
+    add_word(w, DIFFERS(limits), "limits");
+    add_word(w, DIFFERS(limits_max), "limits_max");
+    add_word(w, !same_network(a->network, b->network), "network");
+    add_word(w, !same_network(a->network_max, b->network_max), "network_max");
+    add_word(w, a->pool != b->pool && a->disabled[0] == '\0' && b->disabled[0] == '\0', "pool");
+    add_word(w, a->count_syscalls != b->count_syscalls, "count_syscalls");
+    add_word(w, a->disabled[0] != '\0' && b->disabled[0] == '\0', "no longer disabled");
+    add_word(w, strcmp(a->disabled, b->disabled) != 0 && b->disabled[0] != '\0', "disabled");
+}
+
+static void
+compare_hosts(const struct config *a, const struct config *b, struct words *w)
+{
+    add_word(w, DIFFERS(limits_default), "limits_default");
+    add_word(w, DIFFERS(limits_max), "limits_max");
+    add_word(w, DIFFERS(anomaly.host), "anomalies");
+    add_word(w, DIFFERS(sandbox.quotas), "quotas");
+    add_word(w, DIFFERS(pool), "pool");
+    add_word(w, DIFFERS(drain_ms), "drain");
+    add_word(w, DIFFERS(sandbox.keep_finished_ms), "keep_finished");
+    add_word(w, DIFFERS(ttl_default_ms) || DIFFERS(ttl_max_ms), "ttl");
+}
+
+// ---- taking it over
+
+// Gives each the other's; whoever frees `next` frees what was ours.
+#define SWAP(a, b)                                                                                 \
+    do {                                                                                           \
+        __typeof__(a) held = (a);                                                                  \
+        (a) = (b);                                                                                 \
+        (b) = held;                                                                                \
+    } while (0)
+
+static void
+take_template(struct template *t, struct template *next)
+{
+    memcpy(t->name, next->name, sizeof t->name);
+    memcpy(t->hostname, next->hostname, sizeof t->hostname);
+    memcpy(t->paths, next->paths, sizeof t->paths);
+    t->paths_n = next->paths_n;
+    memcpy(t->workdir, next->workdir, sizeof t->workdir);
+    memcpy(t->disabled, next->disabled, sizeof t->disabled);
+    t->folders = next->folders;
+    t->limits = next->limits;
+    t->limits_max = next->limits_max;
+    t->pool = t->disabled[0] == '\0' ? next->pool : 0;
+    t->count_syscalls = next->count_syscalls;
+    SWAP(t->env, next->env);
+    SWAP(t->env_n, next->env_n);
+    SWAP(t->network, next->network);
+    SWAP(t->network_max, next->network_max);
+}
+
+static void
+give_up_root(struct template *t, struct config_change *c)
+{
+    if (t->has_root)
+        c->given_up[c->given_up_n++] = t->root;
+    t->has_root = false;
+}
+
+static void
+apply_template(struct config *now, struct config *next, uint32_t i, const uint32_t *root,
+               struct config_change *c)
+{
+    struct template *t = &now->sandbox.template[c->at[i]];
+    struct words w = {c->what[c->at[i]], sizeof c->what[0]};
+    bool is_there = !c->is_new[i] && !t->removed;
+    struct anomaly_config *anomalies = &now->anomaly.of_template[c->at[i]];
+    if (is_there)
+        compare_templates(t, &next->sandbox.template[i], &w);
+    else
+        add_word(&w, true, "added");
+    add_word(&w,
+             is_there && memcmp(anomalies, &next->anomaly.of_template[i], sizeof *anomalies) != 0,
+             "anomalies");
+    *anomalies = next->anomaly.of_template[i];
+    t->number = c->at[i];
+    take_template(t, &next->sandbox.template[i]);
+    t->removed = false;
+    bool fresh = (c->roots >> i & 1) != 0;
+    if (fresh || t->disabled[0] != '\0')
+        give_up_root(t, c);
+    if (!fresh)
+        return;
+    t->has_root = true;
+    t->root = root[i];
+}
+
+static void
+remove_template(struct config *now, uint32_t place, struct config_change *c)
+{
+    struct template *t = &now->sandbox.template[place];
+    struct words w = {c->what[place], sizeof c->what[0]};
+    add_word(&w, true, "removed");
+    give_up_root(t, c);
+    t->removed = true;
+    t->pool = 0;
+}
+
+void
+config_change_apply(struct config *now, struct config *next, const uint32_t *root,
+                    struct config_change *c)
+{
+    bool stays[TEMPLATES_MAX] = {false};
+    struct words w = {c->host, sizeof c->host};
+    compare_hosts(now, next, &w);
+    now->limits_default = next->limits_default;
+    now->limits_max = next->limits_max;
+    now->pool = next->pool;
+    now->anomaly.host = next->anomaly.host;
+    now->sandbox.quotas = next->sandbox.quotas;
+    now->drain_ms = next->drain_ms;
+    now->sandbox.keep_finished_ms = next->sandbox.keep_finished_ms;
+    now->ttl_default_ms = next->ttl_default_ms;
+    now->ttl_max_ms = next->ttl_max_ms;
+    for (uint32_t i = 0; i < next->sandbox.templates_n; i++) {
+        apply_template(now, next, i, root, c);
+        stays[c->at[i]] = true;
+        if (c->at[i] >= now->sandbox.templates_n)
+            now->sandbox.templates_n = c->at[i] + 1;
+    }
+    for (uint32_t i = 0; i < now->sandbox.templates_n; i++)
+        if (!stays[i] && !now->sandbox.template[i].removed)
+            remove_template(now, i, c);
+}

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// The broker's configuration: one YAML file, read strictly, or none.
+//
+// An unknown key, a duplicate key, a value out of range or of the wrong type is an error with file, line and column; so
+// are aliases, anchors, tags and a second document. deploy/stockaded.yaml describes every key.
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "proto/err.h"
+#include "server/anomaly/settings.h"
+#include "server/base/log.h"
+#include "server/network/net.h"
+#include "server/rpc/rpc.h"
+#include "server/sandbox/template.h"
+#include "server/spawner/ops.h"
+#include "server/telemetry/telemetry.h"
+
+enum {
+    CONFIG_FILE_MAX = 256 * 1024,
+    CONFIG_LISTEN_MAX = 16,
+    CONFIG_ADDRESS_MAX = 256,
+    CONFIG_LEARN_MAX = 1000000,
+    CONFIG_POOL_UNSAID = UINT16_MAX, // a template's, until the file was read
+};
+
+#define CONFIG_LISTEN_DEFAULT    "ipc:///run/stockade/stockade.sock"
+#define CONFIG_FILE_DEFAULT      "/etc/stockade/stockaded.yaml" // the default of --config
+#define CONFIG_STATE_DIR_DEFAULT "/var/lib/stockade"
+
+struct config {
+    char listen[CONFIG_LISTEN_MAX][CONFIG_ADDRESS_MAX];
+    uint32_t listen_n;
+    uint32_t socket_mode;
+    char socket_group[64]; // "": "stockade" if there is such a group, else the broker's own
+    char state_dir[SPAWN_PATH_MAX];
+    char cgroup[SPAWN_PATH_MAX];
+    uint32_t log_level; // enum log_level
+    bool log_json;
+    uint32_t id_base, id_slots;
+    uint32_t netns_pool;
+    bool bpf_enabled;
+    struct limits limits_default, limits_max;
+    struct limits limits_held; // limits_max at the start, which the spawner enforces
+    uint32_t pool;             // default of the templates
+    // The settings of each layer, which keeps a pointer to its own part only.
+    struct rpc_limits rpc;
+    struct sandbox_settings sandbox;
+    struct network_settings network;
+    struct telemetry_settings telemetry;
+    struct anomaly_settings anomaly;
+    uint64_t drain_ms;
+    uint64_t ttl_default_ms, ttl_max_ms;
+};
+
+// The default configuration. Free it with config_free(). NULL: out of memory.
+struct config *config_default(void);
+void config_free(struct config *c);
+
+// Reads a file's bytes over the values in *c. `name` is the file's name for messages. On failure *c is incomplete: free
+// it.
+int config_parse(struct config *c, const char *name, const void *bytes, size_t n, struct err *e);
+
+// Reads the bytes of a file: regular, owned by root or the caller, not writable by others. *owned*: free(*out).
+int config_file(const char *path, char **out, size_t *out_n, struct err *e);
+
+// Looks at what the file names on this host, as root: a template with a path that is no folder, or none that it may have, is
+// disabled, and says why.
+void config_look(struct config *c);
+
+// A template by name ("" is "default") that is there, disabled or not. NULL: no such template.
+const struct template *config_template(const struct config *c, const char *name);
+
+// Number of descriptors that the broker needs with all permitted connections and sandboxes, and as many jobs as
+// permitted.
+uint64_t config_files_needed(const struct config *c);
+
+// The part for the spawner. guest_path is the path of the guest program.
+void config_to_spawn(const struct config *c, const char *guest_path, uint32_t uid, uint32_t gid,
+                     struct spawn_config *out);

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+// See read.h.
+#include "read.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int
+config_fail(const struct config_reader *r, const struct yaml_node *n, const char *fmt, ...)
+{
+    char what[400];
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(what, sizeof what, fmt, ap);
+    va_end(ap);
+    (void)err_set(r->e, ERR_INVALID_ARGUMENT, "%s:%u:%u: %s%s%s", r->name, n->line, n->column,
+                  n->key != NULL ? n->key : "", n->key != NULL ? ": " : "", what);
+    return -EINVAL;
+}
+
+// "a, b or c"
+static void
+list_words(const char *const *words, char *out, size_t n)
+{
+    size_t used = 0;
+    out[0] = '\0';
+    for (size_t i = 0; words[i] != NULL && used < n; i++) {
+        const char *between = i == 0 ? "" : words[i + 1] == NULL ? " or " : ", ";
+        used += (size_t)snprintf(out + used, n - used, "%s%s", between, words[i]);
+    }
+}
+
+int
+config_word(const struct config_reader *r, const struct yaml_node *n, const char *const *words,
+            uint32_t *out)
+{
+    char all[128];
+    for (uint32_t i = 0; n->kind == YAML_TEXT && words[i] != NULL; i++)
+        if (strcmp(n->text, words[i]) == 0) {
+            *out = i;
+            return 0;
+        }
+    list_words(words, all, sizeof all);
+    return config_fail(r, n, "must be %s", all);
+}
+
+void *
+config_field(const struct config_key *k, void *to)
+{
+    assert(to != NULL);
+    return (char *)to + k->offset;
+}
+
+int
+config_read_map(const struct config_reader *r, const struct config_key *keys, struct yaml_node *map,
+                void *to)
+{
+    if (map->kind != YAML_MAP)
+        return config_fail(r, map, "must be a mapping of keys to values");
+    for (struct yaml_node *n = map->child; n != NULL; n = n->next) {
+        const struct config_key *k = keys;
+        while (k->name != NULL && strcmp(k->name, n->key) != 0)
+            k++;
+        if (k->name == NULL)
+            return config_fail(r, n, "there is no such key");
+        int err = k->read(r, k, n, to);
+        if (err < 0)
+            return err;
+    }
+    return 0;
+}
+
+int
+config_read_section(const struct config_reader *r, const struct config_key *k, struct yaml_node *n,
+                    void *to)
+{
+    return config_read_map(r, k->keys, n, config_field(k, to));
+}
+
+int
+config_read_text(const struct config_reader *r, const struct config_key *k, struct yaml_node *n,
+                 void *to)
+{
+    if (n->kind != YAML_TEXT)
+        return config_fail(r, n, "must be one value");
+    if (strlen(n->text) >= k->size)
+        return config_fail(r, n, "longer than %zu bytes", k->size - 1);
+    (void)snprintf(config_field(k, to), k->size, "%s", n->text);
+    return 0;
+}
+
+int
+config_read_path(const struct config_reader *r, const struct config_key *k, struct yaml_node *n,
+                 void *to)
+{
+    if (n->kind != YAML_TEXT || n->text[0] != '/' || strstr(n->text, "/..") != NULL)
+        return config_fail(r, n, "must be an absolute path without \"..\"");
+    return config_read_text(r, k, n, to);
+}
+
+// Letters, digits, '.', '_' and '-', as template names and host names have them.
+int
+config_read_name(const struct config_reader *r, const struct config_key *k, struct yaml_node *n,
+                 void *to)
+{
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyz0123456789._-";
+    if (n->kind != YAML_TEXT || n->text[0] == '\0' || n->text[0] == '-' || n->text[0] == '.' ||
+        n->text[strspn(n->text, allowed)] != '\0')
+        return config_fail(r, n, "must be lower-case letters, digits, '.', '_' and '-'");
+    return config_read_text(r, k, n, to);
+}
+
+// "2592000 s", "0.1 s", or plain.
+static char *
+show(const struct quantity_unit *units, uint64_t v, char *out, size_t n)
+{
+    if (units == quantity_time_ms)
+        (void)snprintf(out, n, "%g s", (double)v / 1000);
+    else if (units == quantity_cpu_millis)
+        (void)snprintf(out, n, "%g", (double)v / 1000);
+    else
+        (void)snprintf(out, n, "%" PRIu64, v);
+    return out;
+}
+
+int
+config_number(const struct config_reader *r, const struct yaml_node *n,
+              const struct quantity_unit *units, uint64_t min, uint64_t max, uint64_t *out)
+{
+    uint64_t v = 0;
+    char least[32], most[32];
+    if (n->kind != YAML_TEXT || n->text[0] < '0' || n->text[0] > '9')
+        return config_fail(r, n, "must be a number");
+    int err = quantity_read(n->text, units, &v);
+    if (err == -EINVAL)
+        return config_fail(r, n, "\"%.40s\" is not a valid number here", n->text);
+    if (err < 0 || v < min || v > max)
+        return config_fail(r, n, "must be from %s to %s", show(units, min, least, sizeof least),
+                           show(units, max, most, sizeof most));
+    *out = v;
+    return 0;
+}
+
+void
+config_store(const struct config_key *k, void *to, uint64_t v)
+{
+    assert(k->size == 1 || k->size == 4 || k->size == 8);
+    if (k->size == 1)
+        *(bool *)config_field(k, to) = v != 0;
+    else if (k->size == 4)
+        *(uint32_t *)config_field(k, to) = (uint32_t)v;
+    else
+        *(uint64_t *)config_field(k, to) = v;
+}
+
+static int
+read_number(const struct config_reader *r, const struct config_key *k, const struct yaml_node *n,
+            void *to, const struct quantity_unit *units)
+{
+    uint64_t v = 0;
+    int err = config_number(r, n, units, k->min, k->max, &v);
+    if (err == 0)
+        config_store(k, to, v);
+    return err;
+}
+
+int
+config_read_count(const struct config_reader *r, const struct config_key *k, struct yaml_node *n,
+                  void *to)
+{
+    return read_number(r, k, n, to, quantity_count);
+}
+
+int
+config_read_size(const struct config_reader *r, const struct config_key *k, struct yaml_node *n,
+                 void *to)
+{
+    return read_number(r, k, n, to, quantity_bytes);
+}
+
+int
+config_read_ms(const struct config_reader *r, const struct config_key *k, struct yaml_node *n,
+               void *to)
+{
+    return read_number(r, k, n, to, quantity_time_ms);
+}

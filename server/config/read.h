@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// Readers that store a value of the configuration file in a field of a struct, for tables of keys. Used by keys.c and
+// the files that read a section of their own.
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "proto/err.h"
+#include "proto/quantity.h"
+#include "config.h"
+#include "yaml_tree.h"
+
+struct config_reader {
+    const char *name; // of the file
+    struct err *e;
+};
+
+struct config_key;
+
+// Reads `n` into the field of *to that the key names. Returns 0, or the result of config_fail().
+typedef int config_read_fn(const struct config_reader *r, const struct config_key *k,
+                           struct yaml_node *n, void *to);
+
+// One key of a mapping. `to` is the struct for the mapping; `offset` is the field in it.
+struct config_key {
+    const char *name;
+    config_read_fn *read;
+    size_t offset;
+    size_t size;                   // text: of the buffer; numbers: 4 or 8; bool: 1
+    uint64_t min, max;             // numbers
+    const struct config_key *keys; // of a section
+};
+
+#define AT(type, member) offsetof(struct type, member), sizeof(((struct type *)0)->member)
+#define SECTION(name, keys)                                                                        \
+    {                                                                                              \
+        name, config_read_section, 0, 0, 0, 0, keys                                                \
+    }
+
+// INVALID_ARGUMENT with file, line, column and key of `n`. Returns its negative errno.
+int config_fail(const struct config_reader *r, const struct yaml_node *n, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+// The field of a key; and storing a number or bool in it.
+void *config_field(const struct config_key *k, void *to);
+void config_store(const struct config_key *k, void *to, uint64_t v);
+
+// Reads a mapping by a table of keys, terminated by {0}.
+int config_read_map(const struct config_reader *r, const struct config_key *keys,
+                    struct yaml_node *map, void *to);
+config_read_fn config_read_section; // k->keys
+
+config_read_fn config_read_text;
+config_read_fn config_read_path; // absolute, without ".."
+config_read_fn
+    config_read_name; // letters, digits, '.', '_' and '-', as template names and host names have them
+
+// Reads one of `words` (terminated by NULL); *out is its index.
+int config_word(const struct config_reader *r, const struct yaml_node *n, const char *const *words,
+                uint32_t *out);
+
+// Numbers from k->min to k->max: plain, in bytes ("64K"), in milliseconds ("30s", or "30").
+config_read_fn config_read_count;
+config_read_fn config_read_size;
+config_read_fn config_read_ms;
+
+// The same for a value without a key, in units of proto/quantity.h.
+int config_number(const struct config_reader *r, const struct yaml_node *n,
+                  const struct quantity_unit *units, uint64_t min, uint64_t max, uint64_t *out);
+
+// The section "anomalies", of the host (struct config) or of a template (struct anomaly_config): see anomaly.c.
+extern const struct config_key config_host_anomaly_keys[], config_anomaly_keys[];
+
+// The network of a template: the keys of stockade.v1.NetworkPolicy, destinations as on the command line
+// (proto/target.h). The field is a struct network *, owned. network.c.
+config_read_fn config_read_network;

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// See child.h. Nothing here allocates, locks or logs. The child runs on the sleeping guest's memory, so nothing here
+// writes to it but the report and the stack; and other jobs must not come near: it is the job's user already, but until
+// exec its memory is the guest's, hence non-dumpable.
+#include "child.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <signal.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "server/spawner/ops.h"
+#include "path.h"
+
+enum { KEYCTL_JOIN = 1, EXIT_FAILED = 125 };
+
+// By system call: C libraries differ in the type of a resource.
+int
+guest_limit(int resource, rlim_t value, struct err *e)
+{
+    struct rlimit old;
+    if (syscall(SYS_prlimit64, 0, resource, NULL, &old) < 0)
+        return err_sys(e, errno, "read limit %d", resource);
+    if (value > old.rlim_max)
+        value = old.rlim_max;
+    const struct rlimit new = {.rlim_cur = value, .rlim_max = value};
+    if (syscall(SYS_prlimit64, 0, resource, &new, NULL) < 0)
+        return err_sys(e, errno, "set limit %d", resource);
+    return 0;
+}
+
+static int
+lead_a_session(const struct guest_plan *p, struct err *e)
+{
+    if (setsid() < 0)
+        return err_sys(e, errno, "start a session");
+    if (p->terminal >= 0 && ioctl(p->terminal, TIOCSCTTY, 0) < 0)
+        return err_sys(e, errno, "take the terminal");
+    return 0;
+}
+
+static int
+set_stdio(const struct guest_plan *p, struct err *e)
+{
+    for (int i = 0; i < 3; i++)
+        if (dup2(p->terminal >= 0 ? p->terminal : p->stdio[i], i) < 0)
+            return err_sys(e, errno, "hand over descriptor %d", i);
+    return 0;
+}
+
+static int
+set_limits(const struct guest_plan *p, struct err *e)
+{
+    const struct {
+        int resource;
+        rlim_t value;
+    } limits[] = {{RLIMIT_NOFILE, p->files_max},
+                  {RLIMIT_FSIZE, p->file_bytes_max},
+                  {RLIMIT_CPU, p->cpu_seconds_max != 0 ? p->cpu_seconds_max : RLIM_INFINITY}};
+    for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
+        int rc = guest_limit(limits[i].resource, limits[i].value, e);
+        if (rc < 0)
+            return rc;
+    }
+    return 0;
+}
+
+// A change of ids makes the memory as dumpable as fs.suid_dumpable says. It is undone before the capabilities go, which
+// nobody may trace who lacks them.
+static int
+become_the_agent(const struct guest_plan *p, struct err *e)
+{
+    (void)p;
+    if (setresgid(SANDBOX_UID_JOB, SANDBOX_UID_JOB, SANDBOX_UID_JOB) < 0 ||
+        setresuid(SANDBOX_UID_JOB, SANDBOX_UID_JOB, SANDBOX_UID_JOB) < 0)
+        return err_sys(e, errno, "become the job's user");
+    if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
+        return err_sys(e, errno, "be non-dumpable");
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    const struct __user_cap_data_struct none[2] = {0};
+    if (syscall(SYS_capset, &header, none) < 0)
+        return err_sys(e, errno, "drop capabilities");
+    return 0;
+}
+
+static int
+join_a_keyring(const struct guest_plan *p, struct err *e)
+{
+    (void)p;
+    if (syscall(SYS_keyctl, KEYCTL_JOIN, NULL) < 0 && errno != ENOSYS)
+        return err_sys(e, errno, "join a keyring of its own");
+    return 0;
+}
+
+static int
+enter_workdir(const struct guest_plan *p, struct err *e)
+{
+    (void)umask(022);
+    return chdir(p->workdir) < 0 ? err_sys(e, errno, "enter %s", p->workdir) : 0;
+}
+
+static int
+unblock_signals(const struct guest_plan *p, struct err *e)
+{
+    (void)p;
+    sigset_t none;
+    (void)sigemptyset(&none);
+    return sigprocmask(SIG_SETMASK, &none, NULL) < 0 ? err_sys(e, errno, "unblock signals") : 0;
+}
+
+static int
+close_the_rest(const struct guest_plan *p, struct err *e)
+{
+    (void)p;
+    return syscall(SYS_close_range, 3, ~0U, 0) < 0 ? err_sys(e, errno, "close descriptors") : 0;
+}
+
+static int
+load_filter(const struct guest_plan *p, struct err *e)
+{
+    const struct sock_fprog program = {.len = p->filter_n, .filter = p->filter};
+    if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) < 0)
+        return err_sys(e, errno, "load the system call filter");
+    return 0;
+}
+
+struct step {
+    int (*run)(const struct guest_plan *, struct err *);
+    int exit_code; // of a job that fails here
+};
+
+// The order, and why: the session before the terminal, which belongs to a session leader; the terminal before stdio,
+// which may be it; the guest's descriptors go after that, before any path is looked at, since one may lead to them
+// (/proc/self/fd, or a link to it that another job left); limits before the user changes, so that a signal from the job's
+// other processes finds them set; the user and, since a change between two ordinary users keeps them, the capabilities;
+// then what the job's user must be allowed or charged for: its keyring, its folder; the filter last, since it refuses
+// much of the above.
+static const struct step steps[] = {
+    {lead_a_session, 0},  {set_stdio, 0},        {close_the_rest, 0},
+    {set_limits, 0},      {become_the_agent, 0}, {join_a_keyring, 0},
+    {enter_workdir, 126}, {unblock_signals, 0},  {load_filter, 0},
+};
+
+// Not inlined: its frame lies below the guest's.
+_Noreturn __attribute__((noinline)) void
+guest_child_run(const struct guest_plan *plan, struct guest_report *report)
+{
+    struct err *e = &report->err;
+    for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++)
+        if (steps[i].run(plan, e) < 0) {
+            report->exit_code = steps[i].exit_code;
+            report->failed = 1;
+            _exit(EXIT_FAILED);
+        }
+    int rc = guest_path_exec(plan->args, plan->env);
+    (void)err_sys(e, -rc, "execute %.200s", plan->args[0]);
+    report->exit_code = guest_path_exit_code(rc);
+    report->failed = 1;
+    _exit(EXIT_FAILED);
+}

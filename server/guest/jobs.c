@@ -1,0 +1,441 @@
+// SPDX-License-Identifier: Apache-2.0
+// See jobs.h.
+//
+//   free --Start--> running --main process reaped--> ended --Remove--> (removing --rmdir works-->) free
+//
+// Each job has a cgroup of its own, which its first process is born into. When that process ends, whatever it left there
+// is killed before the broker hears of it. Orphans of all jobs come to this process, pid 1, and are reaped in passing.
+//
+// The first job's cgroup is made before the job is asked for. Where none is for a while, the broker has it removed; since
+// requests come in order and one thread serves them one by one, a Start finds it whole or makes it.
+#include "jobs.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include "proto/auto.h"
+#include "server/spawner/clone_here.h"
+#include "child.h"
+
+enum { REAP_AT_ONCE = 256, TIDY_MS = 5, SIGNALS_MAX = 64, FIRST_JOB = 1 };
+
+enum job_state { JOB_FREE, JOB_RUNNING, JOB_ENDED, JOB_REMOVING };
+
+struct job {
+    uint32_t number;
+    enum job_state state;
+    pid_t pid;
+    int pidfd;
+    int cgroup;
+};
+
+struct job guest_jobs[GUEST_JOBS_MAX] GUEST_LAST;
+static int broker = -1;
+static int cgroups = -1;
+static int first_cgroup = -1; // the first job's, before it is asked for
+static struct sock_filter *filter_code;
+static unsigned short filter_code_n;
+static struct guest_report report; // written by the child that is being started
+
+void
+guest_jobs_init(int socket, int cgroup_fd, struct sock_filter *filter, unsigned short filter_n)
+{
+    broker = socket;
+    cgroups = cgroup_fd;
+    filter_code = filter;
+    filter_code_n = filter_n;
+}
+
+static struct job *
+find(uint32_t number)
+{
+    for (int i = 0; i < GUEST_JOBS_MAX; i++)
+        if (guest_jobs[i].state != JOB_FREE && guest_jobs[i].number == number)
+            return &guest_jobs[i];
+    return NULL;
+}
+
+static struct job *
+find_free(void)
+{
+    for (int i = 0; i < GUEST_JOBS_MAX; i++)
+        if (guest_jobs[i].state == JOB_FREE)
+            return &guest_jobs[i];
+    return NULL;
+}
+
+static int
+check_strings(const char **strings, size_t n, const char *field, size_t *bytes, struct err *e)
+{
+    for (size_t i = 0; i < n; i++) {
+        *bytes += strlen(strings[i]) + 1;
+        if (*bytes > GUEST_STRING_BYTES_MAX)
+            return err_field(e, field, "args and env are longer than %d bytes",
+                             GUEST_STRING_BYTES_MAX);
+    }
+    return 0;
+}
+
+int
+guest_jobs_check(const Stockade__Guest__Start *s, int fds_n, struct err *e)
+{
+    if (s->job == 0)
+        return err_field(e, "job", "must be 1 or more");
+    if (s->n_args == 0)
+        return err_field(e, "args", "must not be empty");
+    if (s->n_args + s->n_env > GUEST_STRINGS_MAX)
+        return err_field(e, "args", "more than %d strings", GUEST_STRINGS_MAX);
+    size_t bytes = 0;
+    int rc = check_strings(s->args, s->n_args, "args", &bytes, e);
+    if (rc == 0)
+        rc = check_strings(s->env, s->n_env, "env", &bytes, e);
+    if (rc < 0)
+        return rc;
+    for (size_t i = 0; i < s->n_env; i++)
+        if (s->env[i][0] == '=' || strchr(s->env[i], '=') == NULL)
+            return err_field(e, "env", "%.60s: must be NAME=value", s->env[i]);
+    if (s->workdir[0] != '/')
+        return err_field(e, "workdir", "must be absolute");
+    if (s->rows > UINT16_MAX || s->columns > UINT16_MAX)
+        return err_field(e, "rows", "a terminal has at most %d", UINT16_MAX);
+    if (s->files_max < 3 || s->file_bytes_max == 0)
+        return err_field(e, "files_max", "limits must not be zero");
+    if (fds_n != (s->terminal ? 0 : 3))
+        return err_set(e, ERR_INVALID_ARGUMENT, "%d descriptors came with the request", fds_n);
+    return 0;
+}
+
+static int
+send_failed(uint32_t number, int exit_code, struct err *e)
+{
+    err_sanitize(e); // a name that was cut need not be UTF-8 any more, which the broker insists on
+    Stockade__Guest__Failed failed = STOCKADE__GUEST__FAILED__INIT;
+    failed.job = number;
+    failed.exit_code = (uint32_t)exit_code;
+    failed.sys = e->sys;
+    failed.text = e->text;
+    Stockade__Guest__Event event = STOCKADE__GUEST__EVENT__INIT;
+    event.event_case = STOCKADE__GUEST__EVENT__EVENT_FAILED;
+    event.failed = &failed;
+    return guest_packet_send(broker, &event, -1);
+}
+
+static void
+write_file(int dir, const char *name, const char *text)
+{
+    int auto_close fd = openat(dir, name, O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd >= 0)
+        (void)!write(fd, text, strlen(text));
+}
+
+static void
+cgroup_name(uint32_t number, char out[24])
+{
+    (void)snprintf(out, 24, "job-%u", number);
+}
+
+static int
+make_cgroup(uint32_t number, struct err *e)
+{
+    char name[24];
+    cgroup_name(number, name);
+    if (mkdirat(cgroups, name, 0755) < 0)
+        return err_sys(e, errno, "create cgroup %s", name);
+    int fd = openat(cgroups, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0) {
+        int sys = errno;
+        (void)unlinkat(cgroups, name, AT_REMOVEDIR);
+        return err_sys(e, sys, "open cgroup %s", name);
+    }
+    write_file(fd, "memory.oom.group", "1"); // only there with the memory controller
+    return fd;
+}
+
+void
+guest_jobs_prepare(void)
+{
+    struct err ignored; // it is told when the job comes
+    first_cgroup = make_cgroup(FIRST_JOB, &ignored);
+}
+
+// Nothing was ever in it, so it goes at once; should it not, the job finds it.
+static void
+unprepare(void)
+{
+    char name[24];
+    cgroup_name(FIRST_JOB, name);
+    if (first_cgroup < 0 || unlinkat(cgroups, name, AT_REMOVEDIR) < 0)
+        return;
+    (void)close(first_cgroup);
+    first_cgroup = -1;
+}
+
+static int
+take_cgroup(uint32_t number, struct err *e)
+{
+    return number == FIRST_JOB && first_cgroup >= 0 ? take_fd(&first_cgroup)
+                                                    : make_cgroup(number, e);
+}
+
+// A pty in this sandbox: *master for the broker, *slave for the job.
+static int
+open_terminal(const Stockade__Guest__Start *s, int *master, int *slave, struct err *e)
+{
+    int auto_close m = open("/dev/pts/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC);
+    int unlocked = 0;
+    if (m < 0 || ioctl(m, TIOCSPTLCK, &unlocked) < 0)
+        return err_sys(e, errno, "open a terminal");
+    int auto_close t = ioctl(m, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
+    const struct winsize size = {.ws_row = (unsigned short)s->rows,
+                                 .ws_col = (unsigned short)s->columns};
+    if (t < 0 || ioctl(m, TIOCSWINSZ, &size) < 0)
+        return err_sys(e, errno, "open the job's end of a terminal");
+    *master = take_fd(&m);
+    *slave = take_fd(&t);
+    return 0;
+}
+
+static int
+check_stdio(const struct guest_packet *p, struct err *e)
+{
+    for (int i = 0; i < p->fds_n; i++) {
+        struct stat st;
+        if (fstat(p->fds[i], &st) < 0 || !S_ISFIFO(st.st_mode))
+            return err_set(e, ERR_INVALID_ARGUMENT, "descriptor %d is no pipe", i);
+    }
+    return 0;
+}
+
+// Into job->cgroup. When it returns here, the child has executed or failed.
+static int
+clone_into(struct job *job, const struct guest_plan *plan, struct err *e)
+{
+    struct clone_args args = {
+        .flags = (uint64_t)CLONE_VM | CLONE_VFORK | CLONE_INTO_CGROUP | CLONE_PIDFD,
+        .pidfd = (uint64_t)(uintptr_t)&job->pidfd,
+        .exit_signal = SIGCHLD,
+        .cgroup = (unsigned)job->cgroup,
+    };
+    report = (struct guest_report){0};
+    long pid = clone_here(&args);
+    if (pid == 0)
+        guest_child_run(plan, &report);
+    if (pid < 0)
+        return err_sys(e, (int)-pid, "clone into the job's cgroup");
+    job->pid = (pid_t)pid;
+    if (report.failed == 0)
+        return 0;
+    (void)waitpid(job->pid, NULL, __WALL);
+    (void)close(job->pidfd);
+    *e = report.err;
+    return err_errno(e);
+}
+
+// args and env as execve wants them, with a place before args for guest_path_exec().
+static void
+fill_plan(struct guest_plan *plan, const Stockade__Guest__Start *s,
+          char *strings[GUEST_STRINGS_MAX + 3])
+{
+    strings[0] = NULL;
+    memcpy(strings + 1, s->args, s->n_args * sizeof *s->args);
+    strings[1 + s->n_args] = NULL;
+    plan->args = strings + 1;
+    plan->env = strings + s->n_args + 2;
+    if (s->n_env > 0)
+        memcpy(plan->env, s->env, s->n_env * sizeof *s->env);
+    plan->env[s->n_env] = NULL;
+    plan->workdir = s->workdir;
+    plan->files_max = s->files_max;
+    plan->file_bytes_max = s->file_bytes_max;
+    plan->cpu_seconds_max = s->cpu_seconds_max;
+    plan->filter = filter_code;
+    plan->filter_n = filter_code_n;
+}
+
+static int
+run_job(struct job *job, const Stockade__Guest__Start *s, struct guest_packet *p, int *master,
+        struct err *e)
+{
+    char *strings[GUEST_STRINGS_MAX + 3];
+    struct guest_plan plan = {.terminal = -1};
+    int auto_close slave = -1;
+    memcpy(plan.stdio, p->fds, sizeof plan.stdio);
+    fill_plan(&plan, s, strings);
+    int rc = s->terminal ? open_terminal(s, master, &slave, e) : check_stdio(p, e);
+    if (rc < 0)
+        return rc;
+    plan.terminal = slave;
+    int auto_close cgroup = take_cgroup(s->job, e);
+    if (cgroup < 0)
+        return cgroup;
+    job->cgroup = cgroup;
+    rc = clone_into(job, &plan, e);
+    if (rc < 0) {
+        char name[24];
+        cgroup_name(s->job, name);
+        (void)unlinkat(cgroups, name, AT_REMOVEDIR);
+        return rc;
+    }
+    job->cgroup = take_fd(&cgroup);
+    job->number = s->job;
+    job->state = JOB_RUNNING;
+    return 0;
+}
+
+static int
+start(const Stockade__Guest__Start *s, struct guest_packet *p)
+{
+    struct err e = {0};
+    int auto_close master = -1;
+    struct job *job = find_free();
+    int rc = guest_jobs_check(s, p->fds_n, &e);
+    if (rc == 0 && find(s->job) != NULL)
+        rc = err_set(&e, ERR_ALREADY_EXISTS, "job %u exists", s->job);
+    if (rc == 0 && job == NULL)
+        rc = err_set(&e, ERR_RESOURCE_EXHAUSTED, "%d jobs exist", GUEST_JOBS_MAX);
+    report.exit_code = 0;
+    if (rc == 0)
+        rc = run_job(job, s, p, &master, &e);
+    if (rc < 0)
+        return send_failed(s->job, report.exit_code, &e);
+    Stockade__Guest__Started started = STOCKADE__GUEST__STARTED__INIT;
+    started.job = job->number;
+    started.pid = (uint32_t)job->pid;
+    Stockade__Guest__Event event = STOCKADE__GUEST__EVENT__INIT;
+    event.event_case = STOCKADE__GUEST__EVENT__EVENT_STARTED;
+    event.started = &started;
+    return guest_packet_send(broker, &event, master);
+}
+
+static void
+send_signal(const Stockade__Guest__Signal *s)
+{
+    struct job *job = find(s->job);
+    // Until the main process is reaped its pid, which is its group's as well, cannot become another's.
+    if (job == NULL || job->state != JOB_RUNNING || s->signal == 0 || s->signal > SIGNALS_MAX)
+        return;
+    if (s->group)
+        (void)kill(-job->pid, (int)s->signal);
+    else
+        (void)syscall(SYS_pidfd_send_signal, job->pidfd, (int)s->signal, NULL, 0);
+}
+
+static void
+remove_cgroup(struct job *job)
+{
+    char name[24];
+    cgroup_name(job->number, name);
+    if (unlinkat(cgroups, name, AT_REMOVEDIR) < 0 && errno == EBUSY) {
+        write_file(job->cgroup, "cgroup.kill", "1");
+        job->state = JOB_REMOVING;
+        return;
+    }
+    (void)close(job->cgroup);
+    *job = (struct job){.state = JOB_FREE};
+}
+
+int
+guest_jobs_request(struct guest_packet *p)
+{
+    const Stockade__Guest__Request *r = p->request;
+    struct job *job;
+    switch (r->request_case) {
+    case STOCKADE__GUEST__REQUEST__REQUEST_START:
+        return start(r->start, p);
+    case STOCKADE__GUEST__REQUEST__REQUEST_SIGNAL:
+        send_signal(r->signal);
+        return 0;
+    case STOCKADE__GUEST__REQUEST__REQUEST_KILL:
+        job = find(r->kill->job);
+        if (job != NULL)
+            write_file(job->cgroup, "cgroup.kill", "1");
+        return 0;
+    case STOCKADE__GUEST__REQUEST__REQUEST_REMOVE:
+        job = find(r->remove->job);
+        if (job != NULL && job->state == JOB_ENDED)
+            remove_cgroup(job);
+        else if (r->remove->job == FIRST_JOB)
+            unprepare();
+        return 0;
+    case STOCKADE__GUEST__REQUEST__REQUEST__NOT_SET:
+    case _STOCKADE__GUEST__REQUEST__REQUEST__CASE_IS_INT_SIZE:
+    default:
+        return -EPROTO;
+    }
+}
+
+static uint64_t
+microseconds(struct timeval t)
+{
+    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_usec;
+}
+
+static int
+end_job(struct job *job, int status, const struct rusage *u)
+{
+    write_file(job->cgroup, "cgroup.kill", "1");
+    (void)close(job->pidfd);
+    job->pidfd = -1;
+    job->state = JOB_ENDED;
+    Stockade__Guest__Exited exited = STOCKADE__GUEST__EXITED__INIT;
+    exited.job = job->number;
+    exited.status = (uint32_t)status;
+    exited.user_us = microseconds(u->ru_utime);
+    exited.system_us = microseconds(u->ru_stime);
+    exited.faults_minor = (uint64_t)u->ru_minflt;
+    exited.faults_major = (uint64_t)u->ru_majflt;
+    exited.in_blocks = (uint64_t)u->ru_inblock;
+    exited.out_blocks = (uint64_t)u->ru_oublock;
+    exited.switches_voluntary = (uint64_t)u->ru_nvcsw;
+    exited.switches_involuntary = (uint64_t)u->ru_nivcsw;
+    exited.maxrss_bytes = (uint64_t)u->ru_maxrss * 1024;
+    Stockade__Guest__Event event = STOCKADE__GUEST__EVENT__INIT;
+    event.event_case = STOCKADE__GUEST__EVENT__EVENT_EXITED;
+    event.exited = &exited;
+    return guest_packet_send(broker, &event, -1);
+}
+
+int
+guest_jobs_reap(bool *more)
+{
+    for (int i = 0; i < REAP_AT_ONCE; i++) {
+        int status;
+        struct rusage usage;
+        pid_t pid = wait4(-1, &status, WNOHANG | __WALL, &usage);
+        if (pid <= 0) {
+            *more = false;
+            return 0;
+        }
+        for (int k = 0; k < GUEST_JOBS_MAX; k++)
+            if (guest_jobs[k].state == JOB_RUNNING && guest_jobs[k].pid == pid) {
+                int rc = end_job(&guest_jobs[k], status, &usage);
+                if (rc < 0)
+                    return rc;
+            }
+    }
+    *more = true;
+    return 0;
+}
+
+int
+guest_jobs_tidy(void)
+{
+    int again = -1;
+    for (int i = 0; i < GUEST_JOBS_MAX; i++)
+        if (guest_jobs[i].state == JOB_REMOVING) {
+            remove_cgroup(&guest_jobs[i]);
+            if (guest_jobs[i].state == JOB_REMOVING)
+                again = TIDY_MS;
+        }
+    return again;
+}

@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+// See net.h.
+#include "net.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/auto.h"
+#include "server/sandbox/bpf.h"
+#include "server/base/log.h"
+#include "server/base/loop.h"
+#include "counted.h"
+#include "named.h"
+#include "own.h"
+#include "server/policy/rule.h"
+#include "sets.h"
+#include "relay_link.h"
+#include "server/sandbox/sandbox.h"
+#include "server/base/server.h"
+#include "server/sandbox/spawn.h"
+
+enum { AGAIN_MIN_MS = 100, AGAIN_MAX_MS = 5000, DEATH_MS = 500, STEADY_NS = 1000000000 };
+
+struct net {
+    struct server *srv;
+    const struct network_settings *settings;
+    const struct net_events *events;
+    struct net_sets *sets;
+    struct net_counted *counted;
+    struct net_own *own;
+    struct net_named *named;
+    struct relay_rule server[RELAY_SERVERS]; // name servers, which the relay may reach
+    uint32_t servers_n;
+    // then a relay is started; or, while one is asked for, the one that was killed is given up
+    struct loop_timer *again;
+    uint64_t started_ns;
+    uint64_t again_ms; // how long the next start waits
+    bool asked;        // the spawner makes one
+};
+
+static void start_again(void *cookie);
+static void on_relay(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX]);
+
+static void
+on_report(void *cookie, const struct relay_report *r)
+{
+    struct net *n = cookie;
+    net_counted_report(n->counted, r);
+    if (n->srv->on_relay_report != NULL)
+        n->srv->on_relay_report(n->srv->relay_report_cookie, r);
+}
+
+static void
+on_in_force(void *cookie, uint32_t slot, uint32_t generation)
+{
+    struct net *n = cookie;
+    list_each(it, sandboxes_owned(n->srv->sandboxes))
+    {
+        struct sandbox *s = list_entry(it, struct sandbox, node);
+        if (s->slot == slot && s->generation == generation) {
+            n->events->confirmed(s);
+            return;
+        }
+    }
+}
+
+// Every connection to the outside ended with it. Policies hold on: until there is another one nothing gets out.
+static void
+on_gone(void *cookie, const struct err *why)
+{
+    struct net *n = cookie;
+    log_err(LOG_ERROR, "relay-gone", why);
+    relay_link_free(take_ptr(n->srv->relay));
+    net_counted_relay_gone(n->counted);
+    if (n->asked) { // it was killed, and the next one is under way
+        loop_timer_stop(&n->again);
+        return;
+    }
+    bool steady = uv_hrtime() - n->started_ns > STEADY_NS;
+    n->again_ms = steady || n->again_ms == 0 ? AGAIN_MIN_MS : n->again_ms * 2;
+    if (n->again_ms > AGAIN_MAX_MS)
+        n->again_ms = AGAIN_MAX_MS;
+    (void)loop_timer_start(n->srv->loop, &n->again, n->again_ms, start_again, n);
+}
+
+// A killed process that the kernel holds in a call does nothing more either, but its sockets stay.
+static void
+give_up(void *cookie)
+{
+    struct net *n = cookie;
+    struct err why;
+    (void)err_set(&why, ERR_UNAVAILABLE, "it did not respond and was killed");
+    if (n->srv->relay != NULL)
+        relay_link_end(n->srv->relay, &why);
+}
+
+// The spawner kills it and starts another one. The link ends with its socket, which its death closes: so whoever waits for
+// the relay hears back when nothing of it can go out any more.
+static void
+on_silent(void *cookie)
+{
+    struct net *n = cookie;
+    struct err e;
+    (void)err_set(&e, ERR_UNAVAILABLE, "the relay does not respond and is killed");
+    log_err(LOG_ERROR, "relay-silent", &e);
+    if (n->asked)
+        return;
+    if (spawn_relay(n->srv->spawn, on_relay, n, &e) < 0) {
+        log_err(LOG_ERROR, "relay", &e);
+        relay_link_end(n->srv->relay, &e); // which tries again
+        return;
+    }
+    n->asked = true;
+    (void)loop_timer_start(n->srv->loop, &n->again, DEATH_MS, give_up, n);
+}
+
+static void
+add_server(struct relay_rule rules[RELAY_SERVERS], uint32_t *n, const uint8_t address[16],
+           uint16_t port)
+{
+    if (*n == RELAY_SERVERS)
+        return;
+    struct relay_rule *r = &rules[(*n)++];
+    *r = (struct relay_rule){.kind = RELAY_PREFIX, .prefix = 128, .ports_n = 1};
+    memcpy(r->address, address, sizeof r->address);
+    r->ports[0] = (struct net_ports){.first = port, .last = port};
+}
+
+// "nameserver ADDRESS" of resolv.conf(5), as the relay's resolver takes it. Without any it asks 127.0.0.1.
+static void
+read_resolv_conf(struct relay_rule rules[RELAY_SERVERS], uint32_t *n)
+{
+    char line[256];
+    char word[64];
+    FILE *f = fopen("/etc/resolv.conf", "re");
+    while (f != NULL && fgets(line, sizeof line, f) != NULL) {
+        struct relay_rule r = {0};
+        const char *what = "";
+        if (sscanf(line, " nameserver %63s", word) == 1 && strchr(word, '/') == NULL &&
+            net_rule_cidr(word, &r, &what) && r.kind == RELAY_PREFIX)
+            add_server(rules, n, r.address, NET_DNS_PORT);
+    }
+    if (f != NULL)
+        (void)fclose(f);
+    if (*n == 0) {
+        static const uint8_t loopback[16] = {[10] = 0xff, [11] = 0xff, [12] = 127, [15] = 1};
+        add_server(rules, n, loopback, NET_DNS_PORT);
+    }
+}
+
+// Name servers are often private addresses: the configuration names them, no rule needs to.
+static int
+name_servers(struct net *n, struct err *e)
+{
+    const struct relay_servers *dns = &n->settings->dns;
+    struct relay_rule now[RELAY_SERVERS];
+    uint32_t now_n = 0;
+    for (uint32_t i = 0; i < dns->n; i++)
+        add_server(now, &now_n, dns->server[i].address, dns->server[i].port);
+    if (dns->n == 0)
+        read_resolv_conf(now, &now_n);
+    int r = net_named_add(n->named, now, now_n, e);
+    if (r < 0)
+        return r;
+    net_named_drop(n->named, n->server, n->servers_n);
+    memcpy(n->server, now, now_n * sizeof now[0]);
+    n->servers_n = now_n;
+    return 0;
+}
+
+static int
+attach(struct net *n, int fd, struct err *e)
+{
+    static const struct relay_events events = {
+        .report = on_report, .in_force = on_in_force, .silent = on_silent, .gone = on_gone};
+    n->srv->relay = relay_link_new(n->srv->loop, fd, &events, n, e);
+    if (n->srv->relay == NULL)
+        return err_errno(e);
+    n->started_ns = uv_hrtime();
+    int r = name_servers(n, e);
+    if (r == 0)
+        r = relay_configure(n->srv->relay, &n->settings->dns, e);
+    if (r < 0) // nothing else would end it, and while it is there no other one is started
+        relay_link_free(take_ptr(n->srv->relay));
+    return r;
+}
+
+static void
+later(struct net *n, const struct err *why)
+{
+    log_err(LOG_ERROR, "relay", why);
+    (void)loop_timer_start(n->srv->loop, &n->again, AGAIN_MAX_MS, start_again, n);
+}
+
+static void
+on_relay(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
+{
+    struct net *n = cookie;
+    struct err e = reply->err;
+    if (n->srv->relay != NULL) // its end was not read yet
+        give_up(n);
+    n->asked = false;
+    if (reply->ok == 0 || attach(n, fds[0], &e) < 0) {
+        if (e.code != ERR_UNAVAILABLE) // the spawner has gone, and all with it
+            later(n, &e);
+        return;
+    }
+    log_event(LOG_INFO, "relay", "restarted");
+    list_each(it, sandboxes_owned(n->srv->sandboxes))
+        n->events->again(list_entry(it, struct sandbox, node));
+}
+
+static void
+start_again(void *cookie)
+{
+    struct net *n = cookie;
+    struct err e;
+    loop_timer_stop(&n->again);
+    if (n->asked || n->srv->relay != NULL)
+        return;
+    if (spawn_relay(n->srv->spawn, on_relay, n, &e) < 0)
+        later(n, &e);
+    else
+        n->asked = true;
+}
+
+struct net *
+net_new(struct server *srv, const struct network_settings *settings,
+        const struct net_events *events, struct err *e)
+{
+    struct net *n = calloc(1, sizeof *n);
+    if (n == NULL) {
+        (void)err_sys(e, ENOMEM, "keep networks");
+        return NULL;
+    }
+    n->srv = srv;
+    n->settings = settings;
+    n->events = events;
+    n->sets = net_sets_new(srv->loop, srv->bpf != NULL ? srv->bpf->fd[BPF_FD_RULES] : -1);
+    n->counted = net_counted_new(srv->bpf != NULL ? srv->bpf->fd[BPF_FD_NAMES] : -1);
+    n->named = net_named_new(srv->bpf != NULL ? srv->bpf->fd[BPF_FD_NAMED] : -1);
+    if (n->sets == NULL || n->counted == NULL || n->named == NULL) {
+        (void)err_sys(e, ENOMEM, "keep networks");
+        net_free(n);
+        return NULL;
+    }
+    n->own = net_own_new(srv->loop, srv->bpf != NULL ? srv->bpf->fd[BPF_FD_OWN] : -1, e);
+    if (n->own == NULL) {
+        net_free(n);
+        return NULL;
+    }
+    if (srv->bpf == NULL || srv->bpf->fd[BPF_FD_RELAY] < 0)
+        return n;
+    if (attach(n, take_fd(&srv->bpf->fd[BPF_FD_RELAY]), e) < 0) {
+        net_free(n);
+        return NULL;
+    }
+    return n;
+}
+
+void
+net_free(struct net *n)
+{
+    if (n == NULL)
+        return;
+    loop_timer_stop(&n->again);
+    relay_link_free(take_ptr(n->srv->relay));
+    net_sets_free(n->sets);
+    net_counted_free(n->counted);
+    net_own_free(n->own);
+    net_named_free(n->named);
+    free(n);
+}
+
+bool
+net_enforced(const struct server *srv)
+{
+    const uint32_t need = BPF_HAS_NET | BPF_HAS_RELAY;
+    return srv->bpf != NULL && (srv->bpf->has & need) == need;
+}
+
+int
+net_check(const struct server *srv, const struct network *policy, struct err *e)
+{
+    if (policy->mode == NET_NONE || net_enforced(srv) ||
+        (srv->net != NULL && srv->net->settings->unenforced))
+        return 0;
+    bool programs = srv->bpf != NULL && (srv->bpf->has & BPF_HAS_NET) != 0;
+    int r = err_set(e, ERR_FAILED_PRECONDITION,
+                    "network.mode: this broker supports only the mode none, because %s",
+                    programs ? "the relay is not available" : "the BPF programs are not loaded");
+    err_detail(e, "NETWORK_MODE_NOT_ENFORCED", "network.mode",
+               "request the mode none; `stockade doctor` shows what is missing");
+    return r;
+}
+
+struct net_sets *
+net_rules(const struct net *n)
+{
+    return n->sets;
+}
+
+struct net_named *
+net_names(const struct net *n)
+{
+    return n->named;
+}
+
+struct net_counted *
+net_count(const struct net *n)
+{
+    return n->counted;
+}

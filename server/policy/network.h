@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// The network policy of a sandbox: read from a request or the configuration, checked, and narrowed to what its template
+// allows. Immutable once made, and counted: a template's is shared by all of its sandboxes.
+#pragma once
+
+#include <stdint.h>
+
+#include "proto/err.h"
+#include "server/relay/relay.h"
+
+struct net_set;
+struct Stockade__V1__NetworkPolicy;
+
+enum {
+    NETWORK_INBOUND = 64, // ranges of ports
+    NETWORK_RATE_MIN = 1000,
+    NETWORK_QUERIES_MAX = 60000, // per minute
+};
+#define NETWORK_RATE_MAX UINT64_C(1000000000000)
+
+// In the order of their fields in stockade.v1.NetworkPolicy; 0: no limit.
+enum network_limit {
+    NETWORK_EGRESS_BYTES,
+    NETWORK_INGRESS_BYTES,
+    NETWORK_EGRESS_RATE,
+    NETWORK_INGRESS_RATE,
+    NETWORK_QUERIES,
+    NETWORK_LIMITS,
+};
+extern const char *const network_limit_name[NETWORK_LIMITS];
+extern const char *const network_mode_name[]; // by enum net_mode
+
+struct network_range {
+    uint16_t first, last;
+};
+
+struct network {
+    uint32_t refs;
+    enum net_mode mode;
+    uint32_t rules_n;
+    struct relay_rule *rules; // owned, numbered from 0
+    uint32_t inbound_n;
+    struct network_range inbound[NETWORK_INBOUND];
+    uint64_t limit[NETWORK_LIMITS];
+    // Its prefixes as entries of map "rules", rule_set 0. Owned.
+    uint32_t entries_n;
+    struct net_rule_key *keys;
+    struct net_rule *values;
+    struct net_set *set; // in the kernel, once it was needed: network/sets.h
+    void (*set_release)(struct net_set *set);
+};
+
+// A new one with one reference: mode none, nothing allowed. NULL without memory.
+struct network *network_new(void);
+struct network *network_ref(const struct network *n);
+// NULL is fine.
+void network_unref(struct network *n);
+
+// Adds an empty rule; NULL: there is no room, or no memory.
+struct relay_rule *network_add_rule(struct network *n);
+
+// Everything public, and every port inwards: what a template allows that says nothing.
+struct network *network_everything(void);
+
+// What a request gets (*out, one reference), from what it says (NULL: nothing), what its template gives to those that say
+// nothing, and the most that the template allows. INVALID_ARGUMENT names what is malformed, FAILED_PRECONDITION
+// (NETWORK_POLICY_TOO_WIDE) what is wider than the template.
+int network_read(const struct Stockade__V1__NetworkPolicy *m, const struct network *usual,
+                 const struct network *most, struct network **out, struct err *e);
+
+// Makes its entries. INVALID_ARGUMENT: more ranges of ports on a prefix than an entry holds.
+int network_compile(struct network *n, struct err *e);
+
+// Is `asked` within `most`? What `asked` leaves open of limits it takes from `most`. `name` is for the field in errors.
+int network_narrow(struct network *asked, const struct network *most, const char *name,
+                   struct err *e);
+
+// Does `inbound` have the port?
+bool network_lets_in(const struct network *n, uint16_t port);

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// stockade-reader: reads the configuration as root, for a broker that is not, and ends (read.h).
+//
+//   stockade-reader CONFIG_FILE STATE_DIR     "": the default file, where there is one; descriptors as in read.h
+//
+//   the file -> memfd -> parsed, folders looked at -> report -> order -> roots, one after the other -> answers
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "proto/auto.h"
+#include "proto/fdpass.h"
+#include "server/config/config.h"
+#include "read.h"
+#include "root.h"
+
+_Static_assert((int)READ_TEMPLATES_MAX == (int)TEMPLATES_OF_FILE, "a report holds a file's");
+_Static_assert((int)SKELETON_PATHS_MAX == (int)TEMPLATE_PATHS_MAX, "and a root a template's");
+
+static bool
+// NOLINTNEXTLINE(readability-non-const-parameter): the member of struct fdpass is none
+send_with(int socket_fd, const void *bytes, size_t n, int *fds, unsigned fds_n)
+{
+    const struct fdpass m = {(void *)(uintptr_t)bytes, n, fds, fds_n};
+    return fdpass_send(socket_fd, &m, 0) == 0;
+}
+
+// The bytes as the broker gets them: what it reads is what was parsed here, whatever becomes of the file.
+static int
+seal(const void *bytes, size_t n, struct err *e)
+{
+    int auto_close fd = memfd_create("stockaded.yaml", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0 || write(fd, bytes, n) != (ssize_t)n ||
+        fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) < 0)
+        return err_sys(e, errno, "hand the configuration over");
+    return take_fd(&fd);
+}
+
+static void
+mix(uint64_t *sum, uint64_t v)
+{
+    *sum = (*sum ^ v) * UINT64_C(0x100000001b3); // FNV-1a, by words
+}
+
+// Which folders its paths lead to now.
+static uint64_t
+folders_of(const struct template *t)
+{
+    uint64_t sum = UINT64_C(0xcbf29ce484222325);
+    for (uint32_t i = 0; i < t->paths_n; i++) {
+        struct stat st = {0};
+        (void)stat(t->paths[i], &st);
+        mix(&sum, st.st_dev);
+        mix(&sum, st.st_ino);
+    }
+    return sum;
+}
+
+static void
+describe(const struct config *c, struct read_report *r)
+{
+    for (uint32_t i = 0; i < c->sandbox.templates_n; i++) {
+        const struct template *from = &c->sandbox.template[i];
+        struct read_template *to = &r->template[r->templates_n++];
+        memcpy(to->name, from->name, sizeof to->name);
+        memcpy(to->disabled, from->disabled, sizeof to->disabled);
+        to->folders = folders_of(from);
+    }
+}
+
+// The report, and the file's bytes in *fd (-1: none). *c: what could be parsed, without a file the defaults; else NULL.
+static void
+read_file(const char *path, struct read_report *r, int *fd, struct config **c)
+{
+    char *auto_free bytes = NULL;
+    size_t n = 0;
+    struct err wrong;
+    if (path[0] == '\0' && (access(CONFIG_FILE_DEFAULT, F_OK) == 0 || errno != ENOENT))
+        path = CONFIG_FILE_DEFAULT;
+    (void)snprintf(r->file, sizeof r->file, "%s", path);
+    if (path[0] != '\0' && config_file(path, &bytes, &n, &r->err) < 0)
+        return;
+    if (path[0] != '\0' && (*fd = seal(bytes, n, &r->err)) < 0)
+        return;
+    *c = config_default();
+    if (*c != NULL && path[0] != '\0' && config_parse(*c, path, bytes, n, &wrong) < 0) {
+        config_free(*c); // the broker says why, in the same words
+        *c = NULL;
+    }
+    if (*c == NULL)
+        return;
+    config_look(*c);
+    describe(*c, r);
+}
+
+static void
+template_of(const struct template *from, struct skeleton_template *to)
+{
+    memcpy(to->name, from->name, sizeof to->name);
+    memcpy(to->hostname, from->hostname, sizeof to->hostname);
+    memcpy(to->paths, from->paths, sizeof to->paths);
+}
+
+static bool
+make(int folder, const struct template *t, struct read_answer *a)
+{
+    struct skeleton_template wanted = {.paths = {{0}}};
+    struct spawn_root root;
+    struct spawn_reply reply;
+    int fds[SPAWN_ROOT_FDS_MAX];
+    template_of(t, &wanted);
+    if (root_make(folder, &wanted, &root, fds, &a->err) < 0)
+        return true;
+    bool sent = send_with(READ_SPAWNER_FD, &root, sizeof root, fds, root.layers_n + 1);
+    for (uint32_t i = 0; i <= root.layers_n; i++)
+        (void)close(fds[i]);
+    if (!sent || recv(READ_SPAWNER_FD, &reply, sizeof reply, 0) != (ssize_t)sizeof reply)
+        return false;
+    a->ok = reply.ok;
+    a->root = reply.slot;
+    a->err = reply.err;
+    return true;
+}
+
+// What the broker orders is bounded by what the file names.
+static int
+serve(const struct config *c, const char *state_dir)
+{
+    struct read_order order;
+    struct err e;
+    if (recv(READ_BROKER_FD, &order, sizeof order, 0) != (ssize_t)sizeof order || c == NULL)
+        return 0;
+    int auto_close folder = root_folder(state_dir, &e);
+    for (uint32_t i = 0; i < c->sandbox.templates_n; i++) {
+        struct read_answer a = {.template = i};
+        if ((order.templates >> i & 1) == 0 || c->sandbox.template[i].disabled[0] != '\0')
+            continue;
+        if (folder < 0)
+            a.err = e;
+        else if (!make(folder, &c->sandbox.template[i], &a))
+            return 70;
+        if (!a.ok)
+            (void)err_wrap(&a.err, "template %s, in %s/templates", c->sandbox.template[i].name,
+                           state_dir);
+        if (!send_with(READ_BROKER_FD, &a, sizeof a, NULL, 0) || (!a.ok && order.go_on == 0))
+            return 0;
+    }
+    return 0;
+}
+
+int
+main(int argc, char **argv)
+{
+    static struct read_report report;
+    struct config *c = NULL;
+    int fd = -1;
+    if (argc != 3)
+        return 64;
+    (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+    (void)umask(022);
+    read_file(argv[1], &report, &fd, &c);
+    bool sent = send_with(READ_BROKER_FD, &report, sizeof report, &fd, fd >= 0 ? 1 : 0);
+    int status = sent ? serve(c, argv[2]) : 70;
+    if (fd >= 0)
+        (void)close(fd);
+    config_free(c);
+    return status;
+}

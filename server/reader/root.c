@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// See root.h. A skeleton is a folder of its own for each root, NAME.RANDOM, under a shared lock (flock(2)) for as long as the
+// spawner has the root: the descriptor that holds the lock goes to it. So whoever gets the exclusive lock knows that nobody
+// uses the folder, also after a crash of all that did.
+#include "root.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mount.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "proto/auto.h"
+#include "server/spawner/tree_mount.h"
+#include "skeleton.h"
+
+enum { NAME_BYTES = 64 + 12 };
+
+// False: it could not be opened, or somebody holds its lock.
+static bool
+is_unused(int folder, const char *name)
+{
+    int auto_close fd = openat(folder, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    return fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0;
+}
+
+// What cannot be removed stays: it harms nobody.
+static void
+remove_unused(int folder)
+{
+    struct err ignored;
+    DIR *d = fdopendir(fcntl(folder, F_DUPFD_CLOEXEC, 3));
+    if (d == NULL)
+        return;
+    rewinddir(d);
+    for (const struct dirent *it = readdir(d); it != NULL; it = readdir(d))
+        if (strcmp(it->d_name, ".") != 0 && strcmp(it->d_name, "..") != 0 &&
+            is_unused(folder, it->d_name))
+            (void)skeleton_remove(folder, it->d_name, &ignored);
+    (void)closedir(d);
+}
+
+int
+root_folder(const char *state_dir, struct err *e)
+{
+    int auto_close state = open(state_dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    struct stat st;
+    if (state < 0 || fstat(state, &st) < 0)
+        return err_sys(e, errno, "open state directory %s", state_dir);
+    if (st.st_uid != 0 || (st.st_mode & 022) != 0)
+        return err_set(e, ERR_FAILED_PRECONDITION,
+                       "state directory %s: must belong to root and be writable by no one else",
+                       state_dir);
+    if (mkdirat(state, "templates", 0755) < 0 && errno != EEXIST)
+        return err_sys(e, errno, "create %s/templates", state_dir);
+    int fd = openat(state, "templates", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return err_sys(e, errno, "open %s/templates", state_dir);
+    remove_unused(fd);
+    return fd;
+}
+
+// The lock is there before anybody else may look: one reader at a time works in this folder.
+static int
+make_skeleton(int folder, const struct skeleton_template *t, struct skeleton_top *top,
+              struct err *e)
+{
+    char name[NAME_BYTES];
+    uint32_t random = 0;
+    if (getrandom(&random, sizeof random, 0) != (ssize_t)sizeof random)
+        return err_sys(e, errno, "find a name");
+    (void)snprintf(name, sizeof name, "%s.%08" PRIx32, t->name, random);
+    int auto_close fd = skeleton_make(folder, name, t, top, e);
+    if (fd < 0)
+        return fd;
+    if (flock(fd, LOCK_SH | LOCK_NB) < 0)
+        return err_sys(e, errno, "lock %s", name);
+    return take_fd(&fd);
+}
+
+static int
+add_layer(struct spawn_root *r, int fds[SPAWN_ROOT_FDS_MAX], int dir, const char *host,
+          const char *at, struct err *e)
+{
+    if (r->layers_n == SPAWN_ROOT_LAYERS_MAX)
+        return err_field(e, "paths", "more than %d folders", SPAWN_ROOT_LAYERS_MAX);
+    int fd = mount_clone(dir, host, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_RDONLY, e);
+    if (fd < 0)
+        return fd;
+    (void)snprintf(r->at[r->layers_n], SPAWN_PATH_MAX, "%s", at);
+    fds[r->layers_n++] = fd;
+    return 0;
+}
+
+static int
+add_layers(int skeleton, const struct skeleton_template *t, const struct skeleton_top *top,
+           struct spawn_root *r, int fds[SPAWN_ROOT_FDS_MAX], struct err *e)
+{
+    int rc = add_layer(r, fds, skeleton, "", "", e);
+    if (rc == 0)
+        rc = add_layer(r, fds, AT_FDCWD, "/usr", "/usr", e);
+    for (int i = 0; rc == 0 && i < top->n; i++) {
+        char host[16];
+        (void)snprintf(host, sizeof host, "/%s", top->name[i]);
+        rc = add_layer(r, fds, AT_FDCWD, host, host, e);
+    }
+    for (int i = 0; rc == 0 && i < SKELETON_PATHS_MAX && t->paths[i][0] != '\0'; i++)
+        rc = add_layer(r, fds, AT_FDCWD, t->paths[i], t->paths[i], e);
+    return rc;
+}
+
+int
+root_make(int folder, const struct skeleton_template *t, struct spawn_root *out,
+          int fds[SPAWN_ROOT_FDS_MAX], struct err *e)
+{
+    struct skeleton_top top;
+    struct spawn_root r = {0};
+    mode_t umask_before = umask(0);
+    int auto_close skeleton = make_skeleton(folder, t, &top, e);
+    (void)umask(umask_before);
+    if (skeleton < 0)
+        return skeleton;
+    (void)snprintf(r.hostname, sizeof r.hostname, "%s", t->hostname);
+    int rc = add_layers(skeleton, t, &top, &r, fds, e);
+    if (rc == 0) {
+        fds[r.layers_n] = take_fd(&skeleton);
+        *out = r;
+        return 0;
+    }
+    for (uint32_t i = 0; i < r.layers_n; i++)
+        (void)close(fds[i]);
+    return rc;
+}

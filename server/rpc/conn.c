@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+// See conn.h.
+//
+//   HELLO --(8 bytes of a REQ socket; we answer as REP)--> OPEN --(protocol error)--> LEAVING --(GOAWAY is out)--.
+//     |                                                     |                                                   v
+//     '---(deadline, other bytes)---------------------------'---(peer gone, slow, idle, rpc_close)---------> CLOSING
+//                                                                            on_closed: calls are cancelled, freed
+#include "proto/container_of.h"
+#include "conn_private.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "proto/wire.h"
+#include "server/base/log.h"
+#include "status.h"
+
+enum {
+    PING_INTERVAL_MS = 5000,
+    LEAVE_MS = 1000, // for GOAWAY to be read
+    LOG_PAUSE_MS = 10 * 1000,
+    LOG_LINES_MAX = 10, // in that time
+    KEPT_PART = 8, // this part of all connections is kept for tenants without one, and for root
+    KEPT_MAX = 64,
+};
+
+struct rpc *
+conn_rpc(const struct conn *c)
+{
+    return c->rpc;
+}
+
+const struct principal *
+conn_principal(const struct conn *c)
+{
+    return &c->principal;
+}
+
+struct tenant *
+conn_tenant(const struct conn *c)
+{
+    return c->tenant;
+}
+
+uint32_t
+conn_calls(const struct conn *c)
+{
+    return c->calls;
+}
+
+uint32_t
+conn_streams(const struct conn *c)
+{
+    return c->streams;
+}
+
+struct conn *
+conn_next(const struct conn *c)
+{
+    return c->next;
+}
+
+// ---- what an operator reads
+
+// Logs a line about a peer that is not a client. Such a peer may send garbage fast, so the number of lines per interval
+// is limited; the next line reports how many were omitted.
+static void
+log_peer(struct conn *c, const char *event, const char *text)
+{
+    struct rpc *r = c->rpc;
+    uint64_t now = uv_hrtime();
+    const struct log_about about = {.tenant = c->principal.tenant};
+    if (now - r->log_from_ns >= LOG_PAUSE_MS * NS_PER_MS) {
+        if (r->unlogged > 0)
+            log_event(LOG_WARNING, "peers", "%u more lines like these", (unsigned)r->unlogged);
+        r->log_from_ns = now;
+        r->logged = r->unlogged = 0;
+    }
+    if (r->logged == LOG_LINES_MAX) {
+        r->unlogged++;
+        return;
+    }
+    r->logged++;
+    log_event_about(LOG_WARNING, event, &about, "%s (pid %d): %s", c->principal.tenant,
+                    (int)c->principal.pid, text);
+}
+
+// ---- the beginning
+
+void
+conn_greet(struct conn *c, const uint8_t *hello)
+{
+    struct rpc *r = c->rpc;
+    uint8_t *p;
+    if (!sp_hello_is(hello, SP_PROTO_REQ)) {
+        r->stats.handshake_failed++;
+        log_peer(c, "handshake", "its first bytes are not those of an SP REQ socket");
+        conn_close(c);
+        return;
+    }
+    p = conn_reserve(c, SP_HELLO_BYTES);
+    if (p == NULL)
+        return;
+    sp_hello(p, SP_PROTO_REP);
+    c->state = CONN_OPEN;
+    timers_clear(r->timers, &c->timer);
+    if (r->limits.keepalive_idle_ms != 0 &&
+        timers_set(r->timers, &c->timer, c->active_ns + r->limits.keepalive_idle_ms * NS_PER_MS) !=
+            0)
+        conn_close(c);
+}
+
+static void
+on_idle(struct timer *t)
+{
+    struct conn *c = container_of(t, struct conn, timer);
+    uint64_t idle_ns = c->rpc->limits.keepalive_idle_ms * NS_PER_MS;
+    uint64_t now = uv_hrtime();
+    if (c->state == CONN_OPEN && c->calls > 0)
+        c->active_ns = now;
+    if (c->state != CONN_OPEN || now - c->active_ns >= idle_ns ||
+        timers_set(c->rpc->timers, t, c->active_ns + idle_ns) != 0) {
+        if (c->state == CONN_HELLO) {
+            c->rpc->stats.handshake_failed++;
+            log_peer(c, "handshake", "no greeting in time");
+        }
+        conn_close(c);
+    }
+}
+
+// The last connections are reserved for tenants without a connection, and the very last for root, who may have to find
+// the problem. So no tenant can lock out another.
+static bool
+has_room(const struct rpc *r, const struct tenant *t, const struct principal *who)
+{
+    uint32_t most = r->limits.connections_max;
+    uint32_t kept = most / KEPT_PART < KEPT_MAX ? most / KEPT_PART : KEPT_MAX;
+    bool root = who->proof == PROOF_PEER && who->uid == 0;
+    if (root && t->connections < KEPT_MAX)
+        kept = 0;
+    else if (t->connections == 0)
+        kept /= 2;
+    return r->stats.connections < most - kept;
+}
+
+static bool
+is_welcome(const struct rpc *r, const struct tenant *t, const struct principal *who)
+{
+    return !r->closing && has_room(r, t, who) && t->connections < r->limits.connections_per_uid_max;
+}
+
+void
+conn_accept(struct rpc *r, const struct transport_ops *ops, struct transport_stream *s,
+            const struct transport_peer *peer)
+{
+    struct principal who;
+    principal_of_peer(peer, r->own_uid, &who);
+    struct tenant *t = tenant_hold(r->tenants, who.tenant);
+    struct conn *c = t != NULL && is_welcome(r, t, &who) ? calloc(1, sizeof *c) : NULL;
+    if (c == NULL || !conn_rx_init(c)) {
+        free(c);
+        if (t != NULL)
+            tenant_drop(t);
+        r->stats.rejected++;
+        ops->close(s);
+        return;
+    }
+    c->rpc = r;
+    c->ops = ops;
+    c->stream = s;
+    c->local = peer->local;
+    c->principal = who;
+    c->tenant = t;
+    c->active_ns = uv_hrtime();
+    c->next = r->conns;
+    if (r->conns != NULL)
+        r->conns->prev = c;
+    r->conns = c;
+    r->stats.accepted++;
+    r->stats.connections++;
+    t->connections++;
+    ops->start(s, c);
+    c->timer.fire = on_idle;
+    c->stall.fire = conn_on_stall;
+    if (timers_set(r->timers, &c->timer, c->active_ns + r->limits.handshake_ms * NS_PER_MS) != 0)
+        conn_close(c);
+    else
+        conn_read(c);
+}
+
+// ---- the end
+
+void
+conn_close(struct conn *c)
+{
+    if (c->state == CONN_CLOSING)
+        return;
+    c->state = CONN_CLOSING;
+    timers_clear(c->rpc->timers, &c->timer);
+    timers_clear(c->rpc->timers, &c->stall);
+    c->ops->close(c->stream);
+}
+
+void
+conn_on_closed(void *conn)
+{
+    struct conn *c = conn;
+    struct rpc *r = c->rpc;
+    for (size_t i = 0; i < CALL_BUCKETS; i++)
+        while (c->buckets[i] != NULL)
+            call_cancel(c->buckets[i], CALL_DISCONNECTED);
+    outbox_drop(&c->tx, r, c->tenant, c->tx.bytes);
+    conn_rx_free(c);
+    *(c->prev != NULL ? &c->prev->next : &r->conns) = c->next;
+    if (c->next != NULL)
+        c->next->prev = c->prev;
+    r->stats.connections--;
+    c->tenant->connections--;
+    tenant_drop(c->tenant);
+    free(c);
+    rpc_call_gone(r);
+}
+
+static void
+send_go_away(struct conn *c, const struct err *why)
+{
+    Stockade__V1__Frame f = STOCKADE__V1__FRAME__INIT;
+    struct arena *a = rpc_arena(c->rpc);
+    if (a == NULL)
+        return;
+    f.kind = STOCKADE__V1__FRAME_KIND__FRAME_KIND_GOAWAY;
+    f.status = status_of(why, c->principal.tenant, NULL, 0, a);
+    conn_send(c, c->last_id != 0 ? c->last_id : WIRE_ID_REQUEST, &f);
+    rpc_arena_back(c->rpc, a);
+}
+
+void
+conn_go_away(struct conn *c, const struct err *why)
+{
+    if (c->state == CONN_OPEN)
+        send_go_away(c, why);
+}
+
+void
+conn_fail(struct conn *c, enum err_code code, const char *reason, const char *text)
+{
+    struct err e;
+    if ((c->state == CONN_LEAVING || c->state == CONN_CLOSING))
+        return;
+    (void)err_set(&e, code, "%s", text);
+    err_detail(&e, reason, NULL, NULL);
+    c->rpc->stats.protocol_errors++;
+    log_peer(c, "protocol", text);
+    send_go_away(c, &e);
+    if (c->state == CONN_CLOSING)
+        return;
+    c->state = CONN_LEAVING;
+    if (timers_set(c->rpc->timers, &c->timer, uv_hrtime() + LEAVE_MS * NS_PER_MS) != 0)
+        conn_close(c);
+}
+
+bool
+conn_may_ping(struct conn *c)
+{
+    uint64_t now = uv_hrtime();
+    if (c->ping_ns != 0 && now - c->ping_ns < PING_INTERVAL_MS * NS_PER_MS)
+        return false;
+    c->ping_ns = now;
+    return true;
+}

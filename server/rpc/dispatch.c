@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+// See dispatch.h. A table sorted by path, and the list of checks before a handler runs; the first check that refuses
+// ends the call.
+#include "dispatch.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/wire.h"
+#include "calls.h"
+#include "conn.h"
+#include "idempotency.h"
+
+enum { METHODS_MAX = 256, METADATA_ITEMS_MAX = 32 };
+
+#define NS_PER_MS UINT64_C(1000000)
+#define NS_PER_US UINT64_C(1000)
+
+struct dispatch {
+    struct server *server;
+    dispatch_authority *authority; // NULL: there is none
+    void *authority_cookie;
+    struct method methods[METHODS_MAX];
+    size_t n;
+};
+
+struct dispatch *
+dispatch_new(struct server *s)
+{
+    struct dispatch *d = calloc(1, sizeof *d);
+    if (d != NULL)
+        d->server = s;
+    return d;
+}
+
+void
+dispatch_free(struct dispatch *d)
+{
+    free(d);
+}
+
+static int
+compare_methods(const void *a, const void *b)
+{
+    return strcmp(((const struct method *)a)->rules->path, ((const struct method *)b)->rules->path);
+}
+
+static const struct method *
+find(const struct dispatch *d, const char *path)
+{
+    struct method_rules rules = {.path = path};
+    struct method key = {.rules = &rules};
+    return bsearch(&key, d->methods, d->n, sizeof key, compare_methods);
+}
+
+static int
+add(struct dispatch *d, const struct call_method *m, struct err *e)
+{
+    const struct method_rules *rules = validate_method(m->path);
+    if (rules == NULL)
+        return err_set(e, ERR_INTERNAL, "serve %s: the schema has no such method", m->path);
+    if (find(d, m->path) != NULL)
+        return err_set(e, ERR_INTERNAL, "serve %s: it is already served", m->path);
+    if (rules->client_streaming)
+        return err_set(e, ERR_INTERNAL, "serve %s: streams from the client are not supported",
+                       m->path);
+    if (d->n == METHODS_MAX)
+        return err_set(e, ERR_INTERNAL, "serve %s: more than %d methods", m->path, METHODS_MAX);
+    d->methods[d->n++] = (struct method){
+        .served = m,
+        .rules = rules,
+        .scope = scope_find(rules->scope),
+        .others = scope_find(rules->others_scope),
+        .tenant = protobuf_c_message_descriptor_get_field_by_name(m->input, "tenant"),
+    };
+    qsort(d->methods, d->n, sizeof d->methods[0], compare_methods);
+    return 0;
+}
+
+int
+dispatch_add(struct dispatch *d, const struct call_method *methods, struct err *e)
+{
+    int failed = 0;
+    for (size_t i = 0; !failed && methods[i].path != NULL; i++)
+        failed = add(d, &methods[i], e);
+    return failed;
+}
+
+int
+dispatch_complete(const struct dispatch *d, struct err *e)
+{
+    const struct method_rules *rules;
+    for (size_t i = 0; (rules = validate_method_at(i)) != NULL; i++)
+        if (find(d, rules->path) == NULL)
+            return err_set(e, ERR_INTERNAL, "%s has no handler", rules->path);
+    return 0;
+}
+
+// ---- the checks
+
+static int
+check_method(struct dispatch *d, struct call *c, struct err *e)
+{
+    c->method = find(d, c->frame->method);
+    if (c->method != NULL)
+        return 0;
+    (void)err_set(e, ERR_UNIMPLEMENTED, "%.128s: no such method", c->frame->method);
+    err_detail(e, "METHOD_UNKNOWN", NULL, "ReflectionService lists the methods");
+    return -ENOSYS;
+}
+
+static int
+missing_scope(const struct call *c, const char *scope, struct err *e)
+{
+    int r = err_set(e, ERR_PERMISSION_DENIED, "%.128s: %s does not have the right %s",
+                    c->frame->method, c->principal.tenant, scope);
+    err_detail(e, "SCOPE_MISSING", scope,
+               "call as root, or as the account that the broker runs as");
+    return r;
+}
+
+static int
+check_scope(struct dispatch *d, struct call *c, struct err *e)
+{
+    (void)d;
+    return principal_has(&c->principal, c->method->scope)
+               ? 0
+               : missing_scope(c, c->method->rules->scope, e);
+}
+
+// None is understood so far: the principal is the connection's. To ignore one would give its owner other rights than it says.
+static int
+check_credential(struct dispatch *d, struct call *c, struct err *e)
+{
+    (void)d;
+    if (call_metadata(c, "authorization") == NULL)
+        return 0;
+    int r = err_set(e, ERR_UNAUTHENTICATED,
+                    "this broker accepts no credential: it identifies callers by their socket");
+    err_detail(e, "CREDENTIAL_UNKNOWN", "authorization", "send no token");
+    return r;
+}
+
+// Whose objects it is about: the field `tenant` says so, where there is one.
+static int
+check_whose(struct dispatch *d, struct call *c, struct err *e)
+{
+    (void)d;
+    const struct method *m = c->method;
+    bool others = m->rules->others_scope[0] != '\0' && principal_has(&c->principal, m->others);
+    const char *asked = "";
+    c->whose = c->principal.tenant;
+    if (m->rules->others_scope[0] == '\0')
+        return 0;
+    if (m->tenant != NULL)
+        asked = *(const char *const *)(const void *)((const char *)c->request + m->tenant->offset);
+    else if (others)
+        asked = "*";
+    if (asked[0] == '\0' || strcmp(asked, c->principal.tenant) == 0)
+        return 0;
+    c->whose = strcmp(asked, "*") == 0 ? NULL : asked;
+    if (others)
+        return 0;
+    int r =
+        err_set(e, ERR_PERMISSION_DENIED, "%s may see only its own sandboxes", c->principal.tenant);
+    err_detail(e, "TENANT", "tenant", "omit it, or call as root");
+    return r;
+}
+
+static int
+check_draining(struct dispatch *d, struct call *c, struct err *e)
+{
+    (void)d;
+    if (!c->rpc->draining || !c->method->rules->begins)
+        return 0;
+    int r = err_set(e, ERR_UNAVAILABLE, "the broker is shutting down");
+    err_detail(e, "DRAINING", NULL, "connect again");
+    return r;
+}
+
+static int
+check_stream(struct dispatch *d, struct call *c, struct err *e)
+{
+    (void)d;
+    if (!c->method->rules->server_streaming)
+        return 0;
+    if (conn_streams(c->conn) >= c->rpc->limits.streams_max) {
+        (void)err_set(e, ERR_RESOURCE_EXHAUSTED, "%u streams are open on this connection",
+                      (unsigned)c->rpc->limits.streams_max);
+        err_detail(e, "STREAMS_PER_CONNECTION", NULL, "wait for one of them to end");
+        return -ENOSPC;
+    }
+    c->stream = true;
+    c->rpc->stats.open_streams++;
+    conn_count_stream(c->conn, c);
+    return 0;
+}
+
+static int
+check_metadata(struct dispatch *d, struct call *c, struct err *e)
+{
+    (void)d;
+    size_t bytes = 0;
+    if (c->frame->n_metadata > METADATA_ITEMS_MAX)
+        return err_field(e, "metadata", "%zu keys, but at most %d are allowed",
+                         c->frame->n_metadata, METADATA_ITEMS_MAX);
+    for (size_t i = 0; i < c->frame->n_metadata; i++) {
+        const Stockade__V1__Metadata *m = c->frame->metadata[i];
+        int failed = validate_message(&m->base, e);
+        if (failed)
+            return err_wrap(e, "metadata[%zu]", i);
+        bytes += strlen(m->key) + strlen(m->value);
+    }
+    if (bytes > WIRE_METADATA_BYTES_MAX)
+        return err_field(e, "metadata", "%zu bytes, but at most %d are allowed", bytes,
+                         WIRE_METADATA_BYTES_MAX);
+    return 0;
+}
+
+// The shorter of the caller's deadline and the method's longest deadline.
+static int
+check_deadline(struct dispatch *d, struct call *c, struct err *e)
+{
+    (void)d;
+    uint64_t most_us = c->method->rules->deadline_ms_max * UINT64_C(1000);
+    uint64_t us = c->frame->timeout_us;
+    if (most_us != 0 && (us == 0 || us > most_us))
+        us = most_us;
+    if (us == 0 || us > (UINT64_MAX - c->arrived_ns) / NS_PER_US)
+        return 0;
+    c->deadline_ns = c->arrived_ns + us * NS_PER_US;
+    if (timers_set(c->rpc->timers, &c->timer, c->deadline_ns) != 0)
+        return err_sys(e, ENOMEM, "%s: set its deadline", c->frame->method);
+    return 0;
+}
+
+static int
+check_request(struct dispatch *d, struct call *c, struct err *e)
+{
+    (void)d;
+    const ProtobufCBinaryData *payload = &c->frame->payload;
+    int failed = wire_unpack(c->method->served->input, payload->data, payload->len, c->arena,
+                             &c->request, e);
+    if (failed)
+        return failed;
+    uint64_t more = arena_used(c->arena) - c->held_bytes;
+    if (!tenant_take_bytes(c->tenant, more, c->rpc->limits.bytes_per_uid_max)) {
+        (void)err_set(e, ERR_RESOURCE_EXHAUSTED, "open requests of %s use too much memory",
+                      c->tenant->name);
+        err_detail(e, "BYTES_PER_UID", c->tenant->name, "wait for one of them to end");
+        return -ENOSPC;
+    }
+    c->held_bytes += more;
+    return validate_message(c->request, e);
+}
+
+// In this order: cheap checks, and checks with the more helpful error, come first.
+static int (*const checks[])(struct dispatch *d, struct call *c, struct err *e) = {
+    check_method,     check_scope,    check_draining, check_stream, check_metadata,
+    check_credential, check_deadline, check_request,  check_whose,
+};
+
+// Also for idempotent methods: a repeated Delete would fail with NOT_FOUND. Methods that only read are executed again.
+static bool
+takes_key(const struct method_rules *rules)
+{
+    static const char reads[] = ".read";
+    size_t n = strlen(rules->scope);
+    size_t reads_n = sizeof reads - 1;
+    return !rules->idempotent || n < reads_n || strcmp(rules->scope + n - reads_n, reads) != 0;
+}
+
+static void
+run(const struct dispatch *d, struct call *c)
+{
+    const char *key = call_metadata(c, "idempotency-key");
+    if (key != NULL && takes_key(c->method->rules) &&
+        keys_begin(c->rpc->keys, c, key) != KEYS_EXECUTE)
+        return;
+    c->method->served->handler(d->server, c, c->request);
+}
+
+void
+dispatch_call(struct dispatch *d, struct call *c)
+{
+    struct err e;
+    int r = 0;
+    for (size_t i = 0; i < sizeof checks / sizeof checks[0] && r == 0; i++)
+        r = checks[i](d, c, &e);
+    if (r == 0 && d->authority != NULL)
+        r = d->authority(d->authority_cookie, c, c->request, &e);
+    if (r < 0)
+        call_fail(c, &e);
+    else if (r == 0)
+        run(d, c);
+}
+
+void
+dispatch_set_authority(struct dispatch *d, dispatch_authority *authority, void *cookie)
+{
+    d->authority = authority;
+    d->authority_cookie = cookie;
+}
+
+void
+dispatch_decide(struct call *c, const struct err *e)
+{
+    call_watch(c, NULL, NULL, NULL);
+    if (e != NULL)
+        call_fail(c, e);
+    else
+        run(c->rpc->dispatch, c);
+}

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of methods, and the checks before a handler runs. No other code decides what a caller may do.
+#pragma once
+
+#include "call.h"
+
+struct dispatch;
+struct server;
+
+// Creates an empty table that passes `s` to the handlers. Free it with dispatch_free(). NULL: out of memory.
+struct dispatch *dispatch_new(struct server *s);
+void dispatch_free(struct dispatch *d);
+
+// Decides about a call whose request passed all checks. 0: it may run. Negative: refused, with the reason in *e. 1: the
+// decision takes time, and dispatch_decide() follows. Meanwhile call_watch() reports when the call is given up, after which
+// the authority must not decide.
+typedef int dispatch_authority(void *cookie, struct call *c, const ProtobufCMessage *request,
+                               struct err *e);
+
+// One, or NULL: every caller with the scope may.
+void dispatch_set_authority(struct dispatch *d, dispatch_authority *authority, void *cookie);
+
+// The decision that a call waits for; e NULL: it may run. Not from inside the authority.
+void dispatch_decide(struct call *c, const struct err *e);
+
+// Adds a service's methods (terminated by {0}); the table is borrowed for ever. Fails if a path has no rules in the
+// descriptor set, or was already added.
+int dispatch_add(struct dispatch *d, const struct call_method *methods, struct err *e);
+
+// The start-up self-test: fails if a method of the descriptor set has no handler. Call it after the last
+// dispatch_add().
+int dispatch_complete(const struct dispatch *d, struct err *e);

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls that must not be executed twice. By (tenant, method, idempotency-key): the call that executes, the calls that
+// wait for its END, and the END while it is kept. Loop thread only.
+#pragma once
+
+#include "calls.h"
+
+// Creates the table. Free it with keys_free() when no call is open.
+struct keys *keys_new(struct rpc *r);
+void keys_free(struct keys *k);
+
+// How to handle a call with a key.
+enum keys_verdict {
+    KEYS_EXECUTE, // new key: run the handler (c->key is set)
+    KEYS_FOLLOW,  // a call with this key is executing: c waits for its END
+    KEYS_ENDED,   // c was answered, with the kept END or with an error
+};
+enum keys_verdict keys_begin(struct keys *k, struct call *c, const char *key_text);
+
+// A call with c->key has ended. `frame` is its packed END, or NULL if there was no memory for it. Keeps it if it should
+// be kept, and sends it to the followers (or an error if the call was cancelled).
+void keys_end(struct call *c, const uint8_t *frame, size_t n, int32_t code);
+
+// c stops following.
+void keys_unfollow(struct call *c);
+
+// True if other calls wait for c.
+bool keys_has_followers(const struct call *c);
+
+// See call_note().
+void keys_note(struct call *c, const char *name, const char *value);

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// See principal.h.
+#include "principal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "transport.h"
+
+#define BIT(scope) (UINT32_C(1) << (scope))
+
+static const struct {
+    const char *name;
+    bool operators; // root's and the broker's own account's alone
+} scopes[SCOPES_N] = {
+    [SCOPE_SANDBOX_READ] = {"sandbox.read", false},
+    [SCOPE_SANDBOX_WRITE] = {"sandbox.write", false},
+    [SCOPE_PROCESS_READ] = {"process.read", false},
+    [SCOPE_PROCESS_RUN] = {"process.run", false},
+    [SCOPE_SYSTEM_READ] = {"system.read", false},
+    [SCOPE_TELEMETRY_READ] = {"telemetry.read", false},
+    [SCOPE_ANOMALY_READ] = {"anomaly.read", false},
+    [SCOPE_PROFILE_READ] = {"profile.read", true},
+    [SCOPE_PROFILE_WRITE] = {"profile.write", true},
+    [SCOPE_TENANTS_READ] = {"tenants.read", true},
+    [SCOPE_UNKNOWN] = {"", true},
+};
+
+enum scope
+scope_find(const char *name)
+{
+    for (unsigned i = 0; i < SCOPE_UNKNOWN; i++)
+        if (strcmp(scopes[i].name, name) == 0)
+            return (enum scope)i;
+    return SCOPE_UNKNOWN;
+}
+
+void
+principal_of_peer(const struct transport_peer *peer, uint32_t own_uid, struct principal *out)
+{
+    *out = (struct principal){.tenant = "tcp", .proof = PROOF_NONE};
+    if (peer->local) {
+        out->proof = PROOF_PEER;
+        out->uid = peer->uid;
+        out->gid = peer->gid;
+        out->pid = peer->pid;
+        (void)snprintf(out->tenant, sizeof out->tenant, "uid:%u", (unsigned)peer->uid);
+    }
+    bool is_operator = peer->local && (peer->uid == 0 || peer->uid == own_uid);
+    for (unsigned i = 0; i < SCOPES_N; i++)
+        if (is_operator || !scopes[i].operators)
+            out->scopes |= BIT(i);
+}
+
+bool
+principal_has(const struct principal *p, enum scope scope)
+{
+    return (p->scopes & BIT(scope)) != 0;
+}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// The server side of the protocol: addresses, connections, frames. transport.h carries the bytes.
+//
+// A ws address starts nng's threads, so the spawner must be forked before that, and all signals must be blocked.
+// Everything else runs on the thread that called rpc_new().
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "proto/err.h"
+#include "limits.h"
+
+struct dispatch;
+struct rpc;
+struct tenant;
+struct tenants;
+
+void rpc_limits_default(struct rpc_limits *l);
+
+// Creates the server. Free it with rpc_free() after uv_run() has returned. d and the tenants are borrowed.
+struct rpc *rpc_new(uv_loop_t *loop, struct dispatch *d, const struct rpc_limits *l,
+                    struct tenants *tenants);
+void rpc_free(struct rpc *r);
+
+// Checks an address and the limits as rpc_listen() does, without listening.
+int rpc_check_address(const struct rpc_limits *l, const char *address, struct err *e);
+
+// Listens on "ipc:///path" (mode: permissions of the socket file; group: its group or -1) or "tcp://127.0.0.1:port".
+// "ws://127.0.0.1:port" is refused unless `websocket` is set and nng is 1.6 or later (FAILED_PRECONDITION, with the
+// reason); tls is always refused. INVALID_ARGUMENT: another scheme. On success *bound (64 bytes or more) is the address
+// with the port that was chosen for port 0.
+int rpc_listen(struct rpc *r, const char *address, uint32_t mode, int group, char *bound,
+               size_t bound_n, struct err *e);
+
+// Starts to shut down: sends GOAWAY on every connection and refuses methods that begin something. Other methods are
+// still answered, also on new connections, so that clients can send input to running jobs and check the health. Calls
+// `done` when no call is open, or after grace_ms.
+void rpc_drain(struct rpc *r, uint32_t grace_ms, void (*done)(void *), void *cookie);
+
+// Closes every connection and listener. uv_run() returns when no other handle is left. NULL is fine.
+void rpc_close(struct rpc *r);
+// Has the loop closed all of it? Then rpc_free() may be called. True for NULL.
+bool rpc_is_closed(const struct rpc *r);
+
+// Counters. Info reports the failures that an operator can fix.
+void rpc_stats(const struct rpc *r, struct rpc_stats *out);
+
+// Takes n bytes for memory that is held for a tenant outside this layer, such as unread output of its jobs: at most three
+// quarters of bytes_per_uid_max, so that some is left for calls and responses. tenant_give_bytes() gives it back.
+bool rpc_tenant_take(const struct rpc *r, struct tenant *t, size_t n);
+
+// Version of the nng library found at run time, such as "1.5.2"; "": this build has none.
+const char *rpc_nng_version(void);

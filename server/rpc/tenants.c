@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// See tenants.h. A small chained hash table: there are as many tenants as connected uids.
+#include "tenants.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <uv.h>
+
+static size_t
+bucket_of(const char *name)
+{
+    uint32_t hash = 2166136261u; // FNV-1a
+    for (const char *p = name; *p != '\0'; p++)
+        hash = (hash ^ (unsigned char)*p) * 16777619u;
+    return hash % (sizeof((struct tenants *)0)->buckets / sizeof(struct tenant *));
+}
+
+struct tenant *
+tenant_find(const struct tenants *ts, const char *name)
+{
+    struct tenant *t = ts->buckets[bucket_of(name)];
+    while (t != NULL && strcmp(t->name, name) != 0)
+        t = t->next;
+    return t;
+}
+
+struct tenant *
+tenant_hold_again(struct tenant *t)
+{
+    t->holders++;
+    return t;
+}
+
+static void
+forget(struct tenant *t)
+{
+    struct tenant **link = &t->all->buckets[bucket_of(t->name)];
+    while (*link != t)
+        link = &(*link)->next;
+    *link = t->next;
+    free(t);
+}
+
+// Those that nobody holds and that need not be remembered any more at that time.
+static void
+forget_rested(struct tenants *ts, uint64_t now_ns)
+{
+    for (size_t i = 0; i < sizeof ts->buckets / sizeof ts->buckets[0]; i++)
+        for (struct tenant *t = ts->buckets[i], *next = NULL; t != NULL; t = next) {
+            next = t->next;
+            if (t->holders == 0 && t->keep_until_ns <= now_ns)
+                forget(t);
+        }
+}
+
+void
+tenants_forget(struct tenants *ts)
+{
+    forget_rested(ts, UINT64_MAX);
+}
+
+struct tenant *
+tenant_hold(struct tenants *ts, const char *name)
+{
+    struct tenant *t = tenant_find(ts, name);
+    if (t != NULL)
+        return tenant_hold_again(t);
+    forget_rested(ts, uv_hrtime());
+    struct tenant **bucket = &ts->buckets[bucket_of(name)];
+    t = calloc(1, sizeof *t);
+    if (t == NULL)
+        return NULL;
+    *t = (struct tenant){.all = ts, .next = *bucket, .holders = 1};
+    (void)snprintf(t->name, sizeof t->name, "%s", name);
+    list_init(&t->kept);
+    *bucket = t;
+    return t;
+}
+
+void
+tenant_drop(struct tenant *t)
+{
+    if (--t->holders > 0)
+        return;
+    assert(t->connections == 0 && t->calls == 0 && t->keys == 0 && t->bytes == 0);
+    assert(t->sandboxes == 0 && t->jobs == 0 && t->kept_n == 0);
+    if (t->keep_until_ns <= uv_hrtime())
+        forget(t);
+}
+
+bool
+tenant_take_bytes(struct tenant *t, uint64_t n, uint64_t max)
+{
+    if (n > max || t->bytes > max - n)
+        return false;
+    t->bytes += n;
+    return true;
+}
+
+void
+tenant_give_bytes(struct tenant *t, uint64_t n)
+{
+    assert(n <= t->bytes);
+    t->bytes -= n;
+}

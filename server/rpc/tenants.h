@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// The current use by each tenant, in one place: connections, calls, bytes and idempotency keys for this layer, sandboxes and
+// jobs for the layer above. A tenant is a uid on ipc; all of tcp is one tenant (principal.h). Loop thread only.
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "server/base/list.h"
+
+// CPU time beyond what may be used all the time (sandbox/share.h).
+struct share_bucket {
+    int64_t used_ns;
+    uint64_t at_ns; // uv_hrtime() of the last check
+};
+
+struct tenant {
+    char name[32]; // "uid:1000"; the same as in struct principal
+    uint32_t connections, calls, keys;
+    uint64_t bytes;     // of large frames, requests and replies
+    uint64_t key_bytes; // of kept results
+    uint32_t sandboxes; // including promised ones
+    uint32_t jobs;      // that run
+    struct list kept;   // jobs that have ended and can still be attached to, oldest first
+    uint32_t kept_n;
+    struct share_bucket share;
+    uint64_t keep_until_ns; // uv_hrtime(): remembered until then, even if nobody holds it
+    uint32_t holders;
+    struct tenants *all;
+    struct tenant *next;
+};
+
+// All of them; zeroed at first.
+struct tenants {
+    struct tenant *buckets[64];
+};
+
+// The tenant with this name, created on first use and held until tenant_drop(). NULL: out of memory.
+struct tenant *tenant_hold(struct tenants *ts, const char *name);
+// One who holds it holds it once more.
+struct tenant *tenant_hold_again(struct tenant *t);
+void tenant_drop(struct tenant *t);
+
+// At the end: frees those that are only remembered.
+void tenants_forget(struct tenants *ts);
+
+// NULL: it holds nothing, and nothing is remembered of it. Borrowed.
+struct tenant *tenant_find(const struct tenants *ts, const char *name);
+
+// Adds n bytes, unless the sum would exceed max.
+bool tenant_take_bytes(struct tenant *t, uint64_t n, uint64_t max);
+void tenant_give_bytes(struct tenant *t, uint64_t n);

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// The interface of the transports. conn.c implements the protocol above it: ipc and tcp are sockets on the loop
+// (transport_socket.c), websockets are nng's (transport_ws.c).
+//
+// All functions are called on the loop thread, return immediately and never block on a peer. Events are called on the
+// loop thread too, and never from within one of these functions.
+//
+//    listen -> on_accept -> start -> read  -> on_read    one read and one write at a time
+//                                    write -> on_written
+//                                    close -> on_closed  once, the last event of a stream
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/uio.h>
+#include <uv.h>
+
+#include "proto/err.h"
+
+struct transport;          // an engine: its threads, its listeners, its streams
+struct transport_listener; // an address
+struct transport_stream;   // an accepted connection
+
+enum { TRANSPORT_IOV_MAX = 8, TRANSPORT_BOUND_BYTES = 128 };
+
+struct transport_peer {
+    bool local; // ipc: the kernel reports uid, gid and pid
+    uint32_t uid, gid;
+    int32_t pid;
+};
+
+struct transport_address {
+    const char *url; // "ipc:///path", "tcp://127.0.0.1:port", "ws://127.0.0.1:port/path"
+    uint32_t mode;   // ipc: permissions of the socket file
+    int group;       // ipc: its group, or -1
+    bool any;        // tcp, ws: other than loopback addresses are permitted
+};
+
+struct transport_events {
+    // A peer has connected. The receiver owns the stream, and must call start() or close() for it, now or later.
+    void (*on_accept)(void *cookie, struct transport_stream *s, const struct transport_peer *peer);
+    // The read has ended: n bytes, or 0 if the peer closed the stream or it failed. `stream` is the argument of
+    // start().
+    void (*on_read)(void *stream, size_t n);
+    // The write has ended: n bytes were accepted, possibly not all; 0: the stream failed.
+    void (*on_written)(void *stream, size_t n);
+    // After close(): no operation is in progress, the caller owns the buffers again, and the stream was freed.
+    void (*on_closed)(void *stream);
+    // After shut(): everything was freed.
+    void (*on_shut)(void *cookie);
+};
+
+struct transport_ops {
+    const char *name;
+    // Starts an engine. It may start threads, and does not block signals in them.
+    int (*open)(uv_loop_t *loop, const struct transport_events *events, void *cookie,
+                struct transport **out, struct err *e);
+    // Listens. On success bound (TRANSPORT_BOUND_BYTES) is the address, with the port that was chosen for port 0.
+    int (*listen)(struct transport *t, const struct transport_address *address, char *bound,
+                  struct err *e);
+    // Sets the receiver of a stream's events.
+    void (*start)(struct transport_stream *s, void *stream);
+    // Reads at most n bytes into buf, which the stream uses until on_read or on_closed.
+    void (*read)(struct transport_stream *s, void *buf, size_t n);
+    // Writes up to TRANSPORT_IOV_MAX pieces, which the stream uses until on_written or on_closed.
+    void (*write)(struct transport_stream *s, const struct iovec *iov, unsigned n);
+    // Closes the stream immediately; unwritten bytes are lost. Call it once, at any time after on_accept.
+    void (*close)(struct transport_stream *s);
+    // Closes every listener, and ends the engine when every stream is closed: on_shut.
+    void (*shut)(struct transport *t);
+};
+
+extern const struct transport_ops transport_socket;
+extern const struct transport_ops transport_ws;
+
+// Version of the nng library found at run time, such as "1.5.2"; "": this build has none.
+const char *transport_ws_version(void);

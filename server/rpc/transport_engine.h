@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// The common part of all engines (transport.h): the receiver of events, the listeners, and the end. An engine's struct
+// begins with it.
+#pragma once
+
+#include "server/base/list.h"
+#include "transport.h"
+
+struct transport {
+    const struct transport_events *events;
+    void *cookie;
+    struct list listeners; // by their nodes
+    size_t alive;          // listeners and streams; transport_gone() subtracts one
+    bool shutting, ended;
+    void (*close_listener)(struct list *node); // it was removed from the list
+    void (*end)(struct transport *t); // called once, when it shuts down and nothing is alive
+};
+
+void transport_add_listener(struct transport *t, struct list *node);
+void transport_gone(struct transport *t);
+
+// The engine has freed everything: frees it and calls on_shut.
+void transport_told(struct transport *t);
+
+// transport_ops.shut of every engine.
+void transport_shut(struct transport *t);

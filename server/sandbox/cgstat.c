@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+// See cgstat.h.
+#include "cgstat.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+
+#include "proto/auto.h"
+
+// Where a figure stands. Rows of one file follow each other, so that each file is read once.
+struct stat_row {
+    const char *file;
+    const char *key;
+    uint64_t scale;
+    enum spawn_fd dir;
+    enum cgstat_form form;
+    enum cgroup_stat stat;
+    bool early; // may matter before the first job; the same for all rows of a file
+};
+
+static const struct stat_row of_job[] = {
+    {"cpu.stat", "usage_usec", 1000, SPAWN_FD_CGROUP, CGSTAT_KEY, STAT_CPU_NS, false},
+    {"cpu.stat", "user_usec", 1000, SPAWN_FD_CGROUP, CGSTAT_KEY, STAT_CPU_USER_NS, false},
+    {"cpu.stat", "system_usec", 1000, SPAWN_FD_CGROUP, CGSTAT_KEY, STAT_CPU_SYSTEM_NS, false},
+    {"memory.peak", NULL, 1, SPAWN_FD_CGROUP, CGSTAT_NUMBER, STAT_MEMORY_PEAK_BYTES, false},
+    {"memory.events", "oom", 1, SPAWN_FD_CGROUP, CGSTAT_KEY, STAT_OOM, false},
+    {"memory.events", "oom_kill", 1, SPAWN_FD_CGROUP, CGSTAT_KEY, STAT_OOM_KILLS, false},
+    {"memory.stat", "pgfault", 1, SPAWN_FD_CGROUP, CGSTAT_KEY, STAT_FAULTS, false},
+    {"memory.stat", "pgmajfault", 1, SPAWN_FD_CGROUP, CGSTAT_KEY, STAT_FAULTS_MAJOR, false},
+    {"pids.peak", NULL, 1, SPAWN_FD_CGROUP, CGSTAT_NUMBER, STAT_PIDS_PEAK, false},
+    {"pids.events", "max", 1, SPAWN_FD_CGROUP, CGSTAT_KEY, STAT_PIDS_DENIED, false},
+    {"io.stat", "rbytes", 1, SPAWN_FD_CGROUP, CGSTAT_SUM, STAT_IO_READ_BYTES, false},
+    {"io.stat", "wbytes", 1, SPAWN_FD_CGROUP, CGSTAT_SUM, STAT_IO_WRITE_BYTES, false},
+    {"io.stat", "rios", 1, SPAWN_FD_CGROUP, CGSTAT_SUM, STAT_IO_READS, false},
+    {"io.stat", "wios", 1, SPAWN_FD_CGROUP, CGSTAT_SUM, STAT_IO_WRITES, false},
+};
+
+// On v2 the limits stand at the sandbox, so that is where they are hit; the rest is the jobs'.
+static const struct stat_row of_sandbox[] = {
+    {"cpu.stat", "usage_usec", 1000, SPAWN_FD_CGROUP, CGSTAT_KEY, STAT_CPU_NS, true},
+    {"cpu.stat", "user_usec", 1000, SPAWN_FD_CGROUP, CGSTAT_KEY, STAT_CPU_USER_NS, true},
+    {"cpu.stat", "system_usec", 1000, SPAWN_FD_CGROUP, CGSTAT_KEY, STAT_CPU_SYSTEM_NS, true},
+    {"cpu.stat", "throttled_usec", 1000, SPAWN_FD_CGROUP, CGSTAT_KEY, STAT_THROTTLED_NS, true},
+    {"cpu.stat", "nr_throttled", 1, SPAWN_FD_CGROUP, CGSTAT_KEY, STAT_THROTTLED, true},
+    {"memory.events", "oom", 1, SPAWN_FD_CGROUP, CGSTAT_KEY, STAT_OOM, false},
+    {"memory.events", "oom_kill", 1, SPAWN_FD_CGROUP, CGSTAT_KEY, STAT_OOM_KILLS, false},
+    {"pids.events", "max", 1, SPAWN_FD_CGROUP, CGSTAT_KEY, STAT_PIDS_DENIED, false},
+};
+
+static const struct stat_row of_sandbox_v1[] = {
+    {"cpu.stat", "usage_usec", 1000, SPAWN_FD_CGROUP, CGSTAT_KEY, STAT_CPU_NS, true},
+    {"cpu.stat", "user_usec", 1000, SPAWN_FD_CGROUP, CGSTAT_KEY, STAT_CPU_USER_NS, true},
+    {"cpu.stat", "system_usec", 1000, SPAWN_FD_CGROUP, CGSTAT_KEY, STAT_CPU_SYSTEM_NS, true},
+    {"cpu.stat", "throttled_time", 1, SPAWN_FD_CPU, CGSTAT_KEY, STAT_THROTTLED_NS, true},
+    {"cpu.stat", "nr_throttled", 1, SPAWN_FD_CPU, CGSTAT_KEY, STAT_THROTTLED, true},
+    {"memory.max_usage_in_bytes", NULL, 1, SPAWN_FD_MEMORY, CGSTAT_NUMBER, STAT_MEMORY_PEAK_BYTES,
+     false},
+    {"memory.oom_control", "oom_kill", 1, SPAWN_FD_MEMORY, CGSTAT_KEY, STAT_OOM_KILLS, false},
+    {"pids.peak", NULL, 1, SPAWN_FD_PIDS, CGSTAT_NUMBER, STAT_PIDS_PEAK, false},
+    {"pids.events", "max", 1, SPAWN_FD_PIDS, CGSTAT_KEY, STAT_PIDS_DENIED, false},
+    {"blkio.throttle.io_service_bytes", "Read", 1, SPAWN_FD_BLKIO, CGSTAT_SUM, STAT_IO_READ_BYTES,
+     true},
+    {"blkio.throttle.io_service_bytes", "Write", 1, SPAWN_FD_BLKIO, CGSTAT_SUM, STAT_IO_WRITE_BYTES,
+     true},
+    {"blkio.throttle.io_serviced", "Read", 1, SPAWN_FD_BLKIO, CGSTAT_SUM, STAT_IO_READS, true},
+    {"blkio.throttle.io_serviced", "Write", 1, SPAWN_FD_BLKIO, CGSTAT_SUM, STAT_IO_WRITES, true},
+};
+
+#define ROWS(t) (t), sizeof(t) / sizeof(t)[0]
+
+// A decimal number at [p, end); returns behind it, or NULL when there is none or it does not fit.
+static const char *
+read_number(const char *p, const char *end, uint64_t *out)
+{
+    uint64_t v = 0;
+    const char *from = p;
+    for (; p < end && *p >= '0' && *p <= '9'; p++)
+        if (__builtin_mul_overflow(v, (uint64_t)10, &v) ||
+            __builtin_add_overflow(v, (uint64_t)(*p - '0'), &v))
+            return NULL;
+    if (p == from)
+        return NULL;
+    *out = v;
+    return p;
+}
+
+static bool
+ends_here(const char *p, const char *end)
+{
+    return p == end || *p == '\n' || *p == ' ';
+}
+
+bool
+cgstat_parse_number(const char *text, size_t n, uint64_t *out)
+{
+    uint64_t v = 0;
+    const char *end = text + n;
+    const char *p = read_number(text, end, &v);
+    if (p == NULL || !(p == end || (*p == '\n' && p + 1 == end)))
+        return false;
+    *out = v;
+    return true;
+}
+
+bool
+cgstat_parse_key(const char *text, size_t n, const char *key, uint64_t *out)
+{
+    size_t key_n = strlen(key);
+    const char *end = text + n;
+    for (const char *line = text; line < end;) {
+        const char *eol = memchr(line, '\n', (size_t)(end - line));
+        const char *line_end = eol != NULL ? eol : end;
+        bool fits = (size_t)(line_end - line) > key_n;
+        // NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): read(2) filled it
+        if (fits && memcmp(line, key, key_n) == 0 && line[key_n] == ' ') {
+            uint64_t v = 0;
+            const char *p = read_number(line + key_n + 1, line_end, &v);
+            if (p == NULL || p != line_end)
+                return false;
+            *out = v;
+            return true;
+        }
+        line = line_end + 1;
+    }
+    return false;
+}
+
+// True when a word ends before p: p is the begin of the text or of a line, or stands behind a space.
+static bool
+begins_word(const char *text, const char *p)
+{
+    return p == text || p[-1] == ' ' || p[-1] == '\n';
+}
+
+bool
+cgstat_parse_sum(const char *text, size_t n, const char *key, uint64_t *out)
+{
+    size_t key_n = strlen(key);
+    uint64_t sum = 0;
+    const char *end = text + n;
+    for (const char *p = text; p < end; p++) {
+        if ((size_t)(end - p) <= key_n || memcmp(p, key, key_n) != 0 || !begins_word(text, p) ||
+            (p[key_n] != '=' && p[key_n] != ' '))
+            continue;
+        uint64_t v = 0;
+        const char *q = read_number(p + key_n + 1, end, &v);
+        if (q == NULL || !ends_here(q, end) || __builtin_add_overflow(sum, v, &sum))
+            return false;
+    }
+    *out = sum;
+    return true;
+}
+
+// Up to out_n bytes of a file below a directory. -errno, or how many.
+static ssize_t
+read_below(int dir, uint32_t job, const char *file, char *out, size_t out_n)
+{
+    char path[96];
+    int n = job != 0 ? snprintf(path, sizeof path, "job-%u/%s", job, file)
+                     : snprintf(path, sizeof path, "%s", file);
+    assert(n > 0 && (size_t)n < sizeof path);
+    int auto_close fd = openat(dir, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return -errno;
+    ssize_t r = read(fd, out, out_n);
+    return r < 0 ? -errno : r;
+}
+
+bool
+cgstat_parse(enum cgstat_form form, const char *text, size_t n, const char *key, uint64_t *out)
+{
+    if (form == CGSTAT_NUMBER)
+        return cgstat_parse_number(text, n, out);
+    if (form == CGSTAT_KEY)
+        return cgstat_parse_key(text, n, key, out);
+    return cgstat_parse_sum(text, n, key, out);
+}
+
+// Both files of v1's blkio have a line per device: none in one, none in the other, which need not be read then.
+static bool
+has_no_device(const struct stat_row *row, const char *text, ssize_t n)
+{
+    return row->dir == SPAWN_FD_BLKIO && n >= 0 && memchr(text, ':', (size_t)n) == NULL;
+}
+
+static void
+read_rows(const struct cgroup_dirs *dirs, uint32_t job, const struct stat_row *rows, size_t rows_n,
+          bool early, struct cgstat *out)
+{
+    static char text[8192];
+    ssize_t n = -1;
+    for (size_t i = 0; i < rows_n; i++) {
+        const struct stat_row *row = &rows[i];
+        if (early && !row->early)
+            continue;
+        bool same = i > 0 && rows[i - 1].dir == row->dir &&
+                    (rows[i - 1].file == row->file || has_no_device(row, text, n));
+        if (!same)
+            n = dirs->fd[row->dir] < 0
+                    ? -ENOENT
+                    : read_below(dirs->fd[row->dir], job, row->file, text, sizeof text);
+        uint64_t v = 0;
+        if (n < 0 || !cgstat_parse(row->form, text, (size_t)n, row->key, &v) ||
+            __builtin_mul_overflow(v, row->scale, &out->v[row->stat]))
+            continue;
+        out->known |= 1u << row->stat;
+    }
+}
+
+static bool
+is_hybrid(const struct cgroup_dirs *dirs)
+{
+    return dirs->fd[SPAWN_FD_MEMORY] >= 0 || dirs->fd[SPAWN_FD_PIDS] >= 0 ||
+           dirs->fd[SPAWN_FD_CPU] >= 0;
+}
+
+static void
+read_sandbox(const struct cgroup_dirs *dirs, bool early, struct cgstat *out)
+{
+    *out = (struct cgstat){0};
+    if (is_hybrid(dirs))
+        read_rows(dirs, 0, ROWS(of_sandbox_v1), early, out);
+    else
+        read_rows(dirs, 0, ROWS(of_sandbox), early, out);
+}
+
+void
+cgstat_read(const struct cgroup_dirs *dirs, uint32_t job, struct cgstat *out)
+{
+    if (job == 0) {
+        read_sandbox(dirs, false, out);
+        return;
+    }
+    *out = (struct cgstat){0};
+    if (is_hybrid(dirs))
+        read_rows(dirs, job, of_job, 3, false, out); // no controllers there: cpu.stat is all
+    else
+        read_rows(dirs, job, ROWS(of_job), false, out);
+}
+
+void
+cgstat_read_early(const struct cgroup_dirs *dirs, struct cgstat *out)
+{
+    read_sandbox(dirs, true, out);
+}
+
+uint64_t
+cgstat_cpu_ns(const struct cgroup_dirs *dirs, uint32_t job)
+{
+    struct cgstat s = {0};
+    read_rows(dirs, job, of_job, 1, false, &s);
+    return s.v[STAT_CPU_NS];
+}
+
+uint64_t
+cgstat_pids_denied(const struct cgroup_dirs *dirs, uint32_t job)
+{
+    static const struct stat_row v1 = {"pids.events",    "max", 1, SPAWN_FD_PIDS, CGSTAT_KEY,
+                                       STAT_PIDS_DENIED, false};
+    static const struct stat_row v2 = {"pids.events",    "max", 1, SPAWN_FD_CGROUP, CGSTAT_KEY,
+                                       STAT_PIDS_DENIED, false};
+    struct cgstat s = {0};
+    if (job == 0 || !is_hybrid(dirs)) // on hybrid hosts jobs have no pids cgroup
+        read_rows(dirs, job, is_hybrid(dirs) ? &v1 : &v2, 1, false, &s);
+    return s.v[STAT_PIDS_DENIED];
+}
+
+uint64_t
+cgstat_cgroup_id(const struct cgroup_dirs *dirs, uint32_t job)
+{
+    char name[24] = "guest";
+    struct stat st;
+    int dir = dirs->fd[SPAWN_FD_CGROUP];
+    if (job != 0)
+        (void)snprintf(name, sizeof name, "job-%u", job);
+    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+        return st.st_ino;
+    return job == 0 && errno == ENOENT && fstat(dir, &st) == 0 ? st.st_ino : 0;
+}
+
+unsigned
+cgstat_disk_full(const struct cgroup_dirs *dirs)
+{
+    struct statfs fs;
+    int fd = dirs->fd[SPAWN_FD_DISK];
+    if (fd < 0 || fstatfs(fd, &fs) < 0)
+        return 0;
+    return (fs.f_blocks > 0 && fs.f_bavail == 0 ? DISK_BYTES_FULL : 0u) |
+           (fs.f_files > 0 && fs.f_ffree == 0 ? DISK_INODES_FULL : 0u);
+}

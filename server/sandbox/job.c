@@ -1,0 +1,451 @@
+// SPDX-License-Identifier: Apache-2.0
+// See job.h: the life of a job, from Start to its result. What may end it is in job_limits.c.
+#include "job_private.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "proto/utf8.h"
+#include "guest_link.h"
+#include "server/base/log.h"
+#include "proto/now.h"
+#include "sandbox.h"
+#include "server/base/server.h"
+#include "spawn.h"
+
+#define TO(state) (1u << JOB_##state)
+
+// The picture in job.h: where each state may go.
+static const unsigned moves[JOB_STATES_N] = {
+    [JOB_STARTING] = TO(RUNNING) | TO(DRAINING),
+    [JOB_RUNNING] = TO(DRAINING),
+    [JOB_DRAINING] = TO(DONE),
+};
+
+static void
+move(struct job *j, enum job_state to)
+{
+    assert((moves[j->state] >> to & 1) != 0);
+    j->state = to;
+}
+
+static uv_loop_t *
+loop_of(const struct job *j)
+{
+    return j->all->srv->loop;
+}
+
+static void
+log_job(const struct job *j, const char *event, const struct err *e)
+{
+    const struct log_about about = {
+        .sandbox = j->sandbox_id, .job = j->id.id, .tenant = j->tenant->name};
+    log_err_about(LOG_WARNING, event, &about, e);
+}
+
+static void wait_for_its_end(struct job *j);
+
+// The guest did not answer: its sandbox is not to be trusted any more. But while the spawner has not killed the job yet,
+// the guest has nothing to answer.
+static void
+on_no_answer(void *cookie)
+{
+    struct job *j = cookie;
+    struct err e;
+    if (j->end != END_NONE && !sandbox_kills_done(j->sandbox)) {
+        wait_for_its_end(j);
+        return;
+    }
+    (void)err_set(&e, ERR_INTERNAL, "the guest of sandbox %s did not respond", j->sandbox_id);
+    log_job(j, "guest-silent", &e);
+    sandbox_destroy(j->sandbox, &e, NULL);
+}
+
+// While the spawner hangs nobody can kill all of the job; the guest, though, ends its main process, which ends the job.
+static void
+wait_for_its_end(struct job *j)
+{
+    struct err e;
+    if (!spawn_answers(j->all->srv->spawn) &&
+        guest_link_signal(j->sandbox->link, j->number, SIGKILL, true, &e) < 0)
+        log_job(j, "kill-job", &e);
+    (void)loop_timer_start(loop_of(j), &j->patience, JOB_KILL_MS, on_no_answer, j);
+}
+
+void
+job_end_now(struct job *j, enum job_end why)
+{
+    if (j->end != END_NONE || j->state == JOB_DRAINING || j->state == JOB_DONE)
+        return;
+    j->end = why;
+    loop_timer_stop(&j->wall);
+    loop_timer_stop(&j->cpu);
+    sandbox_kill_job(j->sandbox, j->number);
+    wait_for_its_end(j);
+}
+
+static int
+check_quotas(const struct sandbox *s, const struct job_spec *spec, struct err *e)
+{
+    const struct sandbox_quotas *q = &sandboxes_settings(s->all)->quotas;
+    if (s->jobs_n >= q->jobs_per_sandbox) {
+        int r = err_set(e, ERR_RESOURCE_EXHAUSTED, "%u processes already run in this sandbox",
+                        s->jobs_n);
+        err_detail(e, "QUOTA_JOBS_PER_SANDBOX", s->id.id,
+                   "wait for one to end, or raise quotas.jobs_per_sandbox");
+        return r;
+    }
+    if (s->tenant->jobs >= q->jobs_per_caller) {
+        int r = err_set(e, ERR_RESOURCE_EXHAUSTED, "%s already has %u processes", s->tenant->name,
+                        s->tenant->jobs);
+        err_detail(e, "QUOTA_JOBS", s->tenant->name,
+                   "wait for one to end, or raise quotas.jobs_per_caller");
+        return r;
+    }
+    size_t bytes = 0;
+    for (size_t i = 0; i < spec->args_n; i++)
+        bytes += strlen(spec->args[i]) + 1;
+    for (size_t i = 0; i < spec->env_n; i++)
+        bytes += strlen(spec->env[i]) + 1;
+    if (bytes > JOB_COMMAND_BYTES_MAX)
+        return err_field(e, "command",
+                         "arguments and environment are %zu bytes; at most %d are allowed", bytes,
+                         JOB_COMMAND_BYTES_MAX);
+    return 0;
+}
+
+static void
+discard(struct job *j)
+{
+    job_io_end(j);
+    output_free(j->output);
+    for (size_t i = 0; i < j->shown_n; i++)
+        free(j->shown[i]);
+    tenant_drop(j->tenant);
+    free(j);
+}
+
+// How much of an argument is shown: a message with half a character would be no UTF-8, and refused as a whole.
+static size_t
+shown_length(const char *arg)
+{
+    return utf8_cut(arg, strnlen(arg, JOB_SHOWN_ARG_BYTES));
+}
+
+static struct job *
+job_new(struct sandbox *s, const struct job_spec *spec)
+{
+    struct job *j = calloc(1, sizeof *j);
+    if (j == NULL)
+        return NULL;
+    uint8_t bytes[ID_BYTES];
+    id_make(bytes, j->id.id);
+    memcpy(j->sandbox_id, s->id.id, sizeof j->sandbox_id);
+    j->all = sandboxes_server(s->all)->jobs;
+    j->sandbox = s;
+    j->tenant = tenant_hold_again(s->tenant);
+    j->limits = spec->limits;
+    j->one_shot = spec->one_shot;
+    j->terminal = spec->terminal;
+    j->used.arrived_ns = spec->arrived_ns;
+    j->used.sandbox_ns = spec->sandbox_ns;
+    list_init(&j->all_node);
+    list_init(&j->of_sandbox);
+    list_init(&j->kept_node);
+    list_init(&j->followers);
+    for (int i = 0; i < STDIO_N; i++)
+        j->fd[i] = -1;
+    j->output = output_new(spec->limits.v[LIMIT_OUTPUT_BYTES]);
+    bool whole = j->output != NULL;
+    if (whole)
+        job_share_begin(j);
+    for (size_t i = 0; i < spec->args_n && i < JOB_SHOWN_ARGS && whole; i++) {
+        j->shown[i] = strndup(spec->args[i], shown_length(spec->args[i]));
+        j->shown_n = i + 1;
+        whole = j->shown[i] != NULL;
+    }
+    if (whole)
+        return j;
+    discard(j);
+    return NULL;
+}
+
+static int
+send_start(struct job *j, const struct job_spec *spec, struct err *e)
+{
+    uint64_t cpu_ms = spec->limits.v[LIMIT_CPU_TIME_MS];
+    struct guest_start start = {
+        .job = j->number,
+        .args = spec->args,
+        .args_n = spec->args_n,
+        .env = spec->env,
+        .env_n = spec->env_n,
+        .workdir = spec->workdir,
+        .files_max = spec->limits.v[LIMIT_FILES],
+        .file_bytes_max = spec->limits.v[LIMIT_FILE_SIZE_BYTES],
+        .cpu_seconds_max = cpu_ms != 0 ? cpu_ms / 1000 + 1 : 0,
+        .terminal = spec->terminal,
+        .rows = spec->rows,
+        .columns = spec->columns,
+        .stdio = {-1, -1, -1},
+    };
+    int r = job_io_open(j, spec, start.stdio, e);
+    return r < 0 ? r : guest_link_start(j->sandbox->link, &start, e);
+}
+
+// It counts from now on.
+static void
+enroll(struct job *j)
+{
+    struct sandbox *s = j->sandbox;
+    j->order = ++j->all->begun;
+    idtable_add(&j->all->table, &j->id);
+    list_append(&j->all->list, &j->all_node);
+    list_append(&s->jobs, &j->of_sandbox);
+    s->jobs_n++;
+    s->tenant->jobs++;
+    j->all->running++;
+}
+
+int
+job_start(struct sandbox *s, const struct job_spec *spec, struct job **out, struct err *e)
+{
+    int r = sandbox_check_running(s, e);
+    if (r == 0)
+        r = check_quotas(s, spec, e);
+    if (r < 0)
+        return r;
+    struct job *j = job_new(s, spec);
+    if (j == NULL)
+        return err_sys(e, ENOMEM, "start a process");
+    j->number = ++s->jobs_begun;
+    if (j->number == 1)
+        j->used.before = s->fresh;
+    else
+        cgstat_read(&s->dirs, 0, &j->used.before);
+    r = send_start(j, spec, e);
+    if (r < 0) {
+        discard(j);
+        return err_wrap(e, "start a process");
+    }
+    enroll(j);
+    OBSERVERS_TELL(job_observers(j), job_begun, j, spec);
+    (void)loop_timer_start(loop_of(j), &j->patience, JOB_START_MS, on_no_answer, j);
+    *out = j;
+    return 0;
+}
+
+// The job is over and its output complete.
+static void
+finish(struct job *j)
+{
+    struct sandbox *s = j->sandbox;
+    j->used.output_bytes = output_total(j->output);
+    j->used.output_cut_bytes = output_cut(j->output);
+    bill_compute(&j->used, &j->result.bill);
+    bill_limit_hits(&j->used, &j->limits, &j->result.hits);
+    move(j, JOB_DONE);
+    OBSERVERS_TELL(job_observers(j), job_ended, j);
+    job_io_end(j);
+    loop_timer_stop(&j->patience);
+    list_remove(&j->of_sandbox);
+    s->jobs_n--;
+    j->tenant->jobs--;
+    j->all->running--;
+    j->sandbox = NULL;
+    bool one_shot = j->one_shot;
+    struct err e;
+    if (!one_shot && s->link != NULL && guest_link_remove(s->link, j->number, &e) < 0)
+        log_job(j, "remove-job", &e);
+    job_keep(j); // j may be gone after this
+    if (!one_shot)
+        return;
+    (void)err_set(&e, ERR_CANCELLED, "its only process has ended");
+    sandbox_destroy(s, &e, NULL);
+}
+
+void
+job_output_ended(struct job *j)
+{
+    if (j->state == JOB_DRAINING)
+        finish(j);
+}
+
+static void
+on_grace_over(void *cookie)
+{
+    struct job *j = cookie;
+    (void)job_io_drain(j);
+    finish(j);
+}
+
+// The main process is no more: takes the figures, then what is left in the pipes.
+static void
+ended(struct job *j)
+{
+    j->used.ended_ns = uv_hrtime();
+    if (j->paused_from_ns != 0)
+        job_resume(j);
+    move(j, JOB_DRAINING);
+    loop_timer_stop(&j->wall);
+    loop_timer_stop(&j->cpu);
+    cgstat_read(&j->sandbox->dirs, j->number, &j->used.job);
+    cgstat_read(&j->sandbox->dirs, 0, &j->used.after);
+    sandbox_share(j->sandbox, j->used.after.v[STAT_CPU_NS], j->used.ended_ns);
+    job_look_at_disk(j);
+    OBSERVERS_TELL(job_observers(j), job_exited, j);
+    output_final(j->output);
+}
+
+static void
+drain_then_finish(struct job *j)
+{
+    if (job_io_drain(j))
+        finish(j);
+    else
+        (void)loop_timer_start(loop_of(j), &j->patience, JOB_GRACE_MS, on_grace_over, j);
+}
+
+static struct job *
+find_in(struct sandbox *s, uint32_t number)
+{
+    list_each(it, &s->jobs) if (job_of_sandbox(it)->number == number) return job_of_sandbox(it);
+    return NULL;
+}
+
+static bool
+said_exited(struct sandbox *s, uint32_t number, uint32_t status, const struct bill_rusage *usage)
+{
+    struct job *j = find_in(s, number);
+    if (j == NULL || j->state != JOB_RUNNING)
+        return false;
+    int wait_status = (int)status;
+    if (!WIFEXITED(wait_status) && !WIFSIGNALED(wait_status))
+        return false;
+    j->used.rusage = *usage;
+    ended(j);
+    if (WIFSIGNALED(wait_status)) {
+        job_classify_signal(j, WTERMSIG(wait_status));
+    } else {
+        j->result.outcome = OUTCOME_EXITED;
+        j->result.exit_code = (uint32_t)WEXITSTATUS(wait_status);
+    }
+    drain_then_finish(j);
+    return true;
+}
+
+static bool
+said_failed(struct sandbox *s, uint32_t number, uint32_t exit_code, int sys, const char *text)
+{
+    struct job *j = find_in(s, number);
+    if (j == NULL || j->state != JOB_STARTING ||
+        (exit_code != 0 && exit_code != 126 && exit_code != 127))
+        return false;
+    ended(j);
+    if (j->end != END_NONE)
+        job_classify_end(j);
+    else
+        job_classify_failure(j, exit_code, sys, text);
+    finish(j);
+    return true;
+}
+
+static bool
+said_started(struct sandbox *s, uint32_t number, uint32_t pid, int terminal)
+{
+    struct job *j = find_in(s, number);
+    struct err e;
+    if (j == NULL || j->state != JOB_STARTING || j->terminal != (terminal >= 0)) {
+        if (terminal >= 0)
+            (void)close(terminal);
+        return false;
+    }
+    if (terminal >= 0 && job_io_terminal(j, terminal, &e) < 0)
+        return false;
+    j->started_ms = now_wall_ms();
+    j->pid = pid;
+    j->used.started_ns = uv_hrtime();
+    move(j, JOB_RUNNING);
+    OBSERVERS_TELL(job_observers(j), job_started, j);
+    if (j->end == END_NONE) {
+        loop_timer_stop(&j->patience);
+        job_limits_begin(j);
+    }
+    if (job_io_begin(j, &e) < 0)
+        job_cancel(j, e.text);
+    job_tell_followers(j);
+    return true;
+}
+
+void
+job_cancel(struct job *j, const char *reason)
+{
+    if (j->state == JOB_DRAINING || j->state == JOB_DONE || j->end != END_NONE)
+        return;
+    (void)snprintf(j->end_reason, sizeof j->end_reason, "%s", reason);
+    job_end_now(j, END_CANCEL);
+}
+
+static void
+end_with_sandbox(struct job *j, const struct err *why)
+{
+    if (j->state != JOB_DRAINING) {
+        ended(j);
+        j->result.signal = j->used.started_ns != 0 ? SIGKILL : 0;
+        uint64_t kills = bill_oom_kills_of_sandbox(&j->used);
+        if (j->end != END_NONE) {
+            job_classify_end(j);
+        } else if (kills > 0) {
+            job_limit_ended(j, LIMIT_MEMORY_BYTES, kills, true,
+                            "its sandbox ran out of memory and was destroyed");
+        } else {
+            j->result.outcome = why->code == ERR_CANCELLED ? OUTCOME_CANCELLED : OUTCOME_FAILED;
+            (void)snprintf(j->result.reason, sizeof j->result.reason, "%s", why->text);
+        }
+    }
+    (void)job_io_drain(j);
+    finish(j);
+}
+
+int
+job_signal(struct job *j, uint32_t signal, bool group, struct err *e)
+{
+    if (j->state != JOB_RUNNING)
+        return err_set(e, ERR_FAILED_PRECONDITION, "process %s %s", j->id.id,
+                       j->state == JOB_STARTING ? "has not started yet" : "has ended");
+    return guest_link_signal(j->sandbox->link, j->number, signal, group, e);
+}
+
+// ---- what happens to their sandbox
+
+static void
+on_paused(struct sandbox *s, bool paused)
+{
+    list_each(it, &s->jobs)
+    {
+        if (paused)
+            job_pause(job_of_sandbox(it));
+        else
+            job_resume(job_of_sandbox(it));
+    }
+}
+
+static void
+on_sandbox_gone(struct sandbox *s, const struct err *why)
+{
+    while (!list_empty(&s->jobs))
+        end_with_sandbox(job_of_sandbox(s->jobs.next), why);
+}
+
+const struct sandbox_jobs job_sandbox_events = {
+    .started = said_started,
+    .failed = said_failed,
+    .exited = said_exited,
+    .paused = on_paused,
+    .gone = on_sandbox_gone,
+};

@@ -1,0 +1,411 @@
+// SPDX-License-Identifier: Apache-2.0
+// The pipes of a job, or its terminal: what comes out goes into its output, what is typed waits until it is taken.
+#include "job_private.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include "proto/auto.h"
+#include "sandbox.h"
+#include "server/base/server.h"
+
+enum {
+    READ_MAX = 64 * 1024,
+    DRAIN_READS_MAX = 256, // of each pipe: 16 MiB, four times what output can hold then
+    SMALL_READ = 2048,     // reads below this, closer together than BATCH_MS, are put off
+    BATCH_MS = 2,
+    SPACE_AGAIN_MS = 500, // a reader that stalls is given up at the latest then
+    MAJOR_PTMX = 5,       // Documentation/admin-guide/devices.txt
+    MINOR_PTMX = 2,
+    MAJOR_PTY_MASTER = 128,
+    CTRL_D = 4,
+};
+
+static uv_loop_t *
+loop_of(const struct job *j)
+{
+    return j->all->srv->loop;
+}
+
+static void
+close_end(struct job *j, int i)
+{
+    loop_poll_stop(&j->poll[i]);
+    if (j->fd[i] >= 0)
+        (void)close(j->fd[i]);
+    j->fd[i] = -1;
+}
+
+// A job may open its own stdout again through /proc/self/fd, with the rights of the file: so all may.
+static int
+make_pipe(int ends[2], int ours, struct err *e)
+{
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return err_sys(e, errno, "make a pipe");
+    if (fchmod(ends[0], 0666) < 0 || fcntl(ends[ours], F_SETFL, O_NONBLOCK) < 0) {
+        int sys = errno;
+        (void)close(ends[0]);
+        (void)close(ends[1]);
+        return err_sys(e, sys, "make a pipe");
+    }
+    return 0;
+}
+
+// A pipe that nobody writes to needs no room. The account of the broker has an amount of pipe pages for all jobs
+// (fs.pipe-user-pages-soft): 16 a pipe by default.
+static void
+make_small(int fd)
+{
+    enum { LEAST = 4096 };
+    (void)fcntl(fd, F_SETPIPE_SZ, LEAST);
+}
+
+static int
+queue_input(struct job *j, const uint8_t *bytes, size_t n, struct err *e)
+{
+    if (j->input_at == j->input_n)
+        j->input_at = j->input_n = 0;
+    if (j->input_n + n > j->input_size) {
+        size_t waits = j->input_n - j->input_at;
+        size_t size = waits + n;
+        if (!job_take_bytes(j, size)) {
+            int r = err_set(e, ERR_RESOURCE_EXHAUSTED,
+                            "unread output and input of %s use too much memory", j->tenant->name);
+            err_detail(e, "BYTES_PER_UID", j->tenant->name,
+                       "read the output of its jobs, or wait until they have read their input");
+            return r;
+        }
+        uint8_t *bigger = malloc(size);
+        if (bigger == NULL) {
+            job_give_bytes(j, size);
+            return err_sys(e, ENOMEM, "queue input");
+        }
+        job_give_bytes(j, j->input_size);
+        if (waits > 0)
+            memcpy(bigger, j->input + j->input_at, waits);
+        free(j->input);
+        j->input = bigger;
+        j->input_size = size;
+        j->input_at = 0;
+        j->input_n = waits;
+    }
+    memcpy(j->input + j->input_n, bytes, n);
+    j->input_n += n;
+    return 0;
+}
+
+static void
+drop_input(struct job *j)
+{
+    job_give_bytes(j, j->input_size);
+    free(j->input);
+    j->input = NULL;
+    j->input_at = j->input_n = j->input_size = 0;
+}
+
+// A terminal's master is shared with the guest, and so are its flags: one that it made blocking could stop the broker.
+static bool
+stays_non_blocking(int fd)
+{
+    int flags = fcntl(fd, F_GETFL);
+    return flags >= 0 && ((flags & O_NONBLOCK) != 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) == 0);
+}
+
+// Writes what the pipe takes. Closes it when that was wanted or nobody reads it any more.
+static void
+push_input(struct job *j)
+{
+    while (j->fd[IN] >= 0 && j->input_at < j->input_n) {
+        if (j->terminal && !stays_non_blocking(j->fd[IN]))
+            break;
+        ssize_t w = write(j->fd[IN], j->input + j->input_at, j->input_n - j->input_at);
+        if (w < 0 && (errno == EAGAIN || errno == EINTR))
+            break;
+        if (w < 0) {
+            drop_input(j);
+            close_end(j, IN);
+            return;
+        }
+        j->input_at += (size_t)w;
+    }
+    bool empty = j->input_at == j->input_n;
+    if (empty)
+        drop_input(j);
+    if (empty && j->input_ends)
+        close_end(j, IN);
+    if (j->poll[IN] != NULL)
+        loop_poll_want(j->poll[IN], empty ? 0 : UV_WRITABLE);
+}
+
+static void
+on_input(void *cookie, int events)
+{
+    (void)events;
+    push_input(cookie);
+}
+
+int
+job_io_open(struct job *j, const struct job_spec *spec, int child[STDIO_N], struct err *e)
+{
+    static const char end_of_file = CTRL_D;
+    if (spec->input_n > 0 && queue_input(j, spec->input, spec->input_n, e) < 0)
+        return err_errno(e);
+    if (j->terminal) {
+        if (!spec->input_open)
+            return queue_input(j, (const uint8_t *)&end_of_file, 1, e);
+        return 0;
+    }
+    j->input_ends = !spec->input_open;
+    for (int i = 0; i < STDIO_N; i++) {
+        int ends[2];
+        int ours = i == IN ? 1 : 0;
+        if (make_pipe(ends, ours, e) < 0) {
+            for (int k = 0; k < i; k++)
+                (void)close(child[k]);
+            return err_errno(e);
+        }
+        j->fd[i] = ends[ours];
+        child[i] = ends[1 - ours];
+    }
+    if (!spec->input_open && spec->input_n == 0)
+        make_small(child[IN]);
+    push_input(j);
+    return 0;
+}
+
+// It must be a terminal's master, since reading anything else could stop the broker.
+static bool
+is_pty_master(int fd)
+{
+    struct stat st;
+    if (fstat(fd, &st) < 0 || !S_ISCHR(st.st_mode))
+        return false;
+    bool ptmx = major(st.st_rdev) == MAJOR_PTMX && minor(st.st_rdev) == MINOR_PTMX;
+    unsigned number = 0;
+    return (ptmx || major(st.st_rdev) == MAJOR_PTY_MASTER) && ioctl(fd, TIOCGPTN, &number) == 0;
+}
+
+int
+job_io_terminal(struct job *j, int master, struct err *e)
+{
+    int auto_close fd = master;
+    if (!is_pty_master(fd))
+        return err_set(e, ERR_INTERNAL, "the guest sent no terminal");
+    int flags = fcntl(fd, F_GETFL);
+    if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0)
+        return err_sys(e, errno, "receive the terminal");
+    j->fd[IN] = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (j->fd[IN] < 0)
+        return err_sys(e, errno, "receive the terminal");
+    j->fd[OUT] = take_fd(&fd);
+    return 0;
+}
+
+static void want_output(struct job *j);
+
+static void
+on_retry(void *cookie)
+{
+    struct job *j = cookie;
+    j->reading = READING;
+    want_output(j);
+}
+
+// Puts reading off: BATCHING or FULL.
+static void
+wait_with_output(struct job *j, enum job_reading why, uint64_t ms)
+{
+    j->reading = why;
+    want_output(j);
+    (void)loop_timer_start(loop_of(j), &j->retry, ms, on_retry, j);
+}
+
+static void
+want_output(struct job *j)
+{
+    for (int i = OUT; i <= ERR; i++)
+        if (j->poll[i] != NULL)
+            loop_poll_want(j->poll[i], j->reading != READING ? 0 : UV_READABLE);
+}
+
+void
+job_io_reader_moved(struct job *j)
+{
+    if (j->reading != FULL || j->state == JOB_DONE)
+        return;
+    if (output_space(j->output, uv_hrtime()) < READ_MAX)
+        return;
+    j->reading = READING;
+    want_output(j);
+}
+
+// How much may be read now. What is in the pipes of a job that has ended is read in any case: what finds no room is a gap.
+static size_t
+room(struct job *j, uint64_t now)
+{
+    size_t space = output_space(j->output, now);
+    size_t n = space < READ_MAX ? space : READ_MAX;
+    return j->state == JOB_DRAINING || n == 0 ? n : output_make_room(j->output, n, now);
+}
+
+// One read of one stream. How many bytes, 0 when nothing can be read now; the descriptor is -1 after its end.
+static size_t
+read_some(struct job *j, int i, uint64_t now)
+{
+    static uint8_t bytes[READ_MAX];
+    size_t space = j->fd[i] >= 0 ? room(j, now) : 0;
+    if (space == 0)
+        return 0;
+    if (j->terminal && !stays_non_blocking(j->fd[i]))
+        return 0;
+    ssize_t n = read(j->fd[i], bytes, space);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return 0;
+    if (n <= 0) { // a terminal whose last user has gone answers EIO
+        close_end(j, i);
+        return 0;
+    }
+    enum output_stream stream = i == ERR ? OUTPUT_STDERR : OUTPUT_STDOUT;
+    output_write(j->output, stream, bytes, (size_t)n, now);
+    OBSERVERS_TELL(job_observers(j), job_output, j, stream, bytes, (size_t)n);
+    return (size_t)n;
+}
+
+static bool
+output_is_over(const struct job *j)
+{
+    return j->fd[OUT] < 0 && j->fd[ERR] < 0;
+}
+
+static void
+read_stream(struct job *j, int i)
+{
+    uint64_t now = uv_hrtime();
+    if (room(j, now) == 0) {
+        wait_with_output(j, FULL, SPACE_AGAIN_MS);
+        return;
+    }
+    size_t n = read_some(j, i, now);
+    if (n > 0 && n < SMALL_READ && now - j->last_read_ns < BATCH_MS * UINT64_C(1000000))
+        wait_with_output(j, BATCHING, BATCH_MS);
+    j->last_read_ns = now;
+    if (n > 0)
+        job_tell_followers(j);
+    if (output_is_over(j))
+        job_output_ended(j);
+}
+
+static void
+on_stdout(void *cookie, int events)
+{
+    (void)events;
+    read_stream(cookie, OUT);
+}
+
+static void
+on_stderr(void *cookie, int events)
+{
+    (void)events;
+    read_stream(cookie, ERR);
+}
+
+int
+job_io_begin(struct job *j, struct err *e)
+{
+    push_input(j);
+    int r = 0;
+    if (j->fd[IN] >= 0) {
+        int events = j->input_at < j->input_n ? UV_WRITABLE : 0;
+        r = loop_poll_start(loop_of(j), &j->poll[IN], j->fd[IN], events, on_input, j);
+    }
+    if (r == 0)
+        r = loop_poll_start(loop_of(j), &j->poll[OUT], j->fd[OUT], UV_READABLE, on_stdout, j);
+    if (r == 0 && j->fd[ERR] >= 0)
+        r = loop_poll_start(loop_of(j), &j->poll[ERR], j->fd[ERR], UV_READABLE, on_stderr, j);
+    return r < 0 ? err_sys(e, r, "watch its output") : 0;
+}
+
+bool
+job_io_drain(struct job *j)
+{
+    uint64_t now = uv_hrtime();
+    for (int i = OUT; i <= ERR; i++)
+        for (int k = 0; k < DRAIN_READS_MAX && read_some(j, i, now) > 0; k++)
+            continue;
+    j->reading = READING;
+    loop_timer_stop(&j->retry);
+    want_output(j);
+    return output_is_over(j);
+}
+
+void
+job_io_end(struct job *j)
+{
+    for (int i = 0; i < STDIO_N; i++)
+        close_end(j, i);
+    loop_timer_stop(&j->retry);
+    drop_input(j);
+}
+
+static int
+check_input(const struct job *j, struct err *e)
+{
+    if (j->state != JOB_STARTING && j->state != JOB_RUNNING)
+        return err_set(e, ERR_FAILED_PRECONDITION, "process %s has ended", j->id.id);
+    bool none_yet = j->terminal && j->state == JOB_STARTING;
+    if (j->input_ends || (j->fd[IN] < 0 && !none_yet))
+        return err_set(e, ERR_FAILED_PRECONDITION, "stdin of process %s is closed", j->id.id);
+    return 0;
+}
+
+int
+job_input(struct job *j, const uint8_t *bytes, size_t n, struct err *e)
+{
+    int r = check_input(j, e);
+    if (r < 0 || n == 0)
+        return r;
+    size_t waits = j->input_n - j->input_at;
+    if (waits + n > JOB_INPUT_QUEUE_MAX) {
+        r = err_set(e, ERR_RESOURCE_EXHAUSTED,
+                    "%zu bytes of input are already queued; at most %d are allowed", waits,
+                    JOB_INPUT_QUEUE_MAX);
+        err_detail(e, "INPUT_QUEUE_FULL", j->id.id,
+                   "try again when the process has read some of it");
+        return r;
+    }
+    r = queue_input(j, bytes, n, e);
+    if (r == 0 && j->state == JOB_RUNNING)
+        push_input(j);
+    return r;
+}
+
+int
+job_close_input(struct job *j, struct err *e)
+{
+    static const uint8_t end_of_file = CTRL_D;
+    if (j->state == JOB_DRAINING || j->state == JOB_DONE || j->input_ends)
+        return 0;
+    if (j->terminal)
+        return job_input(j, &end_of_file, 1, e);
+    j->input_ends = true;
+    push_input(j);
+    return 0;
+}
+
+int
+job_resize(struct job *j, uint32_t rows, uint32_t columns, struct err *e)
+{
+    if (!j->terminal)
+        return err_set(e, ERR_FAILED_PRECONDITION, "process %s has no terminal", j->id.id);
+    if (j->state != JOB_RUNNING || j->fd[OUT] < 0)
+        return err_set(e, ERR_FAILED_PRECONDITION, "process %s does not run", j->id.id);
+    struct winsize w = {.ws_row = (unsigned short)rows, .ws_col = (unsigned short)columns};
+    return ioctl(j->fd[OUT], TIOCSWINSZ, &w) < 0 ? err_sys(e, errno, "resize the terminal") : 0;
+}

@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which jobs there are, and who follows them. See job.h.
+#include "job_private.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/rpc/rpc.h"
+#include "sandbox.h"
+#include "server/base/server.h"
+#include "server/rpc/tenants.h"
+
+struct jobs *
+jobs_new(struct server *srv)
+{
+    struct jobs *all = calloc(1, sizeof *all);
+    if (all == NULL)
+        return NULL;
+    all->srv = srv;
+    list_init(&all->list);
+    sandboxes_set_jobs(srv->sandboxes, &job_sandbox_events);
+    return all;
+}
+
+uint32_t
+jobs_running(const struct jobs *all)
+{
+    return all->running;
+}
+
+const struct observers *
+job_observers(const struct job *j)
+{
+    return sandboxes_observers(j->all->srv->sandboxes);
+}
+
+void **
+job_notes(struct job *j, unsigned n)
+{
+    assert(n < OBSERVERS_MAX);
+    return &j->notes[n];
+}
+
+void
+job_set_record(struct job *j, const struct Stockade__V1__Record *record)
+{
+    j->result.record = record;
+}
+
+void
+job_set_oversized(struct job *j, uint64_t writes)
+{
+    j->used.oversized = writes;
+    j->used.oversized_known = true;
+}
+
+struct job *
+job_of_sandbox(struct list *node)
+{
+    return list_entry(node, struct job, of_sandbox);
+}
+
+static void
+unkeep(struct job *j)
+{
+    if (!j->kept)
+        return;
+    j->kept = false;
+    list_remove(&j->kept_node);
+    j->tenant->kept_n--;
+    loop_timer_stop(&j->patience);
+}
+
+bool
+job_take_bytes(void *job, size_t n)
+{
+    struct job *j = job;
+    const struct rpc *r = j->all->srv->rpc;
+    struct tenant *t = j->tenant;
+    if (r == NULL) // in tests without
+        return true;
+    while (!rpc_tenant_take(r, t, n)) {
+        if (t->kept_n == 0)
+            return false;
+        struct job *oldest = list_entry(t->kept.next, struct job, kept_node);
+        unkeep(oldest);
+        job_settle(oldest);
+    }
+    return true;
+}
+
+void
+job_give_bytes(void *job, size_t n)
+{
+    const struct job *j = job;
+    if (j->all->srv->rpc != NULL)
+        tenant_give_bytes(j->tenant, n);
+}
+
+void
+job_share_begin(struct job *j)
+{
+    j->share = (struct output_share){job_take_bytes, job_give_bytes, j};
+    output_charge(j->output, &j->share);
+}
+
+void
+job_settle(struct job *j)
+{
+    if (j->state != JOB_DONE || j->kept || j->walking > 0 || !list_empty(&j->followers))
+        return;
+    OBSERVERS_TELL(job_observers(j), job_gone, j);
+    idtable_remove(&j->all->table, &j->id);
+    list_remove(&j->all_node);
+    output_free(j->output);
+    for (size_t i = 0; i < j->shown_n; i++)
+        free(j->shown[i]);
+    tenant_drop(j->tenant);
+    free(j);
+}
+
+void
+jobs_free(struct jobs *all)
+{
+    if (all == NULL)
+        return;
+    list_each(it, &all->list)
+    {
+        struct job *j = list_entry(it, struct job, all_node);
+        unkeep(j);
+        job_settle(j);
+    }
+    free(all);
+}
+
+static void
+on_kept_enough(void *cookie)
+{
+    struct job *j = cookie;
+    unkeep(j);
+    job_settle(j);
+}
+
+static void
+drop_oldest_kept(struct tenant *t, uint32_t most)
+{
+    while (t->kept_n > most) {
+        struct job *j = list_entry(t->kept.next, struct job, kept_node);
+        unkeep(j);
+        job_settle(j);
+    }
+}
+
+void
+job_keep(struct job *j)
+{
+    const struct sandbox_settings *c = sandboxes_settings(j->all->srv->sandboxes);
+    assert(j->state == JOB_DONE);
+    j->walking++;
+    if (!j->one_shot && c->quotas.kept_per_caller > 0 && c->keep_finished_ms > 0) {
+        j->kept = true;
+        list_append(&j->tenant->kept, &j->kept_node);
+        j->tenant->kept_n++;
+        (void)loop_timer_start(j->all->srv->loop, &j->patience, c->keep_finished_ms, on_kept_enough,
+                               j);
+        drop_oldest_kept(j->tenant, c->quotas.kept_per_caller);
+    }
+    j->walking--;
+    job_tell_followers(j);
+}
+
+struct job *
+job_find_beginning(struct jobs *all, const char *tenant, const char *beginning, uint32_t *several)
+{
+    struct job *found = NULL;
+    size_t n = strlen(beginning);
+    list_each(it, &all->list)
+    {
+        struct job *j = list_entry(it, struct job, all_node);
+        if (n == 0 || j->state == JOB_DONE || strncmp(j->id.id, beginning, n) != 0 ||
+            (tenant != NULL && strcmp(j->tenant->name, tenant) != 0))
+            continue;
+        found = j;
+        ++*several;
+    }
+    return found;
+}
+
+struct job *
+job_find(struct jobs *all, const char *tenant, const char *id, struct err *e)
+{
+    struct idnode *n = idtable_find(&all->table, id);
+    struct job *j = n != NULL ? list_entry(n, struct job, id) : NULL;
+    if (j != NULL && strcmp(j->tenant->name, tenant) == 0)
+        return j;
+    (void)err_set(e, ERR_NOT_FOUND, "there is no process %s", id);
+    return NULL;
+}
+
+const char *
+job_tenant(const struct job *j)
+{
+    return j->tenant->name;
+}
+
+const char *
+job_template(const struct job *j)
+{
+    return j->sandbox != NULL ? j->sandbox->spec.template->name : "";
+}
+
+void
+job_follow(struct job *j, struct job_follower *f, uint64_t offset, bool patient)
+{
+    f->job = j;
+    f->started_told = false;
+    f->reader = (struct output_reader){.offset = offset, .patient = patient};
+    list_init(&f->reader.node);
+    if (!f->no_output)
+        output_join(j->output, &f->reader, uv_hrtime());
+    list_append(&j->followers, &f->node);
+}
+
+void
+job_unfollow(struct job_follower *f)
+{
+    struct job *j = f->job;
+    if (j == NULL)
+        return;
+    f->job = NULL;
+    if (j->walk == &f->node)
+        j->walk = f->node.next;
+    list_remove(&f->node);
+    output_leave(&f->reader);
+    job_io_reader_moved(j);
+    job_settle(j);
+}
+
+static void
+tell_once(struct job *j)
+{
+    for (struct list *it = j->followers.next; it != &j->followers; it = j->walk) {
+        j->walk = it->next;
+        struct job_follower *f = list_entry(it, struct job_follower, node);
+        f->wake(f->cookie);
+    }
+    j->walk = NULL;
+}
+
+// A follower may leave in its wake(), and so may others; what happens in it may call this again.
+void
+job_tell_followers(struct job *j)
+{
+    j->walk_again = true;
+    if (j->walking > 0)
+        return;
+    j->walking++;
+    while (j->walk_again) {
+        j->walk_again = false;
+        tell_once(j);
+    }
+    j->walking--;
+    job_settle(j);
+}
+
+struct job_event
+job_next(struct job_follower *f)
+{
+    const struct job *j = f->job;
+    struct job_event ev = {.kind = JOB_NOTHING};
+    bool ran = j->used.started_ns != 0;
+    if (ran && !f->started_told && !f->no_output) {
+        ev.kind = JOB_STARTED;
+        return ev;
+    }
+    if (!f->no_output)
+        ev.chunk = output_peek(j->output, &f->reader);
+    if (ev.chunk.kind != OUTPUT_NONE)
+        ev.kind = JOB_OUTPUT;
+    else if (j->state == JOB_DONE)
+        ev.kind = JOB_ENDED;
+    return ev;
+}
+
+void
+job_taken(struct job_follower *f, const struct job_event *ev)
+{
+    struct job *j = f->job;
+    if (ev->kind == JOB_STARTED)
+        f->started_told = true;
+    if (ev->kind != JOB_OUTPUT)
+        return;
+    output_advance(j->output, &f->reader, &ev->chunk, uv_hrtime());
+    job_io_reader_moved(j);
+}
+
+void
+job_view(const struct job *j, struct job_view *out)
+{
+    *out = (struct job_view){
+        .id = j->id.id,
+        .sandbox_id = j->sandbox_id,
+        .order = j->order,
+        .number = j->number,
+        .pid = j->pid,
+        .started_ms = j->started_ms,
+        .terminal = j->terminal,
+        .output_bytes = output_total(j->output),
+        .args = (const char *const *)j->shown,
+        .args_n = j->shown_n,
+        .result = j->state == JOB_DONE ? &j->result : NULL,
+    };
+}
+
+void
+jobs_each(struct jobs *all, const char *tenant, const char *sandbox_id, uint64_t after,
+          bool (*fn)(void *cookie, struct job *j), void *cookie)
+{
+    list_each(it, &all->list)
+    {
+        struct job *j = list_entry(it, struct job, all_node);
+        if (j->order <= after || strcmp(j->tenant->name, tenant) != 0)
+            continue;
+        if (sandbox_id != NULL && strcmp(j->sandbox_id, sandbox_id) != 0)
+            continue;
+        if (!fn(cookie, j))
+            return;
+    }
+}

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// Requests that wait for a sandbox of one template: each tenant has a queue of its own, and the queues are served in
+// turn, so a tenant with a thousand requests delays another one by a single sandbox. Loop thread only.
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "server/base/list.h"
+
+struct pool_queue {
+    struct list lines; // next one first
+    uint32_t n;        // entries in all of them
+};
+
+// One tenant's queue; freed with its last entry.
+struct pool_line {
+    struct list node;   // in the queue
+    struct list places; // oldest first
+    const void *who;
+    uint32_t n;
+};
+
+// Embedded in a waiting request.
+struct pool_place {
+    struct list node;
+    struct pool_line *line; // NULL: in no queue
+};
+
+void pool_queue_init(struct pool_queue *q);
+
+// Adds an entry at the end of the tenant's queue. A new queue is served last. Returns -ENOMEM or 0.
+int pool_queue_add(struct pool_queue *q, struct pool_place *p, const void *who);
+
+// Removes an entry. Does nothing if it is in no queue.
+void pool_queue_remove(struct pool_queue *q, struct pool_place *p);
+
+// Removes and returns the next entry; its queue is served again after all others. NULL: the queues are empty.
+struct pool_place *pool_queue_take(struct pool_queue *q);
+
+// Number of entries of a tenant.
+uint32_t pool_queue_of(const struct pool_queue *q, const void *who);
+
+// The longest queue. NULL: the queues are empty.
+struct pool_line *pool_queue_longest(const struct pool_queue *q);
+
+// The newest entry of a queue.
+struct pool_place *pool_line_last(const struct pool_line *line);
+
+// Calls fn with the first entry of each queue until it removes one (and returns true). True: one was removed.
+bool pool_queue_each_first(struct pool_queue *q, bool (*fn)(void *cookie, struct pool_place *p),
+                           void *cookie);

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// See pool_private.h: limits and network of a ready sandbox become those that a request asks for, and then it is the
+// request's.
+#include "pool_private.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <uv.h>
+
+static void
+request_free(struct pool_request *r)
+{
+    *r->name = NULL;
+    loop_timer_stop(&r->too_long);
+    sandbox_spec_clear(&r->spec);
+    free(r);
+}
+
+void
+pool_refuse(struct pool_request *r, const struct err *e)
+{
+    void (*done)(void *, struct sandbox *, const struct err *) = r->done;
+    void *cookie = r->cookie;
+    sandbox_release(r->tenant);
+    request_free(r);
+    done(cookie, NULL, e);
+}
+
+static void
+give(struct pool_request *r, struct sandbox *s)
+{
+    struct err e;
+    if (sandbox_check_name(r->shelf->pool->all, r->tenant->name, r->spec.name, &e) < 0) {
+        sandbox_destroy(s, &e, NULL);
+        pool_refuse(r, &e);
+        return;
+    }
+    sandbox_take(s, r->tenant, &r->spec);
+    void (*done)(void *, struct sandbox *, const struct err *) = r->done;
+    void *cookie = r->cookie;
+    request_free(r);
+    done(cookie, s, NULL);
+}
+
+// Its sandbox could not be made what the request wants.
+static void
+fail_with_sandbox(struct pool_request *r, struct sandbox *s, const struct err *e)
+{
+    struct err why = *e;
+    pool_refuse(r, &why);
+    sandbox_destroy(s, &why, NULL);
+}
+
+static void
+on_networked(void *cookie, struct sandbox *s, const struct err *e)
+{
+    struct pool_request *r = cookie;
+    r->sandbox = NULL;
+    if (e == NULL)
+        give(r, s);
+    else
+        fail_with_sandbox(r, s, e);
+}
+
+// Its network, the last before it is given away.
+static void
+connect_it(struct pool_request *r, struct sandbox *s)
+{
+    struct err e;
+    r->waiter = (struct sandbox_waiter){.done = on_networked, .cookie = r};
+    int n = r->spec.network != NULL ? sandbox_network(s, r->spec.network, &r->waiter, &e) : 1;
+    if (n > 0) {
+        give(r, s);
+    } else if (n == 0) {
+        r->sandbox = s;
+    } else {
+        fail_with_sandbox(r, s, &e);
+    }
+}
+
+static void
+on_limited(void *cookie, struct sandbox *s, const struct err *e)
+{
+    struct pool_request *r = cookie;
+    r->sandbox = NULL;
+    if (e == NULL)
+        connect_it(r, s);
+    else
+        fail_with_sandbox(r, s, e);
+}
+
+void
+pool_serve(struct pool_request *r, struct sandbox *s)
+{
+    struct spawn_limits have;
+    struct spawn_limits want;
+    share_begin(&s->share, r->tenant, uv_hrtime());
+    share_limits(&s->spec.limits, false, &have);
+    share_limits(&r->spec.limits, s->share.computes, &want);
+    if (memcmp(&have, &want, sizeof have) == 0) {
+        connect_it(r, s);
+        return;
+    }
+    struct err e;
+    r->waiter = (struct sandbox_waiter){.done = on_limited, .cookie = r};
+    if (sandbox_limit(s, &r->spec.limits, &r->waiter, &e) == 0)
+        r->sandbox = s;
+    else
+        fail_with_sandbox(r, s, &e);
+}
+
+void
+pool_cancel(struct pool_request *r)
+{
+    struct sandbox *s = r->sandbox;
+    sandbox_release(r->tenant);
+    if (s != NULL) {
+        struct err e;
+        (void)err_set(&e, ERR_CANCELLED, "it is not needed any more");
+        sandbox_unwait(&r->waiter);
+        sandbox_destroy(s, &e, NULL);
+    } else {
+        pool_unqueue(r);
+    }
+    request_free(r);
+}

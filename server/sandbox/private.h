@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of sandboxes and common functions, as shared by sandbox.c, change.c and table.c.
+#pragma once
+
+#include "observers.h"
+#include "sandbox.h"
+
+struct sandboxes {
+    struct server *srv;
+    const struct sandbox_settings *settings;
+    struct observers observers;
+    const struct sandbox_networks *networks;
+    const struct sandbox_jobs *jobs; // NULL: there are none
+    struct idtable table;
+    struct list owned; // that belong to somebody, oldest first
+    uint64_t taken;    // how many ever
+    void (*none_left)(void *cookie);
+    void *none_left_cookie;
+};
+
+// Changes the state. A change that the picture in sandbox.h does not contain is a bug of the broker and aborts.
+void sandbox_move(struct sandbox *s, enum sandbox_state to);
+
+// Calls all waiters for this, each once. e NULL: success. s may be freed when this returns, since a callback may
+// destroy it, but never during the calls.
+void sandbox_tell(struct sandbox *s, enum sandbox_wait what, const struct err *e);
+
+// Frees a DELETING sandbox if nothing of it is left, here and at the spawner. Call it at the end of each function that
+// decreases `pending`. s may be freed when this returns.
+void sandbox_settle(struct sandbox *s);
+
+// Removes it from the table and the list.
+void sandbox_table_remove(struct sandbox *s);
+
+// Calls none_left if there is no sandbox any more.
+void sandbox_table_settle(struct sandboxes *all);

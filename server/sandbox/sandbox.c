@@ -1,0 +1,417 @@
+// SPDX-License-Identifier: Apache-2.0
+// See sandbox.h: life and death. What changes in one that lives is in change.c, what callers ask about sandboxes
+// in table.c.
+#include "sandbox.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "guest_link.h"
+#include "server/base/log.h"
+#include "server/base/loop.h"
+#include "proto/now.h"
+#include "private.h"
+#include "server/base/server.h"
+#include "spawn.h"
+
+enum { READY_MS = 60 * 1000, REST_MS = 1000, DESTROY_AGAIN_MS = 100 };
+
+#define TO(state) (1u << SANDBOX_##state)
+
+// The picture in sandbox.h: where each state may go.
+static const unsigned moves[SANDBOX_STATES_N] = {
+    [SANDBOX_CREATING] = TO(READY) | TO(DELETING),
+    [SANDBOX_READY] = TO(RUNNING) | TO(DELETING),
+    [SANDBOX_RUNNING] = TO(PAUSING) | TO(DELETING),
+    [SANDBOX_PAUSING] = TO(PAUSED) | TO(RUNNING) | TO(DELETING),
+    [SANDBOX_PAUSED] = TO(RESUMING) | TO(DELETING),
+    [SANDBOX_RESUMING] = TO(RUNNING) | TO(PAUSED) | TO(DELETING),
+};
+
+void
+sandbox_move(struct sandbox *s, enum sandbox_state to)
+{
+    assert((moves[s->state] >> to & 1) != 0);
+    s->state = to;
+}
+
+// Those who are told sit in a list of their own meanwhile: each callback may take others out of it, and may make new
+// waiters, who are not told of what was before them.
+static void
+tell(struct sandbox *s, enum sandbox_wait what, const struct err *e)
+{
+    struct list told;
+    list_init(&told);
+    list_each(it, &s->waiters)
+    {
+        if (list_entry(it, struct sandbox_waiter, node)->what != what)
+            continue;
+        list_remove(it);
+        list_append(&told, it);
+    }
+    while (!list_empty(&told)) {
+        struct sandbox_waiter *w = list_entry(told.next, struct sandbox_waiter, node);
+        list_remove(&w->node);
+        w->done(w->cookie, what == WAIT_DELETE ? NULL : s, e);
+    }
+}
+
+void
+sandbox_tell(struct sandbox *s, enum sandbox_wait what, const struct err *e)
+{
+    sandbox_hold(s); // a callback may destroy it
+    tell(s, what, e);
+    sandbox_let_go(s);
+}
+
+void
+sandbox_settle(struct sandbox *s)
+{
+    if (s->state != SANDBOX_DELETING || s->pending > 0 || (s->live && !s->destroyed))
+        return;
+    OBSERVERS_TELL(&s->all->observers, gone, s);
+    s->all->networks->forget(s);
+    spawn_close_fds(s->dirs.fd);
+    loop_timer_stop(&s->ttl);
+    loop_timer_stop(&s->patience);
+    struct tenant *t = s->tenant;
+    struct sandboxes *all = s->all;
+    struct err e;
+    (void)err_set(
+        &e, ERR_INTERNAL,
+        "sandbox %s was killed, but could not be removed completely; see the broker's log",
+        s->id.id);
+    tell(s, WAIT_DELETE, s->destroy_failed ? &e : NULL);
+    sandbox_table_remove(s);
+    sandbox_spec_clear(&s->spec);
+    free(s);
+    if (t != NULL)
+        sandbox_release(t);
+    sandbox_table_settle(all);
+}
+
+// Before the spawner removes it, so that its memory is given back there and then.
+static void
+close_disk(struct sandbox *s)
+{
+    int *fd = &s->dirs.fd[SPAWN_FD_DISK];
+    if (*fd >= 0)
+        (void)close(*fd);
+    *fd = -1;
+}
+
+static void send_destroy(struct sandbox *s);
+
+static void
+on_destroy_again(void *cookie)
+{
+    send_destroy(cookie);
+}
+
+static void
+// NOLINTNEXTLINE(readability-non-const-parameter): the type of spawn_done
+on_destroyed(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
+{
+    struct sandbox *s = cookie;
+    (void)fds;
+    s->destroyed = true;
+    if (reply->ok == 0) {
+        log_err_about(LOG_ERROR, "destroy", &(struct log_about){.sandbox = s->id.id}, &reply->err);
+        s->destroy_failed = true;
+    }
+    sandbox_let_go(s);
+}
+
+// Once it is live, exactly one DESTROY is sent for it.
+static void
+send_destroy(struct sandbox *s)
+{
+    struct err e;
+    if (!s->live || s->destroy_sent || s->network_closing)
+        return;
+    close_disk(s);
+    int r = spawn_destroy(s->all->srv->spawn, s->slot, s->generation, on_destroyed, s, &e);
+    if (r == 0) {
+        s->destroy_sent = true;
+        sandbox_hold(s);
+    } else if (e.code == ERR_RESOURCE_EXHAUSTED) {
+        (void)loop_timer_start(s->all->srv->loop, &s->patience, DESTROY_AGAIN_MS, on_destroy_again,
+                               s);
+    } else { // the spawner has gone, and everything of its with it
+        s->destroy_sent = s->destroyed = true;
+    }
+}
+
+static void
+on_network_closed(void *cookie)
+{
+    struct sandbox *s = cookie;
+    s->network_closing = false;
+    send_destroy(s);
+    sandbox_let_go(s);
+}
+
+// The relay first: the slot is another sandbox's as soon as the spawner has it back.
+static void
+close_network(struct sandbox *s)
+{
+    if (!s->live || !s->all->networks->close(s, on_network_closed, s))
+        return;
+    s->network_closing = true;
+    sandbox_hold(s);
+}
+
+void
+sandbox_destroy(struct sandbox *s, const struct err *why, struct sandbox_waiter *w)
+{
+    if (w != NULL) {
+        w->what = WAIT_DELETE;
+        list_append(&s->waiters, &w->node);
+    }
+    if (s->state == SANDBOX_DELETING)
+        return;
+    enum sandbox_state before = s->state;
+    sandbox_move(s, SANDBOX_DELETING);
+    sandbox_hold(s);
+    loop_timer_stop(&s->ttl);
+    loop_timer_stop(&s->patience);
+    if (!list_empty(&s->jobs))
+        s->all->jobs->gone(s, why);
+    OBSERVERS_TELL(&s->all->observers, deleting, s, why);
+    tell(s, WAIT_STATE, why);
+    tell(s, WAIT_LIMITS, why);
+    tell(s, WAIT_NETWORK, why);
+    guest_link_free(s->link);
+    s->link = NULL;
+    close_network(s);
+    send_destroy(s);
+    if (before == SANDBOX_READY)
+        s->maker->lost(s->maker_cookie, s);
+    if (before == SANDBOX_CREATING)
+        s->maker->created(s->maker_cookie, NULL, why);
+    sandbox_let_go(s);
+}
+
+static void
+guest_failed(struct sandbox *s, const struct err *why)
+{
+    struct err e = *why;
+    (void)err_wrap(&e, "sandbox %s", s->id.id);
+    const struct log_about about = {.sandbox = s->id.id,
+                                    .tenant = s->tenant != NULL ? s->tenant->name : NULL};
+    log_err_about(s->tenant != NULL ? LOG_ERROR : LOG_WARNING, "sandbox-lost", &about, &e);
+    sandbox_destroy(s, &e, NULL);
+}
+
+static void
+guest_lied(struct sandbox *s, const char *what)
+{
+    struct err e;
+    (void)err_set(&e, ERR_INTERNAL, "the guest broke the protocol: %s", what);
+    guest_failed(s, &e);
+}
+
+static void
+on_guest_ready(void *cookie)
+{
+    struct sandbox *s = cookie;
+    if (s->state != SANDBOX_CREATING) {
+        guest_lied(s, "it reported Ready twice");
+        return;
+    }
+    loop_timer_stop(&s->patience);
+    cgstat_read_early(&s->dirs, &s->fresh);
+    sandbox_move(s, SANDBOX_READY);
+    s->maker->created(s->maker_cookie, s, NULL);
+}
+
+static void
+on_guest_started(void *cookie, uint32_t job, uint32_t pid, int terminal)
+{
+    struct sandbox *s = cookie;
+    if (list_empty(&s->jobs) && terminal >= 0)
+        (void)close(terminal);
+    if (list_empty(&s->jobs) || !s->all->jobs->started(s, job, pid, terminal))
+        guest_lied(s, "it started a job that was not requested");
+}
+
+static void
+on_guest_failed(void *cookie, uint32_t job, uint32_t exit_code, int sys, const char *text)
+{
+    struct sandbox *s = cookie;
+    if (list_empty(&s->jobs) || !s->all->jobs->failed(s, job, exit_code, sys, text))
+        guest_lied(s, "it reported a failure of a job that was not requested");
+}
+
+static void
+on_guest_exited(void *cookie, uint32_t job, uint32_t status, const struct bill_rusage *usage)
+{
+    struct sandbox *s = cookie;
+    if (list_empty(&s->jobs) || !s->all->jobs->exited(s, job, status, usage))
+        guest_lied(s, "it reported the end of a job that does not run");
+}
+
+static void
+on_guest_gone(void *cookie, const struct err *why)
+{
+    guest_failed(cookie, why);
+}
+
+static const struct guest_events guest_events = {
+    .ready = on_guest_ready,
+    .started = on_guest_started,
+    .failed = on_guest_failed,
+    .exited = on_guest_exited,
+    .gone = on_guest_gone,
+};
+
+static void
+on_no_ready(void *cookie)
+{
+    struct err e;
+    (void)err_set(&e, ERR_INTERNAL, "its guest was not ready within %d ms", READY_MS);
+    guest_failed(cookie, &e);
+}
+
+static void
+adopt(struct sandbox *s, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
+{
+    s->live = true;
+    s->slot = reply->slot;
+    s->generation = reply->generation;
+    memcpy(s->dirs.fd, fds, sizeof s->dirs.fd);
+    s->dirs.fd[SPAWN_FD_GUEST] = -1;
+    if (s->state == SANDBOX_DELETING) {
+        if (fds[SPAWN_FD_GUEST] >= 0)
+            (void)close(fds[SPAWN_FD_GUEST]);
+        send_destroy(s);
+        return;
+    }
+    struct err e;
+    if (fds[SPAWN_FD_GUEST] < 0) {
+        (void)err_sys(&e, EMFILE, "create a sandbox");
+        sandbox_destroy(s, &e, NULL);
+        return;
+    }
+    if (s->all->networks->born(s, &e) < 0) {
+        (void)close(fds[SPAWN_FD_GUEST]);
+        guest_failed(s, &e);
+        return;
+    }
+    OBSERVERS_TELL(&s->all->observers, live, s);
+    s->link = guest_link_new(s->all->srv->loop, fds[SPAWN_FD_GUEST], &guest_events, s, &e);
+    if (s->link == NULL)
+        guest_failed(s, &e);
+    else
+        (void)loop_timer_start(s->all->srv->loop, &s->patience, READY_MS, on_no_ready, s);
+}
+
+static void
+on_created(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
+{
+    struct sandbox *s = cookie;
+    if (reply->ok != 0)
+        adopt(s, reply, fds);
+    else if (s->state != SANDBOX_DELETING)
+        sandbox_destroy(s, &reply->err, NULL);
+    sandbox_let_go(s);
+}
+
+int
+sandbox_create(struct sandboxes *all, const struct template *t, const struct sandbox_maker *maker,
+               void *cookie, struct err *e)
+{
+    const uint32_t most = all->settings->quotas.sandboxes;
+    if (all->table.n >= most) {
+        int r = err_set(e, ERR_RESOURCE_EXHAUSTED, "%u sandboxes already exist", most);
+        err_detail(e, "QUOTA_SANDBOXES_IN_ALL", "quotas.sandboxes",
+                   "try again later, or raise quotas.sandboxes");
+        return r;
+    }
+    struct sandbox *s = calloc(1, sizeof *s);
+    if (s == NULL)
+        return err_sys(e, ENOMEM, "create a sandbox");
+    s->all = all;
+    s->spec.template = t;
+    s->spec.limits = t->limits;
+    s->root = t->root;
+    s->maker = maker;
+    s->maker_cookie = cookie;
+    list_init(&s->node);
+    list_init(&s->pool_node);
+    list_init(&s->jobs);
+    list_init(&s->waiters);
+    for (size_t i = 0; i < SPAWN_FDS_MAX; i++)
+        s->dirs.fd[i] = -1;
+    id_make(s->id_bytes, s->id.id);
+    struct spawn_limits limits;
+    limits_to_spawn(&t->limits, &limits);
+    int r = spawn_create(all->srv->spawn, s->id_bytes, s->root, &limits, on_created, s, e);
+    if (r < 0) {
+        free(s);
+        return err_wrap(e, "create a sandbox");
+    }
+    sandbox_hold(s);
+    idtable_add(&all->table, &s->id);
+    return 0;
+}
+
+static void
+on_ttl(void *cookie)
+{
+    struct sandbox *s = cookie;
+    struct err e;
+    (void)err_set(&e, ERR_CANCELLED, "the time to live of its sandbox has ended");
+    const struct log_about about = {.sandbox = s->id.id, .tenant = s->tenant->name};
+    log_event_about(LOG_INFO, "sandbox-expired", &about, "%s", s->id.id);
+    sandbox_destroy(s, &e, NULL);
+}
+
+void
+sandbox_set_ttl(struct sandbox *s, uint64_t ttl_ms)
+{
+    s->spec.ttl_ms = ttl_ms;
+    s->expires_ms = ttl_ms > 0 ? now_wall_ms() + (int64_t)ttl_ms : 0;
+    if (ttl_ms > 0)
+        (void)loop_timer_start(s->all->srv->loop, &s->ttl, ttl_ms, on_ttl, s);
+    else
+        loop_timer_stop(&s->ttl);
+}
+
+void
+sandbox_take(struct sandbox *s, struct tenant *t, struct sandbox_spec *spec)
+{
+    sandbox_move(s, SANDBOX_RUNNING);
+    s->tenant = t;
+    s->spec = *spec;
+    s->spec.network = NULL;
+    network_unref(spec->network); // s->net.in_force is what holds
+    spec->network = NULL;
+    spec->labels = NULL;
+    spec->labels_n = 0;
+    s->order = ++s->all->taken;
+    s->created_ms = now_wall_ms();
+    list_append(&s->all->owned, &s->node);
+    if (spec->ttl_ms > 0)
+        sandbox_set_ttl(s, spec->ttl_ms);
+    OBSERVERS_TELL(&s->all->observers, taken, s);
+}
+
+static void
+on_rest(void *cookie)
+{
+    struct sandbox *s = cookie;
+    struct err e;
+    loop_timer_stop(&s->patience);
+    if (s->jobs_begun == 0 && guest_link_remove(s->link, 1, &e) < 0)
+        log_err_about(LOG_WARNING, "remove-job", &(struct log_about){.sandbox = s->id.id}, &e);
+}
+
+void
+sandbox_rest_soon(struct sandbox *s)
+{
+    (void)loop_timer_start(s->all->srv->loop, &s->patience, REST_MS, on_rest, s);
+}

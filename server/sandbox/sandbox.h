@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+// All sandboxes: by id, and under the caller that they belong to.
+//
+//   CREATING --guest says Ready--> READY --sandbox_take--> RUNNING <--resume/pause--> PAUSED
+//      |                             |                        |  \                     /
+//      | failed                      |                        |   PAUSING     RESUMING
+//      v                             v                        v        \     /
+//    (freed) <------nothing is left------------------------ DELETING <--------- (from anywhere)
+//
+// READY ones are the pool's and belong to nobody. A sandbox is freed once the spawner has said that nothing is left of
+// it and no request about it is without an answer. Loop thread only.
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "bpf/sandbox.h"
+#include "proto/err.h"
+#include "cgstat.h"
+#include "template.h"
+#include "fork_rate.h"
+#include "server/base/idtable.h"
+#include "limits.h"
+#include "share.h"
+#include "server/base/list.h"
+#include "server/rpc/tenants.h"
+
+struct bill_rusage;
+struct guest_link;
+struct limits;
+struct loop_timer;
+struct network;
+struct sandbox;
+struct sandbox_waiter;
+struct observers;
+struct sandboxes;
+struct server;
+
+enum sandbox_state {
+    SANDBOX_CREATING,
+    SANDBOX_READY,
+    SANDBOX_RUNNING,
+    SANDBOX_PAUSING,
+    SANDBOX_PAUSED,
+    SANDBOX_RESUMING,
+    SANDBOX_DELETING,
+    SANDBOX_STATES_N,
+};
+
+struct label {
+    char key[65];
+    char value[257];
+};
+
+enum { LABELS_MAX = 32 };
+
+// A request for a sandbox, checked and complete.
+struct sandbox_spec {
+    const struct template *template;
+    struct limits limits;
+    struct limits asked; // those that the caller set; 0: not set
+    char name[65];
+    struct label *labels; // owned
+    uint32_t labels_n;
+    uint64_t ttl_ms;         // 0: for ever
+    struct network *network; // owned: its policy; NULL: no network
+};
+
+// What the programs and the relay know of a sandbox's network. Written through struct sandbox_networks alone.
+struct sandbox_net {
+    uint64_t cgroup_id;       // its key in BPF maps; 0: no entry
+    struct bpf_sandbox entry; // as written there
+    struct network *in_force; // owned: the policy; NULL: no way out
+    struct network *wanted;   // owned: its listeners are being made
+    bool under_way;           // the relay was given one, and has not said that it is in force
+};
+
+// What a layer above does for the network of a sandbox; registered once, at start. Without it nobody has a network.
+struct sandbox_networks {
+    // The spawner has made it, nothing runs in it yet: it gets an entry, with no way out.
+    int (*born)(struct sandbox *s, struct err *e);
+    // Its limits will be these.
+    int (*limit)(struct sandbox *s, const struct limits *limits, struct err *e);
+    // See sandbox_network().
+    int (*change)(struct sandbox *s, struct network *n, struct sandbox_waiter *w, struct err *e);
+    // Its flows are cut and its listeners closed. True: `done` comes, later; false: there is nothing to close.
+    bool (*close)(struct sandbox *s, void (*done)(void *cookie), void *cookie);
+    // Nothing is left of it: frees what `net` owns. Fine where it was never born.
+    void (*forget)(struct sandbox *s);
+};
+
+// What its jobs do when something happens to a sandbox: job.c registers it. None is called for a sandbox without jobs.
+struct sandbox_jobs {
+    // What the guest said about job `number`. False: it cannot have said that. `terminal` is *owned*.
+    bool (*started)(struct sandbox *s, uint32_t number, uint32_t pid, int terminal);
+    bool (*failed)(struct sandbox *s, uint32_t number, uint32_t exit_code, int sys,
+                   const char *text);
+    bool (*exited)(struct sandbox *s, uint32_t number, uint32_t status,
+                   const struct bill_rusage *usage);
+    // Wall-clock time stands still, or goes on.
+    void (*paused)(struct sandbox *s, bool paused);
+    // The sandbox is going, for this reason: all that run end.
+    void (*gone)(struct sandbox *s, const struct err *why);
+};
+
+// Readable by all layers above. Written by sandbox.c, change.c and table.c, but for `net` (above), `forks` (fork_rate.c),
+// `pool_node` (pool.c), and the jobs' list and counts (job.c). Others ask for a change, which may be refused.
+struct sandbox {
+    struct idnode id; // first
+    uint8_t id_bytes[ID_BYTES];
+    struct list node; // all that have an owner, in the order of `order`
+    struct list pool_node;
+    struct sandboxes *all;
+    uint64_t order; // increases with each sandbox that is taken
+    enum sandbox_state state;
+    struct tenant *tenant; // NULL while it has no owner
+    struct sandbox_spec spec;
+    int64_t created_ms; // CLOCK_REALTIME
+    int64_t expires_ms; // 0: never
+
+    uint32_t root; // the spawner's number of its root
+    bool live;     // the spawner has it: slot and generation are valid
+    uint32_t slot, generation;
+    struct sandbox_net net;
+    struct cgroup_dirs dirs; // owned
+    struct guest_link *link;
+    struct cgstat fresh; // its counters when its guest became ready
+
+    struct list jobs; // running jobs
+    uint32_t jobs_n;
+    uint32_t jobs_begun; // last assigned job number
+
+    struct share share;
+    struct fork_rate forks;
+
+    uint32_t pending;    // requests at the spawner, and at the relay
+    bool limits_pending; // at the spawner
+    struct limits limits_wanted;
+    bool network_closing;
+    bool destroy_sent, destroyed;
+    uint32_t kills_pending; // KILL_JOB requests without an answer
+    bool destroy_failed;    // the spawner could not remove all of it
+    struct list waiters;
+    struct loop_timer *ttl, *patience;
+    const struct sandbox_maker *maker; // borrowed, and its cookie
+    void *maker_cookie;
+};
+
+enum sandbox_wait {
+    WAIT_STATE,   // the pause or resume
+    WAIT_LIMITS,  // new limits
+    WAIT_NETWORK, // the network policy
+    WAIT_DELETE,  // nothing is left
+};
+
+// A waiter for a change of state. Embedded; the callback is called once, unless sandbox_unwait() removes it.
+struct sandbox_waiter {
+    struct list node;
+    enum sandbox_wait what;
+    void (*done)(void *cookie, struct sandbox *s, const struct err *e); // s NULL for WAIT_DELETE
+    void *cookie;
+};
+
+// One for the broker; the settings are borrowed. Owned: sandboxes_free(), when no sandbox is left. NULL: out of memory.
+struct sandboxes *sandboxes_new(struct server *srv, const struct sandbox_settings *settings);
+void sandboxes_free(struct sandboxes *all); // NULL is fine
+
+// Who creates a sandbox, and keeps it while it is READY.
+struct sandbox_maker {
+    void (*created)(void *cookie, struct sandbox *s,
+                    const struct err *e);          // READY; s NULL: it failed
+    void (*lost)(void *cookie, struct sandbox *s); // a READY one is being destroyed
+};
+
+// Starts to create a sandbox. It has no owner yet: see sandbox_take. Counts towards quotas.sandboxes from now on:
+// RESOURCE_EXHAUSTED.
+int sandbox_create(struct sandboxes *all, const struct template *t,
+                   const struct sandbox_maker *maker, void *cookie, struct err *e);
+
+// Reserves one sandbox of the caller's quota: RESOURCE_EXHAUSTED. On success *out is its tenant, held: sandbox_take() or
+// sandbox_release() must follow.
+int sandbox_reserve(struct sandboxes *all, const char *tenant, struct tenant **out, struct err *e);
+void sandbox_release(struct tenant *t);
+
+// ALREADY_EXISTS if another sandbox of the caller has this name. "" is always free.
+int sandbox_check_name(const struct sandboxes *all, const char *tenant, const char *name,
+                       struct err *e);
+
+// Gives a READY sandbox to an owner: RUNNING. Takes spec->labels and the reservation.
+void sandbox_take(struct sandbox *s, struct tenant *t, struct sandbox_spec *spec);
+
+// A caller got the sandbox and may start nothing in it: if it starts nothing for a second, the guest removes the cgroup
+// that it made ahead for the first job. Sandboxes in the pool keep it.
+void sandbox_rest_soon(struct sandbox *s);
+
+// Finds a sandbox of the caller by id or name. Otherwise NULL and NOT_FOUND, with the same text for other callers'
+// sandboxes.
+struct sandbox *sandbox_find(struct sandboxes *all, const char *tenant, const char *id,
+                             struct err *e);
+
+// Sets the time to live, from now on.
+void sandbox_set_ttl(struct sandbox *s, uint64_t ttl_ms);
+
+// Copies the labels of a spec, with room for `more`.
+int sandbox_copy_labels(struct sandbox_spec *spec, size_t more, struct err *e);
+
+// Makes the labels of such a copy the sandbox's.
+void sandbox_take_labels(struct sandbox *s, struct sandbox_spec *from);
+
+// Sets a label, or removes it (empty value). INVALID_ARGUMENT beyond LABELS_MAX.
+int sandbox_set_label(struct sandbox_spec *spec, const char *key, const char *value, struct err *e);
+
+// Applies other limits to a READY or RUNNING sandbox and calls the waiter. They become `spec.limits` when the spawner
+// confirms them. FAILED_PRECONDITION while it has not answered for others.
+int sandbox_limit(struct sandbox *s, const struct limits *limits, struct sandbox_waiter *w,
+                  struct err *e);
+
+// Reports its CPU time so far, and asks the spawner for another weight if that is due (share.h).
+void sandbox_share(struct sandbox *s, uint64_t cpu_ns, uint64_t now_ns);
+
+// `began`: tasks started since the last check. Stops the sandbox while it is above quotas.forks_per_second (fork_rate.h).
+void sandbox_forked(struct sandbox *s, uint64_t began, uint64_t now_ns);
+
+// Starts to pause or resume, and calls the waiter. FAILED_PRECONDITION: wrong state.
+int sandbox_pause(struct sandbox *s, struct sandbox_waiter *w, struct err *e);
+int sandbox_resume(struct sandbox *s, struct sandbox_waiter *w, struct err *e);
+
+// Starts to destroy it. Jobs end with `why` (code CANCELLED: cancelled; others: failed). w may be NULL. Does nothing if
+// it is already being destroyed. s may be freed when this returns.
+void sandbox_destroy(struct sandbox *s, const struct err *why, struct sandbox_waiter *w);
+
+// Kills a job's processes through the spawner.
+void sandbox_kill_job(struct sandbox *s, uint32_t job);
+
+// False while the spawner has not answered a kill: then the guest is not to blame if the job still runs.
+bool sandbox_kills_done(const struct sandbox *s);
+
+void sandbox_unwait(struct sandbox_waiter *w);
+
+// Puts a policy in force. 1: it is; 0: w is called when it is, or with the failure (then the old policy stays). Negative:
+// refused, and nothing has changed.
+int sandbox_network(struct sandbox *s, struct network *n, struct sandbox_waiter *w, struct err *e);
+
+// For struct sandbox_networks: w waits for the network; calls all that wait (s may be freed when it returns); the policy in
+// force is another one, or (not `other`) was put in force again.
+void sandbox_network_wait(struct sandbox *s, struct sandbox_waiter *w);
+void sandbox_network_done(struct sandbox *s, const struct err *e);
+void sandbox_network_changed(struct sandbox *s, bool other);
+
+// A sandbox that is DELETING is freed when nobody holds it any more and nothing is left of it. Each request about it holds
+// it until the callback with the answer returns, so it outlives all that its own callbacks begin. s may be gone after the
+// second.
+void sandbox_hold(struct sandbox *s);
+void sandbox_let_go(struct sandbox *s);
+
+// Frees the members of a spec.
+void sandbox_spec_clear(struct sandbox_spec *spec);
+
+// FAILED_PRECONDITION unless it accepts jobs now.
+int sandbox_check_running(const struct sandbox *s, struct err *e);
+
+// Number of sandboxes: in total (including ready ones and those being removed), and of a tenant; and the list of all
+// that have an owner, oldest first.
+uint32_t sandboxes_count(const struct sandboxes *all);
+uint32_t sandboxes_count_of(const struct sandboxes *all, const char *tenant);
+struct list *sandboxes_owned(struct sandboxes *all);
+
+// True while a sandbox of this template exists, including ready ones and those that are being deleted.
+bool sandboxes_have(const struct sandboxes *all, const struct template *t);
+
+struct server *sandboxes_server(const struct sandboxes *all);
+const struct sandbox_settings *sandboxes_settings(const struct sandboxes *all);
+// Where layers above register at start.
+struct observers *sandboxes_observers(struct sandboxes *all);
+void sandboxes_set_jobs(struct sandboxes *all, const struct sandbox_jobs *jobs);
+void sandboxes_set_networks(struct sandboxes *all, const struct sandbox_networks *networks);
+
+// The spawner does not respond: waiters for a pause, a resume or a deletion fail. The operation continues when the
+// spawner does.
+void sandboxes_spawner_hangs(struct sandboxes *all);
+
+// Destroys all; calls `done` when none is left.
+void sandboxes_destroy_all(struct sandboxes *all, void (*done)(void *cookie), void *cookie);

@@ -1,0 +1,460 @@
+// SPDX-License-Identifier: Apache-2.0
+// See spawn.h; how the process starts and ends is in spawn_process.c. Requests without an answer sit in a table of slots;
+// the sequence number on the wire is a slot's index and the number of times it was used, so an answer finds its request
+// without a search and a stray one finds none.
+//
+//   request -> pending slot -> sendmsg, or the backlog while the socket is full
+//   poll: readable -> recvmsg (at most REPLIES_PER_TURN) -> pending slot -> callback
+//         writable -> the backlog
+//   end of file or anything odd -> every pending request is answered with UNAVAILABLE, then on_gone
+//
+// Each second it is asked whether it is there (PING), behind all that was asked before. Nothing heard for SILENT_TICKS
+// seconds while something is without an answer: it hangs. Seconds are counted, not compared with a clock, so that a broker
+// which stood still itself does not find a healthy spawner silent.
+#include "spawn.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "proto/fdpass.h"
+#include "server/base/log.h"
+#include "server/base/loop.h"
+#include "spawn_private.h"
+#include "spawn_process.h"
+
+enum { REPLIES_PER_TURN = 64, INDEX_BITS = 14, TICK_MS = 1000, SILENT_TICKS = 3 };
+_Static_assert(SPAWN_PENDING_MAX <= 1 << INDEX_BITS, "an index fits into its part of seq");
+
+// How long an answer may take, and what happens then, or as soon as the spawner hangs. One that is given up is answered
+// with a failure, and what it made is taken back when its answer comes after all. One that is not goes on: its state is
+// the spawner's alone to know.
+static const struct deadline {
+    uint32_t ticks;
+    bool give_up;
+    bool begins; // something new: refused while the spawner hangs
+} deadlines[] = {
+    [SPAWN_CREATE] = {60, true, true},    [SPAWN_LIMIT] = {30, true, true},
+    [SPAWN_FREEZE] = {30, false, true},   [SPAWN_KILL_JOB] = {30, false, false},
+    [SPAWN_DESTROY] = {60, false, false}, [SPAWN_NET_OPEN] = {30, true, true},
+    [SPAWN_NET_DIAL] = {30, true, true},  [SPAWN_WATCH] = {60, false, true},
+    [SPAWN_RELAY] = {60, false, true},    [SPAWN_PING] = {60, false, false},
+    [SPAWN_HOLD] = {30, false, false},    [SPAWN_READ] = {60, true, true},
+    [SPAWN_UNROOT] = {30, false, false},
+};
+
+struct pending {
+    spawn_done *done; // NULL: free
+    void *cookie;
+    struct spawn_request request; // kept until sent; op and seq until answered
+    uint32_t uses;
+    uint32_t ticks; // how old it is
+    uint32_t next;  // in the free list or in the backlog; SPAWN_PENDING_MAX ends it
+};
+
+struct spawn {
+    pid_t pid;
+    int fd;
+    bool gone;
+    bool attached;
+    uv_loop_t *loop;
+    uv_poll_t poll;
+    void (*on_gone)(void *);
+    void *cookie;
+    struct loop_timer *tick;
+    uint32_t open;         // requests without an answer
+    uint32_t silent_ticks; // since something was heard, or nothing was without an answer
+    uint32_t overdue;      // requests that go on beyond their deadline
+    bool pinged;           // without an answer
+    bool hangs;
+    void (*on_silent)(void *cookie, bool hangs);
+    void *silent_cookie;
+    uint32_t free_head;
+    uint32_t backlog_head;
+    uint32_t backlog_tail;
+    struct pending pending[SPAWN_PENDING_MAX];
+};
+
+// --- start and end ---
+
+int
+spawn_start(const char *binary, const struct spawn_config *config, struct spawn_features *features,
+            int bpf_fds[BPF_FDS], struct spawn **out, struct err *e)
+{
+    struct spawn *s = calloc(1, sizeof *s);
+    if (!s)
+        return err_sys(e, ENOMEM, "start the spawner");
+    struct spawn_process p;
+    if (spawn_process_start(binary, config, features, bpf_fds, &p, e) < 0) {
+        free(s);
+        return err_wrap(e, "start the spawner");
+    }
+    s->pid = p.pid;
+    s->fd = p.fd;
+    s->backlog_head = s->backlog_tail = SPAWN_PENDING_MAX;
+    for (uint32_t i = 0; i < SPAWN_PENDING_MAX; i++)
+        s->pending[i].next = i + 1;
+    *out = s;
+    return 0;
+}
+
+pid_t
+spawn_pid(const struct spawn *s)
+{
+    return s->pid;
+}
+
+static void
+on_closed(uv_handle_t *h)
+{
+    struct spawn *s = h->data;
+    (void)close(s->fd);
+    free(s);
+}
+
+bool
+spawn_close(struct spawn *s, uint32_t grace_ms)
+{
+    if (!s)
+        return true;
+    if (s->attached)
+        (void)uv_poll_stop(&s->poll);
+    loop_timer_stop(&s->tick);
+    (void)shutdown(s->fd, SHUT_RDWR); // to the spawner: end of file
+    bool clean = spawn_process_reap(s->pid, grace_ms);
+    if (s->attached) {
+        uv_close((uv_handle_t *)&s->poll, on_closed);
+    } else {
+        (void)close(s->fd);
+        free(s);
+    }
+    return clean;
+}
+
+// --- requests ---
+
+static void watch(struct spawn *s);
+
+// Takes it out of the table; the callback may make new requests.
+static void
+finish(struct spawn *s, uint32_t index, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
+{
+    struct pending *p = &s->pending[index];
+    spawn_done *done = p->done;
+    void *cookie = p->cookie;
+    s->open--;
+    p->done = NULL;
+    p->uses++;
+    p->next = s->free_head;
+    s->free_head = index;
+    done(cookie, reply, fds);
+}
+
+// The spawner has ended, or talks nonsense: nothing it says is believed any more.
+static void
+gone(struct spawn *s)
+{
+    if (s->gone)
+        return;
+    s->gone = true;
+    (void)uv_poll_stop(&s->poll);
+    loop_timer_stop(&s->tick);
+    (void)shutdown(s->fd, SHUT_RDWR);
+    s->backlog_head = s->backlog_tail = SPAWN_PENDING_MAX;
+    for (uint32_t i = 0; i < SPAWN_PENDING_MAX; i++) {
+        const struct pending *p = &s->pending[i];
+        if (!p->done)
+            continue;
+        struct spawn_reply r = {
+            .op = p->request.op, .slot = p->request.slot, .generation = p->request.generation};
+        int fds[SPAWN_FDS_MAX] = {-1, -1, -1, -1, -1, -1, -1, -1};
+        (void)err_set(&r.err, ERR_UNAVAILABLE, "the spawner has ended");
+        err_detail(&r.err, "SPAWNER_GONE", NULL, "restart the broker");
+        finish(s, i, &r, fds);
+    }
+    s->on_gone(s->cookie);
+}
+
+// False while the socket is full. A socket that is broken takes everything: the poll tells.
+static bool
+send_request(const struct spawn *s, const struct spawn_request *q)
+{
+    return send(s->fd, q, sizeof *q, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0 ||
+           (errno != EAGAIN && errno != ENOBUFS);
+}
+
+static void
+send_backlog(struct spawn *s)
+{
+    while (s->backlog_head != SPAWN_PENDING_MAX) {
+        struct pending *p = &s->pending[s->backlog_head];
+        if (!send_request(s, &p->request))
+            return;
+        s->backlog_head = p->next;
+    }
+    s->backlog_tail = SPAWN_PENDING_MAX;
+    watch(s);
+}
+
+int
+spawn_ask(struct spawn *s, const struct spawn_request *q, spawn_done *done, void *cookie,
+          struct err *e)
+{
+    assert(s->attached && done);
+    if (s->gone)
+        return err_set(e, ERR_UNAVAILABLE, "the spawner has ended");
+    if (s->hangs && deadlines[q->op].begins)
+        return spawn_say_hangs(e);
+    uint32_t index = s->free_head;
+    if (index == SPAWN_PENDING_MAX) {
+        (void)err_set(e, ERR_RESOURCE_EXHAUSTED, "%d requests already wait for the spawner",
+                      SPAWN_PENDING_MAX);
+        err_detail(e, "SPAWNER_BUSY", NULL, "try again");
+        return err_errno(e);
+    }
+    struct pending *p = &s->pending[index];
+    s->free_head = p->next;
+    p->done = done;
+    p->cookie = cookie;
+    p->ticks = 0;
+    p->request = *q;
+    s->open++;
+    p->request.seq = p->uses << INDEX_BITS | index;
+    if (s->backlog_head == SPAWN_PENDING_MAX && send_request(s, &p->request))
+        return 0;
+    p->next = SPAWN_PENDING_MAX;
+    if (s->backlog_head == SPAWN_PENDING_MAX)
+        s->backlog_head = index;
+    else
+        s->pending[s->backlog_tail].next = index;
+    s->backlog_tail = index;
+    watch(s);
+    return 0;
+}
+
+// --- silence ---
+
+int
+spawn_say_hangs(struct err *e)
+{
+    int r = err_set(e, ERR_UNAVAILABLE,
+                    "the spawner, which creates and changes sandboxes, does not respond");
+    err_detail(e, "SPAWNER_SILENT", NULL,
+               "try again later; the broker's log and its health report when it responds again");
+    return r;
+}
+
+bool
+spawn_answers(const struct spawn *s)
+{
+    return s == NULL || (!s->gone && !s->hangs);
+}
+
+void
+spawn_on_silent(struct spawn *s, void (*on_silent)(void *cookie, bool hangs), void *cookie)
+{
+    s->on_silent = on_silent;
+    s->silent_cookie = cookie;
+}
+
+// An answer to a request that was given up: whatever it made is taken back.
+static void
+on_late(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
+{
+    struct spawn *s = cookie;
+    struct err e;
+    spawn_close_fds(fds);
+    if (s->gone || reply->op != SPAWN_CREATE || reply->ok == 0)
+        return;
+    if (spawn_destroy(s, reply->slot, reply->generation, on_late, s, &e) < 0)
+        log_err(LOG_ERROR, "late-sandbox", &e); // stays until the end of the broker
+}
+
+// Answers it with a failure; its place in the table stays taken until the spawner has answered.
+static void
+give_up(struct spawn *s, struct pending *p)
+{
+    struct spawn_reply r = {
+        .op = p->request.op, .slot = p->request.slot, .generation = p->request.generation};
+    int fds[SPAWN_FDS_MAX] = {-1, -1, -1, -1, -1, -1, -1, -1};
+    spawn_done *done = p->done;
+    void *cookie = p->cookie;
+    p->done = on_late;
+    p->cookie = s;
+    (void)spawn_say_hangs(&r.err);
+    if (!s->hangs)
+        (void)err_set(&r.err, ERR_DEADLINE_EXCEEDED, "the spawner did not respond within %u s",
+                      p->ticks);
+    done(cookie, &r, fds);
+}
+
+static void
+say(struct spawn *s, bool hangs)
+{
+    if (s->hangs == hangs)
+        return;
+    s->hangs = hangs;
+    if (s->on_silent != NULL)
+        s->on_silent(s->silent_cookie, hangs);
+}
+
+// p is about to be finished.
+static void
+heard(struct spawn *s, const struct pending *p)
+{
+    const struct deadline *d = &deadlines[p->request.op];
+    s->overdue -= !d->give_up && p->ticks >= d->ticks;
+    s->silent_ticks = 0;
+    if (s->overdue == 0)
+        say(s, false);
+}
+
+// All that is without an answer gets a second older; those whose time is up are given up, or known as overdue.
+static void
+grow_older(struct spawn *s)
+{
+    for (uint32_t i = 0, left = s->open; i < SPAWN_PENDING_MAX && left > 0; i++) {
+        struct pending *p = &s->pending[i];
+        const struct deadline *d = &deadlines[p->request.op];
+        if (!p->done)
+            continue;
+        left--;
+        p->ticks++;
+        if (!d->give_up)
+            s->overdue += p->ticks == d->ticks;
+        else if (p->done != on_late && (p->ticks >= d->ticks || s->hangs))
+            give_up(s, p);
+    }
+}
+
+static void
+// NOLINTNEXTLINE(readability-non-const-parameter): the type of spawn_done
+on_pong(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
+{
+    struct spawn *s = cookie;
+    (void)reply;
+    (void)fds;
+    s->pinged = false;
+}
+
+static void
+on_tick(void *cookie)
+{
+    static const struct spawn_request ping = {.op = SPAWN_PING};
+    struct spawn *s = cookie;
+    struct err e; // a table that is full has something to be answered
+    s->silent_ticks = s->open > 0 ? s->silent_ticks + 1 : 0;
+    if (s->silent_ticks >= SILENT_TICKS || s->overdue > 0)
+        say(s, true);
+    grow_older(s);
+    if (!s->pinged)
+        s->pinged = spawn_ask(s, &ping, on_pong, s, &e) == 0;
+    (void)loop_timer_start(s->loop, &s->tick, TICK_MS, on_tick, s);
+}
+
+// --- replies ---
+
+void
+spawn_close_fds(int fds[SPAWN_FDS_MAX])
+{
+    fdpass_close(fds, SPAWN_FDS_MAX);
+}
+
+// Sorts the descriptors of a message by the bits of the reply. False when they do not match; all are closed then.
+static bool
+sort_fds(const struct fdpass *m, const struct spawn_reply *r, int fds[SPAWN_FDS_MAX])
+{
+    size_t used = 0;
+    if ((size_t)__builtin_popcount(r->fds) != m->fds_n || r->fds >= 1u << SPAWN_FDS_MAX) {
+        fdpass_close(m->fds, m->fds_n);
+        return false;
+    }
+    for (unsigned i = 0; i < SPAWN_FDS_MAX; i++)
+        fds[i] = r->fds & 1u << i ? m->fds[used++] : -1;
+    return true;
+}
+
+// One reply. 1: handled; 0: none there; -1: the end.
+static int
+read_reply(struct spawn *s)
+{
+    struct spawn_reply r;
+    int got[SPAWN_FDS_MAX];
+    int fds[SPAWN_FDS_MAX];
+    struct fdpass m = {&r, sizeof r, got, SPAWN_FDS_MAX};
+    int rc = fdpass_receive(s->fd, &m, MSG_DONTWAIT);
+    if (rc == -EAGAIN)
+        return 0;
+    // Our own table of descriptors is full: the reply has none, which who asked for it finds missing.
+    bool none = rc == -EMFILE;
+    for (unsigned i = 0; i < SPAWN_FDS_MAX; i++)
+        fds[i] = -1;
+    if (m.n != sizeof r || (rc <= 0 && !none)) {
+        fdpass_close(got, SPAWN_FDS_MAX);
+        return -1;
+    }
+    if (!none && !sort_fds(&m, &r, fds))
+        return -1;
+    uint32_t index = r.seq & ((1u << INDEX_BITS) - 1);
+    const struct pending *p = index < SPAWN_PENDING_MAX ? &s->pending[index] : NULL;
+    if (!p || !p->done || p->request.seq != r.seq || p->request.op != r.op) {
+        spawn_close_fds(fds);
+        return -1;
+    }
+    err_sanitize(&r.err);
+    heard(s, p);
+    finish(s, index, &r, fds);
+    return 1;
+}
+
+static void
+on_poll(uv_poll_t *h, int status, int events)
+{
+    struct spawn *s = h->data;
+    if (status < 0) {
+        gone(s);
+        return;
+    }
+    if (events & UV_WRITABLE)
+        send_backlog(s);
+    if (!(events & (UV_READABLE | UV_DISCONNECT)))
+        return;
+    for (int i = 0; i < REPLIES_PER_TURN; i++) {
+        // A callback may have closed us.
+        if (uv_is_closing((const uv_handle_t *)h))
+            return;
+        int r = read_reply(s);
+        if (r < 0)
+            gone(s);
+        if (r <= 0)
+            return;
+    }
+}
+
+static void
+watch(struct spawn *s)
+{
+    int events = UV_READABLE | (s->backlog_head != SPAWN_PENDING_MAX ? UV_WRITABLE : 0);
+    (void)uv_poll_start(&s->poll, events, on_poll);
+}
+
+int
+spawn_attach(struct spawn *s, uv_loop_t *loop, void (*on_gone)(void *cookie), void *cookie,
+             struct err *e)
+{
+    int r = uv_poll_init(loop, &s->poll, s->fd);
+    if (r < 0)
+        return err_sys(e, -r, "watch the spawner's socket");
+    s->poll.data = s;
+    s->loop = loop;
+    s->on_gone = on_gone;
+    s->cookie = cookie;
+    s->attached = true;
+    watch(s);
+    if (loop_timer_start(loop, &s->tick, TICK_MS, on_tick, s) < 0)
+        return err_sys(e, ENOMEM, "watch the spawner");
+    return 0;
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// The broker's end of the spawner's socket: requests go out, callbacks come back on the loop thread.
+//
+//   spawn_start()    as root, single-threaded: forks, executes stockade-spawner, waits for its features
+//   (privileges are dropped, threads may start)
+//   spawn_attach()   from now on the loop reads replies
+//   spawn_create() ... spawn_destroy()
+//   spawn_close()    end of file is the spawner's order to kill every sandbox, remove all that it made, and leave
+//
+// A request function that returns 0 calls `done` exactly once, later, never from inside the request function. One that
+// fails does not call it: UNAVAILABLE when the spawner is gone or hangs, RESOURCE_EXHAUSTED beyond SPAWN_PENDING_MAX
+// requests without an answer. Nothing here blocks but spawn_start and spawn_close.
+//
+// A spawner hangs when nothing has been heard of it for three seconds though it was asked, or when it owes an answer for
+// far too long (spawn.c has the table). Then CREATE, LIMIT, NET_OPEN, NET_DIAL and READ that wait are answered with UNAVAILABLE,
+// and what they still make is taken back when it comes; no new ones are accepted. What must happen some time (DESTROY,
+// KILL_JOB, UNROOT) or has a state of its own (FREEZE, WATCH, RELAY) goes on and is answered when the spawner continues.
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <uv.h>
+
+#include "proto/err.h"
+#include "server/spawner/ops.h"
+
+enum {
+    SPAWN_PENDING_MAX = 3 * (SPAWN_SLOTS_MAX + 1), // requests without an answer
+};
+
+struct spawn;
+
+// The answer to one request. `reply` is borrowed and has been checked (err_sanitize); reply->ok 0: see reply->err. fds:
+// by enum spawn_fd, -1: missing; *owned* by the callback. Only a successful CREATE, NET_OPEN, NET_DIAL, RELAY or READ
+// has any.
+typedef void spawn_done(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX]);
+
+// Closes the descriptors and sets them to -1.
+void spawn_close_fds(int fds[SPAWN_FDS_MAX]);
+
+// Starts the spawner and gives it its configuration. Must be called as root, before threads exist and before the
+// process drops its privileges: the spawner keeps them. On success *features (12 KB) is what it found, bpf_fds are the
+// descriptors that came with it, *owned*, -1 where absent, and *out is *owned*: spawn_close(). On failure nothing is
+// left: FAILED_PRECONDITION when another broker has the same cgroup.
+int spawn_start(const char *binary, const struct spawn_config *config,
+                struct spawn_features *features, int bpf_fds[BPF_FDS], struct spawn **out,
+                struct err *e);
+
+// Pid of the spawner.
+pid_t spawn_pid(const struct spawn *s);
+
+// Reads replies on this loop from now on. Calls on_gone once when the spawner has ended or broken the protocol, after
+// the callbacks of all open requests (UNAVAILABLE). All sandboxes are dead or dying by then.
+int spawn_attach(struct spawn *s, uv_loop_t *loop, void (*on_gone)(void *cookie), void *cookie,
+                 struct err *e);
+
+// on_silent: called when the spawner stops responding, and when it responds again.
+void spawn_on_silent(struct spawn *s, void (*on_silent)(void *cookie, bool hangs), void *cookie);
+
+// False while it does not respond, and after it ended. NULL (tests without one): true.
+bool spawn_answers(const struct spawn *s);
+
+// The error of calls that need it then: UNAVAILABLE.
+int spawn_say_hangs(struct err *e);
+
+// Creates a sandbox of a root. reply: slot, generation, uid; fds: those of enum spawn_fd, or none at all if no descriptor
+// was left for them. Its guest sends Ready on SPAWN_FD_GUEST. RESOURCE_EXHAUSTED: no slot is free; NOT_FOUND: no such
+// root.
+int spawn_create(struct spawn *s, const uint8_t id[16], uint32_t root,
+                 const struct spawn_limits *limits, spawn_done *done, void *cookie, struct err *e);
+
+// Sets the limits of a live sandbox. The reply reports a limit that the kernel refuses (less memory than is in use).
+int spawn_limit(struct spawn *s, uint32_t slot, uint32_t generation,
+                const struct spawn_limits *limits, spawn_done *done, void *cookie, struct err *e);
+
+// Freezes or thaws a sandbox; answered when it is done.
+int spawn_freeze(struct spawn *s, uint32_t slot, uint32_t generation, bool frozen, spawn_done *done,
+                 void *cookie, struct err *e);
+
+// Freezes a sandbox for a moment, or lets it continue: answered before it is done. No effect on a paused sandbox.
+int spawn_hold(struct spawn *s, uint32_t slot, uint32_t generation, bool held, spawn_done *done,
+               void *cookie, struct err *e);
+
+// Kills all processes of job-N. Does nothing if it does not exist.
+int spawn_kill_job(struct spawn *s, uint32_t slot, uint32_t generation, uint32_t job,
+                   spawn_done *done, void *cookie, struct err *e);
+
+// Kills a sandbox and removes all of it; answered when nothing is left. Call it exactly once per successful CREATE,
+// also if its guest has ended.
+int spawn_destroy(struct spawn *s, uint32_t slot, uint32_t generation, spawn_done *done,
+                  void *cookie, struct err *e);
+
+// Makes the relay's listeners inside a sandbox's network namespace. fds: by enum spawn_net_fd; those of IPv6 are -1 if
+// the kernel has no IPv6. FAILED_PRECONDITION: those of an earlier call are open.
+int spawn_net_open(struct spawn *s, uint32_t slot, uint32_t generation, spawn_done *done,
+                   void *cookie, struct err *e);
+
+// Connects to a port of a sandbox's loopback, first 127.0.0.1, then ::1. fds[0]: non-blocking, connected or still
+// connecting. FAILED_PRECONDITION: nothing listens.
+int spawn_net_dial(struct spawn *s, uint32_t slot, uint32_t generation, uint16_t port,
+                   spawn_done *done, void *cookie, struct err *e);
+
+// Attaches or detaches the syscall tracepoint; answered when it is done. FAILED_PRECONDITION without BPF_HAS_SYSCALLS,
+// UNAVAILABLE during an earlier call.
+int spawn_watch(struct spawn *s, bool attached, spawn_done *done, void *cookie, struct err *e);
+
+// Starts a new relay after the earlier one has ended. fds[0]: its socket, as BPF_FD_RELAY. FAILED_PRECONDITION: it
+// still runs, or this host has none.
+int spawn_relay(struct spawn *s, spawn_done *done, void *cookie, struct err *e);
+
+// Starts the reader of the configuration (reader/read.h) after the earlier one has ended. fds[0]: our end of its socket.
+int spawn_read(struct spawn *s, spawn_done *done, void *cookie, struct err *e);
+
+// Gives up a root: no more sandboxes are created from it, and the spawner removes it with the last one.
+int spawn_unroot(struct spawn *s, uint32_t root, spawn_done *done, void *cookie, struct err *e);
+
+// Ends the spawner: requests without an answer get no callback, the loop handle is closed (run the loop once more
+// before uv_loop_close), and the spawner has grace_ms to clean up and exit. True: it did, and found no problem. Accepts
+// NULL.
+bool spawn_close(struct spawn *s, uint32_t grace_ms);

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// See spawn.h: one function per operation, which fills a request of ops.h in. How it travels is in spawn.c.
+#include "spawn.h"
+
+#include <string.h>
+
+#include "spawn_private.h"
+
+int
+spawn_create(struct spawn *s, const uint8_t id[16], uint32_t root,
+             const struct spawn_limits *limits, spawn_done *done, void *cookie, struct err *e)
+{
+    struct spawn_request q = {.op = SPAWN_CREATE, .arg = root, .limits = *limits};
+    memcpy(q.id, id, sizeof q.id);
+    return spawn_ask(s, &q, done, cookie, e);
+}
+
+int
+spawn_limit(struct spawn *s, uint32_t slot, uint32_t generation, const struct spawn_limits *limits,
+            spawn_done *done, void *cookie, struct err *e)
+{
+    const struct spawn_request q = {
+        .op = SPAWN_LIMIT, .slot = slot, .generation = generation, .limits = *limits};
+    return spawn_ask(s, &q, done, cookie, e);
+}
+
+int
+spawn_freeze(struct spawn *s, uint32_t slot, uint32_t generation, bool frozen, spawn_done *done,
+             void *cookie, struct err *e)
+{
+    const struct spawn_request q = {
+        .op = SPAWN_FREEZE, .slot = slot, .generation = generation, .arg = frozen};
+    return spawn_ask(s, &q, done, cookie, e);
+}
+
+int
+spawn_hold(struct spawn *s, uint32_t slot, uint32_t generation, bool held, spawn_done *done,
+           void *cookie, struct err *e)
+{
+    const struct spawn_request q = {
+        .op = SPAWN_HOLD, .slot = slot, .generation = generation, .arg = held};
+    return spawn_ask(s, &q, done, cookie, e);
+}
+
+int
+spawn_kill_job(struct spawn *s, uint32_t slot, uint32_t generation, uint32_t job, spawn_done *done,
+               void *cookie, struct err *e)
+{
+    const struct spawn_request q = {
+        .op = SPAWN_KILL_JOB, .slot = slot, .generation = generation, .arg = job};
+    return spawn_ask(s, &q, done, cookie, e);
+}
+
+int
+spawn_destroy(struct spawn *s, uint32_t slot, uint32_t generation, spawn_done *done, void *cookie,
+              struct err *e)
+{
+    const struct spawn_request q = {.op = SPAWN_DESTROY, .slot = slot, .generation = generation};
+    return spawn_ask(s, &q, done, cookie, e);
+}
+
+int
+spawn_net_open(struct spawn *s, uint32_t slot, uint32_t generation, spawn_done *done, void *cookie,
+               struct err *e)
+{
+    const struct spawn_request q = {.op = SPAWN_NET_OPEN, .slot = slot, .generation = generation};
+    return spawn_ask(s, &q, done, cookie, e);
+}
+
+int
+spawn_net_dial(struct spawn *s, uint32_t slot, uint32_t generation, uint16_t port, spawn_done *done,
+               void *cookie, struct err *e)
+{
+    const struct spawn_request q = {
+        .op = SPAWN_NET_DIAL, .slot = slot, .generation = generation, .arg = port};
+    return spawn_ask(s, &q, done, cookie, e);
+}
+
+int
+spawn_watch(struct spawn *s, bool attached, spawn_done *done, void *cookie, struct err *e)
+{
+    const struct spawn_request q = {.op = SPAWN_WATCH, .arg = attached};
+    return spawn_ask(s, &q, done, cookie, e);
+}
+
+int
+spawn_relay(struct spawn *s, spawn_done *done, void *cookie, struct err *e)
+{
+    const struct spawn_request q = {.op = SPAWN_RELAY};
+    return spawn_ask(s, &q, done, cookie, e);
+}
+
+int
+spawn_read(struct spawn *s, spawn_done *done, void *cookie, struct err *e)
+{
+    const struct spawn_request q = {.op = SPAWN_READ};
+    return spawn_ask(s, &q, done, cookie, e);
+}
+
+int
+spawn_unroot(struct spawn *s, uint32_t root, spawn_done *done, void *cookie, struct err *e)
+{
+    const struct spawn_request q = {.op = SPAWN_UNROOT, .arg = root};
+    return spawn_ask(s, &q, done, cookie, e);
+}

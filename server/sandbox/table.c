@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: Apache-2.0
+// What callers ask about sandboxes: which are theirs, what they are called, how many there may be. See sandbox.h.
+#include "private.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <uv.h>
+
+#include "server/policy/network.h"
+#include "server/base/server.h"
+#include "spawn.h"
+
+// ---- without a network
+
+static int
+born_without(struct sandbox *s, struct err *e)
+{
+    (void)s;
+    (void)e;
+    return 0;
+}
+
+static int
+limit_without(struct sandbox *s, const struct limits *limits, struct err *e)
+{
+    (void)s;
+    (void)limits;
+    (void)e;
+    return 0;
+}
+
+static int
+change_without(struct sandbox *s, struct network *n, struct sandbox_waiter *w, struct err *e)
+{
+    (void)n;
+    (void)w;
+    return err_set(e, ERR_FAILED_PRECONDITION, "sandbox %s: this broker has no networks", s->id.id);
+}
+
+static bool
+close_without(struct sandbox *s, void (*done)(void *cookie), void *cookie)
+{
+    (void)s;
+    (void)done;
+    (void)cookie;
+    return false;
+}
+
+static void
+forget_without(struct sandbox *s)
+{
+    (void)s;
+}
+
+static const struct sandbox_networks no_networks = {
+    .born = born_without,
+    .limit = limit_without,
+    .change = change_without,
+    .close = close_without,
+    .forget = forget_without,
+};
+
+void
+sandboxes_set_networks(struct sandboxes *all, const struct sandbox_networks *networks)
+{
+    all->networks = networks;
+}
+
+void
+sandboxes_set_jobs(struct sandboxes *all, const struct sandbox_jobs *jobs)
+{
+    all->jobs = jobs;
+}
+
+// ---- the table
+
+struct sandboxes *
+sandboxes_new(struct server *srv, const struct sandbox_settings *settings)
+{
+    struct sandboxes *all = calloc(1, sizeof *all);
+    if (all == NULL)
+        return NULL;
+    all->srv = srv;
+    all->settings = settings;
+    all->networks = &no_networks;
+    list_init(&all->owned);
+    return all;
+}
+
+void
+sandboxes_free(struct sandboxes *all)
+{
+    if (all == NULL)
+        return;
+    assert(all->table.n == 0 && list_empty(&all->owned));
+    free(all);
+}
+
+void
+sandbox_table_remove(struct sandbox *s)
+{
+    list_remove(&s->node);
+    list_remove(&s->pool_node);
+    idtable_remove(&s->all->table, &s->id);
+}
+
+void
+sandbox_table_settle(struct sandboxes *all)
+{
+    if (all->table.n > 0 || all->none_left == NULL)
+        return;
+    void (*told)(void *) = all->none_left;
+    all->none_left = NULL;
+    told(all->none_left_cookie);
+}
+
+int
+sandbox_reserve(struct sandboxes *all, const char *tenant, struct tenant **out, struct err *e)
+{
+    uint32_t most = all->settings->quotas.sandboxes_per_caller;
+    struct tenant *t = tenant_hold(all->srv->tenants, tenant);
+    if (t == NULL)
+        return err_sys(e, ENOMEM, "create a sandbox");
+    if (t->sandboxes >= most) {
+        int r = err_set(e, ERR_RESOURCE_EXHAUSTED,
+                        "%s already has %u sandboxes, the maximum for one caller", tenant, most);
+        err_detail(
+            e, "QUOTA_SANDBOXES", tenant,
+            "delete some, or raise quotas.sandboxes_per_caller in the broker's configuration");
+        tenant_drop(t);
+        return r;
+    }
+    t->sandboxes++;
+    *out = t;
+    return 0;
+}
+
+void
+sandbox_release(struct tenant *t)
+{
+    assert(t->sandboxes > 0);
+    t->sandboxes--;
+    tenant_drop(t);
+}
+
+static bool
+belongs_to(const struct sandbox *s, const char *tenant)
+{
+    return s->tenant != NULL && strcmp(s->tenant->name, tenant) == 0;
+}
+
+static struct sandbox *
+find_by_name(const struct sandboxes *all, const char *tenant, const char *name)
+{
+    for (struct list *it = all->owned.next; it != &all->owned; it = it->next) {
+        struct sandbox *s = list_entry(it, struct sandbox, node);
+        if (belongs_to(s, tenant) && s->state != SANDBOX_DELETING &&
+            strcmp(s->spec.name, name) == 0)
+            return s;
+    }
+    return NULL;
+}
+
+int
+sandbox_check_name(const struct sandboxes *all, const char *tenant, const char *name, struct err *e)
+{
+    if (name[0] == '\0' || find_by_name(all, tenant, name) == NULL)
+        return 0;
+    int r = err_set(e, ERR_ALREADY_EXISTS, "a sandbox with the name %s already exists", name);
+    err_detail(e, "NAME_TAKEN", name, "delete it first, or choose another name");
+    return r;
+}
+
+struct sandbox *
+sandbox_find(struct sandboxes *all, const char *tenant, const char *id, struct err *e)
+{
+    struct idnode *n = idtable_find(&all->table, id);
+    struct sandbox *s = n != NULL ? list_entry(n, struct sandbox, id) : NULL;
+    if (s == NULL || !belongs_to(s, tenant))
+        s = find_by_name(all, tenant, id);
+    if (s == NULL)
+        (void)err_set(e, ERR_NOT_FOUND, "there is no sandbox %s", id);
+    return s;
+}
+
+void
+sandbox_spec_clear(struct sandbox_spec *spec)
+{
+    free(spec->labels);
+    network_unref(spec->network);
+    spec->labels = NULL;
+    spec->labels_n = 0;
+    spec->network = NULL;
+}
+
+int
+sandbox_copy_labels(struct sandbox_spec *spec, size_t more, struct err *e)
+{
+    struct label *copy = calloc(spec->labels_n + more + 1, sizeof *copy);
+    if (copy == NULL)
+        return err_sys(e, ENOMEM, "set labels");
+    if (spec->labels_n > 0)
+        memcpy(copy, spec->labels, spec->labels_n * sizeof *copy);
+    spec->labels = copy;
+    return 0;
+}
+
+void
+sandbox_take_labels(struct sandbox *s, struct sandbox_spec *from)
+{
+    free(s->spec.labels);
+    s->spec.labels = from->labels;
+    s->spec.labels_n = from->labels_n;
+    from->labels = NULL;
+    from->labels_n = 0;
+}
+
+static struct label *
+find_label(struct sandbox_spec *spec, const char *key)
+{
+    for (uint32_t i = 0; i < spec->labels_n; i++)
+        if (strcmp(spec->labels[i].key, key) == 0)
+            return &spec->labels[i];
+    return NULL;
+}
+
+int
+sandbox_set_label(struct sandbox_spec *spec, const char *key, const char *value, struct err *e)
+{
+    struct label *l = find_label(spec, key);
+    if (value[0] == '\0') {
+        if (l != NULL)
+            *l = spec->labels[--spec->labels_n];
+        return 0;
+    }
+    if (l == NULL) {
+        if (spec->labels_n == LABELS_MAX)
+            return err_field(e, "metadata", "the sandbox would have more than %d labels",
+                             LABELS_MAX);
+        l = &spec->labels[spec->labels_n++];
+        (void)snprintf(l->key, sizeof l->key, "%s", key);
+    }
+    (void)snprintf(l->value, sizeof l->value, "%s", value);
+    return 0;
+}
+
+void
+sandbox_unwait(struct sandbox_waiter *w)
+{
+    list_remove(&w->node);
+}
+
+int
+sandbox_check_running(const struct sandbox *s, struct err *e)
+{
+    static const char *const words[SANDBOX_STATES_N] = {
+        [SANDBOX_CREATING] = "being created", [SANDBOX_READY] = "not assigned",
+        [SANDBOX_PAUSING] = "being paused",   [SANDBOX_PAUSED] = "paused",
+        [SANDBOX_RESUMING] = "being resumed", [SANDBOX_DELETING] = "being deleted",
+    };
+    if (s->state == SANDBOX_RUNNING)
+        return 0;
+    return err_set(e, ERR_FAILED_PRECONDITION, "sandbox %s is %s", s->id.id, words[s->state]);
+}
+
+uint32_t
+sandboxes_count(const struct sandboxes *all)
+{
+    return (uint32_t)all->table.n;
+}
+
+uint32_t
+sandboxes_count_of(const struct sandboxes *all, const char *tenant)
+{
+    const struct tenant *t = tenant_find(all->srv->tenants, tenant);
+    return t != NULL ? t->sandboxes : 0;
+}
+
+struct list *
+sandboxes_owned(struct sandboxes *all)
+{
+    return &all->owned;
+}
+
+bool
+sandboxes_have(const struct sandboxes *all, const struct template *t)
+{
+    for (size_t b = 0; b < ID_BUCKETS; b++)
+        for (struct idnode *n = all->table.bucket[b]; n != NULL; n = n->next)
+            if (list_entry(n, struct sandbox, id)->spec.template == t)
+                return true;
+    return false;
+}
+
+struct server *
+sandboxes_server(const struct sandboxes *all)
+{
+    return all->srv;
+}
+
+struct observers *
+sandboxes_observers(struct sandboxes *all)
+{
+    return &all->observers;
+}
+
+unsigned
+observers_add(struct observers *all, const struct observer *o)
+{
+    assert(all->n < OBSERVERS_MAX);
+    all->one[all->n] = *o;
+    return all->n++;
+}
+
+const struct sandbox_settings *
+sandboxes_settings(const struct sandboxes *all)
+{
+    return all->settings;
+}
+
+// Begins anew after each that had waiters: what a callback does may take any sandbox away.
+static void
+tell_hanging(struct sandboxes *all, size_t bucket, const struct err *e)
+{
+    struct idnode *n = all->table.bucket[bucket];
+    while (n != NULL) {
+        struct sandbox *s = list_entry(n, struct sandbox, id);
+        bool any = false;
+        for (struct list *it = s->waiters.next; it != &s->waiters && !any; it = it->next) {
+            enum sandbox_wait what = list_entry(it, struct sandbox_waiter, node)->what;
+            any = what == WAIT_STATE || what == WAIT_DELETE;
+        }
+        n = n->next;
+        if (!any)
+            continue;
+        s->pending++; // it stays for the second
+        sandbox_tell(s, WAIT_STATE, e);
+        s->pending--;
+        sandbox_tell(s, WAIT_DELETE, e);
+        n = all->table.bucket[bucket];
+    }
+}
+
+void
+sandboxes_spawner_hangs(struct sandboxes *all)
+{
+    struct err e;
+    (void)spawn_say_hangs(&e);
+    for (size_t b = 0; b < ID_BUCKETS; b++)
+        tell_hanging(all, b, &e);
+}
+
+// NULL: none in this bucket that is not being deleted.
+static struct sandbox *
+first_living(const struct sandboxes *all, size_t bucket)
+{
+    struct idnode *n = all->table.bucket[bucket];
+    while (n != NULL && list_entry(n, struct sandbox, id)->state == SANDBOX_DELETING)
+        n = n->next;
+    return n != NULL ? list_entry(n, struct sandbox, id) : NULL;
+}
+
+void
+sandboxes_destroy_all(struct sandboxes *all, void (*done)(void *cookie), void *cookie)
+{
+    struct err why;
+    struct sandbox *s = NULL;
+    (void)err_set(&why, ERR_CANCELLED, "the broker is stopping");
+    all->none_left = done;
+    all->none_left_cookie = cookie;
+    for (size_t b = 0; b < ID_BUCKETS; b++)
+        while ((s = first_living(all, b)) != NULL)
+            sandbox_destroy(s, &why, NULL);
+    sandbox_table_settle(all);
+}

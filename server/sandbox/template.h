@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// Templates of sandboxes, and the settings of this layer. config/ fills both from its file, and fills them again in
+// place at a reload: addresses are valid for the whole run of the broker, values for one turn of the loop.
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "limits.h"
+#include "server/policy/network.h"
+#include "server/spawner/ops.h"
+
+enum {
+    TEMPLATES_OF_FILE = 16,
+    TEMPLATES_MAX = 2 * TEMPLATES_OF_FILE, // removed ones that are in use included
+    TEMPLATE_PATHS_MAX = 8,
+    TEMPLATE_ENV_MAX = 64,
+};
+
+struct template_env {
+    char name[256];
+    char value[4096];
+};
+
+struct template
+{
+    uint32_t number; // its index in sandbox_settings.template, which other layers use too
+    char name[64];
+    char hostname[64];
+    char paths[TEMPLATE_PATHS_MAX][SPAWN_PATH_MAX];
+    uint32_t paths_n;
+    char workdir[1024];
+    struct template_env *env; // owned by config
+    uint32_t env_n;
+    struct limits limits;        // limits of a request that sets none
+    struct limits limits_max;    // highest limits that a request may set
+    struct network *network;     // policy of a request that sets none; owned by config, never NULL
+    struct network *network_max; // likewise
+    uint32_t pool;               // number of ready sandboxes
+    bool count_syscalls;         // of every job, for its record
+    char disabled[256];          // why it cannot be used; "": it can
+    // While the broker runs (config/change.h). A sandbox keeps its template, so a place in the table is another template's
+    // only when no sandbox has this one.
+    bool removed;     // by a reload, and maybe still in use
+    bool has_root;    // sandboxes can be made
+    uint32_t root;    // the spawner's number of it
+    uint64_t folders; // which its paths led to when the root was made
+};
+
+struct sandbox_quotas {
+    uint32_t sandboxes;            // in total, including ready ones
+    uint32_t sandboxes_per_caller; // of one tenant
+    uint32_t jobs_per_sandbox;     // running jobs
+    uint32_t jobs_per_caller;
+    uint32_t kept_per_caller;  // ended processes that clients can still attach to
+    uint32_t forks_per_second; // processes and threads of one sandbox; 0: no limit
+    uint32_t queue;            // requests that wait for a sandbox
+};
+
+struct sandbox_settings {
+    struct template template[TEMPLATES_MAX];
+    uint32_t templates_n;
+    struct sandbox_quotas quotas;
+    uint64_t keep_finished_ms;
+};

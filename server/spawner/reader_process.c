@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+// See reader_process.h. One at a time. It reads the file that the configuration of the start named, so a broker that was
+// taken over can have that one read again and choose no other; and roots come from the reader, not from the broker, so
+// neither can it choose a folder. What the reader says is checked all the same, and refused, not fatal.
+//
+//   READ -> socket pairs, clone3 -> the host's mounts and clocks -> descriptors, alarm -> exec; a failure is its report
+//   ROOT -> tree_root.c -> the number, or why not
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/sched.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "proto/auto.h"
+#include "proto/fdpass.h"
+#include "server/reader/read.h"
+#include "io.h"
+#include "reader_process.h"
+
+_Static_assert((int)READ_SPAWNER_FD + 1 < (int)FD_CHILD_MAX, "places are kept free");
+
+static __attribute__((noreturn)) void
+exec_reader(const struct spawner *s, int broker_fd, int spawner_fd)
+{
+    static char name[] = "stockade-reader";
+    char *const argv[] = {name, (char *)(uintptr_t)s->config->config_file,
+                          (char *)(uintptr_t)s->config->state_dir, NULL};
+    char *const envp[] = {NULL};
+    static struct read_report failed;
+    sigset_t none;
+    (void)sigemptyset(&none);
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+    (void)sigprocmask(SIG_SETMASK, &none, NULL);
+    (void)alarm(READ_SECONDS);
+    // The sockets first: what fails afterwards is told through one.
+    if (dup2(broker_fd, READ_BROKER_FD) < 0)
+        _exit(70);
+    if (dup2(spawner_fd, READ_SPAWNER_FD) >= 0 && dup2(s->null_fd, STDIN_FILENO) >= 0 &&
+        dup2(s->null_fd, STDOUT_FILENO) >= 0 &&
+        (s->time_home_fd < 0 || setns(s->time_home_fd, CLONE_NEWTIME) == 0) &&
+        setns(s->mount_home_fd, CLONE_NEWNS) == 0 &&
+        syscall(SYS_close_range, READ_SPAWNER_FD + 1, ~0u, 0) == 0)
+        (void)execve(s->config->reader_path, argv, envp);
+    (void)err_sys(&failed.err, errno, "start %s", s->config->reader_path);
+    (void)send(READ_BROKER_FD, &failed, sizeof failed, MSG_NOSIGNAL);
+    _exit(70);
+}
+
+// Watches it, or ends it.
+static int
+watch(struct spawner *s, pid_t pid, int asks_fd, struct err *e)
+{
+    int pid_fd = (int)syscall(SYS_pidfd_open, pid, 0);
+    if (pid_fd >= 0) {
+        s->reader_fd = io_keep_fd(pid_fd);
+        s->reader_asks_fd = io_keep_fd(asks_fd);
+        if (event_add(s, s->reader_fd, EVENT_READER, 0, EPOLLIN) &&
+            event_add(s, s->reader_asks_fd, EVENT_READER_ASKS, 0, EPOLLIN))
+            return 0;
+    }
+    int r = err_sys(e, errno, "watch the reader");
+    if (pid_fd < 0)
+        (void)close(asks_fd);
+    io_close(&s->reader_fd);
+    io_close(&s->reader_asks_fd);
+    (void)kill(pid, SIGKILL);
+    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+        ;
+    return r;
+}
+
+// Its socket for the broker, or a negative errno.
+static int
+start(struct spawner *s, struct err *e)
+{
+    int broker[2];
+    int spawner[2];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, broker) < 0)
+        return err_sys(e, errno, "make a socket pair");
+    int auto_close ours = broker[0];
+    int auto_close theirs = broker[1];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, spawner) < 0)
+        return err_sys(e, errno, "make a socket pair");
+    int auto_close asks = spawner[0];
+    int auto_close asker = spawner[1];
+    // Not fork(3), behind which ThreadSanitizer starts a thread: time_namespaces(7) are entered by processes with one thread.
+    const struct clone_args args = {.exit_signal = SIGCHLD};
+    pid_t pid = (pid_t)syscall(SYS_clone3, &args, sizeof args);
+    if (pid == 0)
+        exec_reader(s, theirs, asker);
+    if (pid < 0)
+        return err_sys(e, errno, "clone3");
+    int r = watch(s, pid, take_fd(&asks), e);
+    return r < 0 ? r : take_fd(&ours);
+}
+
+static void
+start_and_answer(struct spawner *s, struct answer *a)
+{
+    struct err e;
+    int fd = start(s, &e);
+    if (fd < 0) {
+        (void)err_wrap(&e, "read the configuration");
+        answer_err(s, a, &e);
+        return;
+    }
+    answer_reply(a)->ok = 1;
+    answer_reply(a)->fds = 1;
+    answer_send(s, a, &fd, 1);
+}
+
+void
+reader_process_start(struct spawner *s, struct slot *none, const struct spawn_request *q,
+                     struct answer *a)
+{
+    (void)none;
+    (void)q;
+    struct err e;
+    if (s->reader_answer) {
+        (void)err_set(&e, ERR_FAILED_PRECONDITION, "the configuration is being read already");
+        answer_err(s, a, &e);
+    } else if (s->reader_fd >= 0) {
+        s->reader_answer = a; // answered when the one that runs has ended
+    } else {
+        start_and_answer(s, a);
+    }
+}
+
+static void
+close_asks(struct spawner *s)
+{
+    if (s->reader_asks_fd >= 0)
+        (void)epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, s->reader_asks_fd, NULL);
+    io_close(&s->reader_asks_fd);
+}
+
+void
+reader_process_asks(struct spawner *s)
+{
+    struct spawn_root r;
+    struct spawn_reply reply = {.op = SPAWN_ROOT};
+    int fds[SPAWN_ROOT_FDS_MAX];
+    struct fdpass m = {&r, sizeof r, fds, SPAWN_ROOT_FDS_MAX};
+    struct err why;
+    if (s->reader_asks_fd < 0)
+        return;
+    uint64_t began_ns = io_now_ns();
+    int got = fdpass_receive(s->reader_asks_fd, &m, MSG_DONTWAIT);
+    if (got == -EAGAIN || got == -EINTR)
+        return;
+    if (got <= 0 || m.n != sizeof r) { // the end, or nonsense
+        if (got > 0)
+            fdpass_close(fds, m.fds_n);
+        close_asks(s);
+        return;
+    }
+    reply.ok =
+        tree_root_add(s->tree, &r, fds, (unsigned)m.fds_n, &reply.slot, &reply.err, &why) == 0;
+    if (!reply.ok)
+        reply.err = why;
+    reply.duration_ns = io_now_ns() - began_ns;
+    (void)send(s->reader_asks_fd, &reply, sizeof reply, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+void
+reader_process_ended(struct spawner *s)
+{
+    siginfo_t info = {.si_pid = 0};
+    if (s->reader_fd < 0 || waitid(P_PIDFD, (id_t)s->reader_fd, &info, WEXITED | WNOHANG) < 0 ||
+        info.si_pid == 0)
+        return;
+    (void)epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, s->reader_fd, NULL);
+    io_close(&s->reader_fd);
+    close_asks(s);
+    struct answer *a = s->reader_answer;
+    s->reader_answer = NULL;
+    if (a)
+        start_and_answer(s, a);
+}

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// See tier.h: the row "process". Namespaces that are made ahead, cgroups, a first process that is cloned into both; what it
+// does until it executes the guest is child.c, and what it sees is tree_enter.c.
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "proto/auto.h"
+#include "holder.h"
+#include "io.h"
+#include "tier.h"
+
+bool
+netns_fill(struct spawner *s)
+{
+    if (s->net_n >= s->config->netns_pool || s->net_n >= NETNS_POOL_MAX)
+        return false;
+    struct err ignored; // tells itself when a child makes its own
+    int fd = holder_network_namespace(s->net_home_fd, s->proc_fd, &ignored);
+    if (fd < 0)
+        return false;
+    s->net_pool[s->net_n++] = io_keep_fd(fd);
+    return true;
+}
+
+static int
+low_copy(int fd)
+{
+    return fcntl(fd, F_DUPFD_CLOEXEC, FD_CHILD_MAX);
+}
+
+// The namespaces that are made ahead, where the child can reach them.
+static int
+take_namespaces(struct spawner *s, struct slot *slot, struct err *e)
+{
+    if (slot->userns_fd < 0) {
+        int fd = holder_user_namespace(slot->uid, s->proc_fd, e);
+        if (fd < 0)
+            return fd;
+        slot->userns_fd = io_keep_fd(fd);
+    }
+    slot->userns_low_fd = low_copy(slot->userns_fd);
+    if (slot->userns_low_fd < 0)
+        return err_sys(e, errno, "user namespace: copy the descriptor");
+    if (s->net_n > 0) {
+        int fd = s->net_pool[--s->net_n];
+        slot->net_fd = low_copy(fd);
+        (void)close(fd);
+    }
+    return 0;
+}
+
+static int
+clone_child(struct spawner *s, struct slot *slot, struct err *e)
+{
+    const struct cgroup_sandbox cgroup = slot->cgroup; // the table of slots is not the child's
+    const struct child_plan plan = {
+        .cgroup = &cgroup,
+        .tree = s->tree,
+        .enter = tier_of(s, slot)->enter,
+        .sandbox = {.root = slot->root,
+                    .userns_fd = slot->userns_low_fd,
+                    .uid = slot->uid,
+                    .disk_bytes = slot->limits.disk_bytes,
+                    .inodes = slot->limits.inodes,
+                    .memory_bytes = slot->limits.memory_bytes,
+                    .cpu_millis = slot->limits.cpu_millis,
+                    .hidden_fd = cgroup.tree_fd},
+        .filter = &s->guest_filter,
+        .hostname = tree_root_hostname(s->tree, slot->root),
+        .net_fd = slot->net_fd,
+        .socket_fd = slot->socket_theirs_fd,
+        .channel_fd = slot->channel_theirs_fd,
+        .job_filter_fd = s->job_filter_fd,
+        .exe_fd = s->exe_fd,
+        .null_fd = s->null_fd,
+        .proc_fd = s->proc_fd,
+        .cores_piped = s->cores_piped,
+    };
+    int r = child_start(&plan, &slot->pid_fd, e);
+    if (r < 0)
+        return r;
+    slot->pid_fd = io_keep_fd(slot->pid_fd);
+    return 0;
+}
+
+static int
+process_make(struct spawner *s, struct slot *slot, struct err *e)
+{
+    int r = take_namespaces(s, slot, e);
+    if (r == 0)
+        r = cgroup_make(&s->cgroups, slot->name, slot->uid, s->proc_fd, &slot->limits,
+                        &slot->cgroup, e);
+    if (r < 0)
+        return r;
+    slot->cgroup.fd = io_keep_fd(slot->cgroup.fd);
+    return clone_child(s, slot, e);
+}
+
+static int
+process_figures(struct slot *slot, int fds[SPAWN_FDS_MAX], unsigned *n, uint32_t *bits,
+                struct err *e)
+{
+    static const enum spawn_fd v1[CG_N] = {
+        [CG_MEMORY] = SPAWN_FD_MEMORY,
+        [CG_CPU] = SPAWN_FD_CPU,
+        [CG_PIDS] = SPAWN_FD_PIDS,
+        [CG_IO] = SPAWN_FD_BLKIO,
+    };
+    int auto_close cgroup_fd = low_copy(slot->cgroup.fd);
+    int auto_close disk_fd = low_copy(slot->disk_fd);
+    if (cgroup_fd < 0 || disk_fd < 0)
+        return err_sys(e, errno, "copy the cgroup's and the disk's descriptor");
+    fds[(*n)++] = take_fd(&cgroup_fd);
+    *bits |= 1u << SPAWN_FD_CGROUP | 1u << SPAWN_FD_DISK;
+    for (int c = 0; c < CG_N; c++) {
+        if (slot->cgroup.v1_fd[c] < 0)
+            continue;
+        fds[(*n)++] = take_fd(&slot->cgroup.v1_fd[c]);
+        *bits |= 1u << v1[c];
+    }
+    fds[(*n)++] = take_fd(&disk_fd);
+    return 0;
+}
+
+// The end of pid 1 is the end of all in its pid namespace. What should even so be in the cgroup keeps that from being
+// removed, and is killed there.
+static void
+process_kill(struct slot *slot)
+{
+    struct err ignored; // ENOENT: there was no time to make it
+    if (slot->pid_fd >= 0)
+        (void)syscall(SYS_pidfd_send_signal, slot->pid_fd, SIGKILL, NULL, 0);
+    else if (slot->cgroup.fd >= 0)
+        (void)cgroup_kill(slot->cgroup.fd, &ignored);
+}
+
+static int
+process_remove(struct spawner *s, struct slot *slot, struct err *e)
+{
+    return slot->cgroup.fd < 0 ? 0 : cgroup_remove(&s->cgroups, slot->cgroup.fd, slot->name, e);
+}
+
+const struct tier tier_table[SPAWN_TIERS_N] = {
+    [SPAWN_TIER_PROCESS] = {"process", process_make, tree_enter, process_figures, process_kill,
+                            process_remove},
+};
+
+const struct tier *
+tier_of(const struct spawner *s, const struct slot *slot)
+{
+    return &tier_table[tree_root_tier(s->tree, slot->root)];
+}

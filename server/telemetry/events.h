@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// The event hub: everything that is told about sandboxes, numbered, for those who have subscribed.
+//
+//   events_publish --> packed once --> its tenant's ring of recent events (events_kept.c, for those who ask from a number on)
+//                                  \-> ring of each subscriber whose filter it passes --wake--> events_peek, events_taken
+//                                  \-> the tap (the feed)
+//
+// Nobody waits for a subscriber: one whose ring is full finds a gap, in its place among the events. Numbers begin with 1 in
+// each life of the broker, so they are told together with its instance: who comes back with another one's number has
+// missed the end of that life, which is a gap too, and gets all that is kept of this one. Loop thread only.
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "event_packed.h"
+#include "proto/err.h"
+#include "stockade/v1/telemetry_service.pb-c.h"
+
+struct events;
+struct events_reader;
+
+enum {
+    EVENTS_QUEUED = 4096, // for one subscriber
+    EVENTS_QUEUED_BYTES = 1024 * 1024,
+    EVENTS_BATCH = 256,
+    EVENTS_BATCH_BYTES = 56 * 1024,
+    EVENTS_READERS = 256,
+    EVENTS_READERS_PER_TENANT = 32,
+    EVENTS_SANDBOXES = 64, // of one filter
+    EVENT_BYTES = 8 * 1024,
+    EVENT_KIND_MAX = 127,
+    EVENTS_INSTANCE = 17, // bytes of an instance with its NUL: 16 hex digits
+};
+
+struct event_filter {
+    char sandbox_id[EVENTS_SANDBOXES][33];
+    uint32_t sandboxes_n; // 0: all
+    char process_id[33];  // "": all
+    char tenant[32];      // "": all
+    uint64_t kinds[2];    // bits; none: all
+    uint32_t severity;    // at least
+};
+
+struct event_gap {
+    uint64_t from, to; // from 0: no gap; to 0: the end of that run of the broker
+    uint64_t count;
+    const char *reason;
+};
+
+// The next items of a subscriber: the gap, then the events.
+struct events_batch {
+    struct event_gap gap;
+    uint32_t n;
+    const struct event_packed *event[EVENTS_BATCH]; // borrowed until events_taken
+};
+
+// Creates the hub. Free it with events_free() when nobody is subscribed. NULL: out of memory.
+struct events *events_new(uv_loop_t *loop);
+void events_free(struct events *h);
+
+// Publishes an event: numbers it (m->sequence), sets the time if it has none, packs it and puts it into the rings of
+// its tenant and subscribers, without calling them. *m is borrowed. An event that cannot be packed (out of memory,
+// larger than EVENT_BYTES) leaves a gap in the numbers and is counted.
+void events_publish(struct events *h, Stockade__V1__Event *m);
+
+// The id of this run of the broker: 16 hex digits.
+const char *events_instance(const struct events *h);
+
+// The last number; and the number of events that could not be packed.
+uint64_t events_last(const struct events *h);
+uint64_t events_failed(const struct events *h);
+
+// A subscription.
+struct events_listener {
+    const char *owner; // the tenant that it counts towards
+    // There may be new events. Called on the loop, never from within a call here; may unsubscribe.
+    void (*wake)(void *cookie);
+    void *cookie;
+};
+
+// Subscribes. from 0: only new events. instance: the run of the broker that `from` belongs to; "": this one.
+// OUT_OF_RANGE: `from` is above the next number; RESOURCE_EXHAUSTED. Free it with events_unsubscribe().
+int events_subscribe(struct events *h, const struct event_filter *f, uint64_t from,
+                     const char *instance, const struct events_listener *l,
+                     struct events_reader **out, struct err *e);
+void events_unsubscribe(struct events_reader *r); // accepts NULL
+
+// The next items; false: none for now. Returns the same until events_taken().
+bool events_peek(struct events_reader *r, struct events_batch *out);
+void events_taken(struct events_reader *r, const struct events_batch *b);
+
+// True: it has received all kept events.
+bool events_caught_up(const struct events_reader *r);
+
+bool event_passes(const struct event_filter *f, const struct event_packed *e);
+
+// Wakes every subscriber.
+void events_wake_all(struct events *h);
+
+// Sets a receiver of every event, called inside events_publish. fn NULL: none.
+void events_tap(struct events *h, void (*fn)(void *cookie, const struct event_packed *e),
+                void *cookie);
+
+// The name of a kind, such as "DENIED" for EVENT_KIND_DENIED; "OTHER" for an unknown one. The name of a severity, such
+// as "NOTICE".
+const char *event_kind_name(uint32_t kind);
+const char *event_severity_name(uint32_t severity);

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// See record_store.h.
+#include "record_store.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/base/idtable.h"
+#include "server/base/list.h"
+
+struct shelf { // of one tenant
+    struct list node;
+    char tenant[32];
+    struct list records; // oldest first
+    uint32_t n;
+    size_t bytes;
+};
+
+struct stored {
+    struct idnode id;     // first
+    struct list of_shelf; // in its tenant's
+    struct list of_all;
+    struct shelf *shelf;
+    uint8_t *bytes; // owned
+    size_t n;
+};
+
+struct record_store {
+    struct idtable table;
+    struct list shelves;
+    struct list all; // oldest first
+    size_t bytes;
+};
+
+struct record_store *
+record_store_new(void)
+{
+    struct record_store *st = calloc(1, sizeof *st);
+    if (st == NULL)
+        return NULL;
+    list_init(&st->shelves);
+    list_init(&st->all);
+    return st;
+}
+
+static size_t
+cost(const struct stored *s)
+{
+    return sizeof *s + s->n;
+}
+
+static void
+free_one(struct stored *s)
+{
+    free(s->bytes);
+    free(s);
+}
+
+// The shelf goes with its last record.
+static void
+discard(struct record_store *st, struct stored *s)
+{
+    struct shelf *shelf = s->shelf;
+    idtable_remove(&st->table, &s->id);
+    list_remove(&s->of_shelf);
+    list_remove(&s->of_all);
+    st->bytes -= cost(s);
+    shelf->bytes -= cost(s);
+    if (--shelf->n == 0) {
+        list_remove(&shelf->node);
+        free(shelf);
+    }
+    free_one(s);
+}
+
+void
+record_store_free(struct record_store *st)
+{
+    if (st == NULL)
+        return;
+    list_each(it, &st->all) free_one(list_entry(it, struct stored, of_all));
+    list_each(it, &st->shelves) free(list_entry(it, struct shelf, node));
+    free(st);
+}
+
+static struct shelf *
+shelf_of(struct record_store *st, const char *tenant)
+{
+    for (struct list *it = st->shelves.next; it != &st->shelves; it = it->next)
+        if (strcmp(list_entry(it, struct shelf, node)->tenant, tenant) == 0)
+            return list_entry(it, struct shelf, node);
+    struct shelf *shelf = calloc(1, sizeof *shelf);
+    if (shelf == NULL)
+        return NULL;
+    (void)snprintf(shelf->tenant, sizeof shelf->tenant, "%s", tenant);
+    list_init(&shelf->records);
+    list_append(&st->shelves, &shelf->node);
+    return shelf;
+}
+
+// Makes room beside `last`, which stays.
+static void
+make_room(struct record_store *st, struct shelf *shelf, const struct stored *last)
+{
+    list_each(it, &shelf->records)
+    {
+        bool over = shelf->n > RECORDS_PER_TENANT || shelf->bytes > RECORDS_BYTES_PER_TENANT;
+        if (it == &last->of_shelf || !over)
+            break;
+        discard(st, list_entry(it, struct stored, of_shelf));
+    }
+    list_each(it, &st->all)
+    {
+        if (it == &last->of_all || st->bytes <= RECORDS_BYTES)
+            break;
+        discard(st, list_entry(it, struct stored, of_all));
+    }
+}
+
+bool
+record_store_add(struct record_store *st, const char *tenant, const char *process_id,
+                 uint8_t *bytes, size_t n)
+{
+    struct shelf *shelf = shelf_of(st, tenant);
+    struct stored *s = shelf != NULL ? calloc(1, sizeof *s) : NULL;
+    if (s == NULL) {
+        if (shelf != NULL && shelf->n == 0) {
+            list_remove(&shelf->node);
+            free(shelf);
+        }
+        free(bytes);
+        return false;
+    }
+    *s = (struct stored){.shelf = shelf, .bytes = bytes, .n = n};
+    (void)snprintf(s->id.id, sizeof s->id.id, "%s", process_id);
+    idtable_add(&st->table, &s->id);
+    list_append(&shelf->records, &s->of_shelf);
+    list_append(&st->all, &s->of_all);
+    shelf->n++;
+    shelf->bytes += cost(s);
+    st->bytes += cost(s);
+    make_room(st, shelf, s);
+    return true;
+}
+
+static bool
+is_meant(const struct stored *s, const char *tenant, const char *beginning)
+{
+    return (tenant == NULL || strcmp(s->shelf->tenant, tenant) == 0) &&
+           strncmp(s->id.id, beginning, strlen(beginning)) == 0;
+}
+
+const uint8_t *
+record_store_find(const struct record_store *st, const char *tenant, const char *beginning,
+                  size_t *n, uint32_t *several)
+{
+    const struct stored *found = NULL;
+    for (struct list *it = st->all.prev; it != &st->all; it = it->prev) {
+        const struct stored *s = list_entry(it, struct stored, of_all);
+        if (!is_meant(s, tenant, beginning))
+            continue;
+        found = found != NULL ? found : s;
+        ++*several;
+    }
+    if (found == NULL)
+        return NULL;
+    *n = found->n;
+    return found->bytes;
+}

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// A peer that lies, stalls and breaks off, for tests of the library's connections: a socket, a thread, and a script that
+// says what it does on each connection. It is hostile on purpose, so it is made here; how the library gets on with the
+// real broker is tests/flow's matter.
+#pragma once
+
+#include <poll.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "client/stockade.h"
+#include "proto/arena.h"
+#include "proto/wire.h"
+#include "stockade/v1/wire.pb-c.h"
+
+#define METHOD "/stockade.test.EchoService/Echo"
+
+struct peer;
+
+typedef void script(struct peer *p, int fd);
+
+struct peer {
+    char folder[64], path[96], address[112];
+    int listener;
+    pthread_t thread;
+    script *script;
+    int connections; // to be accepted, one after the other
+    sem_t closed;    // posted when one of them is
+    uint32_t id;     // of the last frame that was read
+    uint32_t credit; // in it
+    char key[64];    // its idempotency key
+    int kind;
+};
+
+void peer_write(int fd, const void *bytes, size_t n);
+void peer_send(int fd, uint32_t id, const Stockade__V1__Frame *f);
+void peer_say(int fd, uint32_t id, int kind, const void *payload, size_t n);
+
+// Reads one frame of the library.
+bool peer_frame(struct peer *p, int fd);
+void peer_hello(int fd);
+void peer_start(struct peer *p, script *s, int connections);
+void peer_stop(struct peer *p);
+
+// For a peer that greets, however busy the machine is.
+struct stockade *open_handle(const struct peer *p);
+int ask(struct stockade *s, uint32_t deadline_ms, const struct stockade_bytes **out,
+        struct stockade_error *e);
+
+// One unary call against a script: what it failed with.
+struct stockade_error fails_within(script *fn, uint32_t connect_timeout_ms, uint32_t deadline_ms);
+struct stockade_error fails(script *fn, uint32_t deadline_ms);
+
+// Says nothing until the library goes away.
+void script_silent(struct peer *p, int fd);

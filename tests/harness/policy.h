@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the tests of policies and of their rules share: a policy from destinations as the configuration has them.
+#pragma once
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "proto/target.h"
+#include "server/policy/rule.h"
+#include "server/policy/network.h"
+
+struct network *policy(enum net_mode mode, size_t n, const char *const *targets);
+
+#define POLICY(mode, ...)                                                                          \
+    policy(mode, sizeof((const char *[]){__VA_ARGS__}) / sizeof(char *),                           \
+           (const char *[]){__VA_ARGS__})

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// The name server of the relay's tests: a process of its own, with a table of names that lie, and a count of what it was
+// asked; and queries as a job's library would send them.
+#pragma once
+
+#include "tests/harness/relay_flow.h"
+
+enum {
+    WORLD_TYPE_A = 1,
+    WORLD_TYPE_CNAME = 5,
+    WORLD_TYPE_AAAA = 28,
+    WORLD_MESSAGE = 1500,
+    WORLD_PORTS = 512
+};
+
+struct world {
+    pid_t pid;
+    volatile unsigned *asked; // shared with it; behind it the ports of the last queries
+};
+
+extern struct world world;
+
+// What the server says; names below "many.test" are all there.
+size_t world_answer(const uint8_t *query, uint8_t *out);
+void world_start(void);
+void world_stop(void);
+size_t world_query(const char *name, unsigned type, uint8_t out[WORLD_MESSAGE]);
+
+struct world_answer {
+    int rcode; // -1: none came
+    unsigned answers;
+    uint8_t address[16];
+};
+
+struct world_answer world_read(const uint8_t *bytes, size_t n, const uint8_t *query,
+                               size_t query_n);
+
+// Asks over a job's UDP socket to port 53 (box_connect with any address).
+struct world_answer world_ask(int fd, const char *name, unsigned type);
