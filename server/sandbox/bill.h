@@ -65,7 +65,7 @@ struct bill_input {
     struct cgstat after;  // of the sandbox, at its end
     struct bill_rusage rusage;
     uint64_t output_bytes, output_cut_bytes;
-    uint32_t disk_full, inodes_full; // number of checks that found the disk full
+    uint32_t disk_full, inodes_full; // number of checks that found that the disk had become full
     uint64_t oversized;              // writes refused because of the file size limit
     bool oversized_known;
 };

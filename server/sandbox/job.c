@@ -228,6 +228,7 @@ job_start(struct sandbox *s, const struct job_spec *spec, struct job **out, stru
         j->used.before = s->fresh;
     else
         cgstat_read(&s->dirs, 0, &j->used.before);
+    job_look_at_disk(j);
     r = send_start(j, spec, e);
     if (r < 0) {
         discard(j);

@@ -86,8 +86,10 @@ void
 job_look_at_disk(struct job *j)
 {
     unsigned full = cgstat_disk_full(&j->sandbox->dirs);
-    j->used.disk_full += (full & DISK_BYTES_FULL) != 0;
-    j->used.inodes_full += (full & DISK_INODES_FULL) != 0;
+    unsigned became_full = full & j->disk_had_room;
+    j->disk_had_room |= ~full;
+    j->used.disk_full += (became_full & DISK_BYTES_FULL) != 0;
+    j->used.inodes_full += (became_full & DISK_INODES_FULL) != 0;
 }
 
 static void

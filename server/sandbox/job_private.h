@@ -51,6 +51,7 @@ struct job {
     struct loop_timer *wall, *cpu;
     uint64_t wall_left_ns, wall_from_ns; // from: 0 while it is stopped
     uint64_t paused_from_ns;
+    unsigned disk_had_room; // DISK_BYTES_FULL, DISK_INODES_FULL: was not full at an earlier check
     struct bill_input used;
     void *notes[OBSERVERS_MAX]; // of each observer
     struct job_result result;
@@ -105,8 +106,8 @@ void job_pause(struct job *j);
 void job_resume(struct job *j);
 // It runs: its time counts from now.
 void job_limits_begin(struct job *j);
-// The kernel does not count writes that failed because the disk was full, so the broker checks the disk at intervals,
-// and at the end.
+// The kernel does not count writes that failed because the disk was full, so the broker checks the disk when the job
+// starts, at intervals, and at the end. A disk that was full at each of these is not a limit that this job reached.
 void job_look_at_disk(struct job *j);
 // The result: a limit, with this text; the broker's reason to kill it; the signal that killed it.
 void job_limit_ended(struct job *j, enum limit which, uint64_t over, bool count, const char *what);

@@ -145,6 +145,18 @@ def no_more_inodes_is_told(b, c):
     check(60 <= made <= 100, f"{made} files")
 
 
+def a_disk_that_was_full_before_is_not_a_limit_of_the_next_job(b, c):
+    box = c.unary(SANDBOX + "Create", {"limits": {"disk_bytes": 1 << 20, "inodes": 100}}).sandbox.id
+    fill = "head -c 2M /dev/zero > /tmp/f; cd /tmp; for i in $(seq 200); do true > $i || break; done; exit 0"
+    filled = hits(c.finish(c.start(box, fill)).result)
+    check("disk_bytes" in filled and "inodes" in filled, str(filled))
+    job = c.finish(c.start(box, "exit 1"))
+    check(not hits_but_quota(job.result), f"it wrote nothing: {hits(job.result)}")
+    emptied = c.finish(c.start(box, "rm -f /tmp/*"))
+    check(not hits_but_quota(emptied.result), f"it made room: {hits(emptied.result)}")
+    met(c.finish(c.start(box, "head -c 2M /dev/zero > /tmp/f; exit 0")), "disk_bytes", 1 << 20)
+
+
 def shared_memory_and_temporary_files_count_too(b, c):
     for place in ("/dev/shm", "/var/tmp", "/home/agent", "/tmp"):
         job = c.run(f"head -c 4M /dev/zero > {place}/f; stat -c %s {place}/f; df -k {place} | tail -1", {"disk_bytes": 1 << 20})
@@ -219,7 +231,7 @@ TESTS = [memory_ends_the_job, files_count_as_memory, swap_is_not_a_way_out, cpu_
          cpu_time_ends_the_job_with_all_its_children, wall_time_ends_the_job_whatever_it_catches, processes_are_refused,
          exactly_as_many_processes_as_the_limit_says_are_possible, open_files_are_refused,
          a_file_that_grows_too_large_ends_the_job, a_file_that_grows_too_large_is_told_where_the_job_goes_on,
-         a_full_disk_is_told, no_more_inodes_is_told,
+         a_full_disk_is_told, no_more_inodes_is_told, a_disk_that_was_full_before_is_not_a_limit_of_the_next_job,
          shared_memory_and_temporary_files_count_too, output_is_cut_and_counted, what_stays_within_its_limits_hits_none,
          limits_of_one_job_are_not_told_by_the_next, a_process_too_many_is_a_limit_and_no_failure,
          a_job_cannot_feign_that_its_cpu_time_was_over, weights_share_what_there_is]
