@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Events from the kernel: their head, classes, budgets and losses, for programs and for the broker.
 //
-// Two rings, neither of which wakes anybody per event: "alerts" for what has to be seen soon, "events" for the rest. The
-// broker drains both every 10 ms. Each sandbox has a budget per class, so one sandbox, or one kind of noise, cannot
-// silence another; what does not fit the budget or the ring is counted per sandbox, class and CPU in "lost", which is
-// never cleared: the broker remembers what it was when it created the sandbox. It is an array that the broker maps, since it
-// looks there several times per job, and a look into a map per CPU is a system call.
+// There are two rings: "alerts" for urgent events and "events" for the others. Neither wakes the broker per event;
+// the broker drains both every 10 ms. Each sandbox has a budget per class, so neither a sandbox nor a class can use
+// up the budget of another. An event that exceeds its budget or finds the ring full is counted in "lost", per
+// sandbox, class and CPU. "lost" is never cleared: the broker stores its values when it creates a sandbox. "lost" is
+// an array that the broker maps into its memory, because the broker reads it several times per job, and reading a
+// per-CPU map takes a system call.
 //
-// The first event of its kind needs no budget: the first refusal of each destination and the first exec of each unknown
-// program (map "firsts"), the first of each dangerous system call of a job (its account). So a flood of what is harmless,
-// or of what was reported already, hides nothing new.
+// The first event of its kind needs no budget: the first refusal of each destination, the first exec of each unknown
+// program (map "firsts"), and the first of each dangerous system call of a job (in its account). So a flood of
+// harmless or repeated events cannot hide a new one.
 #pragma once
 
 #include "sandbox.h"
@@ -20,18 +21,20 @@ enum {
 };
 
 enum event_class {
-    CLASS_DENIAL = 0,  // alerts
-    CLASS_ALARM = 1,   // alerts: exec of a memfd or over a socket, a terminal that leads out, oom
-    CLASS_PROCESS = 2, // exec of a program that is known, or where no profile judges
+    CLASS_DENIAL = 0, // alerts
+    // alerts: exec of a memfd or over a socket, a terminal connected to outside, oom
+    CLASS_ALARM = 1,
+    CLASS_PROCESS = 2, // exec of a known program, or of any program if no profile judges
     CLASS_FILE = 3,
     CLASS_NETWORK = 4,
     CLASS_SIGNAL = 5,
-    // alerts: dangerous, io_uring. Apart from ALARM: a job can make as many as it likes
+    // alerts: dangerous calls, io_uring. Separate from ALARM: a job can cause any number of them
     CLASS_SYSCALL = 6,
-    CLASS_UNCOUNTED = 7, // no events: what the account of a cgroup misses, because none was free
-    CLASS_PROFILE = 8,   // alerts. Apart from ALARM: a known program can be made to raise thousands
-    CLASS_EXIT = 9,      // apart from PROCESS: a fork costs a job less than an exec
-    CLASS_NEW = 10,      // alerts: exec of a program that the profile does not know
+    CLASS_UNCOUNTED = 7, // no events: system calls of a cgroup that got no account
+    // alerts. Separate from ALARM: a known program can be made to cause thousands
+    CLASS_PROFILE = 8,
+    CLASS_EXIT = 9, // separate from PROCESS: a fork costs a job less than an exec
+    CLASS_NEW = 10, // alerts: exec of a program that is not in the profile
     EVENT_CLASSES = 11,
 };
 
@@ -53,42 +56,43 @@ enum event_kind {
 
 struct event {
     __u64 time_ns; // CLOCK_BOOTTIME
-    __u64 cgroup;  // directly below the sandbox (guest, job-N), or the sandbox's own
+    __u64 cgroup;  // directly below the sandbox (guest, job-N), or the sandbox's own cgroup
     __u32 slot;
     __u32 generation;
-    __u32 pid; // of the host
+    __u32 pid; // in the host's pid namespace
     __u32 tid;
     __u16 kind; // enum event_kind
     __u16 class;
-    __u32 size; // of the body behind this head
+    __u32 size; // of the body after this header
     char comm[16];
 };
 
-// Map "budget_rates", ARRAY by class, written by the broker: `burst` events at once, `per_second` in the long run. Until
-// it is written, and while one of both is 0, every event of the class is lost.
+// Map "budget_rates", ARRAY by class, written by the broker: up to `burst` events at once, and `per_second` on
+// average. Every event of a class is lost while one of the two values is 0, as before the broker's first write.
 struct budget_rate {
     __u32 per_second;
     __u32 burst;
 };
 
-// Map "lost", where a counter of it is.
+// Map "lost": the index of a counter.
 enum { LOST_PER_CPU = BPF_SLOTS * EVENT_CLASSES };
 static inline __u32 lost_at(__u32 cpu, __u32 slot, __u32 class)
 {
     return cpu * LOST_PER_CPU + slot * EVENT_CLASSES + class;
 }
 
-// Map "budgets", ARRAY by slot * EVENT_CLASSES + class, the kernel's own. A token bucket in one word, so that CPUs need no
-// lock: when the next event would be due if they came at exactly `per_second` (the generic cell rate algorithm, ITU-T
-// I.371). It runs ahead of the clock by one interval per event, and never by more than `burst` of them.
+// Map "budgets", ARRAY by slot * EVENT_CLASSES + class, written by the kernel only. It is a token bucket in one word,
+// so CPUs need no lock. The word is the time at which the next event would be due if events came at exactly
+// `per_second` (the generic cell rate algorithm, ITU-T I.371). Each event advances it by one interval, and it is
+// never more than `burst` intervals ahead of the clock.
 struct budget {
     __u64 due_ns;
     __u32 generation;
     __u32 zero;
 };
 
-// Map "firsts", ARRAY by slot, the kernel's own: bits of what was reported in the last FIRSTS_NS. A bit that something else
-// has set makes the event need the budget.
+// Map "firsts", ARRAY by slot, written by the kernel only: a bit for each event that was reported in the last
+// FIRSTS_NS. If two events have the same bit, the second one needs the budget.
 #define FIRSTS_NS 60000000000ULL
 enum { FIRSTS_BITS = 1024 };
 struct firsts {
@@ -99,7 +103,7 @@ struct firsts {
 };
 
 #ifdef __bpf__
-// The maps, one definition for all objects: the loader gives each object the same ones.
+// The maps, defined once: the loader gives the same maps to each object.
 struct {
     __uint(type, BPF_MAP_TYPE_RINGBUF);
     __uint(max_entries, EMIT_ALERTS_BYTES);
@@ -129,7 +133,7 @@ struct {
 struct {
     __uint(type, BPF_MAP_TYPE_ARRAY);
     __uint(map_flags, BPF_F_MMAPABLE);
-    __uint(max_entries, LOST_PER_CPU); // per CPU that the kernel may have: the loader multiplies
+    __uint(max_entries, LOST_PER_CPU); // times the number of possible CPUs, by the loader
     __type(key, __u32);
     __type(value, __u64);
 } lost SEC(".maps");
@@ -140,12 +144,13 @@ struct {
     __type(value, struct bpf_sandbox);
 } sandboxes SEC(".maps");
 
-// Set by the loader before load: the level of the cgroup of a sandbox (the root of the hierarchy is 0), and the id of the
-// cgroup that holds them. 0: any at that level; processes of the host then cost a look into "sandboxes".
+// Set by the loader before load: the level of a sandbox's cgroup (the root of the hierarchy is 0), and the id of the
+// cgroup that holds the sandboxes. If the id is 0, every cgroup at that level is looked up in "sandboxes", also those
+// of the host's processes.
 const volatile __u32 sandbox_level = 2;
 const volatile __u64 sandbox_parent = 0;
 
-// The verifier lets nobody follow a pointer out of an array behind the end of a struct, so it is copied.
+// The verifier refuses a pointer from an array that lies beyond the end of a struct, so the pointer is copied.
 static __always_inline __u64 ancestor_id(struct cgroup *cgroup, __u32 level)
 {
     struct cgroup *at = 0;
@@ -158,11 +163,12 @@ static __always_inline void emit_lost(__u32 slot, __u32 class)
 {
     __u32 at = lost_at(bpf_get_smp_processor_id(), slot, class);
     __u64 *n = bpf_map_lookup_elem(&lost, &at);
-    if (n) // of this CPU, but an interrupt may come between
+    if (n) // an interrupt on the same CPU may add as well
         __sync_fetch_and_add(n, 1);
 }
 
-// Takes one event of the sandbox's budget for this class; false: there is none left, or four CPUs were faster.
+// Takes one event from the sandbox's budget for this class. False: the budget is used up, or other CPUs changed it
+// four times in a row.
 static __always_inline bool emit_allowed(const struct bpf_sandbox *box, __u32 class)
 {
     __u32 at = box->slot * EVENT_CLASSES + class;
@@ -171,7 +177,7 @@ static __always_inline bool emit_allowed(const struct bpf_sandbox *box, __u32 cl
     struct budget_rate *rate = bpf_map_lookup_elem(&budget_rates, &key);
     if (!b || !rate || rate->per_second == 0)
         return false;
-    if (b->generation != box->generation) { // the slot's sandbox before this one
+    if (b->generation != box->generation) { // left by an earlier sandbox in this slot
         b->due_ns = 0;
         b->generation = box->generation;
     }
@@ -196,7 +202,7 @@ static __always_inline bool emit_is_alert(__u32 class)
            class == CLASS_PROFILE || class == CLASS_NEW;
 }
 
-// Whether the sandbox has not reported this lately; from now on it has.
+// True if the sandbox has not reported this event recently; marks it as reported.
 static __noinline int emit_is_first(const struct bpf_sandbox *box, __u64 what)
 {
     if (!box)
@@ -217,8 +223,9 @@ static __noinline int emit_is_first(const struct bpf_sandbox *box, __u64 what)
     return !(__sync_fetch_and_or(word, bit) & bit);
 }
 
-// Room for an event with a body of `size` (a constant) in its ring, the head filled but for the process (packets have none);
-// NULL: lost, and counted. Submit with bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP). `first`: it needs no budget.
+// Reserves an event with a body of `size` bytes (a constant) in its ring, and fills the header except for the process
+// (packets have none). NULL: the event is lost and counted. Submit with bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP).
+// `first`: the event needs no budget.
 static __always_inline struct event *emit_reserve(const struct bpf_sandbox *box, __u64 cgroup,
                                                   __u32 kind, __u32 class, __u32 size, bool first)
 {
@@ -246,7 +253,7 @@ static __always_inline struct event *emit_reserve(const struct bpf_sandbox *box,
     return e;
 }
 
-// The same, of the process that runs now.
+// Like emit_reserve(), and fills in the current process.
 static __always_inline struct event *emit_begin(const struct bpf_sandbox *box, __u64 cgroup,
                                                 __u32 kind, __u32 class, __u32 size, bool first)
 {

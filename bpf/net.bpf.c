@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// Network verdicts, attached once to the cgroup that holds the sandboxes. net.h says how the way out is laid.
+// Network verdicts. The programs are attached once, to the cgroup that holds the sandboxes. net.h describes how a
+// connection leaves a sandbox.
 //
-//   socket()        INET and INET6, TCP and UDP; nothing else, and not more than the sandbox may have (net_count.h)
-//   connect, sendto what the policy allows is rewritten to a flow of the relay; the rest is EPERM, counted and told
+//   socket()        INET and INET6, TCP and UDP only, up to the sandbox's limit (net_count.h)
+//   connect, sendto an allowed destination is rewritten to a flow of the relay; others get EPERM, are counted and reported
 //   getpeername, recvfrom
-//                   show the destination that the job asked for
-//   bind            loopback, never the relay's port
-//   setsockopt      what ordinary programs set (net_options.h)
-//   close           lets go of what the socket held
-//   packets         the boundary: whatever a socket sends or gets is loopback, without options, and to the relay only by a
-//                   flow that the policy in force allows. What the calls above overlooked ends here.
-//   sockops         hears when a TCP socket lets go of its flow, and when one listens
-//   devices         those of a terminal and of /dev/null and its like
+//                   show the destination that the job passed to connect or sendto
+//   bind            loopback addresses only, and not the relay's port
+//   setsockopt      the options that ordinary programs set (net_options.h)
+//   close           releases the flow and the count of the socket
+//   packets         the boundary: a socket sends and receives only loopback packets without IP options, and reaches the
+//                   relay only by a flow that the current policy allows. This also stops what the calls above missed.
+//   sockops         notices when a TCP socket releases its flow, and when one listens
+//   devices         terminals, and /dev/null and similar ones
 //
-// A sandbox without an entry in "sandboxes" is refused everything. user_family is never looked at: what counts is the
-// protocol whose hook it is (bind and sendto take AF_UNSPEC for AF_INET).
+// A sandbox without an entry in "sandboxes" is refused everything. user_family is ignored; the hook determines the
+// protocol (bind and sendto accept AF_UNSPEC as AF_INET).
 #include "vmlinux_min.h"
 
 #include "net_count.h"
@@ -31,9 +32,10 @@ static __always_inline struct bpf_sandbox *current_box(void)
     return box_of(bpf_get_current_ancestor_cgroup_id((int)sandbox_level));
 }
 
-enum way { WAY_FULL = -3, WAY_DENIED = -2, WAY_DIRECT = -1 }; // else the number of a flow
+enum way { WAY_FULL = -3, WAY_DENIED = -2, WAY_DIRECT = -1 }; // other values: the number of a flow
 
-// A connected IPv6 socket with an IPv4 peer sends as if the peer had been named: the flow's address comes back to us.
+// When a connected IPv6 socket with an IPv4 peer sends, the kernel calls the hook with the peer's address, which is
+// already the flow's address.
 static __always_inline bool goes_on(const struct bpf_sandbox *box, const struct target *t,
                                     __u32 hook)
 {
@@ -44,7 +46,7 @@ static __always_inline bool goes_on(const struct bpf_sandbox *box, const struct 
     return f && flow_verdict(box, f, t->protocol) == NET_REASON_NONE;
 }
 
-// Where a connect or sendto may go.
+// Decides where a connect or sendto goes.
 static __always_inline int way_out(struct bpf_sandbox *box, const struct target *t, __u32 type,
                                    __u32 hook)
 {
@@ -58,13 +60,13 @@ static __always_inline int way_out(struct bpf_sandbox *box, const struct target 
     bool inside = is_local(t) && t->port != NET_RELAY_PORT &&
                   !(t->port == NET_DNS_PORT && box->mode != NET_NONE);
     if (inside && hook == NET_HOOK_CONNECT && t->protocol == IPPROTO_TCP && sockets_full(box, n)) {
-        tell_denied(box, t, type, hook, NET_SOCKETS); // else it would wait for its listener
+        tell_denied(box, t, type, hook, NET_SOCKETS); // otherwise it would wait for its listener
         return WAY_DENIED;
     }
     if (inside || goes_on(box, t, hook))
         return WAY_DIRECT;
     if (flow_of(t, &number) || (is_local(t) && t->port == NET_RELAY_PORT))
-        reason = NET_NO_RULE; // a flow by its number is nobody's to ask for
+        reason = NET_NO_RULE; // a job must not name a flow by its number
     else
         reason = policy_verdict(box, t, &rule, &index);
     bool probe = reason == NET_NO_RULE && hook == NET_HOOK_CONNECT && is_probe(box, t, index);
@@ -80,7 +82,7 @@ static __always_inline int way_out(struct bpf_sandbox *box, const struct target 
         tell_denied(box, t, type, hook, (__u32)reason);
         return reason == NET_FULL ? WAY_FULL : WAY_DENIED;
     }
-    if (probe || t->port == NET_DNS_PORT) // the relay answers, counts and tells of queries
+    if (probe || t->port == NET_DNS_PORT) // the relay replies to queries, counts and reports them
         return (int)(flow & NET_FLOW_V4_MASK);
     __sync_fetch_and_add(&n->connects_allowed, 1);
     tell_connect(box, t, type, hook, rule, index);
@@ -109,12 +111,12 @@ static __always_inline void write_v6(struct bpf_sock_addr *ctx, __u32 a, __u32 b
     ctx->user_ip6[3] = d;
 }
 
-// Keeps what the socket is to hold. False: it may not go there.
+// Stores the flow that the socket holds. False: the socket must not connect there.
 static __always_inline bool settle(struct bpf_sock_addr *ctx, const struct bpf_sandbox *box,
                                    __u32 hook, int way)
 {
     if (way == WAY_FULL)
-        bpf_set_retval(-ENOBUFS); // not a policy's EPERM: it may be tried again
+        bpf_set_retval(-ENOBUFS); // ENOBUFS instead of a policy's EPERM: the program may try again
     if (way < WAY_DIRECT)
         return false;
     if (hook != NET_HOOK_CONNECT)
@@ -188,7 +190,7 @@ int net_sendmsg6(struct bpf_sock_addr *ctx)
     return go_v6(ctx, NET_HOOK_SENDMSG);
 }
 
-// What the job asked for, in place of a flow's address. These hooks cannot refuse.
+// Shows the destination that the job named instead of the flow's address. These hooks cannot refuse.
 static __always_inline int show_v4(struct bpf_sock_addr *ctx)
 {
     struct bpf_sandbox *box = current_box();
@@ -290,7 +292,7 @@ int net_socket(struct bpf_sock *ctx)
     return DENY;
 }
 
-// close(): nobody uses the socket any more. One of TCP may still have something to send.
+// close(): no descriptor of the socket is left. A TCP socket may still send queued data.
 SEC("cgroup/sock_release")
 int net_release(struct bpf_sock *ctx)
 {
@@ -308,7 +310,7 @@ int net_setsockopt(struct bpf_sockopt *ctx)
     if (!box)
         return DENY;
     if (!option_allowed(ctx->level, (__u32)ctx->optname)) {
-        // The event's place of an address says which option it was.
+        // The address field of the event holds the level and the number of the option.
         struct target t = {.ip = {bpf_htonl((__u32)ctx->level), bpf_htonl((__u32)ctx->optname)}};
         tell_denied(box, &t, 0, NET_HOOK_OPTION, NET_OPTION);
         return DENY;

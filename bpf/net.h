@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// Network verdicts: what user space writes for net.bpf.c, and what it reads back.
+// Network verdicts: the data that user space writes for net.bpf.c, and the data that it reads.
 //
-// A sandbox's network namespace has loopback and no route out. What leaves goes through the relay (server/relay), whose
-// listeners sit inside the namespace: connect and sendmsg to a destination that the policy allows are rewritten to
+// A sandbox's network namespace has a loopback interface and no route to outside. Connections to outside go through
+// the relay (server/relay), which listens inside the namespace: connect and sendmsg to a destination that the policy
+// allows are rewritten to
 //
 //   127.128.0.0/9      : NET_RELAY_PORT    flow number in the lower 23 bits          (AF_INET)
 //   fd53:746f:636b::/64: NET_RELAY_PORT    flow number in the lower 32 bits          (AF_INET6)
 //
-// and the relay reads from map "flows" where the job wanted to go. It checks that against the policy again before it
-// dials: a job may connect to any flow address by itself. Destination port 53 is a flow like any other; the relay answers
-// it itself, whatever the address. getpeername and recvmsg show the destination that the job asked for.
+// and the relay reads the destination from map "flows". It checks the destination against the policy again before it
+// connects, because a job can connect to any flow address directly. Destination port 53 is a flow like any other, but
+// the relay replies to the queries itself, for every address. getpeername and recvmsg show the destination that the
+// job named.
 //
-// Names: the relay answers allowed names with synthetic addresses, 198.18.0.0/15 (RFC 2544) or 2001:2::/48 (RFC 5180) plus
-// an index, and writes map "names" before it answers. A synthetic address without an entry is refused.
+// Names: the relay resolves allowed names to synthetic addresses, 198.18.0.0/15 (RFC 2544) or 2001:2::/48 (RFC 5180)
+// plus an index, and writes map "names" before it replies. A synthetic address without an entry is refused.
 //
 // IPv4 addresses are stored as v4-mapped IPv6 (::ffff:a.b.c.d); a v4-mapped destination is the IPv4 one.
 #pragma once
@@ -29,16 +31,16 @@ enum {
     NET_PORTS = 8,             // port ranges of one prefix or name
     NET_RULES = 256,           // rules of one policy
     NET_FLOWS_PER_SLOT = 1024, // destinations of one sandbox at a time
-    // how long one is kept after the last datagram of a socket that did not connect to it; the
-    // relay keeps its end for RELAY_UDP_IDLE_MS
+    // how long a flow is kept after the last datagram of an unconnected socket; the relay keeps its end for
+    // RELAY_UDP_IDLE_MS
     NET_FLOW_LOOSE_MS = 61000,
     NET_FLOWS = 1048576,      // of all sandboxes
-    NET_FLOW_NUMBERS = 65536, // of those, found again by their destination
+    NET_FLOW_NUMBERS = 65536, // of these flows, those that can be found by destination
     NET_NAMES = 262144,       // names with an address, of all sandboxes
     NET_NAMES_PER_SLOT = 4096,
     NET_RULE_ENTRIES = 524288, // prefixes, of all rule sets
     NET_OWN = 4096,            // addresses of the host
-    NET_NAMED = 262144,        // prefixes that name special addresses, of all sandboxes
+    NET_NAMED = 262144,        // prefixes of rules that name special addresses, of all sandboxes
     NET_NAMED_PORTS = 16,
     NET_BITS_SET = 32, // bits of net_rule_key before the address
 };
@@ -52,21 +54,21 @@ enum {
         0x20, 0x01, 0, 2, 0, 0                                                                     \
     } // + 6 zero bytes + index
 
-// Ports first to last, of a protocol (IPPROTO_TCP, IPPROTO_UDP; 0: both). rule: number of the rule in its policy, told in
-// events and counted per rule.
+// Ports first to last, of a protocol (IPPROTO_TCP, IPPROTO_UDP; 0: both). rule: number of the rule in its policy, for
+// events and for the counter of each rule.
 struct net_ports {
     __u16 first, last;
     __u8 protocol;
-    // rules: how many bits of an address the rule names (net_ranges.h): those of its prefix where
-    // it is a whole address or lies within a special range, else 0
+    // rules: how many bits of an address the rule names (net_ranges.h): the bits of its prefix if it is a whole
+    // address or lies within a special range, otherwise 0
     __u8 special;
     __u8 zero[2];
     __u32 rule;
 };
 
-// Map "rules", LPM_TRIE. prefixlen counts rule_set as well: NET_BITS_SET + the prefix of the v4-mapped address. The longest
-// match decides alone, so an entry holds the ports of all prefixes of its set that contain it. IPv4 addresses are in no IPv6
-// prefix: a set with one that is shorter than ::ffff:0:0/96 has an entry for that.
+// Map "rules", LPM_TRIE. prefixlen counts rule_set as well: NET_BITS_SET + the prefix of the v4-mapped address. Only
+// the longest match decides, so an entry holds the ports of all prefixes of its set that contain it. An IPv6 prefix
+// must not match IPv4 addresses: a set with a prefix shorter than ::ffff:0:0/96 has an extra entry for ::ffff:0:0/96.
 struct net_rule_key {
     __u32 prefixlen;
     __u32 rule_set;
@@ -78,17 +80,19 @@ struct net_rule {
     struct net_ports ports[NET_PORTS];
 };
 
-// A set's entry of ::/128, which is no destination, holds the ports of its rules for "host": this host's own addresses.
+// The entry of a set for ::/128, which is never a destination, holds the ports of its rules for "host": this host's
+// own addresses.
 //
-// Map "own", HASH: the host's addresses, v4-mapped. Written by the broker as they change. Value: whether "host" means it;
-// whatever it is, one of these is reached by no other rule than "host" and that of its whole address.
+// Map "own", HASH: the host's addresses, v4-mapped. Written by the broker when they change. The value says whether
+// "host" includes the address. Only a rule for "host" or for the whole address allows one of these addresses.
 struct net_own_address {
     __u32 host; // 0: loopback, link-local, metadata
 };
 
-// Map "named", LPM_TRIE: what the rules of all sandboxes together name of special addresses and whole ones, by which
-// net_relay.bpf.c judges the relay. Written by the broker. ::/128 stands for "host". `bits`: the prefix again; each entry
-// has its own ports alone, so whoever does not find them looks for the next prefix around. n 0: every port.
+// Map "named", LPM_TRIE: the special addresses and whole addresses that the rules of all sandboxes name.
+// net_relay.bpf.c judges the relay by it. Written by the broker. ::/128 stands for "host". `bits`: the length of the
+// prefix again. An entry holds only the ports of its own prefix, so a lookup that does not find the port continues
+// with the next shorter prefix. n 0: every port.
 struct net_named_key {
     __u32 prefixlen;
     __u8 address[16];
@@ -100,7 +104,7 @@ struct net_named_ports {
     struct net_ports ports[NET_NAMED_PORTS];
 };
 
-// Map "names", HASH: addresses that the relay gave out. Written by the relay. n 0: every port.
+// Map "names", HASH: addresses that the relay assigned. Written by the relay. n 0: every port.
 struct net_name_key {
     __u32 slot;
     __u32 index;
@@ -112,11 +116,12 @@ struct net_name {
     struct net_ports ports[NET_PORTS];
 };
 
-// Map "flows", HASH: where a flow goes. Written by the kernel. A flow is a destination: sockets that go to the same one
-// share it. A sandbox has NET_FLOWS_PER_SLOT places. The number of a flow is its place and, above that, how often the place
-// was used before, so a number returns after 8,192 destinations in one place, which are 8 million of the sandbox. A place
-// is used again only while no socket is connected to its flow and none has sent there without connecting for
-// NET_FLOW_LOOSE_MS. While all places are in use, a new destination is refused: ENOBUFS, NET_FULL.
+// Map "flows", HASH: the destination of a flow. Written by the kernel. Sockets of a sandbox with the same destination
+// share a flow. A sandbox has NET_FLOWS_PER_SLOT flow entries. The low bits of a flow's number are the index of its
+// entry; the other bits count how often the entry was used. So a number is used again after 8,192 destinations in one
+// entry, which are 8 million of the sandbox. An entry is used again only when no socket is connected to its flow and
+// no unconnected socket has used it for NET_FLOW_LOOSE_MS. While all entries are in use, a new destination is
+// refused: ENOBUFS, NET_FULL.
 struct net_flow_key {
     __u32 slot;
     __u32 place;
@@ -124,9 +129,9 @@ struct net_flow_key {
 
 #define NET_FLOW_PLACE(number) ((number) & (NET_FLOWS_PER_SLOT - 1))
 
-// `user` is who went there last: what is told of a flow names it, nothing is decided with it.
+// `user` is the last process that used the flow. Events name it; no decision depends on it.
 struct net_user {
-    __u64 cgroup; // of the job, one below the sandbox's
+    __u64 cgroup; // of the job, one level below the sandbox's
     __u32 pid;
     __u32 zero;
     char comm[16];
@@ -138,30 +143,30 @@ struct net_flow {
     __u8 protocol;
     __u8 family; // AF_INET, AF_INET6; a v4-mapped address is AF_INET
     __u32 generation;
-    __u32 rule_set; // that allowed it last; another one is asked again with the next packet
+    // the rule set that allowed it last; after a change, the next packet is checked again
+    __u32 rule_set;
     __u32 mode;
     __u32 number;
-    // connected sockets, and TCP sockets that were closed and still send; NET_FLOW_TAKEN: none, for
-    // ever
+    // connected sockets, including closed TCP sockets that still send; NET_FLOW_TAKEN: the entry is being reused
     __u32 holders;
-    // CLOCK_MONOTONIC, of the last datagram from or to a socket that did not connect, or 1 s
-    // before; 0: none
+    // CLOCK_MONOTONIC, of the last datagram of an unconnected socket in either direction, at most 1 s too early; 0:
+    // none
     __u64 loose_ns;
     struct net_user user;
 };
 #define NET_FLOW_TAKEN 0x80000000u
 
-// Why something was refused. Told in events, counted in net_counters.
+// The reason of a refusal. Events report it, and net_counters counts it.
 enum net_reason {
     NET_REASON_NONE = 0,
     NET_NO_POLICY,    // the sandbox has no entry
-    NET_MODE_NONE,    // there is no way out
-    NET_NO_RULE,      // no rule names the destination
+    NET_MODE_NONE,    // the sandbox has no network
+    NET_NO_RULE,      // no rule allows the destination
     NET_SOCKET_TYPE,  // family, type or protocol of socket(2)
     NET_OPTION,       // setsockopt: an option that is not on the list
     NET_BIND,         // an address or port that may not be bound
     NET_QUOTA,        // egress_bytes_max
-    NET_PACKET,       // a packet that no connect or sendmsg had passed
+    NET_PACKET,       // a packet that no connect or sendmsg allowed
     NET_UNIX,         // a socket file of the host
     NET_DEVICE,       // a device
     NET_NAME,         // relay: the name, or its query type, is not allowed
@@ -169,39 +174,39 @@ enum net_reason {
     NET_NAME_ADDRESS, // relay: it resolves to loopback, private, link-local or metadata addresses
     NET_NAME_QUOTA,   // relay: byte quota of a name's rule
     NET_FULL,         // too many destinations; relay: too many connections or names
-    NET_SOCKETS,      // sockets_max: one more INET socket, or connection to a listener
+    NET_SOCKETS,      // sockets_max: another INET socket, or another connection to a listener
     NET_IN_QUOTA,     // relay: ingress_bytes_max
     NET_REASONS,
 };
 
 // Map "net_counters", mmapable ARRAY by slot. Monotonic while the generation is the same; the broker clears it at CREATE.
 struct net_counters {
-    __u64 out_bytes, out_packets; // to the relay, from the sandbox's sockets; payload, but of DNS
+    __u64 out_bytes, out_packets; // to the relay, from the sandbox's sockets; payload, without DNS
     __u64 in_bytes, in_packets;
     __u64 connects_allowed, connects_denied; // connect and unconnected sendmsg
     __u64 denied[NET_REASONS];
     __u32 sockets; // open TCP sockets to the relay
-    // where the search for a place goes on; below NET_FLOWS_PER_SLOT: later places are empty
+    // where the search for a free entry continues; if below NET_FLOWS_PER_SLOT: later entries are empty
     __u32 flows;
-    __u32 held; // INET sockets that it has, and connections that its listeners took
+    __u32 held; // INET sockets, and connections that its listeners took
     __u32 zero;
-    __u64 failures; // helpers that failed: a map was full, a rewrite impossible
-    __u64 listens;  // EVENT_LISTEN, whether there was room for it or not
+    __u64 failures; // failed helpers: a map was full, or an address could not be rewritten
+    __u64 listens;  // EVENT_LISTEN events, including lost ones
 };
 
 // Body of EVENT_DENIED, EVENT_CONNECT and EVENT_LISTEN (emit.h).
 struct net_event {
-    // v4-mapped; the path's beginning for NET_UNIX; major and minor for NET_DEVICE; level and
-    // option for NET_OPTION, both as big-endian words
+    // v4-mapped; NET_UNIX: the beginning of the path; NET_DEVICE: major and minor; NET_OPTION: level and option, as
+    // big-endian words
     __u8 address[16];
     __u16 port;
-    __u8 family; // AF_*; as asked
+    __u8 family; // AF_*, as passed by the job
     __u8 protocol;
     __u8 type;   // SOCK_*
     __u8 reason; // enum net_reason; NET_REASON_NONE: allowed
     __u8 hook;   // enum net_hook
     __u8 zero;
-    __u32 rule;  // that allowed it; ~0: none
+    __u32 rule;  // the rule that allowed it; ~0: none
     __u32 index; // of a synthetic name + 1; 0: none
 };
 
@@ -216,5 +221,5 @@ enum net_hook {
     NET_HOOK_DEVICE,
     NET_HOOK_UNIX,
     NET_HOOK_RELAY,
-    NET_HOOK_LISTEN, // by an address that is not loopback's: all of them
+    NET_HOOK_LISTEN, // on an address other than loopback: on all addresses
 };

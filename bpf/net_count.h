@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// How many INET sockets a sandbox has: those that it made (sock_create to sock_release), and the connections that its
-// listeners took, accepted or not (until they close). What a socket owns besides its charged buffers, its queue of errors
-// and its corked datagrams, is charged to nobody: the count is what bounds it.
+// Counts the INET sockets of a sandbox: those that it made (sock_create to sock_release), and the connections to its
+// listeners, accepted or not (until they close). A socket also has a queue of errors and corked datagrams, which no
+// memory limit counts; the number of sockets bounds them.
 #pragma once
 
 #include "net_verdict.h"
 
 struct socket_count {
-    __u64 cgroup; // the sandbox's: a hook of sockops cannot ask for it
-    __u32 as;     // enum counted: in net_counters.held
+    __u64 cgroup; // the sandbox's: hooks of sockops cannot ask for it
+    __u32 as;     // enum counted: whether net_counters.held includes it
     __u32 zero;
 };
 enum counted { COUNTED_NOT, COUNTED_MADE, COUNTED_TAKEN };
 
-// A connection that a listener takes has a copy of the listener's (BPF_F_CLONE).
+// A connection to a listener gets a copy of the listener's entry (BPF_F_CLONE).
 struct {
     __uint(type, BPF_MAP_TYPE_SK_STORAGE);
     __uint(map_flags, BPF_F_NO_PREALLOC | BPF_F_CLONE);
@@ -27,7 +27,7 @@ static __always_inline bool sockets_full(const struct bpf_sandbox *box,
     return box->sockets_max != 0 && n->held >= box->sockets_max;
 }
 
-// At socket(2). False: there are as many as may be, or it cannot be counted.
+// At socket(2). False: the limit is reached, or the socket cannot be counted.
 static __always_inline bool socket_made(struct bpf_sock *ctx, const struct bpf_sandbox *box)
 {
     struct net_counters *n = counters_of(box);
@@ -48,7 +48,7 @@ static __always_inline bool socket_made(struct bpf_sock *ctx, const struct bpf_s
     return false;
 }
 
-// The sandbox may be gone: then there is nothing to count. Ids of cgroups are not used again.
+// If the sandbox no longer exists, there is nothing to count. Cgroup ids are not used again.
 static __always_inline void socket_uncount(struct socket_count *c, __u32 as)
 {
     if (!c || c->as != as)
@@ -60,7 +60,8 @@ static __always_inline void socket_uncount(struct socket_count *c, __u32 as)
         __sync_fetch_and_add(&n->held, -1);
 }
 
-// A connection that a listener took. What it costs ends with its state, and not with a descriptor: it may never have one.
+// Counts a connection that a listener took. It is counted until the connection closes, because it may never get a
+// descriptor.
 static __always_inline void socket_taken(struct bpf_sock_ops *ctx, struct bpf_sock *sk)
 {
     struct socket_count *c = bpf_sk_storage_get(&socket_counts, sk, 0, 0);
@@ -68,7 +69,7 @@ static __always_inline void socket_taken(struct bpf_sock_ops *ctx, struct bpf_so
     struct net_counters *n = box ? counters_of(box) : 0;
     if (!c)
         return;
-    c->as = COUNTED_NOT; // the copy says what its listener is
+    c->as = COUNTED_NOT; // the copy has the listener's value
     if (!n)
         return;
     if (bpf_sock_ops_cb_flags_set(ctx, BPF_SOCK_OPS_STATE_CB_FLAG)) {

@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// Flows of net.bpf.c: the numbers that stand for destinations, and who holds them. net.h says when a number returns.
+// Flows of net.bpf.c: the numbers that stand for destinations, and the sockets that hold them. net.h says when a
+// number is used again.
 //
 //   connect                 holds the flow for the socket (struct net_socket)
 //   connect elsewhere, close of the socket
-//                           lets go of it; a TCP socket that was dialling lets go when it reaches TCP_CLOSE, since it may
+//                           releases it; a TCP socket that has started to connect releases it in TCP_CLOSE, because it may
 //                           send for a while after close()
-//   sendmsg without connect holds it for NET_FLOW_LOOSE_MS, which each datagram of either direction renews
+//   sendmsg without connect holds it for NET_FLOW_LOOSE_MS from the last datagram in either direction
 #pragma once
 
 #include "net_verdict.h"
 
 enum { NS_PER_MS = 1000000, LOOSE_STEP_NS = 1000000000 };
 
-// The flow that leads to a target, so that sockets share it. Other sandboxes may push an entry out: then there are two
-// flows to one target, which does no harm.
+// The flow to a destination, so that sockets can share it. Other sandboxes may push out an entry: then two flows lead
+// to one destination, which is harmless.
 struct flow_number_key {
     __u32 slot;
     __u32 generation;
@@ -26,14 +27,14 @@ struct {
     __type(value, __u32);
 } flow_numbers SEC(".maps");
 
-// What a socket holds, and for sockops, which cannot ask for the cgroup, whose it is.
+// The flow that a socket holds, and the sandbox of the socket for sockops hooks, which cannot ask for the cgroup.
 struct net_socket {
     __u64 cgroup; // the sandbox's
     __u32 slot, generation;
     __u32 number; // of the flow
     __u32 zero;
     __u8 held;
-    __u8 counted; // TCP, dialling or more: sockops hears of its end
+    __u8 counted; // TCP, from SYN_SENT on: sockops reports its end
     __u8 zeros[6];
 };
 struct {
@@ -55,8 +56,8 @@ static __always_inline struct net_flow *flow_find(const struct bpf_sandbox *box,
     return flow_at(box->slot, box->generation, number);
 }
 
-// Whether a flow that exists may go on: asked again when the policy has changed, and for names each time, since those
-// are given and taken by the relay.
+// Whether an existing flow is still allowed. Checked again after a change of the policy; for names each time, because
+// the relay adds and removes them.
 static __always_inline int flow_verdict(const struct bpf_sandbox *box, struct net_flow *f,
                                         __u8 protocol)
 {
@@ -76,7 +77,7 @@ static __always_inline int flow_verdict(const struct bpf_sandbox *box, struct ne
     return reason;
 }
 
-// A packet of the flow passed.
+// Notes a packet of the flow.
 static __always_inline void flow_used(struct net_flow *f)
 {
     if (f->loose_ns == 0)
@@ -100,7 +101,7 @@ static __always_inline bool same_target(const struct net_flow *f, const struct t
            f->port == t->port && f->protocol == t->protocol;
 }
 
-// For a socket that connects, or that sends without. False: the place is being given to another flow.
+// For a socket that connects, or sends without connecting. False: the entry is being given to another flow.
 static __always_inline bool flow_hold(struct net_flow *f, bool connects)
 {
     if (!connects) {
@@ -124,10 +125,10 @@ struct place_search {
     __u32 slot, generation;
     __u32 from;
     __u32 number; // found; NO_PLACE
-    bool empty;   // nobody was there
+    bool empty;   // the entry was empty
 };
 
-// Takes the place if nothing holds it.
+// Takes the entry if no socket holds it.
 static long place_look(__u32 i, struct place_search *s)
 {
     struct net_flow_key key = {.slot = s->slot, .place = NET_FLOW_PLACE(s->from + i)};
@@ -152,7 +153,7 @@ static long place_look(__u32 i, struct place_search *s)
     return 1;
 }
 
-// A number for another flow; NO_PLACE: all places are in use.
+// A number for a new flow; NO_PLACE: all entries are in use.
 static __always_inline __u32 place_take(const struct bpf_sandbox *box, struct net_counters *n,
                                         bool *empty)
 {
@@ -162,7 +163,7 @@ static __always_inline __u32 place_take(const struct bpf_sandbox *box, struct ne
                              .from = __sync_fetch_and_add(&n->flows, 1),
                              .number = NO_PLACE};
     long looked = bpf_loop(NET_FLOWS_PER_SLOT, place_look, &s, 0);
-    if (looked > 1) // the next search begins behind what this one found in use
+    if (looked > 1) // the next search begins after the entries that this one found in use
         __sync_fetch_and_add(&n->flows, (__u32)looked - 1);
     *empty = s.empty;
     return s.number;
@@ -183,7 +184,7 @@ static __always_inline bool flow_put(const struct bpf_sandbox *box, const struct
                          .loose_ns = connects ? 0 : bpf_ktime_get_coarse_ns()};
     __builtin_memcpy(f.address, t->ip, sizeof f.address);
     fill_user(&f.user);
-    // Not "< 0": before Linux 6.4 the upper half of what these calls give is zero.
+    // Not "< 0": before Linux 6.4 the upper half of these helpers' results is zero.
     if (bpf_map_update_elem(&flows, &at, &f, empty ? BPF_NOEXIST : BPF_ANY) == 0)
         return true;
     struct net_flow *taken = empty ? 0 : bpf_map_lookup_elem(&flows, &at);
@@ -192,8 +193,9 @@ static __always_inline bool flow_put(const struct bpf_sandbox *box, const struct
     return false;
 }
 
-// The number of the flow to a target, made if there is none, held for a socket that connects to it; NO_PLACE: all places
-// are in use, or the map is full. The known one of two that are made at once is the last.
+// The number of the flow to a destination, held for a socket that connects to it. Makes the flow if there is none.
+// NO_PLACE: all entries are in use, or the map is full. If two CPUs make a flow to one destination, later sockets use
+// the second one.
 static __noinline __u32 flow_make(const struct bpf_sandbox *box, const struct target *t,
                                   bool connects)
 {
@@ -210,7 +212,7 @@ static __noinline __u32 flow_make(const struct bpf_sandbox *box, const struct ta
     struct net_counters *n = counters_of(box);
     if (!n)
         return NO_PLACE;
-    for (int i = 0; i < 4; i++) { // another processor may take the same empty place
+    for (int i = 0; i < 4; i++) { // another CPU may take the same empty entry
         bool empty;
         __u32 number = place_take(box, n, &empty);
         if (number == NO_PLACE)
@@ -233,7 +235,7 @@ static __always_inline void socket_let_go(struct net_socket *s)
     flow_let_go(s->slot, s->generation, s->number);
 }
 
-// The socket is connected to the flow from now on, which is held for it. False: no memory for that.
+// Connects the socket to the flow and holds the flow for it. False: no memory.
 static __always_inline bool socket_keep(const struct bpf_sandbox *box, struct bpf_sock *sk,
                                         __u32 number)
 {

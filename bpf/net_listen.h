@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// For net.bpf.c: a TCP socket of a job that listens by another address than loopback's. There is no such address inside but
-// 0.0.0.0 and ::, and nobody outside reaches it; but a program that means to be reached by all says something about itself.
+// For net.bpf.c: detects a TCP socket of a job that listens on an address other than loopback. Inside a sandbox these
+// are only 0.0.0.0 and ::, and nobody outside can reach them; but the attempt says something about the program.
 #pragma once
 
 #include "net_count.h"
 
 enum { TCP = 6 };
 
-// 127.0.0.0/8, as it is or mapped to IPv6, and ::1.
+// 127.0.0.0/8, also v4-mapped, and ::1.
 static __always_inline bool is_loopback(const struct target *t)
 {
     if (t->family == AF_INET)
@@ -32,7 +32,7 @@ static __always_inline void tell_listen(const struct bpf_sandbox *box, const str
     bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
 }
 
-// It listens from now on: listen(2) has succeeded.
+// listen(2) has succeeded.
 static __always_inline void socket_listens(struct bpf_sock_ops *ctx, struct bpf_sock *sk)
 {
     struct socket_count *c = bpf_sk_storage_get(&socket_counts, sk, 0, 0);

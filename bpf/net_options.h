@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// Which socket options a job may set: those that ordinary programs do, by level and number. What is not listed is refused:
-// options that choose a path, change what the kernel believes of a connection or undo the pacing, and those with which a
-// socket owns memory that no limit counts (clones of what it sent, keys, groups, flow labels), that take of a table of
-// which the host has one, or that patch the kernel's text for the whole host (static keys: time stamps, UDP_ENCAP,
-// UDP_GRO). Numbers from asm-generic/socket.h, linux/in.h, in6.h, tcp.h, udp.h, netlink.h.
+// Which socket options a job may set: those that ordinary programs set, by level and number. All others are refused.
+// Among them are options that choose a route, change the state of a connection or undo the pacing; options that give
+// a socket memory which no limit counts (clones of sent packets, keys, groups, flow labels); options that use a table
+// which the whole host shares; and options that patch the kernel's code for the whole host (static keys: time stamps,
+// UDP_ENCAP, UDP_GRO). Numbers from asm-generic/socket.h, linux/in.h, in6.h, tcp.h, udp.h, netlink.h.
 //
-// A programmer's list of what is refused, with names, is server/rpc/socket_options.c.
+// server/rpc/socket_options.c lists the names of refused options for error messages.
 #pragma once
 
 #include "vmlinux_min.h"
@@ -17,8 +17,8 @@ enum {
     SOL_UDP = 17,
     SOL_IPV6 = 41,
     SOL_NETLINK = 270,
-    // The kernel doubles it: 208 KiB, what a socket has by itself (net.core.rmem_default). A UDP socket's queue of errors
-    // and its corked datagrams are bounded by its buffers, and charged to nobody.
+    // The kernel doubles it to 208 KiB, the default of a socket (net.core.rmem_default). Its buffers bound a UDP
+    // socket's queue of errors and its corked datagrams, which no memory limit counts.
     NET_BUFFER_MAX = 106496,
 };
 
@@ -214,8 +214,8 @@ static __always_inline bool option_allowed(int level, __u32 name)
     return (((name < 64 ? set.low : set.high) >> (name & 63)) & 1) != 0;
 }
 
-// The caller's own bytes, however long, go to the kernel; but a buffer's size, which is made less here: the kernel then
-// takes what is left in the program's copy, so that no other thread can change it in between.
+// Passes the caller's own bytes of any length to the kernel. The size of a buffer is reduced here instead: the kernel
+// then uses the program's copy, so no other thread can change it in between.
 static __always_inline void option_pass(struct bpf_sockopt *ctx)
 {
     bool buffer = ctx->level == SOL_SOCKET &&
@@ -224,7 +224,7 @@ static __always_inline void option_pass(struct bpf_sockopt *ctx)
     struct bpf_sock *sk = ctx->sk;
     __u32 *size = ctx->optval;
     void *end = ctx->optval_end;
-    // Not those of AF_UNIX (1), which are charged to the job.
+    // Not AF_UNIX (1): its buffers count as the job's memory.
     if (buffer && sk && sk->family != 1 && (void *)(size + 1) <= end) {
         if (*size > NET_BUFFER_MAX)
             *size = NET_BUFFER_MAX;

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// What net.bpf.c does with a packet: what it says of its other end, and whether it may pass.
+// Packets for net.bpf.c: reads the other end from a packet, and decides whether it may pass.
 #pragma once
 
 #include "net_flow.h"
 
 enum { IPPROTO_TCP = 6, IPPROTO_UDP = 17, UDP_HEADER = 8, QUOTA_SLACK = 4194304 };
 
-// What a packet says of its other end.
+// The other end, as the packet's headers say.
 struct packet {
     struct target peer;
     __u32 payload;
-    bool plain; // TCP or UDP right behind a header without options, whole
+    bool plain; // a complete TCP or UDP header directly after an IP header without options
     bool reset;
-    bool bare;  // TCP, an acknowledgement and nothing else
-    bool opens; // TCP, the first of a connection
+    bool bare;  // TCP: only an acknowledgement
+    bool opens; // TCP: the first packet of a connection
 };
 
 static __always_inline void read_ports(struct __sk_buff *skb, __u32 at, bool out, struct packet *p)
@@ -63,8 +63,8 @@ static __always_inline void read_packet(struct __sk_buff *skb, bool out, struct 
 static __always_inline bool over_quota(const struct bpf_sandbox *box, const struct net_counters *n,
                                        __u32 len)
 {
-    // The relay counts what it sends and cuts there. This counts what jobs send, which may wait in buffers yet or be sent
-    // again, so it leaves some room.
+    // The relay counts the bytes that it sends and cuts at the quota. This counts the bytes that jobs send, including
+    // retransmitted and still buffered ones, so it allows some more.
     __u64 most = box->egress_bytes_max;
     return most != 0 && len != 0 && n->out_bytes + len > most + most / 4 + QUOTA_SLACK;
 }
@@ -83,11 +83,12 @@ static __always_inline int packet_verdict(struct __sk_buff *skb, const struct bp
     }
     struct net_flow *f = flow_find(box, number);
     int reason = f ? flow_verdict(box, f, p->peer.protocol) : NET_PACKET;
-    __u32 payload = f && f->port == NET_DNS_PORT ? 0 : p->payload; // queries have a rate, no quota
+    // queries have a rate limit, no quota
+    __u32 payload = f && f->port == NET_DNS_PORT ? 0 : p->payload;
     if (reason == NET_REASON_NONE && out && over_quota(box, n, payload))
         reason = NET_QUOTA;
-    // A reset ends what is forbidden: it must get through. So must the acknowledgement that asks for one that fits (RFC
-    // 5961, 3.2), since packets before it were lost here.
+    // A reset ends a forbidden connection, so it must pass. So must an acknowledgement that asks for a valid reset
+    // (RFC 5961, 3.2), because earlier packets were dropped here.
     if (reason != NET_REASON_NONE && !(out ? p->bare : p->reset))
         return reason;
     if (f)

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// Addresses that are nobody's on the open internet: one table, from which the programs, the relay and the broker take the
-// same answer. It has IANA's special-purpose registries (RFC 6890), multicast, what is reserved, and where clouds answer
-// with credentials (metadata). Addresses are IPv6, IPv4 ones v4-mapped.
+// Addresses that are not public: one table for the BPF programs, the relay and the broker. It contains IANA's
+// special-purpose registries (RFC 6890), multicast, reserved ranges, and the metadata services of clouds, which
+// return credentials. Addresses are IPv6, IPv4 ones v4-mapped.
 //
-// A special address is reached only by a rule that names it: one whose prefix lies within the smallest range of the table
-// around it. 0.0.0.0/0 names none; 100.64.0.0/10 names carriers' NAT, but not 100.100.100.200 in there, which is metadata.
-// Forms that carry an IPv4 address are judged by that one.
+// Only a rule that names a special address allows it: the rule's prefix must lie within the smallest range of the
+// table that contains the address. 0.0.0.0/0 names none; 100.64.0.0/10 names carriers' NAT, but not 100.100.100.200
+// in it, which is metadata. An IPv6 address that contains an IPv4 address is judged by the IPv4 address.
 #pragma once
 
 #ifndef __bpf__
@@ -14,7 +14,7 @@
 #endif
 
 #define NET_INLINE                                                                                 \
-    static inline __attribute__((always_inline)) // a program passes no structure to a function
+    static inline __attribute__((always_inline)) // BPF programs cannot pass a struct to a function
 #define NET_METADATA 1
 #define NET_LOCAL    2 // loopback, link-local
 
@@ -48,22 +48,22 @@
 #define NET_RANGES_V6(X)                                                                           \
     X(0, 0, 0, 1, 128, NET_LOCAL)                      /* loopback */                              \
     X(0xfe800000, 0, 0, 0xa9fea9fe, 128, NET_METADATA) /* OpenStack */                             \
-    X(0x0064ff9b, 0x00010000, 0, 0, 48, 0)             /* local NAT64: leads to who knows */       \
-    X(0xfd00a9fe, 0xa9fe0000, 0, 0, 48, NET_METADATA)  /* Exoscale, Equinix and others */          \
-    X(0x20010002, 0, 0, 0, 48, 0)                      /* benchmarks: our synthetic ones */        \
-    X(0xfd000ec2, 0, 0, 0, 32, NET_METADATA)           /* AWS */                                   \
-    X(0xfd2000ce, 0, 0, 0, 32, NET_METADATA)           /* Google */                                \
-    X(0x20010db8, 0, 0, 0, 32, 0)                      /* documentation */                         \
-    X(0x20010000, 0, 0, 0, 23, 0)                      /* IETF: Teredo, benchmarks, ORCHID */      \
-    X(0x3fff0000, 0, 0, 0, 20, 0)                      /* documentation */                         \
-    X(0x20020000, 0, 0, 0, 16, 0)                      /* 6to4 */                                  \
-    X(0xfe800000, 0, 0, 0, 10, NET_LOCAL)              /* link-local */                            \
-    X(0xfec00000, 0, 0, 0, 10, 0)                      /* site-local */                            \
-    X(0xff000000, 0, 0, 0, 8, 0)                       /* multicast */                             \
-    X(0xfc000000, 0, 0, 0, 7, 0)                       /* unique local; our flow addresses */      \
-    X(0, 0, 0, 0, 3, 0)                                /* unassigned, IPv4-compatible */           \
-    X(0x40000000, 0, 0, 0, 2, 0)                       /* unassigned; 2000::/3 is in use */        \
-    X(0x80000000, 0, 0, 0, 1, 0)                       /* unassigned, and the rest */
+    X(0x0064ff9b, 0x00010000, 0, 0, 48, 0) /* local NAT64: the destination is unknown */           \
+    X(0xfd00a9fe, 0xa9fe0000, 0, 0, 48, NET_METADATA) /* Exoscale, Equinix and others */           \
+    X(0x20010002, 0, 0, 0, 48, 0)                     /* benchmarks: our synthetic ones */         \
+    X(0xfd000ec2, 0, 0, 0, 32, NET_METADATA)          /* AWS */                                    \
+    X(0xfd2000ce, 0, 0, 0, 32, NET_METADATA)          /* Google */                                 \
+    X(0x20010db8, 0, 0, 0, 32, 0)                     /* documentation */                          \
+    X(0x20010000, 0, 0, 0, 23, 0)                     /* IETF: Teredo, benchmarks, ORCHID */       \
+    X(0x3fff0000, 0, 0, 0, 20, 0)                     /* documentation */                          \
+    X(0x20020000, 0, 0, 0, 16, 0)                     /* 6to4 */                                   \
+    X(0xfe800000, 0, 0, 0, 10, NET_LOCAL)             /* link-local */                             \
+    X(0xfec00000, 0, 0, 0, 10, 0)                     /* site-local */                             \
+    X(0xff000000, 0, 0, 0, 8, 0)                      /* multicast */                              \
+    X(0xfc000000, 0, 0, 0, 7, 0)                      /* unique local; our flow addresses */       \
+    X(0, 0, 0, 0, 3, 0)                               /* unassigned, IPv4-compatible */            \
+    X(0x40000000, 0, 0, 0, 2, 0)                      /* unassigned; 2000::/3 is in use */         \
+    X(0x80000000, 0, 0, 0, 1, 0)                      /* unassigned, and the rest */
 
 NET_INLINE __u32 net_word(const __u8 *a)
 {
@@ -75,14 +75,14 @@ NET_INLINE bool net_is_v4(const __u8 address[16])
     return net_word(address) == 0 && net_word(address + 4) == 0 && net_word(address + 8) == 0xffff;
 }
 
-// What a word of a prefix must be equal in; `bits`: of the prefix, from the word on.
+// The mask of a word of a prefix; `bits`: bits of the prefix from this word on.
 NET_INLINE __u32 net_mask(int bits)
 {
     return bits <= 0 ? 0 : bits >= 32 ? 0xffffffff : 0xffffffff << (32 - bits);
 }
 
-// The prefix of the smallest range of this kind (0: any), of at most `most` bits, that an IPv4 address (host order) lies
-// in; 0: none.
+// The length of the smallest range of this kind (0: any), with at most `most` bits, that contains an IPv4 address
+// (host order); 0: none.
 NET_INLINE __u32 net_range_bits4(__u32 ip, int kind, int most)
 {
 #define X(a, b, c, d, bits, of)                                                                    \
@@ -105,7 +105,7 @@ NET_INLINE struct net_words net_words(const __u8 address[16])
         {net_word(address), net_word(address + 4), net_word(address + 8), net_word(address + 12)}};
 }
 
-// The same of an IPv6 address that is not v4-mapped, for what it is itself.
+// Like net_range_bits4(), for an IPv6 address that is not v4-mapped. Ignores a contained IPv4 address.
 NET_INLINE __u32 net_range_bits6(struct net_words at, int kind, int most)
 {
 #define X(a, b, c, d, bits, of)                                                                    \
@@ -124,8 +124,8 @@ NET_INLINE bool net_is_nat64(struct net_words a)
     return a.w[0] == 0x0064ff9b && a.w[1] == 0 && a.w[2] == 0;
 }
 
-// The bit where an IPv6 address carries an IPv4 one, to which it leads, in host order in *v4; 0: it carries none. NAT64
-// (RFC 6052), 6to4 (RFC 3056), ISATAP (RFC 5214).
+// The position of the IPv4 address in an IPv6 address that contains one; *v4 is that address in host order. 0: it
+// contains none. NAT64 (RFC 6052), 6to4 (RFC 3056), ISATAP (RFC 5214).
 NET_INLINE __u32 net_carries_v4(struct net_words a, __u32 *v4)
 {
     bool isatap = (a.w[2] & 0xfcffffff) == 0x00005efe && a.w[0] != 0;
@@ -137,8 +137,8 @@ NET_INLINE __u32 net_carries_v4(struct net_words a, __u32 *v4)
     return net_is_nat64(a) || isatap ? 96 : 0;
 }
 
-// The bits of an address that the smallest range around it holds, of those that hold at most `most`; 0: there is none. A
-// rule names the address when it has that many at least.
+// The length of the smallest range around an address, of the ranges with at most `most` bits; 0: none. A rule names
+// the address if it has at least as many bits.
 NET_INLINE __u32 net_range_bits_of(struct net_words a, int kind, int most)
 {
     __u32 v4;
@@ -151,7 +151,7 @@ NET_INLINE __u32 net_range_bits_of(struct net_words a, int kind, int most)
         __u32 inside = net_range_bits4(v4, kind, most - (int)at);
         if (inside != 0)
             return at + inside;
-        if (net_is_nat64(a)) // leads to all of IPv4
+        if (net_is_nat64(a)) // NAT64 leads to all of IPv4
             return 0;
     }
     return net_range_bits6(a, kind, most);
@@ -162,19 +162,20 @@ NET_INLINE __u32 net_range_bits(const __u8 address[16], int kind, int most)
     return net_range_bits_of(net_words(address), kind, most);
 }
 
-// How many bits of an address a rule must have at least to reach it; 0: the address is public, and any rule will do.
+// How many bits of an address a rule must have at least to allow it; 0: the address is public, and every rule may
+// allow it.
 NET_INLINE __u32 net_special_bits(const __u8 address[16])
 {
     return net_range_bits(address, 0, 128);
 }
 
-// The same for metadata alone.
+// The same for metadata addresses only.
 NET_INLINE __u32 net_metadata_bits(const __u8 address[16])
 {
     return net_range_bits(address, NET_METADATA, 128);
 }
 
-// May the word "host" mean it, when it is one of this host's own?
+// Whether the word "host" may include this address of the host.
 NET_INLINE bool net_is_hosts(const __u8 address[16])
 {
     return net_range_bits(address, NET_LOCAL, 128) == 0 && net_metadata_bits(address) == 0;

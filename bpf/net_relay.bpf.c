@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// What the relay itself may reach, whatever it believes: attached to the relay's own cgroup, of which nobody else is. The
-// relay parses what strangers send, so it may be taken over; then it still dials public addresses only, and of loopback,
-// link-local, metadata, private and the host's own ones those that a live rule of some sandbox, or the configuration of its
-// name servers, names with their port (map "named").
+// Limits what the relay itself can reach. The programs are attached to the cgroup of the relay, which contains no
+// other process. The relay parses data from strangers, so it may be compromised. Even then it can connect only to
+// public addresses and to those loopback, link-local, metadata, private and own addresses of the host that a current
+// rule of a sandbox, or the configuration of the name servers, names with their port (map "named").
 //
-//   socket()  INET and INET6, TCP and UDP; nothing else
-//   packets   of a connected socket: where it is connected to, since the host's address translation may have changed the
-//             packet by now; else where the packet goes. What is sent over loopback goes to the host itself.
+//   socket()  INET and INET6, TCP and UDP only
+//   packets   of a connected socket: judged by the address it is connected to, because NAT on the host may have changed the
+//             packet; others: by the packet's destination. Packets over loopback go to the host itself.
 #include "vmlinux_min.h"
 
 #include <bpf/bpf_endian.h>
@@ -22,8 +22,8 @@ enum {
     SOCK_DGRAM = 2,
     IPPROTO_TCP = 6,
     IPPROTO_UDP = 17,
-    LOOPBACK_IFINDEX = 1, // of every network namespace (include/net/flow.h)
-    NESTED = 16,          // rules around one another that are looked at
+    LOOPBACK_IFINDEX = 1, // in every network namespace (include/net/flow.h)
+    NESTED = 16,          // enclosing prefixes that are tried
     DENY = 0,
     ALLOW = 1,
 };
@@ -42,7 +42,7 @@ struct goal {
     __u8 protocol;
 };
 
-// Global, so that the verifier looks at their many ways once.
+// Global functions, so the verifier checks their many paths once.
 __noinline __u32 relay_special_bits(__u32 a, __u32 b, __u32 c, __u32 d)
 {
     return net_range_bits_of((struct net_words){{a, b, c, d}}, 0, 128);
@@ -65,7 +65,7 @@ static __always_inline bool port_named(const struct net_named_ports *n, const st
     return n->n == 0;
 }
 
-// Does a rule of at least `bits` name it?
+// Whether a rule of at least `bits` names the address.
 static __always_inline bool is_named(const struct net_words *to, const struct goal *g, __u32 bits)
 {
     struct net_named_key key = {.prefixlen = 128};
@@ -77,7 +77,7 @@ static __always_inline bool is_named(const struct net_words *to, const struct go
             return false;
         if (port_named(n, g))
             return true;
-        key.prefixlen = n->bits - 1; // the next one around it
+        key.prefixlen = n->bits - 1; // the next shorter prefix
     }
     return false;
 }
@@ -108,7 +108,7 @@ static __always_inline bool read_packet(struct __sk_buff *skb, struct goal *g)
     return true;
 }
 
-// Where the socket is connected to. False: nowhere.
+// Reads the address that the socket is connected to. False: it is not connected.
 static __always_inline bool read_peer(struct __sk_buff *skb, struct goal *g)
 {
     struct bpf_sock *sk = skb->sk;
@@ -117,7 +117,7 @@ static __always_inline bool read_peer(struct __sk_buff *skb, struct goal *g)
     sk = bpf_sk_fullsock(sk);
     if (!sk || sk->dst_port == 0)
         return false;
-    // Volatile: each is loaded by its own constant offset, as the verifier wants it.
+    // Volatile: the verifier requires a separate load with a constant offset for each field.
     const volatile struct bpf_sock *at = sk;
     __u32 v4 = at->dst_ip4;
     __u32 a = at->dst_ip6[0];

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// Verdicts on unix sockets, connect(2) and sendto(2) by name. Linux 6.7 and later: an object of its own, so that earlier
-// kernels lose this alone.
+// Verdicts on connect(2) and sendto(2) of unix sockets by name. Needs Linux 6.7. It is an object of its own, so
+// earlier kernels lack only this.
 //
-// What holds sockets of the host back is not here. Abstract names belong to the network namespace. Host folders that a
-// template shares are lower layers of the root's overlay: the kernel finds a listening socket by its inode, and an inode of
-// the overlay is not the host's, however the name leads there (links, a changed folder, /proc/self/root). So a job may
-// connect to all that it can name, which is its own sandbox's.
+// These programs are not what protects the host's sockets. Abstract names belong to the network namespace. Host
+// folders that a template shares are lower layers of the root's overlay: the kernel finds a listening socket by its
+// inode, and the overlay has inodes of its own, whatever path leads there (links, another working directory,
+// /proc/self/root). So a job may connect to every socket that it can name; all of them belong to its own sandbox.
 //
-// What is here: a sandbox without an entry gets nothing (fail closed), and a name below /usr, where no sandbox has a socket
-// of its own, is refused at once with EPERM and told. That is a job looking for the host, and worth knowing.
+// These programs refuse everything to a sandbox without an entry (fail closed). They also refuse names below /usr,
+// where no sandbox has a socket of its own, with EPERM, and report them: such a job looks for sockets of the host.
 #include "vmlinux_min.h"
 
 #include "emit.h"
@@ -79,7 +79,8 @@ static __always_inline int verdict(struct bpf_sock_addr *ctx)
     return DENY;
 }
 
-// The loader gives these their own attach types, BPF_CGROUP_UNIX_CONNECT and _SENDMSG: its libbpf has no names for them.
+// The loader sets the attach types of these, BPF_CGROUP_UNIX_CONNECT and _SENDMSG, because its libbpf has no section
+// names for them.
 SEC("cgroup/connect4")
 int net_unix_connect(struct bpf_sock_addr *ctx)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// What net.bpf.c decides with: maps, where something goes, whether the policy allows it, and the events of that. Flows are
-// in net_flow.h.
+// The decisions of net.bpf.c: its maps, the class of a destination, the policy's verdict, and the events about it.
+// net_flow.h has the flows.
 #pragma once
 
 #include "emit.h"
@@ -46,7 +46,7 @@ struct {
     __type(value, struct net_own_address);
 } own SEC(".maps");
 
-// Where a job wants to go; `ip` as words in network order.
+// A destination of a job; `ip` as words in network order.
 struct target {
     __u32 ip[4];
     __u16 port; // host order
@@ -90,7 +90,7 @@ static __always_inline void set_v6(struct target *t, __u32 a, __u32 b, __u32 c, 
     t->family = a == 0 && b == 0 && c == bpf_htonl(0xffff) ? AF_INET : AF_INET6;
 }
 
-// Loopback, or the unspecified address, which the kernel takes for loopback.
+// Loopback, or the unspecified address, which the kernel treats as loopback.
 static __always_inline bool is_local(const struct target *t)
 {
     if (t->family == AF_INET)
@@ -105,7 +105,7 @@ static __always_inline __u32 flow_word(int i)
     return bpf_htonl(net_word(flow_prefix + i * 4));
 }
 
-// The flow that an address of the relay stands for; false: it is none.
+// The flow that an address of the relay stands for; false: it stands for none.
 static __always_inline bool flow_of(const struct target *t, __u32 *number)
 {
     __u32 last = bpf_ntohl(t->ip[3]);
@@ -119,7 +119,7 @@ static __always_inline bool flow_of(const struct target *t, __u32 *number)
     return t->ip[0] == flow_word(0) && t->ip[1] == flow_word(1) && t->ip[2] == 0;
 }
 
-// The number behind a synthetic address; false: it is none.
+// The index of a synthetic address; false: it is not synthetic.
 static __always_inline bool synthetic(const struct target *t, __u32 *index)
 {
     __u32 last = bpf_ntohl(t->ip[3]);
@@ -162,7 +162,8 @@ static __always_inline int name_verdict(const struct bpf_sandbox *box, const str
     return NET_NO_RULE;
 }
 
-// A UDP socket that is connected to a name says nothing yet: C libraries do so to sort addresses. Its packets are judged.
+// C libraries connect UDP sockets only to sort addresses, so connecting one to a name is not counted or refused yet.
+// Its packets are judged.
 static __always_inline bool is_probe(const struct bpf_sandbox *box, const struct target *t,
                                      __u32 index)
 {
@@ -178,7 +179,7 @@ static __always_inline bool rule_allows(const struct bpf_sandbox *box, const str
     struct net_rule_key key = {.prefixlen = NET_BITS_SET + 128, .rule_set = box->rule_set};
     if (box->rule_set == 0)
         return false;
-    if (!host) // else ::, which stands for all of them
+    if (!host) // otherwise ::, which stands for all of them
         __builtin_memcpy(key.address, t->ip, sizeof key.address);
     const struct net_rule *found = bpf_map_lookup_elem(&rules, &key);
     return found && port_allowed(found->ports, found->n, t, named, rule);
@@ -190,13 +191,13 @@ static __always_inline struct net_words words_of(const struct target *t)
         {bpf_ntohl(t->ip[0]), bpf_ntohl(t->ip[1]), bpf_ntohl(t->ip[2]), bpf_ntohl(t->ip[3])}};
 }
 
-// net_special_bits() of the words. Global, so that the verifier looks at its many ways once, not at each call.
+// net_special_bits() of the words. A global function, so the verifier checks its many paths once, not for each call.
 __noinline __u32 special_bits(__u32 a, __u32 b, __u32 c, __u32 d)
 {
     return net_range_bits_of((struct net_words){{a, b, c, d}}, 0, 128);
 }
 
-// One of this host's own addresses: 2, one that carries one: 1, which "host" does not mean.
+// 2: an address of this host. 1: an address that contains one, which "host" does not include. 0: another.
 static __always_inline int is_own(const struct target *t)
 {
     __u32 ip[4] = {t->ip[0], t->ip[1], t->ip[2], t->ip[3]};
@@ -213,7 +214,7 @@ static __always_inline int is_own(const struct target *t)
     return bpf_map_lookup_elem(&own, ip) ? 1 : 0;
 }
 
-// The policy's answer for what would leave. `index`: of a synthetic name + 1, 0 for others.
+// The policy's verdict on a destination outside. `index`: of a synthetic name + 1; 0 for others.
 static __noinline int policy_verdict(const struct bpf_sandbox *box, const struct target *t,
                                      __u32 *rule, __u32 *index)
 {
@@ -222,7 +223,7 @@ static __noinline int policy_verdict(const struct bpf_sandbox *box, const struct
     *index = 0;
     if (box->mode != NET_ALLOWLIST && box->mode != NET_OPEN)
         return NET_MODE_NONE;
-    if (t->port == 0) // is no destination; no relay dials it
+    if (t->port == 0) // never a destination; the relay does not connect to it
         return NET_NO_RULE;
     if (t->port == NET_DNS_PORT)
         return NET_REASON_NONE;
@@ -263,7 +264,7 @@ static __always_inline void count_denied(const struct bpf_sandbox *box, __u32 re
         __sync_fetch_and_add(&n->denied[reason], 1);
 }
 
-// No destination in this minute was refused before as this one is.
+// True if no such refusal of this destination was reported in the last minute.
 static __always_inline bool is_first_refusal(const struct bpf_sandbox *box, const struct target *t,
                                              __u32 type, __u32 hook, __u32 reason)
 {
@@ -275,7 +276,7 @@ static __always_inline bool is_first_refusal(const struct bpf_sandbox *box, cons
     return emit_is_first(box, hash);
 }
 
-// Counts and tells a refusal by the process that runs now.
+// Counts and reports a refusal by the current process.
 static __noinline void tell_denied(const struct bpf_sandbox *box, const struct target *t,
                                    __u32 type, __u32 hook, __u32 reason)
 {

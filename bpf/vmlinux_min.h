@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// The few kernel types that our programs read, each with the fields that they read: offsets come from the running
-// kernel's BTF (CO-RE, docs/bpf/btf.rst). libbpf's headers expect the fixed-size types from here.
+// The few kernel types that our programs read, each with only the fields that they read. The offsets come from the
+// running kernel's BTF (CO-RE, docs/bpf/btf.rst). libbpf's headers need the fixed-size types from here.
 #pragma once
 
 #include <linux/bpf.h>
@@ -37,7 +37,7 @@ struct uid_gid_extent {
 };
 
 struct uid_gid_map {
-    struct uid_gid_extent extent[5]; // more of them: elsewhere
+    struct uid_gid_extent extent[5]; // larger maps are stored elsewhere
     __u32 nr_extents;
 };
 

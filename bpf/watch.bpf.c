@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// Telemetry of sandboxes: counters of each job's cgroup, events of what matters, profiles. See watch.h for the contract.
+// Telemetry of sandboxes: counters per cgroup of a job, events, and profiles. See watch.h for the contract.
 //
-// watch_sys_exit is by far the hottest program there is, run at every system call of the host while it is attached. For a
-// process outside it is a comparison of two levels; inside it is a walk of pointers, a guess proven right, and one atomic
-// addition (watch_find.h). Whatever is rare is a call away from that path.
+// watch_sys_exit is by far the most frequent program: while it is attached, it runs at every system call of the host.
+// For a process outside of the sandboxes it compares two levels. For a process inside it follows a few pointers,
+// verifies a guess, and does one atomic addition (watch_find.h). Rare cases are separate functions.
 //
 // The others run when a process begins, executes, ends or sends a signal.
 #include <linux/stat.h>
@@ -15,7 +15,7 @@
 
 char _license[] SEC("license") = "Dual BSD/GPL";
 
-// Fields that tell how a tracepoint is declared in the running kernel.
+// Fields that show how the running kernel declares a tracepoint.
 struct trace_event_raw_sched_process_exit {
     bool group_dead;
 } __attribute__((preserve_access_index));
@@ -23,7 +23,7 @@ struct trace_event_raw_mark_victim {
     __u32 uid;
 } __attribute__((preserve_access_index));
 
-// linux/socket.h has no numbers of families for programs.
+// linux/socket.h does not give the numbers of address families to BPF programs.
 enum { AF_UNIX = 1, AF_NETLINK = 16 };
 enum { SOCK_RAW = 3, SOCK_PACKET = 10 };
 enum { JOIN_SESSION_KEYRING = 1 }; // linux/keyctl.h
@@ -39,7 +39,7 @@ static __always_inline __u64 number(struct pt_regs *regs)
 #endif
 }
 
-// The word and the bit that say whether a dangerous call of this number was reported. NULL: no account.
+// The word and the bit that record whether a dangerous call of this number was reported. NULL: no account.
 static __always_inline __u64 *told_word(struct watch_account *account, __u32 call, __u64 *bit)
 {
     if (!account)
@@ -48,7 +48,7 @@ static __always_inline __u64 *told_word(struct watch_account *account, __u32 cal
     return &account->told_calls[bounded(call >> 6, WATCH_SYSCALLS / 64 - 1)];
 }
 
-// The body of an event of CLASS_SYSCALL; the caller fills it and submits. NULL: lost.
+// The body of an event of CLASS_SYSCALL; the caller fills it and submits it. NULL: the event is lost.
 static __always_inline struct watch_syscall *begin_syscall(const struct place *p, __u16 kind,
                                                            __u32 call)
 {
@@ -87,8 +87,8 @@ static __always_inline void tell_syscall(__u16 kind, struct pt_regs *regs, long 
     submit_syscall(body);
 }
 
-// Families and types that a program of a job has no use for; what may be used is in the table of sockets of net.bpf.c.
-// Netlink is how the C library lists addresses.
+// Families and types that programs of a job do not need. The table of sockets in net.bpf.c has the permitted ones.
+// The C library uses netlink to list addresses.
 static __always_inline bool socket_is_strange(__u32 family, __u32 type)
 {
     type &= 0xf; // SOCK_NONBLOCK and SOCK_CLOEXEC lie above
@@ -97,8 +97,7 @@ static __always_inline bool socket_is_strange(__u32 family, __u32 type)
     return family != AF_UNIX && family != AF_NETLINK;
 }
 
-// Calls of a dangerous number that say nothing: they spend no budget. JOIN_SESSION_KEYRING without a name is how each job
-// begins.
+// Harmless uses of dangerous calls: they spend no budget. Each job begins with JOIN_SESSION_KEYRING without a name.
 static __always_inline bool is_harmless(struct pt_regs *regs, __u32 call)
 {
     if (call == __NR_socket)
@@ -128,7 +127,7 @@ static __noinline int special_call(struct pt_regs *regs, long result, __u32 call
     } else if (what == REACHES) {
         take_over_watch();
     } else if (what == URING) {
-        if (result >= 0) // watch_uring tells of it
+        if (result >= 0) // watch_uring reports it
             return 0;
         COUNT(account, io_urings);
         tell_syscall(EVENT_URING, regs, result, call);
@@ -146,7 +145,7 @@ static __always_inline void count_error(long result, struct watch_account *accou
     __sync_fetch_and_add(&account->errors[bounded(class, WATCH_ERRORS - 1)], 1);
 }
 
-// A call that is more than one more of its number.
+// Handles a call that needs more than counting.
 static __noinline int count_call(struct pt_regs *regs, long result, struct watch_account *account)
 {
     __u64 n = number(regs);
@@ -164,7 +163,7 @@ static __noinline int count_call(struct pt_regs *regs, long result, struct watch
     if (account->watch & WATCH_TERMINAL)
         look_at_terminal(regs, call, account);
     __u32 what = special_calls[bounded(call, WATCH_SYSCALLS - 1)];
-    // From here, since the stacks of all functions on the way are 512 bytes at most.
+    // Called here, because the stacks of all nested functions together have at most 512 bytes.
     if (what == MAP)
         mapped(regs, result);
     else if (what != ORDINARY)
@@ -205,13 +204,12 @@ int BPF_PROG(watch_sys_exit, struct pt_regs *regs, long result)
         account->watch & (WATCH_PROFILE | WATCH_TERMINAL))
         return count_call(regs, result, account);
     __sync_fetch_and_add(&account->syscalls[n], 1);
-    if (special_calls[n] !=
-        ORDINARY) // a look at a file: as frequent, and nearly always of no interest
+    if (special_calls[n] != ORDINARY) // looking at a file is frequent and nearly always irrelevant
         looked(regs, result, special_calls[n]);
     return 0;
 }
 
-// A ring was made; where seccomp refuses that, watch_sys_exit shows the attempt.
+// A ring was made. If seccomp refuses that, watch_sys_exit shows the attempt.
 SEC("tp_btf/io_uring_create")
 int BPF_PROG(watch_uring, int fd)
 {
@@ -268,7 +266,7 @@ int BPF_PROG(watch_exec, struct task_struct *task, int old_pid, struct linux_bin
     return 0;
 }
 
-// Counted where the child is: a job's first process is made by the guest, but born in job-N.
+// Counted in the child's cgroup: the guest makes a job's first process, but it is born in job-N.
 SEC("tp_btf/sched_process_fork")
 int BPF_PROG(watch_fork, struct task_struct *parent, struct task_struct *child)
 {
@@ -281,8 +279,8 @@ int BPF_PROG(watch_fork, struct task_struct *parent, struct task_struct *child)
     return 0;
 }
 
-// Processes of several threads that have been counted as ended, for kernels that do not say which thread was the last: two
-// that end at the same time both find that nobody is left.
+// Processes with several threads that have been counted as ended, for kernels that do not report which thread was the
+// last: two threads that end at the same time both find that no other thread is left.
 struct {
     __uint(type, BPF_MAP_TYPE_LRU_HASH);
     __uint(max_entries, 4096);
@@ -316,7 +314,7 @@ static __always_inline void tell_exit(const struct place *p, __u32 status,
     bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
 }
 
-// `task` may be another than the current one: the OOM killer runs in whoever asked for memory.
+// `task` may differ from the current task: the OOM killer runs in the task that allocates memory.
 static __always_inline void tell_oom(const struct place *p, struct task_struct *task)
 {
     COUNT(p->account, ooms);
@@ -354,7 +352,7 @@ int watch_exit(__u64 *ctx)
     return 0;
 }
 
-// Older kernels name the victim by its pid alone; watch_exit knows it by its mark.
+// Older kernels pass only the pid of the victim; watch_exit recognizes it by its mark.
 SEC("tp_btf/mark_victim")
 int watch_oom(__u64 *ctx)
 {
@@ -367,7 +365,8 @@ int watch_oom(__u64 *ctx)
     return 0;
 }
 
-// What a process sends by kill, tgkill, sigqueue or pidfd_send_signal; what the kernel sends has another code.
+// The codes of signals that a process sends by kill, tgkill, sigqueue or pidfd_send_signal. Signals of the kernel
+// have other codes.
 enum {
     FROM_KILL = 0,
     FROM_QUEUE = -1,
@@ -377,15 +376,15 @@ enum {
 };
 enum { BAD_CALL = 31 /* SIGSYS */, FROM_SECCOMP = 1 /* SYS_SECCOMP */ };
 
-// SEND_SIG_NOINFO, as no kill of any kind has it: the kernel's own. By reading from it, since the verifier believes that
-// arguments of a tracepoint are never NULL, and takes a comparison away.
+// SEND_SIG_NOINFO, which only the kernel uses. It is detected by a failing read: the verifier assumes that a
+// tracepoint's arguments are never NULL, and removes a comparison.
 static __always_inline bool is_without_info(struct kernel_siginfo *info)
 {
     int code;
     return bpf_core_read(&code, sizeof(code), &info->si_code) != 0;
 }
 
-// A call that the filter ends the process for: of another architecture, as int 0x80 and x32 make them.
+// A call for which the seccomp filter kills the process: a call of another architecture, such as int 0x80 and x32.
 static __noinline int tell_killed(struct kernel_siginfo *info)
 {
     struct place p;
@@ -403,7 +402,7 @@ static __noinline int tell_killed(struct kernel_siginfo *info)
     return 1;
 }
 
-// A higher limit than before begins the count anew. Two writes at once may lose one.
+// A higher limit than before restarts the count. Two simultaneous writes may lose one.
 static __always_inline void count_oversized(struct watch_account *account, struct task_struct *task)
 {
     if (!account)

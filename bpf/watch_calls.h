@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// For watch.bpf.c: what a number of a system call and of an error means.
+// For watch.bpf.c: the meaning of system call numbers and of errors.
 #pragma once
 
 #include <asm/unistd.h>
@@ -35,7 +35,7 @@ static const __u8 error_class[ERRORS_KNOWN] = {
     [516] = WATCH_AGAIN /* ERESTART_RESTARTBLOCK */,
 };
 
-// Calls that are more than a number.
+// Calls that need more than counting.
 enum special {
     ORDINARY = 0,
     LOOK,   // path
@@ -63,7 +63,7 @@ enum special {
     CHMODAT, // directory, path, mode
     MAP,     // address, length, protection, flags, descriptor
     STARTED, // set_tid_address: the loader has mapped what the program needs
-    REACHES, // a descriptor may have come, or a socket be connected: watch_terminal.h
+    REACHES, // may receive a descriptor or connect a socket: watch_terminal.h
     DANGEROUS,
     URING,
 };
@@ -118,7 +118,7 @@ static const __u8 special_calls[WATCH_SYSCALLS] = {
 #endif
     [__NR_execve] = EXEC,
     [__NR_execveat] = EXECAT,
-    [__NR_socket] = DANGEROUS, // not the usual families and types: is_harmless()
+    [__NR_socket] = DANGEROUS, // except the usual families and types: is_harmless()
     [__NR_io_uring_setup] = URING,
     [__NR_io_uring_enter] = URING,
     [__NR_io_uring_register] = URING,

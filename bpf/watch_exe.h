@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// For the programs of watch.bpf.c: what a process executes, and the profiles that its calls are compared with.
+// For the programs of watch.bpf.c: the executable of a process, and the profiles that its calls are compared with.
 #pragma once
 
 #include "watch_find.h"
@@ -25,13 +25,13 @@ struct {
     __type(value, struct watch_profile);
 } profiles SEC(".maps");
 
-// What is known of a thread, by the low bits of its id; id and start time say whose it is.
+// The state of a thread, indexed by the low bits of its id; id and start time identify it.
 struct thread {
     __u64 start_ns;
-    __u32 tid;          // 0: nobody's
+    __u32 tid;          // 0: unused
     __u16 before, last; // calls; NO_CALL: none yet
     __u16 profile;      // 0: none
-    __u8 seen, unseen;  // of this window: trigrams, and those that the profile does not have
+    __u8 seen, unseen;  // in this window: trigrams, and those that are not in the profile
     __u8 told;
     __u8 zero[3];
 };
@@ -41,14 +41,15 @@ enum { NO_CALL = 0xffff };
 
 static struct thread threads[WATCH_THREADS];
 
-// Programs are loaded from the initial user namespace alone (CAP_BPF is asked for there), so the spawner is in it, and the
-// namespaces that it makes for sandboxes are one below.
+// Programs can only be loaded in the initial user namespace (they need CAP_BPF there), so the spawner is in it, and
+// the namespaces of sandboxes are one level below.
 enum {
     SANDBOX_USERNS_LEVEL = 1,
-    USERNS_LEVELS = 33, // as deep as the kernel lets them nest (kernel/user_namespace.c)
+    USERNS_LEVELS = 33, // the kernel's limit of nesting (kernel/user_namespace.c)
 };
 
-// A uid of the host as the sandbox's user namespace has it. One that a job nested in it would let it choose.
+// Maps a uid of the host into the sandbox's user namespace. It ignores nested namespaces, in which a job could choose
+// the uid.
 static __always_inline __u32 exe_uid_inside(struct task_struct *task, __u32 uid)
 {
     struct user_namespace *ns = task->cred->user_ns;
@@ -67,7 +68,7 @@ static __always_inline __u32 exe_uid_inside(struct task_struct *task, __u32 uid)
     return ~0U;
 }
 
-// False: it has none (any more).
+// False: the process has no executable (any more).
 static __always_inline bool exe_key(struct task_struct *task, __u32 template,
                                     struct watch_exe_key *key)
 {
@@ -84,7 +85,7 @@ static __always_inline bool exe_key(struct task_struct *task, __u32 template,
     return true;
 }
 
-// No link leads to it, or not the one that it was opened by: it was deleted, or is a memfd.
+// No link leads to the file, or not the link by which it was opened: it was deleted, or is a memfd.
 static __always_inline bool exe_nameless(struct task_struct *task)
 {
     struct mm_struct *mm = task->mm;
@@ -94,13 +95,14 @@ static __always_inline bool exe_nameless(struct task_struct *task)
     return file->f_inode->i_nlink == 0 || !file->f_path.dentry->d_hash.pprev;
 }
 
-// A job can make files of its own uid alone: what belongs to the sandbox's root, or to nobody in it, is the host's.
+// A job can make files with its own uid only. Files of the sandbox's root, or of an unmapped owner, belong to the
+// host.
 static __always_inline bool exe_is_own(const struct watch_exe_key *key)
 {
     return key->owner != 0 && key->owner != ~0U;
 }
 
-// The template's profile holds, and does not know the executable.
+// True if the template's profile is frozen and does not contain the executable.
 static __always_inline bool exe_is_new(__u32 watch, const struct watch_exe_key *key,
                                        const struct watch_exe *exe)
 {
@@ -117,7 +119,7 @@ static __always_inline bool profile_is_of(const struct thread *t, struct task_st
     return t->tid == (__u32)task->pid && t->start_ns == task->start_time;
 }
 
-// The end of a window: what it found is added to the profile.
+// The end of a window: adds its counts to the profile.
 static __always_inline void profile_flush(struct thread *t)
 {
     __u32 at = t->profile;
@@ -131,7 +133,7 @@ static __always_inline void profile_flush(struct thread *t)
     t->seen = t->unseen = t->told = 0;
 }
 
-// A thread is seen for the first time, or executes something else (exe: it is known).
+// A thread makes its first call, or executes another program (exe: it is in "exes").
 static __always_inline void profile_begin(struct thread *t, struct task_struct *task,
                                           const struct watch_exe *exe)
 {
@@ -157,7 +159,7 @@ static __noinline int profile_first_sight(struct thread *t, struct watch_account
     struct task_struct *task = bpf_get_current_task_btf();
     if (!t || !account)
         return 0;
-    if (t->tid) // of a thread that lives: those that end clear theirs
+    if (t->tid) // of a living thread: ended threads clear theirs
         COUNT(account, evicted);
     struct watch_exe_key key = {};
     struct watch_exe *exe = 0;
@@ -194,7 +196,7 @@ static __noinline int profile_tell(struct thread *t, struct watch_profile_state 
     return 0;
 }
 
-// A call that was refused, against (or into) the profile.
+// Compares a refused call with the profile, or adds it.
 static __noinline int profile_refused(struct thread *t, __u32 call)
 {
     if (!t)
@@ -216,7 +218,7 @@ static __noinline int profile_refused(struct thread *t, __u32 call)
     return 0;
 }
 
-// One call of a thread, against (or into) the profile of what it executes.
+// Compares one call of a thread with the profile of its executable, or adds it.
 static __always_inline void profile_call(struct task_struct *task, struct watch_account *account,
                                          __u32 call, bool refused)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// For watch.bpf.c: what there is to say of an exec.
+// For watch.bpf.c: collects the facts about an exec.
 #pragma once
 
 #include <linux/fcntl.h>
@@ -39,7 +39,7 @@ static long hash_bytes(__u32 step, struct hashing *h)
     return 0;
 }
 
-// The arguments stand in the scratch afterwards; *size: bytes of all of them.
+// Copies the arguments to the scratch buffer; *size: bytes of all of them.
 static __noinline __u64 hash_args(struct watch_account *account, __u32 *size)
 {
     struct task_struct *task = bpf_get_current_task_btf();
@@ -62,8 +62,9 @@ static __noinline __u64 hash_args(struct watch_account *account, __u32 *size)
     return h.hash;
 }
 
-// What a shell for somebody elsewhere has: its stdin, stdout and stderr are one socket, or both stdin and stdout lead out.
-// Who starts programs honestly over sockets, as node does, gives each of the three one of its own, and none that leads out.
+// The pattern of a remote shell: its stdin, stdout and stderr are one socket, or both stdin and stdout are connected
+// to outside. Benign programs that start others over sockets, such as node, use a separate socket for each of the
+// three, and none is connected to outside.
 static __always_inline bool talks_to_a_socket(const __u64 file[3])
 {
     if (file[0] && file[0] == file[1] && file[0] == file[2])
@@ -79,7 +80,7 @@ static __always_inline void standard_files(struct task_struct *task, __u64 file[
         (void)bpf_probe_read_kernel(file, 3 * sizeof file[0], table->fd);
 }
 
-// What there is to say of an exec.
+// Facts about an exec.
 struct exec_facts {
     struct watch_exe_key key;
     bool known, fresh, memfd, socket;
@@ -112,7 +113,7 @@ static long see_file(__u32 i, struct files_scan *scan)
     return 0;
 }
 
-// Descriptors that the new program got and that are files without a name: what it may be told to run.
+// Which descriptors of the new program are files without a name: it may have been started to run one of them.
 static __noinline __u32 nameless_descriptors(struct task_struct *task)
 {
     __u32 zero = 0;

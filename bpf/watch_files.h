@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// For watch.bpf.c: calls that name a file. What they opened, made, moved or removed is counted; a sensitive path is reported,
-// however the job wrote it (watch_path.h).
+// For watch.bpf.c: calls that name a file. Opened, created, moved and removed files are counted. An access to a
+// sensitive path is reported, however the job wrote the path (watch_path.h).
 #pragma once
 
 #include <linux/fcntl.h>
@@ -22,23 +22,23 @@ static __always_inline __u64 argument(struct pt_regs *regs, int n)
 #endif
 }
 
-// A path as a call names it. Numbers alone: functions that are verified by themselves take it.
+// A path as a call names it. Contains numbers only, so that functions that are verified separately can take it.
 struct named {
-    __u64 text;   // where it is; 0: nowhere
-    __u64 walked; // the open file, where the call returned one, see struct walk
-    __s32 at;     // the directory that a relative path begins at: a descriptor, AT_FDCWD, NOWHERE
-    __u32 op;     // enum watch_file_op
+    __u64 text;   // address of the text; 0: none
+    __u64 walked; // the open file, if the call returned one; see struct walk
+    __s32 at; // the directory that a relative path starts from: a descriptor, AT_FDCWD or NOWHERE
+    __u32 op; // enum watch_file_op
     __u32 flags;
     __s32 result;
-    __u32 n;         // of the scratch's text, with its NUL; 0: unreadable
-    __u32 rule;      // that it matches
-    __u32 in_kernel; // the text is
-    __u32 base_only; // not the text: the directory `at`
+    __u32 n;         // length of the text in the scratch buffer, with its NUL; 0: unreadable
+    __u32 rule;      // the rule that it matches
+    __u32 in_kernel; // whether the text is in kernel memory
+    __u32 base_only; // use only the directory `at`, without the text
 };
 
 enum { NOWHERE = -1 };
 
-// The end of what was built: the sensitive part stands there.
+// Shows the end of the path: the sensitive part is there.
 static __always_inline void show_built(struct watch_open *body, const struct path_scratch *s)
 {
     __u32 n = FULL_MAX - s->at;
@@ -76,9 +76,9 @@ static __noinline int tell_file(struct named *f, struct path_scratch *s)
     return 0;
 }
 
-// Of a file that was opened the walk shows all that the text can, but for the names of symbolic links. Of other calls the
-// text is looked at, and put behind its base. A base that is itself sensitive was reported when it was opened, or made the
-// working directory. The rule's number and 1; 0: none.
+// Checks a path. For an opened file, the walk shows everything that the text can show, except the names of symbolic
+// links. For other calls, the text is appended to its base directory and checked. A sensitive base directory was
+// reported when it was opened or became the working directory. Returns the rule's number + 1; 0: none.
 static __always_inline int look_at(const struct named *f, struct path_scratch *s)
 {
     int rule = 0;
@@ -106,7 +106,7 @@ static __always_inline int look_at(const struct named *f, struct path_scratch *s
     return path_match(f->result);
 }
 
-// Global, so that the verifier looks at it once.
+// Global, so the verifier checks it once.
 __noinline int path_named(struct named *f)
 {
     struct path_scratch *s = scratch_of_cpu();
@@ -125,7 +125,7 @@ __noinline int path_named(struct named *f)
 
 enum { MADE_HERE = 0x100000 }; // FMODE_CREATED (linux/fs.h): the open made the file
 
-// An existing file's content is about to be replaced.
+// Notes that an existing file's content is about to be replaced.
 static __noinline int rewritten(__u64 file, struct watch_account *account)
 {
     __u32 mode = 0;
@@ -181,7 +181,7 @@ static __always_inline void opened(struct pt_regs *regs, long result, __u32 what
         path_named(&f);
 }
 
-// A path among the arguments; `at`: its directory, AT_FDCWD or NOWHERE. What is not there is not sensitive.
+// A path among the arguments; `at`: its directory, AT_FDCWD or NOWHERE. A missing path is not sensitive.
 static __always_inline int path_argument(__u64 text, __s32 at, __u32 op, __s32 result)
 {
     struct named f = {.text = text, .op = op, .result = result, .at = at};
@@ -190,7 +190,7 @@ static __always_inline int path_argument(__u64 text, __s32 at, __u32 op, __s32 r
     return path_named(&f);
 }
 
-// Another working directory, whatever it was called.
+// Another working directory; checks the path by which it was named.
 static __always_inline void entered(__u64 text)
 {
     struct named f = {.text = text, .op = WATCH_FILE_LOOK, .at = AT_FDCWD, .base_only = true};
@@ -202,8 +202,8 @@ static __always_inline __s32 directory(struct pt_regs *regs, int n)
     return (__s32)argument(regs, n);
 }
 
-// A look by the descriptor of a directory is left out: what walks through trees makes thousands, and reading a name costs a
-// tenth of such a call. The directory was reported when it was opened, if it is a sensitive one.
+// A look relative to the descriptor of a directory is not checked: programs that walk through trees make thousands,
+// and reading a name costs a tenth of such a call. A sensitive directory was reported when it was opened.
 static __always_inline void looked(struct pt_regs *regs, long result, __u32 what)
 {
     bool at_cwd = what == LOOK;
@@ -248,13 +248,13 @@ static __always_inline void named(struct pt_regs *regs, long result, __u32 what,
         path_argument(argument(regs, 0), NOWHERE, WATCH_FILE_SYMLINK, r);
         path_argument(argument(regs, plain ? 1 : 2), plain ? AT_FDCWD : directory(regs, 1),
                       WATCH_FILE_SYMLINK, r);
-    } else if (result < 0 && what == EXEC) // what succeeds is seen by watch_exec
+    } else if (result < 0 && what == EXEC) // watch_exec sees successful calls
         path_argument(argument(regs, 0), AT_FDCWD, WATCH_FILE_EXEC, r);
     else if (result < 0 && what == EXECAT)
         path_argument(argument(regs, 1), directory(regs, 0), WATCH_FILE_EXEC, r);
 }
 
-// A file that is executed now: as it was named, and what runs (of a script, its interpreter).
+// A file that is executed now: checks its name, and the program that runs (for a script, its interpreter).
 static __always_inline void look_at_exec(struct task_struct *task, const char *filename)
 {
     struct mm_struct *mm = task->mm;

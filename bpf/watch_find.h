@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// For the programs of watch.bpf.c: which sandbox and cgroup a task belongs to, and where that is counted.
+// For the programs of watch.bpf.c: finds the sandbox and the cgroup of a task, and the account that counts it.
 //
-// The cgroup of a task is a walk of three pointers. What it belongs to is decided by its ancestors at the level of the
-// sandboxes and one below, however deep a job nests; that is read once per cgroup, and remembered by its id:
+// The cgroup of a task is three pointers away. Its ancestors at the level of the sandboxes and one level below decide
+// which job it belongs to, however deep a job nests. They are read once per cgroup, and cached by its id:
 //
 //   recent   direct-mapped, one word each: id of a cgroup (of any level below) and number of its account, or OUTSIDE. Ids
-//            are never used again, so an entry cannot become wrong while somebody is in the cgroup
+//            are never used again, so an entry cannot become wrong while a process is in the cgroup
 //   cells    hash: id of the cgroup directly below a sandbox -> account
-//   guesses  by the low bits of a thread's id: number of the account that it was counted in last, proven by the account's
-//            own id. It is read while the walk to the cgroup is under way, and not after it
+//   guesses  by the low bits of a thread's id: number of the account that counted it last, verified by the account's
+//            own id. The CPU reads it in parallel with the pointers to the cgroup, not after them
 #pragma once
 
 #include "vmlinux_min.h"
@@ -36,27 +36,27 @@ struct {
     __uint(max_entries, WATCH_ACCOUNTS);
     __type(value, __u32);
 } accounts_free SEC(".maps");
-// Globals: no look-up, no key in memory.
+// Global variables need no lookup and no key in memory.
 static volatile __u64 recent[RECENT];
 static volatile __u32 guesses[GUESSES];
 
 struct place {
     __u64 sandbox;                 // id of the sandbox's cgroup
-    __u64 cgroup;                  // id of the one directly below it, or its own
-    struct bpf_sandbox *box;       // its entry
+    __u64 cgroup;                  // id of the cgroup directly below it, or its own
+    struct bpf_sandbox *box;       // entry of the sandbox
     struct watch_account *account; // NULL: none was free
     __u32 number;                  // of the account
 };
 
-// An index with the bits of `mask` only. In assembler, since a compiler that knows better leaves out what the verifier
-// needs to see.
+// An index with only the bits of `mask`. In assembler, because the compiler would remove a mask that it can prove
+// unnecessary, and the verifier needs it.
 static __always_inline __u64 bounded(__u64 index, const __u64 mask)
 {
     asm volatile("%0 &= %1" : "+r"(index) : "i"(mask));
     return index;
 }
 
-// The number of the account of a cgroup, OUTSIDE, or anything above where it is not remembered.
+// The number of the account of a cgroup; OUTSIDE; or a larger number if it is not cached.
 static __always_inline __u64 recent_get(__u64 cgroup)
 {
     return recent[bounded(cgroup, RECENT - 1)] ^ cgroup << RECENT_BITS;
@@ -67,7 +67,7 @@ static __always_inline void recent_put(__u64 cgroup, __u32 number)
     recent[bounded(cgroup, RECENT - 1)] = cgroup << RECENT_BITS | number;
 }
 
-// Where a cgroup of at least the sandboxes' level is. False: elsewhere.
+// Finds the ids for a cgroup at the sandboxes' level or below. False: the cgroup is not in a sandbox.
 static __always_inline bool find_ids(struct cgroup *at, __u64 *sandbox, __u64 *cgroup)
 {
     if (sandbox_parent && ancestor_id(at, sandbox_level - 1) != sandbox_parent) {
@@ -79,7 +79,7 @@ static __always_inline bool find_ids(struct cgroup *at, __u64 *sandbox, __u64 *c
     return true;
 }
 
-// Everything 0 but the id, which comes last: until then nobody takes it for an account of this cgroup.
+// Clears everything, then sets the id: until then nobody takes it for an account of this cgroup.
 static __always_inline void account_begin(struct watch_account *account,
                                           const struct bpf_sandbox *box, __u64 cgroup)
 {
@@ -93,7 +93,7 @@ static __always_inline void account_begin(struct watch_account *account,
     __sync_lock_test_and_set(&account->cgroup, cgroup);
 }
 
-// A new account for a cgroup directly below a sandbox. On failure none is taken.
+// A new account for a cgroup directly below a sandbox. On failure no account is used up.
 static __always_inline bool account_new(__u64 cgroup, const struct bpf_sandbox *box, __u32 *number)
 {
     if (bpf_map_pop_elem(&accounts_free, number))
@@ -123,14 +123,14 @@ static __noinline int find_account(struct place *p)
         return 0;
     }
     p->account = bpf_map_lookup_elem(&accounts, &p->number);
-    // Takes over what the broker has changed.
+    // Copies the flags that the broker has changed.
     __u32 watch = p->account ? p->box->watch | (p->account->watch & WATCH_TERMINAL) : 0;
     if (p->account && p->account->watch != watch)
         p->account->watch = watch;
     return 0;
 }
 
-// False: not of a sandbox.
+// False: the task is not in a sandbox.
 static __noinline int find(struct task_struct *task, struct place *p)
 {
     struct cgroup *at = task->cgroups->dfl_cgrp;
@@ -148,14 +148,14 @@ static __noinline int find(struct task_struct *task, struct place *p)
     return true;
 }
 
-// The account of the current cgroup, which is not remembered. NULL: elsewhere, or none was free.
+// The account of the current cgroup, which is not cached yet. NULL: not in a sandbox, or no account was free.
 static __noinline struct watch_account *first_sight(void)
 {
     struct place p = {};
     return find(bpf_get_current_task_btf(), &p) ? p.account : 0;
 }
 
-// Adds one to a counter of an account that may be absent.
+// Adds one to a counter of an account that may be NULL.
 #define COUNT(account, field)                                                                      \
     do {                                                                                           \
         if (account)                                                                               \

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// For watch.bpf.c: a library of the sandbox's own that is put into a program by the dynamic loader: LD_PRELOAD, LD_AUDIT,
-// LD_LIBRARY_PATH, or the options of ld.so that say the same.
+// For watch.bpf.c: detects that the dynamic loader maps a library of the sandbox into a program because of
+// LD_PRELOAD, LD_AUDIT, LD_LIBRARY_PATH, or the equivalent options of ld.so.
 //
-//   exec             looks for these in arguments and environment. What is found is kept in "loading"
-//   mmap             of code from a file, while the loader is at work: whose is the file? The file says where it is, so a
+//   exec             looks for these in arguments and environment, and stores what it finds in "loading"
+//   mmap             of code from a file, while the loader runs: checks the owner of the file. The check uses the file itself, so a
 //                    symbolic link, a relative path or $ORIGIN hides nothing
 //
-// The loader maps what is preloaded before all else that a program needs, in order: as many files as LD_PRELOAD has entries.
-// So a library of the host's may be preloaded to a program that then loads modules of the sandbox's own. LD_LIBRARY_PATH is
-// how honest builds run what they have made. It counts when a program of the host's gets a library of the sandbox's own as
-// one that it is linked with: until set_tid_address, which the loader of glibc calls when all of those are mapped.
+// The loader maps preloaded libraries before all others, in order, as many files as LD_PRELOAD has entries. So a
+// program may preload a library of the host and later load modules of the sandbox. Benign builds use LD_LIBRARY_PATH
+// to run what they have built. It counts only if a program of the host gets a library of the sandbox that it is
+// linked with: these are mapped before set_tid_address, which the loader of glibc calls afterwards.
 #pragma once
 
 #include <linux/mman.h>
@@ -19,18 +19,18 @@
 
 enum {
     LOADING = 8192,
-    // of arguments and environment; an exec that has more is treated as one that preloads
+    // of arguments and environment; an exec with more is treated as one that preloads
     LOAD_STRINGS = 8192,
     LOAD_STRING = 256,
-    LOAD_AUDIT = 16, // files that audit libraries map before those that are preloaded
+    LOAD_AUDIT = 16, // files that audit libraries map before the preloaded ones
     LOAD_UNKNOWN = 64,
 };
 
 struct loading {
     __u64 start_ns;   // of the process
-    __u64 last_inode; // segments of one file are one
-    __u32 left;       // files that may yet be preloaded
-    __u8 paths;       // LD_LIBRARY_PATH, for a program of the host's
+    __u64 last_inode; // several segments of one file count once
+    __u32 left;       // number of files that may still be preloaded
+    __u8 paths;       // LD_LIBRARY_PATH, for a program of the host
     __u8 program;     // ld.so was executed: the first file is the program
     __u8 zero[2];
 };
@@ -58,7 +58,7 @@ struct load_scan {
     struct load_text *s;
     __u32 left;
     __u8 paths, program;
-    __u8 inside; // a long string goes on
+    __u8 inside; // the previous read ended inside a long string
     __u8 option; // the next string is the value of --preload
 };
 
@@ -73,7 +73,8 @@ static __always_inline __u64 load_word(const struct load_text *s, __u32 at)
     ((__u64)(a) | (__u64)(b) << 8 | (__u64)(c) << 16 | (__u64)(d) << 24 | (__u64)(e) << 32 |       \
      (__u64)(f) << 40 | (__u64)(g) << 48 | (__u64)(h) << 56)
 
-// Files that the value of LD_PRELOAD in the scratch may name. Global, as others here: the verifier looks at it once.
+// The number of files that the value of LD_PRELOAD in the scratch buffer may name. Global, as others here, so the
+// verifier checks it once.
 __noinline __u32 load_entries(__u64 n)
 {
     __u32 zero = 0;
@@ -121,13 +122,13 @@ static long load_next(__u32 i, struct load_scan *l)
         return 1;
     if (!l->inside)
         load_string(l, n);
-    // A string that is cut: what was read has no NUL but the one that the helper put there.
+    // A truncated string: the only NUL is the one that the helper wrote.
     l->inside = n == LOAD_STRING;
     l->at += (__u64)(n == LOAD_STRING ? n - 1 : n);
     return 0;
 }
 
-// own: the program is the sandbox's own.
+// own: the program is a file of the sandbox.
 __noinline int load_begins(__u32 own)
 {
     __u32 zero = 0;

@@ -11,11 +11,12 @@ struct {
     __type(value, struct watch_sensitive);
 } sensitive SEC(".maps");
 
-// A path is read once, byte by byte; three hashes grow: of all of it, of the component, of the last two components.
+// A path is read once, byte by byte, while three hashes are updated: of the whole path, of the component, and of the
+// last two components.
 struct path_scan {
     struct path_scratch *s;
     __u64 whole, one, two;
-    __u64 whole_before, two_before; // as the component began
+    __u64 whole_before, two_before; // their values when the component began
     __u32 from;
     __u32 length; // of the component
     bool second, digits;
@@ -82,7 +83,7 @@ static long path_byte(__u32 i, struct path_scan *s)
     return 0;
 }
 
-// What was built. The rule's number and 1; 0: it is none of them.
+// Matches the built path. Returns the rule's number + 1; 0: none.
 __noinline int path_match(__s32 result)
 {
     struct path_scan s = {.s = scratch_of_cpu(),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// For watch.bpf.c: is an open file a socket that is connected to outside? Inside a sandbox that is the address of a flow of
-// the relay (net.h); loopback is the sandbox's own.
+// For watch.bpf.c: is an open file a socket that is connected to outside? In a sandbox, outside is an address of a
+// flow of the relay (net.h); loopback is inside.
 #pragma once
 
 #include <linux/stat.h>
@@ -12,7 +12,7 @@ enum { AF_INET = 2, AF_INET6 = 10 };
 enum {
     SK_ESTABLISHED = 1,
     SK_CLOSE_WAIT = 8
-}; // net/tcp_states.h; datagram sockets that are connected have the first
+}; // net/tcp_states.h; connected datagram sockets are in the first
 
 static __always_inline bool is_socket(__u64 file)
 {
@@ -34,7 +34,7 @@ static __always_inline bool is_outside_v6(const __u32 ip[4], __u16 port)
     return ip[2] != 0 || ip[3] != bpf_htonl(1);
 }
 
-// Global: the verifier looks at it once.
+// Global, so the verifier checks it once.
 __noinline int leads_out(__u64 file)
 {
     __u32 ip[4] = {};

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// For watch.bpf.c: is a path one of the sensitive ones? See watch.h for what a pattern means.
+// For watch.bpf.c: is a path sensitive? watch.h explains patterns.
 //
-// Three questions, from cheap to dear:
+// There are three steps, from cheap to expensive:
 //
-//   a hint    a component of some pattern is in the text, or among the names of a dentry and its parents: its
-//             first eight bytes are looked up in the bits of "sensitive_hints". Most paths end here
-//   a path    text and names become one absolute path, without "." and ".."
+//   a hint    the text, or the names of a dentry and its parents, contain a component of some pattern: its
+//             first eight bytes are looked up in the bits of "sensitive_hints". Most paths have none
+//   a path    text and names are joined into one absolute path, without "." and ".."
 //   a match   the hashes of its components are looked up in "sensitive" (watch_match.h)
 //
-// What an open returned is walked from the file itself, so no symbolic link, working directory or descriptor hides it. Of
-// a call that returns no file there is the text, and the directory that it begins at.
+// For an open, the walk starts at the opened file itself, so no symbolic link, working directory or descriptor can
+// hide it. Other calls return no file: for them the text is used, and the directory that it starts from.
 #pragma once
 
 #include <linux/fcntl.h>
@@ -25,15 +25,15 @@ struct {
 
 enum {
     TEXT_MAX = 4096,      // PATH_MAX
-    FULL_MAX = 8192,      // a text behind a directory
-    GLANCE = 96,          // bytes that a glance takes in
-    HINT_CHUNK = 32,      // bytes that are looked at in one go
-    NAMES_MAX = 40,       // names that are walked up
+    FULL_MAX = 8192,      // a text appended to a directory
+    GLANCE = 96,          // bytes that the first check reads
+    HINT_CHUNK = 32,      // bytes that are checked in one step
+    NAMES_MAX = 40,       // parents that are followed
     DENTRY_HEAD_MAX = 128 // of a dentry, up to the beginning of its short name
 };
 
-// A directory above which no name is a hint: the next calls that begin there need no walk. Looked at again after CLEAN_USES,
-// since somebody may move a directory above it.
+// A directory that has no hint in its own name or in those above it: the next calls that start there need no walk. It
+// is checked again after CLEAN_USES, because a directory above it may be moved.
 enum { CLEAN = 64, CLEAN_USES = 64 };
 struct clean {
     __u64 dentry, mnt;
@@ -41,13 +41,13 @@ struct clean {
     __u32 zero;
 };
 
-// One per CPU.
+// One buffer per CPU.
 struct path_scratch {
-    char text[TEXT_MAX]; // as the job wrote it
+    char text[TEXT_MAX]; // as written by the job
     char full[FULL_MAX + 256];
-    __u32 start; // of the text's component at hand
-    // What is being built: where it begins in `full`, names that ".." takes back, bytes of the text, and where the
-    // component at hand ends in it.
+    __u32 start; // start of the current component of the text
+    // State of the path under construction: its start in `full`, the number of names that ".." removes, the length of
+    // the text, and the end of the current component.
     __u32 at, skip, n, end;
     __u32 zero;
     struct clean clean[CLEAN];
@@ -81,7 +81,7 @@ struct hint_scan {
     __u64 found;
 };
 
-// The first eight bytes of a name, or less.
+// The first eight bytes of a name, or fewer.
 static __always_inline __u64 cut_begin(__u64 begin, __u32 length)
 {
     return length < 8 ? begin & ((1ULL << (length * 8 & 63)) - 1) : begin;
@@ -129,9 +129,9 @@ static __always_inline bool hint_ready(struct hint_scan *h)
     return true;
 }
 
-// The functions below that are not static are verified once, each by itself.
+// The verifier checks the functions below that are not static once, each separately.
 
-// The scratch's text. n: with the NUL.
+// Looks for hints in the scratch buffer's text. n: its length with the NUL.
 __noinline int path_text_hints(__u32 n)
 {
     struct hint_scan h = {};
@@ -141,7 +141,8 @@ __noinline int path_text_hints(__u32 n)
     return h.found != 0;
 }
 
-// The same of a text of the job's, where most end: 1: it has a hint, or is long; 0: it has none; -1: it cannot be read.
+// The same for a text in the job's memory; most texts need no more. 1: it has a hint, or is long. 0: it has none. -1:
+// it cannot be read.
 __noinline int path_glance(__u64 text)
 {
     struct hint_scan h = {};
@@ -159,11 +160,11 @@ __noinline int path_glance(__u64 text)
 
 // ---- names of a dentry and its parents, up to the root of the task
 
-// Addresses as numbers: what they point to is read with bpf_probe_read_kernel().
+// Addresses are stored as numbers; bpf_probe_read_kernel() reads what they point to.
 struct walk {
-    __u64 dentry, mnt, top;      // top: of the mount
+    __u64 dentry, mnt, top;      // top: the root of the mount
     __u64 root_dentry, root_mnt; // of the task
-    __u64 name, begin;           // of this dentry: where it is, its first eight bytes
+    __u64 name, begin; // of this dentry: the address and the first eight bytes of its name
     __u32 length;
     __u32 zero;
 };
@@ -175,14 +176,14 @@ static __always_inline void walk_root(struct walk *w, struct task_struct *task)
     w->root_mnt = fs ? (__u64)fs->root.mnt : 0;
 }
 
-// Before the first name, and after another mount was entered.
+// To be called before the first name, and after entering another mount.
 static __always_inline bool walk_top(struct walk *w)
 {
     __u64 at = w->mnt + bpf_core_field_offset(struct vfsmount, mnt_root);
     return w->mnt && w->dentry && !bpf_probe_read_kernel(&w->top, sizeof w->top, (void *)at);
 }
 
-// From a struct path. Read and not followed: it is compared and hashed as a number.
+// From a struct path. Its pointers are only read, compared and hashed as numbers.
 static __always_inline bool walk_path(struct walk *w, const void *at)
 {
     struct {
@@ -200,7 +201,7 @@ static __always_inline bool walk_file(struct walk *w, __u64 file)
     return file && walk_path(w, (void *)(file + bpf_core_field_offset(struct file, f_path)));
 }
 
-// From the top of a mount to where it is mounted. False: it is mounted nowhere above.
+// Goes from the root of a mount to its mount point. False: it is mounted nowhere above.
 static __always_inline bool walk_across(struct walk *w)
 {
     __u64 parent = 0;
@@ -217,7 +218,8 @@ static __always_inline bool walk_across(struct walk *w)
     return walk_top(w);
 }
 
-// Reads the dentry at hand, and goes to its parent. 1: w has a name, 0: it was a mount's top, -1: the root.
+// Reads the current dentry, and goes to its parent. 1: w has a name. 0: it was the root of a mount. -1: the root of
+// the task.
 static __always_inline int walk_up(struct walk *w, char head[DENTRY_HEAD_MAX])
 {
     const __u32 parent_at = bpf_core_field_offset(struct dentry, d_parent);
@@ -247,7 +249,7 @@ static __always_inline int walk_up(struct walk *w, char head[DENTRY_HEAD_MAX])
     return 1;
 }
 
-// ---- a path, from its end
+// ---- a path, built from its end
 
 static __always_inline void build_begin(struct path_scratch *s)
 {
@@ -257,7 +259,7 @@ static __always_inline void build_begin(struct path_scratch *s)
     s->end = 0;
 }
 
-// In front of what is there. name: in the kernel.
+// Prepends a name, which is in kernel memory.
 static __always_inline void build_name(struct path_scratch *s, const void *name, __u32 length)
 {
     volatile __u32 *at = &s->at;
@@ -292,7 +294,7 @@ struct build {
     struct path_scratch *s;
 };
 
-// Backwards: the i-th byte before the end.
+// Copies backwards: the i-th byte before the end.
 static long build_byte(__u32 i, struct build *b)
 {
     struct path_scratch *s = b->s;
@@ -304,7 +306,7 @@ static long build_byte(__u32 i, struct build *b)
     return 0;
 }
 
-// Builds the text. n: with the NUL.
+// Builds the path of the text. n: its length with the NUL.
 __noinline int path_text(__u32 n)
 {
     struct build b = {.s = scratch_of_cpu()};
@@ -353,7 +355,7 @@ static __always_inline bool above_ready(struct above *a)
     return a->s && a->hints;
 }
 
-// A hint is among the names from here up.
+// Whether a hint is among the names from here up.
 static __always_inline bool above_hints(struct above *a)
 {
     struct clean *c = clean_of(a);
@@ -385,7 +387,7 @@ static __always_inline __u64 file_of(struct task_struct *task, __s32 fd)
     return file;
 }
 
-// From a file up: is a hint among the names, or build them. 1: it is.
+// From a file upward: looks for a hint among the names, or builds the path. 1: a hint was found.
 __noinline int path_above_file(__u64 file, __u32 what)
 {
     struct above a = {.what = what};
@@ -399,7 +401,7 @@ __noinline int path_above_file(__u64 file, __u32 what)
     return above_name(0, &a) ? a.found != 0 : above_hints(&a);
 }
 
-// The same from the directory that a relative path begins at.
+// The same from the directory that a relative path starts from.
 __noinline int path_above_base(__s32 at, __u32 what)
 {
     struct above a = {.what = what};

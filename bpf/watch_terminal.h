@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// For watch.bpf.c: a shell for somebody elsewhere that has a terminal. The shell has no socket: its stdin and stdout are a
-// pseudo-terminal, and another process copies between the terminal's other end and a socket that leads out.
+// For watch.bpf.c: detects a remote shell on a terminal. The shell has no socket: its stdin and stdout are a
+// pseudo-terminal, and another process copies between the master side and a socket that is connected to outside.
 //
-//   exec            on a terminal that the job made itself: kept in "terminals". (That of `exec -it` was made by the guest.)
-//                   From then on each call of the sandbox is looked at (WATCH_TERMINAL)
-//   a later call    of whoever holds the other end, and calls with it as its descriptor: has that process a socket that
-//                   leads out? So it does not matter which of them came first, who forked whom, and how the descriptor
-//                   reached its holder
+//   exec            on a terminal that the job made itself: stored in "terminals". (The guest makes the terminal of `exec -it`.)
+//                   From then on each call of the sandbox is checked (WATCH_TERMINAL)
+//   a later call    with the master side as its descriptor: does the calling process have a socket that is connected to
+//                   outside? So the order of events, the relation of the processes, and the way that the descriptor took
+//                   do not matter
 #pragma once
 
 #include "watch_find.h"
@@ -15,19 +15,19 @@
 
 enum { TERMINALS = 8192, TERMINAL_FILES = 4096 };
 enum { DEVICE_TTY = 5 << 20, DEVICE_PTMX = 5 << 20 | 2, MAJOR_PTS = 136, MAJOR_PTS_LAST = 143 };
-#define TERMINAL_LOOK_NS  10000000ULL   // until it is looked at again
-#define TERMINAL_AGAIN_NS 1000000000ULL // until it is reported again
+#define TERMINAL_LOOK_NS  10000000ULL   // interval between two checks of a terminal
+#define TERMINAL_AGAIN_NS 1000000000ULL // interval between two reports of a terminal
 
 struct terminal {
-    __u64 next_ns; // not looked at before
-    __u64 cgroup;  // of the job that executed something on it
+    __u64 next_ns; // the next check
+    __u64 cgroup;  // of the job that executed a program on it
     __u32 slot, generation;
     __u32 shell;
     __u32 zero;
     char comm[16];
 };
 
-// Key: the other end, as the kernel's address. A new terminal may get that of one that is gone.
+// Key: the address of the master side in the kernel. A new terminal may get the address of an earlier one.
 struct {
     __uint(type, BPF_MAP_TYPE_LRU_HASH);
     __uint(max_entries, TERMINALS);
@@ -47,8 +47,8 @@ static __always_inline struct tty_struct *terminal_of(__u64 file)
     return BPF_CORE_READ(of, tty);
 }
 
-// The other end of a terminal, if this user opened it; 0: no terminal, or somebody else's. One file leads to an end that was
-// opened by ptmx, however many descriptors do.
+// The master side of a terminal, if this user opened it; 0: not a terminal, or another user's. All descriptors from
+// one open of ptmx lead to one file.
 static __always_inline __u64 other_end(__u64 file, __u32 uid)
 {
     __u32 device = device_of(file);
@@ -65,7 +65,7 @@ static __always_inline __u64 other_end(__u64 file, __u32 uid)
     return BPF_CORE_READ(opened, file, f_cred, uid.val) == uid ? (__u64)other : 0;
 }
 
-// One of the standard files of a program that is executed.
+// Checks one of the standard files of a program that is executed.
 __noinline int note_terminal(__u64 file, __u64 cgroup, __u32 slot, __u32 generation)
 {
     struct task_struct *task = bpf_get_current_task_btf();
@@ -82,7 +82,7 @@ __noinline int note_terminal(__u64 file, __u64 cgroup, __u32 slot, __u32 generat
     return WATCH_TERMINAL;
 }
 
-// Both standard files.
+// Checks stdin and stdout.
 static __always_inline void note_terminals(const struct place *p, const __u64 file[3])
 {
     __u32 slot = p->box->slot;
@@ -91,12 +91,12 @@ static __always_inline void note_terminals(const struct place *p, const __u64 fi
                 note_terminal(file[1], p->cgroup, slot, generation);
     if (!found)
         return;
-    __sync_fetch_and_or(&p->box->watch, WATCH_TERMINAL); // its other jobs take that over
+    __sync_fetch_and_or(&p->box->watch, WATCH_TERMINAL); // its other jobs copy the flag later
     if (p->account)
         __sync_fetch_and_or(&p->account->watch, WATCH_TERMINAL);
 }
 
-// Another job of the sandbox may have made the terminal, and sent its other end: then this job is looked at, too.
+// Another job of the sandbox may have made the terminal and sent its master side: then this job is checked, too.
 static __noinline int take_over_watch(void)
 {
     struct place p = {};
@@ -117,7 +117,7 @@ static long out_file(__u32 i, struct out_scan *scan)
     return scan->found != 0;
 }
 
-// One of the task's descriptors is a socket that leads out.
+// Whether one of the task's descriptors is a socket that is connected to outside.
 static __always_inline bool talks_to_outside(struct task_struct *task)
 {
     struct files_struct *files = task->files;
@@ -149,7 +149,7 @@ static __noinline int tell_terminal(struct terminal *t, __u64 other)
     return 1;
 }
 
-// A call, which may be one with the other end.
+// A call whose descriptor may be a master side.
 static __noinline int look_at_terminal(struct pt_regs *regs, __u32 call,
                                        struct watch_account *account)
 {
