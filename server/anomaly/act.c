@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is done about a finding: throttle, pause, kill. Logging and telling have happened already.
+// Carries out the response to a finding: throttle, pause or kill. The finding has been logged and published before.
 //
-// A sandbox is looked up again by its id: between a finding and this, its owner may have deleted it.
+// A sandbox is looked up again by its id, because its owner may have deleted it since the finding.
 #include <errno.h>
 #include <stdlib.h>
 
@@ -10,7 +10,7 @@
 #include "server/sandbox/sandbox.h"
 #include "server/base/server.h"
 
-static const uint64_t throttle_part = 10; // a throttled sandbox keeps this part of its CPU quota
+static const uint64_t throttle_part = 10; // a throttled sandbox keeps a tenth of its CPU quota
 
 struct act {
     struct sandbox_waiter waiter;
@@ -52,7 +52,7 @@ throttle(struct act *one, struct sandbox *s, struct err *e)
     return sandbox_limit(s, &limits, &one->waiter, e);
 }
 
-// Everything of the sandbox goes, not the job alone: what attacks may have left others behind in it.
+// Removes the whole sandbox, not only the job, because an attack may have left other processes behind.
 static void
 kill_it(const struct anomaly_block *b, struct sandbox *s)
 {
@@ -61,7 +61,7 @@ kill_it(const struct anomaly_block *b, struct sandbox *s)
     sandbox_destroy(s, &e, NULL);
 }
 
-// What goes on is answered again and again; the answer may still hold, or be on its way.
+// A finding that persists requests its response again and again. True: the response is in effect or under way.
 static bool
 is_done(const struct anomaly_block *b, const struct sandbox *s, enum response what)
 {
@@ -70,7 +70,7 @@ is_done(const struct anomaly_block *b, const struct sandbox *s, enum response wh
     return what == RESPONSE_PAUSE && (b->pausing || s->state == SANDBOX_PAUSED);
 }
 
-// Pause or throttle: the spawner does it.
+// Pause or throttle: requests it from the spawner.
 static void
 ask(struct anomaly_block *b, struct sandbox *s, enum response what)
 {

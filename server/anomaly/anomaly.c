@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// See anomaly.h: what comes in, what is kept of it, who is told. The profiles' files are in files.c.
+// See anomaly.h. Receives events and counters, keeps findings and notifies waiters. The profiles' files are in
+// files.c.
 #include "anomaly.h"
 
 #include <assert.h>
@@ -91,7 +92,7 @@ anomaly_free(struct anomaly *a)
     free(a);
 }
 
-// The enum watch_flag bits that a sandbox of this template needs in its map entry (bpf/sandbox.h).
+// The enum watch_flag bits that sandboxes of this template need in their map entry (bpf/sandbox.h).
 static uint32_t
 watch_flags(const struct anomaly *a, const struct template *t)
 {
@@ -103,7 +104,7 @@ watch_flags(const struct anomaly *a, const struct template *t)
     return WATCH_EVENTS | WATCH_PROFILE | WATCH_NEW | (s->own_files ? 0 : (uint32_t)WATCH_NEW_OWN);
 }
 
-// Whether a template wants system calls counted as soon as it has a sandbox.
+// Whether a template needs system calls counted as soon as it has a sandbox.
 static bool
 wants_syscalls(void *cookie)
 {
@@ -121,7 +122,7 @@ on_soon(void *cookie)
 {
     struct anomaly *a = cookie;
     loop_timer_stop(&a->soon);
-    // Those who wait again while they are told go to the end, behind this mark.
+    // A waiter that waits again from its callback is appended after this mark.
     struct list mark;
     list_append(&a->waiters, &mark);
     while (a->waiters.next != &mark) {
@@ -139,7 +140,7 @@ anomaly_soon(struct anomaly *a)
     (void)loop_timer_start(a->srv->loop, &a->soon, 0, on_soon, a);
 }
 
-// CLOCK_REALTIME of an event.
+// The CLOCK_REALTIME of an event.
 static uint64_t
 real_time_of(uint64_t event_ns)
 {
@@ -161,7 +162,7 @@ ask_for(struct anomaly_block *b, const struct finding *f)
     list_append(&b->all->acting, &b->acting);
 }
 
-// The job that a finding is about. What cannot be told apart is that of the only job there is.
+// The job that a finding is about. If the job is unknown and the sandbox has only one job, it is that one.
 static struct job *
 job_of(const struct anomaly *a, const struct box *box)
 {
@@ -172,7 +173,7 @@ job_of(const struct anomaly *a, const struct box *box)
     return a->job;
 }
 
-// Those that fit.
+// Copies as many labels as fit.
 static void
 fill_labels(const struct sandbox_spec *spec, struct finding *f)
 {
@@ -242,7 +243,7 @@ on_raise(void *cookie, enum box_voice voice, enum anomaly_rule rule, double scor
         anomaly_soon(a);
 }
 
-// ---- what comes in
+// ---- input
 
 static void
 block_free(struct anomaly *a, uint32_t slot)
@@ -255,7 +256,7 @@ block_free(struct anomaly *a, uint32_t slot)
     a->block[slot] = NULL;
 }
 
-// NULL without memory, and for a sandbox that is nobody's.
+// NULL: out of memory, or the sandbox has no owner.
 static struct anomaly_block *
 block_of(struct anomaly *a, struct sandbox *s)
 {
@@ -279,7 +280,7 @@ block_of(struct anomaly *a, struct sandbox *s)
     return b;
 }
 
-// A job enters its box with the first thing that is said about it. NULL: it is not watched.
+// Adds a job to its box with its first event or counter. NULL: the job is not watched.
 static struct box_job *
 box_job_of(const struct anomaly *a, struct box *box, struct job *j)
 {
@@ -388,7 +389,7 @@ on_gone(void *cookie, struct sandbox *s)
         block_free(a, s->slot);
 }
 
-// Marks of the detectors. Without memory the job is not watched by them, which telemetry reports.
+// The detectors' data of a job. Without memory the detectors do not watch the job, and telemetry reports that.
 static void
 on_job_begun(void *cookie, struct job *j, const struct job_spec *spec)
 {
@@ -453,7 +454,7 @@ anomaly_new(struct server *srv, const struct anomaly_settings *settings, const c
     const struct observer o = {
         .cookie = a,
         .live = on_live,
-        .taken = on_live, // its template may have begun to learn since
+        .taken = on_live, // its template may have started to learn since
         .gone = on_gone,
         .job_begun = on_job_begun,
         .job_gone = on_job_gone,

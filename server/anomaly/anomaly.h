@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Anomalies: what telemetry sees of a sandbox, compared with what is plainly wrong and with what is usual for it.
+// Anomalies: compares what telemetry sees of a sandbox with fixed rules and with its usual behaviour.
 //
-//   kernel's events, relay's reports --> tripwires (anomaly_box.c)     named rules: a threshold, a window
-//   counters, every 100 ms ----------> rates (anomaly_rates.c)         EWMA and two-sided CUSUM
-//   exec events, profile events -----> profiles (anomaly_profiles.c)   per template and executable
+//   kernel's events, relay's reports --> tripwires (box.c)         named rules: a threshold, a window
+//   counters, every 100 ms ----------> rates (rates.c)             EWMA and two-sided CUSUM
+//   exec events, profile events -----> profiles (profiles.c)       per template and executable
 //                                          |
-//                                       finding --> kept here, given to telemetry (the event hub, the job's record)
+//                                       finding --> kept here, passed to telemetry (events, the job's record)
 //                                          +------> response: log, alert, throttle, pause, kill (act.c)
 //
-// It observes the sandboxes (server/sandbox/observers.h), and telemetry gives it what it sees of them
-// (struct telemetry_detectors). Nothing here allocates per event: each sandbox has one block of fixed size, made with its
-// first event, and each job one. Loop thread only. A response is begun from a timer of its own, never inside a call below, so sandboxes and jobs outlive each call.
+// It observes the sandboxes (server/sandbox/observers.h), and telemetry passes it their events and counters (struct
+// telemetry_detectors). Nothing here allocates per event: each sandbox and each job has one block of fixed size, made
+// with its first event. Loop thread only. A response is started from a separate timer, never inside a call below, so
+// sandboxes and jobs outlive each call.
 #pragma once
 
 #include <stdbool.h>
@@ -31,7 +32,7 @@ struct anomaly *anomaly_new(struct server *srv, const struct anomaly_settings *s
                             const char *state_dir);
 void anomaly_free(struct anomaly *a);
 
-// The configuration was read again: there may be new templates, in places of their own or of others that are gone.
+// The configuration was read again: there may be new templates, with new numbers or with numbers of removed ones.
 void anomaly_reloaded(struct anomaly *a);
 
 // ---- for server/api/anomaly.c

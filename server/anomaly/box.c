@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// See box.h. Rules about events; those about figures are in ticks.c, about names in names.c, about destinations in
-// places.c.
+// See box.h. The rules about events. ticks.c has those about counters, names.c about names, places.c about
+// destinations.
 #include "box.h"
 
 #include <linux/audit.h>
@@ -58,7 +58,7 @@ box_hash(const void *bytes, size_t n, uint64_t seed)
     return h != 0 ? h : 1;
 }
 
-// The subject has not been reported yet, or so long ago that it is forgotten; from now on it has.
+// True if the subject has not been reported within its window; marks it as reported.
 static bool
 is_first(struct box *b, uint64_t subject, uint64_t now_ns, uint64_t until_ns)
 {
@@ -93,7 +93,7 @@ box_window_add(struct box_window *w, uint64_t now_ns, uint64_t window_ms, int32_
     return sum;
 }
 
-// Noise of one rule must not keep another, whose answer may be to kill, from being raised.
+// Many findings of one rule must not suppress those of another rule, whose response may be to kill.
 static bool
 is_within_burst(struct box_scope *of, enum anomaly_rule rule, uint64_t now_ns)
 {
@@ -127,7 +127,7 @@ box_say(struct box *b, bool is_new, enum anomaly_rule rule, uint64_t now_ns, dou
     b->raise(b->cookie, voice, rule, score, text);
 }
 
-// What has been reported of the whole is not reported again of each job.
+// A finding about the whole sandbox is not reported again for each job.
 void
 box_keep_quiet(struct box *b, enum anomaly_rule rule, uint64_t now_ns)
 {
@@ -189,9 +189,9 @@ box_count(struct box *b, enum anomaly_rule rule, uint64_t now_ns, uint64_t subje
         box_say(b, first, rule, now_ns, (double)most, text);
 }
 
-// ---- what was executed, opened, called
+// ---- executed programs, opened files, system calls
 
-// A path is bytes that a job chose: escaped as in the log.
+// A path consists of bytes that a job chose, so it is escaped as in the log.
 static void
 quote(char *out, size_t n, const char *path, uint32_t path_n, uint32_t max)
 {
@@ -202,7 +202,7 @@ quote(char *out, size_t n, const char *path, uint32_t path_n, uint32_t max)
     (void)log_escape(raw, out, n);
 }
 
-// "PATH" and what there is to say of it.
+// Reports an executed program: its path and the reason.
 static void
 tell_exec(struct box *b, const struct event *head, const struct watch_exec *e,
           enum anomaly_rule rule, uint64_t subject, const char *says)
@@ -214,7 +214,8 @@ tell_exec(struct box *b, const struct event *head, const struct watch_exec *e,
     box_count(b, rule, head->time_ns, subject, 1, text);
 }
 
-// An argument is /proc/self/fd/N or /dev/fd/N, and N a file without a name: what ld.so or an interpreter is to run.
+// An argument is /proc/self/fd/N or /dev/fd/N, and N is a file without a name, which ld.so or an interpreter will
+// run.
 static bool
 names_nameless(const struct watch_exec *e)
 {
@@ -239,7 +240,7 @@ on_exec(struct box *b, const struct event *head, const struct watch_exec *e, enu
         box_seen(b, RULE_NEW_EXECUTABLE);
     if (e->socket != 0)
         box_seen(b, RULE_REMOTE_SHELL);
-    if (e->memfd == 0 && names_nameless(e)) // a counter backs the other kind alone
+    if (e->memfd == 0 && names_nameless(e)) // only the other kind also has a counter
         tell_exec(b, head, e, RULE_UNNAMED_EXEC, 6, ", with a file without a name as its program");
     if (e->memfd != 0) {
         box_seen(b, RULE_UNNAMED_EXEC);
@@ -252,7 +253,7 @@ on_exec(struct box *b, const struct event *head, const struct watch_exec *e, enu
         tell_exec(b, head, e, RULE_REMOTE_SHELL, 4, " with sockets as its stdin and stdout");
 }
 
-// Another process has the terminal's other end.
+// Another process has the master side of the terminal.
 static void
 on_terminal(struct box *b, const struct event *head, const struct watch_terminal *e)
 {
@@ -272,7 +273,7 @@ on_terminal(struct box *b, const struct event *head, const struct watch_terminal
     box_count(b, RULE_REMOTE_SHELL, head->time_ns, 8, 1, text);
 }
 
-// What it says of a sensitive path: as the job wrote it, and where that leads.
+// Reports a sensitive path: as written by the job, and resolved.
 static void
 on_open(struct box *b, const struct event *head, const struct watch_open *e)
 {
@@ -309,7 +310,7 @@ on_open(struct box *b, const struct event *head, const struct watch_open *e)
               text);
 }
 
-// Numbers of other ABIs mean other calls, but those of x32.
+// System call numbers have another meaning in other ABIs, except x32.
 static const char *
 abi_name(const struct watch_syscall *e)
 {
@@ -354,7 +355,8 @@ on_oom(struct box *b, const struct event *head)
               "the kernel killed a process because the sandbox was out of memory");
 }
 
-// Calls that honest work is refused now and then are learnt; one that never was is told, each once.
+// The profile learns which calls are refused in normal work. A call that was never refused before is reported, once
+// each.
 static void
 on_refusal(struct box *b, const struct event *head, const struct watch_score *e, const char *comm)
 {

@@ -19,11 +19,11 @@ enum {
     BOX_BUCKETS = 10, // steps of a window
     BOX_DISTINCT = 64,
     BOX_TOLD = 64,
-    BOX_PLACES = 32, // destinations whose rhythm is watched
+    BOX_PLACES = 32, // destinations whose connection intervals are kept
     BOX_ZONES = 16,  // DNS domains
     BOX_NAMES = 32,
     BOX_PORT_BITS = 1024,
-    BOX_BEATS_MIN = 8,         // minimum number of connections of a rhythm
+    BOX_BEATS_MIN = 8,         // connections before regularity is computed
     BOX_BEAT_MIN_MS = 200,     // faster connections are normal work
     BOX_FINDINGS_BURST = 32,   // findings of a job per minute, and the first of each rule
     BOX_NAME_LETTERS_MIN = 12, // of a name's part that may carry data
@@ -50,14 +50,14 @@ struct box_zone {
 // The counts of a job, and of the sandbox as a whole, which find an attack that is spread over jobs.
 struct box_scope {
     uint64_t quiet_ns[ANOMALY_RULES]; // end of the time in which the rule is not reported again
-    uint64_t minute;                  // of the findings below
+    uint64_t minute;                  // of the fields below
     uint32_t findings;                // raised in this minute
     uint32_t raised;                  // in this minute, bit by rule
     uint64_t seen[ANOMALY_RULES];     // events seen by a rule that also has a counter
     struct box_window window[ANOMALY_RULES];
-    struct box_window execs; // beside the window of fork-storm
-    uint32_t made;           // created files that may still be moved to their place
-    uint32_t tools;          // of the host's that were executed, bit by number (tools.c)
+    struct box_window execs; // besides the window of fork-storm
+    uint32_t made;           // created files that may still be renamed to their final names
+    uint32_t tools;          // programs of the host that were executed, bit by number (tools.c)
     struct activity before;
 };
 

@@ -87,7 +87,7 @@ write_all(const char *path, const uint8_t *bytes, size_t n, struct err *e)
     return 0;
 }
 
-// No fsync: a file that a crash cuts is found by its sum, and costs a few runs of learning.
+// No fsync: the sum detects a file that a crash truncated, and losing it costs only a few runs of learning.
 int
 anomaly_store(const char *state_dir, struct profiles *p, uint32_t template, struct err *e)
 {
@@ -99,7 +99,7 @@ anomaly_store(const char *state_dir, struct profiles *p, uint32_t template, stru
     path_of(state_dir, s->template, "", path);
     path_of(state_dir, s->template, ".new", fresh);
     int r = profiles_export(p, template, &bytes, &n, e);
-    if (r < 0 && e->code == ERR_FAILED_PRECONDITION) { // there is nothing
+    if (r < 0 && e->code == ERR_FAILED_PRECONDITION) { // nothing to save
         s->changed = false;
         return unlink(path) < 0 && errno != ENOENT ? err_sys(e, errno, "remove %s", path) : 0;
     }

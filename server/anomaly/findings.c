@@ -12,8 +12,8 @@ is_of(const struct finding *f, const char *tenant)
     return tenant == NULL || strcmp(f->tenant, tenant) == 0;
 }
 
-// The place of the oldest one of the tenant that has most. A look at all of them, but only when a finding comes while there
-// is no room, and those are few.
+// The index of the oldest finding of the tenant with the most findings. Looks at all of them, but only when a finding
+// arrives while there is no room, which is rare.
 static uint32_t
 who_gives_way(const struct findings *all)
 {
@@ -46,7 +46,7 @@ forget(struct findings *all, uint32_t place)
     free(f);
 }
 
-// How many findings of its tenant there were before it.
+// The number of the tenant's findings so far.
 static uint64_t
 count_before(const struct findings *all, const char *tenant)
 {
@@ -114,7 +114,7 @@ findings_forgotten(const struct findings *all, const char *tenant, uint64_t afte
         const struct finding *f = all->kept[i];
         if (!is_of(f, tenant))
             continue;
-        // A tenant loses its oldest first: behind one that is kept, all are.
+        // A tenant loses its oldest findings first: all findings after a kept one are kept.
         uint64_t gone = f->sequence <= after ? 0 : f->of_tenant - 1;
         return gone < span ? gone : span;
     }

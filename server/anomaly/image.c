@@ -13,13 +13,13 @@
 #include "profile.pb-c.h"
 
 enum {
-    VERSION = 3, // 1 and 2 were no messages
+    VERSION = 3, // versions 1 and 2 were not protobuf messages
     SUM_BYTES = 32,
     SUM_TAG = 15 << 3 | 2,
-    SUM_FIELD_BYTES = 2 + SUM_BYTES, // tag, length, sum: the end of each file
+    SUM_FIELD_BYTES = 2 + SUM_BYTES, // tag, length and sum at the end of each file
     WORDS = WATCH_PROFILE_BITS / 64,
     DISTANCE_BYTES_MAX = 3, // 21 bits
-    ARENA_MAX = 8 << 20,    // to read; to write, room for distances that turn out shorter
+    ARENA_MAX = 8 << 20,    // for reading; for writing, room for distances that turn out shorter
     WRITE_ARENA_MAX = 16 << 20,
 };
 
@@ -27,7 +27,7 @@ enum {
 
 struct reader {
     const Stockade__Profile__Profile *m;
-    size_t at; // the executable that is looked at
+    size_t at; // the current executable
     struct err *e;
 };
 
@@ -51,7 +51,7 @@ is_name(const char *s)
     return *s != '\0' && *s != '.' && *s != '-' && s[strspn(s, letters)] == '\0';
 }
 
-// What stands before the message itself is looked at.
+// Checks the fixed parts before the message itself.
 static int
 check_file(const uint8_t *bytes, size_t n, struct err *e)
 {
@@ -78,14 +78,14 @@ check_head(const Stockade__Profile__Profile *m, struct err *e)
         return wrong(e, "a profile of another version: reset the template and learn again");
     if (m->n_executables > IMAGE_EXES_MAX)
         return wrong(e, "too many executables");
-    // 253402300799: the last second that a Timestamp can tell.
+    // 253402300799: the last second of a Timestamp.
     if (!is_name(m->template_) || strlen(m->template_) >= sizeof h.template ||
         m->frozen_s > 253402300799ULL)
         return wrong(e, "an invalid name or time");
     return 0;
 }
 
-// The distance from the bit before, at least 1. 0: there is none.
+// Reads the distance from the previous bit, at least 1. 0: there is none.
 static uint64_t
 take_distance(const uint8_t **p, const uint8_t *end)
 {
@@ -104,7 +104,7 @@ read_distances(const struct reader *r, const ProtobufCBinaryData *from, struct w
 {
     const uint8_t *p = from->data;
     const uint8_t *end = p + from->len;
-    uint64_t at = 0; // the bit before, counted from 1
+    uint64_t at = 0; // the previous bit, counted from 1
     while (p < end) {
         const uint64_t d = take_distance(&p, end);
         at += d;
@@ -155,7 +155,7 @@ read_exe(const struct reader *r, struct image_exe *x)
     return 0;
 }
 
-// One walk over the executables.
+// One pass over the executables.
 static int
 walk(const Stockade__Profile__Profile *m, struct watch_profile *bits,
      void (*fn)(void *cookie, const struct image_exe *exe, const struct watch_profile *bits),
@@ -220,7 +220,7 @@ image_read(const uint8_t *bytes, size_t n, struct image_head *head,
 struct image_writer {
     struct arena *arena;
     Stockade__Profile__Profile m;
-    uint32_t room; // for executables
+    uint32_t room; // number of executables that still fit
 };
 
 static int
@@ -288,7 +288,7 @@ static int
 put_bits(struct arena *a, const struct watch_profile *bits, Stockade__Profile__Executable *m)
 {
     const uint32_t n = image_count(bits);
-    if (n <= sizeof *bits / 2) // distances take two bytes each at most, or nearly
+    if (n <= sizeof *bits / 2) // distances take at most about two bytes each
         return put_distances(a, bits, n, m);
     m->bits.data = arena_alloc(a, sizeof *bits);
     if (m->bits.data == NULL)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A template's profiles as a file: one message, Profile of proto/profile.proto.
 //
-// The sum finds what broke on the way; a file is no more to be trusted for it. It is bounded (IMAGE_BYTES_MAX, what
-// wire_unpack() bounds, a number of executables), and everything is checked before anything is used.
+// The sum detects damaged files; it does not make a file trustworthy. A file has bounds (IMAGE_BYTES_MAX, those of
+// wire_unpack(), a number of executables), and everything is checked before anything is used.
 #pragma once
 
 #include <stdbool.h>

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tripwire about names: data carried out in DNS queries.
+// The tripwire for data that leaves in DNS queries.
 //
-// What a tunnel cannot avoid is many different names below one domain that it owns, each with a part that looks random. So
-// the letters of such parts are summed per domain (its last two labels): once per name, however often it is asked for.
+// A tunnel needs many different names below one domain that it owns, each with a part that looks random. So the
+// letters of such parts are summed per domain (its last two labels), once per name, however often the name is
+// queried.
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,9 +13,9 @@
 #include "server/relay/relay.h"
 
 static const double random_bits =
-    2.8; // entropy per letter: words of a language of this length stay below
+    2.8; // entropy per letter: words of a language of this length are below
 
-// Where the last two labels begin.
+// Returns where the last two labels begin.
 static size_t
 zone_begin(const char *name, size_t n)
 {
@@ -65,7 +66,7 @@ find_zone(struct box *b, uint64_t hash)
     return oldest;
 }
 
-// Adds bytes below a zone, for a job, or for all of them (0); the sum of the window.
+// Adds bytes below a domain, for one job or for all of them (0). Returns the sum of the window.
 static int64_t
 count_zone(struct box *b, const char *zone, size_t n, uint32_t job, uint64_t now_ns, size_t bytes)
 {

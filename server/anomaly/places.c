@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tripwires about where a sandbox goes, and where it can be reached: destinations that were refused, connections with a
-// rhythm, and sockets that listen.
+// Tripwires for connections and listeners: destinations that were refused, connections at regular intervals, and
+// sockets that listen.
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,7 +16,7 @@ place_hash(const struct net_event *e)
     return box_hash(e->address, sizeof e->address, e->port + 1U);
 }
 
-// Notes a destination that was refused. How many different ones there were within the window: of this job, and in all.
+// Notes a refused destination. Returns the number of different ones within the window; *of_job: those of this job.
 static uint32_t
 note_denied(struct box *b, const struct net_event *e, uint64_t now_ns, uint32_t *of_job)
 {
@@ -75,7 +75,8 @@ find_place(struct box *b, uint64_t hash)
     return oldest;
 }
 
-// One more connection to a place: 100 less the coefficient of variation of the intervals, in percent. 0: no rhythm yet.
+// Notes a connection to a destination. Returns the regularity: 100 minus the coefficient of variation of the
+// intervals in percent. 0: too few connections.
 static double
 beat(struct box_place *p, uint64_t now_ns, uint64_t window_ms)
 {

@@ -8,7 +8,8 @@
 #include <string.h>
 #include <time.h>
 
-// A job can make files of its own uid alone: what belongs to the sandbox's root, or to nobody in it, is the host's.
+// A job can make files with its own uid only. Files of the sandbox's root, or of an unmapped owner, belong to the
+// host.
 static bool
 is_of_the_host(const struct watch_exe_key *key)
 {
@@ -46,12 +47,13 @@ threshold_of(const struct profile_set *s, const struct profile_exe *x)
     return sum < most ? sum : most;
 }
 
-// The kernel's view of one executable. The mode is written last: bits and threshold hold when it begins to count.
+// The kernel's entry of one executable. The mode is written last, so bits and threshold are valid when it begins to
+// count.
 static void
 write_state(struct profiles *p, const struct profile_set *s, const struct profile_exe *x)
 {
     struct watch_profile_state *k = &p->bpf->profile_states[x->slot];
-    k->threshold = threshold_of(s, x) - 1; // more than this
+    k->threshold = threshold_of(s, x) - 1; // the kernel reports above this value
     __atomic_store_n(&k->mode, mode_of(s), __ATOMIC_RELEASE);
 }
 
@@ -104,7 +106,7 @@ add(struct profiles *p, const struct watch_exe_key *key, const char *path, size_
     if (x->slot == 0)
         p->left_out++;
     path_n = path_n < sizeof x->path ? path_n : sizeof x->path - 1;
-    memcpy(x->path, path, path_n); // a NUL in it ends it
+    memcpy(x->path, path, path_n); // a NUL in the path ends it
     memset(x->path + strlen(x->path), 0, sizeof x->path - strlen(x->path));
     return x;
 }
@@ -157,7 +159,8 @@ exes_of(const struct profiles *p, uint32_t template)
     return n;
 }
 
-// A run has ended, in which this one may have taken part. Of jobs at the same time the first to end takes it all.
+// A run has ended, in which this executable may have run. If jobs run simultaneously, the first one to end gets all
+// counts.
 static void
 settle_run(const struct profiles *p, struct profile_exe *x)
 {
@@ -309,7 +312,7 @@ profiles_import(struct profiles *p, uint32_t template, const uint8_t *bytes, siz
     forget(p, template);
     struct import in = {p, template};
     r = image_read(bytes, n, &head, import_one, &in, e);
-    if (r < 0) { // it was right a moment ago: memory
+    if (r < 0) { // the same bytes were valid above, so this is lack of memory
         profiles_reset(p, template);
         return r;
     }

@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// Profiles: per template, the executables that its jobs run, and per executable the sequences of system calls that it
-// makes. The kernel sets and compares the bits (bpf/watch.h); here is decided which, and since when.
+// Profiles: per template, the executables that its jobs run; per executable, the sequences of system calls that it
+// makes. The kernel sets and compares the bits (bpf/watch.h); this file decides for which executables, and since
+// when.
 //
 //   OFF --a job, where the configuration says `learn`--> LEARNING --enough runs, or freeze--> FROZEN
 //    ^                                                      |                                   |
 //    +----------------------------- reset ------------------+-----------------------------------+
 //                                     import: FROZEN, from anywhere
 //
-// LEARNING: each executable that is executed becomes known, and gets a profile while one of the kernel's is free. FROZEN:
-// profiles judge, and an executable that is not known is told. Files of the sandbox's own are never profiled (their inode
-// numbers mean nothing in the next sandbox); that jobs execute such files is learnt as one fact.
+// LEARNING: each program that runs becomes known, and gets a profile while the kernel has a free one. FROZEN: calls
+// are compared with profiles, and an executable that is not known is reported. Files that a sandbox made are never
+// profiled, because their inode numbers mean nothing in the next sandbox. The set only learns whether jobs execute
+// such files.
 //
-// The kernel looks an executable up when it is executed, so the first run of each one teaches nothing but its name.
+// The kernel looks up an executable at exec, so from its first run the profile learns only its name.
 //
-// How far an honest run may stray is learnt as well: `surprise` is how many sequences of a window were new in a run, at
-// most, when there had been one before it. A compiler has next to none; an interpreter, which does what its script wants,
-// or a program whose threads race has many. The rule's threshold counts from there.
+// The profile also learns how much benign runs differ: `surprise` is the highest number of new sequences in one
+// window of a run, not counting the first run. It is near zero for a compiler, and high for an interpreter, whose
+// calls depend on its script, and for a program with racing threads. The rule's threshold is added to it.
 #pragma once
 
 #include <stdbool.h>
@@ -32,7 +34,7 @@
 enum {
     PROFILES_EXES = IMAGE_EXES_MAX,
     PROFILES_RUNS_MAX = 1000000,
-    PROFILES_THRESHOLD_MAX = WATCH_WINDOW / 2, // that surprise makes
+    PROFILES_THRESHOLD_MAX = WATCH_WINDOW / 2, // the highest threshold that `surprise` can cause
 };
 
 // Numbers as in stockade.v1.ProfileState.
@@ -53,9 +55,9 @@ struct profile_exe {
     struct watch_exe_key key;
     uint32_t slot; // index in the kernel's maps; 0: none
     uint64_t execs;
-    uint64_t trigrams;       // of the kernel's, when a run last ended
+    uint64_t trigrams;       // the kernel's counter at the end of the last run
     uint32_t runs, surprise; // runs that added something
-    char path[WATCH_PATH];   // as it was first executed
+    char path[WATCH_PATH];   // the path of its first exec
 };
 
 struct profiles {
@@ -65,8 +67,8 @@ struct profiles {
     struct profile_exe exe[PROFILES_EXES];
     uint32_t exes_n;
     bool taken[WATCH_PROFILES];
-    uint32_t next_slot;  // free ones are assigned in turn, so that a released one is reused late
-    uint64_t left_out;   // executables without room
+    uint32_t next_slot;  // free slots are assigned in turn, so a released one is reused late
+    uint64_t left_out;   // executables that were not added for lack of room
     uint64_t map_errors; // updates that the kernel refused
 };
 

@@ -8,16 +8,17 @@
 
 #include "server/telemetry/activity.h"
 
-static const float forget = 1.0F / 64; // weight of a tick: the past of about 6 seconds
-static const float slack = 1.0F;       // deviations that are forgiven per tick
-static const float most = 8.0F;        // deviations that one tick counts at most
-static const float trusted = 3.0F;     // deviations that mean and variance follow
-static const float fall_means = 4.0F;  // a rate falls only from this many floors
+static const float forget = 1.0F / 64; // weight of a tick, so about the last 6 seconds count
+static const float slack = 1.0F;       // deviations per tick that are ignored
+static const float most = 8.0F;        // deviations that one tick adds at most
+static const float trusted = 3.0F;     // deviations by which mean and variance follow at most
+// a fall is counted only if the mean is above this many floors
+static const float fall_means = 4.0F;
 
-// What a figure is, and the least standard deviation that is assumed, per tick of 100 ms.
+// A counter, and the minimum standard deviation that is assumed, per tick of 100 ms.
 struct row {
     const char *name;
-    size_t figure; // of struct activity, which is nothing but numbers of 64 bits
+    size_t figure; // index in struct activity, all of whose fields are 64-bit numbers
     float floor;
 };
 #define OF(member) (offsetof(struct activity, member) / sizeof(uint64_t))
@@ -54,7 +55,7 @@ step(struct rate *r, float x, float floor)
     r->up = r->up > 0 ? r->up : 0;
     r->down += -z - slack;
     r->down = r->down > 0 && r->mean > fall_means * floor ? r->down : 0;
-    // What is far off moves mean and variance little, or it would hide itself before it is told.
+    // Outliers change mean and variance little; otherwise they would hide themselves before they are reported.
     float change = (z > trusted ? trusted : z < -trusted ? -trusted : z) * deviation;
     r->mean += forget * change;
     r->variance += forget * (change * change - r->variance);
@@ -71,7 +72,7 @@ rates_tick(struct rates *r, const struct activity *sums, uint64_t ports, double 
     for (uint32_t i = 0; i < RATES_N; i++) {
         struct rate *one = &r->rate[i];
         uint64_t now = rows[i].figure == PORTS ? ports : figures[rows[i].figure];
-        // A figure never goes back; one that did was of something else.
+        // A counter never decreases. If it did, it is that of something else.
         float x = r->ticks > 0 && now > one->last ? (float)(now - one->last) : 0;
         one->last = now;
         if (r->ticks == 0)

@@ -16,8 +16,9 @@
         1, SEVERITY_##severity, RESPONSE_##response, 0, threshold, window                          \
     }
 
-// Usual thresholds lie above what the benign jobs of tests/bench/anomaly do: builds, package managers, interpreters. No
-// threshold separates attacks from honest work that does the same as much (`rm -r`, a formatter, a shell's loop): that is info.
+// The default thresholds are above the figures of the benign jobs of tests/bench/anomaly: builds, package managers,
+// interpreters. Rules with severity info cannot separate attacks from benign work of the same amount (`rm -r`, a
+// formatter, a shell's loop).
 const struct anomaly_rule_row anomaly_rule_table[ANOMALY_RULES] = {
     [RULE_DENIED_FAN_OUT] = {"denied-fan-out", "different refused destinations", 1, 64, SECOND,
                              HOUR, USUAL(WARNING, ALERT, 8, MINUTE)},

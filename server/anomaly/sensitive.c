@@ -5,10 +5,11 @@
 #include <bpf/bpf.h>
 #include <string.h>
 
-// Keys and credentials; the memory and environment of processes; the kernel; what starts by itself. /etc/passwd, /root,
-// .npmrc and .bash_history are none: honest programs, and agents that believe to be root, look at them on their own.
+// Keys and credentials; memory and environment of processes; the kernel; files that are executed automatically.
+// /etc/passwd, /root, .npmrc and .bash_history are not in the list: benign programs, and agents that believe to be
+// root, look at them unprompted.
 //
-// hint: a component that each such path has, and few others do; NULL: the last one.
+// hint: a component that each such path has and few other paths have; NULL: the last one.
 static const struct {
     const char *pattern;
     uint32_t when;
@@ -33,7 +34,8 @@ static const struct {
     {".pgpass", WATCH_WHEN_THERE, NULL},
     {".pypirc", WATCH_WHEN_THERE, NULL},
     {".vault-token", WATCH_WHEN_THERE, NULL},
-    {".env", WATCH_WHEN_THERE | WATCH_WHEN_LAST, NULL}, // a folder of this name is a virtual one
+    // a folder of this name is a Python virtual environment
+    {".env", WATCH_WHEN_THERE | WATCH_WHEN_LAST, NULL},
     {"application_default_credentials.json", WATCH_WHEN_THERE, NULL},
     {"kubernetes.io/serviceaccount", 0, NULL},
     {"/run/secrets", 0, NULL},
@@ -154,7 +156,7 @@ last_component(const char *pattern)
     return slash != NULL ? slash + 1 : pattern;
 }
 
-// The last two components of an absolute pattern. NULL: it has one.
+// The last two components of an absolute pattern. NULL: it has only one.
 static const char *
 last_two(const char *pattern)
 {
@@ -170,7 +172,7 @@ anomaly_sensitive_place(struct sensitive_table *t, const char *pattern, uint32_t
 {
     put_hint(t, last_component(pattern));
     const char *two = pattern[0] == '/' ? last_two(pattern) : NULL;
-    // What was refused can be no file of the job's own, wherever the path seems to begin.
+    // A refused file cannot be the job's own, wherever its path seems to start.
     bool fine = two == NULL || put(t, two, rule, when | WATCH_WHEN_DENIED);
     return put(t, pattern, rule, when) && fine;
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tripwires about figures, every 100 ms: storms, masses, uploads, mining, and rates that left their course.
+// Tripwires on counters, checked every 100 ms: fork and signal storms, mass changes of files, uploads, mining, and
+// rates that changed.
 #include <stdio.h>
 #include <string.h>
 
@@ -7,7 +8,7 @@
 #include "box_private.h"
 #include "server/telemetry/telemetry.h"
 
-// What counts as talking, printing or working on files, in a tick.
+// Below this much traffic in a tick, a sandbox counts as idle.
 static const uint64_t idle_bytes = 512;
 
 struct mass {
@@ -29,7 +30,7 @@ say_mass(const struct box *b, const struct mass *m, int64_t sum, char text[FINDI
     return text;
 }
 
-// Of one job (b->job), or of all of them together. Where nothing is new, nothing is answered again.
+// Counts for one job (b->job), or for the whole sandbox. Without new counts the response is not repeated.
 static void
 count(struct box *b, const struct mass *m, uint64_t now_ns, int32_t n)
 {
@@ -42,8 +43,8 @@ count(struct box *b, const struct mass *m, uint64_t now_ns, int32_t n)
         box_raise(b, m->rule, now_ns, (double)sum, say_mass(b, m, sum, text));
 }
 
-// Tasks more than before. One that has executed something is work, such as of `xargs -P`, and weighs half: what bombs
-// does not execute, and if it does, it needs twice as many.
+// Counts additional tasks. A task that has executed a program counts half: it is likely work, such as `xargs -P`.
+// Fork bombs rarely execute programs; one that does needs twice as many tasks.
 static void
 count_forks(struct box *b, const struct mass *m, uint64_t now_ns, int32_t more, int32_t execs)
 {
@@ -59,7 +60,7 @@ count_forks(struct box *b, const struct mass *m, uint64_t now_ns, int32_t more, 
         box_raise(b, m->rule, now_ns, (double)score, say_mass(b, m, sum, text));
 }
 
-// What the jobs of a sandbox share is raised for all of them, as soon as it is new to one.
+// Counters of the whole sandbox raise one finding for all its jobs, if it is new for any of them.
 static void
 raise_for_all(struct box *b, enum anomaly_rule rule, bool is_new, uint64_t now_ns, double score,
               const char *text)
@@ -72,7 +73,7 @@ raise_for_all(struct box *b, enum anomaly_rule rule, bool is_new, uint64_t now_n
     box_say(b, is_new, rule, now_ns, score, text);
 }
 
-// Somebody has not heard of it.
+// True if the finding has not been reported for the sandbox, or for one of its jobs.
 static bool
 is_new_to_any(struct box *b, enum anomaly_rule rule, uint64_t now_ns)
 {
@@ -82,7 +83,7 @@ is_new_to_any(struct box *b, enum anomaly_rule rule, uint64_t now_ns)
     return is_new;
 }
 
-// A figure that the jobs share: each counts it from its own beginning.
+// A counter of the whole sandbox: each job counts it from its own start.
 static void
 count_shared(struct box *b, const struct mass *m, uint64_t now_ns, int32_t n)
 {
@@ -101,14 +102,14 @@ count_shared(struct box *b, const struct mass *m, uint64_t now_ns, int32_t n)
         raise_for_all(b, m->rule, is_new, now_ns, (double)sum, say_mass(b, m, sum, text));
 }
 
-// A figure that went back belongs to something else: nothing happened.
+// A counter that decreased is that of something else: nothing is counted.
 static uint64_t
 since(uint64_t now, uint64_t before)
 {
     return now > before ? now - before : 0;
 }
 
-// CPU time near the quota while nothing else happens. A tick that does not fit takes ten that did.
+// CPU time near the quota without other activity. One tick that does not match cancels ten that did.
 static void
 look_for_mining(struct box *b, const struct activity *s, uint64_t now_ns)
 {
@@ -158,8 +159,9 @@ figure(const struct activity *s, size_t offset)
     return n;
 }
 
-// A budget of events can be used up by a job that wants to, a counter cannot: what the counter had at the last tick, and no
-// event has told by now, was lost. Of a job (b->job), or of what its jobs' own counters do not explain.
+// A job can use up the budget of events, but not a counter. The difference between the counter at the last tick and
+// the number of events so far is the number of lost events. For one job (b->job), or for the part of the whole that
+// the jobs' own counters do not explain.
 static void
 settle(struct box *b, struct box_scope *of, uint64_t now_ns)
 {
@@ -189,7 +191,7 @@ settle(struct box *b, struct box_scope *of, uint64_t now_ns)
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         char text[FINDING_TEXT_MAX];
         enum anomaly_rule rule = rows[i].rule;
-        // An event whose job was not known is one of the whole: no job misses more than that does.
+        // An event without a known job counts for the whole only, so no job can miss more events than the whole.
         uint64_t in_all = since(figure(&b->whole.before, rows[i].figure), b->whole.seen[rule]);
         uint64_t n = since(figure(&of->before, rows[i].figure), of->seen[rule]);
         n = n < in_all ? n : in_all;
@@ -204,7 +206,7 @@ settle(struct box *b, struct box_scope *of, uint64_t now_ns)
     }
 }
 
-// What the jobs' own counters say belongs to them; what is left, to all of them.
+// First what the jobs' own counters explain, then the rest, for the whole sandbox.
 static void
 settle_all(struct box *b, uint64_t now_ns)
 {
@@ -236,8 +238,8 @@ static const struct mass relinks = {RULE_MASS_RELINK, "files were linked elsewhe
 static const struct mass upload = {RULE_LARGE_UPLOAD, "KiB were sent"};
 static const struct mass signals = {RULE_SIGNAL_STORM, "signals went to other processes"};
 
-// Of n renames or removals those that concern what was there. Whoever means to replace a file whole makes another one a
-// moment before and moves it to its place, such as pip with each compiled module, and `sed -i`; git removes it.
+// Of n renames or removals, the number that affects existing files. To replace a file as a whole, programs create a
+// new one just before and rename it, such as pip with each compiled module, and `sed -i`; git removes it.
 static uint64_t
 of_what_was_there(uint64_t *made, uint64_t n)
 {
@@ -246,7 +248,7 @@ of_what_was_there(uint64_t *made, uint64_t n)
     return n - own;
 }
 
-// What is known of one job, or of the sandbox: b->job says which.
+// The counters of one job (b->job), or of the sandbox.
 static void
 count_masses(struct box *b, const struct activity *s, const struct activity *o, uint64_t now_ns)
 {
@@ -260,7 +262,8 @@ count_masses(struct box *b, const struct activity *s, const struct activity *o, 
     count(b, &renames, now_ns, cut(moved));
     count(b, &unlinks, now_ns, cut(removed));
     uint64_t links =
-        since(s->links, o->links); // git links what it has made, and removes the other name
+        // git links the file that it has created, and removes the other name
+        since(s->links, o->links);
     count(b, &fork_rate, now_ns, cut(since(s->forks, o->forks)));
     count(b, &rewrites, now_ns, cut(since(s->rewrites, o->rewrites)));
     count(b, &relinks, now_ns, cut(links < removed ? links : removed));
@@ -270,7 +273,7 @@ count_masses(struct box *b, const struct activity *s, const struct activity *o, 
 void
 box_tick(struct box *b, const struct activity *sums, uint64_t now_ns)
 {
-    // What is known begins with the sandbox: before the first tick everything was 0.
+    // The counters start with the sandbox: before the first tick everything was 0.
     if (b->tick_ns == 0 && now_ns > TELEMETRY_LOOK_MS * 1000000ULL)
         b->tick_ns = now_ns - TELEMETRY_LOOK_MS * 1000000ULL;
     uint64_t elapsed_ns = now_ns > b->tick_ns ? now_ns - b->tick_ns : 0;
@@ -283,13 +286,13 @@ box_tick(struct box *b, const struct activity *sums, uint64_t now_ns)
         }
         b->job = NULL;
         count_masses(b, sums, o, now_ns);
-        // Whole KiB: what is left over stays for the next tick.
+        // Whole KiB: the remainder stays for the next tick.
         count_shared(b, &upload, now_ns, cut(since(sums->out_bytes >> 10, o->out_bytes >> 10)));
         look_for_mining(b, sums, now_ns);
         settle_all(b, now_ns);
     }
     b->job = NULL;
-    // A job's end comes between two ticks; rates are per tick.
+    // The end of a job ticks in between; rates are per full tick.
     if (elapsed_ns >= TELEMETRY_LOOK_MS * 1000000ULL / 2)
         look_at_rates(b, sums, now_ns);
     list_each(it, &b->jobs)

@@ -1,30 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs that keep keys, at work in their own folders: `ssh-keygen` writes below .ssh, and gpg with its helpers lives in
-// .gnupg. That is what they are for, and no theft.
+// Programs that manage keys may open their own folders: `ssh-keygen` writes below .ssh, and gpg and its helpers use
+// .gnupg. That is their purpose, not theft.
 //
-// What a process is called, it says itself. So the name alone counts for nothing: the host's program of that name must have
-// been executed in the same job, from /usr, where no job can write. What that leaves open is what the program itself would
-// do for whoever runs it, such as `gpg --export-secret-keys`.
+// A process chooses its own name, so the name alone proves nothing: the host's program of that name must have been
+// executed in the same job, from /usr, where no job can write. This does not detect what the program itself does for
+// its user, such as `gpg --export-secret-keys`.
 #include <string.h>
 
 #include "box.h"
 #include "box_private.h"
 
 static const struct {
-    const char *name;   // as comm has it: 15 bytes
-    const char *folder; // a component of the paths that are its own
+    const char *name;   // as comm shows it: 15 bytes
+    const char *folder; // a component of the program's own paths
 } tools[] = {
-    {"ssh-keygen", ".ssh"},  {"gpg", ".gnupg"},
-    {"gpg-agent", ".gnupg"}, {"gpgconf", ".gnupg"},
-    {"gpgsm", ".gnupg"},     {"gpg-connect-age", ".gnupg"},
-    {"keyboxd", ".gnupg"},   {"dirmngr", ".gnupg"},
-    {"scdaemon", ".gnupg"},  {"gpg-preset-pas", ".gnupg"},
-    {"mkdir", ".ssh"},       {"mkdir", ".gnupg"}, // which opens what it has made, to set its mode
+    {"ssh-keygen", ".ssh"},
+    {"gpg", ".gnupg"},
+    {"gpg-agent", ".gnupg"},
+    {"gpgconf", ".gnupg"},
+    {"gpgsm", ".gnupg"},
+    {"gpg-connect-age", ".gnupg"},
+    {"keyboxd", ".gnupg"},
+    {"dirmngr", ".gnupg"},
+    {"scdaemon", ".gnupg"},
+    {"gpg-preset-pas", ".gnupg"},
+    // it opens the folder that it created, to set its mode
+    {"mkdir", ".ssh"},
+    {"mkdir", ".gnupg"},
 };
 enum { TOOLS = sizeof tools / sizeof tools[0] };
 _Static_assert(TOOLS <= 32, "a bit each");
 
-// The last component, when the path is one of the host's programs.
+// The last component, if the path is a program of the host.
 static const char *
 program_of(const char *path)
 {
@@ -52,7 +59,7 @@ box_tool_executed(struct box *b, const struct watch_exec *x)
     }
 }
 
-// A component of the path, or, for ssh-keygen, the name that it gives a key.
+// A component of the path, or, for ssh-keygen, the file name of a key.
 static bool
 is_own(const char *path, const char *folder)
 {

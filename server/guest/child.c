@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// See child.h. Nothing here allocates, locks or logs. The child runs on the sleeping guest's memory, so nothing here
-// writes to it but the report and the stack; and other jobs must not come near: it is the job's user already, but until
-// exec its memory is the guest's, hence non-dumpable.
+// See child.h. Nothing here allocates, locks or logs. The child runs on the memory of the sleeping guest, so it
+// writes only to the report and to its stack. Other jobs must not reach it: it already has the job's user, but until
+// exec its memory is the guest's. Therefore it is non-dumpable.
 #include "child.h"
 
 #include <errno.h>
@@ -22,7 +22,7 @@
 
 enum { KEYCTL_JOIN = 1, EXIT_FAILED = 125 };
 
-// By system call: C libraries differ in the type of a resource.
+// By system call, because C libraries declare the type of a resource differently.
 int
 guest_limit(int resource, rlim_t value, struct err *e)
 {
@@ -73,8 +73,8 @@ set_limits(const struct guest_plan *p, struct err *e)
     return 0;
 }
 
-// A change of ids makes the memory as dumpable as fs.suid_dumpable says. It is undone before the capabilities go, which
-// nobody may trace who lacks them.
+// A change of ids resets the dumpable flag to fs.suid_dumpable. It is cleared again before the capabilities are
+// dropped, because a process without them could trace this one otherwise.
 static int
 become_the_agent(const struct guest_plan *p, struct err *e)
 {
@@ -134,22 +134,22 @@ load_filter(const struct guest_plan *p, struct err *e)
 
 struct step {
     int (*run)(const struct guest_plan *, struct err *);
-    int exit_code; // of a job that fails here
+    int exit_code; // exit code of a job that fails in this step
 };
 
-// The order, and why: the session before the terminal, which belongs to a session leader; the terminal before stdio,
-// which may be it; the guest's descriptors go after that, before any path is looked at, since one may lead to them
-// (/proc/self/fd, or a link to it that another job left); limits before the user changes, so that a signal from the job's
-// other processes finds them set; the user and, since a change between two ordinary users keeps them, the capabilities;
-// then what the job's user must be allowed or charged for: its keyring, its folder; the filter last, since it refuses
-// much of the above.
+// The order, and the reasons: the session before the terminal, which must belong to a session leader. The terminal
+// before stdio, which may be the terminal. Then the guest's descriptors are closed, before any path is opened,
+// because a path may lead to one of them (/proc/self/fd, or a link to it that another job left). Limits before the
+// change of user, so that they are set when the job's other processes can send signals. Then the user, and then the
+// capabilities, because a change between two ordinary users keeps them. Then what must belong to the job's user: its
+// keyring and its folder. The filter is last, because it refuses much of the above.
 static const struct step steps[] = {
     {lead_a_session, 0},  {set_stdio, 0},        {close_the_rest, 0},
     {set_limits, 0},      {become_the_agent, 0}, {join_a_keyring, 0},
     {enter_workdir, 126}, {unblock_signals, 0},  {load_filter, 0},
 };
 
-// Not inlined: its frame lies below the guest's.
+// Not inlined: its stack frame is below the guest's.
 _Noreturn __attribute__((noinline)) void
 guest_child_run(const struct guest_plan *plan, struct guest_report *report)
 {

@@ -3,11 +3,13 @@
 //
 //   free --Start--> running --main process reaped--> ended --Remove--> (removing --rmdir works-->) free
 //
-// Each job has a cgroup of its own, which its first process is born into. When that process ends, whatever it left there
-// is killed before the broker hears of it. Orphans of all jobs come to this process, pid 1, and are reaped in passing.
+// Each job has a cgroup of its own, in which its first process is created. When that process ends, the remaining
+// processes of the cgroup are killed before the end is reported to the broker. Orphans of all jobs become children of
+// this process, pid 1, which reaps them.
 //
-// The first job's cgroup is made before the job is asked for. Where none is for a while, the broker has it removed; since
-// requests come in order and one thread serves them one by one, a Start finds it whole or makes it.
+// The first job's cgroup is made before the broker requests the job. If the sandbox is idle for a while, the broker
+// has the cgroup removed. One thread serves the requests in their order, so a Start finds the cgroup complete or
+// makes it.
 #include "jobs.h"
 
 #include <errno.h>
@@ -42,7 +44,7 @@ struct job {
 struct job guest_jobs[GUEST_JOBS_MAX] GUEST_LAST;
 static int broker = -1;
 static int cgroups = -1;
-static int first_cgroup = -1; // the first job's, before it is asked for
+static int first_cgroup = -1; // the first job's, made in advance
 static struct sock_filter *filter_code;
 static unsigned short filter_code_n;
 static struct guest_report report; // written by the child that is being started
@@ -118,7 +120,7 @@ guest_jobs_check(const Stockade__Guest__Start *s, int fds_n, struct err *e)
 static int
 send_failed(uint32_t number, int exit_code, struct err *e)
 {
-    err_sanitize(e); // a name that was cut need not be UTF-8 any more, which the broker insists on
+    err_sanitize(e); // a truncated name may be invalid UTF-8, which the broker refuses
     Stockade__Guest__Failed failed = STOCKADE__GUEST__FAILED__INIT;
     failed.job = number;
     failed.exit_code = (uint32_t)exit_code;
@@ -157,18 +159,18 @@ make_cgroup(uint32_t number, struct err *e)
         (void)unlinkat(cgroups, name, AT_REMOVEDIR);
         return err_sys(e, sys, "open cgroup %s", name);
     }
-    write_file(fd, "memory.oom.group", "1"); // only there with the memory controller
+    write_file(fd, "memory.oom.group", "1"); // exists only with the memory controller
     return fd;
 }
 
 void
 guest_jobs_prepare(void)
 {
-    struct err ignored; // it is told when the job comes
+    struct err ignored; // the first job reports the error
     first_cgroup = make_cgroup(FIRST_JOB, &ignored);
 }
 
-// Nothing was ever in it, so it goes at once; should it not, the job finds it.
+// The cgroup was never used, so it can be removed at once; if that fails, the first job uses it.
 static void
 unprepare(void)
 {
@@ -187,7 +189,7 @@ take_cgroup(uint32_t number, struct err *e)
                                                     : make_cgroup(number, e);
 }
 
-// A pty in this sandbox: *master for the broker, *slave for the job.
+// Opens a pty in this sandbox: *master for the broker, *slave for the job.
 static int
 open_terminal(const Stockade__Guest__Start *s, int *master, int *slave, struct err *e)
 {
@@ -216,7 +218,7 @@ check_stdio(const struct guest_packet *p, struct err *e)
     return 0;
 }
 
-// Into job->cgroup. When it returns here, the child has executed or failed.
+// Creates the child in job->cgroup. When it returns, the child has executed the program or failed.
 static int
 clone_into(struct job *job, const struct guest_plan *plan, struct err *e)
 {
@@ -241,7 +243,7 @@ clone_into(struct job *job, const struct guest_plan *plan, struct err *e)
     return err_errno(e);
 }
 
-// args and env as execve wants them, with a place before args for guest_path_exec().
+// args and env in the form of execve, with free elements before args for guest_path_exec().
 static void
 fill_plan(struct guest_plan *plan, const Stockade__Guest__Start *s,
           char *strings[GUEST_STRINGS_MAX + 3])
@@ -321,7 +323,7 @@ static void
 send_signal(const Stockade__Guest__Signal *s)
 {
     struct job *job = find(s->job);
-    // Until the main process is reaped its pid, which is its group's as well, cannot become another's.
+    // Until the main process is reaped, its pid, which is also its process group, cannot be reused.
     if (job == NULL || job->state != JOB_RUNNING || s->signal == 0 || s->signal > SIGNALS_MAX)
         return;
     if (s->group)

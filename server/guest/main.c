@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// stockade-guest: pid 1 of a sandbox. It starts jobs for the broker, tells how they ended, and reaps what they leave.
+// stockade-guest: pid 1 of a sandbox. It starts jobs for the broker, reports how they ended, and reaps their orphaned
+// processes.
 //
-// It stands between the broker and hostile code, so it has little to lose: a uid of its own (999) that jobs cannot trace
-// or signal, the capabilities to become the job's user and to kill, a filter that knows no mounts and no namespaces.
-// It reads only its socket; nothing that a job writes reaches it but exit statuses. It ends with the broker's end of the
-// socket or with the spawner, and the sandbox with it: pid 1's death kills every process of the namespace.
+// It runs next to hostile code, so it has few privileges: a uid of its own (999) that jobs cannot trace or signal,
+// the capabilities to become the job's user and to kill, and a filter that allows no mounts and no namespaces. It
+// reads only its socket; of the data of a job, only exit statuses reach it. It ends when the broker closes the socket
+// or the spawner ends. The sandbox ends with it, because the end of pid 1 kills all processes of the namespace.
 //
 //   broker --SEQPACKET (guest.proto)--> loop --clone3 into job-N--> job
 //                                        ^----- SIGCHLD (signalfd) --'
@@ -33,8 +34,8 @@
 
 enum {
     FILTER_BYTES_MAX = 32 * 1024,
-    PAGE_MAX = 64 * 1024, // of any processor
-    STACK_KEPT = 1024,    // below the frame of who gives the stack back
+    PAGE_MAX = 64 * 1024, // the largest page size of all processors
+    STACK_KEPT = 1024,    // below the frame of the function that returns the stack's pages
     STACK_BYTES = 64 * 1024,
     SIGNALS_MAX = 64,
     CAPABILITIES_MAX = 63,
@@ -42,7 +43,7 @@ enum {
 
 uint8_t guest_filter[FILTER_BYTES_MAX + PAGE_MAX] GUEST_LAST; // its whole pages
 
-// For the spawner's log, should stderr be one; then the end of the sandbox.
+// Writes to the spawner's log if stderr is connected to it, then ends the sandbox.
 static _Noreturn void
 die(const struct err *e)
 {
@@ -50,7 +51,7 @@ die(const struct err *e)
     _exit(1);
 }
 
-// What was arranged before exec is checked: without it jobs would be less confined than they are said to be.
+// Verifies what the spawner set up before exec. If it is incomplete, jobs would have more rights than documented.
 static int
 check_confinement(struct err *e)
 {
@@ -63,14 +64,15 @@ check_confinement(struct err *e)
     return 0;
 }
 
-// The bounding set is inherited, so it is emptied here once for all jobs. SETPCAP goes with it.
+// The bounding set is inherited, so it is emptied once here for all jobs. Then SETPCAP is dropped.
 static int
 drop_capabilities(struct err *e)
 {
     (void)prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
     for (int cap = 0; cap <= CAPABILITIES_MAX; cap++) {
-        int there = prctl(PR_CAPBSET_READ, cap, 0, 0, 0); // a drop costs a copy of the credentials
-        if (there < 0 && errno == EINVAL)                 // beyond the kernel's last
+        // dropping copies the credentials, so only present ones are dropped
+        int there = prctl(PR_CAPBSET_READ, cap, 0, 0, 0);
+        if (there < 0 && errno == EINVAL) // above the kernel's last capability
             break;
         if (there != 0 && prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0)
             return err_sys(e, errno, "empty the bounding set");
@@ -81,9 +83,9 @@ drop_capabilities(struct err *e)
     return syscall(SYS_capset, &header, data) < 0 ? err_sys(e, errno, "drop capabilities") : 0;
 }
 
-// Limits that are the same for every job, inherited from here. Real-time and nice rights would reach beyond the CPU
-// share; the others bound kernel memory that the host counts per user. Core dumps are off already: the spawner knows
-// whether the host wants 0 or 1 for that.
+// Limits that are the same for every job, inherited from here. Real-time and nice priorities would exceed the CPU
+// share; the others bound kernel memory that the host counts per user. The spawner disabled core dumps already,
+// because only it knows whether the host needs 0 or 1 for that.
 static int
 set_limits(struct err *e)
 {
@@ -103,7 +105,8 @@ set_limits(struct err *e)
     return 0;
 }
 
-// Mapped, since all sandboxes share its pages then; into our own memory, since elsewhere it would take tables of pages.
+// The filter is mapped, so all sandboxes share its pages, and at an address in our own memory, because another
+// address would need additional page tables.
 static struct sock_filter *
 map_filter(unsigned short *n, struct err *e)
 {
@@ -122,7 +125,8 @@ map_filter(unsigned short *n, struct err *e)
     return at;
 }
 
-// Descriptors 0 to 2 exist, so that none of a job's can take their place; above the three known there are none.
+// Ensures that descriptors 0 to 2 exist, so that a job's descriptor cannot get their numbers, and that none exists
+// above the three known ones.
 static int
 tidy_descriptors(struct err *e)
 {
@@ -136,7 +140,8 @@ tidy_descriptors(struct err *e)
     return 0;
 }
 
-// Every signal at its default, for the jobs, and blocked, for this process: SIGCHLD comes through a descriptor.
+// All signals have their default action, for the jobs, and are blocked in this process: SIGCHLD arrives through a
+// descriptor.
 static int
 open_signals(struct err *e)
 {
@@ -175,8 +180,8 @@ say_ready(void)
 #define LOADER "/lib/ld.so.1"
 #endif
 
-// Looks at what nearly every job opens, while nobody waits for it: the sandbox's file systems are its own, so whatever is
-// found in them for the first time takes about 10 us to find.
+// Opens the files that nearly every job opens, while nobody waits: each sandbox has its own file systems, so the
+// first lookup of a file in them takes about 10 us.
 static void
 look_around(void)
 {
@@ -186,7 +191,7 @@ look_around(void)
         (void)access(paths[i], F_OK);
 }
 
-// What calls have left below here. Not inlined: so nothing of ours lies there.
+// Returns the stack's pages below this frame to the kernel. Not inlined, so that no data of ours is there.
 static __attribute__((noinline)) void
 give_back_stack(void)
 {
@@ -195,7 +200,7 @@ give_back_stack(void)
     (void)madvise((void *)(end - STACK_BYTES), STACK_BYTES, MADV_DONTNEED);
 }
 
-// Until the broker goes.
+// Serves until the broker closes the socket.
 static void
 serve(int signals)
 {
@@ -218,7 +223,7 @@ serve(int signals)
         if (guest_packet_receive(GUEST_FD_BROKER, &packet) <= 0)
             return;
         int rc = guest_jobs_request(&packet);
-        // Nobody waits when a job is removed, and the sandbox may be idle for long.
+        // Nobody waits for the removal of a job, and the sandbox may be idle afterwards.
         bool keep = packet.request->request_case != STOCKADE__GUEST__REQUEST__REQUEST_REMOVE;
         guest_packet_done(&packet, keep);
         if (!keep)

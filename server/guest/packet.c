@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// See packet.h. protobuf-c unpacks into one static heap that is emptied after each packet. Pages of it and of the
-// buffer that were never touched cost nothing; those that were are given back after a large packet, and when nobody waits.
+// See packet.h. protobuf-c unpacks into one static heap, which is emptied after each packet. Pages of the heap and
+// the buffer that were never used cost nothing. Used ones are returned to the kernel after a large packet, and when
+// nobody waits.
 #include "packet.h"
 
 #include <errno.h>
@@ -13,7 +14,7 @@
 enum {
     PAGE = 4096,
     HEAP_BYTES = 512 * 1024,
-    KEPT_BYTES = 2 * PAGE, // of heap and buffer each, between packets
+    KEPT_BYTES = 2 * PAGE, // bytes of heap and of buffer that stay between packets
     ALIGN = _Alignof(max_align_t),
     EVENT_BYTES_MAX = 1024,
 };
@@ -22,7 +23,7 @@ uint8_t guest_area[HEAP_BYTES + GUEST_PACKET_BYTES_MAX + PAGE] GUEST_LAST; // he
 static size_t heap_used;
 static size_t buffer_used;
 
-// From its first whole page on, so that nothing else lies in what is given back.
+// Starts at its first whole page, so that returning its pages affects nothing else.
 static uint8_t *
 area(size_t at)
 {

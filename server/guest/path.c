@@ -38,7 +38,7 @@ guest_path_next(const char *name, const char **rest, char *out, size_t size)
     return 0;
 }
 
-// Errors that say "not this one, maybe the next".
+// Errors after which the next folder of PATH is tried.
 static bool
 is_elsewhere(int error)
 {

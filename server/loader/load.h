@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the spawner and the loader say to each other: the one header that both ends of their socket agree on.
+// The protocol between the spawner and the loader: one header for both ends of their socket.
 //
-// The loader is a process of its own because it is large and short: libbpf parses the programs and the kernel's types as
-// root, once, at start; what stays is descriptors. The spawner, which is root for as long as the broker runs, links none
-// of it.
+// The loader is a process of its own because it needs much code for a short time: at start, libbpf parses the
+// programs and the kernel's types once, as root. Only descriptors remain. The spawner, which stays root as long as
+// the broker runs, is not linked with libbpf.
 //
 //   spawner --SOCK_SEQPACKET, struct load_order--------------------------> loader    descriptors 4, 5: cgroups of the
 //                                                                                sandboxes, of the relay
 //   loader  --struct load_report, with descriptors (SCM_RIGHTS)----------> spawner   and the loader ends
 //
-// Descriptors of the report, in this order: maps (those with their bit in `maps`), "flows" for reading alone, the syscall
-// program (each when its flag is set), links_n links. A link is what keeps its program attached, and the program its maps.
+// Descriptors of the report, in this order: the maps with a bit in `maps`; "flows" opened read-only, if its flag is
+// set; the syscall program, if its flag is set; links_n links. A link keeps its program attached, and a program keeps
+// its maps.
 #pragma once
 
 #include "proto/fdpass.h"
@@ -33,10 +34,11 @@ struct load_order {
 struct load_report {
     uint32_t bpf;      // bits of enum spawn_bpf
     uint32_t maps;     // bits of enum spawn_bpf_fd
-    uint32_t flows;    // 1: "flows" for reading
+    uint32_t flows;    // 1: "flows", read-only
     uint32_t syscalls; // 1: the syscall program
     uint32_t links_n;
     uint32_t features_n;
     struct spawn_feature feature[LOAD_FEATURES_MAX];
-    char log[SPAWN_BPF_LOG_MAX]; // what libbpf and the kernel's verifier said of what did not load
+    // messages of libbpf and of the kernel's verifier about programs that did not load
+    char log[SPAWN_BPF_LOG_MAX];
 };

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// stockade-loader: loads the BPF programs, attaches them to the cgroup that holds the sandboxes and to the relay's, hands the descriptors to
-// the spawner and ends. See load.h.
+// stockade-loader: loads the BPF programs, attaches them to the cgroup that holds the sandboxes and to the relay's,
+// passes the descriptors to the spawner and exits. See load.h.
 //
 //   order -> each object: open, share maps, load, attach -> fill maps that must not be empty -> report
 //
-// An object that does not load or attach is told as a feature that is absent; what it had attached is detached again when
-// it is of no use in parts. This process fails only when it cannot speak to the spawner.
+// An object that does not load or attach is reported as a missing feature. If it is useless unless complete, its
+// attached programs are detached again. This process fails only if it cannot communicate with the spawner.
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -31,7 +31,7 @@ struct loader {
     struct shared_maps maps;
     struct btf *kernel;
     int syscalls_fd;
-    // never freed, as objects are not: the end of the process is near
+    // never freed, like the objects: the process exits soon
     struct bpf_link *links[LOAD_LINKS_MAX];
     struct bpf_object *objects[LOAD_FEATURES_MAX];
     struct load_report report;
@@ -39,8 +39,8 @@ struct loader {
 
 static struct loader loader = {.syscalls_fd = -1};
 
-// libbpf's warnings, the verifier's log among them, as far as there is room. What libbpf tells of lesser things is not for
-// anybody.
+// Keeps libbpf's warnings, including the verifier's log, as far as there is room. Its less important messages are
+// ignored.
 static __attribute__((format(printf, 2, 0))) int
 on_print(enum libbpf_print_level level, const char *fmt, va_list ap)
 {
@@ -64,7 +64,7 @@ add_feature(const char *name, bool available, bool weaker, const char *detail, c
     f->degraded = weaker;
 }
 
-// A tracepoint that this kernel was built without takes its program out of the object. "" when all are there.
+// Removes the programs from the object whose tracepoint this kernel was built without. "": none.
 static void
 leave_out(struct bpf_object *o, char *left, size_t left_n)
 {
@@ -101,7 +101,8 @@ is_cgroup_program(const struct bpf_program *p)
     }
 }
 
-// Attaches one program by a link; links may be many on one hook (BPF_F_ALLOW_MULTI is theirs), and all must allow.
+// Attaches one program by a link. A hook can have many links (always with BPF_F_ALLOW_MULTI semantics), and all
+// programs must allow.
 static int
 attach_one(const struct bpf_program *p, int cgroup_fd, struct err *e)
 {
@@ -116,7 +117,7 @@ attach_one(const struct bpf_program *p, int cgroup_fd, struct err *e)
     return 0;
 }
 
-// All programs of an object. Those of one that is of use in parts are attached as far as it goes.
+// Attaches all programs of an object. If the object is useful in parts, a failure does not detach the others.
 static int
 attach_all(const struct object *row, struct bpf_object *o, struct err *e)
 {
@@ -158,7 +159,7 @@ load_one(const struct object *row)
 {
     struct err e = {.code = ERR_OK};
     char left[128] = "";
-    if (!kernel_takes(row)) { // nothing to be mended: no weaker than such a kernel is
+    if (!kernel_takes(row)) { // the kernel is too old for it, which is not an error
         add_feature(row->feature, false, false, row->absent, "");
         return;
     }
@@ -195,7 +196,7 @@ load_one(const struct object *row)
     }
 }
 
-// Tokens of each class that a sandbox has until the broker says otherwise.
+// The budget of each class in a sandbox until the broker changes it.
 static const struct budget_rate rates[EVENT_CLASSES] = {
     [CLASS_DENIAL] = {50, 200}, [CLASS_ALARM] = {50, 200},     [CLASS_PROCESS] = {500, 2000},
     [CLASS_FILE] = {100, 500},  [CLASS_NETWORK] = {200, 1000}, [CLASS_SIGNAL] = {50, 200},
@@ -213,7 +214,7 @@ fill_maps(void)
         (void)bpf_map_update_elem(free_fd, NULL, &i, BPF_ANY);
 }
 
-// A second descriptor of "flows" that nothing can be written through, for the relay.
+// A second, read-only descriptor of "flows", for the relay.
 static int
 open_flows(void)
 {
@@ -226,7 +227,7 @@ open_flows(void)
     return bpf_map_get_fd_by_id_opts(info.id, &options);
 }
 
-// Puts the descriptors in the order that load.h says.
+// Sorts the descriptors into the order of load.h.
 static unsigned
 gather(int fds[LOAD_FDS_MAX])
 {

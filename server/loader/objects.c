@@ -9,11 +9,11 @@
 
 #include "bpf/emit.h"
 
-// An object's own opening function: its constants are set before it is loaded.
+// Defines the function that opens an object. It sets the constants before the object is loaded.
 #define OPEN(name)                                                                                 \
     static struct bpf_object *open_##name(const struct place *p)                                   \
     {                                                                                              \
-        static struct name##_bpf *skeleton; /* kept: the end of the process is near */             \
+        static struct name##_bpf *skeleton; /* never freed: the process exits soon */              \
         skeleton = name##_bpf__open();                                                             \
         if (!skeleton)                                                                             \
             return NULL;                                                                           \
@@ -30,7 +30,7 @@ OPEN(net)
 #include "net_unix.skel.h"
 OPEN(net_unix)
 
-// Attach types of Linux 6.7 (linux/bpf.h), for which libbpf has section names since 1.3 only.
+// Attach types of Linux 6.7 (linux/bpf.h). libbpf has section names for them only since 1.3.
 enum { UNIX_CONNECT = 49, UNIX_SENDMSG = 50 };
 
 static struct bpf_object *

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The objects of bpf/, how they are opened, and the maps that they share. Only for main.c.
+// The objects of bpf/, the functions that open them, and the maps that they share. Only for main.c.
 #pragma once
 
 #include <stdbool.h>
@@ -32,7 +32,7 @@ struct object {
 extern const struct object objects[];
 extern const unsigned objects_n;
 
-// The program of the object "watch" that is not attached here but by SPAWN_WATCH.
+// The program of the object "watch" that the loader does not attach; the spawner attaches it for SPAWN_WATCH.
 #define LOAD_SYSCALLS_PROGRAM "watch_sys_exit"
 
 // Maps of all objects, by name. fd: owned.
