@@ -3,7 +3,8 @@
 // pseudo-terminal, and another process copies between the master side and a socket that is connected to outside.
 //
 //   exec            on a terminal that the job made itself: stored in "terminals". (The guest makes the terminal of `exec -it`.)
-//                   From then on each call of the sandbox is checked (WATCH_TERMINAL)
+//                   From then on each call of the sandbox is checked (WATCH_TERMINAL), in all its jobs: one of them
+//                   may have the master side already
 //   a later call    with the master side as its descriptor: does the calling process have a socket that is connected to
 //                   outside? So the order of events, the relation of the processes, and the way that the descriptor took
 //                   do not matter
@@ -82,6 +83,20 @@ __noinline int note_terminal(__u64 file, __u64 cgroup, __u32 slot, __u32 generat
     return WATCH_TERMINAL;
 }
 
+struct same_sandbox {
+    __u32 slot, generation;
+};
+
+static long watch_terminals_in(__u32 i, struct same_sandbox *of)
+{
+    struct watch_account *account = bpf_map_lookup_elem(&accounts, &i);
+    if (!account)
+        return 1;
+    if (account->slot == of->slot && account->generation == of->generation)
+        __sync_fetch_and_or(&account->watch, WATCH_TERMINAL);
+    return 0;
+}
+
 // Checks stdin and stdout.
 static __always_inline void note_terminals(const struct place *p, const __u64 file[3])
 {
@@ -91,7 +106,10 @@ static __always_inline void note_terminals(const struct place *p, const __u64 fi
                 note_terminal(file[1], p->cgroup, slot, generation);
     if (!found)
         return;
-    __sync_fetch_and_or(&p->box->watch, WATCH_TERMINAL); // its other jobs copy the flag later
+    bool known = __sync_fetch_and_or(&p->box->watch, WATCH_TERMINAL) & WATCH_TERMINAL;
+    struct same_sandbox of = {.slot = slot, .generation = generation};
+    if (!known)
+        bpf_loop(WATCH_ACCOUNTS, watch_terminals_in, &of, 0);
     if (p->account)
         __sync_fetch_and_or(&p->account->watch, WATCH_TERMINAL);
 }

@@ -185,22 +185,31 @@ def a_shell_for_somebody_elsewhere_is_found(b, c):
 
 
 def a_terminal_that_another_job_copies_is_found(b, c):
-    box = create(c)
-    shell = c.stream("Start", {"sandbox_id": box, "command": {"args": ["/usr/bin/python3", "-c", BEGIN + """
-l = socket.socket(socket.AF_UNIX); l.bind("s"); l.listen()
+    for first, begins, copies in (
+        ("the shell", "while os.path.samefile(f'/proc/{pid}/exe', '/proc/self/exe'): time.sleep(0.01)", ""),
+        ("the copier", "", "open('copies', 'w')"),
+    ):
+        box = create(c)
+        shell = c.stream("Start", {"sandbox_id": box, "command": {"args": ["/usr/bin/python3", "-c", BEGIN + f"""
 pid, master = pty.fork()
-if pid == 0: os.execv('/bin/sh', ['sh'])
+if pid == 0:
+    while {not begins} and not os.path.exists("copies"): time.sleep(0.01)
+    os.execv('/bin/sh', ['sh'])
+{begins}
+l = socket.socket(socket.AF_UNIX); l.bind("s"); l.listen()
 l.accept()[0].sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [master]))]); os.waitpid(pid, 0)
 """]}})
-    c.until(shell, lambda: shell.id)
-    holder = python(c, box, BEGIN + """
+        c.until(shell, lambda: shell.id)
+        holder = python(c, box, BEGIN + f"""
 u = socket.socket(socket.AF_UNIX)
 while u.connect_ex("s"): time.sleep(0.05)
 fds = array.array("i"); fds.frombytes(u.recvmsg(1, 100)[1][0][2][:4])
-s = connect(); copy(fds[0], s.fileno()); time.sleep(0.2)
+s = connect(); os.write(fds[0], s.recv(100)); {copies}
+copy(fds[0], s.fileno()); time.sleep(0.2)
 """)
-    until(lambda: any(f["process_id"] == holder.id for f in findings(b, box, "remote-shell")), f"found: {holder.output}")
-    b.cli("rm", box)
+        of_holder = lambda: any(f["process_id"] == holder.id for f in findings(b, box, "remote-shell"))
+        until(of_holder, f"{first} is first; the copier said {holder.output}")
+        b.cli("rm", box)
 
 
 def a_terminal_of_exec_is_none(b, c):
