@@ -180,7 +180,7 @@ say_ready(void)
 #define LOADER "/lib/ld.so.1"
 #endif
 
-// Opens the files that nearly every job opens, while nobody waits: each sandbox has its own file systems, so the
+// Looks up the files that nearly every job opens, while nobody waits: each sandbox has its own file systems, so the
 // first lookup of a file in them takes about 10 us.
 static void
 look_around(void)

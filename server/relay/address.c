@@ -35,9 +35,9 @@ is_local(const uint8_t a[ADDRESS_BYTES])
     socklen_t n = address_to_sockaddr(a, DISCARD_PORT, &to);
     int auto_close fd = socket(to.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
-        return true; // nobody knows, so it is refused
+        return true; // unknown, so treat it as an own address, which is refused
     if (connect(fd, (const struct sockaddr *)&to, n) < 0)
-        return false; // there is no way to it
+        return false; // no route
     n = sizeof from;
     if (getsockname(fd, (struct sockaddr *)&from, &n) < 0)
         return false;

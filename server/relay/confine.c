@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// See confine.h. The filter is an allow-list; what starts or traces something kills, the rest is EPERM.
+// See confine.h. The filter is an allow-list. Calls that start or trace processes kill the relay; all others fail
+// with EPERM.
 #include "confine.h"
 
 #include <errno.h>
@@ -109,7 +110,7 @@ static const struct rule allowed[] = {
     ANY(sched_yield),
     ANY(getpid),
     ANY(gettid),
-    ANY(tgkill), // abort()
+    ANY(tgkill), // for abort()
     ANY(rt_sigprocmask),
     ANY(rt_sigaction),
     ANY(rt_sigreturn),
@@ -148,7 +149,8 @@ confine_begin(uint64_t *files, struct err *e)
                                RLIMIT_RTPRIO};
     struct rlimit l;
     sigset_t all;
-    (void)sigfillset(&all); // it ends with its socket or its parent, not at a terminal's ^C
+    // it ends with its socket or its parent, so ^C at a terminal must not end it
+    (void)sigfillset(&all);
     (void)sigprocmask(SIG_SETMASK, &all, NULL);
     int fd = -1;
     do
@@ -180,7 +182,7 @@ add_rules(scmp_filter_ctx ctx)
         rc = seccomp_attr_set(ctx, SCMP_FLTATR_CTL_OPTIMIZE, 2);
     for (size_t i = 0; rc == 0 && i < sizeof allowed / sizeof allowed[0]; i++) {
         const struct rule *r = &allowed[i];
-        if (r->nr >= 0) // below 0: not on this architecture
+        if (r->nr >= 0) // negative: the call does not exist on this architecture
             rc = seccomp_rule_add_array(ctx, SCMP_ACT_ALLOW, r->nr, r->args_n, r->args);
     }
     for (size_t i = 0; rc == 0 && i < sizeof deadly / sizeof deadly[0]; i++)

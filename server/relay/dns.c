@@ -12,7 +12,7 @@
 #include "udp_reply.h"
 
 struct query {
-    struct list node; // of the sandbox's, or of the free ones
+    struct list node; // in the sandbox's list, or in the free list
     struct resolve_waiter waiter;
     struct sandbox *sandbox;
     struct dns_route route;
@@ -75,7 +75,7 @@ on_resolved(struct resolve_waiter *w, enum resolve_result result, struct name *n
     send_answer(&route, &asked, rcodes[result], name != NULL ? address : NULL);
 }
 
-// The last label of a name of the Internet has a letter; 10.0.0.1 is no name.
+// The last label of an Internet name has a letter, so 10.0.0.1 is not a name.
 static bool
 is_number(const char *name)
 {
@@ -84,7 +84,7 @@ is_number(const char *name)
     return last[strspn(last, "0123456789")] == '\0';
 }
 
-// The policy's word about a query. DNS_NOERROR: go on.
+// The policy's verdict on a query. DNS_NOERROR: allowed.
 static enum dns_rcode
 judge(struct sandbox *s, const struct dns_query *q, const struct net_user *user)
 {

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The responder: what a sandbox asks at port 53, of whatever address, is answered here and goes nowhere else.
+// The DNS responder: the relay replies to all queries of a sandbox to port 53, of any address, and does not forward
+// them.
 //
 //   query -> decode -> rate -> policy -> (A, AAAA) resolve -> synthetic address
 //
-// A name that the policy does not hold gets NXDOMAIN without a packet outside: a query cannot carry anything out. Types
-// other than A and AAAA of a name that it holds get an empty answer: HTTPS and SVCB records would bring addresses of their
-// own, TXT and ANY bytes.
+// A name that the policy does not allow gets NXDOMAIN, and no packet is sent outside, so a query cannot carry data
+// out. For types other than A and AAAA of an allowed name the answer is empty: HTTPS and SVCB records would contain
+// more addresses, and TXT and ANY arbitrary bytes.
 #pragma once
 
 #include <stdbool.h>
@@ -25,7 +26,7 @@ struct dns_route {
     struct sockaddr_storage to;
     uint8_t local[16];
     struct dns_stream *stream; // NULL: UDP
-    struct net_user user;      // who asks
+    struct net_user user;      // the process that sent the query
 };
 
 void dns_init(void);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// See dns_message.h. The decoder reads through a cursor that knows its end; whatever is not exactly as it must be ends it.
+// See dns_message.h. The decoder reads through a cursor that knows its end, and fails at the first byte that is not
+// allowed.
 #include "dns_message.h"
 
 #include <errno.h>
@@ -31,7 +32,7 @@ read_u16(struct cursor *c, uint16_t *out)
     return true;
 }
 
-// The byte in lower case; 0: none that a host name has.
+// The byte in lower case; 0: not allowed in a host name.
 static char
 name_byte(uint8_t b)
 {
@@ -43,7 +44,7 @@ name_byte(uint8_t b)
     return (char)b;
 }
 
-// Labels to text. False: compressed, too long, cut, or of other bytes.
+// Converts labels to text. False: compressed, too long, truncated, or other bytes.
 static bool
 read_name(struct cursor *c, char *out)
 {
@@ -70,7 +71,7 @@ read_name(struct cursor *c, char *out)
     return true;
 }
 
-// What may stand behind the question: nothing, or one OPT that ends the message.
+// After the question only one OPT record may follow, which ends the message.
 static int
 read_additional(struct cursor *c, uint16_t count, struct dns_query *q)
 {

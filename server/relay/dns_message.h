@@ -34,15 +34,16 @@ struct dns_query {
     uint16_t id;
     bool recursion, edns;
     uint16_t type, class;
-    uint16_t question_n;                // bytes in `question`, 0: there is none that could be told
-    uint8_t question[DNS_QUESTION_MAX]; // as in the query, for the answer: programs compare them
-    char name[RELAY_NAME_MAX + 3];      // lower case, no final dot; "" is the root
+    uint16_t question_n; // bytes in `question`; 0: it could not be read
+    // as in the query, for the answer, because programs compare them
+    uint8_t question[DNS_QUESTION_MAX];
+    char name[RELAY_NAME_MAX + 3]; // lower case, no final dot; "" is the root
 };
 
-// What a query deserves before anybody looks at its name: DNS_NOERROR: it is one, *q is complete. An rcode: answer it with
-// that (q->id, q->question_n as far as they were read). Negative: it is no query at all, drop it.
+// Decodes a query. DNS_NOERROR: *q is complete. Another rcode: reply with it (q->id and q->question_n are set as far
+// as they were read). Negative: not a query; drop it.
 //
-// A query has one question, of labels of letters, digits, '-' and '_', without compression, and nothing behind it but one
+// A query has one question, with labels of letters, digits, '-' and '_', without compression, followed by at most one
 // OPT record.
 int dns_decode(const uint8_t *bytes, size_t n, struct dns_query *q);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// DNS over TCP (RFC 7766): messages with their length in front, one at a time. See dns.h.
+// DNS over TCP (RFC 7766): messages that follow their length, one at a time. See dns.h.
 #include "dns.h"
 
 #include <errno.h>
@@ -12,7 +12,7 @@ enum { PREFIX = 2, IDLE_MS = 10000 };
 
 struct dns_stream {
     struct watch watch;
-    struct list node; // of the sandbox's, or of the free ones
+    struct list node; // in the sandbox's list, or in the free list
     struct sandbox *sandbox;
     struct net_user user;
     uint64_t until_ms;
@@ -24,7 +24,7 @@ struct dns_stream {
 
 static struct {
     struct dns_stream all[STREAMS_MAX];
-    struct list unused, open; // open: only to be counted by the tick
+    struct list unused, open; // open: only needed to count them
     uint32_t open_n;
 } t;
 
@@ -84,7 +84,7 @@ dns_stream_open(struct sandbox *s, int fd, const struct net_user *user)
     tick_need(s->relay);
 }
 
-// The message that is there in full: ask, and keep what came behind it. False: the stream is to be closed.
+// Handles the complete message, and keeps the bytes after it. False: the stream must be closed.
 static bool
 ask(struct dns_stream *st)
 {
@@ -106,7 +106,7 @@ ask(struct dns_stream *st)
     return dns_ask(st->sandbox, &route, message, n);
 }
 
-// Asks as long as answers come at once.
+// Handles messages as long as the answers are available immediately.
 static void
 ask_all(struct dns_stream *st)
 {
@@ -135,7 +135,7 @@ on_stream(uv_poll_t *uv, int status, int events)
         stream_close(st);
         return;
     }
-    if (st->asking) // only errors are looked for now
+    if (st->asking) // wait for errors only
         return;
     ssize_t n = recv(st->watch.fd, st->bytes + st->have, sizeof st->bytes - st->have, MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
@@ -148,7 +148,7 @@ on_stream(uv_poll_t *uv, int status, int events)
     ask_all(st);
 }
 
-// Called from within ask_all(), or later; then a query that came meanwhile is next.
+// Called from ask_all(), or later; then a query that arrived in the meantime is next.
 void
 dns_stream_answer(struct dns_stream *st, const uint8_t *bytes, size_t n)
 {
@@ -156,7 +156,7 @@ dns_stream_answer(struct dns_stream *st, const uint8_t *bytes, size_t n)
     memcpy(out + PREFIX, bytes, n);
     ssize_t sent = send(st->watch.fd, out, PREFIX + n, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (sent != (ssize_t)(PREFIX + n)) {
-        stream_close(st); // it does not read its answers
+        stream_close(st); // the client does not read its answers
         return;
     }
     st->asking = false;

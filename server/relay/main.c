@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// stockade-relay: the only way out of a sandbox (relay.h says what it is for). It is started by the spawner, as a user of
-// its own without privilege, with three descriptors; it parses what jobs and name servers send, and holds nothing that is
-// worth taking.
+// stockade-relay: the only way out of a sandbox (see relay.h). The spawner starts it as an unprivileged user of its
+// own, with three descriptors. It parses data from jobs and name servers, so it holds nothing of value to an
+// attacker.
 //
-//   check what it was given -> CONFIGURE (servers) -> tables, loop, c-ares -> locked in -> READY -> orders, flows
+//   verify rights -> CONFIGURE (name servers) -> tables, loop, c-ares -> drop rights -> READY -> orders, flows
 //
-//   orders.c -> sandboxes.c -> tcp.c, tcp_copy.c   accept, dial, copy          permit.c   what the policy says
-//                           -> udp.c               associations                address.c  what no policy means
+//   orders.c -> sandboxes.c -> tcp.c, tcp_copy.c   accept, dial, copy          permit.c   the policy's verdict
+//                           -> udp.c               associations                address.c  own addresses
 //                           -> dns.c, dns_stream.c answers, by dns_message.c   names.c    synthetic addresses
 //                                  resolve.c       c-ares                      report.c   to the broker
 //
-// One thread. Every table has its size from the start; only policies are allocated, once per order, and what c-ares keeps
-// of at most RESOLVE_MAX lookups. The broker's end of the socket is the order to end: the process goes, and with it all.
+// One thread. The sizes of all tables are fixed at start. Only policies are allocated, once per order, and the data
+// of c-ares for at most RESOLVE_MAX lookups. When the broker closes its end of the socket, the process exits.
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
@@ -49,8 +49,8 @@ on_orders(uv_poll_t *uv, int status, int events)
         uv_stop(&r->loop);
 }
 
-// The broker is gone, or breaks the protocol: everything in the reverse of its start. Nothing here waits for a peer; flows
-// are reset.
+// The broker closed the socket or broke the protocol: ends everything in the reverse order of the start. Does not
+// wait for peers; flows are reset.
 static void
 end(struct relay *r)
 {
@@ -63,7 +63,7 @@ end(struct relay *r)
     (void)uv_loop_close(&r->loop);
 }
 
-// Under its filter no helper of LeakSanitizer's can trace this process, so the bytes are counted.
+// Under the relay's filter LeakSanitizer cannot trace this process, so the allocated bytes are compared.
 static _Noreturn void
 judge(size_t before)
 {
@@ -80,7 +80,7 @@ make_tables(struct relay *r, uint64_t files)
 {
     uint64_t flows = files > FILES_OWN ? (files - FILES_OWN) / FILES_PER_FLOW : 0;
     r->flows_max = flows < FLOWS_MIN ? FLOWS_MIN : flows > FLOWS_MAX ? FLOWS_MAX : (uint32_t)flows;
-    // A flow has two descriptors; one more is an association's, and the fourth for listeners and streams.
+    // A flow needs two descriptors, an association one, and a fourth is for listeners and streams.
     r->associations_max = r->flows_max < ASSOCIATIONS_MAX ? r->flows_max : ASSOCIATIONS_MAX;
     udp_init();
     dns_init();
@@ -95,7 +95,8 @@ main(void)
     struct err e;
     uint64_t files = 0;
     const size_t allocated = leak_allocated();
-    (void)prctl(PR_SET_NAME, "stockade-relay"); // executed by descriptor, it would be a number
+    // executed by descriptor, its name would be a number
+    (void)prctl(PR_SET_NAME, "stockade-relay");
     relay.names_fd = RELAY_NAMES_FD;
     relay.flows_fd = RELAY_FLOWS_FD;
     relay.now_ms = clock_ms();

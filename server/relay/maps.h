@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two BPF maps of the relay (bpf/net.h): destinations of flows, and names with addresses. bpf(2) on the descriptors
-// that it was given; it cannot create maps or load programs.
+// The two BPF maps of the relay (bpf/net.h): destinations of flows, and names with addresses. It uses bpf(2) on
+// inherited descriptors; it cannot create maps or load programs.
 #pragma once
 
 #include <stdbool.h>

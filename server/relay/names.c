@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See names.h. The table is one mapping of which only what is used is ever touched; two hash tables lead into it.
+// See names.h. The table is one mapping, of which only used pages are ever touched; two hash tables refer to it.
 #include "names.h"
 
 #include <stdio.h>
@@ -14,9 +14,9 @@ enum { BUCKETS = 65536 };
 
 static struct {
     struct name *all;   // NET_NAMES
-    uint32_t used;      // of all, ever
-    uint32_t given;     // now
-    struct list unused; // given back
+    uint32_t used;      // entries that were ever used
+    uint32_t given;     // entries in use
+    struct list unused; // released entries
     uint64_t seed;
     struct name *by_text[BUCKETS], *by_index[BUCKETS];
 } t;
@@ -33,7 +33,7 @@ names_init(void)
     return true;
 }
 
-// FNV-1a from a secret start: jobs choose names, and may not aim at one bucket.
+// FNV-1a with a secret start value: jobs choose names, and must not be able to fill one bucket.
 static struct name **
 text_bucket(uint32_t slot, const char *text)
 {

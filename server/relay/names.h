@@ -12,8 +12,8 @@
 enum { NAME_ADDRESSES = 8 };
 
 struct name {
-    struct name *next_text, *next_index; // in their buckets
-    struct list node;                    // of the sandbox's names, the last used one last
+    struct name *next_text, *next_index; // in their hash buckets
+    struct list node;                    // of the sandbox's names, the most recently used one last
     uint32_t users;                      // flows and associations that point to it
     uint32_t slot, index;                // index from 1 on
     uint64_t fresh_until_ms;             // addresses are valid until then

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See orders.h. One table says for each kind what its packet must be like, and what is done.
+// See orders.h. One table has for each kind the format of its packet and the function that carries it out.
 #include "orders.h"
 
 #include <errno.h>
@@ -18,7 +18,7 @@ enum { ORDERS_PER_TURN = 64 };
 struct kind {
     bool (*carry_out)(struct relay *r, const struct relay_order *o, const int *fds, size_t fds_n);
     bool policy;   // has a mode and may have rules
-    bool is_first; // before the loop runs, and never again
+    bool is_first; // only before the loop runs
     size_t fds_min, fds_max;
 };
 
@@ -101,7 +101,7 @@ is_zero(const uint8_t *bytes, size_t n)
     return true;
 }
 
-// Lower-case labels with single dots between them, ended.
+// Lower-case labels, separated by single dots, with a terminating NUL.
 static bool
 name_fits(const char *name, size_t room)
 {
@@ -149,7 +149,7 @@ rule_fits(const struct relay_rule *r)
            is_zero(r->address, sizeof r->address) && name_fits(r->name, sizeof r->name);
 }
 
-// Only OPEN says what was counted before.
+// Only OPEN contains earlier counters.
 static bool
 counted_fits(const struct relay_order *o)
 {
@@ -199,7 +199,7 @@ orders_first(int fd, struct relay_order *out)
            out->kind == RELAY_CONFIGURE;
 }
 
-// One order. 1: none there; 0: done; -1: the end.
+// Handles one order. 1: none is available; 0: done; -1: the relay must end.
 static int
 turn(struct relay *r)
 {
@@ -211,7 +211,7 @@ turn(struct relay *r)
         return 1;
     const struct relay_order *o = (const void *)bytes;
     if (got <= 0 || !orders_check(bytes, m.n, m.fds_n) || kinds[o->kind].is_first)
-        return -1; // descriptors go with the process
+        return -1; // its descriptors are closed by the end of the process
     return kinds[o->kind].carry_out(r, o, fds, m.fds_n) ? 0 : -1;
 }
 

@@ -47,7 +47,7 @@ permit_inherit(struct permit *now, const struct permit *before)
         for (uint32_t j = 0; j < before->rules_n; j++)
             if (same_rule(&now->rules[i], &before->rules[j])) {
                 now->use[i] = before->use[j];
-                now->use[i].told = 0; // by another number
+                now->use[i].told = 0; // the rule has another number now, so report it again
                 break;
             }
 }
@@ -64,7 +64,7 @@ port_matches(const struct relay_rule *r, uint16_t port, uint8_t protocol)
     return r->ports_n == 0;
 }
 
-// Is the rule one that names the address, not just a wide range around it?
+// Whether the rule names the address, not only a wide range around it.
 static bool
 rule_names(const struct relay_rule *r, const uint8_t *address, enum address_own own)
 {

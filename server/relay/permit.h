@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a sandbox may reach: its policy as the broker ordered it, matched against addresses and names, with what its rules
-// have used up. Pure: no socket, no clock of its own.
+// What a sandbox may reach: its policy from the broker, matched against addresses and names, with the use of its
+// rules. Pure: no sockets, and the time is an argument.
 //
 //   ALLOWLIST  a literal address needs a CIDR rule; a name a NAME or SUFFIX rule, for the port as well
 //   OPEN       everything public; rules add special addresses (bpf/net_ranges.h), and count what they match
 //
-// A name's addresses are looked at when they are dialled: those that are not public need a CIDR rule that names them.
-// The first rule that matches is the one that is told and charged.
+// The addresses of a name are checked when the relay connects to them: those that are not public need a CIDR rule
+// that names them. The first matching rule is the one that is reported and whose use is counted.
 #pragma once
 
 #include <stdbool.h>
@@ -26,7 +26,7 @@ struct permit_window {
 // The use of a rule.
 struct permit_use {
     uint64_t bytes;
-    uint64_t told; // of those, to the broker
+    uint64_t told; // of those, already reported to the broker
     struct permit_window queries;
 };
 
@@ -41,7 +41,7 @@ struct permit {
 };
 
 struct permit_verdict {
-    enum net_reason reason; // NET_REASON_NONE: yes
+    enum net_reason reason; // NET_REASON_NONE: allowed
     uint32_t rule;          // index; PERMIT_NO_RULE
 };
 

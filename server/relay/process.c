@@ -32,7 +32,7 @@ clock_ms(void)
 void
 watch_open(struct relay *r, struct watch *w, int fd, int events, uv_poll_cb cb, void *data)
 {
-    // Only memory can be short here, or the descriptor be watched already.
+    // It can fail only for lack of memory, or if the descriptor is already watched.
     int rc = uv_poll_init(&r->loop, &w->uv, fd);
     assert(rc == 0);
     w->uv.data = data;
@@ -42,7 +42,7 @@ watch_open(struct relay *r, struct watch *w, int fd, int events, uv_poll_cb cb, 
     watch_want(w, events, cb);
 }
 
-// UV_PRIORITIZED stands for "errors alone": epoll tells of those whatever is asked for.
+// UV_PRIORITIZED means errors only: epoll always reports them.
 void
 watch_want(struct watch *w, int events, uv_poll_cb cb)
 {
@@ -94,7 +94,7 @@ bucket_take(struct bucket *b, uint64_t n, uint64_t now_ms)
         return true;
     uint64_t passed = now_ms - b->at_ms;
     uint64_t full = b->burst * MS_PER_S;
-    // Whoever waited for a minute finds it full; more could overflow.
+    // After a minute the bucket is full; a longer time could overflow.
     uint64_t more = passed > 60 * (uint64_t)MS_PER_S ? full : passed * b->rate;
     b->level = more >= full - b->level ? full : b->level + more;
     b->at_ms = now_ms;

@@ -14,13 +14,13 @@
 enum {
     TICK_MS = 100,
     LISTENERS = 4,
-    FLOWS_MAX = 16384,       // TCP flows of all sandboxes; fewer where descriptors are
+    FLOWS_MAX = 16384,       // TCP flows of all sandboxes; fewer if descriptors are short
     ASSOCIATIONS_MAX = 8192, // UDP
     STREAMS_MAX = 1024,      // of DNS over TCP
     STREAMS_PER_SANDBOX = 32,
     SCRATCH_BYTES = 128 * 1024,
-    TURN_BYTES = 256 * 1024,   // that a sandbox moves in a turn of the loop, shared by its flows
-    TURN_BYTES_MIN = 8 * 1024, // of a flow, however many there are
+    TURN_BYTES = 256 * 1024, // bytes that a sandbox moves per turn of the loop, shared by its flows
+    TURN_BYTES_MIN = 8 * 1024, // bytes of a flow per turn, however many flows there are
 };
 
 // A descriptor that the loop watches, embedded in its owner.
@@ -55,43 +55,43 @@ struct rate {
 
 struct sandbox {
     bool open;
-    bool closing; // CLOSED is to be told when the loop has let go of the listeners
+    bool closing; // CLOSED will be reported when the loop has released the listeners
     uint32_t slot, generation;
-    uint32_t handles; // of listeners, that the loop still knows
+    uint32_t handles; // listener handles that the loop still has
     struct relay *relay;
     struct listener listeners[LISTENERS];
     struct permit *permit; // owned
     struct list node;      // of all that are open
     struct list flows, associations, streams, queries, names;
-    uint32_t names_last; // the last index that was given, by this relay or one before
+    uint32_t names_last; // the last index that was assigned, by this relay or an earlier one
     uint32_t connections, flows_n, associations_n, names_n, lookups_n, queries_open, streams_n;
     uint64_t out_bytes, in_bytes;
     uint32_t queries_n, lost;
     struct permit_window queries_window;
     struct bucket denials, reports, dials;
     struct rate rate_out, rate_in;
-    struct list waiting;   // flows, for their rate
-    bool serving;          // these, now
-    bool datagrams_turn;   // of the rate
-    uint32_t dialling;     // flows that are not open yet
-    uint32_t draining;     // flows that only send what is left
-    uint32_t in_force_due; // IN_FORCE reports that found the socket full
+    struct list waiting;   // flows that wait for the rate
+    bool serving;          // their turn is in progress
+    bool datagrams_turn;   // it is the turn of datagrams
+    uint32_t dialling;     // flows that are not connected yet
+    uint32_t draining;     // flows that only send buffered data
+    uint32_t in_force_due; // IN_FORCE reports that did not fit into the socket
     bool resting;          // listeners do not accept until the next tick
-    bool changed;          // since the last SUMS
-    bool spent;            // SPENT: nothing more goes out
+    bool changed;          // since the last SUMS report
+    bool spent;            // SPENT: no more bytes may leave
 };
 
 struct relay {
     uv_loop_t loop;
     uv_timer_t tick;
-    uv_timer_t rates; // while flows wait for theirs
+    uv_timer_t rates; // runs while flows wait for their rate
     void (*rate_turn)(struct list *waits);
     bool ticking;
-    bool pong_due; // the socket was full
-    uint32_t ping; // the last
+    bool pong_due; // it did not fit into the socket
+    uint32_t ping; // number of the last PING
     struct watch orders;
     int names_fd, flows_fd;
-    uint64_t now_ms; // of this turn of the loop
+    uint64_t now_ms; // time of this turn of the loop
     struct list sandboxes;
     uint32_t flows_max, associations_max;
     uint8_t scratch[SCRATCH_BYTES];

@@ -2,7 +2,7 @@
 // See rate.h.
 #include "rate.h"
 
-enum { NS_PER_MS = 1000000, DATAGRAM_LEAST = 28 }; // what an empty datagram costs: its headers
+enum { NS_PER_MS = 1000000, DATAGRAM_LEAST = 28 }; // the cost of an empty datagram: its headers
 
 static const double ns_per_second = 1e9;
 
@@ -58,7 +58,8 @@ rate_datagram(struct sandbox *s, bool out, size_t n)
     return true;
 }
 
-// Every other turn is that of datagrams. Each flow that waited has its share once, if there is enough for it.
+// Turns alternate between flows and datagrams. In a turn of flows, each waiting flow gets its share once, while bytes
+// are left.
 static void
 serve(struct sandbox *s)
 {
@@ -99,7 +100,7 @@ on_timer(uv_timer_t *timer)
 void
 rate_wait(struct sandbox *s, struct list *node)
 {
-    if (list_empty(node)) // else it has its place
+    if (list_empty(node)) // otherwise it keeps its place
         list_append(&s->waiting, node);
     if (!uv_is_active((const uv_handle_t *)&s->relay->rates))
         (void)uv_timer_start(&s->relay->rates, on_timer, RATE_TICK_MS, RATE_TICK_MS);

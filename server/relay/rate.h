@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rate of a sandbox in one direction: one bucket for all of its flows, TCP and UDP. It holds what RATE_SAVED_MS bring,
-// and may fall below zero by one datagram, which later ones wait for; so over time exactly the rate passes.
+// The rate of a sandbox in one direction: one bucket for all of its flows, TCP and UDP. It holds at most the bytes of
+// RATE_SAVED_MS. It may become negative by one datagram, which delays later ones, so the long-term rate is exact.
 //
-//   TCP   a lane takes what is there, RATE_LEAST at least; else its flow waits in the sandbox's queue, first come first
-//         served, for the timer. Meanwhile its bytes stay in the sender's buffers.
-//   UDP   a datagram that finds the bucket empty is dropped. While flows wait they and datagrams have turns of the timer.
+//   TCP   a lane takes the available bytes, if there are RATE_LEAST; otherwise its flow waits in the sandbox's queue, in
+//         order of arrival, for the timer. Meanwhile its bytes stay in the sender's buffers.
+//   UDP   a datagram that finds the bucket empty is dropped. While flows wait, they and datagrams take alternate turns of the timer.
 #pragma once
 
 #include <stdbool.h>
@@ -23,7 +23,7 @@ size_t rate_left(struct rate *r, uint64_t now_ns);
 
 void rate_take(struct rate *r, size_t n);
 
-// Whether a datagram may pass; takes its bytes.
+// Whether a datagram may pass; takes its bytes if it may.
 bool rate_datagram(struct sandbox *s, bool out, size_t n);
 
 // Queues a flow until its turn.

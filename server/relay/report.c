@@ -28,7 +28,7 @@ void
 report_ready(void)
 {
     const struct relay_report r = {.kind = RELAY_READY, .rule = UINT32_MAX, .time_ns = clock_ns()};
-    (void)send_report(&r); // the first of all: there is room, or no broker
+    (void)send_report(&r); // the first report always fits, unless the broker has gone
 }
 
 bool
@@ -102,7 +102,7 @@ report(struct sandbox *s, enum relay_report_kind kind, const struct report_about
         memcpy(r.address, about->address, sizeof r.address);
     if (about->name != NULL)
         (void)snprintf(r.name, sizeof r.name, "%s", about->name);
-    // Refusals have a budget of their own: a job that opens many flows cannot hide what it was refused.
+    // Refusals have a separate budget, so a job that opens many flows cannot hide its refusals.
     struct bucket *budget = kind == RELAY_DENIED ? &s->denials : &s->reports;
     if (!bucket_take(budget, 1, s->relay->now_ms) || !send_report(&r))
         s->lost++;

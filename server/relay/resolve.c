@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// See resolve.h. c-ares keeps its own sockets and tells which events it wants (sock_state_cb); its time-outs are looked at
-// by the tick. It reads no file once the channel is open: lookups are "b" (DNS alone, no /etc/hosts).
+// See resolve.h. c-ares has its own sockets and says which events it needs (sock_state_cb); the tick handles its
+// timeouts. It reads no file after the channel is open: lookups are "b" (DNS only, no /etc/hosts).
 //
-// A channel sends all that it has under way from one port, and closes the socket when nothing is. So there are many, and each
-// query goes to one that is idle while there is one: whoever wants to forge an answer has to guess port and number of each.
+// A channel sends all of its pending queries from one port, and closes the socket when none is pending. So there are
+// many channels, and each query uses an idle one if possible: to forge an answer, an attacker has to guess the port
+// and the id of each query.
 #include "resolve.h"
 
 #include <ares.h>
@@ -30,13 +31,13 @@ struct channel {
     uint32_t running;
 };
 
-// Addresses that the sandbox may reach at some port, as they came; the shortest of their times.
+// Addresses that the sandbox may reach at some port, in the order of the answer, and their shortest TTL.
 struct found {
     uint32_t n;
     uint8_t addresses[NAME_ADDRESSES][16];
     int ttl_s;
     bool forbidden;
-    uint8_t refused[16]; // the first that was
+    uint8_t refused[16]; // the first refused one
 };
 
 // One of the two queries of a lookup: A, AAAA.
@@ -48,10 +49,10 @@ struct part {
 };
 
 struct lookup {
-    struct list node;        // of all that are free, or of those that run
-    struct sandbox *sandbox; // NULL: it is closed
+    struct list node;        // in the free list, or in the list of running lookups
+    struct sandbox *sandbox; // NULL: it was closed
     struct list waiters;
-    struct net_user user; // the first who asked
+    struct net_user user; // the first requester
     char text[RELAY_NAME_MAX + 3];
     unsigned pending;
     struct part parts[2];
@@ -103,7 +104,7 @@ on_socket_state(void *data, ares_socket_t fd, int readable, int writable)
         for (i = 0; i < SOCKETS && c.taken[i];)
             i++;
         if (i == SOCKETS)
-            return; // its queries time out
+            return; // its queries will time out
         c.taken[i] = true;
         c.owner[i] = data;
         watch_open(c.relay, &c.sockets[i], fd, events, on_socket, &c.sockets[i]);
@@ -175,18 +176,17 @@ void
 resolve_end(void)
 {
     for (size_t i = 0; i < CHANNELS; i++)
-        ares_destroy(
-            c.channels[i].ares); // tells the lookups that run, and gives their sockets back
+        ares_destroy(c.channels[i].ares); // notifies the running lookups, and closes their sockets
     ares_library_cleanup();
 }
 
-// One that is idle, else any: from a place that nobody can guess.
+// An idle channel, or else any; the search starts at an unpredictable index.
 static struct channel *
 channel_for_query(void)
 {
     uint32_t from = 0;
     if (getrandom(&from, sizeof from, 0) != (ssize_t)sizeof from)
-        from = c.channels[0].running; // never for so few bytes
+        from = c.channels[0].running; // never fails for so few bytes
     for (uint32_t i = 0; i < CHANNELS; i++) {
         struct channel *ch = &c.channels[(from + i) % CHANNELS];
         if (ch->running == 0)
@@ -238,7 +238,7 @@ collect(const struct sandbox *s, const struct ares_addrinfo *info, struct found 
         f->ttl_s = FRESH_S_MIN;
 }
 
-// Both families in turn, so that neither takes all the room.
+// Alternates the families, so that neither takes all the room.
 static void
 merge(const struct found *a, const struct found *b, struct found *out)
 {
@@ -253,7 +253,7 @@ merge(const struct found *a, const struct found *b, struct found *out)
     memcpy(out->refused, refused->refused, sizeof out->refused);
 }
 
-// Makes the name of what was found, or says why not.
+// Stores the name with its addresses, or returns the reason why not.
 static enum resolve_result
 keep(struct lookup *l, struct name **out)
 {
@@ -284,7 +284,7 @@ keep(struct lookup *l, struct name **out)
     return RESOLVE_OK;
 }
 
-// Of two answers: addresses count most, then that there is no such name, then that no server answered.
+// Combines two answers: addresses first, then "no such name", then "no server responded".
 static enum resolve_result
 worth(enum resolve_result a, enum resolve_result b)
 {
@@ -304,9 +304,9 @@ finish(struct lookup *l)
         result = keep(l, &name);
     if (l->sandbox != NULL)
         l->sandbox->lookups_n--;
-    list_remove(&l->node); // nobody joins it any more
+    list_remove(&l->node); // no waiter can join it any more
     c.running_n--;
-    while (!list_empty(&l->waiters)) { // one that is told may take others out of the list
+    while (!list_empty(&l->waiters)) { // a callback may remove other waiters from the list
         struct resolve_waiter *w = list_entry(l->waiters.next, struct resolve_waiter, node);
         list_remove(&w->node);
         w->done(w, result, name);
@@ -332,13 +332,13 @@ on_answer(void *cookie, int status, int timeouts, struct ares_addrinfo *info)
         finish(l);
 }
 
-// Each from a port of its own.
+// Sends the two queries, each from its own port.
 static void
 ask_servers(struct lookup *l)
 {
     static const int families[] = {AF_INET, AF_INET6};
     l->pending = 2;
-    for (size_t i = 0; i < 2; i++) { // the second may be the end of the lookup
+    for (size_t i = 0; i < 2; i++) { // the second call may end the lookup
         struct ares_addrinfo_hints hints = {.ai_family = families[i], .ai_flags = ARES_AI_NOSORT};
         struct part *p = &l->parts[i];
         *p = (struct part){.lookup = l, .channel = channel_for_query()};

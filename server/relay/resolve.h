@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Resolution of names at the host's name servers, by c-ares.
 //
-// A name is resolved before it is answered: what does not exist is told as such, an answer that leads nowhere the sandbox
-// may go is refused at once, and the dial that follows finds addresses. It is resolved again when they are older than
-// their TTL (1 to 60 s) at a dial. Addresses are checked at each dial as well, whatever was found before: the policy may
-// have changed, and port and address are decided together.
+// A name is resolved before its query is answered: so a name that does not exist gets NXDOMAIN, a name whose
+// addresses are all forbidden is refused immediately, and the connection that follows finds addresses. If they are
+// older than their TTL (1 to 60 s) when the relay connects, the name is resolved again. Addresses are checked again
+// at each connection, because the policy may have changed, and because port and address are judged together.
 #pragma once
 
 #include <stdbool.h>

@@ -25,7 +25,7 @@ sandbox_flow(const struct sandbox *s, const uint8_t local[16], uint8_t protocol,
            out->protocol == protocol && out->port != 0;
 }
 
-// Whose the address is is asked only where the answer depends on it.
+// Looks up whether the address is the host's own only if the verdict depends on it.
 struct permit_verdict
 sandbox_judge(const struct sandbox *s, const uint8_t address[16], uint16_t port, uint8_t protocol)
 {

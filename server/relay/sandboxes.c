@@ -21,8 +21,8 @@
 enum {
     REPORTS_PER_SECOND = 512,
     REPORTS_AT_ONCE = 512,
-    // A connection that has ended holds a port to its destination for a minute (TIME_WAIT), and all sandboxes share those:
-    // some 28,000.
+    // A closed connection keeps a port to its destination for a minute (TIME_WAIT), and all sandboxes share about
+    // 28,000 ports.
     DIALS_PER_SECOND = 150,
     DIALS_AT_ONCE = 2000,
 };
@@ -88,7 +88,7 @@ option(int fd, int name)
     return getsockopt(fd, SOL_SOCKET, name, &v, &n) == 0 ? v : -1;
 }
 
-// Which listener a descriptor is; -1: none that the relay takes.
+// The kind of listener of a descriptor; -1: none of the relay's kinds.
 static int
 kind_of(int fd)
 {
@@ -183,7 +183,7 @@ sandbox_open(struct relay *r, const struct relay_order *o, const int *fds, size_
         while (i < fds_n && listen_on(s, fds[i]))
             i++;
     }
-    bool done = i == fds_n; // else the process ends
+    bool done = i == fds_n; // false: the process ends
     for (; i < fds_n; i++)
         (void)close(fds[i]);
     return done;
@@ -245,7 +245,7 @@ sandbox_close(struct sandbox *s)
     s->closing = true;
     for (size_t i = 0; i < LISTENERS; i++)
         (void)watch_close(&s->listeners[i].watch, on_listener_closed);
-    // Soon, not at the next tick: somebody waits for it.
+    // Run the tick soon, because the broker waits for CLOSED.
     s->relay->ticking = true;
     (void)uv_timer_start(&s->relay->tick, on_tick, 1, TICK_MS);
 }
@@ -259,7 +259,7 @@ sandboxes_end(struct relay *r)
         if (s->open)
             sandbox_close(s);
     }
-    uv_close((uv_handle_t *)&r->tick, NULL); // nobody is left to report to
+    uv_close((uv_handle_t *)&r->tick, NULL); // the broker has gone, so there are no more reports
     uv_close((uv_handle_t *)&r->rates, NULL);
 }
 

@@ -9,7 +9,7 @@
 
 void sandboxes_init(struct relay *r);
 
-// OPEN: takes fds (*owned*, also on failure). False: not listeners of the right kinds, or out of memory.
+// OPEN: takes fds (*owned*, also on failure). False: they are not the expected listeners, or out of memory.
 bool sandbox_open(struct relay *r, const struct relay_order *o, const int *fds, size_t fds_n);
 
 // POLICY. False: out of memory.

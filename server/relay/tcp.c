@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Accepting, dialling and ending of TCP flows. See tcp.h.
+// Accepts, connects and ends TCP flows. See tcp.h.
 #include "tcp.h"
 
 #include <errno.h>
@@ -39,7 +39,8 @@ keep_small(int fd)
     (void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
 }
 
-// What a job may have under way to the relay when its quota is cut: the kernel has counted that.
+// Limits the bytes in transit from the job to the relay, which the kernel has already counted when a quota cuts the
+// flow.
 static void
 keep_window_small(int fd)
 {
@@ -61,7 +62,7 @@ connect_to(const uint8_t address[16], uint16_t port, bool small)
     (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof yes);
     (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
     tcp_reset_at_close(fd, true);
-    if (small) // before the window is offered
+    if (small) // must be set before the window is announced
         keep_small(fd);
     if (connect(fd, (const struct sockaddr *)&to, n) < 0 && errno != EINPROGRESS)
         return -1;
@@ -76,7 +77,7 @@ tcp_dial_next(struct flow *f)
     f->state = FLOW_DIALLING;
     while (f->next < f->addresses_n && s->relay->now_ms < f->dial_until_ms) {
         memcpy(f->address, f->addresses[f->next++], sizeof f->address);
-        // A literal address was judged by its rule; an address of a name is judged now.
+        // A literal address was judged by its rule; a name's address is judged here.
         if (f->name != NULL && !sandbox_may_reach(s, f->address, f->asked.port, IPPROTO_TCP)) {
             forbidden = true;
             continue;
@@ -103,10 +104,10 @@ retry(struct flow *f, int error)
 {
     f->error = error;
     f->state = FLOW_RETRYING;
-    (void)watch_close(&f->peer, tcp_on_closed); // tcp_dial_next() follows
+    (void)watch_close(&f->peer, tcp_on_closed); // then tcp_dial_next() is called
 }
 
-// IPv6 and IPv4 in turn, so that a family that leads nowhere costs one attempt.
+// Alternates IPv6 and IPv4, so that an unreachable family costs one attempt.
 static void
 take_addresses(struct flow *f, const struct name *name)
 {
@@ -135,7 +136,7 @@ on_resolved(struct resolve_waiter *w, enum resolve_result result, struct name *n
     tcp_dial_next(f);
 }
 
-// Does the policy of now let it be? Sets its rule.
+// Judges the flow by the current policy, and sets its rule.
 static enum net_reason
 judge(struct flow *f)
 {
@@ -215,7 +216,7 @@ accepted(struct listener *l, int fd)
     }
     address_from_sockaddr(&sa, local, &port);
     if (!sandbox_flow(s, local, IPPROTO_TCP, &asked)) {
-        refuse(fd); // nobody's: the job found the listener by itself
+        refuse(fd); // not a flow: the job connected to the listener directly
         return;
     }
     bool room = s->connections < RELAY_CONNECTIONS;
@@ -257,7 +258,7 @@ tcp_on_listener(uv_poll_t *uv, int status, int events)
         watch_stopped(&l->watch);
     for (int i = 0; i < TCP_ACCEPTS_PER_TURN; i++) {
         if (!bucket_take(&l->sandbox->dials, 1, r->now_ms)) {
-            rest(l); // its connections wait in the listener's queue
+            rest(l); // further connections wait in the listener's queue
             return;
         }
         int fd = accept4(l->watch.fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
@@ -270,7 +271,7 @@ tcp_on_listener(uv_poll_t *uv, int status, int events)
         if (error == EAGAIN)
             break;
         if (error != EINTR && error != ECONNABORTED) {
-            // No descriptor or memory: look again at the next tick, not at once and for ever.
+            // Out of descriptors or memory: try again at the next tick, to avoid a busy loop.
             rest(l);
             return;
         }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// TCP flows: accepted inside a sandbox, dialled outside, copied both ways until both sides have ended.
+// TCP flows: accepted inside a sandbox, connected to outside, and copied in both directions until both sides have
+// ended.
 //
 //         accept          lookup            connect
 //   (job) ------> NAMING ---------> DIALLING -------> OPEN ---- both ends of file ----> gone
@@ -7,11 +8,11 @@
 //                   |          RETRYING <-+ next address|
 //                   +------ refused, cut, RST ----------+------------ RST ------------> gone
 //
-// The job's connect() has succeeded by the time the relay dials: a refusal shows as a RST. A half-close is passed on, a
-// RST as well. Nothing of a flow is kept here: bytes are looked at in the one socket, written to the other, and taken
-// out as far as that took them, so a slow reader holds up its writer as it would without a relay. What is held up lies
-// in the kernel's buffers: those of the first few flows of a sandbox grow to megabytes, as one that downloads needs; a
-// thousand of that size would be the host's memory.
+// The job's connect() has already succeeded when the relay connects, so a refusal appears as a RST. Half-closes and
+// RSTs are passed on. The relay buffers no data of a flow: it peeks at bytes in one socket, writes them to the other,
+// and removes only what was written. So a slow reader slows down its writer as it would without a relay. Waiting data
+// stays in the kernel's buffers. Those of the first few flows of a sandbox may grow to megabytes, which downloads
+// need; a thousand of that size would use up the host's memory.
 #pragma once
 
 #include <stdbool.h>
@@ -25,10 +26,10 @@
 enum {
     TCP_DIAL_MS = 10000,   // for all addresses together
     TCP_ATTEMPT_MS = 2000, // for one of them while there are others
-    TCP_DRAIN_MS = 10000,  // for what a quota let through
+    TCP_DRAIN_MS = 10000,  // for sending data that a quota allowed
     TCP_ACCEPTS_PER_TURN = 64,
-    TCP_FLOWS_LARGE = 16,   // of a sandbox, whose buffers grow as the kernel likes
-    TCP_BUFFER = 64 * 1024, // asked for of each further one's
+    TCP_FLOWS_LARGE = 16,   // flows of a sandbox whose buffers may grow
+    TCP_BUFFER = 64 * 1024, // requested buffer size of further flows
 };
 
 enum flow_state { FLOW_NAMING, FLOW_DIALLING, FLOW_RETRYING, FLOW_OPEN };
@@ -42,27 +43,29 @@ struct lane {
 };
 
 struct flow {
-    struct list node; // of the sandbox's, or of the free ones
+    struct list node; // in the sandbox's list, or in the free list
     struct resolve_waiter waiter;
     struct sandbox *sandbox;
     enum flow_state state;
     struct watch job, peer;
-    unsigned handles; // that the loop knows
-    bool ended;       // and is free when the loop knows none
-    bool denied;      // which was told
+    unsigned handles; // that the loop still has
+    bool ended;       // it is freed when the loop has none of its handles
+    bool denied;      // which was reported
     bool small;       // its buffers do not grow
-    bool draining;    // cut by a quota: the far end gets what is within it
+    bool draining;    // cut by a quota: the destination still gets the data within the quota
     enum net_reason drained_because;
-    int error; // errno of the last dial; ENOENT, EAGAIN: its name was not found, no server answered
+    // errno of the last connection attempt; ENOENT, EAGAIN: its name was not found, no server
+    // responded
+    int error;
     struct lane out, in;
     struct list waits; // for the sandbox's rate
     struct net_flow asked;
     struct name *name; // held; NULL: a literal address
     uint32_t rule;
-    uint8_t address[16]; // being dialled, or dialled
+    uint8_t address[16]; // of the current or last connection
     uint32_t addresses_n, next;
     uint8_t addresses[NAME_ADDRESSES][16];
-    uint64_t dial_until_ms; // draining: until then
+    uint64_t dial_until_ms; // while draining: the end of the time for that
     uint64_t attempt_until_ms;
 };
 
@@ -101,8 +104,8 @@ void tcp_drained(struct sandbox *s);
 struct flow *tcp_take(void);
 uint32_t tcp_flows(void);
 
-// Whether close() sends a RST and drops unsent data. On from the start, so that the end of the process does the same;
-// off for a flow that both sides have ended.
+// Whether close() sends a RST and drops unsent data. It is on from the start, so the end of the process also sends a
+// RST; off for a flow that both sides have ended.
 void tcp_reset_at_close(int fd, bool on);
 
 // It is connected, or needs no connection any more.

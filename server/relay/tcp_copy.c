@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Moves bytes of a flow: peek at one socket, write to the other, take out of the first what the second took. See tcp.h.
+// Moves the bytes of a flow: peeks at one socket, writes to the other, and removes from the first what the second
+// accepted. See tcp.h.
 #include <errno.h>
 #include <sys/socket.h>
 
@@ -9,7 +10,7 @@
 
 enum outcome { MOVED, WAIT_READ, WAIT_WRITE, ENDED, BROKEN, OVER_QUOTA };
 
-// What one direction of a flow moves before others have their turn: its share of the sandbox's.
+// The bytes that one direction of a flow moves per turn: its share of the sandbox's.
 static size_t
 share(const struct sandbox *s)
 {
@@ -17,7 +18,7 @@ share(const struct sandbox *s)
     return each > TURN_BYTES_MIN ? each : TURN_BYTES_MIN;
 }
 
-// Of that, what the rate lets through now. While others wait for it only who is served has a part.
+// The part of it that the rate allows now. While flows wait for the rate, only the flow whose turn it is gets any.
 static size_t
 turn_of(const struct sandbox *s, struct rate *rate, size_t turn)
 {
@@ -27,14 +28,15 @@ turn_of(const struct sandbox *s, struct rate *rate, size_t turn)
     return left < turn ? left : turn;
 }
 
-// One round of one direction: from -> to, of at most `left` bytes.
+// One round of one direction: from -> to, at most `left` bytes.
 static enum outcome
 move(const struct flow *f, const struct watch *from, const struct watch *to, uint64_t left,
      size_t *moved)
 {
     uint8_t *scratch = f->sandbox->relay->scratch;
     size_t most = left < SCRATCH_BYTES ? (size_t)left : SCRATCH_BYTES;
-    // With nothing left, one byte is looked for: it is the one that breaks the quota, and no end of file.
+    // If nothing is left, one byte is peeked at: it either exceeds the quota, or there is none and it is the end of
+    // file.
     ssize_t n = recv(from->fd, scratch, most > 0 ? most : 1, MSG_PEEK | MSG_DONTWAIT);
     if (n < 0)
         return errno == EAGAIN || errno == EINTR ? WAIT_READ : BROKEN;
@@ -51,7 +53,7 @@ move(const struct flow *f, const struct watch *from, const struct watch *to, uin
     return sent < n ? WAIT_WRITE : MOVED;
 }
 
-// One direction, a few rounds. False: the flow has ended.
+// Moves one direction for a few rounds. False: the flow has ended.
 static bool
 move_lane(struct flow *f, bool out)
 {

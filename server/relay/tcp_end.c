@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of TCP flows, and how one ends. See tcp.h.
+// The table of TCP flows, and their end. See tcp.h.
 #include <linux/sockios.h>
 #include <netinet/in.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 
 static struct {
     struct flow *all;
-    uint32_t n, used; // used: of all, ever
+    uint32_t n, used; // used: entries that were ever used
     struct list unused;
     uint32_t open;
 } t;
@@ -102,7 +102,7 @@ tcp_set_open(struct flow *f)
     f->state = FLOW_OPEN;
 }
 
-// Bytes that its far end has not acknowledged.
+// Whether there are bytes that the peer has not acknowledged.
 static bool
 is_sending(const struct flow *f)
 {
@@ -110,7 +110,7 @@ is_sending(const struct flow *f)
     return f->peer.fd >= 0 && ioctl(f->peer.fd, SIOCOUTQ, &n) == 0 && n > 0;
 }
 
-// What is within the quota may leave: the job is reset at once, the far end when it has all of that.
+// Data within the quota may still leave: resets the job's side now, and the destination's when it has all the data.
 static bool
 drain(struct flow *f, enum net_reason reason)
 {

@@ -20,11 +20,11 @@
 enum {
     BUCKETS = 16384,
     DATAGRAM_MAX = 65535,
-    DATAGRAMS_PER_TURN = 16, // then others have their turn
-    FLOW_CHECK_MS = 1000,    // no number returns so soon (net.h)
+    DATAGRAMS_PER_TURN = 16, // then other sockets get their turn
+    FLOW_CHECK_MS = 1000,    // a flow number is not reused within this time (net.h)
 };
 
-// Who sends, and to which flow's address.
+// The sender, and the flow address that it sends to.
 struct udp_key {
     uint32_t slot;
     uint16_t port;
@@ -34,8 +34,8 @@ struct udp_key {
 
 struct association {
     struct watch watch;
-    struct association *next; // in its bucket
-    struct list node;         // of the sandbox's, or of the free ones
+    struct association *next; // in its hash bucket
+    struct list node;         // in the sandbox's list, or in the free list
     struct resolve_waiter waiter;
     struct sandbox *sandbox;
     struct listener *listener;
@@ -43,12 +43,12 @@ struct association {
     struct udp_key key;
     struct net_flow flow;
     struct name *name;   // held; NULL: a literal address
-    uint8_t address[16]; // where it is connected to
+    uint8_t address[16]; // the address it is connected to
     uint32_t rule;
-    bool denied; // which was told
-    int error;   // of the dial, or what the first datagrams met: errno
+    bool denied; // which was reported
+    int error;   // errno of the connection, or of the first datagrams
     uint64_t used_ms, out_bytes, in_bytes;
-    uint64_t checked_ms; // that its number stands for its flow
+    uint64_t checked_ms; // the last check that its number still stands for its flow
 };
 
 static struct {
@@ -104,7 +104,7 @@ find(const struct udp_key *key)
     return a;
 }
 
-// reason: why it was cut; NET_REASON_NONE: it had its time.
+// reason: why it was cut; NET_REASON_NONE: it was idle, or its flow ended.
 static void
 end(struct association *a, enum net_reason reason)
 {
@@ -140,7 +140,7 @@ end(struct association *a, enum net_reason reason)
         list_append(&t.unused, &a->node);
 }
 
-// Empty datagrams are bytes to nobody, but they are not let through for ever.
+// Empty datagrams use no bytes of the quota, but they are refused once it is used up.
 static bool
 is_over(uint64_t left, uint64_t bytes)
 {
@@ -161,11 +161,11 @@ on_answer(uv_poll_t *uv, int status, int events)
         ssize_t n = recv(a->watch.fd, r->scratch, DATAGRAM_MAX, MSG_DONTWAIT);
         if (n < 0 && errno != ECONNREFUSED && errno != EHOSTUNREACH && errno != ENETUNREACH)
             break;
-        if (n < 0) { // an ICMP error: what a datagram met, told once
+        if (n < 0) { // an ICMP error about an earlier datagram, which is reported once
             a->error = errno;
             if (a->in_bytes > 0)
                 continue;
-            end(a, NET_REASON_NONE); // nobody answers; the next datagram begins anew
+            end(a, NET_REASON_NONE); // nothing answers; the next datagram makes a new association
             return;
         }
         uint64_t bytes = (uint64_t)n;
@@ -191,7 +191,7 @@ within_quota(const struct sandbox *s, struct permit_verdict v)
     return v;
 }
 
-// Where to, and may it? Of a name: the first of its addresses that may be reached.
+// Judges the association; for a name, chooses the first permitted address.
 static struct permit_verdict
 judge(struct association *a)
 {
@@ -213,7 +213,7 @@ judge(struct association *a)
     return v;
 }
 
-// Connects its socket. False: it was ended.
+// Connects its socket. False: the association was ended.
 static bool
 dial(struct association *a)
 {
@@ -258,7 +258,7 @@ on_resolved(struct resolve_waiter *w, enum resolve_result result, struct name *n
         end(a, result == RESOLVE_FORBIDDEN ? NET_NAME_ADDRESS : NET_REASON_NONE);
         return;
     }
-    (void)name; // the same that it holds
+    (void)name; // the reference that it already holds
     (void)dial(a);
 }
 
@@ -269,7 +269,7 @@ has_room(const struct sandbox *s)
            share_left(s->associations_n, t.n, s->relay->associations_max);
 }
 
-// An unused one, in the table from now on.
+// Adds an unused association to the table.
 static struct association *
 association_new(struct listener *l, const struct udp_key *key, const struct sockaddr_storage *job,
                 const struct net_flow *flow, struct name *name)
@@ -303,7 +303,8 @@ association_new(struct listener *l, const struct udp_key *key, const struct sock
     return a;
 }
 
-// The first datagram of a job's socket to a flow. NULL: refused, or its name is being resolved and the datagram lost.
+// Handles the first datagram of a job's socket to a flow. NULL: refused, or the name is being resolved and the
+// datagram is lost.
 static struct association *
 begin(struct listener *l, const struct udp_key *key, const struct sockaddr_storage *job,
       const struct net_flow *flow)
@@ -327,7 +328,8 @@ begin(struct listener *l, const struct udp_key *key, const struct sockaddr_stora
     struct association *a = association_new(l, key, job, flow, name);
     if (name == NULL)
         return dial(a) ? a : NULL;
-    resolve_name(s, name->text, &a->waiter); // may be answered at once, and end it
+    // the callback may run immediately and end the association
+    resolve_name(s, name->text, &a->waiter);
     a = find(key);
     return a != NULL && a->watch.live ? a : NULL;
 }
@@ -338,7 +340,7 @@ forward(struct association *a, const uint8_t *bytes, size_t n)
     struct sandbox *s = a->sandbox;
     a->used_ms = s->relay->now_ms;
     if (!a->watch.live)
-        return; // its name is being resolved: lost, as datagrams are
+        return; // the name is being resolved: the datagram is lost
     if (is_over(sandbox_left(s, true, a->rule), n)) {
         enum net_reason reason = sandbox_quota_reason(s, true);
         end(a, reason);
@@ -351,8 +353,8 @@ forward(struct association *a, const uint8_t *bytes, size_t n)
     (void)send(a->watch.fd, bytes, n, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-// Does the address that the job sends to still stand for where the association leads? The other end may keep it open for
-// as long as it likes.
+// Whether the flow address still stands for the association's destination. The peer can keep an association alive for
+// any time.
 static bool
 still_leads(struct association *a)
 {
@@ -382,7 +384,7 @@ on_datagram(struct listener *l, const struct sockaddr_storage *from, const uint8
         end(a, NET_REASON_NONE);
     struct net_flow flow;
     if (!sandbox_flow(s, local, IPPROTO_UDP, &flow))
-        return; // nobody's: the job found the listener by itself
+        return; // not a flow: the job sent to the listener directly
     if (flow.port == NET_DNS_PORT) {
         struct dns_route route = {.listener = l, .to = *from, .user = flow.user};
         memcpy(route.local, local, sizeof route.local);
@@ -394,7 +396,7 @@ on_datagram(struct listener *l, const struct sockaddr_storage *from, const uint8
         forward(a, s->relay->scratch, n);
 }
 
-// The address that a datagram was sent to.
+// The destination address of a received datagram.
 static bool
 local_of(struct msghdr *m, uint8_t local[16])
 {
@@ -456,7 +458,7 @@ udp_recheck(struct sandbox *s)
     {
         struct association *a = list_entry(it, struct association, node);
         if (!a->watch.live)
-            continue; // judged when it is dialled
+            continue; // judged when it connects
         uint8_t connected[16];
         memcpy(connected, a->address, sizeof connected);
         struct permit_verdict v = judge(a);

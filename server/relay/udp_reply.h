@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A datagram back to a job, as if it came from where the job sent its own: for udp.c and for dns.c.
+// Sends a datagram to a job from the address that the job sent its own datagram to. For udp.c and dns.c.
 #pragma once
 
 #include <stddef.h>
@@ -8,6 +8,6 @@
 
 #include "process.h"
 
-// A datagram to a job, from a flow's address. Lost when the socket is full, as datagrams are.
+// Sends a datagram to a job from a flow's address. It is lost if the socket is full.
 void udp_reply(const struct listener *l, const struct sockaddr_storage *to, const uint8_t local[16],
                const void *bytes, size_t n);
