@@ -139,7 +139,7 @@ static void
 emit(enum log_level level, const char *event, const struct log_about *about, const char *code,
      const char *text)
 {
-    enum { FIELDS_MAX = 5 * (LOG_VALUE_MAX / 4 + 16) }; // ids and names, none of them longer
+    enum { FIELDS_MAX = 5 * (LOG_VALUE_MAX / 4 + 16) }; // ids and names, each at most this long
     char escaped[LOG_LINE_MAX - 256 - FIELDS_MAX];
     if (level < state.from)
         return;

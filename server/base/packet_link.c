@@ -66,7 +66,7 @@ packet_link_cut(const struct packet_link *l)
     (void)shutdown(l->fd, SHUT_RDWR);
 }
 
-// After a callback: what it asked for.
+// After a callback: frees the link if the callback requested it.
 static void
 leave(struct packet_link *l)
 {
@@ -92,7 +92,7 @@ packet_link_end(struct packet_link *l, const struct err *why)
     leave(l);
 }
 
-// Why nothing more comes after fdpass_receive() said r.
+// Sets *e to the reason why fdpass_receive() returned r.
 static int
 explain(const struct packet_link *l, int r, struct err *e)
 {
@@ -108,7 +108,7 @@ explain(const struct packet_link *l, int r, struct err *e)
     return err_wrap(e, "%s broke the protocol", process);
 }
 
-// One packet. 0: handled; 1: none is there; negative: the end, *e says why.
+// Handles one packet. 0: handled; 1: none is available; negative: the link has ended, with the reason in *e.
 static int
 turn(struct packet_link *l, struct err *e)
 {

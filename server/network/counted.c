@@ -10,14 +10,14 @@
 
 struct counted {
     uint32_t generation;
-    uint32_t orphans; // names of relays that ended
+    uint32_t orphans; // names of earlier relays
     struct relay_counted sums;
     uint64_t *rule_bytes; // owned, NET_RULES; NULL: none
 };
 
 struct net_counted {
     int names_fd;
-    struct counted *slot[BPF_SLOTS]; // owned; NULL: nothing was counted
+    struct counted *slot[BPF_SLOTS]; // owned; NULL: no counters
 };
 
 struct net_counted *
@@ -55,7 +55,7 @@ net_counted_free(struct net_counted *all)
     free(all);
 }
 
-// NULL: no memory.
+// NULL: out of memory.
 static struct counted *
 counted_of(struct net_counted *all, uint32_t slot, uint32_t generation)
 {
@@ -88,7 +88,7 @@ net_counted_report(struct net_counted *all, const struct relay_report *r)
         return;
     struct counted *c = counted_of(all, r->slot, r->generation);
     if (c == NULL)
-        return; // the next report brings the same and more
+        return; // the next report repeats it
     if (r->kind == RELAY_SUMS) {
         rise64(&c->sums.out_bytes, r->out_bytes);
         rise64(&c->sums.in_bytes, r->in_bytes);

@@ -51,7 +51,7 @@ born(struct sandbox *s, struct err *e)
     struct stat st;
     if (b == NULL || b->fd[BPF_FD_SANDBOXES] < 0)
         return 0;
-    // The id of a cgroup is the inode number of its directory.
+    // A cgroup's id is the inode number of its directory.
     if (fstat(s->dirs.fd[SPAWN_FD_CGROUP], &st) < 0)
         return err_sys(e, errno, "open its cgroup");
     static const struct net_counters none;
@@ -70,7 +70,7 @@ born(struct sandbox *s, struct err *e)
     return write_entry(s, &s->net.entry, e);
 }
 
-// The relay may reach what the policy names.
+// Lets the relay reach what the policy names.
 static int
 live(const struct sandbox *s, const struct network *n, struct err *e)
 {
@@ -86,7 +86,7 @@ no_longer_live(const struct sandbox *s, const struct network *n)
         net_named_drop(net_names(net), n->rules, n->rules_n);
 }
 
-// The destinations that it went to.
+// Removes the entries of its flows.
 static void
 forget_flows(const struct sandbox *s)
 {
@@ -138,7 +138,7 @@ limit(struct sandbox *s, const struct limits *limits, struct err *e)
     return r;
 }
 
-// What the relay is told. The rules are borrowed from the policy.
+// The policy for the relay. The rules are borrowed.
 static struct relay_policy
 to_relay(const struct network *n)
 {
@@ -154,7 +154,8 @@ to_relay(const struct network *n)
     };
 }
 
-// The kernel first: from then on what the new policy forbids is refused, whatever the relay still has open.
+// The kernel's entry changes first: from then on it refuses what the new policy forbids, even if the relay still has
+// it open.
 static int
 put_in_force(struct sandbox *s, struct network *n, struct err *e)
 {
@@ -183,8 +184,8 @@ put_in_force(struct sandbox *s, struct network *n, struct err *e)
     return 0;
 }
 
-// Another policy for a sandbox with its listeners open, or without any: all of it, or nothing. The order to the relay is
-// made first, since there may be no room for it, and given last.
+// Changes the policy of a sandbox whose listeners are open, or that has none, completely or not at all. The order to
+// the relay is allocated first, because that may fail, and sent last.
 static int
 change(struct sandbox *s, struct network *n, struct relay_link *relay, struct err *e)
 {
@@ -203,7 +204,8 @@ change(struct sandbox *s, struct network *n, struct relay_link *relay, struct er
     return r;
 }
 
-// What an earlier relay had not reported when it ended is not known. The kernel counted it: with a quota all of that is used.
+// The counters that an earlier relay had not yet reported when it ended are lost. The kernel has its own count: if
+// there is a quota, all of those bytes count as used.
 static const struct relay_counted *
 counted_at_least(const struct sandbox *s, const struct network *n, const struct relay_counted *told,
                  struct relay_counted *out)
@@ -278,7 +280,7 @@ enforce(struct sandbox *s, struct network *n, struct sandbox_waiter *w, struct e
     int r = needs_relay ? net_sets_take(net_rules(srv->net), n, e) : 0;
     if (r < 0)
         return r;
-    if (s->net.wanted != NULL) { // it is being opened: this one instead
+    if (s->net.wanted != NULL) { // the listeners are being opened: then use this policy instead
         network_unref(s->net.wanted);
         s->net.wanted = network_ref(n);
     } else if (open || !needs_relay) {

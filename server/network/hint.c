@@ -12,7 +12,7 @@
 
 enum { QUERIES_USUAL = 600, TARGET_MAX = RELAY_NAME_MAX + 32 };
 
-// Addresses that the kernel gives out: they stand for a name or a flow, and no rule can mean them.
+// Addresses that stand for a name or a flow, so no rule can mean them.
 static bool
 is_ours(const uint8_t a[16], uint16_t port)
 {
@@ -26,7 +26,7 @@ is_ours(const uint8_t a[16], uint16_t port)
            (low >> 24 == IN_LOOPBACKNET && port == NET_RELAY_PORT);
 }
 
-// Would the template take this rule?
+// Whether the template permits this rule.
 static bool
 is_taken(const struct net_refused *r, struct relay_rule *rule)
 {
@@ -83,7 +83,7 @@ offer_address(const struct net_refused *r, char *out, size_t n)
     return offer(r, &rule, out, n);
 }
 
-// Twice what there was, or what the template gives at most.
+// Suggests twice the current limit, or the template's maximum.
 static const char *
 offer_more(const struct net_refused *r, enum network_limit limit, const char *option,
            uint64_t usual, char *out, size_t n)

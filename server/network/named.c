@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See named.h. An entry is a prefix with the ranges of ports that rules have there; the map has what is in use of it.
+// See named.h. An entry is a prefix with the port ranges that rules have for it. The map contains the entries in use.
 #include "named.h"
 
 #include <assert.h>
@@ -21,7 +21,7 @@ struct range {
 };
 
 struct entry {
-    struct list node; // in its bucket
+    struct list node; // in its hash bucket
     uint8_t bits;
     uint8_t address[16];
     uint32_t n, room;
@@ -105,7 +105,7 @@ same_ports(const struct net_ports *a, const struct net_ports *b)
     return a->first == b->first && a->last == b->last && a->protocol == b->protocol;
 }
 
-// The range of an entry; NULL: it has none such.
+// The range of an entry; NULL: it has no such range.
 static struct range *
 find_range(const struct entry *t, const struct net_ports *p)
 {
@@ -115,7 +115,7 @@ find_range(const struct entry *t, const struct net_ports *p)
     return NULL;
 }
 
-// What the map has of the entry is as it is here. More ranges than a value holds become "every port".
+// Makes the map's value equal to the entry. If there are more ranges than fit, the value means every port.
 static int
 put(const struct net_named *all, const struct entry *t)
 {
@@ -162,7 +162,7 @@ drop_range(const struct net_named *all, struct entry *t, const struct net_ports 
     if (--r->refs > 0)
         return;
     *r = t->range[--t->n];
-    (void)put(all, t); // an entry that is there already, or goes: there is room
+    (void)put(all, t); // cannot fail: the entry exists already, or is removed
 }
 
 static const struct net_ports every = {.last = UINT16_MAX};
@@ -179,7 +179,7 @@ ports_of(const struct relay_rule *r, uint32_t i)
     return r->ports_n != 0 ? &r->ports[i] : &every;
 }
 
-// The first `ranges` of a rule.
+// Removes the first `ranges` of a rule.
 static void
 drop_rule(struct net_named *all, const struct relay_rule *r, uint32_t ranges)
 {

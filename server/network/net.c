@@ -31,13 +31,14 @@ struct net {
     struct net_counted *counted;
     struct net_own *own;
     struct net_named *named;
-    struct relay_rule server[RELAY_SERVERS]; // name servers, which the relay may reach
+    struct relay_rule server[RELAY_SERVERS]; // name servers, which the relay may always reach
     uint32_t servers_n;
-    // then a relay is started; or, while one is asked for, the one that was killed is given up
+    // runs until the next start of a relay; or, after a start was requested, until a killed relay that does not end
+    // is given up
     struct loop_timer *again;
     uint64_t started_ns;
-    uint64_t again_ms; // how long the next start waits
-    bool asked;        // the spawner makes one
+    uint64_t again_ms; // the delay before the next start
+    bool asked;        // a start was requested from the spawner
 };
 
 static void start_again(void *cookie);
@@ -66,7 +67,7 @@ on_in_force(void *cookie, uint32_t slot, uint32_t generation)
     }
 }
 
-// Every connection to the outside ended with it. Policies hold on: until there is another one nothing gets out.
+// All connections to outside ended with the relay. Policies stay in force: until a new relay runs, nothing can leave.
 static void
 on_gone(void *cookie, const struct err *why)
 {
@@ -74,7 +75,7 @@ on_gone(void *cookie, const struct err *why)
     log_err(LOG_ERROR, "relay-gone", why);
     relay_link_free(take_ptr(n->srv->relay));
     net_counted_relay_gone(n->counted);
-    if (n->asked) { // it was killed, and the next one is under way
+    if (n->asked) { // it was killed, and the next one is being started
         loop_timer_stop(&n->again);
         return;
     }
@@ -85,7 +86,7 @@ on_gone(void *cookie, const struct err *why)
     (void)loop_timer_start(n->srv->loop, &n->again, n->again_ms, start_again, n);
 }
 
-// A killed process that the kernel holds in a call does nothing more either, but its sockets stay.
+// A killed process that hangs in a system call does nothing more, but its sockets stay open.
 static void
 give_up(void *cookie)
 {
@@ -96,8 +97,8 @@ give_up(void *cookie)
         relay_link_end(n->srv->relay, &why);
 }
 
-// The spawner kills it and starts another one. The link ends with its socket, which its death closes: so whoever waits for
-// the relay hears back when nothing of it can go out any more.
+// The spawner kills the relay and starts a new one. The end of the old one closes its socket, which ends the link. So
+// callers that wait for the relay are called only when nothing of theirs can leave through it any more.
 static void
 on_silent(void *cookie)
 {
@@ -109,7 +110,7 @@ on_silent(void *cookie)
         return;
     if (spawn_relay(n->srv->spawn, on_relay, n, &e) < 0) {
         log_err(LOG_ERROR, "relay", &e);
-        relay_link_end(n->srv->relay, &e); // which tries again
+        relay_link_end(n->srv->relay, &e); // on_gone() tries again
         return;
     }
     n->asked = true;
@@ -128,7 +129,8 @@ add_server(struct relay_rule rules[RELAY_SERVERS], uint32_t *n, const uint8_t ad
     r->ports[0] = (struct net_ports){.first = port, .last = port};
 }
 
-// "nameserver ADDRESS" of resolv.conf(5), as the relay's resolver takes it. Without any it asks 127.0.0.1.
+// "nameserver ADDRESS" of resolv.conf(5), in the way the relay's resolver reads it. Without any, that resolver uses
+// 127.0.0.1.
 static void
 read_resolv_conf(struct relay_rule rules[RELAY_SERVERS], uint32_t *n)
 {
@@ -150,7 +152,7 @@ read_resolv_conf(struct relay_rule rules[RELAY_SERVERS], uint32_t *n)
     }
 }
 
-// Name servers are often private addresses: the configuration names them, no rule needs to.
+// Name servers often have private addresses. The configuration permits them, so no rule has to name them.
 static int
 name_servers(struct net *n, struct err *e)
 {
@@ -182,7 +184,7 @@ attach(struct net *n, int fd, struct err *e)
     int r = name_servers(n, e);
     if (r == 0)
         r = relay_configure(n->srv->relay, &n->settings->dns, e);
-    if (r < 0) // nothing else would end it, and while it is there no other one is started
+    if (r < 0) // otherwise the link would not end, and no other relay is started while it exists
         relay_link_free(take_ptr(n->srv->relay));
     return r;
 }
@@ -199,11 +201,11 @@ on_relay(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
 {
     struct net *n = cookie;
     struct err e = reply->err;
-    if (n->srv->relay != NULL) // its end was not read yet
+    if (n->srv->relay != NULL) // the end of the old relay has not been read yet
         give_up(n);
     n->asked = false;
     if (reply->ok == 0 || attach(n, fds[0], &e) < 0) {
-        if (e.code != ERR_UNAVAILABLE) // the spawner has gone, and all with it
+        if (e.code != ERR_UNAVAILABLE) // UNAVAILABLE: the spawner has gone, and with it everything
             later(n, &e);
         return;
     }

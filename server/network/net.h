@@ -21,7 +21,7 @@ struct network_settings {
     struct relay_servers dns; // name servers for sandboxes; none: /etc/resolv.conf
 };
 
-// What happens to the sandboxes that have a network: functions of the part that enforces policies (enforce.h).
+// Events for the sandboxes that have a network, for the part that enforces policies (enforce.h).
 struct net_events {
     void (*again)(struct sandbox *s);     // a new relay was started: open the listeners again
     void (*confirmed)(struct sandbox *s); // the relay has carried out every order about it

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See own.h. Each change is the reason to read all addresses again: there are few, and they rarely change.
+// See own.h. Each change makes it read all addresses again, because there are few and they rarely change.
 #include "own.h"
 
 #include <errno.h>
@@ -56,7 +56,8 @@ holds(const uint8_t (*list)[16], uint32_t n, const uint8_t address[16])
     return false;
 }
 
-// What there is, each once. More than the map has room for is left out, and said.
+// Reads the current addresses, each once. If there are more than the map can hold, the others are left out, which is
+// logged.
 static int
 read_addresses(uint8_t (*list)[16], uint32_t *n, struct err *e)
 {
@@ -78,7 +79,7 @@ read_addresses(uint8_t (*list)[16], uint32_t *n, struct err *e)
     return 0;
 }
 
-// New ones first: no address is anybody's in between.
+// Adds new addresses before it removes old ones, so that no current address is missing in between.
 static int
 renew(struct net_own *o, struct err *e)
 {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// See relay_link.h. The relay reads orders before anything else, so the queue of packets.c is short unless it is stuck.
+// See relay_link.h. The relay reads orders with priority, so the queue of packets.c is short unless the relay is
+// stuck.
 #include "relay_link.h"
 
 #include <errno.h>
@@ -12,7 +13,7 @@
 
 enum {
     REPORTS_PER_TURN = 256,
-    ERRNO_MAX = 4095, // as the kernel has it
+    ERRNO_MAX = 4095, // the kernel's maximum
     ORDER_MAX = sizeof(struct relay_order) + NET_RULES * sizeof(struct relay_rule),
 };
 _Static_assert((int)RELAY_FDS <= (int)PACKET_FDS, "a packet takes all listeners");
@@ -23,23 +24,23 @@ enum sandbox_state { SANDBOX_NONE = 0, SANDBOX_OPEN, SANDBOX_CLOSING };
 struct sandbox_entry {
     enum sandbox_state state;
     uint32_t generation;
-    bool spent; // and was told so
+    bool spent; // the relay was told that the quota is used up
     relay_done *done;
     void *cookie;
-    uint32_t policies; // given, and not in force yet
+    uint32_t policies; // policies that were sent and are not in force yet
 };
 
 struct relay_link {
-    struct packet_link link; // first
+    struct packet_link link; // must be first
     uv_loop_t *loop;
     const struct relay_events *events;
     void *cookie;
     bool configured, told_ready, told_silent;
-    struct loop_timer *pulse; // while something hangs on the relay's answers
-    uint32_t ping;            // number of the last
-    bool waiting;             // for its answer
-    unsigned looks;           // without an answer
-    unsigned open_n;          // sandboxes that are not SANDBOX_NONE
+    struct loop_timer *pulse; // runs while a reply of the relay is needed
+    uint32_t ping;            // number of the last PING
+    bool waiting;             // for the PONG
+    unsigned looks;           // ticks without a reply
+    unsigned open_n;          // sandboxes whose state is not SANDBOX_NONE
     struct sandbox_entry sandboxes[BPF_SLOTS];
 };
 
@@ -59,7 +60,7 @@ order_new(const struct relay_link *l, const struct relay_order *body, struct err
     return p;
 }
 
-// Looks are counted, not time: when this process was stopped itself, the answers are read between two of them.
+// Counts ticks, not time: if this process itself was stopped, it reads the replies between two ticks.
 static void
 on_pulse(void *cookie)
 {
@@ -75,13 +76,13 @@ on_pulse(void *cookie)
         l->told_silent = true;
         loop_timer_stop(&l->pulse);
         if (l->events->silent != NULL)
-            l->events->silent(l->cookie); // which may free it
+            l->events->silent(l->cookie); // the callback may free l
         return;
     }
     const struct relay_order body = {.kind = RELAY_PING, .generation = l->ping + 1};
     struct packet *o = l->waiting ? NULL : order_new(l, &body, &e);
     if (o != NULL && packet_link_send(&l->link, o, &e) ==
-                         0) { // no room: it does not read, which is no answer either
+                         0) { // no room: the relay does not read, which counts as no reply
         l->waiting = true;
         l->ping++;
     }
@@ -229,7 +230,7 @@ relay_spent(struct relay_link *l, uint32_t slot, uint32_t generation)
         return;
     struct packet *o = order_new(l, &body, &e);
     if (o == NULL)
-        return; // the next packet that is dropped asks again
+        return; // the next dropped packet requests it again
     relay_give(l, o);
     l->sandboxes[slot].spent = true;
 }
@@ -277,8 +278,8 @@ is_name(const char *name, size_t n)
     return len <= RELAY_NAME_MAX && name[strspn(name, allowed)] == '\0';
 }
 
-// One that no honest relay sends. A sandbox that was closed with the relay's report still under way cannot be: it is
-// CLOSING until RELAY_CLOSED, which is the last of it.
+// A report that no correct relay sends. A closed sandbox whose reports are still in transit cannot cause one: it is
+// CLOSING until RELAY_CLOSED, its last report.
 static int
 check(const struct relay_link *l, const struct relay_report *r, size_t n, struct err *e)
 {

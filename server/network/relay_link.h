@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The broker's end of the relay's socket (relay/relay.h): orders out, reports in.
 //
-// The relay parses what hostile jobs send, so it is not believed: a report that does not fit (a length, a kind, a slot that
-// was not opened, a text without an end) ends the link. With the relay every flow of every sandbox has ended; the callers'
-// way back is spawn_relay(), a link on its socket, relay_configure(), and then for each sandbox with a network
-// SPAWN_NET_OPEN and relay_open(). Loop thread only.
+// The relay parses data from hostile jobs, so the broker does not trust it: an invalid report (a wrong length or
+// kind, a slot that is not open, a text without an end) ends the link. All flows of all sandboxes end with the relay.
+// To continue, callers use spawn_relay(), a link on the new socket, relay_configure(), and then SPAWN_NET_OPEN and
+// relay_open() for each sandbox with a network. Loop thread only.
 //
 //   relay_link_new(loop, fd) -> relay_configure() -> relay_open() -> relay_policy() -> relay_give() ... -> relay_close() -> done
 #pragma once

@@ -18,23 +18,23 @@
 enum { BUCKETS = 256, SWEEP_MS = 20, SWEEP_ENTRIES = 128 };
 
 struct net_set {
-    struct list node; // in its bucket
-    struct list idle; // nobody has it
+    struct list node; // in its hash bucket
+    struct list idle; // if no policy uses it
     struct net_sets *all;
     uint32_t refs;
     uint32_t number;
     uint32_t n;
     uint32_t hash;
-    struct net_rule_key *keys; // owned, with its number
+    struct net_rule_key *keys; // owned, with the set's number in each
     struct net_rule *values;   // owned
 };
 
 struct net_sets {
     uv_loop_t *loop;
     int fd;
-    uint32_t last; // number
+    uint32_t last; // the last assigned number
     uint32_t kept;
-    struct list idle; // the longest idle first
+    struct list idle; // the longest unused first
     uint32_t idle_n;
     struct loop_timer *sweep;
     struct list bucket[BUCKETS];
@@ -84,7 +84,7 @@ net_sets_free(struct net_sets *all)
     free(all);
 }
 
-// 32 bits at a time, each mixed into the upper half. Two policies of one hash are still compared.
+// Hashes 32 bits at a time, and mixes each into the upper half. Policies with the same hash are compared as well.
 static uint32_t
 hash_words(uint32_t h, const void *bytes, size_t n)
 {
@@ -98,7 +98,7 @@ hash_words(uint32_t h, const void *bytes, size_t n)
     return (uint32_t)(mixed >> 32);
 }
 
-// Of what is used of the entries; the rest of them is zero.
+// Hashes the used part of the entries; the rest is zero.
 static uint32_t
 hash_of(const struct network *n)
 {
@@ -132,11 +132,11 @@ take_out(const struct net_sets *all, const struct net_set *s, uint32_t n)
             log_event(LOG_WARNING, "network-rules", "cannot remove a rule: %s", strerror(errno));
 }
 
-// Takes up to *left entries of a set out, the last first. True: all of it.
+// Removes up to *left entries of a set from the map, the last first. True: none is left.
 static bool
 take_some(const struct net_sets *all, struct net_set *s, uint32_t *left)
 {
-    list_remove(&s->node); // from now on it is found no more
+    list_remove(&s->node); // so that it is not found again
     while (s->n > 0 && *left > 0) {
         s->n--;
         (*left)--;
@@ -146,7 +146,7 @@ take_some(const struct net_sets *all, struct net_set *s, uint32_t *left)
     return s->n == 0;
 }
 
-// The longest idle sets go until as many are left as that, or `n` entries are out. How many are.
+// Removes the longest unused sets until only so many are left, or `n` entries were removed. Returns how many entries.
 static uint32_t
 take_idle(struct net_sets *all, uint32_t keep, uint32_t n)
 {
@@ -162,7 +162,7 @@ take_idle(struct net_sets *all, uint32_t keep, uint32_t n)
     return n - left;
 }
 
-// 0 or a negative errno: then nothing of it is there.
+// Returns 0, or a negative errno; then no entry was written.
 static int
 write_batch(const struct net_sets *all, const struct net_set *s)
 {
@@ -174,7 +174,7 @@ write_batch(const struct net_sets *all, const struct net_set *s)
     return -sys;
 }
 
-// All of it, or nothing. Where the map is full, idle sets make room before their time.
+// Writes a set completely or not at all. If the map is full, unused sets are removed early.
 static int
 write_set(struct net_sets *all, const struct net_set *s, struct err *e)
 {

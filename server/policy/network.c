@@ -39,7 +39,7 @@ network_new(void)
 struct network *
 network_ref(const struct network *n)
 {
-    struct network *same = (struct network *)(uintptr_t)n; // all but the count is const
+    struct network *same = (struct network *)(uintptr_t)n; // only the count is not const
     same->refs++;
     return same;
 }
@@ -65,7 +65,7 @@ network_add_rule(struct network *n)
 {
     if (n->rules_n == NET_RULES)
         return NULL;
-    // Room grows by powers of two.
+    // Space grows by powers of two.
     if ((n->rules_n & (n->rules_n - 1)) == 0) {
         size_t room = n->rules_n == 0 ? 1 : (size_t)n->rules_n * 2;
         struct relay_rule *more = realloc(n->rules, room * sizeof *more);
@@ -118,9 +118,9 @@ network_lets_in(const struct network *n, uint16_t port)
     return false;
 }
 
-// --- from the message ---
+// ---- from the message
 
-// Names of fields are written for errors alone: a policy is read on the way of a request.
+// Field names are built only for errors, because policies are read while a request waits.
 static void
 name_field(char out[FIELD_MAX], const char *list, size_t i, const char *more)
 {
@@ -227,7 +227,7 @@ read_inbound(const Stockade__V1__NetworkPolicy *m, struct network *n, struct err
     return 0;
 }
 
-// What the request leaves out comes from the template: of rules, those that were written for the same mode.
+// Settings that the request omits come from the template; its rules only if they were written for the same mode.
 static int
 take_rules(struct network *n, const struct network *usual, const struct network *most,
            struct err *e)
@@ -291,7 +291,7 @@ network_read(const struct Stockade__V1__NetworkPolicy *m, const struct network *
     return r;
 }
 
-// --- narrower than the template ---
+// ---- not wider than the template
 
 static int too_wide(struct err *e, const char *field, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
@@ -330,8 +330,8 @@ allows(const struct relay_rule *outer, const struct relay_rule *r, const struct 
     return net_rule_within(r, outer) && ports_within(p, outer);
 }
 
-// A rule of `most` that allows these ports of what `r` names: that of its own number, since requests repeat what their
-// template says, else the first. NULL: none.
+// The rule of `most` that covers `r` with these ports: the one with the same number if possible, because requests
+// repeat the template's rules; otherwise the first. NULL: none.
 static const struct relay_rule *
 rule_around(const struct relay_rule *r, const struct net_ports *p, const struct network *most)
 {
@@ -343,7 +343,7 @@ rule_around(const struct relay_rule *r, const struct net_ports *p, const struct 
     return NULL;
 }
 
-// `name` and its `i`th rule are for the field in errors; i below 0: the policy's own.
+// `name` and the index `i` are for the field in errors; i below 0: the policy itself.
 static int
 narrow_limit(uint64_t *asked, uint64_t most, const char *name, int i, const char *limit,
              struct err *e)
@@ -371,7 +371,7 @@ refuse_rule(const struct relay_rule *r, const struct net_ports *p, const char *n
                     p->last);
 }
 
-// What an open template allows of itself is no rule: everything public.
+// An open template allows all public addresses without a rule.
 static int
 narrow_rule(struct relay_rule *r, const struct network *most, const char *name, struct err *e)
 {

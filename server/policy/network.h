@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The network policy of a sandbox: read from a request or the configuration, checked, and narrowed to what its template
-// allows. Immutable once made, and counted: a template's is shared by all of its sandboxes.
+// The network policy of a sandbox: read from a request or the configuration, checked, and limited to what its
+// template allows. Immutable once made, and reference-counted: all sandboxes of a template share its policy.
 #pragma once
 
 #include <stdint.h>
@@ -46,34 +46,35 @@ struct network {
     uint32_t entries_n;
     struct net_rule_key *keys;
     struct net_rule *values;
-    struct net_set *set; // in the kernel, once it was needed: network/sets.h
+    struct net_set *set; // its rule set in the kernel, once it was needed: network/sets.h
     void (*set_release)(struct net_set *set);
 };
 
-// A new one with one reference: mode none, nothing allowed. NULL without memory.
+// A new policy with one reference: mode none, nothing allowed. NULL: out of memory.
 struct network *network_new(void);
 struct network *network_ref(const struct network *n);
-// NULL is fine.
+// Accepts NULL.
 void network_unref(struct network *n);
 
-// Adds an empty rule; NULL: there is no room, or no memory.
+// Adds an empty rule; NULL: there are too many, or out of memory.
 struct relay_rule *network_add_rule(struct network *n);
 
-// Everything public, and every port inwards: what a template allows that says nothing.
+// All public addresses, and every port inward: the maximum of a template that does not set one.
 struct network *network_everything(void);
 
-// What a request gets (*out, one reference), from what it says (NULL: nothing), what its template gives to those that say
-// nothing, and the most that the template allows. INVALID_ARGUMENT names what is malformed, FAILED_PRECONDITION
+// The policy of a request (*out, one reference): from its message (NULL: none), the template's default for requests
+// without one, and the template's maximum. INVALID_ARGUMENT names what is malformed, FAILED_PRECONDITION
 // (NETWORK_POLICY_TOO_WIDE) what is wider than the template.
 int network_read(const struct Stockade__V1__NetworkPolicy *m, const struct network *usual,
                  const struct network *most, struct network **out, struct err *e);
 
-// Makes its entries. INVALID_ARGUMENT: more ranges of ports on a prefix than an entry holds.
+// Makes its entries. INVALID_ARGUMENT: a prefix has more port ranges than an entry can hold.
 int network_compile(struct network *n, struct err *e);
 
-// Is `asked` within `most`? What `asked` leaves open of limits it takes from `most`. `name` is for the field in errors.
+// Checks that `asked` is within `most`, and copies limits from `most` that `asked` does not set. `name` is for the
+// field in errors.
 int network_narrow(struct network *asked, const struct network *most, const char *name,
                    struct err *e);
 
-// Does `inbound` have the port?
+// Whether `inbound` contains the port.
 bool network_lets_in(const struct network *n, uint16_t port);

@@ -19,7 +19,7 @@ static const char host_word[] = "host";
 static const uint8_t v4_mapped[12] = {[10] = 0xff, [11] = 0xff};
 static const uint8_t v4_mapped_zero[16] = {[10] = 0xff, [11] = 0xff};
 
-// A prefix length, decimal and without leading zeros. -1: none.
+// Reads a prefix length: decimal, without leading zeros. -1: invalid.
 static int
 read_prefix(const char *text, int most)
 {
@@ -79,7 +79,7 @@ net_rule_cidr(const char *text, struct relay_rule *r, const char **what)
         return false;
     *what = "the unspecified address cannot be a destination";
     if (prefix == WHOLE && memcmp(address, unspecified, sizeof address) == 0)
-        return false; // stands for "host" in the kernel's table
+        return false; // it stands for "host" in the kernel's table
     *what = "";
     r->kind = RELAY_PREFIX;
     r->prefix = (uint8_t)prefix;
@@ -87,7 +87,7 @@ net_rule_cidr(const char *text, struct relay_rule *r, const char **what)
     return true;
 }
 
-// A label of letters, digits, '-' and '_' that neither begins nor ends with '-'.
+// A label of letters, digits, '-' and '_' that does not begin or end with '-'.
 static bool
 is_label(const char *p, size_t n)
 {
@@ -97,7 +97,7 @@ is_label(const char *p, size_t n)
     return strspn(p, allowed) >= n;
 }
 
-// What is wrong with a name, `from` behind its star, in words that say what to write instead.
+// The error in a name, whose part after the star starts at `from`, with a suggestion.
 static const char *
 domain_fault(const char *from)
 {
@@ -144,7 +144,7 @@ net_rule_domain(const char *text, struct relay_rule *r, const char **what)
             break;
         p += label + 1;
     }
-    // RFC 3696, section 2: no top-level name is all digits, so addresses cannot be taken for names.
+    // No top-level domain consists of digits only (RFC 3696, section 2), so an address cannot be mistaken for a name.
     *what = "an address belongs in cidr";
     if (last[strspn(last, "0123456789")] == '\0')
         return false;
@@ -237,7 +237,7 @@ name_below(const char *name, const char *suffix)
     return n > s + 1 && name[n - s - 1] == '.' && strcmp(name + n - s, suffix) == 0;
 }
 
-// Metadata is lent by a rule that lies in its range itself, not by one around that.
+// A rule allows metadata addresses only if it lies within their range, not if it contains it.
 static bool
 lends(const struct relay_rule *outer, const struct relay_rule *inner)
 {
@@ -270,7 +270,7 @@ covered(const struct net_rule *v, const struct net_ports *p)
     return false;
 }
 
-// Adds ports to an entry, unless it has them; false: it is full.
+// Adds ports to an entry unless it has them; false: the entry is full.
 static bool
 add_ports(struct net_rule *v, const struct net_ports *p)
 {
@@ -292,7 +292,7 @@ too_many_ports(const struct relay_rule *r, uint32_t number, struct err *e)
     return err_field(e, field, "more than %d port ranges for %s", NET_PORTS, text);
 }
 
-// What a rule allows.
+// Adds what a rule allows.
 static int
 add_rule(struct net_rule *v, const struct relay_rule *r, struct err *e)
 {
@@ -308,7 +308,7 @@ add_rule(struct net_rule *v, const struct relay_rule *r, struct err *e)
     return 0;
 }
 
-// What the prefix around that of `r` allows, which has those around it.
+// Adds what the enclosing prefix of `r` allows, which includes its own enclosing prefixes.
 static int
 add_around(struct net_rule *v, const struct net_rule *around, const struct relay_rule *r,
            struct err *e)
@@ -319,7 +319,7 @@ add_around(struct net_rule *v, const struct net_rule *around, const struct relay
     return 0;
 }
 
-// A prefix stands behind those around it, IPv4 behind IPv6, rules of one prefix as they came.
+// Sorts a prefix after those that contain it, IPv4 after IPv6, and rules of one prefix in their order.
 static int
 by_prefix(const void *left, const void *right)
 {
@@ -355,8 +355,8 @@ put_key(struct net_rule_key *key, const uint8_t address[16], unsigned prefix)
     memcpy(key->address, address, sizeof key->address);
 }
 
-// An IPv6 prefix around ::ffff:0:0/96 must not hold the IPv4 addresses in there: the first `from` entries are IPv6, and
-// the next is that of all IPv4 if there is one.
+// An IPv6 prefix that contains ::ffff:0:0/96 must not allow IPv4 addresses: the first `from` entries are IPv6, and
+// the next one is that of all IPv4, if it exists.
 static uint32_t
 part_v4(struct net_rule_key *keys, struct net_rule *values, uint32_t from, uint32_t n)
 {
@@ -379,7 +379,7 @@ net_rule_compile(const struct relay_rule *rules, uint32_t rules_n, struct net_ru
 {
     const struct relay_rule *sorted[NET_RULES];
     const struct relay_rule *first[NET_RULES]; // of each entry
-    uint32_t around[NET_RULES];                // the entry around it + 1; 0: none
+    uint32_t around[NET_RULES];                // the enclosing entry + 1; 0: none
     assert(rules_n <= NET_RULES);
     uint32_t sorted_n = sort_prefixes(rules, rules_n, sorted);
     uint32_t done = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// See etc.h. The source is the host's own /etc, which only its root can change; still nothing is opened through a
-// link, and what is read is judged by the open descriptor.
+// See etc.h. The source is the host's own /etc, which only root can change. Still, no link is followed, and each file
+// is checked after it was opened.
 #include "etc.h"
 
 #include <dirent.h>
@@ -22,9 +22,9 @@ enum {
     DEPTH_MAX = 8,
 };
 
-// What programs need in order to run, and nothing that could hold a password: no passwd or shadow (the skeleton has its
-// own), no ssh, no environment, no gitconfig, npmrc, pip.conf, wgetrc or maven, no machine-id. A row names something
-// right below /etc or, with '/', something in a folder of which the rest stays out.
+// What programs need in order to run, and nothing that may contain a password: no passwd or shadow (the skeleton has
+// its own), no ssh, environment, gitconfig, npmrc, pip.conf, wgetrc, maven or machine-id. A row is a name directly
+// below /etc, or, with '/', a name in a folder whose other files are not copied.
 static const char *const allowed[] = {
     "ImageMagick-*",
     "R",
@@ -95,7 +95,7 @@ etc_allowed(const char *path)
     return false;
 }
 
-// True for a folder on the way to something allowed: "ssl" for "ssl/certs".
+// Whether a folder contains something that is allowed: "ssl" for "ssl/certs".
 static bool
 leads_to_allowed(const char *path)
 {
@@ -134,7 +134,7 @@ read_all(int fd, char *bytes, size_t n)
     return (int)have;
 }
 
-// What was opened and judged, through a buffer of its size. A file that holds a private key is left out.
+// Copies an opened and checked file, through a buffer of its size. Skips files that contain a private key.
 static int
 copy_bytes(int in, char *bytes, size_t size, mode_t mode, int to, const char *name, struct err *e)
 {
@@ -189,7 +189,7 @@ copy_link(int from, const char *name, int to, struct err *e)
 static int copy_entry(int from, const char *name, int to, int depth, struct budget *b,
                       struct err *e);
 
-// Calls copy_entry for each name of a folder; at the top only for those that are allowed.
+// Calls copy_entry for each name in a folder; at the top only for allowed names.
 static int
 copy_folder(int from, const char *name, int to, int depth, struct budget *b, struct err *e)
 {
@@ -230,7 +230,7 @@ copy_entry(int from, const char *name, int to, int depth, struct budget *b, stru
     return 0;
 }
 
-// One folder of which only some is allowed: /etc itself with prefix "", then "ssl".
+// A folder of which only a part is allowed: /etc itself with prefix "", then "ssl".
 static int
 copy_allowed(int from, int to, const char *prefix, struct budget *b, struct err *e)
 {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// stockade-reader: reads the configuration as root, for a broker that is not, and ends (read.h).
+// stockade-reader: reads the configuration as root, for the unprivileged broker, and exits (read.h).
 //
-//   stockade-reader CONFIG_FILE STATE_DIR     "": the default file, where there is one; descriptors as in read.h
+//   stockade-reader CONFIG_FILE STATE_DIR     "": the default file, if it exists; descriptors as in read.h
 //
-//   the file -> memfd -> parsed, folders looked at -> report -> order -> roots, one after the other -> answers
+//   file -> memfd -> parse, examine folders -> report -> order -> roots, one after the other -> answers
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -32,7 +32,7 @@ send_with(int socket_fd, const void *bytes, size_t n, int *fds, unsigned fds_n)
     return fdpass_send(socket_fd, &m, 0) == 0;
 }
 
-// The bytes as the broker gets them: what it reads is what was parsed here, whatever becomes of the file.
+// The bytes that the broker gets are the bytes that are parsed here, even if the file changes.
 static int
 seal(const void *bytes, size_t n, struct err *e)
 {
@@ -49,7 +49,7 @@ mix(uint64_t *sum, uint64_t v)
     *sum = (*sum ^ v) * UINT64_C(0x100000001b3); // FNV-1a, by words
 }
 
-// Which folders its paths lead to now.
+// A sum of the folders that its paths lead to now.
 static uint64_t
 folders_of(const struct template *t)
 {
@@ -75,7 +75,8 @@ describe(const struct config *c, struct read_report *r)
     }
 }
 
-// The report, and the file's bytes in *fd (-1: none). *c: what could be parsed, without a file the defaults; else NULL.
+// Makes the report. *fd: the file's bytes (-1: none). *c: the parsed configuration, or the defaults without a file;
+// NULL: it has errors.
 static void
 read_file(const char *path, struct read_report *r, int *fd, struct config **c)
 {
@@ -91,7 +92,7 @@ read_file(const char *path, struct read_report *r, int *fd, struct config **c)
         return;
     *c = config_default();
     if (*c != NULL && path[0] != '\0' && config_parse(*c, path, bytes, n, &wrong) < 0) {
-        config_free(*c); // the broker says why, in the same words
+        config_free(*c); // the broker reports the error, in the same words
         *c = NULL;
     }
     if (*c == NULL)
@@ -129,7 +130,7 @@ make(int folder, const struct template *t, struct read_answer *a)
     return true;
 }
 
-// What the broker orders is bounded by what the file names.
+// Carries out the broker's order, within the bounds of what the file names.
 static int
 serve(const struct config *c, const char *state_dir)
 {

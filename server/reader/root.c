@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// See root.h. A skeleton is a folder of its own for each root, NAME.RANDOM, under a shared lock (flock(2)) for as long as the
-// spawner has the root: the descriptor that holds the lock goes to it. So whoever gets the exclusive lock knows that nobody
-// uses the folder, also after a crash of all that did.
+// See root.h. Each root has a skeleton folder of its own, NAME.RANDOM, with a shared lock (flock(2)) as long as the
+// spawner has the root: the spawner gets the descriptor that holds the lock. So a process that gets the exclusive
+// lock knows that the folder is unused, even after a crash of all users.
 #include "root.h"
 
 #include <dirent.h>
@@ -22,7 +22,7 @@
 
 enum { NAME_BYTES = 64 + 12 };
 
-// False: it could not be opened, or somebody holds its lock.
+// False: the folder cannot be opened, or its lock is held.
 static bool
 is_unused(int folder, const char *name)
 {
@@ -30,7 +30,7 @@ is_unused(int folder, const char *name)
     return fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0;
 }
 
-// What cannot be removed stays: it harms nobody.
+// A folder that cannot be removed stays, which is harmless.
 static void
 remove_unused(int folder)
 {
@@ -66,7 +66,7 @@ root_folder(const char *state_dir, struct err *e)
     return fd;
 }
 
-// The lock is there before anybody else may look: one reader at a time works in this folder.
+// Locks the folder before another reader could check it: only one reader at a time works here.
 static int
 make_skeleton(int folder, const struct skeleton_template *t, struct skeleton_top *top,
               struct err *e)

@@ -6,11 +6,12 @@
 #include "server/spawner/ops.h"
 #include "skeleton.h"
 
-// Opens STATE_DIR/templates, where skeletons are, and removes those that no root uses any more. FAILED_PRECONDITION: others
-// than root may write there. *Owned* by the caller, or a negative errno.
+// Opens STATE_DIR/templates, which contains the skeletons, and removes those that no root uses any more.
+// FAILED_PRECONDITION: other users than root may write there. Returns a descriptor *owned* by the caller, or a
+// negative errno.
 int root_folder(const char *state_dir, struct err *e);
 
-// Makes a skeleton of that template and opens its layers. fds: out->layers_n + 1, *owned* by the caller. On failure nothing
-// is left but a skeleton that the next root_folder() removes.
+// Makes a skeleton of that template and opens its layers. fds: out->layers_n + 1, *owned* by the caller. After a
+// failure only a skeleton is left, which the next root_folder() removes.
 int root_make(int folder, const struct skeleton_template *t, struct spawn_root *out,
               int fds[SPAWN_ROOT_FDS_MAX], struct err *e);

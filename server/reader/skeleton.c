@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// See skeleton.h. Files belong to host root, except the home of the job's user: on disk it has the id that it has
-// inside, and the id-mapped mount turns both into the sandbox's own.
+// See skeleton.h. Files belong to the host's root, except the home of the job's user. On disk it has the uid that it
+// has in the sandbox, and the id-mapped mount turns both into the sandbox's own uids.
 #include "skeleton.h"
 
 #include <dirent.h>
@@ -65,13 +65,14 @@ static const struct text_file files[] = {
     {"etc/hostname", "%1$s\n"},
     {"etc/hosts", "127.0.0.1 localhost\n127.0.1.1 %1$s\n"
                   "::1 localhost ip6-localhost ip6-loopback\n"},
-    // The relay, where the policy allows anything (bpf/net.h); else nobody, which says so at once.
+    // The relay, if the policy allows anything (bpf/net.h). Otherwise nothing listens there, so queries fail
+    // immediately.
     {"etc/resolv.conf", "nameserver 127.0.0.1\noptions timeout:2 attempts:2\n"},
     {"etc/nsswitch.conf", "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\n"
                           "networks: files\nprotocols: files\nservices: files\nethers: files\n"
                           "rpc: files\n"},
     {"etc/fstab", ""},
-    // What a job installs goes to its home; there is no package of the host that it could break (PEP 668).
+    // Jobs install packages in their home, so they cannot break packages of the host (PEP 668).
     {"etc/pip.conf", "[global]\nbreak-system-packages = true\ndisable-pip-version-check = true\n"},
     {"etc/gitconfig", "[user]\n\tname = agent\n\temail = agent@%1$s\n"},
 };
@@ -172,12 +173,13 @@ put_file(int root, const struct text_file *f, const char *hostname, struct err *
     errno = 0;
     bool good = fflush(out) == 0 && !ferror(out) && fchmod(fd, 0644) == 0;
     int sys =
-        errno != 0 ? errno : EIO; // of the flush: what is written is less than stdio holds back
+        // errors appear at the flush, because all the text fits into stdio's buffer
+        errno != 0 ? errno : EIO;
     good = fclose(out) == 0 && good;
     return good ? 0 : err_sys(e, sys, "write %s", f->path);
 }
 
-// The host's /bin, /lib...: a link is copied, a folder becomes a place to mount on.
+// The host's /bin, /lib and so on: a link is copied; a folder becomes a mount point.
 static int
 put_tops(int root, struct skeleton_top *top, struct err *e)
 {
@@ -204,7 +206,7 @@ put_tops(int root, struct skeleton_top *top, struct err *e)
     return 0;
 }
 
-// Places for the template's own folders; those below /usr (or another mount) are there already.
+// Makes mount points for the template's own folders. Below /usr (or another mount) they exist already.
 static int
 put_path(int root, const char *path, struct err *e)
 {
