@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// See arena.h. Blocks in a list, newest first; the first one is made with the arena and kept on reset, so a message
-// that fits into it costs no malloc at all. What is larger than a block gets one of its own.
+// See arena.h. A list of blocks, the newest first. The first block is made with the arena and kept on reset, so a
+// message that fits into it needs no malloc. An allocation larger than a block gets a block of its own.
 #include "arena.h"
 
 #include <stdalign.h>
@@ -35,7 +35,7 @@ allocator_alloc(void *cookie, size_t bytes)
 static void
 allocator_free(void *cookie, void *p)
 {
-    (void)cookie; // freed as a whole
+    (void)cookie; // everything is freed together
     (void)p;
 }
 
@@ -64,7 +64,7 @@ arena_new(size_t bytes_max)
     return a;
 }
 
-// Frees all blocks but the first one, which is the oldest.
+// Frees all blocks except the first one, which is the oldest.
 static void
 free_newer_blocks(struct arena *a)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a pointer to a member to the struct that holds it.
+// From a pointer to a member to the struct that contains it.
 #pragma once
 
 #include <stddef.h>

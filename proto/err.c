@@ -9,7 +9,7 @@
 
 struct code_row {
     const char *name;
-    int sys; // what a function returns for it
+    int sys; // the errno that a function returns for it
 };
 
 static const struct code_row codes[] = {
@@ -68,7 +68,7 @@ copy_text(char *to, size_t n, const char *from)
     (void)snprintf(to, n, "%s", from);
 }
 
-// Neither allocates nor translates.
+// These functions neither allocate nor translate.
 static const char *
 error_name(int sys)
 {

@@ -10,7 +10,7 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-// Room for one descriptor more than a packet may have, so that one too many is seen as such.
+// Has room for one descriptor more than a packet may have, to detect one too many.
 union control {
     struct cmsghdr align;
     char bytes[CMSG_SPACE(sizeof(int) * (FDPASS_MAX + 1))];
@@ -51,7 +51,7 @@ fdpass_send(int socket, const struct fdpass *m, int flags)
     return sent < 0 ? -errno : 0;
 }
 
-// Moves n descriptors into m and closes those that have no room there. False: there were such.
+// Moves n descriptors into m, and closes those that do not fit. False: some did not fit.
 static bool
 take_fds(const char *data, size_t n, struct fdpass *m, size_t room)
 {
@@ -67,7 +67,7 @@ take_fds(const char *data, size_t n, struct fdpass *m, size_t room)
     return fits;
 }
 
-// All control data, of n bytes. False: something came that was not asked for.
+// Reads n bytes of control data. False: it contains something unexpected.
 static bool
 take(const char *bytes, size_t n, struct fdpass *m, size_t room)
 {
@@ -75,7 +75,8 @@ take(const char *bytes, size_t n, struct fdpass *m, size_t room)
     struct cmsghdr c;
     for (size_t at = 0; at + sizeof c <= n; at += CMSG_SPACE(c.cmsg_len - CMSG_LEN(0))) {
         memcpy(&c, bytes + at, sizeof c);
-        assert(c.cmsg_len >= CMSG_LEN(0) && c.cmsg_len <= n - at); // the kernel's own
+        // the kernel guarantees these lengths
+        assert(c.cmsg_len >= CMSG_LEN(0) && c.cmsg_len <= n - at);
         const size_t fds_n = (c.cmsg_len - CMSG_LEN(0)) / sizeof(int);
         const bool rights = c.cmsg_level == SOL_SOCKET && c.cmsg_type == SCM_RIGHTS;
         if (!rights || !take_fds(bytes + at + CMSG_LEN(0), fds_n, m, room))
@@ -84,8 +85,8 @@ take(const char *bytes, size_t n, struct fdpass *m, size_t room)
     return fits;
 }
 
-// Why a packet cannot be taken as it came: 0, or a negative errno. The kernel cuts descriptors short where the control data
-// is full, which `fits` has seen, or where the table of descriptors is.
+// Why a received packet is refused: 0, or a negative errno. The kernel discards descriptors if the control data is
+// full, which `fits` shows, or if this process has no free descriptors.
 static int
 refusal(int flags, bool fits)
 {
@@ -104,7 +105,7 @@ fdpass_receive(int socket, struct fdpass *m, int flags)
     struct iovec iov = {.iov_base = m->bytes, .iov_len = m->n};
     struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
     assert(room <= FDPASS_MAX);
-    if (room > 0) { // without control data the kernel installs none at all
+    if (room > 0) { // without control data the kernel installs no descriptors
         msg.msg_control = control.bytes;
         msg.msg_controllen = (socklen_t)CMSG_LEN((room + 1) * sizeof(int));
     }
@@ -124,7 +125,7 @@ fdpass_receive(int socket, struct fdpass *m, int flags)
     if (r == 0 && n > 0)
         return 1;
     fdpass_close(m->fds,
-                 room); // an empty packet cannot be told from the end, whatever came with it
+                 room); // an empty packet looks like the end of the socket, even with descriptors
     m->fds_n = 0;
     return r;
 }

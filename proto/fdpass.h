@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Packets that carry descriptors between processes: SCM_RIGHTS (unix(7)) over SOCK_SEQPACKET sockets, nowhere else.
+// Packets that carry descriptors between processes: SCM_RIGHTS (unix(7)) over SOCK_SEQPACKET sockets. No other file
+// does this.
 //
-// A peer decides what it sends, and the kernel installs descriptors before anybody has looked at them. So whatever does
-// not fit is refused as a whole, and every descriptor that came with it is closed. Nothing here allocates, locks or logs:
+// The peer decides what it sends, and the kernel installs the descriptors before anything can check them. So a packet
+// that does not fit is refused as a whole, and all its descriptors are closed. Nothing here allocates, locks or logs:
 // it may run between clone3 and execve.
 #pragma once
 
@@ -12,13 +13,14 @@ enum { FDPASS_MAX = 253 }; // of one packet: SCM_MAX_FD in the kernel's include/
 
 struct fdpass {
     void *bytes;
-    size_t n; // to send, or room for so many
+    size_t n; // bytes to send, or room for received ones
     int *fds;
-    size_t fds_n; // to send, or room for so many; at most FDPASS_MAX
+    size_t fds_n; // descriptors to send, or room for received ones; at most FDPASS_MAX
 };
 
-// Sends one packet; the descriptors stay the caller's. `flags` as sendmsg(2) has them; MSG_NOSIGNAL is always set. 0, or a
-// negative errno: -EAGAIN, the socket is full (with MSG_DONTWAIT); -ETOOMANYREFS, too many descriptors are under way.
+// Sends one packet; the caller keeps the descriptors. `flags` as in sendmsg(2); MSG_NOSIGNAL is always set. Returns
+// 0, or a negative errno: -EAGAIN, the socket is full (with MSG_DONTWAIT); -ETOOMANYREFS, too many descriptors are in
+// transit.
 int fdpass_send(int socket, const struct fdpass *m, int flags);
 
 // Takes one packet. `flags` as recvmsg(2) has them; descriptors are always CLOEXEC. 1: n and fds_n say what came, the

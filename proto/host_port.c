@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <string.h>
 
-// Where the host ends and what stands behind it. False: brackets do not match.
+// Finds the end of the host and the text after it. False: brackets do not match.
 static bool
 find_end(const char *text, const char **host, const char **end, const char **behind)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Leaks at the end of a process: builds with AddressSanitizer report them on stderr and end with another status, which the
-// tests look for. Other builds do nothing. Called last, when everything was taken down.
+// Detects memory leaks at the end of a process: builds with AddressSanitizer report them on stderr and exit with
+// another status, which the tests check. Other builds do nothing. Call it last, after everything was taken down.
 #pragma once
 
 #include <stddef.h>
@@ -18,7 +18,7 @@
 #include <sanitizer/lsan_interface.h>
 #include <sys/prctl.h>
 
-// Its helper traces this process, which one that is not dumpable does not allow.
+// The sanitizer's helper must trace this process, which a non-dumpable process does not allow.
 static inline void
 leak_judge(void)
 {
@@ -26,8 +26,8 @@ leak_judge(void)
     __lsan_do_leak_check();
 }
 
-// Bytes that are allocated now, for a process whose filter allows no helper to trace it: what is more at its end than at its
-// start is leaked.
+// Bytes that are allocated now, for a process whose filter prevents tracing: memory that is allocated at the end but
+// not at the start is leaked.
 static inline size_t
 leak_allocated(void)
 {

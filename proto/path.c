@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// See path.h. The recursion is as deep as the message, which WIRE_DEPTH_MAX bounds.
+// See path.h. The recursion follows the nesting of the message, which WIRE_DEPTH_MAX bounds.
 #include "path.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 
-// What snprintf really wrote into n bytes.
+// The number of characters that snprintf has stored in n bytes.
 static size_t
 written(int length, size_t n)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Do two addresses agree in their first bits?
+// Compares the first bits of two addresses.
 #pragma once
 
 #include <stdbool.h>

@@ -13,7 +13,8 @@
 
 #include "auto.h"
 
-// Where the pipe waits for exec, and from where on descriptors are copied first, so that no move closes another one.
+// FAILED_FD: the pipe during exec. COPIES_FD: descriptors are first copied to numbers from here on, so that no move
+// closes another one.
 enum { FAILED_FD = PROGRAM_FDS_MAX, COPIES_FD = 16 };
 
 static bool
@@ -22,7 +23,7 @@ move(int copy, int to, int flags)
     return copy >= 0 && dup3(copy, to, flags) >= 0;
 }
 
-// The first that fails is seen when all have been tried: the copies are above every place.
+// A failed copy is detected after all were tried: the copies are above all final numbers.
 static bool
 place_descriptors(const struct program_start *s, int failed_fd)
 {
@@ -39,7 +40,7 @@ place_descriptors(const struct program_start *s, int failed_fd)
     return true;
 }
 
-// Closes what has no place, but stderr.
+// Closes all descriptors that are not passed on, except stderr.
 static bool
 close_others(const struct program_start *s)
 {
@@ -63,7 +64,7 @@ child_main(const struct program_start *s, int failed_fd)
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
     if ((s->before == NULL || s->before(s->cookie)) && place_descriptors(s, failed_fd)) {
         failed_fd = FAILED_FD;
-        // By descriptor: an account that `last` changes to need not be able to walk to the program.
+        // The program is opened before `last`, which may change to a user who cannot reach its path.
         const int program = close_others(s) ? open(s->path, O_PATH | O_CLOEXEC) : -1;
         if (program >= 0 && (s->last == NULL || s->last(s->cookie)))
             (void)syscall(SYS_execveat, program, "", argv, envp, AT_EMPTY_PATH);
@@ -80,7 +81,7 @@ program_wait(pid_t pid)
         ;
 }
 
-// 0: exec was done; otherwise the child's errno.
+// 0: exec succeeded; otherwise the child's errno.
 static int
 read_failure(int fd)
 {

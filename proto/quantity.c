@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See quantity.h. No floating point: 0.1 has to be exact, and 2^63 must not be rounded.
+// See quantity.h. No floating point: 0.1 must be exact, and 2^63 must not be rounded.
 #include "quantity.h"
 
 #include <ctype.h>
@@ -40,7 +40,7 @@ find_unit(const struct quantity_unit *units, const char *suffix)
     return NULL;
 }
 
-// Adds the digits behind the point: each is worth a tenth of the one before. What is below one unit is dropped.
+// Adds the digits after the point: each is worth a tenth of the previous one. Fractions of one unit are dropped.
 static const char *
 read_fraction(const char *p, uint64_t factor, uint64_t *value)
 {

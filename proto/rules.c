@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// See rules.h. The set is unpacked into an arena that also holds the tables, so that one free takes all of it; the
-// custom options are unknown fields of MethodOptions and FieldOptions for protobuf-c, and are unpacked in a second step
-// with the descriptors of their own messages.
+// See rules.h. The set is unpacked into an arena that also contains the tables, so one free releases everything. For
+// protobuf-c the custom options are unknown fields of MethodOptions and FieldOptions; they are unpacked in a second
+// step with the descriptors of their own messages.
 #include "rules.h"
 
 #include <errno.h>
@@ -37,13 +37,13 @@ struct rules {
     size_t messages_room, methods_room;
 };
 
-// Which field of which message is being read, for whoever has to mend it.
+// The field that is being read, for error messages.
 struct where {
     const char *message;
     const field_pb *field;
 };
 
-// A name that may be missing in a schema from elsewhere.
+// A name for messages, which may be missing in another schema.
 static const char *
 known(const char *name)
 {
@@ -62,7 +62,7 @@ no_memory(struct err *e)
     return err_set(e, ERR_RESOURCE_EXHAUSTED, "read the rules: more than their share of memory");
 }
 
-// Unpacks the custom option `number` out of the unknown fields of an options message; *out stays NULL without one.
+// Unpacks the custom option `number` from the unknown fields of an options message; *out stays NULL if there is none.
 static int
 custom_option(struct rules *r, const ProtobufCMessage *options, uint32_t number,
               const ProtobufCMessageDescriptor *type, ProtobufCMessage **out, struct err *e)
@@ -71,7 +71,7 @@ custom_option(struct rules *r, const ProtobufCMessage *options, uint32_t number,
         const ProtobufCMessageUnknownField *u = &options->unknown_fields[i];
         if (u->tag != number || u->wire_type != PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED)
             continue;
-        // protobuf-c keeps the length in front of the bytes
+        // protobuf-c stores the length before the bytes
         size_t skip = 0;
         while (skip < u->len && (u->data[skip] & 0x80) != 0)
             skip++;
@@ -112,7 +112,7 @@ is_text_or_bytes(const field_pb *f)
     return is_text(f) || f->type == GOOGLE__PROTOBUF__FIELD_DESCRIPTOR_PROTO__TYPE__TYPE_BYTES;
 }
 
-// The self-test: what has no length by itself has a bound.
+// The self-test: each field without a natural bound has a rule that bounds it.
 static int
 check_bounds(const struct field_rule *rule, const message_pb *entry, const struct where *w,
              struct err *e)
@@ -184,7 +184,7 @@ compare_fields(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-// Room for one more row of `size` bytes in a growing table inside the arena.
+// Makes room for another row of `size` bytes in a growing table in the arena.
 static void *
 grow(struct rules *r, void *rows, size_t n, size_t *room, size_t size)
 {
@@ -210,7 +210,7 @@ add_message(struct rules *r, const message_pb *m, const char *name, struct err *
     if (rows == NULL || fields == NULL || kept == NULL)
         return no_memory(e);
     r->messages = rows;
-    // the row is there before its fields, so that rules_free() finds every compiled pattern
+    // the row is added before its fields, so that rules_free() finds all compiled patterns
     struct message_rules *row = &rows[r->messages_n++];
     *row = (struct message_rules){.name = kept, .fields = fields};
     for (size_t i = 0; i < m->n_field; i++) {
@@ -233,7 +233,7 @@ add_messages(struct rules *r, const message_pb *m, const char *scope, unsigned d
         return err_set(e, ERR_INVALID_ARGUMENT, "%s.%s: name too long or nested too deep", scope,
                        known(m->name));
     if (m->options != NULL && m->options->map_entry)
-        return 0; // its rules stand at the map
+        return 0; // the map field has its rules
     int failed = add_message(r, m, name, e);
     for (size_t i = 0; !failed && i < m->n_nested_type; i++)
         failed = add_messages(r, m->nested_type[i], name, depth + 1, e);
@@ -277,7 +277,8 @@ static bool
 is_ours(const file_pb *f)
 {
     return f->package != NULL && strncmp(f->package, "stockade", strlen("stockade")) == 0 &&
-           strcmp(known(f->name), "stockade/v1/options.proto") != 0; // cannot use what it defines
+           // this file defines the options, so it cannot use them
+           strcmp(known(f->name), "stockade/v1/options.proto") != 0;
 }
 
 static int

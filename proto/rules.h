@@ -26,7 +26,7 @@ struct message_rules {
     size_t fields_n;
 };
 
-// One method's.
+// The rules of one method.
 struct method_rules {
     const char *path;
     const char *scope;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Should an end of a connection look a little longer before it sleeps? Used by the broker's loop and by libstockade.
+// Decides whether one end of a connection polls for a short time before it sleeps. Used by the broker's loop and by
+// libstockade.
 //
-// A caller with one call in flight has the next frame ready microseconds after the last one was sent. To sleep and be woken
-// on another CPU takes longer than that: 5 to 25 us, most of it where the idle CPU of a virtual machine halts. So after
-// SOON_AFTER exchanges in a row that took less than SOON_GAP_NS, the end that has sent looks again and again for
-// SOON_LOOK_NS, and lets other processes run between two looks. When nothing came, or somebody else wanted the CPU, it takes
-// SOON_REST such exchanges until it looks again: an end with nothing to do, or on a busy host, only sleeps.
+// If a caller has one call in flight, its next frame is ready microseconds after the last reply. Sleeping and waking
+// on another CPU takes longer, 5 to 25 us, mostly while the idle CPU of a virtual machine halts. So after SOON_AFTER
+// consecutive exchanges that took less than SOON_GAP_NS, the end that has sent polls for SOON_LOOK_NS, and yields the
+// CPU between two polls. If nothing arrived, or another process needed the CPU, it polls again only after SOON_REST
+// such exchanges. So an idle end, or one on a busy host, only sleeps.
 #pragma once
 
 #include <sched.h>
@@ -16,15 +17,15 @@
 enum {
     SOON_GAP_NS = 100000,
     SOON_LOOK_NS = 50000,
-    SOON_YIELD_NS = 4000, // a sched_yield() that took longer let somebody else run
+    SOON_YIELD_NS = 4000, // if sched_yield() took longer, another process ran
     SOON_AFTER = 8,
     SOON_REST = 32,
 };
 
 // All zero at the start. One thread at a time.
 struct soon {
-    uint64_t sent_ns; // when the last frame went; 0: something came since
-    int quick;        // exchanges in a row, up to SOON_AFTER; negative: rests
+    uint64_t sent_ns; // when the last frame was sent; 0: something was received since
+    int quick;        // consecutive fast exchanges, up to SOON_AFTER; negative: no polling
 };
 
 static inline uint64_t
@@ -53,7 +54,7 @@ soon_received(struct soon *s)
     s->sent_ns = 0;
 }
 
-// Look again before sleeping? Lets others run first.
+// Whether to poll again before sleeping. Yields the CPU first.
 static inline bool
 soon_look(struct soon *s)
 {

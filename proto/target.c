@@ -9,7 +9,7 @@
 
 #include "host_port.h"
 
-// Digits from *p on, up to `end` (NULL: to the end of the text). 0: no port.
+// Reads digits from *p up to `end` (NULL: to the end of the text). 0: not a port.
 static uint16_t
 read_port(const char **p)
 {
@@ -39,7 +39,7 @@ target_ports(const char *text, uint16_t *first, uint16_t *last)
     return true;
 }
 
-// Cuts "/tcp" or "/udp" off the end.
+// Removes "/tcp" or "/udp" from the end.
 static uint8_t
 cut_protocol(char *text)
 {

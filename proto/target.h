@@ -14,7 +14,7 @@
 
 struct target_text {
     char host[256]; // without brackets
-    bool is_name;   // else an address, with or without a prefix, or "host": this host's own
+    bool is_name;   // otherwise an address, with or without a prefix, or "host" (this host's own)
     uint16_t first; // 0: every port
     uint16_t last;
     uint8_t protocol; // IPPROTO_TCP, IPPROTO_UDP; 0: both

@@ -10,7 +10,7 @@ is_continuation(uint8_t byte)
     return (byte & 0xc0) == 0x80;
 }
 
-// What the first byte says. 0xc0, 0xc1 and 0xf5 to 0xff begin nothing.
+// The length according to the first byte. 0xc0, 0xc1 and 0xf5 to 0xff are never a first byte.
 static size_t
 length_of(uint8_t first)
 {

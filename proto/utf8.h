@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// UTF-8 (RFC 3629), decoded here and nowhere else.
+// Decodes UTF-8 (RFC 3629). No other file does this.
 //
-// A form that is longer than needed, a surrogate (U+D800 to U+DFFF), what is above U+10FFFF and what is cut off are not
-// characters. Pure.
+// Overlong forms, surrogates (U+D800 to U+DFFF), values above U+10FFFF and truncated sequences are not characters.
+// Pure.
 #pragma once
 
 #include <stddef.h>
@@ -10,12 +10,12 @@
 
 enum { UTF8_MAX = 4 }; // bytes of one character
 
-// U+FFFD, for what is shown in place of bytes that are none.
+// U+FFFD, shown in place of invalid bytes
 #define UTF8_REPLACEMENT "\xef\xbf\xbd"
 
-// Length of the character at the front of n bytes (n > 0), its code point in *code (may be NULL). 0: there is none. For
-// text that ends in NUL, n may be UTF8_MAX: nothing behind the NUL is read.
+// Length of the first character of n bytes (n > 0); *code (may be NULL) is its code point. 0: invalid. For text that
+// ends in NUL, n may be UTF8_MAX: nothing after the NUL is read.
 size_t utf8_decode(const void *bytes, size_t n, uint32_t *code);
 
-// Where text may be cut, at n bytes or less, so that no character is cut. The byte at n must exist.
+// The position at or before n where text can be cut without cutting a character. The byte at n must exist.
 size_t utf8_cut(const char *text, size_t n);

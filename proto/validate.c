@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// See validate.h. One walk over a message by its descriptor; each field is checked against the row that rules.c made
-// of its options. Fields of foreign messages (google's) have no rules and only their sub-messages are walked.
+// See validate.h. One pass over a message along its descriptor; each field is checked against the row that rules.c
+// made from its options. Fields of foreign messages (google's) have no rules; only their sub-messages are checked.
 #include "validate.h"
 
 #include <regex.h>
@@ -44,7 +44,7 @@ validate_method_at(size_t i)
     return loaded != NULL ? rules_method_at(loaded, i) : NULL;
 }
 
-// A scalar of any type, as far as rules look at it.
+// A scalar of any type, as far as rules need it.
 struct value {
     bool negative;
     uint64_t magnitude; // of integers, enums and bools
@@ -217,7 +217,7 @@ check_scalar(const ProtobufCFieldDescriptor *f, const struct field_rule *rule,
     return check_range(rule, v, at, e);
 }
 
-// Keys and values of one entry of a map, whose message is made by the compiler: key = 1, value = 2.
+// Keys and values of one entry of a map, whose message the compiler generates: key = 1, value = 2.
 static int
 check_entry(const struct field_rule *rule, const ProtobufCMessage *entry, const struct path *at,
             struct err *e)
@@ -239,7 +239,7 @@ check_entry(const struct field_rule *rule, const ProtobufCMessage *entry, const 
     return 0;
 }
 
-// protobuf-c keeps every entry that was sent. Two with one key are no map.
+// protobuf-c keeps every entry that was sent. A map must not have two entries with one key.
 static bool
 key_is_repeated(const ProtobufCMessage *const *entries, size_t n)
 {

@@ -23,11 +23,11 @@ int validate_message(const ProtobufCMessage *m, struct err *e);
 // a string, bytes, repeated or map field lacks its bound (the start-up self-test). Not thread-safe: call it first.
 int validate_init(struct err *e);
 
-// The same from another set, which replaces the current one: for servers of further services, and tests. The bytes are
-// copied. On failure the rules do not change.
+// Reads the rules from another set, which replaces the current one: for servers with other services, and for tests.
+// The bytes are copied. On failure the rules do not change.
 int validate_load(const uint8_t *set, size_t n, struct err *e);
 
-// Every method of the set, in the order of their paths: i from 0 on until NULL. Borrowed, until the next load.
+// All methods of the set, in the order of their paths: i from 0 until NULL. Borrowed until the next load.
 const struct method_rules *validate_method_at(size_t i);
 
 // Rules of a method by its path ("/stockade.v1.ProcessService/Run"). NULL: not found. Borrowed, until the next load.

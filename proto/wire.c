@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// See wire.h. The scan walks the bytes with the descriptor beside them and allocates nothing; only what it accepts
-// reaches protobuf-c's unpacker. It refuses more than the unpacker would, so after it the unpacker can fail for want of
-// room alone.
+// See wire.h. The scan reads the bytes along the descriptor and allocates nothing. Only accepted bytes reach
+// protobuf-c's unpacker. The scan refuses more than the unpacker would, so afterwards the unpacker can only fail for
+// lack of memory.
 #include "wire.h"
 
 #include <assert.h>
@@ -21,7 +21,7 @@ enum {
     ID_BYTES = 4,
 };
 
-// What one scan may still do, and where it tells.
+// The remaining budget of a scan, and where it reports an error.
 struct scan {
     uint32_t elements_left;
     uint32_t elements_max;
@@ -33,7 +33,7 @@ struct bytes {
     size_t n;
 };
 
-// Takes a varint off the front. False: truncated, longer than ten bytes or above 64 bits.
+// Reads a varint. False: truncated, longer than ten bytes or above 64 bits.
 static bool
 take_varint(struct bytes *b, uint64_t *value)
 {
@@ -79,7 +79,7 @@ check_string(struct bytes b, const struct path *at, struct err *e)
     return 0;
 }
 
-// The wire type that a scalar of this type has when it is not packed.
+// The wire type of an unpacked scalar of this type.
 static enum wire_type
 scalar_wire_type(ProtobufCType type)
 {
@@ -128,7 +128,7 @@ check_packed(struct scan *s, enum wire_type element, struct bytes b, const struc
 static int scan_message(struct scan *s, const ProtobufCMessageDescriptor *type, struct bytes b,
                         const struct path *at, unsigned depth);
 
-// One known field whose bytes are delimited by a length.
+// One known field whose length precedes its bytes.
 static int
 scan_delimited(struct scan *s, const ProtobufCFieldDescriptor *field, struct bytes b,
                const struct path *at, unsigned depth)
@@ -144,8 +144,8 @@ scan_delimited(struct scan *s, const ProtobufCFieldDescriptor *field, struct byt
     return check_packed(s, scalar_wire_type(field->type), b, at);
 }
 
-// protobuf says that a sub-message which comes in two pieces is merged; protobuf-c forgets the numbers of the first
-// piece then. No encoder does that, so it is refused.
+// According to protobuf, a sub-message in two pieces is merged; protobuf-c loses the numbers of the first piece. No
+// encoder makes such pieces, so they are refused.
 static int
 check_once(const ProtobufCMessageDescriptor *type, const ProtobufCFieldDescriptor *field,
            uint64_t *seen, const struct path *at, struct err *e)
@@ -161,7 +161,7 @@ check_once(const ProtobufCMessageDescriptor *type, const ProtobufCFieldDescripto
     return 0;
 }
 
-// The value behind a tag; `field` is NULL for an unknown one.
+// The value after a tag; `field` is NULL for an unknown one.
 static int
 scan_value(struct scan *s, const ProtobufCFieldDescriptor *field, uint64_t wire, struct bytes *b,
            const struct path *at, unsigned depth)
@@ -272,7 +272,7 @@ forget_unknown_in_field(const ProtobufCFieldDescriptor *field, ProtobufCMessage 
         forget_unknown(item);
 }
 
-// Unknown fields are not passed on when a message is packed again.
+// Unknown fields are not passed on if a message is packed again.
 static void
 forget_unknown(ProtobufCMessage *m)
 {

@@ -45,8 +45,8 @@ int wire_unpack(const ProtobufCMessageDescriptor *type, const void *bytes, size_
 // Only the scan.
 int wire_check(const ProtobufCMessageDescriptor *type, const void *bytes, size_t n, struct err *e);
 
-// As wire_unpack(), for our own schemas (a FileDescriptorSet): up to WIRE_SCHEMA_ELEMENTS_MAX fields; unknown fields
-// are kept, since custom options are unknown fields.
+// Like wire_unpack(), for our own schemas (a FileDescriptorSet): up to WIRE_SCHEMA_ELEMENTS_MAX fields. Unknown
+// fields are kept, because custom options are unknown fields.
 int wire_unpack_schema(const ProtobufCMessageDescriptor *type, const void *bytes, size_t n,
                        struct arena *a, ProtobufCMessage **out, struct err *e);
 

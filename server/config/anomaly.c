@@ -75,7 +75,7 @@ read_learn(const struct config_reader *r, const struct config_key *k, struct yam
     uint64_t runs = 0;
     int err = config_number(r, n, quantity_count, 0, CONFIG_LEARN_MAX, &runs);
     if (err == 0)
-        config_store(k, to, runs + 1); // 0: not said
+        config_store(k, to, runs + 1); // 0 means not set
     return err;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See change.h. Everything is compared before anything is changed.
+// See change.h. Everything is compared before anything changes.
 #include "change.h"
 
 #include <inttypes.h>
@@ -71,7 +71,7 @@ check_fixed(const struct config *now, const struct config *next, struct err *e)
     return 0;
 }
 
-// The spawner checks what it is asked for against the maximum of the start.
+// The spawner checks requests against the maximum from the start.
 static int
 check_limits(const struct config *now, const struct config *next, struct err *e)
 {
@@ -100,9 +100,9 @@ check_anomalies(const char *template, const struct anomaly_config *now,
     return 0;
 }
 
-// ---- places
+// ---- indices of templates
 
-// Those that were removed and are still in use included: one that comes back goes on.
+// Includes removed templates that are still in use: if one is added again, it continues.
 static uint32_t
 find(const struct config *c, const char *name)
 {
@@ -119,7 +119,7 @@ is_free(const struct config *now, const struct config_users *users, uint32_t pla
            (now->sandbox.template[place].removed && !users->any(users->cookie, place));
 }
 
-// Those that stay have theirs; each new one gets the first that is free.
+// Templates that stay keep their index; each new one gets the first free one.
 static int
 find_places(const struct config *now, const struct config *next, const struct config_users *users,
             struct config_change *out, struct err *e)
@@ -183,7 +183,7 @@ config_change_plan(const struct config *now, const struct config *next,
     return r;
 }
 
-// ---- what is different, in words
+// ---- the differences, in words
 
 struct words {
     char *text;
@@ -245,9 +245,9 @@ compare_hosts(const struct config *a, const struct config *b, struct words *w)
     add_word(w, DIFFERS(ttl_default_ms) || DIFFERS(ttl_max_ms), "ttl");
 }
 
-// ---- taking it over
+// ---- applying it
 
-// Gives each the other's; whoever frees `next` frees what was ours.
+// Exchanges the two values, so freeing `next` frees the old ones.
 #define SWAP(a, b)                                                                                 \
     do {                                                                                           \
         __typeof__(a) held = (a);                                                                  \

@@ -251,7 +251,7 @@ config_file(const char *path, char **out, size_t *out_n, struct err *e)
     return 0;
 }
 
-// Those that a sandbox has of its own.
+// Paths that each sandbox has for itself.
 static bool
 is_sandboxs_own(const char *path)
 {
@@ -303,7 +303,7 @@ config_template(const struct config *c, const char *name)
 uint64_t
 config_files_needed(const struct config *c)
 {
-    enum { OWN = 64 + BPF_FDS, OF_JOB = 3 }; // the loop, nng, the log, maps; pipes
+    enum { OWN = 64 + BPF_FDS, OF_JOB = 3 }; // the loop, nng, the log and maps; pipes
     const struct sandbox_quotas *q = &c->sandbox.quotas;
     uint64_t jobs = q->sandboxes > q->jobs_per_caller ? q->sandboxes : q->jobs_per_caller;
     return OWN + c->rpc.connections_max + (uint64_t)q->sandboxes * SPAWN_FDS_MAX + jobs * OF_JOB +

@@ -34,7 +34,8 @@ struct config {
     char listen[CONFIG_LISTEN_MAX][CONFIG_ADDRESS_MAX];
     uint32_t listen_n;
     uint32_t socket_mode;
-    char socket_group[64]; // "": "stockade" if there is such a group, else the broker's own
+    // "": "stockade" if there is such a group, otherwise the broker's own group
+    char socket_group[64];
     char state_dir[SPAWN_PATH_MAX];
     char cgroup[SPAWN_PATH_MAX];
     uint32_t log_level; // enum log_level
@@ -66,11 +67,11 @@ int config_parse(struct config *c, const char *name, const void *bytes, size_t n
 // Reads the bytes of a file: regular, owned by root or the caller, not writable by others. *owned*: free(*out).
 int config_file(const char *path, char **out, size_t *out_n, struct err *e);
 
-// Looks at what the file names on this host, as root: a template with a path that is no folder, or none that it may have, is
-// disabled, and says why.
+// Examines on this host, as root, what the file names. A template whose path is missing, not a folder or not
+// permitted is disabled, with the reason.
 void config_look(struct config *c);
 
-// A template by name ("" is "default") that is there, disabled or not. NULL: no such template.
+// An existing template by name ("" means "default"), also a disabled one. NULL: not found.
 const struct template *config_template(const struct config *c, const char *name);
 
 // Number of descriptors that the broker needs with all permitted connections and sandboxes, and as many jobs as

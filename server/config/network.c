@@ -55,7 +55,8 @@ read_target(const struct config_reader *r, const struct yaml_node *at, struct re
     if (!(t.is_name ? net_rule_domain(t.host, rule, &what) : net_rule_cidr(t.host, rule, &what)))
         return config_fail(r, at, "%s: %s", t.host, what);
     if (t.first != 0)
-        (void)net_rule_add_ports(rule, t.first, t.last, t.protocol); // the first: there is room
+        // cannot fail: it is the first one
+        (void)net_rule_add_ports(rule, t.first, t.last, t.protocol);
     else if (t.protocol != 0)
         (void)net_rule_add_ports(rule, 1, UINT16_MAX, t.protocol);
     return 0;

@@ -38,8 +38,8 @@ struct call_method {
 // The caller's tenant, to which everything that it creates belongs. Borrowed, valid until the call ends.
 const char *call_tenant(const struct call *c);
 
-// The tenant among whose objects the call may look, as dispatch.c decided by the request's `tenant` and the caller's
-// scopes; NULL: all tenants. For methods with an others_scope (options.proto); of others it is the caller's own tenant.
+// The tenant whose objects the call may see; NULL: all tenants. dispatch.c decides it by the request's `tenant` and
+// the caller's scopes. For methods with an others_scope (options.proto); for others it is the caller's own tenant.
 const char *call_whose(const struct call *c);
 
 // Arrival time of the request: uv_hrtime() nanoseconds.

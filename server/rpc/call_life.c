@@ -17,7 +17,7 @@
 #include "idempotency.h"
 #include "status.h"
 
-enum { DATA_HEAD_BYTES = 16 }; // of a DATA frame beside its payload
+enum { DATA_HEAD_BYTES = 16 }; // of a DATA frame, besides its payload
 
 // ---- END
 
@@ -92,7 +92,7 @@ call_refuse(struct conn *conn, uint32_t id, const struct err *e)
     failure_done(&f, conn_rpc(conn));
 }
 
-// ---- birth and death
+// ---- start and end
 
 static void
 leave_conn(struct call *c)
@@ -144,8 +144,8 @@ call_free(struct call *c)
     rpc_call_gone(r);
 }
 
-// Sends END to the caller, calls the handler's on_cancel, and frees the call. It was not executed, so its key is free
-// again.
+// Sends END to the caller, calls the handler's on_cancel, and frees the call. Its key becomes free again, because the
+// call was not completed.
 static void
 give_up(struct call *c, const struct err *e, enum call_cancel why)
 {
@@ -170,7 +170,7 @@ call_abort(struct call *c, const struct err *e)
         return;
     }
     struct key *key = c->key;
-    c->key = NULL; // END for this caller alone
+    c->key = NULL; // END for this caller only
     send_failure(c, e, ERR_CANCELLED);
     c->key = key;
     detach(c);
@@ -263,7 +263,8 @@ call_begin(struct conn *conn, uint32_t id, struct arena *arena, const Stockade__
     }
     *c = (struct call){.rpc = r, .conn = conn, .id = id, .frame_hash = frame_hash};
     c->principal = *conn_principal(conn);
-    c->tenant = tenant_hold(r->tenants, c->principal.tenant); // is there: the connection holds it
+    // cannot fail: the connection holds the tenant
+    c->tenant = tenant_hold(r->tenants, c->principal.tenant);
     c->tenant->calls++;
     c->arena = arena;
     c->frame = frame;
@@ -332,7 +333,7 @@ call_room(struct call *c)
         c->on_writable(c->cookie);
 }
 
-// `last`: the caller of this ends the call with this message.
+// `last`: the message also ends the call.
 static int
 send_message(struct call *c, const ProtobufCMessage *m, bool last)
 {
@@ -351,7 +352,7 @@ send_message(struct call *c, const ProtobufCMessage *m, bool last)
         return -EAGAIN;
     }
     uint8_t *packed = rpc_scratch(c->rpc, n);
-    assert(packed != NULL); // rpc_new() has made that much
+    assert(packed != NULL); // rpc_new() has allocated enough
     Stockade__V1__Frame data = STOCKADE__V1__FRAME__INIT;
     data.kind = STOCKADE__V1__FRAME_KIND__FRAME_KIND_DATA;
     data.payload = (ProtobufCBinaryData){protobuf_c_message_pack(m, packed), packed};

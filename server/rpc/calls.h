@@ -34,7 +34,7 @@ enum {
     CALL_NOTE_VALUE_BYTES = 129,
     CALL_BUCKETS = 64,     // of a connection's table of calls
     SPARE_ARENAS_MAX = 64, // kept for the next calls
-    SPARE_CHUNKS_MAX = 64, // of output, the same
+    SPARE_CHUNKS_MAX = 64, // of output, kept for reuse
     RPC_ENGINES = 2,
 };
 
@@ -50,7 +50,7 @@ struct rpc {
     uv_loop_t *loop;
     struct dispatch *dispatch;
     struct rpc_limits limits;
-    uint32_t own_uid; // the broker's: see principal.h
+    uint32_t own_uid; // the broker's own uid: see principal.h
     struct timers *timers;
     struct rpc_engine engines[RPC_ENGINES];
     uint8_t hash_key[16]; // of frame hashes
@@ -83,7 +83,7 @@ struct method {
     const struct call_method *served;
     const struct method_rules *rules;
     enum scope scope, others;               // of the rules
-    const ProtobufCFieldDescriptor *tenant; // the request's field of that name; NULL: it has none
+    const ProtobufCFieldDescriptor *tenant; // the field "tenant" of the request; NULL: it has none
 };
 
 struct call {

@@ -17,10 +17,11 @@
 
 enum {
     PING_INTERVAL_MS = 5000,
-    LEAVE_MS = 1000, // for GOAWAY to be read
+    LEAVE_MS = 1000, // time for the peer to read GOAWAY
     LOG_PAUSE_MS = 10 * 1000,
-    LOG_LINES_MAX = 10, // in that time
-    KEPT_PART = 8, // this part of all connections is kept for tenants without one, and for root
+    LOG_LINES_MAX = 10, // within that interval
+    // this fraction of all connections is reserved for tenants without one, and for root
+    KEPT_PART = 8,
     KEPT_MAX = 64,
 };
 
@@ -85,7 +86,7 @@ log_peer(struct conn *c, const char *event, const char *text)
                     (int)c->principal.pid, text);
 }
 
-// ---- the beginning
+// ---- start
 
 void
 conn_greet(struct conn *c, const uint8_t *hello)
@@ -188,7 +189,7 @@ conn_accept(struct rpc *r, const struct transport_ops *ops, struct transport_str
         conn_read(c);
 }
 
-// ---- the end
+// ---- end
 
 void
 conn_close(struct conn *c)

@@ -24,7 +24,7 @@ void conn_close(struct conn *c);
 // Sends GOAWAY: calls up to the last one are answered, new ones are refused.
 void conn_go_away(struct conn *c, const struct err *why);
 
-// Queues a frame that is sent together with the next one. Discarded if the connection is closing.
+// Queues a frame, which is sent together with the next one. Discarded if the connection is closing.
 void conn_queue(struct conn *c, uint32_t id, const Stockade__V1__Frame *frame);
 
 // Sends a frame, or one that is already packed.

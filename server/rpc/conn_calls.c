@@ -24,7 +24,7 @@ conn_add(struct conn *c, struct call *call)
     call->bucket_next = *bucket;
     *bucket = call;
     c->calls++;
-    if (call->id > c->last_id) // a peer begins none anew that GOAWAY counts as begun
+    if (call->id > c->last_id) // calls up to this id count as started in a GOAWAY
         c->last_id = call->id;
 }
 

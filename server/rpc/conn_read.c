@@ -10,8 +10,8 @@
 
 enum {
     RX_BYTES_FIRST = 4 * 1024,
-    RX_BYTES_USUAL = 64 * 1024, // what is larger is taken from the tenant's share
-    RX_SMALL_READS = 16,        // this many in a row give a large buffer back
+    RX_BYTES_USUAL = 64 * 1024, // a larger buffer is taken from the tenant's share
+    RX_SMALL_READS = 16,        // after so many small reads in a row, a large buffer is released
 };
 
 bool

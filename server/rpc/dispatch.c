@@ -19,7 +19,7 @@ enum { METHODS_MAX = 256, METADATA_ITEMS_MAX = 32 };
 
 struct dispatch {
     struct server *server;
-    dispatch_authority *authority; // NULL: there is none
+    dispatch_authority *authority; // NULL: none
     void *authority_cookie;
     struct method methods[METHODS_MAX];
     size_t n;
@@ -129,7 +129,8 @@ check_scope(struct dispatch *d, struct call *c, struct err *e)
                : missing_scope(c, c->method->rules->scope, e);
 }
 
-// None is understood so far: the principal is the connection's. To ignore one would give its owner other rights than it says.
+// No credential is supported so far: the principal is the connection's. A credential must not be ignored, because the
+// call would run with other rights than it requests.
 static int
 check_credential(struct dispatch *d, struct call *c, struct err *e)
 {
@@ -142,7 +143,7 @@ check_credential(struct dispatch *d, struct call *c, struct err *e)
     return r;
 }
 
-// Whose objects it is about: the field `tenant` says so, where there is one.
+// Determines whose objects the call may see: the field `tenant` says so, if there is one.
 static int
 check_whose(struct dispatch *d, struct call *c, struct err *e)
 {

@@ -11,16 +11,16 @@ struct server;
 struct dispatch *dispatch_new(struct server *s);
 void dispatch_free(struct dispatch *d);
 
-// Decides about a call whose request passed all checks. 0: it may run. Negative: refused, with the reason in *e. 1: the
-// decision takes time, and dispatch_decide() follows. Meanwhile call_watch() reports when the call is given up, after which
-// the authority must not decide.
+// Decides about a call whose request passed all checks. 0: it may run. Negative: refused, with the reason in *e. 1:
+// the decision takes time, and dispatch_decide() follows. If the call is cancelled meanwhile, the callback of
+// call_watch() reports it, and the authority must not decide any more.
 typedef int dispatch_authority(void *cookie, struct call *c, const ProtobufCMessage *request,
                                struct err *e);
 
-// One, or NULL: every caller with the scope may.
+// Sets the authority. NULL: every caller with the scope may call.
 void dispatch_set_authority(struct dispatch *d, dispatch_authority *authority, void *cookie);
 
-// The decision that a call waits for; e NULL: it may run. Not from inside the authority.
+// The decision about a waiting call; e NULL: it may run. Do not call it from inside the authority.
 void dispatch_decide(struct call *c, const struct err *e);
 
 // Adds a service's methods (terminated by {0}); the table is borrowed for ever. Fails if a path has no rules in the

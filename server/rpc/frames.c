@@ -14,7 +14,7 @@ enum { PING_BYTES_MAX = 8, ID_BYTES = 4 };
 struct incoming {
     struct conn *conn;
     uint32_t id;
-    struct arena *arena; // of the frame; NULL: a call has taken it
+    struct arena *arena; // of the frame; NULL: a call owns it now
     const Stockade__V1__Frame *frame;
     uint64_t hash, arrived_ns;
 };

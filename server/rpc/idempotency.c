@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // See idempotency.h. A key's state:
 //
-//   (none) --begin--> RUNNING --END worth keeping--> ENDED --idempotency_ms--> (none)
-//                        '------END that says "try again"-----------------------^
+//   (none) --begin--> RUNNING ----END that is kept---> ENDED --idempotency_ms--> (none)
+//                        '--------END that allows a retry-----------------------^
 //
-// "Try again" is an outcome after which nothing has been done: every failure but those that may have come in the middle
-// (INTERNAL, UNKNOWN, DATA_LOSS), and a stream that failed before it said anything. Else whoever is refused a hundred thousand
-// times could remember nothing more. Of a stream the END is not kept, only the notes: what it sent is gone, so
-// a second caller is told ALREADY_EXISTS and where to look. So is one whose answer would be more than is kept for a
-// caller: idempotency_bytes_max holds whatever the answers are, and nothing is done twice.
+// An END allows a retry if the call had no effect: every failure except those that may occur halfway (INTERNAL,
+// UNKNOWN, DATA_LOSS), and a stream that failed before its first message. Otherwise a caller with many refused calls
+// would use up its keys. The END of a stream is not kept, only its notes: its messages are lost, so a second caller
+// gets ALREADY_EXISTS and the notes. The same applies if the response does not fit into the caller's share:
+// idempotency_bytes_max is always kept, and no call is executed twice.
 #include "idempotency.h"
 
 #include <assert.h>
@@ -27,24 +27,24 @@ enum {
     BUCKETS = 4096, // a power of two
     ID_BYTES = 16,
     KEY_BYTES_MAX = 128,
-    USUAL_END_BYTES = 4096, // room for that much has to be there when a call begins
+    USUAL_END_BYTES = 4096, // so much room must be available when a call begins
 };
 
 #define NS_PER_MS UINT64_C(1000000)
 
 struct key {
     struct keys *keys;
-    uint8_t id[ID_BYTES];      // hash of tenant, method, key
+    uint8_t id[ID_BYTES];      // hash of tenant, method and key
     uint8_t request[ID_BYTES]; // hash of the payload
     struct tenant *tenant;     // held
     struct key *bucket_next;
-    struct call *leader; // the one that executes; NULL: it has ended
+    struct call *leader; // the executing call; NULL: it has ended
     struct call *followers;
     bool stream;
-    uint8_t *end; // packed frame, of an ended unary call; NULL: not kept
+    uint8_t *end; // packed frame of an ended unary call; NULL: not kept
     size_t end_n;
     uint64_t expires_ns;
-    struct key *younger; // ended later
+    struct key *younger; // the next key that ended later
     struct note notes[CALL_NOTES_MAX];
     size_t notes_n;
 };
@@ -52,7 +52,7 @@ struct key {
 struct keys {
     struct rpc *rpc;
     struct key *buckets[BUCKETS];
-    struct key *oldest, *youngest; // of those that have ended
+    struct key *oldest, *youngest; // keys of ended calls
     struct timer timer;
 };
 
@@ -121,7 +121,8 @@ on_expiry(struct timer *t)
     while (k->oldest != NULL && k->oldest->expires_ns <= now)
         free_oldest(k);
     if (k->oldest != NULL)
-        (void)timers_set(k->rpc->timers, t, k->oldest->expires_ns); // there was room a moment ago
+        // cannot fail: the timer was set before
+        (void)timers_set(k->rpc->timers, t, k->oldest->expires_ns);
 }
 
 // Keeps a key with its END for idempotency_ms.
@@ -143,7 +144,8 @@ hash_id(const struct call *c, const char *text, uint8_t id[ID_BYTES])
     crypto_generichash_state state;
     (void)crypto_generichash_init(&state, NULL, 0, ID_BYTES);
     const char *const parts[] = {c->principal.tenant, c->frame->method, text};
-    for (size_t i = 0; i < 3; i++) // with its NUL, so that parts cannot run into each other
+    // the NUL is included, so that different parts cannot form the same text
+    for (size_t i = 0; i < 3; i++)
         (void)crypto_generichash_update(&state, (const unsigned char *)parts[i],
                                         strlen(parts[i]) + 1);
     (void)crypto_generichash_final(&state, id, ID_BYTES);
@@ -232,7 +234,8 @@ keys_begin(struct keys *k, struct call *c, const char *key_text)
     key->keys = k;
     memcpy(key->id, id, ID_BYTES);
     memcpy(key->request, request, ID_BYTES);
-    key->tenant = tenant_hold(k->rpc->tenants, c->principal.tenant); // is there: the call holds it
+    // cannot fail: the call holds the tenant
+    key->tenant = tenant_hold(k->rpc->tenants, c->principal.tenant);
     key->tenant->keys++;
     key->bucket_next = *bucket_of(k, id);
     *bucket_of(k, id) = key;
@@ -268,7 +271,7 @@ answer_followers(struct key *key, const uint8_t *frame, size_t n)
     }
 }
 
-// An END that does not fit, or finds no memory, is not kept: see again().
+// If the END does not fit, or there is no memory, it is not kept: see again().
 static void
 keep_end(struct key *key, const uint8_t *frame, size_t n)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bounds of the RPC layer, which config/ fills, and what it counts: plain data.
+// The limits of the RPC layer, which config/ fills, and its counters: plain data.
 #pragma once
 
 #include <stdbool.h>
@@ -11,15 +11,15 @@ struct rpc_limits {
     uint32_t calls_max;               // open calls on one connection
     uint32_t streams_max;             // open streams on one connection
     uint32_t calls_per_uid_max;       // open calls of one uid over all its connections
-    uint64_t bytes_per_uid_max; // of large frames, requests and replies that are held for one uid
-    uint32_t handshake_ms;      // from accept to the peer's 8 bytes
-    uint64_t queue_bytes_pause; // queued to a peer: stop reading from it
-    uint64_t queue_bytes_kill;  // queued to a peer: close it
-    uint32_t write_stall_ms;    // close a peer that reads none of its queue for this time
+    uint64_t bytes_per_uid_max;       // of large frames, requests and replies of one uid
+    uint32_t handshake_ms;            // from accept to the peer's 8 bytes
+    uint64_t queue_bytes_pause;       // queued to a peer: stop reading from it
+    uint64_t queue_bytes_kill;        // queued to a peer: close it
+    uint32_t write_stall_ms;          // close a peer that reads none of its queue for this time
     uint32_t keepalive_idle_ms; // close a silent peer without open calls after this time; 0: never
-    uint32_t idempotency_ms;    // how long a result is kept, at least
+    uint32_t idempotency_ms;    // minimum time for which a result is kept
     uint32_t idempotency_keys_max;  // per tenant
-    uint64_t idempotency_bytes_max; // of results kept per tenant; larger ones are not kept
+    uint64_t idempotency_bytes_max; // of results that are kept per tenant; larger ones are not kept
     bool tcp_any_address;           // tcp may listen on any address
     bool websocket;                 // ws:// addresses are accepted
 };

@@ -11,7 +11,7 @@
 
 static const struct {
     const char *name;
-    bool operators; // root's and the broker's own account's alone
+    bool operators; // only for root and the broker's own account
 } scopes[SCOPES_N] = {
     [SCOPE_SANDBOX_READ] = {"sandbox.read", false},
     [SCOPE_SANDBOX_WRITE] = {"sandbox.write", false},

@@ -39,9 +39,9 @@ int rpc_listen(struct rpc *r, const char *address, uint32_t mode, int group, cha
 // `done` when no call is open, or after grace_ms.
 void rpc_drain(struct rpc *r, uint32_t grace_ms, void (*done)(void *), void *cookie);
 
-// Closes every connection and listener. uv_run() returns when no other handle is left. NULL is fine.
+// Closes all connections and listeners. uv_run() returns when no other handle is left. Accepts NULL.
 void rpc_close(struct rpc *r);
-// Has the loop closed all of it? Then rpc_free() may be called. True for NULL.
+// True if the loop has closed everything, so rpc_free() may be called. True for NULL.
 bool rpc_is_closed(const struct rpc *r);
 
 // Counters. Info reports the failures that an operator can fix.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// See socket_options.h. Numbers from asm-generic/socket.h, linux/in.h, in6.h, tcp.h, udp.h and netlink.h; copied here,
-// since the headers of a build machine may be older than the kernel.
+// See socket_options.h. Numbers from asm-generic/socket.h, linux/in.h, in6.h, tcp.h, udp.h and netlink.h, copied here
+// because the headers of a build machine may be older than the kernel.
 #include "socket_options.h"
 
 #include <stdio.h>

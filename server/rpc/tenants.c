@@ -43,7 +43,7 @@ forget(struct tenant *t)
     free(t);
 }
 
-// Those that nobody holds and that need not be remembered any more at that time.
+// Frees the tenants without holders that need not be remembered any more.
 static void
 forget_rested(struct tenants *ts, uint64_t now_ns)
 {

@@ -9,7 +9,7 @@
 
 #include "server/base/list.h"
 
-// CPU time beyond what may be used all the time (sandbox/share.h).
+// CPU time above the share that may be used permanently (sandbox/share.h).
 struct share_bucket {
     int64_t used_ns;
     uint64_t at_ns; // uv_hrtime() of the last check
@@ -19,10 +19,10 @@ struct tenant {
     char name[32]; // "uid:1000"; the same as in struct principal
     uint32_t connections, calls, keys;
     uint64_t bytes;     // of large frames, requests and replies
-    uint64_t key_bytes; // of kept results
-    uint32_t sandboxes; // including promised ones
-    uint32_t jobs;      // that run
-    struct list kept;   // jobs that have ended and can still be attached to, oldest first
+    uint64_t key_bytes; // of stored results
+    uint32_t sandboxes; // including ones that are promised to calls
+    uint32_t jobs;      // running ones
+    struct list kept;   // jobs that have ended and can still be attached to, the oldest first
     uint32_t kept_n;
     struct share_bucket share;
     uint64_t keep_until_ns; // uv_hrtime(): remembered until then, even if nobody holds it
@@ -31,21 +31,21 @@ struct tenant {
     struct tenant *next;
 };
 
-// All of them; zeroed at first.
+// All tenants; zeroed before first use.
 struct tenants {
     struct tenant *buckets[64];
 };
 
 // The tenant with this name, created on first use and held until tenant_drop(). NULL: out of memory.
 struct tenant *tenant_hold(struct tenants *ts, const char *name);
-// One who holds it holds it once more.
+// Holds it once more, for a caller that already holds it.
 struct tenant *tenant_hold_again(struct tenant *t);
 void tenant_drop(struct tenant *t);
 
 // At the end: frees those that are only remembered.
 void tenants_forget(struct tenants *ts);
 
-// NULL: it holds nothing, and nothing is remembered of it. Borrowed.
+// NULL: the tenant holds nothing, and nothing is remembered about it. Borrowed.
 struct tenant *tenant_find(const struct tenants *ts, const char *name);
 
 // Adds n bytes, unless the sum would exceed max.

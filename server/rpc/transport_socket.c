@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// See transport.h. Sockets of our own on the loop: ipc and tcp, with no thread beside it.
+// See transport.h. Sockets on the broker's loop, for ipc and tcp, without additional threads.
 //
-//   poll: readable -> recv -> on_read -> (conn.c answers) write -> sendmsg at once -> the list of what is over
-//   prepare, before the loop waits again: on_written for each of the list
+//   poll: readable -> recv -> on_read -> (conn.c replies) write -> sendmsg at once -> list of finished operations
+//   prepare, before the loop waits again: on_written for each stream of the list
 //
-// So an exchange costs three system calls (wait, receive, send), and whoever calls write() is never called back from
-// within. A socket stays watched for reading while nobody reads from it, until it has something that nobody wants:
-// changing what is watched is a system call, and a reader is mostly back before the next bytes are.
+// So an exchange costs three system calls (wait, receive, send), and write() never calls back its caller. A socket
+// stays watched for reading while no read is in progress, until bytes arrive that nobody reads: changing the events
+// costs a system call, and usually the next read starts before the next bytes arrive.
 #include "transport_engine.h"
 
 #include <assert.h>
@@ -22,9 +22,9 @@
 #include "proto/soon.h"
 
 enum {
-    ACCEPT_PAUSE_MS = 100, // after a failure, such as no descriptor left
+    ACCEPT_PAUSE_MS = 100, // after a failure, such as lack of descriptors
     ACCEPTS_MAX = 64,      // in one turn of the loop
-    KEEPALIVE_IDLE_S = 60, // 2 minutes in all until a host that says nothing counts as gone
+    KEEPALIVE_IDLE_S = 60, // a peer that does not respond counts as gone after 2 minutes in total
     KEEPALIVE_INTERVAL_S = 15,
     KEEPALIVE_PROBES = 4,
 };
@@ -33,9 +33,9 @@ struct engine {
     struct transport base;
     uv_prepare_t prepare;
     uv_idle_t again;  // active while the list must not wait for an event
-    struct list over; // streams whose operation is over and was not yet told
+    struct list over; // streams with a finished operation that was not reported yet
     struct soon soon; // of all streams
-    unsigned handles; // that libuv has not let go of
+    unsigned handles; // not yet closed by libuv
 };
 
 struct transport_listener {
@@ -45,7 +45,7 @@ struct transport_listener {
     struct engine *engine;
     int fd;
     bool ipc, closing;
-    unsigned handles; // that libuv has not let go of
+    unsigned handles; // not yet closed by libuv
     struct listen_bound bound;
 };
 
@@ -61,8 +61,8 @@ struct transport_stream {
     unsigned iov_n;
     size_t wrote_n;
     bool reading, writing; // an operation is in progress
-    bool wrote;            // it is over
-    bool broken;           // the poll says nothing more of it
+    bool wrote;            // the write is finished
+    bool broken;           // libuv does not watch it any more
     bool closing;
 };
 
@@ -70,7 +70,7 @@ struct transport_stream {
 
 static void on_poll(uv_poll_t *poll, int status, int events);
 
-// Calls on_prepare in the loop's next turn, for an event or another attempt.
+// Reports the result from on_prepare in this turn of the loop.
 static void
 stream_over(struct transport_stream *s)
 {
@@ -78,7 +78,7 @@ stream_over(struct transport_stream *s)
     list_append(&s->engine->over, &s->node);
 }
 
-// Watches for the events that are needed, and for `more`. A failed stream is not watched.
+// Watches for the needed events, and for `more`. A failed stream is not watched.
 static void
 stream_watch(struct transport_stream *s, int more)
 {
@@ -88,7 +88,7 @@ stream_watch(struct transport_stream *s, int more)
         return;
     s->watched = wanted;
     int rc = wanted == 0 ? uv_poll_stop(&s->poll) : uv_poll_start(&s->poll, wanted, on_poll);
-    assert(rc == 0); // fails for what is closing
+    assert(rc == 0); // fails only for a closing handle
 }
 
 static void
@@ -150,7 +150,7 @@ static void
 on_poll(uv_poll_t *poll, int status, int events)
 {
     struct transport_stream *s = poll->data;
-    if (status < 0) { // libuv has stopped watching: what is in progress finds out why
+    if (status < 0) { // libuv has stopped watching; the pending operations will get the error
         s->broken = true;
         s->watched = 0;
         events = UV_READABLE | UV_WRITABLE;
@@ -177,7 +177,7 @@ tell_over(struct transport_stream *s)
 static void
 on_again(uv_idle_t *again)
 {
-    (void)again; // the loop does not wait: on_prepare comes next
+    (void)again; // only prevents the loop from waiting before on_prepare
 }
 
 // Calls each stream once, so that a fast peer does not delay the others.
@@ -221,7 +221,7 @@ stream_close(struct transport_stream *s)
     s->closing = true;
     list_remove(&s->node);
     uv_close((uv_handle_t *)&s->poll, on_stream_closed);
-    (void)close(s->fd); // after libuv has let go of it
+    (void)close(s->fd); // after libuv has closed the handle
 }
 
 // Takes ownership of the socket, also on failure. NULL: out of memory.
@@ -251,8 +251,9 @@ set_up_tcp(int fd)
         int level, name, value;
     } options[] = {
         {IPPROTO_TCP, TCP_NODELAY, 1},
-        {SOL_SOCKET, SO_KEEPALIVE, 1}, // a host that is gone says nothing; the kernel's own 2 hours
-        {IPPROTO_TCP, TCP_KEEPIDLE, KEEPALIVE_IDLE_S}, // are long for a job whose caller it was
+        // a host that is down sends nothing; the kernel's own 2 hours
+        {SOL_SOCKET, SO_KEEPALIVE, 1},
+        {IPPROTO_TCP, TCP_KEEPIDLE, KEEPALIVE_IDLE_S}, // are too long for the jobs of its calls
         {IPPROTO_TCP, TCP_KEEPINTVL, KEEPALIVE_INTERVAL_S},
         {IPPROTO_TCP, TCP_KEEPCNT, KEEPALIVE_PROBES},
     };
@@ -284,7 +285,7 @@ hand_over(struct transport_listener *l, int fd)
 {
     struct engine *t = l->engine;
     struct transport_peer peer;
-    if (!read_peer(fd, l->ipc, &peer)) { // whoever it is cannot be held to account, or has gone
+    if (!read_peer(fd, l->ipc, &peer)) { // the peer cannot be identified, or has gone
         (void)close(fd);
         return;
     }

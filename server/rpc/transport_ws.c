@@ -19,7 +19,7 @@
 #include "listen.h"
 
 enum {
-    ACCEPT_PAUSE_MS = 100, // after a failure, such as no descriptor left
+    ACCEPT_PAUSE_MS = 100, // after a failure, such as lack of descriptors
 };
 
 // The subprotocol has the name of the server's side (sp-websocket-mapping of nanomsg).
@@ -106,7 +106,7 @@ nng_failed(int rc, const char *what, const char *url, struct err *e)
 
 // ---- listeners
 
-// A browser names the origin of the page that connects; no page may connect (DNS rebinding).
+// Refuses connections from web pages (DNS rebinding): a browser sends the origin of the page.
 static bool
 is_from_a_page(nng_stream *stream)
 {

@@ -25,7 +25,7 @@ struct ws_engine {
 // Any thread: adds an operation to the engine's list; the loop thread handles it.
 void ws_op_push(struct ws_op *op);
 int ws_op_init(struct ws_op *op, struct ws_engine *t, void (*done)(struct ws_op *));
-void ws_op_free(struct ws_op *op); // accepts one without an aio
+void ws_op_free(struct ws_op *op); // accepts an operation without an aio
 
 // ---- transport_ws_stream.c
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// In the place of transport_ws.c where the build has no nng (STOCKADE_NNG=OFF): there are no websockets, and
-// listen_check_ws() says so before anything is opened.
+// Replaces transport_ws.c in builds without nng (STOCKADE_NNG=OFF): there are no websockets, and listen_check_ws()
+// refuses them before anything is opened.
 #include "transport.h"
 
 const struct transport_ops transport_ws = {0};

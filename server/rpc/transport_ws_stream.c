@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// See transport_ws.h. Rules that were learnt the hard way:
+// See transport_ws.h. Rules found by experience:
 //   - An aio submitted after nng_stream_close() never completes. Submitting and closing happen on one thread, and a
 //     stream that is closing submits nothing.
 //   - A stream is freed when none of its aios is in progress, and not on the loop thread: nng waits up to 100 ms for the
-//     peer's part of the goodbye.
-//   - nng reads ahead; when that finds the peer gone while no receive is waiting, a receive that comes later never
-//     completes, but a send fails. So a stream that is silent sends a PONG that nobody asked for now and then.
+//     peer's closing handshake.
+//   - nng reads ahead. If it finds the connection closed while no receive is pending, a later receive never
+//     completes, but a send fails. So a silent stream sends an unsolicited PONG from time to time.
 //
-// A websocket has messages, and what conn.c reads is a stream: messages.c makes the one of the other.
+// A websocket carries messages, and conn.c reads a stream: messages.c converts between them.
 #include "proto/container_of.h"
 #include "transport_ws.h"
 
@@ -19,7 +19,7 @@
 #include "stockade/v1/wire.pb-c.h"
 
 enum {
-    SILENCE_MS = 5000, // then the PONG
+    SILENCE_MS = 5000, // before the PONG
 };
 
 struct transport_stream {
@@ -31,14 +31,14 @@ struct transport_stream {
     bool closing;
 
     struct messages_in in;
-    nng_msg *in_msg; // its bytes
+    nng_msg *in_msg; // contains its bytes
     uint8_t *buf;    // of the read in progress
     size_t room;
 
     struct messages_out out;
-    nng_msg *out_msg; // where its bytes go
+    nng_msg *out_msg; // the message that the bytes are copied to
     size_t took;
-    bool told; // what was written is no whole message: nng has nothing to do with it
+    bool told; // no whole message was written yet, so nng has nothing to send
 };
 
 static void
@@ -92,7 +92,7 @@ give(struct transport_stream *s)
     s->engine->base.events->on_read(s->cookie, messages_in_read(&s->in, buf, s->room));
 }
 
-// See above. The id of no call, and a Frame with only its kind.
+// See above. The id belongs to no call, and the Frame contains only its kind.
 static void
 send_pong(struct transport_stream *s)
 {
@@ -152,7 +152,7 @@ on_tx(struct ws_op *op)
     struct transport_stream *s = container_of(op, struct transport_stream, tx);
     int rc = nng_aio_result(op->aio);
     if (rc != 0)
-        nng_msg_free(nng_aio_get_msg(op->aio)); // nng frees what it has sent
+        nng_msg_free(nng_aio_get_msg(op->aio)); // nng frees the messages that it has sent
     nng_aio_set_msg(op->aio, NULL);
     if (s->closing)
         stream_end_if_idle(s);
@@ -222,7 +222,7 @@ ws_stream_write(struct transport_stream *s, const struct iovec *iov, unsigned n)
         s->took += more > 0 ? (size_t)more : 0;
     }
     if (more < 0)
-        s->took = 0; // the stream fails
+        s->took = 0; // the write fails
     if (more < 0 || !messages_out_whole(&s->out)) {
         s->told = true;
         stream_ready(s);
