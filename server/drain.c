@@ -27,7 +27,7 @@
 
 enum {
     LOOK_MS = 20,
-    STEADY_MS = 5000, // no sandbox has gone for this long: none will
+    STEADY_MS = 5000, // if no sandbox was removed for this long, none will be
     HUNG_MS = 500,    // the same while the spawner hangs
     WATCHDOG_S = 30,  // since the last look
 };
@@ -100,7 +100,7 @@ destroy_all(struct drain *d)
     sandboxes_destroy_all(d->srv->sandboxes, on_all_destroyed, d);
 }
 
-// The remaining sandboxes cannot be removed.
+// Gives up: the remaining sandboxes cannot be removed.
 static void
 look_at_rest(struct drain *d)
 {

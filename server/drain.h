@@ -14,7 +14,7 @@ struct server;
 
 // `over` is called once, at the end of the shutdown. Owned: drain_free(). NULL: out of memory.
 struct drain *drain_new(struct server *srv, void (*over)(void *cookie), void *cookie);
-void drain_free(struct drain *d); // NULL is fine
+void drain_free(struct drain *d); // accepts NULL
 
 // SIGTERM or SIGINT arrived.
 void drain_signal(struct drain *d, int number);

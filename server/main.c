@@ -64,8 +64,8 @@
 
 enum {
     SPAWNER_GRACE_MS = 10 * 1000,
-    HUNG_GRACE_MS = 1000,          // for one that did not answer before
-    STACK_BYTES = 8 * 1024 * 1024, // as Linux has it by itself
+    HUNG_GRACE_MS = 1000,          // for a sandbox or spawner that did not respond before
+    STACK_BYTES = 8 * 1024 * 1024, // Linux's default
     WATCHDOG_S = 30,               // for the last steps; nng has been seen to hang there
     SETTLE_MS = 1000,              // for handles of the loop to close
 };
@@ -158,7 +158,8 @@ add_bpf(const struct broker *b, struct spawn_config *config)
     config->relay_gid = b->who.relay_gid;
 }
 
-// As the reader will open it each time: its folder is found now, the file itself may be a link that changes.
+// The path that the reader will open each time. Its folder is resolved now; the file itself may be a link that
+// changes.
 static int
 absolute(const char *file, char out[SPAWN_PATH_MAX], struct err *e)
 {
@@ -409,7 +410,7 @@ make_core(struct broker *b, struct err *e)
     if (b->s.net == NULL)
         return err_errno(e);
     b->s.telemetry = telemetry_new(&b->s, &b->config->telemetry);
-    if (b->s.telemetry != NULL) // which observes first: server/sandbox/observers.h
+    if (b->s.telemetry != NULL) // it must observe first: server/sandbox/observers.h
         b->s.anomaly = anomaly_new(&b->s, &b->config->anomaly, b->config->state_dir);
     if (b->s.anomaly == NULL)
         return err_sys(e, ENOMEM, "start");
@@ -457,7 +458,7 @@ stop_spawner(struct broker *b)
     bool clean = spawn_close(take_ptr(b->s.spawn), answers ? SPAWNER_GRACE_MS : HUNG_GRACE_MS);
     if (!clean && answers)
         log_event(LOG_WARNING, "spawner", "it did not end normally");
-    if (!clean && kill(pid, 0) < 0 && errno == EPERM) { // still there, and root's
+    if (!clean && kill(pid, 0) < 0 && errno == EPERM) { // the process exists, and belongs to root
         log_event(LOG_ERROR, "spawner",
                   "the spawner (pid %d) does not end and keeps the cgroup: no broker can use this "
                   "cgroup until it has ended (kill -9 %d)",
@@ -478,14 +479,14 @@ is_at_rest(const struct broker *b)
     return uv_loop_alive(&b->loop) == 0;
 }
 
-// Lets the loop finish what is being closed. False: something does not close.
+// Lets the loop finish closing handles. False: a handle does not close.
 static bool
 settle(struct broker *b, bool (*done)(const struct broker *b))
 {
     for (int i = 0; i < SETTLE_MS && !done(b); i++) {
         (void)uv_run(&b->loop, UV_RUN_NOWAIT);
         if (!done(b))
-            (void)poll(NULL, 0, 1); // nng's threads tell of their ends
+            (void)poll(NULL, 0, 1); // nng's threads still report their ends
     }
     return done(b);
 }
@@ -499,8 +500,8 @@ stop_signals(struct broker *b)
             uv_close((uv_handle_t *)all[i], NULL);
 }
 
-// Everything, in the reverse of its start. Where sandboxes are left (they did not go, or the spawner has ended), what they
-// use is left with them.
+// Takes everything down, in the reverse order of the start. If sandboxes are left (they were not removed, or the
+// spawner has ended), the memory that they use is not freed.
 static void
 take_down(struct broker *b)
 {
@@ -520,12 +521,12 @@ take_down(struct broker *b)
     alive_free(take_ptr(s->alive));
     pool_free(s->pool);
     forwards_free(s->forwards);
-    jobs_free(s->jobs); // observers hear of it
+    jobs_free(s->jobs); // notifies observers
     anomaly_free(take_ptr(s->anomaly));
     telemetry_free(take_ptr(s->telemetry));
     net_free(take_ptr(s->net));
     sandboxes_free(s->sandboxes);
-    rpc_free(s->rpc); // jobs are counted with its tenants
+    rpc_free(s->rpc); // jobs are counted for its tenants
     tenants_forget(&b->tenants);
     stop_spawner(b);
     dispatch_free(s->dispatch);

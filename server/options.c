@@ -154,7 +154,7 @@ read_flags(int argc, char **argv, struct options *out, struct overrides *over, s
     return 0;
 }
 
-// The file's bytes over the defaults, and the flags over both.
+// Applies the file's bytes to the defaults, and then the flags.
 static int
 build(const struct overrides *over, const char *file, const void *bytes, size_t n,
       struct config **config, struct err *e)

@@ -16,6 +16,6 @@ struct options {
 // Reads argv and the configuration file that it names, or CONFIG_FILE_DEFAULT if that exists. On success *out and *config (owned: config_free) are complete.
 int options_read(int argc, char **argv, struct options *out, struct config **config, struct err *e);
 
-// The same with the bytes of a file that somebody else has read; file NULL: there is none.
+// The same with the bytes of a file that another process has read; file NULL: there is none.
 int options_parse(int argc, char **argv, const char *file, const void *bytes, size_t n,
                   struct config **config, struct err *e);

@@ -183,8 +183,8 @@ make_dir(const char *path, const struct folder *f, struct err *e)
     return 0;
 }
 
-// Passes the folder of a socket to the broker, which creates and removes the socket there without root. Only a folder
-// with our own name, or an empty or new one, is passed on; /run or /tmp itself is refused.
+// Makes the broker the owner of a socket's folder, so that it can create and remove the socket there without root.
+// Only a folder with our own name, or an empty or new one, is passed on; /run or /tmp itself is refused.
 static int
 prepare_socket_dir(const char *address, const struct identity *who, struct err *e)
 {

@@ -5,7 +5,7 @@
 //     ^                    |                              |                              |
 //     +--------------------+---- a failure: roots that were made are given up -----------+
 //
-// Nothing of the configuration changes before the last root is there.
+// The configuration does not change before the last root has been made.
 #include "reload.h"
 
 #include <errno.h>
@@ -29,7 +29,7 @@
 #include "server/sandbox/sandbox.h"
 #include "server/sandbox/spawn.h"
 
-enum { LATE_MS = (READ_SECONDS + 30) * 1000 }; // the reader's own alarm comes first
+enum { LATE_MS = (READ_SECONDS + 30) * 1000 }; // longer than the reader's own alarm
 
 enum state { IDLE, ASKED, REPORT, ANSWERS };
 
@@ -40,8 +40,8 @@ struct reload {
     int argc;
     char **argv;
     enum state state;
-    bool first; // the start's
-    bool again; // another one was asked for meanwhile
+    bool first; // the reading at the start
+    bool again; // another reading was requested in the meantime
     int fd;     // the reader's socket
     struct loop_poll *poll;
     struct loop_timer *late;
@@ -49,13 +49,13 @@ struct reload {
     struct config_change change;
     char file[SPAWN_PATH_MAX];
     uint32_t root[READ_TEMPLATES_MAX];
-    uint32_t made; // bits: roots that are there
+    uint32_t made; // bits: roots that have been made
     struct err why;
 };
 
 static void begin(struct reload *r);
 
-// ---- the end
+// ---- end
 
 static void
 on_unrooted(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
@@ -106,9 +106,9 @@ fail(struct reload *r, const struct err *why)
     finish(r);
 }
 
-// ---- taking it over
+// ---- applying the configuration
 
-// A template that cannot be used is a feature that is absent, not a failed start.
+// A template that cannot be used is a missing feature, not a failed start.
 static void
 tell_disabled(struct reload *r)
 {
@@ -166,7 +166,7 @@ is_used(void *cookie, uint32_t place)
     return sandboxes_have(r->srv->sandboxes, &r->now->sandbox.template[place]);
 }
 
-// The broker parses the bytes itself; what root sees of the folders comes from the report.
+// The broker parses the bytes itself; only the facts about folders, as root sees them, come from the report.
 static int
 parse(struct reload *r, const struct read_report *report, int fd, struct err *e)
 {
@@ -217,7 +217,7 @@ on_report(struct reload *r, struct read_report *report, int fd)
         fail(r, &e);
 }
 
-// The start goes on without a template, unless it is the usual one.
+// The start continues without a template, unless it is the default one.
 static bool
 goes_on_without(struct reload *r, uint32_t template, const struct err *why)
 {

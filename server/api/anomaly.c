@@ -101,7 +101,7 @@ make_finding(struct arena *a, const struct finding *f)
     return make_labels(a, f, m) ? m : NULL;
 }
 
-// The findings behind the request's number that there are now; *last is the number to go on from.
+// Adds the available findings after the request's number; *last is the number to continue from.
 static void
 fill_findings(const struct server *s, const Stockade__V1__ListFindingsRequest *m,
               const char *tenant, const char *instance, struct page *p, uint64_t *last)
@@ -120,7 +120,7 @@ fill_findings(const struct server *s, const Stockade__V1__ListFindingsRequest *m
     *last = anomaly_last(s->anomaly);
 }
 
-// Responds if there is a finding, or if `now`. False: the call still waits.
+// Responds if there is a finding, or if `now` is set. False: the call still waits.
 static bool
 answer_findings(struct server *s, struct call *c, const Stockade__V1__ListFindingsRequest *m,
                 bool now)
@@ -132,7 +132,8 @@ answer_findings(struct server *s, struct call *c, const Stockade__V1__ListFindin
     Stockade__V1__ListFindingsResponse response = STOCKADE__V1__LIST_FINDINGS_RESPONSE__INIT;
     struct page auto_page p = {0};
     struct err e;
-    (void)page_begin(&p, m->page_size, "", &e); // pages of findings have numbers, no token
+    // pages of findings are continued by number, not by token
+    (void)page_begin(&p, m->page_size, "", &e);
     response.instance = instance;
     response.last_sequence = after;
     response.forgotten = anomaly_forgotten(s->anomaly, tenant, after);
@@ -161,7 +162,7 @@ on_finding(void *cookie)
     if (answer_findings(w->server, w->call, w->request, w->server->draining))
         waiting_free(w);
     else
-        anomaly_wait(w->server->anomaly, &w->waiter); // it was somebody else's
+        anomaly_wait(w->server->anomaly, &w->waiter); // the finding was another tenant's
 }
 
 static void

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the core's plain structs to messages. What is made lives in an arena; NULL means that it is full.
+// Converts the core's plain structs to messages. The results are allocated in an arena; NULL means that it is full.
 #pragma once
 
 #include <stdint.h>
@@ -17,8 +17,9 @@ enum {
 
 Stockade__V1__Sandbox *convert_sandbox(struct arena *a, const struct sandbox *s);
 
-// What a request says about a new sandbox, checked against the template. Labels are set by convert_label().
-// INVALID_ARGUMENT, NOT_FOUND (template), FAILED_PRECONDITION (network). On success *out owns: sandbox_spec_clear().
+// Reads the description of a new sandbox from a request, and checks it against the template. Labels are set by
+// convert_label(). INVALID_ARGUMENT, NOT_FOUND (template), FAILED_PRECONDITION (network). On success *out owns
+// memory: sandbox_spec_clear().
 int convert_spec(const struct server *s, const char *template, const char *name,
                  const Stockade__V1__Limits *limits, const Stockade__V1__NetworkPolicy *network,
                  struct sandbox_spec *out, struct err *e);
@@ -27,12 +28,12 @@ int convert_spec(const struct server *s, const char *template, const char *name,
 int convert_network(const struct server *s, const struct template *t,
                     const Stockade__V1__NetworkPolicy *m, struct network **out, struct err *e);
 
-// A policy as a message; NULL stands for no way out.
+// A policy as a message; NULL means no network.
 Stockade__V1__NetworkPolicy *convert_policy(struct arena *a, const struct network *n);
 
-// Room for n labels; then one at a time. The entries of maps have a type of their own in each message.
+// Makes room for n labels, and then adds one at a time. The entries of maps have a separate type in each message.
 int convert_labels_begin(struct sandbox_spec *spec, size_t n, struct err *e);
 void convert_label(struct sandbox_spec *spec, const char *key, const char *value);
 
-// Fails a call because there was no memory for its answer.
+// Fails a call because there is no memory for its response.
 void convert_no_memory(struct call *c);

@@ -13,7 +13,7 @@
 struct stream {
     struct call *call;
     struct forward *forward;
-    const char *id; // to be told still
+    const char *id; // not sent yet
 };
 
 static int

@@ -17,7 +17,7 @@ struct watcher {
     struct server *server;
     struct call *call;
     struct watcher *next;
-    bool known;    // there is such a service
+    bool known;    // the service exists
     bool told_any; // told_status has been sent
     Stockade__V1__ServingStatus told_status;
 };
@@ -36,7 +36,7 @@ is_known(const char *service)
     return false;
 }
 
-// *why: the reason if it is NOT_SERVING, else "".
+// *why: the reason if it is NOT_SERVING, otherwise "".
 static Stockade__V1__ServingStatus
 status_now(const struct server *s, struct err *why)
 {

@@ -11,7 +11,7 @@
 
 enum {
     PAGE_USUAL = 100,
-    PAGE_BYTES = 2 * 1024 * 1024, // a page ends here at the latest: a frame has 4 MiB
+    PAGE_BYTES = 2 * 1024 * 1024, // maximum size of a page, because a frame has at most 4 MiB
 };
 
 static int

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One page of a list: how many elements fit, where the next page goes on, and what becomes of the call.
+// One page of a list: how many elements fit, where the next page continues, and how the call ends.
 //
-//   page_begin() -> for each element behind p.last: page_has_room() -> page_add() -> fields of the response -> page_reply()
+//   page_begin() -> for each element after p.last: page_has_room() -> page_add() -> fields of the response -> page_reply()
 #pragma once
 
 #include <stdbool.h>
@@ -20,22 +20,23 @@ struct page {
     struct arena *arena; // of the elements; *owned*
     void *elements;      // an array of `n` pointers to messages
     size_t n, most;
-    uint64_t last;                // order of the last element, also of pages before
-    bool full, no_memory;         // there are more; there is no memory for one
-    char token[PAGE_TOKEN_BYTES]; // of the next page; "": this is the last
+    uint64_t last;                // order of the last element, also of previous pages
+    bool full, no_memory;         // more elements follow; out of memory
+    char token[PAGE_TOKEN_BYTES]; // token of the next page; "": this is the last
 };
 
-// size 0: the usual. The token is "" or that of a page before (the order of its last element, 16 hex digits). INVALID_ARGUMENT:
-// it is none. Without memory the page is empty and says so in page_reply(). On success *p owns: page_free().
+// size 0: the default. The token is "" or that of the previous page (the order of its last element, 16 hex digits).
+// INVALID_ARGUMENT: invalid. Without memory the page is empty, and page_reply() reports it. On success *p owns
+// memory: page_free().
 int page_begin(struct page *p, uint32_t size, const char *token, struct err *e);
 
 // False: the page ends here, and another one follows.
 bool page_has_room(struct page *p);
 
-// The next element (NULL: there was no memory for it) and its order. False without memory.
+// Adds the next element (NULL: there was no memory for it) with its order. False: out of memory.
 bool page_add(struct page *p, uint64_t order, void *element);
 
-// Ends the call with the response, or with an error where there was no memory.
+// Ends the call with the response, or with an error if memory was short.
 void page_reply(const struct page *p, struct call *c, const ProtobufCMessage *response);
 
 void page_free(struct page *p);

@@ -31,11 +31,11 @@ struct stream {
     const Stockade__V1__StartRequest *start;
     struct sandbox_spec spec; // Run: while it waits for the tracepoint
     struct telemetry_waiter waiter;
-    bool counts; // system calls, for its record
-    bool wants;  // the tracepoint, until the job has it
+    bool counts; // the record needs system calls counted
+    bool wants;  // holds the tracepoint until the job does
     struct limits limits;
     struct job_follower follower;
-    bool blocked; // no credit: on_writable comes
+    bool blocked; // no credit: on_writable will be called
 };
 
 static void
@@ -261,7 +261,8 @@ acquire(void *cookie)
     struct sandbox_spec spec = st->spec;
     st->spec = (struct sandbox_spec){0};
     const char *tenant = call_tenant(st->call);
-    if (config_template(st->s->config, st->run->template_) != spec.template) { // removed meanwhile
+    // it was removed in the meantime
+    if (config_template(st->s->config, st->run->template_) != spec.template) {
         (void)err_set(&e, ERR_NOT_FOUND, "there is no template %s", st->run->template_);
         sandbox_spec_clear(&spec);
         stream_fail(st, &e);
@@ -273,7 +274,7 @@ acquire(void *cookie)
     }
 }
 
-// Begins, after system calls are watched if they should be. by_default: the template has them counted.
+// Continues when system calls are watched, if they should be. by_default: the template has them counted.
 static void
 when_watched(struct stream *st, bool asked, bool by_default, void (*begin_it)(void *cookie))
 {

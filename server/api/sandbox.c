@@ -217,8 +217,8 @@ change_labels(struct sandbox_spec *spec, const Stockade__V1__SandboxServiceUpdat
     return r;
 }
 
-// A copy (*owned*) of the spec with the labels of an update, so that a refused update changes nothing. Labels are
-// removed first: a map has no order.
+// Makes a copy (*owned*) of the spec with the labels of an update, so that a refused update changes nothing. Labels
+// are removed first, because a map has no order.
 static int
 read_labels(const struct sandbox *sb, const Stockade__V1__SandboxServiceUpdateRequest *m,
             struct sandbox_spec *out, struct err *e)
@@ -280,14 +280,14 @@ check_update(const struct server *s, const struct sandbox *sb,
     int r = check_ttl(s, m->ttl_ms, e);
     if (r < 0)
         return r;
-    struct sandbox_spec spec; // would the labels fit?
+    struct sandbox_spec spec; // only to check that the labels fit
     r = read_labels(sb, m, &spec, e);
     if (r == 0)
         free(spec.labels);
     return r;
 }
 
-// The network first, since it may have to wait and may fail; the rest of a checked update does neither.
+// Changes the network first, because that may wait and may fail; the rest of a checked update does neither.
 static void
 update_network(struct server *s, struct call *c, struct sandbox *sb,
                const Stockade__V1__SandboxServiceUpdateRequest *m)

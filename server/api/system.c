@@ -57,7 +57,7 @@ add_features(struct arena *a, const struct spawn_features *f, Stockade__V1__Info
     return true;
 }
 
-// Counters that should stay 0; reported when they do not.
+// Counters that should stay 0; adds those that did not.
 static bool
 add_losses(struct arena *a, const struct server *s, Stockade__V1__InfoResponse *m)
 {

@@ -34,9 +34,9 @@ struct subscription {
     struct server *s;
     struct call *call;
     struct events_reader *reader;
-    bool counts;  // it wants system calls watched
-    bool blocked; // no credit: on_writable comes
-    bool greeted; // the first message is out
+    bool counts;  // it needs system calls watched
+    bool blocked; // no credit: on_writable will be called
+    bool greeted; // the first message has been sent
     bool kept_only;
 };
 
