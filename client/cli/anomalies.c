@@ -18,7 +18,7 @@ enum { TEXT_MAX = 600, WAIT_MS = 20000 };
 static void
 print_finding(const struct stockade_finding *f)
 {
-    char text[TEXT_MAX], rule[72], when[32];
+    char text[TEXT_MAX], rule[72], when[32], box[CLI_SHORT_ID_SIZE];
     time_t seconds = (time_t)(f->time_ms / 1000);
     struct tm tm;
     size_t n = 0;
@@ -26,8 +26,8 @@ print_finding(const struct stockade_finding *f)
     if (localtime_r(&seconds, &tm) != NULL)
         n = strftime(when, sizeof when, "%H:%M:%S", &tm);
     when[n] = '\0';
-    (void)printf("%s %-8s %-18s %.12s  %s%s%s%s\n", when, cli_severity_name(f->severity),
-                 text_clean(f->rule, rule, sizeof rule), f->sandbox_id,
+    (void)printf("%s %-8s %-18s %s  %s%s%s%s\n", when, cli_severity_name(f->severity),
+                 text_clean(f->rule, rule, sizeof rule), cli_short_id(f->sandbox_id, box),
                  text_clean(f->text, text, sizeof text), logged ? "" : " (",
                  logged ? "" : f->response, logged ? "" : ")");
 }
@@ -174,7 +174,7 @@ list_rules(const struct command *c, const struct options *o, struct stockade *s)
 int
 cli_anomalies(const struct command *c, const struct options *o)
 {
-    char id[33] = "";
+    char id[CLI_ID_SIZE] = "";
     int code = EXIT_OK;
     struct stockade *s = cli_open(c, o, &code);
     if (s == NULL)

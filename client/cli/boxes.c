@@ -15,7 +15,7 @@
 #include "text.h"
 #include "units.h"
 
-enum { SHORT_ID = 12, CELL_MAX = 512 };
+enum { CELL_MAX = 512 };
 
 int
 cli_create(const struct command *c, const struct options *o)
@@ -76,15 +76,15 @@ list_one(void *cookie, const struct stockade_sandbox *box)
         return json_array_append_new(l->array, json_of_sandbox(box)) == 0;
     if (l->o->quiet)
         return puts(box->id) >= 0;
-    char id[40], jobs[16], memory[32], age[16], left[16] = "-", names[CELL_MAX];
-    (void)snprintf(id, sizeof id, "%.*s", l->o->no_trunc ? 32 : SHORT_ID, box->id);
+    char id[CLI_SHORT_ID_SIZE], jobs[16], memory[32], age[16], left[16] = "-", names[CELL_MAX];
     (void)snprintf(jobs, sizeof jobs, "%u", box->processes);
     if (box->expires_ms != 0)
         units_show_age(box->expires_ms - l->now, left, sizeof left);
     join_labels(box, names, sizeof names);
     return table_row(
         l->table,
-        (const char *[]){id, box->name[0] != '\0' ? box->name : "-", cli_state_name(box->state),
+        (const char *[]){l->o->no_trunc ? box->id : cli_short_id(box->id, id),
+                         box->name[0] != '\0' ? box->name : "-", cli_state_name(box->state),
                          box->template_name, jobs,
                          units_show_bytes(box->limits.memory_bytes, memory, sizeof memory),
                          units_show_age(l->now - box->created_ms, age, sizeof age), left,

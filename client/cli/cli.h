@@ -46,6 +46,14 @@ int cli_usage(const struct command *c, const char *why, const char *hint);
 int exit_code_of_error(const struct stockade_error *e, bool passes_exit_code);
 int exit_code_of_result(const struct stockade_result *r);
 
+enum {
+    CLI_ID_SIZE = 49, // of an id with its NUL (Sandbox.id in sandbox_service.proto)
+    CLI_SHORT_ID_SIZE = 13,
+};
+
+// The first 12 hex digits of an id, as tables show it: without the node name, which is that of the broker. Returns out.
+const char *cli_short_id(const char *id, char out[CLI_SHORT_ID_SIZE]);
+
 // The option that sets a limit ("memory" for "memory_bytes"), or NULL.
 const char *cli_option_of_limit(const char *limit);
 
@@ -54,11 +62,11 @@ bool cli_names_process(const struct command *c, const char *typed, int *code);
 
 // The full id for the typed text: an id, the first digits of one (at least 6), or a sandbox's name. False: the failure
 // was reported (*code: the exit code).
-bool cli_find_process(struct stockade *s, const struct command *c, const char *typed, char out[33],
-                      int *code);
+bool cli_find_process(struct stockade *s, const struct command *c, const char *typed,
+                      char out[CLI_ID_SIZE], int *code);
 bool cli_find_sandbox(struct stockade *s, const struct command *c, const char *typed, char out[65],
                       int *code);
 
 // The same, but names are not accepted. A full id is accepted as it is: events of removed sandboxes still exist.
 bool cli_find_sandbox_id(struct stockade *s, const struct command *c, const char *typed,
-                         char out[33], int *code);
+                         char out[CLI_ID_SIZE], int *code);

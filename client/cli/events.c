@@ -13,7 +13,7 @@
 #include "text.h"
 #include "units.h"
 
-enum { TEXT_MAX = 1024, SHORT_SANDBOX = 12, SHORT_JOB = 8 };
+enum { TEXT_MAX = 1024, SHORT_JOB = 8 };
 
 struct view {
     const struct command *c;
@@ -88,14 +88,14 @@ print_fact(const struct stockade_fact *f)
 static void
 print_event(const struct stockade_event *e)
 {
-    char when[32] = "", comm[TEXT_MAX];
+    char when[32] = "", comm[TEXT_MAX], box[CLI_SHORT_ID_SIZE], job[CLI_SHORT_ID_SIZE];
     time_t seconds = (time_t)(e->time_ns / 1000000000);
     struct tm tm;
     if (localtime_r(&seconds, &tm) != NULL)
         (void)strftime(when, sizeof when, "%H:%M:%S", &tm);
-    (void)printf("%s.%03d %-8s %-15s %.*s %-*.*s", when, (int)(e->time_ns / 1000000 % 1000),
-                 cli_severity_name(e->severity), e->kind, SHORT_SANDBOX, e->sandbox_id, SHORT_JOB,
-                 SHORT_JOB, e->process_id);
+    (void)printf("%s.%03d %-8s %-15s %s %-*.*s", when, (int)(e->time_ns / 1000000 % 1000),
+                 cli_severity_name(e->severity), e->kind, cli_short_id(e->sandbox_id, box),
+                 SHORT_JOB, SHORT_JOB, cli_short_id(e->process_id, job));
     if (e->pid != 0)
         (void)printf(" %s(%u)", text_clean(e->comm, comm, sizeof comm), e->pid);
     for (size_t i = 0; i < e->facts_n; i++)
@@ -161,7 +161,7 @@ int
 cli_events(const struct command *c, const struct options *o)
 {
     struct stockade_events_options eo = STOCKADE_EVENTS_OPTIONS_INIT;
-    char id[33];
+    char id[CLI_ID_SIZE];
     const char *only = id;
     int code = EXIT_OK;
     struct stockade *s = cli_open(c, o, &code);

@@ -2,6 +2,8 @@
 // See feed.h.
 #include "feed.h"
 
+#include "cli.h"
+
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
@@ -20,7 +22,6 @@ enum {
     RETRY_MS_MIN = 5,
     RETRY_MS_MAX = 200,
     REPEAT_MS = 100, // cancel again, in case the call had not begun
-    ID_BYTES = 33,
 };
 
 enum source { SOURCE_SIGNAL, SOURCE_EVENT, SOURCE_INPUT, SOURCE_OUTLET, SOURCES };
@@ -30,11 +31,11 @@ struct feed {
     pthread_t thread;
     int signal_fd, event_fd;
     pthread_mutex_t lock; // protects the members that the main thread sets
-    char id[ID_BYTES];    // "" before it runs
+    char id[CLI_ID_SIZE]; // "" before it runs
     bool stop;
 
     // of the thread
-    char process[ID_BYTES];
+    char process[CLI_ID_SIZE];
     bool reading;
     int first_signal;
     unsigned signals;

@@ -6,12 +6,12 @@
 #include "cli.h"
 #include "pages.h"
 
-enum { ID_HEX = 32, PREFIX_MIN = 6 };
+enum { ID_HEX = 32, PREFIX_MIN = 6, NODE_MAX = CLI_ID_SIZE - 1 - ID_HEX - 1 };
 
 // The one id that begins with this text, over all pages.
 struct match {
     const char *typed;
-    char id[ID_HEX + 1];
+    char id[CLI_ID_SIZE];
     unsigned n;
     bool named;    // a sandbox with exactly this name wins
     char near[65]; // the name that is nearest to it, or ""
@@ -20,17 +20,40 @@ struct match {
 
 enum { NEAR_MAX = 2 };
 
+// Where the hex digits of an id begin: behind the node name and its '-', if there is one.
+static const char *
+digits_of(const char *id)
+{
+    size_t node = strspn(id, "abcdefghijklmnopqrstuvwxyz0123456789");
+    return node > 0 && node <= NODE_MAX && id[node] == '-' ? id + node + 1 : id;
+}
+
 static bool
 is_prefix(const char *typed)
 {
-    size_t n = strlen(typed);
-    return n >= PREFIX_MIN && n <= ID_HEX && strspn(typed, "0123456789abcdef") == n;
+    const char *digits = digits_of(typed);
+    size_t n = strlen(digits);
+    return n >= PREFIX_MIN && n <= ID_HEX && strspn(digits, "0123456789abcdef") == n;
+}
+
+static bool
+is_whole(const char *typed)
+{
+    return is_prefix(typed) && strlen(digits_of(typed)) == ID_HEX;
+}
+
+const char *
+cli_short_id(const char *id, char out[CLI_SHORT_ID_SIZE])
+{
+    (void)snprintf(out, CLI_SHORT_ID_SIZE, "%.*s", CLI_SHORT_ID_SIZE - 1, digits_of(id));
+    return out;
 }
 
 static void
 offer(struct match *m, const char *id)
 {
-    if (strncmp(id, m->typed, strlen(m->typed)) != 0 || strlen(id) != ID_HEX)
+    size_t n = strlen(m->typed);
+    if (strncmp(id, m->typed, n) != 0 && strncmp(digits_of(id), m->typed, n) != 0)
         return;
     if (m->n++ == 0)
         (void)snprintf(m->id, sizeof m->id, "%s", id);
@@ -83,13 +106,13 @@ cli_names_process(const struct command *c, const char *typed, int *code)
 }
 
 bool
-cli_find_process(struct stockade *s, const struct command *c, const char *typed, char out[33],
-                 int *code)
+cli_find_process(struct stockade *s, const struct command *c, const char *typed,
+                 char out[CLI_ID_SIZE], int *code)
 {
     struct match m = {.typed = typed};
     struct stockade_error e;
-    if (strlen(typed) == ID_HEX && is_prefix(typed)) {
-        memcpy(out, typed, ID_HEX + 1);
+    if (is_whole(typed)) {
+        (void)snprintf(out, CLI_ID_SIZE, "%s", typed);
         return true;
     }
     if (!cli_names_process(c, typed, code))
@@ -120,7 +143,7 @@ cli_find_sandbox(struct stockade *s, const struct command *c, const char *typed,
         *code = tell(c, typed, "a sandbox name has at most 64 bytes", "");
         return false;
     }
-    if (strlen(typed) == ID_HEX || !is_prefix(typed))
+    if (is_whole(typed) || !is_prefix(typed))
         return true; // an id or a name: the broker accepts both
     if (pages_sandboxes(s, NULL, 0, match_sandbox, &m, &e) < 0) {
         *code = cli_fail(c, "", &e);
@@ -153,20 +176,20 @@ cli_fail_sandbox(struct stockade *s, const struct command *c, const char *typed,
 }
 
 bool
-cli_find_sandbox_id(struct stockade *s, const struct command *c, const char *typed, char out[33],
-                    int *code)
+cli_find_sandbox_id(struct stockade *s, const struct command *c, const char *typed,
+                    char out[CLI_ID_SIZE], int *code)
 {
     char found[65];
     struct stockade_error e;
     const struct stockade_sandbox *box = NULL;
-    bool whole = strlen(typed) == ID_HEX && is_prefix(typed);
+    bool whole = is_whole(typed);
     if (!whole && !cli_find_sandbox(s, c, typed, found, code))
         return false;
     if (!whole && stockade_get(s, found, &box, &e) < 0) {
         *code = cli_fail_sandbox(s, c, typed, &e);
         return false;
     }
-    (void)snprintf(out, ID_HEX + 1, "%s", whole ? typed : box->id);
+    (void)snprintf(out, CLI_ID_SIZE, "%s", whole ? typed : box->id);
     stockade_free(box);
     return true;
 }

@@ -15,7 +15,7 @@
 #include "text.h"
 #include "units.h"
 
-enum { SHORT_ID = 12, COMMAND_SHORT = 48, COMMAND_MAX = 500 };
+enum { COMMAND_SHORT = 48, COMMAND_MAX = 500 };
 
 // ---- ps
 
@@ -63,18 +63,19 @@ list_one(void *cookie, const struct stockade_process *p)
         return json_array_append_new(l->array, json_of_process(p)) == 0;
     if (l->o->quiet)
         return puts(p->id) >= 0;
-    char id[40], box[40], pid[16], age[16], status[40], command[COMMAND_MAX];
-    int shown = l->o->no_trunc ? 32 : SHORT_ID;
-    (void)snprintf(id, sizeof id, "%.*s", shown, p->id);
-    (void)snprintf(box, sizeof box, "%.*s", shown, p->sandbox_id);
+    const bool whole = l->o->no_trunc;
+    char id[CLI_SHORT_ID_SIZE], box[CLI_SHORT_ID_SIZE], pid[16], age[16], status[40],
+        command[COMMAND_MAX];
     (void)snprintf(pid, sizeof pid, "%u", p->pid);
     show_status(p, status, sizeof status);
     join_args(p, l->o->no_trunc ? COMMAND_MAX : COMMAND_SHORT, command, sizeof command);
     const char *since = p->started_ms == 0
                             ? "-" // it never ran
                             : units_show_age(l->now - p->started_ms, age, sizeof age);
-    return table_row(l->table, (const char *[]){id, box, pid, since, status,
-                                                p->terminal ? "yes" : "-", command});
+    return table_row(l->table,
+                     (const char *[]){whole ? p->id : cli_short_id(p->id, id),
+                                      whole ? p->sandbox_id : cli_short_id(p->sandbox_id, box), pid,
+                                      since, status, p->terminal ? "yes" : "-", command});
 }
 
 int
@@ -242,7 +243,7 @@ show_log(const struct command *c, const struct options *o, struct log *l, const 
 int
 cli_logs(const struct command *c, const struct options *o)
 {
-    char id[33];
+    char id[CLI_ID_SIZE];
     int code = 0;
     struct stockade *s = cli_open(c, o, &code);
     if (s == NULL)

@@ -18,7 +18,7 @@
 #include "text.h"
 #include "tty.h"
 
-enum { STDIN_AHEAD_MAX = 1024 * 1024, ID_BYTES = 33, SENTENCE_MAX = 1024 };
+enum { STDIN_AHEAD_MAX = 1024 * 1024, SENTENCE_MAX = 1024 };
 
 // A running job.
 struct job {
@@ -27,8 +27,8 @@ struct job {
     struct stockade *s;
     struct feed *feed;
     struct sink sink;
-    char process_id[ID_BYTES];
-    char sandbox_id[ID_BYTES];
+    char process_id[CLI_ID_SIZE];
+    char sandbox_id[CLI_ID_SIZE];
     char target[65];         // exec: the sandbox's id or name
     const char *const *args; // of the process in it
     uint32_t pid;

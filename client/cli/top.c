@@ -18,14 +18,7 @@
 #include "tty.h"
 #include "units.h"
 
-enum {
-    PAGES_MAX = 100,
-    SHORT_ID = 12,
-    CELL = 40,
-    NAME_CELL = 80,
-    INTERVAL_MS = 1000,
-    FIRST_MS = 250
-};
+enum { PAGES_MAX = 100, CELL = 40, NAME_CELL = 80, INTERVAL_MS = 1000, FIRST_MS = 250 };
 
 enum column { SANDBOX, NAME, CPU, MEMORY, PIDS, IO, OUT, IN, DENIED, ALERTS, COLUMNS };
 _Static_assert((int)COLUMNS <= (int)TABLE_COLUMNS_MAX, "a table has them all");
@@ -172,7 +165,7 @@ fill_cells(struct cells *c, const struct row *r, bool tenants)
 {
     const struct stockade_usage *u = r->now;
     const size_t n = NAME_CELL;
-    (void)snprintf(c->text[SANDBOX], n, "%.*s", SHORT_ID, u->sandbox_id);
+    (void)cli_short_id(u->sandbox_id, c->text[SANDBOX]);
     (void)snprintf(c->text[NAME], n, "%s%s", u->paused ? "(paused) " : "",
                    tenants ? u->tenant : u->name);
     if (c->text[NAME][0] == '\0')
@@ -415,7 +408,7 @@ watch_signals(void)
 int
 cli_top(const struct command *c, const struct options *o)
 {
-    char id[33];
+    char id[CLI_ID_SIZE];
     int code = EXIT_OK;
     struct top t = {.c = c, .o = o, .s = cli_open(c, o, &code)};
     if (t.s == NULL)

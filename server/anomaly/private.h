@@ -7,6 +7,7 @@
 #include "findings.h"
 #include "profiles.h"
 #include "settings.h"
+#include "server/base/idtable.h"
 #include "server/base/list.h"
 
 struct loop_timer;
@@ -15,7 +16,7 @@ struct loop_timer;
 struct anomaly_block {
     struct anomaly *all;
     uint32_t generation;
-    char sandbox_id[33];
+    char sandbox_id[ID_TEXT_MAX + 1];
     char tenant[32];
     struct box box;
     // The strongest requested response that has not begun; 0: none. And its reason.

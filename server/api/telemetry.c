@@ -154,7 +154,8 @@ read_filter(const struct call *c, const Stockade__V1__SubscribeRequest *m, struc
     if (m->severity > STOCKADE__V1__SEVERITY__SEVERITY_CRITICAL)
         return err_field(e, "severity", "%d is not a severity", (int)m->severity);
     for (size_t i = 0; i < m->n_sandbox_ids && i < EVENTS_SANDBOXES; i++)
-        memcpy(f->sandbox_id[f->sandboxes_n++], m->sandbox_ids[i], sizeof f->sandbox_id[0]);
+        (void)snprintf(f->sandbox_id[f->sandboxes_n++], sizeof f->sandbox_id[0], "%s",
+                       m->sandbox_ids[i]);
     memcpy(f->process_id, m->process_id, strlen(m->process_id) + 1);
     return r;
 }

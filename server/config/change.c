@@ -26,6 +26,7 @@ static const struct fixed {
 } fixed[] = {
     FIXED("socket.mode", socket_mode),
     FIXED("socket.group", socket_group),
+    FIXED("node", sandbox.node),
     FIXED("state_dir", state_dir),
     FIXED("cgroup", cgroup),
     FIXED("log.level", log_level),

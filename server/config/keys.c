@@ -39,6 +39,15 @@ read_mode(const struct config_reader *r, const struct config_key *k, struct yaml
 }
 
 static int
+read_node(const struct config_reader *r, const struct config_key *k, struct yaml_node *n, void *to)
+{
+    if (n->kind != YAML_TEXT || n->text[0] == '\0' || !id_node_is_valid(n->text))
+        return config_fail(r, n, "must be 1 to %d lower-case letters and digits", ID_NODE_MAX);
+    (void)snprintf((char *)to + k->offset, ID_NODE_MAX + 1, "%s", n->text);
+    return 0;
+}
+
+static int
 read_level(const struct config_reader *r, const struct config_key *k, struct yaml_node *n, void *to)
 {
     static const char *const levels[] = {"debug", "info", "warning", "error", NULL};
@@ -413,6 +422,7 @@ static const struct config_key ttl_keys[] = {
 static const struct config_key top_keys[] = {
     {"listen", read_listen, 0, 0, 0, 0, NULL},
     SECTION("socket", socket_keys),
+    {"node", read_node, AT(config, sandbox.node), 0, 0, NULL},
     {"state_dir", config_read_path, AT(config, state_dir), 0, 0, NULL},
     {"cgroup", config_read_path, AT(config, cgroup), 0, 0, NULL},
     SECTION("log", log_keys),

@@ -240,7 +240,7 @@ forward_open(struct forwards *all, struct sandbox *s, uint16_t port,
     *f = (struct forward){.all = all, .port = port, .fd = -1, .events = events, .cookie = cookie};
     memcpy(f->tenant, s->tenant->name, sizeof f->tenant);
     memcpy(f->sandbox, s->id_bytes, sizeof f->sandbox);
-    id_make(f->id_bytes, f->id.id);
+    id_make(sandboxes_settings(s->all)->node, f->id_bytes, f->id.id);
     r = spawn_net_dial(all->srv->spawn, s->slot, s->generation, port, on_dialled, f, e);
     if (r < 0) {
         free(f);
@@ -258,8 +258,9 @@ forward_find(struct forwards *all, const char *tenant, const char *id, struct er
     struct forward *f = (struct forward *)(void *)idtable_find(&all->table, id);
     if (f != NULL && f->fd >= 0 && f->events != NULL && strcmp(f->tenant, tenant) == 0)
         return f;
-    (void)err_set(e, ERR_NOT_FOUND, "there is no connection %s", id);
-    err_detail(e, "CONNECTION_UNKNOWN", "connection_id", "it was closed, or never existed");
+    (void)id_not_found("connection", sandboxes_settings(all->srv->sandboxes)->node, id, e);
+    if (e->reason[0] == '\0')
+        err_detail(e, "CONNECTION_UNKNOWN", "connection_id", "it was closed, or never existed");
     return NULL;
 }
 

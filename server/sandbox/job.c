@@ -144,7 +144,7 @@ job_new(struct sandbox *s, const struct job_spec *spec)
     if (j == NULL)
         return NULL;
     uint8_t bytes[ID_BYTES];
-    id_make(bytes, j->id.id);
+    id_make(sandboxes_settings(s->all)->node, bytes, j->id.id);
     memcpy(j->sandbox_id, s->id.id, sizeof j->sandbox_id);
     j->all = sandboxes_server(s->all)->jobs;
     j->sandbox = s;

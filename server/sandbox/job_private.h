@@ -23,7 +23,7 @@ struct job {
     struct list kept_node;  // of its tenant, when it is done
     struct jobs *all;
     struct sandbox *sandbox; // NULL when it is done
-    char sandbox_id[ID_HEX + 1];
+    char sandbox_id[ID_TEXT_MAX + 1];
     struct tenant *tenant; // held: its share of memory is that of output and input
     uint64_t order;
     uint32_t number, pid;

@@ -178,7 +178,7 @@ job_find_beginning(struct jobs *all, const char *tenant, const char *beginning, 
     list_each(it, &all->list)
     {
         struct job *j = list_entry(it, struct job, all_node);
-        if (n == 0 || j->state == JOB_DONE || strncmp(j->id.id, beginning, n) != 0 ||
+        if (n == 0 || j->state == JOB_DONE || !id_begins(j->id.id, beginning) ||
             (tenant != NULL && strcmp(j->tenant->name, tenant) != 0))
             continue;
         found = j;
@@ -194,7 +194,7 @@ job_find(struct jobs *all, const char *tenant, const char *id, struct err *e)
     struct job *j = n != NULL ? list_entry(n, struct job, id) : NULL;
     if (j != NULL && strcmp(j->tenant->name, tenant) == 0)
         return j;
-    (void)err_set(e, ERR_NOT_FOUND, "there is no process %s", id);
+    (void)id_not_found("process", sandboxes_settings(all->srv->sandboxes)->node, id, e);
     return NULL;
 }
 

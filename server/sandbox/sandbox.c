@@ -346,7 +346,7 @@ sandbox_create(struct sandboxes *all, const struct template *t, const struct san
     list_init(&s->waiters);
     for (size_t i = 0; i < SPAWN_FDS_MAX; i++)
         s->dirs.fd[i] = -1;
-    id_make(s->id_bytes, s->id.id);
+    id_make(all->settings->node, s->id_bytes, s->id.id);
     struct spawn_limits limits;
     limits_to_spawn(&t->limits, &limits);
     int r = spawn_create(all->srv->spawn, s->id_bytes, s->root, &limits, on_created, s, e);

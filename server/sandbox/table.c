@@ -182,7 +182,7 @@ sandbox_find(struct sandboxes *all, const char *tenant, const char *id, struct e
     if (s == NULL || !belongs_to(s, tenant))
         s = find_by_name(all, tenant, id);
     if (s == NULL)
-        (void)err_set(e, ERR_NOT_FOUND, "there is no sandbox %s", id);
+        (void)id_not_found("sandbox", all->settings->node, id, e);
     return s;
 }
 

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "limits.h"
+#include "server/base/idtable.h"
 #include "server/policy/network.h"
 #include "server/spawner/ops.h"
 
@@ -61,5 +62,6 @@ struct sandbox_settings {
     struct template template[TEMPLATES_MAX];
     uint32_t templates_n;
     struct sandbox_quotas quotas;
+    char node[ID_NODE_MAX + 1]; // in all ids; "": none
     uint64_t keep_finished_ms;
 };

@@ -4,6 +4,8 @@
 
 #include <stdint.h>
 
+#include "server/base/idtable.h"
+
 // One event, packed: `bytes` is its length as a varint and the message behind it, so that it can stand in a repeated
 // field as it is.
 struct event_packed {
@@ -12,6 +14,6 @@ struct event_packed {
     uint32_t head_n; // of those, the length
     uint32_t kind, severity;
     uint64_t sequence;
-    char sandbox_id[33], process_id[33], tenant[32];
+    char sandbox_id[ID_TEXT_MAX + 1], process_id[ID_TEXT_MAX + 1], tenant[32];
     uint8_t bytes[];
 };

@@ -17,6 +17,7 @@
 
 #include "event_packed.h"
 #include "proto/err.h"
+#include "server/base/idtable.h"
 #include "stockade/v1/telemetry_service.pb-c.h"
 
 struct events;
@@ -36,12 +37,12 @@ enum {
 };
 
 struct event_filter {
-    char sandbox_id[EVENTS_SANDBOXES][33];
-    uint32_t sandboxes_n; // 0: all
-    char process_id[33];  // "": all
-    char tenant[32];      // "": all
-    uint64_t kinds[2];    // bits; none: all
-    uint32_t severity;    // at least
+    char sandbox_id[EVENTS_SANDBOXES][ID_TEXT_MAX + 1];
+    uint32_t sandboxes_n;             // 0: all
+    char process_id[ID_TEXT_MAX + 1]; // "": all
+    char tenant[32];                  // "": all
+    uint64_t kinds[2];                // bits; none: all
+    uint32_t severity;                // at least
 };
 
 struct event_gap {

@@ -13,7 +13,7 @@
 #include "server/base/loop.h"
 #include "server/rpc/transport.h"
 
-enum { SP_PROTO_PUB = 0x20, SP_PROTO_SUB = 0x21, HEADER_MAX = 9, TOPIC_MAX = 96 };
+enum { SP_PROTO_PUB = 0x20, SP_PROTO_SUB = 0x21, HEADER_MAX = 9, TOPIC_MAX = 112 };
 
 // One message, made once for all peers.
 struct message {

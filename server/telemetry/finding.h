@@ -5,6 +5,8 @@
 
 #include <stdint.h>
 
+#include "server/base/idtable.h"
+
 // Numbers as in stockade.v1.Severity.
 enum severity {
     SEVERITY_INFO = 1,
@@ -33,8 +35,8 @@ struct finding {
     enum response response;
     double score, threshold;
     char text[FINDING_TEXT_MAX]; // one sentence, UTF-8, no control bytes
-    char sandbox_id[33];
-    char process_id[33]; // "": the sandbox as a whole
+    char sandbox_id[ID_TEXT_MAX + 1];
+    char process_id[ID_TEXT_MAX + 1]; // "": the sandbox as a whole
     char template[64];
     char tenant[32];
     char sandbox_name[65];

@@ -149,7 +149,7 @@ static bool
 is_meant(const struct stored *s, const char *tenant, const char *beginning)
 {
     return (tenant == NULL || strcmp(s->shelf->tenant, tenant) == 0) &&
-           strncmp(s->id.id, beginning, strlen(beginning)) == 0;
+           id_begins(s->id.id, beginning);
 }
 
 const uint8_t *

@@ -322,7 +322,9 @@ the_shipped_file_says_what_holds_without_it(void **state)
     struct config *with = config_default();
     if (config_parse(with, "stockaded.yaml", yaml, strlen(yaml), &e) < 0)
         fail_msg("%s", e.text);
-    // It shows the account's group, which may be absent, and a path, which left out means "decide".
+    // It shows a node name, the account's group, which may be absent, and a path, which left out means "decide".
+    assert_string_equal(with->sandbox.node, "eu1");
+    memset(with->sandbox.node, 0, sizeof with->sandbox.node);
     memset(with->socket_group, 0, sizeof with->socket_group);
     memset(with->cgroup, 0, sizeof with->cgroup);
     free(with->sandbox.template[0].env);

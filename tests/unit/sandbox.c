@@ -33,7 +33,7 @@ make(enum sandbox_state state)
     list_init(&s->waiters);
     for (size_t i = 0; i < SPAWN_FDS_MAX; i++)
         s->dirs.fd[i] = -1;
-    id_make(s->id_bytes, s->id.id);
+    id_make("", s->id_bytes, s->id.id);
     idtable_add(&s->all->table, &s->id);
     return s;
 }

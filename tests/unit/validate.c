@@ -393,7 +393,7 @@ required_numbers_and_ranges_hold(void **state)
     Stockade__V1__SignalRequest r = STOCKADE__V1__SIGNAL_REQUEST__INIT;
     r.process_id = "0123456789abcdef0123456789abcdeg";
     r.signal = 65;
-    expect_refusal(&r.base, "process_id: does not match [0-9a-f]*");
+    expect_refusal(&r.base, "process_id: does not match ([a-z0-9]{1,15}-)?[0-9a-f]{32}");
     r.process_id = "0123456789abcdef0123456789abcdef";
     expect_refusal(&r.base, "signal: 65 is above 64");
     r.signal = 0;

@@ -109,7 +109,7 @@ export class Process implements AsyncIterable<ProcessEvent>, AsyncDisposable {
     return made;
   }
 
-  /** 32 hex digits; "" if the job was refused before it started. */
+  /** An opaque text of at most 48 characters; "" if the job was refused before it started. */
   get id(): string {
     return this.#collector.processId;
   }

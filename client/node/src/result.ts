@@ -256,7 +256,7 @@ export class RunResult {
   readonly outputCut: number;
   /** The command, if this program started it; empty after `attach`, and in a list. */
   readonly args: readonly string[];
-  /** Id of the process, 32 lower-case hex digits; "" if it never started, and in a list. */
+  /** Id of the process, an opaque text of at most 48 characters; "" if it never started, and in a list. */
   readonly processId: string;
   /** Id of the sandbox that it ran in; "" in the same cases. */
   readonly sandboxId: string;

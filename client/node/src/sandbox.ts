@@ -43,7 +43,7 @@ export interface CreateOptions extends FreshSandbox, CallControl {
 
 /** A sandbox, as the broker describes it. */
 export interface SandboxInfo {
-  /** 32 lower-case hex digits. */
+  /** An opaque text of at most 48 characters. */
   id: string;
   /** The template that it was created from. */
   template: string;
@@ -69,7 +69,7 @@ export interface SandboxInfo {
 
 /** A process, as the broker describes it: a running one, or one that ended recently. */
 export interface ProcessInfo {
-  /** 32 lower-case hex digits; `Sandbox.attach` takes it. */
+  /** An opaque text of at most 48 characters; `Sandbox.attach` takes it. */
   id: string;
   /** The sandbox that it runs in. */
   sandboxId: string;
@@ -196,7 +196,7 @@ export class Sandbox implements AsyncDisposable {
     } while (pageToken !== "");
   }
 
-  /** 32 lower-case hex digits. */
+  /** An opaque text of at most 48 characters. */
   get id(): string {
     return this.#info.id;
   }

@@ -72,7 +72,7 @@ class Box:
 
     @property
     def id(self) -> str:
-        """32 lower-case hex digits."""
+        """An opaque text of at most 48 characters."""
         return self.info.id
 
     async def _ask(self, method: Method[Any, Any], request: Any) -> SandboxInfo:

@@ -61,7 +61,7 @@ class Job:
 
     @property
     def id(self) -> str:
-        """32 lower-case hex digits.
+        """An opaque text of at most 48 characters.
 
         ``Sandbox.attach`` takes it. Empty if the process never started.
         """

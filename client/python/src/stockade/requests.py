@@ -43,7 +43,7 @@ _STATES = {
 class SandboxInfo:
     """A sandbox, as the broker describes it."""
 
-    #: 32 lower-case hex digits.
+    #: An opaque text of at most 48 characters.
     id: str
     #: The template that it was created from.
     template: str
@@ -71,7 +71,7 @@ class SandboxInfo:
 class ProcessInfo:
     """A process, as the broker describes it: a running one, or one that ended recently."""
 
-    #: 32 lower-case hex digits; ``Sandbox.attach`` takes it.
+    #: An opaque text of at most 48 characters; ``Sandbox.attach`` takes it.
     id: str
     #: The sandbox that it runs in.
     sandbox_id: str
