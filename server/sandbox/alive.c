@@ -22,9 +22,9 @@ struct alive {
     const char *state_dir;
     struct loop_timer *timer;
     uint64_t look_ms;
-    bool watched; // by systemd
+    bool watched; // systemd expects keep-alive messages
     bool stopped;
-    bool served; // when it was looked at last
+    bool served; // the result of the last check
     dev_t state_dev;
     ino_t state_ino;
 };

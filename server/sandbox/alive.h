@@ -24,4 +24,4 @@ void alive_look(struct alive *a);
 
 // Stops the checks and the messages to systemd. Accepts NULL.
 void alive_stop(struct alive *a);
-void alive_free(struct alive *a); // NULL is fine
+void alive_free(struct alive *a); // accepts NULL

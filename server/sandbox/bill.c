@@ -31,12 +31,13 @@ bill_name(enum bill_figure i)
     return names[i];
 }
 
-// A figure that cgroups give: the job's own, else what the sandbox's rose by (or its peak, less what is the guest's).
+// A figure from cgroups: the job's own, otherwise the increase of the sandbox's (or its peak, minus the guest's
+// part).
 struct cgroup_row {
     enum bill_figure figure;
     enum cgroup_stat stat;
     bool peak;
-    uint64_t guest; // part of the sandbox's figure that is never the job's
+    uint64_t guest; // part of the sandbox's figure that belongs to the guest
     const char *unknown;
 };
 
@@ -74,7 +75,7 @@ from_cgroup(const struct bill_input *in, const struct cgroup_row *row, struct bi
     }
 }
 
-// A figure that only rusage gives, or that it gives where no cgroup does.
+// A figure from rusage, unless a cgroup has it.
 static void
 from_rusage(const struct bill_input *in, enum bill_figure i, uint64_t value, struct bill *out)
 {
@@ -138,7 +139,7 @@ limit_hits_add(struct limit_hits *hits, struct limit_hit hit, bool first)
     hits->n++;
 }
 
-// What a counter of denials rose by, in the job's cgroup or in the sandbox's: kernels differ in where they count.
+// The increase of a counter of refusals, in the job's cgroup or in the sandbox's: kernels differ in which one counts.
 static uint64_t
 rose(const struct bill_input *in, enum cgroup_stat i)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See bpf.h. Maps that programs write for us are mapped once: reading one is then a load, not a system call.
+// See bpf.h. Maps that programs write and the broker reads are mapped once, so reading them needs no system call.
 #include "bpf.h"
 
 #include <bpf/libbpf.h>
@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-// The kernel keeps the elements of an array at multiples of 8 bytes; ours have no room between them.
+// The kernel aligns the elements of an array to 8 bytes; our structs leave no gap between them.
 _Static_assert(sizeof(struct net_counters) % 8 == 0, "an element is as far from the next as in C");
 _Static_assert(sizeof(struct watch_account) % 8 == 0, "the same");
 _Static_assert(sizeof(struct watch_profile_state) % 8 == 0, "the same");
@@ -24,7 +24,7 @@ lost_bytes(const struct bpf *b)
     return (size_t)b->cpus * LOST_PER_CPU * sizeof(uint64_t);
 }
 
-// NULL in *at where the map is absent.
+// *at is NULL if the map is missing.
 static int
 map_one(const struct bpf *b, enum spawn_bpf_fd which, size_t bytes, int protection, void **at,
         struct err *e)

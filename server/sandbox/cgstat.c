@@ -12,7 +12,7 @@
 
 #include "proto/auto.h"
 
-// Where a figure stands. Rows of one file follow each other, so that each file is read once.
+// The file of a figure. Rows of the same file are adjacent, so that each file is read once.
 struct stat_row {
     const char *file;
     const char *key;
@@ -20,7 +20,7 @@ struct stat_row {
     enum spawn_fd dir;
     enum cgstat_form form;
     enum cgroup_stat stat;
-    bool early; // may matter before the first job; the same for all rows of a file
+    bool early; // may be non-zero before the first job; the same for all rows of a file
 };
 
 static const struct stat_row of_job[] = {
@@ -40,7 +40,7 @@ static const struct stat_row of_job[] = {
     {"io.stat", "wios", 1, SPAWN_FD_CGROUP, CGSTAT_SUM, STAT_IO_WRITES, false},
 };
 
-// On v2 the limits stand at the sandbox, so that is where they are hit; the rest is the jobs'.
+// With v2 the limits are set on the sandbox, so their counters are there; the others are per job.
 static const struct stat_row of_sandbox[] = {
     {"cpu.stat", "usage_usec", 1000, SPAWN_FD_CGROUP, CGSTAT_KEY, STAT_CPU_NS, true},
     {"cpu.stat", "user_usec", 1000, SPAWN_FD_CGROUP, CGSTAT_KEY, STAT_CPU_USER_NS, true},
@@ -73,7 +73,7 @@ static const struct stat_row of_sandbox_v1[] = {
 
 #define ROWS(t) (t), sizeof(t) / sizeof(t)[0]
 
-// A decimal number at [p, end); returns behind it, or NULL when there is none or it does not fit.
+// Reads a decimal number at [p, end). Returns the position after it, or NULL: none, or it does not fit.
 static const char *
 read_number(const char *p, const char *end, uint64_t *out)
 {
@@ -130,7 +130,7 @@ cgstat_parse_key(const char *text, size_t n, const char *key, uint64_t *out)
     return false;
 }
 
-// True when a word ends before p: p is the begin of the text or of a line, or stands behind a space.
+// Whether a word may start at p: at the start of the text or of a line, or after a space.
 static bool
 begins_word(const char *text, const char *p)
 {
@@ -156,7 +156,7 @@ cgstat_parse_sum(const char *text, size_t n, const char *key, uint64_t *out)
     return true;
 }
 
-// Up to out_n bytes of a file below a directory. -errno, or how many.
+// Reads up to out_n bytes of a file below a directory. Returns how many, or -errno.
 static ssize_t
 read_below(int dir, uint32_t job, const char *file, char *out, size_t out_n)
 {
@@ -181,7 +181,7 @@ cgstat_parse(enum cgstat_form form, const char *text, size_t n, const char *key,
     return cgstat_parse_sum(text, n, key, out);
 }
 
-// Both files of v1's blkio have a line per device: none in one, none in the other, which need not be read then.
+// Both blkio files of v1 have a line per device. If one has none, the other has none either and need not be read.
 static bool
 has_no_device(const struct stat_row *row, const char *text, ssize_t n)
 {
@@ -238,7 +238,8 @@ cgstat_read(const struct cgroup_dirs *dirs, uint32_t job, struct cgstat *out)
     }
     *out = (struct cgstat){0};
     if (is_hybrid(dirs))
-        read_rows(dirs, job, of_job, 3, false, out); // no controllers there: cpu.stat is all
+        // this cgroup has no controllers, only cpu.stat
+        read_rows(dirs, job, of_job, 3, false, out);
     else
         read_rows(dirs, job, ROWS(of_job), false, out);
 }
@@ -265,7 +266,7 @@ cgstat_pids_denied(const struct cgroup_dirs *dirs, uint32_t job)
     static const struct stat_row v2 = {"pids.events",    "max", 1, SPAWN_FD_CGROUP, CGSTAT_KEY,
                                        STAT_PIDS_DENIED, false};
     struct cgstat s = {0};
-    if (job == 0 || !is_hybrid(dirs)) // on hybrid hosts jobs have no pids cgroup
+    if (job == 0 || !is_hybrid(dirs)) // on hybrid hosts, jobs have no pids cgroup
         read_rows(dirs, job, is_hybrid(dirs) ? &v1 : &v2, 1, false, &s);
     return s.v[STAT_PIDS_DENIED];
 }

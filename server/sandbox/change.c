@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// See sandbox.h: what the spawner is asked to change in a sandbox that lives, and who waits for that. Each request counts
-// in `pending`, so that a sandbox which is deleted meanwhile stays until the answer is there.
+// See sandbox.h: changes that the spawner makes to an existing sandbox, and their waiters. Each request increases
+// `pending`, so a sandbox that is deleted in the meantime stays until the reply arrives.
 #include "forward.h"
 #include "guest_link.h"
 #include "job_private.h"
@@ -62,7 +62,7 @@ on_shared(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
     sandbox_let_go(s);
 }
 
-// Limits that are on their way would be overwritten. A spawner that hangs, or has no room: checked again.
+// Would overwrite limits that are being changed. If the spawner hangs or has no room, the next check tries again.
 void
 sandbox_share(struct sandbox *s, uint64_t cpu_ns, uint64_t now_ns)
 {
@@ -114,8 +114,8 @@ hold_forks(struct sandbox *s, bool held)
         s->id.id, s->all->settings->quotas.forks_per_second);
 }
 
-// What the limit of processes refused since the last look. Only a sandbox that computes can do that often, and reading
-// it is a system call or three, so it is read every DENIED_NS.
+// Forks that the limit of processes refused since the last call. Only a sandbox that uses much CPU can cause many,
+// and reading the counters takes up to three system calls, so they are read every DENIED_NS.
 static uint64_t
 newly_denied(struct sandbox *s, uint64_t now_ns)
 {
@@ -142,7 +142,7 @@ sandbox_forked(struct sandbox *s, uint64_t began, uint64_t now_ns)
         hold_forks(s, over);
 }
 
-// The spawner's word on a freeze or a thaw.
+// The spawner's reply to a freeze or a thaw.
 static void
 // NOLINTNEXTLINE(readability-non-const-parameter): the type of spawn_done
 on_frozen(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
@@ -214,7 +214,7 @@ sandbox_kill_job(struct sandbox *s, uint32_t job)
         return;
     if (spawn_kill_job(s->all->srv->spawn, s->slot, s->generation, job, on_job_killed, s, &e) < 0) {
         log_err_about(LOG_WARNING, "kill-job", &(struct log_about){.sandbox = s->id.id},
-                      &e); // the job's own patience ends the sandbox
+                      &e); // the job's own timeout ends the sandbox
         return;
     }
     sandbox_hold(s);

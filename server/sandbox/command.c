@@ -15,9 +15,9 @@ struct variable {
     const char *value;
 };
 
-// What every job finds in its environment; a template and then a caller may replace each.
+// The environment of every job; a template and then a caller may replace each variable.
 static const struct variable usual[] = {
-    {"PATH", "/home/agent/.local/bin:/usr/local/bin:/usr/bin:/bin"}, // pip's place first
+    {"PATH", "/home/agent/.local/bin:/usr/local/bin:/usr/bin:/bin"}, // pip's folder first
     {"HOME", "/home/agent"},
     {"USER", "agent"},
     {"LOGNAME", "agent"},
@@ -26,8 +26,8 @@ static const struct variable usual[] = {
 };
 static const struct variable of_terminal = {"TERM", "xterm-256color"};
 
-// From the limits of the sandbox, for what does not look into its files (spawner/tree_view.c): nproc(1), OpenMP and what
-// stands on it, and Go, which ask the kernel how many processors there are; Java, for memory as well.
+// Variables made from the sandbox's limits, for programs that do not use its files (spawner/tree_view.c): nproc(1),
+// OpenMP programs and Go ask the kernel for the number of processors; Java also for memory.
 #define OF_OPENMP "OMP_NUM_THREADS"
 #define OF_GO     "GOMAXPROCS"
 #define OF_JAVA   "JAVA_TOOL_OPTIONS"

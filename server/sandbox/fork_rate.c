@@ -2,8 +2,8 @@
 // See fork_rate.h.
 #include "fork_rate.h"
 
-// The burst is what the rate allows in BURST_S. Held until PART_S of the rate is free again; what came in one look counts
-// for MOST_S at most, so that nothing is held for long.
+// The burst is the number of tasks that the rate allows in BURST_S. A stopped sandbox continues when the level is
+// PART_S of the rate below it. One check adds at most MOST_S of the rate, so that no sandbox is stopped for long.
 static const double BURST_S = 2;
 static const double PART_S = 0.05;
 static const double MOST_S = 1;

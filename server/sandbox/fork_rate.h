@@ -16,11 +16,12 @@
 
 struct fork_rate {
     uint64_t looked_ns;
-    double level;               // tasks started, minus those that the rate allowed since
-    bool held, told;            // now; ever
-    bool asked;                 // the spawner has not answered
-    uint64_t held_ns;           // since when
-    uint64_t denied, denied_ns; // refused for the limit of processes, and when that was read
+    double level;     // tasks started, minus those that the rate allowed since
+    bool held, told;  // stopped now; logged once
+    bool asked;       // the spawner has not replied yet
+    uint64_t held_ns; // the time when it was stopped
+    // forks that the limit of processes refused, and the time of that reading
+    uint64_t denied, denied_ns;
 };
 
 // `began`: tasks started since the last check. True: stop the sandbox.

@@ -18,20 +18,20 @@
 #include "spawn.h"
 
 struct forward {
-    struct idnode id; // first
+    struct idnode id; // must be first
     struct list node;
     struct forwards *all;
     uint8_t id_bytes[ID_BYTES];
     char tenant[32];
     uint8_t sandbox[ID_BYTES];
     uint16_t port;
-    int fd; // -1: the spawner still makes it
+    int fd; // -1: the spawner is still making it
     struct loop_poll *poll;
-    const struct forward_events *events; // NULL: nobody wants it any more
+    const struct forward_events *events; // NULL: the caller has disconnected
     void *cookie;
-    bool blocked; // the caller takes no more for now
-    bool closing; // no more comes from the caller
-    bool shut;    // and the other end knows
+    bool blocked; // the caller accepts no more for now
+    bool closing; // the caller has closed its side
+    bool shut;    // and the socket was shut down
     size_t queued;
     uint8_t *queue; // owned, FORWARD_QUEUE_MAX
 };
@@ -81,7 +81,7 @@ finish(struct forward *f, const struct err *why)
     void *cookie = f->cookie;
     f->events = NULL;
     if (f->fd >= 0)
-        forward_free(f); // else when the spawner has answered
+        forward_free(f); // otherwise it is freed when the spawner has replied
     if (events != NULL)
         events->ended(cookie, why);
 }
@@ -103,13 +103,13 @@ watch(struct forward *f)
     loop_poll_want(f->poll, events);
 }
 
-// False: it has ended.
+// False: the connection has ended.
 static bool
 read_some(struct forward *f)
 {
     uint8_t bytes[FORWARD_READ_MAX];
     struct err e;
-    // Looked at first, and taken out once the caller has taken it.
+    // Peeks at the data, and removes it when the caller has accepted it.
     ssize_t n = recv(f->fd, bytes, sizeof bytes, MSG_DONTWAIT | MSG_PEEK);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return true;
@@ -138,7 +138,7 @@ write_some(struct forward *f)
 {
     ssize_t n = f->queued > 0 ? send(f->fd, f->queue, f->queued, MSG_DONTWAIT | MSG_NOSIGNAL) : 0;
     if (n < 0 && errno != EAGAIN && errno != EINTR)
-        f->queued = 0; // reading tells why
+        f->queued = 0; // the next read returns the error
     if (n > 0) {
         f->queued -= (size_t)n;
         memmove(f->queue, f->queue + n, f->queued);

@@ -34,9 +34,9 @@ struct forward_events {
     void (*ended)(void *cookie, const struct err *why); // NULL: the other end closed its side
 };
 
-// One for the broker. Owned: forwards_free(), when no caller is left. NULL: out of memory.
+// Creates the table of the broker. Free it with forwards_free() when no caller is left. NULL: out of memory.
 struct forwards *forwards_new(struct server *srv);
-void forwards_free(struct forwards *all); // NULL is fine
+void forwards_free(struct forwards *all); // accepts NULL
 
 // Starts to connect. PERMISSION_DENIED (PORT_NOT_ALLOWED), FAILED_PRECONDITION, RESOURCE_EXHAUSTED.
 int forward_open(struct forwards *all, struct sandbox *s, uint16_t port,

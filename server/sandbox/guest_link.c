@@ -17,12 +17,12 @@ enum { STDIO_N = 3, EVENT_ARENA_MAX = 64 * 1024, EVENTS_PER_TURN = 64 };
 _Static_assert((int)GUEST_EVENT_MAX <= (int)PACKET_LINK_IN_MAX, "an event fits");
 
 struct guest_link {
-    struct packet_link link; // first
+    struct packet_link link; // must be first
     const struct guest_events *events;
     void *cookie;
 };
 
-static struct arena *arena; // of the event that is being told: one for all links
+static struct arena *arena; // of the event that is being handled: one for all links
 
 static struct packet *
 pack(const struct guest_link *l, const Stockade__Guest__Request *request, struct err *e)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See job.h: the life of a job, from Start to its result. What may end it is in job_limits.c.
+// See job.h: the life of a job, from Start to its result. job_limits.c has what ends it.
 #include "job_private.h"
 
 #include <assert.h>
@@ -20,7 +20,7 @@
 
 #define TO(state) (1u << JOB_##state)
 
-// The picture in job.h: where each state may go.
+// The permitted changes of state, as drawn in job.h.
 static const unsigned moves[JOB_STATES_N] = {
     [JOB_STARTING] = TO(RUNNING) | TO(DRAINING),
     [JOB_RUNNING] = TO(DRAINING),
@@ -50,8 +50,8 @@ log_job(const struct job *j, const char *event, const struct err *e)
 
 static void wait_for_its_end(struct job *j);
 
-// The guest did not answer: its sandbox is not to be trusted any more. But while the spawner has not killed the job yet,
-// the guest has nothing to answer.
+// The guest did not respond, so its sandbox is not trusted any more. But if the spawner has not killed the job yet,
+// the guest has nothing to report.
 static void
 on_no_answer(void *cookie)
 {
@@ -66,7 +66,7 @@ on_no_answer(void *cookie)
     sandbox_destroy(j->sandbox, &e, NULL);
 }
 
-// While the spawner hangs nobody can kill all of the job; the guest, though, ends its main process, which ends the job.
+// While the spawner hangs, it cannot kill the job's cgroup. The guest can kill the main process, which ends the job.
 static void
 wait_for_its_end(struct job *j)
 {
@@ -130,7 +130,8 @@ discard(struct job *j)
     free(j);
 }
 
-// How much of an argument is shown: a message with half a character would be no UTF-8, and refused as a whole.
+// The length of an argument that is shown. It does not cut a character, because a message with invalid UTF-8 would be
+// refused as a whole.
 static size_t
 shown_length(const char *arg)
 {
@@ -198,7 +199,7 @@ send_start(struct job *j, const struct job_spec *spec, struct err *e)
     return r < 0 ? r : guest_link_start(j->sandbox->link, &start, e);
 }
 
-// It counts from now on.
+// Adds the job to the tables and counts.
 static void
 enroll(struct job *j)
 {
@@ -241,7 +242,7 @@ job_start(struct sandbox *s, const struct job_spec *spec, struct job **out, stru
     return 0;
 }
 
-// The job is over and its output complete.
+// The job has ended and its output is complete.
 static void
 finish(struct job *j)
 {
@@ -263,7 +264,7 @@ finish(struct job *j)
     struct err e;
     if (!one_shot && s->link != NULL && guest_link_remove(s->link, j->number, &e) < 0)
         log_job(j, "remove-job", &e);
-    job_keep(j); // j may be gone after this
+    job_keep(j); // j may be freed after this
     if (!one_shot)
         return;
     (void)err_set(&e, ERR_CANCELLED, "its only process has ended");
@@ -285,7 +286,7 @@ on_grace_over(void *cookie)
     finish(j);
 }
 
-// The main process is no more: takes the figures, then what is left in the pipes.
+// The main process has ended: reads the counters, then the rest of the pipes.
 static void
 ended(struct job *j)
 {
@@ -422,7 +423,7 @@ job_signal(struct job *j, uint32_t signal, bool group, struct err *e)
     return guest_link_signal(j->sandbox->link, j->number, signal, group, e);
 }
 
-// ---- what happens to their sandbox
+// ---- events of the sandbox
 
 static void
 on_paused(struct sandbox *s, bool paused)

@@ -118,7 +118,7 @@ struct job *job_find_beginning(struct jobs *all, const char *tenant, const char 
 const char *job_tenant(const struct job *j);
 const char *job_template(const struct job *j);
 
-// Follows the output from an offset on. patient: the job waits for this reader without a timeout.
+// Follows the output from an offset on. no_timeout: the job waits for this reader without a timeout.
 void job_follow(struct job *j, struct job_follower *f, uint64_t offset, bool patient);
 void job_unfollow(struct job_follower *f);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pipes of a job, or its terminal: what comes out goes into its output, what is typed waits until it is taken.
+// The pipes of a job, or its terminal: stores its output, and queues its input until the job reads it.
 #include "job_private.h"
 
 #include <assert.h>
@@ -18,10 +18,10 @@
 
 enum {
     READ_MAX = 64 * 1024,
-    DRAIN_READS_MAX = 256, // of each pipe: 16 MiB, four times what output can hold then
-    SMALL_READ = 2048,     // reads below this, closer together than BATCH_MS, are put off
+    DRAIN_READS_MAX = 256, // per pipe: 16 MiB, four times the final size of the output
+    SMALL_READ = 2048, // reads smaller than this that follow each other within BATCH_MS are delayed
     BATCH_MS = 2,
-    SPACE_AGAIN_MS = 500, // a reader that stalls is given up at the latest then
+    SPACE_AGAIN_MS = 500, // a stalled reader is detected after this time at the latest
     MAJOR_PTMX = 5,       // Documentation/admin-guide/devices.txt
     MINOR_PTMX = 2,
     MAJOR_PTY_MASTER = 128,
@@ -43,7 +43,7 @@ close_end(struct job *j, int i)
     j->fd[i] = -1;
 }
 
-// A job may open its own stdout again through /proc/self/fd, with the rights of the file: so all may.
+// A job may reopen its own stdout through /proc/self/fd, with the permissions of the file, so everyone gets them.
 static int
 make_pipe(int ends[2], int ours, struct err *e)
 {
@@ -58,8 +58,8 @@ make_pipe(int ends[2], int ours, struct err *e)
     return 0;
 }
 
-// A pipe that nobody writes to needs no room. The account of the broker has an amount of pipe pages for all jobs
-// (fs.pipe-user-pages-soft): 16 a pipe by default.
+// An unused pipe needs no large buffer. The broker's account has a limit on the pipe pages of all jobs
+// (fs.pipe-user-pages-soft); a pipe has 16 by default.
 static void
 make_small(int fd)
 {
@@ -110,7 +110,7 @@ drop_input(struct job *j)
     j->input_at = j->input_n = j->input_size = 0;
 }
 
-// A terminal's master is shared with the guest, and so are its flags: one that it made blocking could stop the broker.
+// The guest shares a terminal's master and its flags. If the guest made it blocking, it could stop the broker.
 static bool
 stays_non_blocking(int fd)
 {
@@ -118,7 +118,7 @@ stays_non_blocking(int fd)
     return flags >= 0 && ((flags & O_NONBLOCK) != 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) == 0);
 }
 
-// Writes what the pipe takes. Closes it when that was wanted or nobody reads it any more.
+// Writes as much as the pipe accepts. Closes the pipe if that was requested or nobody reads it any more.
 static void
 push_input(struct job *j)
 {
@@ -180,7 +180,7 @@ job_io_open(struct job *j, const struct job_spec *spec, int child[STDIO_N], stru
     return 0;
 }
 
-// It must be a terminal's master, since reading anything else could stop the broker.
+// It must be a terminal's master, because reading another file could block the broker.
 static bool
 is_pty_master(int fd)
 {
@@ -218,7 +218,7 @@ on_retry(void *cookie)
     want_output(j);
 }
 
-// Puts reading off: BATCHING or FULL.
+// Delays reading: BATCHING or FULL.
 static void
 wait_with_output(struct job *j, enum job_reading why, uint64_t ms)
 {
@@ -246,7 +246,7 @@ job_io_reader_moved(struct job *j)
     want_output(j);
 }
 
-// How much may be read now. What is in the pipes of a job that has ended is read in any case: what finds no room is a gap.
+// How much may be read now. The pipes of an ended job are read in any case; what does not fit becomes a gap.
 static size_t
 room(struct job *j, uint64_t now)
 {
@@ -255,7 +255,8 @@ room(struct job *j, uint64_t now)
     return j->state == JOB_DRAINING || n == 0 ? n : output_make_room(j->output, n, now);
 }
 
-// One read of one stream. How many bytes, 0 when nothing can be read now; the descriptor is -1 after its end.
+// Reads one stream once. Returns the number of bytes; 0: nothing is available now. The descriptor is -1 after the
+// end.
 static size_t
 read_some(struct job *j, int i, uint64_t now)
 {
@@ -268,7 +269,7 @@ read_some(struct job *j, int i, uint64_t now)
     ssize_t n = read(j->fd[i], bytes, space);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return 0;
-    if (n <= 0) { // a terminal whose last user has gone answers EIO
+    if (n <= 0) { // a terminal returns EIO after its last user has closed it
         close_end(j, i);
         return 0;
     }

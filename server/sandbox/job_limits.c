@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// See job_private.h: the limits of a job that the kernel does not keep for us, wall-clock and CPU time, and which limit it
-// was that ended a job.
+// See job_private.h: the limits of a job that the kernel does not enforce, wall-clock and CPU time, and which limit
+// ended a job.
 #include "job_private.h"
 
 #include <errno.h>
@@ -20,7 +20,7 @@ loop_of(const struct job *j)
     return j->all->srv->loop;
 }
 
-// ---- while it runs
+// ---- while the job runs
 
 static void
 on_wall(void *cookie)
@@ -28,7 +28,7 @@ on_wall(void *cookie)
     job_end_now(cookie, END_WALL);
 }
 
-// Without memory for a limit's timer the job does not go on: nothing else would end it.
+// Ends the job if there is no memory for the timer of a limit, because nothing else would enforce the limit.
 static void
 must_watch(struct job *j, int r)
 {
@@ -68,8 +68,8 @@ job_resume(struct job *j)
         wall_start(j);
 }
 
-// The quota bounds how fast CPU time can pass, so the next look is not needed before the limit can be reached. Without a
-// limit the looks are at the disk alone.
+// The quota bounds the speed of CPU time, so the next check is not needed before the limit can be reached. Without a
+// limit only the disk is checked.
 static void on_cpu(void *cookie);
 
 static void
@@ -113,7 +113,7 @@ job_limits_begin(struct job *j)
     cpu_look_later(j, 0);
 }
 
-// ---- what it was
+// ---- why the job ended
 
 static uint64_t
 cpu_used_ms(const struct job *j)
@@ -155,7 +155,7 @@ cpu_ended(struct job *j)
                     false, "it exceeded its CPU time");
 }
 
-// Where we killed it, we said why before.
+// If the broker killed the job, it has stored the reason before.
 void
 job_classify_end(struct job *j)
 {
@@ -179,7 +179,7 @@ job_classify_signal(struct job *j, int signal)
     else if (signal == SIGKILL && kills > 0)
         job_limit_ended(j, LIMIT_MEMORY_BYTES, kills, true,
                         "the kernel killed it because its sandbox was out of memory");
-    else if ((signal == SIGXCPU || signal == SIGKILL) && // which it may have sent itself, too
+    else if ((signal == SIGXCPU || signal == SIGKILL) && // which the job may have sent itself
              j->limits.v[LIMIT_CPU_TIME_MS] != 0 &&
              cpu_used_ms(j) >= j->limits.v[LIMIT_CPU_TIME_MS])
         cpu_ended(j);
@@ -190,7 +190,7 @@ job_classify_signal(struct job *j, int signal)
         j->result.outcome = OUTCOME_SIGNALED;
 }
 
-// Where clone says EAGAIN, the sandbox has as many processes as it may, or the host has.
+// If clone returned EAGAIN, the sandbox has its maximum of processes, or the host has.
 void
 job_classify_failure(struct job *j, uint32_t exit_code, int sys, const char *text)
 {

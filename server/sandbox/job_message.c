@@ -77,7 +77,7 @@ job_message_result(struct arena *a, const struct job_result *r)
     m->exit_code = r->exit_code;
     m->signal = r->signal;
     m->reason = r->reason;
-    union { // protobuf-c wants it writable; packing only reads
+    union { // protobuf-c requires a writable pointer, although packing only reads
         const Stockade__V1__Record *from;
         Stockade__V1__Record *to;
     } record = {.from = r->record};
@@ -127,6 +127,6 @@ job_message_process(struct arena *a, const struct job *j)
     if (v.result != NULL && (m->result = job_message_result(a, v.result)) == NULL)
         return NULL;
     if (m->result != NULL)
-        m->result->record = NULL; // a page has many of them
+        m->result->record = NULL; // a page contains many of them
     return m;
 }

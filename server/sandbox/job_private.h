@@ -8,7 +8,7 @@
 #include "observers.h"
 #include "server/base/loop.h"
 
-// Why the broker ended it.
+// The reason why the broker ended it.
 enum job_end { END_NONE, END_WALL, END_CPU, END_CANCEL };
 
 // Whether its pipes are read: not while small reads are delayed (BATCHING), or while the ring is full (FULL).
@@ -17,14 +17,14 @@ enum job_reading { READING, BATCHING, FULL };
 enum { IN = 0, OUT = 1, ERR = 2, STDIO_N = 3 };
 
 struct job {
-    struct idnode id;       // first
+    struct idnode id;       // must be first
     struct list all_node;   // oldest first
     struct list of_sandbox; // while it runs
-    struct list kept_node;  // of its tenant, when it is done
+    struct list kept_node;  // of its tenant, after its end
     struct jobs *all;
-    struct sandbox *sandbox; // NULL when it is done
+    struct sandbox *sandbox; // NULL after its end
     char sandbox_id[ID_TEXT_MAX + 1];
-    struct tenant *tenant; // held: its share of memory is that of output and input
+    struct tenant *tenant; // held: output and input are counted for it
     uint64_t order;
     uint32_t number, pid;
     enum job_state state;
@@ -49,7 +49,7 @@ struct job {
     // timeout for the guest, then for the pipes, then for clients that may attach
     struct loop_timer *patience;
     struct loop_timer *wall, *cpu;
-    uint64_t wall_left_ns, wall_from_ns; // from: 0 while it is stopped
+    uint64_t wall_left_ns, wall_from_ns; // from: 0 while it is paused
     uint64_t paused_from_ns;
     unsigned disk_had_room; // DISK_BYTES_FULL, DISK_INODES_FULL: was not full at an earlier check
     struct bill_input used;
@@ -58,8 +58,8 @@ struct job {
     char end_reason[256];
 
     struct list followers;
-    struct list *walk; // next follower, while they are called
-    unsigned walking;  // it must not be freed
+    struct list *walk; // the next follower, during the calls
+    unsigned walking;  // then it must not be freed
     bool walk_again;
 };
 
@@ -71,15 +71,14 @@ struct jobs {
     uint32_t running;
 };
 
-// The sandboxes' observers are the jobs' as well.
+// The sandboxes' observers are also the jobs'.
 const struct observers *job_observers(const struct job *j);
 
-// job_io.c
-// Makes the pipes; child[] are the job's ends, owned by the caller.
+// job_io.c: makes the pipes; child[] are the job's ends, owned by the caller.
 int job_io_open(struct job *j, const struct job_spec *spec, int child[STDIO_N], struct err *e);
-// The terminal's master came.
+// The terminal's master has arrived.
 int job_io_terminal(struct job *j, int master, struct err *e);
-// Starts to read and to write.
+// Starts reading and writing.
 int job_io_begin(struct job *j, struct err *e);
 // Reads available bytes; true if both pipes have ended.
 bool job_io_drain(struct job *j);
@@ -90,9 +89,9 @@ void job_io_reader_moved(struct job *j);
 
 // job_table.c
 void job_tell_followers(struct job *j);
-void job_keep(
-    struct job *j); // it is done; from now on it exists while a client follows it or may attach
-void job_settle(struct job *j); // frees it when no client can attach any more
+void
+job_keep(struct job *j); // the job has ended; it exists while a client follows it or may attach
+void job_settle(struct job *j); // frees it if no client can attach any more
 
 // Takes n bytes of its tenant's share (rpc.bytes_per_uid). If there is not enough, ended jobs are freed first.
 bool job_take_bytes(void *job, size_t n);
@@ -100,16 +99,15 @@ void job_give_bytes(void *job, size_t n);
 // Counts its output and input towards the tenant.
 void job_share_begin(struct job *j);
 
-// job_limits.c
-// Wall-clock time stands still, or goes on.
+// job_limits.c: stops and continues wall-clock time.
 void job_pause(struct job *j);
 void job_resume(struct job *j);
-// It runs: its time counts from now.
+// The job runs: its time counts from now.
 void job_limits_begin(struct job *j);
 // The kernel does not count writes that failed because the disk was full, so the broker checks the disk when the job
 // starts, at intervals, and at the end. A disk that was full at each of these is not a limit that this job reached.
 void job_look_at_disk(struct job *j);
-// The result: a limit, with this text; the broker's reason to kill it; the signal that killed it.
+// Sets the result: a limit, with this text; the broker's reason for the kill; the signal that killed it.
 void job_limit_ended(struct job *j, enum limit which, uint64_t over, bool count, const char *what);
 void job_classify_end(struct job *j);
 void job_classify_signal(struct job *j, int signal);
@@ -118,7 +116,7 @@ void job_classify_failure(struct job *j, uint32_t exit_code, int sys, const char
 
 // job.c
 extern const struct sandbox_jobs job_sandbox_events;
-// Kills it for that; nothing happens where it is over, or about to be.
+// Kills it for this reason. Does nothing if it has ended or is ending.
 void job_end_now(struct job *j, enum job_end why);
 // Both output pipes have ended.
 void job_output_ended(struct job *j);

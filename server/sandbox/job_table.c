@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which jobs there are, and who follows them. See job.h.
+// The table of jobs, and their followers. See job.h.
 #include "job_private.h"
 
 #include <assert.h>
@@ -78,7 +78,7 @@ job_take_bytes(void *job, size_t n)
     struct job *j = job;
     const struct rpc *r = j->all->srv->rpc;
     struct tenant *t = j->tenant;
-    if (r == NULL) // in tests without
+    if (r == NULL) // NULL in tests
         return true;
     while (!rpc_tenant_take(r, t, n)) {
         if (t->kept_n == 0)
@@ -248,7 +248,7 @@ tell_once(struct job *j)
     j->walk = NULL;
 }
 
-// A follower may leave in its wake(), and so may others; what happens in it may call this again.
+// A follower, and others, may unfollow inside its wake(), which may also call this function again.
 void
 job_tell_followers(struct job *j)
 {

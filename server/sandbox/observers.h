@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// What becomes of sandboxes and of their jobs, for the layers above: each registers a table of functions at start, and is
-// called when the fact is so. A function that is NULL is skipped.
+// Events of sandboxes and their jobs, for the layers above. Each layer registers a table of functions at start, which
+// are called when an event happens. A NULL function is skipped.
 //
-//   sandbox  live -> taken -> changed* -> deleting -> gone          (one of the pool may be deleted before it is taken)
+//   sandbox  live -> taken -> changed* -> deleting -> gone          (a sandbox in the pool may be deleted before it is taken)
 //   job                begun -> [started -> output*] -> exited -> ended -> gone
 //
-// Order: by registration, for every fact (main.c registers telemetry first, then the detectors, which hear the events that
-// telemetry still has before they hear the end). Loop thread only.
+// Order: that of registration, for every event. main.c registers telemetry first and then the detectors, so the
+// detectors get the remaining events from telemetry before the end. Loop thread only.
 //
-// An observer may read what it is told of, keep a pointer of its own for a job (job_notes()), and call the setters that are
-// named beside a fact below. It must not begin, change or end a sandbox or a job, and must not free one: it answers from
-// a timer, and finds the sandbox by its id again. What it is told of stays until all observers were told.
+// An observer may read the sandbox or job, keep a pointer for a job (job_notes()), and call the setters that are
+// named below. It must not start, change, end or free a sandbox or a job; it responds from a timer instead, and finds
+// the sandbox by its id again. The sandbox or job exists until all observers were called.
 #pragma once
 
 #include <stddef.h>
@@ -29,28 +29,28 @@ enum sandbox_change { SANDBOX_PAUSED_NOW, SANDBOX_RESUMED_NOW, SANDBOX_LIMITS, S
 
 struct observer {
     void *cookie;
-    // The spawner has made it: slot, generation and cgroup are known, and nothing runs in it yet. It is nobody's.
+    // The spawner has made it: slot, generation and cgroup are known, and nothing runs in it yet. It has no owner.
     void (*live)(void *cookie, struct sandbox *s);
-    // It is somebody's.
+    // It has an owner now.
     void (*taken)(void *cookie, struct sandbox *s);
-    // It was paused or resumed; spec.limits, or the network policy in force, are others.
+    // It was paused or resumed, or spec.limits or the network policy changed.
     void (*changed)(void *cookie, struct sandbox *s, enum sandbox_change what);
-    // It begins to go, and its jobs have ended.
+    // It is being deleted, and its jobs have ended.
     void (*deleting)(void *cookie, struct sandbox *s, const struct err *why);
-    // Nothing is left of it. Also for one that never was live.
+    // Nothing of it is left. Also called for a sandbox that never became live.
     void (*gone)(void *cookie, struct sandbox *s);
 
-    // It counts from now on. Nothing that it does was read before: its events come in a later turn of the loop.
+    // It counts from now on. No event of it was read before: its events arrive in a later turn of the loop.
     void (*job_begun)(void *cookie, struct job *j, const struct job_spec *spec);
     void (*job_started)(void *cookie, struct job *j);
-    // It wrote this. Called for every read of a pipe: no copies, no waiting. Borrowed.
+    // It wrote output. Called for every read of a pipe, so do not copy or wait. Borrowed.
     void (*job_output)(void *cookie, struct job *j, enum output_stream stream, const void *bytes,
                        size_t n);
-    // Its main process has ended, and its figures are taken. May call job_set_oversized().
+    // Its main process has ended, and its counters were read. May call job_set_oversized().
     void (*job_exited)(void *cookie, struct job *j);
-    // Its result is complete; its sandbox and its cgroup are still there. May call job_set_record().
+    // Its result is complete; its sandbox and its cgroup still exist. May call job_set_record().
     void (*job_ended)(void *cookie, struct job *j);
-    // Nobody asks for it any more: last chance to free what job_notes() has. Its sandbox is gone.
+    // The job is being freed: free what job_notes() has. Its sandbox was removed.
     void (*job_gone)(void *cookie, struct job *j);
 };
 
@@ -62,7 +62,7 @@ struct observers {
 // Registers a copy. Returns its number, for job_notes().
 unsigned observers_add(struct observers *all, const struct observer *o);
 
-// Tells all: OBSERVERS_TELL(&all->observers, taken, s).
+// Calls all: OBSERVERS_TELL(&all->observers, taken, s).
 #define OBSERVERS_TELL(all, fact, ...)                                                             \
     do {                                                                                           \
         const struct observers *of_ = (all);                                                       \

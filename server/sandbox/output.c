@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// See output.h. One bit per byte of the ring says which stream it came from, so that a job which alternates between
-// the two costs no more than one that does not.
+// See output.h. One bit per byte of the ring shows its stream, so a job that alternates between stdout and stderr
+// needs no more memory.
 #include "output.h"
 
 #include <assert.h>
@@ -19,11 +19,11 @@ struct ring {
 struct output {
     struct ring ring;
     size_t size_max;
-    uint64_t begin, end; // offsets of what is kept
+    uint64_t begin, end; // offsets of the kept bytes
     uint64_t limit;
     uint64_t cut;
     struct list readers;
-    const struct output_share *share; // NULL: nobody counts
+    const struct output_share *share; // NULL: not counted
 };
 
 struct output *
@@ -45,7 +45,7 @@ output_charge(struct output *o, const struct output_share *share)
     o->share = share;
 }
 
-// What a ring of that size is taken for.
+// The memory that is counted for a ring of this size.
 static size_t
 cost(size_t size)
 {
@@ -78,7 +78,7 @@ ring_alloc(struct output *o, struct ring *r, size_t size)
     if (o->share != NULL && !o->share->take(o->share->cookie, cost(size)))
         return false;
     r->bytes = malloc(size);
-    r->is_stderr = calloc(1, size / 8); // runs are looked for in whole words of it
+    r->is_stderr = calloc(1, size / 8); // searched in whole words
     r->size = size;
     if (r->bytes != NULL && r->is_stderr != NULL)
         return true;
@@ -102,7 +102,7 @@ mark(struct ring *r, size_t at, size_t n, bool is_stderr)
     }
 }
 
-// Bytes at an offset, n at most the ring's size.
+// Stores n bytes at an offset; n is at most the size of the ring.
 static void
 ring_put(struct ring *r, uint64_t offset, bool is_stderr, const uint8_t *bytes, size_t n)
 {
@@ -117,7 +117,7 @@ ring_put(struct ring *r, uint64_t offset, bool is_stderr, const uint8_t *bytes, 
     }
 }
 
-// How many bytes from `offset` on lie together and are of one stream; at most n, which is at least 1.
+// How many bytes from `offset` on are contiguous and of one stream; at most n, which is at least 1.
 static size_t
 ring_run(const struct ring *r, uint64_t offset, size_t n, bool *is_stderr)
 {
@@ -137,7 +137,7 @@ ring_run(const struct ring *r, uint64_t offset, size_t n, bool *is_stderr)
     return most;
 }
 
-// Makes the ring hold n more bytes, as far as it may grow and memory lasts.
+// Grows the ring for n more bytes, within its limit and the available memory.
 static void
 grow(struct output *o, size_t n)
 {
@@ -164,7 +164,7 @@ keeps_up(const struct output *o, const struct output_reader *r, uint64_t now_ns)
     return r->patient || r->offset >= o->end || now_ns - r->progress_ns < STALL_NS;
 }
 
-// Bytes that a reader which keeps up has not read. False: nobody keeps up.
+// Bytes that a reader which keeps up has not read yet. False: no reader keeps up.
 static bool
 find_unread(const struct output *o, uint64_t now_ns, uint64_t *out)
 {
@@ -204,7 +204,7 @@ output_make_room(struct output *o, size_t n, uint64_t now_ns)
     return room < n ? room : n;
 }
 
-// Readers that had all there was begin to have something to read.
+// Readers that had read everything have something to read again.
 static void
 tell_readers(struct output *o, uint64_t now_ns)
 {

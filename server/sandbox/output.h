@@ -2,13 +2,13 @@
 // The output of one job: stdout and stderr in one ring, with an offset that counts both, and any number of readers.
 //
 //        begin                         reader B        reader A = end
-//          | kept, for who attaches later  | not read yet  |
+//          | kept for later readers        | not read yet  |
 //   gap <--+-------------------------------+---------------+--> next byte;  end - begin <= 1 MiB
 //
-// While a reader keeps up, nothing that it has not read is dropped: when the ring is full of that, output_space() says
-// 0 and the job waits at its pipe. A reader that takes nothing for 10 s while there is something loses that right
-// (unless it is patient), and finds a gap. Beyond limit_bytes, where there is such a limit, nothing is kept: it is
-// counted, and told as one gap.
+// While a reader keeps up, no byte is dropped before it has read it: if such bytes fill the ring, output_space()
+// returns 0 and the job blocks on its pipe. A reader that reads nothing for 10 s while bytes are available does not
+// count as keeping up any more (unless it has no_timeout), and finds a gap. Bytes beyond limit_bytes, if there is
+// such a limit, are only counted, and appear as one gap.
 #pragma once
 
 #include <stdbool.h>
@@ -19,7 +19,7 @@
 
 enum {
     OUTPUT_RING_MAX = 1024 * 1024,
-    OUTPUT_FINAL_MAX = 4 * 1024 * 1024, // when the job is over: what its pipes still hold must fit
+    OUTPUT_FINAL_MAX = 4 * 1024 * 1024, // after the end of the job, the rest of its pipes must fit
     OUTPUT_CHUNK_MAX = 60 * 1024,
     OUTPUT_STALL_MS = 10 * 1000,
 };
@@ -29,12 +29,12 @@ struct output;
 // Numbers as in stockade.v1.Stream.
 enum output_stream { OUTPUT_STDOUT = 1, OUTPUT_STDERR = 2 };
 
-// One who reads. Owned by whoever reads; only output.c writes into it.
+// A reader. Owned by the caller; only output.c writes into it.
 struct output_reader {
     struct list node;
-    uint64_t offset;      // next byte that it wants
-    uint64_t progress_ns; // since when it has had something to read
-    bool patient;         // never loses its right
+    uint64_t offset;      // the next byte to read
+    uint64_t progress_ns; // the time since which it has had something to read
+    bool patient;         // always counts as keeping up
     bool limit_told;
 };
 
@@ -49,46 +49,47 @@ struct output_chunk {
     uint64_t missing;          // GAP, LIMIT: bytes
 };
 
-// Whose memory the ring is. take: false, no more may be held; nothing was taken then.
+// Counts the memory of the ring. take: false, no more may be used; nothing was counted then.
 struct output_share {
     bool (*take)(void *cookie, size_t n);
     void (*give)(void *cookie, size_t n);
     void *cookie;
 };
 
-// Owned: output_free(). NULL without memory. Memory for bytes is taken with the first of them. limit_bytes 0: no limit.
+// Owned: output_free(). NULL: out of memory. Memory for bytes is allocated with the first of them. limit_bytes 0: no
+// limit.
 struct output *output_new(uint64_t limit_bytes);
 void output_free(struct output *o);
 
-// The ring is taken from a share, which is borrowed for the life of the output, before there are any bytes. Where the share has
-// no more, the ring stays as large as it is: the job waits, or what it writes is a gap.
+// Counts the ring in a share, which is borrowed as long as the output exists. Call it before the first byte. If the
+// share is used up, the ring does not grow: the job waits, or output becomes a gap.
 void output_charge(struct output *o, const struct output_share *share);
 
-// Makes the ring hold n more bytes beside what readers that keep up have not read; how many it does, at most n. 0: the share
-// has no more for now.
+// Makes room for n more bytes beside those that readers which keep up have not read. Returns how many fit, at most n.
+// 0: the share is used up for now.
 size_t output_make_room(struct output *o, size_t n, uint64_t now_ns);
 
-// Bytes that may be written now without dropping what a reader that keeps up has not read. SIZE_MAX: any number.
+// Bytes that may be written now without dropping unread bytes of a reader that keeps up. SIZE_MAX: any number.
 size_t output_space(const struct output *o, uint64_t now_ns);
 
-// Takes n bytes of one stream.
+// Writes n bytes of one stream.
 void output_write(struct output *o, enum output_stream stream, const uint8_t *bytes, size_t n,
                   uint64_t now_ns);
 
-// The job is over: what is still in its pipes fits, whatever readers do.
+// The job has ended: the rest of its pipes fits, whatever readers do.
 void output_final(struct output *o);
 
-// A reader comes (wants bytes from r->offset on), a reader goes.
+// Adds a reader (which wants bytes from r->offset on); removes a reader.
 void output_join(struct output *o, struct output_reader *r, uint64_t now_ns);
 void output_leave(struct output_reader *r);
 
-// What the reader gets next; kind NONE: nothing now.
+// The next chunk of the reader; kind NONE: nothing now.
 struct output_chunk output_peek(const struct output *o, const struct output_reader *r);
 
-// It has taken that chunk.
+// The reader has consumed that chunk.
 void output_advance(const struct output *o, struct output_reader *r,
                     const struct output_chunk *chunk, uint64_t now_ns);
 
-// Bytes in all, and those of them beyond the limit.
+// Total bytes, and those of them beyond the limit.
 uint64_t output_total(const struct output *o);
 uint64_t output_cut(const struct output *o);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// See pool.h: the shelves of ready sandboxes, and who waits for one. How a sandbox becomes a request's is in pool_serve.c.
+// See pool.h: the pools of ready sandboxes, and the requests that wait for one. pool_serve.c gives a sandbox to a
+// request.
 #include "pool.h"
 
 #include <assert.h>
@@ -16,10 +17,11 @@
 #include "spawn.h"
 
 enum {
-    MAKING_MAX = 4, // at one time, of one template: the spawner makes one after the other
+    MAKING_MAX = 4, // at a time, per template: the spawner makes them one after the other
     BACK_OFF_MIN_MS = 50,
     BACK_OFF_MAX_MS = 5000,
-    LATER_MS = 3,      // making one competes with the job that has just begun: let that go first
+    // making a sandbox competes with the job that has just started: give it a head start
+    LATER_MS = 3,
     GIVE_UP_MS = 2000, // a request that has waited this long gets the failure instead
 };
 
@@ -41,7 +43,7 @@ request_of(struct pool_place *p)
     return list_entry(p, struct pool_request, place);
 }
 
-// Whose turn it is. NULL: nobody waits.
+// The next waiting request. NULL: none.
 static struct pool_request *
 take_waiting(struct shelf *shelf)
 {
@@ -98,7 +100,7 @@ give_up_one(void *cookie, struct pool_place *p)
     return true;
 }
 
-// There is no room for more: those who have waited this long are told.
+// No more sandboxes can be made: requests that have waited this long fail.
 static void
 give_up(struct shelf *shelf, uint64_t waited_ms, const struct err *e)
 {
@@ -143,7 +145,7 @@ discard(struct sandbox *s)
     sandbox_destroy(s, &e, NULL);
 }
 
-// Is it what its template says now?
+// Whether it matches its template as configured now.
 static bool
 is_current(const struct shelf *shelf, const struct sandbox *s)
 {
@@ -155,7 +157,7 @@ is_current(const struct shelf *shelf, const struct sandbox *s)
     return t->has_root && s->root == t->root && memcmp(&has, &wants, sizeof has) == 0;
 }
 
-// Not when it was made for a request that was given up meanwhile, or before the template changed.
+// False if it was made for a request that was cancelled meanwhile, or before the template changed.
 static bool
 is_wanted(const struct shelf *shelf, const struct sandbox *s)
 {
@@ -200,7 +202,7 @@ on_lost(void *cookie, struct sandbox *s)
 {
     struct shelf *shelf = cookie;
     if (list_empty(&s->pool_node))
-        return; // it was somebody's already
+        return; // it already had an owner
     list_remove(&s->pool_node);
     shelf->ready_n--;
     if (!shelf->pool->stopped && shelf->timer == NULL)
@@ -209,7 +211,7 @@ on_lost(void *cookie, struct sandbox *s)
 
 static const struct sandbox_maker maker = {.created = on_made, .lost = on_lost};
 
-// Begins to make what is missing.
+// Starts to make missing sandboxes.
 static void
 refill(struct shelf *shelf)
 {
@@ -229,7 +231,8 @@ refill(struct shelf *shelf)
     }
 }
 
-// After one was taken. A pool that is well filled has time; one that is not, or a request that waits, has none.
+// After a sandbox was taken: waits a little if the pool is at least half full and no request waits; otherwise makes
+// one now.
 static void
 refill_soon(struct shelf *shelf)
 {
@@ -263,7 +266,7 @@ pool_new(struct server *srv, struct sandboxes *all)
     return p;
 }
 
-// Those that a lowered `pool` does not keep any more included.
+// Also discards those above a lowered `pool`.
 static void
 discard_old(struct shelf *shelf)
 {
@@ -326,7 +329,7 @@ pool_spawner(struct pool *p, bool hangs)
             give_up(shelf, 0, &e);
             continue;
         }
-        shelf->failures = 0; // those of a spawner that hung
+        shelf->failures = 0; // failures while the spawner hung do not count
         shelf->back_off_ms = 0;
         loop_timer_stop(&shelf->timer);
         refill(shelf);
@@ -364,8 +367,8 @@ refuse(const struct pool *p, struct err *e)
     return r;
 }
 
-// Room in the queue for one more of the tenant. Where it is full, whoever has the most gives up the request that came last,
-// if that leaves him with more than the tenant gets.
+// Makes room in the queue for another request of the tenant. If the queue is full, the tenant with the most requests
+// loses its newest one, if it still has more than this tenant then.
 static bool
 has_room(struct pool *p, const char *tenant)
 {
@@ -393,7 +396,7 @@ has_room(struct pool *p, const char *tenant)
     return true;
 }
 
-// Is a ready sandbox other than what is asked for?
+// Whether a ready sandbox differs from the request.
 static bool
 needs_spawner(const struct shelf *shelf, const struct sandbox_spec *spec)
 {

@@ -26,7 +26,7 @@ struct sandboxes;
 struct server;
 struct template;
 
-// One for the broker, as long as it runs. Empty until pool_reloaded().
+// Creates the pool of the broker. It stays empty until pool_reloaded().
 struct pool *pool_new(struct server *srv, struct sandboxes *all);
 
 // The spawner does not respond: waiting requests fail (UNAVAILABLE). Or it responds again: missing sandboxes are
@@ -39,7 +39,7 @@ bool pool_fails(const struct pool *p, struct err *why);
 
 // Stops: no more sandboxes are created, waiting requests fail (UNAVAILABLE).
 void pool_stop(struct pool *p);
-// When no sandbox is left. NULL is fine.
+// Call it when no sandbox is left. Accepts NULL.
 void pool_free(struct pool *p);
 
 // Gets a sandbox for `tenant`: calls done once, later or immediately, with a RUNNING sandbox or with the failure. Takes
@@ -52,9 +52,9 @@ int pool_acquire(struct pool *p, const char *tenant, struct sandbox_spec *spec,
 // Cancels a request: `done` will not be called.
 void pool_cancel(struct pool_request *r);
 
-// The configuration was read: fills up to what it says now. Ready sandboxes of a template that has another root or other
-// limits since are replaced; requests for one that has no root any more fail (NOT_FOUND).
+// The configuration was read: fills the pools accordingly. Ready sandboxes whose template now has another root or
+// other limits are replaced. Requests for a template that has no root any more fail (NOT_FOUND).
 void pool_reloaded(struct pool *p);
 
-// Ready now, for a template.
+// Number of ready sandboxes of a template.
 uint32_t pool_ready(const struct pool *p, const struct template *t);

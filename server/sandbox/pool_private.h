@@ -15,8 +15,8 @@ struct shelf {
     struct list ready;
     uint32_t ready_n, making;
     struct pool_queue waiting;
-    uint64_t back_off_ms; // 0: none
-    uint32_t failures;    // in a row
+    uint64_t back_off_ms; // 0: no delay
+    uint32_t failures;    // consecutive
     struct err last;      // the last failure
     struct loop_timer *timer;
 };
@@ -37,8 +37,8 @@ struct pool_request {
     struct sandbox_spec spec;
     uint64_t since_ns;
     struct loop_timer *too_long;
-    struct sandbox *sandbox;    // gets its limits or its network
-    struct pool_request **name; // the caller's, emptied at the end
+    struct sandbox *sandbox;    // the spawner is changing its limits or its network
+    struct pool_request **name; // the caller's pointer, set to NULL at the end
     struct sandbox_waiter waiter;
     void (*done)(void *cookie, struct sandbox *s, const struct err *e);
     void *cookie;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// See pool_private.h: limits and network of a ready sandbox become those that a request asks for, and then it is the
-// request's.
+// See pool_private.h: changes limits and network of a ready sandbox to those of a request, and then gives it to the
+// request.
 #include "pool_private.h"
 
 #include <stdlib.h>
@@ -42,7 +42,7 @@ give(struct pool_request *r, struct sandbox *s)
     done(cookie, s, NULL);
 }
 
-// Its sandbox could not be made what the request wants.
+// Its sandbox could not be changed as requested.
 static void
 fail_with_sandbox(struct pool_request *r, struct sandbox *s, const struct err *e)
 {
@@ -62,7 +62,7 @@ on_networked(void *cookie, struct sandbox *s, const struct err *e)
         fail_with_sandbox(r, s, e);
 }
 
-// Its network, the last before it is given away.
+// Sets its network, the last step before it is given to the request.
 static void
 connect_it(struct pool_request *r, struct sandbox *s)
 {

@@ -10,10 +10,10 @@ struct sandboxes {
     const struct sandbox_settings *settings;
     struct observers observers;
     const struct sandbox_networks *networks;
-    const struct sandbox_jobs *jobs; // NULL: there are none
+    const struct sandbox_jobs *jobs; // NULL: none registered
     struct idtable table;
-    struct list owned; // that belong to somebody, oldest first
-    uint64_t taken;    // how many ever
+    struct list owned; // sandboxes with an owner, oldest first
+    uint64_t taken;    // number of sandboxes that were ever taken
     void (*none_left)(void *cookie);
     void *none_left_cookie;
 };

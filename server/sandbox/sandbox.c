@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// See sandbox.h: life and death. What changes in one that lives is in change.c, what callers ask about sandboxes
-// in table.c.
+// See sandbox.h: how sandboxes start and end. change.c has changes of existing ones, table.c what callers ask about
+// them.
 #include "sandbox.h"
 
 #include <assert.h>
@@ -21,7 +21,7 @@ enum { READY_MS = 60 * 1000, REST_MS = 1000, DESTROY_AGAIN_MS = 100 };
 
 #define TO(state) (1u << SANDBOX_##state)
 
-// The picture in sandbox.h: where each state may go.
+// The permitted changes of state, as drawn in sandbox.h.
 static const unsigned moves[SANDBOX_STATES_N] = {
     [SANDBOX_CREATING] = TO(READY) | TO(DELETING),
     [SANDBOX_READY] = TO(RUNNING) | TO(DELETING),
@@ -38,8 +38,8 @@ sandbox_move(struct sandbox *s, enum sandbox_state to)
     s->state = to;
 }
 
-// Those who are told sit in a list of their own meanwhile: each callback may take others out of it, and may make new
-// waiters, who are not told of what was before them.
+// During the calls the waiters are in a separate list: a callback may remove others from it, and may add new waiters,
+// which are not called for this event.
 static void
 tell(struct sandbox *s, enum sandbox_wait what, const struct err *e)
 {
@@ -93,7 +93,7 @@ sandbox_settle(struct sandbox *s)
     sandbox_table_settle(all);
 }
 
-// Before the spawner removes it, so that its memory is given back there and then.
+// Closes the disk before the spawner removes the sandbox, so that its memory is released there and then.
 static void
 close_disk(struct sandbox *s)
 {
@@ -125,7 +125,7 @@ on_destroyed(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MA
     sandbox_let_go(s);
 }
 
-// Once it is live, exactly one DESTROY is sent for it.
+// For each sandbox that became live, exactly one DESTROY is sent.
 static void
 send_destroy(struct sandbox *s)
 {
@@ -140,7 +140,7 @@ send_destroy(struct sandbox *s)
     } else if (e.code == ERR_RESOURCE_EXHAUSTED) {
         (void)loop_timer_start(s->all->srv->loop, &s->patience, DESTROY_AGAIN_MS, on_destroy_again,
                                s);
-    } else { // the spawner has gone, and everything of its with it
+    } else { // the spawner has ended, and its sandboxes with it
         s->destroy_sent = s->destroyed = true;
     }
 }
@@ -154,7 +154,7 @@ on_network_closed(void *cookie)
     sandbox_let_go(s);
 }
 
-// The relay first: the slot is another sandbox's as soon as the spawner has it back.
+// The relay first: as soon as the spawner has the slot back, another sandbox may get it.
 static void
 close_network(struct sandbox *s)
 {
@@ -388,7 +388,7 @@ sandbox_take(struct sandbox *s, struct tenant *t, struct sandbox_spec *spec)
     s->tenant = t;
     s->spec = *spec;
     s->spec.network = NULL;
-    network_unref(spec->network); // s->net.in_force is what holds
+    network_unref(spec->network); // s->net.in_force is the policy in use
     spec->network = NULL;
     spec->labels = NULL;
     spec->labels_n = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// All sandboxes: by id, and under the caller that they belong to.
+// All sandboxes, by id and by tenant.
 //
 //   CREATING --guest says Ready--> READY --sandbox_take--> RUNNING <--resume/pause--> PAUSED
 //      |                             |                        |  \                     /
@@ -7,8 +7,8 @@
 //      v                             v                        v        \     /
 //    (freed) <------nothing is left------------------------ DELETING <--------- (from anywhere)
 //
-// READY ones are the pool's and belong to nobody. A sandbox is freed once the spawner has said that nothing is left of
-// it and no request about it is without an answer. Loop thread only.
+// READY ones are in the pool and have no owner. A sandbox is freed when the spawner has reported that nothing is left
+// of it and no request about it is pending. Loop thread only.
 #pragma once
 
 #include <stdbool.h>
@@ -58,55 +58,57 @@ enum { LABELS_MAX = 32 };
 struct sandbox_spec {
     const struct template *template;
     struct limits limits;
-    struct limits asked; // those that the caller set; 0: not set
+    struct limits asked; // limits that the caller set; 0: not set
     char name[65];
     struct label *labels; // owned
     uint32_t labels_n;
-    uint64_t ttl_ms;         // 0: for ever
+    uint64_t ttl_ms;         // 0: unlimited
     struct network *network; // owned: its policy; NULL: no network
 };
 
-// What the programs and the relay know of a sandbox's network. Written through struct sandbox_networks alone.
+// The state of a sandbox's network in the programs and the relay. Written only through struct sandbox_networks.
 struct sandbox_net {
     uint64_t cgroup_id;       // its key in BPF maps; 0: no entry
     struct bpf_sandbox entry; // as written there
-    struct network *in_force; // owned: the policy; NULL: no way out
-    struct network *wanted;   // owned: its listeners are being made
-    bool under_way;           // the relay was given one, and has not said that it is in force
+    struct network *in_force; // owned: the policy; NULL: no network
+    struct network *wanted;   // owned: the policy to apply when its listeners have been made
+    bool under_way;           // the relay got a policy, and has not confirmed it yet
 };
 
-// What a layer above does for the network of a sandbox; registered once, at start. Without it nobody has a network.
+// The functions of the layer above for the network of a sandbox, registered once at start. Without them no sandbox
+// has a network.
 struct sandbox_networks {
-    // The spawner has made it, nothing runs in it yet: it gets an entry, with no way out.
+    // The spawner has made it, and nothing runs in it yet: makes its entry, without network.
     int (*born)(struct sandbox *s, struct err *e);
-    // Its limits will be these.
+    // Its limits will change to these.
     int (*limit)(struct sandbox *s, const struct limits *limits, struct err *e);
     // See sandbox_network().
     int (*change)(struct sandbox *s, struct network *n, struct sandbox_waiter *w, struct err *e);
-    // Its flows are cut and its listeners closed. True: `done` comes, later; false: there is nothing to close.
+    // Cuts its flows and closes its listeners. True: `done` will be called; false: there is nothing to close.
     bool (*close)(struct sandbox *s, void (*done)(void *cookie), void *cookie);
-    // Nothing is left of it: frees what `net` owns. Fine where it was never born.
+    // Nothing of it is left: frees what `net` owns. Also called if `born` was not.
     void (*forget)(struct sandbox *s);
 };
 
-// What its jobs do when something happens to a sandbox: job.c registers it. None is called for a sandbox without jobs.
+// Events of a sandbox for its jobs, registered by job.c. Not called for a sandbox without jobs.
 struct sandbox_jobs {
-    // What the guest said about job `number`. False: it cannot have said that. `terminal` is *owned*.
+    // A message of the guest about job `number`. False: it is impossible in this state. `terminal` is *owned*.
     bool (*started)(struct sandbox *s, uint32_t number, uint32_t pid, int terminal);
     bool (*failed)(struct sandbox *s, uint32_t number, uint32_t exit_code, int sys,
                    const char *text);
     bool (*exited)(struct sandbox *s, uint32_t number, uint32_t status,
                    const struct bill_rusage *usage);
-    // Wall-clock time stands still, or goes on.
+    // Wall-clock time stops, or continues.
     void (*paused)(struct sandbox *s, bool paused);
-    // The sandbox is going, for this reason: all that run end.
+    // The sandbox is being deleted, for this reason: all running jobs end.
     void (*gone)(struct sandbox *s, const struct err *why);
 };
 
-// Readable by all layers above. Written by sandbox.c, change.c and table.c, but for `net` (above), `forks` (fork_rate.c),
-// `pool_node` (pool.c), and the jobs' list and counts (job.c). Others ask for a change, which may be refused.
+// All layers above may read it. Only sandbox.c, change.c and table.c write it, except for `net` (above), `forks`
+// (fork_rate.c), `pool_node` (pool.c), and the jobs' list and counts (job.c). Other layers request changes, which may
+// be refused.
 struct sandbox {
-    struct idnode id; // first
+    struct idnode id; // must be first
     uint8_t id_bytes[ID_BYTES];
     struct list node; // all that have an owner, in the order of `order`
     struct list pool_node;
@@ -119,7 +121,7 @@ struct sandbox {
     int64_t expires_ms; // 0: never
 
     uint32_t root; // the spawner's number of its root
-    bool live;     // the spawner has it: slot and generation are valid
+    bool live;     // the spawner has made it: slot and generation are valid
     uint32_t slot, generation;
     struct sandbox_net net;
     struct cgroup_dirs dirs; // owned
@@ -133,16 +135,16 @@ struct sandbox {
     struct share share;
     struct fork_rate forks;
 
-    uint32_t pending;    // requests at the spawner, and at the relay
+    uint32_t pending;    // requests to the spawner and to the relay
     bool limits_pending; // at the spawner
     struct limits limits_wanted;
     bool network_closing;
     bool destroy_sent, destroyed;
-    uint32_t kills_pending; // KILL_JOB requests without an answer
+    uint32_t kills_pending; // KILL_JOB requests without a reply
     bool destroy_failed;    // the spawner could not remove all of it
     struct list waiters;
     struct loop_timer *ttl, *patience;
-    const struct sandbox_maker *maker; // borrowed, and its cookie
+    const struct sandbox_maker *maker; // borrowed, with its cookie
     void *maker_cookie;
 };
 
@@ -161,11 +163,12 @@ struct sandbox_waiter {
     void *cookie;
 };
 
-// One for the broker; the settings are borrowed. Owned: sandboxes_free(), when no sandbox is left. NULL: out of memory.
+// Creates the table of the broker; the settings are borrowed. Free it with sandboxes_free() when no sandbox is left.
+// NULL: out of memory.
 struct sandboxes *sandboxes_new(struct server *srv, const struct sandbox_settings *settings);
-void sandboxes_free(struct sandboxes *all); // NULL is fine
+void sandboxes_free(struct sandboxes *all); // accepts NULL
 
-// Who creates a sandbox, and keeps it while it is READY.
+// The creator of a sandbox, which keeps it while it is READY.
 struct sandbox_maker {
     void (*created)(void *cookie, struct sandbox *s,
                     const struct err *e);          // READY; s NULL: it failed
@@ -189,8 +192,8 @@ int sandbox_check_name(const struct sandboxes *all, const char *tenant, const ch
 // Gives a READY sandbox to an owner: RUNNING. Takes spec->labels and the reservation.
 void sandbox_take(struct sandbox *s, struct tenant *t, struct sandbox_spec *spec);
 
-// A caller got the sandbox and may start nothing in it: if it starts nothing for a second, the guest removes the cgroup
-// that it made ahead for the first job. Sandboxes in the pool keep it.
+// The owner of the sandbox may not start anything in it: after a second without a job, the guest removes the cgroup
+// that it made in advance for the first job. Sandboxes in the pool keep it.
 void sandbox_rest_soon(struct sandbox *s);
 
 // Finds a sandbox of the caller by id or name. Otherwise NULL and NOT_FOUND, with the same text for other callers'
@@ -211,7 +214,7 @@ void sandbox_take_labels(struct sandbox *s, struct sandbox_spec *from);
 int sandbox_set_label(struct sandbox_spec *spec, const char *key, const char *value, struct err *e);
 
 // Applies other limits to a READY or RUNNING sandbox and calls the waiter. They become `spec.limits` when the spawner
-// confirms them. FAILED_PRECONDITION while it has not answered for others.
+// confirms them. FAILED_PRECONDITION while an earlier change is not confirmed yet.
 int sandbox_limit(struct sandbox *s, const struct limits *limits, struct sandbox_waiter *w,
                   struct err *e);
 
@@ -232,24 +235,24 @@ void sandbox_destroy(struct sandbox *s, const struct err *why, struct sandbox_wa
 // Kills a job's processes through the spawner.
 void sandbox_kill_job(struct sandbox *s, uint32_t job);
 
-// False while the spawner has not answered a kill: then the guest is not to blame if the job still runs.
+// False while the spawner has not replied to a kill: then it is not the guest's fault if the job still runs.
 bool sandbox_kills_done(const struct sandbox *s);
 
 void sandbox_unwait(struct sandbox_waiter *w);
 
-// Puts a policy in force. 1: it is; 0: w is called when it is, or with the failure (then the old policy stays). Negative:
-// refused, and nothing has changed.
+// Changes the policy. 1: done; 0: w is called when it is in force, or with the failure (then the old policy stays).
+// Negative: refused, and nothing has changed.
 int sandbox_network(struct sandbox *s, struct network *n, struct sandbox_waiter *w, struct err *e);
 
-// For struct sandbox_networks: w waits for the network; calls all that wait (s may be freed when it returns); the policy in
-// force is another one, or (not `other`) was put in force again.
+// For struct sandbox_networks: adds w to the waiters for the network; calls all of them (s may be freed when it
+// returns); reports that the policy in force is another one, or (not `other`) was put in force again.
 void sandbox_network_wait(struct sandbox *s, struct sandbox_waiter *w);
 void sandbox_network_done(struct sandbox *s, const struct err *e);
 void sandbox_network_changed(struct sandbox *s, bool other);
 
-// A sandbox that is DELETING is freed when nobody holds it any more and nothing is left of it. Each request about it holds
-// it until the callback with the answer returns, so it outlives all that its own callbacks begin. s may be gone after the
-// second.
+// A DELETING sandbox is freed when nothing is left of it and it has no holders. Each request about it holds it until
+// its callback returns, so it outlives everything that its own callbacks start. s may be freed after the second
+// function.
 void sandbox_hold(struct sandbox *s);
 void sandbox_let_go(struct sandbox *s);
 
@@ -270,7 +273,7 @@ bool sandboxes_have(const struct sandboxes *all, const struct template *t);
 
 struct server *sandboxes_server(const struct sandboxes *all);
 const struct sandbox_settings *sandboxes_settings(const struct sandboxes *all);
-// Where layers above register at start.
+// The layers above register here at start.
 struct observers *sandboxes_observers(struct sandboxes *all);
 void sandboxes_set_jobs(struct sandboxes *all, const struct sandbox_jobs *jobs);
 void sandboxes_set_networks(struct sandboxes *all, const struct sandbox_networks *networks);

@@ -4,7 +4,7 @@
 
 struct share_size {
     int64_t full_ns;
-    unsigned rest; // drains at one part in so many of a CPU
+    unsigned rest; // it drains at this fraction of a CPU
 };
 
 enum { PART = 10 };
@@ -43,7 +43,7 @@ share_limits(const struct limits *limits, bool computes, struct spawn_limits *ou
 bool
 share_add(struct share *h, struct tenant *t, uint64_t cpu_ns, uint64_t now_ns)
 {
-    int64_t more_ns = cpu_ns > h->cpu_ns ? (int64_t)(cpu_ns - h->cpu_ns) : 0; // 0: not known
+    int64_t more_ns = cpu_ns > h->cpu_ns ? (int64_t)(cpu_ns - h->cpu_ns) : 0; // 0: unknown
     h->cpu_ns += (uint64_t)more_ns;
     fill(&h->bucket, &of_sandbox, more_ns, now_ns);
     if (t != NULL) {

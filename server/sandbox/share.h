@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shares of the CPU: short work, above all the start of a job, runs before long computations.
 //
-//   CPU time -> bucket of the sandbox (drains at 1/20 of a CPU), full at 300 ms -> a tenth of its cpu_weight,
+//   CPU time -> bucket of the sandbox (drains at 1/20 of a CPU), full at 300 ms -> a tenth of its cpu_weight
 //            -> bucket of its tenant  (drains at 1/4 of a CPU),  full at 1 s    -> the tenant's next sandboxes begin with a tenth
 //
-// Without the second bucket, a tenant that computes in one short job after the other would always have fresh sandboxes at
-// full weight. A sandbox gets its full weight back when it has rested until its bucket is half empty. This file has the
-// buckets only; sandbox_share() (sandbox.h) asks the spawner. Loop thread only.
+// Without the second bucket, a tenant that computes in many short jobs would always have new sandboxes at full
+// weight. A sandbox gets its full weight back when its bucket is half empty. This file has the buckets only;
+// sandbox_share() (sandbox.h) asks the spawner. Loop thread only.
 #pragma once
 
 #include <stdbool.h>

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// See spawn.h; how the process starts and ends is in spawn_process.c. Requests without an answer sit in a table of slots;
-// the sequence number on the wire is a slot's index and the number of times it was used, so an answer finds its request
-// without a search and a stray one finds none.
+// See spawn.h; spawn_process.c starts and ends the process. Pending requests are in a table of slots. The sequence
+// number of a request consists of the slot's index and its number of uses, so a reply finds its request without a
+// search, and an invalid reply finds none.
 //
 //   request -> pending slot -> sendmsg, or the backlog while the socket is full
 //   poll: readable -> recvmsg (at most REPLIES_PER_TURN) -> pending slot -> callback
 //         writable -> the backlog
-//   end of file or anything odd -> every pending request is answered with UNAVAILABLE, then on_gone
+//   end of file or an invalid reply -> every pending request gets UNAVAILABLE, then on_gone
 //
-// Each second it is asked whether it is there (PING), behind all that was asked before. Nothing heard for SILENT_TICKS
-// seconds while something is without an answer: it hangs. Seconds are counted, not compared with a clock, so that a broker
-// which stood still itself does not find a healthy spawner silent.
+// Each second a PING is sent after all earlier requests. If requests are pending and no reply has arrived for
+// SILENT_TICKS seconds, the spawner hangs. The timer's ticks are counted, and no clock is read, so that a broker
+// which was stopped itself does not take a healthy spawner for a silent one.
 #include "spawn.h"
 
 #include <assert.h>
@@ -29,13 +29,13 @@
 enum { REPLIES_PER_TURN = 64, INDEX_BITS = 14, TICK_MS = 1000, SILENT_TICKS = 3 };
 _Static_assert(SPAWN_PENDING_MAX <= 1 << INDEX_BITS, "an index fits into its part of seq");
 
-// How long an answer may take, and what happens then, or as soon as the spawner hangs. One that is given up is answered
-// with a failure, and what it made is taken back when its answer comes after all. One that is not goes on: its state is
-// the spawner's alone to know.
+// The timeout of each operation, and what happens after it, or when the spawner hangs. A request that is given up
+// fails, and what it makes is removed when its late reply arrives. The others stay pending, because only the spawner
+// knows their state.
 static const struct deadline {
     uint32_t ticks;
     bool give_up;
-    bool begins; // something new: refused while the spawner hangs
+    bool begins; // starts something new, so it is refused while the spawner hangs
 } deadlines[] = {
     [SPAWN_CREATE] = {60, true, true},    [SPAWN_LIMIT] = {30, true, true},
     [SPAWN_FREEZE] = {30, false, true},   [SPAWN_KILL_JOB] = {30, false, false},
@@ -51,8 +51,8 @@ struct pending {
     void *cookie;
     struct spawn_request request; // kept until sent; op and seq until answered
     uint32_t uses;
-    uint32_t ticks; // how old it is
-    uint32_t next;  // in the free list or in the backlog; SPAWN_PENDING_MAX ends it
+    uint32_t ticks; // its age
+    uint32_t next;  // in the free list or in the backlog; SPAWN_PENDING_MAX: end of the list
 };
 
 struct spawn {
@@ -65,10 +65,10 @@ struct spawn {
     void (*on_gone)(void *);
     void *cookie;
     struct loop_timer *tick;
-    uint32_t open;         // requests without an answer
-    uint32_t silent_ticks; // since something was heard, or nothing was without an answer
-    uint32_t overdue;      // requests that go on beyond their deadline
-    bool pinged;           // without an answer
+    uint32_t open;         // pending requests
+    uint32_t silent_ticks; // since the last reply, or since nothing was pending
+    uint32_t overdue;      // requests that stay pending beyond their timeout
+    bool pinged;           // a PING is pending
     bool hangs;
     void (*on_silent)(void *cookie, bool hangs);
     void *silent_cookie;
@@ -78,7 +78,7 @@ struct spawn {
     struct pending pending[SPAWN_PENDING_MAX];
 };
 
-// --- start and end ---
+// ---- start and end
 
 int
 spawn_start(const char *binary, const struct spawn_config *config, struct spawn_features *features,
@@ -123,7 +123,7 @@ spawn_close(struct spawn *s, uint32_t grace_ms)
     if (s->attached)
         (void)uv_poll_stop(&s->poll);
     loop_timer_stop(&s->tick);
-    (void)shutdown(s->fd, SHUT_RDWR); // to the spawner: end of file
+    (void)shutdown(s->fd, SHUT_RDWR); // the spawner sees end of file
     bool clean = spawn_process_reap(s->pid, grace_ms);
     if (s->attached) {
         uv_close((uv_handle_t *)&s->poll, on_closed);
@@ -134,11 +134,11 @@ spawn_close(struct spawn *s, uint32_t grace_ms)
     return clean;
 }
 
-// --- requests ---
+// ---- requests
 
 static void watch(struct spawn *s);
 
-// Takes it out of the table; the callback may make new requests.
+// Removes it from the table; the callback may make new requests.
 static void
 finish(struct spawn *s, uint32_t index, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
 {
@@ -153,7 +153,7 @@ finish(struct spawn *s, uint32_t index, const struct spawn_reply *reply, int fds
     done(cookie, reply, fds);
 }
 
-// The spawner has ended, or talks nonsense: nothing it says is believed any more.
+// The spawner has ended, or broke the protocol: none of its messages is trusted any more.
 static void
 gone(struct spawn *s)
 {
@@ -178,7 +178,7 @@ gone(struct spawn *s)
     s->on_gone(s->cookie);
 }
 
-// False while the socket is full. A socket that is broken takes everything: the poll tells.
+// False while the socket is full. A broken socket discards everything: the poll reports it.
 static bool
 send_request(const struct spawn *s, const struct spawn_request *q)
 {
@@ -235,7 +235,7 @@ spawn_ask(struct spawn *s, const struct spawn_request *q, spawn_done *done, void
     return 0;
 }
 
-// --- silence ---
+// ---- timeouts
 
 int
 spawn_say_hangs(struct err *e)
@@ -260,7 +260,7 @@ spawn_on_silent(struct spawn *s, void (*on_silent)(void *cookie, bool hangs), vo
     s->silent_cookie = cookie;
 }
 
-// An answer to a request that was given up: whatever it made is taken back.
+// The late reply to a request that was given up: removes what it has made.
 static void
 on_late(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
 {
@@ -270,10 +270,10 @@ on_late(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
     if (s->gone || reply->op != SPAWN_CREATE || reply->ok == 0)
         return;
     if (spawn_destroy(s, reply->slot, reply->generation, on_late, s, &e) < 0)
-        log_err(LOG_ERROR, "late-sandbox", &e); // stays until the end of the broker
+        log_err(LOG_ERROR, "late-sandbox", &e); // it stays until the broker ends
 }
 
-// Answers it with a failure; its place in the table stays taken until the spawner has answered.
+// Fails the request; its slot stays in use until the spawner has replied.
 static void
 give_up(struct spawn *s, struct pending *p)
 {
@@ -301,7 +301,7 @@ say(struct spawn *s, bool hangs)
         s->on_silent(s->silent_cookie, hangs);
 }
 
-// p is about to be finished.
+// A reply has arrived; p will be finished next.
 static void
 heard(struct spawn *s, const struct pending *p)
 {
@@ -312,7 +312,7 @@ heard(struct spawn *s, const struct pending *p)
         say(s, false);
 }
 
-// All that is without an answer gets a second older; those whose time is up are given up, or known as overdue.
+// Increases the age of all pending requests by a second. Those at their timeout are given up, or counted as overdue.
 static void
 grow_older(struct spawn *s)
 {
@@ -345,7 +345,7 @@ on_tick(void *cookie)
 {
     static const struct spawn_request ping = {.op = SPAWN_PING};
     struct spawn *s = cookie;
-    struct err e; // a table that is full has something to be answered
+    struct err e; // ignored: if the table is full, requests are pending anyway
     s->silent_ticks = s->open > 0 ? s->silent_ticks + 1 : 0;
     if (s->silent_ticks >= SILENT_TICKS || s->overdue > 0)
         say(s, true);
@@ -355,7 +355,7 @@ on_tick(void *cookie)
     (void)loop_timer_start(s->loop, &s->tick, TICK_MS, on_tick, s);
 }
 
-// --- replies ---
+// ---- replies
 
 void
 spawn_close_fds(int fds[SPAWN_FDS_MAX])
@@ -363,7 +363,7 @@ spawn_close_fds(int fds[SPAWN_FDS_MAX])
     fdpass_close(fds, SPAWN_FDS_MAX);
 }
 
-// Sorts the descriptors of a message by the bits of the reply. False when they do not match; all are closed then.
+// Sorts the descriptors of a message by the bits of the reply. False: they do not match; then all are closed.
 static bool
 sort_fds(const struct fdpass *m, const struct spawn_reply *r, int fds[SPAWN_FDS_MAX])
 {
@@ -377,7 +377,7 @@ sort_fds(const struct fdpass *m, const struct spawn_reply *r, int fds[SPAWN_FDS_
     return true;
 }
 
-// One reply. 1: handled; 0: none there; -1: the end.
+// Reads one reply. 1: handled; 0: none is available; -1: the end.
 static int
 read_reply(struct spawn *s)
 {
@@ -388,7 +388,7 @@ read_reply(struct spawn *s)
     int rc = fdpass_receive(s->fd, &m, MSG_DONTWAIT);
     if (rc == -EAGAIN)
         return 0;
-    // Our own table of descriptors is full: the reply has none, which who asked for it finds missing.
+    // This process has no free descriptors: the reply comes without any, which the requester will notice.
     bool none = rc == -EMFILE;
     for (unsigned i = 0; i < SPAWN_FDS_MAX; i++)
         fds[i] = -1;
@@ -423,7 +423,7 @@ on_poll(uv_poll_t *h, int status, int events)
     if (!(events & (UV_READABLE | UV_DISCONNECT)))
         return;
     for (int i = 0; i < REPLIES_PER_TURN; i++) {
-        // A callback may have closed us.
+        // A callback may have closed the spawner.
         if (uv_is_closing((const uv_handle_t *)h))
             return;
         int r = read_reply(s);

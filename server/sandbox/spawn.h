@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// The broker's end of the spawner's socket: requests go out, callbacks come back on the loop thread.
+// The broker's end of the spawner's socket: sends requests, and calls back on the loop thread.
 //
 //   spawn_start()    as root, single-threaded: forks, executes stockade-spawner, waits for its features
 //   (privileges are dropped, threads may start)
 //   spawn_attach()   from now on the loop reads replies
 //   spawn_create() ... spawn_destroy()
-//   spawn_close()    end of file is the spawner's order to kill every sandbox, remove all that it made, and leave
+//   spawn_close()    end of file: the spawner kills every sandbox, removes all that it made, and exits
 //
-// A request function that returns 0 calls `done` exactly once, later, never from inside the request function. One that
-// fails does not call it: UNAVAILABLE when the spawner is gone or hangs, RESOURCE_EXHAUSTED beyond SPAWN_PENDING_MAX
-// requests without an answer. Nothing here blocks but spawn_start and spawn_close.
+// A request function that returns 0 calls `done` exactly once, later, never from inside the request function. One
+// that fails does not call it: UNAVAILABLE if the spawner has ended or hangs, RESOURCE_EXHAUSTED beyond
+// SPAWN_PENDING_MAX pending requests. Only spawn_start and spawn_close block.
 //
-// A spawner hangs when nothing has been heard of it for three seconds though it was asked, or when it owes an answer for
-// far too long (spawn.c has the table). Then CREATE, LIMIT, NET_OPEN, NET_DIAL and READ that wait are answered with UNAVAILABLE,
-// and what they still make is taken back when it comes; no new ones are accepted. What must happen some time (DESTROY,
-// KILL_JOB, UNROOT) or has a state of its own (FREEZE, WATCH, RELAY) goes on and is answered when the spawner continues.
+// A spawner hangs if it has sent nothing for three seconds while requests are pending, or if a request is pending
+// beyond its timeout (see the table in spawn.c). Then pending CREATE, LIMIT, NET_OPEN, NET_DIAL and READ requests
+// fail with UNAVAILABLE, and what they still make is removed when the late reply arrives; no new ones are accepted.
+// Requests that must succeed eventually (DESTROY, KILL_JOB, UNROOT) or that change a state (FREEZE, WATCH, RELAY)
+// stay pending until the spawner continues.
 #pragma once
 
 #include <stdbool.h>
@@ -26,23 +27,23 @@
 #include "server/spawner/ops.h"
 
 enum {
-    SPAWN_PENDING_MAX = 3 * (SPAWN_SLOTS_MAX + 1), // requests without an answer
+    SPAWN_PENDING_MAX = 3 * (SPAWN_SLOTS_MAX + 1), // pending requests
 };
 
 struct spawn;
 
-// The answer to one request. `reply` is borrowed and has been checked (err_sanitize); reply->ok 0: see reply->err. fds:
-// by enum spawn_fd, -1: missing; *owned* by the callback. Only a successful CREATE, NET_OPEN, NET_DIAL, RELAY or READ
-// has any.
+// The reply to one request. `reply` is borrowed and has been checked (err_sanitize); reply->ok 0: see reply->err.
+// fds: by enum spawn_fd, -1: missing; *owned* by the callback. Only a successful CREATE, NET_OPEN, NET_DIAL, RELAY or
+// READ has any.
 typedef void spawn_done(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX]);
 
 // Closes the descriptors and sets them to -1.
 void spawn_close_fds(int fds[SPAWN_FDS_MAX]);
 
 // Starts the spawner and gives it its configuration. Must be called as root, before threads exist and before the
-// process drops its privileges: the spawner keeps them. On success *features (12 KB) is what it found, bpf_fds are the
-// descriptors that came with it, *owned*, -1 where absent, and *out is *owned*: spawn_close(). On failure nothing is
-// left: FAILED_PRECONDITION when another broker has the same cgroup.
+// process drops its privileges: the spawner keeps them. On success *features (12 KB) is what it found, bpf_fds are
+// the descriptors that came with it (*owned*, -1: missing), and *out is *owned*: spawn_close(). On failure nothing is
+// left; FAILED_PRECONDITION: another broker has the same cgroup.
 int spawn_start(const char *binary, const struct spawn_config *config,
                 struct spawn_features *features, int bpf_fds[BPF_FDS], struct spawn **out,
                 struct err *e);
@@ -61,7 +62,7 @@ void spawn_on_silent(struct spawn *s, void (*on_silent)(void *cookie, bool hangs
 // False while it does not respond, and after it ended. NULL (tests without one): true.
 bool spawn_answers(const struct spawn *s);
 
-// The error of calls that need it then: UNAVAILABLE.
+// The error of calls that need the spawner while it hangs: UNAVAILABLE.
 int spawn_say_hangs(struct err *e);
 
 // Creates a sandbox of a root. reply: slot, generation, uid; fds: those of enum spawn_fd, or none at all if no descriptor

@@ -38,7 +38,7 @@ execute(const char *binary, struct spawn_process *out, struct err *e)
     return program_start(&start, &out->pid, e);
 }
 
-// Sorts the descriptors of the first answer by its mask. False when they do not match; all are closed then.
+// Sorts the descriptors of the first reply by its mask. False: they do not match; then all are closed.
 static bool
 sort_bpf_fds(const struct fdpass *m, uint32_t mask, int fds[BPF_FDS])
 {
@@ -65,7 +65,7 @@ wait_readable(int fd, struct err *e)
                       : 0;
 }
 
-// The answer to the configuration, within SPAWN_START_MS. A refusal is a reply alone.
+// Reads the reply to the configuration, within SPAWN_START_MS. A refusal is a plain reply.
 static int
 read_features(int fd, struct spawn_features *features, int bpf_fds[BPF_FDS], struct err *e)
 {
@@ -115,7 +115,7 @@ spawn_process_start(const char *binary, const struct spawn_config *config,
     if (p.fd >= 0)
         (void)close(p.fd);
     if (p.pid > 0 && !spawn_process_reap(p.pid, 2000)) {
-        (void)kill(p.pid, SIGKILL); // an ended one has been reaped, or is ours still
+        (void)kill(p.pid, SIGKILL); // it was not reaped, so the pid is still valid
         (void)spawn_process_reap(p.pid, 2000);
     }
     return r;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See spawn.h: one function per operation, which fills a request of ops.h in. How it travels is in spawn.c.
+// See spawn.h: one function per operation, which fills in a request of ops.h. spawn.c sends it.
 #include "spawn.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What callers ask about sandboxes: which are theirs, what they are called, how many there may be. See sandbox.h.
+// Questions of callers about sandboxes: which are theirs, their names, and their maximum number. See sandbox.h.
 #include "private.h"
 
 #include <assert.h>
@@ -321,7 +321,7 @@ sandboxes_settings(const struct sandboxes *all)
     return all->settings;
 }
 
-// Begins anew after each that had waiters: what a callback does may take any sandbox away.
+// Starts again after each sandbox that had waiters, because a callback may remove any sandbox.
 static void
 tell_hanging(struct sandboxes *all, size_t bucket, const struct err *e)
 {
@@ -336,7 +336,7 @@ tell_hanging(struct sandboxes *all, size_t bucket, const struct err *e)
         n = n->next;
         if (!any)
             continue;
-        s->pending++; // it stays for the second
+        s->pending++; // keeps the sandbox for the second call
         sandbox_tell(s, WAIT_STATE, e);
         s->pending--;
         sandbox_tell(s, WAIT_DELETE, e);
@@ -353,7 +353,7 @@ sandboxes_spawner_hangs(struct sandboxes *all)
         tell_hanging(all, b, &e);
 }
 
-// NULL: none in this bucket that is not being deleted.
+// NULL: every sandbox in this bucket is being deleted.
 static struct sandbox *
 first_living(const struct sandboxes *all, size_t bucket)
 {

@@ -13,7 +13,7 @@
 
 enum {
     TEMPLATES_OF_FILE = 16,
-    TEMPLATES_MAX = 2 * TEMPLATES_OF_FILE, // removed ones that are in use included
+    TEMPLATES_MAX = 2 * TEMPLATES_OF_FILE, // including removed ones that are still in use
     TEMPLATE_PATHS_MAX = 8,
     TEMPLATE_ENV_MAX = 64,
 };
@@ -36,16 +36,16 @@ struct template
     struct limits limits;        // limits of a request that sets none
     struct limits limits_max;    // highest limits that a request may set
     struct network *network;     // policy of a request that sets none; owned by config, never NULL
-    struct network *network_max; // likewise
+    struct network *network_max; // the widest policy of a request; owned by config, never NULL
     uint32_t pool;               // number of ready sandboxes
-    bool count_syscalls;         // of every job, for its record
+    bool count_syscalls;         // of every job, for the job's record
     char disabled[256];          // why it cannot be used; "": it can
-    // While the broker runs (config/change.h). A sandbox keeps its template, so a place in the table is another template's
-    // only when no sandbox has this one.
-    bool removed;     // by a reload, and maybe still in use
+    // While the broker runs (config/change.h). A sandbox keeps its template, so an index is reused only when no
+    // sandbox has the removed template.
+    bool removed;     // by a reload; sandboxes may still use it
     bool has_root;    // sandboxes can be made
     uint32_t root;    // the spawner's number of it
-    uint64_t folders; // which its paths led to when the root was made
+    uint64_t folders; // the folders that its paths led to when the root was made
 };
 
 struct sandbox_quotas {

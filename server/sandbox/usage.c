@@ -63,7 +63,7 @@ static const struct row {
 };
 
 struct usage_files {
-    int fd[FILES]; // -1: not open; -2: not there
+    int fd[FILES]; // -1: not open; -2: does not exist
     uint64_t read_ms;
 };
 
@@ -94,7 +94,8 @@ open_file(const struct cgroup_dirs *dirs, enum file f)
     return dir < 0 ? -1 : openat(dir, files_at[f].name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 }
 
-// The text of a file; bytes, or negative. One that does not fit would be half a sum: it counts as unreadable.
+// Reads the text of a file. Returns its length, or a negative value. A text that does not fit would give a wrong sum,
+// so it counts as unreadable.
 static ssize_t
 read_file(const struct cgroup_dirs *dirs, struct usage_files *kept, enum file f, char *text,
           size_t n)
