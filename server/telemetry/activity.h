@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a sandbox or a job has done up to one moment, as figures that only go up.
+// The counters of a sandbox or a job up to one moment; they only increase.
 #pragma once
 
 #include <stdint.h>
 
 #include "bpf/watch.h"
 
-// Of a sandbox: sums over all its jobs, those that have ended included. What is not known stays 0.
+// Of a sandbox: sums over all its jobs, including ended ones. Unknown values stay 0.
 struct activity {
     uint64_t forks, execs, exits, signals;
     uint64_t rewrites, links;
     uint64_t opens_write, opens_sensitive, looks_sensitive, unlinks, renames;
-    uint64_t opens_exclusive; // files made to be written, which no other call had made
+    uint64_t opens_exclusive; // files opened for writing that the open itself created
     uint64_t syscalls, errors[WATCH_ERRORS];
     uint64_t connects_allowed, connects_denied;
     uint64_t out_bytes, out_packets, in_bytes, in_packets; // net_counters

@@ -27,7 +27,7 @@ struct events {
     void *tap_cookie;
 };
 
-// An event in a subscriber's ring, and what is missing before it.
+// An event in a subscriber's ring, and the gap before it.
 struct entry {
     struct event_packed *event;
     struct event_gap gap;
@@ -40,9 +40,9 @@ struct events_reader {
     char owner[32];
     void (*wake)(void *cookie);
     void *cookie;
-    uint64_t replay;    // next number to look at among those that are kept; 0: it gets what is new
-    uint64_t forgotten; // up to there it knows what is no longer kept
-    struct event_gap missed; // behind what is in the ring
+    uint64_t replay;         // the next kept event to read, by number; 0: only new events
+    uint64_t forgotten;      // it knows which events up to this number are not kept any more
+    struct event_gap missed; // the gap after the ring's last event
     size_t bytes;
     uint32_t first, n;
     struct entry ring[EVENTS_QUEUED];
@@ -167,7 +167,7 @@ pack(const Stockade__V1__Event *m)
     return e;
 }
 
-// ---- who gets it
+// ---- filters
 
 bool
 event_passes(const struct event_filter *f, const struct event_packed *e)
@@ -343,7 +343,8 @@ events_unsubscribe(struct events_reader *r)
     free(r);
 }
 
-// What is no longer kept from r->replay on: a gap, until it is taken. Of several tenants some of its numbers may still come.
+// Notes a gap for events from r->replay on that are not kept any more, until the subscriber has received it. With
+// several tenants, some events of that range may still follow.
 static void
 note_forgotten(struct events_reader *r)
 {
@@ -351,12 +352,13 @@ note_forgotten(struct events_reader *r)
     if (forgotten < r->replay || forgotten <= r->forgotten)
         return;
     r->forgotten = forgotten;
-    if (r->missed.from == 0 || r->missed.to != 0) // else all of an earlier life is missing anyway
+    // otherwise all events of an earlier run are missing anyway
+    if (r->missed.from == 0 || r->missed.to != 0)
         r->missed = (struct event_gap){r->missed.from != 0 ? r->missed.from : r->replay, forgotten,
                                        0, "forgotten"};
 }
 
-// What is kept from r->replay on. When the end is reached, what is new comes into its ring from then on.
+// Reads kept events from r->replay on. After the last one, new events are put into the subscriber's ring.
 static bool
 peek_kept(struct events_reader *r, struct events_batch *out)
 {

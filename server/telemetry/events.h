@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The event hub: everything that is told about sandboxes, numbered, for those who have subscribed.
+// The event hub: all events of sandboxes, numbered, for subscribers.
 //
-//   events_publish --> packed once --> its tenant's ring of recent events (events_kept.c, for those who ask from a number on)
+//   events_publish --> packed once --> its tenant's ring of recent events (events_kept.c, for subscriptions from an earlier number)
 //                                  \-> ring of each subscriber whose filter it passes --wake--> events_peek, events_taken
 //                                  \-> the tap (the feed)
 //
-// Nobody waits for a subscriber: one whose ring is full finds a gap, in its place among the events. Numbers begin with 1 in
-// each life of the broker, so they are told together with its instance: who comes back with another one's number has
-// missed the end of that life, which is a gap too, and gets all that is kept of this one. Loop thread only.
+// A subscriber never delays others: if its ring is full, it gets a gap at that position among the events. Numbers
+// start at 1 in each run of the broker, so they are valid only together with its instance. A client that returns with
+// a number of another instance has missed the end of that run, which is also a gap, and gets all kept events of this
+// run. Loop thread only.
 #pragma once
 
 #include <stdbool.h>

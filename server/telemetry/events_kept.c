@@ -14,7 +14,8 @@ enum { FIRST_SIZE = 64 };
 struct shelf { // of one tenant
     struct list node;
     char tenant[32];
-    struct event_packed **ring; // owned, as are the references in it; by number, holes left out
+    // owned, with its references; sorted by number, without empty entries
+    struct event_packed **ring;
     uint32_t size, first, n;
     size_t bytes;
     uint64_t forgotten;
@@ -81,7 +82,7 @@ find(const struct events_kept *k, const char *tenant)
     return NULL;
 }
 
-// Shelves are in the order of their last event: who has been silent for longest comes first.
+// Rings are sorted by their last event, the longest inactive tenant first.
 static struct shelf *
 shelf_of(struct events_kept *k, const char *tenant)
 {
@@ -97,13 +98,13 @@ shelf_of(struct events_kept *k, const char *tenant)
     if (s == NULL)
         return NULL;
     (void)snprintf(s->tenant, sizeof s->tenant, "%s", tenant);
-    s->forgotten = k->forgotten; // it may have been its own
+    s->forgotten = k->forgotten; // the displaced event may have been the tenant's own
     list_append(&k->shelves, &s->node);
     k->shelves_n++;
     return s;
 }
 
-// Room for one more reference; without memory the oldest one makes it.
+// Makes room for one more reference; without memory, drops the oldest one.
 static bool
 grow(struct events_kept *k, struct shelf *s)
 {
@@ -173,7 +174,7 @@ events_kept_forgotten(const struct events_kept *k, const char *tenant)
     return last;
 }
 
-// Where a number is, or the next one above.
+// The index of a number, or of the next higher one.
 static uint32_t
 place_of(const struct shelf *s, uint64_t from)
 {

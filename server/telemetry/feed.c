@@ -18,7 +18,7 @@ enum { SP_PROTO_PUB = 0x20, SP_PROTO_SUB = 0x21, HEADER_MAX = 9, TOPIC_MAX = 112
 // One message, made once for all peers.
 struct message {
     uint32_t refs;
-    uint8_t header[2][HEADER_MAX]; // of tcp, of ipc
+    uint8_t header[2][HEADER_MAX]; // one for tcp, one for ipc
     uint8_t header_n[2];
     size_t n;
     uint8_t body[];
@@ -28,12 +28,12 @@ struct peer {
     struct list node;
     struct feed *feed;
     struct transport_stream *stream;
-    struct loop_timer *patience; // for its hello
+    struct loop_timer *patience; // for the peer's hello
     uint8_t in[SP_HELLO_BYTES];
     size_t in_n;
     uint8_t hello[SP_HELLO_BYTES];
     bool local, greeted, closing, writing;
-    size_t taken; // of what is being written: the hello, or the first message
+    size_t taken; // bytes already written of the hello, or of the first message
     size_t bytes;
     uint32_t first, n;
     struct message *queue[FEED_QUEUE_MAX];
@@ -76,7 +76,7 @@ on_no_hello(void *cookie)
     peer_close(cookie);
 }
 
-// Begins to write what comes next, unless a write is in progress.
+// Starts to write the next message, unless a write is in progress.
 static void
 peer_flush(struct peer *p)
 {
@@ -124,7 +124,7 @@ on_written(void *stream, size_t n)
     peer_flush(p);
 }
 
-// A SUB socket sends its hello and nothing more.
+// A SUB socket sends only its hello.
 static void
 on_read(void *stream, size_t n)
 {
@@ -142,7 +142,7 @@ on_read(void *stream, size_t n)
         loop_timer_stop(&p->patience);
         peer_flush(p);
         ops->read(p->stream, p->in,
-                  1); // whatever it reads ends it; the end of the stream does as well
+                  1); // any further input, or the end of the stream, closes the peer
         return;
     }
     ops->read(p->stream, p->in + p->in_n, SP_HELLO_BYTES - p->in_n);

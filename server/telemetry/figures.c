@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See telemetry.h: the kernel's counters, what was lost, and the record that is made of both.
+// See telemetry.h: the kernel's counters, losses, and the record that is made from both.
 #include "private.h"
 
 #include <bpf/bpf.h>
@@ -41,7 +41,7 @@ telemetry_account(const struct telemetry *t, uint64_t cgroup)
     return a->cgroup == cgroup ? a : NULL;
 }
 
-// The same for a job, whose account is found once.
+// Like telemetry_account(), for a job, whose account is looked up once.
 const struct watch_account *
 telemetry_job_account(const struct telemetry *t, const struct job *j)
 {
@@ -53,7 +53,7 @@ telemetry_job_account(const struct telemetry *t, const struct job *j)
     return w->account;
 }
 
-// How many of its writes RLIMIT_FSIZE refused, as far as a program counts.
+// The number of its writes that RLIMIT_FSIZE refused, as counted by the programs.
 void
 telemetry_job_exited(void *telemetry, struct job *j)
 {
@@ -99,7 +99,7 @@ tell_gap(struct telemetry *t, struct telemetry_box *b, uint32_t class, uint64_t 
     telemetry_tell(t, b, &m);
 }
 
-// What is more on one CPU: for the record of each job that ran.
+// Adds new losses on one CPU to the record of each job that ran.
 static void
 note_lost(const struct telemetry *t, const struct telemetry_box *b, uint32_t class, uint32_t cpu,
           uint64_t more)
@@ -238,7 +238,7 @@ telemetry_sandbox_sums(struct telemetry *t, const struct sandbox *s, struct tele
 
 // ---- the record
 
-// What watched, and what did not.
+// The hooks that were active, and those that were not.
 struct notes {
     const char *hooks[RECORD_NOTES], *missing[RECORD_NOTES];
     size_t hooks_n, missing_n;
@@ -371,7 +371,7 @@ telemetry_store(struct telemetry *t, struct job *j)
 {
     struct arena *auto_arena a = arena_new(RECORD_ARENA_BYTES);
     Stockade__V1__GetRecordResponse m = STOCKADE__V1__GET_RECORD_RESPONSE__INIT;
-    union { // protobuf-c wants it writable; packing only reads
+    union { // protobuf-c requires a writable pointer, although packing only reads
         const Stockade__V1__Record *from;
         Stockade__V1__Record *to;
     } record = {.from = j->result.record};

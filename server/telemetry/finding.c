@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// See finding.h: the words for severities and responses.
+// See finding.h: names of severities and responses.
 #include "finding.h"
 
 #include <stddef.h>
 #include <string.h>
 
-// From 1 on.
+// Starts at 1.
 static const char *const severities[] = {"info", "notice", "warning", "critical"};
 static const char *const responses[] = {"log", "alert", "throttle", "pause", "kill"};
 

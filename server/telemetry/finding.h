@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a detector found: plain data. Telemetry publishes it and keeps it in the record of its job; anomaly/ makes it, keeps
-// it, and answers it.
+// A finding of a detector: plain data. anomaly/ makes it, stores it and responds to it; telemetry publishes it and
+// adds it to the record of its job.
 #pragma once
 
 #include <stdint.h>
@@ -16,8 +16,8 @@ enum severity {
 };
 
 enum response {
-    RESPONSE_LOG = 1, // kept, in the record, and an event
-    RESPONSE_ALERT,   // and a warning in the broker's log
+    RESPONSE_LOG = 1, // stored, in the record, and an event
+    RESPONSE_ALERT,   // also a warning in the broker's log
     RESPONSE_THROTTLE,
     RESPONSE_PAUSE,
     RESPONSE_KILL,
@@ -26,30 +26,30 @@ enum response {
 enum { FINDING_TEXT_MAX = 256, FINDING_LABELS = 512 };
 
 struct finding {
-    uint64_t sequence;  // counts up, from 1; 0: held back, since there were too many in a minute
-    uint64_t of_tenant; // counts up over those of its tenant, from 1
+    uint64_t sequence; // increases, from 1; 0: withheld, because there were too many in this minute
+    uint64_t of_tenant; // increases over the tenant's findings, from 1
     uint64_t time_ns;   // CLOCK_REALTIME
-    uint64_t event_ns;  // CLOCK_BOOTTIME of the event that raised it; 0: a tick did
+    uint64_t event_ns;  // CLOCK_BOOTTIME of the event that caused it; 0: a tick did
     const char *rule;   // constant, such as "denied-fan-out"
     enum severity severity;
     enum response response;
     double score, threshold;
     char text[FINDING_TEXT_MAX]; // one sentence, UTF-8, no control bytes
     char sandbox_id[ID_TEXT_MAX + 1];
-    char process_id[ID_TEXT_MAX + 1]; // "": the sandbox as a whole
+    char process_id[ID_TEXT_MAX + 1]; // "": the whole sandbox
     char template[64];
     char tenant[32];
     char sandbox_name[65];
-    uint32_t pid;                // of the host; 0: no process is known
+    uint32_t pid;                // in the host's pid namespace; 0: unknown
     char comm[64];               // UTF-8
     char labels[FINDING_LABELS]; // "KEY\0VALUE\0", as many as fit
     uint32_t labels_n;
 };
 
-// "warning", "throttle"; NULL: there is no such number.
+// "warning", "throttle"; NULL: no such number.
 const char *finding_severity_name(uint32_t severity);
 const char *finding_response_name(uint32_t response);
 
-// The number of a word; 0: there is none.
+// The number of a name; 0: no such name.
 uint32_t finding_severity_find(const char *name);
 uint32_t finding_response_find(const char *name);

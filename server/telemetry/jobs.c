@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See telemetry.h: a job from its begin, when what it is watched by is noted, to its end, when its record is complete.
+// See telemetry.h: a job from its start, when the active hooks are noted, to its end, when its record is complete.
 #include <stdlib.h>
 
 #include "proto/now.h"
@@ -21,7 +21,7 @@ telemetry_job_begun(void *telemetry, struct job *j, const struct job_spec *spec)
         return;
     }
     *job_notes(j, t->observer) = w;
-    telemetry_read_lost(t, b); // what was lost before is none of its
+    telemetry_read_lost(t, b); // earlier losses are not part of its record
     w->alone = s->jobs_n <= 1;
     list_each(it, &s->jobs)
     {
@@ -40,7 +40,7 @@ telemetry_job_begun(void *telemetry, struct job *j, const struct job_spec *spec)
     telemetry_tick_start(t);
 }
 
-// Of a job that is watched; NULL otherwise.
+// NULL: the job is not watched.
 static struct telemetry_box *
 box_of(const struct telemetry *t, const struct job *j)
 {
@@ -104,7 +104,7 @@ tell_end(struct telemetry *t, struct telemetry_box *b, const struct job *j)
     telemetry_tell(t, b, &m);
 }
 
-// Adds the job's figures to the sandbox's, and remembers its cgroup until that is gone.
+// Adds the job's counters to the sandbox's, and remembers its cgroup until that is removed.
 static void
 settle_figures(struct telemetry *t, struct telemetry_box *b, struct job *j)
 {
@@ -116,7 +116,7 @@ settle_figures(struct telemetry *t, struct telemetry_box *b, struct job *j)
     if (account != NULL)
         telemetry_add_account(&b->ended, account);
     struct ended *e = calloc(1, sizeof *e);
-    if (e == NULL) { // its account is given back when the broker starts anew
+    if (e == NULL) { // its account is released when the broker restarts
         telemetry_unwatched(t, j->id.id);
         return;
     }
@@ -135,7 +135,7 @@ telemetry_job_ended(void *telemetry, struct job *j)
     struct job_watch *w = telemetry_watch(t, j);
     telemetry_drain(t);
     telemetry_read_lost(t, b);
-    telemetry_look(t, b, &j->used.after); // what it did since the last one
+    telemetry_look(t, b, &j->used.after); // its activity since the last tick
     if (t->detectors != NULL)
         t->detectors->job_settled(t->detectors_cookie, b->sandbox, j);
     tell_limits(t, b, j);

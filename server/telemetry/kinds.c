@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// See told.h: what each kind of record and report says, as an event.
+// See told.h: converts each kind of record and report to an event.
 //
-// Text is cleaned here, a number that has no name is "other", and what a job's record keeps of it is given to that.
+// It sanitizes texts, names unknown numbers "other", and passes entries to the job's record.
 #include "told.h"
 
 #include <inttypes.h>
@@ -61,7 +61,7 @@ protocol_name(uint32_t protocol)
     return protocol == IPPROTO_TCP ? "tcp" : protocol == IPPROTO_UDP ? "udp" : "";
 }
 
-// What socket(2) was asked for; constant, since records keep it.
+// The arguments of socket(2), as a name; constant, because records keep it.
 static const char *
 socket_name(const struct net_event *n)
 {
@@ -143,7 +143,7 @@ fill_denial(struct told *o, const char *operation, const char *protocol, uint32_
     keep_denial(o);
 }
 
-// NULL: the address is no synthetic one, or that is long ago.
+// NULL: the address is not synthetic, or its name is forgotten.
 static const char *
 name_behind(const struct telemetry_box *b, const uint8_t a[16])
 {
@@ -167,7 +167,7 @@ keep_name(struct telemetry_box *b, const struct relay_report *r)
     if (b->names == NULL)
         b->names = calloc(KNOWN_NAMES, sizeof *b->names);
     if (b->names == NULL || r->names == 0)
-        return; // its address is shown as it is
+        return; // then the address itself is shown
     struct box_name *n = NULL;
     for (uint32_t i = 0; i < KNOWN_NAMES && n == NULL; i++)
         if (b->names[i].index == r->names)
@@ -225,7 +225,7 @@ fill_connect(struct told *o, const void *body)
 
 // ---- processes and calls
 
-// One argument behind others. Returns where it ends; `room` is kept for the quotes and the NUL.
+// Appends one argument. Returns the new end; `room` is reserved for the quotes and the NUL.
 static size_t
 add_argument(char *out, size_t at, size_t out_n, const char *arg)
 {
@@ -429,7 +429,7 @@ relay_denied(struct told *o, const struct relay_report *r)
                 r->rule == UINT32_MAX ? 0 : r->rule + 1, &what);
 }
 
-// Why a destination that was allowed was not reached.
+// The reason why a permitted destination could not be reached.
 static const char *
 dial_failure(uint32_t error)
 {
@@ -458,7 +458,8 @@ dial_failure(uint32_t error)
     return "failed";
 }
 
-// It is in the job's record beside what was refused, by its operation: the job itself sees no more than a reset.
+// Adds the failure to the job's record, among the refusals but with an operation of its own, because the job sees
+// only a reset.
 static void
 keep_failure(struct told *o)
 {
@@ -509,7 +510,7 @@ telemetry_fill_relay(struct told *o, const struct relay_report *r)
         relay_flow(o, r);
 }
 
-// ---- all kinds
+// ---- the table
 
 static const struct telemetry_kind kinds[EVENT_KINDS] = {
     [EVENT_DENIED] = {sizeof(struct net_event), KIND(DENIED), GRAVE(NOTICE), fill_denied},

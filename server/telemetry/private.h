@@ -31,21 +31,20 @@ struct ended {
     uint32_t job;
 };
 
-// What is known of a sandbox, by its slot.
-// The name that a synthetic address of a sandbox stands for.
+// Data about a sandbox, by its slot. struct box_name: the name that a synthetic address of a sandbox stands for.
 struct box_name {
     uint32_t index;
     char text[RELAY_NAME_MAX + 3];
 };
-enum { KNOWN_NAMES = 64 }; // the last of them
+enum { KNOWN_NAMES = 64 }; // number of recent names that are kept
 
 struct telemetry_box {
     struct sandbox *sandbox;
     bool owned;            // it has an owner
-    uint64_t taken_ns;     // since when, by the clock of events; 0: never
+    uint64_t taken_ns;     // the time when it got its owner, by the clock of events; 0: never
     uint64_t cgroup;       // its own
     uint64_t guest_cgroup; // the guest's
-    uint64_t stray_cgroup; // of no job
+    uint64_t stray_cgroup; // that belongs to no job
     uint64_t *lost;        // owned: by class and CPU, as last read
     uint64_t lost_total, relay_lost;
     uint64_t denials, alerts, queries;
@@ -54,13 +53,13 @@ struct telemetry_box {
     struct list ended_jobs;
     struct usage_files *files; // owned
     struct box_name *names;    // owned; NULL: none was looked up
-    uint32_t names_n;          // ever
+    uint32_t names_n;          // number of names that were ever stored
 };
 
 struct job_watch {
     struct record *record;
     uint64_t cgroup;                     // 0: unknown yet
-    const struct watch_account *account; // where it was found; proven by the cgroup's id
+    const struct watch_account *account; // its account, verified by the cgroup's id
     uint64_t tasks;                      // started in it, as last read
     struct net_counters net;
     uint64_t queries;
@@ -137,7 +136,7 @@ void telemetry_tell(struct telemetry *t, struct telemetry_box *b, Stockade__V1__
 
 // figures.c
 const struct watch_account *telemetry_account(const struct telemetry *t, uint64_t cgroup);
-// The same for a job; NULL also for one that nobody watches.
+// The same for a job; NULL also if the job is not watched.
 const struct watch_account *telemetry_job_account(const struct telemetry *t, const struct job *j);
 void telemetry_cell_back(const struct telemetry *t, uint64_t cgroup);
 bool telemetry_job_cgroup(const struct telemetry *t, const struct job *j);
@@ -147,6 +146,6 @@ void telemetry_relay_lost(struct telemetry *t, struct telemetry_box *b, uint64_t
 void telemetry_add_account(struct activity *to, const struct watch_account *w);
 // Stores the record of an ended job.
 void telemetry_store(struct telemetry *t, struct job *j);
-// just_read: the sandbox's counters if they were read a moment ago, else NULL.
+// just_read: the sandbox's counters if they were just read, otherwise NULL.
 void telemetry_sums(const struct telemetry *t, const struct telemetry_box *b,
                     const struct cgstat *just_read, struct activity *out);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// See telemetry.h: from a record of a ring, or a report of the relay, to an event with its owner.
+// See telemetry.h: reads records of a ring and reports of the relay, and finds their owner.
 //
-// The programs run in the kernel, but what they hand over are bytes: size, kind, slot and generation are looked at before
-// anything else is, and a record that does not fit is counted and passed over. kinds.c knows what it says.
+// The programs run in the kernel, but their records are checked like any input: first size, kind, slot and
+// generation. An invalid record is counted and skipped. kinds.c converts valid ones to events.
 #include <bpf/libbpf.h>
 #include <errno.h>
 #include <string.h>
@@ -11,10 +11,10 @@
 #include "proto/now.h"
 #include "told.h"
 
-// With the clocks' difference it is a time still.
+// adding the difference of the clocks to it cannot overflow
 static const uint64_t TIME_MAX = UINT64_C(1) << 62;
 
-// ---- events of ours
+// ---- the broker's own events
 
 void
 telemetry_fill(Stockade__V1__Event *m, const struct sandbox *s, const struct job *j,
@@ -29,7 +29,7 @@ telemetry_fill(Stockade__V1__Event *m, const struct sandbox *s, const struct job
     m->template_ = s->spec.template->name;
 }
 
-// Every event passes here: the sandbox's name and labels are added.
+// Publishes every event, after adding the sandbox's name and labels.
 void
 telemetry_tell(struct telemetry *t, struct telemetry_box *b, Stockade__V1__Event *m)
 {
@@ -82,7 +82,7 @@ telemetry_finding(struct telemetry *t, const struct finding *f, struct sandbox *
     telemetry_tell(t, b, &m);
 }
 
-// Whose a cgroup is. Directories are looked at only when a cgroup is seen for the first time.
+// Finds the job of a cgroup. Reads a directory only when a cgroup is seen for the first time.
 static struct job *
 job_of(const struct telemetry *t, struct telemetry_box *b, uint64_t cgroup)
 {
@@ -102,7 +102,7 @@ job_of(const struct telemetry *t, struct telemetry_box *b, uint64_t cgroup)
         if (w != NULL && w->cgroup == 0 && telemetry_job_cgroup(t, j) && w->cgroup == cgroup)
             return j;
     }
-    b->stray_cgroup = cgroup; // of a job that has ended, or the sandbox's own
+    b->stray_cgroup = cgroup; // it belongs to an ended job, or is the sandbox's own
     return NULL;
 }
 
@@ -121,7 +121,7 @@ begin(struct told *o, struct telemetry *t, struct telemetry_box *b, struct job *
     o->comm[0] = '\0';
 }
 
-// A packet was dropped, which its sender does not see.
+// A dropped packet, which its sender does not notice.
 static bool
 is_over_quota(const struct event *e, const void *body)
 {
@@ -144,7 +144,7 @@ telemetry_event(struct telemetry *t, const void *data, size_t n)
         e.class >= EVENT_CLASSES || e.time_ns > TIME_MAX)
         return false;
     struct telemetry_box *b = telemetry_box(t, e.slot, e.generation);
-    // What happened before it was somebody's belongs to its birth: the guest, too, is executed, from a file without a name.
+    // Events before it had an owner belong to its creation: the guest, too, is executed from a file without a name.
     if (b == NULL || b->sandbox->tenant == NULL || e.time_ns < b->taken_ns)
         return true;
     const void *body = (const char *)data + sizeof e;
@@ -196,7 +196,8 @@ telemetry_rings_close(struct telemetry *t)
 
 // ---- the relay
 
-// Whose it is, the flow says, which the kernel noted when it was asked for; where it does not, just one job may run.
+// The flow contains the job, which the kernel noted when the flow was requested. If it does not, and only one job
+// runs, it is that one.
 static struct job *
 job_of_report(const struct telemetry *t, struct telemetry_box *b, const struct relay_report *r)
 {
@@ -205,7 +206,8 @@ job_of_report(const struct telemetry *t, struct telemetry_box *b, const struct r
     return b->sandbox->jobs_n == 1 ? job_of_sandbox(b->sandbox->jobs.next) : NULL;
 }
 
-// The relay's clock is the kernel's. A time that has not come would stop every window of a detector.
+// The relay uses the kernel's clock. A time in the future would stop every window of a detector, so it becomes the
+// current time.
 static uint64_t
 time_that_was(uint64_t boot_ns)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See record.h: what is kept while a job runs. record_message.c makes the message.
+// See record.h: collects entries while a job runs. record_message.c makes the message.
 #include "record.h"
 
 #include <stdlib.h>
@@ -39,7 +39,8 @@ record_free(struct record *r)
     free(r);
 }
 
-// Room for one more in an array that grows in steps up to `most`. NULL: there is no memory, or it is full.
+// Makes room for one more entry in an array that grows in steps up to `most`. NULL: out of memory, or the array is
+// full.
 static void *
 grow(void *array, uint32_t n, uint32_t most, size_t size)
 {
@@ -49,8 +50,8 @@ grow(void *array, uint32_t n, uint32_t most, size_t size)
     return n % STEP == 0 ? realloc(array, (n + STEP) * size) : array;
 }
 
-// A full list keeps its first half, and gives up the oldest of its second one: the last place is free again. What a flood
-// pushes out can so be neither what a job began with nor what it did in the end.
+// A full list keeps its first half, and drops the oldest entry of its second half to free the last place. So a flood
+// can displace neither the first nor the last entries of a job.
 static void *
 slide(struct record *r, void *array, uint32_t *n, uint32_t most, size_t size,
       void (*clear)(void *entry))
@@ -106,7 +107,8 @@ record_denial(struct record *r, const struct record_denial *d)
     }
     all[r->denials_n] = *d;
     all[r->denials_n].destination = destination;
-    all[r->denials_n].hint = d->hint != NULL ? strdup(d->hint) : NULL; // fine without memory
+    // NULL without memory is fine
+    all[r->denials_n].hint = d->hint != NULL ? strdup(d->hint) : NULL;
     all[r->denials_n++].count = 1;
 }
 

@@ -94,6 +94,6 @@ Stockade__V1__Record *record_message(const struct record *r, const struct record
 // The name of a class: "denial", "alarm", ...; "other".
 const char *record_class_name(uint32_t class);
 
-// Replaces invalid UTF-8 and control bytes by U+FFFD; stops at a NUL. Returns out, which needs 3 * n + 1 bytes, else
-// the text is truncated before a character.
+// Replaces invalid UTF-8 and control bytes by U+FFFD; stops at a NUL. Returns out, which needs 3 * n + 1 bytes; with
+// less room the text is truncated between characters.
 const char *record_text(const char *bytes, size_t n, char *out, size_t out_n);

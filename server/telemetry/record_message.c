@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See record.h: from a record and the kernel's figures to the message, cut to what fits into a result.
+// See record.h: makes the message from a record and the kernel's counters, and shortens it to fit into a result.
 #include "record.h"
 
 #include <inttypes.h>
@@ -29,7 +29,7 @@ record_class_name(uint32_t class)
     return class < EVENT_CLASSES && names[class] != NULL ? names[class] : "other";
 }
 
-// Bytes of one character that is no control character, or 0.
+// Length of one character that is not a control character, or 0.
 static size_t
 good_character(const char *s, size_t n)
 {
@@ -57,9 +57,9 @@ record_text(const char *bytes, size_t n, char *out, size_t out_n)
     return out;
 }
 
-// ---- lists, each cut to what is left of `room`
+// ---- lists, each shortened to the remaining `room`
 
-// Takes out of the middle what does not fit, and what it has taken of `room`.
+// Removes entries from the middle that do not fit, and subtracts the size of the others from `room`.
 static void
 keep_ends(Stockade__V1__Record *m, void *list, size_t *n, size_t *room)
 {
@@ -262,7 +262,7 @@ lost(struct arena *a, const struct record *r, uint32_t class)
 static bool
 copy_notes(const char ***to, size_t *to_n, const char *const *from, size_t n, struct arena *a)
 {
-    *to = arena_alloc(a, sizeof(char *) * (n + 1)); // with room for one more
+    *to = arena_alloc(a, sizeof(char *) * (n + 1)); // with room for one more entry
     for (size_t i = 0; *to != NULL && i < n; i++) {
         const char *text = arena_copy(a, from[i], strlen(from[i]));
         if (text == NULL)
@@ -280,7 +280,7 @@ add_completeness(Stockade__V1__Record *m, const struct record *r, const struct r
     if (c == NULL)
         return false;
     m->completeness = c;
-    c->complete = v->whole; // unless something was lost, or is not listed
+    c->complete = v->whole; // unless something was lost or is not listed
     c->start_time = time_of(a, r->start_ns);
     c->end_time = time_of(a, v->end_ns);
     c->lost = arena_alloc(a, sizeof(void *) * EVENT_CLASSES);
@@ -301,7 +301,7 @@ add_completeness(Stockade__V1__Record *m, const struct record *r, const struct r
 static const char more_than_listed[] =
     "lists: some refusals, executions or findings are not listed; the totals include all";
 
-// What is not listed is missing.
+// Entries that are not listed count as missing.
 static void
 note_cut(Stockade__V1__Record *m)
 {
@@ -333,7 +333,7 @@ record_message(const struct record *r, const struct record_view *v, struct arena
         return NULL;
     size_t used = protobuf_c_message_get_packed_size(&m->base) + sizeof more_than_listed + 8;
     size_t room = used < RECORD_BYTES ? RECORD_BYTES - used : 0;
-    size_t half = room / 2; // what was refused and found goes before what was executed
+    size_t half = room / 2; // refusals and findings have priority over executed programs
     size_t left = room - half;
     if (!add_denials(m, r, a, &half))
         return NULL;

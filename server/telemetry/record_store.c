@@ -19,8 +19,8 @@ struct shelf { // of one tenant
 };
 
 struct stored {
-    struct idnode id;     // first
-    struct list of_shelf; // in its tenant's
+    struct idnode id;     // must be first
+    struct list of_shelf; // in its tenant's list
     struct list of_all;
     struct shelf *shelf;
     uint8_t *bytes; // owned
@@ -58,7 +58,7 @@ free_one(struct stored *s)
     free(s);
 }
 
-// The shelf goes with its last record.
+// Discards a record; with the last one also the tenant's entry.
 static void
 discard(struct record_store *st, struct stored *s)
 {
@@ -100,7 +100,7 @@ shelf_of(struct record_store *st, const char *tenant)
     return shelf;
 }
 
-// Makes room beside `last`, which stays.
+// Makes room for new records without discarding `last`.
 static void
 make_room(struct record_store *st, struct shelf *shelf, const struct stored *last)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See telemetry.h: which sandboxes there are, and the clock of it all.
+// See telemetry.h: the table of watched sandboxes, and the timers.
 #include "private.h"
 
 #include <bpf/bpf.h>
@@ -17,7 +17,8 @@ enum { TICKS_PER_LOOK = TELEMETRY_LOOK_MS / TELEMETRY_DRAIN_MS, TICKS_PER_SWEEP 
 
 // ---- its budgets
 
-// How many events a sandbox may cause: at once, and per second. Each class has its own, so none silences another.
+// The budget of events of a sandbox: at once, and per second. Each class has its own, so no class can use up
+// another's.
 static void
 write_budgets(const struct bpf *bpf)
 {
@@ -111,7 +112,7 @@ telemetry_unwatched(struct telemetry *t, const char *what)
     log_event(LOG_ERROR, "telemetry", "out of memory: %s is not watched or recorded", what);
 }
 
-// ---- the clock
+// ---- timers
 
 void
 telemetry_drain(struct telemetry *t)
@@ -125,7 +126,7 @@ telemetry_drain(struct telemetry *t)
         (void)ring_buffer__consume(t->events_ring);
 }
 
-// Accounts of jobs whose cgroup is gone now.
+// Releases the accounts of jobs whose cgroup was removed.
 static void
 sweep(struct telemetry *t, struct telemetry_box *b)
 {
@@ -189,7 +190,7 @@ look(struct telemetry *t, struct telemetry_box *b, bool sweeping)
     if (sweeping)
         sweep(t, b);
     if (b->sandbox->jobs_n == 0)
-        return; // the guest alone causes nothing, and the end of each job looked
+        return; // the guest alone causes no activity, and the end of each job has read the counters
     telemetry_read_lost(t, b);
     telemetry_look(t, b, NULL);
 }
@@ -200,7 +201,7 @@ telemetry_detectors_want(const struct telemetry *t)
     return t->detectors != NULL && t->detectors->wants_syscalls(t->detectors_cookie);
 }
 
-// The detectors want system calls as long as a sandbox is somebody's.
+// The detectors need system calls as long as a sandbox has an owner.
 void
 telemetry_want_for_detectors(struct telemetry *t)
 {
@@ -216,7 +217,7 @@ telemetry_want_for_detectors(struct telemetry *t)
         telemetry_unwant(t);
 }
 
-// How fast processes begin in a sandbox, the job's first included.
+// Passes on the number of processes that were started in a sandbox, including the first of each job.
 static void
 look_at_forks(struct telemetry *t, const struct telemetry_box *b, uint64_t now_ns)
 {
@@ -294,7 +295,7 @@ on_live(void *cookie, struct sandbox *s)
     if (b == NULL || lost == NULL) {
         free(b);
         free(lost);
-        telemetry_unwatched(t, s->id.id); // telemetry_box() finds nothing
+        telemetry_unwatched(t, s->id.id); // from now on telemetry_box() returns NULL
         return;
     }
     b->sandbox = s;
@@ -305,7 +306,7 @@ on_live(void *cookie, struct sandbox *s)
     if (t->box[s->slot] != NULL)
         box_free(t, t->box[s->slot]);
     t->box[s->slot] = b;
-    telemetry_read_lost(t, b); // nobody's yet: that is where it begins
+    telemetry_read_lost(t, b); // it has no owner yet: counting starts here
     b->lost_total = 0;
     if (t->srv->bpf != NULL && t->srv->bpf->net != NULL)
         b->net = t->srv->bpf->net[s->slot];
@@ -379,7 +380,7 @@ on_gone(void *cookie, struct sandbox *s)
     telemetry_want_for_detectors(t);
 }
 
-// ---- the whole
+// ---- start and end
 
 struct telemetry *
 telemetry_new(struct server *srv, const struct telemetry_settings *settings)

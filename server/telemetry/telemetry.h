@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// From what the kernel and the relay tell to whom it concerns: the event hub, the record of the job, the detectors.
+// Passes the reports of the kernel and the relay to the event hub, the record of the job, and the detectors.
 //
 //   rings of the BPF programs  --drained every 10 ms while a job runs, alerts first--.
-//   relay's reports            --relay_link's callback-------------------------------+--> whose is it? --> events.c
-//   sandboxes and jobs         --observers.h----------------------------------------'     slot -> box       record.c
-//                                                                                         cgroup -> job     detectors
+//   relay's reports            --relay_link's callback-------------------------------+--> find owner --> events.c
+//   sandboxes and jobs         --observers.h----------------------------------------'     slot -> box     record.c
+//                                                                                         cgroup -> job   detectors
 //
-// Whose: a slot with its generation is a sandbox (struct telemetry_box), the inode number of the directory of job-N is a job. A job
-// is known here before its guest is told to start it, so an event never comes before its job; its directory is looked at
-// when the first event with an unknown cgroup comes. What the kernel says is checked like any input.
+// The owner: a slot with its generation identifies a sandbox (struct telemetry_box), and the inode number of the
+// directory of job-N identifies a job. A job is registered here before the guest gets the order to start it, so no
+// event arrives before its job. Its directory is read when the first event with an unknown cgroup arrives. The
+// kernel's records are checked like any input.
 //
-// A job's figures are taken when it has ended and all its processes with it, before anything is removed; the record is
-// complete with the job's result. The kernel's account of a job is given back once its cgroup is gone.
+// A job's counters are read when all its processes have ended, before anything is removed; the record is complete
+// with the job's result. The kernel's account of a job is released after its cgroup was removed.
 //
-// Every function takes t == NULL, and does nothing then. Loop thread only.
+// Every function accepts t == NULL and does nothing then. Loop thread only.
 #pragma once
 
 #include <stdbool.h>
@@ -41,12 +42,12 @@ enum telemetry_syscalls { SYSCALLS_ON_DEMAND, SYSCALLS_OFF, SYSCALLS_ALWAYS };
 
 struct telemetry_settings {
     uint32_t syscalls; // enum telemetry_syscalls
-    char feed[256];    // the address where events are published; "": there is none
+    char feed[256];    // the address where events are published; "": none
 };
 
 enum {
     TELEMETRY_DRAIN_MS = 10,
-    TELEMETRY_LOOK_MS = 100, // detectors get the figures
+    TELEMETRY_LOOK_MS = 100, // interval of the counters for detectors
     // the syscall tracepoint stays attached this long after its last use
     TELEMETRY_LINGER_MS = 5000,
 };
@@ -59,13 +60,13 @@ void telemetry_free(struct telemetry *t);
 struct events *telemetry_events(struct telemetry *t);
 struct record_store *telemetry_records(struct telemetry *t);
 
-// ---- system calls: counted while somebody wants it
+// ---- system calls, counted while they are needed
 
 // FAILED_PRECONDITION if this broker cannot count system calls, or must not.
 int telemetry_check_syscalls(const struct telemetry *t, struct err *e);
 
-// Whether a job's system calls must be watched: it requested it, or the detectors need it. Then it is started after the
-// tracepoint is attached (telemetry_wait), since otherwise its record could not be complete.
+// Whether a job's system calls must be watched: it requested it, or the detectors need it. Then it is started after
+// the tracepoint is attached (telemetry_wait), because otherwise its record could not be complete.
 bool telemetry_watches(const struct telemetry *t, bool asked);
 
 // Each telemetry_want needs one telemetry_unwant.
@@ -111,7 +112,7 @@ struct telemetry_detectors {
     void (*job_settled)(void *cookie, struct sandbox *s, struct job *j);
 };
 
-// One set, registered at start; without, nothing is detected. *d is borrowed.
+// Registers the detectors, at start; without them nothing is detected. *d is borrowed.
 void telemetry_detect(struct telemetry *t, const struct telemetry_detectors *d, void *cookie);
 
 // A finding, including withheld ones: for the record of its job, and as an event. j NULL: it is about the sandbox as a
@@ -122,11 +123,11 @@ void telemetry_finding(struct telemetry *t, const struct finding *f, struct sand
 // Out of memory for data of a sandbox or a job: counts and logs it; Info reports it.
 void telemetry_unwatched(struct telemetry *t, const char *what);
 
-// ---- what relay_link's callback tells
+// ---- for relay_link's callback
 
 void telemetry_relay(struct telemetry *t, const struct relay_report *r);
 
-// ---- what others ask
+// ---- queries
 
 // The record of a job so far. It is allocated from the arena, and borrows from the job. NULL: the arena is full.
 struct Stockade__V1__Record *telemetry_record(struct telemetry *t, struct job *j, struct arena *a);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// See telemetry.h: the syscall tracepoint, attached while somebody wants it. It costs every process of the host 30 to 80 ns
-// per call, and attaching it takes milliseconds, so it stays a little longer than it is wanted.
+// See telemetry.h: the syscall tracepoint, attached while it is needed. It costs every process of the host 30 to 80
+// ns per call, and attaching it takes milliseconds, so it stays attached a little longer than it is needed.
 //
 //   OFF --want--> COMES --spawner: attached--> ON --unwanted for TELEMETRY_LINGER_MS--> GOES --detached--> OFF
-//                   '--spawner: failed--> OFF, broken: not tried again until nobody wants it
+//                   '--spawner: failed--> OFF, broken: not tried again until it is not needed any more
 #include "private.h"
 
 #include "server/base/log.h"
@@ -93,10 +93,11 @@ ask(struct telemetry *t, bool on)
         return;
     }
     log_err(LOG_WARNING, "syscalls", &e);
-    t->broken = on && e.code != ERR_UNAVAILABLE; // else it is tried again when the spawner answers
+    // otherwise it is tried again when the spawner responds
+    t->broken = on && e.code != ERR_UNAVAILABLE;
 }
 
-// Towards what is wanted.
+// Attaches or detaches it, as needed.
 static void
 step(struct telemetry *t)
 {
@@ -131,7 +132,7 @@ telemetry_spawner(struct telemetry *t, bool hangs)
     if (t == NULL)
         return;
     if (hangs)
-        tell_waiters(t); // they go on without system calls being counted
+        tell_waiters(t); // they continue without counted system calls
     else
         step(t);
 }
