@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// CREATE: from a request to a guest that runs. Nothing here waits; a birth is a slot in state BORN whose channel and
+// CREATE: from a request to a running guest. Nothing here waits; a birth is a slot in state BORN whose channel and
 // process are watched.
 //
-//   request -> QUEUED -> sockets; its tier: namespaces, cgroups, clone3 (tier_process.c) -> BORN
-//   channel: an error, or the end of the process   -> killed, removed, answered with what failed
-//            the disk's descriptor                  -> what only the child needed is closed
-//            end of file after that: exec was done  -> answered with the descriptors -> LIVE
+//   request -> QUEUED -> sockets; its tier makes namespaces, cgroups, the process (tier_process.c) -> BORN
+//   channel: an error, or the end of the process   -> killed, removed; the reply is the failure
+//            the disk's descriptor                  -> the child's own descriptors are closed
+//            end of file after that: exec was done  -> the reply has the descriptors -> LIVE
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -42,7 +42,7 @@ make_sockets(struct spawner *s, struct slot *slot, struct err *e)
     return 0;
 }
 
-// What the child shared with us; it has its own by now, or is dead.
+// Closes the descriptors that the child shared with us: it has copies by now, or has ended.
 static void
 close_childs(struct slot *slot)
 {
@@ -61,7 +61,7 @@ static void
 close_birth(const struct spawner *s, struct slot *slot)
 {
     close_childs(slot);
-    // Not by close alone: other children on their way may hold copies.
+    // Closing alone is not enough, because other children that are starting may have copies.
     if (slot->channel_fd >= 0)
         (void)epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, slot->channel_fd, NULL);
     io_close(&slot->channel_fd);
@@ -69,7 +69,7 @@ close_birth(const struct spawner *s, struct slot *slot)
     cgroup_close_birth(&slot->cgroup);
 }
 
-// Undoes a birth; the answer tells why once nothing is left.
+// Undoes a birth; the reply contains the reason and is sent when nothing is left.
 static void
 birth_failed(struct spawner *s, struct slot *slot, const struct err *e)
 {
@@ -107,7 +107,7 @@ births_start(struct spawner *s)
         birth_start(s, s->queued.head);
 }
 
-// Hands the sandbox out.
+// Replies with the sandbox's descriptors.
 static void
 birth_done(struct spawner *s, struct slot *slot)
 {
@@ -134,7 +134,8 @@ birth_done(struct spawner *s, struct slot *slot)
     answer_send(s, a, fds, n);
 }
 
-// One packet of the channel. 1: *said is filled, and *fd where a descriptor came; 0: the end; otherwise a negative errno.
+// Reads one packet of the channel. 1: *said is filled, and *fd if a descriptor came; 0: the end; otherwise a negative
+// errno.
 static int
 // NOLINTNEXTLINE(readability-non-const-parameter): fdpass_receive() writes it
 channel_read(int channel_fd, struct err *said, int *fd)
@@ -144,7 +145,7 @@ channel_read(int channel_fd, struct err *said, int *fd)
     return r > 0 && m.n != sizeof *said ? -EPROTO : r;
 }
 
-// Whether the child is over, and how; it is not reaped.
+// Whether the child has ended, and how; it is not reaped.
 static bool
 is_over(const struct slot *slot, siginfo_t *how)
 {
@@ -154,7 +155,7 @@ is_over(const struct slot *slot, siginfo_t *how)
            how->si_pid != 0;
 }
 
-// What is known of a child that said nothing; its status is there only when the kernel is done with it.
+// Describes the end of a child that reported nothing. Its status exists only after the kernel has finished its exit.
 static void
 ended_silently(const struct slot *slot, struct err *e)
 {
@@ -167,7 +168,7 @@ ended_silently(const struct slot *slot, struct err *e)
                   known ? how.si_status : 0);
 }
 
-// Everything but exec is done, and this is the disk's descriptor.
+// The child has done everything except exec, and this is the disk's descriptor.
 static void
 take_disk(struct slot *slot, int fd)
 {
@@ -175,7 +176,7 @@ take_disk(struct slot *slot, int fd)
     close_childs(slot);
 }
 
-// Why the birth failed, from the last that was read of the channel: a packet, its end, or an error of our own.
+// The reason of the failure, from the last result of reading the channel: a packet, its end, or an error of our own.
 static void
 explain(const struct slot *slot, int r, struct err *said)
 {
@@ -215,11 +216,12 @@ void
 birth_ended(struct spawner *s, struct slot *slot)
 {
     siginfo_t how;
-    // An event about the process that the slot had before is about nobody: closing the ends of a child that still shares
-    // our descriptors would end it.
+    // The event may be about an earlier process of the slot. Then the current child may still share our descriptors,
+    // and closing its ends would end it.
     if (!is_over(slot, &how))
         return;
-    // Its last words may still be on the channel; the end of file is, once our copy of its end is closed.
+    // The child's last report may still be in the channel; the end of file follows when our copy of its end is
+    // closed.
     close_childs(slot);
     birth_heard(s, slot);
 }
@@ -228,7 +230,8 @@ void
 birth_late(struct spawner *s, struct slot *slot)
 {
     struct err e;
-    birth_heard(s, slot); // it may have been us who were late, and its last word is there
+    // the spawner itself may be late, and the child's last report may be waiting
+    birth_heard(s, slot);
     if (slot->state != SLOT_BORN)
         return;
     (void)err_set(&e, ERR_DEADLINE_EXCEEDED, "the first process was not ready after %d s",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One sandbox's cgroups: see cgroup.h. The container that they stand in is cgroup_root.c's.
+// The cgroups of one sandbox: see cgroup.h. cgroup_root.c makes the container that they are in.
 #include "cgroup.h"
 
 #include <dirent.h>
@@ -23,7 +23,7 @@
 
 enum { CPU_PERIOD_US = 100000, CPU_QUOTA_US_MIN = 1000, SUBTREE_TRIES = 200 };
 
-// What a limit file gets. 40 bytes of text.
+// Writes the text for a limit file, at most 40 bytes.
 typedef void limit_text(const struct spawn_limits *l, char text[40]);
 
 static void
@@ -32,8 +32,7 @@ text_memory(const struct spawn_limits *l, char text[40])
     (void)snprintf(text, 40, "%" PRIu64, l->memory_bytes);
 }
 
-// v1 counts the buffers of TCP apart from the rest. The limit is that of both together: a sixteenth is for TCP, 32 MiB at
-// most.
+// v1 counts TCP buffers separately. The limit is the sum of both: a sixteenth, at most 32 MiB, is for TCP.
 static uint64_t
 tcp_bytes(const struct spawn_limits *l)
 {
@@ -92,7 +91,7 @@ text_weight(const struct spawn_limits *l, char text[40])
     (void)snprintf(text, 40, "%u", l->cpu_weight);
 }
 
-// v1's shares: 1024 is the default, as 100 is of v2's weight; the kernel's least is 2.
+// v1's shares: the default is 1024, where v2's weight has 100; the kernel's minimum is 2.
 static void
 text_shares(const struct spawn_limits *l, char text[40])
 {
@@ -105,9 +104,9 @@ static const struct limit_row {
     enum cgroup_body body;
     const char *file;
     limit_text *text;
-    bool optional;     // absent when the kernel or its command line leaves that accounting out
-    bool anew;         // written for each sandbox, since that begins a period anew
-    const char *fresh; // what a new cgroup has, where that is a limit of ours
+    bool optional;     // missing if the kernel or its command line disables that accounting
+    bool anew;         // written for each sandbox, because that starts a new period
+    const char *fresh; // the value in a new cgroup, if that equals a limit of ours
 } limit_rows[] = {
     {CG_MEMORY, CG_V2, "memory.max", text_memory, false, false, ""},
     {CG_MEMORY, CG_V2, "memory.swap.max", text_zero, true, false, ""},
@@ -122,14 +121,15 @@ static const struct limit_row {
     {CG_PIDS, CG_V1, "pids.max", text_pids, false, false, ""},
 };
 
-// What a controller's files hold before they are written.
+// The current values in a controller's files.
 struct held {
-    bool fresh;                     // what the kernel gives
-    bool born;                      // into a leaf that was used before
-    const struct spawn_limits *now; // NULL: not known
+    bool fresh;                     // the kernel's defaults
+    bool born;                      // a leaf that was used before, for a new sandbox
+    const struct spawn_limits *now; // NULL: unknown
 };
 
-// What is there already is not written again: the kernel walks over all cgroups of the host for a quota.
+// Whether the file has this value already. Unchanged values are not written, because for a quota the kernel visits
+// all cgroups of the host.
 static bool
 is_there(const struct limit_row *row, const struct spawn_limits *l, const struct held *held)
 {
@@ -144,7 +144,7 @@ is_there(const struct limit_row *row, const struct spawn_limits *l, const struct
     return strcmp(text, text_now) == 0;
 }
 
-// v1: memory plus swap must never be below memory, so raising begins with it and lowering ends with it.
+// v1: memory plus swap must never be below memory, so it is raised first and lowered last.
 static void
 raise_swap_first(int memory_fd, const struct spawn_limits *l)
 {
@@ -154,7 +154,7 @@ raise_swap_first(int memory_fd, const struct spawn_limits *l)
     (void)io_write_at(memory_fd, "memory.memsw.limit_in_bytes", text, &ignored);
 }
 
-// dir_fd[c]: the directory that holds controller c's files.
+// dir_fd[c]: the directory with controller c's files.
 static int
 write_limits(const struct cgroups *cg, const int dir_fd[CG_N], const struct spawn_limits *l,
              const struct held held[CG_N], struct err *e)
@@ -184,7 +184,7 @@ cgroup_close_birth(struct cgroup_sandbox *s)
     }
 }
 
-// The leaves under v1 controllers, and their `tasks`.
+// Makes the leaves below v1 controllers, and opens their `tasks`.
 static int
 make_v1(struct cgroups *cg, const char *name, struct cgroup_sandbox *s, struct err *e)
 {
@@ -208,7 +208,7 @@ make_v1(struct cgroups *cg, const char *name, struct cgroup_sandbox *s, struct e
     return r;
 }
 
-// The limits of a sandbox that is being born.
+// Sets the limits of a new sandbox.
 static int
 limit_newborn(const struct cgroups *cg, const struct cgroup_sandbox *s,
               const struct spawn_limits *l, struct err *e)
@@ -247,8 +247,9 @@ make_v2(const struct cgroups *cg, const char *name, struct cgroup_sandbox *s, st
     return io_write_u64_at(s->fd, "cgroup.max.descendants", CGROUP_JOBS_MAX + 1, e);
 }
 
-// The namespace's root must be SANDBOX where nsdelegate forbids to leave it; a process has to have been there, before
-// controllers are enabled below. The holder is dead by then, its cgroup perhaps not yet empty: a few tries.
+// The root of the cgroup namespace must be SANDBOX so that nsdelegate confines the sandbox there. A process must have
+// been in it before controllers are enabled below. That holder process has ended, but its cgroup may not be empty
+// yet, so there are a few attempts.
 static int
 enable_below(const struct cgroups *cg, int proc_fd, struct cgroup_sandbox *s, struct err *e)
 {
@@ -269,7 +270,7 @@ enable_below(const struct cgroups *cg, int proc_fd, struct cgroup_sandbox *s, st
     return r;
 }
 
-// What the guest needs to make, fill and leave job cgroups, and nothing else (KERNELS: the limits stay root's).
+// Gives the guest only the files that it needs to make, use and remove cgroups of jobs; root keeps the limits.
 static int
 give_to_guest(const struct cgroup_sandbox *s, uint32_t uid, struct err *e)
 {
@@ -316,7 +317,7 @@ cgroup_make(struct cgroups *cg, const char *name, uint32_t uid, int proc_fd,
     return err_wrap(e, "cgroup %s", name);
 }
 
-// The controllers whose limits change.
+// Finds the controllers whose limits change.
 static void
 find_changed(const struct cgroups *cg, const struct spawn_limits *l, const struct held *held,
              bool changed[CG_N])
@@ -330,7 +331,7 @@ find_changed(const struct cgroups *cg, const struct spawn_limits *l, const struc
     }
 }
 
-// Where the files of each controller are while limits change.
+// The directories with each controller's files, while limits change.
 struct limit_dirs {
     int fd[CG_N];     // borrowed from the sandbox, or from `opened`
     int opened[CG_N]; // owned; -1: none
@@ -343,7 +344,8 @@ limit_dirs_close(struct limit_dirs *d)
         io_close(&d->opened[c]);
 }
 
-// The leaf's and the sandbox's own are open; a v1 cgroup of the sandbox's name is opened when something changes there.
+// The directories of the leaf and of the sandbox are open; the sandbox's v1 cgroups are opened if a limit in them
+// changes.
 static int
 limit_dirs_open(struct limit_dirs *d, const struct cgroups *cg, const struct cgroup_sandbox *s,
                 const char *name, const bool changed[CG_N], struct err *e)
@@ -361,7 +363,7 @@ limit_dirs_open(struct limit_dirs *d, const struct cgroups *cg, const struct cgr
     return 0;
 }
 
-// v2 would kill to get below a limit that is less than what is in use; v1 refuses. Both shall refuse.
+// With a limit below the current use, v2 would kill processes and v1 refuses. Here both refuse.
 static int
 refuse_below_use(const struct cgroups *cg, const struct cgroup_sandbox *s,
                  const struct spawn_limits *l, struct err *e)
@@ -430,7 +432,7 @@ cgroup_event(int sandbox_fd, const char *key)
     return at[length + 1] == '1';
 }
 
-// Removes the folders below SANDBOX. The container's cgroup.max.depth keeps them one level deep.
+// Removes the folders below SANDBOX. The container's cgroup.max.depth limits them to one level.
 static int
 remove_children(int sandbox_fd, struct err *e)
 {
@@ -464,7 +466,7 @@ remove_one(int dir_fd, const char *name, struct err *e)
 int
 cgroup_remove(const struct cgroups *cg, int sandbox_fd, const char *name, struct err *e)
 {
-    if (sandbox_fd >= 0) { // what nearly all have
+    if (sandbox_fd >= 0) { // present in nearly all sandboxes
         if (cg->guest_apart)
             (void)unlinkat(sandbox_fd, "guest", AT_REMOVEDIR);
         (void)unlinkat(sandbox_fd, "job-1", AT_REMOVEDIR);

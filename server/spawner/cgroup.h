@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Cgroups of sandboxes: one interface over pure v2 and over hybrid hosts (v1 controllers beside a v2 without them).
 //
-//   CONTAINER-relay/               of the relay alone
+//   CONTAINER-relay/               only the relay
 //   CONTAINER/                     ".../sandboxes" below a delegated unit, else "/stockade" or the configured name
-//     SANDBOX/  (32 hex digits)    limits; the cgroup namespace's root; owned by the guest's uid, so that it makes
-//       guest/                     pid 1 is born here (clone3 CLONE_INTO_CGROUP), nothing is ever migrated. Where nothing is
-//                                  enabled below SANDBOX, as on most hybrid hosts, it is born in SANDBOX: a folder less
+//     SANDBOX/  (32 hex digits)    limits; root of the cgroup namespace; owned by the guest's uid
+//       guest/                     pid 1 is created here (clone3 CLONE_INTO_CGROUP), nothing is ever migrated. If no
+//                                  controller is enabled below SANDBOX, as on most hybrid hosts, pid 1 is in SANDBOX
 //       job-N/                     made by the guest
 //
-// v2: a holder process is in SANDBOX once, only to make its cgroup namespace; then the controllers are enabled below
-// it while it is empty, which spares the host-wide fork lock. v1: a leaf per controller, used by one sandbox after the
-// other where it is as new (cgroup_leaf.h), else with the same name; the newborn writes itself into its `tasks` while it
-// has one thread, which costs microseconds where `cgroup.procs` costs an RCU grace period. Kernels before 5.14 have no
-// cgroup.kill and are refused.
+// v2: a holder process enters SANDBOX once, only to make its cgroup namespace. Then the controllers are enabled below
+// it while it is empty, which avoids the host-wide fork lock. v1: a leaf per controller, reused by later sandboxes if
+// it is like new (cgroup_leaf.h), otherwise with the sandbox's name. The new process writes itself into `tasks` while
+// it has one thread, which takes microseconds; `cgroup.procs` would take an RCU grace period. Kernels before 5.14
+// have no cgroup.kill and are refused.
 #pragma once
 
 #include <stdbool.h>
@@ -25,7 +25,7 @@ enum cgroup_controller { CG_MEMORY, CG_CPU, CG_PIDS, CG_IO, CG_N };
 enum cgroup_body { CG_ABSENT, CG_V1, CG_V2 };
 
 enum {
-    CGROUP_JOBS_MAX = 1024,  // cgroup.max.descendants of a sandbox, beside its own `guest`
+    CGROUP_JOBS_MAX = 1024,  // cgroup.max.descendants of a sandbox, in addition to its `guest`
     CGROUP_NAME_BYTES = 33,  // hex form of an id
     CGROUP_GUEST_PIDS = 1,   // added to the pids limit
     CGROUP_EMPTY_MS = 10000, // timeout for the whole container to become empty
@@ -33,16 +33,16 @@ enum {
 
 struct cgroups {
     int fd;       // the container, v2
-    int lock_fd;  // the same, locked, so that a second spawner is refused
-    int relay_fd; // CONTAINER-relay, v2: the relay's own, with net_relay.bpf.c
+    int lock_fd;  // the same, locked, so that a second spawner fails
+    int relay_fd; // CONTAINER-relay, v2: the relay's, with net_relay.bpf.c
     char path[SPAWN_PATH_MAX];
     enum cgroup_body body[CG_N];
-    int v1_fd[CG_N];  // containers of v1 bodies, else -1
+    int v1_fd[CG_N];  // containers of v1 controllers, otherwise -1
     char subtree[64]; // what is enabled below each sandbox, such as "+memory +pids"
     bool hybrid;
     bool nsdelegate;
-    bool guest_apart;              // pid 1 is born in SANDBOX/guest, else in SANDBOX
-    bool delegated;                // found by the delegation mark, not at the root
+    bool guest_apart;              // pid 1 is in SANDBOX/guest, otherwise in SANDBOX
+    bool delegated;                // found by systemd's delegation mark, not at the root
     struct cgroup_leaf *idle_head; // cgroup_leaf.c; owned
     struct cgroup_leaf *idle_tail;
     uint32_t idle_n;
@@ -52,10 +52,10 @@ struct cgroups {
 // The cgroups of one sandbox. All descriptors are owned; -1: none.
 struct cgroup_sandbox {
     int fd;                   // SANDBOX
-    int guest_fd;             // SANDBOX/guest, for CLONE_INTO_CGROUP; -1: fd is what it is born in
+    int guest_fd;             // SANDBOX/guest, for CLONE_INTO_CGROUP; -1: use fd
     int tree_fd;              // open_tree of SANDBOX, for the guest
     int ns_fd;                // cgroup namespace rooted at SANDBOX; -1: the child makes its own
-    int v1_fd[CG_N];          // leaves of v1 bodies
+    int v1_fd[CG_N];          // leaves of v1 controllers
     int tasks_fd[CG_N];       // their `tasks`
     struct cgroup_leaf *leaf; // leaves for reuse (cgroup_leaf.h); NULL: none
 };
@@ -68,18 +68,18 @@ struct cgroup_sandbox {
 _Static_assert(CG_N == 4, "CGROUP_SANDBOX_EMPTY names each");
 
 // Spawner, once: finds or makes the container, locks it, removes what an earlier crash left (counted in *leftovers),
-// enables controllers. FAILED_PRECONDITION when another spawner holds it. On failure *out is closed.
+// enables controllers. FAILED_PRECONDITION: another spawner uses it. On failure *out is closed.
 int cgroup_open(const char *configured, struct cgroups *out, uint32_t *leftovers, struct err *e);
 
 // Kills everything below the container, waits until it is empty, removes all of it and closes *cg.
 int cgroup_close(struct cgroups *cg, struct err *e);
 
-// Makes a sandbox's cgroups with its limits. proc_fd: the host's /proc. uid: first host id of its range. On failure
-// nothing is left.
+// Makes a sandbox's cgroups with its limits. proc_fd: the host's /proc. uid: the first host id of its range. On
+// failure nothing is left.
 int cgroup_make(struct cgroups *cg, const char *name, uint32_t uid, int proc_fd,
                 const struct spawn_limits *l, struct cgroup_sandbox *out, struct err *e);
 
-// Closes the descriptors that only a birth needs: all but fd and leaf.
+// Closes the descriptors that are only needed during the birth: all except fd and leaf.
 void cgroup_close_birth(struct cgroup_sandbox *s);
 
 // Applies limits to a live sandbox, if they differ from the current ones `now`; NULL: unknown. On failure some may be

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Leaves below v1 controllers that sandboxes use one after the other: see cgroup_leaf.h.
+// Reusable leaves below v1 controllers: see cgroup_leaf.h.
 //
-//   take -> in use by a sandbox -> give -> idle, until the kernel has freed what was charged -> as new? -> take
-//                                            '-> too many are idle, or this one for too long: removed
+//   take -> in use by a sandbox -> give -> idle, until the kernel has freed the charged memory -> like new? -> take
+//                                            '-> too many idle, or idle for too long: removed
 #include "cgroup_leaf.h"
 
 #include <errno.h>
@@ -31,7 +31,7 @@ cgroup_leaf_is_name(const char *name)
     return strncmp(name, prefix, sizeof prefix - 1) == 0;
 }
 
-// Removes what there is of it. False: something is still in it.
+// Removes its cgroups. False: one is still in use.
 static bool
 removed(const struct cgroups *cg, struct cgroup_leaf *l)
 {
@@ -69,7 +69,8 @@ first(struct cgroups *cg)
     return l;
 }
 
-// With swap where the kernel accounts for it: what was swapped out is charged, too. Buffers of TCP are counted apart.
+// Includes swap if the kernel accounts for it, because swapped-out memory stays charged. TCP buffers are counted
+// separately.
 static bool
 is_nothing_charged(int memory_fd)
 {
@@ -90,7 +91,7 @@ has_line(int dir_fd, const char *file, const char *line)
     return io_read_at(dir_fd, file, text, sizeof text) > 0 && strstr(text, line);
 }
 
-// A device that was used has lines of its own before the last one.
+// If a device was used, it has lines before the last line.
 static bool
 no_device_was_used(int blkio_fd)
 {
@@ -180,7 +181,7 @@ cgroup_leaf_tidy(struct cgroups *cg)
 {
     const uint64_t idle_ns = IDLE_MS * UINT64_C(1000000);
     uint64_t now_ns = cg->idle_n > 0 ? io_now_ns() : 0;
-    // One that was looked at in vain stands behind younger ones, and goes when they do.
+    // One that was checked without success is placed after younger ones, and is removed when they are.
     for (uint32_t n = cg->idle_n; n > 0; n--) {
         uint64_t age_ns = now_ns - cg->idle_head->idle_since_ns;
         if (age_ns < idle_ns)
@@ -188,7 +189,7 @@ cgroup_leaf_tidy(struct cgroups *cg)
         struct cgroup_leaf *l = first(cg);
         if (removed(cg, l))
             continue;
-        l->idle_since_ns = now_ns; // something is still in it: again later
+        l->idle_since_ns = now_ns; // still in use: try again later
         append(cg, l);
     }
     return cg->idle_n > 0 ? IDLE_MS : -1;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The container that holds every sandbox's cgroup: where it is, which hierarchy keeps which controller, and what a
-// crash left in it. See cgroup.h.
+// The container of all sandboxes' cgroups: finds its place, decides which hierarchy has which controller, and removes
+// what a crash left in it. See cgroup.h.
 //
-//   /proc/self/mountinfo   where v2 and each v1 controller are mounted, and nsdelegate
-//   /proc/self/cgroup      our own place; its mark trusted.delegate=1 (systemd: Delegate=yes) makes it ours to divide:
+//   /proc/self/mountinfo   mount points of v2 and of each v1 controller, and nsdelegate
+//   /proc/self/cgroup      our own cgroup; with trusted.delegate=1 (systemd: Delegate=yes) we may divide it:
 //                            OWN/supervisor   the broker and the spawner move there, once, at start
 //                            OWN/sandboxes    the container
 //   without the mark       /stockade at the root of v2; nothing that exists is moved
 //
-// The container is locked with flock(2) for as long as the spawner lives.
+// The container is locked with flock(2) as long as the spawner runs.
 #include "cgroup.h"
 
 #include <dirent.h>
@@ -48,7 +48,7 @@ static const struct {
     [CG_IO] = {"blkio", "io"},
 };
 
-// True when a list of words, divided by any of `dividers`, has this word.
+// Whether a list of words, separated by any of `dividers`, contains this word.
 static bool
 has_word(const char *list, const char *word, const char *dividers)
 {
@@ -142,7 +142,8 @@ is_delegated(const char *dir)
     return false;
 }
 
-// The broker (our parent) and we leave the delegated cgroup for a leaf, or it could not have controllers below.
+// The broker (our parent) and this process move from the delegated cgroup to a leaf, because otherwise it could not
+// have controllers below it.
 static int
 move_to_supervisor(int own_fd, struct err *e)
 {
@@ -164,7 +165,7 @@ open_dir(const char *path, struct err *e)
     return fd < 0 ? err_sys(e, errno, "open %s", path) : fd;
 }
 
-// Decides where the container is, and leaves its parent open. cg->path: below the mount of v2.
+// Decides on the place of the container, and opens its parent. cg->path: relative to the mount of v2.
 static int
 find_container(const char *configured, const struct mounts *m, struct cgroups *cg, int *parent_fd,
                struct err *e)
@@ -196,7 +197,7 @@ find_container(const char *configured, const struct mounts *m, struct cgroups *c
     return 0;
 }
 
-// One spawner per container: two would kill each other's sandboxes.
+// Only one spawner may use a container: two would kill each other's sandboxes.
 static int
 lock_container(struct cgroups *cg, struct err *e)
 {
@@ -206,7 +207,7 @@ lock_container(struct cgroups *cg, struct err *e)
     cg->lock_fd = io_keep_fd(fd);
     struct stat st;
     int r = flock(cg->lock_fd, LOCK_EX | LOCK_NB);
-    // Newborns of a spawner that was killed a moment ago may still share its descriptors.
+    // The new children of a spawner that was just killed may still share its descriptors.
     for (int i = 0; r < 0 && errno == EWOULDBLOCK && i < LOCK_MS / 10; i++) {
         (void)poll(NULL, 0, 10);
         r = flock(cg->lock_fd, LOCK_EX | LOCK_NB);
@@ -217,14 +218,14 @@ lock_container(struct cgroups *cg, struct err *e)
         err_detail(e, "CGROUP_IN_USE", cg->path, "stop the other one, or set another cgroup");
         return err_errno(e);
     }
-    // The other one may have removed it between our open and our lock.
+    // Another spawner may have removed it between our open and our lock.
     if (fstat(cg->lock_fd, &st) < 0 || faccessat(cg->lock_fd, "cgroup.procs", F_OK, 0) < 0)
         return err_sys(e, EAGAIN, "cgroup %s was removed", cg->path);
     return 0;
 }
 
-// Makes the container in its parent and locks it. A spawner that cleans up after its broker removes it last of all, so
-// that one which starts meanwhile finds it gone once it has the lock: it makes it again.
+// Makes the container in its parent and locks it. A spawner that cleans up after its broker removes the container
+// last, so a new spawner may find it removed after getting the lock, and makes it again.
 static int
 take_container(int parent_fd, struct cgroups *cg, struct err *e)
 {
@@ -245,7 +246,7 @@ take_container(int parent_fd, struct cgroups *cg, struct err *e)
     }
 }
 
-// The relay's, beside the container, so that neither's programs judge the other.
+// Makes the relay's cgroup, beside the container, so that the programs of one do not judge the other.
 static int
 make_relays(int parent_fd, struct cgroups *cg, struct err *e)
 {
@@ -260,7 +261,7 @@ make_relays(int parent_fd, struct cgroups *cg, struct err *e)
     return 0;
 }
 
-// Enables a controller below a directory; false when the hierarchy does not have it or something is in the way.
+// Enables a controller below a directory; false if the hierarchy lacks it or it cannot be enabled.
 static bool
 enable(int dir_fd, const char *controller)
 {
@@ -270,7 +271,7 @@ enable(int dir_fd, const char *controller)
     return io_write_at(dir_fd, "cgroup.subtree_control", text, &ignored) == 0;
 }
 
-// mkdir -p of cg->path below a v1 controller's mount; returns the last directory.
+// Like mkdir -p of cg->path below a v1 controller's mount; returns the last directory.
 static int
 open_v1(const char *mount, const char *path, struct err *e)
 {
@@ -291,7 +292,7 @@ open_v1(const char *mount, const char *path, struct err *e)
     return take_fd(&dir);
 }
 
-// Whether disks were read or written since the host came up: sectors, the 6th and the 10th word of a line (proc(5)).
+// Whether disks were read or written since the host was started: sectors, words 6 and 10 of a line (proc(5)).
 static bool
 disks_were_used(void)
 {
@@ -311,7 +312,8 @@ disks_were_used(void)
     return used;
 }
 
-// Since Linux 6.8 v1's blkio counts nothing until somebody throttles: disks were used, and the root knows of none.
+// Since Linux 6.8, blkio of v1 counts nothing until throttling is used: then disks were used, but the root shows
+// none.
 static bool
 counts_nothing(const char *blkio)
 {
@@ -322,7 +324,7 @@ counts_nothing(const char *blkio)
            disks_were_used();
 }
 
-// Gives every controller its body: v2 where it can be enabled, else v1 where it is mounted.
+// Chooses the hierarchy of each controller: v2 if it can be enabled, otherwise v1 if it is mounted.
 static int
 choose_bodies(const struct mounts *m, int parent_fd, struct cgroups *cg, struct err *e)
 {
@@ -344,7 +346,7 @@ choose_bodies(const struct mounts *m, int parent_fd, struct cgroups *cg, struct 
     return 0;
 }
 
-// A sandbox's cgroup by its name: an id's hex form.
+// Whether a name is that of a sandbox's cgroup: the hex form of an id.
 static bool
 is_sandbox_name(const char *name)
 {
@@ -352,7 +354,7 @@ is_sandbox_name(const char *name)
            strspn(name, "0123456789abcdef") == CGROUP_NAME_BYTES - 1;
 }
 
-// Kills all below the container and waits until nothing is alive there.
+// Kills everything below the container and waits until no process is left.
 static int
 kill_container(const struct cgroups *cg, struct err *e)
 {
@@ -370,7 +372,8 @@ kill_container(const struct cgroups *cg, struct err *e)
     return err_set(e, ERR_DEADLINE_EXCEEDED, "cgroup %s does not become empty", cg->path);
 }
 
-// One folder of the container: a sandbox's with all that belongs to it, or what is left of it under a v1 controller.
+// Removes one folder of the container: a sandbox's with everything that belongs to it, or the rest of it below a v1
+// controller.
 static int
 remove_folder(const struct cgroups *cg, int dir_fd, const char *name, struct err *e)
 {
@@ -385,11 +388,11 @@ remove_folder(const struct cgroups *cg, int dir_fd, const char *name, struct err
             r = err_sys(e, errno, "remove cgroup %s", name);
         if (r != -EBUSY || i == CGROUP_EMPTY_MS / 10)
             return r;
-        (void)poll(NULL, 0, 1); // the last exit is not quite over
+        (void)poll(NULL, 0, 1); // the last exit is not complete yet
     }
 }
 
-// Removes the cgroups of sandboxes listed in one directory of the container (v2, or a v1 leaf without its v2 one).
+// Removes the sandboxes' cgroups that one directory of the container lists (v2, or v1 leaves without a v2 cgroup).
 static int
 remove_listed(const struct cgroups *cg, int dir_fd, uint32_t *removed, struct err *e)
 {
@@ -454,7 +457,7 @@ cgroup_open(const char *configured, struct cgroups *out, uint32_t *leftovers, st
         r = choose_bodies(&m, parent, &cg, e);
         cg.guest_apart = !cg.hybrid || cg.nsdelegate;
     }
-    // SANDBOX and job-N, nothing deeper: the guest makes folders here.
+    // Permits SANDBOX and job-N, but no deeper level, because the guest makes folders here.
     if (r == 0)
         r = io_write_at(cg.fd, "cgroup.max.depth", "2", e);
     uint32_t removed = 0;
@@ -487,7 +490,7 @@ cgroup_close(struct cgroups *cg, struct err *e)
 {
     uint32_t removed = 0;
     int r = clear_container(cg, &removed, e);
-    // Everything below was our child; whoever inherits us need not bury it.
+    // All processes below were our children, so reap them.
     while (r == 0 && waitpid(-1, NULL, 0) > 0)
         ;
     for (int c = 0; c < CG_N && r == 0; c++) {
@@ -497,9 +500,9 @@ cgroup_close(struct cgroups *cg, struct err *e)
     if (r == 0) {
         char relays[sizeof cg->path + sizeof RELAY_SUFFIX];
         (void)snprintf(relays, sizeof relays, "%s" RELAY_SUFFIX, cg->path);
-        r = remove_container(cg->relay_fd, relays, e); // it was our child, too
+        r = remove_container(cg->relay_fd, relays, e); // the relay was our child, too
     }
-    // Through the first mount that it was opened by: the present namespace shows nothing above it.
+    // Uses the mount that it was opened by, because nothing above it is visible in the current namespace.
     if (r == 0)
         r = remove_container(cg->lock_fd, cg->path, e);
     close_all(cg);

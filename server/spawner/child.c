@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // See child.h. Everything below child_main() runs in the new process: nothing there allocates, locks or logs.
 //
-// The order of the steps, and why:
+// The order of the steps, and the reasons:
 //
-//   descriptors   ours are shared at first, so that the clone does not copy thousands; now a copy of the low ones
-//   v1 cgroups    a process with one thread attaches itself by `tasks` in microseconds; before anything is charged
+//   descriptors   shared with us at first, so that clone does not copy thousands; now the low ones are copied
+//   v1 cgroups    fast through `tasks` while the process has one thread; before anything is charged
 //   oom, hostname, ipc, network   need root of the first user namespace
-//   cgroup ns     joined while we may; its root is SANDBOX, where we are not to leave
-//   tree          mounts are made by real root, so that the namespace above the job's owns and locks them
-//   user ns       from here on root is nobody outside; groups were emptied at the spawner's start
-//   bounding, uid, capabilities   the set can only shrink while CAP_SETPCAP is there; PDEATHSIG falls with the uid
+//   cgroup ns     joined while that is permitted; its root is SANDBOX, which the sandbox must not leave
+//   tree          mounts are made by real root, so that the user namespace above the job's owns and locks them
+//   user ns       from here on root has no rights outside; groups were emptied at the spawner's start
+//   bounding, uid, capabilities   the set can be reduced only with CAP_SETPCAP; a change of uid clears PDEATHSIG
 //   session, keyring, rlimits     charged to the sandbox's own ids
-//   stdio, place  the last reading of the spawner's descriptors; what is left is what the guest shall have
-//   tell          the spawner gets the disk's descriptor and learns that only exec is missing; its death shows as EPIPE
-//   no new privileges, filter     last, since it forbids most of the above
+//   stdio, place  the last use of the spawner's descriptors; only the guest's descriptors are left
+//   report        the spawner gets the disk's descriptor; only exec is missing. If the spawner has ended: EPIPE
+//   no new privileges, filter     last, because it forbids most of the above
 #include "child.h"
 
 #include <errno.h>
@@ -38,16 +38,17 @@
 #include "holder.h"
 #include "io.h"
 
-// Where things wait for exec, beside ops.h's enum. The channel and the program close on exec.
+// The descriptors' numbers before exec, in addition to ops.h's enum. The channel and the program are closed by exec.
 enum { PLACE_CHANNEL = 6, PLACE_EXE = 7, PLACE_END = 8 };
 _Static_assert((int)PLACE_END <= (int)FD_CHILD_MAX,
                "the spawner keeps these numbers free of its own");
 
-// Jobs inherit it, and the minimum that the kernel sets with it where root has CAP_SYS_RESOURCE (fs/proc/base.c,
-// __set_oom_adj): the first to go when the host runs out of memory. The guest has it, too, but hardly any memory beside it.
+// Jobs inherit it, together with the minimum that the kernel sets if root has CAP_SYS_RESOURCE (fs/proc/base.c,
+// __set_oom_adj): they are killed first when the host runs out of memory. The guest has the same value, but uses
+// little memory.
 enum { OOM_SCORE_ADJ = 1000 };
 
-// What the guest keeps: to start jobs under their uid, to signal them, to drop the rest for them.
+// The guest keeps these: to start jobs under their uid, to signal them, and to drop the others for them.
 static const unsigned kept_capabilities[] = {CAP_SETUID, CAP_SETGID, CAP_KILL, CAP_SETPCAP};
 enum { KEPT_N = sizeof kept_capabilities / sizeof kept_capabilities[0] };
 
@@ -97,7 +98,7 @@ step_hostname(struct child *c, struct err *e)
     return 0;
 }
 
-// Of the new IPC namespace. When it ends, a thread of the kernel frees its objects one by one, for all namespaces.
+// A new IPC namespace. At its end a kernel thread frees the objects of all namespaces one by one.
 static int
 step_ipc(struct child *c, struct err *e)
 {
@@ -164,7 +165,7 @@ step_bounding(struct child *c, struct err *e)
     (void)c;
     for (unsigned i = 0; i < 64; i++) {
         if (!is_kept(i) && prctl(PR_CAPBSET_DROP, i, 0, 0, 0) < 0) {
-            if (errno == EINVAL) // beyond the kernel's last
+            if (errno == EINVAL) // above the kernel's last capability
                 return 0;
             return err_sys(e, errno, "drop capability %u from the bounding set", i);
         }
@@ -176,7 +177,7 @@ static int
 step_ids(struct child *c, struct err *e)
 {
     (void)c;
-    // Root inside gets nothing from exec, and no program can undo that.
+    // Root inside gets no capabilities from exec, and no program can change that.
     if (prctl(PR_SET_SECUREBITS, SECBIT_KEEP_CAPS | SECBIT_NOROOT | SECBIT_NOROOT_LOCKED, 0, 0, 0) <
         0)
         return err_sys(e, errno, "set the secure bits");
@@ -215,15 +216,15 @@ step_session(struct child *c, struct err *e)
     (void)c;
     if (setsid() < 0)
         return err_sys(e, errno, "begin a session");
-    // A kernel without keyrings has none to leak.
+    // A kernel without keyrings has none that could leak.
     if (syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, NULL, 0, 0, 0) < 0 && errno != ENOSYS)
         return err_sys(e, errno, "begin a session keyring");
     (void)umask(022);
     return 0;
 }
 
-// Core dumps are off. When core_pattern is a pipe the kernel asks for a limit of 1 instead (core(5): 0 is ignored). The
-// guest sets the other limits, which are the same for every job.
+// Disables core dumps. If core_pattern is a pipe, the limit must be 1, because the kernel ignores 0 then (core(5)).
+// The guest sets the other limits, which are the same for every job.
 static int
 step_rlimits(struct child *c, struct err *e)
 {
@@ -248,7 +249,7 @@ step_rlimits(struct child *c, struct err *e)
     return 0;
 }
 
-// Moves what the guest shall have to its numbers and closes the rest.
+// Moves the guest's descriptors to their numbers and closes all others.
 static int
 step_place(struct child *c, struct err *e)
 {
@@ -277,7 +278,7 @@ step_place(struct child *c, struct err *e)
     return 0;
 }
 
-// One packet on the channel, with a descriptor or without. False when the spawner is gone.
+// Sends one packet on the channel, optionally with a descriptor. False: the spawner has ended.
 static bool
 say(int channel_fd, const struct err *e, int fd)
 {
@@ -322,7 +323,7 @@ static int (*const steps[])(struct child *, struct err *) = {
     step_tell,        step_filter,           step_exec,
 };
 
-// Before the descriptors are placed the channel has its old number; afterwards that is closed. One of the two works.
+// Before step_place the channel has its old number, afterwards another one; sending to one of both works.
 static __attribute__((noreturn)) void
 child_main(const struct child_plan *p)
 {
@@ -337,7 +338,7 @@ child_main(const struct child_plan *p)
     _exit(70);
 }
 
-// Each must be below FD_KEEP_MIN, or the child would lose it with its first step.
+// Each must be below FD_KEEP_MIN, because the child's first step closes the others.
 static bool
 is_in_reach(const struct child_plan *p)
 {

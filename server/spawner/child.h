@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A sandbox's first process, from clone3 to the guest's first instruction.
+// The first process of a sandbox, from clone3 to the guest's first instruction.
 #pragma once
 
 #include "cgroup.h"
@@ -26,7 +26,7 @@ struct child_plan {
     bool cores_piped; // core_pattern is a pipe: see child.c
 };
 
-// Starts it. *pid_fd: owned by the caller, readable when the process has ended. The channel then receives a struct err
-// with code ERR_OK and the descriptor for tree_resize when everything except exec is done; or a struct err with the
-// failure; and end of file after the former when the guest runs.
+// Starts it. *pid_fd: owned by the caller, readable when the process has ended. The channel then receives a struct
+// err with code ERR_OK and the descriptor for tree_resize when everything except exec is done, followed by end of
+// file when the guest runs; or a struct err with the failure.
 int child_start(const struct child_plan *p, int *pid_fd, struct err *e);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// See config.h. The configuration comes from the parent before it drops its privileges, so these checks find mistakes;
-// they are as strict as if they were to find attacks.
+// See config.h. The configuration comes from the parent while it is still privileged, so these checks only find
+// mistakes; they are nevertheless as strict as checks of hostile input.
 #include "config.h"
 
 #include <string.h>
 
-// Text that ends inside its field.
+// Whether the text has a NUL within its field.
 static bool
 text_ends(const char *text, size_t n)
 {
@@ -54,7 +54,7 @@ check_ids(const struct spawn_config *c, struct err *e)
 {
     if (c->slots == 0 || c->slots > SPAWN_SLOTS_MAX)
         return err_field(e, "slots", "%u: must be 1 to %d", c->slots, SPAWN_SLOTS_MAX);
-    // Ids from 2^31 on are negative in many programs, and below 65536 are the host's own.
+    // Ids from 2^31 on are negative in many programs, and those below 65536 belong to the host.
     uint64_t end = c->id_base + (c->slots + UINT64_C(1)) * SPAWN_IDS_PER_SANDBOX;
     if (c->id_base < SPAWN_IDS_PER_SANDBOX || end > UINT64_C(0x80000000))
         return err_field(e, "id_base", "%u: %u ranges of %d ids must fit between 65536 and 2^31",
@@ -62,7 +62,7 @@ check_ids(const struct spawn_config *c, struct err *e)
     return 0;
 }
 
-// The loader and the relay, where there are any.
+// Checks the loader and the relay, if there are any.
 static int
 check_bpf(const struct spawn_config *c, struct err *e)
 {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// DESTROY and FREEZE: what the kernel does in its own time. Slots that wait are looked at again, soon at first and
-// then at longer pauses: cgroup.events tells its pollers at most every 10 ms, which is longer than all of it takes.
+// DESTROY and FREEZE, which the kernel completes with delay. Waiting slots are polled, at short intervals first and
+// then at longer ones: cgroup.events notifies at most every 10 ms, which is longer than the whole operation.
 //
-// The process of a sandbox that matters is pid 1 of its pid namespace: when its pidfd says that it has ended, the
-// kernel has killed and reaped everything in the namespace before.
+// The relevant process of a sandbox is pid 1 of its pid namespace: before its pidfd reports its end, the kernel has
+// killed and reaped everything in the namespace.
 #include <assert.h>
 #include <errno.h>
 #include <signal.h>
@@ -40,15 +40,15 @@ void
 process_ended(struct spawner *s, struct slot *slot)
 {
     siginfo_t info = {.si_pid = 0};
-    // An event that was fetched before its slot was used again is about nobody.
+    // The event may be about an earlier process of the slot.
     if (slot->pid_fd < 0 || waitid(P_PIDFD, (id_t)slot->pid_fd, &info, WEXITED | WNOHANG) < 0 ||
         info.si_pid == 0)
         return;
-    // A child on its way to the guest may have a copy, which would keep the event alive for the slot's next process.
+    // A child that is starting may have a copy of the pidfd, which would keep the event for the slot's next process.
     (void)epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, slot->pid_fd, NULL);
     io_close(&slot->pid_fd);
     if (slot->state == SLOT_REMOVING)
-        slot->poll_ns = 0; // the moment it waits for
+        slot->poll_ns = 0; // the slot waits for this
 }
 
 void
@@ -58,7 +58,7 @@ removal_start(struct spawner *s, struct slot *slot)
     io_close(&slot->disk_fd);
     look_first(slot, REMOVE_MS);
     slot_move(s, slot, SLOT_REMOVING);
-    if (slot->pid_fd >= 0) // its end is an event
+    if (slot->pid_fd >= 0) // its end is reported as an event
         slot->poll_ns = slot->deadline_ns;
 }
 
@@ -77,7 +77,7 @@ removal_done(struct spawner *s, struct slot *slot)
         answer_send(s, a, NULL, 0);
 }
 
-// It does not go: says so once, and goes on trying; the slot stays taken until then.
+// The sandbox cannot be removed in time: reports that once, and continues to try; the slot stays in use.
 static void
 removal_late(struct spawner *s, struct slot *slot, const struct err *why, uint64_t now_ns)
 {
@@ -95,14 +95,15 @@ removal_look(struct spawner *s, struct slot *slot, uint64_t now_ns)
 {
     struct err e;
     process_ended(
-        s, slot); // before its event is read: a deadline must not pass over what has happened
+        // before its event is read, so that a deadline does not ignore an end that has happened
+        s, slot);
     if (slot->pid_fd < 0) {
         int r = tier_of(s, slot)->remove(s, slot, &e);
         if (r == 0) {
             removal_done(s, slot);
             return;
         }
-        tier_of(s, slot)->kill(slot); // whoever came after the first one
+        tier_of(s, slot)->kill(slot); // processes that joined after the first kill
     } else {
         (void)err_set(&e, ERR_DEADLINE_EXCEEDED, "its first process still exists");
     }
@@ -169,7 +170,7 @@ polled_look(struct spawner *s)
     uint64_t next_ns = UINT64_MAX;
     struct slot *next = NULL;
     for (struct slot *slot = s->polled.head; slot; slot = next) {
-        next = slot->next; // looking moves the slot, and never another one
+        next = slot->next; // polling may move this slot, but no other
         if (slot->poll_ns <= now_ns)
             look(s, slot, now_ns);
     }

@@ -59,7 +59,7 @@ probe_controllers(struct spawn_features *f, const struct cgroups *cg)
     }
 }
 
-// Files that a v2 cgroup with its controllers has, and what their absence means.
+// Files that a v2 cgroup with its controllers should have, and the consequences of their absence.
 static void
 probe_files(struct spawn_features *f, const struct cgroups *cg)
 {
@@ -100,7 +100,7 @@ first_line(int dir_fd, const char *path, char *text, size_t n)
     text[strcspn(text, "\n")] = '\0';
 }
 
-// What the host is, reported and not promised: side channels are out of scope.
+// Facts about the host, for information only: side channels are out of scope.
 static void
 probe_host(struct spawn_features *f, int proc_fd)
 {

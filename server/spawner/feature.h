@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The list of features that were found at the start, for the broker.
+// The list of features that were found at start, for the broker.
 #pragma once
 
 #include <stdbool.h>

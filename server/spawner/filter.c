@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See filter.h. The guest's program is filter_code.c's; what is left for jobs is libseccomp's.
+// See filter.h. filter_code.c makes the guest's program; libseccomp makes the one for jobs.
 #include "filter.h"
 
 #include <errno.h>
@@ -28,7 +28,7 @@ add_rule(scmp_filter_ctx ctx, uint32_t action, const struct filter_rule *rule, s
         args[n] = (struct scmp_arg_cmp){a->index, SCMP_CMP_MASKED_EQ, .datum_a = a->mask,
                                         .datum_b = a->value};
     }
-    if (rule->nr < 0) // not on this architecture
+    if (rule->nr < 0) // the call does not exist on this architecture
         return 0;
     int rc = seccomp_rule_add_array(ctx, action, rule->nr, n, args);
     return rc < 0 ? err_sys(e, -rc, "filter: system call %d", rule->nr) : 0;
@@ -46,7 +46,7 @@ add_job_rules(scmp_filter_ctx ctx, struct err *e)
     return rc;
 }
 
-// libseccomp's program in a memfd.
+// Writes libseccomp's program to a memfd.
 static int
 write_program(scmp_filter_ctx ctx, struct err *e)
 {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // seccomp filters: compiled once at start with libseccomp, loaded with one system call by every child.
 //
-// There are two, one on top of the other. The guest's is an allow-list for the native architecture (i386 and x32 are
-// killed); what is refused and why: SECURITY.md. Policy answers EPERM, calls with a fallback in libc answer ENOSYS, an
-// unknown number ENOSYS. Jobs inherit it, so theirs only takes back what the guest alone needs (clone3, which answers
-// ENOSYS, and keyctl): a handful of instructions, since loading the whole list again costs each job 90 us. It is no filter
-// by itself.
+// There are two filters, one on top of the other. The guest's is an allow-list for the native architecture (i386 and
+// x32 calls kill). SECURITY.md explains the refused calls. Refused calls fail with EPERM; calls with a fallback in
+// libc, and unknown numbers, fail with ENOSYS. Jobs inherit this filter, so their own only forbids the calls that
+// just the guest needs (clone3, with ENOSYS, and keyctl). It has only a few instructions, because loading the whole
+// list again would cost each job 90 us. It is not sufficient by itself.
 #pragma once
 
 #include "filter_code.h"

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// See filter_code.h. A program is written from its end to its begin, since jumps go forward only: where one leads to is
-// there before it is written. A place is the number of instructions from there to the end.
+// See filter_code.h. A program is written from its end to its start: jumps only go forward, so the target of a jump
+// is written before the jump. A position is the number of instructions from there to the end.
 //
-//   architecture: another one kills
-//   number: a tree of ranges -> a verdict, or the tests of its arguments
+//   architecture: kill if not native
+//   number: a tree of ranges -> a verdict, or tests of the arguments
 //
-// What the rules cannot say: a number above those reviewed, and -1, answer ENOSYS; x32 numbers kill; ioctl and fcntl are allowed
-// but for some requests, and setsockopt but for four options, which are compared in the low 32 bits since the kernel looks
-// at no others.
+// In addition to the rules: a number above the reviewed ones, and -1, return ENOSYS; x32 numbers kill. ioctl and
+// fcntl are allowed except for some requests, and setsockopt except for four options; these are compared in their low
+// 32 bits, because the kernel ignores the others.
 #include "filter_code.h"
 
 #include <assert.h>
@@ -35,7 +35,7 @@ _Static_assert(__BYTE_ORDER == __LITTLE_ENDIAN, "the low half of an argument com
 #error "no filter for this architecture yet"
 #endif
 
-// A conditional jump reaches 255 instructions; what is near leaves room for two that are put between.
+// A conditional jump reaches 255 instructions; NEAR leaves room for two that may be inserted.
 enum { CODE_MAX = 2048, NEAR = 250, RULES_MAX = 96, RANGES_MAX = 1024 };
 
 enum verdict { ALLOW, REFUSE, ABSENT, UNSUPPORTED, KILL, VERDICTS_N };
@@ -49,10 +49,10 @@ static const uint32_t verdicts[VERDICTS_N] = {
 struct program {
     struct sock_filter code[CODE_MAX]; // the last instruction first
     unsigned n;
-    unsigned verdict[VERDICTS_N]; // the place of the nearest, 0: none yet
+    unsigned verdict[VERDICTS_N]; // the position of the nearest one; 0: none yet
 };
 
-// Values from `from` on, up to the next range's, lead to the same place.
+// Values from `from` up to the next range lead to the same position.
 struct range {
     uint32_t from;
     unsigned to;
@@ -76,7 +76,7 @@ put(struct program *p, struct sock_filter instruction)
     return p->n;
 }
 
-// A place with the same effect within reach.
+// A position within reach that leads to `to`.
 static unsigned
 come_near(struct program *p, unsigned to)
 {
@@ -114,14 +114,14 @@ static void
 add_range(struct ranges *r, uint32_t from, unsigned to)
 {
     if (r->n > 0 && r->range[r->n - 1].from == from)
-        r->n--; // an empty one
+        r->n--; // an empty range
     if (r->n > 0 && r->range[r->n - 1].to == to)
         return;
     assert(r->n < RANGES_MAX);
     r->range[r->n++] = (struct range){from, to};
 }
 
-// The value is loaded.
+// Searches the loaded value in the ranges.
 static unsigned
 tree(struct program *p, const struct range *r, unsigned n)
 {
@@ -135,7 +135,7 @@ tree(struct program *p, const struct range *r, unsigned n)
     return jump(p, BPF_JGE, r[half].from, high, low);
 }
 
-// What is written next falls through to there.
+// Makes the instruction that is written next continue at `to`.
 static void
 fall_to(struct program *p, unsigned to)
 {
@@ -143,7 +143,7 @@ fall_to(struct program *p, unsigned to)
         (void)put(p, (struct sock_filter)BPF_STMT(BPF_JMP | BPF_JA, p->n - to));
 }
 
-// Loads one 32-bit half of an argument, under its mask, and tests it.
+// Loads one 32-bit half of an argument, applies the mask, and tests it.
 static unsigned
 test_half(struct program *p, const struct filter_arg *a, bool high, const struct ranges *r)
 {
@@ -155,7 +155,7 @@ test_half(struct program *p, const struct filter_arg *a, bool high, const struct
                        (high ? sizeof(uint32_t) : 0));
 }
 
-// Moves the rules that compare the same bits of the same argument with the same value, as far as `half` goes.
+// Moves the rules that compare the same bits of the same argument with the same value, within the bits of `half`.
 static void
 take(struct rules *from, unsigned depth, const struct filter_arg *like, uint64_t half,
      struct rules *out)
@@ -174,7 +174,7 @@ take(struct rules *from, unsigned depth, const struct filter_arg *like, uint64_t
     from->n = left;
 }
 
-// The rule whose argument is the least, for ranges in order.
+// The lowest value of the rules' argument, so that ranges are in order.
 static const struct filter_arg *
 least(const struct rules *rules, unsigned depth)
 {
@@ -197,7 +197,7 @@ add_value(struct ranges *r, uint32_t value, unsigned to, unsigned fail)
 
 static unsigned test_rules(struct program *p, struct rules rules, unsigned depth, unsigned fail);
 
-// Rules on the same argument, of the same mask and upper half.
+// Rules on the same argument, with the same mask and upper half.
 static unsigned
 test_low(struct program *p, struct rules rules, unsigned depth, unsigned fail)
 {
@@ -214,7 +214,7 @@ test_low(struct program *p, struct rules rules, unsigned depth, unsigned fail)
     return test_half(p, &any, false, &r);
 }
 
-// Rules on the same argument, of the same mask.
+// Rules on the same argument, with the same mask.
 static unsigned
 test_argument(struct program *p, struct rules rules, unsigned depth, unsigned fail)
 {
@@ -233,7 +233,7 @@ test_argument(struct program *p, struct rules rules, unsigned depth, unsigned fa
     return test_half(p, &any, true, &r);
 }
 
-// Allows when one of the rules is met, and goes to `fail` otherwise.
+// Allows if one of the rules matches; otherwise goes to `fail`.
 static unsigned
 test_rules(struct program *p, struct rules rules, unsigned depth, unsigned fail)
 {
@@ -242,7 +242,7 @@ test_rules(struct program *p, struct rules rules, unsigned depth, unsigned fail)
             return verdict(p, ALLOW);
     }
     while (rules.n >
-           0) { // whichever is written last is tried first; its failure leads to the one before
+           0) { // the last written one is tested first; if it fails, the one written before is next
         struct rules same;
         take(&rules, depth, &rules.rule[0]->args[depth], 0, &same);
         fail = test_argument(p, same, depth, fail);
@@ -250,9 +250,9 @@ test_rules(struct program *p, struct rules rules, unsigned depth, unsigned fail)
     return fail;
 }
 
-// ioctl is allowed, but for what types into a terminal, what has the kernel load a module for one (TIOCSETD), what shows
-// where the host's files lie on its disks, and what turns time stamps on for every packet of the host. A file system or
-// socket without these requests answers EOPNOTSUPP, or ENOTTY.
+// ioctl is allowed, except requests that type into a terminal, that make the kernel load a module for a terminal
+// (TIOCSETD), that show where the host's files are on its disks, and that enable time stamps for every packet of the
+// host. A file system or socket without these requests returns EOPNOTSUPP or ENOTTY.
 static unsigned
 test_ioctl(struct program *p)
 {
@@ -282,8 +282,9 @@ test_ioctl(struct program *p)
     return test_half(p, &request, false, &r);
 }
 
-// fcntl is allowed, but for a larger pipe: those of a job's stdio are the broker's, whose account has an amount of pipe
-// pages for all (fs.pipe-user-pages-soft); when it is used up, the pipes of new jobs have a sixteenth.
+// fcntl is allowed, except for enlarging a pipe: the pipes of a job's stdio belong to the broker, whose account has a
+// limit on the pages of all pipes (fs.pipe-user-pages-soft). When it is used up, the pipes of new jobs get only a
+// sixteenth.
 static unsigned
 test_fcntl(struct program *p)
 {
@@ -295,8 +296,8 @@ test_fcntl(struct program *p)
     return test_half(p, &command, false, &r);
 }
 
-// setsockopt is allowed, but for programs on sockets: translated, they are memory of which the whole host has one amount,
-// as are the filters of seccomp (filter_rules.c). libpcap does without, for one.
+// setsockopt is allowed, except for attaching programs to sockets: compiled programs use memory that is limited for
+// the whole host, which the filters of seccomp also need (filter_rules.c). Programs such as libpcap work without.
 static unsigned
 test_setsockopt(struct program *p)
 {
@@ -320,7 +321,7 @@ test_setsockopt(struct program *p)
     return test_half(p, &level, false, &r);
 }
 
-// Calls that are allowed but for some arguments.
+// Calls that are allowed except for some arguments.
 static unsigned (*test_of(int nr))(struct program *)
 {
     static const struct {
@@ -349,7 +350,7 @@ find_rules(int nr, struct rules *out)
     assert(out->n < RULES_MAX - 1);
 }
 
-// The verdict on all calls of that number, or VERDICTS_N: it depends on their arguments.
+// The verdict on all calls of that number, or VERDICTS_N: depends on the arguments.
 static enum verdict
 constant(int nr, const struct rules *rules)
 {
@@ -385,7 +386,8 @@ write_program(struct program *p)
             tests[nr] =
                 test_of(nr) != NULL ? test_of(nr)(p) : test_rules(p, rules, 0, verdict(p, REFUSE));
     }
-    unsigned place[VERDICTS_N]; // written anew, so that all that is constant leads to the same
+    // written again, so that all constant verdicts share their instructions
+    unsigned place[VERDICTS_N];
     for (int v = 0; v < VERDICTS_N; v++)
         place[v] = put(p, (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, verdicts[v]));
     r.n = 0;

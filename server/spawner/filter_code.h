@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The guest's filter as a program: the tables of filter_rules.h become a search tree over ranges of numbers.
 //
-// libseccomp compares one number after the other, four to a leaf: 561 instructions, which every birth has the kernel check,
-// translate twice and try for each number, and of which each sandbox keeps three copies. Ranges need 242. A unit test
-// compares a million verdicts with those of libseccomp's program of the same tables.
+// libseccomp's program compares single numbers, four per leaf. It has 561 instructions, which the kernel has to
+// verify, compile twice and run for each number at the start of every sandbox, and each sandbox keeps three copies.
+// Ranges need 242 instructions. A unit test compares a million verdicts with those of libseccomp's program for the
+// same tables.
 #pragma once
 
 #include <linux/filter.h>

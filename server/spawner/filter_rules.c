@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See filter_rules.h. Numbers that libseccomp does not know yet are written out: above 424 they are the same on every
+// See filter_rules.h. Calls that libseccomp does not know yet have numbers; above 424 they are the same on every
 // architecture.
 #include "filter_rules.h"
 
@@ -38,7 +38,7 @@
         (i), (m), (v)                                                                              \
     }
 
-// Every flag of clone(2) that makes a namespace; CLONE_NEWTIME cannot be given there.
+// All flags of clone(2) that make a namespace; CLONE_NEWTIME is not possible there.
 #define NAMESPACES                                                                                 \
     (CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID |  \
      CLONE_NEWNET)
@@ -143,7 +143,7 @@ const struct filter_rule filter_job_rules[] = {
     ANY(utimes),
     ANY(write),
     ANY(writev),
-    // files that are no devices; the kernel takes the low 16 bits of a mode
+    // no device files; the kernel uses the low 16 bits of a mode
     IF(mknod, MASKED(1, S_IFMT, 0)),
     IF(mknod, MASKED(1, S_IFMT, S_IFREG)),
     IF(mknod, MASKED(1, S_IFMT, S_IFIFO)),
@@ -152,7 +152,7 @@ const struct filter_rule filter_job_rules[] = {
     IF(mknodat, MASKED(2, S_IFMT, S_IFREG)),
     IF(mknodat, MASKED(2, S_IFMT, S_IFIFO)),
     IF(mknodat, MASKED(2, S_IFMT, S_IFSOCK)),
-    // memory; nothing of the host's huge pages, which no memory limit counts
+    // memory, but not the host's huge pages, which no memory limit counts
     ANY(brk),
     RAW(451) /* cachestat */,
     ANY(madvise),
@@ -239,7 +239,7 @@ const struct filter_rule filter_job_rules[] = {
     ANY(vfork),
     ANY(wait4),
     ANY(waitid),
-    // ioprio_set but for the real-time class (class << 13)
+    // ioprio_set except for the real-time class (class << 13)
     IF(ioprio_set, MASKED(2, 0xe000, 0)),
     IF(ioprio_set, MASKED(2, 0xe000, 0x4000)),
     IF(ioprio_set, MASKED(2, 0xe000, 0x6000)),
@@ -254,7 +254,7 @@ const struct filter_rule filter_job_rules[] = {
     ANY(rt_sigtimedwait),
     ANY(rt_tgsigqueueinfo),
     ANY(sigaltstack),
-    // who am I; the set calls change nothing without capabilities, and programs drop rights that they do not have
+    // ids and capabilities; without capabilities the set calls change nothing, and programs use them to drop rights
     ANY(capget),
     ANY(capset),
     ANY(getegid),
@@ -293,7 +293,7 @@ const struct filter_rule filter_job_rules[] = {
     ANY(timerfd_create),
     ANY(timerfd_gettime),
     ANY(timerfd_settime),
-    // System V and POSIX IPC, of the sandbox's own namespace
+    // System V and POSIX IPC, in the sandbox's own namespace
     ANY(mq_getsetattr),
     ANY(mq_notify),
     ANY(mq_open),
@@ -312,7 +312,7 @@ const struct filter_rule filter_job_rules[] = {
     ANY(shmctl),
     ANY(shmdt),
     IF(shmget, MASKED(2, SHM_HUGETLB, 0)),
-    // sockets: local ones, TCP, UDP and echo requests, and what lists interfaces; nothing raw
+    // sockets: local ones, TCP, UDP, echo requests, and netlink to list interfaces; no raw sockets
     ANY(accept),
     ANY(accept4),
     ANY(bind),
@@ -343,7 +343,7 @@ const struct filter_rule filter_job_rules[] = {
     INET(AF_INET6, SOCK_DGRAM, IPPROTO_ICMPV6),
     INET(AF_NETLINK, SOCK_RAW, 0 /* NETLINK_ROUTE */),
     INET(AF_NETLINK, SOCK_DGRAM, 0),
-    // narrowing one's own rights
+    // restricting one's own rights
     ANY(getrandom),
     ANY(landlock_add_rule),
     ANY(landlock_create_ruleset),
@@ -411,10 +411,10 @@ const struct filter_rule filter_job_rules[] = {
 };
 const unsigned filter_job_rules_n = sizeof filter_job_rules / sizeof filter_job_rules[0];
 
-// clone3 with CLONE_INTO_CGROUP starts jobs; for them its flags, in memory, are out of a filter's sight, so that libc has
-// to fall back to clone. Each job begins with a keyring of its own (KEYCTL_JOIN_SESSION_KEYRING is 1), and with a filter; more
-// of them it cannot have, as on a kernel that knows none: each process could hold 0.7 MiB of translated programs, which
-// no limit counts and of which the whole host has one amount (net.core.bpf_jit_limit).
+// clone3 with CLONE_INTO_CGROUP starts jobs. For jobs it is refused, because a filter cannot see its flags, which are
+// in memory; libc falls back to clone. Each job starts with a keyring of its own (KEYCTL_JOIN_SESSION_KEYRING is 1)
+// and a filter. Jobs cannot load further filters, as on a kernel without seccomp filters: each process could use 0.7
+// MiB for compiled programs, which no limit counts and which the whole host shares (net.core.bpf_jit_limit).
 const struct filter_extra filter_guest_extras[] = {
     {ANY(clone3), ENOSYS},
     {IF(keyctl, IS(0, 1)), EPERM},
@@ -442,8 +442,8 @@ const int filter_absent[] = {
 };
 const unsigned filter_absent_n = sizeof filter_absent / sizeof filter_absent[0];
 
-// An access control list takes up to 128 KiB of memory that the kernel charges to nobody, for each file. Programs know
-// file systems without extended attributes; EPERM would make them fail.
+// Access control lists use up to 128 KiB of kernel memory per file, which no limit counts. Programs can handle file
+// systems without extended attributes; EPERM would make them fail.
 const int filter_unsupported[] = {
     SCMP_SYS(setxattr),
     SCMP_SYS(lsetxattr),

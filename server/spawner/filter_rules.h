@@ -22,7 +22,7 @@ struct filter_rule {
 extern const struct filter_rule filter_job_rules[];
 extern const unsigned filter_job_rules_n;
 
-// Additional calls of the guest, and the errno for its jobs.
+// Additional calls for the guest, and the errno for its jobs.
 struct filter_extra {
     struct filter_rule rule;
     int job_error;

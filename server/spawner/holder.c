@@ -23,7 +23,7 @@
 #include "io.h"
 #include "ops.h"
 
-// Runs on the sleeping parent's stack and memory: leaves nothing but *fd.
+// Runs on the sleeping parent's stack and memory; writes only *fd.
 static __attribute__((noinline, noreturn)) void
 cgroup_holder(int proc_fd, volatile int *fd)
 {
@@ -56,10 +56,11 @@ holder_cgroup_namespace(int cgroup_fd, int proc_fd, struct err *e)
     return fd;
 }
 
-// What the kernel counts per user (inotify instances, pending signals, bytes of message queues, locked memory) it counts
-// in a user namespace and again for the owner in the namespace above (ucounts). So the owner is an id of the sandbox's
-// own: were it root, one sandbox could use up what the host's root and all other sandboxes have. The real user stays
-// root, for whom the number of processes is not limited (enforced_nproc_rlimit in kernel/user_namespace.c).
+// The kernel counts some resources per user (inotify instances, pending signals, bytes of message queues, locked
+// memory) in a user namespace and again for its owner in the namespace above (ucounts). So the owner is an id of the
+// sandbox: with root as owner, one sandbox could use up the amounts of the host's root and of all other sandboxes.
+// The real user stays root, for whom the number of processes is not limited (enforced_nproc_rlimit in
+// kernel/user_namespace.c).
 static bool
 make_user_namespace(uint32_t uid)
 {
@@ -67,7 +68,7 @@ make_user_namespace(uint32_t uid)
            setresuid((uid_t)-1, uid, (uid_t)-1) == 0 && unshare(CLONE_NEWUSER) == 0;
 }
 
-// Forbids user namespaces below its own, says so by a byte, and waits to be killed or left alone.
+// Forbids user namespaces below its own, sends a byte, and waits to be killed or for the end of its parent.
 static __attribute__((noreturn)) void
 user_holder(uint32_t uid, int proc_fd, int said_fd, int wait_fd)
 {
@@ -133,8 +134,8 @@ holder_user_namespace(uint32_t uid, int proc_fd, struct err *e)
     return r;
 }
 
-// In the current network namespace: brings the loopback up, and opens the namespace through the same socket. Any family
-// does for that; one of INET would be refused in the cgroup of a sandbox that has no policy yet (bpf/net.bpf.c).
+// In the current network namespace: enables the loopback interface, and opens the namespace through the same socket.
+// Any family can do that; INET would be refused in the cgroup of a sandbox that has no policy yet (bpf/net.bpf.c).
 static int
 loopback_up(struct err *e)
 {
@@ -152,9 +153,9 @@ loopback_up(struct err *e)
     return fd;
 }
 
-// In the current network namespace, and of it alone. A TCP socket's queue of errors can be as long as its receive buffer,
-// and is charged to nobody; the kernel's own maximum is 6 MiB or more. What connections leave behind, TIME_WAIT and what
-// is remembered of an address, is charged to nobody either.
+// Sets limits of the current network namespace only. A TCP socket's queue of errors can be as long as its receive
+// buffer, whose default maximum is 6 MiB or more, and no memory limit counts it. No limit counts the remains of
+// connections either: TIME_WAIT, and cached data about addresses.
 static int
 bound_tcp(int proc_fd, struct err *e)
 {

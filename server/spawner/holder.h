@@ -6,17 +6,18 @@
 
 #include "proto/err.h"
 
-// Makes a cgroup namespace rooted at a cgroup: a process is born there, opens its own namespace into the shared
-// descriptor table, and exits; the spawner sleeps meanwhile (as with vfork). Returns the descriptor, or a negative
-// errno with e.
+// Makes a cgroup namespace rooted at a cgroup: a process is created there, opens its own namespace into the shared
+// descriptor table, and exits, while the spawner sleeps (as with vfork). Returns the descriptor, or a negative errno
+// with e.
 int holder_cgroup_namespace(int cgroup_fd, int proc_fd, struct err *e);
 
 // Makes a user namespace, owned by uid, that maps inside 0..65535 to [uid, uid + 65536), without setgroups, and without
 // user namespaces below it. Returns the descriptor, or a negative errno with e.
 int holder_user_namespace(uint32_t uid, int proc_fd, struct err *e);
 
-// Makes a network namespace with its loopback up, owned by the first user namespace. Changes the caller's own namespace
-// for a moment; home_fd is the one to return to. Returns the descriptor, or a negative errno with e.
+// Makes a network namespace with an enabled loopback interface, owned by the first user namespace. Changes the
+// caller's own namespace for a moment; home_fd is the one to return to. Returns the descriptor, or a negative errno
+// with e.
 int holder_network_namespace(int home_fd, int proc_fd, struct err *e);
 
 // In a child: makes a new network namespace for itself, with loopback up.

@@ -10,10 +10,10 @@
 enum {
     // 0..15: descriptors that a child passes to exec; the spawner keeps them occupied
     FD_CHILD_MAX = 16,
-    FD_KEEP_MIN = 1024 // descriptors kept for the life of a sandbox; a child need not copy them
+    FD_KEEP_MIN = 1024 // descriptors kept as long as a sandbox exists; children need not copy them
 };
 
-// Writes a string to a file below a directory, in one write(2). Any thread, async-signal-safe but for the error.
+// Writes a string to a file below a directory, in one write(2). Any thread; async-signal-safe except on failure.
 int io_write_at(int dir_fd, const char *path, const char *text, struct err *e);
 
 // The same for an unsigned number.

@@ -53,7 +53,7 @@ enum {
     QUIET_MS = 2,
     EVENTS_PER_TURN = 64,
     GUEST_BYTES_MAX = 64 * 1024 * 1024,
-    FDS_PER_SANDBOX = 7 // three of them for a leaf of v1 controllers
+    FDS_PER_SANDBOX = 7 // three of them for the leaf of v1 controllers
 };
 
 bool
@@ -63,7 +63,7 @@ event_add(const struct spawner *s, int fd, enum event_kind kind, uint32_t slot, 
     return epoll_ctl(s->epoll_fd, EPOLL_CTL_ADD, fd, &ev) == 0;
 }
 
-// The first packet. Blocks: without it there is nothing to do.
+// Reads the first packet. It blocks, because nothing can be done without it.
 static int
 read_config(struct spawn_config *config, struct err *e)
 {
@@ -76,11 +76,12 @@ read_config(struct spawn_config *config, struct err *e)
     return config_check(config, e);
 }
 
-// Nobody's signals, groups or terminal; descriptors 0 to 15 are taken, so that a child can place its own there.
+// Leaves the session and groups, and blocks signals; occupies descriptors 0 to 15, so that a child can use these
+// numbers.
 static int
 become_daemon(struct err *e)
 {
-    (void)setsid(); // fails for a group leader, which is fine
+    (void)setsid(); // it fails for a group leader, which is harmless
     (void)umask(022);
     sigset_t all;
     (void)sigfillset(&all);
@@ -100,7 +101,7 @@ become_daemon(struct err *e)
     return 0;
 }
 
-// So many descriptors are kept for each sandbox.
+// Raises the limit by the descriptors that each sandbox needs.
 static void
 raise_descriptors(const struct spawn_config *c, struct spawn_features *f)
 {
@@ -119,8 +120,8 @@ raise_descriptors(const struct spawn_config *c, struct spawn_features *f)
                 (unsigned long long)l.rlim_cur, (unsigned long long)need, c->slots);
 }
 
-// The guest as a sealed memfd that its own user can execute but not read: nobody can change it, and the kernel makes
-// what runs from it non-dumpable (would_dump).
+// Copies the guest to a sealed memfd that its own user can execute but not read: nobody can change it, and the kernel
+// makes processes that run it non-dumpable (would_dump).
 static int
 seal_guest(const char *path, int *out, struct err *e)
 {
@@ -148,16 +149,17 @@ seal_guest(const char *path, int *out, struct err *e)
         return err_sys(e, errno, "make the guest executable");
     if (fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) < 0)
         return err_sys(e, errno, "seal the guest");
-    // A descriptor for reading alone: one for writing would make exec answer ETXTBSY.
+    // Opened again read-only, because exec fails with ETXTBSY while a writable descriptor exists.
     char self[48];
     (void)snprintf(self, sizeof self, "/proc/self/fd/%d", fd);
     *out = open(self, O_PATH | O_CLOEXEC);
     return *out < 0 ? err_sys(e, errno, "open the sealed guest") : 0;
 }
 
-// One time namespace for all sandboxes, whose clocks begin now: the host's uptime stays the host's. Children of this
-// process are born into it; it costs a birth nothing. We join it ourselves, since before Linux 6.3 a process whose
-// children live in another time may not share its memory with one (EINVAL for the holder of a cgroup namespace).
+// One time namespace for all sandboxes, whose clocks start now, so the host's uptime stays hidden. Children of this
+// process are created in it, at no extra cost. The spawner joins it itself, because before Linux 6.3 a process whose
+// children use another time namespace cannot share its memory with a child (EINVAL for the holder of a cgroup
+// namespace).
 static void
 begin_time(const struct spawner *s, struct spawn_features *f)
 {
@@ -193,7 +195,7 @@ open_basics(struct spawner *s, struct err *e)
     return 0;
 }
 
-// What the steps of the start share.
+// Data that the steps of the start share.
 struct start {
     struct spawner *s;
     struct spawn_config *config;
@@ -252,7 +254,7 @@ step_cgroups(struct start *st, struct err *e)
     return cgroup_open(st->config->cgroup, &st->s->cgroups, &st->features->leftovers_cleared, e);
 }
 
-// What is not there is a feature that is absent, not a failed start.
+// A missing part is a missing feature, not a failed start.
 static int
 step_features(struct start *st, struct err *e)
 {
@@ -295,11 +297,12 @@ step_time(struct start *st, struct err *e)
 static int
 step_slots(struct start *st, struct err *e)
 {
-    (void)malloc_trim(0); // what compiling the filters took: every child would copy its page tables
+    // frees the memory of compiling the filters, whose page tables every child would copy
+    (void)malloc_trim(0);
     return slots_init(st->s) ? 0 : err_sys(e, ENOMEM, "make the table of sandboxes");
 }
 
-// Without it the broker runs, and refuses what needs it.
+// Without the relay the broker runs, and refuses requests that need it.
 static int
 step_relay(struct start *st, struct err *e)
 {
@@ -318,8 +321,8 @@ step_broker(struct start *st, struct err *e)
                : err_sys(e, errno, "watch the broker's socket");
 }
 
-// In this order: the configuration says what all others need; programs and cgroups are opened by their paths before the
-// tree takes those away; time is the sandboxes' own before the first child is born.
+// The order: the configuration first, because all other steps need it. Programs and cgroups are opened by path before
+// the tree step hides these paths. The time namespace is made before the first child.
 static int (*const steps[])(struct start *, struct err *) = {
     step_root,     step_config,  step_daemon, step_state_dir, step_basics, step_guest, step_cgroups,
     step_features, step_filters, step_tree,   step_time,      step_slots,  step_relay, step_broker,
@@ -334,8 +337,7 @@ start(struct start *st, struct err *e)
     return r;
 }
 
-// In the reverse of the start, as far as that came: the relay, answers that nobody waits for any more, sandboxes and their
-// cgroups.
+// The reverse of the start, as far as it came: the relay, unneeded replies, sandboxes and their cgroups.
 static int
 take_down(struct spawner *s, struct err *e)
 {
@@ -354,8 +356,8 @@ answer_failed(const struct err *e)
     return send(SPAWN_SOCKET_FD, &r, sizeof r, MSG_NOSIGNAL) > 0;
 }
 
-// The answer to the configuration: features behind it, and the descriptors that it names. Of those the spawner keeps what
-// a relay needs.
+// Replies to the configuration: the features, and the descriptors that they list. The spawner keeps those that a
+// relay needs.
 static bool
 answer_config(struct spawner *s, struct spawn_features *f)
 {
@@ -378,7 +380,7 @@ answer_config(struct spawner *s, struct spawn_features *f)
     return sent;
 }
 
-// One event. False when the broker is gone.
+// Handles one event. False: the broker has ended.
 static bool
 handle(struct spawner *s, const struct epoll_event *ev)
 {
@@ -419,8 +421,8 @@ serve(struct spawner *s)
         int leaves_ms = cgroup_leaf_tidy(&s->cgroups);
         if (leaves_ms >= 0 && (timeout_ms < 0 || leaves_ms < timeout_ms))
             timeout_ms = leaves_ms;
-        // Network namespaces are made ahead while there is nothing else to do for a moment; under load children make
-        // their own, in parallel.
+        // Network namespaces are made in advance while the spawner is idle; under load, children make their own, in
+        // parallel.
         bool fill = s->births == 0 && s->net_n < s->config->netns_pool &&
                     (timeout_ms < 0 || timeout_ms > QUIET_MS);
         int n = epoll_wait(s->epoll_fd, events, EVENTS_PER_TURN, fill ? QUIET_MS : timeout_ms);
@@ -447,7 +449,7 @@ main(void)
                                    .attacher_fd = -1,
                                    .said_fd = -1,
                                    .say_fd = -1};
-    memset(s.programs.map, 0xff, sizeof s.programs.map); // -1 each
+    memset(s.programs.map, 0xff, sizeof s.programs.map); // sets each to -1
     s.relay_fd = s.reader_fd = s.reader_asks_fd = s.ids_fd = -1;
     struct start st = {&s, &config, &features};
     int status = 0;

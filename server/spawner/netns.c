@@ -3,8 +3,8 @@
 //
 //   setns(pidfd of its first process)  ->  socket, bind or connect  ->  setns(home)
 //
-// The sockets belong to the cgroup of their maker, this process, so the programs on the sandboxes' cgroup (bpf/net.bpf.c)
-// look at the job's end of a connection only. All of it takes about 0.1 ms, so it is done in the loop.
+// The sockets belong to this process's cgroup, so the programs on the sandboxes' cgroup (bpf/net.bpf.c) check only
+// the job's end of a connection. All of it takes about 0.1 ms, so it is done in the loop.
 #include <arpa/inet.h>
 #include <errno.h>
 #include <linux/netlink.h>
@@ -26,8 +26,8 @@ enum { BACKLOG = 128, CONNECT_MS = 2, LO_INDEX = 1 };
 
 static const uint8_t flow_prefix[] = NET_FLOW_V6_PREFIX;
 
-// Into the sandbox's namespace, and back. The way back cannot fail, or the spawner would serve the next sandbox from the
-// namespace of this one.
+// Enters the sandbox's namespace, and returns. Returning must not fail, because the spawner would serve the next
+// sandbox in this namespace.
 static int
 enter(const struct slot *slot, struct err *e)
 {
@@ -55,8 +55,8 @@ struct route {
 };
 _Static_assert(sizeof(struct route) == 16 + 12 + 4 + 16 + 4 + 4, "no room between the parts");
 
-// "ip -6 route add local fd53:746f:636b::/64 dev lo", as rtnetlink(7) wants it: every flow address of IPv6 is ours, as
-// all of 127.0.0.0/8 is of IPv4. Once per namespace: it is there already afterwards.
+// "ip -6 route add local fd53:746f:636b::/64 dev lo" for rtnetlink(7): all IPv6 flow addresses become local, as
+// 127.0.0.0/8 is for IPv4. The route is added once per namespace; later it exists already.
 static int
 add_flow_route(struct err *e)
 {
@@ -83,7 +83,7 @@ add_flow_route(struct err *e)
     int auto_close fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
     if (fd < 0 || send(fd, &r, sizeof r, 0) != (ssize_t)sizeof r)
         return err_sys(e, errno, "add the route of flow addresses");
-    // The kernel handles the request within send: the answer is there.
+    // The kernel handles the request during send, so the reply is available.
     ssize_t n = recv(fd, &answer, sizeof answer, MSG_DONTWAIT);
     if (n < (ssize_t)sizeof answer || answer.head.nlmsg_type != NLMSG_ERROR)
         return err_sys(e, n < 0 ? errno : EIO, "add the route of flow addresses");
@@ -94,7 +94,7 @@ add_flow_route(struct err *e)
 struct listener {
     int family;
     int type;
-    int level; // of the options
+    int level; // for setsockopt
     int packet_info;
 };
 
@@ -123,7 +123,7 @@ address_of(int family, bool loopback, uint16_t port, struct sockaddr_storage *ou
     return sizeof *v6;
 }
 
-// One of them, in the current namespace. UDP sockets tell which flow address each packet was sent to.
+// Opens one listener in the current namespace. UDP sockets report the flow address that each packet was sent to.
 static int
 open_listener(const struct listener *l, struct err *e)
 {
@@ -138,8 +138,7 @@ open_listener(const struct listener *l, struct err *e)
         fine = setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on) == 0;
     if (fine && l->packet_info)
         fine = setsockopt(fd, l->level, l->packet_info, &on, sizeof on) == 0;
-    if (fine &&
-        l->type == SOCK_STREAM) // connections of a relay that has ended may still be closing
+    if (fine && l->type == SOCK_STREAM) // connections of an earlier relay may still be closing
         fine = setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0;
     if (!fine)
         return err_sys(e, errno, "set options of a listener");
@@ -152,7 +151,7 @@ open_listener(const struct listener *l, struct err *e)
     return take_fd(&fd);
 }
 
-// All of them; without IPv6 in the kernel, or with it turned off there, those of IPv4.
+// Opens all listeners, or only those of IPv4 if the kernel has no IPv6 or it is disabled there.
 static int
 open_listeners(int fds[LISTENERS_N], struct err *e)
 {
@@ -199,7 +198,8 @@ netns_open(struct spawner *s, struct slot *slot, const struct spawn_request *q, 
     answer_send(s, a, send, n);
 }
 
-// Connects on loopback, where the other end answers at once; what has not by then is handed over as it is.
+// Connects on loopback, where the other end responds immediately; a socket that is still connecting is passed on as
+// it is.
 static int
 dial_one(int family, uint16_t port, struct err *e)
 {

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the broker may ask of the spawner: the one header that both ends of their socket agree on.
+// The protocol between the broker and the spawner: one header for both ends of their socket.
 //
-// The spawner is root; the broker, which parses bytes from strangers, is not. So every operation has a fixed size, and
-// names sandboxes by a slot number that the spawner itself handed out. Nothing in a request is a path. The spawner checks
-// each one against its table of operations and the state of the slot (as OpenSSH's monitor does); one that does not fit
-// is a broken or hostile broker, and ends everything. Descriptors come with one request alone, which is not the broker's:
-// SPAWN_ROOT.
+// The spawner is root; the broker, which parses data from strangers, is not. So every operation has a fixed size, and
+// names a sandbox by a slot number that the spawner has assigned. No request contains a path. The spawner checks each
+// request against its table of operations and the state of the slot (like OpenSSH's monitor). An invalid request
+// means that the broker is faulty or hostile, and ends everything. Only one request comes with descriptors,
+// SPAWN_ROOT, and it is not the broker's.
 //
 //   broker --SOCK_SEQPACKET, one struct per packet--> spawner:   struct spawn_request
 //   spawner --------------------------------------> broker:      struct spawn_reply, with descriptors (SCM_RIGHTS)
 //
-// Replies carry the request's seq and come in any order. The first packet is the struct spawn_config, from the parent
-// that started both; its answer is a reply with op SPAWN_CONFIGURE and a struct spawn_features behind it in the packet.
+// Replies contain the request's seq and come in any order. The first packet is the struct spawn_config; the reply to
+// it has op SPAWN_CONFIGURE, followed by a struct spawn_features in the same packet.
 #pragma once
 
 #include <stdbool.h>
@@ -21,7 +21,7 @@
 
 enum {
     SPAWN_PATH_MAX = 256,
-    SPAWN_ROOTS_MAX = 48,       // those that are being replaced, and still in use, included
+    SPAWN_ROOTS_MAX = 48,       // including replaced ones that are still in use
     SPAWN_ROOT_LAYERS_MAX = 16, // a skeleton, /usr, and up to 14 further folders
     SPAWN_SLOTS_MAX = 4095,     // ranges of ids between 0x70010000 and 0x80000000
     SPAWN_IDS_PER_SANDBOX = 65536,
@@ -39,8 +39,8 @@ enum {
     GUEST_FD_SECCOMP = 5, // sealed memfd: struct sock_filter[] that every job loads before exec
 };
 
-// One range of host ids per slot: slot n owns [SPAWN_ID_BASE_DEFAULT + n * 65536, + 65536). systemd's documented use of
-// ids (UIDS-GIDS.md) ends below 0x70000000. Range 0 is the broker's own when no account "stockade" exists.
+// One range of host ids per slot: slot n owns [SPAWN_ID_BASE_DEFAULT + n * 65536, + 65536). systemd's documented use
+// of ids (UIDS-GIDS.md) ends below 0x70000000. Range 0 belongs to the broker if no account "stockade" exists.
 #define SPAWN_ID_BASE_DEFAULT 0x70000000u
 
 // Limits that the kernel enforces per sandbox; none may be 0.
@@ -60,20 +60,20 @@ struct spawn_config {
     uint32_t broker_uid; // account that may read the cgroup directories
     uint32_t broker_gid;
     uint32_t netns_pool;            // number of ready network namespaces
-    char state_dir[SPAWN_PATH_MAX]; // absolute, root's own, 0755: skeletons of roots, profiles
-    // "": decide (delegated subtree, else /stockade); "/name": below the v2 root
+    char state_dir[SPAWN_PATH_MAX]; // absolute, owned by root, 0755: skeletons of roots, profiles
+    // "": find one (delegated subtree, otherwise /stockade); "/name": below the v2 root
     char cgroup[SPAWN_PATH_MAX];
     char guest_path[SPAWN_PATH_MAX]; // the static guest
     // BPF programs and the relay; "": none. The relay's account must not be root's, the broker's or a sandbox's.
     char loader_path[SPAWN_PATH_MAX];
-    // The reader (reader/read.h), and the configuration file that it reads: "": the default one. The broker cannot change
-    // which file that is once it has given its rights up.
+    // The reader (reader/read.h), and the configuration file that it reads: "": the default one. After it has dropped
+    // its privileges, the broker cannot change which file that is.
     char reader_path[SPAWN_PATH_MAX];
     char config_file[SPAWN_PATH_MAX];
     char relay_path[SPAWN_PATH_MAX];
     uint32_t relay_uid;
     uint32_t relay_gid;
-    struct spawn_limits limits_max; // no request goes beyond
+    struct spawn_limits limits_max; // the maximum for every request
 };
 #define SPAWN_VERSION 2u
 
@@ -103,7 +103,7 @@ struct spawn_features {
     struct spawn_feature feature[SPAWN_FEATURES_MAX];
 };
 
-// Maps of the BPF programs (bpf/*.h), and the relay's socket; their descriptors come with the answer to the
+// Maps of the BPF programs (bpf/*.h), and the relay's socket; their descriptors come with the reply to the
 // configuration.
 enum spawn_bpf_fd {
     BPF_FD_SANDBOXES = 0,
@@ -133,7 +133,7 @@ enum spawn_bpf_fd {
 enum spawn_bpf {
     BPF_HAS_NET = 1,      // verdicts: without it "allowlist" and "open" are refused
     BPF_HAS_UNIX = 2,     // unix socket hooks (Linux 6.7)
-    BPF_HAS_WATCH = 4,    // exec, fork, exit and the like
+    BPF_HAS_WATCH = 4,    // exec, fork, exit and others
     BPF_HAS_SYSCALLS = 8, // the syscall tracepoint can be attached (SPAWN_WATCH)
     BPF_HAS_RELAY = 16,
     BPF_HAS_GUARD = 32, // the program that restricts the relay: without it there is no relay
@@ -143,7 +143,8 @@ enum spawn_op {
     SPAWN_CONFIGURE = 0, // the first reply only
     SPAWN_CREATE = 1,    // slot: free. Reply: the slot number, and descriptors (enum spawn_fd)
     SPAWN_LIMIT = 2,     // slot: live, frozen. Applies limits. Any may be raised or lowered
-    SPAWN_FREEZE = 3,   // slot: live, frozen. arg 1 freezes, 0 thaws; the reply comes when it is so
+    // slot: live, frozen. arg 1 freezes, 0 thaws; the reply comes when that is complete
+    SPAWN_FREEZE = 3,
     SPAWN_KILL_JOB = 4, // slot: live, frozen. arg: job number. Kills all of job-N, if it exists
     // slot: live, frozen. Kills, waits until empty, unmounts, removes; then replies
     SPAWN_DESTROY = 5,
@@ -157,31 +158,33 @@ enum spawn_op {
     // no slot. Starts a new relay after the earlier one has ended: one descriptor, as BPF_FD_RELAY
     SPAWN_RELAY = 9,
     SPAWN_PING = 10, // no slot. Answered immediately: all earlier requests have been read
-    // slot. arg 1 stops all that runs in a live sandbox, 0 lets it go on; answered at once, before
-    // it is so. Does nothing while a FREEZE holds or is on its way
+    // slot. arg 1 stops all processes of a live sandbox, 0 lets them continue; the reply comes before that is
+    // complete. Does nothing during a FREEZE
     SPAWN_HOLD = 11,
-    // no slot. Starts the reader, when the one before has ended: one descriptor, the broker's end of its socket.
+    // no slot. Starts the reader after the earlier one has ended: one descriptor, the broker's end of its socket.
     // FAILED_PRECONDITION while another READ waits.
     SPAWN_READ = 12,
-    // no slot. arg: a root. No sandbox is made of it any more, and it goes with its last one. NOT_FOUND: it is not there.
+    // no slot. arg: a root. No more sandboxes are made of it, and it is removed with its last one. NOT_FOUND: no such
+    // root.
     SPAWN_UNROOT = 13,
-    SPAWN_ROOT = 14, // the reader's alone, on its own socket: struct spawn_root
+    SPAWN_ROOT = 14, // only from the reader, on its own socket: struct spawn_root
 };
 
-// What its sandboxes are (tier.h).
+// The kind of its sandboxes (tier.h).
 enum spawn_tier { SPAWN_TIER_PROCESS, SPAWN_TIERS_N };
 
-// A root, of which sandboxes are made: layers of folders that the reader opened, since the broker may choose none. Only the
-// reader sends it, with a descriptor per layer, which must be a detached mount (open_tree(2)), and one more. The answer is a
-// struct spawn_reply whose `slot` is the root's number, which SPAWN_CREATE names; err.text, where it is ok, is a remark.
+// A root, of which sandboxes are made: layers of folders that the reader opened, because the broker must not choose
+// them. Only the reader sends it, with a descriptor per layer, which must be a detached mount (open_tree(2)), and one
+// more. The reply is a struct spawn_reply whose `slot` is the root's number, for SPAWN_CREATE; on success err.text
+// may be a warning.
 //
-// Layer 0 is the skeleton, the lowest layer of the sandbox's own /; layer 1 is /usr. The last descriptor is kept for as long
-// as the root is there: the skeleton's folder, locked, so that the next reader knows whether it is in use.
+// Layer 0 is the skeleton, the lowest layer of the sandbox's root directory; layer 1 is /usr. The last descriptor is
+// kept as long as the root exists: the skeleton's folder, locked, so that the next reader knows whether it is in use.
 struct spawn_root {
     uint32_t layers_n;
     uint32_t tier; // enum spawn_tier
     char hostname[64];
-    char at[SPAWN_ROOT_LAYERS_MAX][SPAWN_PATH_MAX]; // where each is seen: "", "/usr", "/opt"
+    char at[SPAWN_ROOT_LAYERS_MAX][SPAWN_PATH_MAX]; // where each is mounted: "", "/usr", "/opt"
 };
 
 // Descriptors of a NET_OPEN reply. The last two are missing if the kernel has no IPv6.
@@ -190,11 +193,11 @@ enum spawn_net_fd { NET_FD_TCP4 = 0, NET_FD_UDP4, NET_FD_TCP6, NET_FD_UDP6 };
 struct spawn_request {
     uint32_t op;
     uint32_t seq;
-    // Both are ignored where enum spawn_op names no slot, and by CREATE. The generation is that of the CREATE reply, since a
-    // slot is used again and again.
+    // Both are ignored if enum spawn_op names no slot, and by CREATE. The generation is that of the CREATE reply,
+    // because slots are reused.
     uint32_t slot, generation;
-    uint32_t arg;               // as enum spawn_op says; CREATE: root number; 0 for the others
-    uint32_t reserved;          // 0
+    uint32_t arg;               // see enum spawn_op; CREATE: root number; others: 0
+    uint32_t reserved;          // must be 0
     uint8_t id[16];             // CREATE: the sandbox's id; its hex form names its cgroup
     struct spawn_limits limits; // CREATE, LIMIT
 };
@@ -208,9 +211,10 @@ enum spawn_fd {
     SPAWN_FD_CPUACCT = 4, // never set: every v2 cgroup has cpu.stat
     SPAWN_FD_PIDS = 5,
     SPAWN_FD_BLKIO = 6,
-    // O_PATH, of the file system that holds all files that the sandbox writes: for fstatfs(2), which shows how full it
-    // is now (no interface shows earlier failed writes). Its contents are hostile; the broker opens none of it, and
-    // closes this descriptor before it requests DESTROY, since the descriptor keeps the file system's memory alive.
+    // O_PATH, of the file system that holds all files that the sandbox writes: for fstatfs(2), which shows how full
+    // it is now (no interface shows earlier failed writes). Its contents are hostile, so the broker opens no file of
+    // it. It closes this descriptor before it requests DESTROY, because the descriptor keeps the file system's memory
+    // allocated.
     SPAWN_FD_DISK = 7,
 };
 
@@ -227,7 +231,7 @@ struct spawn_reply {
     struct err err;
 };
 
-// The answer to the configuration, when it could be carried out.
+// The reply to the configuration, on success.
 struct spawn_configured {
     struct spawn_reply reply;
     struct spawn_features features;

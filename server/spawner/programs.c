@@ -2,12 +2,12 @@
 // See programs.h.
 //
 //   start: fork, exec stockade-loader --report with descriptors--> links, maps, the syscall program; the loader has ended
-//   WATCH 1: a clone that shares our descriptors attaches the tracepoint (5 to 13 ms, in which sandboxes are born) and
+//   WATCH 1: a clone that shares our descriptors attaches the tracepoint (5 to 13 ms, while sandboxes are made) and
 //            writes the link's number into a pipe; its end is an event
 //   WATCH 0: the link is closed (0.2 ms)
 //
-// Links are kept above FD_KEEP_MIN, so no child of a birth copies them, and die with this process: no program stays
-// attached.
+// Links are kept above FD_KEEP_MIN, so children do not copy them. They are closed when this process ends, so no
+// program stays attached.
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/bpf.h>
@@ -60,8 +60,8 @@ start_loader(const struct spawner *s, int socket_fd, pid_t *pid, struct err *e)
     return program_start(&start, pid, e);
 }
 
-// The level of the sandboxes' cgroups in the hierarchy: below their container, whose path is known from the root on only
-// outside of cgroup namespaces.
+// The level of the sandboxes' cgroups in the hierarchy, one below their container. The container's full path is known
+// only outside of cgroup namespaces.
 static int
 sandbox_level(const char *container, uint32_t *level, struct err *e)
 {
@@ -77,7 +77,7 @@ sandbox_level(const char *container, uint32_t *level, struct err *e)
     return 0;
 }
 
-// The report and its descriptors. Number of those, or a negative errno.
+// Reads the report and its descriptors. Returns their number, or a negative errno.
 static int
 read_report(int fd, struct load_report *report, int fds[LOAD_FDS_MAX], struct err *e)
 {
@@ -111,7 +111,7 @@ keep(struct programs *p, const struct load_report *r, const int *fds)
     if (r->syscalls)
         p->syscalls_fd = io_keep_fd(fds[n++]);
     for (uint32_t i = 0; i < r->links_n; i++)
-        (void)io_keep_fd(fds[n++]); // never closed: attached for as long as we live
+        (void)io_keep_fd(fds[n++]); // never closed: attached as long as this process runs
 }
 
 static void
@@ -141,7 +141,7 @@ run_loader(struct spawner *s, struct spawn_features *f, struct err *e)
         return err_sys(e, errno, "make a socket pair");
     int auto_close ours = pair[0];
     int auto_close theirs = pair[1];
-    // Before there is a loader, so that what it does with the socket is told by read_report.
+    // Sent before the loader exists, so that read_report reports every failure of the socket.
     if (send(ours, &order, sizeof order, MSG_NOSIGNAL) != (ssize_t)sizeof order)
         return err_sys(e, errno, "order the loader");
     pid_t pid = -1;
@@ -150,7 +150,7 @@ run_loader(struct spawner *s, struct spawn_features *f, struct err *e)
         return r;
     (void)close(take_fd(&theirs));
     int n = read_report(ours, &report, fds, e);
-    (void)kill(pid, SIGKILL); // it has said what there is to say
+    (void)kill(pid, SIGKILL); // the loader has reported everything
     program_wait(pid);
     if (n < 0)
         return n;
@@ -178,9 +178,9 @@ programs_load(struct spawner *s, struct spawn_features *f)
         feature_add(f, names[i], false, true, "%s: %s", absent[i], e.text);
 }
 
-// --- WATCH ---
+// ---- WATCH
 
-// bpf(2): a program that knows its tracepoint is attached by itself. Returns the link, or a negative errno.
+// bpf(2): a program that knows its tracepoint needs no target. Returns the link, or a negative errno.
 static int
 attach(int program_fd)
 {
@@ -191,7 +191,7 @@ attach(int program_fd)
     return fd < 0 ? -errno : (int)fd;
 }
 
-// Starts the clone. What it opens is ours as well.
+// Starts the clone. It shares our descriptors.
 static int
 attach_start(struct spawner *s, struct err *e)
 {
@@ -216,7 +216,7 @@ attach_start(struct spawner *s, struct err *e)
     p->attacher_fd = pid < 0 ? -1 : pid_fd;
     if (pid >= 0 && event_add(s, pid_fd, EVENT_ATTACHER, 0, EPOLLIN))
         return 0;
-    if (pid >= 0) { // nobody would tell of its end
+    if (pid >= 0) { // otherwise its end would not be noticed
         sys = errno;
         program_wait((pid_t)pid);
     }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The BPF programs as the spawner holds them: descriptors that the loader made. Nothing here parses or links libbpf.
+// The spawner's side of the BPF programs: descriptors that the loader made. Nothing here parses or links libbpf.
 #pragma once
 
 #include "spawner.h"
 
-// Starts the loader, waits for its report, keeps the links for as long as this process lives, and adds what was found to
-// the features. Never fails: what is absent is told. Descriptors of the maps are in s->programs.map afterwards, and the
-// bits of what is loaded in f->bpf.
+// Starts the loader, waits for its report, keeps the links as long as this process runs, and adds the results to the
+// features. Never fails: a missing part is reported as a feature. Afterwards the descriptors of the maps are in
+// s->programs.map, and the bits of what was loaded are in f->bpf.
 void programs_load(struct spawner *s, struct spawn_features *f);
 
 // WATCH: the syscall tracepoint.

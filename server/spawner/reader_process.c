@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// See reader_process.h. One at a time. It reads the file that the configuration of the start named, so a broker that was
-// taken over can have that one read again and choose no other; and roots come from the reader, not from the broker, so
-// neither can it choose a folder. What the reader says is checked all the same, and refused, not fatal.
+// See reader_process.h. One reader at a time. It reads the file that the configuration at start named, so a
+// compromised broker can have that file read again, and no other. Roots come from the reader and not from the broker,
+// so the broker cannot choose a folder either. The reader's requests are checked like others, but an invalid one is
+// only refused.
 //
-//   READ -> socket pairs, clone3 -> the host's mounts and clocks -> descriptors, alarm -> exec; a failure is its report
-//   ROOT -> tree_root.c -> the number, or why not
+//   READ -> socket pairs, clone3 -> the host's mounts and clocks -> descriptors, alarm -> exec; failures are reported
+//   ROOT -> tree_root.c -> the number, or the error
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/sched.h>
@@ -40,7 +41,7 @@ exec_reader(const struct spawner *s, int broker_fd, int spawner_fd)
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
     (void)alarm(READ_SECONDS);
-    // The sockets first: what fails afterwards is told through one.
+    // The sockets first, because later failures are reported through one of them.
     if (dup2(broker_fd, READ_BROKER_FD) < 0)
         _exit(70);
     if (dup2(spawner_fd, READ_SPAWNER_FD) >= 0 && dup2(s->null_fd, STDIN_FILENO) >= 0 &&
@@ -54,7 +55,7 @@ exec_reader(const struct spawner *s, int broker_fd, int spawner_fd)
     _exit(70);
 }
 
-// Watches it, or ends it.
+// Watches the process, or kills it.
 static int
 watch(struct spawner *s, pid_t pid, int asks_fd, struct err *e)
 {
@@ -77,7 +78,7 @@ watch(struct spawner *s, pid_t pid, int asks_fd, struct err *e)
     return r;
 }
 
-// Its socket for the broker, or a negative errno.
+// Returns its socket for the broker, or a negative errno.
 static int
 start(struct spawner *s, struct err *e)
 {
@@ -91,7 +92,8 @@ start(struct spawner *s, struct err *e)
         return err_sys(e, errno, "make a socket pair");
     int auto_close asks = spawner[0];
     int auto_close asker = spawner[1];
-    // Not fork(3), behind which ThreadSanitizer starts a thread: time_namespaces(7) are entered by processes with one thread.
+    // Not fork(3), after which ThreadSanitizer starts a thread: only a process with one thread can enter a time
+    // namespace (time_namespaces(7)).
     const struct clone_args args = {.exit_signal = SIGCHLD};
     pid_t pid = (pid_t)syscall(SYS_clone3, &args, sizeof args);
     if (pid == 0)
@@ -128,7 +130,7 @@ reader_process_start(struct spawner *s, struct slot *none, const struct spawn_re
         (void)err_set(&e, ERR_FAILED_PRECONDITION, "the configuration is being read already");
         answer_err(s, a, &e);
     } else if (s->reader_fd >= 0) {
-        s->reader_answer = a; // answered when the one that runs has ended
+        s->reader_answer = a; // the reply follows when the running one has ended
     } else {
         start_and_answer(s, a);
     }
@@ -156,7 +158,7 @@ reader_process_asks(struct spawner *s)
     int got = fdpass_receive(s->reader_asks_fd, &m, MSG_DONTWAIT);
     if (got == -EAGAIN || got == -EINTR)
         return;
-    if (got <= 0 || m.n != sizeof r) { // the end, or nonsense
+    if (got <= 0 || m.n != sizeof r) { // end of file, or an invalid packet
         if (got > 0)
             fdpass_close(fds, m.fds_n);
         close_asks(s);

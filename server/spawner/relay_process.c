@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// See relay_process.h. The relay parses what strangers send, so it starts with nothing: an account of its own, no
-// capability, no way to get one, three descriptors (../relay/relay.h) and stderr.
+// See relay_process.h. The relay parses data from strangers, so it starts without rights: an account of its own, no
+// capabilities and no way to get one, three descriptors (../relay/relay.h) and stderr.
 //
-//   program.h: its own cgroup, whose programs say what it may reach; the host's clocks and files (ours are those of
-//   the sandboxes' builder) -> descriptors -> rlimits, bounding set, groups, ids, no new privileges -> exec
+//   program.h: its own cgroup, whose programs limit what it can reach; the host's clocks and files (ours are those of
+//   the sandboxes) -> descriptors -> rlimits, bounding set, groups, ids, no new privileges -> exec
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -28,7 +28,8 @@
 
 enum { RELAY_FILES = 1 << 20, RELAY_TASKS = 64 };
 
-// Into its own cgroup. Our mount namespace has a tiny root without programs, our clocks are those of the sandboxes.
+// Enters its own cgroup, and the host's namespaces: the spawner's mount namespace has a tiny root without programs,
+// and its clocks are those of the sandboxes.
 static bool
 go_home(void *cookie)
 {
@@ -71,7 +72,8 @@ drop_privileges(const struct spawn_config *c)
     return setgroups(0, NULL) == 0 && setresgid(c->relay_gid, c->relay_gid, c->relay_gid) == 0 &&
            setresuid(c->relay_uid, c->relay_uid, c->relay_uid) == 0 &&
            syscall(SYS_capset, &header, none) == 0 && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-           prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) == 0; // falls with the uid, so it is last
+           // a change of uid clears it, so it is set last
+           prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) == 0;
 }
 
 static bool
@@ -112,7 +114,7 @@ execute(struct spawner *s, int socket_fd, pid_t *pid, struct err *e)
     return program_start(&start, pid, e);
 }
 
-// Its end is an event from now on.
+// From now on its end is reported as an event.
 static int
 watch(struct spawner *s, pid_t pid, struct err *e)
 {
@@ -183,7 +185,7 @@ relay_process_again(struct spawner *s, struct slot *none, const struct spawn_req
         (void)err_set(&e, ERR_FAILED_PRECONDITION, "a relay is already being started");
         answer_err(s, a, &e);
     } else if (s->relay_fd >= 0) {
-        s->relay_answer = a; // answered when the one that runs has ended
+        s->relay_answer = a; // the reply follows when the running one has ended
         (void)syscall(SYS_pidfd_send_signal, s->relay_fd, SIGKILL, NULL, 0);
     } else {
         start_and_answer(s, a);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Answers on their way to the broker. One goes out at once; while the socket is full they queue, and no request is read
-// (main.c), so that a broker which does not read its answers gets no more of them.
+// Replies to the broker. A reply is sent immediately. While the socket is full, replies are queued and no request is
+// read (main.c), so a broker that does not read its replies cannot cause more of them.
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,7 +50,7 @@ answer_reply(struct answer *a)
     return &a->reply;
 }
 
-// 1: sent or lost with a broker that is gone; 0: the socket is full.
+// 1: sent, or lost because the broker has ended; 0: the socket is full.
 static int
 send_one(const struct answer *a)
 {
@@ -59,7 +59,7 @@ send_one(const struct answer *a)
                              .fds = (int *)(uintptr_t)a->fds,
                              .fds_n = a->fds_n};
     int r = fdpass_send(SPAWN_SOCKET_FD, &m, MSG_DONTWAIT);
-    // ETOOMANYREFS: the broker has too many descriptors in flight; it has to read first.
+    // ETOOMANYREFS: the broker has too many descriptors in transit and must read first.
     return r != -EAGAIN && r != -ETOOMANYREFS && r != -ENOBUFS;
 }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests: a table says in which states of its slot each operation is allowed, and the loop checks it once.
+// Requests: a table lists in which states of its slot each operation is allowed, and the loop checks it once.
 //
-// Three kinds of no:
-//   a state that a correct broker can meet (a sandbox that is being removed, an old generation)   an error in the answer
-//   the kernel or the host says no                                                                an error in the answer
-//   what no correct broker sends                                                                  the end of everything
+// Three kinds of refusal:
+//   a state that a correct broker can meet (a sandbox that is being removed, an old generation)   an error in the reply
+//   the kernel or the host refuses                                                                an error in the reply
+//   a request that no correct broker sends                                                        the end of everything
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -104,7 +104,7 @@ handle_freeze(struct spawner *s, struct slot *slot, const struct spawn_request *
     freeze_start(s, slot, q->arg == 1);
 }
 
-// Not a state of the slot: whoever freezes or thaws meanwhile has the last word.
+// This is not a state of the slot: a later freeze or thaw overrides it.
 static void
 handle_hold(struct spawner *s, struct slot *slot, const struct spawn_request *q, struct answer *a)
 {
@@ -133,7 +133,7 @@ handle_destroy(struct spawner *s, struct slot *slot, const struct spawn_request 
                struct answer *a)
 {
     (void)q;
-    if (slot->answer) { // a freeze that nobody needs any more
+    if (slot->answer) { // a FREEZE that is not needed any more
         struct err e;
         (void)err_set(&e, ERR_ABORTED, "sandbox %s is being removed", slot->name);
         answer_err(s, slot->answer, &e);
@@ -168,7 +168,7 @@ enum { IN_HANDED_OUT = IN(SLOT_LIVE) | IN(SLOT_FREEZING) | IN(SLOT_FROZEN) };
 static const struct op_row {
     const char *name;
     void (*handler)(struct spawner *, struct slot *, const struct spawn_request *, struct answer *);
-    unsigned states; // 0: takes no slot
+    unsigned states; // 0: the operation needs no slot
     uint32_t arg_min, arg_max;
     bool limits;
 } op_rows[] = {
@@ -188,7 +188,7 @@ static const struct op_row {
 };
 enum { OPS_N = sizeof op_rows / sizeof op_rows[0] };
 
-// What no correct broker sends.
+// Refuses what no correct broker sends.
 static void
 check_form(struct spawner *s, const struct spawn_request *q)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of slots: states, permitted moves, and the list that each state lives in.
+// The table of slots: states, permitted changes, and the list of each state.
 //
 //   FREE -> QUEUED -> BORN -> LIVE <-> FREEZING <-> FROZEN
 //             |        |       |         |            |
@@ -74,7 +74,7 @@ list_prepend(struct slot_list *l, struct slot *slot)
     l->head = slot;
 }
 
-// BORN is polled for its deadline only.
+// BORN is only polled for its deadline.
 static struct slot_list *
 list_of(struct spawner *s, enum slot_state state)
 {
@@ -94,7 +94,7 @@ slot_empty(struct slot *slot)
     slot->answer = NULL;
 }
 
-// Children never look at the table, so their clone does not copy its page tables.
+// Children never use the table, so their clone does not copy its page tables.
 static struct slot *
 map_table(size_t bytes)
 {
@@ -103,7 +103,8 @@ map_table(size_t bytes)
         return NULL;
     (void)madvise(p, bytes, MADV_DONTFORK);
 #ifdef WITH_LEAK_CHECK
-    __lsan_register_root_region(p, bytes); // it looks at the heap and at globals only
+    // LeakSanitizer otherwise searches only the heap and globals
+    __lsan_register_root_region(p, bytes);
 #endif
     return p;
 }
@@ -162,7 +163,8 @@ slot_move(struct spawner *s, struct slot *slot, enum slot_state to)
         tree_root_leave(s->tree, slot->root);
         slot_empty(slot);
         list_prepend(to_list,
-                     slot); // used again first: its user namespace exists, its memory is warm
+                     // reused first: its user namespace exists and its memory is in the cache
+                     slot);
     } else if (to_list) {
         list_append(to_list, slot);
     }

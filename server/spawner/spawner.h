@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the spawner's files share: the table of slots, and who owns what in it.
+// Shared by the spawner's files: the table of slots, and its owners.
 //
 //   main.c      start, the loop, the end          request.c  operations and the state each is allowed in
-//   slot.c      the table and its moves           reply.c    answers on their way to the broker
-//   birth.c     CREATE                            death.c    DESTROY, FREEZE: what is waited for by polling
-//   netns.c     NET_OPEN, NET_DIAL                programs.c the loader's gifts, WATCH
-//   tier.h, tier_process.c  what a sandbox is
+//   slot.c      the table and its states          reply.c    replies to the broker
+//   birth.c     CREATE                            death.c    DESTROY, FREEZE, which need polling
+//   netns.c     NET_OPEN, NET_DIAL                programs.c the loader's descriptors, WATCH
+//   tier.h, tier_process.c  kinds of sandboxes
 //   relay_process.c  RELAY               reader_process.c  READ, and the reader's ROOT
 #pragma once
 
@@ -20,22 +20,24 @@
 
 enum slot_state {
     SLOT_FREE,
-    SLOT_QUEUED,   // CREATE asked for, its turn has not come
-    SLOT_BORN,     // the child is on its way to exec
-    SLOT_LIVE,     // handed out
-    SLOT_FREEZING, // FREEZE asked for, not yet so
+    SLOT_QUEUED,   // CREATE was requested and waits for its turn
+    SLOT_BORN,     // the child is starting, up to exec
+    SLOT_LIVE,     // the broker has it
+    SLOT_FREEZING, // FREEZE was requested and is not complete
     SLOT_FROZEN,
-    SLOT_REMOVING, // killed; waits until it is empty and gone
+    SLOT_REMOVING, // killed; waits until it is empty and removed
     SLOT_STATES_N
 };
 
 enum {
-    BIRTHS_MAX = 16, // children on their way at once: more would only fight for the processors
+    // children that start at the same time: more would only compete for the processors
+    BIRTHS_MAX = 16,
     BIRTH_MS = 60 * 1000,
     FREEZE_MS = 5 * 1000,
     REMOVE_MS = 30 * 1000,
     NETNS_POOL_MAX = 256,
-    DEAD_POLL_MS = 1000, // a sandbox that would not go in REMOVE_MS: still tried, at this pace
+    // interval of attempts for a sandbox that could not be removed in REMOVE_MS
+    DEAD_POLL_MS = 1000,
 };
 
 struct answer; // reply.c
@@ -43,31 +45,31 @@ struct answer; // reply.c
 struct slot {
     enum slot_state state;
     uint32_t number;
-    uint32_t generation; // of the sandbox that it holds, or held last; 0: none yet
+    uint32_t generation; // of the current or last sandbox; 0: none yet
     uint32_t uid;        // first host id of its range
-    int userns_fd;       // made at first use, kept for ever
+    int userns_fd;       // made at first use, never closed
     // One sandbox.
     char name[CGROUP_NAME_BYTES];
-    uint32_t root; // in use by it, from QUEUED until FREE
+    uint32_t root; // the root that it uses, from QUEUED until FREE
     struct spawn_limits limits;
-    bool limits_unsure; // a change of them failed halfway: all are written with the next
+    bool limits_unsure; // a change of the limits failed halfway: the next change writes all of them
     struct cgroup_sandbox cgroup;
     int pid_fd;  // -1: no process, or reaped
     int disk_fd; // for tree_resize
     // A birth.
     int channel_fd;
-    int channel_theirs_fd; // the child's ends, open until it has spoken
+    int channel_theirs_fd; // the child's ends, open until its first report
     int socket_theirs_fd;
     int net_fd;
-    int userns_low_fd; // userns_fd where the child can reach it
+    int userns_low_fd; // userns_fd at a number that the child can use
     int socket_fd;     // the broker's end of the guest's socket
-    // What is asked for and not yet answered; owned. NULL: nobody waits.
+    // The pending reply; owned. NULL: none.
     struct answer *answer;
     uint64_t deadline_ns;
-    uint64_t poll_ns;  // when to look again; SLOT_FREEZING, SLOT_REMOVING
-    uint64_t pause_ns; // and the pause after that
-    bool freeze;       // SLOT_FREEZING: what for
-    // One of: the free list, the queue of births, the list of those that are polled.
+    uint64_t poll_ns;  // time of the next poll; SLOT_FREEZING, SLOT_REMOVING
+    uint64_t pause_ns; // the interval after that
+    bool freeze;       // SLOT_FREEZING: freeze or thaw
+    // In one of: the free list, the queue of births, the list of polled slots.
     struct slot *next;
     struct slot *previous;
 };
@@ -77,13 +79,14 @@ struct slot_list {
     struct slot *tail;
 };
 
-// The BPF programs (programs.c). Every descriptor is -1 where there is none; those of links are kept by nobody's name.
+// The BPF programs (programs.c). A missing descriptor is -1. Those of links have no variable.
 struct programs {
-    int map[BPF_FDS]; // the relay's needs "names"; the rest are closed once the broker has them
-    int flows_fd;     // "flows", for reading
-    int syscalls_fd;  // the program of the syscall tracepoint
+    // the relay needs "names"; the others are closed after the broker has got them
+    int map[BPF_FDS];
+    int flows_fd;    // "flows", read-only
+    int syscalls_fd; // the program of the syscall tracepoint
     int syscalls_link_fd;
-    int attacher_fd; // pidfd of the process that attaches it; said_fd: what it says
+    int attacher_fd; // pidfd of the process that attaches it; said_fd: the pipe with its result
     int said_fd;
     int say_fd;
     bool guarded; // the relay's own programs are attached
@@ -105,13 +108,13 @@ struct spawner {
     struct programs programs;
     int relay_fd; // its pidfd; -1: it has ended
     struct answer *relay_answer;
-    int reader_fd;                // its pidfd; -1: there is none
+    int reader_fd;                // its pidfd; -1: none runs
     int reader_asks_fd;           // its socket; -1: closed
-    struct answer *reader_answer; // a READ that waits for its end
+    struct answer *reader_answer; // a READ that waits for the end of the reader
     int epoll_fd;
     int ids_fd; // ids.h; -1: ranges are not locked
     bool cores_piped;
-    bool reading; // requests are read: nothing is stuck in `answers`
+    bool reading; // requests are read, because no reply is queued
     int net_pool[NETNS_POOL_MAX];
     uint32_t net_n;
     uint32_t births;
@@ -123,7 +126,7 @@ struct spawner {
     struct answer *answers_tail;
 };
 
-// Who an epoll event is for: kind in the high half, slot number in the low.
+// The receiver of an epoll event: kind in the high half, slot number in the low half.
 enum event_kind {
     EVENT_BROKER,
     EVENT_CHANNEL,
@@ -138,63 +141,63 @@ bool event_add(const struct spawner *s, int fd, enum event_kind kind, uint32_t s
 
 // slot.c
 
-// The table, all free. False without memory.
+// Makes the table, all slots free. False: out of memory.
 bool slots_init(struct spawner *s);
-// At the end: drops the answers that slots owe. Fine before slots_init().
+// At the end: drops pending replies. May be called before slots_init().
 void slots_drop(struct spawner *s);
-// A free one whose ids no other spawner of this host uses. NULL: there is none.
+// A free slot whose ids no other spawner of this host uses. NULL: none.
 struct slot *slot_take(struct spawner *s);
-// A move of the state machine; an impossible one aborts. Puts the slot into the list of its new state.
+// Changes the state; an impossible change aborts. Puts the slot into the list of its new state.
 void slot_move(struct spawner *s, struct slot *slot, enum slot_state to);
 
 // reply.c
 
-// An answer to a request, begun when it arrives. NULL without memory.
+// A reply, made when its request arrives. NULL: out of memory.
 struct answer *answer_new(const struct spawn_request *q);
 void answer_drop(struct answer *a);
-// The part that is sent, to be filled.
+// The part to fill in and send.
 struct spawn_reply *answer_reply(struct answer *a);
 // Sends it, or queues it while the socket is full. Consumes a; fds[0..n) are sent and closed.
 void answer_send(struct spawner *s, struct answer *a, const int *fds, unsigned n);
-// It went well / it did not. Consumes a.
+// Replies with success, or with an error. Consumes a.
 void answer_ok(struct spawner *s, struct answer *a);
 void answer_err(struct spawner *s, struct answer *a, const struct err *e);
-// The socket takes packets again.
+// The socket accepts packets again.
 void answers_flush(struct spawner *s);
-// At the end: drops what was not sent.
+// At the end: drops unsent replies.
 void answers_drop(struct spawner *s);
 
 // request.c
 
-// Reads what the broker asks for. False at end of file.
+// Reads requests of the broker. False: end of file.
 bool request_read(struct spawner *s);
-// Says what it was on stderr, cleans up everything and ends the process: the broker is broken or hostile.
+// The broker is faulty or hostile: writes the reason to stderr, cleans up everything and ends the process.
 __attribute__((noreturn, format(printf, 2, 3))) void broker_broken(struct spawner *s,
                                                                    const char *fmt, ...);
 
 // birth.c
 
-// Starts queued births while there is room.
+// Starts queued births while fewer than BIRTHS_MAX are in progress.
 void births_start(struct spawner *s);
-// The channel of a birth has something.
+// The channel of a birth is readable.
 void birth_heard(struct spawner *s, struct slot *slot);
 // Its first process ended before the guest ran.
 void birth_ended(struct spawner *s, struct slot *slot);
-// It took too long.
+// Its deadline has passed.
 void birth_late(struct spawner *s, struct slot *slot);
 
 // tier_process.c
 
-// Makes one network namespace ahead; false when the pool is full or none can be made now.
+// Makes one network namespace in advance; false: the pool is full, or it failed.
 bool netns_fill(struct spawner *s);
 
 // death.c
 
-// Kills and removes; slot->answer, if any, is answered when it is gone: with its error when reply.err has one.
+// Kills and removes; slot->answer, if any, is sent when nothing is left: with its error if reply.err has one.
 void removal_start(struct spawner *s, struct slot *slot);
-// Begins to freeze or thaw; slot->answer is answered when it is so.
+// Starts to freeze or thaw; slot->answer is sent when that is complete.
 void freeze_start(struct spawner *s, struct slot *slot, bool freeze);
-// Looks at every slot that waits. Returns milliseconds until the next look, -1: none waits.
+// Polls every slot that waits. Returns milliseconds until the next poll, -1: none waits.
 int polled_look(struct spawner *s);
 // Its first process has ended: reaps it.
 void process_ended(struct spawner *s, struct slot *slot);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What kind of thing a sandbox is, as a table: how one is made, entered, measured, killed and removed. A root says which
-// row its sandboxes are of. The order of these steps, what waits for what, and the answers to the broker are the same for
-// all tiers, and not here (birth.c, death.c).
+// The kinds of sandboxes, as a table: how one is made, entered, measured, killed and removed. A root determines the
+// kind of its sandboxes. The order of these steps, the waiting and the replies to the broker are the same for all
+// tiers (birth.c, death.c).
 //
-// "process" is a set of namespaces and cgroups around processes of this kernel.
+// "process": a set of namespaces and cgroups around processes of this kernel.
 #pragma once
 
 #include "spawner.h"
@@ -11,26 +11,26 @@
 struct tier {
     const char *name;
 
-    // All that one needs, and its first process on its way; slot->pid_fd is set. The child's ends of slot's sockets are open.
-    // What a failure leaves is removed by kill and remove.
+    // Makes everything that a sandbox needs, and starts its first process; slot->pid_fd is set. The child's ends of
+    // the slot's sockets are open. After a failure, kill and remove clean up.
     int (*make)(struct spawner *s, struct slot *slot, struct err *e);
 
-    // The child, between clone3 and execve: into its root. As tree_enter().
+    // In the child, between clone3 and execve: enters its root. Like tree_enter().
     int (*enter)(const struct tree *t, const struct tree_sandbox *s, int *disk_fd, struct err *e);
 
-    // Descriptors that the broker reads its figures through, from fds[*n] on, with their bits (enum spawn_fd) in *bits;
-    // *owned* by the caller.
+    // Descriptors through which the broker reads its counters, stored from fds[*n] on, with their bits (enum
+    // spawn_fd) in *bits; *owned* by the caller.
     int (*figures)(struct slot *slot, int fds[SPAWN_FDS_MAX], unsigned *n, uint32_t *bits,
                    struct err *e);
 
-    // Kills all of it, whatever of it is there. Returns at once.
+    // Kills everything of it that exists. Returns immediately.
     void (*kill)(struct slot *slot);
 
-    // Removes what holds it. 0: nothing is left; -EBUSY: not yet, try again; other: e.
+    // Removes its resources. 0: nothing is left; -EBUSY: not yet, try again; other: e.
     int (*remove)(struct spawner *s, struct slot *slot, struct err *e);
 };
 
 extern const struct tier tier_table[SPAWN_TIERS_N];
 
-// A slot's, while it has a root.
+// The tier of a slot that has a root.
 const struct tier *tier_of(const struct spawner *s, const struct slot *slot);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// See tier.h: the row "process". Namespaces that are made ahead, cgroups, a first process that is cloned into both; what it
-// does until it executes the guest is child.c, and what it sees is tree_enter.c.
+// See tier.h: the row "process". Takes namespaces that were made in advance, makes cgroups, and clones a first
+// process into both. child.c has what it does until it executes the guest, tree_enter.c the files that it sees.
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -17,7 +17,7 @@ netns_fill(struct spawner *s)
 {
     if (s->net_n >= s->config->netns_pool || s->net_n >= NETNS_POOL_MAX)
         return false;
-    struct err ignored; // tells itself when a child makes its own
+    struct err ignored; // reported when a child makes its own
     int fd = holder_network_namespace(s->net_home_fd, s->proc_fd, &ignored);
     if (fd < 0)
         return false;
@@ -31,7 +31,7 @@ low_copy(int fd)
     return fcntl(fd, F_DUPFD_CLOEXEC, FD_CHILD_MAX);
 }
 
-// The namespaces that are made ahead, where the child can reach them.
+// Takes the namespaces that were made in advance, at numbers that the child can use.
 static int
 take_namespaces(struct spawner *s, struct slot *slot, struct err *e)
 {
@@ -55,7 +55,8 @@ take_namespaces(struct spawner *s, struct slot *slot, struct err *e)
 static int
 clone_child(struct spawner *s, struct slot *slot, struct err *e)
 {
-    const struct cgroup_sandbox cgroup = slot->cgroup; // the table of slots is not the child's
+    // a copy, because the child does not have the table of slots
+    const struct cgroup_sandbox cgroup = slot->cgroup;
     const struct child_plan plan = {
         .cgroup = &cgroup,
         .tree = s->tree,
@@ -125,12 +126,12 @@ process_figures(struct slot *slot, int fds[SPAWN_FDS_MAX], unsigned *n, uint32_t
     return 0;
 }
 
-// The end of pid 1 is the end of all in its pid namespace. What should even so be in the cgroup keeps that from being
-// removed, and is killed there.
+// The end of pid 1 ends everything in its pid namespace. Any other process in the cgroup would prevent its removal,
+// so it is killed there.
 static void
 process_kill(struct slot *slot)
 {
-    struct err ignored; // ENOENT: there was no time to make it
+    struct err ignored; // ENOENT: the cgroup was not made yet
     if (slot->pid_fd >= 0)
         (void)syscall(SYS_pidfd_send_signal, slot->pid_fd, SIGKILL, NULL, 0);
     else if (slot->cgroup.fd >= 0)

@@ -1,27 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// Between clone3 and execve: puts a sandbox's root together and moves into it. Nothing here allocates, locks or logs.
+// Between clone3 and execve: assembles a sandbox's root and moves into it. Nothing here allocates, locks or logs.
 //
 //   /      overlay: upper = one sized tmpfs, lower = the root's skeleton (id-mapped), and a clean /dev
-//   /usr   overlay of the host's, id-mapped: of its own so that locks and inotify watches on its files are the sandbox's alone
-//          (a plain bind shares them with the host). Its upper folder is there for the sake of errors: what is not there is
-//          ENOENT to unlink, and what is root's EACCES, as on any host; a read-only mount answers EROFS to everything
+//   /usr   id-mapped overlay of the host's, so that locks and inotify watches on its files are the sandbox's only
+//          (a bind mount shares them with the host). It has an upper folder to return the usual errors: unlink returns
+//          ENOENT for a missing file and EACCES for one of root; a read-only mount would return EROFS for everything
 //   ...    the root's further folders: read-only overlays of the host's, id-mapped
-//   /dev   / 's own folder, as a read-only mount that alone allows devices; /dev/pts a new instance; /dev/shm a folder of
-//          the tmpfs
+//   /dev   a folder of /, as a read-only mount, the only one that allows devices; /dev/pts a new instance; /dev/shm
+//          a folder of the tmpfs
 //   /proc  of the new pid namespace, read-only, with covers from the tmpfs (tree_proc.c)
-//   /sys   / 's own folder: links to the few files at /sys/fs/cgroup, which are on the tmpfs (tree_view.c)
+//   /sys   a folder of /: links to the few files at /sys/fs/cgroup, which are on the tmpfs (tree_view.c)
 //
-// So no inode is shared between two sandboxes, or with the host: not even that of /dev/null, on which a lock or an inotify
-// watch would otherwise be seen by all.
+// So sandboxes share no inode with each other or with the host, not even that of /dev/null, on which all would see a
+// lock or an inotify watch.
 //
-// Overlay takes lower layers only from mounts of the caller's own namespace, so everything is attached before it is used,
-// at places that the spawner keeps for that. They go with the stage: nothing is unmounted one by one. Names inside the
-// new root are opened without following links: its upper layer may come from a job one day.
+// Overlay accepts lower layers only from mounts of the caller's own namespace, so everything is attached before use,
+// at mount points that the spawner has prepared. They are removed with the stage: nothing is unmounted one by one.
+// Names inside the new root are opened without following links, because its upper layer may come from a job in the
+// future.
 //
-// The new root takes the stage's place on top of the namespace's root, and the process moves into it. That is what
-// pivot_root does but for one thing: that looks at every thread of the host for whom to move too, which takes half a
-// millisecond beside a thousand sandboxes. What lies below, and stays, is the base: an empty read-only tmpfs. No path leads
-// there, ".." of the root's mount least of all, since it is mounted on a root; and nobody can take a mount off that the
+// The new root replaces the stage on top of the namespace's root, and the process moves into it. pivot_root would do
+// the same, but it also checks every thread of the host for whether to move it, which takes half a millisecond beside
+// a thousand sandboxes. Below the new root the base remains, an empty read-only tmpfs. No path leads to it: ".." of
+// the root's mount does not, because it is mounted on a root. And nobody inside can unmount a mount that the user
 // namespace above owns.
 #include <errno.h>
 #include <fcntl.h>
@@ -41,11 +42,12 @@ enum { TTY_GID = 5 };
 struct owned_folder {
     const char *path;
     mode_t mode;
-    uint32_t owner; // inside
+    uint32_t owner; // uid inside
 };
 
-// The tmpfs: "u" and "k" are the root's upper and work folder, "us" and "ks" those of /usr, "e" holds what covers other things. What a job writes at
-// once exists already, so that nothing has to be copied up; parents first. The owner of / is the sandbox's root.
+// The tmpfs: "u" and "k" are the root's upper and work folder, "us" and "ks" those of /usr; "e" contains what covers
+// other things. Folders that a job writes to first exist already, so that nothing has to be copied up; parents come
+// first. The owner of / is the sandbox's root.
 static const struct owned_folder folders[] = {
     {"e", 0555, 0},      {"e/dir", 0555, 0},
     {"k", 0700, 0},      {"ks", 0700, 0},
@@ -69,7 +71,7 @@ make_folders(int disk, uint32_t uid, struct err *e)
     return 0;
 }
 
-// The sandbox's own empty file and folder take the place of the spawner's /e, read-only, and so are what is cloned from it.
+// The sandbox's own empty file and folder replace the spawner's /e, read-only, and so are their clones.
 static int
 cover_covers(int disk, struct err *e)
 {
@@ -81,7 +83,8 @@ cover_covers(int disk, struct err *e)
     return fd < 0 ? fd : mount_attach(fd, AT_FDCWD, "/e", e);
 }
 
-// The limits of a disk, as its file system wants them: what the sandbox is shown of itself comes on top.
+// The limits of a disk as options of its file system; the files that show the sandbox its limits need additional
+// room.
 static void
 disk_size(const struct tree *t, uint64_t bytes, uint32_t inodes, char size[24], char count[16])
 {
@@ -89,7 +92,7 @@ disk_size(const struct tree *t, uint64_t bytes, uint32_t inodes, char size[24], 
     (void)snprintf(count, 16, "%u", inodes + TREE_VIEW_INODES);
 }
 
-// The tmpfs that holds all that the sandbox writes, at /w.
+// Makes the tmpfs that holds all that the sandbox writes, at /w.
 static int
 make_disk(const struct tree *t, const struct tree_sandbox *s, struct err *e)
 {
@@ -111,7 +114,7 @@ make_disk(const struct tree *t, const struct tree_sandbox *s, struct err *e)
     return rc < 0 ? rc : take_fd(&disk);
 }
 
-// Attaches an id-mapped clone of `source` at `place`, for overlay to find.
+// Attaches an id-mapped clone of `source` at `place`, where overlay can find it.
 static int
 map_lower(const char *source, const char *place, int userns_fd, struct err *e)
 {
@@ -137,7 +140,7 @@ tree_layer_mapped(uint32_t n, char out[TREE_NAME_MAX])
     (void)snprintf(out, TREE_NAME_MAX, "/m%u", n);
 }
 
-// Where overlay finds the layer: the id-mapped clone, where it can be had.
+// The path of the layer for overlay: the id-mapped clone if that is possible.
 static int
 place_layer(const struct tree *t, uint32_t layer, uint32_t n, int userns_fd,
             char place[TREE_NAME_MAX], struct err *e)
@@ -161,9 +164,15 @@ make_root(const struct tree *t, const struct tree_root *r, int userns_fd, struct
         return rc;
     (void)snprintf(lower, sizeof lower, "%s:/d", place);
     const struct mount_option options[] = {
-        {"lowerdir", lower},          {"upperdir", "/w/u"},   {"workdir", "/w/k"}, {"index", "off"},
-        {"metacopy", "off"},          {"xino", "on"}, // readdir and stat agree on inode numbers
-        {"redirect_dir", "nofollow"}, {"source", "stockade"},
+        {"lowerdir", lower},
+        {"upperdir", "/w/u"},
+        {"workdir", "/w/k"},
+        {"index", "off"},
+        // so that readdir and stat return the same inode numbers
+        {"metacopy", "off"},
+        {"xino", "on"},
+        {"redirect_dir", "nofollow"},
+        {"source", "stockade"},
     };
     int auto_close root = mount_new("overlay", options, 8, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, e);
     if (root < 0)
@@ -172,7 +181,7 @@ make_root(const struct tree *t, const struct tree_root *r, int userns_fd, struct
     return rc < 0 ? rc : take_fd(&root);
 }
 
-// A read-only overlay wants two layers: the second is empty.
+// A read-only overlay needs two layers: the second is empty.
 int
 tree_layer_open(const struct tree *t, uint32_t layer, uint32_t n, bool upper, int userns_fd,
                 struct err *e)
@@ -206,7 +215,7 @@ make_layers(const struct tree *t, const struct tree_root *r, int userns_fd, int 
     return 0;
 }
 
-// A file system less than an overlay of its own would be: each takes memory, and time that grows with their number.
+// Not an overlay of its own, because each additional file system takes memory, and time that grows with their number.
 static int
 make_dev(const struct tree *t, const struct tree_sandbox *s, int root, int disk, struct err *e)
 {
@@ -233,8 +242,9 @@ make_dev(const struct tree *t, const struct tree_sandbox *s, int root, int disk,
     return shm < 0 ? shm : mount_attach(shm, dev, "shm", e);
 }
 
-// "/" is the stage, "." the base below it. What the guest has a descriptor of is hung up there, out of everybody's sight: on its
-// own it would be taken down on its own, for which the kernel waits until all processors have taken note.
+// "/" is the stage, "." the base below it. The mount of the guest's cgroup descriptor is attached in the base, where
+// no path leads. A detached mount would be removed separately at the end, for which the kernel waits until all
+// processors have noticed.
 static int
 replace_stage(int root, int hidden, struct err *e)
 {

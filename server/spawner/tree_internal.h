@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the parts of the tree share: tree_prepare.c (the spawner, once), tree_root.c (the spawner) and tree_enter.c (every
-// child).
+// Shared by the parts of the tree: tree_prepare.c (the spawner, once), tree_root.c (the spawner) and tree_enter.c
+// (every child).
 //
-// The root of the spawner's mount namespace is an empty tmpfs, the base, where "." is, with a place /n for a sandbox's root.
-// On top of it lies the stage, which paths begin at, as the children find it. Its folders are made before the first clone and
-// read-only after; layers are mounted there as roots come, and unmounted as they go:
+// The root of the spawner's mount namespace is an empty tmpfs, the base, which is the working directory and has a
+// mount point /n. The stage is mounted on top of it; paths start there, also in the children. Its folders are made
+// before the first clone and are read-only afterwards. Layers are mounted there when roots are added, and unmounted
+// when they are removed:
 //
 //   /c            the v2 cgroup that holds the sandboxes
-//   /l0, /l1...   layers of roots: the host's /usr, skeletons, further folders; each once, however many roots have it
+//   /l0, /l1...   layers of roots: the host's /usr, skeletons, further folders; each only once for all roots
 //   /d            the layer with a clean /dev  /e/dir, /e/file   empty, to cover things with
 //   /proc
-//   /w /m0, /m1...   empty places where a child puts its tmpfs and the id-mapped layers of its root
+//   /w /m0, /m1...   mount points for a child's tmpfs and for the id-mapped layers of its root
 #pragma once
 
 #include <stdbool.h>
@@ -29,15 +30,15 @@ enum {
 
 // A folder, mounted at /lN of the stage.
 struct tree_layer {
-    uint32_t roots; // that have it; 0: the place is free
-    bool idmapped;  // it can be
+    uint32_t roots; // number of roots that use it; 0: unused
+    bool idmapped;  // whether it can be id-mapped
     dev_t device;
     ino_t inode;
 };
 
 struct tree_root {
-    bool there;         // sandboxes may be made of it
-    uint32_t sandboxes; // it stays for them
+    bool there;         // sandboxes can be made of it
+    uint32_t sandboxes; // number of its sandboxes
     int lock_fd;        // owned; see ops.h
     uint32_t tier;
     char hostname[64];
@@ -46,39 +47,40 @@ struct tree_root {
     char at[SPAWN_ROOT_LAYERS_MAX][SPAWN_PATH_MAX];
 };
 
-// How a child opens a layer: the overlay of it alone, detached. `n` is its number in the root, and /mN where the id-mapped
-// clone stays attached. upper: with a sandbox's own upper folder, /w/us; else read-only. In every part.
+// Opens a layer in a child: an overlay of only this layer, detached. `n` is its number in the root, and /mN is where
+// the id-mapped clone stays attached. upper: with an upper folder of the sandbox, /w/us; otherwise read-only. In
+// every part.
 int tree_layer_open(const struct tree *t, uint32_t layer, uint32_t n, bool upper, int userns_fd,
                     struct err *e);
 
-// Where layer and clone are.
+// The path of a layer, and of its clone.
 void tree_layer_source(uint32_t layer, char out[TREE_NAME_MAX]);
 void tree_layer_mapped(uint32_t n, char out[TREE_NAME_MAX]);
 
-// tree_root.c. Mounts a layer at a free place, and finds out whether it can be id-mapped: else why has the reason. Its
-// number, or a negative errno.
+// tree_root.c. Mounts a layer at a free place, and finds out whether it can be id-mapped; if not, why has the reason.
+// Returns its number, or a negative errno.
 int tree_layer_add(struct tree *t, int fd, struct err *why, struct err *e);
 void tree_layer_drop(struct tree *t, uint32_t layer);
 
 struct tree {
     struct tree_root roots[SPAWN_ROOTS_MAX];
     struct tree_layer layers[TREE_LAYERS_MAX];
-    int userns_fd; // 65,536 ids, to find out which layers can be mapped
+    int userns_fd; // 65,536 ids, to find out which layers can be id-mapped
     char *cpuinfo; // owned
-    uint32_t cpus; // and memory, of the host
+    uint32_t cpus; // processors and memory of the host
     uint64_t memory_bytes;
-    uint64_t view_bytes; // what tree_view.c's files take of a disk, at most
-    uint32_t ptys;       // of each sandbox, at most
-    uint32_t closed_n;   // files in /proc that are the host's root's alone
+    uint64_t view_bytes; // maximum size of tree_view.c's files on a disk
+    uint32_t ptys;       // terminals of each sandbox, at most
+    uint32_t closed_n;   // files in /proc that only the host's root can open
     char closed[TREE_CLOSED_MAX][TREE_CLOSED_NAME_MAX];
 };
 
-// tree_proc.c. The spawner's half: fills in t->closed. The child's: /proc, attached to its root; "." is `base`, before and
-// after.
+// tree_proc.c. The spawner's part: fills in t->closed. The child's part: /proc, attached to its root; "." is `base`,
+// before and after.
 void tree_proc_look(struct tree *t);
 int tree_proc_make(const struct tree *t, int base, int root, struct err *e);
 
-// tree_view.c. The spawner's half. The child's: the files on its disk, and /sys/fs/cgroup.
+// tree_view.c. The spawner's part. The child's part: the files on its disk, and /sys/fs/cgroup.
 int tree_view_look(struct tree *t, struct err *e);
 int tree_view_make(const struct tree *t, const struct tree_sandbox *s, int disk, struct err *e);
 int tree_view_attach(int disk, int root, struct err *e);

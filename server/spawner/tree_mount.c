@@ -13,7 +13,7 @@
 
 #include "proto/auto.h"
 
-// What the kernel has to say about an option that it refused ("e overlay: ..."); "" when nothing.
+// The kernel's message about a refused option ("e overlay: ..."); "" if there is none.
 static void
 kernel_words(int fs, char *out, size_t n)
 {
@@ -86,7 +86,7 @@ mount_idmap(int fd, int userns_fd, struct err *e)
 int
 mount_attach(int fd, int dir, const char *path, struct err *e)
 {
-    // One name is safe as it is: move_mount does not follow a link in the last place.
+    // A single name is safe: move_mount does not follow a link in the last component.
     if (strchr(path, '/') == NULL) {
         if (move_mount(fd, "", dir, path, MOVE_MOUNT_F_EMPTY_PATH) < 0)
             return err_sys(e, errno, "attach a mount to %s", path);
@@ -109,7 +109,7 @@ mount_become_root(int fd, struct err *e)
 {
     if (fchdir(fd) < 0)
         return err_sys(e, errno, "enter the new root");
-    // The old root comes to lie on top of the new one, where "." is still the new: pivot_root(2), NOTES.
+    // The old root is now on top of the new one, where "." is still the new one: pivot_root(2), NOTES.
     if (syscall(SYS_pivot_root, ".", ".") < 0)
         return err_sys(e, errno, "pivot_root");
     if (umount2(".", MNT_DETACH) < 0)

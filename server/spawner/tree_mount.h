@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mounts by descriptor: thin helpers over the mount API of Linux 5.2 and later, for both halves of the tree. Nothing here
-// allocates or locks; all may run between clone3 and execve.
+// Mounts by descriptor: thin helpers over the mount API of Linux 5.2 and later, for both parts of the tree. Nothing
+// here allocates or locks; all may run between clone3 and execve.
 #pragma once
 
 #include <stdint.h>
@@ -12,22 +12,24 @@ struct mount_option {
     const char *value; // NULL: a flag
 };
 
-// A new file system of that type, not attached anywhere yet. `attributes`: MOUNT_ATTR_*. Returns a descriptor, owned by
+// Makes a new file system of that type, not attached yet. `attributes`: MOUNT_ATTR_*. Returns a descriptor, owned by
 // the caller.
 int mount_new(const char *type, const struct mount_option *options, int n, unsigned attributes,
               struct err *e);
 
-// A detached copy of the mount (not of those below it) at a path; attributes are added. Owned descriptor.
+// Makes a detached copy of the mount (without those below it) at a path, with additional attributes. Returns an owned
+// descriptor.
 int mount_clone(int dir, const char *path, unsigned attributes, struct err *e);
 
 // Makes a detached mount show its files with the ids of a user namespace.
 int mount_idmap(int fd, int userns_fd, struct err *e);
 
-// Attaches a detached mount to a folder or file below `dir`. No link on the way is followed.
+// Attaches a detached mount to a folder or file below `dir`. Does not follow links.
 int mount_attach(int fd, int dir, const char *path, struct err *e);
 
 // Adds and removes attributes of one mount.
 int mount_change(int fd, unsigned set, unsigned clear, struct err *e);
 
-// Makes an attached mount the root and drops the old root with all below it. cwd becomes "/".
+// Makes an attached mount the root and drops the old root with everything below it. The working directory becomes
+// "/".
 int mount_become_root(int fd, struct err *e);

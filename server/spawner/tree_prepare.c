@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The spawner's half: once, at start, with real root. In this order, since each step needs the one before:
+// The spawner's part: once, at start, as real root. The order matters, because each step needs the previous one:
 //
-//   clones of what is needed of the host, detached (they can be cloned only in the namespace they are in) -> a mount
+//   detached clones of what is needed of the host (a mount can be cloned only in its own namespace) -> a mount
 //   namespace of our own -> pivot into an empty root -> a stage on top of it with what children need -> chroot
 //   -> try whether /usr and the state directory's file system can be id-mapped, as the layers of roots will be.
 //
-// Every clone of a sandbox copies all mounts of this namespace, so there are as few as possible.
+// Each new sandbox copies all mounts of this namespace, so there are as few as possible.
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -33,19 +33,19 @@
 #define PTY_RESERVE "/proc/sys/kernel/pty/reserve"
 
 enum {
-    PTYS_WANTED = 16, // in each sandbox: a terminal multiplexer with its windows
+    PTYS_WANTED = 16, // per sandbox: a terminal multiplexer with its windows
     PTYS_MAX = 64,
-    PTYS_OF_OTHERS = 3072, // what the kernel's own setting gives to containers
+    PTYS_OF_OTHERS = 3072, // the kernel's default for containers
 };
 
-// What is carried from the old namespace into the new one.
+// Descriptors that are carried from the old namespace into the new one.
 struct luggage {
     int usr;
     int state;
     int cgroup;
 };
 
-// Root's own, and nobody else's to write to: skeletons of roots come from there.
+// Must be owned by root and writable only by root, because skeletons of roots come from there.
 static int
 open_state(const struct spawn_config *c, struct err *e)
 {
@@ -60,7 +60,7 @@ open_state(const struct spawn_config *c, struct err *e)
     return take_fd(&state);
 }
 
-// A user namespace with 65,536 ids, for the probe alone; its process ends at once, the descriptor keeps it.
+// A user namespace with 65,536 ids, only for the probe. Its process ends at once; the descriptor keeps the namespace.
 static int
 make_userns(uint32_t id_base, struct err *e)
 {
@@ -146,7 +146,7 @@ make_dev(int root, struct err *e)
     return rc < 0 ? rc : mount_change(layer, MOUNT_ATTR_RDONLY, 0, e);
 }
 
-// The places of the tiny root, listed in tree_internal.h.
+// Makes the folders of the tiny root, which tree_internal.h lists.
 static int
 make_places(int root, struct err *e)
 {
@@ -179,7 +179,8 @@ unpack(int root, const struct luggage *l, struct err *e)
     return proc < 0 ? proc : mount_attach(proc, root, "proc", e);
 }
 
-// The namespace's root: empty but for the place of a sandbox's root, and read-only. We pivot into it; cwd stays there.
+// The namespace's root: read-only and empty, except for the mount point of a sandbox's root. The process pivots into
+// it; its working directory stays there.
 static int
 make_base(const struct spawn_config *c, struct err *e)
 {
@@ -196,8 +197,9 @@ make_base(const struct spawn_config *c, struct err *e)
     return rc < 0 ? rc : mount_change(base, MOUNT_ATTR_RDONLY, 0, e);
 }
 
-// What children need is on top of the root and not below it: they take it away by one umount, and put their own root there.
-// tree_enter.c says why. Paths begin at the stage, since it is our root; "." is the base below it.
+// The stage with everything that children need is mounted on top of the root, not below it: they remove it with one
+// umount, and mount their own root there (see tree_enter.c). Paths start at the stage, because it is the process's
+// root; "." is the base below it.
 static int
 step_on(int stage, struct err *e)
 {
@@ -227,7 +229,7 @@ move_in(const struct spawn_config *c, const struct luggage *l, struct err *e)
     return rc < 0 ? rc : mount_change(stage, MOUNT_ATTR_RDONLY, 0, e);
 }
 
-// Terminals of each sandbox, where the kernel lets containers have `room` in all: their share, beside what others keep.
+// Terminals per sandbox, if the kernel permits containers `room` in total: an equal share, after a part for others.
 static uint32_t
 terminals_each(unsigned long room, unsigned long slots)
 {
@@ -236,9 +238,9 @@ terminals_each(unsigned long room, unsigned long slots)
     return each < 1 ? 1 : each > PTYS_MAX ? PTYS_MAX : (uint32_t)each;
 }
 
-// All sandboxes together must not use up what kernel.pty.max leaves beside the host's own reserve. As the kernel sets it
-// that is 3,072, so one for each of 2,048 sandboxes: it is raised by what is missing, where that is allowed. The memory
-// of a terminal counts towards its sandbox.
+// All sandboxes together must not use up kernel.pty.max minus the host's own reserve. With the kernel's default that
+// is 3,072, so one for each of 2,048 sandboxes; the setting is raised by what is missing, if permitted. The memory of
+// a terminal counts towards its sandbox.
 static void
 share_terminals(const struct spawn_config *c, struct tree *t, struct spawn_features *f)
 {
@@ -257,7 +259,7 @@ share_terminals(const struct spawn_config *c, struct tree *t, struct spawn_featu
                 "%u in each sandbox: kernel.pty.max is %lu, for %lu of them", t->ptys, most, slots);
 }
 
-// Layers of roots come from these two file systems before all others.
+// Tests the two file systems that most layers of roots come from.
 static int
 probe(struct tree *t, const struct luggage *l, struct spawn_features *f, struct err *e)
 {
@@ -299,7 +301,7 @@ prepare(const struct spawn_config *config, int cgroup_root_fd, struct tree *t,
         struct spawn_features *f, struct err *e)
 {
     struct luggage l __attribute__((cleanup(luggage_free)));
-    memset(&l, 0xff, sizeof l); // all -1
+    memset(&l, 0xff, sizeof l); // sets each to -1
     int rc = t->userns_fd = make_userns(config->id_base, e);
     if (rc >= 0)
         rc = pack(config, cgroup_root_fd, &l, e);

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// /proc of a sandbox: of its own pid namespace, read-only as a whole, with everything covered that shows the host.
+// /proc of a sandbox: of its own pid namespace, read-only, with covers over everything that shows the host.
 //
-// Read-only, since each file there that opens for writing is a door of its own: a trigger in /proc/pressure costs the kernel
-// a grace period when it ends, so that thousands hold a killed job for minutes; oom_score_adj moves the blame for a lack of
-// memory to others. What is lost is little: a job cannot rename a process or lower its own timer slack through a file.
+// It is read-only because each writable file there is a risk. A trigger in /proc/pressure costs the kernel a grace
+// period at its end, so thousands of them delay the end of a killed job by minutes. oom_score_adj makes the OOM
+// killer choose others. Little is lost: a job cannot rename a process or lower its own timer slack through a file.
 //
-// What stays visible is a list, and each sandbox looks at its own /proc for what is not on it: a module that was loaded
-// a moment ago, or a kernel of tomorrow, adds nothing. Each cover is a mount, which costs a birth 6 us and an end 3; so
-// none lies over what the kernel opens for the host's root alone, which is nobody inside: that is looked up at start.
+// The visible files are a list, and each new sandbox covers everything in its own /proc that is not in the list, so a
+// newly loaded module or a newer kernel adds nothing. Each cover is a mount, which costs 6 us at the start and 3 us
+// at the end of a sandbox. So files that only the host's root can open are not covered, because no process inside has
+// that id; they are found at start.
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -27,13 +28,14 @@
 
 enum { ENTRIES_BYTES = 4096 };
 
-// What a job sees of the kernel's /proc beside processes and links: filesystems and version tell which kernel it is, which is shown on purpose; dma and execdomains are the
-// same on every machine; sys is for glibc, Go and Java; sysvipc and uptime belong to the sandbox's own namespaces.
+// The files in the kernel's /proc that a job sees besides processes and links: filesystems and version show the
+// kernel, on purpose; dma and execdomains are the same on every machine; sys is for glibc, Go and Java; sysvipc and
+// uptime belong to the sandbox's own namespaces.
 static const char *const shown[] = {
     "dma", "execdomains", "filesystems", "sys", "sysvipc", "uptime", "version",
 };
 
-// What programs size themselves by: files of the sandbox's own (tree_view.c).
+// Files that programs read to choose their size: replaced by the sandbox's own (tree_view.c).
 static const char *const replaced[][2] = {
     {"cpuinfo", "/e/cpuinfo"},
     {"loadavg", "/e/loadavg"},
@@ -41,13 +43,13 @@ static const char *const replaced[][2] = {
     {"stat", "/e/stat"},
 };
 
-// Below /proc/sys: counters of the whole host, its terminals, and the number that names this boot of it.
+// Below /proc/sys: counters of the whole host, its terminals, and the id of this boot.
 static const struct {
     const char *path;
     bool folder;
 } hidden[] = {{"sys/fs", true}, {"sys/kernel/pty", true}, {"sys/kernel/random/boot_id", false}};
 
-// As getdents64(2) fills it in.
+// The format of getdents64(2).
 struct entry {
     uint64_t inode;
     int64_t next;
@@ -56,7 +58,7 @@ struct entry {
     char name[];
 };
 
-// A process, or a link, which shows no more than what it leads to.
+// A process, or a link, which shows only what its target shows.
 static bool
 is_a_jobs_own(const struct entry *entry)
 {
@@ -94,8 +96,8 @@ tree_proc_look(struct tree *t)
         (void)closedir(proc);
 }
 
-// With mount(2), a call where a clone takes three: these are most of a sandbox's mounts. What is mounted is as read-only as
-// /e is. What has gone meanwhile, with its module, needs no cover.
+// Uses mount(2), one call instead of three for a clone, because these are most of a sandbox's mounts. The cover is as
+// read-only as /e. If the file has disappeared, with its module, it needs no cover.
 static int
 cover(const char *name, bool folder, struct err *e)
 {

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Roots while the spawner runs: they come with layers that the reader opened, are counted by their sandboxes, and go.
+// Roots while the spawner runs: they are added with layers that the reader opened, count their sandboxes, and are
+// removed.
 //
-//   free --add--> THERE --give up--> (no sandbox left?) --> free
-//                   ^ take, leave: one sandbox more, one less
+//   free --add--> THERE --give up, and no sandbox left--> free
+//                   ^ take, leave: one sandbox more or less
 //
-// A layer that two roots share is mounted once: every mount of this namespace is copied for each sandbox that is born.
-// Children that are on their way have copies of their own, so a layer can be unmounted at any time.
+// A layer that two roots share is mounted once, because each new sandbox copies every mount of this namespace.
+// Children that are starting have copies of their own, so a layer can be unmounted at any time.
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -20,7 +21,7 @@
 #include "tree_internal.h"
 #include "tree_mount.h"
 
-// Absolute, in its shortest form, and none of the folders that the sandbox makes itself.
+// Absolute, in its shortest form, and not a folder that the sandbox makes itself.
 static bool
 path_is_plain(const char *path, size_t size)
 {
@@ -70,7 +71,7 @@ check_form(const struct spawn_root *r, unsigned fds_n, struct err *e)
     return 0;
 }
 
-// True when overlay takes an id-mapped clone of that folder as its lower layer: tried as a child does it.
+// Whether overlay accepts an id-mapped clone of that folder as its lower layer; tested in the same way as in a child.
 static bool
 can_idmap(struct tree *t, uint32_t layer, struct err *why)
 {
@@ -82,7 +83,7 @@ can_idmap(struct tree *t, uint32_t layer, struct err *why)
     return fd >= 0;
 }
 
-// A detached mount is one that its descriptor holds, and that no path leads to; move_mount(2) takes no other.
+// A detached mount is kept only by its descriptor, and no path leads to it; move_mount(2) accepts no other.
 static int
 check_layer(int fd, struct stat *st, struct err *e)
 {
@@ -153,7 +154,7 @@ find_free(struct tree *t)
     return NULL;
 }
 
-// A folder that cannot be id-mapped has files that look like nobody's.
+// Adds a warning: in a folder that cannot be id-mapped, files seem to belong to nobody.
 static void
 add_remark(struct err *remark, const char *at, const struct err *why)
 {

@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a sandbox says of its own size, in the files that programs read to choose heaps and threads: the kernel knows no
-// /proc/meminfo of a cgroup, and a Node that sees the host's memory takes a part of that.
+// Shows a sandbox's limits in the files that programs read to choose the sizes of heaps and thread pools. The kernel
+// has no /proc/meminfo per cgroup, and Node, for example, uses a fraction of the memory that it sees.
 //
-//   disk       e/meminfo e/cpuinfo e/stat      over /proc's own; memory as if none were used, processors as if all idled
+//   disk       e/meminfo e/cpuinfo e/stat      over those of /proc; as if all memory were free and all processors idle
 //              e/loadavg                       the same in every sandbox
 //              v/                              at /sys/fs/cgroup, read-only:
-//                memory.max cpu.max            as the root of a cgroup namespace has them where there is v2 alone
-//                cpuset.cpus.effective         /sys/devices/system/cpu/online and its like are links to it
+//                memory.max cpu.max            like the root of a cgroup namespace on a v2 host
+//                cpuset.cpus.effective         /sys/devices/system/cpu/online and similar files are links to it
 //
-// No cgroup file system is there, so a program that insists on one (Java, Go, .NET) does not look at these: command.c tells
-// Java and Go by their variables. sysinfo(2) and sched_getaffinity(2) answer for the host; so nproc(1) is told, too.
+// No cgroup file system is mounted there, so programs that require one (Java, Go, .NET) ignore these files; command.c
+// sets variables for Java and Go. sysinfo(2) and sched_getaffinity(2) show the host, so there is a variable for
+// nproc(1), too.
 //
-// The files are the sandbox's own, on its own disk, which is larger by what they take. The spawner writes them again when
-// limits change: to the same inodes, which are what is mounted. Processors count from 0; which of the host's they are is
-// not said. Nothing but tree_view_look() allocates.
+// The files belong to the sandbox and are on its own disk, which is larger by their size. When limits change, the
+// spawner writes them again, to the same inodes, because these are mounted. Processors are numbered from 0, whatever
+// their numbers on the host. Only tree_view_look() allocates.
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -36,13 +37,13 @@ enum {
     CPUINFO_MAX = 1 << 20,
     CHUNK = 2048,
     LINE_MAX_BYTES = 256,
-    COUNT_MARK = 1, // in tree.cpuinfo: where the number of processors belongs
+    COUNT_MARK = 1, // in tree.cpuinfo: stands for the number of processors
     PAGE = 4096,
     FILES = 7,
     PERIOD_US = 100000,
 };
 
-// A file that is being written, from its beginning.
+// A file that is being written from its start.
 struct out {
     int fd;
     size_t n;
@@ -109,7 +110,7 @@ write_meminfo(struct out *o, const struct view *v)
         out_text(o, "%s:%*d kB\n", none[i], (int)(23 - strlen(none[i])), 0);
 }
 
-// The host's own, of as many processors.
+// The host's own file, with so many processors.
 static void
 write_cpuinfo(struct out *o, const struct view *v)
 {
@@ -128,7 +129,7 @@ write_cpuinfo(struct out *o, const struct view *v)
     }
 }
 
-// btime is what ps adds to the start of a process, which the kernel tells in the sandbox's time.
+// ps adds btime to the start of a process, which the kernel reports in the sandbox's time.
 static void
 write_stat(struct out *o, const struct view *v)
 {
@@ -174,7 +175,7 @@ write_cpus(struct out *o, const struct view *v)
 static const struct row {
     const char *path;
     void (*write)(struct out *, const struct view *);
-    bool memory; // depends on it
+    bool memory; // its contents depend on memory
     bool cpu;
 } rows[FILES] = {
     {"e/meminfo", write_meminfo, true, false},
@@ -201,7 +202,7 @@ write_row(int disk, const struct row *row, const struct view *v, int flags, stru
     return o.sys != 0 ? err_sys(e, o.sys, "write %s", row->path) : 0;
 }
 
-// No more than the host has: what is above it is no limit.
+// At most the host's size: a limit above it has no effect.
 static struct view
 view_of(const struct tree *t, uint64_t memory_bytes, uint32_t cpu_millis)
 {
@@ -266,7 +267,7 @@ read_cpuinfo(void)
     return text;
 }
 
-// "siblings : 8" and "cpu cores : 4" become numbers of the sandbox.
+// Replaces "siblings : 8" and "cpu cores : 4" by the numbers of the sandbox.
 static void
 mark_counts(char *text)
 {
