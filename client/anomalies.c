@@ -208,7 +208,7 @@ stockade_profile_import(struct stockade *s, const char *template_name, const voi
     if (request_list(bytes, n, "file", &no) < 0)
         return error_from_err(e, &no);
     m.template_ = template_name;
-    m.file.data = (uint8_t *)(uintptr_t)bytes; // packed, not written
+    m.file.data = (uint8_t *)(uintptr_t)bytes; // packed, but not written
     m.file.len = n;
     return simple(s, SERVICE "ImportProfile", &m.base,
                   &stockade__v1__import_profile_response__descriptor, e);

@@ -20,7 +20,8 @@ enum {
     CREDIT = WIRE_CREDIT_DEFAULT,
     CREDIT_REFILL = CREDIT / 2,
     CANCEL_WAIT_MS = 5000,
-    DEADLINE_GRACE_MS = 1000, // the broker's own END comes first, with a better text
+    // the broker's own END should arrive first, because its text is better
+    DEADLINE_GRACE_MS = 1000,
     METADATA_MAX = 32,
     KEY_HEX = 32,
 };
@@ -30,7 +31,7 @@ random_key(char out[KEY_HEX + 1])
 {
     uint8_t bytes[KEY_HEX / 2];
     if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)
-        abort(); // up to 256 bytes are never returned partly (getrandom(2))
+        abort(); // requests of up to 256 bytes are always complete (getrandom(2))
     for (size_t i = 0; i < sizeof bytes; i++)
         (void)snprintf(out + 2 * i, 3, "%02x", bytes[i]);
 }
@@ -87,7 +88,7 @@ send_call(struct call *c, const struct call_spec *spec, struct err *e)
     f.kind = STOCKADE__V1__FRAME_KIND__FRAME_KIND_CALL;
     f.method = spec->method;
     f.payload.len = spec->request_n;
-    union { // protobuf-c requires it to be writable; packing only reads
+    union { // protobuf-c requires it to be writable, although packing only reads
         const void *from;
         uint8_t *to;
     } payload = {.from = spec->request};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See dial.h. Every failure to reach the broker has a hint that helps: whether it runs, and how to get access.
+// See dial.h. Every failure to reach the broker has a hint: whether it runs, and how to get access.
 #include "dial.h"
 
 #include <errno.h>
@@ -148,7 +148,7 @@ dial_hello(int fd, uint64_t deadline_ns, struct err *e)
 {
     uint8_t mine[SP_HELLO_BYTES], theirs[SP_HELLO_BYTES];
     sp_hello(mine, SP_PROTO_REQ);
-    // A peer that has closed already may have said why: what can be read decides.
+    // A peer that has already closed may have sent the reason: the following read decides.
     (void)send(fd, mine, sizeof mine, MSG_NOSIGNAL);
     size_t have = 0;
     while (have < sizeof theirs) {

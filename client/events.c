@@ -25,8 +25,8 @@ struct subscription {
     bool cancelled;
     bool begun;        // it has received something from the broker
     uint64_t next;     // event that it waits for
-    char instance[33]; // of which life of the broker; "": not known
-    unsigned failures; // failed attempts to connect, in a row
+    char instance[33]; // the run of the broker that it belongs to; "": unknown
+    unsigned failures; // consecutive failed attempts to connect
     uint64_t interrupts;
 };
 
@@ -104,7 +104,7 @@ fact_from(struct stockade_fact *to, struct arena *a, const ProtobufCMessage *m,
     return to->type != STOCKADE_FACT_TEXT || (to->text != NULL && to->text[0] != '\0');
 }
 
-// Fields that the event has itself.
+// Fields that the event itself contains.
 static bool
 is_told_above(const char *name)
 {
@@ -128,7 +128,7 @@ facts_from(struct stockade_event *to, struct arena *a, const Stockade__V1__Event
             (struct stockade_fact){.name = "note", .type = STOCKADE_FACT_TEXT, .text = m->note};
         return true;
     }
-    const ProtobufCMessage *detail = &m->execution->base; // whichever it is, its base comes first
+    const ProtobufCMessage *detail = &m->execution->base; // every kind starts with the same base
     for (unsigned i = 0; i < detail->descriptor->n_fields && to->facts_n < FACTS_MAX; i++) {
         const ProtobufCFieldDescriptor *f = &detail->descriptor->fields[i];
         if (!is_told_above(f->name) && fact_from(&facts[to->facts_n], a, detail, f))
@@ -160,7 +160,7 @@ event_from(struct stockade_event *to, struct arena *a, const Stockade__V1__Event
 
 // ---- The stream
 
-// The position after a break.
+// The position after a gap.
 static void
 move_on(struct subscription *sub, const Stockade__V1__SubscribeResponse *m)
 {
@@ -307,8 +307,8 @@ wait_again(struct subscription *sub)
     return calls_interrupts(sub->s) == sub->interrupts;
 }
 
-// With `reconnect` a broken subscription is started again after the last received event; the broker reports missed
-// events.
+// With `reconnect` a broken subscription is started again after the last received event; the broker reports events
+// that were missed.
 static int
 subscribe(struct subscription *sub, Stockade__V1__SubscribeRequest *m,
           const struct stockade_call_options *options, bool reconnect, struct stockade_error *error)

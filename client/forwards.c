@@ -78,7 +78,7 @@ stockade_forward_input(struct stockade *s, const char *connection_id, const void
     struct err no;
     if (request_list(bytes, n, "data", &no) < 0)
         return error_from_err(e, &no);
-    union { // protobuf-c wants it writable; packing only reads
+    union { // protobuf-c requires it to be writable, although packing only reads
         const void *from;
         uint8_t *to;
     } data = {.from = bytes};

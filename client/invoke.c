@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See invoke.h; and stockade_call(), which is the same with bytes on both sides.
+// See invoke.h; and stockade_call(), the same with bytes for request and response.
 #include "invoke.h"
 
 #include <errno.h>
@@ -113,7 +113,7 @@ invoke(struct stockade *s, const struct invocation *i, void *out, struct stockad
     return rc < 0 ? rc : read_answer(i, response, n, out, error);
 }
 
-// ---- Bytes on both sides
+// ---- stockade_call
 
 static int
 hand_out_bytes(const struct stockade_bytes **out, const uint8_t *bytes, size_t n,

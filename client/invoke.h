@@ -24,7 +24,7 @@ struct invocation {
     invoke_reader *read;
 };
 
-// `out` is a `const struct stockade_X **`, or NULL for nobody: it gets what was read, handed out.
+// `out` is a `const struct stockade_X **`, or NULL: it gets the returned object of `read`.
 int invoke(struct stockade *s, const struct invocation *i, void *out, struct stockade_error *e);
 
 // A call with an empty response.

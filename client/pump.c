@@ -15,7 +15,7 @@
 #include "handle.h"
 #include "link.h"
 
-// ---- Frames in
+// ---- incoming frames
 
 static struct call *
 find_call(struct stockade *s, uint32_t id)
@@ -39,7 +39,7 @@ static int
 append(struct call *c, const ProtobufCBinaryData *payload, struct err *e)
 {
     struct message *m = calloc(1, sizeof *m);
-    uint8_t *bytes = malloc(payload->len + 1); // never NULL, also when empty
+    uint8_t *bytes = malloc(payload->len + 1); // never NULL, also if it is empty
     if (m == NULL || bytes == NULL) {
         free(m);
         free(bytes);
@@ -96,8 +96,9 @@ on_ping(struct stockade *s, uint32_t id, const Stockade__V1__Frame *f, struct er
     return link_send(s->link, id, &pong.base, e);
 }
 
-// GOAWAY: calls that the broker has not begun will not be. While it shuts down, calls on existing objects continue on
-// this connection as long as others do; a peer that closes the connection because of an error of ours accepts none.
+// GOAWAY: the broker will not begin calls that it has not begun yet. During its shutdown, calls on existing objects
+// continue on this connection as long as other calls do. A peer that closes the connection because of an error of
+// ours accepts none.
 static int
 on_goaway(struct stockade *s, uint32_t id, const Stockade__V1__Frame *f, struct err *e)
 {
@@ -261,7 +262,7 @@ poll_ms(const struct stockade *s, uint64_t until_ns)
     return until <= now ? 0 : (int)((until - now) / NS_PER_MS + 1);
 }
 
-// poll(2), after a few looks that do not sleep where the answer is about to come (proto/soon.h).
+// poll(2), after some polling without sleep if the answer is expected soon (proto/soon.h).
 static int
 poll_soon(struct soon *soon, struct pollfd *p, nfds_t fds, int ms)
 {

@@ -24,12 +24,12 @@ struct call {
     uint32_t id;
     bool stream;
     bool done, cancelled;
-    int rc; // once done: 0 or why it failed, with `error`
+    int rc; // when done: 0 or the negative errno of `error`
     struct stockade_error error;
     uint32_t credit; // DATA frames that the broker may still send
-    uint32_t taken;  // fetched since credit was given
+    uint32_t taken;  // messages fetched since the last credit
     struct message *first, *last;
-    uint64_t deadline_ns; // when we stop waiting; 0: never
+    uint64_t deadline_ns; // end of the wait; 0: none
 };
 
 #define NS_PER_MS 1000000ull

@@ -96,7 +96,7 @@ request_command(Stockade__V1__Command **out, struct arena *a, const struct stock
         m->args[i] = from->args[i];
     if (from->workdir != NULL)
         m->workdir = from->workdir;
-    union { // protobuf-c wants it writable; packing only reads
+    union { // protobuf-c requires it to be writable, although packing only reads
         const void *from;
         uint8_t *to;
     } input = {.from = from->stdin_bytes};

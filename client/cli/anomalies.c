@@ -32,7 +32,7 @@ print_finding(const struct stockade_finding *f)
                  logged ? "" : f->response, logged ? "" : ")");
 }
 
-// Reports findings that are missing before these.
+// Reports findings that were dropped before these.
 static int
 say_missing(const struct options *o, const struct stockade_findings_options *asked,
             const struct stockade_findings *all)
@@ -68,7 +68,7 @@ show(const struct command *c, const struct options *o,
     }
     if (code != EXIT_OK)
         return code;
-    bool gone = o->follow && sink_is_gone(); // there may be no finding for a long time
+    bool gone = o->follow && sink_is_gone(); // the next finding may take long
     return gone ? EXIT_PIPE : cli_flush(c);
 }
 

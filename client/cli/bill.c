@@ -39,7 +39,7 @@ const struct bill_row bill_rows[] = {
     {0},
 };
 
-// ---- How a figure is written
+// ---- units
 
 enum unit { UNIT_US, UNIT_NS, UNIT_BYTES, UNIT_COUNT };
 
@@ -137,7 +137,7 @@ print_cpu(const struct stockade_bill *b, bool one_shot, FILE *to)
                   total.scope == STOCKADE_SCOPE_SANDBOX && !one_shot ? "   (whole sandbox)" : "");
 }
 
-// ---- How it ended
+// ---- the end of a job
 
 char *
 bill_show_limit(const char *name, uint64_t value, char *out, size_t n)

@@ -47,7 +47,7 @@ cli_create(const struct command *c, const struct options *o)
     return code;
 }
 
-// ---- All of them
+// ---- all sandboxes
 
 struct listing {
     const struct options *o;
@@ -116,7 +116,7 @@ cli_ls(const struct command *c, const struct options *o)
     return code;
 }
 
-// ---- One of them
+// ---- one sandbox
 
 static void
 print_limits(const struct stockade_limits *l)
@@ -180,7 +180,7 @@ cli_get(const struct command *c, const struct options *o)
     if (s == NULL)
         return code;
     if (!cli_find_sandbox(s, c, o->args[0], id, &code))
-        ; // was reported
+        ; // the failure was reported
     else if (stockade_get(s, id, &box, &e) < 0)
         code = cli_fail_sandbox(s, c, o->args[0], &e);
     else if (o->json)
@@ -192,7 +192,7 @@ cli_get(const struct command *c, const struct options *o)
     return code;
 }
 
-// ---- Several of them: what worked is printed, what did not is told, and the first failure is the exit code
+// ---- several sandboxes: successes are printed, failures are reported, and the first failure gives the exit code
 
 struct acting;
 typedef int act_fn(const struct acting *a, const char *id, const struct stockade_sandbox **out,
@@ -215,9 +215,9 @@ act_on(struct acting *a, const char *typed)
     char id[65];
     int code = EXIT_OK;
     if (!cli_find_sandbox(a->s, a->c, typed, id, &code))
-        ; // was reported
+        ; // the failure was reported
     else if (a->act(a, id, &box, &e) < 0)
-        // with --all, a sandbox that was removed meanwhile is no failure
+        // with --all, a sandbox that was removed in the meantime is no failure
         code = a->o->all && e.code == STOCKADE_NOT_FOUND ? EXIT_OK
                                                          : cli_fail_sandbox(a->s, a->c, typed, &e);
     else if (a->o->json)

@@ -80,7 +80,7 @@ fill_stdio(void)
             _exit(EXIT_OURS);
 }
 
-// Flushes stdout's buffer before success. A reader that has closed it has read enough.
+// Flushes stdout before a successful end. A reader that closed it has what it needs.
 static int
 finish(int code)
 {

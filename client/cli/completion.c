@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `stockade completion`: the scripts that shells load. The scripts contain no words: they call this command (words.c),
-// so they are always up to date, and pass on to the shell what it completes better, such as files and other commands.
+// `stockade completion`: the scripts that shells load. The scripts contain no words: they call this command
+// (words.c), so they are always up to date. The shell itself completes files and other commands.
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>

@@ -89,7 +89,7 @@ run_checks(struct report *r, const struct check *checks)
     }
 }
 
-// What the broker found missing: a warning if a protection is weaker without it, else a note.
+// Features that the broker lacks: a warning if a protection is weaker, otherwise a note.
 static void
 report_missing(struct report *r, const struct stockade_info *info)
 {
@@ -110,7 +110,7 @@ report_missing(struct report *r, const struct stockade_info *info)
     }
 }
 
-// The broker's own report. The host can be fine without a running broker, so its absence is a warning.
+// The broker's own report. A host can be correct without a running broker, so its absence is a warning.
 static void
 ask_broker(struct report *r, const struct options *o)
 {

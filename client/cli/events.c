@@ -136,7 +136,7 @@ on_gap(void *cookie, uint64_t from, uint64_t to, uint64_t count, const char *rea
     return 0;
 }
 
-// Until the end of the kept events, or, with --follow, until the reader closes stdout.
+// Shows events up to the last kept one, or, with --follow, until the reader closes stdout.
 static int
 show(const struct command *c, struct stockade *s, const struct stockade_events_options *eo,
      const struct options *o)

@@ -18,10 +18,10 @@
 #include "tty.h"
 
 enum {
-    CHUNK_BYTES = 60 * 1024, // Input takes 65,536 at most
+    CHUNK_BYTES = 60 * 1024, // Input accepts at most 65,536
     RETRY_MS_MIN = 5,
     RETRY_MS_MAX = 200,
-    REPEAT_MS = 100, // cancel again, in case the call had not begun
+    REPEAT_MS = 100, // cancels again, in case the call had not begun
 };
 
 enum source { SOURCE_SIGNAL, SOURCE_EVENT, SOURCE_INPUT, SOURCE_OUTLET, SOURCES };
@@ -113,7 +113,7 @@ read_signals(struct feed *f)
         on_signal(f, (int)info.ssi_signo);
 }
 
-// The queued chunk: it was sent, must be retried later, or is not needed any more.
+// The queued chunk: was sent, must be retried later, or is not needed any more.
 static void
 send_chunk(struct feed *f)
 {
@@ -146,7 +146,7 @@ read_input(struct feed *f)
     send_chunk(f);
 }
 
-// Handles changes by the main thread. False: stop.
+// Handles a change by the main thread. False: stop.
 static bool
 read_event(struct feed *f)
 {
@@ -196,7 +196,7 @@ feed_main(void *cookie)
             read_input(f);
         else if (f->retry_ms != 0)
             send_chunk(f);
-        if (n > 0 && p[SOURCE_OUTLET].revents != 0) // POLLERR, POLLHUP: no reader is left
+        if (n > 0 && p[SOURCE_OUTLET].revents != 0) // POLLERR or POLLHUP: the reader has closed it
             f->cancelling = true;
         if (f->cancelling)
             stockade_interrupt(f->o.s);

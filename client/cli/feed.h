@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What goes to a job while it runs: stdin, signals, the size of the terminal. A thread of its own, because the main
-// thread reads the job's output meanwhile.
+// Sends stdin, signals and the size of the terminal to a running job, in a thread of its own, because the main thread
+// reads the job's output.
 //
-//   stdin ----------> Input ... CloseInput      (at most one request in flight: a full queue waits, and so do we)
+//   stdin ----------> Input ... CloseInput      (at most one request in flight; waits while the queue is full)
 //   SIGINT, SIGTERM,  1st: Signal to the job's process group; before it runs: the call is cancelled
-//   SIGHUP, SIGQUIT   2nd: the call is cancelled     3rd: we leave at once; SIGHUP is left alone under nohup(1)
+//   SIGHUP, SIGQUIT   2nd: the call is cancelled     3rd: exits immediately; SIGHUP stays ignored under nohup(1)
 //   SIGWINCH -------> Resize
-//   nobody reads stdout any more: the call is cancelled, where that was asked for
+//   stdout was closed by its reader: the call is cancelled, if requested
 #pragma once
 
 #include <stdbool.h>

@@ -44,7 +44,7 @@ send_all(int fd, const char *bytes, size_t n)
     return 0;
 }
 
-// A full queue at the broker is no failure: the sandbox is slow, so this slows down too.
+// A full queue at the broker is not a failure: the sandbox reads slowly, so this sends slowly.
 static int
 send_piece(const struct link *l, const char *bytes, size_t n)
 {
@@ -166,8 +166,8 @@ stop_at_once(void *cookie, const char *connection_id)
     return 1;
 }
 
-// Makes the broker report immediately what it would report for each connection: that the sandbox does not exist, or
-// that its policy does not allow the port.
+// Makes the broker report immediately what each connection would report: the sandbox does not exist, or its policy
+// does not allow the port.
 static bool
 is_let_in(struct stockade *s, const struct command *c, const char *id, uint16_t port, int *code)
 {
@@ -235,5 +235,6 @@ cli_forward(const struct command *c, const struct options *o)
             break;
     }
     (void)close(fd);
-    return EXIT_PROBLEM; // threads may still use connections: the handle is freed with the process
+    // threads may still use connections, so the end of the process frees the handle
+    return EXIT_PROBLEM;
 }

@@ -15,7 +15,7 @@
 
 enum { TEXT_MAX = 1200, UNIT_MAX = 32, WIDTH = 100, COLUMN = 12, CALLS_SHOWN = 12 };
 
-// A line: a subject, and the wrapped text after it.
+// One line: a subject, and a wrapped text.
 static void
 line(FILE *to, const char *subject, const char *text)
 {

@@ -24,7 +24,7 @@ static json_t *
 text(const char *value)
 {
     json_t *t = json_string(value);
-    return t != NULL ? t : json_string("?"); // not UTF-8: the library lets none pass
+    return t != NULL ? t : json_string("?"); // not UTF-8; the library never passes such text
 }
 
 static json_t *
@@ -217,7 +217,7 @@ json_of_error(const struct stockade_error *e)
     return o;
 }
 
-// ---- Bytes
+// ---- bytes
 
 static char *
 base64(const uint8_t *p, size_t n)
@@ -239,7 +239,7 @@ base64(const uint8_t *p, size_t n)
     return out;
 }
 
-// A copy with every invalid byte replaced by U+FFFD. *bad: there was one.
+// Makes a copy with each invalid byte replaced by U+FFFD. *bad: there was one.
 static char *
 repaired(const uint8_t *p, size_t n, size_t *out_n, bool *bad)
 {

@@ -4,10 +4,10 @@
 
 #include <stdint.h>
 
-// "OUTCOME" as JSON and people have it: "EXITED", or "UNKNOWN".
+// The name of an outcome as in JSON, such as "EXITED"; or "UNKNOWN".
 const char *cli_outcome_name(uint32_t outcome);
 const char *cli_state_name(uint32_t state);
 const char *cli_network_name(uint32_t network);
 const char *cli_severity_name(uint32_t severity); // "warning", or "?"
-uint32_t cli_severity_number(const char *name);   // 0: NULL, or no such
+uint32_t cli_severity_number(const char *name);   // 0: NULL or unknown
 int cli_network_number(const char *name);         // enum stockade_network; NULL: the template's

@@ -19,7 +19,7 @@ struct reading {
     struct problem *p;
 };
 
-// ---- Words that are nearly right
+// ---- similar words
 
 unsigned
 words_distance(const char *a, const char *b, unsigned most)
@@ -99,7 +99,7 @@ command_nearest(const char *typed)
     return best;
 }
 
-// ---- Values
+// ---- values
 
 static void *
 field(const struct reading *r, const struct option_row *row)
@@ -164,7 +164,7 @@ read_number(struct reading *r, const struct option_row *row, const char *value)
     return units_count(value, field(r, row));
 }
 
-// Splits NAME off NAME=VALUE; the options own it.
+// Separates NAME from NAME=VALUE; the options own it.
 static int
 split_pair(struct reading *r, const char *text, const char *equals, struct stockade_pair *out)
 {
@@ -208,7 +208,7 @@ read_env(struct reading *r, const struct option_row *row, const char *value)
     *pair = (struct stockade_pair){.name = value, .value = getenv(value)};
     if (pair->value != NULL)
         r->o->env_n++;
-    return 0; // a variable that is not set here is not set there
+    return 0; // a variable that is not set here is not set in the job either
 }
 
 static int
@@ -229,7 +229,7 @@ too_many(struct reading *r, const char *what)
     return -EINVAL;
 }
 
-// Reports an invalid destination once: here if its form is wrong, else by the broker.
+// An invalid destination is reported once: here if its form is wrong, otherwise by the broker.
 static int
 read_allow(struct reading *r, const struct option_row *row, const char *value)
 {
@@ -316,7 +316,7 @@ static const struct kind_row {
 };
 _Static_assert(sizeof kinds / sizeof kinds[0] == OPTION_KINDS, "one row for each kind");
 
-// ---- The line
+// ---- the line
 
 static int
 refuse(struct reading *r, const char *word, const struct option_row *near)
@@ -440,7 +440,7 @@ options_parse(struct options *o, const struct option_row *const *groups, bool re
     while (i < argc)
         argv[kept++] = argv[i++];
     argv[kept] = NULL;
-    union { // argv is ours to reorder, and then only read
+    union { // argv may be reordered, but its strings are only read
         char **from;
         const char *const *to;
     } args = {.from = argv};

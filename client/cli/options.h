@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command line: which options there are, what each command takes, and reading them.
+// The command line: the options, the arguments of each command, and their parser.
 //
 // Everything is a table: help, completion and the parser read the same rows, so they cannot disagree. The command of
-// `run` and `exec` begins at the first word that is no option, or after "--".
+// `run` and `exec` starts at the first word that is not an option, or after "--".
 #pragma once
 
 #include <stdbool.h>
@@ -72,7 +72,7 @@ struct option_row {
     char letter;      // or 0
     enum option_kind kind;
     size_t offset;     // of its field in struct options
-    const char *value; // what stands in help: "SIZE"; NULL for a flag
+    const char *value; // in help: "SIZE"; NULL for a flag
     const char *help;
     const char *const *choices; // completion; NULL: none
 };

@@ -6,7 +6,7 @@
 
 enum { PAGES_MAX = 1000, TOKEN_BYTES = 33 };
 
-// What is asked, and who gets the elements of each page.
+// The request, and the receiver of each page's elements.
 struct walk {
     struct stockade *s;
     const struct stockade_pair *labels;
@@ -15,8 +15,8 @@ struct walk {
     pages_sandbox *each_sandbox;
     pages_process *each_process;
     void *cookie;
-    char token[TOKEN_BYTES]; // of the next page; "": there is none
-    bool more;               // are wanted
+    char token[TOKEN_BYTES]; // of the next page; "": none
+    bool more;               // the receiver wants more elements
 };
 
 static int

@@ -93,7 +93,7 @@ cli_ps(const struct command *c, const struct options *o)
     l.table = table_new(head, sizeof head / sizeof head[0]);
     l.array = o->json ? json_array() : NULL;
     if (o->args_n > 0 && !cli_find_sandbox(s, c, o->args[0], sandbox, &code))
-        ; // was reported
+        ; // the failure was reported
     else if (l.table == NULL || pages_processes(s, sandbox, list_one, &l, &e) < 0)
         code = l.table == NULL ? EXIT_PROBLEM : cli_fail_sandbox(s, c, sandbox, &e);
     else if (o->json)
@@ -128,7 +128,7 @@ log_json(struct log *l, uint64_t offset, const char *kind, const void *bytes, si
         (void)json_object_set_new(o, "gone_bytes", json_integer((json_int_t)gone));
     int code = json_put(o);
     if (code != EXIT_OK)
-        sink_lost(&l->sink, code == EXIT_PIPE ? EPIPE : 0); // else it was reported
+        sink_lost(&l->sink, code == EXIT_PIPE ? EPIPE : 0); // otherwise the failure was reported
 }
 
 static int
@@ -193,7 +193,8 @@ find_end(struct stockade *s, const char *id, uint64_t *until, bool *over, struct
     return false;
 }
 
-// Attaches until the end, a signal, or nobody reads any more. Stops the feed; *signal: the first that came, or 0.
+// Attaches until the process ends, a signal arrives, or the reader closes the output. Stops the feed; *signal: the
+// first signal, or 0.
 static int
 read_log(struct log *l, struct feed *feed, const char *id, uint64_t since, int *signal,
          struct stockade_error *e)

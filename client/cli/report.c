@@ -10,7 +10,7 @@
 
 enum { LINE_MAX_BYTES = 1200 };
 
-// A rule or a limit of the broker refused the call, whatever its code: a retry does not help.
+// Whether a rule or a limit of the broker refused the call, whatever its code: a retry does not help.
 static bool
 is_refusal(const struct stockade_error *e)
 {
@@ -102,8 +102,7 @@ cli_option_of_limit(const char *limit)
     return NULL;
 }
 
-// Fields of a request that an option sets, by their path, and the hint for the command where the broker's hint names
-// methods.
+// Request fields that an option sets, by path, and the hint for the command if the broker's hint names methods.
 struct field_row {
     const char *field, *option, *hint;
 };
@@ -129,7 +128,7 @@ row_of_field(const char *field)
         {"command.env", "env", NULL},
         {"count_syscalls", "syscalls", NULL},
     };
-    size_t n = strcspn(field, "["); // of a list: which one stands in the text
+    size_t n = strcspn(field, "["); // the index in a list, which the text contains
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         if (strlen(rows[i].field) == n && strncmp(rows[i].field, field, n) == 0)
             return &rows[i];
@@ -227,7 +226,7 @@ cli_fail(const struct command *c, const char *what, const struct stockade_error 
 int
 cli_usage(const struct command *c, const char *why, const char *hint)
 {
-    const char *space = c->name[0] != '\0' ? " " : ""; // before a command, there is none
+    const char *space = c->name[0] != '\0' ? " " : ""; // no blank before a missing command
     (void)fprintf(stderr, "stockade%s%s: %s\n", space, c->name, why);
     if (hint[0] != '\0')
         (void)fprintf(stderr, "  hint: %s\n", hint);

@@ -37,7 +37,7 @@ struct job {
     bool input_open; // more input follows
 };
 
-// ---- What it says while it runs
+// ---- events while it runs
 
 static int
 on_started(void *cookie, const char *process_id, const char *sandbox_id, uint32_t pid)
@@ -65,7 +65,7 @@ on_gap(void *cookie, uint64_t offset, uint64_t n, bool limit)
     return sink_gap(&((struct job *)cookie)->sink, n, limit);
 }
 
-// ---- Before it runs
+// ---- before it runs
 
 // A file can be sent with the request; a pipe or a terminal is sent as data arrives.
 static int
@@ -126,7 +126,7 @@ reads_stdin(const char *program)
     return false;
 }
 
-// A shell that ends at once gives no reason.
+// A shell that ends at once prints no reason.
 static void
 hint_at_terminal(const struct job *j)
 {
@@ -142,7 +142,7 @@ hint_at_terminal(const struct job *j)
                   exec ? o->args[0] : "", *j->args);
 }
 
-// ---- After it has run
+// ---- after it has ended
 
 // Number of missing bytes of output. The gap of the limit counts what was cut by then; the bill has the total.
 static uint64_t
@@ -152,7 +152,7 @@ gone_bytes(const struct job *j, const struct stockade_result *r)
     return j->sink.gap_bytes > cut ? j->sink.gap_bytes : cut;
 }
 
-// And bytes that arrived, but did not fit into the JSON.
+// Also counts bytes that arrived but did not fit into the JSON.
 static uint64_t
 missing_bytes(const struct job *j, const struct stockade_result *r)
 {
@@ -240,7 +240,7 @@ detached(const struct job *j)
     return json_put(o);
 }
 
-// ---- Both commands
+// ---- both commands
 
 typedef int call_fn(struct job *j, const struct stockade_handlers *h,
                     const struct stockade_result **out, struct stockade_error *e);
@@ -294,7 +294,7 @@ run_job(const struct command *c, const struct options *o, const char *const *arg
         return code;
     feed_block_signals();
     if (c->operand == OPERAND_SANDBOX && !cli_find_sandbox(j.s, c, o->args[0], j.target, &code))
-        ; // was reported
+        ; // the failure was reported
     else if (read_ahead(&j) < 0)
         (void)fprintf(stderr, "stockade %s: out of memory\n", c->name);
     else {

@@ -316,7 +316,7 @@ draw(const char *text, uint32_t rows, uint32_t columns)
 static int
 show_text(const struct top *t, const struct row *rows)
 {
-    enum { AROUND = 5 }; // lines that are no sandbox: sums, blank, head, "and more", the cursor's
+    enum { AROUND = 5 }; // lines without a sandbox: totals, blank, head, "and more", the cursor's
     uint32_t height = UINT32_MAX, columns = UINT32_MAX;
     char *auto_free text = NULL;
     size_t n = 0;
@@ -381,7 +381,7 @@ run(struct top *t)
     bool once = t->o->once || (!t->live && !t->o->json);
     uint64_t interval = t->o->interval_ms != 0 ? t->o->interval_ms : INTERVAL_MS;
     int code = next(t);
-    // The first rates come soon; a stream of JSON keeps its interval.
+    // the first rates appear soon; a stream of JSON keeps its interval
     bool soon = (once && t->o->interval_ms == 0) || (t->live && interval > FIRST_MS);
     bool more = code == EXIT_OK && pause_for(t, soon ? FIRST_MS : interval);
     while (more) {

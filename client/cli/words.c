@@ -31,7 +31,7 @@ struct offers {
     const char *address;
 };
 
-// ---- Before the cursor
+// ---- before the cursor
 
 static const struct option_row *const *
 groups_of(const struct line *l)
@@ -109,7 +109,7 @@ read_word(struct line *l, const char *word, int at)
     }
 }
 
-// ---- What the cursor's word can become
+// ---- completions of the cursor's word
 
 static void
 offer(const struct offers *o, const char *word, const char *about)
@@ -119,8 +119,8 @@ offer(const struct offers *o, const char *word, const char *about)
         (void)fprintf(o->to, "%s%s\t%s\n", o->prefix, word, text_flat(about, flat, sizeof flat));
 }
 
-// An id in its short form, and in full if more than that was typed. A sandbox with a name is completed by its name,
-// unless an id was begun.
+// An id in its short form, or in full if more than that was typed. A sandbox with a name is completed by its name,
+// unless the start of an id was typed.
 static void
 offer_id(const struct offers *o, const char *id, const char *name, const char *about)
 {
