@@ -15,7 +15,7 @@
 // for everything in v2.
 #pragma once
 
-#include "cgroup.h"
+#include "cgroup_state.h"
 
 struct cgroup_leaf {
     struct cgroup_leaf *next; // in the list of idle ones
