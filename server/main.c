@@ -527,7 +527,7 @@ take_down(struct broker *b)
     net_free(take_ptr(s->net));
     sandboxes_free(s->sandboxes);
     rpc_free(s->rpc); // jobs are counted for its tenants
-    tenants_forget(&b->tenants);
+    (void)tenants_forget(&b->tenants);
     stop_spawner(b);
     dispatch_free(s->dispatch);
     if (!settle(b, is_at_rest) || uv_loop_close(&b->loop) != 0)

@@ -136,7 +136,7 @@ call_free(struct call *c)
     leave_detached(c);
     timers_clear(r->timers, &c->timer);
     tenant_give_bytes(c->tenant, c->held_bytes);
-    c->tenant->calls--;
+    tenant_release(c->tenant, LEDGER_CALLS, 1);
     tenant_drop(c->tenant);
     rpc_arena_back(r, c->arena);
     r->stats.open_calls--;
@@ -206,31 +206,39 @@ on_deadline(struct timer *t)
     call_cancel(container_of(t, struct call, timer), CALL_DEADLINE);
 }
 
-// Checks whether a call may begin; 0: it may.
+// Charges a call and its bytes to the tenant; 0: it may begin.
 static int
-check_room(const struct conn *conn, uint64_t bytes, struct err *e)
+charge(struct tenant *t, const struct rpc_limits *l, uint64_t bytes, struct err *e)
 {
-    struct rpc *r = conn_rpc(conn);
-    struct tenant *t = conn_tenant(conn);
-    if (conn_calls(conn) >= r->limits.calls_max) {
-        (void)err_set(e, ERR_RESOURCE_EXHAUSTED, "%u calls are open on this connection",
-                      (unsigned)r->limits.calls_max);
-        err_detail(e, "CALLS_PER_CONNECTION", NULL, "wait for one of them to end");
-        return -1;
-    }
-    if (t->calls >= r->limits.calls_per_uid_max) {
+    int r = tenant_charge(t, LEDGER_CALLS, 1, l->calls_per_uid_max, e);
+    if (r == -EDQUOT) {
         (void)err_set(e, ERR_RESOURCE_EXHAUSTED, "%u calls of %s are open",
-                      (unsigned)r->limits.calls_per_uid_max, t->name);
+                      (unsigned)l->calls_per_uid_max, t->name);
         err_detail(e, "CALLS_PER_UID", t->name, "wait for one of them to end");
-        return -1;
     }
-    if (!tenant_take_bytes(t, bytes, r->limits.bytes_per_uid_max)) {
+    if (r < 0)
+        return r;
+    r = tenant_charge(t, LEDGER_BYTES, bytes, l->bytes_per_uid_max, e);
+    if (r == -EDQUOT) {
         (void)err_set(e, ERR_RESOURCE_EXHAUSTED, "open requests of %s use too much memory",
                       t->name);
         err_detail(e, "BYTES_PER_UID", t->name, "wait for one of them to end");
-        return -1;
     }
-    return 0;
+    if (r < 0)
+        tenant_release(t, LEDGER_CALLS, 1);
+    return r;
+}
+
+static int
+take_room(const struct conn *conn, uint64_t bytes, struct err *e)
+{
+    const struct rpc *r = conn_rpc(conn);
+    if (conn_calls(conn) < r->limits.calls_max)
+        return charge(conn_tenant(conn), &r->limits, bytes, e);
+    (void)err_set(e, ERR_RESOURCE_EXHAUSTED, "%u calls are open on this connection",
+                  (unsigned)r->limits.calls_max);
+    err_detail(e, "CALLS_PER_CONNECTION", NULL, "wait for one of them to end");
+    return -EDQUOT;
 }
 
 // Sends END for a call that was not begun.
@@ -250,13 +258,14 @@ call_begin(struct conn *conn, uint32_t id, struct arena *arena, const Stockade__
     struct err e;
     uint64_t bytes = arena_used(arena);
     r->stats.calls++;
-    if (check_room(conn, bytes, &e) != 0) {
+    if (take_room(conn, bytes, &e) < 0) {
         refuse(conn, id, &e, arena);
         return NULL;
     }
     struct call *c = calloc(1, sizeof *c);
     if (c == NULL) {
         tenant_give_bytes(conn_tenant(conn), bytes);
+        tenant_release(conn_tenant(conn), LEDGER_CALLS, 1);
         (void)err_sys(&e, ENOMEM, "start a call");
         refuse(conn, id, &e, arena);
         return NULL;
@@ -265,7 +274,6 @@ call_begin(struct conn *conn, uint32_t id, struct arena *arena, const Stockade__
     c->principal = *conn_principal(conn);
     // cannot fail: the connection holds the tenant
     c->tenant = tenant_hold(r->tenants, c->principal.tenant);
-    c->tenant->calls++;
     c->arena = arena;
     c->frame = frame;
     c->held_bytes = bytes;

@@ -137,17 +137,31 @@ has_room(const struct rpc *r, const struct tenant *t, const struct principal *wh
     uint32_t most = r->limits.connections_max;
     uint32_t kept = most / KEPT_PART < KEPT_MAX ? most / KEPT_PART : KEPT_MAX;
     bool root = who->proof == PROOF_PEER && who->uid == 0;
-    if (root && t->connections < KEPT_MAX)
+    if (root && tenant_held(t, LEDGER_CONNECTIONS) < KEPT_MAX)
         kept = 0;
-    else if (t->connections == 0)
+    else if (tenant_held(t, LEDGER_CONNECTIONS) == 0)
         kept /= 2;
     return r->stats.connections < most - kept;
 }
 
+// Charges one more connection to the tenant. False: it may not have one.
 static bool
-is_welcome(const struct rpc *r, const struct tenant *t, const struct principal *who)
+is_welcome(const struct rpc *r, struct tenant *t, const struct principal *who)
 {
-    return !r->closing && has_room(r, t, who) && t->connections < r->limits.connections_per_uid_max;
+    struct err ignored; // the peer has not greeted yet, and gets no words
+    const uint32_t most = r->limits.connections_per_uid_max;
+    return !r->closing && has_room(r, t, who) &&
+           tenant_charge(t, LEDGER_CONNECTIONS, 1, most, &ignored) == 0;
+}
+
+static struct conn *
+conn_new(void)
+{
+    struct conn *c = calloc(1, sizeof *c);
+    if (c == NULL || conn_rx_init(c))
+        return c;
+    free(c);
+    return NULL;
 }
 
 void
@@ -157,9 +171,11 @@ conn_accept(struct rpc *r, const struct transport_ops *ops, struct transport_str
     struct principal who;
     principal_of_peer(peer, r->own_uid, &who);
     struct tenant *t = tenant_hold(r->tenants, who.tenant);
-    struct conn *c = t != NULL && is_welcome(r, t, &who) ? calloc(1, sizeof *c) : NULL;
-    if (c == NULL || !conn_rx_init(c)) {
-        free(c);
+    bool charged = t != NULL && is_welcome(r, t, &who);
+    struct conn *c = charged ? conn_new() : NULL;
+    if (c == NULL) {
+        if (charged)
+            tenant_release(t, LEDGER_CONNECTIONS, 1);
         if (t != NULL)
             tenant_drop(t);
         r->stats.rejected++;
@@ -179,7 +195,6 @@ conn_accept(struct rpc *r, const struct transport_ops *ops, struct transport_str
     r->conns = c;
     r->stats.accepted++;
     r->stats.connections++;
-    t->connections++;
     ops->start(s, c);
     c->timer.fire = on_idle;
     c->stall.fire = conn_on_stall;
@@ -216,7 +231,7 @@ conn_on_closed(void *conn)
     if (c->next != NULL)
         c->next->prev = c->prev;
     r->stats.connections--;
-    c->tenant->connections--;
+    tenant_release(c->tenant, LEDGER_CONNECTIONS, 1);
     tenant_drop(c->tenant);
     free(c);
     rpc_call_gone(r);

@@ -246,12 +246,14 @@ check_request(struct dispatch *d, struct call *c, struct err *e)
     if (failed)
         return failed;
     uint64_t more = arena_used(c->arena) - c->held_bytes;
-    if (!tenant_take_bytes(c->tenant, more, c->rpc->limits.bytes_per_uid_max)) {
+    failed = tenant_charge(c->tenant, LEDGER_BYTES, more, c->rpc->limits.bytes_per_uid_max, e);
+    if (failed == -EDQUOT) {
         (void)err_set(e, ERR_RESOURCE_EXHAUSTED, "open requests of %s use too much memory",
                       c->tenant->name);
         err_detail(e, "BYTES_PER_UID", c->tenant->name, "wait for one of them to end");
-        return -ENOSPC;
     }
+    if (failed)
+        return failed;
     c->held_bytes += more;
     return validate_message(c->request, e);
 }

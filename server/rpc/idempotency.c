@@ -86,8 +86,8 @@ key_free(struct key *key)
     while (*link != key)
         link = &(*link)->bucket_next;
     *link = key->bucket_next;
-    key->tenant->keys--;
-    key->tenant->key_bytes -= key->end_n;
+    tenant_release(key->tenant, LEDGER_KEYS, 1);
+    tenant_release(key->tenant, LEDGER_KEY_BYTES, key->end_n);
     tenant_drop(key->tenant);
     free(key->end);
     free(key);
@@ -210,6 +210,34 @@ again(struct call *c, struct key *key, const uint8_t request[ID_BYTES])
     return KEYS_FOLLOW;
 }
 
+// A key of the call's tenant, charged to it. NULL: the call was refused.
+static struct key *
+key_new(struct keys *k, struct call *c, enum keys_verdict *verdict)
+{
+    const struct rpc_limits *l = &k->rpc->limits;
+    struct err e;
+    int r = tenant_held(c->tenant, LEDGER_KEY_BYTES) + USUAL_END_BYTES > l->idempotency_bytes_max
+                ? -EDQUOT
+                : tenant_charge(c->tenant, LEDGER_KEYS, 1, l->idempotency_keys_max, &e);
+    if (r == -EDQUOT)
+        *verdict = refuse(c, ERR_RESOURCE_EXHAUSTED, "IDEMPOTENCY_KEYS",
+                          "this caller has too many idempotency-keys");
+    else if (r < 0)
+        *verdict = refuse(c, (enum err_code)e.code, e.reason, e.text);
+    if (r < 0)
+        return NULL;
+    struct key *key = calloc(1, sizeof *key);
+    if (key == NULL) {
+        tenant_release(c->tenant, LEDGER_KEYS, 1);
+        *verdict =
+            refuse(c, ERR_RESOURCE_EXHAUSTED, "IDEMPOTENCY_KEYS", "out of memory for the key");
+        return NULL;
+    }
+    key->keys = k;
+    key->tenant = tenant_hold_again(c->tenant);
+    return key;
+}
+
 enum keys_verdict
 keys_begin(struct keys *k, struct call *c, const char *key_text)
 {
@@ -224,19 +252,12 @@ keys_begin(struct keys *k, struct call *c, const char *key_text)
     for (struct key *key = *bucket_of(k, id); key != NULL; key = key->bucket_next)
         if (memcmp(key->id, id, ID_BYTES) == 0)
             return again(c, key, request);
-    if (c->tenant->keys >= k->rpc->limits.idempotency_keys_max ||
-        c->tenant->key_bytes + USUAL_END_BYTES > k->rpc->limits.idempotency_bytes_max)
-        return refuse(c, ERR_RESOURCE_EXHAUSTED, "IDEMPOTENCY_KEYS",
-                      "this caller has too many idempotency-keys");
-    struct key *key = calloc(1, sizeof *key);
+    enum keys_verdict verdict = KEYS_EXECUTE;
+    struct key *key = key_new(k, c, &verdict);
     if (key == NULL)
-        return refuse(c, ERR_RESOURCE_EXHAUSTED, "IDEMPOTENCY_KEYS", "out of memory for the key");
-    key->keys = k;
+        return verdict;
     memcpy(key->id, id, ID_BYTES);
     memcpy(key->request, request, ID_BYTES);
-    // cannot fail: the call holds the tenant
-    key->tenant = tenant_hold(k->rpc->tenants, c->principal.tenant);
-    key->tenant->keys++;
     key->bucket_next = *bucket_of(k, id);
     *bucket_of(k, id) = key;
     key->leader = c;
@@ -275,14 +296,17 @@ answer_followers(struct key *key, const uint8_t *frame, size_t n)
 static void
 keep_end(struct key *key, const uint8_t *frame, size_t n)
 {
-    if (key->tenant->key_bytes + n > key->keys->rpc->limits.idempotency_bytes_max)
+    const uint64_t most = key->keys->rpc->limits.idempotency_bytes_max;
+    struct err ignored;
+    if (tenant_charge(key->tenant, LEDGER_KEY_BYTES, n, most, &ignored) < 0)
         return;
     key->end = malloc(n);
-    if (key->end == NULL)
+    if (key->end == NULL) {
+        tenant_release(key->tenant, LEDGER_KEY_BYTES, n);
         return;
+    }
     memcpy(key->end, frame, n);
     key->end_n = n;
-    key->tenant->key_bytes += n;
 }
 
 void

@@ -8,6 +8,8 @@
 #include <string.h>
 #include <uv.h>
 
+#include "server/base/log.h"
+
 static size_t
 bucket_of(const char *name)
 {
@@ -43,22 +45,36 @@ forget(struct tenant *t)
     free(t);
 }
 
-// Frees the tenants without holders that need not be remembered any more.
+// Forgets those that nobody holds and whose time to be remembered is over. One whose ledger cannot be saved stays until the
+// next time.
 static void
 forget_rested(struct tenants *ts, uint64_t now_ns)
 {
     for (size_t i = 0; i < sizeof ts->buckets / sizeof ts->buckets[0]; i++)
         for (struct tenant *t = ts->buckets[i], *next = NULL; t != NULL; t = next) {
             next = t->next;
-            if (t->holders == 0 && t->keep_until_ns <= now_ns)
+            if (t->holders == 0 && t->keep_until_ns <= now_ns &&
+                ledger_settle(&t->ledger, &ts->keeper, t->name))
                 forget(t);
         }
 }
 
-void
+unsigned
 tenants_forget(struct tenants *ts)
 {
+    unsigned lost = 0;
     forget_rested(ts, UINT64_MAX);
+    for (size_t i = 0; i < sizeof ts->buckets / sizeof ts->buckets[0]; i++)
+        for (struct tenant *t = ts->buckets[i], *next = NULL; t != NULL; t = next) {
+            next = t->next;
+            if (t->holders > 0)
+                continue;
+            lost++;
+            forget(t);
+        }
+    if (lost > 0)
+        log_event(LOG_ERROR, "ledger", "the ledgers of %u callers were not saved", lost);
+    return lost;
 }
 
 struct tenant *
@@ -84,24 +100,38 @@ tenant_drop(struct tenant *t)
 {
     if (--t->holders > 0)
         return;
-    assert(t->connections == 0 && t->calls == 0 && t->keys == 0 && t->bytes == 0);
-    assert(t->sandboxes == 0 && t->jobs == 0 && t->kept_n == 0);
-    if (t->keep_until_ns <= uv_hrtime())
+    assert(list_empty(&t->kept) && ledger_may_rest(&t->ledger, &t->all->keeper));
+    if (t->keep_until_ns <= uv_hrtime() && ledger_settle(&t->ledger, &t->all->keeper, t->name))
         forget(t);
+}
+
+int
+tenant_charge(struct tenant *t, enum ledger_account a, uint64_t n, uint64_t max, struct err *e)
+{
+    return ledger_charge(&t->ledger, &t->all->keeper, t->name, a, n, max, e);
+}
+
+void
+tenant_release(struct tenant *t, enum ledger_account a, uint64_t n)
+{
+    ledger_release(&t->ledger, &t->all->keeper, t->name, a, n);
+}
+
+uint64_t
+tenant_held(const struct tenant *t, enum ledger_account a)
+{
+    return t->ledger.held[a];
 }
 
 bool
 tenant_take_bytes(struct tenant *t, uint64_t n, uint64_t max)
 {
-    if (n > max || t->bytes > max - n)
-        return false;
-    t->bytes += n;
-    return true;
+    struct err ignored;
+    return tenant_charge(t, LEDGER_BYTES, n, max, &ignored) == 0;
 }
 
 void
 tenant_give_bytes(struct tenant *t, uint64_t n)
 {
-    assert(n <= t->bytes);
-    t->bytes -= n;
+    tenant_release(t, LEDGER_BYTES, n);
 }

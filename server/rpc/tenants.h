@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The current use by each tenant, in one place: connections, calls, bytes and idempotency keys for this layer, sandboxes and
-// jobs for the layer above. A tenant is a uid on ipc; all of tcp is one tenant (principal.h). Loop thread only.
+// What each tenant holds, in one ledger (ledger.h): connections, calls, bytes and idempotency keys for this layer, sandboxes
+// and jobs for the layer above. A tenant is a uid on ipc; all of tcp is one tenant (principal.h). Loop thread only.
 #pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include "ledger.h"
 #include "server/base/list.h"
 
 // CPU time above the share that may be used permanently (sandbox/share.h).
@@ -16,14 +17,9 @@ struct share_bucket {
 };
 
 struct tenant {
-    char name[32]; // "uid:1000"; the same as in struct principal
-    uint32_t connections, calls, keys;
-    uint64_t bytes;     // of large frames, requests and replies
-    uint64_t key_bytes; // of stored results
-    uint32_t sandboxes; // including ones that are promised to calls
-    uint32_t jobs;      // running ones
-    struct list kept;   // jobs that have ended and can still be attached to, the oldest first
-    uint32_t kept_n;
+    char name[32];        // "uid:1000"; the same as in struct principal
+    struct ledger ledger; // changed by tenant_charge() and tenant_release() alone
+    struct list kept;     // jobs that have ended and can still be attached to, the oldest first
     struct share_bucket share;
     uint64_t keep_until_ns; // uv_hrtime(): remembered until then, even if nobody holds it
     uint32_t holders;
@@ -31,8 +27,9 @@ struct tenant {
     struct tenant *next;
 };
 
-// All tenants; zeroed before first use.
+// All tenants; zeroed before first use, except for the keeper, if ledgers are kept elsewhere than in memory.
 struct tenants {
+    struct ledger_keeper keeper;
     struct tenant *buckets[64];
 };
 
@@ -42,12 +39,17 @@ struct tenant *tenant_hold(struct tenants *ts, const char *name);
 struct tenant *tenant_hold_again(struct tenant *t);
 void tenant_drop(struct tenant *t);
 
-// At the end: frees those that are only remembered.
-void tenants_forget(struct tenants *ts);
+// At the end: frees those that are only remembered. Returns the number of ledgers that their store refused to save.
+unsigned tenants_forget(struct tenants *ts);
 
 // NULL: the tenant holds nothing, and nothing is remembered about it. Borrowed.
 struct tenant *tenant_find(const struct tenants *ts, const char *name);
 
-// Adds n bytes, unless the sum would exceed max.
+// Adds n to an account, or subtracts it: ledger_charge() and ledger_release().
+int tenant_charge(struct tenant *t, enum ledger_account a, uint64_t n, uint64_t max, struct err *e);
+void tenant_release(struct tenant *t, enum ledger_account a, uint64_t n);
+uint64_t tenant_held(const struct tenant *t, enum ledger_account a);
+
+// The account of bytes, for callers that need no words for a refusal.
 bool tenant_take_bytes(struct tenant *t, uint64_t n, uint64_t max);
 void tenant_give_bytes(struct tenant *t, uint64_t n);

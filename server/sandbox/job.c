@@ -100,13 +100,6 @@ check_quotas(const struct sandbox *s, const struct job_spec *spec, struct err *e
                    "wait for one to end, or raise quotas.jobs_per_sandbox");
         return r;
     }
-    if (s->tenant->jobs >= q->jobs_per_caller) {
-        int r = err_set(e, ERR_RESOURCE_EXHAUSTED, "%s already has %u processes", s->tenant->name,
-                        s->tenant->jobs);
-        err_detail(e, "QUOTA_JOBS", s->tenant->name,
-                   "wait for one to end, or raise quotas.jobs_per_caller");
-        return r;
-    }
     size_t bytes = 0;
     for (size_t i = 0; i < spec->args_n; i++)
         bytes += strlen(spec->args[i]) + 1;
@@ -117,6 +110,21 @@ check_quotas(const struct sandbox *s, const struct job_spec *spec, struct err *e
                          "arguments and environment are %zu bytes; at most %d are allowed", bytes,
                          JOB_COMMAND_BYTES_MAX);
     return 0;
+}
+
+// Charges one more job to its tenant.
+static int
+charge(const struct sandbox *s, struct err *e)
+{
+    const uint32_t most = sandboxes_settings(s->all)->quotas.jobs_per_caller;
+    int r = tenant_charge(s->tenant, LEDGER_JOBS, 1, most, e);
+    if (r == -EDQUOT) {
+        (void)err_set(e, ERR_RESOURCE_EXHAUSTED, "%s already has %u processes", s->tenant->name,
+                      (unsigned)tenant_held(s->tenant, LEDGER_JOBS));
+        err_detail(e, "QUOTA_JOBS", s->tenant->name,
+                   "wait for one to end, or raise quotas.jobs_per_caller");
+    }
+    return r;
 }
 
 static void
@@ -209,7 +217,6 @@ enroll(struct job *j)
     list_append(&j->all->list, &j->all_node);
     list_append(&s->jobs, &j->of_sandbox);
     s->jobs_n++;
-    s->tenant->jobs++;
     j->all->running++;
 }
 
@@ -219,11 +226,15 @@ job_start(struct sandbox *s, const struct job_spec *spec, struct job **out, stru
     int r = sandbox_check_running(s, e);
     if (r == 0)
         r = check_quotas(s, spec, e);
+    if (r == 0)
+        r = charge(s, e);
     if (r < 0)
         return r;
     struct job *j = job_new(s, spec);
-    if (j == NULL)
+    if (j == NULL) {
+        tenant_release(s->tenant, LEDGER_JOBS, 1);
         return err_sys(e, ENOMEM, "start a process");
+    }
     j->number = ++s->jobs_begun;
     if (j->number == 1)
         j->used.before = s->fresh;
@@ -232,6 +243,7 @@ job_start(struct sandbox *s, const struct job_spec *spec, struct job **out, stru
     job_look_at_disk(j);
     r = send_start(j, spec, e);
     if (r < 0) {
+        tenant_release(s->tenant, LEDGER_JOBS, 1);
         discard(j);
         return err_wrap(e, "start a process");
     }
@@ -257,7 +269,7 @@ finish(struct job *j)
     loop_timer_stop(&j->patience);
     list_remove(&j->of_sandbox);
     s->jobs_n--;
-    j->tenant->jobs--;
+    tenant_release(j->tenant, LEDGER_JOBS, 1);
     j->all->running--;
     j->sandbox = NULL;
     bool one_shot = j->one_shot;

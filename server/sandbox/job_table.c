@@ -68,7 +68,7 @@ unkeep(struct job *j)
         return;
     j->kept = false;
     list_remove(&j->kept_node);
-    j->tenant->kept_n--;
+    tenant_release(j->tenant, LEDGER_KEPT, 1);
     loop_timer_stop(&j->patience);
 }
 
@@ -81,7 +81,7 @@ job_take_bytes(void *job, size_t n)
     if (r == NULL) // NULL in tests
         return true;
     while (!rpc_tenant_take(r, t, n)) {
-        if (t->kept_n == 0)
+        if (list_empty(&t->kept))
             return false;
         struct job *oldest = list_entry(t->kept.next, struct job, kept_node);
         unkeep(oldest);
@@ -145,7 +145,7 @@ on_kept_enough(void *cookie)
 static void
 drop_oldest_kept(struct tenant *t, uint32_t most)
 {
-    while (t->kept_n > most) {
+    while (tenant_held(t, LEDGER_KEPT) > most) {
         struct job *j = list_entry(t->kept.next, struct job, kept_node);
         unkeep(j);
         job_settle(j);
@@ -158,10 +158,11 @@ job_keep(struct job *j)
     const struct sandbox_settings *c = sandboxes_settings(j->all->srv->sandboxes);
     assert(j->state == JOB_DONE);
     j->walking++;
-    if (!j->one_shot && c->quotas.kept_per_caller > 0 && c->keep_finished_ms > 0) {
+    struct err ignored; // a job that cannot be kept is forgotten, as if it were above the quota
+    if (!j->one_shot && c->quotas.kept_per_caller > 0 && c->keep_finished_ms > 0 &&
+        tenant_charge(j->tenant, LEDGER_KEPT, 1, UINT64_MAX, &ignored) == 0) {
         j->kept = true;
         list_append(&j->tenant->kept, &j->kept_node);
-        j->tenant->kept_n++;
         (void)loop_timer_start(j->all->srv->loop, &j->patience, c->keep_finished_ms, on_kept_enough,
                                j);
         drop_oldest_kept(j->tenant, c->quotas.kept_per_caller);

@@ -180,7 +180,7 @@ struct sandbox_maker {
 int sandbox_create(struct sandboxes *all, const struct template *t,
                    const struct sandbox_maker *maker, void *cookie, struct err *e);
 
-// Reserves one sandbox of the caller's quota: RESOURCE_EXHAUSTED. On success *out is its tenant, held: sandbox_take() or
+// Reserves one sandbox of the caller's quota: RESOURCE_EXHAUSTED, or UNAVAILABLE (ledger.h). On success *out is its tenant, held: sandbox_take() or
 // sandbox_release() must follow.
 int sandbox_reserve(struct sandboxes *all, const char *tenant, struct tenant **out, struct err *e);
 void sandbox_release(struct tenant *t);

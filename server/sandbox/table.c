@@ -124,16 +124,18 @@ sandbox_reserve(struct sandboxes *all, const char *tenant, struct tenant **out, 
     struct tenant *t = tenant_hold(all->srv->tenants, tenant);
     if (t == NULL)
         return err_sys(e, ENOMEM, "create a sandbox");
-    if (t->sandboxes >= most) {
-        int r = err_set(e, ERR_RESOURCE_EXHAUSTED,
-                        "%s already has %u sandboxes, the maximum for one caller", tenant, most);
+    int r = tenant_charge(t, LEDGER_SANDBOXES, 1, most, e);
+    if (r == -EDQUOT) {
+        (void)err_set(e, ERR_RESOURCE_EXHAUSTED,
+                      "%s already has %u sandboxes, the maximum for one caller", tenant, most);
         err_detail(
             e, "QUOTA_SANDBOXES", tenant,
             "delete some, or raise quotas.sandboxes_per_caller in the broker's configuration");
+    }
+    if (r < 0) {
         tenant_drop(t);
         return r;
     }
-    t->sandboxes++;
     *out = t;
     return 0;
 }
@@ -141,8 +143,7 @@ sandbox_reserve(struct sandboxes *all, const char *tenant, struct tenant **out, 
 void
 sandbox_release(struct tenant *t)
 {
-    assert(t->sandboxes > 0);
-    t->sandboxes--;
+    tenant_release(t, LEDGER_SANDBOXES, 1);
     tenant_drop(t);
 }
 
@@ -276,7 +277,7 @@ uint32_t
 sandboxes_count_of(const struct sandboxes *all, const char *tenant)
 {
     const struct tenant *t = tenant_find(all->srv->tenants, tenant);
-    return t != NULL ? t->sandboxes : 0;
+    return t != NULL ? (uint32_t)tenant_held(t, LEDGER_SANDBOXES) : 0;
 }
 
 struct list *

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // server/sandbox/sandbox.c: who waits for something of a sandbox is told, once, whatever the others who are told do.
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -238,6 +239,58 @@ a_sandbox_that_is_held_stays_until_it_is_let_go(void **state)
     assert_int_equal(sandboxes_count(srv.sandboxes), 0);
 }
 
+// ---- the quota of a caller
+
+static bool ledger_fails;
+
+static int
+load_nothing(void *state, const char *owner, uint64_t held[LEDGER_ACCOUNTS], struct err *e)
+{
+    (void)state;
+    (void)owner;
+    memset(held, 0, LEDGER_ACCOUNTS * sizeof held[0]);
+    return ledger_fails ? err_sys(e, EIO, "read the store") : 0;
+}
+
+static int
+save_or_fail(void *state, const char *owner, enum ledger_account a, uint64_t held, struct err *e)
+{
+    (void)state;
+    (void)owner;
+    (void)a;
+    (void)held;
+    return ledger_fails ? err_sys(e, EIO, "write the store") : 0;
+}
+
+static void
+a_reservation_is_refused_above_the_quota_and_when_the_ledger_fails_and_leaks_nothing(void **state)
+{
+    (void)state;
+    static const struct ledger_store store = {"test", false, load_nothing, save_or_fail};
+    static struct sandbox_settings two = {.quotas = {.sandboxes_per_caller = 2}};
+    struct tenants tenants = {.keeper = {&store, NULL}};
+    struct server other = {.tenants = &tenants};
+    struct sandboxes *all = sandboxes_new(&other, &two);
+    struct tenant *t[3] = {NULL};
+    struct err e;
+    ledger_fails = true;
+    assert_true(sandbox_reserve(all, "uid:1", &t[0], &e) < 0);
+    assert_int_equal(e.code, ERR_UNAVAILABLE);
+    assert_null(t[0]);
+    assert_null(tenant_find(&tenants, "uid:1"));
+    ledger_fails = false;
+    assert_int_equal(sandbox_reserve(all, "uid:1", &t[0], &e), 0);
+    assert_int_equal(sandbox_reserve(all, "uid:1", &t[1], &e), 0);
+    assert_int_equal(sandbox_reserve(all, "uid:1", &t[2], &e), -EDQUOT);
+    assert_int_equal(e.code, ERR_RESOURCE_EXHAUSTED);
+    assert_string_equal(e.reason, "QUOTA_SANDBOXES");
+    assert_int_equal(sandboxes_count_of(all, "uid:1"), 2);
+    sandbox_release(t[0]);
+    sandbox_release(t[1]);
+    assert_null(tenant_find(&tenants, "uid:1"));
+    sandboxes_free(all);
+}
+
 int
 main(void)
 {
@@ -251,6 +304,8 @@ main(void)
         cmocka_unit_test_teardown(other_limits_are_refused_while_some_are_on_their_way, teardown),
         cmocka_unit_test_teardown(a_broker_without_networks_refuses_a_policy, teardown),
         cmocka_unit_test_teardown(a_sandbox_that_is_held_stays_until_it_is_let_go, teardown),
+        cmocka_unit_test(
+            a_reservation_is_refused_above_the_quota_and_when_the_ledger_fails_and_leaks_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -54,11 +54,12 @@ sandboxes_and_connections_of_a_tenant_are_in_one_ledger(void **state)
     struct tenant *connection = tenant_hold(&ts, "uid:1");
     struct tenant *sandbox = tenant_hold(&ts, "uid:1");
     assert_ptr_equal(connection, sandbox);
-    sandbox->sandboxes++;
+    struct err e;
+    assert_int_equal(tenant_charge(sandbox, LEDGER_SANDBOXES, 1, 1, &e), 0);
     tenant_drop(connection); // the connection has gone, what it made stays
-    assert_int_equal(tenant_find(&ts, "uid:1")->sandboxes, 1);
+    assert_int_equal(tenant_held(tenant_find(&ts, "uid:1"), LEDGER_SANDBOXES), 1);
     struct tenant *job = tenant_hold_again(sandbox);
-    sandbox->sandboxes--;
+    tenant_release(sandbox, LEDGER_SANDBOXES, 1);
     tenant_drop(sandbox);
     assert_ptr_equal(tenant_find(&ts, "uid:1"), job);
     tenant_drop(job);
