@@ -39,6 +39,9 @@ struct {
 // Global variables need no lookup and no key in memory.
 static volatile __u64 recent[RECENT];
 static volatile __u32 guesses[GUESSES];
+// 0, and the verifier does not know it. Before Linux 6.7 it checks the callback of a bpf_loop for the first round only, and
+// removes the branches that the values of that round rule out. So what a later round branches on begins with this.
+static volatile __u32 unknown_zero;
 
 struct place {
     __u64 sandbox;                 // id of the sandbox's cgroup

@@ -28,7 +28,7 @@ enum {
 
 struct loading {
     __u64 start_ns;   // of the process
-    __u64 last_inode; // several segments of one file count once
+    __u64 last_inode; // its address; several segments of one file count once
     __u32 left;       // number of files that may still be preloaded
     __u8 paths;       // LD_LIBRARY_PATH, for a program of the host
     __u8 program;     // ld.so was executed: the first file is the program
@@ -140,6 +140,7 @@ __noinline int load_begins(__u32 own)
         return 0;
     l.at = mm->arg_start;
     l.end = mm->env_end;
+    l.inside = l.option = (__u8)unknown_zero;
     bpf_loop(LOAD_STRINGS, load_next, &l, 0);
     if (l.at < l.end)
         l.left = LOAD_UNKNOWN;
@@ -196,7 +197,7 @@ static __noinline int mapped(struct pt_regs *regs, long result)
     __u64 file = l ? file_of(task, (__s32)argument(regs, 4)) : 0;
     if (!l || !file || (l->left == 0 && !l->paths))
         return 0;
-    __u64 inode = BPF_CORE_READ((struct file *)file, f_inode, i_ino);
+    __u64 inode = (__u64)BPF_CORE_READ((struct file *)file, f_inode);
     if (inode == l->last_inode)
         return 0;
     l->last_inode = inode;

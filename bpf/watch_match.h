@@ -19,7 +19,7 @@ struct path_scan {
     __u64 whole_before, two_before; // their values when the component began
     __u32 from;
     __u32 length; // of the component
-    bool second, digits;
+    __u32 second, digits; // bools
     __u32 found;
     __u32 rule;
     __s32 result; // of the call
@@ -92,7 +92,9 @@ __noinline int path_match(__s32 result)
                           .two = WATCH_FNV,
                           .two_before = WATCH_FNV,
                           .whole_before = WATCH_FNV,
-                          .digits = true,
+                          .length = unknown_zero,
+                          .second = unknown_zero,
+                          .digits = unknown_zero + 1,
                           .result = result};
     if (!s.s)
         return 0;

@@ -465,9 +465,7 @@ main(int argc, char **argv)
         void (*run)(void);
     } parts[] = {
         {"connect", measure_connects}, {"udp", measure_datagrams}, {"tcp", measure_transfers}};
-    const char *why = net_rig_open(&rig);
-    if (why != NULL)
-        bench_die("%s", why);
+    void *state = net_rig_open(&rig);
     (void)net_rig_attach(&rig, false);
     shared = mmap(NULL, (SAMPLES + 1) * sizeof *shared, PROT_READ | PROT_WRITE,
                   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -479,6 +477,5 @@ main(int argc, char **argv)
         if (is_wanted(argc, argv, parts[i].name))
             parts[i].run();
     (void)net_rig_attach(&rig, false);
-    net_rig_close(&rig);
-    return 0;
+    return net_rig_close(&state);
 }

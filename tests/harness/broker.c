@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // See broker.h.
 #include "tests/harness/broker.h"
+#include "tests/harness/skip.h"
 
 static const char broker_yaml[] = "socket: {mode: 0666}\n"
                                   "pool: 2\n"
@@ -45,10 +46,8 @@ start_broker(void **state)
     (void)state;
     char config[128];
     const char *build = getenv("STOCKADE_BUILD");
-    if (geteuid() != 0 || build == NULL) {
-        (void)printf("skipped: needs root and STOCKADE_BUILD\n");
-        exit(77);
-    }
+    if (geteuid() != 0 || build == NULL)
+        skip_program("needs root and STOCKADE_BUILD");
     (void)snprintf(broker.folder, sizeof broker.folder, "/tmp/stockade-priv-XXXXXX");
     assert_non_null(mkdtemp(broker.folder));
     assert_int_equal(chmod(broker.folder, 0755), 0);

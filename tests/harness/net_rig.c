@@ -2,6 +2,8 @@
 // See net_rig.h.
 #include "tests/harness/net_rig.h"
 
+#include "tests/harness/skip.h"
+
 int
 net_rig_command(const char *line)
 {
@@ -44,12 +46,20 @@ net_rig_load(struct net_rig *r)
     return rc;
 }
 
-void
-net_rig_close(struct net_rig *r)
+static void
+unload(struct net_rig *r)
 {
     net_bpf__destroy(r->bpf);
     (void)rmdir(r->box);
     (void)rmdir(r->parent);
+}
+
+int
+net_rig_close(void **state)
+{
+    struct net_rig *r = *state;
+    unload(r);
+    return access(r->parent, F_OK) == 0;
 }
 
 // Must they load here? From Linux 6.1 on, where root may make a map that only CAP_BPF makes.
@@ -67,7 +77,7 @@ net_rig_supported(void)
     return major > 6 || (major == 6 && *end == '.' && strtoul(end + 1, NULL, 10) >= 1);
 }
 
-const char *
+struct net_rig *
 net_rig_open(struct net_rig *r)
 {
     struct stat st;
@@ -78,20 +88,20 @@ net_rig_open(struct net_rig *r)
     (void)snprintf(r->parent, sizeof r->parent, "%s/stockade-net-%d", root, (int)getpid());
     (void)snprintf(r->box, sizeof r->box, "%s/box", r->parent);
     if (geteuid() != 0 || mkdir(r->parent, 0755) < 0 || mkdir(r->box, 0755) < 0)
-        return "needs root and cgroup v2";
+        skip_program("needs root and cgroup v2");
     int rc = net_rig_load(r);
     if (rc == 0)
         rc = net_rig_attach(r, true);
     if (rc < 0 || stat(r->box, &st) < 0) {
         bool must = net_rig_supported();
-        net_rig_close(r);
+        unload(r);
         if (!must)
-            return "no programs can be attached here";
+            skip_program("no programs can be attached here");
         (void)fprintf(stderr, "failed: the programs do not load or attach: %s\n", strerror(-rc));
         exit(1);
     }
     r->id = st.st_ino;
-    return NULL;
+    return r;
 }
 
 int

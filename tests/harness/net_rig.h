@@ -38,10 +38,13 @@ int net_rig_command(const char *line);
 
 // Attaches all programs to the container, or detaches them. 0 or a negative errno.
 int net_rig_attach(struct net_rig *r, bool on);
-void net_rig_close(struct net_rig *r);
 
-// Makes the cgroups, loads the programs and attaches them. NULL, or why it cannot be; where it must be it ends the test.
-const char *net_rig_open(struct net_rig *r);
+// Makes the cgroups, loads the programs and attaches them, and returns r. Where that cannot be it ends the program: as
+// skipped, or as failed on a kernel that must have it.
+struct net_rig *net_rig_open(struct net_rig *r);
+
+// A teardown of cmocka's groups, whose state is a rig. It fails if a cgroup is left.
+int net_rig_close(void **state);
 
 // The sandbox's entry; NULL: none.
 int net_rig_put(const struct net_rig *r, const struct bpf_sandbox *b);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // See relay_box.h.
 #include "tests/harness/relay_box.h"
+#include "tests/harness/process.h"
+#include "tests/harness/skip.h"
 
 #include "proto/fdpass.h"
 
@@ -226,11 +228,7 @@ box_local_v6(void)
 int
 box_setup(void **state)
 {
-    (void)state;
-    if (geteuid() != 0) {
-        (void)printf("skipped: needs root\n");
-        exit(77);
-    }
+    (void)need_root(state);
     (void)signal(SIGPIPE, SIG_IGN);
     box.slot = BOX_SLOT;
     const struct rlimit files = {box_files, box_files}; // both ends here, and the relay's
@@ -242,10 +240,8 @@ box_setup(void **state)
         box_map(BPF_MAP_TYPE_HASH, sizeof(struct net_name_key), sizeof(struct net_name), 8192);
     box.flows_fd =
         box_map(BPF_MAP_TYPE_LRU_HASH, sizeof(struct net_flow_key), sizeof(struct net_flow), 8192);
-    if (box.names_fd < 0 || box.flows_fd < 0) {
-        (void)printf("skipped: no BPF map can be made here (%s)\n", strerror(errno));
-        exit(77);
-    }
+    if (box.names_fd < 0 || box.flows_fd < 0)
+        skip_program("no BPF map can be made here (%s)", strerror(errno));
     box_start_relay(BOX_DNS_PORT);
     return 0;
 }
@@ -371,13 +367,5 @@ box_close(void)
 unsigned
 box_relay_fds(void)
 {
-    char path[64];
-    unsigned n = 0;
-    (void)snprintf(path, sizeof path, "/proc/%d/fd", (int)box.relay);
-    DIR *d = opendir(path);
-    assert_non_null(d);
-    while (readdir(d) != NULL)
-        n++;
-    (void)closedir(d);
-    return n;
+    return process_fds(box.relay);
 }

@@ -2,6 +2,7 @@
 // The programs of bpf/ as the loader brings them in: every object loads and attaches on this kernel, or says why it cannot;
 // nothing stays attached when the spawner dies; and without any the spawner starts all the same.
 #include "tests/harness/spawner.h"
+#include "tests/harness/skip.h"
 
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
@@ -12,16 +13,6 @@
 #include "bpf/watch.h"
 
 static struct broker b;
-
-static int
-need_root(void **state)
-{
-    (void)state;
-    if (geteuid() == 0)
-        return 0;
-    (void)puts("skipped: needs root");
-    exit(77);
-}
 
 static void
 close_maps(void)

@@ -17,26 +17,13 @@ static struct net_rig rig;
 static int
 set_up(void **state)
 {
-    (void)state;
-    const char *why = net_rig_open(&rig);
-    if (why != NULL) {
-        (void)printf("skipped: %s\n", why);
-        exit(77);
-    }
+    *state = net_rig_open(&rig);
     return net_rig_namespace() < 0 || net_rig_own(&rig, "::ffff:44.99.1.2", true) < 0 ||
                    net_rig_own(&rig, "::ffff:10.5.5.5", true) < 0 ||
                    net_rig_own(&rig, "2600::5", true) < 0 ||
                    net_rig_own(&rig, "::ffff:169.254.3.3", false) < 0
                ? -1
                : 0;
-}
-
-static int
-tear_down(void **state)
-{
-    (void)state;
-    net_rig_close(&rig);
-    return access(rig.parent, F_OK) == 0;
 }
 
 // In rule set `set`: `bits` of the v4-mapped address, named as the broker would mark it.
@@ -140,5 +127,5 @@ main(void)
         cmocka_unit_test(the_word_reaches_them_but_not_link_local_and_no_other),
         cmocka_unit_test(a_rule_around_metadata_does_not_reach_it),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, set_up, net_rig_close);
 }

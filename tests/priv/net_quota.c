@@ -24,25 +24,12 @@ static int relay, datagrams;
 static int
 set_up(void **state)
 {
-    (void)state;
-    const char *why = net_rig_open(&rig);
-    if (why != NULL) {
-        (void)printf("skipped: %s\n", why);
-        exit(77);
-    }
+    *state = net_rig_open(&rig);
     if (net_rig_namespace() < 0 || net_rig_allow(&rig, RULES, address, PORT, PORT) < 0)
         return -1;
     relay = net_rig_listener(SOCK_STREAM, 0, NET_RELAY_PORT);
     datagrams = net_rig_listener(SOCK_DGRAM, 0, NET_RELAY_PORT);
     return relay < 0 || datagrams < 0 ? -1 : 0;
-}
-
-static int
-tear_down(void **state)
-{
-    (void)state;
-    net_rig_close(&rig);
-    return access(rig.parent, F_OK) == 0;
 }
 
 // A sandbox that has sent nothing yet.
@@ -228,5 +215,5 @@ main(void)
         cmocka_unit_test(datagrams_count_as_long_as_they_are_and_queries_do_not),
         cmocka_unit_test(beyond_the_quota_and_its_room_nothing_gets_out),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, set_up, net_rig_close);
 }

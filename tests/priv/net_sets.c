@@ -17,6 +17,7 @@
 #include "server/policy/rule.h"
 #include "server/network/sets.h"
 #include "server/policy/network.h"
+#include "tests/harness/skip.h"
 
 enum { ROOM = 300, LARGE = 200, SMALL = 50, TURNS = 1000 };
 
@@ -31,10 +32,7 @@ setup(void **state)
 {
     LIBBPF_OPTS(bpf_map_create_opts, opts, .map_flags = BPF_F_NO_PREALLOC);
     struct fixture *f = calloc(1, sizeof *f);
-    if (geteuid() != 0) {
-        (void)printf("skipped: needs root\n");
-        exit(77);
-    }
+    (void)need_root(state);
     f->map = bpf_map_create(BPF_MAP_TYPE_LPM_TRIE, "small_rules", sizeof(struct net_rule_key),
                             sizeof(struct net_rule), ROOM, &opts);
     assert_true(f->map >= 0);

@@ -25,21 +25,8 @@ static struct net_rig rig;
 static int
 set_up(void **state)
 {
-    (void)state;
-    const char *why = net_rig_open(&rig);
-    if (why != NULL) {
-        (void)printf("skipped: %s\n", why);
-        exit(77);
-    }
+    *state = net_rig_open(&rig);
     return net_rig_namespace();
-}
-
-static int
-tear_down(void **state)
-{
-    (void)state;
-    net_rig_close(&rig);
-    return access(rig.parent, F_OK) == 0;
 }
 
 static void
@@ -463,5 +450,5 @@ main(void)
         cmocka_unit_test(a_listener_takes_no_more_connections_than_there_is_room_for),
         cmocka_unit_test(sockets_of_a_sandbox_that_has_gone_count_nowhere),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, set_up, net_rig_close);
 }

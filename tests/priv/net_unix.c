@@ -27,6 +27,7 @@
 
 #include "bpf/emit.h"
 #include "bpf/net.h"
+#include "tests/harness/skip.h"
 
 enum { SLOT = 5, GENERATION = 11, UNIX_CONNECT = 49, UNIX_SENDMSG = 50 };
 
@@ -110,10 +111,8 @@ set_up(void **state)
                            : "/sys/fs/cgroup";
     (void)snprintf(w.parent, sizeof w.parent, "%s/net-unix-%d", root, getpid());
     (void)snprintf(w.box, sizeof w.box, "%s/box", w.parent);
-    if (geteuid() != 0 || mkdir(w.parent, 0755) < 0 || mkdir(w.box, 0755) < 0) {
-        (void)printf("skipped: needs root and cgroup v2\n");
-        exit(77);
-    }
+    if (geteuid() != 0 || mkdir(w.parent, 0755) < 0 || mkdir(w.box, 0755) < 0)
+        skip_program("needs root and cgroup v2");
     int sys = load_programs();
     if (sys != 0) {
         remove_cgroups();

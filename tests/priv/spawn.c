@@ -5,6 +5,7 @@
 
 #include "server/sandbox/spawn.h"
 #include "tests/harness/spawner.h"
+#include "tests/harness/skip.h"
 
 static struct broker b; // its configuration only
 static struct spawn *spawn;
@@ -58,10 +59,7 @@ start(void **state)
     struct err e;
     const char *build = getenv("STOCKADE_BUILD");
     char binary[300];
-    if (geteuid() != 0) {
-        (void)puts("skipped: needs root");
-        exit(77);
-    }
+    (void)need_root(state);
     (void)snprintf(binary, sizeof binary, "%.200s/server/stockade-spawner", build ? build : ".");
     broker_config(&b, "");
     gone = 0;

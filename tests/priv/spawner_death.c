@@ -1,18 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whose death ends what: the broker's, the spawner's, a signal's; and what the next start finds.
 #include "tests/harness/spawner.h"
+#include "tests/harness/skip.h"
 
 enum { SANDBOXES_N = 20 };
-
-static int
-need_root(void **state)
-{
-    (void)state;
-    if (geteuid() == 0)
-        return 0;
-    (void)puts("skipped: needs root");
-    exit(77);
-}
 
 static pid_t
 guest_pid(const struct sandbox *x)

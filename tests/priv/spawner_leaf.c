@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Leaves below v1 controllers go from sandbox to sandbox when nothing tells them from new ones, and only then.
 #include "tests/harness/spawner.h"
+#include "tests/harness/skip.h"
 
 #include <sys/mman.h>
 #include <sys/vfs.h>
@@ -13,16 +14,10 @@ static uint32_t made;
 static int
 start(void **state)
 {
-    (void)state;
-    if (geteuid() != 0) {
-        (void)puts("skipped: needs root");
-        exit(77);
-    }
+    (void)need_root(state);
     struct statfs fs;
-    if (statfs("/sys/fs/cgroup/memory", &fs) < 0) {
-        (void)puts("skipped: no v1 memory controller on this host");
-        exit(77);
-    }
+    if (statfs("/sys/fs/cgroup/memory", &fs) < 0)
+        skip_program("no v1 memory controller on this host");
     broker_config(&b, "");
     broker_start(&b);
     return 0;

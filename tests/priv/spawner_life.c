@@ -6,6 +6,7 @@
 #include <sys/syscall.h>
 
 #include "tests/harness/spawner.h"
+#include "tests/harness/skip.h"
 
 enum { CROWD_N = 1000, BURST_N = 200 };
 
@@ -14,11 +15,7 @@ static struct broker broker;
 static int
 start(void **state)
 {
-    (void)state;
-    if (geteuid() != 0) {
-        (void)puts("skipped: needs root");
-        exit(77);
-    }
+    (void)need_root(state);
     broker_config(&broker, "");
     broker_start(&broker);
     return 0;

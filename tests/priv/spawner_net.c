@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // NET_OPEN and NET_DIAL with the real spawner and real sandboxes; what they refuse in a wrong form is in spawner_refusals.c.
 #include "tests/harness/spawner.h"
+#include "tests/harness/skip.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -15,11 +16,7 @@ static struct sandbox x;
 static int
 start(void **state)
 {
-    (void)state;
-    if (geteuid() != 0) {
-        (void)puts("skipped: needs root");
-        exit(77);
-    }
+    (void)need_root(state);
     broker_config(&b, "");
     broker_start(&b);
     sandbox_create(&b, &x, 1);

@@ -2,16 +2,7 @@
 // What the spawner refuses: configurations, requests in the wrong state (an error), and what no broker sends (the end).
 #include "proto/fdpass.h"
 #include "tests/harness/spawner.h"
-
-static int
-need_root(void **state)
-{
-    (void)state;
-    if (geteuid() == 0)
-        return 0;
-    (void)puts("skipped: needs root");
-    exit(77);
-}
+#include "tests/harness/skip.h"
 
 static void
 a_configuration_of_another_version_is_refused(void **state)

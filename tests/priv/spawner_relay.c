@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The relay's process as the spawner starts it: without privilege, with three descriptors, one at a time, never left over.
 #include "tests/harness/spawner.h"
+#include "tests/harness/skip.h"
 
 #include <linux/bpf.h>
 #include <sys/syscall.h>
@@ -8,16 +9,6 @@
 #include "server/relay/relay.h"
 
 static struct broker b;
-
-static int
-need_root(void **state)
-{
-    (void)state;
-    if (geteuid() == 0)
-        return 0;
-    (void)puts("skipped: needs root");
-    exit(77);
-}
 
 static int
 start(void **state)

@@ -3,6 +3,8 @@
 // by that name it hands its socket to the spawner over to the test, which then says what no reader says.
 #include "server/reader/read.h"
 #include "tests/harness/spawner.h"
+#include "tests/harness/process.h"
+#include "tests/harness/skip.h"
 
 #include <sys/mount.h>
 #include <sys/syscall.h>
@@ -123,20 +125,6 @@ ask(const struct reader *x, struct asked *a)
 }
 
 static unsigned
-descriptors(void)
-{
-    char path[64];
-    unsigned n = 0;
-    (void)snprintf(path, sizeof path, "/proc/%d/fd", (int)b.pid);
-    DIR *d = opendir(path);
-    assert_non_null(d);
-    while (readdir(d) != NULL)
-        n++;
-    (void)closedir(d);
-    return n;
-}
-
-static unsigned
 mounts(void)
 {
     char path[64];
@@ -155,10 +143,7 @@ start(void **state)
 {
     (void)state;
     struct spawn_reply r;
-    if (geteuid() != 0) {
-        (void)puts("skipped: needs root");
-        exit(77);
-    }
+    (void)need_root(state);
     broker_config(&b, "");
     ssize_t n = readlink("/proc/self/exe", b.config.reader_path, sizeof b.config.reader_path - 1);
     assert_true(n > 0);
@@ -231,7 +216,7 @@ wrong_descriptors_and_fields_are_refused_and_leave_nothing(void **state)
 {
     (void)state;
     struct reader x = start_reader();
-    const unsigned fds_before = descriptors();
+    const unsigned fds_before = process_fds(b.pid);
     const unsigned mounts_before = mounts();
     struct asked a = good();
     (void)close(a.fds[2]);
@@ -264,7 +249,7 @@ wrong_descriptors_and_fields_are_refused_and_leave_nothing(void **state)
     a = good();
     (void)snprintf(a.root.at[2], sizeof a.root.at[2], "/etc/ssh");
     assert_refused(&x, &a, "must be absolute");
-    assert_int_equal(descriptors(), fds_before);
+    assert_int_equal(process_fds(b.pid), fds_before);
     assert_int_equal(mounts(), mounts_before);
     stop_reader(&x);
 }
@@ -299,7 +284,7 @@ there_are_so_many_and_no_more(void **state)
 {
     (void)state;
     struct reader x = start_reader();
-    const unsigned fds_before = descriptors();
+    const unsigned fds_before = process_fds(b.pid);
     const unsigned mounts_before = mounts();
     struct asked a;
     for (uint32_t i = 0; i < SPAWN_ROOTS_MAX; i++) {
@@ -322,7 +307,7 @@ there_are_so_many_and_no_more(void **state)
     assert_int_equal(r.slot, 7);
     for (uint32_t i = 0; i < SPAWN_ROOTS_MAX; i++)
         assert_true(unroot(i).ok);
-    assert_int_equal(descriptors(), fds_before);
+    assert_int_equal(process_fds(b.pid), fds_before);
     assert_int_equal(mounts(), mounts_before);
     stop_reader(&x);
 }

@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "proto/fdpass.h"
+#include "tests/harness/process.h"
 
 enum { ROOM = 3, BYTES = 8 };
 
@@ -37,15 +38,6 @@ teardown(void **state)
     return 0;
 }
 
-static int
-open_fds(void)
-{
-    int n = 0;
-    for (int fd = 0; fd < 1024; fd++)
-        n += fcntl(fd, F_GETFD) >= 0;
-    return n;
-}
-
 static void
 say(const char *bytes, size_t n, size_t fds_n)
 {
@@ -66,14 +58,14 @@ hear(struct fdpass *m)
 static void
 is_refused(size_t bytes_n, size_t fds_n, int why)
 {
-    const int before = open_fds();
+    const unsigned before = process_fds(getpid());
     struct fdpass m;
     say("0123456789", bytes_n, fds_n);
     assert_int_equal(hear(&m), why);
     assert_int_equal(m.fds_n, 0);
     for (int i = 0; i < ROOM; i++)
         assert_int_equal(got[i], -1);
-    assert_int_equal(open_fds(), before);
+    assert_int_equal(process_fds(getpid()), before);
     say("next", 4, 0); // the one after it is whole
     assert_int_equal(hear(&m), 1);
     assert_memory_equal(text, "next", 4);
@@ -104,11 +96,11 @@ static void
 a_reader_without_room_refuses_one_descriptor(void **state)
 {
     (void)state;
-    const int before = open_fds();
+    const unsigned before = process_fds(getpid());
     struct fdpass m = {text, sizeof text, NULL, 0};
     say("a", 1, 1);
     assert_int_equal(fdpass_receive(ends[1], &m, MSG_DONTWAIT), -EPROTO);
-    assert_int_equal(open_fds(), before);
+    assert_int_equal(process_fds(getpid()), before);
 }
 
 static void
@@ -117,11 +109,11 @@ control_data_of_another_kind_is_refused_with_the_descriptors_beside_it(void **st
     (void)state;
     const int one = 1;
     assert_int_equal(setsockopt(ends[1], SOL_SOCKET, SO_PASSCRED, &one, sizeof one), 0);
-    const int before = open_fds();
+    const unsigned before = process_fds(getpid());
     struct fdpass m;
     say("a", 1, 1);
     assert_int_equal(hear(&m), -EPROTO);
-    assert_int_equal(open_fds(), before);
+    assert_int_equal(process_fds(getpid()), before);
 }
 
 static void
@@ -130,7 +122,7 @@ a_full_table_of_descriptors_is_our_own_fault_and_leaves_the_bytes(void **state)
     (void)state;
     struct rlimit was;
     struct fdpass m;
-    const int before = open_fds();
+    const unsigned before = process_fds(getpid());
     say("abcd", 4, ROOM);
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &was), 0);
     int next = dup(ends[0]); // the lowest that is free; room for one, and three come
@@ -143,18 +135,18 @@ a_full_table_of_descriptors_is_our_own_fault_and_leaves_the_bytes(void **state)
     assert_int_equal(m.n, 4);
     assert_memory_equal(text, "abcd", 4);
     assert_int_equal(m.fds_n, 0);
-    assert_int_equal(open_fds(), before);
+    assert_int_equal(process_fds(getpid()), before);
 }
 
 static void
 an_empty_packet_is_the_end_whatever_comes_with_it(void **state)
 {
     (void)state;
-    const int before = open_fds();
+    const unsigned before = process_fds(getpid());
     struct fdpass m;
     say("", 0, 2);
     assert_int_equal(hear(&m), 0);
-    assert_int_equal(open_fds(), before);
+    assert_int_equal(process_fds(getpid()), before);
     assert_int_equal(hear(&m), -EAGAIN);
     fdpass_close(ends, 1);
     assert_int_equal(hear(&m), 0);

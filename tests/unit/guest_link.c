@@ -15,6 +15,7 @@
 #include "guest.pb-c.h"
 #include "proto/fdpass.h"
 #include "server/sandbox/guest_link.h"
+#include "tests/harness/process.h"
 
 // What the broker was told.
 struct told {
@@ -120,15 +121,6 @@ turn(struct fixture *f)
         (void)uv_run(&f->loop, UV_RUN_NOWAIT);
 }
 
-static int
-open_fds(void)
-{
-    int n = 0;
-    for (int fd = 0; fd < 256; fd++)
-        n += fcntl(fd, F_GETFD) >= 0 ? 1 : 0;
-    return n;
-}
-
 // Sends bytes with `fds_n` copies of a descriptor.
 static void
 say(const struct fixture *f, const void *bytes, size_t n, size_t fds_n)
@@ -228,18 +220,18 @@ static void
 more_descriptors_than_an_event_may_have_end_the_link_and_are_closed(void **state)
 {
     struct fixture *f = *state;
-    int before = open_fds();
+    unsigned before = process_fds(getpid());
     say_started(f, 1);
     turn(f);
     assert_int_equal(f->told.started, 1);
     assert_true(f->told.terminal >= 0);
     (void)close(f->told.terminal);
-    assert_int_equal(open_fds(), before);
+    assert_int_equal(process_fds(getpid()), before);
     say_started(f, 2); // more than an event may have
     turn(f);
     assert_int_equal(f->told.gone, 1);
     assert_int_equal(f->told.started, 1);
-    assert_int_equal(open_fds(), before);
+    assert_int_equal(process_fds(getpid()), before);
 }
 
 static void
@@ -284,12 +276,12 @@ a_start_that_is_refused_closes_its_descriptors(void **state)
     memset(big, 'x', GUEST_PACKET_MAX);
     big[GUEST_PACKET_MAX] = '\0';
     const char *args[] = {big};
-    int before = open_fds();
+    unsigned before = process_fds(getpid());
     struct guest_start s = {.job = 1, .args = args, .args_n = 1, .workdir = "/"};
     for (int i = 0; i < 3; i++)
         s.stdio[i] = dup(f->guest);
     assert_true(guest_link_start(f->link, &s, &e) < 0);
-    assert_int_equal(open_fds(), before);
+    assert_int_equal(process_fds(getpid()), before);
     free(big);
 }
 

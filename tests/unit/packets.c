@@ -17,6 +17,7 @@
 
 #include "proto/fdpass.h"
 #include "server/base/packets.h"
+#include "tests/harness/process.h"
 
 enum { PACKET_MAX = 64 * 1024, QUEUE_MAX = 8, QUEUE_BYTES_MAX = 3 * PACKET_MAX, SMALL = 100 };
 
@@ -84,15 +85,6 @@ fill(struct fixture *f)
     }
 }
 
-static int
-open_fds(void)
-{
-    int n = 0;
-    for (int fd = 0; fd < 256; fd++)
-        n += fcntl(fd, F_GETFD) >= 0 ? 1 : 0;
-    return n;
-}
-
 static void
 a_packet_above_its_size_is_refused_before_anything_is_made(void **state)
 {
@@ -108,10 +100,10 @@ static void
 what_the_socket_can_never_take_is_an_error_and_closes_its_descriptors(void **state)
 {
     struct fixture *f = *state;
-    int before = open_fds();
+    unsigned before = process_fds(getpid());
     assert_true(packets_send(&f->q, packet(f, PACKET_MAX, PACKET_FDS), &f->e) < 0);
     assert_int_equal(f->e.sys, EMSGSIZE);
-    assert_int_equal(open_fds(), before);
+    assert_int_equal(process_fds(getpid()), before);
     assert_int_equal(f->q.queued, 0);
 }
 
@@ -122,11 +114,11 @@ a_full_queue_refuses_by_number_and_keeps_what_it_has(void **state)
     (void)fill(f);
     while (f->q.queued < QUEUE_MAX)
         assert_int_equal(packets_send(&f->q, packet(f, SMALL, 0), &f->e), 0);
-    int before = open_fds();
+    unsigned before = process_fds(getpid());
     assert_true(packets_send(&f->q, packet(f, SMALL, 2), &f->e) < 0);
     assert_int_equal(f->e.code, ERR_RESOURCE_EXHAUSTED);
     assert_string_equal(f->e.text, "the other does not read its messages");
-    assert_int_equal(open_fds(), before);
+    assert_int_equal(process_fds(getpid()), before);
     assert_int_equal(f->q.queued, QUEUE_MAX);
 }
 
@@ -148,11 +140,11 @@ static void
 a_peer_that_is_gone_takes_everything(void **state)
 {
     struct fixture *f = *state;
-    int before = open_fds() - 1;
+    unsigned before = process_fds(getpid()) - 1;
     (void)close(f->peer);
     f->peer = -1;
     assert_int_equal(packets_send(&f->q, packet(f, SMALL, 3), &f->e), 0);
-    assert_int_equal(open_fds(), before);
+    assert_int_equal(process_fds(getpid()), before);
     assert_int_equal(packets_events(&f->q), UV_READABLE);
 }
 
@@ -160,14 +152,14 @@ static void
 a_peer_that_goes_in_the_middle_empties_the_queue(void **state)
 {
     struct fixture *f = *state;
-    int before = open_fds() - 1;
+    unsigned before = process_fds(getpid()) - 1;
     (void)fill(f);
     assert_int_equal(packets_send(&f->q, packet(f, SMALL, 3), &f->e), 0);
     (void)close(f->peer);
     f->peer = -1;
     assert_int_equal(packets_flush(&f->q, &f->e), 0);
     assert_int_equal(f->q.queued, 0);
-    assert_int_equal(open_fds(), before);
+    assert_int_equal(process_fds(getpid()), before);
 }
 
 static void
@@ -175,14 +167,14 @@ one_that_is_lost_after_it_was_accepted_is_told(void **state)
 {
     struct fixture *f = *state;
     unsigned taken = fill(f);
-    int before = open_fds();
+    unsigned before = process_fds(getpid());
     assert_int_equal(packets_send(&f->q, packet(f, PACKET_MAX, 2), &f->e), 0); // it only waits
     uint8_t bytes[SMALL];
     for (unsigned i = 0; i < taken; i++)
         assert_int_equal(recv(f->peer, bytes, sizeof bytes, MSG_DONTWAIT), SMALL);
     assert_true(packets_flush(&f->q, &f->e) < 0);
     assert_int_equal(f->e.sys, EMSGSIZE);
-    assert_int_equal(open_fds(), before);
+    assert_int_equal(process_fds(getpid()), before);
 }
 
 // The kernel counts them per user, and privilege is exempt: so it is tried as somebody else.
