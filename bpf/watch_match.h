@@ -18,7 +18,7 @@ struct path_scan {
     __u64 whole, one, two;
     __u64 whole_before, two_before; // their values when the component began
     __u32 from;
-    __u32 length; // of the component
+    __u32 length;         // of the component
     __u32 second, digits; // bools
     __u32 found;
     __u32 rule;
