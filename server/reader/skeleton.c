@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// See skeleton.h. Files belong to the host's root, except the home of the job's user. On disk it has the uid that it
-// has in the sandbox, and the id-mapped mount turns both into the sandbox's own uids.
+// See skeleton.h. Files belong to the host's root, which the id-mapped mount turns into the sandbox's own root. Folders
+// that jobs write to are not here (spawn_is_job_folder).
 #include "skeleton.h"
 
 #include <dirent.h>
@@ -19,36 +19,32 @@ enum { DEPTH_MAX = 64 };
 struct folder {
     const char *path;
     mode_t mode;
-    uid_t owner;
 };
 
 static const struct folder folders[] = {
-    {"boot", 0755, 0},
-    {"dev", 0755, 0},
-    {"etc", 0755, 0},
-    {"etc/profile.d", 0755, 0},
-    {"home", 0755, 0},
-    {"home/agent", 0755, SANDBOX_UID_JOB},
-    {"media", 0755, 0},
-    {"mnt", 0755, 0},
-    {"opt", 0755, 0},
-    {"proc", 0555, 0},
-    {"root", 0700, 0},
-    {"run", 0755, 0},
-    {"srv", 0755, 0},
-    {"sys", 0555, 0},
-    {"tmp", 01777, 0},
-    {"usr", 0755, 0},
-    {"var", 0755, 0},
-    {"var/cache", 0755, 0},
-    {"var/lib", 0755, 0},
-    {"var/log", 0755, 0},
-    {"var/tmp", 01777, 0},
-    {"sys/devices", 0755, 0},
-    {"sys/devices/system", 0755, 0},
-    {"sys/devices/system/cpu", 0755, 0},
-    {"sys/fs", 0755, 0},
-    {"sys/fs/cgroup", 0755, 0},
+    {"boot", 0755},
+    {"dev", 0755},
+    {"etc", 0755},
+    {"etc/profile.d", 0755},
+    {"home", 0755},
+    {"media", 0755},
+    {"mnt", 0755},
+    {"opt", 0755},
+    {"proc", 0555},
+    {"root", 0700},
+    {"run", 0755},
+    {"srv", 0755},
+    {"sys", 0555},
+    {"usr", 0755},
+    {"var", 0755},
+    {"var/cache", 0755},
+    {"var/lib", 0755},
+    {"var/log", 0755},
+    {"sys/devices", 0755},
+    {"sys/devices/system", 0755},
+    {"sys/devices/system/cpu", 0755},
+    {"sys/fs", 0755},
+    {"sys/fs/cgroup", 0755},
 };
 
 struct text_file {
@@ -146,12 +142,12 @@ skeleton_remove(int dir, const char *name, struct err *e)
 }
 
 static int
-put_folder(int root, const char *path, mode_t mode, uid_t owner, struct err *e)
+put_folder(int root, const char *path, mode_t mode, struct err *e)
 {
     if (mkdirat(root, path, 0700) < 0)
         return err_sys(e, errno, "create %s", path);
     int auto_close fd = openat(root, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0 || fchown(fd, owner, owner) < 0 || fchmod(fd, mode) < 0)
+    if (fd < 0 || fchown(fd, 0, 0) < 0 || fchmod(fd, mode) < 0)
         return err_sys(e, errno, "create %s", path);
     return 0;
 }
@@ -198,7 +194,7 @@ put_tops(int root, struct skeleton_top *top, struct err *e)
         struct stat st;
         if (lstat(host, &st) < 0 || !S_ISDIR(st.st_mode))
             continue;
-        int rc = put_folder(root, tops[i], 0755, 0, e);
+        int rc = put_folder(root, tops[i], 0755, e);
         if (rc < 0)
             return rc;
         top->name[top->n++] = tops[i];
@@ -217,7 +213,7 @@ put_path(int root, const char *path, struct err *e)
         (void)snprintf(part, sizeof part, "%.*s", (int)(i - 1), path + 1);
         struct stat st;
         if (fstatat(root, part, &st, AT_SYMLINK_NOFOLLOW) < 0) {
-            int rc = put_folder(root, part, 0755, 0, e);
+            int rc = put_folder(root, part, 0755, e);
             if (rc < 0)
                 return rc;
         } else if (!S_ISDIR(st.st_mode)) {
@@ -233,7 +229,7 @@ fill(int root, const struct skeleton_template *t, struct skeleton_top *top, stru
 {
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < sizeof folders / sizeof folders[0]; i++)
-        rc = put_folder(root, folders[i].path, folders[i].mode, folders[i].owner, e);
+        rc = put_folder(root, folders[i].path, folders[i].mode, e);
     for (size_t i = 0; rc == 0 && i < sizeof files / sizeof files[0]; i++)
         rc = put_file(root, &files[i], t->hostname, e);
     for (size_t i = 0; rc == 0 && i < sizeof links / sizeof links[0]; i++)
@@ -242,7 +238,8 @@ fill(int root, const struct skeleton_template *t, struct skeleton_top *top, stru
     if (rc == 0)
         rc = put_tops(root, top, e);
     for (size_t i = 0; rc == 0 && i < SKELETON_PATHS_MAX && t->paths[i][0] != '\0'; i++)
-        rc = put_path(root, t->paths[i], e);
+        if (!spawn_is_job_folder(t->paths[i]))
+            rc = put_path(root, t->paths[i], e);
     if (rc < 0)
         return rc;
     int auto_close from = open("/etc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -256,7 +253,7 @@ int
 skeleton_make(int templates, const char *name, const struct skeleton_template *t,
               struct skeleton_top *top, struct err *e)
 {
-    int rc = put_folder(templates, name, 0755, 0, e);
+    int rc = put_folder(templates, name, 0755, e);
     if (rc < 0)
         return err_wrap(e, "skeleton");
     int auto_close root = openat(templates, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <linux/filter.h>
+#include <stdbool.h>
 
 #include "proto/err.h"
 
@@ -21,3 +22,6 @@ enum { FILTER_X32_BIT = 0x40000000 };
 
 // Fills f; the caller owns its code.
 int filter_code_make(struct filter *f, struct err *e);
+
+// Whether the program compares arguments of this call that the tables cannot describe.
+bool filter_looks_at_more(int nr);

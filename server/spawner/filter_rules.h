@@ -38,5 +38,8 @@ extern const unsigned filter_absent_n;
 extern const int filter_unsupported[];
 extern const unsigned filter_unsupported_n;
 
+// The most descriptors that one poll or select waits for; more fail with EINVAL.
+enum { FILTER_POLL_MAX = 1024 };
+
 // The highest system call number when the table was made; later calls fail with ENOSYS.
 enum { FILTER_NR_REVIEWED = 469 };

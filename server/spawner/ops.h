@@ -16,6 +16,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "proto/err.h"
 
@@ -186,6 +187,21 @@ struct spawn_root {
     char hostname[64];
     char at[SPAWN_ROOT_LAYERS_MAX][SPAWN_PATH_MAX]; // where each is mounted: "", "/usr", "/opt"
 };
+
+// Whether the path is one of the folders that jobs write to, or below one. These exist in the sandbox's own tmpfs alone,
+// never in a skeleton: where a folder comes from two layers, overlayfs keeps a list of its names for each descriptor of it
+// that read another version, and no cgroup is charged for that memory (tests/escape/uncharged.c).
+static inline bool
+spawn_is_job_folder(const char *path)
+{
+    static const char *const folders[] = {"/home/agent", "/tmp", "/var/tmp"};
+    for (unsigned i = 0; i < sizeof folders / sizeof folders[0]; i++) {
+        size_t n = strlen(folders[i]);
+        if (strncmp(path, folders[i], n) == 0 && (path[n] == '/' || path[n] == '\0'))
+            return true;
+    }
+    return false;
+}
 
 // Descriptors of a NET_OPEN reply. The last two are missing if the kernel has no IPv6.
 enum spawn_net_fd { NET_FD_TCP4 = 0, NET_FD_UDP4, NET_FD_TCP6, NET_FD_UDP6 };

@@ -46,8 +46,8 @@ struct owned_folder {
 };
 
 // The tmpfs: "u" and "k" are the root's upper and work folder, "us" and "ks" those of /usr; "e" contains what covers
-// other things. Folders that a job writes to first exist already, so that nothing has to be copied up; parents come
-// first. The owner of / is the sandbox's root.
+// other things. Folders that jobs write to exist here alone (spawn_is_job_folder); parents come first. The owner of / is
+// the sandbox's root.
 static const struct owned_folder folders[] = {
     {"e", 0555, 0},      {"e/dir", 0555, 0},
     {"k", 0700, 0},      {"ks", 0700, 0},
@@ -69,6 +69,32 @@ make_folders(int disk, uint32_t uid, struct err *e)
             return err_sys(e, errno, "create %s", f->path);
     }
     return 0;
+}
+
+// A mount point below a folder that jobs write to, where the skeleton has none.
+static int
+make_mount_point(int disk, uid_t owner, const char *at, struct err *e)
+{
+    char path[SPAWN_PATH_MAX + 1];
+    for (size_t n = 1; at[n - 1] != '\0'; n++) {
+        if (at[n] != '/' && at[n] != '\0')
+            continue;
+        (void)snprintf(path, sizeof path, "u%.*s", (int)n, at);
+        if (mkdirat(disk, path, 0755) == 0 ? fchownat(disk, path, owner, owner, 0) < 0
+                                           : errno != EEXIST)
+            return err_sys(e, errno, "create %s", at);
+    }
+    return 0;
+}
+
+static int
+make_mount_points(const struct tree_root *r, int disk, uint32_t uid, struct err *e)
+{
+    int rc = 0;
+    for (uint32_t i = 2; rc == 0 && i < r->layers_n; i++)
+        if (spawn_is_job_folder(r->at[i]))
+            rc = make_mount_point(disk, uid, r->at[i], e);
+    return rc;
 }
 
 // The sandbox's own empty file and folder replace the spawner's /e, read-only, and so are their clones.
@@ -107,6 +133,8 @@ make_disk(const struct tree *t, const struct tree_sandbox *s, struct err *e)
     int rc = mount_attach(disk, AT_FDCWD, "/w", e);
     if (rc == 0)
         rc = make_folders(disk, s->uid, e);
+    if (rc == 0)
+        rc = make_mount_points(&t->roots[s->root], disk, s->uid, e);
     if (rc == 0)
         rc = tree_view_make(t, s, disk, e);
     if (rc == 0)

@@ -8,6 +8,7 @@ Exit 0 when every barrier held; prints one line per check with the barrier it na
 """
 
 import ctypes
+import glob
 import hashlib
 import os
 import re
@@ -249,6 +250,7 @@ CHECKS = {
     69: (["--files", "128"], plain),
     72: (["--cpus", "0.5"], cpu_was_bounded),
     205: (SMALL, killed_or_held("memory_bytes")), 216: (SMALL, killed_or_held("memory_bytes")),
+    250: (["--files", "16384"], plain),
     74: ([*CUT, "1M"], output_was_cut(48 << 20)), 75: ([*CUT, "1M"], output_was_cut(16 << 20)),
 }
 
@@ -412,7 +414,7 @@ def host_memory():
 
 
 # What a sandbox of 64 MiB may take beside its memory: as much again, and what others of this host use meanwhile.
-SOCKET_MIB = 64 + 64 + 192
+TAKEN_MIB = 64 + 64 + 192
 
 
 def taken_by(job, free, slab, line):
@@ -428,24 +430,52 @@ def taken_by(job, free, slab, line):
     return lost, grown, f"{line.removeprefix('held: ')}; the host has {lost} MiB less, its slabs {grown} MiB more"
 
 
-def check_sockets(number):
+def check_memory(number, *flags):
     def check(broker, host):
         for attempt in range(3):
             free, slab = host_memory()
             with open(PROGRAM, "rb") as program:
                 job = broker.popen("run", "--env", "ESCAPE_STAY=1", "--memory", "64M", "--timeout", f"{patience(120):.0f}s",
-                                   "--cpu-time", f"{patience(120):.0f}s", "--", "/bin/sh", "-c", START, str(number),
+                                   "--cpu-time", f"{patience(120):.0f}s", *flags, "--", "/bin/sh", "-c", START, str(number),
                                    stdin=program, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
             line = job.stdout.readline().decode().strip() or f"ended by its memory limit: exit {job.wait()}"
             lost, grown, says = taken_by(job, free, slab, line)
             expect(line.startswith(("held", "ended by its memory limit: exit 137")), line)
-            if lost < SOCKET_MIB and grown < SOCKET_MIB:
+            if lost < TAKEN_MIB and grown < TAKEN_MIB:
                 return says
         raise AssertionError(says)
     return check
 
 
-SPECIAL = {**{n: check_sockets(n) for n in range(224, 235)}, 36: check_36, 48: check_48, 78: check_78, 81: check_81, 215: check_215}
+def pages_in_memory(path):
+    """How many pages of a file the host holds."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    with open(path, "rb") as f:
+        size = os.fstat(f.fileno()).st_size
+        address = ctypes.c_void_p(libc.mmap(None, ctypes.c_size_t(size), 1, 1, f.fileno(), ctypes.c_long(0)))
+    pages = ctypes.create_string_buffer((size + 4095) // 4096)
+    expect(libc.mincore(address, ctypes.c_size_t(size), pages) == 0, "mincore failed")
+    libc.munmap(address, ctypes.c_size_t(size))
+    return sum(page & 1 for page in pages.raw)
+
+
+def check_251(broker, host):
+    """A file of /usr that nobody maps: mapped pages cannot be dropped."""
+    path = max(glob.glob("/usr/lib/python3*/**/*.py", recursive=True), key=os.path.getsize)
+    with open(path, "rb") as f:
+        f.read()
+    before = pages_in_memory(path)
+    expect(before * 4096 >= os.path.getsize(path), f"{path} is not in memory")
+    job = Job(broker, host, 251, ["--env", f"ESCAPE_FILE={path}"])
+    after = pages_in_memory(path)
+    plain(job, host)
+    expect(after == before, f"{before} pages of {path} were in memory, {after} are left")
+    return f"{job.line()}: all {after} pages of {path}"
+
+
+SPECIAL = {**{n: check_memory(n) for n in range(224, 235)}, 36: check_36, 48: check_48, 78: check_78, 81: check_81,
+           215: check_215, 249: check_memory(249, "--inodes", "20000"), 251: check_251}
 
 
 def run_one(broker, host, number):

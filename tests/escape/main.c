@@ -16,8 +16,9 @@
 const char *self_path;
 
 static const struct check *const sections[] = {
-    filesystem_checks, process_checks, namespace_checks, kernel_checks, resource_checks,
-    credential_checks, corner_checks,  door_checks,      proc_checks,   socket_checks,
+    filesystem_checks, process_checks,    namespace_checks, kernel_checks,
+    resource_checks,   credential_checks, corner_checks,    door_checks,
+    proc_checks,       socket_checks,     uncharged_checks,
 };
 enum { SECTIONS_N = sizeof sections / sizeof sections[0] };
 

@@ -71,6 +71,13 @@ def templates_come_change_and_go(b):
     check(names == ["default", "tools"], names)
 
 
+def folders_that_jobs_write_to_are_of_one_layer(b):
+    """Where they are of two, overlayfs gives 1 link, and keeps uncharged lists of names (tests/escape/uncharged.c)."""
+    r = b.cli("run", "--template", "tools", "--", "stat", "-c", "%h", "/tmp", "/home/agent", "/var/tmp", FOLDER)
+    expect(r, 0, b"2\n2\n3\n3\n")
+    expect(b.cli("run", "--template", "tools", "--", "touch", f"{FOLDER}/one/new"), 1, b"", b"Read-only file system")
+
+
 def a_sandbox_keeps_its_root(b):
     box = b.cli("create", "--template", "tools").stdout.decode().strip()
     b.reload(at(b, BEFORE).replace("@/one", "x").replace("hostname: first", "hostname: second").replace("/one]", "/two]"))
@@ -232,7 +239,8 @@ def without_the_reader_nothing_changes(b):
     check(" reloaded: " in b.reload(), "and the next one is read")
 
 
-TESTS = [templates_come_change_and_go, a_sandbox_keeps_its_root, ready_sandboxes_of_a_changed_template_are_replaced,
+TESTS = [templates_come_change_and_go, folders_that_jobs_write_to_are_of_one_layer, a_sandbox_keeps_its_root,
+         ready_sandboxes_of_a_changed_template_are_replaced,
          a_lower_pool_keeps_fewer_and_a_higher_one_more, a_bad_file_changes_nothing, a_file_and_folders_of_roots_alone_are_read,
          another_folder_of_the_same_name_and_one_that_comes_are_seen, runs_go_on_while_it_is_read_again,
          a_second_hangup_is_not_lost, without_the_reader_nothing_changes, many_times_leave_nothing]
