@@ -8,6 +8,7 @@ import os
 import sp
 from api import SANDBOX, connect, main
 from broker import Broker, skip
+from patience import SLOWNESS
 from runner import check, until
 
 CONFIG = """
@@ -150,7 +151,7 @@ NEEDS_X86 = ("int 0x80", "x32")
 def no_kind_of_deed_is_silent(b, c):
     missing = []
     for name, (rule, word, code) in KINDS.items():
-        if name in NEEDS_X86 and not X86:
+        if name in NEEDS_X86 and not X86 or rule == "fork-rate" and SLOWNESS > 1:  # an emulated machine forks too slowly
             continue
         box = create(b, "--template", "forks" if rule == "fork-rate" else "default")
         r = b.cli("exec", "-n", box, "--", "/usr/bin/python3", "-c", CALL + code + "\ntime.sleep(0.3)")
