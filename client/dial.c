@@ -3,6 +3,7 @@
 #include "dial.h"
 
 #include <errno.h>
+#include <grp.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -10,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
@@ -18,21 +20,76 @@
 #include "proto/wire.h"
 #include "proto/now.h"
 
-static const char hint_start[] =
-    "is stockaded running? 'sudo systemctl start stockade', or 'sudo stockaded' in a terminal";
-static const char hint_group[] =
-    "join the group of the socket ('sudo usermod -aG stockade $USER', log in again) or use sudo";
+static const char usual_path[] = "/run/stockade/stockade.sock";
+
+// The group that may connect: that of the socket, or of its folder if nobody else may look into it. "": none is known.
+static void
+group_of(const char *path, char *out, size_t n)
+{
+    char folder[sizeof((struct address *)0)->path];
+    char memory[4096];
+    struct stat st;
+    struct group group, *found = NULL;
+    out[0] = '\0';
+    (void)snprintf(folder, sizeof folder, "%s", path);
+    char *slash = strrchr(folder, '/');
+    if (slash != NULL && slash != folder)
+        *slash = '\0';
+    if ((stat(path, &st) == 0 || stat(folder, &st) == 0) && (st.st_mode & S_IRWXG) != 0 &&
+        st.st_gid != 0 && getgrgid_r(st.st_gid, &group, memory, sizeof memory, &found) == 0 &&
+        found != NULL)
+        (void)snprintf(out, n, "%s", group.gr_name);
+}
+
+static void
+hint_access(const struct address *a, char *out, size_t n)
+{
+    char group[40];
+    group_of(a->path, group, sizeof group);
+    if (group[0] != '\0')
+        (void)snprintf(out, n, "use sudo, or 'sudo usermod -aG %s $USER' and log in again", group);
+    else
+        (void)snprintf(out, n, "use sudo: only root may connect to this socket");
+}
+
+static void
+hint_start(const struct address *a, const char *where, char *out, size_t n)
+{
+    if (a->ipc && strcmp(a->path, usual_path) == 0)
+        (void)snprintf(out, n,
+                       "is stockaded running? 'sudo systemctl start stockade', or 'sudo stockaded' "
+                       "in a terminal");
+    else
+        (void)snprintf(out, n, "is stockaded running at %s%.60s? check --address, STOCKADE_ADDRESS",
+                       a->ipc ? "ipc://" : "tcp://", where);
+}
 
 static int
-unreachable(struct err *e, const char *where, int sys)
+unreachable(struct err *e, const struct address *a, const char *where, int sys)
 {
     const char *why = strerrordesc_np(sys);
-    bool denied = sys == EACCES || sys == EPERM;
+    bool denied = a->ipc && (sys == EACCES || sys == EPERM);
+    char hint[sizeof e->hint];
+    if (denied)
+        hint_access(a, hint, sizeof hint);
+    else
+        hint_start(a, where, hint, sizeof hint);
     int rc = err_set(e, denied ? ERR_PERMISSION_DENIED : ERR_UNAVAILABLE,
                      "cannot reach the broker at %s: %s", where, why != NULL ? why : "error");
     e->sys = sys;
-    err_detail(e, denied ? "SOCKET_DENIED" : "BROKER_UNREACHABLE", where,
-               denied ? hint_group : hint_start);
+    err_detail(e, denied ? "SOCKET_DENIED" : "BROKER_UNREACHABLE", where, hint);
+    return rc;
+}
+
+// A path that is something else than a socket will not become one by waiting.
+static int
+not_a_socket(struct err *e, const char *path, mode_t mode)
+{
+    int rc = err_set(e, ERR_INVALID_ARGUMENT, "%s is %s and not a socket", path,
+                     S_ISDIR(mode)   ? "a folder"
+                     : S_ISREG(mode) ? "a file"
+                                     : "something else");
+    err_detail(e, "NOT_A_SOCKET", "address", "check --address and STOCKADE_ADDRESS");
     return rc;
 }
 
@@ -91,8 +148,11 @@ dial_ipc(int *out, const struct address *a, uint64_t deadline_ns, struct err *e)
     if (fd < 0)
         return err_sys(e, errno, "create a socket");
     int rc = connect_until(fd, (const struct sockaddr *)&to, sizeof to, deadline_ns);
+    struct stat st;
+    if (rc == -ECONNREFUSED && stat(a->path, &st) == 0 && !S_ISSOCK(st.st_mode))
+        return not_a_socket(e, a->path, st.st_mode);
     if (rc < 0)
-        return unreachable(e, a->path, -rc);
+        return unreachable(e, a, a->path, -rc);
     *out = take_fd(&fd);
     return 0;
 }
@@ -131,7 +191,7 @@ dial_tcp(int *out, const struct address *a, uint64_t deadline_ns, struct err *e)
     for (const struct addrinfo *ai = all; ai != NULL && rc < 0; ai = ai->ai_next)
         rc = dial_one(out, ai, deadline_ns);
     freeaddrinfo(all);
-    return rc < 0 ? unreachable(e, where, -rc) : 0;
+    return rc < 0 ? unreachable(e, a, where, -rc) : 0;
 }
 
 static int
@@ -164,8 +224,7 @@ dial_hello(int fd, uint64_t deadline_ns, struct err *e)
             return rc;
         }
         if (wait_for(fd, POLLIN, deadline_ns) < 0) {
-            int rc =
-                err_set(e, ERR_UNAVAILABLE, "the program at this address sent no greeting in time");
+            int rc = err_set(e, ERR_UNAVAILABLE, "the program at this address does not answer");
             err_detail(e, "BROKER_SILENT", "address",
                        "the broker may be busy, or the address belongs to another program");
             return rc;

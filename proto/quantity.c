@@ -4,8 +4,10 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <stdbool.h>
-#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
 #include <strings.h>
 
 const struct quantity_unit quantity_bytes[] = {
@@ -79,4 +81,45 @@ quantity_read(const char *text, const struct quantity_unit *units, uint64_t *out
         return -EINVAL;
     *out = value;
     return 0;
+}
+
+// ---- Showing
+
+static bool
+ends_with(const char *field, const char *end)
+{
+    size_t n = strlen(field), m = strlen(end);
+    return n >= m && strcmp(field + n - m, end) == 0;
+}
+
+static char *
+show_thousandths(uint64_t value, char *out, size_t n)
+{
+    (void)snprintf(out, n, "%" PRIu64 ".%03u", value / 1000, (unsigned)(value % 1000));
+    for (size_t end = strlen(out); end > 0 && (out[end - 1] == '0' || out[end - 1] == '.'); end--) {
+        bool point = out[end - 1] == '.';
+        out[end - 1] = '\0';
+        if (point)
+            break;
+    }
+    return out;
+}
+
+char *
+quantity_show(const char *field, uint64_t value, char *out, size_t n)
+{
+    const struct quantity_unit *units = quantity_count;
+    if (ends_with(field, "_millis"))
+        return show_thousandths(value, out, n);
+    if (ends_with(field, "_ms"))
+        units = quantity_time_ms + 1; // with a unit
+    else if (ends_with(field, "_bytes") || ends_with(field, "bytes_max") ||
+             ends_with(field, "_rate"))
+        units = quantity_bytes;
+    const struct quantity_unit *best = units;
+    for (const struct quantity_unit *u = units; u->suffix != NULL; u++)
+        if (value != 0 && value % u->factor == 0 && u->factor > best->factor)
+            best = u;
+    (void)snprintf(out, n, "%" PRIu64 "%s", value / best->factor, best->suffix);
+    return out;
 }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sizes, durations and counts as text, for the command line and the configuration file.
+// Sizes, durations and counts as text, for the command line, the configuration file and messages.
 //
 //   512   64K   256M   256MB   1.5GiB        bytes; K, M, G and T are powers of 1,024
 //   5   5s   500ms   1.5m   2h   1d          time; a number without a unit is in seconds
 //   0.5   2                                  CPUs
 #pragma once
 
+#include <stddef.h>
 #include <stdint.h>
 
 struct quantity_unit {
@@ -19,3 +20,7 @@ extern const struct quantity_unit quantity_bytes[], quantity_time_ms[], quantity
 
 // Parses the whole text. -EINVAL: not valid; -ERANGE: above INT64_MAX. *out is unchanged on failure.
 int quantity_read(const char *text, const struct quantity_unit *units, uint64_t *out);
+
+// The value as quantity_read() takes it: "30d", "256M", "1.5", "1024". The end of the field's name ("ttl_ms",
+// "memory_bytes", "egress_rate", "cpu_millis") determines the unit. Returns out.
+char *quantity_show(const char *field, uint64_t value, char *out, size_t n);

@@ -4,9 +4,11 @@
 #include "validate.h"
 
 #include <regex.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "path.h"
+#include "quantity.h"
 #include "rules.h"
 #include "wire.h"
 
@@ -164,14 +166,60 @@ check_range(const struct field_rule *rule, const struct value *v, const struct p
                              : rule->min > 0 && v->magnitude < (uint64_t)rule->min;
     bool above =
         !v->negative && rule->max != 0 && (rule->max < 0 || v->magnitude > (uint64_t)rule->max);
-    const char *sign = v->negative ? "-" : "";
-    if (below)
-        return path_refuse(at, e, "%s%llu is below %lld", sign, (unsigned long long)v->magnitude,
-                           (long long)rule->min);
+    char value[32], bound[32];
+    if (!below && !above)
+        return 0;
+    (void)quantity_show(at->field, v->magnitude, value, sizeof value);
+    if (rule->min >= 0 && rule->max >= 0)
+        (void)quantity_show(at->field, (uint64_t)(below ? rule->min : rule->max), bound,
+                            sizeof bound);
+    else
+        (void)snprintf(bound, sizeof bound, "%lld", (long long)(below ? rule->min : rule->max));
+    int r = path_refuse(at, e, "%s%s is %s %s", v->negative ? "-" : "", value,
+                        below ? "below the minimum of" : "above the maximum of", bound);
     if (above)
-        return path_refuse(at, e, "%s%llu is above %lld", sign, (unsigned long long)v->magnitude,
-                           (long long)rule->max);
-    return 0;
+        err_detail(e, "ABOVE_MAXIMUM", NULL, NULL);
+    return r;
+}
+
+// What a pattern allows, in words.
+static const char *
+words_of(const char *pattern)
+{
+    static const char *const words[][2] = {
+        {"[a-zA-Z0-9][a-zA-Z0-9._-]*",
+         "must consist of letters, digits, '.', '_' and '-', and begin with a letter or a digit"},
+        {"[a-z0-9][a-z0-9._-]*", "must consist of lower-case letters, digits, '.', '_' and '-', "
+                                 "and begin with a letter or a digit"},
+        {"[A-Za-z_][A-Za-z0-9_.-]*",
+         "must consist of letters, digits, '_', '.' and '-', and begin with a letter or '_'"},
+        {"[a-z0-9_.-]+", "must consist of lower-case letters, digits, '_', '.' and '-'"},
+        {"[a-z][a-z-]*", "must consist of lower-case letters and '-'"},
+        {"[A-Za-z0-9_.]*", "must consist of letters, digits, '_' and '.'"},
+        {"[A-Za-z0-9_./]+", "must consist of letters, digits, '_', '.' and '/'"},
+        {"[0-9a-f]*", "must consist of the digits 0 to 9 and a to f"},
+        {"([a-z0-9]{1,15}-)?[0-9a-f]{32}", "must be an id: 32 digits, 0 to 9 and a to f"},
+        {"([a-z0-9]{1,15}-)?[0-9a-f]*", "must be an id, or its first digits"},
+        {"/.*", "must be an absolute path"},
+        {"[*]|[a-z]+(:[0-9]+)?", "must be a tenant, such as uid:1000, or * for all"},
+        {"host|[0-9A-Fa-f:.]+(/[0-9]+)?",
+         "must be an address or a range of addresses, such as 192.0.2.0/24, or the word host"},
+        {"([*][.])?[A-Za-z0-9_-]+([.][A-Za-z0-9_-]+)*",
+         "must be a name, such as example.com, or *.example.com for all names below it"},
+    };
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        if (strcmp(words[i][0], pattern) == 0)
+            return words[i][1];
+    return NULL;
+}
+
+static int
+refuse_text(const char *pattern, const char *text, const struct path *at, struct err *e)
+{
+    const char *words = words_of(pattern);
+    if (words != NULL)
+        return path_refuse(at, e, "'%.64s' %s", text, words);
+    return path_refuse(at, e, "does not match %s", pattern);
 }
 
 static int
@@ -185,7 +233,7 @@ check_text(const struct field_rule *rule, const struct value *v, const struct pa
         return path_refuse(at, e, "%zu bytes, but at most %u are allowed", v->len,
                            (unsigned)rule->len_max);
     if (rule->has_pattern && v->len > 0 && regexec(&rule->compiled, v->text, 0, NULL, 0) != 0)
-        return path_refuse(at, e, "does not match %s", rule->pattern);
+        return refuse_text(rule->pattern, v->text, at, e);
     return 0;
 }
 

@@ -223,7 +223,7 @@ start_spawner(struct broker *b, struct err *e)
         r = spawn_start(spawner, config, &b->features, bpf_fds, &b->s.spawn, e);
     free(config);
     if (r < 0)
-        return err_wrap(e, "start");
+        return r;
     hold_bpf(b, bpf_fds);
     return 0;
 }

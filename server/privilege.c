@@ -30,7 +30,7 @@ privilege_check_root(struct err *e)
         e, ERR_FAILED_PRECONDITION,
         "stockaded must be started as root: it starts one small process that stays root and "
         "creates sandboxes, and then drops its own privileges");
-    err_detail(e, "NOT_ROOT", NULL, "sudo stockaded, or systemctl start stockaded");
+    err_detail(e, "NOT_ROOT", NULL, "sudo stockaded, or systemctl start stockade");
     return r;
 }
 
@@ -105,7 +105,10 @@ check_dir(int fd, const char *name, bool last, const struct folder *f, struct er
         r = err_set(e, ERR_FAILED_PRECONDITION,
                     "%s is writable by others than its owner (mode %04o)", name,
                     st.st_mode & 07777u);
-        err_detail(e, "FOLDER_MODE", name, "chmod go-w it");
+        err_detail(e, "FOLDER_MODE", name,
+                   (st.st_mode & S_ISVTX) != 0
+                       ? "it is shared: choose a folder of its own, such as /run/NAME"
+                       : "chmod go-w it");
     }
     return r;
 }

@@ -40,8 +40,14 @@ cli_create(const struct command *c, const struct options *o)
         code = cli_fail(c, "", &e);
     else if (o->json)
         code = json_put(json_of_sandbox(box));
-    else
-        code = puts(box->id) < 0 ? EXIT_PROBLEM : EXIT_OK;
+    else {
+        (void)puts(box->id);
+        code = cli_flush(c);
+    }
+    if (box != NULL && code != EXIT_OK)
+        (void)fprintf(stderr,
+                      "stockade create: sandbox %s exists\n  hint: stockade rm %s removes it\n",
+                      box->id, box->id);
     stockade_free(box);
     stockade_close(s);
     return code;
@@ -283,6 +289,7 @@ static int
 act(const struct command *c, const struct options *o, act_fn *fn)
 {
     struct acting a = {.c = c, .o = o, .act = fn, .done = json_array()};
+    cli_errors_as_json(false); // the array of what worked is the one document
     a.s = cli_open(c, o, &a.code);
     if (a.s == NULL) {
         json_decref(a.done);

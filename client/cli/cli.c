@@ -18,12 +18,31 @@ static const struct command nothing = {.name = "", .usage = "[OPTION]... COMMAND
 static int
 no_command(const char *typed)
 {
+    char why[SENTENCE_MAX], hint[SENTENCE_MAX] = "";
     const char *near = command_nearest(typed);
-    (void)fprintf(stderr, "stockade: there is no command '%s'\n", typed);
+    (void)snprintf(why, sizeof why, "there is no command '%.100s'", typed);
     if (near != NULL)
-        (void)fprintf(stderr, "  hint: did you mean 'stockade %s'?\n", near);
-    (void)fprintf(stderr, "  'stockade --help' lists the commands\n");
-    return EXIT_USAGE;
+        (void)snprintf(hint, sizeof hint, "did you mean 'stockade %s'?", near);
+    return cli_usage(&nothing, why, hint);
+}
+
+// Whether a line asks for JSON, even if it is wrong further on.
+static bool
+asks_for_json(int argc, char **argv)
+{
+    static const char *const names[] = {"-o", "--format", "--output"};
+    for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        if (strcmp(argv[i], "-ojson") == 0)
+            return true;
+        for (size_t k = 0; k < sizeof names / sizeof names[0]; k++) {
+            size_t n = strlen(names[k]);
+            if (strncmp(argv[i], names[k], n) == 0 &&
+                (strcmp(argv[i] + n, "=json") == 0 ||
+                 (argv[i][n] == '\0' && i + 1 < argc && strcmp(argv[i + 1], "json") == 0)))
+                return true;
+        }
+    }
+    return false;
 }
 
 // The n-th required word of the usage, or "" if it is unknown.
@@ -58,8 +77,12 @@ static int
 run_command(const struct command *c, struct options *o, int argc, char **argv)
 {
     struct problem p;
-    if (options_parse(o, c->options, c->rest, argc, argv, &p) < 0)
+    bool json = o->json || asks_for_json(argc, argv);
+    if (options_parse(o, c->options, c->rest, argc, argv, &p) < 0) {
+        cli_errors_as_json(json);
         return cli_usage(c, p.why, p.hint);
+    }
+    cli_errors_as_json(o->json);
     if (o->help) {
         help_command(stdout, c);
         return EXIT_OK;
@@ -101,7 +124,9 @@ main(int argc, char **argv)
         help_all(stderr);
         return EXIT_USAGE;
     }
-    if (options_parse(&o, options_main, true, argc - 1, argv + 1, &p) < 0) {
+    int parsed = options_parse(&o, options_main, true, argc - 1, argv + 1, &p);
+    cli_errors_as_json(o.json);
+    if (parsed < 0) {
         (void)cli_usage(&nothing, p.why, p.hint);
         return EXIT_USAGE;
     }

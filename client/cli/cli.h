@@ -28,6 +28,9 @@ enum {
 // Opens a handle for --address. NULL: the failure was reported; *code is the exit code.
 struct stockade *cli_open(const struct command *c, const struct options *o, int *code);
 
+// With -o json failures and wrong command lines also go to stdout, as {"error": {...}}.
+void cli_errors_as_json(bool on);
+
 // Reports a failure on stderr: a sentence, the rule or limit, the hint. Returns its exit code.
 int cli_fail(const struct command *c, const char *what, const struct stockade_error *e);
 

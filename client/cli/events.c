@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // events: one line per event.
+#include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -88,14 +89,17 @@ print_fact(const struct stockade_fact *f)
 static void
 print_event(const struct stockade_event *e)
 {
-    char when[32] = "", comm[TEXT_MAX], box[CLI_SHORT_ID_SIZE], job[CLI_SHORT_ID_SIZE];
+    char when[32] = "", comm[TEXT_MAX], kind[32] = "", box[CLI_SHORT_ID_SIZE],
+         job[CLI_SHORT_ID_SIZE];
     time_t seconds = (time_t)(e->time_ns / 1000000000);
     struct tm tm;
     if (localtime_r(&seconds, &tm) != NULL)
         (void)strftime(when, sizeof when, "%H:%M:%S", &tm);
+    for (size_t i = 0; e->kind[i] != '\0' && i + 1 < sizeof kind; i++)
+        kind[i] = (char)tolower((unsigned char)e->kind[i]);
     (void)printf("%s.%03d %-8s %-15s %s %-*.*s", when, (int)(e->time_ns / 1000000 % 1000),
-                 cli_severity_name(e->severity), e->kind, cli_short_id(e->sandbox_id, box),
-                 SHORT_JOB, SHORT_JOB, cli_short_id(e->process_id, job));
+                 cli_severity_name(e->severity), kind, cli_short_id(e->sandbox_id, box), SHORT_JOB,
+                 SHORT_JOB, cli_short_id(e->process_id, job));
     if (e->pid != 0)
         (void)printf(" %s(%u)", text_clean(e->comm, comm, sizeof comm), e->pid);
     for (size_t i = 0; i < e->facts_n; i++)

@@ -37,7 +37,8 @@ struct feed {
     // of the thread
     char process[CLI_ID_SIZE];
     bool reading;
-    int first_signal;
+    struct feed_end end;
+    bool from_terminal; // stdin is a terminal
     unsigned signals;
     bool cancelling;
     char chunk[CHUNK_BYTES];
@@ -78,6 +79,8 @@ resize(struct feed *f)
 static void
 cancel(struct feed *f)
 {
+    if (f->o.kills && !f->cancelling && f->process[0] != '\0')
+        (void)stockade_signal(f->o.s, f->process, SIGKILL, true, NULL);
     f->cancelling = true;
     stockade_interrupt(f->o.s);
 }
@@ -90,7 +93,7 @@ on_signal(struct feed *f, int number)
         return;
     }
     if (f->signals++ == 0)
-        f->first_signal = number;
+        f->end.signal = number;
     if (f->signals >= 3) {
         tty_restore();
         _exit(128 + number);
@@ -137,8 +140,13 @@ read_input(struct feed *f)
     ssize_t n = read(STDIN_FILENO, f->chunk, sizeof f->chunk);
     if (n < 0 && (errno == EINTR || errno == EAGAIN))
         return;
+    f->reading = n > 0;
+    if (n < 0 && !(errno == EIO && f->from_terminal)) { // EIO: the terminal was closed
+        f->end.input_error = errno;
+        cancel(f);
+        return;
+    }
     if (n <= 0) {
-        f->reading = false;
         (void)stockade_close_input(f->o.s, f->process, NULL);
         return;
     }
@@ -225,14 +233,16 @@ feed_start(const struct feed_options *o)
     sigset_t set;
     fill_signals(&set);
     f->o = *o;
+    f->from_terminal = isatty(STDIN_FILENO);
     (void)pthread_mutex_init(&f->lock, NULL);
     f->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     f->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     int sys = f->signal_fd < 0 || f->event_fd < 0 ? errno
                                                   : pthread_create(&f->thread, NULL, feed_main, f);
     if (sys != 0) {
-        (void)fprintf(stderr, "stockade: start a thread for stdin and signals: %s\n",
-                      strerrordesc_np(sys));
+        (void)fprintf(stderr, "stockade: cannot watch stdin and signals: %s\n%s",
+                      strerrordesc_np(sys),
+                      sys == EMFILE ? "  hint: raise the limit of open files, 'ulimit -n'\n" : "");
         feed_free(f);
         return NULL;
     }
@@ -248,7 +258,7 @@ feed_started(struct feed *f, const char *process_id)
     (void)eventfd_write(f->event_fd, 1);
 }
 
-int
+struct feed_end
 feed_stop(struct feed *f)
 {
     pthread_mutex_lock(&f->lock);
@@ -256,7 +266,7 @@ feed_stop(struct feed *f)
     pthread_mutex_unlock(&f->lock);
     (void)eventfd_write(f->event_fd, 1);
     (void)pthread_join(f->thread, NULL);
-    int first = f->first_signal;
+    struct feed_end end = f->end;
     feed_free(f);
-    return first;
+    return end;
 }

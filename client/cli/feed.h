@@ -6,6 +6,7 @@
 //   SIGINT, SIGTERM,  1st: Signal to the job's process group; before it runs: the call is cancelled
 //   SIGHUP, SIGQUIT   2nd: the call is cancelled     3rd: exits immediately; SIGHUP stays ignored under nohup(1)
 //   SIGWINCH -------> Resize
+//   stdin that cannot be read: the call is cancelled, because the job has only part of its input
 //   stdout was closed by its reader: the call is cancelled, if requested
 #pragma once
 
@@ -21,6 +22,7 @@ struct feed_options {
     bool terminal; // the job has a terminal: send its size
     bool signals;  // send signals to the job; false: a signal cancels the call immediately
     bool outlet;   // cancel the call when stdout is closed: without output it would never find out
+    bool kills;    // kill the process before the call is cancelled, which would leave it running
 };
 
 // Blocks the signals in the calling thread; call it before any other thread is made.
@@ -32,5 +34,10 @@ struct feed *feed_start(const struct feed_options *o);
 // The job runs with this id.
 void feed_started(struct feed *f, const char *process_id);
 
-// Ends the thread. Returns the first signal that arrived, or 0.
-int feed_stop(struct feed *f);
+struct feed_end {
+    int signal;      // the first signal that arrived, or 0
+    int input_error; // the errno of a failed read of stdin, or 0
+};
+
+// Ends the thread.
+struct feed_end feed_stop(struct feed *f);

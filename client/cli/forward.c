@@ -5,6 +5,7 @@
 // program here says. They end each other by shutting the socket down; the first waits for the second.
 #include <arpa/inet.h>
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,12 +15,20 @@
 #include <unistd.h>
 
 #include "proto/auto.h"
+#include "proto/now.h"
 #include "proto/target.h"
 #include "cli.h"
 #include "commands.h"
 #include "text.h"
 
-enum { PIECE = 32 * 1024, ID_MAX = 33, AGAIN_NS = 2000000, TEXT_MAX = 600 };
+enum {
+    PIECE = 32 * 1024,
+    ID_MAX = 33,
+    AGAIN_NS = 2000000,
+    TEXT_MAX = 600,
+    LOOK_MS = 1000, // between two looks whether the sandbox still exists
+    MISSES_MAX = 3, // looks in a row that the broker did not answer
+};
 
 struct link {
     struct stockade *s;
@@ -167,9 +176,9 @@ stop_at_once(void *cookie, const char *connection_id)
 }
 
 // Makes the broker report immediately what each connection would report: the sandbox does not exist, or its policy
-// does not allow the port.
+// does not allow the port. Replaces a name in `id` by the sandbox's id: another sandbox may get the name.
 static bool
-is_let_in(struct stockade *s, const struct command *c, const char *id, uint16_t port, int *code)
+is_let_in(struct stockade *s, const struct command *c, char *id, uint16_t port, int *code)
 {
     const struct stockade_forward_handlers h = {stop_at_once, on_data, NULL};
     const struct stockade_sandbox *box = NULL;
@@ -184,6 +193,7 @@ is_let_in(struct stockade *s, const struct command *c, const char *id, uint16_t 
         listed = listed || (target_ports(box->policy.inbound[i], &first, &last) && first <= port &&
                             port <= last);
     }
+    (void)snprintf(id, CLI_ID_SIZE, "%s", box->id);
     stockade_free(box);
     if (listed || stockade_forward(s, id, port, &h, &e) == 0 || e.code == STOCKADE_CANCELLED)
         return true;
@@ -200,6 +210,50 @@ wrong_port(const struct command *c, const char *typed)
     char why[128];
     (void)snprintf(why, sizeof why, "'%.60s' is not PORT or LOCAL:PORT", typed);
     return cli_usage(c, why, "use 8080:80, for example, or 0:80 for any free local port");
+}
+
+// False: the sandbox or the broker is gone, which was reported.
+static bool
+still_there(struct stockade *s, const struct command *c, const char *typed, const char *id,
+            int *code)
+{
+    static unsigned misses;
+    const struct stockade_sandbox *box = NULL;
+    struct stockade_error e;
+    int rc = stockade_get(s, id, &box, &e);
+    bool gone = rc == 0 ? box->state == STOCKADE_STATE_DELETING : e.code == STOCKADE_NOT_FOUND;
+    stockade_free(box);
+    misses = rc < 0 && !gone ? misses + 1 : 0;
+    if (!gone && misses < MISSES_MAX)
+        return true;
+    if (gone)
+        e = (struct stockade_error){.code = STOCKADE_NOT_FOUND, .text = "the sandbox was removed"};
+    *code = cli_fail(c, gone ? typed : "", &e);
+    return false;
+}
+
+// Accepts connections as long as the sandbox exists.
+static int
+accept_all(struct stockade *s, const struct command *c, const struct options *o, const char *id,
+           uint16_t port, int fd)
+{
+    int code = EXIT_PROBLEM;
+    int64_t look_ns = now_ns(CLOCK_MONOTONIC);
+    for (;;) {
+        int64_t left_ms = (look_ns - now_ns(CLOCK_MONOTONIC)) / 1000000 + LOOK_MS;
+        struct pollfd p = {.fd = fd, .events = POLLIN};
+        if (left_ms <= 0) {
+            if (!still_there(s, c, o->args[0], id, &code))
+                return code;
+            look_ns = now_ns(CLOCK_MONOTONIC);
+        } else if (poll(&p, 1, (int)left_ms) > 0) {
+            int one = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
+            if (one >= 0)
+                begin(s, id, port, one);
+            else if (errno != EINTR && errno != ECONNABORTED && errno != EMFILE)
+                return code;
+        }
+    }
 }
 
 int
@@ -226,15 +280,10 @@ cli_forward(const struct command *c, const struct options *o)
         return EXIT_PROBLEM;
     }
     (void)printf("127.0.0.1:%u\n", local);
-    (void)fflush(stdout);
-    for (;;) {
-        int one = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
-        if (one >= 0)
-            begin(s, id, port, one);
-        else if (errno != EINTR && errno != ECONNABORTED && errno != EMFILE)
-            break;
-    }
+    code = cli_flush(c);
+    if (code == EXIT_OK)
+        code = accept_all(s, c, o, id, port, fd);
     (void)close(fd);
     // threads may still use connections, so the end of the process frees the handle
-    return EXIT_PROBLEM;
+    return code;
 }

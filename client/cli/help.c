@@ -9,10 +9,22 @@
 
 enum { WIDTH = 80, OPTION_COLUMN = 26, COMMAND_COLUMN = 14 };
 
+// Kinds and severities are listed behind the help.
+static const char *
+help_with_choices(const struct option_row *r, char *out, size_t n)
+{
+    if (r->kind != OPTION_EVENT_KIND && r->kind != OPTION_SEVERITY)
+        return r->help;
+    int at = snprintf(out, n, "%s", r->help);
+    for (size_t i = 0; r->choices[i] != NULL && at < (int)n; i++)
+        at += snprintf(out + at, n - (size_t)at, "%s %s", i > 0 ? "," : "", r->choices[i]);
+    return out;
+}
+
 static void
 help_option(FILE *to, const struct option_row *r)
 {
-    char left[64];
+    char left[64], help[1024];
     char letter[6] = "    ";
     if (r->letter != 0)
         (void)snprintf(letter, sizeof letter, "-%c, ", r->letter);
@@ -23,7 +35,7 @@ help_option(FILE *to, const struct option_row *r)
         (void)fputc('\n', to);
         n = 0;
     }
-    text_wrap(to, r->help, n, OPTION_COLUMN, WIDTH);
+    text_wrap(to, help_with_choices(r, help, sizeof help), n, OPTION_COLUMN, WIDTH);
 }
 
 void

@@ -308,3 +308,11 @@ json_put_list(json_t *array)
 {
     return put(array, JSON_INDENT(2));
 }
+
+int
+json_put_error(const struct stockade_error *e)
+{
+    json_t *o = json_object();
+    (void)json_object_set_new(o, "error", json_of_error(e));
+    return json_put(o);
+}

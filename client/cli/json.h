@@ -29,6 +29,9 @@ int json_set_bytes(json_t *object, const char *name, const void *bytes, size_t n
 // Prints one line on stdout and releases the value. 0, or EXIT_PROBLEM if it could not be written.
 int json_put(json_t *value);
 
+// Prints {"error": {...}}.
+int json_put_error(const struct stockade_error *e);
+
 // Prints a list as one indented array, because one element per line would not be one JSON document.
 int json_put_list(json_t *array);
 

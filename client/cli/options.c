@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "proto/target.h"
 #include "names.h"
@@ -208,7 +209,9 @@ read_env(struct reading *r, const struct option_row *row, const char *value)
     *pair = (struct stockade_pair){.name = value, .value = getenv(value)};
     if (pair->value != NULL)
         r->o->env_n++;
-    return 0; // a variable that is not set here is not set in the job either
+    else if (r->o->unset_n < OPTIONS_PAIRS_MAX)
+        r->o->unset[r->o->unset_n++] = value;
+    return 0;
 }
 
 static int
@@ -264,11 +267,16 @@ static int
 read_event_kind(struct reading *r, const struct option_row *row, const char *value)
 {
     enum { KINDS_MAX = 64 };
+    char word[WORD_MAX + 1], *p = word;
+    (void)snprintf(word, sizeof word, "%s", value);
+    while ((p = strchr(p, '-')) != NULL) // as rules are written
+        *p = '_';
     for (const char *const *k = row->choices; *k != NULL; k++)
-        if (strcmp(*k, value) == 0 && r->o->event_kinds_n < KINDS_MAX) {
-            r->o->event_kinds[r->o->event_kinds_n++] = value;
+        if (strcasecmp(*k, word) == 0 && r->o->event_kinds_n < KINDS_MAX) {
+            r->o->event_kinds[r->o->event_kinds_n++] = *k;
             return 0;
         }
+    (void)snprintf(r->p->hint, sizeof r->p->hint, "'stockade events --help' lists the kinds");
     return -EINVAL;
 }
 
@@ -309,7 +317,7 @@ static const struct kind_row {
     [OPTION_ALLOW] =
         {read_allow,
          "a destination, such as example.com:443, *.example.com or 192.0.2.0/24:80-90/tcp"},
-    [OPTION_EVENT_KIND] = {read_event_kind, "a kind of event (at most 64 of them)"},
+    [OPTION_EVENT_KIND] = {read_event_kind, "a kind of event, such as denied or job_ended"},
     [OPTION_INBOUND] = {read_inbound, "a port from 1 to 65535, or a range such as 8000-8010"},
     [OPTION_FORMAT] = {read_format, "one of text, json"},
     [OPTION_OUTPUT] = {read_output, "a size above 0, such as 64K or 1M (or json, the format)"},
@@ -328,19 +336,21 @@ refuse(struct reading *r, const char *word, const struct option_row *near)
 }
 
 static int
-read_value(struct reading *r, const struct option_row *row, const char *value)
+missing_value(struct reading *r, const struct option_row *row)
 {
-    if (kinds[row->kind].read(r, row, value) == 0)
-        return 0;
-    (void)snprintf(r->p->why, sizeof r->p->why, "--%s: '%s' is not %s", row->name, value,
+    (void)snprintf(r->p->why, sizeof r->p->why, "--%s needs a value: %s", row->name,
                    kinds[row->kind].example);
     return -EINVAL;
 }
 
 static int
-missing_value(struct reading *r, const struct option_row *row)
+read_value(struct reading *r, const struct option_row *row, const char *value)
 {
-    (void)snprintf(r->p->why, sizeof r->p->why, "--%s needs a value: %s", row->name,
+    if (kinds[row->kind].read(r, row, value) == 0)
+        return 0;
+    if (strcmp(value, "--") == 0)
+        return missing_value(r, row);
+    (void)snprintf(r->p->why, sizeof r->p->why, "--%s: '%.100s' is not %s", row->name, value,
                    kinds[row->kind].example);
     return -EINVAL;
 }

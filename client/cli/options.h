@@ -26,6 +26,8 @@ struct options {
     struct stockade_policy policy; // limits; options_policy() adds the rest
     struct stockade_pair env[OPTIONS_PAIRS_MAX];
     size_t env_n;
+    const char *unset[OPTIONS_PAIRS_MAX]; // --env NAME of variables that are not set here
+    size_t unset_n;
     struct stockade_pair labels[OPTIONS_LABELS_MAX];
     size_t labels_n;
     char *owned[2 * OPTIONS_PAIRS_MAX]; // names split off NAME=VALUE

@@ -200,6 +200,21 @@ static const struct action actions[] = {
     {"reset", 2, 2, reset_it}, {"freeze", 2, 2, freeze_it},
 };
 
+static int
+wrong_line(const struct command *c, const struct options *o, const struct action *a)
+{
+    char why[128];
+    if (a == NULL)
+        (void)snprintf(why, sizeof why, "there is no action '%.60s'", o->args[0]);
+    else if (o->args_n < a->args_min)
+        (void)snprintf(why, sizeof why, "%s needs a TEMPLATE", a->name);
+    else
+        (void)snprintf(why, sizeof why, "unexpected argument '%.60s'", o->args[a->args_max]);
+    return cli_usage(c, why,
+                     "the actions are ls [TEMPLATE], export TEMPLATE [FILE], "
+                     "import TEMPLATE [FILE], reset TEMPLATE and freeze TEMPLATE");
+}
+
 int
 cli_profiles(const struct command *c, const struct options *o)
 {
@@ -209,9 +224,7 @@ cli_profiles(const struct command *c, const struct options *o)
         if (strcmp(actions[i].name, o->args[0]) == 0)
             a = &actions[i];
     if (a == NULL || o->args_n < a->args_min || o->args_n > a->args_max)
-        return cli_usage(c, a == NULL ? "unknown action" : "no template was named",
-                         "profiles ls [TEMPLATE], export TEMPLATE [FILE], import TEMPLATE [FILE], "
-                         "reset TEMPLATE, freeze TEMPLATE");
+        return wrong_line(c, o, a);
     struct stockade *s = cli_open(c, o, &code);
     if (s == NULL)
         return code;

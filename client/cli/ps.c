@@ -7,6 +7,7 @@
 
 #include "proto/now.h"
 #include "cli.h"
+#include "bill.h"
 #include "commands.h"
 #include "feed.h"
 #include "json.h"
@@ -35,7 +36,15 @@ join_args(const struct stockade_process *p, size_t most, char *out, size_t n)
 static void
 show_status(const struct stockade_process *p, char *out, size_t n)
 {
+    static const char *const words[] = {
+        [STOCKADE_OUTCOME_LIMIT] = "limit",
+        [STOCKADE_OUTCOME_REFUSED] = "refused",
+        [STOCKADE_OUTCOME_FAILED] = "failed",
+        [STOCKADE_OUTCOME_NOT_EXECUTED] = "not executed",
+        [STOCKADE_OUTCOME_CANCELLED] = "cancelled",
+    };
     const struct stockade_result *r = p->result;
+    char limit[32];
     if (r == NULL)
         (void)snprintf(out, n, "running");
     else if (r->outcome == STOCKADE_OUTCOME_EXITED)
@@ -43,9 +52,13 @@ show_status(const struct stockade_process *p, char *out, size_t n)
     else if (r->outcome == STOCKADE_OUTCOME_SIGNALED)
         (void)snprintf(out, n, "signal %u", r->signal);
     else if (r->outcome == STOCKADE_OUTCOME_LIMIT && r->limits_n > 0)
-        (void)snprintf(out, n, "limit %.20s", r->limits[0].name);
+        (void)snprintf(out, n, "limit %.20s",
+                       bill_limit_name(r->limits[0].name, limit, sizeof limit));
     else
-        (void)snprintf(out, n, "%s", cli_outcome_name(r->outcome));
+        (void)snprintf(out, n, "%s",
+                       r->outcome < sizeof words / sizeof words[0] && words[r->outcome] != NULL
+                           ? words[r->outcome]
+                           : "ended");
 }
 
 struct listing {
@@ -64,9 +77,10 @@ list_one(void *cookie, const struct stockade_process *p)
     if (l->o->quiet)
         return puts(p->id) >= 0;
     const bool whole = l->o->no_trunc;
-    char id[CLI_SHORT_ID_SIZE], box[CLI_SHORT_ID_SIZE], pid[16], age[16], status[40],
-        command[COMMAND_MAX];
-    (void)snprintf(pid, sizeof pid, "%u", p->pid);
+    char id[CLI_SHORT_ID_SIZE], box[CLI_SHORT_ID_SIZE], pid[16] = "-", age[16], status[40],
+                                                        command[COMMAND_MAX];
+    if (p->pid != 0)
+        (void)snprintf(pid, sizeof pid, "%u", p->pid);
     show_status(p, status, sizeof status);
     join_args(p, l->o->no_trunc ? COMMAND_MAX : COMMAND_SHORT, command, sizeof command);
     const char *since = p->started_ms == 0
@@ -202,7 +216,7 @@ read_log(struct log *l, struct feed *feed, const char *id, uint64_t since, int *
     const struct stockade_result *r = NULL;
     const struct stockade_handlers h = {.on_output = log_output, .on_gap = log_gap, .cookie = l};
     int rc = stockade_attach(l->s, id, since, &h, &r, e);
-    *signal = feed_stop(feed);
+    *signal = feed_stop(feed).signal;
     stockade_free(r);
     if (rc < 0 && !l->sink.broken && sink_is_gone())
         sink_lost(&l->sink, EPIPE);

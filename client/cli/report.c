@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "cli.h"
+#include "json.h"
 #include "text.h"
 
 enum { LINE_MAX_BYTES = 1200 };
@@ -15,10 +16,8 @@ static bool
 is_refusal(const struct stockade_error *e)
 {
     static const char *const reasons[] = {
-        "LIMIT_ABOVE_MAXIMUM",
-        "NETWORK_MODE_NOT_ENFORCED",
-        "NETWORK_POLICY_TOO_WIDE",
-        "SYSCALLS_NOT_COUNTED",
+        "LIMIT_ABOVE_MAXIMUM",     "ABOVE_MAXIMUM",        "NETWORK_MODE_NOT_ENFORCED",
+        "NETWORK_POLICY_TOO_WIDE", "SYSCALLS_NOT_COUNTED",
     };
     for (size_t i = 0; i < sizeof reasons / sizeof reasons[0]; i++)
         if (strcmp(reasons[i], e->reason) == 0)
@@ -74,7 +73,7 @@ exit_code_of_result(const struct stockade_result *r)
     case STOCKADE_OUTCOME_NOT_EXECUTED:
         return r->exit_code == EXIT_NOT_EXECUTABLE ? EXIT_NOT_EXECUTABLE : EXIT_NOT_FOUND;
     case STOCKADE_OUTCOME_CANCELLED:
-        return of_signal(SIGKILL);
+        return strcmp(r->reason, "the broker is stopping") == 0 ? EXIT_WAITING : of_signal(SIGKILL);
     default:
         return EXIT_OURS;
     }
@@ -127,6 +126,10 @@ row_of_field(const char *field)
         {"command.workdir", "workdir", NULL},
         {"command.env", "env", NULL},
         {"count_syscalls", "syscalls", NULL},
+        {"rule", "rule", NULL},
+        {"tenant", "tenant", NULL},
+        {"from_sequence", "from", NULL},
+        {"learn", "learn", NULL},
     };
     size_t n = strcspn(field, "["); // the index in a list, which the text contains
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
@@ -199,34 +202,67 @@ cli_severity_number(const char *name)
     return 0;
 }
 
+// "limits.memory_bytes: 1 is below ..." as "--memory: 1 is below ...". False: it does not begin with the field.
+static bool
+put_option(const char *text, const char *field, const char *option, char *out, size_t n)
+{
+    size_t length = strlen(field);
+    bool begins = option != NULL && strncmp(text, field, length) == 0 && text[length] == ':';
+    (void)snprintf(out, n, "%s%s%s", begins ? "--" : "", begins ? option : "",
+                   begins ? text + length : text);
+    return begins;
+}
+
+static bool errors_as_json;
+
+void
+cli_errors_as_json(bool on)
+{
+    errors_as_json = on;
+}
+
 int
 cli_fail(const struct command *c, const char *what, const struct stockade_error *e)
 {
-    char text[LINE_MAX_BYTES], subject[LINE_MAX_BYTES], hint[LINE_MAX_BYTES];
+    if (errors_as_json)
+        (void)json_put_error(e);
+    char text[LINE_MAX_BYTES], subject[LINE_MAX_BYTES], hint[LINE_MAX_BYTES],
+        line[LINE_MAX_BYTES + 64];
     text_clean(e->text, text, sizeof text);
     text_clean(e->subject, subject, sizeof subject);
     text_clean(e->hint, hint, sizeof hint);
-    (void)fprintf(stderr, "stockade %s: %s%s%s\n", c->name, what, what[0] != '\0' ? ": " : "",
-                  text);
     const char *option = option_of_field(subject);
+    bool named = put_option(text, subject, option, line, sizeof line);
+    (void)fprintf(stderr, "stockade %s: %s%s%s\n", c->name, what, what[0] != '\0' ? ": " : "",
+                  line);
     const struct field_row *row = row_of_field(subject);
+    int code = exit_code_of_error(e, c->passes_exit_code);
     if (row != NULL && row->hint != NULL)
         (void)snprintf(hint, sizeof hint, "%s", row->hint);
-    if (option != NULL)
+    if (option != NULL && !named)
         (void)fprintf(stderr, "  option: --%s\n", option);
-    else if (subject[0] != '\0' && strstr(text, subject) == NULL)
+    else if (option == NULL && subject[0] != '\0' && strstr(text, subject) == NULL &&
+             (code == EXIT_REFUSED || e->code == STOCKADE_RESOURCE_EXHAUSTED))
         (void)fprintf(stderr, "  refused by: %s\n", subject);
     if (hint[0] != '\0')
         (void)fprintf(stderr, "  hint: %s\n", hint);
-    if (e->retry_ms != 0)
+    if (e->retry_ms != 0 && e->retry_ms % 1000 == 0)
+        (void)fprintf(stderr, "  try again in %u s\n", e->retry_ms / 1000);
+    else if (e->retry_ms != 0)
         (void)fprintf(stderr, "  try again in %u ms\n", e->retry_ms);
-    return exit_code_of_error(e, c->passes_exit_code);
+    return code;
 }
 
 int
 cli_usage(const struct command *c, const char *why, const char *hint)
 {
     const char *space = c->name[0] != '\0' ? " " : ""; // no blank before a missing command
+    if (errors_as_json) {
+        struct stockade_error e = {.code = STOCKADE_INVALID_ARGUMENT, .reason = "USAGE"};
+        (void)snprintf(e.text, sizeof e.text, "%s", why);
+        (void)snprintf(e.hint, sizeof e.hint, "%s", hint);
+        (void)json_put_error(&e);
+    }
     (void)fprintf(stderr, "stockade%s%s: %s\n", space, c->name, why);
     if (hint[0] != '\0')
         (void)fprintf(stderr, "  hint: %s\n", hint);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `stockade run` and `stockade exec`: a job with the command's stdin, stdout, stderr and exit code.
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -67,32 +68,42 @@ on_gap(void *cookie, uint64_t offset, uint64_t n, bool limit)
 
 // ---- before it runs
 
-// A file can be sent with the request; a pipe or a terminal is sent as data arrives.
+// A device that is open for writing only, as nohup(1) leaves stdin, is no input unless -i asks for it.
+static bool
+sends_input(const struct options *o, const struct stat *st)
+{
+    int flags = fcntl(STDIN_FILENO, F_GETFL);
+    bool write_only = flags >= 0 && (flags & O_ACCMODE) == O_WRONLY;
+    bool quiet = S_ISCHR(st->st_mode) && (write_only || isatty(STDIN_FILENO));
+    return !o->no_stdin && !o->detach && (o->interactive || !quiet);
+}
+
+static int
+read_file(struct job *j)
+{
+    j->input = malloc(STDIN_AHEAD_MAX);
+    if (j->input == NULL)
+        return -ENOMEM;
+    while (j->input_open && j->input_n < STDIN_AHEAD_MAX) {
+        ssize_t n = read(STDIN_FILENO, j->input + j->input_n, STDIN_AHEAD_MAX - j->input_n);
+        if (n < 0 && errno != EINTR)
+            return -errno;
+        j->input_open = n != 0;
+        j->input_n += n > 0 ? (size_t)n : 0;
+    }
+    return 0;
+}
+
+// A file can be sent with the request; a pipe or a terminal is sent as data arrives. 0, or the negative errno of stdin.
 static int
 read_ahead(struct job *j)
 {
     struct stat st;
-    bool from_terminal = isatty(STDIN_FILENO);
-    const struct options *o = j->options;
-    if (o->no_stdin || o->detach || (from_terminal && !o->interactive) ||
-        fstat(STDIN_FILENO, &st) < 0)
+    if (fstat(STDIN_FILENO, &st) < 0 || !sends_input(j->options, &st))
         return 0;
     j->input_open = true;
-    if (!S_ISREG(st.st_mode) && (from_terminal || !S_ISCHR(st.st_mode)))
-        return 0;
-    j->input = malloc(STDIN_AHEAD_MAX);
-    if (j->input == NULL)
-        return -ENOMEM;
-    while (j->input_n < STDIN_AHEAD_MAX) {
-        ssize_t n = read(STDIN_FILENO, j->input + j->input_n, STDIN_AHEAD_MAX - j->input_n);
-        if (n == 0)
-            j->input_open = false;
-        if (n == 0 || (n < 0 && errno != EINTR))
-            break;
-        if (n > 0)
-            j->input_n += (size_t)n;
-    }
-    return 0;
+    bool whole = S_ISREG(st.st_mode) || S_ISDIR(st.st_mode) || S_ISCHR(st.st_mode);
+    return whole && !isatty(STDIN_FILENO) ? read_file(j) : 0;
 }
 
 static void
@@ -192,6 +203,9 @@ tell(const struct job *j, const struct stockade_result *r)
         (void)fprintf(
             stderr,
             "  hint: this is a single word; to run a shell command line, use: sh -c '...'\n");
+    if (j->options->workdir != NULL && r->outcome == STOCKADE_OUTCOME_NOT_EXECUTED &&
+        strncmp(r->reason, "enter ", 6) == 0)
+        (void)fprintf(stderr, "  option: --workdir\n");
     if (j->options->bill)
         bill_print(j->command, r, stderr);
 }
@@ -217,27 +231,48 @@ judge_output(const struct job *j, const struct stockade_result *r, int code)
 static int
 failed(struct job *j, struct stockade_error *e, int signal)
 {
-    if (j->options->json) {
-        json_t *o = json_object();
-        (void)json_object_set_new(o, "error", json_of_error(e));
-        (void)json_put(o);
-    }
-    if (e->code == STOCKADE_CANCELLED && signal != 0)
+    if (e->code == STOCKADE_CANCELLED && signal != 0) {
+        if (j->options->json)
+            (void)json_put_error(e);
         return EXIT_SIGNAL + signal;
+    }
     return j->target[0] != '\0' ? cli_fail_sandbox(j->s, j->command, j->options->args[0], e)
                                 : cli_fail(j->command, "", e);
+}
+
+// stdin could not be read: what the job got is not the whole input.
+static int
+no_input(const struct job *j, int sys)
+{
+    struct stockade_error e = {.code = STOCKADE_INVALID_ARGUMENT};
+    const char *why = sys == EBADF ? "it is not open for reading" : strerror(sys);
+    (void)snprintf(e.text, sizeof e.text, "cannot read stdin: %s", why);
+    if (sys == EBADF || sys == EISDIR)
+        (void)snprintf(e.hint, sizeof e.hint, "use -n, or </dev/null, if the job needs no input");
+    return cli_fail(j->command, "", &e);
 }
 
 static int
 detached(const struct job *j)
 {
-    if (!j->options->json)
-        return printf("%s\n", j->process_id) < 0 || fflush(stdout) != 0 ? EXIT_OURS : EXIT_OK;
-    json_t *o = json_object();
-    (void)json_object_set_new(o, "process_id", json_string(j->process_id));
-    (void)json_object_set_new(o, "sandbox_id", json_string(j->sandbox_id));
-    (void)json_object_set_new(o, "pid", json_integer(j->pid));
-    return json_put(o);
+    int code = EXIT_OK;
+    if (j->options->json) {
+        json_t *o = json_object();
+        (void)json_object_set_new(o, "process_id", json_string(j->process_id));
+        (void)json_object_set_new(o, "sandbox_id", json_string(j->sandbox_id));
+        (void)json_object_set_new(o, "pid", json_integer(j->pid));
+        code = json_put(o);
+    } else {
+        (void)printf("%s\n", j->process_id);
+        code = cli_flush(j->command);
+    }
+    if (code == EXIT_OK)
+        return code;
+    (void)fprintf(stderr,
+                  "stockade exec: process %s runs in sandbox %s\n"
+                  "  hint: stockade exec %s sh -c 'kill %u' ends it\n",
+                  j->process_id, j->options->args[0], j->options->args[0], j->pid);
+    return code == EXIT_PIPE ? code : EXIT_OURS;
 }
 
 // ---- both commands
@@ -252,7 +287,12 @@ run_with_feed(struct job *j, call_fn *call)
     struct stockade_handlers h = {
         .on_started = on_started, .on_output = on_output, .on_gap = on_gap, .cookie = j};
     struct feed_options feeding = {
-        .s = j->s, .input = j->input_open, .terminal = o->terminal, .signals = !o->detach};
+        .s = j->s,
+        .input = j->input_open,
+        .terminal = o->terminal,
+        .signals = !o->detach,
+        .kills = j->target[0] != '\0' && !o->detach,
+    };
     const struct stockade_result *r = NULL;
     struct stockade_error e;
     j->feed = feed_start(&feeding);
@@ -262,13 +302,19 @@ run_with_feed(struct job *j, call_fn *call)
         (void)tty_raw();
     int rc = call(j, &h, &r, &e);
     tty_restore();
-    int signal = feed_stop(j->feed);
+    struct feed_end end = feed_stop(j->feed);
+    if (end.input_error != 0) {
+        stockade_free(r);
+        return no_input(j, end.input_error);
+    }
     if (j->sink.broken) {
+        if (feeding.kills)
+            (void)stockade_signal(j->s, j->process_id, SIGKILL, true, NULL);
         stockade_free(r);
         return sink_broken(&j->sink, j->command, EXIT_OURS);
     }
     if (rc < 0)
-        return failed(j, &e, signal);
+        return failed(j, &e, end.signal);
     if (r == NULL)
         return detached(j);
     int code = exit_code_of_result(r), put = EXIT_OK;
@@ -281,11 +327,19 @@ run_with_feed(struct job *j, call_fn *call)
     return code;
 }
 
+static void
+warn_of_unset(const struct command *c, const struct options *o)
+{
+    for (size_t i = 0; i < o->unset_n; i++)
+        (void)fprintf(stderr, "stockade %s: --env %s: this variable is not set here\n", c->name,
+                      o->unset[i]);
+}
+
 static int
 run_job(const struct command *c, const struct options *o, const char *const *args, call_fn *call)
 {
     struct job j = {.command = c, .options = o, .args = args, .sink = {.capturing = o->json}};
-    int code = EXIT_OURS;
+    int code = EXIT_OURS, unread = 0;
     if (o->interactive && o->terminal && !o->no_stdin && !o->detach && !isatty(STDIN_FILENO))
         return cli_usage(c, "-it needs a terminal, but stdin is not a terminal",
                          "omit -t to send stdin unchanged; omit -i to give the job a terminal");
@@ -295,9 +349,10 @@ run_job(const struct command *c, const struct options *o, const char *const *arg
     feed_block_signals();
     if (c->operand == OPERAND_SANDBOX && !cli_find_sandbox(j.s, c, o->args[0], j.target, &code))
         ; // the failure was reported
-    else if (read_ahead(&j) < 0)
-        (void)fprintf(stderr, "stockade %s: out of memory\n", c->name);
+    else if ((unread = read_ahead(&j)) < 0)
+        code = no_input(&j, -unread);
     else {
+        warn_of_unset(c, o);
         hint_at_terminal(&j);
         code = run_with_feed(&j, call);
     }
@@ -350,7 +405,14 @@ call_start(struct job *j, const struct stockade_handlers *h, const struct stocka
 int
 cli_exec(const struct command *c, const struct options *o)
 {
-    if (strcmp(o->args[1], "--") == 0 && o->args_n < 3)
-        return cli_usage(c, "no command was given", "");
-    return run_job(c, o, o->args + (strcmp(o->args[1], "--") == 0 ? 2 : 1), call_start);
+    bool ended = strcmp(o->args[1], "--") == 0;
+    if (ended && o->args_n < 3)
+        return cli_usage(c, "COMMAND is missing", "");
+    if (!ended && o->args[1][0] == '-') {
+        char why[SENTENCE_MAX];
+        (void)snprintf(why, sizeof why, "%.100s comes after the sandbox", o->args[1]);
+        return cli_usage(
+            c, why, "options come before the sandbox; a command that starts with '-' needs --");
+    }
+    return run_job(c, o, o->args + (ended ? 2 : 1), call_start);
 }

@@ -13,7 +13,8 @@
 #include "profile.pb-c.h"
 
 enum {
-    VERSION = 3, // versions 1 and 2 were not protobuf messages
+    VERSION = 3,          // versions 1 and 2 were not protobuf messages
+    VERSION_TAG = 1 << 3, // the first byte of each file
     SUM_BYTES = 32,
     SUM_TAG = 15 << 3 | 2,
     SUM_FIELD_BYTES = 2 + SUM_BYTES, // tag, length and sum at the end of each file
@@ -61,12 +62,14 @@ check_file(const uint8_t *bytes, size_t n, struct err *e)
         return wrong(e, "it is too long");
     if (n >= sizeof old - 1 && memcmp(bytes, old, sizeof old - 1) == 0)
         return wrong(e, "a profile of another version: reset the template and learn again");
+    if (n == 0 || bytes[0] != VERSION_TAG)
+        return err_set(e, ERR_INVALID_ARGUMENT, "this file is not a profile");
     if (n < SUM_FIELD_BYTES)
         return wrong(e, "it is truncated");
     const uint8_t *field = bytes + n - SUM_FIELD_BYTES;
     (void)crypto_generichash(sum, sizeof sum, bytes, n - SUM_BYTES, NULL, 0);
     if (field[0] != SUM_TAG || field[1] != SUM_BYTES || memcmp(field + 2, sum, sizeof sum) != 0)
-        return wrong(e, "its checksum is wrong");
+        return wrong(e, "it is damaged: its checksum is wrong");
     return 0;
 }
 

@@ -29,7 +29,7 @@ find_profile(const struct server *s, const char *name, uint32_t *number, struct 
     const struct template *t = config_template(s->config, name);
     if (t == NULL) {
         int r = err_set(e, ERR_NOT_FOUND, "there is no template \"%s\"", name);
-        err_detail(e, "NO_TEMPLATE", name, "SystemService.Info lists them");
+        err_detail(e, "NO_TEMPLATE", name, "'stockade info' lists them");
         return r;
     }
     *number = t->number;
@@ -180,11 +180,28 @@ on_cancel(void *cookie, enum call_cancel why)
     waiting_free(cookie);
 }
 
+// An unknown rule has no findings, which looks as if nothing had happened.
+static int
+check_rule(const char *name, struct err *e)
+{
+    char names[sizeof e->text - 128] = "";
+    if (name[0] == '\0' || anomaly_rule_find(name) >= 0)
+        return 0;
+    for (size_t i = 0, at = 0; i < ANOMALY_RULES; i++)
+        at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", i == 0 ? "" : ", ",
+                               anomaly_rule_table[i].name);
+    return err_field(e, "rule", "there is no rule %s; the rules are %s", name, names);
+}
+
 static void
 list_findings(struct server *s, struct call *c, const ProtobufCMessage *req)
 {
     const Stockade__V1__ListFindingsRequest *m = (const Stockade__V1__ListFindingsRequest *)req;
     struct err e;
+    if (check_rule(m->rule, &e) < 0) {
+        call_fail(c, &e);
+        return;
+    }
     if (m->instance[0] == '\0' && m->after_sequence > anomaly_last(s->anomaly)) {
         err_field(&e, "after_sequence", "the last finding is %llu",
                   (unsigned long long)anomaly_last(s->anomaly));
@@ -225,7 +242,7 @@ list_rules(struct server *s, struct call *c, const ProtobufCMessage *req)
     struct err e;
     if (t == NULL) {
         (void)err_set(&e, ERR_NOT_FOUND, "there is no template \"%s\"", name);
-        err_detail(&e, "NO_TEMPLATE", name, "SystemService.Info lists them");
+        err_detail(&e, "NO_TEMPLATE", name, "'stockade info' lists them");
         call_fail(c, &e);
         return;
     }

@@ -71,7 +71,7 @@ convert_spec(const struct server *s, const char *template, const char *name,
     const struct template *t = config_template(s->config, template);
     if (t == NULL) {
         int r = err_set(e, ERR_NOT_FOUND, "there is no template %s", template);
-        err_detail(e, "TEMPLATE_UNKNOWN", "template", "SystemService.Info lists them");
+        err_detail(e, "TEMPLATE_UNKNOWN", "template", "'stockade info' lists them");
         return r;
     }
     if (t->disabled[0] != '\0') {

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/quantity.h"
 #include "server/config/config.h"
 #include "server/sandbox/pool.h"
 #include "server/sandbox/sandbox.h"
@@ -104,8 +105,10 @@ check_ttl(const struct server *s, uint64_t ttl_ms, struct err *e)
     uint64_t most = s->config->ttl_max_ms;
     if (ttl_ms <= most)
         return 0;
-    int r =
-        err_field(e, "ttl_ms", "%" PRIu64 " requested, at most %" PRIu64 " allowed", ttl_ms, most);
+    char asked[32], bound[32];
+    int r = err_field(e, "ttl_ms", "%s requested, at most %s allowed",
+                      quantity_show("ttl_ms", ttl_ms, asked, sizeof asked),
+                      quantity_show("ttl_ms", most, bound, sizeof bound));
     err_detail(e, "LIMIT_ABOVE_MAXIMUM", NULL,
                "request less, or raise ttl.max in the broker's configuration");
     return r;

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static const char path_default[] = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -58,6 +59,13 @@ exec_script(char *path, char **args, char *const *env)
     return -error;
 }
 
+static bool
+is_folder(const char *path)
+{
+    struct stat st;
+    return strchr(path, '/') != NULL && stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
 int
 guest_path_exec(char **args, char *const *env)
 {
@@ -74,6 +82,8 @@ guest_path_exec(char **args, char *const *env)
             return -errno;
         denied |= errno == EACCES;
     }
+    if (denied && is_folder(args[0])) // execve(2) says EACCES
+        return -EISDIR;
     return denied ? -EACCES : -ENOENT;
 }
 

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/quantity.h"
 #include "rule.h"
 #include "stockade/v1/sandbox_service.pb-c.h"
 
@@ -260,7 +261,8 @@ fill(const Stockade__V1__NetworkPolicy *m, const struct network *usual, const st
     if (r == 0)
         r = read_inbound(m, n, e);
     if (r == 0 && n->mode == NET_NONE && n->rules_n > 0)
-        r = err_field(e, "network.outbound", "%u rules, but the mode is none", n->rules_n);
+        r = err_field(e, "network.outbound", "there are %u of them, but the mode is none",
+                      n->rules_n);
     if (r == 0)
         r = take_rules(n, usual, most, e);
     if (r == 0 && n->inbound_n == 0) {
@@ -357,7 +359,10 @@ narrow_limit(uint64_t *asked, uint64_t most, const char *name, int i, const char
     if (i >= 0)
         (void)snprintf(rule, sizeof rule, ".outbound[%d]", i);
     (void)snprintf(field, sizeof field, "%s%s.%s", name, rule, limit);
-    return too_wide(e, field, "%" PRIu64 " requested, at most %" PRIu64 " allowed", *asked, most);
+    char value[32], bound[32];
+    return too_wide(e, field, "%s requested, at most %s allowed",
+                    quantity_show(limit, *asked, value, sizeof value),
+                    quantity_show(limit, most, bound, sizeof bound));
 }
 
 static int

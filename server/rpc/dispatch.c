@@ -161,8 +161,14 @@ check_whose(struct dispatch *d, struct call *c, struct err *e)
     if (asked[0] == '\0' || strcmp(asked, c->principal.tenant) == 0)
         return 0;
     c->whose = strcmp(asked, "*") == 0 ? NULL : asked;
-    if (others)
+    if (others && principal_is_tenant(asked))
         return 0;
+    if (others) {
+        int unknown = err_set(e, ERR_NOT_FOUND, "there is no tenant %s", asked);
+        err_detail(e, "TENANT_UNKNOWN", "tenant",
+                   "use uid:NUMBER, such as uid:1000, tcp, or * for all");
+        return unknown;
+    }
     int r =
         err_set(e, ERR_PERMISSION_DENIED, "%s may see only its own sandboxes", c->principal.tenant);
     err_detail(e, "TENANT", "tenant", "omit it, or call as root");

@@ -53,6 +53,16 @@ principal_of_peer(const struct transport_peer *peer, uint32_t own_uid, struct pr
 }
 
 bool
+principal_is_tenant(const char *name)
+{
+    static const char uid[] = "uid:";
+    size_t n = sizeof uid - 1;
+    bool numbered = strncmp(name, uid, n) == 0 && name[n] != '\0' &&
+                    name[n + strspn(name + n, "0123456789")] == '\0';
+    return numbered || strcmp(name, "tcp") == 0 || strcmp(name, "*") == 0;
+}
+
+bool
 principal_has(const struct principal *p, enum scope scope)
 {
     return (p->scopes & BIT(scope)) != 0;

@@ -48,3 +48,6 @@ void principal_of_peer(const struct transport_peer *peer, uint32_t own_uid, stru
 
 enum scope scope_find(const char *name);
 bool principal_has(const struct principal *p, enum scope scope);
+
+// Whether there can be a tenant of this name, or it means all of them ("*").
+bool principal_is_tenant(const char *name);

@@ -64,7 +64,7 @@ tell_field(struct telling *t)
     Stockade__V1__BadRequest__FieldViolation violation =
         STOCKADE__V1__BAD_REQUEST__FIELD_VIOLATION__INIT;
     Stockade__V1__BadRequest__FieldViolation *violations[] = {&violation};
-    if (strcmp(t->e.reason, "FIELD_INVALID") != 0)
+    if (strcmp(t->e.reason, "FIELD_INVALID") != 0 && strcmp(t->e.reason, "ABOVE_MAXIMUM") != 0)
         return;
     violation.field = t->e.subject;
     violation.description = t->e.text;

@@ -2,9 +2,9 @@
 // See limits.h.
 #include "limits.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 
+#include "proto/quantity.h"
 #include "stockade/v1/limits.pb-c.h"
 
 #define KIB     ((uint64_t)1024)
@@ -54,13 +54,17 @@ static int
 check_one(int i, uint64_t value, uint64_t most, const char *hint, struct err *e)
 {
     const struct limit_row *row = &limit_table[i];
-    char field[64];
+    char field[64], asked[32], bound[32];
     (void)snprintf(field, sizeof field, "limits.%s", row->name);
     if (value < row->min)
-        return err_field(e, field, "%" PRIu64 " is below the minimum of %" PRIu64, value, row->min);
+        return err_field(e, field, "%s is below the minimum of %s",
+                         quantity_show(row->name, value, asked, sizeof asked),
+                         quantity_show(row->name, row->min, bound, sizeof bound));
     if (value <= most || most == 0)
         return 0;
-    int r = err_field(e, field, "%" PRIu64 " requested, at most %" PRIu64 " allowed", value, most);
+    int r = err_field(e, field, "%s requested, at most %s allowed",
+                      quantity_show(row->name, value, asked, sizeof asked),
+                      quantity_show(row->name, most, bound, sizeof bound));
     err_detail(e, "LIMIT_ABOVE_MAXIMUM", NULL, hint);
     return r;
 }

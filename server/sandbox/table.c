@@ -264,7 +264,10 @@ sandbox_check_running(const struct sandbox *s, struct err *e)
     };
     if (s->state == SANDBOX_RUNNING)
         return 0;
-    return err_set(e, ERR_FAILED_PRECONDITION, "sandbox %s is %s", s->id.id, words[s->state]);
+    int r = err_set(e, ERR_FAILED_PRECONDITION, "sandbox %s is %s", s->id.id, words[s->state]);
+    if (s->state == SANDBOX_PAUSED)
+        err_detail(e, "SANDBOX_PAUSED", NULL, "resume it first");
+    return r;
 }
 
 uint32_t

@@ -192,9 +192,9 @@ def what_a_stranger_may_not_see_is_refused(b, c):
 
 def wrong_questions_are_answered_with_the_reason(b, c):
     for args, word in ((("profiles", "ls", "nothing"), b"no template"), (("profiles", "freeze", "default"), b"does not learn"),
-                       (("profiles", "reset", "learnt", "--learn", str((1 << 32) + 1)), b"is above 1000000"),
+                       (("profiles", "reset", "learnt", "--learn", str((1 << 32) + 1)), b"is above the maximum of 1000000"),
                        (("profiles", "export", "default"), b"has no profile"), (("anomalies", "--severity", "loud"), b"one of"),
-                       (("profiles", "import", "learnt", "/etc/hostname"), b"not a valid profile"),
+                       (("profiles", "import", "learnt", "/etc/hostname"), b"this file is not a profile"),
                        (("anomalies", "--rules", "--template", "nothing"), b"no template")):
         r = b.cli(*args)
         check(r.returncode != 0 and word in r.stderr, f"{args}: {r.returncode} {r.stderr!r}")

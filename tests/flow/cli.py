@@ -36,7 +36,7 @@ def expect(r, code, out=None, err=None):
 def nobody_there_says_how_to_start_one(b):
     r = subprocess.run([binary("stockade"), "--address", "ipc:///nonexistent/s", "run", "--", "true"],
                        capture_output=True, check=False)
-    expect(r, 75, b"", b"is stockaded running?")
+    expect(r, 75, b"", b"is stockaded running at ipc:///nonexistent/s?")
     expect(subprocess.run([binary("stockade"), "ls"], capture_output=True, check=False,
                           env=dict(os.environ, STOCKADE_ADDRESS="nonsense")), 1, b"", b"'nonsense' is none of")
 
@@ -72,11 +72,11 @@ def the_library_exports_what_its_header_declares(b):
 
 def what_is_above_the_maximum_names_the_option(b):
     r = expect(b.cli("run", "--memory", "900G", "--", "true"), 77, b"")
-    check(b"option: --memory" in r.stderr, r.stderr)
+    check(b"stockade run: --memory: 900G requested" in r.stderr, r.stderr)
     for args, option in ((("-e", "A B=1"), b"--env"), (("-l", "a=b", "-l", "a=c"), b"--label"), (("--name", "a b"), b"--name"),
                          (("--egress-rate", "1"), b"--egress-rate")):
-        expect(b.cli("run", *args, "--", "true"), 125, b"", b"option: " + option)
-    expect(b.cli("run", "--allow", "127.0.0.1:99", "--", "true"), 77, b"", b"option: --allow")
+        expect(b.cli("run", *args, "--", "true"), 125, b"", b"stockade run: " + option + b": ")
+    expect(b.cli("run", "--allow", "127.0.0.1:99", "--", "true"), 77, b"", b"--allow: no rule")
     expect(b.cli("run", "-w", "relative", "--", "true"), 125, b"", b"'relative' is not an absolute path")
     expect(b.cli("run", "--template", "no-such", "--", "true"), 125, b"", b"hint: 'stockade info' lists them")
     expect(b.cli("get", "no-such"), 1, b"", b"no-such")

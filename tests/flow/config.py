@@ -106,7 +106,7 @@ def a_hangup_brings_limits_quotas_templates_and_rules(b):
     expect(b.cli("run", "--memory", "256M", "--", "true"), 0)
     hangup(b, AFTER, f"reloaded: {b.folder}/stockaded.yaml: templates, limits, quotas and rules")
     expect(b.cli("run", "--", "sleep", "60"), 124, b"", b"limit timeout of 300.0 ms")
-    expect(b.cli("run", "--memory", "256M", "--", "true"), 77, b"", b"option: --memory")
+    expect(b.cli("run", "--memory", "256M", "--", "true"), 77, b"", b"--memory: 256M requested")
     expect(b.cli("run", "--", "sh", "-c", "echo $WHICH"), 0, b"after\n")
     expect(b.cli("create", "--name", "second"), 0)
     expect(b.cli("create"), 75, b"", b"sandboxes_per_caller")

@@ -116,7 +116,7 @@ class Proxy:
 def a_connection_that_breaks_loses_nothing(b):
     """The broker stays: the follower comes back to it, and there is no gap."""
     c, proxy = connect(b), Proxy(b)
-    follower = Follower(b, "events", "--address", f"ipc://{proxy.path}", "--kind", "job-ended")
+    follower = Follower(b, "events", "--address", f"ipc://{proxy.path}", "--kind", "job_ended")
     try:
         until(lambda: c.run("true") and not follower.lines.empty(), "it follows")
         jobs = []

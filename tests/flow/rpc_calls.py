@@ -48,7 +48,9 @@ def malformed_requests_are_3_and_the_connection_lives():
         f = c.fails("Count", {"note": "UPPER"})
         check(f.code == sp.INVALID and f.details["BadRequest"].field_violations[0].field == "note", f)
         check(f.reason == "FIELD_INVALID", f)
-        check(c.fails("Count", {"bytes": 65001}).details["ErrorInfo"].metadata["subject"] == "bytes", "range")
+        f = c.fails("Count", {"bytes": 65001})
+        check(f.reason == "ABOVE_MAXIMUM" and f.details["ErrorInfo"].metadata["subject"] == "bytes", f"range: {f}")
+        check(f.details["BadRequest"].field_violations[0].field == "bytes", f)
         check(c.unary("Echo", {"data": b"x"}).data == b"x", "it lives")
 
 

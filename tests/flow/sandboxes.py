@@ -50,15 +50,14 @@ def delete(c, *ids):
 
 
 def what_is_above_a_maximum_is_refused_with_both_values(b, c):
-    failed = no(c, "Create", {"limits": {"memory_bytes": 2 << 30}}, INVALID, str(2 << 30), str(1 << 30),
-                "limits.memory_bytes")
+    failed = no(c, "Create", {"limits": {"memory_bytes": 2 << 30}}, INVALID, "2G", "1G", "limits.memory_bytes")
     check(failed.reason == "LIMIT_ABOVE_MAXIMUM", failed.reason)
-    no(c, "Create", {"template": "narrow", "limits": {"memory_bytes": 256 << 20}}, INVALID, str(256 << 20),
-       str(128 << 20))
+    no(c, "Create", {"template": "narrow", "limits": {"memory_bytes": 256 << 20}}, INVALID, "256M", "128M")
     for field, value in (("cpu_millis", 64001), ("cpu_weight", 1001), ("cpu_time_ms", 86400001),
                          ("wall_ms", 86400001), ("pids", 4097), ("files", 65537), ("file_size_bytes", (4 << 30) + 1),
                          ("disk_bytes", (4 << 30) + 1), ("inodes", 1000001), ("output_bytes", (1 << 30) + 1)):
-        failed = no(c, "Create", {"limits": {field: value}}, INVALID, str(value), f"limits.{field}")
+        failed = no(c, "Create", {"limits": {field: value}}, INVALID, "64.001" if field == "cpu_millis" else str(value),
+                    f"limits.{field}")
         check(failed.reason == "LIMIT_ABOVE_MAXIMUM", f"{field}: {failed.reason}")
 
 

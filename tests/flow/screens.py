@@ -202,9 +202,9 @@ def events_and_findings_are_followed_by_a_sandboxs_name(b):
     findings.expect(b"unnamed-exec")
     findings.expect(b", a file without a name (alert)\r\n")
     events.expect(b'args="/usr/bin/python3 -c import os fd = ')  # one line
-    events.expect(b"FINDING")
+    events.expect(b"finding ")
     events.expect(b" rule=unnamed-exec ")
-    events.expect(b"JOB_ENDED")
+    events.expect(b"job_ended")
     events.expect(b" cpu=")
     for t in (events, findings):
         t.type(b"\x03")

@@ -179,7 +179,7 @@ def a_shell_for_somebody_elsewhere_is_found(b, c):
     check(all(f["severity"] == "warning" and f["response"] == "alert" for f in all_), all_)
     of_terminal = [f for f in all_ if "terminal" in f["text"]]
     check(of_terminal and all(f["pid"] > 0 and "whose events were lost" not in f["text"] for f in of_terminal), all_)
-    code, told = b.json("events", "--from", "1", "--kind", "remote-terminal")
+    code, told = b.json("events", "--from", "1", "--kind", "remote_terminal")
     check(code == 0 and told and told[0]["terminal"]["shell"] and told[0]["terminal"]["shell_pid"] > 0, told)
     b.cli("rm", box)
 

@@ -431,12 +431,12 @@ def the_command_shows_events_and_records(b, c):
     check(one["record"]["denials"][0]["destination"] == "192.0.2.1:443", str(one))
     lines = b.cli("events", "--kind", "denied", "-o", "json").stdout.splitlines()
     check(json.loads(lines[-1])["process_id"] == one["id"], lines[-1])
-    follow = subprocess.Popen([binary("stockade"), "events", "--address", b.address, "-f", "--kind", "job-ended"],
+    follow = subprocess.Popen([binary("stockade"), "events", "--address", b.address, "-f", "--kind", "job_ended"],
                               stdout=subprocess.PIPE)
     # It may subscribe after the first job has ended: then the next one's end is what it sees.
     until(lambda: b.cli("run", "--", "true").returncode == 0 and select.select([follow.stdout], [], [], 0.1)[0], "it follows")
     follow.send_signal(signal.SIGINT)
-    check(b"JOB_ENDED" in follow.communicate()[0], "one line each")
+    check(b"job_ended" in follow.communicate()[0], "one line each")
 
 
 # ---- the feed

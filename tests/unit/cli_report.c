@@ -56,6 +56,16 @@ a_jobs_own_exit_code_is_passed_on(void **state)
 }
 
 static void
+a_job_that_a_stopping_broker_cancelled_can_be_tried_again(void **state)
+{
+    struct stockade_result r = {.outcome = STOCKADE_OUTCOME_CANCELLED, .reason = ""};
+    (void)state;
+    assert_int_equal(exit_code_of_result(&r), 137);
+    r.reason = "the broker is stopping";
+    assert_int_equal(exit_code_of_result(&r), EXIT_WAITING);
+}
+
+static void
 a_time_limit_is_124_and_memory_is_137(void **state)
 {
     (void)state;
@@ -129,6 +139,7 @@ main(void)
         cmocka_unit_test(what_is_not_known_is_our_own_failure),
         cmocka_unit_test(a_job_that_never_succeeded_never_exits_with_0),
         cmocka_unit_test(a_jobs_own_exit_code_is_passed_on),
+        cmocka_unit_test(a_job_that_a_stopping_broker_cancelled_can_be_tried_again),
         cmocka_unit_test(a_time_limit_is_124_and_memory_is_137),
         cmocka_unit_test(errors_of_calls_have_codes_for_scripts),
         cmocka_unit_test(every_option_that_raises_a_limit_exists),

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "client/cli/units.h"
+#include "proto/quantity.h"
 
 typedef int reader(const char *text, uint64_t *out);
 
@@ -120,6 +121,25 @@ what_is_shown_has_a_unit_that_fits(void **state)
     assert_string_equal(units_show_age(7200000, out, sizeof out), "2h");
 }
 
+static void
+what_a_message_shows_can_be_typed(void **state)
+{
+    char out[32];
+    (void)state;
+    assert_string_equal(quantity_show("ttl_ms", 5184000000, out, sizeof out), "60d");
+    assert_string_equal(quantity_show("wall_ms", 90000, out, sizeof out), "90s");
+    assert_string_equal(quantity_show("wall_ms", 1, out, sizeof out), "1ms");
+    assert_string_equal(quantity_show("wall_ms", 0, out, sizeof out), "0ms");
+    assert_string_equal(quantity_show("memory_bytes", 268435456, out, sizeof out), "256M");
+    assert_string_equal(quantity_show("memory_bytes", 1000, out, sizeof out), "1000");
+    assert_string_equal(quantity_show("egress_rate", 1024, out, sizeof out), "1K");
+    assert_string_equal(quantity_show("cpu_millis", 64000, out, sizeof out), "64");
+    assert_string_equal(quantity_show("cpu_millis", 500, out, sizeof out), "0.5");
+    assert_string_equal(quantity_show("cpu_millis", 10000, out, sizeof out), "10");
+    assert_string_equal(quantity_show("cpu_millis", 0, out, sizeof out), "0");
+    assert_string_equal(quantity_show("pids", 1024, out, sizeof out), "1024");
+}
+
 int
 main(void)
 {
@@ -130,6 +150,7 @@ main(void)
         cmocka_unit_test(durations_are_milliseconds_and_a_number_alone_is_seconds),
         cmocka_unit_test(cpus_are_thousandths),
         cmocka_unit_test(what_is_shown_has_a_unit_that_fits),
+        cmocka_unit_test(what_a_message_shows_can_be_typed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

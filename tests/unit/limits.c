@@ -9,6 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "proto/quantity.h"
 #include "server/sandbox/limits.h"
 #include "stockade/v1/limits.pb-c.h"
 
@@ -30,7 +31,7 @@ a_value_above_the_maximum_is_refused_and_names_both(void **state)
         assert_int_equal(e.code, ERR_INVALID_ARGUMENT);
         assert_string_equal(e.reason, "LIMIT_ABOVE_MAXIMUM");
         assert_non_null(strstr(e.subject, limit_table[i].name));
-        (void)snprintf(value, sizeof value, "%llu", (unsigned long long)most.v[i]);
+        (void)quantity_show(limit_table[i].name, most.v[i], value, sizeof value);
         assert_non_null(strstr(e.text, value));
         asked.v[i] = most.v[i];
         assert_int_equal(limits_resolve(&usual, &most, &asked, &out, &e), 0);
