@@ -346,6 +346,27 @@ choose_bodies(const struct mounts *m, int parent_fd, struct cgroups *cg, struct 
     return 0;
 }
 
+static long
+number_in(const char *path)
+{
+    char text[32];
+    return io_read_at(AT_FDCWD, path, text, sizeof text) > 0 ? strtol(text, NULL, 10) : 0;
+}
+
+// All sandboxes together take three quarters of the processes that the host can have: as many as a few hundred may have
+// each. Without this limit not even root of the host can start a program.
+static int
+leave_processes(const struct cgroups *cg, struct err *e)
+{
+    long ids = number_in("/proc/sys/kernel/pid_max");
+    long threads = number_in("/proc/sys/kernel/threads-max");
+    long most = threads > 0 && threads < ids ? threads : ids;
+    if (cg->body[CG_PIDS] == CG_ABSENT || most <= 0)
+        return 0;
+    int fd = cg->body[CG_PIDS] == CG_V2 ? cg->fd : cg->v1_fd[CG_PIDS];
+    return io_write_u64_at(fd, "pids.max", (uint64_t)most / 4 * 3, e);
+}
+
 // Whether a name is that of a sandbox's cgroup: the hex form of an id.
 static bool
 is_sandbox_name(const char *name)
@@ -460,6 +481,8 @@ cgroup_open(const char *configured, struct cgroups *out, uint32_t *leftovers, st
     // Permits SANDBOX and job-N, but no deeper level, because the guest makes folders here.
     if (r == 0)
         r = io_write_at(cg.fd, "cgroup.max.depth", "2", e);
+    if (r == 0)
+        r = leave_processes(&cg, e);
     uint32_t removed = 0;
     if (r == 0)
         r = clear_container(&cg, &removed, e);

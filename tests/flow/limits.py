@@ -3,7 +3,7 @@
 """Every limit: what a job that goes beyond it meets, and what its result says about it."""
 
 from api import EXITED, LIMIT, PROCESS, SANDBOX, SIGNALED, SYSTEM, main
-from broker import Broker
+from broker import Broker, hybrid, v2_root
 from runner import check, until
 
 KILLED = 9
@@ -94,6 +94,25 @@ def exactly_as_many_processes_as_the_limit_says_are_possible(b, c):
     job = c.run(line, {"pids": 4})
     check(job.result.outcome == EXITED and job.result.exit_code == 0 and "pids" not in hits(job.result), str(hits(job.result)))
     check(job.result.bill.pids_peak.value == 4, f"peak {job.result.bill.pids_peak.value}")
+
+
+def the_host_keeps_a_quarter_of_its_processes(b, c):
+    """A few hundred sandboxes at their limit have as many processes as the host can have."""
+    def number(path):
+        with open(path, encoding="ascii") as f:
+            return f.read().strip()
+    root = "/sys/fs/cgroup/pids" if hybrid() else v2_root()
+    path = f"{root}{b.cgroup}/pids.max"
+    host = min(int(number("/proc/sys/kernel/pid_max")), int(number("/proc/sys/kernel/threads-max")))
+    most = number(path)
+    check(most == str(host // 4 * 3), f"{most} of {host}")
+    with open(path, "w", encoding="ascii") as f:
+        f.write("40")
+    job = c.run("for i in $(seq 100); do sleep 5 & done; wait", {"wall_ms": 10000})
+    with open(path, "w", encoding="ascii") as f:
+        f.write(most)
+    check(b"annot fork" in job.output or b"Resource temporarily unavailable" in job.output, job.output[-300:])
+    check(c.run("echo fine").output == b"fine\n", "another job")
 
 
 def open_files_are_refused(b, c):
@@ -229,7 +248,8 @@ def weights_share_what_there_is(b, c):
 
 TESTS = [memory_ends_the_job, files_count_as_memory, swap_is_not_a_way_out, cpu_quota_makes_the_job_wait,
          cpu_time_ends_the_job_with_all_its_children, wall_time_ends_the_job_whatever_it_catches, processes_are_refused,
-         exactly_as_many_processes_as_the_limit_says_are_possible, open_files_are_refused,
+         exactly_as_many_processes_as_the_limit_says_are_possible, the_host_keeps_a_quarter_of_its_processes,
+         open_files_are_refused,
          a_file_that_grows_too_large_ends_the_job, a_file_that_grows_too_large_is_told_where_the_job_goes_on,
          a_full_disk_is_told, no_more_inodes_is_told, a_disk_that_was_full_before_is_not_a_limit_of_the_next_job,
          shared_memory_and_temporary_files_count_too, output_is_cut_and_counted, what_stays_within_its_limits_hits_none,
