@@ -38,7 +38,7 @@ class Sides:
              "--cgroup", f"/stockade-compat-{os.getpid()}"], stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
         try:
             self._wait_for_broker()
-            if kept and (made := self.cli("create", "--name", KEPT, *LIMITS)).returncode != 0:
+            if kept and (made := self.cli("create", "--name", KEPT, "--ttl", "12h", *LIMITS)).returncode != 0:
                 raise SystemExit(f"no sandbox: {made.stderr}")
         except BaseException:
             self.close()
