@@ -7,6 +7,7 @@
 
 #include "private.h"
 #include "server/base/log.h"
+#include "server/base/metrics.h"
 #include "server/sandbox/sandbox.h"
 #include "server/base/server.h"
 
@@ -32,8 +33,10 @@ on_done(void *cookie, struct sandbox *s, const struct err *e)
     struct act *one = cookie;
     struct anomaly_block *b = block_of(one);
     bool throttled = one->what == RESPONSE_THROTTLE && e == NULL;
-    if (e != NULL)
+    if (e != NULL) {
+        metrics_add_by(METRIC_RESPONSES_FAILED, one->what, 0, 1);
         log_err(LOG_WARNING, "anomaly-response", e);
+    }
     (void)s;
     if (b != NULL) {
         b->throttled = b->throttled || throttled;
@@ -79,6 +82,7 @@ ask(struct anomaly_block *b, struct sandbox *s, enum response what)
     struct act *one = calloc(1, sizeof *one);
     if (one == NULL) {
         (void)err_sys(&e, ENOMEM, "%s sandbox %s", finding_response_name(what), b->sandbox_id);
+        metrics_add_by(METRIC_RESPONSES_FAILED, what, 0, 1);
         log_err(LOG_ERROR, "anomaly-response", &e);
         return;
     }
@@ -90,6 +94,7 @@ ask(struct anomaly_block *b, struct sandbox *s, enum response what)
     int r = what == RESPONSE_PAUSE ? sandbox_pause(s, &one->waiter, &e) : throttle(one, s, &e);
     if (r == 0)
         return;
+    metrics_add_by(METRIC_RESPONSES_FAILED, what, 0, 1);
     log_err(LOG_WARNING, "anomaly-response", &e);
     *asked = false;
     free(one);
@@ -111,6 +116,7 @@ act_on(struct anomaly_block *b, enum response what)
     const struct log_about about = {.sandbox = b->sandbox_id, .tenant = b->tenant};
     log_event_about(LOG_WARNING, "anomaly-response", &about, "%s sandbox %s: %s",
                     finding_response_name(what), b->sandbox_id, b->why);
+    metrics_add_by(METRIC_RESPONSES, what, 0, 1);
     if (what == RESPONSE_KILL) {
         kill_it(b, s);
         return;

@@ -14,6 +14,7 @@
 #include "sensitive.h"
 #include "server/sandbox/job.h"
 #include "server/base/log.h"
+#include "server/base/metrics.h"
 #include "server/base/loop.h"
 #include "server/network/enforce.h"
 #include "proto/now.h"
@@ -52,6 +53,7 @@ write_sensitive(const struct bpf *bpf, const struct sensitive_config *config)
     uint32_t lost = anomaly_sensitive_fill(&table, config);
     lost +=
         anomaly_sensitive_write(&table, bpf->fd[BPF_FD_SENSITIVE], bpf->fd[BPF_FD_SENSITIVE_HINTS]);
+    metrics_add(METRIC_PATHS_UNWATCHED, lost);
     if (lost > 0)
         log_event(LOG_WARNING, "anomaly", "%u sensitive paths are not watched", lost);
 }
@@ -228,6 +230,9 @@ on_raise(void *cookie, enum box_voice voice, enum anomaly_rule rule, double scor
     struct anomaly *a = b->all;
     struct finding f;
     fill_finding(b, &f, rule, score, text);
+    if (voice != BOX_ANSWER)
+        metrics_add_by(voice == BOX_REPORT ? METRIC_FINDINGS : METRIC_FINDINGS_WITHHELD, rule, 0,
+                       1);
     if (voice == BOX_REPORT) {
         findings_add(&a->findings, &f);
         const struct log_about about = {
@@ -400,7 +405,7 @@ on_job_begun(void *cookie, struct job *j, const struct job_spec *spec)
     job_view(j, &v);
     *job_notes(j, a->observer) = own;
     if (own == NULL) {
-        telemetry_unwatched(a->srv->telemetry, v.id);
+        telemetry_unwatched(v.id);
         return;
     }
     list_init(&own->node);
@@ -442,6 +447,8 @@ anomaly_new(struct server *srv, const struct anomaly_settings *settings, const c
     if (a == NULL)
         return NULL;
     a->srv = srv;
+    for (uint32_t i = 0; i < ANOMALY_RULES; i++)
+        metrics_name_value(METRIC_BY_RULE, i, anomaly_rule_table[i].name);
     a->settings = settings;
     a->state_dir = state_dir;
     list_init(&a->waiters);

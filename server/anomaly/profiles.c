@@ -8,6 +8,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "server/base/metrics.h"
+
 // A job can make files with its own uid only. Files of the sandbox's root, or of an unmapped owner, belong to the
 // host.
 static bool
@@ -63,7 +65,7 @@ write_exe(struct profiles *p, const struct profile_exe *x)
     const struct watch_exe value = {.profile = x->slot};
     int fd = p->bpf->fd[BPF_FD_EXES];
     if (fd >= 0 && bpf_map_update_elem(fd, &x->key, &value, BPF_ANY) < 0)
-        p->map_errors++;
+        metrics_add(METRIC_PROFILE_ERRORS, 1);
 }
 
 static uint32_t
@@ -219,7 +221,7 @@ forget(struct profiles *p, uint32_t template)
         }
         int fd = p->bpf->fd[BPF_FD_EXES];
         if (fd >= 0 && bpf_map_delete_elem(fd, &x->key) < 0 && errno != ENOENT)
-            p->map_errors++;
+            metrics_add(METRIC_PROFILE_ERRORS, 1);
         give_slot(p, x->slot);
     }
     p->exes_n = kept;

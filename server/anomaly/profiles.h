@@ -67,9 +67,8 @@ struct profiles {
     struct profile_exe exe[PROFILES_EXES];
     uint32_t exes_n;
     bool taken[WATCH_PROFILES];
-    uint32_t next_slot;  // free slots are assigned in turn, so a released one is reused late
-    uint64_t left_out;   // executables that were not added for lack of room
-    uint64_t map_errors; // updates that the kernel refused
+    uint32_t next_slot; // free slots are assigned in turn, so a released one is reused late
+    uint64_t left_out;  // executables that were not added for lack of room
 };
 
 // Without profiles in the kernel (bpf NULL, or not mapped) every set stays OFF.

@@ -8,20 +8,15 @@
 #include <sys/utsname.h>
 
 #include "server/config/config.h"
-#include "server/telemetry/events.h"
-#include "server/telemetry/feed.h"
 #include "server/sandbox/job.h"
-#include "server/base/log.h"
+#include "server/base/metrics.h"
 #include "server/sandbox/pool.h"
 #include "server/rpc/rpc.h"
 #include "server/sandbox/sandbox.h"
 #include "server/base/server.h"
 #include "server/sandbox/spawn.h"
-#include "server/telemetry/telemetry.h"
 #include "convert.h"
 #include "stockade/v1/system_service.pb-c.h"
-
-enum { LOSSES_MAX = 8 }; // rows of add_losses()
 
 static const char *
 degraded_line(struct arena *a, const struct spawn_feature *f)
@@ -35,7 +30,7 @@ static bool
 add_features(struct arena *a, const struct spawn_features *f, Stockade__V1__InfoResponse *m)
 {
     m->features = arena_alloc(a, sizeof(void *) * SPAWN_FEATURES_MAX);
-    m->degraded = arena_alloc(a, sizeof(void *) * (SPAWN_FEATURES_MAX + LOSSES_MAX));
+    m->degraded = arena_alloc(a, sizeof(void *) * (SPAWN_FEATURES_MAX + METRICS_N));
     if (m->features == NULL || m->degraded == NULL)
         return false;
     for (uint32_t i = 0; i < f->n && i < SPAWN_FEATURES_MAX; i++) {
@@ -57,37 +52,18 @@ add_features(struct arena *a, const struct spawn_features *f, Stockade__V1__Info
     return true;
 }
 
-// Counters that should stay 0; adds those that did not.
+// Counters that should stay 0 (base/metrics_table.h); adds those that did not.
 static bool
-add_losses(struct arena *a, const struct server *s, Stockade__V1__InfoResponse *m)
+add_losses(struct arena *a, Stockade__V1__InfoResponse *m)
 {
-    struct rpc_stats rpc;
-    rpc_stats(s->rpc, &rpc);
-    const struct {
-        uint64_t n;
-        const char *name, *what;
-    } losses[] = {
-        {rpc.rejected, "rpc.connections", "connections were refused because there were too many"},
-        {rpc.slow_readers_closed, "rpc.queue_kill",
-         "connections whose peer did not read were closed"},
-        {rpc.stalled_closed, "rpc.write_stall",
-         "connections whose peer stopped reading were closed"},
-        {telemetry_bad(s->telemetry), "telemetry", "records from the kernel were malformed"},
-        {telemetry_missed(s->telemetry), "telemetry",
-         "sandboxes, jobs or records were not watched because memory was short"},
-        {events_failed(telemetry_events(s->telemetry)), "telemetry", "events could not be encoded"},
-        {s->feed != NULL ? feed_lost(s->feed) : 0, "telemetry.feed",
-         "messages were lost because peers did not read"},
-        {log_lost(), "log", "lines were lost because stderr was full"},
-    };
-    _Static_assert(sizeof losses / sizeof losses[0] <= LOSSES_MAX, "there is room for all");
-    for (size_t i = 0; i < sizeof losses / sizeof losses[0]; i++) {
-        char line[128];
-        if (losses[i].n == 0)
+    for (uint32_t i = 0; i < METRICS_N; i++) {
+        const struct metric_row *row = metrics_row((enum metric)i);
+        uint64_t n = row->sentence != NULL ? metrics_sum((enum metric)i) : 0;
+        char line[192];
+        if (n == 0)
             continue;
-        int n = snprintf(line, sizeof line, "%s: %" PRIu64 " %s", losses[i].name, losses[i].n,
-                         losses[i].what);
-        const char *copy = arena_copy(a, line, (size_t)n);
+        int length = snprintf(line, sizeof line, "%s: %" PRIu64 " %s", row->part, n, row->sentence);
+        const char *copy = arena_copy(a, line, (size_t)length);
         if (copy == NULL)
             return false;
         m->degraded[m->n_degraded++] = copy;
@@ -140,7 +116,7 @@ info(struct server *s, struct call *c, const ProtobufCMessage *req)
     (void)req;
     struct arena *auto_arena a = arena_new(CONVERT_ARENA_MAX);
     Stockade__V1__InfoResponse m = STOCKADE__V1__INFO_RESPONSE__INIT;
-    if (a == NULL || !add_features(a, s->features, &m) || !add_losses(a, s, &m) ||
+    if (a == NULL || !add_features(a, s->features, &m) || !add_losses(a, &m) ||
         !add_templates(a, s, &m) || !add_listeners(a, s, &m)) {
         convert_no_memory(c);
         return;

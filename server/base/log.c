@@ -14,15 +14,16 @@
 
 #include "proto/now.h"
 #include "proto/utf8.h"
+#include "metrics.h"
 
 static struct {
     int fd;
     enum log_level from;
     bool json;
-    uint64_t lost, lost_told;
+    uint64_t lost_told;
 } state = {.fd = STDERR_FILENO, .from = LOG_INFO};
 
-static const char *const level_names[] = {"debug", "info", "warning", "error"};
+static const char *const level_names[METRIC_VALUES_LEVEL] = {"debug", "info", "warning", "error"};
 
 void
 log_setup(int fd, enum log_level from, bool json)
@@ -30,12 +31,8 @@ log_setup(int fd, enum log_level from, bool json)
     state.fd = fd;
     state.from = from;
     state.json = json;
-}
-
-uint64_t
-log_lost(void)
-{
-    return state.lost;
+    for (uint32_t i = 0; i < METRIC_VALUES_LEVEL; i++)
+        metrics_name_value(METRIC_BY_LEVEL, i, level_names[i]);
 }
 
 // Characters that change how the text around them is displayed.
@@ -91,20 +88,20 @@ write_line(const char *line, size_t n)
     if (poll(&p, 1, 0) == 1 && (p.revents & POLLOUT) != 0)
         w = write(state.fd, line, n);
     if (w < 0 || (size_t)w != n)
-        state.lost++;
+        metrics_add(METRIC_LOG_LOST, 1);
 }
 
 static void
 tell_lost(void)
 {
-    if (state.lost == state.lost_told)
+    uint64_t lost = metrics_sum(METRIC_LOG_LOST);
+    if (lost == state.lost_told)
         return;
     char line[96];
-    int n = snprintf(line, sizeof line, "log: %" PRIu64 " lines lost so far\n", state.lost);
-    uint64_t before = state.lost;
+    int n = snprintf(line, sizeof line, "log: %" PRIu64 " lines lost so far\n", lost);
     write_line(line, (size_t)n);
-    if (state.lost == before)
-        state.lost_told = before;
+    if (metrics_sum(METRIC_LOG_LOST) == lost)
+        state.lost_told = lost;
 }
 
 // Adds ,"name":"value" to a line of JSON. Returns the length.
@@ -164,6 +161,7 @@ emit(enum log_level level, const char *event, const struct log_about *about, con
                              code != NULL ? "]" : "");
     }
     tell_lost();
+    metrics_add_by(METRIC_LOG_LINES, level, 0, 1);
     write_line(line, n);
 }
 

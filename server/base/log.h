@@ -35,9 +35,6 @@ void log_event_about(enum log_level level, const char *event, const struct log_a
 void log_err_about(enum log_level level, const char *event, const struct log_about *about,
                    const struct err *e);
 
-// Number of lines lost so far.
-uint64_t log_lost(void);
-
 // Escapes `text` into `out` (terminated by NUL; truncated with "..." if it does not fit) and returns the length. Quotes
 // and backslashes are escaped too, so the result can be used between quotes in JSON.
 size_t log_escape(const char *text, char *out, size_t out_n);

@@ -11,6 +11,7 @@
 #include "server/sandbox/bpf.h"
 #include "server/base/log.h"
 #include "server/base/loop.h"
+#include "server/base/metrics.h"
 #include "counted.h"
 #include "named.h"
 #include "own.h"
@@ -73,6 +74,7 @@ on_gone(void *cookie, const struct err *why)
 {
     struct net *n = cookie;
     log_err(LOG_ERROR, "relay-gone", why);
+    metrics_add(METRIC_RELAY_ENDS, 1);
     relay_link_free(take_ptr(n->srv->relay));
     net_counted_relay_gone(n->counted);
     if (n->asked) { // it was killed, and the next one is being started
@@ -106,6 +108,7 @@ on_silent(void *cookie)
     struct err e;
     (void)err_set(&e, ERR_UNAVAILABLE, "the relay does not respond and is killed");
     log_err(LOG_ERROR, "relay-silent", &e);
+    metrics_add(METRIC_RELAY_SILENT, 1);
     if (n->asked)
         return;
     if (spawn_relay(n->srv->spawn, on_relay, n, &e) < 0) {
@@ -180,6 +183,7 @@ attach(struct net *n, int fd, struct err *e)
     n->srv->relay = relay_link_new(n->srv->loop, fd, &events, n, e);
     if (n->srv->relay == NULL)
         return err_errno(e);
+    metrics_add(METRIC_RELAY_STARTS, 1);
     n->started_ns = uv_hrtime();
     int r = name_servers(n, e);
     if (r == 0)

@@ -20,6 +20,7 @@
 #include "bpf/net_ranges.h"
 #include "proto/auto.h"
 #include "server/base/log.h"
+#include "server/base/metrics.h"
 #include "server/base/loop.h"
 
 enum { READS_PER_TURN = 64, READ_BYTES = 8192 };
@@ -71,6 +72,7 @@ read_addresses(uint8_t (*list)[16], uint32_t *n, struct err *e)
             continue;
         if (*n == NET_OWN) {
             log_event(LOG_WARNING, "network", "the host has more than %d addresses", NET_OWN);
+            metrics_add(METRIC_OWN_ADDRESSES_LOST, 1);
             break;
         }
         memcpy(list[(*n)++], address, sizeof address);

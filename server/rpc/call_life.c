@@ -13,6 +13,7 @@
 
 #include "proto/container_of.h"
 #include "proto/wire.h"
+#include "server/base/metrics.h"
 #include "conn.h"
 #include "idempotency.h"
 #include "status.h"
@@ -26,6 +27,7 @@ static void
 send_end(struct call *c, Stockade__V1__Frame *end, int32_t code)
 {
     end->kind = STOCKADE__V1__FRAME_KIND__FRAME_KIND_END;
+    c->code = code;
     if (c->key == NULL || c->follows) {
         if (c->conn != NULL)
             conn_send(c->conn, c->id, end);
@@ -88,6 +90,7 @@ call_refuse(struct conn *conn, uint32_t id, const struct err *e)
 {
     struct failure f;
     failure_make(&f, conn_rpc(conn), e, conn_principal(conn)->tenant);
+    metrics_add_by(METRIC_CALLS, 0, (uint32_t)e->code, 1);
     conn_send(conn, id, &f.end);
     failure_done(&f, conn_rpc(conn));
 }
@@ -126,12 +129,23 @@ detach(struct call *c)
 }
 
 static void
+count(const struct call *c)
+{
+    uint32_t method = c->method != NULL ? c->method->number : 0;
+    metrics_add_by(METRIC_CALLS, method, (uint32_t)c->code, 1);
+    metrics_observe(METRIC_CALL_TIME, method, uv_hrtime() - c->arrived_ns);
+    metrics_move(METRIC_CALLS_OPEN, 0, -1);
+    if (c->stream)
+        metrics_move(METRIC_STREAMS_OPEN, 0, -1);
+}
+
+static void
 call_free(struct call *c)
 {
     struct rpc *r = c->rpc;
     assert(c->key == NULL);
-    if (c->stream)
-        r->stats.open_streams--;
+    count(c);
+    r->stats.open_streams -= c->stream;
     leave_conn(c);
     leave_detached(c);
     timers_clear(r->timers, &c->timer);
@@ -154,7 +168,6 @@ give_up(struct call *c, const struct err *e, enum call_cancel why)
     if (c->follows)
         keys_unfollow(c);
     send_failure(c, e, why == CALL_DEADLINE ? ERR_DEADLINE_EXCEEDED : ERR_CANCELLED);
-    c->rpc->stats.calls_cancelled++;
     call_free(c);
     if (told != NULL)
         told(cookie, why);
@@ -246,7 +259,6 @@ static void
 refuse(struct conn *conn, uint32_t id, const struct err *e, struct arena *arena)
 {
     rpc_arena_back(conn_rpc(conn), arena);
-    conn_rpc(conn)->stats.calls_failed++;
     call_refuse(conn, id, e);
 }
 
@@ -257,7 +269,6 @@ call_begin(struct conn *conn, uint32_t id, struct arena *arena, const Stockade__
     struct rpc *r = conn_rpc(conn);
     struct err e;
     uint64_t bytes = arena_used(arena);
-    r->stats.calls++;
     if (take_room(conn, bytes, &e) < 0) {
         refuse(conn, id, &e, arena);
         return NULL;
@@ -281,6 +292,7 @@ call_begin(struct conn *conn, uint32_t id, struct arena *arena, const Stockade__
     c->credit = frame->credit != 0 ? frame->credit : WIRE_CREDIT_DEFAULT;
     c->timer.fire = on_deadline;
     r->stats.open_calls++;
+    metrics_move(METRIC_CALLS_OPEN, 0, 1);
     conn_add(conn, c);
     dispatch_call(r->dispatch, c);
     return c;
@@ -417,14 +429,14 @@ call_end(struct call *c)
 void
 call_fail(struct call *c, const struct err *e)
 {
-    c->rpc->stats.calls_failed++;
     send_failure(c, e, (enum err_code)e->code);
     call_free(c);
 }
 
 void
-call_end_packed(struct call *c, const uint8_t *frame, size_t n)
+call_end_packed(struct call *c, const uint8_t *frame, size_t n, int32_t code)
 {
+    c->code = code;
     if (c->conn != NULL)
         conn_send_packed(c->conn, c->id, frame, n);
     call_free(c);

@@ -84,6 +84,7 @@ struct method {
     const struct method_rules *rules;
     enum scope scope, others;               // of the rules
     const ProtobufCFieldDescriptor *tenant; // the field "tenant" of the request; NULL: it has none
+    uint32_t number;                        // METRIC_BY_METHOD
 };
 
 struct call {
@@ -103,6 +104,7 @@ struct call {
     uint64_t held_bytes;         // taken from the tenant
     uint64_t arrived_ns, deadline_ns;
     struct timer timer;
+    int32_t code; // of its END
     bool stream, counted_stream, sent_data;
     uint32_t credit;
     bool wants_credit;                        // call_send returned -EAGAIN: no credit
@@ -133,8 +135,8 @@ void call_abort(struct call *c, const struct err *e);
 // Sends END for a call that was not begun.
 void call_refuse(struct conn *conn, uint32_t id, const struct err *e);
 
-// Ends a call with a packed frame, which stays the caller's.
-void call_end_packed(struct call *c, const uint8_t *frame, size_t n);
+// Ends a call with a packed frame, which stays the caller's; `code` is the one in it.
+void call_end_packed(struct call *c, const uint8_t *frame, size_t n, int32_t code);
 
 // More credit arrived, or there is room in the connection's queue: calls on_writable.
 void call_add_credit(struct call *c, uint32_t credit);

@@ -13,6 +13,7 @@
 
 #include "proto/wire.h"
 #include "server/base/log.h"
+#include "server/base/metrics.h"
 #include "status.h"
 
 enum {
@@ -94,7 +95,7 @@ conn_greet(struct conn *c, const uint8_t *hello)
     struct rpc *r = c->rpc;
     uint8_t *p;
     if (!sp_hello_is(hello, SP_PROTO_REQ)) {
-        r->stats.handshake_failed++;
+        metrics_add(METRIC_HANDSHAKE_FAILED, 1);
         log_peer(c, "handshake", "its first bytes are not those of an SP REQ socket");
         conn_close(c);
         return;
@@ -122,7 +123,7 @@ on_idle(struct timer *t)
     if (c->state != CONN_OPEN || now - c->active_ns >= idle_ns ||
         timers_set(c->rpc->timers, t, c->active_ns + idle_ns) != 0) {
         if (c->state == CONN_HELLO) {
-            c->rpc->stats.handshake_failed++;
+            metrics_add(METRIC_HANDSHAKE_FAILED, 1);
             log_peer(c, "handshake", "no greeting in time");
         }
         conn_close(c);
@@ -144,14 +145,29 @@ has_room(const struct rpc *r, const struct tenant *t, const struct principal *wh
     return r->stats.connections < most - kept;
 }
 
-// Charges one more connection to the tenant. False: it may not have one.
-static bool
-is_welcome(const struct rpc *r, struct tenant *t, const struct principal *who)
+enum refusal { REFUSED_BY_NONE, REFUSED_FULL, REFUSED_TENANT_FULL, REFUSED_SHUTDOWN, REFUSALS_N };
+_Static_assert((int)REFUSALS_N == (int)METRIC_VALUES_REFUSAL, "a value for each reason");
+
+void
+conn_name_refusals(void)
+{
+    metrics_name_value(METRIC_BY_REFUSAL, REFUSED_FULL, "full");
+    metrics_name_value(METRIC_BY_REFUSAL, REFUSED_TENANT_FULL, "tenant-full");
+    metrics_name_value(METRIC_BY_REFUSAL, REFUSED_SHUTDOWN, "shutdown");
+}
+
+// Charges one more connection to the tenant, or returns why it may not have one.
+static enum refusal
+charge(const struct rpc *r, struct tenant *t, const struct principal *who)
 {
     struct err ignored; // the peer has not greeted yet, and gets no words
     const uint32_t most = r->limits.connections_per_uid_max;
-    return !r->closing && has_room(r, t, who) &&
-           tenant_charge(t, LEDGER_CONNECTIONS, 1, most, &ignored) == 0;
+    if (r->closing)
+        return REFUSED_SHUTDOWN;
+    if (!has_room(r, t, who))
+        return REFUSED_FULL;
+    return tenant_charge(t, LEDGER_CONNECTIONS, 1, most, &ignored) == 0 ? REFUSED_BY_NONE
+                                                                        : REFUSED_TENANT_FULL;
 }
 
 static struct conn *
@@ -171,14 +187,18 @@ conn_accept(struct rpc *r, const struct transport_ops *ops, struct transport_str
     struct principal who;
     principal_of_peer(peer, r->own_uid, &who);
     struct tenant *t = tenant_hold(r->tenants, who.tenant);
-    bool charged = t != NULL && is_welcome(r, t, &who);
+    enum refusal why = t != NULL ? charge(r, t, &who) : REFUSED_BY_NONE;
+    bool charged = t != NULL && why == REFUSED_BY_NONE;
     struct conn *c = charged ? conn_new() : NULL;
     if (c == NULL) {
         if (charged)
             tenant_release(t, LEDGER_CONNECTIONS, 1);
         if (t != NULL)
             tenant_drop(t);
-        r->stats.rejected++;
+        if (why == REFUSED_BY_NONE)
+            metrics_add(METRIC_ACCEPT_FAILED, 1); // out of memory
+        else
+            metrics_add_by(METRIC_REFUSED, why, 0, 1);
         ops->close(s);
         return;
     }
@@ -193,7 +213,8 @@ conn_accept(struct rpc *r, const struct transport_ops *ops, struct transport_str
     if (r->conns != NULL)
         r->conns->prev = c;
     r->conns = c;
-    r->stats.accepted++;
+    metrics_add(METRIC_ACCEPTED, 1);
+    metrics_move(METRIC_CONNECTIONS, 0, 1);
     r->stats.connections++;
     ops->start(s, c);
     c->timer.fire = on_idle;
@@ -230,6 +251,7 @@ conn_on_closed(void *conn)
     *(c->prev != NULL ? &c->prev->next : &r->conns) = c->next;
     if (c->next != NULL)
         c->next->prev = c->prev;
+    metrics_move(METRIC_CONNECTIONS, 0, -1);
     r->stats.connections--;
     tenant_release(c->tenant, LEDGER_CONNECTIONS, 1);
     tenant_drop(c->tenant);
@@ -265,7 +287,7 @@ conn_fail(struct conn *c, enum err_code code, const char *reason, const char *te
         return;
     (void)err_set(&e, code, "%s", text);
     err_detail(&e, reason, NULL, NULL);
-    c->rpc->stats.protocol_errors++;
+    metrics_add(METRIC_PROTOCOL_ERRORS, 1);
     log_peer(c, "protocol", text);
     send_go_away(c, &e);
     if (c->state == CONN_CLOSING)

@@ -8,6 +8,9 @@
 
 #include "calls.h"
 
+// Registers the reasons of METRIC_REFUSED.
+void conn_name_refusals(void);
+
 // Takes ownership of the stream: makes a connection that waits for the peer's hello, or closes the stream if there are
 // too many.
 void conn_accept(struct rpc *r, const struct transport_ops *ops, struct transport_stream *s,

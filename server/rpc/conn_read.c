@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "proto/wire.h"
+#include "server/base/metrics.h"
 
 enum {
     RX_BYTES_FIRST = 4 * 1024,
@@ -137,10 +138,11 @@ conn_on_read(void *conn, size_t n)
     c->reading = false;
     if (n == 0) {
         if (c->state == CONN_HELLO)
-            c->rpc->stats.handshake_failed++;
+            metrics_add(METRIC_HANDSHAKE_FAILED, 1);
         conn_close(c);
         return;
     }
+    metrics_add(METRIC_RECEIVED_BYTES, n);
     if (c->state == CONN_LEAVING)
         return;
     c->rx_small = n * 8 <= c->rx_size ? c->rx_small + 1 : 0;

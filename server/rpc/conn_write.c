@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "proto/wire.h"
+#include "server/base/metrics.h"
 
 enum { ID_BYTES = 4 };
 
@@ -24,7 +25,7 @@ conn_reserve(struct conn *c, size_t n)
     if (c->tx.bytes + n <= c->rpc->limits.queue_bytes_kill)
         p = outbox_reserve(&c->tx, c->rpc, c->tenant, n);
     if (p == NULL) {
-        c->rpc->stats.slow_readers_closed++;
+        metrics_add(METRIC_UNREAD_CLOSED, 1);
         conn_close(c);
     }
     return p;
@@ -79,7 +80,7 @@ conn_on_stall(struct timer *t)
         return;
     if (uv_hrtime() < until_ns && timers_set(c->rpc->timers, t, until_ns) == 0)
         return;
-    c->rpc->stats.stalled_closed++;
+    metrics_add(METRIC_STALLED_CLOSED, 1);
     conn_close(c);
 }
 
@@ -116,6 +117,7 @@ conn_on_written(void *conn, size_t n)
         conn_close(c);
         return;
     }
+    metrics_add(METRIC_SENT_BYTES, n);
     outbox_drop(&c->tx, c->rpc, c->tenant, n);
     conn_flush(c);
     if (c->state == CONN_LEAVING && c->tx.bytes == 0)

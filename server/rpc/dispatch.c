@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "proto/wire.h"
+#include "server/base/metrics.h"
 #include "calls.h"
 #include "conn.h"
 #include "idempotency.h"
@@ -31,6 +32,7 @@ dispatch_new(struct server *s)
     struct dispatch *d = calloc(1, sizeof *d);
     if (d != NULL)
         d->server = s;
+    metrics_name_value(METRIC_BY_METHOD, 0, "other");
     return d;
 }
 
@@ -67,12 +69,16 @@ add(struct dispatch *d, const struct call_method *m, struct err *e)
                        m->path);
     if (d->n == METHODS_MAX)
         return err_set(e, ERR_INTERNAL, "serve %s: more than %d methods", m->path, METHODS_MAX);
+    uint32_t number = (uint32_t)d->n + 1 < METRIC_VALUES_METHOD ? (uint32_t)d->n + 1 : 0;
+    if (number != 0)
+        metrics_name_value(METRIC_BY_METHOD, number, m->path);
     d->methods[d->n++] = (struct method){
         .served = m,
         .rules = rules,
         .scope = scope_find(rules->scope),
         .others = scope_find(rules->others_scope),
         .tenant = protobuf_c_message_descriptor_get_field_by_name(m->input, "tenant"),
+        .number = number,
     };
     qsort(d->methods, d->n, sizeof d->methods[0], compare_methods);
     return 0;
@@ -200,6 +206,7 @@ check_stream(struct dispatch *d, struct call *c, struct err *e)
     }
     c->stream = true;
     c->rpc->stats.open_streams++;
+    metrics_move(METRIC_STREAMS_OPEN, 0, 1);
     conn_count_stream(c->conn, c);
     return 0;
 }

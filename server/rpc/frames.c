@@ -8,6 +8,7 @@
 #include <sodium.h>
 
 #include "proto/wire.h"
+#include "server/base/metrics.h"
 
 enum { PING_BYTES_MAX = 8, ID_BYTES = 4 };
 
@@ -23,7 +24,7 @@ struct incoming {
 static void
 refuse_call(struct conn *c, uint32_t id, const struct err *e)
 {
-    conn_rpc(c)->stats.protocol_errors++;
+    metrics_add(METRIC_PROTOCOL_ERRORS, 1);
     call_refuse(c, id, e);
 }
 
@@ -49,7 +50,7 @@ on_call(struct incoming *in)
         return;
     (void)err_set(&e, ERR_INVALID_ARGUMENT, "a CALL has the id of an open call");
     err_detail(&e, "ID_IN_USE", NULL, NULL);
-    conn_rpc(c)->stats.protocol_errors++;
+    metrics_add(METRIC_PROTOCOL_ERRORS, 1);
     call_abort(open, &e);
 }
 
@@ -62,7 +63,7 @@ on_data(struct incoming *in)
         return; // it has ended in the meantime
     (void)err_set(&e, ERR_INVALID_ARGUMENT, "no method accepts a stream from the client");
     err_detail(&e, "DATA_FROM_CLIENT", NULL, NULL);
-    conn_rpc(in->conn)->stats.protocol_errors++;
+    metrics_add(METRIC_PROTOCOL_ERRORS, 1);
     call_abort(call, &e);
 }
 
@@ -120,7 +121,7 @@ refuse_frame(struct conn *c, uint32_t id, const struct err *e)
         refuse_call(c, id, e);
         return;
     }
-    conn_rpc(c)->stats.protocol_errors++;
+    metrics_add(METRIC_PROTOCOL_ERRORS, 1);
     call_abort(open, e);
 }
 

@@ -20,6 +20,7 @@
 #include <sodium.h>
 
 #include "proto/container_of.h"
+#include "server/base/metrics.h"
 #include "conn.h"
 #include "status.h"
 
@@ -44,6 +45,7 @@ struct key {
     uint8_t *end; // packed frame of an ended unary call; NULL: not kept
     size_t end_n;
     uint64_t expires_ns;
+    int32_t code;        // of its END
     struct key *younger; // the next key that ended later
     struct note notes[CALL_NOTES_MAX];
     size_t notes_n;
@@ -168,8 +170,7 @@ fail_with_notes(struct call *c, const struct key *key, const struct err *e)
         return;
     }
     (void)stockade__v1__frame__pack(&end, packed);
-    c->rpc->stats.calls_failed++;
-    call_end_packed(c, packed, n);
+    call_end_packed(c, packed, n, e->code);
 }
 
 static enum keys_verdict
@@ -200,7 +201,8 @@ again(struct call *c, struct key *key, const uint8_t request[ID_BYTES])
         return KEYS_ENDED;
     }
     if (key->leader == NULL) {
-        call_end_packed(c, key->end, key->end_n);
+        metrics_add(METRIC_CALLS_REPEATED, 1);
+        call_end_packed(c, key->end, key->end_n, key->code);
         return KEYS_ENDED;
     }
     c->key = key;
@@ -275,7 +277,7 @@ is_worth_keeping(const struct key *key, const struct call *c, int32_t code)
 }
 
 static void
-answer_followers(struct key *key, const uint8_t *frame, size_t n)
+answer_followers(struct key *key, const uint8_t *frame, size_t n, int32_t code)
 {
     while (key->followers != NULL) {
         struct call *c = key->followers;
@@ -283,7 +285,8 @@ answer_followers(struct key *key, const uint8_t *frame, size_t n)
         c->key = NULL;
         c->follows = false;
         if (frame != NULL) {
-            call_end_packed(c, frame, n);
+            metrics_add(METRIC_CALLS_REPEATED, 1);
+            call_end_packed(c, frame, n, code);
         } else {
             struct err e;
             (void)err_sys(&e, ENOMEM, "%s: keep the response", c->frame->method);
@@ -316,13 +319,16 @@ keys_end(struct call *c, const uint8_t *frame, size_t n, int32_t code)
     assert(key->leader == c);
     c->key = NULL;
     key->leader = NULL;
-    answer_followers(key, frame, n);
+    answer_followers(key, frame, n, code);
     if (!is_worth_keeping(key, c, code)) {
         key_free(key);
         return;
     }
     if (!key->stream && frame != NULL)
         keep_end(key, frame, n);
+    key->code = code;
+    if (!key->stream && key->end == NULL)
+        metrics_add(METRIC_RESULTS_NOT_KEPT, 1);
     keep(key);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The limits of the RPC layer, which config/ fills, and its counters: plain data.
+// The limits of the RPC layer, which config/ fills, and how much of them is used: plain data.
 #pragma once
 
 #include <stdbool.h>
@@ -24,9 +24,7 @@ struct rpc_limits {
     bool websocket;                 // ws:// addresses are accepted
 };
 
+// What is open now. What happened so far is counted in base/metrics_table.h.
 struct rpc_stats {
-    uint64_t accepted, rejected, handshake_failed, protocol_errors, slow_readers_closed,
-        stalled_closed;
-    uint64_t calls, calls_failed, calls_cancelled;
     uint32_t connections, open_calls, open_streams;
 };

@@ -13,6 +13,7 @@
 
 #include "proto/container_of.h"
 #include "proto/wire.h"
+#include "server/base/metrics.h"
 #include "listen.h"
 #include "calls.h"
 #include "conn.h"
@@ -74,12 +75,21 @@ on_grace_over(struct timer *t)
         drained(r->drained_cookie);
 }
 
+static void
+name_values(void)
+{
+    for (uint32_t i = 0; i < METRIC_VALUES_CODE; i++)
+        metrics_name_value(METRIC_BY_CODE, i, err_code_name((int)i));
+    conn_name_refusals();
+}
+
 struct rpc *
 rpc_new(uv_loop_t *loop, struct dispatch *d, const struct rpc_limits *l, struct tenants *tenants)
 {
     struct rpc *r = calloc(1, sizeof *r);
     if (r == NULL)
         return NULL;
+    name_values();
     r->loop = loop;
     r->dispatch = d;
     r->limits = *l;

@@ -44,7 +44,7 @@ void rpc_close(struct rpc *r);
 // True if the loop has closed everything, so rpc_free() may be called. True for NULL.
 bool rpc_is_closed(const struct rpc *r);
 
-// Counters. Info reports the failures that an operator can fix.
+// What is open now.
 void rpc_stats(const struct rpc *r, struct rpc_stats *out);
 
 // Takes n bytes for memory that is held for a tenant outside this layer, such as unread output of its jobs: at most three

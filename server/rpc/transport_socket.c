@@ -20,6 +20,7 @@
 
 #include "listen.h"
 #include "proto/soon.h"
+#include "server/base/metrics.h"
 
 enum {
     ACCEPT_PAUSE_MS = 100, // after a failure, such as lack of descriptors
@@ -316,6 +317,7 @@ on_connections(uv_poll_t *poll, int status, int events)
         } else if (errno == EAGAIN) {
             return;
         } else if (errno != ECONNABORTED && errno != EINTR) {
+            metrics_add(METRIC_ACCEPT_FAILED, 1);
             (void)uv_poll_stop(&l->poll);
             (void)uv_timer_start(&l->pause, on_pause_over, ACCEPT_PAUSE_MS, 0);
             return;

@@ -16,6 +16,7 @@
 
 #include "proto/container_of.h"
 #include "proto/wire.h"
+#include "server/base/metrics.h"
 #include "listen.h"
 
 enum {
@@ -170,10 +171,13 @@ on_accept(struct ws_op *op)
             hand_over(l, stream);
         }
     }
+    bool failed = !paused && rc != 0 && rc != NNG_ECONNABORTED;
+    if (failed && !l->closing)
+        metrics_add(METRIC_ACCEPT_FAILED, 1);
     if (l->closing)
         listener_end_if_idle(l);
     else
-        listener_accept(l, !paused && rc != 0 && rc != NNG_ECONNABORTED);
+        listener_accept(l, failed);
 }
 
 static void

@@ -13,6 +13,7 @@
 #include "proto/utf8.h"
 #include "guest_link.h"
 #include "server/base/log.h"
+#include "server/base/metrics.h"
 #include "proto/now.h"
 #include "sandbox.h"
 #include "server/base/server.h"
@@ -218,6 +219,8 @@ enroll(struct job *j)
     list_append(&s->jobs, &j->of_sandbox);
     s->jobs_n++;
     j->all->running++;
+    metrics_add(METRIC_JOBS_STARTED, 1);
+    metrics_move(METRIC_JOBS, 0, 1);
 }
 
 int
@@ -254,6 +257,20 @@ job_start(struct sandbox *s, const struct job_spec *spec, struct job **out, stru
     return 0;
 }
 
+static void
+count(const struct job *j)
+{
+    const struct job_result *r = &j->result;
+    metrics_move(METRIC_JOBS, 0, -1);
+    metrics_add_by(METRIC_JOBS_ENDED, r->outcome, 0, 1);
+    metrics_add(METRIC_OUTPUT_BYTES, j->used.output_bytes);
+    metrics_add(METRIC_OUTPUT_CUT, j->used.output_cut_bytes);
+    for (uint32_t i = 0; i < r->hits.n; i++)
+        metrics_add_by(METRIC_LIMITS_HIT, r->hits.hit[i].limit, 0, 1);
+    if (j->used.started_ns != 0)
+        metrics_observe(METRIC_JOB_TIME, 0, j->used.ended_ns - j->used.started_ns);
+}
+
 // The job has ended and its output is complete.
 static void
 finish(struct job *j)
@@ -264,6 +281,7 @@ finish(struct job *j)
     bill_compute(&j->used, &j->result.bill);
     bill_limit_hits(&j->used, &j->limits, &j->result.hits);
     move(j, JOB_DONE);
+    count(j);
     OBSERVERS_TELL(job_observers(j), job_ended, j);
     job_io_end(j);
     loop_timer_stop(&j->patience);

@@ -6,10 +6,29 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/base/metrics.h"
 #include "server/rpc/rpc.h"
 #include "sandbox.h"
 #include "server/base/server.h"
 #include "server/rpc/tenants.h"
+
+static void
+name_values(void)
+{
+    static const char *const outcomes[] = {
+        [OUTCOME_EXITED] = "EXITED",       [OUTCOME_SIGNALED] = "SIGNALED",
+        [OUTCOME_LIMIT] = "LIMIT",         [OUTCOME_REFUSED] = "REFUSED",
+        [OUTCOME_FAILED] = "FAILED",       [OUTCOME_NOT_EXECUTED] = "NOT_EXECUTED",
+        [OUTCOME_CANCELLED] = "CANCELLED",
+    };
+    _Static_assert(sizeof outcomes / sizeof outcomes[0] == METRIC_VALUES_OUTCOME,
+                   "a value for each outcome");
+    _Static_assert((int)LIMITS_N <= (int)METRIC_VALUES_LIMIT, "a value for each limit");
+    for (uint32_t i = 0; i < METRIC_VALUES_OUTCOME; i++)
+        metrics_name_value(METRIC_BY_OUTCOME, i, outcomes[i]);
+    for (uint32_t i = 0; i < LIMITS_N; i++)
+        metrics_name_value(METRIC_BY_LIMIT, i, limit_table[i].name);
+}
 
 struct jobs *
 jobs_new(struct server *srv)
@@ -18,6 +37,7 @@ jobs_new(struct server *srv)
     if (all == NULL)
         return NULL;
     all->srv = srv;
+    name_values();
     list_init(&all->list);
     sandboxes_set_jobs(srv->sandboxes, &job_sandbox_events);
     return all;

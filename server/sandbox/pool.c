@@ -10,6 +10,7 @@
 
 #include "server/base/log.h"
 #include "server/base/loop.h"
+#include "server/base/metrics.h"
 #include "server/policy/network.h"
 #include "pool_private.h"
 #include "sandbox.h"
@@ -27,6 +28,20 @@ enum {
 
 static void refill(struct shelf *shelf);
 
+static void
+waiting(struct pool *p, int by)
+{
+    p->waiting_n += (uint32_t)by;
+    metrics_move(METRIC_POOL_WAITING, 0, by);
+}
+
+static void
+ready(struct shelf *shelf, int by)
+{
+    shelf->ready_n += (uint32_t)by;
+    metrics_move(METRIC_POOL_READY, shelf->template->number, by);
+}
+
 void
 pool_unqueue(struct pool_request *r)
 {
@@ -34,7 +49,7 @@ pool_unqueue(struct pool_request *r)
         return;
     pool_queue_remove(&r->shelf->waiting, &r->place);
     loop_timer_stop(&r->too_long);
-    r->shelf->pool->waiting_n--;
+    waiting(r->shelf->pool, -1);
 }
 
 static struct pool_request *
@@ -51,7 +66,7 @@ take_waiting(struct shelf *shelf)
     if (p == NULL)
         return NULL;
     loop_timer_stop(&request_of(p)->too_long);
-    shelf->pool->waiting_n--;
+    waiting(shelf->pool, -1);
     return request_of(p);
 }
 
@@ -62,7 +77,7 @@ take_ready(struct shelf *shelf)
         return NULL;
     struct sandbox *s = list_entry(shelf->ready.next, struct sandbox, pool_node);
     list_remove(&s->pool_node);
-    shelf->ready_n--;
+    ready(shelf, -1);
     return s;
 }
 
@@ -133,7 +148,7 @@ wait_its_turn(struct pool_request *r)
         loop_timer_stop(&r->too_long);
         return -ENOMEM;
     }
-    shelf->pool->waiting_n++;
+    waiting(shelf->pool, 1);
     return 0;
 }
 
@@ -178,7 +193,7 @@ on_made(void *cookie, struct sandbox *s, const struct err *e)
             return;
         }
         list_append(&shelf->ready, &s->pool_node);
-        shelf->ready_n++;
+        ready(shelf, 1);
     } else if (!shelf->pool->stopped) {
         log_err(LOG_WARNING, "pool", e);
         shelf->failures++;
@@ -204,7 +219,7 @@ on_lost(void *cookie, struct sandbox *s)
     if (list_empty(&s->pool_node))
         return; // it already had an owner
     list_remove(&s->pool_node);
-    shelf->ready_n--;
+    ready(shelf, -1);
     if (!shelf->pool->stopped && shelf->timer == NULL)
         back_off(shelf);
 }
@@ -255,6 +270,7 @@ pool_new(struct server *srv, struct sandboxes *all)
     p->srv = srv;
     p->all = all;
     const struct sandbox_settings *settings = sandboxes_settings(all);
+    _Static_assert((int)TEMPLATES_MAX == (int)METRIC_VALUES_TEMPLATE, "a value for each template");
     p->shelves_n = TEMPLATES_MAX;
     for (uint32_t i = 0; i < p->shelves_n; i++) {
         struct shelf *shelf = &p->shelf[i];
@@ -276,7 +292,7 @@ discard_old(struct shelf *shelf)
         if (is_current(shelf, s) && shelf->ready_n <= shelf->template->pool)
             continue;
         list_remove(&s->pool_node);
-        shelf->ready_n--;
+        ready(shelf, -1);
         discard(s);
     }
 }
@@ -287,6 +303,8 @@ pool_reloaded(struct pool *p)
     for (uint32_t i = 0; i < p->shelves_n; i++) {
         struct shelf *shelf = &p->shelf[i];
         struct err e;
+        const char *name = shelf->template->has_root ? shelf->template->name : NULL;
+        metrics_name_value(METRIC_BY_TEMPLATE, i, name); // one that was removed has none any more
         discard_old(shelf);
         if (!shelf->template->has_root) {
             (void)err_set(&e, ERR_NOT_FOUND, "the template %s was removed or disabled",
@@ -364,6 +382,7 @@ refuse(const struct pool *p, struct err *e)
     int r =
         err_set(e, ERR_RESOURCE_EXHAUSTED, "%u requests already wait for a sandbox", p->waiting_n);
     err_detail(e, "QUEUE_FULL", "quotas.queue", "try again later");
+    metrics_add(METRIC_POOL_FULL, 1);
     return r;
 }
 
@@ -448,6 +467,7 @@ pool_acquire(struct pool *p, const char *tenant, struct sandbox_spec *spec,
     q->cookie = cookie;
     q->name = out;
     *out = q;
+    metrics_add(must_wait ? METRIC_POOL_MISSES : METRIC_POOL_HITS, 1);
     if (!must_wait)
         pool_serve(q, take_ready(shelf));
     refill_soon(shelf);

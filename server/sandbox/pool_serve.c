@@ -3,6 +3,8 @@
 // request.
 #include "pool_private.h"
 
+#include "server/base/metrics.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <uv.h>
@@ -21,6 +23,7 @@ pool_refuse(struct pool_request *r, const struct err *e)
 {
     void (*done)(void *, struct sandbox *, const struct err *) = r->done;
     void *cookie = r->cookie;
+    metrics_add(METRIC_POOL_FAILED, 1);
     sandbox_release(r->tenant);
     request_free(r);
     done(cookie, NULL, e);
@@ -35,6 +38,7 @@ give(struct pool_request *r, struct sandbox *s)
         pool_refuse(r, &e);
         return;
     }
+    metrics_observe(METRIC_POOL_WAIT, 0, uv_hrtime() - r->since_ns);
     sandbox_take(s, r->tenant, &r->spec);
     void (*done)(void *, struct sandbox *, const struct err *) = r->done;
     void *cookie = r->cookie;

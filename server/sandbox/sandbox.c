@@ -12,6 +12,7 @@
 #include "guest_link.h"
 #include "server/base/log.h"
 #include "server/base/loop.h"
+#include "server/base/metrics.h"
 #include "proto/now.h"
 #include "private.h"
 #include "server/base/server.h"
@@ -35,6 +36,8 @@ void
 sandbox_move(struct sandbox *s, enum sandbox_state to)
 {
     assert((moves[s->state] >> to & 1) != 0);
+    metrics_move(METRIC_SANDBOXES, s->state, -1);
+    metrics_move(METRIC_SANDBOXES, to, 1);
     s->state = to;
 }
 
@@ -85,6 +88,7 @@ sandbox_settle(struct sandbox *s)
         "sandbox %s was killed, but could not be removed completely; see the broker's log",
         s->id.id);
     tell(s, WAIT_DELETE, s->destroy_failed ? &e : NULL);
+    metrics_move(METRIC_SANDBOXES, s->state, -1);
     sandbox_table_remove(s);
     sandbox_spec_clear(&s->spec);
     free(s);
@@ -120,6 +124,7 @@ on_destroyed(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MA
     s->destroyed = true;
     if (reply->ok == 0) {
         log_err_about(LOG_ERROR, "destroy", &(struct log_about){.sandbox = s->id.id}, &reply->err);
+        metrics_add(METRIC_SANDBOXES_LEFT, 1);
         s->destroy_failed = true;
     }
     sandbox_let_go(s);
@@ -190,8 +195,10 @@ sandbox_destroy(struct sandbox *s, const struct err *why, struct sandbox_waiter 
     send_destroy(s);
     if (before == SANDBOX_READY)
         s->maker->lost(s->maker_cookie, s);
-    if (before == SANDBOX_CREATING)
+    if (before == SANDBOX_CREATING) {
+        metrics_add(METRIC_BIRTHS_FAILED, 1);
         s->maker->created(s->maker_cookie, NULL, why);
+    }
     sandbox_let_go(s);
 }
 
@@ -203,6 +210,7 @@ guest_failed(struct sandbox *s, const struct err *why)
     const struct log_about about = {.sandbox = s->id.id,
                                     .tenant = s->tenant != NULL ? s->tenant->name : NULL};
     log_err_about(s->tenant != NULL ? LOG_ERROR : LOG_WARNING, "sandbox-lost", &about, &e);
+    metrics_add(METRIC_SANDBOXES_LOST, 1);
     sandbox_destroy(s, &e, NULL);
 }
 
@@ -225,6 +233,8 @@ on_guest_ready(void *cookie)
     loop_timer_stop(&s->patience);
     cgstat_read_early(&s->dirs, &s->fresh);
     sandbox_move(s, SANDBOX_READY);
+    metrics_add(METRIC_BIRTHS, 1);
+    metrics_observe(METRIC_BIRTH_TIME, 0, uv_hrtime() - s->begun_ns);
     s->maker->created(s->maker_cookie, s, NULL);
 }
 
@@ -356,6 +366,8 @@ sandbox_create(struct sandboxes *all, const struct template *t, const struct san
     }
     sandbox_hold(s);
     idtable_add(&all->table, &s->id);
+    s->begun_ns = uv_hrtime();
+    metrics_move(METRIC_SANDBOXES, s->state, 1);
     return 0;
 }
 

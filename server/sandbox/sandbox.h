@@ -117,6 +117,7 @@ struct sandbox {
     enum sandbox_state state;
     struct tenant *tenant; // NULL while it has no owner
     struct sandbox_spec spec;
+    uint64_t begun_ns;  // when its birth was requested: uv_hrtime()
     int64_t created_ms; // CLOCK_REALTIME
     int64_t expires_ms; // 0: never
 

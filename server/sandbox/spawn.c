@@ -23,6 +23,7 @@
 #include "proto/fdpass.h"
 #include "server/base/log.h"
 #include "server/base/loop.h"
+#include "server/base/metrics.h"
 #include "spawn_private.h"
 #include "spawn_process.h"
 
@@ -35,16 +36,25 @@ _Static_assert(SPAWN_PENDING_MAX <= 1 << INDEX_BITS, "an index fits into its par
 static const struct deadline {
     uint32_t ticks;
     bool give_up;
-    bool begins; // starts something new, so it is refused while the spawner hangs
+    bool begins;      // starts something new, so it is refused while the spawner hangs
+    const char *name; // of METRIC_BY_OPERATION
 } deadlines[] = {
-    [SPAWN_CREATE] = {60, true, true},    [SPAWN_LIMIT] = {30, true, true},
-    [SPAWN_FREEZE] = {30, false, true},   [SPAWN_KILL_JOB] = {30, false, false},
-    [SPAWN_DESTROY] = {60, false, false}, [SPAWN_NET_OPEN] = {30, true, true},
-    [SPAWN_NET_DIAL] = {30, true, true},  [SPAWN_WATCH] = {60, false, true},
-    [SPAWN_RELAY] = {60, false, true},    [SPAWN_PING] = {60, false, false},
-    [SPAWN_HOLD] = {30, false, false},    [SPAWN_READ] = {60, true, true},
-    [SPAWN_UNROOT] = {30, false, false},
+    [SPAWN_CREATE] = {60, true, true, "create"},
+    [SPAWN_LIMIT] = {30, true, true, "limit"},
+    [SPAWN_FREEZE] = {30, false, true, "freeze"},
+    [SPAWN_KILL_JOB] = {30, false, false, "kill-job"},
+    [SPAWN_DESTROY] = {60, false, false, "destroy"},
+    [SPAWN_NET_OPEN] = {30, true, true, "net-open"},
+    [SPAWN_NET_DIAL] = {30, true, true, "net-dial"},
+    [SPAWN_WATCH] = {60, false, true, "watch"},
+    [SPAWN_RELAY] = {60, false, true, "relay"},
+    [SPAWN_PING] = {60, false, false, "ping"},
+    [SPAWN_HOLD] = {30, false, false, "hold"},
+    [SPAWN_READ] = {60, true, true, "read"},
+    [SPAWN_UNROOT] = {30, false, false, "unroot"},
 };
+_Static_assert(sizeof deadlines / sizeof deadlines[0] <= METRIC_VALUES_OPERATION,
+               "a value for each operation");
 
 struct pending {
     spawn_done *done; // NULL: free
@@ -138,6 +148,8 @@ spawn_close(struct spawn *s, uint32_t grace_ms)
 
 static void watch(struct spawn *s);
 
+static spawn_done on_late;
+
 // Removes it from the table; the callback may make new requests.
 static void
 finish(struct spawn *s, uint32_t index, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
@@ -146,6 +158,8 @@ finish(struct spawn *s, uint32_t index, const struct spawn_reply *reply, int fds
     spawn_done *done = p->done;
     void *cookie = p->cookie;
     s->open--;
+    if (reply->ok == 0 && done != on_late) // that one was counted when it was given up
+        metrics_add_by(METRIC_SPAWNER_FAILED, p->request.op, 0, 1);
     p->done = NULL;
     p->uses++;
     p->next = s->free_head;
@@ -222,6 +236,7 @@ spawn_ask(struct spawn *s, const struct spawn_request *q, spawn_done *done, void
     p->ticks = 0;
     p->request = *q;
     s->open++;
+    metrics_add_by(METRIC_SPAWNER_REQUESTS, q->op, 0, 1);
     p->request.seq = p->uses << INDEX_BITS | index;
     if (s->backlog_head == SPAWN_PENDING_MAX && send_request(s, &p->request))
         return 0;
@@ -284,6 +299,7 @@ give_up(struct spawn *s, struct pending *p)
     void *cookie = p->cookie;
     p->done = on_late;
     p->cookie = s;
+    metrics_add_by(METRIC_SPAWNER_FAILED, p->request.op, 0, 1);
     (void)spawn_say_hangs(&r.err);
     if (!s->hangs)
         (void)err_set(&r.err, ERR_DEADLINE_EXCEEDED, "the spawner did not respond within %u s",
@@ -297,6 +313,8 @@ say(struct spawn *s, bool hangs)
     if (s->hangs == hangs)
         return;
     s->hangs = hangs;
+    if (hangs)
+        metrics_add(METRIC_SPAWNER_HANGS, 1);
     if (s->on_silent != NULL)
         s->on_silent(s->silent_cookie, hangs);
 }
@@ -453,6 +471,8 @@ spawn_attach(struct spawn *s, uv_loop_t *loop, void (*on_gone)(void *cookie), vo
     s->on_gone = on_gone;
     s->cookie = cookie;
     s->attached = true;
+    for (uint32_t i = 0; i < sizeof deadlines / sizeof deadlines[0]; i++)
+        metrics_name_value(METRIC_BY_OPERATION, i, deadlines[i].name);
     watch(s);
     if (loop_timer_start(loop, &s->tick, TICK_MS, on_tick, s) < 0)
         return err_sys(e, ENOMEM, "watch the spawner");

@@ -10,6 +10,7 @@
 #include <uv.h>
 
 #include "server/policy/network.h"
+#include "server/base/metrics.h"
 #include "server/base/server.h"
 #include "spawn.h"
 
@@ -77,6 +78,20 @@ sandboxes_set_jobs(struct sandboxes *all, const struct sandbox_jobs *jobs)
 
 // ---- the table
 
+static void
+name_states(void)
+{
+    static const char *const names[SANDBOX_STATES_N] = {
+        [SANDBOX_CREATING] = "CREATING", [SANDBOX_READY] = "READY",
+        [SANDBOX_RUNNING] = "RUNNING",   [SANDBOX_PAUSING] = "PAUSING",
+        [SANDBOX_PAUSED] = "PAUSED",     [SANDBOX_RESUMING] = "RESUMING",
+        [SANDBOX_DELETING] = "DELETING",
+    };
+    _Static_assert((int)SANDBOX_STATES_N == (int)METRIC_VALUES_STATE, "a value for each state");
+    for (uint32_t i = 0; i < SANDBOX_STATES_N; i++)
+        metrics_name_value(METRIC_BY_STATE, i, names[i]);
+}
+
 struct sandboxes *
 sandboxes_new(struct server *srv, const struct sandbox_settings *settings)
 {
@@ -86,6 +101,7 @@ sandboxes_new(struct server *srv, const struct sandbox_settings *settings)
     all->srv = srv;
     all->settings = settings;
     all->networks = &no_networks;
+    name_states();
     list_init(&all->owned);
     return all;
 }

@@ -14,17 +14,17 @@
 #include "events_kept.h"
 #include "server/base/list.h"
 #include "server/base/loop.h"
+#include "server/base/metrics.h"
 
 struct events {
     uv_loop_t *loop;
     char instance[EVENTS_INSTANCE];
-    uint64_t last, failed;
+    uint64_t last;
     struct events_kept kept;
     struct list readers, dirty;
     uint32_t readers_n;
     struct loop_timer *wake;
-    void (*tap)(void *cookie, const struct event_packed *e);
-    void *tap_cookie;
+    struct event_sinks sinks;
 };
 
 // An event in a subscriber's ring, and the gap before it.
@@ -48,6 +48,16 @@ struct events_reader {
     struct entry ring[EVENTS_QUEUED];
 };
 
+static void
+name_kinds(void)
+{
+    _Static_assert((int)EVENT_KIND_MAX < (int)METRIC_VALUES_KIND, "a value for each kind");
+    for (uint32_t i = 1; i <= EVENT_KIND_MAX; i++)
+        if (protobuf_c_enum_descriptor_get_value(&stockade__v1__event_kind__descriptor, (int)i) !=
+            NULL)
+            metrics_name_value(METRIC_BY_KIND, i, event_kind_name(i));
+}
+
 struct events *
 events_new(uv_loop_t *loop)
 {
@@ -64,6 +74,8 @@ events_new(uv_loop_t *loop)
     events_kept_init(&h->kept);
     list_init(&h->readers);
     list_init(&h->dirty);
+    event_sinks_init(&h->sinks);
+    name_kinds();
     return h;
 }
 
@@ -89,17 +101,16 @@ events_last(const struct events *h)
     return h->last;
 }
 
-uint64_t
-events_failed(const struct events *h)
+int
+events_sink_add(struct events *h, struct events_sink *s, struct err *e)
 {
-    return h->failed;
+    return event_sinks_add(&h->sinks, s, e);
 }
 
 void
-events_tap(struct events *h, void (*fn)(void *cookie, const struct event_packed *e), void *cookie)
+events_sink_remove(struct events *h, struct events_sink *s)
 {
-    h->tap = fn;
-    h->tap_cookie = cookie;
+    event_sinks_remove(&h->sinks, s);
 }
 
 // ---- names
@@ -226,6 +237,7 @@ give(struct events_reader *r, struct event_packed *e)
     if (r->replay == 0) {
         if (r->n == EVENTS_QUEUED || r->bytes + e->n > EVENTS_QUEUED_BYTES) {
             miss(&r->missed, e->sequence, "slow-reader");
+            metrics_add(METRIC_EVENTS_MISSED, 1);
             return;
         }
         r->ring[(r->first + r->n++) % EVENTS_QUEUED] = (struct entry){e, r->missed};
@@ -252,9 +264,10 @@ events_publish(struct events *h, Stockade__V1__Event *m)
     if (m->time == &now)
         m->time = NULL;
     if (e == NULL) {
-        h->failed++;
+        metrics_add(METRIC_EVENTS_FAILED, 1);
         return;
     }
+    metrics_add_by(METRIC_EVENTS, e->kind, 0, 1);
     events_kept_add(&h->kept, e);
     list_each(it, &h->readers)
     {
@@ -262,8 +275,7 @@ events_publish(struct events *h, Stockade__V1__Event *m)
         if (event_passes(&r->filter, e))
             give(r, e);
     }
-    if (h->tap != NULL)
-        h->tap(h->tap_cookie, e);
+    event_sinks_give(&h->sinks, e);
     event_drop(e);
 }
 
@@ -324,6 +336,7 @@ events_subscribe(struct events *h, const struct event_filter *f, uint64_t from,
     list_init(&r->dirty);
     list_append(&h->readers, &r->node);
     h->readers_n++;
+    metrics_move(METRIC_SUBSCRIPTIONS, 0, 1);
     if (r->replay != 0 || earlier)
         mark(r);
     *out = r;
@@ -340,6 +353,7 @@ events_unsubscribe(struct events_reader *r)
     list_remove(&r->node);
     list_remove(&r->dirty);
     r->hub->readers_n--;
+    metrics_move(METRIC_SUBSCRIPTIONS, 0, -1);
     free(r);
 }
 

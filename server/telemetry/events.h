@@ -3,7 +3,7 @@
 //
 //   events_publish --> packed once --> its tenant's ring of recent events (events_kept.c, for subscriptions from an earlier number)
 //                                  \-> ring of each subscriber whose filter it passes --wake--> events_peek, events_taken
-//                                  \-> the tap (the feed)
+//                                  \-> each sink (events_sinks.c): receivers in the broker, such as the feed
 //
 // A subscriber never delays others: if its ring is full, it gets a gap at that position among the events. Numbers
 // start at 1 in each run of the broker, so they are valid only together with its instance. A client that returns with
@@ -17,6 +17,7 @@
 #include <uv.h>
 
 #include "event_packed.h"
+#include "events_sinks.h"
 #include "proto/err.h"
 #include "server/base/idtable.h"
 #include "stockade/v1/telemetry_service.pb-c.h"
@@ -65,15 +66,14 @@ void events_free(struct events *h);
 
 // Publishes an event: numbers it (m->sequence), sets the time if it has none, packs it and puts it into the rings of
 // its tenant and subscribers, without calling them. *m is borrowed. An event that cannot be packed (out of memory,
-// larger than EVENT_BYTES) leaves a gap in the numbers and is counted.
+// larger than EVENT_BYTES) leaves a gap in the numbers and is counted (METRIC_EVENTS_FAILED).
 void events_publish(struct events *h, Stockade__V1__Event *m);
 
 // The id of this run of the broker: 16 hex digits.
 const char *events_instance(const struct events *h);
 
-// The last number; and the number of events that could not be packed.
+// The last number.
 uint64_t events_last(const struct events *h);
-uint64_t events_failed(const struct events *h);
 
 // A subscription.
 struct events_listener {
@@ -102,9 +102,12 @@ bool event_passes(const struct event_filter *f, const struct event_packed *e);
 // Wakes every subscriber.
 void events_wake_all(struct events *h);
 
-// Sets a receiver of every event, called inside events_publish. fn NULL: none.
-void events_tap(struct events *h, void (*fn)(void *cookie, const struct event_packed *e),
-                void *cookie);
+// Adds a sink: it gets the events that are published from now on, after the sinks that were added before it. *Borrowed*
+// until events_sink_remove(). RESOURCE_EXHAUSTED beyond EVENTS_SINKS.
+int events_sink_add(struct events *h, struct events_sink *s, struct err *e);
+
+// Removes a sink, at any time; it is not called any more. Does nothing if it was not added; its node must be initialized.
+void events_sink_remove(struct events *h, struct events_sink *s);
 
 // The name of a kind, such as "DENIED" for EVENT_KIND_DENIED; "OTHER" for an unknown one. The name of a severity, such
 // as "NOTICE".

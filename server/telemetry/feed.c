@@ -11,6 +11,7 @@
 #include "events.h"
 #include "server/base/list.h"
 #include "server/base/loop.h"
+#include "server/base/metrics.h"
 #include "server/rpc/transport.h"
 
 enum { SP_PROTO_PUB = 0x20, SP_PROTO_SUB = 0x21, HEADER_MAX = 9, TOPIC_MAX = 112 };
@@ -45,7 +46,7 @@ struct feed {
     struct transport *engine;
     struct list peers;
     uint32_t peers_n;
-    uint64_t lost;
+    struct events_sink sink;
     bool closed;
 };
 
@@ -156,6 +157,7 @@ on_closed(void *stream)
         message_drop(p->queue[(p->first + i) % FEED_QUEUE_MAX]);
     list_remove(&p->node);
     p->feed->peers_n--;
+    metrics_move(METRIC_FEED_PEERS, 0, -1);
     free(p);
 }
 
@@ -165,6 +167,7 @@ on_accept(void *cookie, struct transport_stream *s, const struct transport_peer 
     struct feed *f = cookie;
     struct peer *p = f->peers_n < FEED_PEERS_MAX && !f->closed ? calloc(1, sizeof *p) : NULL;
     if (p == NULL) {
+        metrics_add(METRIC_FEED_REFUSED, 1);
         ops->close(s);
         return;
     }
@@ -174,6 +177,7 @@ on_accept(void *cookie, struct transport_stream *s, const struct transport_peer 
     sp_hello(p->hello, SP_PROTO_PUB);
     list_append(&f->peers, &p->node);
     f->peers_n++;
+    metrics_move(METRIC_FEED_PEERS, 0, 1);
     ops->start(s, p);
     if (loop_timer_start(f->loop, &p->patience, FEED_HELLO_MS, on_no_hello, p) < 0)
         peer_close(p);
@@ -208,7 +212,7 @@ peer_give(struct peer *p, struct message *m)
     if (p->closing || p->in_n < SP_HELLO_BYTES)
         return;
     if (p->n == FEED_QUEUE_MAX || p->bytes + whole > FEED_QUEUE_BYTES) {
-        p->feed->lost++;
+        metrics_add(METRIC_FEED_LOST, 1);
         return;
     }
     p->queue[(p->first + p->n++) % FEED_QUEUE_MAX] = m;
@@ -217,19 +221,20 @@ peer_give(struct peer *p, struct message *m)
     peer_flush(p);
 }
 
-static void
+static int
 on_event(void *cookie, const struct event_packed *e)
 {
     struct feed *f = cookie;
     if (f->peers_n == 0)
-        return;
+        return 0;
     struct message *m = message_of(e);
     if (m == NULL) {
-        f->lost += f->peers_n;
-        return;
+        metrics_add(METRIC_FEED_LOST, f->peers_n);
+        return -ENOMEM;
     }
     list_each(it, &f->peers) peer_give(list_entry(it, struct peer, node), m);
     message_drop(m);
+    return 0;
 }
 
 // ---- the whole
@@ -257,6 +262,8 @@ feed_open(uv_loop_t *loop, struct events *events, const char *address, char *bou
         return err_sys(e, ENOMEM, "open the feed");
     f->loop = loop;
     f->events = events;
+    f->sink = (struct events_sink){.name = "feed", .on_event = on_event, .cookie = f};
+    list_init(&f->sink.node);
     list_init(&f->peers);
     int r = ops->open(loop, &calls, f, &f->engine, e);
     if (r < 0) {
@@ -268,7 +275,11 @@ feed_open(uv_loop_t *loop, struct events *events, const char *address, char *bou
         ops->shut(f->engine); // frees f
         return r;
     }
-    events_tap(events, on_event, f);
+    r = events_sink_add(events, &f->sink, e);
+    if (r < 0) {
+        ops->shut(f->engine);
+        return r;
+    }
     *out = f;
     return 0;
 }
@@ -279,15 +290,9 @@ feed_close(struct feed *f)
     if (f == NULL || f->closed)
         return;
     f->closed = true;
-    events_tap(f->events, NULL, NULL);
+    events_sink_remove(f->events, &f->sink);
     list_each(it, &f->peers) peer_close(list_entry(it, struct peer, node));
     ops->shut(f->engine);
-}
-
-uint64_t
-feed_lost(const struct feed *f)
-{
-    return f->lost;
 }
 
 uint32_t

@@ -33,6 +33,5 @@ int feed_open(uv_loop_t *loop, struct events *events, const char *address, char 
 // Closes every peer and stops listening; the rest is freed by the loop. Accepts NULL.
 void feed_close(struct feed *f);
 
-// Number of messages that peers lost because they did not read, and of connected peers.
-uint64_t feed_lost(const struct feed *f);
+// Number of connected peers. METRIC_FEED_LOST counts the messages that peers lost because they did not read.
 uint32_t feed_peers(const struct feed *f);

@@ -9,6 +9,7 @@
 
 #include "server/sandbox/job_message.h"
 #include "proto/now.h"
+#include "server/base/metrics.h"
 #include "server/sandbox/spawn.h"
 
 // ---- accounts
@@ -116,6 +117,7 @@ void
 telemetry_relay_lost(struct telemetry *t, struct telemetry_box *b, uint64_t more)
 {
     memset(t->scratch, 0, t->cpus * sizeof *t->scratch);
+    metrics_add(METRIC_RELAY_REPORTS_LOST, more);
     note_lost(t, b, CLASS_NETWORK, RECORD_CPUS, more);
     tell_gap(t, b, CLASS_NETWORK, more, t->scratch);
 }
@@ -139,6 +141,8 @@ telemetry_read_lost(struct telemetry *t, struct telemetry_box *b)
                 note_lost(t, b, class, cpu, more);
         }
         b->lost_total += n;
+        if (b->sandbox->tenant != NULL) // else it is the sum of all earlier sandboxes of this slot
+            metrics_add_by(METRIC_KERNEL_LOST, class, 0, n);
         if (n > 0)
             tell_gap(t, b, class, n, t->scratch);
     }
@@ -377,7 +381,7 @@ telemetry_store(struct telemetry *t, struct job *j)
     } record = {.from = j->result.record};
     m.process = a != NULL ? job_message_process(a, j) : NULL;
     if (m.process == NULL || record.to == NULL) {
-        telemetry_unwatched(t, j->id.id);
+        telemetry_unwatched(j->id.id);
         return;
     }
     m.record = record.to;
@@ -388,5 +392,5 @@ telemetry_store(struct telemetry *t, struct job *j)
     if (bytes != NULL)
         (void)protobuf_c_message_pack(&m.base, bytes);
     if (bytes == NULL || !record_store_add(t->records, m.tenant, j->id.id, bytes, n))
-        telemetry_unwatched(t, j->id.id);
+        telemetry_unwatched(j->id.id);
 }

@@ -17,7 +17,7 @@ telemetry_job_begun(void *telemetry, struct job *j, const struct job_spec *spec)
     if (w == NULL || w->record == NULL) {
         free(w);
         if (b != NULL)
-            telemetry_unwatched(t, j->id.id);
+            telemetry_unwatched(j->id.id);
         return;
     }
     *job_notes(j, t->observer) = w;
@@ -117,7 +117,7 @@ settle_figures(struct telemetry *t, struct telemetry_box *b, struct job *j)
         telemetry_add_account(&b->ended, account);
     struct ended *e = calloc(1, sizeof *e);
     if (e == NULL) { // its account is released when the broker restarts
-        telemetry_unwatched(t, j->id.id);
+        telemetry_unwatched(j->id.id);
         return;
     }
     e->cgroup = w->cgroup;

@@ -85,8 +85,6 @@ struct telemetry {
     int64_t clock_offset_ns; // from CLOCK_BOOTTIME to CLOCK_REALTIME
     uint32_t cpus;
     uint64_t *scratch; // of `cpus`
-    uint64_t bad;      // invalid records of the kernel
-    uint64_t missed;   // sandboxes, jobs and records that were lost because memory was short
     struct loop_timer *tick;
     uint64_t ticks;
 

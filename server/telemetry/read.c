@@ -9,6 +9,7 @@
 
 #include "server/network/enforce.h"
 #include "proto/now.h"
+#include "server/base/metrics.h"
 #include "told.h"
 
 // adding the difference of the clocks to it cannot overflow
@@ -143,6 +144,7 @@ telemetry_event(struct telemetry *t, const void *data, size_t n)
     if (row == NULL || e.size != row->size || n < sizeof e + e.size || e.slot >= BPF_SLOTS ||
         e.class >= EVENT_CLASSES || e.time_ns > TIME_MAX)
         return false;
+    metrics_add_by(METRIC_KERNEL_EVENTS, e.class, 0, 1);
     struct telemetry_box *b = telemetry_box(t, e.slot, e.generation);
     // Events before it had an owner belong to its creation: the guest, too, is executed from a file without a name.
     if (b == NULL || b->sandbox->tenant == NULL || e.time_ns < b->taken_ns)
@@ -168,7 +170,7 @@ on_record(void *cookie, void *data, size_t n)
 {
     struct telemetry *t = cookie;
     if (!telemetry_event(t, data, n))
-        t->bad++;
+        metrics_add(METRIC_KERNEL_BAD, 1);
     return 0;
 }
 

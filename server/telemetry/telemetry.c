@@ -9,6 +9,7 @@
 
 #include "server/base/log.h"
 #include "server/base/loop.h"
+#include "server/base/metrics.h"
 #include "proto/now.h"
 
 #define MS UINT64_C(1000000)
@@ -93,22 +94,10 @@ telemetry_records(struct telemetry *t)
     return t != NULL ? t->records : NULL;
 }
 
-uint64_t
-telemetry_bad(const struct telemetry *t)
-{
-    return t != NULL ? t->bad : 0;
-}
-
-uint64_t
-telemetry_missed(const struct telemetry *t)
-{
-    return t != NULL ? t->missed : 0;
-}
-
 void
-telemetry_unwatched(struct telemetry *t, const char *what)
+telemetry_unwatched(const char *what)
 {
-    t->missed++;
+    metrics_add(METRIC_UNWATCHED, 1);
     log_event(LOG_ERROR, "telemetry", "out of memory: %s is not watched or recorded", what);
 }
 
@@ -295,7 +284,7 @@ on_live(void *cookie, struct sandbox *s)
     if (b == NULL || lost == NULL) {
         free(b);
         free(lost);
-        telemetry_unwatched(t, s->id.id); // from now on telemetry_box() returns NULL
+        telemetry_unwatched(s->id.id); // from now on telemetry_box() returns NULL
         return;
     }
     b->sandbox = s;
@@ -382,6 +371,20 @@ on_gone(void *cookie, struct sandbox *s)
 
 // ---- start and end
 
+static void
+name_values(void)
+{
+    _Static_assert((int)EVENT_CLASSES <= (int)METRIC_VALUES_CLASS, "a value for each class");
+    _Static_assert((int)RESPONSE_KILL < (int)METRIC_VALUES_RESPONSE, "a value for each response");
+    for (uint32_t i = 0; i < EVENT_CLASSES; i++)
+        metrics_name_value(METRIC_BY_CLASS, i, record_class_name(i));
+    for (uint32_t i = RESPONSE_LOG; i <= RESPONSE_KILL; i++)
+        metrics_name_value(METRIC_BY_RESPONSE, i, finding_response_name(i));
+    metrics_name_value(METRIC_BY_VERSION, 0, STOCKADE_VERSION);
+    metrics_set(METRIC_BUILD_INFO, 0, 1);
+    metrics_set(METRIC_START_TIME, 0, now_ns(CLOCK_REALTIME));
+}
+
 struct telemetry *
 telemetry_new(struct server *srv, const struct telemetry_settings *settings)
 {
@@ -391,6 +394,7 @@ telemetry_new(struct server *srv, const struct telemetry_settings *settings)
         return NULL;
     t->srv = srv;
     t->settings = settings;
+    name_values();
     list_init(&t->waiters);
     int cpus = libbpf_num_possible_cpus();
     t->cpus = cpus > 0 ? (uint32_t)cpus : 1;

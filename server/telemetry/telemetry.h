@@ -120,8 +120,8 @@ void telemetry_detect(struct telemetry *t, const struct telemetry_detectors *d, 
 void telemetry_finding(struct telemetry *t, const struct finding *f, struct sandbox *s,
                        struct job *j);
 
-// Out of memory for data of a sandbox or a job: counts and logs it; Info reports it.
-void telemetry_unwatched(struct telemetry *t, const char *what);
+// Out of memory for data of a sandbox or a job: counts it (METRIC_UNWATCHED) and logs it.
+void telemetry_unwatched(const char *what);
 
 // ---- for relay_link's callback
 
@@ -147,9 +147,3 @@ void telemetry_drain_begun(struct telemetry *t);
 
 // Drains the rings now.
 void telemetry_drain(struct telemetry *t);
-
-// Number of invalid records of the kernel.
-uint64_t telemetry_bad(const struct telemetry *t);
-
-// Number of sandboxes, jobs and records that were lost because memory was short.
-uint64_t telemetry_missed(const struct telemetry *t);

@@ -16,6 +16,7 @@
 
 #include "proto/validate.h"
 #include "server/api/api.h"
+#include "server/base/metrics.h"
 #include "server/rpc/dispatch.h"
 #include "server/rpc/rpc.h"
 #include "server/rpc/tenants.h"
@@ -169,15 +170,12 @@ stats(struct server *s, struct call *c, const ProtobufCMessage *req)
     struct rpc_stats now;
     Stockade__Test__StatsResponse r = STOCKADE__TEST__STATS_RESPONSE__INIT;
     rpc_stats(rpc, &now);
-    r.accepted = now.accepted;
-    r.rejected = now.rejected;
-    r.handshake_failed = now.handshake_failed;
-    r.protocol_errors = now.protocol_errors;
-    r.slow_readers_closed = now.slow_readers_closed;
-    r.stalled_closed = now.stalled_closed;
-    r.calls = now.calls;
-    r.calls_failed = now.calls_failed;
-    r.calls_cancelled = now.calls_cancelled;
+    r.accepted = metrics_sum(METRIC_ACCEPTED);
+    r.rejected = metrics_sum(METRIC_REFUSED);
+    r.handshake_failed = metrics_sum(METRIC_HANDSHAKE_FAILED);
+    r.protocol_errors = metrics_sum(METRIC_PROTOCOL_ERRORS);
+    r.slow_readers_closed = metrics_sum(METRIC_UNREAD_CLOSED);
+    r.stalled_closed = metrics_sum(METRIC_STALLED_CLOSED);
     r.connections = now.connections;
     r.open_calls = now.open_calls;
     r.open_streams = now.open_streams;

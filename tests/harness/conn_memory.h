@@ -17,6 +17,7 @@
 #include "server/rpc/conn.h"
 #include "server/rpc/dispatch.h"
 #include "server/rpc/rpc.h"
+#include "server/base/metrics.h"
 #include "server/base/server.h"
 #include "stockade/v1/sandbox_service.pb-c.h"
 #include "stockade/v1/system_service.pb-c.h"

@@ -20,6 +20,7 @@
 #include <cmocka.h>
 
 #include "proto/wire.h"
+#include "server/base/metrics.h"
 #include "server/telemetry/events.h"
 #include "server/telemetry/feed.h"
 #include "server/rpc/transport.h"
@@ -43,6 +44,7 @@ setup(void **state)
     struct fixture *f = calloc(1, sizeof *f);
     struct err e;
     assert_non_null(f);
+    metrics_clear();
     assert_int_equal(uv_loop_init(&f->loop), 0);
     f->hub = events_new(&f->loop);
     assert_non_null(f->hub);
@@ -250,7 +252,7 @@ half_a_hello_gets_no_message_and_has_its_time(void **state)
     until_peers(f, 2);
     uint64_t begun = now_ms();
     publish(f, "x");
-    assert_int_equal(feed_lost(f->feed), 0); // nobody's
+    assert_int_equal(metrics_sum(METRIC_FEED_LOST), 0); // nobody's
     int gone = dial(f);
     say(gone, sub_hello, 5);
     (void)close(gone);
@@ -277,6 +279,8 @@ the_65th_peer_is_closed_until_another_leaves(void **state)
     assert_false(hear(f, more, &byte, 1));
     (void)close(more);
     assert_int_equal(feed_peers(f->feed), FEED_PEERS_MAX);
+    assert_int_equal(metrics_value(METRIC_FEED_PEERS, 0, 0), FEED_PEERS_MAX);
+    assert_int_equal(metrics_sum(METRIC_FEED_REFUSED), 1);
     (void)close(fd[0]);
     until_peers(f, FEED_PEERS_MAX - 1);
     fd[0] = subscribe(f);
@@ -303,10 +307,10 @@ one_that_does_not_read_loses_messages_in_whole_and_another_gets_all(void **state
         publish(f, note);
         assert_int_equal(message(f, good, IPC_HEADER), i);
     }
-    uint64_t lost = feed_lost(f->feed);
+    uint64_t lost = metrics_sum(METRIC_FEED_LOST);
     assert_true(lost > MESSAGES / 2); // a MiB waits, and what the kernel took of it
     publish(f, note);
-    assert_int_equal(feed_lost(f->feed), lost + 1);
+    assert_int_equal(metrics_sum(METRIC_FEED_LOST), lost + 1);
     // What was taken comes whole and in order, though a write ended anywhere in it; then there is room again.
     uint64_t got = 0;
     for (uint64_t last = 0; got < MESSAGES + 1 - lost - 1; got++) {
@@ -332,7 +336,7 @@ small_messages_have_a_bound_of_their_own(void **state)
     for (unsigned i = 0; i < 2 * FEED_QUEUE_MAX; i++)
         publish(
             f, "x"); // without a turn of the loop: the kernel has at most what the first write took
-    assert_true(feed_lost(f->feed) >= FEED_QUEUE_MAX - 1);
+    assert_true(metrics_sum(METRIC_FEED_LOST) >= FEED_QUEUE_MAX - 1);
     (void)close(deaf); // with all of them still waiting
     until_peers(f, 0);
 }

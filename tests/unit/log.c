@@ -14,6 +14,7 @@
 #include <jansson.h>
 
 #include "server/base/log.h"
+#include "server/base/metrics.h"
 
 // NOLINTBEGIN(misc-misleading-bidirectional): that is what is tested
 struct escape {
@@ -124,10 +125,10 @@ a_full_pipe_loses_lines_counts_them_and_says_so(void **state)
     assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
     assert_int_equal(fcntl(ends[1], F_SETFL, O_NONBLOCK), 0);
     log_setup(ends[1], LOG_INFO, false);
-    uint64_t before = log_lost();
+    uint64_t before = metrics_sum(METRIC_LOG_LOST);
     for (int i = 0; i < 2000; i++)
         log_event(LOG_INFO, "flood", "%0100d", i);
-    assert_true(log_lost() > before);
+    assert_true(metrics_sum(METRIC_LOG_LOST) > before);
     assert_true(read(ends[0], junk, sizeof junk) > 0);
     log_event(LOG_INFO, "after", "it goes on");
     ssize_t n = 0;

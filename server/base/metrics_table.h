@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every metric of the broker, one row each. See metrics.h for how they are counted and read.
+//
+// Names, units and types follow Prometheus and OpenMetrics: names begin with "stockade_", counters end with "_total",
+// times are seconds. A label has a small, fixed set of values: never a tenant, a sandbox or a job.
+#pragma once
+
+// LABEL(id, name, values): values are numbered from 0; `values` is their greatest number plus 1. A layer that owns the
+// names of the values registers them at its start (metrics_name_value()).
+#define METRIC_LABELS(LABEL)                                                                       \
+    LABEL(NONE, "", 1)                                                                             \
+    LABEL(METHOD, "method", 64)       /* 0: of no method that exists; dispatch.c */                \
+    LABEL(CODE, "code", 17)           /* enum err_code */                                          \
+    LABEL(REFUSAL, "reason", 4)       /* conn.c */                                                 \
+    LABEL(LEVEL, "level", 4)          /* enum log_level */                                         \
+    LABEL(STATE, "state", 7)          /* enum sandbox_state */                                     \
+    LABEL(OUTCOME, "outcome", 8)      /* enum outcome */                                           \
+    LABEL(LIMIT, "limit", 16)         /* enum limit */                                             \
+    LABEL(TEMPLATE, "template", 32)   /* template.number */                                        \
+    LABEL(OPERATION, "operation", 16) /* enum spawn_op */                                          \
+    LABEL(KIND, "kind", 128)          /* EventKind of the schema */                                \
+    LABEL(CLASS, "class", 16)         /* classes of bpf/emit.h */                                  \
+    LABEL(SINK, "sink", 8)            /* events_sink_add() */                                      \
+    LABEL(RULE, "rule", 32)           /* enum anomaly_rule */                                      \
+    LABEL(RESPONSE, "response", 6)    /* enum response */                                          \
+    LABEL(VERSION, "version", 1)
+
+// COUNTER(id, unit, label, label, name, help)
+// GAUGE(id, unit, label, name, help)
+// TIMES(id, label, name, help): a histogram of times; METRIC_BOUNDS below
+// LOSS(id, label, name, help, part, sentence): a counter that should stay 0. While it does not, SystemService.Info says
+// "part: N sentence" among what is degraded.
+#define METRICS_TABLE(COUNTER, GAUGE, TIMES, LOSS)                                                 \
+    GAUGE(BUILD_INFO, NUMBER, VERSION, "stockade_build_info",                                      \
+          "Always 1; the label is the version of the broker.")                                     \
+    GAUGE(START_TIME, SECONDS, NONE, "stockade_start_time_seconds",                                \
+          "Time at which the broker started, since 1970.")                                         \
+    COUNTER(LOG_LINES, NUMBER, LEVEL, NONE, "stockade_log_lines_total",                            \
+            "Lines written to the log, by level.")                                                 \
+    LOSS(LOG_LOST, NONE, "stockade_log_lost_lines_total",                                          \
+         "Lines of the log that were lost because stderr was full.", "log",                        \
+         "lines were lost because stderr was full")                                                \
+    GAUGE(CONNECTIONS, NUMBER, NONE, "stockade_rpc_connections", "Open connections.")              \
+    COUNTER(ACCEPTED, NUMBER, NONE, NONE, "stockade_rpc_connections_accepted_total",               \
+            "Connections that were accepted.")                                                     \
+    LOSS(REFUSED, REFUSAL, "stockade_rpc_connections_refused_total",                               \
+         "Connections that were closed at once, by reason.", "rpc.connections",                    \
+         "connections were refused because there were too many")                                   \
+    LOSS(ACCEPT_FAILED, NONE, "stockade_rpc_accept_failures_total",                                \
+         "Failed attempts to accept a connection, such as without memory or a free descriptor.",   \
+         "rpc.accept", "attempts to accept a connection failed")                                   \
+    COUNTER(HANDSHAKE_FAILED, NUMBER, NONE, NONE, "stockade_rpc_handshake_failures_total",         \
+            "Connections that did not begin with the greeting of an SP REQ socket in time.")       \
+    COUNTER(PROTOCOL_ERRORS, NUMBER, NONE, NONE, "stockade_rpc_protocol_errors_total",             \
+            "Frames that break the protocol.")                                                     \
+    LOSS(UNREAD_CLOSED, NONE, "stockade_rpc_unread_connections_closed_total",                      \
+         "Connections that were closed because their peer left too many bytes unread.",            \
+         "rpc.queue_kill", "connections whose peer did not read were closed")                      \
+    LOSS(STALLED_CLOSED, NONE, "stockade_rpc_stalled_connections_closed_total",                    \
+         "Connections that were closed because their peer read nothing for too long.",             \
+         "rpc.write_stall", "connections whose peer stopped reading were closed")                  \
+    COUNTER(RECEIVED_BYTES, BYTES, NONE, NONE, "stockade_rpc_received_bytes_total",                \
+            "Bytes read from connections.")                                                        \
+    COUNTER(SENT_BYTES, BYTES, NONE, NONE, "stockade_rpc_sent_bytes_total",                        \
+            "Bytes written to connections.")                                                       \
+    GAUGE(CALLS_OPEN, NUMBER, NONE, "stockade_rpc_open_calls",                                     \
+          "Calls in progress, streams included.")                                                  \
+    GAUGE(STREAMS_OPEN, NUMBER, NONE, "stockade_rpc_open_streams", "Streams in progress.")         \
+    COUNTER(CALLS, NUMBER, METHOD, CODE, "stockade_rpc_calls_total",                               \
+            "Calls that ended, by method and code.")                                               \
+    TIMES(CALL_TIME, METHOD, "stockade_rpc_call_duration_seconds",                                 \
+          "Time from the arrival of a call to its end.")                                           \
+    COUNTER(CALLS_REPEATED, NUMBER, NONE, NONE, "stockade_rpc_repeated_calls_total",               \
+            "Calls that got the result of another call with the same idempotency key.")            \
+    COUNTER(RESULTS_NOT_KEPT, NUMBER, NONE, NONE, "stockade_rpc_unkept_results_total",             \
+            "Results of calls with an idempotency key that found no room to be kept.")             \
+    GAUGE(SANDBOXES, NUMBER, STATE, "stockade_sandboxes",                                          \
+          "Sandboxes, by state; READY ones are in the pool.")                                      \
+    COUNTER(BIRTHS, NUMBER, NONE, NONE, "stockade_sandbox_births_total",                           \
+            "Sandboxes that became ready.")                                                        \
+    COUNTER(BIRTHS_FAILED, NUMBER, NONE, NONE, "stockade_sandbox_birth_failures_total",            \
+            "Sandboxes that could not be created.")                                                \
+    TIMES(BIRTH_TIME, NONE, "stockade_sandbox_birth_duration_seconds",                             \
+          "Time from the request to the spawner until the guest of a sandbox is ready.")           \
+    COUNTER(SANDBOXES_LOST, NUMBER, NONE, NONE, "stockade_sandboxes_lost_total",                   \
+            "Sandboxes that were removed because their guest failed.")                             \
+    LOSS(SANDBOXES_LEFT, NONE, "stockade_sandboxes_unremoved_total",                               \
+         "Sandboxes that could not be removed completely.", "sandboxes",                           \
+         "sandboxes could not be removed completely")                                              \
+    GAUGE(POOL_READY, NUMBER, TEMPLATE, "stockade_pool_ready", "Ready sandboxes, by template.")    \
+    COUNTER(POOL_HITS, NUMBER, NONE, NONE, "stockade_pool_hits_total",                             \
+            "Requests for a sandbox that found a ready one.")                                      \
+    COUNTER(POOL_MISSES, NUMBER, NONE, NONE, "stockade_pool_misses_total",                         \
+            "Requests for a sandbox that had to wait for one.")                                    \
+    COUNTER(POOL_FAILED, NUMBER, NONE, NONE, "stockade_pool_failures_total",                       \
+            "Requests for a sandbox that were given up: timeout, failed birth, shutdown.")         \
+    COUNTER(POOL_FULL, NUMBER, NONE, NONE, "stockade_pool_queue_full_total",                       \
+            "Requests for a sandbox that were refused because quotas.queue was reached.")          \
+    GAUGE(POOL_WAITING, NUMBER, NONE, "stockade_pool_queue_length",                                \
+          "Requests that wait for a sandbox.")                                                     \
+    TIMES(POOL_WAIT, NONE, "stockade_pool_wait_seconds",                                           \
+          "Time from a request for a sandbox until it has one, with its limits and network.")      \
+    GAUGE(JOBS, NUMBER, NONE, "stockade_jobs", "Running jobs.")                                    \
+    COUNTER(JOBS_STARTED, NUMBER, NONE, NONE, "stockade_jobs_started_total",                       \
+            "Jobs that were requested from a guest.")                                              \
+    COUNTER(JOBS_ENDED, NUMBER, OUTCOME, NONE, "stockade_jobs_ended_total",                        \
+            "Jobs that ended, by outcome.")                                                        \
+    TIMES(JOB_TIME, NONE, "stockade_job_duration_seconds",                                         \
+          "Time from the start of the main process of a job to its end.")                          \
+    COUNTER(LIMITS_HIT, NUMBER, LIMIT, NONE, "stockade_job_limits_hit_total",                      \
+            "Limits that jobs reached, by limit.")                                                 \
+    COUNTER(OUTPUT_BYTES, BYTES, NONE, NONE, "stockade_job_output_bytes_total",                    \
+            "Output of jobs that ended.")                                                          \
+    COUNTER(OUTPUT_CUT, BYTES, NONE, NONE, "stockade_job_output_cut_bytes_total",                  \
+            "Output of jobs that ended which was discarded because of the limit output_bytes.")    \
+    COUNTER(SPAWNER_REQUESTS, NUMBER, OPERATION, NONE, "stockade_spawner_requests_total",          \
+            "Requests to the spawner.")                                                            \
+    COUNTER(SPAWNER_FAILED, NUMBER, OPERATION, NONE, "stockade_spawner_failures_total",            \
+            "Requests to the spawner that failed or were given up.")                               \
+    COUNTER(SPAWNER_HANGS, NUMBER, NONE, NONE, "stockade_spawner_hangs_total",                     \
+            "Times that the spawner stopped responding. The broker ends if the spawner does.")     \
+    COUNTER(RELAY_STARTS, NUMBER, NONE, NONE, "stockade_relay_starts_total",                       \
+            "Starts of the relay, the first included.")                                            \
+    COUNTER(RELAY_ENDS, NUMBER, NONE, NONE, "stockade_relay_ends_total",                           \
+            "Ends of the relay while it was needed.")                                              \
+    COUNTER(RELAY_SILENT, NUMBER, NONE, NONE, "stockade_relay_hangs_total",                        \
+            "Times that the relay did not respond and was killed.")                                \
+    COUNTER(RELAY_REPORTS_LOST, NUMBER, NONE, NONE, "stockade_relay_lost_reports_total",           \
+            "Reports that the relay dropped because its socket was full.")                         \
+    LOSS(OWN_ADDRESSES_LOST, NONE, "stockade_network_unknown_addresses_total",                     \
+         "Reads of the addresses of this host that found more than the programs hold.", "network", \
+         "times the host had more addresses than the programs hold")                               \
+    COUNTER(EVENTS, NUMBER, KIND, NONE, "stockade_events_total", "Events of sandboxes, by kind.")  \
+    LOSS(EVENTS_FAILED, NONE, "stockade_events_unencoded_total",                                   \
+         "Events that could not be encoded.", "telemetry", "events could not be encoded")          \
+    COUNTER(EVENTS_MISSED, NUMBER, NONE, NONE, "stockade_events_missed_total",                     \
+            "Events that subscribers missed because they were too slow.")                          \
+    COUNTER(SINK_FAILED, NUMBER, SINK, NONE, "stockade_event_sink_failures_total",                 \
+            "Events that a receiver in the broker could not take, by receiver.")                   \
+    GAUGE(SUBSCRIPTIONS, NUMBER, NONE, "stockade_event_subscriptions",                             \
+          "Open subscriptions to events.")                                                         \
+    COUNTER(KERNEL_EVENTS, NUMBER, CLASS, NONE, "stockade_kernel_events_total",                    \
+            "Events that the BPF programs reported, by class.")                                    \
+    COUNTER(KERNEL_LOST, NUMBER, CLASS, NONE, "stockade_kernel_lost_events_total",                 \
+            "Events that the BPF programs did not report, by class: no budget, or ring full.")     \
+    LOSS(KERNEL_BAD, NONE, "stockade_kernel_malformed_events_total",                               \
+         "Records from the kernel that were malformed.", "telemetry",                              \
+         "records from the kernel were malformed")                                                 \
+    LOSS(UNWATCHED, NONE, "stockade_telemetry_unwatched_total",                                    \
+         "Sandboxes, jobs and records that were not watched because memory was short.",            \
+         "telemetry", "sandboxes, jobs or records were not watched because memory was short")      \
+    GAUGE(FEED_PEERS, NUMBER, NONE, "stockade_feed_peers", "Peers of the feed.")                   \
+    COUNTER(FEED_REFUSED, NUMBER, NONE, NONE, "stockade_feed_refused_total",                       \
+            "Peers of the feed that were refused because there were too many.")                    \
+    LOSS(FEED_LOST, NONE, "stockade_feed_lost_messages_total",                                     \
+         "Messages of the feed that were lost because their peer did not read.", "telemetry.feed", \
+         "messages were lost because peers did not read")                                          \
+    COUNTER(FINDINGS, NUMBER, RULE, NONE, "stockade_findings_total", "Findings, by rule.")         \
+    COUNTER(FINDINGS_WITHHELD, NUMBER, RULE, NONE, "stockade_findings_withheld_total",             \
+            "Findings that were only counted, because there were too many in a minute.")           \
+    COUNTER(RESPONSES, NUMBER, RESPONSE, NONE, "stockade_finding_responses_total",                 \
+            "Responses to findings that were begun: throttle, pause, kill.")                       \
+    COUNTER(RESPONSES_FAILED, NUMBER, RESPONSE, NONE, "stockade_finding_response_failures_total",  \
+            "Responses to findings that failed.")                                                  \
+    LOSS(PATHS_UNWATCHED, NONE, "stockade_sensitive_paths_unwatched_total",                        \
+         "Sensitive paths for which the programs had no room.", "anomaly",                         \
+         "sensitive paths are not watched")                                                        \
+    LOSS(PROFILE_ERRORS, NONE, "stockade_profile_map_errors_total",                                \
+         "Updates of a profile that the kernel refused.", "anomaly",                               \
+         "updates of profiles were refused by the kernel")
+
+// Upper bounds of the buckets of every histogram, in nanoseconds: 10 us to 100 s. One more bucket has what is above.
+#define METRIC_BOUNDS                                                                              \
+    10000, 25000, 50000, 100000, 250000, 500000, 1000000, 2500000, 5000000, 10000000, 25000000,    \
+        50000000, 100000000, 250000000, 500000000, 1000000000, 2500000000, 5000000000,             \
+        10000000000, 25000000000, 50000000000, 100000000000
