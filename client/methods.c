@@ -28,6 +28,7 @@ const struct method methods[] = {
     {"/stockade.v1.HealthService/Watch", true, false},
     {"/stockade.v1.ReflectionService/GetFileDescriptorSet", true, false},
     {"/stockade.v1.SystemService/Info", true, false},
+    {"/stockade.v1.MetricsService/Get", true, false},
     {"/stockade.v1.AnomalyService/ListFindings", true, false},
     {"/stockade.v1.AnomalyService/ListRules", true, false},
     {"/stockade.v1.AnomalyService/ListProfiles", true, false},

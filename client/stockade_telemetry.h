@@ -176,6 +176,45 @@ struct stockade_event_handlers {
 STOCKADE_API int stockade_events(struct stockade *s, const struct stockade_events_options *o,
                                  const struct stockade_event_handlers *h, struct stockade_error *e);
 
+enum stockade_metric_type {
+    STOCKADE_METRIC_COUNTER = 1,
+    STOCKADE_METRIC_GAUGE = 2,
+    STOCKADE_METRIC_HISTOGRAM = 3,
+};
+
+struct stockade_metric_sample {
+    const char *const *labels; // values of the labels of the metric, in their order
+    size_t labels_n;
+    double value; // of a counter or gauge
+    // Of a histogram: number of observations, their sum, and how many fell into each bucket; the last has no bound.
+    uint64_t count;
+    double sum;
+    const uint64_t *buckets;
+    size_t buckets_n;
+};
+
+struct stockade_metric {
+    const char *name, *help;
+    const char *unit; // "seconds", "bytes" or ""
+    uint32_t type;    // enum stockade_metric_type
+    const char *const *labels;
+    size_t labels_n;
+    const double *bounds; // of a histogram: upper bounds of the buckets but the last
+    size_t bounds_n;
+    const struct stockade_metric_sample *samples;
+    size_t samples_n;
+};
+
+struct stockade_metrics {
+    const struct stockade_metric *items;
+    size_t n;
+};
+
+// What the broker counts about itself. prefix: only metrics whose name begins with it; NULL: all. For root and the
+// broker's own account; others get STOCKADE_PERMISSION_DENIED.
+STOCKADE_API int stockade_metrics(struct stockade *s, const char *prefix,
+                                  const struct stockade_metrics **out, struct stockade_error *e);
+
 #ifdef __cplusplus
 }
 #endif

@@ -90,8 +90,8 @@ struct broker {
 };
 
 static const struct call_method *const services[] = {
-    anomaly_methods, health_methods, process_methods,   reflection_methods,
-    sandbox_methods, system_methods, telemetry_methods,
+    anomaly_methods,    health_methods,  metrics_methods, process_methods,
+    reflection_methods, sandbox_methods, system_methods,  telemetry_methods,
 };
 
 // A broker with a thousand sandboxes runs out of descriptors first.

@@ -232,6 +232,13 @@ static const struct option_row profiles_only[] = {
     {0},
 };
 
+static const struct option_row metrics_only[] = {
+    {"all", 'a', OPTION_FLAG, AT(all), NULL, "show values that are 0 too", NULL},
+    {"prometheus", 0, OPTION_FLAG, AT(prometheus), NULL,
+     "print the text format of Prometheus, with the values that are 0", NULL},
+    {0},
+};
+
 #define GROUPS(...) ((const struct option_row *const[]){__VA_ARGS__, options_common, NULL})
 #define NO_GROUPS   ((const struct option_row *const[]){options_common, NULL})
 
@@ -286,6 +293,14 @@ static const char inspect_details[] =
     "its first digits; the default is your job that ended last. The broker keeps the last 1,000 "
     "records.\n\n"
     "Example: stockade run --syscalls -- ls; stockade inspect";
+
+static const char metrics_details[] =
+    "Shows what the broker has counted since its start: calls, connections, sandboxes, jobs, events, "
+    "findings, and everything that was lost. PREFIX selects metrics by the beginning of their names, "
+    "with or without stockade_. The metrics cover all tenants, so the command requires root. A line "
+    "of a histogram shows the number of observations, and bounds of their median and of the slowest "
+    "1 %.\n\n"
+    "Example: stockade metrics pool; stockade metrics --prometheus > metrics.txt";
 
 static const char doctor_details[] =
     "Checks the kernel, cgroups, namespaces, limits and ids of this host and prints how to fix each "
@@ -355,6 +370,8 @@ const struct command commands[] = {
      OPERAND_PROFILES, 1, 3, false, false, cli_profiles},
     {"info", "show the broker, its templates and missing features", "[OPTION]...", NULL, NO_GROUPS,
      OPERAND_NONE, 0, 0, false, false, cli_info},
+    {"metrics", "show what the broker counts about itself", "[OPTION]... [PREFIX]", metrics_details,
+     GROUPS(metrics_only), OPERAND_NONE, 0, 1, false, false, cli_metrics},
     {"doctor", "check this host and show how to fix problems", "[OPTION]...", doctor_details,
      NO_GROUPS, OPERAND_NONE, 0, 0, false, false, cli_doctor},
     {"completion", "write a completion script", "[OPTION]... bash|zsh|fish", completion_details,

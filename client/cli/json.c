@@ -3,6 +3,7 @@
 #include "json.h"
 
 #include <errno.h>
+#include <float.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -284,8 +285,10 @@ static int
 put(json_t *value, size_t flags)
 {
     errno = 0;
-    bool ok = value != NULL && json_dumpf(value, stdout, flags | JSON_ENSURE_ASCII) == 0 &&
-              fputc('\n', stdout) >= 0 && fflush(stdout) == 0;
+    bool ok =
+        value != NULL &&
+        json_dumpf(value, stdout, flags | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(DBL_DIG)) == 0 &&
+        fputc('\n', stdout) >= 0 && fflush(stdout) == 0;
     int sys = errno;
     json_decref(value);
     if (ok)

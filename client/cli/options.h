@@ -42,7 +42,7 @@ struct options {
     uint64_t interval_ms; // top
     bool once, syscalls;
     bool json, bill, interactive, terminal, no_stdin, detach, follow, all, no_trunc, quiet, rules,
-        help, version;
+        prometheus, help, version;
     const char *const *args; // operands, terminated by NULL
     int args_n;
 };

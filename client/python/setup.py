@@ -32,6 +32,7 @@ PUBLIC = (
     "system_service",
     "anomaly_service",
     "telemetry_service",
+    "metrics_service",
 )
 
 MODULE = """\

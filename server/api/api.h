@@ -7,6 +7,7 @@
 
 extern const struct call_method anomaly_methods[];
 extern const struct call_method health_methods[];
+extern const struct call_method metrics_methods[];
 extern const struct call_method process_methods[];
 extern const struct call_method reflection_methods[];
 extern const struct call_method sandbox_methods[];

@@ -23,6 +23,7 @@ static const struct {
     [SCOPE_PROFILE_READ] = {"profile.read", true},
     [SCOPE_PROFILE_WRITE] = {"profile.write", true},
     [SCOPE_TENANTS_READ] = {"tenants.read", true},
+    [SCOPE_METRICS_READ] = {"metrics.read", true},
     [SCOPE_UNKNOWN] = {"", true},
 };
 

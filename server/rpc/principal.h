@@ -30,6 +30,7 @@ enum scope {
     SCOPE_PROFILE_READ,  // operators: profiles belong to the host
     SCOPE_PROFILE_WRITE, // operators
     SCOPE_TENANTS_READ,  // operators: objects of other tenants
+    SCOPE_METRICS_READ,  // operators: the metrics of the broker, which cover all tenants
     SCOPE_UNKNOWN,       // operators
     SCOPES_N,
 };

@@ -2,6 +2,7 @@
 // The messages and services of the protocol, as made from its .proto files: for `Client.unary` and `Client.stream`.
 export * from "./gen/stockade/v1/anomaly_service_pb.js";
 export * from "./gen/stockade/v1/limits_pb.js";
+export * from "./gen/stockade/v1/metrics_service_pb.js";
 export * from "./gen/stockade/v1/options_pb.js";
 export * from "./gen/stockade/v1/process_service_pb.js";
 export * from "./gen/stockade/v1/sandbox_service_pb.js";

@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+// The metrics of the broker: as a table, as JSON, and in the text format of Prometheus
+// (prometheus.io/docs/instrumenting/exposition_formats, version 0.0.4).
+#include <float.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli.h"
+#include "commands.h"
+#include "json.h"
+#include "text.h"
+#include "units.h"
+
+enum { LABELS_MAX = 512, VALUE_MAX = 96, NUMBER_MAX = 40, CLEAN_MAX = 256 };
+
+static const char own[] = "stockade_";
+static const double whole_max = 9007199254740992.0; // 2^53: up to there a double holds each integer
+
+// A number as short as it can be without losing digits; integers without an exponent.
+static char *
+show_number(double value, char *out, size_t n)
+{
+    if (value == floor(value) && fabs(value) <= whole_max)
+        (void)snprintf(out, n, "%.0f", value);
+    else
+        (void)snprintf(out, n, "%.*g", DBL_DIG, value);
+    return out;
+}
+
+static bool
+is_zero(const struct stockade_metric *m, const struct stockade_metric_sample *s)
+{
+    return m->type == STOCKADE_METRIC_HISTOGRAM ? s->count == 0 : s->value == 0;
+}
+
+// ---- a table
+
+static char *
+show_unit(const struct stockade_metric *m, double value, char *out, size_t n)
+{
+    if (strcmp(m->unit, "seconds") == 0 && value >= 0 && value < 1e9)
+        return units_show_ns((uint64_t)(value * 1e9), out, n);
+    if (strcmp(m->unit, "bytes") == 0 && value >= 0 && value < whole_max)
+        return units_show_bytes((uint64_t)value, out, n);
+    return show_number(value, out, n);
+}
+
+// The upper bound of the bucket that holds this part of the observations.
+static void
+show_quantile(const struct stockade_metric *m, const struct stockade_metric_sample *s, double part,
+              char *out, size_t n)
+{
+    char bound[NUMBER_MAX];
+    uint64_t seen = 0;
+    size_t i = 0;
+    while (i < s->buckets_n && (double)(seen + s->buckets[i]) < part * (double)s->count)
+        seen += s->buckets[i++];
+    if (i < m->bounds_n)
+        (void)snprintf(out, n, "<= %s", show_unit(m, m->bounds[i], bound, sizeof bound));
+    else if (m->bounds_n > 0)
+        (void)snprintf(out, n, "> %s",
+                       show_unit(m, m->bounds[m->bounds_n - 1], bound, sizeof bound));
+    else
+        (void)snprintf(out, n, "?");
+}
+
+static void
+show_value(const struct stockade_metric *m, const struct stockade_metric_sample *s, char *out,
+           size_t n)
+{
+    char half[VALUE_MAX / 3], slow[VALUE_MAX / 3];
+    if (m->type != STOCKADE_METRIC_HISTOGRAM) {
+        (void)show_unit(m, s->value, out, n);
+        return;
+    }
+    show_quantile(m, s, 0.5, half, sizeof half);
+    show_quantile(m, s, 0.99, slow, sizeof slow);
+    if (s->count == 0)
+        (void)snprintf(out, n, "0");
+    else
+        (void)snprintf(out, n, "%" PRIu64 ", p50 %s, p99 %s", s->count, half, slow);
+}
+
+static void
+show_labels(const struct stockade_metric *m, const struct stockade_metric_sample *s, char *out,
+            size_t n)
+{
+    size_t at = 0;
+    out[0] = '\0';
+    for (size_t i = 0; i < s->labels_n && i < m->labels_n && at < n; i++) {
+        int more =
+            snprintf(out + at, n - at, "%s%s=%s", i > 0 ? " " : "", m->labels[i], s->labels[i]);
+        at += more > 0 ? (size_t)more : 0;
+    }
+}
+
+static void
+print_table(const struct stockade_metrics *all, bool zeros)
+{
+    static const char *const head[] = {"METRIC", "LABELS", "VALUE"};
+    struct table *t = table_new(head, sizeof head / sizeof head[0]);
+    bool room = t != NULL;
+    for (size_t i = 0; i < all->n; i++) {
+        const struct stockade_metric *m = &all->items[i];
+        for (size_t k = 0; room && k < m->samples_n; k++) {
+            char labels[LABELS_MAX], value[VALUE_MAX];
+            if (!zeros && is_zero(m, &m->samples[k]))
+                continue;
+            show_labels(m, &m->samples[k], labels, sizeof labels);
+            show_value(m, &m->samples[k], value, sizeof value);
+            room = table_row(t, (const char *[]){m->name, labels, value});
+        }
+    }
+    if (t != NULL)
+        table_print(t, stdout);
+    table_free(t);
+}
+
+// ---- JSON
+
+static json_t *
+number(double value)
+{
+    bool whole = value == floor(value) && fabs(value) <= whole_max;
+    return whole ? json_integer((json_int_t)value) : json_real(value);
+}
+
+static json_t *
+text(const char *from)
+{
+    char clean[CLEAN_MAX];
+    return json_string(text_clean(from, clean, sizeof clean));
+}
+
+static json_t *
+json_of_sample(const struct stockade_metric *m, const struct stockade_metric_sample *s)
+{
+    json_t *o = json_object();
+    json_t *labels = json_object();
+    for (size_t i = 0; i < s->labels_n && i < m->labels_n; i++)
+        (void)json_object_set_new(labels, m->labels[i], text(s->labels[i]));
+    (void)json_object_set_new(o, "labels", labels);
+    if (m->type != STOCKADE_METRIC_HISTOGRAM) {
+        (void)json_object_set_new(o, "value", number(s->value));
+        return o;
+    }
+    json_t *buckets = json_array();
+    for (size_t i = 0; i < s->buckets_n; i++)
+        (void)json_array_append_new(buckets, json_integer((json_int_t)s->buckets[i]));
+    (void)json_object_set_new(o, "count", json_integer((json_int_t)s->count));
+    (void)json_object_set_new(o, "sum", number(s->sum));
+    (void)json_object_set_new(o, "buckets", buckets);
+    return o;
+}
+
+static const char *
+type_name(uint32_t type)
+{
+    static const char *const names[] = {"untyped", "counter", "gauge", "histogram"};
+    return names[type < sizeof names / sizeof names[0] ? type : 0];
+}
+
+static json_t *
+json_of_metric(const struct stockade_metric *m)
+{
+    json_t *o = json_object();
+    json_t *samples = json_array();
+    for (size_t i = 0; i < m->samples_n; i++)
+        (void)json_array_append_new(samples, json_of_sample(m, &m->samples[i]));
+    (void)json_object_set_new(o, "name", text(m->name));
+    (void)json_object_set_new(o, "type", json_string(type_name(m->type)));
+    (void)json_object_set_new(o, "unit", text(m->unit));
+    (void)json_object_set_new(o, "help", text(m->help));
+    if (m->type == STOCKADE_METRIC_HISTOGRAM) {
+        json_t *bounds = json_array();
+        for (size_t i = 0; i < m->bounds_n; i++)
+            (void)json_array_append_new(bounds, number(m->bounds[i]));
+        (void)json_object_set_new(o, "bounds", bounds);
+    }
+    (void)json_object_set_new(o, "samples", samples);
+    return o;
+}
+
+static int
+print_json(const struct stockade_metrics *all)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < all->n; i++)
+        (void)json_array_append_new(list, json_of_metric(&all->items[i]));
+    return json_put_list(list);
+}
+
+// ---- Prometheus
+
+// Text without control characters, escaped as the format wants it: in help backslash, in a label also the quote.
+static void
+print_escaped(const char *from, bool quoted)
+{
+    char clean[CLEAN_MAX];
+    for (const char *p = text_clean(from, clean, sizeof clean); *p != '\0'; p++) {
+        if (*p == '\\' || (*p == '"' && quoted))
+            (void)putchar('\\');
+        (void)putchar(*p);
+    }
+}
+
+// {a="b"}; `le`: of a bucket, or NULL.
+static void
+print_labels(const struct stockade_metric *m, const struct stockade_metric_sample *s,
+             const char *le)
+{
+    const char *before = "{";
+    for (size_t i = 0; i < s->labels_n && i < m->labels_n; i++) {
+        char clean[CLEAN_MAX];
+        (void)printf("%s%s=\"", before, text_clean(m->labels[i], clean, sizeof clean));
+        print_escaped(s->labels[i], true);
+        (void)putchar('"');
+        before = ",";
+    }
+    if (le != NULL) {
+        (void)printf("%sle=\"%s\"", before, le);
+        before = ",";
+    }
+    if (before[0] == ',')
+        (void)putchar('}');
+}
+
+static void
+print_histogram(const char *name, const struct stockade_metric *m,
+                const struct stockade_metric_sample *s)
+{
+    char shown[NUMBER_MAX];
+    uint64_t below = 0;
+    for (size_t i = 0; i < s->buckets_n; i++) {
+        below += s->buckets[i];
+        (void)printf("%s_bucket", name);
+        print_labels(m, s,
+                     i < m->bounds_n ? show_number(m->bounds[i], shown, sizeof shown) : "+Inf");
+        (void)printf(" %" PRIu64 "\n", below);
+    }
+    (void)printf("%s_sum", name);
+    print_labels(m, s, NULL);
+    (void)printf(" %s\n%s_count", show_number(s->sum, shown, sizeof shown), name);
+    print_labels(m, s, NULL);
+    (void)printf(" %" PRIu64 "\n", s->count);
+}
+
+static void
+print_prometheus(const struct stockade_metrics *all)
+{
+    for (size_t i = 0; i < all->n; i++) {
+        const struct stockade_metric *m = &all->items[i];
+        char name[CLEAN_MAX], shown[NUMBER_MAX];
+        (void)printf("# HELP %s ", text_clean(m->name, name, sizeof name));
+        print_escaped(m->help, false);
+        (void)printf("\n# TYPE %s %s\n", name, type_name(m->type));
+        for (size_t k = 0; k < m->samples_n; k++) {
+            const struct stockade_metric_sample *s = &m->samples[k];
+            if (m->type == STOCKADE_METRIC_HISTOGRAM) {
+                print_histogram(name, m, s);
+                continue;
+            }
+            (void)printf("%s", name);
+            print_labels(m, s, NULL);
+            (void)printf(" %s\n", show_number(s->value, shown, sizeof shown));
+        }
+    }
+}
+
+int
+cli_metrics(const struct command *c, const struct options *o)
+{
+    struct stockade_error e;
+    const struct stockade_metrics *all = NULL;
+    char prefix[128] = "";
+    int code = 0;
+    if (o->args_n > 0)
+        (void)snprintf(prefix, sizeof prefix, "%s%s",
+                       strncmp(o->args[0], own, strlen(own)) == 0 ? "" : own, o->args[0]);
+    struct stockade *s = cli_open(c, o, &code);
+    if (s == NULL)
+        return code;
+    if (stockade_metrics(s, prefix, &all, &e) < 0)
+        code = cli_fail(c, "", &e);
+    else if (o->json)
+        code = print_json(all);
+    else if (o->prometheus)
+        print_prometheus(all);
+    else
+        print_table(all, o->all);
+    stockade_free(all);
+    stockade_close(s);
+    return code;
+}

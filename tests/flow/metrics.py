@@ -1,0 +1,329 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""What the broker counts: each number moves with what happens, equals what `info` says is lost, and is for root alone."""
+
+import os
+import re
+import sys
+import threading
+
+import sp
+from api import PROCESS, SYSTEM, connect
+from broker import Broker
+from patience import patience
+from runner import check, run_cases, until
+
+METRICS = "/stockade.v1.MetricsService/Get"
+COUNTER, GAUGE, HISTOGRAM = 1, 2, 3
+DENIED_PERMISSION, INVALID = 7, 3
+
+
+class Numbers:
+    """The answer of one call; numbers["name"], numbers["name", "label value", ...] (a sum over the other labels)."""
+
+    def __init__(self, c, prefix=""):
+        self.metrics = {m.name: m for m in c.unary(METRICS, {"prefix": prefix}).metrics}
+
+    def __getitem__(self, key):
+        name, *labels = (key,) if isinstance(key, str) else key
+        return sum(s.value for s in self.metrics["stockade_" + name].samples if all(v in s.labels for v in labels))
+
+    def count(self, name, *labels):
+        """Observations of a histogram."""
+        return sum(s.count for s in self.metrics["stockade_" + name].samples if all(v in s.labels for v in labels))
+
+
+def moved(c, act, *keys):
+    """How far the values of these keys move while act() runs."""
+    before = Numbers(c)
+    act()
+    after = Numbers(c)
+    return [after[key] - before[key] for key in keys]
+
+
+# ---- refusals
+
+
+def only_root_may_read_them(b, c):
+    refused = b.stranger("metrics")
+    check(refused.returncode == 77 and b"metrics.read" in refused.stderr and refused.stdout == b"", str(refused))
+    os.seteuid(54321)  # what SO_PEERCRED says is decided when it connects
+    try:
+        stranger = connect(b)
+    finally:
+        os.seteuid(0)
+    failed = stranger.fails(METRICS, {})
+    check(failed.code == DENIED_PERMISSION and failed.reason == "SCOPE_MISSING", str(failed))
+    stranger.close()
+
+
+def a_prefix_is_the_beginning_of_a_name_and_nothing_else(b, c):
+    check(c.fails(METRICS, {"prefix": "stockade*"}).code == INVALID, "no pattern")
+    check(not Numbers(c, "nothing_").metrics, "none begins with this")
+    some = Numbers(c, "stockade_pool_").metrics
+    check(len(some) > 5 and all(name.startswith("stockade_pool_") for name in some), str(list(some)))
+
+
+# ---- what the table says
+
+
+def every_metric_says_what_it_is(b, c):
+    every = Numbers(c).metrics
+    check(len(every) > 50, f"{len(every)} metrics")
+    for m in every.values():
+        check(re.fullmatch("stockade_[a-z0-9_]+", m.name) and m.help.endswith(".") and m.type in (COUNTER, GAUGE, HISTOGRAM), str(m))
+        for s in m.samples:
+            check(len(s.labels) == len(m.labels) and all(s.labels), str(m))
+            check(m.type != HISTOGRAM or (len(s.buckets) == len(m.bounds) + 1 and sum(s.buckets) == s.count), str(m))
+        check(list(m.bounds) == sorted(set(m.bounds)), str(m))
+        check(len({tuple(s.labels) for s in m.samples}) == len(m.samples), f"a sample twice: {m}")
+    version = every["stockade_build_info"].samples[0]
+    check(version.value == 1 and version.labels[0] == c.unary(SYSTEM + "Info", {}).version, str(version))
+
+
+# ---- what happens
+
+
+def a_run_moves_pool_sandboxes_jobs_and_calls(b, c):
+    until(lambda: Numbers(c)["sandboxes", "READY"] == 2, "the pool is full")
+    n = moved(c, lambda: c.run("echo hello; exit 3"), "pool_hits_total", "pool_misses_total", "jobs_started_total",
+              ("jobs_ended_total", "EXITED"), "jobs_ended_total", "job_output_bytes_total",
+              ("events_total", "JOB_STARTED"), ("events_total", "JOB_ENDED"),
+              ("rpc_calls_total", PROCESS + "Run", "OK"), ("rpc_calls_total", METRICS, "OK"))
+    check(n == [1, 0, 1, 1, 1, 6, 1, 1, 1, 1], str(n))
+    now = Numbers(c)
+    check(now["jobs"] == 0 and now["rpc_open_calls"] == 1 and now["rpc_connections"] >= 1, "this call alone is open")
+    for name in ("job_duration_seconds", "pool_wait_seconds", "sandbox_birth_duration_seconds"):
+        check(now.count(name) >= 1, name)
+    check(now.count("rpc_call_duration_seconds", PROCESS + "Run") >= 1, "the time of the call")
+    check(now.count("sandbox_birth_duration_seconds") == now["sandbox_births_total"] >= 2, "a time for each birth")
+    check(now["start_time_seconds"] > 1.6e9, "since 1970")
+    until(lambda: Numbers(c)["sandboxes", "DELETING"] == 0 and Numbers(c)["sandboxes", "READY"] == 2, "the pool is full again")
+    check(sum(s.value for s in Numbers(c).metrics["stockade_sandboxes"].samples) == c.unary(SYSTEM + "Info", {}).sandboxes,
+          "each sandbox has one state")
+    check(Numbers(c)["pool_ready", "default"] == 2, "and the pool says so")
+
+
+def how_jobs_end_and_what_they_hit_is_counted(b, c):
+    box = c.unary("/stockade.v1.SandboxService/Create", {}).sandbox.id
+    n = moved(c, lambda: c.run("sleep 60", {"wall_ms": 100}), ("jobs_ended_total", "LIMIT"),
+              ("job_limits_hit_total", "wall_ms"), ("events_total", "LIMIT_HIT"))
+    check(n == [1, 1, 1], str(n))
+
+    def missing():
+        try:
+            c.finish(c.stream("Start", {"sandbox_id": box, "command": {"args": ["/nowhere"]}}))
+        except AssertionError:
+            pass
+
+    check(moved(c, missing, ("jobs_ended_total", "NOT_EXECUTED")) == [1], "a program that is not there")
+    job = c.start(box, "sleep 60")
+    check(Numbers(c)["jobs"] == 1 and Numbers(c)["rpc_open_streams"] == 1, "one runs")
+    n = moved(c, lambda: (c.unary("/stockade.v1.SandboxService/Delete", {"id": box}), c.finish(job)),
+              ("jobs_ended_total", "CANCELLED"), ("spawner_requests_total", "destroy"), "jobs")
+    check(n == [1, 1, -1], str(n))
+    out = moved(c, lambda: c.run("head -c 5000 /dev/zero", {"output_bytes": 1000}), "job_output_bytes_total",
+                "job_output_cut_bytes_total")
+    check(out[1] == 4000, str(out))
+
+
+def bytes_and_failed_calls_are_counted(b, c):
+    other = connect(b)
+    before = Numbers(c)
+    check(other.fails("/stockade.v1.SandboxService/Get", {"id": "f" * 32}).code == 5, "there is none")
+    check(other.fails("/stockade.v1.SandboxService/None", b"").code == 12, "no such method")
+    after = Numbers(c)
+    get = "/stockade.v1.SandboxService/Get"
+    check(after["rpc_calls_total", get, "NOT_FOUND"] - before["rpc_calls_total", get, "NOT_FOUND"] == 1, "by code")
+    check(after["rpc_calls_total", "other", "UNIMPLEMENTED"] - before["rpc_calls_total", "other", "UNIMPLEMENTED"] == 1,
+          "one of no method")
+    check(after["rpc_received_bytes_total"] - before["rpc_received_bytes_total"] > 100, "bytes in")
+    check(after["rpc_sent_bytes_total"] - before["rpc_sent_bytes_total"] > 10000, "bytes out: the first answer")
+    other.close()
+    key = {"idempotency-key": f"metrics-{os.getpid()}"}
+    box = c.unary("/stockade.v1.SandboxService/Create", {}, metadata=key).sandbox.id
+    n = moved(c, lambda: c.unary("/stockade.v1.SandboxService/Create", {}, metadata=key), "rpc_repeated_calls_total")
+    check(n == [1], str(n))
+    c.unary("/stockade.v1.SandboxService/Delete", {"id": box})
+
+
+def a_flood_loses_events_by_class_and_the_record_says_the_same(b, c):
+    before = Numbers(c)
+    script = ("import socket, time; end = time.monotonic() + 1; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
+              "while time.monotonic() < end:\n for i in range(200):\n  try: s.sendto(b'x', ('192.0.2.9', 9))\n  except OSError: pass")
+    job = c.run(f'exec python3 -c "{script}"')
+    lost = {x.event_class: x.events for x in job.result.record.completeness.lost}
+    after = Numbers(c)
+    classes = {s.labels[0] for s in after.metrics["stockade_kernel_lost_events_total"].samples}
+    check(sum(lost.values()) > 0, "something was lost")
+    for one in classes:
+        n = after["kernel_lost_events_total", one] - before["kernel_lost_events_total", one]
+        check(n == lost.get(one, 0), f"{one}: {n}, not {lost.get(one, 0)}")
+    came = after["kernel_events_total", "denial"] - before["kernel_events_total", "denial"]
+    check(came >= 200, f"those within the budget came: {came}")
+    check(after["events_total", "DENIED"] - before["events_total", "DENIED"] == came, "and each became an event")
+    check(after["events_total", "GAP"] > before["events_total", "GAP"], "as did the gap")
+    check(after["kernel_malformed_events_total"] == 0, "each was understood")
+
+
+def findings_are_counted_by_rule(b, c):
+    rule = "sensitive-path"
+    n = moved(c, lambda: c.run("cat /etc/shadow; sleep 0.3"), ("findings_total", rule), ("events_total", "FINDING"))
+    check(n[0] >= 1 and n[1] >= n[0], str(n))
+
+
+# ---- losses
+
+
+def what_is_lost_is_the_same_in_english(b, c):
+    def told(part):
+        return [int(line[len(part):].split()[0]) for line in c.unary(SYSTEM + "Info", {}).degraded if line.startswith(part)]
+
+    until(lambda: Numbers(c)["rpc_connections"] == 1, "those of the cases before are closed")
+    check(told("rpc.connections: ") == [] and Numbers(c)["rpc_connections_refused_total"] == 0, "nothing was refused")
+    kept = []
+    refused = 0
+    while refused < 3:
+        try:
+            kept.append(sp.Client(b.address, timeout=patience(60)))
+        except (sp.Closed, OSError):
+            refused += 1
+    n = Numbers(c)
+    check(n["rpc_connections_refused_total"] == refused == n["rpc_connections_refused_total", "tenant-full"], "each refusal")
+    check(told("rpc.connections: ") == [refused], "and info says the same number")
+    check(n["rpc_connections"] == 1 + len(kept), "those that were accepted are open")
+    for one in kept:
+        one.close()
+    until(lambda: Numbers(c)["rpc_connections"] == 1, "they are closed")
+    losses = c.unary(SYSTEM + "Info", {}).degraded
+    check(not any(line.startswith(("telemetry: ", "log: ", "anomaly: ")) for line in losses), str(losses))
+
+
+def a_greeting_of_another_protocol_is_counted(b, c):
+    def strange():
+        with sp.connect(b.address) as s:
+            s.sendall(b"GET / HTTP/1.1\r\n")
+            s.recv(1)
+
+    def safely():
+        try:
+            strange()
+        except ConnectionResetError:
+            pass
+
+    check(moved(c, safely, "rpc_handshake_failures_total") == [1], "one handshake failed")
+
+
+def the_queue_has_a_length_and_a_wait(b, c):
+    other = connect(b)
+    jobs = [other.begin_run("sleep 0.3") for _ in range(12)]
+    until(lambda: Numbers(c)["pool_queue_length"] > 0, "some wait")
+    for job in jobs:
+        other.finish(job)
+    n = Numbers(c)
+    check(n["pool_queue_length"] == 0 and n["pool_misses_total"] > 0, "none waits any more")
+    wait = n.metrics["stockade_pool_wait_seconds"].samples[0]
+    check(wait.sum > 0.1 and wait.count >= 12, str(wait))
+    other.close()
+
+
+def a_relay_that_ends_is_counted(b, c):
+    pids = [pid for pid, name in b.processes().items() if name == "stockade-relay"]
+    if not pids:
+        return
+    before = Numbers(c)
+    os.kill(pids[0], 9)
+    until(lambda: Numbers(c)["relay_starts_total"] == before["relay_starts_total"] + 1, "another one was started")
+    check(Numbers(c)["relay_ends_total"] == before["relay_ends_total"] + 1, "its end")
+
+
+# ---- the command
+
+
+def the_command_shows_what_the_method_says(b, c):
+    code, listed = b.json("metrics", "jobs")
+    check(code == 0 and all(m["name"].startswith("stockade_jobs") for m in listed), str(listed)[:300])
+    ended = {s["labels"]["outcome"]: s["value"] for m in listed if m["name"] == "stockade_jobs_ended_total"
+             for s in m["samples"]}
+    check(ended["EXITED"] == Numbers(c)["jobs_ended_total", "EXITED"] and isinstance(ended["EXITED"], int), str(ended))
+    text = b.cli("metrics", "stockade_jobs").stdout.decode()
+    check(re.search(r"^stockade_jobs_ended_total +outcome=EXITED +[1-9]", text, re.M), text)
+    check("REFUSED" not in text and "REFUSED" in b.cli("metrics", "jobs", "--all").stdout.decode(), "0 is shown on request")
+    text = b.cli("metrics", "job_duration").stdout.decode()
+    check(re.search(r"^stockade_job_duration_seconds +[0-9]+, p50 <= .*s, p99 <= .*s$", text, re.M), text)
+    check(b.cli("metrics", "a", "b").returncode == 2, "one prefix")
+
+
+def prometheus_reads_its_text(b, c):
+    """Its grammar, and that each histogram adds up; with prometheus's own parser where there is one."""
+    text = b.cli("metrics", "--prometheus").stdout.decode()
+    kinds, last = {}, {}
+    for line in text.splitlines():
+        if m := re.fullmatch(r"# TYPE ([a-z0-9_]+) (counter|gauge|histogram)", line):
+            check(m[1] not in kinds, line)
+            kinds[m[1]] = m[2]
+            continue
+        if line.startswith("# HELP "):
+            continue
+        m = re.fullmatch(r'([a-z0-9_]+)(\{(?:[a-z]+="[^"\\]*",?)+\})? (-?[0-9.]+(?:e[+-]?[0-9]+)?)', line)
+        check(m, line)
+        name, labels, value = m[1], m[2] or "", float(m[3])
+        family = name if name in kinds else re.sub("_(bucket|sum|count)$", "", name)
+        check(kinds[family] == "histogram" or family == name, line)
+        if name.endswith("_bucket"):
+            series = (family, re.sub(r',?le="[^"]*"', "", labels))
+            check(value >= last.get(series, 0), line)
+            last[series] = value
+        if family != name and name.endswith("_count"):
+            check(value == last[family, labels or "{}"] if (family, labels or "{}") in last else value == last[family, labels], line)
+    check(set(kinds) == set(Numbers(c).metrics) and "histogram" in kinds.values(), "every metric")
+    try:
+        from prometheus_client.parser import text_string_to_metric_families as parse
+    except ImportError:
+        return
+    check(len(list(parse(text))) == len(kinds), "prometheus_client reads them")
+
+
+def many_readers_and_much_work_at_once_agree_in_the_end(b, c):
+    """Four connections run jobs and read; afterwards the sums are exact."""
+    before = Numbers(c)
+
+    def work():
+        mine = connect(b)
+        for _ in range(5):
+            mine.run("exit 0")
+            Numbers(mine)
+        mine.close()
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join(patience(120))
+    after = Numbers(c)
+    for key, wanted in ((("jobs_ended_total", "EXITED"), 20), ("jobs_started_total", 20),
+                        (("rpc_calls_total", PROCESS + "Run", "OK"), 20), (("rpc_calls_total", METRICS, "OK"), 21)):
+        check(after[key] - before[key] == wanted, f"{key}: {after[key] - before[key]}, not {wanted}")
+    check(after["pool_hits_total"] + after["pool_misses_total"] - before["pool_hits_total"] - before["pool_misses_total"] == 20,
+          "each had a hit or a miss")
+
+
+def with_client(case):
+    c = connect(BROKER)
+    try:
+        case(BROKER, c)
+    finally:
+        c.close()
+
+
+with Broker(config="socket: {mode: 0666}\npool: 2\nquotas: {sandboxes: 4}\nrpc: {connections_per_uid: 12}\n") as BROKER:
+    CODE = run_cases([
+        only_root_may_read_them, a_prefix_is_the_beginning_of_a_name_and_nothing_else, every_metric_says_what_it_is,
+        what_is_lost_is_the_same_in_english, a_run_moves_pool_sandboxes_jobs_and_calls,
+        how_jobs_end_and_what_they_hit_is_counted, bytes_and_failed_calls_are_counted,
+        a_flood_loses_events_by_class_and_the_record_says_the_same, findings_are_counted_by_rule,
+        a_greeting_of_another_protocol_is_counted, the_queue_has_a_length_and_a_wait, a_relay_that_ends_is_counted,
+        the_command_shows_what_the_method_says, prometheus_reads_its_text,
+        many_readers_and_much_work_at_once_agree_in_the_end,
+    ], call=with_client)
+sys.exit(CODE)
