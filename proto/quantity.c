@@ -83,7 +83,68 @@ quantity_read(const char *text, const struct quantity_unit *units, uint64_t *out
     return 0;
 }
 
-// ---- Showing
+// Thousandths, without zeros at the end: "1.5", "0.05", "2".
+static void
+write_thousandths(uint64_t v, const char *unit, char out[QUANTITY_TEXT])
+{
+    char part[16];
+    int n = snprintf(part, sizeof part, ".%03u", (unsigned)(v % 1000));
+    while (n > 0 && (part[n - 1] == '0' || part[n - 1] == '.'))
+        part[--n] = '\0';
+    (void)snprintf(out, QUANTITY_TEXT, "%" PRIu64 "%s%s", v / 1000, part, unit);
+}
+
+// With the last unit of `names` that divides v.
+static void
+write_whole(uint64_t v, const struct quantity_unit *names, char out[QUANTITY_TEXT])
+{
+    const struct quantity_unit *best = names;
+    for (const struct quantity_unit *u = names; u->suffix != NULL && v != 0; u++)
+        if (v % u->factor == 0)
+            best = u;
+    (void)snprintf(out, QUANTITY_TEXT, "%" PRIu64 "%s", v / best->factor, best->suffix);
+}
+
+const char *
+quantity_write(uint64_t v, const struct quantity_unit *units, char out[QUANTITY_TEXT])
+{
+    static const struct quantity_unit bytes[] = {
+        {"", 1},
+        {"K", UINT64_C(1) << 10},
+        {"M", UINT64_C(1) << 20},
+        {"G", UINT64_C(1) << 30},
+        {"T", UINT64_C(1) << 40},
+        {0},
+    };
+    static const struct quantity_unit seconds[] = {
+        {"s", 1}, {"m", 60}, {"h", 3600}, {"d", 86400}, {0},
+    };
+    if (units == quantity_bytes)
+        write_whole(v, bytes, out);
+    else if (units == quantity_time_ms && v % 1000 == 0)
+        write_whole(v / 1000, seconds, out);
+    else if (units == quantity_time_ms && v < 1000)
+        (void)snprintf(out, QUANTITY_TEXT, "%" PRIu64 "ms", v);
+    else if (units == quantity_time_ms)
+        write_thousandths(v, "s", out);
+    else if (units == quantity_cpu_millis)
+        write_thousandths(v, "", out);
+    else
+        (void)snprintf(out, QUANTITY_TEXT, "%" PRIu64, v);
+    return out;
+}
+
+const char *
+quantity_forms(const struct quantity_unit *units)
+{
+    if (units == quantity_bytes)
+        return "a size, such as 4096, 64K, 256M or 1.5G";
+    if (units == quantity_time_ms)
+        return "a time, such as 300ms, 5s, 1.5m, 2h or 1d; without a unit it is in seconds";
+    if (units == quantity_cpu_millis)
+        return "a number of CPUs, such as 0.5 or 2";
+    return "a whole number, such as 100, without a unit";
+}
 
 static bool
 ends_with(const char *field, const char *end)
@@ -92,34 +153,18 @@ ends_with(const char *field, const char *end)
     return n >= m && strcmp(field + n - m, end) == 0;
 }
 
-static char *
-show_thousandths(uint64_t value, char *out, size_t n)
-{
-    (void)snprintf(out, n, "%" PRIu64 ".%03u", value / 1000, (unsigned)(value % 1000));
-    for (size_t end = strlen(out); end > 0 && (out[end - 1] == '0' || out[end - 1] == '.'); end--) {
-        bool point = out[end - 1] == '.';
-        out[end - 1] = '\0';
-        if (point)
-            break;
-    }
-    return out;
-}
-
 char *
 quantity_show(const char *field, uint64_t value, char *out, size_t n)
 {
     const struct quantity_unit *units = quantity_count;
+    char text[QUANTITY_TEXT];
     if (ends_with(field, "_millis"))
-        return show_thousandths(value, out, n);
-    if (ends_with(field, "_ms"))
-        units = quantity_time_ms + 1; // with a unit
+        units = quantity_cpu_millis;
+    else if (ends_with(field, "_ms"))
+        units = quantity_time_ms;
     else if (ends_with(field, "_bytes") || ends_with(field, "bytes_max") ||
              ends_with(field, "_rate"))
         units = quantity_bytes;
-    const struct quantity_unit *best = units;
-    for (const struct quantity_unit *u = units; u->suffix != NULL; u++)
-        if (value != 0 && value % u->factor == 0 && u->factor > best->factor)
-            best = u;
-    (void)snprintf(out, n, "%" PRIu64 "%s", value / best->factor, best->suffix);
+    (void)snprintf(out, n, "%s", quantity_write(value, units, text));
     return out;
 }

@@ -21,6 +21,14 @@ extern const struct quantity_unit quantity_bytes[], quantity_time_ms[], quantity
 // Parses the whole text. -EINVAL: not valid; -ERANGE: above INT64_MAX. *out is unchanged on failure.
 int quantity_read(const char *text, const struct quantity_unit *units, uint64_t *out);
 
-// The value as quantity_read() takes it: "30d", "256M", "1.5", "1024". The end of the field's name ("ttl_ms",
-// "memory_bytes", "egress_rate", "cpu_millis") determines the unit. Returns out.
+// The reverse, as a person types it: "256M", "1000" bytes, "90s", "300ms", "1.5" CPUs. Exact: quantity_read() returns v.
+// Returns `out`, which has room for QUANTITY_TEXT bytes.
+enum { QUANTITY_TEXT = 24 };
+const char *quantity_write(uint64_t v, const struct quantity_unit *units, char out[QUANTITY_TEXT]);
+
+// The forms that quantity_read() accepts, for messages: "a size, such as 4096, 64K, 256M or 1.5G".
+const char *quantity_forms(const struct quantity_unit *units);
+
+// The value in the unit that the end of the field's name ("ttl_ms", "memory_bytes", "egress_rate", "cpu_millis")
+// determines. Returns out.
 char *quantity_show(const char *field, uint64_t value, char *out, size_t n);

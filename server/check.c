@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/utsname.h>
 #include <sysexits.h>
 #include <unistd.h>
@@ -59,30 +58,71 @@ kernel_is_fine(const struct config *c)
 }
 
 static bool
-users_are_fine(const struct config *c)
+users_are_fine(const struct config *c, struct identity *who)
 {
-    struct identity who;
     struct err e;
-    if (privilege_identity(c, &who, &e) < 0)
+    if (privilege_identity(c, who, &e) < 0)
         return problem("users", e.text);
-    const struct passwd *account = getpwuid(who.uid);
+    const struct passwd *account = getpwuid(who->uid);
     (void)printf("ok       users: the broker is uid %u%s%s, its sockets belong to group %u\n",
-                 who.uid, account != NULL ? ", " : "", account != NULL ? account->pw_name : "",
-                 who.socket_gid);
+                 who->uid, account != NULL ? ", " : "", account != NULL ? account->pw_name : "",
+                 who->socket_gid);
     return true;
 }
 
+// What only root can see is no problem to others, who are told.
 static bool
-paths_are_fine(const struct config *c)
+failed(const char *what, const struct err *e)
 {
-    struct stat st;
+    if (geteuid() != 0 && e->sys == EACCES) {
+        (void)printf("note     %s: not checked, because only root may look: %s\n", what, e->text);
+        return true;
+    }
+    (void)problem(what, e->text);
+    if (e->hint[0] != '\0')
+        (void)printf("         %s\n", e->hint);
+    return false;
+}
+
+static bool
+folders_are_fine(const struct config *c, const struct identity *who)
+{
+    struct err e;
+    bool fine = privilege_check_state_dir(c, who, &e) == 0 || failed("folders", &e);
+    return (privilege_check_sockets(c, who, &e) == 0 || failed("sockets", &e)) && fine;
+}
+
+// Without the loader or the relay the broker starts, but sandboxes have no network.
+static bool
+programs_are_fine(const struct config *c)
+{
+    static const struct {
+        const char *name;
+        bool is_bpf;
+    } programs[] = {{"stockade-spawner", false},
+                    {"stockade-guest", false},
+                    {"stockade-reader", false},
+                    {"stockade-loader", true},
+                    {"stockade-relay", true}};
+    char path[SPAWN_PATH_MAX];
+    struct err e;
     bool fine = true;
-    if (lstat(c->state_dir, &st) < 0)
-        fine = errno == ENOENT || problem("state_dir", strerror(errno));
-    else if (!S_ISDIR(st.st_mode))
-        fine = problem("state_dir", "no folder");
-    else if (st.st_uid != 0)
-        fine = problem("state_dir", "it must belong to root");
+    for (size_t i = 0; i < sizeof programs / sizeof programs[0]; i++) {
+        if ((programs[i].is_bpf && !c->bpf_enabled) ||
+            privilege_program(programs[i].name, path, sizeof path, &e) == 0)
+            continue;
+        if (programs[i].is_bpf)
+            (void)printf("note     programs: %s; sandboxes have no network\n", e.text);
+        else
+            fine = problem("programs", e.text);
+    }
+    return fine;
+}
+
+static bool
+templates_are_fine(const struct config *c)
+{
+    bool fine = true;
     for (uint32_t i = 0; i < c->sandbox.templates_n; i++) {
         const struct template *t = &c->sandbox.template[i];
         char what[96];
@@ -102,10 +142,15 @@ check_config(const char *file, struct config *c)
         (void)printf("ok       configuration: %s\n", file);
     else
         (void)printf("ok       configuration: none, since there is no %s\n", CONFIG_FILE_DEFAULT);
+    struct identity who;
     config_look(c);
     bool fine = kernel_is_fine(c);
-    fine &= users_are_fine(c);
-    fine &= paths_are_fine(c);
+    if (users_are_fine(c, &who))
+        fine &= folders_are_fine(c, &who);
+    else
+        fine = false;
+    fine &= programs_are_fine(c);
+    fine &= templates_are_fine(c);
     (void)puts(fine ? "the configuration is fine" : "the configuration has problems");
     return fine ? 0 : EX_CONFIG;
 }

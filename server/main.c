@@ -571,7 +571,7 @@ main(int argc, char **argv)
     occupy_stdio();
     if (options_read(argc, argv, &options, &b.config, &e) < 0) {
         (void)fprintf(stderr, "stockaded: %s\n", e.text);
-        return EX_USAGE;
+        return options.status;
     }
     if (options.exit_now)
         return 0;

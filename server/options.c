@@ -6,6 +6,7 @@
 #include <getopt.h>
 #include <stdio.h>
 #include <string.h>
+#include <sysexits.h>
 #include <unistd.h>
 
 #include "proto/auto.h"
@@ -25,7 +26,7 @@ static const char usage[] =
     "                     the shipped stockaded.yaml lists every key\n"
     "  --listen ADDRESS   listen on this address instead of those in the configuration:\n"
     "                     ipc:///PATH or tcp://HOST:PORT (repeatable)\n"
-    "  --state-dir DIR    keep state in this folder\n"
+    "  --state-dir DIR    keep state in this folder: a new or an empty one, or that of an earlier start\n"
     "  --cgroup PATH      keep sandboxes in this cgroup, below the root of cgroup v2\n"
     "  --log-level LEVEL  debug, info, warning or error\n"
     "  --check-config     print which configuration file is read, check it, check that this host\n"
@@ -106,12 +107,22 @@ copy(char *to, size_t n, const char *from, const char *flag, struct err *e)
 }
 
 static int
-copy_path(char *to, size_t n, const char *from, const char *flag, struct err *e)
+copy_state_dir(struct config *c, const char *from, struct err *e)
 {
-    if (from[0] != '/' || strstr(from, "/..") != NULL)
-        return err_set(e, ERR_INVALID_ARGUMENT, "%s: must be an absolute path without \"..\"",
-                       flag);
-    return copy(to, n, from, flag, e);
+    if (config_clean_path(from, c->state_dir, sizeof c->state_dir))
+        return 0;
+    return err_set(e, ERR_INVALID_ARGUMENT,
+                   "--state-dir: must be an absolute path without \".\" and \"..\", of at most %zu "
+                   "bytes",
+                   sizeof c->state_dir - 1);
+}
+
+static int
+copy_cgroup(struct config *c, const char *from, struct err *e)
+{
+    if (config_cgroup_ok(from))
+        return copy(c->cgroup, sizeof c->cgroup, from, "--cgroup", e);
+    return err_set(e, ERR_INVALID_ARGUMENT, "--cgroup: " CONFIG_CGROUP_FORM);
 }
 
 static int
@@ -126,9 +137,9 @@ apply(const struct overrides *over, struct config *c, struct err *e)
             r = rpc_check_address(&c->rpc, c->listen[i], e);
     }
     if (r == 0 && over->state_dir != NULL)
-        r = copy_path(c->state_dir, sizeof c->state_dir, over->state_dir, "--state-dir", e);
+        r = copy_state_dir(c, over->state_dir, e);
     if (r == 0 && over->cgroup != NULL)
-        r = copy_path(c->cgroup, sizeof c->cgroup, over->cgroup, "--cgroup", e);
+        r = copy_cgroup(c, over->cgroup, e);
     if (r < 0 || over->log_level == NULL)
         return r;
     for (uint32_t i = 0; i < 4; i++)
@@ -154,21 +165,30 @@ read_flags(int argc, char **argv, struct options *out, struct overrides *over, s
     return 0;
 }
 
-// Applies the file's bytes to the defaults, and then the flags.
+// Applies the file's bytes to the defaults.
 static int
-build(const struct overrides *over, const char *file, const void *bytes, size_t n,
-      struct config **config, struct err *e)
+read_values(const char *file, const void *bytes, size_t n, struct config **config, struct err *e)
 {
     struct config *c = config_default();
     if (c == NULL)
         return err_sys(e, ENOMEM, "read the configuration");
     int r = file != NULL ? config_parse(c, file, bytes, n, e) : 0;
-    if (r == 0)
-        r = apply(over, c, e);
     if (r < 0)
         config_free(c);
     else
         *config = c;
+    return r;
+}
+
+// And then the flags.
+static int
+override(const struct overrides *over, struct config **config, struct err *e)
+{
+    int r = apply(over, *config, e);
+    if (r < 0) {
+        config_free(*config);
+        *config = NULL;
+    }
     return r;
 }
 
@@ -179,7 +199,9 @@ options_parse(int argc, char **argv, const char *file, const void *bytes, size_t
     struct overrides over = {0};
     struct options ignored;
     int r = read_flags(argc, argv, &ignored, &over, e);
-    return r < 0 ? r : build(&over, file, bytes, n, config, e);
+    if (r == 0)
+        r = read_values(file, bytes, n, config, e);
+    return r < 0 ? r : override(&over, config, e);
 }
 
 int
@@ -189,11 +211,16 @@ options_read(int argc, char **argv, struct options *out, struct config **config,
     char *auto_free bytes = NULL;
     size_t n = 0;
     int r = read_flags(argc, argv, out, &over, e);
+    out->status = EX_USAGE;
     if (r < 0 || out->exit_now)
         return r;
     if (out->config_file == NULL && (access(CONFIG_FILE_DEFAULT, F_OK) == 0 || errno != ENOENT))
         out->config_file = CONFIG_FILE_DEFAULT;
     if (out->config_file != NULL)
         r = config_file(out->config_file, &bytes, &n, e);
-    return r < 0 ? r : build(&over, out->config_file, bytes, n, config, e);
+    if (r == 0)
+        r = read_values(out->config_file, bytes, n, config, e);
+    if (r < 0)
+        out->status = EX_CONFIG;
+    return r < 0 ? r : override(&over, config, e);
 }

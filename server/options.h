@@ -11,6 +11,7 @@ struct options {
     const char *config_file; // the file that was read; NULL: none
     bool check_only;
     bool exit_now; // --help or --version was printed
+    int status;    // on failure: EX_USAGE or EX_CONFIG
 };
 
 // Reads argv and the configuration file that it names, or CONFIG_FILE_DEFAULT if that exists. On success *out and *config (owned: config_free) are complete.

@@ -2,6 +2,7 @@
 // See privilege.h.
 #include "privilege.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -75,11 +76,12 @@ privilege_identity(const struct config *c, struct identity *out, struct err *e)
     return 0;
 }
 
-// A folder that must exist: its owner, and whether the folders above it must be safe, too.
+// A folder that must exist: its owner, whether the folders above it must be safe, too, and whether it is made.
 struct folder {
     uid_t uid;
     gid_t gid;
     bool deep;
+    bool make;
 };
 
 // Only root, or the broker's account for its own last component, may be able to replace a folder. *name is the path
@@ -152,8 +154,8 @@ make_one(int at, const char *part, const char *name, const struct folder *last, 
     return 0;
 }
 
-// Creates one folder and its missing parents, as mkdir -p does, each relative to the one before, so that nothing is
-// created through a folder that would be refused.
+// Checks a folder and those above it, and creates missing ones, as mkdir -p does, each relative to the one before, so that
+// nothing is created through a folder that would be refused. Without f->make a missing one is fine.
 static int
 make_dir(const char *path, const struct folder *f, struct err *e)
 {
@@ -171,6 +173,8 @@ make_dir(const char *path, const struct folder *f, struct err *e)
         if (*part == '\0')
             break;
         int r = step_into(at, part, name, &next, e);
+        if (r == -ENOENT && next < 0 && !f->make)
+            return 0;
         if (r == -ENOENT && next < 0)
             r = make_one(at, part, name, last ? f : NULL, &next, e);
         int auto_close below = next;
@@ -186,14 +190,89 @@ make_dir(const char *path, const struct folder *f, struct err *e)
     return 0;
 }
 
+// Whether a folder has an entry that `skip` does not name; its name is copied to `found`.
+static bool
+has_entry(const char *path, const char *skip, char found[256])
+{
+    bool has = false;
+    DIR *d = opendir(path);
+    if (d == NULL)
+        return false;
+    for (const struct dirent *it = readdir(d); it != NULL && !has; it = readdir(d)) {
+        has = strcmp(it->d_name, ".") != 0 && strcmp(it->d_name, "..") != 0 &&
+              strcmp(it->d_name, skip) != 0;
+        (void)snprintf(found, 256, "%s", it->d_name);
+    }
+    (void)closedir(d);
+    return has;
+}
+
+// An existing state folder is ours if it has the folder "profiles", which is made first; any other must be empty.
+static int
+check_state_dir(const char *path, struct err *e)
+{
+    char profiles[SPAWN_PATH_MAX + 16];
+    char found[256];
+    struct stat st;
+    (void)snprintf(profiles, sizeof profiles, "%s/profiles", path);
+    if ((lstat(profiles, &st) == 0 && S_ISDIR(st.st_mode)) || !has_entry(path, "lost+found", found))
+        return 0;
+    int r = err_set(e, ERR_FAILED_PRECONDITION,
+                    "%s is not a state folder of stockaded, and it is not empty: it contains %s",
+                    path, found);
+    err_detail(e, "FOLDER_FOREIGN", path, "choose a new or an empty folder");
+    return r;
+}
+
+static int
+prepare_state_dir(const struct config *c, const struct identity *who, bool make, struct err *e)
+{
+    const struct folder roots = {0, 0, true, make};
+    const struct folder ours = {who->uid, who->gid, true, make};
+    char path[SPAWN_PATH_MAX + 16];
+    int r = make_dir(c->state_dir, &roots, e);
+    if (r == 0)
+        r = check_state_dir(c->state_dir, e);
+    (void)snprintf(path, sizeof path, "%s/profiles", c->state_dir);
+    if (r == 0)
+        r = make_dir(path, &ours, e); // the broker's own: anomaly/files.h
+    return r < 0 ? err_wrap(e, "state_dir") : 0;
+}
+
+// Held by its descriptor until the process ends.
+static int
+lock_state_dir(const struct config *c, struct err *e)
+{
+    char path[SPAWN_PATH_MAX + 16];
+    (void)snprintf(path, sizeof path, "%s/lock", c->state_dir);
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return err_sys(e, errno, "open %s", path);
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0)
+        return 0;
+    (void)close(fd);
+    return err_set(e, ERR_FAILED_PRECONDITION, "another stockaded uses %s", c->state_dir);
+}
+
+static int
+check_socket_file(const char *address, const char *path, struct err *e)
+{
+    struct stat st;
+    if (lstat(path, &st) < 0 || S_ISSOCK(st.st_mode))
+        return 0;
+    return err_set(e, ERR_ALREADY_EXISTS, "%s: the file exists and is not a socket", address);
+}
+
 // Makes the broker the owner of a socket's folder, so that it can create and remove the socket there without root.
 // Only a folder with our own name, or an empty or new one, is passed on; /run or /tmp itself is refused.
 static int
-prepare_socket_dir(const char *address, const struct identity *who, struct err *e)
+prepare_socket_dir(const char *address, const struct identity *who, bool make, struct err *e)
 {
     static const char scheme[] = "ipc://";
-    const struct folder ours = {who->uid, who->gid, false};
+    const struct folder ours = {who->uid, who->gid, false, make};
     char dir[CONFIG_ADDRESS_MAX];
+    char found[256];
+    struct stat st;
     if (strncmp(address, scheme, sizeof scheme - 1) != 0)
         return 0;
     (void)snprintf(dir, sizeof dir, "%s", address + sizeof scheme - 1);
@@ -205,12 +284,13 @@ prepare_socket_dir(const char *address, const struct identity *who, struct err *
     int r = make_dir(dir, &ours, e);
     if (r < 0)
         return err_wrap(e, "%s", address);
-    struct stat st;
     if (lstat(dir, &st) < 0)
-        return err_sys(e, errno, "%s", dir);
+        return !make && errno == ENOENT ? 0 : err_sys(e, errno, "%s", dir);
     if (st.st_uid == who->uid)
+        return check_socket_file(address, address + sizeof scheme - 1, e);
+    if (!make && !has_entry(dir, "", found))
         return 0;
-    if (access(dir, F_OK) == 0 && rmdir(dir) == 0)
+    if (make && access(dir, F_OK) == 0 && rmdir(dir) == 0)
         return make_dir(dir, &ours, e);
     return err_set(
         e, ERR_FAILED_PRECONDITION,
@@ -218,30 +298,34 @@ prepare_socket_dir(const char *address, const struct identity *who, struct err *
         address, dir);
 }
 
+static int
+prepare_sockets(const struct config *c, const struct identity *who, bool make, struct err *e)
+{
+    int r = 0;
+    for (uint32_t i = 0; i < c->listen_n && r == 0; i++)
+        r = prepare_socket_dir(c->listen[i], who, make, e);
+    return r == 0 ? prepare_socket_dir(c->telemetry.feed, who, make, e) : r;
+}
+
 int
 privilege_prepare(const struct config *c, const struct identity *who, struct err *e)
 {
-    const struct folder roots = {0, 0, true};
-    const struct folder ours = {who->uid, who->gid, true};
-    char path[sizeof c->state_dir + 16];
-    int r = make_dir(c->state_dir, &roots, e);
-    if (r < 0)
-        return err_wrap(e, "state_dir");
-    (void)snprintf(path, sizeof path, "%s/profiles", c->state_dir);
-    r = make_dir(path, &ours, e); // the broker's own: anomaly/files.h
-    if (r < 0)
-        return err_wrap(e, "state_dir");
-    (void)snprintf(path, sizeof path, "%s/lock", c->state_dir);
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0)
-        return err_sys(e, errno, "open %s", path);
-    if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
-        (void)close(fd);
-        return err_set(e, ERR_FAILED_PRECONDITION, "another stockaded uses %s", c->state_dir);
-    } // held by this descriptor until the process ends
-    for (uint32_t i = 0; i < c->listen_n && r == 0; i++)
-        r = prepare_socket_dir(c->listen[i], who, e);
-    return r == 0 ? prepare_socket_dir(c->telemetry.feed, who, e) : r;
+    int r = prepare_state_dir(c, who, true, e);
+    if (r == 0)
+        r = lock_state_dir(c, e);
+    return r == 0 ? prepare_sockets(c, who, true, e) : r;
+}
+
+int
+privilege_check_state_dir(const struct config *c, const struct identity *who, struct err *e)
+{
+    return prepare_state_dir(c, who, false, e);
+}
+
+int
+privilege_check_sockets(const struct config *c, const struct identity *who, struct err *e)
+{
+    return prepare_sockets(c, who, false, e);
 }
 
 static int

@@ -26,8 +26,13 @@ int privilege_identity(const struct config *c, struct identity *out, struct err 
 int privilege_check_root(struct err *e);
 
 // Creates the state directory (root's, 0755) and the folders of ipc addresses (the broker's, 0755), and locks the state
-// directory until the process ends: FAILED_PRECONDITION if another broker has the lock.
+// directory until the process ends: FAILED_PRECONDITION if another broker has the lock. A state directory that exists
+// must be empty or one of ours.
 int privilege_prepare(const struct config *c, const struct identity *who, struct err *e);
+
+// The same checks of what exists, without the lock, and nothing is created.
+int privilege_check_state_dir(const struct config *c, const struct identity *who, struct err *e);
+int privilege_check_sockets(const struct config *c, const struct identity *who, struct err *e);
 
 // Drops root: ids, groups, all capability sets; sets no_new_privs and non-dumpable, and verifies all of it. Single
 // thread.

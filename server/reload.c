@@ -131,12 +131,22 @@ tell_disabled(struct reload *r)
     }
 }
 
+// All keys and templates in one line; then a line for each template with its keys.
 static void
 tell_changes(const struct reload *r)
 {
-    log_event(LOG_INFO, "reloaded", "%s: templates, limits, quotas and rules%s%s",
+    char templates[TEMPLATES_MAX * 72] = "";
+    const char *host = r->change.host;
+    size_t n = 0;
+    for (uint32_t i = 0; i < r->now->sandbox.templates_n; i++)
+        if (r->change.what[i][0] != '\0')
+            n += (size_t)snprintf(templates + n, sizeof templates - n, "%s%.64s", n > 0 ? ", " : "",
+                                  r->now->sandbox.template[i].name);
+    bool both = host[0] != '\0' && n > 0;
+    log_event(LOG_INFO, "reloaded", "%s: %s%s%s%s%s",
               r->file[0] != '\0' ? r->file : "no configuration file",
-              r->change.host[0] != '\0' ? "; changed: " : "", r->change.host);
+              host[0] != '\0' || n > 0 ? "changed: " : "nothing has changed", host,
+              both ? "; " : "", n > 0 ? "templates " : "", templates);
     for (uint32_t i = 0; i < r->now->sandbox.templates_n; i++)
         if (r->change.what[i][0] != '\0')
             log_event(LOG_INFO, "template", "%s: %s", r->now->sandbox.template[i].name,

@@ -110,7 +110,7 @@ check_ttl(const struct server *s, uint64_t ttl_ms, struct err *e)
                       quantity_show("ttl_ms", ttl_ms, asked, sizeof asked),
                       quantity_show("ttl_ms", most, bound, sizeof bound));
     err_detail(e, "LIMIT_ABOVE_MAXIMUM", NULL,
-               "request less, or raise ttl.max in the broker's configuration");
+               "request less, or raise ttl.max in the broker's configuration and reload it");
     return r;
 }
 

@@ -15,45 +15,56 @@ takes_restart(struct err *e, const char *key, const char *why)
     return r;
 }
 
-// Fields that are set up once, by their key. Each has no padding.
-#define FIXED(key, member)                                                                         \
+// Fields by their key. Each has no padding.
+#define KEY(key, member)                                                                           \
     {                                                                                              \
         key, offsetof(struct config, member), sizeof(((struct config *)0)->member)                 \
     }
-static const struct fixed {
+struct key_row {
     const char *key;
     size_t offset, size;
-} fixed[] = {
-    FIXED("socket.mode", socket_mode),
-    FIXED("socket.group", socket_group),
-    FIXED("node", sandbox.node),
-    FIXED("state_dir", state_dir),
-    FIXED("cgroup", cgroup),
-    FIXED("log.level", log_level),
-    FIXED("log.format", log_json),
-    FIXED("ids.base", id_base),
-    FIXED("ids.slots", id_slots),
-    FIXED("netns_pool", netns_pool),
-    FIXED("bpf.enabled", bpf_enabled),
-    FIXED("network.unenforced", network.unenforced),
-    FIXED("network.dns", network.dns),
-    FIXED("telemetry.syscalls", telemetry.syscalls),
-    FIXED("telemetry.feed", telemetry.feed),
-    FIXED("rpc.connections", rpc.connections_max),
-    FIXED("rpc.connections_per_uid", rpc.connections_per_uid_max),
-    FIXED("rpc.calls", rpc.calls_max),
-    FIXED("rpc.streams", rpc.streams_max),
-    FIXED("rpc.calls_per_uid", rpc.calls_per_uid_max),
-    FIXED("rpc.bytes_per_uid", rpc.bytes_per_uid_max),
-    FIXED("rpc.handshake", rpc.handshake_ms),
-    FIXED("rpc.queue_pause", rpc.queue_bytes_pause),
-    FIXED("rpc.queue_kill", rpc.queue_bytes_kill),
-    FIXED("rpc.write_stall", rpc.write_stall_ms),
-    FIXED("rpc.keepalive_idle", rpc.keepalive_idle_ms),
-    FIXED("rpc.idempotency", rpc.idempotency_ms),
-    FIXED("rpc.idempotency_keys", rpc.idempotency_keys_max),
-    FIXED("rpc.idempotency_bytes", rpc.idempotency_bytes_max),
-    FIXED("rpc.websocket", rpc.websocket),
+};
+
+static bool
+differs(const struct config *a, const struct config *b, const struct key_row *k)
+{
+    return memcmp((const char *)a + k->offset, (const char *)b + k->offset, k->size) != 0;
+}
+
+// Set up once, at the start.
+static const struct key_row fixed[] = {
+    KEY("socket.mode", socket_mode),
+    KEY("socket.group", socket_group),
+    KEY("node", sandbox.node),
+    KEY("state_dir", state_dir),
+    KEY("cgroup", cgroup),
+    KEY("log.level", log_level),
+    KEY("log.format", log_json),
+    KEY("ids.base", id_base),
+    KEY("ids.slots", id_slots),
+    KEY("netns_pool", netns_pool),
+    KEY("bpf.enabled", bpf_enabled),
+    KEY("network.unenforced", network.unenforced),
+    KEY("network.dns", network.dns),
+    KEY("anomalies.sensitive_paths", anomaly.sensitive.own),
+    KEY("anomalies.not_sensitive_paths", anomaly.sensitive.without),
+    KEY("telemetry.syscalls", telemetry.syscalls),
+    KEY("telemetry.feed", telemetry.feed),
+    KEY("rpc.connections", rpc.connections_max),
+    KEY("rpc.connections_per_uid", rpc.connections_per_uid_max),
+    KEY("rpc.calls", rpc.calls_max),
+    KEY("rpc.streams", rpc.streams_max),
+    KEY("rpc.calls_per_uid", rpc.calls_per_uid_max),
+    KEY("rpc.bytes_per_uid", rpc.bytes_per_uid_max),
+    KEY("rpc.handshake", rpc.handshake_ms),
+    KEY("rpc.queue_pause", rpc.queue_bytes_pause),
+    KEY("rpc.queue_kill", rpc.queue_bytes_kill),
+    KEY("rpc.write_stall", rpc.write_stall_ms),
+    KEY("rpc.keepalive_idle", rpc.keepalive_idle_ms),
+    KEY("rpc.idempotency", rpc.idempotency_ms),
+    KEY("rpc.idempotency_keys", rpc.idempotency_keys_max),
+    KEY("rpc.idempotency_bytes", rpc.idempotency_bytes_max),
+    KEY("rpc.websocket", rpc.websocket),
 };
 
 static int
@@ -64,11 +75,9 @@ check_fixed(const struct config *now, const struct config *next, struct err *e)
         same = strcmp(now->listen[i], next->listen[i]) == 0;
     if (!same)
         return takes_restart(e, "listen", "a change of this key");
-    for (size_t i = 0; i < sizeof fixed / sizeof fixed[0]; i++) {
-        const struct fixed *f = &fixed[i];
-        if (memcmp((const char *)now + f->offset, (const char *)next + f->offset, f->size) != 0)
-            return takes_restart(e, f->key, "a change of this key");
-    }
+    for (size_t i = 0; i < sizeof fixed / sizeof fixed[0]; i++)
+        if (differs(now, next, &fixed[i]))
+            return takes_restart(e, fixed[i].key, "a change of this key");
     return 0;
 }
 
@@ -192,14 +201,37 @@ struct words {
 };
 
 static void
-add_word(struct words *w, bool differs, const char *word)
+add_word(struct words *w, bool is_different, const char *word)
 {
+    static const char more[] = ", and more";
     size_t used = strlen(w->text);
-    if (differs)
-        (void)snprintf(w->text + used, w->n - used, "%s%s", used > 0 ? ", " : "", word);
+    if (!is_different || (used > sizeof more && strcmp(w->text + used - strlen(more), more) == 0))
+        return;
+    if (used + strlen(word) + 2 + sizeof more > w->n)
+        word = more + 2;
+    (void)snprintf(w->text + used, w->n - used, "%s%s", used > 0 ? ", " : "", word);
 }
 
-#define DIFFERS(member) (memcmp(&a->member, &b->member, sizeof a->member) != 0)
+// "limits.memory" for each limit that is different.
+static void
+add_limits(struct words *w, const struct limits *a, const struct limits *b, const char *section)
+{
+    for (int i = 0; i < LIMITS_N; i++) {
+        char key[64];
+        (void)snprintf(key, sizeof key, "%s.%s", section, limit_table[i].key);
+        add_word(w, a->v[i] != b->v[i], key);
+    }
+}
+
+static void
+add_rules(struct words *w, const struct anomaly_config *a, const struct anomaly_config *b)
+{
+    for (int i = 0; i < ANOMALY_RULES; i++) {
+        char key[64];
+        (void)snprintf(key, sizeof key, "anomalies.rules.%s", anomaly_rule_table[i].name);
+        add_word(w, memcmp(&a->rule[i], &b->rule[i], sizeof a->rule[i]) != 0, key);
+    }
+}
 
 static bool
 same_network(const struct network *a, const struct network *b)
@@ -223,8 +255,8 @@ compare_templates(const struct template *a, const struct template *b, struct wor
              a->env_n != b->env_n ||
                  (a->env_n > 0 && memcmp(a->env, b->env, a->env_n * sizeof *a->env) != 0),
              "env");
-    add_word(w, DIFFERS(limits), "limits");
-    add_word(w, DIFFERS(limits_max), "limits_max");
+    add_limits(w, &a->limits, &b->limits, "limits");
+    add_limits(w, &a->limits_max, &b->limits_max, "limits_max");
     add_word(w, !same_network(a->network, b->network), "network");
     add_word(w, !same_network(a->network_max, b->network_max), "network_max");
     add_word(w, a->pool != b->pool && a->disabled[0] == '\0' && b->disabled[0] == '\0', "pool");
@@ -236,14 +268,25 @@ compare_templates(const struct template *a, const struct template *b, struct wor
 static void
 compare_hosts(const struct config *a, const struct config *b, struct words *w)
 {
-    add_word(w, DIFFERS(limits_default), "limits_default");
-    add_word(w, DIFFERS(limits_max), "limits_max");
-    add_word(w, DIFFERS(anomaly.host), "anomalies");
-    add_word(w, DIFFERS(sandbox.quotas), "quotas");
-    add_word(w, DIFFERS(pool), "pool");
-    add_word(w, DIFFERS(drain_ms), "drain");
-    add_word(w, DIFFERS(sandbox.keep_finished_ms), "keep_finished");
-    add_word(w, DIFFERS(ttl_default_ms) || DIFFERS(ttl_max_ms), "ttl");
+    static const struct key_row keys[] = {
+        KEY("pool", pool),
+        KEY("quotas.sandboxes", sandbox.quotas.sandboxes),
+        KEY("quotas.sandboxes_per_caller", sandbox.quotas.sandboxes_per_caller),
+        KEY("quotas.jobs_per_sandbox", sandbox.quotas.jobs_per_sandbox),
+        KEY("quotas.jobs_per_caller", sandbox.quotas.jobs_per_caller),
+        KEY("quotas.kept_per_caller", sandbox.quotas.kept_per_caller),
+        KEY("quotas.queue", sandbox.quotas.queue),
+        KEY("quotas.forks_per_second", sandbox.quotas.forks_per_second),
+        KEY("ttl.default", ttl_default_ms),
+        KEY("ttl.max", ttl_max_ms),
+        KEY("drain", drain_ms),
+        KEY("keep_finished", sandbox.keep_finished_ms),
+    };
+    add_limits(w, &a->limits_default, &b->limits_default, "limits_default");
+    add_limits(w, &a->limits_max, &b->limits_max, "limits_max");
+    add_rules(w, &a->anomaly.host, &b->anomaly.host);
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
+        add_word(w, differs(a, b, &keys[i]), keys[i].key);
 }
 
 // ---- applying it
@@ -296,9 +339,8 @@ apply_template(struct config *now, struct config *next, uint32_t i, const uint32
         compare_templates(t, &next->sandbox.template[i], &w);
     else
         add_word(&w, true, "added");
-    add_word(&w,
-             is_there && memcmp(anomalies, &next->anomaly.of_template[i], sizeof *anomalies) != 0,
-             "anomalies");
+    if (is_there)
+        add_rules(&w, anomalies, &next->anomaly.of_template[i]);
     *anomalies = next->anomaly.of_template[i];
     t->number = c->at[i];
     take_template(t, &next->sandbox.template[i]);

@@ -19,8 +19,8 @@ struct config_change {
     // After it was applied:
     uint32_t given_up[TEMPLATES_MAX]; // roots that no template uses any more
     uint32_t given_up_n;
-    char host[160];                // changed keys outside of templates; "": none
-    char what[TEMPLATES_MAX][160]; // by index: "added", "removed", the changed keys, or ""
+    char host[1024];               // changed keys outside of templates; "": none
+    char what[TEMPLATES_MAX][512]; // by index: "added", "removed", the changed keys, or ""
 };
 
 // Whether a sandbox uses the template at this index.

@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,8 +11,8 @@
 
 #include "proto/auto.h"
 #include "private.h"
+#include "yaml_tree.h"
 #include "server/sandbox/forward.h"
-#include "server/rpc/listen.h"
 
 static const struct sandbox_quotas quotas_default = {
     .sandboxes = 1200,
@@ -50,8 +49,9 @@ config_default(void)
     c->sandbox.keep_finished_ms = 30000;
     c->ttl_default_ms = 300000;
     c->ttl_max_ms = UINT64_C(2592000000);
+    const struct config_source nothing = {.name = "defaults"};
     struct err e;
-    if (config_finish(c, &e) < 0)
+    if (config_finish(c, &nothing, &e) < 0)
         abort();
     return c;
 }
@@ -74,123 +74,6 @@ config_free(struct config *c)
     free(c);
 }
 
-static int
-check_limits(const struct limits *usual, const struct limits *most, const struct limits *above,
-             const char *where, struct err *e)
-{
-    for (int i = 0; i < LIMITS_N; i++) {
-        const char *name = limit_table[i].key;
-        if (above != NULL && above->v[i] != 0 && most->v[i] > above->v[i])
-            return err_set(e, ERR_INVALID_ARGUMENT,
-                           "%s: limits_max.%s is %" PRIu64 ", above the host's %" PRIu64, where,
-                           name, most->v[i], above->v[i]);
-        if (most->v[i] != 0 && usual->v[i] > most->v[i])
-            return err_set(e, ERR_INVALID_ARGUMENT,
-                           "%s: %s is %" PRIu64 ", above its maximum of %" PRIu64, where, name,
-                           usual->v[i], most->v[i]);
-    }
-    return 0;
-}
-
-// The default: no network, and a request may allow all public addresses. If a template sets `network`, that is also the
-// maximum, unless network_max is set.
-static int
-finish_network(struct template *t, const char *where, struct err *e)
-{
-    if (t->network_max == NULL)
-        t->network_max = t->network != NULL ? network_ref(t->network) : network_everything();
-    if (t->network == NULL)
-        t->network = network_new();
-    if (t->network == NULL || t->network_max == NULL)
-        return err_sys(e, ENOMEM, "keep the configuration");
-    int r = network_narrow(t->network, t->network_max, "network", e);
-    if (r == 0 && t->network->keys == NULL)
-        r = network_compile(t->network, e);
-    if (r < 0)
-        (void)err_set(e, ERR_INVALID_ARGUMENT, "%s: %s", where, e->text);
-    return r;
-}
-
-// Sets the missing values of a template from the host's. A default above a lowered maximum is lowered too; a value in
-// the file is refused instead.
-static int
-finish_template(struct config *c, uint32_t number, struct err *e)
-{
-    struct template *t = &c->sandbox.template[number];
-    t->number = number;
-    for (int i = 0; i < LIMITS_N; i++) {
-        if (t->limits_max.v[i] == 0)
-            t->limits_max.v[i] = c->limits_max.v[i];
-        uint64_t usual = c->limits_default.v[i], most = t->limits_max.v[i];
-        if (t->limits.v[i] == 0)
-            t->limits.v[i] = most != 0 && (usual == 0 || usual > most) ? most : usual;
-    }
-    anomaly_config_inherit(&c->anomaly.of_template[number], &c->anomaly.host);
-    if (t->pool == CONFIG_POOL_UNSAID)
-        t->pool = c->pool;
-    if (t->hostname[0] == '\0')
-        (void)snprintf(t->hostname, sizeof t->hostname, "sandbox");
-    if (t->workdir[0] == '\0')
-        (void)snprintf(t->workdir, sizeof t->workdir, "/home/agent");
-    char where[96];
-    (void)snprintf(where, sizeof where, "template \"%s\"", t->name);
-    int r = finish_network(t, where, e);
-    return r < 0 ? r : check_limits(&t->limits, &t->limits_max, &c->limits_max, where, e);
-}
-
-static int
-check_quotas(const struct config *c, struct err *e)
-{
-    uint64_t pools = 0;
-    for (uint32_t i = 0; i < c->sandbox.templates_n; i++)
-        pools += c->sandbox.template[i].pool;
-    if (c->sandbox.quotas.sandboxes >= c->id_slots)
-        return err_set(e, ERR_INVALID_ARGUMENT,
-                       "quotas.sandboxes is %u, but ids.slots has room for %u only",
-                       c->sandbox.quotas.sandboxes, c->id_slots - 1);
-    if (pools > c->sandbox.quotas.sandboxes)
-        return err_set(e, ERR_INVALID_ARGUMENT,
-                       "the pools keep %" PRIu64 " sandboxes, above quotas.sandboxes (%u)", pools,
-                       c->sandbox.quotas.sandboxes);
-    if (c->ttl_default_ms > c->ttl_max_ms)
-        return err_set(e, ERR_INVALID_ARGUMENT, "ttl.default is above ttl.max");
-    return 0;
-}
-
-static int
-check_rpc(const struct config *c, struct err *e)
-{
-    if (c->rpc.queue_bytes_pause > c->rpc.queue_bytes_kill)
-        return err_set(e, ERR_INVALID_ARGUMENT, "rpc.queue_pause is above rpc.queue_kill");
-    for (uint32_t i = 0; i < c->listen_n; i++)
-        if (rpc_check_address(&c->rpc, c->listen[i], e) < 0)
-            return err_wrap(e, "listen");
-    const struct transport_address feed = {.url = c->telemetry.feed};
-    if (feed.url[0] != '\0' && listen_check(&feed, e) < 0)
-        return err_wrap(e, "telemetry.feed");
-    return 0;
-}
-
-int
-config_finish(struct config *c, struct err *e)
-{
-    if (config_template(c, "default") == NULL) {
-        if (c->sandbox.templates_n == TEMPLATES_OF_FILE)
-            return err_set(e, ERR_INVALID_ARGUMENT,
-                           "templates: %d of them and none is called \"default\"",
-                           TEMPLATES_OF_FILE);
-        struct template *t = &c->sandbox.template[c->sandbox.templates_n++];
-        (void)snprintf(t->name, sizeof t->name, "default");
-        t->pool = CONFIG_POOL_UNSAID;
-    }
-    int r = check_limits(&c->limits_default, &c->limits_max, NULL, "limits_default", e);
-    for (uint32_t i = 0; i < c->sandbox.templates_n && r == 0; i++)
-        r = finish_template(c, i, e);
-    if (r == 0)
-        r = check_quotas(c, e);
-    return r == 0 ? check_rpc(c, e) : r;
-}
-
 int
 config_parse(struct config *c, const char *name, const void *bytes, size_t n, struct err *e)
 {
@@ -202,10 +85,16 @@ config_parse(struct config *c, const char *name, const void *bytes, size_t n, st
         c->anomaly.of_template[i] = (struct anomaly_config){0};
     }
     c->sandbox.templates_n = 0;
-    int r = config_read_keys(c, name, bytes, n, e);
+    struct yaml *y = NULL;
+    struct config_source file = {.name = name};
+    int r = yaml_tree_read(name, bytes, n, &y, &file.root, e);
     if (r < 0)
         return r;
-    return config_finish(c, e) < 0 ? err_wrap(e, "%s", name) : 0;
+    r = config_read_keys(c, &file, e);
+    if (r == 0)
+        r = config_finish(c, &file, e);
+    yaml_tree_free(y);
+    return r;
 }
 
 static int
@@ -287,6 +176,16 @@ config_look(struct config *c)
             (void)snprintf(t->disabled, sizeof t->disabled, "%.150s: %s", t->paths[k], why);
         }
     }
+}
+
+bool
+config_cgroup_ok(const char *path)
+{
+    static const char allowed[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+    const char *name = path + 1;
+    return path[0] == '/' && name[0] != '\0' && name[strspn(name, allowed)] == '\0' &&
+           strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
 }
 
 const struct template *

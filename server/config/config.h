@@ -67,6 +67,14 @@ int config_parse(struct config *c, const char *name, const void *bytes, size_t n
 // Reads the bytes of a file: regular, owned by root or the caller, not writable by others. *owned*: free(*out).
 int config_file(const char *path, char **out, size_t *out_n, struct err *e);
 
+// Copies an absolute path without repeated slashes and one at its end. False: not absolute, or with a component "." or
+// "..", or longer than n - 1.
+bool config_clean_path(const char *path, char *out, size_t n);
+
+// Whether it is "/name": one folder below the root of cgroup v2, of letters, digits, '.', '_' and '-'.
+bool config_cgroup_ok(const char *path);
+#define CONFIG_CGROUP_FORM "must be / and one name of letters, digits, '.', '_' and '-'"
+
 // Examines on this host, as root, what the file names. A template whose path is missing, not a folder or not
 // permitted is disabled, with the reason.
 void config_look(struct config *c);

@@ -10,7 +10,6 @@
 #include "proto/host_port.h"
 #include "read.h"
 #include "server/telemetry/telemetry.h"
-#include "yaml_tree.h"
 
 // The index of the word in `words`.
 static int
@@ -45,6 +44,15 @@ read_node(const struct config_reader *r, const struct config_key *k, struct yaml
         return config_fail(r, n, "must be 1 to %d lower-case letters and digits", ID_NODE_MAX);
     (void)snprintf((char *)to + k->offset, ID_NODE_MAX + 1, "%s", n->text);
     return 0;
+}
+
+static int
+read_cgroup(const struct config_reader *r, const struct config_key *k, struct yaml_node *n,
+            void *to)
+{
+    if (n->kind != YAML_TEXT || !config_cgroup_ok(n->text))
+        return config_fail(r, n, CONFIG_CGROUP_FORM);
+    return config_read_text(r, k, n, to);
 }
 
 static int
@@ -180,12 +188,6 @@ read_servers(const struct config_reader *r, const struct config_key *k, struct y
 static int
 read_limit(const struct config_reader *r, const struct yaml_node *n, struct limits *l)
 {
-    static const struct quantity_unit *const units[] = {
-        [LIMIT_UNIT_COUNT] = quantity_count,
-        [LIMIT_UNIT_BYTES] = quantity_bytes,
-        [LIMIT_UNIT_MS] = quantity_time_ms,
-        [LIMIT_UNIT_CPUS] = quantity_cpu_millis,
-    };
     for (int i = 0; i < LIMITS_N; i++) {
         const struct limit_row *row = &limit_table[i];
         bool old = strcmp(row->key, n->key) != 0;
@@ -198,9 +200,9 @@ read_limit(const struct config_reader *r, const struct yaml_node *n, struct limi
         if (l->v[i] != 0)
             return config_fail(r, n, "the limit is set twice, as %s and as %s", row->key,
                                row->name);
-        return config_number(
-            r, n, old && row->unit == LIMIT_UNIT_CPUS ? quantity_count : units[row->unit], row->min,
-            row->max, &l->v[i]);
+        return config_number(r, n,
+                             old && row->unit == LIMIT_UNIT_CPUS ? quantity_count : limits_units(i),
+                             row->min, row->max, &l->v[i]);
     }
     return config_fail(r, n, "there is no such limit");
 }
@@ -424,7 +426,7 @@ static const struct config_key top_keys[] = {
     SECTION("socket", socket_keys),
     {"node", read_node, AT(config, sandbox.node), 0, 0, NULL},
     {"state_dir", config_read_path, AT(config, state_dir), 0, 0, NULL},
-    {"cgroup", config_read_path, AT(config, cgroup), 0, 0, NULL},
+    {"cgroup", read_cgroup, AT(config, cgroup), 0, 0, NULL},
     SECTION("log", log_keys),
     SECTION("ids", ids_keys),
     {"limits_default", read_limits, AT(config, limits_default), 0, 0, NULL},
@@ -445,16 +447,11 @@ static const struct config_key top_keys[] = {
 };
 
 int
-config_read_keys(struct config *c, const char *name, const void *bytes, size_t n, struct err *e)
+config_read_keys(struct config *c, const struct config_source *file, struct err *e)
 {
-    struct yaml *y = NULL;
-    struct yaml_node *root = NULL;
-    int r = yaml_tree_read(name, bytes, n, &y, &root, e);
-    if (r < 0)
-        return r;
-    const struct config_reader reader = {.name = name, .e = e};
-    if (root != NULL && !(root->kind == YAML_TEXT && root->text[0] == '\0'))
-        r = config_read_map(&reader, top_keys, root, c);
-    yaml_tree_free(y);
-    return r;
+    const struct config_reader reader = {.name = file->name, .e = e};
+    struct yaml_node *root = file->root;
+    if (root == NULL || (root->kind == YAML_TEXT && root->text[0] == '\0'))
+        return 0;
+    return config_read_map(&reader, top_keys, root, c);
 }

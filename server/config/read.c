@@ -4,7 +4,7 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <inttypes.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -94,13 +94,36 @@ config_read_text(const struct config_reader *r, const struct config_key *k, stru
     return 0;
 }
 
+bool
+config_clean_path(const char *path, char *out, size_t n)
+{
+    size_t used = 0;
+    if (path[0] != '/' || strlen(path) >= n)
+        return false;
+    for (const char *part = path; *part != '\0';) {
+        part += strspn(part, "/");
+        size_t length = strcspn(part, "/");
+        if ((length == 1 && part[0] == '.') || (length == 2 && memcmp(part, "..", 2) == 0))
+            return false;
+        if (length > 0)
+            used += (size_t)snprintf(out + used, n - used, "/%.*s", (int)length, part);
+        part += length;
+    }
+    if (used == 0)
+        (void)snprintf(out, n, "/");
+    return true;
+}
+
 int
 config_read_path(const struct config_reader *r, const struct config_key *k, struct yaml_node *n,
                  void *to)
 {
-    if (n->kind != YAML_TEXT || n->text[0] != '/' || strstr(n->text, "/..") != NULL)
-        return config_fail(r, n, "must be an absolute path without \"..\"");
-    return config_read_text(r, k, n, to);
+    char clean[PATH_MAX];
+    if (n->kind != YAML_TEXT || !config_clean_path(n->text, clean, sizeof clean))
+        return config_fail(r, n, "must be an absolute path without \".\" and \"..\"");
+    struct yaml_node path = *n;
+    path.text = clean;
+    return config_read_text(r, k, &path, to);
 }
 
 // Letters, digits, '.', '_' and '-', as template names and host names have them.
@@ -115,33 +138,18 @@ config_read_name(const struct config_reader *r, const struct config_key *k, stru
     return config_read_text(r, k, n, to);
 }
 
-// "2592000 s", "0.1 s", or plain.
-static char *
-show(const struct quantity_unit *units, uint64_t v, char *out, size_t n)
-{
-    if (units == quantity_time_ms)
-        (void)snprintf(out, n, "%g s", (double)v / 1000);
-    else if (units == quantity_cpu_millis)
-        (void)snprintf(out, n, "%g", (double)v / 1000);
-    else
-        (void)snprintf(out, n, "%" PRIu64, v);
-    return out;
-}
-
 int
 config_number(const struct config_reader *r, const struct yaml_node *n,
               const struct quantity_unit *units, uint64_t min, uint64_t max, uint64_t *out)
 {
     uint64_t v = 0;
-    char least[32], most[32];
-    if (n->kind != YAML_TEXT || n->text[0] < '0' || n->text[0] > '9')
-        return config_fail(r, n, "must be a number");
-    int err = quantity_read(n->text, units, &v);
+    char least[QUANTITY_TEXT], most[QUANTITY_TEXT];
+    int err = n->kind == YAML_TEXT ? quantity_read(n->text, units, &v) : -EINVAL;
     if (err == -EINVAL)
-        return config_fail(r, n, "\"%.40s\" is not a valid number here", n->text);
+        return config_fail(r, n, "must be %s", quantity_forms(units));
     if (err < 0 || v < min || v > max)
-        return config_fail(r, n, "must be from %s to %s", show(units, min, least, sizeof least),
-                           show(units, max, most, sizeof most));
+        return config_fail(r, n, "must be from %s to %s", quantity_write(min, units, least),
+                           quantity_write(max, units, most));
     *out = v;
     return 0;
 }

@@ -53,7 +53,7 @@ int config_read_map(const struct config_reader *r, const struct config_key *keys
 config_read_fn config_read_section; // k->keys
 
 config_read_fn config_read_text;
-config_read_fn config_read_path; // absolute, without ".."
+config_read_fn config_read_path; // absolute: see config_clean_path()
 config_read_fn
     config_read_name; // letters, digits, '.', '_' and '-', as template names and host names have them
 

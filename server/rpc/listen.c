@@ -4,6 +4,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -116,6 +117,20 @@ not_numeric(const struct transport_address *a, struct err *e)
                    a->url);
 }
 
+// Lower ports need CAP_NET_BIND_SERVICE, which the broker does not have (ip-sysctl: ip_unprivileged_port_start).
+static uint16_t
+first_port(void)
+{
+    uint16_t port = 1024;
+    char text[8] = "";
+    int auto_close fd = open("/proc/sys/net/ipv4/ip_unprivileged_port_start", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : 0;
+    if (n > 0 && text[n - 1] == '\n')
+        text[n - 1] = '\0';
+    (void)host_port_number(text, &port);
+    return port;
+}
+
 // "HOST:PORT", and what nng reads behind it.
 static int
 split(const struct transport_address *a, const char *text, struct host_port *h, struct err *e)
@@ -130,6 +145,11 @@ split(const struct transport_address *a, const char *text, struct host_port *h, 
             "listen on %s: callers over tcp are not identified, so only loopback addresses "
             "(127.0.0.1, [::1]) are accepted",
             a->url);
+    uint16_t port = 0;
+    if (host_port_number(h->port, &port) && port != 0 && port < first_port())
+        return err_set(e, ERR_FAILED_PRECONDITION,
+                       "listen on %s: the broker runs without privileges and may use ports from %u",
+                       a->url, first_port());
     return 0;
 }
 

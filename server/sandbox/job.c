@@ -97,8 +97,9 @@ check_quotas(const struct sandbox *s, const struct job_spec *spec, struct err *e
     if (s->jobs_n >= q->jobs_per_sandbox) {
         int r = err_set(e, ERR_RESOURCE_EXHAUSTED, "%u processes already run in this sandbox",
                         s->jobs_n);
-        err_detail(e, "QUOTA_JOBS_PER_SANDBOX", s->id.id,
-                   "wait for one to end, or raise quotas.jobs_per_sandbox");
+        err_detail(
+            e, "QUOTA_JOBS_PER_SANDBOX", s->id.id,
+            "wait for one to end, or raise quotas.jobs_per_sandbox and reload the configuration");
         return r;
     }
     size_t bytes = 0;

@@ -4,10 +4,10 @@
 #include "job_private.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 
+#include "proto/quantity.h"
 #include "sandbox.h"
 #include "server/base/server.h"
 
@@ -134,9 +134,10 @@ void
 job_limit_ended(struct job *j, enum limit which, uint64_t over, bool count, const char *what)
 {
     struct job_result *r = &j->result;
+    char value[QUANTITY_TEXT];
     r->outcome = OUTCOME_LIMIT;
-    (void)snprintf(r->reason, sizeof r->reason, "%s (limit %s = %" PRIu64 ")", what,
-                   limit_table[which].name, j->limits.v[which]);
+    (void)snprintf(r->reason, sizeof r->reason, "%s (limit %s: %s)", what, limit_table[which].key,
+                   quantity_write(j->limits.v[which], limits_units((int)which), value));
     limit_hits_add(&r->hits, (struct limit_hit){which, count, j->limits.v[which], over}, true);
 }
 

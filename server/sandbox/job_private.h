@@ -30,6 +30,7 @@ struct job {
     enum job_state state;
     enum job_end end;
     bool one_shot, terminal, kept;
+    unsigned disk_had_room; // DISK_BYTES_FULL, DISK_INODES_FULL: was not full at an earlier check
     char *shown[JOB_SHOWN_ARGS]; // owned
     size_t shown_n;
     int64_t started_ms;
@@ -51,7 +52,6 @@ struct job {
     struct loop_timer *wall, *cpu;
     uint64_t wall_left_ns, wall_from_ns; // from: 0 while it is paused
     uint64_t paused_from_ns;
-    unsigned disk_had_room; // DISK_BYTES_FULL, DISK_INODES_FULL: was not full at an earlier check
     struct bill_input used;
     void *notes[OBSERVERS_MAX]; // of each observer
     struct job_result result;

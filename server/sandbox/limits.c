@@ -36,6 +36,18 @@ const struct limit_row limit_table[LIMITS_N] = {
     [LIMIT_OUTPUT_BYTES] = {"output_bytes", "output", 1, TIB, 0, 0, LIMIT_UNIT_BYTES, LIMIT_OF_RUN},
 };
 
+const struct quantity_unit *
+limits_units(int limit)
+{
+    static const struct quantity_unit *const units[] = {
+        [LIMIT_UNIT_COUNT] = quantity_count,
+        [LIMIT_UNIT_BYTES] = quantity_bytes,
+        [LIMIT_UNIT_MS] = quantity_time_ms,
+        [LIMIT_UNIT_CPUS] = quantity_cpu_millis,
+    };
+    return units[limit_table[limit].unit];
+}
+
 void
 limits_usual(struct limits *out)
 {
@@ -50,22 +62,33 @@ limits_most(struct limits *out)
         out->v[i] = limit_table[i].most;
 }
 
+#define RAISE     "request less, or raise limits_max in the broker's configuration and "
+#define ON_RELOAD RAISE "reload it"
+
+// hint NULL: the limit comes from the configuration.
 static int
 check_one(int i, uint64_t value, uint64_t most, const char *hint, struct err *e)
 {
+    // The spawner enforces the maximum of the start for limits of sandboxes: see config/change.c.
+    static const char *const raise_it[] = {
+        [LIMIT_OF_SANDBOX] = RAISE "restart the broker",
+        [LIMIT_OF_JOB] = ON_RELOAD,
+        [LIMIT_OF_RUN] = ON_RELOAD,
+    };
+    char a[QUANTITY_TEXT], b[QUANTITY_TEXT];
     const struct limit_row *row = &limit_table[i];
-    char field[64], asked[32], bound[32];
+    char field[64];
     (void)snprintf(field, sizeof field, "limits.%s", row->name);
     if (value < row->min)
         return err_field(e, field, "%s is below the minimum of %s",
-                         quantity_show(row->name, value, asked, sizeof asked),
-                         quantity_show(row->name, row->min, bound, sizeof bound));
+                         quantity_write(value, limits_units(i), a),
+                         quantity_write(row->min, limits_units(i), b));
     if (value <= most || most == 0)
         return 0;
     int r = err_field(e, field, "%s requested, at most %s allowed",
-                      quantity_show(row->name, value, asked, sizeof asked),
-                      quantity_show(row->name, most, bound, sizeof bound));
-    err_detail(e, "LIMIT_ABOVE_MAXIMUM", NULL, hint);
+                      quantity_write(value, limits_units(i), a),
+                      quantity_write(most, limits_units(i), b));
+    err_detail(e, "LIMIT_ABOVE_MAXIMUM", NULL, hint != NULL ? hint : raise_it[row->owner]);
     return r;
 }
 
@@ -90,8 +113,7 @@ int
 limits_resolve(const struct limits *usual, const struct limits *most, const struct limits *asked,
                struct limits *out, struct err *e)
 {
-    return resolve(usual, most, asked,
-                   "request less, or raise limits_max in the broker's configuration", out, e);
+    return resolve(usual, most, asked, NULL, out, e);
 }
 
 int

@@ -9,6 +9,7 @@
 #include "server/spawner/ops.h"
 
 struct Stockade__V1__Limits;
+struct quantity_unit;
 
 // In the order of the fields of stockade.v1.Limits.
 enum limit {
@@ -47,6 +48,9 @@ struct limit_row {
     enum limit_owner owner;
 };
 extern const struct limit_row limit_table[LIMITS_N];
+
+// The units of a limit in the configuration, for proto/quantity.h.
+const struct quantity_unit *limits_units(int limit);
 
 // The table's columns `usual` and `most`.
 void limits_usual(struct limits *out);

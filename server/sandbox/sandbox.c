@@ -338,7 +338,7 @@ sandbox_create(struct sandboxes *all, const struct template *t, const struct san
     if (all->table.n >= most) {
         int r = err_set(e, ERR_RESOURCE_EXHAUSTED, "%u sandboxes already exist", most);
         err_detail(e, "QUOTA_SANDBOXES_IN_ALL", "quotas.sandboxes",
-                   "try again later, or raise quotas.sandboxes");
+                   "try again later, or raise quotas.sandboxes and reload the configuration");
         return r;
     }
     struct sandbox *s = calloc(1, sizeof *s);

@@ -146,7 +146,8 @@ sandbox_reserve(struct sandboxes *all, const char *tenant, struct tenant **out, 
                       "%s already has %u sandboxes, the maximum for one caller", tenant, most);
         err_detail(
             e, "QUOTA_SANDBOXES", tenant,
-            "delete some, or raise quotas.sandboxes_per_caller in the broker's configuration");
+            "delete some, or raise quotas.sandboxes_per_caller in the broker's configuration "
+            "and reload it");
     }
     if (r < 0) {
         tenant_drop(t);

@@ -53,9 +53,11 @@ handle_create(struct spawner *s, struct slot *unused, const struct spawn_request
     struct slot *slot = slot_take(s);
     if (!slot) {
         tree_root_leave(s->tree, q->arg);
-        (void)err_set(&e, ERR_RESOURCE_EXHAUSTED, "all %u sandboxes are in use%s", s->config->slots,
+        (void)err_set(&e, ERR_RESOURCE_EXHAUSTED, "all %u slots for sandboxes are in use%s",
+                      s->config->slots,
                       s->free.head ? ", here or by another broker with the same ids" : "");
-        err_detail(&e, "SANDBOXES_EXHAUSTED", "slots", "destroy a sandbox, or raise the limit");
+        err_detail(&e, "SANDBOXES_EXHAUSTED", "ids.slots",
+                   "delete a sandbox, or raise ids.slots and restart the broker");
         answer_err(s, a, &e);
         return;
     }

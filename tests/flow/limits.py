@@ -20,12 +20,21 @@ def hits_but_quota(result):
     return {k: v for k, v in hits(result).items() if k != "cpu_millis"}
 
 
+def typed(name, value):
+    """As a person types it in the configuration."""
+    words = {"memory_bytes": "memory", "cpu_time_ms": "cpu_time", "wall_ms": "timeout", "file_size_bytes": "file_size"}
+    sizes = next(((value >> n, unit) for n, unit in ((20, "M"), (10, "K"), (0, "")) if value % (1 << n) == 0))
+    if name.endswith("_ms"):
+        return f"{words[name]}: {value}ms"
+    return f"{words.get(name, name)}: {sizes[0]}{sizes[1] if name.endswith('_bytes') else ''}"
+
+
 def ended_by(job, name, value, signal=KILLED):
     r = job.result
     check(r.outcome == LIMIT and r.limit_hit.name == name, f"outcome {r.outcome}, {r.reason!r}, {hits(r)}: not {name}")
     check(r.limit_hit.value == value, f"{name}: its value is {value}, not {r.limit_hit.value}")
     check(r.signal == signal, f"{name}: signal {r.signal}")
-    check(name in r.reason and str(value) in r.reason, r.reason)
+    check(f"(limit {typed(name, value)})" in r.reason, r.reason)
     return r.limit_hit
 
 

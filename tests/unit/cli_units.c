@@ -129,7 +129,7 @@ what_a_message_shows_can_be_typed(void **state)
     assert_string_equal(quantity_show("ttl_ms", 5184000000, out, sizeof out), "60d");
     assert_string_equal(quantity_show("wall_ms", 90000, out, sizeof out), "90s");
     assert_string_equal(quantity_show("wall_ms", 1, out, sizeof out), "1ms");
-    assert_string_equal(quantity_show("wall_ms", 0, out, sizeof out), "0ms");
+    assert_string_equal(quantity_show("wall_ms", 0, out, sizeof out), "0s");
     assert_string_equal(quantity_show("memory_bytes", 268435456, out, sizeof out), "256M");
     assert_string_equal(quantity_show("memory_bytes", 1000, out, sizeof out), "1000");
     assert_string_equal(quantity_show("egress_rate", 1024, out, sizeof out), "1K");

@@ -32,35 +32,46 @@ static const struct refusal refusals[] = {
     {"a: {b: {c: {d: {e: {f: {g: {h: {i: 1}}}}}}}}\n", "nested too deeply"},
     {"pool: \"1\\0002\"\n", "a control byte in a value"},
     {"pool: [1\n", "f:2:1:"},
-    {"pool: -1\n", "must be a number"},
-    {"pool: 1.5\n", "is not a valid number"},
+    {"pool: -1\n", "must be a whole number, such as 100, without a unit"},
+    {"pool: 1.5\n", "must be a whole number"},
     {"pool: 1025\n", "must be from 0 to 1024"},
     {"pool: 99999999999999999999\n", "must be from 0 to 1024"},
-    {"pool: 12M\n", "is not a valid number"},
-    {"pool: {}\n", "must be a number"},
+    {"pool: 12M\n", "must be a whole number"},
+    {"pool: {}\n", "must be a whole number"},
     {"listen: []\n", "must have at least one address"},
     {"listen: ipc:///run/x/y\n", "must be a list of addresses"},
     {"listen: [/run/x]\n", "must be an address"},
     {"state_dir: var/lib\n", "must be an absolute path"},
     {"state_dir: /var/../etc\n", "must be an absolute path"},
+    {"state_dir: /var/./etc\n", "must be an absolute path"},
+    {"cgroup: /a/b\n", "f:1:9: cgroup: must be / and one name"},
+    {"cgroup: /\n", "must be / and one name"},
+    {"cgroup: \"/a b\"\n", "must be / and one name"},
     {"socket: {mode: 0888}\n", "octal digits"},
     {"socket: {mode: 1777}\n", "at most 0777"},
     {"log: {level: loud}\n", "must be debug, info, warning or error"},
     {"log: {format: xml}\n", "must be text or json"},
-    {"limits_max: {memory: 4X}\n", "is not a valid number"},
-    {"limits_max: {memory: 1M}\n", "must be from 4194304"},
+    {"limits_max: {memory: 4X}\n", "memory: must be a size, such as 4096, 64K, 256M or 1.5G"},
+    {"limits_max: {timeout: 5x}\n", "must be a time, such as 300ms, 5s, 1.5m, 2h or 1d"},
+    {"limits_max: {cpus: two}\n", "must be a number of CPUs, such as 0.5 or 2"},
+    {"limits_max: {memory: 1M}\n", "must be from 4M to 1T"},
     {"limits_max: {ram: 1G}\n", "there is no such limit"},
-    {"limits_max: {timeout: 0}\n", "must be from 0.001 s"},
+    {"limits_max: {timeout: 0}\n", "must be from 1ms to 365d"},
     {"limits_max: {wall_ms: 60000}\n",
      "a number without a unit is in seconds: write timeout: 60000ms"},
     {"limits_max: {cpu_time_ms: 60000}\n", "write cpu_time: 60000ms"},
     {"limits_max: {memory: 1G, memory_bytes: 2G}\n", "set twice, as memory and as memory_bytes"},
-    {"limits_max: {pids: 1.5}\n", "is not a valid number"},
+    {"limits_max: {pids: 1.5}\n", "must be a whole number"},
     {"limits_max: {cpus: 1025}\n", "must be from 0.01 to 1024"},
-    {"limits_max: {output: 1K}\nlimits_default: {output: 2K}\n", "above its maximum of 1024"},
-    {"templates: [{name: a, limits_max: {output: 2K}}]\nlimits_max: {output: 1K}\n", "above the"},
-    {"drain: 601\n", "must be from 0 s to 600 s"},
-    {"limits_default: {pids: 5000}\n", "pids is 5000, above its maximum of 4096"},
+    {"limits_max: {output: 1K}\nlimits_default: {output: 2K}\n",
+     "f:2:26: limits_default.output is 2K, above limits_max.output of 1K"},
+    {"pool: 1\nlimits_max: {disk_bytes: 1M}\n",
+     "f:2:26: limits_default.disk is 256M, above limits_max.disk of 1M"},
+    {"templates: [{name: a, limits_max: {output: 2K}}]\nlimits_max: {output: 1K}\n",
+     "f:1:44: template \"a\": limits_max.output is 2K, above the host's limits_max.output of 1K"},
+    {"drain: 601\n", "must be from 0s to 10m"},
+    {"limits_default: {pids: 5000}\n",
+     "f:1:24: limits_default.pids is 5000, above limits_max.pids of 4096"},
     {"network: {dns: 192.0.2.1}\n", "must be a list of name servers"},
     {"network: {dns: [dns.example]}\n", "must be an address"},
     {"network: {dns: [\"192.0.2.1:0\"]}\n", "must be an address"},
@@ -73,7 +84,7 @@ static const struct refusal refusals[] = {
     {"anomalies: {rules: {nothing: {}}}\n", "nothing: there is no such rule"},
     {"anomalies: {rules: {oom: {threshold: 0}}}\n", "must be from 1 to"},
     {"anomalies: {rules: {denied-fan-out: {threshold: 65}}}\n", "must be from 1 to 64"},
-    {"anomalies: {rules: {mining: {window: 999ms}}}\n", "must be from 1 s to"},
+    {"anomalies: {rules: {mining: {window: 999ms}}}\n", "must be from 1s to"},
     {"anomalies: {rules: {oom: {response: shout}}}\n", "must be log, alert, throttle, pause or"},
     {"anomalies: {rules: {oom: {severity: bad}}}\n", "must be info, notice, warning or critical"},
     {"anomalies: {rules: {oom: {enabled: maybe}}}\n", "must be true or false"},
@@ -91,9 +102,10 @@ static const struct refusal refusals[] = {
     {"templates: [{name: a, paths: [opt]}]\n", "must be an absolute path"},
     {"templates: [{name: a, env: {\"A=B\": c}}]\n", "not the name of an environment variable"},
     {"templates: [{name: a, env: {1A: c}}]\n", "not the name of an environment variable"},
-    {"templates: [{name: a, limits_max: {pids: 5000}}]\n", "above the host's 4096"},
+    {"templates: [{name: a, limits_max: {pids: 5000}}]\n",
+     "above the host's limits_max.pids of 4096"},
     {"templates: [{name: a, limits: {pids: 9}, limits_max: {pids: 8}}]\n",
-     "above its maximum of 8"},
+     "f:1:38: template \"a\": limits.pids is 9, above its limits_max.pids of 8"},
     {"templates: [{name: a, network: 1}]\n", "must be a mapping of keys to values"},
     {"templates: [{name: a, network: {mode: some}}]\n", "must be none, allowlist or open"},
     {"templates: [{name: a, network: {port: 1}}]\n", "there is no such key"},
@@ -102,21 +114,30 @@ static const struct refusal refusals[] = {
     {"templates: [{name: a, network: {outbound: [\"a.example:0\"]}}]\n", "f:1:44: a.example:0"},
     {"templates: [{name: a, network: {outbound: [{bytes_max: 1}]}}]\n", "must have \"to\""},
     {"templates: [{name: a, network: {outbound: [{to: a.example, x: 1}]}}]\n", "no such key"},
-    {"templates: [{name: a, network: {mode: none, outbound: [a.example]}}]\n", "its mode is none"},
+    {"templates: [{name: a, network: {mode: none, outbound: [a.example]}}]\n",
+     "f:1:32: network: has rules, but its mode is none"},
     {"templates: [{name: a, network: {inbound: [80-70]}}]\n", "must be a port, or a range A-B"},
     {"templates: [{name: a, network: {egress_rate: 999}}]\n", "must be 0, or from 1000"},
-    {"templates: [{name: a, network: {egress_bytes_max: 1X}}]\n", "not a valid number here"},
+    {"templates: [{name: a, network: {egress_bytes_max: 1X}}]\n", "must be a size"},
     {"templates: [{name: a, network: {queries_per_minute: 60001}}]\n", "to 60000"},
     {"telemetry: {syscalls: never}\n", "must be on-demand, off or always"},
     {"network: {unenforced: maybe}\n", "must be refuse or allow"},
-    {"quotas: {sandboxes: 2048}\n", "ids.slots has room for 2047"},
-    {"quotas: {sandboxes: 5}\n", "the pools keep 8 sandboxes"},
-    {"ttl: {default: 2d, max: 1d}\n", "ttl.default is above ttl.max"},
-    {"rpc: {queue_pause: 8M, queue_kill: 4M}\n", "rpc.queue_pause is above rpc.queue_kill"},
+    {"quotas: {sandboxes: 2049}\n", "f:1:21: quotas.sandboxes is 2049, above ids.slots of 2048"},
+    {"ids:\n  slots: 20\n", "f:2:10: quotas.sandboxes is 1200, above ids.slots of 20"},
+    {"ids: {base: 2147000000}\n", "f:1:13: ids.base is 2147000000: ids.slots + 1"},
+    {"quotas: {sandboxes: 5}\n",
+     "f:1:21: the pools keep 8 sandboxes ready, above quotas.sandboxes of 5"},
+    {"ttl: {default: 2d, max: 1d}\n", "f:1:16: ttl.default is 2d, above ttl.max of 1d"},
+    {"rpc: {queue_pause: 8M, queue_kill: 4M}\n",
+     "f:1:20: rpc.queue_pause is 8M, above rpc.queue_kill of 4M"},
     {"listen: [\"ws://127.0.0.1:80/x\"]\n", "rpc.websocket enables them"},
-    {"listen: [\"tcp://0.0.0.0:80\"]\n", "listen: listen on tcp://0.0.0.0:80: callers over tcp"},
+    {"listen: [\"tcp://0.0.0.0:80\"]\n",
+     "f:1:10: listen: listen on tcp://0.0.0.0:80: callers over tcp"},
     {"listen: [\"tcp://127.0.0.1\"]\n", "needs a port"},
-    {"telemetry: {feed: \"tcp://0.0.0.0:80\"}\n", "telemetry.feed: listen on"},
+    {"listen: [\"tcp://127.0.0.1:80\"]\n", "may use ports from 1024"},
+    {"listen: [ipc:///a/b, ipc:///a/b]\n",
+     "f:1:22: listen: the address ipc:///a/b is in the list twice"},
+    {"telemetry: {feed: \"tcp://0.0.0.0:80\"}\n", "f:1:19: telemetry.feed: listen on"},
     {"ids: {slots: 5000}\n", "must be from 2 to 4095"},
 };
 
@@ -133,6 +154,37 @@ what_is_not_right_is_refused_with_its_place(void **state)
                      refusals[i].told);
         config_free(c);
     }
+}
+
+static void
+each_slot_may_have_a_sandbox(void **state)
+{
+    (void)state;
+    static const char yaml[] = "ids: {slots: 20}\nquotas: {sandboxes: 20}\n";
+    struct err e = {0};
+    struct config *c = config_default();
+    if (config_parse(c, "f", yaml, sizeof yaml - 1, &e) < 0)
+        fail_msg("%s", e.text);
+    config_free(c);
+}
+
+static void
+paths_lose_slashes_that_mean_nothing(void **state)
+{
+    (void)state;
+    char out[16];
+    assert_true(config_clean_path("/a//b/", out, sizeof out));
+    assert_string_equal(out, "/a/b");
+    assert_true(config_clean_path("//", out, sizeof out));
+    assert_string_equal(out, "/");
+    assert_true(config_clean_path("/..a/.b", out, sizeof out));
+    assert_string_equal(out, "/..a/.b");
+    assert_true(config_clean_path("/45678901234567", out, sizeof out));
+    assert_false(config_clean_path("/456789012345678", out, sizeof out));
+    assert_false(config_clean_path("/a/..", out, sizeof out));
+    assert_false(config_clean_path("/./a", out, sizeof out));
+    assert_false(config_clean_path("a", out, sizeof out));
+    assert_false(config_clean_path("", out, sizeof out));
 }
 
 static void
@@ -345,6 +397,8 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_not_right_is_refused_with_its_place),
+        cmocka_unit_test(each_slot_may_have_a_sandbox),
+        cmocka_unit_test(paths_lose_slashes_that_mean_nothing),
         cmocka_unit_test(seventeen_templates_are_refused),
         cmocka_unit_test(a_file_above_its_size_is_refused),
         cmocka_unit_test(a_file_that_others_may_write_is_refused),

@@ -70,6 +70,8 @@ what_only_a_start_can_set_up_is_refused(void **state)
     struct config *now = parse("templates: [{name: a}]\n");
     refuse(now, "listen: ['ipc:///tmp/x']\n", "listen: a change of this key requires a restart");
     refuse(now, "ids: {slots: 2040}\n", "ids.slots");
+    refuse(now, "anomalies: {sensitive_paths: [/srv/keys]}\n", "anomalies.sensitive_paths");
+    refuse(now, "anomalies: {not_sensitive_paths: [.netrc]}\n", "anomalies.not_sensitive_paths");
     refuse(now, "limits_max: {memory: 900G}\n", "limits_max.memory");
     refuse(now, "templates: [{name: a, anomalies: {learn: 3}}]\n", "anomalies.learn");
     config_free(now);
@@ -100,6 +102,30 @@ a_template_needs_a_root_when_what_it_shows_of_the_host_changes(void **state)
     assert_int_equal(c.roots, 1);
     assert_string_equal(c.what[1], "hostname");
     assert_int_equal(now->sandbox.template[1].root, 7);
+    config_free(now);
+}
+
+static void
+each_changed_key_is_named(void **state)
+{
+    (void)state;
+    struct config *now = parse("templates: [{name: a}, {name: default}]\n");
+    struct config_change c =
+        change(now,
+               "limits_default: {timeout: 5}\nlimits_max: {memory: 1G}\nquotas: {queue: 7}\n"
+               "ttl: {max: 1d}\nanomalies: {rules: {oom: {severity: critical}}}\n"
+               "templates: [{name: a, limits: {pids: 9, timeout: 60}}, "
+               "{name: default, anomalies: {rules: {mining: {enabled: false}}}}]\n",
+               0);
+    assert_string_equal(c.host, "limits_default.timeout, limits_max.memory, anomalies.rules.oom, "
+                                "quotas.queue, ttl.max");
+    assert_string_equal(c.what[0], "limits.pids, limits_max.memory, anomalies.rules.oom");
+    assert_string_equal(c.what[1], "limits.timeout, limits_max.memory, anomalies.rules.mining, "
+                                   "anomalies.rules.oom");
+    (void)change(now, "templates: [{name: a}, {name: default}]\n", 0);
+    c = change(now, "templates: [{name: a}, {name: default}]\n", 0);
+    assert_string_equal(c.host, "");
+    assert_string_equal(c.what[0], "");
     config_free(now);
 }
 
@@ -179,6 +205,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_only_a_start_can_set_up_is_refused),
         cmocka_unit_test(a_template_needs_a_root_when_what_it_shows_of_the_host_changes),
+        cmocka_unit_test(each_changed_key_is_named),
         cmocka_unit_test(a_removed_template_keeps_its_place_while_it_is_in_use),
         cmocka_unit_test(places_are_bounded),
         cmocka_unit_test(a_disabled_template_gives_its_root_up),
