@@ -123,8 +123,9 @@ charge(const struct sandbox *s, struct err *e)
     if (r == -EDQUOT) {
         (void)err_set(e, ERR_RESOURCE_EXHAUSTED, "%s already has %u processes", s->tenant->name,
                       (unsigned)tenant_held(s->tenant, LEDGER_JOBS));
-        err_detail(e, "QUOTA_JOBS", s->tenant->name,
-                   "wait for one to end, or raise quotas.jobs_per_caller");
+        err_detail(
+            e, "QUOTA_JOBS", s->tenant->name,
+            "wait for one to end, or raise quotas.jobs_per_caller and reload the configuration");
     }
     return r;
 }
