@@ -29,8 +29,6 @@ struct job {
     uint32_t number, pid;
     enum job_state state;
     enum job_end end;
-    bool one_shot, terminal, kept;
-    unsigned disk_had_room; // DISK_BYTES_FULL, DISK_INODES_FULL: was not full at an earlier check
     char *shown[JOB_SHOWN_ARGS]; // owned
     size_t shown_n;
     int64_t started_ms;
@@ -40,10 +38,8 @@ struct job {
     struct loop_poll *poll[STDIO_N];
     uint8_t *input; // owned: [input_at, input_n) is queued
     size_t input_at, input_n, input_size;
-    bool input_ends; // close stdin (or send ^D) after the queued bytes
     struct output *output;
     struct output_share share;
-    enum job_reading reading;
     uint64_t last_read_ns;
     struct loop_timer *retry; // of reading
 
@@ -60,6 +56,11 @@ struct job {
     struct list followers;
     struct list *walk; // the next follower, during the calls
     unsigned walking;  // then it must not be freed
+
+    enum job_reading reading;
+    unsigned disk_had_room; // DISK_BYTES_FULL, DISK_INODES_FULL: was not full at an earlier check
+    bool one_shot, terminal, kept;
+    bool input_ends; // close stdin (or send ^D) after the queued bytes
     bool walk_again;
 };
 

@@ -155,7 +155,8 @@ export class Collector {
   }
 
   #started(processId: string, sandboxId: string, pid: number): void {
-    if (!/^([a-z0-9]{1,15}-)?[0-9a-f]{32}$/.test(processId) || (this.processId !== "" && processId !== this.processId)) {
+    const other = this.processId !== "" && processId !== this.processId;
+    if (other || !/^([a-z0-9]{1,15}-)?[0-9a-f]{32}$/.test(processId)) {
       throw new ProtocolError(`the broker sent ${JSON.stringify(processId)} as the id of a process`);
     }
     this.processId = processId;

@@ -261,7 +261,8 @@ class Result:
     output_cut: int = 0
     #: The command, if this program started it; empty after ``attach``, and in a list.
     args: tuple[str, ...] = ()
-    #: Id of the process, an opaque text of at most 48 characters; empty if it never started, and in a list.
+    #: Id of the process, an opaque text of at most 48 characters; empty if it never started, and in
+    #: a list.
     process_id: str = ""
     #: Id of the sandbox that it ran in; empty in the same cases.
     sandbox_id: str = ""
