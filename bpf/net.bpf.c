@@ -60,7 +60,7 @@ static __always_inline int way_out(struct bpf_sandbox *box, const struct target 
     bool inside = is_local(t) && t->port != NET_RELAY_PORT &&
                   !(t->port == NET_DNS_PORT && box->mode != NET_NONE);
     if (inside && hook == NET_HOOK_CONNECT && t->protocol == IPPROTO_TCP && sockets_full(box, n)) {
-        tell_denied(box, t, type, hook, NET_SOCKETS); // otherwise it would wait for its listener
+        report_denied(box, t, type, hook, NET_SOCKETS); // otherwise it would wait for its listener
         return WAY_DENIED;
     }
     if (inside || goes_on(box, t, hook))
@@ -74,18 +74,18 @@ static __always_inline int way_out(struct bpf_sandbox *box, const struct target 
         reason = NET_REASON_NONE;
     if (reason == NET_REASON_NONE && over_quota(box, n, 1))
         reason = NET_QUOTA;
-    __u32 flow = reason == NET_REASON_NONE ? flow_make(box, t, hook == NET_HOOK_CONNECT) : NO_PLACE;
-    if (reason == NET_REASON_NONE && flow == NO_PLACE)
+    __u32 flow = reason == NET_REASON_NONE ? flow_make(box, t, hook == NET_HOOK_CONNECT) : NO_ENTRY;
+    if (reason == NET_REASON_NONE && flow == NO_ENTRY)
         reason = NET_FULL;
     if (reason != NET_REASON_NONE) {
         __sync_fetch_and_add(&n->connects_denied, 1);
-        tell_denied(box, t, type, hook, (__u32)reason);
+        report_denied(box, t, type, hook, (__u32)reason);
         return reason == NET_FULL ? WAY_FULL : WAY_DENIED;
     }
     if (probe || t->port == NET_DNS_PORT) // the relay replies to queries, counts and reports them
         return (int)(flow & NET_FLOW_V4_MASK);
     __sync_fetch_and_add(&n->connects_allowed, 1);
-    tell_connect(box, t, type, hook, rule, index);
+    report_connect(box, t, type, hook, rule, index);
     return (int)(flow & NET_FLOW_V4_MASK);
 }
 
@@ -255,7 +255,7 @@ static __always_inline int may_bind(const struct bpf_sock_addr *ctx, const struc
         return DENY;
     if (is_local(t) && t->port != NET_RELAY_PORT)
         return ALLOW;
-    tell_denied(box, t, ctx->type, NET_HOOK_BIND, NET_BIND);
+    report_denied(box, t, ctx->type, NET_HOOK_BIND, NET_BIND);
     return DENY;
 }
 
@@ -288,7 +288,7 @@ int net_socket(struct bpf_sock *ctx)
     if (known && socket_made(ctx, box))
         return ALLOW;
     struct target t = {.protocol = (__u8)ctx->protocol, .family = (__u8)ctx->family};
-    tell_denied(box, &t, ctx->type, NET_HOOK_SOCKET, known ? NET_SOCKETS : NET_SOCKET_TYPE);
+    report_denied(box, &t, ctx->type, NET_HOOK_SOCKET, known ? NET_SOCKETS : NET_SOCKET_TYPE);
     return DENY;
 }
 
@@ -312,7 +312,7 @@ int net_setsockopt(struct bpf_sockopt *ctx)
     if (!option_allowed(ctx->level, (__u32)ctx->optname)) {
         // The address field of the event holds the level and the number of the option.
         struct target t = {.ip = {bpf_htonl((__u32)ctx->level), bpf_htonl((__u32)ctx->optname)}};
-        tell_denied(box, &t, 0, NET_HOOK_OPTION, NET_OPTION);
+        report_denied(box, &t, 0, NET_HOOK_OPTION, NET_OPTION);
         return DENY;
     }
     option_pass(ctx);
@@ -412,7 +412,7 @@ int net_device(struct bpf_cgroup_dev_ctx *ctx)
     struct bpf_sandbox *box = current_box();
     struct target t = {.ip = {bpf_htonl(major), bpf_htonl(minor)}};
     if (box)
-        tell_denied(box, &t, 0, NET_HOOK_DEVICE, NET_DEVICE);
+        report_denied(box, &t, 0, NET_HOOK_DEVICE, NET_DEVICE);
     return DENY;
 }
 

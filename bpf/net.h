@@ -124,10 +124,10 @@ struct net_name {
 // refused: ENOBUFS, NET_FULL.
 struct net_flow_key {
     __u32 slot;
-    __u32 place;
+    __u32 entry;
 };
 
-#define NET_FLOW_PLACE(number) ((number) & (NET_FLOWS_PER_SLOT - 1))
+#define NET_FLOW_ENTRY(number) ((number) & (NET_FLOWS_PER_SLOT - 1))
 
 // `user` is the last process that used the flow. Events name it; no decision depends on it.
 struct net_user {

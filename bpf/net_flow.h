@@ -46,7 +46,7 @@ struct {
 
 static __always_inline struct net_flow *flow_at(__u32 slot, __u32 generation, __u32 number)
 {
-    struct net_flow_key key = {.slot = slot, .place = NET_FLOW_PLACE(number)};
+    struct net_flow_key key = {.slot = slot, .entry = NET_FLOW_ENTRY(number)};
     struct net_flow *f = bpf_map_lookup_elem(&flows, &key);
     return f && f->generation == generation && f->number == number ? f : 0;
 }
@@ -118,23 +118,23 @@ static __always_inline void flow_let_go(__u32 slot, __u32 generation, __u32 numb
         __sync_fetch_and_add(&f->holders, -1);
 }
 
-enum { NO_PLACE = 0xffffffff };
+enum { NO_ENTRY = 0xffffffff };
 
-struct place_search {
+struct entry_search {
     __u64 now;
     __u32 slot, generation;
     __u32 from;
-    __u32 number; // found; NO_PLACE
+    __u32 number; // found; NO_ENTRY
     bool empty;   // the entry was empty
 };
 
 // Takes the entry if no socket holds it.
-static long place_look(__u32 i, struct place_search *s)
+static long entry_check(__u32 i, struct entry_search *s)
 {
-    struct net_flow_key key = {.slot = s->slot, .place = NET_FLOW_PLACE(s->from + i)};
+    struct net_flow_key key = {.slot = s->slot, .entry = NET_FLOW_ENTRY(s->from + i)};
     struct net_flow *f = bpf_map_lookup_elem(&flows, &key);
     if (!f) {
-        s->number = key.place;
+        s->number = key.entry;
         s->empty = true;
         return 1;
     }
@@ -153,16 +153,16 @@ static long place_look(__u32 i, struct place_search *s)
     return 1;
 }
 
-// A number for a new flow; NO_PLACE: all entries are in use.
-static __always_inline __u32 place_take(const struct bpf_sandbox *box, struct net_counters *n,
+// A number for a new flow; NO_ENTRY: all entries are in use.
+static __always_inline __u32 entry_take(const struct bpf_sandbox *box, struct net_counters *n,
                                         bool *empty)
 {
-    struct place_search s = {.now = bpf_ktime_get_coarse_ns(),
+    struct entry_search s = {.now = bpf_ktime_get_coarse_ns(),
                              .slot = box->slot,
                              .generation = box->generation,
                              .from = __sync_fetch_and_add(&n->flows, 1),
-                             .number = NO_PLACE};
-    long looked = bpf_loop(NET_FLOWS_PER_SLOT, place_look, &s, 0);
+                             .number = NO_ENTRY};
+    long looked = bpf_loop(NET_FLOWS_PER_SLOT, entry_check, &s, 0);
     if (looked > 1) // the next search begins after the entries that this one found in use
         __sync_fetch_and_add(&n->flows, (__u32)looked - 1);
     *empty = s.empty;
@@ -172,7 +172,7 @@ static __always_inline __u32 place_take(const struct bpf_sandbox *box, struct ne
 static __always_inline bool flow_put(const struct bpf_sandbox *box, const struct target *t,
                                      __u32 number, bool empty, bool connects)
 {
-    struct net_flow_key at = {.slot = box->slot, .place = NET_FLOW_PLACE(number)};
+    struct net_flow_key at = {.slot = box->slot, .entry = NET_FLOW_ENTRY(number)};
     struct net_flow f = {.port = t->port,
                          .protocol = t->protocol,
                          .family = t->family,
@@ -194,7 +194,7 @@ static __always_inline bool flow_put(const struct bpf_sandbox *box, const struct
 }
 
 // The number of the flow to a destination, held for a socket that connects to it. Makes the flow if there is none.
-// NO_PLACE: all entries are in use, or the map is full. If two CPUs make a flow to one destination, later sockets use
+// NO_ENTRY: all entries are in use, or the map is full. If two CPUs make a flow to one destination, later sockets use
 // the second one.
 static __noinline __u32 flow_make(const struct bpf_sandbox *box, const struct target *t,
                                   bool connects)
@@ -211,12 +211,12 @@ static __noinline __u32 flow_make(const struct bpf_sandbox *box, const struct ta
     }
     struct net_counters *n = counters_of(box);
     if (!n)
-        return NO_PLACE;
+        return NO_ENTRY;
     for (int i = 0; i < 4; i++) { // another CPU may take the same empty entry
         bool empty;
-        __u32 number = place_take(box, n, &empty);
-        if (number == NO_PLACE)
-            return NO_PLACE;
+        __u32 number = entry_take(box, n, &empty);
+        if (number == NO_ENTRY)
+            return NO_ENTRY;
         if (flow_put(box, t, number, empty, connects)) {
             if (bpf_map_update_elem(&flow_numbers, &key, &number, BPF_ANY) != 0)
                 failed(box);
@@ -224,7 +224,7 @@ static __noinline __u32 flow_make(const struct bpf_sandbox *box, const struct ta
         }
     }
     failed(box);
-    return NO_PLACE;
+    return NO_ENTRY;
 }
 
 static __always_inline void socket_let_go(struct net_socket *s)

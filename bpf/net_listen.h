@@ -15,7 +15,7 @@ static __always_inline bool is_loopback(const struct target *t)
     return t->ip[0] == 0 && t->ip[1] == 0 && t->ip[2] == 0 && bpf_ntohl(t->ip[3]) == 1;
 }
 
-static __always_inline void tell_listen(const struct bpf_sandbox *box, const struct target *t)
+static __always_inline void report_listen(const struct bpf_sandbox *box, const struct target *t)
 {
     struct task_struct *task = (struct task_struct *)bpf_get_current_task();
     struct cgroup *at = BPF_CORE_READ(task, cgroups, dfl_cgrp);
@@ -48,5 +48,5 @@ static __always_inline void socket_listens(struct bpf_sock_ops *ctx, struct bpf_
     if (is_loopback(&t))
         return;
     __sync_fetch_and_add(&n->listens, 1);
-    tell_listen(box, &t);
+    report_listen(box, &t);
 }

@@ -35,7 +35,7 @@ struct bpf_sock_addr_kern {
 
 extern void *bpf_cast_to_kern_ctx(void *obj) __ksym;
 
-static __always_inline void tell(const struct bpf_sandbox *box, const char *path)
+static __always_inline void report_denied(const struct bpf_sandbox *box, const char *path)
 {
     __u32 slot = box->slot;
     __u64 cgroup = bpf_get_current_ancestor_cgroup_id((int)sandbox_level + 1);
@@ -75,7 +75,7 @@ static __always_inline int verdict(struct bpf_sock_addr *ctx)
         return ALLOW;
     if (__builtin_memcmp(path, "/usr", 4) != 0 || (path[4] != '/' && path[4] != '\0'))
         return ALLOW;
-    tell(box, path);
+    report_denied(box, path);
     return DENY;
 }
 

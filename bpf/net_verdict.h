@@ -277,8 +277,8 @@ static __always_inline bool is_first_refusal(const struct bpf_sandbox *box, cons
 }
 
 // Counts and reports a refusal by the current process.
-static __noinline void tell_denied(const struct bpf_sandbox *box, const struct target *t,
-                                   __u32 type, __u32 hook, __u32 reason)
+static __noinline void report_denied(const struct bpf_sandbox *box, const struct target *t,
+                                     __u32 type, __u32 hook, __u32 reason)
 {
     __u64 cgroup = bpf_get_current_ancestor_cgroup_id((int)sandbox_level + 1);
     count_denied(box, reason);
@@ -291,8 +291,8 @@ static __noinline void tell_denied(const struct bpf_sandbox *box, const struct t
     bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
 }
 
-static __always_inline void tell_connect(const struct bpf_sandbox *box, const struct target *t,
-                                         __u32 type, __u32 hook, __u32 rule, __u32 index)
+static __always_inline void report_connect(const struct bpf_sandbox *box, const struct target *t,
+                                           __u32 type, __u32 hook, __u32 rule, __u32 index)
 {
     if (!(box->watch & WATCH_EVENTS))
         return;

@@ -40,20 +40,20 @@ static __always_inline __u64 number(struct pt_regs *regs)
 }
 
 // The word and the bit that record whether a dangerous call of this number was reported. NULL: no account.
-static __always_inline __u64 *told_word(struct watch_account *account, __u32 call, __u64 *bit)
+static __always_inline __u64 *reported_word(struct watch_account *account, __u32 call, __u64 *bit)
 {
     if (!account)
         return 0;
     *bit = 1ULL << (call & 63);
-    return &account->told_calls[bounded(call >> 6, WATCH_SYSCALLS / 64 - 1)];
+    return &account->reported_calls[bounded(call >> 6, WATCH_SYSCALLS / 64 - 1)];
 }
 
 // The body of an event of CLASS_SYSCALL; the caller fills it and submits it. NULL: the event is lost.
-static __always_inline struct watch_syscall *begin_syscall(const struct place *p, __u16 kind,
+static __always_inline struct watch_syscall *begin_syscall(const struct location *p, __u16 kind,
                                                            __u32 call)
 {
     __u64 bit = 0;
-    __u64 *word = told_word(p->account, call, &bit);
+    __u64 *word = reported_word(p->account, call, &bit);
     struct event *e = emit_begin(p->box, p->cgroup, kind, CLASS_SYSCALL,
                                  sizeof(struct watch_syscall), word && !(*word & bit));
     if (!e)
@@ -68,9 +68,10 @@ static __always_inline void submit_syscall(struct watch_syscall *body)
     bpf_ringbuf_submit((struct event *)(void *)body - 1, BPF_RB_NO_WAKEUP);
 }
 
-static __always_inline void tell_syscall(__u16 kind, struct pt_regs *regs, long result, __u32 call)
+static __always_inline void report_syscall(__u16 kind, struct pt_regs *regs, long result,
+                                           __u32 call)
 {
-    struct place p;
+    struct location p;
     if (!find(bpf_get_current_task_btf(), &p))
         return;
     if (kind == EVENT_DANGEROUS)
@@ -121,7 +122,7 @@ static __noinline int special_call(struct pt_regs *regs, long result, __u32 call
             rewritten(file_of(bpf_get_current_task_btf(), (__s32)argument(regs, 0)), account);
     } else if (what == CHMOD || what == CHMODAT) {
         if (argument(regs, what == CHMOD ? 1 : 2) & S_ISUID)
-            tell_syscall(EVENT_DANGEROUS, regs, result, call);
+            report_syscall(EVENT_DANGEROUS, regs, result, call);
     } else if (what == STARTED) {
         load_ends();
     } else if (what == REACHES) {
@@ -130,9 +131,9 @@ static __noinline int special_call(struct pt_regs *regs, long result, __u32 call
         if (result >= 0) // watch_uring reports it
             return 0;
         COUNT(account, io_urings);
-        tell_syscall(EVENT_URING, regs, result, call);
+        report_syscall(EVENT_URING, regs, result, call);
     } else if (!is_harmless(regs, call)) {
-        tell_syscall(EVENT_DANGEROUS, regs, result, call);
+        report_syscall(EVENT_DANGEROUS, regs, result, call);
     }
     return 0;
 }
@@ -213,7 +214,7 @@ int BPF_PROG(watch_sys_exit, struct pt_regs *regs, long result)
 SEC("tp_btf/io_uring_create")
 int BPF_PROG(watch_uring, int fd)
 {
-    struct place p;
+    struct location p;
     if (!find(bpf_get_current_task_btf(), &p))
         return 0;
     COUNT(p.account, io_urings);
@@ -230,7 +231,7 @@ int BPF_PROG(watch_uring, int fd)
 SEC("tp_btf/sched_process_exec")
 int BPF_PROG(watch_exec, struct task_struct *task, int old_pid, struct linux_binprm *bprm)
 {
-    struct place p;
+    struct location p;
     if (!find(task, &p))
         return 0;
     COUNT(p.account, execs);
@@ -262,7 +263,7 @@ int BPF_PROG(watch_exec, struct task_struct *task, int old_pid, struct linux_bin
         COUNT(p.account, socket_execs);
     if (f.memfd || f.socket || p.box->watch & WATCH_EVENTS ||
         (!exe && p.box->watch & WATCH_PROFILE))
-        tell_exec(&p, &f, bprm->filename);
+        report_exec(&p, &f, bprm->filename);
     return 0;
 }
 
@@ -270,7 +271,7 @@ int BPF_PROG(watch_exec, struct task_struct *task, int old_pid, struct linux_bin
 SEC("tp_btf/sched_process_fork")
 int BPF_PROG(watch_fork, struct task_struct *parent, struct task_struct *child)
 {
-    struct place p;
+    struct location p;
     if (!find(child, &p))
         return 0;
     COUNT(p.account, tasks);
@@ -300,8 +301,8 @@ static __always_inline bool is_last_thread(__u64 *ctx, struct task_struct *task)
            bpf_map_update_elem(&ended, &key, &one, BPF_NOEXIST) == 0;
 }
 
-static __always_inline void tell_exit(const struct place *p, __u32 status,
-                                      struct task_struct *leader)
+static __always_inline void report_exit(const struct location *p, __u32 status,
+                                        struct task_struct *leader)
 {
     struct event *e =
         emit_begin(p->box, p->cgroup, EVENT_EXIT, CLASS_EXIT, sizeof(struct watch_exit), false);
@@ -315,7 +316,7 @@ static __always_inline void tell_exit(const struct place *p, __u32 status,
 }
 
 // `task` may differ from the current task: the OOM killer runs in the task that allocates memory.
-static __always_inline void tell_oom(const struct place *p, struct task_struct *task)
+static __always_inline void report_oom(const struct location *p, struct task_struct *task)
 {
     COUNT(p->account, ooms);
     struct event *e = emit_begin(p->box, p->cgroup, EVENT_OOM, CLASS_ALARM, 0, false);
@@ -333,7 +334,7 @@ SEC("tp_btf/sched_process_exit")
 int watch_exit(__u64 *ctx)
 {
     struct task_struct *task = bpf_get_current_task_btf();
-    struct place p;
+    struct location p;
     if (!find(task, &p))
         return 0;
     if (p.box->watch & WATCH_PROFILE)
@@ -346,9 +347,9 @@ int watch_exit(__u64 *ctx)
     if (status & 0x7f)
         COUNT(p.account, exits_by_signal);
     if (!bpf_core_field_exists(struct trace_event_raw_mark_victim, uid) && task->signal->oom_mm)
-        tell_oom(&p, task);
+        report_oom(&p, task);
     if (p.box->watch & WATCH_EVENTS)
-        tell_exit(&p, status, task->group_leader);
+        report_exit(&p, status, task->group_leader);
     return 0;
 }
 
@@ -359,9 +360,9 @@ int watch_oom(__u64 *ctx)
     if (!bpf_core_field_exists(struct trace_event_raw_mark_victim, uid))
         return 0;
     struct task_struct *task = (void *)ctx[0];
-    struct place p;
+    struct location p;
     if (task && find(task, &p))
-        tell_oom(&p, task);
+        report_oom(&p, task);
     return 0;
 }
 
@@ -385,9 +386,9 @@ static __always_inline bool is_without_info(struct kernel_siginfo *info)
 }
 
 // A call for which the seccomp filter kills the process: a call of another architecture, such as int 0x80 and x32.
-static __noinline int tell_killed(struct kernel_siginfo *info)
+static __noinline int report_killed(struct kernel_siginfo *info)
 {
-    struct place p;
+    struct location p;
     if (!info || BPF_CORE_READ(info, si_code) != FROM_SECCOMP ||
         !find(bpf_get_current_task_btf(), &p))
         return 0;
@@ -420,12 +421,12 @@ SEC("tp_btf/signal_generate")
 int BPF_PROG(watch_signal, int signal, struct kernel_siginfo *info, struct task_struct *target)
 {
     struct task_struct *task = bpf_get_current_task_btf();
-    struct place p;
+    struct location p;
     if (!target || (__u64)info == 1) // SEND_SIG_PRIV
         return 0;
     if (target->tgid == task->tgid) {
         if (signal == BAD_CALL && (__u64)info > 1)
-            tell_killed(info);
+            report_killed(info);
         if (signal == FILE_TOO_LARGE && is_without_info(info) && find(task, &p))
             count_oversized(p.account, task);
         return 0;

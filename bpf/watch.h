@@ -112,8 +112,9 @@ struct watch_account {
     __u64 preloads;        // like WATCH_FILE_PRELOAD
     __u64 new_execs;       // like watch_exec.fresh
     __u64 opens_exclusive; // like opens_write, for files that the call made (O_EXCL)
-    __u64 told_calls[WATCH_SYSCALLS / 64]; // bits: dangerous calls of these numbers were reported
-    __u64 tasks;                           // processes and threads that began in it
+    __u64
+        reported_calls[WATCH_SYSCALLS / 64]; // bits: dangerous calls of these numbers were reported
+    __u64 tasks;                             // processes and threads that began in it
 };
 
 enum watch_flag {

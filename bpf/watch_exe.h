@@ -32,7 +32,7 @@ struct thread {
     __u16 before, last; // calls; NO_CALL: none yet
     __u16 profile;      // 0: none
     __u8 seen, unseen;  // in this window: trigrams, and those that are not in the profile
-    __u8 told;
+    __u8 reported;
     __u8 zero[3];
 };
 _Static_assert(sizeof(struct thread) == 24 && WATCH_WINDOW < 256, "small");
@@ -130,7 +130,7 @@ static __always_inline void profile_flush(struct thread *t)
         if (t->unseen)
             __sync_fetch_and_add(&state->unseen, t->unseen);
     }
-    t->seen = t->unseen = t->told = 0;
+    t->seen = t->unseen = t->reported = 0;
 }
 
 // A thread makes its first call, or executes another program (exe: it is in "exes").
@@ -141,7 +141,7 @@ static __always_inline void profile_begin(struct thread *t, struct task_struct *
     t->start_ns = task->start_time;
     t->before = t->last = NO_CALL;
     t->profile = exe && exe->profile < WATCH_PROFILES ? (__u16)exe->profile : 0;
-    t->seen = t->unseen = t->told = 0;
+    t->seen = t->unseen = t->reported = 0;
 }
 
 // The thread has ended, or has executed something else.
@@ -171,15 +171,15 @@ static __noinline int profile_first_sight(struct thread *t, struct watch_account
     return 0;
 }
 
-enum { TOLD_SEQUENCE = 1, TOLD_REFUSAL = 2 }; // thread.told
+enum { REPORTED_SEQUENCE = 1, REPORTED_REFUSAL = 2 }; // thread.told
 
-static __noinline int profile_tell(struct thread *t, struct watch_profile_state *state, __u32 call,
-                                   __u32 what)
+static __noinline int profile_report(struct thread *t, struct watch_profile_state *state,
+                                     __u32 call, __u32 what)
 {
-    struct place p;
+    struct location p;
     if (!t || !state || !find(bpf_get_current_task_btf(), &p))
         return 0;
-    t->told |= what;
+    t->reported |= what;
     __sync_fetch_and_add(&state->alerts, 1);
     struct event *e = emit_begin(p.box, p.cgroup, EVENT_PROFILE, CLASS_PROFILE,
                                  sizeof(struct watch_score), false);
@@ -189,8 +189,8 @@ static __noinline int profile_tell(struct thread *t, struct watch_profile_state 
     score->profile = t->profile;
     score->unseen = t->unseen;
     score->window = t->seen;
-    score->last[0] = what == TOLD_REFUSAL ? WATCH_REFUSED : t->before;
-    score->last[1] = what == TOLD_REFUSAL ? WATCH_REFUSED : t->last;
+    score->last[0] = what == REPORTED_REFUSAL ? WATCH_REFUSED : t->before;
+    score->last[1] = what == REPORTED_REFUSAL ? WATCH_REFUSED : t->last;
     score->last[2] = call;
     bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
     return 0;
@@ -213,8 +213,8 @@ static __noinline int profile_refused(struct thread *t, __u32 call)
         return 0;
     if (state->mode == WATCH_PROFILE_LEARN)
         __sync_fetch_and_or(word, mask);
-    else if (state->mode == WATCH_PROFILE_JUDGE && !(t->told & TOLD_REFUSAL))
-        profile_tell(t, state, call, TOLD_REFUSAL);
+    else if (state->mode == WATCH_PROFILE_JUDGE && !(t->reported & REPORTED_REFUSAL))
+        profile_report(t, state, call, REPORTED_REFUSAL);
     return 0;
 }
 
@@ -244,8 +244,8 @@ static __always_inline void profile_call(struct task_struct *task, struct watch_
                 __sync_fetch_and_or(word, mask);
                 if (t->unseen > state->most)
                     state->most = t->unseen;
-            } else if (t->unseen > state->threshold && !(t->told & TOLD_SEQUENCE)) {
-                profile_tell(t, state, call, TOLD_SEQUENCE);
+            } else if (t->unseen > state->threshold && !(t->reported & REPORTED_SEQUENCE)) {
+                profile_report(t, state, call, REPORTED_SEQUENCE);
             }
         }
         if (t->seen >= WATCH_WINDOW)

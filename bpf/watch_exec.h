@@ -154,8 +154,8 @@ static __always_inline void show_process(struct watch_exec *body, struct task_st
     (void)bpf_probe_read_kernel(body->cwd, sizeof body->cwd, &s->full[bounded(from, FULL_MAX - 1)]);
 }
 
-static __always_inline void tell_exec(const struct place *p, const struct exec_facts *f,
-                                      const char *path)
+static __always_inline void report_exec(const struct location *p, const struct exec_facts *f,
+                                        const char *path)
 {
     bool alarm = f->memfd || f->socket;
     __u64 what = f->key.inode * 4 + (__u64)f->memfd * 2 + f->socket + f->key.size * FIRSTS_BITS;

@@ -48,9 +48,9 @@ static __always_inline void show_built(struct watch_open *body, const struct pat
                                 &s->full[bounded(from, FULL_MAX - 1)]);
 }
 
-static __noinline int tell_file(struct named *f, struct path_scratch *s)
+static __noinline int report_file(struct named *f, struct path_scratch *s)
 {
-    struct place p = {};
+    struct location p = {};
     if (!f || !s || !find(bpf_get_current_task_btf(), &p))
         return 0;
     if (f->op == WATCH_FILE_LOOK)
@@ -119,7 +119,7 @@ __noinline int path_named(struct named *f)
     if (rule == 0)
         return 0;
     f->rule = (__u32)rule - 1;
-    tell_file(f, s);
+    report_file(f, s);
     return 1;
 }
 

@@ -43,7 +43,7 @@ static volatile __u32 guesses[GUESSES];
 // removes the branches that the values of that round rule out. So what a later round branches on begins with this.
 static volatile __u32 unknown_zero;
 
-struct place {
+struct location {
     __u64 sandbox;                 // id of the sandbox's cgroup
     __u64 cgroup;                  // id of the cgroup directly below it, or its own
     struct bpf_sandbox *box;       // entry of the sandbox
@@ -116,7 +116,7 @@ static __always_inline bool account_new(__u64 cgroup, const struct bpf_sandbox *
     return known;
 }
 
-static __noinline int find_account(struct place *p)
+static __noinline int find_account(struct location *p)
 {
     struct watch_cell *known = bpf_map_lookup_elem(&cells, &p->cgroup);
     if (known)
@@ -134,7 +134,7 @@ static __noinline int find_account(struct place *p)
 }
 
 // False: the task is not in a sandbox.
-static __noinline int find(struct task_struct *task, struct place *p)
+static __noinline int find(struct task_struct *task, struct location *p)
 {
     struct cgroup *at = task->cgroups->dfl_cgrp;
     if ((__u32)at->level < sandbox_level || recent_get(at->kn->id) == OUTSIDE)
@@ -154,7 +154,7 @@ static __noinline int find(struct task_struct *task, struct place *p)
 // The account of the current cgroup, which is not cached yet. NULL: not in a sandbox, or no account was free.
 static __noinline struct watch_account *first_sight(void)
 {
-    struct place p = {};
+    struct location p = {};
     return find(bpf_get_current_task_btf(), &p) ? p.account : 0;
 }
 

@@ -169,7 +169,7 @@ static __always_inline void load_ends(void)
         l->paths = 0;
 }
 
-static __noinline int tell_preload(__u64 file)
+static __noinline int report_preload(__u64 file)
 {
     struct named f = {.op = WATCH_FILE_PRELOAD};
     struct path_scratch *s = scratch_of_cpu();
@@ -177,7 +177,7 @@ static __noinline int tell_preload(__u64 file)
         return 0;
     build_begin(s);
     path_above_file(file, ABOVE_BUILD);
-    return tell_file(&f, s);
+    return report_file(&f, s);
 }
 
 static __always_inline bool is_own_file(struct task_struct *task, __u64 file)
@@ -210,5 +210,5 @@ static __noinline int mapped(struct pt_regs *regs, long result)
     bool found = own && (l->left > 0 || l->paths);
     if (l->left > 0)
         l->left--;
-    return found ? tell_preload(file) : 0;
+    return found ? report_preload(file) : 0;
 }

@@ -98,7 +98,7 @@ static long watch_terminals_in(__u32 i, struct same_sandbox *of)
 }
 
 // Checks stdin and stdout.
-static __always_inline void note_terminals(const struct place *p, const __u64 file[3])
+static __always_inline void note_terminals(const struct location *p, const __u64 file[3])
 {
     __u32 slot = p->box->slot;
     __u32 generation = p->box->generation;
@@ -117,7 +117,7 @@ static __always_inline void note_terminals(const struct place *p, const __u64 fi
 // Another job of the sandbox may have made the terminal and sent its master side: then this job is checked, too.
 static __noinline int take_over_watch(void)
 {
-    struct place p = {};
+    struct location p = {};
     return find(bpf_get_current_task_btf(), &p);
 }
 
@@ -148,9 +148,9 @@ static __always_inline bool talks_to_outside(struct task_struct *task)
     return scan.found != 0;
 }
 
-static __noinline int tell_terminal(struct terminal *t, __u64 other)
+static __noinline int report_terminal(struct terminal *t, __u64 other)
 {
-    struct place p = {};
+    struct location p = {};
     if (!t || !find(bpf_get_current_task_btf(), &p))
         return 0;
     COUNT(p.account, socket_execs);
@@ -185,5 +185,5 @@ static __noinline int look_at_terminal(struct pt_regs *regs, __u32 call,
     if (!talks_to_outside(task))
         return 0;
     t->next_ns = now + TERMINAL_AGAIN_NS;
-    return tell_terminal(t, end);
+    return report_terminal(t, end);
 }

@@ -111,7 +111,7 @@ unlist(struct call *c)
     while (*p != c)
         p = &(*p)->next;
     *p = c->next;
-    pthread_cond_broadcast(&c->s->moved);
+    pthread_cond_broadcast(&c->s->changed);
 }
 
 int
@@ -160,7 +160,7 @@ cancel_locked(struct call *c)
     c->cancelled = true;
     c->deadline_ns = link_now_ns() + CANCEL_WAIT_MS * NS_PER_MS;
     pump_send_kind(c->s, c->id, STOCKADE__V1__FRAME_KIND__FRAME_KIND_CANCEL, 0);
-    pthread_cond_broadcast(&c->s->moved);
+    pthread_cond_broadcast(&c->s->changed);
     pump_wake(c->s);
 }
 

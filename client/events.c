@@ -106,7 +106,7 @@ fact_from(struct stockade_fact *to, struct arena *a, const ProtobufCMessage *m,
 
 // Fields that the event itself contains.
 static bool
-is_told_above(const char *name)
+is_own_field(const char *name)
 {
     static const char *const names[] = {"time",       "pid",        "comm",
                                         "sandbox_id", "process_id", "template"};
@@ -131,7 +131,7 @@ facts_from(struct stockade_event *to, struct arena *a, const Stockade__V1__Event
     const ProtobufCMessage *detail = &m->execution->base; // every kind starts with the same base
     for (unsigned i = 0; i < detail->descriptor->n_fields && to->facts_n < FACTS_MAX; i++) {
         const ProtobufCFieldDescriptor *f = &detail->descriptor->fields[i];
-        if (!is_told_above(f->name) && fact_from(&facts[to->facts_n], a, detail, f))
+        if (!is_own_field(f->name) && fact_from(&facts[to->facts_n], a, detail, f))
             to->facts_n++;
     }
     return true;
@@ -178,7 +178,7 @@ move_on(struct subscription *sub, const Stockade__V1__SubscribeResponse *m)
 }
 
 static int
-tell(struct subscription *sub, struct arena *a, const Stockade__V1__SubscribeResponse *m)
+deliver(struct subscription *sub, struct arena *a, const Stockade__V1__SubscribeResponse *m)
 {
     const struct stockade_event_handlers *h = sub->handlers;
     int rc = 0;
@@ -211,7 +211,7 @@ read_stream(struct subscription *sub, struct stockade_error *e)
         rc = invoke_unpack(&stockade__v1__subscribe_response__descriptor, bytes, n, a, &m, e);
         if (rc < 0)
             return rc;
-        if (!sub->cancelled && tell(sub, a, (const Stockade__V1__SubscribeResponse *)m) != 0) {
+        if (!sub->cancelled && deliver(sub, a, (const Stockade__V1__SubscribeResponse *)m) != 0) {
             sub->cancelled = true;
             call_cancel(sub->call);
         }

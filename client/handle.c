@@ -38,7 +38,7 @@ init_sync(struct stockade *s, struct err *e)
     (void)pthread_condattr_init(&monotonic);
     (void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     (void)pthread_mutex_init(&s->lock, NULL);
-    (void)pthread_cond_init(&s->moved, &monotonic);
+    (void)pthread_cond_init(&s->changed, &monotonic);
     (void)pthread_condattr_destroy(&monotonic);
     s->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     return s->wake_fd < 0 ? err_sys(e, errno, "make an eventfd") : 0;
@@ -100,7 +100,7 @@ stockade_close(struct stockade *s)
     link_close(s->link);
     if (s->wake_fd >= 0)
         (void)close(s->wake_fd);
-    (void)pthread_cond_destroy(&s->moved);
+    (void)pthread_cond_destroy(&s->changed);
     (void)pthread_mutex_destroy(&s->lock);
     free(s->address_text);
     free(s->authorization);

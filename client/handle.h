@@ -21,12 +21,12 @@ struct stockade {
     int wake_fd; // eventfd: wakes the pump
 
     pthread_mutex_t lock;
-    pthread_cond_t moved; // CLOCK_MONOTONIC
-    struct link *link;    // NULL: not connected
-    bool broken;          // to be closed when no thread polls it
-    bool draining;        // GOAWAY came
-    bool refused;         // ... because of an error of this library
-    bool pumping;         // a thread polls
+    pthread_cond_t changed; // CLOCK_MONOTONIC
+    struct link *link;      // NULL: not connected
+    bool broken;            // to be closed when no thread polls it
+    bool draining;          // GOAWAY came
+    bool refused;           // ... because of an error of this library
+    bool pumping;           // a thread polls
     struct soon soon;
     struct call *calls; // open ones, and those not yet freed
     uint32_t next_id;

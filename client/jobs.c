@@ -39,7 +39,7 @@ struct stream {
 };
 
 static int
-tell_started(struct stream *st, const Stockade__V1__ProcessEvent__Started *m)
+deliver_started(struct stream *st, const Stockade__V1__ProcessEvent__Started *m)
 {
     const struct stockade_handlers *h = st->handlers;
     st->detached = st->detach;
@@ -49,7 +49,7 @@ tell_started(struct stream *st, const Stockade__V1__ProcessEvent__Started *m)
 }
 
 static int
-tell_output(const struct stream *st, const Stockade__V1__ProcessEvent__Output *m)
+deliver_output(const struct stream *st, const Stockade__V1__ProcessEvent__Output *m)
 {
     const struct stockade_handlers *h = st->handlers;
     int stream =
@@ -60,7 +60,7 @@ tell_output(const struct stream *st, const Stockade__V1__ProcessEvent__Output *m
 }
 
 static int
-tell_gap(const struct stream *st, const Stockade__V1__ProcessEvent__Gap *m)
+deliver_gap(const struct stream *st, const Stockade__V1__ProcessEvent__Gap *m)
 {
     const struct stockade_handlers *h = st->handlers;
     return h->on_gap != NULL ? h->on_gap(h->cookie, m->offset, m->bytes, m->limit) : 0;
@@ -68,16 +68,16 @@ tell_gap(const struct stream *st, const Stockade__V1__ProcessEvent__Gap *m)
 
 // Handles one event and returns the handler's value; skips unknown events of a newer broker.
 static int
-tell(struct stream *st, const Stockade__V1__ProcessEvent *event)
+deliver(struct stream *st, const Stockade__V1__ProcessEvent *event)
 {
     if (event == NULL || st->cancelled)
         return 0;
     if (event->event_case == STOCKADE__V1__PROCESS_EVENT__EVENT_STARTED)
-        return tell_started(st, event->started);
+        return deliver_started(st, event->started);
     if (event->event_case == STOCKADE__V1__PROCESS_EVENT__EVENT_OUTPUT)
-        return tell_output(st, event->output);
+        return deliver_output(st, event->output);
     if (event->event_case == STOCKADE__V1__PROCESS_EVENT__EVENT_GAP)
-        return tell_gap(st, event->gap);
+        return deliver_gap(st, event->gap);
     return 0;
 }
 
@@ -112,7 +112,7 @@ one_message(struct stream *st, struct arena **arena, const uint8_t *bytes, size_
     const Stockade__V1__ProcessEvent *event = ((const Stockade__V1__RunResponse *)m)->event;
     if (event != NULL && event->event_case == STOCKADE__V1__PROCESS_EVENT__EVENT_EXITED)
         return keep_result(st, arena, event->exited->result, e);
-    if (tell(st, event) != 0) {
+    if (deliver(st, event) != 0) {
         st->cancelled = true;
         call_cancel(st->call);
     }

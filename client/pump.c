@@ -148,7 +148,7 @@ broke(struct stockade *s, const struct err *why)
     s->broken = true;
     for (struct call *c = s->calls; c != NULL; c = c->next)
         pump_finish(c, why);
-    pthread_cond_broadcast(&s->moved);
+    pthread_cond_broadcast(&s->changed);
 }
 
 void
@@ -220,7 +220,7 @@ pump_connect(struct stockade *s, struct err *e)
     while (s->link != NULL && (s->broken || (s->draining && s->calls == NULL))) {
         if (s->pumping) {
             pump_wake(s);
-            pthread_cond_wait(&s->moved, &s->lock);
+            pthread_cond_wait(&s->changed, &s->lock);
         } else {
             disconnect(s);
         }
@@ -303,7 +303,7 @@ pump(struct stockade *s, uint64_t until_ns)
     }
     if (rc < 0)
         broke(s, &e);
-    pthread_cond_broadcast(&s->moved);
+    pthread_cond_broadcast(&s->changed);
 }
 
 void
@@ -314,10 +314,10 @@ pump_wait(struct stockade *s, uint64_t until_ns)
         return;
     }
     if (until_ns == 0) {
-        pthread_cond_wait(&s->moved, &s->lock);
+        pthread_cond_wait(&s->changed, &s->lock);
         return;
     }
     struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000u),
                              .tv_nsec = (long)(until_ns % 1000000000u)};
-    (void)pthread_cond_timedwait(&s->moved, &s->lock, &until);
+    (void)pthread_cond_timedwait(&s->changed, &s->lock, &until);
 }

@@ -106,12 +106,12 @@ look_at_rest(struct drain *d)
 {
     uint64_t now = uv_hrtime();
     uint32_t left = sandboxes_count(d->srv->sandboxes);
-    uint64_t patience_ms = spawn_answers(d->srv->spawn) ? STEADY_MS : HUNG_MS;
+    uint64_t timeout_ms = spawn_answers(d->srv->spawn) ? STEADY_MS : HUNG_MS;
     if (left != d->left) {
         d->left = left;
         d->left_ns = now;
     }
-    if (now - d->left_ns < patience_ms * MS)
+    if (now - d->left_ns < timeout_ms * MS)
         return;
     log_event(
         LOG_ERROR, "stop",

@@ -230,7 +230,7 @@ start_spawner(struct broker *b, struct err *e)
 
 // Logs each missing feature on its own line, with the reason.
 static void
-tell_bpf_log(const struct spawn_features *f)
+log_bpf(const struct spawn_features *f)
 {
     const char *line = f->bpf_log;
     const char *end = line + strnlen(line, sizeof f->bpf_log);
@@ -243,7 +243,7 @@ tell_bpf_log(const struct spawn_features *f)
 }
 
 static void
-tell_features(const struct broker *b)
+log_features(const struct broker *b)
 {
     const struct spawn_features *f = &b->features;
     log_event(LOG_INFO, "spawner", "pid %d, cgroup %s (%s)", (int)spawn_pid(b->s.spawn), f->cgroup,
@@ -255,7 +255,7 @@ tell_features(const struct broker *b)
         log_event(f->feature[i].degraded != 0 ? LOG_WARNING : LOG_DEBUG, "feature", "%s: %s: %s",
                   f->feature[i].name, f->feature[i].available != 0 ? "yes" : "no",
                   f->feature[i].detail);
-    tell_bpf_log(f);
+    log_bpf(f);
 }
 
 static int
@@ -434,7 +434,7 @@ start(struct broker *b, struct err *e)
     r = privilege_drop(&b->who, e);
     if (r < 0)
         return r;
-    tell_features(b);
+    log_features(b);
     if (uv_loop_init(&b->loop) < 0)
         return err_sys(e, ENOMEM, "start the loop");
     b->started = true;

@@ -110,7 +110,7 @@ fail(struct reload *r, const struct err *why)
 
 // A template that cannot be used is a missing feature, not a failed start.
 static void
-tell_disabled(struct reload *r)
+log_disabled(struct reload *r)
 {
     static const char prefix[] = "template ";
     struct spawn_features *f = r->features;
@@ -133,7 +133,7 @@ tell_disabled(struct reload *r)
 
 // All keys and templates in one line; then a line for each template with its keys.
 static void
-tell_changes(const struct reload *r)
+log_changes(const struct reload *r)
 {
     char templates[TEMPLATES_MAX * 72] = "";
     const char *host = r->change.host;
@@ -157,9 +157,9 @@ static void
 apply(struct reload *r)
 {
     config_change_apply(r->now, r->next, r->root, &r->change);
-    tell_disabled(r);
+    log_disabled(r);
     if (!r->first)
-        tell_changes(r);
+        log_changes(r);
     anomaly_reloaded(r->srv->anomaly);
     pool_reloaded(r->srv->pool);
     for (uint32_t i = 0; i < r->change.given_up_n; i++)

@@ -101,11 +101,11 @@ report_missing(struct report *r, const struct stockade_info *info)
     for (size_t i = 0; i < info->features_n; i++) {
         const struct stockade_feature *missing = &info->features[i];
         size_t n = strlen(missing->name);
-        bool told = missing->available;
+        bool listed = missing->available;
         for (size_t k = 0; k < info->degraded_n; k++)
-            told |= strncmp(info->degraded[k], missing->name, n) == 0;
+            listed |= strncmp(info->degraded[k], missing->name, n) == 0;
         finding_set(&f, VERDICT_NOTE, "", "%s: %s", missing->name, missing->detail);
-        if (!told)
+        if (!listed)
             report(r, "broker says", &f);
     }
 }

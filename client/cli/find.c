@@ -88,7 +88,7 @@ match_sandbox(void *cookie, const struct stockade_sandbox *box)
 }
 
 static int
-tell(const struct command *c, const char *typed, const char *text, const char *hint)
+report(const struct command *c, const char *typed, const char *text, const char *hint)
 {
     struct stockade_error e = {.code = STOCKADE_NOT_FOUND};
     (void)snprintf(e.text, sizeof e.text, "%s", text);
@@ -100,8 +100,9 @@ bool
 cli_names_process(const struct command *c, const char *typed, int *code)
 {
     if (!is_prefix(typed))
-        *code = tell(c, typed, "name a process by its id, or by at least the first 6 digits of it",
-                     "'stockade ps' lists them");
+        *code =
+            report(c, typed, "name a process by its id, or by at least the first 6 digits of it",
+                   "'stockade ps' lists them");
     return is_prefix(typed);
 }
 
@@ -122,10 +123,10 @@ cli_find_process(struct stockade *s, const struct command *c, const char *typed,
         return false;
     }
     if (m.n != 1) {
-        *code = tell(c, typed,
-                     m.n == 0 ? "no process id starts with these digits"
-                              : "more than one process id starts with these digits",
-                     "'stockade ps --no-trunc' lists them; ended processes are listed for 30 s");
+        *code = report(c, typed,
+                       m.n == 0 ? "no process id starts with these digits"
+                                : "more than one process id starts with these digits",
+                       "'stockade ps --no-trunc' lists them; ended processes are listed for 30 s");
         return false;
     }
     memcpy(out, m.id, sizeof m.id);
@@ -140,7 +141,7 @@ cli_find_sandbox(struct stockade *s, const struct command *c, const char *typed,
     struct stockade_error e;
     (void)snprintf(out, 65, "%s", typed);
     if (strlen(typed) > 64) {
-        *code = tell(c, typed, "a sandbox name has at most 64 bytes", "");
+        *code = report(c, typed, "a sandbox name has at most 64 bytes", "");
         return false;
     }
     if (is_whole(typed) || !is_prefix(typed))
@@ -152,8 +153,8 @@ cli_find_sandbox(struct stockade *s, const struct command *c, const char *typed,
     if (m.named)
         return true;
     if (m.n > 1) {
-        *code = tell(c, typed, "more than one sandbox id starts with these digits",
-                     "'stockade ls --no-trunc' lists them");
+        *code = report(c, typed, "more than one sandbox id starts with these digits",
+                       "'stockade ls --no-trunc' lists them");
         return false;
     }
     if (m.n == 1)

@@ -189,7 +189,7 @@ put_json(struct job *j, const struct stockade_result *r)
 }
 
 static void
-tell(const struct job *j, const struct stockade_result *r)
+report(const struct job *j, const struct stockade_result *r)
 {
     char sentence[SENTENCE_MAX];
     bill_sentence(j->command, r, sentence, sizeof sentence);
@@ -319,7 +319,7 @@ run_with_feed(struct job *j, call_fn *call)
         return detached(j);
     int code = exit_code_of_result(r), put = EXIT_OK;
     if (!o->json)
-        tell(j, r);
+        report(j, r);
     else if ((put = put_json(j, r)) != EXIT_OK)
         code = put == EXIT_PIPE ? put : EXIT_OURS;
     code = judge_output(j, r, code);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See box.h. The rules about events. ticks.c has those about counters, names.c about names, places.c about
+// See box.h. The rules about events. ticks.c has those about counters, names.c about names, destinations.c about
 // destinations.
 #include "box.h"
 
@@ -62,18 +62,18 @@ box_hash(const void *bytes, size_t n, uint64_t seed)
 static bool
 is_first(struct box *b, uint64_t subject, uint64_t now_ns, uint64_t until_ns)
 {
-    uint32_t n = b->told_n < BOX_TOLD ? b->told_n : BOX_TOLD;
-    uint32_t at = b->told_n % BOX_TOLD;
+    uint32_t n = b->reported_n < BOX_REPORTED ? b->reported_n : BOX_REPORTED;
+    uint32_t at = b->reported_n % BOX_REPORTED;
     for (uint32_t i = 0; i < n; i++) {
-        if (b->told[i].subject != subject)
+        if (b->reported[i].subject != subject)
             continue;
-        if (now_ns < b->told[i].until_ns)
+        if (now_ns < b->reported[i].until_ns)
             return false;
         at = i;
     }
-    b->told_n += at == b->told_n % BOX_TOLD;
-    b->told[at].subject = subject;
-    b->told[at].until_ns = until_ns;
+    b->reported_n += at == b->reported_n % BOX_REPORTED;
+    b->reported[at].subject = subject;
+    b->reported[at].until_ns = until_ns;
     return true;
 }
 
@@ -181,8 +181,8 @@ box_count(struct box *b, enum anomaly_rule rule, uint64_t now_ns, uint64_t subje
                                      n < INT32_MAX ? (int32_t)n : INT32_MAX);
         if (p->enabled != 1 || sum < (int64_t)p->threshold)
             continue;
-        uint64_t told = subject + rule + (i > 0 ? b->job->number * 0x9e3779b97f4a7c15ULL : 0);
-        first = is_first(b, told, now_ns, until_ns) || first;
+        uint64_t key = subject + rule + (i > 0 ? b->job->number * 0x9e3779b97f4a7c15ULL : 0);
+        first = is_first(b, key, now_ns, until_ns) || first;
         most = sum > most ? sum : most;
     }
     if (first || (most > 0 && is_answered(p)))
@@ -204,8 +204,8 @@ quote(char *out, size_t n, const char *path, uint32_t path_n, uint32_t max)
 
 // Reports an executed program: its path and the reason.
 static void
-tell_exec(struct box *b, const struct event *head, const struct watch_exec *e,
-          enum anomaly_rule rule, uint64_t subject, const char *says)
+report_exec(struct box *b, const struct event *head, const struct watch_exec *e,
+            enum anomaly_rule rule, uint64_t subject, const char *says)
 {
     char path[160];
     char text[FINDING_TEXT_MAX];
@@ -241,16 +241,17 @@ on_exec(struct box *b, const struct event *head, const struct watch_exec *e, enu
     if (e->socket != 0)
         box_seen(b, RULE_REMOTE_SHELL);
     if (e->memfd == 0 && names_nameless(e)) // only the other kind also has a counter
-        tell_exec(b, head, e, RULE_UNNAMED_EXEC, 6, ", with a file without a name as its program");
+        report_exec(b, head, e, RULE_UNNAMED_EXEC, 6,
+                    ", with a file without a name as its program");
     if (e->memfd != 0) {
         box_seen(b, RULE_UNNAMED_EXEC);
-        tell_exec(b, head, e, RULE_UNNAMED_EXEC, 1, ", a file without a name");
+        report_exec(b, head, e, RULE_UNNAMED_EXEC, 1, ", a file without a name");
     } else if (exe == BOX_EXE_NEW) {
-        tell_exec(b, head, e, RULE_NEW_EXECUTABLE, box_hash(&e->exe, sizeof e->exe, 3),
-                  ", which is not in the template's profile");
+        report_exec(b, head, e, RULE_NEW_EXECUTABLE, box_hash(&e->exe, sizeof e->exe, 3),
+                    ", which is not in the template's profile");
     }
     if (e->socket != 0)
-        tell_exec(b, head, e, RULE_REMOTE_SHELL, 4, " with sockets as its stdin and stdout");
+        report_exec(b, head, e, RULE_REMOTE_SHELL, 4, " with sockets as its stdin and stdout");
 }
 
 // Another process has the master side of the terminal.

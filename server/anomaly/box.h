@@ -18,13 +18,13 @@ struct relay_report;
 enum {
     BOX_BUCKETS = 10, // steps of a window
     BOX_DISTINCT = 64,
-    BOX_TOLD = 64,
-    BOX_PLACES = 32, // destinations whose connection intervals are kept
-    BOX_ZONES = 16,  // DNS domains
+    BOX_REPORTED = 64,
+    BOX_DESTINATIONS = 32, // destinations whose connection intervals are kept
+    BOX_ZONES = 16,        // DNS domains
     BOX_NAMES = 32,
     BOX_PORT_BITS = 1024,
-    BOX_BEATS_MIN = 8,         // connections before regularity is computed
-    BOX_BEAT_MIN_MS = 200,     // faster connections are normal work
+    BOX_REGULAR_MIN = 8,       // connections before regularity is computed
+    BOX_INTERVAL_MIN_MS = 200, // faster connections are normal work
     BOX_FINDINGS_BURST = 32,   // findings of a job per minute, and the first of each rule
     BOX_NAME_LETTERS_MIN = 12, // of a name's part that may carry data
     BOX_MADE_MAX = 32          // files created in one tick and moved in a later one
@@ -36,7 +36,7 @@ struct box_window {
     uint64_t at;
 };
 
-struct box_place {
+struct box_destination {
     uint64_t hash, last_ns;
     uint32_t intervals;
     float mean, squares; // Welford: of intervals in ms
@@ -87,18 +87,18 @@ struct box {
     box_raise_fn *raise;
     void *cookie;
     uint32_t cpu_millis; // its quota
-    uint32_t told_n;
+    uint32_t reported_n;
     struct {
         uint64_t subject, until_ns;
-    } told[BOX_TOLD];    // reported subjects, each once within the rule's window
-    struct list jobs;    // running jobs: struct box_job
-    struct box_job *job; // job of the current call; NULL: unknown
+    } reported[BOX_REPORTED]; // reported subjects, each once within the rule's window
+    struct list jobs;         // running jobs: struct box_job
+    struct box_job *job;      // job of the current call; NULL: unknown
     struct box_scope whole;
     struct {
         uint64_t hash, at_ns;
         uint32_t job, zero;
     } denied[BOX_DISTINCT];
-    struct box_place place[BOX_PLACES];
+    struct box_destination destination[BOX_DESTINATIONS];
     struct box_zone zone[BOX_ZONES];
     uint64_t name[BOX_NAMES]; // queried recently
     uint32_t name_n;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared by the files of the tripwires: box.c, ticks.c, names.c, places.c, tools.c.
+// Shared by the files of the tripwires: box.c, ticks.c, names.c, destinations.c, tools.c.
 #pragma once
 
 #include <stddef.h>
@@ -52,7 +52,7 @@ box_seen(struct box *b, enum anomaly_rule rule)
 void box_tool_executed(struct box *b, const struct watch_exec *x);
 bool box_tool_opens(const struct box *b, const struct event *head, const struct watch_open *o);
 
-// places.c: EVENT_DENIED, EVENT_CONNECT and EVENT_LISTEN.
+// destinations.c: EVENT_DENIED, EVENT_CONNECT and EVENT_LISTEN.
 void box_network(struct box *b, const struct event *head, const struct net_event *e);
 
 static inline const struct anomaly_policy *

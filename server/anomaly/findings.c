@@ -18,7 +18,7 @@ static uint32_t
 who_gives_way(const struct findings *all)
 {
     uint32_t most = 0;
-    uint32_t place = 0;
+    uint32_t position = 0;
     for (uint32_t i = 0; i + most < all->n; i++) {
         uint32_t n = 0;
         bool is_first = true;
@@ -28,20 +28,21 @@ who_gives_way(const struct findings *all)
             n += is_of(all->kept[k], all->kept[i]->tenant);
         if (n > most) {
             most = n;
-            place = i;
+            position = i;
         }
     }
-    return place;
+    return position;
 }
 
 static void
-forget(struct findings *all, uint32_t place)
+forget(struct findings *all, uint32_t position)
 {
-    struct finding *f = all->kept[place];
+    struct finding *f = all->kept[position];
     all->gone++;
     if (f->sequence > all->gone_last)
         all->gone_last = f->sequence;
-    memmove(all->kept + place, all->kept + place + 1, (all->n - place - 1) * sizeof(void *));
+    memmove(all->kept + position, all->kept + position + 1,
+            (all->n - position - 1) * sizeof(void *));
     all->n--;
     free(f);
 }
@@ -81,7 +82,7 @@ findings_clear(struct findings *all)
 }
 
 static uint32_t
-place_behind(const struct findings *all, uint64_t after)
+position_after(const struct findings *all, uint64_t after)
 {
     uint32_t low = 0;
     uint32_t high = all->n;
@@ -98,8 +99,8 @@ place_behind(const struct findings *all, uint64_t after)
 const struct finding *
 findings_next(const struct findings *all, uint64_t after)
 {
-    uint32_t place = place_behind(all, after);
-    return place < all->n ? all->kept[place] : NULL;
+    uint32_t position = position_after(all, after);
+    return position < all->n ? all->kept[position] : NULL;
 }
 
 uint64_t

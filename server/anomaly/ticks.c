@@ -254,12 +254,12 @@ count_masses(struct box *b, const struct activity *s, const struct activity *o, 
 {
     struct box_scope *of = b->job != NULL ? &b->job->scope : &b->whole;
     uint64_t made = of->made + since(s->opens_exclusive, o->opens_exclusive);
-    uint64_t moved = of_what_was_there(&made, since(s->renames, o->renames));
+    uint64_t renamed = of_what_was_there(&made, since(s->renames, o->renames));
     uint64_t removed = of_what_was_there(&made, since(s->unlinks, o->unlinks));
     of->made = (uint32_t)(made < BOX_MADE_MAX ? made : BOX_MADE_MAX);
     count_forks(b, &forks, now_ns, cut(since(s->forks, o->forks)) - cut(since(s->exits, o->exits)),
                 cut(since(s->execs, o->execs)));
-    count(b, &renames, now_ns, cut(moved));
+    count(b, &renames, now_ns, cut(renamed));
     count(b, &unlinks, now_ns, cut(removed));
     uint64_t links =
         // git links the file that it has created, and removes the other name

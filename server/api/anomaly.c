@@ -44,7 +44,7 @@ struct waiting {
     struct server *server;
     struct call *call;
     const Stockade__V1__ListFindingsRequest *request;
-    struct loop_timer *patience;
+    struct loop_timer *wait_timer;
 };
 
 static bool
@@ -151,7 +151,7 @@ static void
 waiting_free(struct waiting *w)
 {
     anomaly_unwait(&w->waiter);
-    loop_timer_stop(&w->patience);
+    loop_timer_stop(&w->wait_timer);
     free(w);
 }
 
@@ -166,7 +166,7 @@ on_finding(void *cookie)
 }
 
 static void
-on_patience(void *cookie)
+on_wait_end(void *cookie)
 {
     struct waiting *w = cookie;
     (void)answer_findings(w->server, w->call, w->request, true);
@@ -223,7 +223,7 @@ list_findings(struct server *s, struct call *c, const ProtobufCMessage *req)
     w->waiter.cookie = w;
     anomaly_wait(s->anomaly, &w->waiter);
     call_watch(c, on_cancel, NULL, w);
-    if (loop_timer_start(s->loop, &w->patience, m->wait_ms, on_patience, w) < 0) {
+    if (loop_timer_start(s->loop, &w->wait_timer, m->wait_ms, on_wait_end, w) < 0) {
         convert_no_memory(c);
         waiting_free(w);
     }

@@ -18,8 +18,8 @@ struct watcher {
     struct call *call;
     struct watcher *next;
     bool known;    // the service exists
-    bool told_any; // told_status has been sent
-    Stockade__V1__ServingStatus told_status;
+    bool sent_any; // sent_status has been sent
+    Stockade__V1__ServingStatus sent_status;
 };
 
 // True for "" and for services in the schema: "/NAME/..." is a method's path.
@@ -67,7 +67,7 @@ check(struct server *s, struct call *c, const ProtobufCMessage *req)
 
 // Sends the status unless the watcher has it; on_writable sends it if it cannot be sent now.
 static void
-tell(struct watcher *w)
+send_status(struct watcher *w)
 {
     Stockade__V1__HealthServiceWatchResponse response =
         STOCKADE__V1__HEALTH_SERVICE_WATCH_RESPONSE__INIT;
@@ -75,18 +75,18 @@ tell(struct watcher *w)
     response.status = w->known ? status_now(w->server, &why)
                                : STOCKADE__V1__SERVING_STATUS__SERVING_STATUS_SERVICE_UNKNOWN;
     response.reason = why.text;
-    if (w->told_any && response.status == w->told_status)
+    if (w->sent_any && response.status == w->sent_status)
         return;
     if (call_send(w->call, &response.base) != 0)
         return;
-    w->told_any = true;
-    w->told_status = response.status;
+    w->sent_any = true;
+    w->sent_status = response.status;
 }
 
 static void
 on_writable(void *cookie)
 {
-    tell(cookie);
+    send_status(cookie);
 }
 
 static void
@@ -115,7 +115,7 @@ on_serving_change(void *cookie)
     for (struct watcher *w = cookie; w != NULL; w = next) {
         struct err e;
         next = w->next;
-        tell(w);
+        send_status(w);
         if (!draining)
             continue;
         (void)err_set(&e, ERR_UNAVAILABLE, "the broker is shutting down");
@@ -143,7 +143,7 @@ watch(struct server *s, struct call *c, const ProtobufCMessage *req)
     s->serving_cookie = w;
     s->on_serving_change = on_serving_change;
     call_watch(c, on_cancel, on_writable, w);
-    tell(w);
+    send_status(w);
     if (s->draining)
         on_serving_change(s->serving_cookie);
 }

@@ -20,7 +20,7 @@ static struct {
     int fd;
     enum log_level from;
     bool json;
-    uint64_t lost_told;
+    uint64_t lost_reported;
 } state = {.fd = STDERR_FILENO, .from = LOG_INFO};
 
 static const char *const level_names[METRIC_VALUES_LEVEL] = {"debug", "info", "warning", "error"};
@@ -92,16 +92,16 @@ write_line(const char *line, size_t n)
 }
 
 static void
-tell_lost(void)
+report_lost(void)
 {
     uint64_t lost = metrics_sum(METRIC_LOG_LOST);
-    if (lost == state.lost_told)
+    if (lost == state.lost_reported)
         return;
     char line[96];
     int n = snprintf(line, sizeof line, "log: %" PRIu64 " lines lost so far\n", lost);
     write_line(line, (size_t)n);
     if (metrics_sum(METRIC_LOG_LOST) == lost)
-        state.lost_told = lost;
+        state.lost_reported = lost;
 }
 
 // Adds ,"name":"value" to a line of JSON. Returns the length.
@@ -160,7 +160,7 @@ emit(enum log_level level, const char *event, const struct log_about *about, con
                              event, escaped, code != NULL ? " [" : "", code != NULL ? code : "",
                              code != NULL ? "]" : "");
     }
-    tell_lost();
+    report_lost();
     metrics_add_by(METRIC_LOG_LINES, level, 0, 1);
     write_line(line, n);
 }

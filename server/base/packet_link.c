@@ -76,7 +76,7 @@ leave(struct packet_link *l)
 }
 
 static void
-tell_gone(struct packet_link *l, const struct err *why)
+report_gone(struct packet_link *l, const struct err *why)
 {
     loop_poll_stop(&l->poll);
     l->kind->gone(l, why);
@@ -88,7 +88,7 @@ packet_link_end(struct packet_link *l, const struct err *why)
     if (l->poll == NULL || l->busy)
         return;
     l->busy = true;
-    tell_gone(l, why);
+    report_gone(l, why);
     leave(l);
 }
 
@@ -135,6 +135,6 @@ on_ready(void *cookie, int events)
     for (unsigned i = 0; i < l->kind->packets_per_turn && r == 0 && !l->freed; i++)
         r = turn(l, &e);
     if (r < 0 && !l->freed)
-        tell_gone(l, &e);
+        report_gone(l, &e);
     leave(l);
 }

@@ -27,7 +27,7 @@
 #include "objects.h"
 
 struct loader {
-    struct place place;
+    struct load_settings settings;
     struct shared_maps maps;
     struct btf *kernel;
     int syscalls_fd;
@@ -122,7 +122,7 @@ static int
 attach_all(const struct object *row, struct bpf_object *o, struct err *e)
 {
     unsigned before = loader.report.links_n;
-    int cgroup_fd = row->of_relay ? loader.place.relay_fd : loader.place.cgroup_fd;
+    int cgroup_fd = row->of_relay ? loader.settings.relay_fd : loader.settings.cgroup_fd;
     struct bpf_program *p = NULL;
     int r = 0;
     bpf_object__for_each_program(p, o)
@@ -163,7 +163,7 @@ load_one(const struct object *row)
         add_feature(row->feature, false, false, row->absent, "");
         return;
     }
-    struct bpf_object *o = row->open(&loader.place);
+    struct bpf_object *o = row->open(&loader.settings);
     loader.objects[row - objects] = o;
     int r = o ? 0 : err_sys(&e, errno, "open");
     if (r == 0) {
@@ -265,7 +265,8 @@ main(void)
     if (recv(LOAD_SOCKET_FD, &order, sizeof order, 0) != (ssize_t)sizeof order ||
         fstat(LOAD_CGROUP_FD, &st) < 0)
         return 70;
-    loader.place = (struct place){order.sandbox_level, st.st_ino, LOAD_CGROUP_FD, LOAD_RELAY_FD};
+    loader.settings =
+        (struct load_settings){order.sandbox_level, st.st_ino, LOAD_CGROUP_FD, LOAD_RELAY_FD};
     (void)libbpf_set_print(on_print);
     loader.kernel = btf__load_vmlinux_btf();
     for (unsigned i = 0; i < objects_n; i++)

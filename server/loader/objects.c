@@ -11,7 +11,7 @@
 
 // Defines the function that opens an object. It sets the constants before the object is loaded.
 #define OPEN(name)                                                                                 \
-    static struct bpf_object *open_##name(const struct place *p)                                   \
+    static struct bpf_object *open_##name(const struct load_settings *p)                           \
     {                                                                                              \
         static struct name##_bpf *skeleton; /* never freed: the process exits soon */              \
         skeleton = name##_bpf__open();                                                             \
@@ -34,7 +34,7 @@ OPEN(net_unix)
 enum { UNIX_CONNECT = 49, UNIX_SENDMSG = 50 };
 
 static struct bpf_object *
-open_unix(const struct place *p)
+open_unix(const struct load_settings *p)
 {
     struct bpf_object *o = open_net_unix(p);
     struct bpf_program *program = NULL;
@@ -53,7 +53,7 @@ open_unix(const struct place *p)
 #include "net_relay.skel.h"
 
 static struct bpf_object *
-open_relay(const struct place *p)
+open_relay(const struct load_settings *p)
 {
     (void)p;
     const struct net_relay_bpf *skeleton = net_relay_bpf__open();

@@ -11,7 +11,7 @@
 #include "load.h"
 
 // Common settings of all objects.
-struct place {
+struct load_settings {
     uint32_t level;  // of a sandbox's cgroup
     uint64_t parent; // id of the cgroup that holds them
     int cgroup_fd;
@@ -26,7 +26,7 @@ struct object {
     const char *present;
     const char *absent; // consequences of its absence
     const char *needs;  // a kernel function that exists if the kernel supports it; NULL: all do
-    struct bpf_object *(*open)(const struct place *p);
+    struct bpf_object *(*open)(const struct load_settings *p);
 };
 
 extern const struct object objects[];

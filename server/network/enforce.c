@@ -95,7 +95,7 @@ forget_flows(const struct sandbox *s)
         return;
     uint32_t n = b->net[s->slot].flows;
     for (uint32_t i = 0; i < n && i < NET_FLOWS_PER_SLOT; i++) {
-        const struct net_flow_key key = {.slot = s->slot, .place = i};
+        const struct net_flow_key key = {.slot = s->slot, .entry = i};
         (void)bpf_map_delete_elem(b->fd[BPF_FD_FLOWS], &key);
     }
 }
@@ -207,13 +207,13 @@ change(struct sandbox *s, struct network *n, struct relay_link *relay, struct er
 // The counters that an earlier relay had not yet reported when it ended are lost. The kernel has its own count: if
 // there is a quota, all of those bytes count as used.
 static const struct relay_counted *
-counted_at_least(const struct sandbox *s, const struct network *n, const struct relay_counted *told,
-                 struct relay_counted *out)
+counted_at_least(const struct sandbox *s, const struct network *n,
+                 const struct relay_counted *reported, struct relay_counted *out)
 {
     const struct bpf *b = bpf_of(s);
-    if (told == NULL || b == NULL || b->net == NULL || n->limit[NETWORK_EGRESS_BYTES] == 0)
-        return told;
-    *out = *told;
+    if (reported == NULL || b == NULL || b->net == NULL || n->limit[NETWORK_EGRESS_BYTES] == 0)
+        return reported;
+    *out = *reported;
     uint64_t sent = b->net[s->slot].out_bytes;
     out->out_bytes = sent > out->out_bytes ? sent : out->out_bytes;
     return out;

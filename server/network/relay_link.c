@@ -35,7 +35,7 @@ struct relay_link {
     uv_loop_t *loop;
     const struct relay_events *events;
     void *cookie;
-    bool configured, told_ready, told_silent;
+    bool configured, ready_reported, silence_reported;
     struct loop_timer *pulse; // runs while a reply of the relay is needed
     uint32_t ping;            // number of the last PING
     bool waiting;             // for the PONG
@@ -65,15 +65,16 @@ static void
 on_pulse(void *cookie)
 {
     struct relay_link *l = cookie;
-    const unsigned most = (l->told_ready ? RELAY_SILENT_MS : RELAY_START_MS) / RELAY_PULSE_MS + 1;
+    const unsigned most =
+        (l->ready_reported ? RELAY_SILENT_MS : RELAY_START_MS) / RELAY_PULSE_MS + 1;
     struct err e;
-    if (l->told_ready && l->open_n == 0 && !l->waiting) {
+    if (l->ready_reported && l->open_n == 0 && !l->waiting) {
         loop_timer_stop(&l->pulse);
         return;
     }
     l->looks++;
     if (l->looks == most) {
-        l->told_silent = true;
+        l->silence_reported = true;
         loop_timer_stop(&l->pulse);
         if (l->events->silent != NULL)
             l->events->silent(l->cookie); // the callback may free l
@@ -92,7 +93,7 @@ on_pulse(void *cookie)
 static void
 pulse_need(struct relay_link *l)
 {
-    if (l->pulse != NULL || l->told_silent)
+    if (l->pulse != NULL || l->silence_reported)
         return;
     l->looks = 0;
     (void)loop_timer_start(l->loop, &l->pulse, RELAY_PULSE_MS, on_pulse, l);
@@ -254,14 +255,14 @@ relay_close(struct relay_link *l, uint32_t slot, uint32_t generation, relay_done
 }
 
 static void
-tell_in_force(const struct relay_link *l, uint32_t slot)
+notify_in_force(const struct relay_link *l, uint32_t slot)
 {
     if (l->events->in_force != NULL)
         l->events->in_force(l->cookie, slot, l->sandboxes[slot].generation);
 }
 
 static void
-tell_closed(struct relay_link *l, uint32_t slot)
+notify_closed(struct relay_link *l, uint32_t slot)
 {
     struct sandbox_entry was = l->sandboxes[slot];
     l->sandboxes[slot] = (struct sandbox_entry){.state = SANDBOX_NONE};
@@ -294,8 +295,9 @@ check(const struct relay_link *l, const struct relay_report *r, size_t n, struct
     if (!is_name(r->name, sizeof r->name))
         return err_set(e, ERR_INTERNAL, "a report with an invalid name");
     if (r->kind == RELAY_READY)
-        return l->configured && !l->told_ready ? 0
-                                               : err_set(e, ERR_INTERNAL, "an unexpected READY");
+        return l->configured && !l->ready_reported
+                   ? 0
+                   : err_set(e, ERR_INTERNAL, "an unexpected READY");
     if (r->kind == RELAY_PONG)
         return l->waiting && r->generation == l->ping
                    ? 0
@@ -311,10 +313,10 @@ check(const struct relay_link *l, const struct relay_report *r, size_t n, struct
 }
 
 static void
-tell(struct relay_link *l, const struct relay_report *r)
+handle(struct relay_link *l, const struct relay_report *r)
 {
     if (r->kind == RELAY_READY) {
-        l->told_ready = true;
+        l->ready_reported = true;
         if (l->events->ready != NULL)
             l->events->ready(l->cookie);
     } else if (r->kind == RELAY_PONG) {
@@ -322,9 +324,9 @@ tell(struct relay_link *l, const struct relay_report *r)
         l->looks = 0;
     } else if (r->kind == RELAY_IN_FORCE) {
         if (--l->sandboxes[r->slot].policies == 0)
-            tell_in_force(l, r->slot);
+            notify_in_force(l, r->slot);
     } else if (r->kind == RELAY_CLOSED) {
-        tell_closed(l, r->slot);
+        notify_closed(l, r->slot);
     } else if (l->events->report != NULL) {
         l->events->report(l->cookie, r);
     }
@@ -337,7 +339,7 @@ on_packet(void *cookie, const void *bytes, size_t n, int *fd, struct err *e)
     (void)fd;
     if (check(cookie, bytes, n, e) < 0)
         return err_errno(e);
-    tell(cookie, bytes);
+    handle(cookie, bytes);
     return 0;
 }
 
@@ -348,9 +350,9 @@ on_gone(void *cookie, const struct err *why)
     loop_timer_stop(&l->pulse);
     for (uint32_t slot = 0; slot < BPF_SLOTS && !l->link.freed; slot++) {
         if (l->sandboxes[slot].policies > 0)
-            tell_in_force(l, slot);
+            notify_in_force(l, slot);
         if (!l->link.freed && l->sandboxes[slot].state != SANDBOX_NONE)
-            tell_closed(l, slot);
+            notify_closed(l, slot);
     }
     if (!l->link.freed && l->events->gone != NULL)
         l->events->gone(l->cookie, why);

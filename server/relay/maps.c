@@ -21,7 +21,7 @@ map_call(enum bpf_cmd cmd, int fd, const void *key, const void *value)
 bool
 maps_flow(int fd, uint32_t slot, uint32_t generation, uint32_t number, struct net_flow *out)
 {
-    const struct net_flow_key key = {.slot = slot, .place = NET_FLOW_PLACE(number)};
+    const struct net_flow_key key = {.slot = slot, .entry = NET_FLOW_ENTRY(number)};
     memset(out, 0, sizeof *out);
     return map_call(BPF_MAP_LOOKUP_ELEM, fd, &key, out) == 0 && out->generation == generation &&
            out->number == number;

@@ -47,7 +47,7 @@ permit_inherit(struct permit *now, const struct permit *before)
         for (uint32_t j = 0; j < before->rules_n; j++)
             if (same_rule(&now->rules[i], &before->rules[j])) {
                 now->use[i] = before->use[j];
-                now->use[i].told = 0; // the rule has another number now, so report it again
+                now->use[i].reported = 0; // the rule has another number now, so report it again
                 break;
             }
 }

@@ -26,7 +26,7 @@ struct permit_window {
 // The use of a rule.
 struct permit_use {
     uint64_t bytes;
-    uint64_t told; // of those, already reported to the broker
+    uint64_t reported; // of those, already reported to the broker
     struct permit_window queries;
 };
 

@@ -61,11 +61,11 @@ report_rule_sums(const struct sandbox *s)
         struct relay_report r = about_sandbox(s, RELAY_RULE_SUM);
         r.rule = report_rule(s, i);
         r.out_bytes = u->bytes;
-        if (s->permit->rules[i].bytes_max == 0 || u->told == u->bytes)
+        if (s->permit->rules[i].bytes_max == 0 || u->reported == u->bytes)
             continue;
         if (!send_report(&r))
             return false;
-        u->told = u->bytes;
+        u->reported = u->bytes;
     }
     return true;
 }

@@ -163,14 +163,14 @@ call_free(struct call *c)
 static void
 give_up(struct call *c, const struct err *e, enum call_cancel why)
 {
-    void (*told)(void *, enum call_cancel) = c->on_cancel;
+    void (*on_cancel)(void *, enum call_cancel) = c->on_cancel;
     void *cookie = c->cookie;
     if (c->follows)
         keys_unfollow(c);
     send_failure(c, e, why == CALL_DEADLINE ? ERR_DEADLINE_EXCEEDED : ERR_CANCELLED);
     call_free(c);
-    if (told != NULL)
-        told(cookie, why);
+    if (on_cancel != NULL)
+        on_cancel(cookie, why);
 }
 
 // The caller does not need the result any more; other callers with the same key may.

@@ -74,7 +74,7 @@ conn_wait_for_room(struct conn *c, struct call *call)
 }
 
 void
-conn_tell_waiting(struct conn *c)
+conn_wake_waiting(struct conn *c)
 {
     while (c->waiting_first != NULL && !conn_is_full(c)) {
         struct call *call = c->waiting_first;

@@ -63,4 +63,4 @@ void conn_on_stall(struct timer *t);
 // ---- conn_calls.c
 
 // Calls waiting calls in turn, until the queue is full again.
-void conn_tell_waiting(struct conn *c);
+void conn_wake_waiting(struct conn *c);

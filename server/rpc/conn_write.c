@@ -124,7 +124,7 @@ conn_on_written(void *conn, size_t n)
         conn_close(c);
     if (c->state != CONN_OPEN || c->tx.bytes > c->rpc->limits.queue_bytes_pause / 2)
         return;
-    conn_tell_waiting(c);
+    conn_wake_waiting(c);
     if (c->paused) {
         c->paused = false;
         conn_process(c);

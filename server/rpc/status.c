@@ -6,7 +6,7 @@
 
 enum { RETRY_DELAY_MS = 1000, DETAILS_MAX = 4, FACTS_MAX = 8 };
 
-struct telling {
+struct conversion {
     struct err e;
     const char *tenant;
     const struct status_fact *facts;
@@ -17,7 +17,7 @@ struct telling {
 
 // Packs one detail into the status.
 static void
-add_detail(struct telling *t, const char *type_url, const ProtobufCMessage *m)
+add_detail(struct conversion *t, const char *type_url, const ProtobufCMessage *m)
 {
     Google__Protobuf__Any *any = arena_alloc(t->arena, sizeof *any);
     uint8_t *bytes = arena_alloc(t->arena, protobuf_c_message_get_packed_size(m));
@@ -31,7 +31,7 @@ add_detail(struct telling *t, const char *type_url, const ProtobufCMessage *m)
 }
 
 static void
-tell_info(struct telling *t)
+add_info(struct conversion *t)
 {
     Stockade__V1__ErrorInfo info = STOCKADE__V1__ERROR_INFO__INIT;
     Stockade__V1__ErrorInfo__MetadataEntry entries[FACTS_MAX];
@@ -58,7 +58,7 @@ tell_info(struct telling *t)
 }
 
 static void
-tell_field(struct telling *t)
+add_field(struct conversion *t)
 {
     Stockade__V1__BadRequest bad = STOCKADE__V1__BAD_REQUEST__INIT;
     Stockade__V1__BadRequest__FieldViolation violation =
@@ -74,7 +74,7 @@ tell_field(struct telling *t)
 }
 
 static void
-tell_quota(struct telling *t)
+add_quota(struct conversion *t)
 {
     Stockade__V1__QuotaFailure quota = STOCKADE__V1__QUOTA_FAILURE__INIT;
     Stockade__V1__QuotaFailure__Violation violation = STOCKADE__V1__QUOTA_FAILURE__VIOLATION__INIT;
@@ -89,7 +89,7 @@ tell_quota(struct telling *t)
 }
 
 static void
-tell_retry(struct telling *t)
+add_retry(struct conversion *t)
 {
     Stockade__V1__RetryInfo retry = STOCKADE__V1__RETRY_INFO__INIT;
     if (t->e.code != ERR_UNAVAILABLE)
@@ -98,7 +98,7 @@ tell_retry(struct telling *t)
     add_detail(t, "type.googleapis.com/stockade.v1.RetryInfo", &retry.base);
 }
 
-static void (*const details[])(struct telling *t) = {tell_info, tell_field, tell_quota, tell_retry};
+static void (*const details[])(struct conversion *t) = {add_info, add_field, add_quota, add_retry};
 _Static_assert(sizeof details / sizeof details[0] <= DETAILS_MAX, "Status.details has a bound");
 
 Stockade__V1__Status *
@@ -109,12 +109,12 @@ status_of(const struct err *e, const char *tenant, const struct status_fact *fac
     if (status == NULL)
         return NULL;
     stockade__v1__status__init(status);
-    struct telling t = {.e = *e,
-                        .tenant = tenant,
-                        .facts = facts,
-                        .facts_n = facts_n,
-                        .arena = a,
-                        .status = status};
+    struct conversion t = {.e = *e,
+                           .tenant = tenant,
+                           .facts = facts,
+                           .facts_n = facts_n,
+                           .arena = a,
+                           .status = status};
     err_sanitize(&t.e);
     status->code = (uint32_t)t.e.code;
     status->details = arena_alloc(a, DETAILS_MAX * sizeof(Google__Protobuf__Any *));

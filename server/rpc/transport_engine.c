@@ -28,7 +28,7 @@ transport_gone(struct transport *t)
 }
 
 void
-transport_told(struct transport *t)
+transport_ended(struct transport *t)
 {
     const struct transport_events *events = t->events;
     void *cookie = t->cookie;

@@ -20,7 +20,7 @@ void transport_add_listener(struct transport *t, struct list *node);
 void transport_gone(struct transport *t);
 
 // The engine has freed everything: frees it and calls on_shut.
-void transport_told(struct transport *t);
+void transport_ended(struct transport *t);
 
 // transport_ops.shut of every engine.
 void transport_shut(struct transport *t);

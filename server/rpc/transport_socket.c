@@ -165,7 +165,7 @@ on_poll(uv_poll_t *poll, int status, int events)
 }
 
 static void
-tell_over(struct transport_stream *s)
+report_finished(struct transport_stream *s)
 {
     if (s->wrote) {
         s->wrote = s->writing = false;
@@ -196,7 +196,7 @@ on_prepare(uv_prepare_t *prepare)
     while (!list_empty(&now)) {
         struct list *node = now.next;
         list_remove(node);
-        tell_over(list_entry(node, struct transport_stream, node));
+        report_finished(list_entry(node, struct transport_stream, node));
     }
     if (list_empty(&t->over) && !soon_look(&t->soon))
         (void)uv_idle_stop(&t->again);
@@ -378,7 +378,7 @@ on_engine_closed(uv_handle_t *handle)
 {
     struct engine *t = handle->data;
     if (--t->handles == 0)
-        transport_told(&t->base);
+        transport_ended(&t->base);
 }
 
 static void

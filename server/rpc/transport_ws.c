@@ -262,7 +262,7 @@ on_async_closed(uv_handle_t *handle)
 {
     struct ws_engine *t = handle->data;
     uv_mutex_destroy(&t->lock);
-    transport_told(&t->base);
+    transport_ended(&t->base);
 }
 
 static void

@@ -38,7 +38,7 @@ struct transport_stream {
     struct messages_out out;
     nng_msg *out_msg; // the message that the bytes are copied to
     size_t took;
-    bool told; // no whole message was written yet, so nng has nothing to send
+    bool partial; // no whole message was written yet, so nng has nothing to send
 };
 
 static void
@@ -165,8 +165,8 @@ static void
 on_ready(struct ws_op *op)
 {
     struct transport_stream *s = container_of(op, struct transport_stream, ready);
-    if (!s->closing && s->told) {
-        s->told = false;
+    if (!s->closing && s->partial) {
+        s->partial = false;
         s->engine->base.events->on_written(s->cookie, s->took);
     }
     if (!s->closing && s->buf != NULL && !s->rx.busy)
@@ -214,7 +214,7 @@ new_message(void *cookie, size_t n)
 void
 ws_stream_write(struct transport_stream *s, const struct iovec *iov, unsigned n)
 {
-    assert(!s->closing && !s->tx.busy && !s->told && n <= TRANSPORT_IOV_MAX);
+    assert(!s->closing && !s->tx.busy && !s->partial && n <= TRANSPORT_IOV_MAX);
     ptrdiff_t more = 0;
     s->took = 0;
     for (unsigned i = 0; i < n && more >= 0; i++) {
@@ -224,7 +224,7 @@ ws_stream_write(struct transport_stream *s, const struct iovec *iov, unsigned n)
     if (more < 0)
         s->took = 0; // the write fails
     if (more < 0 || !messages_out_whole(&s->out)) {
-        s->told = true;
+        s->partial = true;
         stream_ready(s);
         return;
     }

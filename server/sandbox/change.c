@@ -20,9 +20,9 @@ on_limited(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX]
     s->limits_pending = false;
     if (reply->ok != 0 && s->state != SANDBOX_DELETING) {
         s->spec.limits = s->limits_wanted;
-        OBSERVERS_TELL(&s->all->observers, changed, s, SANDBOX_LIMITS);
+        OBSERVERS_NOTIFY(&s->all->observers, changed, s, SANDBOX_LIMITS);
     }
-    sandbox_tell(s, WAIT_LIMITS, reply->ok != 0 ? NULL : &reply->err);
+    sandbox_notify(s, WAIT_LIMITS, reply->ok != 0 ? NULL : &reply->err);
     sandbox_let_go(s);
 }
 
@@ -104,9 +104,9 @@ hold_forks(struct sandbox *s, bool held)
     sandbox_hold(s);
     f->asked = true;
     f->held = held;
-    if (!held || f->told)
+    if (!held || f->logged)
         return;
-    f->told = true;
+    f->logged = true;
     log_event(
         LOG_WARNING, "fork-rate",
         "sandbox %s starts more than %u processes and threads per second: it is stopped until it "
@@ -159,9 +159,9 @@ on_frozen(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
     if (!list_empty(&s->jobs))
         s->all->jobs->paused(s, now_paused);
     if (reply->ok != 0)
-        OBSERVERS_TELL(&s->all->observers, changed, s,
-                       now_paused ? SANDBOX_PAUSED_NOW : SANDBOX_RESUMED_NOW);
-    sandbox_tell(s, WAIT_STATE, reply->ok != 0 ? NULL : &reply->err);
+        OBSERVERS_NOTIFY(&s->all->observers, changed, s,
+                         now_paused ? SANDBOX_PAUSED_NOW : SANDBOX_RESUMED_NOW);
+    sandbox_notify(s, WAIT_STATE, reply->ok != 0 ? NULL : &reply->err);
     sandbox_let_go(s);
 }
 
@@ -237,7 +237,7 @@ void
 sandbox_network_changed(struct sandbox *s, bool other)
 {
     if (other)
-        OBSERVERS_TELL(&s->all->observers, changed, s, SANDBOX_NETWORK);
+        OBSERVERS_NOTIFY(&s->all->observers, changed, s, SANDBOX_NETWORK);
     forwards_check(s->all->srv->forwards, s);
 }
 
@@ -264,5 +264,5 @@ sandbox_network_wait(struct sandbox *s, struct sandbox_waiter *w)
 void
 sandbox_network_done(struct sandbox *s, const struct err *e)
 {
-    sandbox_tell(s, WAIT_NETWORK, e);
+    sandbox_notify(s, WAIT_NETWORK, e);
 }

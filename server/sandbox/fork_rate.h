@@ -16,10 +16,10 @@
 
 struct fork_rate {
     uint64_t looked_ns;
-    double level;     // tasks started, minus those that the rate allowed since
-    bool held, told;  // stopped now; logged once
-    bool asked;       // the spawner has not replied yet
-    uint64_t held_ns; // the time when it was stopped
+    double level;      // tasks started, minus those that the rate allowed since
+    bool held, logged; // stopped now; logged once
+    bool asked;        // the spawner has not replied yet
+    uint64_t held_ns;  // the time when it was stopped
     // forks that the limit of processes refused, and the time of that reading
     uint64_t denied, denied_ns;
 };

@@ -96,7 +96,7 @@ guest_link_remove(struct guest_link *l, uint32_t job, struct err *e)
 }
 
 static void
-tell_exited(struct guest_link *l, const Stockade__Guest__Exited *x)
+report_exited(struct guest_link *l, const Stockade__Guest__Exited *x)
 {
     struct bill_rusage usage = {
         .known = true,
@@ -114,7 +114,7 @@ tell_exited(struct guest_link *l, const Stockade__Guest__Exited *x)
 }
 
 static int
-tell(struct guest_link *l, const Stockade__Guest__Event *ev, int *fd, struct err *e)
+report(struct guest_link *l, const Stockade__Guest__Event *ev, int *fd, struct err *e)
 {
     switch (ev->event_case) {
     case STOCKADE__GUEST__EVENT__EVENT_READY:
@@ -133,7 +133,7 @@ tell(struct guest_link *l, const Stockade__Guest__Event *ev, int *fd, struct err
         return 0;
     }
     case STOCKADE__GUEST__EVENT__EVENT_EXITED:
-        tell_exited(l, ev->exited);
+        report_exited(l, ev->exited);
         return 0;
     case STOCKADE__GUEST__EVENT__EVENT__NOT_SET:
     case _STOCKADE__GUEST__EVENT__EVENT__CASE_IS_INT_SIZE:
@@ -148,7 +148,7 @@ on_packet(void *cookie, const void *bytes, size_t n, int *fd, struct err *e)
     ProtobufCMessage *event = NULL;
     arena_reset(arena);
     int r = wire_unpack(&stockade__guest__event__descriptor, bytes, n, arena, &event, e);
-    return r < 0 ? r : tell(cookie, (const Stockade__Guest__Event *)event, fd, e);
+    return r < 0 ? r : report(cookie, (const Stockade__Guest__Event *)event, fd, e);
 }
 
 static void

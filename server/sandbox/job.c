@@ -75,7 +75,7 @@ wait_for_its_end(struct job *j)
     if (!spawn_answers(j->all->srv->spawn) &&
         guest_link_signal(j->sandbox->link, j->number, SIGKILL, true, &e) < 0)
         log_job(j, "kill-job", &e);
-    (void)loop_timer_start(loop_of(j), &j->patience, JOB_KILL_MS, on_no_answer, j);
+    (void)loop_timer_start(loop_of(j), &j->timeout, JOB_KILL_MS, on_no_answer, j);
 }
 
 void
@@ -253,8 +253,8 @@ job_start(struct sandbox *s, const struct job_spec *spec, struct job **out, stru
         return err_wrap(e, "start a process");
     }
     enroll(j);
-    OBSERVERS_TELL(job_observers(j), job_begun, j, spec);
-    (void)loop_timer_start(loop_of(j), &j->patience, JOB_START_MS, on_no_answer, j);
+    OBSERVERS_NOTIFY(job_observers(j), job_begun, j, spec);
+    (void)loop_timer_start(loop_of(j), &j->timeout, JOB_START_MS, on_no_answer, j);
     *out = j;
     return 0;
 }
@@ -284,9 +284,9 @@ finish(struct job *j)
     bill_limit_hits(&j->used, &j->limits, &j->result.hits);
     move(j, JOB_DONE);
     count(j);
-    OBSERVERS_TELL(job_observers(j), job_ended, j);
+    OBSERVERS_NOTIFY(job_observers(j), job_ended, j);
     job_io_end(j);
-    loop_timer_stop(&j->patience);
+    loop_timer_stop(&j->timeout);
     list_remove(&j->of_sandbox);
     s->jobs_n--;
     tenant_release(j->tenant, LEDGER_JOBS, 1);
@@ -332,7 +332,7 @@ ended(struct job *j)
     cgstat_read(&j->sandbox->dirs, 0, &j->used.after);
     sandbox_share(j->sandbox, j->used.after.v[STAT_CPU_NS], j->used.ended_ns);
     job_look_at_disk(j);
-    OBSERVERS_TELL(job_observers(j), job_exited, j);
+    OBSERVERS_NOTIFY(job_observers(j), job_exited, j);
     output_final(j->output);
 }
 
@@ -342,7 +342,7 @@ drain_then_finish(struct job *j)
     if (job_io_drain(j))
         finish(j);
     else
-        (void)loop_timer_start(loop_of(j), &j->patience, JOB_GRACE_MS, on_grace_over, j);
+        (void)loop_timer_start(loop_of(j), &j->timeout, JOB_GRACE_MS, on_grace_over, j);
 }
 
 static struct job *
@@ -405,14 +405,14 @@ said_started(struct sandbox *s, uint32_t number, uint32_t pid, int terminal)
     j->pid = pid;
     j->used.started_ns = uv_hrtime();
     move(j, JOB_RUNNING);
-    OBSERVERS_TELL(job_observers(j), job_started, j);
+    OBSERVERS_NOTIFY(job_observers(j), job_started, j);
     if (j->end == END_NONE) {
-        loop_timer_stop(&j->patience);
+        loop_timer_stop(&j->timeout);
         job_limits_begin(j);
     }
     if (job_io_begin(j, &e) < 0)
         job_cancel(j, e.text);
-    job_tell_followers(j);
+    job_notify_followers(j);
     return true;
 }
 

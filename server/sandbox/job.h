@@ -84,7 +84,7 @@ struct job_follower {
     struct output_reader reader;
     struct job *job;
     bool no_output;
-    bool started_told;
+    bool started_reported;
     // There may be a new event: see job_next. May unfollow the job.
     void (*wake)(void *cookie);
     void *cookie;
@@ -119,7 +119,7 @@ const char *job_tenant(const struct job *j);
 const char *job_template(const struct job *j);
 
 // Follows the output from an offset on. no_timeout: the job waits for this reader without a timeout.
-void job_follow(struct job *j, struct job_follower *f, uint64_t offset, bool patient);
+void job_follow(struct job *j, struct job_follower *f, uint64_t offset, bool no_timeout);
 void job_unfollow(struct job_follower *f);
 
 // The next event of a follower, and its acknowledgement. Data in an event is borrowed until the next turn of the loop.

@@ -275,7 +275,7 @@ read_some(struct job *j, int i, uint64_t now)
     }
     enum output_stream stream = i == ERR ? OUTPUT_STDERR : OUTPUT_STDOUT;
     output_write(j->output, stream, bytes, (size_t)n, now);
-    OBSERVERS_TELL(job_observers(j), job_output, j, stream, bytes, (size_t)n);
+    OBSERVERS_NOTIFY(job_observers(j), job_output, j, stream, bytes, (size_t)n);
     return (size_t)n;
 }
 
@@ -298,7 +298,7 @@ read_stream(struct job *j, int i)
         wait_with_output(j, BATCHING, BATCH_MS);
     j->last_read_ns = now;
     if (n > 0)
-        job_tell_followers(j);
+        job_notify_followers(j);
     if (output_is_over(j))
         job_output_ended(j);
 }

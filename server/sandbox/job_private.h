@@ -44,7 +44,7 @@ struct job {
     struct loop_timer *retry; // of reading
 
     // timeout for the guest, then for the pipes, then for clients that may attach
-    struct loop_timer *patience;
+    struct loop_timer *timeout;
     struct loop_timer *wall, *cpu;
     uint64_t wall_left_ns, wall_from_ns; // from: 0 while it is paused
     uint64_t paused_from_ns;
@@ -89,7 +89,7 @@ void job_io_end(struct job *j);
 void job_io_reader_moved(struct job *j);
 
 // job_table.c
-void job_tell_followers(struct job *j);
+void job_notify_followers(struct job *j);
 void
 job_keep(struct job *j); // the job has ended; it exists while a client follows it or may attach
 void job_settle(struct job *j); // frees it if no client can attach any more

@@ -89,7 +89,7 @@ unkeep(struct job *j)
     j->kept = false;
     list_remove(&j->kept_node);
     tenant_release(j->tenant, LEDGER_KEPT, 1);
-    loop_timer_stop(&j->patience);
+    loop_timer_stop(&j->timeout);
 }
 
 bool
@@ -130,7 +130,7 @@ job_settle(struct job *j)
 {
     if (j->state != JOB_DONE || j->kept || j->walking > 0 || !list_empty(&j->followers))
         return;
-    OBSERVERS_TELL(job_observers(j), job_gone, j);
+    OBSERVERS_NOTIFY(job_observers(j), job_gone, j);
     idtable_remove(&j->all->table, &j->id);
     list_remove(&j->all_node);
     output_free(j->output);
@@ -183,12 +183,12 @@ job_keep(struct job *j)
         tenant_charge(j->tenant, LEDGER_KEPT, 1, UINT64_MAX, &ignored) == 0) {
         j->kept = true;
         list_append(&j->tenant->kept, &j->kept_node);
-        (void)loop_timer_start(j->all->srv->loop, &j->patience, c->keep_finished_ms, on_kept_enough,
+        (void)loop_timer_start(j->all->srv->loop, &j->timeout, c->keep_finished_ms, on_kept_enough,
                                j);
         drop_oldest_kept(j->tenant, c->quotas.kept_per_caller);
     }
     j->walking--;
-    job_tell_followers(j);
+    job_notify_followers(j);
 }
 
 struct job *
@@ -232,11 +232,11 @@ job_template(const struct job *j)
 }
 
 void
-job_follow(struct job *j, struct job_follower *f, uint64_t offset, bool patient)
+job_follow(struct job *j, struct job_follower *f, uint64_t offset, bool no_timeout)
 {
     f->job = j;
-    f->started_told = false;
-    f->reader = (struct output_reader){.offset = offset, .patient = patient};
+    f->started_reported = false;
+    f->reader = (struct output_reader){.offset = offset, .no_timeout = no_timeout};
     list_init(&f->reader.node);
     if (!f->no_output)
         output_join(j->output, &f->reader, uv_hrtime());
@@ -259,7 +259,7 @@ job_unfollow(struct job_follower *f)
 }
 
 static void
-tell_once(struct job *j)
+notify_once(struct job *j)
 {
     for (struct list *it = j->followers.next; it != &j->followers; it = j->walk) {
         j->walk = it->next;
@@ -271,7 +271,7 @@ tell_once(struct job *j)
 
 // A follower, and others, may unfollow inside its wake(), which may also call this function again.
 void
-job_tell_followers(struct job *j)
+job_notify_followers(struct job *j)
 {
     j->walk_again = true;
     if (j->walking > 0)
@@ -279,7 +279,7 @@ job_tell_followers(struct job *j)
     j->walking++;
     while (j->walk_again) {
         j->walk_again = false;
-        tell_once(j);
+        notify_once(j);
     }
     j->walking--;
     job_settle(j);
@@ -291,7 +291,7 @@ job_next(struct job_follower *f)
     const struct job *j = f->job;
     struct job_event ev = {.kind = JOB_NOTHING};
     bool ran = j->used.started_ns != 0;
-    if (ran && !f->started_told && !f->no_output) {
+    if (ran && !f->started_reported && !f->no_output) {
         ev.kind = JOB_STARTED;
         return ev;
     }
@@ -309,7 +309,7 @@ job_taken(struct job_follower *f, const struct job_event *ev)
 {
     struct job *j = f->job;
     if (ev->kind == JOB_STARTED)
-        f->started_told = true;
+        f->started_reported = true;
     if (ev->kind != JOB_OUTPUT)
         return;
     output_advance(j->output, &f->reader, &ev->chunk, uv_hrtime());

@@ -62,8 +62,8 @@ struct observers {
 // Registers a copy. Returns its number, for job_notes().
 unsigned observers_add(struct observers *all, const struct observer *o);
 
-// Calls all: OBSERVERS_TELL(&all->observers, taken, s).
-#define OBSERVERS_TELL(all, fact, ...)                                                             \
+// Calls all: OBSERVERS_NOTIFY(&all->observers, taken, s).
+#define OBSERVERS_NOTIFY(all, fact, ...)                                                           \
     do {                                                                                           \
         const struct observers *of_ = (all);                                                       \
         for (unsigned i_ = 0; i_ < of_->n; i_++)                                                   \

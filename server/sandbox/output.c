@@ -161,7 +161,7 @@ grow(struct output *o, size_t n)
 static bool
 keeps_up(const struct output *o, const struct output_reader *r, uint64_t now_ns)
 {
-    return r->patient || r->offset >= o->end || now_ns - r->progress_ns < STALL_NS;
+    return r->no_timeout || r->offset >= o->end || now_ns - r->progress_ns < STALL_NS;
 }
 
 // Bytes that a reader which keeps up has not read yet. False: no reader keeps up.
@@ -206,7 +206,7 @@ output_make_room(struct output *o, size_t n, uint64_t now_ns)
 
 // Readers that had read everything have something to read again.
 static void
-tell_readers(struct output *o, uint64_t now_ns)
+note_progress(struct output *o, uint64_t now_ns)
 {
     list_each(it, &o->readers)
     {
@@ -227,7 +227,7 @@ output_write(struct output *o, enum output_stream stream, const uint8_t *bytes, 
     }
     if (n == 0)
         return;
-    tell_readers(o, now_ns);
+    note_progress(o, now_ns);
     if ((size_t)(o->end - o->begin) + n > o->ring.size)
         grow(o, n);
     size_t skip = n > o->ring.size ? n - o->ring.size : 0;
@@ -248,7 +248,7 @@ void
 output_join(struct output *o, struct output_reader *r, uint64_t now_ns)
 {
     r->progress_ns = now_ns;
-    r->limit_told = false;
+    r->limit_reported = false;
     list_append(&o->readers, &r->node);
 }
 
@@ -273,7 +273,7 @@ output_peek(const struct output *o, const struct output_reader *r)
                        left < OUTPUT_CHUNK_MAX ? (size_t)left : OUTPUT_CHUNK_MAX, &is_stderr);
         c.stream = is_stderr ? OUTPUT_STDERR : OUTPUT_STDOUT;
         c.data = o->ring.bytes + (r->offset & (o->ring.size - 1));
-    } else if (o->cut > 0 && !r->limit_told) {
+    } else if (o->cut > 0 && !r->limit_reported) {
         c.kind = OUTPUT_LIMIT;
         c.offset = o->end;
         c.missing = o->cut;
@@ -287,7 +287,7 @@ output_advance(const struct output *o, struct output_reader *r, const struct out
 {
     assert(chunk->kind != OUTPUT_NONE && r->offset <= o->end);
     if (chunk->kind == OUTPUT_LIMIT)
-        r->limit_told = true;
+        r->limit_reported = true;
     else
         r->offset += chunk->kind == OUTPUT_GAP ? chunk->missing : chunk->n;
     r->progress_ns = now_ns;

@@ -34,8 +34,8 @@ struct output_reader {
     struct list node;
     uint64_t offset;      // the next byte to read
     uint64_t progress_ns; // the time since which it has had something to read
-    bool patient;         // always counts as keeping up
-    bool limit_told;
+    bool no_timeout;      // always counts as keeping up
+    bool limit_reported;
 };
 
 enum output_kind { OUTPUT_NONE, OUTPUT_DATA, OUTPUT_GAP, OUTPUT_LIMIT };

@@ -26,7 +26,7 @@ enum {
     GIVE_UP_MS = 2000, // a request that has waited this long gets the failure instead
 };
 
-static void refill(struct shelf *shelf);
+static void refill(struct template_pool *tpool);
 
 static void
 waiting(struct pool *p, int by)
@@ -36,10 +36,10 @@ waiting(struct pool *p, int by)
 }
 
 static void
-ready(struct shelf *shelf, int by)
+ready(struct template_pool *tpool, int by)
 {
-    shelf->ready_n += (uint32_t)by;
-    metrics_move(METRIC_POOL_READY, shelf->template->number, by);
+    tpool->ready_n += (uint32_t)by;
+    metrics_move(METRIC_POOL_READY, tpool->template->number, by);
 }
 
 void
@@ -47,55 +47,55 @@ pool_unqueue(struct pool_request *r)
 {
     if (r->place.line == NULL)
         return;
-    pool_queue_remove(&r->shelf->waiting, &r->place);
+    pool_queue_remove(&r->tpool->waiting, &r->place);
     loop_timer_stop(&r->too_long);
-    waiting(r->shelf->pool, -1);
+    waiting(r->tpool->pool, -1);
 }
 
 static struct pool_request *
-request_of(struct pool_place *p)
+request_of(struct pool_entry *p)
 {
     return list_entry(p, struct pool_request, place);
 }
 
 // The next waiting request. NULL: none.
 static struct pool_request *
-take_waiting(struct shelf *shelf)
+take_waiting(struct template_pool *tpool)
 {
-    struct pool_place *p = pool_queue_take(&shelf->waiting);
+    struct pool_entry *p = pool_queue_take(&tpool->waiting);
     if (p == NULL)
         return NULL;
     loop_timer_stop(&request_of(p)->too_long);
-    waiting(shelf->pool, -1);
+    waiting(tpool->pool, -1);
     return request_of(p);
 }
 
 static struct sandbox *
-take_ready(struct shelf *shelf)
+take_ready(struct template_pool *tpool)
 {
-    if (list_empty(&shelf->ready))
+    if (list_empty(&tpool->ready))
         return NULL;
-    struct sandbox *s = list_entry(shelf->ready.next, struct sandbox, pool_node);
+    struct sandbox *s = list_entry(tpool->ready.next, struct sandbox, pool_node);
     list_remove(&s->pool_node);
-    ready(shelf, -1);
+    ready(tpool, -1);
     return s;
 }
 
 static void
 on_timer(void *cookie)
 {
-    struct shelf *shelf = cookie;
-    loop_timer_stop(&shelf->timer);
-    refill(shelf);
+    struct template_pool *tpool = cookie;
+    loop_timer_stop(&tpool->timer);
+    refill(tpool);
 }
 
 static void
-back_off(struct shelf *shelf)
+back_off(struct template_pool *tpool)
 {
-    uint64_t ms = shelf->back_off_ms * 2;
+    uint64_t ms = tpool->back_off_ms * 2;
     ms = ms < BACK_OFF_MIN_MS ? BACK_OFF_MIN_MS : ms > BACK_OFF_MAX_MS ? BACK_OFF_MAX_MS : ms;
-    shelf->back_off_ms = ms;
-    (void)loop_timer_start(shelf->pool->srv->loop, &shelf->timer, ms, on_timer, shelf);
+    tpool->back_off_ms = ms;
+    (void)loop_timer_start(tpool->pool->srv->loop, &tpool->timer, ms, on_timer, tpool);
 }
 
 struct giving_up {
@@ -104,7 +104,7 @@ struct giving_up {
 };
 
 static bool
-give_up_one(void *cookie, struct pool_place *p)
+give_up_one(void *cookie, struct pool_entry *p)
 {
     const struct giving_up *g = cookie;
     struct pool_request *r = request_of(p);
@@ -117,10 +117,10 @@ give_up_one(void *cookie, struct pool_place *p)
 
 // No more sandboxes can be made: requests that have waited this long fail.
 static void
-give_up(struct shelf *shelf, uint64_t waited_ms, const struct err *e)
+give_up(struct template_pool *tpool, uint64_t waited_ms, const struct err *e)
 {
     struct giving_up g = {uv_hrtime() - waited_ms * UINT64_C(1000000), e};
-    while (pool_queue_each_first(&shelf->waiting, give_up_one, &g)) {
+    while (pool_queue_each_first(&tpool->waiting, give_up_one, &g)) {
     }
 }
 
@@ -140,15 +140,15 @@ static int
 wait_its_turn(struct pool_request *r)
 {
     uint64_t ms = r->spec.limits.v[LIMIT_WALL_MS];
-    struct shelf *shelf = r->shelf;
+    struct template_pool *tpool = r->tpool;
     ms = ms < POOL_WAIT_MIN_MS ? POOL_WAIT_MIN_MS : ms > POOL_WAIT_MAX_MS ? POOL_WAIT_MAX_MS : ms;
-    if (loop_timer_start(shelf->pool->srv->loop, &r->too_long, ms, on_too_long, r) < 0)
+    if (loop_timer_start(tpool->pool->srv->loop, &r->too_long, ms, on_too_long, r) < 0)
         return -ENOMEM;
-    if (pool_queue_add(&shelf->waiting, &r->place, r->tenant) < 0) {
+    if (pool_queue_add(&tpool->waiting, &r->place, r->tenant) < 0) {
         loop_timer_stop(&r->too_long);
         return -ENOMEM;
     }
-    waiting(shelf->pool, 1);
+    waiting(tpool->pool, 1);
     return 0;
 }
 
@@ -162,9 +162,9 @@ discard(struct sandbox *s)
 
 // Whether it matches its template as configured now.
 static bool
-is_current(const struct shelf *shelf, const struct sandbox *s)
+is_current(const struct template_pool *tpool, const struct sandbox *s)
 {
-    const struct template *t = shelf->template;
+    const struct template *t = tpool->template;
     struct spawn_limits has;
     struct spawn_limits wants;
     limits_to_spawn(&s->spec.limits, &has);
@@ -174,74 +174,74 @@ is_current(const struct shelf *shelf, const struct sandbox *s)
 
 // False if it was made for a request that was cancelled meanwhile, or before the template changed.
 static bool
-is_wanted(const struct shelf *shelf, const struct sandbox *s)
+is_wanted(const struct template_pool *tpool, const struct sandbox *s)
 {
-    return is_current(shelf, s) && (shelf->waiting.n > 0 || shelf->ready_n < shelf->template->pool);
+    return is_current(tpool, s) && (tpool->waiting.n > 0 || tpool->ready_n < tpool->template->pool);
 }
 
 static void
 on_made(void *cookie, struct sandbox *s, const struct err *e)
 {
-    struct shelf *shelf = cookie;
-    shelf->making--;
+    struct template_pool *tpool = cookie;
+    tpool->making--;
     if (s != NULL) {
-        shelf->back_off_ms = 0;
-        shelf->failures = 0;
-        if (!is_wanted(shelf, s)) {
+        tpool->back_off_ms = 0;
+        tpool->failures = 0;
+        if (!is_wanted(tpool, s)) {
             discard(s);
-            refill(shelf);
+            refill(tpool);
             return;
         }
-        list_append(&shelf->ready, &s->pool_node);
-        ready(shelf, 1);
-    } else if (!shelf->pool->stopped) {
+        list_append(&tpool->ready, &s->pool_node);
+        ready(tpool, 1);
+    } else if (!tpool->pool->stopped) {
         log_err(LOG_WARNING, "pool", e);
-        shelf->failures++;
-        shelf->last = *e;
-        back_off(shelf);
+        tpool->failures++;
+        tpool->last = *e;
+        back_off(tpool);
     }
-    struct pool_request *r = take_waiting(shelf);
+    struct pool_request *r = take_waiting(tpool);
     if (r == NULL) {
-        refill(shelf);
+        refill(tpool);
         return;
     }
     if (s != NULL)
-        pool_serve(r, take_ready(shelf));
+        pool_serve(r, take_ready(tpool));
     else
         pool_refuse(r, e);
-    refill(shelf);
+    refill(tpool);
 }
 
 static void
 on_lost(void *cookie, struct sandbox *s)
 {
-    struct shelf *shelf = cookie;
+    struct template_pool *tpool = cookie;
     if (list_empty(&s->pool_node))
         return; // it already had an owner
     list_remove(&s->pool_node);
-    ready(shelf, -1);
-    if (!shelf->pool->stopped && shelf->timer == NULL)
-        back_off(shelf);
+    ready(tpool, -1);
+    if (!tpool->pool->stopped && tpool->timer == NULL)
+        back_off(tpool);
 }
 
 static const struct sandbox_maker maker = {.created = on_made, .lost = on_lost};
 
 // Starts to make missing sandboxes.
 static void
-refill(struct shelf *shelf)
+refill(struct template_pool *tpool)
 {
-    struct pool *p = shelf->pool;
-    if (p->stopped || shelf->timer != NULL || !shelf->template->has_root)
+    struct pool *p = tpool->pool;
+    if (p->stopped || tpool->timer != NULL || !tpool->template->has_root)
         return;
-    uint32_t want = shelf->template->pool + shelf->waiting.n;
-    while (shelf->ready_n + shelf->making < want && shelf->making < MAKING_MAX) {
+    uint32_t want = tpool->template->pool + tpool->waiting.n;
+    while (tpool->ready_n + tpool->making < want && tpool->making < MAKING_MAX) {
         struct err e;
-        shelf->making++;
-        if (sandbox_create(p->all, shelf->template, &maker, shelf, &e) == 0)
+        tpool->making++;
+        if (sandbox_create(p->all, tpool->template, &maker, tpool, &e) == 0)
             continue;
-        shelf->making--;
-        give_up(shelf, e.code == ERR_UNAVAILABLE ? 0 : GIVE_UP_MS, &e);
-        back_off(shelf);
+        tpool->making--;
+        give_up(tpool, e.code == ERR_UNAVAILABLE ? 0 : GIVE_UP_MS, &e);
+        back_off(tpool);
         return;
     }
 }
@@ -249,16 +249,16 @@ refill(struct shelf *shelf)
 // After a sandbox was taken: waits a little if the pool is at least half full and no request waits; otherwise makes
 // one now.
 static void
-refill_soon(struct shelf *shelf)
+refill_soon(struct template_pool *tpool)
 {
-    bool has_time = shelf->waiting.n == 0 && shelf->ready_n * 2 >= shelf->template->pool;
-    if (has_time && shelf->timer == NULL) {
-        (void)loop_timer_start(shelf->pool->srv->loop, &shelf->timer, LATER_MS, on_timer, shelf);
+    bool has_time = tpool->waiting.n == 0 && tpool->ready_n * 2 >= tpool->template->pool;
+    if (has_time && tpool->timer == NULL) {
+        (void)loop_timer_start(tpool->pool->srv->loop, &tpool->timer, LATER_MS, on_timer, tpool);
         return;
     }
-    if (!has_time && shelf->back_off_ms == 0)
-        loop_timer_stop(&shelf->timer);
-    refill(shelf);
+    if (!has_time && tpool->back_off_ms == 0)
+        loop_timer_stop(&tpool->timer);
+    refill(tpool);
 }
 
 struct pool *
@@ -271,28 +271,28 @@ pool_new(struct server *srv, struct sandboxes *all)
     p->all = all;
     const struct sandbox_settings *settings = sandboxes_settings(all);
     _Static_assert((int)TEMPLATES_MAX == (int)METRIC_VALUES_TEMPLATE, "a value for each template");
-    p->shelves_n = TEMPLATES_MAX;
-    for (uint32_t i = 0; i < p->shelves_n; i++) {
-        struct shelf *shelf = &p->shelf[i];
-        shelf->pool = p;
-        shelf->template = &settings->template[i];
-        list_init(&shelf->ready);
-        pool_queue_init(&shelf->waiting);
+    p->tpools_n = TEMPLATES_MAX;
+    for (uint32_t i = 0; i < p->tpools_n; i++) {
+        struct template_pool *tpool = &p->tpool[i];
+        tpool->pool = p;
+        tpool->template = &settings->template[i];
+        list_init(&tpool->ready);
+        pool_queue_init(&tpool->waiting);
     }
     return p;
 }
 
 // Also discards those above a lowered `pool`.
 static void
-discard_old(struct shelf *shelf)
+discard_old(struct template_pool *tpool)
 {
-    list_each(it, &shelf->ready)
+    list_each(it, &tpool->ready)
     {
         struct sandbox *s = list_entry(it, struct sandbox, pool_node);
-        if (is_current(shelf, s) && shelf->ready_n <= shelf->template->pool)
+        if (is_current(tpool, s) && tpool->ready_n <= tpool->template->pool)
             continue;
         list_remove(&s->pool_node);
-        ready(shelf, -1);
+        ready(tpool, -1);
         discard(s);
     }
 }
@@ -300,18 +300,18 @@ discard_old(struct shelf *shelf)
 void
 pool_reloaded(struct pool *p)
 {
-    for (uint32_t i = 0; i < p->shelves_n; i++) {
-        struct shelf *shelf = &p->shelf[i];
+    for (uint32_t i = 0; i < p->tpools_n; i++) {
+        struct template_pool *tpool = &p->tpool[i];
         struct err e;
-        const char *name = shelf->template->has_root ? shelf->template->name : NULL;
+        const char *name = tpool->template->has_root ? tpool->template->name : NULL;
         metrics_name_value(METRIC_BY_TEMPLATE, i, name); // one that was removed has none any more
-        discard_old(shelf);
-        if (!shelf->template->has_root) {
+        discard_old(tpool);
+        if (!tpool->template->has_root) {
             (void)err_set(&e, ERR_NOT_FOUND, "the template %s was removed or disabled",
-                          shelf->template->name);
-            give_up(shelf, 0, &e);
+                          tpool->template->name);
+            give_up(tpool, 0, &e);
         }
-        refill(shelf);
+        refill(tpool);
     }
 }
 
@@ -321,9 +321,9 @@ pool_stop(struct pool *p)
     struct err e;
     (void)err_set(&e, ERR_UNAVAILABLE, "the broker is stopping");
     p->stopped = true;
-    for (uint32_t i = 0; i < p->shelves_n; i++) {
-        loop_timer_stop(&p->shelf[i].timer);
-        give_up(&p->shelf[i], 0, &e);
+    for (uint32_t i = 0; i < p->tpools_n; i++) {
+        loop_timer_stop(&p->tpool[i].timer);
+        give_up(&p->tpool[i], 0, &e);
     }
 }
 
@@ -341,37 +341,37 @@ pool_spawner(struct pool *p, bool hangs)
 {
     struct err e;
     (void)spawn_say_hangs(&e);
-    for (uint32_t i = 0; i < p->shelves_n; i++) {
-        struct shelf *shelf = &p->shelf[i];
+    for (uint32_t i = 0; i < p->tpools_n; i++) {
+        struct template_pool *tpool = &p->tpool[i];
         if (hangs) {
-            give_up(shelf, 0, &e);
+            give_up(tpool, 0, &e);
             continue;
         }
-        shelf->failures = 0; // failures while the spawner hung do not count
-        shelf->back_off_ms = 0;
-        loop_timer_stop(&shelf->timer);
-        refill(shelf);
+        tpool->failures = 0; // failures while the spawner hung do not count
+        tpool->back_off_ms = 0;
+        loop_timer_stop(&tpool->timer);
+        refill(tpool);
     }
 }
 
 bool
 pool_fails(const struct pool *p, struct err *why)
 {
-    for (uint32_t i = 0; i < p->shelves_n; i++) {
-        const struct shelf *shelf = &p->shelf[i];
-        if (shelf->failures < POOL_FAILURES || shelf->ready_n > 0)
+    for (uint32_t i = 0; i < p->tpools_n; i++) {
+        const struct template_pool *tpool = &p->tpool[i];
+        if (tpool->failures < POOL_FAILURES || tpool->ready_n > 0)
             continue;
-        *why = shelf->last;
+        *why = tpool->last;
         return true;
     }
     return false;
 }
 
-static struct shelf *
-shelf_of(struct pool *p, const struct template *t)
+static struct template_pool *
+tpool_of(struct pool *p, const struct template *t)
 {
-    assert(t->number < p->shelves_n);
-    return &p->shelf[t->number];
+    assert(t->number < p->tpools_n);
+    return &p->tpool[t->number];
 }
 
 static int
@@ -392,19 +392,19 @@ static bool
 has_room(struct pool *p, const char *tenant)
 {
     const struct tenant *t = tenant_find(p->srv->tenants, tenant);
-    struct shelf *of = NULL;
+    struct template_pool *of = NULL;
     struct pool_line *longest = NULL;
     uint32_t has = 0;
     struct err e;
     if (p->waiting_n < sandboxes_settings(p->all)->quotas.queue)
         return true;
-    for (uint32_t i = 0; i < p->shelves_n; i++) {
-        struct pool_line *line = pool_queue_longest(&p->shelf[i].waiting);
-        has += t != NULL ? pool_queue_of(&p->shelf[i].waiting, t) : 0;
+    for (uint32_t i = 0; i < p->tpools_n; i++) {
+        struct pool_line *line = pool_queue_longest(&p->tpool[i].waiting);
+        has += t != NULL ? pool_queue_of(&p->tpool[i].waiting, t) : 0;
         if (line == NULL || (longest != NULL && line->n <= longest->n))
             continue;
         longest = line;
-        of = &p->shelf[i];
+        of = &p->tpool[i];
     }
     if (of == NULL || longest->n <= has + 1)
         return false;
@@ -417,11 +417,11 @@ has_room(struct pool *p, const char *tenant)
 
 // Whether a ready sandbox differs from the request.
 static bool
-needs_spawner(const struct shelf *shelf, const struct sandbox_spec *spec)
+needs_spawner(const struct template_pool *tpool, const struct sandbox_spec *spec)
 {
     struct spawn_limits have;
     struct spawn_limits want;
-    limits_to_spawn(&shelf->template->limits, &have);
+    limits_to_spawn(&tpool->template->limits, &have);
     limits_to_spawn(&spec->limits, &want);
     bool way_out = spec->network != NULL && spec->network->mode != NET_NONE;
     return way_out || memcmp(&have, &want, sizeof have) != 0;
@@ -432,14 +432,14 @@ pool_acquire(struct pool *p, const char *tenant, struct sandbox_spec *spec,
              void (*done)(void *cookie, struct sandbox *s, const struct err *e), void *cookie,
              struct pool_request **out, struct err *e)
 {
-    struct shelf *shelf = shelf_of(p, spec->template);
-    bool must_wait = list_empty(&shelf->ready);
+    struct template_pool *tpool = tpool_of(p, spec->template);
+    bool must_wait = list_empty(&tpool->ready);
     if (!spec->template->has_root)
         return err_set(e, ERR_NOT_FOUND, "the template %s was removed or disabled",
                        spec->template->name);
     if (p->stopped || (must_wait && !has_room(p, tenant)))
         return refuse(p, e);
-    if (!spawn_answers(p->srv->spawn) && (must_wait || needs_spawner(shelf, spec)))
+    if (!spawn_answers(p->srv->spawn) && (must_wait || needs_spawner(tpool, spec)))
         return spawn_say_hangs(e);
     int r = sandbox_check_name(p->all, tenant, spec->name, e);
     if (r < 0)
@@ -452,7 +452,7 @@ pool_acquire(struct pool *p, const char *tenant, struct sandbox_spec *spec,
         free(q);
         return r;
     }
-    q->shelf = shelf;
+    q->tpool = tpool;
     q->spec = *spec;
     q->since_ns = uv_hrtime();
     if (must_wait && wait_its_turn(q) < 0) {
@@ -469,13 +469,13 @@ pool_acquire(struct pool *p, const char *tenant, struct sandbox_spec *spec,
     *out = q;
     metrics_add(must_wait ? METRIC_POOL_MISSES : METRIC_POOL_HITS, 1);
     if (!must_wait)
-        pool_serve(q, take_ready(shelf));
-    refill_soon(shelf);
+        pool_serve(q, take_ready(tpool));
+    refill_soon(tpool);
     return 0;
 }
 
 uint32_t
 pool_ready(const struct pool *p, const struct template *t)
 {
-    return p->shelf[t->number].ready_n;
+    return p->tpool[t->number].ready_n;
 }

@@ -9,7 +9,7 @@
 #include "template.h"
 
 // The pool of one template.
-struct shelf {
+struct template_pool {
     struct pool *pool;
     const struct template *template;
     struct list ready;
@@ -26,13 +26,13 @@ struct pool {
     struct sandboxes *all;
     bool stopped;
     uint32_t waiting_n;
-    uint32_t shelves_n;
-    struct shelf shelf[TEMPLATES_MAX]; // by template.number
+    uint32_t tpools_n;
+    struct template_pool tpool[TEMPLATES_MAX]; // by template.number
 };
 
 struct pool_request {
-    struct pool_place place;
-    struct shelf *shelf;
+    struct pool_entry place;
+    struct template_pool *tpool;
     struct tenant *tenant;
     struct sandbox_spec spec;
     uint64_t since_ns;

@@ -11,10 +11,10 @@ line_of(struct list *node)
     return list_entry(node, struct pool_line, node);
 }
 
-static struct pool_place *
-place_of(struct list *node)
+static struct pool_entry *
+entry_of(struct list *node)
 {
-    return list_entry(node, struct pool_place, node);
+    return list_entry(node, struct pool_entry, node);
 }
 
 static struct pool_line *
@@ -34,7 +34,7 @@ pool_queue_init(struct pool_queue *q)
 }
 
 int
-pool_queue_add(struct pool_queue *q, struct pool_place *p, const void *who)
+pool_queue_add(struct pool_queue *q, struct pool_entry *p, const void *who)
 {
     struct pool_line *line = find(q, who);
     if (line == NULL) {
@@ -42,18 +42,18 @@ pool_queue_add(struct pool_queue *q, struct pool_place *p, const void *who)
         if (line == NULL)
             return -ENOMEM;
         line->who = who;
-        list_init(&line->places);
+        list_init(&line->entries);
         list_append(&q->lines, &line->node);
     }
     p->line = line;
-    list_append(&line->places, &p->node);
+    list_append(&line->entries, &p->node);
     line->n++;
     q->n++;
     return 0;
 }
 
 void
-pool_queue_remove(struct pool_queue *q, struct pool_place *p)
+pool_queue_remove(struct pool_queue *q, struct pool_entry *p)
 {
     struct pool_line *line = p->line;
     if (line == NULL)
@@ -67,13 +67,13 @@ pool_queue_remove(struct pool_queue *q, struct pool_place *p)
     free(line);
 }
 
-struct pool_place *
+struct pool_entry *
 pool_queue_take(struct pool_queue *q)
 {
     if (q->n == 0)
         return NULL;
     struct pool_line *line = line_of(q->lines.next);
-    struct pool_place *p = place_of(line->places.next);
+    struct pool_entry *p = entry_of(line->entries.next);
     list_remove(&line->node);
     list_append(&q->lines, &line->node);
     pool_queue_remove(q, p);
@@ -97,19 +97,19 @@ pool_queue_longest(const struct pool_queue *q)
     return longest;
 }
 
-struct pool_place *
+struct pool_entry *
 pool_line_last(const struct pool_line *line)
 {
-    return place_of(line->places.prev);
+    return entry_of(line->entries.prev);
 }
 
 bool
-pool_queue_each_first(struct pool_queue *q, bool (*fn)(void *cookie, struct pool_place *p),
+pool_queue_each_first(struct pool_queue *q, bool (*fn)(void *cookie, struct pool_entry *p),
                       void *cookie)
 {
     list_each(it, &q->lines)
     {
-        if (fn(cookie, place_of(line_of(it)->places.next)))
+        if (fn(cookie, entry_of(line_of(it)->entries.next)))
             return true;
     }
     return false;

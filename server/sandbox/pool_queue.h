@@ -15,14 +15,14 @@ struct pool_queue {
 
 // One tenant's queue; freed with its last entry.
 struct pool_line {
-    struct list node;   // in the queue
-    struct list places; // oldest first
+    struct list node;    // in the queue
+    struct list entries; // oldest first
     const void *who;
     uint32_t n;
 };
 
 // Embedded in a waiting request.
-struct pool_place {
+struct pool_entry {
     struct list node;
     struct pool_line *line; // NULL: in no queue
 };
@@ -30,13 +30,13 @@ struct pool_place {
 void pool_queue_init(struct pool_queue *q);
 
 // Adds an entry at the end of the tenant's queue. A new queue is served last. Returns -ENOMEM or 0.
-int pool_queue_add(struct pool_queue *q, struct pool_place *p, const void *who);
+int pool_queue_add(struct pool_queue *q, struct pool_entry *p, const void *who);
 
 // Removes an entry. Does nothing if it is in no queue.
-void pool_queue_remove(struct pool_queue *q, struct pool_place *p);
+void pool_queue_remove(struct pool_queue *q, struct pool_entry *p);
 
 // Removes and returns the next entry; its queue is served again after all others. NULL: the queues are empty.
-struct pool_place *pool_queue_take(struct pool_queue *q);
+struct pool_entry *pool_queue_take(struct pool_queue *q);
 
 // Number of entries of a tenant.
 uint32_t pool_queue_of(const struct pool_queue *q, const void *who);
@@ -45,8 +45,8 @@ uint32_t pool_queue_of(const struct pool_queue *q, const void *who);
 struct pool_line *pool_queue_longest(const struct pool_queue *q);
 
 // The newest entry of a queue.
-struct pool_place *pool_line_last(const struct pool_line *line);
+struct pool_entry *pool_line_last(const struct pool_line *line);
 
 // Calls fn with the first entry of each queue until it removes one (and returns true). True: one was removed.
-bool pool_queue_each_first(struct pool_queue *q, bool (*fn)(void *cookie, struct pool_place *p),
+bool pool_queue_each_first(struct pool_queue *q, bool (*fn)(void *cookie, struct pool_entry *p),
                            void *cookie);

@@ -33,7 +33,7 @@ static void
 give(struct pool_request *r, struct sandbox *s)
 {
     struct err e;
-    if (sandbox_check_name(r->shelf->pool->all, r->tenant->name, r->spec.name, &e) < 0) {
+    if (sandbox_check_name(r->tpool->pool->all, r->tenant->name, r->spec.name, &e) < 0) {
         sandbox_destroy(s, &e, NULL);
         pool_refuse(r, &e);
         return;

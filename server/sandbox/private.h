@@ -23,7 +23,7 @@ void sandbox_move(struct sandbox *s, enum sandbox_state to);
 
 // Calls all waiters for this, each once. e NULL: success. s may be freed when this returns, since a callback may
 // destroy it, but never during the calls.
-void sandbox_tell(struct sandbox *s, enum sandbox_wait what, const struct err *e);
+void sandbox_notify(struct sandbox *s, enum sandbox_wait what, const struct err *e);
 
 // Frees a DELETING sandbox if nothing of it is left, here and at the spawner. Call it at the end of each function that
 // decreases `pending`. s may be freed when this returns.

@@ -44,29 +44,29 @@ sandbox_move(struct sandbox *s, enum sandbox_state to)
 // During the calls the waiters are in a separate list: a callback may remove others from it, and may add new waiters,
 // which are not called for this event.
 static void
-tell(struct sandbox *s, enum sandbox_wait what, const struct err *e)
+notify(struct sandbox *s, enum sandbox_wait what, const struct err *e)
 {
-    struct list told;
-    list_init(&told);
+    struct list notified;
+    list_init(&notified);
     list_each(it, &s->waiters)
     {
         if (list_entry(it, struct sandbox_waiter, node)->what != what)
             continue;
         list_remove(it);
-        list_append(&told, it);
+        list_append(&notified, it);
     }
-    while (!list_empty(&told)) {
-        struct sandbox_waiter *w = list_entry(told.next, struct sandbox_waiter, node);
+    while (!list_empty(&notified)) {
+        struct sandbox_waiter *w = list_entry(notified.next, struct sandbox_waiter, node);
         list_remove(&w->node);
         w->done(w->cookie, what == WAIT_DELETE ? NULL : s, e);
     }
 }
 
 void
-sandbox_tell(struct sandbox *s, enum sandbox_wait what, const struct err *e)
+sandbox_notify(struct sandbox *s, enum sandbox_wait what, const struct err *e)
 {
     sandbox_hold(s); // a callback may destroy it
-    tell(s, what, e);
+    notify(s, what, e);
     sandbox_let_go(s);
 }
 
@@ -75,11 +75,11 @@ sandbox_settle(struct sandbox *s)
 {
     if (s->state != SANDBOX_DELETING || s->pending > 0 || (s->live && !s->destroyed))
         return;
-    OBSERVERS_TELL(&s->all->observers, gone, s);
+    OBSERVERS_NOTIFY(&s->all->observers, gone, s);
     s->all->networks->forget(s);
     spawn_close_fds(s->dirs.fd);
     loop_timer_stop(&s->ttl);
-    loop_timer_stop(&s->patience);
+    loop_timer_stop(&s->wait_timer);
     struct tenant *t = s->tenant;
     struct sandboxes *all = s->all;
     struct err e;
@@ -87,7 +87,7 @@ sandbox_settle(struct sandbox *s)
         &e, ERR_INTERNAL,
         "sandbox %s was killed, but could not be removed completely; see the broker's log",
         s->id.id);
-    tell(s, WAIT_DELETE, s->destroy_failed ? &e : NULL);
+    notify(s, WAIT_DELETE, s->destroy_failed ? &e : NULL);
     metrics_move(METRIC_SANDBOXES, s->state, -1);
     sandbox_table_remove(s);
     sandbox_spec_clear(&s->spec);
@@ -143,8 +143,8 @@ send_destroy(struct sandbox *s)
         s->destroy_sent = true;
         sandbox_hold(s);
     } else if (e.code == ERR_RESOURCE_EXHAUSTED) {
-        (void)loop_timer_start(s->all->srv->loop, &s->patience, DESTROY_AGAIN_MS, on_destroy_again,
-                               s);
+        (void)loop_timer_start(s->all->srv->loop, &s->wait_timer, DESTROY_AGAIN_MS,
+                               on_destroy_again, s);
     } else { // the spawner has ended, and its sandboxes with it
         s->destroy_sent = s->destroyed = true;
     }
@@ -182,13 +182,13 @@ sandbox_destroy(struct sandbox *s, const struct err *why, struct sandbox_waiter 
     sandbox_move(s, SANDBOX_DELETING);
     sandbox_hold(s);
     loop_timer_stop(&s->ttl);
-    loop_timer_stop(&s->patience);
+    loop_timer_stop(&s->wait_timer);
     if (!list_empty(&s->jobs))
         s->all->jobs->gone(s, why);
-    OBSERVERS_TELL(&s->all->observers, deleting, s, why);
-    tell(s, WAIT_STATE, why);
-    tell(s, WAIT_LIMITS, why);
-    tell(s, WAIT_NETWORK, why);
+    OBSERVERS_NOTIFY(&s->all->observers, deleting, s, why);
+    notify(s, WAIT_STATE, why);
+    notify(s, WAIT_LIMITS, why);
+    notify(s, WAIT_NETWORK, why);
     guest_link_free(s->link);
     s->link = NULL;
     close_network(s);
@@ -215,7 +215,7 @@ guest_failed(struct sandbox *s, const struct err *why)
 }
 
 static void
-guest_lied(struct sandbox *s, const char *what)
+guest_violation(struct sandbox *s, const char *what)
 {
     struct err e;
     (void)err_set(&e, ERR_INTERNAL, "the guest broke the protocol: %s", what);
@@ -227,10 +227,10 @@ on_guest_ready(void *cookie)
 {
     struct sandbox *s = cookie;
     if (s->state != SANDBOX_CREATING) {
-        guest_lied(s, "it reported Ready twice");
+        guest_violation(s, "it reported Ready twice");
         return;
     }
-    loop_timer_stop(&s->patience);
+    loop_timer_stop(&s->wait_timer);
     cgstat_read_early(&s->dirs, &s->fresh);
     sandbox_move(s, SANDBOX_READY);
     metrics_add(METRIC_BIRTHS, 1);
@@ -245,7 +245,7 @@ on_guest_started(void *cookie, uint32_t job, uint32_t pid, int terminal)
     if (list_empty(&s->jobs) && terminal >= 0)
         (void)close(terminal);
     if (list_empty(&s->jobs) || !s->all->jobs->started(s, job, pid, terminal))
-        guest_lied(s, "it started a job that was not requested");
+        guest_violation(s, "it started a job that was not requested");
 }
 
 static void
@@ -253,7 +253,7 @@ on_guest_failed(void *cookie, uint32_t job, uint32_t exit_code, int sys, const c
 {
     struct sandbox *s = cookie;
     if (list_empty(&s->jobs) || !s->all->jobs->failed(s, job, exit_code, sys, text))
-        guest_lied(s, "it reported a failure of a job that was not requested");
+        guest_violation(s, "it reported a failure of a job that was not requested");
 }
 
 static void
@@ -261,7 +261,7 @@ on_guest_exited(void *cookie, uint32_t job, uint32_t status, const struct bill_r
 {
     struct sandbox *s = cookie;
     if (list_empty(&s->jobs) || !s->all->jobs->exited(s, job, status, usage))
-        guest_lied(s, "it reported the end of a job that does not run");
+        guest_violation(s, "it reported the end of a job that does not run");
 }
 
 static void
@@ -311,12 +311,12 @@ adopt(struct sandbox *s, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX]
         guest_failed(s, &e);
         return;
     }
-    OBSERVERS_TELL(&s->all->observers, live, s);
+    OBSERVERS_NOTIFY(&s->all->observers, live, s);
     s->link = guest_link_new(s->all->srv->loop, fds[SPAWN_FD_GUEST], &guest_events, s, &e);
     if (s->link == NULL)
         guest_failed(s, &e);
     else
-        (void)loop_timer_start(s->all->srv->loop, &s->patience, READY_MS, on_no_ready, s);
+        (void)loop_timer_start(s->all->srv->loop, &s->wait_timer, READY_MS, on_no_ready, s);
 }
 
 static void
@@ -409,7 +409,7 @@ sandbox_take(struct sandbox *s, struct tenant *t, struct sandbox_spec *spec)
     list_append(&s->all->owned, &s->node);
     if (spec->ttl_ms > 0)
         sandbox_set_ttl(s, spec->ttl_ms);
-    OBSERVERS_TELL(&s->all->observers, taken, s);
+    OBSERVERS_NOTIFY(&s->all->observers, taken, s);
 }
 
 static void
@@ -417,7 +417,7 @@ on_rest(void *cookie)
 {
     struct sandbox *s = cookie;
     struct err e;
-    loop_timer_stop(&s->patience);
+    loop_timer_stop(&s->wait_timer);
     if (s->jobs_begun == 0 && guest_link_remove(s->link, 1, &e) < 0)
         log_err_about(LOG_WARNING, "remove-job", &(struct log_about){.sandbox = s->id.id}, &e);
 }
@@ -425,5 +425,5 @@ on_rest(void *cookie)
 void
 sandbox_rest_soon(struct sandbox *s)
 {
-    (void)loop_timer_start(s->all->srv->loop, &s->patience, REST_MS, on_rest, s);
+    (void)loop_timer_start(s->all->srv->loop, &s->wait_timer, REST_MS, on_rest, s);
 }

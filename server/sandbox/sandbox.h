@@ -144,7 +144,7 @@ struct sandbox {
     uint32_t kills_pending; // KILL_JOB requests without a reply
     bool destroy_failed;    // the spawner could not remove all of it
     struct list waiters;
-    struct loop_timer *ttl, *patience;
+    struct loop_timer *ttl, *wait_timer;
     const struct sandbox_maker *maker; // borrowed, with its cookie
     void *maker_cookie;
 };

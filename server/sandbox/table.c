@@ -128,9 +128,9 @@ sandbox_table_settle(struct sandboxes *all)
 {
     if (all->table.n > 0 || all->none_left == NULL)
         return;
-    void (*told)(void *) = all->none_left;
+    void (*done)(void *) = all->none_left;
     all->none_left = NULL;
-    told(all->none_left_cookie);
+    done(all->none_left_cookie);
 }
 
 int
@@ -344,7 +344,7 @@ sandboxes_settings(const struct sandboxes *all)
 
 // Starts again after each sandbox that had waiters, because a callback may remove any sandbox.
 static void
-tell_hanging(struct sandboxes *all, size_t bucket, const struct err *e)
+fail_waiters(struct sandboxes *all, size_t bucket, const struct err *e)
 {
     struct idnode *n = all->table.bucket[bucket];
     while (n != NULL) {
@@ -358,9 +358,9 @@ tell_hanging(struct sandboxes *all, size_t bucket, const struct err *e)
         if (!any)
             continue;
         s->pending++; // keeps the sandbox for the second call
-        sandbox_tell(s, WAIT_STATE, e);
+        sandbox_notify(s, WAIT_STATE, e);
         s->pending--;
-        sandbox_tell(s, WAIT_DELETE, e);
+        sandbox_notify(s, WAIT_DELETE, e);
         n = all->table.bucket[bucket];
     }
 }
@@ -371,7 +371,7 @@ sandboxes_spawner_hangs(struct sandboxes *all)
     struct err e;
     (void)spawn_say_hangs(&e);
     for (size_t b = 0; b < ID_BUCKETS; b++)
-        tell_hanging(all, b, &e);
+        fail_waiters(all, b, &e);
 }
 
 // NULL: every sandbox in this bucket is being deleted.

@@ -287,7 +287,7 @@ say(int channel_fd, const struct err *e, int fd)
 }
 
 static int
-step_tell(struct child *c, struct err *e)
+step_report(struct child *c, struct err *e)
 {
     (void)c;
     static const struct err done = {.code = ERR_OK};
@@ -320,7 +320,7 @@ static int (*const steps[])(struct child *, struct err *) = {
     step_descriptors, step_v1_cgroups,       step_oom,     step_hostname,       step_ipc,
     step_network,     step_cgroup_namespace, step_tree,    step_user_namespace, step_bounding,
     step_ids,         step_capabilities,     step_session, step_rlimits,        step_place,
-    step_tell,        step_filter,           step_exec,
+    step_report,      step_filter,           step_exec,
 };
 
 // Before step_place the channel has its old number, afterwards another one; sending to one of both works.

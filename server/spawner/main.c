@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// stockade-spawner: the one process of Stockade that is root. It makes and removes sandboxes for the broker and parses
-// nothing from anybody: fixed structs from the broker (ops.h), whose every field is checked, and nothing from guests.
+// stockade-spawner: the only process of Stockade that stays root. It makes and removes sandboxes for the broker, and
+// parses no input: the broker sends structs of fixed size (ops.h), whose fields are all checked, and guests send
+// nothing.
 //
 //   broker (root, about to drop) --fork, exec--> spawner, its socket on descriptor 3
 //     config ->                                  checks it; own session, signals blocked
@@ -10,8 +11,8 @@
 //     requests ->                                one thread, one epoll; nothing waits for a child
 //     end of file                                kills and removes every sandbox, and ends
 //
-// Signals do not end it: at a terminal's ^C or systemd's SIGTERM the broker drains first, and its end is ours. When the
-// spawner itself is killed, guests die by PDEATHSIG, and the next start removes their cgroups.
+// Signals do not end it: at a terminal's ^C or systemd's SIGTERM the broker drains first, and its end is ours. When
+// the spawner itself is killed, guests die by PDEATHSIG, and the next start removes their cgroups.
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -308,7 +309,7 @@ step_relay(struct start *st, struct err *e)
 {
     int fd = relay_process_start(st->s, e);
     st->s->programs.map[BPF_FD_RELAY] = fd < 0 ? -1 : fd;
-    relay_process_tell(st->features, fd >= 0, e);
+    relay_process_feature(st->features, fd >= 0, e);
     return 0;
 }
 

@@ -89,9 +89,9 @@ read_report(int fd, struct load_report *report, int fds[LOAD_FDS_MAX], struct er
     int r = fdpass_receive(fd, &m, MSG_DONTWAIT);
     if (r == 0 || (r < 0 && m.n == 0))
         return err_set(e, ERR_INTERNAL, "the loader ended without a report");
-    unsigned told = (unsigned)__builtin_popcount(report->maps) + report->flows + report->syscalls +
-                    report->links_n;
-    if (r > 0 && m.n == sizeof *report && told == m.fds_n && report->maps < 1u << BPF_FDS &&
+    unsigned expected = (unsigned)__builtin_popcount(report->maps) + report->flows +
+                        report->syscalls + report->links_n;
+    if (r > 0 && m.n == sizeof *report && expected == m.fds_n && report->maps < 1u << BPF_FDS &&
         report->flows <= 1 && report->syscalls <= 1 && report->features_n <= LOAD_FEATURES_MAX)
         return (int)m.fds_n;
     fdpass_close(fds, LOAD_FDS_MAX);
@@ -115,7 +115,7 @@ keep(struct programs *p, const struct load_report *r, const int *fds)
 }
 
 static void
-tell(struct spawn_features *f, struct load_report *r)
+add_features(struct spawn_features *f, struct load_report *r)
 {
     f->bpf = r->bpf;
     r->log[sizeof r->log - 1] = '\0';
@@ -156,7 +156,7 @@ run_loader(struct spawner *s, struct spawn_features *f, struct err *e)
         return n;
     keep(&s->programs, &report, fds);
     s->programs.guarded = (report.bpf & BPF_HAS_GUARD) != 0;
-    tell(f, &report);
+    add_features(f, &report);
     return 0;
 }
 

@@ -150,7 +150,7 @@ relay_process_start(struct spawner *s, struct err *e)
 }
 
 void
-relay_process_tell(struct spawn_features *f, bool runs, const struct err *why)
+relay_process_feature(struct spawn_features *f, bool runs, const struct err *why)
 {
     feature_add(f, "relay", runs, true, "%s%s",
                 runs ? "traffic that policies allow is forwarded"

@@ -8,7 +8,7 @@
 int relay_process_start(struct spawner *s, struct err *e);
 
 // Adds a feature line about the relay.
-void relay_process_tell(struct spawn_features *f, bool runs, const struct err *why);
+void relay_process_feature(struct spawn_features *f, bool runs, const struct err *why);
 
 // RELAY: starts a new relay, after killing one that still runs.
 void relay_process_again(struct spawner *s, struct slot *none, const struct spawn_request *q,

@@ -208,9 +208,9 @@ check_form(struct spawner *s, const struct spawn_request *q)
     if (q->slot >= s->config->slots)
         broker_broken(s, "%s: slot %u does not exist", row->name, q->slot);
     const struct slot *slot = &s->slots[q->slot];
-    bool told = slot->state != SLOT_QUEUED && slot->state != SLOT_BORN;
+    bool known = slot->state != SLOT_QUEUED && slot->state != SLOT_BORN;
     if (q->generation == 0 || q->generation > slot->generation ||
-        (q->generation == slot->generation && !told))
+        (q->generation == slot->generation && !known))
         broker_broken(s, "%s: slot %u never was of generation %u", row->name, q->slot,
                       q->generation);
 }

@@ -39,7 +39,7 @@ enum {
 };
 
 // Descriptors that are carried from the old namespace into the new one.
-struct luggage {
+struct host_mounts {
     int usr;
     int state;
     int cgroup;
@@ -93,7 +93,7 @@ make_userns(uint32_t id_base, struct err *e)
 }
 
 static int
-pack(const struct spawn_config *c, int cgroup, struct luggage *l, struct err *e)
+clone_host(const struct spawn_config *c, int cgroup, struct host_mounts *l, struct err *e)
 {
     int auto_close state = open_state(c, e);
     if (state < 0)
@@ -168,7 +168,7 @@ make_places(int root, struct err *e)
 }
 
 static int
-unpack(int root, const struct luggage *l, struct err *e)
+attach_host(int root, const struct host_mounts *l, struct err *e)
 {
     int rc = mount_attach(l->cgroup, root, "c", e);
     if (rc == 0)
@@ -210,7 +210,7 @@ step_on(int stage, struct err *e)
 }
 
 static int
-move_in(const struct spawn_config *c, const struct luggage *l, struct err *e)
+move_in(const struct spawn_config *c, const struct host_mounts *l, struct err *e)
 {
     if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
         return err_sys(e, errno, "create a mount namespace");
@@ -223,7 +223,7 @@ move_in(const struct spawn_config *c, const struct luggage *l, struct err *e)
     if (rc == 0)
         rc = mount_attach(stage, AT_FDCWD, ".", e);
     if (rc == 0)
-        rc = unpack(stage, l, e);
+        rc = attach_host(stage, l, e);
     if (rc == 0)
         rc = step_on(stage, e);
     return rc < 0 ? rc : mount_change(stage, MOUNT_ATTR_RDONLY, 0, e);
@@ -261,7 +261,7 @@ share_terminals(const struct spawn_config *c, struct tree *t, struct spawn_featu
 
 // Tests the two file systems that most layers of roots come from.
 static int
-probe(struct tree *t, const struct luggage *l, struct spawn_features *f, struct err *e)
+probe(struct tree *t, const struct host_mounts *l, struct spawn_features *f, struct err *e)
 {
     const struct {
         int clone;
@@ -288,7 +288,7 @@ probe(struct tree *t, const struct luggage *l, struct spawn_features *f, struct 
 }
 
 static void
-luggage_free(struct luggage *l)
+host_mounts_free(struct host_mounts *l)
 {
     int *fds[] = {&l->usr, &l->state, &l->cgroup};
     for (size_t i = 0; i < sizeof fds / sizeof fds[0]; i++)
@@ -300,11 +300,11 @@ static int
 prepare(const struct spawn_config *config, int cgroup_root_fd, struct tree *t,
         struct spawn_features *f, struct err *e)
 {
-    struct luggage l __attribute__((cleanup(luggage_free)));
+    struct host_mounts l __attribute__((cleanup(host_mounts_free)));
     memset(&l, 0xff, sizeof l); // sets each to -1
     int rc = t->userns_fd = make_userns(config->id_base, e);
     if (rc >= 0)
-        rc = pack(config, cgroup_root_fd, &l, e);
+        rc = clone_host(config, cgroup_root_fd, &l, e);
     if (rc == 0)
         rc = move_in(config, &l, e);
     if (rc == 0)

@@ -11,7 +11,7 @@
 
 enum { FIRST_SIZE = 64 };
 
-struct shelf { // of one tenant
+struct tenant_events { // of one tenant
     struct list node;
     char tenant[32];
     // owned, with its references; sorted by number, without empty entries
@@ -32,18 +32,18 @@ void
 events_kept_init(struct events_kept *k)
 {
     *k = (struct events_kept){0};
-    list_init(&k->shelves);
+    list_init(&k->tenants);
 }
 
 static struct event_packed *
-at(const struct shelf *s, uint32_t i)
+at(const struct tenant_events *s, uint32_t i)
 {
     assert(s->size > 0);
     return s->ring[(s->first + i) % s->size];
 }
 
 static void
-forget_oldest(struct events_kept *k, struct shelf *s)
+forget_oldest(struct events_kept *k, struct tenant_events *s)
 {
     struct event_packed *e = at(s, 0);
     s->forgotten = e->sequence;
@@ -55,14 +55,14 @@ forget_oldest(struct events_kept *k, struct shelf *s)
 }
 
 static void
-discard(struct events_kept *k, struct shelf *s)
+discard(struct events_kept *k, struct tenant_events *s)
 {
     while (s->n > 0)
         forget_oldest(k, s);
     if (s->forgotten > k->forgotten)
         k->forgotten = s->forgotten;
     list_remove(&s->node);
-    k->shelves_n--;
+    k->tenants_n--;
     free(s->ring);
     free(s);
 }
@@ -70,43 +70,43 @@ discard(struct events_kept *k, struct shelf *s)
 void
 events_kept_clear(struct events_kept *k)
 {
-    list_each(it, &k->shelves) discard(k, list_entry(it, struct shelf, node));
+    list_each(it, &k->tenants) discard(k, list_entry(it, struct tenant_events, node));
 }
 
-static struct shelf *
+static struct tenant_events *
 find(const struct events_kept *k, const char *tenant)
 {
-    for (struct list *it = k->shelves.next; it != &k->shelves; it = it->next)
-        if (strcmp(list_entry(it, struct shelf, node)->tenant, tenant) == 0)
-            return list_entry(it, struct shelf, node);
+    for (struct list *it = k->tenants.next; it != &k->tenants; it = it->next)
+        if (strcmp(list_entry(it, struct tenant_events, node)->tenant, tenant) == 0)
+            return list_entry(it, struct tenant_events, node);
     return NULL;
 }
 
 // Rings are sorted by their last event, the longest inactive tenant first.
-static struct shelf *
-shelf_of(struct events_kept *k, const char *tenant)
+static struct tenant_events *
+ring_of(struct events_kept *k, const char *tenant)
 {
-    struct shelf *s = find(k, tenant);
+    struct tenant_events *s = find(k, tenant);
     if (s != NULL) {
         list_remove(&s->node);
-        list_append(&k->shelves, &s->node);
+        list_append(&k->tenants, &s->node);
         return s;
     }
-    if (k->shelves_n == EVENTS_TENANTS)
-        discard(k, list_entry(k->shelves.next, struct shelf, node));
+    if (k->tenants_n == EVENTS_TENANTS)
+        discard(k, list_entry(k->tenants.next, struct tenant_events, node));
     s = calloc(1, sizeof *s);
     if (s == NULL)
         return NULL;
     (void)snprintf(s->tenant, sizeof s->tenant, "%s", tenant);
     s->forgotten = k->forgotten; // the displaced event may have been the tenant's own
-    list_append(&k->shelves, &s->node);
-    k->shelves_n++;
+    list_append(&k->tenants, &s->node);
+    k->tenants_n++;
     return s;
 }
 
 // Makes room for one more reference; without memory, drops the oldest one.
 static bool
-grow(struct events_kept *k, struct shelf *s)
+grow(struct events_kept *k, struct tenant_events *s)
 {
     if (s->n < s->size)
         return true;
@@ -127,12 +127,12 @@ grow(struct events_kept *k, struct shelf *s)
     return true;
 }
 
-static struct shelf *
+static struct tenant_events *
 largest(const struct events_kept *k)
 {
-    struct shelf *most = NULL;
-    for (struct list *it = k->shelves.next; it != &k->shelves; it = it->next) {
-        struct shelf *s = list_entry(it, struct shelf, node);
+    struct tenant_events *most = NULL;
+    for (struct list *it = k->tenants.next; it != &k->tenants; it = it->next) {
+        struct tenant_events *s = list_entry(it, struct tenant_events, node);
         if (most == NULL || s->bytes > most->bytes)
             most = s;
     }
@@ -142,7 +142,7 @@ largest(const struct events_kept *k)
 void
 events_kept_add(struct events_kept *k, struct event_packed *e)
 {
-    struct shelf *s = shelf_of(k, e->tenant);
+    struct tenant_events *s = ring_of(k, e->tenant);
     if (s == NULL) {
         k->forgotten = e->sequence;
         return;
@@ -164,19 +164,19 @@ events_kept_add(struct events_kept *k, struct event_packed *e)
 uint64_t
 events_kept_forgotten(const struct events_kept *k, const char *tenant)
 {
-    const struct shelf *own = find(k, tenant);
+    const struct tenant_events *own = find(k, tenant);
     if (tenant[0] != '\0')
         return own != NULL ? own->forgotten : k->forgotten;
     uint64_t last = k->forgotten;
-    for (struct list *it = k->shelves.next; it != &k->shelves; it = it->next)
-        if (list_entry(it, struct shelf, node)->forgotten > last)
-            last = list_entry(it, struct shelf, node)->forgotten;
+    for (struct list *it = k->tenants.next; it != &k->tenants; it = it->next)
+        if (list_entry(it, struct tenant_events, node)->forgotten > last)
+            last = list_entry(it, struct tenant_events, node)->forgotten;
     return last;
 }
 
 // The index of a number, or of the next higher one.
 static uint32_t
-place_of(const struct shelf *s, uint64_t from)
+index_of(const struct tenant_events *s, uint64_t from)
 {
     uint32_t low = 0;
     uint32_t high = s->n;
@@ -195,13 +195,13 @@ events_walk_begin(struct events_walk *w, const struct events_kept *k, const char
                   uint64_t from)
 {
     w->n = 0;
-    for (struct list *it = k->shelves.next; it != &k->shelves; it = it->next) {
-        const struct shelf *s = list_entry(it, struct shelf, node);
+    for (struct list *it = k->tenants.next; it != &k->tenants; it = it->next) {
+        const struct tenant_events *s = list_entry(it, struct tenant_events, node);
         if (tenant[0] != '\0' && strcmp(s->tenant, tenant) != 0)
             continue;
         assert(w->n < EVENTS_TENANTS);
-        w->place[w->n].shelf = s;
-        w->place[w->n++].at = place_of(s, from);
+        w->position[w->n].of = s;
+        w->position[w->n++].at = index_of(s, from);
     }
 }
 
@@ -211,16 +211,16 @@ events_walk_next(struct events_walk *w)
     const struct event_packed *next = NULL;
     uint32_t whose = 0;
     for (uint32_t i = 0; i < w->n; i++) {
-        const struct shelf *s = w->place[i].shelf;
-        if (w->place[i].at == s->n)
+        const struct tenant_events *s = w->position[i].of;
+        if (w->position[i].at == s->n)
             continue;
-        const struct event_packed *e = at(s, w->place[i].at);
+        const struct event_packed *e = at(s, w->position[i].at);
         if (next == NULL || e->sequence < next->sequence) {
             next = e;
             whose = i;
         }
     }
     if (next != NULL)
-        w->place[whose].at++;
+        w->position[whose].at++;
     return next;
 }

@@ -19,8 +19,8 @@ enum {
 };
 
 struct events_kept {
-    struct list shelves;
-    uint32_t shelves_n;
+    struct list tenants;
+    uint32_t tenants_n;
     size_t bytes;
     uint64_t forgotten; // last number of freed rings
 };
@@ -38,9 +38,9 @@ uint64_t events_kept_forgotten(const struct events_kept *k, const char *tenant);
 // walk.
 struct events_walk {
     struct {
-        const struct shelf *shelf;
+        const struct tenant_events *of;
         uint32_t at;
-    } place[EVENTS_TENANTS];
+    } position[EVENTS_TENANTS];
     uint32_t n;
 };
 void events_walk_begin(struct events_walk *w, const struct events_kept *k, const char *tenant,

@@ -29,7 +29,7 @@ struct peer {
     struct list node;
     struct feed *feed;
     struct transport_stream *stream;
-    struct loop_timer *patience; // for the peer's hello
+    struct loop_timer *hello_timeout; // for the peer's hello
     uint8_t in[SP_HELLO_BYTES];
     size_t in_n;
     uint8_t hello[SP_HELLO_BYTES];
@@ -67,7 +67,7 @@ peer_close(struct peer *p)
     if (p->closing)
         return;
     p->closing = true;
-    loop_timer_stop(&p->patience);
+    loop_timer_stop(&p->hello_timeout);
     ops->close(p->stream);
 }
 
@@ -140,7 +140,7 @@ on_read(void *stream, size_t n)
             peer_close(p);
             return;
         }
-        loop_timer_stop(&p->patience);
+        loop_timer_stop(&p->hello_timeout);
         peer_flush(p);
         ops->read(p->stream, p->in,
                   1); // any further input, or the end of the stream, closes the peer
@@ -179,7 +179,7 @@ on_accept(void *cookie, struct transport_stream *s, const struct transport_peer 
     f->peers_n++;
     metrics_move(METRIC_FEED_PEERS, 0, 1);
     ops->start(s, p);
-    if (loop_timer_start(f->loop, &p->patience, FEED_HELLO_MS, on_no_hello, p) < 0)
+    if (loop_timer_start(f->loop, &p->hello_timeout, FEED_HELLO_MS, on_no_hello, p) < 0)
         peer_close(p);
     else
         ops->read(s, p->in, SP_HELLO_BYTES);

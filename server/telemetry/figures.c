@@ -80,8 +80,8 @@ telemetry_cell_back(const struct telemetry *t, uint64_t cgroup)
 // ---- losses
 
 static void
-tell_gap(struct telemetry *t, struct telemetry_box *b, uint32_t class, uint64_t n,
-         const uint64_t *by_cpu)
+publish_gap(struct telemetry *t, struct telemetry_box *b, uint32_t class, uint64_t n,
+            const uint64_t *by_cpu)
 {
     Stockade__V1__Event m;
     Stockade__V1__Lost l = STOCKADE__V1__LOST__INIT;
@@ -97,7 +97,7 @@ tell_gap(struct telemetry *t, struct telemetry_box *b, uint32_t class, uint64_t 
     l.cpus = cpus;
     m.detail_case = DETAIL(LOST);
     m.lost = &l;
-    telemetry_tell(t, b, &m);
+    telemetry_publish(t, b, &m);
 }
 
 // Adds new losses on one CPU to the record of each job that ran.
@@ -119,7 +119,7 @@ telemetry_relay_lost(struct telemetry *t, struct telemetry_box *b, uint64_t more
     memset(t->scratch, 0, t->cpus * sizeof *t->scratch);
     metrics_add(METRIC_RELAY_REPORTS_LOST, more);
     note_lost(t, b, CLASS_NETWORK, RECORD_CPUS, more);
-    tell_gap(t, b, CLASS_NETWORK, more, t->scratch);
+    publish_gap(t, b, CLASS_NETWORK, more, t->scratch);
 }
 
 void
@@ -144,7 +144,7 @@ telemetry_read_lost(struct telemetry *t, struct telemetry_box *b)
         if (b->sandbox->tenant != NULL) // else it is the sum of all earlier sandboxes of this slot
             metrics_add_by(METRIC_KERNEL_LOST, class, 0, n);
         if (n > 0)
-            tell_gap(t, b, class, n, t->scratch);
+            publish_gap(t, b, class, n, t->scratch);
     }
 }
 

@@ -63,11 +63,11 @@ telemetry_job_started(void *telemetry, struct job *j)
         args[facts.n_args] = j->shown[facts.n_args];
     m.detail_case = DETAIL(JOB);
     m.job = &facts;
-    telemetry_tell(t, b, &m);
+    telemetry_publish(t, b, &m);
 }
 
 static void
-tell_limits(struct telemetry *t, struct telemetry_box *b, const struct job *j)
+publish_limits(struct telemetry *t, struct telemetry_box *b, const struct job *j)
 {
     for (uint32_t i = 0; i < j->result.hits.n; i++) {
         const struct limit_hit *hit = &j->result.hits.hit[i];
@@ -80,12 +80,12 @@ tell_limits(struct telemetry *t, struct telemetry_box *b, const struct job *j)
         l.count = hit->count;
         m.detail_case = DETAIL(LIMIT);
         m.limit = &l;
-        telemetry_tell(t, b, &m);
+        telemetry_publish(t, b, &m);
     }
 }
 
 static void
-tell_end(struct telemetry *t, struct telemetry_box *b, const struct job *j)
+publish_end(struct telemetry *t, struct telemetry_box *b, const struct job *j)
 {
     const struct job_result *r = &j->result;
     Stockade__V1__Event m;
@@ -101,7 +101,7 @@ tell_end(struct telemetry *t, struct telemetry_box *b, const struct job *j)
     facts.memory_peak_bytes = r->bill.f[BILL_MEMORY_PEAK_BYTES].value;
     m.detail_case = DETAIL(JOB);
     m.job = &facts;
-    telemetry_tell(t, b, &m);
+    telemetry_publish(t, b, &m);
 }
 
 // Adds the job's counters to the sandbox's, and remembers its cgroup until that is removed.
@@ -138,8 +138,8 @@ telemetry_job_ended(void *telemetry, struct job *j)
     telemetry_look(t, b, &j->used.after); // its activity since the last tick
     if (t->detectors != NULL)
         t->detectors->job_settled(t->detectors_cookie, b->sandbox, j);
-    tell_limits(t, b, j);
-    tell_end(t, b, j);
+    publish_limits(t, b, j);
+    publish_end(t, b, j);
     w->arena = arena_new(RECORD_ARENA_BYTES);
     if (w->arena != NULL)
         job_set_record(j, telemetry_record(t, j, w->arena));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// See told.h: converts each kind of record and report to an event.
+// See event_draft.h: converts each kind of record and report to an event.
 //
 // It sanitizes texts, names unknown numbers "other", and passes entries to the job's record.
-#include "told.h"
+#include "event_draft.h"
 
 #include <inttypes.h>
 #include <errno.h>
@@ -100,7 +100,7 @@ show_target(const struct net_event *n, char *out, size_t out_n)
 }
 
 static void
-keep_denial(struct told *o)
+keep_denial(struct event_draft *o)
 {
     const Stockade__V1__Denial *d = &o->d.denial;
     struct record_denial r = {
@@ -119,7 +119,7 @@ keep_denial(struct told *o)
 }
 
 static void
-fill_denial(struct told *o, const char *operation, const char *protocol, uint32_t rule,
+fill_denial(struct event_draft *o, const char *operation, const char *protocol, uint32_t rule,
             struct net_refused *what)
 {
     const struct sandbox *s = o->box->sandbox;
@@ -179,7 +179,7 @@ keep_name(struct telemetry_box *b, const struct relay_report *r)
 }
 
 static void
-fill_denied(struct told *o, const void *body)
+fill_denied(struct event_draft *o, const void *body)
 {
     const struct net_event *n = body;
     struct net_refused what = {.reason = (enum net_reason)n->reason};
@@ -203,7 +203,7 @@ fill_denied(struct told *o, const void *body)
 }
 
 static void
-fill_flow(struct told *o, Stockade__V1__EventKind kind, const char *protocol, uint32_t rule)
+fill_flow(struct event_draft *o, Stockade__V1__EventKind kind, const char *protocol, uint32_t rule)
 {
     Stockade__V1__Flow *f = &o->d.flow;
     stockade__v1__flow__init(f);
@@ -216,7 +216,7 @@ fill_flow(struct told *o, Stockade__V1__EventKind kind, const char *protocol, ui
 }
 
 static void
-fill_connect(struct told *o, const void *body)
+fill_connect(struct event_draft *o, const void *body)
 {
     const struct net_event *n = body;
     show_target(n, o->destination, sizeof o->destination);
@@ -238,7 +238,7 @@ add_argument(char *out, size_t at, size_t out_n, const char *arg)
 }
 
 static void
-show_process(struct told *o, const struct watch_exec *x)
+show_process(struct event_draft *o, const struct watch_exec *x)
 {
     Stockade__V1__Execution *d = &o->d.execution;
     char argv[WATCH_ARGV + 1];
@@ -258,7 +258,7 @@ show_process(struct told *o, const struct watch_exec *x)
 }
 
 static void
-fill_exec(struct told *o, const void *body)
+fill_exec(struct event_draft *o, const void *body)
 {
     const struct watch_exec *x = body;
     Stockade__V1__Execution *d = &o->d.execution;
@@ -288,7 +288,7 @@ fill_exec(struct told *o, const void *body)
 }
 
 static void
-fill_exit(struct told *o, const void *body)
+fill_exit(struct event_draft *o, const void *body)
 {
     const struct watch_exit *x = body;
     stockade__v1__process_exit__init(&o->d.exit);
@@ -308,7 +308,7 @@ static const char *const file_operations[WATCH_FILE_OPS] = {
 };
 
 static void
-fill_open(struct told *o, const void *body)
+fill_open(struct event_draft *o, const void *body)
 {
     const struct watch_open *x = body;
     stockade__v1__file_open__init(&o->d.file);
@@ -324,7 +324,7 @@ fill_open(struct told *o, const void *body)
 }
 
 static void
-fill_signal(struct told *o, const void *body)
+fill_signal(struct event_draft *o, const void *body)
 {
     const struct watch_signal *x = body;
     stockade__v1__signal_sent__init(&o->d.signal);
@@ -335,7 +335,7 @@ fill_signal(struct told *o, const void *body)
 }
 
 static void
-fill_call(struct told *o, const void *body)
+fill_call(struct event_draft *o, const void *body)
 {
     const struct watch_syscall *x = body;
     stockade__v1__system_call__init(&o->d.call);
@@ -356,7 +356,7 @@ fill_call(struct told *o, const void *body)
 }
 
 static void
-fill_terminal(struct told *o, const void *body)
+fill_terminal(struct event_draft *o, const void *body)
 {
     const struct watch_terminal *x = body;
     stockade__v1__remote_terminal__init(&o->d.terminal);
@@ -368,7 +368,7 @@ fill_terminal(struct told *o, const void *body)
 }
 
 static void
-fill_listen(struct told *o, const void *body)
+fill_listen(struct event_draft *o, const void *body)
 {
     const struct net_event *n = body;
     show_target(n, o->destination, sizeof o->destination);
@@ -376,7 +376,7 @@ fill_listen(struct told *o, const void *body)
 }
 
 static void
-fill_score(struct told *o, const void *body)
+fill_score(struct event_draft *o, const void *body)
 {
     const struct watch_score *x = body;
     stockade__v1__profile_score__init(&o->d.score);
@@ -391,7 +391,7 @@ fill_score(struct told *o, const void *body)
 }
 
 static void
-fill_nothing(struct told *o, const void *body)
+fill_nothing(struct event_draft *o, const void *body)
 {
     (void)o;
     (void)body;
@@ -400,7 +400,7 @@ fill_nothing(struct told *o, const void *body)
 // ---- the relay
 
 static void
-relay_destination(struct told *o, const struct relay_report *r, bool by_name)
+relay_destination(struct event_draft *o, const struct relay_report *r, bool by_name)
 {
     static const uint8_t nowhere[16];
     bool flow = r->reason == NET_NO_RULE || r->reason == NET_QUOTA || r->reason == NET_NAME_QUOTA;
@@ -416,7 +416,7 @@ relay_destination(struct told *o, const struct relay_report *r, bool by_name)
 }
 
 static void
-relay_denied(struct told *o, const struct relay_report *r)
+relay_denied(struct event_draft *o, const struct relay_report *r)
 {
     bool dns = r->reason == NET_NAME || r->reason == NET_NAME_RATE || r->reason == NET_NAME_ADDRESS;
     struct net_refused what = {.reason = (enum net_reason)r->reason,
@@ -461,7 +461,7 @@ dial_failure(uint32_t error)
 // Adds the failure to the job's record, among the refusals but with an operation of its own, because the job sees
 // only a reset.
 static void
-keep_failure(struct told *o)
+keep_failure(struct event_draft *o)
 {
     struct record_denial failure = {
         .time_ns = o->time_ns,
@@ -478,7 +478,7 @@ keep_failure(struct told *o)
 }
 
 static void
-relay_flow(struct told *o, const struct relay_report *r)
+relay_flow(struct event_draft *o, const struct relay_report *r)
 {
     static const Stockade__V1__EventKind as[] = {
         [RELAY_LOOKUP] = KIND(LOOKUP),
@@ -502,7 +502,7 @@ relay_flow(struct told *o, const struct relay_report *r)
 }
 
 void
-telemetry_fill_relay(struct told *o, const struct relay_report *r)
+telemetry_fill_relay(struct event_draft *o, const struct relay_report *r)
 {
     if (r->kind == RELAY_DENIED)
         relay_denied(o, r);

@@ -130,7 +130,7 @@ bool telemetry_event(struct telemetry *t, const void *data, size_t n);
 // Creates an event about a sandbox, with the common fields filled in.
 void telemetry_fill(Stockade__V1__Event *m, const struct sandbox *s, const struct job *j,
                     Stockade__V1__EventKind kind, Stockade__V1__Severity severity);
-void telemetry_tell(struct telemetry *t, struct telemetry_box *b, Stockade__V1__Event *m);
+void telemetry_publish(struct telemetry *t, struct telemetry_box *b, Stockade__V1__Event *m);
 
 // figures.c
 const struct watch_account *telemetry_account(const struct telemetry *t, uint64_t cgroup);

@@ -10,7 +10,7 @@
 #include "server/network/enforce.h"
 #include "proto/now.h"
 #include "server/base/metrics.h"
-#include "told.h"
+#include "event_draft.h"
 
 // adding the difference of the clocks to it cannot overflow
 static const uint64_t TIME_MAX = UINT64_C(1) << 62;
@@ -32,7 +32,7 @@ telemetry_fill(Stockade__V1__Event *m, const struct sandbox *s, const struct job
 
 // Publishes every event, after adding the sandbox's name and labels.
 void
-telemetry_tell(struct telemetry *t, struct telemetry_box *b, Stockade__V1__Event *m)
+telemetry_publish(struct telemetry *t, struct telemetry_box *b, Stockade__V1__Event *m)
 {
     const struct sandbox_spec *spec = &b->sandbox->spec;
     Stockade__V1__Event__MetadataEntry entry[LABELS_MAX];
@@ -80,7 +80,7 @@ telemetry_finding(struct telemetry *t, const struct finding *f, struct sandbox *
     d.instance = events_instance(t->events);
     m.detail_case = DETAIL(FINDING);
     m.finding = &d;
-    telemetry_tell(t, b, &m);
+    telemetry_publish(t, b, &m);
 }
 
 // Finds the job of a cgroup. Reads a directory only when a cgroup is seen for the first time.
@@ -108,7 +108,8 @@ job_of(const struct telemetry *t, struct telemetry_box *b, uint64_t cgroup)
 }
 
 static void
-begin(struct told *o, struct telemetry *t, struct telemetry_box *b, struct job *j, uint64_t boot_ns)
+begin(struct event_draft *o, struct telemetry *t, struct telemetry_box *b, struct job *j,
+      uint64_t boot_ns)
 {
     o->box = b;
     o->job = j;
@@ -150,14 +151,14 @@ telemetry_event(struct telemetry *t, const void *data, size_t n)
     if (b == NULL || b->sandbox->tenant == NULL || e.time_ns < b->taken_ns)
         return true;
     const void *body = (const char *)data + sizeof e;
-    struct told o;
+    struct event_draft o;
     begin(&o, t, b, job_of(t, b, e.cgroup), e.time_ns);
     o.m.kind = row->kind;
     o.m.severity = row->severity;
     o.m.pid = e.pid;
     o.m.comm = record_text(e.comm, sizeof e.comm, o.comm, sizeof o.comm);
     row->fill(&o, body);
-    telemetry_tell(t, b, &o.m);
+    telemetry_publish(t, b, &o.m);
     if (is_over_quota(&e, body))
         enforce_spent(b->sandbox);
     if (t->detectors != NULL)
@@ -236,12 +237,12 @@ telemetry_relay(struct telemetry *t, const struct relay_report *r)
     }
     if (r->kind < RELAY_DENIED || r->kind > RELAY_FLOW_END)
         return;
-    struct told o;
+    struct event_draft o;
     begin(&o, t, b, job_of_report(t, b, r), r->time_ns);
     o.m.pid = r->user.pid;
     o.m.comm = record_text(r->user.comm, sizeof r->user.comm, o.comm, sizeof o.comm);
     telemetry_fill_relay(&o, r);
-    telemetry_tell(t, b, &o.m);
+    telemetry_publish(t, b, &o.m);
     if (t->detectors != NULL)
         t->detectors->report(t->detectors_cookie, b->sandbox, o.job, r);
 }

@@ -10,7 +10,7 @@
 #include "server/base/idtable.h"
 #include "server/base/list.h"
 
-struct shelf { // of one tenant
+struct tenant_records { // of one tenant
     struct list node;
     char tenant[32];
     struct list records; // oldest first
@@ -19,17 +19,17 @@ struct shelf { // of one tenant
 };
 
 struct stored {
-    struct idnode id;     // must be first
-    struct list of_shelf; // in its tenant's list
+    struct idnode id;        // must be first
+    struct list tenant_node; // in its tenant's list
     struct list of_all;
-    struct shelf *shelf;
+    struct tenant_records *owner;
     uint8_t *bytes; // owned
     size_t n;
 };
 
 struct record_store {
     struct idtable table;
-    struct list shelves;
+    struct list tenants;
     struct list all; // oldest first
     size_t bytes;
 };
@@ -40,7 +40,7 @@ record_store_new(void)
     struct record_store *st = calloc(1, sizeof *st);
     if (st == NULL)
         return NULL;
-    list_init(&st->shelves);
+    list_init(&st->tenants);
     list_init(&st->all);
     return st;
 }
@@ -62,15 +62,15 @@ free_one(struct stored *s)
 static void
 discard(struct record_store *st, struct stored *s)
 {
-    struct shelf *shelf = s->shelf;
+    struct tenant_records *owner = s->owner;
     idtable_remove(&st->table, &s->id);
-    list_remove(&s->of_shelf);
+    list_remove(&s->tenant_node);
     list_remove(&s->of_all);
     st->bytes -= cost(s);
-    shelf->bytes -= cost(s);
-    if (--shelf->n == 0) {
-        list_remove(&shelf->node);
-        free(shelf);
+    owner->bytes -= cost(s);
+    if (--owner->n == 0) {
+        list_remove(&owner->node);
+        free(owner);
     }
     free_one(s);
 }
@@ -81,35 +81,35 @@ record_store_free(struct record_store *st)
     if (st == NULL)
         return;
     list_each(it, &st->all) free_one(list_entry(it, struct stored, of_all));
-    list_each(it, &st->shelves) free(list_entry(it, struct shelf, node));
+    list_each(it, &st->tenants) free(list_entry(it, struct tenant_records, node));
     free(st);
 }
 
-static struct shelf *
-shelf_of(struct record_store *st, const char *tenant)
+static struct tenant_records *
+owner_of(struct record_store *st, const char *tenant)
 {
-    for (struct list *it = st->shelves.next; it != &st->shelves; it = it->next)
-        if (strcmp(list_entry(it, struct shelf, node)->tenant, tenant) == 0)
-            return list_entry(it, struct shelf, node);
-    struct shelf *shelf = calloc(1, sizeof *shelf);
-    if (shelf == NULL)
+    for (struct list *it = st->tenants.next; it != &st->tenants; it = it->next)
+        if (strcmp(list_entry(it, struct tenant_records, node)->tenant, tenant) == 0)
+            return list_entry(it, struct tenant_records, node);
+    struct tenant_records *owner = calloc(1, sizeof *owner);
+    if (owner == NULL)
         return NULL;
-    (void)snprintf(shelf->tenant, sizeof shelf->tenant, "%s", tenant);
-    list_init(&shelf->records);
-    list_append(&st->shelves, &shelf->node);
-    return shelf;
+    (void)snprintf(owner->tenant, sizeof owner->tenant, "%s", tenant);
+    list_init(&owner->records);
+    list_append(&st->tenants, &owner->node);
+    return owner;
 }
 
 // Makes room for new records without discarding `last`.
 static void
-make_room(struct record_store *st, struct shelf *shelf, const struct stored *last)
+make_room(struct record_store *st, struct tenant_records *owner, const struct stored *last)
 {
-    list_each(it, &shelf->records)
+    list_each(it, &owner->records)
     {
-        bool over = shelf->n > RECORDS_PER_TENANT || shelf->bytes > RECORDS_BYTES_PER_TENANT;
-        if (it == &last->of_shelf || !over)
+        bool over = owner->n > RECORDS_PER_TENANT || owner->bytes > RECORDS_BYTES_PER_TENANT;
+        if (it == &last->tenant_node || !over)
             break;
-        discard(st, list_entry(it, struct stored, of_shelf));
+        discard(st, list_entry(it, struct stored, tenant_node));
     }
     list_each(it, &st->all)
     {
@@ -123,32 +123,32 @@ bool
 record_store_add(struct record_store *st, const char *tenant, const char *process_id,
                  uint8_t *bytes, size_t n)
 {
-    struct shelf *shelf = shelf_of(st, tenant);
-    struct stored *s = shelf != NULL ? calloc(1, sizeof *s) : NULL;
+    struct tenant_records *owner = owner_of(st, tenant);
+    struct stored *s = owner != NULL ? calloc(1, sizeof *s) : NULL;
     if (s == NULL) {
-        if (shelf != NULL && shelf->n == 0) {
-            list_remove(&shelf->node);
-            free(shelf);
+        if (owner != NULL && owner->n == 0) {
+            list_remove(&owner->node);
+            free(owner);
         }
         free(bytes);
         return false;
     }
-    *s = (struct stored){.shelf = shelf, .bytes = bytes, .n = n};
+    *s = (struct stored){.owner = owner, .bytes = bytes, .n = n};
     (void)snprintf(s->id.id, sizeof s->id.id, "%s", process_id);
     idtable_add(&st->table, &s->id);
-    list_append(&shelf->records, &s->of_shelf);
+    list_append(&owner->records, &s->tenant_node);
     list_append(&st->all, &s->of_all);
-    shelf->n++;
-    shelf->bytes += cost(s);
+    owner->n++;
+    owner->bytes += cost(s);
     st->bytes += cost(s);
-    make_room(st, shelf, s);
+    make_room(st, owner, s);
     return true;
 }
 
 static bool
 is_meant(const struct stored *s, const char *tenant, const char *beginning)
 {
-    return (tenant == NULL || strcmp(s->shelf->tenant, tenant) == 0) &&
+    return (tenant == NULL || strcmp(s->owner->tenant, tenant) == 0) &&
            id_begins(s->id.id, beginning);
 }
 

@@ -302,7 +302,7 @@ on_live(void *cookie, struct sandbox *s)
 }
 
 static void
-tell_of_sandbox(struct telemetry *t, struct sandbox *s, Stockade__V1__EventKind kind,
+publish_sandbox(struct telemetry *t, struct sandbox *s, Stockade__V1__EventKind kind,
                 const char *note)
 {
     Stockade__V1__Event m;
@@ -315,7 +315,7 @@ tell_of_sandbox(struct telemetry *t, struct sandbox *s, Stockade__V1__EventKind 
         m.detail_case = DETAIL(NOTE);
         m.note = record_text(note, strlen(note), text, sizeof text);
     }
-    telemetry_tell(t, b, &m);
+    telemetry_publish(t, b, &m);
 }
 
 static void
@@ -329,18 +329,18 @@ on_taken(void *cookie, struct sandbox *s)
         t->owned++;
         telemetry_want_for_detectors(t);
     }
-    tell_of_sandbox(t, s, KIND(SANDBOX_CREATED), NULL);
+    publish_sandbox(t, s, KIND(SANDBOX_CREATED), NULL);
 }
 
 static void
 on_changed(void *cookie, struct sandbox *s, enum sandbox_change what)
 {
     if (what == SANDBOX_NETWORK)
-        tell_of_sandbox(cookie, s, KIND(POLICY_CHANGED), network_mode_name[s->net.in_force->mode]);
+        publish_sandbox(cookie, s, KIND(POLICY_CHANGED), network_mode_name[s->net.in_force->mode]);
     else if (what == SANDBOX_PAUSED_NOW)
-        tell_of_sandbox(cookie, s, KIND(SANDBOX_PAUSED), NULL);
+        publish_sandbox(cookie, s, KIND(SANDBOX_PAUSED), NULL);
     else if (what == SANDBOX_RESUMED_NOW)
-        tell_of_sandbox(cookie, s, KIND(SANDBOX_RESUMED), NULL);
+        publish_sandbox(cookie, s, KIND(SANDBOX_RESUMED), NULL);
 }
 
 static void
@@ -352,7 +352,7 @@ on_deleting(void *cookie, struct sandbox *s, const struct err *why)
         return;
     telemetry_drain(t);
     telemetry_read_lost(t, b);
-    tell_of_sandbox(t, s, KIND(SANDBOX_DELETED), why->text);
+    publish_sandbox(t, s, KIND(SANDBOX_DELETED), why->text);
 }
 
 static void

@@ -39,7 +39,7 @@ telemetry_watches(const struct telemetry *t, bool asked)
 }
 
 static void
-tell_waiters(struct telemetry *t)
+wake_waiters(struct telemetry *t)
 {
     while (!list_empty(&t->waiters)) {
         struct telemetry_waiter *w = list_entry(t->waiters.next, struct telemetry_waiter, node);
@@ -81,7 +81,7 @@ on_watched(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX]
         linger(t);
     t->detached += !on;
     if (t->watching == WATCH_IS_ON || t->watching == WATCH_IS_OFF)
-        tell_waiters(t);
+        wake_waiters(t);
 }
 
 static void
@@ -104,7 +104,7 @@ step(struct telemetry *t)
     if (t->wanted > 0 && t->watching == WATCH_IS_OFF && can(t) && !t->broken)
         ask(t, true);
     if (t->watching == WATCH_IS_OFF || !can(t))
-        tell_waiters(t);
+        wake_waiters(t);
 }
 
 void
@@ -132,7 +132,7 @@ telemetry_spawner(struct telemetry *t, bool hangs)
     if (t == NULL)
         return;
     if (hangs)
-        tell_waiters(t); // they continue without counted system calls
+        wake_waiters(t); // they continue without counted system calls
     else
         step(t);
 }

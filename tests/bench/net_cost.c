@@ -148,7 +148,7 @@ policy_of(unsigned n)
 }
 
 static void
-load_policies(bool told)
+load_policies(bool named)
 {
     uv_loop_t *loop = uv_default_loop();
     struct net_sets *sets = net_sets_new(loop, bpf_map__fd(rig.bpf->maps.rules));
@@ -164,7 +164,7 @@ load_policies(bool told)
         samples_add(&s, bench_now() - begun);
         (void)snprintf(row, sizeof row, "%u rules", sizes[k]);
         (void)snprintf(more, sizeof more, ",\"ns_each\":%.0f", s.us[0] * 1e3 / sizes[k]);
-        if (told)
+        if (named)
             samples_print(&s, "network load", more);
         free(s.us);
     }

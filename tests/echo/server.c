@@ -28,7 +28,7 @@ static struct rpc_limits limits;
 static struct tenants tenants;
 static uint32_t grace_ms = 30000;
 static uint32_t changes;
-static uint32_t told[3];
+static uint32_t cancels[3];
 
 static void
 fail(struct call *c, enum err_code code, const char *text)
@@ -68,7 +68,7 @@ static void
 on_change_cancel(void *cookie, enum call_cancel why)
 {
     struct change *ch = cookie;
-    told[why]++;
+    cancels[why]++;
     uv_close((uv_handle_t *)&ch->timer, on_change_closed);
 }
 
@@ -119,7 +119,7 @@ count_free(struct count *n)
 static void
 on_count_cancel(void *cookie, enum call_cancel why)
 {
-    told[why]++;
+    cancels[why]++;
     count_free(cookie);
 }
 
@@ -180,9 +180,9 @@ stats(struct server *s, struct call *c, const ProtobufCMessage *req)
     r.open_calls = now.open_calls;
     r.open_streams = now.open_streams;
     r.changes = changes;
-    r.told_cancelled = told[CALL_CANCELLED];
-    r.told_disconnected = told[CALL_DISCONNECTED];
-    r.told_deadline = told[CALL_DEADLINE];
+    r.handlers_cancelled = cancels[CALL_CANCELLED];
+    r.handlers_disconnected = cancels[CALL_DISCONNECTED];
+    r.handlers_deadline = cancels[CALL_DEADLINE];
     call_reply(c, &r.base);
 }
 

@@ -49,8 +49,8 @@ environment(void)
         char text[4096];
         int fd = open(files[i], O_RDONLY | O_CLOEXEC);
         ssize_t n = fd >= 0 ? read(fd, text, sizeof text) : 0;
-        if (n > 0 &&
-            memmem(text, (size_t)n, told("ESCAPE_NONCE"), strlen(told("ESCAPE_NONCE"))) != NULL)
+        if (n > 0 && memmem(text, (size_t)n, parameter("ESCAPE_NONCE"),
+                            strlen(parameter("ESCAPE_NONCE"))) != NULL)
             return escaped("%s holds the broker's secret", files[i]);
     }
     return held("nothing but the template's environment");
@@ -111,16 +111,16 @@ static int
 ipc_objects(void)
 {
     struct shmid_ds info;
-    long id = told_number("ESCAPE_SHMID");
+    long id = parameter_number("ESCAPE_SHMID");
     if (shmctl((int)id, IPC_STAT, &info) == 0 ||
-        shmget((key_t)told_number("ESCAPE_SHMKEY"), 1, 0) >= 0)
+        shmget((key_t)parameter_number("ESCAPE_SHMKEY"), 1, 0) >= 0)
         return escaped("System V segment %ld", id);
     char path[256];
-    (void)snprintf(path, sizeof path, "/dev/shm/%s", told("ESCAPE_NONCE"));
+    (void)snprintf(path, sizeof path, "/dev/shm/%s", parameter("ESCAPE_NONCE"));
     if (access(path, F_OK) == 0)
         return escaped("%s is there", path);
     struct sockaddr_un to = {.sun_family = AF_UNIX};
-    int n = snprintf(to.sun_path + 1, sizeof to.sun_path - 1, "%s", told("ESCAPE_NONCE"));
+    int n = snprintf(to.sun_path + 1, sizeof to.sun_path - 1, "%s", parameter("ESCAPE_NONCE"));
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (connect(fd, (struct sockaddr *)&to,
                 (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n)) == 0)

@@ -33,7 +33,7 @@ opens(const char *path, int flags)
 static int
 host_path(void)
 {
-    const char *canary = told("ESCAPE_CANARY");
+    const char *canary = parameter("ESCAPE_CANARY");
     char path[8192];
     const char *prefixes[] = {"",
                               "/proc/self/root",
@@ -88,7 +88,7 @@ visit(const char *path, const struct stat *st, int type, struct FTW *ftw)
     (void)type;
     (void)ftw;
     if ((st->st_dev == wanted_dev && st->st_ino == wanted_ino) ||
-        strstr(path, told("ESCAPE_NONCE")))
+        strstr(path, parameter("ESCAPE_NONCE")))
         (void)snprintf(found, sizeof found, "%s", path);
     return found[0] != '\0';
 }
@@ -96,8 +96,8 @@ visit(const char *path, const struct stat *st, int type, struct FTW *ftw)
 static int
 walk_for_host_inode(void)
 {
-    wanted_dev = (dev_t)told_number("ESCAPE_CANARY_DEV");
-    wanted_ino = (ino_t)told_number("ESCAPE_CANARY_INO");
+    wanted_dev = (dev_t)parameter_number("ESCAPE_CANARY_DEV");
+    wanted_ino = (ino_t)parameter_number("ESCAPE_CANARY_INO");
     const char *roots[] = {"/bin", "/dev", "/etc",  "/home",      "/media",
                            "/mnt", "/opt", "/root", "/run",       "/srv",
                            "/sys", "/tmp", "/var",  "/usr/local", "/usr/share/doc"};
@@ -115,7 +115,7 @@ create_everywhere(void)
     char path[512];
     int made = 0;
     for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
-        (void)snprintf(path, sizeof path, "%s/%s", folders[i], told("ESCAPE_NONCE"));
+        (void)snprintf(path, sizeof path, "%s/%s", folders[i], parameter("ESCAPE_NONCE"));
         int fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
         if (fd >= 0) {
             made++;
@@ -170,8 +170,8 @@ chroot_walk(void)
     (void)!fchdir(out);
     for (int i = 0; i < 64; i++)
         (void)!chdir("..");
-    return opens(told("ESCAPE_CANARY") + 1, O_RDONLY) ? escaped("walked out of chroot")
-                                                      : held("chroot worked, and led nowhere");
+    return opens(parameter("ESCAPE_CANARY") + 1, O_RDONLY) ? escaped("walked out of chroot")
+                                                           : held("chroot worked, and led nowhere");
 }
 
 static int

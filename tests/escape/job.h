@@ -32,8 +32,8 @@ int say(enum verdict verdict, const char *fmt, ...) __attribute__((format(printf
 #define skipped(...) say(SKIPPED, __VA_ARGS__)
 
 // An ESCAPE_ variable, or "".
-const char *told(const char *name);
-long told_number(const char *name);
+const char *parameter(const char *name);
+long parameter_number(const char *name);
 
 // True when the last call failed with EPERM, ENOSYS or EACCES: refused by policy, and not for its arguments.
 bool refused(long result);

@@ -289,7 +289,7 @@ count_filters(void)
     }
     int before = filters_in(here), after = filters_in(there);
     // the guest's and the job's, on top of what the broker runs under itself
-    long wanted = told_number("ESCAPE_FILTERS") + 2;
+    long wanted = parameter_number("ESCAPE_FILTERS") + 2;
     return before == wanted && after == wanted
                ? held("%d filters before and after exec", before)
                : escaped("%d filters before, %d after, not %ld", before, after, wanted);
@@ -301,7 +301,7 @@ host_loopback(void)
     const char *addresses[] = {"127.0.0.1", "127.0.0.2", "0.0.0.0"};
     for (size_t i = 0; i < sizeof addresses / sizeof addresses[0]; i++) {
         struct sockaddr_in to = {.sin_family = AF_INET,
-                                 .sin_port = htons((uint16_t)told_number("ESCAPE_PORT"))};
+                                 .sin_port = htons((uint16_t)parameter_number("ESCAPE_PORT"))};
         (void)inet_pton(AF_INET, addresses[i], &to.sin_addr);
         int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
         if (connect(fd, (struct sockaddr *)&to, sizeof to) == 0)

@@ -38,16 +38,16 @@ say(enum verdict verdict, const char *fmt, ...)
 }
 
 const char *
-told(const char *name)
+parameter(const char *name)
 {
     const char *value = getenv(name);
     return value != NULL ? value : "";
 }
 
 long
-told_number(const char *name)
+parameter_number(const char *name)
 {
-    return strtol(told(name), NULL, 0);
+    return strtol(parameter(name), NULL, 0);
 }
 
 bool

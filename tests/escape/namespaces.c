@@ -44,7 +44,7 @@ own_namespaces(void)
                                                       : escaped("%s: unreadable", path);
         name[n] = '\0';
         (void)snprintf(wanted, sizeof wanted, " %s ", name);
-        if (strstr(told("ESCAPE_NS"), wanted) != NULL)
+        if (strstr(parameter("ESCAPE_NS"), wanted) != NULL)
             return escaped("%s is the host's", name);
     }
     return held("%d namespaces differ from the host's", KINDS_N);
@@ -215,7 +215,7 @@ become_others(void)
 static int
 show_yourself(void)
 {
-    (void)execl(self_path, "show", "300", told("ESCAPE_NONCE"), (char *)NULL);
+    (void)execl(self_path, "show", "300", parameter("ESCAPE_NONCE"), (char *)NULL);
     return 1;
 }
 

@@ -413,7 +413,7 @@ matrix(char **argv)
 // ---- In two steps: says that it is ready, and goes on when it is told
 
 static bool
-told_to_go_on(const char *ready)
+wait_for_order(const char *ready)
 {
     char line[8];
     printf("%s\n", ready);
@@ -433,7 +433,7 @@ hold(char **argv)
                  network_connect(SOCK_DGRAM, &goal.allowed6, sizeof goal.allowed6)};
     for (int i = 0; i < 4; i++)
         printf("%s\n", fds[i] < 0 ? "unconnected" : echo(fds[i]));
-    if (!told_to_go_on("held"))
+    if (!wait_for_order("held"))
         return 2;
     for (int i = 0; i < 4; i++) {
         long from = now_ms();
@@ -460,7 +460,7 @@ listen_anywhere(void)
     int own = network_connect(SOCK_STREAM, &at, sizeof at);
     int other = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
     printf("%s\n", own >= 0 && other >= 0 ? "own" : network_error(errno));
-    if (!told_to_go_on(ready))
+    if (!wait_for_order(ready))
         return 2;
     printf("%s\n", accept4(fd, NULL, NULL, SOCK_CLOEXEC) >= 0 ? "visited" : network_error(errno));
     return 0;

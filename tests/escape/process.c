@@ -35,8 +35,8 @@ see_processes(void)
         (void)snprintf(path, sizeof path, "/proc/%s/cmdline", d->d_name);
         int fd = open(path, O_RDONLY | O_CLOEXEC);
         ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : 0;
-        if (n > 0 &&
-            memmem(text, (size_t)n, told("ESCAPE_NONCE"), strlen(told("ESCAPE_NONCE"))) != NULL)
+        if (n > 0 && memmem(text, (size_t)n, parameter("ESCAPE_NONCE"),
+                            strlen(parameter("ESCAPE_NONCE"))) != NULL)
             return escaped("process %s of the host is seen", d->d_name);
         if (fd >= 0)
             (void)close(fd);
@@ -47,7 +47,7 @@ see_processes(void)
 static int
 signal_host_pid(void)
 {
-    long pid = told_number("ESCAPE_HOST_PID");
+    long pid = parameter_number("ESCAPE_HOST_PID");
     if (kill((pid_t)pid, SIGUSR1) == 0)
         return escaped("signalled %ld", pid);
     if (errno != ESRCH)
@@ -104,7 +104,7 @@ leave_a_daemon(void)
             _exit(0);
         for (int fd = 0; fd < 3; fd++)
             (void)close(fd);
-        (void)execl(self_path, "daemon", "300", told("ESCAPE_NONCE"), (char *)NULL);
+        (void)execl(self_path, "daemon", "300", parameter("ESCAPE_NONCE"), (char *)NULL);
         _exit(1);
     }
     (void)usleep(100000);
@@ -182,7 +182,7 @@ static int
 outlive_the_client(void)
 {
     (void)prctl(PR_SET_PDEATHSIG, 0);
-    (void)execl(self_path, "outlive", "300", told("ESCAPE_NONCE"), (char *)NULL);
+    (void)execl(self_path, "outlive", "300", parameter("ESCAPE_NONCE"), (char *)NULL);
     return escaped("exec");
 }
 

@@ -364,7 +364,7 @@ what_a_user_has(void)
     bool own = instances >= 16 && queues >= 1, bounded = instances < 100000 && queues < 10000;
     int verdict = own && bounded ? held("%d instances, %d queues, then %s", instances, queues, why)
                                  : escaped("%d instances, %d queues", instances, queues);
-    if (told("ESCAPE_STAY")[0] != '\0')
+    if (parameter("ESCAPE_STAY")[0] != '\0')
         (void)pause();
     return verdict;
 }

@@ -310,7 +310,7 @@ as_many_as_can_be(long (*fill)(void))
     }
     int verdict = held("%ld sockets, %ld KiB given to them; %s", all.sockets, all.bytes / 1024,
                        all.why != 0 ? strerror(all.why) : "no end");
-    if (told("ESCAPE_STAY")[0] != '\0')
+    if (parameter("ESCAPE_STAY")[0] != '\0')
         (void)pause();
     return verdict;
 }

@@ -25,7 +25,7 @@ enum { NAMES = 2000, OPENS = 800 };
 static int
 stay(int verdict)
 {
-    if (told("ESCAPE_STAY")[0] != '\0')
+    if (parameter("ESCAPE_STAY")[0] != '\0')
         (void)pause();
     return verdict;
 }
@@ -121,13 +121,13 @@ host_pages(void)
     static char block[1 << 16];
     struct stat st;
     struct iovec one = {block, sizeof block};
-    int fd = open(told("ESCAPE_FILE"), O_RDONLY | O_CLOEXEC);
+    int fd = open(parameter("ESCAPE_FILE"), O_RDONLY | O_CLOEXEC);
     if (fd < 0 || fstat(fd, &st) != 0)
-        return escaped("open %s: %s", told("ESCAPE_FILE"), strerror(errno));
+        return escaped("open %s: %s", parameter("ESCAPE_FILE"), strerror(errno));
     size_t n = (size_t)st.st_size;
     for (off_t at = 0; at < st.st_size; at += (off_t)sizeof block)
         (void)!syscall(SYS_preadv2, fd, &one, 1L, (long)at, 0L, 0x80L /* RWF_DONTCACHE */);
-    int direct = open(told("ESCAPE_FILE"), O_RDONLY | O_DIRECT | O_CLOEXEC);
+    int direct = open(parameter("ESCAPE_FILE"), O_RDONLY | O_DIRECT | O_CLOEXEC);
     void *aligned = NULL;
     if (direct >= 0 && posix_memalign(&aligned, 4096, sizeof block) == 0)
         while (read(direct, aligned, sizeof block) > 0)

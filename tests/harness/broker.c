@@ -216,7 +216,7 @@ wait_for_end(const struct record *rec, uint32_t outcome)
 {
     struct stockade_error e = {0};
     const struct stockade_result *r = NULL;
-    if (stockade_wait(broker.s, rec->id, (unsigned)patience_ms(20000), &r, &e) < 0)
+    if (stockade_wait(broker.s, rec->id, (unsigned)scaled_ms(20000), &r, &e) < 0)
         fail_msg("wait: %s", e.text);
     if (r->outcome != outcome)
         fail_msg("outcome %u, not %u: %s", r->outcome, outcome, r->reason);

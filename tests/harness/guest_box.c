@@ -33,7 +33,7 @@ Stockade__Guest__Event *
 next_event(int socket, int *fd)
 {
     struct pollfd p = {.fd = socket, .events = POLLIN};
-    assert_int_equal(poll(&p, 1, (int)patience_ms(WAIT_MS)), 1);
+    assert_int_equal(poll(&p, 1, (int)scaled_ms(WAIT_MS)), 1);
     static uint8_t bytes[4096];
     int got = -1;
     struct fdpass m = {bytes, sizeof bytes, &got, 1};
@@ -286,7 +286,7 @@ read_all(int fd)
     size_t n = 0;
     for (;;) {
         struct pollfd p = {.fd = fd, .events = POLLIN};
-        assert_int_equal(poll(&p, 1, (int)patience_ms(WAIT_MS)), 1);
+        assert_int_equal(poll(&p, 1, (int)scaled_ms(WAIT_MS)), 1);
         ssize_t got = read(fd, out + n, sizeof out - 1 - n);
         if (got <= 0)
             break;

@@ -5,7 +5,7 @@
 uint32_t
 box_flow(const uint8_t address[16], uint16_t port, uint8_t protocol)
 {
-    const struct net_flow_key key = {.slot = box.slot, .place = NET_FLOW_PLACE(++box.flow)};
+    const struct net_flow_key key = {.slot = box.slot, .entry = NET_FLOW_ENTRY(++box.flow)};
     struct net_flow flow = {.port = port,
                             .protocol = protocol,
                             .family = AF_INET,

@@ -20,7 +20,7 @@ now_ms(void)
 }
 
 uint64_t
-patience_ms(uint64_t ms)
+scaled_ms(uint64_t ms)
 {
     const char *slowness = getenv("STOCKADE_SLOWNESS");
     return slowness != NULL ? ms * strtoul(slowness, NULL, 10) : ms;
@@ -37,7 +37,7 @@ time_passes(const char *why, uint64_t ms)
 struct waiting
 wait_begin(const char *what, uint64_t ms)
 {
-    const uint64_t most = patience_ms(ms);
+    const uint64_t most = scaled_ms(ms);
     return (struct waiting){.what = what, .ms = most, .until_ms = now_ms() + most};
 }
 

@@ -17,7 +17,7 @@ enum { WAIT_MS = 30000 }; // no event of a test takes that long on a machine of 
 uint64_t now_ms(void);
 
 // How long to wait here for what takes ms at most elsewhere.
-uint64_t patience_ms(uint64_t ms);
+uint64_t scaled_ms(uint64_t ms);
 
 // Where time itself is what is tested: says why it must pass.
 void time_passes(const char *why, uint64_t ms);

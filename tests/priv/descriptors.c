@@ -157,12 +157,12 @@ info_says_that_the_limit_is_too_low(void **state)
 {
     (void)state;
     const struct stockade_info *info = NULL;
-    bool told = false;
+    bool reported = false;
     assert_int_equal(stockade_info(broker.s, &info, NULL), 0);
     for (size_t i = 0; i < info->degraded_n; i++)
         if (strstr(info->degraded[i], "broker-descriptors: at most 200 files may be open") != NULL)
-            told = true;
-    assert_true(told);
+            reported = true;
+    assert_true(reported);
     stockade_free(info);
 }
 

@@ -88,7 +88,7 @@ expect(void (*job)(void))
 }
 
 static struct sockaddr_in
-place(uint32_t i)
+destination(uint32_t i)
 {
     return (struct sockaddr_in){
         .sin_family = AF_INET, .sin_port = htons(PORT), .sin_addr.s_addr = htonl(NET + 1 + i)};
@@ -97,7 +97,7 @@ place(uint32_t i)
 static int
 connect_again(int fd, uint32_t i)
 {
-    const struct sockaddr_in to = place(i);
+    const struct sockaddr_in to = destination(i);
     return connect(fd, (const struct sockaddr *)&to, sizeof to);
 }
 
@@ -120,7 +120,7 @@ leads_to(int fd, uint32_t i)
     struct sockaddr_in at = {0};
     socklen_t n = sizeof at;
     return getpeername(fd, (struct sockaddr *)&at, &n) == 0 && at.sin_port == htons(PORT) &&
-           at.sin_addr.s_addr == place(i).sin_addr.s_addr;
+           at.sin_addr.s_addr == destination(i).sin_addr.s_addr;
 }
 
 // Where the programs' map sends the last datagram that came to the relay.
@@ -149,12 +149,12 @@ relay_got(char what, uint32_t i)
     memcpy(&info, CMSG_DATA(c), sizeof info);
     memcpy(&address, info.ipi6_addr.s6_addr + 12, sizeof address);
     uint32_t number = ntohl(address) & NET_FLOW_V4_MASK;
-    const struct net_flow_key key = {.slot = SLOT, .place = NET_FLOW_PLACE(number)};
+    const struct net_flow_key key = {.slot = SLOT, .entry = NET_FLOW_ENTRY(number)};
     uint32_t to;
     if (bpf_map_lookup_elem(bpf_map__fd(rig.bpf->maps.flows), &key, &f) < 0)
         return false;
     memcpy(&to, f.address + 12, sizeof to);
-    return f.number == number && to == place(i).sin_addr.s_addr;
+    return f.number == number && to == destination(i).sin_addr.s_addr;
 }
 
 // ---- Tests
@@ -204,7 +204,7 @@ all_are_held(void)
         MUST((fds[i] = connected(SOCK_DGRAM, i)) >= 0);
     MUST(connected(SOCK_DGRAM, MORE) < 0 && errno == ENOBUFS);
     MUST(connected(SOCK_STREAM, MORE) < 0 && errno == ENOBUFS);
-    const struct sockaddr_in to = place(MORE);
+    const struct sockaddr_in to = destination(MORE);
     MUST(sendto(fds[0], "x", 1, 0, (const struct sockaddr *)&to, sizeof to) < 0);
     MUST(errno == ENOBUFS);
     int same = connected(SOCK_DGRAM, 7); // shares what is there
@@ -231,14 +231,14 @@ send_without_connecting(void)
     int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     struct sockaddr_in to;
     for (uint32_t i = 0; i < NET_FLOWS_PER_SLOT; i++) {
-        to = place(i);
+        to = destination(i);
         MUST(sendto(fd, "a", 1, 0, (const struct sockaddr *)&to, sizeof to) == 1);
         MUST(relay_got('a', i));
     }
-    to = place(NET_FLOWS_PER_SLOT);
+    to = destination(NET_FLOWS_PER_SLOT);
     MUST(sendto(fd, "secret", 6, 0, (const struct sockaddr *)&to, sizeof to) < 0);
     MUST(errno == ENOBUFS);
-    to = place(0);
+    to = destination(0);
     MUST(sendto(fd, "b", 1, 0, (const struct sockaddr *)&to, sizeof to) == 1);
     MUST(relay_got('b', 0));
     char none;
@@ -260,7 +260,7 @@ let_a_minute_pass(void)
     struct net_flow_key key = {.slot = SLOT};
     struct net_flow f;
     int flows = bpf_map__fd(rig.bpf->maps.flows);
-    for (; key.place < NET_FLOWS_PER_SLOT; key.place++)
+    for (; key.entry < NET_FLOWS_PER_SLOT; key.entry++)
         if (bpf_map_lookup_elem(flows, &key, &f) == 0 && f.loose_ns != 0) {
             f.loose_ns -= (uint64_t)NET_FLOW_LOOSE_MS * 1000000;
             MUST(bpf_map_update_elem(flows, &key, &f, BPF_ANY) == 0);
@@ -272,7 +272,7 @@ send_for_more_than_a_minute(void)
 {
     int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     for (uint32_t i = 0; i < MORE; i++) {
-        const struct sockaddr_in to = place(i);
+        const struct sockaddr_in to = destination(i);
         if (i % NET_FLOWS_PER_SLOT == 0)
             let_a_minute_pass();
         MUST(sendto(fd, "a", 1, 0, (const struct sockaddr *)&to, sizeof to) == 1);

@@ -37,7 +37,7 @@ static struct {
     uint64_t id;
     struct ring_buffer *ring;
     struct net_event last;
-    unsigned told;
+    unsigned reported;
 } w;
 
 static int
@@ -49,7 +49,7 @@ take(void *context, void *data, size_t size)
     assert_int_equal(e->kind, EVENT_DENIED);
     assert_int_equal(e->slot, SLOT);
     memcpy(&w.last, e + 1, sizeof w.last);
-    w.told++;
+    w.reported++;
     return 0;
 }
 
@@ -266,11 +266,11 @@ a_name_below_usr_is_refused_counted_and_told(void **state)
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         for (int k = 0; k < 2; k++) {
             uint64_t before = denied();
-            w.told = 0;
+            w.reported = 0;
             assert_int_equal(attempt(types[k], names[i]), EPERM);
             assert_int_equal(denied(), before + 1);
             assert_true(ring_buffer__consume(w.ring) >= 0);
-            assert_int_equal(w.told, 1);
+            assert_int_equal(w.reported, 1);
             assert_int_equal(w.last.reason, NET_UNIX);
             assert_int_equal(w.last.hook, NET_HOOK_UNIX);
             assert_int_equal(w.last.family, AF_UNIX);

@@ -352,7 +352,7 @@ what_is_allowed_comes_to_the_relay_with_its_flow(void **state)
     (void)close(fd);
     uint32_t address;
     memcpy(&address, &at.sin6_addr.s6_addr[12], sizeof address);
-    const struct net_flow_key key = {.slot = SLOT, .place = NET_FLOW_PLACE(ntohl(address))};
+    const struct net_flow_key key = {.slot = SLOT, .entry = NET_FLOW_ENTRY(ntohl(address))};
     struct net_flow flow;
     assert_int_equal(bpf_map_lookup_elem(bpf_map__fd(w.rig.bpf->maps.flows), &key, &flow), 0);
     assert_int_equal(flow.port, PORT);
@@ -428,13 +428,13 @@ without_room_for_its_flow_a_connect_is_refused_and_room_is_used_again(void **sta
     struct goal g = w.goal;
     w.goal.allowed4.sin_port = htons(PORT + 1); // a flow that is not there yet
     while (bpf_map_update_elem(flows, &key, &other, BPF_ANY) == 0)
-        key.place++;
+        key.entry++;
     assert_int_equal(errno, E2BIG);
-    assert_true(key.place > SMALL_FLOWS / 2);
+    assert_true(key.entry > SMALL_FLOWS / 2);
     uint64_t before = denied(NET_FULL);
     assert_int_equal(inside(allowed_tcp), ENOBUFS);
     assert_int_equal(denied(NET_FULL), before + 1);
-    while (key.place-- > 0) // the other sandbox has gone
+    while (key.entry-- > 0) // the other sandbox has gone
         assert_int_equal(bpf_map_delete_elem(flows, &key), 0);
     assert_int_equal(inside(allowed_tcp), 0);
     assert_int_equal(denied(NET_FULL), before + 1);

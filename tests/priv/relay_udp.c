@@ -12,9 +12,9 @@ enum { PORT = 7000, OTHER_PORT = 7001, CHECK_MS = 1100 };
 
 // The place of a flow is another's: `flow` is as it was, with another number or another destination.
 static void
-flow_becomes(uint32_t place, uint32_t number, uint16_t port)
+flow_becomes(uint32_t entry, uint32_t number, uint16_t port)
 {
-    const struct net_flow_key key = {.slot = box.slot, .place = place};
+    const struct net_flow_key key = {.slot = box.slot, .entry = entry};
     struct net_flow flow = {.port = port,
                             .protocol = IPPROTO_UDP,
                             .family = AF_INET,
@@ -45,12 +45,12 @@ a_datagram_goes_where_its_number_leads_now(void **state)
     uint32_t number = box.flow;
     box_say(job, "to the first");
     box_hear(first, "to the first");
-    flow_becomes(NET_FLOW_PLACE(number), number, OTHER_PORT);
+    flow_becomes(NET_FLOW_ENTRY(number), number, OTHER_PORT);
     time_passes("the relay looks again", CHECK_MS);
     box_say(job, "to the second");
     box_hear(second, "to the second");
     hears_nothing(first);
-    flow_becomes(NET_FLOW_PLACE(number), number + NET_FLOWS_PER_SLOT, PORT);
+    flow_becomes(NET_FLOW_ENTRY(number), number + NET_FLOWS_PER_SLOT, PORT);
     time_passes("the relay looks again", CHECK_MS);
     box_say(job, "to nobody");
     int other = box_connect_flow(SOCK_DGRAM, number + NET_FLOWS_PER_SLOT);

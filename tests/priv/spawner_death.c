@@ -50,7 +50,7 @@ all_dead_within_a_second(const pid_t pids[SANDBOXES_N], uint64_t since_ms)
     for (unsigned i = 0; i < SANDBOXES_N;) {
         if (is_dead(pids[i]))
             i++;
-        else if (now_ms() - since_ms > patience_ms(1000))
+        else if (now_ms() - since_ms > scaled_ms(1000))
             return false;
         else
             time_passes("it is dying", 1);

@@ -33,9 +33,9 @@ a_flood_in_one_sandbox_leaves_the_alerts_of_others_and_its_own_other_classes(voi
     drain();
     (void)close(memfd);
     rig_budget(&rig, CLASS_SYSCALL, 1000, 1000);
-    size_t told = count_events(EVENT_DANGEROUS, noisy.job);
-    assert_true(told >= 50 && told <= 50 + seconds);
-    assert_int_equal(rig_lost(&rig, noisy.entry.slot, CLASS_SYSCALL), (uint64_t)many - told);
+    size_t reported = count_events(EVENT_DANGEROUS, noisy.job);
+    assert_true(reported >= 50 && reported <= 50 + seconds);
+    assert_int_equal(rig_lost(&rig, noisy.entry.slot, CLASS_SYSCALL), (uint64_t)many - reported);
     assert_int_equal(count_events(EVENT_EXEC, noisy.job), 1);
     assert_int_equal(count_events(EVENT_DANGEROUS, quiet.job), 1);
     assert_int_equal(rig_lost(&rig, quiet.entry.slot, CLASS_SYSCALL), 0);
@@ -59,9 +59,9 @@ cpus_that_share_a_budget_do_not_get_more_of_it(void **state)
     uint64_t more = (now_ns() - from) / 100000000u + 1;
     drain();
     rig_budget(&rig, CLASS_SYSCALL, 1000, 1000);
-    size_t told = count_events(EVENT_DANGEROUS, j.job);
-    assert_true(told >= 100 && told <= 100 + more);
-    assert_int_equal(told + rig_lost(&rig, j.entry.slot, CLASS_SYSCALL), 6 * many);
+    size_t reported = count_events(EVENT_DANGEROUS, j.job);
+    assert_true(reported >= 100 && reported <= 100 + more);
+    assert_int_equal(reported + rig_lost(&rig, j.entry.slot, CLASS_SYSCALL), 6 * many);
 }
 
 // keyctl(JOIN_SESSION_KEYRING, NULL), as every job begins, and sockets that every job may have.

@@ -156,13 +156,13 @@ sensitive_paths_are_told_of_however_they_are_written_and_others_are_not(void **s
     put_sensitive("/proc/#/environ", 2, 0);
     put_sensitive(".ssh", 3, 0);
     put_sensitive(".aws/credentials", 4, 0);
-    uint64_t told = 0;
+    uint64_t reported = 0;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         drain();
         int failed = WEXITSTATUS(rig_run(j.job, open_one, (void *)(uintptr_t)&rows[i].path));
         drain();
         const struct seen *e = event(EVENT_OPEN, j.job, 0);
-        told += rows[i].rule != 0;
+        reported += rows[i].rule != 0;
         if ((e != NULL) != (rows[i].rule != 0))
             fail_msg("%s is %s", rows[i].path, e ? "told of" : "not told of");
         if (!e)
@@ -175,7 +175,7 @@ sensitive_paths_are_told_of_however_they_are_written_and_others_are_not(void **s
         assert_int_equal(b->path_n, strlen(rows[i].path));
         assert_memory_equal(b->path, rows[i].path, b->path_n);
     }
-    assert_int_equal(rig_account(&rig, j.job)->opens_sensitive, told);
+    assert_int_equal(rig_account(&rig, j.job)->opens_sensitive, reported);
     assert_int_equal(rig_account(&rig, j.job)->failures, 0);
 }
 

@@ -258,7 +258,7 @@ execute_nested(void *arg)
 }
 
 static uint32_t
-owner_told(const char *name, const char *path, unsigned levels)
+owner_reported(const char *name, const char *path, unsigned levels)
 {
     int ends[2];
     char map[40], text[40], byte = 0;
@@ -292,14 +292,14 @@ an_executable_has_the_owner_that_the_sandbox_sees_however_deep_a_job_nests(void 
     assert_non_null(mkdtemp(folder));
     (void)snprintf(path, sizeof path, "%s/true", folder);
     (void)snprintf(copy, sizeof copy, "cp /usr/bin/true %s && chmod 755 %s %s", path, folder, path);
-    assert_int_equal(system(copy), 0);                   // NOLINT(cert-env33-c): of the test
-    assert_int_equal(owner_told("roots", path, 0), ~0U); // nobody that the sandbox knows
+    assert_int_equal(system(copy), 0);                       // NOLINT(cert-env33-c): of the test
+    assert_int_equal(owner_reported("roots", path, 0), ~0U); // nobody that the sandbox knows
     assert_int_equal(chown(path, BOX_IDS, BOX_IDS), 0);
-    assert_int_equal(owner_told("boxs-root", path, 0), 0);
+    assert_int_equal(owner_reported("boxs-root", path, 0), 0);
     assert_int_equal(chown(path, BOX_IDS + JOB_UID, BOX_IDS), 0);
-    assert_int_equal(owner_told("jobs", path, 0), JOB_UID);
-    assert_int_equal(owner_told("jobs-nested", path, 1), JOB_UID);
-    assert_int_equal(owner_told("jobs-nested-deep", path, DEEP), JOB_UID);
+    assert_int_equal(owner_reported("jobs", path, 0), JOB_UID);
+    assert_int_equal(owner_reported("jobs-nested", path, 1), JOB_UID);
+    assert_int_equal(owner_reported("jobs-nested-deep", path, DEEP), JOB_UID);
     assert_int_equal(unlink(path), 0);
     assert_int_equal(rmdir(folder), 0);
 }

@@ -359,7 +359,7 @@ static Stockade__Profile__Executable lies[2];
 static Stockade__Profile__Executable *lies_at[] = {&lies[0], &lies[1]};
 
 static void
-tell_truth(void)
+restore_truth(void)
 {
     static uint8_t path[] = "/usr/bin/a";
     static uint8_t distances[] = {1, 0x80, 1};
@@ -383,7 +383,7 @@ is_refused(const char *word)
     assert_int_equal(e.code, ERR_INVALID_ARGUMENT);
     if (strstr(e.text, word) == NULL)
         fail_msg("\"%s\" is not in \"%s\"", word, e.text);
-    tell_truth();
+    restore_truth();
 }
 
 static void
@@ -398,7 +398,7 @@ a_file_that_lies_is_refused_though_its_sum_is_right(void **state)
     static uint8_t big[WATCH_PROFILE_BITS / 8 + 1];
     static char name[65];
     static Stockade__Profile__Executable *many[IMAGE_EXES_MAX + 1];
-    tell_truth();
+    restore_truth();
     assert_int_equal(reads_message(&lie), 0);
     lie.version = 4;
     is_refused("another version");

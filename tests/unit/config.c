@@ -17,7 +17,7 @@
 
 struct refusal {
     const char *yaml;
-    const char *told; // part of the text
+    const char *text_part; // part of the text
 };
 
 static const struct refusal refusals[] = {
@@ -149,9 +149,9 @@ what_is_not_right_is_refused_with_its_place(void **state)
         struct err e = {0};
         struct config *c = config_default();
         int r = config_parse(c, "f", refusals[i].yaml, strlen(refusals[i].yaml), &e);
-        if (r >= 0 || strstr(e.text, refusals[i].told) == NULL)
+        if (r >= 0 || strstr(e.text, refusals[i].text_part) == NULL)
             fail_msg("%s: %d \"%s\", expected \"%s\"", refusals[i].yaml, r, e.text,
-                     refusals[i].told);
+                     refusals[i].text_part);
         config_free(c);
     }
 }

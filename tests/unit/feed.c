@@ -25,7 +25,7 @@
 #include "server/telemetry/feed.h"
 #include "server/rpc/transport.h"
 
-enum { PATIENCE_MS = 30000, NOTE_BYTES = 4096, IPC_HEADER = 9 };
+enum { TIMEOUT_MS = 30000, NOTE_BYTES = 4096, IPC_HEADER = 9 };
 
 static const uint8_t sub_hello[SP_HELLO_BYTES] = {0, 'S', 'P', 0, 0, 0x21, 0, 0};
 static const uint8_t pub_hello[SP_HELLO_BYTES] = {0, 'S', 'P', 0, 0, 0x20, 0, 0};
@@ -91,7 +91,7 @@ turn(struct fixture *f, int fd)
 static void
 until_peers(struct fixture *f, uint32_t n)
 {
-    uint64_t end = now_ms() + PATIENCE_MS;
+    uint64_t end = now_ms() + TIMEOUT_MS;
     while (feed_peers(f->feed) != n && now_ms() < end)
         turn(f, -1);
     assert_int_equal(feed_peers(f->feed), n);
@@ -117,7 +117,7 @@ say(int fd, const void *bytes, size_t n)
 static bool
 hear(struct fixture *f, int fd, void *bytes, size_t n)
 {
-    uint64_t end = now_ms() + PATIENCE_MS;
+    uint64_t end = now_ms() + TIMEOUT_MS;
     for (size_t have = 0; have < n;) {
         ssize_t got = recv(fd, (uint8_t *)bytes + have, n - have, 0);
         if (got == 0 || (got < 0 && errno == ECONNRESET))
@@ -359,7 +359,7 @@ a_peer_over_tcp_gets_the_same_in_tcps_frames(void **state)
     say(fd, sub_hello, sizeof sub_hello);
     until_peers(f, 1);
     int flags = MSG_DONTWAIT;
-    uint64_t end = now_ms() + PATIENCE_MS;
+    uint64_t end = now_ms() + TIMEOUT_MS;
     while (recv(fd, hello, sizeof hello, flags | MSG_PEEK) != SP_HELLO_BYTES && now_ms() < end)
         turn(f, fd);
     assert_int_equal(recv(fd, hello, sizeof hello, flags), SP_HELLO_BYTES);

@@ -18,7 +18,7 @@
 #include "tests/harness/process.h"
 
 // What the broker was told.
-struct told {
+struct received {
     unsigned ready, started, failed, exited, gone;
     uint32_t job, pid, exit_code, status;
     int terminal, sys;
@@ -31,13 +31,13 @@ struct fixture {
     uv_loop_t loop;
     struct guest_link *link;
     int guest; // the other end
-    struct told told;
+    struct received received;
 };
 
 static void
 on_ready(void *cookie)
 {
-    struct told *t = cookie;
+    struct received *t = cookie;
     t->ready++;
     if (t->free_in_event != NULL)
         guest_link_free(t->free_in_event);
@@ -46,7 +46,7 @@ on_ready(void *cookie)
 static void
 on_started(void *cookie, uint32_t job, uint32_t pid, int terminal)
 {
-    struct told *t = cookie;
+    struct received *t = cookie;
     t->started++;
     t->job = job;
     t->pid = pid;
@@ -56,7 +56,7 @@ on_started(void *cookie, uint32_t job, uint32_t pid, int terminal)
 static void
 on_failed(void *cookie, uint32_t job, uint32_t exit_code, int sys, const char *text)
 {
-    struct told *t = cookie;
+    struct received *t = cookie;
     t->failed++;
     t->job = job;
     t->exit_code = exit_code;
@@ -67,7 +67,7 @@ on_failed(void *cookie, uint32_t job, uint32_t exit_code, int sys, const char *t
 static void
 on_exited(void *cookie, uint32_t job, uint32_t status, const struct bill_rusage *usage)
 {
-    struct told *t = cookie;
+    struct received *t = cookie;
     t->exited++;
     t->job = job;
     t->status = status;
@@ -77,7 +77,7 @@ on_exited(void *cookie, uint32_t job, uint32_t status, const struct bill_rusage 
 static void
 on_gone(void *cookie, const struct err *why)
 {
-    struct told *t = cookie;
+    struct received *t = cookie;
     t->gone++;
     (void)snprintf(t->text, sizeof t->text, "%s", why->text);
 }
@@ -94,8 +94,8 @@ open_link(void **state)
                      0);
     assert_int_equal(uv_loop_init(&f->loop), 0);
     f->guest = ends[1];
-    f->told.terminal = -1;
-    f->link = guest_link_new(&f->loop, ends[0], &events, &f->told, &e);
+    f->received.terminal = -1;
+    f->link = guest_link_new(&f->loop, ends[0], &events, &f->received, &e);
     assert_non_null(f->link);
     *state = f;
     return 0;
@@ -187,9 +187,9 @@ garbage_ends_the_link(void **state)
         say(f, garbage[i].bytes, garbage[i].n, 0);
         say_ready(f, 1);
         turn(f);
-        assert_int_equal(f->told.gone, 1);
-        assert_int_equal(f->told.ready, 0); // nothing comes after it
-        assert_non_null(strstr(f->told.text, "broke the protocol"));
+        assert_int_equal(f->received.gone, 1);
+        assert_int_equal(f->received.ready, 0); // nothing comes after it
+        assert_non_null(strstr(f->received.text, "broke the protocol"));
         assert_int_equal(close_link(state), 0);
         assert_int_equal(open_link(state), 0);
     }
@@ -202,7 +202,7 @@ a_packet_above_its_size_ends_the_link(void **state)
     char *big = calloc(1, GUEST_EVENT_MAX + 1);
     say(f, big, GUEST_EVENT_MAX + 1, 0);
     turn(f);
-    assert_int_equal(f->told.gone, 1);
+    assert_int_equal(f->received.gone, 1);
     free(big);
 }
 
@@ -212,8 +212,8 @@ another_version_ends_the_link(void **state)
     struct fixture *f = *state;
     say_ready(f, 2);
     turn(f);
-    assert_int_equal(f->told.gone, 1);
-    assert_int_equal(f->told.ready, 0);
+    assert_int_equal(f->received.gone, 1);
+    assert_int_equal(f->received.ready, 0);
 }
 
 static void
@@ -223,14 +223,14 @@ more_descriptors_than_an_event_may_have_end_the_link_and_are_closed(void **state
     unsigned before = process_fds(getpid());
     say_started(f, 1);
     turn(f);
-    assert_int_equal(f->told.started, 1);
-    assert_true(f->told.terminal >= 0);
-    (void)close(f->told.terminal);
+    assert_int_equal(f->received.started, 1);
+    assert_true(f->received.terminal >= 0);
+    (void)close(f->received.terminal);
     assert_int_equal(process_fds(getpid()), before);
     say_started(f, 2); // more than an event may have
     turn(f);
-    assert_int_equal(f->told.gone, 1);
-    assert_int_equal(f->told.started, 1);
+    assert_int_equal(f->received.gone, 1);
+    assert_int_equal(f->received.started, 1);
     assert_int_equal(process_fds(getpid()), before);
 }
 
@@ -242,7 +242,7 @@ the_end_of_the_guest_is_told_once(void **state)
     f->guest = -1;
     turn(f);
     turn(f);
-    assert_int_equal(f->told.gone, 1);
+    assert_int_equal(f->received.gone, 1);
 }
 
 static void
@@ -289,12 +289,12 @@ static void
 a_link_may_be_freed_in_its_own_event(void **state)
 {
     struct fixture *f = *state;
-    f->told.free_in_event = f->link;
+    f->received.free_in_event = f->link;
     f->link = NULL;
     say_ready(f, 1);
     say_ready(f, 1);
     turn(f);
-    assert_int_equal(f->told.ready, 1);
+    assert_int_equal(f->received.ready, 1);
 }
 
 static void
@@ -312,9 +312,9 @@ events_come_as_they_were_sent_and_text_is_escaped(void **state)
     ev.failed = &failed;
     say_event(f, &ev, 0);
     turn(f);
-    assert_int_equal(f->told.exit_code, 127);
-    assert_int_equal(f->told.sys, ENOENT);
-    assert_string_equal(f->told.text, "no\\u000asuch \\u001b[31mthing");
+    assert_int_equal(f->received.exit_code, 127);
+    assert_int_equal(f->received.sys, ENOENT);
+    assert_string_equal(f->received.text, "no\\u000asuch \\u001b[31mthing");
     exited.job = 8;
     exited.status = 9;
     exited.faults_minor = 77;
@@ -322,10 +322,10 @@ events_come_as_they_were_sent_and_text_is_escaped(void **state)
     ev.exited = &exited;
     say_event(f, &ev, 0);
     turn(f);
-    assert_int_equal(f->told.job, 8);
-    assert_int_equal(f->told.status, 9);
-    assert_int_equal(f->told.usage.faults_minor, 77);
-    assert_int_equal(f->told.gone, 0);
+    assert_int_equal(f->received.job, 8);
+    assert_int_equal(f->received.status, 9);
+    assert_int_equal(f->received.usage.faults_minor, 77);
+    assert_int_equal(f->received.gone, 0);
 }
 
 #define LINK(test) cmocka_unit_test_setup_teardown(test, open_link, close_link)

@@ -9,29 +9,29 @@
 
 // ---- a store that lasts as long as the test, and fails when it is told to
 
-enum { SHELVES = 8 };
+enum { OWNERS = 8 };
 
 static struct {
     struct {
         char owner[32];
         uint64_t held[LEDGER_ACCOUNTS];
-    } shelf[SHELVES];
-    unsigned shelves_n;
+    } entry[OWNERS];
+    unsigned entries_n;
     unsigned loads, saves;
     bool fails_to_load;
     uint32_t fails_to_save; // bits of accounts
 } stored;
 
 static uint64_t *
-shelf_of(const char *owner)
+entry_of(const char *owner)
 {
-    for (unsigned i = 0; i < stored.shelves_n; i++)
-        if (strcmp(stored.shelf[i].owner, owner) == 0)
-            return stored.shelf[i].held;
-    assert_true(stored.shelves_n < SHELVES);
-    unsigned i = stored.shelves_n++;
-    (void)snprintf(stored.shelf[i].owner, sizeof stored.shelf[i].owner, "%s", owner);
-    return stored.shelf[i].held;
+    for (unsigned i = 0; i < stored.entries_n; i++)
+        if (strcmp(stored.entry[i].owner, owner) == 0)
+            return stored.entry[i].held;
+    assert_true(stored.entries_n < OWNERS);
+    unsigned i = stored.entries_n++;
+    (void)snprintf(stored.entry[i].owner, sizeof stored.entry[i].owner, "%s", owner);
+    return stored.entry[i].held;
 }
 
 static int
@@ -41,7 +41,7 @@ test_load(void *state, const char *owner, uint64_t held[LEDGER_ACCOUNTS], struct
     stored.loads++;
     if (stored.fails_to_load)
         return err_sys(e, EIO, "read the table");
-    memcpy(held, shelf_of(owner), LEDGER_ACCOUNTS * sizeof held[0]);
+    memcpy(held, entry_of(owner), LEDGER_ACCOUNTS * sizeof held[0]);
     return 0;
 }
 
@@ -52,7 +52,7 @@ test_save(void *state, const char *owner, enum ledger_account a, uint64_t held, 
     stored.saves++;
     if ((stored.fails_to_save >> a & 1) != 0)
         return err_sys(e, ENOSPC, "write the table");
-    shelf_of(owner)[a] = held;
+    entry_of(owner)[a] = held;
     return 0;
 }
 
@@ -136,7 +136,7 @@ a_store_that_cannot_be_read_refuses_and_is_read_later(void **state)
     (void)state;
     struct ledger l = {.loaded = false};
     struct err e;
-    shelf_of(me)[LEDGER_SANDBOXES] = 9;
+    entry_of(me)[LEDGER_SANDBOXES] = 9;
     stored.fails_to_load = true;
     assert_true(ledger_charge(&l, test_keeper, me, LEDGER_SANDBOXES, 1, 10, &e) < 0);
     assert_int_equal(e.code, ERR_UNAVAILABLE);
@@ -163,7 +163,7 @@ a_store_that_cannot_be_written_refuses_and_nothing_has_changed(void **state)
     assert_string_equal(e.text,
                         "change the ledger of uid:1: write the table: No space left on device");
     assert_int_equal(l.held[LEDGER_SANDBOXES], 3);
-    assert_int_equal(shelf_of(me)[LEDGER_SANDBOXES], 3);
+    assert_int_equal(entry_of(me)[LEDGER_SANDBOXES], 3);
     assert_true(ledger_settle(&l, test_keeper, me)); // a refused charge owes nothing
     assert_int_equal(ledger_charge(&l, test_keeper, me, LEDGER_JOBS, 1, 10, &e), 0); // the others
 }
@@ -178,11 +178,11 @@ a_release_that_the_store_does_not_take_is_saved_later(void **state)
     stored.fails_to_save = ~0u;
     ledger_release(&l, test_keeper, me, LEDGER_SANDBOXES, 2);
     assert_int_equal(l.held[LEDGER_SANDBOXES], 1);
-    assert_int_equal(shelf_of(me)[LEDGER_SANDBOXES], 3);
+    assert_int_equal(entry_of(me)[LEDGER_SANDBOXES], 3);
     assert_false(ledger_settle(&l, test_keeper, me));
     stored.fails_to_save = 0;
     assert_true(ledger_settle(&l, test_keeper, me));
-    assert_int_equal(shelf_of(me)[LEDGER_SANDBOXES], 1);
+    assert_int_equal(entry_of(me)[LEDGER_SANDBOXES], 1);
     stored.saves = 0;
     assert_true(ledger_settle(&l, test_keeper, me));
     assert_int_equal(stored.saves, 0);
@@ -207,7 +207,7 @@ a_tenant_is_remembered_until_its_ledger_is_saved(void **state)
     stored.fails_to_save = 0;
     tenant_drop(tenant_hold(&ts, "uid:3"));
     assert_null(tenant_find(&ts, me));
-    assert_int_equal(shelf_of(me)[LEDGER_SANDBOXES], 0);
+    assert_int_equal(entry_of(me)[LEDGER_SANDBOXES], 0);
     assert_int_equal(tenants_forget(&ts), 0);
 }
 

@@ -79,7 +79,7 @@ a_patient_reader_is_waited_for_however_long(void **state)
 {
     (void)state;
     struct output *o = output_new(UINT64_MAX);
-    struct output_reader r = {.patient = true};
+    struct output_reader r = {.no_timeout = true};
     output_join(o, &r, 0);
     output_write(o, OUTPUT_STDOUT, bytes, OUTPUT_RING_MAX, 0);
     assert_int_equal(output_space(o, 1000000 * SECOND), 0);
@@ -134,7 +134,7 @@ when_the_job_is_over_its_pipes_fit_whatever_readers_do(void **state)
 {
     (void)state;
     struct output *o = output_new(UINT64_MAX);
-    struct output_reader r = {.patient = true};
+    struct output_reader r = {.no_timeout = true};
     unsigned gaps = 0, limits = 0;
     output_join(o, &r, 0);
     output_write(o, OUTPUT_STDOUT, bytes, OUTPUT_RING_MAX, 0);
@@ -165,7 +165,7 @@ every_byte_comes_out_of_its_own_stream_in_order(void **state)
     enum { TOTAL = 5000000 };
     uint8_t *all = malloc(TOTAL), *stream = malloc(TOTAL);
     struct output *o = output_new(UINT64_MAX);
-    struct output_reader r[3] = {{.patient = true}, {.patient = true}, {.patient = true}};
+    struct output_reader r[3] = {{.no_timeout = true}, {.no_timeout = true}, {.no_timeout = true}};
     uint32_t seed = 7;
     uint64_t end = 0;
     for (int i = 0; i < 3; i++)
@@ -224,7 +224,7 @@ without_room_in_the_share_the_job_waits_and_goes_on_when_there_is_some(void **st
     (void)state;
     static const struct output_share share = {take, give, NULL};
     struct output *o = output_new(UINT64_MAX);
-    struct output_reader r = {.patient = true};
+    struct output_reader r = {.no_timeout = true};
     unsigned gaps = 0, limits = 0;
     output_charge(o, &share);
     output_join(o, &r, 0);

@@ -17,9 +17,9 @@ static void
 who_has_much_waits_longer_than_who_has_little(void **state)
 {
     struct pool_queue q;
-    struct pool_place a[5] = {0};
-    struct pool_place b[2] = {0};
-    struct pool_place e = {0};
+    struct pool_entry a[5] = {0};
+    struct pool_entry b[2] = {0};
+    struct pool_entry e = {0};
     (void)state;
     pool_queue_init(&q);
     for (size_t i = 0; i < 5; i++)
@@ -28,7 +28,7 @@ who_has_much_waits_longer_than_who_has_little(void **state)
         assert_int_equal(pool_queue_add(&q, &b[i], bob), 0);
     assert_int_equal(pool_queue_add(&q, &e, eve), 0);
     assert_int_equal(q.n, 8);
-    struct pool_place *const order[] = {&a[0], &b[0], &e, &a[1], &b[1], &a[2], &a[3], &a[4]};
+    struct pool_entry *const order[] = {&a[0], &b[0], &e, &a[1], &b[1], &a[2], &a[3], &a[4]};
     for (size_t i = 0; i < 8; i++)
         assert_ptr_equal(pool_queue_take(&q), order[i]);
     assert_null(pool_queue_take(&q));
@@ -39,8 +39,8 @@ static void
 who_had_a_turn_and_comes_again_is_behind_those_who_wait(void **state)
 {
     struct pool_queue q;
-    struct pool_place a[2] = {0};
-    struct pool_place b[2] = {0};
+    struct pool_entry a[2] = {0};
+    struct pool_entry b[2] = {0};
     (void)state;
     pool_queue_init(&q);
     assert_int_equal(pool_queue_add(&q, &a[0], ann), 0);
@@ -57,8 +57,8 @@ static void
 places_that_are_given_up_leave_the_others_in_order(void **state)
 {
     struct pool_queue q;
-    struct pool_place a[3] = {0};
-    struct pool_place b = {0};
+    struct pool_entry a[3] = {0};
+    struct pool_entry b = {0};
     (void)state;
     pool_queue_init(&q);
     for (size_t i = 0; i < 3; i++)
@@ -76,7 +76,7 @@ places_that_are_given_up_leave_the_others_in_order(void **state)
 }
 
 static bool
-remove_it(void *cookie, struct pool_place *p)
+remove_it(void *cookie, struct pool_entry *p)
 {
     if (p->line->who == ann)
         return false;
@@ -88,8 +88,8 @@ static void
 the_first_of_each_line_can_be_taken_out_while_they_are_looked_at(void **state)
 {
     struct pool_queue q;
-    struct pool_place a = {0};
-    struct pool_place b[2] = {0};
+    struct pool_entry a = {0};
+    struct pool_entry b[2] = {0};
     (void)state;
     pool_queue_init(&q);
     assert_int_equal(pool_queue_add(&q, &a, ann), 0);

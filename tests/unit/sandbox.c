@@ -15,7 +15,7 @@
 
 static struct server srv;
 static const struct sandbox_settings settings;
-static unsigned told;
+static unsigned notified;
 
 // One that the spawner does not know of, so that destroying it is done at once.
 static struct sandbox *
@@ -44,7 +44,7 @@ teardown(void **state)
 {
     (void)state;
     assert_int_equal(sandboxes_count(srv.sandboxes), 0);
-    told = 0;
+    notified = 0;
     return 0;
 }
 
@@ -70,7 +70,7 @@ count(void *cookie, struct sandbox *s, const struct err *e)
     (void)cookie;
     (void)s;
     (void)e;
-    told++;
+    notified++;
 }
 
 static void
@@ -95,14 +95,14 @@ one_who_is_told_may_destroy_the_sandbox(void **state)
     struct sandbox *s = make(SANDBOX_RUNNING);
     (void)state;
     wait_for(s, WAIT_NETWORK, &w[0], count_and_destroy, NULL);
-    sandbox_tell(s, WAIT_NETWORK, NULL);
-    assert_int_equal(told, 1);
+    sandbox_notify(s, WAIT_NETWORK, NULL);
+    assert_int_equal(notified, 1);
     s = make(SANDBOX_RUNNING);
     wait_for(s, WAIT_NETWORK, &w[0], count, NULL);
     wait_for(s, WAIT_NETWORK, &w[1], count_and_destroy, NULL);
     wait_for(s, WAIT_NETWORK, &w[2], count, NULL);
-    sandbox_tell(s, WAIT_NETWORK, NULL);
-    assert_int_equal(told, 4);
+    sandbox_notify(s, WAIT_NETWORK, NULL);
+    assert_int_equal(notified, 4);
 }
 
 static void
@@ -114,8 +114,8 @@ one_who_is_told_may_take_another_back(void **state)
     wait_for(s, WAIT_NETWORK, &w[0], count_and_take_back, &w[1]);
     wait_for(s, WAIT_NETWORK, &w[1], count, NULL);
     wait_for(s, WAIT_NETWORK, &w[2], count, NULL);
-    sandbox_tell(s, WAIT_NETWORK, NULL);
-    assert_int_equal(told, 2);
+    sandbox_notify(s, WAIT_NETWORK, NULL);
+    assert_int_equal(notified, 2);
     destroy(s);
 }
 
@@ -128,11 +128,11 @@ new_limits_tell_nobody_who_waits_for_a_pause(void **state)
     (void)state;
     wait_for(s, WAIT_STATE, &pause, count, NULL);
     wait_for(s, WAIT_LIMITS, &limits, count, NULL);
-    sandbox_tell(s, WAIT_LIMITS, NULL);
-    assert_int_equal(told, 1);
+    sandbox_notify(s, WAIT_LIMITS, NULL);
+    assert_int_equal(notified, 1);
     assert_false(list_empty(&pause.node));
     destroy(s);
-    assert_int_equal(told, 2);
+    assert_int_equal(notified, 2);
 }
 
 static void
@@ -153,7 +153,7 @@ a_deletion_that_left_something_is_not_told_as_done(void **state)
     wait_for(s, WAIT_DELETE, &w, must_fail, NULL);
     s->destroy_failed = true;
     destroy(s);
-    assert_int_equal(told, 1);
+    assert_int_equal(notified, 1);
 }
 
 static char heard[64];

@@ -41,7 +41,7 @@ struct fixture {
 };
 
 // A fact of the sandbox, as sandbox.c tells it.
-#define TELL(f, fact) OBSERVERS_TELL(sandboxes_observers((f)->srv.sandboxes), fact, &(f)->box)
+#define NOTIFY(f, fact) OBSERVERS_NOTIFY(sandboxes_observers((f)->srv.sandboxes), fact, &(f)->box)
 
 static void
 wake(void *cookie)
@@ -79,7 +79,7 @@ setup(void **state)
         f->box.dirs.fd[i] = -1;
     memset(f->box.id.id, 'a', ID_HEX);
     memcpy(f->owner.name, "uid:1", sizeof "uid:1");
-    TELL(f, live);
+    NOTIFY(f, live);
     f->box.tenant = &f->owner;
     assert_int_equal(events_subscribe(f->srv.telemetry->events, &all, 0, "", &l, &f->reader, &e),
                      0);
@@ -93,7 +93,7 @@ teardown(void **state)
 {
     struct fixture *f = *state;
     events_unsubscribe(f->reader);
-    TELL(f, gone);
+    NOTIFY(f, gone);
     jobs_free(f->jobs);
     telemetry_free(f->srv.telemetry);
     free(f->srv.sandboxes);
@@ -257,7 +257,7 @@ what_a_sandbox_did_before_it_was_somebodys_is_not_told(void **state)
 {
     struct fixture *f = *state;
     struct timespec now;
-    TELL(f, taken);
+    NOTIFY(f, taken);
     (void)clock_gettime(CLOCK_BOOTTIME, &now);
     size_t n = make(f, EVENT_EXEC, CLASS_ALARM, sizeof f->raw.body.exec);
     f->raw.body.exec = (struct watch_exec){.memfd = 1, .path_n = 9, .path = "/dev/fd/7"};
@@ -328,7 +328,7 @@ profiles_that_come_and_go_leave_no_want_of_system_calls(void **state)
     f->config->anomaly.of_template[0].syscalls = 2; // for profiles alone
     f->srv.anomaly = anomaly_new(&f->srv, &f->config->anomaly, f->config->state_dir);
     assert_non_null(f->srv.anomaly);
-    TELL(f, taken);
+    NOTIFY(f, taken);
     assert_int_equal(t->wanted, 0);
     for (int i = 0; i < 3; i++) {
         anomaly_profiles(f->srv.anomaly)->set[0].state = PROFILES_LEARNING;
@@ -338,7 +338,7 @@ profiles_that_come_and_go_leave_no_want_of_system_calls(void **state)
         anomaly_changed(f->srv.anomaly, 0);
         assert_int_equal(t->wanted, 0);
     }
-    TELL(f, gone);
+    NOTIFY(f, gone);
     sandboxes_observers(f->srv.sandboxes)->n = 1;
     telemetry_detect(t, NULL, NULL);
     anomaly_free(f->srv.anomaly);

@@ -116,7 +116,7 @@ struct field_case {
     int type, label;
     bool map;
     Stockade__V1__FieldRules rules;
-    const char *told; // NULL: accepted
+    const char *text_part; // NULL: accepted
 };
 
 #define RULES(...)                                                                                 \
@@ -154,9 +154,9 @@ a_field_without_its_bound_fails_the_self_test(void **state)
         const struct field_case *c = &field_cases[i];
         e = (struct err){0};
         int rc = load_field(c->type, c->label, &c->rules, c->map, &e);
-        if (rc != (c->told != NULL ? -EINVAL : 0))
+        if (rc != (c->text_part != NULL ? -EINVAL : 0))
             fail_msg("%zu %s: %d %s", i, c->what, rc, e.text);
-        if (c->told != NULL && strstr(e.text, c->told) == NULL)
+        if (c->text_part != NULL && strstr(e.text, c->text_part) == NULL)
             fail_msg("%zu %s: \"%s\" is not told", i, c->what, e.text);
     }
 }

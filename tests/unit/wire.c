@@ -21,7 +21,7 @@ struct refusal {
     const char *what;
     const char *bytes;
     size_t n;
-    const char *told; // part of the text
+    const char *text_part; // part of the text
 };
 
 #define BYTES(s) s, sizeof s - 1
@@ -82,7 +82,7 @@ malformed_bytes_are_refused_with_the_field_that_is_wrong(void **state)
         memcpy(bytes, r->bytes, r->n);
         int rc = wire_unpack(FRAME, bytes, r->n, a, &m, &e);
         free(bytes);
-        if (rc != -EINVAL || e.code != ERR_INVALID_ARGUMENT || strstr(e.text, r->told) == NULL)
+        if (rc != -EINVAL || e.code != ERR_INVALID_ARGUMENT || strstr(e.text, r->text_part) == NULL)
             fail_msg("%s: %d, \"%s\"", r->what, rc, e.text);
         assert_null(m);
         assert_int_equal(arena_used(a), 0);

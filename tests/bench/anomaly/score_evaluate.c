@@ -156,7 +156,7 @@ unseen_types(const struct set *s, enum variant v, enum rule rule, bool each)
 
 // How often something is told, of these runs, at a threshold.
 static double
-told(const double *v, size_t n, double threshold)
+rate_above(const double *v, size_t n, double threshold)
 {
     size_t found = 0;
     for (size_t i = 0; i < n; i++)
@@ -202,13 +202,13 @@ one_template(const struct set *s, const char *type, enum variant v, enum rule ru
     struct template_sums t = {
         .auc = auc(f.benign, f.benign_n, f.attack, f.attack_n),
         .tpr = tpr_at(f.benign, f.benign_n, f.attack, f.attack_n, 0),
-        .calibrated_tpr = told(f.attack, f.attack_n, highest),
-        .calibrated_fp = told(f.benign, f.benign_n, highest),
-        .product_tpr = told(f.attack, f.attack_n, product - 1),
-        .product_fp = told(f.benign, f.benign_n, product - 1),
+        .calibrated_tpr = rate_above(f.attack, f.attack_n, highest),
+        .calibrated_fp = rate_above(f.benign, f.benign_n, highest),
+        .product_tpr = rate_above(f.attack, f.attack_n, product - 1),
+        .product_fp = rate_above(f.benign, f.benign_n, product - 1),
         .new_best = tpr_at(fresh.benign, fresh.benign_n, fresh.attack, fresh.attack_n, 0),
-        .new_tpr = told(fresh.attack, fresh.attack_n, product - 1),
-        .new_fp = told(fresh.benign, fresh.benign_n, product - 1),
+        .new_tpr = rate_above(fresh.attack, fresh.attack_n, product - 1),
+        .new_fp = rate_above(fresh.benign, fresh.benign_n, product - 1),
     };
     t.worst = t.tpr;
     profile_free(p);

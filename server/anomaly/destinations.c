@@ -11,7 +11,7 @@
 #include "server/policy/rule.h"
 
 static uint64_t
-place_hash(const struct net_event *e)
+destination_hash(const struct net_event *e)
 {
     return box_hash(e->address, sizeof e->address, e->port + 1U);
 }
@@ -20,7 +20,7 @@ place_hash(const struct net_event *e)
 static uint32_t
 note_denied(struct box *b, const struct net_event *e, uint64_t now_ns, uint32_t *of_job)
 {
-    uint64_t hash = place_hash(e);
+    uint64_t hash = destination_hash(e);
     uint64_t window_ns = box_rule(b, RULE_DENIED_FAN_OUT)->window_ms * 1000000;
     uint64_t from = now_ns - (now_ns < window_ns ? now_ns : window_ns);
     uint32_t oldest = 0;
@@ -52,33 +52,33 @@ count_denied(struct box *b, const struct net_event *e, uint64_t now_ns)
     uint32_t n = note_denied(b, e, now_ns, &of_job);
     if (!box_crossed(b, RULE_DENIED_FAN_OUT, now_ns, of_job, n))
         return;
-    char place[64];
+    char destination[64];
     char text[FINDING_TEXT_MAX];
-    net_rule_address(e->address, e->port, place, sizeof place);
-    (void)snprintf(text, sizeof text,
-                   "%u different destinations were refused within %llu s, the last one %s", n,
-                   (unsigned long long)box_rule(b, RULE_DENIED_FAN_OUT)->window_ms / 1000, place);
+    net_rule_address(e->address, e->port, destination, sizeof destination);
+    (void)snprintf(
+        text, sizeof text, "%u different destinations were refused within %llu s, the last one %s",
+        n, (unsigned long long)box_rule(b, RULE_DENIED_FAN_OUT)->window_ms / 1000, destination);
     box_raise(b, RULE_DENIED_FAN_OUT, now_ns, n, text);
 }
 
-static struct box_place *
-find_place(struct box *b, uint64_t hash)
+static struct box_destination *
+find_destination(struct box *b, uint64_t hash)
 {
-    struct box_place *oldest = &b->place[0];
-    for (uint32_t i = 0; i < BOX_PLACES; i++) {
-        if (b->place[i].hash == hash)
-            return &b->place[i];
-        if (b->place[i].last_ns < oldest->last_ns)
-            oldest = &b->place[i];
+    struct box_destination *oldest = &b->destination[0];
+    for (uint32_t i = 0; i < BOX_DESTINATIONS; i++) {
+        if (b->destination[i].hash == hash)
+            return &b->destination[i];
+        if (b->destination[i].last_ns < oldest->last_ns)
+            oldest = &b->destination[i];
     }
-    *oldest = (struct box_place){.hash = hash};
+    *oldest = (struct box_destination){.hash = hash};
     return oldest;
 }
 
 // Notes a connection to a destination. Returns the regularity: 100 minus the coefficient of variation of the
 // intervals in percent. 0: too few connections.
 static double
-beat(struct box_place *p, uint64_t now_ns, uint64_t window_ms)
+regularity(struct box_destination *p, uint64_t now_ns, uint64_t window_ms)
 {
     uint64_t last = p->last_ns;
     p->last_ns = now_ns;
@@ -92,30 +92,30 @@ beat(struct box_place *p, uint64_t now_ns, uint64_t window_ms)
     float off = interval - p->mean;
     p->mean += off / (float)p->intervals;
     p->squares += off * (interval - p->mean);
-    if (p->intervals + 1 < BOX_BEATS_MIN || p->mean < BOX_BEAT_MIN_MS)
+    if (p->intervals + 1 < BOX_REGULAR_MIN || p->mean < BOX_INTERVAL_MIN_MS)
         return 0;
     return 100 - 100 * sqrt((double)p->squares / p->intervals) / (double)p->mean;
 }
 
 static void
-count_beat(struct box *b, const struct net_event *e, uint64_t now_ns)
+count_regularity(struct box *b, const struct net_event *e, uint64_t now_ns)
 {
     uint64_t window_ms = box_rule(b, RULE_BEACONING)->window_ms;
-    uint64_t hash = place_hash(e);
+    uint64_t hash = destination_hash(e);
     uint64_t of_job = hash + box_job_number(b) * 0x9e3779b97f4a7c15ULL;
-    double job = b->job != NULL ? beat(find_place(b, of_job), now_ns, window_ms) : 0;
-    struct box_place *p = find_place(b, hash);
-    double regular = beat(p, now_ns, window_ms);
+    double job = b->job != NULL ? regularity(find_destination(b, of_job), now_ns, window_ms) : 0;
+    struct box_destination *p = find_destination(b, hash);
+    double regular = regularity(p, now_ns, window_ms);
     if (!box_crossed(b, RULE_BEACONING, now_ns, job, regular))
         return;
-    char place[64];
+    char destination[64];
     char text[FINDING_TEXT_MAX];
     double most = job > regular ? job : regular;
-    p = job > regular ? find_place(b, of_job) : p;
-    net_rule_address(e->address, e->port, place, sizeof place);
+    p = job > regular ? find_destination(b, of_job) : p;
+    net_rule_address(e->address, e->port, destination, sizeof destination);
     (void)snprintf(text, sizeof text,
                    "%u connections to %s, one every %.1f s, %.0f percent regular", p->intervals + 1,
-                   place, (double)p->mean / 1000, most);
+                   destination, (double)p->mean / 1000, most);
     box_raise(b, RULE_BEACONING, now_ns, most, text);
 }
 
@@ -126,7 +126,7 @@ count_port(struct box *b, const struct net_event *e, uint64_t now_ns)
         memset(b->port_bits, 0, sizeof b->port_bits);
         b->ports_cleared_ns = now_ns;
     }
-    uint64_t bit = place_hash(e) % BOX_PORT_BITS;
+    uint64_t bit = destination_hash(e) % BOX_PORT_BITS;
     uint64_t mask = UINT64_C(1) << (bit % 64);
     if ((b->port_bits[bit / 64] & mask) == 0)
         b->ports++;
@@ -136,13 +136,13 @@ count_port(struct box *b, const struct net_event *e, uint64_t now_ns)
 static void
 count_listener(struct box *b, const struct net_event *e, uint64_t now_ns)
 {
-    char place[64];
+    char destination[64];
     char text[FINDING_TEXT_MAX];
     box_seen(b, RULE_OPEN_LISTENER);
-    net_rule_address(e->address, e->port, place, sizeof place);
+    net_rule_address(e->address, e->port, destination, sizeof destination);
     (void)snprintf(text, sizeof text, "a TCP socket listens on %s, and not on loopback alone",
-                   place);
-    box_count(b, RULE_OPEN_LISTENER, now_ns, place_hash(e), 1, text);
+                   destination);
+    box_count(b, RULE_OPEN_LISTENER, now_ns, destination_hash(e), 1, text);
 }
 
 void
@@ -155,7 +155,7 @@ box_network(struct box *b, const struct event *head, const struct net_event *e)
     bool dials = e->hook == NET_HOOK_CONNECT || e->hook == NET_HOOK_SENDMSG;
     if (dials) {
         count_port(b, e, head->time_ns);
-        count_beat(b, e, head->time_ns);
+        count_regularity(b, e, head->time_ns);
     }
     if (head->kind == EVENT_DENIED && (dials || e->hook == NET_HOOK_EGRESS))
         count_denied(b, e, head->time_ns);

@@ -8,7 +8,7 @@
 enum { TEXT = 3 * WATCH_PATH + 1, DESTINATION = 321 };
 
 // An event in progress: the message and everything that it points to.
-struct told {
+struct event_draft {
     struct telemetry_box *box;
     struct job *job;         // NULL: none, or unknown
     struct job_watch *watch; // of it; NULL: not watched
@@ -37,7 +37,7 @@ struct telemetry_kind {
     Stockade__V1__EventKind kind;
     Stockade__V1__Severity severity;
     // Adds the detail to `o`, which has its owner, kind and severity, and passes it to the job's record.
-    void (*fill)(struct told *o, const void *body);
+    void (*fill)(struct event_draft *o, const void *body);
 };
 
 // The row of an enum event_kind (bpf/emit.h). NULL: unknown.
@@ -45,4 +45,4 @@ const struct telemetry_kind *telemetry_kind(uint32_t kind);
 
 // The same for a report of the relay: RELAY_DENIED to RELAY_FLOW_END. `o` has its owner; this also sets kind and
 // severity.
-void telemetry_fill_relay(struct told *o, const struct relay_report *r);
+void telemetry_fill_relay(struct event_draft *o, const struct relay_report *r);
