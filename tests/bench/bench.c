@@ -154,7 +154,7 @@ execute(void *argv)
 int
 bench_spawn_in_namespaces(const char *const argv[])
 {
-    _Alignas(16) char stack[16384]; // the caller waits while the child is on it: CLONE_VFORK
+    _Alignas(16) char stack[16384]; // the child runs on it while the caller sleeps: CLONE_VFORK
     int status = -1;
     pid_t child = clone(execute, stack + sizeof stack,
                         CLONE_VM | CLONE_VFORK | CLONE_NEWCGROUP | CLONE_NEWIPC | CLONE_NEWNET |

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every benchmark of this folder shares: samples, medians, and other programs to be compared with.
+// Shared by the benchmarks in this folder: samples, medians, and other programs for comparison.
 //
-// Each benchmark prints one JSON object per row on stdout (a line each): {"bench","row","n","p50_us","p99_us",...}; the
-// script `run` turns them into ratios and tables. Rows of one benchmark take turns within one run, so that a noisy moment
-// hits all of them.
+// Each benchmark prints one JSON object per row on stdout (a line each): {"bench","row","n","p50_us","p99_us",...};
+// the script `run` turns them into ratios and tables. Rows of one benchmark alternate within one run, so that a
+// disturbance affects all of them.
 #pragma once
 
 #include <stdbool.h>
@@ -19,10 +19,10 @@ struct samples {
 // Microseconds of CLOCK_MONOTONIC.
 double bench_now(void);
 
-// Sleeps until then.
+// Sleeps until this time.
 void bench_sleep_us(double us);
 
-// Adds one; aborts without memory.
+// Adds a sample; aborts if memory is short.
 void samples_add(struct samples *s, double us);
 
 void samples_sort(struct samples *s);
@@ -33,17 +33,18 @@ void samples_print(struct samples *s, const char *bench, const char *more);
 // Value at a share of the sorted samples (0.5: median).
 double samples_at(const struct samples *s, double share);
 
-// Starts argv with stdin and stdout on /dev/null (posix_spawn) and waits. Its exit status as wait(2) has it, -1: failed.
+// Starts argv with stdin and stdout on /dev/null (posix_spawn) and waits. Returns its exit status as from wait(2),
+// -1: failed.
 int bench_spawn(const char *const argv[]);
 
-// The same in new namespaces of every kind but user and time, and without anything else: no mount, no cgroup, no filter,
-// no first process. What no sandbox with namespaces of its own can be quicker than. Needs root.
+// The same in new namespaces of every kind except user and time, and without mounts, cgroup, filter or first process.
+// No sandbox with namespaces can be faster. Needs root.
 int bench_spawn_in_namespaces(const char *const argv[]);
 
-// bubblewrap as an agent tool would call it: all namespaces, /usr read-only, tmpfs, no capability. Ends with the
-// command that is run.
+// bubblewrap as an agent tool would call it: all namespaces, /usr read-only, tmpfs, no capabilities. Ends with the
+// command to run.
 extern const char *const bench_bwrap_true[];
 extern const char *const bench_true[];
 
-// Stops the program with a sentence.
+// Exits with a message.
 void bench_die(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));

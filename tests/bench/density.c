@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sandboxes that are kept: what making one costs with few and with many alive, and what an idle one weighs.
+// Sandboxes that stay: the cost of making one while few or many exist, and the memory of an idle one.
 //
-//   density ADDRESS ALIVE          makes ALIVE sandboxes, measuring all the way, then three tenths as many bubblewraps
+//   density ADDRESS ALIVE          makes ALIVE sandboxes with measurements, then three tenths as many bubblewraps
 //
-// Weight: the fall of MemAvailable (/proc/meminfo) per sandbox, the kernel's own share included.
+// Memory: the decrease of MemAvailable (/proc/meminfo) per sandbox, including the kernel's part.
 #include "bench.h"
 
 #include <signal.h>
@@ -56,7 +56,7 @@ static void delete (struct stockade *s, const char *id)
         bench_die("delete: %s", e.text);
 }
 
-// p50 of create, spaced so that the pool is full each time; what was made for it is deleted again.
+// p50 of create, at intervals that let the pool fill up; the measured sandboxes are deleted.
 static void
 measure_create(struct stockade *s, const char *row)
 {
@@ -148,7 +148,7 @@ main(int argc, char **argv)
         bench_die("%s", e.text);
     weigh_stockade(s, alive);
     stockade_close(s);
-    bench_sleep_us(5e6); // what was deleted is still being freed
+    bench_sleep_us(5e6); // deleted sandboxes are still being freed
     weigh_bwrap(alive * 3 / 10);
     return 0;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Many jobs at once through libstockade, each checked: for flow tests that look at the host before and after.
+// Many jobs at once through libstockade, each verified: for flow tests that check the host before and after.
 //
 //   stockade-load ADDRESS JOBS CLIENTS             one-shot jobs that echo a token; exit 0 when every answer was right
 //   stockade-load ADDRESS JOBS CLIENTS sleep       jobs that never end: prints "running" once all have started

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each part of a sandbox adds to a job's file look-ups, without a broker: `find` over two folders of /usr and the start of
-// Python, with another mount at /usr, the spawner's filters and a cgroup, in a mount namespace of its own.
+// The cost of each part of a sandbox for a job's file lookups, without a broker: `find` over two folders of /usr and
+// the start of Python, with another mount at /usr, the spawner's filters and a cgroup, in a mount namespace of its
+// own.
 //
 //   lookup_parts ROUNDS
 //
-// Each row has what the one before has, and one thing more; all rows take turns. Cold: the first run in an overlay that was just
-// mounted; else the second. Where other programs run meanwhile, compare min_us.
+// Each row has one part more than the previous row; all rows alternate. Cold: the first run in a newly mounted
+// overlay; otherwise the second. If other programs run meanwhile, compare min_us.
 #include "bench.h"
 
 #include <errno.h>
@@ -28,7 +29,7 @@
 #include "server/spawner/tree_mount.h"
 
 #define ID_MAP "0 1900000000 65536"
-#define PLACE  "/run/stockade-bench" // a tmpfs of this namespace alone
+#define PLACE  "/run/stockade-bench" // a tmpfs in this namespace only
 
 enum { JOB_ID = 1900001000, ROWS_N = 7 };
 
@@ -60,7 +61,7 @@ static const char *const find[] = {"/usr/bin/find", "/usr/share/doc", "/usr/lib/
 static const char *const python[] = {"/usr/bin/python3", "-c", "pass", NULL};
 static struct filter guest_filter, job_filter;
 static int userns = -1;
-static int tasks = -1; // of the cgroup, -1: none could be made
+static int tasks = -1; // of the cgroup; -1: it could not be made
 static char cgroup[64];
 
 static void
@@ -99,7 +100,7 @@ make_userns(void)
         bench_die("%s: %m", path);
 }
 
-// One below the top, where the memory controller is: its charge, not its limit, is what is looked for.
+// One level below the root, where the memory controller is: its accounting is measured, not its limit.
 static void
 make_cgroup(void)
 {
@@ -143,7 +144,7 @@ mount_overlay(const struct row *r, struct err *e)
     return mount_new("overlay", options, r->upper ? 7 : 5, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, e);
 }
 
-// Puts the row's mount over /usr, as spawner/tree_enter.c makes it.
+// Mounts the row's /usr, like spawner/tree_enter.c.
 static void
 cover_usr(const struct row *r)
 {

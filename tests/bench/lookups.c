@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a job's file look-ups cost: `find` over two folders of /usr, and the start of Python, by plain posix_spawn, by bubblewrap,
-// in a sandbox that is kept (where they were looked up before) and in a fresh one, taking turns.
+// The cost of a job's file lookups: `find` over two folders of /usr, and the start of Python, by plain posix_spawn,
+// by bubblewrap, in a sandbox that stays (where they were looked up before) and in a new one, alternating.
 //
 //   lookups ADDRESS ROUNDS
 //
-// Each row has the time that the caller waits, and the processor time: of the job as its bill has it, of bubblewrap with what
-// makes its sandbox. The order of the rows changes with each round, since each warms something for the next.
+// Each row has the time that the caller waits, and the processor time: that of the job from its bill, and that of
+// bubblewrap including its sandbox. The order of the rows changes with each round, because each row warms caches for
+// the next.
 #include "bench.h"
 
 #include <stdio.h>
@@ -45,7 +46,7 @@ run_child(const char *const argv[])
     double before = children_cpu();
     if (bench_spawn(argv) != 0)
         bench_die("%s failed", argv[0]);
-    while (wait(NULL) > 0) // bubblewrap's first process outlives it, and has what the command used
+    while (wait(NULL) > 0) // bubblewrap's first process outlives it, and includes the command's use
         ;
     return children_cpu() - before;
 }
@@ -104,7 +105,7 @@ measure(struct peer *p, const char *const *args, const char *bench, long rounds)
     for (long i = -2; i < rounds; i++) {
         for (int k = 0; k < ROWS_N; k++) {
             int row = (int)((k + i + 2) % ROWS_N);
-            bench_sleep_us(20e3); // so that the last sandbox's end is not in this row's time
+            bench_sleep_us(20e3); // so that the end of the last sandbox is not in this row's time
             double from = bench_now();
             double used = run_row(p, row);
             if (i < 0)

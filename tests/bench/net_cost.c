@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the network programs cost, with 10, 1,000 and 100,000 rules. Everything takes turns within one run: nothing attached,
-// ours, and a firewall of nftables with as many rules in a network namespace of its own (left out where nft is not there).
+// The cost of the network programs with 10, 1,000 and 100,000 rules. The variants alternate within one run: nothing
+// attached, our programs, and an nftables firewall with as many rules in a network namespace of its own (skipped
+// without nft).
 //
 //   bench-net_cost [connect|udp|tcp|load]...     as root; default: all
 //
@@ -9,9 +10,9 @@
 //   tcp      64 MiB over one connection
 //   load     the rules themselves, written by the broker's code
 //
-// A policy of the API holds 256 rules. Larger sets are made here of the same entries and written by the same code
-// (server/policy/rule.c, network/sets.c). Where a packet of ours goes is a listener at the relay's address, without a relay:
-// bench-relay measures that. Destinations are 93.0.0.0/8, local in each namespace.
+// A policy of the API has at most 256 rules. Larger sets are made here of the same entries and written by the same
+// code (server/policy/rule.c, network/sets.c). Packets go to a listener at the relay's address, without a relay;
+// bench-relay measures the relay. Destinations are 93.0.0.0/8, local in each namespace.
 #include "bench.h"
 
 #include <sys/mman.h>
@@ -49,17 +50,17 @@ struct place {
 static struct net_rig rig;
 static struct place plain, relay, nft_set[SIZES], nft_rules[SIZES];
 static struct network *policy[SIZES];
-static double *shared; // what a child measured: SAMPLES
-static uint32_t fresh; // destinations without a flow, so far
+static double *shared; // results of a child: SAMPLES
+static uint32_t fresh; // number of destinations without a flow, so far
 
-// The i-th address that rules name; host order.
+// The i-th address that the rules name; host order.
 static uint32_t
 address_of(unsigned i)
 {
     return 93U << 24 | (i * 0x9e3779b1U & 0xffffff);
 }
 
-// ---- Namespaces
+// ---- namespaces
 
 static int
 ns_fd(void)
@@ -99,7 +100,7 @@ write_firewall(FILE *f, unsigned n, bool as_set)
     (void)fprintf(f, "%s}\n}\n", as_set ? "ip daddr @allowed accept\n" : "");
 }
 
-// Without nft: ns -1, and its rows are left out.
+// Without nft: ns -1, and its rows are skipped.
 static struct place
 place_firewall(unsigned n, bool as_set)
 {
@@ -122,7 +123,7 @@ place_firewall(unsigned n, bool as_set)
     return p;
 }
 
-// ---- Rules, as the broker writes them
+// ---- rules, written like the broker's
 
 static struct network *
 policy_of(unsigned n)
@@ -170,7 +171,7 @@ load_policies(bool named)
     }
 }
 
-// ---- What a job does
+// ---- the job's part
 
 struct turn {
     enum kind kind;
@@ -265,7 +266,7 @@ do_transfer(const struct turn *t)
     return 1;
 }
 
-// ---- Turns
+// ---- turns
 
 static bool
 is_ours(enum kind kind)
@@ -288,7 +289,7 @@ prepare(const struct turn *t)
     }
 }
 
-// Packets that the programs let through to the relay.
+// Packets that the programs passed to the relay.
 static uint64_t
 packets_judged(void)
 {
@@ -299,7 +300,7 @@ packets_judged(void)
     return n.out_packets;
 }
 
-// In a process of the sandbox, and of the row's namespace.
+// In a process of the sandbox, and in the row's namespace.
 static void
 take_turn(struct samples *s, const struct turn *t, unsigned (*what)(const struct turn *t))
 {
@@ -325,7 +326,7 @@ take_turn(struct samples *s, const struct turn *t, unsigned (*what)(const struct
 struct row {
     const char *name;
     enum kind kind;
-    int size; // of sizes
+    int size; // index in sizes
     bool connected;
 };
 
@@ -360,7 +361,7 @@ print_row(struct samples *s, const char *bench, double none_us, double bytes)
 
 enum { ROWS_MAX = 16 };
 
-// The first row is the one that the others are compared with; a row with `connected` has one of its own.
+// The other rows are compared with the first one; a row with `connected` has its own.
 static void
 measure(const char *bench, const struct row *rows, size_t n, unsigned rounds,
         unsigned (*what)(const struct turn *t))

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// One job in a fresh sandbox, from the call to the result: /usr/bin/true by plain posix_spawn, by bubblewrap, and by the
-// broker through libstockade, taking turns.
+// One job in a fresh sandbox, from the call to the result: /usr/bin/true by plain posix_spawn, by bubblewrap, and by
+// the broker through libstockade, taking turns.
 //
 //   one_shot ADDRESS ROUNDS GAP_MS [PYTHON]
 //
-// GAP_MS 0: back to back, which flatters everybody (caches, and an RCU state that stays warm for whoever migrates a
-// process between cgroups). Real requests are spaced. With PYTHON: python3 -c 'print(1)' instead.
+// GAP_MS 0: back to back, which is faster for all of them (caches, and RCU is active, which helps programs that
+// migrate processes between cgroups). Real requests have gaps. With PYTHON: python3 -c 'print(1)' instead.
 #include "bench.h"
 
 #include <stdio.h>
@@ -20,7 +20,7 @@ static const char *const truth[] = {"/usr/bin/true", NULL};
 static const char *bwrap_argv[64];
 static const char *plain_argv[8];
 
-// bubblewrap has no limits of its own: its users put it into a cgroup, as systemd-run does. prlimit is the cheapest.
+// bubblewrap has no limits; its users run it in a cgroup, for example with systemd-run. prlimit is the cheapest way.
 static const char *limited_argv[72];
 
 static void

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a network policy costs per sandbox: rules are read, narrowed and compiled, the set is written to the kernel's table,
-// and the sandbox's entry; then all of it is given back.
+// The cost of a network policy per sandbox: rules are read, checked and compiled, the set and the sandbox's entry are
+// written to the kernel; then all of it is removed.
 //
 //   bench-policy_rate [RULES] [COUNT]
 //
-// "new": every sandbox has rules that no other has. "known": all have the same, as with a template. They take turns.
+// "new": every sandbox has different rules. "known": all have the same, as with a template. Both alternate.
 #include "bench.h"
 
 #include <stdio.h>
@@ -49,7 +49,7 @@ struct maps {
     struct net_sets *sets;
 };
 
-// One sandbox: its policy is in force when this comes back.
+// One sandbox: its policy is in force when this returns.
 static struct network *
 put(const struct maps *m, const struct request *q, const struct network *usual,
     const struct network *most, uint64_t id)
@@ -85,7 +85,7 @@ measure(struct maps *m, unsigned rules, unsigned count)
         samples_add(&s[known], bench_now() - begun);
         (void)bpf_map_delete_elem(m->sandboxes, &id);
         network_unref(n);
-        (void)uv_run(m->loop, UV_RUN_NOWAIT); // sets that nobody has are taken out
+        (void)uv_run(m->loop, UV_RUN_NOWAIT); // unused sets are removed
     }
     samples_print(&s[0], "network policy", "");
     samples_print(&s[1], "network policy", "");

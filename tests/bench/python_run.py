@@ -4,8 +4,8 @@
 
     STOCKADE_BUILD=build/release python_run.py [ROUNDS [GAP_MS]]
 
-They take turns, run by run, against one broker, so that what disturbs the machine disturbs all of
-them. Prints a line of JSON per row, as the other benchmarks do, with the ratio to the C client.
+They alternate, run by run, with one broker, so a disturbance of the machine affects all of them. Prints a line of
+JSON per row, as the other benchmarks do, with the ratio to the C client.
 Needs root, the package `stockade`, and bench-run_true of the build.
 """
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sandboxes per second: N clients at once, each running /usr/bin/true in a fresh sandbox, one after the other.
 //
-//   rate ADDRESS CLIENTS SECONDS        (beside it bubblewrap, plain exec, and plain exec in namespaces of its own)
+//   rate ADDRESS CLIENTS SECONDS        (also bubblewrap, plain exec, and plain exec in namespaces of its own)
 #include "bench.h"
 
 #include <pthread.h>

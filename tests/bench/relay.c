@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the relay costs: a TCP connection with one byte there and back, and bytes in bulk, through it and past it.
+// The cost of the relay: a TCP connection with one byte in each direction, and bulk data, with the relay and without.
 //
 //   bench-relay CONNECTIONS TRANSFERS
 //
-// As root. The relay is the real one, between two network namespaces of this program's own (tests/harness/relay_box.h); the
-// rows take turns. "direct": the same sockets in one namespace.
+// As root. The relay is the real one, between two network namespaces of this program (tests/harness/relay_box.h); the
+// rows alternate. "direct": the same sockets in one namespace.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -30,7 +30,7 @@ connect_to(uint32_t number)
     return fd;
 }
 
-// The kernel's part, which is not measured here: where the flow goes. The job's socket is made in the sandbox.
+// The kernel's part, which is not measured: adds the flow. The job's socket is made in the sandbox.
 static uint32_t
 prepare(bool relayed)
 {
@@ -50,7 +50,7 @@ accept_one(void)
     return fd;
 }
 
-// From socket() to the byte that came back.
+// From socket() until the byte returns.
 static void
 one_connection(struct samples *s, bool relayed)
 {
@@ -104,7 +104,7 @@ static void
 print_transfers(struct samples *s)
 {
     char more[64];
-    // samples_at() needs them sorted; the printed median is of the same.
+    // samples_at() needs them sorted; the printed median uses the same samples.
     double us = 0;
     for (size_t i = 0; i < s->n; i++)
         us += s->us[i] / (double)s->n;

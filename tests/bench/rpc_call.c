@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// RPC through libstockade: BYTES there and back, one call in flight, as a program of C makes its calls.
+// RPC through libstockade: BYTES in each direction, one call in flight, like the calls of a C program.
 //
 //   rpc_call ADDRESS METHOD BYTES COUNT
 //
-// METHOD takes and gives a message whose field 1 is `bytes`.
+// METHOD has a request and a response whose field 1 is `bytes`.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// RPC alone: BYTES there and back through the broker's own wire, with one or many calls in flight on one connection.
+// Only RPC: BYTES in each direction over the broker's wire, with one or many calls in flight on one connection.
 //
 //   rpc_echo SOCKET METHOD BYTES IN_FLIGHT COUNT
 //
-// METHOD takes and gives a message whose field 1 is `bytes`. A plain blocking socket, as the native clients have it.
+// METHOD has a request and a response whose field 1 is `bytes`. Uses a plain blocking socket, like the native
+// clients.
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -82,7 +83,7 @@ send_call(struct echo *c, long number)
     free(packet);
 }
 
-// Reads until at least one whole frame is there; handles all that are. Number of ENDs seen.
+// Reads until at least one whole frame is available, and handles all available frames. Returns the number of ENDs.
 static long
 take_ends(struct echo *c, long warm)
 {

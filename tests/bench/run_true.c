@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The C client's part of python_run.py: for each line on stdin one run of /usr/bin/true through libstockade, and a line
-// with its microseconds on stdout. So that clients in several languages can take turns, run by run.
+// The C client's part of python_run.py: for each line on stdin one run of /usr/bin/true through libstockade, and a
+// line with its microseconds on stdout. So clients in several languages can alternate, run by run.
 //
 //   run_true ADDRESS
 #include "bench.h"

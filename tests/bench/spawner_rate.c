@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many sandboxes a second the spawner alone makes and removes, and what each costs in processor time: no broker, no
-// job. `spawner_rate SPAWNER GUEST [COUNT [CONCURRENT [NETNS_POOL [ALIVE]]]]`, as root.
+// How many sandboxes per second the spawner alone makes and removes, and the processor time of each: without broker
+// and jobs. `spawner_rate SPAWNER GUEST [COUNT [CONCURRENT [NETNS_POOL [ALIVE]]]]`, as root.
 //
-//   ALIVE sandboxes that stay, and what memory each takes of the machine
-//   then per sandbox: create -> the guest says Ready -> destroy
+//   ALIVE sandboxes that stay, and the memory of each
+//   then per sandbox: create -> the guest sends Ready -> destroy
 //
-// LOADER in the environment is stockade-loader's path: with the BPF programs attached. VERBOSE: what was found at start.
+// LOADER in the environment is stockade-loader's path: with the BPF programs attached. VERBOSE: prints the features
+// found at start.
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -68,7 +69,7 @@ on_poll_closed(uv_handle_t *h)
 {
     struct one *o = h->data;
     struct err e;
-    if (o->stays) { // its descriptor stays open with it
+    if (o->stays) { // its descriptor stays open as long as the sandbox
         if (--left == 0)
             uv_stop(uv_default_loop());
         return;
@@ -158,7 +159,7 @@ available_kib(void)
     return kib;
 }
 
-// Sandboxes that are there while the others are measured.
+// Makes the sandboxes that exist while others are measured.
 static void
 fill(void)
 {

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// What telemetry costs. Everything takes turns within one run: nothing attached, an empty program at the same tracepoint,
-// ours (inside a sandbox, with a profile, and outside), and the usual hash of cgroup and number.
+// The cost of telemetry. The variants alternate within one run: nothing attached, an empty program at the same
+// tracepoint, ours (inside a sandbox, with a profile, and outside), and the usual hash by cgroup and number.
 //
 //   bench-watch_cost [calls|files|work|events]...     as root; default: all
 //
-//   calls    a loop of getppid: the least of all rounds, of the thread's own time, since other processes take turns too
-//   files    the same with calls that name a file: there, missing, by a relative path
-//   work     python, gcc, tar, find inside a sandbox: processor time, the least of the rounds; and strace -f -c
-//   events   as many as one job can make, drained every 10 ms by another process: what arrives, is lost, and costs
+//   calls    a loop of getppid: the lowest time of the thread in all rounds, because other processes run, too
+//   files    the same with calls that name a file: existing, missing, by a relative path
+//   work     python, gcc, tar, find inside a sandbox: processor time, the lowest of the rounds; and strace -f -c
+//   events   as many as one job can cause, drained every 10 ms by another process: received, lost, and their cost
 //
-// Rows are {"bench":"watch calls","row",...,"p50_us"}: p50_us and p99_us are over the rounds, `least_us` is the figure.
+// Rows are {"bench":"watch calls","row",...,"p50_us"}: p50_us and p99_us are over the rounds, `least_us` is the
+// figure.
 #include "bench.h"
 
 #include <time.h>
@@ -48,7 +49,7 @@ attach(enum attached what)
     return link;
 }
 
-// What a loop calls: getppid, or something about a file.
+// The call in a loop: getppid, or one about a file.
 enum call { NO_FILE, OPEN_THERE, OPEN_MISSING, STAT_THERE, STAT_BELOW, FILE_CALLS };
 
 static void
@@ -123,7 +124,7 @@ least(const struct samples *s)
     return min;
 }
 
-// The figure is the least; `base` is what the row is compared with.
+// Prints the lowest; `base` is the row that it is compared with.
 static void
 print_least(struct samples *s, const char *bench, double base, const char *more)
 {
@@ -268,7 +269,7 @@ measure_work(void)
     }
 }
 
-// What strace -f -c makes of the same, and of a loop of calls: wall-clock time, since the tracer's own work is part of it.
+// The same under strace -f -c, and a loop of calls: wall-clock time, because the tracer's work is part of it.
 static void
 measure_strace(void)
 {
@@ -333,7 +334,7 @@ flood_run(void *arg)
 }
 
 struct taken {
-    uint32_t class; // others are not what is measured: the flood's own end is told as well
+    uint32_t class; // other classes are not measured: the end of the flood is reported as well
     uint64_t n;
 };
 
@@ -405,7 +406,7 @@ measure_events(void)
     rig_calls(&rig, false);
 }
 
-// The loop's own calls, learnt: the worst case of a profile, since every one is looked up and none is new.
+// Adds the loop's own calls to the profile: the worst case, because every call is looked up and none is new.
 static void
 profile_all(void)
 {

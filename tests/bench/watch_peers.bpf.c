@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// What watch.bpf.c is measured beside: a program that does nothing at the same tracepoint, and the usual way of counting
+// For comparison with watch.bpf.c: a program that does nothing at the same tracepoint, and the usual way of counting
 // system calls, a hash by cgroup and number.
 #include "../../bpf/vmlinux_min.h"
 

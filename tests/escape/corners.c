@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks 201 on: ways that came to mind later. Each was tried by hand against a broker first; the
-// first four got through.
+// Checks 201 on: further ways. Each was first tried by hand against a broker; the first four succeeded at that time.
 #include "job.h"
 
 #include <dirent.h>
@@ -43,7 +42,7 @@ touch(const char *path)
     return open(path, O_CREAT | O_RDWR | O_CLOEXEC, 0600);
 }
 
-// --- memory that no limit counts ---
+// ---- memory that no limit counts
 
 static int
 attributes(void)
@@ -105,7 +104,7 @@ system_v(void)
     return held("%ld bytes of messages, %ld sets of semaphores: %s", bytes, sets, strerror(errno));
 }
 
-// A descriptor that is on its way is open, and in no process's table.
+// A descriptor in transit is open, but in no process's table.
 static long
 send_away(int through, int fd)
 {
@@ -138,7 +137,7 @@ descriptors_in_flight(void)
         before = away;
         if (socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, pair) != 0)
             break;
-        away += send_away(pair[0], pair[1]); // into its own queue: it keeps itself
+        away += send_away(pair[0], pair[1]); // into its own queue: it keeps itself open
         (void)close(pair[0]);
         (void)close(pair[1]);
         if (away > 1000000)
@@ -156,7 +155,7 @@ terminals(void)
     return n <= 64 ? held("%d terminals, then %s", n, strerror(errno)) : escaped("%d", n);
 }
 
-// --- the kernel's rarer doors ---
+// ---- rarely used kernel interfaces
 
 static int
 whiteouts(void)
@@ -243,7 +242,7 @@ file_systems(void)
                 sizeof places / sizeof places[0]);
 }
 
-// --- /proc, pid 1, limits, the network's settings ---
+// ---- /proc, pid 1, limits, the network's settings
 
 static int
 about_itself(void)
@@ -342,7 +341,7 @@ set_up_a_network(void)
     return held("no link, address or route can be set: %s", strerror(errno));
 }
 
-// The kernel may count the buffers of TCP apart from memory, under the same limit: SMALL's 64 MiB.
+// The kernel may count TCP buffers separately from memory, under the same limit: SMALL's 64 MiB.
 static int
 tcp_buffers(void)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks 105 to 110: what could be left lying about for a job to find.
+// Checks 105 to 110: secrets that a job might find.
 #include "job.h"
 
 #include <dirent.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks 218 on: doors of the kernel that open from an ordinary descriptor or process: options of sockets, ioctls of
-// namespaces and terminals, prctl, madvise, scheduling.
+// Checks 218 on: kernel interfaces that an ordinary descriptor or process gives access to: options of sockets, ioctls
+// of namespaces and terminals, prctl, madvise, scheduling.
 #include "job.h"
 
 #include <errno.h>
@@ -41,7 +41,8 @@ programs_on_sockets(void)
     return held("four options: %s", strerror(errno));
 }
 
-// Requests of nsfs and pidfs that give a descriptor (linux/nsfs.h, linux/pidfd.h; newer than this machine's headers).
+// Requests of nsfs and pidfs that return a descriptor (linux/nsfs.h, linux/pidfd.h; newer than this machine's
+// headers).
 static int
 namespaces_above(void)
 {
@@ -108,7 +109,7 @@ pages_of_the_host(void)
     enum { POISON = 100, SOFT_OFFLINE = 101 };
     if (madvise(page, (size_t)size, POISON) == 0 || madvise(page, (size_t)size, SOFT_OFFLINE) == 0)
         return escaped("a page of the host is taken out of use");
-    if (errno != EPERM && errno != EINVAL) // EINVAL: a kernel that cannot
+    if (errno != EPERM && errno != EINVAL) // EINVAL: the kernel does not support it
         return escaped("madvise: %s", strerror(errno));
     return held("madvise: %s", strerror(errno));
 }
@@ -121,7 +122,7 @@ terminal_requests(void)
         return escaped("no terminal: %s: the check sees nothing", strerror(errno));
     int job_end = ioctl(fd, TIOCGPTPEER, O_RDWR | O_NOCTTY);
     if (ioctl(job_end, TIOCSCTTY, 0) !=
-        0) // the kernel itself refuses TIOCSTI to all but the controlling one
+        0) // the kernel refuses TIOCSTI on any but the controlling terminal
         return escaped("not its own: %s: the check sees nothing", strerror(errno));
     const int fds[] = {fd, job_end};
     for (size_t i = 0; i < sizeof fds / sizeof fds[0]; i++) {
@@ -136,7 +137,7 @@ terminal_requests(void)
     return held("nothing typed, no console: %s", strerror(errno));
 }
 
-// The fair class alone: nothing that goes before others' work.
+// Only the fair class: nothing that has priority over others' work.
 static int
 scheduling_classes(void)
 {
@@ -152,7 +153,8 @@ scheduling_classes(void)
     return held("%d classes: %s", CLASSES, strerror(errno));
 }
 
-// The pipes of stdio are the broker's, whose account has 16,384 pages for those of all jobs (fs.pipe-user-pages-soft).
+// The pipes of stdio belong to the broker, whose account has 16,384 pages for the pipes of all jobs
+// (fs.pipe-user-pages-soft).
 static int
 pipes_of_the_broker(void)
 {
@@ -175,7 +177,7 @@ pipes_of_the_broker(void)
     return held("%d pages, and no more", sum);
 }
 
-// A thread of the kernel frees them one by one when the sandbox ends, for all sandboxes.
+// When the sandbox ends, a kernel thread frees them one by one, for all sandboxes.
 static int
 ipc_objects(void)
 {
@@ -193,7 +195,7 @@ ipc_objects(void)
                : escaped("%d queues, %d sets, %d segments", queues, sets, segments);
 }
 
-// Where a host file lies on its disk; and time stamps for every packet of the host.
+// Where a host file is on its disk; and time stamps for every packet of the host.
 static int
 requests_of_the_host(void)
 {

@@ -1,10 +1,11 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs every hostile program of this folder as a job, and looks at the host from outside.
+"""Runs every hostile program of this folder as a job, and checks the host from outside.
 
     escape.py [NUMBER...]          (or numbers in STOCKADE_ESCAPES)
 
-Exit 0 when every barrier held; prints one line per check with the barrier it names, then "N passed, N failed, N skipped".
+Exit 0 if every barrier held; prints one line per check with the barrier it names, then "N passed, N failed, N
+skipped".
 """
 
 import ctypes
@@ -37,7 +38,7 @@ def status(key):
 
 
 class Host:
-    """What a job must not reach: a canary, a process, a listener, IPC objects; all found by one nonce."""
+    """Objects that a job must not reach: a canary, a process, a listener, IPC objects; all contain one nonce."""
 
     def __init__(self):
         self.nonce = "canary-" + secrets.token_hex(8)
@@ -100,7 +101,7 @@ class Host:
 
 
 class Job:
-    """One program run as a job: what it printed, and what the broker says of it."""
+    """One program run as a job: its output, and the broker's result."""
 
     def __init__(self, broker, host, number, flags=(), stdin=None):
         args = ["run", "-o", "json", "--label", f"check={number}"]
@@ -312,7 +313,7 @@ def answer_time(broker):
 
 
 def left_for_root(host):
-    """How many inotify instances root of the host can have yet, and whether a message queue."""
+    """How many more inotify instances root of the host can have, and whether it can make a message queue."""
     instances = []
     while len(instances) < 128 and (fd := host.libc.inotify_init1(os.O_CLOEXEC)) >= 0:
         instances.append(fd)
@@ -346,7 +347,7 @@ def check_78(broker, host):
 
 
 def at_pids_limit(broker):
-    """How many sandboxes have as many processes as they may."""
+    """How many sandboxes have their maximum number of processes."""
     def word(path, name):
         try:
             with open(f"/sys/fs/cgroup/{path}/{name}", encoding="ascii") as f:
@@ -357,8 +358,8 @@ def at_pids_limit(broker):
 
 
 def check_81(broker, host):
-    """A hundred, started in tens, each when the ones before run: with a hundred programs that are only just starting, a
-    broker in one cgroup with them waits for a processor, which is not what is looked at here."""
+    """A hundred, started ten at a time after the earlier ones run. A hundred programs that start at once would delay
+    a broker in the same cgroup, which is not tested here."""
     flags = ["--memory", "32M", "--disk", "8M", "--cpus", "0.2", "--pids", "16", "--files", "64", "--timeout", f"{patience(300):.0f}s"]
     clients = []
     try:
@@ -392,7 +393,7 @@ def check_81(broker, host):
 
 
 def check_215(broker, host):
-    """The folder that a job starts in is entered by the guest's child: once a descriptor of the guest's cgroup was one."""
+    """The guest's child enters the working folder of a job, which must not be a descriptor of the guest's cgroup."""
     box = f"workdir-{host.nonce}"
     expect(broker.cli("create", "--name", box).returncode == 0, "no sandbox")
     try:
@@ -407,19 +408,20 @@ def check_215(broker, host):
 
 
 def host_memory():
-    """What the host has left, and what its slabs take, in MiB."""
+    """The host's available memory, and the memory of its slabs, in MiB."""
     with open("/proc/meminfo", encoding="ascii") as f:
         figures = dict(line.split()[:2] for line in f)
     return int(figures["MemAvailable:"]) >> 10, int(figures["Slab:"]) >> 10
 
 
-# What a sandbox of 64 MiB may take beside its memory: as much again, and what others of this host use meanwhile.
+# What a sandbox of 64 MiB may use in addition to its memory: the same amount, and the use of other processes
+# meanwhile.
 TAKEN_MIB = 64 + 64 + 192
 
 
 def taken_by(job, free, slab, line):
-    """What the job takes, by what the host had before it or has after it, whichever says more: others of the host take
-    and give memory as well."""
+    """The memory that the job uses, compared with the host before or after it, whichever is more, because other
+    processes also allocate and free memory."""
     now_free, now_slab = host_memory()
     job.kill()
     job.wait()

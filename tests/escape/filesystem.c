@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks 1 to 18: what a job can do to files that are not its own.
+// Checks 1 to 18: access to files that are not the job's own.
 #include "job.h"
 
 #include <dirent.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks 51 to 57 and 82: the surface of the kernel.
+// Checks 51 to 57 and 82: system calls.
 #include "job.h"
 
 #include <arpa/inet.h>
@@ -22,8 +22,8 @@ struct call {
     long a, b, c;
 };
 
-// Arguments that would do no harm if the call were allowed: EPERM, ENOSYS and EACCES count as refused, EBADF, EFAULT
-// and EINVAL mean that it got through.
+// Arguments that would do no harm if the call were allowed: EPERM, ENOSYS and EACCES count as refused; EBADF, EFAULT
+// and EINVAL mean that it was allowed.
 static const struct call refused_calls[] = {
 #define CALL(name, ...)                                                                            \
     {                                                                                              \
@@ -236,9 +236,9 @@ unknown_numbers(void)
 }
 
 #if defined(__x86_64__)
-// The numbers that are refused whatever their arguments, as they were reviewed; written here once more so that a call which
-// finds its way onto the list of allowed ones is seen. Not 335 and 336 (uretprobe, uprobe): newer kernels let those pass by
-// every filter, and answer by SIGILL or ENXIO to all but their own trampolines.
+// Numbers that are refused with all arguments, as reviewed. They are listed here again, so that a call which is
+// allowed by mistake is noticed. Without 335 and 336 (uretprobe, uprobe): newer kernels let these pass every filter,
+// and return SIGILL or ENXIO except in their own trampolines.
 static const struct {
     int first, last;
 } refused_numbers[] = {{101, 101}, {103, 103}, {134, 134}, {136, 136}, {139, 139}, {153, 156},
@@ -288,7 +288,7 @@ count_filters(void)
         (void)pclose(child);
     }
     int before = filters_in(here), after = filters_in(there);
-    // the guest's and the job's, on top of what the broker runs under itself
+    // the guest's and the job's, in addition to those that the broker itself runs under
     long wanted = parameter_number("ESCAPE_FILTERS") + 2;
     return before == wanted && after == wanted
                ? held("%d filters before and after exec", before)

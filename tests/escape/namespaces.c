@@ -31,7 +31,7 @@ static const struct {
              {"user", CLONE_NEWUSER}, {"time", CLONE_NEWTIME}};
 enum { KINDS_N = sizeof kinds / sizeof kinds[0] };
 
-// ESCAPE_NS holds what readlink says of /proc/self/ns/* on the host, one after the other.
+// ESCAPE_NS contains the targets of /proc/self/ns/* on the host.
 static int
 own_namespaces(void)
 {
@@ -87,7 +87,7 @@ unshare_by_int80(void)
 static int
 user_namespace(void)
 {
-    // each barrier by itself: the filter's answer is EPERM, that of the namespace's limit would be ENOSPC
+    // tests one barrier at a time: the filter returns EPERM, the namespace's limit would return ENOSPC
     if (unshare(CLONE_NEWUSER) == 0 || errno != EPERM)
         return escaped("unshare: %s", strerror(errno));
     if (clone_with(CLONE_NEWUSER) > 0 || errno != EPERM)
@@ -117,7 +117,7 @@ other_namespaces(void)
             return escaped("unshare %s", kinds[i].name);
         if (errno != EPERM && errno != ENOSYS)
             return escaped("unshare %s: %s", kinds[i].name, strerror(errno));
-        // CLONE_NEWTIME is the exit-signal byte of the old clone: only unshare and clone3 know it
+        // CLONE_NEWTIME is the exit-signal byte of the old clone: only unshare and clone3 have it
         if (kinds[i].flag != CLONE_NEWTIME && clone_with(kinds[i].flag) > 0)
             return escaped("clone %s", kinds[i].name);
         if (clone3_with(kinds[i].flag) > 0)
@@ -136,7 +136,7 @@ enter_namespaces(void)
                            kinds[i].name, pid);
             int fd = open(path, O_RDONLY | O_CLOEXEC);
             if (setns(fd, 0) == 0 ||
-                errno != EPERM) // of its own, or of none, the kernel would say another
+                errno != EPERM) // with other rights the kernel would return another error
                 return escaped("%s: %s", path, strerror(errno));
             if (fd >= 0)
                 (void)close(fd);
@@ -145,7 +145,7 @@ enter_namespaces(void)
     return held("setns: %s", strerror(errno));
 }
 
-// The value behind "Key:" in a status file.
+// The value after "Key:" in a status file.
 static bool
 status_value(const char *file, const char *key, char *value, size_t n)
 {

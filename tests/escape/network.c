@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ways to the network that a policy forbids, from inside: those of techniques.h, and those that need a sandbox around
-// them. The harness (network.py) holds the other ends, and looks at what arrives there.
+// Attempts from inside to reach destinations that the policy forbids: those of techniques.h, and those that need a
+// sandbox. The harness (network.py) has the other ends, and checks what arrives there.
 //
 //   escape-job network matrix EVIL4 EVIL6 ALLOWED4 ALLOWED6 ABSTRACT PATH
 //       one line for each: its name, 0 or the error, milliseconds
-//   escape-job network held ALLOWED4 ALLOWED6   connects, says so, waits for a line, goes on
+//   escape-job network held ALLOWED4 ALLOWED6   connects, reports it, waits for a line, continues
 //   escape-job network listen                   listens without bind, the same way
-//   escape-job network ask tcp|udp SERVER COUNT NAME       the answers' codes, and where the last one leads
+//   escape-job network ask tcp|udp SERVER COUNT NAME       the answers' codes, and the last address
 #include "network.h"
 
 #include <arpa/inet.h>
@@ -55,9 +55,9 @@ network_error(int sys)
     return sys == 0 || name == NULL ? "0" : name;
 }
 
-// ---- Sockets of other kinds
+// ---- sockets of other kinds
 
-// The first that can be made is a way out; else the error that is least like a refusal.
+// The first that can be made is a way out; otherwise the error that looks least like a refusal.
 static int
 none_of(int (*make)(int), int n)
 {
@@ -133,7 +133,7 @@ every_other_family(const struct goal *g)
     return none_of(other_family, FAMILIES);
 }
 
-// What the kernel answers to a request of NETLINK_ROUTE.
+// The kernel's reply to a request of NETLINK_ROUTE.
 static int
 route_request(const struct nlmsghdr *request)
 {
@@ -199,7 +199,7 @@ link_of_its_own(const struct goal *g)
     return route_request(&request.h);
 }
 
-// ---- Sockets of the host
+// ---- sockets of the host
 
 static int
 unix_to(const char *name, bool abstract)
@@ -230,7 +230,7 @@ path_socket_of_the_host(const struct goal *g)
     return unix_to(host_path, false);
 }
 
-// ---- Descriptors
+// ---- descriptors
 
 static int
 inherited_sockets(const struct goal *g)
@@ -269,7 +269,7 @@ pass(int over, int fd)
     return fd;
 }
 
-// A socket that another process opened, and connected to what is allowed, if anything is.
+// A socket that another process opened, and connected to an allowed destination, if there is one.
 static int
 passed_socket(const struct goal *g)
 {
@@ -306,7 +306,7 @@ static const struct technique from_inside[] = {
     {0},
 };
 
-// ---- All of them
+// ---- all of them
 
 static long
 now_ms(void)
@@ -337,7 +337,7 @@ run_all(const struct technique *list)
     }
 }
 
-// Sends a byte to an echo, waits for it: "ok", or the error.
+// Sends a byte to an echo server and waits for it. Returns "ok", or the error.
 static const char *
 echo(int fd)
 {
@@ -410,7 +410,7 @@ matrix(char **argv)
     return 0;
 }
 
-// ---- In two steps: says that it is ready, and goes on when it is told
+// ---- in two steps: reports that it is ready, and continues after a line from the harness
 
 static bool
 wait_for_order(const char *ready)

@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Ways to the network that a policy forbids, tried from inside real sandboxes; what arrives is looked at from outside.
-
-One job for a mode runs all of techniques.h and of network.c, and says what each call said, and how long that took.
+"""Attempts to reach destinations that a policy forbids, from inside real sandboxes; what arrives is checked from
+outside. One job per mode runs all of techniques.h and network.c, and reports the result and the duration of each
+call.
 """
 
 import contextlib
@@ -32,9 +32,9 @@ templates:
     network_max: {{mode: open}}
 """
 ALLOW = ("--allow", f"{ALLOWED4}:80", "--allow", f"[{ALLOWED6}]:80")
-# What a refusal looks like: of the programs, of the filter, of a kernel without that family, of nobody being there.
+# Errors of a refusal: by the programs, by the filter, by a kernel without that family, or because nothing listens.
 REFUSED = {"EPERM", "EACCES", "EAFNOSUPPORT", "EPROTONOSUPPORT", "ESOCKTNOSUPPORT", "ENOSYS"}
-# What is not a refusal elsewhere: a family that does not fit, and what is not there to begin with.
+# Errors that are not a refusal: a wrong address family, or a missing feature.
 OTHERWISE = {"tcp4_on_v6_socket": {"EINVAL", "EPERM"}, "open_tun": {"ENOENT", "EPERM"}, "inherited_sockets": {"EBADF"},
              "abstract_socket_of_the_host": {"ECONNREFUSED"}, "path_socket_of_the_host": {"ENOENT"},
              "udp6_sendto_unspec_family": {"EDESTADDRREQ"}, "segment_route_by_control_message": {"EINVAL"},
@@ -49,7 +49,7 @@ def expect(condition, what):
 
 
 class Peers(peers.Peers):
-    """The peer has the forbidden addresses too, and answers there as everywhere."""
+    """The peer also has the forbidden addresses, and responds there, too."""
 
     @staticmethod
     def configure(link, v4, v6):
@@ -61,7 +61,7 @@ class Peers(peers.Peers):
 
 
 class Names(NameServer):
-    """rebind.test is the allowed peer when it is first asked for, and a private one from then on."""
+    """rebind.test is the allowed peer in the first answer, and a private address afterwards."""
 
     asked_before = False
 
@@ -74,7 +74,7 @@ class Names(NameServer):
 
 
 class Wire:
-    """Every packet of this namespace, both ways: which of the forbidden addresses stand in a header."""
+    """Every packet of this namespace, in both directions: which forbidden addresses are in a header."""
 
     def __init__(self):
         self.socket = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(ETH_P_ALL))
@@ -147,7 +147,7 @@ def in_two_steps(b, box, *words):
 
 
 def matrix(b, host, *policy):
-    """name -> what it said; and that of what is allowed."""
+    """name -> its result; and the results of allowed destinations."""
     with sandbox(b, *policy) as box:
         lines = [x.split() for x in said(b, box, "matrix", EVIL4, EVIL6, ALLOWED4, ALLOWED6, host.abstract, host.path)]
     allowed = [word for name, word, _ in lines if name.startswith("allowed")]
@@ -195,7 +195,7 @@ def nobody_outside_reaches_what_listens_without_bind(b, host, wire):
         for address in ("127.0.0.1", "93.184.216.1", "10.77.0.2", f"127.128.0.{secrets.randbelow(250)}"):
             with contextlib.suppress(ConnectionRefusedError), socket.create_connection((address, int(port)), 5):
                 raise AssertionError(f"{address}:{port} answers")
-        # a connection through the broker that the policy does not have: made by the first who comes
+        # a connection through the broker that the policy does not permit
         with b.popen("forward", box, f"0:{port}", stdout=-1, stderr=-1, text=True) as forward:
             local = forward.stdout.readline().strip().rsplit(":", 1)[-1]
             if local.isdigit():
@@ -253,7 +253,7 @@ def where_everything_public_is_open_the_techniques_do_arrive(b, host, wire):
     expect(not host.visited(), "a socket of the host")
 
 
-# The last one does what must not be seen in the others.
+# The last one does what must not happen in the others.
 TESTS = [in_mode_none_each_is_refused_at_once_and_nothing_arrives,
          in_mode_allowlist_each_is_refused_at_once_and_nothing_else_arrives,
          what_is_connected_is_cut_when_another_policy_forbids_it, nobody_outside_reaches_what_listens_without_bind,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ways around the network itself: another namespace, somebody else's descriptors, system calls of another kind.
+// Attempts that bypass the network itself: another namespace, descriptors of other processes, other system calls.
 #include "network.h"
 
 #include <errno.h>
@@ -20,7 +20,7 @@ result(long r)
     return r < 0 ? errno : 0;
 }
 
-// AF_INET and SOCK_PACKET together are a packet socket, from the days before AF_PACKET.
+// AF_INET with SOCK_PACKET is a packet socket, as it was before AF_PACKET.
 static int
 packet_socket_of_old(const struct goal *g)
 {
@@ -58,7 +58,7 @@ network_of_another(const struct goal *g)
     return result(setns(fd, CLONE_NEWNET));
 }
 
-// The guest has sockets; so has whatever else can be seen.
+// The guest has sockets; other visible processes may have some, too.
 static int
 descriptor_of_another(const struct goal *g)
 {
@@ -79,7 +79,7 @@ descriptor_of_another(const struct goal *g)
     return worst;
 }
 
-// socket(AF_PACKET) as a 32-bit program asks for it, in a process of its own: the filter may kill it.
+// socket(AF_PACKET) with the number of a 32-bit program, in a child, because the filter may kill it.
 static int
 socket_by_another_table(const struct goal *g)
 {
@@ -99,7 +99,7 @@ socket_by_another_table(const struct goal *g)
 #endif
 }
 
-// The same by the numbers of x32.
+// The same with the numbers of x32.
 static int
 socket_by_a_number_of_x32(const struct goal *g)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names asked for by hand, over UDP and TCP. See network.c.
+// DNS queries made by hand, over UDP and TCP. See network.c.
 #include "network.h"
 
 #include <errno.h>
@@ -13,7 +13,7 @@
 
 struct query {
     size_t n;
-    unsigned char bytes[512]; // its length, for TCP, in the first two
+    unsigned char bytes[512]; // with TCP, the first two bytes are the length
 };
 
 // An A query; a % in the name stands for 24 random characters.
@@ -44,7 +44,7 @@ make_query(const char *name, struct query *q)
     q->bytes[1] = (unsigned char)(q->n - 2);
 }
 
-// What a server answers: the code, and the address in its last bytes. False: nothing, with the error.
+// A server's answer: its code, and the address in its last bytes. False: no answer, with the error.
 static bool
 ask(bool tcp, const struct sockaddr_in *server, const char *name, int *code, struct in_addr *found)
 {

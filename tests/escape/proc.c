@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks 245 to 264: /proc, file by file. What this kernel has there and nobody has looked at yet is a failure, so a new
-// file of a new kernel is noticed here before it is seen in a sandbox.
+// Checks 245 to 264: /proc, file by file. A file of this kernel that was not reviewed is a failure, so a new file of
+// a new kernel is noticed here first.
 #include "job.h"
 
 #include <dirent.h>
@@ -14,14 +14,14 @@
 
 enum { DEPTH_MAX = 12, FILES_LEAST = 200, PATH_BYTES = 1024 };
 
-// Reviewed: of the sandbox's own, or the same on every host, or shown on purpose.
+// Reviewed: the sandbox's own, or the same on every host, or shown on purpose.
 static const char *const shown[] = {
     "cpuinfo", "dma",  "execdomains", "filesystems", "loadavg", "meminfo", "mounts",      "net",
     "self",    "stat", "sys",         "sysvipc",     "uptime",  "version", "thread-self", NULL,
 };
 
-// Reviewed: what Linux 6.1 to 6.18 have for each process, and what of it shows the host: "sched" and "timens_offsets" how
-// long it is up, "status" its processors, "stat" and "numa_maps" where a task ran. SECURITY.md says so.
+// Reviewed: the files that Linux 6.1 to 6.18 have for each process. Some show the host: "sched" and "timens_offsets"
+// its uptime, "status" its processors, "stat" and "numa_maps" where a task ran. SECURITY.md says so.
 static const char *const of_a_process[] = {
     "arch_status",
     "attr",
@@ -105,7 +105,7 @@ is_number(const char *name)
 static int files;
 static char opened[PATH_BYTES];
 
-// Every file below, processes that are not this one left out. True at the first that opens for writing.
+// Looks at every file below, except those of other processes. True at the first one that opens for writing.
 static bool
 find_writable(const char *folder, int depth)
 {
@@ -206,7 +206,7 @@ nothing_new_of_a_process(void)
     return n > 60 ? held("%d names, all reviewed", n) : escaped("only %d names", n);
 }
 
-// Each costs the kernel a grace period when its owner ends, which the end of the sandbox waits for.
+// Each costs the kernel a grace period when its owner ends, for which the end of the sandbox waits.
 static int
 no_pressure_triggers(void)
 {
@@ -218,7 +218,7 @@ no_pressure_triggers(void)
     return held("no file to set one: %s", strerror(errno));
 }
 
-// Whether root of the host has CAP_SYS_RESOURCE, which the kernel's own minimum takes, does not matter here.
+// It must not matter here whether root of the host has CAP_SYS_RESOURCE, which the kernel's own minimum depends on.
 static int
 oom_score(void)
 {

@@ -195,7 +195,7 @@ zombies(void)
             return escaped("fork %d: %s: zombies are not reaped", i, strerror(errno));
         if (child == 0) {
             if (fork() == 0)
-                _exit(0); // its parent is gone: pid 1 reaps it
+                _exit(0); // its parent has ended, so pid 1 reaps it
             _exit(0);
         }
         (void)waitpid(child, NULL, 0);

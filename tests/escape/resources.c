@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks 58 to 81: using more than was given. The harness sets a small limit for each, and reads the result and the
-// bill; what the program itself can see of the barrier it says here.
+// Checks 58 to 81: exceeding limits. The harness sets a small limit for each, and reads the result and the bill. The
+// program reports what it can see of the barrier itself.
 #include "job.h"
 
 #include <dirent.h>
@@ -27,7 +27,7 @@
 #include <time.h>
 #include <unistd.h>
 
-// DISK_MIB, INODES and FILES are what the harness gives to the checks that meet them.
+// DISK_MIB, INODES and FILES are the limits that the harness sets for the checks that exceed them.
 enum { MIB = 1024 * 1024, DISK_MIB = 16, INODES = 2000, FILES = 128 };
 
 static int
@@ -132,7 +132,7 @@ page_tables(void)
         if (p == MAP_FAILED)
             return held("mmap: %s", strerror(errno));
         (void)madvise(p, 1UL << 30, MADV_NOHUGEPAGE);
-        // one page in each 2 MiB costs a page of page table and a page of memory
+        // one page in each 2 MiB needs a page of page table and a page of memory
         for (unsigned long at = 0; at < 1UL << 30; at += 2UL * MIB)
             p[at] = 1;
     }
@@ -184,7 +184,7 @@ vfork_chain(void)
     for (int depth = 0; depth < 2000; depth++) {
         pid_t child = (pid_t)syscall(SYS_clone, CLONE_VFORK | SIGCHLD, 0, 0, 0, 0);
         if (child < 0) {
-            // the deepest one tells through its exit status, which every ancestor passes on
+            // the deepest one reports through its exit status, which every ancestor passes on
             printf("held: refused at depth %d\n", depth);
             (void)fflush(stdout);
             _exit(HELD);
@@ -346,7 +346,8 @@ core_dump(void)
     return held("no core");
 }
 
-// What the kernel counts per user: the harness runs it twice at once, and looks what root has left meanwhile.
+// Resources that the kernel counts per user: the harness runs it twice at once, and meanwhile checks what is left for
+// root.
 static int
 what_a_user_has(void)
 {
@@ -407,7 +408,7 @@ queues_and_timers(void)
     return held("%d timers, %d queues, %d signals, then refused", timers, queues, signals);
 }
 
-// Stays at every limit that does not end it: CPU, processes, disk, open files; until the wall limit.
+// Stays at every limit that does not end it: CPU, processes, disk, open files; until the timeout.
 static int
 everything_at_once(void)
 {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks 224 to 234: memory of the host by sockets. A socket can own more than its two buffers, and little of it is charged
-// to anybody: what it was given is kept until the harness has looked at the host's memory, which a job cannot see.
+// Checks 224 to 234: the host's memory in sockets. A socket can own more than its two buffers, and most of that is
+// not counted for anyone. The sockets are kept until the harness has checked the host's memory, which a job cannot
+// see.
 #include "job.h"
 
 #include <arpa/inet.h>
@@ -16,7 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-// Enough to be seen, and not so much that a host without the barrier suffers.
+// Enough to be noticed, but not so much that a host without the barrier suffers.
 enum { PROCESSES = 4, MOST_BYTES = 320 << 20, DATAGRAM = 60000, LARGE = 4 << 20 };
 
 static char block[DATAGRAM];
@@ -38,17 +39,17 @@ udp(void)
     return fd;
 }
 
-// Many to a port where nobody is. Returns the bytes.
+// Sends many to a port where nothing listens. Returns the bytes.
 static long
 send_to_nobody(int fd, int n, size_t bytes)
 {
     struct sockaddr_in to = loopback(9);
-    for (int i = 0; i < n; i++) // an error of the one before may be told
+    for (int i = 0; i < n; i++) // an error of the previous one may be reported
         (void)sendto(fd, block, bytes, 0, (struct sockaddr *)&to, sizeof to);
     return (long)n * (long)bytes;
 }
 
-// ---- One socket and what it owns: the bytes, or -1 with errno when there are no more
+// ---- one socket and what it owns: the bytes, or -1 with errno if there are no more
 
 static long
 stamps(void)
@@ -61,7 +62,7 @@ stamps(void)
     return send_to_nobody(fd, 140, sizeof block);
 }
 
-// A control message asks for the same, and no program sees it.
+// A control message requests the same, and no program sees it.
 static ssize_t
 send_stamped(int fd, const struct sockaddr_in *to)
 {
@@ -99,7 +100,7 @@ stamps_by_message(void)
     return fd < 0 ? -1 : 140L * DATAGRAM;
 }
 
-// Both ends of a connection. The listener is the process's own, one for all.
+// Both ends of a connection. The process has one listener for all of them.
 static int
 tcp_pair(int pair[2])
 {
@@ -192,7 +193,7 @@ unaccepted(void)
     ssize_t r = connect(fd, (struct sockaddr *)&at, sizeof at);
     if (r == 0)
         r = send(fd, block, sizeof block, MSG_DONTWAIT);
-    (void)close(fd); // the other end, and what it got, stay
+    (void)close(fd); // the other end stays, and the data that it received
     return fd < 0 ? -1 : r;
 }
 
@@ -259,7 +260,7 @@ labels(void)
     return 32L * 128;
 }
 
-// ---- As many of them as there can be
+// ---- as many of them as possible
 
 static void
 one_process(long (*fill)(void), int done_fd, int stay_fd)
@@ -286,7 +287,7 @@ one_process(long (*fill)(void), int done_fd, int stay_fd)
     _exit(0);
 }
 
-// Says how much, and stays until the harness has looked. The verdict is the harness's.
+// Prints how much, and waits until the harness has checked. The harness decides the verdict.
 static int
 as_many_as_can_be(long (*fill)(void))
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See techniques.h. The first of them: TCP and UDP.
+// See techniques.h. This file: TCP and UDP.
 #include "techniques_inside.h"
 
 const struct sockaddr *
@@ -235,7 +235,7 @@ udp_sendmmsg(const struct goal *g)
             .msg_name = &to[i], .msg_namelen = sizeof to[i], .msg_iov = &iov, .msg_iovlen = 1};
     int fd = open_socket(AF_INET, SOCK_DGRAM, 0);
     int n = sendmmsg(fd, m, 2, 0);
-    errno = EPERM; // of the second, which sendmmsg does not tell
+    errno = EPERM; // of the second message, which sendmmsg does not report
     return ended(fd, n == 2 ? 0 : -1);
 }
 

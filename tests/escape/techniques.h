@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ways to reach an address that a policy forbids, one function each. They say what the call said; whether anything arrived
-// only the other end knows. Shared by the test of the programs (tests/priv/net_verdicts.c) and by the jobs of this folder.
+// Ways to reach an address that a policy forbids, one function each. They return the result of the call; only the
+// other end knows whether anything arrived. Shared by the test of the programs (tests/priv/net_verdicts.c) and by the
+// jobs in this folder.
 #pragma once
 
 #include <netinet/in.h>
@@ -17,11 +18,11 @@ struct goal {
 
 struct technique {
     const char *name;
-    int (*run)(const struct goal *g); // 0: the call worked; else the errno
+    int (*run)(const struct goal *g); // 0: the call succeeded; otherwise the errno
     bool needs_root;                  // in its network namespace
 };
 
-extern const struct technique *const technique_tables[]; // ended by NULL; each table by {0}
+extern const struct technique *const technique_tables[]; // terminated by NULL; each table by {0}
 
-// NULL: there is none.
+// NULL: none.
 const struct technique *technique_called(const char *name);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the three files of techniques share.
+// Shared by the three files of techniques.
 #pragma once
 
 #include <errno.h>
@@ -37,13 +37,13 @@ enum { MARK_N = sizeof TECHNIQUE_MARK - 1 };
 const struct sockaddr *any(const void *address);
 struct sockaddr_in6 mapped(const struct sockaddr_in *v4);
 
-// A socket that does not wait for ever; -1 with errno.
+// A socket with timeouts; -1 with errno.
 int open_socket(int family, int type, int protocol);
 
-// Closes the descriptor. The errno of the call that gave this result, or 0.
+// Closes the descriptor. Returns the errno of the call with this result, or 0.
 int ended(int fd, long result);
 
-// Socket, connect and send, or socket and sendto, of the mark: 0 or the errno.
+// Makes a socket and connects and sends the mark, or uses sendto: 0 or the errno.
 int connect_send(int family, int type, int protocol, const void *to, socklen_t n);
 int send_to(int family, int type, int protocol, int flags, const void *to, socklen_t n);
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// See techniques.h. Below TCP and UDP, routes of one's own, io_uring, other ends.
+// See techniques.h. Below TCP and UDP, source routes, io_uring, other ends.
 #include "techniques_inside.h"
 
-// ---- Below TCP and UDP
+// ---- below TCP and UDP
 
 static int
 ping_sendto(const struct goal *g)
@@ -81,7 +81,7 @@ raw6(const struct goal *g)
     return ended(fd, sendto(fd, TECHNIQUE_MARK, MARK_N, 0, any(&to), sizeof to));
 }
 
-// ---- Source routes
+// ---- source routes
 
 static const unsigned char *
 route4(const struct goal *g, unsigned char kind, unsigned char out[8])
@@ -89,7 +89,8 @@ route4(const struct goal *g, unsigned char kind, unsigned char out[8])
     out[0] = kind; // 131: loose, 137: strict
     out[1] = 7;
     out[2] = 4;
-    memcpy(out + 3, &g->allowed4.sin_addr, 4); // where it is to end; the next hop is what is named
+    // the final destination; the named address is the next hop
+    memcpy(out + 3, &g->allowed4.sin_addr, 4);
     out[7] = 0;
     return out;
 }
@@ -100,7 +101,7 @@ source_route(const struct goal *g, unsigned char kind)
     unsigned char options[8];
     int fd = open_socket(AF_INET, SOCK_DGRAM, 0);
     long r = setsockopt(fd, IPPROTO_IP, IP_OPTIONS, route4(g, kind, options), sizeof options);
-    // The first hop of the route is where the packet goes.
+    // The packet goes to the first hop of the route.
     memcpy(options + 3, &g->v4.sin_addr, 4);
     if (r == 0)
         r = setsockopt(fd, IPPROTO_IP, IP_OPTIONS, options, sizeof options);
@@ -214,7 +215,7 @@ ring_open(struct ring *r, unsigned flags)
     return r->sq == MAP_FAILED || (void *)r->sqe == MAP_FAILED ? -1 : 0;
 }
 
-// One operation, waited for. What it gave: 0 or more, or -1 with errno.
+// Runs one operation and waits for it. Returns its result: 0 or more, or -1 with errno.
 static int
 ring_do(struct ring *r, const struct io_uring_sqe *op)
 {
@@ -270,7 +271,7 @@ uring_sendmsg(const struct goal *g)
     return ended(fd, rc);
 }
 
-// ---- The relay's own ports
+// ---- the relay's own ports
 
 static int
 flow_by_number(const struct goal *g)
@@ -289,7 +290,7 @@ synthetic_address_of_nobody(const struct goal *g)
     return connect_send(AF_INET, SOCK_STREAM, 0, &to, sizeof to);
 }
 
-// ---- Other ends
+// ---- other ends
 
 static int
 bind_address(const struct goal *g)

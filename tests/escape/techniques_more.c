@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// See techniques.h. Other spellings of an address, options that come with a message, flows by their number, and calls
-// whose arguments change while they are read.
+// See techniques.h. Other forms of an address, options in control messages, flows by number, and calls whose
+// arguments change while the kernel reads them.
 #include "techniques_inside.h"
 
-// ---- An IPv4 address inside an IPv6 one
+// ---- an IPv4 address inside an IPv6 address
 
 static int
 tcp_embedded(const struct goal *g, const unsigned char prefix[12], int shift)
@@ -42,7 +42,7 @@ tcp_isatap(const struct goal *g)
     return tcp_embedded(g, prefix, 0);
 }
 
-// ---- Addresses of many, or of none
+// ---- multicast and unspecified addresses
 
 static int
 udp_multicast(const struct goal *g)
@@ -95,7 +95,7 @@ udp_of_no_bytes(const struct goal *g)
     return ended(fd, sendto(fd, "", 0, 0, any(&g->v4), sizeof g->v4));
 }
 
-// As long as it was before the scope was added (RFC 2133).
+// The structure's length before the scope was added (RFC 2133).
 static int
 udp6_short_address(const struct goal *g)
 {
@@ -110,9 +110,9 @@ udp6_sendto_unspec_family(const struct goal *g)
     return send_to(AF_INET6, SOCK_DGRAM, 0, 0, &to, sizeof to);
 }
 
-// ---- Options of the socket
+// ---- options of the socket
 
-// Set one, then sends to the forbidden address.
+// Sets an option, then sends to the forbidden address.
 static int
 udp_with_option(const struct goal *g, int level, int name, int value)
 {
@@ -142,7 +142,7 @@ udp_without_routing(const struct goal *g)
     return udp_with_option(g, SOL_SOCKET, SO_DONTROUTE, 1);
 }
 
-// What is held back for the allowed one, and then sent on to another.
+// Data that is held back for an allowed address, and then sent to another one.
 static int
 udp_corked_then_elsewhere(const struct goal *g)
 {
@@ -171,7 +171,7 @@ mobile_routing_header(const struct goal *g)
     return ended(fd, r);
 }
 
-// ---- Options that come with the message
+// ---- options in control messages
 
 static int
 udp6_with_control(const struct goal *g, int type, const void *data, size_t n)
@@ -222,7 +222,7 @@ destination_options_by_control_message(const struct goal *g)
     return udp6_with_control(g, IPV6_DSTOPTS, none, sizeof none);
 }
 
-// The forbidden address as the sender's.
+// The forbidden address as the source address.
 static int
 source_by_control_message(const struct goal *g)
 {
@@ -230,7 +230,7 @@ source_by_control_message(const struct goal *g)
     return udp6_with_control(g, IPV6_PKTINFO, &from, sizeof from);
 }
 
-// ---- The relay's flows, as nobody was given them
+// ---- flows of the relay that were not assigned
 
 static int
 flow_by_number6(const struct goal *g)
@@ -270,11 +270,11 @@ synthetic_address_mapped(const struct goal *g)
     return connect_send(AF_INET6, SOCK_STREAM, 0, &to, sizeof to);
 }
 
-// ---- What changes while it is looked at
+// ---- arguments that change meanwhile
 
 enum { RACES = 500, RACE_S = 20 };
 
-// The other process: until it is killed.
+// Runs in another process until it is killed.
 static _Noreturn void
 change_address(const struct goal *g, struct sockaddr_in *to)
 {
@@ -286,7 +286,8 @@ change_address(const struct goal *g, struct sockaddr_in *to)
     }
 }
 
-// A destination in memory that another process changes all the time: what was judged must be what is used.
+// A destination in memory that another process changes all the time: the checked address must be the one that is
+// used.
 static int
 address_that_changes_under_way(const struct goal *g)
 {
@@ -319,7 +320,7 @@ connect_and_leave(const struct goal *g, int fd)
     }
 }
 
-// Two processes with one socket: one connects it to what is allowed, the other to what is not.
+// Two processes with one socket: one connects it to an allowed destination, the other to a forbidden one.
 static int
 two_connect_one_socket(const struct goal *g)
 {
@@ -340,7 +341,7 @@ two_connect_one_socket(const struct goal *g)
     return ended(fd, r);
 }
 
-// ---- Options that would be a way out
+// ---- options that would be a way out
 
 static int
 option_that_is_set(int level, int name, const void *value, socklen_t n)
@@ -379,7 +380,7 @@ set_transparent(const struct goal *g)
     return option_that_is_set(IPPROTO_IP, IP_TRANSPARENT, &one, sizeof one);
 }
 
-// ---- Kinds of sockets
+// ---- kinds of sockets
 
 static int
 ping6_sendto(const struct goal *g)

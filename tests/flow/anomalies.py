@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""What looks wrong is found in real jobs: each tripwire by a job that does it, what is done about it, and profiles."""
+"""Suspicious behaviour is found in real jobs: a job for each tripwire, the responses, and profiles."""
 
 import datetime
 import json
@@ -54,7 +54,7 @@ time.sleep(0.3)
 
 CALL = "import ctypes\ncall = ctypes.CDLL(None).syscall\n"
 
-# What a job does, by the rule that finds it.
+# The script of a job, by the rule that finds it.
 DEEDS = {
     "dangerous-syscall": CALL + "call(101, 16, 1, 0, 0)",  # ptrace
     "unnamed-exec": MEMFD,
@@ -286,7 +286,7 @@ def a_rule_that_is_off_is_not_raised(b, c):
 
 
 def an_alert_comes_at_once(b, c):
-    """From the event in the kernel to a follower's line: 100 ms are meant, a busy machine gets more."""
+    """From the event in the kernel to a follower's line: the goal is 100 ms, a busy machine may take longer."""
     box = create(b)
     follower = b.popen("anomalies", "-f", "-o", "json", "--sandbox", box, stdout=subprocess.PIPE)
     try:
@@ -333,7 +333,7 @@ def pause_stops_everything_in_it(b, c):
 
 
 def pause_comes_again_with_what_goes_on_and_in_the_next_job(b, c):
-    """Within the window nothing is said twice of a job, but what is asked for is done."""
+    """Within the window a finding of a job is not reported twice, but its response is carried out."""
     box = create(b, "--template", "calls")
     state = lambda: c.unary(SANDBOX + "Get", {"id": box}).sandbox.state
     twice = DEEDS["dangerous-syscall"] + "\nimport sys, time\nsys.stdin.readline()\ncall(101, 16, 1, 0, 0)\ntime.sleep(0.3)"
@@ -353,7 +353,7 @@ def pause_comes_again_with_what_goes_on_and_in_the_next_job(b, c):
 
 
 def a_rate_stands_in_the_record_of_the_job_and_is_an_event(b, c):
-    """mass-rename says `log` in this template: that is no reason not to tell it."""
+    """mass-rename has the response `log` in this template, and is still reported."""
     box = create(b, "--template", "quiet")
     beside = b.popen("exec", box, "--", "/bin/cat", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     code, job = b.json("exec", "-n", box, "--", "/usr/bin/python3", "-c", DEEDS["mass-rename"])
@@ -403,7 +403,7 @@ def a_profile_learns_freezes_and_tells_what_is_new(b, c):
     before = len(findings(b, "--sandbox", box))
     check(b.cli("exec", "-n", box, "--", "/bin/bash", "-c", LEARNT).returncode == 0, "the same again")
     check(len(findings(b, "--sandbox", box)) == before == 0, findings(b, "--sandbox", box))
-    # Known executables, but not what they do; and one that is not known.
+    # Known executables with unknown calls; and an unknown executable.
     b.cli("exec", "-n", box, "--", "/bin/bash", "-c",
           "kill -0 1; trap : USR1; kill -USR1 $$; exec 7<>x; ulimit -n 99; umask 7; read -t 0.01 x < /dev/tcp/127.0.0.1/9; cd /tmp; "
           "mapfile -t a < /etc/passwd; echo ${#a[@]}; wait; set -o monitor; sleep 0.01 & fg; ls -lRZ /usr/lib/python3* > y")

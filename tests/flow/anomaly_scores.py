@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""The evaluation of tests/bench/anomaly works: it reads ADFA-LD's format, records real sandboxes, and tells attacks from work."""
+"""The evaluation of tests/bench/anomaly works: it reads ADFA-LD's format, records real sandboxes, and distinguishes
+attacks from work."""
 
 import os
 import subprocess

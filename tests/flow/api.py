@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The public services over the wire by hand, from the schema that the broker itself gives out.
+"""The public services over the wire, without a client library, from the schema that the broker returns.
 
     with Broker() as b:
         c = connect(b)
@@ -30,7 +30,7 @@ def connect(broker, timeout=60):
 
 
 class Job:
-    """What a stream of process events said so far."""
+    """The events of a process stream so far."""
 
     def __init__(self, method, call):
         self.method, self.call = method, call

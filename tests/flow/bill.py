@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The bill: every figure is there or says why not, has the right source and scope, and is about what the job used."""
+"""The bill: every figure exists or has a reason, has the right source and scope, and matches the job's use."""
 
 import glob
 import os
@@ -88,7 +88,7 @@ def processes_switches_and_output_are_counted(b, c):
 
 
 def what_is_read_from_a_disk_is_counted(b, c):
-    """A figure of 0 would be a lie; unknown is not."""
+    """A figure of 0 would be wrong; unknown is correct."""
     size, paths = 16 << 20, glob.glob("/usr/lib/*/*.so*") + glob.glob("/usr/lib/*/*.a") + glob.glob("/usr/bin/*")
     for path in sorted((p for p in paths if os.path.isfile(p) and not os.path.islink(p)), key=os.path.getsize)[-1:-20:-1]:
         with open(path, "rb") as f:
@@ -110,7 +110,7 @@ def what_is_read_from_a_disk_is_counted(b, c):
 
 
 def a_queue_shows_in_the_bill(b, c):
-    """More at once than the pool has: some wait for others to be over, and their bills say how long."""
+    """More at once than the pool has: some wait for others to end, and their bills contain the waiting time."""
     jobs = [c.begin_run("sleep 0.1") for _ in range(40)]
     queues = [c.finish(job).result.bill.queue_us.value for job in jobs]
     check(max(queues) > 2 * max(min(queues), 100), f"{min(queues)} to {max(queues)} us")

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""A broker without BPF programs, as on a kernel that has none: it starts, says what is missing, and refuses what needs it."""
+"""A broker without BPF programs, as on a kernel that has none: it starts, reports what is missing, and refuses
+requests that need it."""
 
 from api import PRECONDITION, PROCESS, SANDBOX, SYSTEM, main
 from broker import Broker

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A broker of one's own for a test: real binaries, private socket, state and cgroup; and what the host looks like.
+"""A private broker for a test: real binaries, its own socket, state and cgroup; and the state of the host.
 
     with Broker() as b:
         r = b.cli("run", "--", "/bin/true")      # subprocess.CompletedProcess
@@ -90,7 +90,7 @@ class Broker:
         return os.path.exists(self.address[len("ipc://"):]) and self.cli("info", timeout=20).returncode == 0
 
     def write_config(self, config):
-        """At once: a reading that is under way finds the old file or the new one."""
+        """Atomically: a reading in progress finds the old file or the new one."""
         path = f"{self.folder}/stockaded.yaml"
         with open(path + ".new", "w", encoding="utf-8") as f:
             f.write(config)
@@ -99,7 +99,8 @@ class Broker:
         os.rename(path + ".new", path)
 
     def reload(self, config=None, whole=True):
-        """SIGHUP, with another configuration or the one that is there; gives what the log says of it, or the first line."""
+        """SIGHUP, with a new configuration or the existing one. Returns the log's line about it, or the first
+        line."""
         if config is not None:
             self.write_config(config)
         before = len(self.log())
@@ -129,7 +130,8 @@ class Broker:
         return code
 
     def check_leaks(self):
-        """What builds with AddressSanitizer say at the end of broker, spawner, loader and relay; all write into one log."""
+        """The reports of AddressSanitizer builds at the end of broker, spawner, loader and relay; all write to one
+        log."""
         found = [line for line in self.log().splitlines() if any(sign in line for sign in LEAK_SIGNS)]
         if found:
             raise AssertionError(f"memory was leaked: {found[0]}\n{self.log()[-6000:]}")
@@ -192,7 +194,7 @@ class Broker:
                       for own in (self.cgroup, self.cgroup + "-relay") for path, _, _ in os.walk(root + own))
 
     def processes(self):
-        """Every process under the broker, the broker and its spawner included: pid -> command."""
+        """Every process below the broker, including the broker and its spawner: pid -> command."""
         found = {}
         parents = {}
         for path in glob.glob("/proc/[0-9]*/stat"):
@@ -233,7 +235,7 @@ class Broker:
         }
 
     def rests(self, wait_s=60.0):
-        """What the host looks like once the pools are full and nothing changes any more."""
+        """The state of the host when the pools are full and nothing changes any more."""
         end, last = time.monotonic() + patience(wait_s), None
         while time.monotonic() < end:
             code, info = self.json("info")
@@ -247,7 +249,7 @@ class Broker:
         raise AssertionError(f"it does not come to rest: {last}, {info}")
 
     def settles(self, before, wait_s=20.0, memory_kib=8192):
-        """True once the host looks as `before`, memory within memory_kib; else says what differs."""
+        """True when the host is in the state `before`, with memory within memory_kib; otherwise the differences."""
         def wrong():
             nonlocal after
             after = self.host()
@@ -265,7 +267,7 @@ class Broker:
 
 
 def removed(cgroup):
-    """False while somebody lives in it: the sandboxes of a broker that was killed die within 1 s."""
+    """False while a process is in it: the sandboxes of a killed broker end within 1 s."""
     try:
         os.rmdir(os.path.join("/sys/fs/cgroup", cgroup))
     except FileNotFoundError:  # a spawner was still at it

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""The command from end to end, with a broker of its own: what people and scripts see of a job."""
+"""The command from end to end, with a private broker: what users and scripts see of a job."""
 
 import fcntl
 import json
@@ -177,7 +177,7 @@ def what_cannot_be_written_is_no_success(b):
 
 
 def closed_descriptors_are_not_taken_for_the_jobs(b):
-    """A socket to the broker must not become what the job reads, or what its output goes to."""
+    """A socket to the broker must not become the job's input or output."""
     def without(*fds):
         return lambda: [os.close(fd) for fd in fds]
     r = b.cli("run", "--timeout", "20s", "--", "sh", "-c", "cat; echo end", preexec_fn=without(0))

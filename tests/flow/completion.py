@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""The completion scripts in the shells that they are for: a line is typed on a terminal, TAB is pressed, and what the shell
-then would run is read. A shell that this host has not is told and left out."""
+"""The completion scripts in their shells: a line is typed on a terminal, TAB is pressed, and the command that the
+shell would run is read. A missing shell is reported and skipped."""
 
 import fcntl
 import os
@@ -70,7 +70,8 @@ class Shell:
                 self.text += os.read(self.fd, 65536).decode(errors="replace")
 
     def complete(self, line):
-        """What the shell runs for a line that ends with TAB. Enter waits in the terminal until the shell is done with it."""
+        """The command that the shell runs for a line that ends with TAB. The terminal keeps Enter until the shell has
+        completed."""
         self.text = ""
         self.type(f"stockade {line}\t\n")
         self.until("<[^<>\x1b\n]*>\r*\n")

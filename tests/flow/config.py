@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""The configuration file: which one is read, what is said about it, and what becomes of it when it is read again."""
+"""The configuration file: which one is read, the messages about it, and the effect of reading it again."""
 
 import os
 import re

@@ -26,7 +26,7 @@ def start_jobs(broker, n):
 
 
 def alive(pids):
-    """Those of pids that still run (a zombie of ours does not)."""
+    """The pids that still run (zombies do not count)."""
     found = []
     for pid in pids:
         try:
@@ -92,7 +92,8 @@ def crash_of_the_pair(broker, victims, n):
 
 
 def crash_of_the_guests(broker, n):
-    """The others go on without them: the clients are told, nothing of the sandboxes is left, new jobs run."""
+    """The others continue without them: the clients get an error, nothing of the sandboxes is left, and new jobs
+    run."""
     load, spawner = crash(broker, ("guests",), n)
     load.wait(30)
     assert load.returncode != 0, "the clients were told nothing"

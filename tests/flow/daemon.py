@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""stockaded as who operates it sees it: what it refuses to start with, how it drains, what it tells of itself."""
+"""stockaded for operators: when it refuses to start, how it drains, and its messages."""
 
 import contextlib
 import os
@@ -195,7 +195,8 @@ def info_tells_the_host_the_templates_and_what_is_weaker():
 
 
 def strangers_leave_lines(b):
-    """Who sends garbage, a header that lies, or too many PINGs stands in the log; a thousand of them do not fill it."""
+    """A peer that sends garbage, a wrong header, or too many PINGs is logged; a thousand of them do not fill the
+    log."""
     with sp.connect(b.address) as s:
         s.sendall(b"GET / HTTP/1.1\r\n")
         until(lambda: "handshake" in b.log() and "SP REQ" in b.log(), "garbage instead of a greeting")

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Destinations that are allowed and not reached: the job gets a reset, and its record says what happened."""
+"""Allowed destinations that cannot be reached: the job gets a reset, and its record has the reason."""
 
 import json
 

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""SIGTERM: what runs may go on for `drain`, then it is cancelled; the broker says so to its clients and ends with 0."""
+"""SIGTERM: running jobs may continue for `drain`, then they are cancelled; the broker reports that to its clients and
+exits with 0."""
 
 import os
 import re
@@ -25,7 +26,7 @@ def draining(seconds):
 
 
 def running(b, *args, **kw):
-    """A client of a job that has said "up"."""
+    """A client of a job that has printed "up"."""
     p = b.popen(*args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **kw)
     check(p.stdout.readline() == b"up\n", "it runs")
     return p

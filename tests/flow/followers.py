@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Who follows outlives the broker and is told what was missed; events, findings and records have one form as JSON."""
+"""Followers survive a restart of the broker and get what they missed; events, findings and records have one form in
+JSON."""
 
 import contextlib
 import json

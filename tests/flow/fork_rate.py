@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How many processes a sandbox begins per second is bounded, and whoever stays below notices nothing."""
+"""The number of processes that a sandbox starts per second is bounded, and a sandbox below the limit is not
+affected."""
 
 from api import SANDBOX, SYSTEM, connect, main
 from broker import Broker, skip

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""What a record offers for what was refused is executed: with these options it is not refused again."""
+"""The hints of a record are executed: with these options the same is not refused again."""
 
 import json
 

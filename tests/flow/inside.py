@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What a job finds inside: its names, its places, its programs, its clocks, and a cgroup of its own."""
+"""What a job finds inside: names, folders, programs, clocks, and a cgroup of its own."""
 
 import glob
 import os

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Limits of time: what is waited for has the template's, what stays lives as long as its sandbox unless one was asked for."""
+"""Time limits: a job that is waited for has the template's; a job that stays runs as long as its sandbox, unless a
+limit was requested."""
 
 import datetime
 import os

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""libstockade as a program of somebody else's finds it: header, shared library, pkg-config file, a real broker."""
+"""libstockade for other programs: header, shared library, pkg-config file, with a real broker."""
 
 import os
 import shutil

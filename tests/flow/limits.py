@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Every limit: what a job that goes beyond it meets, and what its result says about it."""
+"""Every limit: what happens to a job that exceeds it, and what its result reports."""
 
 from api import EXITED, LIMIT, PROCESS, SANDBOX, SIGNALED, SYSTEM, main
 from broker import Broker, hybrid, v2_root
@@ -39,7 +39,7 @@ def ended_by(job, name, value, signal=KILLED):
 
 
 def met(job, name, value):
-    """The job went on, and the limit is told."""
+    """The job continued, and the limit is reported."""
     r = job.result
     check(r.outcome == EXITED, f"{name}: outcome {r.outcome} {r.reason} {job.output[-300:]!r}")
     check(name in hits(r), f"{name} is not in {hits(r)}; {job.output[-300:]!r}")
@@ -235,7 +235,7 @@ def a_job_cannot_feign_that_its_cpu_time_was_over(b, c):
 
 
 def weights_share_what_there_is(b, c):
-    """Both sandboxes want both CPUs all the time; ten times the weight gets several times the CPU."""
+    """Both sandboxes use both CPUs all the time; ten times the weight gets several times the CPU."""
     burn = "for i in 1 2 3 4; do while :; do :; done & done; echo up; wait"
     jobs = [c.begin_run(burn, {"cpu_weight": w, "cpu_millis": 64000, "wall_ms": 600000}) for w in (1000, 100)]
     for job in jobs:

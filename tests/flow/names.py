@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Names from inside a sandbox: what a resolver, wget and a TLS library see of the relay's answers, and where they lead."""
+"""Names from inside a sandbox: the relay's answers to a resolver, wget and a TLS library, and their destinations."""
 
 import contextlib
 import json

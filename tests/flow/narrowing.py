@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""A narrower policy holds when the call that asked for it comes back, however much is on its way: what leaves the host is
-counted at its link."""
+"""A narrower policy is in force when the call that requested it returns, even with data in transit: packets that
+leave the host are counted at its link."""
 
 import ctypes
 import os

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Network policies from outside: what a sandbox reaches, what it is refused, and what a change does to what is open."""
+"""Network policies from outside: what a sandbox reaches, what is refused, and the effect of a change on open
+connections."""
 
 import contextlib
 import os
@@ -173,7 +174,7 @@ try_tcp("{PUBLIC}", 80)
 
 
 def a_connection_in_full_flow_is_cut_as_well(b, c):
-    """What the kernel drops before the relay resets leaves a gap, which the reset must get across."""
+    """Packets that the kernel dropped before the reset leave a gap, which must not stop the reset."""
     box = c.unary(SANDBOX + "Create", {"network": policy(ALLOWLIST, (PUBLIC, 80, 1))}).sandbox
     pump = f"""
 import threading

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""A job's output at the command: all of it comes unless a limit was asked for, and what was cut is no success."""
+"""A job's output with the command: all of it arrives unless a limit was requested, and truncated output is not a
+success."""
 
 import json
 import os

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What a job needs to install packages and to commit, at the first try and without the network."""
+"""Jobs can install packages and commit, at the first try and without network."""
 
 import io
 import os

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A network of one's own for a test: this process in a namespace, and a peer behind a link in another.
+"""A private network for a test: this process in a namespace, and a peer behind a link in another.
 
     with Peers() as p:               # from now on this process, and the broker it starts, live in the namespace
         ...                          # p.public, p.private, p.public6 echo what they get on TCP and UDP ports 80 and 81
@@ -94,7 +94,7 @@ class Peers:
         ip("link", "set", link, "up")
 
     def server(self, serve):
-        """A process in the peer's namespace that runs serve(go, told) on two pipes."""
+        """A process in the peer's namespace that runs serve(go, out) on two pipes."""
         return Server(self, serve)
 
     def __exit__(self, *why):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Processes as a client of the wire sees them: streams that break and are found again, input, signals, deadlines, keys."""
+"""Processes over the wire: streams that break and are continued, input, signals, deadlines, keys."""
 
 import time
 
@@ -214,7 +214,7 @@ def a_run_ends_when_its_caller_goes_away_or_gives_up(b, c):
 
 
 def runs_given_up_while_they_wait_leave_no_sandbox(b, c):
-    """Nor a ready one: those that were being made for them are taken away."""
+    """Nor a ready one: sandboxes that were being made for them are removed."""
     fields = {"template": "unpooled", "command": c.shell("sleep 60")}
     ids = [c.new_id() for _ in range(8)]
     c.socket.sendall(b"".join(c.pack(i, c.call_frame(PROCESS + "Run", fields)) + c.pack(i, sp.Frame(kind=sp.CANCEL))

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Byte quotas from inside a sandbox: payload counts, all of it may leave, and what is cut is reset and told."""
+"""Byte quotas from inside a sandbox: payload counts, all of the quota can be used, and connections beyond it are
+reset and reported."""
 
 import json
 import os
@@ -19,7 +20,7 @@ BYTE_BY_BYTE = 3000
 
 
 def source(_, told):
-    """Sends DOWN bytes for the first byte of a connection; tells for each how many came, at its end."""
+    """Sends DOWN bytes after the first byte of a connection; at its end reports how many arrived."""
     server = socket.create_server((PUBLIC, PORT), backlog=64)
     told(0)
     got = {}

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""A relay that hangs: it is killed and another one started, nobody waits for it, and nothing that it held gets out."""
+"""A relay that hangs: it is killed and another one is started, no call waits for it, and none of its queued data
+leaves."""
 
 import fcntl
 import os
@@ -76,7 +77,7 @@ def a_relay_that_hangs_is_replaced_and_nobody_waits_for_it(b, c):
 
 
 def sink(go, told):
-    """Takes little, and reads nothing until it is told to."""
+    """Has a small buffer, and reads nothing until it gets an order."""
     server = socket.socket()
     server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     server.bind((PUBLIC, SINK_PORT))

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""The host itself and its private neighbours, from a sandbox with rules around them, and from a relay that was taken over:
-a process of the test's in the relay's cgroup, which dials what no rule names."""
+"""The host itself and its private neighbours, from a sandbox with wider rules, and from a compromised relay: a
+process of the test in the relay's cgroup, which connects to destinations without a rule."""
 
 import contextlib
 import os

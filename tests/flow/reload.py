@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""SIGHUP: templates come, go and change while the broker runs; the file may be root's alone; a file with an error changes
-nothing; and many times leave nothing."""
+"""SIGHUP: templates are added, removed and changed while the broker runs; only root may be able to read the file; a
+file with an error changes nothing; and many reloads leave nothing behind."""
 
 import atexit
 import contextlib

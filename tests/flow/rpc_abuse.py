@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Peers that mean harm, or read slowly, or come all at once: the server is the same afterwards, and others notice nothing."""
+"""Hostile peers, slow readers, and many peers at once: the server is unchanged afterwards, and others are not
+affected."""
 
 import os
 import random

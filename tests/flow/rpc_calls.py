@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""What a call promises: one END, exact credits, deadlines, cancellation, limits, drain, keepalive. What an idempotency key
-adds is in rpc_keys.py."""
+"""The guarantees of a call: one END, exact credits, deadlines, cancellation, limits, drain, keepalive. rpc_keys.py
+tests idempotency keys."""
 
 import os
 import signal

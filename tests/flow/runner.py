@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of this folder have in common: how they check, how they wait, and how their cases are run.
+"""Shared by the tests of this folder: checks, waiting, and running cases.
 
 A case is a function; its name is the sentence that is true when it passes.
 """
@@ -32,7 +32,7 @@ def until(condition, what, seconds=30):
 
 
 def time_passes(why, seconds):
-    """Where time itself is what is tested: `why` says what for. It is no longer on a slow machine."""
+    """For tests of time itself: `why` has the reason. The time is not longer on a slow machine."""
     assert why
     time.sleep(max(0, seconds))
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Sandboxes as a client of the wire sees them: refusals, names, pages, labels, time to live, whose they are."""
+"""Sandboxes over the wire: refusals, names, pages, labels, time to live, owners."""
 
 import os
 import subprocess

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""What the command says when a job fails for a reason of ours, or does nothing: limits, refusals, terminals."""
+"""The command's messages if a job fails because of Stockade, or does nothing: limits, refusals, terminals."""
 
 import os
 import subprocess

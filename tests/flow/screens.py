@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""What people watch: `top` on a terminal of its own, drawn as the terminal would, and what follows events and findings."""
+"""Live output: `top` on a terminal, drawn as the terminal would, and the followers of events and findings."""
 
 import contextlib
 import json
@@ -23,7 +23,7 @@ SEQUENCE = re.compile(r"\x1b\[([?0-9;]*)([A-Za-z])|\r|\n|([^\x1b\r\n]+)")
 
 
 class Screen(Terminal):
-    """What stands on the terminal; a sequence that is not expected is an error."""
+    """The contents of the terminal; an unexpected sequence is an error."""
 
     def __init__(self, b, *args, size=(24, 80)):
         self.rows, self.columns = size
@@ -37,7 +37,7 @@ class Screen(Terminal):
         self.size(rows, columns)
 
     def draw(self):
-        """Takes what has come: whole sequences alone."""
+        """Handles the received data, only whole sequences."""
         if select.select([self.fd], [], [], 0.05)[0]:
             with contextlib.suppress(OSError):  # it has ended
                 self.text += os.read(self.fd, 65536)
@@ -73,7 +73,8 @@ class Screen(Terminal):
         return self
 
     def fits(self):
-        """What was drawn last is within the terminal: the cursor did not leave it below, nor a line to the right."""
+        """Whether the last drawing fits: the cursor did not leave the terminal at the bottom, nor a line on the
+        right."""
         until(lambda: self.draw().y < self.rows and all(len(line) <= self.columns for line in self.lines.values()),
               f"{self.rows} rows and {self.columns} columns")
 

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Shells for somebody elsewhere, libraries that the sandbox put into programs, and sockets that listen: each way to the same
-deed is found, and honest work beside it is not."""
+"""Remote shells, preloaded libraries, and listening sockets: each way to do it is found, and similar benign work is
+not."""
 
 import json
 import os
@@ -21,7 +21,7 @@ templates:
 """
 ALLOW = {"mode": 2, "outbound": [{"cidr": "93.184.216.0/24"}]}
 
-# What the peer gets it sends back: the line below is what somebody elsewhere types.
+# The peer sends back what it receives: the line below is the remote input.
 BEGIN = """
 import array, ctypes, glob, os, pty, select, socket, subprocess, sys, time
 def connect(s=None):
@@ -141,7 +141,7 @@ def create(c):
 
 
 def python(c, box, code):
-    """A job, and its id; it ends a little later, so that nothing of it is told of the sandbox as a whole."""
+    """A job and its id; it ends a little later, so that its findings are not about the sandbox as a whole."""
     job = c.stream("Start", {"sandbox_id": box, "command": {"args": ["/usr/bin/python3", "-c", code]}})
     c.until(job, lambda: job.id)
     return c.finish(job)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What a job sees of its size: processors and memory are the sandbox's, for programs that look in the usual places."""
+"""The size that a job sees: programs that look in the usual places see the sandbox's processors and memory."""
 
 import json
 import os
@@ -68,7 +68,7 @@ def node_and_java_size_themselves_by_it(b, _):
 
 
 def the_disk_is_as_large_as_was_asked_for(b, _):
-    """What the sandbox is shown of itself is not at its own expense."""
+    """The files that show a sandbox its size do not use its disk."""
     fill = "dd if=/dev/zero of=/tmp/x bs=4k count=100 2>/dev/null; stat -c %s /tmp/x; rm /tmp/x; cd /tmp; " \
            "for i in $(seq 100); do (: >$i) 2>/dev/null && n=$i; done; echo $n"
     r = b.cli("run", "--disk", "64K", "--inodes", "64", "--", "sh", "-c", fill)

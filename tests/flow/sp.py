@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The wire by hand, and a server of the RPC layer alone: what the rpc_*.py tests share.
+"""Shared by the rpc_*.py tests: the wire without a client library, and a server with only the RPC layer.
 
     with Server(handshake_ms=500) as s:
         c = Client(s.ipc)
@@ -246,7 +246,7 @@ class Client:
         return Failed(self.others["goaway"].pop(0).status)
 
     def is_closed(self, seconds=30):
-        """True once the server has closed it; what still comes is thrown away."""
+        """True when the server has closed it; data that still arrives is discarded."""
         self.socket.settimeout(patience(seconds))
         try:
             while self.socket.recv(1 << 20):

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""A spawner that stands still (SIGSTOP here; a task in state D looks the same from outside): it is noticed, callers are told,
-what runs goes on and keeps its limits, and the broker ends when it is told to."""
+"""A spawner that hangs (by SIGSTOP here; a task in state D looks the same from outside): it is detected, callers get
+an error, running jobs continue within their limits, and the broker ends when it should."""
 
 import os
 import signal
@@ -26,7 +26,7 @@ def spawner_of(b):
 
 
 def full(b):
-    """The pool is, so that nothing is asked of the spawner before somebody asks the broker."""
+    """The pool is full, so nothing is requested from the spawner before a call to the broker."""
     until(lambda: all(t["pool_ready"] == t["pool_size"] for t in b.json("info")[1]["templates"]), "the pool is full")
 
 
@@ -63,7 +63,7 @@ class Systemd:
         self.env = {"NOTIFY_SOCKET": f"{self.folder.name}/notify", "WATCHDOG_USEC": "1000000"}
 
     def fed(self, seconds):
-        """How often it is told in that time that all is well."""
+        """How often it gets a keep-alive message in that time."""
         end, times = time.monotonic() + seconds, 0
         self.socket.setblocking(False)
         while time.monotonic() < end:
@@ -82,7 +82,8 @@ def refused(r, what):
 
 
 def begin_before_anybody_notices(b):
-    """What waits for the spawner from the beginning: two runs more than are ready, a job beyond its time, a deletion."""
+    """Operations that wait for the spawner from the start: two runs more than are ready, a job beyond its timeout, a
+    deletion."""
     runs = [b.popen("run", "--timeout", "3s", "--", "true", stderr=subprocess.PIPE) for _ in range(3)]
     late = b.popen("exec", "-o", "json", "--timeout", "1s", "kept", "--", "sleep", "1000", stdout=subprocess.PIPE)
     gone = b.popen("rm", "deleted", stderr=subprocess.PIPE)

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""The state directory: what root does not use, with the reason and before anything was made in it; and one that goes away."""
+"""The state directory: folders that root refuses, with the reason, before anything is made in them; and one that is
+removed."""
 
 import os
 import shutil

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tenants beside each other: a thousand requests or connections of one keep no other out, and hold him up by little."""
+"""Several tenants: a thousand requests or connections of one do not lock out another, and delay it only a little."""
 
 import os
 import sys
@@ -98,7 +98,8 @@ def a_run_waits_for_one_of_each_other_tenant_and_takes_a_place_of_who_has_most(b
 
 
 def what_nobody_reads_is_held_within_the_tenants_share(b):
-    """30 jobs whose output nobody takes: they wait at their pipes. Another tenant has its own share; and no byte is forgotten."""
+    """30 jobs whose output is not read: they wait at their pipes. Another tenant has its own share; and no byte is
+    lost."""
     greedy, other = client_again(b, GREEDY), client_again(b, OTHER)
     box = greedy.unary("/stockade.v1.SandboxService/Create", {}).sandbox.id
     settled = rss_kib(b.process.pid)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""1,000 sandboxes alive at once: each of them works, and nothing is left of them."""
+"""1,000 sandboxes at once: each of them works, and nothing is left of them."""
 
 import os
 import time

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tripwires hold against who knows them: floods of what is harmless, and other ways to the same deed."""
+"""Tripwires work against attackers who know them: floods of harmless events, and other ways to do the same."""
 
 import json
 import os

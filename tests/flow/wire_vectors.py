@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""proto/WIRE.md is true: each block of bytes in it is what a broker answers."""
+"""proto/WIRE.md is correct: a broker sends each block of bytes in it."""
 
 import atexit
 import os

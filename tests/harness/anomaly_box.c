@@ -8,13 +8,13 @@ struct box box;
 
 uint64_t now_ns;
 
-unsigned raised[ANOMALY_RULES]; // reported
+unsigned raised[ANOMALY_RULES]; // reported findings
 
-unsigned counted[ANOMALY_RULES]; // held back
+unsigned counted[ANOMALY_RULES]; // withheld findings
 
-unsigned answered[ANOMALY_RULES]; // as are those
+unsigned answered[ANOMALY_RULES]; // repeated responses
 
-uint32_t about; // number of the job of the last one
+uint32_t about; // number of the job of the last finding
 
 double score;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of the tripwires share: a box with the usual policy, the kernel's events, and what was raised.
+// Shared by the tests of the tripwires: a box with the default policy, the kernel's events, and the raised findings.
 #pragma once
 
 #include <inttypes.h>
@@ -21,10 +21,10 @@
 extern struct anomaly_config policy;
 extern struct box box;
 extern uint64_t now_ns;
-extern unsigned raised[ANOMALY_RULES];   // reported
-extern unsigned counted[ANOMALY_RULES];  // held back
-extern unsigned answered[ANOMALY_RULES]; // as are those
-extern uint32_t about;                   // number of the job of the last one
+extern unsigned raised[ANOMALY_RULES];   // reported findings
+extern unsigned counted[ANOMALY_RULES];  // withheld findings
+extern unsigned answered[ANOMALY_RULES]; // repeated responses
+extern uint32_t about;                   // number of the job of the last finding
 extern double score;
 extern char said[FINDING_TEXT_MAX];
 

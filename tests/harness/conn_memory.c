@@ -11,7 +11,7 @@ memory_start(struct transport_stream *s, void *conn)
 static void
 memory_read(struct transport_stream *s, void *buf, size_t n)
 {
-    assert_null(s->buf); // one at a time
+    assert_null(s->buf); // one read at a time
     s->buf = buf;
     s->room = n;
 }
@@ -146,7 +146,7 @@ let_pass(uint64_t ms)
         (void)uv_run(&it.loop, UV_RUN_NOWAIT);
         uv_sleep(2);
     }
-    (void)uv_run(&it.loop, UV_RUN_NOWAIT); // however long the last sleep was
+    (void)uv_run(&it.loop, UV_RUN_NOWAIT); // independent of the length of the last wait
 }
 
 struct transport_stream *
@@ -221,7 +221,7 @@ give_call(struct transport_stream *s, uint32_t id, const char *key, const char *
     give_frame(s, id, &f);
 }
 
-// The next frame that was written: its kind and its status (0: none). 0: there is none.
+// The kind of the next written frame, and its status (0: none). 0: no frame was written.
 static unsigned
 next(struct transport_stream *s, uint32_t id, int32_t *code)
 {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The RPC layer over a transport that is memory, for conn.c and idempotency.c: every byte and its moment are ours.
+// The RPC layer over an in-memory transport, for the tests of conn.c and idempotency.c: they control every byte and
+// its time.
 #pragma once
 
 #include <stdarg.h>
@@ -42,7 +43,7 @@ struct memory_layer {
     struct server server;
     struct rpc *rpc;
     struct tenants tenants;
-    struct call *last; // that the handler was given
+    struct call *last; // the handler's last call
     unsigned executed, cancelled;
 };
 
@@ -53,7 +54,7 @@ extern const char watch_method[];
 int set_up(void **state);
 int tear_down(void **state);
 
-// Lets the transport say what has happened, until nothing is left to say.
+// Delivers the transport's pending events until none is left.
 void pump(struct transport_stream *s);
 void give(struct transport_stream *s, const void *bytes, size_t n, size_t at_once);
 void let_pass(uint64_t ms);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small interpreter of what filters use of classic BPF: their verdicts without loading anything.
+// A small interpreter of the part of classic BPF that filters use: computes verdicts without loading a filter.
 #pragma once
 
 #include <setjmp.h>
@@ -13,5 +13,5 @@
 
 #include "server/spawner/filter.h"
 
-// What the program returns for these data.
+// The program's result for these data.
 uint32_t run(const struct filter *f, const struct seccomp_data *data);

@@ -55,7 +55,7 @@ put_fd(int fd, int at)
         inside_die("dup2");
 }
 
-// In the child: what the spawner's child does after clone3.
+// In the child: the same steps as the spawner's child after clone3.
 static void
 become_guest(int socket, int cgroup)
 {
@@ -158,7 +158,7 @@ box_close(struct box *b)
     assert_int_equal(waitpid(b->pid, &status, 0), b->pid);
     assert_true(WIFEXITED(status));
     char path[96];
-    for (uint32_t i = 1; i == 1 || i <= b->jobs; i++) { // the first one's is made ahead
+    for (uint32_t i = 1; i == 1 || i <= b->jobs; i++) { // the first one is made in advance
         (void)snprintf(path, sizeof path, "%s/job-%u", b->cgroup, i);
         rmdir_soon(path);
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A sandbox with the real guest in it, and what the broker says to it: for guest.c.
+// A sandbox with the real guest, and the broker's messages to it, for guest.c.
 #pragma once
 
 #include <setjmp.h>
@@ -32,17 +32,17 @@ struct box {
 
 double now_us(void);
 
-// Sends what was packed into bytes, with descriptors.
+// Sends the packed bytes, with descriptors.
 void send_packet(int socket, const void *bytes, size_t n, const int *fds, unsigned fds_n);
 
-// The next event; NULL when the guest has gone. *fd: what came with it, or -1.
+// The next event; NULL: the guest has ended. *fd: the descriptor that came with it, or -1.
 Stockade__Guest__Event *next_event(int socket, int *fd);
 
 extern double ready_us; // from clone3 to Ready
 
 void box_open(struct box *b);
 
-// Closes the socket, which must end the guest and every job; then removes the cgroups.
+// Closes the socket, which must end the guest and all jobs; then removes the cgroups.
 void box_close(struct box *b);
 int setup(void **state);
 int teardown(void **state);
@@ -55,16 +55,16 @@ struct start {
     int pipes; // descriptors to send; -1: three
 };
 
-// Sends a Start with fresh pipes. *output: our end of stdout and stderr, *input: of stdin.
+// Sends a Start with new pipes. *output: our end of stdout and stderr, *input: of stdin.
 uint32_t start_job(struct box *b, const struct start *s, int *input, int *output);
 void send_simple(struct box *b, int what, uint32_t job, uint32_t signal_number, bool group);
 void expect_started(struct box *b, uint32_t job, int *fd);
 
-// The wait status.
+// Returns the wait status.
 int expect_exited(struct box *b, uint32_t job);
 void expect_failed(struct box *b, unsigned exit_code, const char *text);
 const char *read_all(int fd);
 
-// Runs a script to its end and gives what it printed.
+// Runs a script to its end and returns its output.
 const char *run_script(struct box *b, const char *script, int status);
 void try_start(struct box *b, struct start *s);

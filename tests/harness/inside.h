@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A sandbox for tests, without the spawner: the test forks a holder that prepares the trees, and clones children that
-// enter one, as the spawner does, then run a shell script as a job's user would (inside uid 1000, no capabilities).
+// A sandbox for tests, without the spawner: the test forks a holder process that prepares the trees. The holder
+// clones children that enter a tree like the spawner's, and run a shell script with the rights of a job's user
+// (inside uid 1000, no capabilities).
 #pragma once
 
 #include <setjmp.h>
@@ -35,7 +36,7 @@ struct inside {
     struct spawn_config config;
     struct spawn_features features;
     struct tree *tree;
-    struct spawn_root root; // as it was added, number 0
+    struct spawn_root root; // the root that was added as number 0
     struct filter guest;
     struct filter job;
     int job_fd;
@@ -45,7 +46,7 @@ struct inside {
     char cgroup[128];
 };
 
-extern struct inside in; // of this program
+extern struct inside in; // of this test program
 
 _Noreturn void inside_die(const char *what);
 
@@ -56,16 +57,17 @@ enum {
 
 struct tree_sandbox inside_sandbox(uint64_t disk_bytes, uint32_t inodes);
 
-// In the holder: runs a script with sh in a fresh sandbox, as an inside user. Its output (both streams) goes to out.
+// In the holder: runs a script with sh in a new sandbox, as a user inside. Its output (both streams) goes to out.
 // Returns the wait status.
 int inside_script(const char *script, int uid, bool filtered, char *out, size_t size);
 
-// The same with the program's own sandbox; the agent's scripts are filtered. The output, until the next call.
+// The same in the program's own sandbox; scripts of the agent run under the filter. Returns the output, valid until
+// the next call.
 const char *inside_run(const char *script, int uid);
 
 // Fails the test unless the text contains the part.
 void expect_in(const char *text, const char *part);
 
-// main() of a test: makes cgroup and state directory, calls `before` (or not: NULL), and in a holder, which has left the
-// host's mount namespace for ever, `cases`; then removes both. Gives the exit status.
+// main() of a test: makes a cgroup and a state directory and calls `before` (NULL: nothing). Then it runs `cases` in
+// a holder process, which has left the host's mount namespace, and removes both. Returns the exit status.
 int inside_main(const char *name, void (*before)(void), int (*cases)(void));

@@ -62,7 +62,7 @@ net_rig_close(void **state)
     return access(r->parent, F_OK) == 0;
 }
 
-// Must they load here? From Linux 6.1 on, where root may make a map that only CAP_BPF makes.
+// Whether the programs must load here: from Linux 6.1 on, if root may make a map that needs CAP_BPF.
 static bool
 net_rig_supported(void)
 {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The network programs alone, on a cgroup of the test's own, in a network namespace with nothing but loopback: no broker,
-// no relay. What the loader and the broker do with the maps, the test does; a listener at NET_RELAY_PORT stands for the
-// relay.
+// Only the network programs, on a cgroup of the test, in a network namespace with only a loopback interface: no
+// broker, no relay. The test itself fills the maps like the loader and the broker; a listener at NET_RELAY_PORT
+// replaces the relay.
 //
-//   V2/stockade-net-PID/box/     the container, and a sandbox in it: two below the top
+//   V2/stockade-net-PID/box/     the container with a sandbox, two levels below the root
 #pragma once
 
 #include <arpa/inet.h>
@@ -30,7 +30,7 @@ struct net_rig {
     struct net_bpf *bpf;
     char parent[128], box[160];
     uint64_t id;        // of the sandbox's cgroup
-    uint32_t flows_max; // room in map "flows"; 0: as it is
+    uint32_t flows_max; // entries of map "flows"; 0: unchanged
     bool attached;
 };
 
@@ -46,21 +46,21 @@ struct net_rig *net_rig_open(struct net_rig *r);
 // A teardown of cmocka's groups, whose state is a rig. It fails if a cgroup is left.
 int net_rig_close(void **state);
 
-// The sandbox's entry; NULL: none.
+// Writes the sandbox's entry; NULL: none.
 int net_rig_put(const struct net_rig *r, const struct bpf_sandbox *b);
 
-// This process belongs to the sandbox from now on, and the sockets that it makes.
+// Moves this process into the sandbox's cgroup, and with it the sockets that it makes.
 bool net_rig_enter(const struct net_rig *r);
 
-// A namespace of this process' own, where flow addresses are local as the spawner makes them.
+// Makes a namespace for this process, in which flow addresses are local, as in a sandbox.
 int net_rig_namespace(void);
 
-// A listener of both families, -1: none. Datagrams: bound.
+// Opens a listener of both families; -1: failed. Datagrams: a bound socket.
 int net_rig_listener(int type, int protocol, uint16_t port);
 
-// One of the host's own addresses; host: "host" means it.
+// Adds one of the host's own addresses; host: "host" includes it.
 int net_rig_own(const struct net_rig *r, const char *address, bool host);
 
-// A rule for one address: every port of a range.
+// Adds a rule for one address: every port of a range.
 int net_rig_allow(const struct net_rig *r, uint32_t rule_set, const char *address, uint16_t first,
                   uint16_t last);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A peer that lies, stalls and breaks off, for tests of the library's connections: a socket, a thread, and a script that
-// says what it does on each connection. It is hostile on purpose, so it is made here; how the library gets on with the
-// real broker is tests/flow's matter.
+// A hostile peer for tests of the library's connections: a socket, a thread, and a script for its behaviour on each
+// connection. tests/flow tests the library with the real broker.
 #pragma once
 
 #include <poll.h>
@@ -34,10 +33,10 @@ struct peer {
     int listener;
     pthread_t thread;
     script *script;
-    int connections; // to be accepted, one after the other
-    sem_t closed;    // posted when one of them is
-    uint32_t id;     // of the last frame that was read
-    uint32_t credit; // in it
+    int connections; // number of connections to accept, one after the other
+    sem_t closed;    // posted for each accepted connection
+    uint32_t id;     // id of the last frame that was read
+    uint32_t credit; // its credit
     char key[64];    // its idempotency key
     int kind;
 };
@@ -52,14 +51,14 @@ void peer_hello(int fd);
 void peer_start(struct peer *p, script *s, int connections);
 void peer_stop(struct peer *p);
 
-// For a peer that greets, however busy the machine is.
+// For a peer that sends its hello, with a timeout for slow machines.
 struct stockade *open_handle(const struct peer *p);
 int ask(struct stockade *s, uint32_t deadline_ms, const struct stockade_bytes **out,
         struct stockade_error *e);
 
-// One unary call against a script: what it failed with.
+// Makes one unary call against a script, and returns its error.
 struct stockade_error fails_within(script *fn, uint32_t connect_timeout_ms, uint32_t deadline_ms);
 struct stockade_error fails(script *fn, uint32_t deadline_ms);
 
-// Says nothing until the library goes away.
+// Sends nothing until the library disconnects.
 void script_silent(struct peer *p, int fd);

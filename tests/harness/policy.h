@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of policies and of their rules share: a policy from destinations as the configuration has them.
+// Shared by the tests of policies and of their rules: makes a policy from destinations in the configuration's form.
 #pragma once
 
 #include <setjmp.h>

@@ -206,7 +206,7 @@ box_wait_relay(void)
     return status;
 }
 
-// Every flow address of IPv6 is local, as the spawner arranges.
+// Makes every IPv6 flow address local, like the spawner.
 static bool
 box_local_v6(void)
 {
@@ -231,7 +231,8 @@ box_setup(void **state)
     (void)need_root(state);
     (void)signal(SIGPIPE, SIG_IGN);
     box.slot = BOX_SLOT;
-    const struct rlimit files = {box_files, box_files}; // both ends here, and the relay's
+    // both ends are in this process, and the relay has more
+    const struct rlimit files = {box_files, box_files};
     box.many = setrlimit(RLIMIT_NOFILE, &files) == 0;
     box.sandbox_ns = box_netns();
     box.host_ns = box_netns();
@@ -299,7 +300,7 @@ box_send_policy(uint32_t kind, const struct box_policy *p, const int *fds, size_
     free(o);
 }
 
-// Bytes of ours that the relay has not read.
+// Number of our bytes that the relay has not read yet.
 static int
 box_unread(void)
 {
@@ -316,11 +317,11 @@ box_change(const struct box_policy *p)
     struct relay_order *ping = box_order(RELAY_PING, 0, &n);
     box_send(ping, n, NULL, 0);
     free(ping);
-    // Orders are read one after the other: once it has the ping, the policy is in force.
+    // Orders are read in sequence: after the relay has read the ping, the policy is in force.
     wait_until("the relay has read the ping behind the policy", box_unread() == 0);
 }
 
-// The listeners that the spawner would make; IPv6 as well, with every flow address local.
+// Makes the listeners like the spawner; also for IPv6, with every flow address local.
 static void
 box_listeners(int fds[4])
 {

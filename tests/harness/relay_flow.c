@@ -25,7 +25,7 @@ box_mapped(uint32_t address, uint8_t out[16])
     memcpy(out + 12, &wire, sizeof wire);
 }
 
-// A job's socket, connected. -1: it was reset before connect() came back.
+// A job's socket, connected. -1: it was reset before connect() returned.
 static int
 box_connect_as(int family, int type, const void *address, socklen_t n)
 {
@@ -72,7 +72,7 @@ box_expect_reset(int fd)
 {
     char byte = 0;
     if (fd < 0)
-        return; // connect() has seen it
+        return; // connect() has reported it
     ssize_t n = recv(fd, &byte, 1, 0);
     if (n != -1 || errno != ECONNRESET)
         print_error("recv: %zd, %s\n", n, strerror(errno));

@@ -4,9 +4,9 @@
 
 struct world_record {
     const char *name;
-    const char *a, *b;  // addresses, IPv4 or IPv6; NULL
-    const char *cname;  // another name, whose addresses a and b are
-    const char *second; // what it says from the second query of its type on, in place of a
+    const char *a, *b;  // addresses, IPv4 or IPv6; NULL: none
+    const char *cname;  // another name, which has the addresses a and b
+    const char *second; // the answer from the second query of its type on, instead of a
 };
 
 static const struct world_record world_records[] = {
@@ -20,8 +20,8 @@ static const struct world_record world_records[] = {
     {"chain.bad.test", "127.0.0.1", NULL, "loopback.bad.test", NULL},
     {"mixed.test", "10.0.0.1", "93.184.216.34", NULL, NULL},
     {"rebind.test", "93.184.216.34", NULL, NULL, "127.0.0.1"},
-    {"half.test", "127.0.0.8", "127.0.0.1", NULL, NULL}, // nobody listens at the first
-    {"slow.test", "127.0.0.9", "127.0.0.1", NULL, NULL}, // the first does not answer
+    {"half.test", "127.0.0.8", "127.0.0.1", NULL, NULL}, // nothing listens at the first address
+    {"slow.test", "127.0.0.9", "127.0.0.1", NULL, NULL}, // the first address does not respond
     {"empty.test", NULL, NULL, NULL, NULL},
 };
 
@@ -47,7 +47,7 @@ world_put_name(uint8_t **at, const char *name)
     *(*at)++ = 0;
 }
 
-// Labels to text; lower case, as c-ares asks.
+// Converts labels to text; lower case, as c-ares sends them.
 static size_t
 world_name(const uint8_t *bytes, char out[256])
 {
@@ -104,7 +104,7 @@ world_answer(const uint8_t *query, uint8_t *out)
     memcpy(at, query + 12, question_n);
     at += question_n;
     if (r != NULL && r->cname != NULL) {
-        // The addresses are those of the other name.
+        // The addresses belong to the other name.
         world_put(&at, 0xc00c, 2);
         world_put(&at, WORLD_TYPE_CNAME, 2);
         world_put(&at, 1, 2);
@@ -186,7 +186,7 @@ world_read(const uint8_t *bytes, size_t n, const uint8_t *query, size_t query_n)
     struct world_answer a = {.rcode = bytes[3] & 0xf, .answers = bytes[7]};
     assert_true(n >= 12 && memcmp(bytes, query, 2) == 0 && (bytes[2] & 0x80) != 0);
     if (a.answers == 1) {
-        size_t at = query_n + 10; // behind the pointer, type, class, TTL
+        size_t at = query_n + 10; // after the pointer, type, class and TTL
         size_t length = bytes[at + 1];
         assert_memory_equal(bytes + 12, query + 12, query_n - 12);
         assert_true(n >= at + 2 + length && length <= 16);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The name server of the relay's tests: a process of its own, with a table of names that lie, and a count of what it was
-// asked; and queries as a job's library would send them.
+// The name server of the relay's tests: a process with a table of names, some with wrong answers, that counts its
+// queries; and queries like those of a job's library.
 #pragma once
 
 #include "tests/harness/relay_flow.h"
@@ -15,19 +15,19 @@ enum {
 
 struct world {
     pid_t pid;
-    volatile unsigned *asked; // shared with it; behind it the ports of the last queries
+    volatile unsigned *asked; // shared with the server; after it, the ports of the last queries
 };
 
 extern struct world world;
 
-// What the server says; names below "many.test" are all there.
+// The server's answer; all names below "many.test" exist.
 size_t world_answer(const uint8_t *query, uint8_t *out);
 void world_start(void);
 void world_stop(void);
 size_t world_query(const char *name, unsigned type, uint8_t out[WORLD_MESSAGE]);
 
 struct world_answer {
-    int rcode; // -1: none came
+    int rcode; // -1: no answer
     unsigned answers;
     uint8_t address[16];
 };
@@ -35,5 +35,5 @@ struct world_answer {
 struct world_answer world_read(const uint8_t *bytes, size_t n, const uint8_t *query,
                                size_t query_n);
 
-// Asks over a job's UDP socket to port 53 (box_connect with any address).
+// Sends a query over a job's UDP socket to port 53 (box_connect with any address).
 struct world_answer world_ask(int fd, const char *name, unsigned type);

@@ -72,7 +72,7 @@ broker_feature(const struct broker *b, const char *name)
     return NULL;
 }
 
-// Starts it and sends the configuration.
+// Starts the spawner and sends the configuration.
 static void
 broker_spawn(struct broker *b)
 {

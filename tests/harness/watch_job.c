@@ -139,6 +139,6 @@ copy_of_true(bool memfd)
     assert_int_equal(fchmod(out, 0755), 0);
     int again = open(name, O_RDONLY | O_CLOEXEC);
     (void)unlink(name);
-    (void)close(out); // nothing may write to what is executed
+    (void)close(out); // an executed file must not be open for writing
     return again;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of the telemetry programs share: events as they come out of both rings, and sandboxes with a job.
+// Shared by the tests of the telemetry programs: events from both rings, and sandboxes with a job.
 #pragma once
 
 #include <setjmp.h>
@@ -28,13 +28,13 @@ extern size_t seen_n;
 void drain(void);
 uint64_t now_ns(void);
 
-// The n-th event of a kind in a cgroup, since the last drain(). NULL: there is none.
+// The n-th event of a kind in a cgroup since the last drain(). NULL: none.
 const struct seen *event(unsigned kind, const struct rig_cgroup *c, size_t n);
 size_t count_events(unsigned kind, const struct rig_cgroup *c);
 
 #define BODY(type, e) ((const struct type *)(const void *)(e)->body)
 
-// A sandbox with a job; slots count up.
+// A sandbox with a job; slots are numbered upwards.
 struct job {
     struct bpf_sandbox entry;
     const struct rig_cgroup *sandbox, *job;
@@ -48,13 +48,13 @@ int nothing(void *arg);
 struct exec {
     const char *path;
     const char *argv[6];
-    int fd; // >= 0: execveat of that one
+    int fd; // >= 0: execveat with this descriptor
 };
 
 int execute(void *arg);
 
-// As the kernel sees the file: the inode of an overlay is another than that of stat(2) only where they are not one.
+// The key as the kernel sees the file: on an overlay, its inode may differ from that of stat(2).
 struct watch_exe_key key_of(const char *path, uint32_t template);
 
-// A copy of /usr/bin/true, in a memfd, or in a file that is deleted before it is executed.
+// A copy of /usr/bin/true, in a memfd, or in a file that is deleted before exec.
 int copy_of_true(bool memfd);

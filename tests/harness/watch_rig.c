@@ -21,7 +21,7 @@ rig_cgroup(struct rig *r, const char *parent, const char *name)
 {
     rig_must(r->cgroups_n < RIG_CGROUPS, "too many cgroups");
     struct rig_cgroup *c = &r->cgroups[r->cgroups_n];
-    char path[RIG_PATH]; // the parent's is in the same array
+    char path[RIG_PATH]; // its parent is in the same array
     struct stat s = {0};
     (void)snprintf(path, sizeof path, "%.300s/%.60s", parent, name);
     memcpy(c->path, path, sizeof path);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The telemetry programs alone, on cgroups of the test's own: no broker, no spawner. What the loader and the broker do with
-// the maps, the test does.
+// Only the telemetry programs, on cgroups of the test: no broker, no spawner. The test itself fills the maps like the
+// loader and the broker.
 //
-//   V2/stockade-rig-PID/in/      the container; sandboxes are two below the top
+//   V2/stockade-rig-PID/in/      the container; sandboxes are two levels below the root
 //       NAME/                    a sandbox: rig_box()
 //           guest, job-1, ...    rig_cgroup()
 #pragma once
@@ -51,27 +51,27 @@ struct rig {
     size_t cgroups_n;
 };
 
-// A cgroup, gone again with rig_stop().
+// Makes a cgroup, which rig_stop() removes.
 const struct rig_cgroup *rig_cgroup(struct rig *r, const char *parent, const char *name);
 void rig_put(const struct bpf_map *map, const void *key, const void *value);
 
-// A sandbox: its cgroup, and the entry that the broker would write.
+// Makes a sandbox: its cgroup, and the entry that the broker would write.
 const struct rig_cgroup *rig_box(struct rig *r, const char *name, struct bpf_sandbox entry);
 void rig_budget(struct rig *r, uint32_t class, uint32_t per_second, uint32_t burst);
 const char *rig_v2(void);
 
-// Makes the container, loads everything, attaches nothing.
+// Makes the container and loads all programs, without attaching them.
 void rig_start(struct rig *r);
 void rig_attach(struct rig *r);
 void rig_calls(struct rig *r, bool on);
 
-// A child that is born in a cgroup. It runs `fn` and ends with what that returns; it should make no call but through
-// syscall(2), so that the test knows how many there are.
+// Starts a child in a cgroup. It runs `fn` and exits with its result. It should make calls only through syscall(2),
+// so that the test knows their number.
 pid_t rig_spawn(const struct rig_cgroup *c, int (*fn)(void *), void *arg);
 int rig_wait(pid_t pid);
 int rig_run(const struct rig_cgroup *c, int (*fn)(void *), void *arg);
 
-// NULL: the kernel has given it none.
+// NULL: the kernel has not assigned one.
 const struct watch_account *rig_account(const struct rig *r, const struct rig_cgroup *c);
 uint64_t rig_lost(const struct rig *r, uint32_t slot, uint32_t class);
 void rig_stop(struct rig *r);

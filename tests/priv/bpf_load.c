@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The programs of bpf/ as the loader brings them in: every object loads and attaches on this kernel, or says why it cannot;
-// nothing stays attached when the spawner dies; and without any the spawner starts all the same.
+// The programs of bpf/, loaded by the loader: every object loads and attaches on this kernel, or the reason is
+// reported; nothing stays attached after the spawner's end; and the spawner starts without any of them.
 #include "tests/harness/spawner.h"
 #include "tests/harness/skip.h"
 
@@ -43,7 +43,7 @@ stop(void **state)
     return 0;
 }
 
-// Programs attached to a cgroup, of all kinds.
+// Number of programs of all kinds that are attached to a cgroup.
 static unsigned
 attached_to(int cgroup_fd)
 {
@@ -104,7 +104,7 @@ turned_off_it_starts_and_says_so(void **state)
 }
 
 static void
-a_loader_that_says_nothing_is_a_feature_that_is_absent(void **state)
+a_loader_without_report_is_a_missing_feature(void **state)
 {
     (void)state;
     broker_config(&b, "");
@@ -134,7 +134,7 @@ without_the_right_to_load_it_starts_and_says_so(void **state)
     b.before_exec = forbid_bpf;
     broker_start(&b);
     assert_nothing_is_loaded("Operation not permitted");
-    assert_true(b.features.bpf_log[0] != '\0'); // libbpf's own words, for who looks for the reason
+    assert_true(b.features.bpf_log[0] != '\0'); // libbpf's messages, to find the reason
     close_maps();
     broker_stop(&b);
 }
@@ -180,7 +180,7 @@ every_object_loads_and_attaches_to_the_sandboxes_cgroup(void **state)
         (void)puts("skipped: bpf-unix: is not written");
     else if (kernel_has_unix_hooks())
         assert_has("bpf-unix", BPF_HAS_UNIX);
-    else // of no such kernel it is expected
+    else // on other kernels it is not expected
         assert_int_equal(broker_feature(&b, "bpf-unix")->degraded, 0);
     int fd = container_fd();
     assert_true(attached_to(fd) >= 16);
@@ -225,12 +225,12 @@ when_the_spawner_is_killed_nothing_stays_attached(void **state)
     (void)close(b.fd);
     close_maps();
     sandbox_close_fds(&x);
-    broker_config(&b, ""); // the next one removes what was left
+    broker_config(&b, ""); // removes what was left
     broker_start(&b);
     broker_stop(&b);
 }
 
-// True when a link on the tracepoint belongs to a program that uses our map of accounts.
+// Whether a link on the tracepoint belongs to a program that uses our map of accounts.
 static bool
 is_ours(const struct bpf_link_info *link, uint32_t accounts_id)
 {
@@ -270,13 +270,13 @@ syscalls_are_watched(void)
 }
 
 static void
-the_syscall_tracepoint_is_attached_while_it_is_wanted(void **state)
+the_syscall_tracepoint_is_attached_while_it_is_needed(void **state)
 {
     (void)state;
     struct spawn_request on = {.op = SPAWN_WATCH, .arg = 1};
     struct spawn_request off = {.op = SPAWN_WATCH, .arg = 0};
     assert_false(syscalls_are_watched());
-    assert_true(broker_ask(&b, &off, NULL).ok); // as it is
+    assert_true(broker_ask(&b, &off, NULL).ok); // it is detached already
     for (int again = 0; again < 2; again++) {
         struct spawn_reply r = broker_ask(&b, &on, NULL);
         if (!r.ok)
@@ -286,7 +286,7 @@ the_syscall_tracepoint_is_attached_while_it_is_wanted(void **state)
         assert_true(broker_ask(&b, &off, NULL).ok);
         assert_false(syscalls_are_watched());
     }
-    // Two at once, and a sandbox that is born meanwhile.
+    // Two requests at once, and a sandbox that is made in the meantime.
     struct spawn_request birth = create_request(1);
     struct spawn_reply r;
     struct sandbox x = {.slot = 0};
@@ -314,13 +314,13 @@ main(void)
 {
     const struct CMUnitTest without[] = {
         cmocka_unit_test(turned_off_it_starts_and_says_so),
-        cmocka_unit_test(a_loader_that_says_nothing_is_a_feature_that_is_absent),
+        cmocka_unit_test(a_loader_without_report_is_a_missing_feature),
         cmocka_unit_test(without_the_right_to_load_it_starts_and_says_so),
     };
     const struct CMUnitTest with[] = {
         cmocka_unit_test(every_object_loads_and_attaches_to_the_sandboxes_cgroup),
         cmocka_unit_test(maps_that_must_not_be_empty_are_filled),
-        cmocka_unit_test(the_syscall_tracepoint_is_attached_while_it_is_wanted),
+        cmocka_unit_test(the_syscall_tracepoint_is_attached_while_it_is_needed),
     };
     const struct CMUnitTest end[] = {
         cmocka_unit_test(when_the_spawner_is_killed_nothing_stays_attached),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A broker that has no descriptor left: what needs one is RESOURCE_EXHAUSTED, nothing else changes, and once there are
-// some again all is as before.
+// A broker without free descriptors: requests that need one fail with RESOURCE_EXHAUSTED, nothing else changes, and
+// everything works again when there are some.
 #include "tests/harness/broker.h"
 
 #include <dirent.h>
@@ -27,7 +27,7 @@ descriptors(void)
     return n - 2;
 }
 
-// Connections that take descriptors away from the broker, as a crowd of clients would.
+// Connections that use up the broker's descriptors, like a crowd of clients.
 static int crowd[LIMIT];
 static unsigned crowd_n;
 
@@ -48,7 +48,7 @@ crowd_grows(void)
     crowd[crowd_n++] = fd;
 }
 
-// Leaves the broker about this many; how many exactly depends on what its pool does meanwhile.
+// Leaves the broker about so many; the exact number depends on its pool.
 static void
 leave(unsigned more)
 {
@@ -63,7 +63,7 @@ give_back(void)
         (void)close(crowd[--crowd_n]);
 }
 
-// True when it went well; what fails must be RESOURCE_EXHAUSTED.
+// True: success. A failure must be RESOURCE_EXHAUSTED.
 static bool
 run_true(void)
 {
@@ -83,14 +83,14 @@ run_true(void)
     return well;
 }
 
-// True when it went well; what fails must be RESOURCE_EXHAUSTED.
+// True: success. A failure must be RESOURCE_EXHAUSTED.
 static bool
 create_and_delete(void)
 {
     struct stockade_create_options o = STOCKADE_CREATE_OPTIONS_INIT;
     struct stockade_error e = {0};
     const struct stockade_sandbox *sb = NULL;
-    o.template_name = "small"; // has no pool
+    o.template_name = "small"; // a template without a pool
     if (stockade_create(broker.s, &o, &sb, &e) < 0) {
         if (e.code != STOCKADE_RESOURCE_EXHAUSTED)
             fail_msg("%d: %s", e.code, e.text);
@@ -101,7 +101,7 @@ create_and_delete(void)
     return true;
 }
 
-// The pool gives descriptors back and takes them as it likes, so one try may still find some.
+// The pool uses and releases descriptors at any time, so a single try may succeed.
 static void
 is_refused(bool (*what)(void))
 {
@@ -120,7 +120,7 @@ sandboxes(void)
     return n;
 }
 
-// Waits until the two ready ones of the pool are there, and nothing else.
+// Waits until the pool has exactly its two ready sandboxes.
 static unsigned
 settle(unsigned fds)
 {
@@ -132,7 +132,7 @@ settle(unsigned fds)
 }
 
 static void
-without_descriptors_what_needs_one_is_refused_and_the_broker_lives_on(void **state)
+without_descriptors_requests_fail_and_the_broker_continues(void **state)
 {
     (void)state;
     assert_true(run_true() && create_and_delete());
@@ -142,7 +142,7 @@ without_descriptors_what_needs_one_is_refused_and_the_broker_lives_on(void **sta
     is_refused(create_and_delete);
     is_refused(run_true);
     for (unsigned more = 2; more < 20;
-         more += 2) { // wherever in the middle of it the last one goes
+         more += 2) { // the limit is reached at each step of the request
         leave(more);
         (void)create_and_delete();
         (void)run_true();
@@ -166,12 +166,12 @@ info_says_that_the_limit_is_too_low(void **state)
     stockade_free(info);
 }
 
-// The limit is inherited, and without CAP_SYS_RESOURCE nobody raises it.
+// The limit is inherited, and cannot be raised without CAP_SYS_RESOURCE.
 static int
 start_poor_broker(void **state)
 {
     const struct rlimit l = {LIMIT, LIMIT};
-    if (geteuid() == 0) { // else it is skipped
+    if (geteuid() == 0) { // otherwise the test is skipped
         assert_int_equal(prctl(PR_CAPBSET_DROP, CAP_SYS_RESOURCE), 0);
         assert_int_equal(setrlimit(RLIMIT_NOFILE, &l), 0);
     }
@@ -182,7 +182,7 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(without_descriptors_what_needs_one_is_refused_and_the_broker_lives_on),
+        cmocka_unit_test(without_descriptors_requests_fail_and_the_broker_continues),
         cmocka_unit_test(info_says_that_the_limit_is_too_low),
     };
     return cmocka_run_group_tests(tests, start_poor_broker, stop_broker);

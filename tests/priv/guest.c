@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// The real guest in a real tree, driven over its socket as the broker does. Needs root.
+// The real guest in a real tree, with requests over its socket as from the broker. Needs root.
 //
-// The test program becomes what the spawner is: it moves into the spawner's tiny root. Its parent only waits and removes
-// the folders afterwards, which cannot be reached from there.
+// The test program moves into the spawner's tiny root, like the spawner. Its parent process waits and then removes
+// the folders, which cannot be reached from there.
 #include "tests/harness/guest_box.h"
 
 static void
-a_command_that_is_not_there_exits_127(void **state)
+a_missing_command_exits_with_127(void **state)
 {
     struct start s = {.args = {(char[]){"no-such-command"}}, .pipes = -1};
     try_start(*state, &s);
     expect_failed(*state, 127, "execute no-such-command: No such file");
 }
 
-// A name that is cut in the middle of a character must not make the message one that the broker refuses.
+// A name that is truncated within a character must not make the broker refuse the message.
 static void
-an_odd_name_is_told_in_plain_characters(void **state)
+an_odd_name_is_reported_in_plain_characters(void **state)
 {
     char name[402] = "a";
     for (size_t i = 1; i + 2 < sizeof name; i += 2)
@@ -39,7 +39,7 @@ a_file_that_is_not_executable_exits_126(void **state)
 }
 
 static void
-a_working_folder_that_is_not_there_is_told(void **state)
+a_missing_working_folder_is_reported(void **state)
 {
     struct start s = {.args = {(char[]){"true"}}, .workdir = "/nowhere", .pipes = -1};
     try_start(*state, &s);
@@ -76,7 +76,7 @@ a_failed_start_leaves_no_cgroup(void **state)
 }
 
 static void
-bytes_that_are_no_request_end_the_sandbox(void **state)
+bytes_that_are_not_a_request_end_the_sandbox(void **state)
 {
     (void)state;
     struct box b;
@@ -87,7 +87,7 @@ bytes_that_are_no_request_end_the_sandbox(void **state)
 }
 
 static void
-exit_codes_and_signals_arrive_as_wait_has_them(void **state)
+exit_codes_and_signals_arrive_as_wait_status(void **state)
 {
     (void)run_script(*state, "exit 7", 7 << 8);
     (void)run_script(*state, "kill -TERM $$", SIGTERM);
@@ -143,7 +143,7 @@ a_job_sees_only_processes_of_jobs(void **state)
     expect_in(out, "Operation not permitted");
 }
 
-// The inode of job-1, 0 when it is not there; waits until it is there, or gone.
+// The inode of job-1; 0: it does not exist. Waits until it exists, or is removed.
 static ino_t
 first_cgroup(const struct box *b, bool there)
 {
@@ -166,13 +166,13 @@ the_first_jobs_cgroup_is_there_before_the_job(void **state)
     assert_int_not_equal(ahead, 0);
     assert_int_equal(b->jobs, 0);
     expect_in(run_script(b, "cat /proc/self/cgroup", 0), "/job-1\n");
-    if (stat(path, &st) == 0) // until the job is removed
+    if (stat(path, &st) == 0) // exists until the job is removed
         assert_int_equal(st.st_ino, ahead);
     expect_in(run_script(b, "cat /proc/self/cgroup", 0), "/job-2\n");
 }
 
 static void
-an_idle_guest_gives_the_first_jobs_cgroup_back_and_makes_it_for_the_job(void **state)
+an_idle_guest_removes_the_first_jobs_cgroup_and_makes_it_again(void **state)
 {
     struct box *b = *state;
     assert_int_not_equal(first_cgroup(b, true), 0);
@@ -195,7 +195,7 @@ a_start_that_meets_the_removal_of_its_cgroup_has_one(void **state)
                       .pipes = -1};
     send_simple(b, STOCKADE__GUEST__REQUEST__REQUEST_REMOVE, 1, 0, false);
     uint32_t job = start_job(b, &s, &input, &output);
-    send_simple(b, STOCKADE__GUEST__REQUEST__REQUEST_REMOVE, job, 0, false); // of what runs
+    send_simple(b, STOCKADE__GUEST__REQUEST__REQUEST_REMOVE, job, 0, false); // of a running job
     expect_started(b, job, NULL);
     assert_int_equal(write(input, "\n", 1), 1);
     expect_in(read_all(output), "/job-1\n");
@@ -214,7 +214,7 @@ a_job_has_a_cgroup_and_a_keyring_of_its_own(void **state)
 }
 
 static void
-what_a_job_leaves_behind_is_killed_with_it(void **state)
+processes_that_a_job_leaves_are_killed(void **state)
 {
     struct box *b = *state;
     (void)run_script(
@@ -228,7 +228,7 @@ what_a_job_leaves_behind_is_killed_with_it(void **state)
     assert_string_equal(out, "3\n"); // sh, ls and grep
 }
 
-// The guest has no child left.
+// Whether the guest has no child left.
 static bool
 has_no_child(const struct box *b)
 {
@@ -310,7 +310,7 @@ a_terminal_is_the_jobs_own(void **state)
     assert_true(master >= 0);
     assert_int_equal(write(master, "line\n", 5), 5);
     const char *out = read_all(master);
-    expect_in(out, "/dev/pts/0\r\n"); // the echo of "line" may come between
+    expect_in(out, "/dev/pts/0\r\n"); // the echo of "line" may come before
     expect_in(out, "33 99\r\n");
     expect_in(out, "crw--w---- 1 agent tty\r\n");
     expect_in(out, "mine\r\n");
@@ -347,7 +347,7 @@ the_end_of_the_socket_ends_every_job(void **state)
     struct start s = {.args = {(char[]){"sleep"}, (char[]){"1000"}}, .pipes = -1};
     uint32_t job = start_job(&b, &s, &input, &output);
     expect_started(&b, job, NULL);
-    box_close(&b); // removes the job's cgroup: it must be empty
+    box_close(&b); // removes the job's cgroup, which must be empty
 }
 
 static long
@@ -370,7 +370,7 @@ static void
 an_idle_guest_is_as_small_after_a_large_request_as_before(void **state)
 {
     struct box *b = *state;
-    enum { STACK_KIB = 8 }; // it was not as deep before
+    enum { STACK_KIB = 8 }; // the stack was not used so deeply before
     long before = anonymous_kib(b->pid);
     static char large[90001];
     memset(large, 'x', sizeof large - 1);
@@ -433,24 +433,24 @@ static int
 run_all(void)
 {
     const struct CMUnitTest tests[] = {
-        WITH_BOX(a_command_that_is_not_there_exits_127),
-        WITH_BOX(an_odd_name_is_told_in_plain_characters),
+        WITH_BOX(a_missing_command_exits_with_127),
+        WITH_BOX(an_odd_name_is_reported_in_plain_characters),
         WITH_BOX(a_file_that_is_not_executable_exits_126),
-        WITH_BOX(a_working_folder_that_is_not_there_is_told),
+        WITH_BOX(a_missing_working_folder_is_reported),
         WITH_BOX(a_start_without_its_three_pipes_is_refused),
         WITH_BOX(a_start_without_a_command_is_refused),
         WITH_BOX(a_failed_start_leaves_no_cgroup),
-        cmocka_unit_test(bytes_that_are_no_request_end_the_sandbox),
+        cmocka_unit_test(bytes_that_are_not_a_request_end_the_sandbox),
         WITH_BOX(jobs_beyond_the_table_are_refused),
-        WITH_BOX(exit_codes_and_signals_arrive_as_wait_has_them),
+        WITH_BOX(exit_codes_and_signals_arrive_as_wait_status),
         WITH_BOX(a_job_is_the_agent_without_rights),
         WITH_BOX(a_job_leads_a_session_and_has_its_limits),
         WITH_BOX(a_job_sees_only_processes_of_jobs),
         WITH_BOX(the_first_jobs_cgroup_is_there_before_the_job),
-        WITH_BOX(an_idle_guest_gives_the_first_jobs_cgroup_back_and_makes_it_for_the_job),
+        WITH_BOX(an_idle_guest_removes_the_first_jobs_cgroup_and_makes_it_again),
         WITH_BOX(a_start_that_meets_the_removal_of_its_cgroup_has_one),
         WITH_BOX(a_job_has_a_cgroup_and_a_keyring_of_its_own),
-        WITH_BOX(what_a_job_leaves_behind_is_killed_with_it),
+        WITH_BOX(processes_that_a_job_leaves_are_killed),
         WITH_BOX(four_hundred_orphans_are_reaped),
         WITH_BOX(signals_reach_the_main_process_or_its_group),
         WITH_BOX(kill_ends_a_job_that_ignores_signals),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Jobs through a real broker, a real spawner and a real guest: which limits end one, and what it leaves behind.
+// Jobs through a real broker, a real spawner and a real guest: the limits that end them, and what they leave behind.
 #include "tests/harness/broker.h"
 
 static void
@@ -67,10 +67,10 @@ is_hybrid(void)
     return hybrid;
 }
 
-// On v2 the kernel kills the whole job when one process of it runs out of memory (memory.oom.group), since a job with a
-// hole in it is worse than none. v1 kills that process alone.
+// On v2 the kernel kills the whole job when one of its processes runs out of memory (memory.oom.group), because a job
+// without one of its processes is of no use. v1 kills only that process.
 static void
-a_limit_that_a_child_met_is_told_whatever_became_of_the_job(void **state)
+a_limit_that_a_child_reached_is_reported_for_every_outcome(void **state)
 {
     (void)state;
     struct record rec = {0};
@@ -99,14 +99,14 @@ hit_of(const struct stockade_result *r, const char *name)
 }
 
 static void
-a_disk_that_is_full_at_the_end_is_told_and_one_that_is_not_is_not(void **state)
+only_a_disk_that_is_full_at_the_end_is_reported(void **state)
 {
     (void)state;
     struct record rec = {0};
     struct stockade_limits disk = {.disk_bytes = 1 << 20}, inodes = {.inodes = 300};
     const struct stockade_result *r = run(
         "head -c 2097152 /dev/zero > /tmp/f; rm /tmp/f; head -c 500000 /dev/zero > f", &disk, &rec);
-    assert_null(hit_of(r, "disk_bytes")); // a slow machine may throttle it: that is another limit
+    assert_null(hit_of(r, "disk_bytes")); // a slow machine may throttle it, which is another limit
     assert_null(hit_of(r, "inodes"));
     stockade_free(r);
     r = run("head -c 2097152 /dev/zero > /tmp/f || exit 9", &disk, &rec);
@@ -125,7 +125,7 @@ a_disk_that_is_full_at_the_end_is_told_and_one_that_is_not_is_not(void **state)
 }
 
 static void
-a_file_size_that_a_child_met_is_told(void **state)
+the_file_size_limit_of_a_child_is_reported(void **state)
 {
     (void)state;
     struct record rec = {0};
@@ -134,7 +134,7 @@ a_file_size_that_a_child_met_is_told(void **state)
     assert_int_equal(r->outcome, STOCKADE_OUTCOME_EXITED);
     assert_non_null(strstr(rec.text, "153")); // 128 + SIGXFSZ
     const struct stockade_limit_hit *hit = hit_of(r, "file_size_bytes");
-    assert_true(hit == NULL || (hit->count && hit->over == 1)); // NULL: no program counts here
+    assert_true(hit == NULL || (hit->count && hit->over == 1)); // NULL: no program counts it here
     stockade_free(r);
 }
 
@@ -169,7 +169,7 @@ jobs_running(void)
 }
 
 static void
-a_run_whose_caller_gives_it_up_is_gone_at_once(void **state)
+a_run_that_is_cancelled_ends_immediately(void **state)
 {
     (void)state;
     struct record rec = {.stop_at_start = true};
@@ -185,7 +185,7 @@ a_run_whose_caller_gives_it_up_is_gone_at_once(void **state)
 }
 
 static void
-what_a_job_leaves_running_does_not_hold_its_answer(void **state)
+processes_that_a_job_leaves_do_not_delay_its_result(void **state)
 {
     (void)state;
     struct record rec = {0};
@@ -198,7 +198,7 @@ what_a_job_leaves_running_does_not_hold_its_answer(void **state)
 }
 
 static void
-every_figure_of_a_bill_has_a_source_or_says_why_not(void **state)
+every_figure_of_a_bill_has_a_source_or_a_reason(void **state)
 {
     (void)state;
     struct record rec = {0};
@@ -221,13 +221,13 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_command_above_120_KiB_is_refused),
         cmocka_unit_test(limits_end_a_job_and_are_named),
-        cmocka_unit_test(a_limit_that_a_child_met_is_told_whatever_became_of_the_job),
-        cmocka_unit_test(a_disk_that_is_full_at_the_end_is_told_and_one_that_is_not_is_not),
-        cmocka_unit_test(a_file_size_that_a_child_met_is_told),
+        cmocka_unit_test(a_limit_that_a_child_reached_is_reported_for_every_outcome),
+        cmocka_unit_test(only_a_disk_that_is_full_at_the_end_is_reported),
+        cmocka_unit_test(the_file_size_limit_of_a_child_is_reported),
         cmocka_unit_test(a_program_that_cannot_be_executed_says_126_or_127),
-        cmocka_unit_test(a_run_whose_caller_gives_it_up_is_gone_at_once),
-        cmocka_unit_test(what_a_job_leaves_running_does_not_hold_its_answer),
-        cmocka_unit_test(every_figure_of_a_bill_has_a_source_or_says_why_not),
+        cmocka_unit_test(a_run_that_is_cancelled_ends_immediately),
+        cmocka_unit_test(processes_that_a_job_leaves_do_not_delay_its_result),
+        cmocka_unit_test(every_figure_of_a_bill_has_a_source_or_a_reason),
     };
     return cmocka_run_group_tests(tests, start_broker, stop_broker);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What goes into a job and what comes out of it, through real processes: order, bounds, gaps, terminals.
+// Input and output of jobs, through real processes: order, bounds, gaps, terminals.
 #include "tests/harness/broker.h"
 
 static void
@@ -30,7 +30,7 @@ input_is_refused_beyond_its_queue_and_after_its_end(void **state)
     assert_int_equal(ps->n, 1);
     start_detached("in", "touch /tmp/go", &(struct record){0});
     assert_int_equal(stockade_attach(broker.s, ps->items[0].id, 0, &h, &r, &e), 0);
-    assert_int_equal(strtoull(rec.text, NULL, 10), taken); // what was taken arrived, all of it
+    assert_int_equal(strtoull(rec.text, NULL, 10), taken); // all accepted bytes arrived
     stockade_free(r);
     stockade_free(ps);
     delete ("in");
@@ -45,7 +45,7 @@ output_beyond_the_limit_is_counted_and_marked_once(void **state)
     const struct stockade_result *r =
         run("head -c 900 /dev/zero; head -c 100000 /dev/zero >&2; exit 5", &l, &rec);
     assert_int_equal(r->outcome, STOCKADE_OUTCOME_EXITED);
-    assert_int_equal(r->exit_code, 5); // it was not killed for it
+    assert_int_equal(r->exit_code, 5); // it was not killed
     assert_int_equal(rec.bytes, 1000);
     assert_int_equal(rec.limit_gaps, 1);
     assert_int_equal(r->bill.output_bytes.value, 100900);
@@ -79,7 +79,7 @@ a_flood_of_single_bytes_comes_in_few_messages(void **state)
 }
 
 static void
-a_job_reads_back_the_megabyte_that_it_was_given(void **state)
+a_job_reads_a_megabyte_of_input(void **state)
 {
     (void)state;
     struct stockade_run_options o = STOCKADE_RUN_OPTIONS_INIT;
@@ -113,7 +113,8 @@ a_started_process_outlives_its_caller_and_is_found_again(void **state)
     assert_string_equal(again.text, "one\ntwo\n");
     assert_int_equal(r->exit_code, 3);
     stockade_free(r);
-    again = (struct record){.bytes = 4}; // it is over, and can be attached to still, from an offset
+    // it has ended, and can still be attached to from an offset
+    again = (struct record){.bytes = 4};
     h.cookie = &again;
     assert_int_equal(stockade_attach(broker.s, first.id, 4, &h, &r, &e), 0);
     assert_string_equal(again.text, "two\n");
@@ -202,7 +203,7 @@ main(void)
         cmocka_unit_test(output_beyond_the_limit_is_counted_and_marked_once),
         cmocka_unit_test(ten_MiB_arrive_whole_however_slow_the_reader_is),
         cmocka_unit_test(a_flood_of_single_bytes_comes_in_few_messages),
-        cmocka_unit_test(a_job_reads_back_the_megabyte_that_it_was_given),
+        cmocka_unit_test(a_job_reads_a_megabyte_of_input),
         cmocka_unit_test(a_started_process_outlives_its_caller_and_is_found_again),
         cmocka_unit_test(without_a_reader_the_last_MiB_is_kept_and_the_rest_is_a_gap),
         cmocka_unit_test(a_terminal_is_one_stream_and_can_be_resized),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers of flows, as the programs give them: one that something holds is nobody else's, however many destinations a
-// sandbox goes to, and while all are held another destination is refused. A listener stands for the relay; each job is a
-// process of the sandbox and exits with the number of its first line that failed.
+// Numbers of flows in the programs: a number that a socket holds is not given to another flow, however many
+// destinations a sandbox uses, and while all are held another destination is refused. A listener replaces the relay.
+// Each job is a process of the sandbox, and exits with the line number of its first failure.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -47,7 +47,7 @@ set_up(void **state)
     return setsockopt(relay_udp, IPPROTO_IPV6, IPV6_RECVPKTINFO, &on, sizeof on);
 }
 
-// Each test has a sandbox of its own: another generation of the slot.
+// Each test has a sandbox of its own: a new generation of the slot.
 static void
 put_entry(void)
 {
@@ -123,7 +123,7 @@ leads_to(int fd, uint32_t i)
            at.sin_addr.s_addr == destination(i).sin_addr.s_addr;
 }
 
-// Where the programs' map sends the last datagram that came to the relay.
+// The destination in the programs' map of the last datagram that reached the relay.
 static bool
 relay_got(char what, uint32_t i)
 {
@@ -157,7 +157,7 @@ relay_got(char what, uint32_t i)
     return f.number == number && to == destination(i).sin_addr.s_addr;
 }
 
-// ---- Tests
+// ---- tests
 
 static void
 old_sockets_and_many_destinations(void)
@@ -173,7 +173,7 @@ old_sockets_and_many_destinations(void)
 }
 
 static void
-a_socket_keeps_its_destination_whatever_others_do(void **state)
+a_socket_keeps_its_destination(void **state)
 {
     (void)state;
     expect(old_sockets_and_many_destinations);
@@ -190,7 +190,7 @@ one_socket_many_destinations(void)
 }
 
 static void
-a_socket_that_connects_elsewhere_lets_go(void **state)
+a_socket_that_connects_elsewhere_releases_its_flow(void **state)
 {
     (void)state;
     expect(one_socket_many_destinations);
@@ -207,7 +207,7 @@ all_are_held(void)
     const struct sockaddr_in to = destination(MORE);
     MUST(sendto(fds[0], "x", 1, 0, (const struct sockaddr *)&to, sizeof to) < 0);
     MUST(errno == ENOBUFS);
-    int same = connected(SOCK_DGRAM, 7); // shares what is there
+    int same = connected(SOCK_DGRAM, 7); // it shares the flow
     MUST(same >= 0 && leads_to(same, 7));
     MUST(close(fds[7]) == 0 && connected(SOCK_DGRAM, MORE) < 0 && errno == ENOBUFS);
     MUST(close(same) == 0);
@@ -246,14 +246,14 @@ send_without_connecting(void)
 }
 
 static void
-a_datagram_for_a_destination_too_many_comes_to_nobody(void **state)
+a_datagram_to_one_destination_too_many_is_dropped(void **state)
 {
     (void)state;
     expect(send_without_connecting);
     assert_int_equal(counters().denied[NET_FULL], 1);
 }
 
-// As if nothing had been sent for as long as a flow is kept.
+// Makes the flows as old as if nothing was sent for as long as a flow is kept.
 static void
 let_a_minute_pass(void)
 {
@@ -281,7 +281,7 @@ send_for_more_than_a_minute(void)
 }
 
 static void
-a_place_that_was_idle_has_another_number(void **state)
+a_reused_entry_has_another_number(void **state)
 {
     (void)state;
     expect(send_for_more_than_a_minute);
@@ -300,14 +300,14 @@ closed_but_not_done(void)
     MUST(fcntl(fd, F_SETFL, O_NONBLOCK) == 0);
     while (send(fd, bytes, sizeof bytes, 0) > 0)
         size++;
-    MUST(size > 0 && close(fd) == 0); // the relay has not read any of it
+    MUST(size > 0 && close(fd) == 0); // the relay has read none of it
     for (uint32_t i = 1; i < MORE; i++)
         MUST(close(connected(SOCK_DGRAM, i)) == 0);
     MUST(bpf_map_lookup_elem(bpf_map__fd(rig.bpf->maps.flows), &key, &f) == 0);
     MUST(f.number == before.number && f.holders == 1);
     struct sockaddr_in6 from;
     socklen_t n = sizeof from;
-    int at = -1; // older ones were connected by tests before this one
+    int at = -1; // earlier tests have connected older ones
     ssize_t got = 0;
     while ((at = accept(relay_tcp, (struct sockaddr *)&from, &n)) >= 0) {
         ssize_t all = 0;
@@ -317,7 +317,7 @@ closed_but_not_done(void)
             break;
         (void)close(at);
     }
-    MUST(at >= 0 && got == 0); // all of it, and its end
+    MUST(at >= 0 && got == 0); // all data, and end of file
     (void)close(at);
     wait_until("nobody holds the number",
                bpf_map_lookup_elem(bpf_map__fd(rig.bpf->maps.flows), &key, &f) != 0 ||
@@ -325,7 +325,7 @@ closed_but_not_done(void)
 }
 
 static void
-a_tcp_socket_holds_its_number_until_all_is_sent(void **state)
+a_tcp_socket_holds_its_number_until_all_data_is_sent(void **state)
 {
     (void)state;
     expect(closed_but_not_done);
@@ -336,11 +336,11 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(while_all_numbers_are_held_another_destination_is_refused),
-        cmocka_unit_test(a_datagram_for_a_destination_too_many_comes_to_nobody),
-        cmocka_unit_test(a_socket_keeps_its_destination_whatever_others_do),
-        cmocka_unit_test(a_socket_that_connects_elsewhere_lets_go),
-        cmocka_unit_test(a_place_that_was_idle_has_another_number),
-        cmocka_unit_test(a_tcp_socket_holds_its_number_until_all_is_sent),
+        cmocka_unit_test(a_datagram_to_one_destination_too_many_is_dropped),
+        cmocka_unit_test(a_socket_keeps_its_destination),
+        cmocka_unit_test(a_socket_that_connects_elsewhere_releases_its_flow),
+        cmocka_unit_test(a_reused_entry_has_another_number),
+        cmocka_unit_test(a_tcp_socket_holds_its_number_until_all_data_is_sent),
     };
     return cmocka_run_group_tests(tests, set_up, net_rig_close);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host's own addresses, as the programs judge them: a rule of the whole address or "host" reaches one, no other does.
+// The host's own addresses in the programs: only a rule for the whole address or "host" allows one.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -26,7 +26,7 @@ set_up(void **state)
                : 0;
 }
 
-// In rule set `set`: `bits` of the v4-mapped address, named as the broker would mark it.
+// Adds to rule set `set` `bits` of the v4-mapped address, marked like the broker's.
 static void
 rule(uint32_t set, const char *address, uint32_t bits, uint8_t named)
 {
@@ -36,7 +36,7 @@ rule(uint32_t set, const char *address, uint32_t bits, uint8_t named)
     assert_int_equal(bpf_map_update_elem(bpf_map__fd(rig.bpf->maps.rules), &key, &r, BPF_ANY), 0);
 }
 
-// The errno of a connect() in a sandbox with that policy.
+// The errno of a connect() in a sandbox with this policy.
 static int
 reach(enum net_mode mode, uint32_t set, const char *address)
 {
@@ -56,7 +56,7 @@ reach(enum net_mode mode, uint32_t set, const char *address)
 }
 
 static void
-a_wide_rule_or_an_open_network_reaches_none(void **state)
+a_wide_rule_or_an_open_network_does_not_allow_them(void **state)
 {
     (void)state;
     rule(1, "::ffff:44.0.0.0", 104, 0);
@@ -78,7 +78,7 @@ a_wide_rule_or_an_open_network_reaches_none(void **state)
 }
 
 static void
-a_rule_of_the_whole_address_reaches_it_alone(void **state)
+a_rule_for_one_address_allows_only_it(void **state)
 {
     (void)state;
     rule(2, "::ffff:44.99.1.2", 128, 128);
@@ -89,7 +89,7 @@ a_rule_of_the_whole_address_reaches_it_alone(void **state)
 }
 
 static void
-the_word_reaches_them_but_not_link_local_and_no_other(void **state)
+the_word_host_allows_them_except_link_local(void **state)
 {
     (void)state;
     rule(3, "::", 128, 128);
@@ -102,7 +102,7 @@ the_word_reaches_them_but_not_link_local_and_no_other(void **state)
 }
 
 static void
-a_rule_around_metadata_does_not_reach_it(void **state)
+a_rule_that_contains_metadata_addresses_does_not_allow_them(void **state)
 {
     (void)state;
     rule(4, "::ffff:100.64.0.0", 106, 106);
@@ -122,10 +122,10 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_wide_rule_or_an_open_network_reaches_none),
-        cmocka_unit_test(a_rule_of_the_whole_address_reaches_it_alone),
-        cmocka_unit_test(the_word_reaches_them_but_not_link_local_and_no_other),
-        cmocka_unit_test(a_rule_around_metadata_does_not_reach_it),
+        cmocka_unit_test(a_wide_rule_or_an_open_network_does_not_allow_them),
+        cmocka_unit_test(a_rule_for_one_address_allows_only_it),
+        cmocka_unit_test(the_word_host_allows_them_except_link_local),
+        cmocka_unit_test(a_rule_that_contains_metadata_addresses_does_not_allow_them),
     };
     return cmocka_run_group_tests(tests, set_up, net_rig_close);
 }

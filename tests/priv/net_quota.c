@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the programs count of a quota: payload, and nothing else. A listener of the test's stands for the relay.
+// The programs count only payload for a quota. A listener of the test replaces the relay.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -57,7 +57,7 @@ counted(void)
     return n;
 }
 
-// ---- The job: a process of the sandbox; it ends with the number of its first line that failed
+// ---- the job: a process of the sandbox, which exits with the line number of its first failure
 
 #define MUST(condition)                                                                            \
     do {                                                                                           \
@@ -118,7 +118,7 @@ writes_far_more_than_it_may(void)
     MUST(fd >= 0);
     for (int i = 0; i < 2 * SLACK / (int)sizeof block; i++)
         if (send(fd, block, sizeof block, MSG_NOSIGNAL) < 0)
-            return 0; // its peer has gone
+            return 0; // its peer has closed
     return __LINE__;
 }
 
@@ -143,7 +143,7 @@ await(pid_t child)
     assert_int_equal(status, 0);
 }
 
-// The relay's end of the connection that comes.
+// The relay's end of the next connection.
 static int
 accept_one(void)
 {
@@ -166,7 +166,7 @@ read_to_the_end(int fd)
 }
 
 static void
-what_comes_in_and_headers_use_up_no_quota(void **state)
+incoming_data_and_headers_use_no_quota(void **state)
 {
     (void)state;
     begin(QUOTA);
@@ -178,12 +178,12 @@ what_comes_in_and_headers_use_up_no_quota(void **state)
     await(job);
     struct net_counters n = counted();
     assert_int_equal(n.out_bytes, 1000);
-    assert_in_range(n.in_bytes, DOWN, DOWN + DOWN / 10); // some may be sent twice
+    assert_in_range(n.in_bytes, DOWN, DOWN + DOWN / 10); // some bytes may be sent twice
     assert_int_equal(n.denied[NET_QUOTA], 0);
 }
 
 static void
-datagrams_count_as_long_as_they_are_and_queries_do_not(void **state)
+datagrams_count_with_their_length_and_queries_do_not_count(void **state)
 {
     (void)state;
     begin(QUOTA);
@@ -195,7 +195,7 @@ datagrams_count_as_long_as_they_are_and_queries_do_not(void **state)
 }
 
 static void
-beyond_the_quota_and_its_room_nothing_gets_out(void **state)
+nothing_leaves_beyond_the_quota_and_its_margin(void **state)
 {
     (void)state;
     begin(QUOTA);
@@ -211,9 +211,9 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_comes_in_and_headers_use_up_no_quota),
-        cmocka_unit_test(datagrams_count_as_long_as_they_are_and_queries_do_not),
-        cmocka_unit_test(beyond_the_quota_and_its_room_nothing_gets_out),
+        cmocka_unit_test(incoming_data_and_headers_use_no_quota),
+        cmocka_unit_test(datagrams_count_with_their_length_and_queries_do_not_count),
+        cmocka_unit_test(nothing_leaves_beyond_the_quota_and_its_margin),
     };
     return cmocka_run_group_tests(tests, set_up, net_rig_close);
 }

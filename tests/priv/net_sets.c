@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rule sets in a table of the kernel that is too small for all of them: who finds it full is told so and leaves nothing in
-// it, and what nobody has any more makes room at once.
+// Rule sets in a kernel table that is too small for all of them: if the table is full, an error is returned and
+// nothing is left in the table, and unused sets make room immediately.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -65,7 +65,7 @@ entries(const struct fixture *f)
     return n;
 }
 
-// One of `n` prefixes that no other has.
+// A policy with `n` prefixes that no other policy has.
 static struct network *
 policy(unsigned n, uint8_t number)
 {
@@ -83,7 +83,7 @@ policy(unsigned n, uint8_t number)
 }
 
 static void
-the_one_that_does_not_fit_is_refused_and_leaves_nothing(void **state)
+a_set_that_does_not_fit_is_refused_completely(void **state)
 {
     struct fixture *f = *state;
     struct err e = {0};
@@ -97,13 +97,13 @@ the_one_that_does_not_fit_is_refused_and_leaves_nothing(void **state)
     assert_int_equal(entries(f), LARGE);
     assert_int_equal(net_sets_kept(f->sets), 1);
     network_unref(a);
-    assert_int_equal(net_sets_take(f->sets, b, &e), 0); // nobody has the other now
+    assert_int_equal(net_sets_take(f->sets, b, &e), 0); // the other set is not used any more
     assert_int_equal(entries(f), LARGE);
     network_unref(b);
 }
 
 static void
-idle_sets_make_room_the_longest_idle_first(void **state)
+unused_sets_make_room_the_longest_unused_first(void **state)
 {
     struct fixture *f = *state;
     struct err e = {0};
@@ -116,14 +116,14 @@ idle_sets_make_room_the_longest_idle_first(void **state)
     struct network *large = policy(LARGE, 9);
     assert_int_equal(net_sets_take(f->sets, large, &e), 0);
     assert_int_equal(entries(f), LARGE + 2 * SMALL);
-    assert_int_equal(net_sets_take(f->sets, last, &e), 0); // is still known
+    assert_int_equal(net_sets_take(f->sets, last, &e), 0); // it still exists
     assert_int_equal(entries(f), LARGE + 2 * SMALL);
     network_unref(last);
     network_unref(large);
 }
 
 static void
-of_sets_that_nobody_has_a_few_are_kept_and_the_rest_is_taken_out(void **state)
+a_few_unused_sets_are_kept_and_the_others_removed(void **state)
 {
     struct fixture *f = *state;
     struct err e = {0};
@@ -146,12 +146,12 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(the_one_that_does_not_fit_is_refused_and_leaves_nothing,
-                                        setup, teardown),
-        cmocka_unit_test_setup_teardown(idle_sets_make_room_the_longest_idle_first, setup,
+        cmocka_unit_test_setup_teardown(a_set_that_does_not_fit_is_refused_completely, setup,
                                         teardown),
-        cmocka_unit_test_setup_teardown(
-            of_sets_that_nobody_has_a_few_are_kept_and_the_rest_is_taken_out, setup, teardown),
+        cmocka_unit_test_setup_teardown(unused_sets_make_room_the_longest_unused_first, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(a_few_unused_sets_are_kept_and_the_others_removed, setup,
+                                        teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

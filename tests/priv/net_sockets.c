@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a job may make of its sockets, by the programs alone: which options it sets, how large their buffers are, and how
-// many it has.
+// What a job may do with sockets, in the programs alone: the options it may set, the sizes of buffers, and the number
+// of sockets.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -48,7 +48,7 @@ counters(void)
     return n;
 }
 
-// What is released is counted when the kernel is through with it.
+// The kernel counts a released socket with delay.
 static bool
 held_becomes(uint32_t n)
 {
@@ -63,7 +63,7 @@ held_becomes(uint32_t n)
             return __LINE__;                                                                       \
     } while (0)
 
-// In a process of the sandbox: 0, or the first line that failed.
+// Runs in a process of the sandbox. 0, or the line number of the first failure.
 static int
 job(int (*fn)(void))
 {
@@ -82,10 +82,10 @@ job(int (*fn)(void))
     return failed;
 }
 
-// ---- Options
+// ---- options
 
-// What curl, glibc's resolver, asyncio, libuv, OpenJDK, Go, OpenSSH, git, Redis, nginx, PostgreSQL, BIND, quinn, iproute2
-// and the like set: found in their sources.
+// Options that curl, glibc's resolver, asyncio, libuv, OpenJDK, Go, OpenSSH, git, Redis, nginx, PostgreSQL, BIND,
+// quinn, iproute2 and others set, according to their sources.
 struct option {
     int family, type, level, name, value;
 };
@@ -158,7 +158,7 @@ sets_what_programs_set(void)
         int fd = socket(o->family, o->type | SOCK_CLOEXEC, 0);
         if (fd < 0 || setsockopt(fd, o->level, o->name, &o->value, sizeof o->value) < 0) {
             (void)fprintf(stderr, "level %d, option %d: %s\n", o->level, o->name, strerror(errno));
-            MUST(errno == ENOPROTOOPT || errno == EAFNOSUPPORT); // not in this kernel
+            MUST(errno == ENOPROTOOPT || errno == EAFNOSUPPORT); // this kernel does not have it
         }
         (void)close(fd);
     }
@@ -169,7 +169,7 @@ sets_what_programs_set(void)
     return 0;
 }
 
-// Everything else, of every level, whatever its value.
+// All others, of every level, with any value.
 static int
 sets_all_others(void)
 {
@@ -182,7 +182,7 @@ sets_all_others(void)
     for (size_t l = 0; l < sizeof levels / sizeof levels[0]; l++)
         for (int name = -1; name < 300; name++)
             refused += setsockopt(fd, levels[l], name, value, sizeof value) < 0 && errno == EPERM;
-    // What a kernel adds is refused before it is reviewed.
+    // An option that a new kernel adds is refused until it was reviewed.
     int listed = 27 + 12 + 16 + 18 + 4 + 7;
     (void)printf("%d refused\n", refused);
     MUST(refused == (int)(sizeof levels / sizeof levels[0]) * 301 - listed);
@@ -244,14 +244,14 @@ every_other_option_is_refused_and_counted(void **state)
 }
 
 static void
-buffers_are_as_large_as_by_default_at_most(void **state)
+buffers_are_at_most_as_large_as_the_default(void **state)
 {
     (void)state;
     put(0);
     assert_int_equal(job(asks_for_large_buffers), 0);
 }
 
-// ---- How many
+// ---- number of sockets
 
 static int
 has_as_many_as_it_may(void)
@@ -265,16 +265,16 @@ has_as_many_as_it_may(void)
     uint64_t before = counters().denied[NET_SOCKETS];
     MUST(socket(AF_INET, SOCK_DGRAM, 0) < 0 && errno == EPERM);
     MUST(counters().denied[NET_SOCKETS] == before + 1);
-    MUST(socket(AF_INET, SOCK_RAW, 1) < 0); // refused for its type, and not counted
+    MUST(socket(AF_INET, SOCK_RAW, 1) < 0); // refused because of its type, and not counted
     MUST(counters().held == SOCKETS);
     MUST(socket(AF_UNIX, SOCK_STREAM, 0) >= 0);
     int copy = dup(fd[0]);
     (void)close(fd[0]);
-    MUST(socket(AF_INET, SOCK_DGRAM, 0) < 0 && errno == EPERM); // a copy keeps it
+    MUST(socket(AF_INET, SOCK_DGRAM, 0) < 0 && errno == EPERM); // a copy of the descriptor keeps it
     (void)close(copy);
     MUST(held_becomes(SOCKETS - 1));
     MUST(socket(AF_INET, SOCK_DGRAM, 0) >= 0);
-    return 0; // the rest is closed by its end
+    return 0; // the end of the process closes the others
 }
 
 static int
@@ -294,7 +294,7 @@ is_connected(int fd, int ms)
     return poll(&p, 1, ms) == 1 && (p.revents & POLLERR) == 0;
 }
 
-// A listener with room for all; its address.
+// Opens a listener with a long queue. Returns its address.
 static int
 listens(struct sockaddr_in *at)
 {
@@ -307,7 +307,7 @@ listens(struct sockaddr_in *at)
     return fd;
 }
 
-// Connections that wait to be accepted, or were: each is one more, until it is closed.
+// Waiting and accepted connections count, until they are closed.
 static int
 takes_connections(void)
 {
@@ -321,19 +321,19 @@ takes_connections(void)
     }
     MUST(held_becomes(7));
     uint64_t before = counters().denied[NET_SOCKETS];
-    MUST(connects(&at) == -1 && errno == EPERM); // its own, but none for the listener
+    MUST(connects(&at) == -1 && errno == EPERM); // one for the client, but none for the listener
     MUST(held_becomes(8) && counters().denied[NET_SOCKETS] == before + 1);
     int taken = accept(l, NULL, NULL);
-    MUST(taken >= 0 && held_becomes(8)); // accepting adds nothing
+    MUST(taken >= 0 && held_becomes(8)); // accepting does not change the count
     (void)close(fd[0]);
     (void)close(taken);
     MUST(held_becomes(6));
-    (void)close(l); // what nobody accepted goes with it
+    (void)close(l); // connections that were not accepted are closed with it
     MUST(held_becomes(3));
     return 0;
 }
 
-// The client's end is closed, the listener's is left: that is what piles up.
+// Closes the client's ends and not the listener's, so these add up.
 static int
 leaves_connections_to_the_listener(void)
 {
@@ -374,9 +374,9 @@ connections_of_listeners_are_counted_until_they_close(void **state)
     assert_true(held_becomes(0));
 }
 
-// Whoever connects: here it is nobody of the sandbox, whose call no program sees.
+// The client is outside of the sandbox here, so no program sees its call.
 static void
-a_listener_takes_no_more_connections_than_there_is_room_for(void **state)
+a_listener_takes_connections_up_to_the_limit_of_sockets(void **state)
 {
     (void)state;
     int pipes[2][2];
@@ -406,9 +406,9 @@ a_listener_takes_no_more_connections_than_there_is_room_for(void **state)
     assert_true(held_becomes(0));
 }
 
-// A sandbox that has gone has no count; the next one in its slot begins at 0.
+// A removed sandbox has no count; the next one in its slot starts at 0.
 static void
-sockets_of_a_sandbox_that_has_gone_count_nowhere(void **state)
+sockets_of_a_removed_sandbox_are_not_counted(void **state)
 {
     (void)state;
     int gate[2];
@@ -444,11 +444,11 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_other_option_is_refused_and_counted),
         cmocka_unit_test(options_of_ordinary_programs_are_set),
-        cmocka_unit_test(buffers_are_as_large_as_by_default_at_most),
+        cmocka_unit_test(buffers_are_at_most_as_large_as_the_default),
         cmocka_unit_test(sockets_are_counted_until_their_last_descriptor_is_closed),
         cmocka_unit_test(connections_of_listeners_are_counted_until_they_close),
-        cmocka_unit_test(a_listener_takes_no_more_connections_than_there_is_room_for),
-        cmocka_unit_test(sockets_of_a_sandbox_that_has_gone_count_nowhere),
+        cmocka_unit_test(a_listener_takes_connections_up_to_the_limit_of_sockets),
+        cmocka_unit_test(sockets_of_a_removed_sandbox_are_not_counted),
     };
     return cmocka_run_group_tests(tests, set_up, net_rig_close);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Unix sockets as net_unix.bpf.c judges them (Linux 6.7): without an entry nothing is reached; with one a job reaches its
-// own sockets, of any kind of name, and a name below /usr is EPERM at once, counted and told.
+// Verdicts of net_unix.bpf.c on unix sockets (Linux 6.7): without an entry a job reaches no socket; with one it
+// reaches its own sockets, with any kind of name, and a name below /usr fails immediately with EPERM, and is counted
+// and reported.
 //
 // The test attaches the programs to a cgroup of its own, as the loader does, and its children are the jobs.
 #include <errno.h>
@@ -53,7 +54,7 @@ take(void *context, void *data, size_t size)
     return 0;
 }
 
-// 0, or the errno of what this kernel does not have.
+// 0, or the errno of a feature that this kernel lacks.
 static int
 load_programs(void)
 {
@@ -169,7 +170,7 @@ name_of(const char *name, struct sockaddr_un *out)
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(name));
 }
 
-// What a process of the sandbox meets. 0, or an errno.
+// An attempt of a process in the sandbox. 0, or an errno.
 static int
 attempt(int type, const char *name)
 {
@@ -182,7 +183,8 @@ attempt(int type, const char *name)
         int at = open(procs, O_WRONLY | O_CLOEXEC);
         if (write(at, "0", 1) != 1)
             _exit(255);
-        int fd = socket(AF_UNIX, type | SOCK_CLOEXEC, 0); // a socket belongs to where it was made
+        // a socket belongs to the cgroup in which it was made
+        int fd = socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
         long r = type == SOCK_DGRAM ? sendto(fd, "x", 1, 0, (const struct sockaddr *)&to, n)
                                     : connect(fd, (const struct sockaddr *)&to, n);
         _exit(r < 0 ? errno : 0);
@@ -257,7 +259,7 @@ without_an_entry_no_socket_is_reached(void **state)
 }
 
 static void
-a_name_below_usr_is_refused_counted_and_told(void **state)
+a_name_below_usr_is_refused_counted_and_reported(void **state)
 {
     (void)state;
     static const char *const names[] = {"/usr/lib/host.sock", "/usr", "/usr/x"};
@@ -280,7 +282,7 @@ a_name_below_usr_is_refused_counted_and_told(void **state)
 }
 
 static void
-what_only_looks_like_usr_is_judged_by_the_kernel_alone(void **state)
+paths_that_only_look_like_usr_are_left_to_the_kernel(void **state)
 {
     (void)state;
     static const char *const names[] = {"/usrx/a", "/us", "@/usr/x", "usr/x"};
@@ -312,8 +314,8 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(without_an_entry_no_socket_is_reached),
-        cmocka_unit_test(a_name_below_usr_is_refused_counted_and_told),
-        cmocka_unit_test(what_only_looks_like_usr_is_judged_by_the_kernel_alone),
+        cmocka_unit_test(a_name_below_usr_is_refused_counted_and_reported),
+        cmocka_unit_test(paths_that_only_look_like_usr_are_left_to_the_kernel),
         cmocka_unit_test(with_an_entry_a_job_reaches_its_own_sockets),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The network programs alone: attached to a cgroup of our own, in a namespace where every address can be reached, so that
-// nothing but they can stop a packet. Each technique (tests/escape/techniques.h) runs in a process of the cgroup, as root;
-// it got out when its mark came to a forbidden listener, or a packet with a forbidden address was seen on the wire.
+// Only the network programs: attached to a cgroup of the test, in a namespace where every address is reachable, so
+// only they can stop a packet. Each technique (tests/escape/techniques.h) runs in a process of the cgroup, as root.
+// It got out if its mark reached a forbidden listener, or if a packet with a forbidden address was seen on the wire.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -36,7 +36,7 @@ struct world {
     struct goal goal;
     int evil[3]; // TCP, UDP, UDP-Lite, of both families
     int wire;
-    int relay4, relay6; // what stands for the relay
+    int relay4, relay6; // the listeners that replace the relay
 };
 static struct world w;
 
@@ -53,7 +53,7 @@ set_up_network(void)
         return -1;
     w.evil[0] = net_rig_listener(SOCK_STREAM, 0, PORT);
     w.evil[1] = net_rig_listener(SOCK_DGRAM, 0, PORT);
-    w.evil[2] = net_rig_listener(SOCK_DGRAM, IPPROTO_UDPLITE, PORT); // -1 where there is none
+    w.evil[2] = net_rig_listener(SOCK_DGRAM, IPPROTO_UDPLITE, PORT); // -1: the kernel has none
     w.relay4 = net_rig_listener(SOCK_STREAM, 0, NET_RELAY_PORT);
     w.relay6 = net_rig_listener(SOCK_DGRAM, 0, NET_RELAY_PORT);
     w.wire = socket(AF_PACKET, SOCK_DGRAM | SOCK_NONBLOCK, htons(ETH_P_ALL));
@@ -75,7 +75,7 @@ set_up(void **state)
     return set_up_network();
 }
 
-// ---- The sandbox's entry
+// ---- the sandbox's entry
 
 static struct bpf_sandbox
 entry(enum net_mode mode, uint32_t rules)
@@ -106,9 +106,9 @@ denied(enum net_reason reason)
     return n.denied[reason];
 }
 
-// ---- Running one, and looking
+// ---- runs one technique, and checks
 
-// In a process of the sandbox. Its exit status: the errno.
+// In a process of the sandbox. Its exit status is the errno.
 static int
 inside(int (*fn)(const struct goal *))
 {
@@ -132,7 +132,7 @@ is_evil(const unsigned char *p, ssize_t n, int protocol)
     return protocol == ETH_P_IPV6 && n >= 40 && memcmp(p + 24, &w.goal.v6.sin6_addr, 16) == 0;
 }
 
-// What has come to the forbidden address since the last look.
+// Whether anything reached the forbidden address since the last check.
 static bool
 got_out(void)
 {
@@ -142,7 +142,7 @@ got_out(void)
     socklen_t from_n = sizeof from;
     ssize_t n = 0;
     struct pollfd soon = {.fd = w.evil[0], .events = POLLIN};
-    (void)poll(&soon, 1, 2); // loopback delivers on the way; this is for another CPU
+    (void)poll(&soon, 1, 2); // loopback delivers immediately, except from another CPU
     while ((n = recvfrom(w.wire, p, sizeof p, 0, (struct sockaddr *)&from, &from_n)) >= 0)
         out = out || is_evil(p, n, ntohs(from.sll_protocol));
     int fd = -1;
@@ -167,7 +167,7 @@ drain_relay(void)
         ;
 }
 
-// Those that do not send, but want a thing that is refused.
+// Techniques that do not send, but request something that is refused.
 static bool
 wants_a_thing(const char *name)
 {
@@ -179,7 +179,7 @@ wants_a_thing(const char *name)
     return false;
 }
 
-// Of all tables, one behind the other; NULL behind the last.
+// Counts over all tables; NULL after the last.
 static const struct technique *
 nth_technique(unsigned n)
 {
@@ -215,10 +215,10 @@ run_all(const char *mode)
     return n;
 }
 
-// ---- Tests
+// ---- tests
 
 static void
-without_programs_in_the_way_the_techniques_do_get_out(void **state)
+without_programs_the_techniques_get_out(void **state)
 {
     (void)state;
     unsigned out = 0;
@@ -234,7 +234,7 @@ without_programs_in_the_way_the_techniques_do_get_out(void **state)
         if (got_out())
             out++;
     }
-    // Not all: UDP-Lite, MPTCP, ICMP and the like are not in every kernel.
+    // Not all of them, because UDP-Lite, MPTCP, ICMP and others are not in every kernel.
     (void)printf("%u of them get out of here\n", out);
     assert_true(out >= 24);
 }
@@ -292,7 +292,7 @@ with_mode_open_private_addresses_stay_out_of_reach(void **state)
 static int
 to_port_zero(int type)
 {
-    struct sockaddr_in to = {.sin_family = AF_INET}; // public: open but for the port
+    struct sockaddr_in to = {.sin_family = AF_INET}; // public: open, except for the port
     (void)inet_pton(AF_INET, "93.184.216.34", &to.sin_addr);
     return connect_send(AF_INET, type, 0, &to, sizeof to);
 }
@@ -336,7 +336,7 @@ allowed_udp6(const struct goal *g)
 }
 
 static void
-what_is_allowed_comes_to_the_relay_with_its_flow(void **state)
+allowed_connections_reach_the_relay_with_their_flow(void **state)
 {
     (void)state;
     const struct bpf_sandbox b = entry(NET_ALLOWLIST, RULES);
@@ -364,7 +364,7 @@ what_is_allowed_comes_to_the_relay_with_its_flow(void **state)
     assert_false(got_out());
 }
 
-// A pipe tells the child when the policy has changed.
+// A pipe that informs the child about a change of the policy.
 static int changed[2];
 
 static int
@@ -381,7 +381,7 @@ established_then_forbidden(const struct goal *g)
 }
 
 static void
-what_was_connected_is_cut_when_the_policy_changes(void **state)
+connections_are_cut_when_the_policy_forbids_them(void **state)
 {
     (void)state;
     struct bpf_sandbox b = entry(NET_ALLOWLIST, RULES);
@@ -414,9 +414,9 @@ what_was_connected_is_cut_when_the_policy_changes(void **state)
     }
 }
 
-// The table of flows is filled with other sandboxes', which is all that can fill it: a sandbox has places of its own.
+// Fills the table of flows with those of other sandboxes, because a sandbox cannot fill it with its own entries.
 static void
-without_room_for_its_flow_a_connect_is_refused_and_room_is_used_again(void **state)
+without_room_for_its_flow_a_connect_is_refused(void **state)
 {
     (void)state;
     int flows = bpf_map__fd(w.rig.bpf->maps.flows);
@@ -426,7 +426,7 @@ without_room_for_its_flow_a_connect_is_refused_and_room_is_used_again(void **sta
     put(&b);
     allow("::ffff:10.99.0.1", PORT + 1);
     struct goal g = w.goal;
-    w.goal.allowed4.sin_port = htons(PORT + 1); // a flow that is not there yet
+    w.goal.allowed4.sin_port = htons(PORT + 1); // a flow that does not exist yet
     while (bpf_map_update_elem(flows, &key, &other, BPF_ANY) == 0)
         key.entry++;
     assert_int_equal(errno, E2BIG);
@@ -434,7 +434,7 @@ without_room_for_its_flow_a_connect_is_refused_and_room_is_used_again(void **sta
     uint64_t before = denied(NET_FULL);
     assert_int_equal(inside(allowed_tcp), ENOBUFS);
     assert_int_equal(denied(NET_FULL), before + 1);
-    while (key.entry-- > 0) // the other sandbox has gone
+    while (key.entry-- > 0) // the other sandbox was removed
         assert_int_equal(bpf_map_delete_elem(flows, &key), 0);
     assert_int_equal(inside(allowed_tcp), 0);
     assert_int_equal(denied(NET_FULL), before + 1);
@@ -444,7 +444,7 @@ without_room_for_its_flow_a_connect_is_refused_and_room_is_used_again(void **sta
 }
 
 static void
-denials_are_told_with_destination_and_reason(void **state)
+denials_are_reported_with_destination_and_reason(void **state)
 {
     (void)state;
     const struct bpf_sandbox b = entry(NET_NONE, 0);
@@ -468,11 +468,11 @@ main(void)
         cmocka_unit_test(with_an_allowlist_nothing_else_gets_out),
         cmocka_unit_test(with_mode_open_private_addresses_stay_out_of_reach),
         cmocka_unit_test(port_zero_is_refused_at_once_in_every_mode),
-        cmocka_unit_test(without_programs_in_the_way_the_techniques_do_get_out),
-        cmocka_unit_test(what_is_allowed_comes_to_the_relay_with_its_flow),
-        cmocka_unit_test(what_was_connected_is_cut_when_the_policy_changes),
-        cmocka_unit_test(without_room_for_its_flow_a_connect_is_refused_and_room_is_used_again),
-        cmocka_unit_test(denials_are_told_with_destination_and_reason),
+        cmocka_unit_test(without_programs_the_techniques_get_out),
+        cmocka_unit_test(allowed_connections_reach_the_relay_with_their_flow),
+        cmocka_unit_test(connections_are_cut_when_the_policy_forbids_them),
+        cmocka_unit_test(without_room_for_its_flow_a_connect_is_refused),
+        cmocka_unit_test(denials_are_reported_with_destination_and_reason),
     };
     return cmocka_run_group_tests(tests, set_up, net_rig_close);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The relay moves what the policy allows, and nothing else: TCP and UDP flows of a job to servers of the test's own.
+// The relay forwards what the policy allows, and nothing else: TCP and UDP flows of a job to servers of the test.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -32,7 +32,7 @@ expect_refused(uint32_t address, uint16_t port, enum net_reason reason)
 }
 
 static void
-what_no_rule_names_is_refused_with_a_reset_and_told(void **state)
+destinations_without_a_rule_are_reset_and_reported(void **state)
 {
     (void)state;
     struct box_policy p = loopback_policy(PORT);
@@ -43,13 +43,13 @@ what_no_rule_names_is_refused_with_a_reset_and_told(void **state)
     expect_refused(0xa9fea9fe, PORT, NET_NO_RULE);
     expect_refused(0x01010101, PORT, NET_NO_RULE);
     struct pollfd accepted = {.fd = server, .events = POLLIN};
-    assert_int_equal(poll(&accepted, 1, 0), 0); // nobody came
+    assert_int_equal(poll(&accepted, 1, 0), 0); // no connection arrived
     box_close();
     (void)close(server);
 }
 
 static void
-open_mode_reaches_no_address_of_the_host_or_its_networks(void **state)
+open_mode_allows_no_address_of_the_host_or_its_networks(void **state)
 {
     (void)state;
     struct box_policy p = box_policy(NET_OPEN);
@@ -83,18 +83,18 @@ open_mode_reaches_no_address_of_the_host_or_its_networks(void **state)
 }
 
 static void
-flow_addresses_that_nobody_gave_out_lead_nowhere(void **state)
+unassigned_flow_addresses_are_refused(void **state)
 {
     (void)state;
     struct box_policy p = loopback_policy(0);
     box_open(&p);
     uint8_t to[16];
     box_mapped(INADDR_LOOPBACK, to);
-    box_expect_reset(box_connect_flow(SOCK_STREAM, box.flow + 1000)); // none
+    box_expect_reset(box_connect_flow(SOCK_STREAM, box.flow + 1000)); // no such flow
     uint32_t udp = box_flow(to, PORT, IPPROTO_UDP);
-    box_expect_reset(box_connect_flow(SOCK_STREAM, udp)); // of the other protocol
+    box_expect_reset(box_connect_flow(SOCK_STREAM, udp)); // a flow of the other protocol
     box.generation--;
-    uint32_t old = box_flow(to, PORT, IPPROTO_TCP); // of the slot's sandbox before
+    uint32_t old = box_flow(to, PORT, IPPROTO_TCP); // a flow of the slot's earlier sandbox
     box.generation++;
     box_expect_reset(box_connect_flow(SOCK_STREAM, old));
     box_expect_reset(box_connect_flow(SOCK_STREAM, INADDR_LOOPBACK - (uint32_t)NET_FLOW_V4));
@@ -113,7 +113,7 @@ mode_none_reaches_nothing_at_all(void **state)
 }
 
 static void
-a_server_that_refuses_shows_as_a_reset(void **state)
+a_refused_connection_appears_as_a_reset(void **state)
 {
     (void)state;
     struct box_policy p = loopback_policy(0);
@@ -154,7 +154,7 @@ close_pair(const struct pair *p)
 }
 
 static void
-bytes_go_both_ways_and_half_a_close_is_passed_on(void **state)
+bytes_go_both_ways_and_a_half_close_is_passed_on(void **state)
 {
     (void)state;
     struct box_policy p = loopback_policy(PORT);
@@ -168,7 +168,7 @@ bytes_go_both_ways_and_half_a_close_is_passed_on(void **state)
     assert_int_equal(shutdown(c.job, SHUT_WR), 0);
     char byte = 0;
     assert_int_equal(recv(c.peer, &byte, 1, 0), 0); // end of file
-    box_say(c.peer, "the answer");                  // the other way is open still
+    box_say(c.peer, "the answer");                  // the other direction is still open
     box_hear(c.job, "the answer");
     (void)close(c.peer);
     c.peer = -1;
@@ -215,7 +215,7 @@ a_reset_of_either_side_reaches_the_other(void **state)
 
 enum { BULK_BYTES = 64 << 20, BLOCK = 1 << 16 };
 
-// A process that writes BULK_BYTES of a pattern and ends.
+// A process that writes BULK_BYTES of a pattern and exits.
 static pid_t
 start_writer(int fd)
 {
@@ -236,7 +236,7 @@ start_writer(int fd)
 }
 
 static void
-sixty_four_megabytes_arrive_as_they_were_also_at_a_slow_reader(void **state)
+sixty_four_megabytes_arrive_unchanged_at_a_slow_reader(void **state)
 {
     (void)state;
     struct box_policy p = loopback_policy(PORT);
@@ -265,7 +265,7 @@ sixty_four_megabytes_arrive_as_they_were_also_at_a_slow_reader(void **state)
 }
 
 static void
-quotas_let_through_exactly_their_bytes_and_cut(void **state)
+quotas_allow_exactly_their_bytes_and_then_cut(void **state)
 {
     (void)state;
     struct box_policy p = loopback_policy(PORT);
@@ -282,12 +282,12 @@ quotas_let_through_exactly_their_bytes_and_cut(void **state)
     assert_int_equal(r.out_bytes, 10);
     close_pair(&c);
     expect_refused(INADDR_LOOPBACK, PORT, NET_QUOTA);
-    p.out_bytes_max = 0; // the way in, and a rule's both ways
+    p.out_bytes_max = 0; // the other direction, and both directions of a rule
     p.rules[0].bytes_max = 20;
     box_change(&p);
     c = connect_pair(PORT);
     box_say(c.peer, "0123456789");
-    box_hear(c.job, "0123456789"); // 10 of before are charged: rules that stay keep their use
+    box_hear(c.job, "0123456789"); // 10 earlier bytes are counted: unchanged rules keep their use
     box_say(c.peer, "!");
     box_expect_reset(c.job);
     c.job = -1;
@@ -319,14 +319,14 @@ a_kernel_that_counts_more_than_the_quota_has_everything_cut(void **state)
     assert_int_equal(box_await(RELAY_FLOW_END).reason, NET_QUOTA);
     close_pair(&c);
     expect_refused(INADDR_LOOPBACK, PORT, NET_QUOTA);
-    box_change(&p); // what another policy lets through, goes through
+    box_change(&p); // data that the new policy allows is forwarded
     c = connect_pair(PORT);
     close_pair(&c);
     box_close();
 }
 
 static void
-another_policy_cuts_what_it_forbids_and_leaves_the_rest(void **state)
+a_new_policy_cuts_only_the_flows_that_it_forbids(void **state)
 {
     (void)state;
     struct box_policy p = loopback_policy(0);
@@ -356,7 +356,7 @@ now_s(void)
 }
 
 static void
-a_rate_is_kept(void **state)
+a_rate_is_enforced(void **state)
 {
     (void)state;
     enum { RATE = 4 << 20, BYTES = 6 << 20 };
@@ -377,13 +377,13 @@ a_rate_is_kept(void **state)
     double took = now_s() - begin;
     (void)kill(writer, SIGKILL);
     (void)waitpid(writer, NULL, 0);
-    assert_true(took > 0.75 * BYTES / RATE); // never faster, however slow the machine
+    assert_true(took > 0.75 * BYTES / RATE); // never faster, even on a slow machine
     close_pair(&c);
     box_close();
 }
 
 static void
-datagrams_go_out_and_only_their_destination_can_answer(void **state)
+only_the_destination_of_datagrams_can_answer(void **state)
 {
     (void)state;
     struct box_policy p = loopback_policy(PORT);
@@ -403,7 +403,7 @@ datagrams_go_out_and_only_their_destination_can_answer(void **state)
     assert_int_equal(sendto(stranger, "evil", 4, 0, (const struct sockaddr *)&from, sizeof from),
                      4);
     assert_int_equal(sendto(server, "pong", 4, 0, (const struct sockaddr *)&from, sizeof from), 4);
-    box_hear(job, "pong"); // connected: it came from the flow's address
+    box_hear(job, "pong"); // connected, so it came from the flow's address
     struct pollfd more = {.fd = stranger, .events = POLLIN};
     assert_int_equal(poll(&more, 1, 0), 0);
     (void)close(refused);
@@ -457,7 +457,7 @@ ipv6_flows_go_the_same_way(void **state)
 }
 
 static void
-a_thousand_connections_are_carried_the_next_is_refused_and_all_are_given_back(void **state)
+a_thousand_connections_work_and_the_next_is_refused(void **state)
 {
     (void)state;
     if (!box.many) {
@@ -484,7 +484,7 @@ a_thousand_connections_are_carried_the_next_is_refused_and_all_are_given_back(vo
         (void)close(jobs[i]);
         (void)close(peers[i]);
     }
-    box_close(); // the others are cut
+    box_close(); // the others are closed
     for (int i = 1; i < RELAY_CONNECTIONS; i += 2) {
         box_expect_reset(jobs[i]);
         box_expect_reset(peers[i]);
@@ -497,22 +497,21 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_no_rule_names_is_refused_with_a_reset_and_told),
-        cmocka_unit_test(open_mode_reaches_no_address_of_the_host_or_its_networks),
-        cmocka_unit_test(flow_addresses_that_nobody_gave_out_lead_nowhere),
+        cmocka_unit_test(destinations_without_a_rule_are_reset_and_reported),
+        cmocka_unit_test(open_mode_allows_no_address_of_the_host_or_its_networks),
+        cmocka_unit_test(unassigned_flow_addresses_are_refused),
         cmocka_unit_test(mode_none_reaches_nothing_at_all),
-        cmocka_unit_test(a_server_that_refuses_shows_as_a_reset),
-        cmocka_unit_test(bytes_go_both_ways_and_half_a_close_is_passed_on),
+        cmocka_unit_test(a_refused_connection_appears_as_a_reset),
+        cmocka_unit_test(bytes_go_both_ways_and_a_half_close_is_passed_on),
         cmocka_unit_test(a_reset_of_either_side_reaches_the_other),
-        cmocka_unit_test(sixty_four_megabytes_arrive_as_they_were_also_at_a_slow_reader),
-        cmocka_unit_test(quotas_let_through_exactly_their_bytes_and_cut),
+        cmocka_unit_test(sixty_four_megabytes_arrive_unchanged_at_a_slow_reader),
+        cmocka_unit_test(quotas_allow_exactly_their_bytes_and_then_cut),
         cmocka_unit_test(a_kernel_that_counts_more_than_the_quota_has_everything_cut),
-        cmocka_unit_test(another_policy_cuts_what_it_forbids_and_leaves_the_rest),
-        cmocka_unit_test(a_rate_is_kept),
-        cmocka_unit_test(datagrams_go_out_and_only_their_destination_can_answer),
+        cmocka_unit_test(a_new_policy_cuts_only_the_flows_that_it_forbids),
+        cmocka_unit_test(a_rate_is_enforced),
+        cmocka_unit_test(only_the_destination_of_datagrams_can_answer),
         cmocka_unit_test(ipv6_flows_go_the_same_way),
-        cmocka_unit_test(
-            a_thousand_connections_are_carried_the_next_is_refused_and_all_are_given_back),
+        cmocka_unit_test(a_thousand_connections_work_and_the_next_is_refused),
     };
     return cmocka_run_group_tests(tests, box_setup, box_teardown);
 }

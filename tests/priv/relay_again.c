@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A relay that is started again goes on where the one before ended: quotas, figures, and the addresses of names.
+// A new relay continues where the earlier one ended: quotas, counters, and the addresses of names.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -39,7 +39,7 @@ loopback_policy(void)
     return p;
 }
 
-// One connection that says `n` bytes, and one more that breaks the quota.
+// Sends `n` bytes over one connection, and one more byte that exceeds the quota.
 static struct relay_report
 say_and_be_cut(size_t n)
 {
@@ -57,7 +57,7 @@ say_and_be_cut(size_t n)
 }
 
 static void
-a_quota_that_was_used_up_before_lets_nothing_through(void **state)
+a_used_up_quota_allows_no_bytes(void **state)
 {
     (void)state;
     struct box_policy p = loopback_policy();
@@ -77,7 +77,7 @@ a_quota_that_was_used_up_before_lets_nothing_through(void **state)
 }
 
 static void
-what_is_left_of_a_quota_is_let_through_and_the_sums_go_on(void **state)
+the_rest_of_a_quota_is_usable_and_counters_continue(void **state)
 {
     (void)state;
     struct box_policy p = loopback_policy();
@@ -96,7 +96,7 @@ what_is_left_of_a_quota_is_let_through_and_the_sums_go_on(void **state)
 }
 
 static void
-what_is_left_of_a_rules_quota_is_let_through_and_its_sum_is_told(void **state)
+the_rest_of_a_rules_quota_is_usable_and_its_sum_is_reported(void **state)
 {
     (void)state;
     struct box_policy p = loopback_policy();
@@ -109,7 +109,7 @@ what_is_left_of_a_rules_quota_is_let_through_and_its_sum_is_told(void **state)
         r = box_await(RELAY_RULE_SUM);
     assert_int_equal(r.out_bytes, 100);
     assert_int_equal(r.rule, 0);
-    // With another policy the rule has another number, and is told of by that.
+    // In the new policy the rule has another number, and reports use that number.
     p.rules[2] = p.rules[0];
     p.rules[0] = p.rules[1];
     p.rules[2].bytes_used = 0;
@@ -125,7 +125,7 @@ what_is_left_of_a_rules_quota_is_let_through_and_its_sum_is_told(void **state)
 }
 
 static void
-a_name_gets_no_address_that_another_had_before(void **state)
+a_name_never_gets_the_earlier_address_of_another(void **state)
 {
     (void)state;
     struct box_policy p = loopback_policy();
@@ -151,9 +151,10 @@ a_name_gets_no_address_that_another_had_before(void **state)
     box_close();
 }
 
-// The kernel would go on sending what is in a dead process's sockets: a policy that was narrowed since forbids it.
+// Without SO_LINGER 0 the kernel would continue to send data of a dead process's sockets, which a policy may forbid
+// by now.
 static void
-what_a_killed_relay_had_queued_is_not_sent(void **state)
+queued_data_of_a_killed_relay_is_not_sent(void **state)
 {
     (void)state;
     enum { ROOM = 4096 };
@@ -172,7 +173,7 @@ what_a_killed_relay_had_queued_is_not_sent(void **state)
     assert_true(job >= 0 && peer >= 0);
     size_t said = 0;
     struct pollfd room_again = {.fd = job, .events = POLLOUT};
-    while (poll(&room_again, 1, 500) == 1) { // every buffer on the way is full then
+    while (poll(&room_again, 1, 500) == 1) { // then all buffers on the path are full
         ssize_t n = send(job, block, sizeof block, MSG_NOSIGNAL | MSG_DONTWAIT);
         said += n > 0 ? (size_t)n : 0;
     }
@@ -198,11 +199,11 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_quota_that_was_used_up_before_lets_nothing_through),
-        cmocka_unit_test(what_is_left_of_a_quota_is_let_through_and_the_sums_go_on),
-        cmocka_unit_test(what_is_left_of_a_rules_quota_is_let_through_and_its_sum_is_told),
-        cmocka_unit_test(a_name_gets_no_address_that_another_had_before),
-        cmocka_unit_test(what_a_killed_relay_had_queued_is_not_sent),
+        cmocka_unit_test(a_used_up_quota_allows_no_bytes),
+        cmocka_unit_test(the_rest_of_a_quota_is_usable_and_counters_continue),
+        cmocka_unit_test(the_rest_of_a_rules_quota_is_usable_and_its_sum_is_reported),
+        cmocka_unit_test(a_name_never_gets_the_earlier_address_of_another),
+        cmocka_unit_test(queued_data_of_a_killed_relay_is_not_sent),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one sandbox dials leaves others their ports: its dials have a rate, and a lack of ports is reported as that.
+// Connections of one sandbox leave ports for others: they have a rate limit, and a lack of ports is reported as such.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -27,7 +27,7 @@ now_s(void)
     return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-// Nobody listens, so each is reset when its dial has failed.
+// Nothing listens, so each connection fails and is reset.
 static void
 dial_and_fail(unsigned n)
 {
@@ -38,7 +38,7 @@ dial_and_fail(unsigned n)
 }
 
 static void
-beyond_its_burst_a_sandbox_dials_at_its_rate_and_none_fails(void **state)
+beyond_its_burst_a_sandbox_connects_at_its_rate_without_failures(void **state)
 {
     (void)state;
     struct box_policy p = loopback_policy();
@@ -48,13 +48,12 @@ beyond_its_burst_a_sandbox_dials_at_its_rate_and_none_fails(void **state)
     double earned = (now_s() - begin) * PER_SECOND;
     begin = now_s();
     dial_and_fail((unsigned)earned + MORE);
-    assert_true(now_s() - begin >
-                0.5 * MORE / PER_SECOND); // never faster, however slow the machine
+    assert_true(now_s() - begin > 0.5 * MORE / PER_SECOND); // never faster, even on a slow machine
     box_close();
 }
 
 static void
-a_lack_of_local_ports_is_told_as_that(void **state)
+a_lack_of_local_ports_is_reported_as_such(void **state)
 {
     (void)state;
     struct box_policy p = loopback_policy();
@@ -81,8 +80,8 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(beyond_its_burst_a_sandbox_dials_at_its_rate_and_none_fails),
-        cmocka_unit_test(a_lack_of_local_ports_is_told_as_that),
+        cmocka_unit_test(beyond_its_burst_a_sandbox_connects_at_its_rate_without_failures),
+        cmocka_unit_test(a_lack_of_local_ports_is_reported_as_such),
     };
     return cmocka_run_group_tests(tests, box_setup, box_teardown);
 }

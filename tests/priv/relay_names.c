@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The relay answers names: what the policy does not hold goes nowhere, what leads to a private place is refused, the rest
-// gets an address of its own that leads to the name.
+// The relay answers DNS queries: a name that the policy does not allow is not forwarded, a name with a private
+// address is refused, and others get a synthetic address that leads to the name.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -39,7 +39,7 @@ test_policy(void)
 static int
 resolver(void)
 {
-    return box_connect(SOCK_DGRAM, 0x08080808, NET_DNS_PORT); // whatever address: the relay answers
+    return box_connect(SOCK_DGRAM, 0x08080808, NET_DNS_PORT); // for any address, the relay replies
 }
 
 static void
@@ -57,7 +57,7 @@ name_entry(uint32_t index, struct net_name *out)
 }
 
 static void
-what_the_policy_does_not_hold_is_nxdomain_and_nothing_is_forwarded(void **state)
+names_without_a_rule_are_nxdomain_and_not_forwarded(void **state)
 {
     (void)state;
     static const char *const names[] = {"example.com",      "test",         "atest",
@@ -80,7 +80,7 @@ what_the_policy_does_not_hold_is_nxdomain_and_nothing_is_forwarded(void **state)
 }
 
 static void
-what_is_no_clean_query_gets_formerr_or_nothing(void **state)
+an_invalid_query_gets_an_error_or_no_answer(void **state)
 {
     (void)state;
     struct box_policy p = test_policy();
@@ -92,22 +92,22 @@ what_is_no_clean_query_gets_formerr_or_nothing(void **state)
     struct {
         size_t at;
         uint8_t value;
-        int rcode;                     // -1: dropped
+        int rcode;                     // -1: the query is dropped
     } spoils[] = {{2, 0x81, -1},       // an answer
                   {2, 0x09, NOTIMP},   // another opcode
                   {5, 2, FORMERR},     // two questions
                   {7, 1, FORMERR},     // an answer record
-                  {11, 1, FORMERR},    // an additional record that is not there
+                  {11, 1, FORMERR},    // a missing additional record
                   {12, 0xc0, FORMERR}, // a pointer
                   {12, 0x3f, FORMERR}, // a label beyond the end
-                  {13, '.', FORMERR},  // a byte that no name has
+                  {13, '.', FORMERR},  // a byte that is not allowed in a name
                   {13, '\0', FORMERR}};
     for (size_t i = 0; i < sizeof spoils / sizeof spoils[0]; i++) {
         size_t n = world_query("echo.test", WORLD_TYPE_A, query);
         query[spoils[i].at] = spoils[i].value;
         assert_int_equal(send(fd, query, n, 0), (ssize_t)n);
         if (spoils[i].rcode < 0)
-            continue; // the answer to the next one comes next
+            continue; // the answer to the next query comes first
         ssize_t got = recv(fd, answer, sizeof answer, 0);
         assert_true(got >= 12);
         assert_int_equal(answer[3] & 0xf, spoils[i].rcode);
@@ -118,7 +118,7 @@ what_is_no_clean_query_gets_formerr_or_nothing(void **state)
 }
 
 static void
-more_queries_than_allowed_are_refused_and_told(void **state)
+more_queries_than_allowed_are_refused_and_reported(void **state)
 {
     (void)state;
     struct box_policy p = test_policy();
@@ -147,7 +147,7 @@ more_queries_than_allowed_are_refused_and_told(void **state)
 }
 
 static void
-names_that_lead_to_private_places_are_refused(void **state)
+names_with_private_addresses_are_refused(void **state)
 {
     (void)state;
     static const char *const names[] = {"loopback.bad.test", "private.bad.test",
@@ -173,7 +173,7 @@ names_that_lead_to_private_places_are_refused(void **state)
 }
 
 static void
-a_name_that_changes_its_mind_is_refused_at_the_dial(void **state)
+a_name_whose_address_becomes_forbidden_is_refused(void **state)
 {
     (void)state;
     struct box_policy p = test_policy();
@@ -195,7 +195,7 @@ a_name_that_changes_its_mind_is_refused_at_the_dial(void **state)
 }
 
 static void
-what_does_not_exist_and_what_is_empty_are_told_as_such(void **state)
+missing_and_empty_names_have_their_own_answers(void **state)
 {
     (void)state;
     struct box_policy p = test_policy();
@@ -251,10 +251,11 @@ an_allowed_name_gets_an_address_of_its_own_and_an_entry(void **state)
     assert_int_equal(entry.n, 1);
     assert_int_equal(entry.ports[0].first, 443);
     assert_int_equal(entry.ports[0].last, 444);
-    a = world_ask(fd, "public.test", WORLD_TYPE_AAAA); // the same, whatever it has outside
+    // the same, independent of its real addresses
+    a = world_ask(fd, "public.test", WORLD_TYPE_AAAA);
     assert_int_equal(a.answers, 1);
     assert_memory_equal(a.address, first_v6, 16);
-    a = world_ask(fd, "mixed.test", WORLD_TYPE_A); // what is public of it
+    a = world_ask(fd, "mixed.test", WORLD_TYPE_A); // only its public address
     assert_int_equal(a.address[3], 2);
     struct relay_report r = box_await(RELAY_LOOKUP);
     assert_string_equal(r.name, "public.test");
@@ -272,7 +273,7 @@ an_allowed_name_gets_an_address_of_its_own_and_an_entry(void **state)
 }
 
 static void
-a_flow_to_a_name_reaches_it_at_its_ports_alone(void **state)
+a_flow_to_a_name_reaches_only_its_ports(void **state)
 {
     (void)state;
     struct box_policy p = test_policy();
@@ -290,7 +291,7 @@ a_flow_to_a_name_reaches_it_at_its_ports_alone(void **state)
     memcpy(to + 12, a.address, 4);
     box_expect_reset(box_connect_flow(SOCK_STREAM, box_flow(to, PORT + 1, IPPROTO_TCP)));
     expect_denied(NET_NO_RULE);
-    to[15] = 77; // an index that nobody has
+    to[15] = 77; // an index without a name
     box_expect_reset(box_connect_flow(SOCK_STREAM, box_flow(to, PORT, IPPROTO_TCP)));
     expect_denied(NET_NO_RULE);
     memcpy(to + 12, a.address, 4);
@@ -305,7 +306,8 @@ a_flow_to_a_name_reaches_it_at_its_ports_alone(void **state)
     int udp = box_connect_flow(SOCK_DGRAM, box_flow(to, PORT, IPPROTO_UDP));
     struct pollfd came = {.fd = datagrams, .events = POLLIN};
     for (int i = 0; i < BOX_WAIT_S && poll(&came, 1, 1000) == 0; i++)
-        box_say(udp, "datagram"); // one that comes while the name is being asked again is lost
+        // a datagram that arrives while the name is being resolved again is lost
+        box_say(udp, "datagram");
     box_hear(datagrams, "datagram");
     (void)close(udp);
     (void)close(job);
@@ -316,7 +318,7 @@ a_flow_to_a_name_reaches_it_at_its_ports_alone(void **state)
     box_close();
 }
 
-// Both ends of a flow to a name at PORT, which must come to `server`.
+// Connects to a name at PORT, which must reach `server`.
 static void
 reach(int resolver_fd, int server, const char *name)
 {
@@ -334,7 +336,7 @@ reach(int resolver_fd, int server, const char *name)
 }
 
 static void
-the_next_address_is_tried_when_one_refuses_or_is_silent(void **state)
+the_next_address_is_tried_if_one_refuses_or_does_not_respond(void **state)
 {
     (void)state;
     struct box_policy p = test_policy();
@@ -363,7 +365,7 @@ the_next_address_is_tried_when_one_refuses_or_is_silent(void **state)
 }
 
 static void
-a_query_over_ipv6_is_answered_from_the_address_that_was_asked(void **state)
+a_query_over_ipv6_is_answered_from_the_queried_address(void **state)
 {
     (void)state;
     if (!box.v6) {
@@ -382,7 +384,7 @@ a_query_over_ipv6_is_answered_from_the_address_that_was_asked(void **state)
     box_close();
 }
 
-// Both queries in one write, in pieces that fit nothing.
+// Both queries in one write, split at unusual positions.
 static void
 dns_over_tcp_is_answered_by_the_same_rules(void **state)
 {
@@ -425,7 +427,7 @@ static void
 each_query_comes_from_a_port_of_its_own(void **state)
 {
     (void)state;
-    enum { NAMES = 20, QUERIES = 2 * NAMES, SAME = 4 }; // by chance
+    enum { NAMES = 20, QUERIES = 2 * NAMES, SAME = 4 }; // equal ports by chance
     struct box_policy p = test_policy();
     box_open(&p);
     int fd = resolver();
@@ -447,7 +449,7 @@ each_query_comes_from_a_port_of_its_own(void **state)
 }
 
 static void
-a_sandbox_with_all_its_names_gives_up_the_idlest(void **state)
+a_sandbox_with_the_maximum_of_names_loses_the_least_used(void **state)
 {
     (void)state;
     struct box_policy p = test_policy();
@@ -461,16 +463,17 @@ a_sandbox_with_all_its_names_gives_up_the_idlest(void **state)
         box_drain();
     }
     struct net_name entry;
-    assert_int_equal(world_ask(fd, "n0.many.test", WORLD_TYPE_A).rcode, NOERROR); // used again
+    // it is used again
+    assert_int_equal(world_ask(fd, "n0.many.test", WORLD_TYPE_A).rcode, NOERROR);
     struct world_answer more = world_ask(fd, "one-more.many.test", WORLD_TYPE_A);
     const uint8_t next[4] = {198, 18, (NET_NAMES_PER_SLOT + 1) >> 8,
                              (NET_NAMES_PER_SLOT + 1) & 255};
     assert_int_equal(more.rcode, NOERROR);
     assert_memory_equal(more.address, next, sizeof next);
     assert_true(name_entry(1, &entry));
-    assert_false(name_entry(2, &entry)); // the one that was not used for longest
+    assert_false(name_entry(2, &entry)); // the least recently used one
     assert_true(name_entry(NET_NAMES_PER_SLOT + 1, &entry));
-    assert_int_equal(world_ask(fd, "n1.many.test", WORLD_TYPE_A).rcode, NOERROR); // again
+    assert_int_equal(world_ask(fd, "n1.many.test", WORLD_TYPE_A).rcode, NOERROR); // resolved again
     (void)close(fd);
     box_close();
     assert_false(name_entry(1, &entry));
@@ -481,20 +484,20 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_the_policy_does_not_hold_is_nxdomain_and_nothing_is_forwarded),
-        cmocka_unit_test(what_is_no_clean_query_gets_formerr_or_nothing),
-        cmocka_unit_test(more_queries_than_allowed_are_refused_and_told),
-        cmocka_unit_test(names_that_lead_to_private_places_are_refused),
-        cmocka_unit_test(a_name_that_changes_its_mind_is_refused_at_the_dial),
-        cmocka_unit_test(what_does_not_exist_and_what_is_empty_are_told_as_such),
+        cmocka_unit_test(names_without_a_rule_are_nxdomain_and_not_forwarded),
+        cmocka_unit_test(an_invalid_query_gets_an_error_or_no_answer),
+        cmocka_unit_test(more_queries_than_allowed_are_refused_and_reported),
+        cmocka_unit_test(names_with_private_addresses_are_refused),
+        cmocka_unit_test(a_name_whose_address_becomes_forbidden_is_refused),
+        cmocka_unit_test(missing_and_empty_names_have_their_own_answers),
         cmocka_unit_test(other_types_of_an_allowed_name_are_empty_and_not_forwarded),
         cmocka_unit_test(an_allowed_name_gets_an_address_of_its_own_and_an_entry),
-        cmocka_unit_test(a_flow_to_a_name_reaches_it_at_its_ports_alone),
-        cmocka_unit_test(the_next_address_is_tried_when_one_refuses_or_is_silent),
-        cmocka_unit_test(a_query_over_ipv6_is_answered_from_the_address_that_was_asked),
+        cmocka_unit_test(a_flow_to_a_name_reaches_only_its_ports),
+        cmocka_unit_test(the_next_address_is_tried_if_one_refuses_or_does_not_respond),
+        cmocka_unit_test(a_query_over_ipv6_is_answered_from_the_queried_address),
         cmocka_unit_test(dns_over_tcp_is_answered_by_the_same_rules),
         cmocka_unit_test(each_query_comes_from_a_port_of_its_own),
-        cmocka_unit_test(a_sandbox_with_all_its_names_gives_up_the_idlest),
+        cmocka_unit_test(a_sandbox_with_the_maximum_of_names_loses_the_least_used),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The relay's other side: it starts only without privilege, is locked in before it serves, ends at an order that no
-// correct broker sends, and survives whatever jobs do to its listeners.
+// Other properties of the relay: it starts only without privileges, restricts itself before it serves, exits on an
+// invalid order, and survives everything that jobs do to its listeners.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -11,7 +11,7 @@
 
 enum { PORT = 7000 };
 
-// Starts the program as `uid`, with or without a signal at its parent's death. Its exit status.
+// Starts the program as `uid`, with or without PDEATHSIG. Returns its exit status.
 static int
 status_as(unsigned uid, bool dies)
 {
@@ -44,12 +44,13 @@ status_as(unsigned uid, bool dies)
 }
 
 static void
-it_does_not_start_as_root_nor_where_it_would_outlive_its_parent(void **state)
+it_refuses_to_start_as_root_or_without_PDEATHSIG(void **state)
 {
     (void)state;
     assert_int_equal(status_as(0, true), 1);
     assert_int_equal(status_as(BOX_UID, false), 1);
-    assert_int_equal(status_as(BOX_UID, true), 1); // its socket is closed: there is no first order
+    // its socket is closed, so there is no first order
+    assert_int_equal(status_as(BOX_UID, true), 1);
 }
 
 static unsigned long
@@ -79,7 +80,7 @@ it_serves_without_capability_with_a_filter_and_three_descriptors_of_others(void 
     assert_true(box_relay_fds() < 32);
 }
 
-// Writes an order that does not fit; returns its length. So many descriptors come along.
+// Writes an invalid order and returns its length. So many descriptors come with it.
 struct spoil {
     size_t (*write)(uint8_t *out);
     size_t fds_n;
@@ -218,7 +219,7 @@ an_order_that_no_correct_broker_sends_ends_it_and_every_flow(void **state)
         int status = box_wait_relay();
         assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
         char byte = 0;
-        assert_true(recv(job, &byte, 1, 0) <= 0); // nothing of the sandbox leads out any more
+        assert_true(recv(job, &byte, 1, 0) <= 0); // no connection of the sandbox is left
         (void)close(job);
         (void)close(peer);
         (void)close(server);
@@ -227,9 +228,9 @@ an_order_that_no_correct_broker_sends_ends_it_and_every_flow(void **state)
     }
 }
 
-// Datagrams and connections to the listeners themselves, floods, and streams that never ask.
+// Datagrams and connections to the listeners directly, floods, and streams that never send a query.
 static void
-what_jobs_throw_at_the_listeners_harms_nobody(void **state)
+invalid_traffic_to_the_listeners_is_harmless(void **state)
 {
     (void)state;
     struct box_policy p = box_policy(NET_ALLOWLIST);
@@ -264,13 +265,13 @@ what_jobs_throw_at_the_listeners_harms_nobody(void **state)
 }
 
 static void
-reports_that_find_no_room_are_counted_and_answers_come_all_the_same(void **state)
+reports_without_room_are_counted_and_replies_still_come(void **state)
 {
     (void)state;
     struct box_policy p = box_policy(NET_ALLOWLIST);
     box_open(&p);
     for (int i = 0; i < 2000; i++)
-        box_expect_reset(box_connect(SOCK_STREAM, 0x0a000001, PORT)); // nobody reads the reports
+        box_expect_reset(box_connect(SOCK_STREAM, 0x0a000001, PORT)); // reports are not read
     size_t n = 0;
     struct relay_order *o = box_order(RELAY_PING, 0, &n);
     o->slot = 0;
@@ -289,12 +290,12 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(it_does_not_start_as_root_nor_where_it_would_outlive_its_parent),
+        cmocka_unit_test(it_refuses_to_start_as_root_or_without_PDEATHSIG),
         cmocka_unit_test(
             it_serves_without_capability_with_a_filter_and_three_descriptors_of_others),
         cmocka_unit_test(an_order_that_no_correct_broker_sends_ends_it_and_every_flow),
-        cmocka_unit_test(what_jobs_throw_at_the_listeners_harms_nobody),
-        cmocka_unit_test(reports_that_find_no_room_are_counted_and_answers_come_all_the_same),
+        cmocka_unit_test(invalid_traffic_to_the_listeners_is_harmless),
+        cmocka_unit_test(reports_without_room_are_counted_and_replies_still_come),
     };
     return cmocka_run_group_tests(tests, box_setup, box_teardown);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A sandbox's rate is one bucket per direction: whatever the number of flows, what arrives is the rate, within 5 %. On a busy
-// machine a process that was held up finds in a moment what came in a longer time, so a measurement that is off is made
-// again, and longer.
+// The rate of a sandbox is one bucket per direction: for any number of flows, bytes arrive at the rate, within 5 %.
+// On a busy machine a delayed process finds the bytes of a longer time at once, so a measurement that is off is
+// repeated over a longer time.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -70,7 +70,7 @@ close_flows(struct rig *r)
     (void)close(r->server);
 }
 
-// All that can be sent and received now. What was received.
+// Sends and receives as much as possible now. Returns how much was received.
 static uint64_t
 turn(const struct rig *r)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A relay with few descriptors and two sandboxes: what one takes of the tables that all share leaves room for the other, and
-// what costs no byte is not free.
+// A relay with few descriptors and two sandboxes: the share of one in the common tables leaves room for the other,
+// and empty datagrams count.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -25,7 +25,7 @@ struct sandbox {
     int ns;
 };
 
-// The sandbox that the next calls are about.
+// The sandbox for the next calls.
 static struct sandbox
 turn_to(struct sandbox next)
 {
@@ -72,7 +72,7 @@ close_all(const int *fds, unsigned n)
             (void)close(fds[i]);
 }
 
-// One that takes all it can get, then another, then the first again.
+// One sandbox takes as many as it can, then another, then the first again.
 static void
 two_share(int type)
 {
@@ -96,14 +96,14 @@ two_share(int type)
 }
 
 static void
-a_sandbox_that_takes_all_connections_it_can_leaves_as_many(void **state)
+a_sandbox_with_all_possible_connections_leaves_as_many_for_others(void **state)
 {
     (void)state;
     two_share(SOCK_STREAM);
 }
 
 static void
-a_sandbox_that_takes_all_associations_it_can_leaves_as_many(void **state)
+a_sandbox_with_all_possible_associations_leaves_as_many_for_others(void **state)
 {
     (void)state;
     two_share(SOCK_DGRAM);
@@ -121,7 +121,7 @@ arrived(int server, int wait_ms)
 }
 
 static void
-empty_datagrams_cost_of_the_rate_and_none_pass_a_quota_that_is_used_up(void **state)
+empty_datagrams_use_the_rate_and_stop_at_a_used_up_quota(void **state)
 {
     (void)state;
     enum { MANY = 8000, MOST = 6000 };
@@ -154,7 +154,7 @@ empty_datagrams_cost_of_the_rate_and_none_pass_a_quota_that_is_used_up(void **st
     (void)close(server);
 }
 
-// What a server can say to a job that reads `first` bytes and then no more.
+// Bytes that a server can send to a job that reads `first` bytes and then stops.
 static size_t
 held_up(int server, size_t first)
 {
@@ -163,7 +163,7 @@ held_up(int server, size_t first)
     int job = box_connect(SOCK_STREAM, INADDR_LOOPBACK, PORT);
     int peer = accept(server, NULL, NULL);
     assert_true(job >= 0 && peer >= 0);
-    // Its own buffers are the sandbox's, and the server's its own.
+    // The job's buffers belong to the sandbox; the server's do not count.
     (void)setsockopt(job, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
     (void)setsockopt(peer, SOL_SOCKET, SO_SNDBUF, &small, sizeof small);
     struct pollfd both[2] = {{.fd = peer, .events = POLLOUT}, {.fd = job, .events = POLLIN}};
@@ -182,7 +182,7 @@ held_up(int server, size_t first)
 }
 
 static void
-many_connections_that_nobody_reads_hold_little_each(void **state)
+unread_connections_use_little_memory_each(void **state)
 {
     (void)state;
     enum { MANY = 20, FIRST = 1 << 20, MOST_HELD = 1 << 20 };
@@ -208,10 +208,10 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_sandbox_that_takes_all_connections_it_can_leaves_as_many),
-        cmocka_unit_test(a_sandbox_that_takes_all_associations_it_can_leaves_as_many),
-        cmocka_unit_test(empty_datagrams_cost_of_the_rate_and_none_pass_a_quota_that_is_used_up),
-        cmocka_unit_test(many_connections_that_nobody_reads_hold_little_each),
+        cmocka_unit_test(a_sandbox_with_all_possible_connections_leaves_as_many_for_others),
+        cmocka_unit_test(a_sandbox_with_all_possible_associations_leaves_as_many_for_others),
+        cmocka_unit_test(empty_datagrams_use_the_rate_and_stop_at_a_used_up_quota),
+        cmocka_unit_test(unread_connections_use_little_memory_each),
     };
     box_files = 512; // as few flows as the relay works with: 64
     return cmocka_run_group_tests(tests, box_setup, box_teardown);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Associations of the relay: a datagram goes where its flow's number leads now.
+// Associations of the relay: a datagram goes to the current destination of its flow's number.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -32,7 +32,7 @@ hears_nothing(int fd)
 }
 
 static void
-a_datagram_goes_where_its_number_leads_now(void **state)
+a_datagram_goes_to_the_current_destination_of_its_number(void **state)
 {
     (void)state;
     struct box_policy p = box_policy(NET_ALLOWLIST);
@@ -54,7 +54,7 @@ a_datagram_goes_where_its_number_leads_now(void **state)
     time_passes("the relay looks again", CHECK_MS);
     box_say(job, "to nobody");
     int other = box_connect_flow(SOCK_DGRAM, number + NET_FLOWS_PER_SLOT);
-    box_say(other, "to the first"); // behind the one before
+    box_say(other, "to the first"); // after the earlier one
     box_hear(first, "to the first");
     hears_nothing(second);
     (void)close(other);
@@ -68,7 +68,7 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_datagram_goes_where_its_number_leads_now),
+        cmocka_unit_test(a_datagram_goes_to_the_current_destination_of_its_number),
     };
     return cmocka_run_group_tests(tests, box_setup, box_teardown);
 }

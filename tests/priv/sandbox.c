@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sandboxes through real processes: what is refused, whose they are, and how they end.
+// Sandboxes through real processes: refused requests, ownership, and their end.
 #include "tests/harness/broker.h"
 
 static void
-what_policy_does_not_allow_is_refused_and_says_so(void **state)
+connections_that_the_policy_forbids_are_refused_with_a_reason(void **state)
 {
     (void)state;
     struct stockade_run_options o = STOCKADE_RUN_OPTIONS_INIT;
@@ -27,7 +27,7 @@ what_policy_does_not_allow_is_refused_and_says_so(void **state)
 }
 
 static void
-quotas_are_kept_and_named(void **state)
+quotas_are_enforced_and_named(void **state)
 {
     (void)state;
     struct record rec[4] = {0};
@@ -58,7 +58,7 @@ quotas_are_kept_and_named(void **state)
 }
 
 static void
-a_name_is_given_once(void **state)
+the_name_of_a_sandbox_is_unique(void **state)
 {
     (void)state;
     struct stockade_create_options o = STOCKADE_CREATE_OPTIONS_INIT;
@@ -74,7 +74,7 @@ a_name_is_given_once(void **state)
 }
 
 static void
-somebody_elses_sandbox_is_as_absent_as_none(void **state)
+another_callers_sandbox_is_not_found(void **state)
 {
     (void)state;
     create("mine");
@@ -99,7 +99,7 @@ somebody_elses_sandbox_is_as_absent_as_none(void **state)
 }
 
 static void
-a_paused_sandbox_takes_no_job_and_its_clock_stands_still(void **state)
+a_paused_sandbox_accepts_no_job_and_its_clock_stops(void **state)
 {
     (void)state;
     struct record rec = {0}, other = {0};
@@ -127,7 +127,7 @@ a_paused_sandbox_takes_no_job_and_its_clock_stands_still(void **state)
     delete ("still");
 }
 
-// The first process of a sandbox's guest, as the host sees it; 0: there is none.
+// The first process of a sandbox's guest in the host's pid namespace; 0: none.
 static pid_t
 guest_of(const char *sandbox)
 {
@@ -135,7 +135,8 @@ guest_of(const char *sandbox)
         const char *root, *apart;
     } rows[] = {{"/sys/fs/cgroup", "/guest"},
                 {"/sys/fs/cgroup/unified", "/guest"},
-                {"/sys/fs/cgroup/unified", ""}}; // on most hybrid hosts it is in the sandbox's own
+                // on most hybrid hosts it is in the sandbox's own cgroup
+                {"/sys/fs/cgroup/unified", ""}};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         char path[256];
         int pid = 0;
@@ -200,7 +201,7 @@ a_templates_environment_stands_below_the_callers(void **state)
     struct stockade_handlers h = handlers(&rec);
     const struct stockade_result *r = NULL;
     const struct stockade_pair env[] = {{"FROM", "caller"}};
-    o.template_name = "small"; // without a pool: it waits for a sandbox to be made
+    o.template_name = "small"; // without a pool, so the call waits for a sandbox to be made
     o.command.env = env;
     o.command.env_n = 1;
     (void)shell(&o.command, "echo $FROM $KEPT $HOME $(pwd) $(id -u)");
@@ -231,11 +232,11 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_policy_does_not_allow_is_refused_and_says_so),
-        cmocka_unit_test(quotas_are_kept_and_named),
-        cmocka_unit_test(a_name_is_given_once),
-        cmocka_unit_test(somebody_elses_sandbox_is_as_absent_as_none),
-        cmocka_unit_test(a_paused_sandbox_takes_no_job_and_its_clock_stands_still),
+        cmocka_unit_test(connections_that_the_policy_forbids_are_refused_with_a_reason),
+        cmocka_unit_test(quotas_are_enforced_and_named),
+        cmocka_unit_test(the_name_of_a_sandbox_is_unique),
+        cmocka_unit_test(another_callers_sandbox_is_not_found),
+        cmocka_unit_test(a_paused_sandbox_accepts_no_job_and_its_clock_stops),
         cmocka_unit_test(a_guest_that_dies_fails_its_jobs_and_takes_the_sandbox_along),
         cmocka_unit_test(two_jobs_of_one_sandbox_share_its_files_and_have_bills_of_their_own),
         cmocka_unit_test(a_templates_environment_stands_below_the_callers),

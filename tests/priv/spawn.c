@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The broker's end (server/sandbox/spawn.h) against the real spawner: callbacks come once, errors arrive, and a spawner that goes
-// away is told to everybody who waits.
+// The broker's end (server/sandbox/spawn.h) with the real spawner: each callback is called once, errors are passed
+// on, and the end of the spawner is reported to every waiter.
 #include <sys/wait.h>
 
 #include "server/sandbox/spawn.h"
@@ -97,7 +97,7 @@ create(struct wait *w, uint32_t n)
 }
 
 static void
-a_program_that_is_not_there_and_a_refused_configuration_say_so(void **state)
+a_missing_program_and_a_refused_configuration_are_reported(void **state)
 {
     (void)state;
     struct err e;
@@ -162,7 +162,7 @@ every_request_is_answered_once(void **state)
 }
 
 static void
-more_requests_than_the_socket_holds_are_all_answered_and_one_too_many_is_refused(void **state)
+all_requests_beyond_the_sockets_size_are_answered(void **state)
 {
     (void)state;
     struct err e;
@@ -189,7 +189,7 @@ more_requests_than_the_socket_holds_are_all_answered_and_one_too_many_is_refused
 }
 
 static void
-a_spawner_that_dies_is_told_to_all_who_wait(void **state)
+the_end_of_the_spawner_is_reported_to_all_waiters(void **state)
 {
     (void)state;
     struct err e;
@@ -211,7 +211,7 @@ a_spawner_that_dies_is_told_to_all_who_wait(void **state)
     assert_int_equal(e.code, ERR_UNAVAILABLE);
     assert_int_equal(gone, 1);
     stop_with(false);
-    // What it left is cleared by the next one.
+    // The next start removes what it left.
     (void)start(state);
     stop_with(true);
     assert_true(containers_gone(&b));
@@ -221,11 +221,10 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_program_that_is_not_there_and_a_refused_configuration_say_so),
+        cmocka_unit_test(a_missing_program_and_a_refused_configuration_are_reported),
         cmocka_unit_test(every_request_is_answered_once),
-        cmocka_unit_test(
-            more_requests_than_the_socket_holds_are_all_answered_and_one_too_many_is_refused),
-        cmocka_unit_test(a_spawner_that_dies_is_told_to_all_who_wait),
+        cmocka_unit_test(all_requests_beyond_the_sockets_size_are_answered),
+        cmocka_unit_test(the_end_of_the_spawner_is_reported_to_all_waiters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whose death ends what: the broker's, the spawner's, a signal's; and what the next start finds.
+// The end of the broker, of the spawner, and signals: what ends with them, and what the next start finds.
 #include "tests/harness/spawner.h"
 #include "tests/harness/skip.h"
 
@@ -27,7 +27,7 @@ start_some(struct broker *b, struct sandbox all[SANDBOXES_N], pid_t pids[SANDBOX
     }
 }
 
-// Gone, or waiting for whoever inherited it to reap it.
+// Ended, possibly not reaped by its new parent yet.
 static bool
 is_dead(pid_t pid)
 {
@@ -43,7 +43,7 @@ is_dead(pid_t pid)
     return !state || state[2] == 'Z' || state[2] == 'X';
 }
 
-// True when every guest is dead within a second from `since`.
+// Whether every guest ended within a second after `since`.
 static bool
 all_dead_within_a_second(const pid_t pids[SANDBOXES_N], uint64_t since_ms)
 {
@@ -65,7 +65,7 @@ forget(struct sandbox all[SANDBOXES_N])
         sandbox_close_fds(&all[i]);
 }
 
-// How long it took, the cgroups and every process. *make_ms: and how long making them took.
+// The time that the removal of the cgroups and all processes took. *make_ms: the time that making them took.
 static uint64_t
 end_by_socket(uint64_t *make_ms)
 {
@@ -76,13 +76,13 @@ end_by_socket(uint64_t *make_ms)
     uint64_t began = now_ms();
     start_some(&b, all, pids);
     *make_ms = now_ms() - began;
-    // Births on their way are caught as well.
+    // Sandboxes that are being made are removed as well.
     for (uint32_t i = 0; i < 10; i++) {
         struct spawn_request q = create_request(1000 + i);
         (void)broker_send(&b, &q);
     }
     uint64_t since = now_ms();
-    broker_stop(&b); // looks at the cgroups
+    broker_stop(&b); // checks the cgroups
     uint64_t took_ms = now_ms() - since;
     for (unsigned i = 0; i < SANDBOXES_N; i++)
         assert_true(is_dead(pids[i]));
@@ -94,20 +94,22 @@ static void
 the_sockets_end_removes_every_sandbox_within_a_second(void **state)
 {
     (void)state;
-    uint64_t best_ms = UINT64_MAX; // of three: other work on the machine is not the spawner's
+    // the best of three, because other processes use the machine, too
+    uint64_t best_ms = UINT64_MAX;
     uint64_t bound_ms = 1000;
     for (int i = 0; i < 3 && best_ms >= bound_ms; i++) {
         uint64_t make_ms = 0;
         uint64_t took_ms = end_by_socket(&make_ms);
         best_ms = took_ms < best_ms ? took_ms : best_ms;
-        if (make_ms > 1000) // an emulated machine: in proportion (they take 0.1 s otherwise)
+        // on an emulated machine, in proportion (usually making them takes 0.1 s)
+        if (make_ms > 1000)
             bound_ms = make_ms;
     }
     assert_true(best_ms < bound_ms);
 }
 
 static void
-a_killed_spawner_takes_its_guests_along_and_the_next_one_clears_up(void **state)
+guests_end_with_a_killed_spawner_and_the_next_one_cleans_up(void **state)
 {
     (void)state;
     struct broker b;
@@ -122,7 +124,7 @@ a_killed_spawner_takes_its_guests_along_and_the_next_one_clears_up(void **state)
     assert_true(all_dead_within_a_second(pids, since));
     (void)close(b.fd);
     forget(all);
-    // A process that nobody told: the next start kills it, and counts every folder.
+    // A process that was not stopped: the next start kills it, and counts every folder.
     char path[500];
     (void)snprintf(path, sizeof path, "%s/%s", container_path(&b), all[3].name);
     int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -192,7 +194,7 @@ signals_of_a_terminal_or_of_systemd_do_not_end_it(void **state)
 }
 
 static void
-a_broker_that_does_not_read_gets_no_more_than_it_reads(void **state)
+replies_that_the_broker_does_not_read_stop_further_requests(void **state)
 {
     (void)state;
     struct broker b;
@@ -202,7 +204,7 @@ a_broker_that_does_not_read_gets_no_more_than_it_reads(void **state)
     broker_start(&b);
     sandbox_create(&b, &x, 1);
     struct spawn_request q = request_for(&x, SPAWN_KILL_JOB, 5);
-    // Both socket buffers fill up, then nothing is taken any more: the spawner does not pile up answers.
+    // Both socket buffers fill up, then no more is accepted: the spawner does not queue replies without limit.
     uint32_t sent = 0;
     for (; sent < MANY; sent++) {
         q.seq = ++b.seq;
@@ -230,10 +232,10 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_sockets_end_removes_every_sandbox_within_a_second),
-        cmocka_unit_test(a_killed_spawner_takes_its_guests_along_and_the_next_one_clears_up),
+        cmocka_unit_test(guests_end_with_a_killed_spawner_and_the_next_one_cleans_up),
         cmocka_unit_test(a_spawner_killed_amid_births_leaves_nothing_that_the_next_start_keeps),
         cmocka_unit_test(signals_of_a_terminal_or_of_systemd_do_not_end_it),
-        cmocka_unit_test(a_broker_that_does_not_read_gets_no_more_than_it_reads),
+        cmocka_unit_test(replies_that_the_broker_does_not_read_stop_further_requests),
     };
     return cmocka_run_group_tests(tests, need_root, NULL);
 }

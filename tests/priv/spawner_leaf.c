@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Leaves below v1 controllers go from sandbox to sandbox when nothing tells them from new ones, and only then.
+// Leaves below v1 controllers are reused by later sandboxes only if they are like new.
 #include "tests/harness/spawner.h"
 #include "tests/harness/skip.h"
 
@@ -49,7 +49,8 @@ number_in(int dir_fd, const char *file)
     return strtoull(text, NULL, 10);
 }
 
-// A process in the sandbox's memory leaf that fills `bytes` of memory, of a file when file_fd is not -1. Its status.
+// Runs a process in the sandbox's memory leaf that fills `bytes` of memory, or of a file if file_fd is not -1.
+// Returns its status.
 static int
 charge(const struct sandbox *x, size_t bytes, int file_fd)
 {
@@ -71,7 +72,7 @@ charge(const struct sandbox *x, size_t bytes, int file_fd)
     return status;
 }
 
-// Makes and destroys sandboxes until one has this leaf, or TRIES have not. The sandbox that has it lives.
+// Makes and destroys sandboxes until one has this leaf, at most TRIES. A sandbox that has it is kept.
 static bool
 comes_again(ino_t leaf, const struct spawn_limits *limits, struct sandbox *x)
 {
@@ -90,7 +91,7 @@ comes_again(ino_t leaf, const struct spawn_limits *limits, struct sandbox *x)
 }
 
 static void
-a_leaf_that_something_is_charged_to_is_not_used_again(void **state)
+a_leaf_with_charged_memory_is_not_reused(void **state)
 {
     (void)state;
     struct sandbox x;
@@ -98,14 +99,14 @@ a_leaf_that_something_is_charged_to_is_not_used_again(void **state)
     ino_t leaf = leaf_of(&x);
     int file = memfd_create("stays", MFD_CLOEXEC);
     assert_int_equal(ftruncate(file, 4096), 0);
-    assert_int_equal(charge(&x, 4096, file), 0); // a page that outlives who touched it
+    assert_int_equal(charge(&x, 4096, file), 0); // a page that outlives its process
     sandbox_destroy(&b, &x);
     assert_false(comes_again(leaf, &small_limits, &x));
     (void)close(file);
 }
 
 static void
-a_leaf_in_which_somebody_was_killed_for_memory_is_not_used_again(void **state)
+a_leaf_with_an_oom_kill_is_not_reused(void **state)
 {
     (void)state;
     struct sandbox x;
@@ -118,13 +119,13 @@ a_leaf_in_which_somebody_was_killed_for_memory_is_not_used_again(void **state)
 }
 
 static void
-a_leaf_that_is_as_new_is_used_again_with_its_peak_set_back_and_other_limits(void **state)
+a_leaf_like_new_is_reused_with_a_reset_peak_and_new_limits(void **state)
 {
     (void)state;
     struct sandbox x;
     struct spawn_limits other = small_limits;
     bool again = false;
-    // Now and then the kernel keeps a page for long: another leaf then.
+    // Sometimes the kernel keeps a page for long: then try another leaf.
     for (int i = 0; i < 5 && !again; i++) {
         sandbox_create(&b, &x, ++made);
         ino_t leaf = leaf_of(&x);
@@ -138,7 +139,7 @@ a_leaf_that_is_as_new_is_used_again_with_its_peak_set_back_and_other_limits(void
     }
     assert_true(again);
     assert_true(number_in(x.fds[SPAWN_FD_MEMORY], "memory.max_usage_in_bytes") < CHARGED);
-    // TCP's buffers are counted apart, and are a part of the limit.
+    // TCP buffers are counted separately, and are part of the limit.
     uint64_t tcp = other.memory_bytes / 16;
     assert_int_equal(number_in(x.fds[SPAWN_FD_MEMORY], "memory.limit_in_bytes"),
                      other.memory_bytes - tcp);
@@ -151,7 +152,7 @@ a_leaf_that_is_as_new_is_used_again_with_its_peak_set_back_and_other_limits(void
 }
 
 static void
-leaves_that_nobody_uses_are_removed(void **state)
+unused_leaves_are_removed(void **state)
 {
     (void)state;
     struct sandbox x;
@@ -166,11 +167,10 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_leaf_that_something_is_charged_to_is_not_used_again),
-        cmocka_unit_test(a_leaf_in_which_somebody_was_killed_for_memory_is_not_used_again),
-        cmocka_unit_test(
-            a_leaf_that_is_as_new_is_used_again_with_its_peak_set_back_and_other_limits),
-        cmocka_unit_test(leaves_that_nobody_uses_are_removed),
+        cmocka_unit_test(a_leaf_with_charged_memory_is_not_reused),
+        cmocka_unit_test(a_leaf_with_an_oom_kill_is_not_reused),
+        cmocka_unit_test(a_leaf_like_new_is_reused_with_a_reset_peak_and_new_limits),
+        cmocka_unit_test(unused_leaves_are_removed),
     };
     return cmocka_run_group_tests(tests, start, stop);
 }

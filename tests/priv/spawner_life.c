@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A sandbox's life as the kernel shows it: what it is born with, its limits, freezing, killing, and that nothing is
-// left. The real spawner, the real guest.
+// The life of a sandbox as seen in the kernel: its initial state, its limits, freezing, killing, and that nothing is
+// left. The real spawner and the real guest.
 #include <linux/sched.h>
 #include <sys/statfs.h>
 #include <sys/syscall.h>
@@ -80,7 +80,7 @@ count_entries(const char *path)
     return n;
 }
 
-// What could be left over: our spawner's descriptors, mounts and children, folders of the container.
+// What could be left over: the spawner's descriptors, mounts and children, and folders of the container.
 struct census {
     unsigned fds;
     unsigned mounts;
@@ -121,7 +121,8 @@ assert_same(const struct census *before, const struct census *after)
     assert_int_equal(before->fds, after->fds);
 }
 
-// The pool of network namespaces is full again, and leaves that nobody uses are gone: descriptors can be compared.
+// Waits until the pool of network namespaces is full again and unused leaves were removed, so that descriptors can be
+// compared.
 static struct census
 settled_census(void)
 {
@@ -136,11 +137,11 @@ settled_census(void)
 }
 
 static void
-an_emptied_container_holds_nothing_of_a_sandbox_that_was(void **state)
+an_emptied_container_has_nothing_of_earlier_sandboxes(void **state)
 {
     (void)state;
     struct sandbox x;
-    sandbox_create(&broker, &x, 1); // makes the slot's user namespace, which is kept
+    sandbox_create(&broker, &x, 1); // makes the slot's user namespace, which stays
     sandbox_destroy(&broker, &x);
     struct census before = settled_census();
     for (uint32_t i = 0; i < 30; i++) {
@@ -192,7 +193,7 @@ a_guest_has_its_own_ids_four_capabilities_a_filter_and_nothing_else(void **state
     assert_status(pid, "Uid", text);
     assert_status(pid, "Gid", text);
     assert_status(pid, "Groups", "");
-    // KILL, SETGID and SETUID; SETPCAP and the bounding set are given up once the guest has used them.
+    // KILL, SETGID and SETUID; the guest drops SETPCAP and the bounding set after using them.
     assert_status(pid, "CapPrm", "00000000000000e0");
     assert_status(pid, "CapEff", "00000000000000e0");
     assert_status(pid, "CapInh", "0000000000000000");
@@ -246,7 +247,7 @@ every_namespace_differs_from_the_hosts_and_a_network_is_used_once(void **state)
     struct stat first;
     struct stat next;
     assert_int_equal(stat(path, &first), 0);
-    int keep = open(path, O_RDONLY | O_CLOEXEC); // its number cannot be used again
+    int keep = open(path, O_RDONLY | O_CLOEXEC); // so that its number is not used again
     sandbox_destroy(&broker, &y);
     sandbox_create(&broker, &y, 3);
     (void)snprintf(path, sizeof path, "/proc/%d/ns/net", guest_pid(&y));
@@ -281,7 +282,7 @@ assert_limits(const struct sandbox *x, const struct spawn_limits *l)
     assert_text(pids, "pids.max", text);
     (void)snprintf(text, sizeof text, "/proc/%d/root/sys/fs/cgroup", guest_pid(x));
     int view = open(text, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    assert_true(view >= 0); // as the sandbox sees it
+    assert_true(view >= 0); // as seen in the sandbox
     (void)snprintf(text, sizeof text, "%llu", (unsigned long long)l->memory_bytes);
     assert_text(view, "memory.max", text);
     (void)snprintf(text, sizeof text, "%u 100000", l->cpu_millis * 100);
@@ -318,15 +319,15 @@ limits_are_in_the_kernel_and_can_be_raised_and_lowered(void **state)
         q.limits.pids = 10;
         q.limits.cpu_millis = 100;
     }
-    // Less than is in use: refused, and the guest lives on.
+    // Less than is in use: refused, and the guest continues.
     struct spawn_request less = q;
     less.limits = q.limits;
     less.limits.memory_bytes = 4096;
-    less.limits.disk_bytes = 32 << 20; // in force by then
+    less.limits.disk_bytes = 32 << 20; // in force at that time
     struct spawn_reply r = broker_ask(&broker, &less, NULL);
     assert_false(r.ok);
     assert_int_equal(kill(guest_pid(&x), 0), 0);
-    // What was there before is written again, though it is what was asked for last with success.
+    // Earlier values are written again, although they are the last ones that were set successfully.
     q.limits.memory_bytes = 48 << 20;
     q.limits.pids = 10;
     q.limits.cpu_millis = 100;
@@ -336,7 +337,8 @@ limits_are_in_the_kernel_and_can_be_raised_and_lowered(void **state)
     struct statfs disk;
     assert_int_equal(fstatfs(x.fds[SPAWN_FD_DISK], &disk), 0);
     assert_in_range((uint64_t)disk.f_blocks * (uint64_t)disk.f_bsize, q.limits.disk_bytes,
-                    q.limits.disk_bytes + (1 << 20)); // and what the sandbox is shown of itself
+                    // and the files that show the sandbox its limits
+                    q.limits.disk_bytes + (1 << 20));
     sandbox_destroy(&broker, &x);
 }
 
@@ -367,7 +369,7 @@ a_guest_may_make_job_cgroups_but_not_limits_and_not_too_deep(void **state)
         assert_int_equal(faccessat(dir, "job-2/pids.max", F_OK, 0), 0);
         assert_int_equal(faccessat(dir, "job-2/cpu.stat", F_OK, 0), 0);
     }
-    sandbox_destroy(&broker, &x); // job-2 with it
+    sandbox_destroy(&broker, &x); // and job-2 with it
 }
 
 static void
@@ -392,7 +394,7 @@ no_path_of_a_sandbox_leads_to_its_cgroups(void **state)
     sandbox_destroy(&broker, &x);
 }
 
-// A process of the test's own in job-N.
+// Starts a process of the test in job-N.
 static pid_t
 start_in_job(const struct sandbox *x, const char *job)
 {
@@ -412,13 +414,14 @@ start_in_job(const struct sandbox *x, const char *job)
 }
 
 static void
-killing_a_job_kills_that_one_also_when_frozen(void **state)
+killing_a_job_works_also_when_frozen(void **state)
 {
     (void)state;
     struct sandbox x;
     sandbox_create(&broker, &x, 1);
     for (uint32_t frozen = 0; frozen < 2; frozen++) {
-        // New ones each time: newer kernels kill what is cloned into a cgroup that was killed before.
+        // New cgroups each time, because newer kernels kill processes that are cloned into a cgroup that was killed
+        // before.
         pid_t one = start_in_job(&x, frozen ? "job-3" : "job-1");
         pid_t two = start_in_job(&x, frozen ? "job-4" : "job-2");
         struct spawn_request freeze = request_for(&x, SPAWN_FREEZE, frozen);
@@ -430,7 +433,7 @@ killing_a_job_kills_that_one_also_when_frozen(void **state)
         assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
         if (waitpid(two, &status, WNOHANG) != 0)
             fail_msg("job 2 ended, too: status %x", (unsigned)status);
-        q.arg = 77; // there is none
+        q.arg = 77; // no such job
         assert_true(broker_ask(&broker, &q, NULL).ok);
         q.arg = frozen ? 4 : 2;
         assert_true(broker_ask(&broker, &q, NULL).ok);
@@ -441,7 +444,7 @@ killing_a_job_kills_that_one_also_when_frozen(void **state)
 }
 
 static void
-freeze_and_thaw_are_answered_when_they_are_so(void **state)
+replies_to_freeze_and_thaw_come_when_they_are_complete(void **state)
 {
     (void)state;
     struct sandbox x;
@@ -452,7 +455,7 @@ freeze_and_thaw_are_answered_when_they_are_so(void **state)
         assert_true(broker_ask(&broker, &q, NULL).ok);
         read_text(x.fds[SPAWN_FD_CGROUP], "cgroup.events", text, sizeof text);
         assert_non_null(strstr(text, frozen ? "frozen 1" : "frozen 0"));
-        assert_true(broker_ask(&broker, &q, NULL).ok); // again: it is so already
+        assert_true(broker_ask(&broker, &q, NULL).ok); // again, without effect
     }
     struct spawn_request q = request_for(&x, SPAWN_FREEZE, 1);
     assert_true(broker_ask(&broker, &q, NULL).ok);
@@ -460,7 +463,7 @@ freeze_and_thaw_are_answered_when_they_are_so(void **state)
 }
 
 static void
-a_guest_that_ended_by_itself_is_destroyed_all_the_same(void **state)
+a_sandbox_whose_guest_has_ended_can_be_destroyed(void **state)
 {
     (void)state;
     struct sandbox x;
@@ -482,7 +485,7 @@ read_ok(void)
         fail_msg("%s", r.err.text);
 }
 
-// Asks for n sandboxes, BURST_N or more, waits for all, then removes all; BURST_N at once.
+// Requests n sandboxes, BURST_N or more, waits for all, then removes all; at most BURST_N at a time.
 static void
 crowd(struct sandbox *all, uint32_t n)
 {
@@ -513,7 +516,7 @@ crowd(struct sandbox *all, uint32_t n)
         struct spawn_request q = request_for(&all[i], SPAWN_DESTROY, 0);
         (void)broker_send(&broker, &q);
         sandbox_close_fds(&all[i]);
-        if (i + 1 >= BURST_N) // answers are read on the way
+        if (i + 1 >= BURST_N) // replies are read in between
             read_ok();
     }
     for (uint32_t i = 1; i < BURST_N; i++)
@@ -525,7 +528,7 @@ two_hundred_creates_at_once_and_a_thousand_alive_leave_nothing(void **state)
 {
     (void)state;
     static struct sandbox all[CROWD_N];
-    crowd(all, CROWD_N); // makes the user namespaces, which are kept
+    crowd(all, CROWD_N); // makes the user namespaces, which stay
     struct census before = settled_census();
     crowd(all, BURST_N);
     struct census after = settled_census();
@@ -545,11 +548,12 @@ main(void)
         cmocka_unit_test_setup_teardown(limits_are_in_the_kernel_and_can_be_raised_and_lowered,
                                         start, stop),
         cmocka_unit_test_setup_teardown(no_path_of_a_sandbox_leads_to_its_cgroups, start, stop),
-        cmocka_unit_test_setup_teardown(killing_a_job_kills_that_one_also_when_frozen, start, stop),
-        cmocka_unit_test_setup_teardown(freeze_and_thaw_are_answered_when_they_are_so, start, stop),
-        cmocka_unit_test_setup_teardown(a_guest_that_ended_by_itself_is_destroyed_all_the_same,
+        cmocka_unit_test_setup_teardown(killing_a_job_works_also_when_frozen, start, stop),
+        cmocka_unit_test_setup_teardown(replies_to_freeze_and_thaw_come_when_they_are_complete,
                                         start, stop),
-        cmocka_unit_test_setup_teardown(an_emptied_container_holds_nothing_of_a_sandbox_that_was,
+        cmocka_unit_test_setup_teardown(a_sandbox_whose_guest_has_ended_can_be_destroyed, start,
+                                        stop),
+        cmocka_unit_test_setup_teardown(an_emptied_container_has_nothing_of_earlier_sandboxes,
                                         start, stop),
         cmocka_unit_test_setup_teardown(
             two_hundred_creates_at_once_and_a_thousand_alive_leave_nothing, start, stop),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// NET_OPEN and NET_DIAL with the real spawner and real sandboxes; what they refuse in a wrong form is in spawner_refusals.c.
+// NET_OPEN and NET_DIAL with the real spawner and real sandboxes; spawner_refusals.c has invalid requests.
 #include "tests/harness/spawner.h"
 #include "tests/harness/skip.h"
 
@@ -32,7 +32,7 @@ stop(void **state)
     return 0;
 }
 
-// Into the sandbox's network namespace; for children of this test alone.
+// Enters the sandbox's network namespace; only for children of this test.
 static void
 enter(void)
 {
@@ -45,7 +45,7 @@ enter(void)
     assert_int_equal(setns(pid_fd, CLONE_NEWNET), 0);
 }
 
-// A function, run inside the namespace by a child.
+// Runs a function in the namespace, in a child.
 static pid_t
 inside_begin(int (*what)(void *arg), void *arg)
 {
@@ -131,12 +131,12 @@ send_to(void *arg)
     char end;
     if (send(fd, "x", 1, MSG_NOSIGNAL) != 1)
         return errno;
-    // The other end closes first, so that what waits for the last packets of TCP is on the listener's port.
+    // The other end closes first, so that TIME_WAIT is on the listener's port.
     return t->type == SOCK_DGRAM || recv(fd, &end, 1, 0) == 0 ? 0 : errno;
 }
 
 static void
-a_dial_to_a_port_where_nobody_listens_says_so(void **state)
+a_dial_to_a_port_without_listener_is_an_error(void **state)
 {
     (void)state;
     int fds[SPAWN_FDS_MAX] = {-1};
@@ -147,7 +147,7 @@ a_dial_to_a_port_where_nobody_listens_says_so(void **state)
 }
 
 static void
-listeners_that_are_open_are_not_opened_twice(void **state)
+open_listeners_are_not_opened_twice(void **state)
 {
     (void)state;
     int fds[SPAWN_FDS_MAX] = {-1};
@@ -162,7 +162,7 @@ listeners_that_are_open_are_not_opened_twice(void **state)
 }
 
 static void
-what_is_not_the_relays_port_is_nobodys(void **state)
+nothing_listens_beside_the_relays_port(void **state)
 {
     (void)state;
     int fds[SPAWN_FDS_MAX] = {-1};
@@ -171,12 +171,12 @@ what_is_not_the_relays_port_is_nobodys(void **state)
     assert_true(net_open(fds).ok);
     t.port++;
     assert_int_equal(inside(send_to, &t), ECONNREFUSED);
-    t.address = "fd53:746f:636c::1"; // beside the prefix of flows
+    t.address = "fd53:746f:636c::1"; // outside of the prefix of flows
     assert_int_equal(inside(send_to, &t), ENETUNREACH);
     close_all(fds);
 }
 
-// A connection arrives, and the listener sees the address that it was made to.
+// Asserts that a connection arrives, and that the listener sees the address it was made to.
 static void
 assert_tcp_to(int listener, struct target *t)
 {
@@ -263,7 +263,7 @@ struct service {
     int ready_fd;
 };
 
-// Listens, says so, and sends one byte to whoever comes.
+// Listens, reports that, and sends one byte to each connection.
 static int
 serve(void *arg)
 {
@@ -279,7 +279,7 @@ serve(void *arg)
 }
 
 static void
-a_dial_reaches_what_listens_on_either_loopback(void **state)
+a_dial_reaches_listeners_on_either_loopback_address(void **state)
 {
     (void)state;
     static const char *const addresses[] = {"127.0.0.1", "::1"};
@@ -305,7 +305,7 @@ a_dial_reaches_what_listens_on_either_loopback(void **state)
     }
 }
 
-// The spawner is back in the host's namespace: what it makes next is another sandbox's.
+// The spawner is in the host's namespace again: what it makes next belongs to another sandbox.
 static void
 the_next_sandbox_has_a_network_of_its_own(void **state)
 {
@@ -325,7 +325,7 @@ the_next_sandbox_has_a_network_of_its_own(void **state)
 }
 
 static void
-without_a_relay_none_is_started_again(void **state)
+without_a_relay_no_restart_is_tried(void **state)
 {
     (void)state;
     struct spawn_request q = {.op = SPAWN_RELAY};
@@ -338,12 +338,12 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_dial_to_a_port_where_nobody_listens_says_so),
-        cmocka_unit_test(listeners_that_are_open_are_not_opened_twice),
-        cmocka_unit_test(what_is_not_the_relays_port_is_nobodys),
-        cmocka_unit_test(without_a_relay_none_is_started_again),
+        cmocka_unit_test(a_dial_to_a_port_without_listener_is_an_error),
+        cmocka_unit_test(open_listeners_are_not_opened_twice),
+        cmocka_unit_test(nothing_listens_beside_the_relays_port),
+        cmocka_unit_test(without_a_relay_no_restart_is_tried),
         cmocka_unit_test(every_flow_address_reaches_the_listeners_which_see_it),
-        cmocka_unit_test(a_dial_reaches_what_listens_on_either_loopback),
+        cmocka_unit_test(a_dial_reaches_listeners_on_either_loopback_address),
         cmocka_unit_test(the_next_sandbox_has_a_network_of_its_own),
     };
     return cmocka_run_group_tests(tests, start, stop);

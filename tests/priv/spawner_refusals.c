@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the spawner refuses: configurations, requests in the wrong state (an error), and what no broker sends (the end).
+// What the spawner refuses: configurations, requests in the wrong state (an error), and requests that no correct
+// broker sends (the end).
 #include "proto/fdpass.h"
 #include "tests/harness/spawner.h"
 #include "tests/harness/skip.h"
@@ -19,7 +20,7 @@ a_configuration_of_another_version_is_refused(void **state)
 }
 
 static void
-a_guest_that_is_no_file_is_refused(void **state)
+a_guest_that_is_not_a_file_is_refused(void **state)
 {
     (void)state;
     struct broker b;
@@ -36,7 +37,7 @@ a_guest_that_is_no_file_is_refused(void **state)
 }
 
 static void
-a_second_spawner_on_one_cgroup_is_refused_and_harms_nothing(void **state)
+a_second_spawner_on_one_cgroup_is_refused(void **state)
 {
     (void)state;
     struct broker one;
@@ -52,7 +53,7 @@ a_second_spawner_on_one_cgroup_is_refused_and_harms_nothing(void **state)
     assert_false(broker_try_start(&two, &r));
     assert_int_equal(r.err.code, ERR_FAILED_PRECONDITION);
     assert_string_equal(r.err.reason, "CGROUP_IN_USE");
-    struct spawn_request q = request_for(&x, SPAWN_FREEZE, 1); // still there and alive
+    struct spawn_request q = request_for(&x, SPAWN_FREEZE, 1); // it still exists and works
     assert_true(broker_ask(&one, &q, NULL).ok);
     sandbox_destroy(&one, &x);
     broker_stop(&one);
@@ -96,7 +97,7 @@ requests_that_a_correct_broker_may_send_too_late_get_an_error(void **state)
     broker_config(&b, "");
     broker_start(&b);
     sandbox_create(&b, &x, 1);
-    // Two at once: the second meets a sandbox that is being removed, or is gone.
+    // Two at once: the second finds a sandbox that is being removed, or was removed.
     struct spawn_request destroy = request_for(&x, SPAWN_DESTROY, 0);
     struct spawn_request kill_job = request_for(&x, SPAWN_KILL_JOB, 1);
     uint32_t destroy_seq = broker_send(&b, &destroy);
@@ -119,7 +120,7 @@ requests_that_a_correct_broker_may_send_too_late_get_an_error(void **state)
         assert_int_equal(r.err.code, ERR_NOT_FOUND);
     }
     sandbox_close_fds(&x);
-    // The slot is used again; the old generation does not reach the new sandbox.
+    // The slot is reused; a request with the old generation does not affect the new sandbox.
     struct sandbox y;
     sandbox_create(&b, &y, 2);
     assert_int_equal(y.slot, x.slot);
@@ -156,7 +157,8 @@ an_id_in_use_and_one_sandbox_too_many_are_refused(void **state)
     sandbox_close_fds(&y);
 }
 
-// After this packet the spawner has ended with 70 and left nothing, not even the live sandbox.
+// Asserts that after this packet the spawner has ended with status 70 and left nothing, not even the existing
+// sandbox.
 static void
 assert_ends(const char *what, const void *packet, size_t n, int fd_along,
             const struct sandbox *like)
@@ -180,7 +182,7 @@ assert_ends(const char *what, const void *packet, size_t n, int fd_along,
 }
 
 static void
-what_no_broker_sends_ends_the_spawner_and_every_sandbox(void **state)
+invalid_requests_end_the_spawner_and_every_sandbox(void **state)
 {
     (void)state;
     const struct sandbox like = {.slot = 0, .generation = 1};
@@ -257,12 +259,12 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_configuration_of_another_version_is_refused),
-        cmocka_unit_test(a_guest_that_is_no_file_is_refused),
-        cmocka_unit_test(a_second_spawner_on_one_cgroup_is_refused_and_harms_nothing),
+        cmocka_unit_test(a_guest_that_is_not_a_file_is_refused),
+        cmocka_unit_test(a_second_spawner_on_one_cgroup_is_refused),
         cmocka_unit_test(two_spawners_with_the_same_configuration_use_different_ids),
         cmocka_unit_test(requests_that_a_correct_broker_may_send_too_late_get_an_error),
         cmocka_unit_test(an_id_in_use_and_one_sandbox_too_many_are_refused),
-        cmocka_unit_test(what_no_broker_sends_ends_the_spawner_and_every_sandbox),
+        cmocka_unit_test(invalid_requests_end_the_spawner_and_every_sandbox),
     };
     return cmocka_run_group_tests(tests, need_root, NULL);
 }

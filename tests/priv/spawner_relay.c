@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The relay's process as the spawner starts it: without privilege, with three descriptors, one at a time, never left over.
+// The relay's process as started by the spawner: without privileges, with three descriptors, one at a time, never
+// left over.
 #include "tests/harness/spawner.h"
 #include "tests/harness/skip.h"
 
@@ -46,7 +47,7 @@ read_text(pid_t pid, const char *file, char *text, size_t n)
     (void)close(fd);
 }
 
-// The spawner's child of that name; 0: none.
+// The spawner's child with this name; 0: none.
 static pid_t
 find_relay(void)
 {
@@ -93,7 +94,7 @@ assert_same(pid_t pid, const char *ns)
 }
 
 static void
-it_runs_without_any_privilege_in_the_hosts_own_place(void **state)
+it_runs_without_privileges_in_the_hosts_namespaces(void **state)
 {
     (void)state;
     char status[4096];
@@ -111,7 +112,7 @@ it_runs_without_any_privilege_in_the_hosts_own_place(void **state)
         "\nCapInh:", "\nCapPrm:", "\nCapEff:", "\nCapBnd:", "\nCapAmb:"};
     for (size_t i = 0; i < sizeof sets / sizeof sets[0]; i++)
         assert_line(status, sets[i], "0000000000000000");
-    // Its reports have the host's time, and it reads the host's name servers.
+    // Its reports use the host's time, and it reads the host's name servers.
     static const char *const places[] = {"ns/time", "ns/mnt", "ns/net", "ns/user", "root"};
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i++)
         assert_same(pid, places[i]);
@@ -144,7 +145,7 @@ is_map(pid_t pid, int fd, const char *flags)
 }
 
 static void
-it_holds_its_socket_and_two_maps_of_which_it_writes_one(void **state)
+it_has_its_socket_and_two_maps_and_can_write_one(void **state)
 {
     (void)state;
     assert_true(is_ready(b.bpf_fds[BPF_FD_RELAY])); // the dynamic linker has closed its files
@@ -160,7 +161,7 @@ it_holds_its_socket_and_two_maps_of_which_it_writes_one(void **state)
         else if (fd == RELAY_SOCKET_FD)
             assert_int_equal(strncmp(target, "socket:", 7), 0);
         else if (fd > RELAY_FLOWS_FD && strncmp(target, "anon_inode:[event", 17) != 0 &&
-                 strncmp(target, "pipe:", 5) != 0 && n >= 0) // its own loop's
+                 strncmp(target, "pipe:", 5) != 0 && n >= 0) // those of its own loop
             fail_msg("descriptor %d is %s", fd, target);
     }
     assert_true(is_map(pid, RELAY_NAMES_FD, "flags:\t02\n"));
@@ -176,7 +177,7 @@ is_relay(pid_t pid)
 }
 
 static void
-a_new_one_takes_the_place_of_one_that_runs_hangs_or_ended(void **state)
+a_new_relay_replaces_one_that_runs_hangs_or_has_ended(void **state)
 {
     (void)state;
     int held = -1; // a relay ends with its socket
@@ -197,7 +198,7 @@ a_new_one_takes_the_place_of_one_that_runs_hangs_or_ended(void **state)
         held = fds[0];
     }
     (void)close(held);
-    // Two requests at once: the second is told to wait for the first, or comes after it.
+    // Two requests at once: the second is refused while the first is pending, or comes after it.
     struct spawn_request q = {.op = SPAWN_RELAY};
     (void)broker_send(&b, &q);
     (void)broker_send(&b, &q);
@@ -230,7 +231,7 @@ it_ends_with_its_socket_and_with_the_spawner(void **state)
     (void)close(fds[0]);
     (void)close(b.fd);
     broker_config(&b, "");
-    broker_start(&b); // clears what the killed one left
+    broker_start(&b); // removes what the killed one left
     (void)stop(state);
 }
 
@@ -238,9 +239,9 @@ int
 main(void)
 {
     const struct CMUnitTest one[] = {
-        cmocka_unit_test(it_holds_its_socket_and_two_maps_of_which_it_writes_one),
-        cmocka_unit_test(it_runs_without_any_privilege_in_the_hosts_own_place),
-        cmocka_unit_test(a_new_one_takes_the_place_of_one_that_runs_hangs_or_ended),
+        cmocka_unit_test(it_has_its_socket_and_two_maps_and_can_write_one),
+        cmocka_unit_test(it_runs_without_privileges_in_the_hosts_namespaces),
+        cmocka_unit_test(a_new_relay_replaces_one_that_runs_hangs_or_has_ended),
     };
     const struct CMUnitTest end[] = {
         cmocka_unit_test(it_ends_with_its_socket_and_with_the_spawner),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the spawner puts its cgroups: in a subtree that was delegated to it, as systemd's Delegate=yes does.
+// Where the spawner makes its cgroups: in a delegated subtree, as with systemd's Delegate=yes.
 #include <sys/xattr.h>
 
 #include "tests/harness/spawner.h"
@@ -25,7 +25,7 @@ own_cgroup_is(const char *expected)
     return at && strncmp(at + 3, expected, n) == 0 && at[3 + n] == '\n';
 }
 
-// In a process of its own, which the spawner moves: exit code 0 when all is as it should be.
+// In a process of its own, which the spawner moves. Exit code 0: everything is correct.
 static int
 broker_in(const char *unit, const char *procs)
 {
@@ -83,7 +83,7 @@ a_delegated_cgroup_is_divided_into_supervisor_and_sandboxes(void **state)
     (void)snprintf(procs, sizeof procs, "%s/supervisor", path);
     (void)rmdir(procs);
     assert_int_equal(rmdir(path), 0);
-    // v1 hierarchies have the same path; the unit's folder there is ours, too.
+    // v1 hierarchies have the same path; the unit's folder in them belongs to the test, too.
     static const char *const v1[] = {"memory", "cpu", "pids", "blkio"};
     for (size_t i = 0; i < sizeof v1 / sizeof v1[0]; i++) {
         (void)snprintf(path, sizeof path, "/sys/fs/cgroup/%s%s", v1[i], unit);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Roots: what the spawner takes as one, how many, and when it goes. This program is the reader as well: where it is started
-// by that name it hands its socket to the spawner over to the test, which then says what no reader says.
+// Roots: what the spawner accepts as one, how many, and when it removes them. This program also acts as the reader:
+// if started by that name, it passes its socket to the test, which then sends what no correct reader sends.
 #include "server/reader/read.h"
 #include "tests/harness/spawner.h"
 #include "tests/harness/process.h"
@@ -32,7 +32,7 @@ send_fds(int socket_fd, const void *bytes, size_t n, const int *fds, unsigned fd
     return sendmsg(socket_fd, &m, MSG_NOSIGNAL) == (ssize_t)n ? 0 : -1;
 }
 
-// The reader: gives its socket away, and lives until the test closes the other one.
+// The reader: passes its socket on, and waits until the test closes the other one.
 static int
 be_the_reader(void)
 {
@@ -45,7 +45,7 @@ be_the_reader(void)
 }
 
 struct reader {
-    int fd; // closed, it ends
+    int fd; // closing it ends the process
     int spawner_fd;
 };
 
@@ -92,7 +92,7 @@ layer(const char *path)
     return fd;
 }
 
-// A root as a reader would ask for it; /etc stands for the skeleton.
+// A root that a reader might request; /etc is used as the skeleton.
 struct asked {
     struct spawn_root root;
     int fds[SPAWN_ROOT_FDS_MAX + 1];
@@ -111,7 +111,7 @@ good(void)
     return a;
 }
 
-// Sends it, with its descriptors closed here.
+// Sends it and closes its descriptors.
 static struct spawn_reply
 ask(const struct reader *x, struct asked *a)
 {
@@ -169,7 +169,7 @@ unroot(uint32_t root)
 }
 
 static void
-a_root_that_is_not_there_is_refused(void **state)
+a_missing_root_is_refused(void **state)
 {
     (void)state;
     struct spawn_request q = create_request(1);
@@ -180,7 +180,7 @@ a_root_that_is_not_there_is_refused(void **state)
     assert_int_equal(unroot(SPAWN_ROOTS_MAX - 1).err.code, ERR_NOT_FOUND);
 }
 
-// The next one starts when it has ended, and none waits behind that.
+// The next one starts when the first has ended, and a further request is refused.
 static void
 one_reader_runs_at_a_time(void **state)
 {
@@ -210,7 +210,7 @@ assert_refused(const struct reader *x, struct asked *a, const char *part)
         fail_msg("\"%s\" is not in \"%s\"", part, r.err.text);
 }
 
-// Each wrong in one thing, and nothing is left of any.
+// Each has one error, and nothing of it is left.
 static void
 wrong_descriptors_and_fields_are_refused_and_leave_nothing(void **state)
 {
@@ -222,11 +222,11 @@ wrong_descriptors_and_fields_are_refused_and_leave_nothing(void **state)
     (void)close(a.fds[2]);
     a.fds[2] = open("/etc/passwd", O_RDONLY | O_CLOEXEC);
     assert_refused(&x, &a, "none of a mounted folder");
-    a = good(); // a folder as it is, which the broker could open as well
+    a = good(); // a plain folder, which the broker could open as well
     (void)close(a.fds[2]);
     a.fds[2] = open("/opt", O_PATH | O_CLOEXEC);
     assert_refused(&x, &a, "layer 2");
-    a = good(); // one that is mounted
+    a = good(); // a mounted one
     (void)close(a.fds[2]);
     a.fds[2] = open("/proc", O_PATH | O_CLOEXEC);
     assert_refused(&x, &a, "layer 2");
@@ -255,7 +255,7 @@ wrong_descriptors_and_fields_are_refused_and_leave_nothing(void **state)
 }
 
 static void
-nonsense_ends_the_readers_socket_and_nothing_else(void **state)
+an_invalid_packet_closes_only_the_readers_socket(void **state)
 {
     (void)state;
     struct asked a = good();
@@ -265,9 +265,9 @@ nonsense_ends_the_readers_socket_and_nothing_else(void **state)
         char byte = 0;
         for (unsigned k = 0; k <= SPAWN_ROOT_FDS_MAX; k++)
             many[k] = STDERR_FILENO;
-        if (i == 0) // short
+        if (i == 0) // truncated
             assert_int_equal(send_fds(x.spawner_fd, &a.root, sizeof a.root - 1, a.fds, 1), 0);
-        else // more descriptors than there may be
+        else // more descriptors than allowed
             assert_int_equal(
                 send_fds(x.spawner_fd, &a.root, sizeof a.root, many, SPAWN_ROOT_FDS_MAX + 1), 0);
         assert_int_equal(recv(x.spawner_fd, &byte, 1, 0), 0);
@@ -280,7 +280,7 @@ nonsense_ends_the_readers_socket_and_nothing_else(void **state)
 }
 
 static void
-there_are_so_many_and_no_more(void **state)
+the_number_of_roots_is_bounded(void **state)
 {
     (void)state;
     struct reader x = start_reader();
@@ -294,7 +294,7 @@ there_are_so_many_and_no_more(void **state)
             fail_msg("%s", r.err.text);
         assert_int_equal(r.slot, i);
     }
-    assert_int_equal(mounts(), mounts_before + 3); // layers that they share are mounted once
+    assert_int_equal(mounts(), mounts_before + 3); // shared layers are mounted only once
     a = good();
     struct spawn_reply r = ask(&x, &a);
     assert_false(r.ok);
@@ -312,9 +312,9 @@ there_are_so_many_and_no_more(void **state)
     stop_reader(&x);
 }
 
-// With the real reader's root: the sandbox lives on in one that was given up.
+// With the real reader's root: a sandbox continues to run in a root that was given up.
 static void
-one_that_is_in_use_goes_with_its_last_sandbox(void **state)
+a_root_in_use_is_removed_with_its_last_sandbox(void **state)
 {
     (void)state;
     struct broker fake = b;
@@ -354,12 +354,12 @@ main(int argc, char **argv)
     if (strcmp(argv[0], "stockade-reader") == 0)
         return be_the_reader();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_root_that_is_not_there_is_refused),
+        cmocka_unit_test(a_missing_root_is_refused),
         cmocka_unit_test(one_reader_runs_at_a_time),
         cmocka_unit_test(wrong_descriptors_and_fields_are_refused_and_leave_nothing),
-        cmocka_unit_test(nonsense_ends_the_readers_socket_and_nothing_else),
-        cmocka_unit_test(there_are_so_many_and_no_more),
-        cmocka_unit_test(one_that_is_in_use_goes_with_its_last_sandbox),
+        cmocka_unit_test(an_invalid_packet_closes_only_the_readers_socket),
+        cmocka_unit_test(the_number_of_roots_is_bounded),
+        cmocka_unit_test(a_root_in_use_is_removed_with_its_last_sandbox),
     };
     return cmocka_run_group_tests(tests, start, stop);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a sandbox sees, and what it cannot undo. Needs root.
+// The files that a sandbox sees, and what it cannot undo. Needs root.
 //
-// As in guest.c the test program becomes what the spawner is; its parent removes the folders afterwards.
+// As in guest.c the test program acts as the spawner; its parent process removes the folders afterwards.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,7 +16,7 @@
 #include "server/spawner/tree_internal.h"
 #include "tests/harness/wait.h"
 
-static int stale_fd = -1;  // what an earlier start left, which is to be removed
+static int stale_fd = -1;  // left by an earlier start, to be removed
 static int locked_fd = -1; // the host's /usr/bin/env, with a lock
 
 static bool
@@ -29,7 +29,7 @@ is_mapped(void)
     return false;
 }
 
-// It must be refused before its layers are looked at: here they are none.
+// It must be refused before its layers are checked: there are none here.
 static void
 refuse(const struct spawn_root *r, unsigned fds_n, const char *text)
 {
@@ -46,7 +46,7 @@ refuse(const struct spawn_root *r, unsigned fds_n, const char *text)
 }
 
 static void
-names_and_paths_that_lead_elsewhere_are_refused(void **state)
+invalid_host_names_and_paths_are_refused(void **state)
 {
     (void)state;
     static const char *const names[] = {"",    ".",   "..",  "a/b",     "-a",
@@ -100,7 +100,7 @@ a_sandbox_holds_this_and_nothing_of_the_host(void **state)
 }
 
 static void
-devices_are_these_alone(void **state)
+only_these_devices_exist(void **state)
 {
     (void)state;
     const char *out =
@@ -118,7 +118,8 @@ devices_are_these_alone(void **state)
     expect_in(out, "hi\n4\nnull\n");
 }
 
-// Root of the user namespace has every capability there, and no filter: still all mounts are owned above it.
+// Root of the user namespace has every capability there, and no filter; still, all mounts are owned by the namespace
+// above.
 static void
 nothing_of_it_can_be_undone_even_by_the_namespaces_root(void **state)
 {
@@ -134,15 +135,17 @@ nothing_of_it_can_be_undone_even_by_the_namespaces_root(void **state)
         "chmod 777 /dev/null && echo undone; echo end",
         ROOT);
     assert_null(strstr(out, "undone"));
-    assert_int_equal(access("/usr/written-by-a-sandbox", F_OK), -1); // its own upper folder has it
+    // its own upper folder has the file
+    assert_int_equal(access("/usr/written-by-a-sandbox", F_OK), -1);
     expect_in(out, "0\n");
     expect_in(out, "tried\n");
     expect_in(out, "end\n");
 }
 
-// As what pivot_root leaves: even who may chroot, and so has a cwd outside of the root, climbs to the sandbox's root at most.
+// As after pivot_root: even a process that may chroot, and so has a working directory outside of its root, reaches at
+// most the sandbox's root.
 static void
-no_way_leads_below_the_root(void **state)
+nothing_below_the_root_can_be_reached(void **state)
 {
     (void)state;
     static const char climb[] =
@@ -221,7 +224,7 @@ errors_and_inode_numbers_are_those_of_any_host(void **state)
 }
 
 static void
-disk_and_inodes_end_where_they_were_told(void **state)
+the_limits_of_disk_and_inodes_are_enforced(void **state)
 {
     (void)state;
     const char *out = inside_run(
@@ -255,7 +258,7 @@ sandboxes_share_neither_files_nor_locks_nor_their_template(void **state)
     expect_in(out, "free\n");
 }
 
-// The process of that name (its first argument); 0: there is none.
+// The process with this name (its first argument); 0: none.
 static pid_t
 process_called(const char *name)
 {
@@ -274,7 +277,7 @@ process_called(const char *name)
     return found;
 }
 
-// One sandbox holds locks on what all have while another tries to take them.
+// One sandbox holds locks on common files while another one tries to get them.
 static void
 no_inode_is_shared_not_even_a_devices(void **state)
 {
@@ -336,7 +339,7 @@ a_stale_skeleton_is_removed(void **state)
     assert_int_equal(faccessat(stale_fd, "etc/stale", F_OK, 0), -1);
 }
 
-// By the descriptor that the child gives, from outside, while the sandbox is in use.
+// Through the child's descriptor, from outside, while the sandbox is in use.
 static void
 a_disk_can_grow_and_shrink_but_not_below_its_use(void **state)
 {
@@ -430,14 +433,14 @@ static int
 run_all(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_and_paths_that_lead_elsewhere_are_refused),
+        cmocka_unit_test(invalid_host_names_and_paths_are_refused),
         cmocka_unit_test(a_sandbox_holds_this_and_nothing_of_the_host),
-        cmocka_unit_test(devices_are_these_alone),
+        cmocka_unit_test(only_these_devices_exist),
         cmocka_unit_test(nothing_of_it_can_be_undone_even_by_the_namespaces_root),
-        cmocka_unit_test(no_way_leads_below_the_root),
+        cmocka_unit_test(nothing_below_the_root_can_be_reached),
         cmocka_unit_test(files_have_the_owners_that_they_have_on_the_host),
         cmocka_unit_test(errors_and_inode_numbers_are_those_of_any_host),
-        cmocka_unit_test(disk_and_inodes_end_where_they_were_told),
+        cmocka_unit_test(the_limits_of_disk_and_inodes_are_enforced),
         cmocka_unit_test(sandboxes_share_neither_files_nor_locks_nor_their_template),
         cmocka_unit_test(no_inode_is_shared_not_even_a_devices),
         cmocka_unit_test(the_names_of_users_and_hosts_are_the_sandboxs),
@@ -448,7 +451,7 @@ run_all(void)
     return cmocka_run_group_tests_name("tree", tests, NULL, NULL);
 }
 
-// What an earlier start could have left behind.
+// What an earlier start might have left.
 static void
 make_stale(void)
 {
@@ -467,7 +470,7 @@ make_stale(void)
         inside_die(path);
 }
 
-// Before the holder has left the host's mounts.
+// Before the holder leaves the host's mount namespace.
 static void
 prepare(void)
 {

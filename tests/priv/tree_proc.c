@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a sandbox sees of /proc, and how many terminals it gets. Needs root.
+// What a sandbox sees of /proc, and its number of terminals. Needs root.
 //
-// As in tree.c the test program becomes what the spawner is.
+// As in tree.c the test program acts as the spawner.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -37,9 +37,9 @@ proc_is_read_only_and_what_shows_the_host_is_empty(void **state)
     }
 }
 
-// 512 MiB and one and a half processors: inside_sandbox().
+// 512 MiB and one and a half processors: see inside_sandbox().
 static void
-what_programs_size_themselves_by_is_the_sandboxs(void **state)
+the_size_that_programs_see_is_the_sandboxs(void **state)
 {
     (void)state;
     const bool two = in.tree->cpus > 1;
@@ -67,7 +67,7 @@ what_programs_size_themselves_by_is_the_sandboxs(void **state)
     }
 }
 
-// However many sandboxes there are, the host and other containers keep a part.
+// With any number of sandboxes, the host and other containers keep a part.
 static void
 terminals_of_all_sandboxes_together_leave_some_to_others(void **state)
 {
@@ -102,7 +102,7 @@ run_all(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(proc_is_read_only_and_what_shows_the_host_is_empty),
-        cmocka_unit_test(what_programs_size_themselves_by_is_the_sandboxs),
+        cmocka_unit_test(the_size_that_programs_see_is_the_sandboxs),
         cmocka_unit_test(terminals_of_all_sandboxes_together_leave_some_to_others),
     };
     return cmocka_run_group_tests_name("tree_proc", tests, NULL, NULL);

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ways around the tripwires that the telemetry programs see: another ABI, set-id bits, files without a name for others to run.
+// Attempts to avoid the tripwires, as seen by the telemetry programs: another ABI, set-id bits, files without a name
+// that another program runs.
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
 
 #include "tests/harness/watch_job.h"
 
-// The filter ends whoever calls getppid.
+// The filter kills a caller of getppid.
 static int
 killed_by_filter(void *arg)
 {
@@ -25,7 +26,7 @@ killed_by_filter(void *arg)
 }
 
 static void
-a_call_that_the_filter_ends_the_process_for_is_an_alarm(void **state)
+a_call_for_which_the_filter_kills_is_an_alarm(void **state)
 {
     (void)state;
     struct job j = new_job("killed", 0);
@@ -45,7 +46,7 @@ set_ids(void *arg)
 {
     (void)syscall(SYS_fchmodat, AT_FDCWD, "/nothing/there", 0755);
     (void)syscall(SYS_fchmodat, AT_FDCWD, "/nothing/there", 04755);
-    (void)syscall(SYS_fchmod, -1, 02755); // as folders have it
+    (void)syscall(SYS_fchmod, -1, 02755); // as on folders
     (void)syscall(SYS_fchmod, -1, 06755);
     (void)arg;
     return 0;
@@ -91,7 +92,7 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_call_that_the_filter_ends_the_process_for_is_an_alarm),
+        cmocka_unit_test(a_call_for_which_the_filter_kills_is_an_alarm),
         cmocka_unit_test(a_set_user_id_bit_is_an_alarm),
         cmocka_unit_test(descriptors_of_files_without_a_name_are_shown),
     };

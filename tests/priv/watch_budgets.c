@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Budgets of events, what is lost beyond them, and profiles of the telemetry programs.
+// Budgets of events, lost events, and profiles of the telemetry programs.
 #include <sys/ptrace.h>
 #include <sys/socket.h>
 
@@ -43,7 +43,7 @@ a_flood_in_one_sandbox_leaves_the_alerts_of_others_and_its_own_other_classes(voi
 }
 
 static void
-cpus_that_share_a_budget_do_not_get_more_of_it(void **state)
+several_cpus_do_not_increase_a_budget(void **state)
 {
     (void)state;
     struct job j = new_job("shared", 0);
@@ -64,7 +64,7 @@ cpus_that_share_a_budget_do_not_get_more_of_it(void **state)
     assert_int_equal(reported + rig_lost(&rig, j.entry.slot, CLASS_SYSCALL), 6 * many);
 }
 
-// keyctl(JOIN_SESSION_KEYRING, NULL), as every job begins, and sockets that every job may have.
+// keyctl(JOIN_SESSION_KEYRING, NULL), the first call of every job, and sockets that every job may have.
 static int
 harmless_flood(void *arg)
 {
@@ -89,7 +89,7 @@ harmless_calls_spend_no_budget(void **state)
     assert_int_equal(rig_run(j.job, harmless_flood, &many), 0);
     drain();
     rig_budget(&rig, CLASS_SYSCALL, 1000, 1000);
-    assert_int_equal(count_events(EVENT_DANGEROUS, j.job), 2); // the first one is free
+    assert_int_equal(count_events(EVENT_DANGEROUS, j.job), 2); // the first one needs no budget
     assert_int_equal(rig_lost(&rig, j.entry.slot, CLASS_SYSCALL), 0);
     assert_int_equal(rig_account(&rig, j.job)->dangerous, 2);
 }
@@ -110,7 +110,7 @@ the_first_call_of_each_number_in_a_job_needs_no_budget(void **state)
     struct job j = new_job("first", 0);
     int many = 5000;
     rig_budget(&rig, CLASS_SYSCALL, 0, 0);
-    for (int run = 0; run < 2; run++) { // another job of the same sandbox has firsts of its own
+    for (int run = 0; run < 2; run++) { // another job of the same sandbox has its own first events
         const struct rig_cgroup *job =
             run == 0 ? j.job : rig_cgroup(&rig, j.sandbox->path, "job-2");
         drain();
@@ -149,8 +149,8 @@ execute_true(void *arg)
     return 99;
 }
 
-// Exits and execs of what is known have budgets apart; what the profile does not know has its own, and the first of each
-// program needs none.
+// Exits and execs of known programs have separate budgets; unknown programs have another one, and the first exec of
+// each needs none.
 static void
 no_flood_hides_the_exec_of_a_new_program(void **state)
 {
@@ -247,7 +247,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(
             a_flood_in_one_sandbox_leaves_the_alerts_of_others_and_its_own_other_classes),
-        cmocka_unit_test(cpus_that_share_a_budget_do_not_get_more_of_it),
+        cmocka_unit_test(several_cpus_do_not_increase_a_budget),
         cmocka_unit_test(harmless_calls_spend_no_budget),
         cmocka_unit_test(the_first_call_of_each_number_in_a_job_needs_no_budget),
         cmocka_unit_test(no_flood_hides_the_exec_of_a_new_program),

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the telemetry programs count, and for whom: real children in cgroups of this test's own. watch_rig.h does what the
-// loader and the broker do.
+// What the telemetry programs count, and in which account: real children in cgroups of the test. watch_rig.h does the
+// work of the loader and the broker.
 
 #include "tests/harness/watch_job.h"
 
-// ---- what is nobody's business
+// ---- what does not count
 
 static void
-a_process_outside_is_neither_counted_nor_told_of(void **state)
+a_process_outside_is_neither_counted_nor_reported(void **state)
 {
     (void)state;
     const struct rig_cgroup *host = rig_cgroup(&rig, rig.cgroups[0].path, "host");
@@ -18,7 +18,7 @@ a_process_outside_is_neither_counted_nor_told_of(void **state)
                                          below,           deeper,          unknown};
     drain();
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
-        for (int k = 0; k < 3; k++) // the second time it is remembered
+        for (int k = 0; k < 3; k++) // the second time it is cached
             assert_int_equal(rig_run(places[i], nothing, NULL), 0);
         assert_null(rig_account(&rig, places[i]));
     }
@@ -30,7 +30,7 @@ a_process_outside_is_neither_counted_nor_told_of(void **state)
 }
 
 static void
-one_job_is_not_counted_for_another_or_for_its_sandbox(void **state)
+jobs_are_counted_separately(void **state)
 {
     (void)state;
     struct job j = new_job("apart", 0);
@@ -78,7 +78,7 @@ every_call_is_counted_once_by_number_and_class_of_error(void **state)
     assert_int_equal(a->generation, 7);
     assert_int_equal(a->syscalls[SYS_getppid], MANY);
     assert_int_equal(a->syscalls[SYS_clone3],
-                     1); // it came out of one, and does not return from exit_group
+                     1); // it returned from one, and does not return from exit_group
     assert_int_equal(a->syscalls[SYS_exit_group], 0);
     assert_int_equal(a->syscalls[WATCH_SYSCALLS - 1], 2);
     uint64_t sum = 0;
@@ -112,7 +112,7 @@ catch_one(void *arg)
 }
 
 static void
-the_return_from_a_signal_handler_is_counted_as_what_it_is(void **state)
+the_return_from_a_signal_handler_is_counted_as_rt_sigreturn(void **state)
 {
     (void)state;
     struct job j = new_job("sigreturn", 0);
@@ -140,7 +140,7 @@ without_the_tracepoint_calls_are_not_counted_and_processes_are(void **state)
     assert_int_equal(a->syscalls[SYS_getppid], MANY);
 }
 
-// ---- nesting
+// ---- nested cgroups
 
 static int
 fork_twice(void *arg)
@@ -153,13 +153,13 @@ fork_twice(void *arg)
                 (void)syscall(SYS_getppid);
             (void)syscall(SYS_exit_group, 3);
         }
-        (void)syscall(SYS_exit_group, 2); // its child is nobody's
+        (void)syscall(SYS_exit_group, 2); // its child is orphaned
     }
     (void)syscall(SYS_wait4, pid, NULL, 0, NULL);
     return 1;
 }
 
-// Waits until as many have ended in the account as have begun.
+// Waits until as many have ended in the account as were started.
 static void
 wait_empty(const struct watch_account *a)
 {
@@ -167,7 +167,7 @@ wait_empty(const struct watch_account *a)
 }
 
 static void
-what_is_nested_and_what_forks_twice_is_the_jobs(void **state)
+nested_cgroups_and_daemons_belong_to_the_job(void **state)
 {
     (void)state;
     struct job j = new_job("nested", WATCH_EVENTS);
@@ -210,12 +210,12 @@ a_process_in_the_sandboxs_own_cgroup_has_the_sandboxs_account(void **state)
 // ---- accounts
 
 static void
-an_account_that_is_given_out_again_begins_at_zero(void **state)
+a_reused_account_starts_at_zero(void **state)
 {
     (void)state;
     struct job j = new_job("again", 0);
     uint32_t number = 0, other;
-    // Take all that are free, and leave one.
+    // Takes all free ones but one.
     size_t n = 0;
     static uint32_t free_ones[WATCH_ACCOUNTS];
     int queue = bpf_map__fd(rig.bpf->maps.accounts_free);
@@ -226,12 +226,12 @@ an_account_that_is_given_out_again_begins_at_zero(void **state)
     assert_int_equal(bpf_map_update_elem(queue, NULL, &number, BPF_ANY), 0);
     assert_int_equal(rig_run(j.job, many_calls, NULL), 0);
     assert_ptr_equal(rig_account(&rig, j.job), &rig.accounts[number]);
-    // None is left: not counted, and that is.
+    // None is left: the calls are not counted, but the failure is.
     const struct rig_cgroup *second = rig_cgroup(&rig, j.sandbox->path, "job-2");
     assert_int_equal(rig_run(second, nothing, NULL), 0);
     assert_null(rig_account(&rig, second));
     assert_true(rig_lost(&rig, j.entry.slot, CLASS_UNCOUNTED) > 0);
-    // Given back as the broker does.
+    // Given back in the same way as by the broker.
     assert_int_equal(bpf_map_delete_elem(bpf_map__fd(rig.bpf->maps.cells), &j.job->id), 0);
     assert_int_equal(bpf_map_update_elem(queue, NULL, &number, BPF_ANY), 0);
     assert_int_equal(rig_run(second, nothing, NULL), 0);
@@ -272,9 +272,9 @@ free_accounts(void)
     return n;
 }
 
-// The entry comes while processes run on every CPU, so that they are seen for the first time at the same moment.
+// The entry appears while processes run on every CPU, so they make their first call at the same moment.
 static void
-processes_that_are_first_seen_at_once_share_one_account(void **state)
+processes_seen_at_the_same_moment_share_one_account(void **state)
 {
     (void)state;
     enum { ROUNDS = 8, SPINNERS = 4 };
@@ -303,14 +303,14 @@ processes_that_are_first_seen_at_once_share_one_account(void **state)
         assert_int_equal(a->cgroup, job->id);
         assert_int_equal(a->exits, SPINNERS);
         assert_true(a->syscalls[SYS_getppid] + a->syscalls[SYS_clone3] >
-                    0); // one may not have begun
+                    0); // one may not have started
     }
     (void)munmap(s, sizeof *s);
     assert_int_equal(free_accounts(), before - ROUNDS);
 }
 
 static void
-what_the_broker_wants_to_know_may_change_while_a_job_runs(void **state)
+watch_flags_may_change_while_a_job_runs(void **state)
 {
     (void)state;
     struct job j = new_job("changed", 0);
@@ -328,16 +328,16 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_process_outside_is_neither_counted_nor_told_of),
-        cmocka_unit_test(one_job_is_not_counted_for_another_or_for_its_sandbox),
+        cmocka_unit_test(a_process_outside_is_neither_counted_nor_reported),
+        cmocka_unit_test(jobs_are_counted_separately),
         cmocka_unit_test(every_call_is_counted_once_by_number_and_class_of_error),
-        cmocka_unit_test(the_return_from_a_signal_handler_is_counted_as_what_it_is),
+        cmocka_unit_test(the_return_from_a_signal_handler_is_counted_as_rt_sigreturn),
         cmocka_unit_test(without_the_tracepoint_calls_are_not_counted_and_processes_are),
-        cmocka_unit_test(what_is_nested_and_what_forks_twice_is_the_jobs),
+        cmocka_unit_test(nested_cgroups_and_daemons_belong_to_the_job),
         cmocka_unit_test(a_process_in_the_sandboxs_own_cgroup_has_the_sandboxs_account),
-        cmocka_unit_test(an_account_that_is_given_out_again_begins_at_zero),
-        cmocka_unit_test(processes_that_are_first_seen_at_once_share_one_account),
-        cmocka_unit_test(what_the_broker_wants_to_know_may_change_while_a_job_runs),
+        cmocka_unit_test(a_reused_account_starts_at_zero),
+        cmocka_unit_test(processes_seen_at_the_same_moment_share_one_account),
+        cmocka_unit_test(watch_flags_may_change_while_a_job_runs),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the telemetry programs tell: exec, exit, signals, files, dangerous calls, OOM.
+// Events of the telemetry programs: exec, exit, signals, files, dangerous calls, OOM.
 #include <pthread.h>
 #include <sys/ptrace.h>
 #include <sys/socket.h>
@@ -21,7 +21,7 @@ hash_of(const char *const *argv)
 }
 
 static void
-an_exec_tells_path_arguments_and_what_file_it_is(void **state)
+an_exec_event_has_path_arguments_and_file(void **state)
 {
     (void)state;
     struct job j = new_job("exec", WATCH_EVENTS);
@@ -62,7 +62,7 @@ an_exec_tells_path_arguments_and_what_file_it_is(void **state)
 }
 
 static void
-arguments_beyond_what_is_hashed_do_not_change_the_hash(void **state)
+arguments_beyond_the_hashed_part_do_not_change_the_hash(void **state)
 {
     (void)state;
     struct job j = new_job("args", WATCH_EVENTS);
@@ -85,7 +85,7 @@ arguments_beyond_what_is_hashed_do_not_change_the_hash(void **state)
 }
 
 static void
-a_failed_exec_is_none(void **state)
+a_failed_exec_is_not_counted(void **state)
 {
     (void)state;
     struct job j = new_job("noexec", WATCH_EVENTS);
@@ -98,7 +98,7 @@ a_failed_exec_is_none(void **state)
 }
 
 static void
-a_file_without_a_name_alarms_even_where_events_are_off(void **state)
+a_file_without_a_name_alarms_even_if_events_are_off(void **state)
 {
     (void)state;
     struct job j = new_job("memfd", 0);
@@ -123,7 +123,7 @@ a_file_without_a_name_alarms_even_where_events_are_off(void **state)
     assert_int_equal(rig_account(&rig, j.job)->execs, 3);
 }
 
-// Which descriptors are a socket, and of which pair: 0 is none, it stays what it was.
+// Which descriptors are a socket, and of which pair; 0: unchanged.
 struct spoken {
     const char *which;
 };
@@ -194,7 +194,7 @@ open_sockets(void *arg)
 }
 
 static void
-sockets_that_no_job_needs_are_told_and_ordinary_ones_are_not(void **state)
+only_unusual_sockets_are_reported(void **state)
 {
     (void)state;
     struct job j = new_job("sockets", 0);
@@ -217,7 +217,7 @@ end_by(void *arg)
 }
 
 static void
-an_exit_tells_code_signal_and_life(void **state)
+an_exit_event_has_code_signal_and_duration(void **state)
 {
     (void)state;
     struct job j = new_job("exit", WATCH_EVENTS);
@@ -278,7 +278,7 @@ execute_true(void *arg)
     return NULL;
 }
 
-// Another thread than the first executes: the first one ends, the process goes on.
+// A thread other than the first one executes: the first one ends, the process continues.
 static int
 with_exec(void)
 {
@@ -288,7 +288,7 @@ with_exec(void)
     return 1;
 }
 
-// This program again, as `mode`: threads do not live through a bare clone3.
+// This program again, with `mode`: threads do not work after a bare clone3.
 static int
 run_self(const struct job *j, const char *mode)
 {
@@ -301,7 +301,7 @@ run_self(const struct job *j, const char *mode)
 }
 
 static void
-threads_are_no_processes_and_the_last_one_ends_theirs(void **state)
+threads_are_not_processes_and_the_last_one_ends_its_process(void **state)
 {
     (void)state;
     struct job j = new_job("threads", WATCH_EVENTS);
@@ -317,7 +317,7 @@ threads_are_no_processes_and_the_last_one_ends_theirs(void **state)
 }
 
 static void
-a_thread_that_executes_goes_on_as_the_same_process(void **state)
+a_thread_that_executes_continues_as_the_same_process(void **state)
 {
     (void)state;
     struct job j = new_job("thread-exec", WATCH_EVENTS);
@@ -341,9 +341,9 @@ send_signals(void *arg)
     (void)syscall(SYS_kill, to, SIGURG);
     (void)syscall(SYS_tgkill, to, to, SIGURG);
     (void)syscall(SYS_rt_sigqueueinfo, to, SIGURG, &info);
-    (void)syscall(SYS_kill, to, 0);                       // none
+    (void)syscall(SYS_kill, to, 0);                       // no process
     (void)syscall(SYS_kill, syscall(SYS_getpid), SIGURG); // itself; ignored
-    pid_t child = (pid_t)syscall(SYS_fork);               // whose end is a signal of the kernel's
+    pid_t child = (pid_t)syscall(SYS_fork);               // its end causes a signal of the kernel
     if (child == 0)
         (void)syscall(SYS_exit_group, 0);
     (void)syscall(SYS_wait4, child, NULL, 0, NULL);
@@ -351,7 +351,7 @@ send_signals(void *arg)
 }
 
 static void
-signals_to_others_are_counted_and_told_the_kernels_are_not(void **state)
+only_signals_of_processes_to_others_are_counted_and_reported(void **state)
 {
     (void)state;
     struct job j = new_job("signals", WATCH_EVENTS);
@@ -385,7 +385,7 @@ dangerous(void *arg)
 }
 
 static void
-dangerous_calls_are_told_with_arguments_and_result(void **state)
+dangerous_calls_are_reported_with_arguments_and_result(void **state)
 {
     (void)state;
     static const struct {
@@ -409,7 +409,7 @@ dangerous_calls_are_told_with_arguments_and_result(void **state)
 }
 
 static void
-rings_made_and_refused_are_told_once_each(void **state)
+rings_made_and_refused_are_reported_once_each(void **state)
 {
     (void)state;
     struct job j = new_job("uring", 0);
@@ -468,9 +468,9 @@ eat_memory_v1(void *arg)
     return eat_memory(NULL);
 }
 
-// Where the memory controller is: in the job's own cgroup, or (hybrid hosts) in one of v1 that the child enters.
+// The memory controller is in the job's own cgroup, or (hybrid hosts) in a v1 cgroup that the child enters.
 static void
-what_the_oom_killer_ends_is_an_alarm_of_its_job(void **state)
+an_oom_kill_is_an_alarm_of_its_job(void **state)
 {
     (void)state;
     struct job j = new_job("oom", WATCH_EVENTS);
@@ -488,7 +488,7 @@ what_the_oom_killer_ends_is_an_alarm_of_its_job(void **state)
             skip();
         eat = eat_memory_v1;
     }
-    if (v2) // no way out to the disk, where there is one
+    if (v2) // no swap, if there is any
         (void)write_text(j.job->path, "memory.swap.max", "0");
     else
         (void)write_text(v1.path, "memory.memsw.limit_in_bytes", "33554432");
@@ -515,19 +515,19 @@ main(int argc, char **argv)
     if (argc == 2 && strcmp(argv[1], "--exec") == 0)
         return with_exec();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_failed_exec_is_none),
-        cmocka_unit_test(an_exec_tells_path_arguments_and_what_file_it_is),
-        cmocka_unit_test(arguments_beyond_what_is_hashed_do_not_change_the_hash),
-        cmocka_unit_test(a_file_without_a_name_alarms_even_where_events_are_off),
+        cmocka_unit_test(a_failed_exec_is_not_counted),
+        cmocka_unit_test(an_exec_event_has_path_arguments_and_file),
+        cmocka_unit_test(arguments_beyond_the_hashed_part_do_not_change_the_hash),
+        cmocka_unit_test(a_file_without_a_name_alarms_even_if_events_are_off),
         cmocka_unit_test(a_program_that_speaks_to_one_socket_alone_alarms_and_to_three_does_not),
-        cmocka_unit_test(sockets_that_no_job_needs_are_told_and_ordinary_ones_are_not),
-        cmocka_unit_test(an_exit_tells_code_signal_and_life),
-        cmocka_unit_test(threads_are_no_processes_and_the_last_one_ends_theirs),
-        cmocka_unit_test(a_thread_that_executes_goes_on_as_the_same_process),
-        cmocka_unit_test(signals_to_others_are_counted_and_told_the_kernels_are_not),
-        cmocka_unit_test(dangerous_calls_are_told_with_arguments_and_result),
-        cmocka_unit_test(rings_made_and_refused_are_told_once_each),
-        cmocka_unit_test(what_the_oom_killer_ends_is_an_alarm_of_its_job),
+        cmocka_unit_test(only_unusual_sockets_are_reported),
+        cmocka_unit_test(an_exit_event_has_code_signal_and_duration),
+        cmocka_unit_test(threads_are_not_processes_and_the_last_one_ends_its_process),
+        cmocka_unit_test(a_thread_that_executes_continues_as_the_same_process),
+        cmocka_unit_test(only_signals_of_processes_to_others_are_counted_and_reported),
+        cmocka_unit_test(dangerous_calls_are_reported_with_arguments_and_result),
+        cmocka_unit_test(rings_made_and_refused_are_reported_once_each),
+        cmocka_unit_test(an_oom_kill_is_an_alarm_of_its_job),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

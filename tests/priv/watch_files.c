@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the telemetry programs see of files: what is written, removed and renamed, and sensitive paths.
+// What the telemetry programs see of files: written, removed and renamed files, and sensitive paths.
 #include <linux/openat2.h>
 
 #include "server/anomaly/sensitive.h"
@@ -119,7 +119,7 @@ open_one(void *arg)
 }
 
 static void
-sensitive_paths_are_told_of_however_they_are_written_and_others_are_not(void **state)
+only_sensitive_paths_are_reported_in_any_spelling(void **state)
 {
     (void)state;
     static const struct {
@@ -186,7 +186,7 @@ open_long(void *arg)
     memset(path, '/', sizeof path);
     memcpy(path, "/etc/shadow", 11);
     path[sizeof path - 1] = '\0';
-    if (*(int *)arg) { // the pattern comes behind what is read
+    if (*(int *)arg) { // the pattern is after the part that is read
         memset(path + 1, 'x', WATCH_PATH);
         memcpy(path + WATCH_PATH, "/.ssh", 6);
     }
@@ -432,9 +432,9 @@ no_other_way_to_a_sensitive_file_is_silent(void **state)
     assert_int_equal(rmdir(dir), 0);
 }
 
-// What only its presence, its end or a refusal makes sensitive.
+// Patterns that match only if the file exists, at the end of the path, or if the call was refused.
 static void
-a_pattern_may_ask_what_came_of_the_call(void **state)
+a_pattern_may_depend_on_the_result_of_the_call(void **state)
 {
     (void)state;
     static const char *const paths[] = {"/tmp/.netrc-of-nobody", "/usr/bin/.env/x", "/dev/null/x",
@@ -456,10 +456,10 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(files_written_removed_and_renamed_are_counted_when_it_succeeds),
         cmocka_unit_test(files_that_a_call_made_are_counted_apart),
-        cmocka_unit_test(sensitive_paths_are_told_of_however_they_are_written_and_others_are_not),
+        cmocka_unit_test(only_sensitive_paths_are_reported_in_any_spelling),
         cmocka_unit_test(a_path_counts_to_its_last_byte),
         cmocka_unit_test(no_other_way_to_a_sensitive_file_is_silent),
-        cmocka_unit_test(a_pattern_may_ask_what_came_of_the_call),
+        cmocka_unit_test(a_pattern_may_depend_on_the_result_of_the_call),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Profiles of executables in the telemetry programs: learnt, judged, left alone.
+// Profiles of executables in the telemetry programs: learning, comparing, and files without a profile.
 #include <sched.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -28,7 +28,7 @@ repeat(void *arg)
     return 0;
 }
 
-// This program as the kernel sees it: what an event tells. stat(2) is another opinion on some file systems.
+// This program as the kernel and its events see it. On some file systems stat(2) shows other values.
 static const struct watch_exe_key *
 own_key(void)
 {
@@ -57,7 +57,7 @@ profiled_job(const char *name, uint32_t mode, uint32_t threshold)
 }
 
 static void
-a_program_that_does_what_was_learnt_is_silent_and_another_alarms_at_once(void **state)
+a_learnt_program_raises_nothing_and_an_unlearnt_one_is_reported(void **state)
 {
     (void)state;
     struct pattern usual = {false}, strange = {true};
@@ -85,13 +85,13 @@ a_program_that_does_what_was_learnt_is_silent_and_another_alarms_at_once(void **
     assert_int_equal(rig_run(j.job, repeat, &strange), 0);
     drain();
     assert_int_equal(s->alerts, count_events(EVENT_PROFILE, j.job));
-    // 42 strange trigrams are in one window, or in two.
+    // 42 unseen trigrams are in one window, or in two.
     assert_true(s->alerts == 1 || s->alerts == 2);
     const struct seen *e = event(EVENT_PROFILE, j.job, 0);
     const struct watch_score *b = BODY(watch_score, e);
     assert_int_equal(e->head.class, CLASS_PROFILE);
     assert_int_equal(b->profile, PROFILE);
-    assert_int_equal(b->unseen, 6); // over the threshold, not at the end of the window
+    assert_int_equal(b->unseen, 6); // reported above the threshold, not at the end of the window
     assert_true(b->window >= 6 && b->window < WATCH_WINDOW);
     assert_true(b->last[2] == SYS_geteuid || b->last[2] == SYS_getegid ||
                 b->last[1] == SYS_geteuid || b->last[1] == SYS_getegid);
@@ -111,7 +111,7 @@ is_refused(void *arg)
 }
 
 static void
-a_call_that_was_never_refused_before_is_told_once_and_one_that_was_is_not(void **state)
+only_a_first_refusal_of_a_call_is_reported_once(void **state)
 {
     (void)state;
     struct pattern usual = {false}, strange = {true};
@@ -138,7 +138,7 @@ a_call_that_was_never_refused_before_is_told_once_and_one_that_was_is_not(void *
 }
 
 static void
-at_the_threshold_nothing_is_told_and_an_unknown_executable_is_not_judged(void **state)
+at_the_threshold_nothing_is_reported_and_an_unknown_executable_is_not_scored(void **state)
 {
     (void)state;
     struct pattern strange = {true};
@@ -159,13 +159,13 @@ at_the_threshold_nothing_is_told_and_an_unknown_executable_is_not_judged(void **
     drain();
     assert_int_equal(s->trigrams, judged);
     assert_int_equal(count_events(EVENT_PROFILE, j.job), 0);
-    assert_int_equal(count_events(EVENT_EXEC, j.job), 1); // it is a finding of its own
+    assert_int_equal(count_events(EVENT_EXEC, j.job), 1); // it is a separate finding
     assert_int_equal(BODY(watch_exec, event(EVENT_EXEC, j.job, 0))->known, 0);
     assert_int_equal(count_events(EVENT_EXIT, j.job), 0);
 }
 
 static void
-alarms_of_a_profile_by_the_thousand_silence_no_file_without_a_name(void **state)
+thousands_of_profile_alarms_hide_no_file_without_a_name(void **state)
 {
     (void)state;
     struct pattern strange = {true};
@@ -190,7 +190,7 @@ alarms_of_a_profile_by_the_thousand_silence_no_file_without_a_name(void **state)
 }
 
 static void
-what_a_thread_did_before_exec_is_not_scored_after_it(void **state)
+calls_before_exec_are_not_scored_after_it(void **state)
 {
     (void)state;
     const struct watch_profile_state *s = &rig.profile_states[PROFILE];
@@ -198,14 +198,14 @@ what_a_thread_did_before_exec_is_not_scored_after_it(void **state)
     struct job j = profiled_job("exec-profile", WATCH_PROFILE_LEARN, 5);
     struct exec x = {"/usr/bin/true", {"true", NULL}, -1};
     assert_int_equal(rig_run(j.job, execute, &x), 0);
-    // The child's only call as this program was the clone that made it, so no three in a row.
+    // The child's only call as this program was the clone that made it, so there are no three in a row.
     assert_int_equal(s->trigrams, 0);
     assert_int_equal(s->windows, 0);
 }
 
-// A thread that lives as long as the test: 64 Ki ids further on another would have its place.
+// A thread that runs as long as the test: another one whose id differs by 64 Ki would use its entry.
 static void
-profiles_of_other_sandboxes_flags_are_left_alone(void **state)
+without_its_flag_a_sandbox_does_not_change_profiles(void **state)
 {
     (void)state;
     struct pattern strange = {true};
@@ -218,14 +218,14 @@ profiles_of_other_sandboxes_flags_are_left_alone(void **state)
     assert_int_equal(s->alerts, 0);
 }
 
-// ---- whose an executable is
+// ---- owners of executables
 
 enum { BOX_IDS = 500000, JOB_UID = 1000, DEEP = 12 };
 
 struct nested {
     unsigned levels;
     struct exec exec;
-    int go; // a byte when the outermost has its map
+    int go; // a byte arrives when the outermost has its map
 };
 
 static int
@@ -237,7 +237,7 @@ write_file(const char *path, const char *text)
     return n > 0 ? 0 : -1;
 }
 
-// The sandbox's user namespace, and as many more as a job would nest to be root of its own files.
+// The sandbox's user namespace, and more nested ones, in which a job could be root of its own files.
 static int
 execute_nested(void *arg)
 {
@@ -248,7 +248,7 @@ execute_nested(void *arg)
         return 90;
     for (unsigned i = 0; i < x->levels; i++) {
         if (unshare(CLONE_NEWUSER) != 0 ||
-            prctl(PR_SET_DUMPABLE, 1) != 0 || // else /proc/self/uid_map is not its own
+            prctl(PR_SET_DUMPABLE, 1) != 0 || // otherwise /proc/self/uid_map does not belong to it
             write_file("/proc/self/setgroups", "deny") != 0 ||
             write_file("/proc/self/gid_map", "0 0 1") != 0 ||
             write_file("/proc/self/uid_map", i == 0 ? "0 1000 1" : "0 0 1") != 0)
@@ -282,7 +282,7 @@ owner_reported(const char *name, const char *path, unsigned levels)
     return BODY(watch_exec, event(EVENT_EXEC, j.job, 0))->exe.owner;
 }
 
-// A sandbox's own files are never profiled, so a job must not be able to make its file look like root's.
+// Files of a sandbox are never profiled, so a job must not be able to make its file look like root's.
 static void
 an_executable_has_the_owner_that_the_sandbox_sees_however_deep_a_job_nests(void **state)
 {
@@ -292,8 +292,9 @@ an_executable_has_the_owner_that_the_sandbox_sees_however_deep_a_job_nests(void 
     assert_non_null(mkdtemp(folder));
     (void)snprintf(path, sizeof path, "%s/true", folder);
     (void)snprintf(copy, sizeof copy, "cp /usr/bin/true %s && chmod 755 %s %s", path, folder, path);
-    assert_int_equal(system(copy), 0);                       // NOLINT(cert-env33-c): of the test
-    assert_int_equal(owner_reported("roots", path, 0), ~0U); // nobody that the sandbox knows
+    assert_int_equal(system(copy), 0); // NOLINT(cert-env33-c): of the test
+    // an owner without an id in the sandbox
+    assert_int_equal(owner_reported("roots", path, 0), ~0U);
     assert_int_equal(chown(path, BOX_IDS, BOX_IDS), 0);
     assert_int_equal(owner_reported("boxs-root", path, 0), 0);
     assert_int_equal(chown(path, BOX_IDS + JOB_UID, BOX_IDS), 0);
@@ -310,12 +311,13 @@ main(int argc, char **argv)
     if (argc == 2 && strcmp(argv[1], "--nothing") == 0)
         return 0;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_program_that_does_what_was_learnt_is_silent_and_another_alarms_at_once),
-        cmocka_unit_test(a_call_that_was_never_refused_before_is_told_once_and_one_that_was_is_not),
-        cmocka_unit_test(at_the_threshold_nothing_is_told_and_an_unknown_executable_is_not_judged),
-        cmocka_unit_test(alarms_of_a_profile_by_the_thousand_silence_no_file_without_a_name),
-        cmocka_unit_test(what_a_thread_did_before_exec_is_not_scored_after_it),
-        cmocka_unit_test(profiles_of_other_sandboxes_flags_are_left_alone),
+        cmocka_unit_test(a_learnt_program_raises_nothing_and_an_unlearnt_one_is_reported),
+        cmocka_unit_test(only_a_first_refusal_of_a_call_is_reported_once),
+        cmocka_unit_test(
+            at_the_threshold_nothing_is_reported_and_an_unknown_executable_is_not_scored),
+        cmocka_unit_test(thousands_of_profile_alarms_hide_no_file_without_a_name),
+        cmocka_unit_test(calls_before_exec_are_not_scored_after_it),
+        cmocka_unit_test(without_its_flag_a_sandbox_does_not_change_profiles),
         cmocka_unit_test(
             an_executable_has_the_owner_that_the_sandbox_sees_however_deep_a_job_nests),
     };

@@ -10,7 +10,7 @@
 #include "client/address.h"
 
 static void
-what_is_no_address_is_refused_and_leaves_the_result_alone(void **state)
+invalid_addresses_are_refused_and_leave_the_result(void **state)
 {
     static const char *const wrong[] = {
         "",           "ipc://",           "ipc://relative", "unix:",          "/run/x",
@@ -70,7 +70,7 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_no_address_is_refused_and_leaves_the_result_alone),
+        cmocka_unit_test(invalid_addresses_are_refused_and_leave_the_result),
         cmocka_unit_test(a_path_that_does_not_fit_a_socket_address_is_refused),
         cmocka_unit_test(each_kind_of_address_is_read),
     };

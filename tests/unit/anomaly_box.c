@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Each tripwire is raised at its threshold and not below, and says once what happens a thousand times.
+// Each tripwire is raised at its threshold and not below, and repeated events are reported once.
 #include "tests/harness/anomaly_box.h"
 
 #include <math.h>
@@ -10,7 +10,7 @@
 #include "server/relay/relay.h"
 
 static void
-events_that_are_cut_or_of_no_kind_are_left_alone(void **state)
+truncated_events_and_unknown_kinds_are_ignored(void **state)
 {
     (void)state;
     const uint8_t body[512] = {0};
@@ -23,7 +23,7 @@ events_that_are_cut_or_of_no_kind_are_left_alone(void **state)
 }
 
 static void
-what_is_switched_off_is_not_raised(void **state)
+disabled_rules_are_not_raised(void **state)
 {
     (void)state;
     for (int i = 0; i < ANOMALY_RULES; i++)
@@ -37,7 +37,7 @@ what_is_switched_off_is_not_raised(void **state)
 }
 
 static void
-seven_refused_destinations_are_no_fan_out_and_eight_are(void **state)
+eight_refused_destinations_are_a_fan_out_and_seven_are_not(void **state)
 {
     (void)state;
     for (int again = 0; again < 50; again++)
@@ -61,7 +61,7 @@ seven_refused_destinations_are_no_fan_out_and_eight_are(void **state)
 }
 
 static void
-a_dangerous_call_is_told_once_with_its_name_and_end(void **state)
+a_dangerous_call_is_reported_once_with_its_name_and_result(void **state)
 {
     (void)state;
     struct watch_syscall call = {.number = SYS_mount, .result = -1};
@@ -80,7 +80,7 @@ a_dangerous_call_is_told_once_with_its_name_and_end(void **state)
 }
 
 static void
-every_sensitive_path_finds_its_place(void **state)
+every_sensitive_path_fits_into_the_table(void **state)
 {
     (void)state;
     static struct sensitive_table table;
@@ -116,13 +116,13 @@ only_a_new_executable_is_new_and_a_file_without_a_name_is_worse(void **state)
 }
 
 static void
-a_file_without_a_name_that_an_interpreter_runs_is_one_that_is_executed(void **state)
+a_file_without_a_name_run_by_an_interpreter_counts_as_executed(void **state)
 {
     (void)state;
     struct watch_exec x = {
         .path_n = 7, .path = "/bin/sh", .args_n = 16, .argv = "sh\0/dev/fd/63 x"};
     struct event e = {.time_ns = now_ns, .kind = EVENT_EXEC, .size = sizeof x};
-    box_event(&box, &e, &x, BOX_EXE_KNOWN); // a pipe of the shell's
+    box_event(&box, &e, &x, BOX_EXE_KNOWN); // a pipe of the shell
     memcpy(x.argv, "sh\0/dev/fd/5 x", 15);
     x.nameless = 1 << 4;
     box_event(&box, &e, &x, BOX_EXE_KNOWN);
@@ -147,7 +147,7 @@ a_call_of_another_abi_is_named_as_such(void **state)
 }
 
 static void
-a_shell_on_a_socket_is_told_once_and_a_file_without_a_name_as_well(void **state)
+a_shell_on_a_socket_and_a_file_without_a_name_are_reported_once(void **state)
 {
     (void)state;
     struct watch_exec x = {.exe = {.inode = 9}, .socket = 1, .path_n = 8, .path = "/bin/\x1b[m"};
@@ -165,7 +165,7 @@ a_shell_on_a_socket_is_told_once_and_a_file_without_a_name_as_well(void **state)
 }
 
 static void
-a_strange_socket_is_told_with_what_it_is(void **state)
+an_unusual_socket_is_reported_with_its_kind(void **state)
 {
     (void)state;
     struct watch_syscall call = {.number = SYS_socket, .result = -1, .args = {17, 3 | 02000000}};
@@ -175,7 +175,7 @@ a_strange_socket_is_told_with_what_it_is(void **state)
 }
 
 static void
-a_sensitive_path_is_told_once_each(void **state)
+each_sensitive_path_is_reported_once(void **state)
 {
     (void)state;
     struct watch_open o = {.path_n = 11, .path = "/etc/shadowXXXX"};
@@ -183,13 +183,13 @@ a_sensitive_path_is_told_once_each(void **state)
         event(EVENT_OPEN, &o, sizeof o);
     assert_int_equal(raised[RULE_SENSITIVE_PATH], 1);
     assert_string_equal(said, "\"/etc/shadow\" was opened");
-    o.path_n = 4000; // more than there is
+    o.path_n = 4000; // more than the buffer has
     event(EVENT_OPEN, &o, sizeof o);
     assert_int_equal(raised[RULE_SENSITIVE_PATH], 2);
 }
 
 static void
-every_death_by_oom_is_told(void **state)
+every_oom_kill_is_reported(void **state)
 {
     (void)state;
     event(EVENT_OOM, NULL, 0);
@@ -199,7 +199,7 @@ every_death_by_oom_is_told(void **state)
 }
 
 static void
-a_profile_event_is_told_with_its_figures_once_per_window(void **state)
+a_profile_event_is_reported_with_its_figures_once_per_window(void **state)
 {
     (void)state;
     struct watch_score s = {.profile = 3, .unseen = 7, .window = 200, .last = {0, 1, 2}};
@@ -213,7 +213,7 @@ a_profile_event_is_told_with_its_figures_once_per_window(void **state)
 }
 
 static void
-a_call_that_was_never_refused_before_is_told_once(void **state)
+a_first_refusal_of_a_call_is_reported_once(void **state)
 {
     (void)state;
     struct watch_score s = {.profile = 3, .last = {WATCH_REFUSED, WATCH_REFUSED, SYS_mount}};
@@ -228,21 +228,21 @@ a_call_that_was_never_refused_before_is_told_once(void **state)
 }
 
 static void
-regular_connections_are_a_beacon_and_irregular_ones_are_not(void **state)
+only_regular_connections_are_a_beacon(void **state)
 {
     (void)state;
     for (int i = 0; i < 40; i++) { // 1 to 5 s
         now_ns += (uint64_t)(1 + i * 7 % 5) * S;
         dial(EVENT_CONNECT, 1, 443);
     }
-    for (int i = 0; i < 100; i++) { // a tight loop is work
+    for (int i = 0; i < 100; i++) { // a tight loop counts as work
         now_ns += 50 * MS;
         dial(EVENT_CONNECT, 2, 443);
     }
     assert_int_equal(raised[RULE_BEACONING], 0);
     for (int i = 0; i < 7; i++) {
         now_ns += 10 * S + (uint64_t)(i % 3) * 300 * MS;
-        dial(EVENT_DENIED, 3, 443); // refused ones beat as well
+        dial(EVENT_DENIED, 3, 443); // refused connections are regular as well
     }
     assert_int_equal(raised[RULE_BEACONING], 0);
     now_ns += 10 * S;
@@ -267,7 +267,7 @@ lookup(const char *name, uint32_t kind)
 }
 
 static void
-names_that_people_use_are_no_tunnel(void **state)
+common_names_are_not_a_tunnel(void **state)
 {
     (void)state;
     static const char *const names[] = {
@@ -293,7 +293,7 @@ names_that_people_use_are_no_tunnel(void **state)
 }
 
 static void
-data_in_names_is_a_tunnel_also_when_it_is_refused(void **state)
+data_in_refused_names_is_also_a_tunnel(void **state)
 {
     (void)state;
     for (uint32_t kind = RELAY_DENIED; kind <= RELAY_LOOKUP; kind++) {
@@ -305,7 +305,7 @@ data_in_names_is_a_tunnel_also_when_it_is_refused(void **state)
             (void)snprintf(name, sizeof name, "%016" PRIx64 "%016" PRIx64 ".t.example.org", x,
                            x * x);
             lookup(name, kind);
-            lookup(name, kind); // the same again carries nothing
+            lookup(name, kind); // the same name again carries no data
         }
         assert_int_equal(raised[RULE_DNS_TUNNEL], 1);
         assert_int_equal(n, (1000 + 33) / 34);
@@ -316,7 +316,7 @@ data_in_names_is_a_tunnel_also_when_it_is_refused(void **state)
 // ---- bounds
 
 static void
-one_sandbox_cannot_flood_the_findings(void **state)
+a_sandbox_cannot_flood_the_findings(void **state)
 {
     (void)state;
     for (uint64_t i = 0; i < 10000; i++)
@@ -329,7 +329,7 @@ one_sandbox_cannot_flood_the_findings(void **state)
 }
 
 static void
-noise_of_one_rule_does_not_keep_another_from_being_raised(void **state)
+findings_of_one_rule_do_not_suppress_another(void **state)
 {
     (void)state;
     for (uint64_t minute = 0; minute < 3; minute++) {
@@ -354,7 +354,7 @@ a_sandbox_takes_a_few_kilobytes(void **state)
 }
 
 static void
-every_rule_has_a_name_and_bounds_that_hold_its_usual_values(void **state)
+every_rule_has_a_name_and_bounds_that_include_its_defaults(void **state)
 {
     (void)state;
     for (int i = 0; i < ANOMALY_RULES; i++) {
@@ -374,7 +374,7 @@ every_rule_has_a_name_and_bounds_that_hold_its_usual_values(void **state)
 }
 
 static void
-a_template_gets_what_it_does_not_say_from_the_host(void **state)
+a_template_inherits_missing_values_from_the_host(void **state)
 {
     (void)state;
     struct anomaly_config own = {.rule[RULE_OOM] = {.response = RESPONSE_KILL}};
@@ -386,7 +386,7 @@ a_template_gets_what_it_does_not_say_from_the_host(void **state)
 }
 
 static void
-a_terminal_that_leads_out_is_a_remote_shell(void **state)
+a_terminal_connected_to_outside_is_a_remote_shell(void **state)
 {
     (void)state;
     struct watch_terminal t = {.shell = 7, .comm = "s\nh"};
@@ -399,7 +399,7 @@ a_terminal_that_leads_out_is_a_remote_shell(void **state)
 }
 
 static void
-a_library_of_its_own_is_no_sensitive_path(void **state)
+a_library_of_the_sandbox_is_not_a_sensitive_path(void **state)
 {
     (void)state;
     struct watch_open o = {.op = WATCH_FILE_PRELOAD, .resolved_n = 7, .resolved = "/tmp/x."};
@@ -429,33 +429,34 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(
-            a_file_without_a_name_that_an_interpreter_runs_is_one_that_is_executed, set_up),
+        cmocka_unit_test_setup(a_file_without_a_name_run_by_an_interpreter_counts_as_executed,
+                               set_up),
         cmocka_unit_test_setup(a_call_of_another_abi_is_named_as_such, set_up),
-        cmocka_unit_test_setup(events_that_are_cut_or_of_no_kind_are_left_alone, set_up),
-        cmocka_unit_test_setup(what_is_switched_off_is_not_raised, set_up),
-        cmocka_unit_test_setup(seven_refused_destinations_are_no_fan_out_and_eight_are, set_up),
-        cmocka_unit_test_setup(a_dangerous_call_is_told_once_with_its_name_and_end, set_up),
-        cmocka_unit_test_setup(every_sensitive_path_finds_its_place, set_up),
+        cmocka_unit_test_setup(truncated_events_and_unknown_kinds_are_ignored, set_up),
+        cmocka_unit_test_setup(disabled_rules_are_not_raised, set_up),
+        cmocka_unit_test_setup(eight_refused_destinations_are_a_fan_out_and_seven_are_not, set_up),
+        cmocka_unit_test_setup(a_dangerous_call_is_reported_once_with_its_name_and_result, set_up),
+        cmocka_unit_test_setup(every_sensitive_path_fits_into_the_table, set_up),
         cmocka_unit_test_setup(only_a_new_executable_is_new_and_a_file_without_a_name_is_worse,
                                set_up),
-        cmocka_unit_test_setup(a_shell_on_a_socket_is_told_once_and_a_file_without_a_name_as_well,
+        cmocka_unit_test_setup(a_shell_on_a_socket_and_a_file_without_a_name_are_reported_once,
                                set_up),
-        cmocka_unit_test_setup(a_strange_socket_is_told_with_what_it_is, set_up),
-        cmocka_unit_test_setup(a_sensitive_path_is_told_once_each, set_up),
-        cmocka_unit_test_setup(every_death_by_oom_is_told, set_up),
-        cmocka_unit_test_setup(a_profile_event_is_told_with_its_figures_once_per_window, set_up),
-        cmocka_unit_test_setup(a_call_that_was_never_refused_before_is_told_once, set_up),
-        cmocka_unit_test_setup(regular_connections_are_a_beacon_and_irregular_ones_are_not, set_up),
-        cmocka_unit_test_setup(names_that_people_use_are_no_tunnel, set_up),
-        cmocka_unit_test_setup(data_in_names_is_a_tunnel_also_when_it_is_refused, set_up),
-        cmocka_unit_test_setup(one_sandbox_cannot_flood_the_findings, set_up),
-        cmocka_unit_test_setup(noise_of_one_rule_does_not_keep_another_from_being_raised, set_up),
+        cmocka_unit_test_setup(an_unusual_socket_is_reported_with_its_kind, set_up),
+        cmocka_unit_test_setup(each_sensitive_path_is_reported_once, set_up),
+        cmocka_unit_test_setup(every_oom_kill_is_reported, set_up),
+        cmocka_unit_test_setup(a_profile_event_is_reported_with_its_figures_once_per_window,
+                               set_up),
+        cmocka_unit_test_setup(a_first_refusal_of_a_call_is_reported_once, set_up),
+        cmocka_unit_test_setup(only_regular_connections_are_a_beacon, set_up),
+        cmocka_unit_test_setup(common_names_are_not_a_tunnel, set_up),
+        cmocka_unit_test_setup(data_in_refused_names_is_also_a_tunnel, set_up),
+        cmocka_unit_test_setup(a_sandbox_cannot_flood_the_findings, set_up),
+        cmocka_unit_test_setup(findings_of_one_rule_do_not_suppress_another, set_up),
         cmocka_unit_test_setup(a_sandbox_takes_a_few_kilobytes, set_up),
-        cmocka_unit_test_setup(every_rule_has_a_name_and_bounds_that_hold_its_usual_values, set_up),
-        cmocka_unit_test_setup(a_template_gets_what_it_does_not_say_from_the_host, set_up),
-        cmocka_unit_test_setup(a_terminal_that_leads_out_is_a_remote_shell, set_up),
-        cmocka_unit_test_setup(a_library_of_its_own_is_no_sensitive_path, set_up),
+        cmocka_unit_test_setup(every_rule_has_a_name_and_bounds_that_include_its_defaults, set_up),
+        cmocka_unit_test_setup(a_template_inherits_missing_values_from_the_host, set_up),
+        cmocka_unit_test_setup(a_terminal_connected_to_outside_is_a_remote_shell, set_up),
+        cmocka_unit_test_setup(a_library_of_the_sandbox_is_not_a_sensitive_path, set_up),
         cmocka_unit_test_setup(a_listener_is_named_by_its_address, set_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The findings that are kept: bounded in all, and whoever has most gives way.
+// Kept findings are bounded in total, and the tenant with the most loses its oldest.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -44,7 +44,7 @@ count(const char *tenant)
 }
 
 static void
-one_tenant_does_not_push_out_what_is_anothers(void **state)
+a_tenant_does_not_displace_anothers_entries(void **state)
 {
     (void)state;
     add("quiet", 3);
@@ -57,7 +57,7 @@ one_tenant_does_not_push_out_what_is_anothers(void **state)
 }
 
 static void
-what_is_no_longer_kept_is_counted_for_whom_it_concerns(void **state)
+dropped_findings_are_counted_per_tenant(void **state)
 {
     (void)state;
     add("quiet", 3);
@@ -77,10 +77,8 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(one_tenant_does_not_push_out_what_is_anothers, clear,
-                                        clear),
-        cmocka_unit_test_setup_teardown(what_is_no_longer_kept_is_counted_for_whom_it_concerns,
-                                        clear, clear),
+        cmocka_unit_test_setup_teardown(a_tenant_does_not_displace_anothers_entries, clear, clear),
+        cmocka_unit_test_setup_teardown(dropped_findings_are_counted_per_tenant, clear, clear),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

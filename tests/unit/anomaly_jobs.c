@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Findings are per job and expire with their window, and what goes on is answered although it is not reported again.
+// Findings are per job and expire with their window, and a response is repeated even if the finding is not reported
+// again.
 #include "tests/harness/anomaly_box.h"
 
 #include <sys/syscall.h>
@@ -75,7 +76,7 @@ the_same_thing_is_found_in_each_job(void **state)
             dial(EVENT_DENIED, (uint8_t)(100 * i + host), 22);
         }
     assert_int_equal(raised[RULE_DENIED_FAN_OUT],
-                     2); // each of both, and the sandbox with the first
+                     2); // one for each job, and the sandbox's with the first
 }
 
 static void
@@ -125,7 +126,7 @@ an_upload_is_found_in_a_job_that_begins_within_the_window(void **state)
 }
 
 static void
-a_beacon_is_found_in_each_job(void **state)
+regular_connections_are_found_in_each_job(void **state)
 {
     (void)state;
     for (int i = 0; i < 8; i++) {
@@ -147,14 +148,14 @@ a_beacon_is_found_in_each_job(void **state)
 }
 
 static void
-what_was_lost_belongs_to_the_job_whose_counter_has_it(void **state)
+lost_events_belong_to_the_job_with_the_counter(void **state)
 {
     (void)state;
     box_enter(&box, &jobs[0]);
     exec_path("/proc/self/fd/3", true, BOX_EXE_KNOWN, 1);
     memset(raised, 0, sizeof raised);
-    jobs[0].now.memfd_execs = 1; // was reported
-    jobs[2].now.memfd_execs = 4; // was not
+    jobs[0].now.memfd_execs = 1; // this one was reported
+    jobs[2].now.memfd_execs = 4; // this one was not
     sums.memfd_execs = 5;
     tick();
     tick();
@@ -164,7 +165,7 @@ what_was_lost_belongs_to_the_job_whose_counter_has_it(void **state)
 }
 
 static void
-what_goes_on_is_answered_although_it_is_not_reported_again(void **state)
+a_response_is_repeated_without_another_report(void **state)
 {
     (void)state;
     policy.rule[RULE_DANGEROUS_SYSCALL].response = RESPONSE_PAUSE;
@@ -199,7 +200,7 @@ what_goes_on_is_answered_although_it_is_not_reported_again(void **state)
 }
 
 static void
-what_is_held_back_for_its_number_is_counted_and_answered(void **state)
+findings_beyond_the_burst_are_counted_and_their_response_is_carried_out(void **state)
 {
     (void)state;
     policy.rule[RULE_NEW_EXECUTABLE].response = RESPONSE_KILL;
@@ -209,14 +210,14 @@ what_is_held_back_for_its_number_is_counted_and_answered(void **state)
     assert_int_equal(raised[RULE_NEW_EXECUTABLE], BOX_FINDINGS_BURST);
     assert_int_equal(counted[RULE_NEW_EXECUTABLE], 100 - BOX_FINDINGS_BURST);
     assert_int_equal(answered[RULE_NEW_EXECUTABLE], 100);
-    box_enter(&box, &jobs[1]); // the noise of one job keeps no other silent
+    box_enter(&box, &jobs[1]); // findings of one job do not suppress those of another
     exec_path("/tmp/y", false, BOX_EXE_NEW, 1000);
     exec_path("/tmp/y", false, BOX_EXE_NEW, 1001);
     assert_int_equal(raised[RULE_NEW_EXECUTABLE], BOX_FINDINGS_BURST + 2);
 }
 
 static void
-what_alerts_alone_is_not_answered_again(void **state)
+an_alert_is_not_repeated(void **state)
 {
     (void)state;
     for (int i = 0; i < 100; i++)
@@ -234,13 +235,12 @@ main(void)
         cmocka_unit_test_setup(a_mass_that_is_spread_over_jobs_is_one_of_the_sandbox, set_up_jobs),
         cmocka_unit_test_setup(an_upload_is_found_in_a_job_that_begins_within_the_window,
                                set_up_jobs),
-        cmocka_unit_test_setup(a_beacon_is_found_in_each_job, set_up_jobs),
-        cmocka_unit_test_setup(what_was_lost_belongs_to_the_job_whose_counter_has_it, set_up_jobs),
-        cmocka_unit_test_setup(what_goes_on_is_answered_although_it_is_not_reported_again,
-                               set_up_jobs),
-        cmocka_unit_test_setup(what_is_held_back_for_its_number_is_counted_and_answered,
-                               set_up_jobs),
-        cmocka_unit_test_setup(what_alerts_alone_is_not_answered_again, set_up_jobs),
+        cmocka_unit_test_setup(regular_connections_are_found_in_each_job, set_up_jobs),
+        cmocka_unit_test_setup(lost_events_belong_to_the_job_with_the_counter, set_up_jobs),
+        cmocka_unit_test_setup(a_response_is_repeated_without_another_report, set_up_jobs),
+        cmocka_unit_test_setup(
+            findings_beyond_the_burst_are_counted_and_their_response_is_carried_out, set_up_jobs),
+        cmocka_unit_test_setup(an_alert_is_not_repeated, set_up_jobs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Profiles learn, freeze and judge; as a file they come back bit for bit; a file that is wrong anywhere changes nothing.
+// Profiles learn, freeze and compare; export and import keep every bit; an invalid file changes nothing.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -66,7 +66,7 @@ runs_own(uint32_t template)
     return profiles_exec(p, template, &x);
 }
 
-// What the kernel would do.
+// Does what the kernel would do.
 static void
 set_bits(uint32_t slot, uint32_t first, uint32_t n, uint32_t step)
 {
@@ -91,7 +91,7 @@ a_kernel_without_profiles_learns_nothing(void **state)
 }
 
 static void
-nothing_learnt_cannot_be_frozen_or_exported(void **state)
+an_empty_profile_cannot_be_frozen_or_exported(void **state)
 {
     (void)state;
     uint8_t *bytes = NULL;
@@ -105,7 +105,7 @@ nothing_learnt_cannot_be_frozen_or_exported(void **state)
 }
 
 static void
-it_learns_for_so_many_runs_and_then_tells_what_is_new(void **state)
+after_its_runs_of_learning_new_executables_are_reported(void **state)
 {
     (void)state;
     assert_int_equal(runs(0, 1, "/usr/bin/a"), BOX_EXE_KNOWN);
@@ -119,14 +119,15 @@ it_learns_for_so_many_runs_and_then_tells_what_is_new(void **state)
     assert_int_equal(p->set[0].state, PROFILES_FROZEN);
     assert_int_equal(p->set[0].version, 1);
     assert_int_equal(bpf.profile_states[slot].mode, WATCH_PROFILE_JUDGE);
-    assert_int_equal(bpf.profile_states[slot].threshold, 7); // more than 7 is told
+    assert_int_equal(bpf.profile_states[slot].threshold, 7); // more than 7 is reported
     assert_int_equal(runs(0, 1, "/usr/bin/a"), BOX_EXE_KNOWN);
     assert_int_equal(runs(0, 3, "/usr/bin/c"), BOX_EXE_NEW);
-    assert_int_equal(runs(1, 3, "/usr/bin/c"), BOX_EXE_KNOWN); // the other template learns on
+    // the other template continues to learn
+    assert_int_equal(runs(1, 3, "/usr/bin/c"), BOX_EXE_KNOWN);
     assert_false(profiles_run(p, 0));
 }
 
-// What the kernel would have counted of a run of the job.
+// The counts that the kernel would have after a run of the job.
 static void
 strays(uint32_t slot, uint32_t most)
 {
@@ -136,7 +137,7 @@ strays(uint32_t slot, uint32_t most)
 }
 
 static void
-what_surprised_while_it_learnt_is_added_to_the_threshold(void **state)
+surprise_in_training_is_added_to_the_threshold(void **state)
 {
     (void)state;
     p->set[0].wanted = 100;
@@ -146,22 +147,22 @@ what_surprised_while_it_learnt_is_added_to_the_threshold(void **state)
     (void)runs(1, 1, "/usr/bin/a");
     uint32_t a = p->exe[0].slot, b = p->exe[1].slot, c = p->exe[2].slot, other = p->exe[3].slot;
     bpf.profile_states[other].most = 55;
-    strays(a, 180); // all of the first run is new
+    strays(a, 180); // everything in the first run is new
     strays(a, 12);
     strays(a, 30);
     strays(a, 0);
     strays(b, 0);
-    strays(b, WATCH_WINDOW + 55); // nothing that the kernel would say
+    strays(b, WATCH_WINDOW + 55); // more than the kernel would count
     assert_int_equal(p->exe[0].runs, 4);
     assert_int_equal(p->exe[0].surprise, 30);
     assert_int_equal(p->exe[1].surprise, WATCH_WINDOW);
     assert_int_equal(p->exe[2].runs, 0);
-    assert_int_equal(bpf.profile_states[other].most, 55); // another template's
+    assert_int_equal(bpf.profile_states[other].most, 55); // another template's profile
     assert_int_equal(profiles_freeze(p, 0, &e), 0);
     assert_int_equal(bpf.profile_states[a].threshold, 8 + 30 - 1);
     assert_int_equal(bpf.profile_states[b].threshold, PROFILES_THRESHOLD_MAX - 1);
     assert_int_equal(bpf.profile_states[c].threshold, 8 - 1);
-    p->set[0].threshold = 150; // more than surprise may make of it
+    p->set[0].threshold = 150; // above the maximum for `surprise`
     uint8_t *bytes = NULL;
     size_t n = 0;
     assert_int_equal(profiles_export(p, 0, &bytes, &n, &e), 0);
@@ -174,7 +175,7 @@ what_surprised_while_it_learnt_is_added_to_the_threshold(void **state)
 }
 
 static void
-files_of_the_sandbox_are_one_fact_and_no_profile(void **state)
+files_of_the_sandbox_are_learnt_as_one_fact_without_profile(void **state)
 {
     (void)state;
     (void)runs(0, 1, "/usr/bin/a");
@@ -189,7 +190,7 @@ files_of_the_sandbox_are_one_fact_and_no_profile(void **state)
 }
 
 static void
-an_executable_of_another_template_is_not_taken(void **state)
+an_executable_of_another_template_is_not_used(void **state)
 {
     (void)state;
     struct watch_exec x = {.exe = {.inode = 1, .template = 1, .owner = ~0U}};
@@ -198,7 +199,7 @@ an_executable_of_another_template_is_not_taken(void **state)
 }
 
 static void
-without_a_free_profile_it_is_known_all_the_same(void **state)
+without_a_free_profile_an_executable_is_still_known(void **state)
 {
     (void)state;
     for (uint64_t i = 1; i <= PROFILES_EXES + 10; i++)
@@ -207,7 +208,7 @@ without_a_free_profile_it_is_known_all_the_same(void **state)
     assert_int_equal(p->exe[WATCH_PROFILES - 2].slot, WATCH_PROFILES - 1);
     assert_int_equal(p->exe[WATCH_PROFILES - 1].slot, 0);
     assert_true(p->left_out > 10);
-    for (uint32_t i = 0; i < p->exes_n; i++) // each profile belongs to one
+    for (uint32_t i = 0; i < p->exes_n; i++) // each profile belongs to one executable
         for (uint32_t k = 0; k < i; k++)
             assert_true(p->exe[i].slot == 0 || p->exe[i].slot != p->exe[k].slot);
     profiles_reset(p, 0);
@@ -217,7 +218,7 @@ without_a_free_profile_it_is_known_all_the_same(void **state)
 }
 
 static void
-a_reset_gives_back_clean_profiles_and_leaves_other_templates_alone(void **state)
+a_reset_clears_the_profiles_of_one_template(void **state)
 {
     (void)state;
     (void)runs(0, 1, "/usr/bin/a");
@@ -252,7 +253,7 @@ example(size_t *n)
 }
 
 static void
-what_is_exported_comes_back_bit_for_bit(void **state)
+export_and_import_keep_every_bit(void **state)
 {
     (void)state;
     size_t n = 0;
@@ -300,7 +301,7 @@ an_import_is_frozen_and_has_a_newer_version(void **state)
 }
 
 static void
-every_byte_that_is_changed_and_every_end_that_is_cut_is_found(void **state)
+every_changed_byte_and_every_truncation_is_detected(void **state)
 {
     (void)state;
     size_t n = 0;
@@ -318,7 +319,7 @@ every_byte_that_is_changed_and_every_end_that_is_cut_is_found(void **state)
     free(bytes);
 }
 
-// With a sum that is right.
+// Reads the bytes with a correct sum.
 static int
 reads(uint8_t *bytes, size_t n)
 {
@@ -327,7 +328,7 @@ reads(uint8_t *bytes, size_t n)
     return image_read(bytes, n, &head, NULL, NULL, &e);
 }
 
-// A message of the test's own, with a sum that is right.
+// Reads a message made by the test, with a correct sum.
 static int
 reads_message(Stockade__Profile__Profile *m)
 {
@@ -387,7 +388,7 @@ is_refused(const char *word)
 }
 
 static void
-a_file_that_lies_is_refused_though_its_sum_is_right(void **state)
+an_invalid_file_with_a_correct_sum_is_refused(void **state)
 {
     (void)state;
     static uint8_t zero[] = {1, 0};
@@ -452,7 +453,7 @@ the_same_executable_twice_is_refused(void **state)
     assert_non_null(w);
     assert_int_equal(image_add(w, &one, &bits, &e), 0);
     assert_int_equal(image_add(w, &one, &bits, &e), 0);
-    assert_true(image_add(w, &one, &bits, &e) < 0); // more than it was begun for
+    assert_true(image_add(w, &one, &bits, &e) < 0); // more than the announced number
     assert_int_equal(image_end(w, &bytes, &n, &e), 0);
     assert_true(image_read(bytes, n, &head, NULL, NULL, &e) < 0);
     assert_non_null(strstr(e.text, "twice"));
@@ -461,7 +462,7 @@ the_same_executable_twice_is_refused(void **state)
 }
 
 static void
-an_import_that_is_refused_changes_nothing(void **state)
+a_refused_import_changes_nothing(void **state)
 {
     (void)state;
     size_t n = 0;
@@ -496,20 +497,20 @@ main(void)
     const struct CMUnitTest tests[] = {
 #define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
         T(a_kernel_without_profiles_learns_nothing),
-        T(nothing_learnt_cannot_be_frozen_or_exported),
-        T(it_learns_for_so_many_runs_and_then_tells_what_is_new),
-        T(what_surprised_while_it_learnt_is_added_to_the_threshold),
-        T(files_of_the_sandbox_are_one_fact_and_no_profile),
-        T(an_executable_of_another_template_is_not_taken),
-        T(without_a_free_profile_it_is_known_all_the_same),
-        T(a_reset_gives_back_clean_profiles_and_leaves_other_templates_alone),
-        T(what_is_exported_comes_back_bit_for_bit),
+        T(an_empty_profile_cannot_be_frozen_or_exported),
+        T(after_its_runs_of_learning_new_executables_are_reported),
+        T(surprise_in_training_is_added_to_the_threshold),
+        T(files_of_the_sandbox_are_learnt_as_one_fact_without_profile),
+        T(an_executable_of_another_template_is_not_used),
+        T(without_a_free_profile_an_executable_is_still_known),
+        T(a_reset_clears_the_profiles_of_one_template),
+        T(export_and_import_keep_every_bit),
         T(an_import_is_frozen_and_has_a_newer_version),
-        T(every_byte_that_is_changed_and_every_end_that_is_cut_is_found),
+        T(every_changed_byte_and_every_truncation_is_detected),
         T(a_file_of_an_older_version_is_refused_by_name),
-        T(a_file_that_lies_is_refused_though_its_sum_is_right),
+        T(an_invalid_file_with_a_correct_sum_is_refused),
         T(the_same_executable_twice_is_refused),
-        T(an_import_that_is_refused_changes_nothing),
+        T(a_refused_import_changes_nothing),
         T(profiles_that_are_too_large_together_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

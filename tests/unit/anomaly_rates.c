@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rate that leaves its usual course is told; the first work of a quiet job, and noise, are not.
+// A rate that changes is reported; the first work of an idle job, and noise, are not.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -36,7 +36,7 @@ noise(uint64_t below)
     return (seed >> 33) % below;
 }
 
-// n ticks in which `figure` grows by `by`, give or take; how many shifts that told.
+// n ticks in which `figure` grows by about `by`. Returns how many shifts were reported.
 static unsigned
 ticks(unsigned n, uint64_t *figure, uint64_t by, uint64_t noise_below)
 {
@@ -55,7 +55,7 @@ ticks(unsigned n, uint64_t *figure, uint64_t by, uint64_t noise_below)
 }
 
 static void
-nothing_is_told_before_it_is_warm(void **state)
+nothing_is_reported_before_the_first_ticks(void **state)
 {
     (void)state;
     assert_int_equal(ticks(RATES_WARM / 2, &sums.execs, 1000000, 0), 0);
@@ -63,7 +63,7 @@ nothing_is_told_before_it_is_warm(void **state)
 }
 
 static void
-the_first_work_of_a_quiet_job_is_no_shift(void **state)
+the_first_work_of_an_idle_job_is_not_a_shift(void **state)
 {
     (void)state;
     assert_int_equal(ticks(600, NULL, 0, 0), 0);
@@ -81,14 +81,14 @@ the_first_work_of_a_quiet_job_is_no_shift(void **state)
 }
 
 static void
-noise_around_a_mean_is_no_shift(void **state)
+noise_around_a_mean_is_not_a_shift(void **state)
 {
     (void)state;
     assert_int_equal(ticks(20000, &sums.renames, 100, 400), 0);
 }
 
 static void
-a_rate_that_jumps_is_told_within_two_seconds(void **state)
+a_rate_that_jumps_is_reported_within_two_seconds(void **state)
 {
     (void)state;
     assert_int_equal(ticks(600, &sums.renames, 5, 10), 0);
@@ -102,7 +102,7 @@ a_rate_that_jumps_is_told_within_two_seconds(void **state)
 }
 
 static void
-a_rate_that_breaks_off_is_told_as_a_fall(void **state)
+a_rate_that_stops_is_reported_as_a_fall(void **state)
 {
     (void)state;
     (void)ticks(2000, &sums.in_bytes, 400000000, 0);
@@ -123,7 +123,7 @@ a_new_level_becomes_usual(void **state)
 }
 
 static void
-figures_that_go_back_are_nothing(void **state)
+counters_that_decrease_count_nothing(void **state)
 {
     (void)state;
     (void)ticks(200, &sums.forks, 3, 0);
@@ -135,13 +135,13 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(nothing_is_told_before_it_is_warm, set_up),
-        cmocka_unit_test_setup(the_first_work_of_a_quiet_job_is_no_shift, set_up),
-        cmocka_unit_test_setup(noise_around_a_mean_is_no_shift, set_up),
-        cmocka_unit_test_setup(a_rate_that_jumps_is_told_within_two_seconds, set_up),
-        cmocka_unit_test_setup(a_rate_that_breaks_off_is_told_as_a_fall, set_up),
+        cmocka_unit_test_setup(nothing_is_reported_before_the_first_ticks, set_up),
+        cmocka_unit_test_setup(the_first_work_of_an_idle_job_is_not_a_shift, set_up),
+        cmocka_unit_test_setup(noise_around_a_mean_is_not_a_shift, set_up),
+        cmocka_unit_test_setup(a_rate_that_jumps_is_reported_within_two_seconds, set_up),
+        cmocka_unit_test_setup(a_rate_that_stops_is_reported_as_a_fall, set_up),
         cmocka_unit_test_setup(a_new_level_becomes_usual, set_up),
-        cmocka_unit_test_setup(figures_that_go_back_are_nothing, set_up),
+        cmocka_unit_test_setup(counters_that_decrease_count_nothing, set_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tripwires about figures, every 100 ms: masses, storms, mining, and what no event told of.
+// Tripwires on counters, every 100 ms: mass changes, storms, mining, and events that were lost.
 #include "tests/harness/anomaly_box.h"
 
 #include <stdlib.h>
@@ -32,7 +32,7 @@ begin_with_window(void **state, enum anomaly_rule rule, uint64_t window_ms)
     tick();
 }
 
-// Adds n in ten ticks and tells how often the rule was raised by then.
+// Adds n in ten ticks. Returns how often the rule was raised.
 static unsigned
 grows(uint64_t *figure, uint64_t n, enum anomaly_rule rule)
 {
@@ -64,7 +64,7 @@ masses_are_raised_at_their_threshold_and_not_below(void **state)
         assert_int_equal(grows(rows[i].figure, at - 1, rows[i].rule), 0);
         begin_with_window(state, rows[i].rule, 10000);
         assert_int_equal(grows(rows[i].figure, at, rows[i].rule), 1);
-        assert_int_equal(grows(rows[i].figure, at, rows[i].rule), 0); // quiet for a window
+        assert_int_equal(grows(rows[i].figure, at, rows[i].rule), 0); // idle for a window
         now_ns += 11 * S;
         tick();
         assert_int_equal(grows(rows[i].figure, at, rows[i].rule), 1);
@@ -72,7 +72,7 @@ masses_are_raised_at_their_threshold_and_not_below(void **state)
 }
 
 static void
-what_happens_before_the_first_tick_counts(void **state)
+activity_before_the_first_tick_counts(void **state)
 {
     (void)state;
     set_up(state);
@@ -83,7 +83,7 @@ what_happens_before_the_first_tick_counts(void **state)
 }
 
 static void
-what_is_slow_enough_is_no_mass(void **state)
+slow_changes_are_not_a_mass(void **state)
 {
     (void)state;
     for (int i = 0; i < 600; i++) { // 400 in 10 s
@@ -94,7 +94,7 @@ what_is_slow_enough_is_no_mass(void **state)
 }
 
 static void
-figures_that_fall_are_no_mass(void **state)
+counters_that_decrease_are_not_a_mass(void **state)
 {
     (void)state;
     uint64_t *const figures[] = {&sums.renames, &sums.unlinks, &sums.signals, &sums.out_bytes};
@@ -111,7 +111,7 @@ figures_that_fall_are_no_mass(void **state)
 }
 
 static void
-processes_that_end_are_no_storm(void **state)
+processes_that_end_are_not_a_storm(void **state)
 {
     (void)state;
     for (int i = 0; i < 100; i++) {
@@ -141,7 +141,7 @@ burns(unsigned ticks, uint64_t output, uint64_t sent)
 }
 
 static void
-only_cpu_without_a_word_is_mining(void **state)
+only_cpu_use_without_other_activity_is_mining(void **state)
 {
     (void)state;
     policy.rule[RULE_MINING].window_ms = 5000;
@@ -157,7 +157,7 @@ only_cpu_without_a_word_is_mining(void **state)
 }
 
 static void
-a_word_now_and_then_does_not_hide_mining(void **state)
+occasional_output_does_not_hide_mining(void **state)
 {
     (void)state;
     policy.rule[RULE_MINING].window_ms = 5000;
@@ -182,7 +182,7 @@ a_sandbox_with_a_tenth_of_a_cpu_can_mine_too(void **state)
 }
 
 static void
-what_is_counted_and_never_told_was_lost_and_is_told_of(void **state)
+counted_events_that_did_not_arrive_are_reported_as_lost(void **state)
 {
     const struct {
         enum anomaly_rule rule;
@@ -197,7 +197,7 @@ what_is_counted_and_never_told_was_lost_and_is_told_of(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         set_up_figures(state);
         *rows[i].figure = 3;
-        tick(); // its events may come in the next 10 ms
+        tick(); // its events may arrive in the next 10 ms
         assert_int_equal(raised[rows[i].rule], 0);
         tick();
         assert_int_equal(raised[rows[i].rule], 1);
@@ -210,13 +210,13 @@ what_is_counted_and_never_told_was_lost_and_is_told_of(void **state)
         set_up_figures(state);
         *rows[i].figure = 1;
         tick();
-        box_settled(&box, now_ns, true); // nothing more will come
+        box_settled(&box, now_ns, true); // no more events will come
         assert_int_equal(raised[rows[i].rule], 1);
     }
 }
 
 static void
-what_was_told_as_an_event_is_not_told_as_a_figure(void **state)
+reported_events_are_not_counted_as_lost(void **state)
 {
     (void)state;
     struct watch_syscall call = {.number = SYS_io_uring_setup, .result = -1};
@@ -239,15 +239,15 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(masses_are_raised_at_their_threshold_and_not_below, set_up_figures),
-        cmocka_unit_test_setup(what_happens_before_the_first_tick_counts, set_up_figures),
-        cmocka_unit_test_setup(what_is_slow_enough_is_no_mass, set_up_figures),
-        cmocka_unit_test_setup(figures_that_fall_are_no_mass, set_up_figures),
-        cmocka_unit_test_setup(processes_that_end_are_no_storm, set_up_figures),
-        cmocka_unit_test_setup(only_cpu_without_a_word_is_mining, set_up_figures),
-        cmocka_unit_test_setup(a_word_now_and_then_does_not_hide_mining, set_up_figures),
+        cmocka_unit_test_setup(activity_before_the_first_tick_counts, set_up_figures),
+        cmocka_unit_test_setup(slow_changes_are_not_a_mass, set_up_figures),
+        cmocka_unit_test_setup(counters_that_decrease_are_not_a_mass, set_up_figures),
+        cmocka_unit_test_setup(processes_that_end_are_not_a_storm, set_up_figures),
+        cmocka_unit_test_setup(only_cpu_use_without_other_activity_is_mining, set_up_figures),
+        cmocka_unit_test_setup(occasional_output_does_not_hide_mining, set_up_figures),
         cmocka_unit_test_setup(a_sandbox_with_a_tenth_of_a_cpu_can_mine_too, set_up_figures),
-        cmocka_unit_test(what_is_counted_and_never_told_was_lost_and_is_told_of),
-        cmocka_unit_test_setup(what_was_told_as_an_event_is_not_told_as_a_figure, set_up_figures),
+        cmocka_unit_test(counted_events_that_did_not_arrive_are_reported_as_lost),
+        cmocka_unit_test_setup(reported_events_are_not_counted_as_lost, set_up_figures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

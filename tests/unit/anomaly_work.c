@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Honest work that looks like an attack by its numbers alone, and the attack beside it that does not.
+// Benign work that looks like an attack by its numbers, compared with the attack.
 #include "tests/harness/anomaly_box.h"
 
 static struct activity sums;
@@ -19,16 +19,16 @@ tick(void)
 }
 
 static void
-files_that_are_written_beside_and_moved_to_their_place_are_no_mass_rename(void **state)
+files_that_are_replaced_by_renaming_are_not_a_mass_rename(void **state)
 {
     (void)state;
-    for (int i = 0; i < 100; i++) { // pip, with each compiled module: 2,000 in 10 s
+    for (int i = 0; i < 100; i++) { // pip, for each compiled module: 2,000 in 10 s
         sums.opens_exclusive += 20;
         sums.renames += i % 2 == 0 ? 15 : 25; // some in the next tick
         tick();
     }
     assert_int_equal(raised[RULE_MASS_RENAME], 0);
-    for (int i = 0; i < 60 && raised[RULE_MASS_RENAME] == 0; i++) { // and then what was there
+    for (int i = 0; i < 60 && raised[RULE_MASS_RENAME] == 0; i++) { // then existing files
         sums.renames += 10;
         tick();
     }
@@ -36,7 +36,7 @@ files_that_are_written_beside_and_moved_to_their_place_are_no_mass_rename(void *
 }
 
 static void
-files_that_were_only_made_pay_for_few_renames(void **state)
+created_files_excuse_only_few_renames(void **state)
 {
     (void)state;
     sums.opens_exclusive = 100000;
@@ -50,18 +50,18 @@ files_that_were_only_made_pay_for_few_renames(void **state)
 }
 
 static void
-names_of_files_that_were_made_for_it_are_no_mass_relink(void **state)
+links_of_new_files_are_not_a_mass_relink(void **state)
 {
     (void)state;
     for (int i = 0; i < 100;
-         i++) { // git makes a file, links it to its place and removes the first name
+         i++) { // git makes a file, links it to its final name and removes the first name
         sums.opens_exclusive += 20;
         sums.links += 20;
         sums.unlinks += 20;
         tick();
     }
     assert_int_equal(raised[RULE_MASS_RELINK], 0);
-    for (int i = 0; i < 60 && raised[RULE_MASS_RELINK] == 0; i++) { // and then what was there
+    for (int i = 0; i < 60 && raised[RULE_MASS_RELINK] == 0; i++) { // then existing files
         sums.links += 10;
         sums.unlinks += 10;
         tick();
@@ -70,7 +70,7 @@ names_of_files_that_were_made_for_it_are_no_mass_relink(void **state)
 }
 
 static void
-tasks_that_execute_something_weigh_half(void **state)
+tasks_that_execute_a_program_count_half(void **state)
 {
     (void)state;
     uint64_t most = policy.rule[RULE_FORK_STORM].threshold;
@@ -80,7 +80,7 @@ tasks_that_execute_something_weigh_half(void **state)
     sums.exits = sums.forks;
     for (int i = 0; i < 20; i++)
         tick();
-    sums.forks += most; // a bomb, among what has executed something before
+    sums.forks += most; // a fork bomb among processes that have executed programs
     tick();
     assert_int_equal(raised[RULE_FORK_STORM], 1);
 }
@@ -109,7 +109,7 @@ open_as(const char *comm, const char *path)
 }
 
 static void
-a_tool_that_keeps_keys_may_open_its_own_folder(void **state)
+a_tool_that_manages_keys_may_open_its_own_folder(void **state)
 {
     (void)state;
     exec_path("/usr/bin/gpg", false, BOX_EXE_KNOWN, 1);
@@ -118,7 +118,7 @@ a_tool_that_keeps_keys_may_open_its_own_folder(void **state)
     open_as("ssh-keygen", "/home/user/.ssh/id_ed25519");
     open_as("ssh-keygen", "/home/user/work/id_ed25519");
     assert_int_equal(raised[RULE_SENSITIVE_PATH], 0);
-    open_as("gpg", "/home/user/.ssh/id_ed25519"); // another's folder
+    open_as("gpg", "/home/user/.ssh/id_ed25519"); // another program's folder
     assert_int_equal(raised[RULE_SENSITIVE_PATH], 1);
     open_as("cat", "/home/user/.gnupg/secring.gpg"); // another program
     assert_int_equal(raised[RULE_SENSITIVE_PATH], 2);
@@ -127,10 +127,10 @@ a_tool_that_keeps_keys_may_open_its_own_folder(void **state)
 }
 
 static void
-who_calls_itself_so_is_no_tool(void **state)
+a_process_name_alone_is_not_a_tool(void **state)
 {
     (void)state;
-    open_as("gpg", "/home/user/.gnupg/secring.gpg"); // none was executed
+    open_as("gpg", "/home/user/.gnupg/secring.gpg"); // it was not executed
     assert_int_equal(raised[RULE_SENSITIVE_PATH], 1);
     exec_path("/tmp/gpg", false, BOX_EXE_KNOWN, 1);
     exec_path("/usr/bin/../../tmp/ssh-keygen", false, BOX_EXE_KNOWN, 1);
@@ -143,15 +143,14 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(
-            files_that_are_written_beside_and_moved_to_their_place_are_no_mass_rename, set_up_work),
-        cmocka_unit_test_setup(files_that_were_only_made_pay_for_few_renames, set_up_work),
-        cmocka_unit_test_setup(names_of_files_that_were_made_for_it_are_no_mass_relink,
+        cmocka_unit_test_setup(files_that_are_replaced_by_renaming_are_not_a_mass_rename,
                                set_up_work),
-        cmocka_unit_test_setup(tasks_that_execute_something_weigh_half, set_up_work),
+        cmocka_unit_test_setup(created_files_excuse_only_few_renames, set_up_work),
+        cmocka_unit_test_setup(links_of_new_files_are_not_a_mass_relink, set_up_work),
+        cmocka_unit_test_setup(tasks_that_execute_a_program_count_half, set_up_work),
         cmocka_unit_test_setup(a_bomb_that_executes_needs_twice_as_many, set_up_work),
-        cmocka_unit_test_setup(a_tool_that_keeps_keys_may_open_its_own_folder, set_up_work),
-        cmocka_unit_test_setup(who_calls_itself_so_is_no_tool, set_up_work),
+        cmocka_unit_test_setup(a_tool_that_manages_keys_may_open_its_own_folder, set_up_work),
+        cmocka_unit_test_setup(a_process_name_alone_is_not_a_tool, set_up_work),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

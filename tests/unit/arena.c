@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arena says no beyond its cap, and gives aligned zeroes below it.
+// The arena refuses allocations above its maximum, and returns aligned, zeroed memory below it.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -10,7 +10,7 @@
 #include "proto/arena.h"
 
 static void
-an_arena_refuses_what_is_beyond_its_cap(void **state)
+an_arena_refuses_allocations_above_its_maximum(void **state)
 {
     (void)state;
     struct arena *auto_arena a = arena_new(1000);
@@ -23,7 +23,7 @@ an_arena_refuses_what_is_beyond_its_cap(void **state)
 }
 
 static void
-a_million_small_pieces_stop_at_the_cap(void **state)
+a_million_small_allocations_stop_at_the_maximum(void **state)
 {
     (void)state;
     struct arena *auto_arena a = arena_new(1024 * 1024);
@@ -65,8 +65,8 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_arena_refuses_what_is_beyond_its_cap),
-        cmocka_unit_test(a_million_small_pieces_stop_at_the_cap),
+        cmocka_unit_test(an_arena_refuses_allocations_above_its_maximum),
+        cmocka_unit_test(a_million_small_allocations_stop_at_the_maximum),
         cmocka_unit_test(memory_is_zeroed_and_aligned_after_a_reset_too),
         cmocka_unit_test(a_copy_ends_with_nul),
     };

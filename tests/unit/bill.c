@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bill: whose figure each is, what is not known, and which limits were reached.
+// The bill: the source of each figure, unknown figures, and the limits that were reached.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -20,7 +20,7 @@ know(struct cgstat *s, enum cgroup_stat i, uint64_t v)
 }
 
 static void
-what_nobody_can_tell_is_said_to_be_unknown(void **state)
+figures_without_a_source_are_unknown(void **state)
 {
     (void)state;
     struct bill_input in = {.arrived_ns = 1, .sandbox_ns = 1, .started_ns = 1, .ended_ns = 1};
@@ -39,7 +39,7 @@ what_nobody_can_tell_is_said_to_be_unknown(void **state)
 }
 
 static void
-a_jobs_own_figure_wins_over_the_sandboxs_and_over_rusage(void **state)
+a_jobs_own_figure_has_priority_over_the_sandboxs_and_rusage(void **state)
 {
     (void)state;
     struct bill_input in = {0};
@@ -58,7 +58,7 @@ a_jobs_own_figure_wins_over_the_sandboxs_and_over_rusage(void **state)
 }
 
 static void
-where_only_the_sandbox_is_counted_the_rise_is_told_as_the_sandboxs(void **state)
+without_counters_per_job_the_sandboxs_increase_is_used(void **state)
 {
     (void)state;
     struct bill_input in = {0};
@@ -77,7 +77,7 @@ where_only_the_sandbox_is_counted_the_rise_is_told_as_the_sandboxs(void **state)
 }
 
 static void
-a_counter_that_went_back_is_no_huge_number(void **state)
+a_counter_that_decreases_counts_nothing(void **state)
 {
     (void)state;
     struct bill_input in = {.arrived_ns = 9, .sandbox_ns = 5, .started_ns = 3, .ended_ns = 1};
@@ -91,7 +91,7 @@ a_counter_that_went_back_is_no_huge_number(void **state)
 }
 
 static void
-frozen_time_is_no_wall_clock_time(void **state)
+frozen_time_is_not_wall_clock_time(void **state)
 {
     (void)state;
     struct bill_input in = {.started_ns = 1000000, .ended_ns = 9000000, .paused_ns = 5000000};
@@ -101,7 +101,7 @@ frozen_time_is_no_wall_clock_time(void **state)
 }
 
 static void
-each_limit_is_told_once_and_the_one_that_ended_it_first(void **state)
+each_limit_is_reported_once_and_the_fatal_one_first(void **state)
 {
     (void)state;
     struct bill_input in = {.output_cut_bytes = 77};
@@ -127,7 +127,7 @@ each_limit_is_told_once_and_the_one_that_ended_it_first(void **state)
 }
 
 static void
-figures_stand_in_the_order_of_the_message(void **state)
+figures_have_the_order_of_the_message(void **state)
 {
     (void)state;
     const ProtobufCMessageDescriptor *type = &stockade__v1__bill__descriptor;
@@ -137,7 +137,7 @@ figures_stand_in_the_order_of_the_message(void **state)
 }
 
 static void
-a_disk_that_a_look_found_full_is_told_with_the_number_of_looks(void **state)
+a_full_disk_is_reported_with_the_number_of_checks(void **state)
 {
     (void)state;
     struct bill_input in = {0};
@@ -157,7 +157,8 @@ a_disk_that_a_look_found_full_is_told_with_the_number_of_looks(void **state)
     assert_true(hits.hit[1].count);
 }
 
-// The guest is in no job's cgroup, so where each job is counted its death for want of memory shows in the sandbox alone.
+// The guest is in no job's cgroup, so on hosts that count per job, its OOM kill is visible only in the sandbox's
+// counters.
 static void
 a_guest_that_ran_out_of_memory_is_counted_with_its_sandbox(void **state)
 {
@@ -174,15 +175,15 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_nobody_can_tell_is_said_to_be_unknown),
-        cmocka_unit_test(a_jobs_own_figure_wins_over_the_sandboxs_and_over_rusage),
-        cmocka_unit_test(where_only_the_sandbox_is_counted_the_rise_is_told_as_the_sandboxs),
-        cmocka_unit_test(a_counter_that_went_back_is_no_huge_number),
-        cmocka_unit_test(frozen_time_is_no_wall_clock_time),
-        cmocka_unit_test(each_limit_is_told_once_and_the_one_that_ended_it_first),
-        cmocka_unit_test(figures_stand_in_the_order_of_the_message),
+        cmocka_unit_test(figures_without_a_source_are_unknown),
+        cmocka_unit_test(a_jobs_own_figure_has_priority_over_the_sandboxs_and_rusage),
+        cmocka_unit_test(without_counters_per_job_the_sandboxs_increase_is_used),
+        cmocka_unit_test(a_counter_that_decreases_counts_nothing),
+        cmocka_unit_test(frozen_time_is_not_wall_clock_time),
+        cmocka_unit_test(each_limit_is_reported_once_and_the_fatal_one_first),
+        cmocka_unit_test(figures_have_the_order_of_the_message),
         cmocka_unit_test(a_guest_that_ran_out_of_memory_is_counted_with_its_sandbox),
-        cmocka_unit_test(a_disk_that_a_look_found_full_is_told_with_the_number_of_looks),
+        cmocka_unit_test(a_full_disk_is_reported_with_the_number_of_checks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

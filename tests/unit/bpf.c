@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The broker's hold of the BPF maps, with files in memory in place of maps: what mmap sees of both is the same.
+// The broker's access to BPF maps, with files in memory instead of maps: mmap treats both alike.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -61,7 +61,7 @@ one_that_cannot_be_mapped_closes_all(void **state)
 }
 
 static void
-what_is_absent_is_null_and_closing_twice_is_fine(void **state)
+missing_maps_are_null_and_closing_twice_is_fine(void **state)
 {
     (void)state;
     struct bpf b;
@@ -78,7 +78,7 @@ what_is_absent_is_null_and_closing_twice_is_fine(void **state)
 }
 
 static void
-what_is_written_to_a_map_is_read_at_its_slot(void **state)
+values_of_a_map_are_read_at_their_slot(void **state)
 {
     (void)state;
     struct bpf b;
@@ -118,8 +118,8 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_that_cannot_be_mapped_closes_all),
-        cmocka_unit_test(what_is_absent_is_null_and_closing_twice_is_fine),
-        cmocka_unit_test(what_is_written_to_a_map_is_read_at_its_slot),
+        cmocka_unit_test(missing_maps_are_null_and_closing_twice_is_fine),
+        cmocka_unit_test(values_of_a_map_are_read_at_their_slot),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// client/calls.c: frames that are not ours, streams and their credit, connections that end, many threads.
+// client/calls.c: invalid frames, streams and their credit, broken connections, many threads.
 #include "tests/harness/peer.h"
 
-// ---- Frames that are not ours
+// ---- invalid frames
 
 static void
 script_wrong_ids(struct peer *p, int fd)
@@ -18,7 +18,7 @@ script_wrong_ids(struct peer *p, int fd)
 }
 
 static void
-an_answer_to_another_call_is_passed_over_and_the_deadline_ends_the_wait(void **state)
+an_answer_to_another_call_is_skipped_and_the_deadline_ends_the_wait(void **state)
 {
     (void)state;
     assert_int_equal(fails(script_wrong_ids, 200).code, STOCKADE_DEADLINE_EXCEEDED);
@@ -41,7 +41,7 @@ data_for_a_unary_call_is_refused(void **state)
     assert_int_equal(fails(script_data_for_unary, 60000).code, STOCKADE_DATA_LOSS);
 }
 
-// An error whose details are partly nonsense, with an escape sequence in each text.
+// An error whose details are partly invalid, with an escape sequence in each text.
 static void
 script_error(struct peer *p, int fd)
 {
@@ -113,7 +113,7 @@ a_call_that_the_broker_will_not_begin_any_more_is_unavailable(void **state)
     assert_string_equal(e.reason, "GOAWAY");
 }
 
-// ---- Streams
+// ---- streams
 
 struct counted {
     unsigned messages;
@@ -132,7 +132,7 @@ count_message(void *cookie, const void *bytes, size_t n)
     return c->messages == c->stop_at ? 1 : 0;
 }
 
-// More messages than credit was given for.
+// Sends more messages than the credit allows.
 static void
 script_flood(struct peer *p, int fd)
 {
@@ -144,7 +144,7 @@ script_flood(struct peer *p, int fd)
     script_silent(p, fd);
 }
 
-// Exactly as many as it may send, then waits for more credit.
+// Sends exactly the credit's number of messages, then waits for more credit.
 static void
 script_stream(struct peer *p, int fd)
 {
@@ -167,7 +167,7 @@ script_stream(struct peer *p, int fd)
     script_silent(p, fd);
 }
 
-// Goes on until CANCEL comes, and answers it.
+// Sends until CANCEL arrives, and replies to it.
 static void
 script_until_cancel(struct peer *p, int fd)
 {
@@ -217,7 +217,7 @@ a_peer_that_sends_more_than_its_credit_is_cut_off(void **state)
     struct counted c = {0};
     struct stockade_error e;
     (void)state;
-    // the handler is slow, so that no credit is given back while the flood comes
+    // the handler is slow, so no credit is given while the messages arrive
     assert_true(stream(&p, script_flood, &c, &e) < 0);
     assert_true(e.code == STOCKADE_DATA_LOSS || e.code == STOCKADE_UNAVAILABLE);
     assert_true(c.messages < 5000);
@@ -235,7 +235,7 @@ a_stream_gets_new_credit_as_it_is_read(void **state)
 }
 
 static void
-a_handler_that_says_no_cancels_its_stream(void **state)
+a_handler_that_returns_nonzero_cancels_its_stream(void **state)
 {
     struct peer p;
     struct counted c = {.stop_at = 1};
@@ -282,7 +282,7 @@ a_stream_is_interrupted_from_another_thread(void **state)
     peer_stop(&p);
 }
 
-// A run whose stream ends well but never said how the job ended.
+// A run whose stream ends successfully without a result of the job.
 static void
 script_no_result(struct peer *p, int fd)
 {
@@ -305,13 +305,14 @@ a_run_without_a_result_is_data_loss_and_never_success(void **state)
     (void)state;
     peer_start(&p, script_no_result, 1);
     struct stockade *s = open_handle(&p);
-    assert_true(stockade_run(s, &o, NULL, &r, &e) < 0); // no program at all
+    assert_true(stockade_run(s, &o, NULL, &r, &e) < 0); // no program is given
     assert_int_equal(e.code, STOCKADE_INVALID_ARGUMENT);
     o.command.args = (const char *const[]){"true", NULL};
     assert_true(stockade_run(s, &o, NULL, &r, &e) < 0);
     assert_int_equal(e.code, STOCKADE_DATA_LOSS);
     assert_null(r);
-    assert_int_equal(strlen(p.key), 0); // a job carries a key only when the program sets one
+    // a call that starts a job has a key only if the program sets one
+    assert_int_equal(strlen(p.key), 0);
     o.size = 0;
     assert_true(stockade_run(s, &o, NULL, &r, &e) < 0);
     assert_int_equal(e.code, STOCKADE_INVALID_ARGUMENT);
@@ -319,7 +320,7 @@ a_run_without_a_result_is_data_loss_and_never_success(void **state)
     peer_stop(&p);
 }
 
-// ---- Connections
+// ---- connections
 
 static void
 script_echo_once(struct peer *p, int fd)
@@ -330,7 +331,7 @@ script_echo_once(struct peer *p, int fd)
 }
 
 static void
-a_lost_connection_is_made_again_between_calls(void **state)
+a_lost_connection_is_replaced_between_calls(void **state)
 {
     struct peer p;
     struct stockade_error e;
@@ -349,7 +350,7 @@ a_lost_connection_is_made_again_between_calls(void **state)
     peer_stop(&p);
 }
 
-// Breaks off after the CALL; a second connection would be a second execution.
+// Disconnects after the CALL; a second connection would mean a second execution.
 static void
 script_drop(struct peer *p, int fd)
 {
@@ -374,7 +375,7 @@ a_call_whose_connection_breaks_is_not_sent_again(void **state)
     peer_stop(&p);
 }
 
-// Answers PINGs of its own making, then the call.
+// Sends PINGs itself, then replies to the call.
 static void
 script_pings(struct peer *p, int fd)
 {
@@ -407,11 +408,11 @@ a_ping_is_answered(void **state)
     peer_stop(&p);
 }
 
-// ---- Many threads, one handle: each answer comes back to the call it belongs to, in whatever order they come
+// ---- many threads with one handle: each response reaches its call, in any order
 
 enum { THREADS = 8, CALLS = 200 };
 
-// Holds calls back while more come, and answers the last one first.
+// Holds calls back while more arrive, and replies to the last one first.
 static void
 script_echo_backwards(struct peer *p, int fd)
 {
@@ -468,16 +469,16 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_answer_to_another_call_is_passed_over_and_the_deadline_ends_the_wait),
+        cmocka_unit_test(an_answer_to_another_call_is_skipped_and_the_deadline_ends_the_wait),
         cmocka_unit_test(data_for_a_unary_call_is_refused),
         cmocka_unit_test(texts_of_an_error_cannot_drive_a_terminal_and_broken_details_are_skipped),
         cmocka_unit_test(a_call_that_the_broker_will_not_begin_any_more_is_unavailable),
         cmocka_unit_test(a_peer_that_sends_more_than_its_credit_is_cut_off),
         cmocka_unit_test(a_stream_gets_new_credit_as_it_is_read),
-        cmocka_unit_test(a_handler_that_says_no_cancels_its_stream),
+        cmocka_unit_test(a_handler_that_returns_nonzero_cancels_its_stream),
         cmocka_unit_test(a_stream_is_interrupted_from_another_thread),
         cmocka_unit_test(a_run_without_a_result_is_data_loss_and_never_success),
-        cmocka_unit_test(a_lost_connection_is_made_again_between_calls),
+        cmocka_unit_test(a_lost_connection_is_replaced_between_calls),
         cmocka_unit_test(a_call_whose_connection_breaks_is_not_sent_again),
         cmocka_unit_test(a_ping_is_answered),
         cmocka_unit_test(many_threads_share_one_connection),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kernel writes about a cgroup, read without trust in its form.
+// The kernel's files about a cgroup, parsed without trust in their form.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -16,7 +16,7 @@
 #include "server/sandbox/cgstat.h"
 
 static void
-what_is_no_number_is_refused(void **state)
+invalid_numbers_are_refused(void **state)
 {
     (void)state;
     static const char *const bad[] = {
@@ -29,7 +29,7 @@ what_is_no_number_is_refused(void **state)
 }
 
 static void
-a_key_that_is_not_there_is_not_known(void **state)
+a_missing_key_is_unknown(void **state)
 {
     (void)state;
     static const char text[] = "oom_kill_disable 0\nxoom_kill 3\noom_killer 4\noom_kill x\n";
@@ -101,7 +101,7 @@ clear(const char *dir)
 }
 
 static void
-what_a_cgroup_lacks_is_not_known_and_the_rest_is_read(void **state)
+missing_files_of_a_cgroup_are_unknown_and_others_are_read(void **state)
 {
     (void)state;
     char dir[] = "/tmp/stockade-cgstat-XXXXXX";
@@ -129,7 +129,7 @@ what_a_cgroup_lacks_is_not_known_and_the_rest_is_read(void **state)
     cgstat_read(&dirs, 0, &s);
     assert_int_equal(s.v[STAT_THROTTLED_NS], 9000);
     assert_int_equal(s.v[STAT_PIDS_DENIED], 3);
-    cgstat_read_early(&dirs, &s); // what only jobs can cause is not looked at
+    cgstat_read_early(&dirs, &s); // counters that only jobs can change are not read
     assert_int_equal(s.v[STAT_THROTTLED_NS], 9000);
     assert_false(cgstat_known(&s, STAT_PIDS_DENIED));
     assert_int_equal(s.v[STAT_PIDS_DENIED], 0);
@@ -141,11 +141,11 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_no_number_is_refused),
-        cmocka_unit_test(a_key_that_is_not_there_is_not_known),
+        cmocka_unit_test(invalid_numbers_are_refused),
+        cmocka_unit_test(a_missing_key_is_unknown),
         cmocka_unit_test(a_sum_that_does_not_fit_is_refused),
         cmocka_unit_test(numbers_keys_and_sums_are_read),
-        cmocka_unit_test(what_a_cgroup_lacks_is_not_known_and_the_rest_is_read),
+        cmocka_unit_test(missing_files_of_a_cgroup_are_unknown_and_others_are_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// client/cli/words.c, completion.c and help.c: what is offered and shown is what the tables say.
+// client/cli/words.c, completion.c and help.c: completions and help agree with the tables.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,11 +13,11 @@
 
 enum { WORDS_MAX = 16 };
 
-// What is offered for a line; the word of the cursor is what follows its last blank. Owned by the caller.
+// The completions of a line; the cursor's word is the text after the last blank. Owned by the caller.
 static char *
 offers(const char *line)
 {
-    static char *text; // gcc takes an automatic one for what is returned
+    static char *text; // static, because gcc warns about returning an automatic variable
     static size_t n;
     char *copy = strdup(line), *word = copy;
     const char *words[WORDS_MAX];
@@ -36,7 +36,7 @@ offers(const char *line)
     return text;
 }
 
-// The words alone, one blank behind each, are these.
+// Asserts that the words, without descriptions, are these, separated by blanks.
 static void
 assert_offers(const char *line, const char *wanted)
 {
@@ -114,7 +114,7 @@ values_that_are_known_are_offered(void **state)
 }
 
 static void
-a_command_for_the_sandbox_is_the_shells_to_complete(void **state)
+the_shell_completes_a_command_for_the_sandbox(void **state)
 {
     (void)state;
     assert_offers("run l", ":command 2 ");
@@ -164,7 +164,7 @@ main(void)
         cmocka_unit_test(nothing_follows_what_is_wrong_or_free_text),
         cmocka_unit_test(every_command_is_offered_exactly_its_options),
         cmocka_unit_test(values_that_are_known_are_offered),
-        cmocka_unit_test(a_command_for_the_sandbox_is_the_shells_to_complete),
+        cmocka_unit_test(the_shell_completes_a_command_for_the_sandbox),
         cmocka_unit_test(help_names_every_command_and_every_option),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// client/cli/json.c: the shape of what `-o json` prints.
+// client/cli/json.c: the form of `-o json`.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,14 +10,14 @@
 #include "client/cli/json.h"
 
 static void
-bytes_that_are_no_text_come_as_base64_too(void **state)
+bytes_that_are_not_text_also_come_as_base64(void **state)
 {
     (void)state;
     json_t *o = json_object();
     assert_int_equal(json_set_bytes(o, "stdout", "a\xff\xfe\x00z", 5), 0);
     assert_string_equal(json_string_value(json_object_get(o, "stdout_base64")), "Yf/+AHo=");
     assert_int_equal(json_string_length(json_object_get(o, "stdout")), 9);
-    // a surrogate, an over-long form, beyond the last code point, a cut sequence
+    // a surrogate, an overlong form, above the last code point, a truncated sequence
     assert_int_equal(json_set_bytes(o, "a", "\xed\xa0\x80", 3), 0);
     assert_int_equal(json_set_bytes(o, "b", "\xe0\x80\x80", 3), 0);
     assert_int_equal(json_set_bytes(o, "c", "\xf4\x90\x80\x80", 4), 0);
@@ -30,7 +30,7 @@ bytes_that_are_no_text_come_as_base64_too(void **state)
 }
 
 static void
-text_comes_as_it_is(void **state)
+text_is_unchanged(void **state)
 {
     (void)state;
     json_t *o = json_object();
@@ -43,7 +43,7 @@ text_comes_as_it_is(void **state)
 }
 
 static void
-a_figure_that_the_host_cannot_give_is_null(void **state)
+an_unknown_figure_is_null(void **state)
 {
     static const char *const unknown[] = {"io_read_bytes: no io controller"};
     static const struct stockade_limit_hit hits[] = {
@@ -115,9 +115,9 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bytes_that_are_no_text_come_as_base64_too),
-        cmocka_unit_test(text_comes_as_it_is),
-        cmocka_unit_test(a_figure_that_the_host_cannot_give_is_null),
+        cmocka_unit_test(bytes_that_are_not_text_also_come_as_base64),
+        cmocka_unit_test(text_is_unchanged),
+        cmocka_unit_test(an_unknown_figure_is_null),
         cmocka_unit_test(a_sandbox_has_every_field_and_its_times_are_utc),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -20,7 +20,7 @@ struct line {
     int rc;
 };
 
-// Parses "stockade NAME WORDS..."; options_free() is the caller's.
+// Parses "stockade NAME WORDS..."; the caller calls options_free().
 static void
 parse(struct line *l, const char *name, const char *const *words)
 {
@@ -176,7 +176,7 @@ the_command_begins_at_the_first_word_or_after_two_dashes(void **state)
 }
 
 static void
-letters_are_taken_together_and_with_their_value(void **state)
+letters_can_be_combined_and_followed_by_a_value(void **state)
 {
     struct line l;
     (void)state;
@@ -191,7 +191,7 @@ letters_are_taken_together_and_with_their_value(void **state)
 }
 
 static void
-a_variable_without_a_value_comes_from_here_or_not_at_all(void **state)
+a_variable_without_a_value_is_copied_if_it_is_set(void **state)
 {
     struct line l;
     (void)state;
@@ -215,7 +215,7 @@ distance_counts_single_edits(void **state)
         3);
 }
 
-// No two options of a command have the same name or letter, and each has words for --help.
+// No two options of a command have the same name or letter, and each has a text for --help.
 static void
 the_tables_are_unambiguous(void **state)
 {
@@ -242,7 +242,7 @@ the_tables_are_unambiguous(void **state)
 }
 
 static void
-a_destination_that_is_none_is_refused_with_the_part_that_is_wrong(void **state)
+an_invalid_destination_is_refused_with_the_invalid_part(void **state)
 {
     static const struct {
         const char *value, *hint;
@@ -268,7 +268,7 @@ a_destination_that_is_none_is_refused_with_the_part_that_is_wrong(void **state)
 }
 
 static void
-more_destinations_than_a_policy_takes_are_refused_with_their_bound(void **state)
+too_many_destinations_are_refused_with_their_maximum(void **state)
 {
     static const char *words[2 * OPTIONS_LIST_MAX + 3];
     (void)state;
@@ -284,7 +284,7 @@ more_destinations_than_a_policy_takes_are_refused_with_their_bound(void **state)
 }
 
 static void
-more_labels_than_a_sandbox_takes_are_refused_and_as_many_are_not(void **state)
+only_too_many_labels_are_refused(void **state)
 {
     static const char *words[2 * OPTIONS_LABELS_MAX + 3];
     (void)state;
@@ -307,18 +307,18 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(more_labels_than_a_sandbox_takes_are_refused_and_as_many_are_not),
+        cmocka_unit_test(only_too_many_labels_are_refused),
         cmocka_unit_test(an_unknown_option_is_refused_and_the_nearest_one_is_named),
         cmocka_unit_test(a_wrong_or_missing_value_is_refused_with_an_example),
         cmocka_unit_test(more_pairs_than_fit_are_refused),
         cmocka_unit_test(every_limit_lands_in_its_own_field),
         cmocka_unit_test(output_takes_a_size_or_a_format),
         cmocka_unit_test(the_command_begins_at_the_first_word_or_after_two_dashes),
-        cmocka_unit_test(letters_are_taken_together_and_with_their_value),
-        cmocka_unit_test(a_variable_without_a_value_comes_from_here_or_not_at_all),
+        cmocka_unit_test(letters_can_be_combined_and_followed_by_a_value),
+        cmocka_unit_test(a_variable_without_a_value_is_copied_if_it_is_set),
         cmocka_unit_test(distance_counts_single_edits),
-        cmocka_unit_test(a_destination_that_is_none_is_refused_with_the_part_that_is_wrong),
-        cmocka_unit_test(more_destinations_than_a_policy_takes_are_refused_with_their_bound),
+        cmocka_unit_test(an_invalid_destination_is_refused_with_the_invalid_part),
+        cmocka_unit_test(too_many_destinations_are_refused_with_their_maximum),
         cmocka_unit_test(the_tables_are_unambiguous),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

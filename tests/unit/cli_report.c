@@ -23,7 +23,7 @@ of(uint32_t outcome, uint32_t exit_code, uint32_t signal, const char *limit)
 }
 
 static void
-what_is_not_known_is_our_own_failure(void **state)
+an_unknown_end_is_a_failure_of_stockade(void **state)
 {
     (void)state;
     assert_int_equal(of(STOCKADE_OUTCOME_UNKNOWN, 0, 0, NULL), EXIT_OURS);
@@ -99,7 +99,7 @@ errors_of_calls_have_codes_for_scripts(void **state)
     }
 }
 
-// The option that a sentence names must exist.
+// The option that a message names must exist.
 static void
 every_option_that_raises_a_limit_exists(void **state)
 {
@@ -136,7 +136,7 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_not_known_is_our_own_failure),
+        cmocka_unit_test(an_unknown_end_is_a_failure_of_stockade),
         cmocka_unit_test(a_job_that_never_succeeded_never_exits_with_0),
         cmocka_unit_test(a_jobs_own_exit_code_is_passed_on),
         cmocka_unit_test(a_job_that_a_stopping_broker_cancelled_can_be_tried_again),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// client/cli/text.c: what reaches a terminal.
+// client/cli/text.c: output to a terminal.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,7 +12,7 @@
 #include "client/cli/text.h"
 
 static void
-nothing_that_a_terminal_obeys_passes(void **state)
+control_characters_are_removed(void **state)
 {
     static const char *const hostile[] = {
         "\x1b[2Jx",
@@ -53,7 +53,7 @@ a_text_is_never_cut_within_a_character(void **state)
 }
 
 static void
-a_text_of_many_lines_is_one_on_a_line_and_is_not_cut_within_a_character(void **state)
+a_text_of_many_lines_fits_on_one_line_without_cut_characters(void **state)
 {
     (void)state;
     char out[16];
@@ -90,9 +90,9 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_that_a_terminal_obeys_passes),
+        cmocka_unit_test(control_characters_are_removed),
         cmocka_unit_test(a_text_is_never_cut_within_a_character),
-        cmocka_unit_test(a_text_of_many_lines_is_one_on_a_line_and_is_not_cut_within_a_character),
+        cmocka_unit_test(a_text_of_many_lines_fits_on_one_line_without_cut_characters),
         cmocka_unit_test(columns_line_up_also_with_wide_characters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -30,7 +30,7 @@ reads(reader *read, const char *text, uint64_t wanted)
 }
 
 static void
-what_is_no_number_is_refused(void **state)
+invalid_numbers_are_refused(void **state)
 {
     static const char *const wrong[] = {"",   "-1",  "+1",   " 1",    "1 ",   "K",
                                         ".5", "1.",  "1..5", "1.5.5", "0x10", "1e3",
@@ -104,7 +104,7 @@ cpus_are_thousandths(void **state)
 }
 
 static void
-what_is_shown_has_a_unit_that_fits(void **state)
+values_are_shown_with_a_suitable_unit(void **state)
 {
     char out[64];
     (void)state;
@@ -144,12 +144,12 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_no_number_is_refused),
+        cmocka_unit_test(invalid_numbers_are_refused),
         cmocka_unit_test(zero_and_what_overflows_are_out_of_range),
         cmocka_unit_test(sizes_are_powers_of_1024),
         cmocka_unit_test(durations_are_milliseconds_and_a_number_alone_is_seconds),
         cmocka_unit_test(cpus_are_thousandths),
-        cmocka_unit_test(what_is_shown_has_a_unit_that_fits),
+        cmocka_unit_test(values_are_shown_with_a_suitable_unit),
         cmocka_unit_test(what_a_message_shows_can_be_typed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A configuration that is not exactly right is refused with its place; the shipped one says what holds without it.
+// An invalid configuration is refused with the position of the error; the shipped file shows the defaults.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -142,7 +142,7 @@ static const struct refusal refusals[] = {
 };
 
 static void
-what_is_not_right_is_refused_with_its_place(void **state)
+errors_are_refused_with_their_position(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
@@ -271,12 +271,12 @@ units_and_templates_are_understood(void **state)
     assert_int_equal(usual->limits.v[LIMIT_CPU_MILLIS], 500);
     assert_int_equal(usual->limits.v[LIMIT_OUTPUT_BYTES], 0);
     assert_int_equal(usual->limits_max.v[LIMIT_MEMORY_BYTES], 1 << 30);
-    assert_int_equal(py->limits.v[LIMIT_OUTPUT_BYTES], 4096); // none came down to its maximum
+    assert_int_equal(py->limits.v[LIMIT_OUTPUT_BYTES], 4096); // none was lowered to its maximum
     assert_int_equal(c->drain_ms, 7000);
     assert_int_equal(c->ttl_default_ms, 90000);
     assert_int_equal(usual->pool, 2);
     assert_int_equal(py->pool, 0);
-    assert_int_equal(py->limits.v[LIMIT_MEMORY_BYTES], 32 << 20); // came down with its maximum
+    assert_int_equal(py->limits.v[LIMIT_MEMORY_BYTES], 32 << 20); // was lowered to its maximum
     assert_string_equal(py->paths[1], "/srv/data");
     assert_string_equal(py->env[1].name, "EMPTY");
     assert_string_equal(py->workdir, "/home/agent");
@@ -307,7 +307,7 @@ name_servers_are_addresses_with_a_port_or_without(void **state)
     config_free(c);
 }
 
-// Uncomments every key: a line that begins with '#' and no single space.
+// Uncomments every key: a line that starts with '#' and not a single space after it.
 static char *
 shipped_with_every_key(void)
 {
@@ -345,7 +345,7 @@ assert_rpc_equal(const struct rpc_limits *a, const struct rpc_limits *b)
     assert_int_equal(a->idempotency_bytes_max, b->idempotency_bytes_max);
 }
 
-// And takes both away.
+// Compares two policies and frees both.
 static void
 assert_network_equal(struct network **a, struct network **b)
 {
@@ -360,7 +360,7 @@ assert_network_equal(struct network **a, struct network **b)
 }
 
 static void
-the_shipped_file_says_what_holds_without_it(void **state)
+the_shipped_file_shows_the_defaults(void **state)
 {
     (void)state;
     struct err e = {0};
@@ -374,7 +374,8 @@ the_shipped_file_says_what_holds_without_it(void **state)
     struct config *with = config_default();
     if (config_parse(with, "stockaded.yaml", yaml, strlen(yaml), &e) < 0)
         fail_msg("%s", e.text);
-    // It shows a node name, the account's group, which may be absent, and a path, which left out means "decide".
+    // The file shows a node name, the account's group, which may be missing, and a path, which means "decide" if
+    // omitted.
     assert_string_equal(with->sandbox.node, "eu1");
     memset(with->sandbox.node, 0, sizeof with->sandbox.node);
     memset(with->socket_group, 0, sizeof with->socket_group);
@@ -385,7 +386,7 @@ the_shipped_file_says_what_holds_without_it(void **state)
     assert_network_equal(&with->sandbox.template[0].network_max,
                          &without->sandbox.template[0].network_max);
     assert_rpc_equal(&with->rpc, &without->rpc);
-    memcpy(&with->rpc, &without->rpc, sizeof with->rpc); // its padding too
+    memcpy(&with->rpc, &without->rpc, sizeof with->rpc); // including its padding
     assert_memory_equal(with, without, sizeof *with);
     config_free(with);
     config_free(without);
@@ -396,7 +397,7 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_not_right_is_refused_with_its_place),
+        cmocka_unit_test(errors_are_refused_with_their_position),
         cmocka_unit_test(each_slot_may_have_a_sandbox),
         cmocka_unit_test(paths_lose_slashes_that_mean_nothing),
         cmocka_unit_test(seventeen_templates_are_refused),
@@ -404,7 +405,7 @@ main(void)
         cmocka_unit_test(a_file_that_others_may_write_is_refused),
         cmocka_unit_test(units_and_templates_are_understood),
         cmocka_unit_test(name_servers_are_addresses_with_a_port_or_without),
-        cmocka_unit_test(the_shipped_file_says_what_holds_without_it),
+        cmocka_unit_test(the_shipped_file_shows_the_defaults),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

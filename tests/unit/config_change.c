@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What another reading of the configuration means for the broker: which place a template gets, and which need a root.
+// The effect of reading the configuration again on the running broker: the index of each template, and which ones
+// need a root.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,7 +12,7 @@
 
 #include "server/config/change.h"
 
-static uint32_t in_use; // bits: places whose template has a sandbox
+static uint32_t in_use; // bits: indices whose template has a sandbox
 
 static bool
 is_used(void *cookie, uint32_t place)
@@ -34,7 +35,7 @@ parse(const char *yaml)
     return c;
 }
 
-// As reload.c does it, with roots numbered from `first`.
+// Like reload.c, with roots numbered from `first`.
 static struct config_change
 change(struct config *now, const char *yaml, uint32_t first)
 {
@@ -64,7 +65,7 @@ refuse(const struct config *now, const char *yaml, const char *part)
 }
 
 static void
-what_only_a_start_can_set_up_is_refused(void **state)
+changes_that_need_a_restart_are_refused(void **state)
 {
     (void)state;
     struct config *now = parse("templates: [{name: a}]\n");
@@ -78,7 +79,7 @@ what_only_a_start_can_set_up_is_refused(void **state)
 }
 
 static void
-a_template_needs_a_root_when_what_it_shows_of_the_host_changes(void **state)
+a_template_needs_a_new_root_if_its_paths_or_host_name_change(void **state)
 {
     (void)state;
     struct config *now = parse("templates: [{name: a}, {name: default}]\n");
@@ -130,7 +131,7 @@ each_changed_key_is_named(void **state)
 }
 
 static void
-a_removed_template_keeps_its_place_while_it_is_in_use(void **state)
+a_removed_template_keeps_its_index_while_it_is_in_use(void **state)
 {
     (void)state;
     struct config *now = parse("templates: [{name: a}, {name: default}]\n");
@@ -141,14 +142,14 @@ a_removed_template_keeps_its_place_while_it_is_in_use(void **state)
     assert_string_equal(c.what[2], "added");
     assert_null(config_template(now, "a"));
     assert_string_equal(now->sandbox.template[0].name, "a");
-    assert_int_equal(c.given_up_n, 1); // by us; the spawner keeps it for its sandboxes
-    c = change(now, "templates: [{name: b}, {name: a}]\n", 20); // it comes back
+    assert_int_equal(c.given_up_n, 1); // by the broker; the spawner keeps it for existing sandboxes
+    c = change(now, "templates: [{name: b}, {name: a}]\n", 20); // it is added again
     assert_string_equal(c.what[0], "added");
     assert_ptr_equal(config_template(now, "a"), &now->sandbox.template[0]);
     assert_int_equal(now->sandbox.template[0].root, 21);
     (void)change(now, "templates: [{name: b}]\n", 30);
     in_use = 0;
-    (void)change(now, "templates: [{name: b}, {name: c}]\n", 40); // nobody has it any more
+    (void)change(now, "templates: [{name: b}, {name: c}]\n", 40); // no sandbox uses it any more
     assert_string_equal(now->sandbox.template[0].name, "c");
     assert_int_equal(now->sandbox.template[0].number, 0);
     assert_int_equal(now->sandbox.templates_n, 3);
@@ -156,7 +157,7 @@ a_removed_template_keeps_its_place_while_it_is_in_use(void **state)
 }
 
 static void
-places_are_bounded(void **state)
+the_number_of_templates_is_bounded(void **state)
 {
     (void)state;
     char yaml[2][1024] = {"templates: [", "templates: ["};
@@ -203,11 +204,11 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_only_a_start_can_set_up_is_refused),
-        cmocka_unit_test(a_template_needs_a_root_when_what_it_shows_of_the_host_changes),
+        cmocka_unit_test(changes_that_need_a_restart_are_refused),
+        cmocka_unit_test(a_template_needs_a_new_root_if_its_paths_or_host_name_change),
         cmocka_unit_test(each_changed_key_is_named),
-        cmocka_unit_test(a_removed_template_keeps_its_place_while_it_is_in_use),
-        cmocka_unit_test(places_are_bounded),
+        cmocka_unit_test(a_removed_template_keeps_its_index_while_it_is_in_use),
+        cmocka_unit_test(the_number_of_templates_is_bounded),
         cmocka_unit_test(a_disabled_template_gives_its_root_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Connections and frames: what is no greeting or no frame, what comes in pieces, what is not read.
+// Connections and frames: invalid hellos and frames, partial input, and peers that do not read.
 #include "tests/harness/conn_memory.h"
 
 #include <errno.h>
 
 static void
-a_hello_of_another_protocol_or_none_is_the_end(void **state)
+a_wrong_or_missing_hello_closes_the_connection(void **state)
 {
     (void)state;
     struct transport_stream *s = arrive(1), *slow = arrive(1), *gone = arrive(1);
@@ -45,7 +45,7 @@ an_id_without_its_top_bit_and_a_flood_of_pings_get_GOAWAY(void **state)
 }
 
 static void
-frames_for_calls_that_are_not_there_are_nothing(void **state)
+frames_for_missing_calls_are_ignored(void **state)
 {
     (void)state;
     struct transport_stream *s = open_one(1);
@@ -57,7 +57,7 @@ frames_for_calls_that_are_not_there_are_nothing(void **state)
 }
 
 static void
-a_frame_is_read_whatever_pieces_it_comes_in(void **state)
+a_frame_is_read_in_any_pieces(void **state)
 {
     (void)state;
     struct transport_stream *s = open_one(1);
@@ -75,12 +75,12 @@ a_frame_is_read_whatever_pieces_it_comes_in(void **state)
 }
 
 static void
-the_same_request_again_is_one_call_and_another_under_its_id_is_none(void **state)
+a_repeated_request_is_one_call_and_another_with_its_id_is_refused(void **state)
 {
     (void)state;
     struct transport_stream *s = open_one(1);
     give_call(s, ID(1), NULL, "a");
-    give_call(s, ID(1), NULL, "a"); // as a stock REQ socket does
+    give_call(s, ID(1), NULL, "a"); // like an ordinary REQ socket
     assert_int_equal(it.executed, 1);
     reply(s);
     assert_next(s, ID(1), END, 0);
@@ -92,7 +92,7 @@ the_same_request_again_is_one_call_and_another_under_its_id_is_none(void **state
 }
 
 static void
-a_peer_that_takes_nothing_is_closed_when_its_time_is_over_and_not_before(void **state)
+a_peer_that_does_not_read_is_closed_at_the_timeout(void **state)
 {
     (void)state;
     struct transport_stream *s = open_one(1);
@@ -124,7 +124,7 @@ a_call_that_says_a_stream_follows_or_ends_is_refused(void **state)
     leave(s);
 }
 
-// Without credit for the message the call goes on, and nothing is sent.
+// If there is no credit for the message, the call continues, and nothing is sent.
 static void
 the_last_message_of_a_stream_and_its_end_are_one_write(void **state)
 {
@@ -150,9 +150,9 @@ the_last_message_of_a_stream_and_its_end_are_one_write(void **state)
     assert_int_equal(it.cancelled, 0);
 }
 
-// Ids need not rise, and whatever GOAWAY names as begun is not begun anew.
+// Ids need not increase, and a call that GOAWAY names as begun is not begun later.
 static void
-GOAWAY_names_the_highest_id_that_was_begun(void **state)
+GOAWAY_names_the_highest_id_that_has_begun(void **state)
 {
     (void)state;
     struct transport_stream *s = open_one(1);
@@ -167,15 +167,15 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_hello_of_another_protocol_or_none_is_the_end),
+        TEST(a_wrong_or_missing_hello_closes_the_connection),
         TEST(an_id_without_its_top_bit_and_a_flood_of_pings_get_GOAWAY),
-        TEST(frames_for_calls_that_are_not_there_are_nothing),
-        TEST(a_frame_is_read_whatever_pieces_it_comes_in),
-        TEST(the_same_request_again_is_one_call_and_another_under_its_id_is_none),
-        TEST(a_peer_that_takes_nothing_is_closed_when_its_time_is_over_and_not_before),
+        TEST(frames_for_missing_calls_are_ignored),
+        TEST(a_frame_is_read_in_any_pieces),
+        TEST(a_repeated_request_is_one_call_and_another_with_its_id_is_refused),
+        TEST(a_peer_that_does_not_read_is_closed_at_the_timeout),
         TEST(a_call_that_says_a_stream_follows_or_ends_is_refused),
         TEST(the_last_message_of_a_stream_and_its_end_are_one_write),
-        TEST(GOAWAY_names_the_highest_id_that_was_begun),
+        TEST(GOAWAY_names_the_highest_id_that_has_begun),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A server whose table and schema do not agree does not start.
+// A server whose method table and schema differ does not start.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

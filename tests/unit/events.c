@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The event hub: nobody gets what the filter does not pass, every bound holds, and what is missing is told in its place.
+// The event hub: filters are applied, every bound is kept, and missing events are reported at their position.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -85,7 +85,7 @@ publish(struct fixture *f, const char *box)
     publish_note(f, box, STOCKADE__V1__EVENT_KIND__EVENT_KIND_EXEC, "x");
 }
 
-// Takes everything there is: how many events, how many of them missing; the last number.
+// Takes all available events: how many, how many of them are missing, and the last number.
 static uint64_t
 take_all(struct events_reader *r, uint64_t *missing, uint64_t *last)
 {
@@ -110,7 +110,7 @@ take_all(struct events_reader *r, uint64_t *missing, uint64_t *last)
 }
 
 static void
-a_number_that_has_not_come_is_out_of_range(void **state)
+a_future_number_is_out_of_range(void **state)
 {
     struct fixture *f = *state;
     static const struct event_filter all;
@@ -196,7 +196,7 @@ a_subscriber_is_woken_by_the_loop_and_once_for_many(void **state)
 }
 
 static void
-what_does_not_fit_into_a_ring_is_a_gap_in_its_place(void **state)
+events_that_do_not_fit_into_a_ring_are_a_gap(void **state)
 {
     struct fixture *f = *state;
     struct events_reader *slow = subscribe(f, NULL, 0);
@@ -238,7 +238,7 @@ a_ring_is_bounded_by_bytes_as_well(void **state)
 }
 
 static void
-what_is_kept_comes_from_a_number_on_and_what_is_forgotten_is_told(void **state)
+kept_events_are_sent_from_a_number_on_after_a_gap(void **state)
 {
     struct fixture *f = *state;
     uint64_t missing = 0;
@@ -279,7 +279,7 @@ publish_of(struct fixture *f, const char *tenant, const char *note)
 }
 
 static void
-one_tenant_does_not_push_out_what_is_anothers(void **state)
+a_tenant_does_not_displace_anothers_entries(void **state)
 {
     struct fixture *f = *state;
     const struct event_filter of_b = {.tenant = "uid:2"};
@@ -298,7 +298,7 @@ one_tenant_does_not_push_out_what_is_anothers(void **state)
     events_unsubscribe(r);
     struct events_batch *auto_free b = malloc(sizeof *b);
     assert_non_null(b);
-    r = subscribe(f, NULL, 1); // of all: with a gap, and in the order of their numbers
+    r = subscribe(f, NULL, 1); // of all tenants: with a gap, and in the order of their numbers
     assert_true(events_peek(r, b));
     assert_true(b->gap.from == 1 && b->event[0]->sequence == 1);
     for (uint32_t i = 1; i < b->n; i++)
@@ -307,7 +307,7 @@ one_tenant_does_not_push_out_what_is_anothers(void **state)
 }
 
 static void
-all_that_is_kept_is_bounded_and_the_largest_gives_way(void **state)
+the_total_is_bounded_and_the_largest_tenant_loses_events(void **state)
 {
     struct fixture *f = *state;
     char *auto_free large = malloc(4001);
@@ -318,7 +318,7 @@ all_that_is_kept_is_bounded_and_the_largest_gives_way(void **state)
     memset(large, 'x', 4000);
     large[4000] = '\0';
     publish_of(f, "small", "x");
-    for (unsigned who = 0; who < 12; who++) { // 8 MiB each would be 96
+    for (unsigned who = 0; who < 12; who++) { // 8 MiB each would be 96 MiB
         (void)snprintf(tenant, sizeof tenant, "uid:%u", who);
         for (unsigned i = 0; i < 2200; i++)
             publish_of(f, tenant, large);
@@ -334,7 +334,7 @@ all_that_is_kept_is_bounded_and_the_largest_gives_way(void **state)
     last = 0;
     struct events_batch *auto_free b = malloc(sizeof *b);
     assert_non_null(b);
-    r = subscribe(f, &small, 1); // it was silent for longest
+    r = subscribe(f, &small, 1); // its tenant was inactive for longest
     assert_true(events_peek(r, b));
     assert_true(b->gap.from == 1 && b->n == 0);
     assert_string_equal(b->gap.reason, "forgotten");
@@ -342,7 +342,7 @@ all_that_is_kept_is_bounded_and_the_largest_gives_way(void **state)
 }
 
 static void
-a_number_of_an_earlier_life_is_a_gap_and_then_all_of_this_one(void **state)
+a_number_of_an_earlier_run_is_a_gap_followed_by_this_run(void **state)
 {
     struct fixture *f = *state;
     static const struct event_filter all;
@@ -376,7 +376,7 @@ a_number_of_an_earlier_life_is_a_gap_and_then_all_of_this_one(void **state)
 }
 
 static void
-an_event_that_is_too_large_leaves_a_hole_and_is_counted(void **state)
+an_event_that_is_too_large_leaves_a_gap_and_is_counted(void **state)
 {
     struct fixture *f = *state;
     char *auto_free huge = malloc(EVENT_BYTES + 1);
@@ -425,17 +425,17 @@ main(void)
 {
 #define TEST(t) cmocka_unit_test_setup_teardown(t, setup, teardown)
     const struct CMUnitTest tests[] = {
-        TEST(a_number_that_has_not_come_is_out_of_range),
+        TEST(a_future_number_is_out_of_range),
         TEST(subscriptions_are_bounded_for_one_and_for_all),
-        TEST(an_event_that_is_too_large_leaves_a_hole_and_is_counted),
+        TEST(an_event_that_is_too_large_leaves_a_gap_and_is_counted),
         TEST(a_filter_passes_what_it_names_and_nothing_else),
         TEST(a_subscriber_is_woken_by_the_loop_and_once_for_many),
-        TEST(what_does_not_fit_into_a_ring_is_a_gap_in_its_place),
+        TEST(events_that_do_not_fit_into_a_ring_are_a_gap),
         TEST(a_ring_is_bounded_by_bytes_as_well),
-        TEST(what_is_kept_comes_from_a_number_on_and_what_is_forgotten_is_told),
-        TEST(one_tenant_does_not_push_out_what_is_anothers),
-        TEST(all_that_is_kept_is_bounded_and_the_largest_gives_way),
-        TEST(a_number_of_an_earlier_life_is_a_gap_and_then_all_of_this_one),
+        TEST(kept_events_are_sent_from_a_number_on_after_a_gap),
+        TEST(a_tenant_does_not_displace_anothers_entries),
+        TEST(the_total_is_bounded_and_the_largest_tenant_loses_events),
+        TEST(a_number_of_an_earlier_run_is_a_gap_followed_by_this_run),
         TEST(a_packed_event_is_the_message_with_its_length_before_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

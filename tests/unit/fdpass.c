@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Packets with descriptors: what a peer may not send is refused, and no descriptor is left behind.
+// Packets with descriptors: invalid ones are refused, and no descriptor is leaked.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -17,7 +17,7 @@
 
 enum { ROOM = 3, BYTES = 8 };
 
-static int ends[2]; // what is sent into the first comes out of the second
+static int ends[2]; // data sent into the first comes out of the second
 static int got[ROOM];
 static char text[BYTES];
 
@@ -66,7 +66,7 @@ is_refused(size_t bytes_n, size_t fds_n, int why)
     for (int i = 0; i < ROOM; i++)
         assert_int_equal(got[i], -1);
     assert_int_equal(process_fds(getpid()), before);
-    say("next", 4, 0); // the one after it is whole
+    say("next", 4, 0); // the next packet is complete
     assert_int_equal(hear(&m), 1);
     assert_memory_equal(text, "next", 4);
 }
@@ -79,7 +79,7 @@ one_descriptor_too_many_is_refused_and_all_are_closed(void **state)
 }
 
 static void
-as_many_as_the_kernel_passes_are_refused_and_all_are_closed(void **state)
+the_kernels_maximum_of_descriptors_is_refused_and_closed(void **state)
 {
     (void)state;
     is_refused(4, FDPASS_MAX, -EPROTO);
@@ -104,7 +104,7 @@ a_reader_without_room_refuses_one_descriptor(void **state)
 }
 
 static void
-control_data_of_another_kind_is_refused_with_the_descriptors_beside_it(void **state)
+unexpected_control_data_is_refused_with_its_descriptors(void **state)
 {
     (void)state;
     const int one = 1;
@@ -117,7 +117,7 @@ control_data_of_another_kind_is_refused_with_the_descriptors_beside_it(void **st
 }
 
 static void
-a_full_table_of_descriptors_is_our_own_fault_and_leaves_the_bytes(void **state)
+without_free_descriptors_the_bytes_are_still_received(void **state)
 {
     (void)state;
     struct rlimit was;
@@ -125,7 +125,8 @@ a_full_table_of_descriptors_is_our_own_fault_and_leaves_the_bytes(void **state)
     const unsigned before = process_fds(getpid());
     say("abcd", 4, ROOM);
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &was), 0);
-    int next = dup(ends[0]); // the lowest that is free; room for one, and three come
+    // the lowest free number; there is room for one descriptor, and three come
+    int next = dup(ends[0]);
     (void)close(next);
     struct rlimit low = {(rlim_t)next + 1, was.rlim_max};
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
@@ -139,7 +140,7 @@ a_full_table_of_descriptors_is_our_own_fault_and_leaves_the_bytes(void **state)
 }
 
 static void
-an_empty_packet_is_the_end_whatever_comes_with_it(void **state)
+an_empty_packet_is_the_end_even_with_descriptors(void **state)
 {
     (void)state;
     const unsigned before = process_fds(getpid());
@@ -153,7 +154,7 @@ an_empty_packet_is_the_end_whatever_comes_with_it(void **state)
 }
 
 static void
-a_full_socket_and_a_peer_that_is_gone_are_errors(void **state)
+a_full_socket_and_a_closed_peer_are_errors(void **state)
 {
     (void)state;
     const struct fdpass m = {text, sizeof text, NULL, 0};
@@ -162,12 +163,13 @@ a_full_socket_and_a_peer_that_is_gone_are_errors(void **state)
         r = fdpass_send(ends[0], &m, MSG_DONTWAIT);
     assert_int_equal(r, -EAGAIN);
     fdpass_close(ends + 1, 1);
-    assert_int_equal(fdpass_send(ends[0], &m, MSG_DONTWAIT), -ECONNRESET); // what it did not read
+    // the data that it did not read
+    assert_int_equal(fdpass_send(ends[0], &m, MSG_DONTWAIT), -ECONNRESET);
     assert_int_equal(fdpass_send(ends[0], &m, MSG_DONTWAIT), -EPIPE);
 }
 
 static void
-what_fits_arrives_in_order_and_closes_on_exec(void **state)
+packets_that_fit_arrive_in_order_and_close_on_exec(void **state)
 {
     (void)state;
     struct fdpass m;
@@ -194,14 +196,14 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         FDPASS(one_descriptor_too_many_is_refused_and_all_are_closed),
-        FDPASS(as_many_as_the_kernel_passes_are_refused_and_all_are_closed),
+        FDPASS(the_kernels_maximum_of_descriptors_is_refused_and_closed),
         FDPASS(a_packet_that_is_too_long_is_refused_with_its_descriptors),
         FDPASS(a_reader_without_room_refuses_one_descriptor),
-        FDPASS(control_data_of_another_kind_is_refused_with_the_descriptors_beside_it),
-        FDPASS(a_full_table_of_descriptors_is_our_own_fault_and_leaves_the_bytes),
-        FDPASS(an_empty_packet_is_the_end_whatever_comes_with_it),
-        FDPASS(a_full_socket_and_a_peer_that_is_gone_are_errors),
-        FDPASS(what_fits_arrives_in_order_and_closes_on_exec),
+        FDPASS(unexpected_control_data_is_refused_with_its_descriptors),
+        FDPASS(without_free_descriptors_the_bytes_are_still_received),
+        FDPASS(an_empty_packet_is_the_end_even_with_descriptors),
+        FDPASS(a_full_socket_and_a_closed_peer_are_errors),
+        FDPASS(packets_that_fit_arrive_in_order_and_close_on_exec),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The feed: whoever is no SUB socket is closed, one that stalls loses messages and nothing else, and every bound holds.
+// The feed: peers that are not SUB sockets are closed, a stalled peer loses only messages, and every bound is kept.
 //
-// Peers are real sockets, read and written by hand.
+// Peers are real sockets that the test reads and writes.
 #include <arpa/inet.h>
 #include <errno.h>
 #include <poll.h>
@@ -62,7 +62,7 @@ teardown(void **state)
 {
     struct fixture *f = *state;
     feed_close(f->feed);
-    (void)uv_run(&f->loop, UV_RUN_DEFAULT); // ends: nothing of the feed is left
+    (void)uv_run(&f->loop, UV_RUN_DEFAULT); // returns: no handle of the feed is left
     events_free(f->hub);
     assert_int_equal(uv_loop_close(&f->loop), 0);
     (void)unlink(f->path);
@@ -79,7 +79,7 @@ now_ms(void)
     return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
-// One turn of the loop, and a moment for this descriptor (-1: none) to become readable.
+// One turn of the loop, which waits a moment for this descriptor (-1: none) to become readable.
 static void
 turn(struct fixture *f, int fd)
 {
@@ -113,7 +113,7 @@ say(int fd, const void *bytes, size_t n)
     assert_int_equal(send(fd, bytes, n, MSG_NOSIGNAL), (ssize_t)n);
 }
 
-// Exactly n bytes, with the loop turning. False: the feed has closed.
+// Reads exactly n bytes while the loop runs. False: the feed has closed the connection.
 static bool
 hear(struct fixture *f, int fd, void *bytes, size_t n)
 {
@@ -156,7 +156,7 @@ publish(struct fixture *f, const char *note)
     events_publish(f->hub, &m);
 }
 
-// The next message's sequence number; its topic and length are looked at. 0: the feed has closed.
+// The sequence number of the next message; checks its topic and length. 0: the feed has closed the connection.
 static uint64_t
 message(struct fixture *f, int fd, size_t header_n)
 {
@@ -182,7 +182,7 @@ message(struct fixture *f, int fd, size_t header_n)
 // ---- refusals
 
 static void
-addresses_that_cannot_be_had_are_refused(void **state)
+addresses_that_cannot_be_used_are_refused(void **state)
 {
     static const char *const wrong[] = {"", "x", "ipc://relative", "tcp://0.0.0.0:0",
                                         "tcp://127.0.0.1:99999"};
@@ -195,12 +195,12 @@ addresses_that_cannot_be_had_are_refused(void **state)
         assert_null(feed);
         assert_true(e.code != 0 && e.text[0] != '\0');
     }
-    assert_true(feed_open(&f->loop, f->hub, f->url, bound, &feed, &e) < 0); // taken
+    assert_true(feed_open(&f->loop, f->hub, f->url, bound, &feed, &e) < 0); // the address is in use
     assert_int_equal(e.code, ERR_ALREADY_EXISTS);
 }
 
 static void
-whoever_is_no_sub_socket_is_closed_without_a_word(void **state)
+peers_that_are_not_sub_sockets_are_closed(void **state)
 {
     static const uint8_t wrong[][SP_HELLO_BYTES] = {
         {0, 'S', 'P', 0, 0, 0x30, 0, 0}, // REQ
@@ -221,16 +221,16 @@ whoever_is_no_sub_socket_is_closed_without_a_word(void **state)
 }
 
 static void
-a_sub_socket_that_says_more_is_closed(void **state)
+a_sub_socket_that_sends_more_is_closed(void **state)
 {
     struct fixture *f = *state;
     static uint8_t much[64 * 1024];
     uint8_t byte = 0;
     int fd = dial(f);
     say(fd, sub_hello, sizeof sub_hello);
-    say(fd, much, sizeof much); // with its hello
+    say(fd, much, sizeof much); // together with its hello
     uint8_t hello[SP_HELLO_BYTES];
-    while (hear(f, fd, hello, 1)) // perhaps the feed's own
+    while (hear(f, fd, hello, 1)) // possibly the feed's own hello
         ;
     (void)close(fd);
     until_peers(f, 0);
@@ -242,7 +242,7 @@ a_sub_socket_that_says_more_is_closed(void **state)
 }
 
 static void
-half_a_hello_gets_no_message_and_has_its_time(void **state)
+half_a_hello_gets_no_message_and_times_out(void **state)
 {
     struct fixture *f = *state;
     uint8_t byte = 0;
@@ -252,7 +252,7 @@ half_a_hello_gets_no_message_and_has_its_time(void **state)
     until_peers(f, 2);
     uint64_t begun = now_ms();
     publish(f, "x");
-    assert_int_equal(metrics_sum(METRIC_FEED_LOST), 0); // nobody's
+    assert_int_equal(metrics_sum(METRIC_FEED_LOST), 0); // they belong to no peer
     int gone = dial(f);
     say(gone, sub_hello, 5);
     (void)close(gone);
@@ -272,7 +272,7 @@ the_65th_peer_is_closed_until_another_leaves(void **state)
     int fd[FEED_PEERS_MAX];
     uint8_t byte = 0;
     for (size_t i = 0; i < FEED_PEERS_MAX; i++)
-        fd[i] = i % 2 == 0 ? subscribe(f) : dial(f); // greeted or not: each is one
+        fd[i] = i % 2 == 0 ? subscribe(f) : dial(f); // with and without hello: each counts
     until_peers(f, FEED_PEERS_MAX);
     int more = dial(f);
     (void)send(more, sub_hello, sizeof sub_hello, MSG_NOSIGNAL);
@@ -294,7 +294,7 @@ the_65th_peer_is_closed_until_another_leaves(void **state)
 // ---- messages
 
 static void
-one_that_does_not_read_loses_messages_in_whole_and_another_gets_all(void **state)
+a_peer_that_does_not_read_loses_whole_messages_and_others_none(void **state)
 {
     enum { MESSAGES = 1500 };
     struct fixture *f = *state;
@@ -311,7 +311,7 @@ one_that_does_not_read_loses_messages_in_whole_and_another_gets_all(void **state
     assert_true(lost > MESSAGES / 2); // a MiB waits, and what the kernel took of it
     publish(f, note);
     assert_int_equal(metrics_sum(METRIC_FEED_LOST), lost + 1);
-    // What was taken comes whole and in order, though a write ended anywhere in it; then there is room again.
+    // Received messages are complete and in order, even if a write ended within one; then there is room again.
     uint64_t got = 0;
     for (uint64_t last = 0; got < MESSAGES + 1 - lost - 1; got++) {
         uint64_t sequence = message(f, deaf, IPC_HEADER);
@@ -335,9 +335,10 @@ small_messages_have_a_bound_of_their_own(void **state)
     int deaf = subscribe(f);
     for (unsigned i = 0; i < 2 * FEED_QUEUE_MAX; i++)
         publish(
-            f, "x"); // without a turn of the loop: the kernel has at most what the first write took
+            // without a turn of the loop: the kernel has at most the data of the first write
+            f, "x");
     assert_true(metrics_sum(METRIC_FEED_LOST) >= FEED_QUEUE_MAX - 1);
-    (void)close(deaf); // with all of them still waiting
+    (void)close(deaf); // while all of them still wait
     until_peers(f, 0);
 }
 
@@ -372,7 +373,7 @@ a_peer_over_tcp_gets_the_same_in_tcps_frames(void **state)
 }
 
 static void
-closing_the_feed_closes_everybody(void **state)
+closing_the_feed_closes_all_peers(void **state)
 {
     struct fixture *f = *state;
     uint8_t byte = 0;
@@ -384,7 +385,7 @@ closing_the_feed_closes_everybody(void **state)
     assert_int_equal(stat(f->path, &st), 0);
     assert_int_equal(st.st_mode & 0777, 0600);
     feed_close(f->feed);
-    feed_close(f->feed); // once more is fine
+    feed_close(f->feed); // closing twice is harmless
     publish(f, "for nobody");
     (void)uv_run(&f->loop, UV_RUN_DEFAULT);
     f->feed = NULL;
@@ -402,15 +403,15 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(addresses_that_cannot_be_had_are_refused),
-        TEST(whoever_is_no_sub_socket_is_closed_without_a_word),
-        TEST(a_sub_socket_that_says_more_is_closed),
-        TEST(half_a_hello_gets_no_message_and_has_its_time),
+        TEST(addresses_that_cannot_be_used_are_refused),
+        TEST(peers_that_are_not_sub_sockets_are_closed),
+        TEST(a_sub_socket_that_sends_more_is_closed),
+        TEST(half_a_hello_gets_no_message_and_times_out),
         TEST(the_65th_peer_is_closed_until_another_leaves),
-        TEST(one_that_does_not_read_loses_messages_in_whole_and_another_gets_all),
+        TEST(a_peer_that_does_not_read_loses_whole_messages_and_others_none),
         TEST(small_messages_have_a_bound_of_their_own),
         TEST(a_peer_over_tcp_gets_the_same_in_tcps_frames),
-        TEST(closing_the_feed_closes_everybody),
+        TEST(closing_the_feed_closes_all_peers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

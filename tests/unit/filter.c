@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The filters as the kernel would run them: an interpreter gives the verdict for each call (filter_run.h). A job runs
-// under both programs and gets the stricter answer, as seccomp(2) has it.
+// The filters as the kernel would run them: an interpreter computes the verdict for each call (filter_run.h). A job
+// runs under both programs and gets the stricter verdict, as described in seccomp(2).
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -51,7 +51,7 @@ verdict_of(const struct seccomp_data *data, bool is_job)
 {
     uint32_t outer = run(&guest, data);
     uint32_t inner = is_job ? run(&job, data) : SECCOMP_RET_ALLOW;
-    // the one that is lower as a signed number wins; KILL_PROCESS is 0x80000000
+    // the lower one as a signed number is used; KILL_PROCESS is 0x80000000
     return (int32_t)(inner & SECCOMP_RET_ACTION_FULL) < (int32_t)(outer & SECCOMP_RET_ACTION_FULL)
                ? inner
                : outer;
@@ -82,7 +82,7 @@ expect(uint32_t got, uint32_t wanted, int nr)
 #define UNSUPPORTED (SECCOMP_RET_ERRNO | EOPNOTSUPP)
 #define ALLOWED     SECCOMP_RET_ALLOW
 
-// SECURITY.md says why for each.
+// SECURITY.md has the reasons.
 static const int must_stay_refused[] = {
     SCMP_SYS(io_uring_setup),
     SCMP_SYS(io_uring_enter),
@@ -158,7 +158,7 @@ static const int must_stay_refused[] = {
 };
 
 static void
-what_must_stay_refused_is_refused(void **state)
+calls_that_must_stay_refused_are_refused(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof must_stay_refused / sizeof must_stay_refused[0]; i++)
@@ -228,7 +228,7 @@ another_architecture_kills(void **state)
 }
 
 static void
-new_namespaces_are_refused_in_any_company(void **state)
+new_namespaces_are_refused_with_any_other_flags(void **state)
 {
     (void)state;
     static const uint64_t namespaces[] = {CLONE_NEWNS,  CLONE_NEWCGROUP, CLONE_NEWUTS,
@@ -360,7 +360,7 @@ devices_cannot_be_made(void **state)
     expect(verdict(nr, 0, 0, S_IFBLK | 0666 | 0x10000), REFUSED, nr);
     expect(verdict(nr, 0, 0, S_IFIFO | 0666), ALLOWED, nr);
     expect(verdict(nr, 0, 0, 0666), ALLOWED, nr);
-    // nor what overlay takes for a deleted file, which is a device too
+    // nor the character device 0:0, which is a deleted file for overlay
     struct seccomp_data data = {.nr = SYS_renameat2, .arch = NATIVE, .args[4] = RENAME_NOREPLACE};
     expect(verdict_of(&data, true), ALLOWED, SYS_renameat2);
     data.args[4] = RENAME_WHITEOUT;
@@ -400,7 +400,7 @@ a_job_can_load_no_filter_of_its_own(void **state)
            SYS_seccomp);
 }
 
-// The whole list, so that a change of it is seen: numbers that are allowed with all arguments zero, on x86-64.
+// The complete list of numbers that are allowed with all arguments zero, on x86-64, so that every change is noticed.
 static void
 the_list_of_what_is_allowed_is_the_reviewed_one(void **state)
 {
@@ -423,7 +423,7 @@ the_list_of_what_is_allowed_is_the_reviewed_one(void **state)
 }
 
 static void
-the_guest_can_start_jobs_and_no_more_than_that(void **state)
+the_guest_can_only_start_jobs(void **state)
 {
     (void)state;
     expect(verdict_on(NATIVE, SYS_clone3, 0, 88, 0, false), ALLOWED, SYS_clone3);
@@ -448,7 +448,7 @@ the_jobs_program_is_in_a_sealed_file(void **state)
     assert_int_equal(ftruncate(job_fd, 0), -1);
 }
 
-// What libseccomp makes of the same tables.
+// libseccomp's program for the same tables.
 static void
 compile_with_libseccomp(struct filter *out)
 {
@@ -487,7 +487,7 @@ compile_with_libseccomp(struct filter *out)
 
 enum { PROBES_MAX = 1024, ARGS_N = 5 }; // no rule looks at the sixth
 
-// Values of one argument that some rule compares, their neighbours, and some with bits that masks leave out.
+// Values of one argument that a rule compares, their neighbours, and some with bits outside of the masks.
 static size_t
 probes_of(int nr, unsigned index, uint64_t out[PROBES_MAX])
 {
@@ -545,7 +545,7 @@ every_verdict_is_libseccomps(void **state)
         }
     }
     assert_true(compared > 10000);
-    // what it is for: each birth has the kernel check and translate it
+    // the purpose: the kernel has to verify and compile it for each sandbox
     print_message("%u instructions, libseccomp %u; %u verdicts\n", guest.n, other.n, compared);
     assert_true(guest.n * 5 < other.n * 3);
 }
@@ -571,13 +571,13 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_must_stay_refused_is_refused),
+        cmocka_unit_test(calls_that_must_stay_refused_are_refused),
         cmocka_unit_test(calls_that_libc_can_do_without_are_absent),
         cmocka_unit_test(no_file_gets_an_attribute_that_no_limit_counts),
         cmocka_unit_test(huge_pages_of_the_host_are_refused),
         cmocka_unit_test(unknown_numbers_are_absent_and_kill_nothing),
         cmocka_unit_test(another_architecture_kills),
-        cmocka_unit_test(new_namespaces_are_refused_in_any_company),
+        cmocka_unit_test(new_namespaces_are_refused_with_any_other_flags),
         cmocka_unit_test(sockets_are_of_four_families_and_none_is_raw),
         cmocka_unit_test(typing_into_a_terminal_is_refused_with_any_high_bits),
         cmocka_unit_test(requests_about_disks_and_time_stamps_are_not_supported),
@@ -589,7 +589,7 @@ main(void)
         cmocka_unit_test(real_time_priority_for_io_is_refused),
         cmocka_unit_test(a_job_can_load_no_filter_of_its_own),
         cmocka_unit_test(the_list_of_what_is_allowed_is_the_reviewed_one),
-        cmocka_unit_test(the_guest_can_start_jobs_and_no_more_than_that),
+        cmocka_unit_test(the_guest_can_only_start_jobs),
         cmocka_unit_test(the_jobs_program_is_in_a_sealed_file),
         cmocka_unit_test(every_verdict_is_libseccomps),
     };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bucket of forks.
+// The token bucket of forks.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,7 +20,7 @@ a_burst_of_two_seconds_is_free(void **state)
 }
 
 static void
-what_keeps_to_the_rate_is_never_held(void **state)
+a_sandbox_within_the_rate_is_never_stopped(void **state)
 {
     (void)state;
     struct fork_rate f = {.looked_ns = 0};
@@ -28,7 +28,7 @@ what_keeps_to_the_rate_is_never_held(void **state)
         assert_false(fork_rate_add(&f, RATE, RATE * LOOK_MS / 1000, i * LOOK_MS * MS));
 }
 
-// While it is held nothing begins; else ten times the rate does.
+// While stopped, no task starts; otherwise ten times the rate.
 static void
 a_storm_is_cut_to_the_rate(void **state)
 {
@@ -51,7 +51,7 @@ a_storm_is_cut_to_the_rate(void **state)
 }
 
 static void
-nothing_is_held_for_long_whatever_came(void **state)
+no_sandbox_is_stopped_for_long(void **state)
 {
     (void)state;
     struct fork_rate f = {.looked_ns = 0, .held = true};
@@ -64,9 +64,9 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_burst_of_two_seconds_is_free),
-        cmocka_unit_test(what_keeps_to_the_rate_is_never_held),
+        cmocka_unit_test(a_sandbox_within_the_rate_is_never_stopped),
         cmocka_unit_test(a_storm_is_cut_to_the_rate),
-        cmocka_unit_test(nothing_is_held_for_long_whatever_came),
+        cmocka_unit_test(no_sandbox_is_stopped_for_long),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bounds that a Start is held to, and packets that are no requests. Starting for real: tests/priv/guest.c.
+// The bounds of a Start, and packets that are not requests. tests/priv/guest.c starts real jobs.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -123,7 +123,7 @@ count_fds(void)
     return n;
 }
 
-// Sends bytes with so many descriptors and gives what the receiver says.
+// Sends bytes with so many descriptors. Returns the receiver's result.
 static int
 receive(const void *bytes, size_t n, unsigned fds_n)
 {
@@ -144,7 +144,7 @@ receive(const void *bytes, size_t n, unsigned fds_n)
 }
 
 static void
-bytes_that_are_no_request_are_told_apart_and_leak_nothing(void **state)
+bytes_that_are_not_a_request_are_refused_without_leaks(void **state)
 {
     (void)state;
     assert_int_equal(receive("\xff\xff\xff\xff", 4, 2), -EPROTO);
@@ -190,7 +190,7 @@ main(void)
         cmocka_unit_test(an_environment_without_names_is_refused),
         cmocka_unit_test(descriptors_that_do_not_fit_are_refused),
         cmocka_unit_test(args_and_env_fit_up_to_their_last_byte),
-        cmocka_unit_test(bytes_that_are_no_request_are_told_apart_and_leak_nothing),
+        cmocka_unit_test(bytes_that_are_not_a_request_are_refused_without_leaks),
         cmocka_unit_test(more_descriptors_than_three_are_refused_and_closed),
         cmocka_unit_test(the_end_of_the_socket_is_the_end),
     };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A guest is a stranger: whatever it sends is told as an event, or ends the link.
+// The broker does not trust the guest: each message becomes an event, or ends the link.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -17,7 +17,7 @@
 #include "server/sandbox/guest_link.h"
 #include "tests/harness/process.h"
 
-// What the broker was told.
+// The events that the broker received.
 struct received {
     unsigned ready, started, failed, exited, gone;
     uint32_t job, pid, exit_code, status;
@@ -175,7 +175,7 @@ struct garbage {
 static const struct garbage garbage[] = {
     BYTES("\xff"),                     // a tag that does not end
     BYTES("\x0a\x05\x08"),             // a length beyond the end
-    BYTES("\x38\x01"),                 // a field that nobody knows: an event of no kind
+    BYTES("\x38\x01"),                 // an unknown field: an event without a kind
     BYTES("\x1a\x04\x22\x02\xff\xfe"), // Failed with a text that is not UTF-8
 };
 
@@ -188,7 +188,7 @@ garbage_ends_the_link(void **state)
         say_ready(f, 1);
         turn(f);
         assert_int_equal(f->received.gone, 1);
-        assert_int_equal(f->received.ready, 0); // nothing comes after it
+        assert_int_equal(f->received.ready, 0); // no event follows
         assert_non_null(strstr(f->received.text, "broke the protocol"));
         assert_int_equal(close_link(state), 0);
         assert_int_equal(open_link(state), 0);
@@ -227,7 +227,7 @@ more_descriptors_than_an_event_may_have_end_the_link_and_are_closed(void **state
     assert_true(f->received.terminal >= 0);
     (void)close(f->received.terminal);
     assert_int_equal(process_fds(getpid()), before);
-    say_started(f, 2); // more than an event may have
+    say_started(f, 2); // more than an event may contain
     turn(f);
     assert_int_equal(f->received.gone, 1);
     assert_int_equal(f->received.started, 1);
@@ -235,7 +235,7 @@ more_descriptors_than_an_event_may_have_end_the_link_and_are_closed(void **state
 }
 
 static void
-the_end_of_the_guest_is_told_once(void **state)
+the_end_of_the_guest_is_reported_once(void **state)
 {
     struct fixture *f = *state;
     (void)close(f->guest);
@@ -264,7 +264,7 @@ a_guest_that_does_not_read_fills_a_queue_and_then_is_refused(void **state)
             idle = 0;
         }
     }
-    assert_int_equal(got, sent); // the rest came once it read again
+    assert_int_equal(got, sent); // the others arrived after it read again
 }
 
 static void
@@ -338,7 +338,7 @@ main(void)
         LINK(a_packet_above_its_size_ends_the_link),
         LINK(another_version_ends_the_link),
         LINK(more_descriptors_than_an_event_may_have_end_the_link_and_are_closed),
-        LINK(the_end_of_the_guest_is_told_once),
+        LINK(the_end_of_the_guest_is_reported_once),
         LINK(a_guest_that_does_not_read_fills_a_queue_and_then_is_refused),
         LINK(a_start_that_is_refused_closes_its_descriptors),
         LINK(a_link_may_be_freed_in_its_own_event),

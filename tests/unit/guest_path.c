@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which file a job's command is.
+// How the file of a job's command is found.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,7 +19,7 @@
 
 static char folder[64];
 
-// Executes in a child; what guest_path_exec returned, or 1000 + the exit code of the program.
+// Executes in a child. Returns the result of guest_path_exec, or 1000 + the exit code of the program.
 static int
 try_exec(const char *name, const char *path)
 {
@@ -59,7 +59,7 @@ put(const char *name, const char *text, mode_t mode)
 }
 
 static void
-a_name_that_is_nowhere_is_not_found(void **state)
+a_missing_file_is_not_found(void **state)
 {
     (void)state;
     assert_int_equal(try_exec("no-such-program", "/usr/bin:/bin"), -ENOENT);
@@ -69,7 +69,7 @@ a_name_that_is_nowhere_is_not_found(void **state)
 }
 
 static void
-a_file_without_permission_is_told_when_no_other_is_found(void **state)
+a_file_without_permission_is_reported_if_no_other_is_found(void **state)
 {
     (void)state;
     put("plain", "exit 0\n", 0644);
@@ -92,7 +92,7 @@ the_exit_code_says_whether_it_was_found(void **state)
 }
 
 static void
-a_candidate_that_is_too_long_is_left_out(void **state)
+a_candidate_that_is_too_long_is_skipped(void **state)
 {
     (void)state;
     const char *rest = "/aaaaaaaaaaaaaaaaaaaaaaaaaaaa:/b";
@@ -128,7 +128,7 @@ a_name_with_a_slash_is_not_searched(void **state)
 }
 
 static void
-the_path_is_the_jobs_or_a_usual_one(void **state)
+the_path_is_the_jobs_or_the_default(void **state)
 {
     (void)state;
     char *with[] = {(char[]){"A=1"}, (char[]){"PATH=/x"}, NULL};
@@ -170,13 +170,13 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_name_that_is_nowhere_is_not_found),
-        cmocka_unit_test(a_file_without_permission_is_told_when_no_other_is_found),
+        cmocka_unit_test(a_missing_file_is_not_found),
+        cmocka_unit_test(a_file_without_permission_is_reported_if_no_other_is_found),
         cmocka_unit_test(the_exit_code_says_whether_it_was_found),
-        cmocka_unit_test(a_candidate_that_is_too_long_is_left_out),
+        cmocka_unit_test(a_candidate_that_is_too_long_is_skipped),
         cmocka_unit_test(candidates_come_in_the_order_of_path),
         cmocka_unit_test(a_name_with_a_slash_is_not_searched),
-        cmocka_unit_test(the_path_is_the_jobs_or_a_usual_one),
+        cmocka_unit_test(the_path_is_the_jobs_or_the_default),
         cmocka_unit_test(a_script_without_a_first_line_goes_to_sh),
     };
     return cmocka_run_group_tests_name("guest_path", tests, setup, teardown);

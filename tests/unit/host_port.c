@@ -26,7 +26,7 @@ brackets_that_do_not_match_and_a_host_too_long_are_refused(void **state)
 }
 
 static void
-what_is_no_port_is_refused(void **state)
+invalid_ports_are_refused(void **state)
 {
     (void)state;
     static const char *const rows[] = {"",    "-1",  "+1",    "0x50",   "8x",
@@ -42,7 +42,7 @@ what_is_no_port_is_refused(void **state)
 }
 
 static void
-each_form_is_taken_apart(void **state)
+each_form_is_split_into_its_parts(void **state)
 {
     (void)state;
     static const struct {
@@ -78,8 +78,8 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(brackets_that_do_not_match_and_a_host_too_long_are_refused),
-        cmocka_unit_test(what_is_no_port_is_refused),
-        cmocka_unit_test(each_form_is_taken_apart),
+        cmocka_unit_test(invalid_ports_are_refused),
+        cmocka_unit_test(each_form_is_split_into_its_parts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

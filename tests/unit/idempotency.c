@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Idempotency keys: which are refused, who gets which answer, and what may be done again.
+// Idempotency keys: refused keys, the responses to repeated calls, and which calls may be executed again.
 #include "tests/harness/conn_memory.h"
 
 static void
@@ -28,7 +28,7 @@ a_key_that_is_empty_too_long_or_came_with_another_request_is_refused(void **stat
 }
 
 static void
-a_caller_has_so_many_keys_and_no_more_until_their_time_is_over(void **state)
+the_number_of_keys_of_a_caller_is_bounded_until_they_expire(void **state)
 {
     (void)state;
     struct transport_stream *s = open_one(1), *other = open_one(2);
@@ -53,14 +53,14 @@ a_caller_has_so_many_keys_and_no_more_until_their_time_is_over(void **state)
 }
 
 static void
-one_execution_answers_all_who_ask_with_its_key_while_and_after_it_runs(void **state)
+one_execution_answers_all_calls_with_its_key(void **state)
 {
     (void)state;
     struct transport_stream *s = open_one(1), *second = open_one(1), *stranger = open_one(2);
     give_call(s, ID(1), "k", "a");
     give_call(second, ID(1), "k", "a");
     assert_int_equal(it.executed, 1);
-    leave(s); // the one that executes goes on without its connection
+    leave(s); // the executing call continues without its connection
     assert_int_equal(it.cancelled, 0);
     assert_true(second->out_n == second->read_at);
     reply(second);
@@ -76,7 +76,7 @@ one_execution_answers_all_who_ask_with_its_key_while_and_after_it_runs(void **st
 }
 
 static void
-what_was_not_done_may_be_done_again_and_what_failed_in_the_middle_may_not(void **state)
+only_calls_without_effect_may_be_repeated(void **state)
 {
     (void)state;
     static const struct {
@@ -107,14 +107,14 @@ what_was_not_done_may_be_done_again_and_what_failed_in_the_middle_may_not(void *
 }
 
 static void
-calls_that_did_nothing_leave_room_for_those_that_do_something(void **state)
+calls_without_effect_use_no_keys(void **state)
 {
     (void)state;
     struct transport_stream *s = open_one(1);
     char key[8];
     struct err e;
     (void)err_set(&e, ERR_NOT_FOUND, "no");
-    for (uint32_t i = 0; i < 100; i++) { // 8 are remembered
+    for (uint32_t i = 0; i < 100; i++) { // 8 keys are stored
         (void)snprintf(key, sizeof key, "%u", i);
         give_call(s, ID(i + 1), key, "a");
         call_fail(it.last, &e);
@@ -128,7 +128,7 @@ calls_that_did_nothing_leave_room_for_those_that_do_something(void **state)
 }
 
 static void
-a_callers_mistake_is_neither_kept_nor_anybody_elses_answer(void **state)
+a_callers_mistake_is_not_kept_as_the_answer_for_others(void **state)
 {
     (void)state;
     struct transport_stream *s = open_one(1), *other = open_one(1);
@@ -136,7 +136,7 @@ a_callers_mistake_is_neither_kept_nor_anybody_elses_answer(void **state)
     give_call(s, ID(1), "k", "b");
     assert_next(s, ID(1), END, ERR_INVALID_ARGUMENT);
     assert_int_equal(it.cancelled, 1);
-    give_call(s, ID(2), "k", "a"); // it was not done, so it is done now
+    give_call(s, ID(2), "k", "a"); // it was not executed, so it is executed now
     assert_int_equal(it.executed, 2);
     give_call(other, ID(1), "k", "a");
     give_kind(s, ID(2), STOCKADE__V1__FRAME_KIND__FRAME_KIND_DATA);
@@ -150,7 +150,7 @@ a_callers_mistake_is_neither_kept_nor_anybody_elses_answer(void **state)
 }
 
 static void
-closing_ends_what_goes_on_without_its_connection_whoever_waits_for_it(void **state)
+closing_ends_calls_that_continue_without_a_connection(void **state)
 {
     (void)state;
     struct transport_stream *s = open_one(1), *other = open_one(1), *last = open_one(1);
@@ -174,12 +174,12 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_key_that_is_empty_too_long_or_came_with_another_request_is_refused),
-        TEST(a_caller_has_so_many_keys_and_no_more_until_their_time_is_over),
-        TEST(one_execution_answers_all_who_ask_with_its_key_while_and_after_it_runs),
-        TEST(what_was_not_done_may_be_done_again_and_what_failed_in_the_middle_may_not),
-        TEST(calls_that_did_nothing_leave_room_for_those_that_do_something),
-        TEST(a_callers_mistake_is_neither_kept_nor_anybody_elses_answer),
-        TEST(closing_ends_what_goes_on_without_its_connection_whoever_waits_for_it),
+        TEST(the_number_of_keys_of_a_caller_is_bounded_until_they_expire),
+        TEST(one_execution_answers_all_calls_with_its_key),
+        TEST(only_calls_without_effect_may_be_repeated),
+        TEST(calls_without_effect_use_no_keys),
+        TEST(a_callers_mistake_is_not_kept_as_the_answer_for_others),
+        TEST(closing_ends_calls_that_continue_without_a_connection),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

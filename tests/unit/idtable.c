@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ids with and without a node name: how they are made, found, and refused elsewhere.
+// Ids with and without a node name: how they are made, found, and refused on other nodes.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -51,7 +51,7 @@ the_id_of_another_node_is_refused_with_both_names(void **state)
 }
 
 static void
-what_is_no_id_and_an_own_id_are_not_said_to_be_elsewhere(void **state)
+invalid_and_own_ids_are_not_reported_as_another_nodes(void **state)
 {
     (void)state;
     static const char *const texts[] = {"eu1-" DIGITS,
@@ -74,7 +74,7 @@ what_is_no_id_and_an_own_id_are_not_said_to_be_elsewhere(void **state)
 }
 
 static void
-an_id_has_its_node_in_front_and_its_bytes_as_digits(void **state)
+an_id_consists_of_its_node_and_its_bytes_as_digits(void **state)
 {
     (void)state;
     uint8_t bytes[ID_BYTES];
@@ -136,8 +136,8 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_node_name_is_short_and_plain),
         cmocka_unit_test(the_id_of_another_node_is_refused_with_both_names),
-        cmocka_unit_test(what_is_no_id_and_an_own_id_are_not_said_to_be_elsewhere),
-        cmocka_unit_test(an_id_has_its_node_in_front_and_its_bytes_as_digits),
+        cmocka_unit_test(invalid_and_own_ids_are_not_reported_as_another_nodes),
+        cmocka_unit_test(an_id_consists_of_its_node_and_its_bytes_as_digits),
         cmocka_unit_test(an_id_begins_with_its_node_or_with_its_digits),
         cmocka_unit_test(ids_of_one_node_are_spread_over_the_table),
     };

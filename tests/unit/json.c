@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The JSON of events, findings and records: the names of the schema, and nothing of the form depends on the kind.
+// The JSON of events, findings and records: it uses the names of the schema, and its form is the same for all kinds.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -53,9 +53,9 @@ an_event_has_the_names_of_the_schema_and_enums_in_lower_case(void **state)
              "\"job_ended\",\"sandbox_id\":\"a\\\"b\\\\\\u0001\",\"process_id\":\"\"");
     says(&m, "\"finding\":{\"rule\":\"oom\",\"severity\":\"warning\",\"text\":\"\",\"score\":0.1,"
              "\"threshold\":8.0,");
-    says_not(&m, "\"execution\"");        // what it is not about
-    says_not(&m, "unspecified");          // an enum that says nothing
-    m.kind = (Stockade__V1__EventKind)99; // of a broker that is newer
+    says_not(&m, "\"execution\"");        // a message that is not set
+    says_not(&m, "unspecified");          // an unspecified enum value
+    m.kind = (Stockade__V1__EventKind)99; // of a newer broker
     says(&m, "\"kind\":99");
 }
 
@@ -90,7 +90,7 @@ lists_are_lists_and_maps_are_objects(void **state)
     r.n_by_number = 2;
     says(&r, "\"by_number\":[{\"name\":\"read\",\"count\":3},{\"name\":\"read\",\"count\":3}],"
              "\"by_error\":[]");
-    says_not(&r, "\"network\""); // a message that is absent
+    says_not(&r, "\"network\""); // a message that is not set
     Stockade__V1__RunRequest run = STOCKADE__V1__RUN_REQUEST__INIT;
     Stockade__V1__RunRequest__MetadataEntry pair = STOCKADE__V1__RUN_REQUEST__METADATA_ENTRY__INIT;
     Stockade__V1__RunRequest__MetadataEntry *pairs[] = {&pair};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Builds with AddressSanitizer report what a process leaks, also one that is not dumpable; other builds report nothing.
+// Builds with AddressSanitizer report leaks, also of a non-dumpable process; other builds report nothing.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -32,7 +32,7 @@ allocate(void)
         kept[i] = malloc(BLOCK_BYTES);
 }
 
-// What allocate() left on the stack must not look like a pointer that is in use.
+// Overwrites the stack, so that pointers that allocate() left there do not count as references.
 static __attribute__((noinline)) void
 clear_stack(void)
 {
@@ -40,7 +40,7 @@ clear_stack(void)
     memset((char *)(uintptr_t)room, 0, sizeof room);
 }
 
-// The status of a process that is judged at its end, having lost its blocks or not.
+// The exit status of a process that is checked at its end, after it has lost its blocks or not.
 static int
 judged(bool lost)
 {
@@ -71,7 +71,7 @@ a_leak_ends_the_process_with_another_status(void **state)
 }
 
 static void
-what_is_still_in_use_is_no_leak(void **state)
+memory_in_use_is_not_a_leak(void **state)
 {
     (void)state;
     assert_int_equal(judged(false), 0);
@@ -95,7 +95,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_leak_ends_the_process_with_another_status),
-        cmocka_unit_test(what_is_still_in_use_is_no_leak),
+        cmocka_unit_test(memory_in_use_is_not_a_leak),
         cmocka_unit_test(allocated_bytes_are_counted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

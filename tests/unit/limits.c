@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Limits only narrow: what is above a maximum is refused and names both values.
+// Limits can only be lowered: a value above the maximum is refused, and both values are named.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -61,7 +61,7 @@ a_sandbox_limit_for_one_process_is_refused(void **state)
     struct limits own, most, out;
     limits_usual(&own);
     limits_most(&most);
-    own.v[LIMIT_OUTPUT_BYTES] = 1000; // one that was asked for
+    own.v[LIMIT_OUTPUT_BYTES] = 1000; // one that was requested
     const struct limits_of_box box = {.own = &own, .asked = &own, .most = &most};
     for (int i = 0; i < LIMITS_N; i++) {
         struct limits asked = {0};
@@ -70,7 +70,7 @@ a_sandbox_limit_for_one_process_is_refused(void **state)
         int r = limits_resolve_job(&box, &asked, false, &out, &e);
         bool of_box = limit_table[i].owner == LIMIT_OF_SANDBOX;
         assert_int_equal(r == 0, !of_box);
-        asked.v[i] = own.v[i] + 1; // never above what the sandbox was asked for with
+        asked.v[i] = own.v[i] + 1; // never above the value that was requested for the sandbox
         assert_true(limits_resolve_job(&box, &asked, true, &out, &e) < 0);
         if (!of_box)
             assert_string_equal(e.hint, "request less, or create the sandbox with more");
@@ -78,7 +78,7 @@ a_sandbox_limit_for_one_process_is_refused(void **state)
 }
 
 static void
-what_stays_has_no_limit_of_time_unless_one_was_asked_for(void **state)
+a_job_that_stays_has_no_time_limit_unless_requested(void **state)
 {
     (void)state;
     struct limits own, most, out;
@@ -102,13 +102,13 @@ what_stays_has_no_limit_of_time_unless_one_was_asked_for(void **state)
     assert_int_equal(limits_resolve_job(&box, &asked, false, &out, &e), 0);
     asked.v[LIMIT_WALL_MS] = most.v[LIMIT_WALL_MS] + 1;
     assert_true(limits_resolve_job(&box, &asked, true, &out, &e) < 0);
-    own.v[LIMIT_WALL_MS] = nothing.v[LIMIT_WALL_MS] = 3000; // Create named it
+    own.v[LIMIT_WALL_MS] = nothing.v[LIMIT_WALL_MS] = 3000; // Create has set it
     assert_int_equal(limits_resolve_job(&box, &(struct limits){0}, true, &out, &e), 0);
     assert_int_equal(out.v[LIMIT_WALL_MS], 3000);
 }
 
 static void
-what_is_left_out_comes_from_the_layer_above(void **state)
+omitted_limits_are_the_defaults(void **state)
 {
     (void)state;
     struct limits usual, most, out;
@@ -120,7 +120,7 @@ what_is_left_out_comes_from_the_layer_above(void **state)
 }
 
 static void
-a_limit_that_is_none_is_so_until_a_request_sets_one(void **state)
+without_a_default_a_limit_is_off_until_a_request_sets_it(void **state)
 {
     (void)state;
     struct limits usual, most, out;
@@ -137,20 +137,20 @@ a_limit_that_is_none_is_so_until_a_request_sets_one(void **state)
 }
 
 static void
-every_usual_value_lies_within_its_bounds(void **state)
+every_default_lies_within_its_bounds(void **state)
 {
     (void)state;
     for (int i = 0; i < LIMITS_N; i++) {
         const struct limit_row *row = &limit_table[i];
         if (row->usual == 0)
-            assert_int_equal(row->most, 0); // none, and none
+            assert_int_equal(row->most, 0); // neither default nor maximum
         else
             assert_true(row->min <= row->usual && row->usual <= row->most && row->most <= row->max);
     }
 }
 
 static void
-messages_come_back_as_they_went(void **state)
+messages_survive_a_round_trip(void **state)
 {
     (void)state;
     struct limits a, b;
@@ -162,7 +162,7 @@ messages_come_back_as_they_went(void **state)
     assert_memory_equal(&a, &b, sizeof a);
     const ProtobufCMessageDescriptor *type = &stockade__v1__limits__descriptor;
     assert_int_equal(type->n_fields, LIMITS_N);
-    for (unsigned i = 0; i < LIMITS_N; i++) // the table is in the order of the fields
+    for (unsigned i = 0; i < LIMITS_N; i++) // the table has the order of the fields
         assert_string_equal(type->fields[i].name, limit_table[i].name);
 }
 
@@ -185,11 +185,11 @@ main(void)
         cmocka_unit_test(a_value_above_the_maximum_is_refused_and_names_both),
         cmocka_unit_test(a_value_below_the_minimum_is_refused),
         cmocka_unit_test(a_sandbox_limit_for_one_process_is_refused),
-        cmocka_unit_test(what_stays_has_no_limit_of_time_unless_one_was_asked_for),
-        cmocka_unit_test(what_is_left_out_comes_from_the_layer_above),
-        cmocka_unit_test(a_limit_that_is_none_is_so_until_a_request_sets_one),
-        cmocka_unit_test(every_usual_value_lies_within_its_bounds),
-        cmocka_unit_test(messages_come_back_as_they_went),
+        cmocka_unit_test(a_job_that_stays_has_no_time_limit_unless_requested),
+        cmocka_unit_test(omitted_limits_are_the_defaults),
+        cmocka_unit_test(without_a_default_a_limit_is_off_until_a_request_sets_it),
+        cmocka_unit_test(every_default_lies_within_its_bounds),
+        cmocka_unit_test(messages_survive_a_round_trip),
         cmocka_unit_test(sockets_follow_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

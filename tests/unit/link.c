@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// client/link.c and dial.c: peers that are no broker, bytes that are no frames.
+// client/link.c and dial.c: peers that are not brokers, and bytes that are not frames.
 #include "tests/harness/peer.h"
 
-// ---- No broker
+// ---- not a broker
 
 static void
 script_http(struct peer *p, int fd)
@@ -28,7 +28,7 @@ script_close(struct peer *p, int fd)
 }
 
 static void
-nobody_there_is_told_with_what_helps(void **state)
+a_missing_broker_is_reported_with_a_hint(void **state)
 {
     struct stockade_options o = STOCKADE_OPTIONS_INIT;
     struct stockade_error e;
@@ -46,7 +46,7 @@ nobody_there_is_told_with_what_helps(void **state)
 }
 
 static void
-a_peer_that_is_no_broker_is_refused(void **state)
+a_peer_that_is_not_a_broker_is_refused(void **state)
 {
     (void)state;
     assert_int_equal(fails_within(script_silent, 500, 0).code, STOCKADE_UNAVAILABLE);
@@ -55,7 +55,7 @@ a_peer_that_is_no_broker_is_refused(void **state)
     assert_int_equal(fails(script_close, 0).code, STOCKADE_UNAVAILABLE);
 }
 
-// ---- Bytes that are no frames
+// ---- bytes that are not frames
 
 static const uint8_t *garbage;
 static size_t garbage_n;
@@ -71,7 +71,7 @@ script_garbage(struct peer *p, int fd)
 }
 
 static void
-garbage_and_lengths_that_lie_end_the_call_at_once(void **state)
+garbage_and_wrong_lengths_end_the_call_immediately(void **state)
 {
     static const uint8_t huge[] = {1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
     static const uint8_t above[] = {1, 0, 0, 0, 0, 0, 0x40, 0, 1, 0x80, 0, 0, 1};
@@ -91,7 +91,7 @@ garbage_and_lengths_that_lie_end_the_call_at_once(void **state)
     }
 }
 
-// 64 KiB of nested fields, which would run a recursive decoder off its stack.
+// 64 KiB of nested fields, which would overflow the stack of a recursive decoder.
 static void
 script_nesting(struct peer *p, int fd)
 {
@@ -109,7 +109,7 @@ script_nesting(struct peer *p, int fd)
 }
 
 static void
-nesting_that_lies_is_refused(void **state)
+wrong_lengths_of_nested_messages_are_refused(void **state)
 {
     (void)state;
     assert_int_equal(fails(script_nesting, 60000).code, STOCKADE_DATA_LOSS);
@@ -125,7 +125,7 @@ script_half_frame(struct peer *p, int fd)
 }
 
 static void
-a_connection_that_breaks_within_a_frame_is_unavailable_and_says_so(void **state)
+a_connection_that_breaks_within_a_frame_is_unavailable(void **state)
 {
     (void)state;
     struct stockade_error e = fails(script_half_frame, 60000);
@@ -137,11 +137,11 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nobody_there_is_told_with_what_helps),
-        cmocka_unit_test(a_peer_that_is_no_broker_is_refused),
-        cmocka_unit_test(garbage_and_lengths_that_lie_end_the_call_at_once),
-        cmocka_unit_test(nesting_that_lies_is_refused),
-        cmocka_unit_test(a_connection_that_breaks_within_a_frame_is_unavailable_and_says_so),
+        cmocka_unit_test(a_missing_broker_is_reported_with_a_hint),
+        cmocka_unit_test(a_peer_that_is_not_a_broker_is_refused),
+        cmocka_unit_test(garbage_and_wrong_lengths_end_the_call_immediately),
+        cmocka_unit_test(wrong_lengths_of_nested_messages_are_refused),
+        cmocka_unit_test(a_connection_that_breaks_within_a_frame_is_unavailable),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

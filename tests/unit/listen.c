@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where one may listen: addresses that are refused, and socket files that are one's own.
+// Listening addresses: refused addresses, and the files of unix sockets.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -13,7 +13,7 @@
 
 #include "server/rpc/listen.h"
 
-// Listens in vain.
+// Listens, and expects a failure.
 static struct err
 refused(const char *url, bool any)
 {
@@ -35,7 +35,7 @@ expect_refused(const char *url, bool any, int32_t code, const char *word)
         fail_msg("%s: %d %s", url, e.code, e.text);
     const struct transport_address a = {.url = url, .any = any};
     struct err looked = {0};
-    if (code == ERR_ALREADY_EXISTS) // what the address alone does not show
+    if (code == ERR_ALREADY_EXISTS) // this cannot be known from the address alone
         return;
     assert_true(listen_check(&a, &looked) < 0);
     assert_string_equal(looked.text, e.text);
@@ -74,7 +74,7 @@ websockets_are_taken_from_nng_1_6_on_and_on_loopback_alone(void **state)
 }
 
 static void
-addresses_of_no_known_kind_or_beyond_loopback_are_refused(void **state)
+addresses_of_unknown_kinds_or_beyond_loopback_are_refused(void **state)
 {
     (void)state;
     expect_refused("inproc://x", false, ERR_INVALID_ARGUMENT, "begins with");
@@ -91,7 +91,7 @@ addresses_of_no_known_kind_or_beyond_loopback_are_refused(void **state)
 }
 
 static void
-a_port_is_chosen_and_told_and_cannot_be_had_twice(void **state)
+a_free_port_is_chosen_and_reported_and_cannot_be_used_twice(void **state)
 {
     (void)state;
     static const char *const urls[] = {"tcp://127.0.0.1:0", "tcp://[::1]:0", "tcp://*:0"};
@@ -141,7 +141,7 @@ a_socket_file_has_its_mode_and_only_ones_own_is_removed(void **state)
     assert_non_null(f);
     (void)fclose(f);
     listen_remove_file(&bound);
-    assert_int_equal(stat(path, &st), 0); // somebody else's
+    assert_int_equal(stat(path, &st), 0); // another process's
     assert_int_equal(rename(aside, path), 0);
     listen_remove_file(&bound);
     assert_int_equal(stat(path, &st), -1);
@@ -154,9 +154,9 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(websockets_are_refused_below_nng_1_6_and_without_it_with_the_reason),
-        cmocka_unit_test(addresses_of_no_known_kind_or_beyond_loopback_are_refused),
+        cmocka_unit_test(addresses_of_unknown_kinds_or_beyond_loopback_are_refused),
         cmocka_unit_test(websockets_are_taken_from_nng_1_6_on_and_on_loopback_alone),
-        cmocka_unit_test(a_port_is_chosen_and_told_and_cannot_be_had_twice),
+        cmocka_unit_test(a_free_port_is_chosen_and_reported_and_cannot_be_used_twice),
         cmocka_unit_test(a_socket_file_has_its_mode_and_only_ones_own_is_removed),
     };
     return cmocka_run_group_tests_name("listen", tests, NULL, NULL);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A log line is one line, whatever is in it.
+// A log entry is always one line, whatever it contains.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -16,7 +16,7 @@
 #include "server/base/log.h"
 #include "server/base/metrics.h"
 
-// NOLINTBEGIN(misc-misleading-bidirectional): that is what is tested
+// NOLINTBEGIN(misc-misleading-bidirectional): this is tested
 struct escape {
     const char *in, *out;
 };
@@ -54,7 +54,7 @@ control_bidi_and_invalid_bytes_are_escaped(void **state)
 }
 
 static void
-what_does_not_fit_is_cut_with_a_mark(void **state)
+text_that_does_not_fit_is_truncated_with_a_mark(void **state)
 {
     (void)state;
     char out[16];
@@ -64,7 +64,7 @@ what_does_not_fit_is_cut_with_a_mark(void **state)
 }
 
 static void
-a_line_of_JSON_is_JSON_whatever_is_in_it(void **state)
+a_line_of_JSON_is_valid_with_any_content(void **state)
 {
     (void)state;
     int ends[2];
@@ -89,7 +89,7 @@ a_line_of_JSON_is_JSON_whatever_is_in_it(void **state)
 // NOLINTEND(misc-misleading-bidirectional)
 
 static void
-what_a_line_is_about_are_fields_of_its_JSON(void **state)
+the_objects_of_a_line_are_fields_of_its_JSON(void **state)
 {
     (void)state;
     int ends[2];
@@ -117,7 +117,7 @@ what_a_line_is_about_are_fields_of_its_JSON(void **state)
 }
 
 static void
-a_full_pipe_loses_lines_counts_them_and_says_so(void **state)
+lines_lost_at_a_full_pipe_are_counted_and_reported(void **state)
 {
     (void)state;
     int ends[2];
@@ -147,10 +147,10 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(control_bidi_and_invalid_bytes_are_escaped),
-        cmocka_unit_test(what_does_not_fit_is_cut_with_a_mark),
-        cmocka_unit_test(a_line_of_JSON_is_JSON_whatever_is_in_it),
-        cmocka_unit_test(what_a_line_is_about_are_fields_of_its_JSON),
-        cmocka_unit_test(a_full_pipe_loses_lines_counts_them_and_says_so),
+        cmocka_unit_test(text_that_does_not_fit_is_truncated_with_a_mark),
+        cmocka_unit_test(a_line_of_JSON_is_valid_with_any_content),
+        cmocka_unit_test(the_objects_of_a_line_are_fields_of_its_JSON),
+        cmocka_unit_test(lines_lost_at_a_full_pipe_are_counted_and_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

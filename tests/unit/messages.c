@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stream of SP over tcp from and to whole messages, at every split of its bytes.
+// Converts a stream of SP over tcp to whole messages and back, with every split of its bytes.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -21,7 +21,7 @@ no_memory(void *cookie, size_t n)
     return NULL;
 }
 
-// Room for the message; *cookie counts them.
+// Memory for the message; *cookie counts the messages.
 static uint8_t *
 room(void *cookie, size_t n)
 {
@@ -56,7 +56,7 @@ without_memory_for_a_message_the_stream_fails(void **state)
 }
 
 static void
-what_comes_in_begins_with_the_hello_of_a_req_socket(void **state)
+input_begins_with_the_hello_of_a_req_socket(void **state)
 {
     (void)state;
     struct messages_in m;
@@ -70,7 +70,7 @@ what_comes_in_begins_with_the_hello_of_a_req_socket(void **state)
 }
 
 static void
-a_message_comes_in_behind_its_length_however_little_is_read_at_once(void **state)
+a_message_follows_its_length_with_reads_of_any_size(void **state)
 {
     (void)state;
     for (size_t step = 1; step < 32; step++) {
@@ -93,7 +93,7 @@ a_message_comes_in_behind_its_length_however_little_is_read_at_once(void **state
 }
 
 static void
-an_empty_message_has_a_length_of_zero_for_the_reader_to_refuse(void **state)
+an_empty_message_has_length_zero(void **state)
 {
     (void)state;
     struct messages_in m;
@@ -107,7 +107,7 @@ an_empty_message_has_a_length_of_zero_for_the_reader_to_refuse(void **state)
 }
 
 static void
-messages_go_out_one_at_a_time_however_the_stream_is_cut(void **state)
+messages_are_sent_one_at_a_time_with_any_split(void **state)
 {
     (void)state;
     uint8_t stream[64];
@@ -136,10 +136,10 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(without_memory_for_a_message_the_stream_fails),
-        cmocka_unit_test(what_comes_in_begins_with_the_hello_of_a_req_socket),
-        cmocka_unit_test(a_message_comes_in_behind_its_length_however_little_is_read_at_once),
-        cmocka_unit_test(an_empty_message_has_a_length_of_zero_for_the_reader_to_refuse),
-        cmocka_unit_test(messages_go_out_one_at_a_time_however_the_stream_is_cut),
+        cmocka_unit_test(input_begins_with_the_hello_of_a_req_socket),
+        cmocka_unit_test(a_message_follows_its_length_with_reads_of_any_size),
+        cmocka_unit_test(an_empty_message_has_length_zero),
+        cmocka_unit_test(messages_are_sent_one_at_a_time_with_any_split),
     };
     return cmocka_run_group_tests_name("messages", tests, NULL, NULL);
 }

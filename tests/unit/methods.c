@@ -13,7 +13,7 @@
 #include "proto/wire.h"
 
 static void
-a_method_that_is_not_known_gets_a_key(void **state)
+an_unknown_method_gets_a_key(void **state)
 {
     (void)state;
     assert_true(method_wants_key("/stockade.v2.Nothing/Here"));
@@ -21,7 +21,7 @@ a_method_that_is_not_known_gets_a_key(void **state)
 }
 
 static void
-the_table_says_what_the_schema_says(void **state)
+the_table_agrees_with_the_schema(void **state)
 {
     struct err e;
     (void)state;
@@ -42,8 +42,8 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_method_that_is_not_known_gets_a_key),
-        cmocka_unit_test(the_table_says_what_the_schema_says),
+        cmocka_unit_test(an_unknown_method_gets_a_key),
+        cmocka_unit_test(the_table_agrees_with_the_schema),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What relays counted: the next one is told of the same sandbox's, and figures only rise.
+// Counters of earlier relays: the next relay gets those of the same sandbox, and they only increase.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -33,7 +33,7 @@ rule_sum(uint32_t rule, uint64_t bytes)
 }
 
 static void
-another_generation_has_counted_nothing(void **state)
+another_generation_starts_without_counts(void **state)
 {
     (void)state;
     struct net_counted *all = net_counted_new(-1);
@@ -54,7 +54,7 @@ another_generation_has_counted_nothing(void **state)
 }
 
 static void
-other_reports_count_nothing(void **state)
+other_reports_are_not_counted(void **state)
 {
     (void)state;
     struct net_counted *all = net_counted_new(-1);
@@ -72,7 +72,7 @@ other_reports_count_nothing(void **state)
 }
 
 static void
-figures_rise_and_never_fall(void **state)
+counters_never_decrease(void **state)
 {
     (void)state;
     struct net_counted *all = net_counted_new(-1);
@@ -90,11 +90,11 @@ figures_rise_and_never_fall(void **state)
     assert_int_equal(c->out_bytes, 10);
     assert_int_equal(c->in_bytes, 21);
     assert_int_equal(c->queries, 3);
-    assert_int_equal(c->names, NET_SYNTHETIC_V4_MASK); // however many it says
+    assert_int_equal(c->names, NET_SYNTHETIC_V4_MASK); // however many the relay claims
     assert_int_equal(rules[5], 100);
     assert_int_equal(rules[NET_RULES - 1], 9);
     assert_int_equal(rules[0], 0);
-    net_counted_policy(all, SLOT); // numbers mean other rules now
+    net_counted_policy(all, SLOT); // the numbers belong to other rules now
     assert_int_equal(net_counted_of(all, SLOT, GENERATION, &rules)->out_bytes, 10);
     assert_null(rules);
     net_counted_policy(all, SLOT + 1);
@@ -105,9 +105,9 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(another_generation_has_counted_nothing),
-        cmocka_unit_test(other_reports_count_nothing),
-        cmocka_unit_test(figures_rise_and_never_fall),
+        cmocka_unit_test(another_generation_starts_without_counts),
+        cmocka_unit_test(other_reports_are_not_counted),
+        cmocka_unit_test(counters_never_decrease),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Options are offered only where the template takes them and the kernel and the relay would keep to them.
+// Options are suggested only if the template permits them and the kernel and the relay can enforce them.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -51,7 +51,7 @@ hint(enum net_reason reason, const char *address, const char *name, uint16_t por
 }
 
 static void
-what_no_option_can_mean_has_none(void **state)
+flow_and_synthetic_addresses_get_no_hint(void **state)
 {
     (void)state;
     static const struct {
@@ -69,7 +69,7 @@ what_no_option_can_mean_has_none(void **state)
 }
 
 static void
-what_the_template_does_not_allow_is_not_offered(void **state)
+options_that_the_template_forbids_are_not_suggested(void **state)
 {
     (void)state;
     assert_string_equal(hint(NET_NO_RULE, "169.254.169.254", NULL, 80, IPPROTO_TCP),
@@ -88,7 +88,7 @@ what_the_template_does_not_allow_is_not_offered(void **state)
 }
 
 static void
-what_it_allows_is(void **state)
+permitted_options_are_suggested(void **state)
 {
     (void)state;
     assert_string_equal(hint(NET_NO_RULE, "93.184.216.34", NULL, 443, IPPROTO_TCP),
@@ -112,9 +112,9 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(what_no_option_can_mean_has_none, set_up),
-        cmocka_unit_test_setup(what_the_template_does_not_allow_is_not_offered, set_up),
-        cmocka_unit_test_setup(what_it_allows_is, set_up),
+        cmocka_unit_test_setup(flow_and_synthetic_addresses_get_no_hint, set_up),
+        cmocka_unit_test_setup(options_that_the_template_forbids_are_not_suggested, set_up),
+        cmocka_unit_test_setup(permitted_options_are_suggested, set_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules become entries of the kernel's table: whatever their order, the longest prefix has all that holds for it.
+// Rules become entries of the kernel's table: whatever their order, the longest prefix contains everything that
+// applies to it.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -49,7 +50,7 @@ more_ranges_on_a_prefix_than_an_entry_holds_are_refused(void **state)
 }
 
 static void
-an_entry_holds_the_ports_of_the_prefixes_around_it(void **state)
+an_entry_contains_the_ports_of_enclosing_prefixes(void **state)
 {
     (void)state;
     struct network *p = POLICY(NET_ALLOWLIST, "10.0.0.0/8:80/tcp", "10.1.0.0/16:443", "10.1.2.3:22",
@@ -71,7 +72,7 @@ an_entry_holds_the_ports_of_the_prefixes_around_it(void **state)
 }
 
 static void
-ipv4_is_in_no_prefix_of_ipv6(void **state)
+no_ipv6_prefix_contains_ipv4(void **state)
 {
     (void)state;
     struct network *p = POLICY(NET_ALLOWLIST, "[::/0]:80", "192.0.2.1:81");
@@ -81,7 +82,7 @@ ipv4_is_in_no_prefix_of_ipv6(void **state)
     network_unref(p);
 }
 
-// The same in every run.
+// The same in each run.
 static unsigned
 any_of(unsigned n)
 {
@@ -90,7 +91,7 @@ any_of(unsigned n)
     return (seed >> 16) % n;
 }
 
-// A few addresses and ports, so that rules meet: prefixes of every length around 10.0.0.0 to 10.3.3.3 and fd00::.
+// Few addresses and ports, so that rules overlap: prefixes of every length around 10.0.0.0 to 10.3.3.3 and fd00::.
 static void
 add_some_rule(struct network *p)
 {
@@ -129,7 +130,7 @@ lets_out(const struct net_ports *ports, uint32_t n, uint16_t port)
     return false;
 }
 
-// As the kernel decides: by the longest prefix alone.
+// The verdict of the kernel, by the longest prefix only.
 static bool
 by_entries(const struct network *p, const uint8_t address[16], uint16_t port)
 {
@@ -145,7 +146,7 @@ by_entries(const struct network *p, const uint8_t address[16], uint16_t port)
     return best != NULL && lets_out(best->ports, best->n, port);
 }
 
-// As they are meant: any rule of the address's family.
+// The intended verdict: any rule of the address's family.
 static bool
 by_rules(const struct network *p, const uint8_t address[16], uint16_t port)
 {
@@ -211,9 +212,9 @@ special_addresses_are_known(void **state)
     }
 }
 
-// The first row that an address lies in is the answer.
+// The first row that contains an address is the result.
 static void
-rows_of_the_table_stand_behind_those_they_are_around(void **state)
+ranges_come_before_the_ranges_that_contain_them(void **state)
 {
 #define X(a, b, c, d, bits, of) bits,
     static const int v4[] = {NET_RANGES_V4(X)};
@@ -231,11 +232,11 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(more_ranges_on_a_prefix_than_an_entry_holds_are_refused),
-        cmocka_unit_test(an_entry_holds_the_ports_of_the_prefixes_around_it),
-        cmocka_unit_test(ipv4_is_in_no_prefix_of_ipv6),
+        cmocka_unit_test(an_entry_contains_the_ports_of_enclosing_prefixes),
+        cmocka_unit_test(no_ipv6_prefix_contains_ipv4),
         cmocka_unit_test(the_longest_prefix_allows_what_any_rule_allows_whatever_their_order),
         cmocka_unit_test(special_addresses_are_known),
-        cmocka_unit_test(rows_of_the_table_stand_behind_those_they_are_around),
+        cmocka_unit_test(ranges_come_before_the_ranges_that_contain_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

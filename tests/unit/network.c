@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Network policies: what is malformed or wider than the template is refused and named.
+// Network policies: a malformed policy, or one wider than the template, is refused with the field's name.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -17,7 +17,7 @@
 #include "stockade/v1/sandbox_service.pb-c.h"
 #include "tests/harness/policy.h"
 
-// A request with one rule, to be changed.
+// A request with one rule, which tests change.
 struct request {
     Stockade__V1__NetworkPolicy m;
     Stockade__V1__NetworkRule rule;
@@ -53,7 +53,7 @@ set_ports(struct request *q, uint32_t first, uint32_t last)
 }
 
 static void
-what_is_malformed_is_refused_with_its_field(void **state)
+malformed_policies_are_refused_with_the_field(void **state)
 {
     static const struct {
         int mode;
@@ -118,7 +118,7 @@ assert_malformed(const struct request *q, const char *field, const char *what)
 }
 
 static void
-ports_that_are_none_are_refused_with_their_number(void **state)
+invalid_ports_are_refused_with_their_number(void **state)
 {
     (void)state;
     struct request q;
@@ -142,7 +142,7 @@ ports_that_are_none_are_refused_with_their_number(void **state)
 }
 
 static void
-a_label_and_a_name_have_their_longest(void **state)
+labels_and_names_have_a_maximum_length(void **state)
 {
     (void)state;
     char name[300];
@@ -162,7 +162,7 @@ a_label_and_a_name_have_their_longest(void **state)
 }
 
 static void
-a_name_that_is_none_is_refused_with_what_to_write_instead(void **state)
+an_invalid_name_is_refused_with_a_suggestion(void **state)
 {
     (void)state;
     char label[80] = "";
@@ -204,7 +204,7 @@ a_name_that_is_none_is_refused_with_what_to_write_instead(void **state)
 }
 
 static void
-what_is_wider_than_the_template_is_refused_with_its_field(void **state)
+policies_wider_than_the_template_are_refused_with_the_field(void **state)
 {
     static const struct {
         int mode;
@@ -239,7 +239,7 @@ what_is_wider_than_the_template_is_refused_with_its_field(void **state)
         assert_string_equal(e.reason, "NETWORK_POLICY_TOO_WIDE");
         assert_string_equal(e.subject, wide[i].field);
     }
-    // Wide prefixes name no special address, so they do not lend one to a request.
+    // A wide prefix names no special address, so it does not permit one to a request.
     struct request q;
     struct network *out = NULL;
     struct err e = {0};
@@ -253,9 +253,9 @@ what_is_wider_than_the_template_is_refused_with_its_field(void **state)
     network_unref(most);
 }
 
-// What a template's rule around it does not lend to a request.
+// A template's wider rule does not permit these to a request.
 static void
-metadata_is_reached_by_a_template_s_own_rule_alone(void **state)
+only_a_templates_own_rule_allows_metadata(void **state)
 {
     static const char *const asked[] = {"169.254.169.254",   "169.254.170.0/30", "100.100.100.200",
                                         "192.0.0.192/32",    "fd00:ec2::254",    "168.63.129.16",
@@ -279,7 +279,7 @@ metadata_is_reached_by_a_template_s_own_rule_alone(void **state)
             fail_msg("%s: %s", asked[i], e.text);
         network_unref(out);
     }
-    request_init(&q, 3, "host", ""); // is no less
+    request_init(&q, 3, "host", ""); // which is not narrower
     assert_true(network_read(&q.m, usual, around, &out, &e) < 0);
     struct network *host = POLICY(NET_OPEN, "host");
     assert_int_equal(network_read(&q.m, usual, host, &out, &e), 0);
@@ -315,7 +315,8 @@ limits_and_inbound_ports_above_the_template_are_refused(void **state)
     assert_string_equal(e.subject, "network.inbound[0]");
     q.range.last = 8010;
     assert_int_equal(network_read(&q.m, usual, most, &out, &e), 0);
-    assert_int_equal(out->limit[NETWORK_EGRESS_BYTES], 1000); // what is left out is the template's
+    // omitted values come from the template
+    assert_int_equal(out->limit[NETWORK_EGRESS_BYTES], 1000);
     assert_false(network_lets_in(out, 8004));
     assert_true(network_lets_in(out, 8005));
     assert_true(network_lets_in(out, 8010));
@@ -406,7 +407,7 @@ one_set_is_shared_and_kept_for_the_next(void **state)
 }
 
 static void
-destinations_are_taken_apart(void **state)
+destinations_are_split_into_their_parts(void **state)
 {
     static const struct {
         const char *text, *host;
@@ -447,17 +448,17 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_malformed_is_refused_with_its_field),
-        cmocka_unit_test(ports_that_are_none_are_refused_with_their_number),
-        cmocka_unit_test(a_label_and_a_name_have_their_longest),
-        cmocka_unit_test(a_name_that_is_none_is_refused_with_what_to_write_instead),
-        cmocka_unit_test(what_is_wider_than_the_template_is_refused_with_its_field),
-        cmocka_unit_test(metadata_is_reached_by_a_template_s_own_rule_alone),
+        cmocka_unit_test(malformed_policies_are_refused_with_the_field),
+        cmocka_unit_test(invalid_ports_are_refused_with_their_number),
+        cmocka_unit_test(labels_and_names_have_a_maximum_length),
+        cmocka_unit_test(an_invalid_name_is_refused_with_a_suggestion),
+        cmocka_unit_test(policies_wider_than_the_template_are_refused_with_the_field),
+        cmocka_unit_test(only_a_templates_own_rule_allows_metadata),
         cmocka_unit_test(limits_and_inbound_ports_above_the_template_are_refused),
         cmocka_unit_test(a_request_without_a_policy_gets_the_templates),
         cmocka_unit_test(a_template_that_is_repeated_rule_by_rule_is_within_itself),
         cmocka_unit_test(one_set_is_shared_and_kept_for_the_next),
-        cmocka_unit_test(destinations_are_taken_apart),
+        cmocka_unit_test(destinations_are_split_into_their_parts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

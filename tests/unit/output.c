@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Output: what a slow reader costs, what nobody reads, what is beyond the limit, and what comes out again.
+// Output: slow readers, no reader, output beyond the limit, and the order of bytes.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -15,7 +15,8 @@
 
 static uint8_t bytes[OUTPUT_RING_MAX];
 
-// What a reader can get now; the chunks must follow each other. Returns bytes, *gaps counts GAP marks.
+// Reads all that a reader can get now; the chunks must be contiguous. Returns the number of bytes; *gaps counts GAP
+// chunks.
 static uint64_t
 read_all(struct output *o, struct output_reader *r, unsigned *gaps, unsigned *limits)
 {
@@ -57,14 +58,15 @@ a_reader_that_keeps_up_makes_the_job_wait(void **state)
 }
 
 static void
-a_reader_that_stalls_loses_its_right_and_finds_a_gap(void **state)
+a_reader_that_stalls_is_not_waited_for_and_finds_a_gap(void **state)
 {
     (void)state;
     struct output *o = output_new(UINT64_MAX);
     struct output_reader r = {0};
     unsigned gaps = 0, limits = 0;
     output_join(o, &r, 0);
-    output_write(o, OUTPUT_STDOUT, bytes, OUTPUT_RING_MAX, 100 * SECOND); // was idle: no stall
+    // it was idle, which is not a stall
+    output_write(o, OUTPUT_STDOUT, bytes, OUTPUT_RING_MAX, 100 * SECOND);
     assert_int_equal(output_space(o, 109 * SECOND), 0);
     assert_int_equal(output_space(o, 110 * SECOND), SIZE_MAX);
     output_write(o, OUTPUT_STDOUT, bytes, 5000, 110 * SECOND);
@@ -75,7 +77,7 @@ a_reader_that_stalls_loses_its_right_and_finds_a_gap(void **state)
 }
 
 static void
-a_patient_reader_is_waited_for_however_long(void **state)
+a_reader_with_no_timeout_is_waited_for(void **state)
 {
     (void)state;
     struct output *o = output_new(UINT64_MAX);
@@ -88,7 +90,7 @@ a_patient_reader_is_waited_for_however_long(void **state)
 }
 
 static void
-without_readers_the_oldest_is_dropped_and_the_last_MiB_stays(void **state)
+without_readers_the_last_MiB_is_kept(void **state)
 {
     (void)state;
     struct output *o = output_new(UINT64_MAX);
@@ -109,7 +111,7 @@ without_readers_the_oldest_is_dropped_and_the_last_MiB_stays(void **state)
 }
 
 static void
-beyond_the_limit_it_is_counted_and_told_once(void **state)
+bytes_beyond_the_limit_are_counted_and_reported_once(void **state)
 {
     (void)state;
     struct output *o = output_new(1000);
@@ -118,7 +120,7 @@ beyond_the_limit_it_is_counted_and_told_once(void **state)
     output_join(o, &r, 0);
     output_write(o, OUTPUT_STDOUT, bytes, 900, 0);
     output_write(o, OUTPUT_STDERR, bytes, 200, 0);
-    assert_int_equal(output_space(o, 0), SIZE_MAX); // the job goes on
+    assert_int_equal(output_space(o, 0), SIZE_MAX); // the job continues
     output_write(o, OUTPUT_STDOUT, bytes, 50000, 0);
     assert_int_equal(output_total(o), 51100);
     assert_int_equal(output_cut(o), 50100);
@@ -130,7 +132,7 @@ beyond_the_limit_it_is_counted_and_told_once(void **state)
 }
 
 static void
-when_the_job_is_over_its_pipes_fit_whatever_readers_do(void **state)
+after_the_jobs_end_the_rest_of_its_pipes_fits(void **state)
 {
     (void)state;
     struct output *o = output_new(UINT64_MAX);
@@ -148,7 +150,7 @@ when_the_job_is_over_its_pipes_fit_whatever_readers_do(void **state)
     output_free(o);
 }
 
-// A deterministic generator: the test must be the same each time.
+// A deterministic generator, so that each run of the test is the same.
 static uint32_t
 next_random(uint32_t *state)
 {
@@ -156,10 +158,10 @@ next_random(uint32_t *state)
     return *state >> 8;
 }
 
-// Writes pieces of random sizes and streams while three readers take what they like, and compares every byte and its
-// stream with a plain record of all.
+// Writes pieces of random sizes and streams while three readers read random amounts, and compares each byte and its
+// stream with a plain copy.
 static void
-every_byte_comes_out_of_its_own_stream_in_order(void **state)
+every_byte_comes_out_in_order_with_its_stream(void **state)
 {
     (void)state;
     enum { TOTAL = 5000000 };
@@ -219,7 +221,7 @@ give(void *cookie, size_t n)
 }
 
 static void
-without_room_in_the_share_the_job_waits_and_goes_on_when_there_is_some(void **state)
+with_a_used_up_share_the_job_waits_until_there_is_room(void **state)
 {
     (void)state;
     static const struct output_share share = {take, give, NULL};
@@ -234,7 +236,7 @@ without_room_in_the_share_the_job_waits_and_goes_on_when_there_is_some(void **st
     assert_int_equal(output_make_room(o, 4000, 0), 4000);
     output_write(o, OUTPUT_STDOUT, bytes, 4000, 0);
     assert_int_equal(output_make_room(o, 5000, 0),
-                     96); // 4096, and it cannot hold both while it grows
+                     96); // 4096, and it cannot hold both buffers while it grows
     assert_int_equal(read_all(o, &r, &gaps, &limits), 4000);
     assert_int_equal(output_make_room(o, 5000, 0), 4096);
     left = 20000;
@@ -242,7 +244,7 @@ without_room_in_the_share_the_job_waits_and_goes_on_when_there_is_some(void **st
     output_leave(&r);
     output_free(o);
     assert_int_equal(gaps + limits, 0);
-    assert_int_equal(left, 20000 + 4096 + 512); // all was given back
+    assert_int_equal(left, 20000 + 4096 + 512); // everything was given back
 }
 
 int
@@ -250,13 +252,13 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_reader_that_keeps_up_makes_the_job_wait),
-        cmocka_unit_test(without_room_in_the_share_the_job_waits_and_goes_on_when_there_is_some),
-        cmocka_unit_test(a_reader_that_stalls_loses_its_right_and_finds_a_gap),
-        cmocka_unit_test(a_patient_reader_is_waited_for_however_long),
-        cmocka_unit_test(without_readers_the_oldest_is_dropped_and_the_last_MiB_stays),
-        cmocka_unit_test(beyond_the_limit_it_is_counted_and_told_once),
-        cmocka_unit_test(when_the_job_is_over_its_pipes_fit_whatever_readers_do),
-        cmocka_unit_test(every_byte_comes_out_of_its_own_stream_in_order),
+        cmocka_unit_test(with_a_used_up_share_the_job_waits_until_there_is_room),
+        cmocka_unit_test(a_reader_that_stalls_is_not_waited_for_and_finds_a_gap),
+        cmocka_unit_test(a_reader_with_no_timeout_is_waited_for),
+        cmocka_unit_test(without_readers_the_last_MiB_is_kept),
+        cmocka_unit_test(bytes_beyond_the_limit_are_counted_and_reported_once),
+        cmocka_unit_test(after_the_jobs_end_the_rest_of_its_pipes_fits),
+        cmocka_unit_test(every_byte_comes_out_in_order_with_its_stream),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Packets on their way into a socket: what is refused, what waits, and that a descriptor is closed once and no more.
+// Packets to a socket: refused ones, queued ones, and descriptors that are closed exactly once.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -32,7 +32,7 @@ setup(void **state)
 {
     struct fixture *f = calloc(1, sizeof *f);
     int ends[2];
-    const int small = 1; // the kernel makes 4,608 of it
+    const int small = 1; // the kernel uses 4,608 then
     assert_non_null(f);
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
     assert_int_equal(setsockopt(ends[0], SOL_SOCKET, SO_SNDBUF, &small, sizeof small), 0);
@@ -72,7 +72,7 @@ packet(struct fixture *f, size_t n, size_t fds_n)
     return p;
 }
 
-// Until the socket takes no more and one waits; how many were taken.
+// Sends until the socket is full and one packet is queued. Returns how many the socket accepted.
 static unsigned
 fill(struct fixture *f)
 {
@@ -97,7 +97,7 @@ a_packet_above_its_size_is_refused_before_anything_is_made(void **state)
 }
 
 static void
-what_the_socket_can_never_take_is_an_error_and_closes_its_descriptors(void **state)
+a_packet_that_never_fits_is_an_error_and_is_closed(void **state)
 {
     struct fixture *f = *state;
     unsigned before = process_fds(getpid());
@@ -137,7 +137,7 @@ a_full_queue_refuses_by_bytes_to_the_last_one(void **state)
 }
 
 static void
-a_peer_that_is_gone_takes_everything(void **state)
+packets_to_a_closed_peer_are_discarded(void **state)
 {
     struct fixture *f = *state;
     unsigned before = process_fds(getpid()) - 1;
@@ -149,7 +149,7 @@ a_peer_that_is_gone_takes_everything(void **state)
 }
 
 static void
-a_peer_that_goes_in_the_middle_empties_the_queue(void **state)
+the_queue_is_emptied_if_the_peer_closes(void **state)
 {
     struct fixture *f = *state;
     unsigned before = process_fds(getpid()) - 1;
@@ -163,12 +163,12 @@ a_peer_that_goes_in_the_middle_empties_the_queue(void **state)
 }
 
 static void
-one_that_is_lost_after_it_was_accepted_is_told(void **state)
+a_packet_that_is_lost_after_acceptance_is_reported(void **state)
 {
     struct fixture *f = *state;
     unsigned taken = fill(f);
     unsigned before = process_fds(getpid());
-    assert_int_equal(packets_send(&f->q, packet(f, PACKET_MAX, 2), &f->e), 0); // it only waits
+    assert_int_equal(packets_send(&f->q, packet(f, PACKET_MAX, 2), &f->e), 0); // it is only queued
     uint8_t bytes[SMALL];
     for (unsigned i = 0; i < taken; i++)
         assert_int_equal(recv(f->peer, bytes, sizeof bytes, MSG_DONTWAIT), SMALL);
@@ -177,7 +177,7 @@ one_that_is_lost_after_it_was_accepted_is_told(void **state)
     assert_int_equal(process_fds(getpid()), before);
 }
 
-// The kernel counts them per user, and privilege is exempt: so it is tried as somebody else.
+// The kernel counts them per user, but not for privileged ones, so this runs as another user.
 static int
 send_until_too_many(struct fixture *f)
 {
@@ -208,7 +208,7 @@ more_descriptors_than_the_kernel_holds_for_us_are_an_error(void **state)
 }
 
 static void
-a_descriptor_is_closed_once_even_when_its_number_is_used_again(void **state)
+a_descriptor_is_closed_once_even_if_its_number_is_reused(void **state)
 {
     struct fixture *f = *state;
     struct packet *p = packet(f, SMALL, 1);
@@ -224,10 +224,10 @@ a_descriptor_is_closed_once_even_when_its_number_is_used_again(void **state)
 }
 
 static void
-what_waits_comes_in_order_with_its_descriptors(void **state)
+queued_packets_arrive_in_order_with_their_descriptors(void **state)
 {
     struct fixture *f = *state;
-    unsigned taken = fill(f); // number `taken` waits
+    unsigned taken = fill(f); // packet number `taken` is queued
     struct packet *last = packet(f, SMALL, 2);
     last->bytes[0] = (uint8_t)(taken + 1);
     assert_int_equal(packets_send(&f->q, last, &f->e), 0);
@@ -253,15 +253,15 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         PACKETS(a_packet_above_its_size_is_refused_before_anything_is_made),
-        PACKETS(what_the_socket_can_never_take_is_an_error_and_closes_its_descriptors),
+        PACKETS(a_packet_that_never_fits_is_an_error_and_is_closed),
         PACKETS(a_full_queue_refuses_by_number_and_keeps_what_it_has),
         PACKETS(a_full_queue_refuses_by_bytes_to_the_last_one),
-        PACKETS(a_peer_that_is_gone_takes_everything),
-        PACKETS(a_peer_that_goes_in_the_middle_empties_the_queue),
-        PACKETS(one_that_is_lost_after_it_was_accepted_is_told),
+        PACKETS(packets_to_a_closed_peer_are_discarded),
+        PACKETS(the_queue_is_emptied_if_the_peer_closes),
+        PACKETS(a_packet_that_is_lost_after_acceptance_is_reported),
         PACKETS(more_descriptors_than_the_kernel_holds_for_us_are_an_error),
-        PACKETS(a_descriptor_is_closed_once_even_when_its_number_is_used_again),
-        PACKETS(what_waits_comes_in_order_with_its_descriptors),
+        PACKETS(a_descriptor_is_closed_once_even_if_its_number_is_reused),
+        PACKETS(queued_packets_arrive_in_order_with_their_descriptors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pages of lists: what is no token, where a page ends, and that the next one goes on there.
+// Pages of lists: invalid tokens, the end of a page, and the start of the next one.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -9,7 +9,7 @@
 #include "server/api/page.h"
 
 static void
-what_is_no_token_is_refused(void **state)
+invalid_tokens_are_refused(void **state)
 {
     (void)state;
     static const char *const rows[] = {"1",
@@ -44,7 +44,7 @@ an_element_without_memory_ends_the_page(void **state)
     assert_true(p.no_memory && !p.full);
 }
 
-// Elements 1 to n in pages of this size: how many pages.
+// Reads elements 1 to n in pages of this size. Returns the number of pages.
 static unsigned
 walk(uint32_t size, uint64_t n, size_t element_bytes)
 {
@@ -69,18 +69,18 @@ walk(uint32_t size, uint64_t n, size_t element_bytes)
 }
 
 static void
-a_page_ends_at_its_size_and_the_next_goes_on_behind_it(void **state)
+a_page_ends_at_its_size_and_the_next_continues_after_it(void **state)
 {
     (void)state;
     assert_int_equal(walk(3, 0, 8), 1);
     assert_int_equal(walk(3, 3, 8), 1);
     assert_int_equal(walk(3, 4, 8), 2);
     assert_int_equal(walk(3, 10, 8), 4);
-    assert_int_equal(walk(0, 101, 8), 2); // the usual size is 100
+    assert_int_equal(walk(0, 101, 8), 2); // the default size is 100
 }
 
 static void
-a_page_ends_by_its_bytes_as_well(void **state)
+a_page_is_also_bounded_by_its_bytes(void **state)
 {
     (void)state;
     assert_int_equal(walk(1000, 10, 700 * 1024), 4);
@@ -90,10 +90,10 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_no_token_is_refused),
+        cmocka_unit_test(invalid_tokens_are_refused),
         cmocka_unit_test(an_element_without_memory_ends_the_page),
-        cmocka_unit_test(a_page_ends_at_its_size_and_the_next_goes_on_behind_it),
-        cmocka_unit_test(a_page_ends_by_its_bytes_as_well),
+        cmocka_unit_test(a_page_ends_at_its_size_and_the_next_continues_after_it),
+        cmocka_unit_test(a_page_is_also_bounded_by_its_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

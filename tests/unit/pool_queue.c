@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// server/sandbox/pool_queue.c: tenants take turns.
+// server/sandbox/pool_queue.c: the tenants' queues are served in turn.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,7 +14,7 @@ static const char *const bob = "bob";
 static const char *const eve = "eve";
 
 static void
-who_has_much_waits_longer_than_who_has_little(void **state)
+a_tenant_with_many_requests_waits_longer(void **state)
 {
     struct pool_queue q;
     struct pool_entry a[5] = {0};
@@ -36,7 +36,7 @@ who_has_much_waits_longer_than_who_has_little(void **state)
 }
 
 static void
-who_had_a_turn_and_comes_again_is_behind_those_who_wait(void **state)
+after_its_turn_a_tenant_waits_behind_the_others(void **state)
 {
     struct pool_queue q;
     struct pool_entry a[2] = {0};
@@ -54,7 +54,7 @@ who_had_a_turn_and_comes_again_is_behind_those_who_wait(void **state)
 }
 
 static void
-places_that_are_given_up_leave_the_others_in_order(void **state)
+removed_entries_leave_the_others_in_order(void **state)
 {
     struct pool_queue q;
     struct pool_entry a[3] = {0};
@@ -67,7 +67,7 @@ places_that_are_given_up_leave_the_others_in_order(void **state)
     assert_int_equal(pool_queue_of(&q, ann), 3);
     assert_ptr_equal(pool_line_last(pool_queue_longest(&q)), &a[2]);
     pool_queue_remove(&q, &a[0]);
-    pool_queue_remove(&q, &a[0]); // it is in none
+    pool_queue_remove(&q, &a[0]); // it is in no queue
     pool_queue_remove(&q, &b);
     assert_int_equal(pool_queue_of(&q, bob), 0);
     assert_ptr_equal(pool_queue_take(&q), &a[1]);
@@ -85,7 +85,7 @@ remove_it(void *cookie, struct pool_entry *p)
 }
 
 static void
-the_first_of_each_line_can_be_taken_out_while_they_are_looked_at(void **state)
+the_first_of_each_queue_can_be_removed_during_the_walk(void **state)
 {
     struct pool_queue q;
     struct pool_entry a = {0};
@@ -105,10 +105,10 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(who_has_much_waits_longer_than_who_has_little),
-        cmocka_unit_test(who_had_a_turn_and_comes_again_is_behind_those_who_wait),
-        cmocka_unit_test(places_that_are_given_up_leave_the_others_in_order),
-        cmocka_unit_test(the_first_of_each_line_can_be_taken_out_while_they_are_looked_at),
+        cmocka_unit_test(a_tenant_with_many_requests_waits_longer),
+        cmocka_unit_test(after_its_turn_a_tenant_waits_behind_the_others),
+        cmocka_unit_test(removed_entries_leave_the_others_in_order),
+        cmocka_unit_test(the_first_of_each_queue_can_be_removed_during_the_walk),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who may call what: the scopes of a principal, and that no handler runs without them, without a decision, or with a
-// credential that nobody understands.
+// Rights of callers: the scopes of a principal, and that no handler runs without the scope, without a decision, or
+// with a credential that is not supported.
 #include "tests/harness/conn_memory.h"
 
 #include "server/rpc/conn_private.h"
@@ -71,13 +71,13 @@ a_call_without_its_scope_does_not_reach_the_handler(void **state)
 }
 
 static void
-a_credential_that_is_not_understood_is_refused(void **state)
+an_unknown_credential_is_refused(void **state)
 {
     (void)state;
     static char key[] = "authorization";
     static char value[] = "Bearer x";
     static char method[sizeof "/stockade.v1.SandboxService/Create"];
-    struct transport_stream *s = open_one(0); // root, whom the socket alone would allow everything
+    struct transport_stream *s = open_one(0); // root, which has all scopes on a unix socket
     Stockade__V1__Frame f = STOCKADE__V1__FRAME__INIT;
     Stockade__V1__Metadata m = STOCKADE__V1__METADATA__INIT;
     Stockade__V1__Metadata *all[] = {&m};
@@ -150,7 +150,7 @@ a_call_waits_for_a_decision_that_takes_time(void **state)
     (void)state;
     struct transport_stream *s = with_authority(1);
     give_call(s, ID(1), NULL, "a");
-    give_call(s, ID(2), NULL, "b"); // is asked about while the first waits
+    give_call(s, ID(2), NULL, "b"); // is decided while the first one waits
     assert_int_equal(authority.asked, 2);
     assert_int_equal(it.executed, 0);
     dispatch_decide(authority.waits, NULL);
@@ -179,7 +179,7 @@ a_decision_may_be_a_refusal(void **state)
 }
 
 static void
-a_call_that_is_given_up_before_the_decision_never_runs(void **state)
+a_call_that_is_cancelled_before_the_decision_never_runs(void **state)
 {
     (void)state;
     struct transport_stream *s = with_authority(1);
@@ -199,11 +199,11 @@ main(void)
         TEST(a_principal_says_how_it_was_proven),
         TEST(every_scope_of_the_schema_is_known),
         TEST(a_call_without_its_scope_does_not_reach_the_handler),
-        TEST(a_credential_that_is_not_understood_is_refused),
+        TEST(an_unknown_credential_is_refused),
         TEST(an_authority_may_refuse_a_call),
         TEST(a_call_waits_for_a_decision_that_takes_time),
         TEST(a_decision_may_be_a_refusal),
-        TEST(a_call_that_is_given_up_before_the_decision_never_runs),
+        TEST(a_call_that_is_cancelled_before_the_decision_never_runs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program starts with the descriptors that are named and nothing else, or the caller knows why it did not.
+// A program starts with exactly the named descriptors, or the caller gets the reason of the failure.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -31,7 +31,7 @@ fails(const struct program_start *s, int sys, const char *text)
 }
 
 static void
-a_program_that_is_not_there_is_told(void **state)
+a_missing_program_is_reported(void **state)
 {
     (void)state;
     const struct program_start s = {.path = "/nonexistent/program", .name = "x"};
@@ -41,7 +41,7 @@ a_program_that_is_not_there_is_told(void **state)
 }
 
 static void
-a_descriptor_that_is_not_open_is_told(void **state)
+a_descriptor_that_is_not_open_is_reported(void **state)
 {
     (void)state;
     const struct program_start s = {
@@ -57,7 +57,7 @@ refuse(void *cookie)
 }
 
 static void
-what_a_step_in_the_child_says_is_told(void **state)
+the_error_of_a_step_in_the_child_is_reported(void **state)
 {
     (void)state;
     int sys = EXDEV;
@@ -108,7 +108,7 @@ the_program_has_the_descriptors_that_are_named_and_stderr(void **state)
 {
     (void)state;
     static char out[OUTPUT_MAX];
-    int inherited = dup(0); // as somebody else's without CLOEXEC
+    int inherited = dup(0); // as inherited without CLOEXEC
     run("for n in 0 1 2 3 4 5 6 7 8 9 10 11; do [ -e /proc/$$/fd/$n ] && echo $n; done", out);
     (void)close(inherited);
     assert_string_equal(out, "0\n1\n2\n4\n");
@@ -133,9 +133,9 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_program_that_is_not_there_is_told),
-        cmocka_unit_test(a_descriptor_that_is_not_open_is_told),
-        cmocka_unit_test(what_a_step_in_the_child_says_is_told),
+        cmocka_unit_test(a_missing_program_is_reported),
+        cmocka_unit_test(a_descriptor_that_is_not_open_is_reported),
+        cmocka_unit_test(the_error_of_a_step_in_the_child_is_reported),
         cmocka_unit_test(the_program_has_the_descriptors_that_are_named_and_stderr),
         cmocka_unit_test(the_program_has_no_environment_and_no_blocked_signal),
     };

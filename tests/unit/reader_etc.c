@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What of /etc reaches a sandbox.
+// The part of /etc that sandboxes see.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -39,7 +39,7 @@ exists(const char *path)
 }
 
 static void
-what_may_hold_secrets_is_not_on_the_list(void **state)
+files_that_may_contain_secrets_are_not_on_the_list(void **state)
 {
     (void)state;
     static const char *const names[] = {
@@ -92,7 +92,7 @@ what_may_hold_secrets_is_not_on_the_list(void **state)
 }
 
 static void
-what_programs_need_is_on_the_list(void **state)
+files_that_programs_need_are_on_the_list(void **state)
 {
     (void)state;
     static const char *const names[] = {"alternatives", "ld.so.cache", "ld.so.conf.d",
@@ -103,7 +103,7 @@ what_programs_need_is_on_the_list(void **state)
 }
 
 static void
-a_copy_holds_public_files_and_links_alone(void **state)
+a_copy_contains_only_public_files_and_links(void **state)
 {
     (void)state;
     assert_int_equal(mkdirat(top, "from", 0755), 0);
@@ -141,11 +141,11 @@ a_copy_holds_public_files_and_links_alone(void **state)
     char target[32] = "";
     assert_int_equal(readlinkat(top, "to/localtime", target, sizeof target - 1), 9);
     assert_string_equal(target,
-                        "../shadow"); // as it is: in a sandbox it leads to what the sandbox has
+                        "../shadow"); // unchanged: in a sandbox it leads to the sandbox's file
 }
 
 static void
-an_old_folder_goes_with_all_that_is_in_it_and_no_more(void **state)
+an_old_folder_is_removed_with_its_contents_only(void **state)
 {
     (void)state;
     assert_int_equal(mkdirat(top, "kept", 0755), 0);
@@ -193,10 +193,10 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_may_hold_secrets_is_not_on_the_list),
-        cmocka_unit_test(what_programs_need_is_on_the_list),
-        cmocka_unit_test(a_copy_holds_public_files_and_links_alone),
-        cmocka_unit_test(an_old_folder_goes_with_all_that_is_in_it_and_no_more),
+        cmocka_unit_test(files_that_may_contain_secrets_are_not_on_the_list),
+        cmocka_unit_test(files_that_programs_need_are_on_the_list),
+        cmocka_unit_test(a_copy_contains_only_public_files_and_links),
+        cmocka_unit_test(an_old_folder_is_removed_with_its_contents_only),
     };
     return cmocka_run_group_tests_name("reader_etc", tests, setup, teardown);
 }

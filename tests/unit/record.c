@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The record of a job: what is the same is counted, lists are cut to what fits, and text of a job cannot break a message.
+// The record of a job: equal entries are counted once, lists are shortened, and text of a job cannot break a message.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,7 +27,7 @@ denial(char *destination)
 }
 
 static void
-what_is_no_text_becomes_text(void **state)
+bytes_that_are_not_text_become_text(void **state)
 {
     (void)state;
     char out[64];
@@ -43,9 +43,10 @@ what_is_no_text_becomes_text(void **state)
     assert_string_equal(record_text("\xed\xa0\x80", 3, out, sizeof out),
                         "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"); // a surrogate
     assert_string_equal(record_text("\xf0\x9f", 2, out, sizeof out),
-                        "\xef\xbf\xbd\xef\xbf\xbd"); // cut
+                        "\xef\xbf\xbd\xef\xbf\xbd"); // truncated
     assert_string_equal(record_text("abc\0def", 7, out, sizeof out), "abc");
-    assert_string_equal(record_text("\xc3\xa9\xc3\xa9", 4, out, 4), "\xc3\xa9"); // never within one
+    // never within a character
+    assert_string_equal(record_text("\xc3\xa9\xc3\xa9", 4, out, 4), "\xc3\xa9");
 }
 
 static void
@@ -68,7 +69,7 @@ the_same_denial_is_counted_and_another_is_listed(void **state)
 }
 
 static void
-lists_are_bounded_and_the_totals_go_on(void **state)
+lists_are_bounded_and_totals_continue(void **state)
 {
     (void)state;
     struct record *r = record_new(1);
@@ -93,7 +94,7 @@ lists_are_bounded_and_the_totals_go_on(void **state)
 }
 
 static void
-a_flood_hides_neither_the_beginning_nor_the_end(void **state)
+a_flood_displaces_neither_the_first_nor_the_last_entries(void **state)
 {
     (void)state;
     struct record *r = record_new(1);
@@ -153,7 +154,7 @@ a_record_whose_lists_are_cut_is_not_complete(void **state)
 }
 
 static void
-a_finding_that_was_held_back_is_counted_alone(void **state)
+a_withheld_finding_is_only_counted(void **state)
 {
     (void)state;
     struct record *r = record_new(1);
@@ -165,7 +166,7 @@ a_finding_that_was_held_back_is_counted_alone(void **state)
     record_free(r);
 }
 
-// As large as everything can be.
+// The largest possible record.
 static void
 fill(struct record *r, struct watch_account *account)
 {
@@ -214,7 +215,7 @@ the_largest_record_fits_into_a_result(void **state)
     assert_true(m->cut && m->n_denials > 0 && m->n_denials < RECORD_DENIALS);
     assert_true(memcmp(m->denials[0]->destination, "0000", 4) == 0 &&
                 memcmp(m->denials[m->n_denials - 1]->destination, "0099", 4) == 0);
-    assert_int_equal(m->denials_total, 100 + RECORD_CPUS); // those that no event reported as well
+    assert_int_equal(m->denials_total, 100 + RECORD_CPUS); // including those that no event reported
     assert_false(m->completeness->complete);               // something was lost
     assert_int_equal(m->completeness->n_lost, EVENT_CLASSES);
     assert_true(m->by_number[0]->count > m->by_number[1]->count);
@@ -226,7 +227,7 @@ the_largest_record_fits_into_a_result(void **state)
 }
 
 static void
-a_record_that_nothing_watched_says_so(void **state)
+a_record_without_hooks_is_marked_so(void **state)
 {
     (void)state;
     static const char *const missing[] = {"network: no program"};
@@ -253,7 +254,7 @@ without_room_there_is_no_record(void **state)
 }
 
 static void
-system_calls_have_names_whatever_the_number(void **state)
+every_system_call_number_has_a_name(void **state)
 {
     (void)state;
     assert_string_equal(syscall_name(WATCH_SYSCALLS - 1), "syscall_511");
@@ -283,7 +284,7 @@ stored(const struct record_store *st, const char *tenant, uint32_t number)
 }
 
 static void
-the_oldest_records_of_a_tenant_go_first_and_nobody_elses(void **state)
+a_tenant_loses_its_own_oldest_records_first(void **state)
 {
     (void)state;
     struct record_store *st = record_store_new();
@@ -296,14 +297,14 @@ the_oldest_records_of_a_tenant_go_first_and_nobody_elses(void **state)
     assert_false(stored(st, "uid:2", 1004));
     assert_true(stored(st, "uid:2", 1005));
     store(st, "uid:2", 9, RECORDS_BYTES_PER_TENANT);
-    assert_true(stored(st, "uid:2", 9)); // the newest stays, however large
+    assert_true(stored(st, "uid:2", 9)); // the newest is kept, whatever its size
     assert_false(stored(st, "uid:2", 1000 + RECORDS_PER_TENANT));
     for (uint32_t i = 0; i < 20; i++) {
         char tenant[32];
         (void)snprintf(tenant, sizeof tenant, "uid:%u", 100 + i);
         store(st, tenant, 5000 + i, RECORDS_BYTES_PER_TENANT / 2);
     }
-    assert_false(stored(st, "uid:1", 1)); // beyond what all may have together
+    assert_false(stored(st, "uid:1", 1)); // above the total for all tenants
     assert_true(stored(st, "uid:119", 5019));
     record_store_free(st);
 }
@@ -312,17 +313,17 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_no_text_becomes_text),
+        cmocka_unit_test(bytes_that_are_not_text_become_text),
         cmocka_unit_test(without_room_there_is_no_record),
-        cmocka_unit_test(a_record_that_nothing_watched_says_so),
+        cmocka_unit_test(a_record_without_hooks_is_marked_so),
         cmocka_unit_test(the_same_denial_is_counted_and_another_is_listed),
-        cmocka_unit_test(lists_are_bounded_and_the_totals_go_on),
-        cmocka_unit_test(a_flood_hides_neither_the_beginning_nor_the_end),
+        cmocka_unit_test(lists_are_bounded_and_totals_continue),
+        cmocka_unit_test(a_flood_displaces_neither_the_first_nor_the_last_entries),
         cmocka_unit_test(a_record_whose_lists_are_cut_is_not_complete),
-        cmocka_unit_test(a_finding_that_was_held_back_is_counted_alone),
+        cmocka_unit_test(a_withheld_finding_is_only_counted),
         cmocka_unit_test(the_largest_record_fits_into_a_result),
-        cmocka_unit_test(system_calls_have_names_whatever_the_number),
-        cmocka_unit_test(the_oldest_records_of_a_tenant_go_first_and_nobody_elses),
+        cmocka_unit_test(every_system_call_number_has_a_name),
+        cmocka_unit_test(a_tenant_loses_its_own_oldest_records_first),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which addresses are not simply somewhere on the Internet.
+// Which addresses are special.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -62,7 +62,7 @@ special_addresses_are_known_in_every_form(void **state)
         "::ffff:10.1.2.3",
         "::ffff:169.254.169.254",
         "::127.0.0.1",
-        "::1.1.1.1", // deprecated compatible form
+        "::1.1.1.1", // deprecated IPv4-compatible form
         "64:ff9b::127.0.0.1",
         "64:ff9b::10.0.0.1",
         "64:ff9b::169.254.169.254",
@@ -80,7 +80,7 @@ special_addresses_are_known_in_every_form(void **state)
         "2001:0:7f00:1::",              // Teredo: server 127.0.0.1
         "2001:0:808:808:0:0:80ff:fffe", // Teredo: client 127.0.0.1
         "2001:0:808:808:0:0:5601:5601", // Teredo: client 169.254.169.254
-        "2002:808:808::1",              // 6to4, whatever it carries
+        "2002:808:808::1",              // 6to4, with any content
         "2001:0:808:808:0:0:f7f7:f7f7", // Teredo, too
         "2606:4700::5efe:10.0.0.1",
         "2606:4700::200:5efe:10.0.0.1", // ISATAP
@@ -194,14 +194,14 @@ loopback_is_the_hosts_own(void **state)
 }
 
 static void
-without_a_descriptor_to_ask_with_an_address_is_held_for_our_own(void **state)
+without_a_free_descriptor_an_address_counts_as_own(void **state)
 {
     (void)state;
     struct rlimit before;
     uint8_t a[16];
     parse("127.0.0.1", a);
     assert_int_equal(address_own(a), ADDRESS_OWN_WHOLE);
-    parse("240.0.0.1", a); // nobody's, and no way to it
+    parse("240.0.0.1", a); // assigned to no host, and without a route
     assert_int_equal(address_own(a), ADDRESS_NOT_OWN);
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
     const struct rlimit none = {0, before.rlim_max};
@@ -219,7 +219,7 @@ main(void)
         cmocka_unit_test(public_addresses_are_public),
         cmocka_unit_test(a_prefix_of_one_family_holds_no_address_of_the_other),
         cmocka_unit_test(a_socket_address_and_back_is_the_same),
-        cmocka_unit_test(without_a_descriptor_to_ask_with_an_address_is_held_for_our_own),
+        cmocka_unit_test(without_a_free_descriptor_an_address_counts_as_own),
         cmocka_unit_test(loopback_is_the_hosts_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Queries of jobs: whatever is not exactly one clean question is told so or dropped; answers echo what was asked.
+// Queries of jobs: whatever is not exactly one valid question gets an error or is dropped; answers repeat the
+// question.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -59,7 +60,7 @@ query(void)
     return m;
 }
 
-// From a copy of the exact size, so that reading further is seen.
+// Decodes a copy of exactly this size, so that reading beyond it is detected.
 static int
 decode(const struct message *m, struct dns_query *q)
 {
@@ -72,7 +73,7 @@ decode(const struct message *m, struct dns_query *q)
 }
 
 static void
-what_is_no_query_is_dropped(void **state)
+messages_that_are_not_queries_are_dropped(void **state)
 {
     (void)state;
     struct dns_query q;
@@ -87,7 +88,7 @@ what_is_no_query_is_dropped(void **state)
 }
 
 static void
-a_query_cut_anywhere_is_a_format_error(void **state)
+a_query_truncated_anywhere_is_a_format_error(void **state)
 {
     (void)state;
     struct dns_query q;
@@ -158,7 +159,7 @@ bytes_that_no_host_name_has_are_format_errors(void **state)
     }
 }
 
-// A name of `labels` of the length each, and a last one.
+// A name with `labels` labels of this length, and a last one.
 static struct message
 long_name(unsigned labels, size_t length, size_t last)
 {
@@ -248,7 +249,7 @@ a_clean_query_is_read_and_its_answer_echoes_it(void **state)
     assert_int_equal(out[3], 0x80);
     assert_int_equal(out[7], 1);
     assert_int_equal(out[11], 1);                              // our OPT
-    assert_memory_equal(out + 12, m.bytes + 12, q.question_n); // in the case that was asked in
+    assert_memory_equal(out + 12, m.bytes + 12, q.question_n); // in the case of the query
     assert_memory_equal(out + 12 + q.question_n + 12, address, sizeof address);
     n = dns_answer(&q, DNS_BADVERS, NULL, out);
     assert_int_equal(out[3] & 0xf, 0);
@@ -266,8 +267,8 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_no_query_is_dropped),
-        cmocka_unit_test(a_query_cut_anywhere_is_a_format_error),
+        cmocka_unit_test(messages_that_are_not_queries_are_dropped),
+        cmocka_unit_test(a_query_truncated_anywhere_is_a_format_error),
         cmocka_unit_test(counts_flags_and_rests_that_no_query_has_are_format_errors),
         cmocka_unit_test(compression_and_reserved_labels_are_format_errors),
         cmocka_unit_test(bytes_that_no_host_name_has_are_format_errors),

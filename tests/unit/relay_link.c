@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The broker's end of the relay's socket: the relay is a stranger, and what it may say is bounded by what it was told.
+// The broker's end of the relay's socket: the broker does not trust the relay, and its reports are bounded by its
+// orders.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -64,7 +65,7 @@ static void
 on_done(void *cookie)
 {
     struct fixture *f = cookie;
-    assert_int_equal(f->gone, 0); // before that
+    assert_int_equal(f->gone, 0); // not before
     f->done++;
 }
 
@@ -74,7 +75,7 @@ on_in_force(void *cookie, uint32_t slot, uint32_t generation)
     struct fixture *f = cookie;
     assert_int_equal(slot, SLOT);
     assert_int_equal(generation, GENERATION);
-    assert_int_equal(f->gone, 0); // before that
+    assert_int_equal(f->gone, 0); // not before
     f->in_force++;
 }
 
@@ -137,7 +138,8 @@ open_slot(struct fixture *f, const struct relay_policy *p, struct err *e)
     int kept[2] = {fds[0], fds[2]};
     int r = relay_open(f->link, SLOT, GENERATION, fds, p, e);
     assert_int_equal(fds[0], -1);
-    assert_true(fcntl(kept[0], F_GETFD) < 0 && fcntl(kept[1], F_GETFD) < 0); // sent, or closed
+    // either sent or closed
+    assert_true(fcntl(kept[0], F_GETFD) < 0 && fcntl(kept[1], F_GETFD) < 0);
     return r;
 }
 
@@ -210,7 +212,7 @@ a_report_of_another_size_ends_the_link(void **state)
 }
 
 static void
-orders_out_of_place_are_refused(void **state)
+orders_in_the_wrong_state_are_refused(void **state)
 {
     struct fixture *f = *state;
     struct err e;
@@ -264,7 +266,7 @@ orders_carry_policy_and_descriptors(void **state)
     fdpass_close(fds, RELAY_FDS);
 }
 
-// Until no more is taken: how many were.
+// Sends until no more is accepted. Returns how many were.
 static unsigned
 fill(struct fixture *f, const struct relay_policy *p)
 {
@@ -292,7 +294,7 @@ orders_that_the_relay_does_not_read_wait_within_bounds(void **state)
     unsigned sent = fill(f, &p);
     assert_true(sent > 100 && sent < 1000);
     static uint8_t bytes[sizeof(struct relay_order) + sizeof rules];
-    for (unsigned i = 0; i < sent + 2; i++) { // now it reads
+    for (unsigned i = 0; i < sent + 2; i++) { // now the relay reads
         ssize_t n = -1;
         for (int tries = 0; n < 0 && tries < 100; tries++) {
             n = recv(f->relay, bytes, sizeof bytes, MSG_DONTWAIT);
@@ -306,7 +308,7 @@ orders_that_the_relay_does_not_read_wait_within_bounds(void **state)
 }
 
 static void
-a_relay_that_reads_nothing_is_cut_off_when_a_sandbox_has_to_go(void **state)
+a_relay_that_does_not_read_is_disconnected_when_a_sandbox_closes(void **state)
 {
     struct fixture *f = *state;
     struct err e;
@@ -321,7 +323,7 @@ a_relay_that_reads_nothing_is_cut_off_when_a_sandbox_has_to_go(void **state)
 }
 
 static void
-reports_are_told_and_a_close_is_called_back_once(void **state)
+reports_are_passed_on_and_a_close_is_called_back_once(void **state)
 {
     struct fixture *f = *state;
     struct err e;
@@ -336,7 +338,7 @@ reports_are_told_and_a_close_is_called_back_once(void **state)
     assert_string_equal(f->last.name, "a.example");
     assert_int_equal(relay_close(f->link, SLOT, GENERATION, on_done, f, &e), 0);
     assert_true(relay_close(f->link, SLOT, GENERATION, on_done, f, &e) < 0);
-    say(f, &r); // one that was under way
+    say(f, &r); // a report that was in transit
     assert_int_equal(f->reports, 2);
     r.kind = RELAY_CLOSED;
     say(f, &r);
@@ -346,7 +348,7 @@ reports_are_told_and_a_close_is_called_back_once(void **state)
 }
 
 static void
-the_relays_end_calls_back_every_close_and_is_told_once(void **state)
+the_relays_end_calls_back_every_close_and_is_reported_once(void **state)
 {
     struct fixture *f = *state;
     struct err e;
@@ -413,7 +415,7 @@ a_policy_is_in_force_when_the_relay_has_carried_out_the_last_or_has_ended(void *
 }
 
 static void
-that_the_kernel_cut_is_said_once_under_each_policy(void **state)
+cuts_by_the_kernel_are_sent_once_under_each_policy(void **state)
 {
     struct fixture *f = *state;
     struct err e;
@@ -428,7 +430,7 @@ that_the_kernel_cut_is_said_once_under_each_policy(void **state)
     assert_int_equal(orders_of(f, RELAY_SPENT), 1);
 }
 
-// Reads orders up to the next ping, and its number.
+// Reads orders up to the next ping. Returns its number.
 static uint32_t
 await_ping(struct fixture *f)
 {
@@ -442,7 +444,7 @@ await_ping(struct fixture *f)
 }
 
 static void
-only_a_relay_that_does_not_answer_is_silent(void **state)
+only_a_relay_that_does_not_respond_is_silent(void **state)
 {
     struct fixture *f = *state;
     struct relay_report r = {.kind = RELAY_READY, .rule = UINT32_MAX};
@@ -485,17 +487,17 @@ main(void)
         LINK_TEST(an_answer_without_a_ping_ends_the_link),
         LINK_TEST(closed_without_an_order_ends_the_link),
         LINK_TEST(a_report_of_another_size_ends_the_link),
-        LINK_TEST(orders_out_of_place_are_refused),
+        LINK_TEST(orders_in_the_wrong_state_are_refused),
         LINK_TEST(orders_carry_policy_and_descriptors),
         LINK_TEST(orders_that_the_relay_does_not_read_wait_within_bounds),
-        LINK_TEST(a_relay_that_reads_nothing_is_cut_off_when_a_sandbox_has_to_go),
-        LINK_TEST(reports_are_told_and_a_close_is_called_back_once),
-        LINK_TEST(the_relays_end_calls_back_every_close_and_is_told_once),
+        LINK_TEST(a_relay_that_does_not_read_is_disconnected_when_a_sandbox_closes),
+        LINK_TEST(reports_are_passed_on_and_a_close_is_called_back_once),
+        LINK_TEST(the_relays_end_calls_back_every_close_and_is_reported_once),
         LINK_TEST(the_link_may_be_freed_inside_an_event),
         LINK_TEST(a_policy_in_force_that_was_not_given_ends_the_link),
         LINK_TEST(a_policy_is_in_force_when_the_relay_has_carried_out_the_last_or_has_ended),
-        LINK_TEST(that_the_kernel_cut_is_said_once_under_each_policy),
-        LINK_TEST(only_a_relay_that_does_not_answer_is_silent),
+        LINK_TEST(cuts_by_the_kernel_are_sent_once_under_each_policy),
+        LINK_TEST(only_a_relay_that_does_not_respond_is_silent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Orders: what a correct broker may send, to the bit. Each refusal spoils one thing of an order that is fine.
+// Orders: exactly what a correct broker may send. Each refused order is a valid one with one change.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -19,7 +19,7 @@ struct packet {
     size_t n, fds_n;
 };
 
-// One of a kind that is fine: a CIDR rule and a name.
+// A valid order of this kind: a CIDR rule and a name.
 static struct packet
 fine(uint32_t kind)
 {
@@ -108,7 +108,7 @@ kinds_slots_modes_and_descriptors_beyond_their_bounds_are_refused(void **state)
 }
 
 static void
-rules_that_are_not_clean_are_refused(void **state)
+invalid_rules_are_refused(void **state)
 {
     (void)state;
     enum { SPOILS = 13 };
@@ -154,7 +154,7 @@ rules_that_are_not_clean_are_refused(void **state)
             name->address[0] = 1;
             break;
         default:
-            memset(name->name, 'a', sizeof name->name); // without an end
+            memset(name->name, 'a', sizeof name->name); // without a terminating NUL
             break;
         }
         assert_false(check(&p));
@@ -162,7 +162,7 @@ rules_that_are_not_clean_are_refused(void **state)
 }
 
 static void
-what_was_counted_before_is_said_by_open_alone(void **state)
+only_OPEN_has_earlier_counters(void **state)
 {
     (void)state;
     for (uint32_t kind = RELAY_CONFIGURE; kind <= RELAY_SPENT; kind++) {
@@ -185,7 +185,7 @@ what_was_counted_before_is_said_by_open_alone(void **state)
 }
 
 static void
-names_that_are_none_are_refused(void **state)
+invalid_names_are_refused(void **state)
 {
     (void)state;
     static const char *const names[] = {"",    ".",   "a.",    ".a",    "a..b",
@@ -201,7 +201,7 @@ names_that_are_none_are_refused(void **state)
 }
 
 static void
-every_kind_that_is_fine_is_taken(void **state)
+every_valid_kind_is_accepted(void **state)
 {
     (void)state;
     for (uint32_t kind = RELAY_CONFIGURE; kind <= RELAY_SPENT; kind++) {
@@ -216,10 +216,10 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_packet_of_another_size_is_refused),
         cmocka_unit_test(kinds_slots_modes_and_descriptors_beyond_their_bounds_are_refused),
-        cmocka_unit_test(rules_that_are_not_clean_are_refused),
-        cmocka_unit_test(what_was_counted_before_is_said_by_open_alone),
-        cmocka_unit_test(names_that_are_none_are_refused),
-        cmocka_unit_test(every_kind_that_is_fine_is_taken),
+        cmocka_unit_test(invalid_rules_are_refused),
+        cmocka_unit_test(only_OPEN_has_earlier_counters),
+        cmocka_unit_test(invalid_names_are_refused),
+        cmocka_unit_test(every_valid_kind_is_accepted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a policy lets a sandbox reach, by address and by name; refusals first.
+// The addresses and names that a policy allows a sandbox; refusals first.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -91,7 +91,7 @@ mode_none_refuses_whatever_its_rules_say(void **state)
 }
 
 static void
-a_cidr_rule_allows_its_range_ports_and_protocol_alone(void **state)
+a_cidr_rule_allows_only_its_range_ports_and_protocol(void **state)
 {
     (void)state;
     const struct relay_rule rule = cidr("8.8.8.0", 24, 100, 200, IPPROTO_TCP);
@@ -201,7 +201,7 @@ names_match_exactly_or_below_a_suffix_never_by_letters(void **state)
 }
 
 static void
-a_names_ports_come_from_every_rule_that_holds_it(void **state)
+a_names_ports_come_from_all_rules_that_match_it(void **state)
 {
     (void)state;
     struct relay_rule rules[] = {named(RELAY_NAME, "a.example", 80),
@@ -218,7 +218,7 @@ a_names_ports_come_from_every_rule_that_holds_it(void **state)
     assert_int_equal(entry.ports[0].first, 80);
     assert_int_equal(entry.ports[1].first, WEB);
     free(p);
-    rules[0].ports_n = rules[1].ports_n = 5; // more than an entry has room for: it says "any"
+    rules[0].ports_n = rules[1].ports_n = 5; // more than an entry can hold, so it means "any"
     p = policy(NET_ALLOWLIST, 2, rules);
     permit_ports(p, "a.example", &entry);
     assert_int_equal(entry.n, NET_PORTS);
@@ -227,7 +227,7 @@ a_names_ports_come_from_every_rule_that_holds_it(void **state)
 }
 
 static void
-a_rule_that_is_used_up_refuses_and_keeps_its_count_over_a_change(void **state)
+a_used_up_rule_refuses_and_keeps_its_count_after_a_change(void **state)
 {
     (void)state;
     struct relay_rule rules[] = {named(RELAY_NAME, "a.example", 0), cidr("8.8.8.8", 32, 0, 0, 0)};
@@ -250,7 +250,7 @@ a_rule_that_is_used_up_refuses_and_keeps_its_count_over_a_change(void **state)
 }
 
 static void
-a_window_lets_through_its_number_in_each_minute(void **state)
+a_window_allows_its_number_in_each_minute(void **state)
 {
     (void)state;
     struct permit_window w = {0};
@@ -267,14 +267,14 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(without_a_rule_an_allowlist_refuses_everything),
         cmocka_unit_test(mode_none_refuses_whatever_its_rules_say),
-        cmocka_unit_test(a_cidr_rule_allows_its_range_ports_and_protocol_alone),
+        cmocka_unit_test(a_cidr_rule_allows_only_its_range_ports_and_protocol),
         cmocka_unit_test(a_wide_range_names_no_special_address_and_not_the_host),
         cmocka_unit_test(a_rule_within_a_special_range_names_it),
         cmocka_unit_test(the_hosts_own_addresses_need_a_whole_address_or_the_word),
         cmocka_unit_test(names_match_exactly_or_below_a_suffix_never_by_letters),
-        cmocka_unit_test(a_names_ports_come_from_every_rule_that_holds_it),
-        cmocka_unit_test(a_rule_that_is_used_up_refuses_and_keeps_its_count_over_a_change),
-        cmocka_unit_test(a_window_lets_through_its_number_in_each_minute),
+        cmocka_unit_test(a_names_ports_come_from_all_rules_that_match_it),
+        cmocka_unit_test(a_used_up_rule_refuses_and_keeps_its_count_after_a_change),
+        cmocka_unit_test(a_window_allows_its_number_in_each_minute),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

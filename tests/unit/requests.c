@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a program gives to the library: options, lists and handles that are not there.
+// Arguments that a program passes to the library: missing options, lists and handles.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,7 +20,8 @@ open_handle(void **state)
 {
     (void)state;
     struct stockade_options o = STOCKADE_OPTIONS_INIT;
-    o.address = "ipc:///nonexistent/stockade.sock"; // whatever gets through is UNAVAILABLE
+    // a request that passes the checks fails with UNAVAILABLE
+    o.address = "ipc:///nonexistent/stockade.sock";
     return stockade_open(&s, &o, &e);
 }
 
@@ -44,7 +45,7 @@ close_handle(void **state)
 static const char *const program[] = {"true", NULL};
 
 static void
-options_that_are_not_there_are_refused(void **state)
+missing_options_are_refused(void **state)
 {
     (void)state;
     const struct stockade_options unset = {.address = "ipc:///tmp/s"};
@@ -59,7 +60,7 @@ options_that_are_not_there_are_refused(void **state)
 }
 
 static void
-lists_that_are_not_there_are_refused(void **state)
+missing_lists_are_refused(void **state)
 {
     (void)state;
     const struct stockade_policy nothing = {.mode = STOCKADE_NETWORK_ALLOWLIST, .allow_n = 1};
@@ -74,7 +75,8 @@ lists_that_are_not_there_are_refused(void **state)
     o.labels_n = 2;
     assert_refused(stockade_run(s, &o, NULL, NULL, &e), "metadata");
     o.labels = (const struct stockade_pair[]){{"a", "b"}};
-    o.labels_n = SIZE_MAX; // times the size of one it would be little again
+    // multiplied by the size of an element it would overflow to a small number
+    o.labels_n = SIZE_MAX;
     assert_refused(stockade_run(s, &o, NULL, NULL, &e), "larger than");
     o.labels_n = 0;
     o.policy = &nothing;
@@ -93,7 +95,7 @@ lists_that_are_not_there_are_refused(void **state)
 }
 
 static void
-a_handle_or_a_method_that_is_not_there_is_refused(void **state)
+a_missing_handle_or_method_is_refused(void **state)
 {
     (void)state;
     struct stockade_request r = STOCKADE_REQUEST_INIT;
@@ -108,7 +110,7 @@ a_handle_or_a_method_that_is_not_there_is_refused(void **state)
 }
 
 static void
-what_is_whole_gets_as_far_as_the_socket(void **state)
+valid_arguments_reach_the_socket(void **state)
 {
     (void)state;
     struct stockade_run_options o = STOCKADE_RUN_OPTIONS_INIT;
@@ -122,10 +124,10 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(options_that_are_not_there_are_refused),
-        cmocka_unit_test(lists_that_are_not_there_are_refused),
-        cmocka_unit_test(a_handle_or_a_method_that_is_not_there_is_refused),
-        cmocka_unit_test(what_is_whole_gets_as_far_as_the_socket),
+        cmocka_unit_test(missing_options_are_refused),
+        cmocka_unit_test(missing_lists_are_refused),
+        cmocka_unit_test(a_missing_handle_or_method_is_refused),
+        cmocka_unit_test(valid_arguments_reach_the_socket),
     };
     return cmocka_run_group_tests_name("requests", tests, open_handle, close_handle);
 }

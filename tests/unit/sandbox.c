@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// server/sandbox/sandbox.c: who waits for something of a sandbox is told, once, whatever the others who are told do.
+// server/sandbox/sandbox.c: each waiter of a sandbox is called once, whatever the other waiters do.
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,7 +17,7 @@ static struct server srv;
 static const struct sandbox_settings settings;
 static unsigned notified;
 
-// One that the spawner does not know of, so that destroying it is done at once.
+// A sandbox that the spawner does not know, so it can be destroyed immediately.
 static struct sandbox *
 make(enum sandbox_state state)
 {
@@ -87,9 +87,9 @@ count_and_take_back(void *cookie, struct sandbox *s, const struct err *e)
     sandbox_unwait(cookie);
 }
 
-// As a request of the pool does whose limits were refused, when the spawner is gone.
+// Like a request of the pool whose limits were refused, when the spawner has ended.
 static void
-one_who_is_told_may_destroy_the_sandbox(void **state)
+a_waiters_callback_may_destroy_the_sandbox(void **state)
 {
     struct sandbox_waiter w[3];
     struct sandbox *s = make(SANDBOX_RUNNING);
@@ -106,7 +106,7 @@ one_who_is_told_may_destroy_the_sandbox(void **state)
 }
 
 static void
-one_who_is_told_may_take_another_back(void **state)
+a_waiters_callback_may_remove_another_waiter(void **state)
 {
     struct sandbox_waiter w[3];
     struct sandbox *s = make(SANDBOX_RUNNING);
@@ -120,7 +120,7 @@ one_who_is_told_may_take_another_back(void **state)
 }
 
 static void
-new_limits_tell_nobody_who_waits_for_a_pause(void **state)
+new_limits_do_not_call_waiters_for_a_pause(void **state)
 {
     struct sandbox_waiter pause;
     struct sandbox_waiter limits;
@@ -145,7 +145,7 @@ must_fail(void *cookie, struct sandbox *s, const struct err *e)
 }
 
 static void
-a_deletion_that_left_something_is_not_told_as_done(void **state)
+an_incomplete_deletion_is_reported_as_a_failure(void **state)
 {
     struct sandbox_waiter w;
     struct sandbox *s = make(SANDBOX_RUNNING);
@@ -180,14 +180,14 @@ on_gone(void *cookie, struct sandbox *s)
 }
 
 static void
-observers_are_told_in_the_order_in_which_they_registered(void **state)
+observers_are_called_in_the_order_of_registration(void **state)
 {
     static char a[] = "a";
     static char b[] = "b";
     static char c[] = "c";
     const struct observer all[] = {
         {.cookie = a, .deleting = on_deleting, .gone = on_gone},
-        {.cookie = b, .gone = on_gone}, // the fact that it does not ask for is skipped
+        {.cookie = b, .gone = on_gone}, // an event without a function is skipped
         {.cookie = c, .deleting = on_deleting, .gone = on_gone},
     };
     struct sandbox *s = make(SANDBOX_RUNNING);
@@ -200,7 +200,7 @@ observers_are_told_in_the_order_in_which_they_registered(void **state)
 }
 
 static void
-other_limits_are_refused_while_some_are_on_their_way(void **state)
+a_change_of_limits_is_refused_during_another(void **state)
 {
     const struct limits limits = {0};
     struct sandbox_waiter w;
@@ -228,7 +228,7 @@ a_broker_without_networks_refuses_a_policy(void **state)
 }
 
 static void
-a_sandbox_that_is_held_stays_until_it_is_let_go(void **state)
+a_held_sandbox_exists_until_it_is_released(void **state)
 {
     struct sandbox *s = make(SANDBOX_RUNNING);
     (void)state;
@@ -295,15 +295,14 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(one_who_is_told_may_destroy_the_sandbox, teardown),
-        cmocka_unit_test_teardown(one_who_is_told_may_take_another_back, teardown),
-        cmocka_unit_test_teardown(new_limits_tell_nobody_who_waits_for_a_pause, teardown),
-        cmocka_unit_test_teardown(a_deletion_that_left_something_is_not_told_as_done, teardown),
-        cmocka_unit_test_teardown(observers_are_told_in_the_order_in_which_they_registered,
-                                  teardown),
-        cmocka_unit_test_teardown(other_limits_are_refused_while_some_are_on_their_way, teardown),
+        cmocka_unit_test_teardown(a_waiters_callback_may_destroy_the_sandbox, teardown),
+        cmocka_unit_test_teardown(a_waiters_callback_may_remove_another_waiter, teardown),
+        cmocka_unit_test_teardown(new_limits_do_not_call_waiters_for_a_pause, teardown),
+        cmocka_unit_test_teardown(an_incomplete_deletion_is_reported_as_a_failure, teardown),
+        cmocka_unit_test_teardown(observers_are_called_in_the_order_of_registration, teardown),
+        cmocka_unit_test_teardown(a_change_of_limits_is_refused_during_another, teardown),
         cmocka_unit_test_teardown(a_broker_without_networks_refuses_a_policy, teardown),
-        cmocka_unit_test_teardown(a_sandbox_that_is_held_stays_until_it_is_let_go, teardown),
+        cmocka_unit_test_teardown(a_held_sandbox_exists_until_it_is_released, teardown),
         cmocka_unit_test(
             a_reservation_is_refused_above_the_quota_and_when_the_ledger_fails_and_leaks_nothing),
     };

@@ -28,7 +28,7 @@ an_option_has_the_name_that_programmers_know(void **state)
 }
 
 static void
-one_without_a_name_is_shown_by_its_number(void **state)
+a_call_without_a_name_is_shown_by_its_number(void **state)
 {
     (void)state;
     is(1, 22, "SOL_SOCKET option 22");
@@ -42,7 +42,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_option_has_the_name_that_programmers_know),
-        cmocka_unit_test(one_without_a_name_is_shown_by_its_number),
+        cmocka_unit_test(a_call_without_a_name_is_shown_by_its_number),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// proto/soon.h: who looks again before it sleeps, and who rests.
+// proto/soon.h: when an end polls before it sleeps, and when it does not.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,13 +12,13 @@ exchange(struct soon *s, int times)
 {
     for (int i = 0; i < times; i++) {
         soon_sent(s);
-        s->sent_ns = soon_now(); // however slow this machine is
+        s->sent_ns = soon_now(); // independent of the speed of this machine
         soon_received(s);
     }
 }
 
 static void
-nobody_looks_who_has_sent_nothing(void **state)
+without_a_sent_frame_there_is_no_polling(void **state)
 {
     (void)state;
     struct soon s = {0};
@@ -50,7 +50,7 @@ a_slow_exchange_starts_the_count_again(void **state)
 }
 
 static void
-a_look_in_vain_is_followed_by_a_rest(void **state)
+polling_without_result_is_followed_by_a_pause(void **state)
 {
     (void)state;
     struct soon s = {0};
@@ -68,7 +68,7 @@ a_look_in_vain_is_followed_by_a_rest(void **state)
 }
 
 static void
-who_looks_stops_in_the_end(void **state)
+polling_stops_after_some_time(void **state)
 {
     (void)state;
     struct soon s = {0};
@@ -83,11 +83,11 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nobody_looks_who_has_sent_nothing),
+        cmocka_unit_test(without_a_sent_frame_there_is_no_polling),
         cmocka_unit_test(a_few_quick_exchanges_are_not_enough),
         cmocka_unit_test(a_slow_exchange_starts_the_count_again),
-        cmocka_unit_test(a_look_in_vain_is_followed_by_a_rest),
-        cmocka_unit_test(who_looks_stops_in_the_end),
+        cmocka_unit_test(polling_without_result_is_followed_by_a_pause),
+        cmocka_unit_test(polling_stops_after_some_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the spawner accepts as its configuration, and as limits.
+// Configurations and limits that the spawner accepts.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -88,7 +88,7 @@ the_relays_account_is_nobody_elses(void **state)
     assert_int_equal(config_check(&c, &e), 0);
     c.relay_path[0] = 'x';
     assert_refused(&c, "relay_path");
-    c.relay_path[0] = '\0'; // none at all
+    c.relay_path[0] = '\0'; // none
     c.relay_uid = 0;
     assert_int_equal(config_check(&c, &e), 0);
     (void)snprintf(c.loader_path, sizeof c.loader_path, "loader");
@@ -167,7 +167,7 @@ a_limit_of_zero_or_beyond_its_maximum_is_refused(void **state)
 }
 
 static void
-a_good_configuration_is_taken_and_slots_have_ranges_of_their_own(void **state)
+a_valid_configuration_is_accepted_and_slots_have_separate_ranges(void **state)
 {
     (void)state;
     struct err e;
@@ -188,7 +188,7 @@ main(void)
         cmocka_unit_test(paths_must_be_absolute_ended_and_without_dots),
         cmocka_unit_test(the_cgroups_name_is_one_plain_component),
         cmocka_unit_test(a_limit_of_zero_or_beyond_its_maximum_is_refused),
-        cmocka_unit_test(a_good_configuration_is_taken_and_slots_have_ranges_of_their_own),
+        cmocka_unit_test(a_valid_configuration_is_accepted_and_slots_have_separate_ranges),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an error becomes on the wire: the right details, and nothing that a client's decoder chokes on.
+// The wire form of an error: the right details, and no bytes that a client cannot decode.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -27,7 +27,7 @@ detail(const Stockade__V1__Status *s, const ProtobufCMessageDescriptor *type, st
 }
 
 static void
-bytes_that_are_no_text_do_not_reach_a_client(void **state)
+bytes_that_are_not_text_do_not_reach_a_client(void **state)
 {
     (void)state;
     struct arena *auto_arena a = arena_new(WIRE_ARENA_BYTES_MAX);
@@ -71,7 +71,7 @@ a_wrong_field_is_a_bad_request(void **state)
 }
 
 static void
-an_exhausted_quota_names_whose_it_is_and_carries_reason_hint_and_facts(void **state)
+an_exhausted_quota_names_the_tenant_with_reason_hint_and_facts(void **state)
 {
     (void)state;
     struct arena *auto_arena a = arena_new(WIRE_ARENA_BYTES_MAX);
@@ -99,10 +99,10 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bytes_that_are_no_text_do_not_reach_a_client),
+        cmocka_unit_test(bytes_that_are_not_text_do_not_reach_a_client),
         cmocka_unit_test(a_status_without_room_has_no_details),
         cmocka_unit_test(a_wrong_field_is_a_bad_request),
-        cmocka_unit_test(an_exhausted_quota_names_whose_it_is_and_carries_reason_hint_and_facts),
+        cmocka_unit_test(an_exhausted_quota_names_the_tenant_with_reason_hint_and_facts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

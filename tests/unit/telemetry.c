@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kernel and the relay say is checked like any input: a record that is no event harms nothing, one of a sandbox
-// that is gone belongs to nobody, and what is whole becomes an event of its sandbox with text that is text.
+// Reports of the kernel and the relay are checked like any input: an invalid record is ignored, one of a removed
+// sandbox has no owner, and a valid one becomes an event of its sandbox with valid text.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -40,7 +40,7 @@ struct fixture {
     } raw;
 };
 
-// A fact of the sandbox, as sandbox.c tells it.
+// An event of the sandbox, as sandbox.c reports it.
 #define NOTIFY(f, fact) OBSERVERS_NOTIFY(sandboxes_observers((f)->srv.sandboxes), fact, &(f)->box)
 
 static void
@@ -120,7 +120,7 @@ make(struct fixture *f, uint16_t kind, uint16_t class, uint32_t size)
     return sizeof f->raw.head + size;
 }
 
-// The event that came last, or NULL.
+// The last event, or NULL.
 static const Stockade__V1__Event *
 last(struct fixture *f)
 {
@@ -140,7 +140,7 @@ last(struct fixture *f)
 }
 
 static void
-a_record_that_is_no_event_is_passed_over(void **state)
+an_invalid_record_is_skipped(void **state)
 {
     struct fixture *f = *state;
     struct telemetry *t = f->srv.telemetry;
@@ -148,7 +148,7 @@ a_record_that_is_no_event_is_passed_over(void **state)
     for (size_t cut = 0; cut < n; cut++)
         assert_false(telemetry_event(t, &f->raw, cut));
     for (uint32_t kind = 0; kind < 300; kind++) {
-        n = make(f, (uint16_t)kind, CLASS_DENIAL, 13); // no body has that size
+        n = make(f, (uint16_t)kind, CLASS_DENIAL, 13); // no body has this size
         assert_false(telemetry_event(t, &f->raw, n));
     }
     n = make(f, EVENT_OOM, EVENT_CLASSES, 0);
@@ -163,7 +163,7 @@ a_record_that_is_no_event_is_passed_over(void **state)
 }
 
 static void
-an_event_of_another_generation_is_nobodys(void **state)
+an_event_of_another_generation_has_no_owner(void **state)
 {
     struct fixture *f = *state;
     size_t n = make(f, EVENT_OOM, CLASS_ALARM, 0);
@@ -172,7 +172,7 @@ an_event_of_another_generation_is_nobodys(void **state)
     n = make(f, EVENT_OOM, CLASS_ALARM, 0);
     f->raw.head.slot = 8;
     assert_true(telemetry_event(f->srv.telemetry, &f->raw, n));
-    f->box.tenant = NULL; // a ready one
+    f->box.tenant = NULL; // a ready sandbox, without an owner
     n = make(f, EVENT_OOM, CLASS_ALARM, 0);
     assert_true(telemetry_event(f->srv.telemetry, &f->raw, n));
     f->box.tenant = &f->owner;
@@ -180,11 +180,11 @@ an_event_of_another_generation_is_nobodys(void **state)
 }
 
 static void
-lengths_and_numbers_of_a_body_are_not_believed(void **state)
+lengths_and_numbers_of_a_body_are_checked(void **state)
 {
     struct fixture *f = *state;
     size_t n = make(f, EVENT_EXEC, CLASS_PROCESS, sizeof(struct watch_exec));
-    memset(&f->raw.body, 0xff, sizeof f->raw.body); // a path without an end, of 4 GiB
+    memset(&f->raw.body, 0xff, sizeof f->raw.body); // a path without a terminating NUL, 4 GiB long
     assert_true(telemetry_event(f->srv.telemetry, &f->raw, n));
     const Stockade__V1__Event *m = last(f);
     assert_int_equal(strlen(m->execution->path), 3 * WATCH_PATH);
@@ -202,7 +202,7 @@ lengths_and_numbers_of_a_body_are_not_believed(void **state)
 }
 
 static void
-a_denial_says_what_where_and_how_to_ask(void **state)
+a_denial_names_the_operation_the_destination_and_a_hint(void **state)
 {
     struct fixture *f = *state;
     size_t n = make(f, EVENT_DENIED, CLASS_DENIAL, sizeof(struct net_event));
@@ -228,7 +228,7 @@ a_denial_says_what_where_and_how_to_ask(void **state)
 }
 
 static void
-refused_options_and_devices_are_told_by_their_names(void **state)
+refused_options_and_devices_are_reported_by_name(void **state)
 {
     static const struct {
         uint8_t hook, reason, first, second;
@@ -253,7 +253,7 @@ refused_options_and_devices_are_told_by_their_names(void **state)
 }
 
 static void
-what_a_sandbox_did_before_it_was_somebodys_is_not_told(void **state)
+events_before_a_sandbox_has_an_owner_are_not_reported(void **state)
 {
     struct fixture *f = *state;
     struct timespec now;
@@ -261,7 +261,7 @@ what_a_sandbox_did_before_it_was_somebodys_is_not_told(void **state)
     (void)clock_gettime(CLOCK_BOOTTIME, &now);
     size_t n = make(f, EVENT_EXEC, CLASS_ALARM, sizeof f->raw.body.exec);
     f->raw.body.exec = (struct watch_exec){.memfd = 1, .path_n = 9, .path = "/dev/fd/7"};
-    (void)last(f); // that it was created
+    (void)last(f); // the event of its creation
     assert_true(telemetry_event(f->srv.telemetry, &f->raw, n));
     assert_null(last(f));
     f->raw.head.time_ns = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
@@ -301,7 +301,7 @@ reports_of_the_relay_become_events_of_their_sandbox(void **state)
 }
 
 static void
-a_time_that_has_not_come_is_not_believed(void **state)
+a_future_time_is_replaced_by_the_current_time(void **state)
 {
     struct fixture *f = *state;
     struct relay_report r = {.kind = RELAY_DENIED, .slot = 7, .generation = 3, .name = "a.example"};
@@ -321,11 +321,11 @@ a_time_that_has_not_come_is_not_believed(void **state)
 }
 
 static void
-profiles_that_come_and_go_leave_no_want_of_system_calls(void **state)
+removed_profiles_do_not_need_system_calls(void **state)
 {
     struct fixture *f = *state;
     struct telemetry *t = f->srv.telemetry;
-    f->config->anomaly.of_template[0].syscalls = 2; // for profiles alone
+    f->config->anomaly.of_template[0].syscalls = 2; // only for profiles
     f->srv.anomaly = anomaly_new(&f->srv, &f->config->anomaly, f->config->state_dir);
     assert_non_null(f->srv.anomaly);
     NOTIFY(f, taken);
@@ -346,7 +346,7 @@ profiles_that_come_and_go_leave_no_want_of_system_calls(void **state)
 }
 
 static void
-without_a_broker_around_it_nothing_happens(void **state)
+without_telemetry_every_function_does_nothing(void **state)
 {
     (void)state;
     telemetry_drain(NULL);
@@ -363,16 +363,16 @@ main(void)
 {
 #define TEST(t) cmocka_unit_test_setup_teardown(t, setup, teardown)
     const struct CMUnitTest tests[] = {
-        TEST(a_record_that_is_no_event_is_passed_over),
-        TEST(an_event_of_another_generation_is_nobodys),
-        TEST(lengths_and_numbers_of_a_body_are_not_believed),
-        TEST(a_denial_says_what_where_and_how_to_ask),
-        TEST(refused_options_and_devices_are_told_by_their_names),
-        TEST(what_a_sandbox_did_before_it_was_somebodys_is_not_told),
-        TEST(a_time_that_has_not_come_is_not_believed),
+        TEST(an_invalid_record_is_skipped),
+        TEST(an_event_of_another_generation_has_no_owner),
+        TEST(lengths_and_numbers_of_a_body_are_checked),
+        TEST(a_denial_names_the_operation_the_destination_and_a_hint),
+        TEST(refused_options_and_devices_are_reported_by_name),
+        TEST(events_before_a_sandbox_has_an_owner_are_not_reported),
+        TEST(a_future_time_is_replaced_by_the_current_time),
         TEST(reports_of_the_relay_become_events_of_their_sandbox),
-        TEST(profiles_that_come_and_go_leave_no_want_of_system_calls),
-        cmocka_unit_test(without_a_broker_around_it_nothing_happens),
+        TEST(removed_profiles_do_not_need_system_calls),
+        cmocka_unit_test(without_telemetry_every_function_does_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

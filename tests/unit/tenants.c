@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one tenant holds is counted for it alone and given back.
+// The use of each tenant is counted separately and given back.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -26,7 +26,7 @@ bytes_beyond_the_share_are_refused(void **state)
 }
 
 static void
-a_tenant_is_one_while_it_is_held_and_gone_after(void **state)
+a_tenant_exists_while_it_is_held(void **state)
 {
     (void)state;
     struct tenants ts = {0};
@@ -46,7 +46,7 @@ a_tenant_is_one_while_it_is_held_and_gone_after(void **state)
 }
 
 static void
-sandboxes_and_connections_of_a_tenant_are_in_one_ledger(void **state)
+sandboxes_and_connections_of_a_tenant_are_counted_together(void **state)
 {
     (void)state;
     struct tenants ts = {0};
@@ -56,7 +56,7 @@ sandboxes_and_connections_of_a_tenant_are_in_one_ledger(void **state)
     assert_ptr_equal(connection, sandbox);
     struct err e;
     assert_int_equal(tenant_charge(sandbox, LEDGER_SANDBOXES, 1, 1, &e), 0);
-    tenant_drop(connection); // the connection has gone, what it made stays
+    tenant_drop(connection); // the connection has ended, its sandboxes stay
     assert_int_equal(tenant_held(tenant_find(&ts, "uid:1"), LEDGER_SANDBOXES), 1);
     struct tenant *job = tenant_hold_again(sandbox);
     tenant_release(sandbox, LEDGER_SANDBOXES, 1);
@@ -67,7 +67,7 @@ sandboxes_and_connections_of_a_tenant_are_in_one_ledger(void **state)
 }
 
 static void
-a_tenant_that_computed_is_remembered_until_it_has_rested(void **state)
+a_tenant_that_used_much_cpu_is_remembered_until_its_bucket_is_empty(void **state)
 {
     (void)state;
     struct tenants ts = {0};
@@ -79,7 +79,7 @@ a_tenant_that_computed_is_remembered_until_it_has_rested(void **state)
     assert_int_equal(t->share.used_ns, 7);
     tenant_drop(t);
     t->keep_until_ns = 1;
-    tenant_drop(tenant_hold(&ts, "uid:2")); // a new one makes room
+    tenant_drop(tenant_hold(&ts, "uid:2")); // a new tenant makes room
     assert_null(tenant_find(&ts, "uid:1"));
 }
 
@@ -88,9 +88,9 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bytes_beyond_the_share_are_refused),
-        cmocka_unit_test(a_tenant_is_one_while_it_is_held_and_gone_after),
-        cmocka_unit_test(sandboxes_and_connections_of_a_tenant_are_in_one_ledger),
-        cmocka_unit_test(a_tenant_that_computed_is_remembered_until_it_has_rested),
+        cmocka_unit_test(a_tenant_exists_while_it_is_held),
+        cmocka_unit_test(sandboxes_and_connections_of_a_tenant_are_counted_together),
+        cmocka_unit_test(a_tenant_that_used_much_cpu_is_remembered_until_its_bucket_is_empty),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,7 +15,7 @@ enum { N = 500 };
 static uv_loop_t loop;
 static struct timers *timers;
 static struct timer entries[N];
-static uint64_t fired_at[N]; // what the entry was set to when it fired
+static uint64_t fired_at[N]; // the deadline of an entry when it fired
 static size_t fired;
 
 static void
@@ -49,7 +49,7 @@ tear_down(void **state)
 }
 
 static void
-what_was_cleared_does_not_fire(void **state)
+cleared_deadlines_do_not_fire(void **state)
 {
     (void)state;
     uint64_t now = uv_hrtime();
@@ -58,19 +58,19 @@ what_was_cleared_does_not_fire(void **state)
     for (size_t i = 0; i < N; i++)
         if (i % 3 != 0)
             timers_clear(timers, &entries[i]);
-    timers_clear(timers, &entries[1]); // again
+    timers_clear(timers, &entries[1]); // a second time
     (void)uv_run(&loop, UV_RUN_DEFAULT);
     assert_int_equal(fired, (N + 2) / 3);
 }
 
 static void
-deadlines_fire_in_order_whatever_order_they_were_set_in(void **state)
+deadlines_fire_in_their_order(void **state)
 {
     (void)state;
     uint64_t now = uv_hrtime();
     for (size_t i = 0; i < N; i++)
         assert_int_equal(timers_set(timers, &entries[i], now + (i * 7919 % N) * 20000), 0);
-    for (size_t i = 0; i < N; i += 5) // and some are moved
+    for (size_t i = 0; i < N; i += 5) // change some deadlines
         assert_int_equal(timers_set(timers, &entries[i], now + (i * 31 % N) * 20000), 0);
     (void)uv_run(&loop, UV_RUN_DEFAULT);
     assert_int_equal(fired, N);
@@ -99,7 +99,7 @@ one_may_be_set_while_another_fires(void **state)
 }
 
 static void
-closing_forgets_what_is_set(void **state)
+closing_clears_the_deadlines(void **state)
 {
     (void)state;
     assert_int_equal(timers_set(timers, &entries[0], uv_hrtime() + 1000000), 0);
@@ -117,10 +117,10 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(what_was_cleared_does_not_fire),
-        TEST(deadlines_fire_in_order_whatever_order_they_were_set_in),
+        TEST(cleared_deadlines_do_not_fire),
+        TEST(deadlines_fire_in_their_order),
         TEST(one_may_be_set_while_another_fires),
-        TEST(closing_forgets_what_is_set),
+        TEST(closing_clears_the_deadlines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a sandbox uses: what is no figure is not known, files stay open within the bound, and both hierarchies are read.
+// The resource use of a sandbox: invalid figures are unknown, files stay open within the bound, and both hierarchies
+// are read.
 //
-// The files are real ones in a folder of the test's own, with the texts that kernels write.
+// The files are real files in a folder of the test, with texts of kernels.
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,12 +17,12 @@
 #include "server/sandbox/cgstat.h"
 #include "server/sandbox/usage.h"
 
-enum { V2_FILES = 7 }; // those of one sandbox where cgroups are v2 alone
+enum { V2_FILES = 7 }; // the files of one sandbox on a v2 host
 
 struct fixture {
     char folder[64];
     int dir;
-    struct cgroup_dirs dirs; // v2: all of it is one directory
+    struct cgroup_dirs dirs; // v2: one directory has everything
     struct usage_files *files;
 };
 
@@ -102,10 +103,10 @@ expect(const struct usage *u, enum usage_figure i, uint64_t v)
                  (unsigned long long)u->v[i], (unsigned long long)v);
 }
 
-// ---- what is no figure
+// ---- invalid figures
 
 static void
-what_is_not_there_is_not_known(void **state)
+missing_files_are_unknown(void **state)
 {
     struct fixture *f = *state;
     struct usage u = look(f, 1);
@@ -113,13 +114,13 @@ what_is_not_there_is_not_known(void **state)
     for (size_t i = 0; i < USAGE_RESOURCES; i++)
         assert_false(u.pressure[i].known);
     assert_int_equal(usage_open(), 0);
-    f->dirs.fd[SPAWN_FD_CGROUP] = -1; // a sandbox that is not born yet
+    f->dirs.fd[SPAWN_FD_CGROUP] = -1; // a sandbox that is not made yet
     usage_close(&f->files);
     assert_int_equal(look(f, 2).known, 0);
 }
 
 static void
-what_is_no_number_of_64_bits_is_not_known(void **state)
+numbers_above_64_bits_are_unknown(void **state)
 {
     static const char *const wrong[] = {"",          "x",     "-1\n",
                                         "4096 kB\n", "max\n", "18446744073709551616\n"};
@@ -133,7 +134,7 @@ what_is_no_number_of_64_bits_is_not_known(void **state)
     expect(&u, USAGE_MEMORY_BYTES, UINT64_MAX);
     put(f, "cpu.stat", "usage_usec 18446744073709551615\nthrottled_usec 5\n");
     usage_close(&f->files);
-    u = look(f, 1); // as nanoseconds it does not fit
+    u = look(f, 1); // too large as nanoseconds
     assert_int_equal(u.known >> USAGE_CPU_NS & 1, 0);
     expect(&u, USAGE_THROTTLED_NS, 5000);
 }
@@ -147,7 +148,7 @@ a_link_is_not_followed(void **state)
 }
 
 static void
-a_sum_whose_text_is_cut_is_not_known(void **state)
+a_sum_of_truncated_text_is_unknown(void **state)
 {
     enum { LINES = 600, LINE = 64 };
     static char text[LINES * LINE];
@@ -166,7 +167,7 @@ a_sum_whose_text_is_cut_is_not_known(void **state)
 }
 
 static void
-what_is_no_pressure_line_is_refused(void **state)
+invalid_pressure_lines_are_refused(void **state)
 {
     static const char *const wrong[] = {"",
                                         "some",
@@ -217,7 +218,7 @@ files_stay_open_while_they_are_read_and_no_longer(void **state)
     (void)look(f, 1000);
     put(f, "pids.current", "17\n");
     struct usage u = look(f, 2000);
-    expect(&u, USAGE_PIDS, 17); // what it is now, not what it was
+    expect(&u, USAGE_PIDS, 17); // the current value, not the earlier one
     assert_int_equal(usage_open(), V2_FILES);
     usage_close_idle(&f->files, 2000 + USAGE_IDLE_MS - 1);
     assert_int_equal(usage_open(), V2_FILES);
@@ -237,7 +238,7 @@ the_files_of_v2_give_every_figure(void **state)
 {
     struct fixture *f = *state;
     put_v2(f);
-    for (int i = 0; i < 2; i++) { // opened, and open
+    for (int i = 0; i < 2; i++) { // first opened, then kept open
         struct usage u = look(f, 1);
         assert_int_equal(u.known, (1u << USAGE_FIGURES) - 1);
         expect(&u, USAGE_CPU_NS, 1500000);
@@ -255,7 +256,7 @@ the_files_of_v2_give_every_figure(void **state)
 }
 
 static void
-the_files_of_v1_beside_v2_give_them_too(void **state)
+the_files_of_hybrid_hosts_give_every_figure(void **state)
 {
     struct fixture *f = *state;
     f->dirs.fd[SPAWN_FD_MEMORY] = f->dirs.fd[SPAWN_FD_PIDS] = f->dirs.fd[SPAWN_FD_BLKIO] = f->dir;
@@ -279,17 +280,18 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(what_is_not_there_is_not_known, setup, teardown),
-        cmocka_unit_test_setup_teardown(what_is_no_number_of_64_bits_is_not_known, setup, teardown),
+        cmocka_unit_test_setup_teardown(missing_files_are_unknown, setup, teardown),
+        cmocka_unit_test_setup_teardown(numbers_above_64_bits_are_unknown, setup, teardown),
         cmocka_unit_test_setup_teardown(a_link_is_not_followed, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_sum_whose_text_is_cut_is_not_known, setup, teardown),
-        cmocka_unit_test_setup_teardown(what_is_no_pressure_line_is_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_sum_of_truncated_text_is_unknown, setup, teardown),
+        cmocka_unit_test_setup_teardown(invalid_pressure_lines_are_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(without_descriptors_to_spare_files_are_read_and_closed,
                                         setup, teardown),
         cmocka_unit_test_setup_teardown(files_stay_open_while_they_are_read_and_no_longer, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(the_files_of_v2_give_every_figure, setup, teardown),
-        cmocka_unit_test_setup_teardown(the_files_of_v1_beside_v2_give_them_too, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_files_of_hybrid_hosts_give_every_figure, setup,
+                                        teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

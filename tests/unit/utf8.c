@@ -10,32 +10,32 @@
 #include "proto/utf8.h"
 
 static void
-what_is_no_character_is_refused(void **state)
+invalid_characters_are_refused(void **state)
 {
     (void)state;
     static const char *const rows[] = {
         "\x80",
-        "\xbf", // a continuation alone
+        "\xbf", // a single continuation byte
         "\xc0\x80",
         "\xc0\xaf",
-        "\xc1\xbf", // two bytes for what takes one
+        "\xc1\xbf", // two bytes where one is enough
         "\xe0\x80\x80",
-        "\xe0\x9f\xbf", // three for two
+        "\xe0\x9f\xbf", // three instead of two
         "\xf0\x80\x80\x80",
-        "\xf0\x8f\xbf\xbf", // four for three
+        "\xf0\x8f\xbf\xbf", // four instead of three
         "\xed\xa0\x80",
         "\xed\xbf\xbf", // surrogates
         "\xf4\x90\x80\x80",
         "\xf5\x80\x80\x80", // above U+10FFFF
         "\xf8\x88\x80\x80\x80",
         "\xfe",
-        "\xff", // lengths that there were once
+        "\xff", // lengths of the old definition
         "\xc3",
         "\xe2\x82",
-        "\xf0\x9f\x98", // cut off
+        "\xf0\x9f\x98", // truncated
         "\xc3(",
         "\xe2\x82(",
-        "\xf0\x9f\x98(", // broken off
+        "\xf0\x9f\x98(", // interrupted
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         uint32_t code = 7;
@@ -86,7 +86,7 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_no_character_is_refused),
+        cmocka_unit_test(invalid_characters_are_refused),
         cmocka_unit_test(every_code_point_is_decoded_and_no_surrogate),
         cmocka_unit_test(text_is_not_cut_within_a_character),
     };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The self-test refuses what has no bound, and each bound is enforced with the field's path.
+// The self-test refuses fields without a bound, and each bound is enforced with the field's path.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -26,7 +26,7 @@ typedef Google__Protobuf__DescriptorProto message_pb;
 #define TYPE(name)  GOOGLE__PROTOBUF__FIELD_DESCRIPTOR_PROTO__TYPE__TYPE_##name
 #define LABEL(name) GOOGLE__PROTOBUF__FIELD_DESCRIPTOR_PROTO__LABEL__LABEL_##name
 
-// descriptor.pb-c.h wants char *, and nothing writes there.
+// descriptor.pb-c.h requires char *, and nothing writes to it.
 static char *
 text(const char *literal)
 {
@@ -35,7 +35,7 @@ text(const char *literal)
     return p;
 }
 
-// A custom option as protobuf-c packs unknown fields: the length in front of the bytes.
+// A custom option as protobuf-c stores unknown fields: the length before the bytes.
 static size_t
 option_bytes(const ProtobufCMessage *rules, uint8_t out[256])
 {
@@ -213,7 +213,7 @@ a_method_without_a_scope_fails_the_self_test(void **state)
 }
 
 static void
-a_set_that_is_none_is_refused_and_the_rules_stay(void **state)
+an_invalid_set_is_refused_and_the_rules_stay(void **state)
 {
     (void)state;
     struct err e = {0};
@@ -241,7 +241,7 @@ the_embedded_set_passes_and_its_methods_are_there(void **state)
     assert_true(n >= 20);
 }
 
-// Depth of the longest chain of messages, failing on a cycle.
+// Length of the longest chain of messages; fails if there is a cycle.
 static unsigned
 message_depth(const ProtobufCMessageDescriptor *d, const ProtobufCMessageDescriptor **above,
               unsigned n)
@@ -355,7 +355,7 @@ the_sum_of_arguments_is_bounded(void **state)
 }
 
 static void
-maps_are_bounded_and_hold_a_key_once(void **state)
+maps_are_bounded_and_have_unique_keys(void **state)
 {
     (void)state;
     struct err e = {0};
@@ -415,12 +415,12 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_field_without_its_bound_fails_the_self_test),
         cmocka_unit_test(a_method_without_a_scope_fails_the_self_test),
-        cmocka_unit_test(a_set_that_is_none_is_refused_and_the_rules_stay),
+        cmocka_unit_test(an_invalid_set_is_refused_and_the_rules_stay),
         cmocka_unit_test(the_embedded_set_passes_and_its_methods_are_there),
         cmocka_unit_test(no_message_of_the_api_is_recursive),
         cmocka_unit_test(bounds_are_enforced_with_the_path_of_the_field),
         cmocka_unit_test(the_sum_of_arguments_is_bounded),
-        cmocka_unit_test(maps_are_bounded_and_hold_a_key_once),
+        cmocka_unit_test(maps_are_bounded_and_have_unique_keys),
         cmocka_unit_test(required_numbers_and_ranges_hold),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hostile bytes are refused before protobuf-c sees them; honest ones come out as they went in.
+// Hostile bytes are refused before protobuf-c gets them; valid ones are unchanged.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -77,7 +77,7 @@ malformed_bytes_are_refused_with_the_field_that_is_wrong(void **state)
         struct arena *auto_arena a = arena_new(WIRE_ARENA_BYTES_MAX);
         ProtobufCMessage *m = NULL;
         struct err e = {0};
-        // a copy of exact length, so that a read beyond it is seen
+        // a copy of exactly this length, so that reading beyond it is detected
         uint8_t *bytes = malloc(r->n);
         memcpy(bytes, r->bytes, r->n);
         int rc = wire_unpack(FRAME, bytes, r->n, a, &m, &e);
@@ -89,7 +89,7 @@ malformed_bytes_are_refused_with_the_field_that_is_wrong(void **state)
     }
 }
 
-// FileDescriptorSet.file.message_type.nested_type.nested_type...: the one recursive schema at hand.
+// FileDescriptorSet.file.message_type.nested_type.nested_type...: the only available recursive schema.
 static size_t
 nest(uint8_t *out, size_t room, unsigned levels)
 {
@@ -166,7 +166,7 @@ packed_elements_count(void **state)
 }
 
 static void
-what_does_not_fit_into_the_arena_is_refused(void **state)
+a_message_that_does_not_fit_into_the_arena_is_refused(void **state)
 {
     (void)state;
     static uint8_t bytes[5 + 100000] = {0x1a, 0xa0, 0x8d, 0x06};
@@ -179,7 +179,7 @@ what_does_not_fit_into_the_arena_is_refused(void **state)
 }
 
 static void
-a_frame_comes_out_as_it_went_in(void **state)
+packing_and_unpacking_keeps_a_frame(void **state)
 {
     (void)state;
     Stockade__V1__Metadata meta = STOCKADE__V1__METADATA__INIT;
@@ -248,7 +248,7 @@ an_empty_message_unpacks(void **state)
 }
 
 static void
-lengths_that_lie_are_no_header(void **state)
+wrong_lengths_are_not_a_header(void **state)
 {
     (void)state;
     uint64_t body = 0;
@@ -308,10 +308,10 @@ main(void)
         cmocka_unit_test(nesting_of_58_KB_is_refused_and_32_levels_pass),
         cmocka_unit_test(a_megabyte_of_empty_submessages_is_refused),
         cmocka_unit_test(packed_elements_count),
-        cmocka_unit_test(what_does_not_fit_into_the_arena_is_refused),
-        cmocka_unit_test(lengths_that_lie_are_no_header),
+        cmocka_unit_test(a_message_that_does_not_fit_into_the_arena_is_refused),
+        cmocka_unit_test(wrong_lengths_are_not_a_header),
         cmocka_unit_test(a_frame_above_4_MiB_is_not_packed),
-        cmocka_unit_test(a_frame_comes_out_as_it_went_in),
+        cmocka_unit_test(packing_and_unpacking_keeps_a_frame),
         cmocka_unit_test(unknown_fields_are_skipped_and_forgotten),
         cmocka_unit_test(an_empty_message_unpacks),
         cmocka_unit_test(a_hello_is_eight_bytes_of_the_right_protocol),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// Every system call below one cgroup goes to a ring: for recordings, never for a broker.
+// Writes every system call below one cgroup to a ring: only for recordings, not for the broker.
 #include <linux/errno.h>
 
 #include "../../../bpf/vmlinux_min.h"
@@ -54,7 +54,8 @@ exe_of(struct task_struct *task)
     if (!file)
         return 0;
     struct inode *inode = file->f_inode;
-    // Ranges of ids begin at multiples of 65,536; jobs are the 1000th of theirs, what they see of the host is root's.
+    // Ranges of ids start at multiples of 65,536; jobs have the 1000th id of their range, and files of the host
+    // belong to its root.
     bool own = (inode->i_uid.val & 0xffff) == 1000;
     return (inode->i_ino & ~(1ULL << 63)) | (own ? 1ULL << 63 : 0);
 }
@@ -65,7 +66,7 @@ BPF_PROG(record_exit, struct pt_regs *regs, long result)
 {
     struct task_struct *task = bpf_get_current_task_btf();
     struct cgroup *at = task->cgroups->dfl_cgrp;
-    // Jobs: SANDBOX/job-N and what they nest. Not the guest, which is ours.
+    // Jobs: SANDBOX/job-N and nested cgroups. Not the guest, which is a part of Stockade.
     if ((__u32)at->level < container_level + 2)
         return 0;
     struct cgroup *container = 0, *box = 0;

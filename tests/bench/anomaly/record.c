@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// bench-anomaly_record CGROUP FILE: writes every system call of the jobs below CGROUP (a folder that holds sandboxes) to
-// FILE, as struct recorded, until SIGTERM; says "ready" when it has begun, and "N lost" at the end.
+// bench-anomaly_record CGROUP FILE: writes every system call of the jobs below CGROUP (a folder that holds sandboxes)
+// to FILE, as struct recorded, until SIGTERM. Prints "ready" at the start, and "N lost" at the end.
 #include <bpf/libbpf.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -28,7 +28,7 @@ on_record(void *to, void *record, size_t n)
     return n == sizeof(struct recorded) && fwrite(record, n, 1, to) == 1 ? 0 : -1;
 }
 
-// How deep the cgroup lies below the root of the v2 hierarchy.
+// The level of the cgroup below the root of the v2 hierarchy.
 static unsigned
 level_of(const char *path)
 {
@@ -48,7 +48,7 @@ level_of(const char *path)
 static struct record_bpf *
 open_program(void)
 {
-#ifdef __clang_analyzer__ // it does not know that bpf_object__destroy_skeleton() frees: a leak in generated code
+#ifdef __clang_analyzer__ // the analyzer does not know that bpf_object__destroy_skeleton() frees it
     return NULL;
 #else
     return record_bpf__open();

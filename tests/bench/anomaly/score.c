@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// bench-anomaly_score: how well benign runs and attacks are told apart, by what the broker looks at.
+// bench-anomaly_score: how well benign runs and attacks can be distinguished by the data that the broker has.
 //
-//   bench-anomaly_score RECORDING MANIFEST     what `run` recorded
+//   bench-anomaly_score RECORDING MANIFEST     recorded by `run`
 //   bench-anomaly_score --adfa FOLDER          ADFA-LD: Training_Data_Master, Validation_Data_Master, Attack_Data_Master
 //
-// A line of the manifest: b or a (benign, attack), type, number of the run, id of the sandbox's cgroup, severity of the
-// gravest finding of the tripwires (0: none).
+// A line of the manifest: b or a (benign, attack), type, number of the run, id of the sandbox's cgroup, severity of
+// the most severe finding of the tripwires (0: none).
 //
-// A run's score is the most sequences of three calls, of WATCH_WINDOW calls of one thread, that the profile does not have:
-// what watch.bpf.c compares with the threshold of the executable's profile, which grew with what surprised it in training. Training, setting thresholds (calibration) and testing use different runs,
-// by the number of the run: half train, a quarter calibrates, a quarter is tested.
+// A run's score is the highest number of sequences of three calls, in WATCH_WINDOW calls of one thread, that are not
+// in the profile. watch.bpf.c compares it with the threshold of the executable's profile, which includes the
+// `surprise` of training. Training, setting thresholds (calibration) and testing use different runs, by the number of
+// the run: half for training, a quarter for calibration, a quarter for testing.
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -27,7 +28,7 @@ static uint16_t
 exe_number(uint64_t id)
 {
     if (id >> 63 != 0)
-        id = UINT64_C(1) << 63; // files of the sandbox's own are one
+        id = UINT64_C(1) << 63; // files of the sandbox count as one executable
     for (size_t i = 0; i < exes_n; i++)
         if (exe_ids[i] == id)
             return (uint16_t)i;
@@ -75,7 +76,7 @@ static void
 make_tokens(struct run *run, struct placed *p, size_t n)
 {
     uint16_t last[2] = {0};
-    size_t depth = 0; // calls of this thread since it executed this
+    size_t depth = 0; // number of calls of this thread since its last exec
     size_t in_window = 0;
     qsort(p, n, sizeof *p, by_thread);
     run->token = need(calloc(n + 1, sizeof *run->token));

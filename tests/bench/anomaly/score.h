@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Between the files of bench-anomaly_score.
+// Shared by the files of bench-anomaly_score.
 #pragma once
 
 #include <stdbool.h>
@@ -12,9 +12,9 @@ enum { SCORE_EXES = 4096, SCORE_TYPES = 128 };
 
 // Three calls in a row.
 struct token {
-    uint32_t bit; // in a profile, as the kernel has it
+    uint32_t bit; // bit in a profile, as in the kernel
     uint16_t exe;
-    bool ends; // the last of its window
+    bool ends; // the last one of its window
 };
 
 // A call that was refused (WATCH_DENIED).
@@ -32,7 +32,7 @@ struct run {
     unsigned number;
     bool attack;
     uint64_t sandbox;
-    unsigned severity; // of the gravest finding of the tripwires
+    unsigned severity; // of the most severe finding of the tripwires
     struct token *token;
     size_t n;
     struct refusal *refusal; // each kind once
@@ -48,15 +48,15 @@ struct set {
 
 struct profile; // of all executables
 
-// What is looked at.
+// The variants that are compared.
 enum variant {
     ONE_SET, // one set of trigrams for all executables
-    PER_EXE, // one for each; those that are not known are not scored: what the kernel does
+    PER_EXE, // one set for each; unknown executables are not scored, as in the kernel
     VARIANTS,
 };
 
 _Noreturn void die(const char *why);
-void *need(void *p); // ends the program for NULL
+void *need(void *p); // exits if p is NULL
 struct run *set_add(struct set *s);
 bool exe_is_own(uint16_t exe);
 
@@ -64,17 +64,18 @@ struct profile *profile_new(enum variant v);
 void profile_free(struct profile *p);
 void profile_learn(struct profile *p, const struct run *r);
 
-// The threshold of the rule unseen-sequence, as it comes.
+// The default threshold of the rule unseen-sequence.
 enum { SCORE_THRESHOLD = 8 };
 
-// The most unseen trigrams of a window, as a part of what its executable's threshold is: SCORE_THRESHOLD is told.
+// The highest number of unseen trigrams in a window, relative to its executable's threshold: SCORE_THRESHOLD is
+// reported.
 double profile_score(const struct profile *p, const struct run *r);
-// Executables that it does not know.
+// Number of executables that are not in the profile.
 unsigned profile_new_exes(const struct profile *p, const struct run *r);
-// Refused calls that its executable was never refused before: what the kernel tells.
+// Number of refused calls that were never refused before for their executable, which the kernel reports.
 unsigned profile_new_refusals(const struct profile *p, const struct run *r);
 
-// Area under the curve, and the part of the attacks that is found when this part of the benign runs is.
+// Area under the curve, and the fraction of the attacks that is found at this fraction of false alarms.
 double auc(const double *benign, size_t benign_n, const double *attack, size_t attack_n);
 double tpr_at(double *benign, size_t benign_n, const double *attack, size_t attack_n,
               double false_alarms);

@@ -2,8 +2,8 @@
 // ADFA-LD (Creech and Hu, 2013): folders of text files, each the numbers of the system calls of one trace.
 //
 // The numbers are those of 32-bit x86, and programs are mixed: there is one profile for all. Trained on the training
-// traces, tested on validation traces against attacks; the score is that of the kernel (see score.c), and beside it the
-// part of all trigrams of a trace that is unseen.
+// traces, tested on validation traces against attacks; the scores are that of the kernel (see score.c), and the
+// fraction of a trace's trigrams that are unseen.
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -70,7 +70,7 @@ read_trace(struct traces *all, const char *path)
     all->trace[all->n++] = t;
 }
 
-// Every file below, in whatever folders: attacks have one per family. Links, which may lead in circles, are none.
+// Reads every file below, in any folders: attacks have one per family. Skips links, which may form cycles.
 static void
 read_folder(struct traces *all, const char *path)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tests of score.c: types that were trained on, types that were not, and a profile per template.
+// The tests of score.c: trained types, untrained types, and a profile per template.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,12 +14,12 @@ static const double grave = 2;  // SEVERITY_NOTICE
 static const double margin = 4; // above the highest of calibration
 static const double product = SCORE_THRESHOLD;
 
-// What becomes of a run's figures.
+// How the score of a run is computed.
 enum rule {
     SEQUENCES, // unseen trigrams alone
     REFUSALS,  // new refusals alone
     WIRES,     // tripwires alone
-    LEARNT,    // both that are learnt
+    LEARNT,    // both learnt ones
     ALL,
     RULES,
 };
@@ -107,7 +107,7 @@ print_row(const char *test, enum variant v, enum rule rule, struct figures *f)
                  rule_names[rule], a, at0, at1, f->benign_n, f->attack_n);
 }
 
-// Trained on all types; the runs that are tested are others.
+// Trained on all types, tested with other runs of them.
 static void
 known_types(const struct set *s, enum variant v, enum rule rule)
 {
@@ -124,7 +124,7 @@ known_types(const struct set *s, enum variant v, enum rule rule)
     clear(&f);
 }
 
-// Trained on all types but one, which is tested. The figures of all such tests are put together.
+// Trained on all types but one, which is tested. The figures of all such tests are combined.
 static void
 unseen_types(const struct set *s, enum variant v, enum rule rule, bool each)
 {
@@ -154,7 +154,7 @@ unseen_types(const struct set *s, enum variant v, enum rule rule, bool each)
     clear(&all);
 }
 
-// How often something is told, of these runs, at a threshold.
+// The fraction of these runs that are reported at a threshold.
 static double
 rate_above(const double *v, size_t n, double threshold)
 {
@@ -167,7 +167,7 @@ rate_above(const double *v, size_t n, double threshold)
 struct template_sums {
     double auc, tpr, worst, calibrated_tpr, calibrated_fp, product_tpr, product_fp;
     double new_best, new_tpr,
-        new_fp; // with new executables: at no false alarm, at the rule's own threshold
+        new_fp; // with new executables: without false alarms, at the rule's own threshold
 };
 
 static struct template_sums
@@ -175,7 +175,7 @@ one_template(const struct set *s, const char *type, enum variant v, enum rule ru
 {
     struct figures f = {0};
     struct figures calibration = {0};
-    struct figures fresh = {0}; // new executables as well
+    struct figures fresh = {0}; // with new executables as well
     struct profile *p = profile_new(v);
     for (size_t i = 0; i < s->n; i++)
         if (!s->run[i].attack && strcmp(s->run[i].type, type) == 0 && part_of(&s->run[i]) == TRAIN)
@@ -255,7 +255,7 @@ per_template(const struct set *s, enum variant v, enum rule rule, bool each)
             sum.new_fp);
 }
 
-// Each run, and the attacks that nothing finds.
+// Each run, and the attacks that nothing detects.
 static void
 run_by_run(const struct set *s)
 {

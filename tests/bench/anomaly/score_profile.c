@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Profiles as the kernel keeps them (bpf/watch.h), and the figures of a test: see score.h.
+// Profiles like the kernel's (bpf/watch.h), and the figures of a test: see score.h.
 #include "score.h"
 
 #include <stdio.h>
@@ -10,8 +10,8 @@
 
 struct profile {
     enum variant variant;
-    struct watch_profile *of[SCORE_EXES];            // NULL: not known
-    bool own;                                        // files of the sandbox's own were executed
+    struct watch_profile *of[SCORE_EXES];            // NULL: unknown
+    bool own;                                        // files of the sandbox were executed
     unsigned surprise[SCORE_EXES], runs[SCORE_EXES]; // server/anomaly/profiles.h
 };
 
@@ -65,7 +65,7 @@ has(const struct watch_profile *set, uint32_t bit)
     return (set->bits[bit / 64] >> (bit % 64) & 1) != 0;
 }
 
-// False: it had it.
+// False: the bit was set already.
 static bool
 put(struct watch_profile **set, uint32_t bit)
 {
@@ -88,7 +88,7 @@ set_of(const struct profile *p, uint16_t exe)
     return p->variant == ONE_SET ? 0 : exe;
 }
 
-// What settle_run() of the broker makes of a run's figures.
+// Like settle_run() of the broker.
 static void
 settle_run(struct profile *p, const unsigned *most, const bool *active)
 {
@@ -127,7 +127,7 @@ profile_learn(struct profile *p, const struct run *r)
             (void)put(&p->of[set_of(p, r->refusal[i].exe)], refusal_bit(&r->refusal[i]));
 }
 
-// threshold_of() of the broker.
+// Like threshold_of() of the broker.
 static double
 threshold_of(const struct profile *p, size_t x)
 {

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the jobs of the evaluation do: work as agents have it done, and harmless imitations of attacks.
+"""The jobs of the evaluation: typical work of agents, and harmless imitations of attacks.
 
 Each is a script that runs in a sandbox of its own; "$1" (sys.argv[1]) is the number of the run, so no two runs are alike.
-The attacks are harmless outside a sandbox as well: they touch files that they made, loopback, addresses that are nobody's
-(RFC 5737), and ask the kernel for what it refuses.
+The attacks are harmless outside a sandbox as well: they use files that they made, loopback, documentation addresses
+(RFC 5737), and calls that the kernel refuses.
 """
 
 SH, PY = ("/bin/bash", "-c"), ("/usr/bin/python3", "-c")
 
-# Work that looks like an attack by its numbers: masses of renames, of processes, folders with keys. For `run --alarms`.
+# Benign work that looks like an attack by its numbers: many renames, many processes, folders with keys. For `run
+# --alarms`.
 NOISY = {
     "venv": (SH, "python3 -m venv v && v/bin/python -m pip --version"),
     "pip-wheel": (SH, """
