@@ -94,7 +94,7 @@ struct watch_account {
     __u64 rewrites;
     __u64 last_rewritten;   // inode
     __u64 links;            // hard links made
-    __u64 looks_sensitive;  // existing sensitive paths that were looked at: stat and similar calls
+    __u64 looks_sensitive;  // stat and similar calls on existing sensitive paths
     __u64 unlinks, renames; // successful ones; rmdir as well
     __u64 signals;          // sent to another process by kill and similar calls
     __u64 io_urings;        // rings that were made, and refused io_uring calls

@@ -171,7 +171,7 @@ static __noinline int profile_first_sight(struct thread *t, struct watch_account
     return 0;
 }
 
-enum { REPORTED_SEQUENCE = 1, REPORTED_REFUSAL = 2 }; // thread.told
+enum { REPORTED_SEQUENCE = 1, REPORTED_REFUSAL = 2 }; // thread.reported
 
 static __noinline int profile_report(struct thread *t, struct watch_profile_state *state,
                                      __u32 call, __u32 what)

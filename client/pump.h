@@ -45,7 +45,7 @@ uint32_t pump_new_id(struct stockade *s);
 int pump_send(struct stockade *s, uint32_t id, const Stockade__V1__Frame *f, struct err *e);
 void pump_send_kind(struct stockade *s, uint32_t id, Stockade__V1__FrameKind kind, uint32_t credit);
 
-// Waits until something may have changed, or until_ns (0: for ever). Releases the lock meanwhile.
+// Waits until something may have changed, or until_ns (0: no timeout). Releases the lock meanwhile.
 void pump_wait(struct stockade *s, uint64_t until_ns);
 
 // Wakes the thread that polls.

@@ -55,7 +55,7 @@ void *wire_make(struct arena *a, const ProtobufCMessageDescriptor *type);
 struct Google__Protobuf__Timestamp;
 struct Google__Protobuf__Timestamp *wire_make_time(struct arena *a, int64_t seconds, int32_t nanos);
 
-// The serialized FileDescriptorSet of the public API, as embedded at build time. Borrowed, for ever.
+// The serialized FileDescriptorSet of the public API, as embedded at build time. Borrowed, always valid.
 const uint8_t *wire_descriptor_set(size_t *n);
 
 // The hello: the first 8 bytes of a connection.

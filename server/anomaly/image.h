@@ -46,6 +46,6 @@ struct image_writer *image_begin(const struct image_head *head, struct err *e);
 int image_add(struct image_writer *w, const struct image_exe *exe, const struct watch_profile *bits,
               struct err *e);
 int image_end(struct image_writer *w, uint8_t **bytes, size_t *n, struct err *e);
-void image_free(struct image_writer *w); // NULL is fine
+void image_free(struct image_writer *w); // accepts NULL
 
 uint32_t image_count(const struct watch_profile *bits);

@@ -15,7 +15,7 @@ enum {
     GUEST_STRING_BYTES_MAX = 120 * 1024,
 };
 
-// Call once, before the others. `filter`: the filter of jobs; borrowed, for ever.
+// Call once, before the others. `filter`: the filter of jobs; borrowed until the process ends.
 void guest_jobs_init(int socket, int cgroup_fd, struct sock_filter *filter,
                      unsigned short filter_n);
 

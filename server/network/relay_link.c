@@ -24,7 +24,7 @@ enum sandbox_state { SANDBOX_NONE = 0, SANDBOX_OPEN, SANDBOX_CLOSING };
 struct sandbox_entry {
     enum sandbox_state state;
     uint32_t generation;
-    bool spent; // the relay was told that the quota is used up
+    bool spent; // a SPENT order was sent
     relay_done *done;
     void *cookie;
     uint32_t policies; // policies that were sent and are not in force yet

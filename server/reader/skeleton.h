@@ -17,7 +17,7 @@ struct skeleton_template {
 
 struct skeleton_top {
     int n;
-    const char *name[SKELETON_TOP_MAX]; // borrowed, for ever
+    const char *name[SKELETON_TOP_MAX]; // borrowed, always valid
 };
 
 // Makes NAME below the open folder `templates` (owned by root): a root with a generated /etc, the host's links such

@@ -41,7 +41,7 @@ void
 conn_queue(struct conn *c, uint32_t id, const Stockade__V1__Frame *frame)
 {
     size_t n = wire_frame_bytes(c->local, &frame->base);
-    assert(n > 0); // whoever packs a payload has checked its size
+    assert(n > 0); // the packer has checked the payload's size
     uint8_t *p = swallows(c) ? NULL : conn_reserve(c, n);
     if (p == NULL)
         return;

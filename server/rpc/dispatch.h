@@ -23,8 +23,8 @@ void dispatch_set_authority(struct dispatch *d, dispatch_authority *authority, v
 // The decision about a waiting call; e NULL: it may run. Do not call it from inside the authority.
 void dispatch_decide(struct call *c, const struct err *e);
 
-// Adds a service's methods (terminated by {0}); the table is borrowed for ever. Fails if a path has no rules in the
-// descriptor set, or was already added.
+// Adds a service's methods (terminated by {0}); the table is borrowed and must stay valid. Fails if a path has no
+// rules in the descriptor set, or was already added.
 int dispatch_add(struct dispatch *d, const struct call_method *methods, struct err *e);
 
 // The start-up self-test: fails if a method of the descriptor set has no handler. Call it after the last

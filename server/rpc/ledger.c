@@ -54,7 +54,7 @@ store_of(const struct ledger_keeper *k)
     return k->store != NULL ? k->store : &ledger_memory;
 }
 
-// What the store says is told in full; that it could not be done now is the answer.
+// Wraps the store's failure: the code says that the operation is not possible now, the text has the store's error.
 static int
 store_failed(struct err *e, const char *what, const char *owner, int r)
 {
@@ -97,7 +97,7 @@ static bool
 save_again(struct ledger *l, const struct ledger_keeper *k, const char *owner,
            enum ledger_account a)
 {
-    struct err e; // it is told when somebody needs the store
+    struct err e; // the failure is reported when a caller needs the store
     if (store_of(k)->save(k->state, owner, a, l->held[a], &e) < 0)
         l->unsaved |= 1u << a;
     else

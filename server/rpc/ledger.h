@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one owner holds, one number per account, and where it is kept. Every quota of a tenant is a charge with a maximum.
+// The use of one owner, one number per account, and the place where it is stored. Every quota of a tenant is a charge
+// with a maximum.
 //
 //   charge --> above the maximum? -EDQUOT --> the store refuses? UNAVAILABLE, nothing has changed --> held grows
-//   release --> held shrinks; what the store does not take now is saved again later
+//   release --> held shrinks; what the store does not accept now is saved again later
 //
-// A store is a row of functions. "memory" is the first: it forgets with the process. A store that lasts is read when the
-// owner is first charged, and gets absolute numbers, so saving twice is harmless, and a lost save is repaired by the next.
-// It decides which accounts it keeps: those of connections, calls and bytes end with the process anyway.
+// A store is a row of functions. "memory" is the first: its contents end with the process. A lasting store is read
+// when the owner is first charged, and gets absolute numbers, so saving twice is harmless, and the next save repairs
+// a lost one. It decides which accounts it stores: those of connections, calls and bytes end with the process anyway.
 #pragma once
 
 #include <stdbool.h>
@@ -46,7 +47,7 @@ struct ledger {
     bool loaded;
 };
 
-// Where an owner's ledger is kept. Borrowed from whoever opened the store, for as long as there are owners.
+// The place where an owner's ledger is stored. Borrowed; must stay valid as long as there are owners.
 struct ledger_keeper {
     const struct ledger_store *store; // NULL: ledger_memory
     void *state;

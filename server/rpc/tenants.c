@@ -45,8 +45,8 @@ forget(struct tenant *t)
     free(t);
 }
 
-// Forgets those that nobody holds and whose time to be remembered is over. One whose ledger cannot be saved stays until the
-// next time.
+// Frees the tenants without holders whose time to be remembered has ended. One whose ledger cannot be saved stays
+// until the next attempt.
 static void
 forget_rested(struct tenants *ts, uint64_t now_ns)
 {

@@ -9,7 +9,7 @@
 //   work     python, gcc, tar, find inside a sandbox: processor time, the lowest of the rounds; and strace -f -c
 //   events   as many as one job can cause, drained every 10 ms by another process: received, lost, and their cost
 //
-// Rows are {"bench":"watch calls","row",...,"p50_us"}: p50_us and p99_us are over the rounds, `least_us` is the
+// Rows are {"bench":"watch calls","row",...,"p50_us"}: p50_us and p99_us describe the rounds, `least_us` is the
 // figure.
 #include "bench.h"
 

@@ -21,7 +21,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "flow"))
 from broker import BUILD, Broker, hybrid, skip  # noqa: E402
-from patience import patience  # noqa: E402
+from slowness import scaled  # noqa: E402
 from runner import time_passes, until  # noqa: E402
 
 HELD, ESCAPED, SKIPPED = 0, 10, 77
@@ -108,9 +108,9 @@ class Job:
         for key, value in host.environment().items():
             args += ["--env", f"{key}={value}"]
         if not any(f.startswith("--timeout") for f in flags):
-            args += ["--timeout", f"{patience(60):.0f}s"]
+            args += ["--timeout", f"{scaled(60):.0f}s"]
         if "--cpu-time" not in flags:  # where processors are emulated, what others take counts as the job's
-            args += ["--cpu-time", f"{patience(60):.0f}s"]
+            args += ["--cpu-time", f"{scaled(60):.0f}s"]
         started = time.monotonic()
         with open(PROGRAM, "rb") as program:
             r = broker.cli(*args, *flags, "--", "/bin/sh", "-c", START, str(number), stdin=stdin or program)
@@ -183,12 +183,12 @@ def daemon_is_gone(job, host):
 
 def reply_was_quick(job, host):
     plain(job, host)
-    expect(job.seconds < patience(5), f"the reply took {job.seconds:.1f} s")
+    expect(job.seconds < scaled(5), f"the reply took {job.seconds:.1f} s")
 
 
 def wall_limit(job, host):
     expect(job.code == 124 and job.limit == "wall_ms", f"exit {job.code}, limit {job.limit!r}")
-    expect(job.seconds < patience(10), f"took {job.seconds:.1f} s")
+    expect(job.seconds < scaled(10), f"took {job.seconds:.1f} s")
 
 
 def cpu_limit(job, host):
@@ -197,7 +197,7 @@ def cpu_limit(job, host):
 
 def ended_at_all(job, host):
     expect(job.outcome != "", "no outcome")
-    expect(job.seconds < patience(20), f"took {job.seconds:.1f} s")
+    expect(job.seconds < scaled(20), f"took {job.seconds:.1f} s")
     expect(host.process.poll() is None, "the host's process was killed")
 
 
@@ -298,7 +298,7 @@ def check_48(broker, host):
 def answer_time(broker):
     """Seconds that the broker takes to answer a health check, without the start of a client program."""
     with socket.socket(socket.AF_UNIX) as s:
-        s.settimeout(patience(30))
+        s.settimeout(scaled(30))
         started = time.monotonic()
         s.connect(broker.address[len("ipc://"):])
         s.sendall(b"\0SP\0\0\x30\0\0")
@@ -330,7 +330,7 @@ def left_for_root(host):
 def check_78(broker, host):
     before = left_for_root(host)
     with open(PROGRAM, "rb") as program:
-        first = broker.popen("run", "--env", "ESCAPE_STAY=1", "--timeout", f"{patience(120):.0f}s", "--", "/bin/sh", "-c", START,
+        first = broker.popen("run", "--env", "ESCAPE_STAY=1", "--timeout", f"{scaled(120):.0f}s", "--", "/bin/sh", "-c", START,
                              "78", stdin=program, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     try:
         line = first.stdout.readline().decode()
@@ -360,10 +360,10 @@ def at_pids_limit(broker):
 def check_81(broker, host):
     """A hundred, started ten at a time after the earlier ones run. A hundred programs that start at once would delay
     a broker in the same cgroup, which is not tested here."""
-    flags = ["--memory", "32M", "--disk", "8M", "--cpus", "0.2", "--pids", "16", "--files", "64", "--timeout", f"{patience(300):.0f}s"]
+    flags = ["--memory", "32M", "--disk", "8M", "--cpus", "0.2", "--pids", "16", "--files", "64", "--timeout", f"{scaled(300):.0f}s"]
     clients = []
     try:
-        end = time.monotonic() + patience(280)
+        end = time.monotonic() + scaled(280)
         running = 0
         while running < 100 and time.monotonic() < end and all(c.poll() is None for c in clients):
             if running == len(clients):
@@ -380,7 +380,7 @@ def check_81(broker, host):
         for _ in range(20):
             time_passes("the next look", 0.1)
             times.append(answer_time(broker))
-        expect(max(times) < patience(1), f"the broker took {max(times):.2f} s to answer")
+        expect(max(times) < scaled(1), f"the broker took {max(times):.2f} s to answer")
         quick = broker.cli("run", "--", "/bin/true")
         expect(quick.returncode == 0, f"a neighbour's job failed: {quick.stderr.decode()}")
         expect(all(c.poll() is None for c in clients) and at_pids_limit(broker) == 100, "one of the 100 has ended")
@@ -426,7 +426,7 @@ def taken_by(job, free, slab, line):
     job.kill()
     job.wait()
     job.stdout.close()
-    time_passes("its sandbox goes", patience(0.3))
+    time_passes("its sandbox goes", scaled(0.3))
     then_free, then_slab = host_memory()
     lost, grown = max(free, then_free) - now_free, now_slab - min(slab, then_slab)
     return lost, grown, f"{line.removeprefix('held: ')}; the host has {lost} MiB less, its slabs {grown} MiB more"
@@ -437,8 +437,8 @@ def check_memory(number, *flags):
         for attempt in range(3):
             free, slab = host_memory()
             with open(PROGRAM, "rb") as program:
-                job = broker.popen("run", "--env", "ESCAPE_STAY=1", "--memory", "64M", "--timeout", f"{patience(120):.0f}s",
-                                   "--cpu-time", f"{patience(120):.0f}s", *flags, "--", "/bin/sh", "-c", START, str(number),
+                job = broker.popen("run", "--env", "ESCAPE_STAY=1", "--memory", "64M", "--timeout", f"{scaled(120):.0f}s",
+                                   "--cpu-time", f"{scaled(120):.0f}s", *flags, "--", "/bin/sh", "-c", START, str(number),
                                    stdin=program, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
             line = job.stdout.readline().decode().strip() or f"ended by its memory limit: exit {job.wait()}"
             lost, grown, says = taken_by(job, free, slab, line)

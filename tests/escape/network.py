@@ -17,7 +17,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import peers  # noqa: E402
 from broker import BUILD, Broker, skip  # noqa: E402
 from names import DNS_PORT, ZONE, NameServer  # noqa: E402
-from patience import patience  # noqa: E402
+from slowness import scaled  # noqa: E402
 from runner import time_passes  # noqa: E402
 
 PROGRAM = os.path.join(BUILD, "tests", "escape-job")
@@ -156,7 +156,7 @@ def matrix(b, host, *policy):
 
 def all_are_refused_at_once(results, mode):
     wrong = [f"{name}: {word} after {ms} ms" for name, word, ms in results
-             if word not in OTHERWISE.get((mode, name), OTHERWISE.get(name, REFUSED)) or ms > patience(1000)]
+             if word not in OTHERWISE.get((mode, name), OTHERWISE.get(name, REFUSED)) or ms > scaled(1000)]
     expect(len(results) >= 98, f"{len(results)} techniques")
     expect(not wrong, f"mode {mode}: " + "; ".join(wrong))
 
@@ -181,11 +181,11 @@ def what_is_connected_is_cut_when_another_policy_forbids_it(b, host, wire):
         expect(got == ["ok"] * 4 + ["held"], str(got))
         r = b.cli("network", "--allow", f"[{ALLOWED6}]:80", box)
         expect(r.returncode == 0, r.stderr.decode())
-        lines = [x.split() for x in p.communicate("\n", timeout=patience(60))[0].splitlines()]
+        lines = [x.split() for x in p.communicate("\n", timeout=scaled(60))[0].splitlines()]
         words = [word for word, _ in lines]
         expect(words[0] in ("ECONNRESET", "EPIPE", "EPERM") and words[2] == "EPERM" and words[4] == "EPERM", str(lines))
         expect(words[1] == words[3] == "ok", f"what is still allowed goes on: {lines}")
-        expect(max(int(lines[n][1]) for n in (0, 2)) <= patience(1000), str(lines))
+        expect(max(int(lines[n][1]) for n in (0, 2)) <= scaled(1000), str(lines))
 
 
 def nobody_outside_reaches_what_listens_without_bind(b, host, wire):
@@ -202,7 +202,7 @@ def nobody_outside_reaches_what_listens_without_bind(b, host, wire):
                 with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", int(local)), 5) as s:
                     expect(s.recv(1) == b"", "nothing comes back")
             forward.kill()
-        got = p.communicate("\n", timeout=patience(60))[0].strip()
+        got = p.communicate("\n", timeout=scaled(60))[0].strip()
         expect(got == "EAGAIN", got)
 
 

@@ -10,7 +10,7 @@ import tempfile
 
 from api import SANDBOX, main
 from broker import Broker, skip
-from patience import patience
+from slowness import scaled
 from peers import Peers
 from runner import check, until
 
@@ -298,7 +298,7 @@ def an_alert_comes_at_once(b, c):
         job.wait(60)
         took = (now - datetime.datetime.fromisoformat(f["time"].replace("Z", "+00:00"))).total_seconds()
         print(f"     an alert took {took * 1000:.0f} ms", flush=True)
-        check(f["rule"] == "unnamed-exec" and -0.1 < took < patience(3), f"{took} {f}")
+        check(f["rule"] == "unnamed-exec" and -0.1 < took < scaled(3), f"{took} {f}")
     finally:
         follower.kill()
         follower.communicate()

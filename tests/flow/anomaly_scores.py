@@ -9,7 +9,7 @@ import sys
 import tempfile
 
 from broker import BUILD, INSTALLED, skip
-from patience import SLOWNESS, run
+from slowness import SLOWNESS, run
 from runner import check
 
 SOURCE = os.environ.get("STOCKADE_SOURCE", os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))

@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 
-from patience import Popen, patience
+from slowness import Popen, scaled
 from runner import time_passes, until
 
 BUILD = os.environ.get("STOCKADE_BUILD", "")
@@ -159,7 +159,7 @@ class Broker:
         return [binary("stockade"), "--address", self.address, *args]
 
     def cli(self, *args, **kw):
-        kw["timeout"] = patience(kw.get("timeout", 120))
+        kw["timeout"] = scaled(kw.get("timeout", 120))
         kw.setdefault("capture_output", True)
         return subprocess.run(self.command(*args), check=False, **kw)
 
@@ -171,7 +171,7 @@ class Broker:
             shutil.copy(binary("stockade"), copy)
         kw.setdefault("capture_output", True)
         return subprocess.run([copy, "--address", self.address, *args], check=False, cwd="/", user=54321, group=54321,
-                              extra_groups=[], timeout=patience(120), **kw)
+                              extra_groups=[], timeout=scaled(120), **kw)
 
     def popen(self, *args, **kw):
         return Popen(self.command(*args), **kw)
@@ -236,7 +236,7 @@ class Broker:
 
     def rests(self, wait_s=60.0):
         """The state of the host when the pools are full and nothing changes any more."""
-        end, last = time.monotonic() + patience(wait_s), None
+        end, last = time.monotonic() + scaled(wait_s), None
         while time.monotonic() < end:
             code, info = self.json("info")
             now = self.host()

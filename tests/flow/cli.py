@@ -17,7 +17,7 @@ import termios
 import time
 
 from broker import BUILD, INSTALLED, Broker, binary
-from patience import patience
+from slowness import scaled
 from runner import check, run_cases, time_passes, until
 
 
@@ -327,7 +327,7 @@ class Terminal:
     def expect(self, what, seconds=20):
         begun = time.monotonic()
         while what not in self.text:
-            check(time.monotonic() < begun + patience(seconds), f"no {what!r} in {self.text!r}")
+            check(time.monotonic() < begun + scaled(seconds), f"no {what!r} in {self.text!r}")
             if select.select([self.fd], [], [], 0.1)[0]:
                 try:
                     self.text += os.read(self.fd, 65536)
@@ -339,7 +339,7 @@ class Terminal:
         os.write(self.fd, what)
 
     def wait(self):
-        end = time.monotonic() + patience(20)
+        end = time.monotonic() + scaled(20)
         while self.process.poll() is None:
             check(time.monotonic() < end, f"it goes on: {self.text!r}")
             if select.select([self.fd], [], [], 0.1)[0]:

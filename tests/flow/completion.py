@@ -17,7 +17,7 @@ import time
 
 from broker import Broker, binary, skip
 from cli import check, expect
-from patience import patience
+from slowness import scaled
 
 # How each is started, and told to show what it would have run. They find the command by its name, as people do.
 SHELLS = {
@@ -63,7 +63,7 @@ class Shell:
         os.write(self.fd, what.encode())
 
     def until(self, pattern):
-        end = time.monotonic() + patience(30)
+        end = time.monotonic() + scaled(30)
         while not re.search(pattern, self.text):
             check(time.monotonic() < end, f"no {pattern!r} in {self.text!r}")
             if select.select([self.fd], [], [], 0.1)[0]:

@@ -11,7 +11,7 @@ import sys
 import time
 
 from broker import BUILD, Broker
-from patience import Popen, patience
+from slowness import Popen, scaled
 from runner import until
 
 JOBS = int(os.environ.get("STOCKADE_CRASH_JOBS", "100"))
@@ -77,7 +77,7 @@ def crash(broker, victims, n):
     until(lambda: not alive(sandboxed), lambda: f"{len(alive(sandboxed))} processes live on", 10)
     took = time.monotonic() - killed
     print(f"kill -9 {' and '.join(victims)}: {len(sandboxed)} processes gone after {took * 1000:.0f} ms")
-    assert took < patience(1.0), f"took {took:.2f} s"
+    assert took < scaled(1.0), f"took {took:.2f} s"
     return load, of["spawner"][0]
 
 

@@ -13,7 +13,7 @@ import time
 import sp
 from api import HEALTH, PROCESS, SANDBOX, SYSTEM, Job, connect
 from broker import Broker, binary, skip
-from patience import LONG_DRAIN, run
+from slowness import LONG_DRAIN, run
 from runner import check, run_cases, time_passes, until
 from sp import UNAVAILABLE
 

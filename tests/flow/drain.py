@@ -13,8 +13,8 @@ import time
 
 import sp
 from broker import Broker
-from patience import LONG_DRAIN as LONG
-from patience import patience
+from slowness import LONG_DRAIN as LONG
+from slowness import scaled
 from runner import check, run_cases, time_passes, until
 
 sp.load("proto/gen/descriptor_set.bin")
@@ -109,7 +109,7 @@ def a_run_that_goes_on_is_cancelled_when_the_time_is_over():
         _, err = p.communicate(timeout=30)
         took = time.monotonic() - began
         check(p.returncode == 75 and b"cancelled: the broker is stopping" in err, f"{p.returncode} {err!r}")
-        check(1.0 <= took < patience(30), f"it had its second: {took:.2f} s")
+        check(1.0 <= took < scaled(30), f"it had its second: {took:.2f} s")
         check(ended(b) == 0, "exit code")
 
 
@@ -129,7 +129,7 @@ def a_detached_job_gets_its_time_and_is_then_cancelled():
         check(c.others["goaway"], "and was told before that the broker drains")
         check(ended(b) == 0, "exit code")
         took = time.monotonic() - began
-        check(2.0 <= took < patience(30), f"it had its two seconds: {took:.2f} s")
+        check(2.0 <= took < scaled(30), f"it had its two seconds: {took:.2f} s")
 
 
 def without_jobs_it_ends_at_once():

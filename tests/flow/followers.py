@@ -13,7 +13,7 @@ import threading
 import sp
 from api import connect
 from broker import Broker
-from patience import patience
+from slowness import scaled
 from runner import check, run_cases, until
 
 SUBSCRIBE = "/stockade.v1.TelemetryService/Subscribe"
@@ -36,7 +36,7 @@ class Follower:
     def until(self, condition, what):
         while not self.seen or not condition(self.seen[-1]):
             try:
-                self.seen.append(self.lines.get(timeout=patience(20)))
+                self.seen.append(self.lines.get(timeout=scaled(20)))
             except queue.Empty:
                 raise AssertionError(f"{what} does not come: {self.seen[-3:]}, {self.process.poll()}") from None
         return self.seen[-1]

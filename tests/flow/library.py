@@ -9,7 +9,7 @@ import sys
 import tempfile
 
 from broker import BUILD, INSTALLED, Broker, skip
-from patience import patience
+from slowness import scaled
 
 PROGRAM = r"""
 #include <inttypes.h>
@@ -319,7 +319,7 @@ def main():
                         "-pthread", *found], check=True)
         with Broker(name="-library") as b:
             r = subprocess.run([program], env=dict(os.environ, STOCKADE_ADDRESS=b.address, **env), check=False,
-                               timeout=patience(300))
+                               timeout=scaled(300))
             if r.returncode != 0:
                 raise AssertionError(f"exit code {r.returncode}")
 

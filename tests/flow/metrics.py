@@ -10,7 +10,7 @@ import threading
 import sp
 from api import PROCESS, SYSTEM, connect
 from broker import Broker
-from patience import patience
+from slowness import scaled
 from runner import check, run_cases, until
 
 METRICS = "/stockade.v1.MetricsService/Get"
@@ -185,7 +185,7 @@ def what_is_lost_is_the_same_in_english(b, c):
     refused = 0
     while refused < 3:
         try:
-            kept.append(sp.Client(b.address, timeout=patience(60)))
+            kept.append(sp.Client(b.address, timeout=scaled(60)))
         except (sp.Closed, OSError):
             refused += 1
     n = Numbers(c)
@@ -299,7 +299,7 @@ def many_readers_and_much_work_at_once_agree_in_the_end(b, c):
     for t in threads:
         t.start()
     for t in threads:
-        t.join(patience(120))
+        t.join(scaled(120))
     after = Numbers(c)
     for key, wanted in ((("jobs_ended_total", "EXITED"), 20), ("jobs_started_total", 20),
                         (("rpc_calls_total", PROCESS + "Run", "OK"), 20), (("rpc_calls_total", METRICS, "OK"), 21)):

@@ -14,7 +14,7 @@ import time
 from api import SANDBOX, main
 from broker import Broker
 from network import ALLOWLIST, CONFIG, PRELUDE, policy, python
-from patience import patience
+from slowness import scaled
 from peers import Peers
 from runner import check, until
 
@@ -50,7 +50,7 @@ def wait_for_another(b, pid, since):
 
 
 HOLD = PRELUDE + f"""
-s = socket.create_connection(("{PUBLIC}", 80), timeout={patience(60)})
+s = socket.create_connection(("{PUBLIC}", 80), timeout={scaled(60)})
 s.sendall(b"a")
 s.recv(1)
 print("held", flush=True)
@@ -69,7 +69,7 @@ def a_relay_that_hangs_is_replaced_and_nobody_waits_for_it(b, c):
     check(python(b, goes, f"try_tcp('{PUBLIC}', 80)") == ["ok"], "before")
     pid, since = stop_relay(b)
     check(b.cli("rm", goes).returncode == 0, "rm comes back")
-    check(p.communicate(timeout=patience(60))[0] == b"ECONNRESET\n", "who was connected is told, by a reset")
+    check(p.communicate(timeout=scaled(60))[0] == b"ECONNRESET\n", "who was connected is told, by a reset")
     wait_for_another(b, pid, since)
     until(lambda: python(b, stays, f"try_tcp('{PUBLIC}', 80)") == ["ok"], "it serves", 60)
     check("the relay does not respond and is killed" in b.log(), b.log())

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from api import SANDBOX, main
 from broker import Broker
 from network import ALLOWLIST, OPEN, PRELUDE, policy
-from patience import patience
+from slowness import scaled
 from peers import Peers, ip
 from relay import relay_pid
 from runner import check
@@ -109,7 +109,7 @@ def relay_cgroup(b):
 def dial(kind, to, connected):
     family = socket.AF_INET6 if ":" in to else socket.AF_INET
     with socket.socket(family, kind) as s:
-        s.settimeout(patience(0.5))
+        s.settimeout(scaled(0.5))
         try:
             if connected:
                 s.connect((to, PORT))

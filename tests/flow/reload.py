@@ -14,7 +14,7 @@ import threading
 
 from broker import Broker, sanitized, v2_root
 from cli import expect
-from patience import SLOWNESS
+from slowness import SLOWNESS
 from runner import check, run_cases, time_passes, until
 
 FOLDER = tempfile.mkdtemp(prefix="stockade-test-", dir="/var/tmp")  # below /tmp a sandbox has its own

@@ -12,7 +12,7 @@ import threading
 import time
 
 import sp
-from patience import run
+from slowness import run
 from runner import check, run_cases, time_passes, until
 from sp import Client, Server
 
@@ -90,7 +90,7 @@ def data_from_a_client_is_refused():
         c.send(id_, sp.Frame(kind=sp.DATA, payload=b"x"))
         frame = c.recv(id_)
         check(frame.kind == sp.END and frame.status.code == sp.INVALID, frame)
-        check(c.unary("Stats").told_cancelled == 1, "the handler was told")
+        check(c.unary("Stats").handlers_cancelled == 1, "the handler was told")
 
 
 def another_call_under_an_open_id_ends_that_call_once():
@@ -101,7 +101,7 @@ def another_call_under_an_open_id_ends_that_call_once():
         frame = c.recv(id_)
         check(frame.status.code == sp.INVALID and sp.Failed(frame.status).reason == "ID_IN_USE", frame)
         stats = c.unary("Stats")
-        check(stats.open_calls == 1 and stats.told_cancelled == 1 and not c.others.get(id_), stats)
+        check(stats.open_calls == 1 and stats.handlers_cancelled == 1 and not c.others.get(id_), stats)
 
 
 def the_same_request_sent_again_is_executed_once():
@@ -200,7 +200,7 @@ def a_seventh_of_a_second_is_a_deadline():
         check(f.code == sp.DEADLINE and 0.14 < took < 30, f"{f} {took}")
         f = c.fails("Change", {"delay_ms": 10000}, timeout_us=1)
         check(f.code == sp.DEADLINE, f)
-        check(c.unary("Stats").told_deadline == 2, "the handler was told")
+        check(c.unary("Stats").handlers_deadline == 2, "the handler was told")
         c.unary("Change", {"delay_ms": 1}, timeout_us=2**64 - 1)
 
 
@@ -343,7 +343,7 @@ def cancel_is_answered_by_one_end_and_the_handler_is_told():
         frame = c.recv(id_)
         check(frame.kind == sp.END and frame.status.code == sp.CANCELLED, frame)
         stats = c.unary("Stats")
-        check(stats.told_cancelled == 1 and stats.open_calls == 1 and not c.others.get(id_), stats)
+        check(stats.handlers_cancelled == 1 and stats.open_calls == 1 and not c.others.get(id_), stats)
 
 
 def a_connection_that_goes_cancels_its_calls():
@@ -353,7 +353,7 @@ def a_connection_that_goes_cancels_its_calls():
         a.begin("Change", {"delay_ms": 60000})
         until(lambda: b.unary("Stats").open_calls == 3, "they run")
         a.close()
-        until(lambda: b.unary("Stats").told_disconnected == 2, "both handlers are told")
+        until(lambda: b.unary("Stats").handlers_disconnected == 2, "both handlers are told")
 
 
 def four_mebibytes_less_a_little_go_and_come():

@@ -35,7 +35,7 @@ def a_keyed_call_outlives_its_connection():
         a.close()
         until(lambda: b.unary("Stats").connections == 1, "its connection has gone")
         check(b.unary("Change", {"delay_ms": 1000}, key).executed == 1, "joined after the first had gone")
-        check(b.unary("Stats").told_disconnected == 0, "it was not cancelled")
+        check(b.unary("Stats").handlers_disconnected == 0, "it was not cancelled")
 
 
 def a_call_without_a_connection_ends_with_the_server():

@@ -8,7 +8,7 @@ import sys
 import time
 import traceback
 
-from patience import patience
+from slowness import scaled
 
 
 class Skipped(Exception):
@@ -23,10 +23,10 @@ def check(condition, what):
 def until(condition, what, seconds=30):
     """Waits for an event, not for time: looks until the condition holds, and gives its value. `what` names it when it does
     not come; a function gives the words then, to tell how things are. tests/harness/wait.h has the same for C."""
-    end = time.monotonic() + patience(seconds)
+    end = time.monotonic() + scaled(seconds)
     while not (value := condition()):
         if time.monotonic() > end:
-            raise AssertionError(f"waited for {patience(seconds)} s: {what() if callable(what) else what}")
+            raise AssertionError(f"waited for {scaled(seconds)} s: {what() if callable(what) else what}")
         time.sleep(0.01)
     return value
 

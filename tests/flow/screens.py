@@ -15,7 +15,7 @@ import time
 
 from broker import Broker
 from cli import Terminal, expect
-from patience import patience
+from slowness import scaled
 from runner import check, run_cases, until
 
 MEMFD = "import os\nfd = os.memfd_create('x')\nos.write(fd, open('/bin/true', 'rb').read())\nos.execve(fd, ['x'], {})\n"
@@ -66,7 +66,7 @@ class Screen(Terminal):
             check(whole == "\r" or (command in ("J", "K") and parameter == "") or parameter + command == "0m", repr(whole))
 
     def shows(self, what, seconds=20):
-        end = time.monotonic() + patience(seconds)
+        end = time.monotonic() + scaled(seconds)
         while not any(re.search(what, line) for line in self.draw().lines.values()):
             check(self.process.poll() is None, f"it has ended: {self.process.returncode} {self.lines} {self.text}")
             check(time.monotonic() < end, f"no {what!r} on {self.lines}")

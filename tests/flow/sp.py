@@ -18,7 +18,7 @@ import tempfile
 import time
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-from patience import Popen, patience
+from slowness import Popen, scaled
 from runner import check, until
 
 BUILD = os.environ["STOCKADE_BUILD"]
@@ -123,8 +123,8 @@ class Server:
 def connect(address, timeout=60):
     if address.startswith("ipc://"):
         s = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        s.settimeout(patience(timeout))
-        end = time.monotonic() + patience(timeout)
+        s.settimeout(scaled(timeout))
+        end = time.monotonic() + scaled(timeout)
         while time.monotonic() < end:
             try:
                 s.connect(address[6:])
@@ -133,7 +133,7 @@ def connect(address, timeout=60):
                 time.sleep(0.002)
         raise TimeoutError(address)
     host, port = address[6:].rsplit(":", 1)
-    s = socket.create_connection((host, int(port)), patience(timeout))
+    s = socket.create_connection((host, int(port)), scaled(timeout))
     s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return s
 
@@ -247,7 +247,7 @@ class Client:
 
     def is_closed(self, seconds=30):
         """True when the server has closed it; data that still arrives is discarded."""
-        self.socket.settimeout(patience(seconds))
+        self.socket.settimeout(scaled(seconds))
         try:
             while self.socket.recv(1 << 20):
                 pass

@@ -11,7 +11,7 @@ import tempfile
 
 import sp
 from broker import Broker, binary
-from patience import run
+from slowness import run
 from runner import Skipped, check, run_cases, until
 
 sp.load("proto/gen/descriptor_set.bin")

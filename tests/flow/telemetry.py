@@ -18,7 +18,7 @@ import time
 import sp
 from api import EXITED, PROCESS, SANDBOX, SYSTEM, connect
 from broker import Broker, binary
-from patience import patience
+from slowness import scaled
 from runner import Skipped, check, run_cases, time_passes, until
 
 TELEMETRY = "/stockade.v1.TelemetryService/"
@@ -446,7 +446,7 @@ class Sub:
 
     def __init__(self, hello=b"\0SP\0\0\x21\0\0"):
         self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.settimeout(patience(10))
+        self.socket.settimeout(scaled(10))
         self.socket.connect(FEED)
         self.socket.sendall(hello)
 
@@ -491,7 +491,7 @@ def a_peer_of_the_feed_that_is_no_sub_socket_or_does_not_read_stalls_nobody(b, c
     reader = threading.Thread(target=lambda: [seen.append(good.message()) for _ in iter(lambda: len(seen) < 3000, False)])
     reader.start()
     boxes = make_events(c, 3100)
-    reader.join(patience(30))
+    reader.join(scaled(30))
     check(len(seen) == 3000, f"{len(seen)} messages came")
     numbers = [e.sequence for _, e in seen]
     check(numbers == sorted(numbers), "in order")

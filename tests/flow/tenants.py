@@ -8,7 +8,7 @@ import threading
 
 import sp
 from broker import Broker, rss_kib
-from patience import patience
+from slowness import scaled
 from runner import check, run_cases, time_passes, until
 
 sp.load("proto/gen/descriptor_set.bin")
@@ -19,7 +19,7 @@ GREEDY, OTHER, THIRD, FOURTH = 65533, 65532, 65531, 65530
 def client(b, uid):
     os.seteuid(uid)  # what SO_PEERCRED says is decided when it connects
     try:
-        return sp.Client(b.address, timeout=patience(60))
+        return sp.Client(b.address, timeout=scaled(60))
     finally:
         os.seteuid(0)
 
@@ -89,7 +89,7 @@ def a_run_waits_for_one_of_each_other_tenant_and_takes_a_place_of_who_has_most(b
     counter.start()
     code = ended(other, other.begin(RUN, {"command": command}, credit=100))
     before = len(ran)
-    counter.join(patience(60))
+    counter.join(scaled(60))
     check(code == 0, f"its run is taken: {code}")
     check(before < 30, f"{before} of 50 that were queued before it had run")
     check(all(f.status.code == sp.EXHAUSTED for f in refused) and len(refused) >= 10, f"what was too much is refused: {len(refused)}")

@@ -8,7 +8,7 @@ import os
 import sp
 from api import SANDBOX, connect, main
 from broker import Broker, skip
-from patience import SLOWNESS
+from slowness import SLOWNESS
 from runner import check, until
 
 CONFIG = """

@@ -43,7 +43,7 @@ def play(address, steps):
         if direction == ">":
             s.sendall(data)
         elif direction == "<":
-            s.settimeout(sp.patience(10))
+            s.settimeout(sp.scaled(10))
             got = sp.read_exactly(s, len(data))
             check(got == data, f"the broker says\n{got.hex(' ')}\nand not\n{data.hex(' ')}")
         else:

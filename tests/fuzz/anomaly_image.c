@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Profiles as a file: whatever comes, image_read() reads it or says why not, and what it read is written the same way.
+// Profile files: image_read() reads any bytes or returns an error, and a file that was read is written with the same
+// bytes.
 //
-// The field with the sum is put behind what comes, or it would keep everything out.
+// The field with the sum is appended to the input, because without it every input would be refused.
 #include <assert.h>
 #include <sodium.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files of cgroups: any bytes are a figure or none. The input is copied to its exact size, so that reading one byte
-// further is seen.
+// Files of cgroups: any bytes are a figure or an error. The input is copied to its exact size, so that reading beyond
+// it is detected.
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whatever a broker answers: messages to plain structs, texts to a terminal, results to sentences and JSON.
+// Responses of a broker: messages to plain structs, texts to a terminal, results to sentences and JSON.
 //
 // The first byte picks the message, the rest is its wire form.
 #include <stdint.h>

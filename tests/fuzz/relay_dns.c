@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// DNS queries of jobs: any bytes are dropped, told as an error, or one clean question whose answer fits and echoes it.
-// The input is copied to its exact size, so that reading one byte further is seen.
+// DNS queries of jobs: any bytes are dropped, refused with an error, or one valid question whose answer fits and
+// repeats it. The input is copied to its exact size, so that reading one byte further is seen.
 #include <assert.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the scan lets through, protobuf-c unpacks: a message of each kind that a peer may send, by the first byte. What
-// came out goes through the field rules, and packs again into bytes that are accepted again.
+// protobuf-c unpacks what the scan accepts: a message of each kind that a peer may send, by the first byte. The
+// result is checked by the field rules, and packed into bytes that are accepted again.
 #include <assert.h>
 #include <stdlib.h>
 

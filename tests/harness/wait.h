@@ -6,7 +6,7 @@
 //   wait_until("the cgroup is empty", rmdir(path) == 0);
 //   wait_within("the guest ends", 5000, waitpid(pid, &status, WNOHANG) == pid) do_meanwhile();
 //
-// tests/flow/patience.py has the same for Python.
+// tests/flow/slowness.py has the same for Python.
 #pragma once
 
 #include <stdint.h>

@@ -10,7 +10,7 @@
 
 enum { PORT = 7000, OTHER_PORT = 7001, CHECK_MS = 1100 };
 
-// The place of a flow is another's: `flow` is as it was, with another number or another destination.
+// Reuses the entry of a flow: as before, but with another number or another destination.
 static void
 flow_becomes(uint32_t entry, uint32_t number, uint16_t port)
 {

@@ -294,7 +294,7 @@ no_inode_is_shared_not_even_a_devices(void **state)
             "exec bash -c 'n=3; for f in %s; do eval \"exec $n<$f\"; flock -n $n || echo busy $f; "
             "n=$((n+1)); done; echo held; exec -a holder-of-locks sleep 60'",
             files);
-        const char *out = inside_run(script, ROOT); // without a filter, until it is told to end
+        const char *out = inside_run(script, ROOT); // without a filter, until the test ends it
         (void)!write(gate[1], out, strlen(out));
         _exit(0);
     }

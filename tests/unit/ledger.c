@@ -7,7 +7,7 @@
 #include "server/rpc/tenants.h"
 #include "tests/harness/conn_memory.h"
 
-// ---- a store that lasts as long as the test, and fails when it is told to
+// ---- a store that lasts as long as the test, and fails on request
 
 enum { OWNERS = 8 };
 
@@ -202,7 +202,7 @@ a_tenant_is_remembered_until_its_ledger_is_saved(void **state)
     tenant_release(t, LEDGER_SANDBOXES, 1);
     tenant_drop(t);
     assert_ptr_equal(tenant_find(&ts, me), t);
-    tenant_drop(tenant_hold(&ts, "uid:2")); // a new one: the others are looked at
+    tenant_drop(tenant_hold(&ts, "uid:2")); // a new owner: the others are checked
     assert_ptr_equal(tenant_find(&ts, me), t);
     stored.fails_to_save = 0;
     tenant_drop(tenant_hold(&ts, "uid:3"));
