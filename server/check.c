@@ -70,7 +70,7 @@ users_are_fine(const struct config *c, struct identity *who)
     return true;
 }
 
-// What only root can see is no problem to others, who are told.
+// Prints a problem. For other users than root, what only root can see is a note and no failure.
 static bool
 failed(const char *what, const struct err *e)
 {
