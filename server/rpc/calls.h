@@ -69,6 +69,7 @@ struct rpc {
     uint8_t *scratch; // for packing one payload
     size_t scratch_bytes;
     bool draining, closing;
+    uint64_t drain_until_ns;
     struct timer drain_timer;
     void (*drained)(void *cookie);
     void *drained_cookie;

@@ -4,9 +4,12 @@
 #include "dispatch.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <uv.h>
 
+#include "proto/quantity.h"
 #include "proto/wire.h"
 #include "server/base/metrics.h"
 #include "calls.h"
@@ -187,8 +190,15 @@ check_draining(struct dispatch *d, struct call *c, struct err *e)
     (void)d;
     if (!c->rpc->draining || !c->method->rules->begins)
         return 0;
+    char hint[96], left[QUANTITY_TEXT];
+    const uint64_t now = uv_hrtime();
+    const uint64_t left_ns = c->rpc->drain_until_ns > now ? c->rpc->drain_until_ns - now : 0;
+    const uint64_t left_s = left_ns / (1000 * NS_PER_MS) + 1;
+    (void)snprintf(hint, sizeof hint,
+                   "its jobs have %s left to end; try again when it was started again",
+                   quantity_write(left_s * 1000, quantity_time_ms, left));
     int r = err_set(e, ERR_UNAVAILABLE, "the broker is shutting down");
-    err_detail(e, "DRAINING", NULL, "connect again");
+    err_detail(e, "DRAINING", NULL, hint);
     return r;
 }
 

@@ -183,13 +183,14 @@ rpc_drain(struct rpc *r, uint32_t grace_ms, void (*done)(void *), void *cookie)
     struct err e;
     assert(!r->draining);
     r->draining = true;
+    r->drain_until_ns = uv_hrtime() + grace_ms * NS_PER_MS;
     r->drained = done;
     r->drained_cookie = cookie;
     (void)err_set(&e, ERR_UNAVAILABLE, "the broker is shutting down");
     err_detail(&e, "DRAINING", NULL, NULL);
     for (struct conn *c = r->conns; c != NULL; c = conn_next(c))
         conn_go_away(c, &e);
-    if (timers_set(r->timers, &r->drain_timer, uv_hrtime() + grace_ms * NS_PER_MS) != 0)
+    if (timers_set(r->timers, &r->drain_timer, r->drain_until_ns) != 0)
         on_grace_over(&r->drain_timer);
     else
         end_drain_if_over(r);

@@ -319,7 +319,7 @@ void
 pool_stop(struct pool *p)
 {
     struct err e;
-    (void)err_set(&e, ERR_UNAVAILABLE, "the broker is stopping");
+    (void)err_set(&e, ERR_UNAVAILABLE, SANDBOX_BROKER_STOPS);
     p->stopped = true;
     for (uint32_t i = 0; i < p->tpools_n; i++) {
         loop_timer_stop(&p->tpool[i].timer);
@@ -378,7 +378,7 @@ static int
 refuse(const struct pool *p, struct err *e)
 {
     if (p->stopped)
-        return err_set(e, ERR_UNAVAILABLE, "the broker is stopping");
+        return err_set(e, ERR_UNAVAILABLE, SANDBOX_BROKER_STOPS);
     int r =
         err_set(e, ERR_RESOURCE_EXHAUSTED, "%u requests already wait for a sandbox", p->waiting_n);
     err_detail(e, "QUEUE_FULL", "quotas.queue", "try again later");

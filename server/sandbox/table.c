@@ -389,7 +389,7 @@ sandboxes_destroy_all(struct sandboxes *all, void (*done)(void *cookie), void *c
 {
     struct err why;
     struct sandbox *s = NULL;
-    (void)err_set(&why, ERR_CANCELLED, "the broker is stopping");
+    (void)err_set(&why, ERR_CANCELLED, SANDBOX_BROKER_STOPS);
     all->none_left = done;
     all->none_left_cookie = cookie;
     for (size_t b = 0; b < ID_BUCKETS; b++)

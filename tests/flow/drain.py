@@ -59,6 +59,8 @@ def while_it_drains_nothing_new_begins_and_the_reason_is_told():
         for args in (("run", "--", "true"), ("create",), ("exec", "kept", "--", "true")):
             r = b.cli(*args, timeout=20)
             check(r.returncode == 75, f"{args} on a new connection: {r.returncode} {r.stderr!r}")
+            left = re.search(rb"hint: its jobs have (\d+)(s|m) left to end; try again when it was started again", r.stderr)
+            check(left and 1 <= int(left[1]) <= LONG + 1, f"how long it still takes: {r.stderr!r}")
         sleeper = next(pid for pid, name in b.processes().items() if name == "sleep")
         os.kill(sleeper, signal.SIGKILL)  # as if its time were over
         check(p.wait(20) == 0, "what ran has ended by itself")
@@ -125,7 +127,7 @@ def a_detached_job_gets_its_time_and_is_then_cancelled():
         c.unary("/stockade.v1.HealthService/Check", {})  # the broker has read what was sent before
         began = terminate(b)
         result = c.end(method, waits).result
-        check(result.outcome == 7 and "stopping" in result.reason, f"who waits for it hears why: {result}")
+        check(result.outcome == 7 and result.reason == "the broker is stopping", f"who waits for it hears why: {result}")
         check(c.others["goaway"], "and was told before that the broker drains")
         check(ended(b) == 0, "exit code")
         took = time.monotonic() - began
@@ -150,7 +152,24 @@ def a_second_signal_stops_it_at_once(second=signal.SIGTERM):
         terminate(b, second)
         check(ended(b) == 0, "exit code")
         check(time.monotonic() - began < LONG / 2, "the second does not")
-        check(p.wait(20) != 0, "its client hears of it")
+        check(p.wait(20) == 75, f"its client hears that it may try again: {p.returncode} {p.stderr.read()!r}")
+
+
+def each_command_that_waits_for_a_job_ends_with_75():
+    """Whatever the job does: it runs, it is paused, or it waits for a sandbox."""
+    with Broker(config=CONFIG.format(drain="1s") + "pool: 0\nquotas: {sandboxes: 3}\n") as b:
+        check(b.cli("create", "--name", "box").returncode == 0, "create")
+        commands = [running(b, "exec", "box", "--", "sh", "-c", "echo up; sleep 1000"),
+                    running(b, "run", "--", "sh", "-c", "echo up; sleep 1000"),
+                    running(b, "run", "--", "sh", "-c", "echo up; sleep 1000")]
+        check(b.cli("pause", "box").returncode == 0, "pause")
+        waits = b.popen("run", "--", "true", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        time_passes("the request of the last one arrives and waits for a sandbox", 1)
+        terminate(b)
+        for p in [*commands, waits]:
+            _, err = p.communicate(timeout=30)
+            check(p.returncode == 75 and b"the broker is " in err, f"{p.args[-3:]}: {p.returncode} {err!r}")
+        check(ended(b) == 0, "exit code")
 
 
 def control_c_is_a_signal_like_the_other():
@@ -198,6 +217,7 @@ sys.exit(run_cases([
     a_detached_job_gets_its_time_and_is_then_cancelled,
     without_jobs_it_ends_at_once,
     a_second_signal_stops_it_at_once,
+    each_command_that_waits_for_a_job_ends_with_75,
     control_c_is_a_signal_like_the_other,
     a_broker_whose_spawner_dies_ends_with_70,
 ]))
