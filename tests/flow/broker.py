@@ -76,7 +76,7 @@ class Broker:
                 f.write(config)
         self.process = None
 
-    def start(self, wait_s=30.0):
+    def start(self, wait_s=90.0):
         argv = self.prefix + [binary("stockaded"), "--listen", self.address, "--state-dir", self.state,
                               "--cgroup", self.cgroup] + self.flags
         with open(self.log_path, "ab") as log:

@@ -149,7 +149,7 @@ an_id_in_use_and_one_sandbox_too_many_are_refused(void **state)
     q = create_request(3);
     struct spawn_reply r = broker_ask(&b, &q, NULL);
     assert_int_equal(r.err.code, ERR_RESOURCE_EXHAUSTED);
-    assert_string_equal(r.err.subject, "slots");
+    assert_string_equal(r.err.subject, "ids.slots");
     sandbox_destroy(&b, &x);
     sandbox_create(&b, &x, 3);
     broker_stop(&b);

@@ -210,11 +210,11 @@ test("a cancelled call, a left stream and a deadline end the work in the server"
   const took = performance.now() - began;
   assert.ok(took >= 95 && took < 30_000, `${took} ms`);
   let stats = await echo.call("Stats", {});
-  for (let i = 0; i < 3000 && Number(stats["toldCancelled"]) + Number(stats["toldDeadline"]) < 3; i++) {
+  for (let i = 0; i < 3000 && Number(stats["handlersCancelled"]) + Number(stats["handlersDeadline"]) < 3; i++) {
     await new Promise((resolve) => setTimeout(resolve, 10));
     stats = await echo.call("Stats", {});
   }
-  assert.equal(Number(stats["toldCancelled"]) + Number(stats["toldDeadline"]), 3);
+  assert.equal(Number(stats["handlersCancelled"]) + Number(stats["handlersDeadline"]), 3);
   await echo.client.close();
 });
 
