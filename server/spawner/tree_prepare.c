@@ -8,6 +8,7 @@
 // Each new sandbox copies all mounts of this namespace, so there are as few as possible.
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -31,12 +32,16 @@
 
 #define PTY_MAX     "/proc/sys/kernel/pty/max"
 #define PTY_RESERVE "/proc/sys/kernel/pty/reserve"
+#define FILE_MAX    "/proc/sys/fs/file-max"
 
 enum {
     PTYS_WANTED = 16, // per sandbox: a terminal multiplexer with its windows
     PTYS_MAX = 64,
     PTYS_OF_OTHERS = 3072, // the kernel's default for containers
 };
+
+// No limit in practice.
+static const uint64_t FILES_WANTED = INT64_MAX;
 
 // Descriptors that are carried from the old namespace into the new one.
 struct host_mounts {
@@ -259,6 +264,25 @@ share_terminals(const struct spawn_config *c, struct tree *t, struct spawn_featu
                 "%u in each sandbox: kernel.pty.max is %lu, for %lu of them", t->ptys, most, slots);
 }
 
+// The kernel's default of fs.file-max, a hundred per MiB of memory, is what a few dozen sandboxes may open; then open(2)
+// and accept(2) fail with ENFILE for all but root, also in the broker. The memory of an open file counts towards its
+// sandbox, so this limit is not needed. systemd raises it in the same way.
+static void
+share_files(struct spawn_features *f)
+{
+    char text[24] = "";
+    struct err ignored;
+    (void)io_read_at(AT_FDCWD, FILE_MAX, text, sizeof text);
+    uint64_t most = strtoull(text, NULL, 10);
+    if (most < FILES_WANTED && io_write_u64_at(AT_FDCWD, FILE_MAX, FILES_WANTED, &ignored) == 0)
+        most = FILES_WANTED;
+    feature_add(f, "open-files", most == FILES_WANTED, most != FILES_WANTED,
+                most == FILES_WANTED ? "memory alone limits those of all sandboxes"
+                                     : "fs.file-max is %" PRIu64
+                                       ": sandboxes together can use up those of the host",
+                most);
+}
+
 // Tests the two file systems that most layers of roots come from.
 static int
 probe(struct tree *t, const struct host_mounts *l, struct spawn_features *f, struct err *e)
@@ -316,6 +340,7 @@ prepare(const struct spawn_config *config, int cgroup_root_fd, struct tree *t,
     t->userns_fd = io_keep_fd(t->userns_fd);
     tree_proc_look(t);
     share_terminals(config, t, f);
+    share_files(f);
     int fd = open("/c", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     return fd < 0 ? err_sys(e, errno, "open the cgroup") : fd;
 }

@@ -124,6 +124,12 @@ def the_host_keeps_a_quarter_of_its_processes(b, c):
     check(c.run("echo fine").output == b"fine\n", "another job")
 
 
+def open_files_of_the_host_are_not_used_up(b, c):
+    """All sandboxes together could, and then the broker, which is not root, can accept no connection."""
+    with open("/proc/sys/fs/file-max", encoding="ascii") as f:
+        check(int(f.read()) == 2**63 - 1, "fs.file-max is a limit")
+
+
 def open_files_are_refused(b, c):
     line = "python3 -c 'import os\nn = 0\ntry:\n  while True: os.dup(0); n += 1\nexcept OSError as e: print(n, e.errno)'"
     job = c.run(line, {"files": 20})
@@ -257,7 +263,7 @@ def weights_share_what_there_is(b, c):
 
 TESTS = [memory_ends_the_job, files_count_as_memory, swap_is_not_a_way_out, cpu_quota_makes_the_job_wait,
          cpu_time_ends_the_job_with_all_its_children, wall_time_ends_the_job_whatever_it_catches, processes_are_refused,
-         exactly_as_many_processes_as_the_limit_says_are_possible, the_host_keeps_a_quarter_of_its_processes,
+         exactly_as_many_processes_as_the_limit_says_are_possible, the_host_keeps_a_quarter_of_its_processes, open_files_of_the_host_are_not_used_up,
          open_files_are_refused,
          a_file_that_grows_too_large_ends_the_job, a_file_that_grows_too_large_is_told_where_the_job_goes_on,
          a_full_disk_is_told, no_more_inodes_is_told, a_disk_that_was_full_before_is_not_a_limit_of_the_next_job,
