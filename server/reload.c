@@ -22,6 +22,7 @@
 #include "server/anomaly/anomaly.h"
 #include "server/base/log.h"
 #include "server/base/loop.h"
+#include "server/base/metrics.h"
 #include "server/base/server.h"
 #include "server/config/change.h"
 #include "server/reader/read.h"
@@ -102,6 +103,7 @@ fail(struct reload *r, const struct err *why)
     if (!r->first) {
         (void)err_wrap(&r->why, "nothing has changed");
         log_err(LOG_ERROR, "reload-refused", &r->why);
+        metrics_add(METRIC_RELOADS_REFUSED, 1);
     }
     finish(r);
 }
@@ -158,8 +160,10 @@ apply(struct reload *r)
 {
     config_change_apply(r->now, r->next, r->root, &r->change);
     log_disabled(r);
-    if (!r->first)
+    if (!r->first) {
+        metrics_add(METRIC_RELOADS, 1);
         log_changes(r);
+    }
     anomaly_reloaded(r->srv->anomaly);
     pool_reloaded(r->srv->pool);
     for (uint32_t i = 0; i < r->change.given_up_n; i++)

@@ -538,5 +538,8 @@ int
 anomaly_save(struct anomaly *a, uint32_t template, struct err *e)
 {
     a->saved_ns = (uint64_t)now_ns(CLOCK_BOOTTIME);
-    return anomaly_store(a->state_dir, &a->profiles, template, e);
+    int r = anomaly_store(a->state_dir, &a->profiles, template, e);
+    if (r < 0)
+        metrics_add(METRIC_PROFILE_UNSAVED, 1);
+    return r;
 }

@@ -68,6 +68,13 @@ write_exe(struct profiles *p, const struct profile_exe *x)
         metrics_add(METRIC_PROFILE_ERRORS, 1);
 }
 
+static void
+leave_out(struct profiles *p)
+{
+    p->left_out++;
+    metrics_add(METRIC_PROFILE_LEFT_OUT, 1);
+}
+
 static uint32_t
 take_slot(struct profiles *p)
 {
@@ -100,13 +107,13 @@ static struct profile_exe *
 add(struct profiles *p, const struct watch_exe_key *key, const char *path, size_t path_n)
 {
     if (p->exes_n == PROFILES_EXES) {
-        p->left_out++;
+        leave_out(p);
         return NULL;
     }
     struct profile_exe *x = &p->exe[p->exes_n++];
     *x = (struct profile_exe){.key = *key, .slot = take_slot(p)};
     if (x->slot == 0)
-        p->left_out++;
+        leave_out(p);
     path_n = path_n < sizeof x->path ? path_n : sizeof x->path - 1;
     memcpy(x->path, path, path_n); // a NUL in the path ends it
     memset(x->path + strlen(x->path), 0, sizeof x->path - strlen(x->path));

@@ -35,8 +35,16 @@
           "Always 1; the label is the version of the broker.")                                     \
     GAUGE(START_TIME, SECONDS, NONE, "stockade_start_time_seconds",                                \
           "Time at which the broker started, since 1970.")                                         \
+    GAUGE(SERVING, NUMBER, NONE, "stockade_serving",                                               \
+          "Whether the health service reports SERVING: 1 or 0.")                                   \
+    COUNTER(RELOADS, NUMBER, NONE, NONE, "stockade_config_reloads_total",                          \
+            "Times that the configuration was read again and applied.")                            \
+    COUNTER(RELOADS_REFUSED, NUMBER, NONE, NONE, "stockade_config_reloads_refused_total",          \
+            "Times that a changed configuration was refused as a whole.")                          \
     COUNTER(LOG_LINES, NUMBER, LEVEL, NONE, "stockade_log_lines_total",                            \
             "Lines written to the log, by level.")                                                 \
+    COUNTER(LOG_OMITTED, NUMBER, NONE, NONE, "stockade_log_omitted_lines_total",                   \
+            "Lines about peers that were not written, because there were too many.")               \
     LOSS(LOG_LOST, NONE, "stockade_log_lost_lines_total",                                          \
          "Lines of the log that were lost because stderr was full.", "log",                        \
          "lines were lost because stderr was full")                                                \
@@ -130,6 +138,13 @@
     LOSS(OWN_ADDRESSES_LOST, NONE, "stockade_network_unknown_addresses_total",                     \
          "Reads of the addresses of this host that found more than the programs hold.", "network", \
          "times the host had more addresses than the programs hold")                               \
+    LOSS(NETWORK_LOST, NONE, "stockade_network_lost_total",                                        \
+         "Sandboxes whose network did not come back after the relay had ended.", "network",        \
+         "sandboxes lost their network when the relay ended")                                      \
+    COUNTER(RULES_LEFT, NUMBER, NONE, NONE, "stockade_network_unremoved_rules_total",              \
+            "Network rules that the kernel did not remove.")                                       \
+    COUNTER(WATCH_FAILED, NUMBER, NONE, NONE, "stockade_syscall_watch_failures_total",             \
+            "Times that the watch of system calls could not be started or stopped.")               \
     COUNTER(EVENTS, NUMBER, KIND, NONE, "stockade_events_total", "Events of sandboxes, by kind.")  \
     LOSS(EVENTS_FAILED, NONE, "stockade_events_unencoded_total",                                   \
          "Events that could not be encoded.", "telemetry", "events could not be encoded")          \
@@ -165,6 +180,11 @@
     LOSS(PATHS_UNWATCHED, NONE, "stockade_sensitive_paths_unwatched_total",                        \
          "Sensitive paths for which the programs had no room.", "anomaly",                         \
          "sensitive paths are not watched")                                                        \
+    COUNTER(PROFILE_LEFT_OUT, NUMBER, NONE, NONE, "stockade_profile_omitted_executables_total",    \
+            "Executables for which a profile had no room.")                                        \
+    LOSS(PROFILE_UNSAVED, NONE, "stockade_profile_store_failures_total",                           \
+         "Times that a profile could not be stored.", "anomaly",                                   \
+         "attempts to store a profile failed")                                                     \
     LOSS(PROFILE_ERRORS, NONE, "stockade_profile_map_errors_total",                                \
          "Updates of a profile that the kernel refused.", "anomaly",                               \
          "updates of profiles were refused by the kernel")

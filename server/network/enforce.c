@@ -11,6 +11,7 @@
 #include "proto/auto.h"
 #include "server/sandbox/bpf.h"
 #include "server/base/log.h"
+#include "server/base/metrics.h"
 #include "net.h"
 #include "counted.h"
 #include "named.h"
@@ -332,6 +333,7 @@ again(struct sandbox *s)
         return;
     if (open_listeners(s, s->net.in_force, &e) < 0) {
         (void)err_wrap(&e, "sandbox %s", s->id.id);
+        metrics_add(METRIC_NETWORK_LOST, 1);
         log_err(LOG_WARNING, "network", &e);
     }
 }

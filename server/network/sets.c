@@ -13,6 +13,7 @@
 #include "server/base/list.h"
 #include "server/base/log.h"
 #include "server/base/loop.h"
+#include "server/base/metrics.h"
 #include "server/policy/network.h"
 
 enum { BUCKETS = 256, SWEEP_MS = 20, SWEEP_ENTRIES = 128 };
@@ -128,8 +129,10 @@ static void
 take_out(const struct net_sets *all, const struct net_set *s, uint32_t n)
 {
     for (uint32_t i = 0; i < n && all->fd >= 0; i++)
-        if (bpf_map_delete_elem(all->fd, &s->keys[i]) < 0 && errno != ENOENT)
+        if (bpf_map_delete_elem(all->fd, &s->keys[i]) < 0 && errno != ENOENT) {
+            metrics_add(METRIC_RULES_LEFT, 1);
             log_event(LOG_WARNING, "network-rules", "cannot remove a rule: %s", strerror(errno));
+        }
 }
 
 // Removes up to *left entries of a set from the map, the last first. True: none is left.

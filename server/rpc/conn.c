@@ -80,6 +80,7 @@ log_peer(struct conn *c, const char *event, const char *text)
     }
     if (r->logged == LOG_LINES_MAX) {
         r->unlogged++;
+        metrics_add(METRIC_LOG_OMITTED, 1);
         return;
     }
     r->logged++;

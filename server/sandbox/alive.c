@@ -10,6 +10,7 @@
 
 #include "server/base/log.h"
 #include "server/base/loop.h"
+#include "server/base/metrics.h"
 #include "server/base/notify.h"
 #include "pool.h"
 #include "server/base/server.h"
@@ -80,6 +81,7 @@ alive_new(struct server *srv, const char *state_dir)
     if (a == NULL)
         return NULL;
     *a = (struct alive){.srv = srv, .state_dir = state_dir, .look_ms = LOOK_MS, .served = true};
+    metrics_set(METRIC_SERVING, 0, 1);
     if (lstat(state_dir, &st) == 0) {
         a->state_dev = st.st_dev;
         a->state_ino = st.st_ino;
@@ -103,6 +105,7 @@ alive_look(struct alive *a)
     if (serves == a->served)
         return;
     a->served = serves;
+    metrics_set(METRIC_SERVING, 0, serves);
     if (serves)
         log_event(LOG_INFO, "serving", "again");
     else if (!a->srv->draining)

@@ -8,6 +8,7 @@
 
 #include "server/base/log.h"
 #include "server/base/loop.h"
+#include "server/base/metrics.h"
 #include "server/sandbox/spawn.h"
 
 static void step(struct telemetry *t);
@@ -71,8 +72,10 @@ on_watched(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX]
     struct telemetry *t = cookie;
     bool on = t->watching == WATCH_COMES;
     (void)fds;
-    if (reply->ok == 0)
+    if (reply->ok == 0) {
+        metrics_add(METRIC_WATCH_FAILED, 1);
         log_err(LOG_WARNING, "syscalls", &reply->err);
+    }
     t->broken = on && reply->ok == 0;
     t->watching = on && reply->ok != 0 ? WATCH_IS_ON : WATCH_IS_OFF;
     if (!on)
@@ -92,6 +95,7 @@ ask(struct telemetry *t, bool on)
         t->watching = on ? WATCH_COMES : WATCH_GOES;
         return;
     }
+    metrics_add(METRIC_WATCH_FAILED, 1);
     log_err(LOG_WARNING, "syscalls", &e);
     // otherwise it is tried again when the spawner responds
     t->broken = on && e.code != ERR_UNAVAILABLE;

@@ -4,6 +4,7 @@
 
 import os
 import re
+import signal
 import sys
 import threading
 
@@ -237,6 +238,27 @@ def a_relay_that_ends_is_counted(b, c):
     check(Numbers(c)["relay_ends_total"] == before["relay_ends_total"] + 1, "its end")
 
 
+def a_reload_and_a_refused_one_are_counted(b, c):
+    keys = "config_reloads_total", "config_reloads_refused_total"
+    check(moved(c, lambda: b.reload(CONFIG + "log: {level: info}\n"), *keys) == [1, 0], "one was applied")
+    check(moved(c, lambda: b.reload("pool: many\n"), *keys) == [0, 1], "one was refused")
+    b.write_config(CONFIG)
+
+
+def a_spawner_that_hangs_is_counted_and_no_health_is_reported(b, c):
+    check(Numbers(c)["serving"] == 1, "it serves")
+    before = Numbers(c)
+    spawner = next(pid for pid, name in b.processes().items() if name == "stockade-spawne")
+    os.kill(spawner, signal.SIGSTOP)
+    try:
+        until(lambda: Numbers(c)["serving"] == 0, "it does not serve")
+        check(Numbers(c)["spawner_hangs_total"] == before["spawner_hangs_total"] + 1, "the spawner hangs")
+    finally:
+        os.kill(spawner, signal.SIGCONT)
+    until(lambda: Numbers(c)["serving"] == 1, "it serves again")
+    check(Numbers(c)["spawner_hangs_total"] == before["spawner_hangs_total"] + 1, "once")
+
+
 # ---- the command
 
 
@@ -316,12 +338,14 @@ def with_client(case):
         c.close()
 
 
-with Broker(config="socket: {mode: 0666}\npool: 2\nquotas: {sandboxes: 4}\nrpc: {connections_per_uid: 12}\n") as BROKER:
+CONFIG = "socket: {mode: 0666}\npool: 2\nquotas: {sandboxes: 4}\nrpc: {connections_per_uid: 12}\n"
+with Broker(config=CONFIG) as BROKER:
     CODE = run_cases([
         only_root_may_read_them, a_prefix_is_the_beginning_of_a_name_and_nothing_else, every_metric_says_what_it_is,
         what_is_lost_is_the_same_in_english, a_run_moves_pool_sandboxes_jobs_and_calls,
         how_jobs_end_and_what_they_hit_is_counted, bytes_and_failed_calls_are_counted,
         a_flood_loses_events_by_class_and_the_record_says_the_same, findings_are_counted_by_rule,
+        a_reload_and_a_refused_one_are_counted, a_spawner_that_hangs_is_counted_and_no_health_is_reported,
         a_greeting_of_another_protocol_is_counted, the_queue_has_a_length_and_a_wait, a_relay_that_ends_is_counted,
         the_command_shows_what_the_method_says, prometheus_reads_its_text,
         many_readers_and_much_work_at_once_agree_in_the_end,
