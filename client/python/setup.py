@@ -52,7 +52,10 @@ def proto_folder() -> Path:
     for folder in (HERE / "proto", HERE.parent.parent / "proto"):
         if (folder / "stockade" / "v1" / "wire.proto").is_file():
             return folder
-    raise SystemExit("the .proto files are neither in proto/ nor in ../../proto")
+    raise SystemExit(
+        "the .proto files are neither in proto/ nor in ../../proto: "
+        "this folder alone is not enough, install from a whole checkout or from an sdist"
+    )
 
 
 def protoc_command() -> list[str]:
