@@ -91,7 +91,7 @@ write_thousandths(uint64_t v, const char *unit, char out[QUANTITY_TEXT])
     int n = snprintf(part, sizeof part, ".%03u", (unsigned)(v % 1000));
     while (n > 0 && (part[n - 1] == '0' || part[n - 1] == '.'))
         part[--n] = '\0';
-    (void)snprintf(out, QUANTITY_TEXT, "%" PRIu64 "%s%s", v / 1000, part, unit);
+    (void)snprintf(out, QUANTITY_TEXT, "%" PRIu64 "%.4s%s", v / 1000, part, unit);
 }
 
 // With the last unit of `names` that divides v.
