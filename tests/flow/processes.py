@@ -54,7 +54,7 @@ def commands_out_of_bounds_are_refused(b, c):
 def limits_of_a_start_are_its_own_and_at_most_the_sandboxs(b, c):
     box = create(c, limits={"wall_ms": 5000})
     fails(c, "Start", {"sandbox_id": box, "command": {"args": ["true"]}, "limits": {"wall_ms": 5001}}, INVALID,
-          "5001", "5000")
+          "5.001s", "5s")
     for field, value in (("memory_bytes", 64 << 20), ("cpu_millis", 100), ("cpu_weight", 10), ("pids", 5),
                          ("disk_bytes", 1 << 20), ("inodes", 100)):
         fails(c, "Start", {"sandbox_id": box, "command": {"args": ["true"]}, "limits": {field: value}}, INVALID, field)
