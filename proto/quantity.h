@@ -23,7 +23,7 @@ int quantity_read(const char *text, const struct quantity_unit *units, uint64_t 
 
 // The reverse, as a person types it: "256M", "1000" bytes, "90s", "300ms", "1.5" CPUs. Exact: quantity_read() returns v.
 // Returns `out`, which has room for QUANTITY_TEXT bytes.
-enum { QUANTITY_TEXT = 24 };
+enum { QUANTITY_TEXT = 40 };
 const char *quantity_write(uint64_t v, const struct quantity_unit *units, char out[QUANTITY_TEXT]);
 
 // The forms that quantity_read() accepts, for messages: "a size, such as 4096, 64K, 256M or 1.5G".
