@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/random.h>
 
@@ -14,11 +13,11 @@
 #include "link.h"
 #include "methods.h"
 #include "pump.h"
+#include "ready.h"
 #include "requests.h"
+#include "watch.h"
 
 enum {
-    CREDIT = WIRE_CREDIT_DEFAULT,
-    CREDIT_REFILL = CREDIT / 2,
     CANCEL_WAIT_MS = 5000,
     // the broker's own END should arrive first, because its text is better
     DEADLINE_GRACE_MS = 1000,
@@ -29,11 +28,15 @@ enum {
 static void
 random_key(char out[KEY_HEX + 1])
 {
+    static const char digits[] = "0123456789abcdef";
     uint8_t bytes[KEY_HEX / 2];
     if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)
         abort(); // requests of up to 256 bytes are always complete (getrandom(2))
-    for (size_t i = 0; i < sizeof bytes; i++)
-        (void)snprintf(out + 2 * i, 3, "%02x", bytes[i]);
+    for (size_t i = 0; i < sizeof bytes; i++) {
+        out[2 * i] = digits[bytes[i] >> 4];
+        out[2 * i + 1] = digits[bytes[i] & 0xf];
+    }
+    out[KEY_HEX] = '\0';
 }
 
 // The CALL's metadata, as an array that borrows from all of these.
@@ -93,25 +96,79 @@ send_call(struct call *c, const struct call_spec *spec, struct err *e)
         uint8_t *to;
     } payload = {.from = spec->request};
     f.payload.data = payload.to;
-    f.credit = c->stream ? CREDIT : 0;
+    f.credit = c->credit;
     f.n_metadata = metadata.n;
     f.metadata = metadata.pointers;
     uint32_t ms = spec->options != NULL ? spec->options->deadline_ms : 0;
     if (ms != 0) {
         f.timeout_us = (uint64_t)ms * 1000;
-        c->deadline_ns = link_now_ns() + ((uint64_t)ms + DEADLINE_GRACE_MS) * NS_PER_MS;
+        uint64_t until = link_now_ns() + ((uint64_t)ms + DEADLINE_GRACE_MS) * NS_PER_MS;
+        call_set_deadline(&c->s->calls, c, until);
     }
-    return pump_send(c->s, c->id, &f, e);
+    return pump_send(c->s, call_wire_id(c), &f, e);
 }
 
-static void
-unlist(struct call *c)
+void
+call_forget(struct call *c)
 {
-    struct call **p = &c->s->calls;
-    while (*p != c)
-        p = &(*p)->next;
-    *p = c->next;
-    pthread_cond_broadcast(&c->s->changed);
+    call_set_remove(&c->s->calls, c);
+    if (!c->done)
+        c->s->open--;
+}
+
+void
+call_release(struct call *c)
+{
+    pump_drop_messages(c);
+    free(c->error);
+    free(c);
+}
+
+const struct stockade_error *
+call_error(const struct call *c)
+{
+    static const struct stockade_error no_memory = {
+        .code = STOCKADE_RESOURCE_EXHAUSTED, .sys = ENOMEM, .text = "out of memory"};
+    return c->error != NULL ? c->error : &no_memory;
+}
+
+// Adds it to the handle and sends its CALL. On failure it is freed.
+static int
+begin(struct call *c, const struct call_spec *spec, struct err *e)
+{
+    struct stockade *s = c->s;
+    if (s->open == 0) { // an idle broker says nothing
+        s->heard_ns = link_now_ns();
+        s->pinged_ns = 0;
+    }
+    c->id = pump_new_id(s);
+    if (call_set_add(&s->calls, c) < 0) {
+        free(c);
+        return err_sys(e, ENOMEM, "start a call");
+    }
+    s->open++;
+    int rc = send_call(c, spec, e);
+    if (rc < 0) {
+        call_forget(c);
+        call_release(c);
+        return rc;
+    }
+    if (spec->id != NULL)
+        *spec->id = c->id;
+    c->pumped = spec->pumped; // from now on, so that one that failed is not listed
+    if (spec->pumped)
+        s->begun++;
+    if (call_set_first(&s->calls) == c)
+        ready_wake(s); // its deadline is the nearest
+    return 0;
+}
+
+static int
+refuse_closing(struct err *e)
+{
+    int rc = err_set(e, ERR_FAILED_PRECONDITION, "the handle is being closed");
+    err_detail(e, "HANDLE_CLOSED", NULL, NULL);
+    return rc;
 }
 
 int
@@ -130,120 +187,122 @@ call_begin(struct call **out, struct stockade *s, const struct call_spec *spec,
         (void)err_sys(&e, ENOMEM, "start a call");
         return error_from_err(error, &e);
     }
-    *c = (struct call){.s = s, .stream = spec->stream, .credit = spec->stream ? CREDIT : 0};
+    *c = (struct call){.s = s, .stream = spec->stream, .sink = spec->sink, .cookie = spec->cookie};
+    if (c->stream)
+        c->credit = c->window = spec->credit != 0 ? spec->credit : WIRE_CREDIT_DEFAULT;
     pthread_mutex_lock(&s->lock);
-    int rc = pump_connect(s, &e);
-    if (rc == 0) {
-        if (s->calls == NULL)
-            s->heard_ns = link_now_ns();
-        c->id = pump_new_id(s);
-        c->next = s->calls;
-        s->calls = c;
-        rc = send_call(c, spec, &e);
-        if (rc < 0)
-            unlist(c);
-    }
-    pthread_mutex_unlock(&s->lock);
-    if (rc < 0) {
+    int rc = s->closing ? refuse_closing(&e) : pump_connect(s, &e);
+    if (rc < 0)
         free(c);
-        return error_from_err(error, &e);
-    }
-    *out = c;
-    return 0;
-}
-
-static void
-cancel_locked(struct call *c)
-{
-    if (c->done || c->cancelled)
-        return;
-    c->cancelled = true;
-    c->deadline_ns = link_now_ns() + CANCEL_WAIT_MS * NS_PER_MS;
-    pump_send_kind(c->s, c->id, STOCKADE__V1__FRAME_KIND__FRAME_KIND_CANCEL, 0);
-    pthread_cond_broadcast(&c->s->changed);
-    pump_wake(c->s);
+    else
+        rc = begin(c, spec, &e);
+    if (rc == 0)
+        *out = c;
+    watch_unlock(s);
+    return rc < 0 ? error_from_err(error, &e) : 0;
 }
 
 void
 call_cancel(struct call *c)
 {
-    pthread_mutex_lock(&c->s->lock);
-    cancel_locked(c);
-    pthread_mutex_unlock(&c->s->lock);
+    if (c->done || c->cancelled)
+        return;
+    c->cancelled = true;
+    call_set_deadline(&c->s->calls, c, link_now_ns() + CANCEL_WAIT_MS * NS_PER_MS);
+    pump_send_kind(c, STOCKADE__V1__FRAME_KIND__FRAME_KIND_CANCEL, 0);
+    ready_wake(c->s);
 }
 
-static void
-give_up(struct call *c)
-{
-    struct err e;
-    if (c->cancelled) {
-        (void)err_set(&e, ERR_CANCELLED, "cancelled; the broker did not confirm it");
-    } else {
-        (void)err_set(&e, ERR_DEADLINE_EXCEEDED, "the broker did not answer before the deadline");
-        pump_send_kind(c->s, c->id, STOCKADE__V1__FRAME_KIND__FRAME_KIND_CANCEL, 0);
-    }
-    pump_finish(c, &e);
-}
-
-static void
-take_first(struct call *c, uint8_t **out, size_t *n)
+// Unlinks the first message. Its credit goes back to the broker.
+static struct message *
+take_first(struct call *c)
 {
     struct message *m = c->first;
     c->first = m->next;
     if (c->first == NULL)
         c->last = NULL;
-    *out = m->bytes;
-    *n = m->n;
-    free(m);
-    if (c->stream && !c->done && ++c->taken >= CREDIT_REFILL) {
-        pump_send_kind(c->s, c->id, STOCKADE__V1__FRAME_KIND__FRAME_KIND_WINDOW, c->taken);
+    if (c->stream && !c->done && ++c->taken >= (c->window + 1) / 2) {
         c->credit += c->taken;
+        pump_send_kind(c, STOCKADE__V1__FRAME_KIND__FRAME_KIND_WINDOW, c->taken);
         c->taken = 0;
     }
+    return m;
 }
 
-int
-call_next(struct call *c, uint8_t **out, size_t *n, struct stockade_error *e)
+// Ends it at once, whatever the broker sends.
+static void
+abandon(struct call *c, int rc, const struct stockade_error *why)
 {
-    struct stockade *s = c->s;
-    pthread_mutex_lock(&s->lock);
-    while (c->first == NULL && !c->done) {
-        if (c->deadline_ns != 0 && link_now_ns() >= c->deadline_ns)
-            give_up(c);
-        else
-            pump_wait(s, c->deadline_ns);
-    }
-    int rc = 0;
-    if (c->first != NULL) {
-        take_first(c, out, n);
-        rc = 1;
-    } else if (c->rc < 0) {
-        rc = c->rc;
-        if (e != NULL)
-            *e = c->error;
-    }
-    pthread_mutex_unlock(&s->lock);
-    return rc;
+    if (!c->done)
+        pump_send_kind(c, STOCKADE__V1__FRAME_KIND__FRAME_KIND_CANCEL, 0);
+    pump_drop_messages(c);
+    pump_fail(c, rc, why);
+}
+
+struct arena *
+call_arena(struct delivery *d)
+{
+    if (*d->arena == NULL)
+        *d->arena = arena_new(WIRE_ARENA_BYTES_MAX);
+    else
+        arena_reset(*d->arena);
+    return *d->arena;
 }
 
 void
-call_free(struct call *c)
+call_pass_on(struct call *c, struct arena **arena)
 {
-    if (c == NULL)
-        return;
     struct stockade *s = c->s;
+    struct stockade_error e;
+    struct message *m = take_first(c);
+    struct delivery d = {.bytes = m->bytes, .n = m->n, .message = &m, .arena = arena};
+    watch_unlock(s);
+    int rc = c->sink->on_message(c->cookie, &d, &e);
+    free(m);
     pthread_mutex_lock(&s->lock);
-    if (!c->done)
-        cancel_locked(c);
-    unlist(c);
-    pthread_mutex_unlock(&s->lock);
-    while (c->first != NULL) {
-        struct message *m = c->first;
-        c->first = m->next;
-        free(m->bytes);
-        free(m);
+    if (rc < 0)
+        abandon(c, rc, &e);
+    else if (rc > 0)
+        call_cancel(c);
+}
+
+int
+call_wait(struct call *c, struct stockade_error *e)
+{
+    struct stockade *s = c->s;
+    struct arena *auto_arena arena = NULL;
+    pthread_mutex_lock(&s->lock);
+    s->waits++;
+    while (c->first != NULL || !c->done) {
+        if (c->first != NULL)
+            call_pass_on(c, &arena);
+        else
+            pump_wait(s, 0);
     }
-    free(c);
+    int rc = c->rc;
+    if (rc < 0 && e != NULL)
+        *e = *call_error(c);
+    call_forget(c);
+    call_release(c);
+    s->waits--;
+    watch_unlock(s);
+    return rc;
+}
+
+int
+call_do(struct stockade *s, const struct call_spec *spec, struct stockade_error *e)
+{
+    struct call *c = NULL;
+    int rc = call_begin(&c, s, spec, e);
+    return c == NULL ? rc : call_wait(c, e);
+}
+
+static void
+cancel_stream(struct call *c, void *cookie)
+{
+    (void)cookie;
+    if (c->stream)
+        call_cancel(c);
 }
 
 void
@@ -253,10 +312,8 @@ stockade_interrupt(struct stockade *s)
         return;
     pthread_mutex_lock(&s->lock);
     s->interrupts++;
-    for (struct call *c = s->calls; c != NULL; c = c->next)
-        if (c->stream)
-            cancel_locked(c);
-    pthread_mutex_unlock(&s->lock);
+    call_set_each(&s->calls, cancel_stream, NULL);
+    watch_unlock(s);
 }
 
 uint64_t
@@ -264,6 +321,6 @@ calls_interrupts(struct stockade *s)
 {
     pthread_mutex_lock(&s->lock);
     uint64_t n = s->interrupts;
-    pthread_mutex_unlock(&s->lock);
+    watch_unlock(s);
     return n;
 }

@@ -9,6 +9,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -19,6 +20,28 @@
 #include "proto/auto.h"
 #include "proto/wire.h"
 #include "proto/now.h"
+
+enum { RETRY_NS = 5000000 }; // until connect(2) is tried again on a full backlog
+
+struct dial {
+    const struct address *address;
+    char where[sizeof((struct address){0}.host) + sizeof((struct address){0}.port) + 1];
+    uint64_t deadline_ns;
+    uint64_t retry_ns; // 0: now
+    struct addrinfo *all;
+    const struct addrinfo *at; // tcp: the address that is tried
+    int fd;
+    unsigned sockets;
+    enum { START, CONNECTING, HELLO } state;
+    uint8_t hello[SP_HELLO_BYTES];
+    size_t hello_n;
+};
+
+static uint64_t
+now(void)
+{
+    return (uint64_t)now_ns(CLOCK_MONOTONIC);
+}
 
 static const char usual_path[] = "/run/stockade/stockade.sock";
 
@@ -93,105 +116,57 @@ not_a_socket(struct err *e, const char *path, mode_t mode)
     return rc;
 }
 
-// Waits for events until the deadline. 0, or -ETIMEDOUT.
+// connect(2). 0: connected, or negative errno: -EINPROGRESS, -EAGAIN: the backlog of a unix socket is full.
 static int
-wait_for(int fd, short events, uint64_t deadline_ns)
+connect_once(int fd, const struct sockaddr *to, socklen_t n)
 {
-    for (;;) {
-        uint64_t now = (uint64_t)now_ns(CLOCK_MONOTONIC);
-        if (now >= deadline_ns)
-            return -ETIMEDOUT;
-        uint64_t ms = (deadline_ns - now) / 1000000 + 1;
-        struct pollfd p = {.fd = fd, .events = events};
-        int n = poll(&p, 1, ms > 60000 ? 60000 : (int)ms);
-        if (n > 0)
-            return 0;
-        if (n < 0 && errno != EINTR)
-            return -errno;
-    }
-}
-
-// connect(2) on a non-blocking socket. 0 or a negative errno. A unix socket with a full backlog fails with EAGAIN.
-static int
-connect_until(int fd, const struct sockaddr *to, socklen_t n, uint64_t deadline_ns)
-{
-    while (connect(fd, to, n) < 0) {
-        int sys = errno;
-        if (sys == EISCONN)
-            return 0;
-        if (sys == EAGAIN) {
-            if ((uint64_t)now_ns(CLOCK_MONOTONIC) >= deadline_ns)
-                return -ETIMEDOUT;
-            (void)nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
-            continue;
-        }
-        if (sys != EINPROGRESS && sys != EINTR && sys != EALREADY)
-            return -sys;
-        int rc = wait_for(fd, POLLOUT, deadline_ns);
-        if (rc < 0)
-            return rc;
-        socklen_t size = sizeof sys;
-        if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &sys, &size) < 0)
-            return -errno;
-        return -sys;
-    }
-    return 0;
+    if (connect(fd, to, n) == 0 || errno == EISCONN)
+        return 0;
+    return errno == EINTR || errno == EALREADY ? -EINPROGRESS : -errno;
 }
 
 static int
-dial_ipc(int *out, const struct address *a, uint64_t deadline_ns, struct err *e)
+new_socket(struct dial *d, int family)
+{
+    if (d->fd >= 0)
+        (void)close(d->fd);
+    d->fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    d->sockets++;
+    return d->fd < 0 ? -errno : 0;
+}
+
+static int
+start_ipc(struct dial *d)
 {
     struct sockaddr_un to = {.sun_family = AF_UNIX};
-    _Static_assert(sizeof to.sun_path == sizeof a->path, "address_parse bounds the path");
-    memcpy(to.sun_path, a->path, sizeof to.sun_path);
-    int auto_close fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0)
-        return err_sys(e, errno, "create a socket");
-    int rc = connect_until(fd, (const struct sockaddr *)&to, sizeof to, deadline_ns);
-    struct stat st;
-    if (rc == -ECONNREFUSED && stat(a->path, &st) == 0 && !S_ISSOCK(st.st_mode))
-        return not_a_socket(e, a->path, st.st_mode);
-    if (rc < 0)
-        return unreachable(e, a, a->path, -rc);
-    *out = take_fd(&fd);
-    return 0;
+    _Static_assert(sizeof to.sun_path == sizeof d->address->path, "address_parse bounds the path");
+    memcpy(to.sun_path, d->address->path, sizeof to.sun_path);
+    int rc = new_socket(d, AF_UNIX);
+    return rc < 0 ? rc : connect_once(d->fd, (const struct sockaddr *)&to, sizeof to);
 }
 
 static int
-dial_one(int *out, const struct addrinfo *ai, uint64_t deadline_ns)
+start_tcp(struct dial *d)
 {
-    int auto_close fd = socket(ai->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0)
-        return -errno;
-    int rc = connect_until(fd, ai->ai_addr, ai->ai_addrlen, deadline_ns);
+    int rc = new_socket(d, d->at->ai_family);
     if (rc < 0)
         return rc;
     int on = 1;
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-    *out = take_fd(&fd);
-    return 0;
+    (void)setsockopt(d->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    (void)setsockopt(d->fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    return connect_once(d->fd, d->at->ai_addr, d->at->ai_addrlen);
 }
 
+// The end of a connect(2) in progress: 0, -EINPROGRESS or its errno.
 static int
-dial_tcp(int *out, const struct address *a, uint64_t deadline_ns, struct err *e)
+connected(struct dial *d)
 {
-    char where[sizeof a->host + sizeof a->port + 1];
-    (void)snprintf(where, sizeof where, "%s:%s", a->host, a->port);
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_ADDRCONFIG};
-    struct addrinfo *all = NULL;
-    int rc = getaddrinfo(a->host, a->port, &hints, &all);
-    if (rc != 0) {
-        int sys = err_set(e, ERR_UNAVAILABLE, "cannot reach the broker at %s: %s", where,
-                          gai_strerror(rc));
-        err_detail(e, "BROKER_UNREACHABLE", where, "check the host's name in --address");
-        return sys;
-    }
-    rc = -EADDRNOTAVAIL;
-    for (const struct addrinfo *ai = all; ai != NULL && rc < 0; ai = ai->ai_next)
-        rc = dial_one(out, ai, deadline_ns);
-    freeaddrinfo(all);
-    return rc < 0 ? unreachable(e, a, where, -rc) : 0;
+    struct pollfd p = {.fd = d->fd, .events = POLLOUT};
+    if (poll(&p, 1, 0) <= 0)
+        return now() < d->deadline_ns ? -EINPROGRESS : -ETIMEDOUT;
+    int sys = 0;
+    socklen_t size = sizeof sys;
+    return getsockopt(d->fd, SOL_SOCKET, SO_ERROR, &sys, &size) < 0 ? -errno : -sys;
 }
 
 static int
@@ -203,45 +178,173 @@ no_broker(struct err *e, const char *what)
     return rc;
 }
 
-int
-dial_hello(int fd, uint64_t deadline_ns, struct err *e)
+// A new socket has room for the 8 bytes. A peer that has already closed may have sent the reason: the following read
+// decides.
+static void
+send_hello(struct dial *d)
 {
-    uint8_t mine[SP_HELLO_BYTES], theirs[SP_HELLO_BYTES];
+    uint8_t mine[SP_HELLO_BYTES];
     sp_hello(mine, SP_PROTO_REQ);
-    // A peer that has already closed may have sent the reason: the following read decides.
-    (void)send(fd, mine, sizeof mine, MSG_NOSIGNAL);
-    size_t have = 0;
-    while (have < sizeof theirs) {
-        ssize_t n = recv(fd, theirs + have, sizeof theirs - have, 0);
+    (void)send(d->fd, mine, sizeof mine, MSG_NOSIGNAL);
+    d->state = HELLO;
+}
+
+// The peer's hello: 1, 0 (not all of it is here), or negative.
+static int
+receive_hello(struct dial *d, struct err *e)
+{
+    while (d->hello_n < sizeof d->hello) {
+        ssize_t n = recv(d->fd, d->hello + d->hello_n, sizeof d->hello - d->hello_n, 0);
         if (n > 0) {
-            have += (size_t)n;
+            d->hello_n += (size_t)n;
             continue;
         }
-        if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n == 0 || errno != EAGAIN) {
             int rc = err_set(e, ERR_UNAVAILABLE, "the broker closed the connection at once");
             err_detail(e, "CONNECTION_REJECTED", NULL,
                        "it may be stopping, or this user has too many connections open");
             return rc;
         }
-        if (wait_for(fd, POLLIN, deadline_ns) < 0) {
-            int rc = err_set(e, ERR_UNAVAILABLE, "the program at this address does not answer");
-            err_detail(e, "BROKER_SILENT", "address",
-                       "the broker may be busy, or the address belongs to another program");
-            return rc;
-        }
+        if (now() < d->deadline_ns)
+            return 0;
+        int rc = err_set(e, ERR_UNAVAILABLE, "the program at this address does not answer");
+        err_detail(e, "BROKER_SILENT", "address",
+                   "the broker may be busy, or the address belongs to another program");
+        return rc;
     }
-    return sp_hello_is(theirs, SP_PROTO_REP) ? 0 : no_broker(e, "it uses another protocol");
+    return sp_hello_is(d->hello, SP_PROTO_REP) ? 1 : no_broker(e, "it uses another protocol");
+}
+
+// One step of the connection itself, with the result of connect(2): 0, or a negative errno.
+static int
+advance(struct dial *d)
+{
+    if (d->state == CONNECTING)
+        return connected(d);
+    if (now() < d->retry_ns)
+        return -EAGAIN;
+    return d->address->ipc ? start_ipc(d) : start_tcp(d);
+}
+
+static int
+fail_to_connect(const struct dial *d, int sys, struct err *e)
+{
+    struct stat st;
+    if (d->address->ipc && sys == ECONNREFUSED && stat(d->where, &st) == 0 && !S_ISSOCK(st.st_mode))
+        return not_a_socket(e, d->where, st.st_mode);
+    return unreachable(e, d->address, d->where, sys);
+}
+
+// 1: connected; 0: wait; negative: no address answers.
+static int
+step_connect(struct dial *d, struct err *e)
+{
+    for (;;) {
+        int rc = advance(d);
+        d->state = rc == -EINPROGRESS ? CONNECTING : START;
+        d->retry_ns = 0;
+        if (rc == 0)
+            return 1;
+        if (rc == -EINPROGRESS)
+            return 0;
+        if (rc == -EAGAIN && now() < d->deadline_ns) {
+            d->retry_ns = now() + RETRY_NS;
+            return 0;
+        }
+        if (d->at != NULL && d->at->ai_next != NULL) {
+            d->at = d->at->ai_next;
+            continue;
+        }
+        return fail_to_connect(d, rc == -EAGAIN ? ETIMEDOUT : -rc, e);
+    }
 }
 
 int
-dial(int *out, const struct address *a, uint64_t deadline_ns, struct err *e)
+dial_step(struct dial *d, int *out, struct err *e)
 {
-    int auto_close fd = -1;
-    int rc = a->ipc ? dial_ipc(&fd, a, deadline_ns, e) : dial_tcp(&fd, a, deadline_ns, e);
-    if (rc == 0)
-        rc = dial_hello(fd, deadline_ns, e);
-    if (rc < 0)
+    if (d->state != HELLO) {
+        int rc = step_connect(d, e);
+        if (rc <= 0)
+            return rc;
+        send_hello(d);
+    }
+    int rc = receive_hello(d, e);
+    if (rc > 0)
+        *out = take_fd(&d->fd);
+    return rc;
+}
+
+int
+dial_fd(const struct dial *d)
+{
+    return d->state == START ? -1 : d->fd;
+}
+
+short
+dial_events(const struct dial *d)
+{
+    return d->state == CONNECTING ? POLLOUT : POLLIN;
+}
+
+uint64_t
+dial_due_ns(const struct dial *d)
+{
+    return d->retry_ns != 0 ? d->retry_ns : d->deadline_ns;
+}
+
+unsigned
+dial_sockets(const struct dial *d)
+{
+    return d->sockets;
+}
+
+void
+dial_free(struct dial *d)
+{
+    if (d == NULL)
+        return;
+    if (d->fd >= 0)
+        (void)close(d->fd);
+    if (d->all != NULL)
+        freeaddrinfo(d->all);
+    free(d);
+}
+
+static int
+resolve(struct dial *d, struct err *e)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_ADDRCONFIG};
+    int rc = getaddrinfo(d->address->host, d->address->port, &hints, &d->all);
+    if (rc != 0) {
+        int sys = err_set(e, ERR_UNAVAILABLE, "cannot reach the broker at %s: %s", d->where,
+                          gai_strerror(rc));
+        err_detail(e, "BROKER_UNREACHABLE", d->where, "check the host's name in --address");
+        return sys;
+    }
+    d->at = d->all;
+    return 0;
+}
+
+int
+dial_begin(struct dial **out, const struct address *a, uint64_t deadline_ns, struct err *e)
+{
+    struct dial *d = calloc(1, sizeof *d);
+    if (d == NULL)
+        return err_sys(e, ENOMEM, "connect");
+    d->address = a;
+    d->deadline_ns = deadline_ns;
+    d->fd = -1;
+    if (a->ipc)
+        (void)snprintf(d->where, sizeof d->where, "%s", a->path);
+    else
+        (void)snprintf(d->where, sizeof d->where, "%s:%s", a->host, a->port);
+    int rc = a->ipc ? 0 : resolve(d, e);
+    if (rc < 0) {
+        dial_free(d);
         return rc;
-    *out = take_fd(&fd);
+    }
+    *out = d;
     return 0;
 }

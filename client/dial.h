@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Connects to an address, and checks with the SP hello that the peer is a broker.
+// Connects to an address without blocking, and checks with the SP hello that the peer is a broker.
+//
+//   START --connect--> CONNECTING --> HELLO --its 8 bytes--> connected
+//     ^ the backlog is full: again in 5 ms; tcp: the next address
+//
+// The exception: the name of a TCP host is resolved with getaddrinfo(3), which may block.
 #pragma once
 
 #include <stdint.h>
@@ -7,8 +12,21 @@
 #include "proto/err.h"
 #include "address.h"
 
-// Connects until deadline_ns (CLOCK_MONOTONIC). The descriptor is non-blocking and close-on-exec. Errors: link_open().
-int dial(int *out, const struct address *a, uint64_t deadline_ns, struct err *e);
+struct dial;
 
-// Exchanges the hello on a connected, non-blocking socket.
-int dial_hello(int fd, uint64_t deadline_ns, struct err *e);
+// Begins. The address is borrowed until dial_free(). deadline_ns: CLOCK_MONOTONIC. Errors: link_open().
+int dial_begin(struct dial **out, const struct address *a, uint64_t deadline_ns, struct err *e);
+
+// Closes the socket, unless dial_step() passed it on. Accepts NULL.
+void dial_free(struct dial *d);
+
+// Goes on as far as possible without waiting. 1: connected, *out is the descriptor (non-blocking, close-on-exec; owned by
+// the caller); 0: call it again when dial_fd() is ready for dial_events(), or at dial_due_ns(); negative: it failed.
+int dial_step(struct dial *d, int *out, struct err *e);
+
+int dial_fd(const struct dial *d); // -1: there is only the time to wait for
+short dial_events(const struct dial *d);
+uint64_t dial_due_ns(const struct dial *d);
+
+// How many sockets it has made: one may have the number of an earlier one.
+unsigned dial_sockets(const struct dial *d);

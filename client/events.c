@@ -9,6 +9,7 @@
 
 #include "proto/auto.h"
 #include "proto/wire.h"
+#include "async.h"
 #include "calls.h"
 #include "errors.h"
 #include "invoke.h"
@@ -20,8 +21,8 @@ enum { FACTS_MAX = 24, LIST_TEXT_MAX = 4096, KINDS_MAX = 64 };
 // A subscription, which may consist of several calls, one after the other.
 struct subscription {
     struct stockade *s;
-    struct call *call; // in progress
-    const struct stockade_event_handlers *handlers;
+    struct stockade_event_handlers handlers;
+    struct stockade_async a; // of one that was begun
     bool cancelled;
     bool begun;        // it has received something from the broker
     uint64_t next;     // event that it waits for
@@ -180,7 +181,7 @@ move_on(struct subscription *sub, const Stockade__V1__SubscribeResponse *m)
 static int
 deliver(struct subscription *sub, struct arena *a, const Stockade__V1__SubscribeResponse *m)
 {
-    const struct stockade_event_handlers *h = sub->handlers;
+    const struct stockade_event_handlers *h = &sub->handlers;
     int rc = 0;
     move_on(sub, m);
     if (m->gap != NULL && h->on_gap != NULL)
@@ -195,28 +196,43 @@ deliver(struct subscription *sub, struct arena *a, const Stockade__V1__Subscribe
 }
 
 static int
-read_stream(struct subscription *sub, struct stockade_error *e)
+take(void *cookie, struct delivery *d, struct stockade_error *e)
 {
-    struct arena *auto_arena a = arena_new(WIRE_ARENA_BYTES_MAX);
+    struct subscription *sub = cookie;
+    ProtobufCMessage *m = NULL;
+    struct arena *a = call_arena(d);
     if (a == NULL)
         return invoke_too_large(e);
-    for (;;) {
-        uint8_t *auto_free bytes = NULL;
-        ProtobufCMessage *m = NULL;
-        size_t n = 0;
-        int rc = call_next(sub->call, &bytes, &n, e);
-        if (rc <= 0)
-            return rc;
-        arena_reset(a);
-        rc = invoke_unpack(&stockade__v1__subscribe_response__descriptor, bytes, n, a, &m, e);
-        if (rc < 0)
-            return rc;
-        if (!sub->cancelled && deliver(sub, a, (const Stockade__V1__SubscribeResponse *)m) != 0) {
-            sub->cancelled = true;
-            call_cancel(sub->call);
-        }
-    }
+    int rc = invoke_unpack(&stockade__v1__subscribe_response__descriptor, d->bytes, d->n, a, &m, e);
+    if (rc < 0)
+        return rc;
+    if (!sub->cancelled && deliver(sub, a, (const Stockade__V1__SubscribeResponse *)m) != 0)
+        sub->cancelled = true;
+    return sub->cancelled;
 }
+
+// A subscription that a handler refused is cancelled, also if it ended with OK.
+static int
+conclude(const struct subscription *sub, int rc, struct stockade_error *error)
+{
+    struct err e;
+    if (rc < 0 || !sub->cancelled)
+        return rc;
+    (void)err_set(&e, ERR_CANCELLED, "cancelled by the calling program");
+    return error_from_err(error, &e);
+}
+
+static void
+end(void *cookie, uint64_t id, int rc, const struct stockade_error *error)
+{
+    struct subscription *sub = cookie;
+    struct stockade_error no;
+    int concluded = conclude(sub, rc, &no);
+    async_end(&sub->a, id, concluded, rc < 0 ? error : &no, NULL, NULL);
+    free(sub);
+}
+
+static const struct call_sink sink = {.on_message = take, .on_end = end};
 
 // Names in upper or lower case, with '-' for '_'.
 static bool
@@ -275,23 +291,30 @@ fill_request(Stockade__V1__SubscribeRequest *m, struct arena *a,
     return 0;
 }
 
+// The call of a subscription; *request is owned by the caller.
 static int
-subscribe_once(struct subscription *sub, Stockade__V1__SubscribeRequest *m,
+fill_spec(struct subscription *sub, struct call_spec *spec, uint8_t **request,
+          const Stockade__V1__SubscribeRequest *m, const struct stockade_call_options *options,
+          struct stockade_error *e)
+{
+    *spec = (struct call_spec){.method = "/stockade.v1.TelemetryService/Subscribe",
+                               .stream = true,
+                               .options = options,
+                               .sink = &sink,
+                               .cookie = sub};
+    int rc = invoke_pack(&m->base, request, &spec->request_n, e);
+    spec->request = *request;
+    return rc;
+}
+
+static int
+subscribe_once(struct subscription *sub, const Stockade__V1__SubscribeRequest *m,
                const struct stockade_call_options *options, struct stockade_error *error)
 {
-    struct call_spec spec = {
-        .method = "/stockade.v1.TelemetryService/Subscribe", .stream = true, .options = options};
+    struct call_spec spec;
     uint8_t *auto_free request = NULL;
-    int rc = invoke_pack(&m->base, &request, &spec.request_n, error);
-    if (rc < 0)
-        return rc;
-    spec.request = request;
-    struct call *auto_call call = NULL;
-    rc = call_begin(&call, sub->s, &spec, error);
-    if (rc < 0)
-        return rc;
-    sub->call = call;
-    return read_stream(sub, error);
+    int rc = fill_spec(sub, &spec, &request, m, options, error);
+    return rc < 0 ? rc : call_do(sub->s, &spec, error);
 }
 
 // Waits longer with each failure, up to a second. False: it was interrupted.
@@ -328,32 +351,88 @@ subscribe(struct subscription *sub, Stockade__V1__SubscribeRequest *m,
     }
 }
 
+// What both functions below need of the program's options.
+struct wanted {
+    struct stockade_events_options o;
+    struct stockade_call_options options;
+    Stockade__V1__SubscribeRequest m;
+};
+
+static int
+fill_wanted(struct wanted *w, struct arena *a, const struct stockade_events_options *given,
+            struct stockade_error *error)
+{
+    struct err e;
+    w->o = (struct stockade_events_options)STOCKADE_EVENTS_OPTIONS_INIT;
+    w->options = (struct stockade_call_options)STOCKADE_CALL_OPTIONS_INIT;
+    stockade__v1__subscribe_request__init(&w->m);
+    if ((given != NULL && request_options(&w->o, sizeof w->o, given, &e) < 0) ||
+        fill_request(&w->m, a, &w->o, &e) < 0 ||
+        (w->o.call != NULL && request_options(&w->options, sizeof w->options, w->o.call, &e) < 0))
+        return error_from_err(error, &e);
+    return 0;
+}
+
 int
 stockade_events(struct stockade *s, const struct stockade_events_options *given,
-                const struct stockade_event_handlers *h, struct stockade_error *error)
+                const struct stockade_event_handlers *h, struct stockade_error *e)
 {
-    static const struct stockade_event_handlers nobody;
-    struct err e;
-    struct stockade_events_options o = STOCKADE_EVENTS_OPTIONS_INIT;
-    struct stockade_call_options options = STOCKADE_CALL_OPTIONS_INIT;
-    Stockade__V1__SubscribeRequest m = STOCKADE__V1__SUBSCRIBE_REQUEST__INIT;
+    struct wanted w;
     struct arena *auto_arena a = arena_new(REQUEST_ARENA_BYTES);
     if (a == NULL)
-        return invoke_too_large(error);
-    if ((given != NULL && request_options(&o, sizeof o, given, &e) < 0) ||
-        fill_request(&m, a, &o, &e) < 0 ||
-        (o.call != NULL && request_options(&options, sizeof options, o.call, &e) < 0))
-        return error_from_err(error, &e);
+        return invoke_too_large(e);
+    int rc = fill_wanted(&w, a, given, e);
+    if (rc < 0)
+        return rc;
     struct subscription sub = {
         .s = s,
-        .handlers = h != NULL ? h : &nobody,
-        .next = o.from_sequence,
-        .interrupts = calls_interrupts(s),
+        .next = w.o.from_sequence,
+        .interrupts = s != NULL ? calls_interrupts(s) : 0,
     };
-    (void)snprintf(sub.instance, sizeof sub.instance, "%s", m.instance);
-    int rc = subscribe(&sub, &m, &options, o.reconnect, error);
-    if (rc < 0 || !sub.cancelled)
-        return rc;
-    (void)err_set(&e, ERR_CANCELLED, "cancelled by the calling program");
+    if (h != NULL)
+        sub.handlers = *h;
+    (void)snprintf(sub.instance, sizeof sub.instance, "%s", w.m.instance);
+    rc = subscribe(&sub, &w.m, &w.options, w.o.reconnect, e);
+    return conclude(&sub, rc, e);
+}
+
+static int
+refuse_reconnect(struct stockade_error *error)
+{
+    struct err e;
+    (void)err_field(&e, "reconnect",
+                    "a subscription that was begun does not begin again by itself");
+    err_detail(&e, NULL, NULL, "begin again in on_end");
     return error_from_err(error, &e);
+}
+
+int
+stockade_begin_events(struct stockade *s, const struct stockade_events_options *given,
+                      const struct stockade_event_handlers *h, const struct stockade_async *async,
+                      uint64_t *call, struct stockade_error *e)
+{
+    struct wanted w;
+    struct call_spec spec;
+    uint8_t *auto_free request = NULL;
+    struct arena *auto_arena a = arena_new(REQUEST_ARENA_BYTES);
+    if (a == NULL)
+        return invoke_too_large(e);
+    struct subscription *auto_free sub = calloc(1, sizeof *sub);
+    if (sub == NULL)
+        return invoke_too_large(e);
+    int rc = async_options(&sub->a, async, e);
+    if (rc == 0)
+        rc = fill_wanted(&w, a, given, e);
+    if (rc == 0 && w.o.reconnect)
+        rc = refuse_reconnect(e);
+    if (rc < 0)
+        return rc;
+    if (h != NULL)
+        sub->handlers = *h;
+    rc = fill_spec(sub, &spec, &request, &w.m, &w.options, e);
+    if (rc == 0)
+        rc = async_begin(s, &spec, &sub->a, call, e);
+    if (rc == 0)
+        (void)take_ptr(sub);
+    return rc;
 }

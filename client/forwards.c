@@ -15,13 +15,15 @@
 
 // One message. A handler that returns a value other than 0 closes the connection.
 static int
-take(struct call *call, const struct stockade_forward_handlers *h, struct arena *a,
-     const uint8_t *bytes, size_t n, struct stockade_error *e)
+take(void *cookie, struct delivery *d, struct stockade_error *e)
 {
+    const struct stockade_forward_handlers *h = cookie;
     ProtobufCMessage *got = NULL;
-    arena_reset(a);
-    int rc = invoke_unpack(&stockade__v1__sandbox_service_forward_response__descriptor, bytes, n, a,
-                           &got, e);
+    struct arena *a = call_arena(d);
+    if (a == NULL)
+        return invoke_too_large(e);
+    int rc = invoke_unpack(&stockade__v1__sandbox_service_forward_response__descriptor, d->bytes,
+                           d->n, a, &got, e);
     if (rc < 0)
         return rc;
     const Stockade__V1__SandboxServiceForwardResponse *m =
@@ -31,9 +33,7 @@ take(struct call *call, const struct stockade_forward_handlers *h, struct arena 
         stop = h->on_open(h->cookie, m->connection_id);
     if (stop == 0 && m->data.len > 0 && h->on_data != NULL)
         stop = h->on_data(h->cookie, m->data.data, m->data.len);
-    if (stop != 0)
-        call_cancel(call);
-    return 0;
+    return stop != 0;
 }
 
 int
@@ -47,26 +47,16 @@ stockade_forward(struct stockade *s, const char *id, uint32_t port,
         return error_from_err(e, &no);
     m.id = id;
     m.port = port;
+    static const struct call_sink sink = {.on_message = take};
+    struct stockade_forward_handlers handlers = *h;
     uint8_t *auto_free request = NULL;
-    struct call_spec spec = {.method = SERVICE "Forward", .stream = true};
+    struct call_spec spec = {
+        .method = SERVICE "Forward", .stream = true, .sink = &sink, .cookie = &handlers};
     int rc = invoke_pack(&m.base, &request, &spec.request_n, e);
     if (rc < 0)
         return rc;
     spec.request = request;
-    struct call *auto_call call = NULL;
-    struct arena *auto_arena a = arena_new(WIRE_ARENA_BYTES_MAX);
-    if (a == NULL)
-        return invoke_too_large(e);
-    rc = call_begin(&call, s, &spec, e);
-    while (rc >= 0) {
-        uint8_t *auto_free bytes = NULL;
-        size_t n = 0;
-        rc = call_next(call, &bytes, &n, e);
-        if (rc <= 0)
-            break;
-        rc = take(call, h, a, bytes, n, e);
-    }
-    return rc;
+    return call_do(s, &spec, e);
 }
 
 int

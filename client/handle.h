@@ -7,10 +7,24 @@
 #include <stdint.h>
 
 #include "address.h"
+#include "call_set.h"
 #include "proto/soon.h"
 
+struct arena;
 struct call;
 struct link;
+
+// What a program polls instead of waiting in the library: an epoll descriptor over the socket, a timer and a flag
+// (watch.c). All -1 until stockade_fd().
+struct watch {
+    int epoll_fd, timer_fd, flag_fd;
+    int socket;        // watched; -1: none
+    short events;      // ... for these
+    const void *of;    // ... and belongs to this link
+    unsigned number;   // ... as its socket number
+    uint64_t timer_ns; // when the timer expires; 0: it is off
+    bool flagged;      // the flag is set
+};
 
 struct stockade {
     struct address address;
@@ -18,19 +32,31 @@ struct stockade {
     char *authorization; // "Bearer TOKEN", or NULL
     uint32_t connect_timeout_ms;
     uint32_t keepalive_ms;
-    int wake_fd; // eventfd: wakes the pump
+    int wake_fd; // eventfd: wakes the thread that polls
 
     pthread_mutex_t lock;
     pthread_cond_t changed; // CLOCK_MONOTONIC
     struct link *link;      // NULL: not connected
-    bool broken;            // to be closed when no thread polls it
+    uint32_t links;         // made so far: the upper half of the ids of calls
     bool draining;          // GOAWAY came
     bool refused;           // ... because of an error of this library
-    bool pumping;           // a thread polls
+    bool polling;           // a thread polls
+    bool woken;             // ... and was woken
+    struct link *polled;    // ... this connection
+    struct link *doomed;    // lost while it was polled: that thread closes it
     struct soon soon;
-    struct call *calls; // open ones, and those not yet freed
+    struct call_set calls; // all that are not freed
+    size_t open;           // not done
+    size_t waits;          // threads that wait for their calls
     uint32_t next_id;
     uint64_t interrupts; // calls of stockade_interrupt()
     uint64_t heard_ns;   // last frame, or the first call after an idle time
     uint64_t pinged_ns;  // PING without PONG; 0: none
+
+    // Calls that are not waited for (async.c).
+    size_t begun;                          // whose on_end has not returned
+    struct call *ready_first, *ready_last; // with a message or their end to be passed on
+    bool in_pump;                          // a thread is in stockade_pump()
+    bool closing;                          // in stockade_close()
+    struct watch watch;
 };

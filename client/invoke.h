@@ -40,3 +40,6 @@ int invoke_unpack(const ProtobufCMessageDescriptor *type, const uint8_t *bytes, 
 
 // RESOURCE_EXHAUSTED: the response does not fit into its bounded memory.
 int invoke_too_large(struct stockade_error *e);
+
+// DATA_LOSS: a unary call ended with OK and without a response.
+int invoke_no_response(struct stockade_error *e);

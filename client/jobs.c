@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs, processes and their streams (stockade.h, "Jobs").
-//
-// Run, Start and Attach are one loop: each message carries a ProcessEvent, `exited` is the last and becomes the result.
+// Runs and processes (stockade.h, "Jobs"). follow.c has the streams.
 #include <errno.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -9,189 +7,14 @@
 
 #include "proto/auto.h"
 #include "proto/wire.h"
-#include "calls.h"
+#include "follow.h"
 #include "errors.h"
-#include "handout.h"
 #include "invoke.h"
 #include "requests.h"
 #include "results.h"
 #include "stockade/v1/process_service.pb-c.h"
 
 #define SERVICE "/stockade.v1.ProcessService/"
-
-// The three responses have the same form, so one function reads them.
-#define IS_LIKE_RUN(type)                                                                          \
-    _Static_assert(sizeof(type) == sizeof(Stockade__V1__RunResponse) &&                            \
-                       offsetof(type, event) == offsetof(Stockade__V1__RunResponse, event),        \
-                   "a response with one event")
-IS_LIKE_RUN(Stockade__V1__StartResponse);
-IS_LIKE_RUN(Stockade__V1__AttachResponse);
-
-// A stream of events in progress.
-struct stream {
-    struct call *call;
-    const ProtobufCMessageDescriptor *type; // of its messages
-    const struct stockade_handlers *handlers;
-    bool detach;                          // until `started`
-    bool cancelled;                       // by a handler, or because it is detached
-    bool detached;                        // `started` came
-    const struct stockade_result *result; // handed out, once `exited` came
-};
-
-static int
-deliver_started(struct stream *st, const Stockade__V1__ProcessEvent__Started *m)
-{
-    const struct stockade_handlers *h = st->handlers;
-    st->detached = st->detach;
-    int rc =
-        h->on_started != NULL ? h->on_started(h->cookie, m->process_id, m->sandbox_id, m->pid) : 0;
-    return st->detach ? 1 : rc;
-}
-
-static int
-deliver_output(const struct stream *st, const Stockade__V1__ProcessEvent__Output *m)
-{
-    const struct stockade_handlers *h = st->handlers;
-    int stream =
-        m->stream == STOCKADE__V1__STREAM__STREAM_STDERR ? STOCKADE_STDERR : STOCKADE_STDOUT;
-    return h->on_output != NULL
-               ? h->on_output(h->cookie, stream, m->data.data, m->data.len, m->offset)
-               : 0;
-}
-
-static int
-deliver_gap(const struct stream *st, const Stockade__V1__ProcessEvent__Gap *m)
-{
-    const struct stockade_handlers *h = st->handlers;
-    return h->on_gap != NULL ? h->on_gap(h->cookie, m->offset, m->bytes, m->limit) : 0;
-}
-
-// Handles one event and returns the handler's value; skips unknown events of a newer broker.
-static int
-deliver(struct stream *st, const Stockade__V1__ProcessEvent *event)
-{
-    if (event == NULL || st->cancelled)
-        return 0;
-    if (event->event_case == STOCKADE__V1__PROCESS_EVENT__EVENT_STARTED)
-        return deliver_started(st, event->started);
-    if (event->event_case == STOCKADE__V1__PROCESS_EVENT__EVENT_OUTPUT)
-        return deliver_output(st, event->output);
-    if (event->event_case == STOCKADE__V1__PROCESS_EVENT__EVENT_GAP)
-        return deliver_gap(st, event->gap);
-    return 0;
-}
-
-// Keeps the result, with its arena.
-static int
-keep_result(struct stream *st, struct arena **arena, const Stockade__V1__Result *from,
-            struct stockade_error *e)
-{
-    struct stockade_result *r = hand_out(*arena, sizeof *r);
-    if (r == NULL || !result_from(r, *arena, from))
-        return invoke_too_large(e);
-    stockade_free(st->result);
-    st->result = r;
-    *arena = NULL;
-    return 0;
-}
-
-// Reads one message; reuses *arena unless the result is in it.
-static int
-one_message(struct stream *st, struct arena **arena, const uint8_t *bytes, size_t n,
-            struct stockade_error *e)
-{
-    if (*arena == NULL)
-        *arena = arena_new(WIRE_ARENA_BYTES_MAX);
-    if (*arena == NULL)
-        return invoke_too_large(e);
-    arena_reset(*arena);
-    ProtobufCMessage *m = NULL;
-    int rc = invoke_unpack(st->type, bytes, n, *arena, &m, e);
-    if (rc < 0)
-        return rc;
-    const Stockade__V1__ProcessEvent *event = ((const Stockade__V1__RunResponse *)m)->event;
-    if (event != NULL && event->event_case == STOCKADE__V1__PROCESS_EVENT__EVENT_EXITED)
-        return keep_result(st, arena, event->exited->result, e);
-    if (deliver(st, event) != 0) {
-        st->cancelled = true;
-        call_cancel(st->call);
-    }
-    return 0;
-}
-
-static int
-read_stream(struct stream *st, struct stockade_error *e)
-{
-    struct arena *auto_arena arena = NULL;
-    for (;;) {
-        uint8_t *auto_free bytes = NULL;
-        size_t n = 0;
-        int rc = call_next(st->call, &bytes, &n, e);
-        if (rc <= 0)
-            return rc;
-        rc = one_message(st, &arena, bytes, n, e);
-        if (rc < 0)
-            return rc;
-    }
-}
-
-// The result of a whole stream.
-static int
-conclude(struct stream *st, int rc, const struct stockade_result **out,
-         struct stockade_error *error)
-{
-    if (st->result != NULL && !st->detach) {
-        if (out != NULL)
-            *out = st->result;
-        else
-            stockade_free(st->result);
-        return 0;
-    }
-    stockade_free(st->result);
-    if (st->detached)
-        return 0;
-    if (rc < 0)
-        return rc;
-    struct err e;
-    if (st->cancelled)
-        (void)err_set(&e, ERR_CANCELLED, "cancelled by the calling program");
-    else
-        (void)err_set(&e, ERR_DATA_LOSS, "the broker ended the stream without a result");
-    return error_from_err(error, &e);
-}
-
-struct following {
-    const char *method;
-    const ProtobufCMessage *request;
-    const ProtobufCMessageDescriptor *type;
-    const struct stockade_call_options *options;
-    bool detach;
-};
-
-static int
-follow(struct stockade *s, const struct following *f, const struct stockade_handlers *h,
-       const struct stockade_result **out, struct stockade_error *error)
-{
-    static const struct stockade_handlers nobody;
-    struct err e;
-    struct stockade_call_options options = STOCKADE_CALL_OPTIONS_INIT;
-    if (f->options != NULL && request_options(&options, sizeof options, f->options, &e) < 0)
-        return error_from_err(error, &e);
-    uint8_t *auto_free request = NULL;
-    struct call_spec spec = {.method = f->method, .stream = true, .options = &options};
-    int rc = invoke_pack(f->request, &request, &spec.request_n, error);
-    if (rc < 0)
-        return rc;
-    spec.request = request;
-    struct call *auto_call call = NULL;
-    rc = call_begin(&call, s, &spec, error);
-    if (rc < 0)
-        return rc;
-    struct stream st = {
-        .call = call, .type = f->type, .handlers = h != NULL ? h : &nobody, .detach = f->detach};
-    rc = read_stream(&st, error);
-    return conclude(&st, rc, out, error);
-}
 
 // ---- The calls
 
@@ -216,10 +39,26 @@ run_request(Stockade__V1__RunRequest *m, struct arena *a, const struct stockade_
     return rc;
 }
 
-int
-stockade_run(struct stockade *s, const struct stockade_run_options *given,
-             const struct stockade_handlers *h, const struct stockade_result **out,
-             struct stockade_error *error)
+// Where a stream goes to: a caller that waits, or callbacks (`begin`).
+struct destination {
+    const struct stockade_handlers *handlers;
+    const struct stockade_result **out;
+    const struct stockade_async *async;
+    uint64_t *call;
+    bool begin;
+};
+
+static int
+follow_to(struct stockade *s, struct following *f, const struct destination *to,
+          struct stockade_error *e)
+{
+    f->handlers = to->handlers;
+    return to->begin ? follow_begin(s, f, to->async, to->call, e) : follow(s, f, to->out, e);
+}
+
+static int
+run(struct stockade *s, const struct stockade_run_options *given, const struct destination *to,
+    struct stockade_error *error)
 {
     struct err e;
     struct stockade_run_options o = STOCKADE_RUN_OPTIONS_INIT;
@@ -233,13 +72,12 @@ stockade_run(struct stockade *s, const struct stockade_run_options *given,
                           .request = &m.base,
                           .type = &stockade__v1__run_response__descriptor,
                           .options = o.call};
-    return follow(s, &f, h, out, error);
+    return follow_to(s, &f, to, error);
 }
 
-int
-stockade_start(struct stockade *s, const struct stockade_start_options *given,
-               const struct stockade_handlers *h, const struct stockade_result **out,
-               struct stockade_error *error)
+static int
+start(struct stockade *s, const struct stockade_start_options *given, const struct destination *to,
+      struct stockade_error *error)
 {
     struct err e;
     struct stockade_start_options o = STOCKADE_START_OPTIONS_INIT;
@@ -260,13 +98,12 @@ stockade_start(struct stockade *s, const struct stockade_start_options *given,
                           .type = &stockade__v1__start_response__descriptor,
                           .options = o.call,
                           .detach = o.detach};
-    return follow(s, &f, h, out, error);
+    return follow_to(s, &f, to, error);
 }
 
-int
-stockade_attach(struct stockade *s, const char *process_id, uint64_t offset,
-                const struct stockade_handlers *h, const struct stockade_result **out,
-                struct stockade_error *e)
+static int
+attach(struct stockade *s, const char *process_id, uint64_t offset, const struct destination *to,
+       struct stockade_error *e)
 {
     Stockade__V1__AttachRequest m = STOCKADE__V1__ATTACH_REQUEST__INIT;
     m.process_id = process_id;
@@ -274,7 +111,58 @@ stockade_attach(struct stockade *s, const char *process_id, uint64_t offset,
     struct following f = {.method = SERVICE "Attach",
                           .request = &m.base,
                           .type = &stockade__v1__attach_response__descriptor};
-    return follow(s, &f, h, out, e);
+    return follow_to(s, &f, to, e);
+}
+
+int
+stockade_run(struct stockade *s, const struct stockade_run_options *o,
+             const struct stockade_handlers *h, const struct stockade_result **out,
+             struct stockade_error *e)
+{
+    return run(s, o, &(struct destination){.handlers = h, .out = out}, e);
+}
+
+int
+stockade_begin_run(struct stockade *s, const struct stockade_run_options *o,
+                   const struct stockade_handlers *h, const struct stockade_async *a,
+                   uint64_t *call, struct stockade_error *e)
+{
+    return run(s, o, &(struct destination){.handlers = h, .async = a, .call = call, .begin = true},
+               e);
+}
+
+int
+stockade_start(struct stockade *s, const struct stockade_start_options *o,
+               const struct stockade_handlers *h, const struct stockade_result **out,
+               struct stockade_error *e)
+{
+    return start(s, o, &(struct destination){.handlers = h, .out = out}, e);
+}
+
+int
+stockade_begin_start(struct stockade *s, const struct stockade_start_options *o,
+                     const struct stockade_handlers *h, const struct stockade_async *a,
+                     uint64_t *call, struct stockade_error *e)
+{
+    return start(s, o,
+                 &(struct destination){.handlers = h, .async = a, .call = call, .begin = true}, e);
+}
+
+int
+stockade_attach(struct stockade *s, const char *process_id, uint64_t offset,
+                const struct stockade_handlers *h, const struct stockade_result **out,
+                struct stockade_error *e)
+{
+    return attach(s, process_id, offset, &(struct destination){.handlers = h, .out = out}, e);
+}
+
+int
+stockade_begin_attach(struct stockade *s, const char *process_id, uint64_t offset,
+                      const struct stockade_handlers *h, const struct stockade_async *a,
+                      uint64_t *call, struct stockade_error *e)
+{
+    return attach(s, process_id, offset,
+                  &(struct destination){.handlers = h, .async = a, .call = call, .begin = true}, e);
 }
 
 int

@@ -4,6 +4,7 @@
 #include "link.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -31,7 +32,9 @@ struct out {
 };
 
 struct link {
-    int fd;
+    struct dial *dial; // while it connects; then NULL
+    int fd;            // -1 until then
+    unsigned number;   // of the socket
     bool ipc;
     struct out *first, *last;
     size_t queued; // bytes in them
@@ -46,24 +49,40 @@ link_now_ns(void)
     return (uint64_t)now_ns(CLOCK_MONOTONIC);
 }
 
+// 1: connected; 0: wait; negative: it failed.
+static int
+go_on_connecting(struct link *l, struct err *e)
+{
+    int rc = dial_step(l->dial, &l->fd, e);
+    l->number = dial_sockets(l->dial);
+    if (rc > 0) {
+        dial_free(l->dial);
+        l->dial = NULL;
+    }
+    return rc;
+}
+
 int
 link_open(struct link **out, const struct address *a, uint64_t deadline_ns, struct err *e)
 {
-    int auto_close fd = -1;
-    int rc = dial(&fd, a, deadline_ns, e);
-    if (rc < 0)
-        return rc;
     struct link *l = calloc(1, sizeof *l);
     if (l == NULL)
         return err_sys(e, ENOMEM, "connect");
-    l->fd = take_fd(&fd);
+    l->fd = -1;
     l->ipc = a->ipc;
     l->in_max = READ_BYTES;
     l->in = malloc(l->in_max);
     l->arena = arena_new(WIRE_ARENA_BYTES_MAX);
-    if (l->in == NULL || l->arena == NULL) {
+    int rc = 0;
+    if (l->in == NULL || l->arena == NULL)
+        rc = err_sys(e, ENOMEM, "connect");
+    if (rc == 0)
+        rc = dial_begin(&l->dial, a, deadline_ns, e);
+    if (rc == 0)
+        rc = go_on_connecting(l, e);
+    if (rc < 0) {
         link_close(l);
-        return err_sys(e, ENOMEM, "connect");
+        return rc;
     }
     *out = l;
     return 0;
@@ -88,7 +107,9 @@ link_close(struct link *l)
         return;
     while (l->first != NULL)
         drop_first(l);
-    (void)close(l->fd);
+    dial_free(l->dial);
+    if (l->fd >= 0)
+        (void)close(l->fd);
     arena_free(l->arena);
     free(l->in);
     free(l);
@@ -97,13 +118,27 @@ link_close(struct link *l)
 int
 link_fd(const struct link *l)
 {
-    return l->fd;
+    return l->dial != NULL ? dial_fd(l->dial) : l->fd;
 }
 
-bool
-link_wants_write(const struct link *l)
+short
+link_events(const struct link *l)
 {
-    return l->first != NULL;
+    if (l->dial != NULL)
+        return dial_events(l->dial);
+    return l->first != NULL ? POLLIN | POLLOUT : POLLIN;
+}
+
+uint64_t
+link_due_ns(const struct link *l)
+{
+    return l->dial != NULL ? dial_due_ns(l->dial) : 0;
+}
+
+unsigned
+link_socket_number(const struct link *l)
+{
+    return l->number;
 }
 
 static int
@@ -114,8 +149,9 @@ lost(struct err *e, const char *what)
     return rc;
 }
 
-int
-link_flush(struct link *l, struct err *e)
+// Sends queued bytes, as many as the socket accepts.
+static int
+flush(struct link *l, struct err *e)
 {
     while (l->first != NULL) {
         struct out *o = l->first;
@@ -134,9 +170,9 @@ link_flush(struct link *l, struct err *e)
 }
 
 int
-link_send(struct link *l, uint32_t id, const ProtobufCMessage *frame, struct err *e)
+link_send(struct link *l, uint32_t id, const ProtobufCMessage *frame, bool urgent, struct err *e)
 {
-    if (l->queued > LINK_QUEUE_BYTES_MAX) {
+    if (l->queued > LINK_QUEUE_BYTES_MAX + (urgent ? (size_t)LINK_URGENT_BYTES_MAX : 0)) {
         (void)err_set(e, ERR_RESOURCE_EXHAUSTED, "too many bytes wait to be sent to the broker");
         return -EAGAIN;
     }
@@ -155,7 +191,7 @@ link_send(struct link *l, uint32_t id, const ProtobufCMessage *frame, struct err
         l->first = o;
     l->last = o;
     l->queued += o->n;
-    return link_flush(l, e);
+    return l->dial != NULL ? 0 : flush(l, e);
 }
 
 typedef int frame_fn(void *cookie, uint32_t id, const struct Stockade__V1__Frame *f, struct err *e);
@@ -176,12 +212,13 @@ one_frame(struct link *l, const uint8_t *body, size_t n, frame_fn *on_frame, voi
     return on_frame(cookie, id, (const Stockade__V1__Frame *)m, e);
 }
 
-// Handles every complete frame in the buffer, and makes room for the incomplete one.
+// Handles every complete frame in the buffer, and makes room for the incomplete one. Returns the number of frames.
 static int
 take_frames(struct link *l, frame_fn *on_frame, void *cookie, struct err *e)
 {
     size_t at = 0, header = sp_header_bytes(l->ipc), want = 0;
-    for (;;) {
+    int frames = 0;
+    for (;; frames++) {
         uint64_t body = 0;
         int rc = sp_header_read(l->in + at, l->in_n - at, l->ipc, &body);
         if (rc < 0)
@@ -201,25 +238,26 @@ take_frames(struct link *l, frame_fn *on_frame, void *cookie, struct err *e)
     memmove(l->in, l->in + at, l->in_n - at);
     l->in_n -= at;
     if (want <= l->in_max)
-        return 0;
+        return frames;
     uint8_t *grown = realloc(l->in, want);
     if (grown == NULL)
         return err_sys(e, ENOMEM, "receive a frame of %zu bytes", want);
     l->in = grown;
     l->in_max = want;
-    return 0;
+    return frames;
 }
 
-int
-link_receive(struct link *l, frame_fn *on_frame, void *cookie, struct err *e)
+static int
+receive(struct link *l, frame_fn *on_frame, void *cookie, struct err *e)
 {
+    int frames = 0;
     for (int i = 0; i < READS_MAX; i++) {
         size_t room = l->in_max - l->in_n;
         ssize_t n = recv(l->fd, l->in + l->in_n, room, MSG_DONTWAIT);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0 && errno == EAGAIN)
-            return 0;
+            return frames;
         if (n < 0)
             return lost(e, "the connection to the broker broke");
         if (n == 0)
@@ -228,8 +266,23 @@ link_receive(struct link *l, frame_fn *on_frame, void *cookie, struct err *e)
         int rc = take_frames(l, on_frame, cookie, e);
         if (rc < 0)
             return rc;
+        frames += rc;
         if ((size_t)n < room)
-            return 0;
+            return frames;
     }
-    return 0;
+    return frames;
+}
+
+int
+link_work(struct link *l, frame_fn *on_frame, void *cookie, struct err *e)
+{
+    if (l->dial != NULL) {
+        int rc = go_on_connecting(l, e);
+        if (rc <= 0)
+            return rc;
+    }
+    int frames =
+        receive(l, on_frame, cookie, e); // first, so that what came before the end is not lost
+    int rc = frames < 0 ? frames : flush(l, e);
+    return rc < 0 ? rc : frames;
 }

@@ -3,6 +3,7 @@
 #include "pump.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -11,19 +12,42 @@
 #include <time.h>
 
 #include "proto/wire.h"
+#include "due.h"
 #include "errors.h"
 #include "handle.h"
 #include "link.h"
+#include "ready.h"
+#include "watch.h"
 
 // ---- incoming frames
 
+// An open call of this connection.
 static struct call *
-find_call(struct stockade *s, uint32_t id)
+find_call(const struct stockade *s, uint32_t id)
 {
-    for (struct call *c = s->calls; c != NULL; c = c->next)
-        if (c->id == id)
-            return c;
-    return NULL;
+    struct call *c = call_set_find(&s->calls, (uint64_t)s->links << 32 | id);
+    return c != NULL && !c->done ? c : NULL;
+}
+
+static void
+set_done(struct call *c)
+{
+    c->done = true;
+    c->s->open--;
+    call_set_deadline(&c->s->calls, c, 0);
+    ready_add(c);
+}
+
+void
+pump_fail(struct call *c, int rc, const struct stockade_error *why)
+{
+    if (c->error == NULL)
+        c->error = malloc(sizeof *c->error);
+    if (c->error != NULL)
+        *c->error = *why;
+    c->rc = rc;
+    if (!c->done)
+        set_done(c);
 }
 
 void
@@ -31,29 +55,42 @@ pump_finish(struct call *c, const struct err *why)
 {
     if (c->done)
         return;
-    c->done = true;
-    c->rc = why != NULL ? error_from_err(&c->error, why) : 0;
+    if (why == NULL) {
+        set_done(c);
+        return;
+    }
+    struct stockade_error error;
+    int rc = error_from_err(&error, why);
+    pump_fail(c, rc, &error);
+}
+
+void
+pump_drop_messages(struct call *c)
+{
+    while (c->first != NULL) {
+        struct message *m = c->first;
+        c->first = m->next;
+        free(m);
+    }
+    c->last = NULL;
 }
 
 static int
 append(struct call *c, const ProtobufCBinaryData *payload, struct err *e)
 {
-    struct message *m = calloc(1, sizeof *m);
-    uint8_t *bytes = malloc(payload->len + 1); // never NULL, also if it is empty
-    if (m == NULL || bytes == NULL) {
-        free(m);
-        free(bytes);
+    struct message *m = malloc(sizeof *m + payload->len);
+    if (m == NULL)
         return err_sys(e, ENOMEM, "receive %zu bytes", payload->len);
-    }
     if (payload->len > 0)
-        memcpy(bytes, payload->data, payload->len);
-    m->bytes = bytes;
+        memcpy(m->bytes, payload->data, payload->len);
+    m->next = NULL;
     m->n = payload->len;
     if (c->last != NULL)
         c->last->next = m;
     else
         c->first = m;
     c->last = m;
+    ready_add(c);
     return 0;
 }
 
@@ -61,28 +98,29 @@ static int
 on_data(struct stockade *s, uint32_t id, const Stockade__V1__Frame *f, struct err *e)
 {
     struct call *c = find_call(s, id);
-    if (c == NULL || c->done)
-        return 0; // of a cancelled call
+    if (c == NULL)
+        return 0; // of a call that was given up
     if (!c->stream || c->credit == 0 || f->payload.len > WIRE_DATA_BYTES_MAX)
         return err_set(e, ERR_DATA_LOSS, "the broker sent more data than it was allowed to");
     c->credit--;
-    return append(c, &f->payload, e);
+    return c->muted ? 0 : append(c, &f->payload, e);
 }
 
 static int
 on_end(struct stockade *s, uint32_t id, const Stockade__V1__Frame *f, struct err *e)
 {
     struct call *c = find_call(s, id);
-    if (c == NULL || c->done)
+    if (c == NULL)
         return 0;
     if (f->status != NULL && f->status->code != 0) {
-        c->rc = error_from_status(&c->error, f->status);
-        c->done = true;
+        struct stockade_error error;
+        int failed = error_from_status(&error, f->status);
+        pump_fail(c, failed, &error);
         return 0;
     }
-    int rc = c->stream ? 0 : append(c, &f->payload, e);
+    int rc = c->stream || c->muted ? 0 : append(c, &f->payload, e);
     if (rc == 0)
-        c->done = true;
+        pump_finish(c, NULL);
     return rc;
 }
 
@@ -93,7 +131,20 @@ on_ping(struct stockade *s, uint32_t id, const Stockade__V1__Frame *f, struct er
     pong.kind = STOCKADE__V1__FRAME_KIND__FRAME_KIND_PONG;
     pong.payload.data = f->payload.data;
     pong.payload.len = f->payload.len > 8 ? 8 : f->payload.len;
-    return link_send(s->link, id, &pong.base, e);
+    return link_send(s->link, id, &pong.base, true, e);
+}
+
+struct goaway {
+    uint32_t last_id; // that the broker began
+    struct err why;
+};
+
+static void
+end_not_begun(struct call *c, void *cookie)
+{
+    const struct goaway *g = cookie;
+    if (call_wire_id(c) > g->last_id)
+        pump_finish(c, &g->why);
 }
 
 // GOAWAY: the broker will not begin calls that it has not begun yet. During its shutdown, calls on existing objects
@@ -105,15 +156,13 @@ on_goaway(struct stockade *s, uint32_t id, const Stockade__V1__Frame *f, struct 
     (void)e;
     s->draining = true;
     s->refused = f->status != NULL && f->status->code != ERR_UNAVAILABLE;
-    struct err why;
+    struct goaway g = {.last_id = id};
     const char *text =
         f->status != NULL && f->status->message[0] != '\0' ? f->status->message : "it is stopping";
-    (void)err_set(&why, ERR_UNAVAILABLE, "the broker accepts no more calls: %s", text);
-    err_detail(&why, "GOAWAY", NULL, "try again in a moment");
-    err_sanitize(&why);
-    for (struct call *c = s->calls; c != NULL; c = c->next)
-        if (c->id > id)
-            pump_finish(c, &why);
+    (void)err_set(&g.why, ERR_UNAVAILABLE, "the broker accepts no more calls: %s", text);
+    err_detail(&g.why, "GOAWAY", NULL, "try again in a moment");
+    err_sanitize(&g.why);
+    call_set_each(&s->calls, end_not_begun, &g);
     return 0;
 }
 
@@ -141,66 +190,79 @@ on_frame(void *cookie, uint32_t id, const Stockade__V1__Frame *f, struct err *e)
 
 // ---- The connection
 
-// The connection is broken: ends every open call with the failure. It is closed later, when no thread polls it.
+// Closes the connection; if another thread polls it, that thread does.
 static void
-broke(struct stockade *s, const struct err *why)
+disconnect(struct stockade *s)
 {
-    s->broken = true;
-    for (struct call *c = s->calls; c != NULL; c = c->next)
-        pump_finish(c, why);
-    pthread_cond_broadcast(&s->changed);
+    watch_forget(s);
+    if (s->polled == s->link)
+        s->doomed = s->link;
+    else
+        link_close(s->link);
+    s->link = NULL;
+    s->draining = s->refused = false;
+    s->pinged_ns = 0;
 }
 
-void
-pump_wake(struct stockade *s)
+static void
+end_broken(struct call *c, void *cookie)
 {
-    if (s->pumping)
-        (void)eventfd_write(s->wake_fd, 1);
+    pump_finish(c, cookie);
+}
+
+// The connection is broken: ends every open call with the failure.
+static void
+broke(struct stockade *s, struct err *why)
+{
+    disconnect(s);
+    call_set_each(&s->calls, end_broken, why);
+    ready_wake(s);
 }
 
 int
 pump_send(struct stockade *s, uint32_t id, const Stockade__V1__Frame *f, struct err *e)
 {
-    int rc = link_send(s->link, id, &f->base, e);
+    bool urgent = f->kind != STOCKADE__V1__FRAME_KIND__FRAME_KIND_CALL;
+    int rc = link_send(s->link, id, &f->base, urgent, e);
     soon_sent(&s->soon);
     if (rc < 0 && e->code == ERR_UNAVAILABLE) {
         struct err ignored;
-        (void)link_receive(s->link, on_frame, s, &ignored);
+        (void)link_work(s->link, on_frame, s, &ignored);
         broke(s, e);
+    } else if (rc < 0 && urgent) {
+        broke(s, e); // a stream without its WINDOW would wait for ever
+    } else if (rc == 0 && (link_events(s->link) & POLLOUT) != 0) {
+        ready_wake(s);
     }
-    if (rc == 0 && link_wants_write(s->link))
-        pump_wake(s);
     return rc;
 }
 
-void
-pump_send_kind(struct stockade *s, uint32_t id, Stockade__V1__FrameKind kind, uint32_t credit)
+static void
+send_kind(struct stockade *s, uint32_t id, Stockade__V1__FrameKind kind, uint32_t credit)
 {
     Stockade__V1__Frame f = STOCKADE__V1__FRAME__INIT;
     struct err ignored;
     f.kind = kind;
     f.credit = credit;
-    if (s->link != NULL && !s->broken)
-        (void)pump_send(s, id, &f, &ignored);
+    (void)pump_send(s, id, &f, &ignored);
 }
 
-uint32_t
+void
+pump_send_kind(const struct call *c, Stockade__V1__FrameKind kind, uint32_t credit)
+{
+    if (c->s->link != NULL && c->id >> 32 == c->s->links)
+        send_kind(c->s, call_wire_id(c), kind, credit);
+}
+
+uint64_t
 pump_new_id(struct stockade *s)
 {
+    uint64_t id = 0;
     do {
         s->next_id = (s->next_id + 1) & ~WIRE_ID_REQUEST;
-    } while (s->next_id == 0 || find_call(s, s->next_id | WIRE_ID_REQUEST) != NULL);
-    return s->next_id | WIRE_ID_REQUEST;
-}
-
-static void
-disconnect(struct stockade *s)
-{
-    link_close(s->link);
-    s->link = NULL;
-    s->broken = s->draining = s->refused = false;
-    s->pinged_ns = 0;
-    s->next_id = 0;
+        id = (uint64_t)s->links << 32 | WIRE_ID_REQUEST | s->next_id;
+    } while (s->next_id == 0 || call_set_find(&s->calls, id) != NULL);
+    return id;
 }
 
 // Detects that an idle connection was closed, or that the broker sent GOAWAY.
@@ -208,8 +270,8 @@ static void
 look_at_idle(struct stockade *s)
 {
     struct err e;
-    if (s->calls == NULL && !s->pumping && !s->broken && link_receive(s->link, on_frame, s, &e) < 0)
-        s->broken = true;
+    if (s->open == 0 && !s->polling && link_work(s->link, on_frame, s, &e) < 0)
+        disconnect(s);
 }
 
 int
@@ -217,17 +279,18 @@ pump_connect(struct stockade *s, struct err *e)
 {
     if (s->link != NULL)
         look_at_idle(s);
-    while (s->link != NULL && (s->broken || (s->draining && s->calls == NULL))) {
-        if (s->pumping) {
-            pump_wake(s);
-            pthread_cond_wait(&s->changed, &s->lock);
-        } else {
-            disconnect(s);
-        }
+    if (s->link != NULL && s->draining && s->open == 0)
+        disconnect(s);
+    if (s->link == NULL) {
+        uint64_t until = link_now_ns() + s->connect_timeout_ms * NS_PER_MS;
+        int rc = link_open(&s->link, &s->address, until, e);
+        if (rc < 0)
+            return rc;
+        s->links++;
+        s->next_id = 0;
+        ready_wake(s); // a thread may poll without it
+        return 0;
     }
-    if (s->link == NULL)
-        return link_open(&s->link, &s->address, link_now_ns() + s->connect_timeout_ms * NS_PER_MS,
-                         e);
     if (!s->refused)
         return 0;
     int rc = err_set(e, ERR_UNAVAILABLE, "the broker is stopping and accepts no more calls");
@@ -235,31 +298,79 @@ pump_connect(struct stockade *s, struct err *e)
     return rc;
 }
 
+// ---- Time
+
 // After a time without data: sends a PING; after the same time again, the broker counts as gone.
-static int
-keepalive(struct stockade *s, struct err *e)
+static void
+keepalive(struct stockade *s, uint64_t now)
 {
-    uint64_t now = link_now_ns(), quiet = s->keepalive_ms * NS_PER_MS;
-    if (s->pinged_ns != 0 && now - s->pinged_ns >= quiet) {
-        int rc = err_set(e, ERR_UNAVAILABLE, "the broker has not responded for %u ms",
-                         2 * s->keepalive_ms);
-        err_detail(e, "CONNECTION_LOST", NULL, NULL);
-        return rc;
-    }
-    if (s->pinged_ns == 0 && now - s->heard_ns >= quiet) {
+    uint64_t until = due_quiet_ns(s);
+    if (until == 0 || now < until)
+        return;
+    if (s->pinged_ns == 0) {
         s->pinged_ns = now;
-        pump_send_kind(s, pump_new_id(s), STOCKADE__V1__FRAME_KIND__FRAME_KIND_PING, 0);
+        send_kind(s, (uint32_t)pump_new_id(s), STOCKADE__V1__FRAME_KIND__FRAME_KIND_PING, 0);
+        return;
     }
-    return 0;
+    struct err e;
+    (void)err_set(&e, ERR_UNAVAILABLE, "the broker has not responded for %u ms",
+                  2 * s->keepalive_ms);
+    err_detail(&e, "CONNECTION_LOST", NULL, NULL);
+    broke(s, &e);
+}
+
+// The deadline of a call, or the time in which a CANCEL is answered, is over.
+static void
+give_up(struct call *c)
+{
+    struct err e;
+    if (c->cancelled) {
+        (void)err_set(&e, ERR_CANCELLED, "cancelled; the broker did not confirm it");
+    } else {
+        (void)err_set(&e, ERR_DEADLINE_EXCEEDED, "the broker did not answer before the deadline");
+        pump_send_kind(c, STOCKADE__V1__FRAME_KIND__FRAME_KIND_CANCEL, 0);
+    }
+    pump_finish(c, &e);
+}
+
+static void
+look_at_time(struct stockade *s)
+{
+    uint64_t now = link_now_ns();
+    struct call *c = NULL;
+    while ((c = call_set_first(&s->calls)) != NULL && c->deadline_ns <= now)
+        give_up(c);
+    keepalive(s, now);
+}
+
+// ---- Work and wait
+
+void
+pump_work(struct stockade *s)
+{
+    struct err e;
+    if (s->link != NULL) {
+        bool connecting = link_due_ns(s->link) != 0;
+        int rc = link_work(s->link, on_frame, s, &e);
+        if (rc > 0)
+            soon_received(&s->soon);
+        if (rc < 0)
+            broke(s, &e);
+        else if (connecting)
+            s->heard_ns = link_now_ns(); // nothing could have come before
+    }
+    look_at_time(s);
+    pthread_cond_broadcast(&s->changed);
 }
 
 static int
-poll_ms(const struct stockade *s, uint64_t until_ns)
+poll_ms(uint64_t until_ns)
 {
+    if (until_ns == 0)
+        return -1;
     uint64_t now = link_now_ns();
-    uint64_t quiet = (s->pinged_ns != 0 ? s->pinged_ns : s->heard_ns) + s->keepalive_ms * NS_PER_MS;
-    uint64_t until = until_ns != 0 && until_ns < quiet ? until_ns : quiet;
-    return until <= now ? 0 : (int)((until - now) / NS_PER_MS + 1);
+    uint64_t ms = until_ns <= now ? 0 : (until_ns - now) / NS_PER_MS + 1;
+    return ms > INT_MAX ? INT_MAX : (int)ms;
 }
 
 // poll(2), after some polling without sleep if the answer is expected soon (proto/soon.h).
@@ -274,43 +385,37 @@ poll_soon(struct soon *soon, struct pollfd *p, nfds_t fds, int ms)
     return poll(p, fds, ms);
 }
 
+// Polls without the lock, and does what is ready then.
 static void
-pump(struct stockade *s, uint64_t until_ns)
+poll_and_work(struct stockade *s, uint64_t until_ns)
 {
-    short events = link_wants_write(s->link) ? POLLIN | POLLOUT : POLLIN;
-    struct pollfd p[2] = {{.fd = link_fd(s->link), .events = events},
-                          {.fd = s->wake_fd, .events = POLLIN}};
-    int ms = poll_ms(s, until_ns);
+    struct pollfd p[2] = {{.fd = -1}, {.fd = s->wake_fd, .events = POLLIN}};
+    if (s->link != NULL)
+        p[0] = (struct pollfd){.fd = link_fd(s->link), .events = link_events(s->link)};
+    int ms = poll_ms(due_earlier(until_ns, due_ns(s)));
     struct soon soon = s->soon;
-    s->pumping = true;
-    pthread_mutex_unlock(&s->lock);
-    int n = poll_soon(&soon, p, 2, ms);
+    s->polling = true;
+    s->polled = s->link;
+    watch_unlock(s);
+    (void)poll_soon(&soon, p, 2, ms);
     pthread_mutex_lock(&s->lock);
-    s->pumping = false;
+    s->polling = false;
+    s->polled = NULL;
     s->soon.quick = soon.quick;
+    link_close(s->doomed);
+    s->doomed = NULL;
     eventfd_t count = 0;
-    if (n > 0 && p[1].revents != 0)
+    if (s->woken)
         (void)eventfd_read(s->wake_fd, &count);
-    struct err e;
-    int rc = 0;
-    if (!s->broken && n > 0 && p[0].revents != 0) {
-        soon_received(&s->soon);
-        rc = link_receive(s->link, on_frame, s, &e);
-        if (rc == 0)
-            rc = link_flush(s->link, &e);
-    } else if (!s->broken && n == 0) {
-        rc = keepalive(s, &e);
-    }
-    if (rc < 0)
-        broke(s, &e);
-    pthread_cond_broadcast(&s->changed);
+    s->woken = false;
+    pump_work(s);
 }
 
 void
 pump_wait(struct stockade *s, uint64_t until_ns)
 {
-    if (!s->pumping && s->link != NULL && !s->broken) {
-        pump(s, until_ns);
+    if (!s->polling) {
+        poll_and_work(s, until_ns);
         return;
     }
     if (until_ns == 0) {

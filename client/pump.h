@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The connection of a handle, for calls.c: delivers incoming frames to their calls, sends frames, and lets a thread
-// that waits for its call serve the others. Call everything here with the handle's lock held.
+// The connection of a handle, for calls.c and async.c: sends frames, queues incoming ones at their calls, ends calls at
+// their deadlines, and waits. Call everything here with the handle's lock held. calls.h has the theory of operation.
 #pragma once
 
 #include <stdbool.h>
@@ -8,45 +8,33 @@
 #include <stdint.h>
 
 #include "proto/err.h"
+#include "call.h"
 #include "stockade.h"
 #include "stockade/v1/wire.pb-c.h"
-
-// A message that arrived and was not yet fetched.
-struct message {
-    struct message *next;
-    uint8_t *bytes;
-    size_t n;
-};
-
-struct call {
-    struct stockade *s;
-    struct call *next;
-    uint32_t id;
-    bool stream;
-    bool done, cancelled;
-    int rc; // when done: 0 or the negative errno of `error`
-    struct stockade_error error;
-    uint32_t credit; // DATA frames that the broker may still send
-    uint32_t taken;  // messages fetched since the last credit
-    struct message *first, *last;
-    uint64_t deadline_ns; // end of the wait; 0: none
-};
-
-#define NS_PER_MS 1000000ull
 
 // Ends the call: with a failure, or (NULL) successfully.
 void pump_finish(struct call *c, const struct err *why);
 
-// Connects, if necessary, for a new call.
+// The same, with an error of stockade.h, also if it was done.
+void pump_fail(struct call *c, int rc, const struct stockade_error *why);
+
+// Frees its queued messages.
+void pump_drop_messages(struct call *c);
+
+// Begins to connect, if necessary, for a new call.
 int pump_connect(struct stockade *s, struct err *e);
-uint32_t pump_new_id(struct stockade *s);
 
-// Sends a frame. Frames that arrived before the connection broke are still delivered.
+// An id for a call on this connection, or for a PING.
+uint64_t pump_new_id(struct stockade *s);
+
+// Sends a frame. Frames that arrived before the connection broke are still queued at their calls.
 int pump_send(struct stockade *s, uint32_t id, const Stockade__V1__Frame *f, struct err *e);
-void pump_send_kind(struct stockade *s, uint32_t id, Stockade__V1__FrameKind kind, uint32_t credit);
 
-// Waits until something may have changed, or until_ns (0: no timeout). Releases the lock meanwhile.
+// Sends CANCEL or WINDOW for a call, if its connection is still there.
+void pump_send_kind(const struct call *c, Stockade__V1__FrameKind kind, uint32_t credit);
+
+// Does what is ready, without waiting: reads and sends, and looks at the time.
+void pump_work(struct stockade *s);
+
+// Waits until something may have changed, or until_ns (0: for ever), and does it. Releases the lock meanwhile.
 void pump_wait(struct stockade *s, uint64_t until_ns);
-
-// Wakes the thread that polls.
-void pump_wake(struct stockade *s);

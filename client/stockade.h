@@ -13,7 +13,7 @@
 //   stockade_free(r);
 //   stockade_close(s);
 //
-// Calls are synchronous. A function that can fail returns 0 on success; on failure it returns a negative errno, fills in *e
+// Calls are synchronous; stockade_poll.h has the same for a program with a poll loop. A function that can fail returns 0 on success; on failure it returns a negative errno, fills in *e
 // and leaves out-parameters unchanged. Error and out-parameters may be NULL, except `out` of stockade_open(). Any other NULL
 // where a value is required fails with INVALID_ARGUMENT. Returned objects are const; release each with stockade_free().
 //
@@ -116,7 +116,8 @@ struct stockade_options {
 STOCKADE_API int stockade_open(struct stockade **out, const struct stockade_options *o,
                                struct stockade_error *e);
 
-// Closes the connection and frees the handle. No call may be in progress. Accepts NULL.
+// Closes the connection and frees the handle. Aborts the program if a thread is in a call that waits, or in a callback.
+// Accepts NULL.
 STOCKADE_API void stockade_close(struct stockade *s);
 
 // Cancels every stream in progress on the handle (run, start, attach, stockade_call with on_message); each ends with
@@ -500,4 +501,5 @@ STOCKADE_API int stockade_call(struct stockade *s, const struct stockade_request
 #endif
 
 #include "stockade_anomalies.h" // findings and profiles
+#include "stockade_poll.h"      // many calls in one thread
 #include "stockade_telemetry.h" // records, events, current resource use

@@ -27,21 +27,29 @@ make_request(size_t bytes, size_t *n)
     return request;
 }
 
+static int
+on_answer(void *cookie, struct delivery *d, struct stockade_error *e)
+{
+    (void)e;
+    *(size_t *)cookie = d->n;
+    return 0;
+}
+
 static double
 one_call(struct stockade *s, const struct call_spec *spec)
 {
+    static const struct call_sink sink = {.on_message = on_answer};
     struct stockade_error e;
-    struct call *c = NULL;
-    uint8_t *answer = NULL;
+    struct call_spec with_sink = *spec;
     size_t n = 0;
+    with_sink.sink = &sink;
+    with_sink.cookie = &n;
     double from = bench_now();
-    if (call_begin(&c, s, spec, &e) < 0 || call_next(c, &answer, &n, &e) != 1)
+    if (call_do(s, &with_sink, &e) < 0)
         bench_die("%s", e.text);
     double took = bench_now() - from;
     if (n != spec->request_n)
         bench_die("an answer that is no echo");
-    free(answer);
-    call_free(c);
     return took;
 }
 

@@ -11,10 +11,12 @@
 #include <unistd.h>
 
 #include "proto/auto.h"
+#include "async.h"
 #include "errors.h"
 #include "link.h"
 #include "requests.h"
 #include "stockade.h"
+#include "watch.h"
 
 enum {
     CONNECT_TIMEOUT_MS = 5000,
@@ -35,6 +37,7 @@ static int
 init_sync(struct stockade *s, struct err *e)
 {
     pthread_condattr_t monotonic;
+    s->watch = (struct watch){.epoll_fd = -1, .timer_fd = -1, .flag_fd = -1, .socket = -1};
     (void)pthread_condattr_init(&monotonic);
     (void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     (void)pthread_mutex_init(&s->lock, NULL);
@@ -92,12 +95,29 @@ stockade_open(struct stockade **out, const struct stockade_options *given,
     return 0;
 }
 
+// An error of the calling program after which the library cannot go on.
+_Noreturn static void
+die(const char *why)
+{
+    (void)fprintf(stderr, "libstockade: %s\n", why);
+    abort();
+}
+
 void
 stockade_close(struct stockade *s)
 {
     if (s == NULL)
         return;
+    pthread_mutex_lock(&s->lock);
+    if (s->in_pump || s->closing)
+        die("stockade_close() was called in a callback, or while a thread is in stockade_pump()");
+    if (s->waits > 0)
+        die("stockade_close() was called while a call is in progress");
+    async_end_all(s);
+    pthread_mutex_unlock(&s->lock);
+    watch_close(s);
     link_close(s->link);
+    call_set_clear(&s->calls);
     if (s->wake_fd >= 0)
         (void)close(s->wake_fd);
     (void)pthread_cond_destroy(&s->changed);
