@@ -265,7 +265,7 @@ def flags(folder):
     if INSTALLED:
         return subprocess.run(["pkg-config", "--cflags", "--libs", "stockade"], capture_output=True, check=True,
                               text=True).stdout.split(), os.environ.get("CC", "cc"), {}
-    for name in ("stockade.h", "stockade_anomalies.h", "stockade_telemetry.h"):
+    for name in ("stockade.h", "stockade_anomalies.h", "stockade_poll.h", "stockade_telemetry.h"):
         shutil.copy(os.path.join(os.environ["STOCKADE_SOURCE"], "client", name), folder)
     for name in ("libstockade.so", "libstockade.so.0"):
         shutil.copy(os.path.join(BUILD, "client", name), folder)
@@ -287,7 +287,8 @@ int main(void)
     struct stockade_request f = STOCKADE_REQUEST_INIT;
     struct stockade_findings_options g = STOCKADE_FINDINGS_OPTIONS_INIT;
     struct stockade_events_options h = STOCKADE_EVENTS_OPTIONS_INIT;
-    return a.size + b.size + c.size + d.size + e.size + f.size + g.size + h.size == 0;
+    struct stockade_async i = STOCKADE_ASYNC_INIT;
+    return a.size + b.size + c.size + d.size + e.size + f.size + g.size + h.size + i.size == 0;
 }
 """
 
