@@ -10,9 +10,9 @@
 //                        [done], and the queue is empty --> sink.on_end, freed
 //
 // A call belongs to the thread that waits for it in call_wait(): the blocking functions of stockade.h. Or it belongs to
-// nobody (`pumped`), and stockade_pump() passes it on (async.c). Reading and sending is done by whoever waits: a thread
-// that has nothing to pass on polls the socket without the lock, if no other does, and queues the frames of all calls
-// (pump.c). The others sleep on a condition until something has changed; when the polling thread's own call has ended,
+// nobody (`pumped`), and stockade_pump() passes it on (async.c). The threads that wait also read and send: a
+// thread that has nothing to pass on polls the socket without the lock, unless another one does, and queues the frames of
+// all calls (pump.c). The others sleep on a condition until something has changed; when the polling thread's own call has ended,
 // one of them polls. A program that polls itself has stockade_fd() instead (watch.c).
 #pragma once
 

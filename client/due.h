@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// When a handle must be looked at, whatever the socket says. Lock held; times are CLOCK_MONOTONIC, 0 is never.
+// The time of the next work of a handle, even if nothing happens on its socket. Call everything here with the handle's lock
+// held. Times are CLOCK_MONOTONIC in nanoseconds; 0: never.
 #pragma once
 
 #include <stdint.h>

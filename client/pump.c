@@ -230,7 +230,7 @@ pump_send(struct stockade *s, uint32_t id, const Stockade__V1__Frame *f, struct 
         (void)link_work(s->link, on_frame, s, &ignored);
         broke(s, e);
     } else if (rc < 0 && urgent) {
-        broke(s, e); // a stream without its WINDOW would wait for ever
+        broke(s, e); // a stream without its WINDOW would never continue
     } else if (rc == 0 && (link_events(s->link) & POLLOUT) != 0) {
         ready_wake(s);
     }
@@ -319,7 +319,7 @@ keepalive(struct stockade *s, uint64_t now)
     broke(s, &e);
 }
 
-// The deadline of a call, or the time in which a CANCEL is answered, is over.
+// The deadline of a call, or the time limit for the END after a CANCEL, has passed.
 static void
 give_up(struct call *c)
 {

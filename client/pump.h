@@ -36,5 +36,5 @@ void pump_send_kind(const struct call *c, Stockade__V1__FrameKind kind, uint32_t
 // Does what is ready, without waiting: reads and sends, and looks at the time.
 void pump_work(struct stockade *s);
 
-// Waits until something may have changed, or until_ns (0: for ever), and does it. Releases the lock meanwhile.
+// Waits until something may have changed, or until until_ns (0: no limit), and does the work. Releases the lock meanwhile.
 void pump_wait(struct stockade *s, uint64_t until_ns);

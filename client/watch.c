@@ -16,7 +16,7 @@
 #include "link.h"
 #include "stockade.h"
 
-enum { UNWATCHED_NS = 10 * 1000 * 1000 }; // a socket that epoll refused is looked at this often
+enum { UNWATCHED_NS = 10 * 1000 * 1000 }; // interval of work on a socket that epoll refused
 
 static int
 watch_fd(struct watch *w, int operation, int fd, short events)

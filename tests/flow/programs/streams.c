@@ -15,7 +15,7 @@
 
 #include <stockade.h>
 
-enum { HANDLES_MAX = 64, LINES = 200, PATIENCE_S = 120 };
+enum { HANDLES_MAX = 64, LINES = 200, TIMEOUT_S = 120 };
 
 static const char job[] =
     "echo ready; read x; i=0; while [ $i -lt 200 ]; do echo line $i; i=$((i+1)); done; exit 7";
@@ -145,7 +145,7 @@ begin(int i, const char *process, const char *sandbox)
 static void
 loop_until(const int *counter, int wanted)
 {
-    time_t until = time(NULL) + PATIENCE_S;
+    time_t until = time(NULL) + TIMEOUT_S;
     while (*counter < wanted) {
         int n = poll(fds, (nfds_t)handles_n, 1000);
         CHECK(n >= 0 && time(NULL) < until);
