@@ -10,8 +10,8 @@ import tempfile
 
 from broker import Broker, skip
 from library import cached, flags
-from patience import patience
 from runner import check, run_cases
+from slowness import scaled
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 EXAMPLES = os.path.join(os.path.dirname(os.path.dirname(HERE)), "deploy", "examples", "c")
@@ -39,7 +39,7 @@ class Programs:
 
     def run(self, b, source, *args):
         r = subprocess.run([self.compile(source), *args], env=dict(os.environ, STOCKADE_ADDRESS=b.address, **self.env),
-                           check=False, capture_output=True, text=True, timeout=patience(300))
+                           check=False, capture_output=True, text=True, timeout=scaled(300))
         print(r.stdout[:2000], r.stderr[:2000], sep="", end="", flush=True)
         check(r.returncode == 0, f"{os.path.basename(source)} ended with {r.returncode}")
         return r.stdout
