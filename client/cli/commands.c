@@ -245,10 +245,10 @@ static const struct option_row metrics_only[] = {
 static const char run_details[] =
     "The job reads your stdin and writes to your stdout and stderr; the command exits with the exit "
     "code of the job. The template sets the limits that you omit.\n\n"
-    "Exit codes: the job's own; 124 a time limit ended the job; 125 Stockade failed, or the command "
-    "line is wrong; 126 not executable; 127 not found; 128+n ended by signal n (137: also by the "
-    "memory limit); 77 refused; 75 temporary failure, try again; 74 the job exited with 0, but some "
-    "of its output was discarded.\n\n"
+    "Exit codes: the job's own; 124 a time limit ended the job; 125 Stockade failed, stdin or stdout "
+    "failed, or the command line is wrong; 126 not executable; 127 not found; 128+n ended by signal "
+    "n (137: also by the memory limit, or cancelled); 77 refused; 75 temporary failure, try again; "
+    "74 the job exited with 0, but some of its output was discarded.\n\n"
     "Only --output limits the output: when the reader is slow, the job waits.\n\n"
     "-o json prints one object at the end with outcome, exit_code, bill, stdout and stderr (at most "
     "64 MiB each).\n\n"
@@ -314,8 +314,8 @@ static const char network_details[] =
     "Example: stockade network --allow example.com:443 --allow 192.0.2.0/24:80 box";
 
 static const char forward_details[] =
-    "Listens on 127.0.0.1:LOCAL (0: any free port; the command prints it) until it is interrupted, "
-    "and forwards each connection to PORT on the sandbox's loopback interface. The network policy of "
+    "Listens on 127.0.0.1:LOCAL (0: any free port; the command prints it) until it is interrupted "
+    "or the sandbox is removed, and forwards each connection to PORT on the sandbox's loopback interface. The network policy of "
     "the sandbox must allow the port: --allow-inbound.\n\n"
     "Example: stockade create --name web --allow-inbound 8000\n"
     "         stockade forward web 8080:8000";

@@ -281,7 +281,7 @@ export class SpReader {
     const n = Math.min(this.#helloLeft, chunk.length);
     for (let i = 0; i < n; i++) {
       if (chunk[i] !== expected[HELLO_BYTES - this.#helloLeft + i]) {
-        throw new ProtocolError("the peer is not a Stockade broker: its first bytes are not the greeting of SP REP");
+        throw new ProtocolError("the program at this address is not a Stockade broker: it uses another protocol");
       }
     }
     this.#helloLeft -= n;

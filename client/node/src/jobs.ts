@@ -119,7 +119,7 @@ export function commandOf(
   }
   const bad = args.findIndex((a) => typeof a !== "string");
   if (bad >= 0) {
-    throw badArgument(`args[${bad}]`, `${inspect(args[bad])} is no text`);
+    throw badArgument(`args[${bad}]`, `${inspect(args[bad])} is not a string`);
   }
   return create(CommandSchema, {
     args: [...args],

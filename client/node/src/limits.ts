@@ -76,7 +76,7 @@ const rows: Readonly<Record<keyof Limits, Row>> = {
 /** The message of the protocol. InvalidArgumentError: a name that is none, or a value that makes no sense. */
 export function limitsMessage(limits: Limits): LimitsMessage {
   if (typeof limits !== "object" || (limits as unknown) === null) {
-    throw badArgument("limits", `${inspect(limits)} is no object, such as { memory: "256M" }`);
+    throw badArgument("limits", `${inspect(limits)} is not an object, such as { memory: "256M" }`);
   }
   const fields: Record<string, number | bigint> = {};
   for (const [name, value] of Object.entries(limits) as [keyof Limits, unknown][]) {

@@ -67,7 +67,7 @@ function modeOf(mode: Network | undefined): NetworkMode {
     return NetworkMode.UNSPECIFIED;
   }
   if (!Object.hasOwn(modes, mode)) {
-    throw badArgument("network", `${JSON.stringify(mode)} is none of ${Object.keys(modes).join(", ")}`);
+    throw badArgument("network", `${JSON.stringify(mode)} is not one of ${Object.keys(modes).join(", ")}`);
   }
   return modes[mode];
 }

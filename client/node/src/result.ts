@@ -324,7 +324,13 @@ export class RunResult {
     if (this.outputCut > 0) {
       how += `, ${this.outputCut} bytes of output were cut`;
     }
-    return this.reason === "" ? how : `${how}: ${this.reason}`;
+    if (this.reason !== "") {
+      how += `: ${this.reason}`;
+    }
+    if (this.exitCode === 127 && this.args.length === 1 && this.args[0]?.includes(" ") === true) {
+      how += ' (one string per argument: ["echo", "hi"], or ["sh", "-c", "echo hi"])';
+    }
+    return how;
   }
 
   /** In short, for console.log: how it ended, the begin of its output, and its id. */

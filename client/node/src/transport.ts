@@ -76,8 +76,8 @@ export function parseAddress(text: string): Address {
 }
 
 const hints: Readonly<Record<string, string>> = {
-  ENOENT: "is stockaded running? There is no such socket",
-  ECONNREFUSED: "is stockaded running? Nobody listens there",
+  ENOENT: "is stockaded running? The socket does not exist",
+  ECONNREFUSED: "is stockaded running? Nothing listens there",
   EACCES: "this user may not open the socket: add it to the socket's group",
 };
 

@@ -33,23 +33,23 @@ export function badArgument(name: string, why: string): InvalidArgumentError {
   });
 }
 
-function parse(value: number | string, name: string, form: RegExp, example: string): [number, string] {
+function parse(value: number | string, name: string, form: RegExp, kind: string, example: string): [number, string] {
   if (typeof value === "number") {
     if (!Number.isFinite(value) || value < 0) {
-      throw badArgument(name, `${value} is not a number from 0 on`);
+      throw badArgument(name, `${value} must be 0 or more`);
     }
     return [value, ""];
   }
   const match = typeof value === "string" ? form.exec(value.trim()) : null;
   if (match === null) {
-    throw badArgument(name, `${inspect(value)} is not one such as "${example}"`);
+    throw badArgument(name, `${inspect(value)} must be a ${kind}, such as "${example}"`);
   }
   return [Number(match[1]), (match[2] ?? "").toLowerCase()];
 }
 
 /** Bytes of a `Size`. InvalidArgumentError, with `name` as the field, for anything else. */
 export function parseSize(value: Size, name = "size"): number {
-  const [n, unit] = parse(value, name, /^([0-9]+(?:\.[0-9]+)?)\s*(?:([kmgt])(?:i?b)?|b)?$/i, "256M");
+  const [n, unit] = parse(value, name, /^([0-9]+(?:\.[0-9]+)?)\s*(?:([kmgt])(?:i?b)?|b)?$/i, "size", "256M");
   const bytes = n * (sizeUnits[unit] as number);
   if (!Number.isSafeInteger(Math.round(bytes))) {
     throw badArgument(name, `${value} is too large`);
@@ -59,7 +59,7 @@ export function parseSize(value: Size, name = "size"): number {
 
 /** Milliseconds of a `Duration`. InvalidArgumentError, with `name` as the field, for anything else. */
 export function parseDuration(value: Duration, name = "duration"): number {
-  const [n, unit] = parse(value, name, /^([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h|d)?$/i, "250ms");
+  const [n, unit] = parse(value, name, /^([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h|d)?$/i, "time", "250ms");
   const ms = n * (durationUnits[unit] as number);
   if (ms > MS_MAX) {
     throw badArgument(name, `${value} is too long`);
@@ -87,12 +87,12 @@ export function lifetimeMs(value: Duration | undefined): bigint {
  */
 export function knownOptions<T extends object>(options: T, names: Readonly<Record<keyof T, true>>, where = ""): T {
   if (typeof options !== "object" || (options as unknown) === null) {
-    throw badArgument(where === "" ? "options" : where, `${inspect(options)} is no object`);
+    throw badArgument(where === "" ? "options" : where, `${inspect(options)} is not an object`);
   }
   for (const name of Object.keys(options)) {
     if (!Object.hasOwn(names, name)) {
       const field = where === "" ? name : `${where}.${name}`;
-      throw badArgument(field, `no such option; there are ${Object.keys(names).join(", ")}`);
+      throw badArgument(field, `no such option; the options are ${Object.keys(names).join(", ")}`);
     }
   }
   return options;
@@ -105,7 +105,7 @@ export function textsOf(
 ): Record<string, string> {
   for (const [key, value] of Object.entries(values ?? {})) {
     if (typeof value !== "string") {
-      throw badArgument(`${name}.${key}`, `${inspect(value)} is no text`);
+      throw badArgument(`${name}.${key}`, `${inspect(value)} is not a string`);
     }
   }
   return { ...values };
@@ -114,7 +114,7 @@ export function textsOf(
 /** The list itself. InvalidArgumentError: it is none. */
 export function listOf<T>(values: readonly T[] = [], name: string): readonly T[] {
   if (!(values instanceof Array)) {
-    throw badArgument(name, `${inspect(values)} is no list`);
+    throw badArgument(name, `${inspect(values)} is not an array`);
   }
   return values;
 }
@@ -122,7 +122,7 @@ export function listOf<T>(values: readonly T[] = [], name: string): readonly T[]
 /** A whole number that fits into 32 bits. InvalidArgumentError, with `name` as the field, for anything else. */
 export function count(value: number, name: string): number {
   if (typeof value !== "number" || !Number.isInteger(value) || value < 0 || value > 0xffffffff) {
-    throw badArgument(name, `${inspect(value)} is not a whole number of at most 32 bits`);
+    throw badArgument(name, `${inspect(value)} must be a whole number from 0 to 4294967295`);
   }
   return value;
 }

@@ -50,6 +50,7 @@ test("a program that is not there is a result with code 127, and an error with c
   assert.equal(r.outcome, "not_executed");
   assert.equal(r.exitCode, 127);
   assert.notEqual(r.reason, "");
+  await assert.rejects(run(["echo hi"], { client, check: true }), /one string per argument: \["echo", "hi"\]/);
   const failed = run(["false"], { client, check: true });
   await assert.rejects(failed, (e) => e instanceof JobError && e.result.exitCode === 1);
   const why = run(["sh", "-c", "echo why >&2; exit 3"], { client, check: true });

@@ -19,6 +19,12 @@ test("sizes that are none are refused and name their field", () => {
   refused(() => parseSize(null as never, "keep"), "keep");
 });
 
+test("what is refused is said in words", () => {
+  assert.throws(() => parseSize("lots", "keep"), { message: `keep: 'lots' must be a size, such as "256M"` });
+  assert.throws(() => parseDuration("soon", "ttl"), { message: `ttl: 'soon' must be a time, such as "250ms"` });
+  assert.throws(() => textsOf({ A: 5 as never }, "env"), { message: "env.A: 5 is not a string" });
+});
+
 test("sizes are powers of 1024, with and without B", () => {
   assert.equal(parseSize("256M"), 268_435_456);
   assert.equal(parseSize("1.5 GiB"), 1_610_612_736);

@@ -81,7 +81,7 @@ class Link:
         except StockadeError:
             raise
         except socket.timeout:
-            raise BrokerUnreachable(f"{address.text}: no greeting within {timeout:g} s") from None
+            raise BrokerUnreachable(f"{address.text}: no answer within {timeout:g} s") from None
         except OSError as e:
             raise BrokerUnreachable(f"greet {address.text}: {e.strerror or e}") from e
 

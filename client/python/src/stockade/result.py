@@ -313,7 +313,10 @@ class Result:
             how += f", limit {self.limit_hit}"
         if self.output_cut:
             how += f", {self.output_cut} bytes of output were cut"
-        return how + (f": {self.reason}" if self.reason else "")
+        how += f": {self.reason}" if self.reason else ""
+        if self.exit_code == 127 and len(self.args) == 1 and " " in self.args[0]:
+            how += ' (one string per argument: run("echo", "hi"), or run("sh", "-c", "echo hi"))'
+        return how
 
     @classmethod
     def from_message(

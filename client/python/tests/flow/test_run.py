@@ -67,6 +67,8 @@ def test_a_program_that_is_not_there_is_not_executed(client: Client) -> None:
     assert result.outcome is Outcome.NOT_EXECUTED
     assert result.exit_code == 127
     assert "no-such-program" in result.reason
+    with pytest.raises(stockade.JobError, match=r'one string per argument: run\("echo", "hi"\)'):
+        run("echo hi", client=client, check=True)
 
 
 # How jobs end.

@@ -78,7 +78,7 @@ def test_no_broker_at_the_address_is_told_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lie", "error", "why"),
     [
-        (lambda c: c.read(9), errors.BrokerUnreachable, "no greeting"),
+        (lambda c: c.read(9), errors.BrokerUnreachable, "no answer"),
         (lambda c: c.read(8), errors.BrokerUnreachable, "before the first byte"),
         (
             http,

@@ -82,7 +82,7 @@ def test_an_address_of_another_scheme_is_refused() -> None:
 def test_a_peer_that_never_greets_is_given_up(tmp_path: Path) -> None:
     with Peer(tmp_path, lambda c: c.read(9)) as peer:
         client = Client(peer.address, connect_timeout=0.2)
-        with pytest.raises(errors.BrokerUnreachable, match="no greeting"):
+        with pytest.raises(errors.BrokerUnreachable, match="no answer"):
             client.info()
 
 

@@ -60,7 +60,7 @@ class Link:
         except OSError as e:
             raise BrokerUnreachable(f"connect to {address.text}: {e.strerror or e}") from e
         if connected is None:
-            raise BrokerUnreachable(f"{address.text}: no greeting within {timeout:g} s")
+            raise BrokerUnreachable(f"{address.text}: no answer within {timeout:g} s")
         return cls(*connected, core)
 
     async def open(
