@@ -43,6 +43,7 @@ struct feed {
     bool cancelling;
     char chunk[CHUNK_BYTES];
     size_t chunk_n;
+    bool ending;  // the end of input must be sent again
     int retry_ms; // 0: none
 };
 
@@ -116,6 +117,28 @@ read_signals(struct feed *f)
         on_signal(f, (int)info.ssi_signo);
 }
 
+static void
+retry_later(struct feed *f)
+{
+    f->retry_ms = f->retry_ms == 0 ? RETRY_MS_MIN : 2 * f->retry_ms;
+    if (f->retry_ms > RETRY_MS_MAX)
+        f->retry_ms = RETRY_MS_MAX;
+}
+
+// Without the end of input a job that reads all of it would never end. Sending it twice does no harm.
+static void
+send_end(struct feed *f)
+{
+    struct stockade_error e;
+    f->ending = stockade_close_input(f->o.s, f->process, &e) < 0 &&
+                (e.code == STOCKADE_RESOURCE_EXHAUSTED || e.code == STOCKADE_UNAVAILABLE ||
+                 e.code == STOCKADE_DEADLINE_EXCEEDED);
+    if (f->ending)
+        retry_later(f);
+    else
+        f->retry_ms = 0;
+}
+
 // The queued chunk: was sent, must be retried later, or is not needed any more.
 static void
 send_chunk(struct feed *f)
@@ -125,9 +148,7 @@ send_chunk(struct feed *f)
         f->chunk_n = 0;
         f->retry_ms = 0;
     } else if (e.code == STOCKADE_RESOURCE_EXHAUSTED) {
-        f->retry_ms = f->retry_ms == 0 ? RETRY_MS_MIN : 2 * f->retry_ms;
-        if (f->retry_ms > RETRY_MS_MAX)
-            f->retry_ms = RETRY_MS_MAX;
+        retry_later(f);
     } else {
         f->reading = false; // the job has ended, or has closed its stdin
         f->retry_ms = 0;
@@ -147,7 +168,7 @@ read_input(struct feed *f)
         return;
     }
     if (n <= 0) {
-        (void)stockade_close_input(f->o.s, f->process, NULL);
+        send_end(f);
         return;
     }
     f->chunk_n = (size_t)n;
@@ -202,6 +223,8 @@ feed_main(void *cookie)
             read_signals(f);
         if (n > 0 && p[SOURCE_INPUT].revents != 0)
             read_input(f);
+        else if (f->ending)
+            send_end(f);
         else if (f->retry_ms != 0)
             send_chunk(f);
         if (n > 0 && p[SOURCE_OUTLET].revents != 0) // POLLERR or POLLHUP: the reader has closed it
