@@ -53,11 +53,12 @@ def what_is_above_a_maximum_is_refused_with_both_values(b, c):
     failed = no(c, "Create", {"limits": {"memory_bytes": 2 << 30}}, INVALID, "2G", "1G", "limits.memory_bytes")
     check(failed.reason == "LIMIT_ABOVE_MAXIMUM", failed.reason)
     no(c, "Create", {"template": "narrow", "limits": {"memory_bytes": 256 << 20}}, INVALID, "256M", "128M")
-    for field, value in (("cpu_millis", 64001), ("cpu_weight", 1001), ("cpu_time_ms", 86400001),
-                         ("wall_ms", 86400001), ("pids", 4097), ("files", 65537), ("file_size_bytes", (4 << 30) + 1),
-                         ("disk_bytes", (4 << 30) + 1), ("inodes", 1000001), ("output_bytes", (1 << 30) + 1)):
-        failed = no(c, "Create", {"limits": {field: value}}, INVALID, "64.001" if field == "cpu_millis" else str(value),
-                    f"limits.{field}")
+    for field, value, shown in (
+        ("cpu_millis", 64001, "64.001"), ("cpu_weight", 1001, "1001"), ("cpu_time_ms", 86400001, "86400.001s"),
+        ("wall_ms", 86400001, "86400.001s"), ("pids", 4097, "4097"), ("files", 65537, "65537"),
+        ("file_size_bytes", (4 << 30) + 1, "4294967297"), ("disk_bytes", (4 << 30) + 1, "4294967297"),
+        ("inodes", 1000001, "1000001"), ("output_bytes", (1 << 30) + 1, "1073741825")):
+        failed = no(c, "Create", {"limits": {field: value}}, INVALID, shown, f"limits.{field}")
         check(failed.reason == "LIMIT_ABOVE_MAXIMUM", f"{field}: {failed.reason}")
 
 
