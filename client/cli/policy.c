@@ -2,9 +2,9 @@
 // See policy.h; and the command `network`.
 #include "policy.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 
+#include "proto/quantity.h"
 #include "cli.h"
 #include "commands.h"
 #include "json.h"
@@ -14,7 +14,7 @@
 enum { CELL_MAX = 320, LIMITS_N = 5 };
 
 struct limit {
-    const char *name;
+    const char *name, *option;
     uint64_t value;
 };
 
@@ -22,11 +22,11 @@ static void
 limits_of(const struct stockade_policy *p, struct limit out[LIMITS_N])
 {
     const struct limit all[LIMITS_N] = {
-        {"egress_bytes_max", p->egress_bytes_max},
-        {"ingress_bytes_max", p->ingress_bytes_max},
-        {"egress_rate", p->egress_rate},
-        {"ingress_rate", p->ingress_rate},
-        {"queries_per_minute", p->queries_per_minute},
+        {"egress_bytes_max", "egress-bytes", p->egress_bytes_max},
+        {"ingress_bytes_max", "ingress-bytes", p->ingress_bytes_max},
+        {"egress_rate", "egress-rate", p->egress_rate},
+        {"ingress_rate", "ingress-rate", p->ingress_rate},
+        {"queries_per_minute", "dns-queries", p->queries_per_minute},
     };
     for (int i = 0; i < LIMITS_N; i++)
         out[i] = all[i];
@@ -45,7 +45,8 @@ cli_print_policy(const struct stockade_policy *p)
         (void)printf("  allow inbound    %s\n", text_clean(p->inbound[i], text, sizeof text));
     for (int i = 0; i < LIMITS_N; i++)
         if (limits[i].value != 0)
-            (void)printf("  %-16s %" PRIu64 "\n", limits[i].name, limits[i].value);
+            (void)printf("  %-16s %s\n", limits[i].option,
+                         quantity_show(limits[i].name, limits[i].value, text, sizeof text));
 }
 
 static json_t *

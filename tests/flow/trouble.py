@@ -219,6 +219,14 @@ def a_kind_of_event_has_one_spelling(b):
     expect(b.cli("events", "--kind", "nosuch"), 2, b"", b"'stockade events --help' lists the kinds")
 
 
+def limits_of_a_network_are_shown_as_they_are_typed(b):
+    expect(b.cli("create", "--name", "box", "--allow", "example.com", "--egress-bytes", "10M", "--ingress-rate", "64K", "--dns-queries",
+                 "100"), 0)
+    r = expect(b.cli("network", "box"), 0)
+    lines = [line.split() for line in r.stdout.decode().splitlines()]
+    check(lines[2:] == [["egress-bytes", "10M"], ["ingress-rate", "64K"], ["dns-queries", "100"]], lines)
+
+
 # ---- words
 
 
