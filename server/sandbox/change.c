@@ -31,6 +31,7 @@ sandbox_limit(struct sandbox *s, const struct limits *limits, struct sandbox_wai
               struct err *e)
 {
     struct spawn_limits l;
+    observers_assert_idle(&s->all->observers);
     if (s->limits_pending)
         return err_set(e, ERR_FAILED_PRECONDITION, "sandbox %s is being given other limits",
                        s->id.id);
@@ -230,6 +231,7 @@ sandbox_kills_done(const struct sandbox *s)
 int
 sandbox_network(struct sandbox *s, struct network *n, struct sandbox_waiter *w, struct err *e)
 {
+    observers_assert_idle(&s->all->observers);
     return s->all->networks->change(s, n, w, e);
 }
 

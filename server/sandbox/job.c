@@ -32,6 +32,7 @@ static void
 move(struct job *j, enum job_state to)
 {
     assert((moves[j->state] >> to & 1) != 0);
+    observers_assert_idle(job_observers(j));
     j->state = to;
 }
 
@@ -83,6 +84,7 @@ job_end_now(struct job *j, enum job_end why)
 {
     if (j->end != END_NONE || j->state == JOB_DRAINING || j->state == JOB_DONE)
         return;
+    observers_assert_idle(job_observers(j));
     j->end = why;
     loop_timer_stop(&j->wall);
     loop_timer_stop(&j->cpu);
@@ -228,6 +230,7 @@ enroll(struct job *j)
 int
 job_start(struct sandbox *s, const struct job_spec *spec, struct job **out, struct err *e)
 {
+    observers_assert_idle(sandboxes_observers(s->all));
     int r = sandbox_check_running(s, e);
     if (r == 0)
         r = check_quotas(s, spec, e);

@@ -73,7 +73,7 @@ struct jobs {
 };
 
 // The sandboxes' observers are also the jobs'.
-const struct observers *job_observers(const struct job *j);
+struct observers *job_observers(const struct job *j);
 
 // job_io.c: makes the pipes; child[] are the job's ends, owned by the caller.
 int job_io_open(struct job *j, const struct job_spec *spec, int child[STDIO_N], struct err *e);

@@ -49,7 +49,7 @@ jobs_running(const struct jobs *all)
     return all->running;
 }
 
-const struct observers *
+struct observers *
 job_observers(const struct job *j)
 {
     return sandboxes_observers(j->all->srv->sandboxes);

@@ -10,9 +10,12 @@
 //
 // An observer may read the sandbox or job, keep a pointer for a job (job_notes()), and call the setters that are
 // named below. It must not start, change, end or free a sandbox or a job; it responds from a timer instead, and finds
-// the sandbox by its id again. The sandbox or job exists until all observers were called.
+// the sandbox by its id again. An observer that breaks this rule aborts the broker. The sandbox or job exists until all
+// observers were called.
 #pragma once
 
+#include <assert.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -56,17 +59,28 @@ struct observer {
 
 struct observers {
     unsigned n;
+    bool calling; // while they are called
     struct observer one[OBSERVERS_MAX];
 };
 
 // Registers a copy. Returns its number, for job_notes().
 unsigned observers_add(struct observers *all, const struct observer *o);
 
+// Aborts if an observer is being called. For functions that start, change, end or free a sandbox or a job.
+static inline void
+observers_assert_idle(const struct observers *all)
+{
+    assert(!all->calling);
+}
+
 // Calls all: OBSERVERS_NOTIFY(&all->observers, taken, s).
 #define OBSERVERS_NOTIFY(all, fact, ...)                                                           \
     do {                                                                                           \
-        const struct observers *of_ = (all);                                                       \
+        struct observers *of_ = (all);                                                             \
+        observers_assert_idle(of_);                                                                \
+        of_->calling = true;                                                                       \
         for (unsigned i_ = 0; i_ < of_->n; i_++)                                                   \
             if (of_->one[i_].fact != NULL)                                                         \
                 of_->one[i_].fact(of_->one[i_].cookie, __VA_ARGS__);                               \
+        of_->calling = false;                                                                      \
     } while (0)

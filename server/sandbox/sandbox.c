@@ -36,6 +36,7 @@ void
 sandbox_move(struct sandbox *s, enum sandbox_state to)
 {
     assert((moves[s->state] >> to & 1) != 0);
+    observers_assert_idle(&s->all->observers);
     metrics_move(METRIC_SANDBOXES, s->state, -1);
     metrics_move(METRIC_SANDBOXES, to, 1);
     s->state = to;

@@ -1,15 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // server/sandbox/sandbox.c: each waiter of a sandbox is called once, whatever the other waiters do.
+#include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
+#include "server/sandbox/job.h"
 #include "server/sandbox/private.h"
 #include "server/base/server.h"
 
@@ -200,6 +206,95 @@ observers_are_called_in_the_order_of_registration(void **state)
 }
 
 static void
+destroy_too(void *cookie, struct sandbox *s, const struct err *why)
+{
+    (void)s;
+    (void)why;
+    destroy(cookie);
+}
+
+static void
+limit_too(void *cookie, struct sandbox *s, const struct err *why)
+{
+    const struct limits limits = {0};
+    struct sandbox_waiter w;
+    struct err e;
+    (void)s;
+    (void)why;
+    (void)sandbox_limit(cookie, &limits, &w, &e);
+}
+
+static void
+start_too(void *cookie, struct sandbox *s, const struct err *why)
+{
+    static const struct job_spec spec;
+    struct job *j = NULL;
+    struct err e;
+    (void)s;
+    (void)why;
+    (void)job_start(cookie, &spec, &j, &e);
+}
+
+static void
+notify_again(void *cookie, struct sandbox *s, const struct err *why)
+{
+    struct sandbox *other = cookie;
+    (void)why;
+    OBSERVERS_NOTIFY(&other->all->observers, gone, s);
+}
+
+// Destroys a sandbox whose observer does this to another one, in a child. Returns the child's wait status.
+static int
+status_with_observer(void (*deleting)(void *cookie, struct sandbox *s, const struct err *why))
+{
+    struct sandbox *s = make(SANDBOX_RUNNING);
+    struct sandbox *other = make(SANDBOX_RUNNING);
+    const struct observer o = {.cookie = other, .deleting = deleting};
+    int status = 0;
+    pid_t child = fork();
+    if (child == 0) {
+        int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+        (void)dup2(null, STDERR_FILENO);
+        (void)signal(SIGABRT, SIG_DFL);
+        other->limits_pending = true; // the change is refused at once
+        (void)observers_add(sandboxes_observers(srv.sandboxes), &o);
+        destroy(s);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    destroy(s);
+    destroy(other);
+    return status;
+}
+
+static void
+an_observer_that_changes_a_sandbox_or_calls_observers_aborts_the_broker(void **state)
+{
+    void (*const forbidden[])(void *cookie, struct sandbox *s, const struct err *why) = {
+        destroy_too, limit_too, start_too, notify_again};
+    (void)state;
+    for (size_t i = 0; i < sizeof forbidden / sizeof forbidden[0]; i++) {
+        int status = status_with_observer(forbidden[i]);
+        assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+    }
+}
+
+static void
+look_only(void *cookie, struct sandbox *s, const struct err *why)
+{
+    const struct sandbox *other = cookie;
+    assert(other != s && why != NULL);
+}
+
+static void
+an_observer_that_only_reads_is_permitted(void **state)
+{
+    (void)state;
+    int status = status_with_observer(look_only);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+static void
 a_change_of_limits_is_refused_during_another(void **state)
 {
     const struct limits limits = {0};
@@ -300,6 +395,9 @@ main(void)
         cmocka_unit_test_teardown(new_limits_do_not_call_waiters_for_a_pause, teardown),
         cmocka_unit_test_teardown(an_incomplete_deletion_is_reported_as_a_failure, teardown),
         cmocka_unit_test_teardown(observers_are_called_in_the_order_of_registration, teardown),
+        cmocka_unit_test_teardown(
+            an_observer_that_changes_a_sandbox_or_calls_observers_aborts_the_broker, teardown),
+        cmocka_unit_test_teardown(an_observer_that_only_reads_is_permitted, teardown),
         cmocka_unit_test_teardown(a_change_of_limits_is_refused_during_another, teardown),
         cmocka_unit_test_teardown(a_broker_without_networks_refuses_a_policy, teardown),
         cmocka_unit_test_teardown(a_held_sandbox_exists_until_it_is_released, teardown),
