@@ -44,6 +44,7 @@ endif()
 
 add_library(stockade_flags INTERFACE)
 add_library(stockade_sanitize INTERFACE)
+add_library(stockade_sanitize_static INTERFACE)
 target_include_directories(stockade_flags INTERFACE ${PROJECT_SOURCE_DIR})
 target_compile_definitions(stockade_flags INTERFACE _GNU_SOURCE STOCKADE_VERSION="${PROJECT_VERSION}")
 
@@ -85,6 +86,11 @@ if(STOCKADE_SANITIZE)
     target_compile_options(stockade_sanitize INTERFACE
         -fsanitize=${STOCKADE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
     target_link_options(stockade_sanitize INTERFACE -fsanitize=${STOCKADE_SANITIZE})
+    # AddressSanitizer cannot be linked statically, and its helpers are glibc's. Traps need no library: undefined behaviour
+    # ends the process with SIGILL.
+    if(STOCKADE_SANITIZE MATCHES "undefined")
+        target_compile_options(stockade_sanitize_static INTERFACE -fsanitize=undefined -fsanitize-undefined-trap-on-error)
+    endif()
 elseif(NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
     # Needs optimisation, and hides bugs from the sanitizers.
     target_compile_options(stockade_flags INTERFACE -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3)
