@@ -151,6 +151,7 @@ struct socket {
 struct fdtable {
     unsigned int max_fds;
     struct file **fd;
+    unsigned long *open_fds;
 };
 
 struct files_struct {

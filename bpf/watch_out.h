@@ -9,10 +9,15 @@
 #include "vmlinux_min.h"
 
 enum { AF_INET = 2, AF_INET6 = 10 };
-enum {
-    SK_ESTABLISHED = 1,
-    SK_CLOSE_WAIT = 8
-}; // net/tcp_states.h; connected datagram sockets are in the first
+// net/tcp_states.h; connected datagram sockets are in the first. A connection that this side has closed for sending
+// still receives, and one that the peer has closed still sends.
+enum { SK_ESTABLISHED = 1, SK_FIN_WAIT1 = 4, SK_FIN_WAIT2 = 5, SK_CLOSE_WAIT = 8 };
+
+static __always_inline bool carries_data(__u8 state)
+{
+    return state == SK_ESTABLISHED || state == SK_FIN_WAIT1 || state == SK_FIN_WAIT2 ||
+           state == SK_CLOSE_WAIT;
+}
 
 static __always_inline bool is_socket(__u64 file)
 {
@@ -45,7 +50,7 @@ __noinline int leads_out(__u64 file)
     __u8 state = BPF_CORE_READ(sk, __sk_common.skc_state);
     __u16 family = BPF_CORE_READ(sk, __sk_common.skc_family);
     __u16 port = bpf_ntohs(BPF_CORE_READ(sk, __sk_common.skc_dport));
-    if (!sk || port == 0 || (state != SK_ESTABLISHED && state != SK_CLOSE_WAIT))
+    if (!sk || port == 0 || !carries_data(state))
         return false;
     if (family == AF_INET)
         return is_outside_v4(bpf_ntohl(BPF_CORE_READ(sk, __sk_common.skc_daddr)), port);

