@@ -231,7 +231,6 @@ class Core:
         if isinstance(self.dead, ProtocolError):
             raise self.dead
         self._input += data
-        self._changed = []
         position = 0
         try:
             while True:
@@ -243,19 +242,23 @@ class Core:
             self.dead = e
             raise
         del self._input[:position]
-        return self._changed
+        changed, self._changed = self._changed, []
+        return changed
 
     def lost(self, why: str) -> list[Call]:
-        """The connection is gone: every open call fails. Returns these calls."""
+        """The connection is gone: every open call fails.
+
+        Returns these calls, and those that changed just before the broker broke the protocol.
+        """
         if self.dead is None:
             self.dead = ConnectionLost(why, maybe_executed=False)
-        calls = list(self._calls.values())
-        for call in calls:
+        for call in list(self._calls.values()):
             if isinstance(self.dead, ProtocolError):
                 self._end(call, self.dead)
             else:
                 reached = self._offered > call.begin
                 self._end(call, ConnectionLost(why, method=call.method, maybe_executed=reached))
+        calls, self._changed = self._changed, []
         return calls
 
     def _put(self, call_id: int, frame: wire_pb2.Frame) -> None:

@@ -126,6 +126,17 @@ def test_a_second_end_is_refused() -> None:
     refused(core, end(call.id), "not open")
 
 
+def test_who_waits_for_a_call_that_ended_before_the_peer_broke_the_protocol_is_told() -> None:
+    core = greeted()
+    call, open_ = unary(core), unary(core)
+    refused(core, end(call.id, b"answer") + end(call.id), "not open")
+    assert core.lost("the peer broke the protocol") == [call, open_]
+    assert call.payload == b"answer"
+    assert call.error is None
+    assert isinstance(open_.error, errors.ProtocolError)
+    assert core.lost("again") == []
+
+
 def test_a_long_ping_is_refused() -> None:
     ping = wire_pb2.Frame(kind=wire_pb2.FRAME_KIND_PING, payload=b"123456789")
     refused(greeted(), message(ID_BIT, ping), "PING")
