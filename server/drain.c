@@ -2,6 +2,7 @@
 // See drain.h.
 #include "drain.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +30,8 @@ enum {
     LOOK_MS = 20,
     STEADY_MS = 5000, // if no sandbox was removed for this long, none will be
     HUNG_MS = 500,    // the same while the spawner hangs
-    WATCHDOG_S = 30,  // since the last look
+    ABANDON_MS = 1000,
+    WATCHDOG_S = 30, // since the last look
 };
 
 struct drain {
@@ -133,6 +135,22 @@ on_look(void *cookie)
         look_at_rest(d);
     if (!d->over)
         (void)loop_timer_start(d->srv->loop, &d->look, LOOK_MS, on_look, d);
+}
+
+bool
+drain_abandon(struct server *srv)
+{
+    if (srv->sandboxes == NULL || sandboxes_count(srv->sandboxes) == 0)
+        return true;
+    if (srv->pool != NULL)
+        pool_stop(srv->pool);
+    spawn_abandon(srv->spawn);
+    sandboxes_destroy_all(srv->sandboxes, NULL, NULL);
+    for (int i = 0; i < ABANDON_MS && sandboxes_count(srv->sandboxes) > 0; i++) {
+        (void)uv_run(srv->loop, UV_RUN_NOWAIT); // the relay still replies
+        (void)poll(NULL, 0, 1);
+    }
+    return sandboxes_count(srv->sandboxes) == 0;
 }
 
 static void

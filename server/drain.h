@@ -9,6 +9,8 @@
 // only.
 #pragma once
 
+#include <stdbool.h>
+
 struct drain;
 struct server;
 
@@ -18,6 +20,10 @@ void drain_free(struct drain *d); // accepts NULL
 
 // SIGTERM or SIGINT arrived.
 void drain_signal(struct drain *d, int number);
+
+// At the end: frees the sandboxes that are left, without waiting for the spawner, which removes them when its socket
+// closes. Runs the loop for a second at most. False: some could not be freed.
+bool drain_abandon(struct server *srv);
 
 // Ends the process after this number of seconds at the latest, with EX_SOFTWARE.
 void drain_watchdog(unsigned seconds);

@@ -451,9 +451,8 @@ start(struct broker *b, struct err *e)
 // All sandboxes are removed or being removed; the spawner removes the remains when its socket closes. A spawner that
 // hangs does so when it continues.
 static void
-stop_spawner(struct broker *b)
+stop_spawner(struct broker *b, bool answers)
 {
-    bool answers = spawn_answers(b->s.spawn);
     int pid = b->s.spawn != NULL ? (int)spawn_pid(b->s.spawn) : 0;
     bool clean = spawn_close(take_ptr(b->s.spawn), answers ? SPAWNER_GRACE_MS : HUNG_GRACE_MS);
     if (!clean && answers)
@@ -500,20 +499,20 @@ stop_signals(struct broker *b)
             uv_close((uv_handle_t *)all[i], NULL);
 }
 
-// Takes everything down, in the reverse order of the start. If sandboxes are left (they were not removed, or the
-// spawner has ended), the memory that they use is not freed.
+// Takes everything down, in the reverse order of the start.
 static void
 take_down(struct broker *b)
 {
     struct server *s = &b->s;
-    bool all_gone = s->sandboxes == NULL || sandboxes_count(s->sandboxes) == 0;
+    bool answers = spawn_answers(s->spawn);
     stop_signals(b);
     alive_stop(s->alive);
     feed_close(s->feed);
     rpc_close(s->rpc);
-    if (!settle(b, is_closed) || !all_gone) {
+    bool closed = settle(b, is_closed);
+    if (!drain_abandon(s) || !closed) {
         anomaly_free(s->anomaly); // saves what was learned
-        stop_spawner(b);
+        stop_spawner(b, answers);
         return;
     }
     drain_free(b->drain);
@@ -528,7 +527,7 @@ take_down(struct broker *b)
     sandboxes_free(s->sandboxes);
     rpc_free(s->rpc); // jobs are counted for its tenants
     (void)tenants_forget(&b->tenants);
-    stop_spawner(b);
+    stop_spawner(b, answers);
     dispatch_free(s->dispatch);
     if (!settle(b, is_at_rest) || uv_loop_close(&b->loop) != 0)
         log_event(LOG_DEBUG, "stop", "a handle of the loop is left");
@@ -543,8 +542,9 @@ stop(struct broker *b)
     if (b->started)
         take_down(b);
     else
-        stop_spawner(b);
+        stop_spawner(b, spawn_answers(b->s.spawn));
     log_event(LOG_INFO, "stopped", "status %d", b->status);
+    b->s = (struct server){0}; // memory that only this refers to is leaked
     leak_judge();
     _exit(b->status);
 }

@@ -113,7 +113,10 @@ static void send_destroy(struct sandbox *s);
 static void
 on_destroy_again(void *cookie)
 {
-    send_destroy(cookie);
+    struct sandbox *s = cookie;
+    sandbox_hold(s);
+    send_destroy(s);
+    sandbox_let_go(s); // nothing is left of it if the spawner has ended
 }
 
 static void

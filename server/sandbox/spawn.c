@@ -167,12 +167,10 @@ finish(struct spawn *s, uint32_t index, const struct spawn_reply *reply, int fds
     done(cookie, reply, fds);
 }
 
-// The spawner has ended, or broke the protocol: none of its messages is trusted any more.
+// Fails all open requests. None of the spawner's messages is read any more.
 static void
-gone(struct spawn *s)
+give_up_all(struct spawn *s, const struct err *why)
 {
-    if (s->gone)
-        return;
     s->gone = true;
     (void)uv_poll_stop(&s->poll);
     loop_timer_stop(&s->tick);
@@ -182,14 +180,36 @@ gone(struct spawn *s)
         const struct pending *p = &s->pending[i];
         if (!p->done)
             continue;
-        struct spawn_reply r = {
-            .op = p->request.op, .slot = p->request.slot, .generation = p->request.generation};
+        const struct spawn_reply r = {.op = p->request.op,
+                                      .slot = p->request.slot,
+                                      .generation = p->request.generation,
+                                      .err = *why};
         int fds[SPAWN_FDS_MAX] = {-1, -1, -1, -1, -1, -1, -1, -1};
-        (void)err_set(&r.err, ERR_UNAVAILABLE, "the spawner has ended");
-        err_detail(&r.err, "SPAWNER_GONE", NULL, "restart the broker");
         finish(s, i, &r, fds);
     }
+}
+
+// The spawner has ended, or broke the protocol.
+static void
+gone(struct spawn *s)
+{
+    struct err e;
+    if (s->gone)
+        return;
+    (void)err_set(&e, ERR_UNAVAILABLE, "the spawner has ended");
+    err_detail(&e, "SPAWNER_GONE", NULL, "restart the broker");
+    give_up_all(s, &e);
     s->on_gone(s->cookie);
+}
+
+void
+spawn_abandon(struct spawn *s)
+{
+    struct err e;
+    if (s->gone)
+        return;
+    (void)err_set(&e, ERR_UNAVAILABLE, "the broker stops without the spawner's reply");
+    give_up_all(s, &e);
 }
 
 // False while the socket is full. A broken socket discards everything: the poll reports it.

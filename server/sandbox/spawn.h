@@ -116,6 +116,10 @@ int spawn_read(struct spawn *s, spawn_done *done, void *cookie, struct err *e);
 // Gives up a root: no more sandboxes are created from it, and the spawner removes it with the last one.
 int spawn_unroot(struct spawn *s, uint32_t root, spawn_done *done, void *cookie, struct err *e);
 
+// Closes the socket, so that the spawner ends, and calls the callbacks of all open requests (UNAVAILABLE), but not
+// on_gone. Requests are refused from now on. Does nothing if the spawner has ended.
+void spawn_abandon(struct spawn *s);
+
 // Ends the spawner: requests without an answer get no callback, the loop handle is closed (run the loop once more
 // before uv_loop_close), and the spawner has grace_ms to clean up and exit. True: it did, and found no problem. Accepts
 // NULL.
