@@ -114,7 +114,7 @@ take(void *cookie, struct delivery *d, struct stockade_error *e)
 static int
 conclude(struct stream *st, int rc, struct stockade_error *error)
 {
-    if (st->detach) {
+    if (st->detached) {
         stockade_free(st->result);
         st->result = NULL;
     }

@@ -400,7 +400,8 @@ STOCKADE_API int stockade_run(struct stockade *s, const struct stockade_run_opti
                               const struct stockade_handlers *h, const struct stockade_result **out,
                               struct stockade_error *e);
 
-// Starts a process in a sandbox; it keeps running when the caller disconnects. With o->detach *out is unchanged.
+// Starts a process in a sandbox; it keeps running when the caller disconnects. With o->detach *out is
+// unchanged, unless its command could not be executed.
 STOCKADE_API int stockade_start(struct stockade *s, const struct stockade_start_options *o,
                                 const struct stockade_handlers *h,
                                 const struct stockade_result **out, struct stockade_error *e);

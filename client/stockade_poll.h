@@ -47,7 +47,7 @@ struct stockade_event_handlers;
 struct stockade_end {
     uint64_t call;
     const struct stockade_error *error; // NULL: it succeeded
-    // Of a run, start or attach that succeeded, except with `detach`; otherwise NULL.
+    // Of a run, start or attach that succeeded, except a process that was started with `detach`; otherwise NULL.
     const struct stockade_result *result;
     struct stockade_bytes response; // of a unary stockade_begin() that succeeded
 };

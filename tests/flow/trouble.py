@@ -90,6 +90,16 @@ def an_id_that_cannot_be_written_is_reported(b):
             none_runs(b, "it is ended")
 
 
+def what_cannot_be_started_is_reported_with_and_without_detach(b):
+    expect(b.cli("create", "--name", "box"), 0)
+    for args, code in ((("box", "--", "nosuchprog"), 127), (("box", "--", "/tmp"), 126), (("-w", "/nosuch", "box", "true"), 126)):
+        waited = expect(b.cli("exec", *args), code, b"", b"could not be executed")
+        r = expect(b.cli("exec", "-d", *args), code, b"")
+        check(r.stderr == waited.stderr, r.stderr)
+        code_json, o = b.json("exec", "-d", *args)
+        check(code_json == code and o["outcome"] == "NOT_EXECUTED", o)
+
+
 def a_reader_that_goes_ends_what_exec_runs(b):
     expect(b.cli("create", "--name", "box"), 0)
     p = b.popen("exec", "box", "yes", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
