@@ -93,13 +93,13 @@ run_command(const struct command *c, struct options *o, int argc, char **argv)
 }
 
 // If a standard descriptor was closed, a socket would take its number and be read as stdin or written to as output.
-// Opens replacements instead: an empty input, and outputs that cannot be written or discard everything.
+// Opens replacements instead: an empty input, and outputs that cannot be written, so that lost output is a failure.
 static void
 fill_stdio(void)
 {
-    static const int flags[] = {O_RDONLY, O_RDONLY, O_WRONLY};
     for (int fd = 0; fd < 3; fd++)
-        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF && open("/dev/null", flags[fd]) != fd)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF &&
+            open("/dev/null", O_RDONLY | O_CLOEXEC) != fd)
             _exit(EXIT_OURS);
 }
 

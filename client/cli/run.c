@@ -324,7 +324,7 @@ run_with_feed(struct job *j, call_fn *call)
         code = put == EXIT_PIPE ? put : EXIT_OURS;
     code = judge_output(j, r, code);
     stockade_free(r);
-    return code;
+    return o->bill && ferror(stderr) != 0 ? EXIT_OURS : code; // the bill could not be written
 }
 
 static void

@@ -174,6 +174,9 @@ def what_cannot_be_written_is_no_success(b):
         for args, code in ((["run", "--", "echo", "hi"], 125), (["run", "-o", "json", "--", "echo", "hi"], 125), (["ls"], 1),
                            (["info"], 1), (["ls", "-o", "json"], 1), (["--help"], 1), (["run", "--help"], 1), (["--version"], 1)):
             expect(b.cli(*args, stdout=full, stderr=subprocess.PIPE, capture_output=False), code, err=b"cannot write the output")
+        for command in (["true"], ["false"]):
+            r = b.cli("run", "--bill", "--", *command, stdout=subprocess.PIPE, stderr=full, capture_output=False)
+            expect(r, 125, b"")  # the bill is lost
 
 
 def closed_descriptors_are_not_taken_for_the_jobs(b):
@@ -183,7 +186,8 @@ def closed_descriptors_are_not_taken_for_the_jobs(b):
     r = b.cli("run", "--timeout", "20s", "--", "sh", "-c", "cat; echo end", preexec_fn=without(0))
     expect(r, 0, b"end\n")
     r = b.cli("run", "--", "sh", "-c", "echo out; echo err >&2", preexec_fn=without(0, 2))
-    expect(r, 0, b"out\n")
+    expect(r, 125)  # its stderr is lost, and nothing can say so
+    expect(b.cli("run", "--", "echo", "out", preexec_fn=without(0, 2)), 0, b"out\n")
     expect(b.cli("run", "--", "echo", "out", preexec_fn=without(1)), 125, err=b"cannot write the output")
     expect(b.cli("run", "--", "true", preexec_fn=without(0, 1, 2)), 0)
 
