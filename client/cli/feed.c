@@ -82,7 +82,7 @@ cancel(struct feed *f)
 {
     if (f->o.kills && !f->cancelling && f->process[0] != '\0')
         (void)stockade_signal(f->o.s, f->process, SIGKILL, true, NULL);
-    f->cancelling = true;
+    f->cancelling = f->end.cancelled = true;
     stockade_interrupt(f->o.s);
 }
 

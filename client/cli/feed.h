@@ -36,6 +36,7 @@ void feed_started(struct feed *f, const char *process_id);
 
 struct feed_end {
     int signal;      // the first signal that arrived, or 0
+    bool cancelled;  // a signal cancelled the job
     int input_error; // the errno of a failed read of stdin, or 0
 };
 

@@ -318,6 +318,8 @@ run_with_feed(struct job *j, call_fn *call)
     if (r == NULL)
         return detached(j);
     int code = exit_code_of_result(r), put = EXIT_OK;
+    if (end.cancelled && code == EXIT_SIGNAL + SIGKILL) // its end was faster than that of the call
+        code = EXIT_SIGNAL + end.signal;
     if (!o->json)
         report(j, r);
     else if ((put = put_json(j, r)) != EXIT_OK)
