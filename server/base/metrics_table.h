@@ -13,7 +13,7 @@
     LABEL(CODE, "code", 17)           /* enum err_code */                                          \
     LABEL(REFUSAL, "reason", 4)       /* conn.c */                                                 \
     LABEL(LEVEL, "level", 4)          /* enum log_level */                                         \
-    LABEL(STATE, "state", 7)          /* enum sandbox_state */                                     \
+    LABEL(STATE, "state", 8)          /* enum sandbox_state */                                     \
     LABEL(OUTCOME, "outcome", 8)      /* enum outcome */                                           \
     LABEL(LIMIT, "limit", 16)         /* enum limit */                                             \
     LABEL(TEMPLATE, "template", 32)   /* template.number */                                        \

@@ -7,6 +7,8 @@
 //      v                             v                        v        \     /
 //    (freed) <------nothing is left------------------------ DELETING <--------- (from anywhere)
 //
+// and RUNNING <--sandbox_swap_upper--> SWAPPING, from where it may be deleted, too.
+//
 // READY ones are in the pool and have no owner. A sandbox is freed when the spawner has reported that nothing is left
 // of it and no request about it is pending. Loop thread only.
 #pragma once
@@ -47,6 +49,7 @@ enum sandbox_state {
     SANDBOX_PAUSING,
     SANDBOX_PAUSED,
     SANDBOX_RESUMING,
+    SANDBOX_SWAPPING,
     SANDBOX_DELETING,
     SANDBOX_STATES_N,
 };
@@ -143,6 +146,7 @@ struct sandbox {
     uint32_t pending;    // requests to the spawner and to the relay
     bool limits_pending; // at the spawner
     struct limits limits_wanted;
+    uint32_t swap_tries;
     bool network_closing;
     bool destroy_sent, destroyed;
     uint32_t kills_pending; // KILL_JOB requests without a reply
@@ -157,6 +161,7 @@ enum sandbox_wait {
     WAIT_STATE,   // the pause or resume
     WAIT_LIMITS,  // new limits
     WAIT_NETWORK, // the network policy
+    WAIT_SWAP,    // its files are sealed
     WAIT_DELETE,  // nothing is left
 };
 
@@ -232,6 +237,18 @@ void sandbox_forked(struct sandbox *s, uint64_t began, uint64_t now_ns);
 // Starts to pause or resume, and calls the waiter. FAILED_PRECONDITION: wrong state.
 int sandbox_pause(struct sandbox *s, struct sandbox_waiter *w, struct err *e);
 int sandbox_resume(struct sandbox *s, struct sandbox_waiter *w, struct err *e);
+
+// A request to seal what a sandbox has written, as a layer below a fresh upper one. Embedded.
+struct sandbox_swap {
+    struct sandbox_waiter waiter; // done and cookie are the caller's
+    int layer_fd; // on success, in the callback: *owned* by it. A detached read-only mount of the layer
+};
+
+// Starts to seal its files, and calls the waiter. Nothing is copied; files and memory of the layer stay those of the
+// sandbox, within its limits. The contents are hostile: nobody here opens them. FAILED_PRECONDITION: it is not RUNNING, or
+// has a job (reason JOBS_RUN); the waiter may get RESOURCE_EXHAUSTED (LAYERS): it has as many layers as it may have. After a
+// failure the sandbox is as it was; until the answer no job can be started in it.
+int sandbox_swap_upper(struct sandbox *s, struct sandbox_swap *w, struct err *e);
 
 // Starts to destroy it. Jobs end with `why` (code CANCELLED: cancelled; others: failed). w may be NULL. Does nothing if
 // it is already being destroyed. s may be freed when this returns.

@@ -52,6 +52,7 @@ static const struct deadline {
     [SPAWN_HOLD] = {30, false, false, "hold"},
     [SPAWN_READ] = {60, true, true, "read"},
     [SPAWN_UNROOT] = {30, false, false, "unroot"},
+    [SPAWN_SWAP] = {30, false, true, "swap"},
 };
 _Static_assert(sizeof deadlines / sizeof deadlines[0] <= METRIC_VALUES_OPERATION,
                "a value for each operation");

@@ -116,6 +116,10 @@ int spawn_read(struct spawn *s, spawn_done *done, void *cookie, struct err *e);
 // Gives up a root: no more sandboxes are created from it, and the spawner removes it with the last one.
 int spawn_unroot(struct spawn *s, uint32_t root, spawn_done *done, void *cookie, struct err *e);
 
+// Seals what a sandbox has written as a layer, below a fresh upper one. fds[0]: the sealed layer, read-only. No job may run.
+int spawn_swap(struct spawn *s, uint32_t slot, uint32_t generation, spawn_done *done, void *cookie,
+               struct err *e);
+
 // Closes the socket, so that the spawner ends, and calls the callbacks of all open requests (UNAVAILABLE), but not
 // on_gone. Requests are refused from now on. Does nothing if the spawner has ended.
 void spawn_abandon(struct spawn *s);

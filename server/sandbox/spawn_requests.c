@@ -103,3 +103,11 @@ spawn_unroot(struct spawn *s, uint32_t root, spawn_done *done, void *cookie, str
     const struct spawn_request q = {.op = SPAWN_UNROOT, .arg = root};
     return spawn_ask(s, &q, done, cookie, e);
 }
+
+int
+spawn_swap(struct spawn *s, uint32_t slot, uint32_t generation, spawn_done *done, void *cookie,
+           struct err *e)
+{
+    const struct spawn_request q = {.op = SPAWN_SWAP, .slot = slot, .generation = generation};
+    return spawn_ask(s, &q, done, cookie, e);
+}

@@ -85,7 +85,7 @@ name_states(void)
         [SANDBOX_CREATING] = "CREATING", [SANDBOX_READY] = "READY",
         [SANDBOX_RUNNING] = "RUNNING",   [SANDBOX_PAUSING] = "PAUSING",
         [SANDBOX_PAUSED] = "PAUSED",     [SANDBOX_RESUMING] = "RESUMING",
-        [SANDBOX_DELETING] = "DELETING",
+        [SANDBOX_SWAPPING] = "SWAPPING", [SANDBOX_DELETING] = "DELETING",
     };
     _Static_assert((int)SANDBOX_STATES_N == (int)METRIC_VALUES_STATE, "a value for each state");
     for (uint32_t i = 0; i < SANDBOX_STATES_N; i++)
@@ -277,7 +277,8 @@ sandbox_check_running(const struct sandbox *s, struct err *e)
     static const char *const words[SANDBOX_STATES_N] = {
         [SANDBOX_CREATING] = "being created", [SANDBOX_READY] = "not assigned",
         [SANDBOX_PAUSING] = "being paused",   [SANDBOX_PAUSED] = "paused",
-        [SANDBOX_RESUMING] = "being resumed", [SANDBOX_DELETING] = "being deleted",
+        [SANDBOX_RESUMING] = "being resumed", [SANDBOX_SWAPPING] = "having its files sealed",
+        [SANDBOX_DELETING] = "being deleted",
     };
     if (s->state == SANDBOX_RUNNING)
         return 0;

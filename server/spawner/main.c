@@ -397,6 +397,10 @@ handle(struct spawner *s, const struct epoll_event *ev)
         [EVENT_READER] = reader_process_ended,
         [EVENT_READER_ASKS] = reader_process_asks,
     };
+    if (kind == EVENT_HELPER) {
+        swap_helper_ended(s, (int)(uint32_t)ev->data.u64);
+        return true;
+    }
     if (kind >= EVENT_ATTACHER) {
         others[kind](s);
         return true;

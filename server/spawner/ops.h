@@ -168,6 +168,10 @@ enum spawn_op {
     // no slot. arg: a root. No more sandboxes are made of it, and it is removed with its last one. NOT_FOUND: no such
     // root.
     SPAWN_UNROOT = 13,
+    // slot: live. Seals what the sandbox has written as a layer, below a fresh upper one: one descriptor, the sealed
+    // layer, a detached read-only mount, whose contents are hostile. FAILED_PRECONDITION: a job runs. RESOURCE_EXHAUSTED:
+    // it has too many layers. After a failure all is as before, or the guest ends.
+    SPAWN_SWAP = 15,
     SPAWN_ROOT = 14, // only from the reader, on its own socket: struct spawn_root
 };
 

@@ -186,6 +186,7 @@ static const struct op_row {
     [SPAWN_PING] = {"PING", handle_ping, 0, 0, 0, false},
     [SPAWN_HOLD] = {"HOLD", handle_hold, IN_HANDED_OUT, 0, 1, false},
     [SPAWN_READ] = {"READ", reader_process_start, 0, 0, 0, false},
+    [SPAWN_SWAP] = {"SWAP", swap_handle, IN(SLOT_LIVE), 0, 0, false},
     [SPAWN_UNROOT] = {"UNROOT", handle_unroot, 0, 0, SPAWN_ROOTS_MAX - 1, false},
 };
 enum { OPS_N = sizeof op_rows / sizeof op_rows[0] };

@@ -91,6 +91,7 @@ slot_empty(struct slot *slot)
     slot->cgroup = CGROUP_SANDBOX_EMPTY;
     slot->pid_fd = slot->disk_fd = slot->channel_fd = slot->socket_fd = slot->net_fd = -1;
     slot->channel_theirs_fd = slot->socket_theirs_fd = slot->userns_low_fd = -1;
+    slot->layers = (struct tree_layers){0};
     slot->answer = NULL;
 }
 

@@ -6,6 +6,7 @@
 //   birth.c     CREATE                            death.c    DESTROY, FREEZE, which need polling
 //   netns.c     NET_OPEN, NET_DIAL                programs.c the loader's descriptors, WATCH
 //   tier.h, tier_process.c  kinds of sandboxes
+//   swap.c      SWAP
 //   relay_process.c  RELAY               reader_process.c  READ, and the reader's ROOT
 #pragma once
 
@@ -17,6 +18,7 @@
 #include "filter.h"
 #include "ops.h"
 #include "tree.h"
+#include "tree_swap.h"
 
 enum slot_state {
     SLOT_FREE,
@@ -55,7 +57,8 @@ struct slot {
     bool limits_unsure; // a change of the limits failed halfway: the next change writes all of them
     struct cgroup_sandbox cgroup;
     int pid_fd;  // -1: no process, or reaped
-    int disk_fd; // for tree_resize
+    int disk_fd; // for tree_resize and tree_swap_upper
+    struct tree_layers layers;
     // A birth.
     int channel_fd;
     int channel_theirs_fd; // the child's ends, open until its first report
@@ -135,6 +138,7 @@ enum event_kind {
     EVENT_RELAY,
     EVENT_READER,
     EVENT_READER_ASKS,
+    EVENT_HELPER, // of a swap; the low half is its pidfd
 };
 bool event_add(const struct spawner *s, int fd, enum event_kind kind, uint32_t slot,
                uint32_t events);
@@ -185,6 +189,14 @@ void birth_heard(struct spawner *s, struct slot *slot);
 void birth_ended(struct spawner *s, struct slot *slot);
 // Its deadline has passed.
 void birth_late(struct spawner *s, struct slot *slot);
+
+// swap.c
+
+// SWAP: seals the upper layer of a sandbox.
+void swap_handle(struct spawner *s, struct slot *slot, const struct spawn_request *q,
+                 struct answer *a);
+// A helper that swapped layers has ended: reaps it.
+void swap_helper_ended(struct spawner *s, int pid_fd);
 
 // tier_process.c
 

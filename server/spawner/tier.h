@@ -23,6 +23,10 @@ struct tier {
     int (*figures)(struct slot *slot, int fds[SPAWN_FDS_MAX], unsigned *n, uint32_t *bits,
                    struct err *e);
 
+    // Seals its upper layer below a fresh one (tree_swap.h); *layer_fd: *owned*. -EBUSY: something but its first process
+    // runs; -ENOTRECOVERABLE: it must be killed; others: nothing has changed.
+    int (*swap)(struct spawner *s, struct slot *slot, int *layer_fd, struct err *e);
+
     // Kills everything of it that exists. Returns immediately.
     void (*kill)(struct slot *slot);
 

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // See tier.h: the row "process". Takes namespaces that were made in advance, makes cgroups, and clones a first
 // process into both. child.c has what it does until it executes the guest, tree_enter.c the files that it sees.
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <string.h>
+#include <sys/epoll.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "proto/auto.h"
@@ -126,6 +130,52 @@ process_figures(struct slot *slot, int fds[SPAWN_FDS_MAX], unsigned *n, uint32_t
     return 0;
 }
 
+// True if a process is in the cgroup of a job, or if a cgroup cannot be read.
+static bool
+has_jobs(int cgroup_fd)
+{
+    int fd = openat(cgroup_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    bool any = d == NULL;
+    if (d == NULL)
+        io_close(&fd);
+    for (struct dirent *it = d != NULL ? readdir(d) : NULL; it != NULL && !any; it = readdir(d)) {
+        if (it->d_type != DT_DIR || strncmp(it->d_name, "job-", 4) != 0)
+            continue;
+        int auto_close job = openat(dirfd(d), it->d_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        int populated = job < 0 ? -errno : cgroup_event(job, "populated");
+        any = populated != 0 && populated != -ENOENT && populated != -ENODEV;
+    }
+    if (d != NULL)
+        (void)closedir(d);
+    return any;
+}
+
+static int
+process_swap(struct spawner *s, struct slot *slot, int *layer_fd, struct err *e)
+{
+    if (slot->pid_fd < 0)
+        return err_set(e, ERR_FAILED_PRECONDITION, "its guest has ended");
+    if (has_jobs(slot->cgroup.fd)) {
+        (void)err_set(e, ERR_FAILED_PRECONDITION, "a job still runs");
+        err_detail(e, "JOBS_RUN", slot->name, "wait for its jobs to end, or stop them");
+        return -EBUSY;
+    }
+    const struct tree_swap swap = {.root = slot->root,
+                                   .userns_fd = slot->userns_fd,
+                                   .pid_fd = slot->pid_fd,
+                                   .disk_fd = slot->disk_fd};
+    struct tree_swapped out;
+    int r = tree_swap_upper(s->tree, &swap, &slot->layers, &out, e);
+    *layer_fd = out.layer_fd;
+    if (out.helper_fd >= 0 &&
+        !event_add(s, out.helper_fd, EVENT_HELPER, (uint32_t)out.helper_fd, EPOLLIN)) {
+        (void)waitid(P_PIDFD, (id_t)out.helper_fd, &(siginfo_t){.si_pid = 0}, WEXITED);
+        (void)close(out.helper_fd);
+    }
+    return r;
+}
+
 // The end of pid 1 ends everything in its pid namespace. Any other process in the cgroup would prevent its removal,
 // so it is killed there.
 static void
@@ -145,8 +195,8 @@ process_remove(struct spawner *s, struct slot *slot, struct err *e)
 }
 
 const struct tier tier_table[SPAWN_TIERS_N] = {
-    [SPAWN_TIER_PROCESS] = {"process", process_make, tree_enter, process_figures, process_kill,
-                            process_remove},
+    [SPAWN_TIER_PROCESS] = {"process", process_make, tree_enter, process_figures, process_swap,
+                            process_kill, process_remove},
 };
 
 const struct tier *

@@ -45,16 +45,16 @@ struct owned_folder {
     uint32_t owner; // uid inside
 };
 
-// The tmpfs: "u" and "k" are the root's upper and work folder, "us" and "ks" those of /usr; "e" contains what covers
+// The tmpfs: "u0" and "k0" are the root's upper and work folder, "us" and "ks" those of /usr; "e" contains what covers
 // other things. Folders that jobs write to exist here alone (spawn_is_job_folder); parents come first. The owner of / is
 // the sandbox's root.
 static const struct owned_folder folders[] = {
-    {"e", 0555, 0},      {"e/dir", 0555, 0},
-    {"k", 0700, 0},      {"ks", 0700, 0},
-    {"shm", 01777, 0},   {"u", 0755, 0},
-    {"u/home", 0755, 0}, {"u/home/agent", 0755, SANDBOX_UID_JOB},
-    {"u/run", 0755, 0},  {"u/tmp", 01777, 0},
-    {"u/var", 0755, 0},  {"u/var/tmp", 01777, 0},
+    {"e", 0555, 0},       {"e/dir", 0555, 0},
+    {"k0", 0700, 0},      {"ks", 0700, 0},
+    {"shm", 01777, 0},    {"u0", 0755, 0},
+    {"u0/home", 0755, 0}, {"u0/home/agent", 0755, SANDBOX_UID_JOB},
+    {"u0/run", 0755, 0},  {"u0/tmp", 01777, 0},
+    {"u0/var", 0755, 0},  {"u0/var/tmp", 01777, 0},
     {"us", 0755, 0},
 };
 enum { FOLDERS_N = sizeof folders / sizeof folders[0] };
@@ -193,8 +193,8 @@ make_root(const struct tree *t, const struct tree_root *r, int userns_fd, struct
     (void)snprintf(lower, sizeof lower, "%s:/d", place);
     const struct mount_option options[] = {
         {"lowerdir", lower},
-        {"upperdir", "/w/u"},
-        {"workdir", "/w/k"},
+        {"upperdir", "/w/u0"},
+        {"workdir", "/w/k0"},
         {"index", "off"},
         // so that readdir and stat return the same inode numbers
         {"metacopy", "off"},
@@ -244,12 +244,19 @@ make_layers(const struct tree *t, const struct tree_root *r, int userns_fd, int 
 }
 
 // Not an overlay of its own, because each additional file system takes memory, and time that grows with their number.
-static int
-make_dev(const struct tree *t, const struct tree_sandbox *s, int root, int disk, struct err *e)
+int
+tree_dev_open(int root, struct err *e)
 {
     int auto_close dev = mount_clone(root, "dev", MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOEXEC, e);
     if (dev >= 0 && mount_change(dev, 0, MOUNT_ATTR_NODEV, e) < 0)
         return err_errno(e);
+    return dev < 0 ? dev : take_fd(&dev);
+}
+
+static int
+make_dev(const struct tree *t, const struct tree_sandbox *s, int root, int disk, struct err *e)
+{
+    int auto_close dev = tree_dev_open(root, e);
     int rc = dev < 0 ? dev : mount_attach(dev, root, "dev", e);
     if (rc < 0)
         return rc;
@@ -273,12 +280,16 @@ make_dev(const struct tree *t, const struct tree_sandbox *s, int root, int disk,
 // "/" is the stage, "." the base below it. The mount of the guest's cgroup descriptor is attached in the base, where
 // no path leads. A detached mount would be removed separately at the end, for which the kernel waits until all
 // processors have noticed.
+// The disk is there, too: an overlay of other layers can be made only of what is mounted in this namespace (tree_swap.c).
 static int
-replace_stage(int root, int hidden, struct err *e)
+replace_stage(int root, int disk, int hidden, struct err *e)
 {
+    int rc = mount_attach(disk, AT_FDCWD, "d", e);
+    if (rc < 0)
+        return err_wrap(e, "move the disk to its place");
     if (umount2("/", MNT_DETACH) < 0)
         return err_sys(e, errno, "detach the stage");
-    int rc = mount_attach(root, AT_FDCWD, ".", e);
+    rc = mount_attach(root, AT_FDCWD, ".", e);
     if (rc < 0)
         return err_wrap(e, "move the root to its place");
     if (hidden >= 0 && (rc = mount_attach(hidden, AT_FDCWD, "n", e)) < 0)
@@ -310,7 +321,7 @@ tree_enter(const struct tree *t, const struct tree_sandbox *s, int *disk_fd, str
     if (rc == 0 && (rc = tree_view_attach(disk, root, e)) < 0)
         return err_wrap(e, "build /sys");
     if (rc == 0)
-        rc = replace_stage(root, s->hidden_fd, e);
+        rc = replace_stage(root, disk, s->hidden_fd, e);
     if (rc < 0)
         return rc;
     (void)umask(umask_before);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared by the parts of the tree: tree_prepare.c (the spawner, once), tree_root.c (the spawner) and tree_enter.c
-// (every child).
+// Shared by the parts of the tree: tree_prepare.c (the spawner, once), tree_root.c (the spawner), tree_enter.c (every
+// child) and tree_swap.c (its helper).
 //
-// The root of the spawner's mount namespace is an empty tmpfs, the base, which is the working directory and has a
-// mount point /n. The stage is mounted on top of it; paths start there, also in the children. Its folders are made
+// The root of the spawner's mount namespace is an empty tmpfs, the base, which is the working directory and has
+// mount points /n and /d. The stage is mounted on top of it; paths start there, also in the children. Its folders are made
 // before the first clone and are read-only afterwards. Layers are mounted there when roots are added, and unmounted
 // when they are removed:
 //
@@ -52,6 +52,9 @@ struct tree_root {
 // every part.
 int tree_layer_open(const struct tree *t, uint32_t layer, uint32_t n, bool upper, int userns_fd,
                     struct err *e);
+
+// A detached mount of the folder /dev of a root, which alone allows devices. Owned.
+int tree_dev_open(int root, struct err *e);
 
 // The path of a layer, and of its clone.
 void tree_layer_source(uint32_t layer, char out[TREE_NAME_MAX]);

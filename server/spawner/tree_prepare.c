@@ -194,8 +194,8 @@ make_base(const struct spawn_config *c, struct err *e)
     int auto_close base = mount_new("tmpfs", options, 4, PLAIN, e);
     if (base < 0)
         return base;
-    if (mkdirat(base, "n", 0555) < 0)
-        return err_sys(e, errno, "create n");
+    if (mkdirat(base, "n", 0555) < 0 || mkdirat(base, "d", 0555) < 0)
+        return err_sys(e, errno, "create n and d");
     int rc = mount_attach(base, AT_FDCWD, c->state_dir, e);
     if (rc == 0)
         rc = mount_become_root(base, e);

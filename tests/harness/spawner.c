@@ -209,7 +209,7 @@ create_request(uint32_t n)
 }
 
 void
-sandbox_from(struct sandbox *x, const struct spawn_reply *r, uint32_t n)
+spawned_from(struct spawned *x, const struct spawn_reply *r, uint32_t n)
 {
     const struct spawn_request q = create_request(n);
     x->slot = r->slot;
@@ -220,7 +220,7 @@ sandbox_from(struct sandbox *x, const struct spawn_reply *r, uint32_t n)
 }
 
 void
-sandbox_wait_ready(const struct sandbox *x)
+spawned_wait_ready(const struct spawned *x)
 {
     char packet[64];
     assert_true(readable(x->fds[SPAWN_FD_GUEST], BROKER_WAIT_MS));
@@ -229,18 +229,18 @@ sandbox_wait_ready(const struct sandbox *x)
 }
 
 void
-sandbox_create(struct broker *b, struct sandbox *x, uint32_t n)
+spawned_create(struct broker *b, struct spawned *x, uint32_t n)
 {
     struct spawn_request q = create_request(n);
     struct spawn_reply r = broker_ask(b, &q, x->fds);
     if (!r.ok)
         fail_msg("%s", r.err.text);
-    sandbox_from(x, &r, n);
-    sandbox_wait_ready(x);
+    spawned_from(x, &r, n);
+    spawned_wait_ready(x);
 }
 
 void
-sandbox_close_fds(struct sandbox *x)
+spawned_close_fds(struct spawned *x)
 {
     for (int i = 0; i < SPAWN_FDS_MAX; i++) {
         if (x->fds[i] >= 0)
@@ -250,20 +250,20 @@ sandbox_close_fds(struct sandbox *x)
 }
 
 struct spawn_request
-request_for(const struct sandbox *x, enum spawn_op op, uint32_t arg)
+request_for(const struct spawned *x, enum spawn_op op, uint32_t arg)
 {
     return (struct spawn_request){
         .op = op, .slot = x->slot, .generation = x->generation, .arg = arg};
 }
 
 void
-sandbox_destroy(struct broker *b, struct sandbox *x)
+spawned_destroy(struct broker *b, struct spawned *x)
 {
     struct spawn_request q = request_for(x, SPAWN_DESTROY, 0);
     struct spawn_reply r = broker_ask(b, &q, NULL);
     if (!r.ok)
         fail_msg("%s", r.err.text);
-    sandbox_close_fds(x);
+    spawned_close_fds(x);
 }
 
 const char *

@@ -38,7 +38,7 @@ struct broker {
     void (*before_exec)(void); // called in the spawner's process, or NULL
 };
 
-struct sandbox {
+struct spawned {
     uint32_t slot;
     uint32_t generation;
     uint32_t uid;
@@ -73,14 +73,14 @@ uint32_t broker_send(struct broker *b, struct spawn_request *q);
 // Sends one request and waits for its reply; no other may be pending.
 struct spawn_reply broker_ask(struct broker *b, struct spawn_request *q, int fds[SPAWN_FDS_MAX]);
 struct spawn_request create_request(uint32_t n);
-void sandbox_from(struct sandbox *x, const struct spawn_reply *r, uint32_t n);
+void spawned_from(struct spawned *x, const struct spawn_reply *r, uint32_t n);
 
 // Waits for the guest's first packet, an Event with the field `ready`.
-void sandbox_wait_ready(const struct sandbox *x);
-void sandbox_create(struct broker *b, struct sandbox *x, uint32_t n);
-void sandbox_close_fds(struct sandbox *x);
-struct spawn_request request_for(const struct sandbox *x, enum spawn_op op, uint32_t arg);
-void sandbox_destroy(struct broker *b, struct sandbox *x);
+void spawned_wait_ready(const struct spawned *x);
+void spawned_create(struct broker *b, struct spawned *x, uint32_t n);
+void spawned_close_fds(struct spawned *x);
+struct spawn_request request_for(const struct spawned *x, enum spawn_op op, uint32_t arg);
+void spawned_destroy(struct broker *b, struct spawned *x);
 
 // The mount point of the v2 hierarchy.
 const char *v2_mount(void);

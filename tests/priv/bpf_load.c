@@ -87,9 +87,9 @@ assert_nothing_is_loaded(const char *why)
     assert_int_equal(broker_ask(&b, &watch, NULL).err.code, ERR_FAILED_PRECONDITION);
     struct spawn_request relay = {.op = SPAWN_RELAY};
     assert_int_equal(broker_ask(&b, &relay, NULL).err.code, ERR_FAILED_PRECONDITION);
-    struct sandbox x = {.slot = 0};
-    sandbox_create(&b, &x, 1);
-    sandbox_destroy(&b, &x);
+    struct spawned x = {.slot = 0};
+    spawned_create(&b, &x, 1);
+    spawned_destroy(&b, &x);
 }
 
 static void
@@ -214,8 +214,8 @@ static void
 when_the_spawner_is_killed_nothing_stays_attached(void **state)
 {
     (void)start(state);
-    struct sandbox x = {.slot = 0};
-    sandbox_create(&b, &x, 1);
+    struct spawned x = {.slot = 0};
+    spawned_create(&b, &x, 1);
     int fd = container_fd();
     assert_true(attached_to(fd) > 0);
     assert_int_equal(kill(b.pid, SIGKILL), 0);
@@ -224,7 +224,7 @@ when_the_spawner_is_killed_nothing_stays_attached(void **state)
     (void)close(fd);
     (void)close(b.fd);
     close_maps();
-    sandbox_close_fds(&x);
+    spawned_close_fds(&x);
     broker_config(&b, ""); // removes what was left
     broker_start(&b);
     broker_stop(&b);
@@ -289,7 +289,7 @@ the_syscall_tracepoint_is_attached_while_it_is_needed(void **state)
     // Two requests at once, and a sandbox that is made in the meantime.
     struct spawn_request birth = create_request(1);
     struct spawn_reply r;
-    struct sandbox x = {.slot = 0};
+    struct spawned x = {.slot = 0};
     int fds[SPAWN_FDS_MAX];
     (void)broker_send(&b, &on);
     (void)broker_send(&b, &on);
@@ -299,14 +299,14 @@ the_syscall_tracepoint_is_attached_while_it_is_needed(void **state)
         if (r.op == SPAWN_CREATE) {
             assert_true(r.ok);
             memcpy(x.fds, fds, sizeof fds);
-            sandbox_from(&x, &r, 1);
+            spawned_from(&x, &r, 1);
         } else if (!r.ok) {
             assert_int_equal(r.err.code, ERR_UNAVAILABLE);
         }
     }
     assert_true(syscalls_are_watched());
-    sandbox_wait_ready(&x);
-    sandbox_destroy(&b, &x);
+    spawned_wait_ready(&x);
+    spawned_destroy(&b, &x);
 }
 
 int

@@ -6,7 +6,7 @@
 enum { SANDBOXES_N = 20 };
 
 static pid_t
-guest_pid(const struct sandbox *x)
+guest_pid(const struct spawned *x)
 {
     char text[32] = "";
     int dir = x->fds[SPAWN_FD_CGROUP];
@@ -18,11 +18,11 @@ guest_pid(const struct sandbox *x)
 }
 
 static void
-start_some(struct broker *b, struct sandbox all[SANDBOXES_N], pid_t pids[SANDBOXES_N])
+start_some(struct broker *b, struct spawned all[SANDBOXES_N], pid_t pids[SANDBOXES_N])
 {
     broker_start(b);
     for (uint32_t i = 0; i < SANDBOXES_N; i++) {
-        sandbox_create(b, &all[i], i);
+        spawned_create(b, &all[i], i);
         pids[i] = guest_pid(&all[i]);
     }
 }
@@ -59,10 +59,10 @@ all_dead_within_a_second(const pid_t pids[SANDBOXES_N], uint64_t since_ms)
 }
 
 static void
-forget(struct sandbox all[SANDBOXES_N])
+forget(struct spawned all[SANDBOXES_N])
 {
     for (unsigned i = 0; i < SANDBOXES_N; i++)
-        sandbox_close_fds(&all[i]);
+        spawned_close_fds(&all[i]);
 }
 
 // The time that the removal of the cgroups and all processes took. *make_ms: the time that making them took.
@@ -70,7 +70,7 @@ static uint64_t
 end_by_socket(uint64_t *make_ms)
 {
     struct broker b;
-    static struct sandbox all[SANDBOXES_N];
+    static struct spawned all[SANDBOXES_N];
     pid_t pids[SANDBOXES_N];
     broker_config(&b, "");
     uint64_t began = now_ms();
@@ -113,7 +113,7 @@ guests_end_with_a_killed_spawner_and_the_next_one_cleans_up(void **state)
 {
     (void)state;
     struct broker b;
-    static struct sandbox all[SANDBOXES_N];
+    static struct spawned all[SANDBOXES_N];
     pid_t pids[SANDBOXES_N];
     broker_config(&b, "");
     start_some(&b, all, pids);
@@ -146,9 +146,9 @@ guests_end_with_a_killed_spawner_and_the_next_one_cleans_up(void **state)
     assert_int_equal(waitpid(stray, &status, 0), stray);
     assert_true(WIFSIGNALED(status));
     assert_int_equal(b.features.leftovers_cleared, SANDBOXES_N);
-    struct sandbox x;
-    sandbox_create(&b, &x, 3); // the same id as before
-    sandbox_destroy(&b, &x);
+    struct spawned x;
+    spawned_create(&b, &x, 3); // the same id as before
+    spawned_destroy(&b, &x);
     broker_stop(&b);
 }
 
@@ -181,15 +181,15 @@ signals_of_a_terminal_or_of_systemd_do_not_end_it(void **state)
 {
     (void)state;
     struct broker b;
-    struct sandbox x;
+    struct spawned x;
     broker_config(&b, "");
     broker_start(&b);
     const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGPIPE, SIGALRM};
     for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++)
         assert_int_equal(kill(b.pid, signals[i]), 0);
     assert_int_equal(getsid(b.pid), b.pid);
-    sandbox_create(&b, &x, 1);
-    sandbox_destroy(&b, &x);
+    spawned_create(&b, &x, 1);
+    spawned_destroy(&b, &x);
     broker_stop(&b);
 }
 
@@ -198,11 +198,11 @@ replies_that_the_broker_does_not_read_stop_further_requests(void **state)
 {
     (void)state;
     struct broker b;
-    struct sandbox x;
+    struct spawned x;
     enum { MANY = 20000 };
     broker_config(&b, "");
     broker_start(&b);
-    sandbox_create(&b, &x, 1);
+    spawned_create(&b, &x, 1);
     struct spawn_request q = request_for(&x, SPAWN_KILL_JOB, 5);
     // Both socket buffers fill up, then no more is accepted: the spawner does not queue replies without limit.
     uint32_t sent = 0;
@@ -223,7 +223,7 @@ replies_that_the_broker_does_not_read_stop_further_requests(void **state)
         assert_true(broker_read(&b, &r, fds));
         assert_true(r.ok);
     }
-    sandbox_destroy(&b, &x);
+    spawned_destroy(&b, &x);
     broker_stop(&b);
 }
 

@@ -32,7 +32,7 @@ stop(void **state)
 }
 
 static ino_t
-leaf_of(const struct sandbox *x)
+leaf_of(const struct spawned *x)
 {
     struct stat st;
     assert_int_equal(fstat(x->fds[SPAWN_FD_MEMORY], &st), 0);
@@ -52,7 +52,7 @@ number_in(int dir_fd, const char *file)
 // Runs a process in the sandbox's memory leaf that fills `bytes` of memory, or of a file if file_fd is not -1.
 // Returns its status.
 static int
-charge(const struct sandbox *x, size_t bytes, int file_fd)
+charge(const struct spawned *x, size_t bytes, int file_fd)
 {
     int tasks = openat(x->fds[SPAWN_FD_MEMORY], "tasks", O_WRONLY | O_CLOEXEC);
     assert_true(tasks >= 0);
@@ -74,18 +74,18 @@ charge(const struct sandbox *x, size_t bytes, int file_fd)
 
 // Makes and destroys sandboxes until one has this leaf, at most TRIES. A sandbox that has it is kept.
 static bool
-comes_again(ino_t leaf, const struct spawn_limits *limits, struct sandbox *x)
+comes_again(ino_t leaf, const struct spawn_limits *limits, struct spawned *x)
 {
     for (int i = 0; i < TRIES; i++) {
         struct spawn_request q = create_request(++made);
         q.limits = *limits;
         struct spawn_reply r = broker_ask(&b, &q, x->fds);
         assert_true(r.ok);
-        sandbox_from(x, &r, made);
-        sandbox_wait_ready(x);
+        spawned_from(x, &r, made);
+        spawned_wait_ready(x);
         if (leaf_of(x) == leaf)
             return true;
-        sandbox_destroy(&b, x);
+        spawned_destroy(&b, x);
     }
     return false;
 }
@@ -94,13 +94,13 @@ static void
 a_leaf_with_charged_memory_is_not_reused(void **state)
 {
     (void)state;
-    struct sandbox x;
-    sandbox_create(&b, &x, ++made);
+    struct spawned x;
+    spawned_create(&b, &x, ++made);
     ino_t leaf = leaf_of(&x);
     int file = memfd_create("stays", MFD_CLOEXEC);
     assert_int_equal(ftruncate(file, 4096), 0);
     assert_int_equal(charge(&x, 4096, file), 0); // a page that outlives its process
-    sandbox_destroy(&b, &x);
+    spawned_destroy(&b, &x);
     assert_false(comes_again(leaf, &small_limits, &x));
     (void)close(file);
 }
@@ -109,12 +109,12 @@ static void
 a_leaf_with_an_oom_kill_is_not_reused(void **state)
 {
     (void)state;
-    struct sandbox x;
-    sandbox_create(&b, &x, ++made);
+    struct spawned x;
+    spawned_create(&b, &x, ++made);
     ino_t leaf = leaf_of(&x);
     int status = charge(&x, small_limits.memory_bytes * 2, -1);
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
-    sandbox_destroy(&b, &x);
+    spawned_destroy(&b, &x);
     assert_false(comes_again(leaf, &small_limits, &x));
 }
 
@@ -122,16 +122,16 @@ static void
 a_leaf_like_new_is_reused_with_a_reset_peak_and_new_limits(void **state)
 {
     (void)state;
-    struct sandbox x;
+    struct spawned x;
     struct spawn_limits other = small_limits;
     bool again = false;
     // Sometimes the kernel keeps a page for long: then try another leaf.
     for (int i = 0; i < 5 && !again; i++) {
-        sandbox_create(&b, &x, ++made);
+        spawned_create(&b, &x, ++made);
         ino_t leaf = leaf_of(&x);
         assert_int_equal(charge(&x, CHARGED, -1), 0);
         assert_true(number_in(x.fds[SPAWN_FD_MEMORY], "memory.max_usage_in_bytes") >= CHARGED);
-        sandbox_destroy(&b, &x);
+        spawned_destroy(&b, &x);
         other.memory_bytes = (i % 2 == 0 ? UINT64_C(32) : UINT64_C(128)) << 20;
         other.cpu_millis = 700;
         other.cpu_weight = 100;
@@ -148,16 +148,16 @@ a_leaf_like_new_is_reused_with_a_reset_peak_and_new_limits(void **state)
     assert_int_equal(number_in(x.fds[SPAWN_FD_MEMORY], "memory.kmem.tcp.limit_in_bytes"), tcp);
     assert_int_equal(number_in(x.fds[SPAWN_FD_CPU], "cpu.cfs_quota_us"), 70000);
     assert_int_equal(number_in(x.fds[SPAWN_FD_CPU], "cpu.shares"), 1024);
-    sandbox_destroy(&b, &x);
+    spawned_destroy(&b, &x);
 }
 
 static void
 unused_leaves_are_removed(void **state)
 {
     (void)state;
-    struct sandbox x;
-    sandbox_create(&b, &x, ++made);
-    sandbox_destroy(&b, &x);
+    struct spawned x;
+    spawned_create(&b, &x, ++made);
+    spawned_destroy(&b, &x);
     wait_until("the leaf is removed", folders_under(&b, "memory") == 0);
     assert_int_equal(folders_under(&b, "cpu"), 0);
     assert_int_equal(folders_under(&b, "blkio"), 0);

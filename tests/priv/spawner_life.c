@@ -60,7 +60,7 @@ assert_text(int dir_fd, const char *path, const char *expected)
 }
 
 static pid_t
-guest_pid(const struct sandbox *x)
+guest_pid(const struct spawned *x)
 {
     char text[64];
     int dir = x->fds[SPAWN_FD_CGROUP];
@@ -140,15 +140,15 @@ static void
 an_emptied_container_has_nothing_of_earlier_sandboxes(void **state)
 {
     (void)state;
-    struct sandbox x;
-    sandbox_create(&broker, &x, 1); // makes the slot's user namespace, which stays
-    sandbox_destroy(&broker, &x);
+    struct spawned x;
+    spawned_create(&broker, &x, 1); // makes the slot's user namespace, which stays
+    spawned_destroy(&broker, &x);
     struct census before = settled_census();
     for (uint32_t i = 0; i < 30; i++) {
-        sandbox_create(&broker, &x, i);
+        spawned_create(&broker, &x, i);
         pid_t pid = guest_pid(&x);
         assert_true(pid > 0);
-        sandbox_destroy(&broker, &x);
+        spawned_destroy(&broker, &x);
         assert_int_equal(kill(pid, 0), -1);
     }
     struct census after = settled_census();
@@ -183,9 +183,9 @@ static void
 a_guest_has_its_own_ids_four_capabilities_a_filter_and_nothing_else(void **state)
 {
     (void)state;
-    struct sandbox x;
+    struct spawned x;
     char text[256];
-    sandbox_create(&broker, &x, 1);
+    spawned_create(&broker, &x, 1);
     pid_t pid = guest_pid(&x);
     unsigned uid = x.uid + SANDBOX_UID_GUEST;
     assert_true(x.uid > SPAWN_ID_BASE_DEFAULT);
@@ -215,7 +215,7 @@ a_guest_has_its_own_ids_four_capabilities_a_filter_and_nothing_else(void **state
             fail_msg("descriptor %d is open in the guest", fd);
     }
     (void)close(dir);
-    sandbox_destroy(&broker, &x);
+    spawned_destroy(&broker, &x);
 }
 
 static void
@@ -224,11 +224,11 @@ every_namespace_differs_from_the_hosts_and_a_network_is_used_once(void **state)
     (void)state;
     static const char *const kinds[] = {"cgroup", "ipc",  "mnt",  "net",
                                         "pid",    "time", "user", "uts"};
-    struct sandbox x;
-    struct sandbox y;
+    struct spawned x;
+    struct spawned y;
     char path[64];
-    sandbox_create(&broker, &x, 1);
-    sandbox_create(&broker, &y, 2);
+    spawned_create(&broker, &x, 1);
+    spawned_create(&broker, &y, 2);
     const pid_t pids[] = {guest_pid(&x), guest_pid(&y), getpid()};
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         ino_t inodes[3];
@@ -248,18 +248,18 @@ every_namespace_differs_from_the_hosts_and_a_network_is_used_once(void **state)
     struct stat next;
     assert_int_equal(stat(path, &first), 0);
     int keep = open(path, O_RDONLY | O_CLOEXEC); // so that its number is not used again
-    sandbox_destroy(&broker, &y);
-    sandbox_create(&broker, &y, 3);
+    spawned_destroy(&broker, &y);
+    spawned_create(&broker, &y, 3);
     (void)snprintf(path, sizeof path, "/proc/%d/ns/net", guest_pid(&y));
     assert_int_equal(stat(path, &next), 0);
     assert_int_not_equal(first.st_ino, next.st_ino);
     (void)close(keep);
-    sandbox_destroy(&broker, &x);
-    sandbox_destroy(&broker, &y);
+    spawned_destroy(&broker, &x);
+    spawned_destroy(&broker, &y);
 }
 
 static void
-assert_limits(const struct sandbox *x, const struct spawn_limits *l)
+assert_limits(const struct spawned *x, const struct spawn_limits *l)
 {
     char text[64];
     int memory = x->fds[is_hybrid() ? SPAWN_FD_MEMORY : SPAWN_FD_CGROUP];
@@ -300,8 +300,8 @@ static void
 limits_are_in_the_kernel_and_can_be_raised_and_lowered(void **state)
 {
     (void)state;
-    struct sandbox x;
-    sandbox_create(&broker, &x, 1);
+    struct spawned x;
+    spawned_create(&broker, &x, 1);
     assert_limits(&x, &small_limits);
     struct spawn_request q = request_for(&x, SPAWN_LIMIT, 0);
     q.limits = small_limits;
@@ -339,16 +339,16 @@ limits_are_in_the_kernel_and_can_be_raised_and_lowered(void **state)
     assert_in_range((uint64_t)disk.f_blocks * (uint64_t)disk.f_bsize, q.limits.disk_bytes,
                     // and the files that show the sandbox its limits
                     q.limits.disk_bytes + (1 << 20));
-    sandbox_destroy(&broker, &x);
+    spawned_destroy(&broker, &x);
 }
 
 static void
 a_guest_may_make_job_cgroups_but_not_limits_and_not_too_deep(void **state)
 {
     (void)state;
-    struct sandbox x;
+    struct spawned x;
     struct stat st;
-    sandbox_create(&broker, &x, 1);
+    spawned_create(&broker, &x, 1);
     int dir = x.fds[SPAWN_FD_CGROUP];
     uid_t guest = x.uid + SANDBOX_UID_GUEST;
     const char *const given[] = {".", "cgroup.procs", guest_procs(dir)};
@@ -369,18 +369,18 @@ a_guest_may_make_job_cgroups_but_not_limits_and_not_too_deep(void **state)
         assert_int_equal(faccessat(dir, "job-2/pids.max", F_OK, 0), 0);
         assert_int_equal(faccessat(dir, "job-2/cpu.stat", F_OK, 0), 0);
     }
-    sandbox_destroy(&broker, &x); // and job-2 with it
+    spawned_destroy(&broker, &x); // and job-2 with it
 }
 
 static void
 no_path_of_a_sandbox_leads_to_its_cgroups(void **state)
 {
     (void)state;
-    struct sandbox x;
+    struct spawned x;
     char path[64];
     char line[4096];
     unsigned mounts = 0;
-    sandbox_create(&broker, &x, 1);
+    spawned_create(&broker, &x, 1);
     (void)snprintf(path, sizeof path, "/proc/%d/mountinfo", guest_pid(&x));
     FILE *f = fopen(path, "re");
     assert_non_null(f);
@@ -391,12 +391,12 @@ no_path_of_a_sandbox_leads_to_its_cgroups(void **state)
     }
     (void)fclose(f);
     assert_true(mounts > 5);
-    sandbox_destroy(&broker, &x);
+    spawned_destroy(&broker, &x);
 }
 
 // Starts a process of the test in job-N.
 static pid_t
-start_in_job(const struct sandbox *x, const char *job)
+start_in_job(const struct spawned *x, const char *job)
 {
     if (mkdirat(x->fds[SPAWN_FD_CGROUP], job, 0755) < 0)
         assert_int_equal(errno, EEXIST);
@@ -417,8 +417,8 @@ static void
 killing_a_job_works_also_when_frozen(void **state)
 {
     (void)state;
-    struct sandbox x;
-    sandbox_create(&broker, &x, 1);
+    struct spawned x;
+    spawned_create(&broker, &x, 1);
     for (uint32_t frozen = 0; frozen < 2; frozen++) {
         // New cgroups each time, because newer kernels kill processes that are cloned into a cgroup that was killed
         // before.
@@ -440,16 +440,16 @@ killing_a_job_works_also_when_frozen(void **state)
         assert_int_equal(waitpid(two, &status, 0), two);
         assert_int_equal(kill(guest_pid(&x), 0), 0);
     }
-    sandbox_destroy(&broker, &x);
+    spawned_destroy(&broker, &x);
 }
 
 static void
 replies_to_freeze_and_thaw_come_when_they_are_complete(void **state)
 {
     (void)state;
-    struct sandbox x;
+    struct spawned x;
     char text[128];
-    sandbox_create(&broker, &x, 1);
+    spawned_create(&broker, &x, 1);
     for (uint32_t frozen = 1; frozen < 2; frozen--) {
         struct spawn_request q = request_for(&x, SPAWN_FREEZE, frozen);
         assert_true(broker_ask(&broker, &q, NULL).ok);
@@ -459,20 +459,20 @@ replies_to_freeze_and_thaw_come_when_they_are_complete(void **state)
     }
     struct spawn_request q = request_for(&x, SPAWN_FREEZE, 1);
     assert_true(broker_ask(&broker, &q, NULL).ok);
-    sandbox_destroy(&broker, &x); // frozen
+    spawned_destroy(&broker, &x); // frozen
 }
 
 static void
 a_sandbox_whose_guest_has_ended_can_be_destroyed(void **state)
 {
     (void)state;
-    struct sandbox x;
+    struct spawned x;
     char packet[8];
-    sandbox_create(&broker, &x, 1);
+    spawned_create(&broker, &x, 1);
     assert_int_equal(kill(guest_pid(&x), SIGKILL), 0);
     assert_true(readable(x.fds[SPAWN_FD_GUEST], BROKER_WAIT_MS));
     assert_true(recv(x.fds[SPAWN_FD_GUEST], packet, sizeof packet, 0) <= 0);
-    sandbox_destroy(&broker, &x);
+    spawned_destroy(&broker, &x);
 }
 
 static void
@@ -487,7 +487,7 @@ read_ok(void)
 
 // Requests n sandboxes, BURST_N or more, waits for all, then removes all; at most BURST_N at a time.
 static void
-crowd(struct sandbox *all, uint32_t n)
+crowd(struct spawned *all, uint32_t n)
 {
     int fds[SPAWN_FDS_MAX];
     struct spawn_reply r;
@@ -501,8 +501,8 @@ crowd(struct sandbox *all, uint32_t n)
         assert_true(broker_read(&broker, &r, fds));
         if (!r.ok)
             fail_msg("%s", r.err.text);
-        struct sandbox *x = &all[r.seq - first];
-        sandbox_from(x, &r, r.seq - first + 1);
+        struct spawned *x = &all[r.seq - first];
+        spawned_from(x, &r, r.seq - first + 1);
         memcpy(x->fds, fds, sizeof fds);
         for (int i = SPAWN_FD_CGROUP; i < SPAWN_FDS_MAX; i++) {
             if (x->fds[i] >= 0)
@@ -511,11 +511,11 @@ crowd(struct sandbox *all, uint32_t n)
         }
     }
     for (uint32_t i = 0; i < n; i++)
-        sandbox_wait_ready(&all[i]);
+        spawned_wait_ready(&all[i]);
     for (uint32_t i = 0; i < n; i++) {
         struct spawn_request q = request_for(&all[i], SPAWN_DESTROY, 0);
         (void)broker_send(&broker, &q);
-        sandbox_close_fds(&all[i]);
+        spawned_close_fds(&all[i]);
         if (i + 1 >= BURST_N) // replies are read in between
             read_ok();
     }
@@ -527,7 +527,7 @@ static void
 two_hundred_creates_at_once_and_a_thousand_alive_leave_nothing(void **state)
 {
     (void)state;
-    static struct sandbox all[CROWD_N];
+    static struct spawned all[CROWD_N];
     crowd(all, CROWD_N); // makes the user namespaces, which stay
     struct census before = settled_census();
     crowd(all, BURST_N);

@@ -11,7 +11,7 @@
 #include "bpf/net.h"
 
 static struct broker b;
-static struct sandbox x;
+static struct spawned x;
 
 static int
 start(void **state)
@@ -19,7 +19,7 @@ start(void **state)
     (void)need_root(state);
     broker_config(&b, "");
     broker_start(&b);
-    sandbox_create(&b, &x, 1);
+    spawned_create(&b, &x, 1);
     return 0;
 }
 
@@ -27,7 +27,7 @@ static int
 stop(void **state)
 {
     (void)state;
-    sandbox_destroy(&b, &x);
+    spawned_destroy(&b, &x);
     broker_stop(&b);
     return 0;
 }
@@ -312,16 +312,16 @@ the_next_sandbox_has_a_network_of_its_own(void **state)
     (void)state;
     int fds[SPAWN_FDS_MAX] = {-1};
     int other[SPAWN_FDS_MAX] = {-1};
-    struct sandbox y;
+    struct spawned y;
     assert_true(net_open(fds).ok);
-    sandbox_create(&b, &y, 2);
+    spawned_create(&b, &y, 2);
     struct spawn_request q = request_for(&y, SPAWN_NET_OPEN, 0);
     struct spawn_reply r = broker_ask(&b, &q, other);
     if (!r.ok)
         fail_msg("%s", r.err.text);
     close_all(other);
     close_all(fds);
-    sandbox_destroy(&b, &y);
+    spawned_destroy(&b, &y);
 }
 
 static void

@@ -42,20 +42,20 @@ a_second_spawner_on_one_cgroup_is_refused(void **state)
     (void)state;
     struct broker one;
     struct broker two;
-    struct sandbox x;
+    struct spawned x;
     struct spawn_reply r;
     broker_config(&one, "");
     broker_config(&two, "");
     (void)snprintf(two.config.state_dir, sizeof two.config.state_dir, "/tmp/stockade-test-%d-two",
                    (int)getpid());
     broker_start(&one);
-    sandbox_create(&one, &x, 1);
+    spawned_create(&one, &x, 1);
     assert_false(broker_try_start(&two, &r));
     assert_int_equal(r.err.code, ERR_FAILED_PRECONDITION);
     assert_string_equal(r.err.reason, "CGROUP_IN_USE");
     struct spawn_request q = request_for(&x, SPAWN_FREEZE, 1); // it still exists and works
     assert_true(broker_ask(&one, &q, NULL).ok);
-    sandbox_destroy(&one, &x);
+    spawned_destroy(&one, &x);
     broker_stop(&one);
     (void)rmdir(two.config.state_dir);
 }
@@ -66,8 +66,8 @@ two_spawners_with_the_same_configuration_use_different_ids(void **state)
     (void)state;
     struct broker one;
     struct broker two;
-    struct sandbox x;
-    struct sandbox y;
+    struct spawned x;
+    struct spawned y;
     broker_config(&one, "");
     broker_config(&two, "two");
     (void)snprintf(two.config.state_dir, sizeof two.config.state_dir, "/tmp/stockade-test-%d-two",
@@ -75,14 +75,14 @@ two_spawners_with_the_same_configuration_use_different_ids(void **state)
     broker_start(&one);
     broker_start(&two);
     assert_true(broker_feature(&one, "id-ranges")->available);
-    sandbox_create(&one, &x, 1);
-    sandbox_create(&two, &y, 1);
+    spawned_create(&one, &x, 1);
+    spawned_create(&two, &y, 1);
     assert_int_not_equal(x.uid, y.uid);
-    sandbox_destroy(&one, &x);
-    sandbox_create(&one, &x, 2);
+    spawned_destroy(&one, &x);
+    spawned_create(&one, &x, 2);
     assert_int_not_equal(x.uid, y.uid);
-    sandbox_destroy(&one, &x);
-    sandbox_destroy(&two, &y);
+    spawned_destroy(&one, &x);
+    spawned_destroy(&two, &y);
     broker_stop(&one);
     broker_stop(&two);
     (void)rmdir(two.config.state_dir);
@@ -93,10 +93,10 @@ requests_that_a_correct_broker_may_send_too_late_get_an_error(void **state)
 {
     (void)state;
     struct broker b;
-    struct sandbox x;
+    struct spawned x;
     broker_config(&b, "");
     broker_start(&b);
-    sandbox_create(&b, &x, 1);
+    spawned_create(&b, &x, 1);
     // Two at once: the second finds a sandbox that is being removed, or was removed.
     struct spawn_request destroy = request_for(&x, SPAWN_DESTROY, 0);
     struct spawn_request kill_job = request_for(&x, SPAWN_KILL_JOB, 1);
@@ -119,15 +119,15 @@ requests_that_a_correct_broker_may_send_too_late_get_an_error(void **state)
         assert_false(r.ok);
         assert_int_equal(r.err.code, ERR_NOT_FOUND);
     }
-    sandbox_close_fds(&x);
+    spawned_close_fds(&x);
     // The slot is reused; a request with the old generation does not affect the new sandbox.
-    struct sandbox y;
-    sandbox_create(&b, &y, 2);
+    struct spawned y;
+    spawned_create(&b, &y, 2);
     assert_int_equal(y.slot, x.slot);
     assert_int_equal(y.generation, x.generation + 1);
     struct spawn_request q = request_for(&x, SPAWN_DESTROY, 0);
     assert_int_equal(broker_ask(&b, &q, NULL).err.code, ERR_NOT_FOUND);
-    sandbox_destroy(&b, &y);
+    spawned_destroy(&b, &y);
     broker_stop(&b);
 }
 
@@ -136,38 +136,38 @@ an_id_in_use_and_one_sandbox_too_many_are_refused(void **state)
 {
     (void)state;
     struct broker b;
-    struct sandbox x;
-    struct sandbox y;
+    struct spawned x;
+    struct spawned y;
     broker_config(&b, "");
     b.config.slots = 2;
     broker_start(&b);
-    sandbox_create(&b, &x, 1);
+    spawned_create(&b, &x, 1);
     struct spawn_request q = create_request(1);
     assert_int_equal(broker_ask(&b, &q, NULL).err.code, ERR_ALREADY_EXISTS);
-    sandbox_create(&b, &y, 2);
+    spawned_create(&b, &y, 2);
     assert_int_not_equal(x.uid, y.uid);
     q = create_request(3);
     struct spawn_reply r = broker_ask(&b, &q, NULL);
     assert_int_equal(r.err.code, ERR_RESOURCE_EXHAUSTED);
     assert_string_equal(r.err.subject, "ids.slots");
-    sandbox_destroy(&b, &x);
-    sandbox_create(&b, &x, 3);
+    spawned_destroy(&b, &x);
+    spawned_create(&b, &x, 3);
     broker_stop(&b);
-    sandbox_close_fds(&x);
-    sandbox_close_fds(&y);
+    spawned_close_fds(&x);
+    spawned_close_fds(&y);
 }
 
 // Asserts that after this packet the spawner has ended with status 70 and left nothing, not even the existing
 // sandbox.
 static void
 assert_ends(const char *what, const void *packet, size_t n, int fd_along,
-            const struct sandbox *like)
+            const struct spawned *like)
 {
     struct broker b;
-    struct sandbox x;
+    struct spawned x;
     broker_config(&b, "");
     broker_start(&b);
-    sandbox_create(&b, &x, 1);
+    spawned_create(&b, &x, 1);
     assert_int_equal(x.slot, like->slot);
     assert_int_equal(x.generation, like->generation);
     const struct fdpass m = {(void *)(uintptr_t)packet, n, &fd_along, fd_along >= 0};
@@ -178,14 +178,14 @@ assert_ends(const char *what, const void *packet, size_t n, int fd_along,
         fail_msg("%s: status %x", what, (unsigned)status);
     assert_true(containers_gone(&b));
     (void)close(b.fd);
-    sandbox_close_fds(&x);
+    spawned_close_fds(&x);
 }
 
 static void
 invalid_requests_end_the_spawner_and_every_sandbox(void **state)
 {
     (void)state;
-    const struct sandbox like = {.slot = 0, .generation = 1};
+    const struct spawned like = {.slot = 0, .generation = 1};
     const struct spawn_request create = create_request(7);
     const struct spawn_request destroy = request_for(&like, SPAWN_DESTROY, 0);
     struct {
@@ -214,9 +214,10 @@ invalid_requests_end_the_spawner_and_every_sandbox(void **state)
         {"what the reader alone may ask", destroy},
         {"argument of read", destroy},
         {"a root to give up that is out of range", destroy},
+        {"argument of swap", destroy},
     };
     rows[0].q.op = SPAWN_CONFIGURE;
-    rows[1].q.op = SPAWN_ROOT + 1;
+    rows[1].q.op = SPAWN_SWAP + 1;
     rows[2].q.op = UINT32_MAX;
     rows[3].q.slot = UINT32_MAX;
     rows[4].q.slot = 5;
@@ -242,6 +243,8 @@ invalid_requests_end_the_spawner_and_every_sandbox(void **state)
     rows[20].q.arg = 1;
     rows[21].q.op = SPAWN_UNROOT;
     rows[21].q.arg = SPAWN_ROOTS_MAX;
+    rows[22].q.op = SPAWN_SWAP;
+    rows[22].q.arg = 1;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         assert_ends(rows[i].what, &rows[i].q, sizeof rows[i].q, -1, &like);
     char large[sizeof destroy + 1] = {0};

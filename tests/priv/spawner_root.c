@@ -31,7 +31,7 @@ broker_in(const char *unit, const char *procs)
 {
     char expected[200];
     struct broker b;
-    struct sandbox x;
+    struct spawned x;
     write_text(procs, "0");
     broker_config(&b, "");
     b.config.cgroup[0] = '\0';
@@ -39,7 +39,7 @@ broker_in(const char *unit, const char *procs)
     (void)snprintf(expected, sizeof expected, "%s/sandboxes", unit);
     if (strcmp(b.features.cgroup, expected) != 0)
         return 2;
-    sandbox_create(&b, &x, 1);
+    spawned_create(&b, &x, 1);
     char path[500];
     (void)snprintf(path, sizeof path, "%s%s/%s", v2_mount(), expected, x.name);
     if (access(path, F_OK) < 0)
@@ -47,7 +47,7 @@ broker_in(const char *unit, const char *procs)
     (void)snprintf(expected, sizeof expected, "%s/supervisor", unit);
     if (!own_cgroup_is(expected))
         return 4;
-    sandbox_destroy(&b, &x);
+    spawned_destroy(&b, &x);
     (void)close(b.fd);
     int status = 0;
     if (waitpid(b.pid, &status, 0) != b.pid || status != 0)

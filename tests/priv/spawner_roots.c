@@ -318,8 +318,8 @@ a_root_in_use_is_removed_with_its_last_sandbox(void **state)
 {
     (void)state;
     struct broker fake = b;
-    struct sandbox one;
-    struct sandbox two;
+    struct spawned one;
+    struct spawned two;
     const char *build = getenv("STOCKADE_BUILD");
     (void)fake;
     broker_config(&b, "real");
@@ -327,21 +327,21 @@ a_root_in_use_is_removed_with_its_last_sandbox(void **state)
                    "%.200s/server/stockade-reader", build ? build : ".");
     broker_start(&b);
     const unsigned held = mounts();
-    sandbox_create(&b, &one, 1);
-    sandbox_create(&b, &two, 2);
+    spawned_create(&b, &one, 1);
+    spawned_create(&b, &two, 2);
     assert_true(unroot(0).ok);
     assert_int_equal(mounts(), held);
     struct spawn_request q = create_request(3);
     assert_int_equal(broker_ask(&b, &q, NULL).err.code, ERR_NOT_FOUND);
     q = request_for(&one, SPAWN_FREEZE, 1);
     assert_true(broker_ask(&b, &q, NULL).ok);
-    sandbox_destroy(&b, &one);
+    spawned_destroy(&b, &one);
     assert_int_equal(mounts(), held);
-    sandbox_destroy(&b, &two);
+    spawned_destroy(&b, &two);
     assert_int_equal(mounts(), held - 2); // its skeleton and /usr
     broker_root(&b);
-    sandbox_create(&b, &one, 1);
-    sandbox_destroy(&b, &one);
+    spawned_create(&b, &one, 1);
+    spawned_destroy(&b, &one);
     assert_int_equal(mounts(), held);
     broker_stop(&b);
     b = fake;

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// SWAP: the request and its reply. The tier does the work (tier_process.c, tree_swap.c).
+//
+// The spawner waits for the helper, which takes a fraction of a millisecond, so the state of the slot does not change and
+// no second request comes between. The helper's own end may come later, and is an event.
+#include <errno.h>
+#include <sys/epoll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "io.h"
+#include "spawner.h"
+#include "tier.h"
+
+void
+swap_handle(struct spawner *s, struct slot *slot, const struct spawn_request *q, struct answer *a)
+{
+    (void)q;
+    struct err e;
+    int layer_fd = -1;
+    int r = tier_of(s, slot)->swap(s, slot, &layer_fd, &e);
+    if (r == 0) {
+        answer_reply(a)->ok = 1;
+        answer_reply(a)->fds = 1;
+        answer_send(s, a, &layer_fd, 1);
+        return;
+    }
+    if (r == -ENOTRECOVERABLE)
+        tier_of(s, slot)->kill(slot);
+    (void)err_wrap(&e, "seal the files of sandbox %s", slot->name);
+    answer_err(s, a, &e);
+}
+
+void
+swap_helper_ended(struct spawner *s, int pid_fd)
+{
+    siginfo_t info = {.si_pid = 0};
+    if (waitid(P_PIDFD, (id_t)pid_fd, &info, WEXITED | WNOHANG) == 0 && info.si_pid == 0)
+        return;
+    // A child on its way to the guest may have a copy, which would keep the event alive.
+    (void)epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, pid_fd, NULL);
+    (void)close(pid_fd);
+}

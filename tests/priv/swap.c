@@ -1,0 +1,430 @@
+// SPDX-License-Identifier: Apache-2.0
+// sandbox_swap_upper() through the broker's core, the real spawner and the real guest: what a sandbox has written is sealed,
+// and everything else about it stays as it was.
+#include <sys/sysmacros.h>
+
+#include "server/sandbox/spawn.h"
+#include "server/spawner/tree_swap.h"
+#include "tests/harness/core.h"
+
+// ---- swaps
+
+struct swapped {
+    struct sandbox_swap swap;
+    bool called, ok;
+    struct err e;
+};
+
+static void
+on_swapped(void *cookie, struct sandbox *s, const struct err *e)
+{
+    struct swapped *w = cookie;
+    (void)s;
+    assert_false(w->called);
+    w->called = true;
+    w->ok = e == NULL;
+    if (e != NULL)
+        w->e = *e;
+}
+
+static int
+ask(struct swapped *w, struct err *e)
+{
+    *w = (struct swapped){.called = false};
+    w->swap.waiter.done = on_swapped;
+    w->swap.waiter.cookie = w;
+    return sandbox_swap_upper(box, &w->swap, e);
+}
+
+// The layer's descriptor.
+static int
+swap(void)
+{
+    struct err e;
+    struct swapped w;
+    if (ask(&w, &e) < 0)
+        fail_msg("%s", e.text);
+    until(w.called);
+    if (!w.ok)
+        fail_msg("%s", w.e.text);
+    assert_true(w.swap.layer_fd >= 0);
+    return w.swap.layer_fd;
+}
+
+static void
+swap_fails(int code, const char *words)
+{
+    struct err e;
+    struct swapped w;
+    if (ask(&w, &e) < 0)
+        fail_msg("%s", e.text);
+    until(w.called);
+    assert_false(w.ok);
+    assert_int_equal(w.swap.layer_fd, -1);
+    if (w.e.code != code || strstr(w.e.text, words) == NULL)
+        fail_msg("code %d: %s", w.e.code, w.e.text);
+    assert_int_equal(box->state, SANDBOX_RUNNING);
+}
+
+static bool
+is_there(int dir, const char *path)
+{
+    return faccessat(dir, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+static int
+disk(void)
+{
+    return box->dirs.fd[SPAWN_FD_DISK];
+}
+
+// ---- what is refused
+
+static void
+a_sandbox_that_nobody_has_taken_cannot_be_sealed(void **state)
+{
+    (void)state;
+    struct err e;
+    struct swapped w;
+    assert_true(ask(&w, &e) < 0);
+    assert_int_equal(e.code, ERR_FAILED_PRECONDITION);
+    assert_false(w.called);
+}
+
+static void
+a_sandbox_with_a_job_is_refused_by_broker_and_spawner_and_goes_on(void **state)
+{
+    (void)state;
+    struct err e;
+    struct swapped w;
+    struct job *j = NULL;
+    struct wait raw = {.called = 0};
+    struct reader r = {.follower = {.wake = on_wake, .cookie = &r}};
+    text[0] = '\0';
+    assert_int_equal(begin("echo begun; sleep 100; echo done > A", &j, &e), 0);
+    job_follow(j, &r.follower, 0, true);
+    until(strcmp(text, "begun\n") == 0);
+    assert_true(ask(&w, &e) < 0);
+    assert_int_equal(e.code, ERR_FAILED_PRECONDITION);
+    assert_string_equal(e.reason, "JOBS_RUN");
+    assert_int_equal(spawn_swap(srv.spawn, box->slot, box->generation, on_done, &raw, &e), 0);
+    until(raw.called > 0); // as if the broker were wrong
+    assert_int_equal(raw.reply.ok, 0);
+    assert_int_equal(raw.reply.err.code, ERR_FAILED_PRECONDITION);
+    assert_string_equal(raw.reply.err.reason, "JOBS_RUN");
+    assert_int_equal(raw.fds[0], -1);
+    job_signal(j, SIGKILL, true, &e);
+    until(r.ended && box->jobs_n == 0);
+    (void)close(swap());
+    assert_sh("echo yes", "yes\n");
+}
+
+// Killed with its job, they go on their own time: the swap waits for them.
+static void
+what_a_job_left_is_waited_for(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 5; i++) {
+        assert_sh("for i in 1 2 3 4 5 6 7 8; do setsid sleep 100 & done; echo a > A", "");
+        (void)close(swap());
+    }
+    assert_sh("cat A", "a\n");
+}
+
+static void
+a_second_swap_and_a_job_are_refused_until_the_first_is_answered(void **state)
+{
+    (void)state;
+    struct err e;
+    struct swapped first, second;
+    struct job *j = NULL;
+    assert_int_equal(ask(&first, &e), 0);
+    assert_true(ask(&second, &e) < 0);
+    assert_int_equal(e.code, ERR_FAILED_PRECONDITION);
+    assert_non_null(strstr(e.text, "having its files sealed"));
+    assert_true(begin("true", &j, &e) < 0);
+    assert_int_equal(e.code, ERR_FAILED_PRECONDITION);
+    until(first.called);
+    assert_true(first.ok && !second.called);
+    (void)close(first.swap.layer_fd);
+    assert_sh("echo yes", "yes\n");
+}
+
+static void
+on_paused(void *cookie, struct sandbox *s, const struct err *e)
+{
+    (void)s;
+    assert_null(e);
+    *(bool *)cookie = true;
+}
+
+static void
+a_paused_sandbox_is_refused_by_broker_and_spawner(void **state)
+{
+    (void)state;
+    struct err e;
+    struct swapped w;
+    bool paused = false, resumed = false;
+    struct wait raw = {.called = 0};
+    struct sandbox_waiter p = {.done = on_paused, .cookie = &paused};
+    struct sandbox_waiter q = {.done = on_paused, .cookie = &resumed};
+    assert_int_equal(sandbox_pause(box, &p, &e), 0);
+    until(paused);
+    assert_true(ask(&w, &e) < 0);
+    assert_int_equal(e.code, ERR_FAILED_PRECONDITION);
+    assert_int_equal(spawn_swap(srv.spawn, box->slot, box->generation, on_done, &raw, &e), 0);
+    until(raw.called > 0);
+    assert_int_equal(raw.reply.err.code, ERR_FAILED_PRECONDITION);
+    assert_int_equal(sandbox_resume(box, &q, &e), 0);
+    until(resumed);
+    (void)close(swap());
+}
+
+static void
+a_sandbox_that_is_deleted_meanwhile_answers_and_leaves_no_layer(void **state)
+{
+    (void)state;
+    struct err e, why;
+    struct swapped w;
+    assert_int_equal(ask(&w, &e), 0);
+    (void)err_set(&why, ERR_CANCELLED, "deleted");
+    sandbox_destroy(box, &why, NULL);
+    box = NULL;
+    assert_true(w.called && !w.ok && w.swap.layer_fd == -1);
+    assert_int_equal(w.e.code, ERR_CANCELLED);
+    until(sandboxes_count(srv.sandboxes) == 0);
+}
+
+static void
+without_room_for_folders_nothing_changes(void **state)
+{
+    (void)state;
+    assert_int_equal(sh("echo a > A; i=0; while : > f$i; do i=$((i + 1)); done 2>/dev/null"), 2);
+    swap_fails(ERR_RESOURCE_EXHAUSTED, "create");
+    assert_sh("cat A; rm f*; echo b > B; ls", "a\nA\nB\n");
+    assert_false(is_there(disk(), "s0") || is_there(disk(), "u1") || is_there(disk(), "k1"));
+    (void)close(swap());
+    assert_sh("cat A B", "a\nb\n");
+}
+
+// Fails behind the middle: a folder to mount on is missing in the new root, when the first mounts have moved there.
+static void
+a_failure_on_the_way_is_undone(void **state)
+{
+    (void)state;
+    static const char look[] =
+        "cut -d' ' -f4- /proc/self/mountinfo; ls /proc/self /usr /dev /dev/shm;"
+        " cat /sys/fs/cgroup/memory.max; cat A";
+    static char before[TEXT_MAX];
+    assert_sh("echo a > A; echo s > /dev/shm/S", "");
+    assert_int_equal(sh(look), 0);
+    memcpy(before, text, sizeof before);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(mknodat(disk(), "u0/sys", S_IFCHR, makedev(0, 0)), 0); // a whiteout
+        swap_fails(ERR_INTERNAL, "sys/fs/cgroup");
+        assert_int_equal(unlinkat(disk(), "u0/sys", 0), 0);
+        assert_int_equal(sh(look), 0);
+        assert_string_equal(text, before);
+    }
+    assert_sh("echo b > B; cat A B", "a\nb\n");
+    int layer = swap();
+    assert_true(is_there(layer, "home/agent/B"));
+    (void)close(layer);
+    assert_sh("cat A B /dev/shm/S", "a\nb\ns\n");
+}
+
+// ---- what it does
+
+static void
+what_was_written_is_sealed_and_what_follows_lies_above(void **state)
+{
+    (void)state;
+    assert_sh("echo a > A; mkdir d; echo x > d/x; echo t > /tmp/T", "");
+    int layer = swap();
+    assert_sh("cat A d/x /tmp/T; echo b > B; cat B", "a\nx\nt\nb\n");
+    assert_true(is_there(layer, "home/agent/A") && is_there(layer, "tmp/T"));
+    assert_false(is_there(layer, "home/agent/B"));
+    assert_true(is_there(disk(), "u1/home/agent/B"));
+    assert_false(is_there(disk(), "u1/home/agent/A") || is_there(disk(), "s0/home/agent/B"));
+    assert_sh("echo more >> A; rm -r d; cat A; ls", "a\nmore\nA\nB\n");
+    char was[8] = "";
+    int fd = openat(layer, "home/agent/A", O_RDONLY | O_CLOEXEC);
+    assert_int_equal(read(fd, was, sizeof was), 2); // "a\n"
+    assert_true(is_there(layer, "home/agent/d/x"));
+    assert_int_equal(openat(layer, "home/agent/N", O_WRONLY | O_CREAT | O_CLOEXEC, 0600), -1);
+    assert_int_equal(errno, EROFS);
+    (void)close(fd);
+    (void)close(layer);
+}
+
+static void
+the_layer_outlives_the_sandbox(void **state)
+{
+    assert_sh("echo a > A", "");
+    int layer = swap();
+    (void)remove_box(state);
+    assert_true(is_there(layer, "home/agent/A"));
+    (void)close(layer);
+}
+
+static void
+deep_chains_are_seen_whole_and_end_at_the_maximum(void **state)
+{
+    (void)state;
+    const size_t middle = TREE_SEALED_MAX / 2;
+    uint64_t ns[TREE_SEALED_MAX];
+    char script[64];
+    for (unsigned i = 0; i < TREE_SEALED_MAX; i++) {
+        (void)snprintf(script, sizeof script, "echo %u > f%u; echo %u > same", i, i, i);
+        assert_sh(script, "");
+        uint64_t from = uv_hrtime();
+        (void)close(swap());
+        ns[i] = uv_hrtime() - from;
+        for (unsigned k = i; k > 0 && ns[k] < ns[k - 1]; k--) {
+            uint64_t t = ns[k];
+            ns[k] = ns[k - 1];
+            ns[k - 1] = t;
+        }
+    }
+    (void)printf("a swap takes %.3f ms (median of %d; least %.3f, most %.3f)\n",
+                 (double)ns[middle] / 1e6, TREE_SEALED_MAX, (double)ns[0] / 1e6,
+                 (double)ns[TREE_SEALED_MAX - 1] / 1e6);
+    swap_fails(ERR_RESOURCE_EXHAUSTED, "sealed layers");
+    assert_sh("cat f0 f15 f31 same; ls | wc -l", "0\n15\n31\n31\n33\n");
+}
+
+// ---- what must not change
+
+static void
+the_view_of_a_job_is_the_same(void **state)
+{
+    (void)state;
+    // Numbers of mounts and devices change; flags, types, and what is where do not.
+    static const char look[] =
+        "cut -d' ' -f4- /proc/self/mountinfo | sed 's/,xino=[a-z]*//; s/lowerdir.*//' | sort;"
+        "ls -ln / /proc/sys /dev /dev/pts /dev/shm /sys /sys/fs/cgroup |"
+        " awk '{print $1, $3, $4, $NF}';"
+        "cat /proc/meminfo /sys/fs/cgroup/*; grep -E 'Cap|NoNew|Seccomp|[UG]id|Groups' /proc/self/status;"
+        "cat /proc/kcore /proc/keys /proc/timer_list /proc/sysrq-trigger 2>&1;"
+        "echo x > /proc/self/comm; echo x > /usr/x; echo x > /opt/x; echo x > /dev/x; echo x > /sys/x; : > /etc/x;"
+        "mount -t tmpfs none /tmp; unshare -m true; mknod n c 1 3; chroot / true; umount /proc;"
+        "ls -la /.. | wc -l; ls /proc/1/root /proc/1/cwd 2>&1; df -P / /dev/shm | wc -l; stat -c '%u %g %a' / /tmp /home/agent;"
+        "ls -l /proc/self/fd | wc -l; cat /proc/mounts | wc -l; readlink /proc/self/root /proc/self/cwd";
+    static char before[TEXT_MAX];
+    (void)sh(look);
+    memcpy(before, text, sizeof before);
+    assert_true(strlen(before) > 2000);
+    for (int i = 0; i < 3; i++) {
+        (void)close(swap());
+        (void)sh(look);
+        assert_string_equal(text, before);
+    }
+}
+
+static unsigned
+lines_of(const char *path)
+{
+    FILE *f = fopen(path, "re");
+    unsigned n = 0;
+    assert_non_null(f);
+    for (int c = 0; (c = fgetc(f)) != EOF;)
+        n += c == '\n';
+    (void)fclose(f);
+    return n;
+}
+
+static unsigned
+entries_of(const char *path)
+{
+    DIR *d = opendir(path);
+    unsigned n = 0;
+    assert_non_null(d);
+    while (readdir(d) != NULL)
+        n++;
+    (void)closedir(d);
+    return n;
+}
+
+static pid_t
+guest_pid(void)
+{
+    int fd = openat(box->dirs.fd[SPAWN_FD_CGROUP], guest_procs(box->dirs.fd[SPAWN_FD_CGROUP]),
+                    O_RDONLY | O_CLOEXEC);
+    char number[16] = "";
+    assert_true(fd >= 0 && read(fd, number, sizeof number - 1) > 0);
+    (void)close(fd);
+    return atoi(number);
+}
+
+static void
+the_guest_gets_no_descriptor_and_no_mount_and_the_spawner_keeps_none(void **state)
+{
+    (void)state;
+    char fds[64], mounts[64], root[64], cwd[64], spawner[64];
+    struct stat a, c;
+    pid_t guest = guest_pid();
+    (void)snprintf(fds, sizeof fds, "/proc/%d/fd", guest);
+    (void)snprintf(mounts, sizeof mounts, "/proc/%d/mountinfo", guest);
+    (void)snprintf(root, sizeof root, "/proc/%d/root", guest);
+    (void)snprintf(cwd, sizeof cwd, "/proc/%d/cwd", guest);
+    (void)snprintf(spawner, sizeof spawner, "/proc/%d/fd", spawn_pid(srv.spawn));
+    assert_sh("true", ""); // the guest has opened by then what it needs for a job
+    unsigned fds_n = entries_of(fds), mounts_n = lines_of(mounts), spawner_n = entries_of(spawner);
+    assert_int_equal(stat(root, &a), 0);
+    for (int i = 0; i < 5; i++)
+        (void)close(swap());
+    assert_true(entries_of(fds) <= fds_n);
+    assert_int_equal(lines_of(mounts), mounts_n);
+    assert_int_equal(stat(root, &c), 0);
+    assert_true(a.st_dev != c.st_dev); // another file system
+    assert_int_equal(stat(cwd, &a), 0);
+    assert_true(a.st_dev == c.st_dev && a.st_ino == c.st_ino);
+    until(entries_of(spawner) <= spawner_n); // the helpers are reaped
+    assert_int_equal(guest_pid(), guest);
+}
+
+static void
+limits_hold_over_all_layers_and_can_be_changed(void **state)
+{
+    (void)state;
+    assert_sh("head -c 5000000 /dev/zero > A", "");
+    (void)close(swap());
+    assert_int_equal(sh("head -c 5000000 /dev/zero > B"), 1); // 8 MiB in all
+    assert_sh("rm B; head -c 2000000 /dev/zero > B; wc -c < B", "2000000\n");
+    struct limits more = box->spec.limits;
+    struct err e;
+    bool changed = false;
+    struct sandbox_waiter w = {.done = on_paused, .cookie = &changed};
+    more.v[LIMIT_DISK_BYTES] = 16 << 20;
+    more.v[LIMIT_MEMORY_BYTES] = 32 << 20;
+    assert_int_equal(sandbox_limit(box, &more, &w, &e), 0);
+    until(changed);
+    assert_sh("head -c 5000000 /dev/zero > C; wc -c < C; cat /sys/fs/cgroup/memory.max",
+              "5000000\n33554432\n");
+    assert_int_equal(sh("exec tail /dev/zero"), 1000); // out of memory
+    assert_sh("wc -c < A", "5000000\n");
+}
+
+int
+main(void)
+{
+#define READY(name) cmocka_unit_test_setup_teardown(name, make_ready, remove_box)
+#define TAKEN(name) cmocka_unit_test_setup_teardown(name, make_box, remove_box)
+    const struct CMUnitTest tests[] = {
+        READY(a_sandbox_that_nobody_has_taken_cannot_be_sealed),
+        TAKEN(a_sandbox_with_a_job_is_refused_by_broker_and_spawner_and_goes_on),
+        TAKEN(what_a_job_left_is_waited_for),
+        TAKEN(a_second_swap_and_a_job_are_refused_until_the_first_is_answered),
+        TAKEN(a_paused_sandbox_is_refused_by_broker_and_spawner),
+        TAKEN(a_sandbox_that_is_deleted_meanwhile_answers_and_leaves_no_layer),
+        TAKEN(without_room_for_folders_nothing_changes),
+        TAKEN(a_failure_on_the_way_is_undone),
+        TAKEN(what_was_written_is_sealed_and_what_follows_lies_above),
+        TAKEN(the_layer_outlives_the_sandbox),
+        TAKEN(deep_chains_are_seen_whole_and_end_at_the_maximum),
+        TAKEN(the_view_of_a_job_is_the_same),
+        TAKEN(the_guest_gets_no_descriptor_and_no_mount_and_the_spawner_keeps_none),
+        TAKEN(limits_hold_over_all_layers_and_can_be_changed),
+    };
+    return cmocka_run_group_tests(tests, start_core, stop_core);
+}
