@@ -269,6 +269,16 @@ print_prometheus(const struct stockade_metrics *all)
     }
 }
 
+// A prefix of no metric is a mistake; metrics that are all 0 are not.
+static int
+no_metric(const struct command *c, const char *typed)
+{
+    struct stockade_error e = {.code = STOCKADE_NOT_FOUND, .reason = "NO_METRIC"};
+    (void)snprintf(e.text, sizeof e.text, "no metric begins with \"%.100s\"", typed);
+    (void)snprintf(e.hint, sizeof e.hint, "'stockade metrics --all' lists them");
+    return cli_fail(c, "", &e);
+}
+
 int
 cli_metrics(const struct command *c, const struct options *o)
 {
@@ -284,6 +294,8 @@ cli_metrics(const struct command *c, const struct options *o)
         return code;
     if (stockade_metrics(s, prefix, &all, &e) < 0)
         code = cli_fail(c, "", &e);
+    else if (all->n == 0 && o->args_n > 0)
+        code = no_metric(c, o->args[0]);
     else if (o->json)
         code = print_json(all);
     else if (o->prometheus)

@@ -274,6 +274,10 @@ def the_command_shows_what_the_method_says(b, c):
     text = b.cli("metrics", "job_duration").stdout.decode()
     check(re.search(r"^stockade_job_duration_seconds +[0-9]+, p50 <= .*s, p99 <= .*s$", text, re.M), text)
     check(b.cli("metrics", "a", "b").returncode == 2, "one prefix")
+    for form in ((), ("--prometheus",), ("-o", "json")):
+        r = b.cli("metrics", *form, "nosuch")
+        check(r.returncode == 1 and b'no metric begins with "nosuch"\n  hint: \'stockade metrics --all\'' in r.stderr, r.stderr)
+    check(b.cli("metrics", "--all").returncode == 0, "as the hint says")
 
 
 def prometheus_reads_its_text(b, c):
