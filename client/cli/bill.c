@@ -261,7 +261,8 @@ print_limits(const struct stockade_result *r, FILE *to)
         (void)fprintf(to, "  limit hit    %s of %s", bill_limit_name(hit->name, name, sizeof name),
                       bill_show_limit(hit->name, hit->value, value, sizeof value));
         if (hit->count)
-            (void)fprintf(to, ", denied %" PRIu64 " times\n", hit->over);
+            (void)fprintf(to, ", denied %" PRIu64 " time%s\n", hit->over,
+                          hit->over == 1 ? "" : "s");
         else if (hit->over > 0)
             (void)fprintf(to, ", %s over\n",
                           bill_show_limit(hit->name, hit->over, over, sizeof over));

@@ -144,10 +144,11 @@ print_figures(const struct stockade_record *r)
         line(stdout, "network", network_text(r->network, text, sizeof text));
     if ((r->execs | r->forks | r->exits) != 0) {
         (void)snprintf(text, sizeof text,
-                       "%" PRIu64 " started, %" PRIu64 " programs executed, %" PRIu64
+                       "%" PRIu64 " started, %" PRIu64 " program%s executed, %" PRIu64
                        " ended, %" PRIu64 " of them by a signal; signals sent: %" PRIu64
                        "; killed for memory: %" PRIu64,
-                       r->forks, r->execs, r->exits, r->exits_by_signal, r->signals, r->oom_kills);
+                       r->forks, r->execs, r->execs == 1 ? "" : "s", r->exits, r->exits_by_signal,
+                       r->signals, r->oom_kills);
         line(stdout, "processes", text);
     }
     print_syscalls(r);

@@ -85,7 +85,7 @@ units_show_age(int64_t ms, char *out, size_t n)
     int64_t s = ms < 0 ? 0 : ms / 1000;
     if (s < 120)
         (void)snprintf(out, n, "%" PRId64 "s", s);
-    else if (s < 7200)
+    else if ((s + 30) / 60 < 120 && (s + 30) / 60 != 60)
         (void)snprintf(out, n, "%" PRId64 "m", (s + 30) / 60);
     else if (s < 172800)
         (void)snprintf(out, n, "%" PRId64 "h", (s + 1800) / 3600);

@@ -365,6 +365,16 @@ narrow_limit(uint64_t *asked, uint64_t most, const char *name, int i, const char
                     quantity_show(limit, most, bound, sizeof bound));
 }
 
+static const char *
+show_ports(uint32_t first, uint32_t last, char *out, size_t n)
+{
+    if (first == last)
+        (void)snprintf(out, n, "port %u", first);
+    else
+        (void)snprintf(out, n, "ports %u to %u", first, last);
+    return out;
+}
+
 static int
 refuse_rule(const struct relay_rule *r, const struct net_ports *p, const char *name, struct err *e)
 {
@@ -372,8 +382,9 @@ refuse_rule(const struct relay_rule *r, const struct net_ports *p, const char *n
     char text[RELAY_NAME_MAX + 3];
     (void)snprintf(field, sizeof field, "%s.outbound[%u]", name, r->number);
     net_rule_text(r, text, sizeof text);
-    return too_wide(e, field, "no rule of the template allows %s at ports %u to %u", text, p->first,
-                    p->last);
+    char ports[32];
+    return too_wide(e, field, "no rule of the template allows %s at %s", text,
+                    show_ports(p->first, p->last, ports, sizeof ports));
 }
 
 // An open template allows all public addresses without a rule.
@@ -415,8 +426,9 @@ narrow_inbound(const struct network *asked, const struct network *most, const ch
             continue;
         char field[FIELD_MAX];
         (void)snprintf(field, sizeof field, "%s.inbound[%u]", name, i);
-        return too_wide(e, field, "the template does not allow inbound ports %u to %u", a->first,
-                        a->last);
+        char ports[32];
+        return too_wide(e, field, "the template does not allow inbound %s",
+                        show_ports(a->first, a->last, ports, sizeof ports));
     }
     return 0;
 }

@@ -118,6 +118,10 @@ values_are_shown_with_a_suitable_unit(void **state)
     assert_string_equal(units_show_ns(65000000000, out, sizeof out), "1m 5s");
     assert_string_equal(units_show_age(-5, out, sizeof out), "0s");
     assert_string_equal(units_show_age(119000, out, sizeof out), "119s");
+    assert_string_equal(units_show_age(3540000, out, sizeof out), "59m");
+    assert_string_equal(units_show_age(3599900, out, sizeof out), "1h");
+    assert_string_equal(units_show_age(3660000, out, sizeof out), "61m");
+    assert_string_equal(units_show_age(7190000, out, sizeof out), "2h");
     assert_string_equal(units_show_age(7200000, out, sizeof out), "2h");
 }
 
