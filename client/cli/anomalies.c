@@ -171,11 +171,31 @@ list_rules(const struct command *c, const struct options *o, struct stockade *s)
     return code;
 }
 
+// An option that selects findings; NULL: none was given.
+static const char *
+option_of_findings(const struct options *o)
+{
+    return o->follow             ? "follow"
+           : o->sandbox != NULL  ? "sandbox"
+           : o->rule != NULL     ? "rule"
+           : o->severity != NULL ? "severity"
+           : o->tenant != NULL   ? "tenant"
+                                 : NULL;
+}
+
 int
 cli_anomalies(const struct command *c, const struct options *o)
 {
     char id[CLI_ID_SIZE] = "";
     int code = EXIT_OK;
+    if (!o->rules && o->template_name != NULL)
+        return cli_usage(c, "--template needs --rules", "");
+    const char *idle = o->rules ? option_of_findings(o) : NULL;
+    if (idle != NULL) {
+        char why[64];
+        (void)snprintf(why, sizeof why, "--rules and --%s exclude each other", idle);
+        return cli_usage(c, why, "--template is the only option for --rules");
+    }
     struct stockade *s = cli_open(c, o, &code);
     if (s == NULL)
         return code;

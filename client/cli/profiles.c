@@ -225,6 +225,8 @@ cli_profiles(const struct command *c, const struct options *o)
             a = &actions[i];
     if (a == NULL || o->args_n < a->args_min || o->args_n > a->args_max)
         return wrong_line(c, o, a);
+    if (o->learn != 0 && a->run != reset_it)
+        return cli_usage(c, "--learn needs the action reset", "");
     struct stockade *s = cli_open(c, o, &code);
     if (s == NULL)
         return code;

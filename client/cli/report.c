@@ -128,7 +128,8 @@ row_of_field(const char *field)
         {"count_syscalls", "syscalls", NULL},
         {"rule", "rule", NULL},
         {"tenant", "tenant", NULL},
-        {"from_sequence", "from", NULL},
+        {"from_sequence", "from", "--from 1 shows all events that the broker keeps"},
+        {"authorization", NULL, "unset STOCKADE_TOKEN"}, // no option sets a token
         {"learn", "learn", NULL},
     };
     size_t n = strcspn(field, "["); // the index in a list, which the text contains

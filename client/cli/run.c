@@ -416,5 +416,10 @@ cli_exec(const struct command *c, const struct options *o)
         return cli_usage(
             c, why, "options come before the sandbox; a command that starts with '-' needs --");
     }
+    if (o->detach && (o->bill || o->output_cut != NULL))
+        return cli_usage(
+            c,
+            o->bill ? "-d and --bill exclude each other" : "-d and --output-cut exclude each other",
+            "-d does not wait for the end of the process; 'stockade inspect' shows what it did");
     return run_job(c, o, o->args + (ended ? 2 : 1), call_start);
 }

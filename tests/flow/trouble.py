@@ -276,6 +276,30 @@ def errors_are_words(b):
     check(any(re.search(r"  -    +-    +not executed  ", line) for line in lines), lines)
 
 
+def options_without_an_effect_are_refused(b):
+    expect(b.cli("create", "--name", "box"), 0)
+    for option in (("--bill",), ("--output-cut", "ok")):
+        expect(b.cli("exec", "-d", *option, "box", "sleep", "1000"), 125, b"", f"-d and {option[0]} exclude each other".encode())
+    check(running(b) == [], "nothing was started")
+    for args in (("ls",), ("export", "default", "/dev/null"), ("freeze", "default"), ("import", "default", "/dev/null")):
+        expect(b.cli("profiles", *args, "--learn", "5"), 2, b"", b"--learn needs the action reset")
+    expect(b.cli("anomalies", "--template", "default"), 2, b"", b"--template needs --rules")
+    for option in (("-f",), ("--sandbox", "box"), ("--rule", "fork-storm"), ("--severity", "info"), ("--tenant", "*")):
+        expect(b.cli("anomalies", "--rules", *option), 2, b"", b"--rules and --")
+
+
+def a_token_of_the_environment_is_named(b):
+    env = dict(os.environ, STOCKADE_TOKEN="x")
+    expect(b.cli("ls", env=env), 77, b"", b"hint: unset STOCKADE_TOKEN\n")
+
+
+def a_number_of_an_event_to_come_has_a_hint(b):
+    for args in (("--from", "4000000000"), ("-f", "--from", "4000000000")):
+        r = expect(b.cli("events", *args), 1, b"", b"event 4000000000 does not exist")
+        check(b"hint: --from 1 shows all events that the broker keeps\n" in r.stderr, r.stderr)
+    expect(b.cli("events", "--from", "1"), 0)
+
+
 def a_wrong_line_is_json_too(b):
     for args, code in ((("run", "-o", "json"), 125), (("-o", "json", "nosuch"), 2), (("ls", "-o", "json", "--foo"), 2),
                        (("run", "--foo", "-o", "json", "true"), 125), (("get", "-o", "json", "nosuch"), 1),
