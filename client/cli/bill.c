@@ -272,7 +272,7 @@ print_limits(const struct stockade_result *r, FILE *to)
 }
 
 void
-bill_print(const struct command *c, const struct stockade_result *r, FILE *to)
+bill_print(const struct command *c, const char *sandbox, const struct stockade_result *r, FILE *to)
 {
     char text[SENTENCE_MAX];
     bool one_shot = c->operand == OPERAND_COMMAND;
@@ -287,5 +287,5 @@ bill_print(const struct command *c, const struct stockade_result *r, FILE *to)
     print_limits(r, to);
     for (size_t i = 0; i < r->bill.unknown_n; i++)
         (void)fprintf(to, "  not known    %s\n", text_clean(r->bill.unknown[i], text, sizeof text));
-    record_print_for_bill(r->record, to);
+    record_print_for_bill(r->record, sandbox, to);
 }

@@ -25,7 +25,9 @@ bill_figure(const struct stockade_bill *b, const struct bill_row *row)
 }
 
 // Prints the bill, aligned, one subject per line. A job of run had its sandbox for itself.
-void bill_print(const struct command *c, const struct stockade_result *r, FILE *to);
+// sandbox: of exec, as it was typed; otherwise NULL.
+void bill_print(const struct command *c, const char *sandbox, const struct stockade_result *r,
+                FILE *to);
 
 // One sentence on how the job ended, if its exit code alone does not show it; or "". Returns out.
 char *bill_sentence(const struct command *c, const struct stockade_result *r, char *out, size_t n);

@@ -48,23 +48,37 @@ network_text(const struct stockade_network_use *n, char *out, size_t out_n)
     return out;
 }
 
-static char *
-denial_text(const struct stockade_denial *d, char *out, size_t n)
+// The hint consists of options for `run`, or it is a sentence. A sandbox that exists gets them from `network`.
+static void
+hint_text(const char *hint, const char *sandbox, char *out, size_t n)
 {
-    char destination[400], comm[80], times[40] = "";
-    bool hint = d->hint[0] != '\0';
+    out[0] = '\0';
+    if (strncmp(hint, "--", 2) != 0)
+        (void)snprintf(out, n, "%s%s", hint[0] != '\0' ? "; " : "", hint);
+    else if (sandbox == NULL)
+        (void)snprintf(out, n, "; to allow it: %s", hint);
+    else
+        (void)snprintf(out, n, "; to allow it: stockade network %s %s (replaces the whole policy)",
+                       sandbox, hint);
+}
+
+static char *
+denial_text(const struct stockade_denial *d, const char *sandbox, char *out, size_t n)
+{
+    char destination[400], comm[80], times[40] = "", hint[500];
+    hint_text(d->hint, sandbox, hint, sizeof hint);
     if (d->count > 1)
         (void)snprintf(times, sizeof times, ", %" PRIu64 " times", d->count);
-    (void)snprintf(out, n, "%s %s%s%s by %s: %s%s%s%s", d->operation,
+    (void)snprintf(out, n, "%s %s%s%s by %s: %s%s%s", d->operation,
                    text_clean(d->destination, destination, sizeof destination),
                    d->protocol[0] != '\0' ? "/" : "", d->protocol,
                    d->comm[0] != '\0' ? text_clean(d->comm, comm, sizeof comm) : "the job",
-                   d->reason, times, hint ? "; to allow it: " : "", hint ? d->hint : "");
+                   d->reason, times, hint);
     return out;
 }
 
 void
-record_print_for_bill(const struct stockade_record *r, FILE *to)
+record_print_for_bill(const struct stockade_record *r, const char *sandbox, FILE *to)
 {
     enum { DENIALS_SHOWN = 5 };
     char text[TEXT_MAX];
@@ -73,7 +87,8 @@ record_print_for_bill(const struct stockade_record *r, FILE *to)
     if (has_network(r->network))
         (void)fprintf(to, "  %-12s %s\n", "network", network_text(r->network, text, sizeof text));
     for (size_t i = 0; i < r->denials_n && i < DENIALS_SHOWN; i++)
-        (void)fprintf(to, "  %-12s %s\n", "denied", denial_text(&r->denials[i], text, sizeof text));
+        (void)fprintf(to, "  %-12s %s\n", "denied",
+                      denial_text(&r->denials[i], sandbox, text, sizeof text));
     if (r->denials_n > DENIALS_SHOWN)
         (void)fprintf(to, "  %-12s and more: stockade inspect\n", "denied");
     for (size_t i = 0; i < r->findings_n && i < DENIALS_SHOWN; i++)
@@ -171,7 +186,7 @@ print_lists(const struct stockade_record *r)
 {
     char text[TEXT_MAX];
     for (size_t i = 0; i < r->denials_n; i++)
-        line(stdout, "denied", denial_text(&r->denials[i], text, sizeof text));
+        line(stdout, "denied", denial_text(&r->denials[i], NULL, text, sizeof text));
     for (size_t i = 0; i < r->executed_n; i++) {
         const struct stockade_execution *x = &r->executed[i];
         char path[TEXT_MAX - 100];

@@ -6,5 +6,6 @@
 
 #include "client/stockade.h"
 
-// Prints network, refusals and findings, if there are any; r may be NULL.
-void record_print_for_bill(const struct stockade_record *r, FILE *to);
+// Prints network, refusals and findings, if there are any; r may be NULL. sandbox: the one that the hints name; NULL: the
+// hints are options for `run`.
+void record_print_for_bill(const struct stockade_record *r, const char *sandbox, FILE *to);

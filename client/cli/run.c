@@ -207,7 +207,7 @@ report(const struct job *j, const struct stockade_result *r)
         strncmp(r->reason, "enter ", 6) == 0)
         (void)fprintf(stderr, "  option: --workdir\n");
     if (j->options->bill)
-        bill_print(j->command, r, stderr);
+        bill_print(j->command, j->target[0] != '\0' ? j->options->args[0] : NULL, r, stderr);
 }
 
 // Reports cut output, which makes the command fail unless the caller accepts it.

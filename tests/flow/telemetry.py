@@ -4,6 +4,7 @@
 
 import json
 import os
+import re
 import select
 import shutil
 import signal
@@ -425,6 +426,15 @@ def live_figures_follow_what_is_used(b, c):
 def the_command_shows_events_and_records(b, c):
     r = b.cli("run", "--bill", "--", "python3", "-c", CONNECT)
     check(b"denied       connect 192.0.2.1:443/tcp by python3: mode-none" in r.stderr, r.stderr)
+    check(b.cli("create", "--name", "refused").returncode == 0, "create")
+    r = b.cli("exec", "--bill", "refused", "python3", "-c", CONNECT)
+    hint = re.search(r"to allow it: stockade (network refused --allow 192.0.2.1:443/tcp) [(]replaces the whole policy[)]\n", r.stderr.decode())
+    check(hint, r.stderr)
+    check(b.cli(*hint[1].split()).returncode == 0, "as the hint says")
+    shown = b.cli("network", "refused").stdout.decode()
+    check(re.search(r"allow +192\.0\.2\.1\S*:443/tcp\n", shown), shown)
+    b.cli("rm", "refused")
+    b.cli("run", "--", "python3", "-c", CONNECT)
     text = b.cli("inspect").stdout
     check(b"to allow it: --allow 192.0.2.1:443/tcp" in text and b"record      complete" in text, text)
     one = json.loads(b.cli("inspect", "-o", "json").stdout)
