@@ -130,7 +130,7 @@ templates_are_fine(const struct config *c)
         if (t->disabled[0] != '\0')
             fine = problem(what, t->disabled);
         else
-            (void)printf("ok       %s: %u paths\n", what, t->paths_n);
+            (void)printf("ok       %s: %u path%s\n", what, t->paths_n, t->paths_n == 1 ? "" : "s");
     }
     return fine;
 }

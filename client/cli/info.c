@@ -56,8 +56,8 @@ print_info(const struct stockade_info *i)
                                            : text_clean(i->nng_version, detail, sizeof detail));
     print_strings("listens on", i->listeners, i->listeners_n);
     print_strings("tiers", i->tiers, i->tiers_n);
-    (void)printf("sandboxes  %u of yours, %u in total; %u processes\n\n", i->sandboxes_own,
-                 i->sandboxes, i->processes);
+    (void)printf("sandboxes  %u of yours, %u in total; %u process%s\n\n", i->sandboxes_own,
+                 i->sandboxes, i->processes, i->processes == 1 ? "" : "es");
     print_templates(i);
     (void)printf("\nfeatures\n");
     for (size_t n = 0; n < i->features_n; n++) {

@@ -233,8 +233,8 @@ print_completeness(const struct stockade_record *r)
     if (r->hooks_n > 0)
         line(stdout, "seen by", text);
     for (size_t i = 0; i < r->lost_n; i++) {
-        (void)snprintf(text, sizeof text, "%" PRIu64 " events of the class %s", r->lost[i].events,
-                       r->lost[i].class_name);
+        (void)snprintf(text, sizeof text, "%" PRIu64 " event%s of the class %s", r->lost[i].events,
+                       r->lost[i].events == 1 ? "" : "s", r->lost[i].class_name);
         line(stdout, "lost", text);
     }
     for (size_t i = 0; i < r->missing_n; i++)

@@ -67,6 +67,8 @@ def a_check_says_the_file_and_looks_at_paths_users_and_the_kernel(_):
     for what in (f"configuration: {name}", "kernel: Linux 6.", "users: the broker is uid", "template default: 0 paths",
                  "the configuration is fine"):
         check(what in r.stdout.decode(), r.stdout)
+    r, _ = checked("templates: [{name: default, paths: [/opt]}]\n")
+    check("template default: 1 path\n" in expect(r, 0).stdout.decode(), r.stdout)
     r, name = checked(BEFORE + "state_dir: /etc/passwd\n")
     expect(r, EX_CONFIG)
     check("problem  folders: state_dir: open /etc/passwd: Not a directory" in r.stdout.decode(), r.stdout)
