@@ -274,25 +274,43 @@ on_terminal(struct box *b, const struct event *head, const struct watch_terminal
     box_count(b, RULE_REMOTE_SHELL, head->time_ns, 8, 1, text);
 }
 
-// Reports a sensitive path: as written by the job, and resolved.
+// "/etc/shadow" was opened; an open of "/etc/shadow" failed: EACCES.
+static void
+describe_open(const struct watch_open *e, const char *path, const char *resolved, char *out,
+              size_t n)
+{
+    static const struct {
+        const char *done, *tried;
+    } words[WATCH_FILE_OPS] = {
+        [WATCH_FILE_OPEN] = {"opened", "an open"},
+        [WATCH_FILE_LOOK] = {"examined", "an examination"},
+        [WATCH_FILE_RENAME] = {"renamed", "a rename"},
+        [WATCH_FILE_LINK] = {"linked", "a link"},
+        [WATCH_FILE_SYMLINK] = {"pointed to by a symbolic link", "a symbolic link"},
+        [WATCH_FILE_UNLINK] = {"removed", "a removal"},
+        [WATCH_FILE_TRUNCATE] = {"truncated", "a truncation"},
+        [WATCH_FILE_EXEC] = {"executed", "an execution"},
+        [WATCH_FILE_PRELOAD] = {"put into a program by LD_PRELOAD or similar", "a preload"},
+    };
+    uint32_t op = e->op < WATCH_FILE_OPS && words[e->op].done != NULL ? e->op : WATCH_FILE_OPEN;
+    bool more = resolved[0] != '\0';
+    const char *error = e->result < 0 ? strerrorname_np(-e->result) : NULL;
+    if (e->result < 0)
+        (void)snprintf(out, n, "%s of \"%s\"%s%s failed: %s", words[op].tried, path,
+                       more ? ", " : "", resolved, error != NULL ? error : "unknown error");
+    else
+        (void)snprintf(out, n, "\"%s\" was %s%s%s", path, words[op].done, more ? ": " : "",
+                       resolved);
+}
+
+// Reports a sensitive path: as written by the job, and resolved. A use that failed first and then succeeded is reported
+// twice.
 static void
 on_open(struct box *b, const struct event *head, const struct watch_open *e)
 {
-    static const char *const done[WATCH_FILE_OPS] = {
-        [WATCH_FILE_OPEN] = "opened",
-        [WATCH_FILE_LOOK] = "examined",
-        [WATCH_FILE_RENAME] = "renamed",
-        [WATCH_FILE_LINK] = "linked",
-        [WATCH_FILE_SYMLINK] = "pointed to by a symbolic link",
-        [WATCH_FILE_UNLINK] = "removed",
-        [WATCH_FILE_TRUNCATE] = "truncated",
-        [WATCH_FILE_EXEC] = "executed",
-        [WATCH_FILE_PRELOAD] = "put into a program by LD_PRELOAD or similar",
-    };
     char path[112] = "";
     char resolved[112] = "";
     char text[FINDING_TEXT_MAX];
-    const char *what = e->op < WATCH_FILE_OPS && done[e->op] != NULL ? done[e->op] : "opened";
     enum anomaly_rule rule = e->op == WATCH_FILE_LOOK      ? RULE_SENSITIVE_LOOK
                              : e->op == WATCH_FILE_PRELOAD ? RULE_PRELOADED_LIBRARY
                                                            : RULE_SENSITIVE_PATH;
@@ -302,13 +320,13 @@ on_open(struct box *b, const struct event *head, const struct watch_open *e)
     quote(path, sizeof path, e->path, e->path_n, WATCH_PATH);
     quote(resolved, sizeof resolved, e->resolved, e->resolved_n, WATCH_PATH);
     bool same = e->resolved_n == 0 || e->path_n == 0 || strcmp(path, resolved) == 0;
-    (void)snprintf(text, sizeof text, same ? "\"%s\" was %s" : "\"%s\" was %s: %s",
-                   e->path_n > 0 ? path : resolved, what, resolved);
+    describe_open(e, e->path_n > 0 ? path : resolved, same ? "" : resolved, text, sizeof text);
     const char *subject = e->resolved_n > 0 ? e->resolved : e->path;
     uint32_t n = e->resolved_n > 0 ? e->resolved_n : e->path_n;
     box_count(b, rule, head->time_ns,
-              box_hash(subject, n < WATCH_PATH ? n : WATCH_PATH, 5 + ((uint64_t)e->op << 8)), 1,
-              text);
+              box_hash(subject, n < WATCH_PATH ? n : WATCH_PATH,
+                       5 + ((uint64_t)e->op << 8) + ((uint64_t)(e->result < 0) << 16)),
+              1, text);
 }
 
 // System call numbers have another meaning in other ABIs, except x32.

@@ -182,9 +182,9 @@ settle(struct box *b, struct box_scope *of, uint64_t now_ns)
         {RULE_DANGEROUS_SYSCALL, offsetof(struct activity, dangerous),
          "system calls that honest jobs do not make were made"},
         {RULE_SENSITIVE_PATH, offsetof(struct activity, opens_sensitive),
-         "sensitive files were opened"},
+         "uses of sensitive paths were tried"},
         {RULE_SENSITIVE_LOOK, offsetof(struct activity, looks_sensitive),
-         "sensitive files were examined"},
+         "looks at sensitive paths were tried"},
         {RULE_IO_URING, offsetof(struct activity, io_urings), "uses of io_uring were made"},
         {RULE_OOM, offsetof(struct activity, ooms), "processes were killed for lack of memory"},
     };

@@ -116,6 +116,7 @@ def an_exec_shows_its_arguments_and_a_finding_whose_it_is(b, c):
     f = next(e for e in events if e.HasField("finding"))
     check(f.comm == "cat" and f.pid == x.pid and f.finding.pid == x.pid, str(f))
     f = next(x for x in findings(b, r.id) if x["rule"] == "sensitive-path")
+    check(f["text"] == 'an open of "/etc/shadow" failed: ENOENT', f)
     check(f["comm"] == "cat" and f["sandbox_name"] == "told" and f["metadata"] == {"team": "red"}, f)
     b.cli("rm", r.id)
 

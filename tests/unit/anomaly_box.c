@@ -2,6 +2,7 @@
 // Each tripwire is raised at its threshold and not below, and repeated events are reported once.
 #include "tests/harness/anomaly_box.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
@@ -183,6 +184,17 @@ each_sensitive_path_is_reported_once(void **state)
         event(EVENT_OPEN, &o, sizeof o);
     assert_int_equal(raised[RULE_SENSITIVE_PATH], 1);
     assert_string_equal(said, "\"/etc/shadow\" was opened");
+    o.result = -EACCES;
+    for (int i = 0; i < 10; i++)
+        event(EVENT_OPEN, &o, sizeof o);
+    assert_int_equal(raised[RULE_SENSITIVE_PATH], 2); // both are reported, whichever comes first
+    assert_string_equal(said, "an open of \"/etc/shadow\" failed: EACCES");
+    o.op = WATCH_FILE_UNLINK;
+    event(EVENT_OPEN, &o, sizeof o);
+    assert_string_equal(said, "a removal of \"/etc/shadow\" failed: EACCES");
+    o.op = WATCH_FILE_OPEN;
+    o.result = 0;
+    raised[RULE_SENSITIVE_PATH] = 1;
     o.path_n = 4000; // more than the buffer has
     event(EVENT_OPEN, &o, sizeof o);
     assert_int_equal(raised[RULE_SENSITIVE_PATH], 2);
