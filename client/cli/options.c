@@ -346,12 +346,19 @@ missing_value(struct reading *r, const struct option_row *row)
 static int
 read_value(struct reading *r, const struct option_row *row, const char *value)
 {
-    if (kinds[row->kind].read(r, row, value) == 0)
+    int rc = kinds[row->kind].read(r, row, value);
+    if (rc == 0)
         return 0;
     if (strcmp(value, "--") == 0)
         return missing_value(r, row);
-    (void)snprintf(r->p->why, sizeof r->p->why, "--%s: '%.100s' is not %s", row->name, value,
-                   kinds[row->kind].example);
+    if (value[0] == '\0' && r->p->hint[0] == '\0')
+        (void)snprintf(r->p->why, sizeof r->p->why, "--%s must not be empty", row->name);
+    else if (rc == -ERANGE)
+        (void)snprintf(r->p->why, sizeof r->p->why, "--%s: '%.100s' is too large", row->name,
+                       value);
+    else
+        (void)snprintf(r->p->why, sizeof r->p->why, "--%s: '%.100s' is not %s", row->name, value,
+                       kinds[row->kind].example);
     return -EINVAL;
 }
 

@@ -245,9 +245,9 @@ cli_fail(const struct command *c, const char *what, const struct stockade_error 
     else if (option == NULL && subject[0] != '\0' && strstr(text, subject) == NULL &&
              (code == EXIT_REFUSED || e->code == STOCKADE_RESOURCE_EXHAUSTED))
         (void)fprintf(stderr, "  refused by: %s\n", subject);
-    if (hint[0] != '\0')
+    if (hint[0] != '\0') // it knows better than the usual delay
         (void)fprintf(stderr, "  hint: %s\n", hint);
-    if (e->retry_ms != 0 && e->retry_ms % 1000 == 0)
+    else if (e->retry_ms != 0 && e->retry_ms % 1000 == 0)
         (void)fprintf(stderr, "  try again in %u s\n", e->retry_ms / 1000);
     else if (e->retry_ms != 0)
         (void)fprintf(stderr, "  try again in %u ms\n", e->retry_ms);

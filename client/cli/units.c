@@ -15,7 +15,7 @@ read_above_0(const char *text, const struct quantity_unit *units, uint64_t *out)
     uint64_t value = 0;
     int r = quantity_read(text, units, &value);
     if (r == 0 && value == 0)
-        r = -ERANGE;
+        r = -EINVAL;
     if (r == 0)
         *out = value;
     return r;

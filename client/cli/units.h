@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// Each parses the whole text: 0 and *out, or -EINVAL (not valid) or -ERANGE (0, or too large). Fractions are accepted.
+// Each parses the whole text: 0 and *out, or -EINVAL (not valid, or 0) or -ERANGE (too large). Fractions are accepted.
 
 // Bytes: "512", "64K", "1.5G"; K, M, G, T are powers of 1,024; "KiB" and "KB" are read as K.
 int units_bytes(const char *text, uint64_t *out);
