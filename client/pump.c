@@ -11,6 +11,7 @@
 #include <sys/eventfd.h>
 #include <time.h>
 
+#include "proto/quantity.h"
 #include "proto/wire.h"
 #include "due.h"
 #include "errors.h"
@@ -313,8 +314,9 @@ keepalive(struct stockade *s, uint64_t now)
         return;
     }
     struct err e;
-    (void)err_set(&e, ERR_UNAVAILABLE, "the broker has not responded for %u ms",
-                  2 * s->keepalive_ms);
+    char quiet[QUANTITY_TEXT];
+    (void)err_set(&e, ERR_UNAVAILABLE, "the broker has not responded for %s",
+                  quantity_write(2 * (uint64_t)s->keepalive_ms, quantity_time_ms, quiet));
     err_detail(&e, "CONNECTION_LOST", NULL, NULL);
     broke(s, &e);
 }

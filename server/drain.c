@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include <uv.h>
 
+#include "proto/quantity.h"
 #include "server/sandbox/alive.h"
 #include "server/anomaly/anomaly.h"
 #include "server/config/config.h"
@@ -165,6 +166,7 @@ drain_signal(struct drain *d, int number)
 {
     struct server *srv = d->srv;
     uint64_t ms = srv->config->drain_ms;
+    char left[QUANTITY_TEXT];
     if (srv->draining) {
         log_event(LOG_INFO, "stop", "second signal (%s): exiting without a wait",
                   strsignal(number));
@@ -173,8 +175,8 @@ drain_signal(struct drain *d, int number)
         return;
     }
     drain_watchdog(WATCHDOG_S);
-    log_event(LOG_INFO, "drain", "%s: running jobs have %llu ms to end", strsignal(number),
-              (unsigned long long)ms);
+    log_event(LOG_INFO, "drain", "%s: running jobs have %s to end", strsignal(number),
+              quantity_write(ms, quantity_time_ms, left));
     notify_systemd("STOPPING=1");
     srv->draining = true;
     alive_look(srv->alive);
