@@ -101,7 +101,7 @@ fail(struct reload *r, const struct err *why)
         if ((r->made >> i & 1) != 0)
             give_up_root(r, r->root[i]);
     if (!r->first) {
-        (void)err_wrap(&r->why, "nothing has changed");
+        (void)err_wrap(&r->why, "the old configuration stays");
         log_err(LOG_ERROR, "reload-refused", &r->why);
         metrics_add(METRIC_RELOADS_REFUSED, 1);
     }

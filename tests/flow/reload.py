@@ -119,7 +119,7 @@ def a_bad_file_changes_nothing(b):
                         (before + "limits_max: {memory: 900G}\n", "requires a restart")):
         held = mounts(b)
         new = b.reload(at(b, config))
-        check("reload-refused: nothing has changed: " in new and why in new, f"{why!r}: {new}")
+        check("reload-refused: the old configuration stays: " in new and why in new, f"{why!r}: {new}")
         until(lambda n=held: mounts(b) <= n, "no root is left of it")
         expect(show(b, "new"), 125, b"", b"no template new")
         expect(show(b, "tools"), 0, b"first\none\n\n")
