@@ -246,6 +246,16 @@ take_rules(struct network *n, const struct network *usual, const struct network 
 }
 
 static int
+refuse_rules_without_network(struct err *e)
+{
+    (void)err_set(e, ERR_INVALID_ARGUMENT,
+                  "network.outbound: destinations are given, but the mode of the network is none");
+    err_detail(e, "FIELD_INVALID", "network.outbound",
+               "use the mode allowlist to reach only these destinations, or omit them");
+    return -EINVAL;
+}
+
+static int
 fill(const Stockade__V1__NetworkPolicy *m, const struct network *usual, const struct network *most,
      struct network *n, struct err *e)
 {
@@ -261,8 +271,7 @@ fill(const Stockade__V1__NetworkPolicy *m, const struct network *usual, const st
     if (r == 0)
         r = read_inbound(m, n, e);
     if (r == 0 && n->mode == NET_NONE && n->rules_n > 0)
-        r = err_field(e, "network.outbound", "there are %u of them, but the mode is none",
-                      n->rules_n);
+        r = refuse_rules_without_network(e);
     if (r == 0)
         r = take_rules(n, usual, most, e);
     if (r == 0 && n->inbound_n == 0) {

@@ -78,6 +78,11 @@ def what_is_above_the_maximum_names_the_option(b):
         expect(b.cli("run", *args, "--", "true"), 125, b"", b"stockade run: " + option + b": ")
     expect(b.cli("run", "--allow", "127.0.0.1:99", "--", "true"), 77, b"", b"--allow: no rule")
     expect(b.cli("run", "-w", "relative", "--", "true"), 125, b"", b"'relative' is not an absolute path")
+    expect(b.cli("run", "--memory", "99999999999999999999G", "--", "true"), 125, b"", b"--memory: '99999999999999999999G' is too large")
+    expect(b.cli("run", "--memory", "0", "--", "true"), 125, b"", b"--memory: '0' is not a size above 0")
+    expect(b.cli("create", "--name", ""), 2, b"", b"--name must not be empty")
+    expect(b.cli("run", "--network", "none", "--allow", "192.0.2.1:80", "--", "true"), 125, b"",
+           b"destinations are given, but the mode of the network is none")
     expect(b.cli("run", "--template", "no-such", "--", "true"), 125, b"", b"hint: 'stockade info' lists them")
     expect(b.cli("get", "no-such"), 1, b"", b"no-such")
     expect(b.cli("exec", "no-such", "true"), 125, b"", b"hint: 'stockade ls' lists your sandboxes")
