@@ -554,12 +554,11 @@ stop(struct broker *b)
 static void
 occupy_stdio(void)
 {
-    int fd = -1;
-    do {
-        fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-    } while (fd >= 0 && fd <= STDERR_FILENO);
-    if (fd >= 0)
-        (void)close(fd);
+    static const int flags[] = {O_RDWR, O_RDONLY,
+                                O_RDWR}; // output that nobody can read is an error
+    for (int fd = 0; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", flags[fd] | O_CLOEXEC) != fd)
+            _exit(EX_OSERR);
 }
 
 int
@@ -574,9 +573,9 @@ main(int argc, char **argv)
         return options.status;
     }
     if (options.exit_now)
-        return 0;
+        return options_end_output(0);
     if (options.check_only)
-        return check_config(options.config_file, b.config);
+        return options_end_output(check_config(options.config_file, b.config));
     b.argc = argc;
     b.argv = argv;
     b.config_file = options.config_file;

@@ -224,3 +224,12 @@ options_read(int argc, char **argv, struct options *out, struct config **config,
         out->status = EX_CONFIG;
     return r < 0 ? r : override(&over, config, e);
 }
+
+int
+options_end_output(int status)
+{
+    if (fflush(stdout) == 0 && ferror(stdout) == 0)
+        return status;
+    (void)fprintf(stderr, "stockaded: cannot write to stdout: %s\n", strerror(errno));
+    return EX_IOERR;
+}

@@ -20,3 +20,6 @@ int options_read(int argc, char **argv, struct options *out, struct config **con
 // The same with the bytes of a file that another process has read; file NULL: there is none.
 int options_parse(int argc, char **argv, const char *file, const void *bytes, size_t n,
                   struct config **config, struct err *e);
+
+// After something was printed to stdout: `status`, or EX_IOERR with a message on stderr if not all of it could be written.
+int options_end_output(int status);

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "proto/auto.h"
+#include "server/rpc/rpc.h"
 
 #define ACCOUNT       "stockade"
 #define RELAY_ACCOUNT "stockade-relay"
@@ -92,6 +93,7 @@ check_dir(int fd, const char *name, bool last, const struct folder *f, struct er
     struct stat st;
     int r = 0;
     uid_t uid = f->uid;
+    char hint[96];
     if (!last && !f->deep)
         return 0;
     if (fstat(fd, &st) < 0)
@@ -99,9 +101,11 @@ check_dir(int fd, const char *name, bool last, const struct folder *f, struct er
     if (st.st_uid != 0 && (!last || st.st_uid != uid)) {
         r = err_set(e, ERR_FAILED_PRECONDITION, "%s belongs to uid %u, and only root%s may own it",
                     name, st.st_uid, last && uid != 0 ? " or the broker's account" : "");
+        (void)snprintf(hint, sizeof hint,
+                       "chown -R %u:%u it, or remove it if an earlier install left it", f->uid,
+                       f->gid);
         err_detail(e, "FOLDER_OWNER", name,
-                   last ? "chown -R it, or remove it if an earlier install left it"
-                        : "choose a folder that only root can replace");
+                   last ? hint : "choose a folder that only root can replace");
     } else if ((st.st_mode & (S_IWGRP | S_IWOTH)) != 0 && (last || (st.st_mode & S_ISVTX) == 0) &&
                ((st.st_mode & S_IWOTH) != 0 || st.st_gid != 0)) {
         r = err_set(e, ERR_FAILED_PRECONDITION,
@@ -239,6 +243,14 @@ prepare_state_dir(const struct config *c, const struct identity *who, bool make,
     return r < 0 ? err_wrap(e, "state_dir") : 0;
 }
 
+static bool
+has_lock(const struct config *c)
+{
+    char path[SPAWN_PATH_MAX + 16];
+    (void)snprintf(path, sizeof path, "%s/lock", c->state_dir);
+    return access(path, F_OK) == 0;
+}
+
 // Held by its descriptor until the process ends.
 static int
 lock_state_dir(const struct config *c, struct err *e)
@@ -307,11 +319,34 @@ prepare_sockets(const struct config *c, const struct identity *who, bool make, s
     return r == 0 ? prepare_socket_dir(c->telemetry.feed, who, make, e) : r;
 }
 
+// Whether the addresses are free, before anything is made for them. rpc_listen() checks it again.
+static int
+sockets_are_free(const struct config *c, struct err *e)
+{
+    int r = 0;
+    for (uint32_t i = 0; i < c->listen_n && r == 0; i++)
+        r = rpc_address_is_free(c->listen[i], e);
+    return r;
+}
+
+// First everything is checked, so that a refused start leaves nothing behind. A state folder of an earlier start is
+// locked first: of two brokers with the same configuration, the second one reports the folder.
 int
 privilege_prepare(const struct config *c, const struct identity *who, struct err *e)
 {
-    int r = prepare_state_dir(c, who, true, e);
+    bool locked = false;
+    int r = prepare_state_dir(c, who, false, e);
+    if (r == 0 && has_lock(c)) {
+        r = lock_state_dir(c, e);
+        locked = r == 0;
+    }
     if (r == 0)
+        r = prepare_sockets(c, who, false, e);
+    if (r == 0)
+        r = sockets_are_free(c, e);
+    if (r == 0)
+        r = prepare_state_dir(c, who, true, e);
+    if (r == 0 && !locked)
         r = lock_state_dir(c, e);
     return r == 0 ? prepare_sockets(c, who, true, e) : r;
 }

@@ -19,12 +19,13 @@
 
 enum { SOCKET_PATH_MAX = sizeof((struct sockaddr_un *)NULL)->sun_path - 1 };
 
-// Makes room for a socket file: removes one that no process listens on; refuses one in use, and any other file.
+// Refuses a socket file in use, and any other file. *stale: the file is a socket that no process listens on.
 static int
-remove_stale_socket(const char *path, struct err *e)
+probe_socket(const char *path, bool *stale, struct err *e)
 {
     struct stat st;
     struct sockaddr_un address = {.sun_family = AF_UNIX};
+    *stale = false;
     if (lstat(path, &st) < 0)
         return errno == ENOENT ? 0 : err_sys(e, errno, "listen on %s", path);
     if (!S_ISSOCK(st.st_mode))
@@ -38,6 +39,18 @@ remove_stale_socket(const char *path, struct err *e)
         return err_set(e, ERR_ALREADY_EXISTS, "listen on %s: another process listens there", path);
     if (errno != ECONNREFUSED)
         return err_sys(e, errno, "listen on %s: probe", path);
+    *stale = true;
+    return 0;
+}
+
+// Makes room for a socket file.
+static int
+remove_stale_socket(const char *path, struct err *e)
+{
+    bool stale = false;
+    int r = probe_socket(path, &stale, e);
+    if (r != 0 || !stale)
+        return r;
     return unlink(path) == 0 || errno == ENOENT ? 0 : err_sys(e, errno, "remove stale %s", path);
 }
 
@@ -260,6 +273,16 @@ listen_check(const struct transport_address *a, struct err *e)
         return s->check(a, e);
     return err_set(e, ERR_INVALID_ARGUMENT,
                    "listen on %s: an address begins with ipc://, tcp:// or ws://", a->url);
+}
+
+int
+listen_is_free(const char *url, struct err *e)
+{
+    static const char ipc[] = "ipc://";
+    bool stale = false;
+    if (strncmp(url, ipc, sizeof ipc - 1) != 0)
+        return 0;
+    return probe_socket(url + sizeof ipc - 1, &stale, e);
 }
 
 int

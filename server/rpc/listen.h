@@ -23,6 +23,10 @@ bool listen_is_ws(const char *url);
 // FAILED_PRECONDITION, with the same texts.
 int listen_check(const struct transport_address *a, struct err *e);
 
+// ALREADY_EXISTS if another process listens on the ipc address, or another file is there. Other addresses are not
+// examined. Changes nothing.
+int listen_is_free(const char *url, struct err *e);
+
 // Listens on an ipc or tcp address: *fd (owned, non-blocking). Replaces a stale socket file; refuses one in use and any
 // other file (ALREADY_EXISTS). FAILED_PRECONDITION: not a loopback address, or tls. *ipc is set to the kind.
 int listen_open(const struct transport_address *a, int *fd, bool *ipc, struct listen_bound *bound,

@@ -150,6 +150,12 @@ rpc_check_address(const struct rpc_limits *l, const char *address, struct err *e
 }
 
 int
+rpc_address_is_free(const char *address, struct err *e)
+{
+    return listen_is_free(address, e);
+}
+
+int
 rpc_listen(struct rpc *r, const char *address, uint32_t mode, int group, char *bound,
            size_t bound_n, struct err *e)
 {

@@ -27,6 +27,9 @@ void rpc_free(struct rpc *r);
 // Checks an address and the limits as rpc_listen() does, without listening.
 int rpc_check_address(const struct rpc_limits *l, const char *address, struct err *e);
 
+// ALREADY_EXISTS if rpc_listen() would find another process at the ipc address; other addresses are not examined.
+int rpc_address_is_free(const char *address, struct err *e);
+
 // Listens on "ipc:///path" (mode: permissions of the socket file; group: its group or -1) or "tcp://127.0.0.1:port".
 // "ws://127.0.0.1:port" is refused unless `websocket` is set and nng is 1.6 or later (FAILED_PRECONDITION, with the
 // reason); tls is always refused. INVALID_ARGUMENT: another scheme. On success *bound (64 bytes or more) is the address

@@ -4,7 +4,7 @@
 
 import os
 import re
-import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -117,9 +117,23 @@ def what_a_start_refuses_is_a_problem_of_the_check(_):
             check(r.returncode == EX_CONFIG and why in r.stdout.decode(), f"{flags}: {r}")
             started = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=60)
             check(started.returncode == 69 and why in started.stderr.decode(), f"{flags}: {started}")
-            for made in ("new", "new-run"):
-                shutil.rmtree(f"{folder}/{made}", ignore_errors=True)
             check(tree(folder) == before, f"{flags}: the start changes nothing that it refuses")
+        with socket.socket(socket.AF_UNIX) as other:
+            other.bind(f"{folder}/run/s")
+            other.listen(9)
+            before = tree(folder)
+            argv = [binary("stockaded"), "--state-dir", f"{folder}/new", "--listen", f"ipc://{folder}/new-run/s",
+                    "--listen", f"ipc://{folder}/run/s", "--cgroup", "/stockade-test-none"]
+            expect(subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=60), 69, b"",
+                   b"another process listens there")
+            check(tree(folder) == before, "a start that finds another process at its address leaves nothing behind")
+
+
+def output_that_cannot_be_written_is_an_error(_):
+    for flag in ("--version", "--help", "--check-config"):
+        for to in (">/dev/full", ">&-"):
+            r = subprocess.run(["sh", "-c", f'exec "$0" {flag} {to}', binary("stockaded")], capture_output=True, check=False, timeout=60)
+            expect(r, 74, b"", b"stockaded: cannot write to stdout: ")
 
 
 def a_folder_of_an_earlier_start_and_a_new_file_system_may_have_the_state(_):
@@ -170,7 +184,7 @@ def hangup(b, config, said):
 
 
 def what_is_wrong_or_takes_a_restart_changes_nothing(b):
-    refused = "reload-refused: nothing has changed: "
+    refused = "reload-refused: the old configuration stays: "
     for config, why in ((AFTER + "colour: blue\n", "colour: there is no such key"),
                         (AFTER + "ids: {slots: 2047}\n", "ids.slots: a change of this key requires a restart"),
                         (AFTER + "rpc: {calls: 700}\n", "rpc.calls: a change of this key requires a restart"),
@@ -201,7 +215,7 @@ def a_hangup_brings_limits_quotas_templates_and_rules(b):
     expect(b.cli("rm", "old", "second"), 0)
 
 
-TESTS = [the_file_of_the_package_is_read_where_none_is_named, a_check_says_the_file_and_looks_at_paths_users_and_the_kernel,
+TESTS = [output_that_cannot_be_written_is_an_error, the_file_of_the_package_is_read_where_none_is_named, a_check_says_the_file_and_looks_at_paths_users_and_the_kernel,
          what_a_start_refuses_is_a_problem_of_the_check, a_file_that_is_wrong_is_78_and_a_wrong_option_64,
          a_folder_of_an_earlier_start_and_a_new_file_system_may_have_the_state,
          a_template_without_its_folder_is_disabled_and_says_why, what_is_wrong_or_takes_a_restart_changes_nothing,

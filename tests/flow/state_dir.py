@@ -41,13 +41,13 @@ def what_others_could_replace_is_refused_before_anything_is_made_in_it():
 
         os.mkdir(f"{folder}/theirs")
         os.chown(f"{folder}/theirs", 12345, 12345)
-        refused(folder, f"{folder}/theirs", "belongs to uid 12345", "chown")
+        refused(folder, f"{folder}/theirs", "belongs to uid 12345", "chown -R 0:0 it")
         refused(folder, f"{folder}/theirs/below", f"{folder}/theirs belongs to uid 12345")
         check(os.listdir(f"{folder}/theirs") == [], "nothing was made in it")
 
         os.makedirs(f"{folder}/state/profiles")
         os.chown(f"{folder}/state/profiles", 12345, 12345)  # by an account that an earlier install had
-        refused(folder, f"{folder}/state", "profiles belongs to uid 12345", "broker's account", "earlier install")
+        refused(folder, f"{folder}/state", "profiles belongs to uid 12345", "broker's account", "chown -R ", "earlier install")
 
 
 def a_full_disk_is_told_in_words_with_the_path():
