@@ -28,7 +28,7 @@ use_result(struct arena *a, const ProtobufCMessage *m)
     char sentence[64];
     if (!result_from(&r, a, (const Stockade__V1__Result *)m))
         return;
-    bill_print(command_find("run"), &r, nowhere);
+    bill_print(command_find("run"), NULL, &r, nowhere);
     (void)bill_sentence(command_find("run"), &r, sentence, sizeof sentence);
     json_decref(json_of_result(&r));
 }
