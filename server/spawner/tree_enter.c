@@ -75,11 +75,11 @@ make_folders(int disk, uint32_t uid, struct err *e)
 static int
 make_mount_point(int disk, uid_t owner, const char *at, struct err *e)
 {
-    char path[SPAWN_PATH_MAX + 1];
+    char path[SPAWN_PATH_MAX + sizeof "u0"];
     for (size_t n = 1; at[n - 1] != '\0'; n++) {
         if (at[n] != '/' && at[n] != '\0')
             continue;
-        (void)snprintf(path, sizeof path, "u%.*s", (int)n, at);
+        (void)snprintf(path, sizeof path, "u0%.*s", (int)n, at);
         if (mkdirat(disk, path, 0755) == 0 ? fchownat(disk, path, owner, owner, 0) < 0
                                            : errno != EEXIST)
             return err_sys(e, errno, "create %s", at);
