@@ -118,6 +118,15 @@ struct job *job_find_beginning(struct jobs *all, const char *tenant, const char 
 const char *job_tenant(const struct job *j);
 const char *job_template(const struct job *j);
 
+// What observers read of it besides job_view(). All of it exists as long as the job.
+const char *job_id(const struct job *j);
+uint32_t job_number(const struct job *j);         // in its sandbox, from 1
+struct sandbox *job_sandbox(const struct job *j); // NULL after its end
+const struct limits *job_limits(const struct job *j);
+uint64_t job_output_bytes(const struct job *j);           // until now
+const struct job_result *job_result(const struct job *j); // complete from its end on
+const struct cgstat *job_stat_after(const struct job *j); // of its sandbox, at the job's end
+
 // Follows the output from an offset on. no_timeout: the job waits for this reader without a timeout.
 void job_follow(struct job *j, struct job_follower *f, uint64_t offset, bool no_timeout);
 void job_unfollow(struct job_follower *f);

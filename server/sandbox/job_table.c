@@ -316,6 +316,48 @@ job_taken(struct job_follower *f, const struct job_event *ev)
     job_io_reader_moved(j);
 }
 
+const char *
+job_id(const struct job *j)
+{
+    return j->id.id;
+}
+
+uint32_t
+job_number(const struct job *j)
+{
+    return j->number;
+}
+
+struct sandbox *
+job_sandbox(const struct job *j)
+{
+    return j->sandbox;
+}
+
+const struct limits *
+job_limits(const struct job *j)
+{
+    return &j->limits;
+}
+
+uint64_t
+job_output_bytes(const struct job *j)
+{
+    return output_total(j->output);
+}
+
+const struct job_result *
+job_result(const struct job *j)
+{
+    return &j->result;
+}
+
+const struct cgstat *
+job_stat_after(const struct job *j)
+{
+    return &j->used.after;
+}
+
 void
 job_view(const struct job *j, struct job_view *out)
 {

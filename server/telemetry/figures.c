@@ -18,8 +18,8 @@ bool
 telemetry_job_cgroup(const struct telemetry *t, const struct job *j)
 {
     struct job_watch *w = telemetry_watch(t, j);
-    if (w->cgroup == 0 && j->sandbox != NULL)
-        w->cgroup = cgstat_cgroup_id(&j->sandbox->dirs, j->number);
+    if (w->cgroup == 0 && job_sandbox(j) != NULL)
+        w->cgroup = cgstat_cgroup_id(&job_sandbox(j)->dirs, job_number(j));
     return w->cgroup != 0;
 }
 
@@ -60,7 +60,7 @@ telemetry_job_exited(void *telemetry, struct job *j)
 {
     const struct watch_account *account = telemetry_job_account(telemetry, j);
     if (account != NULL)
-        job_set_oversized(j, account->oversized_at >= j->limits.v[LIMIT_FILE_SIZE_BYTES]
+        job_set_oversized(j, account->oversized_at >= job_limits(j)->v[LIMIT_FILE_SIZE_BYTES]
                                  ? account->oversized
                                  : 0);
 }
@@ -205,7 +205,7 @@ telemetry_sums(const struct telemetry *t, const struct telemetry_box *b,
     list_each(it, &b->sandbox->jobs)
     {
         struct job *j = job_of_sandbox(it);
-        out->output_bytes += output_total(j->output);
+        out->output_bytes += job_output_bytes(j);
         const struct watch_account *account = telemetry_job_account(t, j);
         if (account != NULL)
             telemetry_add_account(out, account);
@@ -335,9 +335,9 @@ Stockade__V1__Record *
 telemetry_record(struct telemetry *t, struct job *j, struct arena *a)
 {
     struct job_watch *w = t != NULL ? telemetry_watch(t, j) : NULL;
-    if (w == NULL || j->sandbox == NULL)
+    if (w == NULL || job_sandbox(j) == NULL)
         return NULL;
-    struct telemetry_box *b = telemetry_box_of(t, j->sandbox);
+    struct telemetry_box *b = telemetry_box_of(t, job_sandbox(j));
     const struct bpf *bpf = t->srv->bpf;
     const struct watch_account *account = telemetry_job_account(t, j);
     struct notes n = {.whole = true};
@@ -350,7 +350,7 @@ telemetry_record(struct telemetry *t, struct job *j, struct arena *a)
     Stockade__V1__NetworkUse net = STOCKADE__V1__NETWORK_USE__INIT;
     bool has_net = bpf != NULL && bpf->net != NULL;
     if (has_net) {
-        const struct net_counters now = bpf->net[j->sandbox->slot];
+        const struct net_counters now = bpf->net[job_sandbox(j)->slot];
         network_since(&now, &w->net, &net);
         note_network(&n, &now, &w->net);
     }
@@ -378,19 +378,19 @@ telemetry_store(struct telemetry *t, struct job *j)
     union { // protobuf-c requires a writable pointer, although packing only reads
         const Stockade__V1__Record *from;
         Stockade__V1__Record *to;
-    } record = {.from = j->result.record};
+    } record = {.from = job_result(j)->record};
     m.process = a != NULL ? job_message_process(a, j) : NULL;
     if (m.process == NULL || record.to == NULL) {
-        telemetry_unwatched(j->id.id);
+        telemetry_unwatched(job_id(j));
         return;
     }
     m.record = record.to;
-    m.tenant = j->tenant->name;
-    m.template_ = j->sandbox->spec.template->name;
+    m.tenant = job_tenant(j);
+    m.template_ = job_sandbox(j)->spec.template->name;
     size_t n = protobuf_c_message_get_packed_size(&m.base);
     uint8_t *bytes = malloc(n);
     if (bytes != NULL)
         (void)protobuf_c_message_pack(&m.base, bytes);
-    if (bytes == NULL || !record_store_add(t->records, m.tenant, j->id.id, bytes, n))
-        telemetry_unwatched(j->id.id);
+    if (bytes == NULL || !record_store_add(t->records, m.tenant, job_id(j), bytes, n))
+        telemetry_unwatched(job_id(j));
 }

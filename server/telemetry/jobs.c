@@ -9,7 +9,7 @@ void
 telemetry_job_begun(void *telemetry, struct job *j, const struct job_spec *spec)
 {
     struct telemetry *t = telemetry;
-    struct sandbox *s = j->sandbox;
+    struct sandbox *s = job_sandbox(j);
     struct telemetry_box *b = telemetry_box_of(t, s);
     struct job_watch *w = b != NULL ? calloc(1, sizeof *w) : NULL;
     if (w != NULL)
@@ -17,7 +17,7 @@ telemetry_job_begun(void *telemetry, struct job *j, const struct job_spec *spec)
     if (w == NULL || w->record == NULL) {
         free(w);
         if (b != NULL)
-            telemetry_unwatched(j->id.id);
+            telemetry_unwatched(job_id(j));
         return;
     }
     *job_notes(j, t->observer) = w;
@@ -44,7 +44,7 @@ telemetry_job_begun(void *telemetry, struct job *j, const struct job_spec *spec)
 static struct telemetry_box *
 box_of(const struct telemetry *t, const struct job *j)
 {
-    return telemetry_watch(t, j) != NULL ? telemetry_box_of(t, j->sandbox) : NULL;
+    return telemetry_watch(t, j) != NULL ? telemetry_box_of(t, job_sandbox(j)) : NULL;
 }
 
 void
@@ -57,10 +57,12 @@ telemetry_job_started(void *telemetry, struct job *j)
     Stockade__V1__Event m;
     Stockade__V1__JobFacts facts = STOCKADE__V1__JOB_FACTS__INIT;
     const char *args[JOB_SHOWN_ARGS];
-    telemetry_fill(&m, j->sandbox, j, KIND(JOB_STARTED), GRAVE(INFO));
+    telemetry_fill(&m, job_sandbox(j), j, KIND(JOB_STARTED), GRAVE(INFO));
     facts.args = args;
-    for (; facts.n_args < j->shown_n; facts.n_args++)
-        args[facts.n_args] = j->shown[facts.n_args];
+    struct job_view v;
+    job_view(j, &v);
+    for (; facts.n_args < v.args_n && facts.n_args < JOB_SHOWN_ARGS; facts.n_args++)
+        args[facts.n_args] = v.args[facts.n_args];
     m.detail_case = DETAIL(JOB);
     m.job = &facts;
     telemetry_publish(t, b, &m);
@@ -69,8 +71,8 @@ telemetry_job_started(void *telemetry, struct job *j)
 static void
 publish_limits(struct telemetry *t, struct telemetry_box *b, const struct job *j)
 {
-    for (uint32_t i = 0; i < j->result.hits.n; i++) {
-        const struct limit_hit *hit = &j->result.hits.hit[i];
+    for (uint32_t i = 0; i < job_result(j)->hits.n; i++) {
+        const struct limit_hit *hit = &job_result(j)->hits.hit[i];
         Stockade__V1__Event m;
         Stockade__V1__LimitHit l = STOCKADE__V1__LIMIT_HIT__INIT;
         telemetry_fill(&m, b->sandbox, j, KIND(LIMIT_HIT), GRAVE(NOTICE));
@@ -87,7 +89,7 @@ publish_limits(struct telemetry *t, struct telemetry_box *b, const struct job *j
 static void
 publish_end(struct telemetry *t, struct telemetry_box *b, const struct job *j)
 {
-    const struct job_result *r = &j->result;
+    const struct job_result *r = job_result(j);
     Stockade__V1__Event m;
     Stockade__V1__JobFacts facts = STOCKADE__V1__JOB_FACTS__INIT;
     char reason[1024];
@@ -109,7 +111,7 @@ static void
 settle_figures(struct telemetry *t, struct telemetry_box *b, struct job *j)
 {
     struct job_watch *w = telemetry_watch(t, j);
-    b->ended.output_bytes += output_total(j->output);
+    b->ended.output_bytes += job_output_bytes(j);
     const struct watch_account *account = telemetry_job_account(t, j);
     if (w->cgroup == 0)
         return;
@@ -117,11 +119,11 @@ settle_figures(struct telemetry *t, struct telemetry_box *b, struct job *j)
         telemetry_add_account(&b->ended, account);
     struct ended *e = calloc(1, sizeof *e);
     if (e == NULL) { // its account is released when the broker restarts
-        telemetry_unwatched(j->id.id);
+        telemetry_unwatched(job_id(j));
         return;
     }
     e->cgroup = w->cgroup;
-    e->job = j->number;
+    e->job = job_number(j);
     list_append(&b->ended_jobs, &e->node);
 }
 
@@ -135,7 +137,7 @@ telemetry_job_ended(void *telemetry, struct job *j)
     struct job_watch *w = telemetry_watch(t, j);
     telemetry_drain(t);
     telemetry_read_lost(t, b);
-    telemetry_look(t, b, &j->used.after); // its activity since the last tick
+    telemetry_look(t, b, job_stat_after(j)); // its activity since the last tick
     if (t->detectors != NULL)
         t->detectors->job_settled(t->detectors_cookie, b->sandbox, j);
     publish_limits(t, b, j);

@@ -8,7 +8,7 @@
 #include "server/sandbox/bpf.h"
 #include "events.h"
 #include "finding.h"
-#include "server/sandbox/job_private.h"
+#include "server/sandbox/job.h"
 #include "record.h"
 #include "record_store.h"
 #include "server/sandbox/sandbox.h"

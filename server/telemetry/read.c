@@ -25,7 +25,7 @@ telemetry_fill(Stockade__V1__Event *m, const struct sandbox *s, const struct job
     m->kind = kind;
     m->severity = severity;
     m->sandbox_id = s->id.id;
-    m->process_id = j != NULL ? j->id.id : "";
+    m->process_id = j != NULL ? job_id(j) : "";
     m->tenant = s->tenant != NULL ? s->tenant->name : "";
     m->template_ = s->spec.template->name;
 }
