@@ -150,6 +150,7 @@ struct job *job_of_sandbox(struct list *node);
 // For observers (observers.h): the pointer that observer `n` keeps for a job, NULL at first; its record, which exists as
 // long as the job; the number of its writes that RLIMIT_FSIZE refused.
 void **job_notes(struct job *j, unsigned n);
+void *job_note(const struct job *j, unsigned n);
 void job_set_record(struct job *j, const struct Stockade__V1__Record *record);
 void job_set_oversized(struct job *j, uint64_t writes);
 

@@ -55,6 +55,13 @@ job_observers(const struct job *j)
     return sandboxes_observers(j->all->srv->sandboxes);
 }
 
+void *
+job_note(const struct job *j, unsigned n)
+{
+    assert(n < OBSERVERS_MAX);
+    return j->notes[n];
+}
+
 void **
 job_notes(struct job *j, unsigned n)
 {

@@ -9,6 +9,7 @@
 #include "events.h"
 #include "finding.h"
 #include "server/sandbox/job.h"
+#include "server/sandbox/observers.h"
 #include "record.h"
 #include "record_store.h"
 #include "server/sandbox/sandbox.h"
@@ -101,7 +102,7 @@ struct telemetry {
 static inline struct job_watch *
 telemetry_watch(const struct telemetry *t, const struct job *j)
 {
-    return j->notes[t->observer];
+    return job_note(j, t->observer);
 }
 
 // The sandbox of a slot, if it has this generation.
