@@ -139,6 +139,15 @@ send_end(struct feed *f)
         f->retry_ms = 0;
 }
 
+// The call was refused before anything was executed: the queue of the job's input is full, or the connection that it was
+// sent on is being closed by a broker that shuts down.
+static bool
+was_refused(const struct stockade_error *e)
+{
+    return e->code == STOCKADE_RESOURCE_EXHAUSTED ||
+           (e->code == STOCKADE_UNAVAILABLE && strcmp(e->reason, "GOAWAY") == 0);
+}
+
 // The queued chunk: was sent, must be retried later, or is not needed any more.
 static void
 send_chunk(struct feed *f)
@@ -147,7 +156,7 @@ send_chunk(struct feed *f)
     if (stockade_input(f->o.s, f->process, f->chunk, f->chunk_n, &e) == 0) {
         f->chunk_n = 0;
         f->retry_ms = 0;
-    } else if (e.code == STOCKADE_RESOURCE_EXHAUSTED) {
+    } else if (was_refused(&e)) {
         retry_later(f);
     } else {
         f->reading = false; // the job has ended, or has closed its stdin
