@@ -58,7 +58,7 @@ static __always_inline int way_out(struct bpf_sandbox *box, const struct target 
     if (!n)
         return WAY_DENIED;
     bool inside = is_local(t) && t->port != NET_RELAY_PORT &&
-                  !(t->port == NET_DNS_PORT && box->mode != NET_NONE);
+                  !(t->port == NET_DNS_PORT && box->mode != NET_NONE && box->mode != NET_OFF);
     if (inside && hook == NET_HOOK_CONNECT && t->protocol == IPPROTO_TCP && sockets_full(box, n)) {
         report_denied(box, t, type, hook, NET_SOCKETS); // otherwise it would wait for its listener
         return WAY_DENIED;
@@ -284,7 +284,7 @@ int net_socket(struct bpf_sock *ctx)
     bool udp = ctx->type == SOCK_DGRAM && ctx->protocol == IPPROTO_UDP;
     if (!box)
         return DENY;
-    bool known = inet && (tcp || udp);
+    bool known = inet && (tcp || udp) && box->mode != NET_OFF;
     if (known && socket_made(ctx, box))
         return ALLOW;
     struct target t = {.protocol = (__u8)ctx->protocol, .family = (__u8)ctx->family};

@@ -23,6 +23,7 @@ enum net_mode {
     NET_NONE = 1,
     NET_ALLOWLIST = 2,
     NET_OPEN = 3,
+    NET_OFF = 4, // no sockets but unix ones
 };
 
 // Map "sandboxes", BPF_MAP_TYPE_HASH, key: __u64 cgroup id.

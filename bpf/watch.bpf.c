@@ -27,6 +27,7 @@ struct trace_event_raw_mark_victim {
 enum { AF_UNIX = 1, AF_NETLINK = 16 };
 enum { SOCK_RAW = 3, SOCK_PACKET = 10 };
 enum { JOIN_SESSION_KEYRING = 1 }; // linux/keyctl.h
+enum { RLIMIT_FSIZE = 1, RLIMIT_NOFILE = 7 };
 
 // ---- system calls
 
@@ -146,6 +147,22 @@ static __always_inline void count_error(long result, struct watch_account *accou
     __sync_fetch_and_add(&account->errors[bounded(class, WATCH_ERRORS - 1)], 1);
 }
 
+// RLIMIT_NOFILE refused a descriptor. A higher limit than before restarts the count: a job may lower its own.
+static __noinline int count_no_file(struct watch_account *account)
+{
+    struct task_struct *task = bpf_get_current_task_btf();
+    if (!account)
+        return 0;
+    __u64 limit = BPF_CORE_READ(task, signal, rlim[RLIMIT_NOFILE].rlim_cur);
+    if (limit > account->no_file_at) {
+        account->no_file_at = limit;
+        account->no_file = 0;
+    }
+    if (limit == account->no_file_at)
+        COUNT(account, no_file);
+    return 0;
+}
+
 // Handles a call that needs more than counting.
 static __noinline int count_call(struct pt_regs *regs, long result, struct watch_account *account)
 {
@@ -158,6 +175,8 @@ static __noinline int count_call(struct pt_regs *regs, long result, struct watch
     __sync_fetch_and_add(&account->syscalls[bounded(call, WATCH_SYSCALLS - 1)], 1);
     if ((__u64)result >= -KERNEL_ERRORS)
         count_error(result, account);
+    if (result == -EMFILE && call != __NR_inotify_init1)
+        count_no_file(account);
     if (account->watch & WATCH_PROFILE)
         profile_call(bpf_get_current_task_btf(), account, call,
                      result == -EPERM || result == -EACCES);
@@ -372,8 +391,7 @@ enum {
     FROM_KILL = 0,
     FROM_QUEUE = -1,
     FROM_TKILL = -6,
-    FILE_TOO_LARGE = 25 /* SIGXFSZ */,
-    RLIMIT_FSIZE = 1
+    FILE_TOO_LARGE = 25 /* SIGXFSZ */
 };
 enum { BAD_CALL = 31 /* SIGSYS */, FROM_SECCOMP = 1 /* SYS_SECCOMP */ };
 

@@ -18,7 +18,7 @@
 //                                             process of the host. It sees calls that seccomp refused with an errno. A call for which seccomp
 //                       killed the process never returns; watch_signal sees it
 //
-// Only while watch_sys_exit is attached: syscalls, errors, opens_write, opens_exclusive, opens_sensitive, unlinks,
+// Only while watch_sys_exit is attached: syscalls, errors, no_file, opens_write, opens_exclusive, opens_sensitive, unlinks,
 // renames, the io_uring calls that were refused, preloads, terminals connected to outside, EVENT_OPEN,
 // EVENT_TERMINAL, EVENT_DANGEROUS, EVENT_URING (except a successful io_uring_setup), profiles.
 //
@@ -115,6 +115,8 @@ struct watch_account {
     __u64
         reported_calls[WATCH_SYSCALLS / 64]; // bits: dangerous calls of these numbers were reported
     __u64 tasks;                             // processes and threads that began in it
+    // like oversized_at and oversized, for RLIMIT_NOFILE: calls that it refused (EMFILE)
+    __u64 no_file_at, no_file;
 };
 
 enum watch_flag {
@@ -318,7 +320,7 @@ struct watch_score { // EVENT_PROFILE
 };
 
 _Static_assert(sizeof(struct watch_account) ==
-                   24 + 8 * (WATCH_SYSCALLS + WATCH_ERRORS + 26 + WATCH_SYSCALLS / 64),
+                   24 + 8 * (WATCH_SYSCALLS + WATCH_ERRORS + 28 + WATCH_SYSCALLS / 64),
                "no padding");
 _Static_assert(sizeof(struct watch_exec) == 328 + WATCH_ARGV + WATCH_CWD &&
                    sizeof(struct watch_open) == 24 + 2 * WATCH_PATH,

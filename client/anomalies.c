@@ -147,6 +147,7 @@ profile_from(void *to, struct arena *a, const ProtobufCMessage *from)
         .frozen_ms = time_from(m->freeze_time),
         .own_files = m->own_files,
         .left_out = m->left_out,
+        .learnt_from = m->learnt_from,
     };
     return LIST_FROM(p->executables, p->executables_n, a, m->executables, m->n_executables,
                      executable_from);

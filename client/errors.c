@@ -71,7 +71,8 @@ bad_request(struct stockade_error *to, const ProtobufCMessage *m)
 static void
 retry_info(struct stockade_error *to, const ProtobufCMessage *m)
 {
-    to->retry_ms = ((const Stockade__V1__RetryInfo *)m)->retry_delay_ms;
+    uint32_t ms = ((const Stockade__V1__RetryInfo *)m)->retry_delay_ms;
+    to->retry_ms = ms > STOCKADE_RETRY_MS_MAX ? STOCKADE_RETRY_MS_MAX : ms;
 }
 
 static void

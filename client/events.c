@@ -24,6 +24,8 @@ struct subscription {
     struct stockade_event_handlers handlers;
     struct stockade_async a; // of one that was begun
     bool cancelled;
+    void (*on_connection)(void *cookie, const struct stockade_error *lost);
+    bool lost;         // ... was called with a reason
     bool begun;        // it has received something from the broker
     uint64_t next;     // event that it waits for
     char instance[33]; // the run of the broker that it belongs to; "": unknown
@@ -161,6 +163,17 @@ event_from(struct stockade_event *to, struct arena *a, const Stockade__V1__Event
 
 // ---- The stream
 
+// Reports, once for each change, that the connection is lost or works again.
+static void
+set_lost(struct subscription *sub, const struct stockade_error *lost)
+{
+    if (sub->lost == (lost != NULL))
+        return;
+    sub->lost = lost != NULL;
+    if (sub->on_connection != NULL)
+        sub->on_connection(sub->handlers.cookie, lost);
+}
+
 // The position after a gap.
 static void
 move_on(struct subscription *sub, const Stockade__V1__SubscribeResponse *m)
@@ -176,6 +189,7 @@ move_on(struct subscription *sub, const Stockade__V1__SubscribeResponse *m)
     (void)snprintf(sub->instance, sizeof sub->instance, "%s", m->instance);
     sub->begun = true;
     sub->failures = 0;
+    set_lost(sub, NULL);
 }
 
 static int
@@ -342,6 +356,7 @@ subscribe(struct subscription *sub, Stockade__V1__SubscribeRequest *m,
         if (rc >= 0 || sub->cancelled || !reconnect || !sub->begun ||
             e->code != STOCKADE_UNAVAILABLE)
             return rc;
+        set_lost(sub, e);
         if (!wait_again(sub)) {
             sub->cancelled = true;
             return 0;
@@ -391,6 +406,7 @@ stockade_events(struct stockade *s, const struct stockade_events_options *given,
     };
     if (h != NULL)
         sub.handlers = *h;
+    sub.on_connection = w.o.on_connection;
     (void)snprintf(sub.instance, sizeof sub.instance, "%s", w.m.instance);
     rc = subscribe(&sub, &w.m, &w.options, w.o.reconnect, e);
     return conclude(&sub, rc, e);

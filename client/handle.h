@@ -49,9 +49,11 @@ struct stockade {
     size_t open;           // not done
     size_t waits;          // threads that wait for their calls
     uint32_t next_id;
-    uint64_t interrupts; // calls of stockade_interrupt()
-    uint64_t heard_ns;   // last frame, or the first call after an idle time
-    uint64_t pinged_ns;  // PING without PONG; 0: none
+    uint64_t interrupts;     // calls of stockade_interrupt()
+    uint64_t heard_ns;       // last frame, or the first call after an idle time
+    uint64_t pinged_ns;      // PING without PONG; 0: none
+    uint64_t pings_since_ns; // the broker's own PINGs are counted from here
+    unsigned pings;          // ... on this connection
 
     // Calls that are not waited for (async.c).
     size_t begun;                          // whose on_end has not returned

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "proto/quantity.h"
 #include "proto/target.h"
 #include "proto/wire.h"
 #include "requests.h"
@@ -111,9 +112,9 @@ request_network(Stockade__V1__NetworkPolicy **out, struct arena *a, enum stockad
     m->ingress_bytes_max = policy->ingress_bytes_max;
     m->egress_rate = policy->egress_rate;
     m->ingress_rate = policy->ingress_rate;
-    m->queries_per_minute =
-        policy->queries_per_minute > UINT32_MAX ? UINT32_MAX : (uint32_t)policy->queries_per_minute;
-    return make_lists(m, a, policy, e);
+    int rc = request_u32(&m->queries_per_minute, policy->queries_per_minute, quantity_count,
+                         "network.queries_per_minute", e);
+    return rc < 0 ? rc : make_lists(m, a, policy, e);
 }
 
 static void

@@ -20,6 +20,12 @@
 #include "ready.h"
 #include "watch.h"
 
+enum {
+    PING_BYTES_MAX = 8,
+    PINGS_ANSWERED_MAX = 16, // PINGs of the broker ...
+    PINGS_ANSWERED_S = 5,    // ... in this time
+};
+
 // ---- incoming frames
 
 // An open call of this connection.
@@ -125,14 +131,43 @@ on_end(struct stockade *s, uint32_t id, const Stockade__V1__Frame *f, struct err
     return rc;
 }
 
+// Each PING costs a PONG, which waits in our memory while the broker does not read: their number is limited. The Python
+// and Node clients have the same limit.
 static int
 on_ping(struct stockade *s, uint32_t id, const Stockade__V1__Frame *f, struct err *e)
 {
+    if (f->payload.len > PING_BYTES_MAX)
+        return err_set(e, ERR_DATA_LOSS,
+                       "the broker sent a PING of %zu bytes; at most %d are allowed",
+                       f->payload.len, PING_BYTES_MAX);
+    if (s->heard_ns - s->pings_since_ns >= 1000 * NS_PER_MS * PINGS_ANSWERED_S) {
+        s->pings_since_ns = s->heard_ns;
+        s->pings = 0;
+    }
+    if (++s->pings > PINGS_ANSWERED_MAX)
+        return err_set(e, ERR_DATA_LOSS, "the broker sent more than %d PINGs in %d s",
+                       PINGS_ANSWERED_MAX, PINGS_ANSWERED_S);
     Stockade__V1__Frame pong = STOCKADE__V1__FRAME__INIT;
     pong.kind = STOCKADE__V1__FRAME_KIND__FRAME_KIND_PONG;
-    pong.payload.data = f->payload.data;
-    pong.payload.len = f->payload.len > 8 ? 8 : f->payload.len;
+    pong.payload = f->payload;
     return link_send(s->link, id, &pong.base, true, e);
+}
+
+static int
+on_pong(struct stockade *s, uint32_t id, const Stockade__V1__Frame *f, struct err *e)
+{
+    (void)s, (void)id, (void)f, (void)e; // that it came is enough: on_frame()
+    return 0;
+}
+
+static int
+on_clients_own(struct stockade *s, uint32_t id, const Stockade__V1__Frame *f, struct err *e)
+{
+    (void)s, (void)id;
+    const ProtobufCEnumValue *kind =
+        protobuf_c_enum_descriptor_get_value(&stockade__v1__frame_kind__descriptor, (int)f->kind);
+    return err_set(e, ERR_DATA_LOSS, "the broker sent %s, which only a client sends",
+                   kind->name + strlen("FRAME_KIND_"));
 }
 
 struct goaway {
@@ -171,9 +206,13 @@ typedef int frame_handler(struct stockade *s, uint32_t id, const Stockade__V1__F
                           struct err *e);
 
 static frame_handler *const handlers[] = {
+    [STOCKADE__V1__FRAME_KIND__FRAME_KIND_CALL] = on_clients_own,
     [STOCKADE__V1__FRAME_KIND__FRAME_KIND_DATA] = on_data,
     [STOCKADE__V1__FRAME_KIND__FRAME_KIND_END] = on_end,
+    [STOCKADE__V1__FRAME_KIND__FRAME_KIND_CANCEL] = on_clients_own,
+    [STOCKADE__V1__FRAME_KIND__FRAME_KIND_WINDOW] = on_clients_own,
     [STOCKADE__V1__FRAME_KIND__FRAME_KIND_PING] = on_ping,
+    [STOCKADE__V1__FRAME_KIND__FRAME_KIND_PONG] = on_pong,
     [STOCKADE__V1__FRAME_KIND__FRAME_KIND_GOAWAY] = on_goaway,
 };
 
@@ -182,10 +221,10 @@ on_frame(void *cookie, uint32_t id, const Stockade__V1__Frame *f, struct err *e)
 {
     struct stockade *s = cookie;
     unsigned kind = (unsigned)f->kind;
-    s->heard_ns = link_now_ns();
-    s->pinged_ns = 0; // any frame shows that the broker is alive
     if (kind >= sizeof handlers / sizeof handlers[0] || handlers[kind] == NULL)
-        return 0; // of a newer broker
+        return 0; // of a newer broker; it does not replace the PONG
+    s->heard_ns = link_now_ns();
+    s->pinged_ns = 0; // any known frame shows that the broker is alive
     return handlers[kind](s, id, f, e);
 }
 
@@ -289,6 +328,7 @@ pump_connect(struct stockade *s, struct err *e)
             return rc;
         s->links++;
         s->next_id = 0;
+        s->pings = 0;
         ready_wake(s); // a thread may poll without it
         return 0;
     }

@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "proto/quantity.h"
 #include "proto/wire.h"
 #include "stockade/v1/process_service.pb-c.h"
 #include "stockade/v1/sandbox_service.pb-c.h"
@@ -113,10 +114,37 @@ request_command(Stockade__V1__Command **out, struct arena *a, const struct stock
     return rc;
 }
 
-static uint32_t
-to_u32(uint64_t value)
+int
+request_u32(uint32_t *out, uint64_t value, const struct quantity_unit *units, const char *field,
+            struct err *e)
 {
-    return value > UINT32_MAX ? UINT32_MAX : (uint32_t)value; // beyond every field's maximum
+    char asked[QUANTITY_TEXT], most[QUANTITY_TEXT];
+    if (value <= UINT32_MAX) {
+        *out = (uint32_t)value;
+        return 0;
+    }
+    int rc =
+        err_field(e, field, "%s requested, at most %s can be requested",
+                  quantity_write(value, units, asked), quantity_write(UINT32_MAX, units, most));
+    err_detail(e, "LIMIT_ABOVE_MAXIMUM", NULL, NULL);
+    return rc;
+}
+
+// The limits that are 32 bits wide on the wire.
+static int
+fill_narrow_limits(Stockade__V1__Limits *m, const struct stockade_limits *from, struct err *e)
+{
+    int rc =
+        request_u32(&m->cpu_millis, from->cpu_millis, quantity_cpu_millis, "limits.cpu_millis", e);
+    if (rc == 0)
+        rc = request_u32(&m->cpu_weight, from->cpu_weight, quantity_count, "limits.cpu_weight", e);
+    if (rc == 0)
+        rc = request_u32(&m->pids, from->pids, quantity_count, "limits.pids", e);
+    if (rc == 0)
+        rc = request_u32(&m->files, from->files, quantity_count, "limits.files", e);
+    if (rc == 0)
+        rc = request_u32(&m->inodes, from->inodes, quantity_count, "limits.inodes", e);
+    return rc;
 }
 
 int
@@ -131,18 +159,15 @@ request_limits(Stockade__V1__Limits **out, struct arena *a, const struct stockad
     if (m == NULL)
         return too_large(e);
     m->memory_bytes = from->memory_bytes;
-    m->cpu_millis = to_u32(from->cpu_millis);
-    m->cpu_weight = to_u32(from->cpu_weight);
     m->cpu_time_ms = from->cpu_time_ms;
     m->wall_ms = from->wall_ms;
-    m->pids = to_u32(from->pids);
-    m->files = to_u32(from->files);
     m->file_size_bytes = from->file_size_bytes;
     m->disk_bytes = from->disk_bytes;
-    m->inodes = to_u32(from->inodes);
     m->output_bytes = from->output_bytes;
-    *out = m;
-    return 0;
+    int rc = fill_narrow_limits(m, from, e);
+    if (rc == 0)
+        *out = m;
+    return rc;
 }
 
 // Every map<string, string> has entries of this shape.

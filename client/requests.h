@@ -7,6 +7,7 @@
 #include "proto/err.h"
 #include "stockade.h"
 
+struct quantity_unit;
 struct Stockade__V1__Command;
 struct Stockade__V1__Limits;
 struct Stockade__V1__NetworkPolicy;
@@ -23,7 +24,12 @@ int request_list(const void *list, size_t n, const char *field, struct err *e);
 int request_command(struct Stockade__V1__Command **out, struct arena *a,
                     const struct stockade_command *from, struct err *e);
 
-// *out is NULL when every limit is 0.
+// A value for a field of 32 bits. INVALID_ARGUMENT, LIMIT_ABOVE_MAXIMUM: the field cannot hold it, and so the broker
+// could not report it. *out is unchanged then.
+int request_u32(uint32_t *out, uint64_t value, const struct quantity_unit *units, const char *field,
+                struct err *e);
+
+// *out is NULL when every limit is 0. INVALID_ARGUMENT: see request_u32().
 int request_limits(struct Stockade__V1__Limits **out, struct arena *a,
                    const struct stockade_limits *from, struct err *e);
 

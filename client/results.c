@@ -186,6 +186,7 @@ template_from(void *to, struct arena *a, const ProtobufCMessage *from)
         .limits_max = limits_from(m->limits_max),
         .pool_size = m->pool_size,
         .pool_ready = m->pool_ready,
+        .disabled = m->disabled,
     };
     return true;
 }

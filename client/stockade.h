@@ -88,6 +88,9 @@ enum stockade_code {
     STOCKADE_UNAUTHENTICATED = 16,
 };
 
+// The longest retry_ms. A longer delay that a broker sends is shortened to this one.
+#define STOCKADE_RETRY_MS_MAX 3600000u
+
 // Why a call failed. Strings are terminated by NUL and contain no control characters.
 struct stockade_error {
     int code;          // enum stockade_code; a newer broker may send others
@@ -105,8 +108,8 @@ struct stockade_options {
     const char *address;
     const char *token; // sent as "authorization: Bearer TOKEN"; NULL: $STOCKADE_TOKEN, or none
     uint32_t connect_timeout_ms; // 0: 5,000
-    // After this time without data from the broker, the library sends a PING; 0: 20,000. If the broker does not answer
-    // for the same time again, its calls fail with UNAVAILABLE.
+    // After this time without a frame from the broker, the library sends a PING; 0: 20,000. If the broker does not answer
+    // for the same time again, its calls fail with UNAVAILABLE. Frames of an unknown kind do not count.
     uint32_t keepalive_ms;
 };
 #define STOCKADE_OPTIONS_INIT STOCKADE_INIT(stockade_options)
@@ -158,6 +161,7 @@ enum stockade_network {
     STOCKADE_NETWORK_NONE = 1,
     STOCKADE_NETWORK_ALLOWLIST = 2,
     STOCKADE_NETWORK_OPEN = 3,
+    STOCKADE_NETWORK_OFF = 4, // no sockets but unix ones, not even for loopback
 };
 
 // The network policy of a sandbox; a request may only narrow its template's. A destination has the form
@@ -359,6 +363,7 @@ struct stockade_template {
     struct stockade_limits limits;
     struct stockade_limits limits_max;
     uint32_t pool_size, pool_ready;
+    const char *disabled; // the reason why it cannot be used; "": it can
 };
 
 struct stockade_info {
@@ -502,5 +507,7 @@ STOCKADE_API int stockade_call(struct stockade *s, const struct stockade_request
 #endif
 
 #include "stockade_anomalies.h" // findings and profiles
+#include "stockade_snapshots.h" // states of the files of a sandbox
+#include "stockade_code.h"      // cells of code in contexts
 #include "stockade_poll.h"      // many calls in one thread
 #include "stockade_telemetry.h" // records, events, current resource use

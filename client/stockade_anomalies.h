@@ -89,6 +89,7 @@ struct stockade_profile {
     uint64_t left_out;
     const struct stockade_executable *executables;
     size_t executables_n;
+    const char *learnt_from; // the other template that an imported file was made of; or ""
 };
 
 struct stockade_profiles {

@@ -159,6 +159,9 @@ struct stockade_events_options {
     const char *instance; // the run that from_sequence belongs to; NULL: the current one
     // Continue when the connection breaks or the broker is restarted, without a timeout; on_gap reports missed events.
     bool reconnect;
+    // Called with the cookie of the handlers, if `reconnect` is set: with the reason when the connection has broken or the
+    // broker does not respond, and with NULL when events arrive again. May be NULL.
+    void (*on_connection)(void *cookie, const struct stockade_error *lost);
 };
 #define STOCKADE_EVENTS_OPTIONS_INIT STOCKADE_INIT(stockade_events_options)
 

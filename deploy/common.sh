@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
-# What the scripts of this folder share. To be sourced; works in the project's folder.
+# Functions of the scripts of this folder. Source it; it changes to the project's folder.
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 export LC_ALL=C.UTF-8
 
@@ -24,7 +24,7 @@ as_root() {
     fi
 }
 
-# Runs a command quietly; what it said is shown only when it fails.
+# Runs a command and shows its output only if it fails.
 quietly() {
     local log status=0
     log=$(mktemp)
@@ -34,7 +34,7 @@ quietly() {
     return "$status"
 }
 
-# Runs a stage under a name, says how long it took, and keeps that for times_table. Its failure is the caller's to judge.
+# Runs a stage under a name, prints its duration, and stores it for times_table. The caller handles its failure.
 stage() {
     local name=$1 from=$SECONDS status=0
     shift

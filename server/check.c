@@ -99,11 +99,9 @@ programs_are_fine(const struct config *c)
     static const struct {
         const char *name;
         bool is_bpf;
-    } programs[] = {{"stockade-spawner", false},
-                    {"stockade-guest", false},
-                    {"stockade-reader", false},
-                    {"stockade-loader", true},
-                    {"stockade-relay", true}};
+    } programs[] = {{"stockade-spawner", false}, {"stockade-guest", false},
+                    {"stockade-files", false},   {"stockade-reader", false},
+                    {"stockade-loader", true},   {"stockade-relay", true}};
     char path[SPAWN_PATH_MAX];
     struct err e;
     bool fine = true;

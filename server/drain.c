@@ -13,6 +13,7 @@
 #include "proto/quantity.h"
 #include "server/sandbox/alive.h"
 #include "server/anomaly/anomaly.h"
+#include "server/batch/batch.h"
 #include "server/config/config.h"
 #include "server/sandbox/job.h"
 #include "server/base/log.h"
@@ -32,7 +33,8 @@ enum {
     STEADY_MS = 5000, // if no sandbox was removed for this long, none will be
     HUNG_MS = 500,    // the same while the spawner hangs
     ABANDON_MS = 1000,
-    WATCHDOG_S = 30, // since the last look
+    WATCHERS_MS = 500, // for calls that only watch, to receive the last events
+    WATCHDOG_S = 30,   // since the last look
 };
 
 struct drain {
@@ -41,7 +43,10 @@ struct drain {
     uint64_t until_ns;
     bool calls_over; // no call is open any more
     bool destroying, over;
-    uint32_t left; // sandboxes, and since when so many
+    struct loop_timer *end;
+    uint64_t end_ns; // when calls that still watch are cut
+    bool quiet;      // none is left
+    uint32_t left;   // sandboxes, and since when so many
     uint64_t left_ns;
     void (*on_over)(void *cookie);
     void *cookie;
@@ -78,18 +83,40 @@ drain_free(struct drain *d)
     if (d == NULL)
         return;
     loop_timer_stop(&d->look);
+    loop_timer_stop(&d->end);
     free(d);
 }
 
+// Ends when no call is open any more, and one turn later, so that the last answers are written.
+static void
+on_end_look(void *cookie)
+{
+    struct drain *d = cookie;
+    struct rpc_stats now;
+    rpc_stats(d->srv->rpc, &now);
+    bool over = d->quiet || uv_hrtime() >= d->end_ns;
+    d->quiet = now.open_calls == 0;
+    if (over || loop_timer_start(d->srv->loop, &d->end, 1, on_end_look, d) < 0)
+        d->on_over(d->cookie);
+}
+
+// Calls that only watch get the events of the shutdown, and end.
 static void
 on_all_destroyed(void *cookie)
 {
     struct drain *d = cookie;
+    struct server *srv = d->srv;
     if (d->over)
         return;
     d->over = true;
     loop_timer_stop(&d->look);
-    d->on_over(d->cookie);
+    srv->drained = true;
+    telemetry_end(srv->telemetry);
+    if (srv->anomaly != NULL)
+        anomaly_end(srv->anomaly);
+    d->end_ns = uv_hrtime() + WATCHERS_MS * MS;
+    if (loop_timer_start(srv->loop, &d->end, 1, on_end_look, d) < 0)
+        d->on_over(d->cookie);
 }
 
 static void
@@ -180,10 +207,8 @@ drain_signal(struct drain *d, int number)
     notify_systemd("STOPPING=1");
     srv->draining = true;
     alive_look(srv->alive);
+    batches_drain(srv->batches);
     pool_stop(srv->pool);
-    telemetry_drain_begun(srv->telemetry);
-    if (srv->anomaly != NULL)
-        anomaly_drain_begun(srv->anomaly);
     d->until_ns = uv_hrtime() + ms * MS;
     rpc_drain(srv->rpc, (uint32_t)ms, on_calls_over, d);
     on_look(d);

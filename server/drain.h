@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The shutdown of the broker, from the first signal on.
 //
-//   signal -> new jobs are refused, running jobs have the time `drain` -> every sandbox is removed -> `over`
-//               '--second signal: immediately-----------------------------^
+//   signal -> new jobs are refused, running jobs have the time `drain` -> every sandbox is removed
+//               '--second signal: immediately-----------------------------^        |
+//                                `over` <- calls that only watch get the last events, and end
 //
 // Each step has a timeout: a sandbox that cannot be removed (a process in state D, a spawner that does not respond)
 // delays the end for a few seconds only, and a watchdog ends the process even if the loop does not run. Loop thread

@@ -36,12 +36,15 @@
 #include "server/sandbox/alive.h"
 #include "server/anomaly/anomaly.h"
 #include "server/api/api.h"
+#include "server/batch/batch.h"
 #include "server/sandbox/bpf.h"
 #include "check.h"
+#include "server/code/context.h"
 #include "server/config/config.h"
 #include "server/rpc/dispatch.h"
 #include "drain.h"
 #include "server/telemetry/feed.h"
+#include "server/files/files.h"
 #include "server/sandbox/forward.h"
 #include "server/sandbox/job.h"
 #include "server/base/log.h"
@@ -53,10 +56,12 @@
 #include "server/sandbox/pool.h"
 #include "privilege.h"
 #include "reload.h"
+#include "start.h"
 #include "server/rpc/rpc.h"
 #include "server/sandbox/sandbox.h"
 #include "server/base/server.h"
 #include "server/sandbox/spawn.h"
+#include "server/snapshot/snapshots.h"
 #include "server/telemetry/telemetry.h"
 #include "server/rpc/tenants.h"
 #include "server/rpc/transport.h"
@@ -74,14 +79,11 @@ struct broker {
     struct server s;
     struct tenants tenants;
     struct config *config;
-    struct identity who;
-    struct spawn_features features;
-    struct bpf bpf;
+    struct start root; // what was made as root
     uv_loop_t loop;
     uv_signal_t term, interrupt, hangup;
     int argc; // of main()
     char **argv;
-    const char *config_file; // NULL: none
     struct reload *reload;
     char bound[CONFIG_LISTEN_MAX][256];
     struct drain *drain;
@@ -90,38 +92,10 @@ struct broker {
 };
 
 static const struct call_method *const services[] = {
-    anomaly_methods,    health_methods,  metrics_methods, process_methods,
-    reflection_methods, sandbox_methods, system_methods,  telemetry_methods,
+    anomaly_methods,  code_methods,    file_methods,       health_methods,
+    metrics_methods,  process_methods, reflection_methods, sandbox_methods,
+    snapshot_methods, system_methods,  telemetry_methods,
 };
-
-// A broker with a thousand sandboxes runs out of descriptors first.
-static void
-raise_files(struct broker *b)
-{
-    rlim_t need = config_files_needed(b->config);
-    struct rlimit l = {0, 0};
-    (void)getrlimit(RLIMIT_NOFILE, &l);
-    l.rlim_cur = l.rlim_max;
-    if (l.rlim_max < need) {
-        const struct rlimit more = {need, need};
-        if (setrlimit(RLIMIT_NOFILE, &more) == 0)
-            l = more;
-    }
-    (void)setrlimit(RLIMIT_NOFILE, &l);
-    usage_allow(l.rlim_cur > need ? l.rlim_cur - need : 0);
-    if (b->features.n >= SPAWN_FEATURES_MAX)
-        return;
-    struct spawn_feature *f = &b->features.feature[b->features.n++];
-    *f = (struct spawn_feature){.available = l.rlim_cur >= need, .degraded = l.rlim_cur < need};
-    (void)snprintf(f->name, sizeof f->name, "broker-descriptors");
-    (void)snprintf(f->detail, sizeof f->detail,
-                   f->degraded != 0
-                       ? "at most %llu files may be open, but the quotas need %llu: calls fail "
-                         "with RESOURCE_EXHAUSTED when none is left (raise LimitNOFILE, or "
-                         "lower quotas and rpc.connections)"
-                       : "%llu files may be open, at most %llu are needed",
-                   (unsigned long long)l.rlim_cur, (unsigned long long)need);
-}
 
 // Resets what the process inherited: with SIGCHLD ignored, wait(2) does not work here and in the spawner; with another
 // umask, files could become unreadable; with an unlimited stack, which jobs inherit, the kernel uses the legacy memory
@@ -137,125 +111,6 @@ forget_inherited(void)
     (void)signal(SIGCHLD, SIG_DFL);
     (void)umask(022);
     (void)setrlimit(RLIMIT_STACK, &stack);
-}
-
-// The programs that load BPF and forward traffic. A missing one is a missing feature, not a failed start.
-static void
-add_bpf(const struct broker *b, struct spawn_config *config)
-{
-    struct err e;
-    if (!b->config->bpf_enabled)
-        return;
-    if (privilege_program("stockade-loader", config->loader_path, SPAWN_PATH_MAX, &e) < 0) {
-        config->loader_path[0] = '\0';
-        log_err(LOG_WARNING, "bpf", &e);
-    }
-    if (privilege_program("stockade-relay", config->relay_path, SPAWN_PATH_MAX, &e) < 0) {
-        config->relay_path[0] = '\0';
-        log_err(LOG_WARNING, "bpf", &e);
-    }
-    config->relay_uid = b->who.relay_uid;
-    config->relay_gid = b->who.relay_gid;
-}
-
-// The path that the reader will open each time. Its folder is resolved now; the file itself may be a link that
-// changes.
-static int
-absolute(const char *file, char out[SPAWN_PATH_MAX], struct err *e)
-{
-    const char *slash = strrchr(file, '/');
-    char folder[SPAWN_PATH_MAX];
-    (void)snprintf(folder, sizeof folder, "%.*s", slash != NULL ? (int)(slash - file) + 1 : 1,
-                   slash != NULL ? file : ".");
-    char *auto_free real = realpath(folder, NULL);
-    if (real == NULL)
-        return err_sys(e, errno, "find the folder of %s", file);
-    int n = snprintf(out, SPAWN_PATH_MAX, "%s/%s", strcmp(real, "/") == 0 ? "" : real,
-                     slash != NULL ? slash + 1 : file);
-    return n < SPAWN_PATH_MAX ? 0
-                              : err_set(e, ERR_INVALID_ARGUMENT, "%s: its path is too long", file);
-}
-
-static int
-add_reader(const struct broker *b, struct spawn_config *config, struct err *e)
-{
-    int r = privilege_program("stockade-reader", config->reader_path, SPAWN_PATH_MAX, e);
-    if (r == 0 && b->config_file != NULL)
-        r = absolute(b->config_file, config->config_file, e);
-    return r;
-}
-
-// Without the maps the broker continues as on a kernel without BPF.
-static void
-hold_bpf(struct broker *b, const int fds[BPF_FDS])
-{
-    struct err e;
-    b->s.bpf = &b->bpf;
-    if (bpf_open(&b->bpf, b->features.bpf, fds, &e) < 0)
-        log_err(LOG_ERROR, "bpf", &e);
-}
-
-// The part of the start that needs root, and the process that stays root.
-static int
-start_spawner(struct broker *b, struct err *e)
-{
-    int bpf_fds[BPF_FDS];
-    char spawner[SPAWN_PATH_MAX];
-    char guest[SPAWN_PATH_MAX];
-    struct spawn_config *config = calloc(1, sizeof *config);
-    if (config == NULL)
-        return err_sys(e, ENOMEM, "start the spawner");
-    int r = privilege_check_root(e);
-    if (r == 0)
-        r = privilege_identity(b->config, &b->who, e);
-    if (r == 0)
-        r = privilege_prepare(b->config, &b->who, e);
-    if (r == 0)
-        r = privilege_program("stockade-spawner", spawner, sizeof spawner, e);
-    if (r == 0)
-        r = privilege_program("stockade-guest", guest, sizeof guest, e);
-    if (r == 0) {
-        config_to_spawn(b->config, guest, b->who.uid, b->who.gid, config);
-        add_bpf(b, config);
-        r = add_reader(b, config, e);
-    }
-    if (r == 0)
-        r = spawn_start(spawner, config, &b->features, bpf_fds, &b->s.spawn, e);
-    free(config);
-    if (r < 0)
-        return r;
-    hold_bpf(b, bpf_fds);
-    return 0;
-}
-
-// Logs each missing feature on its own line, with the reason.
-static void
-log_bpf(const struct spawn_features *f)
-{
-    const char *line = f->bpf_log;
-    const char *end = line + strnlen(line, sizeof f->bpf_log);
-    while (line < end) {
-        const char *stop = memchr(line, '\n', (size_t)(end - line));
-        int n = (int)((stop != NULL ? stop : end) - line);
-        log_event(LOG_DEBUG, "bpf-log", "%.*s", n, line);
-        line += n + 1;
-    }
-}
-
-static void
-log_features(const struct broker *b)
-{
-    const struct spawn_features *f = &b->features;
-    log_event(LOG_INFO, "spawner", "pid %d, cgroup %s (%s)", (int)spawn_pid(b->s.spawn), f->cgroup,
-              f->hybrid != 0 ? "hybrid" : "v2");
-    if (f->leftovers_cleared > 0)
-        log_event(LOG_WARNING, "leftovers", "%u sandboxes of an earlier run were removed",
-                  f->leftovers_cleared);
-    for (uint32_t i = 0; i < f->n && i < SPAWN_FEATURES_MAX; i++)
-        log_event(f->feature[i].degraded != 0 ? LOG_WARNING : LOG_DEBUG, "feature", "%s: %s: %s",
-                  f->feature[i].name, f->feature[i].available != 0 ? "yes" : "no",
-                  f->feature[i].detail);
-    log_bpf(f);
 }
 
 static int
@@ -294,7 +149,7 @@ listen_all(struct broker *b, struct err *e)
         return err_sys(e, ENOMEM, "listen");
     for (uint32_t i = 0; i < b->config->listen_n; i++) {
         int r = rpc_listen(b->s.rpc, b->config->listen[i], b->config->socket_mode,
-                           (int)b->who.socket_gid, b->bound[i], sizeof b->bound[i], e);
+                           (int)b->root.who.socket_gid, b->bound[i], sizeof b->bound[i], e);
         if (r < 0)
             return r;
         b->s.listeners_n = i + 1;
@@ -395,12 +250,13 @@ make_core(struct broker *b, struct err *e)
     b->s.loop = &b->loop;
     b->s.config = b->config;
     b->s.tenants = &b->tenants;
-    b->s.features = &b->features;
+    b->s.features = &b->root.features;
     b->s.started_ns = uv_hrtime();
     b->s.sandboxes = sandboxes_new(&b->s, &b->config->sandbox);
     b->s.jobs = jobs_new(&b->s);
     b->s.forwards = forwards_new(&b->s);
-    if (b->s.sandboxes == NULL || b->s.jobs == NULL || b->s.forwards == NULL)
+    b->s.files = files_new(&b->s, take_fd(&b->root.files_fd));
+    if (b->s.sandboxes == NULL || b->s.jobs == NULL || b->s.forwards == NULL || b->s.files == NULL)
         return err_sys(e, ENOMEM, "start");
     int r = spawn_attach(b->s.spawn, &b->loop, on_spawner_gone, b, e);
     if (r < 0)
@@ -414,11 +270,15 @@ make_core(struct broker *b, struct err *e)
         b->s.anomaly = anomaly_new(&b->s, &b->config->anomaly, b->config->state_dir);
     if (b->s.anomaly == NULL)
         return err_sys(e, ENOMEM, "start");
+    snapshots_observe(b->s.sandboxes);
+    b->s.contexts = contexts_new(&b->s);
     b->s.pool = pool_new(&b->s, b->s.sandboxes);
+    b->s.batches = batches_new(&b->s, &b->config->limits_held);
     b->s.alive = alive_new(&b->s, b->config->state_dir);
     b->drain = drain_new(&b->s, on_over, b);
-    b->reload = reload_new(&b->s, b->config, &b->features, b->argc, b->argv);
-    if (b->s.pool == NULL || b->s.alive == NULL || b->drain == NULL || b->reload == NULL)
+    b->reload = reload_new(&b->s, b->config, &b->root.features, b->argc, b->argv);
+    if (b->s.contexts == NULL || b->s.pool == NULL || b->s.batches == NULL || b->s.alive == NULL ||
+        b->drain == NULL || b->reload == NULL)
         return err_sys(e, ENOMEM, "start");
     spawn_on_silent(b->s.spawn, on_spawner_silent, b);
     return 0;
@@ -427,14 +287,12 @@ make_core(struct broker *b, struct err *e)
 static int
 start(struct broker *b, struct err *e)
 {
-    int r = start_spawner(b, e);
+    b->root.config = b->config;
+    int r = start_as_root(&b->root, e);
+    b->s.spawn = take_ptr(b->root.spawn);
     if (r < 0)
         return r;
-    raise_files(b);
-    r = privilege_drop(&b->who, e);
-    if (r < 0)
-        return r;
-    log_features(b);
+    b->s.bpf = &b->root.bpf;
     if (uv_loop_init(&b->loop) < 0)
         return err_sys(e, ENOMEM, "start the loop");
     b->started = true;
@@ -518,7 +376,10 @@ take_down(struct broker *b)
     drain_free(b->drain);
     reload_free(take_ptr(b->reload));
     alive_free(take_ptr(s->alive));
+    batches_free(take_ptr(s->batches));
     pool_free(s->pool);
+    files_free(s->files);
+    contexts_free(take_ptr(s->contexts));
     forwards_free(s->forwards);
     jobs_free(s->jobs); // notifies observers
     anomaly_free(take_ptr(s->anomaly));
@@ -531,7 +392,7 @@ take_down(struct broker *b)
     dispatch_free(s->dispatch);
     if (!settle(b, is_at_rest) || uv_loop_close(&b->loop) != 0)
         log_event(LOG_DEBUG, "stop", "a handle of the loop is left");
-    bpf_close(&b->bpf);
+    bpf_close(&b->root.bpf);
     config_free(b->config);
 }
 
@@ -578,7 +439,7 @@ main(int argc, char **argv)
         return options_end_output(check_config(options.config_file, b.config));
     b.argc = argc;
     b.argv = argv;
-    b.config_file = options.config_file;
+    b.root.config_file = options.config_file;
     b.config->limits_held = b.config->limits_max;
     if (sodium_init() < 0)
         return EX_OSERR;

@@ -77,6 +77,8 @@ privilege_identity(const struct config *c, struct identity *out, struct err *e)
     return 0;
 }
 
+enum { MADE_MAX = 32 };
+
 // A folder that must exist: its owner, whether the folders above it must be safe, too, and whether it is made.
 struct folder {
     uid_t uid;
@@ -145,12 +147,31 @@ step_into(int at, const char *part, const char *name, int *out, struct err *e)
     return sys != 0 ? err_sys(e, sys, "open %s", name) : 0;
 }
 
+// Made by this start, in this order.
+static char made[MADE_MAX][PATH_MAX];
+static size_t made_n;
+
+static void
+note_made(const char *path)
+{
+    if (made_n < MADE_MAX)
+        (void)snprintf(made[made_n++], PATH_MAX, "%s", path);
+}
+
+void
+privilege_undo(void)
+{
+    while (made_n > 0)
+        (void)remove(made[--made_n]); // a file, or a folder if it is empty
+}
+
 static int
 make_one(int at, const char *part, const char *name, const struct folder *last, int *out,
          struct err *e)
 {
     if (mkdirat(at, part, 0755) < 0)
         return err_sys(e, errno, "make %s", name);
+    note_made(name);
     *out = openat(at, part, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (*out < 0 || (last != NULL && fchown(*out, last->uid, last->gid) < 0) ||
         fchmod(*out, 0755) < 0)
@@ -257,9 +278,12 @@ lock_state_dir(const struct config *c, struct err *e)
 {
     char path[SPAWN_PATH_MAX + 16];
     (void)snprintf(path, sizeof path, "%s/lock", c->state_dir);
+    bool fresh = access(path, F_OK) < 0;
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return err_sys(e, errno, "open %s", path);
+    if (fresh)
+        note_made(path);
     if (flock(fd, LOCK_EX | LOCK_NB) == 0)
         return 0;
     (void)close(fd);
@@ -326,6 +350,9 @@ sockets_are_free(const struct config *c, struct err *e)
     int r = 0;
     for (uint32_t i = 0; i < c->listen_n && r == 0; i++)
         r = rpc_address_is_free(c->listen[i], e);
+    if (r == 0 && c->telemetry.feed[0] != '\0' &&
+        (r = rpc_address_is_free(c->telemetry.feed, e)) < 0)
+        (void)err_wrap(e, "open the feed");
     return r;
 }
 
@@ -440,4 +467,15 @@ privilege_program(const char *name, char *out, size_t out_n, struct err *e)
     return err_set(e, ERR_FAILED_PRECONDITION,
                    "%s was found neither beside this program nor in %s, or does not belong to root",
                    name, STOCKADE_LIBEXECDIR);
+}
+
+int
+privilege_open_program(const char *name, int *fd, struct err *e)
+{
+    char path[PATH_MAX];
+    int r = privilege_program(name, path, sizeof path, e);
+    if (r < 0)
+        return r;
+    *fd = open(path, O_PATH | O_CLOEXEC);
+    return *fd < 0 ? err_sys(e, errno, "open %s", path) : 0;
 }

@@ -30,6 +30,9 @@ int privilege_check_root(struct err *e);
 // must be empty or one of ours.
 int privilege_prepare(const struct config *c, const struct identity *who, struct err *e);
 
+// Removes the folders and the lock that privilege_prepare() made, if they are still empty, because the start has failed.
+void privilege_undo(void);
+
 // The same checks of what exists, without the lock, and nothing is created.
 int privilege_check_state_dir(const struct config *c, const struct identity *who, struct err *e);
 int privilege_check_sockets(const struct config *c, const struct identity *who, struct err *e);
@@ -40,3 +43,7 @@ int privilege_drop(const struct identity *who, struct err *e);
 
 // Path of one of our own programs: in the folder of this executable (a build tree), else in the installed folder.
 int privilege_program(const char *name, char *out, size_t out_n, struct err *e);
+
+// Opens such a program for sandboxes to execute. O_PATH: nobody can read or change it through the descriptor, which the
+// caller owns.
+int privilege_open_program(const char *name, int *fd, struct err *e);

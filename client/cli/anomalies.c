@@ -80,23 +80,28 @@ struct cursor {
 };
 
 static void
-move_on(struct stockade_findings_options *ask, struct cursor *at,
+move_on(const struct command *c, struct stockade_findings_options *ask, struct cursor *at,
         const struct stockade_findings *all)
 {
     (void)snprintf(at->instance, sizeof at->instance, "%s", all->instance);
     ask->after_sequence = all->last_sequence;
     ask->instance = at->instance[0] != '\0' ? at->instance : NULL;
     at->begun = true;
+    if (at->failures > 0)
+        cli_connection(c, NULL);
     at->failures = 0;
 }
 
 // A follower survives a restart of the broker: it retries, less often with each failure, up to once a second.
 static bool
-waits_for_broker(const struct options *o, struct cursor *at, const struct stockade_error *e)
+waits_for_broker(const struct command *c, const struct options *o, struct cursor *at,
+                 const struct stockade_error *e)
 {
     enum { FIRST_MS = 50, DOUBLED_MAX = 4 };
     if (!o->follow || !at->begun || e->code != STOCKADE_UNAVAILABLE || sink_is_gone())
         return false;
+    if (at->failures == 0)
+        cli_connection(c, e);
     unsigned doubled = at->failures < DOUBLED_MAX ? at->failures : DOUBLED_MAX;
     const struct timespec pause = {.tv_nsec = (FIRST_MS << doubled) * 1000000L};
     at->failures++;
@@ -121,12 +126,12 @@ list(const struct command *c, const struct options *o, struct stockade *s, const
         const struct stockade_findings *all = NULL;
         ask.wait_ms = o->follow ? WAIT_MS : 0;
         if (stockade_findings(s, &ask, &all, &e) < 0) {
-            if (waits_for_broker(o, &at, &e))
+            if (waits_for_broker(c, o, &at, &e))
                 continue;
             return cli_fail(c, "", &e);
         }
         code = show(c, o, &ask, all);
-        move_on(&ask, &at, all);
+        move_on(c, &ask, &at, all);
         more = all->more;
         stockade_free(all);
     }

@@ -191,8 +191,8 @@ limit_sentence(const struct command *c, const struct stockade_result *r, char *o
 static bool
 is_worth_a_line(const char *limit)
 {
-    static const char *const names[] = {"memory_bytes", "disk_bytes", "inodes", "pids",
-                                        "file_size_bytes"};
+    static const char *const names[] = {"memory_bytes", "disk_bytes", "inodes",
+                                        "pids",         "files",      "file_size_bytes"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (strcmp(names[i], limit) == 0)
             return true;

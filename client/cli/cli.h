@@ -28,6 +28,9 @@ enum {
 // Opens a handle for --address. NULL: the failure was reported; *code is the exit code.
 struct stockade *cli_open(const struct command *c, const struct options *o, int *code);
 
+// Reports on stderr that a command that follows has lost the connection, with the reason, or has it again (NULL).
+void cli_connection(const struct command *c, const struct stockade_error *lost);
+
 // With -o json failures and wrong command lines also go to stdout, as {"error": {...}}.
 void cli_errors_as_json(bool on);
 

@@ -9,7 +9,7 @@
 #define POLICY(field) offsetof(struct options, policy.field)
 
 static const char *const formats[] = {"text", "json", NULL};
-static const char *const networks[] = {"none", "allowlist", "open", NULL};
+static const char *const networks[] = {"off", "none", "allowlist", "open", NULL};
 
 const struct option_row options_common[] = {
     {"address", 0, OPTION_TEXT, AT(address), "ADDRESS",
@@ -58,7 +58,8 @@ static const struct option_row sandbox_limits[] = {
 };
 
 static const struct option_row network[] = {
-    {"network", 0, OPTION_NETWORK, AT(network), "MODE", "none, allowlist or open", networks},
+    {"network", 0, OPTION_NETWORK, AT(network), "MODE",
+     "off (no sockets but unix ones, not even for loopback), none, allowlist or open", networks},
     {"allow", 0, OPTION_ALLOW, AT(allow), "HOST[:PORT[-PORT]][/tcp|/udp]",
      "allow a name, *.name, address or range (repeatable; without --network it implies --network "
      "allowlist)",
@@ -110,6 +111,23 @@ static const struct option_row job_kind[] = {
     {0},
 };
 
+static const struct option_row batch_only[] = {
+    {"template", 0, OPTION_TEXT, AT(template_name), "NAME",
+     "template of the sandboxes (default: default; 'stockade info' lists them)", NULL},
+    {"parallel", 'p', OPTION_COUNT, AT(parallel), "N",
+     "jobs that run at the same time, at most 256 (default: two for each CPU of the broker's host)",
+     NULL},
+    {"window", 0, OPTION_COUNT, AT(window), "N",
+     "jobs that the broker may have ahead of the output, at most 4096 (default: 256)", NULL},
+    {"deadline", 0, OPTION_DURATION, AT(deadline_ms), "TIME",
+     "time for the whole batch; jobs that have not ended by then are cancelled", NULL},
+    {"key", 0, OPTION_TEXT, AT(key), "KEY",
+     "name of the batch, for --resume (default: a random one)", NULL},
+    {"resume", 0, OPTION_FLAG, AT(resume), NULL,
+     "continue the batch KEY with the same input, within a minute", NULL},
+    {0},
+};
+
 static const struct option_row exec_only[] = {
     {"detach", 'd', OPTION_FLAG, AT(detach), NULL,
      "print the process id when the process has started, and leave it running", NULL},
@@ -146,6 +164,18 @@ static const struct option_row ps_only[] = {
 
 static const struct option_row rm_only[] = {
     {"all", 'a', OPTION_FLAG, AT(all), NULL, "remove all your sandboxes", NULL},
+    {0},
+};
+
+static const struct option_row files_only[] = {
+    {"recursive", 'r', OPTION_FLAG, AT(recursive), NULL,
+     "ls: show everything below; rm: remove a folder with everything in it", NULL},
+    {"glob", 0, OPTION_TEXT, AT(glob), "PATTERN",
+     "ls: show only names that match; with / compare the path below the folder", NULL},
+    {"parents", 'p', OPTION_FLAG, AT(parents), NULL, "make the folders that are missing", NULL},
+    {"mode", 0, OPTION_TEXT, AT(mode), "OCTAL", "permissions, such as 644", NULL},
+    {"no-clobber", 0, OPTION_FLAG, AT(no_clobber), NULL,
+     "write, mv: fail if the file exists, instead of replacing it", NULL},
     {0},
 };
 
@@ -232,12 +262,65 @@ static const struct option_row profiles_only[] = {
     {0},
 };
 
+static const struct option_row snapshot_only[] = {
+    {"stop", 0, OPTION_FLAG, AT(stop), NULL,
+     "with create and restore: cancel the jobs that run in the sandbox first", NULL},
+    {0},
+};
+
+static const struct option_row fork_only[] = {
+    {"count", 'n', OPTION_COUNT, AT(count), "N", "number of forks, at most 100 (default: 1)", NULL},
+    {"snapshot", 0, OPTION_TEXT, AT(snapshot), "NAME",
+     "begin with the files of this snapshot, instead of those of now", NULL},
+    {"stop", 0, OPTION_FLAG, AT(stop), NULL, "cancel the jobs that run in the sandbox first", NULL},
+    {"ttl", 0, OPTION_DURATION, AT(ttl_ms), "TIME",
+     "time after which the broker deletes the forks (default: that of the sandbox)", NULL},
+    {0},
+};
+
 static const struct option_row metrics_only[] = {
     {"all", 'a', OPTION_FLAG, AT(all), NULL, "show values that are 0 too", NULL},
     {"prometheus", 0, OPTION_FLAG, AT(prometheus), NULL,
      "print the text format of Prometheus, with the values that are 0", NULL},
     {0},
 };
+
+static const char *const code_languages[] = {"python", "bash", "javascript", NULL};
+
+// A cell, in a context or in a sandbox of its own.
+static const struct option_row code_kind[] = {
+    {"sandbox", 0, OPTION_TEXT, AT(sandbox), "SANDBOX",
+     "run in this sandbox, in its default context for the language", NULL},
+    {"context", 0, OPTION_TEXT, AT(context), "ID", "run in this context", NULL},
+    {"language", 'L', OPTION_TEXT, AT(language), "NAME",
+     "python, bash or javascript (default: by the name of FILE, else python)", code_languages},
+    {"timeout", 0, OPTION_DURATION, LIMIT(wall_ms), "TIME",
+     "time of a cell, after which it is interrupted (default: 60s in a fresh sandbox)", NULL},
+    {"pictures", 0, OPTION_TEXT, AT(pictures), "FOLDER", "save pictures here and print their names",
+     NULL},
+    {"template", 0, OPTION_TEXT, AT(template_name), "NAME",
+     "template of a fresh sandbox (default: default)", NULL},
+    {"env", 'e', OPTION_ENV, AT(env), "NAME[=VALUE]",
+     "set an environment variable in a fresh sandbox (repeatable)", NULL},
+    {0},
+};
+
+static const struct option_row code_only[] = {
+    {"code", 'c', OPTION_TEXT, AT(code), "CODE", "the code", NULL},
+    {"bill", 0, OPTION_FLAG, AT(bill), NULL, "print the resources that the cell used on stderr",
+     NULL},
+    {0},
+};
+
+static const char code_details[] =
+    "Runs a cell of code and prints its output and the value of its last expression. Without "
+    "--sandbox and --context it runs in a fresh sandbox, which is destroyed afterwards. With "
+    "--sandbox the variables stay for the next cell. FILE '-' or none: stdin.\n\n"
+    "python has the last expression and await at top level; magics (%time) and !command where the "
+    "sandbox has IPython. Pictures are shown on terminals with kitty's or iTerm2's protocol.\n\n"
+    "Exit codes: 0 the cell reached its end; 1 it raised an error; 124 timeout; 130 interrupted; 137 "
+    "the interpreter crashed; 125 Stockade failed; 77 refused; 75 try again.\n\n"
+    "Example: stockade code -c 'sum(range(10))'";
 
 #define GROUPS(...) ((const struct option_row *const[]){__VA_ARGS__, options_common, NULL})
 #define NO_GROUPS   ((const struct option_row *const[]){options_common, NULL})
@@ -253,6 +336,19 @@ static const char run_details[] =
     "-o json prints one object at the end with outcome, exit_code, bill, stdout and stderr (at most "
     "64 MiB each).\n\n"
     "Example: stockade run --memory 256M --bill -- python3 -c 'print(6 * 7)'";
+
+static const char batch_details[] =
+    "Each line of FILE (-: stdin) is a job: a JSON list of the program and its arguments, or an object "
+    "with \"args\" and any of \"key\", \"stdin\", \"stdin_base64\", \"env\", \"workdir\" and \"limits\" "
+    "(names as in 'stockade get -o json'). Each job runs in a fresh sandbox. The result of each is a "
+    "line of JSON on stdout, in the order in which the jobs end: number (of the job, from 0), key, "
+    "outcome, exit_code, bill, stdout, stderr.\n\n"
+    "Of the output of a job at most 64 KiB are kept (--output sets another limit, at most 1M).\n\n"
+    "No job is executed twice, also when the connection breaks. A command that was killed can be "
+    "continued with --key and --resume; results whose line was perhaps not read are printed again.\n\n"
+    "Exit codes: 0 each job exited with 0; 1 one of them did not, or the batch failed; 2 wrong command "
+    "line or wrong line; 75 temporary failure; 77 refused; 128+n signal n, which cancels the rest.\n\n"
+    "Example: echo '[\"echo\", \"hello\"]' | stockade batch -";
 
 static const char exec_details[] =
     "Like 'stockade run', in a sandbox that 'stockade create' created; the sandbox stays. The "
@@ -273,6 +369,23 @@ static const char profiles_details[] =
     "Actions: ls [TEMPLATE]; export TEMPLATE [FILE]; import TEMPLATE [FILE]; reset TEMPLATE deletes "
     "the profile and starts to learn again; freeze TEMPLATE stops learning.\n\n"
     "Example: stockade profiles reset default --learn 20";
+
+static const char snapshot_details[] =
+    "A snapshot holds the files that jobs can write: /home/agent, /tmp, /var/tmp and /dev/shm. Nothing "
+    "is copied. It ends with its sandbox; until then its files count to the limits of the sandbox. Not "
+    "part of it are processes and their memory, System V IPC objects and message queues, connections, "
+    "limits, labels and the network policy. No job may run meanwhile: see --stop.\n\n"
+    "Actions: create SANDBOX [NAME] prints the name; ls SANDBOX; show SANDBOX NAME; restore SANDBOX "
+    "NAME rolls the files back, what was written since is lost; rm SANDBOX NAME.\n\n"
+    "Example: stockade snapshot create agent before; stockade snapshot restore agent before";
+
+static const char fork_details[] =
+    "Makes sandboxes that begin with the files of this one, and prints their ids. Nothing is copied, and "
+    "none sees what another one writes. A fork has the template, limits, labels and network policy of "
+    "the sandbox, and an id and bill of its own; it has no name and no snapshots. Without --snapshot no "
+    "job may run in the sandbox meanwhile: see --stop. 'stockade help snapshot' lists what forks do not "
+    "get.\n\n"
+    "Example: stockade fork --count 8 agent";
 
 static const char events_details[] =
     "One line per event: time, severity, kind, sandbox, job, process and details. Without -f the "
@@ -320,6 +433,21 @@ static const char forward_details[] =
     "Example: stockade create --name web --allow-inbound 8000\n"
     "         stockade forward web 8080:8000";
 
+static const char copy_details[] =
+    "One of FROM and TO is SANDBOX:PATH, the other a path of this machine, or - for stdin or stdout. A "
+    "folder is copied with everything in it, with permissions and symbolic links; into TO if that is a "
+    "folder. A file is replaced as a whole or not at all. From a sandbox, links that lead out of the "
+    "folder are refused, because a job may have made them to mislead you; SANDBOX:PATH of a folder to - "
+    "writes a tar archive with all links.\n\n"
+    "Example: stockade cp src box:work; stockade cp box:work/result.csv .";
+
+static const char files_details[] =
+    "Actions: ls [PATH]; stat PATH...; cat PATH...; write PATH (from stdin, replaced as a whole or not "
+    "at all); mkdir PATH...; rm PATH...; mv PATH TO; cp PATH TO (inside the sandbox); chmod PATH....\n\n"
+    "A path is what a job in the sandbox would use; a relative one begins at the template's working "
+    "directory. The actions have the rights of a job: no link leads out of the sandbox.\n\n"
+    "Example: echo 'print(42)' | stockade fs write box a.py; stockade fs ls box";
+
 static const char completion_details[] =
     "Stockade's package installs the scripts. Without the package, bash: source <(stockade "
     "completion bash); zsh: write the script to a file _stockade in a folder of $fpath; fish: "
@@ -331,12 +459,18 @@ const struct command commands[] = {
     {"run", "run a command in a fresh sandbox", "[OPTION]... [--] COMMAND [ARG]...", run_details,
      GROUPS(sandbox_limits, job_limits, network, sandbox_kind, job_kind), OPERAND_COMMAND, 1, -1,
      true, true, cli_run},
+    {"batch", "run many commands, each in a fresh sandbox", "[OPTION]... FILE", batch_details,
+     GROUPS(sandbox_limits, job_limits, network, batch_only), OPERAND_FILE, 1, 1, false, false,
+     cli_batch},
     {"create", "create a sandbox that stays", "[OPTION]...", NULL,
      GROUPS(sandbox_limits, job_limits, network, sandbox_kind, create_only), OPERAND_NONE, 0, 0,
      false, false, cli_create},
     {"exec", "run a command in an existing sandbox", "[OPTION]... SANDBOX [--] COMMAND [ARG]...",
      exec_details, GROUPS(job_limits, job_kind, exec_only), OPERAND_SANDBOX, 2, -1, true, true,
      cli_exec},
+    {"code", "run a cell of python, bash or javascript", "[OPTION]... [-c CODE | FILE | -]",
+     code_details, GROUPS(code_only, code_kind, sandbox_limits, network), OPERAND_NONE, 0, 1, false,
+     true, cli_code},
     {"ls", "list your sandboxes", "[OPTION]...", NULL, GROUPS(list_only), OPERAND_NONE, 0, 0, false,
      false, cli_ls},
     {"get", "show one sandbox", "[OPTION]... SANDBOX", NULL, NO_GROUPS, OPERAND_SANDBOX, 1, 1,
@@ -351,12 +485,21 @@ const struct command commands[] = {
      network_details, GROUPS(network), OPERAND_SANDBOX, 1, 1, false, false, cli_network},
     {"forward", "forward a port of this machine to a sandbox", "[OPTION]... SANDBOX [LOCAL:]PORT",
      forward_details, NO_GROUPS, OPERAND_SANDBOX, 2, 2, false, false, cli_forward},
+    {"cp", "copy files and folders to and from a sandbox", "[OPTION]... FROM TO", copy_details,
+     NO_GROUPS, OPERAND_FILE, 2, 2, false, false, cli_cp},
+    {"fs", "list, read and change files of a sandbox", "[OPTION]... ACTION SANDBOX [PATH]...",
+     files_details, GROUPS(files_only), OPERAND_FILES, 2, -1, false, false, cli_fs},
     {"pause", "freeze sandboxes", "[OPTION]... SANDBOX...", NULL, NO_GROUPS, OPERAND_SANDBOX, 1, -1,
      false, false, cli_pause},
     {"resume", "continue paused sandboxes", "[OPTION]... SANDBOX...", NULL, NO_GROUPS,
      OPERAND_SANDBOX, 1, -1, false, false, cli_resume},
     {"rm", "kill the jobs of sandboxes and remove them", "[OPTION]... SANDBOX... | --all", NULL,
      GROUPS(rm_only), OPERAND_SANDBOX, 0, -1, false, false, cli_rm},
+    {"snapshot", "keep states of the files of a sandbox, and roll back to them",
+     "[OPTION]... ACTION SANDBOX [NAME]", snapshot_details, GROUPS(snapshot_only), OPERAND_SNAPSHOT,
+     1, 3, false, false, cli_snapshot},
+    {"fork", "make sandboxes that begin with the files of another one", "[OPTION]... SANDBOX",
+     fork_details, GROUPS(fork_only), OPERAND_SANDBOX, 1, 1, false, false, cli_fork},
     {"anomalies", "show suspicious behaviour in sandboxes", "[OPTION]...", NULL,
      GROUPS(anomalies_only), OPERAND_NONE, 0, 0, false, false, cli_anomalies},
     {"events", "show events in sandboxes", "[OPTION]...", events_details, GROUPS(events_only),

@@ -140,6 +140,13 @@ on_gap(void *cookie, uint64_t from, uint64_t to, uint64_t count, const char *rea
     return 0;
 }
 
+static void
+on_connection(void *cookie, const struct stockade_error *lost)
+{
+    const struct view *v = cookie;
+    cli_connection(v->c, lost);
+}
+
 // Shows events up to the last kept one, or, with --follow, until the reader closes stdout.
 static int
 show(const struct command *c, struct stockade *s, const struct stockade_events_options *eo,
@@ -177,6 +184,7 @@ cli_events(const struct command *c, const struct options *o)
     eo.severity = cli_severity_number(o->severity);
     eo.kept_only = !o->follow;
     eo.reconnect = o->follow;
+    eo.on_connection = on_connection;
     eo.from_sequence = o->from != 0 || o->follow ? o->from : 1;
     if (o->sandbox != NULL) {
         eo.sandboxes = &only;

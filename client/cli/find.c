@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "proto/words.h"
 #include "cli.h"
 #include "pages.h"
 

@@ -28,7 +28,10 @@ print_templates(const struct stockade_info *i)
     for (size_t n = 0; t != NULL && n < i->templates_n; n++) {
         const struct stockade_template *m = &i->templates[n];
         char ready[32], memory[32], most[32], wall[32];
-        (void)snprintf(ready, sizeof ready, "%u of %u", m->pool_ready, m->pool_size);
+        if (m->disabled[0] != '\0')
+            (void)snprintf(ready, sizeof ready, "disabled");
+        else
+            (void)snprintf(ready, sizeof ready, "%u of %u", m->pool_ready, m->pool_size);
         const char *cells[] = {m->name,
                                m->tier,
                                ready,
@@ -41,6 +44,13 @@ print_templates(const struct stockade_info *i)
     if (t != NULL)
         table_print(t, stdout);
     table_free(t);
+    for (size_t n = 0; n < i->templates_n; n++) {
+        const struct stockade_template *m = &i->templates[n];
+        char name[TEXT_MAX], why[TEXT_MAX];
+        if (m->disabled[0] != '\0')
+            (void)printf("%s is disabled: %s\n", text_clean(m->name, name, sizeof name),
+                         text_clean(m->disabled, why, sizeof why));
+    }
 }
 
 static void

@@ -174,6 +174,7 @@ json_of_template(const struct stockade_template *t)
     (void)json_object_set_new(o, "limits_max", json_of_limits(&t->limits_max));
     (void)json_object_set_new(o, "pool_size", integer(t->pool_size));
     (void)json_object_set_new(o, "pool_ready", integer(t->pool_ready));
+    (void)json_object_set_new(o, "disabled", text(t->disabled));
     return o;
 }
 

@@ -9,6 +9,7 @@
 #include <strings.h>
 
 #include "proto/target.h"
+#include "proto/words.h"
 #include "names.h"
 #include "units.h"
 
@@ -21,33 +22,6 @@ struct reading {
 };
 
 // ---- similar words
-
-unsigned
-words_distance(const char *a, const char *b, unsigned most)
-{
-    size_t la = strlen(a), lb = strlen(b);
-    if (la > WORD_MAX || lb > WORD_MAX)
-        return most + 1;
-    unsigned d[WORD_MAX + 1][WORD_MAX + 1];
-    for (unsigned i = 0; i <= la; i++)
-        d[i][0] = i;
-    for (unsigned j = 0; j <= lb; j++)
-        d[0][j] = j;
-    for (size_t i = 1; i <= la; i++) {
-        for (size_t j = 1; j <= lb; j++) {
-            unsigned best = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
-            if (d[i - 1][j] + 1 < best)
-                best = d[i - 1][j] + 1;
-            if (d[i][j - 1] + 1 < best)
-                best = d[i][j - 1] + 1;
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
-                d[i - 2][j - 2] + 1 < best)
-                best = d[i - 2][j - 2] + 1;
-            d[i][j] = best;
-        }
-    }
-    return d[la][lb] > most ? most + 1 : d[la][lb];
-}
 
 // The distance of a name from the typed word: 0: equal; a prefix counts as 1.
 static unsigned
@@ -311,7 +285,7 @@ static const struct kind_row {
     [OPTION_LABEL] = {read_label, "KEY=VALUE, such as team=search (at most 32 of them)"},
     [OPTION_ENV] = {read_env,
                     "NAME=VALUE, or NAME to copy it from your environment (at most 256 of them)"},
-    [OPTION_NETWORK] = {read_choice, "one of none, allowlist, open"},
+    [OPTION_NETWORK] = {read_choice, "one of off, none, allowlist, open"},
     [OPTION_CUT] = {read_choice, "one of ok, fail"},
     [OPTION_SEVERITY] = {read_choice, "one of info, notice, warning, critical"},
     [OPTION_ALLOW] =

@@ -32,15 +32,21 @@ struct options {
     size_t labels_n;
     char *owned[2 * OPTIONS_PAIRS_MAX]; // names split off NAME=VALUE
     size_t owned_n;
+    const char *code, *language, *context, *pictures; // code, repl
     uint64_t ttl_ms;
+    uint64_t parallel, window, deadline_ms; // batch
+    const char *key;
     uint64_t since; // logs: offset
     const char *sandbox, *rule, *severity, *tenant;
     uint64_t learn; // profiles: runs
+    uint64_t count; // fork
+    const char *snapshot;
     const char *event_kinds[OPTIONS_LIST_MAX];
     size_t event_kinds_n;
-    uint64_t from;        // events: sequence number
-    uint64_t interval_ms; // top
-    bool once, syscalls;
+    uint64_t from;           // events: sequence number
+    uint64_t interval_ms;    // top
+    const char *mode, *glob; // fs
+    bool once, syscalls, resume, stop, recursive, parents, no_clobber;
     bool json, bill, interactive, terminal, no_stdin, detach, follow, all, no_trunc, quiet, rules,
         prometheus, help, version;
     const char *const *args; // operands, terminated by NULL
@@ -89,8 +95,11 @@ enum operand {
     OPERAND_PROCESS,
     OPERAND_SHELL,
     OPERAND_COMMAND,
+    OPERAND_FILE,
     OPERAND_PROFILES,
+    OPERAND_SNAPSHOT,
     OPERAND_HELP,
+    OPERAND_FILES, // ACTION SANDBOX PATH...
 };
 
 struct command {
@@ -144,6 +153,3 @@ bool options_policy(const struct options *o, struct stockade_policy *out);
 
 // Frees memory of the parser.
 void options_free(struct options *o);
-
-// Distance of two words (insert, delete, replace, swap neighbours), at most `most` + 1.
-unsigned words_distance(const char *a, const char *b, unsigned most);

@@ -12,7 +12,7 @@
 #include "json.h"
 #include "text.h"
 
-enum { FILE_MAX = 3 << 20 };
+enum { FILE_MAX = 3 << 20, TEXT_MAX = 80 };
 
 static const char *
 state_name(uint32_t state)
@@ -37,11 +37,11 @@ json_of_profile(const struct stockade_profile *p)
     json_t *all = json_array();
     for (size_t i = 0; i < p->executables_n; i++)
         (void)json_array_append_new(all, json_of_executable(&p->executables[i]));
-    return json_pack("{ss ss sI sI sI so sb sI so}", "template", p->template_name, "state",
+    return json_pack("{ss ss sI sI sI so sb sI ss so}", "template", p->template_name, "state",
                      state_name(p->state), "version", (json_int_t)p->version, "runs",
                      (json_int_t)p->runs, "runs_wanted", (json_int_t)p->runs_wanted, "freeze_time",
                      json_of_time(p->frozen_ms), "own_files", (int)p->own_files, "left_out",
-                     (json_int_t)p->left_out, "executables", all);
+                     (json_int_t)p->left_out, "learnt_from", p->learnt_from, "executables", all);
 }
 
 static void
@@ -76,6 +76,8 @@ print_one(const struct stockade_profile *p)
     if (p->runs_wanted > 0)
         (void)printf(" of %u", p->runs_wanted);
     (void)puts(p->runs == 1 && p->runs_wanted == 0 ? " run" : " runs");
+    if (p->learnt_from[0] != '\0')
+        (void)printf("learnt from jobs of template %s\n", p->learnt_from);
     for (size_t i = 0; i < p->executables_n && t != NULL; i++) {
         const struct stockade_executable *x = &p->executables[i];
         char n[7][24];
@@ -146,6 +148,23 @@ export_it(const struct command *c, const struct options *o, struct stockade *s,
     return code;
 }
 
+// Another template's jobs may behave differently: what they never did is reported from now on.
+static void
+note_other_template(const struct command *c, struct stockade *s, const char *template)
+{
+    const struct stockade_profiles *all = NULL;
+    char from[TEXT_MAX];
+    if (stockade_profiles(s, template, &all, NULL) < 0)
+        return;
+    if (all->n == 1 && all->items[0].learnt_from[0] != '\0')
+        (void)fprintf(stderr,
+                      "stockade %s: this profile was learnt from jobs of template %s, not of %s\n"
+                      "  hint: stockade profiles reset %s --learn 20 learns from its own jobs\n",
+                      c->name, text_clean(all->items[0].learnt_from, from, sizeof from), template,
+                      template);
+    stockade_free(all);
+}
+
 static int
 import_it(const struct command *c, const struct options *o, struct stockade *s,
           const char *template)
@@ -165,6 +184,8 @@ import_it(const struct command *c, const struct options *o, struct stockade *s,
         e.text[0] = '\0';
     if (e.text[0] != '\0')
         code = cli_fail(c, path != NULL ? path : "stdin", &e);
+    else
+        note_other_template(c, s, template);
     if (from != NULL && path != NULL)
         (void)fclose(from);
     free(bytes);
@@ -174,9 +195,16 @@ import_it(const struct command *c, const struct options *o, struct stockade *s,
 static int
 reset_it(const struct command *c, const struct options *o, struct stockade *s, const char *template)
 {
-    struct stockade_error e;
-    uint32_t learn = o->learn < UINT32_MAX ? (uint32_t)o->learn : UINT32_MAX; // is refused
-    return stockade_profile_reset(s, template, learn, &e) < 0 ? cli_fail(c, template, &e) : EXIT_OK;
+    struct stockade_error e = {.code = STOCKADE_INVALID_ARGUMENT, .subject = "learn"};
+    if (o->learn > UINT32_MAX) {
+        (void)snprintf(e.text, sizeof e.text,
+                       "learn: %" PRIu64 " requested, at most %u can be requested", o->learn,
+                       UINT32_MAX);
+        return cli_fail(c, template, &e);
+    }
+    return stockade_profile_reset(s, template, (uint32_t)o->learn, &e) < 0
+               ? cli_fail(c, template, &e)
+               : EXIT_OK;
 }
 
 static int

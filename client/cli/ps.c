@@ -16,7 +16,7 @@
 #include "text.h"
 #include "units.h"
 
-enum { COMMAND_SHORT = 48, COMMAND_MAX = 500 };
+enum { COMMAND_SHORT = 48, COMMAND_MAX = 500, SENTENCE_MAX = 1024 };
 
 // ---- ps
 
@@ -207,16 +207,27 @@ find_end(struct stockade *s, const char *id, uint64_t *until, bool *over, struct
     return false;
 }
 
+// A process that did not exit by itself, for example because its sandbox was removed, may have more to write.
+static void
+report_end(const struct command *c, const struct log *l, const struct stockade_result *r)
+{
+    char text[SENTENCE_MAX];
+    if (l->follow && bill_sentence(c, r, text, sizeof text)[0] != '\0')
+        (void)fprintf(stderr, "stockade logs: the process has ended: %s\n", text);
+}
+
 // Attaches until the process ends, a signal arrives, or the reader closes the output. Stops the feed; *signal: the
 // first signal, or 0.
 static int
-read_log(struct log *l, struct feed *feed, const char *id, uint64_t since, int *signal,
-         struct stockade_error *e)
+read_log(const struct command *c, struct log *l, struct feed *feed, const char *id, uint64_t since,
+         int *signal, struct stockade_error *e)
 {
     const struct stockade_result *r = NULL;
     const struct stockade_handlers h = {.on_output = log_output, .on_gap = log_gap, .cookie = l};
     int rc = stockade_attach(l->s, id, since, &h, &r, e);
     *signal = feed_stop(feed).signal;
+    if (rc == 0 && r != NULL)
+        report_end(c, l, r);
     stockade_free(r);
     if (rc < 0 && !l->sink.broken && sink_is_gone())
         sink_lost(&l->sink, EPIPE);
@@ -248,7 +259,7 @@ show_log(const struct command *c, const struct options *o, struct log *l, const 
     struct feed *feed = feed_start(&feeding);
     if (feed == NULL)
         return EXIT_PROBLEM;
-    int rc = read_log(l, feed, id, o->since, &signal, &e);
+    int rc = read_log(c, l, feed, id, o->since, &signal, &e);
     report_gap(l);
     if (rc == 0 || (e.code == STOCKADE_CANCELLED && signal == 0))
         return l->sink.broken ? sink_broken(&l->sink, c, EXIT_PROBLEM) : EXIT_OK;

@@ -9,7 +9,10 @@
 #include "json.h"
 #include "text.h"
 
-enum { LINE_MAX_BYTES = 1200 };
+enum {
+    LINE_MAX_BYTES = 1200,
+    FOLLOW_KEEPALIVE_MS = 6000, // the broker accepts a PING every 5 s
+};
 
 // Whether a rule or a limit of the broker refused the call, whatever its code: a retry does not help.
 static bool
@@ -23,60 +26,6 @@ is_refusal(const struct stockade_error *e)
         if (strcmp(reasons[i], e->reason) == 0)
             return true;
     return false;
-}
-
-int
-exit_code_of_error(const struct stockade_error *e, bool passes_exit_code)
-{
-    if (is_refusal(e))
-        return EXIT_REFUSED;
-    switch (e->code) {
-    case STOCKADE_PERMISSION_DENIED:
-    case STOCKADE_UNAUTHENTICATED:
-        return EXIT_REFUSED;
-    case STOCKADE_UNAVAILABLE:
-    case STOCKADE_RESOURCE_EXHAUSTED:
-        return EXIT_WAITING;
-    case STOCKADE_DEADLINE_EXCEEDED:
-        return passes_exit_code ? EXIT_TIME : EXIT_PROBLEM;
-    default:
-        return passes_exit_code ? EXIT_OURS : EXIT_PROBLEM;
-    }
-}
-
-static bool
-is_time_limit(const struct stockade_result *r)
-{
-    return r->limits_n > 0 && (strcmp(r->limits[0].name, "wall_ms") == 0 ||
-                               strcmp(r->limits[0].name, "cpu_time_ms") == 0);
-}
-
-// 128+n, as in a shell; a number beyond all signals would wrap to another code.
-static int
-of_signal(uint32_t signal)
-{
-    return EXIT_SIGNAL + (int)(signal >= 1 && signal <= 64 ? signal : SIGKILL);
-}
-
-int
-exit_code_of_result(const struct stockade_result *r)
-{
-    switch (r->outcome) {
-    case STOCKADE_OUTCOME_EXITED:
-        return (int)(r->exit_code & 0xff);
-    case STOCKADE_OUTCOME_SIGNALED:
-        return of_signal(r->signal);
-    case STOCKADE_OUTCOME_LIMIT:
-        return is_time_limit(r) ? EXIT_TIME : of_signal(r->signal);
-    case STOCKADE_OUTCOME_REFUSED:
-        return EXIT_REFUSED;
-    case STOCKADE_OUTCOME_NOT_EXECUTED:
-        return r->exit_code == EXIT_NOT_EXECUTABLE ? EXIT_NOT_EXECUTABLE : EXIT_NOT_FOUND;
-    case STOCKADE_OUTCOME_CANCELLED:
-        return strcmp(r->reason, "the broker is stopping") == 0 ? EXIT_WAITING : of_signal(SIGKILL);
-    default:
-        return EXIT_OURS;
-    }
 }
 
 static const char *const limit_options[][2] = {
@@ -148,6 +97,62 @@ option_of_field(const char *field)
     return row != NULL ? row->option : NULL;
 }
 
+int
+exit_code_of_error(const struct stockade_error *e, bool passes_exit_code)
+{
+    if (is_refusal(e))
+        return EXIT_REFUSED;
+    switch (e->code) {
+    case STOCKADE_PERMISSION_DENIED:
+    case STOCKADE_UNAUTHENTICATED:
+        return EXIT_REFUSED;
+    case STOCKADE_UNAVAILABLE:
+    case STOCKADE_RESOURCE_EXHAUSTED:
+        return EXIT_WAITING;
+    case STOCKADE_DEADLINE_EXCEEDED:
+        return passes_exit_code ? EXIT_TIME : EXIT_PROBLEM;
+    default:
+        break;
+    }
+    bool wrong_option = e->code == STOCKADE_INVALID_ARGUMENT && option_of_field(e->subject) != NULL;
+    return passes_exit_code ? EXIT_OURS : wrong_option ? EXIT_USAGE : EXIT_PROBLEM;
+}
+
+static bool
+is_time_limit(const struct stockade_result *r)
+{
+    return r->limits_n > 0 && (strcmp(r->limits[0].name, "wall_ms") == 0 ||
+                               strcmp(r->limits[0].name, "cpu_time_ms") == 0);
+}
+
+// 128+n, as in a shell; a number beyond all signals would wrap to another code.
+static int
+of_signal(uint32_t signal)
+{
+    return EXIT_SIGNAL + (int)(signal >= 1 && signal <= 64 ? signal : SIGKILL);
+}
+
+int
+exit_code_of_result(const struct stockade_result *r)
+{
+    switch (r->outcome) {
+    case STOCKADE_OUTCOME_EXITED:
+        return (int)(r->exit_code & 0xff);
+    case STOCKADE_OUTCOME_SIGNALED:
+        return of_signal(r->signal);
+    case STOCKADE_OUTCOME_LIMIT:
+        return is_time_limit(r) ? EXIT_TIME : of_signal(r->signal);
+    case STOCKADE_OUTCOME_REFUSED:
+        return EXIT_REFUSED;
+    case STOCKADE_OUTCOME_NOT_EXECUTED:
+        return r->exit_code == EXIT_NOT_EXECUTABLE ? EXIT_NOT_EXECUTABLE : EXIT_NOT_FOUND;
+    case STOCKADE_OUTCOME_CANCELLED:
+        return strcmp(r->reason, "the broker is stopping") == 0 ? EXIT_WAITING : of_signal(SIGKILL);
+    default:
+        return EXIT_OURS;
+    }
+}
+
 static const char *
 name_of(const char *const *names, size_t n, uint32_t number)
 {
@@ -169,7 +174,7 @@ cli_state_name(uint32_t state)
     return name_of(names, sizeof names / sizeof names[0], state);
 }
 
-static const char *const networks[] = {"template", "none", "allowlist", "open"};
+static const char *const networks[] = {"template", "none", "allowlist", "open", "off"};
 
 const char *
 cli_network_name(uint32_t network)
@@ -180,7 +185,7 @@ cli_network_name(uint32_t network)
 int
 cli_network_number(const char *name)
 {
-    for (int i = 0; name != NULL && i < 4; i++)
+    for (int i = 0; name != NULL && i < 5; i++)
         if (strcmp(networks[i], name) == 0)
             return i;
     return STOCKADE_NETWORK_TEMPLATE;
@@ -247,6 +252,8 @@ cli_fail(const struct command *c, const char *what, const struct stockade_error 
         (void)fprintf(stderr, "  refused by: %s\n", subject);
     if (hint[0] != '\0') // it knows better than the usual delay
         (void)fprintf(stderr, "  hint: %s\n", hint);
+    else if (e->retry_ms >= STOCKADE_RETRY_MS_MAX)
+        (void)fprintf(stderr, "  try again in 1 h or later\n");
     else if (e->retry_ms != 0 && e->retry_ms % 1000 == 0)
         (void)fprintf(stderr, "  try again in %u s\n", e->retry_ms / 1000);
     else if (e->retry_ms != 0)
@@ -272,6 +279,18 @@ cli_usage(const struct command *c, const char *why, const char *hint)
     return c->passes_exit_code ? EXIT_OURS : EXIT_USAGE;
 }
 
+void
+cli_connection(const struct command *c, const struct stockade_error *lost)
+{
+    char text[LINE_MAX_BYTES];
+    if (lost != NULL)
+        (void)fprintf(stderr,
+                      "stockade %s: the connection to the broker is lost: %s; trying again\n",
+                      c->name, text_clean(lost->text, text, sizeof text));
+    else
+        (void)fprintf(stderr, "stockade %s: connected to the broker again\n", c->name);
+}
+
 int
 cli_flush(const struct command *c)
 {
@@ -290,6 +309,8 @@ cli_open(const struct command *c, const struct options *o, int *code)
     struct stockade_error e;
     struct stockade *s = NULL;
     so.address = o->address;
+    if (o->follow)
+        so.keepalive_ms = FOLLOW_KEEPALIVE_MS;
     if (stockade_open(&s, &so, &e) < 0)
         *code = cli_fail(c, "", &e);
     return s;

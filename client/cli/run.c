@@ -421,5 +421,8 @@ cli_exec(const struct command *c, const struct options *o)
             c,
             o->bill ? "-d and --bill exclude each other" : "-d and --output-cut exclude each other",
             "-d does not wait for the end of the process; 'stockade inspect' shows what it did");
+    if (o->detach && o->interactive)
+        return cli_usage(c, "-d and -i exclude each other",
+                         "a detached process has no input; omit -d to send it stdin");
     return run_job(c, o, o->args + (ended ? 2 : 1), call_start);
 }

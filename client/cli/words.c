@@ -242,6 +242,36 @@ offer_profiles(const struct offers *o, const struct line *l)
 }
 
 static void
+offer_snapshots(const struct offers *o, const struct line *l)
+{
+    static const char *const actions[][2] = {
+        {"create", "make a snapshot"}, {"ls", "list the snapshots of a sandbox"},
+        {"show", "show one snapshot"}, {"restore", "roll the files back"},
+        {"rm", "delete a snapshot"},
+    };
+    if (l->operands == 1)
+        ask_broker(o, offer_sandboxes);
+    for (size_t i = 0; l->operands == 0 && i < sizeof actions / sizeof actions[0]; i++)
+        offer(o, actions[i][0], actions[i][1]);
+}
+
+static void
+offer_files(const struct offers *o, const struct line *l)
+{
+    static const char *const actions[][2] = {
+        {"ls", "list a folder"},          {"stat", "describe files"},
+        {"cat", "write files to stdout"}, {"write", "write stdin to a file"},
+        {"mkdir", "make folders"},        {"rm", "remove files"},
+        {"mv", "rename a file"},          {"cp", "copy a file inside the sandbox"},
+        {"chmod", "set permissions"},
+    };
+    if (l->operands == 1)
+        ask_broker(o, offer_sandboxes);
+    for (size_t i = 0; l->operands == 0 && i < sizeof actions / sizeof actions[0]; i++)
+        offer(o, actions[i][0], actions[i][1]);
+}
+
+static void
 offer_operand(const struct offers *o, const struct line *l)
 {
     static const char *const shells[] = {"bash", "zsh", "fish"};
@@ -249,6 +279,10 @@ offer_operand(const struct offers *o, const struct line *l)
     bool takes_more = l->operands == 0 || (c->args_max < 0 && c->operand == OPERAND_SANDBOX);
     if (c->operand == OPERAND_PROFILES)
         offer_profiles(o, l);
+    else if (c->operand == OPERAND_SNAPSHOT)
+        offer_snapshots(o, l);
+    else if (c->operand == OPERAND_FILES)
+        offer_files(o, l);
     else if (!takes_more)
         return;
     else if (c->operand == OPERAND_SANDBOX)
@@ -257,6 +291,8 @@ offer_operand(const struct offers *o, const struct line *l)
         ask_broker(o, offer_processes);
     else if (c->operand == OPERAND_HELP)
         offer_commands(o);
+    else if (c->operand == OPERAND_FILE)
+        (void)fputs(":files\n", o->to);
     for (size_t i = 0; c->operand == OPERAND_SHELL && i < sizeof shells / sizeof shells[0]; i++)
         offer(o, shells[i], "shell");
 }

@@ -33,6 +33,9 @@ PUBLIC = (
     "anomaly_service",
     "telemetry_service",
     "metrics_service",
+    "snapshot_service",
+    "file_service",
+    "code_service",
 )
 
 MODULE = """\

@@ -504,7 +504,7 @@ anomaly_unwait(struct anomaly_waiter *w)
 }
 
 void
-anomaly_drain_begun(struct anomaly *a)
+anomaly_end(struct anomaly *a)
 {
     anomaly_soon(a);
 }

@@ -55,7 +55,7 @@ struct anomaly_waiter {
 void anomaly_wait(struct anomaly *a, struct anomaly_waiter *w);
 void anomaly_unwait(struct anomaly_waiter *w);
 // Calls all waiters, since the shutdown starts.
-void anomaly_drain_begun(struct anomaly *a);
+void anomaly_end(struct anomaly *a);
 
 // The rules in force for a template, by its number in the configuration.
 const struct anomaly_config *anomaly_policy(const struct anomaly *a, uint32_t template);

@@ -4,6 +4,7 @@
 
 #include <bpf/bpf.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -241,6 +242,7 @@ profiles_reset(struct profiles *p, uint32_t template)
     if (!profiles_possible(p))
         return;
     forget(p, template);
+    s->learnt_from[0] = '\0';
     s->runs = 0;
     s->frozen_s = 0;
     s->own_files = false;
@@ -259,7 +261,8 @@ profiles_export(const struct profiles *p, uint32_t template, uint8_t **bytes, si
                               .exes = exes_of(p, template)};
     if (head.exes == 0)
         return err_set(e, ERR_FAILED_PRECONDITION, "template \"%s\" has no profile", s->template);
-    memcpy(head.template, s->template, sizeof head.template);
+    memcpy(head.template, s->learnt_from[0] != '\0' ? s->learnt_from : s->template,
+           sizeof head.template);
     head.frozen = s->state == PROFILES_FROZEN;
     head.own_files = s->own_files;
     struct image_writer *w = image_begin(&head, e);
@@ -325,6 +328,8 @@ profiles_import(struct profiles *p, uint32_t template, const uint8_t *bytes, siz
         profiles_reset(p, template);
         return r;
     }
+    bool foreign = strcmp(head.template, s->template) != 0;
+    (void)snprintf(s->learnt_from, sizeof s->learnt_from, "%s", foreign ? head.template : "");
     s->runs = head.runs;
     s->version = again || head.version > s->version ? head.version : s->version + 1;
     s->own_files = head.own_files;

@@ -42,6 +42,7 @@ enum profiles_state { PROFILES_OFF = 1, PROFILES_LEARNING = 2, PROFILES_FROZEN =
 
 struct profile_set {
     char template[64];
+    char learnt_from[64]; // another template, whose profile was imported; or ""
     enum profiles_state state;
     uint32_t wanted;    // runs until it is frozen; 0: does not learn automatically
     uint32_t threshold; // of the rule unseen-sequence

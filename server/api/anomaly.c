@@ -28,9 +28,7 @@ find_profile(const struct server *s, const char *name, uint32_t *number, struct 
 {
     const struct template *t = config_template(s->config, name);
     if (t == NULL) {
-        int r = err_set(e, ERR_NOT_FOUND, "there is no template \"%s\"", name);
-        err_detail(e, "NO_TEMPLATE", name, "'stockade info' lists them");
-        return r;
+        return convert_no_template(name, e);
     }
     *number = t->number;
     return 0;
@@ -159,7 +157,7 @@ static void
 on_finding(void *cookie)
 {
     struct waiting *w = cookie;
-    if (answer_findings(w->server, w->call, w->request, w->server->draining))
+    if (answer_findings(w->server, w->call, w->request, w->server->drained))
         waiting_free(w);
     else
         anomaly_wait(w->server->anomaly, &w->waiter); // the finding was another tenant's
@@ -213,6 +211,11 @@ list_findings(struct server *s, struct call *c, const ProtobufCMessage *req)
     }
     if (answer_findings(s, c, m, m->wait_ms == 0))
         return;
+    if (s->drained) {
+        (void)err_set(&e, ERR_UNAVAILABLE, "the broker is shutting down");
+        call_fail(c, &e);
+        return;
+    }
     struct waiting *w = calloc(1, sizeof *w);
     if (w == NULL) {
         convert_no_memory(c);
@@ -223,6 +226,7 @@ list_findings(struct server *s, struct call *c, const ProtobufCMessage *req)
     w->waiter.cookie = w;
     anomaly_wait(s->anomaly, &w->waiter);
     call_watch(c, on_cancel, NULL, w);
+    call_only_watches(c);
     if (loop_timer_start(s->loop, &w->wait_timer, m->wait_ms, on_wait_end, w) < 0) {
         convert_no_memory(c);
         waiting_free(w);
@@ -241,8 +245,7 @@ list_rules(struct server *s, struct call *c, const ProtobufCMessage *req)
     const struct template *t = config_template(s->config, name);
     struct err e;
     if (t == NULL) {
-        (void)err_set(&e, ERR_NOT_FOUND, "there is no template \"%s\"", name);
-        err_detail(&e, "NO_TEMPLATE", name, "'stockade info' lists them");
+        (void)convert_no_template(name, &e);
         call_fail(c, &e);
         return;
     }
@@ -303,6 +306,7 @@ make_profile(struct arena *a, const struct profiles *p, uint32_t number, bool ex
     m->runs = set->runs;
     m->runs_wanted = set->wanted;
     m->own_files = set->own_files;
+    m->learnt_from = set->learnt_from;
     m->left_out = p->left_out;
     if (set->frozen_s != 0 &&
         (m->freeze_time = wire_make_time(a, (int64_t)set->frozen_s, 0)) == NULL)

@@ -6,10 +6,13 @@
 #include "server/rpc/call.h"
 
 extern const struct call_method anomaly_methods[];
+extern const struct call_method code_methods[];
 extern const struct call_method health_methods[];
 extern const struct call_method metrics_methods[];
+extern const struct call_method file_methods[];
 extern const struct call_method process_methods[];
 extern const struct call_method reflection_methods[];
 extern const struct call_method sandbox_methods[];
+extern const struct call_method snapshot_methods[];
 extern const struct call_method system_methods[];
 extern const struct call_method telemetry_methods[];

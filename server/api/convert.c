@@ -65,16 +65,21 @@ convert_sandbox(struct arena *a, const struct sandbox *s)
 }
 
 int
+convert_no_template(const char *name, struct err *e)
+{
+    int r = err_set(e, ERR_NOT_FOUND, "there is no template %s", name);
+    err_detail(e, "TEMPLATE_UNKNOWN", "template", "'stockade info' lists them");
+    return r;
+}
+
+int
 convert_spec(const struct server *s, const char *template, const char *name,
              const Stockade__V1__Limits *limits, const Stockade__V1__NetworkPolicy *network,
              struct sandbox_spec *out, struct err *e)
 {
     const struct template *t = config_template(s->config, template);
-    if (t == NULL) {
-        int r = err_set(e, ERR_NOT_FOUND, "there is no template %s", template);
-        err_detail(e, "TEMPLATE_UNKNOWN", "template", "'stockade info' lists them");
-        return r;
-    }
+    if (t == NULL)
+        return convert_no_template(template, e);
     if (t->disabled[0] != '\0') {
         int r = err_set(e, ERR_FAILED_PRECONDITION, "the template %s is disabled: %s", t->name,
                         t->disabled);
@@ -85,7 +90,8 @@ convert_spec(const struct server *s, const char *template, const char *name,
     *out = (struct sandbox_spec){.template = t};
     limits_from_message(limits, &out->asked);
     (void)snprintf(out->name, sizeof out->name, "%s", name);
-    int r = limits_resolve(&t->limits, &t->limits_max, &out->asked, &out->limits, e);
+    int r = limits_resolve(&t->limits, &t->limits_max, &s->config->limits_held, &out->asked,
+                           &out->limits, e);
     return r < 0 ? r : convert_network(s, t, network, &out->network, e);
 }
 

@@ -35,5 +35,8 @@ Stockade__V1__NetworkPolicy *convert_policy(struct arena *a, const struct networ
 int convert_labels_begin(struct sandbox_spec *spec, size_t n, struct err *e);
 void convert_label(struct sandbox_spec *spec, const char *key, const char *value);
 
+// NOT_FOUND, TEMPLATE_UNKNOWN. Returns its negative errno.
+int convert_no_template(const char *name, struct err *e);
+
 // Fails a call because there is no memory for its response.
 void convert_no_memory(struct call *c);

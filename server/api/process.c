@@ -10,6 +10,7 @@
 #include "convert.h"
 #include "page.h"
 #include "server/sandbox/job_message.h"
+#include "process_batch.h"
 #include "process_stream.h"
 
 // A pending Wait.
@@ -189,6 +190,8 @@ const struct call_method process_methods[] = {
     METHOD("Signal", signal_request, signal_response, signal_it),
     METHOD("Resize", resize_request, resize_response, resize),
     METHOD("Wait", wait_request, wait_response, wait_for),
+    METHOD("RunBatch", run_batch_request, run_batch_response, process_run_batch),
+    METHOD("AddToBatch", add_to_batch_request, add_to_batch_response, process_add_to_batch),
     METHOD("List", process_service_list_request, process_service_list_response, list),
     {0},
 };

@@ -263,7 +263,7 @@ acquire(void *cookie)
     const char *tenant = call_tenant(st->call);
     // it was removed in the meantime
     if (config_template(st->s->config, st->run->template_) != spec.template) {
-        (void)err_set(&e, ERR_NOT_FOUND, "there is no template %s", st->run->template_);
+        (void)convert_no_template(st->run->template_, &e);
         sandbox_spec_clear(&spec);
         stream_fail(st, &e);
         return;

@@ -14,6 +14,7 @@
 #include "server/base/server.h"
 #include "convert.h"
 #include "page.h"
+#include "fork.h"
 #include "forward.h"
 
 // A call that waits: for a sandbox (Create) or for a change of state (Delete, Pause, Resume, Update).
@@ -412,6 +413,7 @@ const struct call_method sandbox_methods[] = {
     METHOD("Delete", delete, delete),
     METHOD("Pause", pause, pause_it),
     METHOD("Resume", resume, resume_it),
+    METHOD("Fork", fork, sandbox_fork),
     METHOD("Forward", forward, sandbox_forward),
     METHOD("ForwardInput", forward_input, sandbox_forward_input),
     METHOD("ForwardClose", forward_close, sandbox_forward_close),

@@ -121,7 +121,7 @@ on_wake(void *cookie)
     }
     if (r < 0)
         (void)err_sys(&e, r, "send events");
-    else if (sub->s->draining)
+    else if (sub->s->drained && !sub->blocked)
         (void)err_set(&e, ERR_UNAVAILABLE, "the broker is shutting down");
     else
         return;
@@ -202,6 +202,7 @@ subscribe(struct server *s, struct call *c, const ProtobufCMessage *req)
     if (sub->counts)
         telemetry_want(s->telemetry);
     call_watch(c, on_cancel, on_writable, sub);
+    call_only_watches(c);
     on_wake(sub);
 }
 

@@ -3,6 +3,7 @@
 #include "idtable.h"
 
 #include <assert.h>
+#include <ctype.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <string.h>
@@ -58,8 +59,15 @@ int
 id_not_found(const char *what, const char *node, const char *id, struct err *e)
 {
     int n = node_of(id);
-    if (n < 0 || ((size_t)n == strlen(node) && strncmp(id, node, (size_t)n) == 0))
-        return err_set(e, ERR_NOT_FOUND, "there is no %s %s", what, id);
+    if (n < 0 || ((size_t)n == strlen(node) && strncmp(id, node, (size_t)n) == 0)) {
+        char reason[sizeof e->reason];
+        (void)snprintf(reason, sizeof reason, "%s_UNKNOWN", what);
+        for (char *p = reason; *p != '\0'; p++)
+            *p = (char)toupper((unsigned char)*p);
+        int unknown = err_set(e, ERR_NOT_FOUND, "there is no %s %s", what, id);
+        err_detail(e, reason, NULL, NULL);
+        return unknown;
+    }
     char other[ID_NODE_MAX + 1];
     (void)snprintf(other, sizeof other, "%.*s", n, id);
     int r = err_set(e, ERR_NOT_FOUND, "%s %s belongs to %s%s; this broker %s%s", what, id,

@@ -17,7 +17,7 @@
     LABEL(OUTCOME, "outcome", 8)      /* enum outcome */                                           \
     LABEL(LIMIT, "limit", 16)         /* enum limit */                                             \
     LABEL(TEMPLATE, "template", 32)   /* template.number */                                        \
-    LABEL(OPERATION, "operation", 16) /* enum spawn_op */                                          \
+    LABEL(OPERATION, "operation", 24) /* enum spawn_op */                                          \
     LABEL(KIND, "kind", 128)          /* EventKind of the schema */                                \
     LABEL(CLASS, "class", 16)         /* classes of bpf/emit.h */                                  \
     LABEL(SINK, "sink", 8)            /* events_sink_add() */                                      \
@@ -108,6 +108,9 @@
           "Requests that wait for a sandbox.")                                                     \
     TIMES(POOL_WAIT, NONE, "stockade_pool_wait_seconds",                                           \
           "Time from a request for a sandbox until it has one, with its limits and network.")      \
+    GAUGE(BATCHES, NUMBER, NONE, "stockade_batches", "Batches of jobs that are kept.")             \
+    COUNTER(BATCH_RESULTS, NUMBER, NONE, NONE, "stockade_batch_results_total",                     \
+            "Jobs of batches that ended, started or not.")                                         \
     GAUGE(JOBS, NUMBER, NONE, "stockade_jobs", "Running jobs.")                                    \
     COUNTER(JOBS_STARTED, NUMBER, NONE, NONE, "stockade_jobs_started_total",                       \
             "Jobs that were requested from a guest.")                                              \

@@ -51,13 +51,26 @@ packet_link_free(struct packet_link *l)
     free(l);
 }
 
+static void
+watch(const struct packet_link *l)
+{
+    if (l->poll != NULL)
+        loop_poll_want(l->poll, packets_events(&l->out) & ~(l->held ? UV_READABLE : 0));
+}
+
 int
 packet_link_send(struct packet_link *l, struct packet *p, struct err *e)
 {
     int r = packets_send(&l->out, p, e);
-    if (l->poll != NULL)
-        loop_poll_want(l->poll, packets_events(&l->out));
+    watch(l);
     return r;
+}
+
+void
+packet_link_hold(struct packet_link *l, bool held)
+{
+    l->held = held;
+    watch(l);
 }
 
 void
@@ -130,9 +143,12 @@ on_ready(void *cookie, int events)
     struct packet_link *l = cookie;
     struct err e;
     l->busy = true;
+    bool queued = l->out.queued > 0;
     int r = (events & UV_WRITABLE) != 0 ? packets_flush(&l->out, &e) : 0;
-    loop_poll_want(l->poll, packets_events(&l->out));
-    for (unsigned i = 0; i < l->kind->packets_per_turn && r == 0 && !l->freed; i++)
+    watch(l);
+    if (r == 0 && queued && l->out.queued == 0 && l->kind->drained != NULL)
+        l->kind->drained(l);
+    for (unsigned i = 0; i < l->kind->packets_per_turn && r == 0 && !l->freed && !l->held; i++)
         r = turn(l, &e);
     if (r < 0 && !l->freed)
         report_gone(l, &e);

@@ -16,7 +16,7 @@
 #include "packets.h"
 #include "proto/err.h"
 
-enum { PACKET_LINK_IN_MAX = 8 * 1024 }; // of a packet that comes in
+enum { PACKET_LINK_IN_MAX = 64 * 1024 }; // of a packet that comes in
 
 struct packet_link_kind {
     const char *process; // "the guest": the process at the other end, for texts
@@ -32,6 +32,8 @@ struct packet_link_kind {
     int (*packet)(void *owner, const void *bytes, size_t n, int *fd, struct err *e);
     // The socket was closed or the other end broke the protocol; no more packets come. Called at most once.
     void (*gone)(void *owner, const struct err *why);
+    // The queue of outgoing packets has become empty. May be NULL.
+    void (*drained)(void *owner);
 };
 
 struct packet_link {
@@ -40,6 +42,7 @@ struct packet_link {
     struct loop_poll *poll; // NULL: the link has ended
     struct packets out;
     bool freed, busy; // to be freed; a callback is running
+    bool held;        // see packet_link_hold()
 };
 
 // Allocates an owner of so many bytes, all zero except for the link at its front. Takes fd (*owned* by the link, also
@@ -53,6 +56,9 @@ void packet_link_free(struct packet_link *l);
 
 // Takes the packet, also on failure. Like packets_send().
 int packet_link_send(struct packet_link *l, struct packet *p, struct err *e);
+
+// While it is held no packet is read: the other end waits, once its socket is full. What has been sent still goes out.
+void packet_link_hold(struct packet_link *l, bool held);
 
 // Ends it as if the socket had closed: gone() is called before this returns. Does nothing if it has already ended, or
 // inside a callback.

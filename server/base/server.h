@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of the running broker. One per process; loop thread only.
+// The parts of the running broker. One per process; loop thread only. Each layer makes and frees its own part; main.c sets
+// the pointers in the order of the layers. A layer uses the parts below it only: the header of a part above it cannot be
+// included (tests/check/rules), so here it is a name without contents.
 #pragma once
 
 #include <stdbool.h>
@@ -8,10 +10,13 @@
 
 struct alive;
 struct anomaly;
+struct batches;
 struct bpf;
 struct config;
+struct contexts;
 struct dispatch;
 struct feed;
+struct files;
 struct forwards;
 struct jobs;
 struct net;
@@ -39,13 +44,17 @@ struct server {
     struct tenants *tenants;     // the current use by each tenant
     struct sandboxes *sandboxes; // all sandboxes, by id
     struct jobs *jobs;           // all jobs, by id
+    struct contexts *contexts;   // interpreters
     struct forwards *forwards;   // forwarded connections
+    struct files *files;         // operations on files; NULL in tests
     struct pool *pool;           // ready sandboxes
+    struct batches *batches;     // batches of jobs, by tenant and key
     struct dispatch *dispatch;
     struct rpc *rpc;
     struct alive *alive; // health of the broker; NULL in tests: only `draining` counts
     uint64_t started_ns; // uv_hrtime()
     bool draining;
+    bool drained; // ... and every job and sandbox has gone: calls that only watch end
     const char (*listeners)[256]; // addresses as bound, listeners_n of them
     uint32_t listeners_n;
     void (*on_serving_change)(void *cookie); // called when alive_serves() may have changed

@@ -204,7 +204,10 @@ read_limit(const struct config_reader *r, const struct yaml_node *n, struct limi
                              old && row->unit == LIMIT_UNIT_CPUS ? quantity_count : limits_units(i),
                              row->min, row->max, &l->v[i]);
     }
-    return config_fail(r, n, "there is no such limit");
+    const char *names[LIMITS_N];
+    for (int i = 0; i < LIMITS_N; i++)
+        names[i] = limit_table[i].key;
+    return config_no_such(r, n, "limit", names, LIMITS_N);
 }
 
 static int

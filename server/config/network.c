@@ -34,7 +34,7 @@ static int
 read_mode(const struct config_reader *r, const struct yaml_node *at, struct network *n)
 {
     const char *const words[] = {network_mode_name[NET_NONE], network_mode_name[NET_ALLOWLIST],
-                                 network_mode_name[NET_OPEN], NULL};
+                                 network_mode_name[NET_OPEN], network_mode_name[NET_OFF], NULL};
     uint32_t i = 0;
     int err = config_word(r, at, words, &i);
     if (err == 0)
@@ -146,8 +146,10 @@ read_keys(const struct config_reader *r, const struct yaml_node *map, struct net
         else
             err = read_limit(r, it, n);
     }
-    if (err == 0 && n->mode == NET_NONE && n->rules_n > 0)
-        err = config_fail(r, map, "has rules, but its mode is none");
+    if (err == 0 && !network_leads_out(n) && n->rules_n > 0)
+        err = config_fail(r, map, "has rules, but its mode is %s", network_mode_name[n->mode]);
+    if (err == 0 && n->mode == NET_OFF && n->inbound_n > 0)
+        err = config_fail(r, map, "has inbound ports, but its mode is off");
     return err;
 }
 

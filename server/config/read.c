@@ -10,6 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/words.h"
+
+enum { KEYS_MAX = 64 }; // of one section
+
 int
 config_fail(const struct config_reader *r, const struct yaml_node *n, const char *fmt, ...)
 {
@@ -57,6 +61,25 @@ config_field(const struct config_key *k, void *to)
 }
 
 int
+config_no_such(const struct config_reader *r, const struct yaml_node *n, const char *what,
+               const char *const *names, size_t names_n)
+{
+    const char *near = words_nearest(n->key, names, names_n);
+    return near != NULL ? config_fail(r, n, "there is no such %s; did you mean %s?", what, near)
+                        : config_fail(r, n, "there is no such %s", what);
+}
+
+static int
+no_such_key(const struct config_reader *r, const struct config_key *keys, const struct yaml_node *n)
+{
+    const char *names[KEYS_MAX];
+    size_t names_n = 0;
+    for (; keys[names_n].name != NULL && names_n < KEYS_MAX; names_n++)
+        names[names_n] = keys[names_n].name;
+    return config_no_such(r, n, "key", names, names_n);
+}
+
+int
 config_read_map(const struct config_reader *r, const struct config_key *keys, struct yaml_node *map,
                 void *to)
 {
@@ -67,7 +90,7 @@ config_read_map(const struct config_reader *r, const struct config_key *keys, st
         while (k->name != NULL && strcmp(k->name, n->key) != 0)
             k++;
         if (k->name == NULL)
-            return config_fail(r, n, "there is no such key");
+            return no_such_key(r, keys, n);
         int err = k->read(r, k, n, to);
         if (err < 0)
             return err;

@@ -43,6 +43,10 @@ struct config_key {
 int config_fail(const struct config_reader *r, const struct yaml_node *n, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
+// The same for the key of `n`, which names no `what` ("key", "limit"): suggests the nearest of the names.
+int config_no_such(const struct config_reader *r, const struct yaml_node *n, const char *what,
+                   const char *const *names, size_t names_n);
+
 // The field of a key; and storing a number or bool in it.
 void *config_field(const struct config_key *k, void *to);
 void config_store(const struct config_key *k, void *to, uint64_t v);

@@ -10,9 +10,11 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <signal.h>
+#include <stddef.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -20,7 +22,7 @@
 #include "server/spawner/ops.h"
 #include "path.h"
 
-enum { KEYCTL_JOIN = 1, EXIT_FAILED = 125 };
+enum { KEYCTL_JOIN = 1, EXIT_FAILED = 125, LINK_FD = 3 };
 
 // By system call, because C libraries declare the type of a resource differently.
 int
@@ -47,12 +49,35 @@ lead_a_session(const struct guest_plan *p, struct err *e)
     return 0;
 }
 
+// Each goes above all others first, because it may have the number of another one.
+static int
+place_agent(const struct guest_plan *p, struct err *e)
+{
+    enum { ABOVE = 64 };
+    const int from[] = {p->socket, p->script, p->program};
+    int high[3] = {-1, -1, -1};
+    for (int i = 0; i < 3; i++)
+        if (from[i] >= 0 && (high[i] = fcntl(from[i], F_DUPFD_CLOEXEC, ABOVE)) < 0)
+            return err_sys(e, errno, "place descriptor %d", AGENT_FD_SOCKET + i);
+    for (int i = 0; i < 3; i++) {
+        (void)close(AGENT_FD_SOCKET + i);
+        int flags = AGENT_FD_SOCKET + i == AGENT_FD_PROGRAM ? O_CLOEXEC : 0;
+        if (high[i] >= 0 && dup3(high[i], AGENT_FD_SOCKET + i, flags) < 0)
+            return err_sys(e, errno, "place descriptor %d", AGENT_FD_SOCKET + i);
+    }
+    return 0;
+}
+
 static int
 set_stdio(const struct guest_plan *p, struct err *e)
 {
+    if (p->socket >= 0)
+        return place_agent(p, e);
     for (int i = 0; i < 3; i++)
         if (dup2(p->terminal >= 0 ? p->terminal : p->stdio[i], i) < 0)
             return err_sys(e, errno, "hand over descriptor %d", i);
+    if (p->link >= 0 && dup2(p->link, LINK_FD) < 0)
+        return err_sys(e, errno, "hand over descriptor %d", LINK_FD);
     return 0;
 }
 
@@ -64,6 +89,7 @@ set_limits(const struct guest_plan *p, struct err *e)
         rlim_t value;
     } limits[] = {{RLIMIT_NOFILE, p->files_max},
                   {RLIMIT_FSIZE, p->file_bytes_max},
+                  {RLIMIT_NPROC, p->tasks_max},
                   {RLIMIT_CPU, p->cpu_seconds_max != 0 ? p->cpu_seconds_max : RLIM_INFINITY}};
     for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
         int rc = guest_limit(limits[i].resource, limits[i].value, e);
@@ -119,8 +145,31 @@ unblock_signals(const struct guest_plan *p, struct err *e)
 static int
 close_the_rest(const struct guest_plan *p, struct err *e)
 {
-    (void)p;
-    return syscall(SYS_close_range, 3, ~0U, 0) < 0 ? err_sys(e, errno, "close descriptors") : 0;
+    unsigned from = p->socket >= 0 ? AGENT_FD_PROGRAM + 1 : STDERR_FILENO + 1;
+    if (p->link >= 0)
+        from = LINK_FD + 1;
+    return syscall(SYS_close_range, from, ~0U, 0) < 0 ? err_sys(e, errno, "close descriptors") : 0;
+}
+
+// The mode off of the network, a filter of its own in front of that of all jobs. Other architectures need no test here: the
+// other filter kills them, and the stricter one of two answers wins (seccomp(2)). The family is an int, the low half of the
+// argument. BPF programs refuse INET sockets as well (bpf/net.bpf.c), but see no other family.
+static int
+refuse_sockets(const struct guest_plan *p, struct err *e)
+{
+    _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the low half is the first");
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_socket, 0, 2),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AF_UNIX, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+    };
+    const struct sock_fprog program = {.len = sizeof code / sizeof code[0], .filter = code};
+    if (p->network_off && syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) < 0)
+        return err_sys(e, errno, "load the filter of sockets");
+    return 0;
 }
 
 static int
@@ -142,12 +191,22 @@ struct step {
 // because a path may lead to one of them (/proc/self/fd, or a link to it that another job left). Limits before the
 // change of user, so that they are set when the job's other processes can send signals. Then the user, and then the
 // capabilities, because a change between two ordinary users keeps them. Then what must belong to the job's user: its
-// keyring and its folder. The filter is last, because it refuses much of the above.
+// keyring and its folder. The filters are last, because they refuse much of the above.
 static const struct step steps[] = {
-    {lead_a_session, 0},  {set_stdio, 0},        {close_the_rest, 0},
-    {set_limits, 0},      {become_the_agent, 0}, {join_a_keyring, 0},
-    {enter_workdir, 126}, {unblock_signals, 0},  {load_filter, 0},
+    {lead_a_session, 0},   {set_stdio, 0},      {close_the_rest, 0},  {set_limits, 0},
+    {become_the_agent, 0}, {join_a_keyring, 0}, {enter_workdir, 126}, {unblock_signals, 0},
+    {refuse_sockets, 0},   {load_filter, 0},
 };
+
+// Returns only on failure.
+static int
+execute(const struct guest_plan *p)
+{
+    if (p->program < 0)
+        return guest_path_exec(p->args, p->env);
+    (void)syscall(SYS_execveat, AGENT_FD_PROGRAM, "", p->args, p->env, AT_EMPTY_PATH);
+    return -errno;
+}
 
 // Not inlined: its stack frame is below the guest's.
 _Noreturn __attribute__((noinline)) void
@@ -160,7 +219,7 @@ guest_child_run(const struct guest_plan *plan, struct guest_report *report)
             report->failed = 1;
             _exit(EXIT_FAILED);
         }
-    int rc = guest_path_exec(plan->args, plan->env);
+    int rc = execute(plan);
     (void)err_sys(e, -rc, "execute %.200s", plan->args[0]);
     report->exit_code = guest_path_exit_code(rc);
     report->failed = 1;

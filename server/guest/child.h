@@ -2,6 +2,7 @@
 // Between clone3 and execve: turns a copy of the guest into a job.
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/resource.h>
 
@@ -14,9 +15,15 @@ struct guest_plan {
     const char *workdir;
     int stdio[3]; // without a terminal
     int terminal; // the slave of its pty, or -1
+    int socket;   // of an agent program, which keeps the guest's /dev/null as stdio; -1: a job
+    int script;   // or -1
+    int program;  // to execute instead of args[0]; or -1
+    int link;     // becomes descriptor 3; or -1
     uint64_t files_max;
     uint64_t file_bytes_max;
+    uint64_t tasks_max;
     uint64_t cpu_seconds_max; // 0: none
+    bool network_off;         // no sockets but unix ones
     struct sock_filter *filter;
     unsigned short filter_n;
 };

@@ -29,7 +29,7 @@
 #include "server/spawner/clone_here.h"
 #include "child.h"
 
-enum { REAP_AT_ONCE = 256, TIDY_MS = 5, SIGNALS_MAX = 64, FIRST_JOB = 1 };
+enum { REAP_AT_ONCE = 256, TIDY_MS = 5, SIGNALS_MAX = 64, FIRST_JOB = 1, STDIO_N = 3 };
 
 enum job_state { JOB_FREE, JOB_RUNNING, JOB_ENDED, JOB_REMOVING };
 
@@ -88,6 +88,14 @@ check_strings(const char **strings, size_t n, const char *field, size_t *bytes, 
     return 0;
 }
 
+static int
+expected_fds(const Stockade__Guest__Start *s)
+{
+    if (s->agent)
+        return 1 + s->program + s->script;
+    return s->terminal ? 0 : STDIO_N + s->link;
+}
+
 int
 guest_jobs_check(const Stockade__Guest__Start *s, int fds_n, struct err *e)
 {
@@ -110,9 +118,13 @@ guest_jobs_check(const Stockade__Guest__Start *s, int fds_n, struct err *e)
         return err_field(e, "workdir", "must be absolute");
     if (s->rows > UINT16_MAX || s->columns > UINT16_MAX)
         return err_field(e, "rows", "a terminal has at most %d", UINT16_MAX);
-    if (s->files_max < 3 || s->file_bytes_max == 0)
+    if (s->files_max < 3 || s->file_bytes_max == 0 || s->tasks_max == 0)
         return err_field(e, "files_max", "limits must not be zero");
-    if (fds_n != (s->terminal ? 0 : 3))
+    if (s->agent ? s->terminal : s->program || s->script)
+        return err_field(e, "agent", "a job has no program, an agent no terminal");
+    if (s->link && (s->agent || s->terminal))
+        return err_field(e, "link", "an agent or a terminal has none");
+    if (fds_n != expected_fds(s))
         return err_set(e, ERR_INVALID_ARGUMENT, "%d descriptors came with the request", fds_n);
     return 0;
 }
@@ -212,10 +224,38 @@ check_stdio(const struct guest_packet *p, struct err *e)
 {
     for (int i = 0; i < p->fds_n; i++) {
         struct stat st;
-        if (fstat(p->fds[i], &st) < 0 || !S_ISFIFO(st.st_mode))
-            return err_set(e, ERR_INVALID_ARGUMENT, "descriptor %d is no pipe", i);
+        mode_t type = i < STDIO_N ? S_IFIFO : S_IFSOCK;
+        if (fstat(p->fds[i], &st) < 0 || (st.st_mode & S_IFMT) != type)
+            return err_set(e, ERR_INVALID_ARGUMENT, "descriptor %d has another type", i);
     }
     return 0;
+}
+
+static int
+plan_agent(const Stockade__Guest__Start *s, const struct guest_packet *p, struct guest_plan *plan,
+           struct err *e)
+{
+    for (int i = 0; i < p->fds_n; i++) {
+        struct stat st;
+        mode_t type = i == 0 ? S_IFSOCK : S_IFREG;
+        if (fstat(p->fds[i], &st) < 0 || (st.st_mode & S_IFMT) != type)
+            return err_set(e, ERR_INVALID_ARGUMENT, "descriptor %d has another type", i);
+    }
+    plan->socket = p->fds[0];
+    plan->program = s->program ? p->fds[1] : -1;
+    plan->script = s->script ? p->fds[1 + s->program] : -1;
+    return 0;
+}
+
+static int
+plan_job(const Stockade__Guest__Start *s, const struct guest_packet *p, struct guest_plan *plan,
+         int *master, int *slave, struct err *e)
+{
+    memcpy(plan->stdio, p->fds, sizeof plan->stdio);
+    plan->link = s->link ? p->fds[STDIO_N] : -1;
+    int rc = s->terminal ? open_terminal(s, master, slave, e) : check_stdio(p, e);
+    plan->terminal = *slave;
+    return rc;
 }
 
 // Creates the child in job->cgroup. When it returns, the child has executed the program or failed.
@@ -259,6 +299,8 @@ fill_plan(struct guest_plan *plan, const Stockade__Guest__Start *s,
     plan->workdir = s->workdir;
     plan->files_max = s->files_max;
     plan->file_bytes_max = s->file_bytes_max;
+    plan->tasks_max = s->tasks_max;
+    plan->network_off = s->network_off;
     plan->cpu_seconds_max = s->cpu_seconds_max;
     plan->filter = filter_code;
     plan->filter_n = filter_code_n;
@@ -269,14 +311,13 @@ run_job(struct job *job, const Stockade__Guest__Start *s, struct guest_packet *p
         struct err *e)
 {
     char *strings[GUEST_STRINGS_MAX + 3];
-    struct guest_plan plan = {.terminal = -1};
+    struct guest_plan plan = {
+        .terminal = -1, .link = -1, .socket = -1, .script = -1, .program = -1};
     int auto_close slave = -1;
-    memcpy(plan.stdio, p->fds, sizeof plan.stdio);
     fill_plan(&plan, s, strings);
-    int rc = s->terminal ? open_terminal(s, master, &slave, e) : check_stdio(p, e);
+    int rc = s->agent ? plan_agent(s, p, &plan, e) : plan_job(s, p, &plan, master, &slave, e);
     if (rc < 0)
         return rc;
-    plan.terminal = slave;
     int auto_close cgroup = take_cgroup(s->job, e);
     if (cgroup < 0)
         return cgroup;

@@ -60,7 +60,7 @@ static ProtobufCAllocator heap_allocator = {.alloc = heap_alloc, .free = heap_fr
 int
 guest_packet_receive(int socket, struct guest_packet *p)
 {
-    *p = (struct guest_packet){.fds = {-1, -1, -1}};
+    *p = (struct guest_packet){.fds = {-1, -1, -1, -1}};
     struct fdpass m = {.bytes = area(HEAP_BYTES),
                        .n = GUEST_PACKET_BYTES_MAX,
                        .fds = p->fds,

@@ -13,7 +13,7 @@
 // spoil it.
 #define GUEST_LAST __attribute__((common))
 
-enum { GUEST_PACKET_BYTES_MAX = 192 * 1024, GUEST_PACKET_FDS_MAX = 3 };
+enum { GUEST_PACKET_BYTES_MAX = 192 * 1024, GUEST_PACKET_FDS_MAX = 4 };
 
 struct guest_packet {
     Stockade__Guest__Request *request; // borrowed until guest_packet_done()

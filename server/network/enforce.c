@@ -276,7 +276,7 @@ enforce(struct sandbox *s, struct network *n, struct sandbox_waiter *w, struct e
 {
     struct server *srv = sandboxes_server(s->all);
     struct relay_link *relay = relay_of(s);
-    bool needs_relay = srv->net != NULL && net_enforced(srv) && n->mode != NET_NONE;
+    bool needs_relay = srv->net != NULL && net_enforced(srv) && network_leads_out(n);
     bool open = relay != NULL && relay_is_open(relay, s->slot, s->generation);
     int r = needs_relay ? net_sets_take(net_rules(srv->net), n, e) : 0;
     if (r < 0)
@@ -329,7 +329,7 @@ again(struct sandbox *s)
 {
     struct err e;
     if (s->state == SANDBOX_DELETING || s->net.wanted != NULL || s->net.in_force == NULL ||
-        s->net.in_force->mode == NET_NONE)
+        !network_leads_out(s->net.in_force))
         return;
     if (open_listeners(s, s->net.in_force, &e) < 0) {
         (void)err_wrap(&e, "sandbox %s", s->id.id);

@@ -83,6 +83,23 @@ offer_address(const struct net_refused *r, char *out, size_t n)
     return offer(r, &rule, out, n);
 }
 
+// A name leads to an address that only a rule for the address allows. The rule for the name is needed as well: the
+// command replaces the whole policy.
+static const char *
+offer_both(const struct net_refused *r, char *out, size_t n)
+{
+    char name[TARGET_MAX + 64] = "";
+    (void)offer_address(r, out, n);
+    bool open = r->now != NULL && r->now->mode == NET_OPEN;
+    if (r->name == NULL || open || strncmp(out, "--", 2) != 0)
+        return out;
+    (void)offer_name(r, name, sizeof name);
+    size_t used = strlen(out);
+    if (strncmp(name, "--", 2) == 0)
+        (void)snprintf(out + used, n - used, " %s", name);
+    return out;
+}
+
 // Suggests twice the current limit, or the template's maximum.
 static const char *
 offer_more(const struct net_refused *r, enum network_limit limit, const char *option,
@@ -120,7 +137,7 @@ net_hint(const struct net_refused *r, char *out, size_t n)
     case NET_NAME:
         return r->name != NULL ? offer_name(r, out, n) : out;
     case NET_NAME_ADDRESS:
-        return offer_address(r, out, n);
+        return offer_both(r, out, n);
     case NET_QUOTA:
         return offer_more(r, NETWORK_EGRESS_BYTES, "--egress-bytes", 0, out, n);
     case NET_IN_QUOTA:

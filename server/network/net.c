@@ -290,12 +290,12 @@ net_enforced(const struct server *srv)
 int
 net_check(const struct server *srv, const struct network *policy, struct err *e)
 {
-    if (policy->mode == NET_NONE || net_enforced(srv) ||
+    if (!network_leads_out(policy) || net_enforced(srv) ||
         (srv->net != NULL && srv->net->settings->unenforced))
         return 0;
     bool programs = srv->bpf != NULL && (srv->bpf->has & BPF_HAS_NET) != 0;
     int r = err_set(e, ERR_FAILED_PRECONDITION,
-                    "network.mode: this broker supports only the mode none, because %s",
+                    "network.mode: this broker supports only the modes none and off, because %s",
                     programs ? "the relay is not available" : "the BPF programs are not loaded");
     err_detail(e, "NETWORK_MODE_NOT_ENFORCED", "network.mode",
                "request the mode none; `stockade doctor` shows what is missing");

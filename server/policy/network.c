@@ -24,7 +24,11 @@ const char *const network_limit_name[NETWORK_LIMITS] = {
 };
 
 const char *const network_mode_name[] = {
-    [NET_NONE] = "none", [NET_ALLOWLIST] = "allowlist", [NET_OPEN] = "open"};
+    [NET_NONE] = "none", [NET_ALLOWLIST] = "allowlist", [NET_OPEN] = "open", [NET_OFF] = "off"};
+
+// The modes from the narrowest on.
+static const unsigned width[] = {
+    [NET_OFF] = 0, [NET_NONE] = 1, [NET_ALLOWLIST] = 2, [NET_OPEN] = 3};
 
 struct network *
 network_new(void)
@@ -108,6 +112,12 @@ network_compile(struct network *n, struct err *e)
     n->keys = keys;
     n->values = values;
     return 0;
+}
+
+bool
+network_leads_out(const struct network *n)
+{
+    return width[n->mode] > width[NET_NONE];
 }
 
 bool
@@ -234,7 +244,7 @@ take_rules(struct network *n, const struct network *usual, const struct network 
            struct err *e)
 {
     const struct network *from = usual->mode == n->mode ? usual : most;
-    if (n->rules_n > 0 || n->mode == NET_NONE || from->mode != n->mode)
+    if (n->rules_n > 0 || !network_leads_out(n) || from->mode != n->mode)
         return 0;
     for (uint32_t i = 0; i < from->rules_n; i++) {
         struct relay_rule *r = network_add_rule(n);
@@ -246,10 +256,11 @@ take_rules(struct network *n, const struct network *usual, const struct network 
 }
 
 static int
-refuse_rules_without_network(struct err *e)
+refuse_rules_without_network(const struct network *n, struct err *e)
 {
     (void)err_set(e, ERR_INVALID_ARGUMENT,
-                  "network.outbound: destinations are given, but the mode of the network is none");
+                  "network.outbound: destinations are given, but the mode of the network is %s",
+                  network_mode_name[n->mode]);
     err_detail(e, "FIELD_INVALID", "network.outbound",
                "use the mode allowlist to reach only these destinations, or omit them");
     return -EINVAL;
@@ -259,7 +270,7 @@ static int
 fill(const Stockade__V1__NetworkPolicy *m, const struct network *usual, const struct network *most,
      struct network *n, struct err *e)
 {
-    if (m->mode < 0 || m->mode > STOCKADE__V1__NETWORK_MODE__NETWORK_MODE_OPEN)
+    if (m->mode < 0 || m->mode > STOCKADE__V1__NETWORK_MODE__NETWORK_MODE_OFF)
         return err_field(e, "network.mode", "%d is not a mode", (int)m->mode);
     n->mode = m->mode != 0 ? (enum net_mode)m->mode : usual->mode;
     const uint64_t limits[NETWORK_LIMITS] = {m->egress_bytes_max, m->ingress_bytes_max,
@@ -270,11 +281,13 @@ fill(const Stockade__V1__NetworkPolicy *m, const struct network *usual, const st
     int r = read_outbound(m, n, e);
     if (r == 0)
         r = read_inbound(m, n, e);
-    if (r == 0 && n->mode == NET_NONE && n->rules_n > 0)
-        r = refuse_rules_without_network(e);
+    if (r == 0 && !network_leads_out(n) && n->rules_n > 0)
+        r = refuse_rules_without_network(n, e);
+    if (r == 0 && n->mode == NET_OFF && n->inbound_n > 0)
+        r = err_field(e, "network.inbound", "ports are given, but the mode of the network is off");
     if (r == 0)
         r = take_rules(n, usual, most, e);
-    if (r == 0 && n->inbound_n == 0) {
+    if (r == 0 && n->inbound_n == 0 && n->mode != NET_OFF) {
         n->inbound_n = usual->inbound_n;
         memcpy(n->inbound, usual->inbound, sizeof n->inbound);
     }
@@ -446,7 +459,7 @@ int
 network_narrow(struct network *asked, const struct network *most, const char *name, struct err *e)
 {
     int r = 0;
-    if (asked->mode > most->mode) {
+    if (width[asked->mode] > width[most->mode]) {
         char field[FIELD_MAX];
         (void)snprintf(field, sizeof field, "%s.mode", name);
         return too_wide(e, field, "%s requested, at most %s allowed",

@@ -76,5 +76,8 @@ int network_compile(struct network *n, struct err *e);
 int network_narrow(struct network *asked, const struct network *most, const char *name,
                    struct err *e);
 
+// Whether anything outside of the sandbox can be reached: not with the modes none and off.
+bool network_leads_out(const struct network *n);
+
 // Whether `inbound` contains the port.
 bool network_lets_in(const struct network *n, uint16_t port);

@@ -53,6 +53,10 @@ const char *call_metadata(const struct call *c, const char *key);
 void call_watch(struct call *c, void (*on_cancel)(void *cookie, enum call_cancel why),
                 void (*on_writable)(void *cookie), void *cookie);
 
+// The call only reports what others do: a shutdown does not wait for it. The handler ends it when `drained` of struct
+// server is set. Call it once.
+void call_only_watches(struct call *c);
+
 // Sends one message of a stream. Returns 0; -EAGAIN: no credit, or the connection's queue is full; nothing was sent,
 // and on_writable will be called; -EMSGSIZE: the packed message is larger than WIRE_DATA_BYTES_MAX.
 int call_send(struct call *c, const ProtobufCMessage *m);

@@ -154,6 +154,7 @@ call_free(struct call *c)
     tenant_drop(c->tenant);
     rpc_arena_back(r, c->arena);
     r->stats.open_calls--;
+    r->stats.watching_calls -= c->watches;
     free(c);
     rpc_call_gone(r);
 }
@@ -334,6 +335,15 @@ call_watch(struct call *c, void (*on_cancel)(void *cookie, enum call_cancel why)
     c->on_cancel = on_cancel;
     c->on_writable = on_writable;
     c->cookie = cookie;
+}
+
+void
+call_only_watches(struct call *c)
+{
+    assert(!c->watches);
+    c->watches = true;
+    c->rpc->stats.watching_calls++;
+    rpc_call_gone(c->rpc); // a shutdown may wait for this call alone
 }
 
 void

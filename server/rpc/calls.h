@@ -107,6 +107,7 @@ struct call {
     struct timer timer;
     int32_t code; // of its END
     bool stream, counted_stream, sent_data;
+    bool watches; // call_only_watches()
     uint32_t credit;
     bool wants_credit;                        // call_send returned -EAGAIN: no credit
     bool wants_queue;                         // ... no room: in the connection's list

@@ -122,8 +122,8 @@ check_method(struct dispatch *d, struct call *c, struct err *e)
 static int
 missing_scope(const struct call *c, const char *scope, struct err *e)
 {
-    int r = err_set(e, ERR_PERMISSION_DENIED, "%.128s: %s does not have the right %s",
-                    c->frame->method, c->principal.tenant, scope);
+    int r = err_set(e, ERR_PERMISSION_DENIED, "%s does not have the right %s", c->principal.tenant,
+                    scope);
     err_detail(e, "SCOPE_MISSING", scope,
                "call as root, or as the account that the broker runs as");
     return r;

@@ -40,6 +40,7 @@ static const char *const names[LEDGER_ACCOUNTS] = {
     [LEDGER_SANDBOXES] = "sandboxes",
     [LEDGER_JOBS] = "jobs",
     [LEDGER_KEPT] = "kept",
+    [LEDGER_LAYER_BYTES] = "layer-bytes",
 };
 
 const char *

@@ -18,12 +18,13 @@
 enum ledger_account {
     LEDGER_CONNECTIONS,
     LEDGER_CALLS,
-    LEDGER_BYTES,     // of large frames, requests, replies, and output
-    LEDGER_KEYS,      // idempotency keys
-    LEDGER_KEY_BYTES, // of results kept for them
-    LEDGER_SANDBOXES, // including promised ones
-    LEDGER_JOBS,      // that run
-    LEDGER_KEPT,      // jobs that have ended and can still be attached to
+    LEDGER_BYTES,       // of large frames, requests, replies, and output
+    LEDGER_KEYS,        // idempotency keys
+    LEDGER_KEY_BYTES,   // of results kept for them
+    LEDGER_SANDBOXES,   // including promised ones
+    LEDGER_JOBS,        // that run
+    LEDGER_KEPT,        // jobs that have ended and can still be attached to
+    LEDGER_LAYER_BYTES, // of layers of files that forks share
     LEDGER_ACCOUNTS,
 };
 

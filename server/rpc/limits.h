@@ -27,4 +27,5 @@ struct rpc_limits {
 // What is open now. What happened so far is counted in base/metrics_table.h.
 struct rpc_stats {
     uint32_t connections, open_calls, open_streams;
+    uint32_t watching_calls; // of the open ones: see call_only_watches()
 };

@@ -275,14 +275,34 @@ listen_check(const struct transport_address *a, struct err *e)
                    "listen on %s: an address begins with ipc://, tcp:// or ws://", a->url);
 }
 
+// Listens for a moment.
+static int
+probe_tcp(const char *url, struct err *e)
+{
+    const struct transport_address a = {.url = url, .any = true};
+    struct listen_bound bound;
+    struct err other;
+    int auto_close fd = -1;
+    int rc = listen_tcp(&a, &fd, &bound, &other);
+    if (rc == 0 || other.code != ERR_ALREADY_EXISTS)
+        return 0;
+    *e = other;
+    return rc;
+}
+
 int
 listen_is_free(const char *url, struct err *e)
 {
-    static const char ipc[] = "ipc://";
+    static const char ipc[] = "ipc://", ws[] = "ws://";
+    char tcp[TRANSPORT_BOUND_BYTES];
     bool stale = false;
-    if (strncmp(url, ipc, sizeof ipc - 1) != 0)
-        return 0;
-    return probe_socket(url + sizeof ipc - 1, &stale, e);
+    if (strncmp(url, ipc, sizeof ipc - 1) == 0)
+        return probe_socket(url + sizeof ipc - 1, &stale, e);
+    if (strncmp(url, ws, sizeof ws - 1) != 0)
+        return strncmp(url, "tcp://", 6) == 0 ? probe_tcp(url, e) : 0;
+    const char *host = url + sizeof ws - 1;
+    (void)snprintf(tcp, sizeof tcp, "tcp://%.*s", (int)strcspn(host, "/"), host);
+    return probe_tcp(tcp, e);
 }
 
 int

@@ -23,8 +23,8 @@ bool listen_is_ws(const char *url);
 // FAILED_PRECONDITION, with the same texts.
 int listen_check(const struct transport_address *a, struct err *e);
 
-// ALREADY_EXISTS if another process listens on the ipc address, or another file is there. Other addresses are not
-// examined. Changes nothing.
+// ALREADY_EXISTS if another process listens on the address, or another file is there. An address that listen_open()
+// refuses for another reason passes. Changes nothing.
 int listen_is_free(const char *url, struct err *e);
 
 // Listens on an ipc or tcp address: *fd (owned, non-blocking). Replaces a stale socket file; refuses one in use and any

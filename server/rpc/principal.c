@@ -17,6 +17,8 @@ static const struct {
     [SCOPE_SANDBOX_WRITE] = {"sandbox.write", false},
     [SCOPE_PROCESS_READ] = {"process.read", false},
     [SCOPE_PROCESS_RUN] = {"process.run", false},
+    [SCOPE_FILE_READ] = {"file.read", false},
+    [SCOPE_FILE_WRITE] = {"file.write", false},
     [SCOPE_SYSTEM_READ] = {"system.read", false},
     [SCOPE_TELEMETRY_READ] = {"telemetry.read", false},
     [SCOPE_ANOMALY_READ] = {"anomaly.read", false},

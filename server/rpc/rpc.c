@@ -176,7 +176,7 @@ rpc_listen(struct rpc *r, const char *address, uint32_t mode, int group, char *b
 static void
 end_drain_if_over(struct rpc *r)
 {
-    if (!r->draining || r->drained == NULL || r->stats.open_calls > 0)
+    if (!r->draining || r->drained == NULL || r->stats.open_calls > r->stats.watching_calls)
         return;
     // on the loop's next turn: the function that ended the last call is still running
     if (r->timers == NULL || timers_set(r->timers, &r->drain_timer, uv_hrtime()) != 0)

@@ -27,7 +27,7 @@ void rpc_free(struct rpc *r);
 // Checks an address and the limits as rpc_listen() does, without listening.
 int rpc_check_address(const struct rpc_limits *l, const char *address, struct err *e);
 
-// ALREADY_EXISTS if rpc_listen() would find another process at the ipc address; other addresses are not examined.
+// ALREADY_EXISTS if rpc_listen() would find another process at the address.
 int rpc_address_is_free(const char *address, struct err *e);
 
 // Listens on "ipc:///path" (mode: permissions of the socket file; group: its group or -1) or "tcp://127.0.0.1:port".
@@ -39,7 +39,7 @@ int rpc_listen(struct rpc *r, const char *address, uint32_t mode, int group, cha
 
 // Starts to shut down: sends GOAWAY on every connection and refuses methods that begin something. Other methods are
 // still answered, also on new connections, so that clients can send input to running jobs and check the health. Calls
-// `done` when no call is open, or after grace_ms.
+// `done` when no call is open but those that only watch, or after grace_ms.
 void rpc_drain(struct rpc *r, uint32_t grace_ms, void (*done)(void *), void *cookie);
 
 // Closes all connections and listeners. uv_run() returns when no other handle is left. Accepts NULL.

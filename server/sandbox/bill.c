@@ -170,6 +170,7 @@ bill_limit_hits(const struct bill_input *in, const struct limits *limits, struct
         {LIMIT_MEMORY_BYTES, true, limits->v[LIMIT_MEMORY_BYTES], oom},
         {LIMIT_PIDS, true, limits->v[LIMIT_PIDS], rose(in, STAT_PIDS_DENIED)},
         {LIMIT_FILE_SIZE_BYTES, true, limits->v[LIMIT_FILE_SIZE_BYTES], in->oversized},
+        {LIMIT_FILES, true, limits->v[LIMIT_FILES], in->no_file},
         {LIMIT_DISK_BYTES, true, limits->v[LIMIT_DISK_BYTES], in->disk_full},
         {LIMIT_INODES, true, limits->v[LIMIT_INODES], in->inodes_full},
         {LIMIT_OUTPUT_BYTES, false, limits->v[LIMIT_OUTPUT_BYTES], in->output_cut_bytes},

@@ -68,6 +68,7 @@ struct bill_input {
     uint32_t disk_full, inodes_full; // number of checks that found that the disk had become full
     uint64_t oversized;              // writes refused because of the file size limit
     bool oversized_known;
+    uint64_t no_file; // calls that the limit of open files refused
 };
 
 void bill_compute(const struct bill_input *in, struct bill *out);

@@ -228,10 +228,31 @@ sandbox_kills_done(const struct sandbox *s)
     return s->kills_pending == 0;
 }
 
+bool
+sandbox_network_is_off(const struct sandbox *s)
+{
+    return s->net.in_force != NULL && s->net.in_force->mode == NET_OFF;
+}
+
+// Jobs have a filter of system calls for the mode off, which cannot be removed, and their sockets outlive a change.
+static int
+check_off(const struct sandbox *s, const struct network *n, struct err *e)
+{
+    if (s->state == SANDBOX_READY || sandbox_network_is_off(s) == (n->mode == NET_OFF))
+        return 0;
+    int r = err_set(e, ERR_FAILED_PRECONDITION,
+                    "network.mode: a sandbox is created with the mode off, and keeps it");
+    err_detail(e, "NETWORK_OFF_STAYS", "network.mode", "create another sandbox");
+    return r;
+}
+
 int
 sandbox_network(struct sandbox *s, struct network *n, struct sandbox_waiter *w, struct err *e)
 {
     observers_assert_idle(&s->all->observers);
+    int r = check_off(s, n, e);
+    if (r < 0)
+        return r;
     return s->all->networks->change(s, n, w, e);
 }
 

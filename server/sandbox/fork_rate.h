@@ -6,6 +6,12 @@
 //   every 10 ms: started since -> level (drains at forks_per_second) -> above the burst: HOLD at the spawner
 //                                                                    -> back at it: continue
 //
+// A fork that pids.max refuses has copied the whole process before, under locks of the files that it maps, such as
+// libc: a thousand tasks that try it delay every process of the host that maps them, too (copy_process() in the
+// kernel's kernel/fork.c). RLIMIT_NPROC is checked before that copy, and counts forks that are under way, but its
+// refusals are counted nowhere. So jobs have a RLIMIT_NPROC that is FORKS_REFUSED_AT_ONCE above pids.max: pids.max
+// refuses that many forks at a time, and the kernel reports those; RLIMIT_NPROC refuses the others early.
+//
 // No interface can refuse forks by rate on all kernels, so the sandbox is stopped (cgroup.freeze) until it is within
 // the rate (sandbox_forked()). Stopped tasks are outside of the kernel, where they hold none of its locks. This file has the
 // bucket only.
@@ -13,6 +19,8 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+
+enum { FORKS_REFUSED_AT_ONCE = 4 };
 
 struct fork_rate {
     uint64_t looked_ns;

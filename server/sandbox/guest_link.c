@@ -49,18 +49,29 @@ guest_link_start(struct guest_link *l, const struct guest_start *s, struct err *
     start.workdir = s->workdir;
     start.files_max = s->files_max;
     start.file_bytes_max = s->file_bytes_max;
+    start.tasks_max = s->tasks_max;
+    start.network_off = s->network_off;
     start.cpu_seconds_max = s->cpu_seconds_max;
     start.terminal = s->terminal;
     start.rows = s->rows;
     start.columns = s->columns;
+    start.agent = s->agent;
+    start.program = s->agent && s->stdio[1] >= 0;
+    start.script = s->agent && s->stdio[2] >= 0;
+    start.link = s->has_link;
     struct packet *p = pack(l, &request, e);
-    size_t fds_n = s->terminal ? 0 : STDIO_N;
-    for (size_t i = 0; i < fds_n && p == NULL; i++)
-        (void)close(s->stdio[i]);
+    for (size_t i = 0; i < STDIO_N && !s->terminal; i++) {
+        if (p != NULL && s->stdio[i] >= 0)
+            p->fds[p->fds_n++] = s->stdio[i];
+        else if (s->stdio[i] >= 0)
+            (void)close(s->stdio[i]);
+    }
+    if (p != NULL && s->has_link)
+        p->fds[p->fds_n++] = s->link;
+    else if (s->has_link)
+        (void)close(s->link);
     if (p == NULL)
         return err_wrap(e, "arguments and environment");
-    memcpy(p->fds, s->stdio, fds_n * sizeof p->fds[0]);
-    p->fds_n = fds_n;
     return packet_link_send(&l->link, p, e);
 }
 

@@ -45,10 +45,15 @@ struct guest_start {
     const char *const *env; // "NAME=value"
     size_t env_n;
     const char *workdir;
-    uint64_t files_max, file_bytes_max, cpu_seconds_max; // the last: 0: none
+    uint64_t files_max, file_bytes_max, tasks_max, cpu_seconds_max; // the last: 0: none
+    bool network_off;                                               // no sockets but unix ones
     bool terminal;
     uint32_t rows, columns;
     int stdio[3]; // without a terminal; *owned* by the link, also on failure
+    // An agent program (agent.h): stdio is its socket, program and script; the last two may be -1.
+    bool agent;
+    bool has_link; // not with a terminal
+    int link;      // *owned* likewise
 };
 
 // RESOURCE_EXHAUSTED: the guest does not read. INVALID_ARGUMENT: the request is too large.

@@ -9,8 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
+#include "proto/auto.h"
 #include "proto/utf8.h"
+#include "agent.h"
 #include "guest_link.h"
 #include "server/base/log.h"
 #include "server/base/metrics.h"
@@ -189,8 +192,9 @@ job_new(struct sandbox *s, const struct job_spec *spec)
     return NULL;
 }
 
+// Takes *link.
 static int
-send_start(struct job *j, const struct job_spec *spec, struct err *e)
+send_start(struct job *j, const struct job_spec *spec, int *link, struct err *e)
 {
     uint64_t cpu_ms = spec->limits.v[LIMIT_CPU_TIME_MS];
     struct guest_start start = {
@@ -202,14 +206,22 @@ send_start(struct job *j, const struct job_spec *spec, struct err *e)
         .workdir = spec->workdir,
         .files_max = spec->limits.v[LIMIT_FILES],
         .file_bytes_max = spec->limits.v[LIMIT_FILE_SIZE_BYTES],
+        .network_off = sandbox_network_is_off(j->sandbox),
+        .tasks_max = spec->limits.v[LIMIT_PIDS] + FORKS_REFUSED_AT_ONCE,
         .cpu_seconds_max = cpu_ms != 0 ? cpu_ms / 1000 + 1 : 0,
         .terminal = spec->terminal,
         .rows = spec->rows,
         .columns = spec->columns,
         .stdio = {-1, -1, -1},
+        .has_link = spec->has_link,
+        .link = take_fd(link),
     };
     int r = job_io_open(j, spec, start.stdio, e);
-    return r < 0 ? r : guest_link_start(j->sandbox->link, &start, e);
+    if (r == 0)
+        return guest_link_start(j->sandbox->link, &start, e);
+    if (start.has_link)
+        (void)close(start.link);
+    return r;
 }
 
 // Adds the job to the tables and counts.
@@ -231,6 +243,7 @@ int
 job_start(struct sandbox *s, const struct job_spec *spec, struct job **out, struct err *e)
 {
     observers_assert_idle(sandboxes_observers(s->all));
+    int auto_close link = spec->has_link ? spec->link : -1;
     int r = sandbox_check_running(s, e);
     if (r == 0)
         r = check_quotas(s, spec, e);
@@ -249,7 +262,7 @@ job_start(struct sandbox *s, const struct job_spec *spec, struct job **out, stru
     else
         cgstat_read(&s->dirs, 0, &j->used.before);
     job_look_at_disk(j);
-    r = send_start(j, spec, e);
+    r = send_start(j, spec, &link, e);
     if (r < 0) {
         tenant_release(s->tenant, LEDGER_JOBS, 1);
         discard(j);
@@ -358,6 +371,8 @@ find_in(struct sandbox *s, uint32_t number)
 static bool
 said_exited(struct sandbox *s, uint32_t number, uint32_t status, const struct bill_rusage *usage)
 {
+    if (number >= AGENT_NUMBER_FIRST)
+        return agents_exited(s, number, status);
     struct job *j = find_in(s, number);
     if (j == NULL || j->state != JOB_RUNNING)
         return false;
@@ -379,6 +394,8 @@ said_exited(struct sandbox *s, uint32_t number, uint32_t status, const struct bi
 static bool
 said_failed(struct sandbox *s, uint32_t number, uint32_t exit_code, int sys, const char *text)
 {
+    if (number >= AGENT_NUMBER_FIRST)
+        return agents_failed(s, number, text);
     struct job *j = find_in(s, number);
     if (j == NULL || j->state != JOB_STARTING ||
         (exit_code != 0 && exit_code != 126 && exit_code != 127))
@@ -395,6 +412,8 @@ said_failed(struct sandbox *s, uint32_t number, uint32_t exit_code, int sys, con
 static bool
 said_started(struct sandbox *s, uint32_t number, uint32_t pid, int terminal)
 {
+    if (number >= AGENT_NUMBER_FIRST && terminal < 0)
+        return agents_started(s, number);
     struct job *j = find_in(s, number);
     struct err e;
     if (j == NULL || j->state != JOB_STARTING || j->terminal != (terminal >= 0)) {
@@ -475,6 +494,7 @@ on_paused(struct sandbox *s, bool paused)
 static void
 on_sandbox_gone(struct sandbox *s, const struct err *why)
 {
+    agents_gone(s, why);
     while (!list_empty(&s->jobs))
         end_with_sandbox(job_of_sandbox(s->jobs.next), why);
 }

@@ -75,6 +75,8 @@ struct job_spec {
     struct limits limits;
     bool one_shot;       // its end ends the sandbox
     bool count_syscalls; // for its record
+    bool has_link;       // its descriptor 3 is this socket:
+    int link;            // *owned* by job_start(), also on failure
     uint64_t arrived_ns, sandbox_ns;
 };
 
@@ -121,6 +123,7 @@ const char *job_template(const struct job *j);
 // What observers read of it besides job_view(). All of it exists as long as the job.
 const char *job_id(const struct job *j);
 uint32_t job_number(const struct job *j);         // in its sandbox, from 1
+bool job_has_started(const struct job *j);        // the guest has said so, so its output is read
 struct sandbox *job_sandbox(const struct job *j); // NULL after its end
 const struct limits *job_limits(const struct job *j);
 uint64_t job_output_bytes(const struct job *j);           // until now
@@ -144,15 +147,19 @@ int job_resize(struct job *j, uint32_t rows, uint32_t columns, struct err *e);
 // Ends the job with OUTCOME_CANCELLED and this reason. Works in any state.
 void job_cancel(struct job *j, const char *reason);
 
+// Reads what its pipes have now, for a follower that knows that something was written.
+void job_read_now(struct job *j);
+
 // The job of a node in sandbox->jobs.
 struct job *job_of_sandbox(struct list *node);
 
 // For observers (observers.h): the pointer that observer `n` keeps for a job, NULL at first; its record, which exists as
-// long as the job; the number of its writes that RLIMIT_FSIZE refused.
+// long as the job; the number of its writes that RLIMIT_FSIZE refused, and of its calls that RLIMIT_NOFILE refused.
 void **job_notes(struct job *j, unsigned n);
 void *job_note(const struct job *j, unsigned n);
 void job_set_record(struct job *j, const struct Stockade__V1__Record *record);
 void job_set_oversized(struct job *j, uint64_t writes);
+void job_set_no_file(struct job *j, uint64_t calls);
 
 // All files may read it; only job.c writes it.
 enum { JOB_SHOWN_ARGS = 16, JOB_SHOWN_ARG_BYTES = 256 };

@@ -347,6 +347,15 @@ job_io_drain(struct job *j)
 }
 
 void
+job_read_now(struct job *j)
+{
+    if (j->state != JOB_RUNNING)
+        return;
+    (void)job_io_drain(j);
+    job_notify_followers(j);
+}
+
+void
 job_io_end(struct job *j)
 {
     for (int i = 0; i < STDIO_N; i++)

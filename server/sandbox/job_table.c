@@ -82,6 +82,12 @@ job_set_oversized(struct job *j, uint64_t writes)
     j->used.oversized_known = true;
 }
 
+void
+job_set_no_file(struct job *j, uint64_t calls)
+{
+    j->used.no_file = calls;
+}
+
 struct job *
 job_of_sandbox(struct list *node)
 {
@@ -333,6 +339,12 @@ uint32_t
 job_number(const struct job *j)
 {
     return j->number;
+}
+
+bool
+job_has_started(const struct job *j)
+{
+    return j->state != JOB_STARTING;
 }
 
 struct sandbox *

@@ -62,19 +62,19 @@ limits_most(struct limits *out)
         out->v[i] = limit_table[i].most;
 }
 
-#define RAISE     "request less, or raise limits_max in the broker's configuration and "
-#define ON_RELOAD RAISE "reload it"
+#define RAISE "request less, or raise limits_max in the broker's configuration and "
 
-// hint NULL: the limit comes from the configuration.
+// How to raise a limit that comes from the configuration.
+static const char *
+raise_it(int i, uint64_t value, const struct limits *held)
+{
+    bool enforced = limit_table[i].owner == LIMIT_OF_SANDBOX && held->v[i] != 0;
+    return enforced && value > held->v[i] ? RAISE "restart the broker" : RAISE "reload it";
+}
+
 static int
 check_one(int i, uint64_t value, uint64_t most, const char *hint, struct err *e)
 {
-    // The spawner enforces the maximum of the start for limits of sandboxes: see config/change.c.
-    static const char *const raise_it[] = {
-        [LIMIT_OF_SANDBOX] = RAISE "restart the broker",
-        [LIMIT_OF_JOB] = ON_RELOAD,
-        [LIMIT_OF_RUN] = ON_RELOAD,
-    };
     char a[QUANTITY_TEXT], b[QUANTITY_TEXT];
     const struct limit_row *row = &limit_table[i];
     char field[64];
@@ -88,20 +88,22 @@ check_one(int i, uint64_t value, uint64_t most, const char *hint, struct err *e)
     int r = err_field(e, field, "%s requested, at most %s allowed",
                       quantity_write(value, limits_units(i), a),
                       quantity_write(most, limits_units(i), b));
-    err_detail(e, "LIMIT_ABOVE_MAXIMUM", NULL, hint != NULL ? hint : raise_it[row->owner]);
+    err_detail(e, "LIMIT_ABOVE_MAXIMUM", NULL, hint);
     return r;
 }
 
+// The hint for a value above the maximum is `hint`, or if that is NULL, it depends on `held`.
 static int
 resolve(const struct limits *usual, const struct limits *most, const struct limits *asked,
-        const char *hint, struct limits *out, struct err *e)
+        const char *hint, const struct limits *held, struct limits *out, struct err *e)
 {
     struct limits result = *usual;
     for (int i = 0; i < LIMITS_N; i++) {
         if (asked == NULL || asked->v[i] == 0)
             continue;
         result.v[i] = asked->v[i];
-        int r = check_one(i, asked->v[i], most->v[i], hint, e);
+        int r = check_one(i, asked->v[i], most->v[i],
+                          hint != NULL ? hint : raise_it(i, asked->v[i], held), e);
         if (r < 0)
             return r;
     }
@@ -110,10 +112,10 @@ resolve(const struct limits *usual, const struct limits *most, const struct limi
 }
 
 int
-limits_resolve(const struct limits *usual, const struct limits *most, const struct limits *asked,
-               struct limits *out, struct err *e)
+limits_resolve(const struct limits *usual, const struct limits *most, const struct limits *held,
+               const struct limits *asked, struct limits *out, struct err *e)
 {
-    return resolve(usual, most, asked, NULL, out, e);
+    return resolve(usual, most, asked, NULL, held, out, e);
 }
 
 int
@@ -135,7 +137,8 @@ limits_resolve_job(const struct limits_of_box *box, const struct limits *asked, 
         if (stays)
             usual.v[i] = 0;
     }
-    return resolve(&usual, &most, asked, "request less, or create the sandbox with more", out, e);
+    return resolve(&usual, &most, asked, "request less, or create the sandbox with more", NULL, out,
+                   e);
 }
 
 void

@@ -58,8 +58,8 @@ void limits_most(struct limits *out);
 
 // The limits of a request: its own values, and `usual` for those that it does not set. INVALID_ARGUMENT
 // LIMIT_ABOVE_MAXIMUM: a value is above `most`; INVALID_ARGUMENT: a value is below the table's minimum. `asked` may be
-// NULL.
-int limits_resolve(const struct limits *usual, const struct limits *most,
+// NULL. The hint depends on `held`: the spawner enforces these maximums of sandboxes until the broker is restarted.
+int limits_resolve(const struct limits *usual, const struct limits *most, const struct limits *held,
                    const struct limits *asked, struct limits *out, struct err *e);
 
 // The values that the limits of a job come from.

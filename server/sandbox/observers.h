@@ -26,7 +26,7 @@ struct job;
 struct job_spec;
 struct sandbox;
 
-enum { OBSERVERS_MAX = 4 };
+enum { OBSERVERS_MAX = 8 };
 
 enum sandbox_change { SANDBOX_PAUSED_NOW, SANDBOX_RESUMED_NOW, SANDBOX_LIMITS, SANDBOX_NETWORK };
 
@@ -49,7 +49,8 @@ struct observer {
     // It wrote output. Called for every read of a pipe, so do not copy or wait. Borrowed.
     void (*job_output)(void *cookie, struct job *j, enum output_stream stream, const void *bytes,
                        size_t n);
-    // Its main process has ended, and its counters were read. May call job_set_oversized().
+    // Its main process has ended, and its counters were read. May call job_set_oversized() and
+    // job_set_no_file().
     void (*job_exited)(void *cookie, struct job *j);
     // Its result is complete; its sandbox and its cgroup still exist. May call job_set_record().
     void (*job_ended)(void *cookie, struct job *j);

@@ -423,7 +423,7 @@ needs_spawner(const struct template_pool *tpool, const struct sandbox_spec *spec
     struct spawn_limits want;
     limits_to_spawn(&tpool->template->limits, &have);
     limits_to_spawn(&spec->limits, &want);
-    bool way_out = spec->network != NULL && spec->network->mode != NET_NONE;
+    bool way_out = spec->network != NULL && network_leads_out(spec->network);
     return way_out || memcmp(&have, &want, sizeof have) != 0;
 }
 

@@ -43,6 +43,12 @@ sandbox_move(struct sandbox *s, enum sandbox_state to)
     s->state = to;
 }
 
+static bool
+runs_any(const struct sandbox *s)
+{
+    return !list_empty(&s->jobs) || !list_empty(&s->agents);
+}
+
 // During the calls the waiters are in a separate list: a callback may remove others from it, and may add new waiters,
 // which are not called for this event.
 static void
@@ -188,7 +194,7 @@ sandbox_destroy(struct sandbox *s, const struct err *why, struct sandbox_waiter 
     sandbox_hold(s);
     loop_timer_stop(&s->ttl);
     loop_timer_stop(&s->wait_timer);
-    if (!list_empty(&s->jobs))
+    if (runs_any(s))
         s->all->jobs->gone(s, why);
     OBSERVERS_NOTIFY(&s->all->observers, deleting, s, why);
     notify(s, WAIT_STATE, why);
@@ -248,9 +254,9 @@ static void
 on_guest_started(void *cookie, uint32_t job, uint32_t pid, int terminal)
 {
     struct sandbox *s = cookie;
-    if (list_empty(&s->jobs) && terminal >= 0)
+    if (!runs_any(s) && terminal >= 0)
         (void)close(terminal);
-    if (list_empty(&s->jobs) || !s->all->jobs->started(s, job, pid, terminal))
+    if (!runs_any(s) || !s->all->jobs->started(s, job, pid, terminal))
         guest_violation(s, "it started a job that was not requested");
 }
 
@@ -258,7 +264,7 @@ static void
 on_guest_failed(void *cookie, uint32_t job, uint32_t exit_code, int sys, const char *text)
 {
     struct sandbox *s = cookie;
-    if (list_empty(&s->jobs) || !s->all->jobs->failed(s, job, exit_code, sys, text))
+    if (!runs_any(s) || !s->all->jobs->failed(s, job, exit_code, sys, text))
         guest_violation(s, "it reported a failure of a job that was not requested");
 }
 
@@ -266,7 +272,7 @@ static void
 on_guest_exited(void *cookie, uint32_t job, uint32_t status, const struct bill_rusage *usage)
 {
     struct sandbox *s = cookie;
-    if (list_empty(&s->jobs) || !s->all->jobs->exited(s, job, status, usage))
+    if (!runs_any(s) || !s->all->jobs->exited(s, job, status, usage))
         guest_violation(s, "it reported the end of a job that does not run");
 }
 
@@ -359,6 +365,7 @@ sandbox_create(struct sandboxes *all, const struct template *t, const struct san
     list_init(&s->node);
     list_init(&s->pool_node);
     list_init(&s->jobs);
+    list_init(&s->agents);
     list_init(&s->waiters);
     for (size_t i = 0; i < SPAWN_FDS_MAX; i++)
         s->dirs.fd[i] = -1;

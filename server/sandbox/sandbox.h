@@ -7,7 +7,7 @@
 //      v                             v                        v        \     /
 //    (freed) <------nothing is left------------------------ DELETING <--------- (from anywhere)
 //
-// and RUNNING <--sandbox_swap_upper--> SWAPPING, from where it may be deleted, too.
+// and RUNNING <--sandbox_seal, _restore, _inherit--> SWAPPING, from where it may be deleted, too.
 //
 // READY ones are in the pool and have no owner. A sandbox is freed when the spawner has reported that nothing is left
 // of it and no request about it is pending. Loop thread only.
@@ -39,6 +39,7 @@ struct network;
 struct sandbox;
 struct sandbox_waiter;
 struct observers;
+struct snapshots_box;
 struct sandboxes;
 struct server;
 
@@ -97,7 +98,7 @@ struct sandbox_networks {
     void (*forget)(struct sandbox *s);
 };
 
-// Events of a sandbox for its jobs, registered by job.c. Not called for a sandbox without jobs.
+// Events of a sandbox for its jobs and agent programs, registered by job.c. Not called for a sandbox that has none.
 struct sandbox_jobs {
     // A message of the guest about job `number`. False: it is impossible in this state. `terminal` is *owned*.
     bool (*started)(struct sandbox *s, uint32_t number, uint32_t pid, int terminal);
@@ -107,13 +108,13 @@ struct sandbox_jobs {
                    const struct bill_rusage *usage);
     // Wall-clock time stops, or continues.
     void (*paused)(struct sandbox *s, bool paused);
-    // The sandbox is being deleted, for this reason: all running jobs end.
+    // The sandbox is being deleted, for this reason: all running jobs and agents end.
     void (*gone)(struct sandbox *s, const struct err *why);
 };
 
 // All layers above may read it. Only sandbox.c, change.c and table.c write it, except for `net` (above), `forks`
-// (fork_rate.c), `pool_node` (pool.c), and the jobs' list and counts (job.c). Other layers request changes, which may
-// be refused.
+// (fork_rate.c), `snapshots` (snapshot/), `pool_node` (pool.c), and the lists and counts of jobs (job.c) and agents
+// (agent.c). Other layers request changes, which may be refused.
 struct sandbox {
     struct idnode id; // must be first
     uint8_t id_bytes[ID_BYTES];
@@ -140,6 +141,11 @@ struct sandbox {
     uint32_t jobs_n;
     uint32_t jobs_begun; // last assigned job number
 
+    struct list agents; // agent programs (agent.c)
+    uint32_t agents_n, agents_begun;
+
+    struct snapshots_box *snapshots; // of the layer snapshot/, which alone uses it
+
     struct share share;
     struct fork_rate forks;
 
@@ -147,6 +153,9 @@ struct sandbox {
     bool limits_pending; // at the spawner
     struct limits limits_wanted;
     uint32_t swap_tries;
+    struct sandbox_swap_plan {
+        uint32_t op, layer, from_slot, from_generation;
+    } swap_plan;
     bool network_closing;
     bool destroy_sent, destroyed;
     uint32_t kills_pending; // KILL_JOB requests without a reply
@@ -161,7 +170,7 @@ enum sandbox_wait {
     WAIT_STATE,   // the pause or resume
     WAIT_LIMITS,  // new limits
     WAIT_NETWORK, // the network policy
-    WAIT_SWAP,    // its files are sealed
+    WAIT_SWAP,    // it has another upper layer
     WAIT_DELETE,  // nothing is left
 };
 
@@ -238,17 +247,28 @@ void sandbox_forked(struct sandbox *s, uint64_t began, uint64_t now_ns);
 int sandbox_pause(struct sandbox *s, struct sandbox_waiter *w, struct err *e);
 int sandbox_resume(struct sandbox *s, struct sandbox_waiter *w, struct err *e);
 
-// A request to seal what a sandbox has written, as a layer below a fresh upper one. Embedded.
+// A request for a fresh upper layer. Embedded.
 struct sandbox_swap {
     struct sandbox_waiter waiter; // done and cookie are the caller's
-    int layer_fd; // on success, in the callback: *owned* by it. A detached read-only mount of the layer
+    // On success, in the callback. Layers have numbers from 1 on, per sandbox; `layer` is the one below the upper one now.
+    uint32_t layer;
+    bool fresh; // there is a new upper layer; false: nothing was written since the last one
+    uint64_t bytes, inodes; // of the upper layer that was replaced
 };
 
-// Starts to seal its files, and calls the waiter. Nothing is copied; files and memory of the layer stay those of the
-// sandbox, within its limits. The contents are hostile: nobody here opens them. FAILED_PRECONDITION: it is not RUNNING, or
-// has a job (reason JOBS_RUN); the waiter may get RESOURCE_EXHAUSTED (LAYERS): it has as many layers as it may have. After a
-// failure the sandbox is as it was; until the answer no job can be started in it.
-int sandbox_swap_upper(struct sandbox *s, struct sandbox_swap *w, struct err *e);
+// Starts to seal what it has written as a layer; to drop that, and to go on above an earlier layer; or to go on above a
+// layer of another sandbox, which must be kept until the answer. Calls the waiter. Nothing is copied; files and memory of
+// a layer stay those of the sandbox that wrote them, within its limits. The contents are hostile: nobody here opens them.
+// FAILED_PRECONDITION: it is not RUNNING, or has a job (reason JOBS_RUN); the waiter may get RESOURCE_EXHAUSTED (LAYERS): it
+// has as many layers as it may have. After a failure the sandbox is as it was (one that would inherit is lost); until the answer
+// no job can be started in it.
+int sandbox_seal(struct sandbox *s, struct sandbox_swap *w, struct err *e);
+int sandbox_restore(struct sandbox *s, uint32_t layer, struct sandbox_swap *w, struct err *e);
+int sandbox_inherit(struct sandbox *s, const struct sandbox *from, uint32_t layer,
+                    struct sandbox_swap *w, struct err *e);
+
+// Drops a layer on which no other lies. Nobody waits; a failure is logged, and the layer stays until the sandbox ends.
+void sandbox_drop_layer(struct sandbox *s, uint32_t layer);
 
 // Starts to destroy it. Jobs end with `why` (code CANCELLED: cancelled; others: failed). w may be NULL. Does nothing if
 // it is already being destroyed. s may be freed when this returns.
@@ -263,8 +283,11 @@ bool sandbox_kills_done(const struct sandbox *s);
 void sandbox_unwait(struct sandbox_waiter *w);
 
 // Changes the policy. 1: done; 0: w is called when it is in force, or with the failure (then the old policy stays).
-// Negative: refused, and nothing has changed.
+// Negative: refused, and nothing has changed; FAILED_PRECONDITION (NETWORK_OFF_STAYS): to or from the mode off, with an owner.
 int sandbox_network(struct sandbox *s, struct network *n, struct sandbox_waiter *w, struct err *e);
+
+// Its jobs have no sockets but unix ones (NET_OFF), from its first job to its end.
+bool sandbox_network_is_off(const struct sandbox *s);
 
 // For struct sandbox_networks: adds w to the waiters for the network; calls all of them (s may be freed when it
 // returns); reports that the policy in force is another one, or (not `other`) was put in force again.

@@ -52,7 +52,10 @@ static const struct deadline {
     [SPAWN_HOLD] = {30, false, false, "hold"},
     [SPAWN_READ] = {60, true, true, "read"},
     [SPAWN_UNROOT] = {30, false, false, "unroot"},
-    [SPAWN_SWAP] = {30, false, true, "swap"},
+    [SPAWN_SEAL] = {30, false, true, "seal"},
+    [SPAWN_RESTORE] = {30, false, true, "restore"},
+    [SPAWN_INHERIT] = {30, false, true, "inherit"},
+    [SPAWN_DROP] = {30, false, false, "drop"},
 };
 _Static_assert(sizeof deadlines / sizeof deadlines[0] <= METRIC_VALUES_OPERATION,
                "a value for each operation");

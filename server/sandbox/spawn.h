@@ -116,9 +116,19 @@ int spawn_read(struct spawn *s, spawn_done *done, void *cookie, struct err *e);
 // Gives up a root: no more sandboxes are created from it, and the spawner removes it with the last one.
 int spawn_unroot(struct spawn *s, uint32_t root, spawn_done *done, void *cookie, struct err *e);
 
-// Seals what a sandbox has written as a layer, below a fresh upper one. fds[0]: the sealed layer, read-only. No job may run.
-int spawn_swap(struct spawn *s, uint32_t slot, uint32_t generation, spawn_done *done, void *cookie,
+// Layers of the files of a sandbox (ops.h: SEAL, RESTORE, INHERIT, DROP). fds[0] of the first three: what replaces
+// SPAWN_FD_DISK; -1: nothing does. No job may run.
+int spawn_seal(struct spawn *s, uint32_t slot, uint32_t generation, spawn_done *done, void *cookie,
                struct err *e);
+int spawn_restore(struct spawn *s, uint32_t slot, uint32_t generation, uint32_t layer,
+                  spawn_done *done, void *cookie, struct err *e);
+struct spawn_source {
+    uint32_t slot, generation, layer;
+};
+int spawn_inherit(struct spawn *s, uint32_t slot, uint32_t generation,
+                  const struct spawn_source *from, spawn_done *done, void *cookie, struct err *e);
+int spawn_drop(struct spawn *s, uint32_t slot, uint32_t generation, uint32_t layer,
+               spawn_done *done, void *cookie, struct err *e);
 
 // Closes the socket, so that the spawner ends, and calls the callbacks of all open requests (UNAVAILABLE), but not
 // on_gone. Requests are refused from now on. Does nothing if the spawner has ended.

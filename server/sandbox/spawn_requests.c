@@ -105,9 +105,40 @@ spawn_unroot(struct spawn *s, uint32_t root, spawn_done *done, void *cookie, str
 }
 
 int
-spawn_swap(struct spawn *s, uint32_t slot, uint32_t generation, spawn_done *done, void *cookie,
+spawn_seal(struct spawn *s, uint32_t slot, uint32_t generation, spawn_done *done, void *cookie,
            struct err *e)
 {
-    const struct spawn_request q = {.op = SPAWN_SWAP, .slot = slot, .generation = generation};
+    const struct spawn_request q = {.op = SPAWN_SEAL, .slot = slot, .generation = generation};
+    return spawn_ask(s, &q, done, cookie, e);
+}
+
+int
+spawn_restore(struct spawn *s, uint32_t slot, uint32_t generation, uint32_t layer, spawn_done *done,
+              void *cookie, struct err *e)
+{
+    const struct spawn_request q = {
+        .op = SPAWN_RESTORE, .slot = slot, .generation = generation, .arg = layer};
+    return spawn_ask(s, &q, done, cookie, e);
+}
+
+int
+spawn_inherit(struct spawn *s, uint32_t slot, uint32_t generation, const struct spawn_source *from,
+              spawn_done *done, void *cookie, struct err *e)
+{
+    const struct spawn_request q = {.op = SPAWN_INHERIT,
+                                    .slot = slot,
+                                    .generation = generation,
+                                    .arg = from->layer,
+                                    .from_slot = from->slot,
+                                    .from_generation = from->generation};
+    return spawn_ask(s, &q, done, cookie, e);
+}
+
+int
+spawn_drop(struct spawn *s, uint32_t slot, uint32_t generation, uint32_t layer, spawn_done *done,
+           void *cookie, struct err *e)
+{
+    const struct spawn_request q = {
+        .op = SPAWN_DROP, .slot = slot, .generation = generation, .arg = layer};
     return spawn_ask(s, &q, done, cookie, e);
 }

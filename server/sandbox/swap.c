@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// See sandbox.h: sandbox_swap_upper(). What a snapshot, a fork, a template or a transaction begins with.
+// See sandbox.h: sandbox_seal(), sandbox_restore(), sandbox_inherit(). What a snapshot, a fork, a template or a transaction
+// begins with.
 #include <string.h>
+#include <sys/statfs.h>
 #include <unistd.h>
 
 #include "proto/container_of.h"
+#include "agent.h"
 #include "private.h"
+#include "server/base/log.h"
 #include "server/base/loop.h"
 #include "server/base/server.h"
 #include "spawn.h"
@@ -26,15 +30,39 @@ find(struct sandbox *s)
 static int ask(struct sandbox *s, struct err *e);
 
 static void
-finish(struct sandbox *s, int layer_fd, const struct err *e)
+finish(struct sandbox *s, const struct err *e)
 {
-    struct sandbox_swap *w = find(s);
-    if (w != NULL)
-        w->layer_fd = layer_fd;
-    else if (layer_fd >= 0)
-        (void)close(layer_fd);
     sandbox_move(s, SANDBOX_RUNNING);
     sandbox_notify(s, WAIT_SWAP, e);
+}
+
+// The disk is another one now. Its predecessor is measured for the last time.
+static void
+take_disk(struct sandbox *s, struct sandbox_swap *w, int disk_fd)
+{
+    struct statfs fs;
+    int *fd = &s->dirs.fd[SPAWN_FD_DISK];
+    if (w != NULL && *fd >= 0 && fstatfs(*fd, &fs) == 0) {
+        w->bytes = (fs.f_blocks - fs.f_bfree) * (uint64_t)fs.f_bsize;
+        w->inodes = fs.f_files - fs.f_ffree;
+    }
+    if (*fd >= 0)
+        (void)close(*fd);
+    *fd = disk_fd;
+}
+
+static void
+succeed(struct sandbox *s, const struct spawn_reply *reply, int disk_fd)
+{
+    struct sandbox_swap *w = find(s);
+    bool fresh = reply->fds != 0;
+    if (fresh)
+        take_disk(s, w, disk_fd);
+    if (w != NULL) {
+        w->layer = reply->layer;
+        w->fresh = fresh;
+    }
+    finish(s, NULL);
 }
 
 static void
@@ -44,7 +72,7 @@ on_again(void *cookie)
     struct err e;
     loop_timer_stop(&s->wait_timer);
     if (ask(s, &e) < 0)
-        finish(s, -1, &e);
+        finish(s, &e);
 }
 
 // What a job left was killed with it, and may need a moment to go.
@@ -61,46 +89,105 @@ static void
 on_swapped(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
 {
     struct sandbox *s = cookie;
-    struct err missing;
-    const struct err *e = reply->ok != 0 ? NULL : &reply->err;
-    if (s->state != SANDBOX_SWAPPING) { // it is being deleted
+    if (s->state != SANDBOX_SWAPPING) // it is being deleted
         spawn_close_fds(fds);
-    } else if (e == NULL && fds[0] < 0) { // sealed it is, but we had no room for the descriptor
-        (void)err_set(&missing, ERR_RESOURCE_EXHAUSTED,
-                      "the broker has no free file descriptor for the layer");
-        finish(s, -1, &missing);
-    } else if (e == NULL || !try_later(s, e)) {
-        finish(s, fds[0], e);
-    }
+    else if (reply->ok != 0)
+        succeed(s, reply, fds[0]);
+    else if (!try_later(s, &reply->err))
+        finish(s, &reply->err);
     sandbox_let_go(s);
 }
 
 static int
 ask(struct sandbox *s, struct err *e)
 {
-    int r = spawn_swap(s->all->srv->spawn, s->slot, s->generation, on_swapped, s, e);
+    struct spawn *spawn = s->all->srv->spawn;
+    const struct sandbox_swap_plan *p = &s->swap_plan;
+    const struct spawn_source from = {p->from_slot, p->from_generation, p->layer};
+    int r = p->op == SPAWN_SEAL ? spawn_seal(spawn, s->slot, s->generation, on_swapped, s, e)
+            : p->op == SPAWN_RESTORE
+                ? spawn_restore(spawn, s->slot, s->generation, p->layer, on_swapped, s, e)
+                : spawn_inherit(spawn, s->slot, s->generation, &from, on_swapped, s, e);
     if (r == 0)
         sandbox_hold(s);
     return r;
 }
 
-int
-sandbox_swap_upper(struct sandbox *s, struct sandbox_swap *w, struct err *e)
+static int
+begin(struct sandbox *s, const struct sandbox_swap_plan *plan, struct sandbox_swap *w,
+      struct err *e)
 {
+    observers_assert_idle(&s->all->observers);
     int r = sandbox_check_running(s, e);
     if (r == 0 && s->jobs_n > 0) {
         r = err_set(e, ERR_FAILED_PRECONDITION, "%u processes run in sandbox %s", s->jobs_n,
                     s->id.id);
         err_detail(e, "JOBS_RUN", s->id.id, "wait for them to end, or stop them");
     }
-    if (r == 0)
+    if (r == 0) {
+        s->swap_plan = *plan;
         r = ask(s, e);
+    }
     if (r < 0)
-        return err_wrap(e, "seal the files");
+        return r;
+    struct err ended;
+    (void)err_set(&ended, ERR_ABORTED, "the sandbox is getting another layer of files");
+    agents_end(s, &ended);
     sandbox_move(s, SANDBOX_SWAPPING);
     s->swap_tries = 0;
-    w->layer_fd = -1;
+    w->layer = 0;
+    w->fresh = false;
+    w->bytes = w->inodes = 0;
     w->waiter.what = WAIT_SWAP;
     list_append(&s->waiters, &w->waiter.node);
     return 0;
+}
+
+int
+sandbox_seal(struct sandbox *s, struct sandbox_swap *w, struct err *e)
+{
+    const struct sandbox_swap_plan plan = {.op = SPAWN_SEAL};
+    return begin(s, &plan, w, e);
+}
+
+int
+sandbox_restore(struct sandbox *s, uint32_t layer, struct sandbox_swap *w, struct err *e)
+{
+    const struct sandbox_swap_plan plan = {.op = SPAWN_RESTORE, .layer = layer};
+    return begin(s, &plan, w, e);
+}
+
+int
+sandbox_inherit(struct sandbox *s, const struct sandbox *from, uint32_t layer,
+                struct sandbox_swap *w, struct err *e)
+{
+    const struct sandbox_swap_plan plan = {.op = SPAWN_INHERIT,
+                                           .layer = layer,
+                                           .from_slot = from->slot,
+                                           .from_generation = from->generation};
+    return begin(s, &plan, w, e);
+}
+
+static void
+// NOLINTNEXTLINE(readability-non-const-parameter): the type of spawn_done
+on_dropped(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
+{
+    struct sandbox *s = cookie;
+    (void)fds;
+    if (reply->ok == 0 && s->state != SANDBOX_DELETING)
+        log_err_about(LOG_WARNING, "drop-layer", &(struct log_about){.sandbox = s->id.id},
+                      &reply->err);
+    sandbox_let_go(s);
+}
+
+void
+sandbox_drop_layer(struct sandbox *s, uint32_t layer)
+{
+    struct err e;
+    if (s->state == SANDBOX_DELETING)
+        return;
+    if (spawn_drop(s->all->srv->spawn, s->slot, s->generation, layer, on_dropped, s, &e) < 0)
+        log_err_about(LOG_WARNING, "drop-layer", &(struct log_about){.sandbox = s->id.id}, &e);
+    else
+        sandbox_hold(s);
 }

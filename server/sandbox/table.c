@@ -277,7 +277,7 @@ sandbox_check_running(const struct sandbox *s, struct err *e)
     static const char *const words[SANDBOX_STATES_N] = {
         [SANDBOX_CREATING] = "being created", [SANDBOX_READY] = "not assigned",
         [SANDBOX_PAUSING] = "being paused",   [SANDBOX_PAUSED] = "paused",
-        [SANDBOX_RESUMING] = "being resumed", [SANDBOX_SWAPPING] = "having its files sealed",
+        [SANDBOX_RESUMING] = "being resumed", [SANDBOX_SWAPPING] = "getting another layer of files",
         [SANDBOX_DELETING] = "being deleted",
     };
     if (s->state == SANDBOX_RUNNING)

@@ -56,6 +56,8 @@ removal_start(struct spawner *s, struct slot *slot)
 {
     tier_of(s, slot)->kill(slot);
     io_close(&slot->disk_fd);
+    if (slot->layers != NULL)
+        io_close(&slot->layers->upper_fd);
     look_first(slot, REMOVE_MS);
     slot_move(s, slot, SLOT_REMOVING);
     if (slot->pid_fd >= 0) // its end is reported as an event

@@ -83,11 +83,11 @@ user_holder(uint32_t uid, int proc_fd, int said_fd, int wait_fd)
 }
 
 static int
-write_maps(pid_t pid, uint32_t uid, int proc_fd, struct err *e)
+write_maps(pid_t pid, uint32_t from, uint32_t uid, int proc_fd, struct err *e)
 {
     char path[40];
     char map[64];
-    (void)snprintf(map, sizeof map, "0 %u %d\n", uid, SPAWN_IDS_PER_SANDBOX);
+    (void)snprintf(map, sizeof map, "%u %u %d\n", from, uid, SPAWN_IDS_PER_SANDBOX);
     static const char *const files[] = {"setgroups", "uid_map", "gid_map"};
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
         (void)snprintf(path, sizeof path, "%d/%s", (int)pid, files[i]);
@@ -99,7 +99,7 @@ write_maps(pid_t pid, uint32_t uid, int proc_fd, struct err *e)
 }
 
 int
-holder_user_namespace(uint32_t uid, int proc_fd, struct err *e)
+holder_user_namespace_from(uint32_t from, uint32_t uid, int proc_fd, struct err *e)
 {
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
@@ -121,7 +121,7 @@ holder_user_namespace(uint32_t uid, int proc_fd, struct err *e)
     if (read(ours, &byte, 1) != 1 || byte != 1)
         r = err_set(e, ERR_INTERNAL, "user namespace: cannot make it, or forbid others below it");
     if (r == 0)
-        r = write_maps((pid_t)pid, uid, proc_fd, e);
+        r = write_maps((pid_t)pid, from, uid, proc_fd, e);
     if (r == 0) {
         char path[40];
         (void)snprintf(path, sizeof path, "%ld/ns/user", pid);
@@ -132,6 +132,12 @@ holder_user_namespace(uint32_t uid, int proc_fd, struct err *e)
     while (waitpid((pid_t)pid, NULL, 0) < 0 && errno == EINTR)
         ;
     return r;
+}
+
+int
+holder_user_namespace(uint32_t uid, int proc_fd, struct err *e)
+{
+    return holder_user_namespace_from(0, uid, proc_fd, e);
 }
 
 // In the current network namespace: enables the loopback interface, and opens the namespace through the same socket.

@@ -15,6 +15,9 @@ int holder_cgroup_namespace(int cgroup_fd, int proc_fd, struct err *e);
 // user namespaces below it. Returns the descriptor, or a negative errno with e.
 int holder_user_namespace(uint32_t uid, int proc_fd, struct err *e);
 
+// The same, but it maps [from, from + 65536), for mounts that show files of one sandbox to another (mount_setattr(2)).
+int holder_user_namespace_from(uint32_t from, uint32_t uid, int proc_fd, struct err *e);
+
 // Makes a network namespace with an enabled loopback interface, owned by the first user namespace. Changes the
 // caller's own namespace for a moment; home_fd is the one to return to. Returns the descriptor, or a negative errno
 // with e.

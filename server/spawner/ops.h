@@ -38,6 +38,11 @@ enum {
     GUEST_FD_BROKER = 3,  // SOCK_SEQPACKET to the broker
     GUEST_FD_CGROUP = 4,  // the sandbox's cgroup v2 directory, a mount of its own
     GUEST_FD_SECCOMP = 5, // sealed memfd: struct sock_filter[] that every job loads before exec
+
+    // Descriptors that an agent program finds after exec (sandbox/agent.h); 0 to 2 are /dev/null.
+    AGENT_FD_SOCKET = 3,  // SOCK_SEQPACKET to the broker
+    AGENT_FD_SCRIPT = 4,  // if it has one: a file for reading
+    AGENT_FD_PROGRAM = 5, // only until exec
 };
 
 // One range of host ids per slot: slot n owns [SPAWN_ID_BASE_DEFAULT + n * 65536, + 65536). systemd's documented use
@@ -76,7 +81,7 @@ struct spawn_config {
     uint32_t relay_gid;
     struct spawn_limits limits_max; // the maximum for every request
 };
-#define SPAWN_VERSION 2u
+#define SPAWN_VERSION 3u
 
 // A feature that was probed at the start. `detail` has the result, and the consequences if it is missing.
 struct spawn_feature {
@@ -168,11 +173,17 @@ enum spawn_op {
     // no slot. arg: a root. No more sandboxes are made of it, and it is removed with its last one. NOT_FOUND: no such
     // root.
     SPAWN_UNROOT = 13,
-    // slot: live. Seals what the sandbox has written as a layer, below a fresh upper one: one descriptor, the sealed
-    // layer, a detached read-only mount, whose contents are hostile. FAILED_PRECONDITION: a job runs. RESOURCE_EXHAUSTED:
-    // it has too many layers. After a failure all is as before, or the guest ends.
-    SPAWN_SWAP = 15,
     SPAWN_ROOT = 14, // only from the reader, on its own socket: struct spawn_root
+    // slot: live, all four: layers of its files (spawner/tree_swap.h). Layers have numbers from 1 on; the reply has the one
+    // right below the upper layer. If there is a new upper layer, one descriptor: as SPAWN_FD_DISK, which it replaces.
+    // FAILED_PRECONDITION: a job runs. RESOURCE_EXHAUSTED: it has too many layers. After a failure all is as before, or the
+    // guest ends.
+    SPAWN_SEAL = 15,    // what was written since the last one becomes a layer
+    SPAWN_RESTORE = 16, // arg: a layer. The upper one is dropped
+    // arg: a layer of from_slot, which is live or frozen. The slot has no layers yet; the reply's are 1 to its number,
+    // the lowest first. After a failure the guest ends.
+    SPAWN_INHERIT = 17,
+    SPAWN_DROP = 18, // arg: a layer on which no other lies. FAILED_PRECONDITION: one does
 };
 
 // The kind of its sandboxes (tier.h).
@@ -216,10 +227,11 @@ struct spawn_request {
     // Both are ignored if enum spawn_op names no slot, and by CREATE. The generation is that of the CREATE reply,
     // because slots are reused.
     uint32_t slot, generation;
-    uint32_t arg;               // see enum spawn_op; CREATE: root number; others: 0
-    uint32_t reserved;          // must be 0
-    uint8_t id[16];             // CREATE: the sandbox's id; its hex form names its cgroup
-    struct spawn_limits limits; // CREATE, LIMIT
+    uint32_t arg;                        // see enum spawn_op; CREATE: root number; others: 0
+    uint32_t from_slot, from_generation; // INHERIT; others: 0
+    uint32_t reserved;                   // must be 0
+    uint8_t id[16];                      // CREATE: the sandbox's id; its hex form names its cgroup
+    struct spawn_limits limits;          // CREATE, LIMIT
 };
 
 // Descriptors of a CREATE reply, in this order, without missing ones: `fds` has bit n set if enum n is included.
@@ -243,10 +255,10 @@ struct spawn_reply {
     uint32_t seq;
     uint32_t slot;
     uint32_t generation;
-    uint32_t ok;  // 0: see err
-    uint32_t fds; // bits of enum spawn_fd
-    uint32_t uid; // CREATE: first host id of its range
-    uint32_t reserved;
+    uint32_t ok;          // 0: see err
+    uint32_t fds;         // bits of enum spawn_fd
+    uint32_t uid;         // CREATE: first host id of its range
+    uint32_t layer;       // SEAL, RESTORE, INHERIT: see there
     uint64_t duration_ns; // duration of the operation
     struct err err;
 };

@@ -72,6 +72,25 @@ handle_create(struct spawner *s, struct slot *unused, const struct spawn_request
     births_start(s);
 }
 
+// The upper layer gets what the sealed ones leave.
+static int
+resize(const struct spawner *s, const struct slot *slot, const struct spawn_limits *l,
+       struct err *e)
+{
+    uint64_t bytes;
+    uint32_t inodes;
+    if (slot->layers == NULL || slot->layers->upper == 0)
+        return tree_resize(s->tree, slot->disk_fd, l->disk_bytes, l->inodes, e);
+    if (!tree_layers_fit(slot->layers, l->disk_bytes, l->inodes)) {
+        int r = err_set(e, ERR_FAILED_PRECONDITION,
+                        "snapshots and the files that they share take more than the new limit");
+        err_detail(e, "DISK_IN_USE", "disk_bytes", "delete snapshots, then lower the limit");
+        return r;
+    }
+    tree_layers_room(slot->layers, l->disk_bytes, l->inodes, &bytes, &inodes);
+    return tree_resize(s->tree, slot->layers->upper_fd, bytes, inodes, e);
+}
+
 static void
 handle_limit(struct spawner *s, struct slot *slot, const struct spawn_request *q, struct answer *a)
 {
@@ -80,7 +99,7 @@ handle_limit(struct spawner *s, struct slot *slot, const struct spawn_request *q
     const struct spawn_limits *now = slot->limits_unsure ? NULL : &slot->limits;
     int r = 0;
     if (!now || l->disk_bytes != now->disk_bytes || l->inodes != now->inodes)
-        r = tree_resize(s->tree, slot->disk_fd, l->disk_bytes, l->inodes, &e);
+        r = resize(s, slot, l, &e);
     if (r == 0)
         r = cgroup_limit(&s->cgroups, &slot->cgroup, slot->name, l, now, &e);
     if (r == 0)
@@ -186,7 +205,10 @@ static const struct op_row {
     [SPAWN_PING] = {"PING", handle_ping, 0, 0, 0, false},
     [SPAWN_HOLD] = {"HOLD", handle_hold, IN_HANDED_OUT, 0, 1, false},
     [SPAWN_READ] = {"READ", reader_process_start, 0, 0, 0, false},
-    [SPAWN_SWAP] = {"SWAP", swap_handle, IN(SLOT_LIVE), 0, 0, false},
+    [SPAWN_SEAL] = {"SEAL", swap_handle, IN(SLOT_LIVE), 0, 0, false},
+    [SPAWN_RESTORE] = {"RESTORE", swap_handle, IN(SLOT_LIVE), 1, TREE_NUMBERS, false},
+    [SPAWN_INHERIT] = {"INHERIT", swap_handle, IN(SLOT_LIVE), 1, TREE_NUMBERS, false},
+    [SPAWN_DROP] = {"DROP", swap_drop, IN(SLOT_LIVE) | IN(SLOT_FROZEN), 1, TREE_NUMBERS, false},
     [SPAWN_UNROOT] = {"UNROOT", handle_unroot, 0, 0, SPAWN_ROOTS_MAX - 1, false},
 };
 enum { OPS_N = sizeof op_rows / sizeof op_rows[0] };

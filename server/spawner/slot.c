@@ -91,7 +91,7 @@ slot_empty(struct slot *slot)
     slot->cgroup = CGROUP_SANDBOX_EMPTY;
     slot->pid_fd = slot->disk_fd = slot->channel_fd = slot->socket_fd = slot->net_fd = -1;
     slot->channel_theirs_fd = slot->socket_theirs_fd = slot->userns_low_fd = -1;
-    slot->layers = (struct tree_layers){0};
+    slot->layers = NULL;
     slot->answer = NULL;
 }
 
@@ -134,6 +134,8 @@ slots_drop(struct spawner *s)
     for (uint32_t i = 0; s->slots && i < s->config->slots; i++) {
         answer_drop(s->slots[i].answer);
         s->slots[i].answer = NULL;
+        tree_layers_free(s->slots[i].layers);
+        s->slots[i].layers = NULL;
     }
 }
 
@@ -162,6 +164,7 @@ slot_move(struct spawner *s, struct slot *slot, enum slot_state to)
     if (to == SLOT_FREE) {
         ids_give(s, slot);
         tree_root_leave(s->tree, slot->root);
+        tree_layers_free(slot->layers);
         slot_empty(slot);
         list_prepend(to_list,
                      // reused first: its user namespace exists and its memory is in the cache

@@ -6,7 +6,7 @@
 //   birth.c     CREATE                            death.c    DESTROY, FREEZE, which need polling
 //   netns.c     NET_OPEN, NET_DIAL                programs.c the loader's descriptors, WATCH
 //   tier.h, tier_process.c  kinds of sandboxes
-//   swap.c      SWAP
+//   swap.c      SEAL, RESTORE, INHERIT, DROP
 //   relay_process.c  RELAY               reader_process.c  READ, and the reader's ROOT
 #pragma once
 
@@ -56,9 +56,9 @@ struct slot {
     struct spawn_limits limits;
     bool limits_unsure; // a change of the limits failed halfway: the next change writes all of them
     struct cgroup_sandbox cgroup;
-    int pid_fd;  // -1: no process, or reaped
-    int disk_fd; // for tree_resize and tree_swap_upper
-    struct tree_layers layers;
+    int pid_fd;                 // -1: no process, or reaped
+    int disk_fd;                // for tree_resize and tree_swap
+    struct tree_layers *layers; // owned; NULL: it has none, all is on the disk
     // A birth.
     int channel_fd;
     int channel_theirs_fd; // the child's ends, open until its first report
@@ -192,9 +192,11 @@ void birth_late(struct spawner *s, struct slot *slot);
 
 // swap.c
 
-// SWAP: seals the upper layer of a sandbox.
+// SEAL, RESTORE, INHERIT; DROP.
 void swap_handle(struct spawner *s, struct slot *slot, const struct spawn_request *q,
                  struct answer *a);
+void swap_drop(struct spawner *s, struct slot *slot, const struct spawn_request *q,
+               struct answer *a);
 // A helper that swapped layers has ended: reaps it.
 void swap_helper_ended(struct spawner *s, int pid_fd);
 

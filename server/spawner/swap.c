@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// SWAP: the request and its reply. The tier does the work (tier_process.c, tree_swap.c).
+// SEAL, RESTORE, INHERIT, DROP: the requests and their replies. The tier does the work (tier_process.c, tree_swap.c).
 //
 // The spawner waits for the helper, which takes a fraction of a millisecond, so the state of the slot does not change and
 // no second request comes between. The helper's own end may come later, and is an event.
@@ -15,19 +15,38 @@
 void
 swap_handle(struct spawner *s, struct slot *slot, const struct spawn_request *q, struct answer *a)
 {
-    (void)q;
     struct err e;
-    int layer_fd = -1;
-    int r = tier_of(s, slot)->swap(s, slot, &layer_fd, &e);
+    int disk_fd = -1;
+    uint32_t layer = 0;
+    if (q->op == SPAWN_INHERIT && q->from_slot >= s->config->slots)
+        broker_broken(s, "INHERIT: slot %u does not exist", q->from_slot);
+    int r = tier_of(s, slot)->swap(s, slot, q, &layer, &disk_fd, &e);
     if (r == 0) {
         answer_reply(a)->ok = 1;
-        answer_reply(a)->fds = 1;
-        answer_send(s, a, &layer_fd, 1);
+        answer_reply(a)->layer = layer;
+        answer_reply(a)->fds = disk_fd >= 0;
+        answer_send(s, a, &disk_fd, disk_fd >= 0);
         return;
     }
     if (r == -ENOTRECOVERABLE)
         tier_of(s, slot)->kill(slot);
-    (void)err_wrap(&e, "seal the files of sandbox %s", slot->name);
+    (void)err_wrap(&e, "%s sandbox %s",
+                   q->op == SPAWN_SEAL      ? "seal the files of"
+                   : q->op == SPAWN_RESTORE ? "restore the files of"
+                                            : "give inherited files to",
+                   slot->name);
+    answer_err(s, a, &e);
+}
+
+void
+swap_drop(struct spawner *s, struct slot *slot, const struct spawn_request *q, struct answer *a)
+{
+    struct err e;
+    if (tier_of(s, slot)->drop(s, slot, q->arg, &e) == 0) {
+        answer_ok(s, a);
+        return;
+    }
+    (void)err_wrap(&e, "drop layer %u of sandbox %s", q->arg, slot->name);
     answer_err(s, a, &e);
 }
 

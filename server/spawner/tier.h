@@ -23,9 +23,14 @@ struct tier {
     int (*figures)(struct slot *slot, int fds[SPAWN_FDS_MAX], unsigned *n, uint32_t *bits,
                    struct err *e);
 
-    // Seals its upper layer below a fresh one (tree_swap.h); *layer_fd: *owned*. -EBUSY: something but its first process
-    // runs; -ENOTRECOVERABLE: it must be killed; others: nothing has changed.
-    int (*swap)(struct spawner *s, struct slot *slot, int *layer_fd, struct err *e);
+    // SEAL, RESTORE, INHERIT: gives it a fresh upper layer (tree_swap.h), *layer is the one below. *disk_fd: *owned*, the new
+    // one's file system; -1: nothing was to be done. -EBUSY: something but its first process runs; -ENOTRECOVERABLE: it
+    // must be killed; others: nothing has changed.
+    int (*swap)(struct spawner *s, struct slot *slot, const struct spawn_request *q,
+                uint32_t *layer, int *disk_fd, struct err *e);
+
+    // DROP: drops one of its layers.
+    int (*drop)(struct spawner *s, struct slot *slot, uint32_t layer, struct err *e);
 
     // Kills everything of it that exists. Returns immediately.
     void (*kill)(struct slot *slot);

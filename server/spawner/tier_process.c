@@ -151,8 +151,38 @@ has_jobs(int cgroup_fd)
     return any;
 }
 
+// A helper is reaped when it has ended.
+static void
+watch_helper(const struct spawner *s, int helper_fd)
+{
+    if (helper_fd < 0 || event_add(s, helper_fd, EVENT_HELPER, (uint32_t)helper_fd, EPOLLIN))
+        return;
+    (void)waitid(P_PIDFD, (id_t)helper_fd, &(siginfo_t){.si_pid = 0}, WEXITED);
+    (void)close(helper_fd);
+}
+
+static struct tree_place
+place_of(const struct slot *slot)
+{
+    return (struct tree_place){slot->pid_fd, slot->disk_fd, slot->layers};
+}
+
+// The sandbox whose layers are inherited. It may have ended in the meantime.
 static int
-process_swap(struct spawner *s, struct slot *slot, int *layer_fd, struct err *e)
+find_source(const struct spawner *s, const struct spawn_request *q, struct tree_swap *swap,
+            struct err *e)
+{
+    const struct slot *from = &s->slots[q->from_slot];
+    if (from->generation != q->from_generation || from->pid_fd < 0 || from->layers == NULL ||
+        (from->state != SLOT_LIVE && from->state != SLOT_FROZEN))
+        return err_set(e, ERR_NOT_FOUND, "the sandbox of slot %u is gone, or has no layers",
+                       q->from_slot);
+    swap->from = place_of(from);
+    return 0;
+}
+
+static int
+check_idle(const struct slot *slot, struct err *e)
 {
     if (slot->pid_fd < 0)
         return err_set(e, ERR_FAILED_PRECONDITION, "its guest has ended");
@@ -161,18 +191,51 @@ process_swap(struct spawner *s, struct slot *slot, int *layer_fd, struct err *e)
         err_detail(e, "JOBS_RUN", slot->name, "wait for its jobs to end, or stop them");
         return -EBUSY;
     }
-    const struct tree_swap swap = {.root = slot->root,
-                                   .userns_fd = slot->userns_fd,
-                                   .pid_fd = slot->pid_fd,
-                                   .disk_fd = slot->disk_fd};
-    struct tree_swapped out;
-    int r = tree_swap_upper(s->tree, &swap, &slot->layers, &out, e);
-    *layer_fd = out.layer_fd;
-    if (out.helper_fd >= 0 &&
-        !event_add(s, out.helper_fd, EVENT_HELPER, (uint32_t)out.helper_fd, EPOLLIN)) {
-        (void)waitid(P_PIDFD, (id_t)out.helper_fd, &(siginfo_t){.si_pid = 0}, WEXITED);
-        (void)close(out.helper_fd);
-    }
+    return 0;
+}
+
+static int
+process_swap(struct spawner *s, struct slot *slot, const struct spawn_request *q, uint32_t *layer,
+             int *disk_fd, struct err *e)
+{
+    *disk_fd = -1;
+    int r = check_idle(slot, e);
+    if (r < 0)
+        return r;
+    if (slot->layers == NULL && (slot->layers = tree_layers_new()) == NULL)
+        return err_sys(e, ENOMEM, "begin the layers");
+    struct tree_swap swap = {.kind = q->op == SPAWN_SEAL      ? TREE_SEAL
+                                     : q->op == SPAWN_RESTORE ? TREE_RESTORE
+                                                              : TREE_INHERIT,
+                             .of = place_of(slot),
+                             .layer = q->arg,
+                             .root = slot->root,
+                             .uid = slot->uid,
+                             .userns_fd = slot->userns_fd,
+                             .proc_fd = s->proc_fd,
+                             .disk_bytes = slot->limits.disk_bytes,
+                             .inodes = slot->limits.inodes};
+    if (q->op == SPAWN_INHERIT)
+        r = find_source(s, q, &swap, e);
+    if (r < 0)
+        return r;
+    int helper_fd = -1;
+    r = tree_swap(s->tree, &swap, layer, &helper_fd, e);
+    watch_helper(s, helper_fd);
+    if (r == 0 && helper_fd >= 0 && (*disk_fd = low_copy(slot->layers->upper_fd)) < 0)
+        r = err_sys(e, errno, "copy the disk's descriptor");
+    return r;
+}
+
+static int
+process_drop(struct spawner *s, struct slot *slot, uint32_t layer, struct err *e)
+{
+    int helper_fd = -1;
+    if (slot->pid_fd < 0 || slot->layers == NULL)
+        return err_set(e, ERR_NOT_FOUND, "the sandbox has no layers");
+    const struct tree_place p = place_of(slot);
+    int r = tree_drop_layer(&p, layer, &helper_fd, e);
+    watch_helper(s, helper_fd);
     return r;
 }
 
@@ -196,7 +259,7 @@ process_remove(struct spawner *s, struct slot *slot, struct err *e)
 
 const struct tier tier_table[SPAWN_TIERS_N] = {
     [SPAWN_TIER_PROCESS] = {"process", process_make, tree_enter, process_figures, process_swap,
-                            process_kill, process_remove},
+                            process_drop, process_kill, process_remove},
 };
 
 const struct tier *

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// See tree_swap.h. A helper, a process with real root's rights, enters the mount namespace of the sandbox by the guest's
-// pidfd. It shares the spawner's memory, which waits for it as after vfork(2), and ends when it is done:
+// See tree_swap.h. A helper (tree_helper.h) enters the mount namespace of the sandbox by the guest's pidfd:
 //
-//   on the disk   u0 k0               before: the upper layer and its work folder        (tree_enter.c)
-//                 s0  u1 k1  l0 l1    after: what was in u0; a fresh upper; the root's own lower layers, mounted
+//   on the disk   u0 k0 shm                    before: the upper layer and its work folder        (tree_enter.c)
+//                 01/s  02/u 02/k  l0 l1       after the first SEAL: what was in u0, and in shm; 02 is a new tmpfs
+//                 01/s  02/s  03/u 03/k l0 l1  after the second one
 //
-//   overlay of u1 over s0:l0:l1  ->  on top of the old root, where no process sees it  ->  a new /dev, which shows a folder of it
-//   -> each mount of the old root moved to the same place in the new one  ->  pivot_root  ->  the old root detached
+//   overlay of 03/u over 02/s:01/s:l0:l1  ->  on top of the old root, where no process sees it  ->  a new /dev and /dev/shm, which
+//   show folders of it  ->  other mounts of the old root moved to the same place in the new one  ->  pivot_root
+//   ->  the old root detached
 //
-// The entries of u0 move to s0, since the old overlay still holds the folder u0 itself, and the kernel would write a line
+// The entries of u move to s, since the old overlay still holds the folder u itself, and the kernel would write a line
 // to its log that a lower layer is another's upper. Until pivot_root each step can be undone, in the reverse order.
 //
 // The helper follows no link, and names nothing that a job can choose but entries that it moves within the disk. It is not in
@@ -16,73 +17,67 @@
 // remembers of a large tree takes long, and neither the spawner nor the sandbox waits for that.
 #include "tree_swap.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <linux/openat2.h>
-#include <linux/sched.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "proto/auto.h"
-#include "clone_here.h"
+#include "holder.h"
 #include "io.h"
+#include "tree_helper.h"
 #include "tree_internal.h"
 #include "tree_mount.h"
+#include "tree_swap_private.h"
 
-enum {
-    NAME = 16,
-    LOWER_MAX = 256, // fsconfig(2)
-    ENTRIES_BYTES = 4096,
-    MOUNTS_MAX = SPAWN_ROOT_LAYERS_MAX + 4,
-};
-_Static_assert((size_t)TREE_SEALED_MAX * 4 + sizeof "l0:l1" <= LOWER_MAX, "all fit: sNN:");
+enum { NAME = 24, MOUNTS_MAX = SPAWN_ROOT_LAYERS_MAX + 4, UPPER_INODES = 8 };
 
 // All of it lives in the spawner's memory, which the helper shares.
 struct work {
     const struct tree *tree;
     const struct tree_swap *plan;
     struct tree_layers *layers;
+    struct tree_inherited inherited;
+    uint32_t top;            // the layer right below the new upper one
+    uint32_t next;           // number of the new upper one
     int skeleton_fd, dev_fd; // clones, -1: they are placed already
     int old_fd, new_fd;      // the two roots
-    int layer_fd;
+    int upper_fd;
     const char *moved[MOUNTS_MAX];
     unsigned moved_n;
-    bool made, entries_moved, attached, over; // how far it came
-    char upper[NAME], upper_next[NAME], work_next[NAME], seal[NAME];
+    bool made, entries_moved, shm_moved, attached, over; // how far it came
+    char upper[NAME], work[NAME], seal[NAME], place[TREE_PLACE];
 };
 
-// ---- names on the disk
+static bool
+is_first_seal(const struct work *w)
+{
+    return w->plan->kind == TREE_SEAL && w->layers->upper == 0;
+}
+
+// ---- folders on the disk
 
 static void
 name_folders(struct work *w)
 {
-    uint32_t n = w->layers->sealed;
-    (void)snprintf(w->upper, NAME, "u%u", n);
-    (void)snprintf(w->upper_next, NAME, "u%u", n + 1);
-    (void)snprintf(w->work_next, NAME, "k%u", n + 1);
-    (void)snprintf(w->seal, NAME, "s%u", n);
+    char old[TREE_PLACE], seal[TREE_PLACE];
+    tree_layers_place(w->layers->upper, old);
+    tree_layers_place(w->top, seal);
+    tree_layers_place(w->next, w->place);
+    (void)snprintf(w->upper, NAME, w->layers->upper == 0 ? "u0" : "%s/u", old);
+    (void)snprintf(w->work, NAME, w->layers->upper == 0 ? "k0" : "%s/k", old);
+    (void)snprintf(w->seal, NAME, "%s/s", seal);
 }
 
-// The newest first.
-static void
-name_lower(const struct work *w, char out[LOWER_MAX])
-{
-    size_t at = 0;
-    for (uint32_t i = w->layers->sealed + 1; i-- > 0;)
-        at += (size_t)snprintf(out + at, LOWER_MAX - at, "s%u:", i);
-    (void)snprintf(out + at, LOWER_MAX - at, "l0:l1");
-}
-
-// As the upper layer was: / looks the same afterwards.
+// As another folder is: / looks the same afterwards.
 static int
 make_alike(const char *name, const struct stat *like, struct err *e)
 {
@@ -93,90 +88,22 @@ make_alike(const char *name, const struct stat *like, struct err *e)
     return 0;
 }
 
-// As getdents64(2) fills it in.
-struct entry {
-    uint64_t inode;
-    int64_t next;
-    uint16_t bytes;
-    uint8_t type;
-    char name[];
-};
-
-// 1: it was moved; 0: it stays.
 static int
-move_entry(int from, int to, const struct entry *entry, struct err *e)
+make_place(const char *name, struct err *e)
 {
-    if (strcmp(entry->name, ".") == 0 || strcmp(entry->name, "..") == 0)
-        return 0;
-    return renameat(from, entry->name, to, entry->name) < 0 ? err_sys(e, errno, "move an entry")
-                                                            : 1;
+    return mkdirat(AT_FDCWD, name, 0555) < 0 && errno != EEXIST
+               ? err_sys(e, errno, "create %s", name)
+               : 0;
 }
-
-// Lists the folder from its start again after each turn, because the entries that were listed have moved.
-static int
-move_entries(const char *from_name, const char *to_name, struct err *e)
-{
-    _Alignas(struct entry) char buffer[ENTRIES_BYTES];
-    const int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
-    int auto_close from = openat(AT_FDCWD, from_name, flags);
-    int auto_close to = openat(AT_FDCWD, to_name, flags);
-    if (from < 0 || to < 0)
-        return err_sys(e, errno, "open %s and %s", from_name, to_name);
-    for (bool more = true; more;) {
-        more = false;
-        long n = lseek(from, 0, SEEK_SET) < 0
-                     ? -1
-                     : syscall(SYS_getdents64, from, buffer, sizeof buffer);
-        if (n < 0)
-            return err_sys(e, errno, "list %s", from_name);
-        for (long at = 0; at < n;) {
-            const struct entry *entry = (const struct entry *)(const void *)(buffer + at);
-            int rc = move_entry(from, to, entry, e);
-            if (rc < 0)
-                return rc;
-            more = more || rc > 0;
-            at += entry->bytes;
-        }
-    }
-    return 0;
-}
-
-// ---- mounts
 
 static int
 place(int fd, const char *name, struct err *e)
 {
-    if (mkdirat(AT_FDCWD, name, 0555) < 0 && errno != EEXIST)
-        return err_sys(e, errno, "create %s", name);
-    return mount_attach(fd, AT_FDCWD, name, e);
+    int rc = make_place(name, e);
+    return rc < 0 ? rc : mount_attach(fd, AT_FDCWD, name, e);
 }
 
-// The root's own lower layers, once per sandbox: below the disk's root, which no path of a job leads to.
-static int
-place_layers(struct work *w, struct err *e)
-{
-    if (w->layers->placed)
-        return 0;
-    int rc = place(w->skeleton_fd, "l0", e);
-    if (rc == 0)
-        rc = place(w->dev_fd, "l1", e);
-    w->layers->placed = rc == 0;
-    return rc;
-}
-
-static int
-make_overlay(const struct work *w, struct err *e)
-{
-    char lower[LOWER_MAX];
-    name_lower(w, lower);
-    const struct mount_option options[] = {
-        {"lowerdir", lower},          {"upperdir", w->upper_next},
-        {"workdir", w->work_next},    {"index", "off"},
-        {"metacopy", "off"},          {"xino", "on"},
-        {"redirect_dir", "nofollow"}, {"source", "stockade"},
-    };
-    return mount_new("overlay", options, 8, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, e);
-}
+// ---- mounts
 
 // From one root to the other: what is mounted there, with all below it.
 static int
@@ -210,65 +137,128 @@ is_inside_another(const struct tree_root *r, uint32_t i)
     return false;
 }
 
-static int
-move_mounts(struct work *w, struct err *e)
-{
-    static const char *const own[] = {"dev/pts", "dev/shm", "proc", "sys/fs/cgroup"};
-    const struct tree_root *r = &w->tree->roots[w->plan->root];
-    int rc = 0;
-    for (uint32_t i = 1; i < r->layers_n && rc == 0; i++)
-        if (!is_inside_another(r, i))
-            rc = move_mounted(w, r->at[i] + 1, e);
-    for (size_t i = 0; i < sizeof own / sizeof own[0] && rc == 0; i++)
-        rc = move_mounted(w, own[i], e);
-    return rc;
-}
-
 // ---- the steps of the helper
+
+static int
+step_gather(struct work *w, struct err *e)
+{
+    return w->plan->kind == TREE_INHERIT ? tree_inherited_clone(&w->inherited, &w->plan->from, e)
+                                         : 0;
+}
 
 static int
 step_enter(struct work *w, struct err *e)
 {
-    if (setns(w->plan->pid_fd, CLONE_NEWNS) < 0)
+    if (setns(w->plan->of.pid_fd, CLONE_NEWNS) < 0)
         return err_sys(e, errno, "enter the mount namespace");
     (void)umask(0);
     w->old_fd = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
-    if (w->old_fd < 0 || fchdir(w->plan->disk_fd) < 0)
+    if (w->old_fd < 0 || fchdir(w->plan->of.disk_fd) < 0)
         return err_sys(e, errno, "open the root and the disk");
     return 0;
 }
 
+// The root's own lower layers, once per sandbox: below the disk's root, which no path of a job leads to.
 static int
-step_folders(struct work *w, struct err *e)
+step_place_layers(struct work *w, struct err *e)
+{
+    int rc = w->plan->kind == TREE_INHERIT ? tree_inherited_place(&w->inherited, e) : 0;
+    if (rc < 0 || w->layers->placed)
+        return rc;
+    rc = place(w->skeleton_fd, "l0", e);
+    if (rc == 0)
+        rc = place(w->dev_fd, "l1", e);
+    w->layers->placed = rc == 0;
+    return rc;
+}
+
+static int
+mount_upper(struct work *w, struct err *e)
+{
+    char size[24], count[16];
+    uint64_t bytes;
+    uint32_t inodes;
+    tree_layers_room(w->layers, w->plan->disk_bytes, w->plan->inodes, &bytes, &inodes);
+    (void)snprintf(size, sizeof size, "%" PRIu64, bytes);
+    (void)snprintf(count, sizeof count, "%u", inodes + UPPER_INODES);
+    const struct mount_option options[] = {
+        {"size", size}, {"nr_inodes", count}, {"mode", "0755"}, {"source", "stockade"}};
+    w->upper_fd = mount_new("tmpfs", options, 4, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, e);
+    return w->upper_fd < 0 ? w->upper_fd : mount_attach(w->upper_fd, AT_FDCWD, w->place, e);
+}
+
+static int
+step_upper(struct work *w, struct err *e)
 {
     struct stat st;
-    int rc = place_layers(w, e);
-    if (rc < 0)
-        return rc;
+    char name[TREE_PLACE + 4];
     if (fstatat(AT_FDCWD, w->upper, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return err_sys(e, errno, "look at %s", w->upper);
-    w->made = true;
-    rc = make_alike(w->upper_next, &st, e);
+    int rc = make_place(w->place, e);
+    if (rc == 0) {
+        w->made = true;
+        rc = mount_upper(w, e);
+    }
+    (void)snprintf(name, sizeof name, "%s/u", w->place);
     if (rc == 0)
-        rc = make_alike(w->seal, &st, e);
-    if (rc == 0 && mkdirat(AT_FDCWD, w->work_next, 0700) < 0)
-        rc = err_sys(e, errno, "create %s", w->work_next);
+        rc = make_alike(name, &st, e);
+    (void)snprintf(name, sizeof name, "%s/k", w->place);
+    if (rc == 0 && mkdirat(AT_FDCWD, name, 0700) < 0)
+        rc = err_sys(e, errno, "create %s", name);
+    return rc;
+}
+
+// /dev/shm is a folder of the disk at first. It becomes one of the layer, so that its files are part of it.
+static int
+seal_shm(struct work *w, struct err *e)
+{
+    struct stat st;
+    char dev[NAME + 16], shm[NAME + 16];
+    (void)snprintf(dev, sizeof dev, "%s/dev", w->seal);
+    (void)snprintf(shm, sizeof shm, "%s/dev/shm", w->seal);
+    if (fstatat(w->old_fd, "dev", &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return err_sys(e, errno, "look at /dev");
+    int rc = make_alike(dev, &st, e);
+    if (rc == 0 && renameat(AT_FDCWD, "shm", AT_FDCWD, shm) < 0)
+        rc = err_sys(e, errno, "move shm");
+    w->shm_moved = rc == 0;
     return rc;
 }
 
 static int
 step_seal(struct work *w, struct err *e)
 {
+    struct stat st;
+    char place[TREE_PLACE];
+    if (w->plan->kind != TREE_SEAL)
+        return 0;
+    tree_layers_place(w->top, place);
+    if (fstatat(AT_FDCWD, w->upper, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return err_sys(e, errno, "look at %s", w->upper);
+    int rc = is_first_seal(w) ? make_place(place, e) : 0;
+    if (rc == 0)
+        rc = make_alike(w->seal, &st, e);
+    if (rc < 0)
+        return rc;
     w->entries_moved = true;
-    return move_entries(w->upper, w->seal, e);
+    rc = tree_move_entries(w->upper, w->seal, e);
+    return rc == 0 && is_first_seal(w) ? seal_shm(w, e) : rc;
 }
 
 static int
-step_layer(struct work *w, struct err *e)
+make_overlay(const struct work *w, struct err *e)
 {
-    const unsigned attributes = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
-    w->layer_fd = mount_clone(AT_FDCWD, w->seal, attributes, e);
-    return w->layer_fd < 0 ? w->layer_fd : 0;
+    char lower[TREE_LOWER_MAX], upper[NAME], inner[NAME];
+    tree_layers_lower(w->layers, w->top, lower);
+    (void)snprintf(upper, sizeof upper, "%s/u", w->place);
+    (void)snprintf(inner, sizeof inner, "%s/k", w->place);
+    const struct mount_option options[] = {
+        {"lowerdir", lower},          {"upperdir", upper},
+        {"workdir", inner},           {"index", "off"},
+        {"metacopy", "off"},          {"xino", "on"},
+        {"redirect_dir", "nofollow"}, {"source", "stockade"},
+    };
+    return mount_new("overlay", options, 8, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, e);
 }
 
 // Over the old root: the guest's paths begin below it, and do not see it.
@@ -284,14 +274,27 @@ step_root(struct work *w, struct err *e)
 static int
 step_dev(struct work *w, struct err *e)
 {
+    int auto_close shm = mount_clone(w->new_fd, "dev/shm",
+                                     MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC, e);
+    if (shm < 0)
+        return shm;
     int auto_close dev = tree_dev_open(w->new_fd, e);
-    return dev < 0 ? dev : mount_attach(dev, w->new_fd, "dev", e);
+    int rc = dev < 0 ? dev : mount_attach(dev, w->new_fd, "dev", e);
+    return rc < 0 ? rc : mount_attach(shm, w->new_fd, "dev/shm", e);
 }
 
 static int
 step_move(struct work *w, struct err *e)
 {
-    return move_mounts(w, e);
+    static const char *const own[] = {"dev/pts", "proc", "sys/fs/cgroup"};
+    const struct tree_root *r = &w->tree->roots[w->plan->root];
+    int rc = 0;
+    for (uint32_t i = 1; i < r->layers_n && rc == 0; i++)
+        if (!is_inside_another(r, i))
+            rc = move_mounted(w, r->at[i] + 1, e);
+    for (size_t i = 0; i < sizeof own / sizeof own[0] && rc == 0; i++)
+        rc = move_mounted(w, own[i], e);
+    return rc;
 }
 
 static int
@@ -302,47 +305,88 @@ step_pivot(struct work *w, struct err *e)
 }
 
 static int (*const steps[])(struct work *, struct err *) = {
-    step_enter, step_folders, step_seal, step_layer, step_root, step_dev, step_move, step_pivot,
+    step_gather, step_enter, step_place_layers, step_upper, step_seal,
+    step_root,   step_dev,   step_move,         step_pivot,
 };
 
-// What the old overlay leaves: its folders are empty.
+// ---- the way back, and what is left
+
 static void
-tidy(const struct work *w, const char *upper, const char *work)
+unplace(uint32_t number)
 {
-    char inner[NAME + 8];
-    (void)snprintf(inner, sizeof inner, "%s/work", work);
-    if (fchdir(w->plan->disk_fd) < 0)
-        return;
-    (void)unlinkat(AT_FDCWD, inner, AT_REMOVEDIR);
-    (void)unlinkat(AT_FDCWD, work, AT_REMOVEDIR);
-    (void)unlinkat(AT_FDCWD, upper, AT_REMOVEDIR);
+    char name[TREE_PLACE];
+    tree_layers_place(number, name);
+    (void)umount2(name, MNT_DETACH);
+    (void)unlinkat(AT_FDCWD, name, AT_REMOVEDIR);
+}
+
+static void
+unseal(struct work *w)
+{
+    char place[TREE_PLACE];
+    tree_layers_place(w->top, place);
+    (void)unlinkat(AT_FDCWD, w->seal, AT_REMOVEDIR);
+    if (is_first_seal(w))
+        (void)unlinkat(AT_FDCWD, place, AT_REMOVEDIR);
+}
+
+static int
+undo_seal(struct work *w)
+{
+    struct err ignored; // only the first failure is reported
+    char dev[NAME + 16], shm[NAME + 16];
+    (void)snprintf(dev, sizeof dev, "%s/dev", w->seal);
+    (void)snprintf(shm, sizeof shm, "%s/dev/shm", w->seal);
+    if (w->shm_moved && renameat(AT_FDCWD, shm, AT_FDCWD, "shm") < 0)
+        return -ENOTRECOVERABLE;
+    if (is_first_seal(w))
+        (void)unlinkat(AT_FDCWD, dev, AT_REMOVEDIR);
+    if (w->entries_moved && tree_move_entries(w->seal, w->upper, &ignored) < 0)
+        return -ENOTRECOVERABLE;
+    unseal(w);
+    return 0;
 }
 
 static int
 undo(struct work *w)
 {
-    struct err ignored; // only the first failure is reported
-    if (w->over)
+    struct err ignored;
+    if (w->over || w->plan->kind == TREE_INHERIT)
         return -ENOTRECOVERABLE;
     while (w->moved_n > 0)
         if (move_one(w->new_fd, w->old_fd, w->moved[--w->moved_n], &ignored) < 0)
             return -ENOTRECOVERABLE;
     if (w->attached && (fchdir(w->new_fd) < 0 || umount2(".", MNT_DETACH) < 0))
         return -ENOTRECOVERABLE;
-    if (w->made && fchdir(w->plan->disk_fd) < 0)
+    if (!w->made)
+        return 0;
+    if (fchdir(w->plan->of.disk_fd) < 0 || (w->plan->kind == TREE_SEAL && undo_seal(w) < 0))
         return -ENOTRECOVERABLE;
-    if (w->entries_moved && move_entries(w->seal, w->upper, &ignored) < 0)
-        return -ENOTRECOVERABLE;
-    if (w->made) {
-        tidy(w, w->upper_next, w->work_next);
-        (void)unlinkat(AT_FDCWD, w->seal, AT_REMOVEDIR);
-    }
+    unplace(w->next);
     return 0;
 }
 
-static int
-swap(struct work *w, struct err *e)
+// What the old overlay leaves: empty folders, or a whole file system.
+static void
+tidy(struct work *w)
 {
+    char inner[NAME + 8];
+    (void)snprintf(inner, sizeof inner, "%s/work", w->work);
+    if (fchdir(w->plan->of.disk_fd) < 0)
+        return;
+    if (w->plan->kind == TREE_RESTORE) {
+        unplace(w->layers->upper);
+        return;
+    }
+    (void)unlinkat(AT_FDCWD, inner, AT_REMOVEDIR);
+    (void)unlinkat(AT_FDCWD, w->work, AT_REMOVEDIR);
+    (void)unlinkat(AT_FDCWD, w->upper, AT_REMOVEDIR);
+}
+
+static int
+helper(void *cookie, struct err *e)
+{
+    struct work *w = cookie;
     int rc = 0;
     for (size_t i = 0; i < sizeof steps / sizeof steps[0] && rc == 0; i++)
         rc = steps[i](w, e);
@@ -350,68 +394,30 @@ swap(struct work *w, struct err *e)
         e->code = ERR_RESOURCE_EXHAUSTED;
         err_detail(e, "DISK_FULL", "inodes", "remove files, or raise the limit");
     }
-    if (rc < 0)
-        return undo(w) < 0 ? -ENOTRECOVERABLE : rc;
-    char work[NAME];
-    (void)snprintf(work, sizeof work, "k%u", w->layers->sealed);
-    tidy(w, w->upper, work);
-    w->layers->sealed++;
-    return 0;
+    if (rc == 0)
+        tidy(w);
+    else
+        rc = undo(w) < 0 ? -ENOTRECOVERABLE : rc;
+    if (w->old_fd >= 0)
+        (void)!fchdir(w->old_fd);
+    io_close(&w->old_fd);
+    io_close(&w->new_fd);
+    return rc;
 }
 
 // ---- the spawner's half
 
-struct outcome {
-    struct work *work;
-    struct err *e;
-    int rc;
-};
-
-// Runs on the sleeping spawner's stack and memory.
-static __attribute__((noinline, noreturn)) void
-helper(struct outcome *o)
-{
-    (void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
-    o->rc = swap(o->work, o->e);
-    if (o->work->old_fd >= 0)
-        (void)!fchdir(o->work->old_fd);
-    io_close(&o->work->old_fd);
-    io_close(&o->work->new_fd);
-    _exit(0);
-}
-
 static int
-run_helper(struct work *w, int *helper_fd, struct err *e)
-{
-    static struct outcome outcome;
-    static struct clone_args args;
-    static int pid_fd = -1;
-    (void)err_set(e, ERR_INTERNAL, "the helper ended on its way");
-    outcome = (struct outcome){w, e, -ENOTRECOVERABLE};
-    args = (struct clone_args){
-        .flags = (uint64_t)CLONE_VM | CLONE_VFORK | CLONE_FILES | CLONE_PIDFD,
-        .pidfd = (uint64_t)(uintptr_t)&pid_fd,
-        .exit_signal = SIGCHLD,
-    };
-    long pid = clone_here(&args);
-    if (pid == 0)
-        helper(&outcome);
-    if (pid < 0)
-        return err_sys(e, (int)-pid, "clone the helper");
-    *helper_fd = io_keep_fd(pid_fd);
-    return ((volatile struct outcome *)&outcome)->rc;
-}
-
-static int
-clone_layers(const struct tree *t, const struct tree_swap *s, struct work *w, struct err *e)
+clone_layers(struct work *w, struct err *e)
 {
     char source[TREE_NAME_MAX];
-    const uint32_t layer = t->roots[s->root].layer[0];
+    const struct tree *t = w->tree;
+    const uint32_t layer = t->roots[w->plan->root].layer[0];
     const unsigned attributes = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_RDONLY;
     tree_layer_source(layer, source);
     w->skeleton_fd = mount_clone(AT_FDCWD, source, attributes, e);
     int rc = w->skeleton_fd < 0          ? w->skeleton_fd
-             : t->layers[layer].idmapped ? mount_idmap(w->skeleton_fd, s->userns_fd, e)
+             : t->layers[layer].idmapped ? mount_idmap(w->skeleton_fd, w->plan->userns_fd, e)
                                          : 0;
     if (rc < 0)
         return rc;
@@ -419,33 +425,104 @@ clone_layers(const struct tree *t, const struct tree_swap *s, struct work *w, st
     return w->dev_fd < 0 ? w->dev_fd : 0;
 }
 
-int
-tree_swap_upper(const struct tree *t, const struct tree_swap *s, struct tree_layers *layers,
-                struct tree_swapped *out, struct err *e)
+static int
+too_many(struct err *e)
 {
-    *out = (struct tree_swapped){-1, -1};
-    if (layers->sealed == TREE_SEALED_MAX) {
-        int r = err_set(e, ERR_RESOURCE_EXHAUSTED, "the sandbox has %d sealed layers already",
-                        TREE_SEALED_MAX);
-        err_detail(e, "LAYERS", "layers", "merge some of them");
-        return r;
-    }
-    struct work w = {.tree = t,
-                     .plan = s,
-                     .layers = layers,
-                     .skeleton_fd = -1,
-                     .dev_fd = -1,
-                     .old_fd = -1,
-                     .new_fd = -1,
-                     .layer_fd = -1};
-    name_folders(&w);
-    int rc = layers->placed ? 0 : clone_layers(t, s, &w, e);
+    int r = err_set(e, ERR_RESOURCE_EXHAUSTED, "the sandbox has %d layers already, its maximum",
+                    TREE_LAYERS_OF_SANDBOX);
+    err_detail(e, "LAYERS", "layers", "delete snapshots, or restore an early one");
+    return r;
+}
+
+// The layer that is being sealed: what it takes is known, so that the new upper layer gets the rest.
+static int
+plan_seal(struct work *w, struct err *e)
+{
+    struct statfs fs;
+    struct tree_layers *l = w->layers;
+    if (tree_layers_count(l) >= TREE_LAYERS_OF_SANDBOX)
+        return too_many(e);
+    w->top = l->upper != 0 ? l->upper : tree_layers_take(l, 0);
+    if (fstatfs(l->upper != 0 ? l->upper_fd : w->plan->of.disk_fd, &fs) < 0)
+        return err_sys(e, errno, "look at the disk");
+    uint64_t bytes = (fs.f_blocks - fs.f_bfree) * (uint64_t)fs.f_bsize;
+    const uint64_t views = l->upper == 0 ? w->tree->view_bytes : 0;
+    const uint64_t inodes = fs.f_files - fs.f_ffree;
+    l->sealed[w->top] = (struct tree_sealed){
+        .below = l->top,
+        .uid = w->plan->uid,
+        .bytes = bytes > views ? bytes - views : 0,
+        .inodes = inodes > UPPER_INODES ? inodes - UPPER_INODES : 0,
+        .there = true,
+    };
+    // room for the places of layers, which no job can use up any more
+    return l->upper != 0 ? 0
+                         : tree_resize(w->tree, w->plan->of.disk_fd, w->plan->disk_bytes,
+                                       w->plan->inodes + 4 * TREE_NUMBERS, e);
+}
+
+static int
+plan(struct work *w, struct err *e)
+{
+    const struct tree_swap *s = w->plan;
+    int rc = 0;
+    if (s->kind == TREE_SEAL)
+        rc = plan_seal(w, e);
+    else if (!tree_layers_have(s->kind == TREE_RESTORE ? w->layers : s->from.layers, s->layer))
+        rc = err_set(e, ERR_NOT_FOUND, "the sandbox has no layer %u", s->layer);
+    else if (s->kind == TREE_RESTORE)
+        w->top = s->layer;
+    else
+        rc = tree_inherited_plan(&w->inherited, s, &w->top, e);
+    if (rc < 0)
+        return rc;
+    w->next = tree_layers_take(w->layers, w->top);
+    if (w->next == 0)
+        return err_set(e, ERR_INTERNAL, "no number is left for a layer");
+    name_folders(w);
+    return w->layers->placed ? 0 : clone_layers(w, e);
+}
+
+static void
+commit(struct work *w)
+{
+    struct tree_layers *l = w->layers;
+    l->top = w->top;
+    l->upper = w->next;
+    io_close(&l->upper_fd);
+    l->upper_fd = io_keep_fd(take_fd(&w->upper_fd));
+}
+
+// A layer that was planned and not made.
+static void
+forget(struct work *w)
+{
+    if (w->plan->kind == TREE_SEAL && w->top != 0)
+        w->layers->sealed[w->top].there = false;
+}
+
+int
+tree_swap(const struct tree *t, const struct tree_swap *s, uint32_t *layer, int *helper_fd,
+          struct err *e)
+{
+    *helper_fd = -1;
+    *layer = s->of.layers->top;
+    if (s->kind == TREE_SEAL && s->of.layers->upper != 0 && tree_upper_is_empty(s->of.layers))
+        return 0;
+    struct work w = {.tree = t, .plan = s, .layers = s->of.layers, .skeleton_fd = -1, .dev_fd = -1};
+    w.old_fd = w.new_fd = w.upper_fd = -1;
+    tree_inherited_init(&w.inherited);
+    int rc = plan(&w, e);
     if (rc == 0)
-        rc = run_helper(&w, &out->helper_fd, e);
-    io_close(&w.skeleton_fd);
-    io_close(&w.dev_fd);
+        rc = tree_helper_run(helper, &w, helper_fd, e);
     if (rc == 0)
-        out->layer_fd = io_keep_fd(take_fd(&w.layer_fd));
-    io_close(&w.layer_fd);
+        commit(&w);
+    else
+        forget(&w);
+    *layer = s->of.layers->top;
+    int *fds[] = {&w.skeleton_fd, &w.dev_fd, &w.old_fd, &w.new_fd, &w.upper_fd};
+    for (size_t i = 0; i < sizeof fds / sizeof fds[0]; i++)
+        io_close(fds[i]);
+    tree_inherited_close(&w.inherited);
     return rc;
 }

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A fresh upper layer for a sandbox that lives: what it has written so far is sealed, and lies below from then on.
+// A fresh upper layer for a sandbox that lives, over other layers than before:
+//
+//   SEAL      over what it has written so far, which is sealed as a layer        (a snapshot)
+//   RESTORE   over a layer that it sealed before; what it has written since is dropped
+//   INHERIT   over the layers of another sandbox; its own disk is new            (a fork)
 //
 // A mounted overlay cannot change its layers, so a second one is made, takes over the mounts of the first, and becomes the
 // root. Nothing is copied, and the process that the sandbox has, its guest, is moved by the kernel. Nothing else may run in
@@ -9,30 +13,38 @@
 #include <stdint.h>
 
 #include "tree.h"
+#include "tree_layers.h"
 
-enum {
-    TREE_SEALED_MAX = 32
-}; // layers of one sandbox; their names must fit into an option of the file system
+enum tree_swap_kind { TREE_SEAL, TREE_RESTORE, TREE_INHERIT, TREE_SWAP_KINDS_N };
 
-// What a sandbox's tree is made of by now; zeroed at its birth.
-struct tree_layers {
-    uint32_t sealed;
-    bool placed; // the root's own lower layers are where overlay finds them
+// A sandbox, as seen from outside.
+struct tree_place {
+    int pid_fd;                 // of the guest
+    int disk_fd;                // from tree_enter()
+    struct tree_layers *layers; // of the sandbox, changed on success
 };
 
 struct tree_swap {
+    enum tree_swap_kind kind;
+    struct tree_place of;
+    struct tree_place from; // INHERIT; not changed
+    uint32_t layer;         // RESTORE, INHERIT: the layer of which one
     uint32_t root;
+    uint32_t uid; // first host id of its files
     int userns_fd;
-    int pid_fd;  // of the guest
-    int disk_fd; // from tree_enter()
+    int proc_fd;
+    uint64_t disk_bytes; // the sandbox's limits
+    uint32_t inodes;
 };
 
-struct tree_swapped {
-    int layer_fd;  // owned: the sealed layer, a detached mount, read-only. -1 on failure
-    int helper_fd; // owned: pidfd of the process that did it, to be reaped when it ends, which may be later. -1: none began
-};
+// Spawner. 0, or a negative errno. *layer: the layer that now lies right below the upper one; SEAL of an upper layer in which
+// nothing was written since is the earlier one, and nothing has changed (*helper_fd is -1). INHERIT: the layers have the numbers 1 to *layer.
+// *helper_fd: owned, pidfd of the process that did it, to be reaped when it ends, which may be later; -1: none began.
+// RESOURCE_EXHAUSTED with the reason LAYERS: there are too many. NOT_FOUND: no such layer. After a failure all is as before;
+// -ENOTRECOVERABLE: it is not, and the sandbox must end.
+int tree_swap(const struct tree *t, const struct tree_swap *s, uint32_t *layer, int *helper_fd,
+              struct err *e);
 
-// Spawner. 0, or a negative errno. RESOURCE_EXHAUSTED with the reason LAYERS: there are TREE_SEALED_MAX. After a failure all is
-// as before; -ENOTRECOVERABLE: it is not, and the sandbox must end.
-int tree_swap_upper(const struct tree *t, const struct tree_swap *s, struct tree_layers *layers,
-                    struct tree_swapped *out, struct err *e);
+// Spawner. Drops a layer, whose memory the kernel frees with the last sandbox that inherited it. FAILED_PRECONDITION: another
+// one lies on it, or it is the first that was sealed.
+int tree_drop_layer(const struct tree_place *p, uint32_t layer, int *helper_fd, struct err *e);

@@ -54,15 +54,17 @@ telemetry_job_account(const struct telemetry *t, const struct job *j)
     return w->account;
 }
 
-// The number of its writes that RLIMIT_FSIZE refused, as counted by the programs.
+// What RLIMIT_FSIZE and RLIMIT_NOFILE refused, as counted by the programs. Lower limits are the job's own.
 void
 telemetry_job_exited(void *telemetry, struct job *j)
 {
     const struct watch_account *account = telemetry_job_account(telemetry, j);
-    if (account != NULL)
-        job_set_oversized(j, account->oversized_at >= job_limits(j)->v[LIMIT_FILE_SIZE_BYTES]
-                                 ? account->oversized
-                                 : 0);
+    const struct limits *limits = job_limits(j);
+    if (account == NULL)
+        return;
+    job_set_oversized(
+        j, account->oversized_at >= limits->v[LIMIT_FILE_SIZE_BYTES] ? account->oversized : 0);
+    job_set_no_file(j, account->no_file_at >= limits->v[LIMIT_FILES] ? account->no_file : 0);
 }
 
 void

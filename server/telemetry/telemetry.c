@@ -6,6 +6,7 @@
 #include <bpf/libbpf.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 
 #include "server/base/log.h"
 #include "server/base/loop.h"
@@ -74,14 +75,6 @@ telemetry_free(struct telemetry *t)
     free(t);
 }
 
-void
-telemetry_drain_begun(struct telemetry *t)
-{
-    if (t == NULL)
-        return;
-    events_wake_all(t->events);
-}
-
 struct events *
 telemetry_events(struct telemetry *t)
 {
@@ -113,6 +106,15 @@ telemetry_drain(struct telemetry *t)
         (void)ring_buffer__consume(t->alerts_ring);
     if (t->events_ring != NULL)
         (void)ring_buffer__consume(t->events_ring);
+}
+
+void
+telemetry_end(struct telemetry *t)
+{
+    if (t == NULL)
+        return;
+    telemetry_drain(t);
+    events_wake_all(t->events);
 }
 
 // Releases the accounts of jobs whose cgroup was removed.
@@ -206,7 +208,23 @@ telemetry_want_for_detectors(struct telemetry *t)
         telemetry_unwant(t);
 }
 
-// Passes on the number of processes that were started in a sandbox, including the first of each job.
+// Calls that start a task, also those that failed. 0 if system calls are not counted at the moment.
+static uint64_t
+fork_calls(const struct watch_account *account)
+{
+    return account->syscalls[SYS_clone] + account->syscalls[SYS_fork] +
+           account->syscalls[SYS_vfork];
+}
+
+static uint64_t
+rose(uint64_t *last, uint64_t now)
+{
+    uint64_t more = now > *last ? now - *last : 0;
+    *last = now;
+    return more;
+}
+
+// Passes on how many processes a sandbox started or tried to, including the first of each job.
 static void
 look_at_forks(struct telemetry *t, const struct telemetry_box *b, uint64_t now_ns)
 {
@@ -218,9 +236,9 @@ look_at_forks(struct telemetry *t, const struct telemetry_box *b, uint64_t now_n
         if (account == NULL)
             continue;
         struct job_watch *w = telemetry_watch(t, j);
-        uint64_t tasks = account->tasks;
-        began += tasks > w->tasks ? tasks - w->tasks : 0;
-        w->tasks = tasks;
+        uint64_t tasks = rose(&w->tasks, account->tasks);
+        uint64_t calls = rose(&w->fork_calls, fork_calls(account));
+        began += tasks > calls ? tasks : calls;
     }
     sandbox_forked(b->sandbox, began, now_ns);
 }

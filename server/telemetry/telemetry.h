@@ -142,8 +142,8 @@ void telemetry_sandbox_sums(struct telemetry *t, const struct sandbox *s,
 // Its current resource use.
 void telemetry_usage(struct telemetry *t, const struct sandbox *s, struct usage *out);
 
-// The shutdown starts: subscriptions end.
-void telemetry_drain_begun(struct telemetry *t);
+// Every sandbox has gone: the last events are read, and subscriptions end.
+void telemetry_end(struct telemetry *t);
 
 // Drains the rings now.
 void telemetry_drain(struct telemetry *t);

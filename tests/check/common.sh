@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
-# What the checks share. To be sourced; works in the project's folder.
+# Functions of the checks. Source it; it changes to the project's folder.
 cd "${STOCKADE_SOURCE:-$(dirname "${BASH_SOURCE[0]}")/../..}" || exit 1
 
-# Says why a check cannot run here, and ends it as skipped.
+# Prints why a check cannot run here, and ends it as skipped.
 skip() {
     echo "skipped: $*"
     exit 77
 }
 
-# Ends as skipped unless a program is there.
+# Ends the check as skipped unless the program exists.
 need() {
     command -v "$1" >/dev/null || skip "$1 is not installed (deploy/setup --dev)"
 }
 
-# Paths of the project's own files that match the patterns: tracked, or new and not ignored. NUL ended. An unpacked
-# archive has no git: there, whatever is outside of build folders.
+# Paths of the project's own files that match the patterns: tracked, or new and not ignored. Each ends with NUL. In an unpacked
+# archive without git: all files outside of build folders.
 files() {
     if [ -e .git ]; then
         git -c safe.directory='*' ls-files -z --cached --others --exclude-standard --deduplicate -- "$@"

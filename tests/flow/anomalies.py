@@ -192,7 +192,8 @@ def what_a_stranger_may_not_see_is_refused(b, c):
 
 def wrong_questions_are_answered_with_the_reason(b, c):
     for args, word in ((("profiles", "ls", "nothing"), b"no template"), (("profiles", "freeze", "default"), b"does not learn"),
-                       (("profiles", "reset", "learnt", "--learn", str((1 << 32) + 1)), b"is above the maximum of 1000000"),
+                       (("profiles", "reset", "learnt", "--learn", str((1 << 32) + 1)), b"4294967297 requested"),
+                       (("profiles", "reset", "learnt", "--learn", "1000001"), b"1000001 is above the maximum of 1000000"),
                        (("profiles", "export", "default"), b"has no profile"), (("anomalies", "--severity", "loud"), b"one of"),
                        (("profiles", "import", "learnt", "/etc/hostname"), b"this file is not a profile"),
                        (("anomalies", "--rules", "--template", "nothing"), b"no template")):
@@ -332,7 +333,7 @@ def pause_stops_everything_in_it(b, c):
     b.cli("rm", box)
 
 
-def pause_comes_again_with_what_goes_on_and_in_the_next_job(b, c):
+def pause_is_repeated_for_continued_behaviour_and_in_the_next_job(b, c):
     """Within the window a finding of a job is not reported twice, but its response is carried out."""
     box = create(b, "--template", "calls")
     state = lambda: c.unary(SANDBOX + "Get", {"id": box}).sandbox.state
@@ -436,6 +437,11 @@ def a_profile_is_kept_exported_and_imported(b, c):
         now = profile(b)
         check(now["state"] == "frozen" and now["version"] == was["version"] + 1, now)
         check(bits(now) == bits(was), f"{bits(now)} {bits(was)}")
+        check(r.stderr == b"" and now["learnt_from"] == "", f"its own: {r.stderr} {now}")
+        r = b.cli("profiles", "import", "quiet", file)
+        check(r.returncode == 0 and b"was learnt from jobs of template learnt, not of quiet" in r.stderr, r.stderr)
+        check(profile(b, "quiet")["learnt_from"] == "learnt", profile(b, "quiet"))
+        check(b.cli("profiles", "reset", "quiet").returncode == 0 and profile(b, "quiet")["learnt_from"] == "", "reset")
     was = profile(b)
     # By hand, of a template that does not learn by itself, whose ready sandboxes were made before.
     check(b.cli("profiles", "reset", "default", "--learn", "1000").returncode == 0, "learn")
@@ -457,7 +463,7 @@ TESTS = [the_kernels_part_is_there, what_a_stranger_may_not_see_is_refused, wron
          bytes_and_packets_both_ways_and_connections_stand_in_the_record,
          a_rule_that_is_off_is_not_raised, honest_work_raises_nothing, each_tripwire_is_raised_by_a_job_that_does_it,
          an_alert_comes_at_once, kill_ends_the_sandbox_and_says_why, noise_keeps_no_graver_rule_silent, pause_stops_everything_in_it,
-         pause_comes_again_with_what_goes_on_and_in_the_next_job, a_rate_stands_in_the_record_of_the_job_and_is_an_event,
+         pause_is_repeated_for_continued_behaviour_and_in_the_next_job, a_rate_stands_in_the_record_of_the_job_and_is_an_event,
          throttle_leaves_a_tenth_of_the_cpu, a_profile_learns_freezes_and_tells_what_is_new,
          a_profile_is_kept_exported_and_imported]
 

@@ -61,7 +61,7 @@ def times_are_those_that_passed(b, c):
     check(setup > 0, "set-up is not free")
 
 
-def cpu_time_is_told_for_user_and_kernel_and_all_children(b, c):
+def cpu_time_is_reported_for_user_and_kernel_and_all_children(b, c):
     burn = "python3 -c 'import time\nwhile time.process_time() < 0.4: pass'"
     bill = c.run(f"{burn} & {burn} & wait", {"cpu_millis": 4000}).result.bill
     total = (value(bill, "cpu_user_ns") + value(bill, "cpu_system_ns")) / 1e9
@@ -140,7 +140,7 @@ def a_job_that_never_ran_has_a_bill_too(b, c):
 
 
 TESTS = [every_figure_has_its_source_and_scope_or_says_why_not, times_are_those_that_passed,
-         cpu_time_is_told_for_user_and_kernel_and_all_children, memory_and_faults_follow_what_was_touched,
+         cpu_time_is_reported_for_user_and_kernel_and_all_children, memory_and_faults_follow_what_was_touched,
          processes_switches_and_output_are_counted, what_is_read_from_a_disk_is_counted, a_queue_shows_in_the_bill,
          two_jobs_at_once_have_bills_of_their_own, a_job_that_never_ran_has_a_bill_too]
 

@@ -33,7 +33,7 @@ def expect(r, code, out=None, err=None):
 # ---- without a broker
 
 
-def nobody_there_says_how_to_start_one(b):
+def without_a_broker_the_error_says_how_to_start_one(b):
     r = subprocess.run([binary("stockade"), "--address", "ipc:///nonexistent/s", "run", "--", "true"],
                        capture_output=True, check=False)
     expect(r, 75, b"", b"is stockaded running at ipc:///nonexistent/s?")
@@ -41,7 +41,7 @@ def nobody_there_says_how_to_start_one(b):
                           env=dict(os.environ, STOCKADE_ADDRESS="nonsense")), 1, b"", b"'nonsense' is none of")
 
 
-def a_wrong_line_is_told_with_the_nearest_word(b):
+def a_wrong_command_line_gets_the_nearest_word(b):
     expect(b.cli("rnu"), 2, b"", b"did you mean 'stockade run'?")
     expect(b.cli("run", "--memry", "1M", "true"), 125, b"", b"did you mean --memory?")
     expect(b.cli("ls", "--lable", "a=b"), 2, b"", b"did you mean --label?")
@@ -56,7 +56,8 @@ def the_library_exports_what_its_header_declares(b):
     if INSTALLED:
         return
     text = ""
-    for name in ("stockade.h", "stockade_anomalies.h", "stockade_poll.h", "stockade_telemetry.h"):
+    for name in ("stockade.h", "stockade_anomalies.h", "stockade_code.h", "stockade_poll.h", "stockade_snapshots.h",
+                 "stockade_telemetry.h"):
         with open(os.path.join(os.environ["STOCKADE_SOURCE"], "client", name), encoding="utf-8") as f:
             text += re.sub("//.*", "", f.read())
     declared = set(re.findall(r"STOCKADE_API[^;]*?\b(stockade_[a-z_]+)\s*\(", text))
@@ -70,7 +71,7 @@ def the_library_exports_what_its_header_declares(b):
 # ---- refusals
 
 
-def what_is_above_the_maximum_names_the_option(b):
+def a_value_above_the_maximum_names_the_option(b):
     r = expect(b.cli("run", "--memory", "900G", "--", "true"), 77, b"")
     check(b"stockade run: --memory: 900G requested" in r.stderr, r.stderr)
     for args, option in ((("-e", "A B=1"), b"--env"), (("-l", "a=b", "-l", "a=c"), b"--label"), (("--name", "a b"), b"--name"),
@@ -85,6 +86,11 @@ def what_is_above_the_maximum_names_the_option(b):
            b"destinations are given, but the mode of the network is none")
     expect(b.cli("run", "--template", "no-such", "--", "true"), 125, b"", b"hint: 'stockade info' lists them")
     expect(b.cli("get", "no-such"), 1, b"", b"no-such")
+    code, said = b.json("get", "no-such")
+    check(code == 1 and said["error"]["reason"] == "SANDBOX_UNKNOWN", said)
+    for wrong in ("10.0.0.0/99:1", "a.b:99999"):  # the broker finds the first, the command the second
+        expect(b.cli("create", "--allow", wrong), 2, b"", b"stockade create: --allow: ")
+    expect(b.cli("run", "--pids", "99999999999", "--", "true"), 77, b"", b"--pids: 99999999999 requested")
     expect(b.cli("exec", "no-such", "true"), 125, b"", b"hint: 'stockade ls' lists your sandboxes")
     expect(b.cli("logs", "0123456789abcdef0123456789abcdef"), 1, b"")
     expect(b.cli("logs", "xyz"), 1, b"", b"first 6 digits")
@@ -151,7 +157,7 @@ def a_slow_reader_of_stdin_is_waited_for(b):
     check(p.returncode == 0 and out == data, f"{p.returncode} {len(out)}")
 
 
-def stdin_that_nobody_reads_does_not_hold_the_job(b):
+def stdin_that_is_not_read_does_not_delay_the_job(b):
     p = b.popen("run", "--", "true", stdin=subprocess.PIPE)
     check(p.wait(30) == 0, "true")
     p.stdin.close()
@@ -174,7 +180,7 @@ def a_closed_pipe_ends_the_job_as_sigpipe_would(b):
 # ---- signals
 
 
-def what_cannot_be_written_is_no_success(b):
+def output_that_cannot_be_written_is_no_success(b):
     with open("/dev/full", "wb") as full:
         for args, code in ((["run", "--", "echo", "hi"], 125), (["run", "-o", "json", "--", "echo", "hi"], 125), (["ls"], 1),
                            (["info"], 1), (["ls", "-o", "json"], 1), (["--help"], 1), (["run", "--help"], 1), (["--version"], 1)):
@@ -247,7 +253,7 @@ def json_has_result_bill_and_output(b):
     check(code == 77 and o["error"]["code"] == "INVALID_ARGUMENT", o)
 
 
-def the_bill_is_told_on_stderr(b):
+def the_bill_is_printed_on_stderr(b):
     r = expect(b.cli("run", "--bill", "--", "python3", "-c", "print(6 * 7)"), 0, b"42\n", b"bill: exited with 0")
     for word in (b"wall time", b"cpu time", b"memory peak", b"page faults", b"switches", b"output"):
         check(word in r.stderr, r.stderr)
@@ -286,7 +292,7 @@ def a_sandbox_keeps_its_files_until_it_is_removed(b):
     check(b.cli("ls", "-q").stdout == b"", "nothing is left")
 
 
-def a_detached_process_goes_on_and_its_output_is_found_again(b):
+def a_detached_process_continues_and_its_output_is_kept(b):
     expect(b.cli("create", "--name", "box"), 0)
     line = "echo 1; while [ ! -e go ]; do sleep 0.02; done; for i in 2 3 4; do echo $i; done; exit 6"
     r = expect(b.cli("exec", "-d", "box", "sh", "-c", line), 0)
@@ -300,7 +306,13 @@ def a_detached_process_goes_on_and_its_output_is_found_again(b):
     check("".join(x["data"] for x in lines) == "1\n2\n3\n4\n" and lines[0]["offset"] == 0, lines)
     code, o = b.json("ps", "box")
     check(code == 0 and o[0]["result"]["exit_code"] == 6, o)
+    follows = b.popen("logs", "-f", expect(b.cli("exec", "-d", "box", "sh", "-c", "echo 1; sleep 1000"), 0).stdout.decode().strip(),
+                      stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    check(follows.stdout.readline() == b"1\n", "it follows")
     expect(b.cli("rm", "box"), 0)
+    follows.wait(20)
+    check(b"stockade logs: the process has ended: cancelled: " in (said := follows.stderr.read()), said)
+    expect(b.cli("exec", "-d", "-i", "box", "cat"), 125, b"", b"-d and -i exclude each other")
 
 
 def names_of_others_cannot_drive_the_terminal(b):
@@ -359,7 +371,7 @@ class Terminal:
         return self.process.returncode
 
 
-def what_follows_ends_when_nobody_reads_it_any_more(b):
+def a_follower_ends_when_its_reader_has_closed_the_output(b):
     check(b.cli("create", "--name", "quiet").returncode == 0, "create")
     job = b.cli("exec", "-d", "quiet", "--", "sleep", "1000").stdout.decode().strip()
     for args in (["events", "-f", "--sandbox", "quiet"], ["logs", "-f", job]):
@@ -476,7 +488,8 @@ def the_manual_names_everything_and_has_no_mistake(b):
             if not indent and not rest.strip() and name in ("anomalies", "telemetry", "socket", "log", "ids", "quotas", "rpc", "ttl"):
                 continue
             check(re.search(rf"Cm (?:[a-z_]+ , )*{re.escape(name)}\b", pages["stockaded.yaml.5"]), name)
-    for name in ("stockade.h", "stockade_anomalies.h", "stockade_poll.h", "stockade_telemetry.h"):
+    for name in ("stockade.h", "stockade_anomalies.h", "stockade_code.h", "stockade_poll.h", "stockade_snapshots.h",
+                 "stockade_telemetry.h"):
         with open(os.path.join(source, "client", name), encoding="utf-8") as f:
             for function in re.findall(r"STOCKADE_API[^;]*?\b(stockade_[a-z_]+)\s*\(", re.sub("//.*", "", f.read())):
                 check(f".Fn {function}" in pages["libstockade.3"], function)

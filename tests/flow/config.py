@@ -129,6 +129,22 @@ def what_a_start_refuses_is_a_problem_of_the_check(_):
             check(tree(folder) == before, "a start that finds another process at its address leaves nothing behind")
 
 
+def a_start_that_fails_late_leaves_no_folders(b):
+    with tempfile.TemporaryDirectory() as folder, socket.create_server(("127.0.0.1", 0)) as taken:
+        os.chmod(folder, 0o755)
+        tcp = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
+        for flags, config, why in ((["--listen", tcp], "pool: 1\n", b"the address is in use"),
+                                   ([], f"telemetry: {{feed: '{tcp}'}}\n", b"open the feed: listen on "),
+                                   (["--cgroup", b.cgroup], "pool: 1\n", b"start the spawner")):
+            with open(f"{folder}/config", "w", encoding="utf-8") as f:
+                f.write(config)
+            before = tree(folder)
+            argv = [binary("stockaded"), "--config", f"{folder}/config", "--state-dir", f"{folder}/new",
+                    "--listen", f"ipc://{folder}/new-run/s", "--cgroup", "/stockade-test-none", *flags]
+            expect(subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=60), 69, b"", why)
+            check(tree(folder) == before, f"{flags} {config}: {set(tree(folder)) ^ set(before)}")
+
+
 def output_that_cannot_be_written_is_an_error(_):
     for flag in ("--version", "--help", "--check-config"):
         for to in (">/dev/full", ">&-"):
@@ -215,7 +231,7 @@ def a_hangup_brings_limits_quotas_templates_and_rules(b):
     expect(b.cli("rm", "old", "second"), 0)
 
 
-TESTS = [output_that_cannot_be_written_is_an_error, the_file_of_the_package_is_read_where_none_is_named, a_check_says_the_file_and_looks_at_paths_users_and_the_kernel,
+TESTS = [a_start_that_fails_late_leaves_no_folders, output_that_cannot_be_written_is_an_error, the_file_of_the_package_is_read_where_none_is_named, a_check_says_the_file_and_looks_at_paths_users_and_the_kernel,
          what_a_start_refuses_is_a_problem_of_the_check, a_file_that_is_wrong_is_78_and_a_wrong_option_64,
          a_folder_of_an_earlier_start_and_a_new_file_system_may_have_the_state,
          a_template_without_its_folder_is_disabled_and_says_why, what_is_wrong_or_takes_a_restart_changes_nothing,

@@ -3,6 +3,7 @@
 """SIGTERM: running jobs may continue for `drain`, then they are cancelled; the broker reports that to its clients and
 exits with 0."""
 
+import json
 import os
 import re
 import signal
@@ -47,7 +48,7 @@ def terminate(b, number=signal.SIGTERM):
 # ---- refusals
 
 
-def while_it_drains_nothing_new_begins_and_the_reason_is_told():
+def while_it_drains_new_jobs_are_refused_with_the_reason():
     with draining(LONG) as b:
         check(b.cli("create", "--name", "kept").returncode == 0, "create")
         c = sp.Client(b.address)
@@ -81,7 +82,7 @@ def a_job_that_ends_in_time_is_answered_whole():
         check(time.monotonic() - began < LONG / 2, "it ends when the last job has, not when the time is over")
 
 
-def what_is_there_can_still_be_asked_and_told_things():
+def while_it_drains_running_jobs_get_input_signals_and_waits():
     """Input, the end of input, signals, waiting, health: also on a connection that is new."""
     with draining(LONG) as b:
         check(b.cli("create", "--name", "box").returncode == 0, "create")
@@ -105,7 +106,7 @@ def what_is_there_can_still_be_asked_and_told_things():
         check(ended(b) == 0, "exit code")
 
 
-def a_run_that_goes_on_is_cancelled_when_the_time_is_over():
+def a_run_that_does_not_end_in_time_is_cancelled():
     with draining(1) as b:
         p = running(b, "run", "--", "sh", "-c", "trap '' TERM INT HUP; echo up; while :; do sleep 1; done")
         began = terminate(b)
@@ -142,6 +143,34 @@ def without_jobs_it_ends_at_once():
         check(ended(b) == 0, "exit code")
         check(time.monotonic() - began < LONG / 2, "at once")
         check(re.search(rf"drain: .* have ({LONG}s|{LONG // 60}m) to end", b.log()), b.log()[-500:])
+
+
+def followers_see_the_shutdown_and_do_not_delay_it():
+    with draining(LONG) as b:
+        check(b.cli("create", "--name", "box").returncode == 0, "create")
+        events = b.popen("events", "-f", "-o", "json", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        found = b.popen("anomalies", "-f", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        try:
+            p = running(b, "exec", "box", "--", "sh", "-c", "echo up; sleep 1000")
+            first = json.loads(events.stdout.readline())
+            began = terminate(b)
+            time_passes("the drain goes on", 0.5)
+            check(b.process.poll() is None and events.poll() is None, "it waits for the job")
+            sleeper = next(pid for pid, name in b.processes().items() if name == "sleep")
+            os.kill(sleeper, signal.SIGKILL)
+            p.communicate(timeout=20)
+            check(ended(b) == 0, "exit code")
+            check(time.monotonic() - began < LONG / 2, "neither of them delays the end")
+        finally:
+            time_passes("the last lines are read", 0.5)
+            events.kill()
+            found.kill()
+        out, err = events.communicate(timeout=20)
+        kinds = [json.loads(line)["kind"] for line in out.splitlines()]
+        check({"job_ended", "sandbox_deleted"} <= set(kinds), f"after {first['kind']}: {kinds}")
+        check(b"stockade events: the connection to the broker is lost: " in err and b"; trying again\n" in err, err)
+        err = found.communicate(timeout=20)[1]
+        check(b"stockade anomalies: the connection to the broker is lost: " in err, err)
 
 
 def a_second_signal_stops_it_at_once(second=signal.SIGTERM):
@@ -210,13 +239,14 @@ def what_it_cannot_start_with_is_64_or_69():
 
 
 sys.exit(run_cases([
-    while_it_drains_nothing_new_begins_and_the_reason_is_told,
+    while_it_drains_new_jobs_are_refused_with_the_reason,
     what_it_cannot_start_with_is_64_or_69,
     a_job_that_ends_in_time_is_answered_whole,
-    what_is_there_can_still_be_asked_and_told_things,
-    a_run_that_goes_on_is_cancelled_when_the_time_is_over,
+    while_it_drains_running_jobs_get_input_signals_and_waits,
+    a_run_that_does_not_end_in_time_is_cancelled,
     a_detached_job_gets_its_time_and_is_then_cancelled,
     without_jobs_it_ends_at_once,
+    followers_see_the_shutdown_and_do_not_delay_it,
     a_second_signal_stops_it_at_once,
     each_command_that_waits_for_a_job_ends_with_75,
     control_c_is_a_signal_like_the_other,

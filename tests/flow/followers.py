@@ -5,7 +5,9 @@ JSON."""
 
 import contextlib
 import json
+import os
 import queue
+import signal
 import socket
 import subprocess
 import threading
@@ -56,7 +58,7 @@ def work(b):
     check(r.returncode == 0, r.stderr)
 
 
-def followers_go_on_after_a_restart_and_say_what_they_missed(b):
+def followers_continue_after_a_restart_and_report_what_they_missed(b):
     events, found = Follower(b, "events"), Follower(b, "anomalies")
     try:
         work(b)
@@ -134,7 +136,28 @@ def a_connection_that_breaks_loses_nothing(b):
         follower.end()
 
 
-def a_number_of_an_earlier_life_is_told_apart(b):
+def a_follower_reports_that_the_broker_hangs(b):
+    """After 12 s: a PING after 6 s of silence, and 6 s for its answer."""
+    c, follower = connect(b), Follower(b, "events", "--kind", "job_ended")
+    try:
+        until(lambda: c.run("true") and not follower.lines.empty(), "it follows")
+        os.kill(b.process.pid, signal.SIGSTOP)
+        try:
+            lost = follower.process.stderr.readline()
+        finally:
+            os.kill(b.process.pid, signal.SIGCONT)
+        check(lost == b"stockade events: the connection to the broker is lost: the broker has not responded for 12s; "
+                      b"trying again\n", lost)
+        again = follower.process.stderr.readline()
+        check(again == b"stockade events: connected to the broker again\n", again)
+        last = c.run("true").id
+        follower.until(lambda e: e["process_id"] == last, "what happens then")
+        check(not any("gap" in e for e in follower.seen), follower.seen)
+    finally:
+        follower.end()
+
+
+def a_number_of_an_earlier_run_of_the_broker_is_recognized(b):
     c = connect(b)
     c.run("true")
     for fields, code in (({"from_sequence": 1 << 40}, 11), ({"from_sequence": 5, "instance": "xyz"}, 3)):
@@ -180,8 +203,8 @@ def events_findings_and_records_have_one_form(b):
     check(set(result["record"]) <= schema["Record"], result)
 
 
-CASES = [a_number_of_an_earlier_life_is_told_apart, events_findings_and_records_have_one_form,
-         a_connection_that_breaks_loses_nothing, followers_go_on_after_a_restart_and_say_what_they_missed]
+CASES = [a_number_of_an_earlier_run_of_the_broker_is_recognized, events_findings_and_records_have_one_form,
+         a_connection_that_breaks_loses_nothing, a_follower_reports_that_the_broker_hangs, followers_continue_after_a_restart_and_report_what_they_missed]
 
 if __name__ == "__main__":
     with Broker() as broker:

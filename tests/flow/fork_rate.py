@@ -52,6 +52,15 @@ def forks_that_the_limit_of_processes_refuses_count(b, c):
     c.unary(SANDBOX + "Delete", {"id": box})
 
 
+def most_forks_are_refused_before_the_process_is_copied(b, c):
+    """By RLIMIT_NPROC; pids.max refuses the rest, so that the limit is reported."""
+    job = c.run("exec python3 -c 'import os, resource, time\nprint(resource.getrlimit(resource.RLIMIT_NPROC)[1], flush=True)\n"
+                "until = time.monotonic() + 2\nwhile time.monotonic() < until:\n    try: os.fork()\n    except OSError: pass'",
+                {"pids": 61, "cpu_millis": 64000})
+    check(job.output.startswith(b"65\n"), f"RLIMIT_NPROC is {job.output!r}")
+    check(job.result.limit_hit.name == "pids", f"limit {job.result.limit_hit.name!r}")
+
+
 def who_stays_below_is_never_held(b, c):
     before = b.log().count("fork-rate")
     job = c.run("for i in $(seq 50); do /bin/true; done; echo done")
@@ -69,7 +78,8 @@ def a_held_sandbox_is_paused_and_resumed_and_deleted(b, c):
     c.unary(SANDBOX + "Delete", {"id": box})
 
 
-TESTS = [a_storm_is_held_to_the_rate, forks_that_the_limit_of_processes_refuses_count, who_stays_below_is_never_held, a_held_sandbox_is_paused_and_resumed_and_deleted]
+TESTS = [a_storm_is_held_to_the_rate, forks_that_the_limit_of_processes_refuses_count,
+         most_forks_are_refused_before_the_process_is_copied, who_stays_below_is_never_held, a_held_sandbox_is_paused_and_resumed_and_deleted]
 
 if __name__ == "__main__":
     with Broker() as probe:

@@ -3,6 +3,7 @@
 """The hints of a record are executed: with these options the same is not refused again."""
 
 import json
+import re
 
 import names
 from api import main
@@ -68,7 +69,7 @@ def with_hint(options, hint):
     return kept + words
 
 
-def what_is_offered_helps(b, _):
+def each_hint_helps(b, _):
     for options, code, destination in OFFERS:
         found = about(denials(b, options, code), destination)
         check(len(found) == 1, f"{options} {destination}: {found}")
@@ -78,14 +79,27 @@ def what_is_offered_helps(b, _):
         check(reason not in [d["reason"] for d in again], f"{options} with {hint}: {again}")
 
 
-def what_cannot_be_had_is_not_offered(b, _):
+def each_hint_for_a_sandbox_helps(b, _):
+    """The command replaces the whole policy: what was allowed for the same destination stays allowed."""
+    code = PRELUDE + names.LOOK + "by_name('private.test', 80)"
+    check(b.cli("create", "--name", "kept", "--allow", "private.test").returncode == 0, "create")
+    refused = b.cli("exec", "--bill", "kept", "--", "python3", "-c", code).stderr.decode()
+    command = re.search(r"to allow it: stockade (network \S+ (?:--allow \S+ ?)+)\(replaces the whole policy\)", refused)
+    check(command, refused)
+    check(b.cli(*command[1].split()).returncode == 0, command[1])
+    r = b.cli("exec", "--bill", "kept", "--", "python3", "-c", code)
+    check(r.returncode == 0 and b"  denied " not in r.stderr, f"after {command[1]}: {r.stderr.decode()}")
+    check(b.cli("rm", "kept").returncode == 0, "rm")
+
+
+def a_hint_never_names_a_forbidden_option(b, _):
     for options, code, destination in NONE:
         found = about(denials(b, options, code), destination)
         check(found, f"{options}: nothing was refused")
         check("--" not in found[0]["hint"], f"{found}")
 
 
-TESTS = [what_is_offered_helps, what_cannot_be_had_is_not_offered]
+TESTS = [each_hint_helps, each_hint_for_a_sandbox_helps, a_hint_never_names_a_forbidden_option]
 
 if __name__ == "__main__":
     with Peers(), names.NameServer():

@@ -36,7 +36,7 @@ def nothing_of_the_host_can_be_read_or_written(b, c):
         check(job.result.exit_code != 0, f"{path} is writable")
 
 
-def it_has_a_name_and_knows_itself_and_nobody_else(b, c):
+def it_has_a_name_and_knows_no_other_host(b, c):
     check(said(c, "hostname; cat /etc/hostname; id -un; id -u; id -G; pwd; echo $HOME $USER").split()
           == ["workbench", "workbench", "agent", "1000", "1000", "/home/agent", "/home/agent", "agent"], "names")
     check(said(c, "getent hosts workbench localhost | wc -l") == "2", "its own names are resolved")
@@ -218,7 +218,7 @@ def its_clock_began_with_the_broker(b, c):
     check(job < min(host, 600), f"up {job} s where the host is up {host} s")
 
 
-TESTS = [nothing_of_the_host_can_be_read_or_written, it_has_a_name_and_knows_itself_and_nobody_else,
+TESTS = [nothing_of_the_host_can_be_read_or_written, it_has_a_name_and_knows_no_other_host,
          places_to_write_are_private_and_empty, descriptors_are_stdin_stdout_and_stderr, everyday_programs_work,
          each_job_has_a_cgroup_of_its_own_and_the_sandbox_its_limits,
          what_computes_all_the_time_has_a_tenth_of_its_share,

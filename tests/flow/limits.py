@@ -2,9 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every limit: what happens to a job that exceeds it, and what its result reports."""
 
+import time
+
 from api import EXITED, LIMIT, PROCESS, SANDBOX, SIGNALED, SYSTEM, main
 from broker import Broker, hybrid, v2_root
 from runner import check, until
+from slowness import scaled
 
 KILLED = 9
 
@@ -130,10 +133,21 @@ def open_files_of_the_host_are_not_used_up(b, c):
         check(int(f.read()) == 2**63 - 1, "fs.file-max is a limit")
 
 
+def calls_are_watched(c):
+    have = {f.name for f in c.unary(SYSTEM + "Info", {}).features if f.available}
+    return {"bpf-watch", "bpf-syscalls"} <= have
+
+
 def open_files_are_refused(b, c):
     line = "python3 -c 'import os\nn = 0\ntry:\n  while True: os.dup(0); n += 1\nexcept OSError as e: print(n, e.errno)'"
     job = c.run(line, {"files": 20})
     check(job.output == b"17 24\n", job.output)
+    if calls_are_watched(c):
+        over, count = met(job, "files", 20)
+        check(count and over == 1, f"refused once: {over} {count}")
+        check("files" not in hits(c.run("ulimit -n 10; " + line, {"files": 20}).result), "a limit of its own")
+        r = b.cli("run", "--files", "20", "--", "sh", "-c", line)
+        check(b"stockade run: it reached the limit files of 20 (--files raises it)" in r.stderr, r.stderr)
     check(c.run("ulimit -Hn; ulimit -n 21", {"files": 20}).result.exit_code != 0, "it is the hard limit")
 
 
@@ -145,7 +159,7 @@ def a_file_that_grows_too_large_ends_the_job(b, c):
     ended_by(job, "file_size_bytes", 65536, signal=25)
 
 
-def a_file_that_grows_too_large_is_told_where_the_job_goes_on(b, c):
+def a_file_that_grows_too_large_is_reported_if_the_job_continues(b, c):
     if not any(f.name == "bpf-watch" and f.available for f in c.unary(SYSTEM + "Info", {}).features):
         return
     line = ("python3 -c 'f = open(\"/tmp/f\", \"wb\", 0)\ntry:\n  while f.write(bytes(65536)): pass\n"
@@ -161,7 +175,19 @@ def a_file_that_grows_too_large_is_told_where_the_job_goes_on(b, c):
     check(r.outcome == SIGNALED and r.signal == 25 and "file_size_bytes" not in hits(r), f"feigned: {r.reason} {hits(r)}")
 
 
-def a_full_disk_is_told(b, c):
+def the_removal_of_many_folders_delays_no_other_job(b, c):
+    box = c.unary(SANDBOX + "Create", {"limits": {"inodes": 100000, "memory_bytes": 1 << 30}}).sandbox.id
+    made = b.cli("exec", box, "python3", "-c", "import os\nfor i in range(50000): os.mkdir('d'); os.chdir('d')")
+    check(made.returncode == 0, made.stderr)
+    removes = b.popen("rm", box)
+    while removes.poll() is None:
+        began = time.monotonic()
+        check(c.run("true").result.exit_code == 0, "a job beside it")
+        check(time.monotonic() - began < scaled(5), f"it took {time.monotonic() - began:.1f} s")
+    check(removes.returncode == 0, removes.returncode)
+
+
+def a_full_disk_is_reported(b, c):
     job = c.run("exec 2>&1; head -c 2M /dev/zero > /tmp/a; head -c 2M /dev/zero > /home/agent/b; echo; stat -c %s /tmp/a ~/b",
                 {"disk_bytes": 3 << 20})
     met(job, "disk_bytes", 3 << 20)
@@ -172,7 +198,7 @@ def a_full_disk_is_told(b, c):
     check((3 << 20) - 65536 <= wrote <= (3 << 20) + shown, f"{wrote} bytes fit")
 
 
-def no_more_inodes_is_told(b, c):
+def a_lack_of_inodes_is_reported(b, c):
     job = c.run("exec 2>&1; cd /tmp; for i in $(seq 200); do true > $i || break; done; ls | wc -l; exit 0", {"inodes": 100})
     met(job, "inodes", 100)
     made = int(job.output.split()[-1])
@@ -213,7 +239,7 @@ def what_stays_within_its_limits_hits_none(b, c):
     check(job.result.outcome == EXITED and job.result.exit_code == 0, str(job.result.outcome))
 
 
-def limits_of_one_job_are_not_told_by_the_next(b, c):
+def a_limit_that_one_job_hit_is_not_reported_for_the_next(b, c):
     box = c.unary(SANDBOX + "Create", {"limits": {"pids": 4}}).sandbox.id
     met(c.finish(c.start(box, "for i in 1 2 3 4 5 6 7; do sleep 60 & done; exit 0")), "pids", 4)
     job = c.finish(c.start(box, "true"))
@@ -265,10 +291,10 @@ TESTS = [memory_ends_the_job, files_count_as_memory, swap_is_not_a_way_out, cpu_
          cpu_time_ends_the_job_with_all_its_children, wall_time_ends_the_job_whatever_it_catches, processes_are_refused,
          exactly_as_many_processes_as_the_limit_says_are_possible, the_host_keeps_a_quarter_of_its_processes, open_files_of_the_host_are_not_used_up,
          open_files_are_refused,
-         a_file_that_grows_too_large_ends_the_job, a_file_that_grows_too_large_is_told_where_the_job_goes_on,
-         a_full_disk_is_told, no_more_inodes_is_told, a_disk_that_was_full_before_is_not_a_limit_of_the_next_job,
+         a_file_that_grows_too_large_ends_the_job, a_file_that_grows_too_large_is_reported_if_the_job_continues,
+         the_removal_of_many_folders_delays_no_other_job, a_full_disk_is_reported, a_lack_of_inodes_is_reported, a_disk_that_was_full_before_is_not_a_limit_of_the_next_job,
          shared_memory_and_temporary_files_count_too, output_is_cut_and_counted, what_stays_within_its_limits_hits_none,
-         limits_of_one_job_are_not_told_by_the_next, a_process_too_many_is_a_limit_and_no_failure,
+         a_limit_that_one_job_hit_is_not_reported_for_the_next, a_process_too_many_is_a_limit_and_no_failure,
          a_job_cannot_feign_that_its_cpu_time_was_over, weights_share_what_there_is]
 
 if __name__ == "__main__":

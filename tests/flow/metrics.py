@@ -48,6 +48,7 @@ def moved(c, act, *keys):
 def only_root_may_read_them(b, c):
     refused = b.stranger("metrics")
     check(refused.returncode == 77 and b"metrics.read" in refused.stderr and refused.stdout == b"", str(refused))
+    check(b"stockade.v1" not in refused.stderr and refused.stderr.startswith(b"stockade metrics: uid:"), refused.stderr)
     os.seteuid(54321)  # what SO_PEERCRED says is decided when it connects
     try:
         stranger = connect(b)

@@ -156,7 +156,7 @@ def a_tunnel_of_names_meets_the_query_rate(b, c):
     b.cli("rm", box.id)
 
 
-def what_the_relay_tells_is_told_of_the_process_that_asked(b, c):
+def reports_of_the_relay_name_the_process_that_connected(b, c):
     box = c.unary(SANDBOX + "Create", {"network": names(ALLOWLIST, "web.test")}).sandbox.id
     other = b.popen("exec", box, "--", "sh", "-c", "echo ready; read x", stdin=-1, stdout=-1)
     check(other.stdout.readline() == b"ready\n", "another job runs all the time")
@@ -181,7 +181,7 @@ def what_the_relay_tells_is_told_of_the_process_that_asked(b, c):
 TESTS = [a_name_that_no_rule_holds_does_not_exist_and_is_not_asked_for,
          an_allowed_name_leads_to_its_host_at_its_ports_alone, names_of_private_places_do_not_resolve_in_any_mode,
          a_synthetic_address_belongs_to_one_sandbox, a_tunnel_of_names_meets_the_query_rate,
-         what_the_relay_tells_is_told_of_the_process_that_asked]
+         reports_of_the_relay_name_the_process_that_connected]
 
 if __name__ == "__main__":
     with Peers(), NameServer() as server:

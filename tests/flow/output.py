@@ -33,7 +33,7 @@ def what_goes_to_a_file_has_no_limit_but_the_one_asked_for(b):
           b.cli("get", "box").stdout)
 
 
-def output_that_was_cut_is_told_and_is_no_success(b):
+def output_that_was_cut_is_reported_and_is_no_success(b):
     line = ("--", "head", "-c", "100000", "/dev/zero")
     told = b"98976 bytes of output were cut by the limit output; --output raises it"
     for command in (("run",), ("exec",)):
@@ -61,7 +61,7 @@ def json_says_it_in_all_three_ways(b):
     check(len(o["stdout"]) == 64 << 20 and o["output_missing_bytes"] == 91136, o["output_missing_bytes"])
 
 
-TESTS = [what_goes_to_a_file_has_no_limit_but_the_one_asked_for, output_that_was_cut_is_told_and_is_no_success,
+TESTS = [what_goes_to_a_file_has_no_limit_but_the_one_asked_for, output_that_was_cut_is_reported_and_is_no_success,
          a_job_that_failed_keeps_its_own_code, json_says_it_in_all_three_ways]
 
 

@@ -106,7 +106,7 @@ def a_finished_process_is_attachable_for_its_time_and_no_longer(b, c):
     fails(c, "Wait", {"process_id": job.id}, NOT_FOUND)
 
 
-def without_a_reader_the_last_mebibyte_is_kept_and_the_gap_is_told(b, c):
+def without_a_reader_the_last_mebibyte_is_kept_and_the_gap_is_reported(b, c):
     box = create(c)
     job = c.start(box, "while [ ! -e /tmp/go ]; do sleep 0.02; done; head -c 3145728 /dev/zero; echo end")
     c.send(job.call, sp.Frame(kind=sp.CANCEL))
@@ -292,7 +292,7 @@ def two_readers_see_the_same(b, c):
 TESTS = [commands_out_of_bounds_are_refused, limits_of_a_start_are_its_own_and_at_most_the_sandboxs,
          what_is_not_there_is_not_found, a_started_process_outlives_its_connection_and_is_found_from_an_offset,
          a_finished_process_is_attachable_for_its_time_and_no_longer,
-         without_a_reader_the_last_mebibyte_is_kept_and_the_gap_is_told,
+         without_a_reader_the_last_mebibyte_is_kept_and_the_gap_is_reported,
          input_is_queued_to_256_KiB_and_refused_beyond_whole, stdin_that_was_not_kept_open_ends_behind_its_bytes,
          signals_reach_the_process_or_its_group, a_terminal_is_resized_and_others_have_none,
          wait_ends_with_the_process_or_with_its_deadline, a_run_ends_when_its_caller_goes_away_or_gives_up,

@@ -69,7 +69,7 @@ def events(b, box, kind):
     return [e for e in map(json.loads, lines) if e["kind"] == kind]
 
 
-def only_what_is_sent_counts_and_the_cut_is_a_reset_that_is_told(b, c):
+def only_payload_counts_and_the_end_of_a_quota_is_a_reset_with_an_event(b, c):
     network = policy(ALLOWLIST, (PUBLIC, PORT, 1), egress_bytes_max=1 + BYTE_BY_BYTE)
     box = c.unary(SANDBOX + "Create", {"network": network}).sandbox.id
     server = peers.server(source)
@@ -185,7 +185,7 @@ for ends in s, waits:
     b.cli("rm", box)
 
 
-TESTS = [only_what_is_sent_counts_and_the_cut_is_a_reset_that_is_told, all_of_a_quota_may_leave_over_many_connections,
+TESTS = [only_payload_counts_and_the_end_of_a_quota_is_a_reset_with_an_event, all_of_a_quota_may_leave_over_many_connections,
          connections_that_wait_are_cut_with_the_one_that_ends_the_quota,
          what_the_kernel_drops_beyond_the_quota_is_reset_too]
 

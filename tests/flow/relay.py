@@ -62,7 +62,7 @@ except Exception as e:
 """
 
 
-def a_relay_that_hangs_is_replaced_and_nobody_waits_for_it(b, c):
+def a_relay_that_hangs_is_replaced_and_delays_no_call(b, c):
     goes, stays = [c.unary(SANDBOX + "Create", {"network": policy(ALLOWLIST, (PUBLIC, 80, 1))}).sandbox.id for _ in range(2)]
     p = b.popen("exec", stays, "--", "python3", "-c", HOLD, stdout=-1)
     check(p.stdout.readline() == b"held\n", "a connection is open")
@@ -129,7 +129,7 @@ def what_was_queued_before_a_narrowing_does_not_leave_after_it(b, c):
     p.stdout.close()
 
 
-TESTS = [a_relay_that_hangs_is_replaced_and_nobody_waits_for_it, what_was_queued_before_a_narrowing_does_not_leave_after_it]
+TESTS = [a_relay_that_hangs_is_replaced_and_delays_no_call, what_was_queued_before_a_narrowing_does_not_leave_after_it]
 
 if __name__ == "__main__":
     with Peers() as peers:

@@ -149,6 +149,11 @@ def another_folder_of_the_same_name_and_one_that_comes_are_seen(b):
     new = b.reload(lost)
     check("feature: template lost: no: disabled: " in new, new)
     expect(b.cli("run", "--template", "lost", "--", "true"), 125, b"", b"is disabled")
+    shown = b.cli("info").stdout.decode()
+    check(any(line.split()[:3] == ["lost", "process", "disabled"] for line in shown.splitlines()), shown)
+    check(f"lost is disabled: {FOLDER}/lost: No such file or directory" in shown, shown)
+    disabled = {t["name"]: t["disabled"] for t in b.json("info")[1]["templates"]}
+    check("No such file" in disabled["lost"] and disabled["default"] == "", disabled)
     os.mkdir(f"{FOLDER}/lost")
     check("template: lost: " in b.reload() and "no longer disabled" in b.log(), b.log()[-500:])
     expect(b.cli("run", "--template", "lost", "--", "ls", f"{FOLDER}/lost"), 0, b"")
@@ -164,7 +169,7 @@ def another_folder_of_the_same_name_and_one_that_comes_are_seen(b):
     b.reload(at(b, BEFORE))
 
 
-def runs_go_on_while_it_is_read_again(b):
+def runs_continue_during_a_reload(b):
     stop = threading.Event()
     results = []
 
@@ -243,7 +248,7 @@ def without_the_reader_nothing_changes(b):
 TESTS = [templates_come_change_and_go, folders_that_jobs_write_to_are_of_one_layer, a_sandbox_keeps_its_root,
          ready_sandboxes_of_a_changed_template_are_replaced,
          a_lower_pool_keeps_fewer_and_a_higher_one_more, a_bad_file_changes_nothing, a_file_and_folders_of_roots_alone_are_read,
-         another_folder_of_the_same_name_and_one_that_comes_are_seen, runs_go_on_while_it_is_read_again,
+         another_folder_of_the_same_name_and_one_that_comes_are_seen, runs_continue_during_a_reload,
          a_second_hangup_is_not_lost, without_the_reader_nothing_changes, many_times_leave_nothing]
 
 

@@ -176,7 +176,7 @@ def lengths_that_lie_close_the_connection_and_cost_no_memory():
         check(SANITIZED or grown < 8 * 1024, f"memory follows what has come, not what was announced: {grown} KiB")
 
 
-def when_descriptors_run_out_it_goes_on_once_they_are_back():
+def after_a_lack_of_descriptors_it_continues_when_some_are_free():
     with Server(prefix=["prlimit", "--nofile=40:40"]) as s:
         for address in (s.ipc, s.tcp):
             kept = [Client(address, hello=False) for _ in range(60)]
@@ -292,7 +292,7 @@ def a_peer_that_lets_too_much_wait_for_it_is_closed():
         check(watcher.unary("Stats").slow_readers_closed == 1, "and counted")
 
 
-def a_reader_that_stalls_for_ever_is_closed_and_one_that_goes_on_is_not():
+def a_reader_that_stalls_is_disconnected_and_one_that_continues_is_not():
     with Server(write_stall_ms=1500) as s:
         watcher = Client(s.ipc)
         before = s.fds()
@@ -345,12 +345,12 @@ sys.exit(run_cases([
     a_hello_that_drips_does_not_put_the_deadline_off,
     pipelined_requests_and_a_reset_leave_nothing_behind,
     lengths_that_lie_close_the_connection_and_cost_no_memory,
-    when_descriptors_run_out_it_goes_on_once_they_are_back,
+    after_a_lack_of_descriptors_it_continues_when_some_are_free,
     nesting_and_floods_of_fields_are_refused,
     slow_readers_do_not_slow_others_down,
     a_slow_reader_gets_everything_once_it_reads,
     a_peer_that_lets_too_much_wait_for_it_is_closed,
-    a_reader_that_stalls_for_ever_is_closed_and_one_that_goes_on_is_not,
+    a_reader_that_stalls_is_disconnected_and_one_that_continues_is_not,
     a_thousand_clients_at_once_are_all_answered,
     twenty_thousand_abusive_connections_leave_the_server_as_it_was,
 ]))

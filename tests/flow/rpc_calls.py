@@ -333,7 +333,7 @@ def a_stream_that_ends_without_credit_ends():
         check(len(frames_until_end(c, id_)) == 6, "END needs no credit")
 
 
-def cancel_is_answered_by_one_end_and_the_handler_is_told():
+def cancel_is_answered_by_one_end_and_the_handler_is_called():
     with Server() as s:
         c = Client(s.ipc)
         id_ = c.begin("Count", {"count": 10}, credit=1)
@@ -478,7 +478,7 @@ def cpu_ticks(pid):
     return int(fields[11]) + int(fields[12])  # utime, stime: proc(5)
 
 
-def a_server_that_nobody_calls_uses_no_cpu():
+def an_idle_server_uses_no_cpu():
     with Server() as s:
         c = Client(s.ipc)
         for _ in range(2000):  # quick enough for its end to look instead of sleep
@@ -513,7 +513,7 @@ sys.exit(run_cases([
     unary_calls_are_answered_out_of_order_beside_a_stream,
     credits_are_exact,
     a_stream_that_ends_without_credit_ends,
-    cancel_is_answered_by_one_end_and_the_handler_is_told,
+    cancel_is_answered_by_one_end_and_the_handler_is_called,
     a_connection_that_goes_cancels_its_calls,
     four_mebibytes_less_a_little_go_and_come,
     a_frame_that_comes_byte_by_byte_is_one_frame,
@@ -522,5 +522,5 @@ sys.exit(run_cases([
     drain_answers_what_is_open_and_refuses_what_is_new,
     drain_is_over_after_its_grace,
     the_caller_over_ipc_is_known_by_uid,
-    a_server_that_nobody_calls_uses_no_cpu,
+    an_idle_server_uses_no_cpu,
 ]))

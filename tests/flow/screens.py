@@ -125,7 +125,7 @@ def top_into_a_pipe_or_without_a_keyboard_prints_one_table(b):
     check(b"\x1b" not in r.stdout and b"ALERTS" in r.stdout, r.stdout)
 
 
-def what_follows_ends_as_sigpipe_would_when_nobody_reads_and_says_when_it_cannot_be_written(b):
+def a_screen_ends_as_with_sigpipe_without_a_reader_and_reports_a_failed_write(b):
     expect(b.cli("create", "--name", "said"), 0)
     job = expect(b.cli("exec", "-d", "said", "sh", "-c", "while echo line; do sleep 0.02; done"), 0).stdout.decode().strip()
     for args in (["logs", "-f", job], ["logs", "-f", "-o", "json", job], ["events", "--from", "1", "-f"], ["events", "-o", "json"],
@@ -228,7 +228,7 @@ def a_record_says_when_and_by_what_it_was_seen(b):
 
 TESTS = (top_of_a_sandbox_that_is_not_there_says_so_and_leaves_the_terminal_alone, whatever_ends_top_gives_the_terminal_back,
          a_terminal_that_goes_away_ends_top, top_into_a_pipe_or_without_a_keyboard_prints_one_table,
-         what_follows_ends_as_sigpipe_would_when_nobody_reads_and_says_when_it_cannot_be_written,
+         a_screen_ends_as_with_sigpipe_without_a_reader_and_reports_a_failed_write,
          top_shows_who_is_busy_first_and_follows_changes, narrow_and_low_terminals_lose_columns_and_rows_and_nothing_else,
          events_and_findings_are_followed_by_a_sandboxs_name, a_record_says_when_and_by_what_it_was_seen)
 

@@ -193,7 +193,7 @@ def the_kernels_part_is_there(b, c):
         skip("the programs for telemetry cannot be loaded here")
 
 
-def a_shell_for_somebody_elsewhere_is_found(b, c):
+def a_remote_shell_is_found(b, c):
     box, all_ = each_way_is_found(b, c, "remote-shell", BEGIN, SHELLS, NO_SHELLS)
     check(all(f["severity"] == "warning" and f["response"] == "alert" for f in all_), all_)
     of_terminal = [f for f in all_ if "terminal" in f["text"]]
@@ -266,7 +266,7 @@ def a_socket_that_listens_on_all_addresses_is_noted(b, c):
     b.cli("rm", box)
 
 
-TESTS = [the_kernels_part_is_there, a_shell_for_somebody_elsewhere_is_found, a_terminal_that_another_job_copies_is_found,
+TESTS = [the_kernels_part_is_there, a_remote_shell_is_found, a_terminal_that_another_job_copies_is_found,
          a_terminal_of_exec_is_none, a_library_of_its_own_in_a_program_is_found, a_socket_that_listens_on_all_addresses_is_noted]
 
 

@@ -90,7 +90,7 @@ def begin_before_anybody_notices(b):
     return runs, late, gone
 
 
-def who_waits_for_it_is_told(runs, gone):
+def a_client_that_waits_for_it_gets_an_error(runs, gone):
     ends = [(p.communicate(timeout=40)[1], p.returncode) for p in runs]
     check(sorted(code for _, code in ends) == [0, 75, 75], f"one was ready, two were not: {ends}")
     err = gone.communicate(timeout=40)[1]
@@ -120,7 +120,7 @@ def afterwards_all_is_as_it_was_asked_for(b, c):
     until(lambda: b.json("info")[1]["sandboxes_own"] == 1, "what was deleted has gone")
 
 
-def a_spawner_that_hangs_is_noticed_told_and_forgiven(b, systemd):
+def a_spawner_that_hangs_is_detected_reported_and_used_again(b, systemd):
     full(b)
     check(b.cli("create", "--name", "kept").returncode == 0 and b.cli("create", "--name", "deleted").returncode == 0, "create")
     check(b.cli("exec", "kept", "--", "sh", "-c", "echo mine >/tmp/mine").returncode == 0, "exec")
@@ -134,7 +134,7 @@ def a_spawner_that_hangs_is_noticed_told_and_forgiven(b, systemd):
         runs, late, gone = begin_before_anybody_notices(b)
         check(says() == NOT_SERVING, "a watcher is told")
         noticed(c)
-        who_waits_for_it_is_told(runs, gone)
+        a_client_that_waits_for_it_gets_an_error(runs, gone)
         what_needs_it_is_refused_at_once_and_the_rest_works(b)
         jobs_keep_their_limits(late)
         systemd.fed(0.2)  # what came before
@@ -147,7 +147,7 @@ def a_spawner_that_hangs_is_noticed_told_and_forgiven(b, systemd):
 # ---- the end
 
 
-def the_broker_ends_when_it_is_told_to_whatever_the_spawner_does(b):
+def sigterm_ends_the_broker_whatever_the_spawner_does(b):
     p = b.popen("run", "--", "sh", "-c", "echo up; sleep 1000", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     check(p.stdout.readline() == b"up\n", "it runs")
     spawner = spawner_of(b)
@@ -164,6 +164,6 @@ def the_broker_ends_when_it_is_told_to_whatever_the_spawner_does(b):
 
 SYSTEMD = Systemd()
 with Broker(config=ONE_READY, env=SYSTEMD.env) as BROKER:
-    code = run_cases([a_spawner_that_hangs_is_noticed_told_and_forgiven, the_broker_ends_when_it_is_told_to_whatever_the_spawner_does],
+    code = run_cases([a_spawner_that_hangs_is_detected_reported_and_used_again, sigterm_ends_the_broker_whatever_the_spawner_does],
                      call=lambda case: case(*(BROKER, SYSTEMD)[:case.__code__.co_argcount]))
 sys.exit(code)

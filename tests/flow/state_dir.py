@@ -50,7 +50,7 @@ def what_others_could_replace_is_refused_before_anything_is_made_in_it():
         refused(folder, f"{folder}/state", "profiles belongs to uid 12345", "broker's account", "chown -R ", "earlier install")
 
 
-def a_full_disk_is_told_in_words_with_the_path():
+def a_full_disk_is_reported_in_words_with_the_path():
     with tempfile.TemporaryDirectory() as folder:
         script = f"mount -t tmpfs -o size=16k,mode=755 none {folder} && mkdir {folder}/state && " \
                  f"{{ head -c 64k /dev/zero >{folder}/fill; exec {binary('stockaded')} --state-dir {folder}/state " \
@@ -62,7 +62,7 @@ def a_full_disk_is_told_in_words_with_the_path():
         check(r.returncode == 69 and "No space left on device" in r.stderr and f"{folder}/state" in r.stderr, r.stderr)
 
 
-def one_that_is_deleted_while_the_broker_runs_is_told_by_health():
+def a_folder_that_is_deleted_while_the_broker_runs_is_reported_by_health():
     with Broker(config="pool: 1\n") as b:
         c = sp.Client(b.address)
         health = lambda: c.unary("/stockade.v1.HealthService/Check", {})  # noqa: E731
@@ -74,6 +74,6 @@ def one_that_is_deleted_while_the_broker_runs_is_told_by_health():
 
 sys.exit(run_cases([
     what_others_could_replace_is_refused_before_anything_is_made_in_it,
-    a_full_disk_is_told_in_words_with_the_path,
-    one_that_is_deleted_while_the_broker_runs_is_told_by_health,
+    a_full_disk_is_reported_in_words_with_the_path,
+    a_folder_that_is_deleted_while_the_broker_runs_is_reported_by_health,
 ]))

@@ -203,7 +203,7 @@ def the_same_denial_is_listed_once_with_its_count(b, c):
     check(len(r.denials) == 1 and r.denials[0].count == 30 == r.denials_total, str(r.denials))
 
 
-def a_socket_below_usr_is_refused_and_told_where_the_kernel_can(b, c):
+def a_socket_below_usr_is_refused_and_reported_if_the_kernel_can(b, c):
     feature = next(f for f in c.unary(SYSTEM + "Info", {}).features if f.name == "bpf-unix")
     unix = ("import socket\nfor kind, call in ((socket.SOCK_STREAM, 'connect'), (socket.SOCK_DGRAM, 'send')):\n"
             " for path in ('/tmp/none', '\\0none', '/usr/none'):\n"
@@ -305,7 +305,7 @@ def a_running_job_can_be_inspected(b, c):
     c.unary(SANDBOX + "Delete", {"id": box})
 
 
-def a_flood_of_one_sandbox_silences_no_other_and_is_told(b, c):
+def a_flood_of_one_sandbox_silences_no_other_and_is_reported(b, c):
     sub = Subscription(b)
     boxes = [c.unary(SANDBOX + "Create", {"limits": {"cpu_millis": 4000}}).sandbox.id for _ in range(2)]
     noise = c.start(boxes[0], "exec python3 -c 'import socket, time\nend = time.monotonic() + 1.5\n"
@@ -368,7 +368,7 @@ def filters_pass_what_they_name(b, c):
     c.unary(SANDBOX + "Delete", {"id": box})
 
 
-def a_policy_that_changes_is_told_once_with_its_mode(b, c):
+def a_change_of_a_policy_is_one_event_with_its_mode(b, c):
     sub = Subscription(b, kinds=[kind("POLICY_CHANGED"), kind("SANDBOX_DELETED")])
     box = c.unary(SANDBOX + "Create", {"network": {"mode": 1}}).sandbox.id
     c.unary(SANDBOX + "Update", {"id": box, "ttl_ms": 60000})
@@ -380,7 +380,7 @@ def a_policy_that_changes_is_told_once_with_its_mode(b, c):
     check(mine[0].note == "none", mine[0].note)
 
 
-def a_slow_subscriber_finds_a_gap_and_stalls_nobody(b, c):
+def a_slow_subscriber_gets_a_gap_and_delays_no_other(b, c):
     slow = Subscription(b, credit=2, kinds=[kind("EXEC"), kind("EXIT"), kind("JOB_ENDED")])
     boxes = make_events(c, 5000)
     kept = Subscription(b, from_sequence=1, kept_only=True, kinds=[kind("EXEC"), kind("EXIT")]).all()
@@ -488,7 +488,7 @@ def the_feed_publishes_every_event_to_sub_sockets(b, c):
     check(topic == f"JOB_ENDED/INFO/{job.sandbox}", topic)
 
 
-def a_peer_of_the_feed_that_is_no_sub_socket_or_does_not_read_stalls_nobody(b, c):
+def a_peer_of_the_feed_that_is_no_sub_socket_or_does_not_read_delays_no_other(b, c):
     wrong = Sub(b"\0SP\0\0\x30\0\0")
     try:
         wrong.read(1)
@@ -553,15 +553,15 @@ def without_programs_the_record_says_so(_b, _c):
 TESTS = [what_does_not_fit_is_refused, what_a_job_calls_things_is_text_in_events_and_records,
          another_tenant_sees_nothing_of_it, too_many_subscriptions_are_refused,
          events_of_a_job_carry_its_sandbox_and_its_id, a_denied_connect_is_an_event_and_stands_in_the_record,
-         the_same_denial_is_listed_once_with_its_count, a_socket_below_usr_is_refused_and_told_where_the_kernel_can,
+         the_same_denial_is_listed_once_with_its_count, a_socket_below_usr_is_refused_and_reported_if_the_kernel_can,
          two_jobs_of_a_sandbox_have_records_of_their_own,
          system_calls_are_counted_for_who_asks, a_record_has_what_the_job_did_and_nothing_else, a_running_job_can_be_inspected,
-         a_flood_of_one_sandbox_silences_no_other_and_is_told, a_subscriber_begins_at_a_number,
-         filters_pass_what_they_name, a_policy_that_changes_is_told_once_with_its_mode,
-         a_slow_subscriber_finds_a_gap_and_stalls_nobody,
+         a_flood_of_one_sandbox_silences_no_other_and_is_reported, a_subscriber_begins_at_a_number,
+         filters_pass_what_they_name, a_change_of_a_policy_is_one_event_with_its_mode,
+         a_slow_subscriber_gets_a_gap_and_delays_no_other,
          live_figures_follow_what_is_used, the_command_shows_events_and_records,
          the_feed_publishes_every_event_to_sub_sockets,
-         a_peer_of_the_feed_that_is_no_sub_socket_or_does_not_read_stalls_nobody,
+         a_peer_of_the_feed_that_is_no_sub_socket_or_does_not_read_delays_no_other,
          the_first_job_after_a_rest_is_watched_from_its_first_call, a_flood_hides_neither_what_came_first_nor_what_came_last,
          without_programs_the_record_says_so]
 
@@ -590,7 +590,7 @@ def main():
 def needs_programs(test):
     """What is left where the kernel or this host lets no program be loaded."""
     return test not in (what_does_not_fit_is_refused, another_tenant_sees_nothing_of_it,
-                        too_many_subscriptions_are_refused, a_policy_that_changes_is_told_once_with_its_mode,
+                        too_many_subscriptions_are_refused, a_change_of_a_policy_is_one_event_with_its_mode,
                         the_feed_publishes_every_event_to_sub_sockets, without_programs_the_record_says_so)
 
 

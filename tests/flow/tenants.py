@@ -97,7 +97,7 @@ def a_run_waits_for_one_of_each_other_tenant_and_takes_a_place_of_who_has_most(b
     other.close()
 
 
-def what_nobody_reads_is_held_within_the_tenants_share(b):
+def unread_output_is_charged_to_the_tenant(b):
     """30 jobs whose output is not read: they wait at their pipes. Another tenant has its own share; and no byte is
     lost."""
     greedy, other = client_again(b, GREEDY), client_again(b, OTHER)
@@ -130,7 +130,7 @@ with Broker(config="socket: {mode: 0666}\npool: 1\nquotas: {sandboxes: 4, queue:
                    "rpc: {connections: 32, bytes_per_uid: 8M}\n") as BROKER:
     CODE = run_cases([
         the_last_connections_are_for_tenants_without_one_and_for_root,
-        what_nobody_reads_is_held_within_the_tenants_share,
+        unread_output_is_charged_to_the_tenant,
         a_run_waits_for_one_of_each_other_tenant_and_takes_a_place_of_who_has_most,
     ], call=lambda case: case(BROKER))
 sys.exit(CODE)

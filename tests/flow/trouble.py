@@ -201,7 +201,7 @@ def a_paused_sandbox_is_resumed_by_the_hint(b):
 
 
 def what_is_never_there_is_refused(b):
-    r = expect(b.cli("anomalies", "--rule", "nosuch"), 1, b"", b"there is no rule nosuch; the rules are denied-fan-out, ")
+    r = expect(b.cli("anomalies", "--rule", "nosuch"), 2, b"", b"there is no rule nosuch; the rules are denied-fan-out, ")
     check(b"new-refusal\n" in r.stderr, r.stderr)
     expect(b.cli("anomalies", "--rule", "fork-storm"), 0, b"")
     for args in (("anomalies",), ("events",), ("top", "--once")):
@@ -250,7 +250,7 @@ def what_is_above_a_maximum_is_refused_in_units(b):
                       (("run", "--pids", "99999999", "true"), "--pids: 99999999 is above the maximum of 4194304"),
                       (("run", "--dns-queries", "99999", "true"), "--dns-queries: 99999 is above the maximum of 60000")):
         expect(b.cli(*args), 77, b"", err.encode())
-    expect(b.cli("create", "--ttl", "1ms"), 1, b"", b"--ttl: 1ms is below the minimum of 100ms")
+    expect(b.cli("create", "--ttl", "1ms"), 2, b"", b"--ttl: 1ms is below the minimum of 100ms")
     expect(b.cli("run", "--memory", "1", "true"), 125, b"", b"--memory: 1 is below the minimum of 4M")
 
 

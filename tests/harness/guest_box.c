@@ -200,6 +200,7 @@ start_job(struct box *b, const struct start *s, int *input, int *output)
     start.env = env;
     start.workdir = (char *)(uintptr_t)(s->workdir != NULL ? s->workdir : "/home/agent");
     start.files_max = 256;
+    start.tasks_max = 256;
     start.file_bytes_max = 8 << 20;
     start.cpu_seconds_max = 60;
     start.terminal = s->terminal;

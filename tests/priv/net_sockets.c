@@ -438,10 +438,33 @@ sockets_of_a_removed_sandbox_are_not_counted(void **state)
     assert_int_equal(counters().held, 0);
 }
 
+static int
+no_inet_socket(void)
+{
+    static const int kinds[] = {SOCK_STREAM, SOCK_DGRAM};
+    for (size_t i = 0; i < 2; i++) {
+        MUST(socket(AF_INET, kinds[i], 0) < 0 && errno == EPERM);
+        MUST(socket(AF_INET6, kinds[i], 0) < 0 && errno == EPERM);
+    }
+    MUST(socket(AF_UNIX, SOCK_STREAM, 0) >= 0);
+    return 0;
+}
+
+static void
+a_sandbox_whose_network_is_off_makes_no_inet_socket(void **state)
+{
+    const struct bpf_sandbox b = {.slot = SLOT, .generation = GENERATION, .mode = NET_OFF};
+    (void)state;
+    assert_true(net_rig_put(&rig, &b) >= 0);
+    assert_int_equal(job(no_inet_socket), 0);
+    assert_true(held_becomes(0));
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_sandbox_whose_network_is_off_makes_no_inet_socket),
         cmocka_unit_test(every_other_option_is_refused_and_counted),
         cmocka_unit_test(options_of_ordinary_programs_are_set),
         cmocka_unit_test(buffers_are_at_most_as_large_as_the_default),

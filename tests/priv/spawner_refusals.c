@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the spawner refuses: configurations, requests in the wrong state (an error), and requests that no correct
 // broker sends (the end).
+#include "server/spawner/tree_layers.h"
 #include "proto/fdpass.h"
 #include "tests/harness/spawner.h"
 #include "tests/harness/skip.h"
@@ -214,10 +215,14 @@ invalid_requests_end_the_spawner_and_every_sandbox(void **state)
         {"what the reader alone may ask", destroy},
         {"argument of read", destroy},
         {"a root to give up that is out of range", destroy},
-        {"argument of swap", destroy},
+        {"argument of seal", destroy},
+        {"restore to no layer", destroy},
+        {"restore to a layer out of range", destroy},
+        {"inherit from a slot out of range", destroy},
+        {"drop no layer", destroy},
     };
     rows[0].q.op = SPAWN_CONFIGURE;
-    rows[1].q.op = SPAWN_SWAP + 1;
+    rows[1].q.op = SPAWN_DROP + 1;
     rows[2].q.op = UINT32_MAX;
     rows[3].q.slot = UINT32_MAX;
     rows[4].q.slot = 5;
@@ -243,8 +248,14 @@ invalid_requests_end_the_spawner_and_every_sandbox(void **state)
     rows[20].q.arg = 1;
     rows[21].q.op = SPAWN_UNROOT;
     rows[21].q.arg = SPAWN_ROOTS_MAX;
-    rows[22].q.op = SPAWN_SWAP;
+    rows[22].q.op = SPAWN_SEAL;
     rows[22].q.arg = 1;
+    rows[23].q.op = rows[24].q.op = SPAWN_RESTORE;
+    rows[24].q.arg = TREE_NUMBERS + 1;
+    rows[25].q.op = SPAWN_INHERIT;
+    rows[25].q.arg = 1;
+    rows[25].q.from_slot = UINT32_MAX;
+    rows[26].q.op = SPAWN_DROP;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         assert_ends(rows[i].what, &rows[i].q, sizeof rows[i].q, -1, &like);
     char large[sizeof destroy + 1] = {0};

@@ -267,6 +267,7 @@ export_and_import_keep_every_bit(void **state)
     assert_int_equal(p->set[0].state, PROFILES_LEARNING);
     assert_int_equal(p->set[0].runs, 1);
     assert_true(p->set[0].own_files);
+    assert_string_equal(p->set[0].learnt_from, "");
     assert_int_equal(p->exes_n, 2);
     assert_string_equal(p->exe[1].path, "/usr/bin/b");
     assert_memory_equal(&bpf.profiles[p->exe[0].slot], a, sizeof *a);
@@ -293,6 +294,7 @@ an_import_is_frozen_and_has_a_newer_version(void **state)
     assert_int_equal(p->set[1].state, PROFILES_FROZEN);
     assert_int_equal(p->set[1].version, 10);
     assert_int_not_equal(p->set[1].frozen_s, 0);
+    assert_string_equal(p->set[1].learnt_from, p->set[0].template);
     assert_int_equal(p->exe[2].key.template, 1);
     assert_int_equal(bpf.profile_states[p->exe[2].slot].mode, WATCH_PROFILE_JUDGE);
     assert_int_equal(runs(1, 1, "/usr/bin/a"), BOX_EXE_KNOWN);

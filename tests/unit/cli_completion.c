@@ -103,13 +103,14 @@ static void
 values_that_are_known_are_offered(void **state)
 {
     (void)state;
-    assert_offers("run --network ", "none allowlist open ");
+    assert_offers("run --network ", "off none allowlist open ");
     assert_offers("run --network=a", "--network=allowlist ");
     assert_offers("run -ito ", "text json ");
     assert_offers("-o j", "json ");
     assert_offers("events --severity w", "warning ");
     assert_offers("completion ", "bash zsh fish ");
     assert_offers("profiles ", "ls export import reset freeze ");
+    assert_offers("snapshot ", "create ls show restore rm ");
     assert_offers("profiles export default ", ":files ");
 }
 

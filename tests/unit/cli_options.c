@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "client/cli/options.h"
+#include "proto/words.h"
 
 enum { WORDS_MAX = 600 };
 

@@ -3,7 +3,9 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -99,6 +101,18 @@ errors_of_calls_have_codes_for_scripts(void **state)
     }
 }
 
+// The broker and the command find wrong values; the exit code is the same.
+static void
+a_wrong_value_of_an_option_has_the_code_of_a_wrong_command_line(void **state)
+{
+    struct stockade_error e = {.code = STOCKADE_INVALID_ARGUMENT, .subject = "network.outbound[0]"};
+    (void)state;
+    assert_int_equal(exit_code_of_error(&e, false), EXIT_USAGE);
+    assert_int_equal(exit_code_of_error(&e, true), EXIT_OURS);
+    e.code = STOCKADE_NOT_FOUND;
+    assert_int_equal(exit_code_of_error(&e, false), EXIT_PROBLEM);
+}
+
 // The option that a message names must exist.
 static void
 every_option_that_raises_a_limit_exists(void **state)
@@ -132,6 +146,36 @@ numbers_of_a_newer_broker_have_a_name_too(void **state)
     assert_int_equal(cli_network_number(NULL), STOCKADE_NETWORK_TEMPLATE);
 }
 
+// What cli_fail() writes to stderr.
+static void
+failure_text(const struct stockade_error *e, char *out, size_t n)
+{
+    FILE *to = tmpfile();
+    assert_non_null(to);
+    int kept = dup(STDERR_FILENO);
+    assert_true(dup2(fileno(to), STDERR_FILENO) >= 0);
+    (void)cli_fail(command_find("run"), "", e);
+    assert_true(dup2(kept, STDERR_FILENO) >= 0);
+    rewind(to);
+    out[fread(out, 1, n - 1, to)] = '\0';
+    (void)close(kept);
+    (void)fclose(to);
+}
+
+static void
+a_delay_until_a_retry_is_shown_in_seconds_and_not_beyond_an_hour(void **state)
+{
+    char text[512];
+    struct stockade_error e = {.code = STOCKADE_RESOURCE_EXHAUSTED, .text = "full"};
+    (void)state;
+    e.retry_ms = STOCKADE_RETRY_MS_MAX;
+    failure_text(&e, text, sizeof text);
+    assert_string_equal(text, "stockade run: full\n  try again in 1 h or later\n");
+    e.retry_ms = 2000;
+    failure_text(&e, text, sizeof text);
+    assert_string_equal(text, "stockade run: full\n  try again in 2 s\n");
+}
+
 int
 main(void)
 {
@@ -142,8 +186,10 @@ main(void)
         cmocka_unit_test(a_job_that_a_stopping_broker_cancelled_can_be_tried_again),
         cmocka_unit_test(a_time_limit_is_124_and_memory_is_137),
         cmocka_unit_test(errors_of_calls_have_codes_for_scripts),
+        cmocka_unit_test(a_wrong_value_of_an_option_has_the_code_of_a_wrong_command_line),
         cmocka_unit_test(every_option_that_raises_a_limit_exists),
         cmocka_unit_test(numbers_of_a_newer_broker_have_a_name_too),
+        cmocka_unit_test(a_delay_until_a_retry_is_shown_in_seconds_and_not_beyond_an_hour),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

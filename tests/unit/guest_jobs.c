@@ -30,6 +30,7 @@ valid(void)
     s.n_env = 1;
     s.workdir = (char *)(uintptr_t) "/";
     s.files_max = 64;
+    s.tasks_max = 64;
     s.file_bytes_max = 4096;
     return s;
 }

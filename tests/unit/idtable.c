@@ -69,7 +69,7 @@ invalid_and_own_ids_are_not_reported_as_another_nodes(void **state)
         assert_int_equal(e.code, ERR_NOT_FOUND);
         assert_memory_equal(e.text, "there is no process ", 20);
         assert_string_equal(e.text + 20, texts[i]);
-        assert_string_equal(e.reason, "");
+        assert_string_equal(e.reason, "PROCESS_UNKNOWN");
     }
 }
 

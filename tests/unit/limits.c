@@ -27,15 +27,19 @@ a_value_above_the_maximum_is_refused_and_names_both(void **state)
         if (most.v[i] == 0)
             continue; // there is no maximum
         asked.v[i] = most.v[i] + 1;
-        assert_true(limits_resolve(&usual, &most, &asked, &out, &e) < 0);
+        assert_true(limits_resolve(&usual, &most, &most, &asked, &out, &e) < 0);
         assert_int_equal(e.code, ERR_INVALID_ARGUMENT);
         assert_string_equal(e.reason, "LIMIT_ABOVE_MAXIMUM");
         assert_non_null(strstr(e.subject, limit_table[i].name));
         assert_non_null(strstr(e.text, quantity_write(most.v[i], limits_units(i), value)));
         assert_non_null(strstr(
             e.hint, limit_table[i].owner == LIMIT_OF_SANDBOX ? "restart the broker" : "reload it"));
+        struct limits held = most;
+        held.v[i] = most.v[i] + 1; // the configuration was reloaded with a lower maximum
+        assert_true(limits_resolve(&usual, &most, &held, &asked, &out, &e) < 0);
+        assert_non_null(strstr(e.hint, "reload it"));
         asked.v[i] = most.v[i];
-        assert_int_equal(limits_resolve(&usual, &most, &asked, &out, &e), 0);
+        assert_int_equal(limits_resolve(&usual, &most, &most, &asked, &out, &e), 0);
         assert_int_equal(out.v[i], most.v[i]);
     }
 }
@@ -49,7 +53,7 @@ a_value_below_the_minimum_is_refused(void **state)
     limits_most(&most);
     struct limits asked = {.v[LIMIT_MEMORY_BYTES] = 4096};
     struct err e = {0};
-    assert_true(limits_resolve(&usual, &most, &asked, &out, &e) < 0);
+    assert_true(limits_resolve(&usual, &most, &most, &asked, &out, &e) < 0);
     assert_string_equal(e.subject, "limits.memory_bytes");
     assert_non_null(strstr(e.text, "4K is below the minimum of 4M"));
 }
@@ -115,7 +119,7 @@ omitted_limits_are_the_defaults(void **state)
     struct err e;
     limits_usual(&usual);
     limits_most(&most);
-    assert_int_equal(limits_resolve(&usual, &most, NULL, &out, &e), 0);
+    assert_int_equal(limits_resolve(&usual, &most, &most, NULL, &out, &e), 0);
     assert_memory_equal(&out, &usual, sizeof out);
 }
 
@@ -128,12 +132,12 @@ without_a_default_a_limit_is_off_until_a_request_sets_it(void **state)
     struct err e;
     limits_usual(&usual);
     limits_most(&most);
-    assert_int_equal(limits_resolve(&usual, &most, NULL, &out, &e), 0);
+    assert_int_equal(limits_resolve(&usual, &most, &most, NULL, &out, &e), 0);
     assert_int_equal(out.v[LIMIT_OUTPUT_BYTES], 0);
-    assert_int_equal(limits_resolve(&usual, &most, &asked, &out, &e), 0);
+    assert_int_equal(limits_resolve(&usual, &most, &most, &asked, &out, &e), 0);
     assert_int_equal(out.v[LIMIT_OUTPUT_BYTES], 1000);
     most.v[LIMIT_OUTPUT_BYTES] = 900;
-    assert_true(limits_resolve(&usual, &most, &asked, &out, &e) < 0);
+    assert_true(limits_resolve(&usual, &most, &most, &asked, &out, &e) < 0);
 }
 
 static void

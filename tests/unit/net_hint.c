@@ -97,7 +97,10 @@ permitted_options_are_suggested(void **state)
                         "--allow [2606:2800::1]:80/udp");
     assert_string_equal(hint(NET_NO_RULE, "10.77.0.5", NULL, 80, IPPROTO_TCP),
                         "--allow 10.77.0.5:80/tcp");
-    assert_string_equal(hint(NET_NAME_ADDRESS, "10.77.0.5", "web.test", 0, 0), "--allow 10.77.0.5");
+    assert_string_equal(hint(NET_NAME_ADDRESS, "10.77.0.5", "web.test", 0, 0),
+                        "--allow 10.77.0.5 --allow web.test");
+    assert_string_equal(hint(NET_NAME_ADDRESS, "10.77.0.5", NULL, 80, IPPROTO_TCP),
+                        "--allow 10.77.0.5:80/tcp");
     assert_string_equal(hint(NET_NO_RULE, "198.18.0.1", "web.test", 81, IPPROTO_TCP),
                         "--allow web.test:81/tcp");
     assert_string_equal(hint(NET_NAME, NULL, "example.com", 0, 0), "--allow example.com");
@@ -106,6 +109,8 @@ permitted_options_are_suggested(void **state)
     now.mode = NET_OPEN;
     assert_string_equal(hint(NET_NO_RULE, "10.77.0.5", NULL, 80, IPPROTO_TCP),
                         "--network open --allow 10.77.0.5:80/tcp");
+    assert_string_equal(hint(NET_NAME_ADDRESS, "10.77.0.5", "web.test", 0, 0),
+                        "--network open --allow 10.77.0.5");
 }
 
 int

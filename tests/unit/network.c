@@ -345,6 +345,45 @@ a_request_without_a_policy_gets_the_templates(void **state)
     network_unref(usual);
 }
 
+// Its number is the greatest, and it is the narrowest.
+static void
+off_is_narrower_than_none(void **state)
+{
+    (void)state;
+    struct err e = {0};
+    static const enum net_mode modes[] = {NET_OFF, NET_NONE, NET_ALLOWLIST, NET_OPEN};
+    for (size_t i = 0; i < 4; i++)
+        for (size_t k = 0; k < 4; k++) {
+            struct network *asked = network_new();
+            struct network *most = network_new();
+            asked->mode = modes[i];
+            most->mode = modes[k];
+            assert_int_equal(network_narrow(asked, most, "network", &e) == 0, i <= k);
+            assert_int_equal(network_leads_out(asked), i >= 2);
+            network_unref(asked);
+            network_unref(most);
+        }
+}
+
+static void
+off_has_neither_rules_nor_ports_of_its_template(void **state)
+{
+    (void)state;
+    struct err e = {0};
+    struct network *most = network_everything();
+    struct network *out = NULL;
+    struct request q;
+    request_init(&q, 4, "", "");
+    assert_int_equal(network_read(&q.m, most, most, &out, &e), 0);
+    assert_int_equal(out->mode, NET_OFF);
+    assert_int_equal(out->inbound_n, 0);
+    network_unref(out);
+    request_init(&q, 4, "192.0.2.1", "");
+    assert_true(network_read(&q.m, most, most, &out, &e) < 0);
+    assert_string_equal(e.subject, "network.outbound");
+    network_unref(most);
+}
+
 static void
 a_template_that_is_repeated_rule_by_rule_is_within_itself(void **state)
 {
@@ -448,6 +487,8 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(off_is_narrower_than_none),
+        cmocka_unit_test(off_has_neither_rules_nor_ports_of_its_template),
         cmocka_unit_test(malformed_policies_are_refused_with_the_field),
         cmocka_unit_test(invalid_ports_are_refused_with_their_number),
         cmocka_unit_test(labels_and_names_have_a_maximum_length),

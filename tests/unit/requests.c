@@ -120,11 +120,32 @@ valid_arguments_reach_the_socket(void **state)
     assert_true(stockade_run(s, &o, NULL, NULL, NULL) < 0);
 }
 
+// The value itself is reported, not the largest that fits into the field.
+static void
+a_limit_beyond_32_bits_is_refused_with_its_value(void **state)
+{
+    (void)state;
+    struct stockade_run_options o = STOCKADE_RUN_OPTIONS_INIT;
+    o.command.args = program;
+    o.limits.pids = 99999999999;
+    assert_refused(stockade_run(s, &o, NULL, NULL, &e),
+                   "limits.pids: 99999999999 requested, at most 4294967295 can be requested");
+    assert_string_equal(e.reason, "LIMIT_ABOVE_MAXIMUM");
+    assert_string_equal(e.subject, "limits.pids");
+    o.limits = (struct stockade_limits){.cpu_millis = UINT64_C(1) << 32};
+    assert_refused(stockade_run(s, &o, NULL, NULL, &e), "limits.cpu_millis: 4294967.296 requested");
+    const struct stockade_policy policy = {.mode = STOCKADE_NETWORK_ALLOWLIST,
+                                           .queries_per_minute = UINT64_C(1) << 32};
+    assert_refused(stockade_set_policy(s, "a", &policy, NULL, &e),
+                   "queries_per_minute: 4294967296 requested");
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(missing_options_are_refused),
+        cmocka_unit_test(a_limit_beyond_32_bits_is_refused_with_its_value),
         cmocka_unit_test(missing_lists_are_refused),
         cmocka_unit_test(a_missing_handle_or_method_is_refused),
         cmocka_unit_test(valid_arguments_reach_the_socket),

@@ -37,6 +37,7 @@ make(enum sandbox_state state)
     list_init(&s->node);
     list_init(&s->pool_node);
     list_init(&s->jobs);
+    list_init(&s->agents);
     list_init(&s->waiters);
     for (size_t i = 0; i < SPAWN_FDS_MAX; i++)
         s->dirs.fd[i] = -1;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one call brings along: its deadline, its caller's wish to give it up, its metadata and idempotency key.
+// The properties of one call: its deadline, its caller's abort signal, its metadata and idempotency key.
 import { randomBytes } from "node:crypto";
 import { getOption } from "@bufbuild/protobuf";
 import type { DescMethod } from "@bufbuild/protobuf";
@@ -92,12 +92,12 @@ export function renewed(
     : metadata.map(([key, value]) => [key, key === "idempotency-key" ? randomBytes(16).toString("hex") : value]);
 }
 
-/** On our side a method's own longest deadline gets this much more, so that the broker's word comes first. */
+/** Added to a method's longest deadline on this side, so that the broker's own error arrives first. */
 const GRACE_MS = 5000;
 /** Longest time that setTimeout takes. */
 const TIMER_MS_MAX = 2 ** 31 - 1;
 
-/** From the begin of a call to its end: when it must be over, and who wants to be told that it is to stop. */
+/** From the start of a call to its end: its deadline, and the callbacks for its cancellation. */
 export class CallScope {
   readonly #path: string;
   readonly #end: number;
@@ -134,7 +134,7 @@ export class CallScope {
     }
   }
 
-  /** Why the call is to stop; undefined while it is not. */
+  /** Why the call must stop; undefined: it need not. */
   get stopped(): StockadeError | undefined {
     return this.#stopped;
   }
@@ -144,7 +144,7 @@ export class CallScope {
     return this.#end === Infinity ? 0 : Math.max(1, this.#end - performance.now());
   }
 
-  /** Calls `stop` when the call is to stop, at once if it is already. Gives a function that undoes this. */
+  /** Calls `stop` when the call must stop, or immediately if it must already. Returns a function that undoes this. */
   onStop(stop: (why: StockadeError) => void): () => void {
     if (this.#stopped !== undefined) {
       stop(this.#stopped);
@@ -154,7 +154,7 @@ export class CallScope {
     return () => this.#stops.delete(stop);
   }
 
-  /** The promise's value, unless the call is to stop first. */
+  /** The promise's value, unless the call must stop first. */
   async race<T>(promise: Promise<T>): Promise<T> {
     let undo: (() => void) | undefined;
     try {
@@ -169,7 +169,7 @@ export class CallScope {
     }
   }
 
-  /** The call is over. */
+  /** The call has ended. */
   done(): void {
     clearTimeout(this.#timer);
     this.#signal?.removeEventListener("abort", this.#onAbort);

@@ -10,7 +10,7 @@
 //   process that took it (it is asked how long it runs)                    answers with what the first execution gave
 //   anything else                                                          ConnectionLostError
 //
-// Streams are never sent again once a message came; who reads one knows where to go on (see Process).
+// A stream is never sent again after its first message; its reader knows its position (see Process).
 import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
 import type {
   DescMessage,
@@ -50,8 +50,9 @@ export interface ClientOptions {
   /** How long the client tries to reconnect after an established connection was lost; seconds or text. Default: 10. 0:
    * one attempt. */
   reconnectTimeout?: Duration;
-  /** Time without data from the broker after which the client sends a PING; seconds or text. Default: 20; at least 6.
-   * */
+  /**
+   * Time without a frame from the broker after which the client sends a PING; seconds or text. Default: 20; at least 6.
+   */
   keepalive?: Duration;
   /** Another transport than unix sockets and TCP. */
   dial?: Dial;

@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// One connection: a transport, a session on it, and whoever waits for the session's events.
+// One connection: a transport, a session on it, and the listeners for the session's events.
 //
-// It says of each call that it loses how far it got, because that decides whether somebody may send it again:
-// "unsent" (it never left), "refused" (the peer's GOAWAY says that it was not begun) or "sent" (nobody knows).
+// For each call that it loses it reports how far the call got, because this decides whether it may be sent again:
+// "unsent" (it never left), "refused" (the peer's GOAWAY says that it was not begun) or "sent" (unknown).
 import { BrokerUnreachableError, ProtocolError } from "./errors.js";
 import { Session } from "./session.js";
 import type { CallInit, SessionEvent } from "./session.js";
 import type { WireStatus } from "./status.js";
 import type { Dial, Transport, TransportEvents } from "./transport.js";
 
-/** How far a call got on a connection that is gone. */
+/** How far a call got on a connection that was lost. */
 export type Lost = "unsent" | "refused" | "sent";
 
-/** Whoever waits for a call. Exactly one of onEnd and onLost is called, once. */
+/** The listener of a call. Exactly one of onEnd and onLost is called, once. */
 export interface CallListener {
   onData(payload: Uint8Array): void;
   onEnd(payload: Uint8Array, status: WireStatus | undefined): void;
   onLost(how: Lost, error: Error): void;
 }
 
-/** A call, with its time that is left by the moment when it is sent. */
+/** A call; its timeout is computed when it is sent. */
 export interface QueuedCall extends Omit<CallInit, "timeoutMs"> {
   timeoutMs: () => number;
 }
@@ -38,7 +38,7 @@ export interface ConnectionOptions {
   dial: Dial;
   keepaliveMs: number;
   connectMs: number;
-  /** Called once, when the connection is over. */
+  /** Called once, when the connection has ended. */
   onClose: (connection: Connection) => void;
 }
 
@@ -64,7 +64,7 @@ export class Connection {
     });
   }
 
-  /** Connects and shakes hands. UnavailableError: nobody answers. ProtocolError: it is no broker. */
+  /** Connects, with the handshake. UnavailableError: no answer. ProtocolError: the peer is not a broker. */
   static async open(options: ConnectionOptions): Promise<Connection> {
     const slot: { connection?: Connection } = {};
     const early: Uint8Array[] = [];
@@ -105,7 +105,7 @@ export class Connection {
     return made;
   }
 
-  /** Why the connection is over; undefined while it is not. */
+  /** Why the connection has ended; undefined: it has not. */
   get closed(): Error | undefined {
     return this.#closed;
   }
@@ -129,7 +129,7 @@ export class Connection {
     return ticket;
   }
 
-  /** Gives a call up; its listener hears nothing more. */
+  /** Cancels a call; its listener is not called any more. */
   cancel(ticket: Ticket): void {
     if (ticket.over) {
       return;
@@ -205,7 +205,7 @@ export class Connection {
     this.#loseQueued(why);
   }
 
-  // The listener of an open call, which is over with this.
+  // The listener of an open call, which ends with this.
   #take(id: number): CallListener | undefined {
     const ticket = this.#tickets.get(id);
     this.#tickets.delete(id);
@@ -226,7 +226,7 @@ export class Connection {
     }
   }
 
-  // Sends what waits and has room now.
+  // Sends the waiting calls for which there is room.
   #pump(): void {
     for (const queue of [this.#queues.unary, this.#queues.streams]) {
       while (queue[0] !== undefined && this.usable && this.#session.hasRoom(queue[0].init.streaming)) {
@@ -273,7 +273,7 @@ export class Connection {
     this.#timer.unref();
   }
 
-  // What the broker said before it closed tells more than that it closed.
+  // The broker's own reason, which arrived before the end, says more than the end.
   #peerClosed(error: Error): void {
     this.#end(this.#farewell === "" ? error : new Error(this.#farewell, { cause: error }));
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What can go wrong, as classes: one per status code, so that `catch` can tell them apart by `instanceof`.
+// Failures as classes: one for each status code, so that `catch` can distinguish them by `instanceof`.
 //
-// A refusal explains itself: `reason` is for programs, `rule` or `limit` name what said no, `hint` says how to ask for
-// more. A job that ends badly is no error at all: its result says so (see `RunResult`), unless `check` was asked for.
+// A refusal has its reason: `reason` is for programs, `rule` or `limit` name the cause, `hint` says how to request
+// more. A job that fails is not an error: its result says so (see `RunResult`), unless `check` is set.
 /** Numbers of google.rpc.Code. */
 export const Code = {
   OK: 0,

@@ -44,7 +44,7 @@ export type ProcessEvent = Output | Gap;
 /** Called with each line, without its line end. If it returns a promise, the library waits for it. */
 export type LineCallback = (line: string) => unknown;
 
-/** A longer line is handed over in pieces. Characters. */
+/** A longer line is passed on in pieces. Characters. */
 const LINE_MAX = 64 * 1024;
 
 /** Turns pieces of output into lines of text for a callback. */
@@ -106,12 +106,12 @@ export class Collector {
   pid = 0;
   /** Of the next byte that is expected. */
   offset = 0;
-  /** There once it is over. */
+  /** Set when it has ended. */
   result: RunResult | undefined;
   readonly #keep: number;
   readonly #kept = { stdout: { chunks: [], bytes: 0 } as Kept, stderr: { chunks: [], bytes: 0 } as Kept };
   #over = 0; // beyond what is kept
-  #unseen = 0; // of those, bytes that nobody was given and somebody may want
+  #unseen = 0; // of those, bytes that no reader has received, but may request
   #gone = 0;
   #cut = 0; // by the limit on output: the bill knows the whole sum
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A port of this machine's loopback that leads into a sandbox.
+// A port of this machine's loopback, forwarded to a sandbox.
 //
-// What the sandbox says comes as a stream, what it is told goes as calls: two directions that run beside each other,
-// and end each other.
+// Bytes from the sandbox arrive as a stream, bytes to it are sent as calls: two independent directions; each ends
+// the other.
 import { once } from "node:events";
 import { BlockList, createServer, isIP } from "node:net";
 import type { AddressInfo, Server, Socket } from "node:net";
@@ -95,7 +95,7 @@ export class Forward implements AsyncDisposable {
     socket.on("close", () => {
       stream.cancel();
     });
-    socket.on("error", () => undefined); // whoever connected here has gone: "close" comes next
+    socket.on("error", () => undefined); // the local peer has disconnected: "close" comes next
     try {
       const first = await stream.next();
       if (first.done === true || first.value.connectionId === "") {
@@ -141,7 +141,7 @@ async function sendDown(stream: AsyncIterable<{ data: Uint8Array }>, socket: Soc
   }
 }
 
-// Ends when no more comes from here, or the connection is over.
+// Ends at the end of the local input, or of the connection.
 async function sendUp(client: Client, connectionId: string, socket: Socket): Promise<void> {
   try {
     for await (const chunk of socket.iterator({ destroyOnReturn: false })) {

@@ -61,7 +61,7 @@ export interface ServerFrame {
   status: WireStatus | undefined;
 }
 
-// Those that only a client sends stand here too, so that a peer that sends them is told from a newer one.
+// Also those that only a client sends, to distinguish a peer that sends them from a newer broker.
 const KINDS: ReadonlyMap<number, FrameKind> = new Map(
   [
     FrameKind.CALL,
@@ -235,7 +235,7 @@ export function decodeFrame(body: Uint8Array): ServerFrame {
   return out;
 }
 
-/** Takes bytes as they come, in any pieces, and gives the bodies of whole messages. Never holds more than one body. */
+/** Accepts bytes in any pieces, and returns the bodies of complete messages. Never holds more than one body. */
 export class SpReader {
   readonly #framing: Framing;
   readonly #header: Uint8Array;

@@ -1,8 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // What programs import from "stockade". The protocol's own messages are in "stockade/schema".
+export { Batch, batch } from "./batch.js";
+export type { BatchJob, BatchOptions, BatchResult, BatchSource } from "./batch.js";
 export type { CallOptions } from "./call.js";
 export { Client, DEFAULT_ADDRESS } from "./client.js";
 export type { ClientOptions } from "./client.js";
+export { CodeResult, Context, runCode } from "./code.js";
+export type {
+  CellOptions,
+  CodeFailure,
+  ContextInfo,
+  ContextOptions,
+  Execution,
+  FreshCellOptions,
+  Language,
+  SandboxCellOptions,
+} from "./code.js";
 export * from "./errors.js";
 export { Output } from "./events.js";
 export type { Gap, LineCallback, ProcessEvent } from "./events.js";
@@ -31,6 +44,7 @@ export { JobError, RunResult } from "./result.js";
 export type { Bill, Figure, LimitHit, Outcome } from "./result.js";
 export { Sandbox } from "./sandbox.js";
 export type { CreateOptions, ProcessInfo, SandboxInfo } from "./sandbox.js";
+export type { SnapshotInfo } from "./snapshots.js";
 export { MessageStream } from "./stream.js";
 export { events, record, usage } from "./telemetry.js";
 export type { EventOptions, UsageOptions } from "./telemetry.js";

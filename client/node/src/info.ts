@@ -21,6 +21,8 @@ export interface TemplateInfo {
   poolSize: number;
   /** Number of sandboxes that are ready now. */
   poolReady: number;
+  /** The reason why it cannot be used, such as a missing folder; "": it can. */
+  disabled: string;
 }
 
 /** The broker and its host. */
@@ -71,6 +73,7 @@ export async function info(options: CallOptions & { client?: Client } = {}): Pro
       limitsMax: limitsInForce(t.limitsMax),
       poolSize: t.poolSize,
       poolReady: t.poolReady,
+      disabled: t.disabled,
     })),
     sandboxesOwn: m.sandboxesOwn,
     sandboxes: m.sandboxes,

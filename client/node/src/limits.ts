@@ -54,7 +54,7 @@ interface Row {
   field: keyof LimitsMessage;
   /** The field is 64 bits wide. */
   wide: boolean;
-  /** What the field's unit is multiplied by to give ours. */
+  /** The factor from the field's unit to ours. */
   unit: number;
   read: (value: never, name: string) => number;
 }

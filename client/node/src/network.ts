@@ -18,10 +18,11 @@ import { badArgument, count, listOf, parseSize } from "./units.js";
 import type { Size } from "./units.js";
 
 /**
- * Network access of a sandbox: "none" (loopback only), "allowlist" (only what rules allow) or "open" (all public
- * addresses). The broker refuses the last two if it cannot enforce them.
+ * Network access of a sandbox: "off" (no sockets but unix ones, from its creation to its end), "none" (loopback only),
+ * "allowlist" (only what rules allow) or "open" (all public addresses). The broker refuses the last two if it cannot
+ * enforce them.
  */
-export type Network = "none" | "allowlist" | "open";
+export type Network = "off" | "none" | "allowlist" | "open";
 
 /**
  * A network policy. A request may only narrow its template's policy; a field that is not set comes from it.
@@ -50,6 +51,7 @@ export interface NetworkPolicy {
 }
 
 const modes: Readonly<Record<Network, NetworkMode>> = {
+  off: NetworkMode.OFF,
   none: NetworkMode.NONE,
   allowlist: NetworkMode.ALLOWLIST,
   open: NetworkMode.OPEN,
@@ -198,7 +200,7 @@ function showRule(rule: RuleMessage): string[] {
   return rule.ports.map((ports) => `${shown}:${showPorts(ports)}${protocol}`);
 }
 
-/** A policy as the broker tells it: everything that it says, sizes in bytes. */
+/** A policy as the broker reports it: all fields, sizes in bytes. */
 export function networkPolicy(message: PolicyMessage | undefined): NetworkPolicy {
   const mode = networkMode(message);
   const policy: NetworkPolicy = {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A process that runs: its output as an async iterator, its stdin, its signals, its end.
 //
-// A process in a sandbox goes on when the connection is lost; reading goes on after the last byte that was seen, on a
-// new connection. A one-shot run does not: the broker ends it when its caller goes away.
+// A process in a sandbox continues when the connection is lost; reading continues after the last received byte, on a
+// new connection. A one-shot run does not: the broker ends it when its caller disconnects.
 import { constants } from "node:os";
 import { inspect } from "node:util";
 import type { CallOptions } from "./call.js";
@@ -29,7 +29,7 @@ import type { Duration } from "./units.js";
 const INPUT_BYTES_MAX = 64 * 1024;
 /** Bytes of stdin that travel with the request. */
 export const STDIN_INLINE_MAX = 1024 * 1024;
-/** Reading goes on after a lost connection at most this often without anything new being read. */
+/** Maximum number of lost connections in a row after which reading continues without any new byte. */
 const REATTACH_MAX = 5;
 
 /** Input for stdin: text, bytes, or an iterable of these, such as a Readable. */
@@ -64,12 +64,12 @@ export function signalNumber(signal: NodeJS.Signals | number): number {
   return number;
 }
 
-/** What a process needs from whoever started it. */
+/** The parts of its starter that a process needs. */
 export interface ProcessSetup {
   client: Client;
   stream: EventStream;
   collector: Collector;
-  /** It goes on when nobody reads, and can be attached to again. */
+  /** It continues without a reader, and can be attached to again. */
   detachable: boolean;
 }
 
@@ -95,7 +95,7 @@ export class Process implements AsyncIterable<ProcessEvent>, AsyncDisposable {
     this.#stream = setup.stream;
   }
 
-  /** @internal Waits until the process runs, or is over without having run. */
+  /** @internal Waits until the process runs, or has ended without running. */
   static async begin(setup: ProcessSetup): Promise<Process> {
     const made = new Process(setup);
     const { collector } = setup;
@@ -137,7 +137,7 @@ export class Process implements AsyncIterable<ProcessEvent>, AsyncDisposable {
     return this.read({ stdout: true, stderr: true });
   }
 
-  /** @internal The same for a reader that gives the program these streams only. */
+  /** @internal The same for a reader that passes only these streams to the program. */
   async *read(given: Given): AsyncGenerator<ProcessEvent, void, undefined> {
     for (;;) {
       const event = await this.#next(given);
@@ -167,7 +167,7 @@ export class Process implements AsyncIterable<ProcessEvent>, AsyncDisposable {
       }, ms);
     });
     const ended = this.#wait();
-    ended.catch(() => undefined); // told by the next wait() where this one was late
+    ended.catch(() => undefined); // reported by the next wait() if this one was late
     try {
       return await Promise.race([ended, late]);
     } finally {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls of whatever the broker offers, from the schema that it tells: for methods that have no wrapper here yet.
+// Calls of any method of the broker, with the schema that it sends: for methods without a wrapper here.
 import {
   createFileRegistry,
   fromBinary,

@@ -182,7 +182,7 @@ export interface KeptOutput {
   stderr: Uint8Array;
   /** Bytes that are missing above. */
   missing: number;
-  /** Of those, bytes that nobody was given. */
+  /** Of those, bytes that no reader has received. */
   cut: number;
 }
 

@@ -4,9 +4,12 @@ import { randomBytes } from "node:crypto";
 import { inspect } from "node:util";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import type { Client } from "./client.js";
+import { CODE_OPTIONS, Context, contextInfo, execute, variablesOf } from "./code.js";
+import type { ContextOptions, Execution, SandboxCellOptions } from "./code.js";
 import { AlreadyExistsError, ConnectionLostError, NotFoundError, UnavailableError } from "./errors.js";
 import { Forward } from "./forward.js";
 import type { ForwardOptions } from "./forward.js";
+import { CodeService } from "./gen/stockade/v1/code_service_pb.js";
 import { ProcessService } from "./gen/stockade/v1/process_service_pb.js";
 import type { Process as ProcessMessage } from "./gen/stockade/v1/process_service_pb.js";
 import { SandboxService, SandboxState } from "./gen/stockade/v1/sandbox_service_pb.js";
@@ -30,6 +33,9 @@ import { PORT_MAX, letsIn, networkMode, networkOf, networkPolicy } from "./netwo
 import type { Network, NetworkPolicy } from "./network.js";
 import { Process, splitStdin } from "./process.js";
 import { RunResult } from "./result.js";
+import { SnapshotService } from "./gen/stockade/v1/snapshot_service_pb.js";
+import { snapshotInfo, snapshotsOf } from "./snapshots.js";
+import type { SnapshotInfo } from "./snapshots.js";
 import { badArgument, knownOptions, lifetimeMs, textsOf } from "./units.js";
 import type { Duration, Size } from "./units.js";
 
@@ -278,6 +284,41 @@ export class Sandbox implements AsyncDisposable {
   }
 
   /**
+   * Runs a cell of code and waits for its end; variables stay for the next cell. Code that fails is not an error of the
+   * call: see its result. If the call is cancelled (`signal`, `deadline`, a callback that throws), the cell is
+   * interrupted. Rejects with FailedPreconditionError (paused), NotFoundError (deleted), ResourceExhaustedError.
+   */
+  async runCode(code: string, options: SandboxCellOptions = {}): Promise<Execution> {
+    knownOptions(options, CODE_OPTIONS.inSandbox);
+    const { context } = options;
+    const where =
+      context === undefined
+        ? { sandboxId: this.id, language: options.language ?? "" }
+        : { contextId: typeof context === "string" ? context : context.id };
+    return execute(this.#client, { code, ...where }, options);
+  }
+
+  /** Makes a context: an interpreter of its own, with its own variables. Rejects like `runCode`. */
+  async createContext(options: ContextOptions = {}): Promise<Context> {
+    knownOptions(options, CODE_OPTIONS.context);
+    const request = {
+      sandboxId: this.id,
+      language: options.language ?? "",
+      workdir: options.cwd ?? "",
+      env: variablesOf(options.env),
+    };
+    const { context } = await this.#client.unary(CodeService.method.createContext, request, controlOf(options));
+    return new Context(this.#client, contextInfo(context));
+  }
+
+  /** Its contexts, oldest first. Rejects with NotFoundError if the sandbox does not exist any more. */
+  async contexts(options: CallControl = {}): Promise<Context[]> {
+    const request = { sandboxId: this.id };
+    const { contexts } = await this.#client.unary(CodeService.method.listContexts, request, controlOnly(options));
+    return contexts.map((message) => new Context(this.#client, contextInfo(message)));
+  }
+
+  /**
    * Its processes, oldest first: running ones, and ended ones that `attach` still finds. Rejects with NotFoundError if
    * the sandbox does not exist any more.
    */
@@ -315,6 +356,61 @@ export class Sandbox implements AsyncDisposable {
     };
     const { sandbox } = await this.#client.unary(SandboxService.method.update, request, controlOnly(options));
     return this.#take(sandbox);
+  }
+
+  /**
+   * Makes sandboxes that begin with its files, of now or of `snapshot`; none sees what another one writes. `count`: 1
+   * to 100, all are made, or none. `stop`: cancel the jobs that run in it first; without a snapshot there must be none.
+   * The forks have its template, limits, labels and network policy. Rejects with FailedPreconditionError,
+   * NotFoundError and ResourceExhaustedError.
+   */
+  async fork(
+    options: { count?: number; snapshot?: string; stop?: boolean; ttl?: Duration } & CallControl = {},
+  ): Promise<Sandbox[]> {
+    knownOptions(options, { ...OPTIONS.control, count: true, snapshot: true, stop: true, ttl: true });
+    const request = {
+      id: this.id,
+      count: options.count ?? 1,
+      snapshot: options.snapshot ?? "",
+      stop: options.stop ?? false,
+      ttlMs: lifetimeMs(options.ttl),
+    };
+    const { sandboxes } = await this.#client.unary(SandboxService.method.fork, request, controlOf(options));
+    return sandboxes.map((message) => new Sandbox(this.#client, sandboxInfo(message)));
+  }
+
+  /**
+   * Keeps the state of its files: /home/agent, /tmp, /var/tmp, /dev/shm. Nothing is copied. Without a name the broker
+   * chooses one. `stop`: cancel the jobs that run in it first; otherwise there must be none. It ends with its
+   * sandbox, and does not hold what `notIncluded` lists. Rejects with FailedPreconditionError (jobs run, or it is
+   * paused), AlreadyExistsError, ResourceExhaustedError (too many snapshots).
+   */
+  async snapshot(options: { name?: string; stop?: boolean } & CallControl = {}): Promise<SnapshotInfo> {
+    knownOptions(options, { ...OPTIONS.control, name: true, stop: true });
+    const request = { sandbox: this.id, name: options.name ?? "", stop: options.stop ?? false };
+    const made = await this.#client.unary(SnapshotService.method.create, request, controlOf(options));
+    return snapshotInfo(made.snapshot);
+  }
+
+  /** Its snapshots, oldest first. Rejects with NotFoundError if the sandbox does not exist any more. */
+  snapshots(options: CallControl = {}): AsyncGenerator<SnapshotInfo, void, undefined> {
+    return snapshotsOf(this.#client, this.id, controlOnly(options));
+  }
+
+  /**
+   * Rolls its files back to a snapshot: what was written since is lost. Snapshots stay, also later ones. `stop`: as in
+   * `snapshot`. Rejects with NotFoundError and FailedPreconditionError.
+   */
+  async restore(name: string, options: { stop?: boolean } & CallControl = {}): Promise<void> {
+    knownOptions(options, { ...OPTIONS.control, stop: true });
+    const request = { sandbox: this.id, name, stop: options.stop ?? false };
+    await this.#client.unary(SnapshotService.method.restore, request, controlOf(options));
+  }
+
+  /** Deletes a snapshot. The files of the sandbox do not change. Rejects with NotFoundError if there is none. */
+  async deleteSnapshot(name: string, options: CallControl = {}): Promise<void> {
+    const request = { sandbox: this.id, name };
+    await this.#client.unary(SnapshotService.method.delete, request, controlOnly(options));
   }
 
   /** Freezes every process in it. Rejects with FailedPreconditionError if it is not running. */

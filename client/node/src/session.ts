@@ -2,13 +2,13 @@
 // One connection's protocol, without any input or output: bytes and the time go in, bytes and events come out.
 //
 //   received bytes -> receive() -> events (data, end, goaway)      call(), cancel(), grant() -> takeOutput()
-//   the clock      -> tick()    -> PINGs, "the peer is gone"       deadline() says when tick() is wanted next
+//   the clock      -> tick()    -> PINGs, "the peer is gone"       deadline(): time of the next tick()
 //
-// What the peer may do is checked here: DATA only for open streams and only under the credit that was given, exactly
+// It checks the peer: DATA only for open streams and only under the credit that was given, exactly
 // one END per call, ids that were issued. Anything else is a ProtocolError, after which the connection must be closed.
 //
-// A call that was cancelled is forgotten by its owner at once, but the peer still owes an END. Its id is remembered
-// until then, and what arrives for it is dropped.
+// The owner of a cancelled call forgets it immediately, but the peer must still send END. The session keeps the id
+// until then, and drops what arrives for it.
 import { ProtocolError } from "./errors.js";
 import { SpReader, decodeFrame, encodeFrame, hello, PROTOCOL_REQ } from "./frame.js";
 import type { ClientFrame, Framing, ServerFrame } from "./frame.js";
@@ -19,17 +19,17 @@ import type { WireStatus } from "./status.js";
 export const CALLS_MAX = 1024;
 /** Of those, streams. */
 export const STREAMS_MAX = 128;
-/** DATA frames that a stream may have under way. */
+/** DATA frames of a stream that the peer may send without further credit. */
 export const CREDIT_DEFAULT = 32;
 /** Ids of calls end here; bit 30 marks calls that the server would begin. Then a new connection is needed. */
 const ID_MAX = 0x3fffffff;
-/** The broker allows one PING in 5 s, by its own clock: a little more is kept. */
+/** The broker allows one PING in 5 s, by its own clock: this leaves a margin. */
 const KEEPALIVE_MIN_MS = 6000;
-/** PINGs of the peer that are answered in such an interval, milliseconds. */
+/** PINGs of the broker that are answered in such an interval, milliseconds. All clients have this limit. */
 const PINGS_ANSWERED_MAX = 16;
 const PINGS_ANSWERED_MS = 5000;
 
-/** What a call is made of. */
+/** The contents of a CALL. */
 export interface CallInit {
   method: string;
   payload: Uint8Array;
@@ -48,7 +48,10 @@ export type SessionEvent =
 
 export interface SessionOptions {
   framing: Framing;
-  /** Milliseconds of silence after which a PING is sent; twice unanswered, the peer is taken for gone. */
+  /**
+   * Milliseconds without a frame after which a PING is sent; after the same time again, the connection counts as lost.
+   * Frames of an unknown kind do not count.
+   */
   keepaliveMs: number;
   /** Milliseconds that the peer has for its 8 bytes. */
   handshakeMs: number;
@@ -73,9 +76,10 @@ export class Session {
   #streams = 0;
   #opened = false;
   #begunLast: number | undefined; // by the peer, as its GOAWAY said
+  #now: number; // of the bytes that are being taken
   #heard: number;
   #pingSent = -Infinity;
-  #pingsMissed = 0;
+  #pinged = false; // PING without an answer
   #pingsHeard = 0;
   #pingsSince = -Infinity;
 
@@ -83,7 +87,7 @@ export class Session {
     this.#framing = options.framing;
     this.#reader = new SpReader(options.framing);
     this.#keepaliveMs = Math.max(options.keepaliveMs, KEEPALIVE_MIN_MS);
-    this.#heard = options.now;
+    this.#now = this.#heard = options.now;
     this.#handshakeEnd = options.now + options.handshakeMs;
     if (options.framing !== "message") {
       this.#output.push(hello(PROTOCOL_REQ));
@@ -110,14 +114,14 @@ export class Session {
     return this.#calls.size < CALLS_MAX && (!streaming || this.#streams < STREAMS_MAX);
   }
 
-  /** What is to be written, in order. */
+  /** The bytes to be written, in order. */
   takeOutput(): Uint8Array[] {
     const out = this.#output;
     this.#output = [];
     return out;
   }
 
-  /** Begins a call and gives its id. RangeError: it does not fit into a frame. */
+  /** Starts a call and returns its id. RangeError: it does not fit into a frame. */
   call(init: CallInit): number {
     if (!this.#opened || this.draining || !this.hasRoom(init.streaming)) {
       throw new Error("call() on a session that takes none now");
@@ -137,7 +141,7 @@ export class Session {
     return id;
   }
 
-  /** Gives a call up: nothing more is told about it. Nothing happens when it is over already. */
+  /** Cancels a call: no event of it follows. Does nothing if it has ended. */
   cancel(id: number): void {
     const call = this.#calls.get(id);
     if (call !== undefined && !call.dropped) {
@@ -157,12 +161,12 @@ export class Session {
 
   /** Takes bytes as they came. ProtocolError: the peer broke the protocol; close the connection. */
   receive(chunk: Uint8Array, now: number): SessionEvent[] {
-    this.#heard = now;
-    this.#pingsMissed = 0;
+    this.#now = now;
     const events: SessionEvent[] = [];
     const bodies = this.#reader.push(chunk);
     if (!this.#opened && this.#reader.open) {
       this.#opened = true;
+      this.#heard = now;
       events.push({ type: "open" });
     }
     for (const body of bodies) {
@@ -177,7 +181,7 @@ export class Session {
     return [{ type: "open" }];
   }
 
-  /** When tick() is wanted next, on the clock that `now` came from. */
+  /** The time of the next tick(), on the clock that `now` came from. */
   deadline(): number {
     if (!this.#opened) {
       return this.#handshakeEnd;
@@ -185,7 +189,7 @@ export class Session {
     return Math.max(this.#heard + this.#keepaliveMs, this.#pingSent + this.#keepaliveMs);
   }
 
-  /** The time went on. A string says why the peer is taken for gone; the connection must then be closed. */
+  /** Checks the time. A string: why the peer counts as gone; the connection must be closed. */
   tick(now: number): string | undefined {
     if (now < this.deadline()) {
       return undefined;
@@ -193,10 +197,10 @@ export class Session {
     if (!this.#opened) {
       return "the peer did not say within the time allowed that it speaks SP";
     }
-    if (this.#pingsMissed >= 2) {
-      return "the peer answered neither of two PINGs";
+    if (this.#pinged) {
+      return `the broker has not responded for ${(2 * this.#keepaliveMs) / 1000} s`;
     }
-    this.#pingsMissed++;
+    this.#pinged = true;
     this.#pingSent = now;
     this.#send(0, { kind: FrameKind.PING, payload: new Uint8Array(0) });
     return undefined;
@@ -207,6 +211,11 @@ export class Session {
   }
 
   #take(frame: ServerFrame, events: SessionEvent[]): void {
+    if (frame.kind === FrameKind.UNSPECIFIED) {
+      return; // of a newer broker; it does not replace the PONG
+    }
+    this.#heard = this.#now;
+    this.#pinged = false;
     switch (frame.kind) {
       case FrameKind.DATA:
         this.#takeData(frame, events);
@@ -224,8 +233,8 @@ export class Session {
       case FrameKind.CALL:
       case FrameKind.CANCEL:
       case FrameKind.WINDOW:
-        throw new ProtocolError(`the peer sent ${FrameKind[frame.kind]}, which only a client sends`);
-      default: // PONG, and kinds of later versions
+        throw new ProtocolError(`the broker sent ${FrameKind[frame.kind]}, which only a client sends`);
+      default: // PONG
         break;
     }
   }
@@ -243,14 +252,14 @@ export class Session {
 
   #takePing(frame: ServerFrame): void {
     if (frame.payload.length > 8) {
-      throw new ProtocolError(`PING of ${frame.payload.length} bytes: at most 8 are allowed`);
+      throw new ProtocolError(`the broker sent a PING of ${frame.payload.length} bytes; at most 8 are allowed`);
     }
     if (this.#heard - this.#pingsSince >= PINGS_ANSWERED_MS) {
       this.#pingsSince = this.#heard;
       this.#pingsHeard = 0;
     }
     if (++this.#pingsHeard > PINGS_ANSWERED_MAX) {
-      throw new ProtocolError(`more than ${PINGS_ANSWERED_MAX} PINGs in ${PINGS_ANSWERED_MS / 1000} s`);
+      throw new ProtocolError(`the broker sent more than ${PINGS_ANSWERED_MAX} PINGs in ${PINGS_ANSWERED_MS / 1000} s`);
     }
     this.#send(frame.id, { kind: FrameKind.PONG, payload: frame.payload });
   }
@@ -258,7 +267,7 @@ export class Session {
   #openCall(frame: ServerFrame, kind: string): OpenCall {
     const call = this.#calls.get(frame.id);
     if (call === undefined) {
-      const why = frame.id > this.#lastId || frame.id === 0 ? "was never made" : "is over";
+      const why = frame.id > this.#lastId || frame.id === 0 ? "was never made" : "has ended";
       throw new ProtocolError(`${kind} for call ${frame.id}, which ${why}`);
     }
     return call;
@@ -278,7 +287,7 @@ export class Session {
     }
   }
 
-  // A call that met the GOAWAY on its way is forgotten here, and the peer refuses it with an END of its own.
+  // A call that was sent before the GOAWAY arrived is forgotten here; the peer refuses it with an END.
   #crossed(id: number): boolean {
     return this.#begunLast !== undefined && id > this.#begunLast && id <= this.#lastId && !this.#calls.has(id);
   }

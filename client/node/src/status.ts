@@ -13,6 +13,9 @@ export interface WireStatus {
   details: readonly { typeUrl: string; value: Uint8Array }[];
 }
 
+/** The longest delay that is accepted from a broker, milliseconds; a longer one is shortened to this one. */
+const RETRY_MS_MAX = 3_600_000;
+
 const TYPE_PREFIX = "type.googleapis.com/stockade.v1.";
 
 /** Reads the details that this client knows; others are left alone. Throws ProtocolError for bytes that are none. */
@@ -35,7 +38,7 @@ function readDetails(status: WireStatus): ErrorDetails {
       out.quotas = quota.violations.map(({ subject, description }) => ({ subject, description }));
     } else if (type === "RetryInfo") {
       checkWire(RetryInfoSchema, value);
-      out.retryAfter = fromBinary(RetryInfoSchema, value).retryDelayMs / 1000;
+      out.retryAfter = Math.min(fromBinary(RetryInfoSchema, value).retryDelayMs, RETRY_MS_MAX) / 1000;
     }
   }
   return out;
@@ -53,7 +56,7 @@ export function errorFromStatus(status: WireStatus, method: string): StockadeErr
   return makeError(status.code, text, { ...details, method });
 }
 
-/** What is said when a call was lost and nobody knows whether it was executed. */
+/** The error of a lost call, which may or may not have been executed. */
 export function connectionLost(path: string, error: Error): StockadeError {
   if (error instanceof ProtocolError) {
     return new ProtocolError(`${path}: ${error.message}`, { method: path, cause: error });

@@ -60,7 +60,7 @@ function numberOf<E extends number>(names: Readonly<Record<string, string | E>>,
   return number;
 }
 
-/** Where a subscription goes on after a break. */
+/** The position at which a subscription continues after a break. */
 interface Cursor {
   fromSequence: bigint;
   instance: string;

@@ -22,7 +22,7 @@ const durationUnits: Readonly<Record<string, number>> = {
   d: 86_400_000,
 };
 
-/** Milliseconds that still fit when they are told in microseconds. */
+/** The most milliseconds that fit when they are converted to microseconds. */
 const MS_MAX = Number.MAX_SAFE_INTEGER / 1000;
 
 /** An InvalidArgumentError about one argument, made on this side. */

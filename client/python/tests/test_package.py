@@ -17,8 +17,11 @@ import pytest
 import stockade
 from stockade import aio, methods
 from stockade.v1 import (
+    code_service_pb2,
+    file_service_pb2,
     process_service_pb2,
     sandbox_service_pb2,
+    snapshot_service_pb2,
     system_service_pb2,
     telemetry_service_pb2,
 )
@@ -71,7 +74,10 @@ def test_the_examples_in_the_docstrings_are_true() -> None:
 def test_every_method_of_the_api_has_its_row() -> None:
     rows = {m.path for m in vars(methods).values() if isinstance(m, methods.Method)}
     modules = (
+        file_service_pb2,
+        code_service_pb2,
         sandbox_service_pb2,
+        snapshot_service_pb2,
         process_service_pb2,
         system_service_pb2,
         telemetry_service_pb2,

@@ -11,16 +11,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import stockade
-from stockade import aio, errors, events, limits, network, requests
+from stockade import aio, batches, code, errors, events, limits, network, requests
 
 if TYPE_CHECKING:
     from types import ModuleType
 
 GROUPS = (
-    ("Running", ("run", "start", "Sandbox", "Process", "Output", "Gap", "Forward")),
+    ("Running", ("run", "start", "Sandbox", "Process", "Output", "Gap", "Forward", "Files")),
+    ("Many jobs", ("batch", "Batch", "BatchJob", "BatchResult")),
+    (
+        "Cells of code",
+        (
+            "run_code",
+            "Context",
+            "Execution",
+            "CodeResult",
+            "CodeFailure",
+            "CodeStatus",
+            "ContextInfo",
+        ),
+    ),
     ("What comes back", ("Result", "Outcome", "LimitHit", "Bill", "Figure", "Source", "Scope")),
     ("What may be used", ("Limits", "Network")),
-    ("What there is", ("SandboxInfo", "ProcessInfo")),
+    ("What there is", ("SandboxInfo", "SnapshotInfo", "ProcessInfo", "FileInfo")),
     (
         "Connection",
         ("Client", "default_client", "info", "MessageStream", "EventStream", "Schema", "Stub"),
@@ -137,9 +150,9 @@ def show_class(cls: type, name: str) -> None:
 def show_types() -> None:
     """Print what arguments may be."""
     print("## Types of arguments\n")
-    for module in (limits, requests, events, network):
+    for module in (limits, requests, events, code, network, batches):
         for name, comment in fields(module):
-            if name in stockade.__all__:
+            if name in vars(module) and name in stockade.__all__:
                 print(f"- `{name}`: {comment}")
     print()
 

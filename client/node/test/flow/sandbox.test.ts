@@ -40,6 +40,39 @@ test("a sandbox keeps its files, is listed with its labels, pauses, resumes and 
   await sbx.delete();
 });
 
+test("forks begin with the files and go on apart", { skip }, async () => {
+  const sbx = await Sandbox.create({ client });
+  await sbx.run(sh("echo a > A"), { check: true });
+  for (const [i, one] of (await sbx.fork({ count: 2, ttl: 60 })).entries()) {
+    assert.equal((await one.run(sh(`cat A; echo ${i} > A; cat A`))).stdout, `a\n${i}\n`);
+    await one.delete();
+  }
+  assert.equal((await sbx.run(["cat", "A"])).stdout, "a\n");
+  await assert.rejects(sbx.fork({ snapshot: "none" }), errors.NotFoundError);
+  await assert.rejects(sbx.fork({ count: 101 }), errors.InvalidArgumentError);
+  await sbx.delete();
+});
+
+test("files roll back to a snapshot", { skip }, async () => {
+  const sbx = await Sandbox.create({ client });
+  await sbx.run(sh("echo a > A"), { check: true });
+  const before = await sbx.snapshot({ name: "before" });
+  assert.deepEqual([before.name, before.current, before.sandboxId], ["before", true, sbx.id]);
+  assert.ok(before.size > 0 && before.notIncluded.some((part) => part.includes("memory")));
+  await assert.rejects(sbx.snapshot({ name: "before" }), errors.AlreadyExistsError);
+  const job = await sbx.start(sh("echo b > A; sleep 60"));
+  await assert.rejects(sbx.restore("before"), errors.FailedPreconditionError);
+  await sbx.restore("before", { stop: true });
+  assert.equal((await job.wait()).outcome, "cancelled");
+  assert.equal((await sbx.run(["cat", "A"])).stdout, "a\n");
+  await sbx.deleteSnapshot("before");
+  await assert.rejects(sbx.restore("before"), errors.NotFoundError);
+  for await (const left of sbx.snapshots()) {
+    assert.fail(`${left.name} is left`);
+  }
+  await sbx.delete();
+});
+
 test("a background process takes stdin and signals, and is found again by another client", { skip }, async () => {
   const first = broker.client();
   const sbx = await Sandbox.create({ client: first });

@@ -145,6 +145,16 @@ test("an error carries its reason, rule, fields, quotas and delay", async () => 
   assert.equal(e.retryAfter, 1.5);
 });
 
+test("a retry delay of 49 days is shortened to an hour", async () => {
+  const details = [anyPack(RetryInfoSchema, create(RetryInfoSchema, { retryDelayMs: 4294967295 }))];
+  const peer = new Peer((r, c) => {
+    c.frame(r.id, { kind: FrameKind.END, status: { code: 8, message: "full", details } });
+  });
+  const e: unknown = await clientOf(peer).unary(infoMethod, {}).catch((x: unknown) => x);
+  assert.ok(e instanceof errors.ResourceExhaustedError);
+  assert.equal(e.retryAfter, 3600);
+});
+
 test("details that are no messages do not hide the error", async () => {
   const typeUrl = "type.googleapis.com/stockade.v1.ErrorInfo";
   const details = [{ typeUrl, value: Uint8Array.of(0x0a, 0xff) }];

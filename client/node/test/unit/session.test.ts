@@ -37,12 +37,12 @@ function refused(what: () => unknown, text: RegExp): void {
   assert.throws(what, (e) => e instanceof ProtocolError && text.test(e.message));
 }
 
-test("END for a call that was never made, or is over, is refused", () => {
+test("END for a call that was never made, or has ended, is refused", () => {
   const s = session();
   refused(() => s.receive(message(1, { kind: FrameKind.END }), 0), /never made/);
   const id = s.call(unary);
   s.receive(message(id, { kind: FrameKind.END }), 0);
-  refused(() => s.receive(message(id, { kind: FrameKind.END }), 0), /is over/);
+  refused(() => s.receive(message(id, { kind: FrameKind.END }), 0), /has ended/);
 });
 
 test("DATA for a unary call, and DATA without credit, are refused", () => {
@@ -74,7 +74,7 @@ test("a PING is answered with its id and bytes; one that is too long, or the 17t
   for (let i = 0; i < 16; i++) {
     flooded.receive(message(3, { kind: FrameKind.PING }), 100);
   }
-  refused(() => flooded.receive(message(3, { kind: FrameKind.PING }), 101), /more than 16 PINGs/);
+  refused(() => flooded.receive(message(3, { kind: FrameKind.PING }), 101), /broker sent more than 16 PINGs in 5 s/);
 });
 
 test("a peer that is silent through the handshake is given up at its end", () => {
@@ -84,7 +84,7 @@ test("a peer that is silent through the handshake is given up at its end", () =>
   assert.match(s.tick(5100) ?? "", /speaks SP/);
 });
 
-test("silence brings a PING, an answer quiets it, and two without an answer end the connection", () => {
+test("silence brings a PING, and one without an answer ends the connection", () => {
   const s = session();
   assert.equal(s.deadline(), 20_000);
   assert.equal(s.tick(20_000), undefined);
@@ -92,9 +92,18 @@ test("silence brings a PING, an answer quiets it, and two without an answer end 
   s.receive(message(0, { kind: FrameKind.PONG }), 20_010);
   assert.equal(s.deadline(), 40_010);
   s.tick(40_010);
-  s.tick(60_010);
-  assert.deepEqual(sent(s), ["PING 0", "PING 0"]);
-  assert.match(s.tick(80_010) ?? "", /neither of two PINGs/);
+  assert.deepEqual(sent(s), ["PING 0"]);
+  assert.match(s.tick(60_010) ?? "", /the broker has not responded for 40 s/);
+});
+
+test("frames of an unknown kind do not replace the answer to a PING", () => {
+  const later = Uint8Array.of(0, 0, 0, 0, 0, 0, 0, 6, 0x80, 0, 0, 1, 0x08, 0x63); // kind 99
+  const s = session();
+  s.receive(later, 19_000);
+  assert.equal(s.tick(20_000), undefined);
+  assert.deepEqual(sent(s), ["PING 0"]);
+  s.receive(later, 39_000);
+  assert.match(s.tick(40_000) ?? "", /has not responded/);
 });
 
 test("a keepalive below the broker's own limit on PINGs is raised to it", () => {
@@ -143,7 +152,7 @@ test("the END by which the peer refuses a call that met its GOAWAY on the way is
   assert.equal(s.calls, 1);
   assert.deepEqual(s.receive(message(late, { kind: FrameKind.END, status: { code: 14, message: "bye" } }), 0), []);
   assert.equal(s.receive(message(begun, { kind: FrameKind.END }), 0)[0]?.type, "end");
-  refused(() => s.receive(message(begun, { kind: FrameKind.END }), 0), /is over/);
+  refused(() => s.receive(message(begun, { kind: FrameKind.END }), 0), /has ended/);
   refused(() => s.receive(message(late + 1, { kind: FrameKind.END }), 0), /never made/);
 });
 

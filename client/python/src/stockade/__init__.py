@@ -10,7 +10,18 @@ r"""Run the code of AI agents in sandboxes.
 ``STOCKADE_TOKEN`` set the address of the broker and a token.
 """
 
+from stockade.batches import BatchJob, BatchResult, BatchSource
+from stockade.batching import Batch, batch
 from stockade.client import Client, MessageStream, default_client, info
+from stockade.code import (
+    CodeFailure,
+    CodeResult,
+    CodeStatus,
+    ContextInfo,
+    Execution,
+    TextCallback,
+)
+from stockade.context import Context, run_code
 from stockade.errors import (
     Aborted,
     AddressError,
@@ -37,11 +48,13 @@ from stockade.errors import (
     Unimplemented,
 )
 from stockade.events import Event, Gap, LineCallback, Output
+from stockade.files import Files
+from stockade.filing import FileInfo
 from stockade.forward import Forward
 from stockade.limits import Limits, Seconds, Size
 from stockade.network import Network, Ports
 from stockade.process import Process
-from stockade.requests import AsyncStdin, Data, ProcessInfo, SandboxInfo, Stdin
+from stockade.requests import AsyncStdin, Data, ProcessInfo, SandboxInfo, SnapshotInfo, Stdin
 from stockade.result import Bill, Figure, LimitHit, Outcome, Result, Scope, Source
 from stockade.sandbox import Sandbox, run, start
 from stockade.stubs import Schema, Stub
@@ -54,20 +67,32 @@ __all__ = [
     "AddressError",
     "AlreadyExists",
     "AsyncStdin",
+    "Batch",
+    "BatchJob",
+    "BatchResult",
+    "BatchSource",
     "Bill",
     "BrokerUnreachable",
     "CallError",
     "Cancelled",
     "Client",
     "Code",
+    "CodeFailure",
+    "CodeResult",
+    "CodeStatus",
     "ConnectionLost",
+    "Context",
+    "ContextInfo",
     "Data",
     "DataLoss",
     "DeadlineExceeded",
     "Event",
     "EventStream",
+    "Execution",
     "FailedPrecondition",
     "Figure",
+    "FileInfo",
+    "Files",
     "Forward",
     "Gap",
     "InternalError",
@@ -95,15 +120,19 @@ __all__ = [
     "Scope",
     "Seconds",
     "Size",
+    "SnapshotInfo",
     "Source",
     "Stdin",
     "StockadeError",
     "Stub",
+    "TextCallback",
     "Unauthenticated",
     "Unavailable",
     "Unimplemented",
+    "batch",
     "default_client",
     "info",
     "run",
+    "run_code",
     "start",
 ]

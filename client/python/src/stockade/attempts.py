@@ -67,11 +67,11 @@ class Attempts:
 
     @property
     def patience(self) -> Optional[float]:
-        """Until when to wait: the broker's own DEADLINE_EXCEEDED may come a little late."""
+        """When to stop waiting: the broker's own DEADLINE_EXCEEDED may arrive a little late."""
         return None if self.deadline is None else self.deadline + GRACE
 
     def metadata(self) -> list[tuple[str, str]]:
-        """Return what the call's metadata needs for this attempt."""
+        """Return the metadata of this attempt."""
         return [("idempotency-key", self.key)] if self.key else []
 
     def after(self, error: StockadeError, now: float) -> float:
@@ -85,7 +85,7 @@ class Attempts:
         return delay
 
     def same_broker(self, uptime: float, now: float) -> bool:
-        """Tell whether a broker that is up for `uptime` seconds got the first attempt."""
+        """Return whether a broker that is up for `uptime` seconds got the first attempt."""
         return uptime > now - self.begin
 
     def give_up(self) -> StockadeError:
@@ -97,7 +97,7 @@ class Attempts:
     def _decide(self, error: StockadeError) -> Optional[float]:
         if isinstance(
             error, BrokerUnreachable
-        ):  # while a broker comes back; else it is told at once
+        ):  # while a broker restarts; otherwise it is reported immediately
             return self._backoff() if self.lost else None
         if isinstance(error, ConnectionLost):
             return self._after_loss(error)
@@ -107,7 +107,7 @@ class Attempts:
             and self._own_key
             and self.doubt is None
         ):
-            self.key = None  # the broker remembers no more of them: without one it goes out once
+            self.key = None  # the broker keeps no more of them: without one it is sent once
             return 0.0
         if isinstance(error, (ResourceExhausted, Unavailable)) and error.retry_after is not None:
             if self.key and self._own_key and self.doubt is None:

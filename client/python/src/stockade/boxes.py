@@ -14,7 +14,7 @@ from stockade.events import Collector
 from stockade.jobs import Job
 from stockade.limits import Seconds, lifetime_ms, named
 from stockade.network import PORT_MAX
-from stockade.v1 import process_service_pb2, sandbox_service_pb2
+from stockade.v1 import process_service_pb2, sandbox_service_pb2, snapshot_service_pb2
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from stockade.calls import Caller, Stream
     from stockade.methods import Method
     from stockade.network import Network
-    from stockade.requests import ProcessInfo, SandboxInfo
+    from stockade.requests import ProcessInfo, SandboxInfo, SnapshotInfo
 
 J = TypeVar("J", bound=Job)
 _END_S = 5.0  # seconds for ending what an interrupted run may have started
@@ -133,7 +133,7 @@ class Box:
         return await job._open(self._client, stream, collector)
 
     async def _check_port(self, port: int) -> None:
-        """Let the broker refuse a port of the sandbox that nobody may connect to."""
+        """Let the broker refuse a port of the sandbox that the policy does not allow."""
         if not 1 <= named("port", operator.index, port) <= PORT_MAX:
             raise ValueError(f"port={port!r}: not a port (1 to {PORT_MAX})")
         if not (await self._refresh()).policy.lets_in(port):
@@ -174,6 +174,38 @@ class Box:
         return await self._ask(
             methods.RESUME, sandbox_service_pb2.SandboxServiceResumeRequest(id=self.id)
         )
+
+    async def _fork(
+        self, count: int, snapshot: Optional[str], stop: bool, ttl: Optional[Seconds]
+    ) -> list[SandboxInfo]:
+        request = sandbox_service_pb2.SandboxServiceForkRequest(
+            id=self.id, count=count, snapshot=snapshot or "", stop=stop, ttl_ms=lifetime_ms(ttl)
+        )
+        response = await self._client._call(methods.FORK, request)
+        return [requests.sandbox_info(message) for message in response.sandboxes]
+
+    async def _snapshot(self, name: Optional[str], stop: bool) -> SnapshotInfo:
+        request = snapshot_service_pb2.SnapshotServiceCreateRequest(
+            sandbox=self.id, name=name or "", stop=stop
+        )
+        response = await self._client._call(methods.CREATE_SNAPSHOT, request)
+        return requests.snapshot_info(response.snapshot)
+
+    async def _snapshots(self) -> AsyncIterator[SnapshotInfo]:
+        request = snapshot_service_pb2.SnapshotServiceListRequest(sandbox=self.id)
+        async for page in self._client._pages(methods.LIST_SNAPSHOTS, request):
+            for message in page.snapshots:
+                yield requests.snapshot_info(message)
+
+    async def _restore(self, name: str, stop: bool) -> None:
+        request = snapshot_service_pb2.SnapshotServiceRestoreRequest(
+            sandbox=self.id, name=name, stop=stop
+        )
+        await self._client._call(methods.RESTORE_SNAPSHOT, request)
+
+    async def _delete_snapshot(self, name: str) -> None:
+        request = snapshot_service_pb2.SnapshotServiceDeleteRequest(sandbox=self.id, name=name)
+        await self._client._call(methods.DELETE_SNAPSHOT, request)
 
     async def _delete(self) -> None:
         request = sandbox_service_pb2.SandboxServiceDeleteRequest(id=self.id)

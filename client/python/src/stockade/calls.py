@@ -43,16 +43,16 @@ class Connection(Protocol):
         """Open a call as soon as there is room for one more, and write it."""
 
     async def wait(self, call: Call, until: Optional[float]) -> Optional[bytes]:
-        """Wait for a call's next message. None: it is over, well; its error is raised otherwise."""
+        """Wait for a call's next message. None: it ended with OK; its error is raised otherwise."""
 
     def abandon(self, call: Call) -> None:
-        """Give a call up."""
+        """Cancel a call."""
 
     def collected(self, call: Call) -> None:
-        """Give a call up, from a destructor."""
+        """Cancel a call, from a destructor."""
 
     def leave(self, call: Call) -> None:
-        """Nothing more of the call is wanted but its END."""
+        """Ignore the rest of the call, except its END."""
 
     def spoilt(self, error: ProtocolError) -> None:
         """End a connection whose broker breaks the protocol."""

@@ -322,7 +322,7 @@ def info(*, client: Optional[Client] = None) -> system_service_pb2.InfoResponse:
 
 
 def _after_fork() -> None:
-    global _default_lock  # noqa: PLW0603 - whoever held it is not in this process
+    global _default_lock  # noqa: PLW0603 - its holder is not in this process
     _default_lock = threading.Lock()
     for client in list(_clients):
         client._after_fork()

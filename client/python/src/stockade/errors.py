@@ -83,6 +83,8 @@ def _tail(data: bytes) -> str:
 
 
 _TAIL_LINES, _TAIL_CHARS = 20, 2000
+#: Seconds: a longer delay that a broker sends is shortened to this one.
+RETRY_AFTER_MAX = 3600.0
 
 
 class CallError(StockadeError):
@@ -117,7 +119,7 @@ class CallError(StockadeError):
         self.fields = fields
         #: Exhausted quotas: pairs of owner, and quota with its value.
         self.quotas = quotas
-        #: Seconds to wait before a retry, if the broker sent a time.
+        #: Seconds to wait before a retry, if the broker sent a time; at most 3600.
         self.retry_after = retry_after
 
     @property
@@ -141,7 +143,8 @@ class CallError(StockadeError):
             told = "".join(f", {key}={value}" for key, value in sorted(self.info.items()))
             parts.append(f"[{self.reason}{told}]")
         if self.retry_after is not None:
-            parts.append(f"(try again in {self.retry_after:g} s)")
+            later = " or later" if self.retry_after >= RETRY_AFTER_MAX else ""
+            parts.append(f"(try again in {self.retry_after:g} s{later})")
         return " ".join(parts)
 
 
@@ -312,7 +315,9 @@ def from_status(status: wire_pb2.Status, method: str) -> CallError:
     assert isinstance(info, wire_pb2.ErrorInfo)
     assert isinstance(bad, wire_pb2.BadRequest)
     assert isinstance(quota, wire_pb2.QuotaFailure)
-    after = retry.retry_delay_ms / 1000 if isinstance(retry, wire_pb2.RetryInfo) else None
+    after = None
+    if isinstance(retry, wire_pb2.RetryInfo):
+        after = min(retry.retry_delay_ms / 1000, RETRY_AFTER_MAX)
     return _BY_CODE.get(status.code, CallError)(
         status.message or "the broker gave no reason",
         method=method,

@@ -14,7 +14,7 @@ from stockade.v1 import process_service_pb2
 
 #: Bytes of stdout and of stderr that a ``Result`` keeps when the caller says nothing else.
 KEEP_BYTES = 64 * 1024 * 1024
-LINE_BYTES_MAX = 64 * 1024  # a longer line is handed over in pieces
+LINE_BYTES_MAX = 64 * 1024  # a longer line is passed on in pieces
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Lines:
         self._rest = ""
 
     def feed(self, data: bytes, *, final: bool = False) -> None:
-        """Take bytes; `final`: hand over an unfinished line too."""
+        """Add bytes; `final`: pass on an incomplete line, too."""
         lines = (self._rest + self._decoder.decode(data, final)).split("\n")
         self._rest = lines.pop()
         for line in lines:
@@ -88,9 +88,9 @@ class Collector:
         self._kept = {"stdout": bytearray(), "stderr": bytearray()}
         self._keep = named("keep", size_bytes, keep)
         self._over = 0  # beyond what is kept
-        self._unseen = 0  # of those, bytes that nobody was given and somebody may want
+        self._unseen = 0  # of those, bytes that no reader has received, but may request
         self._gone = 0
-        self._cut = 0  # by the limit, as far as gaps told
+        self._cut = 0  # by the limit, as reported by gaps
         self.args: tuple[str, ...] = ()  # where this program started it
         self.process_id = ""
         self.sandbox_id = ""
@@ -101,7 +101,7 @@ class Collector:
     def feed(
         self, message: process_service_pb2.ProcessEvent, *, handed: bool = False
     ) -> Optional[Event]:
-        """Take one event. Returns it where the caller wants to see it: output and gaps.
+        """Process one event. Returns it if it is for the caller: output and gaps.
 
         ``handed``  the program gets what is returned
 

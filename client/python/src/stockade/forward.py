@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A port of this machine's loopback that leads into a sandbox, for programs with threads."""
+"""A port of this machine's loopback, forwarded to a sandbox, for programs with threads."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class Forward:
 
 
 class _Connection:
-    """A connection of somebody here, its thread that reads from the sandbox, and the other one."""
+    """A local connection, the thread that reads from the sandbox, and the one that writes to it."""
 
     def __init__(self, forward: Forward, sock: socket.socket, tunnel: Tunnel) -> None:
         self.sock = sock
@@ -136,7 +136,7 @@ class _Connection:
             self._carry()
         except StockadeError as e:
             self._forward._tell(e)
-        except OSError:  # whoever connected here has gone
+        except OSError:  # the local peer has disconnected
             pass
         finally:
             self.sock.close()

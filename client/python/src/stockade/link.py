@@ -32,8 +32,9 @@ if TYPE_CHECKING:
     from stockade.attempts import Attempts
     from stockade.methods import Method
 
-KEEPALIVE = 20.0  # seconds of silence after which a PING goes out
-MISSED_MAX = 2  # PINGs without a sign of life, after which the connection counts as lost
+# Seconds without a frame after which a PING is sent; after the same time again, the connection
+# counts as lost.
+KEEPALIVE = 20.0
 _READ_BYTES = 256 * 1024
 _WRITE_BYTES = 256 * 1024
 
@@ -51,12 +52,11 @@ class Link:
             self._sock = address.connect(timeout)
         except OSError as e:
             raise BrokerUnreachable(f"connect to {address.text}: {e.strerror or e}") from e
-        self.core = Core(ipc=address.ipc)
+        self.core = Core(ipc=address.ipc, now=time.monotonic())
         self.lock = threading.Lock()
         self.abandoned: deque[Call] = deque()  # by a garbage collector that could not take the lock
         self._room = threading.Condition(self.lock)
         self._send_lock = threading.Lock()
-        self._missed = 0
         try:
             self._greet(address, timeout)
         except BaseException:
@@ -77,7 +77,7 @@ class Link:
                     raise BrokerUnreachable(
                         f"{address.text}: closed the connection before the first byte"
                     )
-                self.core.feed(data)
+                self.core.feed(data, time.monotonic())
         except StockadeError:
             raise
         except socket.timeout:
@@ -124,7 +124,7 @@ class Link:
             self._room.wait(left)
 
     async def wait(self, call: Call, until: Optional[float]) -> Optional[bytes]:
-        """Wait for a call's next message. None: it is over, well; its error is raised otherwise."""
+        """Wait for a call's next message. None: it ended with OK; its error is raised otherwise."""
         waiter = call.waiter
         assert isinstance(waiter, threading.Condition)
         with self.lock:
@@ -138,14 +138,14 @@ class Link:
         return message
 
     def abandon(self, call: Call) -> None:
-        """Give a call up, from a caller's thread."""
+        """Cancel a call, from a caller's thread."""
         with self.lock:
             self.core.abandon(call)
         with contextlib.suppress(StockadeError):
             self.flush()
 
     def collected(self, call: Call) -> None:
-        """Give a call up, from a destructor: this thread may hold the locks.
+        """Cancel a call, from a destructor: this thread may hold the locks.
 
         Where it cannot have them at once, whoever has them does it.
         """
@@ -166,7 +166,7 @@ class Link:
             self.lock.release()
 
     def leave(self, call: Call) -> None:
-        """Nothing more of the call is wanted but its END."""
+        """Ignore the rest of the call, except its END."""
         with self.lock:
             self.core.leave(call)
 
@@ -177,7 +177,7 @@ class Link:
         self.lost(str(error))
 
     def flush(self) -> None:
-        """Write what is to be written. A failure ends the connection, and so every call on it."""
+        """Write the queued bytes. A failure ends the connection, and every call on it."""
         self._sweep()
         while self.core.output:
             with self._send_lock:
@@ -218,15 +218,14 @@ class Link:
                 try:
                     n = self._sock.recv_into(buffer)
                 except socket.timeout:
-                    if not self._keep_alive():
-                        why = f"the broker was silent for {KEEPALIVE * (MISSED_MAX + 1):g} s"
-                        break
-                    continue
+                    n = -1
                 if n == 0:
                     break
-                self._missed = 0
-                if not self._feed(view[:n]):
+                if n > 0 and not self._feed(view[:n]):
                     why = self.core.goaway or why
+                    break
+                if not self._keep_alive():
+                    why = f"the broker has not responded for {2 * KEEPALIVE:g} s"
                     break
         except ProtocolError as e:
             why = str(e)
@@ -238,7 +237,7 @@ class Link:
 
     def _feed(self, data: memoryview) -> bool:
         with self.lock:
-            changed = self.core.feed(data)
+            changed = self.core.feed(data, time.monotonic())
             for call in changed:
                 assert isinstance(call.waiter, threading.Condition)
                 call.waiter.notify()
@@ -249,13 +248,13 @@ class Link:
         return going
 
     def _keep_alive(self) -> bool:
-        self._missed += 1
-        if self._missed > MISSED_MAX:
-            return False
+        now = time.monotonic()
+        if self.core.silent(now) < KEEPALIVE:
+            return True
         with self.lock:
-            self.core.ping()
+            alive = self.core.keep_alive(now, KEEPALIVE)
         self._flush_now()
-        return True
+        return alive
 
     def _flush_now(self) -> None:
         """Write what the socket takes at once.
@@ -276,7 +275,7 @@ class Link:
             self.core.sent(os.write(self._sock.fileno(), self.core.offer(_WRITE_BYTES)))
 
     def lost(self, why: str) -> None:
-        """End the connection: every open call fails. Any thread; once is enough."""
+        """End the connection: every open call fails. Any thread may call it, also twice."""
         with self.lock:
             for call in self.core.lost(why):
                 assert isinstance(call.waiter, threading.Condition)
@@ -292,7 +291,7 @@ class Link:
     def forget(self) -> None:
         """Drop the connection in a forked child: it is the parent's, and so are its calls."""
         self._sock.close()
-        self.lock = threading.Lock()  # whoever held one is not in this process
+        self.lock = threading.Lock()  # their holders are not in this process
         self._room = threading.Condition(self.lock)
         self._send_lock = threading.Lock()
         self.core.lost("the program forked, and the connection stayed with the parent")

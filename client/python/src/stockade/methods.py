@@ -15,9 +15,12 @@ from google.protobuf import descriptor_pb2
 from google.protobuf.message import Message
 
 from stockade.v1 import (
+    code_service_pb2,
+    file_service_pb2,
     options_pb2,
     process_service_pb2,
     sandbox_service_pb2,
+    snapshot_service_pb2,
     system_service_pb2,
     telemetry_service_pb2,
 )
@@ -43,7 +46,7 @@ class Method(Generic[Request, Response]):
     streaming: bool
     #: Doing it twice is the same as doing it once.
     idempotent: bool
-    #: Longest deadline in seconds; None: it may stay open for ever.
+    #: Longest deadline in seconds; None: no limit.
     deadline: Optional[float]
     #: It goes out with an idempotency key, so that it may be sent again to the same broker.
     keyed: bool
@@ -116,6 +119,9 @@ RESUME = _method(
     _sandbox.SandboxServiceResumeResponse,
 )
 
+FORK = _method(
+    "SandboxService/Fork", _sandbox.SandboxServiceForkRequest, _sandbox.SandboxServiceForkResponse
+)
 FORWARD = _method(
     "SandboxService/Forward",
     _sandbox.SandboxServiceForwardRequest,
@@ -134,7 +140,7 @@ FORWARD_CLOSE = _method(
 
 _process = process_service_pb2
 RUN = _method("ProcessService/Run", _process.RunRequest, _process.RunResponse)
-# A stream, but its process goes on without a reader: the same key again tells which one it is.
+# A stream, but its process continues without a reader: the same key finds it again.
 START = replace(
     _method("ProcessService/Start", _process.StartRequest, _process.StartResponse), keyed=True
 )
@@ -146,9 +152,31 @@ CLOSE_INPUT = _method(
 SIGNAL = _method("ProcessService/Signal", _process.SignalRequest, _process.SignalResponse)
 RESIZE = _method("ProcessService/Resize", _process.ResizeRequest, _process.ResizeResponse)
 WAIT = _method("ProcessService/Wait", _process.WaitRequest, _process.WaitResponse)
+RUN_BATCH = _method("ProcessService/RunBatch", _process.RunBatchRequest, _process.RunBatchResponse)
+ADD_TO_BATCH = _method(
+    "ProcessService/AddToBatch", _process.AddToBatchRequest, _process.AddToBatchResponse
+)
 LIST_PROCESSES = _method(
     "ProcessService/List", _process.ProcessServiceListRequest, _process.ProcessServiceListResponse
 )
+
+_code = code_service_pb2
+CREATE_CONTEXT = _method(
+    "CodeService/CreateContext", _code.CreateContextRequest, _code.CreateContextResponse
+)
+LIST_CONTEXTS = _method(
+    "CodeService/ListContexts", _code.ListContextsRequest, _code.ListContextsResponse
+)
+RESTART_CONTEXT = _method(
+    "CodeService/RestartContext", _code.RestartContextRequest, _code.RestartContextResponse
+)
+INTERRUPT_CONTEXT = _method(
+    "CodeService/InterruptContext", _code.InterruptContextRequest, _code.InterruptContextResponse
+)
+DELETE_CONTEXT = _method(
+    "CodeService/DeleteContext", _code.DeleteContextRequest, _code.DeleteContextResponse
+)
+RUN_CODE = _method("CodeService/RunCode", _code.RunCodeRequest, _code.RunCodeResponse)
 
 _system = system_service_pb2
 HEALTH_CHECK = _method(
@@ -173,4 +201,103 @@ GET_RECORD = _method(
 )
 LIST_USAGE = _method(
     "TelemetryService/ListUsage", _telemetry.ListUsageRequest, _telemetry.ListUsageResponse
+)
+
+_snapshot = snapshot_service_pb2
+CREATE_SNAPSHOT = _method(
+    "SnapshotService/Create",
+    _snapshot.SnapshotServiceCreateRequest,
+    _snapshot.SnapshotServiceCreateResponse,
+)
+GET_SNAPSHOT = _method(
+    "SnapshotService/Get",
+    _snapshot.SnapshotServiceGetRequest,
+    _snapshot.SnapshotServiceGetResponse,
+)
+LIST_SNAPSHOTS = _method(
+    "SnapshotService/List",
+    _snapshot.SnapshotServiceListRequest,
+    _snapshot.SnapshotServiceListResponse,
+)
+RESTORE_SNAPSHOT = _method(
+    "SnapshotService/Restore",
+    _snapshot.SnapshotServiceRestoreRequest,
+    _snapshot.SnapshotServiceRestoreResponse,
+)
+DELETE_SNAPSHOT = _method(
+    "SnapshotService/Delete",
+    _snapshot.SnapshotServiceDeleteRequest,
+    _snapshot.SnapshotServiceDeleteResponse,
+)
+
+_file_service = file_service_pb2
+FILE_STAT = _method(
+    "FileService/Stat",
+    _file_service.FileServiceStatRequest,
+    _file_service.FileServiceStatResponse,
+)
+FILE_LIST = _method(
+    "FileService/List",
+    _file_service.FileServiceListRequest,
+    _file_service.FileServiceListResponse,
+)
+FILE_READ = _method(
+    "FileService/Read",
+    _file_service.FileServiceReadRequest,
+    _file_service.FileServiceReadResponse,
+)
+FILE_WRITE = _method(
+    "FileService/Write",
+    _file_service.FileServiceWriteRequest,
+    _file_service.FileServiceWriteResponse,
+)
+FILE_OPEN_WRITE = _method(
+    "FileService/OpenWrite",
+    _file_service.FileServiceOpenWriteRequest,
+    _file_service.FileServiceOpenWriteResponse,
+)
+FILE_SEND = _method(
+    "FileService/Send",
+    _file_service.FileServiceSendRequest,
+    _file_service.FileServiceSendResponse,
+)
+FILE_FINISH = _method(
+    "FileService/Finish",
+    _file_service.FileServiceFinishRequest,
+    _file_service.FileServiceFinishResponse,
+)
+FILE_MAKE_DIR = _method(
+    "FileService/MakeDir",
+    _file_service.FileServiceMakeDirRequest,
+    _file_service.FileServiceMakeDirResponse,
+)
+FILE_MOVE = _method(
+    "FileService/Move",
+    _file_service.FileServiceMoveRequest,
+    _file_service.FileServiceMoveResponse,
+)
+FILE_COPY = _method(
+    "FileService/Copy",
+    _file_service.FileServiceCopyRequest,
+    _file_service.FileServiceCopyResponse,
+)
+FILE_REMOVE = _method(
+    "FileService/Remove",
+    _file_service.FileServiceRemoveRequest,
+    _file_service.FileServiceRemoveResponse,
+)
+FILE_SET_MODE = _method(
+    "FileService/SetMode",
+    _file_service.FileServiceSetModeRequest,
+    _file_service.FileServiceSetModeResponse,
+)
+FILE_UPLOAD = _method(
+    "FileService/Upload",
+    _file_service.FileServiceUploadRequest,
+    _file_service.FileServiceUploadResponse,
+)
+FILE_DOWNLOAD = _method(
+    "FileService/Download",
+    _file_service.FileServiceDownloadRequest,
+    _file_service.FileServiceDownloadResponse,
 )

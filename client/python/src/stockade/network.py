@@ -10,6 +10,7 @@ from stockade.limits import Size, size_bytes
 from stockade.v1 import sandbox_service_pb2
 
 _MODES = {
+    "off": sandbox_service_pb2.NETWORK_MODE_OFF,
     "none": sandbox_service_pb2.NETWORK_MODE_NONE,
     "allowlist": sandbox_service_pb2.NETWORK_MODE_ALLOWLIST,
     "open": sandbox_service_pb2.NETWORK_MODE_OPEN,
@@ -41,7 +42,8 @@ class Network:
     ('example.com:443', '192.0.2.0/24:80/tcp')
     """
 
-    #: ``"none"``, ``"allowlist"``, ``"open"``, or empty: the template's.
+    #: ``"off"`` (no sockets but unix ones), ``"none"`` (loopback only), ``"allowlist"``,
+    #: ``"open"``, or empty: the template's.
     mode: str = ""
     #: Allowed destinations; with ``"open"`` additional ones in special ranges.
     allow: tuple[str, ...] = ()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar, Union
 from stockade.limits import Limits, Seconds, lifetime_ms, named
 from stockade.network import Network
 from stockade.result import Result
-from stockade.v1 import process_service_pb2, sandbox_service_pb2
+from stockade.v1 import process_service_pb2, sandbox_service_pb2, snapshot_service_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -53,7 +53,7 @@ class SandboxInfo:
     state: str
     #: Limits in force; every limit is set.
     limits: Limits
-    #: ``"none"``, ``"allowlist"``, ``"open"`` or ``"unknown"``.
+    #: ``"off"``, ``"none"``, ``"allowlist"``, ``"open"`` or ``"unknown"``.
     network: str
     #: The network policy in force.
     policy: Network
@@ -89,6 +89,26 @@ class ProcessInfo:
     terminal: bool
 
 
+@dataclass(frozen=True)
+class SnapshotInfo:
+    """A state of the files of a sandbox."""
+
+    #: Unique among the snapshots of its sandbox.
+    name: str
+    #: The sandbox.
+    sandbox_id: str
+    #: Time of its creation.
+    created: datetime.datetime
+    #: Bytes that were written since the snapshot below it.
+    size: int
+    #: All bytes that it holds, also what other snapshots share with it.
+    total_size: int
+    #: The files of now go on from it.
+    current: bool
+    #: What a snapshot does not hold, in words.
+    not_included: tuple[str, ...]
+
+
 def _time(stamp: Timestamp) -> datetime.datetime:
     epoch = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
     try:
@@ -111,6 +131,19 @@ def sandbox_info(message: sandbox_service_pb2.Sandbox) -> SandboxInfo:
         created=_time(message.create_time),
         expires=_time(message.expire_time),
         processes=message.processes,
+    )
+
+
+def snapshot_info(message: snapshot_service_pb2.Snapshot) -> SnapshotInfo:
+    """Return what a message says about a snapshot."""
+    return SnapshotInfo(
+        name=message.name,
+        sandbox_id=message.sandbox_id,
+        created=_time(message.create_time),
+        size=message.bytes,
+        total_size=message.total_bytes,
+        current=message.current,
+        not_included=tuple(message.not_included),
     )
 
 

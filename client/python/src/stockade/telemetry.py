@@ -81,7 +81,7 @@ class Batches:
 
 
 class Cursor:
-    """Where a subscription goes on after a break: without I/O and without a clock."""
+    """The position at which a subscription continues after a break. No I/O and no clock."""
 
     def __init__(self, message: telemetry_service_pb2.SubscribeRequest, *, reconnect: bool) -> None:
         self._next = message
@@ -91,7 +91,7 @@ class Cursor:
 
     @property
     def request(self) -> telemetry_service_pb2.SubscribeRequest:
-        """What to ask for next."""
+        """The next request."""
         request = telemetry_service_pb2.SubscribeRequest()
         request.CopyFrom(self._next)
         return request
@@ -113,7 +113,7 @@ class Cursor:
         self._failures = 0
 
     def after(self, error: Unavailable) -> float:
-        """Return the seconds to wait before asking again, or raise the error: it is over."""
+        """Return the seconds to wait before the next request, or raise the error."""
         if not self._reconnect or not self._begun:
             raise error
         self._failures += 1

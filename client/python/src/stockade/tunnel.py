@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 PIECE_BYTES = 32 * 1024
 CONNECTIONS_MAX = 64  # at once, of one port: the broker takes no more of one sandbox
 
-#: Called with what a connection failed of, such as a port where nobody listens.
+#: Called with the failure of a connection, such as a port without a listener.
 ForwardError = Callable[[StockadeError], object]
 
 
@@ -59,7 +59,7 @@ class Tunnel:
         self._over = False
 
     async def open(self) -> None:
-        """Connect. ``PermissionDenied``: the policy; ``FailedPrecondition``: nobody listens."""
+        """Connect. ``PermissionDenied``: the policy; ``FailedPrecondition``: no listener."""
         self._stream = await self._client._stream(methods.FORWARD, self._request)
         first = await self._stream._get(None)
         if first is None or not first.connection_id:
@@ -68,14 +68,14 @@ class Tunnel:
         self._id = first.connection_id
 
     async def down(self, send: Callable[[bytes], Awaitable[object]]) -> None:
-        """Give on what comes from the sandbox, until no more does."""
+        """Pass on the bytes from the sandbox until their end."""
         assert self._stream is not None
         while (message := await self._stream._get(None)) is not None:
             if message.data:
                 await send(message.data)
 
     async def up(self, receive: Callable[[int], Awaitable[bytes]]) -> None:
-        """Give on what goes to the sandbox, until no more does, or the connection is over."""
+        """Pass on the bytes to the sandbox until their end, or the end of the connection."""
         try:
             while data := await receive(PIECE_BYTES):
                 piece = sandbox_service_pb2.SandboxServiceForwardInputRequest(
@@ -90,7 +90,7 @@ class Tunnel:
             pass
 
     def end(self) -> None:
-        """Close it at once. Nothing happens when it is over, or was never open."""
+        """Close it immediately. Does nothing if it has ended or was never open."""
         self._over = True
         if self._stream is not None:
             self._stream.cancel()

@@ -3,7 +3,7 @@
 
 Both clients, with threads and with asyncio, drive one ``Core`` per connection. They hand in what
 they read (``feed``), write out what stands in ``output``, and wake whoever waits for a call that
-changed. Nothing in here blocks, locks or knows the time.
+changed. Nothing in here blocks, locks or reads a clock: the drivers pass the time, in seconds.
 
   connection   our hello, their hello, then SP messages: [01] u64 length | u32 id, bit 31 set |
   Frame call         open() -> CALL ... DATA* ... END, and exactly one END; abandon() -> CANCEL, END
@@ -34,7 +34,10 @@ METADATA_BYTES_MAX = 8 * 1024  # keys and values of one call
 METADATA_ITEMS_MAX = 32
 STATUS_BYTES_MAX = 64 * 1024  # of one END or GOAWAY
 FIELDS_MAX = 64  # of one frame, on the wire
-OUTPUT_BYTES_MAX = 1024 * 1024  # PONGs that a peer may make us queue by not reading
+OUTPUT_BYTES_MAX = 1024 * 1024  # that may wait when a PING comes
+PING_BYTES_MAX = 8
+PINGS_ANSWERED_MAX = 16  # PINGs of the broker ...
+PINGS_ANSWERED = 5.0  # ... in these seconds; the C and Node clients have the same limit
 CALLS_MAX = 1024
 STREAMS_MAX = 128
 CREDIT = 32
@@ -69,7 +72,7 @@ class Call:
         self.id = call_id
         self.method = method
         self.streaming = streaming
-        self.begin = begin  # offset of its CALL in all that the connection was given to send
+        self.begin = begin  # offset of its CALL in the bytes that the connection sends
         self.credit = CREDIT if streaming else 0  # DATA frames that the broker may still send
         self.eaten = 0  # DATA frames consumed and not yet credited again
         self.messages: deque[bytes] = deque()
@@ -80,7 +83,7 @@ class Call:
         self.waiter: object = None  # belongs to the driver
 
     def end(self, error: CallError | ProtocolError | None) -> None:
-        """Mark it as over."""
+        """Mark it as ended."""
         self.done = True
         self.error = error
 
@@ -94,16 +97,21 @@ class Core:
     ``dead``    None, or why the connection is of no use any more
     """
 
-    def __init__(self, *, ipc: bool) -> None:
+    def __init__(self, *, ipc: bool, now: float) -> None:
         self._ipc = ipc
+        self._now = now
+        self._heard = now  # the last frame of a known kind
+        self._pinged = now  # our last PING
+        self._pings = 0  # of the broker, since ...
+        self._pings_since = now
         self._header = 9 if ipc else 8
         self._input = bytearray()
         self._calls: dict[int, Call] = {}
         self._streams = 0
         self._next_id = ID_BIT + 1
-        self._given = len(HELLO_REQ)  # bytes that were ever put into output
-        self._written = 0  # bytes that were ever taken out of it
-        self._offered = 0  # the same with those that are being written right now
+        self._given = len(HELLO_REQ)  # bytes added to output so far
+        self._written = 0  # bytes removed from it so far
+        self._offered = 0  # the same, with those that are being written
         self._changed: list[Call] = []
         self.output = bytearray(HELLO_REQ)
         self.greeted = False
@@ -115,7 +123,7 @@ class Core:
     # Calls.
 
     def has_room(self, *, streaming: bool) -> bool:
-        """Tell whether one more call may be opened within the connection's bounds."""
+        """Return whether the limits of the connection permit one more call."""
         if streaming and self._streams >= STREAMS_MAX:
             return False
         return len(self._calls) < CALLS_MAX
@@ -127,7 +135,7 @@ class Core:
             raise ConnectionLost(why, method=method, maybe_executed=False)
 
     def take(self, call: Call) -> bytes | None:
-        """Take a message that has come. None: the call is over, well; its error is raised else."""
+        """Take the next message. None: the call ended with OK; its error is raised otherwise."""
         if call.messages:
             message = call.messages.popleft()
             self.taken(call)
@@ -155,7 +163,7 @@ class Core:
         timeout: float | None = None,
         metadata: Iterable[tuple[str, str]] = (),
     ) -> Call:
-        """Open a call; its frame stands in ``output`` then. `timeout` is in seconds.
+        """Open a call and add its frame to ``output``. `timeout` is in seconds.
 
         Raises ``InvalidArgument`` when the request or its metadata is too large for the protocol.
         """
@@ -179,7 +187,7 @@ class Core:
         return call
 
     def abandon(self, call: Call) -> None:
-        """Give a call up.
+        """Cancel a call.
 
         CANCEL. It keeps its place until the broker's END; what comes until then is dropped.
         """
@@ -192,7 +200,7 @@ class Core:
             self._put(call.id, wire_pb2.Frame(kind=wire_pb2.FRAME_KIND_CANCEL))
 
     def leave(self, call: Call) -> None:
-        """Take no notice of a call any more whose END is on its way."""
+        """Ignore a call from now on, except its END."""
         call.abandoned = True
         call.messages.clear()
 
@@ -205,9 +213,22 @@ class Core:
             call.credit += call.eaten
             call.eaten = 0
 
-    def ping(self) -> None:
-        """Ask for a sign of life; ``pongs`` counts the answers."""
+    def silent(self, now: float) -> float:
+        """Return the seconds since the last frame, or since the PING that followed it.
+
+        Frames of an unknown kind do not count.
+        """
+        return now - max(self._heard, self._pinged)
+
+    def keep_alive(self, now: float, interval: float) -> bool:
+        """Send a PING after `interval` seconds without a frame. False: it was not answered."""
+        if self.silent(now) < interval:
+            return True
+        if self._pinged > self._heard:
+            return False
+        self._pinged = now
         self._put(ID_BIT, wire_pb2.Frame(kind=wire_pb2.FRAME_KIND_PING))
+        return True
 
     # Bytes.
 
@@ -223,7 +244,7 @@ class Core:
         self._written += n
         self._offered = self._written
 
-    def feed(self, data: bytes | bytearray | memoryview) -> list[Call]:
+    def feed(self, data: bytes | bytearray | memoryview, now: float) -> list[Call]:
         """Take bytes from the broker. Returns the calls that have a new message or have ended.
 
         Raises ``ProtocolError``; the connection is dead then, and the driver has to call ``lost``.
@@ -231,6 +252,7 @@ class Core:
         if isinstance(self.dead, ProtocolError):
             raise self.dead
         self._input += data
+        self._now = now
         position = 0
         try:
             while True:
@@ -312,7 +334,8 @@ class Core:
         except (DecodeError, ValueError):
             raise ProtocolError("a frame that is not a protobuf message") from None
         handler = _HANDLERS.get(frame.kind)
-        if handler is not None:  # an unknown kind is ignored: a later broker may have more
+        if handler is not None:  # an unknown kind is ignored: a newer broker may have more
+            self._heard = self._now
             handler(self, call_id, frame)
 
     def _call(self, call_id: int) -> Call:
@@ -341,21 +364,35 @@ class Core:
         self._end(call, from_status(frame.status, call.method) if frame.status.code else None)
 
     def _crossed(self, call_id: int) -> bool:
-        """Tell whether a call met the GOAWAY on its way.
+        """Return whether the call was sent before the GOAWAY arrived.
 
         The broker refuses it with an END of its own, and it has been ended here before.
         """
         return self._begun_last is not None and self._begun_last < call_id < self._next_id
 
     def _on_ping(self, call_id: int, frame: wire_pb2.Frame) -> None:
-        if len(frame.payload) > 8:
-            raise ProtocolError("a PING of more than 8 bytes")
+        if len(frame.payload) > PING_BYTES_MAX:
+            raise ProtocolError(
+                f"the broker sent a PING of {len(frame.payload)} bytes; "
+                f"at most {PING_BYTES_MAX} are allowed"
+            )
+        if self._now - self._pings_since >= PINGS_ANSWERED:
+            self._pings_since, self._pings = self._now, 0
+        self._pings += 1
+        if self._pings > PINGS_ANSWERED_MAX:
+            raise ProtocolError(
+                f"the broker sent more than {PINGS_ANSWERED_MAX} PINGs in {PINGS_ANSWERED:g} s"
+            )
         if len(self.output) > OUTPUT_BYTES_MAX:
-            raise ProtocolError("too many PINGs without reading the answers")
+            raise ProtocolError("the broker sends PINGs and does not read the answers")
         self._put(call_id, wire_pb2.Frame(kind=wire_pb2.FRAME_KIND_PONG, payload=frame.payload))
 
     def _on_pong(self, _call_id: int, _frame: wire_pb2.Frame) -> None:
         self.pongs += 1
+
+    def _on_clients_own(self, _call_id: int, frame: wire_pb2.Frame) -> None:
+        kind = wire_pb2.FrameKind.Name(frame.kind).replace("FRAME_KIND_", "")
+        raise ProtocolError(f"the broker sent {kind}, which only a client sends")
 
     def _on_goaway(self, call_id: int, frame: wire_pb2.Frame) -> None:
         self.goaway = frame.status.message or "the broker takes no new calls on this connection"
@@ -372,6 +409,9 @@ class Core:
 
 
 _HANDLERS: dict[int, Callable[[Core, int, wire_pb2.Frame], None]] = {
+    int(wire_pb2.FRAME_KIND_CALL): Core._on_clients_own,
+    int(wire_pb2.FRAME_KIND_CANCEL): Core._on_clients_own,
+    int(wire_pb2.FRAME_KIND_WINDOW): Core._on_clients_own,
     int(wire_pb2.FRAME_KIND_DATA): Core._on_data,
     int(wire_pb2.FRAME_KIND_END): Core._on_end,
     int(wire_pb2.FRAME_KIND_PING): Core._on_ping,

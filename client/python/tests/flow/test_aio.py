@@ -208,6 +208,12 @@ def test_processes_and_sandboxes_can_be_handled(broker: Broker) -> None:
             assert (await sleeper.wait()).signal == 9
             assert (await sandbox.pause()).state == "paused"
             assert (await sandbox.resume()).state == "running"
+            assert (await sandbox.snapshot("s")).current
+            await sandbox.restore("s", stop=True)
+            assert [s.name async for s in sandbox.snapshots()] == ["s"]
+            (forked,) = await sandbox.fork(snapshot="s", stop=True, ttl=60)
+            await forked.delete()
+            await sandbox.delete_snapshot("s")
             assert (await sandbox.update(ttl=500)).id == sandbox.id
             assert (await sandbox.refresh()).state == "running"
         schema = await client.schema()

@@ -44,6 +44,17 @@ def test_every_submission_is_graded_and_each_end_is_named(broker: Broker) -> Non
         assert f" {line}\n" in printed
 
 
+def test_snippets_get_partial_credit_and_a_rate_is_printed(broker: Broker) -> None:
+    printed = example(broker, "grade_batch.py", "24")
+    points = (("digits", "3.50"), ("factorial", "3.50"), ("reverse", "6.00"))
+    for name, sum_ in points:
+        assert re.search(rf"^{name} +{sum_} points$", printed, re.MULTILINE), printed
+    ends = ("8 right", "8 partly right", "4 wrong", "2 limit memory_bytes", "2 limit cpu_time_ms")
+    for line in ends:
+        assert f" {line}\n" in printed, printed
+    assert re.search(r"^24 snippets in .* s, [1-9][0-9]* per second$", printed, re.MULTILINE)
+
+
 def test_the_chart_of_the_analysis_is_saved(broker: Broker, tmp_path: Path) -> None:
     printed = example(broker, "pandas_chart.py", tmp_path / "chart.png")
     assert "north" in printed

@@ -73,6 +73,43 @@ def test_a_paused_sandbox_takes_no_job_until_it_goes_on(sandbox: Sandbox) -> Non
     assert sandbox.run("true").ok
 
 
+def test_files_roll_back_to_a_snapshot(sandbox: Sandbox) -> None:
+    sandbox.run("sh", "-c", "echo a > A", check=True)
+    before = sandbox.snapshot("before")
+    assert (before.name, before.current, before.sandbox_id) == ("before", True, sandbox.id)
+    assert before.size > 0
+    assert any("memory" in part for part in before.not_included)
+    with pytest.raises(stockade.AlreadyExists):
+        sandbox.snapshot("before")
+    with sandbox.start("sh", "-c", "echo b > A; echo x; sleep 60") as process:
+        next(iter(process))
+        with pytest.raises(stockade.FailedPrecondition, match="stop them"):
+            sandbox.restore("before")
+        second = sandbox.snapshot(stop=True)
+        assert process.wait().outcome is stockade.Outcome.CANCELLED
+    assert [s.name for s in sandbox.snapshots()] == ["before", second.name]
+    sandbox.restore("before")
+    assert sandbox.run("cat", "A").stdout == "a\n"
+    sandbox.restore(second.name)
+    assert sandbox.run("cat", "A").stdout == "b\n"
+    sandbox.delete_snapshot("before")
+    with pytest.raises(stockade.NotFound):
+        sandbox.restore("before")
+
+
+def test_forks_begin_with_the_files_and_go_on_apart(sandbox: Sandbox) -> None:
+    sandbox.run("sh", "-c", "echo a > A", check=True)
+    forks = sandbox.fork(2)
+    for i, one in enumerate(forks):
+        with one:
+            assert one.run("sh", "-c", f"cat A; echo {i} > A; cat A").stdout == f"a\n{i}\n"
+    assert sandbox.run("cat", "A").stdout == "a\n"
+    with pytest.raises(stockade.NotFound):
+        sandbox.fork(snapshot="none")
+    with pytest.raises(stockade.InvalidArgument, match="count"):
+        sandbox.fork(101)
+
+
 def test_a_limit_of_the_sandbox_is_refused_for_a_job(sandbox: Sandbox) -> None:
     with pytest.raises(stockade.InvalidArgument, match="memory_bytes"):
         sandbox.run("true", limits=Limits(memory="64M"))

@@ -208,7 +208,7 @@ def test_200_streams_at_once_wait_for_room_on_one_connection(tmp_path: Path) -> 
         assert peer.connections == 1
 
 
-def test_pings_whose_answers_nobody_takes_end_the_connection(tmp_path: Path) -> None:
+def test_a_flood_of_pings_ends_the_connection(tmp_path: Path) -> None:
     def flood(c: Conversation) -> None:
         call_id, _ = c.greet().call()
         ping = wire_pb2.Frame(kind=wire_pb2.FRAME_KIND_PING, payload=b"12345678")
@@ -217,7 +217,7 @@ def test_pings_whose_answers_nobody_takes_end_the_connection(tmp_path: Path) -> 
 
     async def main() -> None:
         async with aio.Client(peer.address) as client:
-            with pytest.raises(errors.ProtocolError, match="too many PINGs"):
+            with pytest.raises(errors.ProtocolError, match="more than 16 PINGs in 5 s"):
                 await client.info()
 
     with Peer(tmp_path, flood) as peer:
@@ -238,10 +238,10 @@ def test_a_silent_broker_is_pinged_and_then_given_up(
     async def main() -> None:
         async with aio.Client(peer.address, retry_for=0) as client:
             begin = time.monotonic()
-            with pytest.raises(errors.ConnectionLost, match="silent"):
+            with pytest.raises(errors.ConnectionLost, match=r"has not responded for 0\.2 s"):
                 await client.info()
             assert time.monotonic() - begin < 5
 
     with Peer(tmp_path, silent) as peer:
         run(main())
-    assert len(pings) == 2
+    assert len(pings) == 1

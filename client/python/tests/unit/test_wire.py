@@ -19,9 +19,9 @@ PATH = "/stockade.v1.SystemService/Info"
 
 
 def greeted() -> Core:
-    core = Core(ipc=True)
+    core = Core(ipc=True, now=0)
     core.sent(len(core.output))
-    core.feed(wire.HELLO_REP)
+    core.feed(wire.HELLO_REP, 0)
     return core
 
 
@@ -47,10 +47,10 @@ def unary(core: Core) -> wire.Call:
 
 def refused(core: Core, bytes_: bytes, why: str) -> None:
     with pytest.raises(errors.ProtocolError, match=why):
-        core.feed(bytes_)
+        core.feed(bytes_, 0)
     assert not core.usable
     with pytest.raises(errors.ProtocolError):
-        core.feed(b"")
+        core.feed(b"", 0)
 
 
 # Bytes that are refused.
@@ -61,7 +61,7 @@ def refused(core: Core, bytes_: bytes, why: str) -> None:
     [b"HTTP/1.1", b"\0SP\0\0\x30\0\0", b"\0SP\1\0\x31\0\0", b"\0SP\0\0\x31\0\1", b"\xff" * 8],
 )
 def test_a_peer_with_another_hello_is_refused(hello: bytes) -> None:
-    refused(Core(ipc=True), hello, "not a Stockade broker")
+    refused(Core(ipc=True, now=0), hello, "not a Stockade broker")
 
 
 @pytest.mark.parametrize("n", [0, 3, wire.FRAME_BYTES_MAX + 1, 1 << 40, 0xFFFFFFFFFFFFFFE0])
@@ -103,7 +103,7 @@ def test_data_for_a_unary_call_is_refused() -> None:
 def test_data_without_credit_is_refused() -> None:
     core = greeted()
     call = stream(core)
-    core.feed(data(call.id) * wire.CREDIT)
+    core.feed(data(call.id) * wire.CREDIT, 0)
     refused(core, data(call.id), "without credit")
 
 
@@ -122,7 +122,7 @@ def test_a_frame_for_a_call_that_is_not_open_is_refused(make: Callable[[int], by
 def test_a_second_end_is_refused() -> None:
     core = greeted()
     call = unary(core)
-    core.feed(end(call.id))
+    core.feed(end(call.id), 0)
     refused(core, end(call.id), "not open")
 
 
@@ -139,13 +139,59 @@ def test_who_waits_for_a_call_that_ended_before_the_peer_broke_the_protocol_is_t
 
 def test_a_long_ping_is_refused() -> None:
     ping = wire_pb2.Frame(kind=wire_pb2.FRAME_KIND_PING, payload=b"123456789")
-    refused(greeted(), message(ID_BIT, ping), "PING")
+    refused(greeted(), message(ID_BIT, ping), "sent a PING of 9 bytes; at most 8 are allowed")
+
+
+PING = message(ID_BIT, wire_pb2.Frame(kind=wire_pb2.FRAME_KIND_PING, payload=b"12345678"))
+
+
+def test_more_than_16_pings_in_5_s_are_refused() -> None:
+    core = greeted()
+    core.feed(PING * 16, 100)
+    core.feed(PING * 16, 105)
+    core.feed(b"", 109.9)
+    assert len(frames(core)) == 32
+    with pytest.raises(errors.ProtocolError, match="the broker sent more than 16 PINGs in 5 s"):
+        core.feed(PING, 109.9)
 
 
 def test_pings_whose_answers_nobody_takes_are_refused() -> None:
     core = greeted()
-    ping = message(ID_BIT, wire_pb2.Frame(kind=wire_pb2.FRAME_KIND_PING, payload=b"12345678"))
-    refused(core, ping * 100_000, "too many PINGs")
+    now = 0
+    while len(core.output) <= wire.OUTPUT_BYTES_MAX:
+        core.feed(PING, now)
+        now += 1
+    with pytest.raises(errors.ProtocolError, match="does not read the answers"):
+        core.feed(PING, now)
+
+
+@pytest.mark.parametrize("kind", ["CALL", "CANCEL", "WINDOW"])
+def test_frames_that_only_a_client_sends_are_refused(kind: str) -> None:
+    frame = wire_pb2.Frame(kind=f"FRAME_KIND_{kind}")
+    refused(greeted(), message(ID_BIT, frame), f"sent {kind}, which only a client sends")
+
+
+def test_frames_of_an_unknown_kind_do_not_replace_the_answer_to_a_ping() -> None:
+    core = greeted()
+    unknown = message(ID_BIT + 5, b"\x08\x63")  # kind 99
+    core.feed(unknown, 19)
+    assert core.keep_alive(19, 20)
+    assert not core.output
+    core.feed(unknown, 20)
+    assert core.keep_alive(20, 20)
+    assert [frame.kind for _, frame in frames(core)] == [wire_pb2.FRAME_KIND_PING]
+    core.feed(unknown, 39)
+    assert core.keep_alive(39, 20)
+    core.feed(unknown, 40)
+    assert not core.keep_alive(40, 20)
+
+
+def test_an_answered_ping_keeps_the_connection() -> None:
+    core = greeted()
+    assert core.keep_alive(20, 20)
+    core.feed(message(ID_BIT, wire_pb2.Frame(kind=wire_pb2.FRAME_KIND_PONG)), 39)
+    assert core.keep_alive(40, 20)
+    assert core.silent(40) == 1
 
 
 # Requests that are refused before they are sent.
@@ -179,12 +225,12 @@ def test_there_is_room_for_128_streams_and_1024_calls() -> None:
 
 
 def test_the_first_bytes_are_the_hello_of_a_req_socket() -> None:
-    assert bytes(Core(ipc=False).output) == bytes.fromhex("0053500000300000")
+    assert bytes(Core(ipc=False, now=0).output) == bytes.fromhex("0053500000300000")
 
 
 def test_a_call_has_these_bytes_on_ipc_and_on_tcp() -> None:
     for ipc, mark in ((True, "01"), (False, "")):
-        core = Core(ipc=ipc)
+        core = Core(ipc=ipc, now=0)
         core.sent(8)
         core.open("/s/m", b"\x0a\x01a", streaming=False, timeout=1.5)
         body = "8000000108011204" + b"/s/m".hex() + "1a030a0161" + "28e0c65b"
@@ -192,11 +238,11 @@ def test_a_call_has_these_bytes_on_ipc_and_on_tcp() -> None:
 
 
 def test_an_answer_is_understood_byte_by_byte() -> None:
-    core = Core(ipc=True)
+    core = Core(ipc=True, now=0)
     call = unary(core)
     changed = []
     for byte in wire.HELLO_REP + end(call.id, b"answer"):
-        changed += core.feed(bytes([byte]))
+        changed += core.feed(bytes([byte]), 0)
     assert changed == [call]
     assert call.done
     assert call.error is None
@@ -208,7 +254,7 @@ def test_an_unknown_kind_is_ignored() -> None:
     core = greeted()
     frame = wire_pb2.Frame()
     frame.ParseFromString(b"\x08\x63")
-    assert core.feed(message(ID_BIT + 5, frame)) == []
+    assert core.feed(message(ID_BIT + 5, frame), 0) == []
     assert core.usable
 
 
@@ -216,28 +262,28 @@ def test_credit_comes_back_half_a_window_at_a_time() -> None:
     core = greeted()
     call = stream(core)
     assert frames(core)[0][1].credit == wire.CREDIT
-    core.feed(data(call.id) * wire.CREDIT)
+    core.feed(data(call.id) * wire.CREDIT, 0)
     for _ in range(wire.CREDIT // 2 - 1):
         core.taken(call)
     assert frames(core) == []
     core.taken(call)
     ((call_id, frame),) = frames(core)
     assert (call_id, frame.kind, frame.credit) == (call.id, wire_pb2.FRAME_KIND_WINDOW, 16)
-    core.feed(data(call.id) * 16)
+    core.feed(data(call.id) * 16, 0)
     refused(core, data(call.id), "without credit")
 
 
 def test_an_abandoned_call_sends_cancel_once_and_drops_what_comes_until_end() -> None:
     core = greeted()
     call = stream(core)
-    core.feed(data(call.id))
+    core.feed(data(call.id), 0)
     core.abandon(call)
     core.abandon(call)
     kinds = [frame.kind for _, frame in frames(core)]
     assert kinds == [wire_pb2.FRAME_KIND_CALL, wire_pb2.FRAME_KIND_CANCEL]
-    core.feed(data(call.id) * (wire.CREDIT - 1))
+    core.feed(data(call.id) * (wire.CREDIT - 1), 0)
     assert not call.messages
-    core.feed(end(call.id, code=1, text="cancelled"))
+    core.feed(end(call.id, code=1, text="cancelled"), 0)
     assert core.idle
 
 
@@ -245,9 +291,9 @@ def test_a_call_that_is_left_sends_nothing_and_ends_by_itself() -> None:
     core = greeted()
     call = stream(core)
     frames(core)
-    core.feed(data(call.id))
+    core.feed(data(call.id), 0)
     core.leave(call)
-    core.feed(data(call.id) + end(call.id))
+    core.feed(data(call.id) + end(call.id), 0)
     assert not call.messages
     assert frames(core) == []
     assert core.idle
@@ -255,7 +301,7 @@ def test_a_call_that_is_left_sends_nothing_and_ends_by_itself() -> None:
 
 def test_a_ping_is_answered_with_its_payload() -> None:
     core = greeted()
-    core.feed(message(ID_BIT + 3, wire_pb2.Frame(kind=wire_pb2.FRAME_KIND_PING, payload=b"abc")))
+    core.feed(message(ID_BIT + 3, wire_pb2.Frame(kind=wire_pb2.FRAME_KIND_PING, payload=b"abc")), 0)
     ((call_id, frame),) = frames(core)
     assert (call_id, frame.kind, frame.payload) == (ID_BIT + 3, wire_pb2.FRAME_KIND_PONG, b"abc")
 
@@ -264,16 +310,16 @@ def test_goaway_fails_the_calls_after_its_id_and_says_that_they_were_not_execute
     core = greeted()
     first, second = unary(core), unary(core)
     frames(core)
-    assert core.feed(goaway(first.id)) == [second]
+    assert core.feed(goaway(first.id), 0) == [second]
     assert isinstance(second.error, errors.ConnectionLost)
     assert not second.error.maybe_executed
     assert not core.usable
     assert not first.done
-    core.feed(end(second.id))  # how the broker refuses what came after its GOAWAY
-    core.feed(end(first.id, b"late"))
+    core.feed(end(second.id), 0)  # how the broker refuses what came after its GOAWAY
+    core.feed(end(first.id, b"late"), 0)
     assert first.payload == b"late"
     with pytest.raises(errors.ProtocolError, match="which is not open"):
-        core.feed(end(first.id))
+        core.feed(end(first.id), 0)
 
 
 def test_a_lost_connection_tells_which_calls_may_have_been_executed() -> None:
@@ -312,6 +358,14 @@ def test_a_status_becomes_the_exception_of_its_code_with_the_rule_that_said_no()
         "RESOURCE_EXHAUSTED: too many sandboxes uid:7: sandboxes 4 [QUOTA, allowed=4] "
         "(try again in 0.25 s)"
     )
+
+
+def test_a_retry_delay_of_49_days_is_shortened_to_an_hour() -> None:
+    status = wire_pb2.Status(code=8, message="full")
+    status.details.add().Pack(wire_pb2.RetryInfo(retry_delay_ms=4294967295))
+    error = errors.from_status(status, PATH)
+    assert error.retry_after == 3600
+    assert str(error) == "RESOURCE_EXHAUSTED: full (try again in 3600 s or later)"
 
 
 def test_every_code_has_an_exception_and_an_unknown_one_becomes_the_base() -> None:

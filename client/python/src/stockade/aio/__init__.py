@@ -8,21 +8,27 @@ r"""Run the code of AI agents in sandboxes, with asyncio.
 The names are those of ``stockade``; values and exceptions are the same classes.
 """
 
+from stockade.aio.batching import Batch, batch
 from stockade.aio.client import Client, MessageStream, default_client, info
+from stockade.aio.context import Context, run_code
 from stockade.aio.forward import Forward
 from stockade.aio.process import Process
 from stockade.aio.sandbox import Sandbox, run, start
 from stockade.aio.telemetry import EventStream
 
 __all__ = [
+    "Batch",
     "Client",
+    "Context",
     "EventStream",
     "Forward",
     "MessageStream",
     "Process",
     "Sandbox",
+    "batch",
     "default_client",
     "info",
     "run",
+    "run_code",
     "start",
 ]

@@ -263,7 +263,7 @@ def default_client() -> Client:
     """Return the event loop's shared client for ``STOCKADE_ADDRESS`` and ``STOCKADE_TOKEN``."""
     key = (addresses.parse(None).text, os.environ.get("STOCKADE_TOKEN"))
     for loop in list(_defaults):
-        if loop.is_closed():  # its clients hold it, and would keep it for ever
+        if loop.is_closed():  # its clients refer to it, and would keep it alive
             _defaults.pop(loop, None)
     clients = _defaults.setdefault(asyncio.get_running_loop(), {})
     client = clients.get(key)

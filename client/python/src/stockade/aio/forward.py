@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A port of this machine's loopback that leads into a sandbox, for asyncio."""
+"""A port of this machine's loopback, forwarded to a sandbox, for asyncio."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Forward:
         except StockadeError as e:
             if self._on_error is not None:
                 self._on_error(e)
-        except OSError:  # whoever connected here has gone
+        except OSError:  # the local peer has disconnected
             pass
         finally:
             tunnel.end()

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from stockade.attempts import Attempts
     from stockade.methods import Method
 
-KEEPALIVE = 20.0  # seconds of silence after which a PING goes out
-MISSED_MAX = 2  # PINGs without a sign of life, after which the connection counts as lost
+# Seconds without a frame after which a PING is sent; after the same time again, the connection
+# counts as lost.
+KEEPALIVE = 20.0
 _READ_BYTES = 256 * 1024
 _WRITE_BYTES = 256 * 1024
 _Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -43,8 +44,6 @@ class Link:
         self._writer = writer
         self._room: set[asyncio.Event] = set()
         self._draining: Optional[asyncio.Task[None]] = None
-        self._missed = 0
-        self._heard = time.monotonic()
         self.loop = asyncio.get_running_loop()
         self.loop.call_later(KEEPALIVE, self._keep_alive)
         self._task = asyncio.create_task(self._read(), name="stockade-reader")
@@ -52,7 +51,7 @@ class Link:
     @classmethod
     async def connect(cls, address: Address, timeout: float) -> Link:
         """Connect and greet within `timeout` seconds. ``BrokerUnreachable`` when that fails."""
-        core = Core(ipc=address.ipc)
+        core = Core(ipc=address.ipc, now=time.monotonic())
         try:
             connected = await _within(timeout, asyncio.ensure_future(_connect(core, address)))
         except StockadeError:
@@ -105,7 +104,7 @@ class Link:
                 self._room.discard(room)
 
     async def wait(self, call: Call, until: Optional[float]) -> Optional[bytes]:
-        """Wait for a call's next message. None: it is over; its error is raised if there is one."""
+        """Wait for a call's next message. None: it ended with OK; its error is raised otherwise."""
         event = call.waiter
         assert isinstance(event, asyncio.Event)
         while not call.messages and not call.done:
@@ -117,17 +116,17 @@ class Link:
         return message
 
     def abandon(self, call: Call) -> None:
-        """Give a call up."""
+        """Cancel a call."""
         self.core.abandon(call)
         self.flush()
 
     def collected(self, call: Call) -> None:
-        """Give a call up, from a destructor: on any thread, the event loop may be gone."""
+        """Cancel a call, from a destructor: on any thread; the event loop may be closed."""
         with contextlib.suppress(RuntimeError):
             self.loop.call_soon_threadsafe(self.abandon, call)
 
     def leave(self, call: Call) -> None:
-        """Nothing more of the call is wanted but its END."""
+        """Ignore the rest of the call, except its END."""
         self.core.leave(call)
 
     def spoilt(self, error: ProtocolError) -> None:
@@ -136,7 +135,7 @@ class Link:
         self.lost(str(error))
 
     def flush(self) -> None:
-        """Hand over what is to be written. What the broker does not take stays in the core."""
+        """Write the queued bytes. Bytes that the broker does not read stay in the core."""
         if self._draining is None:
             self._write()
             if self.core.output:
@@ -166,8 +165,6 @@ class Link:
                 data = await self._reader.read(_READ_BYTES)
                 if not data:
                     break
-                self._heard = time.monotonic()
-                self._missed = 0
                 if not self._feed(data):
                     why = self.core.goaway or why
                     break
@@ -182,7 +179,7 @@ class Link:
             self.lost(why)
 
     def _feed(self, data: bytes) -> bool:
-        changed = self.core.feed(data)
+        changed = self.core.feed(data, time.monotonic())
         for call in changed:
             assert isinstance(call.waiter, asyncio.Event)
             call.waiter.set()
@@ -194,23 +191,19 @@ class Link:
     def _keep_alive(self) -> None:
         if self.core.dead is not None:
             return
-        silent = time.monotonic() - self._heard
-        if silent >= KEEPALIVE:
-            self._missed += 1
-            if self._missed > MISSED_MAX:
-                self.lost(f"the broker was silent for {silent:.3g} s")
-                return
-            self.core.ping()
-            self.flush()
-            silent = 0
-        self.loop.call_later(KEEPALIVE - silent, self._keep_alive)
+        now = time.monotonic()
+        if not self.core.keep_alive(now, KEEPALIVE):
+            self.lost(f"the broker has not responded for {2 * KEEPALIVE:g} s")
+            return
+        self.flush()
+        self.loop.call_later(KEEPALIVE - self.core.silent(now), self._keep_alive)
 
     def _wake_room(self) -> None:
         for room in self._room:
             room.set()
 
     def lost(self, why: str) -> None:
-        """End the connection: every open call fails. Once is enough."""
+        """End the connection: every open call fails. A second call does nothing."""
         for call in self.core.lost(why):
             assert isinstance(call.waiter, asyncio.Event)
             call.waiter.set()
@@ -244,7 +237,7 @@ async def _within(timeout: float, connecting: asyncio.Task[_Streams]) -> Optiona
 
 
 def _drop(connecting: asyncio.Task[_Streams]) -> None:
-    """Close a connection that nobody waits for any more."""
+    """Close a connection that has no waiter any more."""
     if not connecting.cancelled() and connecting.exception() is None:
         connecting.result()[1].close()
 
@@ -285,7 +278,7 @@ async def _connect(core: Core, address: Address) -> _Streams:
                 raise BrokerUnreachable(
                     f"{address.text}: closed the connection before the first byte"
                 )
-            core.feed(data)
+            core.feed(data, time.monotonic())
     except BaseException:
         writer.close()
         raise

@@ -101,7 +101,7 @@ class Process(Job):
             await self._close_stdin()
         except (FailedPrecondition, NotFound):  # it does not read any more, as with a broken pipe
             pass
-        except Exception as e:  # told to whoever waits
+        except Exception as e:  # raised in the waiting call
             self._feed_error = e
             with contextlib.suppress(CallError):
                 await self._kill()

@@ -3,25 +3,37 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Optional, Union
+from typing import TYPE_CHECKING, Callable, Optional, Union
 
 from stockade import methods, requests
 from stockade.aio.client import Client, chosen
+from stockade.aio.context import Context
+from stockade.aio.files import Files
 from stockade.aio.forward import Forward
 from stockade.aio.process import Process
 from stockade.boxes import Box, ask, one_shot, sandboxes
+from stockade.code import Collector as CodeCollector
+from stockade.code import (
+    TextCallback,
+    create_context,
+    execute,
+    list_contexts,
+    sandbox_request,
+)
 from stockade.errors import CallError
 from stockade.events import KEEP_BYTES, Collector, LineCallback
-from stockade.requests import AsyncStdin, Data, Feed, ProcessInfo, SandboxInfo
+from stockade.requests import AsyncStdin, Data, Feed, ProcessInfo, SandboxInfo, SnapshotInfo
 from stockade.tunnel import ForwardError, listen
 from stockade.v1 import sandbox_service_pb2
 
 if TYPE_CHECKING:
+    import builtins
     from collections.abc import AsyncIterator, Mapping
     from types import TracebackType
 
     from typing_extensions import Self
 
+    from stockade.code import CodeResult, Execution
     from stockade.limits import Limits, Seconds, Size
     from stockade.network import Network
     from stockade.result import Result
@@ -35,6 +47,11 @@ class Sandbox(Box):
     >>> result.stdout, result.exit_code                                             # doctest: +SKIP
     ('42\n', 0)
     """
+
+    @property
+    def files(self) -> Files:
+        """Its files: read, write, list and change them."""
+        return Files(self._client, self.id)
 
     @classmethod
     async def create(
@@ -218,6 +235,56 @@ class Sandbox(Box):
         listener = listen(host, local_port)
         return await Forward(self._client, self.id, port, listener, on_error)._begin(listener)
 
+    async def run_code(
+        self,
+        code: str,
+        *,
+        language: str = "",
+        context: Union[Context, str, None] = None,
+        timeout: Optional[Seconds] = None,
+        on_stdout: Optional[TextCallback] = None,
+        on_stderr: Optional[TextCallback] = None,
+        on_result: Optional[Callable[[CodeResult], object]] = None,
+    ) -> Execution:
+        """Run a cell of code and wait for its end. Variables stay for the next cell.
+
+        ``language``   ``python`` (the default), ``bash`` or ``javascript``
+        ``context``    where it runs; None: the sandbox's default context for the language
+        ``timeout``    seconds, or ``"1.5m"``, after which the cell is interrupted; None: none
+        ``on_stdout``  called with text as it is written
+        ``on_stderr``  the same for stderr
+        ``on_result``  called with each result as it is complete
+
+        Code that fails raises nothing here: see ``Execution.error``. If an exception interrupts the
+        wait, the cell is interrupted.
+        """
+        request = sandbox_request(
+            self.id, code, language=language, context=context, timeout=timeout
+        )
+        collector = CodeCollector(on_stdout, on_stderr, on_result)
+        return await execute(self._client, request, collector)
+
+    async def create_context(
+        self,
+        language: str = "",
+        *,
+        cwd: Optional[str] = None,
+        env: Optional[Mapping[str, str]] = None,
+    ) -> Context:
+        """Create a context: an interpreter of its own, with its own variables.
+
+        ``language``  ``python`` (the default), ``bash`` or ``javascript``
+        ``cwd``       the folder in which it starts; None: the template's
+        ``env``       variables to add to the template's environment
+        """
+        info = await create_context(self._client, self.id, language, cwd, env)
+        return Context(self._client, info)
+
+    async def contexts(self) -> builtins.list[Context]:
+        """Return its contexts, oldest first."""
+        found = await list_contexts(self._client, self.id)
+        return [Context(self._client, info) for info in found]
+
     def processes(self) -> AsyncIterator[ProcessInfo]:
         """Iterate over its processes: running ones, and ended ones that ``attach`` still finds."""
         return self._processes()
@@ -240,6 +307,56 @@ class Sandbox(Box):
         ``network``   the new policy, as a whole; connections that it forbids are closed
         """
         return await self._update(ttl, metadata, network)
+
+    async def fork(
+        self,
+        count: int = 1,
+        *,
+        snapshot: Optional[str] = None,
+        stop: bool = False,
+        ttl: Optional[Seconds] = None,
+    ) -> builtins.list[Sandbox]:
+        """Make sandboxes that begin with its files. None sees what another one writes.
+
+        ``count``     1 to 100: all are made, or none
+        ``snapshot``  begin with the files of this snapshot; None: with those of now
+        ``stop``      cancel the jobs that run in it first; without a snapshot there must be none
+        ``ttl``       time to live of the forks; None: that of this sandbox
+
+        They have the template, limits, labels and network policy of this sandbox. Raises
+        ``FailedPrecondition``, ``NotFound``, ``ResourceExhausted``.
+        """
+        made = await self._fork(count, snapshot, stop, ttl)
+        return [Sandbox(self._client, info) for info in made]
+
+    async def snapshot(self, name: Optional[str] = None, *, stop: bool = False) -> SnapshotInfo:
+        """Keep the state of its files: /home/agent, /tmp, /var/tmp and /dev/shm. Nothing is copied.
+
+        ``name``  unique among its snapshots; None: the broker chooses one
+        ``stop``  cancel the jobs that run in it first; otherwise there must be none
+
+        A snapshot ends with its sandbox, and does not hold what ``SnapshotInfo.not_included``
+        lists. Raises ``FailedPrecondition`` (jobs run, or it is paused), ``AlreadyExists``,
+        ``ResourceExhausted`` (too many snapshots).
+        """
+        return await self._snapshot(name, stop)
+
+    def snapshots(self) -> AsyncIterator[SnapshotInfo]:
+        """Iterate over its snapshots, oldest first."""
+        return self._snapshots()
+
+    async def restore(self, name: str, *, stop: bool = False) -> None:
+        """Roll its files back to a snapshot: what was written since is lost.
+
+        ``stop``  cancel the jobs that run in it first; otherwise there must be none
+
+        Snapshots stay, also later ones. Raises ``NotFound``, ``FailedPrecondition``.
+        """
+        await self._restore(name, stop)
+
+    async def delete_snapshot(self, name: str) -> None:
+        """Delete a snapshot. The files of the sandbox do not change. Raises ``NotFound``."""
+        await self._delete_snapshot(name)
 
     async def pause(self) -> SandboxInfo:
         """Freeze every process in it. Paused time does not count towards wall-clock limits."""

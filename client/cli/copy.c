@@ -1,0 +1,505 @@
+// SPDX-License-Identifier: Apache-2.0
+// cp: files and folders between this machine and a sandbox.
+//
+// A folder goes as a tar archive (proto/tar.h). A thread of this command packs or unpacks it, on the other end of a pipe, so
+// nothing is stored in between. What comes from a sandbox is hostile: it is unpacked below the folder alone, by
+// descriptors, and a link that leads out of it is refused.
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "proto/auto.h"
+#include "proto/now.h"
+#include "proto/tar.h"
+#include "cli.h"
+#include "commands.h"
+#include "remote.h"
+#include "sink.h"
+#include "units.h"
+
+enum { ARENA_MAX = 512 * 1024, PATH_TEXT_MAX = 4096, SHOW_NS = 100 * 1000 * 1000 };
+
+struct copy {
+    struct stockade *s;
+    const struct command *c;
+    struct arena *arena;
+    char sandbox[65];
+    char path[PATH_TEXT_MAX]; // in the sandbox
+    const char *local;        // here, or "-"
+    uint64_t bytes;           // carried so far
+    int64_t shown_ns;         // when the progress was shown; 0: not yet
+};
+
+// ---- progress
+
+static void
+progress(struct copy *c, size_t n)
+{
+    char text[32];
+    int64_t now = now_ns(CLOCK_MONOTONIC);
+    c->bytes += n;
+    if (isatty(STDERR_FILENO) == 0 || (c->shown_ns != 0 && now - c->shown_ns < SHOW_NS))
+        return;
+    c->shown_ns = now;
+    (void)fprintf(stderr, "\r\033[K%s", units_show_bytes(c->bytes, text, sizeof text));
+}
+
+static void
+progress_end(const struct copy *c)
+{
+    if (c->shown_ns != 0)
+        (void)fputs("\r\033[K", stderr);
+}
+
+static int
+fail_here(const struct copy *c, const char *what, int sys)
+{
+    struct stockade_error e = {.code = STOCKADE_UNKNOWN, .sys = sys};
+    (void)snprintf(e.text, sizeof e.text, "%s: %s", what, strerror(sys));
+    return cli_fail(c->c, "", &e);
+}
+
+static ProtobufCBinaryData
+bytes_of(const char *text)
+{
+    return (ProtobufCBinaryData){strlen(text), (uint8_t *)(uintptr_t)text};
+}
+
+// ---- the other end
+
+// Type of what is at the path in the sandbox; UNSPECIFIED: nothing. Negative: a failure that was reported.
+static int
+type_there(const struct copy *c, const char *path, int *code)
+{
+    Stockade__V1__FileServiceStatRequest m = STOCKADE__V1__FILE_SERVICE_STAT_REQUEST__INIT;
+    ProtobufCMessage *answer = NULL;
+    struct stockade_error e = {0};
+    m.sandbox_id = c->sandbox;
+    m.path = bytes_of(path);
+    m.follow = true;
+    if (remote_call(c->s, REMOTE_METHOD("Stat"), &m.base,
+                    &stockade__v1__file_service_stat_response__descriptor, c->arena, &answer,
+                    &e) == 0)
+        return (int)((const Stockade__V1__FileServiceStatResponse *)answer)->file->type;
+    if (strcmp(e.reason, "FILE_NOT_FOUND") == 0)
+        return STOCKADE__V1__FILE_TYPE__FILE_TYPE_UNSPECIFIED;
+    *code = cli_fail(c->c, "", &e);
+    return -1;
+}
+
+// The last name of a path.
+static const char *
+name_of(const char *path, char *out, size_t size)
+{
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    size_t from = n;
+    while (from > 0 && path[from - 1] != '/')
+        from--;
+    (void)snprintf(out, size, "%.*s", (int)(n - from), path + from);
+    return out;
+}
+
+// Into a folder that exists, under the name of the source.
+static int
+settle_there(struct copy *c)
+{
+    char name[PATH_TEXT_MAX];
+    int code = EXIT_OK;
+    int type = type_there(c, c->path, &code);
+    if (type < 0)
+        return code;
+    size_t n = strlen(c->path);
+    if (type != STOCKADE__V1__FILE_TYPE__FILE_TYPE_FOLDER || strcmp(c->local, "-") == 0)
+        return EXIT_OK;
+    (void)name_of(c->local, name, sizeof name);
+    if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || strcmp(name, "/") == 0)
+        return EXIT_OK;
+    (void)snprintf(c->path + n, sizeof c->path - n, "/%s", name);
+    return EXIT_OK;
+}
+
+// ---- to the sandbox
+
+struct file_source {
+    struct copy *c;
+    int fd;
+};
+
+static ssize_t
+read_whole(void *cookie, void *bytes, size_t n)
+{
+    const struct file_source *f = cookie;
+    size_t got = 0;
+    while (got < n) {
+        ssize_t r = read(f->fd, (char *)bytes + got, n - got);
+        if (r < 0 && errno != EINTR)
+            return -errno;
+        if (r == 0)
+            break;
+        got += r > 0 ? (size_t)r : 0;
+    }
+    progress(f->c, got);
+    return (ssize_t)got;
+}
+
+static int
+send_file(struct copy *c, int fd, uint32_t mode)
+{
+    Stockade__V1__FileServiceOpenWriteRequest m =
+        STOCKADE__V1__FILE_SERVICE_OPEN_WRITE_REQUEST__INIT;
+    Stockade__V1__WriteOptions how = STOCKADE__V1__WRITE_OPTIONS__INIT;
+    struct file_source file = {c, fd};
+    struct remote_source source = {.read = read_whole, .cookie = &file};
+    const struct remote_transfer transfer = {
+        REMOTE_METHOD("OpenWrite"), &m.base,
+        &stockade__v1__file_service_open_write_response__descriptor};
+    ProtobufCMessage *answer = NULL;
+    struct stockade_error e = {0};
+    m.sandbox_id = c->sandbox;
+    m.path = bytes_of(c->path);
+    m.options = &how;
+    how.mode = mode;
+    int rc = remote_send(c->s, &transfer, &source, c->arena, &answer, &e);
+    progress_end(c);
+    if (source.failed != 0)
+        return fail_here(c, c->local, source.failed);
+    return rc < 0 ? cli_fail(c->c, "", &e) : EXIT_OK;
+}
+
+// A thread that packs a folder into a pipe, or unpacks one from it.
+struct archive {
+    int folder;
+    int pipe; // its end
+    bool pack;
+    struct tar_counts counts;
+    int rc;
+    struct err error;
+};
+
+static int
+write_pipe(void *cookie, const void *bytes, size_t n, struct err *e)
+{
+    const struct archive *a = cookie;
+    const char *at = bytes;
+    while (n > 0) {
+        ssize_t w = write(a->pipe, at, n);
+        if (w < 0 && errno != EINTR)
+            return err_sys(e, errno, "pack files");
+        at += w > 0 ? w : 0;
+        n -= w > 0 ? (size_t)w : 0;
+    }
+    return 0;
+}
+
+static ssize_t
+read_pipe(void *cookie, void *bytes, size_t n, struct err *e)
+{
+    const struct archive *a = cookie;
+    ssize_t r = 0;
+    do
+        r = read(a->pipe, bytes, n);
+    while (r < 0 && errno == EINTR);
+    return r < 0 ? err_sys(e, errno, "unpack files") : r;
+}
+
+static void *
+run_archive(void *cookie)
+{
+    struct archive *a = cookie;
+    const struct tar_bounds none = {0};
+    const struct tar_sink sink = {write_pipe, a};
+    const struct tar_source source = {read_pipe, a};
+    a->rc = a->pack ? tar_pack(a->folder, ".", ".", &none, &sink, &a->counts, &a->error)
+                    : tar_unpack(a->folder, true, &none, &source, &a->counts, &a->error);
+    (void)close(take_fd(&a->pipe));
+    return NULL;
+}
+
+// Starts the thread. Returns our end of the pipe, or -1.
+static int
+begin_archive(struct archive *a, pthread_t *thread)
+{
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return -1;
+    a->pipe = ends[a->pack ? 1 : 0];
+    if (pthread_create(thread, NULL, run_archive, a) == 0)
+        return ends[a->pack ? 0 : 1];
+    (void)close(ends[0]);
+    (void)close(ends[1]);
+    return -1;
+}
+
+static int
+fail_archive(const struct copy *c, const struct archive *a)
+{
+    struct stockade_error e = {.code = a->error.code, .sys = a->error.sys};
+    (void)snprintf(e.text, sizeof e.text, "%s", a->error.text);
+    (void)snprintf(e.reason, sizeof e.reason, "%s", a->error.reason);
+    return cli_fail(c->c, "", &e);
+}
+
+static void
+warn_skipped(const struct copy *c, uint64_t skipped)
+{
+    if (skipped > 0)
+        (void)fprintf(stderr, "stockade %s: %" PRIu64 " FIFOs, sockets or devices were left out\n",
+                      c->c->name, skipped);
+}
+
+struct folder_source {
+    struct file_source file;
+    struct archive *archive;
+    pthread_t thread;
+    bool joined;
+};
+
+// At the end of the pipe it is known whether everything was packed.
+static ssize_t
+read_packed(void *cookie, void *bytes, size_t n)
+{
+    struct folder_source *f = cookie;
+    ssize_t r = read_whole(&f->file, bytes, n);
+    if (r != 0)
+        return r;
+    if (!f->joined)
+        (void)pthread_join(f->thread, NULL);
+    f->joined = true;
+    return f->archive->rc < 0 ? -EIO : 0;
+}
+
+static int
+send_folder(struct copy *c, int folder)
+{
+    Stockade__V1__FileServiceUploadRequest m = STOCKADE__V1__FILE_SERVICE_UPLOAD_REQUEST__INIT;
+    struct archive a = {.folder = folder, .pack = true};
+    struct folder_source f = {.archive = &a, .file = {.c = c}};
+    struct remote_source source = {.read = read_packed, .cookie = &f};
+    const struct remote_transfer transfer = {
+        REMOTE_METHOD("Upload"), &m.base, &stockade__v1__file_service_upload_response__descriptor};
+    ProtobufCMessage *answer = NULL;
+    struct stockade_error e = {0};
+    m.sandbox_id = c->sandbox;
+    m.path = bytes_of(c->path);
+    f.file.fd = begin_archive(&a, &f.thread);
+    if (f.file.fd < 0)
+        return fail_here(c, "pack files", errno);
+    int rc = remote_send(c->s, &transfer, &source, c->arena, &answer, &e);
+    (void)close(f.file.fd); // a thread that still packs ends with EPIPE
+    if (!f.joined)
+        (void)pthread_join(f.thread, NULL);
+    progress_end(c);
+    if (source.failed != 0)
+        return fail_archive(c, &a);
+    warn_skipped(c, a.counts.skipped);
+    return rc < 0 ? cli_fail(c->c, "", &e) : EXIT_OK;
+}
+
+static int
+copy_in(struct copy *c)
+{
+    struct stat st;
+    if (strcmp(c->local, "-") == 0)
+        return send_file(c, STDIN_FILENO, 0);
+    int auto_close fd = open(c->local, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return fail_here(c, c->local, errno);
+    int code = settle_there(c);
+    if (code != EXIT_OK)
+        return code;
+    if (S_ISDIR(st.st_mode))
+        return send_folder(c, fd);
+    if (!S_ISREG(st.st_mode))
+        return cli_usage(c->c, "FROM is neither a file nor a folder", "use - to copy from a pipe");
+    return send_file(c, fd, (st.st_mode & 0777) != 0 ? st.st_mode & 0777 : 0600);
+}
+
+// ---- from the sandbox
+
+struct local {
+    struct copy *c;
+    int fd;
+    int sys; // the errno of a write
+};
+
+static int
+write_local(void *cookie, const void *bytes, size_t n)
+{
+    struct local *l = cookie;
+    const char *at = bytes;
+    progress(l->c, n);
+    while (n > 0) {
+        ssize_t w = write(l->fd, at, n);
+        if (w < 0 && errno != EINTR) {
+            l->sys = errno;
+            return 1;
+        }
+        at += w > 0 ? w : 0;
+        n -= w > 0 ? (size_t)w : 0;
+    }
+    return 0;
+}
+
+static int
+set_mode(void *cookie, const Stockade__V1__File *file)
+{
+    const struct local *l = cookie;
+    (void)fchmod(l->fd, file->mode & 0777);
+    return 0;
+}
+
+static int
+receive(struct copy *c, struct local *l, bool keep_mode)
+{
+    Stockade__V1__FileServiceReadRequest m = STOCKADE__V1__FILE_SERVICE_READ_REQUEST__INIT;
+    const struct remote_sink sink = {write_local, keep_mode ? set_mode : NULL, l};
+    struct stockade_error e = {0};
+    m.sandbox_id = c->sandbox;
+    m.path = bytes_of(c->path);
+    int rc = remote_read(c->s, &m, &sink, &e);
+    progress_end(c);
+    if (l->sys != 0)
+        return fail_here(c, c->local, l->sys);
+    return rc < 0 ? cli_fail(c->c, "", &e) : EXIT_OK;
+}
+
+// Into a file beside it, which replaces it when it is complete.
+static int
+receive_file(struct copy *c, const char *to)
+{
+    char draft[2 * PATH_TEXT_MAX + 32];
+    (void)snprintf(draft, sizeof draft, "%s.stockade-%d", to, (int)getpid());
+    struct local l = {.c = c, .fd = open(draft, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600)};
+    if (l.fd < 0)
+        return fail_here(c, draft, errno);
+    int code = receive(c, &l, true);
+    if (close(l.fd) < 0 && code == EXIT_OK)
+        code = fail_here(c, to, errno);
+    if (code == EXIT_OK && rename(draft, to) < 0)
+        code = fail_here(c, to, errno);
+    if (code != EXIT_OK)
+        (void)unlink(draft);
+    return code;
+}
+
+static int
+download(struct copy *c, struct local *l, uint64_t *skipped, struct stockade_error *e)
+{
+    Stockade__V1__FileServiceDownloadRequest m = STOCKADE__V1__FILE_SERVICE_DOWNLOAD_REQUEST__INIT;
+    const struct remote_sink sink = {.data = write_local, .cookie = l};
+    m.sandbox_id = c->sandbox;
+    m.path = bytes_of(c->path);
+    int rc = remote_download(c->s, &m, &sink, skipped, e);
+    progress_end(c);
+    return rc;
+}
+
+static int
+receive_folder(struct copy *c, const char *to)
+{
+    struct stockade_error e = {0};
+    uint64_t skipped = 0;
+    pthread_t thread;
+    if (mkdir(to, 0777) < 0 && errno != EEXIST)
+        return fail_here(c, to, errno);
+    int auto_close folder = open(to, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    struct archive a = {.folder = folder};
+    struct local l = {.c = c, .fd = folder < 0 ? -1 : begin_archive(&a, &thread)};
+    if (l.fd < 0)
+        return fail_here(c, to, errno);
+    int rc = download(c, &l, &skipped, &e);
+    (void)close(l.fd);
+    (void)pthread_join(thread, NULL);
+    if (rc < 0)
+        return cli_fail(c->c, "", &e);
+    if (a.rc < 0)
+        return fail_archive(c, &a);
+    if (l.sys != 0)
+        return fail_here(c, to, l.sys);
+    warn_skipped(c, skipped);
+    return EXIT_OK;
+}
+
+static int
+to_stdout(struct copy *c, bool folder)
+{
+    struct stockade_error e = {0};
+    struct local l = {.c = c, .fd = STDOUT_FILENO};
+    uint64_t skipped = 0;
+    if (!folder)
+        return receive(c, &l, false);
+    int rc = download(c, &l, &skipped, &e);
+    if (l.sys != 0)
+        return fail_here(c, "stdout", l.sys);
+    warn_skipped(c, skipped);
+    return rc < 0 ? cli_fail(c->c, "", &e) : EXIT_OK;
+}
+
+static int
+copy_out(struct copy *c)
+{
+    char to[2 * PATH_TEXT_MAX];
+    char name[PATH_TEXT_MAX];
+    struct stat st;
+    int code = EXIT_OK;
+    int type = type_there(c, c->path, &code);
+    if (type < 0)
+        return code;
+    bool folder = type == STOCKADE__V1__FILE_TYPE__FILE_TYPE_FOLDER;
+    if (strcmp(c->local, "-") == 0)
+        return to_stdout(c, folder);
+    (void)snprintf(to, sizeof to, "%s", c->local);
+    (void)name_of(c->path, name, sizeof name);
+    bool named = strcmp(name, ".") != 0 && strcmp(name, "..") != 0 && strcmp(name, "/") != 0;
+    if (stat(c->local, &st) == 0 && S_ISDIR(st.st_mode) && named)
+        (void)snprintf(to, sizeof to, "%s/%s", c->local, name);
+    return folder ? receive_folder(c, to) : receive_file(c, to);
+}
+
+// ---- the command
+
+// "SANDBOX:PATH", as opposed to a path of this machine, which has '/' before any ':'.
+static bool
+is_there(const char *typed)
+{
+    const char *colon = strchr(typed, ':');
+    return colon != NULL && colon != typed && memchr(typed, '/', (size_t)(colon - typed)) == NULL;
+}
+
+int
+cli_cp(const struct command *command, const struct options *o)
+{
+    const char *const wrong = "exactly one of FROM and TO must be SANDBOX:PATH";
+    bool in = is_there(o->args[1]);
+    if (in == is_there(o->args[0]))
+        return cli_usage(command, wrong, "for example: stockade cp a.txt box:a.txt");
+    const char *there = o->args[in ? 1 : 0];
+    const char *colon = strchr(there, ':');
+    struct copy c = {.c = command, .local = o->args[in ? 0 : 1]};
+    char typed[65];
+    int code = EXIT_OK;
+    if ((size_t)(colon - there) >= sizeof typed || strlen(colon + 1) >= sizeof c.path / 2)
+        return cli_usage(command, "the name of the sandbox or the path is too long", "");
+    (void)snprintf(typed, sizeof typed, "%.*s", (int)(colon - there), there);
+    (void)snprintf(c.path, sizeof c.path, "%s", colon[1] != '\0' ? colon + 1 : ".");
+    (void)signal(SIGPIPE, SIG_IGN); // a thread's pipe
+    c.s = cli_open(command, o, &code);
+    if (c.s == NULL)
+        return code;
+    struct arena *auto_arena a = arena_new(ARENA_MAX);
+    c.arena = a;
+    if (a == NULL)
+        code = EXIT_PROBLEM;
+    else if (cli_find_sandbox(c.s, command, typed, c.sandbox, &code))
+        code = in ? copy_in(&c) : copy_out(&c);
+    stockade_close(c.s);
+    return code;
+}

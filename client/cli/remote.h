@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls of FileService, with messages of the schema, for the commands `fs` and `cp`.
+#pragma once
+
+#include <sys/types.h>
+
+#include <protobuf-c/protobuf-c.h>
+
+#include "client/stockade.h"
+#include "proto/arena.h"
+#include "stockade/v1/file_service.pb-c.h"
+
+#define REMOTE_METHOD(name) "/stockade.v1.FileService/" name
+
+// A unary call. The response is borrowed from the arena; out may be NULL.
+int remote_call(struct stockade *s, const char *method, const ProtobufCMessage *request,
+                const ProtobufCMessageDescriptor *response, struct arena *a, ProtobufCMessage **out,
+                struct stockade_error *e);
+
+// The contents of a file, or another stream of bytes: `data` is called for each piece, and ends the call if it does not
+// return 0 (then this returns 1).
+struct remote_sink {
+    int (*data)(void *cookie, const void *bytes, size_t n);
+    int (*about)(void *cookie, const Stockade__V1__File *file); // the first message; may be NULL
+    void *cookie;
+};
+int remote_read(struct stockade *s, const Stockade__V1__FileServiceReadRequest *request,
+                const struct remote_sink *sink, struct stockade_error *e);
+
+// The same for an archive. *skipped: files that were left out.
+int remote_download(struct stockade *s, const Stockade__V1__FileServiceDownloadRequest *request,
+                    const struct remote_sink *sink, uint64_t *skipped, struct stockade_error *e);
+
+// Where the bytes of a transfer come from. read() returns their number, 0 at the end, or a negative errno, which gives up the
+// transfer.
+struct remote_source {
+    ssize_t (*read)(void *cookie, void *bytes, size_t n);
+    void *cookie;
+    int failed; // the errno of read(); 0: none
+};
+
+struct remote_transfer {
+    const char *method;
+    const ProtobufCMessage *request;
+    const ProtobufCMessageDescriptor *response;
+};
+
+// Begins a transfer, sends all bytes of the source with several calls at a time, and returns the last message, borrowed
+// from the arena. CANCELLED, with source->failed set: the source failed.
+int remote_send(struct stockade *s, const struct remote_transfer *transfer,
+                struct remote_source *source, struct arena *a, ProtobufCMessage **out,
+                struct stockade_error *e);

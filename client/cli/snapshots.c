@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+// snapshot: states of the files of a sandbox. create, ls, show, restore, rm.
+#include <stdio.h>
+#include <string.h>
+
+#include "proto/now.h"
+#include "cli.h"
+#include "commands.h"
+#include "json.h"
+#include "text.h"
+#include "units.h"
+
+enum { CELL_MAX = 512 };
+
+static json_t *
+json_of_snapshot(const struct stockade_snapshot *p)
+{
+    json_t *missing = json_array();
+    for (size_t i = 0; i < p->not_included_n; i++)
+        (void)json_array_append_new(missing, json_string(p->not_included[i]));
+    return json_pack("{ss ss so sI sI sI sI sb so}", "sandbox_id", p->sandbox_id, "name", p->name,
+                     "create_time", json_of_time(p->created_ms), "bytes", (json_int_t)p->bytes,
+                     "inodes", (json_int_t)p->inodes, "total_bytes", (json_int_t)p->total_bytes,
+                     "total_inodes", (json_int_t)p->total_inodes, "current", (int)p->current,
+                     "not_included", missing);
+}
+
+static void
+print_snapshot(const struct stockade_snapshot *p)
+{
+    char text[CELL_MAX], size[32], total[32], age[16];
+    (void)printf("name          %s\n", text_clean(p->name, text, sizeof text));
+    (void)printf("sandbox       %s\n", text_clean(p->sandbox_id, text, sizeof text));
+    (void)printf("age           %s\n",
+                 units_show_age(now_wall_ms() - p->created_ms, age, sizeof age));
+    (void)printf("size          %s in %llu inodes, with all below it %s in %llu\n",
+                 units_show_bytes(p->bytes, size, sizeof size), (unsigned long long)p->inodes,
+                 units_show_bytes(p->total_bytes, total, sizeof total),
+                 (unsigned long long)p->total_inodes);
+    (void)printf("current       %s\n", p->current ? "yes" : "no");
+    for (size_t i = 0; i < p->not_included_n; i++)
+        (void)printf("not included  %s\n", text_clean(p->not_included[i], text, sizeof text));
+}
+
+// ---- the actions
+
+struct acting {
+    const struct command *c;
+    const struct options *o;
+    struct stockade *s;
+    const char *sandbox; // its id
+    const char *name;    // of the snapshot, NULL: none was given
+};
+
+// The failure of a call; of one about the sandbox itself with its words.
+static int
+fail(const struct acting *a, struct stockade_error *e)
+{
+    return e->code == STOCKADE_NOT_FOUND && strcmp(e->reason, "SNAPSHOT_UNKNOWN") != 0
+               ? cli_fail_sandbox(a->s, a->c, a->o->args[1], e)
+               : cli_fail(a->c, a->name != NULL ? a->name : "", e);
+}
+
+static int
+create(const struct acting *a)
+{
+    struct stockade_error e;
+    const struct stockade_snapshot *p = NULL;
+    if (stockade_snapshot_create(a->s, a->sandbox, a->name, a->o->stop, &p, &e) < 0)
+        return fail(a, &e);
+    int code = a->o->json ? json_put(json_of_snapshot(p)) : EXIT_OK;
+    if (!a->o->json) {
+        (void)puts(p->name);
+        code = cli_flush(a->c);
+    }
+    stockade_free(p);
+    return code;
+}
+
+static int
+show(const struct acting *a)
+{
+    struct stockade_error e;
+    const struct stockade_snapshot *p = NULL;
+    if (stockade_snapshot_get(a->s, a->sandbox, a->name, &p, &e) < 0)
+        return fail(a, &e);
+    int code = EXIT_OK;
+    if (a->o->json)
+        code = json_put(json_of_snapshot(p));
+    else
+        print_snapshot(p);
+    stockade_free(p);
+    return code;
+}
+
+static int
+restore(const struct acting *a)
+{
+    struct stockade_error e;
+    const struct stockade_snapshot *p = NULL;
+    if (stockade_snapshot_restore(a->s, a->sandbox, a->name, a->o->stop, &p, &e) < 0)
+        return fail(a, &e);
+    int code = a->o->json ? json_put(json_of_snapshot(p)) : EXIT_OK;
+    stockade_free(p);
+    return code;
+}
+
+static int
+remove_it(const struct acting *a)
+{
+    struct stockade_error e;
+    return stockade_snapshot_delete(a->s, a->sandbox, a->name, &e) < 0 ? fail(a, &e) : EXIT_OK;
+}
+
+static bool
+add_row(struct table *t, const struct stockade_snapshot *p)
+{
+    char size[32], total[32], age[16];
+    return table_row(
+        t, (const char *[]){p->name, units_show_bytes(p->bytes, size, sizeof size),
+                            units_show_bytes(p->total_bytes, total, sizeof total),
+                            units_show_age(now_wall_ms() - p->created_ms, age, sizeof age),
+                            p->current ? "*" : ""});
+}
+
+static int
+list(const struct acting *a)
+{
+    static const char *const head[] = {"SNAPSHOT", "SIZE", "IN ALL", "AGE", "CURRENT"};
+    struct stockade_error e;
+    struct table *t = table_new(head, sizeof head / sizeof head[0]);
+    json_t *array = json_array();
+    char page[33] = "";
+    int code = EXIT_OK;
+    do {
+        const struct stockade_snapshots *all = NULL;
+        if (stockade_snapshot_list(a->s, a->sandbox, page, &all, &e) < 0) {
+            code = fail(a, &e);
+            break;
+        }
+        for (size_t i = 0; i < all->n && t != NULL; i++) {
+            (void)json_array_append_new(array, json_of_snapshot(&all->items[i]));
+            (void)add_row(t, &all->items[i]);
+        }
+        (void)snprintf(page, sizeof page, "%s", all->next_page);
+        stockade_free(all);
+    } while (page[0] != '\0');
+    if (code == EXIT_OK && a->o->json)
+        code = json_put_list(json_incref(array));
+    else if (code == EXIT_OK && t != NULL)
+        table_print(t, stdout);
+    json_decref(array);
+    table_free(t);
+    return code;
+}
+
+struct action {
+    const char *name;
+    int args_min, args_max; // with its own name
+    bool may_stop;
+    int (*run)(const struct acting *a);
+};
+
+static const struct action actions[] = {
+    {"create", 2, 3, true, create},   {"ls", 2, 2, false, list},      {"show", 3, 3, false, show},
+    {"restore", 3, 3, true, restore}, {"rm", 3, 3, false, remove_it},
+};
+
+static int
+wrong_line(const struct command *c, const struct options *o, const struct action *a)
+{
+    char why[128];
+    if (a == NULL)
+        (void)snprintf(why, sizeof why, "there is no action '%.60s'", o->args[0]);
+    else if (o->args_n < a->args_min)
+        (void)snprintf(why, sizeof why, "%s needs a SANDBOX%s", a->name,
+                       a->args_min > 2 ? " and a NAME" : "");
+    else
+        (void)snprintf(why, sizeof why, "unexpected argument '%.60s'", o->args[a->args_max]);
+    return cli_usage(c, why,
+                     "the actions are create SANDBOX [NAME], ls SANDBOX, show SANDBOX NAME, "
+                     "restore SANDBOX NAME and rm SANDBOX NAME");
+}
+
+int
+cli_snapshot(const struct command *c, const struct options *o)
+{
+    const struct action *a = NULL;
+    int code = EXIT_OK;
+    char id[65];
+    for (size_t i = 0; i < sizeof actions / sizeof actions[0]; i++)
+        if (strcmp(actions[i].name, o->args[0]) == 0)
+            a = &actions[i];
+    if (a == NULL || o->args_n < a->args_min || o->args_n > a->args_max)
+        return wrong_line(c, o, a);
+    if (o->stop && !a->may_stop)
+        return cli_usage(c, "--stop needs the action create or restore", "");
+    struct stockade *s = cli_open(c, o, &code);
+    if (s == NULL)
+        return code;
+    const struct acting acting = {c, o, s, id, o->args_n > 2 ? o->args[2] : NULL};
+    if (cli_find_sandbox(s, c, o->args[1], id, &code))
+        code = a->run(&acting);
+    stockade_close(s);
+    return code;
+}

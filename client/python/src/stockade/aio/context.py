@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Contexts and single cells of code for asyncio: the same as ``stockade.context``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Callable, Optional, Union
+
+from stockade.aio.client import Client, chosen
+from stockade.code import (
+    Cells,
+    CodeResult,
+    Collector,
+    Execution,
+    TextCallback,
+    execute,
+    fresh_request,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from stockade.limits import Limits, Seconds
+    from stockade.network import Network
+
+
+class Context(Cells):
+    """An interpreter in a sandbox that keeps its variables. See ``Sandbox.create_context``."""
+
+    async def run(
+        self,
+        code: str,
+        *,
+        timeout: Optional[Seconds] = None,
+        on_stdout: Optional[TextCallback] = None,
+        on_stderr: Optional[TextCallback] = None,
+        on_result: Optional[Callable[[CodeResult], object]] = None,
+    ) -> Execution:
+        """Run a cell here. See ``Sandbox.run_code``."""
+        return await self._run(code, timeout, Collector(on_stdout, on_stderr, on_result))
+
+    async def restart(self) -> None:
+        """End the interpreter. The next cell gets a fresh one."""
+        await self._restart()
+
+    async def interrupt(self) -> None:
+        """Stop the running cell, as Ctrl-C does. Its variables stay."""
+        await self._interrupt()
+
+    async def delete(self) -> None:
+        """End the interpreter and remove the context. Does nothing if it does not exist."""
+        await self._delete()
+
+
+async def run_code(
+    code: str,
+    *,
+    language: str = "",
+    timeout: Optional[Seconds] = None,
+    template: Optional[str] = None,
+    limits: Optional[Limits] = None,
+    network: Union[Network, str, None] = None,
+    env: Optional[Mapping[str, str]] = None,
+    on_stdout: Optional[TextCallback] = None,
+    on_stderr: Optional[TextCallback] = None,
+    on_result: Optional[Callable[[CodeResult], object]] = None,
+    client: Optional[Client] = None,
+) -> Execution:
+    """Run a cell of code in a fresh sandbox, which is destroyed afterwards.
+
+    ``language``   ``python`` (the default), ``bash`` or ``javascript``
+    ``timeout``    seconds, or ``"1.5m"``, after which the cell is interrupted; None: 60
+    ``template``   name of the template; None: ``default``
+    ``limits``     limits of the sandbox, without ``timeout`` and ``output``
+    ``network``    a ``Network``, or ``"none"`` or ``"open"``; None: the template's
+    ``env``        variables to add to the template's environment
+    ``on_stdout``  called with text as it is written; ``on_stderr``, ``on_result`` likewise
+    ``client``     None: the shared client for ``STOCKADE_ADDRESS`` and ``STOCKADE_TOKEN``
+
+    Code that fails raises nothing here: see ``Execution.error``.
+
+    >>> (await run_code("6 * 7")).text                                              # doctest: +SKIP
+    '42'
+    """
+    request = fresh_request(
+        code,
+        language,
+        timeout=timeout,
+        template=template,
+        limits=limits,
+        network=network,
+        env=env,
+    )
+    collector = Collector(on_stdout, on_stderr, on_result)
+    return await execute(chosen(client), request, collector)

@@ -1,0 +1,282 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files of a sandbox: what threads and asyncio have in common (``both``)."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any, Literal, Optional, Union
+
+from stockade import methods
+from stockade.errors import DataLoss, NotFound, ProtocolError, StockadeError
+from stockade.v1 import file_service_pb2
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Iterator
+
+    from stockade.calls import Caller, Stream
+
+#: A path in a sandbox. A name that is not UTF-8 is bytes, or text of ``os.fsdecode``.
+FilePath = Union[str, bytes, "os.PathLike[str]"]
+
+#: What a file may be written from.
+Contents = Union[str, bytes, bytearray, memoryview, "Iterable[bytes]", Any]
+
+PIECE_BYTES = 256 * 1024
+WHOLE_BYTES = 1024 * 1024  # of one call of Write
+
+_TYPES: dict[int, Literal["file", "folder", "link", "other"]] = {
+    file_service_pb2.FILE_TYPE_FILE: "file",
+    file_service_pb2.FILE_TYPE_FOLDER: "folder",
+    file_service_pb2.FILE_TYPE_LINK: "link",
+}
+
+
+@dataclass(frozen=True)
+class FileInfo:
+    """A file of a sandbox."""
+
+    #: Its path: as it was given, or below the folder that was listed (``os.fsencode``: its bytes).
+    path: str
+    #: ``"file"``, ``"folder"``, ``"link"``, or ``"other"``: a FIFO, a socket, a device.
+    type: Literal["file", "folder", "link", "other"]
+    #: Size of a regular file in bytes.
+    size: int
+    #: Permissions, as ``chmod`` has them.
+    mode: int
+    #: When its contents last changed.
+    modified: datetime
+    #: The target of a symbolic link, or "".
+    target: str
+    #: Changes whenever the file changes; ``write`` takes it as ``if_version``.
+    version: str
+
+
+def path_bytes(path: FilePath) -> bytes:
+    """Return a path as the broker takes it."""
+    data = os.fsencode(path)
+    if not data:
+        raise ValueError("path: must not be empty")
+    return data
+
+
+def file_info(message: file_service_pb2.File) -> FileInfo:
+    """Return a file from its message."""
+    at = message.modify_time
+    return FileInfo(
+        path=os.fsdecode(message.path),
+        type=_TYPES.get(message.type, "other"),
+        size=message.size,
+        mode=message.mode,
+        modified=datetime.fromtimestamp(at.seconds + at.nanos / 1e9, timezone.utc),
+        target=os.fsdecode(message.target),
+        version=message.version,
+    )
+
+
+def pieces(contents: Contents) -> Iterator[bytes]:
+    """Yield what is written, in pieces that a call may carry."""
+    if isinstance(contents, str):
+        contents = contents.encode()
+    if isinstance(contents, (bytes, bytearray, memoryview)):
+        view = memoryview(contents).cast("B")
+        for at in range(0, len(view), PIECE_BYTES):
+            yield bytes(view[at : at + PIECE_BYTES])
+        return
+    read = getattr(contents, "read", None)
+    source: Iterable[bytes] = contents if read is None else iter(lambda: read(PIECE_BYTES), b"")
+    for data in source:
+        if not isinstance(data, (bytes, bytearray, memoryview)):
+            raise TypeError(f"contents: bytes are needed, not {type(data).__name__}")
+        yield from pieces(data)
+
+
+class Filing:
+    """The calls of ``FileService`` for one sandbox."""
+
+    def __init__(self, client: Caller, sandbox: str) -> None:
+        self._client = client
+        self._sandbox = sandbox
+
+    def _request(self, kind: Any, path: FilePath, **fields: Any) -> Any:
+        return kind(sandbox_id=self._sandbox, path=path_bytes(path), **fields)
+
+    async def _stat(self, path: FilePath, follow: bool) -> FileInfo:
+        request = self._request(file_service_pb2.FileServiceStatRequest, path, follow=follow)
+        return file_info((await self._client._call(methods.FILE_STAT, request)).file)
+
+    async def _exists(self, path: FilePath) -> bool:
+        try:
+            await self._stat(path, follow=False)
+        except NotFound as e:
+            if e.reason != "FILE_NOT_FOUND":
+                raise
+            return False
+        return True
+
+    async def _list(
+        self, path: FilePath, depth: int, glob: Optional[FilePath]
+    ) -> AsyncIterator[FileInfo]:
+        request = self._request(file_service_pb2.FileServiceListRequest, path, depth=depth)
+        request.page_size = 1000
+        if glob is not None:
+            request.glob = path_bytes(glob)
+        async for page in self._client._pages(methods.FILE_LIST, request):
+            for message in page.files:
+                yield file_info(message)
+
+    async def _chunks(self, path: FilePath, offset: int, length: int) -> AsyncIterator[bytes]:
+        request = self._request(
+            file_service_pb2.FileServiceReadRequest, path, offset=offset, length=length
+        )
+        stream: Stream[Any] = await self._client._stream(methods.FILE_READ, request)
+        try:
+            while (message := await stream._get(None)) is not None:
+                if message.data:
+                    yield message.data
+        finally:
+            stream.cancel()
+
+    async def _read(self, path: FilePath, offset: int, length: int, most: int) -> bytes:
+        got = bytearray()
+        async for data in self._chunks(path, offset, length):
+            got += data
+            if len(got) > most:
+                raise DataLoss(
+                    f"{path!r} has more than max_bytes={most} bytes; read it with chunks()",
+                    method=methods.FILE_READ.path,
+                )
+        return bytes(got)
+
+    async def _write(
+        self,
+        path: FilePath,
+        contents: Contents,
+        mode: int,
+        parents: bool,
+        only_if_absent: bool,
+        if_version: str,
+    ) -> FileInfo:
+        options = file_service_pb2.WriteOptions(
+            mode=mode,
+            parents=parents,
+            only_if_absent=only_if_absent,
+            only_if_version=if_version,
+        )
+        if isinstance(contents, str):
+            contents = contents.encode()
+        if isinstance(contents, (bytes, bytearray)) and len(contents) <= WHOLE_BYTES:
+            request = self._request(
+                file_service_pb2.FileServiceWriteRequest,
+                path,
+                data=bytes(contents),
+                options=options,
+            )
+            return file_info((await self._client._call(methods.FILE_WRITE, request)).file)
+        opened = self._request(file_service_pb2.FileServiceOpenWriteRequest, path, options=options)
+        last = await self._transfer(methods.FILE_OPEN_WRITE, opened, pieces(contents))
+        return file_info(last.file)
+
+    async def _upload(
+        self, path: FilePath, archive: Contents, bytes_max: int, entries_max: int
+    ) -> int:
+        request = self._request(
+            file_service_pb2.FileServiceUploadRequest,
+            path,
+            bytes_max=bytes_max,
+            entries_max=entries_max,
+        )
+        last = await self._transfer(methods.FILE_UPLOAD, request, pieces(archive))
+        entries: int = last.counts.entries
+        return entries
+
+    async def _download(
+        self, path: FilePath, bytes_max: int, entries_max: int
+    ) -> AsyncIterator[bytes]:
+        request = self._request(
+            file_service_pb2.FileServiceDownloadRequest,
+            path,
+            bytes_max=bytes_max,
+            entries_max=entries_max,
+        )
+        stream: Stream[Any] = await self._client._stream(methods.FILE_DOWNLOAD, request)
+        whole = False
+        try:
+            while (message := await stream._get(None)) is not None:
+                whole |= message.HasField("counts")
+                if message.data:
+                    yield message.data
+        finally:
+            stream.cancel()
+        if not whole:
+            raise ProtocolError("the broker ended an archive without a result")
+
+    async def _transfer(self, method: Any, request: Any, data: Iterable[bytes]) -> Any:
+        """Send all bytes of a transfer, and return its last message."""
+        stream: Stream[Any] = await self._client._stream(method, request)
+        try:
+            first = await stream._get(None)
+            if first is None or not first.transfer_id:
+                raise ProtocolError("the broker began a transfer without an id")
+            await self._send_all(first.transfer_id, data)
+            last = await stream._get(None)
+            if last is None or await stream._get(None) is not None:
+                raise ProtocolError("the broker ended a transfer without a result")
+            return last
+        finally:
+            stream.cancel()
+
+    async def _send_all(self, transfer: str, data: Iterable[bytes]) -> None:
+        at = 0
+        try:
+            for piece in data:
+                request = file_service_pb2.FileServiceSendRequest(
+                    transfer_id=transfer, offset=at, data=piece
+                )
+                await self._client._call(methods.FILE_SEND, request)
+                at += len(piece)
+            end = file_service_pb2.FileServiceFinishRequest(transfer_id=transfer, bytes=at)
+            await self._client._call(methods.FILE_FINISH, end)
+        except NotFound as e:
+            if e.reason != "TRANSFER_UNKNOWN":  # otherwise the stream has the reason
+                raise
+
+    async def _make_dir(self, path: FilePath, mode: int, parents: bool) -> FileInfo:
+        request = self._request(
+            file_service_pb2.FileServiceMakeDirRequest, path, mode=mode, parents=parents
+        )
+        return file_info((await self._client._call(methods.FILE_MAKE_DIR, request)).file)
+
+    async def _move(
+        self, path: FilePath, to: FilePath, parents: bool, only_if_absent: bool
+    ) -> FileInfo:
+        request = self._request(
+            file_service_pb2.FileServiceMoveRequest,
+            path,
+            to=path_bytes(to),
+            parents=parents,
+            only_if_absent=only_if_absent,
+        )
+        return file_info((await self._client._call(methods.FILE_MOVE, request)).file)
+
+    async def _copy(self, path: FilePath, to: FilePath, parents: bool) -> FileInfo:
+        request = self._request(
+            file_service_pb2.FileServiceCopyRequest, path, to=path_bytes(to), parents=parents
+        )
+        return file_info((await self._client._call(methods.FILE_COPY, request)).file)
+
+    async def _remove(self, path: FilePath, recursive: bool, missing_ok: bool) -> int:
+        request = self._request(
+            file_service_pb2.FileServiceRemoveRequest, path, recursive=recursive
+        )
+        try:
+            return (await self._client._call(methods.FILE_REMOVE, request)).removed
+        except StockadeError as e:
+            if missing_ok and isinstance(e, NotFound) and e.reason == "FILE_NOT_FOUND":
+                return 0
+            raise
+
+    async def _set_mode(self, path: FilePath, mode: int) -> FileInfo:
+        request = self._request(file_service_pb2.FileServiceSetModeRequest, path, mode=mode)
+        return file_info((await self._client._call(methods.FILE_SET_MODE, request)).file)

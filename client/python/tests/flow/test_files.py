@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files of a sandbox through a real broker, for threads and asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import tarfile
+
+import pytest
+
+import stockade
+from stockade import aio
+
+
+def test_what_is_refused_is_an_exception_of_its_kind(client: stockade.Client) -> None:
+    with stockade.Sandbox.create(client=client) as sbx:
+        files = sbx.files
+        with pytest.raises(stockade.NotFound) as missing:
+            files.read("no")
+        assert missing.value.reason == "FILE_NOT_FOUND"
+        with pytest.raises(stockade.PermissionDenied):
+            files.write("/etc/passwd", "x")
+        with pytest.raises(stockade.FailedPrecondition):
+            files.read("/dev/zero")
+        with pytest.raises(ValueError, match="path"):
+            files.stat("")
+        with pytest.raises(TypeError, match="bytes"):
+            files.write("x", [1])
+        files.write("full", b"x" * 100)
+        with pytest.raises(stockade.DataLoss):
+            files.read("full", max_bytes=99)
+        assert not files.exists("x")
+
+
+def test_files_are_written_read_listed_and_removed(client: stockade.Client) -> None:
+    with stockade.Sandbox.create(client=client) as sbx:
+        files = sbx.files
+        first = files.write("a/b.txt", "grüße", parents=True, mode=0o600)
+        assert (first.path, first.type, first.size, first.mode) == (
+            "/home/agent/a/b.txt",
+            "file",
+            7,
+            0o600,
+        )
+        assert files.read_text("a/b.txt") == "grüße"
+        assert files.read("a/b.txt", offset=2, length=3) == "grüße".encode()[2:5]
+        assert sbx.run("cat", "a/b.txt").stdout == "grüße"
+        with pytest.raises(stockade.AlreadyExists):
+            files.write("a/b.txt", b"", only_if_absent=True)
+        second = files.write("a/b.txt", b"2", if_version=first.version)
+        with pytest.raises(stockade.Aborted):
+            files.write("a/b.txt", b"3", if_version=first.version)
+        assert files.stat("a/b.txt").version == second.version
+        big = os.urandom(3 << 20)
+        assert files.write("big", io.BytesIO(big)).size == len(big)
+        assert files.read("big") == big
+        assert b"".join(files.chunks("big")) == big
+        assert files.write("parts", (bytes([i]) * 1000 for i in range(10))).size == 10000
+        odd = os.fsdecode(b"a/\xff")
+        files.write(odd, b"odd")
+        assert [f.path for f in files.list("a")] == ["b.txt", os.fsdecode(b"\xff")]
+        assert files.copy("a", "c").type == "folder"
+        assert files.move("c", "d").path == "/home/agent/d"
+        assert [f.path for f in files.list(depth=2, glob="*.txt")] == ["a/b.txt", "d/b.txt"]
+        assert files.set_mode("d", 0o700).mode == 0o700
+        assert files.make_dir("e/f", parents=True).type == "folder"
+        assert files.remove("d", recursive=True) == 3
+        assert files.remove("d", missing_ok=True) == 0
+        assert files.exists("e")
+
+
+def test_trees_go_as_archives(client: stockade.Client) -> None:
+    with stockade.Sandbox.create(client=client) as sbx:
+        files = sbx.files
+        out = io.BytesIO()
+        with tarfile.open(fileobj=out, mode="w") as tar:
+            info = tarfile.TarInfo("d/f")
+            info.size = 300000
+            tar.addfile(info, io.BytesIO(b"x" * 300000))
+        with pytest.raises(stockade.DataLoss):
+            files.upload_archive("cut", out.getvalue()[:200000])
+        with pytest.raises(stockade.InvalidArgument):
+            files.upload_archive("bad", b"x" * 10240)
+        with pytest.raises(stockade.ResourceExhausted):
+            files.upload_archive("big", out.getvalue(), bytes_max=1000)
+        assert files.upload_archive("up", io.BytesIO(out.getvalue())) == 1
+        back = io.BytesIO(b"".join(files.download_archive("up")))
+        with tarfile.open(fileobj=back) as tar:
+            assert tar.getnames() == ["d", "d/f"]
+
+
+def test_a_full_disk_is_reported_by_the_write(client: stockade.Client) -> None:
+    limits = stockade.Limits(disk="2M")
+    with stockade.Sandbox.create(client=client, limits=limits) as sbx:
+        with pytest.raises(stockade.ResourceExhausted) as full:
+            sbx.files.write("big", (b"x" * 100000 for _ in range(100)))
+        assert full.value.reason == "DISK_FULL"
+        assert not sbx.files.exists("big")
+
+
+def test_the_same_with_asyncio(client: stockade.Client) -> None:
+    async def work() -> None:
+        async with aio.Client(client.address) as c, await aio.Sandbox.create(client=c) as sbx:
+            files = sbx.files
+            data = os.urandom(2 << 20)
+            await files.write("f", io.BytesIO(data))
+            assert await files.read("f") == data
+            assert b"".join([part async for part in files.chunks("f")]) == data
+            assert [f.path async for f in files.list()] == ["f"]
+            await files.remove("f")
+            assert not await files.exists("f")
+
+    asyncio.run(work())

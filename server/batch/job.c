@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0
+// See private.h: one job of a batch. It is kept packed until it has its sandbox, because the request that brought it has
+// ended by then.
+#include "private.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/arena.h"
+#include "proto/auto.h"
+#include "proto/wire.h"
+#include "server/base/metrics.h"
+#include "server/base/server.h"
+#include "server/rpc/rpc.h"
+#include "server/sandbox/command.h"
+#include "server/sandbox/pool.h"
+#include "stockade/v1/process_service.pb-c.h"
+
+enum {
+    ARENA_MAX = 8 * 1024 * 1024, // of one job, unpacked
+    RETRY_MS = 50,               // after a quota refused a sandbox
+    UNREAD_MAX = 8 * 1024 * 1024,
+};
+
+static void on_sandbox(void *cookie, struct sandbox *sb, const struct err *failed);
+
+// ---- memory
+
+static bool
+charge(struct batch_job *j, size_t n)
+{
+    const struct rpc *r = j->batch->all->srv->rpc;
+    if (r != NULL && !rpc_tenant_take(r, j->batch->tenant, n)) // NULL in tests
+        return false;
+    j->charged = r != NULL ? n : 0;
+    return true;
+}
+
+struct batch_job *
+batch_job_new(struct batch *b, const Stockade__V1__BatchJob *m)
+{
+    struct batch_job *j = calloc(1, sizeof *j);
+    if (j == NULL)
+        return NULL;
+    j->batch = b;
+    list_init(&j->node);
+    j->packed_n = stockade__v1__batch_job__get_packed_size(m);
+    bool whole = charge(j, sizeof *j + j->packed_n);
+    if (whole) {
+        j->packed = malloc(j->packed_n + 1);
+        j->key = strdup(m->key);
+        whole = j->packed != NULL && j->key != NULL;
+    }
+    if (whole) {
+        (void)stockade__v1__batch_job__pack(m, j->packed);
+        j->arrived_ns = uv_hrtime();
+        return j;
+    }
+    batch_job_free(j);
+    return NULL;
+}
+
+void
+batch_job_free(struct batch_job *j)
+{
+    list_remove(&j->node);
+    if (j->request != NULL)
+        pool_cancel(j->request);
+    if (j->follower.job != NULL) {
+        job_cancel(j->follower.job, "its batch was cancelled");
+        job_unfollow(&j->follower);
+    }
+    tenant_give_bytes(j->batch->tenant, j->charged);
+    free(j->own);
+    free(j->key);
+    free(j->packed);
+    free(j);
+}
+
+// ---- the end of a job
+
+static void
+done(struct batch_job *j)
+{
+    struct batch *b = j->batch;
+    list_remove(&j->node);
+    j->sequence = ++b->results;
+    b->unread += j->output_bytes;
+    list_append(&b->done, &j->node);
+    if (b->next == &b->done)
+        b->next = &j->node;
+    metrics_add(METRIC_BATCH_RESULTS, 1);
+    batch_soon(b);
+}
+
+static enum outcome
+outcome_of(const struct err *e, bool draining)
+{
+    switch (e->code) {
+    case ERR_CANCELLED:
+        return OUTCOME_CANCELLED;
+    case ERR_UNAVAILABLE:
+        return draining ? OUTCOME_CANCELLED : OUTCOME_FAILED;
+    case ERR_INVALID_ARGUMENT:
+    case ERR_FAILED_PRECONDITION:
+    case ERR_NOT_FOUND:
+    case ERR_PERMISSION_DENIED:
+        return OUTCOME_REFUSED;
+    default:
+        return OUTCOME_FAILED;
+    }
+}
+
+// It ended before it was started. If there is no memory for its result, the follower reports a constant one.
+static void
+end_unstarted(struct batch_job *j, const struct err *e)
+{
+    const struct bill_input nothing = {.arrived_ns = j->arrived_ns, .sandbox_ns = uv_hrtime()};
+    j->own = calloc(1, sizeof *j->own);
+    if (j->own != NULL) {
+        j->own->outcome = outcome_of(e, j->batch->all->srv->draining);
+        (void)snprintf(j->own->reason, sizeof j->own->reason, "%s", e->text);
+        bill_compute(&nothing, &j->own->bill);
+    }
+    done(j);
+}
+
+static void
+on_wake(void *cookie)
+{
+    struct batch_job *j = cookie;
+    struct job_view v;
+    job_view(j->follower.job, &v);
+    if (v.result == NULL || j->sequence != 0)
+        return;
+    j->output_bytes = v.output_bytes - v.result->bill.f[BILL_OUTPUT_CUT_BYTES].value;
+    j->batch->running_n--;
+    done(j);
+}
+
+void
+batch_job_cancel(struct batch_job *j, const char *why)
+{
+    struct err e;
+    (void)err_set(&e, ERR_CANCELLED, "%s", why);
+    if (j->follower.job != NULL) {
+        job_cancel(j->follower.job, why);
+        return;
+    }
+    if (j->request != NULL) {
+        pool_cancel(j->request);
+        j->batch->running_n--;
+    }
+    end_unstarted(j, &e);
+}
+
+// ---- the start of a job
+
+static void
+on_retry(void *cookie)
+{
+    struct batch *b = cookie;
+    loop_timer_stop(&b->retry);
+    batch_soon(b);
+}
+
+// A quota, or the time to wait for a sandbox: its turn comes again.
+static void
+put_back(struct batch_job *j)
+{
+    struct batch *b = j->batch;
+    list_remove(&j->node);
+    list_append(b->queued.next, &j->node); // before the first one
+    if (loop_timer_start(b->all->srv->loop, &b->retry, RETRY_MS, on_retry, b) < 0)
+        batch_soon(b);
+}
+
+// It could not be started.
+static void
+not_started(struct batch_job *j, const struct err *e)
+{
+    j->batch->running_n--;
+    if (e->code == ERR_RESOURCE_EXHAUSTED || e->code == ERR_DEADLINE_EXCEEDED)
+        put_back(j);
+    else
+        end_unstarted(j, e);
+}
+
+static uint64_t
+output_limit(uint64_t asked, uint64_t resolved)
+{
+    return asked != 0 || (resolved != 0 && resolved <= BATCH_OUTPUT_USUAL) ? resolved
+                                                                           : BATCH_OUTPUT_USUAL;
+}
+
+// The limits of one job: its own, then those of the batch, then the template's.
+static int
+resolve(const struct batch *b, const Stockade__V1__BatchJob *m, struct limits *asked,
+        struct limits *out, struct err *e)
+{
+    const struct template *t = b->box.template;
+    limits_from_message(m->limits, asked);
+    for (int i = 0; i < LIMITS_N; i++)
+        if (asked->v[i] == 0)
+            asked->v[i] = b->box.asked.v[i];
+    int r = limits_resolve(&t->limits, &t->limits_max, b->all->held, asked, out, e);
+    if (r < 0)
+        return r;
+    if (asked->v[LIMIT_OUTPUT_BYTES] > BATCH_OUTPUT_MAX)
+        return err_field(e, "limits.output_bytes", "at most %d bytes in a batch", BATCH_OUTPUT_MAX);
+    out->v[LIMIT_OUTPUT_BYTES] =
+        output_limit(asked->v[LIMIT_OUTPUT_BYTES], out->v[LIMIT_OUTPUT_BYTES]);
+    return 0;
+}
+
+int
+batch_job_check(const struct batch *b, const Stockade__V1__BatchJob *m, struct err *e)
+{
+    struct limits asked;
+    struct limits limits;
+    if (m->command->n_args == 0 || m->command->args[0][0] == '\0')
+        return err_field(e, "command.args", "no program was given");
+    if (m->command->stdin_open)
+        return err_field(e, "command.stdin_open", "a job of a batch gets its whole stdin at once");
+    if (m->command->terminal != NULL)
+        return err_field(e, "command.terminal", "a job of a batch has no terminal");
+    return resolve(b, m, &asked, &limits, e);
+}
+
+static int
+unpack(const struct batch_job *j, struct arena *a, const Stockade__V1__BatchJob **out,
+       struct err *e)
+{
+    ProtobufCMessage *m = NULL;
+    if (a == NULL) {
+        (void)err_sys(e, ENOMEM, "start a job");
+        return -ENOMEM;
+    }
+    int r = wire_unpack(&stockade__v1__batch_job__descriptor, j->packed, j->packed_n, a, &m, e);
+    if (r == 0)
+        *out = (const Stockade__V1__BatchJob *)m;
+    return r;
+}
+
+static int
+start_in(struct batch_job *j, struct sandbox *sb, struct err *e)
+{
+    struct arena *auto_arena a = arena_new(ARENA_MAX);
+    const Stockade__V1__BatchJob *m = NULL;
+    struct job_spec spec;
+    struct job *started = NULL;
+    int r = unpack(j, a, &m, e);
+    if (r == 0)
+        r = command_read(m->command, sb->spec.template, &sb->spec.limits, a, &spec, e);
+    if (r < 0)
+        return r;
+    spec.limits = sb->spec.limits;
+    spec.one_shot = true;
+    spec.arrived_ns = j->arrived_ns;
+    spec.sandbox_ns = uv_hrtime();
+    r = job_start(sb, &spec, &started, e);
+    if (r < 0)
+        return r;
+    j->follower.wake = on_wake;
+    j->follower.cookie = j;
+    job_follow(started, &j->follower, 0, true);
+    free(take_ptr(j->packed));
+    return 0;
+}
+
+static void
+on_sandbox(void *cookie, struct sandbox *sb, const struct err *failed)
+{
+    struct batch_job *j = cookie;
+    struct err e;
+    if (failed != NULL) {
+        not_started(j, failed);
+        return;
+    }
+    if (start_in(j, sb, &e) == 0)
+        return;
+    sandbox_destroy(sb, &e, NULL);
+    not_started(j, &e);
+}
+
+// The template may have been removed, or changed, since the batch began.
+static int
+find_template(const struct batch *b, struct err *e)
+{
+    const struct template *t = b->box.template;
+    if (!t->removed && strcmp(t->name, b->template) == 0)
+        return 0;
+    return err_set(e, ERR_NOT_FOUND, "there is no template %s", b->template);
+}
+
+static int
+acquire(struct batch_job *j, struct err *e)
+{
+    struct batch *b = j->batch;
+    struct arena *auto_arena a = arena_new(ARENA_MAX);
+    const Stockade__V1__BatchJob *m = NULL;
+    struct sandbox_spec spec = {.template = b->box.template};
+    int r = find_template(b, e);
+    if (r == 0)
+        r = unpack(j, a, &m, e);
+    if (r == 0)
+        r = resolve(b, m, &spec.asked, &spec.limits, e);
+    if (r < 0)
+        return r;
+    spec.network = b->box.network != NULL ? network_ref(b->box.network) : NULL;
+    r = pool_acquire(b->all->srv->pool, b->tenant->name, &spec, on_sandbox, j, &j->request, e);
+    if (r < 0)
+        sandbox_spec_clear(&spec);
+    return r;
+}
+
+void
+batch_start_jobs(struct batch *b)
+{
+    while (!b->waits && b->retry == NULL && b->running_n < b->parallel && !list_empty(&b->queued) &&
+           b->unread < UNREAD_MAX) {
+        struct batch_job *j = list_entry(b->queued.next, struct batch_job, node);
+        struct err e;
+        list_remove(&j->node);
+        list_append(&b->running, &j->node);
+        b->running_n++;
+        if (acquire(j, &e) < 0)
+            not_started(j, &e);
+    }
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// A batch and its jobs, as shared by batch.c (what the caller does with a batch) and job.c (one job, from the queue to
+// its result).
+#pragma once
+
+#include "batch.h"
+#include "server/base/list.h"
+#include "server/base/loop.h"
+#include "server/sandbox/job.h"
+#include "server/telemetry/telemetry.h"
+
+struct batches {
+    struct server *srv;
+    const struct limits *held; // borrowed: see limits_resolve()
+    struct list list;
+};
+
+struct batch {
+    struct list node;
+    struct batches *all;
+    struct tenant *tenant; // held; its ledger counts the requests
+    char key[BATCH_KEY_MAX + 1];
+    char template[64]; // a reload may remove it, and use its place for another
+    struct sandbox_spec box;
+    uint32_t parallel, window;
+    uint64_t keep_ms;
+    uint64_t accepted;  // jobs; the number of the next one
+    uint64_t results;   // jobs that have ended; the sequence of the last one
+    uint64_t confirmed; // the sequence of the last one that the caller has
+    bool last;          // there will be no more jobs
+    bool over;          // the deadline has expired, or the broker stops: there will be no more jobs
+    bool wants, waits;  // has the tracepoint held; waits for it
+    struct telemetry_waiter waiter;
+    struct list queued, running, done; // of batch_job; done in the order of their sequence
+    uint32_t running_n;
+    uint64_t unread;   // bytes of output of those that are done
+    struct list *next; // in `done`: the next one to send; &done: none
+    struct batch_follower *follower;
+    struct loop_timer *soon, *retry, *deadline, *keep;
+};
+
+struct batch_job {
+    struct list node;
+    struct batch *batch;
+    uint64_t number, sequence;
+    uint64_t arrived_ns;
+    char *key;       // owned
+    uint8_t *packed; // owned; NULL: it has begun
+    size_t packed_n;
+    size_t charged; // bytes that the tenant was charged for
+    struct pool_request *request;
+    struct job_follower follower;
+    struct job_result *own; // owned; of one that was never started
+    uint64_t output_bytes, lost_bytes;
+};
+
+// job.c: a job of n packed bytes; NULL: out of memory. Free it with batch_job_free(), in any state.
+struct batch_job *batch_job_new(struct batch *b, const struct Stockade__V1__BatchJob *m);
+void batch_job_free(struct batch_job *j);
+
+// Starts queued jobs as far as `parallel` and the memory for output permit.
+void batch_start_jobs(struct batch *b);
+
+// Cancels a job that is queued or running. Its result comes now or later.
+void batch_job_cancel(struct batch_job *j, const char *why);
+
+// INVALID_ARGUMENT: what the job requests cannot be.
+int batch_job_check(const struct batch *b, const struct Stockade__V1__BatchJob *m, struct err *e);
+
+// batch.c: has a result, starts the next jobs and wakes the follower, in the next turn of the loop.
+void batch_soon(struct batch *b);

@@ -1,0 +1,582 @@
+// SPDX-License-Identifier: Apache-2.0
+// See context_private.h: the cells of a context, one after the other.
+//
+//   waiting --interpreter is idle--> current --done, or the interpreter ended, and all of its output was sent--> END
+//
+// What a cell prints comes from two places: frames (python and node write them for sys.stdout and process.stdout), and the
+// pipes of the job (bash, and programs that a cell starts), which are read once the guest has said that it runs: an
+// interpreter may be ready before that. Small writes are collected for BURST_MS. A `done` frame was sent
+// after everything that the cell wrote, so the pipes are read once more before END.
+#include "context_private.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/base/loop.h"
+#include "server/base/server.h"
+#include "server/sandbox/sandbox.h"
+
+enum {
+    BURST_MS = 10,
+    BEGIN_MS = 2, // BEGIN is sent with the first event, or alone after this time
+    AGAIN_MS = 500,
+    CLOSED_MS = 1000, // from the end of its link to the end of the interpreter
+    READS_MAX = 8,    // of the pipes, at the end of a cell
+    REASON_MAX = 600,
+};
+
+static uv_loop_t *
+loop_of(const struct context *c)
+{
+    return c->all->srv->loop;
+}
+
+static void
+run_free(struct code_run *r)
+{
+    free(r->text);
+    free(r);
+}
+
+// 0: the sink has it, or nobody waits for it.
+static int
+deliver(struct code_run *r, const struct code_event *ev)
+{
+    if (r->abandoned)
+        return 0;
+    int rc = r->sink.event(r->sink.cookie, ev);
+    r->blocked = rc == -EAGAIN;
+    return rc == -EAGAIN ? rc : 0;
+}
+
+// ---- output
+
+static int
+flush(struct context *c)
+{
+    struct code_event ev = {
+        .kind = CODE_OUTPUT, .stream = c->burst_stream, .bytes = c->burst, .n = c->burst_n};
+    if (c->burst_n == 0 || c->current == NULL)
+        return 0;
+    int r = deliver(c->current, &ev);
+    if (r < 0)
+        return r;
+    c->current->output_bytes += c->burst_n;
+    c->burst_n = 0;
+    loop_timer_stop(&c->burst_timer);
+    return 0;
+}
+
+static void
+on_burst(void *cookie)
+{
+    struct context *c = cookie;
+    loop_timer_stop(&c->burst_timer);
+    if (c->current != NULL && !c->current->blocked)
+        (void)flush(c);
+}
+
+// n: at most BURST_MAX. 0: all were taken; -EAGAIN: none.
+static int
+add_output(struct context *c, unsigned stream, const uint8_t *bytes, size_t n)
+{
+    if (c->burst == NULL && (c->burst = malloc(BURST_MAX)) == NULL)
+        return 0; // they are lost; the cell goes on
+    if (c->burst_n > 0 && (c->burst_stream != stream || c->burst_n + n > BURST_MAX)) {
+        int r = flush(c);
+        if (r < 0)
+            return r;
+    }
+    memcpy(c->burst + c->burst_n, bytes, n);
+    c->burst_n += n;
+    c->burst_stream = stream;
+    if (c->burst_timer == NULL)
+        (void)loop_timer_start(loop_of(c), &c->burst_timer, BURST_MS, on_burst, c);
+    return 0;
+}
+
+// Takes what the pipes have. 1: something was taken; 0: nothing is there; -EAGAIN.
+static int
+take_pipes(struct context *c)
+{
+    if (c->output.job == NULL)
+        return 0;
+    struct job_event ev = job_next(&c->output);
+    if (ev.kind == JOB_NOTHING || ev.kind == JOB_ENDED)
+        return 0;
+    bool data = ev.kind == JOB_OUTPUT && ev.chunk.kind == OUTPUT_DATA;
+    int r = data ? add_output(c, ev.chunk.stream, ev.chunk.data, ev.chunk.n) : 0;
+    if (r < 0)
+        return r;
+    job_taken(&c->output, &ev);
+    return 1;
+}
+
+// ---- the end of a cell
+
+static void
+compute_bill(const struct code_run *r, struct code_end *end)
+{
+    struct context *c = r->context;
+    struct bill_input in = {.arrived_ns = r->arrived_ns,
+                            .sandbox_ns = r->began_ns,
+                            .started_ns = r->began_ns,
+                            .ended_ns = uv_hrtime(),
+                            .output_bytes = r->output_bytes + c->burst_n};
+    if (c->sandbox != NULL && c->job != NULL && r->began_ns != 0) {
+        struct cgstat now;
+        cgstat_read(&c->sandbox->dirs, job_number(c->job), &now);
+        for (unsigned i = 0; i < STATS_N; i++) {
+            bool peak = i == STAT_MEMORY_PEAK_BYTES || i == STAT_PIDS_PEAK;
+            in.job.v[i] = now.v[i] - (!peak && now.v[i] >= c->billed.v[i] ? c->billed.v[i] : 0);
+        }
+        in.job.known = now.known;
+        c->billed = now;
+    }
+    bill_compute(&in, &end->bill);
+}
+
+static void
+finish(struct context *c, struct code_end *end)
+{
+    struct code_run *r = c->current;
+    struct code_event ev = {.kind = CODE_END, .end = end};
+    loop_timer_stop(&c->limit);
+    loop_timer_stop(&c->again);
+    c->interrupts = 0;
+    c->current = NULL;
+    c->burst_n = 0;
+    loop_timer_stop(&c->burst_timer);
+    if (c->state == CONTEXT_BUSY)
+        c->state = CONTEXT_IDLE;
+    kernel_link_hold(&c->link, true);
+    kernel_link_rest(&c->link);
+    (void)deliver(r, &ev);
+    run_free(r);
+}
+
+static const char *
+reason_of_end(const struct job_result *r, char out[REASON_MAX])
+{
+    if (r->outcome == OUTCOME_EXITED)
+        (void)snprintf(out, REASON_MAX, "the interpreter exited with status %" PRIu32,
+                       r->exit_code);
+    else if (r->outcome == OUTCOME_SIGNALED)
+        (void)snprintf(out, REASON_MAX, "the interpreter was killed by signal %" PRIu32 " (%s)",
+                       r->signal, strsignal((int)r->signal));
+    else
+        (void)snprintf(out, REASON_MAX, "the interpreter has ended: %.500s", r->reason);
+    return out;
+}
+
+// How a cell ends whose interpreter has ended.
+static void
+end_with_kernel(struct context *c, struct code_end *end, char reason[REASON_MAX])
+{
+    const struct job_result *r = job_result(c->job);
+    *end = (struct code_end){.status = CODE_CRASHED, .lost = true, .hits = r->hits};
+    if (r->outcome != OUTCOME_LIMIT)
+        end->hits.n = 0;
+    end->reason = reason_of_end(r, reason);
+    if (c->broke.code != 0)
+        end->reason = c->broke.text;
+    else if (c->stop == STOP_TIMEOUT)
+        end->status = CODE_TIMEOUT;
+    else if (c->stop == STOP_RESTART || c->stop == STOP_DELETE)
+        end->status = CODE_CANCELLED;
+    if (c->stop == STOP_TIMEOUT)
+        end->reason = "it exceeded timeout_ms, and ignored the interrupt";
+    else if (c->stop == STOP_RESTART)
+        end->reason = "its context was restarted";
+}
+
+static void
+end_by_frame(struct context *c, const struct kernel_frame *f, struct code_end *end)
+{
+    *end = (struct code_end){.status = f->status, .count = f->count, .reason = ""};
+    c->count = f->count;
+    if (c->stop == STOP_TIMEOUT && f->status != CODE_OK) {
+        end->status = CODE_TIMEOUT;
+        end->reason = "it exceeded timeout_ms";
+    }
+    c->stop = STOP_NONE;
+}
+
+// ---- frames
+
+static int
+broke(struct context *c, const char *what)
+{
+    return err_set(&c->broke, ERR_INTERNAL, "the interpreter broke the protocol: %s", what);
+}
+
+static int
+failure(struct context *c, const struct kernel_frame *f)
+{
+    static char text[3 * KERNEL_PAYLOAD_MAX + 3];
+    struct code_event ev = {.kind = CODE_FAILURE};
+    kernel_error_read(f->payload, f->n, text, &ev.failure);
+    return deliver(c->current, &ev);
+}
+
+// A frame while a cell runs. 0: handled; -EAGAIN: it stays; other negative: it broke the protocol. DONE is not handled here.
+static int
+on_cell_frame(struct context *c, const struct kernel_frame *f)
+{
+    if (f->run > c->current->number)
+        return broke(c, "a message of a cell that was not sent");
+    if (f->kind == KERNEL_STDOUT || f->kind == KERNEL_STDERR)
+        return add_output(c, f->kind == KERNEL_STDOUT ? OUTPUT_STDOUT : OUTPUT_STDERR, f->payload,
+                          f->n);
+    int r = flush(c);
+    if (r < 0)
+        return r;
+    if (f->kind == KERNEL_ERROR)
+        return failure(c, f);
+    const struct code_event ev = {.kind = CODE_RESULT, .result = f, .bytes = f->payload, .n = f->n};
+    if (f->kind == KERNEL_RESULT)
+        return deliver(c->current, &ev);
+    return broke(c, "a message that does not belong to a cell");
+}
+
+static int
+on_first_frame(struct context *c, const struct kernel_frame *f)
+{
+    if (f->kind != KERNEL_READY)
+        return broke(c, "it did not begin with ready");
+    c->state = CONTEXT_IDLE;
+    if (c->sandbox != NULL)
+        cgstat_read(&c->sandbox->dirs, job_number(c->job), &c->billed);
+    kernel_link_hold(&c->link, true);
+    kernel_link_rest(&c->link);
+    return 0;
+}
+
+// ---- the beginning of a cell
+
+static void
+on_again(void *cookie)
+{
+    struct context *c = cookie;
+    if (c->current == NULL)
+        return;
+    if (++c->interrupts * AGAIN_MS >= CONTEXT_GRACE_MS) {
+        context_kill(c, c->stop);
+        return;
+    }
+    context_interrupt(c);
+    (void)loop_timer_start(loop_of(c), &c->again, AGAIN_MS, on_again, c);
+}
+
+void
+cell_must_end(struct context *c, enum code_stop why)
+{
+    c->stop = why;
+    c->interrupts = 0;
+    context_interrupt(c);
+    if (loop_timer_start(loop_of(c), &c->again, AGAIN_MS, on_again, c) < 0)
+        context_kill(c, why);
+}
+
+static void
+on_limit(void *cookie)
+{
+    struct context *c = cookie;
+    loop_timer_stop(&c->limit);
+    if (c->current != NULL && c->stop == STOP_NONE)
+        cell_must_end(c, STOP_TIMEOUT);
+}
+
+static struct code_run *
+take_waiting(struct context *c)
+{
+    struct code_run *r = list_entry(c->waiting.next, struct code_run, node);
+    list_remove(&r->node);
+    c->waiting_n--;
+    return r;
+}
+
+static void
+begin(struct context *c)
+{
+    struct code_run *r = c->current = take_waiting(c);
+    struct err e;
+    r->number = ++c->runs;
+    c->state = CONTEXT_BUSY;
+    c->stop = STOP_NONE;
+    r->began_ns = uv_hrtime();
+    if (kernel_link_send(&c->link, "run", r->number, r->text, r->text_n, &e) < 0) {
+        c->broke = e;
+        context_kill(c, STOP_NONE);
+    }
+    free(r->text);
+    r->text = NULL;
+    kernel_link_hold(&c->link, false);
+    if (r->timeout_ms > 0 &&
+        loop_timer_start(loop_of(c), &c->limit, r->timeout_ms, on_limit, c) < 0)
+        context_kill(c, STOP_TIMEOUT);
+}
+
+static void
+refuse_all(struct context *c, const struct code_end *end)
+{
+    while (!list_empty(&c->waiting)) {
+        c->current = take_waiting(c);
+        struct code_end copy = *end;
+        compute_bill(c->current, &copy);
+        finish(c, &copy);
+    }
+}
+
+static void
+start_kernel(struct context *c)
+{
+    struct err e;
+    if (context_start(c, &e) == 0)
+        return;
+    const struct code_end end = {.status = CODE_CRASHED, .lost = true, .reason = e.text};
+    refuse_all(c, &end);
+}
+
+// ---- the pump
+
+// The interpreter has ended, and everything that it sent was read.
+static void
+on_kernel_over(struct context *c)
+{
+    char reason[REASON_MAX];
+    struct code_end end;
+    bool starting = c->state == CONTEXT_STARTING;
+    end_with_kernel(c, &end, reason);
+    if (c->current != NULL) {
+        compute_bill(c->current, &end);
+        end.bill.f[BILL_MEMORY_PEAK_BYTES] = job_result(c->job)->bill.f[BILL_MEMORY_PEAK_BYTES];
+        finish(c, &end);
+    }
+    if (starting && end.status == CODE_CRASHED)
+        refuse_all(c, &end); // another one would fail as well
+    context_down(c);
+}
+
+// It still runs without its link, and is useless.
+static void
+on_closed(void *cookie)
+{
+    struct context *c = cookie;
+    (void)broke(c, "it closed its link");
+    context_kill(c, STOP_NONE);
+}
+
+static void
+on_link_over(struct context *c)
+{
+    kernel_link_hold(&c->link, true);
+    if (loop_timer_start(loop_of(c), &c->closed, CLOSED_MS, on_closed, c) < 0)
+        on_closed(c);
+}
+
+// Whatever was written before the end of a cell. A process that it left may go on writing.
+static int
+take_all_pipes(struct context *c)
+{
+    int r = 1;
+    for (int i = 0; i < READS_MAX && r > 0 && c->output.job != NULL; i++) {
+        job_read_now(c->output.job);
+        r = take_pipes(c);
+        for (int more = r; more > 0;)
+            more = take_pipes(c);
+    }
+    return r < 0 ? r : flush(c);
+}
+
+// The cell has ended, if all of its output can be sent now: -EAGAIN otherwise.
+static int
+on_done(struct context *c)
+{
+    struct code_end end;
+    if (c->frame.run > c->current->number)
+        return broke(c, "the end of a cell that was not sent");
+    if (c->frame.run < c->current->number)
+        return 0; // forged by an earlier one
+    int r = take_all_pipes(c);
+    if (r < 0)
+        return r;
+    c->fresh = false;
+    end_by_frame(c, &c->frame, &end);
+    compute_bill(c->current, &end);
+    finish(c, &end);
+    return 0;
+}
+
+// 1: there is a frame to handle; 0: none now; other negative: the interpreter broke the protocol.
+static int
+next_frame(struct context *c)
+{
+    if (c->has_frame)
+        return 1;
+    int n = c->link_over ? 0 : kernel_link_next(&c->link, &c->frame, &c->broke);
+    c->has_frame = n > 0;
+    c->link_over |= n == -EPIPE || (n == 0 && c->job_over);
+    if (n == -EPIPE && !c->job_over)
+        on_link_over(c);
+    return n == -EPIPE ? 0 : n;
+}
+
+// One frame. 1: go on; 0: nothing more now.
+static int
+step_frame(struct context *c)
+{
+    int r = next_frame(c);
+    if (r == 0)
+        return 0;
+    if (r > 0 && c->state == CONTEXT_STARTING)
+        r = on_first_frame(c, &c->frame);
+    else if (r > 0)
+        r = c->frame.kind == KERNEL_DONE ? on_done(c) : on_cell_frame(c, &c->frame);
+    if (r == -EAGAIN)
+        return 0;
+    c->has_frame = false;
+    if (r >= 0)
+        return 1;
+    c->link_over = true;
+    context_kill(c, STOP_NONE);
+    return 0;
+}
+
+// True: call it again.
+static bool
+step(struct context *c)
+{
+    struct code_run *r = c->current;
+    if (r != NULL && r->blocked)
+        return false;
+    if (r != NULL && !r->begun) {
+        const struct code_event ev = {.kind = CODE_BEGIN,
+                                      .begin = {c->id.id, c->sandbox_id, c->fresh}};
+        if (deliver(r, &ev) < 0)
+            return false;
+        r->begun = true;
+    }
+    bool reads = r != NULL || c->state == CONTEXT_STARTING;
+    if (r != NULL) {
+        int n = take_pipes(c);
+        if (n != 0)
+            return n > 0;
+    }
+    if (reads && step_frame(c) > 0)
+        return true;
+    if (c->current != NULL && c->current->blocked)
+        return false;
+    if (c->job_over && (!reads || c->link_over)) {
+        if (flush(c) < 0)
+            return false;
+        on_kernel_over(c);
+        return true;
+    }
+    if (c->current != NULL || c->waiting_n == 0)
+        return false;
+    if (c->state == CONTEXT_DOWN)
+        start_kernel(c);
+    else if (c->state == CONTEXT_IDLE && !c->dying && c->sandbox != NULL && job_has_started(c->job))
+        begin(c);
+    else
+        return false;
+    return true;
+}
+
+void
+cell_pump(struct context *c)
+{
+    c->pump_again = true;
+    if (c->pumping)
+        return;
+    c->pumping = true;
+    while (c->pump_again) {
+        c->pump_again = false;
+        while (step(c))
+            continue;
+    }
+    c->pumping = false;
+}
+
+// ---- from outside
+
+static void
+on_later(void *cookie)
+{
+    struct context *c = cookie;
+    loop_timer_stop(&c->later);
+    cell_pump(c);
+}
+
+int
+context_run(struct context *c, const char *text, uint64_t timeout_ms, uint64_t arrived_ns,
+            const struct code_sink *sink, struct code_run **out, struct err *e)
+{
+    if (c->waiting_n >= CONTEXT_WAITING_MAX) {
+        int r = err_set(e, ERR_RESOURCE_EXHAUSTED, "%" PRIu32 " cells already wait for context %s",
+                        c->waiting_n, c->id.id);
+        err_detail(e, "CONTEXT_BUSY", c->id.id, "wait for one to end, or interrupt it");
+        return r;
+    }
+    struct code_run *r = calloc(1, sizeof *r);
+    if (r != NULL)
+        r->text = strdup(text);
+    if (r == NULL || r->text == NULL) {
+        free(r);
+        return err_sys(e, ENOMEM, "run a cell");
+    }
+    r->text_n = strlen(text);
+    r->context = c;
+    r->timeout_ms = timeout_ms;
+    r->arrived_ns = arrived_ns;
+    r->sink = *sink;
+    list_append(&c->waiting, &r->node);
+    c->waiting_n++;
+    *out = r;
+    if (c->current == NULL && c->state == CONTEXT_IDLE && !c->dying)
+        begin(c);
+    uint64_t ms = c->state == CONTEXT_DOWN ? 0 : BEGIN_MS;
+    (void)loop_timer_start(loop_of(c), &c->later, ms, on_later, c);
+    return 0;
+}
+
+void
+code_run_go_on(struct code_run *r)
+{
+    r->blocked = false;
+    cell_pump(r->context);
+}
+
+void
+code_run_abandon(struct code_run *r)
+{
+    struct context *c = r->context;
+    r->abandoned = true;
+    if (c->current == r) {
+        r->blocked = false;
+        cell_must_end(c, STOP_ABANDONED);
+        cell_pump(c);
+        return;
+    }
+    list_remove(&r->node);
+    c->waiting_n--;
+    run_free(r);
+}
+
+void
+cell_cancel_all(struct context *c, const char *reason)
+{
+    struct code_end end = {.status = CODE_CANCELLED, .lost = true, .reason = reason};
+    c->pumping = true; // events must not lead back here
+    if (c->current != NULL) {
+        compute_bill(c->current, &end);
+        finish(c, &end);
+    }
+    refuse_all(c, &end);
+    c->pumping = false;
+}

@@ -1,0 +1,383 @@
+// SPDX-License-Identifier: Apache-2.0
+// See context.h: the life of a context and of its interpreter. cell.c runs the cells.
+#include "context_private.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "proto/arena.h"
+#include "proto/auto.h"
+#include "proto/now.h"
+#include "server/base/loop.h"
+#include "server/base/server.h"
+#include "server/sandbox/command.h"
+#include "server/sandbox/observers.h"
+#include "server/sandbox/sandbox.h"
+#include "stockade/v1/process_service.pb-c.h"
+
+enum { COMMAND_ARENA_MAX = 512 * 1024 };
+
+static struct context *
+of_list(struct list *node)
+{
+    return list_entry(node, struct context, node);
+}
+
+static void
+free_env(struct context *c)
+{
+    for (size_t i = 0; i < c->env_n; i++) {
+        union {
+            const char *from;
+            void *to;
+        } name = {.from = c->env[i].name}, value = {.from = c->env[i].value};
+        free(name.to);
+        free(value.to);
+    }
+    free(c->env);
+    free(c->envs);
+}
+
+static void
+context_free(struct context *c)
+{
+    context_down(c);
+    loop_timer_stop(&c->burst_timer);
+    loop_timer_stop(&c->later);
+    loop_timer_stop(&c->limit);
+    loop_timer_stop(&c->again);
+    loop_timer_stop(&c->gone);
+    idtable_remove(&c->all->table, &c->id);
+    list_remove(&c->node);
+    free_env(c);
+    free(c->workdir);
+    free(c->burst);
+    free(c);
+}
+
+// ---- its sandbox goes
+
+static void
+on_gone(void *cookie)
+{
+    struct context *c = cookie;
+    cell_cancel_all(c, "its sandbox was deleted");
+    context_free(c);
+}
+
+// An observer frees nothing: a timer does.
+static void
+on_deleting(void *cookie, struct sandbox *s, const struct err *why)
+{
+    struct contexts *all = cookie;
+    (void)why;
+    list_each(it, &all->list)
+    {
+        struct context *c = of_list(it);
+        if (c->sandbox != s)
+            continue;
+        c->sandbox = NULL;
+        (void)loop_timer_start(all->srv->loop, &c->gone, 0, on_gone, c);
+    }
+}
+
+struct contexts *
+contexts_new(struct server *srv)
+{
+    struct contexts *all = calloc(1, sizeof *all);
+    if (all == NULL)
+        return NULL;
+    all->srv = srv;
+    list_init(&all->list);
+    const struct observer o = {.cookie = all, .deleting = on_deleting};
+    all->observer = observers_add(sandboxes_observers(srv->sandboxes), &o);
+    return all;
+}
+
+void
+contexts_free(struct contexts *all)
+{
+    if (all == NULL)
+        return;
+    list_each(it, &all->list)
+    {
+        struct context *c = of_list(it);
+        cell_cancel_all(c, SANDBOX_BROKER_STOPS);
+        context_free(c);
+    }
+    free(all);
+}
+
+// ---- its interpreter
+
+static void
+on_frames(void *cookie)
+{
+    cell_pump(cookie);
+}
+
+static void
+on_end(void *cookie)
+{
+    struct context *c = cookie;
+    if (job_next(&c->end).kind == JOB_ENDED) {
+        c->job_over = true;
+        cell_pump(c);
+    }
+}
+
+static int
+read_limits(const struct sandbox *s, struct limits *out, struct err *e)
+{
+    const struct limits_of_box box = {
+        .own = &s->spec.limits, .asked = &s->spec.asked, .most = &s->spec.template->limits_max};
+    const struct limits none = {0};
+    return limits_resolve_job(&box, &none, true, out, e);
+}
+
+// *link is the kernel's end, closed in any case.
+static int
+start_job(struct context *c, int link, struct err *e)
+{
+    struct arena *auto_arena a = arena_new(COMMAND_ARENA_MAX);
+    int auto_close fd = link;
+    struct job_spec spec;
+    if (a == NULL)
+        return err_sys(e, ENOMEM, "start an interpreter");
+    Stockade__V1__Command m = STOCKADE__V1__COMMAND__INIT;
+    const char *args[LANGUAGE_ARGS_MAX];
+    while (m.n_args < LANGUAGE_ARGS_MAX && c->language->args[m.n_args] != NULL) {
+        args[m.n_args] = c->language->args[m.n_args];
+        m.n_args++;
+    }
+    m.args = args;
+    m.env = c->envs;
+    m.n_env = c->env_n;
+    m.workdir = c->workdir;
+    const struct sandbox *s = c->sandbox;
+    int r = command_read(&m, s->spec.template, &s->spec.limits, a, &spec, e);
+    if (r == 0)
+        r = read_limits(s, &spec.limits, e);
+    if (r < 0)
+        return r;
+    spec.arrived_ns = spec.sandbox_ns = uv_hrtime();
+    spec.has_link = true;
+    spec.link = take_fd(&fd);
+    return job_start(c->sandbox, &spec, &c->job, e);
+}
+
+int
+context_start(struct context *c, struct err *e)
+{
+    int child = -1;
+    if (c->sandbox == NULL)
+        return err_set(e, ERR_FAILED_PRECONDITION, "its sandbox was deleted");
+    int r = kernel_link_open(&c->link, c->all->srv->loop, on_frames, c, &child, e);
+    if (r == 0)
+        r = start_job(c, child, e);
+    if (r == 0)
+        r = kernel_link_send(&c->link, "program", 0, c->language->program, c->language->program_n,
+                             e);
+    if (r < 0) {
+        if (c->job != NULL)
+            job_cancel(c->job, e->text);
+        c->job = NULL;
+        kernel_link_close(&c->link);
+        return r;
+    }
+    c->state = CONTEXT_STARTING;
+    c->fresh = true;
+    c->dying = false;
+    c->count = 0;
+    c->stop = STOP_NONE;
+    c->broke = (struct err){0};
+    c->job_over = c->link_over = c->has_frame = false;
+    c->output = (struct job_follower){.wake = on_frames, .cookie = c};
+    c->end = (struct job_follower){.no_output = true, .wake = on_end, .cookie = c};
+    job_follow(c->job, &c->output, 0, true);
+    job_follow(c->job, &c->end, 0, true);
+    return 0;
+}
+
+void
+context_down(struct context *c)
+{
+    c->job = NULL;
+    job_unfollow(&c->output);
+    job_unfollow(&c->end);
+    kernel_link_close(&c->link);
+    loop_timer_stop(&c->closed);
+    c->has_frame = c->job_over = c->link_over = false;
+    c->state = CONTEXT_DOWN;
+}
+
+void
+context_kill(struct context *c, enum code_stop why)
+{
+    static const char *const reasons[] = {
+        [STOP_NONE] = "it broke the protocol",
+        [STOP_TIMEOUT] = "its cell exceeded its time and ignored the interrupt",
+        [STOP_RESTART] = "its context was restarted",
+        [STOP_DELETE] = "its context was deleted",
+        [STOP_ABANDONED] = "its cell ignored the interrupt, and its caller has gone",
+    };
+    if (c->job == NULL)
+        return;
+    c->stop = why;
+    c->dying = true;
+    job_cancel(c->job, reasons[why]);
+}
+
+// ---- making and finding
+
+static int
+copy_env(struct context *c, const struct context_spec *spec)
+{
+    if (spec->env_n == 0)
+        return 0;
+    c->env = calloc(spec->env_n, sizeof *c->env);
+    c->envs = calloc(spec->env_n, sizeof(void *));
+    if (c->env == NULL || c->envs == NULL)
+        return -ENOMEM;
+    for (size_t i = 0; i < spec->env_n; i++) {
+        stockade__v1__environment_variable__init(&c->env[i]);
+        c->env[i].name = strdup(spec->env[i]->name);
+        c->env[i].value = strdup(spec->env[i]->value);
+        c->envs[i] = &c->env[i];
+        c->env_n = i + 1;
+        if (c->env[i].name == NULL || c->env[i].value == NULL)
+            return -ENOMEM;
+    }
+    return 0;
+}
+
+static int
+check_room(const struct contexts *all, const struct sandbox *s, struct err *e)
+{
+    unsigned n = 0;
+    for (struct list *it = all->list.next; it != &all->list; it = it->next)
+        n += of_list(it)->sandbox == s;
+    if (n < CONTEXTS_OF_SANDBOX)
+        return 0;
+    int r = err_set(e, ERR_RESOURCE_EXHAUSTED, "sandbox %s already has %u contexts", s->id.id, n);
+    err_detail(e, "CONTEXTS_OF_SANDBOX", s->id.id, "delete one first");
+    return r;
+}
+
+int
+context_create(struct contexts *all, struct sandbox *s, const struct context_spec *spec,
+               struct context **out, struct err *e)
+{
+    const struct language *language = language_find(spec->language);
+    uint8_t bytes[ID_BYTES];
+    if (language == NULL)
+        return err_field(e, "language", "%s: not python, bash or javascript", spec->language);
+    int r = sandbox_check_running(s, e);
+    if (r == 0)
+        r = check_room(all, s, e);
+    if (r < 0)
+        return r;
+    struct context *c = calloc(1, sizeof *c);
+    if (c == NULL)
+        return err_sys(e, ENOMEM, "make a context");
+    c->all = all;
+    c->sandbox = s;
+    c->language = language;
+    c->link.fd = -1;
+    c->state = CONTEXT_DOWN;
+    c->is_default = spec->is_default;
+    c->one_shot = spec->one_shot;
+    c->created_ms = now_wall_ms();
+    list_init(&c->waiting);
+    memcpy(c->sandbox_id, s->id.id, sizeof c->sandbox_id);
+    id_make(sandboxes_settings(s->all)->node, bytes, c->id.id);
+    idtable_add(&all->table, &c->id);
+    list_append(&all->list, &c->node);
+    c->workdir = strdup(spec->workdir[0] != '\0' ? spec->workdir : s->spec.template->workdir);
+    r = c->workdir == NULL || copy_env(c, spec) < 0 ? err_sys(e, ENOMEM, "make a context") : 0;
+    if (r == 0)
+        r = context_start(c, e);
+    if (r < 0)
+        context_free(c);
+    else
+        *out = c;
+    return r;
+}
+
+int
+context_default(struct contexts *all, struct sandbox *s, const char *language, struct context **out,
+                struct err *e)
+{
+    const struct language *l = language_find(language);
+    list_each(it, &all->list)
+    {
+        struct context *c = of_list(it);
+        if (c->sandbox == s && c->is_default && c->language == l) {
+            *out = c;
+            return 0;
+        }
+    }
+    const struct context_spec spec = {.language = language, .workdir = "", .is_default = true};
+    return context_create(all, s, &spec, out, e);
+}
+
+struct context *
+context_find(struct contexts *all, const char *tenant, const char *id, struct err *e)
+{
+    struct idnode *n = idtable_find(&all->table, id);
+    struct context *c = n != NULL ? list_entry(n, struct context, id) : NULL;
+    if (c != NULL && c->sandbox != NULL && strcmp(c->sandbox->tenant->name, tenant) == 0)
+        return c;
+    (void)id_not_found("context", sandboxes_settings(all->srv->sandboxes)->node, id, e);
+    return NULL;
+}
+
+void
+context_restart(struct context *c)
+{
+    context_kill(c, STOP_RESTART);
+}
+
+void
+context_interrupt(struct context *c)
+{
+    struct err ignored; // it ends now
+    if (c->state == CONTEXT_BUSY && c->job != NULL)
+        (void)job_signal(c->job, SIGINT, true, &ignored);
+}
+
+void
+context_delete(struct context *c)
+{
+    context_kill(c, STOP_DELETE);
+    cell_cancel_all(c, "its context was deleted");
+    context_free(c);
+}
+
+void
+context_view(const struct context *c, struct context_view *out)
+{
+    *out = (struct context_view){
+        .id = c->id.id,
+        .sandbox_id = c->sandbox_id,
+        .language = c->language->name,
+        .workdir = c->workdir,
+        .state = c->state,
+        .count = c->count,
+        .waiting = c->waiting_n,
+        .created_ms = c->created_ms,
+        .is_default = c->is_default,
+        .process_id = c->job != NULL ? job_id(c->job) : "",
+    };
+}
+
+void
+contexts_each(struct contexts *all, const struct sandbox *s,
+              void (*fn)(void *cookie, const struct context *c), void *cookie)
+{
+    list_each(it, &all->list) if (of_list(it)->sandbox == s) fn(cookie, of_list(it));
+}

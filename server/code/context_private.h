@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// A context, as shared by context.c (its life and its table) and cell.c (the cells that run in it).
+#pragma once
+
+#include "context.h"
+#include "language.h"
+#include "link.h"
+#include "server/base/list.h"
+#include "server/sandbox/cgstat.h"
+#include "server/sandbox/job.h"
+
+struct loop_timer;
+
+enum { BURST_MAX = OUTPUT_CHUNK_MAX };
+
+// Why the interpreter or its cell is being ended by us.
+enum code_stop { STOP_NONE, STOP_TIMEOUT, STOP_RESTART, STOP_DELETE, STOP_ABANDONED };
+
+struct code_run {
+    struct list node; // in waiting
+    struct context *context;
+    char *text; // owned
+    size_t text_n;
+    uint64_t timeout_ms, arrived_ns, began_ns, number;
+    struct code_sink sink;
+    bool abandoned, blocked;
+    bool begun; // BEGIN was taken
+    uint64_t output_bytes;
+};
+
+struct context {
+    struct idnode id; // must be first
+    struct list node; // oldest first
+    struct contexts *all;
+    struct sandbox *sandbox; // NULL: it has gone
+    char sandbox_id[ID_TEXT_MAX + 1];
+    const struct language *language;
+    bool is_default, one_shot;
+    int64_t created_ms;
+    char *workdir;                                   // owned
+    struct Stockade__V1__EnvironmentVariable *env;   // owned, with its texts
+    struct Stockade__V1__EnvironmentVariable **envs; // owned: pointers to them
+    size_t env_n;
+
+    enum context_state state;
+    struct job *job; // the interpreter; NULL: none
+    struct job_follower output, end;
+    struct kernel_link link;
+    struct kernel_frame frame; // read, and not handled yet
+    bool has_frame, link_over, job_over;
+    enum code_stop stop;
+    struct err broke; // it broke the protocol: code is not 0
+    uint64_t runs;    // number of the last one
+    uint32_t count;
+    bool fresh; // its interpreter has run no cell yet
+    bool dying; // its interpreter is being killed
+
+    struct cgstat billed; // counters of its interpreter at the end of the last cell
+    struct list waiting;
+    uint32_t waiting_n;
+    struct code_run *current;
+    uint8_t *burst; // owned: output that waits for more of it
+    size_t burst_n;
+    unsigned burst_stream;
+    struct loop_timer *burst_timer, *later, *limit, *again, *closed, *gone;
+    uint32_t interrupts; // of the cell, to make it end
+    bool pumping, pump_again;
+};
+
+struct contexts {
+    struct server *srv;
+    struct idtable table;
+    struct list list;
+    unsigned observer;
+};
+
+// Ends the interpreter, for this reason, which the cell gets.
+void context_kill(struct context *c, enum code_stop why);
+// Starts an interpreter: DOWN to STARTING.
+int context_start(struct context *c, struct err *e);
+// Forgets the interpreter that has ended.
+void context_down(struct context *c);
+
+// cell.c: does what can be done now: reads frames and output, sends events, begins the next cell.
+void cell_pump(struct context *c);
+// All cells end as cancelled, without their remaining output.
+void cell_cancel_all(struct context *c, const char *reason);
+// Sends SIGINT until the running cell ends, and kills the interpreter after CONTEXT_GRACE_MS.
+void cell_must_end(struct context *c, enum code_stop why);

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// See language.h. A loader reads the program from the link (kernel.h) and executes it. So no file of the sandbox is needed,
+// which a job could change.
+#include "language.h"
+
+#include <string.h>
+
+static const uint8_t python_program[] = {
+#include "kernel_python.inc"
+};
+static const uint8_t bash_program[] = {
+#include "kernel_bash.inc"
+};
+static const uint8_t node_program[] = {
+#include "kernel_node.inc"
+};
+
+#define LOAD_PYTHON                                                                                \
+    "import os;link=os.fdopen(3,'rb',65536);n=link.readline().split()[2];"                         \
+    "exec(compile(link.read(int(n)),'<kernel>','exec'),{'__name__':'stockade','link':link})"
+
+#define LOAD_BASH                                                                                  \
+    "IFS=' ' read -r -u 3 k r n;LC_ALL=C IFS= read -r -d '' -u 3 -N \"$n\" k;eval \"$k\""
+
+#define LOAD_NODE                                                                                  \
+    "{let f=require('fs'),c=Buffer.alloc(1),h='';while(f.readSync(3,c),c[0]!==10)h+=c;"            \
+    "let n=+h.split(' ')[2],b=Buffer.alloc(n),a=0;while(a<n)a+=f.readSync(3,b,a,n-a,null);"        \
+    "new Function('require','process',b.toString())(require,process)}"
+
+static const struct language languages[] = {
+    {"python",
+     {"py", "python3"},
+     {"python3", "-c", LOAD_PYTHON},
+     python_program,
+     sizeof python_program,
+     true},
+    {"bash", {"sh", "shell"}, {"bash", "-c", LOAD_BASH}, bash_program, sizeof bash_program, false},
+    {"javascript",
+     {"js", "node"},
+     {"node", "-e", LOAD_NODE},
+     node_program,
+     sizeof node_program,
+     false},
+};
+
+const struct language *
+language_find(const char *name)
+{
+    if (name[0] == '\0')
+        return &languages[0];
+    for (size_t i = 0; i < sizeof languages / sizeof languages[0]; i++) {
+        if (strcmp(languages[i].name, name) == 0)
+            return &languages[i];
+        for (size_t k = 0; k < sizeof languages[i].aliases / sizeof *languages[i].aliases; k++)
+            if (languages[i].aliases[k] != NULL && strcmp(languages[i].aliases[k], name) == 0)
+                return &languages[i];
+    }
+    return NULL;
+}

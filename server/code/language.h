@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// The languages of contexts: each is a row with a kernel program (server/code/kernel/) and the command that loads it.
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { LANGUAGE_ARGS_MAX = 4 };
+
+struct language {
+    const char *name;
+    const char *aliases[3];
+    const char *args[LANGUAGE_ARGS_MAX +
+                     1];    // the interpreter, found in PATH, with a loader; terminated by NULL
+    const uint8_t *program; // the first frame
+    size_t program_n;
+    bool takes_setup; // it understands `setup` and `warm`
+};
+
+// By name or alias; "" is python. NULL: not found.
+const struct language *language_find(const char *name);

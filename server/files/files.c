@@ -1,0 +1,564 @@
+// SPDX-License-Identifier: Apache-2.0
+// See files.h. A `box` is a sandbox with its program; it exists as long as the program or an operation.
+#include "files.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "proto/auto.h"
+#include "server/base/idtable.h"
+#include "server/base/list.h"
+#include "server/base/loop.h"
+#include "server/base/packet_link.h"
+#include "server/base/server.h"
+#include "server/sandbox/agent.h"
+#include "server/sandbox/sandbox.h"
+
+_Static_assert((int)FILES_PACKET_MAX <= (int)PACKET_LINK_IN_MAX, "a packet fits");
+_Static_assert((int)FILES_PACKET_MAX <= (int)AGENT_PACKET_MAX, "a request fits");
+
+enum {
+    IDLE_MS = 60 * 1000,
+    LOOK_MS = 5000,
+    SILENT_MS = 30 * 1000,
+    QUEUE_MAX = 1024,
+    PACKETS_PER_TURN = 8
+};
+
+struct files {
+    struct server *srv;
+    int program_fd;
+    struct list boxes;
+    struct idtable table; // of operations
+};
+
+struct box {
+    struct list node;
+    struct files *all;
+    struct sandbox *sandbox; // NULL: its program has ended
+    struct agent *agent;     // NULL: it has ended
+    struct err why;          // why it has ended
+    struct list ops;
+    uint32_t ops_n;
+    struct loop_timer *timer; // looks at the operations, or ends an idle program
+};
+
+struct files_op {
+    struct packet_link link; // must be first
+    struct idnode id;
+    uint8_t id_bytes[ID_BYTES];
+    struct list of_box;
+    struct box *box;
+    char tenant[32];
+    enum files_method method;
+    const struct files_events *events; // NULL: it has ended
+    void *cookie;
+    uint64_t sent; // bytes of a transfer
+    bool finished;
+    uint64_t heard_ns;    // of it, or able to speak again
+    struct packet *later; // owned: what the caller could not take
+};
+
+struct files *
+files_new(struct server *srv, int program_fd)
+{
+    struct files *all = calloc(1, sizeof *all);
+    if (all == NULL) {
+        if (program_fd >= 0)
+            (void)close(program_fd);
+        return NULL;
+    }
+    all->srv = srv;
+    all->program_fd = program_fd;
+    list_init(&all->boxes);
+    return all;
+}
+
+static void
+box_free(struct box *b)
+{
+    loop_timer_stop(&b->timer);
+    list_remove(&b->node);
+    free(b);
+}
+
+void
+files_free(struct files *all)
+{
+    if (all == NULL)
+        return;
+    list_each(it, &all->boxes) box_free(list_entry(it, struct box, node));
+    if (all->program_fd >= 0)
+        (void)close(all->program_fd);
+    free(all);
+}
+
+static void look_soon(struct box *b);
+
+// Frees the operation, and its box if that has no further use.
+static void
+op_free(struct files_op *op)
+{
+    struct box *b = op->box;
+    op->events = NULL;
+    packet_free(op->later);
+    op->later = NULL;
+    list_remove(&op->of_box);
+    idtable_remove(&b->all->table, &op->id);
+    b->ops_n--;
+    packet_link_free(&op->link);
+    if (b->ops_n == 0 && b->agent == NULL)
+        box_free(b);
+    else if (b->ops_n == 0)
+        look_soon(b);
+}
+
+static void
+finish(struct files_op *op, const struct err *why)
+{
+    const struct files_events *events = op->events;
+    void *cookie = op->cookie;
+    op_free(op);
+    if (events != NULL)
+        events->ended(cookie, why);
+}
+
+void
+files_drop(struct files_op *op)
+{
+    op_free(op);
+}
+
+static void
+fail_all(struct box *b, const struct err *why)
+{
+    const struct err e = *why;
+    for (uint32_t n = b->ops_n; n > 0; n--) { // the last one frees the box
+        struct list *first = b->ops.next;
+        finish(list_entry(first, struct files_op, of_box), &e);
+    }
+}
+
+// ---- the program
+
+static bool
+is_transfer(enum files_method method)
+{
+    return method == FILES_WRITE || method == FILES_UPLOAD;
+}
+
+static bool
+is_silent(const struct files_op *op, uint64_t now)
+{
+    bool expects = !is_transfer(op->method) || op->finished || op->link.out.queued > 0;
+    return expects && !op->link.held && now - op->heard_ns > SILENT_MS * UINT64_C(1000000);
+}
+
+static void
+give_up(struct box *b)
+{
+    struct err e;
+    (void)err_set(&e, ERR_UNAVAILABLE,
+                  "the program that works on the files of sandbox %s did not respond for %d s",
+                  b->sandbox->id.id, SILENT_MS / 1000);
+    err_detail(&e, "FILES_SILENT", b->sandbox->id.id,
+               "a process of the sandbox may have stopped it; try again");
+    agent_close(take_ptr(b->agent));
+    b->sandbox = NULL;
+    fail_all(b, &e);
+}
+
+static void
+on_look(void *cookie)
+{
+    struct box *b = cookie;
+    if (b->ops_n == 0) { // idle
+        if (b->agent != NULL)
+            agent_close(take_ptr(b->agent));
+        box_free(b);
+        return;
+    }
+    uint64_t now = uv_hrtime();
+    bool runs = b->sandbox != NULL && b->sandbox->state == SANDBOX_RUNNING;
+    list_each(it, &b->ops)
+    {
+        struct files_op *op = list_entry(it, struct files_op, of_box);
+        if (!runs)
+            op->heard_ns = now; // paused time does not count
+        if (is_silent(op, now) && b->agent != NULL) {
+            give_up(b);
+            return;
+        }
+    }
+    look_soon(b);
+}
+
+static void
+look_soon(struct box *b)
+{
+    (void)loop_timer_start(b->all->srv->loop, &b->timer, b->ops_n == 0 ? IDLE_MS : LOOK_MS, on_look,
+                           b);
+}
+
+static int
+// NOLINTNEXTLINE(readability-non-const-parameter): the type of agent_events
+on_agent_packet(void *cookie, const void *bytes, size_t n, int *fd, struct err *e)
+{
+    (void)cookie;
+    (void)bytes;
+    (void)n;
+    (void)fd;
+    return err_set(e, ERR_INTERNAL, "stockade-files sent a packet on its own socket");
+}
+
+// Its operations end with their own sockets, after what is still in them; unless nothing of the sandbox is left.
+static void
+on_agent_ended(void *cookie, const struct err *why)
+{
+    struct box *b = cookie;
+    b->agent = NULL;
+    b->sandbox = NULL;
+    b->why = *why;
+    if (b->ops_n == 0)
+        box_free(b);
+    else if (why->code == ERR_CANCELLED || why->code == ERR_ABORTED)
+        fail_all(b, why);
+}
+
+static const struct agent_events agent_events = {.packet = on_agent_packet,
+                                                 .ended = on_agent_ended};
+
+static int
+start(struct box *b, struct sandbox *s, struct err *e)
+{
+    const char *const args[] = {"stockade-files", s->spec.template->workdir};
+    const struct agent_spec spec = {.args = args,
+                                    .args_n = 2,
+                                    .workdir = "/",
+                                    .program_fd = b->all->program_fd,
+                                    .script_fd = -1};
+    if (b->all->program_fd < 0)
+        return err_set(e, ERR_FAILED_PRECONDITION, "stockade-files is not installed");
+    return agent_start(s, &spec, &agent_events, b, &b->agent, e);
+}
+
+static struct box *
+box_of(struct files *all, struct sandbox *s, struct err *e)
+{
+    for (struct list *it = all->boxes.next; it != &all->boxes; it = it->next)
+        if (list_entry(it, struct box, node)->sandbox == s)
+            return list_entry(it, struct box, node);
+    struct box *b = calloc(1, sizeof *b);
+    if (b == NULL) {
+        (void)err_sys(e, ENOMEM, "work on files");
+        return NULL;
+    }
+    b->all = all;
+    list_init(&b->node);
+    list_init(&b->ops);
+    if (start(b, s, e) < 0) {
+        free(b);
+        return NULL;
+    }
+    b->sandbox = s;
+    list_append(&all->boxes, &b->node);
+    look_soon(b);
+    return b;
+}
+
+// ---- one operation
+
+static int
+deliver(struct files_op *op, const void *bytes, size_t n, struct err *e)
+{
+    const struct files_head *head = bytes;
+    const uint8_t *body = (const uint8_t *)bytes + sizeof *head;
+    size_t body_n = n - sizeof *head;
+    return head->kind == FILES_MESSAGE ? op->events->message(op->cookie, body, body_n, e)
+                                       : op->events->data(op->cookie, body, body_n, e);
+}
+
+static int
+keep_for_later(struct files_op *op, const void *bytes, size_t n, struct err *e)
+{
+    op->later = packet_new(&op->link.out, n, e);
+    if (op->later == NULL)
+        return err_errno(e);
+    memcpy(op->later->bytes, bytes, n);
+    packet_link_hold(&op->link, true);
+    return 0;
+}
+
+static int
+on_end(struct files_op *op, const void *bytes, size_t n, struct err *e)
+{
+    struct err why;
+    if (n != sizeof(struct files_head) + sizeof why)
+        return err_set(e, ERR_INTERNAL, "an END of %zu bytes", n);
+    memcpy(&why, (const uint8_t *)bytes + sizeof(struct files_head), sizeof why);
+    bool succeeded = why.code == ERR_OK;
+    err_sanitize(&why);
+    finish(op, succeeded ? NULL : &why);
+    return 0;
+}
+
+static int
+// NOLINTNEXTLINE(readability-non-const-parameter): the type of packet_link_kind
+on_packet(void *owner, const void *bytes, size_t n, int *fd, struct err *e)
+{
+    struct files_op *op = owner;
+    const struct files_head *head = bytes;
+    (void)fd;
+    if (n < sizeof *head)
+        return err_set(e, ERR_INTERNAL, "a packet of %zu bytes", n);
+    op->heard_ns = uv_hrtime();
+    switch (head->kind) {
+    case FILES_MESSAGE:
+    case FILES_DATA: {
+        int r = deliver(op, bytes, n, e);
+        return r == -EAGAIN ? keep_for_later(op, bytes, n, e) : r;
+    }
+    case FILES_BUSY:
+        return 0;
+    case FILES_END:
+        return on_end(op, bytes, n, e);
+    default:
+        return err_set(e, ERR_INTERNAL, "a packet of kind %u", head->kind);
+    }
+}
+
+static void
+on_gone(void *owner, const struct err *why)
+{
+    struct files_op *op = owner;
+    struct err e = *why;
+    if (op->events == NULL)
+        return;
+    if (e.code == ERR_UNAVAILABLE) { // closed without an END
+        if (op->box->agent == NULL && op->box->why.code != ERR_OK)
+            e = op->box->why;
+        else
+            (void)err_set(&e, ERR_UNAVAILABLE, "the program in the sandbox ended");
+        (void)err_wrap(&e, "the operation was cut off");
+        if (e.reason[0] == '\0')
+            err_detail(&e, "FILES_CUT_OFF", NULL,
+                       "a process of the sandbox may have killed it; try again");
+    }
+    finish(op, &e);
+}
+
+static void
+on_drained(void *owner)
+{
+    struct files_op *op = owner;
+    op->heard_ns = uv_hrtime();
+    if (op->events != NULL && op->events->drained != NULL)
+        op->events->drained(op->cookie);
+}
+
+static const struct packet_link_kind kind = {.process = "stockade-files",
+                                             .peer = "the sandbox",
+                                             .ended = ERR_UNAVAILABLE,
+                                             .packet_max = FILES_PACKET_MAX,
+                                             .queue_max = QUEUE_MAX,
+                                             .queue_bytes_max = (size_t)2 * FILES_QUEUE_BYTES,
+                                             .in_max = FILES_PACKET_MAX,
+                                             .packets_per_turn = PACKETS_PER_TURN,
+                                             .packet = on_packet,
+                                             .gone = on_gone,
+                                             .drained = on_drained};
+
+void
+files_go_on(struct files_op *op)
+{
+    struct err e;
+    if (op->later != NULL) {
+        int r = deliver(op, op->later->bytes, op->later->n, &e);
+        if (r == -EAGAIN)
+            return;
+        if (r < 0) {
+            finish(op, &e);
+            return;
+        }
+        packet_free(take_ptr(op->later));
+    }
+    op->heard_ns = uv_hrtime();
+    packet_link_hold(&op->link, false);
+}
+
+static int
+check_room(const struct files *all, const struct box *b, struct err *e)
+{
+    if (all->table.n < FILES_OPS_MAX && b->ops_n < FILES_OPS_OF_SANDBOX)
+        return 0;
+    int r = err_set(e, ERR_RESOURCE_EXHAUSTED,
+                    "%zu operations on files are in progress, %u of them in this sandbox",
+                    all->table.n, b->ops_n);
+    err_detail(e, "FILES_FULL", "files", "try again when some of them have ended");
+    return r;
+}
+
+static int
+send_request(struct box *b, enum files_method method, const ProtobufCMessage *request, int fd,
+             struct err *e)
+{
+    int auto_close theirs = fd;
+    static union {
+        struct files_head head;
+        uint8_t bytes[FILES_PACKET_MAX];
+    } out;
+    size_t n = protobuf_c_message_get_packed_size(request);
+    if (n > FILES_DATA_MAX)
+        return err_set(e, ERR_INVALID_ARGUMENT, "the request has %zu bytes", n);
+    out.head = (struct files_head){.kind = FILES_REQUEST, .method = method};
+    (void)protobuf_c_message_pack(request, out.bytes + sizeof out.head);
+    return agent_send(b->agent, &out, sizeof out.head + n, take_fd(&theirs), e);
+}
+
+// Its id, tables and owner.
+static void
+enroll(struct files_op *op, struct box *b, struct sandbox *s)
+{
+    op->box = b;
+    op->heard_ns = uv_hrtime();
+    memcpy(op->tenant, s->tenant->name, sizeof op->tenant);
+    id_make(sandboxes_settings(s->all)->node, op->id_bytes, op->id.id);
+    list_init(&op->of_box);
+    list_append(&b->ops, &op->of_box);
+    idtable_add(&b->all->table, &op->id);
+    if (b->ops_n++ == 0)
+        look_soon(b);
+}
+
+struct files_op *
+files_begin(struct files *all, struct sandbox *s, enum files_method method,
+            const ProtobufCMessage *request, const struct files_events *events, void *cookie,
+            struct err *e)
+{
+    int pair[2];
+    struct box *b = sandbox_check_running(s, e) < 0 ? NULL : box_of(all, s, e);
+    if (b == NULL || check_room(all, b, e) < 0)
+        return NULL;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0) {
+        (void)err_sys(e, errno, "begin an operation on files");
+        return NULL;
+    }
+    int auto_close theirs = pair[1];
+    struct files_op *op = packet_link_new(sizeof *op, all->srv->loop, pair[0], &kind, e);
+    if (op == NULL)
+        return NULL;
+    op->method = method;
+    enroll(op, b, s);
+    if (send_request(b, method, request, take_fd(&theirs), e) < 0) {
+        op_free(op);
+        (void)err_wrap(e, "begin an operation on files");
+        return NULL;
+    }
+    op->events = events;
+    op->cookie = cookie;
+    return op;
+}
+
+const char *
+files_id(const struct files_op *op)
+{
+    return op->id.id;
+}
+
+void *
+files_cookie(const struct files_op *op)
+{
+    return op->cookie;
+}
+
+struct files_op *
+files_find(struct files *all, const char *tenant, const char *id, struct err *e)
+{
+    struct idnode *n = idtable_find(&all->table, id);
+    struct files_op *op = n != NULL ? list_entry(n, struct files_op, id) : NULL;
+    if (op != NULL && is_transfer(op->method) && op->events != NULL &&
+        strcmp(op->tenant, tenant) == 0)
+        return op;
+    (void)id_not_found("transfer", sandboxes_settings(all->srv->sandboxes)->node, id, e);
+    if (e->reason[0] == '\0')
+        err_detail(e, "TRANSFER_UNKNOWN", "transfer_id", "it has ended; its stream has the reason");
+    return NULL;
+}
+
+static int
+send_packet(struct files_op *op, enum files_kind what, const void *bytes, size_t n, struct err *e)
+{
+    const struct files_head head = {.kind = what};
+    struct packet *p = packet_new(&op->link.out, sizeof head + n, e);
+    if (p == NULL)
+        return err_errno(e);
+    memcpy(p->bytes, &head, sizeof head);
+    if (n > 0)
+        memcpy(p->bytes + sizeof head, bytes, n);
+    return packet_link_send(&op->link, p, e);
+}
+
+// The bytes as packets, whatever the queue holds: a caller bounds them.
+static int
+send_all(struct files_op *op, const uint8_t *at, size_t n, struct err *e)
+{
+    while (n > 0) {
+        size_t piece = n < FILES_DATA_MAX ? n : FILES_DATA_MAX;
+        int r = send_packet(op, FILES_DATA, at, piece, e);
+        if (r < 0)
+            return r;
+        op->sent += piece;
+        at += piece;
+        n -= piece;
+    }
+    return 0;
+}
+
+int
+files_put(struct files_op *op, const void *bytes, size_t n, struct err *e)
+{
+    int r = send_all(op, bytes, n, e);
+    return r < 0 ? r : files_finish(op, op->sent, e);
+}
+
+int
+files_send(struct files_op *op, uint64_t offset, const void *bytes, size_t n, bool *waits,
+           struct err *e)
+{
+    const uint8_t *at = bytes;
+    if (offset > op->sent || op->finished)
+        return err_set(e, ERR_OUT_OF_RANGE, "%llu bytes were sent, not %llu",
+                       (unsigned long long)op->sent, (unsigned long long)offset);
+    uint64_t known = op->sent - offset;
+    at += known < n ? known : n;
+    n -= known < n ? (size_t)known : n;
+    if (op->link.out.queued_bytes + n > FILES_QUEUE_BYTES) {
+        int r = err_set(e, ERR_RESOURCE_EXHAUSTED, "%zu bytes are already queued",
+                        op->link.out.queued_bytes);
+        err_detail(e, "QUEUE_FULL", "data",
+                   "wait for the calls before this one, then send it again");
+        return r;
+    }
+    op->heard_ns = op->link.out.queued > 0 ? op->heard_ns : uv_hrtime();
+    int r = send_all(op, at, n, e);
+    if (r < 0)
+        return r;
+    *waits = op->link.out.queued > 0;
+    return 0;
+}
+
+int
+files_finish(struct files_op *op, uint64_t bytes, struct err *e)
+{
+    if (bytes != op->sent)
+        return err_set(e, ERR_OUT_OF_RANGE, "%llu bytes were sent, not %llu",
+                       (unsigned long long)op->sent, (unsigned long long)bytes);
+    if (op->finished)
+        return 0;
+    op->finished = true;
+    op->heard_ns = uv_hrtime();
+    return send_packet(op, FILES_FINISH, NULL, 0, e);
+}

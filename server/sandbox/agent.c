@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: Apache-2.0
+// See agent.h. An agent exists until the guest has reported its end, so that the number of its cgroup is known to be
+// free of processes. Its owner may be gone before that.
+#include "agent.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "proto/auto.h"
+#include "guest_link.h"
+#include "server/base/log.h"
+#include "server/base/loop.h"
+#include "server/base/packet_link.h"
+#include "server/base/server.h"
+#include "sandbox.h"
+#include "spawn.h"
+
+_Static_assert((int)AGENT_PACKET_MAX <= (int)PACKET_LINK_IN_MAX, "a packet fits");
+
+enum { PACKETS_PER_TURN = 16, START_MS = 60 * 1000, KILL_MS = 5 * 1000 };
+
+enum agent_state { AGENT_STARTING, AGENT_RUNNING, AGENT_ENDING };
+
+struct agent {
+    struct packet_link link; // must be first
+    struct list of_sandbox;
+    struct sandbox *sandbox;
+    uint32_t number;
+    enum agent_state state;
+    bool takes_fd;
+    uint64_t oom_kills; // of its sandbox when it began, where the kernel counts none for its cgroup
+    const struct agent_events *events; // NULL: nobody waits for them any more
+    void *cookie;
+    struct err why; // it is being ended, for this reason; OK: not by us
+    struct loop_timer *timeout;
+};
+
+static uv_loop_t *
+loop_of(const struct agent *a)
+{
+    return sandboxes_server(a->sandbox->all)->loop;
+}
+
+static void
+agent_free(struct agent *a)
+{
+    list_remove(&a->of_sandbox);
+    a->sandbox->agents_n--;
+    loop_timer_stop(&a->timeout);
+    packet_link_free(&a->link);
+}
+
+// The end: frees it, then reports.
+static void
+finish(struct agent *a, const struct err *why)
+{
+    const struct agent_events *events = a->events;
+    void *cookie = a->cookie;
+    const struct err last = *why;
+    agent_free(a);
+    if (events != NULL)
+        events->ended(cookie, &last);
+}
+
+static void kill_it(struct agent *a, const struct err *why);
+
+// As with a job: a guest that does not report the end is not trusted any more. A frozen one cannot.
+static void
+on_no_answer(void *cookie)
+{
+    struct agent *a = cookie;
+    struct sandbox *s = a->sandbox;
+    struct err e;
+    bool frozen =
+        s->state == SANDBOX_PAUSING || s->state == SANDBOX_PAUSED || s->state == SANDBOX_RESUMING;
+    if (frozen || (a->state == AGENT_ENDING && !sandbox_kills_done(s))) {
+        (void)loop_timer_start(loop_of(a), &a->timeout, KILL_MS, on_no_answer, a);
+        return;
+    }
+    (void)err_set(&e, ERR_INTERNAL, "the guest of sandbox %s did not respond", s->id.id);
+    log_err_about(LOG_WARNING, "guest-silent", &(struct log_about){.sandbox = s->id.id}, &e);
+    sandbox_destroy(s, &e, NULL);
+}
+
+static void
+kill_it(struct agent *a, const struct err *why)
+{
+    if (a->state == AGENT_ENDING)
+        return;
+    a->state = AGENT_ENDING;
+    a->why = *why;
+    packet_link_hold(&a->link, true);
+    packet_link_cut(&a->link);
+    sandbox_kill_job(a->sandbox, a->number);
+    (void)loop_timer_start(loop_of(a), &a->timeout, KILL_MS, on_no_answer, a);
+}
+
+static int
+on_packet(void *owner, const void *bytes, size_t n, int *fd, struct err *e)
+{
+    struct agent *a = owner;
+    if (*fd >= 0 && !a->takes_fd)
+        return err_set(e, ERR_INTERNAL, "an unexpected descriptor");
+    return a->events != NULL && a->state != AGENT_ENDING
+               ? a->events->packet(a->cookie, bytes, n, fd, e)
+               : 0;
+}
+
+static void
+on_drained(void *owner)
+{
+    const struct agent *a = owner;
+    if (a->events != NULL && a->events->drained != NULL && a->state != AGENT_ENDING)
+        a->events->drained(a->cookie);
+}
+
+// Its end was closed, so it has ended or is of no use; the guest reports its end.
+static void
+on_gone(void *owner, const struct err *why)
+{
+    struct agent *a = owner;
+    struct err unknown = {.code = ERR_OK};
+    kill_it(a, why->code == ERR_UNAVAILABLE ? &unknown : why);
+}
+
+static const struct packet_link_kind kind = {.process = "an agent program",
+                                             .peer = "the agent program",
+                                             .ended = ERR_UNAVAILABLE,
+                                             .packet_max = AGENT_PACKET_MAX,
+                                             .queue_max = AGENT_QUEUE_MAX,
+                                             .queue_bytes_max = AGENT_QUEUE_BYTES,
+                                             .in_max = AGENT_PACKET_MAX,
+                                             .packets_per_turn = PACKETS_PER_TURN,
+                                             .takes_fd = true,
+                                             .packet = on_packet,
+                                             .gone = on_gone,
+                                             .drained = on_drained};
+
+static int
+duplicate(int fd, int *out, struct err *e)
+{
+    *out = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    return fd >= 0 && *out < 0 ? err_sys(e, errno, "pass a program to a sandbox") : 0;
+}
+
+static int
+send_start(const struct agent *a, const struct agent_spec *spec, int theirs, struct err *e)
+{
+    const struct limits *limits = &a->sandbox->spec.limits;
+    int auto_close socket = theirs;
+    int auto_close program = -1;
+    int auto_close script = -1;
+    int r = duplicate(spec->program_fd, &program, e);
+    if (r == 0)
+        r = duplicate(spec->script_fd, &script, e);
+    if (r < 0)
+        return r;
+    const struct guest_start start = {
+        .job = a->number,
+        .args = spec->args,
+        .args_n = spec->args_n,
+        .env = spec->env,
+        .env_n = spec->env_n,
+        .workdir = spec->workdir,
+        .files_max = limits->v[LIMIT_FILES],
+        .file_bytes_max = limits->v[LIMIT_FILE_SIZE_BYTES],
+        .network_off = sandbox_network_is_off(a->sandbox),
+        .tasks_max = limits->v[LIMIT_PIDS] + FORKS_REFUSED_AT_ONCE,
+        .agent = true,
+        .stdio = {take_fd(&socket), take_fd(&program), take_fd(&script)},
+    };
+    return guest_link_start(a->sandbox->link, &start, e);
+}
+
+static int
+check(const struct sandbox *s, struct err *e)
+{
+    if (s->state != SANDBOX_READY && sandbox_check_running(s, e) < 0)
+        return err_errno(e);
+    if (s->agents_n < AGENTS_OF_SANDBOX)
+        return 0;
+    int r = err_set(e, ERR_RESOURCE_EXHAUSTED, "%u agent programs already run in sandbox %s",
+                    s->agents_n, s->id.id);
+    err_detail(e, "AGENTS_FULL", s->id.id, "try again when some of them have ended");
+    return r;
+}
+
+int
+agent_start(struct sandbox *s, const struct agent_spec *spec, const struct agent_events *events,
+            void *cookie, struct agent **out, struct err *e)
+{
+    int pair[2];
+    int r = check(s, e);
+    if (r < 0)
+        return r;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+        return err_sys(e, errno, "start an agent program");
+    int auto_close theirs = pair[1];
+    struct agent *a = packet_link_new(sizeof *a, sandboxes_server(s->all)->loop, pair[0], &kind, e);
+    if (a == NULL)
+        return err_errno(e);
+    a->sandbox = s;
+    a->events = events;
+    a->cookie = cookie;
+    a->takes_fd = spec->takes_fd;
+    struct cgstat stat;
+    cgstat_read(&s->dirs, 0, &stat);
+    a->oom_kills = stat.v[STAT_OOM_KILLS];
+    a->number = AGENT_NUMBER_FIRST + s->agents_begun++;
+    list_init(&a->of_sandbox);
+    list_append(&s->agents, &a->of_sandbox);
+    s->agents_n++;
+    r = send_start(a, spec, take_fd(&theirs), e);
+    if (r < 0) {
+        agent_free(a);
+        return err_wrap(e, "start an agent program");
+    }
+    (void)loop_timer_start(loop_of(a), &a->timeout, START_MS, on_no_answer, a);
+    *out = a;
+    return 0;
+}
+
+int
+agent_send(struct agent *a, const void *bytes, size_t n, int fd, struct err *e)
+{
+    int auto_close owned = fd;
+    struct packet *p = packet_new(&a->link.out, n, e);
+    if (p == NULL)
+        return err_errno(e);
+    int r = packets_room(&a->link.out, p, e);
+    if (r < 0) {
+        packet_free(p);
+        return r;
+    }
+    if (n > 0)
+        memcpy(p->bytes, bytes, n);
+    if (fd >= 0)
+        p->fds[p->fds_n++] = take_fd(&owned);
+    return packet_link_send(&a->link, p, e);
+}
+
+void
+agent_hold(struct agent *a, bool held)
+{
+    if (a->state != AGENT_ENDING)
+        packet_link_hold(&a->link, held);
+}
+
+int
+agent_signal(struct agent *a, uint32_t signal, struct err *e)
+{
+    if (a->state != AGENT_RUNNING)
+        return err_set(e, ERR_FAILED_PRECONDITION, "the agent program does not run");
+    return guest_link_signal(a->sandbox->link, a->number, signal, false, e);
+}
+
+void
+agent_close(struct agent *a)
+{
+    struct err e;
+    (void)err_set(&e, ERR_CANCELLED, "it is not needed any more");
+    a->events = NULL;
+    kill_it(a, &e);
+}
+
+// ---- what the guest reports
+
+static struct agent *
+find(const struct sandbox *s, uint32_t number)
+{
+    for (struct list *it = s->agents.next; it != &s->agents; it = it->next) {
+        struct agent *a = list_entry(it, struct agent, of_sandbox);
+        if (a->number == number)
+            return a;
+    }
+    return NULL;
+}
+
+bool
+agents_started(struct sandbox *s, uint32_t number)
+{
+    struct agent *a = find(s, number);
+    if (a == NULL || a->state == AGENT_RUNNING)
+        return false;
+    if (a->state == AGENT_ENDING) { // the kill may have come before its cgroup existed
+        sandbox_kill_job(s, number);
+        return true;
+    }
+    a->state = AGENT_RUNNING;
+    loop_timer_stop(&a->timeout);
+    if (a->events != NULL && a->events->started != NULL)
+        a->events->started(a->cookie);
+    return true;
+}
+
+bool
+agents_failed(struct sandbox *s, uint32_t number, const char *text)
+{
+    struct agent *a = find(s, number);
+    struct err e;
+    if (a == NULL || a->state == AGENT_RUNNING)
+        return false;
+    (void)err_set(&e, ERR_UNAVAILABLE, "start an agent program: %s", text);
+    finish(a, a->why.code != ERR_OK ? &a->why : &e);
+    return true;
+}
+
+// Since it began, in its own cgroup (v2), or in the sandbox's (v1).
+static uint64_t
+oom_kills(const struct agent *a)
+{
+    struct cgstat stat;
+    cgstat_read(&a->sandbox->dirs, a->number, &stat);
+    if (cgstat_known(&stat, STAT_OOM_KILLS))
+        return stat.v[STAT_OOM_KILLS];
+    cgstat_read(&a->sandbox->dirs, 0, &stat);
+    return stat.v[STAT_OOM_KILLS] - a->oom_kills;
+}
+
+static void
+explain(const struct agent *a, int status, struct err *e)
+{
+    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL && oom_kills(a) > 0) {
+        (void)err_set(e, ERR_RESOURCE_EXHAUSTED, "the sandbox ran out of memory");
+        err_detail(e, "LIMIT_MEMORY", "memory_bytes",
+                   "raise the limit, or end some of its processes");
+    } else if (WIFSIGNALED(status)) {
+        (void)err_set(e, ERR_UNAVAILABLE, "the agent program was killed by signal %d",
+                      WTERMSIG(status));
+    } else {
+        (void)err_set(e, ERR_UNAVAILABLE, "the agent program ended with exit code %d",
+                      WEXITSTATUS(status));
+    }
+}
+
+bool
+agents_exited(struct sandbox *s, uint32_t number, uint32_t status)
+{
+    struct agent *a = find(s, number);
+    struct err e;
+    struct err ignored;
+    if (a == NULL || a->state == AGENT_STARTING)
+        return false;
+    explain(a, (int)status, &e);
+    if (s->link != NULL && guest_link_remove(s->link, number, &ignored) < 0)
+        log_err_about(LOG_WARNING, "remove-job", &(struct log_about){.sandbox = s->id.id},
+                      &ignored);
+    finish(a, a->why.code != ERR_OK ? &a->why : &e);
+    return true;
+}
+
+void
+agents_gone(struct sandbox *s, const struct err *why)
+{
+    struct err e = *why;
+    while (!list_empty(&s->agents))
+        finish(list_entry(s->agents.next, struct agent, of_sandbox), &e);
+}
+
+void
+agents_end(struct sandbox *s, const struct err *why)
+{
+    list_each(it, &s->agents) kill_it(list_entry(it, struct agent, of_sandbox), why);
+}

@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+// See fork.h. The parent may end at any time: it is found again by its id, and its layers stay as long as `busy` is set. The
+// operation ends when each of its children has got its files or has failed; nothing is freed before.
+#include "fork.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "proto/container_of.h"
+#include "server/base/server.h"
+#include "server/policy/network.h"
+#include "server/sandbox/pool.h"
+#include "server/sandbox/sandbox.h"
+#include "snapshots_private.h"
+
+struct child {
+    struct fork_op *op;
+    struct pool_request *request;
+    struct sandbox_swap swap;
+    char id[ID_TEXT_MAX + 1]; // "": there is none
+};
+
+struct fork_op {
+    struct server *srv;
+    struct pool *pool;
+    char parent[ID_TEXT_MAX + 1], tenant[32];
+    uint32_t layer, count, waiting;
+    uint64_t ttl_ms;
+    bool holds; // the parent's layers
+    bool failed;
+    struct err e;    // the first failure
+    fork_done *done; // NULL: nobody waits
+    void *cookie;
+    struct child child[];
+};
+
+static struct sandbox *
+find(const struct fork_op *op, const char *id)
+{
+    struct err ignored;
+    struct sandbox *s =
+        id[0] == '\0' ? NULL : sandbox_find(op->srv->sandboxes, op->tenant, id, &ignored);
+    return s == NULL || s->state == SANDBOX_DELETING ? NULL : s;
+}
+
+// ---- the end
+
+static void
+remove_children(const struct fork_op *op)
+{
+    struct err why;
+    (void)err_set(&why, ERR_CANCELLED, "it is a fork of a request that failed");
+    for (uint32_t i = 0; i < op->count; i++) {
+        struct sandbox *s = find(op, op->child[i].id);
+        if (s != NULL)
+            sandbox_destroy(s, &why, NULL);
+    }
+}
+
+static void
+let_parent_go(struct fork_op *op)
+{
+    struct sandbox *s = find(op, op->parent);
+    if (!op->holds || s == NULL || s->snapshots == NULL)
+        return;
+    s->snapshots->busy--;
+    layers_prune(s, s->snapshots);
+}
+
+static void
+end(struct fork_op *op)
+{
+    struct sandbox *forks[FORKS_MAX];
+    size_t n = 0;
+    let_parent_go(op);
+    for (uint32_t i = 0; i < op->count; i++)
+        if ((forks[n] = find(op, op->child[i].id)) != NULL)
+            n++;
+    if (op->failed || op->done == NULL)
+        remove_children(op);
+    if (op->done != NULL)
+        op->done(op->cookie, forks, op->failed ? 0 : n, op->failed ? &op->e : NULL);
+    free(op);
+}
+
+// What still waits for a sandbox of the pool needs none any more.
+static void
+cancel_requests(struct fork_op *op)
+{
+    for (uint32_t i = 0; i < op->count; i++) {
+        if (op->child[i].request == NULL)
+            continue;
+        pool_cancel(op->child[i].request);
+        op->child[i].request = NULL;
+        op->waiting--;
+    }
+}
+
+// One child less to wait for; e: it failed. The operation may be freed when it returns.
+static void
+child_done(struct fork_op *op, const struct err *e)
+{
+    if (e != NULL && !op->failed) {
+        op->failed = true;
+        op->e = *e;
+        (void)err_wrap(&op->e, "fork sandbox %s", op->parent);
+        cancel_requests(op);
+    }
+    if (--op->waiting == 0)
+        end(op);
+}
+
+// ---- what the children inherit
+
+static int
+share_one(struct layer *l, struct tenant *t, struct err *e)
+{
+    if (l->shared != NULL)
+        return 0;
+    struct shared *sh = calloc(1, sizeof *sh);
+    if (sh == NULL)
+        return err_sys(e, ENOMEM, "share a layer");
+    int r = tenant_charge(t, LEDGER_LAYER_BYTES, l->bytes, FORK_SHARED_BYTES_MAX, e);
+    if (r < 0) {
+        free(sh);
+        if (r != -EDQUOT)
+            return r;
+        (void)err_set(
+            e, ERR_RESOURCE_EXHAUSTED,
+            "the forks of %s share files of more than %llu MiB, the maximum for one caller",
+            t->name, (unsigned long long)(FORK_SHARED_BYTES_MAX >> 20));
+        err_detail(e, "SHARED_BYTES", t->name,
+                   "delete forks, and the sandboxes that they come from");
+        return err_errno(e);
+    }
+    *sh = (struct shared){.holders = 1, .bytes = l->bytes, .tenant = tenant_hold_again(t)};
+    l->shared = sh;
+    return 0;
+}
+
+static int
+share(struct sandbox *s, uint32_t layer, struct err *e)
+{
+    int r = 0;
+    struct layer *l = NULL;
+    for (uint32_t at = layer; r == 0 && (l = layer_of(s->snapshots, at)) != NULL; at = l->below)
+        r = share_one(l, s->tenant, e);
+    return r;
+}
+
+// The child's layers have the numbers from 1 on, the lowest first.
+static int
+write_down(struct sandbox *child, struct sandbox *parent, uint32_t layer, uint32_t top,
+           struct err *e)
+{
+    struct snapshots_box *b = snapshots_box_of(child);
+    struct layer *from = NULL;
+    if (b == NULL)
+        return err_sys(e, ENOMEM, "write down the layers");
+    b->top = top;
+    for (uint32_t at = layer; top > 0 && (from = layer_of(parent->snapshots, at)) != NULL;
+         at = from->below, top--) {
+        struct layer *to = layer_of(b, top);
+        if (to == NULL)
+            break;
+        *to = (struct layer){.there = true,
+                             .below = top - 1,
+                             .bytes = from->bytes,
+                             .inodes = from->inodes,
+                             .shared = from->shared};
+        if (to->shared != NULL)
+            to->shared->holders++;
+    }
+    return 0;
+}
+
+static void
+on_inherited(void *cookie, struct sandbox *s, const struct err *failed)
+{
+    struct child *c = cookie;
+    struct fork_op *op = c->op;
+    struct err e;
+    struct sandbox *parent = find(op, op->parent);
+    if (failed != NULL)
+        e = *failed;
+    else if (parent == NULL || parent->snapshots == NULL)
+        (void)err_set(&e, ERR_ABORTED, "the sandbox was deleted meanwhile");
+    else if (write_down(s, parent, op->layer, c->swap.layer, &e) == 0) {
+        sandbox_rest_soon(s);
+        child_done(op, NULL);
+        return;
+    }
+    child_done(op, &e);
+}
+
+static void
+on_child(void *cookie, struct sandbox *s, const struct err *failed)
+{
+    struct child *c = cookie;
+    struct fork_op *op = c->op;
+    struct err e;
+    c->request = NULL;
+    if (s == NULL) {
+        child_done(op, failed);
+        return;
+    }
+    (void)snprintf(c->id, sizeof c->id, "%s", s->id.id);
+    const struct sandbox *parent = find(op, op->parent);
+    c->swap.waiter.done = on_inherited;
+    c->swap.waiter.cookie = c;
+    if (parent == NULL)
+        (void)err_set(&e, ERR_ABORTED, "the sandbox was deleted meanwhile");
+    else if (!op->failed && sandbox_inherit(s, parent, op->layer, &c->swap, &e) == 0)
+        return;
+    child_done(op, op->failed ? &op->e : &e);
+}
+
+// ---- the children
+
+static int
+acquire(struct fork_op *op, const struct sandbox *parent, struct child *c, struct err *e)
+{
+    struct sandbox_spec spec = parent->spec;
+    spec.name[0] = '\0';
+    spec.network = parent->net.in_force == NULL ? NULL : network_ref(parent->net.in_force);
+    if (op->ttl_ms != 0)
+        spec.ttl_ms = op->ttl_ms;
+    if (sandbox_copy_labels(&spec, 0, e) < 0) {
+        network_unref(spec.network);
+        return err_errno(e);
+    }
+    int r = pool_acquire(op->pool, op->tenant, &spec, on_child, c, &c->request, e);
+    if (r < 0)
+        sandbox_spec_clear(&spec);
+    return r;
+}
+
+// `waiting` is one more than the children that were begun, so that none of them ends the operation here.
+static void
+begin_children(struct fork_op *op, struct sandbox *parent)
+{
+    struct err e;
+    op->waiting = 1;
+    parent->snapshots->busy++;
+    op->holds = true;
+    int r = share(parent, op->layer, &e);
+    for (uint32_t i = 0; i < op->count && r == 0 && !op->failed; i++) {
+        op->waiting++;
+        r = acquire(op, parent, &op->child[i], &e);
+        if (r < 0)
+            op->waiting--;
+    }
+    child_done(op, r < 0 ? &e : NULL);
+}
+
+static void
+on_sealed(void *cookie, struct sandbox *s, const struct snapshot *p, const struct err *e)
+{
+    struct fork_op *op = cookie;
+    (void)p;
+    if (e == NULL && s != NULL && op->done != NULL) {
+        op->layer = s->snapshots->top;
+        begin_children(op, s);
+        return;
+    }
+    op->waiting = 1;
+    child_done(op, e);
+}
+
+int
+fork_begin(struct sandbox *parent, struct pool *pool, const struct fork_request *q, fork_done *done,
+           void *cookie, struct fork_op **out, struct err *e)
+{
+    struct snapshot_op *sealing = NULL;
+    const struct snapshot *p = NULL;
+    int r = sandbox_check_running(parent, e);
+    if (r == 0 && q->snapshot[0] != '\0' && (p = snapshots_find(parent, q->snapshot, e)) == NULL)
+        r = err_errno(e);
+    if (r < 0)
+        return r;
+    struct fork_op *op = calloc(1, sizeof *op + q->count * sizeof op->child[0]);
+    if (op == NULL)
+        return err_sys(e, ENOMEM, "fork a sandbox");
+    op->srv = sandboxes_server(parent->all);
+    op->pool = pool;
+    op->count = q->count;
+    op->ttl_ms = q->ttl_ms;
+    op->done = done;
+    op->cookie = cookie;
+    (void)snprintf(op->parent, sizeof op->parent, "%s", parent->id.id);
+    (void)snprintf(op->tenant, sizeof op->tenant, "%s", parent->tenant->name);
+    for (uint32_t i = 0; i < q->count; i++) {
+        op->child[i].op = op;
+        list_init(&op->child[i].swap.waiter.node);
+    }
+    *out = op;
+    if (p == NULL) {
+        r = snapshots_seal(parent, q->stop, on_sealed, op, &sealing, e);
+        if (r < 0)
+            free(op);
+        return r;
+    }
+    op->layer = p->layer;
+    begin_children(op, parent);
+    return 0;
+}
+
+void
+fork_cancel(struct fork_op *op)
+{
+    op->done = NULL;
+    op->failed = true;
+    if (!op->holds)
+        return; // the files are being sealed
+    cancel_requests(op);
+    if (op->waiting == 0)
+        end(op);
+}

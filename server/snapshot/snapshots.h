@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// Snapshots: names for states of the files of a sandbox.
+//
+// A snapshot is a name for one of the sandbox's layers (sandbox_seal()), and with it for all layers below. The layers of a
+// sandbox form a tree, because a sandbox that was restored goes on from an earlier layer; one without a snapshot on it or
+// above it, and not below the files of now, is dropped. Snapshots end with their sandbox.
+//
+//   Create   s1 = layer 1;  s2 = layer 2          1 <- 2 <- (now)
+//   Restore  s1                                   1 <- 2,  1 <- (now)
+//   Delete   s2: layer 2 is dropped               1 <- (now)
+//
+// An operation that has begun is completed even if nobody waits for it any more. Loop thread only.
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "proto/err.h"
+#include "server/base/list.h"
+
+struct sandbox;
+struct sandboxes;
+
+enum { SNAPSHOTS_OF_SANDBOX = 1024, SNAPSHOT_NAME = 65 };
+
+// Read-only for others.
+struct snapshot {
+    struct list node; // of its sandbox, oldest first
+    uint64_t order;   // increases with each
+    char name[SNAPSHOT_NAME];
+    int64_t created_ms; // CLOCK_REALTIME
+    uint32_t layer;
+    uint64_t bytes, inodes;               // of its own layer: what was written since the one below
+    uint64_t bytes_in_all, inodes_in_all; // with all layers below
+};
+
+// Once, at the start: snapshots end with their sandboxes.
+void snapshots_observe(struct sandboxes *all);
+
+// An operation in progress, with the one who waits for it.
+struct snapshot_op;
+typedef void snapshot_done(void *cookie, struct sandbox *s, const struct snapshot *p,
+                           const struct err *e);
+
+// Starts to make a snapshot of the files of a sandbox, or to restore them. name "": the broker chooses one. With jobs:
+// FAILED_PRECONDITION (JOBS_RUN), unless `stop`: then they are cancelled first. done is called once, unless snapshot_unwait() comes
+// before. ALREADY_EXISTS, RESOURCE_EXHAUSTED (SNAPSHOTS, LAYERS), NOT_FOUND.
+int snapshots_create(struct sandbox *s, const char *name, bool stop, snapshot_done *done,
+                     void *cookie, struct snapshot_op **out, struct err *e);
+int snapshots_restore(struct sandbox *s, const char *name, bool stop, snapshot_done *done,
+                      void *cookie, struct snapshot_op **out, struct err *e);
+void snapshot_unwait(struct snapshot_op *op);
+
+// NULL and NOT_FOUND: there is none of this name.
+const struct snapshot *snapshots_find(const struct sandbox *s, const char *name, struct err *e);
+
+// Oldest first; NULL: there is none.
+struct list *snapshots_of(const struct sandbox *s);
+
+// The snapshot that the files of now go on from, the nearest below; NULL: none.
+const struct snapshot *snapshots_current(const struct sandbox *s);
+
+int snapshots_delete(struct sandbox *s, const char *name, struct err *e);

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shared by snapshots.c (names, operations) and layers.c (which layers there are).
+#pragma once
+
+#include "server/spawner/ops.h"
+#include "snapshots.h"
+
+enum { LAYERS_OF_SANDBOX = 49 }; // numbers, as spawner/tree_layers.h
+
+// A layer that several sandboxes have; its bytes are charged to the tenant.
+struct shared {
+    uint32_t holders;
+    uint64_t bytes;
+    struct tenant *tenant; // held
+};
+
+// What the broker knows of a layer. Number n is layer[n - 1]; 0 stands for none.
+struct layer {
+    bool there;
+    uint32_t below;
+    uint64_t bytes, inodes;
+    struct shared *shared; // NULL: no other sandbox has it
+};
+
+// All of one sandbox (sandbox.h: `snapshots`).
+struct snapshots_box {
+    struct list list; // struct snapshot
+    uint32_t n;
+    uint64_t order;
+    uint32_t top;  // the layer right below the files of now
+    uint32_t busy; // operations in progress: no layer is dropped meanwhile
+    struct layer layer[LAYERS_OF_SANDBOX];
+};
+
+// Made at first use. NULL: out of memory.
+struct snapshots_box *snapshots_box_of(struct sandbox *s);
+
+// Starts to seal the files of now; no snapshot gets a name. done's `p` is NULL.
+int snapshots_seal(struct sandbox *s, bool stop, snapshot_done *done, void *cookie,
+                   struct snapshot_op **out, struct err *e);
+
+// One sandbox less has it. Accepts NULL.
+void layer_unshare(struct layer *l);
+
+// NULL: none.
+struct layer *layer_of(struct snapshots_box *b, uint32_t number);
+
+// Writes down the layer below the files of now, with the size of the upper one that became it.
+void layers_sealed(struct snapshots_box *b, uint32_t number, uint64_t bytes, uint64_t inodes);
+
+// Adds the layers from this one down.
+void layers_sum(const struct snapshots_box *b, uint32_t number, uint64_t *bytes, uint64_t *inodes);
+
+// Drops the layers that nothing needs.
+void layers_prune(struct sandbox *s, struct snapshots_box *b);

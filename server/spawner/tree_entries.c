@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// See tree_swap_private.h. Nothing here lists more than the first level of an upper layer: its names are those of the root
+// directory, in which no job can create anything.
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "proto/auto.h"
+#include "tree_swap_private.h"
+
+enum { ENTRIES_BYTES = 4096 };
+
+// As getdents64(2) fills it in.
+struct entry {
+    uint64_t inode;
+    int64_t next;
+    uint16_t bytes;
+    uint8_t type;
+    char name[];
+};
+
+static bool
+is_real(const struct entry *entry)
+{
+    return strcmp(entry->name, ".") != 0 && strcmp(entry->name, "..") != 0;
+}
+
+// 1: it was moved; 0: it stays.
+static int
+move_entry(int from, int to, const struct entry *entry, struct err *e)
+{
+    if (!is_real(entry))
+        return 0;
+    return renameat(from, entry->name, to, entry->name) < 0 ? err_sys(e, errno, "move an entry")
+                                                            : 1;
+}
+
+// Lists the folder from its start again after each turn, because the entries that were listed have moved.
+int
+tree_move_entries(const char *from_name, const char *to_name, struct err *e)
+{
+    _Alignas(struct entry) char buffer[ENTRIES_BYTES];
+    const int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+    int auto_close from = openat(AT_FDCWD, from_name, flags);
+    int auto_close to = openat(AT_FDCWD, to_name, flags);
+    if (from < 0 || to < 0)
+        return err_sys(e, errno, "open %s and %s", from_name, to_name);
+    for (bool more = true; more;) {
+        more = false;
+        long n = lseek(from, 0, SEEK_SET) < 0
+                     ? -1
+                     : syscall(SYS_getdents64, from, buffer, sizeof buffer);
+        if (n < 0)
+            return err_sys(e, errno, "list %s", from_name);
+        for (long at = 0; at < n;) {
+            const struct entry *entry = (const struct entry *)(const void *)(buffer + at);
+            int rc = move_entry(from, to, entry, e);
+            if (rc < 0)
+                return rc;
+            more = more || rc > 0;
+            at += entry->bytes;
+        }
+    }
+    return 0;
+}
+
+bool
+tree_upper_is_empty(const struct tree_layers *l)
+{
+    _Alignas(struct entry) char buffer[ENTRIES_BYTES];
+    int auto_close u = openat(l->upper_fd, "u", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    long n = u < 0 ? -1 : syscall(SYS_getdents64, u, buffer, sizeof buffer);
+    bool empty = n >= 0;
+    for (long at = 0; at < n && empty;) {
+        const struct entry *entry = (const struct entry *)(const void *)(buffer + at);
+        empty = !is_real(entry);
+        at += entry->bytes;
+    }
+    return empty;
+}

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// The layers of one sandbox: what it has sealed, and what it inherited from the sandbox that it was forked from.
+//
+// Each is a folder `s` in a place of the sandbox's disk, "01" to "31" (hexadecimal), which no path of a job leads to. The first
+// one that a sandbox seals is a folder of its disk; each later one has a file system of its own, made as the upper layer that
+// it was before, so that the kernel frees all of it at once when it is dropped. The file system of an inherited one is
+// another sandbox's; "r01" is the same mount without the mapping of ids, for the forks of this one.
+//
+// All of it lives in the sandbox's mount namespace, and ends with it. Spawner only.
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "proto/err.h"
+
+enum {
+    // their names must fit into an option of the file system (fsconfig(2): 256 bytes)
+    TREE_LAYERS_OF_SANDBOX = 47,
+    // with the upper one, and its successor
+    TREE_NUMBERS = 49,
+    TREE_PLACE = 8,
+    TREE_LOWER_MAX = 256,
+};
+
+// Layers have the numbers 1 to TREE_NUMBERS; 0 stands for none.
+struct tree_sealed {
+    bool there;
+    bool mapped;    // there is an "r" place, too
+    uint32_t below; // the layer that it lies on
+    uint32_t uid;   // first host id of its files
+    uint64_t bytes; // what it takes of the sandbox's limits; inherited: nothing
+    uint64_t inodes;
+};
+
+struct tree_layers {
+    struct tree_sealed sealed[TREE_NUMBERS + 1];
+    uint32_t top;   // the layer right below the upper one
+    uint32_t upper; // number of the upper file system; 0: it is still u0 of the disk
+    int upper_fd;   // owned: its root, O_PATH
+    bool placed;    // the root's own lower layers are where overlay finds them
+};
+
+// NULL: out of memory. Accepts NULL.
+struct tree_layers *tree_layers_new(void);
+void tree_layers_free(struct tree_layers *l);
+
+// A number that is not in use, and not `except`; 0: all are.
+uint32_t tree_layers_take(const struct tree_layers *l, uint32_t except);
+
+// How many are sealed or inherited.
+uint32_t tree_layers_count(const struct tree_layers *l);
+
+bool tree_layers_have(const struct tree_layers *l, uint32_t n);
+
+// Whether a layer or the upper one lies on it.
+bool tree_layers_need(const struct tree_layers *l, uint32_t n);
+
+// The layers from this one down. Returns their number.
+uint32_t tree_layers_chain(const struct tree_layers *l, uint32_t top,
+                           uint32_t out[TREE_LAYERS_OF_SANDBOX]);
+
+// The name of its place, and of the folder in it.
+void tree_layers_place(uint32_t n, char out[TREE_PLACE]);
+
+// The lower layers for overlay: those of the chain, then the root's own.
+void tree_layers_lower(const struct tree_layers *l, uint32_t top, char out[TREE_LOWER_MAX]);
+
+// What the sealed layers leave of a sandbox's limits for the upper one. At least a little, so that files can be removed:
+// that takes an inode.
+void tree_layers_room(const struct tree_layers *l, uint64_t disk_bytes, uint32_t inodes,
+                      uint64_t *bytes_left, uint32_t *inodes_left);
+
+// False: the sealed layers alone take more than these limits.
+bool tree_layers_fit(const struct tree_layers *l, uint64_t disk_bytes, uint32_t inodes);

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+// print(1) in python: plain, by bubblewrap, in a Jupyter kernel, and as a cell: in a context, and in a fresh sandbox. In
+// turns, from the call to the end of the cell.
+//
+//   code ADDRESS ROUNDS GAP_MS [JUPYTER]      JUPYTER: the program jupyter_cell
+#include "bench.h"
+
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "client/stockade.h"
+
+enum { PLAIN, BWRAP, JUPYTER, CONTEXT, ONE_SHOT, ROWS_N };
+
+static const char *const python[] = {"/usr/bin/python3", "-c", "print(1)", NULL};
+static const char *bwrap_argv[64];
+
+static void
+build_bwrap(void)
+{
+    size_t at = 0;
+    while (bench_bwrap_true[at + 1] != NULL) {
+        bwrap_argv[at] = bench_bwrap_true[at];
+        at++;
+    }
+    for (size_t i = 0; python[i] != NULL; i++)
+        bwrap_argv[at++] = python[i];
+}
+
+// The kernel, with a line for each cell and a line back.
+struct jupyter {
+    pid_t pid;
+    FILE *to, *from;
+};
+
+static void
+read_line(struct jupyter *j)
+{
+    char line[64];
+    if (fgets(line, sizeof line, j->from) == NULL)
+        bench_die("the Jupyter kernel has ended");
+}
+
+static void
+start_jupyter(struct jupyter *j, char *program)
+{
+    int in[2], out[2];
+    posix_spawn_file_actions_t a;
+    char *argv[] = {program, NULL};
+    if (pipe(in) < 0 || pipe(out) < 0)
+        bench_die("pipe failed");
+    (void)posix_spawn_file_actions_init(&a);
+    (void)posix_spawn_file_actions_adddup2(&a, in[0], 0);
+    (void)posix_spawn_file_actions_adddup2(&a, out[1], 1);
+    (void)posix_spawn_file_actions_addclose(&a, in[1]);
+    (void)posix_spawn_file_actions_addclose(&a, out[0]);
+    if (posix_spawn(&j->pid, program, &a, NULL, argv, environ) != 0)
+        bench_die("cannot start %s", program);
+    (void)posix_spawn_file_actions_destroy(&a);
+    (void)close(in[0]);
+    (void)close(out[1]);
+    j->to = fdopen(in[1], "w");
+    j->from = fdopen(out[0], "r");
+    if (j->to == NULL || j->from == NULL)
+        bench_die("no memory");
+    read_line(j);
+}
+
+static double
+run_jupyter(struct jupyter *j)
+{
+    double from = bench_now();
+    (void)fputs("\n", j->to);
+    (void)fflush(j->to);
+    read_line(j);
+    return bench_now() - from;
+}
+
+static double
+run_cell(struct stockade *s, const char *context)
+{
+    struct stockade_code_options o = STOCKADE_CODE_OPTIONS_INIT;
+    struct stockade_error e;
+    const struct stockade_code_end *end = NULL;
+    o.code = "print(1)";
+    o.context = context;
+    double from = bench_now();
+    if (stockade_run_code(s, &o, NULL, &end, &e) < 0)
+        bench_die("cell: %s", e.text);
+    double us = bench_now() - from;
+    if (end->status != STOCKADE_CODE_OK)
+        bench_die("cell: status %u, %s", end->status, end->reason);
+    stockade_free(end);
+    return us;
+}
+
+static double
+run_plain(const char *const argv[])
+{
+    double from = bench_now();
+    if (bench_spawn(argv) != 0)
+        bench_die("%s failed", argv[0]);
+    return bench_now() - from;
+}
+
+static double
+run_row(int row, struct stockade *s, const char *context, struct jupyter *j)
+{
+    switch (row) {
+    case PLAIN:
+        return run_plain(python);
+    case BWRAP:
+        return run_plain(bwrap_argv);
+    case JUPYTER:
+        return run_jupyter(j);
+    case CONTEXT:
+        return run_cell(s, context);
+    default:
+        return run_cell(s, NULL);
+    }
+}
+
+static const struct stockade_sandbox *
+make_sandbox(struct stockade *s, const struct stockade_context **context)
+{
+    const struct stockade_sandbox *box = NULL;
+    struct stockade_create_options co = STOCKADE_CREATE_OPTIONS_INIT;
+    struct stockade_context_options xo = STOCKADE_CONTEXT_OPTIONS_INIT;
+    struct stockade_error e;
+    if (stockade_create(s, &co, &box, &e) < 0)
+        bench_die("create: %s", e.text);
+    xo.sandbox = box->id;
+    if (stockade_context_create(s, &xo, context, &e) < 0)
+        bench_die("context: %s", e.text);
+    return box;
+}
+
+int
+main(int argc, char **argv)
+{
+    if (argc < 4)
+        bench_die("usage: code ADDRESS ROUNDS GAP_MS [JUPYTER]");
+    struct stockade_options options = STOCKADE_OPTIONS_INIT;
+    struct stockade *s = NULL;
+    struct stockade_error e;
+    struct jupyter j = {0};
+    options.address = argv[1];
+    if (stockade_open(&s, &options, &e) < 0)
+        bench_die("%s", e.text);
+    build_bwrap();
+    if (argc > 4)
+        start_jupyter(&j, argv[4]);
+    const struct stockade_context *context = NULL;
+    const struct stockade_sandbox *box = make_sandbox(s, &context);
+    struct samples rows[ROWS_N] = {{.row = "plain python3 -c"},
+                                   {.row = "bubblewrap + python3 -c"},
+                                   {.row = "Jupyter kernel"},
+                                   {.row = "stockade: a context"},
+                                   {.row = "stockade: a fresh sandbox"}};
+    long rounds = strtol(argv[2], NULL, 10), gap_ms = strtol(argv[3], NULL, 10);
+    for (long i = -3; i < rounds; i++)
+        for (int row = 0; row < ROWS_N; row++) {
+            if (row == JUPYTER && j.to == NULL)
+                continue;
+            if (gap_ms > 0)
+                bench_sleep_us((double)gap_ms * 1e3);
+            double us = run_row(row, s, context->id, &j);
+            if (i >= 0)
+                samples_add(&rows[row], us);
+        }
+    for (int row = 0; row < ROWS_N; row++)
+        if (rows[row].n > 0)
+            samples_print(&rows[row], gap_ms > 0 ? "code: print(1), spaced" : "code: print(1)", "");
+    (void)stockade_delete(s, box->id, NULL);
+    stockade_free(context);
+    stockade_free(box);
+    stockade_close(s);
+    if (j.to != NULL) {
+        (void)fclose(j.to);
+        (void)waitpid(j.pid, NULL, 0);
+        (void)fclose(j.from);
+    }
+    return 0;
+}

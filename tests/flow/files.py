@@ -1,0 +1,540 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""FileService over the wire: every method, its refusals, and hostile trees (checks 19 to 23)."""
+
+import contextlib
+import io
+import os
+import subprocess
+import tarfile
+import tempfile
+import threading
+import time
+
+import sp
+from api import PRECONDITION, NOT_FOUND, EXISTS, SANDBOX, connect, main
+from broker import Broker
+from runner import check, until
+
+FILE = "/stockade.v1.FileService/"
+INVALID, DENIED, EXHAUSTED, ABORTED, RANGE, UNAVAILABLE = 3, 7, 8, 10, 11, 14
+HOME = b"/home/agent/"
+MIB = 1 << 20
+
+
+@contextlib.contextmanager
+def fails(code, reason=None):
+    try:
+        yield
+    except sp.Failed as e:
+        check(e.code == code, f"code {code}: {e}")
+        check(reason in (None, e.reason), f"{reason}: {e.reason}, {e}")
+        return
+    check(False, f"it succeeded instead of failing with {code} {reason}")
+
+
+class Files:
+    """The files of a sandbox."""
+
+    def __init__(self, c, **create):
+        self.c = c
+        self.id = c.unary(SANDBOX + "Create", create).sandbox.id
+
+    def __call__(self, method, path, **fields):
+        return self.c.unary(FILE + method, {"sandbox_id": self.id, "path": path, **fields})
+
+    def sh(self, line):
+        job = self.c.finish(self.c.start(self.id, line))
+        check(job.result.exit_code == 0, f"{line}: {job.output!r}")
+        return job.output
+
+    def stream(self, method, path, **fields):
+        call = self.c.begin(FILE + method, {"sandbox_id": self.id, "path": path, **fields}, credit=1000)
+        answer = sp.message(f"stockade.v1.FileService{method}Response")
+        while True:
+            frame = self.c.recv(call)
+            if frame.kind == sp.END:
+                if frame.status.code:
+                    raise sp.Failed(frame.status)
+                return
+            yield answer.FromString(frame.payload)
+
+    def read(self, path, **fields):
+        return b"".join(m.data for m in self.stream("Read", path, **fields))
+
+    def write(self, path, data, **options):
+        return self("Write", path, data=data, options=options).file
+
+    def send(self, path, pieces, **options):
+        """OpenWrite, Send and Finish."""
+        stream = self.stream("OpenWrite", path, options=options)
+        transfer = next(stream).transfer_id
+        at = 0
+        with contextlib.suppress(sp.Failed):  # the stream has the reason
+            for piece in pieces:
+                self.c.unary(FILE + "Send", {"transfer_id": transfer, "offset": at, "data": piece})
+                at += len(piece)
+            self.c.unary(FILE + "Finish", {"transfer_id": transfer, "bytes": at})
+        return next(stream).file
+
+    def list(self, path, **fields):
+        token, found = b"", []
+        while True:
+            page = self("List", path, page_token=token, **fields)
+            found += page.files
+            token = page.next_page_token
+            if not token:
+                return found
+
+
+def what_is_not_there_is_refused(b, c):
+    f = Files(c)
+    with fails(NOT_FOUND, "FILE_NOT_FOUND"):
+        f("Stat", HOME + b"no")
+    with fails(NOT_FOUND, "FILE_NOT_FOUND"):
+        f.read(HOME + b"no")
+    with fails(NOT_FOUND, "FILE_NOT_FOUND"):
+        f.write(HOME + b"no/such/folder", b"x")
+    for method in ("Remove", "SetMode"):
+        with fails(NOT_FOUND, "FILE_NOT_FOUND"):
+            f(method, HOME + b"no")
+    with fails(NOT_FOUND):
+        f("Move", HOME + b"no", to=HOME + b"yes")
+    with fails(INVALID):
+        f("Stat", b"a\0b")
+    with fails(INVALID):
+        f("Stat", b"")
+    with fails(INVALID):
+        f("Stat", b"x" * 4096)
+    with fails(NOT_FOUND):
+        c.unary(FILE + "Stat", {"sandbox_id": "0" * 32, "path": b"/"})
+    with fails(NOT_FOUND, "TRANSFER_UNKNOWN"):
+        c.unary(FILE + "Send", {"transfer_id": "0" * 32, "data": b"x"})
+
+
+def what_the_jobs_user_may_not_do_is_refused(b, c):
+    f = Files(c)
+    with fails(DENIED):
+        f.write(b"/etc/passwd", b"x")
+    with fails(DENIED):
+        f("MakeDir", b"/usr/x")
+    with fails(DENIED):
+        f("Remove", b"/etc/passwd")
+    f.sh("echo secret > s; chmod 0 s")
+    with fails(DENIED, "FILE_PERMISSION"):
+        f.read(b"s")
+    with fails(DENIED):
+        f("SetMode", b"/etc/passwd", mode=0o777)
+
+
+def what_is_no_regular_file_is_refused_at_once(b, c):
+    f = Files(c)
+    f.sh("mkfifo fifo; ln -s fifo to-fifo; mkdir folder;"
+         " python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"sock\")'")
+    for name in (b"fifo", b"to-fifo", b"/dev/tty", b"/dev/zero", b"sock"):
+        begun = time.monotonic()
+        with fails(PRECONDITION):
+            f.read(name)
+        check(time.monotonic() - begun < 5, f"{name} took long")
+        check(name == b"sock" or f("Stat", name, follow=True).file.type == 4, f"{name} is of another type")
+    with fails(PRECONDITION, "IS_A_FOLDER"):
+        f.read(b"folder")
+    with fails(PRECONDITION, "IS_A_FOLDER"):
+        f.write(b"folder", b"x")
+    with fails(PRECONDITION, "NOT_A_FOLDER"):
+        f("List", b"fifo")
+    with fails(PRECONDITION):
+        f("Copy", b"fifo", to=b"copy")
+
+
+def a_file_is_written_atomically_and_read_back(b, c):
+    f = Files(c)
+    data = os.urandom(300000)
+    made = f.write(b"a/b/c", data, parents=True, mode=0o640)
+    check((made.path, made.type, made.size, made.mode) == (HOME + b"a/b/c", 1, len(data), 0o640), str(made))
+    check(f.sh("sha256sum < a/b/c; stat -c %a:%U a/b/c").split()[2] == b"640:agent", "mode and owner")
+    check(f.read(b"a/b/c") == data, "the same bytes")
+    check(f.read(b"a/b/c", offset=299990) == data[-10:], "the last bytes")
+    check(f.read(b"a/b/c", offset=5, length=7) == data[5:12], "a range")
+    check(f.read(b"a/b/c", offset=1 << 40) == b"", "beyond the end")
+    check(f.write(b"a/b/c", b"new").mode == 0o640, "it keeps its mode")
+    check(f.write(b"empty", b"").size == 0 and f.read(b"empty") == b"", "an empty file")
+    check([x.path for x in f.list(b"a/b")] == [b"c"], "nothing else is left")
+    f.sh("echo target > t; ln -s t l")
+    f.write(b"l", b"replaced")
+    check(f.sh("cat t; test ! -h l") == b"target\n", "a link is replaced, not followed")
+
+
+def a_large_file_is_written_in_pieces(b, c):
+    f = Files(c)
+    pieces = [os.urandom(256 * 1024) for _ in range(12)]
+    made = f.send(b"big", pieces)
+    check(made.size == 3 * MIB and f.read(b"big") == b"".join(pieces), "the same bytes")
+    stream = f.stream("OpenWrite", b"x")
+    transfer = next(stream).transfer_id
+    with fails(RANGE):
+        c.unary(FILE + "Send", {"transfer_id": transfer, "offset": 5, "data": b"x"})
+    for _ in range(3):  # a repeated call changes nothing
+        c.unary(FILE + "Send", {"transfer_id": transfer, "offset": 0, "data": b"abc"})
+    c.unary(FILE + "Send", {"transfer_id": transfer, "offset": 1, "data": b"bcdef"})
+    with fails(RANGE):
+        c.unary(FILE + "Finish", {"transfer_id": transfer, "bytes": 3})
+    check([x.path for x in f.list(b".", glob=b"x")] == [], "it appears at the end only")
+    c.unary(FILE + "Finish", {"transfer_id": transfer, "bytes": 6})
+    check(next(stream).file.size == 6 and f.read(b"x") == b"abcdef", "what was sent, once")
+    with fails(NOT_FOUND):
+        next(connect(b).unary(FILE + "Send", {"transfer_id": transfer, "data": b"x"}))
+
+
+def a_transfer_that_is_given_up_leaves_nothing(b, c):
+    f = Files(c)
+    other = connect(b)
+    call = other.begin(FILE + "OpenWrite", {"sandbox_id": f.id, "path": b"half"}, credit=10)
+    transfer = sp.message("stockade.v1.FileServiceOpenWriteResponse").FromString(other.recv(call).payload).transfer_id
+    other.unary(FILE + "Send", {"transfer_id": transfer, "data": b"x" * 1000})
+    until(lambda: f.sh("ls -A | grep -c stockade-write; true") == b"1\n", "it is being written")  # Send does not wait for it
+    other.close()
+    until(lambda: f.sh("ls -A | wc -l") == f.sh("ls -A | grep -vc stockade-write; true"), "the draft is removed")
+    check(not any(x.path == b"half" for x in f.list(b".")), "and no file appears")
+
+
+def conditions_hold_or_nothing_is_written(b, c):
+    f = Files(c)
+    first = f.write(b"f", b"1", only_if_absent=True)
+    with fails(EXISTS, "FILE_EXISTS"):
+        f.write(b"f", b"2", only_if_absent=True)
+    second = f.write(b"f", b"3", only_if_version=first.version)
+    with fails(ABORTED, "CHANGED"):
+        f.write(b"f", b"4", only_if_version=first.version)
+    f.sh("echo more >> f")
+    with fails(ABORTED, "CHANGED"):
+        f.write(b"f", b"5", only_if_version=second.version)
+    check(f.read(b"f") == b"3more\n", "none of them was written")
+    with fails(ABORTED, "CHANGED"):
+        f.write(b"new", b"5", only_if_version=second.version)
+
+
+def folders_are_made_moved_copied_and_removed(b, c):
+    f = Files(c)
+    check(f("MakeDir", b"d", mode=0o700).file.mode == 0o700, "with a mode")
+    with fails(EXISTS):
+        f("MakeDir", b"d")
+    f("MakeDir", b"d/e/f", parents=True)
+    f("MakeDir", b"d/e/f", parents=True)
+    f.write(b"d/e/f/g", b"x" * 5000, mode=0o755)
+    f.sh("ln -s g d/e/f/link; mkfifo d/fifo")
+    copied = f("Copy", b"d", to=b"copy")
+    check((copied.copied, copied.skipped) == (5, 1), str(copied))
+    check(f.sh("stat -c %a copy copy/e/f/g; readlink copy/e/f/link") == b"700\n755\ng\n", "modes and links")
+    with fails(EXISTS):
+        f("Copy", b"d", to=b"copy")
+    f("Copy", b"d", to=b"d/e/inside")  # into itself
+    check(f.read(b"d/e/inside/e/f/g") == b"x" * 5000, "once")
+    with fails(PRECONDITION, "NOT_EMPTY"):
+        f("Remove", b"d")
+    check(f("Move", b"copy", to=b"p/q", parents=True).file.path == HOME + b"p/q", "moved")
+    with fails(EXISTS):
+        f("Move", b"d/e/f/g", to=b"p/q/e/f/g", only_if_absent=True)
+    check(f("Remove", b"d", recursive=True).removed > 8, "with everything in it")
+    check([x.path for x in f.list(b".", glob=b"[dp]")] == [b"p"], "only p is left")
+    check(f("SetMode", b"p", mode=0o555).file.mode == 0o555, "mode")
+    with fails(PRECONDITION, "LINK"):
+        f("SetMode", b"p/q/e/f/link", mode=0o777)
+
+
+def a_list_is_sorted_paged_and_filtered(b, c):
+    f = Files(c)
+    f.sh("mkdir -p l/b/c l/b-d l/.hidden; touch l/a l/b/x.py l/b/c/y.py l/b-d/z.txt l/b.py;"
+         " for i in $(seq 1000); do : > l/b/c/n$i; done")
+    paths = [x.path for x in f.list(b"l", depth=3, page_size=7)]
+    check(len(paths) == 1009 and len(set(paths)) == 1009, f"{len(paths)} files")
+    check(paths == [x.path for x in f.list(b"l", depth=3, page_size=1000)], "in pages of any size")
+    check(paths.index(b"b") < paths.index(b"b/c") < paths.index(b"b/c/n1") < paths.index(b"b-d"), str(paths[:10]))
+    check([x.path for x in f.list(b"l")] == [b".hidden", b"a", b"b", b"b-d", b"b.py"], "one level")
+    check({x.path for x in f.list(b"l", depth=9, glob=b"*.py")} == {b"b/x.py", b"b/c/y.py", b"b.py"}, "by name")
+    check([x.path for x in f.list(b"l", depth=9, glob=b"b/*.py")] == [b"b/x.py"], "by path")
+
+
+def names_need_not_be_utf8(b, c):
+    f = Files(c)
+    names = [b"\xff\xfe", b"new\nline", b"\x1b[31mred", b"x" * 255, "\u202ename".encode(), b" ", b"-rf", b"*"]
+    for name in names:
+        f.write(b"odd/" + name, name, parents=True)
+    check(sorted(x.path for x in f.list(b"odd")) == sorted(names), "all of them")
+    for name in names:
+        check(f.read(b"odd/" + name) == name, repr(name))
+    with fails(NOT_FOUND):
+        f.read(b"odd/\xff\xff\x1b")
+    with fails(INVALID, "NAME_TOO_LONG"):
+        f.write(b"x" * 256, b"")
+    check(f("Remove", b"odd", recursive=True).removed == len(names) + 1, "removed")
+
+
+def links_lead_nowhere_outside(b, c):
+    """Check 20: the link itself is reported, and a host's file is never reached."""
+    f = Files(c)
+    canary = f"{b.folder}/canary"
+    with open(canary, "w", encoding="utf-8") as out:
+        out.write("host")
+    f.sh(f"ln -s {canary} c; ln -s / root; ln -s ../../../../../../../..{canary} up; ln -s /proc/self/root{canary} p;"
+         " ln -s /proc/1/root r; ln -s loop loop")
+    for path in (b"c", b"up", b"p", b"root" + canary.encode(), b"../.." + canary.encode(), b"r/etc/passwd"):
+        try:
+            check(b"host" not in f.read(path), f"{path} was read")
+        except sp.Failed as e:
+            check(e.code in (NOT_FOUND, DENIED, PRECONDITION), str(e))
+    info = f("Stat", b"c").file
+    check((info.type, info.target) == (3, canary.encode()), str(info))
+    with fails(PRECONDITION, "LINK"):
+        f.read(b"loop")
+    with fails(PRECONDITION):
+        f.read(b"/proc/self/fd/0")  # a magic link
+    check({x.path for x in f.list(b".", depth=3) if x.type == 3} == {b"c", b"loop", b"p", b"r", b"root", b"up"},
+          "a list follows none")
+
+
+def a_tree_that_changes_all_the_time_is_harmless(b, c):
+    """Checks 21 and 22: a file and a link swap, a folder and a link swap, while both are read, listed and copied."""
+    f = Files(c)
+    f.sh("mkdir -p w/d; echo inside > w/f; echo inside > w/d/f; ln -s /etc w/l; ln -s /etc/passwd w/g")
+    code = ("import ctypes\nl = ctypes.CDLL(None)\nn = 0\nwhile True:\n"
+            " l.renameat2(-100, b'w/f', -100, b'w/g', 2)\n l.renameat2(-100, b'w/d', -100, b'w/l', 2)\n"
+            " n += 1\n if n == 100000: print('enough', flush=True)\n")
+    swaps = c.start(f.id, f"exec python3 -c \"{code}\"")
+    seen, begun = set(), time.monotonic()
+    while time.monotonic() - begun < 6:
+        for path in (b"w/f", b"w/d/f", b"w/d/passwd"):
+            with contextlib.suppress(sp.Failed):
+                seen.add(f.read(path)[:7])
+        f.list(b"w", depth=2)
+        with contextlib.suppress(sp.Failed):
+            f("Copy", b"w", to=b"copy")
+        f("Remove", b"copy", recursive=True) if f.list(b".", glob=b"copy") else None
+    check(b"inside\n" in seen, str(seen))
+    check(f.sh("head -c 5 /etc/passwd") == b"root:", "what the links lead to is untouched")
+    c.unary("/stockade.v1.ProcessService/Signal", {"process_id": swaps.id, "signal": 9})
+
+
+def three_thousand_levels_are_bounded(b, c):
+    """Check 23."""
+    f = Files(c, limits={"inodes": 20000})
+    f.sh("python3 -c \"import os\nfor i in range(3000): os.mkdir('d'); os.chdir('d')\"")
+    check(len(f.list(b".", depth=64, glob=b"d")) == 64, "a list ends at its depth")
+    with fails(EXHAUSTED):
+        f("Copy", b"d", to=b"e")
+    begun = time.monotonic()
+    check(f("Remove", b"d", recursive=True).removed >= 3000, "all of it")
+    check(f("Remove", b"e", recursive=True).removed > 0, "the part of a copy")
+    check(time.monotonic() - begun < 20, "in time")
+
+
+def a_full_disk_is_reported_and_leaves_the_old_file(b, c):
+    f = Files(c, limits={"disk_bytes": 2 * MIB})
+    f.write(b"f", b"old")
+    with fails(EXHAUSTED, "DISK_FULL"):
+        f.send(b"f", [os.urandom(256 * 1024) for _ in range(16)])
+    check(f.read(b"f") == b"old", "the old contents")
+    check(f.write(b"g", b"x" * MIB).size == MIB, "the draft is gone")
+
+
+def a_job_that_kills_or_stops_the_program_harms_itself_alone(b, c):
+    f = Files(c)
+    f.write(b"big", b"x" * MIB)
+    f.sh("i=0; while [ $i -lt 20 ]; do cat big; i=$((i+1)); done > huge")
+    stream = f.stream("Read", b"huge")  # more than fits into sockets
+    check(next(stream).file.size == 20 * MIB, "it has begun")
+    f.c.start(f.id, "kill -9 -1")
+    got = 0
+    with fails(UNAVAILABLE, "FILES_CUT_OFF"):  # never a short file without an error
+        for m in stream:
+            got += len(m.data)
+    check(got < 20 * MIB, "it was cut off")
+    until(lambda: again(f), "the next operation starts it again")
+
+
+def again(f):
+    try:
+        return f.read(b"big", length=1) == b"x"
+    except sp.Failed as e:
+        check(e.code == UNAVAILABLE, str(e))
+        return False
+
+
+def a_reader_that_stalls_delays_no_other(b, c):
+    f = Files(c)
+    f.send(b"big", [b"x" * 262144] * 16)
+    for _ in range(20):
+        c.begin(FILE + "Read", {"sandbox_id": f.id, "path": b"big"}, credit=1)
+    other = Files.__new__(Files)
+    other.c, other.id = connect(b), f.id
+    begun = time.monotonic()
+    check(other.read(b"big") == b"x" * 4 * MIB, "another reader")
+    check(time.monotonic() - begun < 10, "at once")
+
+
+def operations_are_bounded(b, c):
+    f = Files(c)
+    f.send(b"big", [b"x" * 262144] * 4)
+    refused = 0
+    for _ in range(80):
+        call = c.begin(FILE + "Read", {"sandbox_id": f.id, "path": b"big"}, credit=1)
+        frame = c.recv(call)
+        refused += frame.kind == sp.END and frame.status.code == EXHAUSTED
+    check(refused == 80 - 64, f"{refused} were refused")
+
+
+def the_command_lists_reads_and_changes_files(b, c):
+    f = Files(c)
+    for args, word in ((("fs", "nosuch", f.id), b"no action"), (("fs", "mv", f.id, "a"), b"takes 2 paths"),
+                       (("fs", "chmod", f.id, "a"), b"needs --mode"), (("fs", "chmod", f.id, "a", "--mode", "9"), b"octal")):
+        r = b.cli(*args)
+        check((r.returncode, r.stdout) == (2, b"") and word in r.stderr, str(r))
+    r = b.cli("fs", "cat", f.id, "nothing")
+    check(r.returncode == 1 and b"No such file" in r.stderr, str(r))
+    data = os.urandom(2 * MIB)
+    check(b.cli("fs", "write", f.id, "a/b", "-p", "--mode", "640", input=data).returncode == 0, "write")
+    check(b.cli("fs", "cat", f.id, "a/b").stdout == data, "cat")
+    check(b.cli("fs", "write", f.id, "a/b", "--no-clobber", input=b"").returncode == 1, "--no-clobber")
+    check(b.cli("fs", "mkdir", f.id, "d/e", "--parents").returncode == 0, "mkdir")
+    check(b.cli("fs", "cp", f.id, "a", "copy").returncode == 0, "cp")
+    check(b.cli("fs", "mv", f.id, "copy/b", "d/e/f").returncode == 0, "mv")
+    check(b.cli("fs", "chmod", f.id, "d/e/f", "--mode", "755").returncode == 0, "chmod")
+    lines = b.cli("fs", "ls", f.id, "-r", ".").stdout.decode().splitlines()
+    check([x.split()[-1] for x in lines] == ["a", "a/b", "copy", "d", "d/e", "d/e/f"], str(lines))
+    check(lines[-1].startswith("-rwxr-xr-x") and str(2 * MIB) in lines[-1], lines[-1])
+    check(b.json("fs", "stat", f.id, "d/e/f")[1]["mode"] == "0755", "stat -o json")
+    check([x["path"] for x in b.json("fs", "ls", f.id, "--glob", "[ad]")[1]] == ["a", "d"], "ls -o json")
+    check(b.cli("fs", "rm", f.id, "a").returncode == 1, "a folder that is not empty")
+    check(b.cli("fs", "rm", "-r", f.id, "a", "d").returncode == 0 and len(f.list(b".")) == 1, "rm")
+    f.write(b"\x1b[2Jx\xff", b"")
+    check(b"\x1b" not in b.cli("fs", "ls", f.id).stdout, "a name cannot write to the terminal")
+
+
+def archive_of(*members):
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for name, kind, link, data in members:
+            info = tarfile.TarInfo(name)
+            info.type, info.linkname, info.size = kind, link, len(data)
+            tar.addfile(info, io.BytesIO(data))
+    return out.getvalue()
+
+
+def upload(f, data, path=b"up", **fields):
+    stream = f.stream("Upload", path, **fields)
+    transfer = next(stream).transfer_id
+    at = 0
+    with contextlib.suppress(sp.Failed):  # the stream has the reason
+        for at in range(0, len(data), 262144):
+            f.c.unary(FILE + "Send", {"transfer_id": transfer, "offset": at, "data": data[at:at + 262144]})
+        f.c.unary(FILE + "Finish", {"transfer_id": transfer, "bytes": len(data)})
+    return next(stream).counts
+
+
+def download(f, path, **fields):
+    data, counts = b"", None
+    for m in f.stream("Download", path, **fields):
+        data += m.data
+        counts = m.counts if m.HasField("counts") else counts
+    return data, counts
+
+
+def hostile_archives_are_refused(b, c):
+    """Check 25; tests/unit/tar.c has the others."""
+    f = Files(c)
+    FILE_, LINK, HARD, CHR, FIFO = tarfile.REGTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE
+    for members in ([("../out", FILE_, "", b"x")], [("/tmp/out", FILE_, "", b"x")], [("d", LINK, "/tmp", b""), ("d/out", FILE_, "", b"x")],
+                    [("h", HARD, "/etc/passwd", b"")], [("dev", CHR, "", b"")], [("p", FIFO, "", b"")]):
+        with fails(INVALID, "ARCHIVE_REFUSED"):
+            upload(f, archive_of(*members))
+    whole = archive_of(("a", FILE_, "", b"x" * 100000))
+    with fails(15, "ARCHIVE_CUT"):
+        upload(f, whole[:60000])
+    with fails(INVALID, "ARCHIVE_REFUSED"):
+        upload(f, os.urandom(10240))
+    with fails(EXHAUSTED, "ARCHIVE_TOO_LARGE"):
+        upload(f, whole, bytes_max=99999)
+    with fails(EXHAUSTED, "ARCHIVE_TOO_LARGE"):
+        upload(f, archive_of(*[(str(i), FILE_, "", b"") for i in range(11)]), entries_max=10)
+    with fails(EXHAUSTED, "ARCHIVE_TOO_LARGE"):
+        download(f, b"up", entries_max=5)
+    check(f.sh("ls /tmp | grep -c out; true") == b"0\n", "nothing outside")
+
+
+def trees_go_in_and_out(b, c):
+    f = Files(c)
+    counts = upload(f, archive_of(("d", tarfile.DIRTYPE, "", b""), ("d/f", tarfile.REGTYPE, "", b"x" * 70000),
+                                  ("n" * 200, tarfile.REGTYPE, "", b"long"), ("l", tarfile.SYMTYPE, "/etc", b"")))
+    check((counts.entries, counts.bytes) == (4, 70004), str(counts))
+    f.sh("mkfifo up/fifo; chmod 750 up/d/f")
+    data, counts = download(f, b"up")
+    with tarfile.open(fileobj=io.BytesIO(data)) as tar:
+        found = {m.name: m for m in tar.getmembers()}
+        check(set(found) == {"d", "d/f", "n" * 200, "l"}, str(set(found)))
+        check(found["d/f"].mode == 0o750 and found["l"].linkname == "/etc", "modes and links")
+        check(tar.extractfile("d/f").read() == b"x" * 70000, "contents")
+    check((counts.entries, counts.skipped) == (4, 1), str(counts))
+    with tarfile.open(fileobj=io.BytesIO(download(f, b"up/d/f")[0])) as tar:
+        check(tar.getnames() == ["f"], "an archive of one file")
+
+
+def the_command_copies_files_and_folders(b, c):
+    f = Files(c)
+    here = tempfile.mkdtemp(dir=b.folder)
+    os.makedirs(f"{here}/src/a/b")
+    big = os.urandom(3 * MIB)
+    for name, data in (("a/b/big", big), ("a/x", b"x"), ("empty", b"")):
+        with open(f"{here}/src/{name}", "wb") as out:
+            out.write(data)
+    os.symlink("a/x", f"{here}/src/link")
+    for args, word in (((here, here), b"exactly one"), ((f"{f.id}:a", f"{f.id}:b"), b"exactly one")):
+        r = b.cli("cp", *args)
+        check(r.returncode == 2 and word in r.stderr, str(r))
+    for args in ((f"{here}/nothing", f"{f.id}:x"), (f"{f.id}:nothing", here)):
+        check(b.cli("cp", *args).returncode == 1, "what does not exist")
+    check(b.cli("cp", f"{here}/src", f"{f.id}:dst").returncode == 0, "a folder")
+    check(f.read(b"dst/a/b/big") == big and f.sh("readlink dst/link") == b"a/x\n", "with everything")
+    check(b.cli("cp", f"{here}/src", f"{f.id}:dst").returncode == 0 and f.read(b"dst/src/a/x") == b"x", "into a folder")
+    check(b.cli("cp", f"{f.id}:dst", f"{here}/back").returncode == 0, "back")
+    check(subprocess.run(["diff", "-r", f"{here}/src", f"{here}/back/src"], check=False).returncode == 0, "the same")
+    check(b.cli("cp", f"{f.id}:dst/a/b/big", here).returncode == 0, "a file into a folder")
+    with open(f"{here}/big", "rb") as got:
+        check(got.read() == big, "its contents")
+    check(b.cli("cp", "-", f"{f.id}:in", input=big).returncode == 0 and f.read(b"in") == big, "stdin")
+    check(b.cli("cp", f"{f.id}:in", "-").stdout == big, "stdout")
+    with tarfile.open(fileobj=io.BytesIO(b.cli("cp", f"{f.id}:dst/src", "-").stdout)) as tar:
+        check("a/b/big" in tar.getnames(), "a folder to stdout is an archive")
+    f.sh("mkdir evil; ln -s /etc evil/x")
+    r = b.cli("cp", f"{f.id}:evil", f"{here}/evil")
+    check(r.returncode == 1 and b"leads out" in r.stderr and not os.path.lexists(f"{here}/evil/x"), str(r))
+
+
+def a_paused_sandbox_refuses(b, c):
+    f = Files(c)
+    f.write(b"f", b"x")
+    c.unary(SANDBOX + "Pause", {"id": f.id})
+    with fails(PRECONDITION):
+        f("Stat", b"f")
+    c.unary(SANDBOX + "Resume", {"id": f.id})
+    check(f.read(b"f") == b"x", "it goes on")
+
+
+def a_deleted_sandbox_ends_its_operations(b, c):
+    f = Files(c)
+    f.send(b"big", [b"x" * 262144] * 16)
+    call = c.begin(FILE + "Read", {"sandbox_id": f.id, "path": b"big"}, credit=2)
+    c.recv(call)
+    done = threading.Thread(target=lambda: connect(b).unary(SANDBOX + "Delete", {"id": f.id}))
+    done.start()
+    frame = c.recv(call)
+    while frame.kind != sp.END:
+        frame = c.recv(call)
+    check(frame.status.code in (1, UNAVAILABLE), str(frame))
+    done.join()
+
+
+TESTS = [t for t in list(globals().values()) if callable(t) and getattr(t, "__code__", None)
+         and t.__code__.co_varnames[:t.__code__.co_argcount] == ("b", "c")]
+
+if __name__ == "__main__":
+    main(Broker(), TESTS)
