@@ -398,8 +398,9 @@ run(struct top *t)
 static void
 watch_signals(void)
 {
-    const struct sigaction stop = {.sa_handler = on_stop};
-    // poll() is interrupted in any case (signal(7)), and a write goes on
+    // poll() is interrupted in any case (signal(7)), and a write goes on. A second signal ends a write that hangs.
+    const struct sigaction stop = {.sa_handler = on_stop,
+                                   .sa_flags = (int)(SA_RESTART | SA_RESETHAND)};
     const struct sigaction resize = {.sa_handler = on_resize, .sa_flags = SA_RESTART};
     (void)sigaction(SIGINT, &stop, NULL);
     (void)sigaction(SIGTERM, &stop, NULL);

@@ -61,8 +61,7 @@ struct job_watch {
     struct record *record;
     uint64_t cgroup;                     // 0: unknown yet
     const struct watch_account *account; // its account, verified by the cgroup's id
-    uint64_t tasks;                      // started in it, as last read
-    uint64_t fork_calls;                 // the calls of its processes that start one, as last read
+    uint64_t forks;                      // tasks started in it, or calls to start one, as last read
     struct net_counters net;
     uint64_t queries;
     bool alone;          // no other job has run at the same time

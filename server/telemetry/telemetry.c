@@ -216,14 +216,6 @@ fork_calls(const struct watch_account *account)
            account->syscalls[SYS_vfork];
 }
 
-static uint64_t
-rose(uint64_t *last, uint64_t now)
-{
-    uint64_t more = now > *last ? now - *last : 0;
-    *last = now;
-    return more;
-}
-
 // Passes on how many processes a sandbox started or tried to, including the first of each job.
 static void
 look_at_forks(struct telemetry *t, const struct telemetry_box *b, uint64_t now_ns)
@@ -236,9 +228,10 @@ look_at_forks(struct telemetry *t, const struct telemetry_box *b, uint64_t now_n
         if (account == NULL)
             continue;
         struct job_watch *w = telemetry_watch(t, j);
-        uint64_t tasks = rose(&w->tasks, account->tasks);
-        uint64_t calls = rose(&w->fork_calls, fork_calls(account));
-        began += tasks > calls ? tasks : calls;
+        uint64_t calls = fork_calls(account);
+        uint64_t forks = calls > account->tasks ? calls : account->tasks;
+        began += forks > w->forks ? forks - w->forks : 0;
+        w->forks = forks;
     }
     sandbox_forked(b->sandbox, began, now_ns);
 }
