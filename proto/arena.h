@@ -26,7 +26,7 @@ auto_arena_(struct arena **a)
 // struct arena *auto_arena a = arena_new(n);
 #define auto_arena __attribute__((cleanup(auto_arena_)))
 
-// Frees all memory allocated from the arena, and keeps the first block for the next message.
+// Frees all memory allocated from the arena, except at most 134 KiB that the next message can use.
 void arena_reset(struct arena *a);
 
 // Allocates zeroed memory, aligned for any type; NULL: beyond the maximum. Borrowed: valid until reset or free.

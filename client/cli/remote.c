@@ -12,7 +12,7 @@
 #include "proto/auto.h"
 #include "proto/wire.h"
 
-enum { ARENA_MAX = 512 * 1024, PIECE = 256 * 1024, WINDOW = 3 };
+enum { ARENA_MAX = 512 * 1024, PIECE = 60 * 1024, WINDOW = 12 };
 
 static int
 pack(const ProtobufCMessage *m, uint8_t **out, struct stockade_bytes *body,

@@ -62,6 +62,7 @@ struct work {
 struct sender {
     struct list node;
     struct call *call;
+    uint64_t until; // bytes of the transfer
 };
 
 static void
@@ -148,7 +149,7 @@ on_data(void *cookie, const void *bytes, size_t n, struct err *e)
 }
 
 static void
-on_drained(void *cookie)
+on_accepted(void *cookie, uint64_t bytes)
 {
     const Stockade__V1__FileServiceSendResponse answer =
         STOCKADE__V1__FILE_SERVICE_SEND_RESPONSE__INIT;
@@ -156,6 +157,8 @@ on_drained(void *cookie)
     list_each(it, &w->senders)
     {
         struct sender *s = list_entry(it, struct sender, node);
+        if (s->until > bytes)
+            return;
         list_remove(it);
         call_reply(s->call, &answer.base);
         free(s);
@@ -179,7 +182,7 @@ on_ended(void *cookie, const struct err *why)
 }
 
 static const struct files_events events = {
-    .message = on_message, .data = on_data, .drained = on_drained, .ended = on_ended};
+    .message = on_message, .data = on_data, .accepted = on_accepted, .ended = on_ended};
 
 static void
 on_cancel(void *cookie, enum call_cancel why)
@@ -301,22 +304,23 @@ send_bytes(struct server *s, struct call *c, const ProtobufCMessage *req)
     const Stockade__V1__FileServiceSendResponse answer =
         STOCKADE__V1__FILE_SERVICE_SEND_RESPONSE__INIT;
     struct err e;
-    bool waits = false;
+    uint64_t until = 0;
     struct files_op *op = files_find(s->files, call_tenant(c), m->transfer_id, &e);
     struct sender *sender = op != NULL ? calloc(1, sizeof *sender) : NULL;
     if (op != NULL && sender == NULL)
         (void)err_sys(&e, ENOMEM, "send bytes");
-    if (sender == NULL || files_send(op, m->offset, m->data.data, m->data.len, &waits, &e) < 0) {
+    if (sender == NULL || files_send(op, m->offset, m->data.data, m->data.len, &until, &e) < 0) {
         free(sender);
         call_fail(c, &e);
         return;
     }
-    if (!waits) {
+    if (until == 0) {
         free(sender);
         call_reply(c, &answer.base);
         return;
     }
     sender->call = c;
+    sender->until = until;
     list_init(&sender->node);
     list_append(&((struct work *)files_cookie(op))->senders, &sender->node);
     call_watch(c, on_send_cancel, NULL, sender);

@@ -143,11 +143,11 @@ on_ready(void *cookie, int events)
     struct packet_link *l = cookie;
     struct err e;
     l->busy = true;
-    bool queued = l->out.queued > 0;
+    size_t queued = l->out.queued;
     int r = (events & UV_WRITABLE) != 0 ? packets_flush(&l->out, &e) : 0;
     watch(l);
-    if (r == 0 && queued && l->out.queued == 0 && l->kind->drained != NULL)
-        l->kind->drained(l);
+    if (r == 0 && l->out.queued < queued && l->kind->moved != NULL)
+        l->kind->moved(l);
     for (unsigned i = 0; i < l->kind->packets_per_turn && r == 0 && !l->freed && !l->held; i++)
         r = turn(l, &e);
     if (r < 0 && !l->freed)

@@ -32,8 +32,8 @@ struct packet_link_kind {
     int (*packet)(void *owner, const void *bytes, size_t n, int *fd, struct err *e);
     // The socket was closed or the other end broke the protocol; no more packets come. Called at most once.
     void (*gone)(void *owner, const struct err *why);
-    // The queue of outgoing packets has become empty. May be NULL.
-    void (*drained)(void *owner);
+    // Queued packets were sent. May be NULL.
+    void (*moved)(void *owner);
 };
 
 struct packet_link {

@@ -350,13 +350,16 @@ on_gone(void *owner, const struct err *why)
     finish(op, &e);
 }
 
+// Without the heads of the packets that are queued.
 static void
-on_drained(void *owner)
+on_moved(void *owner)
 {
     struct files_op *op = owner;
+    const struct packets *out = &op->link.out;
+    uint64_t queued = out->queued_bytes - out->queued * sizeof(struct files_head);
     op->heard_ns = uv_hrtime();
-    if (op->events != NULL && op->events->drained != NULL)
-        op->events->drained(op->cookie);
+    if (op->events != NULL && op->events->accepted != NULL)
+        op->events->accepted(op->cookie, op->sent - queued);
 }
 
 static const struct packet_link_kind kind = {.process = "stockade-files",
@@ -369,7 +372,7 @@ static const struct packet_link_kind kind = {.process = "stockade-files",
                                              .packets_per_turn = PACKETS_PER_TURN,
                                              .packet = on_packet,
                                              .gone = on_gone,
-                                             .drained = on_drained};
+                                             .moved = on_moved};
 
 void
 files_go_on(struct files_op *op)
@@ -525,7 +528,7 @@ files_put(struct files_op *op, const void *bytes, size_t n, struct err *e)
 }
 
 int
-files_send(struct files_op *op, uint64_t offset, const void *bytes, size_t n, bool *waits,
+files_send(struct files_op *op, uint64_t offset, const void *bytes, size_t n, uint64_t *until,
            struct err *e)
 {
     const uint8_t *at = bytes;
@@ -546,7 +549,7 @@ files_send(struct files_op *op, uint64_t offset, const void *bytes, size_t n, bo
     int r = send_all(op, at, n, e);
     if (r < 0)
         return r;
-    *waits = op->link.out.queued > 0;
+    *until = op->link.out.queued > 0 ? op->sent : 0;
     return 0;
 }
 

@@ -35,8 +35,8 @@ struct files_events {
     // again; another negative value: it breaks the protocol, *e says why, and the operation ends with that.
     int (*message)(void *cookie, const void *bytes, size_t n, struct err *e);
     int (*data)(void *cookie, const void *bytes, size_t n, struct err *e);
-    // The sandbox has accepted all that was sent. May be NULL.
-    void (*drained)(void *cookie);
+    // The sandbox has accepted so many bytes of a transfer. May be NULL.
+    void (*accepted)(void *cookie, uint64_t bytes);
     // NULL: it succeeded, and is complete.
     void (*ended)(void *cookie, const struct err *why);
 };
@@ -59,8 +59,9 @@ const char *files_id(const struct files_op *op);
 struct files_op *files_find(struct files *all, const char *tenant, const char *id, struct err *e);
 
 // The next bytes of a transfer, from this offset on; those that were accepted before are ignored. All or nothing:
-// OUT_OF_RANGE; RESOURCE_EXHAUSTED: the queue is full. *waits: `drained` will be called.
-int files_send(struct files_op *op, uint64_t offset, const void *bytes, size_t n, bool *waits,
+// OUT_OF_RANGE; RESOURCE_EXHAUSTED: the queue is full. *until: the sandbox has accepted them when `accepted` reports so
+// many bytes; 0: it has.
+int files_send(struct files_op *op, uint64_t offset, const void *bytes, size_t n, uint64_t *until,
                struct err *e);
 // No more will come than these. OUT_OF_RANGE: another number was accepted.
 int files_finish(struct files_op *op, uint64_t bytes, struct err *e);

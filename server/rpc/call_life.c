@@ -265,7 +265,7 @@ refuse(struct conn *conn, uint32_t id, const struct err *e, struct arena *arena)
 
 struct call *
 call_begin(struct conn *conn, uint32_t id, struct arena *arena, const Stockade__V1__Frame *frame,
-           uint64_t frame_hash, uint64_t arrived_ns)
+           uint64_t arrived_ns)
 {
     struct rpc *r = conn_rpc(conn);
     struct err e;
@@ -282,7 +282,7 @@ call_begin(struct conn *conn, uint32_t id, struct arena *arena, const Stockade__
         refuse(conn, id, &e, arena);
         return NULL;
     }
-    *c = (struct call){.rpc = r, .conn = conn, .id = id, .frame_hash = frame_hash};
+    *c = (struct call){.rpc = r, .conn = conn, .id = id};
     c->principal = *conn_principal(conn);
     // cannot fail: the connection holds the tenant
     c->tenant = tenant_hold(r->tenants, c->principal.tenant);

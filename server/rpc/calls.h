@@ -53,7 +53,6 @@ struct rpc {
     uint32_t own_uid; // the broker's own uid: see principal.h
     struct timers *timers;
     struct rpc_engine engines[RPC_ENGINES];
-    uint8_t hash_key[16]; // of frame hashes
     struct tenants *tenants;
     struct keys *keys;
     struct conn *conns;    // all of them
@@ -92,7 +91,6 @@ struct call {
     struct rpc *rpc;
     struct conn *conn; // NULL: detached
     uint32_t id;
-    uint64_t frame_hash; // distinguishes a repeated request from another one with the same id
     struct call *bucket_next;
     struct call *detached_next, **detached_link;
     struct principal principal;
@@ -125,7 +123,7 @@ struct call {
 // Begins a call with its unpacked CALL frame and adds it to the connection's table. Takes ownership of the arena that
 // contains the frame, also on failure. NULL: refused, END was sent.
 struct call *call_begin(struct conn *conn, uint32_t id, struct arena *arena,
-                        const Stockade__V1__Frame *frame, uint64_t frame_hash, uint64_t arrived_ns);
+                        const Stockade__V1__Frame *frame, uint64_t arrived_ns);
 
 // The caller, the deadline or the end of the connection cancels a call: sends END if there is a connection, calls
 // on_cancel and frees the call. A call with a key continues without this connection instead.

@@ -4,8 +4,7 @@
 #include "conn.h"
 
 #include <stdlib.h>
-
-#include <sodium.h>
+#include <string.h>
 
 #include "proto/wire.h"
 #include "server/base/metrics.h"
@@ -17,7 +16,7 @@ struct incoming {
     uint32_t id;
     struct arena *arena; // of the frame; NULL: a call owns it now
     const Stockade__V1__Frame *frame;
-    uint64_t hash, arrived_ns;
+    uint64_t arrived_ns;
 };
 
 // Sends END for a call that was not begun.
@@ -26,6 +25,28 @@ refuse_call(struct conn *c, uint32_t id, const struct err *e)
 {
     metrics_add(METRIC_PROTOCOL_ERRORS, 1);
     call_refuse(c, id, e);
+}
+
+static bool
+is_same_metadata(const Stockade__V1__Frame *a, const Stockade__V1__Frame *b)
+{
+    if (a->n_metadata != b->n_metadata)
+        return false;
+    for (size_t i = 0; i < a->n_metadata; i++)
+        if (strcmp(a->metadata[i]->key, b->metadata[i]->key) != 0 ||
+            strcmp(a->metadata[i]->value, b->metadata[i]->value) != 0)
+            return false;
+    return true;
+}
+
+static bool
+is_same_call(const Stockade__V1__Frame *a, const Stockade__V1__Frame *b)
+{
+    return strcmp(a->method, b->method) == 0 && a->timeout_us == b->timeout_us &&
+           a->credit == b->credit && a->end_stream == b->end_stream &&
+           a->payload.len == b->payload.len &&
+           (a->payload.len == 0 || memcmp(a->payload.data, b->payload.data, a->payload.len) == 0) &&
+           is_same_metadata(a, b);
 }
 
 static void
@@ -42,11 +63,11 @@ on_call(struct incoming *in)
     if (open == NULL) {
         struct arena *arena = in->arena;
         in->arena = NULL;
-        (void)call_begin(c, in->id, arena, in->frame, in->hash, in->arrived_ns);
+        (void)call_begin(c, in->id, arena, in->frame, in->arrived_ns);
         return;
     }
     // a stock REQ socket repeats a request when the response takes long: the END of the open call answers it
-    if (open->frame_hash == in->hash)
+    if (is_same_call(open->frame, in->frame))
         return;
     (void)err_set(&e, ERR_INVALID_ARGUMENT, "a CALL has the id of an open call");
     err_detail(&e, "ID_IN_USE", NULL, NULL);
@@ -137,12 +158,11 @@ frame_handle(struct conn *c, const uint8_t *body, size_t n, uint64_t arrived_ns)
         conn_fail(c, ERR_INVALID_ARGUMENT, "ID_INVALID", "an id has its top bit set");
         return;
     }
-    struct incoming in = {c, id, rpc_arena(conn_rpc(c)), NULL, 0, arrived_ns};
+    struct incoming in = {c, id, rpc_arena(conn_rpc(c)), NULL, arrived_ns};
     if (in.arena == NULL) {
         conn_close(c);
         return;
     }
-    (void)crypto_shorthash((unsigned char *)&in.hash, body, n, conn_rpc(c)->hash_key);
     if (wire_unpack(&stockade__v1__frame__descriptor, body + ID_BYTES, n - ID_BYTES, in.arena, &m,
                     &e) != 0) {
         refuse_frame(c, id, &e);

@@ -9,8 +9,6 @@
 #include <unistd.h>
 #include <string.h>
 
-#include <sodium.h>
-
 #include "proto/container_of.h"
 #include "proto/wire.h"
 #include "server/base/metrics.h"
@@ -98,7 +96,6 @@ rpc_new(uv_loop_t *loop, struct dispatch *d, const struct rpc_limits *l, struct 
     r->engines[0] = (struct rpc_engine){r, &transport_socket, NULL};
     r->engines[1] = (struct rpc_engine){r, &transport_ws, NULL};
     r->drain_timer.fire = on_grace_over;
-    randombytes_buf(r->hash_key, sizeof r->hash_key);
     r->timers = timers_new(loop);
     r->keys = keys_new(r);
     if (r->timers == NULL || r->keys == NULL || rpc_scratch(r, WIRE_DATA_BYTES_MAX) == NULL) {

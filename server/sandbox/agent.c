@@ -113,10 +113,11 @@ on_packet(void *owner, const void *bytes, size_t n, int *fd, struct err *e)
 }
 
 static void
-on_drained(void *owner)
+on_moved(void *owner)
 {
     const struct agent *a = owner;
-    if (a->events != NULL && a->events->drained != NULL && a->state != AGENT_ENDING)
+    bool drained = a->link.out.queued == 0 && a->state != AGENT_ENDING;
+    if (drained && a->events != NULL && a->events->drained != NULL)
         a->events->drained(a->cookie);
 }
 
@@ -140,7 +141,7 @@ static const struct packet_link_kind kind = {.process = "an agent program",
                                              .takes_fd = true,
                                              .packet = on_packet,
                                              .gone = on_gone,
-                                             .drained = on_drained};
+                                             .moved = on_moved};
 
 static int
 duplicate(int fd, int *out, struct err *e)

@@ -104,6 +104,16 @@ def another_call_under_an_open_id_ends_that_call_once():
         check(stats.open_calls == 1 and stats.handlers_cancelled == 1 and not c.others.get(id_), stats)
 
 
+def the_same_method_with_another_request_under_an_open_id_ends_that_call():
+    with Server() as s:
+        c = Client(s.ipc)
+        id_ = c.begin("Change", {"delay_ms": 60000})
+        c.send(id_, c.call_frame("Change", {"delay_ms": 60000}))
+        c.send(id_, c.call_frame("Change", {"delay_ms": 60001}))
+        frame = c.recv(id_)
+        check(frame.status.code == sp.INVALID and sp.Failed(frame.status).reason == "ID_IN_USE", frame)
+
+
 def the_same_request_sent_again_is_executed_once():
     with Server() as s:
         c = Client(s.ipc)
@@ -497,6 +507,7 @@ sys.exit(run_cases([
     an_id_without_its_top_bit_ends_the_connection,
     data_from_a_client_is_refused,
     another_call_under_an_open_id_ends_that_call_once,
+    the_same_method_with_another_request_under_an_open_id_ends_that_call,
     the_same_request_sent_again_is_executed_once,
     unknown_kinds_and_late_frames_are_ignored,
     call_1025_on_a_connection_is_refused,

@@ -53,6 +53,18 @@ memory_is_zeroed_and_aligned_after_a_reset_too(void **state)
 }
 
 static void
+memory_for_a_data_frame_is_the_same_after_a_reset(void **state)
+{
+    (void)state;
+    struct arena *auto_arena a = arena_new(1024 * 1024);
+    const void *first = arena_alloc(a, 64 * 1024);
+    const void *copy = arena_alloc(a, 64 * 1024);
+    arena_reset(a);
+    assert_ptr_equal(arena_alloc(a, 64 * 1024), first);
+    assert_ptr_equal(arena_alloc(a, 64 * 1024), copy);
+}
+
+static void
 a_copy_ends_with_nul(void **state)
 {
     (void)state;
@@ -68,6 +80,7 @@ main(void)
         cmocka_unit_test(an_arena_refuses_allocations_above_its_maximum),
         cmocka_unit_test(a_million_small_allocations_stop_at_the_maximum),
         cmocka_unit_test(memory_is_zeroed_and_aligned_after_a_reset_too),
+        cmocka_unit_test(memory_for_a_data_frame_is_the_same_after_a_reset),
         cmocka_unit_test(a_copy_ends_with_nul),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
