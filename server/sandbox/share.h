@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shares of the CPU: short work, above all the start of a job, runs before long computations.
 //
-//   CPU time -> bucket of the sandbox (drains at 1/20 of a CPU), full at 300 ms -> a tenth of its cpu_weight
-//            -> bucket of its tenant  (drains at 1/4 of a CPU),  full at 1 s    -> the tenant's next sandboxes begin with a tenth
+//   CPU time -> bucket of the sandbox (drains at 1/20 of a CPU), full at 300 ms -> a fiftieth of its cpu_weight
+//            -> bucket of its tenant  (drains at 1/4 of a CPU),  full at 1 s    -> the tenant's next sandboxes begin with it
 //
 // Without the second bucket, a tenant that computes in many short jobs would always have new sandboxes at full
 // weight. A sandbox gets its full weight back when its bucket is half empty. This file has the buckets only;
@@ -18,7 +18,7 @@
 struct share {
     struct share_bucket bucket;
     uint64_t cpu_ns; // all CPU time of the sandbox at the last check
-    bool computes;   // it has a tenth of its cpu_weight
+    bool computes;   // it has a fiftieth of its cpu_weight
     bool asked;      // a change was requested from the spawner
 };
 
@@ -28,8 +28,8 @@ bool share_add(struct share *h, struct tenant *t, uint64_t cpu_ns, uint64_t now_
 // Sets the share of a ready sandbox that is given to t.
 void share_begin(struct share *h, const struct tenant *t, uint64_t now_ns);
 
-// Whether the sandbox has a tenth of its weight, or will have it when the spawner has answered.
+// Whether the sandbox has a fiftieth of its weight, or will have it when the spawner has answered.
 bool share_computes_then(const struct share *h);
 
-// The limits for the spawner: as they are, or with a tenth of the weight.
+// The limits for the spawner: as they are, or with a fiftieth of the weight.
 void share_limits(const struct limits *limits, bool computes, struct spawn_limits *out);
