@@ -82,7 +82,12 @@ absolute(const char *file, char out[SPAWN_PATH_MAX], struct err *e)
 static int
 add_reader(const struct start *s, struct spawn_config *config, struct err *e)
 {
+    struct err none;
     int r = privilege_program("stockade-reader", config->reader_path, SPAWN_PATH_MAX, e);
+    if (privilege_program("stockade-disk", config->disk_path, SPAWN_PATH_MAX, &none) < 0) {
+        config->disk_path[0] = '\0';
+        log_err(LOG_WARNING, "disks", &none);
+    }
     if (r == 0 && s->config_file != NULL)
         r = absolute(s->config_file, config->config_file, e);
     return r;

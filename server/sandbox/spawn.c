@@ -56,6 +56,11 @@ static const struct deadline {
     [SPAWN_RESTORE] = {30, false, true, "restore"},
     [SPAWN_INHERIT] = {30, false, true, "inherit"},
     [SPAWN_DROP] = {30, false, false, "drop"},
+    [SPAWN_DISK_MAKE] = {150, false, true, "disk-make"},
+    [SPAWN_DISK_OPEN] = {150, false, true, "disk-open"},
+    [SPAWN_DISK_REMOVE] = {3600, false, false, "disk-remove"},
+    [SPAWN_DISK_CLOSE] = {30, false, false, "disk-close"},
+    [SPAWN_MOUNT] = {30, false, true, "mount"},
 };
 _Static_assert(sizeof deadlines / sizeof deadlines[0] <= METRIC_VALUES_OPERATION,
                "a value for each operation");
@@ -87,6 +92,7 @@ struct spawn {
     void (*on_silent)(void *cookie, bool hangs);
     void *silent_cookie;
     uint32_t free_head;
+    uint32_t fresh; // entries from here on were never used, and take no memory
     uint32_t backlog_head;
     uint32_t backlog_tail;
     struct pending pending[SPAWN_PENDING_MAX];
@@ -109,8 +115,7 @@ spawn_start(const char *binary, const struct spawn_config *config, struct spawn_
     s->pid = p.pid;
     s->fd = p.fd;
     s->backlog_head = s->backlog_tail = SPAWN_PENDING_MAX;
-    for (uint32_t i = 0; i < SPAWN_PENDING_MAX; i++)
-        s->pending[i].next = i + 1;
+    s->free_head = SPAWN_PENDING_MAX;
     *out = s;
     return 0;
 }
@@ -180,7 +185,7 @@ give_up_all(struct spawn *s, const struct err *why)
     loop_timer_stop(&s->tick);
     (void)shutdown(s->fd, SHUT_RDWR);
     s->backlog_head = s->backlog_tail = SPAWN_PENDING_MAX;
-    for (uint32_t i = 0; i < SPAWN_PENDING_MAX; i++) {
+    for (uint32_t i = 0; i < s->fresh; i++) {
         const struct pending *p = &s->pending[i];
         if (!p->done)
             continue;
@@ -246,7 +251,7 @@ spawn_ask(struct spawn *s, const struct spawn_request *q, spawn_done *done, void
         return err_set(e, ERR_UNAVAILABLE, "the spawner has ended");
     if (s->hangs && deadlines[q->op].begins)
         return spawn_say_hangs(e);
-    uint32_t index = s->free_head;
+    uint32_t index = s->free_head != SPAWN_PENDING_MAX ? s->free_head : s->fresh;
     if (index == SPAWN_PENDING_MAX) {
         (void)err_set(e, ERR_RESOURCE_EXHAUSTED, "%d requests already wait for the spawner",
                       SPAWN_PENDING_MAX);
@@ -254,7 +259,10 @@ spawn_ask(struct spawn *s, const struct spawn_request *q, spawn_done *done, void
         return err_errno(e);
     }
     struct pending *p = &s->pending[index];
-    s->free_head = p->next;
+    if (index == s->fresh)
+        s->fresh++;
+    else
+        s->free_head = p->next;
     p->done = done;
     p->cookie = cookie;
     p->ticks = 0;
@@ -360,7 +368,7 @@ heard(struct spawn *s, const struct pending *p)
 static void
 grow_older(struct spawn *s)
 {
-    for (uint32_t i = 0, left = s->open; i < SPAWN_PENDING_MAX && left > 0; i++) {
+    for (uint32_t i = 0, left = s->open; i < s->fresh && left > 0; i++) {
         struct pending *p = &s->pending[i];
         const struct deadline *d = &deadlines[p->request.op];
         if (!p->done)

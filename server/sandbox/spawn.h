@@ -130,6 +130,29 @@ int spawn_inherit(struct spawn *s, uint32_t slot, uint32_t generation,
 int spawn_drop(struct spawn *s, uint32_t slot, uint32_t generation, uint32_t layer,
                spawn_done *done, void *cookie, struct err *e);
 
+// Disks (disk/order.h): one is named by its kind and id. open: reply->layer is its number.
+struct spawn_disk {
+    uint32_t kind; // enum spawn_disk_kind
+    uint8_t id[16];
+};
+int spawn_disk_make(struct spawn *s, const struct spawn_disk *disk, uint64_t bytes, uint32_t inodes,
+                    spawn_done *done, void *cookie, struct err *e);
+int spawn_disk_open(struct spawn *s, const struct spawn_disk *disk, spawn_done *done, void *cookie,
+                    struct err *e);
+int spawn_disk_remove(struct spawn *s, const struct spawn_disk *disk, spawn_done *done,
+                      void *cookie, struct err *e);
+int spawn_disk_close(struct spawn *s, uint32_t number, spawn_done *done, void *cookie,
+                     struct err *e);
+
+// Mounts an open disk in a sandbox. `at` is copied, at most SPAWN_AT_MAX with its end; a longer one is INVALID_ARGUMENT.
+struct spawn_mount {
+    uint32_t disk;
+    bool read_only;
+    const char *at;
+};
+int spawn_mount(struct spawn *s, uint32_t slot, uint32_t generation, const struct spawn_mount *m,
+                spawn_done *done, void *cookie, struct err *e);
+
 // Closes the socket, so that the spawner ends, and calls the callbacks of all open requests (UNAVAILABLE), but not
 // on_gone. Requests are refused from now on. Does nothing if the spawner has ended.
 void spawn_abandon(struct spawn *s);

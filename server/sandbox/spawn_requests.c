@@ -142,3 +142,59 @@ spawn_drop(struct spawn *s, uint32_t slot, uint32_t generation, uint32_t layer, 
         .op = SPAWN_DROP, .slot = slot, .generation = generation, .arg = layer};
     return spawn_ask(s, &q, done, cookie, e);
 }
+
+static int
+ask_disk(struct spawn *s, uint32_t op, const struct spawn_disk *disk,
+         const struct spawn_limits *limits, spawn_done *done, void *cookie, struct err *e)
+{
+    struct spawn_request q = {.op = op, .arg = disk->kind};
+    memcpy(q.id, disk->id, sizeof q.id);
+    if (limits != NULL)
+        q.limits = *limits;
+    return spawn_ask(s, &q, done, cookie, e);
+}
+
+int
+spawn_disk_make(struct spawn *s, const struct spawn_disk *disk, uint64_t bytes, uint32_t inodes,
+                spawn_done *done, void *cookie, struct err *e)
+{
+    const struct spawn_limits limits = {.disk_bytes = bytes, .inodes = inodes};
+    return ask_disk(s, SPAWN_DISK_MAKE, disk, &limits, done, cookie, e);
+}
+
+int
+spawn_disk_open(struct spawn *s, const struct spawn_disk *disk, spawn_done *done, void *cookie,
+                struct err *e)
+{
+    return ask_disk(s, SPAWN_DISK_OPEN, disk, NULL, done, cookie, e);
+}
+
+int
+spawn_disk_remove(struct spawn *s, const struct spawn_disk *disk, spawn_done *done, void *cookie,
+                  struct err *e)
+{
+    return ask_disk(s, SPAWN_DISK_REMOVE, disk, NULL, done, cookie, e);
+}
+
+int
+spawn_disk_close(struct spawn *s, uint32_t number, spawn_done *done, void *cookie, struct err *e)
+{
+    const struct spawn_request q = {.op = SPAWN_DISK_CLOSE, .arg = number};
+    return spawn_ask(s, &q, done, cookie, e);
+}
+
+int
+spawn_mount(struct spawn *s, uint32_t slot, uint32_t generation, const struct spawn_mount *m,
+            spawn_done *done, void *cookie, struct err *e)
+{
+    struct spawn_request q = {.op = SPAWN_MOUNT,
+                              .slot = slot,
+                              .generation = generation,
+                              .arg = m->disk,
+                              .read_only = m->read_only};
+    const size_t n = strlen(m->at);
+    if (n >= sizeof q.at)
+        return err_field(e, "path", "longer than %d bytes", SPAWN_AT_MAX - 1);
+    memcpy(q.at, m->at, n + 1);
+    return spawn_ask(s, &q, done, cookie, e);
+}

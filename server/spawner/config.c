@@ -92,6 +92,8 @@ config_check(const struct spawn_config *c, struct err *e)
         r = check_path(c->guest_path, "guest_path", e);
     if (r == 0)
         r = check_path(c->reader_path, "reader_path", e);
+    if (r == 0 && c->disk_path[0])
+        r = check_path(c->disk_path, "disk_path", e);
     if (r == 0 && c->config_file[0])
         r = check_path(c->config_file, "config_file", e);
     if (r == 0)
@@ -118,6 +120,13 @@ config_limits_ok(const struct spawn_limits *l, const struct spawn_limits *max)
            l->cpu_millis && l->cpu_millis <= max->cpu_millis && l->cpu_weight &&
            l->cpu_weight <= max->cpu_weight && l->cpu_weight <= 10000 && l->pids &&
            l->pids <= max->pids;
+}
+
+bool
+config_disk_ok(const struct spawn_limits *l)
+{
+    return l->disk_bytes != 0 && l->disk_bytes <= SPAWN_DISK_BYTES_MAX && l->inodes != 0 &&
+           l->inodes <= SPAWN_DISK_INODES_MAX;
 }
 
 uint32_t

@@ -38,6 +38,7 @@
 #include "proto/now.h"
 #include "cgroup_leaf.h"
 #include "config.h"
+#include "disk_process.h"
 #include "feature.h"
 #include "ids.h"
 #include "io.h"
@@ -303,6 +304,18 @@ step_slots(struct start *st, struct err *e)
     return slots_init(st->s) ? 0 : err_sys(e, ENOMEM, "make the table of sandboxes");
 }
 
+static int
+step_disks(struct start *st, struct err *e)
+{
+    for (int i = 0; i < SPAWN_DISK_RUNS_MAX; i++)
+        st->s->disk_run[i].socket_fd = -1;
+    st->s->disks = disks_new();
+    if (st->s->disks == NULL)
+        return err_sys(e, ENOMEM, "make the table of disks");
+    disk_process_probe(st->s, st->features);
+    return 0;
+}
+
 // Without the relay the broker runs, and refuses requests that need it.
 static int
 step_relay(struct start *st, struct err *e)
@@ -325,8 +338,9 @@ step_broker(struct start *st, struct err *e)
 // The order: the configuration first, because all other steps need it. Programs and cgroups are opened by path before
 // the tree step hides these paths. The time namespace is made before the first child.
 static int (*const steps[])(struct start *, struct err *) = {
-    step_root,     step_config,  step_daemon, step_state_dir, step_basics, step_guest, step_cgroups,
-    step_features, step_filters, step_tree,   step_time,      step_slots,  step_relay, step_broker,
+    step_root,  step_config,  step_daemon,   step_state_dir, step_basics,
+    step_guest, step_cgroups, step_features, step_filters,   step_tree,
+    step_time,  step_slots,   step_disks,    step_relay,     step_broker,
 };
 
 static int
@@ -345,6 +359,8 @@ take_down(struct spawner *s, struct err *e)
     relay_process_stop(s);
     answers_drop(s);
     slots_drop(s);
+    disk_process_stop(s);
+    disks_free(s->disks);
     tree_free(s->tree);
     free(s->guest_filter.code);
     return s->cgroups.fd < 0 ? 0 : cgroup_close(&s->cgroups, e);
@@ -397,6 +413,10 @@ handle(struct spawner *s, const struct epoll_event *ev)
         [EVENT_READER] = reader_process_ended,
         [EVENT_READER_ASKS] = reader_process_asks,
     };
+    if (kind == EVENT_DISK) {
+        disk_process_heard(s, (uint32_t)ev->data.u64);
+        return true;
+    }
     if (kind == EVENT_HELPER) {
         swap_helper_ended(s, (int)(uint32_t)ev->data.u64);
         return true;

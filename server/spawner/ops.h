@@ -2,7 +2,7 @@
 // The protocol between the broker and the spawner: one header for both ends of their socket.
 //
 // The spawner is root; the broker, which parses data from strangers, is not. So every operation has a fixed size, and
-// names a sandbox by a slot number that the spawner has assigned. No request contains a path. The spawner checks each
+// names a sandbox by a slot number that the spawner has assigned. No request contains a path of the host. The spawner checks each
 // request against its table of operations and the state of the slot (like OpenSSH's monitor). An invalid request
 // means that the broker is faulty or hostile, and ends everything. Only one request comes with descriptors,
 // SPAWN_ROOT, and it is not the broker's.
@@ -29,6 +29,10 @@ enum {
     SPAWN_FDS_MAX = 8,
     SPAWN_SOCKET_FD = 3, // the spawner finds its end of the socket here after exec
     SPAWN_ROOT_FDS_MAX = SPAWN_ROOT_LAYERS_MAX + 1,
+    SPAWN_DISKS_MAX = 1024,      // open ones
+    SPAWN_DISK_RUNS_MAX = 8,     // of MAKE, OPEN and REMOVE that are in progress
+    SPAWN_MOUNTS_OF_SANDBOX = 8, // of disks
+    SPAWN_AT_MAX = 128,          // a path inside a sandbox
 
     // Ids inside a sandbox.
     SANDBOX_UID_JOB = 1000, // "agent"
@@ -48,6 +52,10 @@ enum {
 // One range of host ids per slot: slot n owns [SPAWN_ID_BASE_DEFAULT + n * 65536, + 65536). systemd's documented use
 // of ids (UIDS-GIDS.md) ends below 0x70000000. Range 0 belongs to the broker if no account "stockade" exists.
 #define SPAWN_ID_BASE_DEFAULT 0x70000000u
+
+// The largest disk: more than a loop device or a quota has to hold, and far below what either can.
+#define SPAWN_DISK_BYTES_MAX  (UINT64_C(16) << 40)
+#define SPAWN_DISK_INODES_MAX (UINT32_C(1) << 28)
 
 // Limits that the kernel enforces per sandbox; none may be 0.
 struct spawn_limits {
@@ -76,12 +84,14 @@ struct spawn_config {
     // its privileges, the broker cannot change which file that is.
     char reader_path[SPAWN_PATH_MAX];
     char config_file[SPAWN_PATH_MAX];
+    // The program that makes, mounts and removes disks (disk/order.h); "": there are none.
+    char disk_path[SPAWN_PATH_MAX];
     char relay_path[SPAWN_PATH_MAX];
     uint32_t relay_uid;
     uint32_t relay_gid;
     struct spawn_limits limits_max; // the maximum for every request
 };
-#define SPAWN_VERSION 3u
+#define SPAWN_VERSION 4u
 
 // A feature that was probed at the start. `detail` has the result, and the consequences if it is missing.
 struct spawn_feature {
@@ -184,7 +194,24 @@ enum spawn_op {
     // the lowest first. After a failure the guest ends.
     SPAWN_INHERIT = 17,
     SPAWN_DROP = 18, // arg: a layer on which no other lies. FAILED_PRECONDITION: one does
+    // No slot, all three: a disk, named by its id and arg, its enum spawn_disk_kind (disk/order.h). UNAVAILABLE with the reason
+    // DISKS_BUSY: SPAWN_DISK_RUNS_MAX are in progress. FAILED_PRECONDITION with the reason NO_DISKS: this host has none.
+    // limits: disk_bytes, inodes. ALREADY_EXISTS; RESOURCE_EXHAUSTED: the host's disk has no room for it
+    SPAWN_DISK_MAKE = 19,
+    // NOT_FOUND; UNAVAILABLE: it is in use elsewhere. The reply has its number, and it stays open until CLOSE
+    SPAWN_DISK_OPEN = 20,
+    SPAWN_DISK_REMOVE = 21, // succeeds if it does not exist. FAILED_PRECONDITION: it is open
+    // no slot. arg: number of an open disk. FAILED_PRECONDITION: a sandbox has it
+    SPAWN_DISK_CLOSE = 22,
+    // slot: live. arg: number of an open disk, which is mounted at `at`, by an id-mapped mount without set-id and devices.
+    // Missing folders are made. INVALID_ARGUMENT: `at` is one of the sandbox's own folders. FAILED_PRECONDITION: a component
+    // of it is no folder. It stays there until the sandbox ends, also after SEAL and RESTORE.
+    SPAWN_MOUNT = 23,
 };
+
+// What disks are for: a part of their names, so that each layer of the broker finds its own. The spawner treats them alike,
+// except that the folder of a volume belongs to the job, and that of a layer to root.
+enum spawn_disk_kind { SPAWN_DISK_VOLUME, SPAWN_DISK_LAYER, SPAWN_DISK_KINDS_N };
 
 // The kind of its sandboxes (tier.h).
 enum spawn_tier { SPAWN_TIER_PROCESS, SPAWN_TIERS_N };
@@ -229,9 +256,10 @@ struct spawn_request {
     uint32_t slot, generation;
     uint32_t arg;                        // see enum spawn_op; CREATE: root number; others: 0
     uint32_t from_slot, from_generation; // INHERIT; others: 0
-    uint32_t reserved;                   // must be 0
-    uint8_t id[16];                      // CREATE: the sandbox's id; its hex form names its cgroup
-    struct spawn_limits limits;          // CREATE, LIMIT
+    uint32_t read_only;                  // MOUNT: 0 or 1; others: 0
+    uint8_t id[16]; // CREATE: the sandbox's id; its hex form names its cgroup. DISK_*: of a disk
+    struct spawn_limits limits; // CREATE, LIMIT, DISK_MAKE
+    char at[SPAWN_AT_MAX];      // MOUNT: absolute, inside the sandbox; others: ""
 };
 
 // Descriptors of a CREATE reply, in this order, without missing ones: `fds` has bit n set if enum n is included.
@@ -258,7 +286,7 @@ struct spawn_reply {
     uint32_t ok;          // 0: see err
     uint32_t fds;         // bits of enum spawn_fd
     uint32_t uid;         // CREATE: first host id of its range
-    uint32_t layer;       // SEAL, RESTORE, INHERIT: see there
+    uint32_t layer;       // SEAL, RESTORE, INHERIT: see there; DISK_OPEN: the disk's number
     uint64_t duration_ns; // duration of the operation
     struct err err;
 };

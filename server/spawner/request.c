@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "config.h"
+#include "disk_process.h"
 #include "proto/fdpass.h"
 #include "io.h"
 #include "netns.h"
@@ -209,6 +210,11 @@ static const struct op_row {
     [SPAWN_RESTORE] = {"RESTORE", swap_handle, IN(SLOT_LIVE), 1, TREE_NUMBERS, false},
     [SPAWN_INHERIT] = {"INHERIT", swap_handle, IN(SLOT_LIVE), 1, TREE_NUMBERS, false},
     [SPAWN_DROP] = {"DROP", swap_drop, IN(SLOT_LIVE) | IN(SLOT_FROZEN), 1, TREE_NUMBERS, false},
+    [SPAWN_DISK_MAKE] = {"DISK_MAKE", disk_process_handle, 0, 0, SPAWN_DISK_KINDS_N - 1, false},
+    [SPAWN_DISK_OPEN] = {"DISK_OPEN", disk_process_handle, 0, 0, SPAWN_DISK_KINDS_N - 1, false},
+    [SPAWN_DISK_REMOVE] = {"DISK_REMOVE", disk_process_handle, 0, 0, SPAWN_DISK_KINDS_N - 1, false},
+    [SPAWN_DISK_CLOSE] = {"DISK_CLOSE", swap_disk_close, 0, 0, SPAWN_DISKS_MAX - 1, false},
+    [SPAWN_MOUNT] = {"MOUNT", swap_mount, IN(SLOT_LIVE), 0, SPAWN_DISKS_MAX - 1, false},
     [SPAWN_UNROOT] = {"UNROOT", handle_unroot, 0, 0, SPAWN_ROOTS_MAX - 1, false},
 };
 enum { OPS_N = sizeof op_rows / sizeof op_rows[0] };
@@ -220,8 +226,11 @@ check_form(struct spawner *s, const struct spawn_request *q)
     if (q->op >= OPS_N || !op_rows[q->op].handler)
         broker_broken(s, "operation %u does not exist", q->op);
     const struct op_row *row = &op_rows[q->op];
-    if (q->reserved != 0)
-        broker_broken(s, "%s: reserved is not 0", row->name);
+    if (q->op == SPAWN_MOUNT ? q->read_only > 1 || memchr(q->at, '\0', sizeof q->at) == NULL
+                             : q->read_only != 0 || q->at[0] != '\0')
+        broker_broken(s, "%s: a path or a flag that it does not have", row->name);
+    if (q->op == SPAWN_DISK_MAKE && !config_disk_ok(&q->limits))
+        broker_broken(s, "%s: a limit is 0 or beyond its maximum", row->name);
     if (q->arg < row->arg_min || q->arg > row->arg_max)
         broker_broken(s, "%s: argument %u is out of range", row->name, q->arg);
     if (row->limits && !config_limits_ok(&q->limits, &s->config->limits_max))

@@ -92,6 +92,7 @@ slot_empty(struct slot *slot)
     slot->pid_fd = slot->disk_fd = slot->channel_fd = slot->socket_fd = slot->net_fd = -1;
     slot->channel_theirs_fd = slot->socket_theirs_fd = slot->userns_low_fd = -1;
     slot->layers = NULL;
+    slot->mounts = NULL;
     slot->answer = NULL;
 }
 
@@ -136,6 +137,8 @@ slots_drop(struct spawner *s)
         s->slots[i].answer = NULL;
         tree_layers_free(s->slots[i].layers);
         s->slots[i].layers = NULL;
+        free(s->slots[i].mounts);
+        s->slots[i].mounts = NULL;
     }
 }
 
@@ -165,6 +168,8 @@ slot_move(struct spawner *s, struct slot *slot, enum slot_state to)
         ids_give(s, slot);
         tree_root_leave(s->tree, slot->root);
         tree_layers_free(slot->layers);
+        disk_leave(s->disks, slot->mounts);
+        free(slot->mounts);
         slot_empty(slot);
         list_prepend(to_list,
                      // reused first: its user namespace exists and its memory is in the cache

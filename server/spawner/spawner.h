@@ -6,7 +6,7 @@
 //   birth.c     CREATE                            death.c    DESTROY, FREEZE, which need polling
 //   netns.c     NET_OPEN, NET_DIAL                programs.c the loader's descriptors, WATCH
 //   tier.h, tier_process.c  kinds of sandboxes
-//   swap.c      SEAL, RESTORE, INHERIT, DROP
+//   swap.c      SEAL, RESTORE, INHERIT, DROP    disk.h, disk_process.h  DISK_MAKE to MOUNT
 //   relay_process.c  RELAY               reader_process.c  READ, and the reader's ROOT
 #pragma once
 
@@ -15,6 +15,7 @@
 
 #include "cgroup.h"
 #include "child.h"
+#include "disk.h"
 #include "filter.h"
 #include "ops.h"
 #include "tree.h"
@@ -59,6 +60,7 @@ struct slot {
     int pid_fd;                 // -1: no process, or reaped
     int disk_fd;                // for tree_resize and tree_swap
     struct tree_layers *layers; // owned; NULL: it has none, all is on the disk
+    struct disk_mounts *mounts; // owned; NULL: it has none
     // A birth.
     int channel_fd;
     int channel_theirs_fd; // the child's ends, open until its first report
@@ -96,6 +98,14 @@ struct programs {
     struct answer *watch_answer;
 };
 
+// One stockade-disk that works (disk_process.c).
+struct disk_run {
+    struct answer *answer; // owned; NULL: it is free
+    int socket_fd;
+    bool opens;
+    uint32_t number; // the disk that it opens
+};
+
 struct spawner {
     const struct spawn_config *config;
     struct cgroups cgroups;
@@ -114,6 +124,9 @@ struct spawner {
     int reader_fd;                // its pidfd; -1: none runs
     int reader_asks_fd;           // its socket; -1: closed
     struct answer *reader_answer; // a READ that waits for the end of the reader
+    struct disks *disks;
+    bool disks_fine;
+    struct disk_run disk_run[SPAWN_DISK_RUNS_MAX];
     int epoll_fd;
     int ids_fd; // ids.h; -1: ranges are not locked
     bool cores_piped;
@@ -138,7 +151,8 @@ enum event_kind {
     EVENT_RELAY,
     EVENT_READER,
     EVENT_READER_ASKS,
-    EVENT_HELPER, // of a swap; the low half is its pidfd
+    EVENT_HELPER, // a process to be reaped; the low half is its pidfd
+    EVENT_DISK,   // the low half is its number in disk_run
 };
 bool event_add(const struct spawner *s, int fd, enum event_kind kind, uint32_t slot,
                uint32_t events);
@@ -197,8 +211,15 @@ void swap_handle(struct spawner *s, struct slot *slot, const struct spawn_reques
                  struct answer *a);
 void swap_drop(struct spawner *s, struct slot *slot, const struct spawn_request *q,
                struct answer *a);
-// A helper that swapped layers has ended: reaps it.
+// Takes the pidfd of a process that nobody waits for (-1: none), to reap it when it ends.
+void swap_watch_helper(const struct spawner *s, int helper_fd);
+// It has ended: reaps it.
 void swap_helper_ended(struct spawner *s, int pid_fd);
+// DISK_CLOSE; MOUNT.
+void swap_disk_close(struct spawner *s, struct slot *none, const struct spawn_request *q,
+                     struct answer *a);
+void swap_mount(struct spawner *s, struct slot *slot, const struct spawn_request *q,
+                struct answer *a);
 
 // tier_process.c
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// SEAL, RESTORE, INHERIT, DROP: the requests and their replies. The tier does the work (tier_process.c, tree_swap.c).
+// SEAL, RESTORE, INHERIT, DROP, MOUNT, DISK_CLOSE: the requests and their replies. The tier does the work (tier_process.c, tree_swap.c).
 //
 // The spawner waits for the helper, which takes a fraction of a millisecond, so the state of the slot does not change and
 // no second request comes between. The helper's own end may come later, and is an event.
 #include <errno.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -48,6 +49,44 @@ swap_drop(struct spawner *s, struct slot *slot, const struct spawn_request *q, s
     }
     (void)err_wrap(&e, "drop layer %u of sandbox %s", q->arg, slot->name);
     answer_err(s, a, &e);
+}
+
+void
+swap_mount(struct spawner *s, struct slot *slot, const struct spawn_request *q, struct answer *a)
+{
+    struct err e;
+    struct disk_mount m = {.disk = q->arg, .read_only = q->read_only == 1};
+    memcpy(m.at, q->at, sizeof m.at);
+    if (tier_of(s, slot)->mount(s, slot, &m, &e) == 0) {
+        answer_ok(s, a);
+        return;
+    }
+    (void)err_wrap(&e, "mount at %s of sandbox %s", m.at, slot->name);
+    answer_err(s, a, &e);
+}
+
+void
+swap_disk_close(struct spawner *s, struct slot *none, const struct spawn_request *q,
+                struct answer *a)
+{
+    (void)none;
+    struct err e;
+    int helper_fd = -1;
+    int r = disk_close(s->disks, q->arg, &helper_fd, &e);
+    swap_watch_helper(s, helper_fd);
+    if (r < 0)
+        answer_err(s, a, &e);
+    else
+        answer_ok(s, a);
+}
+
+void
+swap_watch_helper(const struct spawner *s, int helper_fd)
+{
+    if (helper_fd < 0 || event_add(s, helper_fd, EVENT_HELPER, (uint32_t)helper_fd, EPOLLIN))
+        return;
+    (void)waitid(P_PIDFD, (id_t)helper_fd, &(siginfo_t){.si_pid = 0}, WEXITED);
+    (void)close(helper_fd);
 }
 
 void

@@ -32,6 +32,9 @@ struct tier {
     // DROP: drops one of its layers.
     int (*drop)(struct spawner *s, struct slot *slot, uint32_t layer, struct err *e);
 
+    // MOUNT: mounts an open disk in it, and adds it to its mounts.
+    int (*mount)(struct spawner *s, struct slot *slot, const struct disk_mount *m, struct err *e);
+
     // Kills everything of it that exists. Returns immediately.
     void (*kill)(struct slot *slot);
 

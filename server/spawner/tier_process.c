@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/syscall.h>
@@ -151,16 +152,6 @@ has_jobs(int cgroup_fd)
     return any;
 }
 
-// A helper is reaped when it has ended.
-static void
-watch_helper(const struct spawner *s, int helper_fd)
-{
-    if (helper_fd < 0 || event_add(s, helper_fd, EVENT_HELPER, (uint32_t)helper_fd, EPOLLIN))
-        return;
-    (void)waitid(P_PIDFD, (id_t)helper_fd, &(siginfo_t){.si_pid = 0}, WEXITED);
-    (void)close(helper_fd);
-}
-
 static struct tree_place
 place_of(const struct slot *slot)
 {
@@ -213,6 +204,9 @@ process_swap(struct spawner *s, struct slot *slot, const struct spawn_request *q
                              .uid = slot->uid,
                              .userns_fd = slot->userns_fd,
                              .proc_fd = s->proc_fd,
+                             .mounts = slot->mounts,
+                             .space_fd =
+                                 slot->mounts != NULL ? disks_space(s->disks, s->proc_fd, e) : -1,
                              .disk_bytes = slot->limits.disk_bytes,
                              .inodes = slot->limits.inodes};
     if (q->op == SPAWN_INHERIT)
@@ -221,7 +215,7 @@ process_swap(struct spawner *s, struct slot *slot, const struct spawn_request *q
         return r;
     int helper_fd = -1;
     r = tree_swap(s->tree, &swap, layer, &helper_fd, e);
-    watch_helper(s, helper_fd);
+    swap_watch_helper(s, helper_fd);
     if (r == 0 && helper_fd >= 0 && (*disk_fd = low_copy(slot->layers->upper_fd)) < 0)
         r = err_sys(e, errno, "copy the disk's descriptor");
     return r;
@@ -235,7 +229,21 @@ process_drop(struct spawner *s, struct slot *slot, uint32_t layer, struct err *e
         return err_set(e, ERR_NOT_FOUND, "the sandbox has no layers");
     const struct tree_place p = place_of(slot);
     int r = tree_drop_layer(&p, layer, &helper_fd, e);
-    watch_helper(s, helper_fd);
+    swap_watch_helper(s, helper_fd);
+    return r;
+}
+
+static int
+process_mount(struct spawner *s, struct slot *slot, const struct disk_mount *m, struct err *e)
+{
+    int helper_fd = -1;
+    const struct disk_target to = {s->tree, slot->root, slot->uid, slot->userns_fd, slot->pid_fd};
+    if (slot->pid_fd < 0)
+        return err_set(e, ERR_FAILED_PRECONDITION, "its guest has ended");
+    if (slot->mounts == NULL && (slot->mounts = calloc(1, sizeof *slot->mounts)) == NULL)
+        return err_sys(e, ENOMEM, "begin the mounts");
+    int r = disk_mount(s->disks, &to, m, slot->mounts, &helper_fd, e);
+    swap_watch_helper(s, helper_fd);
     return r;
 }
 
@@ -259,7 +267,7 @@ process_remove(struct spawner *s, struct slot *slot, struct err *e)
 
 const struct tier tier_table[SPAWN_TIERS_N] = {
     [SPAWN_TIER_PROCESS] = {"process", process_make, tree_enter, process_figures, process_swap,
-                            process_drop, process_kill, process_remove},
+                            process_drop, process_mount, process_kill, process_remove},
 };
 
 const struct tier *

@@ -45,6 +45,13 @@ int tree_root_give_up(struct tree *t, uint32_t number, struct err *e);
 // Its tier (tier.h), as passed to tree_root_add().
 uint32_t tree_root_tier(const struct tree *t, uint32_t number);
 
+// Whether something can be mounted at this path of its sandboxes: absolute and plain, below no folder of the sandbox itself or of
+// the root, and above none.
+bool tree_root_has_place(const struct tree *t, uint32_t number, const char *at);
+
+// Whether one of two absolute paths is the other, or lies below it.
+bool tree_paths_meet(const char *a, const char *b);
+
 // The host name of its sandboxes. Borrowed.
 const char *tree_root_hostname(const struct tree *t, uint32_t number);
 

@@ -256,6 +256,26 @@ tree_root_give_up(struct tree *t, uint32_t number, struct err *e)
     return 0;
 }
 
+bool
+tree_paths_meet(const char *a, const char *b)
+{
+    size_t n = strlen(a);
+    size_t m = strlen(b);
+    const char *longer = n < m ? b : a;
+    size_t least = n < m ? n : m;
+    return strncmp(a, b, least) == 0 && (longer[least] == '\0' || longer[least] == '/');
+}
+
+bool
+tree_root_has_place(const struct tree *t, uint32_t number, const char *at)
+{
+    const struct tree_root *r = &t->roots[number];
+    bool has = path_is_plain(at, SPAWN_AT_MAX);
+    for (uint32_t i = 1; i < r->layers_n && has; i++)
+        has = !tree_paths_meet(r->at[i], at);
+    return has;
+}
+
 uint32_t
 tree_root_tier(const struct tree *t, uint32_t number)
 {

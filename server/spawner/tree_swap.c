@@ -53,6 +53,7 @@ struct work {
     int upper_fd;
     const char *moved[MOUNTS_MAX];
     unsigned moved_n;
+    int disk_fd[SPAWN_MOUNTS_OF_SANDBOX];                // clones, on their way
     bool made, entries_moved, shm_moved, attached, over; // how far it came
     char upper[NAME], work[NAME], seal[NAME], place[TREE_PLACE];
 };
@@ -139,9 +140,25 @@ is_inside_another(const struct tree_root *r, uint32_t i)
 
 // ---- the steps of the helper
 
+// Disks are cloned again instead of moved: their places in the old root may be elsewhere now.
+static int
+gather_disks(struct work *w, struct err *e)
+{
+    const struct disk_mounts *m = w->plan->mounts;
+    for (uint32_t i = 0; m != NULL && i < m->n; i++) {
+        w->disk_fd[i] = disk_clone(w->plan->space_fd, &m->mount[i], w->plan->userns_fd, e);
+        if (w->disk_fd[i] < 0)
+            return w->disk_fd[i];
+    }
+    return 0;
+}
+
 static int
 step_gather(struct work *w, struct err *e)
 {
+    int rc = gather_disks(w, e);
+    if (rc < 0)
+        return rc;
     return w->plan->kind == TREE_INHERIT ? tree_inherited_clone(&w->inherited, &w->plan->from, e)
                                          : 0;
 }
@@ -298,6 +315,16 @@ step_move(struct work *w, struct err *e)
 }
 
 static int
+step_disks(struct work *w, struct err *e)
+{
+    const struct disk_mounts *m = w->plan->mounts;
+    int rc = 0;
+    for (uint32_t i = 0; m != NULL && i < m->n && rc == 0; i++)
+        rc = disk_attach(w->disk_fd[i], w->new_fd, m->mount[i].at, w->plan->uid, e);
+    return rc;
+}
+
+static int
 step_pivot(struct work *w, struct err *e)
 {
     w->over = true;
@@ -306,7 +333,7 @@ step_pivot(struct work *w, struct err *e)
 
 static int (*const steps[])(struct work *, struct err *) = {
     step_gather, step_enter, step_place_layers, step_upper, step_seal,
-    step_root,   step_dev,   step_move,         step_pivot,
+    step_root,   step_dev,   step_move,         step_disks, step_pivot,
 };
 
 // ---- the way back, and what is left
@@ -511,6 +538,8 @@ tree_swap(const struct tree *t, const struct tree_swap *s, uint32_t *layer, int 
         return 0;
     struct work w = {.tree = t, .plan = s, .layers = s->of.layers, .skeleton_fd = -1, .dev_fd = -1};
     w.old_fd = w.new_fd = w.upper_fd = -1;
+    for (size_t i = 0; i < SPAWN_MOUNTS_OF_SANDBOX; i++)
+        w.disk_fd[i] = -1;
     tree_inherited_init(&w.inherited);
     int rc = plan(&w, e);
     if (rc == 0)
@@ -523,6 +552,8 @@ tree_swap(const struct tree *t, const struct tree_swap *s, uint32_t *layer, int 
     int *fds[] = {&w.skeleton_fd, &w.dev_fd, &w.old_fd, &w.new_fd, &w.upper_fd};
     for (size_t i = 0; i < sizeof fds / sizeof fds[0]; i++)
         io_close(fds[i]);
+    for (size_t i = 0; i < SPAWN_MOUNTS_OF_SANDBOX; i++)
+        io_close(&w.disk_fd[i]);
     tree_inherited_close(&w.inherited);
     return rc;
 }

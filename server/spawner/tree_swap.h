@@ -12,6 +12,7 @@
 
 #include <stdint.h>
 
+#include "disk.h"
 #include "tree.h"
 #include "tree_layers.h"
 
@@ -33,7 +34,9 @@ struct tree_swap {
     uint32_t uid; // first host id of its files
     int userns_fd;
     int proc_fd;
-    uint64_t disk_bytes; // the sandbox's limits
+    const struct disk_mounts *mounts; // mounted again in the new root; NULL: none
+    int space_fd;                     // disk.h
+    uint64_t disk_bytes;              // the sandbox's limits
     uint32_t inodes;
 };
 

@@ -96,6 +96,12 @@ stop_core(void **state)
     return clean ? 0 : -1;
 }
 
+const struct broker *
+core_broker(void)
+{
+    return &b;
+}
+
 // ---- one sandbox
 
 static void

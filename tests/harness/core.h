@@ -29,6 +29,9 @@ extern char text[TEXT_MAX]; // what its last job wrote
 int start_core(void **state);
 int stop_core(void **state);
 
+// The configuration, and what the spawner found.
+const struct broker *core_broker(void);
+
 // Around each: `box` is READY, or belongs to uid:1; and is gone.
 int make_ready(void **state);
 int make_box(void **state);

@@ -44,6 +44,8 @@ broker_config(struct broker *b, const char *suffix)
                    "%.200s/server/stockade-guest", build ? build : ".");
     (void)snprintf(b->config.reader_path, sizeof b->config.reader_path,
                    "%.200s/server/stockade-reader", build ? build : ".");
+    (void)snprintf(b->config.disk_path, sizeof b->config.disk_path, "%.200s/server/stockade-disk",
+                   build ? build : ".");
     set_config_file(b);
 }
 

@@ -200,7 +200,7 @@ invalid_requests_end_the_spawner_and_every_sandbox(void **state)
         {"slot never used", destroy},
         {"generation 0", destroy},
         {"generation to come", destroy},
-        {"reserved set", destroy},
+        {"a flag that it does not have", destroy},
         {"argument of destroy", destroy},
         {"freeze by 2", destroy},
         {"root out of range", create},
@@ -220,15 +220,23 @@ invalid_requests_end_the_spawner_and_every_sandbox(void **state)
         {"restore to a layer out of range", destroy},
         {"inherit from a slot out of range", destroy},
         {"drop no layer", destroy},
+        {"a path that it does not have", destroy},
+        {"a disk without bytes", destroy},
+        {"a disk without inodes", destroy},
+        {"a disk beyond the maximum", destroy},
+        {"a disk of no kind", destroy},
+        {"a disk out of range", destroy},
+        {"a path without an end", destroy},
+        {"half read-only", destroy},
     };
     rows[0].q.op = SPAWN_CONFIGURE;
-    rows[1].q.op = SPAWN_DROP + 1;
+    rows[1].q.op = SPAWN_MOUNT + 1;
     rows[2].q.op = UINT32_MAX;
     rows[3].q.slot = UINT32_MAX;
     rows[4].q.slot = 5;
     rows[5].q.generation = 0;
     rows[6].q.generation = 2;
-    rows[7].q.reserved = 1;
+    rows[7].q.read_only = 1;
     rows[8].q.arg = 1;
     rows[9].q.op = SPAWN_FREEZE;
     rows[9].q.arg = 2;
@@ -256,6 +264,17 @@ invalid_requests_end_the_spawner_and_every_sandbox(void **state)
     rows[25].q.arg = 1;
     rows[25].q.from_slot = UINT32_MAX;
     rows[26].q.op = SPAWN_DROP;
+    rows[27].q.at[0] = '/';
+    rows[28].q.op = rows[29].q.op = rows[30].q.op = SPAWN_DISK_MAKE;
+    rows[28].q.limits.inodes = rows[29].q.limits.disk_bytes = rows[30].q.limits.inodes = 1;
+    rows[30].q.limits.disk_bytes = SPAWN_DISK_BYTES_MAX + 1;
+    rows[31].q.op = SPAWN_DISK_OPEN;
+    rows[31].q.arg = SPAWN_DISK_KINDS_N;
+    rows[32].q.op = SPAWN_DISK_CLOSE;
+    rows[32].q.arg = SPAWN_DISKS_MAX;
+    rows[33].q.op = rows[34].q.op = SPAWN_MOUNT;
+    memset(rows[33].q.at, 'a', sizeof rows[33].q.at);
+    rows[34].q.read_only = 2;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         assert_ends(rows[i].what, &rows[i].q, sizeof rows[i].q, -1, &like);
     char large[sizeof destroy + 1] = {0};

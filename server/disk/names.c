@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// See names.h.
+#include "names.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "proto/auto.h"
+
+// Others can list it, because the broker compares the names with its own, and enter it by no other right: folders below it
+// have files of any owner, mode and content.
+int
+names_folder(const char *state_dir, struct err *e)
+{
+    struct stat st;
+    int auto_close state = open(state_dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (state < 0 || fstat(state, &st) < 0)
+        return err_sys(e, errno, "open state directory %s", state_dir);
+    if (st.st_uid != 0 || (st.st_mode & 022) != 0)
+        return err_set(e, ERR_FAILED_PRECONDITION,
+                       "state directory %s: must belong to root and be writable by no one else",
+                       state_dir);
+    if (mkdirat(state, "disks", 0744) < 0 && errno != EEXIST)
+        return err_sys(e, errno, "create %s/disks", state_dir);
+    int auto_close fd = openat(state, "disks", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return err_sys(e, errno, "open %s/disks", state_dir);
+    if (st.st_uid != 0 || (st.st_mode & 033) != 0)
+        return err_set(e, ERR_FAILED_PRECONDITION,
+                       "%s/disks: must belong to root, with mode 0744 or less", state_dir);
+    return take_fd(&fd);
+}
+
+void
+names_of(const struct disk_order *o, char out[DISK_NAME_MAX])
+{
+    static const char *const kinds[SPAWN_DISK_KINDS_N] = {"volume", "layer"};
+    int n = snprintf(out, DISK_NAME_MAX, "%s-", kinds[o->kind]);
+    for (size_t i = 0; i < sizeof o->id; i++)
+        n += snprintf(out + n, (size_t)(DISK_NAME_MAX - n), "%02x", o->id[i]);
+}

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+// See disk_process.h. At most SPAWN_DISK_RUNS_MAX run at a time, each with one socket pair:
+//
+//   request -> a free run -> program in the host's mounts and clocks, order -> answer, or end of file -> reply
+#include "disk_process.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "io.h"
+#include "proto/auto.h"
+#include "proto/program.h"
+#include "server/disk/order.h"
+
+enum { PROBE_SECONDS = 10, MKFS_ID = 2 };
+
+static bool
+go_home(void *cookie)
+{
+    const struct spawner *s = cookie;
+    return (s->time_home_fd < 0 || setns(s->time_home_fd, CLONE_NEWTIME) == 0) &&
+           setns(s->mount_home_fd, CLONE_NEWNS) == 0;
+}
+
+// Starts the program and gives it its order. *pid: to be reaped. Returns our end of its socket, owned.
+static int
+start(const struct spawner *s, const struct disk_order *o, int space_fd, pid_t *pid, struct err *e)
+{
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+        return err_sys(e, errno, "make a socket pair");
+    int auto_close ours = pair[0];
+    int auto_close theirs = pair[1];
+    const struct program_start start = {
+        .path = s->config->disk_path,
+        .name = "stockade-disk",
+        .fds = {{s->null_fd, STDIN_FILENO},
+                {s->null_fd, STDOUT_FILENO},
+                {theirs, DISK_SOCKET_FD},
+                {space_fd, DISK_SPACE_FD}},
+        .fds_n = space_fd >= 0 ? 4 : 3,
+        .before = go_home,
+        .cookie = (void *)(uintptr_t)s,
+    };
+    if (send(ours, o, sizeof *o, MSG_NOSIGNAL) != (ssize_t)sizeof *o)
+        return err_sys(e, errno, "send the order");
+    int r = program_start(&start, pid, e);
+    return r < 0 ? r : take_fd(&ours);
+}
+
+static struct disk_order
+order_of(const struct spawner *s, uint32_t op)
+{
+    struct disk_order o = {.op = op, .mkfs_id = s->config->id_base + MKFS_ID};
+    memcpy(o.state_dir, s->config->state_dir, sizeof o.state_dir);
+    return o;
+}
+
+// ---- the start
+
+static int
+probe(const struct spawner *s, struct disk_answer *a, struct err *e)
+{
+    const struct disk_order o = order_of(s, DISK_PROBE);
+    const struct timeval timeout = {.tv_sec = PROBE_SECONDS};
+    pid_t pid = -1;
+    if (s->config->disk_path[0] == '\0')
+        return err_set(e, ERR_FAILED_PRECONDITION, "stockade-disk is not installed");
+    int auto_close fd = start(s, &o, -1, &pid, e);
+    if (fd < 0)
+        return fd;
+    (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
+    bool heard = recv(fd, a, sizeof *a, 0) == (ssize_t)sizeof *a;
+    (void)kill(pid, SIGKILL);
+    program_wait(pid);
+    if (!heard)
+        return err_set(e, ERR_INTERNAL, "stockade-disk did not answer");
+    if (!a->ok)
+        *e = a->err;
+    return a->ok ? 0 : -ENOSYS;
+}
+
+void
+disk_process_probe(struct spawner *s, struct spawn_features *f)
+{
+    static struct disk_answer a;
+    struct err e;
+    if (probe(s, &a, &e) < 0)
+        feature_add(f, "disks", false, false, "volumes and layers on disk are refused: %.140s",
+                    e.text);
+    else if (a.backend == DISK_PROJECT)
+        feature_add(f, "disks", true, false, "folders with project quotas");
+    else
+        feature_add(f, "disks", true, false, "images on loop devices, because: %.140s", a.err.text);
+    s->disks_fine = a.ok != 0;
+}
+
+// ---- runs
+
+static int
+free_run(const struct spawner *s)
+{
+    for (int i = 0; i < SPAWN_DISK_RUNS_MAX; i++)
+        if (s->disk_run[i].answer == NULL)
+            return i;
+    return -1;
+}
+
+static void
+watch_end(const struct spawner *s, pid_t pid)
+{
+    int fd = (int)syscall(SYS_pidfd_open, pid, 0);
+    if (fd >= 0 && (fd = io_keep_fd(fd)) >= 0 &&
+        event_add(s, fd, EVENT_HELPER, (uint32_t)fd, EPOLLIN))
+        return;
+    io_close(&fd);
+    (void)kill(pid, SIGKILL);
+    program_wait(pid);
+}
+
+static int
+check(const struct spawner *s, const struct spawn_request *q, struct err *e)
+{
+    if (!s->disks_fine) {
+        int r = err_set(e, ERR_FAILED_PRECONDITION, "this host has no disks with a quota");
+        err_detail(e, "NO_DISKS", "disks", "stockade info says why");
+        return r;
+    }
+    if (free_run(s) < 0) {
+        int r = err_set(e, ERR_UNAVAILABLE, "%d disks are being made or removed already",
+                        SPAWN_DISK_RUNS_MAX);
+        err_detail(e, "DISKS_BUSY", NULL, "try again");
+        return r;
+    }
+    if (q->op == SPAWN_DISK_REMOVE && disk_is_open(s->disks, q->arg, q->id))
+        return err_set(e, ERR_FAILED_PRECONDITION, "the disk is open");
+    return 0;
+}
+
+static int
+begin(struct spawner *s, const struct spawn_request *q, struct disk_run *run, struct err *e)
+{
+    struct disk_order o = order_of(s, q->op == SPAWN_DISK_MAKE   ? DISK_MAKE
+                                      : q->op == SPAWN_DISK_OPEN ? DISK_OPEN
+                                                                 : DISK_REMOVE);
+    int space_fd = -1;
+    pid_t pid = -1;
+    o.kind = q->arg;
+    o.bytes = q->limits.disk_bytes;
+    o.inodes = q->limits.inodes;
+    o.place = run->number;
+    memcpy(o.id, q->id, sizeof o.id);
+    if (q->op == SPAWN_DISK_OPEN && (space_fd = disks_space(s->disks, s->proc_fd, e)) < 0)
+        return space_fd;
+    int fd = start(s, &o, space_fd, &pid, e);
+    if (fd < 0)
+        return fd;
+    run->socket_fd = io_keep_fd(fd);
+    watch_end(s, pid);
+    if (!event_add(s, run->socket_fd, EVENT_DISK, (uint32_t)(run - s->disk_run), EPOLLIN)) {
+        int r = err_sys(e, errno, "watch stockade-disk");
+        io_close(&run->socket_fd);
+        return r;
+    }
+    return 0;
+}
+
+void
+disk_process_handle(struct spawner *s, struct slot *none, const struct spawn_request *q,
+                    struct answer *a)
+{
+    (void)none;
+    struct err e;
+    int r = check(s, q, &e);
+    if (r < 0) {
+        answer_err(s, a, &e);
+        return;
+    }
+    struct disk_run *run = &s->disk_run[free_run(s)];
+    if (q->op == SPAWN_DISK_OPEN && disk_take(s->disks, q->arg, q->id, &run->number, &e) < 0) {
+        answer_err(s, a, &e);
+        return;
+    }
+    run->opens = q->op == SPAWN_DISK_OPEN;
+    r = begin(s, q, run, &e);
+    if (r == 0) {
+        run->answer = a;
+        return;
+    }
+    if (run->opens)
+        disk_taken(s->disks, run->number, false);
+    answer_err(s, a, &e);
+}
+
+void
+disk_process_heard(struct spawner *s, uint32_t number)
+{
+    static struct disk_answer got;
+    struct disk_run *run = &s->disk_run[number];
+    if (run->answer == NULL)
+        return;
+    ssize_t n = recv(run->socket_fd, &got, sizeof got, MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (n != (ssize_t)sizeof got) {
+        got.ok = 0;
+        (void)err_set(&got.err, ERR_INTERNAL, "stockade-disk ended without an answer");
+    }
+    (void)epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, run->socket_fd, NULL);
+    io_close(&run->socket_fd);
+    if (run->opens)
+        disk_taken(s->disks, run->number, got.ok != 0);
+    struct answer *a = run->answer;
+    run->answer = NULL;
+    answer_reply(a)->layer = run->number;
+    err_sanitize(&got.err);
+    if (got.ok)
+        answer_ok(s, a);
+    else
+        answer_err(s, a, &got.err);
+}
+
+void
+disk_process_stop(struct spawner *s)
+{
+    for (int i = 0; i < SPAWN_DISK_RUNS_MAX; i++) {
+        answer_drop(s->disk_run[i].answer);
+        s->disk_run[i].answer = NULL;
+        io_close(&s->disk_run[i].socket_fd); // they die with this process
+    }
+}
