@@ -167,8 +167,10 @@ same_paths(const struct template *a, const struct template *b)
 static bool
 needs_root(const struct template *t, const struct template *next)
 {
-    return next->disabled[0] == '\0' && (!t->has_root || strcmp(t->hostname, next->hostname) != 0 ||
-                                         !same_paths(t, next) || t->folders != next->folders);
+    return next->disabled[0] == '\0' &&
+           (!t->has_root || strcmp(t->hostname, next->hostname) != 0 ||
+            t->user_root != next->user_root || t->root_writable != next->root_writable ||
+            !same_paths(t, next) || t->folders != next->folders);
 }
 
 int
@@ -247,6 +249,8 @@ compare_templates(const struct template *a, const struct template *b, struct wor
 {
     add_word(w, strcmp(a->hostname, b->hostname) != 0, "hostname");
     add_word(w, !same_paths(a, b), "paths");
+    add_word(w, a->user_root != b->user_root, "user");
+    add_word(w, a->root_writable != b->root_writable, "root");
     add_word(w,
              same_paths(a, b) && a->has_root && b->disabled[0] == '\0' && a->folders != b->folders,
              "another folder at one of its paths");
@@ -306,6 +310,8 @@ take_template(struct template *t, struct template *next)
     memcpy(t->hostname, next->hostname, sizeof t->hostname);
     memcpy(t->paths, next->paths, sizeof t->paths);
     t->paths_n = next->paths_n;
+    t->user_root = next->user_root;
+    t->root_writable = next->root_writable;
     memcpy(t->workdir, next->workdir, sizeof t->workdir);
     memcpy(t->disabled, next->disabled, sizeof t->disabled);
     t->folders = next->folders;

@@ -175,7 +175,12 @@ finish_template(struct config *c, uint32_t number, const struct config_source *f
     if (t->hostname[0] == '\0')
         (void)snprintf(t->hostname, sizeof t->hostname, "sandbox");
     if (t->workdir[0] == '\0')
-        (void)snprintf(t->workdir, sizeof t->workdir, "/home/agent");
+        (void)snprintf(t->workdir, sizeof t->workdir, t->user_root ? "/root" : "/home/agent");
+    if (t->root_writable && !t->user_root)
+        return refuse(&(struct place){file, node, {"root"}}, e,
+                      "template \"%s\": root: writable needs user: root, because files of /usr and "
+                      "/etc belong to root inside",
+                      t->name);
     int r = finish_network(t, file, node, e);
     return r < 0 ? r : check_template_limits(c, t, file, node, e);
 }

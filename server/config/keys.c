@@ -284,6 +284,20 @@ read_env(const struct config_reader *r, const struct config_key *k, struct yaml_
     return 0;
 }
 
+static int
+read_user(const struct config_reader *r, const struct config_key *k, struct yaml_node *n, void *to)
+{
+    static const char *const words[] = {"agent", "root", NULL};
+    return read_word(r, k, n, to, words);
+}
+
+static int
+read_root(const struct config_reader *r, const struct config_key *k, struct yaml_node *n, void *to)
+{
+    static const char *const words[] = {"read-only", "writable", NULL};
+    return read_word(r, k, n, to, words);
+}
+
 // A section of a template that another layer keeps: read_templates() reads it.
 static int
 read_later(const struct config_reader *r, const struct config_key *k, struct yaml_node *n, void *to)
@@ -311,6 +325,8 @@ static const struct config_key template_keys[] = {
     {"paths", read_paths, 0, 0, 0, 0, NULL},
     {"workdir", config_read_path, AT(template, workdir), 0, 0, NULL},
     {"env", read_env, 0, 0, 0, 0, NULL},
+    {"user", read_user, AT(template, user_root), 0, 0, NULL},
+    {"root", read_root, AT(template, root_writable), 0, 0, NULL},
     {"limits", read_limits, AT(template, limits), 0, 0, NULL},
     {"limits_max", read_limits, AT(template, limits_max), 0, 0, NULL},
     {"anomalies", read_later, 0, 0, 0, 0, NULL},

@@ -22,7 +22,7 @@
 #include "server/spawner/ops.h"
 #include "path.h"
 
-enum { KEYCTL_JOIN = 1, EXIT_FAILED = 125, LINK_FD = 3 };
+enum { KEYCTL_JOIN = 1, EXIT_FAILED = 125, LINK_FD = 3, LOW_CAPABILITIES = 32 };
 
 // By system call, because C libraries declare the type of a resource differently.
 int
@@ -102,18 +102,30 @@ set_limits(const struct guest_plan *p, struct err *e)
 // A change of ids resets the dumpable flag to fs.suid_dumpable. It is cleared again before the capabilities are
 // dropped, because a process without them could trace this one otherwise.
 static int
-become_the_agent(const struct guest_plan *p, struct err *e)
+become_the_user(const struct guest_plan *p, struct err *e)
 {
-    (void)p;
-    if (setresgid(SANDBOX_UID_JOB, SANDBOX_UID_JOB, SANDBOX_UID_JOB) < 0 ||
-        setresuid(SANDBOX_UID_JOB, SANDBOX_UID_JOB, SANDBOX_UID_JOB) < 0)
+    const uid_t id = p->user_root ? 0 : SANDBOX_UID_JOB;
+    const uint32_t bits = p->user_root ? SPAWN_ROOT_CAPABILITIES : 0;
+    if (setresgid(id, id, id) < 0 || setresuid(id, id, id) < 0)
         return err_sys(e, errno, "become the job's user");
     if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
         return err_sys(e, errno, "be non-dumpable");
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
-    const struct __user_cap_data_struct none[2] = {0};
-    if (syscall(SYS_capset, &header, none) < 0)
+    const struct __user_cap_data_struct data[2] = {{bits, bits, bits}};
+    if (syscall(SYS_capset, &header, data) < 0)
         return err_sys(e, errno, "drop capabilities");
+    return 0;
+}
+
+// No program gets capabilities by its file or its user, because exec ignores both (the secure bits, no_new_privs). Those of
+// root inside are ambient, which exec keeps, and the kernel drops them with the last change from uid 0 to another one.
+static int
+keep_capabilities(const struct guest_plan *p, struct err *e)
+{
+    for (int i = 0; p->user_root && i < LOW_CAPABILITIES; i++)
+        if ((SPAWN_ROOT_CAPABILITIES >> i & 1) != 0 &&
+            prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, i, 0, 0) < 0)
+            return err_sys(e, errno, "keep capability %d", i);
     return 0;
 }
 
@@ -193,9 +205,9 @@ struct step {
 // capabilities, because a change between two ordinary users keeps them. Then what must belong to the job's user: its
 // keyring and its folder. The filters are last, because they refuse much of the above.
 static const struct step steps[] = {
-    {lead_a_session, 0},   {set_stdio, 0},      {close_the_rest, 0},  {set_limits, 0},
-    {become_the_agent, 0}, {join_a_keyring, 0}, {enter_workdir, 126}, {unblock_signals, 0},
-    {refuse_sockets, 0},   {load_filter, 0},
+    {lead_a_session, 0},  {set_stdio, 0},         {close_the_rest, 0}, {set_limits, 0},
+    {become_the_user, 0}, {keep_capabilities, 0}, {join_a_keyring, 0}, {enter_workdir, 126},
+    {unblock_signals, 0}, {refuse_sockets, 0},    {load_filter, 0},
 };
 
 // Returns only on failure.

@@ -24,6 +24,7 @@ struct guest_plan {
     uint64_t tasks_max;
     uint64_t cpu_seconds_max; // 0: none
     bool network_off;         // no sockets but unix ones
+    bool user_root;           // root inside, with SPAWN_ROOT_CAPABILITIES
     struct sock_filter *filter;
     unsigned short filter_n;
 };

@@ -47,15 +47,18 @@ static int cgroups = -1;
 static int first_cgroup = -1; // the first job's, made in advance
 static struct sock_filter *filter_code;
 static unsigned short filter_code_n;
+static bool user_root;
 static struct guest_report report; // written by the child that is being started
 
 void
-guest_jobs_init(int socket, int cgroup_fd, struct sock_filter *filter, unsigned short filter_n)
+guest_jobs_init(int socket, int cgroup_fd, struct sock_filter *filter, unsigned short filter_n,
+                bool of_root)
 {
     broker = socket;
     cgroups = cgroup_fd;
     filter_code = filter;
     filter_code_n = filter_n;
+    user_root = of_root;
 }
 
 static struct job *
@@ -304,6 +307,7 @@ fill_plan(struct guest_plan *plan, const Stockade__Guest__Start *s,
     plan->cpu_seconds_max = s->cpu_seconds_max;
     plan->filter = filter_code;
     plan->filter_n = filter_code_n;
+    plan->user_root = user_root;
 }
 
 static int

@@ -15,9 +15,9 @@ enum {
     GUEST_STRING_BYTES_MAX = 120 * 1024,
 };
 
-// Call once, before the others. `filter`: the filter of jobs; borrowed until the process ends.
-void guest_jobs_init(int socket, int cgroup_fd, struct sock_filter *filter,
-                     unsigned short filter_n);
+// Call once, before the others. `filter`: the filter of jobs; borrowed until the process ends. of_root: jobs are root inside.
+void guest_jobs_init(int socket, int cgroup_fd, struct sock_filter *filter, unsigned short filter_n,
+                     bool of_root);
 
 // Makes ahead what takes time for the first job: its cgroup. Called once, while no request waits. A Remove of that job
 // removes it again.

@@ -3,7 +3,8 @@
 // processes.
 //
 // It runs next to hostile code, so it has few privileges: a uid of its own (999) that jobs cannot trace or signal,
-// the capabilities to become the job's user and to kill, and a filter that allows no mounts and no namespaces. It
+// the capabilities to become the job's user and to kill, and a filter that allows no mounts and no namespaces. Where jobs are
+// root inside, its uid has no mapping in the user namespace, so that they cannot become it, and it passes capabilities on. It
 // reads only its socket; of the data of a job, only exit statuses reach it. It ends when the broker closes the socket
 // or the spawner ends. The sandbox ends with it, because the end of pid 1 kills all processes of the namespace.
 //
@@ -51,22 +52,34 @@ die(const struct err *e)
     _exit(1);
 }
 
+// Whether jobs are root inside: then the spawner left the guest their capabilities.
+static bool
+is_of_root(void)
+{
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct data[2] = {{0}, {0}};
+    return syscall(SYS_capget, &header, data) == 0 &&
+           (data[0].permitted & SPAWN_ROOT_CAPABILITIES) == SPAWN_ROOT_CAPABILITIES;
+}
+
 // Verifies what the spawner set up before exec. If it is incomplete, jobs would have more rights than documented.
 static int
-check_confinement(struct err *e)
+check_confinement(bool of_root, struct err *e)
 {
+    const uid_t uid = of_root ? SANDBOX_UID_OVERFLOW : SANDBOX_UID_GUEST;
     if (prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) != 1)
         return err_set(e, ERR_FAILED_PRECONDITION, "no_new_privs is not set");
     if (prctl(PR_GET_SECCOMP) != SECCOMP_MODE_FILTER)
         return err_set(e, ERR_FAILED_PRECONDITION, "no system call filter is loaded");
-    if (getuid() != SANDBOX_UID_GUEST || getpid() != 1)
+    if (getuid() != uid || getpid() != 1)
         return err_set(e, ERR_FAILED_PRECONDITION, "not the first process of a sandbox");
     return 0;
 }
 
-// The bounding set is inherited, so it is emptied once here for all jobs. Then SETPCAP is dropped.
+// The bounding set is inherited, so it is emptied once here for all jobs. Then SETPCAP is dropped. What jobs have as root
+// inside stays permitted, not effective, and inheritable, as the ambient capabilities of a job must be (child.c).
 static int
-drop_capabilities(struct err *e)
+drop_capabilities(bool of_root, struct err *e)
 {
     (void)prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
     for (int cap = 0; cap <= CAPABILITIES_MAX; cap++) {
@@ -79,7 +92,9 @@ drop_capabilities(struct err *e)
     }
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
     const uint32_t kept = 1U << CAP_SETUID | 1U << CAP_SETGID | 1U << CAP_KILL;
-    const struct __user_cap_data_struct data[2] = {{.permitted = kept, .effective = kept}};
+    const uint32_t passed_on = of_root ? SPAWN_ROOT_CAPABILITIES : 0;
+    const struct __user_cap_data_struct data[2] = {
+        {.permitted = kept | passed_on, .effective = kept, .inheritable = passed_on}};
     return syscall(SYS_capset, &header, data) < 0 ? err_sys(e, errno, "drop capabilities") : 0;
 }
 
@@ -241,12 +256,14 @@ main(void)
     struct sock_filter *filter = NULL;
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     (void)prctl(PR_SET_DUMPABLE, 0);
-    if (check_confinement(&e) < 0 || tidy_descriptors(&e) < 0 ||
+    const bool of_root = is_of_root();
+    if (check_confinement(of_root, &e) < 0 || tidy_descriptors(&e) < 0 ||
         (filter = map_filter(&filter_n, &e)) == NULL)
         die(&e);
-    guest_jobs_init(GUEST_FD_BROKER, GUEST_FD_CGROUP, filter, filter_n);
+    guest_jobs_init(GUEST_FD_BROKER, GUEST_FD_CGROUP, filter, filter_n, of_root);
     int signals = -1;
-    if (set_limits(&e) < 0 || drop_capabilities(&e) < 0 || (signals = open_signals(&e)) < 0)
+    if (set_limits(&e) < 0 || drop_capabilities(of_root, &e) < 0 ||
+        (signals = open_signals(&e)) < 0)
         die(&e);
     (void)setsid();
     if (say_ready() == 0) {

@@ -81,28 +81,72 @@ static const char *const allowed[] = {
 };
 enum { ALLOWED_N = sizeof allowed / sizeof allowed[0] };
 
+// Of apt and dpkg, and of what the scripts of packages call; not apt/auth.conf, which has passwords.
+static const char *const of_packages[] = {
+    "adduser.conf",       "apt/apt.conf.d",
+    "apt/keyrings",       "apt/preferences",
+    "apt/preferences.d",  "apt/sources.list",
+    "apt/sources.list.d", "apt/trusted.gpg",
+    "apt/trusted.gpg.d",  "ca-certificates.conf",
+    "debconf.conf",       "default/useradd",
+    "deluser.conf",       "dpkg",
+    "login.defs",         "skel",
+    "ucf.conf",
+};
+enum { OF_PACKAGES_N = sizeof of_packages / sizeof of_packages[0] };
+
 struct budget {
     size_t bytes;
     size_t entries;
+    bool packages;
 };
 
-bool
-etc_allowed(const char *path)
+static bool
+is_in(const char *const *list, size_t n, const char *path)
 {
-    for (size_t i = 0; i < ALLOWED_N; i++)
-        if (fnmatch(allowed[i], path, FNM_PATHNAME | FNM_PERIOD) == 0)
+    for (size_t i = 0; i < n; i++)
+        if (fnmatch(list[i], path, FNM_PATHNAME | FNM_PERIOD) == 0)
+            return true;
+    return false;
+}
+
+bool
+etc_allowed(const char *path, bool packages)
+{
+    return is_in(allowed, ALLOWED_N, path) || (packages && is_in(of_packages, OF_PACKAGES_N, path));
+}
+
+static bool
+leads_into(const char *const *list, size_t list_n, const char *path)
+{
+    size_t n = strlen(path);
+    for (size_t i = 0; i < list_n; i++)
+        if (strncmp(list[i], path, n) == 0 && list[i][n] == '/')
             return true;
     return false;
 }
 
 // Whether a folder contains something that is allowed: "ssl" for "ssl/certs".
 static bool
-leads_to_allowed(const char *path)
+leads_to_allowed(const char *path, bool packages)
 {
-    size_t n = strlen(path);
-    for (size_t i = 0; i < ALLOWED_N; i++)
-        if (strncmp(allowed[i], path, n) == 0 && allowed[i][n] == '/')
-            return true;
+    return leads_into(allowed, ALLOWED_N, path) ||
+           (packages && leads_into(of_packages, OF_PACKAGES_N, path));
+}
+
+// "https://user:password@host": of a proxy, or of a private repository.
+static bool
+has_password(const char *bytes, size_t n)
+{
+    const char *end = bytes + n;
+    for (const char *at = bytes; (at = memmem(at, (size_t)(end - at), "://", 3)) != NULL;) {
+        bool colon = false;
+        for (at += 3; at < end && strchr("/ \t\r\n\"';", *at) == NULL; at++) {
+            if (*at == '@' && colon)
+                return true;
+            colon = colon || *at == ':';
+        }
+    }
     return false;
 }
 
@@ -134,14 +178,14 @@ read_all(int fd, char *bytes, size_t n)
     return (int)have;
 }
 
-// Copies an opened and checked file, through a buffer of its size. Skips files that contain a private key.
+// Copies an opened and checked file, through a buffer of its size. Skips files that contain a private key or a password.
 static int
 copy_bytes(int in, char *bytes, size_t size, mode_t mode, int to, const char *name, struct err *e)
 {
     int n = read_all(in, bytes, size);
     if (n < 0)
         return err_sys(e, -n, "read %s", name);
-    if (memmem(bytes, (size_t)n, "PRIVATE KEY-----", 16) != NULL)
+    if (memmem(bytes, (size_t)n, "PRIVATE KEY-----", 16) != NULL || has_password(bytes, (size_t)n))
         return 0;
     int auto_close out =
         openat(to, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
@@ -241,11 +285,11 @@ copy_allowed(int from, int to, const char *prefix, struct budget *b, struct err 
     for (struct dirent *d = readdir(dir); rc == 0 && d != NULL; d = readdir(dir)) {
         char path[600];
         (void)snprintf(path, sizeof path, "%s%s%s", prefix, *prefix != '\0' ? "/" : "", d->d_name);
-        if (etc_allowed(path)) {
+        if (etc_allowed(path, b->packages)) {
             rc = copy_entry(from, d->d_name, to, 1, b, e);
             continue;
         }
-        if (!leads_to_allowed(path))
+        if (!leads_to_allowed(path, b->packages))
             continue;
         int auto_close in =
             openat(from, d->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -259,9 +303,9 @@ copy_allowed(int from, int to, const char *prefix, struct budget *b, struct err 
 }
 
 int
-etc_copy(int from_etc, int to_etc, struct err *e)
+etc_copy(int from_etc, int to_etc, bool packages, struct err *e)
 {
-    struct budget b = {0};
+    struct budget b = {.packages = packages};
     int rc = copy_allowed(from_etc, to_etc, "", &b, e);
     return rc < 0 ? err_wrap(e, "copy from /etc") : 0;
 }

@@ -107,6 +107,8 @@ template_of(const struct template *from, struct skeleton_template *to)
     memcpy(to->name, from->name, sizeof to->name);
     memcpy(to->hostname, from->hostname, sizeof to->hostname);
     memcpy(to->paths, from->paths, sizeof to->paths);
+    to->user_root = from->user_root;
+    to->writable = from->root_writable;
 }
 
 static bool

@@ -127,6 +127,8 @@ root_make(int folder, const struct skeleton_template *t, struct spawn_root *out,
     if (skeleton < 0)
         return skeleton;
     (void)snprintf(r.hostname, sizeof r.hostname, "%s", t->hostname);
+    r.user_root = t->user_root;
+    r.writable = t->writable;
     int rc = add_layers(skeleton, t, &top, &r, fds, e);
     if (rc == 0) {
         fds[r.layers_n] = take_fd(&skeleton);

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "proto/auto.h"
+#include "accounts.h"
 #include "etc.h"
 
 enum { DEPTH_MAX = 64 };
@@ -232,6 +233,8 @@ fill(int root, const struct skeleton_template *t, struct skeleton_top *top, stru
         rc = put_folder(root, folders[i].path, folders[i].mode, e);
     for (size_t i = 0; rc == 0 && i < sizeof files / sizeof files[0]; i++)
         rc = put_file(root, &files[i], t->hostname, e);
+    if (rc == 0 && t->user_root)
+        rc = accounts_put(root, e);
     for (size_t i = 0; rc == 0 && i < sizeof links / sizeof links[0]; i++)
         if (symlinkat(links[i].target, root, links[i].path) < 0)
             rc = err_sys(e, errno, "create link %s", links[i].path);
@@ -246,7 +249,7 @@ fill(int root, const struct skeleton_template *t, struct skeleton_top *top, stru
     int auto_close to = openat(root, "etc", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (from < 0 || to < 0)
         return err_sys(e, errno, "open /etc");
-    return etc_copy(from, to, e);
+    return etc_copy(from, to, t->user_root, e);
 }
 
 int

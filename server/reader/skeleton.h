@@ -13,6 +13,8 @@ struct skeleton_template {
     // Absolute paths of host folders, besides /usr, that jobs see read-only at the same path (such as /opt). "" ends
     // the list.
     char paths[SKELETON_PATHS_MAX][SPAWN_PATH_MAX];
+    bool user_root;
+    bool writable;
 };
 
 struct skeleton_top {

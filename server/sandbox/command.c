@@ -24,6 +24,13 @@ static const struct variable usual[] = {
     {"SHELL", "/bin/sh"},
     {"LANG", "C.UTF-8"},
 };
+// Where jobs are root inside, these instead.
+static const struct variable of_root[] = {
+    {"PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
+    {"HOME", "/root"},
+    {"USER", "root"},
+    {"LOGNAME", "root"},
+};
 static const struct variable of_terminal = {"TERM", "xterm-256color"};
 
 // Variables made from the sandbox's limits, for programs that do not use its files (spawner/tree_view.c): nproc(1),
@@ -35,6 +42,7 @@ static const struct variable of_terminal = {"TERM", "xterm-256color"};
 enum {
     OF_LIMITS_N = 3,
     USUAL_N = sizeof usual / sizeof usual[0],
+    OF_ROOT_N = sizeof of_root / sizeof of_root[0],
     ROWS_USUAL = 24,
     COLUMNS_USUAL = 80,
 };
@@ -91,6 +99,9 @@ fill(struct env *env, const Stockade__V1__Command *m, const struct template *t,
 {
     for (size_t i = 0; i < USUAL_N; i++)
         if (!set(env, usual[i].name, usual[i].value))
+            return false;
+    for (size_t i = 0; t->user_root && i < OF_ROOT_N; i++)
+        if (!set(env, of_root[i].name, of_root[i].value))
             return false;
     if (!set_by_limits(env, l))
         return false;

@@ -31,6 +31,8 @@ struct template
     char paths[TEMPLATE_PATHS_MAX][SPAWN_PATH_MAX];
     uint32_t paths_n;
     char workdir[1024];
+    bool user_root;           // jobs are root inside, with a few capabilities (spawner/ops.h)
+    bool root_writable;       // /usr and paths as well; only with user_root
     struct template_env *env; // owned by config
     uint32_t env_n;
     struct limits limits;        // limits of a request that sets none

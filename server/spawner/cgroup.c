@@ -272,9 +272,8 @@ enable_below(const struct cgroups *cg, int proc_fd, struct cgroup_sandbox *s, st
 
 // Gives the guest only the files that it needs to make, use and remove cgroups of jobs; root keeps the limits.
 static int
-give_to_guest(const struct cgroup_sandbox *s, uint32_t uid, struct err *e)
+give_to_guest(const struct cgroup_sandbox *s, uid_t guest, struct err *e)
 {
-    uid_t guest = uid + SANDBOX_UID_GUEST;
     if (fchown(s->fd, guest, guest) < 0 ||
         fchownat(s->fd, "cgroup.procs", guest, guest, AT_SYMLINK_NOFOLLOW) < 0 ||
         (s->guest_fd >= 0 &&
@@ -284,7 +283,7 @@ give_to_guest(const struct cgroup_sandbox *s, uint32_t uid, struct err *e)
 }
 
 int
-cgroup_make(struct cgroups *cg, const char *name, uint32_t uid, int proc_fd,
+cgroup_make(struct cgroups *cg, const char *name, uint32_t guest, int proc_fd,
             const struct spawn_limits *l, struct cgroup_sandbox *out, struct err *e)
 {
     struct cgroup_sandbox s = CGROUP_SANDBOX_EMPTY;
@@ -297,7 +296,7 @@ cgroup_make(struct cgroups *cg, const char *name, uint32_t uid, int proc_fd,
     if (r == 0)
         r = enable_below(cg, proc_fd, &s, e);
     if (r == 0)
-        r = give_to_guest(&s, uid, e);
+        r = give_to_guest(&s, guest, e);
     if (r == 0) {
         s.tree_fd = (int)syscall(SYS_open_tree, s.fd, "",
                                  OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | (unsigned)AT_EMPTY_PATH);

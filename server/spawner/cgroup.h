@@ -24,9 +24,9 @@ int cgroup_open(const char *configured, struct cgroups *out, uint32_t *leftovers
 // Kills everything below the container, waits until it is empty, removes all of it and closes *cg.
 int cgroup_close(struct cgroups *cg, struct err *e);
 
-// Makes a sandbox's cgroups with its limits. proc_fd: the host's /proc. uid: the first host id of its range. On
+// Makes a sandbox's cgroups with its limits. proc_fd: the host's /proc. guest: the host id of its guest. On
 // failure nothing is left.
-int cgroup_make(struct cgroups *cg, const char *name, uint32_t uid, int proc_fd,
+int cgroup_make(struct cgroups *cg, const char *name, uint32_t guest, int proc_fd,
                 const struct spawn_limits *l, struct cgroup_sandbox *out, struct err *e);
 
 // Closes the descriptors that are only needed during the birth: all except fd and leaf.

@@ -8,7 +8,7 @@
 //   oom, hostname, ipc, network   need root of the first user namespace
 //   cgroup ns     joined while that is permitted; its root is SANDBOX, which the sandbox must not leave
 //   tree          mounts are made by real root, so that the user namespace above the job's owns and locks them
-//   user ns       from here on root has no rights outside; groups were emptied at the spawner's start
+//   guest of root, user ns   from here on root has no rights outside; groups were emptied at the spawner's start
 //   bounding, uid, capabilities   the set can be reduced only with CAP_SETPCAP; a change of uid clears PDEATHSIG
 //   session, keyring, rlimits     charged to the sandbox's own ids
 //   stdio, place  the last use of the spawner's descriptors; only the guest's descriptors are left
@@ -48,9 +48,13 @@ _Static_assert((int)PLACE_END <= (int)FD_CHILD_MAX,
 // little memory.
 enum { OOM_SCORE_ADJ = 1000 };
 
-// The guest keeps these: to start jobs under their uid, to signal them, and to drop the others for them.
-static const unsigned kept_capabilities[] = {CAP_SETUID, CAP_SETGID, CAP_KILL, CAP_SETPCAP};
-enum { KEPT_N = sizeof kept_capabilities / sizeof kept_capabilities[0] };
+// The guest keeps these: to start jobs under their uid, to signal them, and to drop the others for them. Where jobs are root
+// inside, it also keeps what they have.
+enum {
+    KEPT = 1u << CAP_SETUID | 1u << CAP_SETGID | 1u << CAP_KILL | 1u << CAP_SETPCAP,
+    CAPABILITIES = 64,
+    LOW_CAPABILITIES = 32,
+};
 
 struct child {
     const struct child_plan *plan;
@@ -139,6 +143,35 @@ step_tree(struct child *c, struct err *e)
     return c->plan->enter(c->plan->tree, &c->plan->sandbox, &c->disk_fd, e);
 }
 
+// Root inside gets no capabilities from exec, and no program can change that.
+static int
+set_secure_bits(unsigned also, struct err *e)
+{
+    const unsigned bits = SECBIT_KEEP_CAPS | SECBIT_NOROOT | SECBIT_NOROOT_LOCKED | also;
+    if (prctl(PR_SET_SECUREBITS, bits, 0, 0, 0) < 0)
+        return err_sys(e, errno, "set the secure bits");
+    return 0;
+}
+
+static int
+become(uid_t id, struct err *e)
+{
+    if (setresgid(id, id, id) < 0 || setresuid(id, id, id) < 0)
+        return err_sys(e, errno, "become the guest's user");
+    return 0;
+}
+
+// Where jobs are root inside, the guest's id has no mapping in the user namespace, so it is taken before, and with all
+// capabilities, which joining the namespace needs.
+static int
+step_guest_of_root(struct child *c, struct err *e)
+{
+    if (!c->plan->user_root)
+        return 0;
+    int r = set_secure_bits(SECBIT_NO_SETUID_FIXUP, e);
+    return r < 0 ? r : become(c->plan->sandbox.uid + SANDBOX_UID_GUEST_OF_ROOT, e);
+}
+
 static int
 step_user_namespace(struct child *c, struct err *e)
 {
@@ -149,22 +182,23 @@ step_user_namespace(struct child *c, struct err *e)
     return 0;
 }
 
-static bool
-is_kept(unsigned capability)
+static uint32_t
+kept(const struct child *c)
 {
-    for (unsigned i = 0; i < KEPT_N; i++) {
-        if (kept_capabilities[i] == capability)
-            return true;
-    }
-    return false;
+    return (uint32_t)KEPT | (c->plan->user_root ? SPAWN_ROOT_CAPABILITIES : 0);
+}
+
+static bool
+is_kept(const struct child *c, unsigned capability)
+{
+    return capability < LOW_CAPABILITIES && (kept(c) >> capability & 1) != 0;
 }
 
 static int
 step_bounding(struct child *c, struct err *e)
 {
-    (void)c;
-    for (unsigned i = 0; i < 64; i++) {
-        if (!is_kept(i) && prctl(PR_CAPBSET_DROP, i, 0, 0, 0) < 0) {
+    for (unsigned i = 0; i < CAPABILITIES; i++) {
+        if (!is_kept(c, i) && prctl(PR_CAPBSET_DROP, i, 0, 0, 0) < 0) {
             if (errno == EINVAL) // above the kernel's last capability
                 return 0;
             return err_sys(e, errno, "drop capability %u from the bounding set", i);
@@ -176,14 +210,11 @@ step_bounding(struct child *c, struct err *e)
 static int
 step_ids(struct child *c, struct err *e)
 {
-    (void)c;
-    // Root inside gets no capabilities from exec, and no program can change that.
-    if (prctl(PR_SET_SECUREBITS, SECBIT_KEEP_CAPS | SECBIT_NOROOT | SECBIT_NOROOT_LOCKED, 0, 0, 0) <
-        0)
-        return err_sys(e, errno, "set the secure bits");
-    if (setresgid(SANDBOX_UID_GUEST, SANDBOX_UID_GUEST, SANDBOX_UID_GUEST) < 0 ||
-        setresuid(SANDBOX_UID_GUEST, SANDBOX_UID_GUEST, SANDBOX_UID_GUEST) < 0)
-        return err_sys(e, errno, "become the guest's user");
+    int r = set_secure_bits(0, e);
+    if (r == 0 && !c->plan->user_root)
+        r = become(SANDBOX_UID_GUEST, e);
+    if (r < 0)
+        return r;
     if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0)
         return err_sys(e, errno, "ask to die with the spawner");
     return 0;
@@ -192,20 +223,14 @@ step_ids(struct child *c, struct err *e)
 static int
 step_capabilities(struct child *c, struct err *e)
 {
-    (void)c;
+    const uint32_t bits = kept(c);
     struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
-    struct __user_cap_data_struct data[2] = {{0}, {0}};
-    for (unsigned i = 0; i < KEPT_N; i++) {
-        unsigned bit = 1u << kept_capabilities[i]; // all are below 32
-        data[0].effective |= bit;
-        data[0].permitted |= bit;
-        data[0].inheritable |= bit;
-    }
+    const struct __user_cap_data_struct data[2] = {{bits, bits, bits}};
     if (syscall(SYS_capset, &head, data) < 0)
         return err_sys(e, errno, "set the capabilities");
-    for (unsigned i = 0; i < KEPT_N; i++) {
-        if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, kept_capabilities[i], 0, 0) < 0)
-            return err_sys(e, errno, "keep capability %u through exec", kept_capabilities[i]);
+    for (unsigned i = 0; i < LOW_CAPABILITIES; i++) {
+        if (is_kept(c, i) && prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, i, 0, 0) < 0)
+            return err_sys(e, errno, "keep capability %u through exec", i);
     }
     return 0;
 }
@@ -317,10 +342,25 @@ step_exec(struct child *c, struct err *e)
 }
 
 static int (*const steps[])(struct child *, struct err *) = {
-    step_descriptors, step_v1_cgroups,       step_oom,     step_hostname,       step_ipc,
-    step_network,     step_cgroup_namespace, step_tree,    step_user_namespace, step_bounding,
-    step_ids,         step_capabilities,     step_session, step_rlimits,        step_place,
-    step_report,      step_filter,           step_exec,
+    step_descriptors,
+    step_v1_cgroups,
+    step_oom,
+    step_hostname,
+    step_ipc,
+    step_network,
+    step_cgroup_namespace,
+    step_tree,
+    step_guest_of_root,
+    step_user_namespace,
+    step_bounding,
+    step_ids,
+    step_capabilities,
+    step_session,
+    step_rlimits,
+    step_place,
+    step_report,
+    step_filter,
+    step_exec,
 };
 
 // Before step_place the channel has its old number, afterwards another one; sending to one of both works.

@@ -16,7 +16,8 @@ struct child_plan {
     struct tree_sandbox sandbox; // userns_fd too
     const struct filter *filter; // the guest's
     const char *hostname;
-    int net_fd; // a ready network namespace; -1: the child makes one
+    bool user_root; // jobs are root inside
+    int net_fd;     // a ready network namespace; -1: the child makes one
     int socket_fd;
     int channel_fd; // AF_UNIX SOCK_SEQPACKET to the spawner
     int job_filter_fd;

@@ -43,6 +43,10 @@ add_job_rules(scmp_filter_ctx ctx, struct err *e)
         rc = add_rule(ctx, SCMP_ACT_ERRNO((uint32_t)x->job_error),
                       &(struct filter_rule){.nr = x->rule.nr}, e);
     }
+    for (unsigned i = 0; rc == 0 && i < filter_job_answers_n; i++) {
+        const struct filter_extra *x = &filter_job_answers[i];
+        rc = add_rule(ctx, SCMP_ACT_ERRNO((uint32_t)x->job_error), &x->rule, e);
+    }
     return rc;
 }
 

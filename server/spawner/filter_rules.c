@@ -8,6 +8,7 @@
 #include <asm/prctl.h>
 #endif
 #include <linux/fs.h>
+#include <linux/netlink.h>
 #include <linux/prctl.h>
 #include <linux/sched.h>
 #include <netinet/in.h>
@@ -421,6 +422,14 @@ const struct filter_extra filter_guest_extras[] = {
     {IF(seccomp, IS(0, 1), IS(1, 0)), EINVAL}, // SECCOMP_SET_MODE_FILTER
 };
 const unsigned filter_guest_extras_n = sizeof filter_guest_extras / sizeof filter_guest_extras[0];
+
+// useradd and groupadd give up unless the kernel has no audit, as it seems then. Owners of a file may drop its pages from memory,
+// and root inside owns the host's /usr, whose pages are everybody's: that does nothing and succeeds, as POSIX_FADV_DONTNEED does.
+const struct filter_extra filter_job_answers[] = {
+    {IF(madvise, MASKED(2, UINT32_MAX, MADV_PAGEOUT)), 0},
+    {IF(socket, IS(0, AF_NETLINK), MASKED(2, UINT32_MAX, NETLINK_AUDIT)), EPROTONOSUPPORT},
+};
+const unsigned filter_job_answers_n = sizeof filter_job_answers / sizeof filter_job_answers[0];
 
 const int filter_absent[] = {
     453, // map_shadow_stack

@@ -30,6 +30,10 @@ struct filter_extra {
 extern const struct filter_extra filter_guest_extras[];
 extern const unsigned filter_guest_extras_n;
 
+// Refused calls of jobs that fail with another errno than EPERM, because programs can handle it.
+extern const struct filter_extra filter_job_answers[];
+extern const unsigned filter_job_answers_n;
+
 // Calls that libc replaces by older ones if they are missing: ENOSYS.
 extern const int filter_absent[];
 extern const unsigned filter_absent_n;

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -68,13 +69,34 @@ make_user_namespace(uint32_t uid)
            setresuid((uid_t)-1, uid, (uid_t)-1) == 0 && unshare(CLONE_NEWUSER) == 0;
 }
 
+struct user_plan {
+    uint32_t from; // first id inside
+    uint32_t uid;  // first host id, and the owner
+    uint32_t ids;
+    bool of_root;
+};
+
+// As the guest's, for all users of the namespace together.
+static bool
+limit_users(void)
+{
+    static const struct {
+        __rlimit_resource_t which;
+        rlim_t limit;
+    } rows[] = {{RLIMIT_MEMLOCK, 8 << 20}, {RLIMIT_MSGQUEUE, 819200}, {RLIMIT_SIGPENDING, 8192}};
+    bool good = true;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0] && good; i++)
+        good = setrlimit(rows[i].which, &(struct rlimit){rows[i].limit, rows[i].limit}) == 0;
+    return good;
+}
+
 // Forbids user namespaces below its own, sends a byte, and waits to be killed or for the end of its parent.
 static __attribute__((noreturn)) void
-user_holder(uint32_t uid, int proc_fd, int said_fd, int wait_fd)
+user_holder(const struct user_plan *p, int proc_fd, int said_fd, int wait_fd)
 {
     struct err e;
     char byte = 0;
-    if (make_user_namespace(uid) &&
+    if ((!p->of_root || limit_users()) && make_user_namespace(p->uid) &&
         io_write_at(proc_fd, "sys/user/max_user_namespaces", "0", &e) == 0)
         byte = 1;
     if (write(said_fd, &byte, 1) == 1)
@@ -83,13 +105,13 @@ user_holder(uint32_t uid, int proc_fd, int said_fd, int wait_fd)
 }
 
 static int
-write_maps(pid_t pid, uint32_t from, uint32_t uid, int proc_fd, struct err *e)
+write_maps(pid_t pid, const struct user_plan *p, int proc_fd, struct err *e)
 {
     char path[40];
     char map[64];
-    (void)snprintf(map, sizeof map, "%u %u %d\n", from, uid, SPAWN_IDS_PER_SANDBOX);
+    (void)snprintf(map, sizeof map, "%u %u %u\n", p->from, p->uid, p->ids);
     static const char *const files[] = {"setgroups", "uid_map", "gid_map"};
-    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+    for (size_t i = p->of_root ? 1 : 0; i < sizeof files / sizeof files[0]; i++) {
         (void)snprintf(path, sizeof path, "%d/%s", (int)pid, files[i]);
         int r = io_write_at(proc_fd, path, i == 0 ? "deny" : map, e);
         if (r < 0)
@@ -98,8 +120,8 @@ write_maps(pid_t pid, uint32_t from, uint32_t uid, int proc_fd, struct err *e)
     return 0;
 }
 
-int
-holder_user_namespace_from(uint32_t from, uint32_t uid, int proc_fd, struct err *e)
+static int
+make_user(const struct user_plan *p, int proc_fd, struct err *e)
 {
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
@@ -110,7 +132,7 @@ holder_user_namespace_from(uint32_t from, uint32_t uid, int proc_fd, struct err 
     long pid = syscall(SYS_clone3, &args, sizeof args);
     if (pid == 0) {
         (void)close(ours);
-        user_holder(uid, proc_fd, theirs, theirs);
+        user_holder(p, proc_fd, theirs, theirs);
     }
     if (pid < 0)
         return err_sys(e, errno, "user namespace: clone");
@@ -121,7 +143,7 @@ holder_user_namespace_from(uint32_t from, uint32_t uid, int proc_fd, struct err 
     if (read(ours, &byte, 1) != 1 || byte != 1)
         r = err_set(e, ERR_INTERNAL, "user namespace: cannot make it, or forbid others below it");
     if (r == 0)
-        r = write_maps((pid_t)pid, from, uid, proc_fd, e);
+        r = write_maps((pid_t)pid, p, proc_fd, e);
     if (r == 0) {
         char path[40];
         (void)snprintf(path, sizeof path, "%ld/ns/user", pid);
@@ -138,6 +160,20 @@ int
 holder_user_namespace(uint32_t uid, int proc_fd, struct err *e)
 {
     return holder_user_namespace_from(0, uid, proc_fd, e);
+}
+
+int
+holder_user_namespace_from(uint32_t from, uint32_t uid, int proc_fd, struct err *e)
+{
+    const struct user_plan p = {from, uid, SPAWN_IDS_PER_SANDBOX, false};
+    return make_user(&p, proc_fd, e);
+}
+
+int
+holder_user_namespace_of_root(uint32_t uid, int proc_fd, struct err *e)
+{
+    const struct user_plan p = {0, uid, SANDBOX_UID_GUEST_OF_ROOT, true};
+    return make_user(&p, proc_fd, e);
 }
 
 // In the current network namespace: enables the loopback interface, and opens the namespace through the same socket.

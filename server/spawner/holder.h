@@ -15,7 +15,12 @@ int holder_cgroup_namespace(int cgroup_fd, int proc_fd, struct err *e);
 // user namespaces below it. Returns the descriptor, or a negative errno with e.
 int holder_user_namespace(uint32_t uid, int proc_fd, struct err *e);
 
-// The same, but it maps [from, from + 65536), for mounts that show files of one sandbox to another (mount_setattr(2)).
+// The same for a sandbox whose jobs are root inside: it maps all ids but the last, the guest's. apt and su set supplementary
+// groups, which are ids of the range, too. Each of the 65,535 users has limits of its own, so those that the kernel counts for
+// all of them together are set here (ucounts: set_userns_rlimit_max in kernel/user_namespace.c).
+int holder_user_namespace_of_root(uint32_t uid, int proc_fd, struct err *e);
+
+// The same as the first, but it maps [from, from + 65536), for mounts that show files of one sandbox to another (mount_setattr(2)).
 int holder_user_namespace_from(uint32_t from, uint32_t uid, int proc_fd, struct err *e);
 
 // Makes a network namespace with an enabled loopback interface, owned by the first user namespace. Changes the

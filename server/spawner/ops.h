@@ -14,6 +14,7 @@
 // it has op SPAWN_CONFIGURE, followed by a struct spawn_features in the same packet.
 #pragma once
 
+#include <linux/capability.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
@@ -37,6 +38,10 @@ enum {
     // Ids inside a sandbox.
     SANDBOX_UID_JOB = 1000, // "agent"
     SANDBOX_UID_GUEST = 999,
+    // The guest's where jobs are root inside: the last id of the range. The user namespace does not map it, so root inside
+    // cannot become the guest's user.
+    SANDBOX_UID_GUEST_OF_ROOT = SPAWN_IDS_PER_SANDBOX - 1,
+    SANDBOX_UID_OVERFLOW = 65534, // as which an id without a mapping is seen (user_namespaces(7))
 
     // Descriptors that the guest finds after exec.
     GUEST_FD_BROKER = 3,  // SOCK_SEQPACKET to the broker
@@ -226,9 +231,19 @@ enum spawn_tier { SPAWN_TIER_PROCESS, SPAWN_TIERS_N };
 struct spawn_root {
     uint32_t layers_n;
     uint32_t tier; // enum spawn_tier
+    // Jobs are root inside: uid 0 of the sandbox's own range, with SPAWN_ROOT_CAPABILITIES.
+    uint32_t user_root;
+    // /usr and the further folders are writable by them; only with user_root. Otherwise they are read-only mounts there.
+    uint32_t writable;
     char hostname[64];
     char at[SPAWN_ROOT_LAYERS_MAX][SPAWN_PATH_MAX]; // where each is mounted: "", "/usr", "/opt"
 };
+
+// What dpkg, apt, npm and pip need as root (capabilities(7)), in the sandbox's own user namespace: CHOWN, DAC_OVERRIDE, FOWNER,
+// FSETID, KILL, SETGID, SETUID. All are below 32.
+#define SPAWN_ROOT_CAPABILITIES                                                                    \
+    (1U << CAP_CHOWN | 1U << CAP_DAC_OVERRIDE | 1U << CAP_FOWNER | 1U << CAP_FSETID |              \
+     1U << CAP_KILL | 1U << CAP_SETGID | 1U << CAP_SETUID)
 
 // Whether the path is one of the folders that jobs write to, or below one. These exist in the sandbox's own tmpfs alone,
 // never in a skeleton: where a folder comes from two layers, overlayfs keeps a list of its names for each descriptor of it

@@ -51,6 +51,7 @@ struct slot {
     uint32_t generation; // of the current or last sandbox; 0: none yet
     uint32_t uid;        // first host id of its range
     int userns_fd;       // made at first use, never closed
+    int userns_root_fd;  // the same, for sandboxes whose jobs are root inside
     // One sandbox.
     char name[CGROUP_NAME_BYTES];
     uint32_t root; // the root that it uses, from QUEUED until FREE

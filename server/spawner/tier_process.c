@@ -36,17 +36,41 @@ low_copy(int fd)
     return fcntl(fd, F_DUPFD_CLOEXEC, FD_CHILD_MAX);
 }
 
+static bool
+is_user_root(const struct spawner *s, const struct slot *slot)
+{
+    return tree_root_is_user_root(s->tree, slot->root);
+}
+
+static int
+userns_of(const struct spawner *s, const struct slot *slot)
+{
+    return is_user_root(s, slot) ? slot->userns_root_fd : slot->userns_fd;
+}
+
+static int
+user_namespace(const struct spawner *s, struct slot *slot, struct err *e)
+{
+    const bool root = is_user_root(s, slot);
+    int *fd = root ? &slot->userns_root_fd : &slot->userns_fd;
+    if (*fd >= 0)
+        return *fd;
+    int made = root ? holder_user_namespace_of_root(slot->uid, s->proc_fd, e)
+                    : holder_user_namespace(slot->uid, s->proc_fd, e);
+    if (made < 0)
+        return made;
+    *fd = io_keep_fd(made);
+    return *fd;
+}
+
 // Takes the namespaces that were made in advance, at numbers that the child can use.
 static int
 take_namespaces(struct spawner *s, struct slot *slot, struct err *e)
 {
-    if (slot->userns_fd < 0) {
-        int fd = holder_user_namespace(slot->uid, s->proc_fd, e);
-        if (fd < 0)
-            return fd;
-        slot->userns_fd = io_keep_fd(fd);
-    }
-    slot->userns_low_fd = low_copy(slot->userns_fd);
+    int user_fd = user_namespace(s, slot, e);
+    if (user_fd < 0)
+        return user_fd;
+    slot->userns_low_fd = low_copy(user_fd);
     if (slot->userns_low_fd < 0)
         return err_sys(e, errno, "user namespace: copy the descriptor");
     if (s->net_n > 0) {
@@ -76,6 +100,7 @@ clone_child(struct spawner *s, struct slot *slot, struct err *e)
                     .hidden_fd = cgroup.tree_fd},
         .filter = &s->guest_filter,
         .hostname = tree_root_hostname(s->tree, slot->root),
+        .user_root = is_user_root(s, slot),
         .net_fd = slot->net_fd,
         .socket_fd = slot->socket_theirs_fd,
         .channel_fd = slot->channel_theirs_fd,
@@ -95,9 +120,10 @@ clone_child(struct spawner *s, struct slot *slot, struct err *e)
 static int
 process_make(struct spawner *s, struct slot *slot, struct err *e)
 {
+    const uint32_t guest = is_user_root(s, slot) ? SANDBOX_UID_GUEST_OF_ROOT : SANDBOX_UID_GUEST;
     int r = take_namespaces(s, slot, e);
     if (r == 0)
-        r = cgroup_make(&s->cgroups, slot->name, slot->uid, s->proc_fd, &slot->limits,
+        r = cgroup_make(&s->cgroups, slot->name, slot->uid + guest, s->proc_fd, &slot->limits,
                         &slot->cgroup, e);
     if (r < 0)
         return r;
@@ -169,6 +195,7 @@ find_source(const struct spawner *s, const struct spawn_request *q, struct tree_
         return err_set(e, ERR_NOT_FOUND, "the sandbox of slot %u is gone, or has no layers",
                        q->from_slot);
     swap->from = place_of(from);
+    swap->from_root = from->root;
     return 0;
 }
 
@@ -202,7 +229,7 @@ process_swap(struct spawner *s, struct slot *slot, const struct spawn_request *q
                              .layer = q->arg,
                              .root = slot->root,
                              .uid = slot->uid,
-                             .userns_fd = slot->userns_fd,
+                             .userns_fd = userns_of(s, slot),
                              .proc_fd = s->proc_fd,
                              .mounts = slot->mounts,
                              .space_fd =
@@ -237,7 +264,8 @@ static int
 process_mount(struct spawner *s, struct slot *slot, const struct disk_mount *m, struct err *e)
 {
     int helper_fd = -1;
-    const struct disk_target to = {s->tree, slot->root, slot->uid, slot->userns_fd, slot->pid_fd};
+    const struct disk_target to = {s->tree, slot->root, slot->uid, userns_of(s, slot),
+                                   slot->pid_fd};
     if (slot->pid_fd < 0)
         return err_set(e, ERR_FAILED_PRECONDITION, "its guest has ended");
     if (slot->mounts == NULL && (slot->mounts = calloc(1, sizeof *slot->mounts)) == NULL)

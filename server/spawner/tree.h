@@ -52,12 +52,15 @@ bool tree_root_has_place(const struct tree *t, uint32_t number, const char *at);
 // Whether one of two absolute paths is the other, or lies below it.
 bool tree_paths_meet(const char *a, const char *b);
 
+// Whether its jobs are root inside.
+bool tree_root_is_user_root(const struct tree *t, uint32_t number);
+
 // The host name of its sandboxes. Borrowed.
 const char *tree_root_hostname(const struct tree *t, uint32_t number);
 
 struct tree_sandbox {
     uint32_t root; // tree_root_add
-    int userns_fd; // maps ids 0..65535 inside to [uid, uid + 65536); for id-mapped mounts
+    int userns_fd; // maps the ids inside to [uid, uid + 65536); for id-mapped mounts
     uint32_t uid;  // the first host id of the range: owner of files that belong to uid 0 inside
     uint64_t disk_bytes;
     uint32_t inodes;

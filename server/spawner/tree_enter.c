@@ -5,7 +5,8 @@
 //   /usr   id-mapped overlay of the host's, so that locks and inotify watches on its files are the sandbox's only
 //          (a bind mount shares them with the host). It has an upper folder to return the usual errors: unlink returns
 //          ENOENT for a missing file and EACCES for one of root; a read-only mount would return EROFS for everything
-//   ...    the root's further folders: read-only overlays of the host's, id-mapped
+//   ...    the root's further folders: read-only overlays of the host's, id-mapped. Where the root is writable, each has an
+//          upper folder, as /usr has; where jobs are root inside, and the root is not writable, /usr has none
 //   /dev   a folder of /, as a read-only mount, the only one that allows devices; /dev/pts a new instance; /dev/shm
 //          a folder of the tmpfs
 //   /proc  of the new pid namespace, read-only, with covers from the tmpfs (tree_proc.c)
@@ -45,17 +46,21 @@ struct owned_folder {
     uint32_t owner; // uid inside
 };
 
-// The tmpfs: "u0" and "k0" are the root's upper and work folder, "us" and "ks" those of /usr; "e" contains what covers
-// other things. Folders that jobs write to exist here alone (spawn_is_job_folder); parents come first. The owner of / is
+// The tmpfs: "u0" and "k0" are the root's upper and work folder, "u1" and "k1" those of /usr, "u2" and so on those of further
+// folders; "e" contains what covers other things. Folders that jobs write to exist here alone (spawn_is_job_folder); parents come first. The owner of / is
 // the sandbox's root.
 static const struct owned_folder folders[] = {
-    {"e", 0555, 0},       {"e/dir", 0555, 0},
-    {"k0", 0700, 0},      {"ks", 0700, 0},
-    {"shm", 01777, 0},    {"u0", 0755, 0},
-    {"u0/home", 0755, 0}, {"u0/home/agent", 0755, SANDBOX_UID_JOB},
-    {"u0/run", 0755, 0},  {"u0/tmp", 01777, 0},
-    {"u0/var", 0755, 0},  {"u0/var/tmp", 01777, 0},
-    {"us", 0755, 0},
+    {"e", 0555, 0},
+    {"e/dir", 0555, 0},
+    {"k0", 0700, 0},
+    {"shm", 01777, 0},
+    {"u0", 0755, 0},
+    {"u0/home", 0755, 0},
+    {"u0/home/agent", 0755, SANDBOX_UID_JOB},
+    {"u0/run", 0755, 0},
+    {"u0/tmp", 01777, 0},
+    {"u0/var", 0755, 0},
+    {"u0/var/tmp", 01777, 0},
 };
 enum { FOLDERS_N = sizeof folders / sizeof folders[0] };
 
@@ -216,26 +221,63 @@ tree_layer_open(const struct tree *t, uint32_t layer, uint32_t n, bool upper, in
 {
     char place[TREE_NAME_MAX];
     char both[TREE_NAME_MAX + 8];
+    char over[TREE_NAME_MAX], work[TREE_NAME_MAX];
     int rc = place_layer(t, layer, n, userns_fd, place, e);
     if (rc < 0)
         return rc;
     (void)snprintf(both, sizeof both, "%s:/e/dir", place);
+    (void)snprintf(over, sizeof over, "/w/u%u", n);
+    (void)snprintf(work, sizeof work, "/w/k%u", n);
     const struct mount_option common[] = {
         {"index", "off"},       {"metacopy", "off"},
         {"xino", "on"},         {"redirect_dir", "nofollow"},
         {"source", "stockade"}, {"lowerdir", upper ? place : both},
-        {"upperdir", "/w/us"},  {"workdir", "/w/ks"},
+        {"upperdir", over},     {"workdir", work},
     };
     const unsigned attributes = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
     return upper ? mount_new("overlay", common, 8, attributes, e)
                  : mount_new("overlay", common, 6, attributes | MOUNT_ATTR_RDONLY, e);
 }
 
+// An upper folder that looks like the layer's own, and a work folder for it.
 static int
-make_layers(const struct tree *t, const struct tree_root *r, int userns_fd, int root, struct err *e)
+make_upper(const struct tree *t, uint32_t layer, uint32_t n, const struct tree_sandbox *s,
+           struct err *e)
+{
+    struct stat st;
+    char name[TREE_NAME_MAX];
+    tree_layer_source(layer, name);
+    if (stat(name, &st) < 0)
+        return err_sys(e, errno, "look at %s", name);
+    const bool mapped = t->layers[layer].idmapped;
+    const uid_t owner = s->uid + (mapped && st.st_uid < SANDBOX_UID_OVERFLOW ? st.st_uid : 0);
+    const gid_t group = s->uid + (mapped && st.st_gid < SANDBOX_UID_OVERFLOW ? st.st_gid : 0);
+    (void)snprintf(name, sizeof name, "/w/k%u", n);
+    if (mkdir(name, 0700) < 0 || lchown(name, s->uid, s->uid) < 0)
+        return err_sys(e, errno, "create %s", name);
+    (void)snprintf(name, sizeof name, "/w/u%u", n);
+    if (mkdir(name, st.st_mode & 01777) < 0 || lchown(name, owner, group) < 0)
+        return err_sys(e, errno, "create %s", name);
+    return 0;
+}
+
+// /usr has an upper folder for its errors, too, if nobody inside may write to it.
+static bool
+has_upper(const struct tree_root *r, uint32_t n)
+{
+    return r->writable || (n == 1 && !r->user_root);
+}
+
+static int
+make_layers(const struct tree *t, const struct tree_root *r, const struct tree_sandbox *s, int root,
+            struct err *e)
 {
     for (uint32_t i = 1; i < r->layers_n; i++) {
-        int auto_close fd = tree_layer_open(t, r->layer[i], i, i == 1, userns_fd, e); // 1: /usr
+        const bool upper = has_upper(r, i);
+        int made = upper ? make_upper(t, r->layer[i], i, s, e) : 0;
+        if (made < 0)
+            return made;
+        int auto_close fd = tree_layer_open(t, r->layer[i], i, upper, s->userns_fd, e);
         int rc = fd < 0 ? fd : mount_attach(fd, root, r->at[i] + 1, e);
         if (rc < 0)
             return err_wrap(e, "folder %s", r->at[i]);
@@ -263,7 +305,8 @@ make_dev(const struct tree *t, const struct tree_sandbox *s, int root, int disk,
     char uid[16];
     char gid[16];
     char max[16];
-    (void)snprintf(uid, sizeof uid, "%u", s->uid + SANDBOX_UID_JOB);
+    (void)snprintf(uid, sizeof uid, "%u",
+                   s->uid + (t->roots[s->root].user_root ? 0 : SANDBOX_UID_JOB));
     (void)snprintf(gid, sizeof gid, "%u", s->uid + TTY_GID);
     (void)snprintf(max, sizeof max, "%u", t->ptys);
     const struct mount_option options[] = {
@@ -313,7 +356,7 @@ tree_enter(const struct tree *t, const struct tree_sandbox *s, int *disk_fd, str
     int auto_close root = make_root(t, r, s->userns_fd, e);
     if (root < 0)
         return err_wrap(e, "build the root");
-    int rc = make_layers(t, r, s->userns_fd, root, e);
+    int rc = make_layers(t, r, s, root, e);
     if (rc == 0 && (rc = make_dev(t, s, root, disk, e)) < 0)
         return err_wrap(e, "build /dev");
     if (rc == 0 && (rc = tree_proc_make(t, base, root, e)) < 0)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // See tree_swap_private.h. Nothing here lists more than the first level of an upper layer: its names are those of the root
-// directory, in which no job can create anything.
+// directory, or of /usr. Only jobs that are root inside can create any there, so their number is bounded: the spawner waits.
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -12,7 +12,7 @@
 #include "proto/auto.h"
 #include "tree_swap_private.h"
 
-enum { ENTRIES_BYTES = 4096 };
+enum { ENTRIES_BYTES = 4096, ENTRIES_MAX = 1024 };
 
 // As getdents64(2) fills it in.
 struct entry {
@@ -39,6 +39,28 @@ move_entry(int from, int to, const struct entry *entry, struct err *e)
                                                             : 1;
 }
 
+static int
+check_number(int folder, const char *name, struct err *e)
+{
+    _Alignas(struct entry) char buffer[ENTRIES_BYTES];
+    long n = 1;
+    for (uint32_t count = 0; n > 0;) {
+        n = syscall(SYS_getdents64, folder, buffer, sizeof buffer);
+        if (n < 0)
+            return err_sys(e, errno, "list %s", name);
+        for (long at = 0; at < n; count++)
+            at += ((const struct entry *)(const void *)(buffer + at))->bytes;
+        if (count > ENTRIES_MAX) {
+            (void)err_set(e, ERR_RESOURCE_EXHAUSTED,
+                          "more than %d names were created in the root directory, or in /usr",
+                          ENTRIES_MAX);
+            err_detail(e, "TOP_ENTRIES", "files", "put them into a folder, or remove them");
+            return -E2BIG;
+        }
+    }
+    return 0;
+}
+
 // Lists the folder from its start again after each turn, because the entries that were listed have moved.
 int
 tree_move_entries(const char *from_name, const char *to_name, struct err *e)
@@ -49,6 +71,9 @@ tree_move_entries(const char *from_name, const char *to_name, struct err *e)
     int auto_close to = openat(AT_FDCWD, to_name, flags);
     if (from < 0 || to < 0)
         return err_sys(e, errno, "open %s and %s", from_name, to_name);
+    int rc = check_number(from, from_name, e);
+    if (rc < 0)
+        return rc;
     for (bool more = true; more;) {
         more = false;
         long n = lseek(from, 0, SEEK_SET) < 0
@@ -58,7 +83,7 @@ tree_move_entries(const char *from_name, const char *to_name, struct err *e)
             return err_sys(e, errno, "list %s", from_name);
         for (long at = 0; at < n;) {
             const struct entry *entry = (const struct entry *)(const void *)(buffer + at);
-            int rc = move_entry(from, to, entry, e);
+            rc = move_entry(from, to, entry, e);
             if (rc < 0)
                 return rc;
             more = more || rc > 0;
@@ -68,17 +93,29 @@ tree_move_entries(const char *from_name, const char *to_name, struct err *e)
     return 0;
 }
 
-bool
-tree_upper_is_empty(const struct tree_layers *l)
+static bool
+is_empty(int dir, const char *name)
 {
     _Alignas(struct entry) char buffer[ENTRIES_BYTES];
-    int auto_close u = openat(l->upper_fd, "u", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int auto_close u = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     long n = u < 0 ? -1 : syscall(SYS_getdents64, u, buffer, sizeof buffer);
     bool empty = n >= 0;
     for (long at = 0; at < n && empty;) {
         const struct entry *entry = (const struct entry *)(const void *)(buffer + at);
         empty = !is_real(entry);
         at += entry->bytes;
+    }
+    return empty;
+}
+
+bool
+tree_upper_is_empty(const struct tree_layers *l, uint32_t parts)
+{
+    bool empty = true;
+    for (uint32_t part = 0; part < parts && empty; part++) {
+        char name[TREE_PART];
+        tree_part_upper(l->upper, part, name);
+        empty = is_empty(l->upper_fd, name + sizeof "00/" - 1);
     }
     return empty;
 }

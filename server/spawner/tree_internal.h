@@ -41,6 +41,8 @@ struct tree_root {
     uint32_t sandboxes; // number of its sandboxes
     int lock_fd;        // owned; see ops.h
     uint32_t tier;
+    bool user_root; // ops.h: struct spawn_root
+    bool writable;
     char hostname[64];
     uint32_t layers_n;
     uint8_t layer[SPAWN_ROOT_LAYERS_MAX]; // indexes into struct tree; 0: the skeleton, 1: /usr
@@ -48,7 +50,7 @@ struct tree_root {
 };
 
 // Opens a layer in a child: an overlay of only this layer, detached. `n` is its number in the root, and /mN is where
-// the id-mapped clone stays attached. upper: with an upper folder of the sandbox, /w/us; otherwise read-only. In
+// the id-mapped clone stays attached. upper: with an upper folder of the sandbox, /w/uN; otherwise read-only. In
 // every part.
 int tree_layer_open(const struct tree *t, uint32_t layer, uint32_t n, bool upper, int userns_fd,
                     struct err *e);

@@ -78,15 +78,26 @@ tree_layers_place(uint32_t n, char out[TREE_PLACE])
     (void)snprintf(out, TREE_PLACE, "%02x", n & 0xff);
 }
 
+char
+tree_layers_folder(uint32_t part)
+{
+    return part == 0 ? 's' : (char)('a' + part);
+}
+
 void
-tree_layers_lower(const struct tree_layers *l, uint32_t top, char out[TREE_LOWER_MAX])
+tree_layers_lower(const struct tree_layers *l, uint32_t top, uint32_t part,
+                  char out[TREE_LOWER_MAX])
 {
     uint32_t chain[TREE_LAYERS_OF_SANDBOX];
     uint32_t n = tree_layers_chain(l, top, chain);
     size_t at = 0;
     for (uint32_t i = 0; i < n; i++)
-        at += (size_t)snprintf(out + at, TREE_LOWER_MAX - at, "%02x/s:", chain[i]);
-    (void)snprintf(out + at, TREE_LOWER_MAX - at, "l0:l1");
+        at += (size_t)snprintf(out + at, TREE_LOWER_MAX - at, "%02x/%c:", chain[i],
+                               tree_layers_folder(part));
+    if (part == 0)
+        (void)snprintf(out + at, TREE_LOWER_MAX - at, "l0:l1");
+    else
+        (void)snprintf(out + at, TREE_LOWER_MAX - at, "b%u", part);
 }
 
 static void

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The layers of one sandbox: what it has sealed, and what it inherited from the sandbox that it was forked from.
 //
-// Each is a folder `s` in a place of the sandbox's disk, "01" to "31" (hexadecimal), which no path of a job leads to. The first
+// Each is a folder `s` in a place of the sandbox's disk, "01" to "31" (hexadecimal), which no path of a job leads to. Where the
+// root is writable, it has further parts: `b` of /usr, `c` and so on of the root's further folders (tree_parts.c). The first
 // one that a sandbox seals is a folder of its disk; each later one has a file system of its own, made as the upper layer that
 // it was before, so that the kernel frees all of it at once when it is dropped. The file system of an inherited one is
 // another sandbox's; "r01" is the same mount without the mapping of ids, for the forks of this one.
@@ -63,8 +64,12 @@ uint32_t tree_layers_chain(const struct tree_layers *l, uint32_t top,
 // The name of its place, and of the folder in it.
 void tree_layers_place(uint32_t n, char out[TREE_PLACE]);
 
-// The lower layers for overlay: those of the chain, then the root's own.
-void tree_layers_lower(const struct tree_layers *l, uint32_t top, char out[TREE_LOWER_MAX]);
+// The name of a part's folder in it.
+char tree_layers_folder(uint32_t part);
+
+// The lower layers of a part for overlay: those of the chain, then the root's own.
+void tree_layers_lower(const struct tree_layers *l, uint32_t top, uint32_t part,
+                       char out[TREE_LOWER_MAX]);
 
 // What the sealed layers leave of a sandbox's limits for the upper one. At least a little, so that files can be removed:
 // that takes an inode.

@@ -56,6 +56,8 @@ check_form(const struct spawn_root *r, unsigned fds_n, struct err *e)
         return err_field(e, "layers", "%u: must be 2 to %d", r->layers_n, SPAWN_ROOT_LAYERS_MAX);
     if (r->tier >= SPAWN_TIERS_N)
         return err_field(e, "tier", "%u: there are %d", r->tier, SPAWN_TIERS_N);
+    if (r->user_root > 1 || r->writable > r->user_root)
+        return err_field(e, "writable", "only where jobs are root inside");
     if (fds_n != r->layers_n + 1)
         return err_field(e, "layers", "%u descriptors for %u layers", fds_n, r->layers_n);
     if (!hostname_is_plain(r->hostname, sizeof r->hostname))
@@ -178,6 +180,8 @@ fill(struct tree *t, struct tree_root *r, const struct spawn_root *from, const i
     }
     memcpy(r->hostname, from->hostname, sizeof r->hostname);
     r->tier = from->tier;
+    r->user_root = from->user_root != 0;
+    r->writable = from->writable != 0;
     r->there = true;
     return 0;
 }
@@ -280,6 +284,12 @@ uint32_t
 tree_root_tier(const struct tree *t, uint32_t number)
 {
     return t->roots[number].tier;
+}
+
+bool
+tree_root_is_user_root(const struct tree *t, uint32_t number)
+{
+    return t->roots[number].user_root;
 }
 
 const char *

@@ -9,6 +9,9 @@
 //   show folders of it  ->  other mounts of the old root moved to the same place in the new one  ->  pivot_root
 //   ->  the old root detached
 //
+// Where the root is writable, the same happens to /usr and the root's further folders, each of which is an overlay of its own then
+// (tree_parts.c).
+//
 // The entries of u move to s, since the old overlay still holds the folder u itself, and the kernel would write a line
 // to its log that a lower layer is another's upper. Until pivot_root each step can be undone, in the reverse order.
 //
@@ -38,7 +41,7 @@
 #include "tree_mount.h"
 #include "tree_swap_private.h"
 
-enum { NAME = 24, MOUNTS_MAX = SPAWN_ROOT_LAYERS_MAX + 4, UPPER_INODES = 8 };
+enum { MOUNTS_MAX = SPAWN_ROOT_LAYERS_MAX + 4, UPPER_INODES = 8, PART_INODES = 4 };
 
 // All of it lives in the spawner's memory, which the helper shares.
 struct work {
@@ -46,16 +49,20 @@ struct work {
     const struct tree_swap *plan;
     struct tree_layers *layers;
     struct tree_inherited inherited;
-    uint32_t top;            // the layer right below the new upper one
-    uint32_t next;           // number of the new upper one
-    int skeleton_fd, dev_fd; // clones, -1: they are placed already
-    int old_fd, new_fd;      // the two roots
+    uint32_t top;  // the layer right below the new upper one
+    uint32_t next; // number of the new upper one
+    uint32_t parts;
+    // clones of each part's own lower layer, -1: they are placed already
+    int base_fd[SPAWN_ROOT_LAYERS_MAX];
+    int dev_fd;
+    int old_fd, new_fd; // the two roots
     int upper_fd;
     const char *moved[MOUNTS_MAX];
     unsigned moved_n;
-    int disk_fd[SPAWN_MOUNTS_OF_SANDBOX];                // clones, on their way
-    bool made, entries_moved, shm_moved, attached, over; // how far it came
-    char upper[NAME], work[NAME], seal[NAME], place[TREE_PLACE];
+    int disk_fd[SPAWN_MOUNTS_OF_SANDBOX]; // clones, on their way
+    bool sealed[SPAWN_ROOT_LAYERS_MAX];
+    bool made, shm_moved, attached, over; // how far it came
+    char place[TREE_PLACE];
 };
 
 static bool
@@ -65,29 +72,6 @@ is_first_seal(const struct work *w)
 }
 
 // ---- folders on the disk
-
-static void
-name_folders(struct work *w)
-{
-    char old[TREE_PLACE], seal[TREE_PLACE];
-    tree_layers_place(w->layers->upper, old);
-    tree_layers_place(w->top, seal);
-    tree_layers_place(w->next, w->place);
-    (void)snprintf(w->upper, NAME, w->layers->upper == 0 ? "u0" : "%s/u", old);
-    (void)snprintf(w->work, NAME, w->layers->upper == 0 ? "k0" : "%s/k", old);
-    (void)snprintf(w->seal, NAME, "%s/s", seal);
-}
-
-// As another folder is: / looks the same afterwards.
-static int
-make_alike(const char *name, const struct stat *like, struct err *e)
-{
-    if (mkdirat(AT_FDCWD, name, 0700) < 0 ||
-        fchownat(AT_FDCWD, name, like->st_uid, like->st_gid, AT_SYMLINK_NOFOLLOW) < 0 ||
-        fchmodat(AT_FDCWD, name, like->st_mode & 07777, 0) < 0)
-        return err_sys(e, errno, "create %s", name);
-    return 0;
-}
 
 static int
 make_place(const char *name, struct err *e)
@@ -179,14 +163,26 @@ step_enter(struct work *w, struct err *e)
 static int
 step_place_layers(struct work *w, struct err *e)
 {
+    char name[TREE_PLACE];
     int rc = w->plan->kind == TREE_INHERIT ? tree_inherited_place(&w->inherited, e) : 0;
     if (rc < 0 || w->layers->placed)
         return rc;
-    rc = place(w->skeleton_fd, "l0", e);
+    rc = place(w->base_fd[0], "l0", e);
     if (rc == 0)
         rc = place(w->dev_fd, "l1", e);
+    for (uint32_t part = 1; rc == 0 && part < w->parts; part++) {
+        (void)snprintf(name, sizeof name, "b%u", part);
+        rc = place(w->base_fd[part], name, e);
+    }
     w->layers->placed = rc == 0;
     return rc;
+}
+
+// What an upper layer has of its own: its root, and the folders of each part.
+static uint32_t
+upper_inodes(const struct work *w)
+{
+    return UPPER_INODES + PART_INODES * (w->parts - 1);
 }
 
 static int
@@ -197,31 +193,30 @@ mount_upper(struct work *w, struct err *e)
     uint32_t inodes;
     tree_layers_room(w->layers, w->plan->disk_bytes, w->plan->inodes, &bytes, &inodes);
     (void)snprintf(size, sizeof size, "%" PRIu64, bytes);
-    (void)snprintf(count, sizeof count, "%u", inodes + UPPER_INODES);
+    (void)snprintf(count, sizeof count, "%u", inodes + upper_inodes(w));
     const struct mount_option options[] = {
         {"size", size}, {"nr_inodes", count}, {"mode", "0755"}, {"source", "stockade"}};
     w->upper_fd = mount_new("tmpfs", options, 4, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, e);
     return w->upper_fd < 0 ? w->upper_fd : mount_attach(w->upper_fd, AT_FDCWD, w->place, e);
 }
 
+// Each part looks as it does now, or as it did in the layer that it returns to.
 static int
 step_upper(struct work *w, struct err *e)
 {
-    struct stat st;
-    char name[TREE_PLACE + 4];
-    if (fstatat(AT_FDCWD, w->upper, &st, AT_SYMLINK_NOFOLLOW) < 0)
-        return err_sys(e, errno, "look at %s", w->upper);
+    char like[TREE_PART];
     int rc = make_place(w->place, e);
     if (rc == 0) {
         w->made = true;
         rc = mount_upper(w, e);
     }
-    (void)snprintf(name, sizeof name, "%s/u", w->place);
-    if (rc == 0)
-        rc = make_alike(name, &st, e);
-    (void)snprintf(name, sizeof name, "%s/k", w->place);
-    if (rc == 0 && mkdirat(AT_FDCWD, name, 0700) < 0)
-        rc = err_sys(e, errno, "create %s", name);
+    for (uint32_t part = 0; rc == 0 && part < w->parts; part++) {
+        if (w->plan->kind == TREE_SEAL)
+            tree_part_upper(w->layers->upper, part, like);
+        else
+            tree_part_sealed(w->top, part, like);
+        rc = tree_part_make_upper(w->next, part, like, e);
+    }
     return rc;
 }
 
@@ -230,12 +225,13 @@ static int
 seal_shm(struct work *w, struct err *e)
 {
     struct stat st;
-    char dev[NAME + 16], shm[NAME + 16];
-    (void)snprintf(dev, sizeof dev, "%s/dev", w->seal);
-    (void)snprintf(shm, sizeof shm, "%s/dev/shm", w->seal);
+    char sealed[TREE_PART], dev[TREE_PART + 8], shm[TREE_PART + 16];
+    tree_part_sealed(w->top, 0, sealed);
+    (void)snprintf(dev, sizeof dev, "%s/dev", sealed);
+    (void)snprintf(shm, sizeof shm, "%s/dev/shm", sealed);
     if (fstatat(w->old_fd, "dev", &st, AT_SYMLINK_NOFOLLOW) < 0)
         return err_sys(e, errno, "look at /dev");
-    int rc = make_alike(dev, &st, e);
+    int rc = tree_make_alike(dev, &st, e);
     if (rc == 0 && renameat(AT_FDCWD, "shm", AT_FDCWD, shm) < 0)
         rc = err_sys(e, errno, "move shm");
     w->shm_moved = rc == 0;
@@ -245,44 +241,21 @@ seal_shm(struct work *w, struct err *e)
 static int
 step_seal(struct work *w, struct err *e)
 {
-    struct stat st;
     char place[TREE_PLACE];
     if (w->plan->kind != TREE_SEAL)
         return 0;
     tree_layers_place(w->top, place);
-    if (fstatat(AT_FDCWD, w->upper, &st, AT_SYMLINK_NOFOLLOW) < 0)
-        return err_sys(e, errno, "look at %s", w->upper);
     int rc = is_first_seal(w) ? make_place(place, e) : 0;
-    if (rc == 0)
-        rc = make_alike(w->seal, &st, e);
-    if (rc < 0)
-        return rc;
-    w->entries_moved = true;
-    rc = tree_move_entries(w->upper, w->seal, e);
+    for (uint32_t part = 0; rc == 0 && part < w->parts; part++)
+        rc = tree_part_seal(w->layers->upper, w->top, part, &w->sealed[part], e);
     return rc == 0 && is_first_seal(w) ? seal_shm(w, e) : rc;
-}
-
-static int
-make_overlay(const struct work *w, struct err *e)
-{
-    char lower[TREE_LOWER_MAX], upper[NAME], inner[NAME];
-    tree_layers_lower(w->layers, w->top, lower);
-    (void)snprintf(upper, sizeof upper, "%s/u", w->place);
-    (void)snprintf(inner, sizeof inner, "%s/k", w->place);
-    const struct mount_option options[] = {
-        {"lowerdir", lower},          {"upperdir", upper},
-        {"workdir", inner},           {"index", "off"},
-        {"metacopy", "off"},          {"xino", "on"},
-        {"redirect_dir", "nofollow"}, {"source", "stockade"},
-    };
-    return mount_new("overlay", options, 8, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, e);
 }
 
 // Over the old root: the guest's paths begin below it, and do not see it.
 static int
 step_root(struct work *w, struct err *e)
 {
-    w->new_fd = make_overlay(w, e);
+    w->new_fd = tree_part_overlay(w->layers, w->top, w->next, 0, e);
     int rc = w->new_fd < 0 ? w->new_fd : mount_attach(w->new_fd, AT_FDCWD, "/", e);
     w->attached = rc == 0;
     return rc;
@@ -300,13 +273,27 @@ step_dev(struct work *w, struct err *e)
     return rc < 0 ? rc : mount_attach(shm, w->new_fd, "dev/shm", e);
 }
 
+// In their order, since one may lie in another.
+static int
+step_parts(struct work *w, struct err *e)
+{
+    const struct tree_root *r = &w->tree->roots[w->plan->root];
+    for (uint32_t part = 1; part < w->parts; part++) {
+        int auto_close fd = tree_part_overlay(w->layers, w->top, w->next, part, e);
+        int rc = fd < 0 ? fd : mount_attach(fd, w->new_fd, r->at[part] + 1, e);
+        if (rc < 0)
+            return err_wrap(e, "folder %s", r->at[part]);
+    }
+    return 0;
+}
+
 static int
 step_move(struct work *w, struct err *e)
 {
     static const char *const own[] = {"dev/pts", "proc", "sys/fs/cgroup"};
     const struct tree_root *r = &w->tree->roots[w->plan->root];
     int rc = 0;
-    for (uint32_t i = 1; i < r->layers_n && rc == 0; i++)
+    for (uint32_t i = w->parts; i < r->layers_n && rc == 0; i++)
         if (!is_inside_another(r, i))
             rc = move_mounted(w, r->at[i] + 1, e);
     for (size_t i = 0; i < sizeof own / sizeof own[0] && rc == 0; i++)
@@ -332,8 +319,8 @@ step_pivot(struct work *w, struct err *e)
 }
 
 static int (*const steps[])(struct work *, struct err *) = {
-    step_gather, step_enter, step_place_layers, step_upper, step_seal,
-    step_root,   step_dev,   step_move,         step_disks, step_pivot,
+    step_gather, step_enter, step_place_layers, step_upper, step_seal,  step_root,
+    step_dev,    step_parts, step_move,         step_disks, step_pivot,
 };
 
 // ---- the way back, and what is left
@@ -347,30 +334,23 @@ unplace(uint32_t number)
     (void)unlinkat(AT_FDCWD, name, AT_REMOVEDIR);
 }
 
-static void
-unseal(struct work *w)
-{
-    char place[TREE_PLACE];
-    tree_layers_place(w->top, place);
-    (void)unlinkat(AT_FDCWD, w->seal, AT_REMOVEDIR);
-    if (is_first_seal(w))
-        (void)unlinkat(AT_FDCWD, place, AT_REMOVEDIR);
-}
-
 static int
 undo_seal(struct work *w)
 {
-    struct err ignored; // only the first failure is reported
-    char dev[NAME + 16], shm[NAME + 16];
-    (void)snprintf(dev, sizeof dev, "%s/dev", w->seal);
-    (void)snprintf(shm, sizeof shm, "%s/dev/shm", w->seal);
+    char sealed[TREE_PART], dev[TREE_PART + 8], shm[TREE_PART + 16], place[TREE_PLACE];
+    tree_part_sealed(w->top, 0, sealed);
+    (void)snprintf(dev, sizeof dev, "%s/dev", sealed);
+    (void)snprintf(shm, sizeof shm, "%s/dev/shm", sealed);
     if (w->shm_moved && renameat(AT_FDCWD, shm, AT_FDCWD, "shm") < 0)
         return -ENOTRECOVERABLE;
     if (is_first_seal(w))
         (void)unlinkat(AT_FDCWD, dev, AT_REMOVEDIR);
-    if (w->entries_moved && tree_move_entries(w->seal, w->upper, &ignored) < 0)
-        return -ENOTRECOVERABLE;
-    unseal(w);
+    for (uint32_t part = 0; part < w->parts; part++)
+        if (w->sealed[part] && tree_part_unseal(w->layers->upper, w->top, part) < 0)
+            return -ENOTRECOVERABLE;
+    tree_layers_place(w->top, place);
+    if (is_first_seal(w))
+        (void)unlinkat(AT_FDCWD, place, AT_REMOVEDIR);
     return 0;
 }
 
@@ -397,17 +377,14 @@ undo(struct work *w)
 static void
 tidy(struct work *w)
 {
-    char inner[NAME + 8];
-    (void)snprintf(inner, sizeof inner, "%s/work", w->work);
     if (fchdir(w->plan->of.disk_fd) < 0)
         return;
     if (w->plan->kind == TREE_RESTORE) {
         unplace(w->layers->upper);
         return;
     }
-    (void)unlinkat(AT_FDCWD, inner, AT_REMOVEDIR);
-    (void)unlinkat(AT_FDCWD, w->work, AT_REMOVEDIR);
-    (void)unlinkat(AT_FDCWD, w->upper, AT_REMOVEDIR);
+    for (uint32_t part = 0; part < w->parts; part++)
+        tree_part_tidy(w->layers->upper, part);
 }
 
 static int
@@ -434,21 +411,30 @@ helper(void *cookie, struct err *e)
 
 // ---- the spawner's half
 
+static const unsigned READ_ONLY = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_RDONLY;
+
+static int
+clone_layer(const struct work *w, uint32_t part, struct err *e)
+{
+    char source[TREE_NAME_MAX];
+    const uint32_t layer = w->tree->roots[w->plan->root].layer[part];
+    tree_layer_source(layer, source);
+    int auto_close fd = mount_clone(AT_FDCWD, source, READ_ONLY, e);
+    if (fd < 0)
+        return fd;
+    int rc = w->tree->layers[layer].idmapped ? mount_idmap(fd, w->plan->userns_fd, e) : 0;
+    return rc < 0 ? rc : take_fd(&fd);
+}
+
 static int
 clone_layers(struct work *w, struct err *e)
 {
-    char source[TREE_NAME_MAX];
-    const struct tree *t = w->tree;
-    const uint32_t layer = t->roots[w->plan->root].layer[0];
-    const unsigned attributes = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_RDONLY;
-    tree_layer_source(layer, source);
-    w->skeleton_fd = mount_clone(AT_FDCWD, source, attributes, e);
-    int rc = w->skeleton_fd < 0          ? w->skeleton_fd
-             : t->layers[layer].idmapped ? mount_idmap(w->skeleton_fd, w->plan->userns_fd, e)
-                                         : 0;
-    if (rc < 0)
-        return rc;
-    w->dev_fd = mount_clone(AT_FDCWD, "/d", attributes, e);
+    for (uint32_t part = 0; part < w->parts; part++) {
+        w->base_fd[part] = clone_layer(w, part, e);
+        if (w->base_fd[part] < 0)
+            return w->base_fd[part];
+    }
+    w->dev_fd = mount_clone(AT_FDCWD, "/d", READ_ONLY, e);
     return w->dev_fd < 0 ? w->dev_fd : 0;
 }
 
@@ -479,13 +465,25 @@ plan_seal(struct work *w, struct err *e)
         .below = l->top,
         .uid = w->plan->uid,
         .bytes = bytes > views ? bytes - views : 0,
-        .inodes = inodes > UPPER_INODES ? inodes - UPPER_INODES : 0,
+        .inodes = inodes > upper_inodes(w) ? inodes - upper_inodes(w) : 0,
         .there = true,
     };
     // room for the places of layers, which no job can use up any more
-    return l->upper != 0 ? 0
-                         : tree_resize(w->tree, w->plan->of.disk_fd, w->plan->disk_bytes,
-                                       w->plan->inodes + 4 * TREE_NUMBERS, e);
+    return l->upper != 0
+               ? 0
+               : tree_resize(w->tree, w->plan->of.disk_fd, w->plan->disk_bytes,
+                             w->plan->inodes + 4 * TREE_NUMBERS + PART_INODES * w->parts, e);
+}
+
+static int
+plan_inherit(struct work *w, struct err *e)
+{
+    const struct tree_swap *s = w->plan;
+    if (!tree_parts_are_alike(&w->tree->roots[s->root], &w->tree->roots[s->from_root]))
+        return err_set(
+            e, ERR_FAILED_PRECONDITION,
+            "the other sandbox shows other folders of the host: its template has changed");
+    return tree_inherited_plan(&w->inherited, s, &w->top, e);
 }
 
 static int
@@ -500,13 +498,13 @@ plan(struct work *w, struct err *e)
     else if (s->kind == TREE_RESTORE)
         w->top = s->layer;
     else
-        rc = tree_inherited_plan(&w->inherited, s, &w->top, e);
+        rc = plan_inherit(w, e);
     if (rc < 0)
         return rc;
     w->next = tree_layers_take(w->layers, w->top);
     if (w->next == 0)
         return err_set(e, ERR_INTERNAL, "no number is left for a layer");
-    name_folders(w);
+    tree_layers_place(w->next, w->place);
     return w->layers->placed ? 0 : clone_layers(w, e);
 }
 
@@ -534,10 +532,13 @@ tree_swap(const struct tree *t, const struct tree_swap *s, uint32_t *layer, int 
 {
     *helper_fd = -1;
     *layer = s->of.layers->top;
-    if (s->kind == TREE_SEAL && s->of.layers->upper != 0 && tree_upper_is_empty(s->of.layers))
+    if (s->kind == TREE_SEAL && s->of.layers->upper != 0 &&
+        tree_upper_is_empty(s->of.layers, tree_parts(&t->roots[s->root])))
         return 0;
-    struct work w = {.tree = t, .plan = s, .layers = s->of.layers, .skeleton_fd = -1, .dev_fd = -1};
-    w.old_fd = w.new_fd = w.upper_fd = -1;
+    struct work w = {.tree = t, .plan = s, .layers = s->of.layers};
+    w.parts = tree_parts(&t->roots[s->root]);
+    w.dev_fd = w.old_fd = w.new_fd = w.upper_fd = -1;
+    memset(w.base_fd, 0xff, sizeof w.base_fd); // sets each to -1
     for (size_t i = 0; i < SPAWN_MOUNTS_OF_SANDBOX; i++)
         w.disk_fd[i] = -1;
     tree_inherited_init(&w.inherited);
@@ -549,9 +550,11 @@ tree_swap(const struct tree *t, const struct tree_swap *s, uint32_t *layer, int 
     else
         forget(&w);
     *layer = s->of.layers->top;
-    int *fds[] = {&w.skeleton_fd, &w.dev_fd, &w.old_fd, &w.new_fd, &w.upper_fd};
+    int *fds[] = {&w.dev_fd, &w.old_fd, &w.new_fd, &w.upper_fd};
     for (size_t i = 0; i < sizeof fds / sizeof fds[0]; i++)
         io_close(fds[i]);
+    for (uint32_t part = 0; part < w.parts; part++)
+        io_close(&w.base_fd[part]);
     for (size_t i = 0; i < SPAWN_MOUNTS_OF_SANDBOX; i++)
         io_close(&w.disk_fd[i]);
     tree_inherited_close(&w.inherited);

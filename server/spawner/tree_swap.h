@@ -31,7 +31,8 @@ struct tree_swap {
     struct tree_place from; // INHERIT; not changed
     uint32_t layer;         // RESTORE, INHERIT: the layer of which one
     uint32_t root;
-    uint32_t uid; // first host id of its files
+    uint32_t from_root; // INHERIT
+    uint32_t uid;       // first host id of its files
     int userns_fd;
     int proc_fd;
     const struct disk_mounts *mounts; // mounted again in the new root; NULL: none

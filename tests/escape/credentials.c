@@ -88,10 +88,11 @@ groups(void)
     gid_t list[64];
     int n = getgroups(64, list);
     for (int i = 0; i < n; i++)
-        if (list[i] != 1000)
+        if (list[i] != (gid_t)parameter_number("ESCAPE_USER"))
             return escaped("group %u", list[i]);
-    return n >= 0 && getgid() == 1000 ? held("%d supplementary groups", n)
-                                      : escaped("gid %u", getgid());
+    return n >= 0 && getgid() == (gid_t)parameter_number("ESCAPE_USER")
+               ? held("%d supplementary groups", n)
+               : escaped("gid %u", getgid());
 }
 
 static int

@@ -327,7 +327,10 @@ set_id(void)
 static int
 euid_is_mine(void)
 {
-    return geteuid() == getuid() && geteuid() == 1000 && getegid() == getgid() ? HELD : ESCAPED;
+    return geteuid() == getuid() && geteuid() == (uid_t)parameter_number("ESCAPE_USER") &&
+                   getegid() == getgid()
+               ? HELD
+               : ESCAPED;
 }
 
 static int

@@ -23,7 +23,7 @@ struct check {
 
 extern const struct check filesystem_checks[], process_checks[], namespace_checks[],
     kernel_checks[], resource_checks[], credential_checks[], corner_checks[], door_checks[],
-    proc_checks[], socket_checks[], uncharged_checks[];
+    proc_checks[], socket_checks[], uncharged_checks[], root_checks[];
 
 // Prints a line and returns the verdict.
 int say(enum verdict verdict, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

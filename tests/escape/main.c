@@ -18,7 +18,7 @@ const char *self_path;
 static const struct check *const sections[] = {
     filesystem_checks, process_checks,    namespace_checks, kernel_checks,
     resource_checks,   credential_checks, corner_checks,    door_checks,
-    proc_checks,       socket_checks,     uncharged_checks,
+    proc_checks,       socket_checks,     uncharged_checks, root_checks,
 };
 enum { SECTIONS_N = sizeof sections / sizeof sections[0] };
 
