@@ -81,5 +81,6 @@ struct tar_header {
 };
 int tar_header_read(const uint8_t block[TAR_BLOCK], struct tar_header *out, struct err *e);
 
-// Whether a symbolic link with this target, at this path below a folder, stays in that folder.
+// Whether a symbolic link with this target, at this path below a folder, stays in that folder, wherever links in it lead
+// that stay in it, too. ".." is accepted at the beginning of a target only.
 bool tar_link_stays(const char *path, const char *target);

@@ -169,23 +169,38 @@ check_name(const char *path, struct err *e)
     return levels > TAR_LEVELS_MAX ? refuse(e, path, "it has too many levels") : 0;
 }
 
+// The next name of a path, without "." and empty ones. NULL: there is none; otherwise *n is its length.
+static const char *
+next_name(const char **at, size_t *n)
+{
+    while (**at != '\0') {
+        const char *name = *at;
+        *n = strcspn(name, "/");
+        *at = name + *n + (name[*n] == '/');
+        if (*n > 0 && !(*n == 1 && name[0] == '.'))
+            return name;
+    }
+    return NULL;
+}
+
+// The folders of the path are no links, so as many ".." as there are folders stay inside. After another name ".." may leave
+// from anywhere, since that name can be a link: "b/.." with b -> "..".
 bool
 tar_link_stays(const char *path, const char *target)
 {
-    int level = 0;
+    const char *name = NULL;
+    size_t n = 0;
+    int level = -1; // the last name is no folder
+    bool named = false;
     if (target[0] == '/')
         return false;
-    for (const char *at = strchr(path, '/'); at != NULL; at = strchr(at + 1, '/'))
-        level += at[1] != '/' && at[1] != '\0';
-    for (const char *at = target; *at != '\0';) {
-        size_t n = strcspn(at, "/");
-        if (n == 2 && at[0] == '.' && at[1] == '.')
-            level--;
-        else if (n > 0 && !(n == 1 && at[0] == '.'))
-            level++;
-        if (level < 0)
+    while (next_name(&path, &n) != NULL)
+        level++;
+    while ((name = next_name(&target, &n)) != NULL) {
+        bool up = n == 2 && name[0] == '.' && name[1] == '.';
+        if (up && (named || --level < 0))
             return false;
-        at += n + (at[n] == '/');
+        named = named || !up;
     }
     return true;
 }

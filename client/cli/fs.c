@@ -44,6 +44,8 @@ call(const struct fs *f, const char *method, const ProtobufCMessage *request,
     struct stockade_error e = {0};
     if (remote_call(f->s, method, request, response, f->arena, out, &e) == 0)
         return EXIT_OK;
+    if (strcmp(e.reason, "NOT_EMPTY") == 0) // the broker's names its field
+        (void)snprintf(e.hint, sizeof e.hint, "remove what it holds, too: -r");
     return cli_fail(f->c, "", &e);
 }
 

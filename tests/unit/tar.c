@@ -299,7 +299,13 @@ links_stay_or_lead_out(void **state)
     (void)state;
     assert_true(tar_link_stays("a", "b"));
     assert_true(tar_link_stays("a/b", "../c"));
-    assert_true(tar_link_stays("a/b/c", "../../d/../e"));
+    assert_true(tar_link_stays("a/b/c", "../.././d/e"));
+    assert_true(tar_link_stays("./a//b", ".././c"));
+    assert_false(tar_link_stays("a/b/c", "../../d/../e")); // d may be a link
+    assert_false(tar_link_stays("a/b", "c/.."));
+    assert_false(tar_link_stays("./b", "../c")); // "." is no folder
+    assert_false(tar_link_stays(".//./b", "../c"));
+    assert_false(tar_link_stays("b/", "../c"));
     assert_false(tar_link_stays("a", "../b"));
     assert_false(tar_link_stays("a/b", "../../c"));
     assert_false(tar_link_stays("a/b", "c/../../../d"));

@@ -19,6 +19,8 @@ export type {
 export * from "./errors.js";
 export { Output } from "./events.js";
 export type { Gap, LineCallback, ProcessEvent } from "./events.js";
+export { Files } from "./files.js";
+export type { ArchiveOptions, Contents, FileInfo, FilePath, RangeOptions, WriteOptions } from "./files.js";
 export type { Framing } from "./frame.js";
 export { Forward } from "./forward.js";
 export type { ForwardOptions } from "./forward.js";

@@ -7,6 +7,7 @@ import type { Client } from "./client.js";
 import { CODE_OPTIONS, Context, contextInfo, execute, variablesOf } from "./code.js";
 import type { ContextOptions, Execution, SandboxCellOptions } from "./code.js";
 import { AlreadyExistsError, ConnectionLostError, NotFoundError, UnavailableError } from "./errors.js";
+import { Files } from "./files.js";
 import { Forward } from "./forward.js";
 import type { ForwardOptions } from "./forward.js";
 import { CodeService } from "./gen/stockade/v1/code_service_pb.js";
@@ -205,6 +206,11 @@ export class Sandbox implements AsyncDisposable {
   /** An opaque text of at most 48 characters. */
   get id(): string {
     return this.#info.id;
+  }
+
+  /** Its files: read, write, list and change them. */
+  get files(): Files {
+    return new Files(this.#client, this.id);
   }
 
   /** The last state that the broker sent; `refresh()` requests it again. */

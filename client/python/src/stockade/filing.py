@@ -8,14 +8,21 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Literal, Optional, Union
 
-from stockade import methods
-from stockade.errors import DataLoss, NotFound, ProtocolError, StockadeError
+from stockade import folders, methods
+from stockade.errors import (
+    DataLoss,
+    FailedPrecondition,
+    NotFound,
+    ProtocolError,
+    StockadeError,
+)
 from stockade.v1 import file_service_pb2
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator
 
     from stockade.calls import Caller, Stream
+    from stockade.folders import LocalPath
 
 #: A path in a sandbox. A name that is not UTF-8 is bytes, or text of ``os.fsdecode``.
 FilePath = Union[str, bytes, "os.PathLike[str]"]
@@ -90,6 +97,16 @@ def pieces(contents: Contents) -> Iterator[bytes]:
         if not isinstance(data, (bytes, bytearray, memoryview)):
             raise TypeError(f"contents: bytes are needed, not {type(data).__name__}")
         yield from pieces(data)
+
+
+def _joined(parts: Iterable[bytes]) -> Iterator[bytes]:
+    kept = bytearray()
+    for part in parts:
+        kept += part
+        if len(kept) >= PIECE_BYTES // 2:
+            yield bytes(kept)
+            kept.clear()
+    yield bytes(kept)
 
 
 class Filing:
@@ -211,6 +228,27 @@ class Filing:
             stream.cancel()
         if not whole:
             raise ProtocolError("the broker ended an archive without a result")
+
+    async def _upload_folder(
+        self, folder: LocalPath, path: FilePath, bytes_max: int, entries_max: int
+    ) -> int:
+        # as large as the packets that go to the sandbox: an archive has many small parts
+        return await self._upload(path, _joined(folders.pack(folder)), bytes_max, entries_max)
+
+    async def _download_folder(
+        self, path: FilePath, folder: LocalPath, bytes_max: int, entries_max: int
+    ) -> int:
+        if (await self._stat(path, follow=True)).type != "folder":
+            raise FailedPrecondition(
+                f"{path!r} is no folder; use read() or chunks()", reason="NOT_A_FOLDER"
+            )
+        into = folders.Unpacker(folder)
+        try:
+            async for data in self._download(path, bytes_max, entries_max):
+                into.feed(data)
+            return into.finish()
+        finally:
+            into.close()
 
     async def _transfer(self, method: Any, request: Any, data: Iterable[bytes]) -> Any:
         """Send all bytes of a transfer, and return its last message."""

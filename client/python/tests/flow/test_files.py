@@ -6,12 +6,17 @@ from __future__ import annotations
 import asyncio
 import io
 import os
+import subprocess
 import tarfile
+from typing import TYPE_CHECKING
 
 import pytest
 
 import stockade
 from stockade import aio
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def test_what_is_refused_is_an_exception_of_its_kind(client: stockade.Client) -> None:
@@ -91,6 +96,30 @@ def test_trees_go_as_archives(client: stockade.Client) -> None:
             assert tar.getnames() == ["d", "d/f"]
 
 
+def test_folders_go_and_come_back(client: stockade.Client, tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    (tree / "a" / "b").mkdir(parents=True)
+    (tree / "a" / "big").write_bytes(os.urandom(3 << 20))
+    (tree / "a" / "b" / os.fsdecode(b"\xff")).write_text("odd")
+    (tree / "l").symlink_to("a/big")
+    with stockade.Sandbox.create(client=client) as sbx:
+        with pytest.raises(NotADirectoryError):
+            sbx.files.upload_folder(tree / "a" / "big", "x")
+        with pytest.raises(stockade.ResourceExhausted):
+            sbx.files.upload_folder(tree, "x", bytes_max=1000)
+        assert sbx.files.upload_folder(tree, "up/x") == 5
+        assert sbx.run("sh", "-c", "wc -c < up/x/l").stdout.strip() == str(3 << 20)
+        with pytest.raises(stockade.FailedPrecondition):
+            sbx.files.download_folder("up/x/a/big", tmp_path / "no")
+        assert sbx.files.download_folder("up", tmp_path / "back") == 6
+        same = subprocess.run(["diff", "-r", tree, tmp_path / "back" / "x"], check=False)
+        assert same.returncode == 0
+        sbx.run("ln", "-s", "/etc", "up/out")
+        with pytest.raises(stockade.InvalidArgument) as out:
+            sbx.files.download_folder("up", tmp_path / "hostile")
+        assert out.value.reason == "LINK_LEADS_OUT"
+
+
 def test_a_full_disk_is_reported_by_the_write(client: stockade.Client) -> None:
     limits = stockade.Limits(disk="2M")
     with stockade.Sandbox.create(client=client, limits=limits) as sbx:
@@ -100,7 +129,7 @@ def test_a_full_disk_is_reported_by_the_write(client: stockade.Client) -> None:
         assert not sbx.files.exists("big")
 
 
-def test_the_same_with_asyncio(client: stockade.Client) -> None:
+def test_the_same_with_asyncio(client: stockade.Client, tmp_path: Path) -> None:
     async def work() -> None:
         async with aio.Client(client.address) as c, await aio.Sandbox.create(client=c) as sbx:
             files = sbx.files
@@ -109,6 +138,9 @@ def test_the_same_with_asyncio(client: stockade.Client) -> None:
             assert await files.read("f") == data
             assert b"".join([part async for part in files.chunks("f")]) == data
             assert [f.path async for f in files.list()] == ["f"]
+            assert await files.download_folder(".", tmp_path / "async") == 1
+            assert await files.upload_folder(tmp_path / "async", "g") == 1
+            assert await files.read("g/f") == data
             await files.remove("f")
             assert not await files.exists("f")
 

@@ -10,6 +10,8 @@ from stockade.filing import Contents, FileInfo, FilePath, Filing
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from stockade.folders import LocalPath
+
 
 class Files(Filing):
     """The files of a sandbox (``Sandbox.files``), as its jobs see them.
@@ -99,10 +101,39 @@ class Files(Filing):
     ) -> AsyncIterator[bytes]:
         """Iterate over a tar archive of a file, or of what a folder holds.
 
-        A job may have made any file and link in it: unpack it with
-        ``tarfile.extractall(filter="data")``.
+        A job may have made any file and link in it: ``download_folder`` unpacks it safely.
         """
         return self._download(path, bytes_max, entries_max)
+
+    async def upload_folder(
+        self, folder: LocalPath, path: FilePath, *, bytes_max: int = 0, entries_max: int = 0
+    ) -> int:
+        """Upload what a folder of this machine holds, and return the number of files and folders.
+
+        ``folder``       of this machine
+        ``path``         the folder in the sandbox; it is made if it is missing
+        ``bytes_max``    maximum size of all files; 0: no bound but the sandbox's disk
+        ``entries_max``  maximum number of files and folders; 0: 1,000,000
+
+        Symbolic links go as such. FIFOs, sockets and devices are left out.
+        """
+        return await self._upload_folder(folder, path, bytes_max, entries_max)
+
+    async def download_folder(
+        self, path: FilePath, folder: LocalPath, *, bytes_max: int = 0, entries_max: int = 0
+    ) -> int:
+        """Download what a folder of the sandbox holds, and return the number of files and folders.
+
+        ``path``         the folder in the sandbox
+        ``folder``       of this machine; it is made if it is missing
+        ``bytes_max``    maximum size of all files; 0: no bound
+        ``entries_max``  maximum number of files and folders; 0: 1,000,000
+
+        Existing files are replaced. Nothing is written outside of the folder, whatever a job has
+        made. ``InvalidArgument``: a symbolic link leads out of it (``LINK_LEADS_OUT``), or the
+        archive is damaged; what came before stays.
+        """
+        return await self._download_folder(path, folder, bytes_max, entries_max)
 
     async def make_dir(self, path: FilePath, *, mode: int = 0, parents: bool = False) -> FileInfo:
         """Make a folder; with ``parents`` those above it, too, and it may exist."""
