@@ -79,6 +79,17 @@ absolute(const char *file, char out[SPAWN_PATH_MAX], struct err *e)
                               : err_set(e, ERR_INVALID_ARGUMENT, "%s: its path is too long", file);
 }
 
+// Without it layers of files stay in memory.
+static void
+add_keeper(struct spawn_config *config)
+{
+    struct err e;
+    if (privilege_program("stockade-keeper", config->keeper_path, SPAWN_PATH_MAX, &e) == 0)
+        return;
+    config->keeper_path[0] = '\0';
+    log_err(LOG_WARNING, "keeper", &e);
+}
+
 static int
 add_reader(const struct start *s, struct spawn_config *config, struct err *e)
 {
@@ -152,6 +163,7 @@ start_spawner(struct start *s, struct spawn_config *config, struct err *e)
         return r;
     config_to_spawn(s->config, guest, s->who.uid, s->who.gid, config);
     add_bpf(s, config);
+    add_keeper(config);
     r = add_reader(s, config, e);
     if (r == 0)
         r = privilege_prepare(s->config, &s->who, e);

@@ -17,7 +17,7 @@
     LABEL(OUTCOME, "outcome", 8)      /* enum outcome */                                           \
     LABEL(LIMIT, "limit", 16)         /* enum limit */                                             \
     LABEL(TEMPLATE, "template", 32)   /* template.number */                                        \
-    LABEL(OPERATION, "operation", 24) /* enum spawn_op */                                          \
+    LABEL(OPERATION, "operation", 32) /* enum spawn_op */                                          \
     LABEL(KIND, "kind", 128)          /* EventKind of the schema */                                \
     LABEL(CLASS, "class", 16)         /* classes of bpf/emit.h */                                  \
     LABEL(SINK, "sink", 8)            /* events_sink_add() */                                      \

@@ -61,6 +61,9 @@ static const struct deadline {
     [SPAWN_DISK_REMOVE] = {3600, false, false, "disk-remove"},
     [SPAWN_DISK_CLOSE] = {30, false, false, "disk-close"},
     [SPAWN_MOUNT] = {30, false, true, "mount"},
+    [SPAWN_KEEP] = {30, true, true, "keep"},
+    [SPAWN_KEEPER] = {30, true, true, "keeper"},
+    [SPAWN_ADOPT] = {30, false, true, "adopt"},
 };
 _Static_assert(sizeof deadlines / sizeof deadlines[0] <= METRIC_VALUES_OPERATION,
                "a value for each operation");

@@ -33,8 +33,8 @@ enum {
 struct spawn;
 
 // The reply to one request. `reply` is borrowed and has been checked (err_sanitize); reply->ok 0: see reply->err.
-// fds: by enum spawn_fd, -1: missing; *owned* by the callback. Only a successful CREATE, NET_OPEN, NET_DIAL, RELAY or
-// READ has any.
+// fds: by enum spawn_fd, -1: missing; *owned* by the callback. Only a successful CREATE, NET_OPEN, NET_DIAL, RELAY, READ,
+// SEAL, RESTORE, INHERIT, KEEP or KEEPER has any.
 typedef void spawn_done(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX]);
 
 // Closes the descriptors and sets them to -1.
@@ -152,6 +152,14 @@ struct spawn_mount {
 };
 int spawn_mount(struct spawn *s, uint32_t slot, uint32_t generation, const struct spawn_mount *m,
                 spawn_done *done, void *cookie, struct err *e);
+// Layers in the state directory (ops.h: KEEP, KEEPER, ADOPT). fds[0] of the first two: our end of the keeper's socket
+// (keeper/keep.h).
+int spawn_keep(struct spawn *s, uint32_t slot, uint32_t generation, uint32_t layer,
+               spawn_done *done, void *cookie, struct err *e);
+int spawn_keeper(struct spawn *s, spawn_done *done, void *cookie, struct err *e);
+int spawn_adopt(struct spawn *s, uint32_t slot, uint32_t generation, uint32_t below,
+                const uint8_t digest[SPAWN_DIGEST_BYTES], spawn_done *done, void *cookie,
+                struct err *e);
 
 // Closes the socket, so that the spawner ends, and calls the callbacks of all open requests (UNAVAILABLE), but not
 // on_gone. Requests are refused from now on. Does nothing if the spawner has ended.

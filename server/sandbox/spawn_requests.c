@@ -198,3 +198,29 @@ spawn_mount(struct spawn *s, uint32_t slot, uint32_t generation, const struct sp
     memcpy(q.at, m->at, n + 1);
     return spawn_ask(s, &q, done, cookie, e);
 }
+
+int
+spawn_keep(struct spawn *s, uint32_t slot, uint32_t generation, uint32_t layer, spawn_done *done,
+           void *cookie, struct err *e)
+{
+    const struct spawn_request q = {
+        .op = SPAWN_KEEP, .slot = slot, .generation = generation, .arg = layer};
+    return spawn_ask(s, &q, done, cookie, e);
+}
+
+int
+spawn_keeper(struct spawn *s, spawn_done *done, void *cookie, struct err *e)
+{
+    const struct spawn_request q = {.op = SPAWN_KEEPER};
+    return spawn_ask(s, &q, done, cookie, e);
+}
+
+int
+spawn_adopt(struct spawn *s, uint32_t slot, uint32_t generation, uint32_t below,
+            const uint8_t digest[SPAWN_DIGEST_BYTES], spawn_done *done, void *cookie, struct err *e)
+{
+    struct spawn_request q = {
+        .op = SPAWN_ADOPT, .slot = slot, .generation = generation, .arg = below};
+    memcpy(q.digest, digest, sizeof q.digest);
+    return spawn_ask(s, &q, done, cookie, e);
+}

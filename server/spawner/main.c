@@ -42,6 +42,7 @@
 #include "feature.h"
 #include "ids.h"
 #include "io.h"
+#include "keeper_process.h"
 #include "programs.h"
 #include "reader_process.h"
 #include "relay_process.h"
@@ -417,8 +418,12 @@ handle(struct spawner *s, const struct epoll_event *ev)
         disk_process_heard(s, (uint32_t)ev->data.u64);
         return true;
     }
-    if (kind == EVENT_HELPER) {
-        swap_helper_ended(s, (int)(uint32_t)ev->data.u64);
+    if (kind == EVENT_HELPER || kind == EVENT_KEEPER) {
+        const int pid_fd = (int)(uint32_t)ev->data.u64;
+        if (kind == EVENT_HELPER)
+            swap_helper_ended(s, pid_fd);
+        else
+            keeper_process_ended(s, pid_fd);
         return true;
     }
     if (kind >= EVENT_ATTACHER) {

@@ -34,6 +34,8 @@ enum {
     SPAWN_DISK_RUNS_MAX = 8,     // of MAKE, OPEN and REMOVE that are in progress
     SPAWN_MOUNTS_OF_SANDBOX = 8, // of disks
     SPAWN_AT_MAX = 128,          // a path inside a sandbox
+    SPAWN_DIGEST_BYTES = 32,     // of a layer in the state directory (keeper/keep.h)
+    SPAWN_KEEPERS_MAX = 4,       // at a time
 
     // Ids inside a sandbox.
     SANDBOX_UID_JOB = 1000, // "agent"
@@ -91,6 +93,8 @@ struct spawn_config {
     char config_file[SPAWN_PATH_MAX];
     // The program that makes, mounts and removes disks (disk/order.h); "": there are none.
     char disk_path[SPAWN_PATH_MAX];
+    // Writes layers into the state directory (keeper/keep.h). "": none.
+    char keeper_path[SPAWN_PATH_MAX];
     char relay_path[SPAWN_PATH_MAX];
     uint32_t relay_uid;
     uint32_t relay_gid;
@@ -212,6 +216,13 @@ enum spawn_op {
     // Missing folders are made. INVALID_ARGUMENT: `at` is one of the sandbox's own folders. FAILED_PRECONDITION: a component
     // of it is no folder. It stays there until the sandbox ends, also after SEAL and RESTORE.
     SPAWN_MOUNT = 23,
+    // Start a keeper (keeper/keep.h): one descriptor, the broker's end of its socket. RESOURCE_EXHAUSTED: SPAWN_KEEPERS_MAX
+    // run already.
+    SPAWN_KEEP = 24,   // slot: live, frozen. arg: a layer of it, which the keeper gets
+    SPAWN_KEEPER = 25, // no slot. It gets none
+    // slot: live. Layer `digest` of the state directory becomes a layer of the slot, on layer `arg` (0: on the root); the
+    // reply has its number. NOT_FOUND: it is not there. After a failure all is as before.
+    SPAWN_ADOPT = 26,
 };
 
 // What disks are for: a part of their names, so that each layer of the broker finds its own. The spawner treats them alike,
@@ -273,8 +284,9 @@ struct spawn_request {
     uint32_t from_slot, from_generation; // INHERIT; others: 0
     uint32_t read_only;                  // MOUNT: 0 or 1; others: 0
     uint8_t id[16]; // CREATE: the sandbox's id; its hex form names its cgroup. DISK_*: of a disk
-    struct spawn_limits limits; // CREATE, LIMIT, DISK_MAKE
-    char at[SPAWN_AT_MAX];      // MOUNT: absolute, inside the sandbox; others: ""
+    uint8_t digest[SPAWN_DIGEST_BYTES]; // ADOPT; others: ignored
+    struct spawn_limits limits;         // CREATE, LIMIT, DISK_MAKE
+    char at[SPAWN_AT_MAX];              // MOUNT: absolute, inside the sandbox; others: ""
 };
 
 // Descriptors of a CREATE reply, in this order, without missing ones: `fds` has bit n set if enum n is included.
@@ -301,7 +313,7 @@ struct spawn_reply {
     uint32_t ok;          // 0: see err
     uint32_t fds;         // bits of enum spawn_fd
     uint32_t uid;         // CREATE: first host id of its range
-    uint32_t layer;       // SEAL, RESTORE, INHERIT: see there; DISK_OPEN: the disk's number
+    uint32_t layer;       // SEAL, RESTORE, INHERIT, ADOPT: see there; DISK_OPEN: the disk's number
     uint64_t duration_ns; // duration of the operation
     struct err err;
 };

@@ -17,6 +17,7 @@
 #include "disk_process.h"
 #include "proto/fdpass.h"
 #include "io.h"
+#include "keeper_process.h"
 #include "netns.h"
 #include "programs.h"
 #include "reader_process.h"
@@ -215,6 +216,10 @@ static const struct op_row {
     [SPAWN_DISK_REMOVE] = {"DISK_REMOVE", disk_process_handle, 0, 0, SPAWN_DISK_KINDS_N - 1, false},
     [SPAWN_DISK_CLOSE] = {"DISK_CLOSE", swap_disk_close, 0, 0, SPAWN_DISKS_MAX - 1, false},
     [SPAWN_MOUNT] = {"MOUNT", swap_mount, IN(SLOT_LIVE), 0, SPAWN_DISKS_MAX - 1, false},
+    [SPAWN_KEEP] = {"KEEP", keeper_process_keep, IN(SLOT_LIVE) | IN(SLOT_FROZEN), 1, TREE_NUMBERS,
+                    false},
+    [SPAWN_KEEPER] = {"KEEPER", keeper_process_start, 0, 0, 0, false},
+    [SPAWN_ADOPT] = {"ADOPT", swap_adopt, IN(SLOT_LIVE), 0, TREE_NUMBERS, false},
     [SPAWN_UNROOT] = {"UNROOT", handle_unroot, 0, 0, SPAWN_ROOTS_MAX - 1, false},
 };
 enum { OPS_N = sizeof op_rows / sizeof op_rows[0] };

@@ -122,7 +122,7 @@ slots_init(struct spawner *s)
         struct slot *slot = &s->slots[i];
         slot->number = i;
         slot->uid = config_slot_uid(s->config, i);
-        slot->userns_fd = slot->userns_root_fd = -1;
+        slot->userns_fd = slot->userns_root_fd = slot->kept_userns_fd = -1;
         slot_empty(slot);
         list_append(&s->free, slot);
     }

@@ -6,8 +6,9 @@
 //   birth.c     CREATE                            death.c    DESTROY, FREEZE, which need polling
 //   netns.c     NET_OPEN, NET_DIAL                programs.c the loader's descriptors, WATCH
 //   tier.h, tier_process.c  kinds of sandboxes
-//   swap.c      SEAL, RESTORE, INHERIT, DROP    disk.h, disk_process.h  DISK_MAKE to MOUNT
+//   swap.c      SEAL, RESTORE, INHERIT, ADOPT, DROP    disk.h, disk_process.h  DISK_MAKE to MOUNT
 //   relay_process.c  RELAY               reader_process.c  READ, and the reader's ROOT
+//   keeper_process.c KEEP, KEEPER
 #pragma once
 
 #include <stdbool.h>
@@ -52,6 +53,8 @@ struct slot {
     uint32_t uid;        // first host id of its range
     int userns_fd;       // made at first use, never closed
     int userns_root_fd;  // the same, for sandboxes whose jobs are root inside
+    // maps the ids of layers in the state directory to this range; the same
+    int kept_userns_fd;
     // One sandbox.
     char name[CGROUP_NAME_BYTES];
     uint32_t root; // the root that it uses, from QUEUED until FREE
@@ -128,6 +131,7 @@ struct spawner {
     struct disks *disks;
     bool disks_fine;
     struct disk_run disk_run[SPAWN_DISK_RUNS_MAX];
+    uint32_t keepers; // that run
     int epoll_fd;
     int ids_fd; // ids.h; -1: ranges are not locked
     bool cores_piped;
@@ -154,6 +158,7 @@ enum event_kind {
     EVENT_READER_ASKS,
     EVENT_HELPER, // a process to be reaped; the low half is its pidfd
     EVENT_DISK,   // the low half is its number in disk_run
+    EVENT_KEEPER, // as EVENT_HELPER
 };
 bool event_add(const struct spawner *s, int fd, enum event_kind kind, uint32_t slot,
                uint32_t events);
@@ -207,9 +212,11 @@ void birth_late(struct spawner *s, struct slot *slot);
 
 // swap.c
 
-// SEAL, RESTORE, INHERIT; DROP.
+// SEAL, RESTORE, INHERIT; ADOPT; DROP.
 void swap_handle(struct spawner *s, struct slot *slot, const struct spawn_request *q,
                  struct answer *a);
+void swap_adopt(struct spawner *s, struct slot *slot, const struct spawn_request *q,
+                struct answer *a);
 void swap_drop(struct spawner *s, struct slot *slot, const struct spawn_request *q,
                struct answer *a);
 // Takes the pidfd of a process that nobody waits for (-1: none), to reap it when it ends.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// SEAL, RESTORE, INHERIT, DROP, MOUNT, DISK_CLOSE: the requests and their replies. The tier does the work (tier_process.c, tree_swap.c).
+// SEAL, RESTORE, INHERIT, ADOPT, DROP, MOUNT, DISK_CLOSE: the requests and their replies. The tier does the work
+// (tier_process.c, tree_swap.c).
 //
 // The spawner waits for the helper, which takes a fraction of a millisecond, so the state of the slot does not change and
 // no second request comes between. The helper's own end may come later, and is an event.
@@ -36,6 +37,21 @@ swap_handle(struct spawner *s, struct slot *slot, const struct spawn_request *q,
                    : q->op == SPAWN_RESTORE ? "restore the files of"
                                             : "give inherited files to",
                    slot->name);
+    answer_err(s, a, &e);
+}
+
+void
+swap_adopt(struct spawner *s, struct slot *slot, const struct spawn_request *q, struct answer *a)
+{
+    struct err e;
+    uint32_t layer = 0;
+    if (tier_of(s, slot)->adopt(s, slot, q, &layer, &e) == 0) {
+        answer_reply(a)->ok = 1;
+        answer_reply(a)->layer = layer;
+        answer_send(s, a, NULL, 0);
+        return;
+    }
+    (void)err_wrap(&e, "give kept files to sandbox %s", slot->name);
     answer_err(s, a, &e);
 }
 

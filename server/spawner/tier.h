@@ -29,6 +29,14 @@ struct tier {
     int (*swap)(struct spawner *s, struct slot *slot, const struct spawn_request *q,
                 uint32_t *layer, int *disk_fd, struct err *e);
 
+    // KEEP: a detached mount of one of its layers (tree_swap.h), *owned*; *uid is the first host id of its files.
+    int (*open_layer)(struct spawner *s, struct slot *slot, uint32_t layer, uint32_t *uid,
+                      struct err *e);
+
+    // ADOPT: a layer of the state directory becomes one of its own.
+    int (*adopt)(struct spawner *s, struct slot *slot, const struct spawn_request *q,
+                 uint32_t *layer, struct err *e);
+
     // DROP: drops one of its layers.
     int (*drop)(struct spawner *s, struct slot *slot, uint32_t layer, struct err *e);
 

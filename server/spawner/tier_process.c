@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -13,6 +14,7 @@
 #include <unistd.h>
 
 #include "proto/auto.h"
+#include "server/keeper/keep.h"
 #include "holder.h"
 #include "io.h"
 #include "tier.h"
@@ -249,6 +251,50 @@ process_swap(struct spawner *s, struct slot *slot, const struct spawn_request *q
 }
 
 static int
+process_open_layer(struct spawner *s, struct slot *slot, uint32_t layer, uint32_t *uid,
+                   struct err *e)
+{
+    int helper_fd = -1;
+    if (slot->pid_fd < 0)
+        return err_set(e, ERR_FAILED_PRECONDITION, "its guest has ended");
+    const struct tree_place p = place_of(slot);
+    int fd = tree_open_layer(&p, layer, uid, &helper_fd, e);
+    swap_watch_helper(s, helper_fd);
+    return fd;
+}
+
+static int
+process_adopt(struct spawner *s, struct slot *slot, const struct spawn_request *q, uint32_t *layer,
+              struct err *e)
+{
+    char path[SPAWN_PATH_MAX + sizeof "/" KEEP_FOLDER "/" + KEEP_HEX];
+    int helper_fd = -1;
+    if (slot->pid_fd < 0)
+        return err_set(e, ERR_FAILED_PRECONDITION, "its guest has ended");
+    if (slot->layers == NULL && (slot->layers = tree_layers_new()) == NULL)
+        return err_sys(e, ENOMEM, "begin the layers");
+    if (slot->kept_userns_fd < 0) {
+        int fd = holder_user_namespace_from(KEEP_ID_BASE, slot->uid, s->proc_fd, e);
+        if (fd < 0)
+            return fd;
+        slot->kept_userns_fd = io_keep_fd(fd);
+    }
+    int at = snprintf(path, sizeof path, "%s/" KEEP_FOLDER "/", s->config->state_dir);
+    for (size_t i = 0; i < SPAWN_DIGEST_BYTES; i++, at += 2)
+        (void)snprintf(path + at, 3, "%02x", q->digest[i]);
+    const struct tree_adopt plan = {.of = place_of(slot),
+                                    .below = q->arg,
+                                    .path = path,
+                                    .mount_home_fd = s->mount_home_fd,
+                                    .kept_userns_fd = slot->kept_userns_fd,
+                                    .disk_bytes = slot->limits.disk_bytes,
+                                    .inodes = slot->limits.inodes};
+    int r = tree_adopt_layer(s->tree, &plan, layer, &helper_fd, e);
+    swap_watch_helper(s, helper_fd);
+    return r;
+}
+
+static int
 process_drop(struct spawner *s, struct slot *slot, uint32_t layer, struct err *e)
 {
     int helper_fd = -1;
@@ -295,7 +341,8 @@ process_remove(struct spawner *s, struct slot *slot, struct err *e)
 
 const struct tier tier_table[SPAWN_TIERS_N] = {
     [SPAWN_TIER_PROCESS] = {"process", process_make, tree_enter, process_figures, process_swap,
-                            process_drop, process_mount, process_kill, process_remove},
+                            process_open_layer, process_adopt, process_drop, process_mount,
+                            process_kill, process_remove},
 };
 
 const struct tier *

@@ -49,6 +49,25 @@ struct tree_swap {
 int tree_swap(const struct tree *t, const struct tree_swap *s, uint32_t *layer, int *helper_fd,
               struct err *e);
 
+// Spawner. A layer of the state directory becomes one of the sandbox, on another of its layers or (0) on its root. Nothing else
+// changes: a RESTORE shows its files. NOT_FOUND: it is not there; RESOURCE_EXHAUSTED (LAYERS): there are too many. After a
+// failure all is as before.
+struct tree_adopt {
+    struct tree_place of;
+    uint32_t below;
+    const char *path;    // of the layer's place in the state directory
+    int mount_home_fd;   // the namespace in which the path is
+    int kept_userns_fd;  // maps the ids of such layers to the sandbox's
+    uint64_t disk_bytes; // the sandbox's limits
+    uint32_t inodes;
+};
+int tree_adopt_layer(const struct tree *t, const struct tree_adopt *a, uint32_t *layer,
+                     int *helper_fd, struct err *e);
+
+// Spawner. A detached, read-only mount of the place of a layer; it keeps the layer's files. *uid: the first host id of them.
+int tree_open_layer(const struct tree_place *p, uint32_t layer, uint32_t *uid, int *helper_fd,
+                    struct err *e);
+
 // Spawner. Drops a layer, whose memory the kernel frees with the last sandbox that inherited it. FAILED_PRECONDITION: another
 // one lies on it, or it is the first that was sealed.
 int tree_drop_layer(const struct tree_place *p, uint32_t layer, int *helper_fd, struct err *e);

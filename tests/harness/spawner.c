@@ -46,6 +46,8 @@ broker_config(struct broker *b, const char *suffix)
                    "%.200s/server/stockade-reader", build ? build : ".");
     (void)snprintf(b->config.disk_path, sizeof b->config.disk_path, "%.200s/server/stockade-disk",
                    build ? build : ".");
+    (void)snprintf(b->config.keeper_path, sizeof b->config.keeper_path,
+                   "%.200s/server/stockade-keeper", build ? build : ".");
     set_config_file(b);
 }
 

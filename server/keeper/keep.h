@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// The protocol between the broker and a keeper: one header for both ends of their socket.
+//
+// A keeper is a root process that does one thing with layers of files in the state directory, and exits. It writes a layer of
+// a sandbox there, checks one, or removes some. The spawner starts it (SPAWN_KEEP, SPAWN_KEEPER), and gives it the layer: the
+// broker names neither a folder nor a file. A layer is hostile data (a job wrote it), but no process can change it any more.
+//
+//   broker --struct keep_order--> keeper        once; SWEEP comes with a descriptor
+//   keeper --struct keep_answer-> broker        once, when it is done and durable
+//   end of file                                 from the broker: give up, and leave nothing behind
+//
+//   STATE_DIR/layers/            root, 0700
+//     HEX/s/                     a layer: HEX is the BLAKE2b-256 digest of its tree (digest.c)
+//     new-PID/                   being written; without meaning after a crash
+//     old-HEX/                   being removed; the same
+//
+// Files belong to KEEP_ID_BASE plus their id inside a sandbox. A layer gets its name when all of it is on the disk (syncfs(2),
+// rename(2), fsync(2)); which layers are in use is written in the broker's index (server/store).
+#pragma once
+
+#include <stdint.h>
+
+#include "proto/err.h"
+#include "server/spawner/ops.h"
+
+#define KEEP_FOLDER "layers"
+
+// First id of the files in all layers: by default the range before that of the first sandbox. It never changes.
+#define KEEP_ID_BASE SPAWN_ID_BASE_DEFAULT
+
+enum {
+    KEEP_BROKER_FD = 3,
+    // PUT: the layer's place, a detached mount, read-only; its folder `s` is the layer
+    KEEP_SOURCE_FD = 4,
+    KEEP_DEPTH_MAX = 4096,
+    KEEP_HEX = 2 * SPAWN_DIGEST_BYTES,
+    KEEP_BLOCK = 4096,
+    // what an entry counts, besides its blocks that are not all zero
+    KEEP_ENTRY_BYTES = 1024,
+};
+
+enum keep_op {
+    // writes the source; the answer has its digest
+    KEEP_PUT = 1,
+    // reads `digest`, and compares. DATA_LOSS (LAYER_DAMAGED): it is another; NOT_FOUND: it is not there
+    KEEP_CHECK = 2,
+    // removes `digest`, if it is there
+    KEEP_REMOVE = 3,
+    // removes all but the digests in the file that comes with it
+    KEEP_SWEEP = 4,
+};
+
+struct keep_order {
+    uint32_t op;
+    uint32_t reserved;
+    uint64_t bytes_max; // PUT; more is RESOURCE_EXHAUSTED (KEPT_BYTES)
+    uint8_t digest[SPAWN_DIGEST_BYTES];
+};
+
+struct keep_answer {
+    uint32_t ok;
+    uint32_t known;   // PUT: the same layer was there already
+    uint64_t bytes;   // PUT, CHECK: as counted by KEEP_BLOCK and KEEP_ENTRY_BYTES
+    uint64_t entries; // PUT, CHECK
+    uint64_t removed; // SWEEP: layers
+    uint8_t digest[SPAWN_DIGEST_BYTES];
+    struct err err;
+};

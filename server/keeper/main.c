@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+// stockade-keeper: one operation with the layers in the state directory, as root, and exits (keep.h).
+//
+//   stockade-keeper STATE_DIR UID     UID: the first host id of the source's files; descriptors as in keep.h
+//
+//   open the folder -> confine -> order -> PUT: copy, digest, sync, rename | CHECK | REMOVE | SWEEP -> answer
+#include <errno.h>
+#include <fcntl.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "proto/auto.h"
+#include "proto/fdpass.h"
+#include "work.h"
+
+enum { NICE = 10, DIGESTS_MAX = 1 << 20 };
+
+struct task {
+    int folder; // of layers
+    uint32_t uid;
+    struct keep_order order;
+    int list_fd; // SWEEP; -1: none
+    struct keep_answer answer;
+};
+
+static const int FOLDER = O_RDONLY | O_DIRECTORY | O_NOFOLLOW;
+
+static void
+name_of(const uint8_t digest[SPAWN_DIGEST_BYTES], char out[KEEP_HEX + 1])
+{
+    (void)sodium_bin2hex(out, KEEP_HEX + 1, digest, SPAWN_DIGEST_BYTES);
+}
+
+static int
+open_layer(int place, struct err *e)
+{
+    int fd = openat(place, "s", FOLDER | O_CLOEXEC);
+    return fd < 0 ? err_sys(e, errno, "open a layer") : fd;
+}
+
+// ---- PUT
+
+// The name is the last thing that the layer gets. Without it, the next sweep removes it.
+static int
+publish(struct task *t, const char *fresh, int place, struct err *e)
+{
+    char name[KEEP_HEX + 1];
+    name_of(t->answer.digest, name);
+    if (syncfs(place) < 0)
+        return err_sys(e, errno, "write the layer to the disk");
+    if (renameat(t->folder, fresh, t->folder, name) < 0) {
+        if (errno != EEXIST && errno != ENOTEMPTY)
+            return err_sys(e, errno, "name the layer");
+        t->answer.known = 1;
+    }
+    return fsync(t->folder) < 0 ? err_sys(e, errno, "write the layer's name to the disk") : 0;
+}
+
+static int
+fill(struct task *t, const char *fresh, struct err *e)
+{
+    struct digest d = {0};
+    const struct copy_bounds bounds = {t->uid, t->order.bytes_max};
+    int auto_close source = open_layer(KEEP_SOURCE_FD, e);
+    if (source < 0)
+        return source;
+    int auto_close place = openat(t->folder, fresh, FOLDER | O_CLOEXEC);
+    if (place < 0)
+        return err_sys(e, errno, "open the new layer");
+    int rc = copy_tree(source, place, &bounds, e);
+    int auto_close made = rc < 0 ? -1 : open_layer(place, e);
+    if (rc == 0 && made < 0)
+        rc = made;
+    if (rc == 0)
+        rc = digest_tree(made, &d, e);
+    if (rc < 0)
+        return rc;
+    memcpy(t->answer.digest, d.digest, sizeof d.digest);
+    t->answer.bytes = d.bytes;
+    t->answer.entries = d.entries;
+    return publish(t, fresh, place, e);
+}
+
+static int
+put(struct task *t, struct err *e)
+{
+    char fresh[32];
+    struct err ignored;
+    (void)snprintf(fresh, sizeof fresh, "new-%d", (int)getpid());
+    int rc = remove_tree(t->folder, fresh, e); // of a process that had the same number
+    // 0755: it has no owner in a mount that maps ids, so that root's capabilities do not count there (user_namespaces(7))
+    if (rc == 0 && mkdirat(t->folder, fresh, 0755) < 0)
+        rc = err_sys(e, errno, "create the new layer");
+    if (rc == 0)
+        rc = fill(t, fresh, e);
+    (void)remove_tree(t->folder, fresh, &ignored); // the next sweep does it otherwise
+    return rc;
+}
+
+// ---- CHECK, REMOVE, SWEEP
+
+static int
+check(struct task *t, struct err *e)
+{
+    struct digest d;
+    char name[KEEP_HEX + 1];
+    name_of(t->order.digest, name);
+    int auto_close place = openat(t->folder, name, FOLDER | O_CLOEXEC);
+    if (place < 0)
+        return errno == ENOENT ? err_set(e, ERR_NOT_FOUND, "layer %.16s is not there", name)
+                               : err_sys(e, errno, "open layer %.16s", name);
+    int auto_close made = open_layer(place, e);
+    int rc = made < 0 ? made : digest_tree(made, &d, e);
+    if (rc < 0)
+        return err_wrap(e, "layer %.16s", name);
+    memcpy(t->answer.digest, d.digest, sizeof d.digest);
+    t->answer.bytes = d.bytes;
+    t->answer.entries = d.entries;
+    if (memcmp(d.digest, t->order.digest, sizeof d.digest) == 0)
+        return 0;
+    rc = err_set(e, ERR_DATA_LOSS,
+                 "layer %.16s is damaged: its files are not those that were written", name);
+    err_detail(e, "LAYER_DAMAGED", name, "check the disk of the state directory");
+    return rc;
+}
+
+static int
+drop(const struct task *t, const char *name, struct err *e)
+{
+    char away[KEEP_HEX + 8];
+    (void)snprintf(away, sizeof away, "old-%.*s", KEEP_HEX, name);
+    int rc = remove_tree(t->folder, away, e);
+    if (rc < 0)
+        return rc;
+    if (renameat(t->folder, name, t->folder, away) < 0)
+        return errno == ENOENT ? 0 : err_sys(e, errno, "remove a layer");
+    return fsync(t->folder) < 0 ? err_sys(e, errno, "remove a layer")
+                                : remove_tree(t->folder, away, e);
+}
+
+static int
+drop_one(struct task *t, struct err *e)
+{
+    char name[KEEP_HEX + 1];
+    name_of(t->order.digest, name);
+    return drop(t, name, e);
+}
+
+static bool
+is_listed(const uint8_t *list, size_t n, const char *name)
+{
+    uint8_t digest[SPAWN_DIGEST_BYTES];
+    size_t bytes = 0;
+    if (sodium_hex2bin(digest, sizeof digest, name, strlen(name), NULL, &bytes, NULL) < 0 ||
+        bytes != sizeof digest)
+        return false;
+    for (size_t i = 0; i < n; i++)
+        if (memcmp(list + i * sizeof digest, digest, sizeof digest) == 0)
+            return true;
+    return false;
+}
+
+static int
+read_list(const struct task *t, uint8_t **out, size_t *n, struct err *e)
+{
+    struct stat st;
+    if (t->list_fd < 0 || fstat(t->list_fd, &st) < 0 || st.st_size % SPAWN_DIGEST_BYTES != 0 ||
+        st.st_size / SPAWN_DIGEST_BYTES > DIGESTS_MAX)
+        return err_set(e, ERR_INVALID_ARGUMENT, "no list of layers");
+    *out = malloc((size_t)st.st_size + 1);
+    if (*out == NULL)
+        return err_sys(e, ENOMEM, "read the list of layers");
+    if (pread(t->list_fd, *out, (size_t)st.st_size, 0) != st.st_size)
+        return err_set(e, ERR_INVALID_ARGUMENT, "the list of layers cannot be read");
+    *n = (size_t)st.st_size / SPAWN_DIGEST_BYTES;
+    return 0;
+}
+
+static int
+sweep(struct task *t, struct err *e)
+{
+    uint8_t *auto_free list = NULL;
+    size_t n = 0;
+    struct names auto_names all = {0};
+    int rc = read_list(t, &list, &n, e);
+    if (rc == 0)
+        rc = names_read(t->folder, &all, e);
+    for (size_t i = 0; i < all.n && rc == 0; i++) {
+        if (is_listed(list, n, all.name[i]))
+            continue;
+        t->answer.removed++;
+        rc = remove_tree(t->folder, all.name[i], e);
+    }
+    return rc;
+}
+
+// ---- the process
+
+static const struct {
+    int (*work)(struct task *, struct err *);
+    const char *what;
+} tasks[] = {
+    [KEEP_PUT] = {put, "keep a layer"},
+    [KEEP_CHECK] = {check, "check a layer"},
+    [KEEP_REMOVE] = {drop_one, "remove a layer"},
+    [KEEP_SWEEP] = {sweep, "remove layers that nothing needs"},
+};
+
+static int
+open_folder(const char *state_dir, struct err *e)
+{
+    struct stat st;
+    int auto_close state = open(state_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (state < 0)
+        return err_sys(e, errno, "open %s", state_dir);
+    if (mkdirat(state, KEEP_FOLDER, 0700) == 0)
+        (void)fsync(state);
+    int auto_close fd = openat(state, KEEP_FOLDER, FOLDER | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return err_sys(e, errno, "open %s/" KEEP_FOLDER, state_dir);
+    if (st.st_uid != 0 || (st.st_mode & 0777) != 0700)
+        return err_set(e, ERR_FAILED_PRECONDITION,
+                       "%s/" KEEP_FOLDER " must belong to root with mode 0700", state_dir);
+    return take_fd(&fd);
+}
+
+static int
+get_order(struct task *t, struct err *e)
+{
+    struct fdpass m = {&t->order, sizeof t->order, &t->list_fd, 1};
+    int r = fdpass_receive(KEEP_BROKER_FD, &m, 0);
+    if (r <= 0 || m.n != sizeof t->order || t->order.op >= sizeof tasks / sizeof tasks[0] ||
+        tasks[t->order.op].work == NULL)
+        return err_set(e, ERR_INVALID_ARGUMENT, "the order is invalid");
+    if (m.fds_n == 0)
+        t->list_fd = -1;
+    return 0;
+}
+
+static int
+serve(struct task *t, const char *state_dir, struct err *e)
+{
+    int rc = open_folder(state_dir, e);
+    if (rc < 0)
+        return rc;
+    t->folder = rc;
+    rc = confine(t->folder, e);
+    if (rc == 0)
+        rc = get_order(t, e);
+    if (rc < 0)
+        return rc;
+    rc = tasks[t->order.op].work(t, e);
+    return rc < 0 ? err_wrap(e, "%s", tasks[t->order.op].what) : 0;
+}
+
+int
+main(int argc, char **argv)
+{
+    static struct task t = {.folder = -1, .list_fd = -1};
+    struct err e;
+    if (argc != 3 || sodium_init() < 0)
+        return 64;
+    (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+    (void)umask(0);
+    (void)setpriority(PRIO_PROCESS, 0, NICE);
+    t.uid = (uint32_t)strtoul(argv[2], NULL, 10);
+    t.answer.ok = serve(&t, argv[1], &e) == 0;
+    if (t.answer.ok == 0)
+        t.answer.err = e;
+    // not exit(3): LeakSanitizer would trace it, which the filter forbids
+    _exit(send(KEEP_BROKER_FD, &t.answer, sizeof t.answer, MSG_NOSIGNAL) < 0 ? 70 : 0);
+}

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shared by the keeper's files: what it does with trees. Each folder is entered by its name from the descriptor of the one
+// above, never through a link. All functions return 0 or a negative errno with e.
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "keep.h"
+
+// Ends a long operation: the broker has closed its socket, -ECANCELED. Cheap enough for each file.
+int work_goes_on(struct err *e);
+
+// The names in a folder, without "." and "..", in the order of their bytes.
+struct names {
+    char **name; // n of them, into `bytes`
+    char *bytes;
+    size_t n;
+};
+int names_read(int folder, struct names *out, struct err *e);
+void names_free(struct names *n);
+#define auto_names __attribute__((cleanup(names_free)))
+
+// The extended attributes of a layer: opaque marks, POSIX ACLs, and what jobs set themselves ("user."). Others are traces of
+// overlayfs or the host's business, and are left out.
+struct xattrs {
+    char *names;  // one after the other, each with its NUL
+    size_t bytes; // of all names
+    char *value;  // of the one that was read last
+    size_t value_max;
+};
+int xattrs_list(int fd, struct xattrs *x, struct err *e);
+bool xattrs_is_kept(const char *name);
+// The length of the value, which is in x->value.
+long xattrs_get(int fd, struct xattrs *x, const char *name, struct err *e);
+void xattrs_free(struct xattrs *x);
+#define auto_xattrs __attribute__((cleanup(xattrs_free)))
+// Adds `by` to the ids in a POSIX ACL that lie in the range from `from` on; others become nobody's.
+int xattrs_shift_acl(const char *name, char *value, size_t n, uint32_t from, uint32_t to,
+                     struct err *e);
+
+// The id of a file in another range; ids outside of `from` become nobody's (65534).
+uint32_t work_shift_id(uint32_t id, uint32_t from, uint32_t to);
+
+// Writes a copy of the folder `source` as `s` into the empty folder `place`. Files of the sandbox whose ids begin at `uid` get ids
+// from KEEP_ID_BASE on. Nothing is synced. RESOURCE_EXHAUSTED: more than bytes_max, or the disk is full (DISK_FULL);
+// FAILED_PRECONDITION: a device (LAYER_DEVICE), or too deep (LAYER_DEEP).
+struct copy_bounds {
+    uint32_t uid;
+    uint64_t bytes_max;
+};
+int copy_tree(int source, int place, const struct copy_bounds *b, struct err *e);
+
+// The digest of a stored layer: of names, kinds, modes, owners, times, attributes, links and contents.
+struct digest {
+    uint8_t digest[SPAWN_DIGEST_BYTES];
+    uint64_t bytes, entries;
+};
+int digest_tree(int folder, struct digest *out, struct err *e);
+
+// Removes an entry with all below it. 0 also if it is not there.
+int remove_tree(int folder, const char *name, struct err *e);
+
+// Gives up all that it does not need: the file system above `folder`, capabilities, system calls.
+int confine(int folder, struct err *e);
