@@ -240,7 +240,7 @@ a_job_that_kills_an_agent_is_survived(void **state)
     struct err e;
     (void)start_agent("exec cat <&3 >&3");
     until(seen.started == 1);
-    assert_sh("pkill -9 -x cat", "");
+    assert_sh("until pkill -9 -x cat; do sleep 0.01; done", "");
     assert_ended(ERR_UNAVAILABLE, "killed by signal 9");
     struct agent *a = start_agent("exec cat <&3 >&3");
     assert_int_equal(agent_send(a, "x", 1, -1, &e), 0);
@@ -255,7 +255,7 @@ a_stopped_agent_can_be_closed(void **state)
     (void)state;
     struct agent *a = start_agent("exec cat <&3 >&3");
     until(seen.started == 1);
-    assert_sh("pkill -STOP -x cat", "");
+    assert_sh("until pkill -STOP -x cat; do sleep 0.01; done", ""); // it may not run cat yet
     agent_close(a);
     until(box->agents_n == 0);
     assert_sh("pgrep -x cat || echo none", "none\n");
