@@ -265,6 +265,10 @@ static const struct option_row profiles_only[] = {
 static const struct option_row snapshot_only[] = {
     {"stop", 0, OPTION_FLAG, AT(stop), NULL,
      "with create and restore: cancel the jobs that run in the sandbox first", NULL},
+    {"patch", 'p', OPTION_FLAG, AT(patch), NULL,
+     "with diff: print the differences of text files, as input of patch(1)", NULL},
+    {"path", 0, OPTION_TEXT, AT(path), "PATH",
+     "with diff: only this file or folder, and what it holds", NULL},
     {0},
 };
 
@@ -375,9 +379,12 @@ static const char snapshot_details[] =
     "is copied. It ends with its sandbox; until then its files count to the limits of the sandbox. Not "
     "part of it are processes and their memory, System V IPC objects and message queues, connections, "
     "limits, labels and the network policy. No job may run meanwhile: see --stop.\n\n"
-    "Actions: create SANDBOX [NAME] prints the name; ls SANDBOX; show SANDBOX NAME; restore SANDBOX "
-    "NAME rolls the files back, what was written since is lost; rm SANDBOX NAME.\n\n"
-    "Example: stockade snapshot create agent before; stockade snapshot restore agent before";
+    "Actions: create SANDBOX [NAME] prints the name; ls SANDBOX; show SANDBOX NAME; diff SANDBOX NAME "
+    "[NAME] lists the files that differ between two snapshots, or between one and now: + added, - "
+    "removed, ~ changed, with permissions and size; restore SANDBOX NAME rolls the files back, what was "
+    "written since is lost; rm SANDBOX NAME.\n\n"
+    "Example: stockade snapshot create agent before; stockade snapshot diff agent before; "
+    "stockade snapshot restore agent before";
 
 static const char fork_details[] =
     "Makes sandboxes that begin with the files of this one, and prints their ids. Nothing is copied, and "
@@ -496,8 +503,8 @@ const struct command commands[] = {
     {"rm", "kill the jobs of sandboxes and remove them", "[OPTION]... SANDBOX... | --all", NULL,
      GROUPS(rm_only), OPERAND_SANDBOX, 0, -1, false, false, cli_rm},
     {"snapshot", "keep states of the files of a sandbox, and roll back to them",
-     "[OPTION]... ACTION SANDBOX [NAME]", snapshot_details, GROUPS(snapshot_only), OPERAND_SNAPSHOT,
-     1, 3, false, false, cli_snapshot},
+     "[OPTION]... ACTION SANDBOX [NAME [NAME]]", snapshot_details, GROUPS(snapshot_only),
+     OPERAND_SNAPSHOT, 1, 4, false, false, cli_snapshot},
     {"fork", "make sandboxes that begin with the files of another one", "[OPTION]... SANDBOX",
      fork_details, GROUPS(fork_only), OPERAND_SANDBOX, 1, 1, false, false, cli_fork},
     {"anomalies", "show suspicious behaviour in sandboxes", "[OPTION]...", NULL,

@@ -46,6 +46,8 @@ struct options {
     uint64_t from;           // events: sequence number
     uint64_t interval_ms;    // top
     const char *mode, *glob; // fs
+    const char *path;        // snapshot
+    bool patch;              // snapshot
     bool once, syscalls, resume, stop, recursive, parents, no_clobber;
     bool json, bill, interactive, terminal, no_stdin, detach, follow, all, no_trunc, quiet, rules,
         prometheus, help, version;

@@ -71,6 +71,7 @@ struct reading {
     struct arena *arena;
     bool counted; // an archive: its last message came
     uint64_t skipped;
+    bool binary; // a patch
     bool stopped;
     int rc; // of a message that is not valid
     struct stockade_error error;
@@ -111,6 +112,24 @@ on_archive(void *cookie, const void *bytes, size_t n)
         r->counted = true;
         r->skipped = part->counts->skipped;
     }
+    if (part->data.len > 0)
+        r->stopped = r->sink->data(r->sink->cookie, part->data.data, part->data.len) != 0;
+    return r->stopped;
+}
+
+static int
+on_patch(void *cookie, const void *bytes, size_t n)
+{
+    struct reading *r = cookie;
+    ProtobufCMessage *m = NULL;
+    arena_reset(r->arena);
+    r->rc = unpack(&stockade__v1__snapshot_service_diff_file_response__descriptor, bytes, n,
+                   r->arena, &m, &r->error);
+    if (r->rc < 0)
+        return 1;
+    const Stockade__V1__SnapshotServiceDiffFileResponse *part =
+        (const Stockade__V1__SnapshotServiceDiffFileResponse *)m;
+    r->binary = r->binary || part->binary;
     if (part->data.len > 0)
         r->stopped = r->sink->data(r->sink->cookie, part->data.data, part->data.len) != 0;
     return r->stopped;
@@ -160,6 +179,19 @@ remote_download(struct stockade *s, const Stockade__V1__FileServiceDownloadReque
     *e = (struct stockade_error){.code = STOCKADE_DATA_LOSS,
                                  .text = "the archive ended without a result"};
     return -EPROTO;
+}
+
+int
+remote_patch(struct stockade *s, const Stockade__V1__SnapshotServiceDiffFileRequest *request,
+             const struct remote_sink *sink, bool *binary, struct stockade_error *e)
+{
+    struct reading reading = {.sink = sink};
+    struct stockade_request r = STOCKADE_REQUEST_INIT;
+    r.method = "/stockade.v1.SnapshotService/DiffFile";
+    r.on_message = on_patch;
+    int rc = stream(s, &r, &request->base, &reading, e);
+    *binary = reading.binary;
+    return rc;
 }
 
 // ---- a transfer

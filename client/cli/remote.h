@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls of FileService, with messages of the schema, for the commands `fs` and `cp`.
+// Calls of FileService, with messages of the schema, for the commands `fs` and `cp`, and of SnapshotService for `snapshot diff`.
 #pragma once
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 #include <protobuf-c/protobuf-c.h>
@@ -9,6 +10,7 @@
 #include "client/stockade.h"
 #include "proto/arena.h"
 #include "stockade/v1/file_service.pb-c.h"
+#include "stockade/v1/snapshot_service.pb-c.h"
 
 #define REMOTE_METHOD(name) "/stockade.v1.FileService/" name
 
@@ -30,6 +32,10 @@ int remote_read(struct stockade *s, const Stockade__V1__FileServiceReadRequest *
 // The same for an archive. *skipped: files that were left out.
 int remote_download(struct stockade *s, const Stockade__V1__FileServiceDownloadRequest *request,
                     const struct remote_sink *sink, uint64_t *skipped, struct stockade_error *e);
+
+// The same for the difference of a file as text. *binary: it is no text.
+int remote_patch(struct stockade *s, const Stockade__V1__SnapshotServiceDiffFileRequest *request,
+                 const struct remote_sink *sink, bool *binary, struct stockade_error *e);
 
 // Where the bytes of a transfer come from. read() returns their number, 0 at the end, or a negative errno, which gives up the
 // transfer.

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// snapshot: states of the files of a sandbox. create, ls, show, restore, rm.
+// snapshot: states of the files of a sandbox. create, ls, show, diff, restore, rm.
 #include <stdio.h>
 #include <string.h>
 
 #include "proto/now.h"
 #include "cli.h"
 #include "commands.h"
+#include "diff.h"
 #include "json.h"
 #include "text.h"
 #include "units.h"
@@ -50,12 +51,15 @@ struct acting {
     struct stockade *s;
     const char *sandbox; // its id
     const char *name;    // of the snapshot, NULL: none was given
+    const char *to;      // of the second one
 };
 
 // The failure of a call; of one about the sandbox itself with its words.
 static int
 fail(const struct acting *a, struct stockade_error *e)
 {
+    if (strcmp(e->subject, "name") == 0)
+        e->subject[0] = '\0'; // an argument, not an option
     return e->code == STOCKADE_NOT_FOUND && strcmp(e->reason, "SNAPSHOT_UNKNOWN") != 0
                ? cli_fail_sandbox(a->s, a->c, a->o->args[1], e)
                : cli_fail(a->c, a->name != NULL ? a->name : "", e);
@@ -154,6 +158,12 @@ list(const struct acting *a)
     return code;
 }
 
+static int
+diff(const struct acting *a)
+{
+    return diff_show(a->c, a->o, a->s, a->sandbox, a->name, a->to);
+}
+
 struct action {
     const char *name;
     int args_min, args_max; // with its own name
@@ -162,7 +172,8 @@ struct action {
 };
 
 static const struct action actions[] = {
-    {"create", 2, 3, true, create},   {"ls", 2, 2, false, list},      {"show", 3, 3, false, show},
+    {"create", 2, 3, true, create},   {"ls", 2, 2, false, list},
+    {"show", 3, 3, false, show},      {"diff", 3, 4, false, diff},
     {"restore", 3, 3, true, restore}, {"rm", 3, 3, false, remove_it},
 };
 
@@ -179,7 +190,7 @@ wrong_line(const struct command *c, const struct options *o, const struct action
         (void)snprintf(why, sizeof why, "unexpected argument '%.60s'", o->args[a->args_max]);
     return cli_usage(c, why,
                      "the actions are create SANDBOX [NAME], ls SANDBOX, show SANDBOX NAME, "
-                     "restore SANDBOX NAME and rm SANDBOX NAME");
+                     "diff SANDBOX NAME [NAME], restore SANDBOX NAME and rm SANDBOX NAME");
 }
 
 int
@@ -195,10 +206,15 @@ cli_snapshot(const struct command *c, const struct options *o)
         return wrong_line(c, o, a);
     if (o->stop && !a->may_stop)
         return cli_usage(c, "--stop needs the action create or restore", "");
+    if ((o->patch || o->path != NULL) && a->run != diff)
+        return cli_usage(c, "--patch and --path need the action diff", "");
+    if (o->patch && o->json)
+        return cli_usage(c, "--patch prints text, not JSON", "");
     struct stockade *s = cli_open(c, o, &code);
     if (s == NULL)
         return code;
-    const struct acting acting = {c, o, s, id, o->args_n > 2 ? o->args[2] : NULL};
+    const struct acting acting = {
+        c, o, s, id, o->args_n > 2 ? o->args[2] : NULL, o->args_n > 3 ? o->args[3] : NULL};
     if (cli_find_sandbox(s, c, o->args[1], id, &code))
         code = a->run(&acting);
     stockade_close(s);

@@ -245,9 +245,9 @@ static void
 offer_snapshots(const struct offers *o, const struct line *l)
 {
     static const char *const actions[][2] = {
-        {"create", "make a snapshot"}, {"ls", "list the snapshots of a sandbox"},
-        {"show", "show one snapshot"}, {"restore", "roll the files back"},
-        {"rm", "delete a snapshot"},
+        {"create", "make a snapshot"},      {"ls", "list the snapshots of a sandbox"},
+        {"show", "show one snapshot"},      {"diff", "show what differs"},
+        {"restore", "roll the files back"}, {"rm", "delete a snapshot"},
     };
     if (l->operands == 1)
         ask_broker(o, offer_sandboxes);

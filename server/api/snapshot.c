@@ -5,6 +5,7 @@
 
 #include "api.h"
 #include "convert.h"
+#include "diff.h"
 #include "page.h"
 #include "proto/wire.h"
 #include "server/base/server.h"
@@ -210,7 +211,8 @@ static void delete (struct server *s, struct call *c, const ProtobufCMessage *re
     }
 
 const struct call_method snapshot_methods[] = {
-    METHOD("Create", create, create), METHOD("Get", get, get),
-    METHOD("List", list, list),       METHOD("Restore", restore, restore),
-    METHOD("Delete", delete, delete), {0},
+    METHOD("Create", create, create),  METHOD("Get", get, get),
+    METHOD("List", list, list),        METHOD("Restore", restore, restore),
+    METHOD("Diff", diff, diff_states), METHOD("DiffFile", diff_file, diff_file),
+    METHOD("Delete", delete, delete),  {0},
 };

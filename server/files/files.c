@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "proto/auto.h"
+#include "proto/fdpass.h"
 #include "server/base/idtable.h"
 #include "server/base/list.h"
 #include "server/base/loop.h"
@@ -564,4 +565,27 @@ files_finish(struct files_op *op, uint64_t bytes, struct err *e)
     op->finished = true;
     op->heard_ns = uv_hrtime();
     return send_packet(op, FILES_FINISH, NULL, 0, e);
+}
+
+static int
+send_state(struct files_op *op, uint32_t which, int *fd, struct err *e)
+{
+    const struct files_head head = {.kind = FILES_STATE, .method = which};
+    struct packet *p = packet_new(&op->link.out, sizeof head, e);
+    if (p == NULL)
+        return err_errno(e);
+    memcpy(p->bytes, &head, sizeof head);
+    p->fds[p->fds_n++] = take_fd(fd);
+    return packet_link_send(&op->link, p, e);
+}
+
+int
+files_pass(struct files_op *op, int *fds, uint32_t fds_n, struct err *e)
+{
+    int r = 0;
+    for (uint32_t i = 0; i < fds_n && r == 0; i++)
+        if (fds[i] >= 0)
+            r = send_state(op, i, &fds[i], e);
+    fdpass_close(fds, fds_n);
+    return r < 0 ? r : files_finish(op, 0, e);
 }

@@ -69,5 +69,8 @@ int files_finish(struct files_op *op, uint64_t bytes, struct err *e);
 // All bytes of a transfer that has just begun, at most FILES_QUEUE_BYTES, and its end.
 int files_put(struct files_op *op, const void *bytes, size_t n, struct err *e);
 
+// The states that a comparison compares, right after its begin: `fds` are *owned* by this, -1: missing.
+int files_pass(struct files_op *op, int *fds, uint32_t fds_n, struct err *e);
+
 // What files_begin() was given.
 void *files_cookie(const struct files_op *op);

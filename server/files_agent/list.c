@@ -35,15 +35,19 @@ struct walk {
     struct described *file[PAGE_FILES_MAX]; // owned: n of them, with the path behind each
 };
 
-// Compares paths component by component: '/' sorts before every other byte.
+static unsigned
+rank(char c)
+{
+    return c == '\0' ? 0 : c == '/' ? 1 : 1U + (unsigned char)c;
+}
+
+// Compares paths component by component: '/' sorts before every other byte, and the end before '/'.
 static int
 compare(const char *a, const char *b)
 {
     while (*a != '\0' && *a == *b)
         a++, b++;
-    unsigned x = *a == '/' ? 1 : (unsigned char)*a;
-    unsigned y = *b == '/' ? 1 : (unsigned char)*b;
-    return x < y ? -1 : x > y;
+    return (rank(*a) > rank(*b)) - (rank(*a) < rank(*b));
 }
 
 static bool

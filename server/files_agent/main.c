@@ -18,6 +18,7 @@
 #include "server/spawner/ops.h"
 #include "methods.h"
 #include "path.h"
+#include "stockade/v1/snapshot_service.pb-c.h"
 
 static const struct {
     const ProtobufCMessageDescriptor *request;
@@ -39,6 +40,9 @@ static const struct {
                         false},
     [FILES_SET_MODE] = {&stockade__v1__file_service_set_mode_request__descriptor, files_set_mode,
                         true},
+    [FILES_DIFF] = {&stockade__v1__snapshot_service_diff_request__descriptor, files_diff, false},
+    [FILES_DIFF_FILE] = {&stockade__v1__snapshot_service_diff_file_request__descriptor,
+                         files_diff_file, false},
 };
 
 static void

@@ -7,6 +7,7 @@
 //   broker                                         stockade-files
 //     | on the agent's socket: head, packed request, and the operation's socket ->  |
 //     | on that socket:  DATA ...  FINISH ->       |  a transfer only
+//     |                  STATE ... FINISH ->       |  a comparison only: a descriptor in each (enum spawn_state_fd)
 //     |     <- MESSAGE (a packed response), DATA ..., BUSY, in any order
 //     |     <- END (struct err; code 0: success)   |  exactly one; without it the operation was cut off
 #pragma once
@@ -25,6 +26,8 @@ enum files_method {
     FILES_SET_MODE,
     FILES_UPLOAD, // a transfer
     FILES_DOWNLOAD,
+    FILES_DIFF,      // with states (FILES_STATE)
+    FILES_DIFF_FILE, // the same
     FILES_METHODS_N,
 };
 
@@ -33,6 +36,7 @@ enum files_kind {
     FILES_MESSAGE = 'M',
     FILES_DATA = 'D',
     FILES_FINISH = 'F',
+    FILES_STATE = 'S',
     FILES_BUSY = 'B', // it works; at least every FILES_BUSY_MS
     FILES_END = 'E',
 };
@@ -40,7 +44,7 @@ enum files_kind {
 // At the front of each packet.
 struct files_head {
     uint32_t kind;   // enum files_kind
-    uint32_t method; // REQUEST: enum files_method; otherwise 0
+    uint32_t method; // REQUEST: enum files_method; STATE: enum spawn_state_fd; otherwise 0
 };
 
 enum {

@@ -30,6 +30,7 @@
 #include "share.h"
 #include "server/base/list.h"
 #include "server/rpc/tenants.h"
+#include "server/spawner/ops.h"
 
 struct bill_rusage;
 struct guest_link;
@@ -266,6 +267,20 @@ int sandbox_seal(struct sandbox *s, struct sandbox_swap *w, struct err *e);
 int sandbox_restore(struct sandbox *s, uint32_t layer, struct sandbox_swap *w, struct err *e);
 int sandbox_inherit(struct sandbox *s, const struct sandbox *from, uint32_t layer,
                     struct sandbox_swap *w, struct err *e);
+
+// A request for two states of its files, for a program inside it that compares them: layers, or 0 for the files of now.
+// Embedded; done is called once, unless sandbox_states_forget() comes before. fds: enum spawn_state_fd, *owned* by the callback;
+// nobody here opens anything in them.
+struct sandbox_states {
+    void (*done)(void *cookie, int fds[SPAWN_FDS_MAX], const struct err *e);
+    void *cookie;
+    struct sandbox_states_asked *asked;
+};
+
+// FAILED_PRECONDITION: it is not RUNNING. The callback may get NOT_FOUND: no such layer, or none at all.
+int sandbox_states(struct sandbox *s, uint32_t from, uint32_t to, struct sandbox_states *q,
+                   struct err *e);
+void sandbox_states_forget(struct sandbox_states *q);
 
 // Drops a layer on which no other lies. Nobody waits; a failure is logged, and the layer stays until the sandbox ends.
 void sandbox_drop_layer(struct sandbox *s, uint32_t layer);

@@ -64,6 +64,7 @@ static const struct deadline {
     [SPAWN_KEEP] = {30, true, true, "keep"},
     [SPAWN_KEEPER] = {30, true, true, "keeper"},
     [SPAWN_ADOPT] = {30, false, true, "adopt"},
+    [SPAWN_STATES] = {30, true, true, "states"},
 };
 _Static_assert(sizeof deadlines / sizeof deadlines[0] <= METRIC_VALUES_OPERATION,
                "a value for each operation");

@@ -12,7 +12,7 @@
 // SPAWN_PENDING_MAX pending requests. Only spawn_start and spawn_close block.
 //
 // A spawner hangs if it has sent nothing for three seconds while requests are pending, or if a request is pending
-// beyond its timeout (see the table in spawn.c). Then pending CREATE, LIMIT, NET_OPEN, NET_DIAL and READ requests
+// beyond its timeout (see the table in spawn.c). Then pending CREATE, LIMIT, NET_OPEN, NET_DIAL, READ and STATES requests
 // fail with UNAVAILABLE, and what they still make is removed when the late reply arrives; no new ones are accepted.
 // Requests that must succeed eventually (DESTROY, KILL_JOB, UNROOT) or that change a state (FREEZE, WATCH, RELAY)
 // stay pending until the spawner continues.
@@ -34,7 +34,7 @@ struct spawn;
 
 // The reply to one request. `reply` is borrowed and has been checked (err_sanitize); reply->ok 0: see reply->err.
 // fds: by enum spawn_fd, -1: missing; *owned* by the callback. Only a successful CREATE, NET_OPEN, NET_DIAL, RELAY, READ,
-// SEAL, RESTORE, INHERIT, KEEP or KEEPER has any.
+// SEAL, RESTORE, INHERIT, KEEP, KEEPER or STATES has any.
 typedef void spawn_done(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX]);
 
 // Closes the descriptors and sets them to -1.
@@ -160,6 +160,10 @@ int spawn_keeper(struct spawn *s, spawn_done *done, void *cookie, struct err *e)
 int spawn_adopt(struct spawn *s, uint32_t slot, uint32_t generation, uint32_t below,
                 const uint8_t digest[SPAWN_DIGEST_BYTES], spawn_done *done, void *cookie,
                 struct err *e);
+
+// Two states of the files of a sandbox (ops.h: STATES). fds: as enum spawn_state_fd.
+int spawn_states(struct spawn *s, uint32_t slot, uint32_t generation, const uint32_t layers[2],
+                 spawn_done *done, void *cookie, struct err *e);
 
 // Closes the socket, so that the spawner ends, and calls the callbacks of all open requests (UNAVAILABLE), but not
 // on_gone. Requests are refused from now on. Does nothing if the spawner has ended.

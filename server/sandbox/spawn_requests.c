@@ -224,3 +224,15 @@ spawn_adopt(struct spawn *s, uint32_t slot, uint32_t generation, uint32_t below,
     memcpy(q.digest, digest, sizeof q.digest);
     return spawn_ask(s, &q, done, cookie, e);
 }
+
+int
+spawn_states(struct spawn *s, uint32_t slot, uint32_t generation, const uint32_t layers[2],
+             spawn_done *done, void *cookie, struct err *e)
+{
+    const struct spawn_request q = {.op = SPAWN_STATES,
+                                    .slot = slot,
+                                    .generation = generation,
+                                    .arg = layers[0],
+                                    .other = layers[1]};
+    return spawn_ask(s, &q, done, cookie, e);
+}

@@ -223,6 +223,21 @@ enum spawn_op {
     // slot: live. Layer `digest` of the state directory becomes a layer of the slot, on layer `arg` (0: on the root); the
     // reply has its number. NOT_FOUND: it is not there. After a failure all is as before.
     SPAWN_ADOPT = 26,
+    // slot: live. Two states of its files, for a comparison: arg and `other` are layers, 0 stands for the files of now. Descriptors:
+    // enum spawn_state_fd. NOT_FOUND: no such layer.
+    SPAWN_STATES = 27,
+};
+
+// Descriptors of a STATES reply, O_PATH, of read-only mounts that no path leads to. What differs between the two states exists in
+// one of the last three, which are missing where they would be empty: layers that only one state has, and the upper one. So
+// everything else need not be compared. They are for a program inside the sandbox; the broker opens nothing in them.
+enum spawn_state_fd {
+    STATE_FD_FROM = 0,
+    STATE_FD_TO,
+    STATE_FD_FROM_ONLY,
+    STATE_FD_TO_ONLY,
+    STATE_FD_UPPER,
+    STATE_FDS,
 };
 
 // What disks are for: a part of their names, so that each layer of the broker finds its own. The spawner treats them alike,
@@ -283,6 +298,7 @@ struct spawn_request {
     uint32_t arg;                        // see enum spawn_op; CREATE: root number; others: 0
     uint32_t from_slot, from_generation; // INHERIT; others: 0
     uint32_t read_only;                  // MOUNT: 0 or 1; others: 0
+    uint32_t other;                      // STATES: the second layer; others: 0
     uint8_t id[16]; // CREATE: the sandbox's id; its hex form names its cgroup. DISK_*: of a disk
     uint8_t digest[SPAWN_DIGEST_BYTES]; // ADOPT; others: ignored
     struct spawn_limits limits;         // CREATE, LIMIT, DISK_MAKE

@@ -219,6 +219,9 @@ void swap_adopt(struct spawner *s, struct slot *slot, const struct spawn_request
                 struct answer *a);
 void swap_drop(struct spawner *s, struct slot *slot, const struct spawn_request *q,
                struct answer *a);
+// STATES.
+void states_handle(struct spawner *s, struct slot *slot, const struct spawn_request *q,
+                   struct answer *a);
 // Takes the pidfd of a process that nobody waits for (-1: none), to reap it when it ends.
 void swap_watch_helper(const struct spawner *s, int helper_fd);
 // It has ended: reaps it.

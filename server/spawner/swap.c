@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// SEAL, RESTORE, INHERIT, ADOPT, DROP, MOUNT, DISK_CLOSE: the requests and their replies. The tier does the work
+// SEAL, RESTORE, INHERIT, ADOPT, DROP, STATES, MOUNT, DISK_CLOSE: the requests and their replies. The tier does the work
 // (tier_process.c, tree_swap.c).
 //
 // The spawner waits for the helper, which takes a fraction of a millisecond, so the state of the slot does not change and
@@ -103,6 +103,27 @@ swap_watch_helper(const struct spawner *s, int helper_fd)
         return;
     (void)waitid(P_PIDFD, (id_t)helper_fd, &(siginfo_t){.si_pid = 0}, WEXITED);
     (void)close(helper_fd);
+}
+
+void
+states_handle(struct spawner *s, struct slot *slot, const struct spawn_request *q, struct answer *a)
+{
+    struct err e;
+    int fds[STATE_FDS], send[STATE_FDS];
+    unsigned n = 0;
+    if (tier_of(s, slot)->states(s, slot, q->arg, q->other, fds, &e) < 0) {
+        (void)err_wrap(&e, "compare states of the files of sandbox %s", slot->name);
+        answer_err(s, a, &e);
+        return;
+    }
+    for (unsigned i = 0; i < STATE_FDS; i++) {
+        if (fds[i] < 0)
+            continue;
+        answer_reply(a)->fds |= 1u << i;
+        send[n++] = fds[i];
+    }
+    answer_reply(a)->ok = 1;
+    answer_send(s, a, send, n);
 }
 
 void

@@ -43,6 +43,10 @@ struct tier {
     // MOUNT: mounts an open disk in it, and adds it to its mounts.
     int (*mount)(struct spawner *s, struct slot *slot, const struct disk_mount *m, struct err *e);
 
+    // STATES: two states of its files (tree_states.h). fds: STATE_FDS of them, *owned* by the caller, -1: missing.
+    int (*states)(struct spawner *s, struct slot *slot, uint32_t from, uint32_t to, int *fds,
+                  struct err *e);
+
     // Kills everything of it that exists. Returns immediately.
     void (*kill)(struct slot *slot);
 

@@ -18,6 +18,7 @@
 #include "holder.h"
 #include "io.h"
 #include "tier.h"
+#include "tree_states.h"
 
 bool
 netns_fill(struct spawner *s)
@@ -321,6 +322,19 @@ process_mount(struct spawner *s, struct slot *slot, const struct disk_mount *m, 
     return r;
 }
 
+static int
+process_states(struct spawner *s, struct slot *slot, uint32_t from, uint32_t to, int *fds,
+               struct err *e)
+{
+    int helper_fd = -1;
+    if (slot->pid_fd < 0 || slot->layers == NULL || slot->layers->upper == 0)
+        return err_set(e, ERR_NOT_FOUND, "the sandbox has no layers");
+    const struct tree_place p = place_of(slot);
+    int r = tree_states(&p, from, to, fds, &helper_fd, e);
+    swap_watch_helper(s, helper_fd);
+    return r;
+}
+
 // The end of pid 1 ends everything in its pid namespace. Any other process in the cgroup would prevent its removal,
 // so it is killed there.
 static void
@@ -342,7 +356,7 @@ process_remove(struct spawner *s, struct slot *slot, struct err *e)
 const struct tier tier_table[SPAWN_TIERS_N] = {
     [SPAWN_TIER_PROCESS] = {"process", process_make, tree_enter, process_figures, process_swap,
                             process_open_layer, process_adopt, process_drop, process_mount,
-                            process_kill, process_remove},
+                            process_states, process_kill, process_remove},
 };
 
 const struct tier *

@@ -299,11 +299,26 @@ def the_command_says_what_it_does(b, c):
     check(b"SNAPSHOT" in r.stdout and b"before" in r.stdout, f"{r.stdout}")
     r = b.cli("snapshot", "show", "agent", "before")
     check(b"not included  processes" in r.stdout, f"{r.stdout}")
+    b.cli("exec", "agent", "--", "sh", "-c", "echo c > A; mkdir -m 700 d; : > \"$(printf 'n\\033')\"; chmod 600 A")
+    r = b.cli("snapshot", "diff", "agent", "before")
+    check(r.stdout == b"~ 0644 2 -> 0600 2         /home/agent/A\n+ folder 0700              /home/agent/d\n"
+          b"+ 0644 0                   /home/agent/n?\n", f"{r.stdout} {r.stderr}")
+    _, listed = b.json("snapshot", "diff", "agent", "before", "snapshot-2")
+    check([(p["kind"], p["path"], p["before"]["mode"]) for p in listed] == [("CHANGED", "/home/agent/A", "0644")], f"{listed}")
+    r = b.cli("snapshot", "diff", "--patch", "--path", "/home/agent/A", "agent", "before")
+    check(r.stdout == b"--- a/home/agent/A\n+++ b/home/agent/A\n@@ -1,1 +1,1 @@\n-a\n+c\n", f"{r.stdout} {r.stderr}")
+    r = b.cli("snapshot", "diff", "-p", "agent", "before")
+    check(b"/home/agent/d: no file added\n" in r.stderr, f"{r.stderr}")
+    r = b.cli("snapshot", "restore", "agent", "nowhere")
+    check(r.returncode == 1 and b"has no snapshot nowhere" in r.stderr and b"option:" not in r.stderr, f"{r.stderr}")
     check(b.cli("snapshot", "rm", "agent", "before").returncode == 0, "removed")
     for line, words in ((("snapshot", "rm", "agent", "before"), b"has no snapshot before"),
                         (("snapshot", "create", "nobody"), b"no sandbox"),
                         (("snapshot", "fold", "agent"), b"there is no action 'fold'"),
                         (("snapshot", "show", "agent"), b"needs a SANDBOX and a NAME"),
+                        (("snapshot", "diff", "agent"), b"needs a SANDBOX and a NAME"),
+                        (("snapshot", "ls", "-p", "agent"), b"need the action diff"),
+                        (("snapshot", "diff", "-p", "-o", "json", "agent", "x"), b"--patch prints text"),
                         (("snapshot", "ls", "--stop", "agent"), b"--stop needs the action")):
         r = b.cli(*line)
         check(r.returncode != 0 and words in r.stderr, f"{line}: {r.returncode} {r.stderr}")

@@ -46,7 +46,7 @@ export { JobError, RunResult } from "./result.js";
 export type { Bill, Figure, LimitHit, Outcome } from "./result.js";
 export { Sandbox } from "./sandbox.js";
 export type { CreateOptions, ProcessInfo, SandboxInfo } from "./sandbox.js";
-export type { SnapshotInfo } from "./snapshots.js";
+export type { Change, ChangedFile, SnapshotInfo } from "./snapshots.js";
 export { MessageStream } from "./stream.js";
 export { events, record, usage } from "./telemetry.js";
 export type { EventOptions, UsageOptions } from "./telemetry.js";

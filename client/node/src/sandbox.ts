@@ -35,8 +35,8 @@ import type { Network, NetworkPolicy } from "./network.js";
 import { Process, splitStdin } from "./process.js";
 import { RunResult } from "./result.js";
 import { SnapshotService } from "./gen/stockade/v1/snapshot_service_pb.js";
-import { snapshotInfo, snapshotsOf } from "./snapshots.js";
-import type { SnapshotInfo } from "./snapshots.js";
+import { changesOf, patchOf, pathBytes, snapshotInfo, snapshotsOf } from "./snapshots.js";
+import type { Change, SnapshotInfo } from "./snapshots.js";
 import { badArgument, knownOptions, lifetimeMs, textsOf } from "./units.js";
 import type { Duration, Size } from "./units.js";
 
@@ -401,6 +401,42 @@ export class Sandbox implements AsyncDisposable {
   /** Its snapshots, oldest first. Rejects with NotFoundError if the sandbox does not exist any more. */
   snapshots(options: CallControl = {}): AsyncGenerator<SnapshotInfo, void, undefined> {
     return snapshotsOf(this.#client, this.id, controlOnly(options));
+  }
+
+  /** One of its snapshots. Rejects with NotFoundError. */
+  async getSnapshot(name: string, options: CallControl = {}): Promise<SnapshotInfo> {
+    const request = { sandbox: this.id, name };
+    return snapshotInfo((await this.#client.unary(SnapshotService.method.get, request, controlOnly(options))).snapshot);
+  }
+
+  /**
+   * The files that differ between two snapshots, sorted by path. Without `to`: between one and the files of now, and
+   * jobs may run. `path`: only this file or folder and what it holds, an absolute path. A program inside the sandbox
+   * compares them, with the rights of its jobs. Times alone are no difference. Rejects with NotFoundError,
+   * FailedPreconditionError (it is paused), UnavailableError.
+   */
+  diff(
+    from: string,
+    options: { to?: string; path?: string | Uint8Array } & CallControl = {},
+  ): AsyncGenerator<Change, void, undefined> {
+    knownOptions(options, { ...OPTIONS.control, to: true, path: true });
+    const states = { sandboxId: this.id, first: from, second: options.to ?? "", path: pathBytes(options.path) };
+    return changesOf(this.#client, states, controlOf(options));
+  }
+
+  /**
+   * The difference of one regular file as text, which patch(1) understands; empty: there is none, undefined: the file
+   * is no text. `path` and `to`: as in `diff`. Rejects with NotFoundError, FailedPreconditionError (no regular file),
+   * ResourceExhaustedError (more than 8 MiB or 200,000 lines).
+   */
+  async patch(
+    path: string | Uint8Array,
+    from: string,
+    options: { to?: string } & CallControl = {},
+  ): Promise<Buffer | undefined> {
+    knownOptions(options, { ...OPTIONS.control, to: true });
+    const states = { sandboxId: this.id, first: from, second: options.to ?? "", path: pathBytes(path) };
+    return await patchOf(this.#client, states, controlOf(options));
   }
 
   /**

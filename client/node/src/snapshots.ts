@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Snapshots: states of the files of a sandbox (`Sandbox.snapshot`, `Sandbox.restore`).
+import { Buffer } from "node:buffer";
 import type { Client } from "./client.js";
 import type { CallOptions } from "./call.js";
+import type { File as FileMessage } from "./gen/stockade/v1/file_service_pb.js";
 import { SnapshotService } from "./gen/stockade/v1/snapshot_service_pb.js";
-import type { Snapshot as SnapshotMessage } from "./gen/stockade/v1/snapshot_service_pb.js";
+import type {
+  Change as ChangeMessage,
+  Snapshot as SnapshotMessage,
+} from "./gen/stockade/v1/snapshot_service_pb.js";
 
 /** A state of the files of a sandbox. */
 export interface SnapshotInfo {
@@ -50,4 +55,94 @@ export async function* snapshotsOf(
     yield* page.snapshots.map(snapshotInfo);
     pageToken = page.nextPageToken;
   } while (pageToken !== "");
+}
+
+/** One side of a {@link Change}. */
+export interface ChangedFile {
+  /** `other`: a FIFO, a socket or a device. */
+  type: "file" | "folder" | "link" | "other";
+  /** Size of a regular file in bytes. */
+  size: number;
+  /** Permissions, as chmod has them. */
+  mode: number;
+  /** The target of a symbolic link: bytes. */
+  target: Uint8Array;
+}
+
+/** A file that differs between two states of a sandbox's files. */
+export interface Change {
+  /** `changed`: its type, permissions, contents or target. */
+  kind: "added" | "changed" | "removed";
+  /** Its absolute path, with U+FFFD for what is not UTF-8. */
+  path: string;
+  /** Its absolute path: bytes. */
+  pathBytes: Uint8Array;
+  /** As it was; undefined: it was added. */
+  before: ChangedFile | undefined;
+  /** As it is; undefined: it was removed. */
+  after: ChangedFile | undefined;
+  /** Changed, and the contents differ. */
+  contents: boolean;
+  /** The sandbox's user may not read it: size and time were compared, or what the folder holds is missing. */
+  unreadable: boolean;
+}
+
+const KINDS: readonly (Change["kind"] | undefined)[] = [undefined, "added", "changed", "removed"];
+const TYPES: readonly (ChangedFile["type"] | undefined)[] = [undefined, "file", "folder", "link"];
+
+function side(message: FileMessage | undefined): ChangedFile | undefined {
+  if (message === undefined) return undefined;
+  return {
+    type: TYPES[message.type] ?? "other",
+    size: Number(message.size),
+    mode: message.mode,
+    target: message.target,
+  };
+}
+
+function change(message: ChangeMessage): Change {
+  return {
+    kind: KINDS[message.kind] ?? "changed",
+    path: Buffer.from(message.path).toString("utf8"),
+    pathBytes: message.path,
+    before: side(message.before),
+    after: side(message.after),
+    contents: message.contents,
+    unreadable: message.unreadable,
+  };
+}
+
+/** A path as the broker takes it. */
+export function pathBytes(path: string | Uint8Array | undefined): Uint8Array {
+  return typeof path === "string" ? Buffer.from(path, "utf8") : (path ?? new Uint8Array());
+}
+
+/** What differs between two states, sorted by path. */
+export async function* changesOf(
+  client: Client,
+  states: { sandboxId: string; first: string; second: string; path: Uint8Array },
+  options: CallOptions,
+): AsyncGenerator<Change, void, undefined> {
+  let pageToken: Uint8Array = new Uint8Array();
+  do {
+    const request = { ...states, pageSize: 1000, pageToken };
+    const page = await client.unary(SnapshotService.method.diff, request, options);
+    yield* page.changes.map(change);
+    pageToken = page.nextPageToken;
+  } while (pageToken.length > 0);
+}
+
+/** The difference of one file as text; undefined: it is no text. */
+export async function patchOf(
+  client: Client,
+  states: { sandboxId: string; first: string; second: string; path: Uint8Array },
+  options: CallOptions,
+): Promise<Buffer | undefined> {
+  const parts: Uint8Array[] = [];
+  let binary = false;
+  for await (const message of client.stream(SnapshotService.method.diffFile, states, options)) {
+    parts.push(message.data);
+    binary ||= message.binary;
+  }
+  return binary ? undefined : Buffer.concat(parts);
 }

@@ -33,7 +33,7 @@ GROUPS = (
     ),
     ("What comes back", ("Result", "Outcome", "LimitHit", "Bill", "Figure", "Source", "Scope")),
     ("What may be used", ("Limits", "Network")),
-    ("What there is", ("SandboxInfo", "SnapshotInfo", "ProcessInfo", "FileInfo")),
+    ("What there is", ("SandboxInfo", "SnapshotInfo", "ProcessInfo", "FileInfo", "Change")),
     (
         "Connection",
         ("Client", "default_client", "info", "MessageStream", "EventStream", "Schema", "Stub"),

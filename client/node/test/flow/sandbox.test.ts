@@ -53,6 +53,30 @@ test("forks begin with the files and go on apart", { skip }, async () => {
   await sbx.delete();
 });
 
+test("what differs between states is listed and shown", { skip }, async () => {
+  const sbx = await Sandbox.create({ client });
+  await sbx.run(sh("echo a > A; echo gone > G"), { check: true });
+  await sbx.snapshot({ name: "one" });
+  await sbx.run(sh("echo b > A; rm G; ln -s A L; printf '\\000' > B"), { check: true });
+  const changes = [];
+  for await (const change of sbx.diff("one")) {
+    changes.push([change.kind, change.path.replace("/home/agent/", ""), change.after?.type]);
+  }
+  assert.deepEqual(changes, [
+    ["changed", "A", "file"],
+    ["added", "B", "file"],
+    ["removed", "G", undefined],
+    ["added", "L", "link"],
+  ]);
+  const text = await sbx.patch("/home/agent/A", "one");
+  assert.equal(text?.toString(), "--- a/home/agent/A\n+++ b/home/agent/A\n@@ -1,1 +1,1 @@\n-a\n+b\n");
+  assert.equal(await sbx.patch("/home/agent/B", "one"), undefined);
+  assert.equal((await sbx.getSnapshot("one")).name, "one");
+  await assert.rejects(sbx.getSnapshot("two"), errors.NotFoundError);
+  await assert.rejects(sbx.diff("two").next(), errors.NotFoundError);
+  await sbx.delete();
+});
+
 test("files roll back to a snapshot", { skip }, async () => {
   const sbx = await Sandbox.create({ client });
   await sbx.run(sh("echo a > A"), { check: true });

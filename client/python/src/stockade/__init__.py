@@ -49,7 +49,7 @@ from stockade.errors import (
 )
 from stockade.events import Event, Gap, LineCallback, Output
 from stockade.files import Files
-from stockade.filing import FileInfo
+from stockade.filing import Change, FileInfo
 from stockade.forward import Forward
 from stockade.limits import Limits, Seconds, Size
 from stockade.network import Network, Ports
@@ -75,6 +75,7 @@ __all__ = [
     "BrokerUnreachable",
     "CallError",
     "Cancelled",
+    "Change",
     "Client",
     "Code",
     "CodeFailure",

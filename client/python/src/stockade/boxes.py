@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Optional, TypeVar, Union
 from stockade import methods, requests, tunnel
 from stockade.errors import AlreadyExists, NotFound, ResourceExhausted, StockadeError
 from stockade.events import Collector
+from stockade.filing import change, path_bytes
 from stockade.jobs import Job
 from stockade.limits import Seconds, lifetime_ms, named
 from stockade.network import PORT_MAX
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
     from stockade.calls import Caller, Stream
+    from stockade.filing import Change, FilePath
     from stockade.methods import Method
     from stockade.network import Network
     from stockade.requests import ProcessInfo, SandboxInfo, SnapshotInfo
@@ -196,6 +198,37 @@ class Box:
         async for page in self._client._pages(methods.LIST_SNAPSHOTS, request):
             for message in page.snapshots:
                 yield requests.snapshot_info(message)
+
+    async def _get_snapshot(self, name: str) -> SnapshotInfo:
+        request = snapshot_service_pb2.SnapshotServiceGetRequest(sandbox=self.id, name=name)
+        response = await self._client._call(methods.GET_SNAPSHOT, request)
+        return requests.snapshot_info(response.snapshot)
+
+    async def _diff(
+        self, first: str, second: Optional[str], path: Optional[FilePath]
+    ) -> AsyncIterator[Change]:
+        request = snapshot_service_pb2.SnapshotServiceDiffRequest(
+            sandbox_id=self.id, first=first, second=second or "", page_size=1000
+        )
+        if path is not None:
+            request.path = path_bytes(path)
+        async for page in self._client._pages(methods.DIFF_SNAPSHOTS, request):
+            for message in page.changes:
+                yield change(message)
+
+    async def _patch(self, path: FilePath, first: str, second: Optional[str]) -> Optional[bytes]:
+        request = snapshot_service_pb2.SnapshotServiceDiffFileRequest(
+            sandbox_id=self.id, first=first, second=second or "", path=path_bytes(path)
+        )
+        stream: Stream[Any] = await self._client._stream(methods.DIFF_FILE, request)
+        text, binary = bytearray(), False
+        try:
+            while (message := await stream._get(None)) is not None:
+                text += message.data
+                binary = binary or message.binary
+        finally:
+            stream.cancel()
+        return None if binary else bytes(text)
 
     async def _restore(self, name: str, stop: bool) -> None:
         request = snapshot_service_pb2.SnapshotServiceRestoreRequest(

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Literal, Optional, Union
 
@@ -16,7 +16,7 @@ from stockade.errors import (
     ProtocolError,
     StockadeError,
 )
-from stockade.v1 import file_service_pb2
+from stockade.v1 import file_service_pb2, snapshot_service_pb2
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator
@@ -60,12 +60,53 @@ class FileInfo:
     version: str
 
 
+@dataclass(frozen=True)
+class Change:
+    """A file that differs between two states of a sandbox's files."""
+
+    #: ``"added"``, ``"changed"`` (type, permissions, contents or target), or ``"removed"``.
+    kind: Literal["added", "changed", "removed"]
+    #: Its absolute path (``os.fsencode``: its bytes).
+    path: str
+    #: As it was; None: it was added. ``path`` is the same.
+    before: Optional[FileInfo]
+    #: As it is; None: it was removed.
+    after: Optional[FileInfo]
+    #: Changed, and the contents differ.
+    contents: bool
+    #: The sandbox's user may not read it, so size and time were compared, or what the folder holds
+    #: is missing.
+    unreadable: bool
+
+
 def path_bytes(path: FilePath) -> bytes:
     """Return a path as the broker takes it."""
     data = os.fsencode(path)
     if not data:
         raise ValueError("path: must not be empty")
     return data
+
+
+_CHANGES: dict[int, Literal["added", "changed", "removed"]] = {
+    1: "added",
+    2: "changed",
+    3: "removed",
+}
+
+
+def change(message: snapshot_service_pb2.Change) -> Change:
+    """Return a change from its message."""
+    path = os.fsdecode(message.path)
+    return Change(
+        kind=_CHANGES.get(message.kind, "changed"),
+        path=path,
+        before=replace(file_info(message.before), path=path)
+        if message.HasField("before")
+        else None,
+        after=replace(file_info(message.after), path=path) if message.HasField("after") else None,
+        contents=message.contents,
+        unreadable=message.unreadable,
+    )
 
 
 def file_info(message: file_service_pb2.File) -> FileInfo:

@@ -219,6 +219,16 @@ LIST_SNAPSHOTS = _method(
     _snapshot.SnapshotServiceListRequest,
     _snapshot.SnapshotServiceListResponse,
 )
+DIFF_SNAPSHOTS = _method(
+    "SnapshotService/Diff",
+    _snapshot.SnapshotServiceDiffRequest,
+    _snapshot.SnapshotServiceDiffResponse,
+)
+DIFF_FILE = _method(
+    "SnapshotService/DiffFile",
+    _snapshot.SnapshotServiceDiffFileRequest,
+    _snapshot.SnapshotServiceDiffFileResponse,
+)
 RESTORE_SNAPSHOT = _method(
     "SnapshotService/Restore",
     _snapshot.SnapshotServiceRestoreRequest,

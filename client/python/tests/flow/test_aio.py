@@ -211,6 +211,8 @@ def test_processes_and_sandboxes_can_be_handled(broker: Broker) -> None:
             assert (await sandbox.snapshot("s")).current
             await sandbox.restore("s", stop=True)
             assert [s.name async for s in sandbox.snapshots()] == ["s"]
+            assert (await sandbox.get_snapshot("s")).name == "s"
+            assert [c async for c in sandbox.diff("s")] == []
             (forked,) = await sandbox.fork(snapshot="s", stop=True, ttl=60)
             await forked.delete()
             await sandbox.delete_snapshot("s")

@@ -97,6 +97,36 @@ def test_files_roll_back_to_a_snapshot(sandbox: Sandbox) -> None:
         sandbox.restore("before")
 
 
+def test_what_differs_between_states_is_listed_and_shown(sandbox: Sandbox) -> None:
+    sandbox.run("sh", "-c", "echo a > A; echo gone > G; printf '\\000' > B", check=True)
+    sandbox.snapshot("one")
+    sandbox.run("sh", "-c", "echo b > A; rm G; printf '\\001\\000' > B; ln -s A L", check=True)
+    changes = {c.path: c for c in sandbox.diff("one")}
+    home = "/home/agent/"
+    assert {p: c.kind for p, c in changes.items()} == {
+        home + "A": "changed",
+        home + "B": "changed",
+        home + "G": "removed",
+        home + "L": "added",
+    }
+    changed, link = changes[home + "A"], changes[home + "L"].after
+    assert changed.before is not None
+    assert changed.after is not None
+    assert (changed.before.size, changed.after.mode, changed.contents) == (2, 0o644, True)
+    assert link is not None
+    assert (link.type, link.target, changes[home + "G"].after) == ("link", "A", None)
+    text = sandbox.patch(home + "A", "one")
+    assert text == b"--- a/home/agent/A\n+++ b/home/agent/A\n@@ -1,1 +1,1 @@\n-a\n+b\n"
+    assert sandbox.patch(home + "B", "one") is None
+    sandbox.snapshot("two")
+    assert [c.path for c in sandbox.diff("two", "one", path=home + "G")] == [home + "G"]
+    assert sandbox.get_snapshot("two").current
+    with pytest.raises(stockade.NotFound):
+        sandbox.get_snapshot("three")
+    with pytest.raises(stockade.NotFound):
+        list(sandbox.diff("three"))
+
+
 def test_forks_begin_with_the_files_and_go_on_apart(sandbox: Sandbox) -> None:
     sandbox.run("sh", "-c", "echo a > A", check=True)
     forks = sandbox.fork(2)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from stockade.code import CodeResult, Execution
+    from stockade.filing import Change, FilePath
     from stockade.limits import Limits, Seconds, Size
     from stockade.network import Network
     from stockade.result import Result
@@ -344,6 +345,39 @@ class Sandbox(Box):
     def snapshots(self) -> AsyncIterator[SnapshotInfo]:
         """Iterate over its snapshots, oldest first."""
         return self._snapshots()
+
+    async def get_snapshot(self, name: str) -> SnapshotInfo:
+        """Return one of its snapshots. Raises ``NotFound``."""
+        return await self._get_snapshot(name)
+
+    def diff(
+        self, first: str, second: Optional[str] = None, *, path: Optional[FilePath] = None
+    ) -> AsyncIterator[Change]:
+        """Iterate over the files that differ between two snapshots, sorted by path.
+
+        ``first``   the name of a snapshot
+        ``second``  the name of another one; None: the files of now, and jobs may run
+        ``path``    only this file or folder and what it holds: an absolute path
+
+        A program inside the sandbox compares them, with the rights of its jobs. Times alone are no
+        difference. Raises ``NotFound``, ``FailedPrecondition`` (it is paused), ``Unavailable``.
+        """
+        return self._diff(first, second, path)
+
+    async def patch(
+        self, path: FilePath, first: str, second: Optional[str] = None
+    ) -> Optional[bytes]:
+        """Return the difference of one regular file as text, which ``patch(1)`` understands.
+
+        ``path``    its absolute path
+        ``first``   the name of a snapshot
+        ``second``  the name of another one; None: the files of now
+
+        Empty: there is none. None: the file is no text. Raises ``NotFound``,
+        ``FailedPrecondition`` (no regular file), ``ResourceExhausted`` (more than 8 MiB or 200,000
+        lines).
+        """
+        return await self._patch(path, first, second)
 
     async def restore(self, name: str, *, stop: bool = False) -> None:
         """Roll its files back to a snapshot: what was written since is lost.
