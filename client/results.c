@@ -186,6 +186,9 @@ template_from(void *to, struct arena *a, const ProtobufCMessage *from)
         .limits_max = limits_from(m->limits_max),
         .pool_size = m->pool_size,
         .pool_ready = m->pool_ready,
+        .pool_warm = m->pool_warm,
+        .warm_bytes = m->warm_bytes,
+        .warm_failed = m->warm_failed,
         .disabled = m->disabled,
     };
     return true;

@@ -363,7 +363,10 @@ struct stockade_template {
     struct stockade_limits limits;
     struct stockade_limits limits_max;
     uint32_t pool_size, pool_ready;
-    const char *disabled; // the reason why it cannot be used; "": it can
+    const char *disabled;    // the reason why it cannot be used; "": it can
+    uint32_t pool_warm;      // ready ones whose python runs already
+    uint64_t warm_bytes;     // memory of one; 0: not known
+    const char *warm_failed; // why some are not warm, or lack a module; ""
 };
 
 struct stockade_info {

@@ -40,6 +40,7 @@
 #include "server/sandbox/bpf.h"
 #include "check.h"
 #include "server/code/context.h"
+#include "server/code/zygote.h"
 #include "server/config/config.h"
 #include "server/rpc/dispatch.h"
 #include "drain.h"
@@ -273,12 +274,14 @@ make_core(struct broker *b, struct err *e)
     snapshots_observe(b->s.sandboxes);
     b->s.contexts = contexts_new(&b->s);
     b->s.pool = pool_new(&b->s, b->s.sandboxes);
+    if (b->s.pool != NULL)
+        b->s.zygotes = zygotes_new(&b->s);
     b->s.batches = batches_new(&b->s, &b->config->limits_held);
     b->s.alive = alive_new(&b->s, b->config->state_dir);
     b->drain = drain_new(&b->s, on_over, b);
     b->reload = reload_new(&b->s, b->config, &b->root.features, b->argc, b->argv);
-    if (b->s.contexts == NULL || b->s.pool == NULL || b->s.batches == NULL || b->s.alive == NULL ||
-        b->drain == NULL || b->reload == NULL)
+    if (b->s.contexts == NULL || b->s.zygotes == NULL || b->s.batches == NULL ||
+        b->s.alive == NULL || b->drain == NULL || b->reload == NULL)
         return err_sys(e, ENOMEM, "start");
     spawn_on_silent(b->s.spawn, on_spawner_silent, b);
     return 0;
@@ -377,6 +380,7 @@ take_down(struct broker *b)
     reload_free(take_ptr(b->reload));
     alive_free(take_ptr(s->alive));
     batches_free(take_ptr(s->batches));
+    zygotes_free(s->zygotes);
     pool_free(s->pool);
     files_free(s->files);
     contexts_free(take_ptr(s->contexts));

@@ -21,6 +21,19 @@ print_strings(const char *title, const char *const *values, size_t n)
 }
 
 static void
+print_warm(const struct stockade_template *m)
+{
+    char name[TEXT_MAX], why[TEXT_MAX], each[32];
+    (void)text_clean(m->name, name, sizeof name);
+    if (m->warm_bytes > 0)
+        (void)printf("%s: %u warm with python, %s each\n", name, m->pool_warm,
+                     units_show_bytes(m->warm_bytes, each, sizeof each));
+    if (m->warm_failed[0] != '\0')
+        (void)printf("%s: not warm as configured: %s\n", name,
+                     text_clean(m->warm_failed, why, sizeof why));
+}
+
+static void
 print_templates(const struct stockade_info *i)
 {
     static const char *const head[] = {"TEMPLATE", "TIER", "READY", "MEMORY", "AT MOST", "TIMEOUT"};
@@ -47,6 +60,7 @@ print_templates(const struct stockade_info *i)
     for (size_t n = 0; n < i->templates_n; n++) {
         const struct stockade_template *m = &i->templates[n];
         char name[TEXT_MAX], why[TEXT_MAX];
+        print_warm(m);
         if (m->disabled[0] != '\0')
             (void)printf("%s is disabled: %s\n", text_clean(m->name, name, sizeof name),
                          text_clean(m->disabled, why, sizeof why));

@@ -175,6 +175,9 @@ json_of_template(const struct stockade_template *t)
     (void)json_object_set_new(o, "pool_size", integer(t->pool_size));
     (void)json_object_set_new(o, "pool_ready", integer(t->pool_ready));
     (void)json_object_set_new(o, "disabled", text(t->disabled));
+    (void)json_object_set_new(o, "pool_warm", integer(t->pool_warm));
+    (void)json_object_set_new(o, "warm_bytes", integer(t->warm_bytes));
+    (void)json_object_set_new(o, "warm_failed", text(t->warm_failed));
     return o;
 }
 

@@ -94,6 +94,11 @@ add_templates(struct arena *a, const struct server *s, Stockade__V1__InfoRespons
         limits_to_message(&from->limits_max, to->limits_max);
         to->pool_size = from->pool;
         to->pool_ready = pool_ready(s->pool, from);
+        struct pool_warmth warmth;
+        pool_warmth(s->pool, from, &warmth);
+        to->pool_warm = warmth.n;
+        to->warm_bytes = warmth.bytes_each;
+        to->warm_failed = (char *)(uintptr_t)warmth.failed;
         to->disabled = (char *)(uintptr_t)from->disabled;
         m->templates[m->n_templates++] = to;
     }

@@ -96,6 +96,12 @@
          "Sandboxes that could not be removed completely.", "sandboxes",                           \
          "sandboxes could not be removed completely")                                              \
     GAUGE(POOL_READY, NUMBER, TEMPLATE, "stockade_pool_ready", "Ready sandboxes, by template.")    \
+    GAUGE(POOL_WARM, NUMBER, TEMPLATE, "stockade_pool_warm",                                       \
+          "Ready sandboxes whose interpreter runs already, by template.")                          \
+    GAUGE(POOL_WARM_BYTES, BYTES, TEMPLATE, "stockade_pool_warm_sandbox_bytes",                    \
+          "Memory of the last sandbox whose interpreter was started ahead, by template.")          \
+    COUNTER(POOL_WARM_FAILED, NUMBER, NONE, NONE, "stockade_pool_warm_failures_total",             \
+            "Sandboxes whose interpreter could not be started ahead.")                             \
     COUNTER(POOL_HITS, NUMBER, NONE, NONE, "stockade_pool_hits_total",                             \
             "Requests for a sandbox that found a ready one.")                                      \
     COUNTER(POOL_MISSES, NUMBER, NONE, NONE, "stockade_pool_misses_total",                         \

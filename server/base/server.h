@@ -29,6 +29,7 @@ struct spawn;
 struct spawn_features;
 struct telemetry;
 struct tenants;
+struct zygotes;
 
 struct server {
     uv_loop_t *loop;
@@ -48,6 +49,7 @@ struct server {
     struct forwards *forwards;   // forwarded connections
     struct files *files;         // operations on files; NULL in tests
     struct pool *pool;           // ready sandboxes
+    struct zygotes *zygotes;     // interpreters that contexts are forked from
     struct batches *batches;     // batches of jobs, by tenant and key
     struct dispatch *dispatch;
     struct rpc *rpc;

@@ -27,6 +27,7 @@ enum {
     CLOSED_MS = 1000, // from the end of its link to the end of the interpreter
     READS_MAX = 8,    // of the pipes, at the end of a cell
     REASON_MAX = 600,
+    START_FAILED_MAX = 300,
 };
 
 static uv_loop_t *
@@ -223,12 +224,24 @@ failure(struct context *c, const struct kernel_frame *f)
     return deliver(c->current, &ev);
 }
 
+static int
+could_not_start(struct context *c, const struct kernel_frame *f)
+{
+    const int n = f->n < START_FAILED_MAX ? (int)f->n : START_FAILED_MAX;
+    int r = err_set(&c->broke, ERR_FAILED_PRECONDITION, "the interpreter has ended: %.*s", n,
+                    (const char *)f->payload);
+    err_sanitize(&c->broke);
+    return r;
+}
+
 // A frame while a cell runs. 0: handled; -EAGAIN: it stays; other negative: it broke the protocol. DONE is not handled here.
 static int
 on_cell_frame(struct context *c, const struct kernel_frame *f)
 {
     if (f->run > c->current->number)
         return broke(c, "a message of a cell that was not sent");
+    if (f->kind == KERNEL_FAILED && f->run == 0)
+        return could_not_start(c, f);
     if (f->kind == KERNEL_STDOUT || f->kind == KERNEL_STDERR)
         return add_output(c, f->kind == KERNEL_STDOUT ? OUTPUT_STDOUT : OUTPUT_STDERR, f->payload,
                           f->n);

@@ -18,6 +18,7 @@
 #include "server/sandbox/observers.h"
 #include "server/sandbox/sandbox.h"
 #include "stockade/v1/process_service.pb-c.h"
+#include "zygote.h"
 
 enum { COMMAND_ARENA_MAX = 512 * 1024 };
 
@@ -141,15 +142,12 @@ read_limits(const struct sandbox *s, struct limits *out, struct err *e)
 
 // *link is the kernel's end, closed in any case.
 static int
-start_job(struct context *c, int link, struct err *e)
+fill_job(const struct context *c, struct arena *a, struct job_spec *spec, struct err *e)
 {
-    struct arena *auto_arena a = arena_new(COMMAND_ARENA_MAX);
-    int auto_close fd = link;
-    struct job_spec spec;
-    if (a == NULL)
-        return err_sys(e, ENOMEM, "start an interpreter");
     Stockade__V1__Command m = STOCKADE__V1__COMMAND__INIT;
-    const char *args[LANGUAGE_ARGS_MAX];
+    const char **args = arena_alloc(a, sizeof *args * LANGUAGE_ARGS_MAX);
+    if (args == NULL)
+        return err_sys(e, ENOMEM, "start an interpreter");
     while (m.n_args < LANGUAGE_ARGS_MAX && c->language->args[m.n_args] != NULL) {
         args[m.n_args] = c->language->args[m.n_args];
         m.n_args++;
@@ -159,15 +157,57 @@ start_job(struct context *c, int link, struct err *e)
     m.n_env = c->env_n;
     m.workdir = c->workdir;
     const struct sandbox *s = c->sandbox;
-    int r = command_read(&m, s->spec.template, &s->spec.limits, a, &spec, e);
+    int r = command_read(&m, s->spec.template, &s->spec.limits, a, spec, e);
     if (r == 0)
-        r = read_limits(s, &spec.limits, e);
+        r = read_limits(s, &spec->limits, e);
+    spec->arrived_ns = spec->sandbox_ns = uv_hrtime();
+    return r;
+}
+
+// Sends folder and environment to an interpreter that was forked from a zygote.
+static int
+send_setup(struct context *c, const struct job_spec *spec, struct arena *a, struct err *e)
+{
+    size_t n = strlen(spec->workdir) + 1;
+    for (size_t i = 0; i < spec->env_n; i++)
+        n += strlen(spec->env[i]) + 1;
+    char *text = arena_alloc(a, n), *at = text;
+    if (text == NULL)
+        return err_sys(e, ENOMEM, "start an interpreter");
+    at = stpcpy(at, spec->workdir);
+    for (size_t i = 0; i < spec->env_n; i++)
+        at = stpcpy(at + 1, spec->env[i]);
+    return kernel_link_send(&c->link, "setup", 0, text, (size_t)(at - text), e);
+}
+
+// Its interpreter: the spare of its sandbox's zygote, which is ready now, or a new one, which gets its program first.
+static int
+start_job(struct context *c, int link, struct err *e)
+{
+    struct arena *auto_arena a = arena_new(COMMAND_ARENA_MAX);
+    int auto_close fd = link;
+    struct job_spec spec;
+    if (a == NULL)
+        return err_sys(e, ENOMEM, "start an interpreter");
+    int r = fill_job(c, a, &spec, e);
     if (r < 0)
         return r;
-    spec.arrived_ns = spec.sandbox_ns = uv_hrtime();
     spec.has_link = true;
     spec.link = take_fd(&fd);
-    return job_start(c->sandbox, &spec, &c->job, e);
+    c->state = CONTEXT_STARTING;
+    if (!zygote_has(c->sandbox, c->language, &spec)) {
+        r = job_start(c->sandbox, &spec, &c->job, e);
+        return r < 0 ? r
+                     : kernel_link_send(&c->link, "program", 0, c->language->program,
+                                        c->language->program_n, e);
+    }
+    r = zygote_start_job(c->sandbox, &spec, !c->one_shot, &c->job, e);
+    if (r < 0)
+        return r;
+    c->state = CONTEXT_IDLE;
+    cgstat_read(&c->sandbox->dirs, job_number(c->job), &c->billed);
+    kernel_link_hold(&c->link, true);
+    return send_setup(c, &spec, a, e);
 }
 
 int
@@ -179,17 +219,14 @@ context_start(struct context *c, struct err *e)
     int r = kernel_link_open(&c->link, c->all->srv->loop, on_frames, c, &child, e);
     if (r == 0)
         r = start_job(c, child, e);
-    if (r == 0)
-        r = kernel_link_send(&c->link, "program", 0, c->language->program, c->language->program_n,
-                             e);
     if (r < 0) {
         if (c->job != NULL)
             job_cancel(c->job, e->text);
         c->job = NULL;
+        c->state = CONTEXT_DOWN;
         kernel_link_close(&c->link);
         return r;
     }
-    c->state = CONTEXT_STARTING;
     c->fresh = true;
     c->dying = false;
     c->count = 0;

@@ -21,10 +21,10 @@ struct kind_row {
 };
 
 static const struct kind_row kinds[KERNEL_KINDS_N] = {
-    [KERNEL_READY] = {"ready", 4},   [KERNEL_WARM] = {"warm", 3},
-    [KERNEL_STDOUT] = {"stdout", 3}, [KERNEL_STDERR] = {"stderr", 3},
-    [KERNEL_RESULT] = {"result", 5}, [KERNEL_ERROR] = {"error", 3},
-    [KERNEL_FAILED] = {"failed", 3}, [KERNEL_DONE] = {"done", 5},
+    [KERNEL_READY] = {"ready", 4},   [KERNEL_STDOUT] = {"stdout", 3},
+    [KERNEL_STDERR] = {"stderr", 3}, [KERNEL_RESULT] = {"result", 5},
+    [KERNEL_ERROR] = {"error", 3},   [KERNEL_FAILED] = {"failed", 3},
+    [KERNEL_DONE] = {"done", 5},
 };
 
 static const char *const statuses[] = {
@@ -129,7 +129,6 @@ read_rest(const struct word *w, struct kernel_frame *f)
     case KERNEL_STDOUT:
     case KERNEL_STDERR:
         return f->n > 0;
-    case KERNEL_WARM:
     case KERNEL_ERROR:
     case KERNEL_FAILED:
         return true;

@@ -9,8 +9,8 @@
 //   broker                                 kernel
 //     | program 0 N\n<its text> ->           | the loader (language.c) executes it
 //     |             <- ready 0 0 1\n         |
-//     | setup 0 N\n<folder>\0<A=1>... ->     | of a kernel that was started before its context was known; python only
-//     | warm 0 N\n<modules> ->               | <- warm 0 N\n<what could not be imported>
+//     | setup 0 N\n<folder>\0<A=1>... ->     | instead of program and ready: of one that a zygote has forked (zygote.h)
+//     |   <- failed 0 N\n<why>               | the folder cannot be entered; it ends
 //     | run 7 N\n<the cell> ->               |
 //     |   <- stdout 7 N\n<bytes>             | and stderr; bash writes to descriptors 1 and 2 instead
 //     |   <- result 7 N m+. MIME\n<bytes>    | m: of the last expression, d: displayed; +: more of this form; .: the last
@@ -41,7 +41,6 @@ enum {
 
 enum kernel_kind {
     KERNEL_READY,
-    KERNEL_WARM,
     KERNEL_STDOUT,
     KERNEL_STDERR,
     KERNEL_RESULT,

@@ -19,6 +19,11 @@ static const uint8_t node_program[] = {
     "import os;link=os.fdopen(3,'rb',65536);n=link.readline().split()[2];"                         \
     "exec(compile(link.read(int(n)),'<kernel>','exec'),{'__name__':'stockade','link':link})"
 
+// The program is in a file that all zygotes share, so they also share its offset.
+#define LOAD_PYTHON_ZYGOTE                                                                         \
+    "import os;n=os.fstat(4).st_size;t=os.pread(4,n,0);os.close(4);"                               \
+    "exec(compile(t,'<kernel>','exec'),{'__name__':'stockade','zygote':True})"
+
 #define LOAD_BASH                                                                                  \
     "IFS=' ' read -r -u 3 k r n;LC_ALL=C IFS= read -r -d '' -u 3 -N \"$n\" k;eval \"$k\""
 
@@ -33,14 +38,14 @@ static const struct language languages[] = {
      {"python3", "-c", LOAD_PYTHON},
      python_program,
      sizeof python_program,
-     true},
-    {"bash", {"sh", "shell"}, {"bash", "-c", LOAD_BASH}, bash_program, sizeof bash_program, false},
+     LOAD_PYTHON_ZYGOTE},
+    {"bash", {"sh", "shell"}, {"bash", "-c", LOAD_BASH}, bash_program, sizeof bash_program, NULL},
     {"javascript",
      {"js", "node"},
      {"node", "-e", LOAD_NODE},
      node_program,
      sizeof node_program,
-     false},
+     NULL},
 };
 
 const struct language *

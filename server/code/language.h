@@ -15,7 +15,8 @@ struct language {
                      1];    // the interpreter, found in PATH, with a loader; terminated by NULL
     const uint8_t *program; // the first frame
     size_t program_n;
-    bool takes_setup; // it understands `setup` and `warm`
+    // Instead of the last argument, to run it as a zygote (zygote.h). NULL: it cannot be one.
+    const char *zygote;
 };
 
 // By name or alias; "" is python. NULL: not found.

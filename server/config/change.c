@@ -244,6 +244,12 @@ same_network(const struct network *a, const struct network *b)
            (a->rules_n == 0 || memcmp(a->rules, b->rules, a->rules_n * sizeof *a->rules) == 0);
 }
 
+static bool
+same_warm(const struct template *a, const struct template *b)
+{
+    return a->warm == b->warm && strcmp(a->imports, b->imports) == 0;
+}
+
 static void
 compare_templates(const struct template *a, const struct template *b, struct words *w)
 {
@@ -264,6 +270,7 @@ compare_templates(const struct template *a, const struct template *b, struct wor
     add_word(w, !same_network(a->network, b->network), "network");
     add_word(w, !same_network(a->network_max, b->network_max), "network_max");
     add_word(w, a->pool != b->pool && a->disabled[0] == '\0' && b->disabled[0] == '\0', "pool");
+    add_word(w, !same_warm(a, b), "warm");
     add_word(w, a->count_syscalls != b->count_syscalls, "count_syscalls");
     add_word(w, a->disabled[0] != '\0' && b->disabled[0] == '\0', "no longer disabled");
     add_word(w, strcmp(a->disabled, b->disabled) != 0 && b->disabled[0] != '\0', "disabled");
@@ -280,6 +287,7 @@ compare_hosts(const struct config *a, const struct config *b, struct words *w)
         KEY("quotas.jobs_per_caller", sandbox.quotas.jobs_per_caller),
         KEY("quotas.kept_per_caller", sandbox.quotas.kept_per_caller),
         KEY("quotas.queue", sandbox.quotas.queue),
+        KEY("quotas.warm_memory", sandbox.quotas.warm_memory),
         KEY("quotas.forks_per_second", sandbox.quotas.forks_per_second),
         KEY("ttl.default", ttl_default_ms),
         KEY("ttl.max", ttl_max_ms),
@@ -318,6 +326,9 @@ take_template(struct template *t, struct template *next)
     t->limits = next->limits;
     t->limits_max = next->limits_max;
     t->pool = t->disabled[0] == '\0' ? next->pool : 0;
+    t->warm_version += !same_warm(t, next);
+    t->warm = next->warm;
+    memcpy(t->imports, next->imports, sizeof t->imports);
     t->count_syscalls = next->count_syscalls;
     SWAP(t->env, next->env);
     SWAP(t->env_n, next->env_n);

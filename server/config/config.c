@@ -21,6 +21,7 @@ static const struct sandbox_quotas quotas_default = {
     .jobs_per_caller = 2000,
     .kept_per_caller = 256,
     .forks_per_second = 2000,
+    .warm_memory = UINT64_C(1) << 30,
     .queue = 2000,
 };
 

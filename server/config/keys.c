@@ -335,6 +335,7 @@ static const struct config_key template_keys[] = {
     {"network_max", config_read_network, AT(template, network_max), 0, 0, NULL},
     // NOLINTEND(bugprone-sizeof-expression)
     {"pool", config_read_count, AT(template, pool), 0, 1024, NULL},
+    {"warm", config_read_warm, 0, 0, 0, 0, NULL},
     {"count_syscalls", read_bool, AT(template, count_syscalls), 0, 0, NULL},
     {0},
 };
@@ -403,6 +404,8 @@ static const struct config_key quota_keys[] = {
     {"kept_per_caller", config_read_count, AT(config, sandbox.quotas.kept_per_caller), 0, 10000,
      NULL},
     {"queue", config_read_count, AT(config, sandbox.quotas.queue), 0, 100000, NULL},
+    {"warm_memory", config_read_size, AT(config, sandbox.quotas.warm_memory), 0, UINT64_C(1) << 40,
+     NULL},
     {"forks_per_second", config_read_count, AT(config, sandbox.quotas.forks_per_second), 0, 1000000,
      NULL},
     {0},

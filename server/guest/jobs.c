@@ -27,9 +27,10 @@
 
 #include "proto/auto.h"
 #include "server/spawner/clone_here.h"
+#include "cgroup.h"
 #include "child.h"
 
-enum { REAP_AT_ONCE = 256, TIDY_MS = 5, SIGNALS_MAX = 64, FIRST_JOB = 1, STDIO_N = 3 };
+enum { REAP_AT_ONCE = 256, TIDY_MS = 5, SIGNALS_MAX = 64, STDIO_N = 3 };
 
 enum job_state { JOB_FREE, JOB_RUNNING, JOB_ENDED, JOB_REMOVING };
 
@@ -43,8 +44,6 @@ struct job {
 
 struct job guest_jobs[GUEST_JOBS_MAX] GUEST_LAST;
 static int broker = -1;
-static int cgroups = -1;
-static int first_cgroup = -1; // the first job's, made in advance
 static struct sock_filter *filter_code;
 static unsigned short filter_code_n;
 static bool user_root;
@@ -55,7 +54,7 @@ guest_jobs_init(int socket, int cgroup_fd, struct sock_filter *filter, unsigned 
                 bool of_root)
 {
     broker = socket;
-    cgroups = cgroup_fd;
+    guest_cgroup_init(cgroup_fd);
     filter_code = filter;
     filter_code_n = filter_n;
     user_root = of_root;
@@ -145,63 +144,6 @@ send_failed(uint32_t number, int exit_code, struct err *e)
     event.event_case = STOCKADE__GUEST__EVENT__EVENT_FAILED;
     event.failed = &failed;
     return guest_packet_send(broker, &event, -1);
-}
-
-static void
-write_file(int dir, const char *name, const char *text)
-{
-    int auto_close fd = openat(dir, name, O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
-    if (fd >= 0)
-        (void)!write(fd, text, strlen(text));
-}
-
-static void
-cgroup_name(uint32_t number, char out[24])
-{
-    (void)snprintf(out, 24, "job-%u", number);
-}
-
-static int
-make_cgroup(uint32_t number, struct err *e)
-{
-    char name[24];
-    cgroup_name(number, name);
-    if (mkdirat(cgroups, name, 0755) < 0)
-        return err_sys(e, errno, "create cgroup %s", name);
-    int fd = openat(cgroups, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0) {
-        int sys = errno;
-        (void)unlinkat(cgroups, name, AT_REMOVEDIR);
-        return err_sys(e, sys, "open cgroup %s", name);
-    }
-    write_file(fd, "memory.oom.group", "1"); // exists only with the memory controller
-    return fd;
-}
-
-void
-guest_jobs_prepare(void)
-{
-    struct err ignored; // the first job reports the error
-    first_cgroup = make_cgroup(FIRST_JOB, &ignored);
-}
-
-// The cgroup was never used, so it can be removed at once; if that fails, the first job uses it.
-static void
-unprepare(void)
-{
-    char name[24];
-    cgroup_name(FIRST_JOB, name);
-    if (first_cgroup < 0 || unlinkat(cgroups, name, AT_REMOVEDIR) < 0)
-        return;
-    (void)close(first_cgroup);
-    first_cgroup = -1;
-}
-
-static int
-take_cgroup(uint32_t number, struct err *e)
-{
-    return number == FIRST_JOB && first_cgroup >= 0 ? take_fd(&first_cgroup)
-                                                    : make_cgroup(number, e);
 }
 
 // Opens a pty in this sandbox: *master for the broker, *slave for the job.
@@ -311,6 +253,18 @@ fill_plan(struct guest_plan *plan, const Stockade__Guest__Start *s,
 }
 
 static int
+send_started(const struct job *job, int master)
+{
+    Stockade__Guest__Started started = STOCKADE__GUEST__STARTED__INIT;
+    started.job = job->number;
+    started.pid = (uint32_t)job->pid;
+    Stockade__Guest__Event event = STOCKADE__GUEST__EVENT__INIT;
+    event.event_case = STOCKADE__GUEST__EVENT__EVENT_STARTED;
+    event.started = &started;
+    return guest_packet_send(broker, &event, master);
+}
+
+static int
 run_job(struct job *job, const Stockade__Guest__Start *s, struct guest_packet *p, int *master,
         struct err *e)
 {
@@ -322,15 +276,13 @@ run_job(struct job *job, const Stockade__Guest__Start *s, struct guest_packet *p
     int rc = s->agent ? plan_agent(s, p, &plan, e) : plan_job(s, p, &plan, master, &slave, e);
     if (rc < 0)
         return rc;
-    int auto_close cgroup = take_cgroup(s->job, e);
+    int auto_close cgroup = guest_cgroup_take(s->job, e);
     if (cgroup < 0)
         return cgroup;
     job->cgroup = cgroup;
     rc = clone_into(job, &plan, e);
     if (rc < 0) {
-        char name[24];
-        cgroup_name(s->job, name);
-        (void)unlinkat(cgroups, name, AT_REMOVEDIR);
+        (void)guest_cgroup_remove(s->job);
         return rc;
     }
     job->cgroup = take_fd(&cgroup);
@@ -353,15 +305,64 @@ start(const Stockade__Guest__Start *s, struct guest_packet *p)
     report.exit_code = 0;
     if (rc == 0)
         rc = run_job(job, s, p, &master, &e);
-    if (rc < 0)
-        return send_failed(s->job, report.exit_code, &e);
-    Stockade__Guest__Started started = STOCKADE__GUEST__STARTED__INIT;
-    started.job = job->number;
-    started.pid = (uint32_t)job->pid;
-    Stockade__Guest__Event event = STOCKADE__GUEST__EVENT__INIT;
-    event.event_case = STOCKADE__GUEST__EVENT__EVENT_STARTED;
-    event.started = &started;
-    return guest_packet_send(broker, &event, master);
+    return rc < 0 ? send_failed(s->job, report.exit_code, &e) : send_started(job, master);
+}
+
+// A process that can become the main process of a job: our child, running, in a process group of its own, and of no job.
+static int
+check_process(const Stockade__Guest__Adopt *a, struct err *e)
+{
+    siginfo_t info = {0};
+    pid_t pid = (pid_t)a->pid;
+    if (a->job == 0)
+        return err_field(e, "job", "must be 1 or more");
+    if (find(a->job) != NULL)
+        return err_set(e, ERR_ALREADY_EXISTS, "job %u exists", a->job);
+    if (a->pid < 2 || a->pid > INT32_MAX)
+        return err_field(e, "pid", "must be that of a process");
+    for (int i = 0; i < GUEST_JOBS_MAX; i++)
+        if (guest_jobs[i].state == JOB_RUNNING && guest_jobs[i].pid == pid)
+            return err_set(e, ERR_ALREADY_EXISTS, "process %u is job %u", a->pid,
+                           guest_jobs[i].number);
+    // A child that has ended keeps its pid until guest_jobs_reap().
+    if (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) < 0 || info.si_pid != 0)
+        return err_set(e, ERR_FAILED_PRECONDITION, "process %u is no running child", a->pid);
+    if (getpgid(pid) != pid)
+        return err_set(e, ERR_FAILED_PRECONDITION, "process %u leads no process group", a->pid);
+    return 0;
+}
+
+static int
+take_process(struct job *job, const Stockade__Guest__Adopt *a, struct err *e)
+{
+    int auto_close cgroup = guest_cgroup_take(a->job, e);
+    if (cgroup < 0)
+        return cgroup;
+    int auto_close pidfd = (int)syscall(SYS_pidfd_open, (pid_t)a->pid, 0);
+    int rc = pidfd < 0 ? err_sys(e, errno, "open process %u", a->pid)
+                       : guest_cgroup_enter(cgroup, (pid_t)a->pid, e);
+    if (rc < 0) {
+        (void)guest_cgroup_remove(a->job);
+        return rc;
+    }
+    *job = (struct job){.number = a->job,
+                        .state = JOB_RUNNING,
+                        .pid = (pid_t)a->pid,
+                        .pidfd = take_fd(&pidfd),
+                        .cgroup = take_fd(&cgroup)};
+    return 0;
+}
+
+static int
+adopt(const Stockade__Guest__Adopt *a)
+{
+    struct err e = {0};
+    struct job *job = find_free();
+    int rc = job == NULL ? err_set(&e, ERR_RESOURCE_EXHAUSTED, "%d jobs exist", GUEST_JOBS_MAX)
+                         : check_process(a, &e);
+    if (rc == 0)
+        rc = take_process(job, a, &e);
+    return rc < 0 ? send_failed(a->job, 0, &e) : send_started(job, -1);
 }
 
 static void
@@ -380,10 +381,8 @@ send_signal(const Stockade__Guest__Signal *s)
 static void
 remove_cgroup(struct job *job)
 {
-    char name[24];
-    cgroup_name(job->number, name);
-    if (unlinkat(cgroups, name, AT_REMOVEDIR) < 0 && errno == EBUSY) {
-        write_file(job->cgroup, "cgroup.kill", "1");
+    if (guest_cgroup_remove(job->number) == -EBUSY) {
+        guest_cgroup_kill(job->cgroup);
         job->state = JOB_REMOVING;
         return;
     }
@@ -405,15 +404,17 @@ guest_jobs_request(struct guest_packet *p)
     case STOCKADE__GUEST__REQUEST__REQUEST_KILL:
         job = find(r->kill->job);
         if (job != NULL)
-            write_file(job->cgroup, "cgroup.kill", "1");
+            guest_cgroup_kill(job->cgroup);
         return 0;
     case STOCKADE__GUEST__REQUEST__REQUEST_REMOVE:
         job = find(r->remove->job);
         if (job != NULL && job->state == JOB_ENDED)
             remove_cgroup(job);
-        else if (r->remove->job == FIRST_JOB)
-            unprepare();
+        else if (r->remove->job == GUEST_FIRST_JOB)
+            guest_cgroup_unprepare();
         return 0;
+    case STOCKADE__GUEST__REQUEST__REQUEST_ADOPT:
+        return adopt(r->adopt);
     case STOCKADE__GUEST__REQUEST__REQUEST__NOT_SET:
     case _STOCKADE__GUEST__REQUEST__REQUEST__CASE_IS_INT_SIZE:
     default:
@@ -430,7 +431,7 @@ microseconds(struct timeval t)
 static int
 end_job(struct job *job, int status, const struct rusage *u)
 {
-    write_file(job->cgroup, "cgroup.kill", "1");
+    guest_cgroup_kill(job->cgroup);
     (void)close(job->pidfd);
     job->pidfd = -1;
     job->state = JOB_ENDED;

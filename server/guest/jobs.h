@@ -19,10 +19,6 @@ enum {
 void guest_jobs_init(int socket, int cgroup_fd, struct sock_filter *filter, unsigned short filter_n,
                      bool of_root);
 
-// Makes ahead what takes time for the first job: its cgroup. Called once, while no request waits. A Remove of that job
-// removes it again.
-void guest_jobs_prepare(void);
-
 // Carries out a request and sends the response to the socket. Takes the descriptors that it keeps out of the packet.
 // Negative: the broker has gone.
 int guest_jobs_request(struct guest_packet *p);

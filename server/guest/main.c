@@ -29,6 +29,7 @@
 #include <unistd.h>
 
 #include "server/spawner/ops.h"
+#include "cgroup.h"
 #include "child.h"
 #include "jobs.h"
 #include "packet.h"
@@ -267,7 +268,7 @@ main(void)
         die(&e);
     (void)setsid();
     if (say_ready() == 0) {
-        guest_jobs_prepare();
+        guest_cgroup_prepare();
         look_around();
         serve(signals);
     }

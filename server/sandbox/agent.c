@@ -23,15 +23,16 @@
 
 _Static_assert((int)AGENT_PACKET_MAX <= (int)PACKET_LINK_IN_MAX, "a packet fits");
 
-enum { PACKETS_PER_TURN = 16, START_MS = 60 * 1000, KILL_MS = 5 * 1000 };
+enum { PACKETS_PER_TURN = 16, START_MS = 60 * 1000, FORK_MS = 10 * 1000, KILL_MS = 5 * 1000 };
 
-enum agent_state { AGENT_STARTING, AGENT_RUNNING, AGENT_ENDING };
+// FORKING: the guest does not know it yet.
+enum agent_state { AGENT_FORKING, AGENT_STARTING, AGENT_RUNNING, AGENT_ENDING };
 
 struct agent {
     struct packet_link link; // must be first
     struct list of_sandbox;
     struct sandbox *sandbox;
-    uint32_t number;
+    uint32_t number, pid; // pid: 0 before it has started
     enum agent_state state;
     bool takes_fd;
     uint64_t oom_kills; // of its sandbox when it began, where the kernel counts none for its cgroup
@@ -77,6 +78,11 @@ on_no_answer(void *cookie)
     struct agent *a = cookie;
     struct sandbox *s = a->sandbox;
     struct err e;
+    if (a->state == AGENT_FORKING) {
+        (void)err_set(&e, ERR_UNAVAILABLE, "the interpreter did not fork it in time");
+        finish(a, &e);
+        return;
+    }
     bool frozen =
         s->state == SANDBOX_PAUSING || s->state == SANDBOX_PAUSED || s->state == SANDBOX_RESUMING;
     if (frozen || (a->state == AGENT_ENDING && !sandbox_kills_done(s))) {
@@ -93,6 +99,10 @@ kill_it(struct agent *a, const struct err *why)
 {
     if (a->state == AGENT_ENDING)
         return;
+    if (a->state == AGENT_FORKING) {
+        finish(a, why);
+        return;
+    }
     a->state = AGENT_ENDING;
     a->why = *why;
     packet_link_hold(&a->link, true);
@@ -192,32 +202,47 @@ check(const struct sandbox *s, struct err *e)
     return r;
 }
 
+// Makes the agent and its socket.
+static struct agent *
+agent_new(struct sandbox *s, const struct agent_events *events, void *cookie, int *theirs,
+          struct err *e)
+{
+    int pair[2];
+    if (check(s, e) < 0)
+        return NULL;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0) {
+        (void)err_sys(e, errno, "start an agent program");
+        return NULL;
+    }
+    int auto_close end = pair[1];
+    struct agent *a = packet_link_new(sizeof *a, sandboxes_server(s->all)->loop, pair[0], &kind, e);
+    if (a == NULL)
+        return NULL;
+    a->sandbox = s;
+    a->events = events;
+    a->cookie = cookie;
+    struct cgstat stat;
+    cgstat_read(&s->dirs, 0, &stat);
+    a->oom_kills = stat.v[STAT_OOM_KILLS];
+    list_init(&a->of_sandbox);
+    list_append(&s->agents, &a->of_sandbox);
+    s->agents_n++;
+    *theirs = take_fd(&end);
+    return a;
+}
+
 int
 agent_start(struct sandbox *s, const struct agent_spec *spec, const struct agent_events *events,
             void *cookie, struct agent **out, struct err *e)
 {
-    int pair[2];
-    int r = check(s, e);
-    if (r < 0)
-        return r;
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
-        return err_sys(e, errno, "start an agent program");
-    int auto_close theirs = pair[1];
-    struct agent *a = packet_link_new(sizeof *a, sandboxes_server(s->all)->loop, pair[0], &kind, e);
+    int auto_close theirs = -1;
+    struct agent *a = agent_new(s, events, cookie, &theirs, e);
     if (a == NULL)
         return err_errno(e);
-    a->sandbox = s;
-    a->events = events;
-    a->cookie = cookie;
+    a->state = AGENT_STARTING;
     a->takes_fd = spec->takes_fd;
-    struct cgstat stat;
-    cgstat_read(&s->dirs, 0, &stat);
-    a->oom_kills = stat.v[STAT_OOM_KILLS];
     a->number = AGENT_NUMBER_FIRST + s->agents_begun++;
-    list_init(&a->of_sandbox);
-    list_append(&s->agents, &a->of_sandbox);
-    s->agents_n++;
-    r = send_start(a, spec, take_fd(&theirs), e);
+    int r = send_start(a, spec, take_fd(&theirs), e);
     if (r < 0) {
         agent_free(a);
         return err_wrap(e, "start an agent program");
@@ -225,6 +250,70 @@ agent_start(struct sandbox *s, const struct agent_spec *spec, const struct agent
     (void)loop_timer_start(loop_of(a), &a->timeout, START_MS, on_no_answer, a);
     *out = a;
     return 0;
+}
+
+int
+agent_fork(struct sandbox *s, const struct agent_events *events, void *cookie, struct agent **out,
+           int *theirs, struct err *e)
+{
+    struct agent *a = agent_new(s, events, cookie, theirs, e);
+    if (a == NULL)
+        return err_errno(e);
+    a->state = AGENT_FORKING;
+    a->number = ++s->jobs_begun;
+    (void)loop_timer_start(loop_of(a), &a->timeout, FORK_MS, on_no_answer, a);
+    *out = a;
+    return 0;
+}
+
+int
+agent_adopt(struct agent *a, uint32_t pid, struct err *e)
+{
+    if (a->state != AGENT_FORKING)
+        return err_set(e, ERR_INTERNAL, "it has a process already");
+    int r = guest_link_adopt(a->sandbox->link, a->number, pid, e);
+    if (r < 0)
+        return err_wrap(e, "adopt a process");
+    a->state = AGENT_STARTING;
+    (void)loop_timer_start(loop_of(a), &a->timeout, START_MS, on_no_answer, a);
+    return 0;
+}
+
+int
+agent_give(struct agent *a, const int *fds, size_t n, struct err *e)
+{
+    struct packet *p = packet_new(&a->link.out, 1, e);
+    bool runs = a->state == AGENT_RUNNING;
+    for (size_t i = 0; i < n; i++)
+        if (p != NULL && p->fds_n < PACKET_FDS)
+            p->fds[p->fds_n++] = fds[i];
+        else
+            (void)close(fds[i]);
+    if (p == NULL)
+        return err_errno(e);
+    p->bytes[0] = 'g';
+    if (!runs) {
+        packet_free(p);
+        return err_set(e, ERR_FAILED_PRECONDITION, "the interpreter has ended");
+    }
+    int r = packet_link_send(&a->link, p, e);
+    if (r < 0)
+        kill_it(a, e);
+    else
+        agent_free(a);
+    return r;
+}
+
+uint32_t
+agent_number(const struct agent *a)
+{
+    return a->number;
+}
+
+uint32_t
+agent_pid(const struct agent *a)
+{
+    return a->pid;
 }
 
 int
@@ -284,11 +373,12 @@ find(const struct sandbox *s, uint32_t number)
 }
 
 bool
-agents_started(struct sandbox *s, uint32_t number)
+agents_started(struct sandbox *s, uint32_t number, uint32_t pid)
 {
     struct agent *a = find(s, number);
-    if (a == NULL || a->state == AGENT_RUNNING)
+    if (a == NULL || a->state == AGENT_RUNNING || a->state == AGENT_FORKING)
         return false;
+    a->pid = pid;
     if (a->state == AGENT_ENDING) { // the kill may have come before its cgroup existed
         sandbox_kill_job(s, number);
         return true;
@@ -305,7 +395,7 @@ agents_failed(struct sandbox *s, uint32_t number, const char *text)
 {
     struct agent *a = find(s, number);
     struct err e;
-    if (a == NULL || a->state == AGENT_RUNNING)
+    if (a == NULL || a->state == AGENT_RUNNING || a->state == AGENT_FORKING)
         return false;
     (void)err_set(&e, ERR_UNAVAILABLE, "start an agent program: %s", text);
     finish(a, a->why.code != ERR_OK ? &a->why : &e);
@@ -346,7 +436,7 @@ agents_exited(struct sandbox *s, uint32_t number, uint32_t status)
     struct agent *a = find(s, number);
     struct err e;
     struct err ignored;
-    if (a == NULL || a->state == AGENT_STARTING)
+    if (a == NULL || a->state == AGENT_STARTING || a->state == AGENT_FORKING)
         return false;
     explain(a, (int)status, &e);
     if (s->link != NULL && guest_link_remove(s->link, number, &ignored) < 0)

@@ -73,6 +73,23 @@ int agent_send(struct agent *a, const void *bytes, size_t n, int fd, struct err 
 // While it is held, none of its packets are read: it waits when its socket is full.
 void agent_hold(struct agent *a, bool held);
 
+// Begins an agent whose process another agent or an interpreter will fork: *theirs, *owned* by the caller, is its end of the
+// socket, for that process. It has the number of the next job, because it can become one (agent_give()).
+//
+//   agent_fork() --packet with its pid--> agent_adopt() --guest--> started --agent_give()--> (freed; a job has its process)
+//
+// Until it is adopted it is an ordinary process of the one that forked it, and closing its socket ends it, because it is a
+// program of ours. After agent_adopt() it is like any other agent. Errors as of agent_start().
+int agent_fork(struct sandbox *s, const struct agent_events *events, void *cookie,
+               struct agent **out, int *theirs, struct err *e);
+int agent_adopt(struct agent *a, uint32_t pid, struct err *e);
+
+// For job.c: it is a job from now on. Passes n descriptors to its process in one packet (*owned* by this, also on failure)
+// and frees the agent, without an event. On failure it is killed, and reported as ended. FAILED_PRECONDITION: it does not run.
+int agent_give(struct agent *a, const int *fds, size_t n, struct err *e);
+uint32_t agent_number(const struct agent *a);
+uint32_t agent_pid(const struct agent *a); // inside the sandbox
+
 // Signal to its main process.
 int agent_signal(struct agent *a, uint32_t signal, struct err *e);
 
@@ -85,7 +102,7 @@ void agent_close(struct agent *a);
 #define AGENT_NUMBER_FIRST UINT32_C(0x80000000)
 
 // Messages of the guest. False: impossible in this state.
-bool agents_started(struct sandbox *s, uint32_t number);
+bool agents_started(struct sandbox *s, uint32_t number, uint32_t pid);
 bool agents_failed(struct sandbox *s, uint32_t number, const char *text);
 bool agents_exited(struct sandbox *s, uint32_t number, uint32_t status);
 

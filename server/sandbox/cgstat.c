@@ -259,6 +259,19 @@ cgstat_cpu_ns(const struct cgroup_dirs *dirs, uint32_t job)
 }
 
 uint64_t
+cgstat_memory_now(const struct cgroup_dirs *dirs)
+{
+    static const struct stat_row v1 = {
+        "memory.usage_in_bytes", NULL, 1, SPAWN_FD_MEMORY, CGSTAT_NUMBER,
+        STAT_MEMORY_PEAK_BYTES,  false};
+    static const struct stat_row v2 = {
+        "memory.current", NULL, 1, SPAWN_FD_CGROUP, CGSTAT_NUMBER, STAT_MEMORY_PEAK_BYTES, false};
+    struct cgstat s = {0};
+    read_rows(dirs, 0, is_hybrid(dirs) ? &v1 : &v2, 1, false, &s);
+    return s.v[STAT_MEMORY_PEAK_BYTES];
+}
+
+uint64_t
 cgstat_pids_denied(const struct cgroup_dirs *dirs, uint32_t job)
 {
     static const struct stat_row v1 = {"pids.events",    "max", 1, SPAWN_FD_PIDS, CGSTAT_KEY,

@@ -57,6 +57,9 @@ void cgstat_read(const struct cgroup_dirs *dirs, uint32_t job, struct cgstat *ou
 // started no process yet, so kills and refusals are 0 and need not be read, nor do peaks, which are not compared.
 void cgstat_read_early(const struct cgroup_dirs *dirs, struct cgstat *out);
 
+// Bytes of memory that the sandbox uses now; 0: it cannot be read.
+uint64_t cgstat_memory_now(const struct cgroup_dirs *dirs);
+
 // CPU time of a job in nanoseconds; 0: it cannot be read.
 uint64_t cgstat_cpu_ns(const struct cgroup_dirs *dirs, uint32_t job);
 

@@ -96,6 +96,18 @@ guest_link_signal(struct guest_link *l, uint32_t job, uint32_t signal, bool grou
 }
 
 int
+guest_link_adopt(struct guest_link *l, uint32_t job, uint32_t pid, struct err *e)
+{
+    Stockade__Guest__Adopt body = STOCKADE__GUEST__ADOPT__INIT;
+    Stockade__Guest__Request request = STOCKADE__GUEST__REQUEST__INIT;
+    request.request_case = STOCKADE__GUEST__REQUEST__REQUEST_ADOPT;
+    request.adopt = &body;
+    body.job = job;
+    body.pid = pid;
+    return submit_small(l, &request, e);
+}
+
+int
 guest_link_remove(struct guest_link *l, uint32_t job, struct err *e)
 {
     Stockade__Guest__Remove body = STOCKADE__GUEST__REMOVE__INIT;

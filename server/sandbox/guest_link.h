@@ -60,4 +60,6 @@ struct guest_start {
 int guest_link_start(struct guest_link *l, const struct guest_start *s, struct err *e);
 int guest_link_signal(struct guest_link *l, uint32_t job, uint32_t signal, bool group,
                       struct err *e);
+// Makes a process of the sandbox the main process of a job: `started` or `failed` follows.
+int guest_link_adopt(struct guest_link *l, uint32_t job, uint32_t pid, struct err *e);
 int guest_link_remove(struct guest_link *l, uint32_t job, struct err *e);

@@ -224,6 +224,18 @@ send_start(struct job *j, const struct job_spec *spec, int *link, struct err *e)
     return r;
 }
 
+// Gives the job the process of an agent. Takes *link.
+static int
+take_process(struct job *j, const struct job_spec *spec, int *link, struct err *e)
+{
+    int fds[STDIO_N + 1] = {-1, -1, -1, -1};
+    int r = job_io_open(j, spec, fds, e);
+    if (r < 0)
+        return r;
+    fds[STDIO_N] = take_fd(link);
+    return agent_give(spec->agent, fds, STDIO_N + 1, e);
+}
+
 // Adds the job to the tables and counts.
 static void
 enroll(struct job *j)
@@ -237,6 +249,38 @@ enroll(struct job *j)
     j->all->running++;
     metrics_add(METRIC_JOBS_STARTED, 1);
     metrics_move(METRIC_JOBS, 0, 1);
+}
+
+// Its program runs.
+static int
+began(struct job *j, uint32_t pid, int terminal)
+{
+    struct err e;
+    if (terminal >= 0 && job_io_terminal(j, terminal, &e) < 0)
+        return -EPROTO;
+    j->started_ms = now_wall_ms();
+    j->pid = pid;
+    j->used.started_ns = uv_hrtime();
+    move(j, JOB_RUNNING);
+    OBSERVERS_NOTIFY(job_observers(j), job_started, j);
+    if (j->end == END_NONE) {
+        loop_timer_stop(&j->timeout);
+        job_limits_begin(j);
+    }
+    if (job_io_begin(j, &e) < 0)
+        job_cancel(j, e.text);
+    job_notify_followers(j);
+    return 0;
+}
+
+// The sandbox's counters before it. The first job need not read them.
+static void
+count_from(struct job *j)
+{
+    if (j->sandbox->jobs_begun == 1)
+        j->used.before = j->sandbox->fresh;
+    else
+        cgstat_read(&j->sandbox->dirs, 0, &j->used.before);
 }
 
 int
@@ -256,13 +300,11 @@ job_start(struct sandbox *s, const struct job_spec *spec, struct job **out, stru
         tenant_release(s->tenant, LEDGER_JOBS, 1);
         return err_sys(e, ENOMEM, "start a process");
     }
-    j->number = ++s->jobs_begun;
-    if (j->number == 1)
-        j->used.before = s->fresh;
-    else
-        cgstat_read(&s->dirs, 0, &j->used.before);
+    const uint32_t pid = spec->agent != NULL ? agent_pid(spec->agent) : 0;
+    j->number = spec->agent != NULL ? agent_number(spec->agent) : ++s->jobs_begun;
+    count_from(j);
     job_look_at_disk(j);
-    r = send_start(j, spec, &link, e);
+    r = spec->agent != NULL ? take_process(j, spec, &link, e) : send_start(j, spec, &link, e);
     if (r < 0) {
         tenant_release(s->tenant, LEDGER_JOBS, 1);
         discard(j);
@@ -270,7 +312,10 @@ job_start(struct sandbox *s, const struct job_spec *spec, struct job **out, stru
     }
     enroll(j);
     OBSERVERS_NOTIFY(job_observers(j), job_begun, j, spec);
-    (void)loop_timer_start(loop_of(j), &j->timeout, JOB_START_MS, on_no_answer, j);
+    if (spec->agent != NULL)
+        (void)began(j, pid, -1);
+    else
+        (void)loop_timer_start(loop_of(j), &j->timeout, JOB_START_MS, on_no_answer, j);
     *out = j;
     return 0;
 }
@@ -371,10 +416,10 @@ find_in(struct sandbox *s, uint32_t number)
 static bool
 said_exited(struct sandbox *s, uint32_t number, uint32_t status, const struct bill_rusage *usage)
 {
-    if (number >= AGENT_NUMBER_FIRST)
-        return agents_exited(s, number, status);
     struct job *j = find_in(s, number);
-    if (j == NULL || j->state != JOB_RUNNING)
+    if (j == NULL)
+        return agents_exited(s, number, status);
+    if (j->state != JOB_RUNNING)
         return false;
     int wait_status = (int)status;
     if (!WIFEXITED(wait_status) && !WIFSIGNALED(wait_status))
@@ -394,11 +439,10 @@ said_exited(struct sandbox *s, uint32_t number, uint32_t status, const struct bi
 static bool
 said_failed(struct sandbox *s, uint32_t number, uint32_t exit_code, int sys, const char *text)
 {
-    if (number >= AGENT_NUMBER_FIRST)
-        return agents_failed(s, number, text);
     struct job *j = find_in(s, number);
-    if (j == NULL || j->state != JOB_STARTING ||
-        (exit_code != 0 && exit_code != 126 && exit_code != 127))
+    if (j == NULL)
+        return agents_failed(s, number, text);
+    if (j->state != JOB_STARTING || (exit_code != 0 && exit_code != 126 && exit_code != 127))
         return false;
     ended(j);
     if (j->end != END_NONE)
@@ -412,30 +456,15 @@ said_failed(struct sandbox *s, uint32_t number, uint32_t exit_code, int sys, con
 static bool
 said_started(struct sandbox *s, uint32_t number, uint32_t pid, int terminal)
 {
-    if (number >= AGENT_NUMBER_FIRST && terminal < 0)
-        return agents_started(s, number);
     struct job *j = find_in(s, number);
-    struct err e;
+    if (j == NULL && terminal < 0)
+        return agents_started(s, number, pid);
     if (j == NULL || j->state != JOB_STARTING || j->terminal != (terminal >= 0)) {
         if (terminal >= 0)
             (void)close(terminal);
         return false;
     }
-    if (terminal >= 0 && job_io_terminal(j, terminal, &e) < 0)
-        return false;
-    j->started_ms = now_wall_ms();
-    j->pid = pid;
-    j->used.started_ns = uv_hrtime();
-    move(j, JOB_RUNNING);
-    OBSERVERS_NOTIFY(job_observers(j), job_started, j);
-    if (j->end == END_NONE) {
-        loop_timer_stop(&j->timeout);
-        job_limits_begin(j);
-    }
-    if (job_io_begin(j, &e) < 0)
-        job_cancel(j, e.text);
-    job_notify_followers(j);
-    return true;
+    return began(j, pid, terminal) == 0;
 }
 
 void

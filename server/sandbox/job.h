@@ -21,6 +21,7 @@
 #include "output.h"
 
 struct Stockade__V1__Record;
+struct agent;
 struct job;
 struct jobs;
 struct loop_poll;
@@ -77,6 +78,10 @@ struct job_spec {
     bool count_syscalls; // for its record
     bool has_link;       // its descriptor 3 is this socket:
     int link;            // *owned* by job_start(), also on failure
+    // NULL, or a RUNNING agent that agent_fork() began: its process becomes the job's, which gets descriptors 0 to 2 and the
+    // link (has_link is set). args, env and workdir only say what the job shows: the process sets them itself. Also on
+    // failure, unless it is refused before the agent is touched, the agent is gone or ending.
+    struct agent *agent;
     uint64_t arrived_ns, sandbox_ns;
 };
 

@@ -26,8 +26,6 @@ enum {
     GIVE_UP_MS = 2000, // a request that has waited this long gets the failure instead
 };
 
-static void refill(struct template_pool *tpool);
-
 static void
 waiting(struct pool *p, int by)
 {
@@ -70,14 +68,23 @@ take_waiting(struct template_pool *tpool)
     return request_of(p);
 }
 
+// It is not in the pool any more.
+static void
+leave(struct template_pool *tpool, struct sandbox *s)
+{
+    list_remove(&s->pool_node);
+    if (s->warmth != SANDBOX_WARMING)
+        ready(tpool, -1);
+    pool_warm_leaves(tpool, s);
+}
+
 static struct sandbox *
 take_ready(struct template_pool *tpool)
 {
     if (list_empty(&tpool->ready))
         return NULL;
     struct sandbox *s = list_entry(tpool->ready.next, struct sandbox, pool_node);
-    list_remove(&s->pool_node);
-    ready(tpool, -1);
+    leave(tpool, s);
     return s;
 }
 
@@ -86,7 +93,7 @@ on_timer(void *cookie)
 {
     struct template_pool *tpool = cookie;
     loop_timer_stop(&tpool->timer);
-    refill(tpool);
+    pool_refill(tpool);
 }
 
 static void
@@ -152,8 +159,8 @@ wait_its_turn(struct pool_request *r)
     return 0;
 }
 
-static void
-discard(struct sandbox *s)
+void
+pool_discard(struct sandbox *s)
 {
     struct err e;
     (void)err_set(&e, ERR_CANCELLED, "it is not needed any more");
@@ -161,55 +168,71 @@ discard(struct sandbox *s)
 }
 
 // Whether it matches its template as configured now.
-static bool
-is_current(const struct template_pool *tpool, const struct sandbox *s)
+bool
+pool_is_current(const struct template_pool *tpool, const struct sandbox *s)
 {
     const struct template *t = tpool->template;
     struct spawn_limits has;
     struct spawn_limits wants;
     limits_to_spawn(&s->spec.limits, &has);
     limits_to_spawn(&t->limits, &wants);
-    return t->has_root && s->root == t->root && memcmp(&has, &wants, sizeof has) == 0;
+    return t->has_root && s->root == t->root && s->warm_version == t->warm_version &&
+           memcmp(&has, &wants, sizeof has) == 0;
 }
 
 // False if it was made for a request that was cancelled meanwhile, or before the template changed.
 static bool
 is_wanted(const struct template_pool *tpool, const struct sandbox *s)
 {
-    return is_current(tpool, s) && (tpool->waiting.n > 0 || tpool->ready_n < tpool->template->pool);
+    return pool_is_current(tpool, s) &&
+           (tpool->waiting.n > 0 || tpool->ready_n + tpool->warming_n < tpool->template->pool);
+}
+
+void
+pool_add_ready(struct template_pool *tpool, struct sandbox *s)
+{
+    struct pool_request *r = take_waiting(tpool);
+    if (r != NULL) {
+        pool_warm_leaves(tpool, s);
+        pool_serve(r, s);
+        return;
+    }
+    list_append(&tpool->ready, &s->pool_node);
+    ready(tpool, 1);
 }
 
 static void
-on_made(void *cookie, struct sandbox *s, const struct err *e)
+on_not_made(struct template_pool *tpool, const struct err *e)
 {
-    struct template_pool *tpool = cookie;
-    tpool->making--;
-    if (s != NULL) {
-        tpool->back_off_ms = 0;
-        tpool->failures = 0;
-        if (!is_wanted(tpool, s)) {
-            discard(s);
-            refill(tpool);
-            return;
-        }
-        list_append(&tpool->ready, &s->pool_node);
-        ready(tpool, 1);
-    } else if (!tpool->pool->stopped) {
+    if (!tpool->pool->stopped) {
         log_err(LOG_WARNING, "pool", e);
         tpool->failures++;
         tpool->last = *e;
         back_off(tpool);
     }
     struct pool_request *r = take_waiting(tpool);
-    if (r == NULL) {
-        refill(tpool);
+    if (r != NULL)
+        pool_refuse(r, e);
+}
+
+// A request that waits gets it as it is; otherwise its interpreter is started first, if its template has one.
+static void
+on_made(void *cookie, struct sandbox *s, const struct err *e)
+{
+    struct template_pool *tpool = cookie;
+    tpool->making--;
+    if (s == NULL) {
+        on_not_made(tpool, e);
+        pool_refill(tpool);
         return;
     }
-    if (s != NULL)
-        pool_serve(r, take_ready(tpool));
-    else
-        pool_refuse(r, e);
-    refill(tpool);
+    tpool->back_off_ms = 0;
+    tpool->failures = 0;
+    if (!is_wanted(tpool, s))
+        pool_discard(s);
+    else if (tpool->waiting.n > 0 || !pool_warm_begin(tpool, s))
+        pool_add_ready(tpool, s);
+    pool_refill(tpool);
 }
 
 static void
@@ -218,23 +241,36 @@ on_lost(void *cookie, struct sandbox *s)
     struct template_pool *tpool = cookie;
     if (list_empty(&s->pool_node))
         return; // it already had an owner
-    list_remove(&s->pool_node);
-    ready(tpool, -1);
+    leave(tpool, s);
     if (!tpool->pool->stopped && tpool->timer == NULL)
         back_off(tpool);
 }
 
 static const struct sandbox_maker maker = {.created = on_made, .lost = on_lost};
 
+// Those whose interpreter starts take a place of the pool, but not of a request that waits.
+static bool
+needs_more(const struct template_pool *tpool)
+{
+    if (tpool->making >= MAKING_MAX)
+        return false;
+    if (tpool->waiting.n > tpool->making)
+        return true;
+    if (pool_warm_measures(tpool))
+        return false;
+    return tpool->making + tpool->warming_n < MAKING_MAX &&
+           tpool->ready_n + tpool->making + tpool->warming_n <
+               tpool->template->pool + tpool->waiting.n;
+}
+
 // Starts to make missing sandboxes.
-static void
-refill(struct template_pool *tpool)
+void
+pool_refill(struct template_pool *tpool)
 {
     struct pool *p = tpool->pool;
     if (p->stopped || tpool->timer != NULL || !tpool->template->has_root)
         return;
-    uint32_t want = tpool->template->pool + tpool->waiting.n;
-    while (tpool->ready_n + tpool->making < want && tpool->making < MAKING_MAX) {
+    while (needs_more(tpool)) {
         struct err e;
         tpool->making++;
         if (sandbox_create(p->all, tpool->template, &maker, tpool, &e) == 0)
@@ -258,7 +294,7 @@ refill_soon(struct template_pool *tpool)
     }
     if (!has_time && tpool->back_off_ms == 0)
         loop_timer_stop(&tpool->timer);
-    refill(tpool);
+    pool_refill(tpool);
 }
 
 struct pool *
@@ -277,24 +313,31 @@ pool_new(struct server *srv, struct sandboxes *all)
         tpool->pool = p;
         tpool->template = &settings->template[i];
         list_init(&tpool->ready);
+        list_init(&tpool->warming);
         pool_queue_init(&tpool->waiting);
     }
     return p;
+}
+
+static void
+discard_from(struct template_pool *tpool, struct list *of)
+{
+    list_each(it, of)
+    {
+        struct sandbox *s = list_entry(it, struct sandbox, pool_node);
+        if (pool_is_current(tpool, s) && tpool->ready_n + tpool->warming_n <= tpool->template->pool)
+            continue;
+        leave(tpool, s);
+        pool_discard(s);
+    }
 }
 
 // Also discards those above a lowered `pool`.
 static void
 discard_old(struct template_pool *tpool)
 {
-    list_each(it, &tpool->ready)
-    {
-        struct sandbox *s = list_entry(it, struct sandbox, pool_node);
-        if (is_current(tpool, s) && tpool->ready_n <= tpool->template->pool)
-            continue;
-        list_remove(&s->pool_node);
-        ready(tpool, -1);
-        discard(s);
-    }
+    discard_from(tpool, &tpool->warming);
+    discard_from(tpool, &tpool->ready);
 }
 
 void
@@ -311,7 +354,7 @@ pool_reloaded(struct pool *p)
                           tpool->template->name);
             give_up(tpool, 0, &e);
         }
-        refill(tpool);
+        pool_refill(tpool);
     }
 }
 
@@ -350,7 +393,7 @@ pool_spawner(struct pool *p, bool hangs)
         tpool->failures = 0; // failures while the spawner hung do not count
         tpool->back_off_ms = 0;
         loop_timer_stop(&tpool->timer);
-        refill(tpool);
+        pool_refill(tpool);
     }
 }
 
@@ -433,7 +476,7 @@ pool_acquire(struct pool *p, const char *tenant, struct sandbox_spec *spec,
              struct pool_request **out, struct err *e)
 {
     struct template_pool *tpool = tpool_of(p, spec->template);
-    bool must_wait = list_empty(&tpool->ready);
+    bool must_wait = list_empty(&tpool->ready) || !pool_warm_fits(tpool, &spec->limits);
     if (!spec->template->has_root)
         return err_set(e, ERR_NOT_FOUND, "the template %s was removed or disabled",
                        spec->template->name);

@@ -58,3 +58,27 @@ void pool_reloaded(struct pool *p);
 
 // Number of ready sandboxes of a template.
 uint32_t pool_ready(const struct pool *p, const struct template *t);
+
+// ---- pool_warm.c: sandboxes with an interpreter that runs already (template.warm)
+
+// What the layer above does for a new sandbox before it is ready. Registered once, at start; without it none is warm.
+struct pool_warmer {
+    // Starts its interpreter. Negative: it cannot; otherwise pool_warmed() follows, unless the sandbox is destroyed before.
+    int (*begin)(void *cookie, struct sandbox *s, struct err *e);
+    void *cookie;
+};
+void pool_set_warmer(struct pool *p, const struct pool_warmer *w);
+
+// e NULL: it is warm; otherwise it is ready without an interpreter.
+void pool_warmed(struct pool *p, struct sandbox *s, const struct err *e);
+
+// For people: a module could not be imported. Shown until the template's list changes.
+void pool_warm_failed(struct pool *p, const struct template *t, const char *why);
+
+struct pool_warmth {
+    uint32_t n; // warm ones that are ready
+    // Memory of the last one when it had become warm; 0: not known.
+    uint64_t bytes_each;
+    const char *failed; // ""; or why something could not be imported, or sandboxes are not warm
+};
+void pool_warmth(const struct pool *p, const struct template *t, struct pool_warmth *out);

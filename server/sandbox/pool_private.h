@@ -14,6 +14,11 @@ struct template_pool {
     const struct template *template;
     struct list ready;
     uint32_t ready_n, making;
+    struct list warming;
+    uint32_t warming_n, warm_n; // warm_n of the ready ones are warm
+    uint64_t warm_bytes;        // of one
+    char warm_failed[256];
+    uint32_t warm_failed_version;
     struct pool_queue waiting;
     uint64_t back_off_ms; // 0: no delay
     uint32_t failures;    // consecutive
@@ -26,6 +31,7 @@ struct pool {
     struct sandboxes *all;
     bool stopped;
     uint32_t waiting_n;
+    struct pool_warmer warmer;
     uint32_t tpools_n;
     struct template_pool tpool[TEMPLATES_MAX]; // by template.number
 };
@@ -52,3 +58,19 @@ void pool_serve(struct pool_request *r, struct sandbox *s);
 
 // Removes it from the queue. Does nothing if it is not in it.
 void pool_unqueue(struct pool_request *r);
+
+// pool.c: it is ready. Gives it to the request that has waited longest, if there is one.
+void pool_add_ready(struct template_pool *tpool, struct sandbox *s);
+void pool_refill(struct template_pool *tpool);
+// Whether a sandbox matches its template as configured now.
+bool pool_is_current(const struct template_pool *tpool, const struct sandbox *s);
+void pool_discard(struct sandbox *s);
+
+// pool_warm.c: true if its interpreter is being started: it becomes ready later.
+bool pool_warm_begin(struct template_pool *tpool, struct sandbox *s);
+// True while the first of a template is made and becomes warm: nobody knows yet how many there is room for.
+bool pool_warm_measures(const struct template_pool *tpool);
+// It leaves the pool.
+void pool_warm_leaves(struct template_pool *tpool, const struct sandbox *s);
+// Whether a ready sandbox can be given to a request with these limits: a warm one has used memory already.
+bool pool_warm_fits(const struct template_pool *tpool, const struct limits *l);

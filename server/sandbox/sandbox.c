@@ -360,6 +360,7 @@ sandbox_create(struct sandboxes *all, const struct template *t, const struct san
     s->spec.template = t;
     s->spec.limits = t->limits;
     s->root = t->root;
+    s->warm_version = t->warm_version;
     s->maker = maker;
     s->maker_cookie = cookie;
     list_init(&s->node);

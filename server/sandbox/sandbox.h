@@ -41,6 +41,7 @@ struct sandbox;
 struct sandbox_waiter;
 struct observers;
 struct snapshots_box;
+struct zygote;
 struct sandboxes;
 struct server;
 
@@ -55,6 +56,9 @@ enum sandbox_state {
     SANDBOX_DELETING,
     SANDBOX_STATES_N,
 };
+
+// Whether it has an interpreter that was started ahead.
+enum sandbox_warmth { SANDBOX_COLD, SANDBOX_WARMING, SANDBOX_WARM };
 
 struct label {
     char key[65];
@@ -114,7 +118,8 @@ struct sandbox_jobs {
 };
 
 // All layers above may read it. Only sandbox.c, change.c and table.c write it, except for `net` (above), `forks`
-// (fork_rate.c), `snapshots` (snapshot/), `pool_node` (pool.c), and the lists and counts of jobs (job.c) and agents
+// (fork_rate.c), `snapshots` (snapshot/), `zygote` (code/), `pool_node`, `warmth` and `fresh` (pool*.c), and the lists and
+// counts of jobs (job.c) and agents
 // (agent.c). Other layers request changes, which may be refused.
 struct sandbox {
     struct idnode id; // must be first
@@ -146,6 +151,9 @@ struct sandbox {
     uint32_t agents_n, agents_begun;
 
     struct snapshots_box *snapshots; // of the layer snapshot/, which alone uses it
+    struct zygote *zygote;           // of the layer code/, likewise
+    enum sandbox_warmth warmth;      // of pool_warm.c, while it is READY
+    uint32_t warm_version;           // of its template, when it was made
 
     struct share share;
     struct fork_rate forks;

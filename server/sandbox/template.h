@@ -16,6 +16,7 @@ enum {
     TEMPLATES_MAX = 2 * TEMPLATES_OF_FILE, // including removed ones that are still in use
     TEMPLATE_PATHS_MAX = 8,
     TEMPLATE_ENV_MAX = 64,
+    TEMPLATE_IMPORTS_BYTES_MAX = 1024,
 };
 
 struct template_env {
@@ -40,8 +41,11 @@ struct template
     struct network *network;     // policy of a request that sets none; owned by config, never NULL
     struct network *network_max; // the widest policy of a request; owned by config, never NULL
     uint32_t pool;               // number of ready sandboxes
-    bool count_syscalls;         // of every job, for the job's record
-    char disabled[256];          // why it cannot be used; "": it can
+    bool warm; // they have an interpreter (server/code/zygote.h), which has imported:
+    char imports[TEMPLATE_IMPORTS_BYTES_MAX]; // modules, separated by a space
+    uint32_t warm_version;                    // increases when a reload changes the two
+    bool count_syscalls;                      // of every job, for the job's record
+    char disabled[256];                       // why it cannot be used; "": it can
     // While the broker runs (config/change.h). A sandbox keeps its template, so an index is reused only when no
     // sandbox has the removed template.
     bool removed;     // by a reload; sandboxes may still use it
@@ -58,6 +62,7 @@ struct sandbox_quotas {
     uint32_t kept_per_caller;  // ended processes that clients can still attach to
     uint32_t forks_per_second; // processes and threads of one sandbox; 0: no limit
     uint32_t queue;            // requests that wait for a sandbox
+    uint64_t warm_memory;      // bytes that warm sandboxes in the pools use, in total
 };
 
 struct sandbox_settings {

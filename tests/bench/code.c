@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// print(1) in python: plain, by bubblewrap, in a Jupyter kernel, and as a cell: in a context, and in a fresh sandbox. In
-// turns, from the call to the end of the cell.
+// print(1) in python: plain, by bubblewrap, in a Jupyter kernel, and as a cell: in a context, and in a fresh sandbox, of a
+// template without and with a warm python; and a sum in pandas. In turns, from the call to the end of the cell. Before a cell in
+// a warm sandbox one is ready that nobody has used.
 //
 //   code ADDRESS ROUNDS GAP_MS [JUPYTER]      JUPYTER: the program jupyter_cell
+//   code ADDRESS ROUNDS clients N             N clients at a time, each with a context of its own
+//
+// The templates: default, warm and pandas.
 #include "bench.h"
 
 #include <spawn.h>
@@ -14,9 +18,13 @@
 
 #include "client/stockade.h"
 
-enum { PLAIN, BWRAP, JUPYTER, CONTEXT, ONE_SHOT, ROWS_N };
+enum { PLAIN, BWRAP, JUPYTER, CONTEXT, COLD, WARM, PLAIN_PANDAS, WARM_PANDAS, ROWS_N };
+enum { CLIENTS_MAX = 64 };
+
+#define PANDAS "import pandas; print(pandas.DataFrame({'a': [1, 2]})['a'].sum())"
 
 static const char *const python[] = {"/usr/bin/python3", "-c", "print(1)", NULL};
+static const char *const python_pandas[] = {"/usr/bin/python3", "-c", PANDAS, NULL};
 static const char *bwrap_argv[64];
 
 static void
@@ -81,13 +89,14 @@ run_jupyter(struct jupyter *j)
 }
 
 static double
-run_cell(struct stockade *s, const char *context)
+run_cell(struct stockade *s, const char *context, const char *template, const char *code)
 {
     struct stockade_code_options o = STOCKADE_CODE_OPTIONS_INIT;
     struct stockade_error e;
     const struct stockade_code_end *end = NULL;
-    o.code = "print(1)";
+    o.code = code;
     o.context = context;
+    o.template_name = template;
     double from = bench_now();
     if (stockade_run_code(s, &o, NULL, &end, &e) < 0)
         bench_die("cell: %s", e.text);
@@ -107,6 +116,32 @@ run_plain(const char *const argv[])
     return bench_now() - from;
 }
 
+// Until a sandbox of the template is warm.
+static void
+wait_for_warm(struct stockade *s, const char *template)
+{
+    for (bool warm = false; !warm;) {
+        const struct stockade_info *info = NULL;
+        struct stockade_error e;
+        bench_sleep_us(30e3);
+        if (stockade_info(s, &info, &e) < 0)
+            bench_die("info: %s", e.text);
+        for (size_t i = 0; i < info->templates_n; i++)
+            if (strcmp(info->templates[i].name, template) == 0)
+                warm = info->templates[i].pool_warm == info->templates[i].pool_size;
+        stockade_free(info);
+    }
+    bench_sleep_us(20e3);
+}
+
+static double
+run_fresh(struct stockade *s, const char *template, const char *code)
+{
+    if (strcmp(template, "default") != 0)
+        wait_for_warm(s, template);
+    return run_cell(s, NULL, template, code);
+}
+
 static double
 run_row(int row, struct stockade *s, const char *context, struct jupyter *j)
 {
@@ -118,9 +153,15 @@ run_row(int row, struct stockade *s, const char *context, struct jupyter *j)
     case JUPYTER:
         return run_jupyter(j);
     case CONTEXT:
-        return run_cell(s, context);
+        return run_cell(s, context, NULL, "print(1)");
+    case COLD:
+        return run_fresh(s, "default", "print(1)");
+    case WARM:
+        return run_fresh(s, "warm", "print(1)");
+    case PLAIN_PANDAS:
+        return run_plain(python_pandas);
     default:
-        return run_cell(s, NULL);
+        return run_fresh(s, "pandas", PANDAS);
     }
 }
 
@@ -139,11 +180,68 @@ make_sandbox(struct stockade *s, const struct stockade_context **context)
     return box;
 }
 
+// One of several clients: writes the times of its cells.
+static void
+be_client(const char *address, long rounds, int fd)
+{
+    struct stockade_options options = STOCKADE_OPTIONS_INIT;
+    struct stockade *s = NULL;
+    struct stockade_error e;
+    const struct stockade_context *context = NULL;
+    options.address = address;
+    if (stockade_open(&s, &options, &e) < 0)
+        bench_die("%s", e.text);
+    const struct stockade_sandbox *box = make_sandbox(s, &context);
+    for (long i = -20; i < rounds; i++) {
+        double us = run_cell(s, context->id, NULL, "print(1)");
+        if (i >= 0 && write(fd, &us, sizeof us) != sizeof us)
+            bench_die("write failed");
+    }
+    (void)stockade_delete(s, box->id, NULL);
+    stockade_free(context);
+    stockade_free(box);
+    stockade_close(s);
+}
+
+static void
+run_clients(const char *address, long rounds, long n)
+{
+    struct samples row = {.row = "stockade: a context"};
+    char bench[64], more[64];
+    int out[2];
+    double us, from = bench_now();
+    if (n < 1 || n > CLIENTS_MAX || pipe(out) < 0)
+        bench_die("so many clients cannot be started");
+    for (long i = 0; i < n; i++) {
+        pid_t pid = fork();
+        if (pid < 0)
+            bench_die("fork failed");
+        if (pid == 0) {
+            be_client(address, rounds, out[1]);
+            _exit(0);
+        }
+    }
+    (void)close(out[1]);
+    while (read(out[0], &us, sizeof us) == sizeof us)
+        samples_add(&row, us);
+    (void)close(out[0]);
+    while (waitpid(-1, NULL, 0) > 0)
+        continue;
+    (void)snprintf(bench, sizeof bench, "code: print(1), %ld clients", n);
+    (void)snprintf(more, sizeof more, ",\"per_second\":%.0f",
+                   (double)row.n / (bench_now() - from) * 1e6);
+    samples_print(&row, bench, more);
+}
+
 int
 main(int argc, char **argv)
 {
     if (argc < 4)
         bench_die("usage: code ADDRESS ROUNDS GAP_MS [JUPYTER]");
+    if (argc == 5 && strcmp(argv[3], "clients") == 0) {
+        run_clients(argv[1], strtol(argv[2], NULL, 10), strtol(argv[4], NULL, 10));
+        return 0;
+    }
     struct stockade_options options = STOCKADE_OPTIONS_INIT;
     struct stockade *s = NULL;
     struct stockade_error e;
@@ -160,7 +258,10 @@ main(int argc, char **argv)
                                    {.row = "bubblewrap + python3 -c"},
                                    {.row = "Jupyter kernel"},
                                    {.row = "stockade: a context"},
-                                   {.row = "stockade: a fresh sandbox"}};
+                                   {.row = "stockade: a fresh sandbox"},
+                                   {.row = "stockade: a fresh sandbox, warm"},
+                                   {.row = "plain python3 -c, pandas"},
+                                   {.row = "stockade: a fresh sandbox, warm pandas"}};
     long rounds = strtol(argv[2], NULL, 10), gap_ms = strtol(argv[3], NULL, 10);
     for (long i = -3; i < rounds; i++)
         for (int row = 0; row < ROWS_N; row++) {

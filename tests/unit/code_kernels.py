@@ -1,18 +1,25 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """The kernel programs alone: each is started on a socket pair, as the guest starts it, and gets cells."""
+import fcntl
+import gc
 import os
+import selectors
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 
 KERNELS = os.path.join(os.environ.get("STOCKADE_SOURCE", os.path.join(os.path.dirname(__file__), "../..")), "server/code/kernel")
 PYTHON = ("import os;link=os.fdopen(3,'rb',65536);n=link.readline().split()[2];"
           "exec(compile(link.read(int(n)),'<kernel>','exec'),{'__name__':'stockade','link':link})")
+ZYGOTE = ("import os;n=os.fstat(4).st_size;t=os.pread(4,n,0);os.close(4);"
+          "exec(compile(t,'<kernel>','exec'),{'__name__':'stockade','zygote':True})")
+PYTHON_PARTS = ["python.py", "python_display.py", "python_charts.py", "python_zygote.py"]
 BASH = "IFS=' ' read -r -u 3 k r n;LC_ALL=C IFS= read -r -d '' -u 3 -N \"$n\" k;eval \"$k\""
 NODE = ("{let f=require('fs'),c=Buffer.alloc(1),h='';while(f.readSync(3,c),c[0]!==10)h+=c;let n=+h.split(' ')[2],"
         "b=Buffer.alloc(n),a=0;while(a<n)a+=f.readSync(3,b,a,n-a,null);new Function('require','process',b.toString())(require,process)}")
@@ -114,9 +121,98 @@ class Shared:
         self.assertEqual(self.k.child.wait(10), 0)
 
 
+class Zygote:
+    """A zygote with its socket to the broker, and kernels that it forks."""
+
+    def __init__(self):
+        self.ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.ours.settimeout(30)
+        program = tempfile.TemporaryFile()
+        for part in PYTHON_PARTS:
+            with open(os.path.join(KERNELS, part), "rb") as file:
+                program.write(file.read())
+        program.flush()
+
+        def take():
+            high = fcntl.fcntl(program.fileno(), fcntl.F_DUPFD, 64)
+            os.dup2(theirs.fileno(), 3, inheritable=True)
+            os.dup2(high, 4, inheritable=True)
+        self.child = subprocess.Popen(["/usr/bin/python3", "-c", ZYGOTE], stdin=subprocess.DEVNULL, close_fds=False, preexec_fn=take)
+        theirs.close()
+        program.close()
+
+    def warm(self, modules):
+        self.ours.send(b"warm " + modules)
+        return self.ours.recv(4096)
+
+    def fork(self):
+        """A Kernel, without its process."""
+        control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        control.settimeout(30)
+        socket.send_fds(self.ours, [b"fork"], [theirs.fileno()])
+        theirs.close()
+        k = Kernel.__new__(Kernel)
+        k.number, k.pid = 0, int(control.recv(20))
+        k.ours, link = socket.socketpair()
+        k.ours.settimeout(30)
+        k.reader = k.ours.makefile("rb")
+        with open(os.devnull, "r+b") as null:
+            socket.send_fds(control, [b"g"], [null.fileno()] * 3 + [link.fileno()])
+        control.close()
+        link.close()
+        return k
+
+    def close(self):
+        self.ours.close()
+        self.child.wait(10)
+
+
+class Forks(unittest.TestCase):
+    def setUp(self):
+        self.z = Zygote()
+        self.addCleanup(self.z.close)
+        self.addCleanup(gc.collect)
+
+    def test_a_fork_is_like_a_fresh_interpreter(self):
+        said = self.z.warm(b"json nothing_of_this_name")
+        self.assertIn(b"import nothing_of_this_name: ModuleNotFoundError", said)
+        k = self.z.fork()
+        frames = k.cell("print(sorted(k for k in globals() if not k.startswith('__')), _ if '_' in globals() else None)")
+        self.assertEqual(text(frames), "['In', 'Out', 'display'] None\n")
+        self.assertEqual(frames[-1], ("done", b"", "1", "ok"))
+        self.assertEqual(text(k.cell("import sys, os; print('json' in sys.modules, os.getpid())")), f"True {k.pid}\n")
+
+    def test_forks_share_nothing_that_is_random_or_open(self):
+        self.assertEqual(self.z.warm(b"random"), b"warm ")
+        look = ("import os, random\nfds = [os.readlink(f'/proc/self/fd/{fd}') for fd in os.listdir('/proc/self/fd') if "
+                "os.path.islink(f'/proc/self/fd/{fd}')]\n"
+                "print(random.random(), os.getsid(0) == os.getpid(), sum(fd.startswith('socket:') for fd in fds))")
+        one, two = (text(self.z.fork().cell(look)).split() for _ in range(2))
+        self.assertNotEqual(one[0], two[0])
+        self.assertEqual((one[1:], two[1:]), (["True", "1"], ["True", "1"]))
+
+    def test_top_level_await_works_in_a_fork(self):
+        self.z.warm(b"asyncio")
+        k = self.z.fork()
+        self.assertEqual(text(k.cell("import asyncio\nawait asyncio.sleep(0.01)\nprint('woke')")), "woke\n")
+
+    def test_a_fork_that_nobody_takes_ends_with_its_socket(self):
+        self.z.warm(b"")
+        control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        socket.send_fds(self.z.ours, [b"fork"], [theirs.fileno()])
+        theirs.close()
+        pid = int(control.recv(20))
+        pidfd = os.pidfd_open(pid)
+        control.close()
+        with selectors.DefaultSelector() as ready:
+            ready.register(pidfd, selectors.EVENT_READ)
+            self.assertTrue(ready.select(20))
+        os.close(pidfd)
+
+
 class Python(Shared, unittest.TestCase):
     def kernel(self):
-        return Kernel(["/usr/bin/python3", "-c", PYTHON], ["python.py", "python_display.py", "python_charts.py"])
+        return Kernel(["/usr/bin/python3", "-c", PYTHON], PYTHON_PARTS)
 
     def error(self, frames):
         name, value, trace = [f[1] for f in frames if f[0] == "error"][0].decode().split("\0")
@@ -206,16 +302,14 @@ class Python(Shared, unittest.TestCase):
 
     def test_setup_sets_folder_and_environment(self):
         self.k.send("setup", 0, b"/tmp\0A=1\0B=two\nlines")
-        self.assertEqual(text(self.k.cell("import os; print(os.getcwd(), sorted(os.environ))")), "/tmp ['A', 'B']\n")
+        self.assertEqual(text(self.k.cell("import os; print(os.getcwd(), sorted(os.environ))")),
+                         "/tmp ['A', 'B', 'MPLBACKEND']\n")
 
-    def test_a_warm_kernel_is_like_a_fresh_one(self):
-        self.k.send("warm", 0, b"json nothing_of_this_name")
-        kind, _, said, _ = self.k.frame()
-        self.assertEqual(kind, "warm")
-        self.assertIn(b"nothing_of_this_name", said)
-        frames = self.k.cell("print(sorted(k for k in globals() if not k.startswith('__')), _ if '_' in globals() else None)")
-        self.assertEqual(text(frames), "['In', 'Out', 'display'] None\n")
-        self.assertEqual(frames[-1], ("done", b"", "1", "ok"))
+    def test_a_missing_folder_is_said_and_ends_it(self):
+        self.k.send("setup", 0, b"/nowhere\0A=1")
+        kind, number, said, _ = self.k.frame()
+        self.assertEqual((kind, number, said), ("failed", 0, b"enter /nowhere: No such file or directory"))
+        self.assertEqual(self.k.child.wait(10), 127)
 
     def test_a_figure_becomes_a_picture_with_its_chart(self):
         if subprocess.run(["/usr/bin/python3", "-c", "import matplotlib"], stderr=subprocess.DEVNULL).returncode != 0:

@@ -100,6 +100,15 @@ static const struct refusal refusals[] = {
     {"anomalies: {not_sensitive_paths: [/a]}\n", "must be one of the built-in sensitive paths"},
     {"templates: [{name: a, anomalies: {sensitive_paths: [/a]}}]\n", "sensitive_paths"},
     {"templates: [{name: a, anomalies: {rules: [oom]}}]\n", "must be a mapping of rules"},
+    {"templates: [{name: a, warm: [pandas]}]\n", "must be a mapping of a language"},
+    {"templates: [{name: a, warm: {bash: []}}]\n", "bash cannot be kept warm"},
+    {"templates: [{name: a, warm: {python: pandas}}]\n", "must be a list of modules"},
+    {"templates: [{name: a, warm: {python: [os.]}}]\n", "must be the name of a module"},
+    {"templates: [{name: a, warm: {python: [.os]}}]\n", "must be the name of a module"},
+    {"templates: [{name: a, warm: {python: [3d]}}]\n", "must be the name of a module"},
+    {"templates: [{name: a, warm: {python: [\"a b\"]}}]\n", "must be the name of a module"},
+    {"templates: [{name: a, warm: {python: [\"os;x\"]}}]\n", "must be the name of a module"},
+    {"templates: [{name: a, warm: {python: [\"\"]}}]\n", "must be the name of a module"},
     {"templates: [{pool: 1}]\n", "a template must have a name"},
     {"templates: [{name: A}]\n", "lower-case"},
     {"templates: [{name: a}, {name: a}]\n", "a second template with the name"},
@@ -189,6 +198,48 @@ paths_lose_slashes_that_mean_nothing(void **state)
     assert_false(config_clean_path("/./a", out, sizeof out));
     assert_false(config_clean_path("a", out, sizeof out));
     assert_false(config_clean_path("", out, sizeof out));
+}
+
+static void
+modules_to_keep_warm_are_one_list(void **state)
+{
+    (void)state;
+    static const char yaml[] = "templates: [{name: a, warm: {python: [a.b, _c]}}, "
+                               "{name: b, warm: {python: []}}, {name: c}]\n"
+                               "quotas: {warm_memory: 10M}\n";
+    struct err e = {0};
+    struct config *c = config_default();
+    if (config_parse(c, "f", yaml, sizeof yaml - 1, &e) < 0)
+        fail_msg("%s", e.text);
+    const struct template *t = c->sandbox.template;
+    assert_true(t[0].warm && t[1].warm && !t[2].warm);
+    assert_string_equal(t[0].imports, "a.b _c");
+    assert_string_equal(t[1].imports, "");
+    assert_int_equal(c->sandbox.quotas.warm_memory, 10 << 20);
+    config_free(c);
+}
+
+static void
+refuse_modules(const char *yaml)
+{
+    struct err e = {0};
+    struct config *c = config_default();
+    assert_true(config_parse(c, "f", yaml, strlen(yaml), &e) < 0);
+    assert_non_null(strstr(e.text, "more than 32 modules"));
+    config_free(c);
+}
+
+static void
+modules_beyond_their_bounds_are_refused(void **state)
+{
+    (void)state;
+    char yaml[4096] = "templates: [{name: a, warm: {python: [m";
+    for (int i = 0; i < 32; i++)
+        (void)strcat(yaml, ", m");
+    refuse_modules(strcat(yaml, "]}}]\n"));
+    (void)snprintf(yaml, sizeof yaml, "templates: [{name: a, warm: {python: [%01500d]}}]\n", 0);
+    memset(strchr(yaml, '0'), 'm', 1500);
+    refuse_modules(yaml);
 }
 
 static void
@@ -405,6 +456,8 @@ main(void)
         cmocka_unit_test(each_slot_may_have_a_sandbox),
         cmocka_unit_test(paths_lose_slashes_that_mean_nothing),
         cmocka_unit_test(seventeen_templates_are_refused),
+        cmocka_unit_test(modules_to_keep_warm_are_one_list),
+        cmocka_unit_test(modules_beyond_their_bounds_are_refused),
         cmocka_unit_test(a_file_above_its_size_is_refused),
         cmocka_unit_test(a_file_that_others_may_write_is_refused),
         cmocka_unit_test(units_and_templates_are_understood),

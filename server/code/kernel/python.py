@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 # The kernel program of python: it keeps one namespace and runs cells in it. server/code/kernel.h has the protocol.
 #
-# The broker starts a small loader (code/language.c), which reads this text from the link and executes it with `link` as the
-# link's reader. Cells run in __main__; this program has a namespace of its own. The rest of it is in python_display.py and
-# python_charts.py, which follow this part in the same text.
+# The broker starts a small loader (code/language.c), which reads this text from the link and executes it, or executes it with
+# `zygote` set: python_zygote.py. Cells run in __main__; this program has a namespace of its own. The rest of it is in
+# python_display.py, python_charts.py and python_zygote.py, which follow this part in the same text.
 #
 #   run --> compile --> body, then the value of the last expression --> result frames
 #             |  top-level await: run by one event loop that lives as long as the kernel
 #             |  %magic, !command, name?: IPython, imported when a cell first needs it
 #           SIGINT raises KeyboardInterrupt inside the cell, and is ignored outside of cells
+import _socket
 import ast
 import builtins
+import gc
 import io
 import linecache
 import os
@@ -21,6 +23,8 @@ import time
 import traceback
 import types
 
+READ_MAX = 64 * 1024  # bytes of one read of the link
+FDS_SPACE = 64  # for four descriptors
 FRAME_MAX = 40 * 1024  # bytes of one frame's payload
 TEXT_MAX = 1024 * 1024  # bytes of text/plain; the rest is cut
 LINE_MAX = 8 * 1024  # bytes of a line that has not ended yet
@@ -381,69 +385,74 @@ def run_command(command):
 # ---- the link
 
 
-def read_frame():
-    head = link.readline(200)
-    if not head:
-        os._exit(0)
-    kind, number, size = head.split()[:3]
-    payload = link.read(int(size))
-    if len(payload) < int(size):
-        os._exit(0)
-    return kind.decode(), int(number), payload
+class Link:
+    """Reads the frames at descriptor 3, and the descriptors that came with them."""
+
+    def __init__(self):
+        self.socket = _socket.socket(fileno=3)
+        self.data = b""
+        self.fds = []
+
+    def more(self):
+        data, passed, _, _ = self.socket.recvmsg(READ_MAX, FDS_SPACE)
+        if not data:
+            os._exit(0)
+        self.fds += fds_of(passed)
+        self.data += data
+
+    def frame(self):
+        """kind, number, payload"""
+        while b"\n" not in self.data:
+            self.more()
+        head, _, rest = self.data.partition(b"\n")
+        kind, number, size = head.split()[:3]
+        size = int(size)
+        if len(rest) < size:
+            parts, n = [rest], len(rest)
+            self.data = b""
+            while n < size:
+                self.more()
+                parts.append(self.data)
+                n += len(self.data)
+                self.data = b""
+            rest = b"".join(parts)
+        self.data = rest[size:]
+        return kind.decode(), int(number), rest[:size]
+
+
+def fds_of(passed):
+    fds = []
+    for level, kind, data in passed:
+        if (level, kind) == (_socket.SOL_SOCKET, _socket.SCM_RIGHTS):
+            fds += [int.from_bytes(data[at:at + 4], sys.byteorder) for at in range(0, len(data) - 3, 4)]
+    for fd in fds:
+        os.set_inheritable(fd, False)
+    return fds
 
 
 def set_up(payload):
-    """The environment and folder of a context: a kernel that was started before it was known whose it is."""
+    """The folder and the environment of the context, of which a zygote knows nothing."""
     folder, *env = payload.split(b"\0")
     os.environb.clear()
     for pair in env:
         name, _, value = pair.partition(b"=")
         os.environb[name] = value
+    os.environ.setdefault("MPLBACKEND", "module://stockade_figures")
+    if b"TZ" in os.environb:
+        time.tzset()
     try:
         os.chdir(folder)
     except OSError as error:
         send("failed", f"enter {os.fsdecode(folder)}: {error.strerror}".encode("utf-8", "replace")[:FRAME_MAX])
-
-
-def warm_up(payload):
-    """Imports what the template lists and runs a cell of each kind, so that the first real one finds everything in memory."""
-    failed = []
-    for name in payload.decode().split():
-        try:
-            if name == "IPython":
-                open_shell()
-            __import__(name)
-            NS.setdefault("__warm__", []).append(name)
-        except BaseException as error:
-            failed.append(f"import {name}: {type(error).__name__}: {error}")
-    NS.pop("__warm__", None)
-    real = K.run
-    for text in ("print(0)", "x = 1\nx", "import asyncio\nawait asyncio.sleep(0)", "1/0") * 2:
-        K.quiet = True
-        with open(os.devnull, "wb") as nothing:
-            keep = globals()["write_all"]
-            globals()["write_all"] = lambda fd, data: nothing.write(data)
-            try:
-                run_cell(text)
-                flush_streams()
-            finally:
-                globals()["write_all"] = keep
-    K.run = real
-    for name in ("x", "asyncio", "_", "__", "___"):
-        NS.pop(name, None)
-    NS["Out"].clear()
-    linecache.clearcache()
-    return "; ".join(failed)
+        os._exit(127)
 
 
 def serve():
-    send("ready", b"", "1")
+    link = Link()
     while True:
-        kind, number, payload = read_frame()
+        kind, number, payload = link.frame()
         if kind == "setup":
             set_up(payload)
-        elif kind == "warm":
-            send("warm", encoded(warm_up(payload), ERROR_VALUE_MAX))
         elif kind == "run":
             K.run = number
             K.count += 1
@@ -453,7 +462,7 @@ def serve():
             payload = None
 
 
-def begin():
+def prepare():
     sys.modules["__main__"] = MAIN
     os.set_inheritable(3, False)
     NS.update(__builtins__=builtins, display=display, Out={}, In=[])
@@ -462,6 +471,11 @@ def begin():
     sys.stdout, sys.stderr = OUT, ERR
     sys.argv = [""]
     os.environ.setdefault("MPLBACKEND", "module://stockade_figures")
+
+
+def begin():
+    prepare()
+    send("ready", b"", "1")
     serve()
 
 

@@ -125,6 +125,3 @@ def chart_of(figure):
         return charts[0]
     title = figure._suptitle.get_text() if getattr(figure, "_suptitle", None) is not None else ""
     return {"type": "superchart", "title": title, "elements": charts} if charts else None
-
-
-begin()

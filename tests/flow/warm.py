@@ -1,0 +1,189 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Warm sandboxes: a python that runs already, from which the interpreters of contexts are forked."""
+
+import sp
+from api import SANDBOX, SYSTEM, main
+from broker import Broker
+from interpreter import CODE, CRASHED, OK, box, run
+from runner import check, until
+
+CONFIG = """
+pool: 2
+limits_default: {pids: 64}
+templates:
+  - {name: default, env: {COLOUR: blue}, warm: {python: [json, random, no_such_module]}}
+  - {name: cold}
+"""
+HOW = "print('zygote' in open('/proc/self/cmdline').read())"
+
+OPEN_ALL = """
+import os
+for process in os.listdir("/proc"):
+    if not process.isdigit() or int(process) == os.getpid():
+        continue
+    try:
+        for fd in os.listdir(f"/proc/{process}/fd"):
+            try:
+                print(os.readlink(f"/proc/self/fd/{os.open(f'/proc/{process}/fd/{fd}', os.O_RDWR)}"))
+            except OSError:
+                pass
+    except OSError:
+        pass
+"""
+
+
+def template(c, name="default"):
+    return next(t for t in c.unary(SYSTEM + "Info", {}).templates if t.name == name)
+
+
+def wait_for_warm(c, n=2):
+    until(lambda: template(c).pool_warm == n, f"{n} are warm")
+
+
+def is_warm(c, **fields):
+    return run(c, HOW, **fields).text == "True\n"
+
+
+def wait_for_spare(c, sandbox, n):
+    """Until n forks of its zygote are in cgroups of their own; the zygote's has a longer number."""
+    look = """for p in /proc/[0-9]*; do
+      grep -qa 'zygot[e]' $p/cmdline && grep -q 'job-[0-9]\\{1,3\\}$' $p/cgroup && echo x; done 2>&-; true"""
+    until(lambda: len(run(c, look, sandbox_id=sandbox, language="bash").text.split()) == n, "the zygote has forked another one")
+
+
+def new_context(c, sandbox, **fields):
+    return c.unary(CODE + "CreateContext", {"sandbox_id": sandbox, **fields}).context
+
+
+def info_says_what_is_warm_and_what_it_costs(b, c):
+    wait_for_warm(c)
+    t = template(c)
+    check(t.pool_ready == 2 and 2 << 20 < t.warm_bytes < 64 << 20, f"{t.warm_bytes} bytes each")
+    check("import no_such_module: ModuleNotFoundError" in t.warm_failed, f"what failed is said: {t.warm_failed}")
+    check(template(c, "cold").pool_warm == 0 and template(c, "cold").warm_failed == "", "a template without it has none")
+    text = b.cli("info").stdout.decode()
+    check("default: 2 warm with python" in text and "no_such_module" in text, "and the command shows it")
+
+
+def a_fresh_cell_runs_in_a_fork_of_its_own_sandbox(b, c):
+    wait_for_warm(c)
+    cell = run(c, "import os, sys, random\nprint(os.getpid(), os.getppid(), 'json' in sys.modules, os.getcwd(), os.environ['COLOUR'],"
+                  "sorted(map(int, os.listdir('/proc/self/fd')))[-1], os.getpgid(0) == os.getpid())\n" + HOW)
+    check(cell.end.status == OK and cell.begin.fresh, cell.end.reason)
+    words = cell.text.split()
+    check(int(words[0]) > 2 and words[1:5] == ["1", "True", "/home/agent", "blue"], cell.text)
+    check(int(words[5]) <= 5 and words[6:] == ["True", "True"], f"no descriptor of the zygote is left: {cell.text}")
+    check(cell.end.bill.cpu_user_ns.value < 1000 * 1000 * 1000, "the imports are not on its bill")
+
+
+def contexts_of_one_sandbox_have_their_own_seed_pid_and_cgroup(b, c):
+    wait_for_warm(c)
+    sandbox, seen = box(c), []
+    for i in range(3):
+        context = new_context(c, sandbox, workdir="/tmp", env=[{"name": "N", "value": str(i)}])
+        seen.append(run(c, "import os, random\nprint(random.random(), os.getpid(), [l for l in open('/proc/self/cgroup')][-1].strip(),"
+                           "os.getcwd(), os.environ['N'])\n" + HOW, context_id=context.id).text.split())
+        if i < 2:
+            wait_for_spare(c, sandbox, i + 2)
+    for column in range(3):
+        check(len({row[column] for row in seen}) == 3, f"all differ: {seen}")
+    check([row[3:] for row in seen] == [["/tmp", str(i), "True"] for i in range(3)], f"{seen}")
+    check(all("job-" in row[2] for row in seen), f"each is in the cgroup of its job: {seen}")
+    c.unary(SANDBOX + "Delete", {"id": sandbox})
+
+
+def what_takes_effect_at_the_start_gets_a_new_interpreter(b, c):
+    for fields in ({"env": [{"name": "PYTHONHASHSEED", "value": "1"}]}, {"limits": {"pids": 32}}, {"template": "cold"},
+                   {"network": {"mode": "NETWORK_MODE_OFF"}}):
+        wait_for_warm(c)
+        check(not is_warm(c, **fields), f"{fields}")
+    wait_for_warm(c)
+    check(is_warm(c, env=[{"name": "A", "value": "1"}]), "other variables are set in the fork")
+    wait_for_warm(c)
+    cell = run(c, HOW, limits={"memory_bytes": 8 << 20})
+    check(cell.text != "True\n", "less memory than a warm one has used: a sandbox without")
+
+
+def a_folder_that_is_missing_ends_the_interpreter(b, c):
+    wait_for_warm(c)
+    sandbox = box(c)
+    cell = run(c, "1", context_id=new_context(c, sandbox, workdir="/nowhere").id)
+    check(cell.end.status == CRASHED and cell.end.lost and "/nowhere: No such file" in cell.end.reason, cell.end.reason)
+    c.unary(SANDBOX + "Delete", {"id": sandbox})
+
+
+def a_cell_that_kills_the_zygote_harms_its_own_sandbox_alone(b, c):
+    wait_for_warm(c)
+    sandbox, other = box(c), box(c)
+    kill = ("import os, signal\nfor p in os.listdir('/proc'):\n    if p.isdigit() and int(p) not in (1, os.getpid()):\n"
+            "        try: os.kill(int(p), signal.SIGKILL)\n        except OSError: pass")
+    check(run(c, "x = 5", sandbox_id=sandbox).end.status == OK, "the first context")
+    check(run(c, kill, sandbox_id=sandbox).end.status == OK, "it kills all it can")
+    check(run(c, "x", sandbox_id=sandbox).main == ["5"], "its own context goes on")
+    cell = run(c, HOW, context_id=new_context(c, sandbox).id)
+    check(cell.end.status == OK and cell.text == "False\n", "a further one starts as usual")
+    check(is_warm(c, sandbox_id=other), "a neighbour still has its own")
+    for one in (sandbox, other):
+        c.unary(SANDBOX + "Delete", {"id": one})
+
+
+def a_cell_cannot_reach_the_guest_through_the_zygote(b, c):
+    """What the zygote has open is its socket to the broker; a cell that opens it again gets nothing."""
+    wait_for_warm(c)
+    sandbox = box(c)
+    cell = run(c, OPEN_ALL, sandbox_id=sandbox)
+    opened = {line for line in cell.text.splitlines() if not line.startswith("pipe:")}
+    check(opened <= {"/dev/null"} and cell.end.status == OK, f"sockets cannot be opened again: {opened}")
+    c.unary(SANDBOX + "Delete", {"id": sandbox})
+
+
+def a_snapshot_ends_the_zygote_and_not_the_sandbox(b, c):
+    wait_for_warm(c)
+    sandbox = box(c)
+    c.unary("/stockade.v1.SnapshotService/Create", {"sandbox": sandbox, "name": "one"})
+    cell = run(c, HOW, sandbox_id=sandbox)
+    check(cell.end.status == OK and cell.text == "False\n", f"its root is another one now: {cell.end}")
+    c.unary(SANDBOX + "Delete", {"id": sandbox})
+
+
+def a_flood_of_one_shots_is_answered(b, c):
+    calls = [c.begin(CODE + "RunCode", {"code": "print(1)"}, credit=100) for _ in range(24)]
+    good = 0
+    for call in calls:
+        while True:
+            frame = c.recv(call)
+            if frame.kind == sp.END:
+                check(frame.status.code == 0, frame.status.message)
+                break
+            event = sp.message("stockade.v1.RunCodeResponse").FromString(frame.payload).event
+            good += event.WhichOneof("event") == "output" and event.output.data == b"1\n"
+    check(good == 24, f"{good} of 24 printed")
+
+
+def a_reload_replaces_them(b, c):
+    wait_for_warm(c)
+    b.reload(CONFIG.replace("[json, random, no_such_module]", "[json, decimal]"))
+    until(lambda: template(c).pool_warm == 2 and template(c).warm_failed == "", "the new list is in force")
+    check(run(c, "import sys; print('decimal' in sys.modules)").text == "True\n", "with the new module")
+    b.reload(CONFIG + "quotas: {warm_memory: 0}\n")
+    until(lambda: template(c).pool_ready == 2, "it is filled")
+    sandbox = [box(c) for _ in range(4)]
+    until(lambda: template(c).pool_ready == 2 and template(c).pool_warm == 0, "no memory, none is warm")
+    for one in sandbox:
+        c.unary(SANDBOX + "Delete", {"id": one})
+
+
+if __name__ == "__main__":
+    main(Broker(config=CONFIG), [
+        info_says_what_is_warm_and_what_it_costs,
+        a_fresh_cell_runs_in_a_fork_of_its_own_sandbox,
+        contexts_of_one_sandbox_have_their_own_seed_pid_and_cgroup,
+        what_takes_effect_at_the_start_gets_a_new_interpreter,
+        a_folder_that_is_missing_ends_the_interpreter,
+        a_cell_that_kills_the_zygote_harms_its_own_sandbox_alone,
+        a_cell_cannot_reach_the_guest_through_the_zygote,
+        a_snapshot_ends_the_zygote_and_not_the_sandbox,
+        a_flood_of_one_shots_is_answered,
+        a_reload_replaces_them,
+    ])
