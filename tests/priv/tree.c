@@ -202,25 +202,30 @@ files_have_the_owners_that_they_have_on_the_host(void **state)
     expect_in(out, "'/usr/x': Permission denied");
 }
 
+#define SCANDIR                                                                                    \
+    "import os, sys\n"                                                                             \
+    "for top in sys.argv[1:]:\n"                                                                   \
+    "    found = [e for d, _, _ in os.walk(top) for e in os.scandir(d)]\n"                         \
+    "    bad = [e.path for e in found if e.inode() != e.stat(follow_symlinks=False).st_ino]\n"     \
+    "    print(top, len(found) > 1, bad[:3])\n"
+
 static void
 errors_and_inode_numbers_are_those_of_any_host(void **state)
 {
     (void)state;
     const char *out = inside_run(
         "rm /usr/none /usr/lib/none; rmdir /usr/none; mv /usr/none /usr/no; rm -f /usr/bin/env; "
-        "mkdir -p /tmp/a/b && touch /tmp/f; python3 -c '\n"
-        "import os\n"
-        "for top in \"/usr/lib/python3\", \"/tmp\", \"/etc\":\n"
-        "    found = [e for d, _, _ in os.walk(top) for e in os.scandir(d)]\n"
-        "    bad = [e.path for e in found if e.inode() != e.stat(follow_symlinks=False).st_ino]\n"
-        "    print(top, len(found) > 1, bad[:3])\n'",
+        "mkdir -p /tmp/a/b && touch /tmp/f; python3 -c '" SCANDIR "' /usr/lib/python3 /tmp /etc",
         AGENT);
     expect_in(out, "cannot remove '/usr/none': No such file or directory");
     expect_in(out, "cannot remove '/usr/lib/none': No such file or directory");
     expect_in(out, "failed to remove '/usr/none': No such file or directory");
     expect_in(out, "cannot stat '/usr/none': No such file or directory");
     expect_in(out, "cannot remove '/usr/bin/env': Permission denied");
-    expect_in(out, "/usr/lib/python3 True []\n/tmp True []\n/etc True []\n");
+    expect_in(out, "/tmp True []\n/etc True []\n");
+    // a host whose own /usr is an overlay may have two numbers for a folder
+    if (system("python3 -c '" SCANDIR "' /usr/lib/python3 | grep -qF 'True []'") == 0)
+        expect_in(out, "/usr/lib/python3 True []\n");
 }
 
 static void
