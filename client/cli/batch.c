@@ -214,6 +214,9 @@ fill(struct batch *b, Stockade__V1__RunBatchRequest *m, struct arena *a, struct 
     if (resumes)
         return 0;
     m->template_ = o->template_name != NULL ? o->template_name : "";
+    m->reset = o->reset != NULL && strcmp(o->reset, "files") == 0
+                   ? STOCKADE__V1__BATCH_RESET__BATCH_RESET_FILES
+                   : STOCKADE__V1__BATCH_RESET__BATCH_RESET_SANDBOX;
     m->parallel = (uint32_t)o->parallel;
     m->window = (uint32_t)o->window;
     m->deadline_ms = o->deadline_ms;

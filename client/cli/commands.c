@@ -111,12 +111,18 @@ static const struct option_row job_kind[] = {
     {0},
 };
 
+static const char *const resets[] = {"sandbox", "files", NULL};
+
 static const struct option_row batch_only[] = {
     {"template", 0, OPTION_TEXT, AT(template_name), "NAME",
      "template of the sandboxes (default: default; 'stockade info' lists them)", NULL},
     {"parallel", 'p', OPTION_COUNT, AT(parallel), "N",
      "jobs that run at the same time, at most 256 (default: two for each CPU of the broker's host)",
      NULL},
+    {"reset", 0, OPTION_RESET, AT(reset), "WHAT",
+     "what a job finds of the one before it: a fresh sandbox, or the same one with processes, files and memory removed, which "
+     "is faster and needs network none or off (default: sandbox)",
+     resets},
     {"window", 0, OPTION_COUNT, AT(window), "N",
      "jobs that the broker may have ahead of the output, at most 4096 (default: 256)", NULL},
     {"deadline", 0, OPTION_DURATION, AT(deadline_ms), "TIME",

@@ -287,6 +287,7 @@ static const struct kind_row {
                     "NAME=VALUE, or NAME to copy it from your environment (at most 256 of them)"},
     [OPTION_NETWORK] = {read_choice, "one of off, none, allowlist, open"},
     [OPTION_CUT] = {read_choice, "one of ok, fail"},
+    [OPTION_RESET] = {read_choice, "one of sandbox, files"},
     [OPTION_SEVERITY] = {read_choice, "one of info, notice, warning, critical"},
     [OPTION_ALLOW] =
         {read_allow,

@@ -35,6 +35,7 @@ struct options {
     const char *code, *language, *context, *pictures; // code, repl
     uint64_t ttl_ms;
     uint64_t parallel, window, deadline_ms; // batch
+    const char *reset;                      // batch: "sandbox" or "files"; NULL as "sandbox"
     const char *key;
     uint64_t since; // logs: offset
     const char *sandbox, *rule, *severity, *tenant;
@@ -68,6 +69,7 @@ enum option_kind {
     OPTION_ENV,
     OPTION_NETWORK,
     OPTION_CUT,
+    OPTION_RESET,
     OPTION_SEVERITY,
     OPTION_ALLOW,
     OPTION_INBOUND,

@@ -13,6 +13,7 @@
 
 #include "server/base/server.h"
 #include "server/batch/batch.h"
+#include "server/policy/network.h"
 #include "convert.h"
 #include "server/sandbox/job_message.h"
 
@@ -163,6 +164,26 @@ usual_parallel(void)
     return n < PARALLEL_MAX ? (uint32_t)n : PARALLEL_MAX;
 }
 
+// What connections leave outside of the sandbox, and in the relay, cannot be cleaned.
+static int
+check_reset(const Stockade__V1__RunBatchRequest *m, const struct sandbox_spec *box, struct err *e)
+{
+    const struct network *n = box->network;
+    if (m->reset != STOCKADE__V1__BATCH_RESET__BATCH_RESET_FILES)
+        return 0;
+    if (box->template->user_root)
+        return err_field(e, "reset",
+                         "the jobs of template %s are root inside, so they change more "
+                         "than their own files: only BATCH_RESET_SANDBOX is possible",
+                         box->template->name);
+    if (n == NULL || (!network_leads_out(n) && n->inbound_n == 0))
+        return 0;
+    return err_field(e, "reset",
+                     "BATCH_RESET_FILES needs the network mode none or off, without inbound ports: "
+                     "connections would outlive a job; the mode of this batch is %s",
+                     network_mode_name[n->mode]);
+}
+
 static int
 open_new(struct server *s, struct call *c, const Stockade__V1__RunBatchRequest *m,
          struct batch **out, struct err *e)
@@ -173,7 +194,10 @@ open_new(struct server *s, struct call *c, const Stockade__V1__RunBatchRequest *
     int r = convert_spec(s, m->template_, "", m->limits, m->network, &spec.box, e);
     if (r == 0 && spec.box.asked.v[LIMIT_OUTPUT_BYTES] > BATCH_OUTPUT_MAX)
         r = err_field(e, "limits.output_bytes", "at most %d bytes in a batch", BATCH_OUTPUT_MAX);
+    if (r == 0)
+        r = check_reset(m, &spec.box, e);
     (void)snprintf(spec.key, sizeof spec.key, "%s", m->key);
+    spec.recycles = m->reset == STOCKADE__V1__BATCH_RESET__BATCH_RESET_FILES;
     spec.parallel = m->parallel != 0 ? m->parallel : usual_parallel();
     spec.window = m->window != 0 ? m->window : BATCH_WINDOW_USUAL;
     spec.deadline_ms = m->deadline_ms;

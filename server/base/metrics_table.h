@@ -115,6 +115,8 @@
     TIMES(POOL_WAIT, NONE, "stockade_pool_wait_seconds",                                           \
           "Time from a request for a sandbox until it has one, with its limits and network.")      \
     GAUGE(BATCHES, NUMBER, NONE, "stockade_batches", "Batches of jobs that are kept.")             \
+    COUNTER(BATCH_RESETS, NUMBER, NONE, NONE, "stockade_batch_resets_total",                       \
+            "Sandboxes that were made ready for another job of their batch.")                      \
     COUNTER(BATCH_RESULTS, NUMBER, NONE, NONE, "stockade_batch_results_total",                     \
             "Jobs of batches that ended, started or not.")                                         \
     GAUGE(JOBS, NUMBER, NONE, "stockade_jobs", "Running jobs.")                                    \

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See batch.h: what a caller does with a batch. job.c has the life of one job.
+// See batch.h: what a caller does with a batch. job.c has the life of one job, lane.c the sandboxes that jobs share.
 #include "private.h"
 
 #include <errno.h>
@@ -46,6 +46,7 @@ batch_free(struct batch *b)
     loop_timer_stop(&b->retry);
     loop_timer_stop(&b->deadline);
     loop_timer_stop(&b->keep);
+    batch_lanes_end(b);
     free_jobs(&b->queued);
     free_jobs(&b->running);
     free_jobs(&b->done);
@@ -220,6 +221,8 @@ batch_open(struct batches *all, const char *tenant, struct batch_spec *spec, str
     list_init(&b->queued);
     list_init(&b->running);
     list_init(&b->done);
+    list_init(&b->lanes);
+    b->recycles = spec->recycles;
     b->next = &b->done;
     b->tenant = tenant_hold(all->srv->tenants, tenant);
     if (b->tenant == NULL ||

@@ -7,6 +7,8 @@
 // by the caller, so that a repeated request cannot execute a job twice; results are numbered in the order in which the jobs
 // end. A result and its output stay with the job (sandbox/job.h) until they are confirmed, so the window bounds what a
 // batch keeps: jobs that were accepted and not confirmed. Requests and output are counted for the tenant.
+//
+// Each job has a fresh sandbox, or (`recycles`) one of the batch's own, in which it finds nothing of the job before.
 // Loop thread only.
 #pragma once
 
@@ -39,6 +41,8 @@ struct batch_spec {
     uint32_t parallel, window;
     uint64_t deadline_ms; // 0: none
     uint64_t keep_ms;
+    // Jobs follow each other in the same sandboxes (lane.c); its network is none or off.
+    bool recycles;
 };
 
 // What a batch looks like to the call that follows it.

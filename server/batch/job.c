@@ -62,12 +62,19 @@ batch_job_new(struct batch *b, const Stockade__V1__BatchJob *m)
     return NULL;
 }
 
+static void
+cancel_request(struct batch_job *j)
+{
+    pool_cancel(j->request);
+    j->batch->acquiring--;
+}
+
 void
 batch_job_free(struct batch_job *j)
 {
     list_remove(&j->node);
     if (j->request != NULL)
-        pool_cancel(j->request);
+        cancel_request(j);
     if (j->follower.job != NULL) {
         job_cancel(j->follower.job, "its batch was cancelled");
         job_unfollow(&j->follower);
@@ -137,6 +144,8 @@ on_wake(void *cookie)
         return;
     j->output_bytes = v.output_bytes - v.result->bill.f[BILL_OUTPUT_CUT_BYTES].value;
     j->batch->running_n--;
+    if (j->lane != NULL)
+        batch_lane_done(take_ptr(j->lane));
     done(j);
 }
 
@@ -150,7 +159,7 @@ batch_job_cancel(struct batch_job *j, const char *why)
         return;
     }
     if (j->request != NULL) {
-        pool_cancel(j->request);
+        cancel_request(j);
         j->batch->running_n--;
     }
     end_unstarted(j, &e);
@@ -166,13 +175,20 @@ on_retry(void *cookie)
     batch_soon(b);
 }
 
-// A quota, or the time to wait for a sandbox: its turn comes again.
+// It is the next one again.
 static void
 put_back(struct batch_job *j)
 {
-    struct batch *b = j->batch;
     list_remove(&j->node);
-    list_append(b->queued.next, &j->node); // before the first one
+    list_append(j->batch->queued.next, &j->node); // before the first one
+}
+
+// A quota, or the time to wait for a sandbox: its turn comes again.
+static void
+try_later(struct batch_job *j)
+{
+    struct batch *b = j->batch;
+    put_back(j);
     if (loop_timer_start(b->all->srv->loop, &b->retry, RETRY_MS, on_retry, b) < 0)
         batch_soon(b);
 }
@@ -183,7 +199,7 @@ not_started(struct batch_job *j, const struct err *e)
 {
     j->batch->running_n--;
     if (e->code == ERR_RESOURCE_EXHAUSTED || e->code == ERR_DEADLINE_EXCEEDED)
-        put_back(j);
+        try_later(j);
     else
         end_unstarted(j, e);
 }
@@ -239,28 +255,34 @@ unpack(const struct batch_job *j, struct arena *a, const Stockade__V1__BatchJob 
         return -ENOMEM;
     }
     int r = wire_unpack(&stockade__v1__batch_job__descriptor, j->packed, j->packed_n, a, &m, e);
-    if (r == 0)
-        *out = (const Stockade__V1__BatchJob *)m;
-    return r;
-}
-
-static int
-start_in(struct batch_job *j, struct sandbox *sb, struct err *e)
-{
-    struct arena *auto_arena a = arena_new(ARENA_MAX);
-    const Stockade__V1__BatchJob *m = NULL;
-    struct job_spec spec;
-    struct job *started = NULL;
-    int r = unpack(j, a, &m, e);
-    if (r == 0)
-        r = command_read(m->command, sb->spec.template, &sb->spec.limits, a, &spec, e);
     if (r < 0)
         return r;
-    spec.limits = sb->spec.limits;
-    spec.one_shot = true;
+    *out = (const Stockade__V1__BatchJob *)m;
+    return 0;
+}
+
+// What a job is started with. Borrowed.
+struct start {
+    struct sandbox *sb;
+    const struct limits *limits;
+    struct arena *a;
+};
+
+static int
+start_unpacked(struct batch_job *j, const Stockade__V1__BatchJob *m, const struct start *with,
+               struct err *e)
+{
+    struct job_spec spec;
+    struct job *started = NULL;
+    int r = command_read(m->command, with->sb->spec.template, with->limits, with->a, &spec, e);
+    if (r < 0)
+        return r;
+    spec.limits = *with->limits;
+    spec.one_shot = !j->batch->recycles;
+    spec.unkept = true;
     spec.arrived_ns = j->arrived_ns;
     spec.sandbox_ns = uv_hrtime();
-    r = job_start(sb, &spec, &started, e);
+    r = job_start(with->sb, &spec, &started, e);
     if (r < 0)
         return r;
     j->follower.wake = on_wake;
@@ -270,13 +292,44 @@ start_in(struct batch_job *j, struct sandbox *sb, struct err *e)
     return 0;
 }
 
+static int
+start_in(struct batch_job *j, struct sandbox *sb, struct err *e)
+{
+    struct arena *auto_arena a = arena_new(ARENA_MAX);
+    const Stockade__V1__BatchJob *m = NULL;
+    int r = unpack(j, a, &m, e);
+    return r != 0 ? r : start_unpacked(j, m, &(struct start){sb, &sb->spec.limits, a}, e);
+}
+
+// The sandbox becomes one of the batch's own, and the job waits until it was reset for the first time.
+static void
+add_lane(struct batch_job *j, struct sandbox *sb)
+{
+    struct err e;
+    struct batch *b = j->batch;
+    if (!batch_lane_add(b, sb)) {
+        (void)err_sys(&e, ENOMEM, "keep a sandbox for a batch");
+        sandbox_destroy(sb, &e, NULL);
+        not_started(j, &e);
+        return;
+    }
+    b->running_n--;
+    put_back(j);
+    batch_soon(b);
+}
+
 static void
 on_sandbox(void *cookie, struct sandbox *sb, const struct err *failed)
 {
     struct batch_job *j = cookie;
     struct err e;
+    j->batch->acquiring--;
     if (failed != NULL) {
         not_started(j, failed);
+        return;
+    }
+    if (j->batch->recycles) {
+        add_lane(j, sb);
         return;
     }
     if (start_in(j, sb, &e) == 0)
@@ -296,37 +349,79 @@ find_template(const struct batch *b, struct err *e)
 }
 
 static int
-acquire(struct batch_job *j, struct err *e)
+acquire(struct batch_job *j, struct sandbox_spec *spec, struct err *e)
+{
+    struct batch *b = j->batch;
+    spec->network = b->box.network != NULL ? network_ref(b->box.network) : NULL;
+    b->acquiring++;
+    int r = pool_acquire(b->all->srv->pool, b->tenant->name, spec, on_sandbox, j, &j->request, e);
+    if (r == 0)
+        return 0;
+    b->acquiring--;
+    sandbox_spec_clear(spec);
+    return r;
+}
+
+static int
+start_in_lane(struct batch_job *j, struct batch_lane *l, const Stockade__V1__BatchJob *m,
+              const struct start *with, struct err *e)
+{
+    int r = start_unpacked(j, m, with, e);
+    if (r == 0)
+        j->lane = l;
+    else
+        batch_lane_done(l); // it is not as it was given, and will be given up
+    return r;
+}
+
+// -EAGAIN: no sandbox with its limits is free, and there may be no more.
+static int
+start(struct batch_job *j, struct err *e)
 {
     struct batch *b = j->batch;
     struct arena *auto_arena a = arena_new(ARENA_MAX);
     const Stockade__V1__BatchJob *m = NULL;
     struct sandbox_spec spec = {.template = b->box.template};
+    struct sandbox *sb = NULL;
     int r = find_template(b, e);
     if (r == 0)
         r = unpack(j, a, &m, e);
     if (r == 0)
         r = resolve(b, m, &spec.asked, &spec.limits, e);
-    if (r < 0)
+    if (r != 0)
         return r;
-    spec.network = b->box.network != NULL ? network_ref(b->box.network) : NULL;
-    r = pool_acquire(b->all->srv->pool, b->tenant->name, &spec, on_sandbox, j, &j->request, e);
-    if (r < 0)
-        sandbox_spec_clear(&spec);
-    return r;
+    struct batch_lane *l = b->recycles ? batch_lane_take(b, &spec.limits, &sb) : NULL;
+    if (l != NULL)
+        return start_in_lane(j, l, m, &(struct start){sb, &spec.limits, a}, e);
+    if (b->recycles && b->lanes_n + b->acquiring >= b->parallel)
+        return -EAGAIN;
+    return acquire(j, &spec, e);
+}
+
+static bool
+may_start(const struct batch *b)
+{
+    return !b->waits && b->retry == NULL && b->running_n < b->parallel && !list_empty(&b->queued) &&
+           b->unread < UNREAD_MAX && (!b->recycles || batch_lanes_have_room(b));
 }
 
 void
 batch_start_jobs(struct batch *b)
 {
-    while (!b->waits && b->retry == NULL && b->running_n < b->parallel && !list_empty(&b->queued) &&
-           b->unread < UNREAD_MAX) {
+    batch_lanes_look(b);
+    while (may_start(b)) {
         struct batch_job *j = list_entry(b->queued.next, struct batch_job, node);
         struct err e;
         list_remove(&j->node);
         list_append(&b->running, &j->node);
         b->running_n++;
-        if (acquire(j, &e) < 0)
+        int r = start(j, &e);
+        if (r == -EAGAIN) {
+            b->running_n--;
+            put_back(j);
+            return;
+        }
+        if (r < 0)
             not_started(j, &e);
     }
 }

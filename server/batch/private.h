@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A batch and its jobs, as shared by batch.c (what the caller does with a batch) and job.c (one job, from the queue to
-// its result).
+// A batch and its jobs, as shared by batch.c (what the caller does with a batch), job.c (one job, from the queue to its
+// result) and lane.c (the sandboxes of a batch that recycles them).
 #pragma once
 
 #include "batch.h"
@@ -33,10 +33,28 @@ struct batch {
     struct telemetry_waiter waiter;
     struct list queued, running, done; // of batch_job; done in the order of their sequence
     uint32_t running_n;
-    uint64_t unread;   // bytes of output of those that are done
-    struct list *next; // in `done`: the next one to send; &done: none
+    bool recycles;
+    struct list lanes;           // of batch_lane
+    uint32_t lanes_n, acquiring; // sandboxes that it has, and has requested
+    uint64_t unread;             // bytes of output of those that are done
+    struct list *next;           // in `done`: the next one to send; &done: none
     struct batch_follower *follower;
-    struct loop_timer *soon, *retry, *deadline, *keep;
+    struct loop_timer *soon, *retry, *deadline, *keep, *rest;
+};
+
+// A sandbox of a batch that recycles: FRESH or USED --reset--> RESETTING --> IDLE --a job--> BUSY --> USED. It may be gone at
+// any time, so it is found by its id.
+enum batch_lane_state { LANE_USED, LANE_RESETTING, LANE_IDLE, LANE_BUSY };
+
+struct batch_lane {
+    struct list node;
+    struct batch *batch;
+    enum batch_lane_state state;
+    char sandbox_id[ID_TEXT_MAX + 1];
+    // Those that belong to the sandbox; others may differ from job to job.
+    struct spawn_limits limits;
+    uint32_t jobs; // so far
+    struct sandbox_swap reset;
 };
 
 struct batch_job {
@@ -49,6 +67,7 @@ struct batch_job {
     size_t packed_n;
     size_t charged; // bytes that the tenant was charged for
     struct pool_request *request;
+    struct batch_lane *lane; // NULL: none, or it is gone
     struct job_follower follower;
     struct job_result *own; // owned; of one that was never started
     uint64_t output_bytes, lost_bytes;
@@ -66,6 +85,24 @@ void batch_job_cancel(struct batch_job *j, const char *why);
 
 // INVALID_ARGUMENT: what the job requests cannot be.
 int batch_job_check(const struct batch *b, const struct Stockade__V1__BatchJob *m, struct err *e);
+
+// lane.c: adds a sandbox of the caller, to be reset before its first job. False: out of memory.
+bool batch_lane_add(struct batch *b, const struct sandbox *sb);
+
+// Whether a job can be started or a sandbox be requested now.
+bool batch_lanes_have_room(const struct batch *b);
+
+// An idle sandbox with these limits, busy from now on; NULL: none. If all lanes have other limits, an idle one is given up.
+struct batch_lane *batch_lane_take(struct batch *b, const struct limits *l, struct sandbox **sb);
+
+// The job has ended, or did not start.
+void batch_lane_done(struct batch_lane *l);
+
+// Resets the sandboxes that jobs have used, or gives them up; begins or ends their rest.
+void batch_lanes_look(struct batch *b);
+
+// Ends all of them.
+void batch_lanes_end(struct batch *b);
 
 // batch.c: has a result, starts the next jobs and wakes the follower, in the next turn of the loop.
 void batch_soon(struct batch *b);

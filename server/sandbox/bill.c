@@ -67,6 +67,10 @@ from_cgroup(const struct bill_input *in, const struct cgroup_row *row, struct bi
     struct figure *f = &out->f[row->figure];
     if (cgstat_known(&in->job, row->stat)) {
         *f = (struct figure){in->job.v[row->stat], BILL_CGROUP, BILL_JOB};
+    } else if (row->stat == STAT_PIDS_PEAK && in->before.v[row->stat] > row->guest &&
+               in->before.v[row->stat] == in->after.v[row->stat]) {
+        // unlike the one of memory, no kernel starts it again
+        out->unknown[row->figure] = "an earlier job of the sandbox had as many or more";
     } else if (cgstat_known(&in->after, row->stat)) {
         uint64_t before = row->peak ? row->guest : in->before.v[row->stat];
         *f = (struct figure){minus(in->after.v[row->stat], before), BILL_CGROUP, BILL_SANDBOX};

@@ -284,6 +284,28 @@ cgstat_pids_denied(const struct cgroup_dirs *dirs, uint32_t job)
     return s.v[STAT_PIDS_DENIED];
 }
 
+static uint64_t
+read_one(const struct cgroup_dirs *dirs, enum spawn_fd dir, const char *file)
+{
+    char text[32] = "";
+    uint64_t v = 0;
+    ssize_t n = dirs->fd[dir] < 0 ? -ENOENT : read_below(dirs->fd[dir], 0, file, text, sizeof text);
+    return n > 0 && cgstat_parse_number(text, (size_t)n, &v) ? v : 0;
+}
+
+uint64_t
+cgstat_tasks(const struct cgroup_dirs *dirs)
+{
+    return read_one(dirs, is_hybrid(dirs) ? SPAWN_FD_PIDS : SPAWN_FD_CGROUP, "pids.current");
+}
+
+uint64_t
+cgstat_memory(const struct cgroup_dirs *dirs)
+{
+    return is_hybrid(dirs) ? read_one(dirs, SPAWN_FD_MEMORY, "memory.usage_in_bytes")
+                           : read_one(dirs, SPAWN_FD_CGROUP, "memory.current");
+}
+
 uint64_t
 cgstat_cgroup_id(const struct cgroup_dirs *dirs, uint32_t job)
 {

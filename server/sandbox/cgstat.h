@@ -67,6 +67,10 @@ uint64_t cgstat_cpu_ns(const struct cgroup_dirs *dirs, uint32_t job);
 // Before Linux 6.11 the kernel counts them in the cgroup that forks, since then where the limit is.
 uint64_t cgstat_pids_denied(const struct cgroup_dirs *dirs, uint32_t job);
 
+// Processes and threads of the sandbox now, with its guest, which has one; and its memory in bytes. 0: it cannot be read.
+uint64_t cgstat_tasks(const struct cgroup_dirs *dirs);
+uint64_t cgstat_memory(const struct cgroup_dirs *dirs);
+
 // The id of the v2 cgroup of a job, or with job 0 of the guest (possibly the sandbox's own): its inode number. 0: it
 // does not exist.
 uint64_t cgstat_cgroup_id(const struct cgroup_dirs *dirs, uint32_t job);

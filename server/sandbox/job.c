@@ -168,6 +168,7 @@ job_new(struct sandbox *s, const struct job_spec *spec)
     j->tenant = tenant_hold_again(s->tenant);
     j->limits = spec->limits;
     j->one_shot = spec->one_shot;
+    j->unkept = spec->one_shot || spec->unkept;
     j->terminal = spec->terminal;
     j->used.arrived_ns = spec->arrived_ns;
     j->used.sandbox_ns = spec->sandbox_ns;

@@ -75,6 +75,7 @@ struct job_spec {
     uint32_t rows, columns;
     struct limits limits;
     bool one_shot;       // its end ends the sandbox
+    bool unkept;         // nobody finds it after its end: its followers have the result
     bool count_syscalls; // for its record
     bool has_link;       // its descriptor 3 is this socket:
     int link;            // *owned* by job_start(), also on failure

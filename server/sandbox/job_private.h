@@ -59,7 +59,7 @@ struct job {
 
     enum job_reading reading;
     unsigned disk_had_room; // DISK_BYTES_FULL, DISK_INODES_FULL: was not full at an earlier check
-    bool one_shot, terminal, kept;
+    bool one_shot, unkept, terminal, kept;
     bool input_ends; // close stdin (or send ^D) after the queued bytes
     bool walk_again;
 };

@@ -192,7 +192,7 @@ job_keep(struct job *j)
     assert(j->state == JOB_DONE);
     j->walking++;
     struct err ignored; // a job that cannot be kept is forgotten, as if it were above the quota
-    if (!j->one_shot && c->quotas.kept_per_caller > 0 && c->keep_finished_ms > 0 &&
+    if (!j->unkept && c->quotas.kept_per_caller > 0 && c->keep_finished_ms > 0 &&
         tenant_charge(j->tenant, LEDGER_KEPT, 1, UINT64_MAX, &ignored) == 0) {
         j->kept = true;
         list_append(&j->tenant->kept, &j->kept_node);

@@ -522,3 +522,10 @@ pool_ready(const struct pool *p, const struct template *t)
 {
     return p->tpool[t->number].ready_n;
 }
+
+bool
+pool_is_short(const struct pool *p)
+{
+    return p->waiting_n > 0 &&
+           sandboxes_count(p->all) >= sandboxes_settings(p->all)->quotas.sandboxes;
+}

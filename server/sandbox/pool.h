@@ -56,6 +56,9 @@ void pool_cancel(struct pool_request *r);
 // other limits are replaced. Requests for a template that has no root any more fail (NOT_FOUND).
 void pool_reloaded(struct pool *p);
 
+// Requests wait, and the broker has as many sandboxes as it may have: who keeps one for further use should give it up.
+bool pool_is_short(const struct pool *p);
+
 // Number of ready sandboxes of a template.
 uint32_t pool_ready(const struct pool *p, const struct template *t);
 

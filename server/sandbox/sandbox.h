@@ -7,7 +7,7 @@
 //      v                             v                        v        \     /
 //    (freed) <------nothing is left------------------------ DELETING <--------- (from anywhere)
 //
-// and RUNNING <--sandbox_seal, _restore, _inherit--> SWAPPING, from where it may be deleted, too.
+// and RUNNING <--sandbox_seal, _restore, _inherit, _reset--> SWAPPING, from where it may be deleted, too.
 //
 // READY ones are in the pool and have no owner. A sandbox is freed when the spawner has reported that nothing is left
 // of it and no request about it is pending. Loop thread only.
@@ -289,6 +289,11 @@ struct sandbox_states {
 int sandbox_states(struct sandbox *s, uint32_t from, uint32_t to, struct sandbox_states *q,
                    struct err *e);
 void sandbox_states_forget(struct sandbox_states *q);
+
+// Starts to make it ready for another job of its owner, which will find nothing of the jobs before (spawner/reset.c); once
+// before its first job, and then before each. Waits for the processes that were killed, for at most two seconds. Refusals
+// and the waiter as above; after a failure its owner must give it up.
+int sandbox_reset(struct sandbox *s, struct sandbox_swap *w, struct err *e);
 
 // Drops a layer on which no other lies. Nobody waits; a failure is logged, and the layer stays until the sandbox ends.
 void sandbox_drop_layer(struct sandbox *s, uint32_t layer);

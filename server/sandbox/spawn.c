@@ -65,6 +65,7 @@ static const struct deadline {
     [SPAWN_KEEPER] = {30, true, true, "keeper"},
     [SPAWN_ADOPT] = {30, false, true, "adopt"},
     [SPAWN_STATES] = {30, true, true, "states"},
+    [SPAWN_RESET] = {30, false, true, "reset"},
 };
 _Static_assert(sizeof deadlines / sizeof deadlines[0] <= METRIC_VALUES_OPERATION,
                "a value for each operation");

@@ -116,7 +116,7 @@ int spawn_read(struct spawn *s, spawn_done *done, void *cookie, struct err *e);
 // Gives up a root: no more sandboxes are created from it, and the spawner removes it with the last one.
 int spawn_unroot(struct spawn *s, uint32_t root, spawn_done *done, void *cookie, struct err *e);
 
-// Layers of the files of a sandbox (ops.h: SEAL, RESTORE, INHERIT, DROP). fds[0] of the first three: what replaces
+// Layers of the files of a sandbox (ops.h: SEAL, RESTORE, INHERIT, RESET, DROP). fds[0] of the first four: what replaces
 // SPAWN_FD_DISK; -1: nothing does. No job may run.
 int spawn_seal(struct spawn *s, uint32_t slot, uint32_t generation, spawn_done *done, void *cookie,
                struct err *e);
@@ -127,6 +127,8 @@ struct spawn_source {
 };
 int spawn_inherit(struct spawn *s, uint32_t slot, uint32_t generation,
                   const struct spawn_source *from, spawn_done *done, void *cookie, struct err *e);
+int spawn_reset(struct spawn *s, uint32_t slot, uint32_t generation, spawn_done *done, void *cookie,
+                struct err *e);
 int spawn_drop(struct spawn *s, uint32_t slot, uint32_t generation, uint32_t layer,
                spawn_done *done, void *cookie, struct err *e);
 

@@ -135,6 +135,14 @@ spawn_inherit(struct spawn *s, uint32_t slot, uint32_t generation, const struct 
 }
 
 int
+spawn_reset(struct spawn *s, uint32_t slot, uint32_t generation, spawn_done *done, void *cookie,
+            struct err *e)
+{
+    const struct spawn_request q = {.op = SPAWN_RESET, .slot = slot, .generation = generation};
+    return spawn_ask(s, &q, done, cookie, e);
+}
+
+int
 spawn_drop(struct spawn *s, uint32_t slot, uint32_t generation, uint32_t layer, spawn_done *done,
            void *cookie, struct err *e)
 {

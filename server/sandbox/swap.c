@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// See sandbox.h: sandbox_seal(), sandbox_restore(), sandbox_inherit(). What a snapshot, a fork, a template or a transaction
-// begins with.
+// See sandbox.h: sandbox_seal(), sandbox_restore(), sandbox_inherit(), sandbox_reset(). What a snapshot, a fork, a template, a
+// transaction or the next job of a batch begins with.
+#include <errno.h>
 #include <string.h>
 #include <sys/statfs.h>
 #include <unistd.h>
 
 #include "proto/container_of.h"
 #include "agent.h"
+#include "cgstat.h"
 #include "private.h"
 #include "server/base/log.h"
 #include "server/base/loop.h"
 #include "server/base/server.h"
 #include "spawn.h"
 
-enum { TRIES = 40, AGAIN_MS = 5 };
+enum { TRIES = 400, TRIES_SOON = 8, SOON_MS = 1, AGAIN_MS = 5 };
 
 // The one who waits for the layer; NULL: nobody any more.
 static struct sandbox_swap *
@@ -27,7 +29,7 @@ find(struct sandbox *s)
     return NULL;
 }
 
-static int ask(struct sandbox *s, struct err *e);
+static int ask_when_settled(struct sandbox *s, struct err *e);
 
 static void
 finish(struct sandbox *s, const struct err *e)
@@ -71,18 +73,18 @@ on_again(void *cookie)
     struct sandbox *s = cookie;
     struct err e;
     loop_timer_stop(&s->wait_timer);
-    if (ask(s, &e) < 0)
+    if (ask_when_settled(s, &e) < 0)
         finish(s, &e);
 }
 
-// What a job left was killed with it, and may need a moment to go.
+// What a job left was killed with it, and may need a moment to go; on a busy host, seconds.
 static bool
-try_later(struct sandbox *s, const struct err *e)
+try_later(struct sandbox *s)
 {
-    if (strcmp(e->reason, "JOBS_RUN") != 0 || s->swap_tries == TRIES)
+    if (s->swap_tries == TRIES)
         return false;
-    s->swap_tries++;
-    return loop_timer_start(s->all->srv->loop, &s->wait_timer, AGAIN_MS, on_again, s) == 0;
+    uint64_t ms = s->swap_tries++ < TRIES_SOON ? SOON_MS : AGAIN_MS;
+    return loop_timer_start(s->all->srv->loop, &s->wait_timer, ms, on_again, s) == 0;
 }
 
 static void
@@ -93,7 +95,7 @@ on_swapped(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX]
         spawn_close_fds(fds);
     else if (reply->ok != 0)
         succeed(s, reply, fds[0]);
-    else if (!try_later(s, &reply->err))
+    else if (strcmp(reply->err.reason, "JOBS_RUN") != 0 || !try_later(s))
         finish(s, &reply->err);
     sandbox_let_go(s);
 }
@@ -104,13 +106,27 @@ ask(struct sandbox *s, struct err *e)
     struct spawn *spawn = s->all->srv->spawn;
     const struct sandbox_swap_plan *p = &s->swap_plan;
     const struct spawn_source from = {p->from_slot, p->from_generation, p->layer};
-    int r = p->op == SPAWN_SEAL ? spawn_seal(spawn, s->slot, s->generation, on_swapped, s, e)
+    int r = p->op == SPAWN_SEAL    ? spawn_seal(spawn, s->slot, s->generation, on_swapped, s, e)
+            : p->op == SPAWN_RESET ? spawn_reset(spawn, s->slot, s->generation, on_swapped, s, e)
             : p->op == SPAWN_RESTORE
                 ? spawn_restore(spawn, s->slot, s->generation, p->layer, on_swapped, s, e)
                 : spawn_inherit(spawn, s->slot, s->generation, &from, on_swapped, s, e);
     if (r == 0)
         sandbox_hold(s);
     return r;
+}
+
+// The spawner sees which cgroups are populated; a zombie is in none, but the next job would see it in /proc.
+static int
+ask_when_settled(struct sandbox *s, struct err *e)
+{
+    if (s->swap_plan.op != SPAWN_RESET || cgstat_tasks(&s->dirs) <= 1)
+        return ask(s, e);
+    if (try_later(s))
+        return 0;
+    (void)err_set(e, ERR_FAILED_PRECONDITION, "a process of an earlier job does not end");
+    err_detail(e, "JOBS_RUN", s->id.id, NULL);
+    return -EBUSY;
 }
 
 static int
@@ -126,7 +142,8 @@ begin(struct sandbox *s, const struct sandbox_swap_plan *plan, struct sandbox_sw
     }
     if (r == 0) {
         s->swap_plan = *plan;
-        r = ask(s, e);
+        s->swap_tries = 0;
+        r = ask_when_settled(s, e);
     }
     if (r < 0)
         return r;
@@ -134,7 +151,6 @@ begin(struct sandbox *s, const struct sandbox_swap_plan *plan, struct sandbox_sw
     (void)err_set(&ended, ERR_ABORTED, "the sandbox is getting another layer of files");
     agents_end(s, &ended);
     sandbox_move(s, SANDBOX_SWAPPING);
-    s->swap_tries = 0;
     w->layer = 0;
     w->fresh = false;
     w->bytes = w->inodes = 0;
@@ -165,6 +181,13 @@ sandbox_inherit(struct sandbox *s, const struct sandbox *from, uint32_t layer,
                                            .layer = layer,
                                            .from_slot = from->slot,
                                            .from_generation = from->generation};
+    return begin(s, &plan, w, e);
+}
+
+int
+sandbox_reset(struct sandbox *s, struct sandbox_swap *w, struct err *e)
+{
+    const struct sandbox_swap_plan plan = {.op = SPAWN_RESET};
     return begin(s, &plan, w, e);
 }
 

@@ -186,11 +186,12 @@ open_basics(struct spawner *s, struct err *e)
     s->null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
     s->proc_fd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     s->net_home_fd = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+    s->ipc_home_fd = open("/proc/self/ns/ipc", O_RDONLY | O_CLOEXEC);
     s->mount_home_fd = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);
     s->time_home_fd = open("/proc/self/ns/time", O_RDONLY | O_CLOEXEC);
     s->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     if (s->mount_home_fd < 0 || s->null_fd < 0 || s->proc_fd < 0 || s->net_home_fd < 0 ||
-        s->epoll_fd < 0)
+        s->ipc_home_fd < 0 || s->epoll_fd < 0)
         return err_sys(e, errno, "open /dev/null, /proc and an epoll");
     char pattern[2] = "";
     (void)io_read_at(s->proc_fd, "sys/kernel/core_pattern", pattern, sizeof pattern);

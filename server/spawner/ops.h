@@ -226,6 +226,9 @@ enum spawn_op {
     // slot: live. Two states of its files, for a comparison: arg and `other` are layers, 0 stands for the files of now. Descriptors:
     // enum spawn_state_fd. NOT_FOUND: no such layer.
     SPAWN_STATES = 27,
+    // slot: live. A later job finds nothing of earlier ones (spawner/reset.c); once before the first job, and then before
+    // each. Reply and failures as of SEAL; layer 0
+    SPAWN_RESET = 28,
 };
 
 // Descriptors of a STATES reply, O_PATH, of read-only mounts that no path leads to. What differs between the two states exists in

@@ -210,6 +210,7 @@ static const struct op_row {
     [SPAWN_SEAL] = {"SEAL", swap_handle, IN(SLOT_LIVE), 0, 0, false},
     [SPAWN_RESTORE] = {"RESTORE", swap_handle, IN(SLOT_LIVE), 1, TREE_NUMBERS, false},
     [SPAWN_INHERIT] = {"INHERIT", swap_handle, IN(SLOT_LIVE), 1, TREE_NUMBERS, false},
+    [SPAWN_RESET] = {"RESET", reset_handle, IN(SLOT_LIVE), 0, 0, false},
     [SPAWN_DROP] = {"DROP", swap_drop, IN(SLOT_LIVE) | IN(SLOT_FROZEN), 1, TREE_NUMBERS, false},
     [SPAWN_DISK_MAKE] = {"DISK_MAKE", disk_process_handle, 0, 0, SPAWN_DISK_KINDS_N - 1, false},
     [SPAWN_DISK_OPEN] = {"DISK_OPEN", disk_process_handle, 0, 0, SPAWN_DISK_KINDS_N - 1, false},

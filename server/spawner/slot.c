@@ -11,6 +11,7 @@
 
 #include "config.h"
 #include "ids.h"
+#include "io.h"
 #include "spawner.h"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -93,6 +94,7 @@ slot_empty(struct slot *slot)
     slot->channel_theirs_fd = slot->socket_theirs_fd = slot->userns_low_fd = -1;
     slot->layers = NULL;
     slot->mounts = NULL;
+    slot->queues_fd = slot->sockets_fd = -1;
     slot->answer = NULL;
 }
 
@@ -170,6 +172,8 @@ slot_move(struct spawner *s, struct slot *slot, enum slot_state to)
         tree_layers_free(slot->layers);
         disk_leave(s->disks, slot->mounts);
         free(slot->mounts);
+        io_close(&slot->queues_fd);
+        io_close(&slot->sockets_fd);
         slot_empty(slot);
         list_prepend(to_list,
                      // reused first: its user namespace exists and its memory is in the cache

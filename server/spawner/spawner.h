@@ -6,7 +6,7 @@
 //   birth.c     CREATE                            death.c    DESTROY, FREEZE, which need polling
 //   netns.c     NET_OPEN, NET_DIAL                programs.c the loader's descriptors, WATCH
 //   tier.h, tier_process.c  kinds of sandboxes
-//   swap.c      SEAL, RESTORE, INHERIT, ADOPT, DROP    disk.h, disk_process.h  DISK_MAKE to MOUNT
+//   swap.c      SEAL, RESTORE, INHERIT, ADOPT, DROP    reset.c   RESET    disk.h, disk_process.h  DISK_MAKE to MOUNT
 //   relay_process.c  RELAY               reader_process.c  READ, and the reader's ROOT
 //   keeper_process.c KEEP, KEEPER
 #pragma once
@@ -65,6 +65,8 @@ struct slot {
     int disk_fd;                // for tree_resize and tree_swap
     struct tree_layers *layers; // owned; NULL: it has none, all is on the disk
     struct disk_mounts *mounts; // owned; NULL: it has none
+    int queues_fd;              // folder of its POSIX message queues; -1: it was never reset
+    int sockets_fd;             // /proc/net/sockstat of its network namespace; -1: as above
     // A birth.
     int channel_fd;
     int channel_theirs_fd; // the child's ends, open until its first report
@@ -120,6 +122,7 @@ struct spawner {
     int null_fd;
     int proc_fd;
     int net_home_fd;
+    int ipc_home_fd;
     int mount_home_fd;
     int time_home_fd; // -1: the kernel has no time namespaces
     struct programs programs;
@@ -232,7 +235,16 @@ void swap_disk_close(struct spawner *s, struct slot *none, const struct spawn_re
 void swap_mount(struct spawner *s, struct slot *slot, const struct spawn_request *q,
                 struct answer *a);
 
+// reset.c
+
+// RESET.
+void reset_handle(struct spawner *s, struct slot *slot, const struct spawn_request *q,
+                  struct answer *a);
+
 // tier_process.c
+
+// FAILED_PRECONDITION: its guest has ended, or (JOBS_RUN, -EBUSY) a process of a job is there.
+int slot_check_idle(const struct slot *slot, struct err *e);
 
 // Makes one network namespace in advance; false: the pool is full, or it failed.
 bool netns_fill(struct spawner *s);

@@ -202,8 +202,8 @@ find_source(const struct spawner *s, const struct spawn_request *q, struct tree_
     return 0;
 }
 
-static int
-check_idle(const struct slot *slot, struct err *e)
+int
+slot_check_idle(const struct slot *slot, struct err *e)
 {
     if (slot->pid_fd < 0)
         return err_set(e, ERR_FAILED_PRECONDITION, "its guest has ended");
@@ -220,13 +220,14 @@ process_swap(struct spawner *s, struct slot *slot, const struct spawn_request *q
              int *disk_fd, struct err *e)
 {
     *disk_fd = -1;
-    int r = check_idle(slot, e);
+    int r = slot_check_idle(slot, e);
     if (r < 0)
         return r;
     if (slot->layers == NULL && (slot->layers = tree_layers_new()) == NULL)
         return err_sys(e, ENOMEM, "begin the layers");
     struct tree_swap swap = {.kind = q->op == SPAWN_SEAL      ? TREE_SEAL
                                      : q->op == SPAWN_RESTORE ? TREE_RESTORE
+                                     : q->op == SPAWN_RESET   ? TREE_FRESH
                                                               : TREE_INHERIT,
                              .of = place_of(slot),
                              .layer = q->arg,

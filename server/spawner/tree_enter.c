@@ -47,30 +47,24 @@ struct owned_folder {
 };
 
 // The tmpfs: "u0" and "k0" are the root's upper and work folder, "u1" and "k1" those of /usr, "u2" and so on those of further
-// folders; "e" contains what covers other things. Folders that jobs write to exist here alone (spawn_is_job_folder); parents come first. The owner of / is
-// the sandbox's root.
+// folders; "e" contains what covers other things. Parents come first. The owner of / is the sandbox's root.
 static const struct owned_folder folders[] = {
-    {"e", 0555, 0},
-    {"e/dir", 0555, 0},
-    {"k0", 0700, 0},
-    {"shm", 01777, 0},
-    {"u0", 0755, 0},
-    {"u0/home", 0755, 0},
-    {"u0/home/agent", 0755, SANDBOX_UID_JOB},
-    {"u0/run", 0755, 0},
-    {"u0/tmp", 01777, 0},
-    {"u0/var", 0755, 0},
-    {"u0/var/tmp", 01777, 0},
+    {"e", 0555, 0}, {"e/dir", 0555, 0}, {"k0", 0700, 0}, {"shm", 01777, 0}, {"u0", 0755, 0},
 };
-enum { FOLDERS_N = sizeof folders / sizeof folders[0] };
+
+// In the upper folder: those that jobs write to exist there alone (spawn_is_job_folder).
+static const struct owned_folder upper_folders[] = {
+    {"home", 0755, 0}, {"home/agent", 0755, SANDBOX_UID_JOB},
+    {"run", 0755, 0},  {"tmp", 01777, 0},
+    {"var", 0755, 0},  {"var/tmp", 01777, 0},
+};
 
 static int
-make_folders(int disk, uint32_t uid, struct err *e)
+make_folders(int dir, const struct owned_folder *f, size_t n, uint32_t uid, struct err *e)
 {
-    for (size_t i = 0; i < FOLDERS_N; i++) {
-        const struct owned_folder *f = &folders[i];
+    for (; n > 0; n--, f++) {
         uid_t owner = uid + f->owner;
-        if (mkdirat(disk, f->path, f->mode) < 0 || fchownat(disk, f->path, owner, owner, 0) < 0)
+        if (mkdirat(dir, f->path, f->mode) < 0 || fchownat(dir, f->path, owner, owner, 0) < 0)
             return err_sys(e, errno, "create %s", f->path);
     }
     return 0;
@@ -78,27 +72,33 @@ make_folders(int disk, uint32_t uid, struct err *e)
 
 // A mount point below a folder that jobs write to, where the skeleton has none.
 static int
-make_mount_point(int disk, uid_t owner, const char *at, struct err *e)
+make_mount_point(int upper, uid_t owner, const char *at, struct err *e)
 {
-    char path[SPAWN_PATH_MAX + sizeof "u0"];
+    char path[SPAWN_PATH_MAX];
     for (size_t n = 1; at[n - 1] != '\0'; n++) {
         if (at[n] != '/' && at[n] != '\0')
             continue;
-        (void)snprintf(path, sizeof path, "u0%.*s", (int)n, at);
-        if (mkdirat(disk, path, 0755) == 0 ? fchownat(disk, path, owner, owner, 0) < 0
-                                           : errno != EEXIST)
+        (void)snprintf(path, sizeof path, "%.*s", (int)(n - 1), at + 1);
+        if (mkdirat(upper, path, 0755) == 0 ? fchownat(upper, path, owner, owner, 0) < 0
+                                            : errno != EEXIST)
             return err_sys(e, errno, "create %s", at);
     }
     return 0;
 }
 
-static int
-make_mount_points(const struct tree_root *r, int disk, uint32_t uid, struct err *e)
+int
+tree_upper_folders(const struct tree *t, uint32_t root, uint32_t uid, int dir, const char *name,
+                   struct err *e)
 {
-    int rc = 0;
+    const struct tree_root *r = &t->roots[root];
+    int auto_close upper = openat(dir, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (upper < 0)
+        return err_sys(e, errno, "open %s", name);
+    int rc =
+        make_folders(upper, upper_folders, sizeof upper_folders / sizeof upper_folders[0], uid, e);
     for (uint32_t i = 2; rc == 0 && i < r->layers_n; i++)
         if (spawn_is_job_folder(r->at[i]))
-            rc = make_mount_point(disk, uid, r->at[i], e);
+            rc = make_mount_point(upper, uid, r->at[i], e);
     return rc;
 }
 
@@ -137,9 +137,9 @@ make_disk(const struct tree *t, const struct tree_sandbox *s, struct err *e)
         return disk;
     int rc = mount_attach(disk, AT_FDCWD, "/w", e);
     if (rc == 0)
-        rc = make_folders(disk, s->uid, e);
+        rc = make_folders(disk, folders, sizeof folders / sizeof folders[0], s->uid, e);
     if (rc == 0)
-        rc = make_mount_points(&t->roots[s->root], disk, s->uid, e);
+        rc = tree_upper_folders(t, s->root, s->uid, disk, "u0", e);
     if (rc == 0)
         rc = tree_view_make(t, s, disk, e);
     if (rc == 0)

@@ -55,6 +55,10 @@ struct tree_root {
 int tree_layer_open(const struct tree *t, uint32_t layer, uint32_t n, bool upper, int userns_fd,
                     struct err *e);
 
+// tree_enter.c. Makes the folders that jobs write to, and mount points below them, in the upper folder `name`. In every part.
+int tree_upper_folders(const struct tree *t, uint32_t root, uint32_t uid, int dir, const char *name,
+                       struct err *e);
+
 // A detached mount of the folder /dev of a root, which alone allows devices. Owned.
 int tree_dev_open(int root, struct err *e);
 

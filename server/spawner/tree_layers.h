@@ -22,6 +22,7 @@ enum {
     TREE_NUMBERS = 49,
     TREE_PLACE = 8,
     TREE_LOWER_MAX = 256,
+    TREE_FOLDERS_OF_JOBS = 4, // /home/agent, /tmp, /var/tmp, /dev/shm
 };
 
 // Layers have the numbers 1 to TREE_NUMBERS; 0 stands for none.
@@ -34,12 +35,25 @@ struct tree_sealed {
     uint64_t inodes;
 };
 
+// An upper layer that FRESH made, as it was before a job ran (tree_fresh.c).
+struct tree_untouched {
+    struct tree_in_use {
+        uint64_t blocks, inodes;
+    } upper, disk; // no inodes: unknown
+    struct tree_folder_seen {
+        uint64_t mode, uid, gid, links, bytes, flags;
+        int64_t time[3][2];
+    } folder[TREE_FOLDERS_OF_JOBS];
+};
+
 struct tree_layers {
     struct tree_sealed sealed[TREE_NUMBERS + 1];
+    struct tree_untouched untouched;
     uint32_t top;   // the layer right below the upper one
     uint32_t upper; // number of the upper file system; 0: it is still u0 of the disk
     int upper_fd;   // owned: its root, O_PATH
     bool placed;    // the root's own lower layers are where overlay finds them
+    bool recycled;  // the upper layer is FRESH: /dev/shm is no part of it, so it cannot be sealed
 };
 
 // NULL: out of memory. Accepts NULL.

@@ -211,13 +211,15 @@ step_upper(struct work *w, struct err *e)
         rc = mount_upper(w, e);
     }
     for (uint32_t part = 0; rc == 0 && part < w->parts; part++) {
-        if (w->plan->kind == TREE_SEAL)
+        if (w->plan->kind == TREE_SEAL || w->plan->kind == TREE_FRESH)
             tree_part_upper(w->layers->upper, part, like);
         else
             tree_part_sealed(w->top, part, like);
         rc = tree_part_make_upper(w->next, part, like, e);
     }
-    return rc;
+    return rc == 0 && w->plan->kind == TREE_FRESH
+               ? tree_fresh_folders(w->tree, w->plan, w->place, e)
+               : rc;
 }
 
 // /dev/shm is a folder of the disk at first. It becomes one of the layer, so that its files are part of it.
@@ -264,7 +266,8 @@ step_root(struct work *w, struct err *e)
 static int
 step_dev(struct work *w, struct err *e)
 {
-    int auto_close shm = mount_clone(w->new_fd, "dev/shm",
+    const bool fresh = w->plan->kind == TREE_FRESH;
+    int auto_close shm = mount_clone(fresh ? w->upper_fd : w->new_fd, fresh ? "shm" : "dev/shm",
                                      MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC, e);
     if (shm < 0)
         return shm;
@@ -379,8 +382,9 @@ tidy(struct work *w)
 {
     if (fchdir(w->plan->of.disk_fd) < 0)
         return;
-    if (w->plan->kind == TREE_RESTORE) {
-        unplace(w->layers->upper);
+    if (w->plan->kind == TREE_RESTORE || w->plan->kind == TREE_FRESH) {
+        if (w->layers->upper != 0)
+            unplace(w->layers->upper);
         return;
     }
     for (uint32_t part = 0; part < w->parts; part++)
@@ -447,6 +451,16 @@ too_many(struct err *e)
     return r;
 }
 
+// For the places of layers, which no job can use up once the upper layer is not on the disk.
+static int
+make_room(const struct work *w, struct err *e)
+{
+    return w->layers->upper != 0
+               ? 0
+               : tree_resize(w->tree, w->plan->of.disk_fd, w->plan->disk_bytes,
+                             w->plan->inodes + 4 * TREE_NUMBERS + PART_INODES * w->parts, e);
+}
+
 // The layer that is being sealed: what it takes is known, so that the new upper layer gets the rest.
 static int
 plan_seal(struct work *w, struct err *e)
@@ -468,11 +482,19 @@ plan_seal(struct work *w, struct err *e)
         .inodes = inodes > upper_inodes(w) ? inodes - upper_inodes(w) : 0,
         .there = true,
     };
-    // room for the places of layers, which no job can use up any more
-    return l->upper != 0
-               ? 0
-               : tree_resize(w->tree, w->plan->of.disk_fd, w->plan->disk_bytes,
-                             w->plan->inodes + 4 * TREE_NUMBERS + PART_INODES * w->parts, e);
+    return make_room(w, e);
+}
+
+// The upper layer has the folders of jobs and nothing else, so a sealed layer has no place below it.
+static int
+plan_fresh(struct work *w, struct err *e)
+{
+    if (tree_layers_count(w->layers) > 0)
+        return err_set(e, ERR_FAILED_PRECONDITION, "it has layers that are kept");
+    if (w->tree->roots[w->plan->root].user_root)
+        return err_set(e, ERR_FAILED_PRECONDITION, "its jobs are root inside");
+    w->top = 0;
+    return make_room(w, e);
 }
 
 static int
@@ -491,7 +513,11 @@ plan(struct work *w, struct err *e)
 {
     const struct tree_swap *s = w->plan;
     int rc = 0;
-    if (s->kind == TREE_SEAL)
+    if (s->kind == TREE_FRESH)
+        rc = plan_fresh(w, e);
+    else if (w->layers->recycled)
+        rc = err_set(e, ERR_FAILED_PRECONDITION, "a batch recycles it, so its files are not kept");
+    else if (s->kind == TREE_SEAL)
         rc = plan_seal(w, e);
     else if (!tree_layers_have(s->kind == TREE_RESTORE ? w->layers : s->from.layers, s->layer))
         rc = err_set(e, ERR_NOT_FOUND, "the sandbox has no layer %u", s->layer);
@@ -516,6 +542,7 @@ commit(struct work *w)
     l->upper = w->next;
     io_close(&l->upper_fd);
     l->upper_fd = io_keep_fd(take_fd(&w->upper_fd));
+    l->recycled = l->recycled || w->plan->kind == TREE_FRESH;
 }
 
 // A layer that was planned and not made.

@@ -4,6 +4,7 @@
 //   SEAL      over what it has written so far, which is sealed as a layer        (a snapshot)
 //   RESTORE   over a layer that it sealed before; what it has written since is dropped
 //   INHERIT   over the layers of another sandbox; its own disk is new            (a fork)
+//   FRESH     over the root's own layers; all that it has written is dropped     (a batch's next job: reset.c)
 //
 // A mounted overlay cannot change its layers, so a second one is made, takes over the mounts of the first, and becomes the
 // root. Nothing is copied, and the process that the sandbox has, its guest, is moved by the kernel. Nothing else may run in
@@ -16,7 +17,7 @@
 #include "tree.h"
 #include "tree_layers.h"
 
-enum tree_swap_kind { TREE_SEAL, TREE_RESTORE, TREE_INHERIT, TREE_SWAP_KINDS_N };
+enum tree_swap_kind { TREE_SEAL, TREE_RESTORE, TREE_INHERIT, TREE_FRESH, TREE_SWAP_KINDS_N };
 
 // A sandbox, as seen from outside.
 struct tree_place {
@@ -44,6 +45,8 @@ struct tree_swap {
 // Spawner. 0, or a negative errno. *layer: the layer that now lies right below the upper one; SEAL of an upper layer in which
 // nothing was written since is the earlier one, and nothing has changed (*helper_fd is -1). INHERIT: the layers have the numbers 1 to *layer.
 // *helper_fd: owned, pidfd of the process that did it, to be reaped when it ends, which may be later; -1: none began.
+// FRESH: *layer is 0, and the sandbox has no layers before and after; the first one comes before its first job, because what
+// lies in the folders of its birth stays there.
 // RESOURCE_EXHAUSTED with the reason LAYERS: there are too many. NOT_FOUND: no such layer. After a failure all is as before;
 // -ENOTRECOVERABLE: it is not, and the sandbox must end.
 int tree_swap(const struct tree *t, const struct tree_swap *s, uint32_t *layer, int *helper_fd,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parts of tree_swap.c: entries of folders (tree_entries.c), layers of another sandbox (tree_inherited.c).
+// Parts of tree_swap.c: entries of folders (tree_entries.c), layers of another sandbox (tree_inherited.c), the folders of jobs
+// (tree_fresh.c).
 #pragma once
 
 #include <sys/stat.h>
@@ -58,3 +59,7 @@ int tree_inherited_plan(struct tree_inherited *i, const struct tree_swap *s, uin
 // Helper: clones the mounts, in the other's namespace; then places the clones, on this one's disk.
 int tree_inherited_clone(struct tree_inherited *i, const struct tree_place *from, struct err *e);
 int tree_inherited_place(const struct tree_inherited *i, struct err *e);
+
+// Helper. Makes the folders that jobs write to in the upper layer at `place`, and /dev/shm beside it.
+int tree_fresh_folders(const struct tree *t, const struct tree_swap *s, const char *place,
+                       struct err *e);

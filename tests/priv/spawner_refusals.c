@@ -231,9 +231,10 @@ invalid_requests_end_the_spawner_and_every_sandbox(void **state)
         {"a second layer", destroy},
         {"a state out of range", destroy},
         {"a second state out of range", destroy},
+        {"a reset with an argument", destroy},
     };
     rows[0].q.op = SPAWN_CONFIGURE;
-    rows[1].q.op = SPAWN_STATES + 1;
+    rows[1].q.op = SPAWN_RESET + 1;
     rows[2].q.op = UINT32_MAX;
     rows[3].q.slot = UINT32_MAX;
     rows[4].q.slot = 5;
@@ -281,6 +282,8 @@ invalid_requests_end_the_spawner_and_every_sandbox(void **state)
     rows[35].q.other = 1;
     rows[36].q.op = rows[37].q.op = SPAWN_STATES;
     rows[36].q.arg = rows[37].q.other = TREE_NUMBERS + 1;
+    rows[38].q.op = SPAWN_RESET;
+    rows[38].q.arg = 1;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         assert_ends(rows[i].what, &rows[i].q, sizeof rows[i].q, -1, &like);
     char large[sizeof destroy + 1] = {0};

@@ -87,6 +87,12 @@ class BatchResult:
 BatchSource = Union[Iterable[Union[BatchJob, Iterable[str]]], AsyncIterable[Any]]
 
 
+RESETS: dict[str, process_service_pb2.BatchReset] = {
+    "sandbox": process_service_pb2.BATCH_RESET_SANDBOX,
+    "files": process_service_pb2.BATCH_RESET_FILES,
+}
+
+
 def run_batch_request(
     *,
     key: Optional[str],
@@ -94,16 +100,20 @@ def run_batch_request(
     limits: Optional[Limits],
     timeout: Optional[Seconds],
     network: Union[Network, str, None],
+    reset: str,
     parallel: int,
     window: int,
     deadline: Optional[Seconds],
 ) -> process_service_pb2.RunBatchRequest:
     """Return the request for a new batch."""
+    if reset not in RESETS:
+        raise ValueError(f"reset: one of {', '.join(RESETS)}, not {reset!r}")
     return process_service_pb2.RunBatchRequest(
         key=secrets.token_hex(16) if key is None else key,
         template=template or "",
         limits=requests.job_limits(limits, timeout),
         network=requests.network_policy(network),
+        reset=RESETS[reset],
         parallel=parallel,
         window=window,
         deadline_ms=lifetime_ms(deadline),

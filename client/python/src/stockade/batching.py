@@ -58,13 +58,14 @@ def batch(
     limits: Optional[Limits] = None,
     timeout: Optional[Seconds] = None,
     network: Union[Network, str, None] = None,
+    reset: str = "sandbox",
     parallel: int = 0,
     window: int = 0,
     deadline: Optional[Seconds] = None,
     key: Optional[str] = None,
     client: Optional[Client] = None,
 ) -> Batch:
-    """Run many jobs, each in a fresh sandbox, and iterate over their results as they finish.
+    """Run many jobs, each in a sandbox without traces of the others, and iterate over their results as they finish.
 
     ``jobs``      ``BatchJob`` objects, or the arguments of each job. They are read as far ahead as
                   the window permits, between the results
@@ -72,6 +73,9 @@ def batch(
     ``limits``    limits of each job; None: the template's
     ``timeout``   wall-clock limit of each job
     ``network``   policy of each job, or ``"none"``; None: the template's
+    ``reset``     what a job finds of the one before it: ``"sandbox"``, a fresh one, or ``"files"``,
+                  the same one without the processes, files and memory of that job, which is faster
+                  and needs the network ``"none"`` or ``"off"``
     ``parallel``  jobs that run at the same time; 0: two for each CPU of the broker's host
     ``window``    jobs that the broker may have ahead of this program; 0: 256
     ``deadline``  time for all of them: jobs that have not ended by then are cancelled, and after
@@ -91,6 +95,7 @@ def batch(
         limits=limits,
         timeout=timeout,
         network=network,
+        reset=reset,
         parallel=parallel,
         window=window,
         deadline=deadline,
