@@ -202,19 +202,21 @@ files_have_the_owners_that_they_have_on_the_host(void **state)
     expect_in(out, "'/usr/x': Permission denied");
 }
 
-// Whether readdir() and stat() of the host give the same numbers. In an overlay, folders may have two.
+// Whether readdir() and stat() of the host give the same inode numbers. In an overlay, folders may have two.
+static bool host_agrees;
+
 static bool
-the_hosts_agree(const char *path)
+have_one_number_each(const char *path)
 {
-    bool agree = true;
     DIR *d = opendir(path);
-    assert_non_null(d);
-    for (const struct dirent *one; (one = readdir(d)) != NULL;) {
+    bool agree = d != NULL;
+    for (const struct dirent *one; agree && (one = readdir(d)) != NULL;) {
         struct stat st;
-        assert_int_equal(fstatat(dirfd(d), one->d_name, &st, AT_SYMLINK_NOFOLLOW), 0);
-        agree = agree && (st.st_ino == one->d_ino || strcmp(one->d_name, "..") == 0);
+        agree = fstatat(dirfd(d), one->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+                (st.st_ino == one->d_ino || strcmp(one->d_name, "..") == 0);
     }
-    (void)closedir(d);
+    if (d != NULL)
+        (void)closedir(d);
     return agree;
 }
 
@@ -237,7 +239,7 @@ errors_and_inode_numbers_are_those_of_any_host(void **state)
     expect_in(out, "cannot stat '/usr/none': No such file or directory");
     expect_in(out, "cannot remove '/usr/bin/env': Permission denied");
     expect_in(out, "/tmp True []\n/etc True []\n");
-    if (the_hosts_agree("/usr/lib/python3"))
+    if (host_agrees)
         expect_in(out, "/usr/lib/python3 True []\n");
 }
 
@@ -501,5 +503,6 @@ prepare(void)
 int
 main(void)
 {
+    host_agrees = have_one_number_each("/usr/lib/python3");
     return inside_main("tree", prepare, run_all);
 }
