@@ -108,6 +108,18 @@ from_clock(const struct bill_input *in, struct bill *out)
     out->f[BILL_OUTPUT_CUT_BYTES] = (struct figure){in->output_cut_bytes, BILL_BROKER, BILL_JOB};
 }
 
+// What a file system without a block device, such as NFS or 9p, reads counts for the process and in no cgroup.
+static void
+drop_false_reads(const struct bill_rusage *u, struct bill *out)
+{
+    struct figure *f = &out->f[BILL_IO_READ_BYTES];
+    if (!u->known || u->in_blocks == 0 || f->source != BILL_CGROUP || f->value != 0)
+        return;
+    *f = (struct figure){0};
+    out->f[BILL_IO_READ_OPS] = (struct figure){0};
+    out->unknown[BILL_IO_READ_OPS] = "read from a file system without a block device";
+}
+
 void
 bill_compute(const struct bill_input *in, struct bill *out)
 {
@@ -119,6 +131,7 @@ bill_compute(const struct bill_input *in, struct bill *out)
         out->f[BILL_FAULTS_MINOR] = (struct figure){
             minus(in->job.v[STAT_FAULTS], in->job.v[STAT_FAULTS_MAJOR]), BILL_CGROUP, BILL_JOB};
     const struct bill_rusage *u = &in->rusage;
+    drop_false_reads(u, out);
     from_rusage(in, BILL_CPU_USER_NS, u->user_us * 1000, out);
     from_rusage(in, BILL_CPU_SYSTEM_NS, u->system_us * 1000, out);
     from_rusage(in, BILL_FAULTS_MINOR, u->faults_minor, out);

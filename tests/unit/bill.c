@@ -57,6 +57,30 @@ a_jobs_own_figure_has_priority_over_the_sandboxs_and_rusage(void **state)
     assert_int_equal(b.f[BILL_FAULTS_MAJOR].value, 4);
 }
 
+// Files of NFS and of 9p: no cgroup counts what is read from them.
+static void
+reads_without_a_block_device_come_from_rusage(void **state)
+{
+    (void)state;
+    struct bill_input in = {.rusage = {.known = true, .in_blocks = 8}};
+    struct bill b;
+    know(&in.job, STAT_IO_READ_BYTES, 0);
+    know(&in.job, STAT_IO_READS, 0);
+    bill_compute(&in, &b);
+    assert_int_equal(b.f[BILL_IO_READ_BYTES].value, 4096);
+    assert_int_equal(b.f[BILL_IO_READ_BYTES].source, BILL_RUSAGE);
+    assert_int_equal(b.f[BILL_IO_READ_OPS].source, BILL_UNKNOWN);
+    assert_non_null(b.unknown[BILL_IO_READ_OPS]);
+    in.rusage.in_blocks = 0;
+    bill_compute(&in, &b);
+    assert_int_equal(b.f[BILL_IO_READ_BYTES].source, BILL_CGROUP);
+    assert_int_equal(b.f[BILL_IO_READ_OPS].source, BILL_CGROUP);
+    know(&in.job, STAT_IO_READ_BYTES, 512);
+    in.rusage.in_blocks = 8;
+    bill_compute(&in, &b);
+    assert_int_equal(b.f[BILL_IO_READ_BYTES].value, 512);
+}
+
 static void
 without_counters_per_job_the_sandboxs_increase_is_used(void **state)
 {
@@ -177,6 +201,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(figures_without_a_source_are_unknown),
         cmocka_unit_test(a_jobs_own_figure_has_priority_over_the_sandboxs_and_rusage),
+        cmocka_unit_test(reads_without_a_block_device_come_from_rusage),
         cmocka_unit_test(without_counters_per_job_the_sandboxs_increase_is_used),
         cmocka_unit_test(a_counter_that_decreases_counts_nothing),
         cmocka_unit_test(frozen_time_is_not_wall_clock_time),
