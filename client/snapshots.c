@@ -39,6 +39,7 @@ one_from(void *to, struct arena *a, const ProtobufCMessage *message)
         .current = from->current,
         .not_included = from->not_included,
         .not_included_n = from->n_not_included,
+        .operations_ended = from->operations_ended,
     };
     return true;
 }

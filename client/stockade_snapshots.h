@@ -16,6 +16,8 @@ struct stockade_snapshot {
     bool current; // the files of now go on from it
     const char *const *not_included;
     size_t not_included_n;
+    // by create and restore: transfers and other operations on files that were cut off
+    uint32_t operations_ended;
 };
 
 struct stockade_snapshots {

@@ -19,11 +19,12 @@ json_of_snapshot(const struct stockade_snapshot *p)
     json_t *missing = json_array();
     for (size_t i = 0; i < p->not_included_n; i++)
         (void)json_array_append_new(missing, json_string(p->not_included[i]));
-    return json_pack("{ss ss so sI sI sI sI sb so}", "sandbox_id", p->sandbox_id, "name", p->name,
-                     "create_time", json_of_time(p->created_ms), "bytes", (json_int_t)p->bytes,
-                     "inodes", (json_int_t)p->inodes, "total_bytes", (json_int_t)p->total_bytes,
-                     "total_inodes", (json_int_t)p->total_inodes, "current", (int)p->current,
-                     "not_included", missing);
+    return json_pack("{ss ss so sI sI sI sI sb sI so}", "sandbox_id", p->sandbox_id, "name",
+                     p->name, "create_time", json_of_time(p->created_ms), "bytes",
+                     (json_int_t)p->bytes, "inodes", (json_int_t)p->inodes, "total_bytes",
+                     (json_int_t)p->total_bytes, "total_inodes", (json_int_t)p->total_inodes,
+                     "current", (int)p->current, "operations_ended",
+                     (json_int_t)p->operations_ended, "not_included", missing);
 }
 
 static void
@@ -65,6 +66,15 @@ fail(const struct acting *a, struct stockade_error *e)
                : cli_fail(a->c, a->name != NULL ? a->name : "", e);
 }
 
+static void
+warn_of_ended(const struct acting *a, const struct stockade_snapshot *p)
+{
+    if (p->operations_ended > 0 && !a->o->json)
+        (void)fprintf(stderr, "stockade: %u operation%s on files of the sandbox %s cut off\n",
+                      p->operations_ended, p->operations_ended == 1 ? "" : "s",
+                      p->operations_ended == 1 ? "was" : "were");
+}
+
 static int
 create(const struct acting *a)
 {
@@ -72,6 +82,7 @@ create(const struct acting *a)
     const struct stockade_snapshot *p = NULL;
     if (stockade_snapshot_create(a->s, a->sandbox, a->name, a->o->stop, &p, &e) < 0)
         return fail(a, &e);
+    warn_of_ended(a, p);
     int code = a->o->json ? json_put(json_of_snapshot(p)) : EXIT_OK;
     if (!a->o->json) {
         (void)puts(p->name);
@@ -104,6 +115,7 @@ restore(const struct acting *a)
     const struct stockade_snapshot *p = NULL;
     if (stockade_snapshot_restore(a->s, a->sandbox, a->name, a->o->stop, &p, &e) < 0)
         return fail(a, &e);
+    warn_of_ended(a, p);
     int code = a->o->json ? json_put(json_of_snapshot(p)) : EXIT_OK;
     stockade_free(p);
     return code;

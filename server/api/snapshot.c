@@ -9,6 +9,7 @@
 #include "page.h"
 #include "proto/wire.h"
 #include "server/base/server.h"
+#include "server/files/files.h"
 #include "server/snapshot/snapshots.h"
 #include "stockade/v1/snapshot_service.pb-c.h"
 
@@ -17,6 +18,7 @@ struct pending {
     struct call *call;
     struct snapshot_op *op;
     const ProtobufCMessageDescriptor *answer;
+    uint32_t ended; // operations on files
 };
 
 // What snapshot_service.proto says in its head, for the answer.
@@ -53,7 +55,7 @@ convert_snapshot(struct arena *a, const struct sandbox *s, const struct snapshot
 // Create, Get and Restore respond with a message of one field.
 static void
 reply(struct call *c, const ProtobufCMessageDescriptor *answer, const struct sandbox *s,
-      const struct snapshot *p)
+      const struct snapshot *p, uint32_t ended)
 {
     Stockade__V1__SnapshotServiceGetResponse response;
     _Static_assert(sizeof response == sizeof(Stockade__V1__SnapshotServiceCreateResponse) &&
@@ -62,6 +64,8 @@ reply(struct call *c, const ProtobufCMessageDescriptor *answer, const struct san
     struct arena *auto_arena a = arena_new(CONVERT_ARENA_MAX);
     answer->message_init((ProtobufCMessage *)&response);
     response.snapshot = a != NULL && p != NULL ? convert_snapshot(a, s, p) : NULL;
+    if (response.snapshot != NULL)
+        response.snapshot->operations_ended = ended;
     if (p != NULL && response.snapshot == NULL)
         convert_no_memory(c);
     else
@@ -96,12 +100,12 @@ on_done(void *cookie, struct sandbox *s, const struct snapshot *made, const stru
     if (e != NULL)
         call_fail(p->call, e);
     else
-        reply(p->call, p->answer, s, made);
+        reply(p->call, p->answer, s, made, p->ended);
     free(p);
 }
 
 static void
-begin(struct call *c, struct sandbox *sb, const char *name, bool stop,
+begin(struct server *s, struct call *c, struct sandbox *sb, const char *name, bool stop,
       const ProtobufCMessageDescriptor *answer,
       int (*fn)(struct sandbox *, const char *, bool, snapshot_done *, void *,
                 struct snapshot_op **, struct err *))
@@ -118,6 +122,8 @@ begin(struct call *c, struct sandbox *sb, const char *name, bool stop,
         free(p);
         return;
     }
+    (void)err_set(&e, ERR_ABORTED, "the sandbox is getting another layer of files");
+    p->ended = files_cut_off(s->files, sb, &e);
     call_watch(c, on_cancel, NULL, p);
 }
 
@@ -128,8 +134,8 @@ create(struct server *s, struct call *c, const ProtobufCMessage *req)
         (const Stockade__V1__SnapshotServiceCreateRequest *)req;
     struct sandbox *sb = find(s, c, m->sandbox);
     if (sb != NULL)
-        begin(c, sb, m->name, m->stop, &stockade__v1__snapshot_service_create_response__descriptor,
-              snapshots_create);
+        begin(s, c, sb, m->name, m->stop,
+              &stockade__v1__snapshot_service_create_response__descriptor, snapshots_create);
 }
 
 static void
@@ -139,8 +145,8 @@ restore(struct server *s, struct call *c, const ProtobufCMessage *req)
         (const Stockade__V1__SnapshotServiceRestoreRequest *)req;
     struct sandbox *sb = find(s, c, m->sandbox);
     if (sb != NULL)
-        begin(c, sb, m->name, m->stop, &stockade__v1__snapshot_service_restore_response__descriptor,
-              snapshots_restore);
+        begin(s, c, sb, m->name, m->stop,
+              &stockade__v1__snapshot_service_restore_response__descriptor, snapshots_restore);
 }
 
 static void
@@ -152,7 +158,7 @@ get(struct server *s, struct call *c, const ProtobufCMessage *req)
     const struct sandbox *sb = find(s, c, m->sandbox);
     const struct snapshot *p = sb == NULL ? NULL : snapshots_find(sb, m->name, &e);
     if (p != NULL)
-        reply(c, &stockade__v1__snapshot_service_get_response__descriptor, sb, p);
+        reply(c, &stockade__v1__snapshot_service_get_response__descriptor, sb, p, 0);
     else if (sb != NULL)
         call_fail(c, &e);
 }

@@ -466,6 +466,18 @@ files_begin(struct files *all, struct sandbox *s, enum files_method method,
     return op;
 }
 
+uint32_t
+files_cut_off(struct files *all, const struct sandbox *s, const struct err *why)
+{
+    struct list *it = all->boxes.next;
+    while (it != &all->boxes && list_entry(it, struct box, node)->sandbox != s)
+        it = it->next;
+    uint32_t n = it != &all->boxes ? list_entry(it, struct box, node)->ops_n : 0;
+    if (n > 0)
+        fail_all(list_entry(it, struct box, node), why);
+    return n;
+}
+
 const char *
 files_id(const struct files_op *op)
 {
@@ -567,25 +579,21 @@ files_finish(struct files_op *op, uint64_t bytes, struct err *e)
     return send_packet(op, FILES_FINISH, NULL, 0, e);
 }
 
-static int
-send_state(struct files_op *op, uint32_t which, int *fd, struct err *e)
-{
-    const struct files_head head = {.kind = FILES_STATE, .method = which};
-    struct packet *p = packet_new(&op->link.out, sizeof head, e);
-    if (p == NULL)
-        return err_errno(e);
-    memcpy(p->bytes, &head, sizeof head);
-    p->fds[p->fds_n++] = take_fd(fd);
-    return packet_link_send(&op->link, p, e);
-}
-
 int
 files_pass(struct files_op *op, int *fds, uint32_t fds_n, struct err *e)
 {
     int r = 0;
-    for (uint32_t i = 0; i < fds_n && r == 0; i++)
-        if (fds[i] >= 0)
-            r = send_state(op, i, &fds[i], e);
+    for (uint32_t i = 0; i < fds_n && r == 0; i++) {
+        const struct files_head head = {.kind = FILES_STATE, .method = i};
+        struct packet *p = fds[i] < 0 ? NULL : packet_new(&op->link.out, sizeof head, e);
+        if (p == NULL) {
+            r = fds[i] < 0 ? 0 : err_errno(e);
+            continue;
+        }
+        memcpy(p->bytes, &head, sizeof head);
+        p->fds[p->fds_n++] = take_fd(&fds[i]);
+        r = packet_link_send(&op->link, p, e);
+    }
     fdpass_close(fds, fds_n);
     return r < 0 ? r : files_finish(op, 0, e);
 }

@@ -72,5 +72,8 @@ int files_put(struct files_op *op, const void *bytes, size_t n, struct err *e);
 // The states that a comparison compares, right after its begin: `fds` are *owned* by this, -1: missing.
 int files_pass(struct files_op *op, int *fds, uint32_t fds_n, struct err *e);
 
+// Ends all operations in a sandbox, for this reason. Returns their number.
+uint32_t files_cut_off(struct files *all, const struct sandbox *s, const struct err *why);
+
 // What files_begin() was given.
 void *files_cookie(const struct files_op *op);

@@ -98,7 +98,7 @@ tree_inherited_clone(struct tree_inherited *i, const struct tree_place *from, st
             return l->mapped_fd;
         int rc = mount_idmap(l->mapped_fd, l->userns_fd, e);
         if (rc < 0)
-            return err_wrap(e, "layers in memory need Linux 6.3");
+            return rc;
     }
     return 0;
 }

@@ -74,9 +74,10 @@ void tree_layer_drop(struct tree *t, uint32_t layer);
 struct tree {
     struct tree_root roots[SPAWN_ROOTS_MAX];
     struct tree_layer layers[TREE_LAYERS_MAX];
-    int userns_fd; // 65,536 ids, to find out which layers can be id-mapped
-    char *cpuinfo; // owned
-    uint32_t cpus; // processors and memory of the host
+    int userns_fd;        // 65,536 ids, to find out which layers can be id-mapped
+    bool memory_idmapped; // whether a tmpfs can be: forks need it
+    char *cpuinfo;        // owned
+    uint32_t cpus;        // processors and memory of the host
     uint64_t memory_bytes;
     uint64_t view_bytes; // maximum size of tree_view.c's files on a disk
     uint32_t ptys;       // terminals of each sandbox, at most

@@ -311,6 +311,18 @@ probe(struct tree *t, const struct host_mounts *l, struct spawn_features *f, str
     return 0;
 }
 
+// The layers of a fork are a tmpfs of another sandbox, whose ids are others.
+static void
+probe_memory(struct tree *t, struct spawn_features *f)
+{
+    const struct mount_option options[] = {{"size", "64k"}, {"mode", "0700"}};
+    struct err why = {0};
+    int auto_close fd = mount_new("tmpfs", options, 2, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, &why);
+    t->memory_idmapped = fd >= 0 && mount_idmap(fd, t->userns_fd, &why) == 0;
+    feature_add(f, "forks", t->memory_idmapped, false, "%.160s",
+                t->memory_idmapped ? "files in memory can be shared by sandboxes" : why.text);
+}
+
 static void
 host_mounts_free(struct host_mounts *l)
 {
@@ -337,6 +349,7 @@ prepare(const struct spawn_config *config, int cgroup_root_fd, struct tree *t,
         rc = probe(t, &l, f, e);
     if (rc < 0)
         return rc;
+    probe_memory(t, f);
     t->userns_fd = io_keep_fd(t->userns_fd);
     tree_proc_look(t);
     share_terminals(config, t, f);

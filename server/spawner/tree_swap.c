@@ -505,7 +505,13 @@ plan_inherit(struct work *w, struct err *e)
         return err_set(
             e, ERR_FAILED_PRECONDITION,
             "the other sandbox shows other folders of the host: its template has changed");
-    return tree_inherited_plan(&w->inherited, s, &w->top, e);
+    if (w->tree->memory_idmapped)
+        return tree_inherited_plan(&w->inherited, s, &w->top, e);
+    int r = err_set(e, ERR_FAILED_PRECONDITION,
+                    "this kernel cannot share files in memory between sandboxes");
+    err_detail(e, "FORKS_UNSUPPORTED", "forks",
+               "forks need Linux 6.3; 'stockade info' shows what this kernel said");
+    return r;
 }
 
 static int

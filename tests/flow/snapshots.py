@@ -8,6 +8,7 @@ import time
 
 from api import CANCELLED, EXISTS, NOT_FOUND, PRECONDITION, SANDBOX, connect, main
 from broker import Broker
+from crash import alive
 from runner import check, until
 from sp import EXHAUSTED, INVALID
 
@@ -141,6 +142,51 @@ def the_number_of_states_is_bounded_and_a_deleted_one_makes_room(b, c):
 
 
 # ---- what it does
+
+
+def what_was_cut_off_is_counted_and_gets_the_reason(b, c):
+    box = new(c)
+    check(make(c, box, "quiet").operations_ended == 0, "nothing was in progress")
+    other = connect(b)
+    calls = []
+    for name in (b"one", b"two"):
+        call = other.begin("/stockade.v1.FileService/OpenWrite", {"sandbox_id": box, "path": name}, credit=10)
+        other.recv(call)  # its id: it runs
+        calls.append(call)
+    check(make(c, box, "busy").operations_ended == 2, "two uploads")
+    for call in calls:
+        frame = other.recv(call)
+        check(frame.status.code == 10 and "another layer" in frame.status.message, f"{frame.status}")
+    check(restore(c, box, "quiet").operations_ended == 0, "and none is left")
+    check(c.unary(SNAPSHOT + "Get", {"sandbox": box, "name": "busy"}).snapshot.operations_ended == 0, "of that call alone")
+
+
+def a_kill_in_the_middle_leaves_nothing(b, c):
+    own = Broker(config=CONFIG, name="-k").start()
+    for victim in ("stockade-spawne", "stockaded"):
+        for calls in (1, 4, 9):
+            d = connect(own)
+            box = new(d)
+            sh(d, box, "echo a > A")
+            make(d, box, "start")
+            for i in range(calls):
+                method, fields = (("Create", {"sandbox": box}), ("Restore", {"sandbox": box, "name": "start"}),
+                                  ("Diff", {"sandbox_id": box, "first": "start"}))[i % 3]
+                d.begin(SNAPSHOT + method, fields)
+            everything = own.processes()
+            os.kill(min(pid for pid, name in everything.items() if name == victim), 9)
+            # mounts and layers exist in the namespaces of these processes alone
+            until(lambda: own.process.poll() is not None and not alive(set(everything) - {own.process.pid}), "everything ends")
+            own.process.wait()
+            left = own.cgroups()
+            own.start()
+            fresh = [path for path in own.cgroups() if path in left and len(os.path.basename(path)) == 32]
+            check(not fresh, f"not cleared: {fresh}")
+    d = connect(own)
+    box = new(d)
+    sh(d, box, "echo a > A")
+    make(d, box)
+    check(own.stop() == 0 and not own.cgroups(), "and an orderly end")
 
 
 def files_roll_back_and_forth(b, c):
@@ -324,7 +370,7 @@ def the_command_says_what_it_does(b, c):
         check(r.returncode != 0 and words in r.stderr, f"{line}: {r.returncode} {r.stderr}")
 
 
-TESTS = [what_is_not_there_is_not_found, sandboxes_of_another_user_have_no_snapshots,
+TESTS = [what_is_not_there_is_not_found, what_was_cut_off_is_counted_and_gets_the_reason, a_kill_in_the_middle_leaves_nothing, sandboxes_of_another_user_have_no_snapshots,
          jobs_refuse_a_snapshot_unless_they_may_be_stopped, a_paused_sandbox_refuses_but_forgets,
          the_number_of_states_is_bounded_and_a_deleted_one_makes_room, files_roll_back_and_forth,
          hostile_files_come_back_as_they_were, what_a_snapshot_holds_counts_until_it_is_dropped,

@@ -26,6 +26,8 @@ export interface SnapshotInfo {
   current: boolean;
   /** What a snapshot does not hold, in words. */
   notIncluded: readonly string[];
+  /** By `snapshot`: operations on files, such as transfers and watches, that were cut off. */
+  operationsEnded: number;
 }
 
 /** What a message says about a snapshot. */
@@ -39,6 +41,7 @@ export function snapshotInfo(message: SnapshotMessage | undefined): SnapshotInfo
     totalSize: Number(message?.totalBytes ?? 0n),
     current: message?.current ?? false,
     notIncluded: message?.notIncluded ?? [],
+    operationsEnded: message?.operationsEnded ?? 0,
   };
 }
 

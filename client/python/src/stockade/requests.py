@@ -107,6 +107,8 @@ class SnapshotInfo:
     current: bool
     #: What a snapshot does not hold, in words.
     not_included: tuple[str, ...]
+    #: By ``snapshot``: operations on files, such as transfers and watches, that were cut off.
+    operations_ended: int = 0
 
 
 def _time(stamp: Timestamp) -> datetime.datetime:
@@ -144,6 +146,7 @@ def snapshot_info(message: snapshot_service_pb2.Snapshot) -> SnapshotInfo:
         total_size=message.total_bytes,
         current=message.current,
         not_included=tuple(message.not_included),
+        operations_ended=message.operations_ended,
     )
 
 
