@@ -332,6 +332,20 @@ static const char code_details[] =
     "the interpreter crashed; 125 Stockade failed; 77 refused; 75 try again.\n\n"
     "Example: stockade code -c 'sum(range(10))'";
 
+static const char repl_details[] =
+    "Reads cells at a prompt and runs each, like python's own prompt, with what the cells before it "
+    "have defined. Without --sandbox and --context they run in a new sandbox, which is removed at "
+    "the end. With --sandbox they have a context of their own there; with --context an existing "
+    "one, whose --language only decides which lines belong together.\n\n"
+    "A line that begins a block, a bracket or a quotation continues on the next one; a block ends "
+    "with an empty line. ^C interrupts the running cell, and at the prompt drops what was typed; ^D "
+    "ends. Arrow keys move the cursor and show earlier entries, which "
+    "~/.local/state/stockade/history keeps. Pictures are shown on terminals with kitty's or "
+    "iTerm2's protocol; otherwise they are saved (--pictures, or the current folder).\n\n"
+    "If stdin is not a terminal, it has the cells, and the exit code is that of the last one, as of "
+    "stockade code.\n\n"
+    "Example: stockade repl --sandbox notebook";
+
 #define GROUPS(...) ((const struct option_row *const[]){__VA_ARGS__, options_common, NULL})
 #define NO_GROUPS   ((const struct option_row *const[]){options_common, NULL})
 
@@ -484,6 +498,8 @@ const struct command commands[] = {
     {"code", "run a cell of python, bash or javascript", "[OPTION]... [-c CODE | FILE | -]",
      code_details, GROUPS(code_only, code_kind, sandbox_limits, network), OPERAND_NONE, 0, 1, false,
      true, cli_code},
+    {"repl", "run cells that are typed at a prompt", "[OPTION]...", repl_details,
+     GROUPS(code_kind, sandbox_limits, network), OPERAND_NONE, 0, 0, false, false, cli_repl},
     {"ls", "list your sandboxes", "[OPTION]...", NULL, GROUPS(list_only), OPERAND_NONE, 0, 0, false,
      false, cli_ls},
     {"get", "show one sandbox", "[OPTION]... SANDBOX", NULL, NO_GROUPS, OPERAND_SANDBOX, 1, 1,
