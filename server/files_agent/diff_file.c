@@ -61,12 +61,11 @@ put_name(struct sending *s, const char *sign, char side, const char *path, bool 
         r = put(s, &side, 1, e);
     for (const char *at = path; r == 0 && *at != '\0'; at++) {
         bool odd = (unsigned char)*at < ' ' || *at == 0x7f;
-        bool quoted = *at == '"' || *at == '\\';
-        n = snprintf(byte, sizeof byte, odd ? "\\%03o" : "%c",
-                     odd ? (unsigned)(unsigned char)*at : (unsigned)'\\');
-        r = odd || quoted ? put(s, byte, (size_t)n, e) : 0;
-        if (r == 0 && !odd)
-            r = put(s, at, 1, e);
+        if (odd)
+            n = snprintf(byte, sizeof byte, "\\%03o", (unsigned)(unsigned char)*at);
+        else
+            n = snprintf(byte, sizeof byte, "%s%c", *at == '"' || *at == '\\' ? "\\" : "", *at);
+        r = put(s, byte, (size_t)n, e);
     }
     return r == 0 ? put(s, plain ? "\n" : "\"\n", plain ? 1 : 2, e) : r;
 }
