@@ -16,6 +16,7 @@
     LABEL(STATE, "state", 8)          /* enum sandbox_state */                                     \
     LABEL(OUTCOME, "outcome", 8)      /* enum outcome */                                           \
     LABEL(LIMIT, "limit", 16)         /* enum limit */                                             \
+    LABEL(STATUS, "status", 8)        /* enum code_status */                                       \
     LABEL(TEMPLATE, "template", 32)   /* template.number */                                        \
     LABEL(OPERATION, "operation", 32) /* enum spawn_op */                                          \
     LABEL(KIND, "kind", 128)          /* EventKind of the schema */                                \
@@ -126,6 +127,15 @@
             "Jobs that ended, by outcome.")                                                        \
     TIMES(JOB_TIME, NONE, "stockade_job_duration_seconds",                                         \
           "Time from the start of the main process of a job to its end.")                          \
+    GAUGE(CONTEXTS, NUMBER, NONE, "stockade_contexts", "Contexts of interpreters.")                \
+    COUNTER(INTERPRETERS_STARTED, NUMBER, NONE, NONE, "stockade_interpreters_started_total",       \
+            "Interpreters of contexts that were started by executing them.")                       \
+    COUNTER(INTERPRETERS_FORKED, NUMBER, NONE, NONE, "stockade_interpreters_forked_total",         \
+            "Interpreters of contexts that were forked from a warm one.")                          \
+    COUNTER(CELLS_ENDED, NUMBER, STATUS, NONE, "stockade_cells_ended_total",                       \
+            "Cells that have ended, by status.")                                                   \
+    TIMES(CELL_TIME, NONE, "stockade_cell_duration_seconds",                                       \
+          "Time from the start of a cell, when its interpreter was ready, to its end.")            \
     COUNTER(LIMITS_HIT, NUMBER, LIMIT, NONE, "stockade_job_limits_hit_total",                      \
             "Limits that jobs reached, by limit.")                                                 \
     COUNTER(OUTPUT_BYTES, BYTES, NONE, NONE, "stockade_job_output_bytes_total",                    \

@@ -5,8 +5,7 @@
 //
 // What a cell prints comes from two places: frames (python and node write them for sys.stdout and process.stdout), and the
 // pipes of the job (bash, and programs that a cell starts), which are read once the guest has said that it runs: an
-// interpreter may be ready before that. Small writes are collected for BURST_MS. A `done` frame was sent
-// after everything that the cell wrote, so the pipes are read once more before END.
+// interpreter may be ready before that. A `done` frame was sent after everything that the cell wrote, so the pipes are read once more before END.
 #include "context_private.h"
 
 #include <errno.h>
@@ -17,16 +16,14 @@
 #include <string.h>
 
 #include "server/base/loop.h"
+#include "server/base/metrics.h"
 #include "server/base/server.h"
 #include "server/sandbox/sandbox.h"
 
 enum {
-    BURST_MS = 10,
     BEGIN_MS = 2, // BEGIN is sent with the first event, or alone after this time
     AGAIN_MS = 500,
     CLOSED_MS = 1000, // from the end of its link to the end of the interpreter
-    READS_MAX = 8,    // of the pipes, at the end of a cell
-    REASON_MAX = 600,
     START_FAILED_MAX = 300,
 };
 
@@ -41,104 +38,6 @@ run_free(struct code_run *r)
 {
     free(r->text);
     free(r);
-}
-
-// 0: the sink has it, or nobody waits for it.
-static int
-deliver(struct code_run *r, const struct code_event *ev)
-{
-    if (r->abandoned)
-        return 0;
-    int rc = r->sink.event(r->sink.cookie, ev);
-    r->blocked = rc == -EAGAIN;
-    return rc == -EAGAIN ? rc : 0;
-}
-
-// ---- output
-
-static int
-flush(struct context *c)
-{
-    struct code_event ev = {
-        .kind = CODE_OUTPUT, .stream = c->burst_stream, .bytes = c->burst, .n = c->burst_n};
-    if (c->burst_n == 0 || c->current == NULL)
-        return 0;
-    int r = deliver(c->current, &ev);
-    if (r < 0)
-        return r;
-    c->current->output_bytes += c->burst_n;
-    c->burst_n = 0;
-    loop_timer_stop(&c->burst_timer);
-    return 0;
-}
-
-static void
-on_burst(void *cookie)
-{
-    struct context *c = cookie;
-    loop_timer_stop(&c->burst_timer);
-    if (c->current != NULL && !c->current->blocked)
-        (void)flush(c);
-}
-
-// n: at most BURST_MAX. 0: all were taken; -EAGAIN: none.
-static int
-add_output(struct context *c, unsigned stream, const uint8_t *bytes, size_t n)
-{
-    if (c->burst == NULL && (c->burst = malloc(BURST_MAX)) == NULL)
-        return 0; // they are lost; the cell goes on
-    if (c->burst_n > 0 && (c->burst_stream != stream || c->burst_n + n > BURST_MAX)) {
-        int r = flush(c);
-        if (r < 0)
-            return r;
-    }
-    memcpy(c->burst + c->burst_n, bytes, n);
-    c->burst_n += n;
-    c->burst_stream = stream;
-    if (c->burst_timer == NULL)
-        (void)loop_timer_start(loop_of(c), &c->burst_timer, BURST_MS, on_burst, c);
-    return 0;
-}
-
-// Takes what the pipes have. 1: something was taken; 0: nothing is there; -EAGAIN.
-static int
-take_pipes(struct context *c)
-{
-    if (c->output.job == NULL)
-        return 0;
-    struct job_event ev = job_next(&c->output);
-    if (ev.kind == JOB_NOTHING || ev.kind == JOB_ENDED)
-        return 0;
-    bool data = ev.kind == JOB_OUTPUT && ev.chunk.kind == OUTPUT_DATA;
-    int r = data ? add_output(c, ev.chunk.stream, ev.chunk.data, ev.chunk.n) : 0;
-    if (r < 0)
-        return r;
-    job_taken(&c->output, &ev);
-    return 1;
-}
-
-// ---- the end of a cell
-
-static void
-compute_bill(const struct code_run *r, struct code_end *end)
-{
-    struct context *c = r->context;
-    struct bill_input in = {.arrived_ns = r->arrived_ns,
-                            .sandbox_ns = r->began_ns,
-                            .started_ns = r->began_ns,
-                            .ended_ns = uv_hrtime(),
-                            .output_bytes = r->output_bytes + c->burst_n};
-    if (c->sandbox != NULL && c->job != NULL && r->began_ns != 0) {
-        struct cgstat now;
-        cgstat_read(&c->sandbox->dirs, job_number(c->job), &now);
-        for (unsigned i = 0; i < STATS_N; i++) {
-            bool peak = i == STAT_MEMORY_PEAK_BYTES || i == STAT_PIDS_PEAK;
-            in.job.v[i] = now.v[i] - (!peak && now.v[i] >= c->billed.v[i] ? c->billed.v[i] : 0);
-        }
-        in.job.known = now.known;
-        c->billed = now;
-    }
-    bill_compute(&in, &end->bill);
 }
 
 static void
@@ -156,55 +55,11 @@ finish(struct context *c, struct code_end *end)
         c->state = CONTEXT_IDLE;
     kernel_link_hold(&c->link, true);
     kernel_link_rest(&c->link);
-    (void)deliver(r, &ev);
+    metrics_add_by(METRIC_CELLS_ENDED, end->status, 0, 1);
+    if (r->began_ns != 0)
+        metrics_observe(METRIC_CELL_TIME, 0, uv_hrtime() - r->began_ns);
+    (void)cell_deliver(r, &ev);
     run_free(r);
-}
-
-static const char *
-reason_of_end(const struct job_result *r, char out[REASON_MAX])
-{
-    if (r->outcome == OUTCOME_EXITED)
-        (void)snprintf(out, REASON_MAX, "the interpreter exited with status %" PRIu32,
-                       r->exit_code);
-    else if (r->outcome == OUTCOME_SIGNALED)
-        (void)snprintf(out, REASON_MAX, "the interpreter was killed by signal %" PRIu32 " (%s)",
-                       r->signal, strsignal((int)r->signal));
-    else
-        (void)snprintf(out, REASON_MAX, "the interpreter has ended: %.500s", r->reason);
-    return out;
-}
-
-// How a cell ends whose interpreter has ended.
-static void
-end_with_kernel(struct context *c, struct code_end *end, char reason[REASON_MAX])
-{
-    const struct job_result *r = job_result(c->job);
-    *end = (struct code_end){.status = CODE_CRASHED, .lost = true, .hits = r->hits};
-    if (r->outcome != OUTCOME_LIMIT)
-        end->hits.n = 0;
-    end->reason = reason_of_end(r, reason);
-    if (c->broke.code != 0)
-        end->reason = c->broke.text;
-    else if (c->stop == STOP_TIMEOUT)
-        end->status = CODE_TIMEOUT;
-    else if (c->stop == STOP_RESTART || c->stop == STOP_DELETE)
-        end->status = CODE_CANCELLED;
-    if (c->stop == STOP_TIMEOUT)
-        end->reason = "it exceeded timeout_ms, and ignored the interrupt";
-    else if (c->stop == STOP_RESTART)
-        end->reason = "its context was restarted";
-}
-
-static void
-end_by_frame(struct context *c, const struct kernel_frame *f, struct code_end *end)
-{
-    *end = (struct code_end){.status = f->status, .count = f->count, .reason = ""};
-    c->count = f->count;
-    if (c->stop == STOP_TIMEOUT && f->status != CODE_OK) {
-        end->status = CODE_TIMEOUT;
-        end->reason = "it exceeded timeout_ms";
-    }
-    c->stop = STOP_NONE;
 }
 
 // ---- frames
@@ -221,7 +76,7 @@ failure(struct context *c, const struct kernel_frame *f)
     static char text[3 * KERNEL_PAYLOAD_MAX + 3];
     struct code_event ev = {.kind = CODE_FAILURE};
     kernel_error_read(f->payload, f->n, text, &ev.failure);
-    return deliver(c->current, &ev);
+    return cell_deliver(c->current, &ev);
 }
 
 static int
@@ -243,16 +98,16 @@ on_cell_frame(struct context *c, const struct kernel_frame *f)
     if (f->kind == KERNEL_FAILED && f->run == 0)
         return could_not_start(c, f);
     if (f->kind == KERNEL_STDOUT || f->kind == KERNEL_STDERR)
-        return add_output(c, f->kind == KERNEL_STDOUT ? OUTPUT_STDOUT : OUTPUT_STDERR, f->payload,
-                          f->n);
-    int r = flush(c);
+        return cell_add_output(c, f->kind == KERNEL_STDOUT ? OUTPUT_STDOUT : OUTPUT_STDERR,
+                               f->payload, f->n);
+    int r = cell_flush(c);
     if (r < 0)
         return r;
     if (f->kind == KERNEL_ERROR)
         return failure(c, f);
     const struct code_event ev = {.kind = CODE_RESULT, .result = f, .bytes = f->payload, .n = f->n};
     if (f->kind == KERNEL_RESULT)
-        return deliver(c->current, &ev);
+        return cell_deliver(c->current, &ev);
     return broke(c, "a message that does not belong to a cell");
 }
 
@@ -340,7 +195,7 @@ refuse_all(struct context *c, const struct code_end *end)
     while (!list_empty(&c->waiting)) {
         c->current = take_waiting(c);
         struct code_end copy = *end;
-        compute_bill(c->current, &copy);
+        cell_bill(c->current, &copy);
         finish(c, &copy);
     }
 }
@@ -361,12 +216,12 @@ start_kernel(struct context *c)
 static void
 on_kernel_over(struct context *c)
 {
-    char reason[REASON_MAX];
+    char reason[CELL_REASON_MAX];
     struct code_end end;
     bool starting = c->state == CONTEXT_STARTING;
-    end_with_kernel(c, &end, reason);
+    cell_end_with_kernel(c, &end, reason);
     if (c->current != NULL) {
-        compute_bill(c->current, &end);
+        cell_bill(c->current, &end);
         end.bill.f[BILL_MEMORY_PEAK_BYTES] = job_result(c->job)->bill.f[BILL_MEMORY_PEAK_BYTES];
         finish(c, &end);
     }
@@ -392,20 +247,6 @@ on_link_over(struct context *c)
         on_closed(c);
 }
 
-// Whatever was written before the end of a cell. A process that it left may go on writing.
-static int
-take_all_pipes(struct context *c)
-{
-    int r = 1;
-    for (int i = 0; i < READS_MAX && r > 0 && c->output.job != NULL; i++) {
-        job_read_now(c->output.job);
-        r = take_pipes(c);
-        for (int more = r; more > 0;)
-            more = take_pipes(c);
-    }
-    return r < 0 ? r : flush(c);
-}
-
 // The cell has ended, if all of its output can be sent now: -EAGAIN otherwise.
 static int
 on_done(struct context *c)
@@ -415,12 +256,12 @@ on_done(struct context *c)
         return broke(c, "the end of a cell that was not sent");
     if (c->frame.run < c->current->number)
         return 0; // forged by an earlier one
-    int r = take_all_pipes(c);
+    int r = cell_take_all_pipes(c);
     if (r < 0)
         return r;
     c->fresh = false;
-    end_by_frame(c, &c->frame, &end);
-    compute_bill(c->current, &end);
+    cell_end_by_frame(c, &c->frame, &end);
+    cell_bill(c->current, &end);
     finish(c, &end);
     return 0;
 }
@@ -470,13 +311,13 @@ step(struct context *c)
     if (r != NULL && !r->begun) {
         const struct code_event ev = {.kind = CODE_BEGIN,
                                       .begin = {c->id.id, c->sandbox_id, c->fresh}};
-        if (deliver(r, &ev) < 0)
+        if (cell_deliver(r, &ev) < 0)
             return false;
         r->begun = true;
     }
     bool reads = r != NULL || c->state == CONTEXT_STARTING;
     if (r != NULL) {
-        int n = take_pipes(c);
+        int n = cell_take_pipes(c);
         if (n != 0)
             return n > 0;
     }
@@ -485,7 +326,7 @@ step(struct context *c)
     if (c->current != NULL && c->current->blocked)
         return false;
     if (c->job_over && (!reads || c->link_over)) {
-        if (flush(c) < 0)
+        if (cell_flush(c) < 0)
             return false;
         on_kernel_over(c);
         return true;
@@ -587,7 +428,7 @@ cell_cancel_all(struct context *c, const char *reason)
     struct code_end end = {.status = CODE_CANCELLED, .lost = true, .reason = reason};
     c->pumping = true; // events must not lead back here
     if (c->current != NULL) {
-        compute_bill(c->current, &end);
+        cell_bill(c->current, &end);
         finish(c, &end);
     }
     refuse_all(c, &end);

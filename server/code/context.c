@@ -13,6 +13,7 @@
 #include "proto/auto.h"
 #include "proto/now.h"
 #include "server/base/loop.h"
+#include "server/base/metrics.h"
 #include "server/base/server.h"
 #include "server/sandbox/command.h"
 #include "server/sandbox/observers.h"
@@ -54,6 +55,7 @@ context_free(struct context *c)
     loop_timer_stop(&c->gone);
     idtable_remove(&c->all->table, &c->id);
     list_remove(&c->node);
+    metrics_move(METRIC_CONTEXTS, 0, -1);
     free_env(c);
     free(c->workdir);
     free(c->burst);
@@ -86,6 +88,10 @@ on_deleting(void *cookie, struct sandbox *s, const struct err *why)
     }
 }
 
+static const char *const status_names[] = {
+    [CODE_OK] = "ok",           [CODE_ERROR] = "error",     [CODE_INTERRUPTED] = "interrupted",
+    [CODE_CRASHED] = "crashed", [CODE_TIMEOUT] = "timeout", [CODE_CANCELLED] = "cancelled"};
+
 struct contexts *
 contexts_new(struct server *srv)
 {
@@ -94,6 +100,8 @@ contexts_new(struct server *srv)
         return NULL;
     all->srv = srv;
     list_init(&all->list);
+    for (uint32_t i = 0; i < sizeof status_names / sizeof status_names[0]; i++)
+        metrics_name_value(METRIC_BY_STATUS, i, status_names[i]);
     const struct observer o = {.cookie = all, .deleting = on_deleting};
     all->observer = observers_add(sandboxes_observers(srv->sandboxes), &o);
     return all;
@@ -196,6 +204,7 @@ start_job(struct context *c, int link, struct err *e)
     spec.link = take_fd(&fd);
     c->state = CONTEXT_STARTING;
     if (!zygote_has(c->sandbox, c->language, &spec)) {
+        metrics_add(METRIC_INTERPRETERS_STARTED, 1);
         r = job_start(c->sandbox, &spec, &c->job, e);
         return r < 0 ? r
                      : kernel_link_send(&c->link, "program", 0, c->language->program,
@@ -204,6 +213,7 @@ start_job(struct context *c, int link, struct err *e)
     r = zygote_start_job(c->sandbox, &spec, !c->one_shot, &c->job, e);
     if (r < 0)
         return r;
+    metrics_add(METRIC_INTERPRETERS_FORKED, 1);
     c->state = CONTEXT_IDLE;
     cgstat_read(&c->sandbox->dirs, job_number(c->job), &c->billed);
     kernel_link_hold(&c->link, true);
@@ -334,6 +344,7 @@ context_create(struct contexts *all, struct sandbox *s, const struct context_spe
     id_make(sandboxes_settings(s->all)->node, bytes, c->id.id);
     idtable_add(&all->table, &c->id);
     list_append(&all->list, &c->node);
+    metrics_move(METRIC_CONTEXTS, 0, 1);
     c->workdir = strdup(spec->workdir[0] != '\0' ? spec->workdir : s->spec.template->workdir);
     r = c->workdir == NULL || copy_env(c, spec) < 0 ? err_sys(e, ENOMEM, "make a context") : 0;
     if (r == 0)

@@ -81,6 +81,26 @@ int context_start(struct context *c, struct err *e);
 // Forgets the interpreter that has ended.
 void context_down(struct context *c);
 
+// cell_output.c
+// 0: the sink has it, or nobody waits for it. -EAGAIN: not now.
+int cell_deliver(struct code_run *r, const struct code_event *ev);
+// Sends the output that was collected: 0, or -EAGAIN.
+int cell_flush(struct context *c);
+// n: at most BURST_MAX. 0: all were taken; -EAGAIN: none.
+int cell_add_output(struct context *c, unsigned stream, const uint8_t *bytes, size_t n);
+// Takes what the pipes have. 1: something was taken; 0: nothing is there; -EAGAIN.
+int cell_take_pipes(struct context *c);
+// Whatever was written before the end of a cell. A process that it left may go on writing.
+int cell_take_all_pipes(struct context *c);
+
+// cell_end.c
+enum { CELL_REASON_MAX = 600 };
+// The bill of a cell until now.
+void cell_bill(const struct code_run *r, struct code_end *end);
+// How a cell ends whose interpreter has ended.
+void cell_end_with_kernel(struct context *c, struct code_end *end, char reason[CELL_REASON_MAX]);
+void cell_end_by_frame(struct context *c, const struct kernel_frame *f, struct code_end *end);
+
 // cell.c: does what can be done now: reads frames and output, sends events, begins the next cell.
 void cell_pump(struct context *c);
 // All cells end as cancelled, without their remaining output.

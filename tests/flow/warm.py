@@ -128,6 +128,38 @@ def a_cell_that_kills_the_zygote_harms_its_own_sandbox_alone(b, c):
         c.unary(SANDBOX + "Delete", {"id": one})
 
 
+def a_cell_that_eats_the_memory_ends_and_is_told_why(b, c):
+    wait_for_warm(c)
+    sandbox = box(c, limits={"memory_bytes": 128 << 20})
+    cell = run(c, "x = []\nwhile True: x.append(bytearray(8 << 20))", sandbox_id=sandbox)
+    check(cell.end.status == CRASHED and cell.end.lost, f"{cell.end}")
+    check("memory" in cell.end.reason or cell.end.limit_hit.limit or "signal 9" in cell.end.reason, cell.end.reason)
+    other = run(c, "print(2)")
+    check(other.text == "2\n", "a neighbour goes on")
+    c.unary(SANDBOX + "Delete", {"id": sandbox})
+
+
+def forged_packets_of_a_fork_harm_its_sandbox_alone(b, c):
+    """A cell forks away, closes its link, floods it, and writes what a zygote would say."""
+    wait_for_warm(c)
+    for code in ("import os\nos.write(3, b'12345')", "import os\nos.close(3)\nimport time; time.sleep(9)",
+                 "import os\nif os.fork(): os._exit(0)\nos.setsid()\nos.write(3, b'done 1 0 1 ok\\n')\nimport time; time.sleep(9)",
+                 "import os\nos.kill(os.getpid(), 9)", "import os\nwhile True: os.write(3, b'stdout 1 4000\\n' + b'x' * 4000)"):
+        cell = run(c, code, timeout_ms=2000)
+        check(cell.end.status != 0, f"{code}: {cell.end.status}")
+    wait_for_warm(c)
+    check(is_warm(c), "the next sandbox is warm again")
+
+
+def what_happens_is_counted(b, c):
+    rows = {tuple(line.split()[:-1]): line.split()[-1] for line in b.cli("metrics").stdout.decode().splitlines() if line.split()}
+    check(int(rows["stockade_interpreters_forked_total",]) >= 5, "forks")
+    check(int(rows["stockade_interpreters_started_total",]) >= 3, "and starts")
+    check(int(rows["stockade_cells_ended_total", "status=ok"]) >= 10, "cells")
+    check(int(rows["stockade_cells_ended_total", "status=crashed"]) >= 1, "and how they ended")
+    check(any(key[:2] == ("stockade_pool_warm_sandbox_bytes", "template=default") for key in rows), "the price of a warm sandbox")
+
+
 def a_cell_cannot_reach_the_guest_through_the_zygote(b, c):
     """What the zygote has open is its socket to the broker; a cell that opens it again gets nothing."""
     wait_for_warm(c)
@@ -182,6 +214,9 @@ if __name__ == "__main__":
         what_takes_effect_at_the_start_gets_a_new_interpreter,
         a_folder_that_is_missing_ends_the_interpreter,
         a_cell_that_kills_the_zygote_harms_its_own_sandbox_alone,
+        a_cell_that_eats_the_memory_ends_and_is_told_why,
+        forged_packets_of_a_fork_harm_its_sandbox_alone,
+        what_happens_is_counted,
         a_cell_cannot_reach_the_guest_through_the_zygote,
         a_snapshot_ends_the_zygote_and_not_the_sandbox,
         a_flood_of_one_shots_is_answered,
