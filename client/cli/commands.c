@@ -175,7 +175,9 @@ static const struct option_row rm_only[] = {
 
 static const struct option_row files_only[] = {
     {"recursive", 'r', OPTION_FLAG, AT(recursive), NULL,
-     "ls: show everything below; rm: remove a folder with everything in it", NULL},
+     "ls: show everything below; rm: remove a folder with everything in it; watch: also the "
+     "folders below it",
+     NULL},
     {"glob", 0, OPTION_TEXT, AT(glob), "PATTERN",
      "ls: show only names that match; with / compare the path below the folder", NULL},
     {"parents", 'p', OPTION_FLAG, AT(parents), NULL, "make the folders that are missing", NULL},
@@ -470,7 +472,8 @@ static const char copy_details[] =
 
 static const char files_details[] =
     "Actions: ls [PATH]; stat PATH...; cat PATH...; write PATH (from stdin, replaced as a whole or not "
-    "at all); mkdir PATH...; rm PATH...; mv PATH TO; cp PATH TO (inside the sandbox); chmod PATH....\n\n"
+    "at all); mkdir PATH...; rm PATH...; mv PATH TO; cp PATH TO (inside the sandbox); chmod PATH...; "
+    "watch [PATH] prints changes as they happen.\n\n"
     "A path is what a job in the sandbox would use; a relative one begins at the template's working "
     "directory. The actions have the rights of a job: no link leads out of the sandbox.\n\n"
     "Example: echo 'print(42)' | stockade fs write box a.py; stockade fs ls box";

@@ -12,6 +12,7 @@
 #include "proto/auto.h"
 #include "cli.h"
 #include "commands.h"
+#include "fs_watch.h"
 #include "json.h"
 #include "remote.h"
 #include "sink.h"
@@ -332,6 +333,12 @@ fs_chmod(const struct fs *f)
     return code;
 }
 
+static int
+fs_watch(const struct fs *f)
+{
+    return fs_watch_run(f->s, f->c, f->o, f->sandbox, f->paths_n > 0 ? f->paths[0] : ".");
+}
+
 // ---- the command
 
 static const struct action {
@@ -342,6 +349,7 @@ static const struct action {
     {"ls", 0, 1, fs_ls},       {"stat", 1, -1, fs_stat},   {"cat", 1, -1, fs_cat},
     {"write", 1, 1, fs_write}, {"mkdir", 1, -1, fs_mkdir}, {"rm", 1, -1, fs_rm},
     {"mv", 2, 2, fs_mv},       {"cp", 2, 2, fs_cp},        {"chmod", 1, -1, fs_chmod},
+    {"watch", 0, 1, fs_watch},
 };
 
 static const struct action *
@@ -386,7 +394,8 @@ cli_fs(const struct command *c, const struct options *o)
     int code = EXIT_OK;
     if (action == NULL) {
         (void)snprintf(why, sizeof why, "there is no action '%.40s'", o->args[0]);
-        return cli_usage(c, why, "use one of ls, stat, cat, write, mkdir, rm, mv, cp, chmod");
+        return cli_usage(c, why,
+                         "use one of ls, stat, cat, write, mkdir, rm, mv, cp, chmod, watch");
     }
     if (!read_mode(o->mode, &f.mode))
         return cli_usage(c, "--mode is not an octal number from 1 to 777", "use 644, for example");

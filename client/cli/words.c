@@ -263,7 +263,7 @@ offer_files(const struct offers *o, const struct line *l)
         {"cat", "write files to stdout"}, {"write", "write stdin to a file"},
         {"mkdir", "make folders"},        {"rm", "remove files"},
         {"mv", "rename a file"},          {"cp", "copy a file inside the sandbox"},
-        {"chmod", "set permissions"},
+        {"chmod", "set permissions"},     {"watch", "print changes as they happen"},
     };
     if (l->operands == 1)
         ask_broker(o, offer_sandboxes);

@@ -35,6 +35,7 @@ BEGINS_LIKE_IT(Move);
 BEGINS_LIKE_IT(Copy);
 BEGINS_LIKE_IT(Remove);
 BEGINS_LIKE_IT(SetMode);
+BEGINS_LIKE_IT(Watch);
 
 // The responses of a transfer begin like this.
 struct begun {
@@ -247,6 +248,14 @@ FORWARDED(download, FILES_DOWNLOAD, download, true)
 FORWARDED(set_mode, FILES_SET_MODE, set_mode, false)
 
 static void
+watch_files(struct server *s, struct call *c, const ProtobufCMessage *req)
+{
+    if (begin(s, c, FILES_WATCH, req, &stockade__v1__file_service_watch_response__descriptor,
+              true) != NULL)
+        call_only_watches(c);
+}
+
+static void
 open_write(struct server *s, struct call *c, const ProtobufCMessage *req)
 {
     struct work *w = begin(s, c, FILES_WRITE, req,
@@ -363,5 +372,6 @@ const struct call_method file_methods[] = {
     METHOD("Upload", upload, upload),
     METHOD("Download", download, download),
     METHOD("SetMode", set_mode, set_mode),
+    METHOD("Watch", watch, watch_files),
     {0},
 };

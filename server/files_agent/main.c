@@ -38,6 +38,7 @@ static const struct {
     [FILES_UPLOAD] = {&stockade__v1__file_service_upload_request__descriptor, files_upload, false},
     [FILES_DOWNLOAD] = {&stockade__v1__file_service_download_request__descriptor, files_download,
                         false},
+    [FILES_WATCH] = {&stockade__v1__file_service_watch_request__descriptor, files_watch, false},
     [FILES_SET_MODE] = {&stockade__v1__file_service_set_mode_request__descriptor, files_set_mode,
                         true},
     [FILES_DIFF] = {&stockade__v1__snapshot_service_diff_request__descriptor, files_diff, false},

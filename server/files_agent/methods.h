@@ -10,4 +10,4 @@ typedef int files_handler(struct op *op, const ProtobufCMessage *request, struct
 
 files_handler files_stat, files_list, files_read, files_write, files_make_dir, files_move,
     files_copy, files_remove, files_set_mode, files_upload, files_download, files_diff,
-    files_diff_file;
+    files_diff_file, files_watch;

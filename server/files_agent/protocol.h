@@ -28,6 +28,7 @@ enum files_method {
     FILES_DOWNLOAD,
     FILES_DIFF,      // with states (FILES_STATE)
     FILES_DIFF_FILE, // the same
+    FILES_WATCH,
     FILES_METHODS_N,
 };
 

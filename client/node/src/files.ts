@@ -4,6 +4,7 @@ import { inspect } from "node:util";
 import type { DescMessage, DescMethodServerStreaming, MessageInitShape, MessageShape } from "@bufbuild/protobuf";
 import type { Client } from "./client.js";
 import { Code, DataLossError, FailedPreconditionError, NotFoundError, ProtocolError } from "./errors.js";
+import { FileWatch } from "./file_watch.js";
 import { pack, Unpacker } from "./folders.js";
 import { FileService, FileType } from "./gen/stockade/v1/file_service_pb.js";
 import type { ArchiveCounts, File as FileMessage } from "./gen/stockade/v1/file_service_pb.js";
@@ -411,6 +412,23 @@ export class Files {
       }
       throw e;
     }
+  }
+
+  /**
+   * Watches a file, or what a folder holds; it has begun when this resolves. `recursive`: also the folders below it;
+   * symbolic links are not followed. The iteration ends when the folder is removed or renamed. Writes to the same file
+   * are joined; writes through mmap are not seen. Rejects with NotFoundError and ResourceExhaustedError (more than
+   * 16,384 folders).
+   */
+  async watch(path: FilePath = ".", options: { recursive?: boolean } & CallControl = {}): Promise<FileWatch> {
+    knownOptions(options, { ...OPTIONS.control, recursive: true });
+    const request = { ...this.#at(path), recursive: options.recursive ?? false };
+    const stream = this.#client.stream(FileService.method.watch, request, controlOf(options));
+    const first = await stream.next();
+    if (first.done === true) {
+      throw new ProtocolError("the broker ended a watch before it began");
+    }
+    return new FileWatch(stream, Number(first.value.folders));
   }
 
   /** Sets the permissions of a file or folder. Rejects with NotFoundError and PermissionDeniedError. */

@@ -19,6 +19,8 @@ export type {
 export * from "./errors.js";
 export { Output } from "./events.js";
 export type { Gap, LineCallback, ProcessEvent } from "./events.js";
+export { FileWatch } from "./file_watch.js";
+export type { FileEvent } from "./file_watch.js";
 export { Files } from "./files.js";
 export type { ArchiveOptions, Contents, FileInfo, FilePath, RangeOptions, WriteOptions } from "./files.js";
 export type { Framing } from "./frame.js";

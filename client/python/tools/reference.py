@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 GROUPS = (
-    ("Running", ("run", "start", "Sandbox", "Process", "Output", "Gap", "Forward", "Files")),
+    (
+        "Running",
+        ("run", "start", "Sandbox", "Process", "Output", "Gap", "Forward", "Files", "Watch"),
+    ),
     ("Many jobs", ("batch", "Batch", "BatchJob", "BatchResult")),
     (
         "Cells of code",
@@ -33,7 +36,10 @@ GROUPS = (
     ),
     ("What comes back", ("Result", "Outcome", "LimitHit", "Bill", "Figure", "Source", "Scope")),
     ("What may be used", ("Limits", "Network")),
-    ("What there is", ("SandboxInfo", "SnapshotInfo", "ProcessInfo", "FileInfo", "Change")),
+    (
+        "What there is",
+        ("SandboxInfo", "SnapshotInfo", "ProcessInfo", "FileInfo", "FileEvent", "Change"),
+    ),
     (
         "Connection",
         ("Client", "default_client", "info", "MessageStream", "EventStream", "Schema", "Stub"),

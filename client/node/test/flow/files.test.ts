@@ -96,6 +96,26 @@ test("folders and archives go and come back", { skip }, async () => {
   }
 });
 
+test("changes are reported as they happen", { skip }, async () => {
+  await using sbx = await Sandbox.create({ client });
+  await assert.rejects(sbx.files.watch("no"), errors.NotFoundError);
+  await sbx.files.makeDir("d/e", { parents: true });
+  const watch = await sbx.files.watch("d", { recursive: true });
+  assert.equal(watch.folders, 2);
+  await sbx.run(sh("echo > d/f; mv d/f d/e/g; rm -r d"));
+  const seen: string[] = [];
+  for await (const event of watch) {
+    seen.push([event.change, event.before, event.path].join(" "));
+  }
+  for (const event of ["create  f", "rename f e/g", "remove  e/g", "remove  e"]) {
+    assert.ok(seen.includes(event), seen.join());
+  }
+  assert.equal(seen.at(-1), "remove  .");
+  const other = await sbx.files.watch();
+  other.close();
+  assert.equal((await other.next()).done, true);
+});
+
 test("a full disk is reported by the write", { skip }, async () => {
   await using sbx = await Sandbox.create({ client, limits: { disk: "2M" } });
   const parts = Array.from({ length: 100 }, () => Buffer.alloc(100_000));

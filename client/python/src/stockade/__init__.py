@@ -48,8 +48,8 @@ from stockade.errors import (
     Unimplemented,
 )
 from stockade.events import Event, Gap, LineCallback, Output
-from stockade.files import Files
-from stockade.filing import Change, FileInfo
+from stockade.files import Files, Watch
+from stockade.filing import Change, FileEvent, FileInfo
 from stockade.forward import Forward
 from stockade.limits import Limits, Seconds, Size
 from stockade.network import Network, Ports
@@ -92,6 +92,7 @@ __all__ = [
     "Execution",
     "FailedPrecondition",
     "Figure",
+    "FileEvent",
     "FileInfo",
     "Files",
     "Forward",
@@ -130,6 +131,7 @@ __all__ = [
     "Unauthenticated",
     "Unavailable",
     "Unimplemented",
+    "Watch",
     "batch",
     "default_client",
     "info",

@@ -6,12 +6,31 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Optional
 
 from stockade.both import each, now
-from stockade.filing import Contents, FileInfo, FilePath, Filing
+from stockade.filing import Contents, FileEvent, FileInfo, FilePath, Filing, Watching
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from stockade.folders import LocalPath
+
+
+class Watch(Watching):
+    """Changes of files, as an iterator. Close it, or use it in a ``with`` block."""
+
+    def __iter__(self) -> Watch:
+        return self
+
+    def __next__(self) -> FileEvent:
+        event = now(self._next())
+        if event is None:
+            raise StopIteration
+        return event
+
+    def __enter__(self) -> Watch:
+        return self
+
+    def __exit__(self, *why: object) -> None:
+        self.close()
 
 
 class Files(Filing):
@@ -158,6 +177,17 @@ class Files(Filing):
     def remove(self, path: FilePath, *, recursive: bool = False, missing_ok: bool = False) -> int:
         """Remove a file or folder, and return the number of files that were removed."""
         return now(self._remove(path, recursive, missing_ok))
+
+    def watch(self, path: FilePath = ".", *, recursive: bool = False) -> Watch:
+        """Watch a file, or what a folder holds; it has begun when this returns.
+
+        ``recursive``  also the folders below it; symbolic links are not followed
+
+        The iteration ends when the folder is removed or renamed. Writes to the same file are
+        joined; writes through ``mmap`` are not seen. ``ResourceExhausted``: more than 16,384
+        folders.
+        """
+        return Watch(*now(self._watch(path, recursive)))
 
     def set_mode(self, path: FilePath, mode: int) -> FileInfo:
         """Set the permissions of a file or folder."""

@@ -79,6 +79,33 @@ class Change:
     unreadable: bool
 
 
+@dataclass(frozen=True)
+class FileEvent:
+    """A change that ``Files.watch`` reports."""
+
+    #: What happened. ``"overflow"``: changes before this were lost, because there were too many:
+    #: list the folder again. ``"unwatched"``: in some folders nothing is reported, because there
+    #: are too many, or they are not readable.
+    change: Literal[
+        "create", "write", "remove", "rename", "chmod", "overflow", "unwatched", "unknown"
+    ]
+    #: The path below the folder; ``"."`` is the folder itself. Of a file: its name.
+    path: str = ""
+    #: Of a renaming: the path before.
+    before: str = ""
+    #: It is a folder.
+    folder: bool = False
+
+
+_EVENTS: dict[int, Literal["create", "write", "remove", "rename", "chmod"]] = {
+    file_service_pb2.FILE_CHANGE_CREATE: "create",
+    file_service_pb2.FILE_CHANGE_WRITE: "write",
+    file_service_pb2.FILE_CHANGE_REMOVE: "remove",
+    file_service_pb2.FILE_CHANGE_RENAME: "rename",
+    file_service_pb2.FILE_CHANGE_CHMOD: "chmod",
+}
+
+
 def path_bytes(path: FilePath) -> bytes:
     """Return a path as the broker takes it."""
     data = os.fsencode(path)
@@ -138,6 +165,45 @@ def pieces(contents: Contents) -> Iterator[bytes]:
         if not isinstance(data, (bytes, bytearray, memoryview)):
             raise TypeError(f"contents: bytes are needed, not {type(data).__name__}")
         yield from pieces(data)
+
+
+class Watching:
+    """A stream of changes, and those of its last message."""
+
+    def __init__(self, stream: Stream[Any], folders: int) -> None:
+        self._stream = stream
+        self._events: list[FileEvent] = []  # the next one is the last
+        self._unwatched = 0
+        #: Number of folders that were watched at the beginning.
+        self.folders = folders
+
+    def close(self) -> None:
+        """End the watch."""
+        self._stream.cancel()
+
+    def _take(self, message: file_service_pb2.FileServiceWatchResponse) -> None:
+        events = [FileEvent("overflow")] if message.overflow else []
+        if message.unwatched > self._unwatched:
+            events.append(FileEvent("unwatched"))
+        self._unwatched = message.unwatched
+        events += [
+            FileEvent(
+                _EVENTS.get(e.change, "unknown"),
+                os.fsdecode(e.path),
+                os.fsdecode(e.before),
+                e.folder,
+            )
+            for e in message.events
+        ]
+        self._events = events[::-1]
+
+    async def _next(self) -> Optional[FileEvent]:
+        while not self._events:
+            message = await self._stream._get(None)
+            if message is None:
+                return None
+            self._take(message)
+        return self._events.pop()
 
 
 def _joined(parts: Iterable[bytes]) -> Iterator[bytes]:
@@ -290,6 +356,14 @@ class Filing:
             return into.finish()
         finally:
             into.close()
+
+    async def _watch(self, path: FilePath, recursive: bool) -> tuple[Stream[Any], int]:
+        request = self._request(file_service_pb2.FileServiceWatchRequest, path, recursive=recursive)
+        stream: Stream[Any] = await self._client._stream(methods.FILE_WATCH, request)
+        first = await stream._get(None)
+        if first is None:
+            raise ProtocolError("the broker ended a watch before it began")
+        return stream, first.folders
 
     async def _transfer(self, method: Any, request: Any, data: Iterable[bytes]) -> Any:
         """Send all bytes of a transfer, and return its last message."""

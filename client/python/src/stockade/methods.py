@@ -311,3 +311,8 @@ FILE_DOWNLOAD = _method(
     _file_service.FileServiceDownloadRequest,
     _file_service.FileServiceDownloadResponse,
 )
+FILE_WATCH = _method(
+    "FileService/Watch",
+    _file_service.FileServiceWatchRequest,
+    _file_service.FileServiceWatchResponse,
+)

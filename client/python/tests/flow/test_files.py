@@ -120,6 +120,19 @@ def test_folders_go_and_come_back(client: stockade.Client, tmp_path: Path) -> No
         assert out.value.reason == "LINK_LEADS_OUT"
 
 
+def test_changes_are_reported_as_they_happen(client: stockade.Client) -> None:
+    with stockade.Sandbox.create(client=client) as sbx:
+        with pytest.raises(stockade.NotFound):
+            sbx.files.watch("no")
+        sbx.files.make_dir("d/e", parents=True)
+        with sbx.files.watch("d", recursive=True) as watch:
+            assert watch.folders == 2
+            sbx.run("sh", "-c", "echo > d/f; mv d/f d/e/g; rm -r d")
+            events = [(e.change, e.before, e.path) for e in watch]
+        assert {("create", "", "f"), ("rename", "f", "e/g"), ("remove", "", "e")} <= set(events)
+        assert events[-1] == ("remove", "", ".")
+
+
 def test_a_full_disk_is_reported_by_the_write(client: stockade.Client) -> None:
     limits = stockade.Limits(disk="2M")
     with stockade.Sandbox.create(client=client, limits=limits) as sbx:
@@ -141,7 +154,9 @@ def test_the_same_with_asyncio(client: stockade.Client, tmp_path: Path) -> None:
             assert await files.download_folder(".", tmp_path / "async") == 1
             assert await files.upload_folder(tmp_path / "async", "g") == 1
             assert await files.read("g/f") == data
-            await files.remove("f")
+            async with await files.watch() as watch:
+                await files.remove("f")
+                assert (await watch.__anext__()).change == "remove"
             assert not await files.exists("f")
 
     asyncio.run(work())

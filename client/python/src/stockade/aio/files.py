@@ -5,12 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Optional
 
-from stockade.filing import Contents, FileInfo, FilePath, Filing
+from stockade.filing import Contents, FileEvent, FileInfo, FilePath, Filing, Watching
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from stockade.folders import LocalPath
+
+
+class Watch(Watching):
+    """Changes of files, as an iterator. Close it, or use it in an ``async with`` block."""
+
+    def __aiter__(self) -> Watch:
+        return self
+
+    async def __anext__(self) -> FileEvent:
+        event = await self._next()
+        if event is None:
+            raise StopAsyncIteration
+        return event
+
+    async def __aenter__(self) -> Watch:
+        return self
+
+    async def __aexit__(self, *why: object) -> None:
+        self.close()
 
 
 class Files(Filing):
@@ -159,6 +178,17 @@ class Files(Filing):
     ) -> int:
         """Remove a file or folder, and return the number of files that were removed."""
         return await self._remove(path, recursive, missing_ok)
+
+    async def watch(self, path: FilePath = ".", *, recursive: bool = False) -> Watch:
+        """Watch a file, or what a folder holds; it has begun when this returns.
+
+        ``recursive``  also the folders below it; symbolic links are not followed
+
+        The iteration ends when the folder is removed or renamed. Writes to the same file are
+        joined; writes through ``mmap`` are not seen. ``ResourceExhausted``: more than 16,384
+        folders.
+        """
+        return Watch(*await self._watch(path, recursive))
 
     async def set_mode(self, path: FilePath, mode: int) -> FileInfo:
         """Set the permissions of a file or folder."""
