@@ -270,7 +270,8 @@ invalid_requests_end_the_spawner_and_every_sandbox(void **state)
     rows[26].q.op = SPAWN_DROP;
     rows[27].q.at[0] = '/';
     rows[28].q.op = rows[29].q.op = rows[30].q.op = SPAWN_DISK_MAKE;
-    rows[28].q.limits.inodes = rows[29].q.limits.disk_bytes = rows[30].q.limits.inodes = 1;
+    rows[28].q.limits.inodes = rows[30].q.limits.inodes = 1;
+    rows[29].q.limits.disk_bytes = 1;
     rows[30].q.limits.disk_bytes = SPAWN_DISK_BYTES_MAX + 1;
     rows[31].q.op = SPAWN_DISK_OPEN;
     rows[31].q.arg = SPAWN_DISK_KINDS_N;
