@@ -4,7 +4,7 @@
 
     batch.py ADDRESS JOBS ROUNDS
 
-The command is a part of what is measured: it reads the jobs, and writes a line of JSON for each result."""
+A row's time is that of one job: the median and the longest of the rounds. The command is a part of what is measured: it reads the jobs, and writes a line of JSON for each result."""
 
 import json
 import os

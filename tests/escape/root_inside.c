@@ -134,13 +134,13 @@ become_any(void)
 static int
 guest(void)
 {
-    char path[64];
+    char path[64], target[64];
     struct rlimit l = {3, 3};
     static const char *const files[] = {"mem", "environ", "maps", "root",   "cwd",   "exe",
                                         "fd",  "fd/4",    "fd/3", "ns/mnt", "stack", "syscall"};
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
         (void)snprintf(path, sizeof path, "/proc/%d/%s", GUEST, files[i]);
-        if (open(path, O_RDONLY | O_CLOEXEC) >= 0 || readlink(path, path, sizeof path) > 0)
+        if (open(path, O_RDONLY | O_CLOEXEC) >= 0 || readlink(path, target, sizeof target) > 0)
             return escaped("%s", path);
     }
     if (syscall(SYS_prlimit64, GUEST, RLIMIT_NOFILE, &l, NULL) == 0)
@@ -154,7 +154,7 @@ guest(void)
         return escaped("its processors were changed");
     int status = in_child(become_any);
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-        return escaped("as another user: %x", status);
+        return escaped("as another user: %d", status);
     for (int signal = 1; signal <= 64; signal++)
         (void)kill(GUEST, signal);
     return kill(getppid(), 0) == 0 || getppid() == 0 ? held("the guest is out of reach")
@@ -324,7 +324,7 @@ limits(void)
             continue;
         l.rlim_cur = ++l.rlim_max;
         if (setrlimit(which[i], &l) == 0)
-            return escaped("limit %d was raised", which[i]);
+            return escaped("limit %u was raised", (unsigned)which[i]);
     }
     if (setpriority(PRIO_PROCESS, 0, -5) == 0 && getpriority(PRIO_PROCESS, 0) < 0)
         return escaped("a higher priority");
@@ -350,7 +350,7 @@ lower_layers(void)
     int again = open(path, O_RDWR | O_CLOEXEC);
     (void)!write(again, "x", 1); // into the copy; the harness compares the host's
     (void)chmod("/usr/bin/env", 0700);
-    (void)chown("/usr/bin/env", 5, 5);
+    (void)!chown("/usr/bin/env", 5, 5);
     (void)unlink("/usr/bin/cat");
     return stat("/usr/bin/env", &after) == 0
                ? held("mode %o, then %o: a copy", before.st_mode, after.st_mode)
