@@ -32,7 +32,7 @@ struct repl {
     struct history history;
     bool shows_prompt;
     const char *language;
-    char context[CLI_ID_SIZE], sandbox[CLI_ID_SIZE];
+    char context[CLI_ID_SIZE], sandbox[65];
     atomic_bool owns_sandbox, owns_context;
     pthread_t thread;
     sigset_t signals;
