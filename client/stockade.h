@@ -511,6 +511,7 @@ STOCKADE_API int stockade_call(struct stockade *s, const struct stockade_request
 
 #include "stockade_anomalies.h" // findings and profiles
 #include "stockade_snapshots.h" // states of the files of a sandbox
+#include "stockade_templates.h" // kinds of sandboxes
 #include "stockade_code.h"      // cells of code in contexts
 #include "stockade_poll.h"      // many calls in one thread
 #include "stockade_telemetry.h" // records, events, current resource use

@@ -62,6 +62,7 @@
 #include "server/sandbox/sandbox.h"
 #include "server/base/server.h"
 #include "server/sandbox/spawn.h"
+#include "server/snapshot/made.h"
 #include "server/snapshot/snapshots.h"
 #include "server/telemetry/telemetry.h"
 #include "server/rpc/tenants.h"
@@ -95,7 +96,7 @@ struct broker {
 static const struct call_method *const services[] = {
     anomaly_methods,  code_methods,    file_methods,       health_methods,
     metrics_methods,  process_methods, reflection_methods, sandbox_methods,
-    snapshot_methods, system_methods,  telemetry_methods,
+    snapshot_methods, system_methods,  telemetry_methods,  template_methods,
 };
 
 // Resets what the process inherited: with SIGCHLD ignored, wait(2) does not work here and in the spawner; with another
@@ -272,6 +273,7 @@ make_core(struct broker *b, struct err *e)
     if (b->s.anomaly == NULL)
         return err_sys(e, ENOMEM, "start");
     snapshots_observe(b->s.sandboxes);
+    b->s.made = made_all_new(&b->s);
     b->s.contexts = contexts_new(&b->s);
     b->s.pool = pool_new(&b->s, b->s.sandboxes);
     if (b->s.pool != NULL)
@@ -280,8 +282,8 @@ make_core(struct broker *b, struct err *e)
     b->s.alive = alive_new(&b->s, b->config->state_dir);
     b->drain = drain_new(&b->s, on_over, b);
     b->reload = reload_new(&b->s, b->config, &b->root.features, b->argc, b->argv);
-    if (b->s.contexts == NULL || b->s.zygotes == NULL || b->s.batches == NULL ||
-        b->s.alive == NULL || b->drain == NULL || b->reload == NULL)
+    if (b->s.contexts == NULL || b->s.zygotes == NULL || b->s.made == NULL ||
+        b->s.batches == NULL || b->s.alive == NULL || b->drain == NULL || b->reload == NULL)
         return err_sys(e, ENOMEM, "start");
     spawn_on_silent(b->s.spawn, on_spawner_silent, b);
     return 0;
@@ -381,6 +383,7 @@ take_down(struct broker *b)
     alive_free(take_ptr(s->alive));
     batches_free(take_ptr(s->batches));
     zygotes_free(s->zygotes);
+    made_all_free(take_ptr(s->made));
     pool_free(s->pool);
     files_free(s->files);
     contexts_free(take_ptr(s->contexts));

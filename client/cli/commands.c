@@ -280,6 +280,18 @@ static const struct option_row snapshot_only[] = {
     {0},
 };
 
+static const struct option_row template_only[] = {
+    {"from", 0, OPTION_TEXT, AT(source), "SANDBOX",
+     "with create: the sandbox whose files it gets, or SANDBOX:SNAPSHOT", NULL},
+    {"stop", 0, OPTION_FLAG, AT(stop), NULL,
+     "with create: cancel the jobs that run in the sandbox first", NULL},
+    {"env", 'e', OPTION_ENV, AT(env), "NAME[=VALUE]",
+     "with create: set an environment variable of its jobs", NULL},
+    {"workdir", 'w', OPTION_PATH, AT(workdir), "PATH", "with create: working directory of its jobs",
+     NULL},
+    {0},
+};
+
 static const struct option_row fork_only[] = {
     {"count", 'n', OPTION_COUNT, AT(count), "N", "number of forks, at most 100 (default: 1)", NULL},
     {"snapshot", 0, OPTION_TEXT, AT(snapshot), "NAME",
@@ -408,6 +420,15 @@ static const char snapshot_details[] =
     "Example: stockade snapshot create agent before; stockade snapshot diff agent before; "
     "stockade snapshot restore agent before";
 
+static const char template_details[] =
+    "A template is a kind of sandbox: one of the host, which the configuration lists, or one that you make "
+    "from the files of a sandbox. Limits, network and user of the latter are those of the template that "
+    "the sandbox came from. --template NAME of other commands takes both. Nothing is copied, and sandboxes "
+    "of it see none of each other's changes. It ends with rm or with the broker; sandboxes of it keep their "
+    "files.\n\n"
+    "Actions: create NAME --from SANDBOX[:SNAPSHOT] prints the name; ls; show NAME; rm NAME.\n\n"
+    "Example: stockade template create pandas --from agent; stockade run --template pandas -- python3 x.py";
+
 static const char fork_details[] =
     "Makes sandboxes that begin with the files of this one, and prints their ids. Nothing is copied, and "
     "none sees what another one writes. A fork has the template, limits, labels and network policy of "
@@ -530,6 +551,8 @@ const struct command commands[] = {
     {"snapshot", "keep states of the files of a sandbox, and roll back to them",
      "[OPTION]... ACTION SANDBOX [NAME [NAME]]", snapshot_details, GROUPS(snapshot_only),
      OPERAND_SNAPSHOT, 1, 4, false, false, cli_snapshot},
+    {"template", "make and list templates of sandboxes", "[OPTION]... ACTION [NAME]",
+     template_details, GROUPS(template_only), OPERAND_TEMPLATE, 1, 2, false, false, cli_template},
     {"fork", "make sandboxes that begin with the files of another one", "[OPTION]... SANDBOX",
      fork_details, GROUPS(fork_only), OPERAND_SANDBOX, 1, 1, false, false, cli_fork},
     {"anomalies", "show suspicious behaviour in sandboxes", "[OPTION]...", NULL,

@@ -39,9 +39,9 @@ struct options {
     const char *key;
     uint64_t since; // logs: offset
     const char *sandbox, *rule, *severity, *tenant;
-    uint64_t learn; // profiles: runs
-    uint64_t count; // fork
-    const char *snapshot;
+    uint64_t learn;                // profiles: runs
+    uint64_t count;                // fork
+    const char *snapshot, *source; // fork; template: SANDBOX[:SNAPSHOT]
     const char *event_kinds[OPTIONS_LIST_MAX];
     size_t event_kinds_n;
     uint64_t from;           // events: sequence number
@@ -102,6 +102,7 @@ enum operand {
     OPERAND_FILE,
     OPERAND_PROFILES,
     OPERAND_SNAPSHOT,
+    OPERAND_TEMPLATE,
     OPERAND_HELP,
     OPERAND_FILES, // ACTION SANDBOX PATH...
 };

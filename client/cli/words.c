@@ -171,12 +171,12 @@ offer_processes(const struct offers *o, struct stockade *s)
 static void
 offer_templates(const struct offers *o, struct stockade *s)
 {
-    const struct stockade_info *info = NULL;
-    if (stockade_info(s, &info, NULL) < 0)
+    const struct stockade_sandbox_templates *all = NULL;
+    if (stockade_template_list(s, NULL, &all, NULL) < 0)
         return;
-    for (size_t i = 0; i < info->templates_n; i++)
-        offer(o, info->templates[i].name, "template");
-    stockade_free(info);
+    for (size_t i = 0; i < all->n; i++)
+        offer(o, all->items[i].name, all->items[i].of_host ? "template" : "template of yours");
+    stockade_free(all);
 }
 
 static void
@@ -256,6 +256,21 @@ offer_snapshots(const struct offers *o, const struct line *l)
 }
 
 static void
+offer_template_actions(const struct offers *o, const struct line *l)
+{
+    static const char *const actions[][2] = {
+        {"create", "make a template from a sandbox"},
+        {"ls", "list templates"},
+        {"show", "show one template"},
+        {"rm", "delete a template"},
+    };
+    if (l->operands == 1)
+        ask_broker(o, offer_templates);
+    for (size_t i = 0; l->operands == 0 && i < sizeof actions / sizeof actions[0]; i++)
+        offer(o, actions[i][0], actions[i][1]);
+}
+
+static void
 offer_files(const struct offers *o, const struct line *l)
 {
     static const char *const actions[][2] = {
@@ -281,6 +296,8 @@ offer_operand(const struct offers *o, const struct line *l)
         offer_profiles(o, l);
     else if (c->operand == OPERAND_SNAPSHOT)
         offer_snapshots(o, l);
+    else if (c->operand == OPERAND_TEMPLATE)
+        offer_template_actions(o, l);
     else if (c->operand == OPERAND_FILES)
         offer_files(o, l);
     else if (!takes_more)

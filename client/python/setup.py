@@ -34,6 +34,7 @@ PUBLIC = (
     "telemetry_service",
     "metrics_service",
     "snapshot_service",
+    "template_service",
     "file_service",
     "code_service",
 )

@@ -14,5 +14,6 @@ extern const struct call_method process_methods[];
 extern const struct call_method reflection_methods[];
 extern const struct call_method sandbox_methods[];
 extern const struct call_method snapshot_methods[];
+extern const struct call_method template_methods[];
 extern const struct call_method system_methods[];
 extern const struct call_method telemetry_methods[];

@@ -10,6 +10,8 @@
 
 #include "server/config/config.h"
 #include "server/base/server.h"
+#include "server/sandbox/image.h"
+#include "server/snapshot/made.h"
 
 static Google__Protobuf__Timestamp *
 convert_time(struct arena *a, int64_t ms)
@@ -48,7 +50,7 @@ convert_sandbox(struct arena *a, const struct sandbox *s)
     if (m == NULL)
         return NULL;
     m->id = s->id.id;
-    m->template_ = s->spec.template->name;
+    m->template_ = s->spec.image != NULL ? s->spec.image->name : s->spec.template->name;
     m->name = s->spec.name;
     m->state = states[s->state];
     m->processes = s->jobs_n;
@@ -68,16 +70,19 @@ int
 convert_no_template(const char *name, struct err *e)
 {
     int r = err_set(e, ERR_NOT_FOUND, "there is no template %s", name);
-    err_detail(e, "TEMPLATE_UNKNOWN", "template", "'stockade info' lists them");
+    err_detail(e, "TEMPLATE_UNKNOWN", "template", "'stockade template ls' lists them");
     return r;
 }
 
 int
-convert_spec(const struct server *s, const char *template, const char *name,
+convert_spec(const struct server *s, const char *tenant, const char *template, const char *name,
              const Stockade__V1__Limits *limits, const Stockade__V1__NetworkPolicy *network,
              struct sandbox_spec *out, struct err *e)
 {
     const struct template *t = config_template(s->config, template);
+    struct made *made = t == NULL ? made_find(s->made, tenant, template) : NULL;
+    if (made != NULL && !made->template->removed)
+        t = made->template;
     if (t == NULL)
         return convert_no_template(template, e);
     if (t->disabled[0] != '\0') {
@@ -92,7 +97,11 @@ convert_spec(const struct server *s, const char *template, const char *name,
     (void)snprintf(out->name, sizeof out->name, "%s", name);
     int r = limits_resolve(&t->limits, &t->limits_max, &s->config->limits_held, &out->asked,
                            &out->limits, e);
-    return r < 0 ? r : convert_network(s, t, network, &out->network, e);
+    if (r == 0)
+        r = convert_network(s, t, network, &out->network, e);
+    if (r == 0 && made != NULL)
+        out->image = image_ref(&made->image);
+    return r;
 }
 
 int

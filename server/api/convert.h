@@ -17,10 +17,11 @@ enum {
 
 Stockade__V1__Sandbox *convert_sandbox(struct arena *a, const struct sandbox *s);
 
-// Reads the description of a new sandbox from a request, and checks it against the template. Labels are set by
+// Reads the description of a new sandbox from a tenant's request, and checks it against the template: the host's, or one that the
+// tenant made. Labels are set by
 // convert_label(). INVALID_ARGUMENT, NOT_FOUND (template), FAILED_PRECONDITION (network). On success *out owns
 // memory: sandbox_spec_clear().
-int convert_spec(const struct server *s, const char *template, const char *name,
+int convert_spec(const struct server *s, const char *tenant, const char *template, const char *name,
                  const Stockade__V1__Limits *limits, const Stockade__V1__NetworkPolicy *network,
                  struct sandbox_spec *out, struct err *e);
 

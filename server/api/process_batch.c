@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "server/base/server.h"
+#include "server/sandbox/image.h"
 #include "server/batch/batch.h"
 #include "server/policy/network.h"
 #include "convert.h"
@@ -176,6 +177,11 @@ check_reset(const Stockade__V1__RunBatchRequest *m, const struct sandbox_spec *b
                          "the jobs of template %s are root inside, so they change more "
                          "than their own files: only BATCH_RESET_SANDBOX is possible",
                          box->template->name);
+    if (box->image != NULL)
+        return err_field(e, "reset",
+                         "%s was made from a sandbox, whose files a reset would lose: only "
+                         "BATCH_RESET_SANDBOX is possible",
+                         box->image->name);
     if (n == NULL || (!network_leads_out(n) && n->inbound_n == 0))
         return 0;
     return err_field(e, "reset",
@@ -191,7 +197,7 @@ open_new(struct server *s, struct call *c, const Stockade__V1__RunBatchRequest *
     struct batch_spec spec = {0};
     if (m->received != 0)
         return err_field(e, "received", "only a batch that is resumed has results");
-    int r = convert_spec(s, m->template_, "", m->limits, m->network, &spec.box, e);
+    int r = convert_spec(s, call_tenant(c), m->template_, "", m->limits, m->network, &spec.box, e);
     if (r == 0 && spec.box.asked.v[LIMIT_OUTPUT_BYTES] > BATCH_OUTPUT_MAX)
         r = err_field(e, "limits.output_bytes", "at most %d bytes in a batch", BATCH_OUTPUT_MAX);
     if (r == 0)

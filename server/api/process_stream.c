@@ -206,7 +206,7 @@ begin(struct stream *st, struct sandbox *sb, const Stockade__V1__Command *comman
     struct job *j = NULL;
     if (a == NULL)
         return err_sys(e, ENOMEM, "start a process");
-    int r = command_read(command, sb->spec.template, &sb->spec.limits, a, &spec, e);
+    int r = command_read(command, &sb->spec, &sb->spec.limits, a, &spec, e);
     if (r < 0)
         return r;
     spec.limits = st->limits;
@@ -240,10 +240,10 @@ on_sandbox(void *cookie, struct sandbox *sb, const struct err *failed)
 }
 
 static int
-read_run(struct server *s, const Stockade__V1__RunRequest *m, struct sandbox_spec *spec,
-         struct err *e)
+read_run(struct server *s, const char *tenant, const Stockade__V1__RunRequest *m,
+         struct sandbox_spec *spec, struct err *e)
 {
-    int r = convert_spec(s, m->template_, m->name, m->limits, m->network, spec, e);
+    int r = convert_spec(s, tenant, m->template_, m->name, m->limits, m->network, spec, e);
     if (r == 0)
         r = convert_labels_begin(spec, m->n_metadata, e);
     for (size_t i = 0; r == 0 && i < m->n_metadata; i++)
@@ -262,7 +262,8 @@ acquire(void *cookie)
     st->spec = (struct sandbox_spec){0};
     const char *tenant = call_tenant(st->call);
     // it was removed in the meantime
-    if (config_template(st->s->config, st->run->template_) != spec.template) {
+    if (spec.image != NULL ? spec.template->removed
+                           : config_template(st->s->config, st->run->template_) != spec.template) {
         (void)convert_no_template(st->run->template_, &e);
         sandbox_spec_clear(&spec);
         stream_fail(st, &e);
@@ -301,7 +302,7 @@ process_run(struct server *s, struct call *c, const ProtobufCMessage *req)
     const Stockade__V1__RunRequest *m = (const Stockade__V1__RunRequest *)req;
     struct sandbox_spec spec = {0};
     struct err e;
-    if (read_run(s, m, &spec, &e) < 0) {
+    if (read_run(s, call_tenant(c), m, &spec, &e) < 0) {
         call_fail(c, &e);
         return;
     }

@@ -116,10 +116,11 @@ check_ttl(const struct server *s, uint64_t ttl_ms, struct err *e)
 }
 
 static int
-read_create(struct server *s, const Stockade__V1__SandboxServiceCreateRequest *m,
-            struct sandbox_spec *spec, struct err *e)
+read_create(struct server *s, const char *tenant,
+            const Stockade__V1__SandboxServiceCreateRequest *m, struct sandbox_spec *spec,
+            struct err *e)
 {
-    int r = convert_spec(s, m->template_, m->name, m->limits, m->network, spec, e);
+    int r = convert_spec(s, tenant, m->template_, m->name, m->limits, m->network, spec, e);
     spec->ttl_ms = m->ttl_ms != 0 ? m->ttl_ms : s->config->ttl_default_ms;
     if (r == 0)
         r = check_ttl(s, spec->ttl_ms, e);
@@ -137,7 +138,8 @@ create(struct server *s, struct call *c, const ProtobufCMessage *req)
 {
     struct err e;
     struct sandbox_spec spec = {0};
-    if (read_create(s, (const Stockade__V1__SandboxServiceCreateRequest *)req, &spec, &e) < 0) {
+    if (read_create(s, call_tenant(c), (const Stockade__V1__SandboxServiceCreateRequest *)req,
+                    &spec, &e) < 0) {
         call_fail(c, &e);
         return;
     }

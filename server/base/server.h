@@ -19,6 +19,7 @@ struct feed;
 struct files;
 struct forwards;
 struct jobs;
+struct made_all;
 struct net;
 struct pool;
 struct relay_link;
@@ -38,6 +39,7 @@ struct server {
     struct bpf *bpf;             // maps of the BPF programs
     struct anomaly *anomaly;     // findings and profiles; NULL: disabled
     struct net *net;             // rule sets and the relay; NULL in tests without
+    struct made_all *made;       // templates that callers made
     struct telemetry *telemetry; // events, records; NULL in tests
     struct feed *feed;           // publishes events; NULL: disabled
     struct spawn *spawn;         // our end of the spawner's socket

@@ -15,6 +15,7 @@
 #include "server/base/server.h"
 #include "server/rpc/rpc.h"
 #include "server/sandbox/command.h"
+#include "server/sandbox/image.h"
 #include "server/sandbox/pool.h"
 #include "stockade/v1/process_service.pb-c.h"
 
@@ -274,7 +275,7 @@ start_unpacked(struct batch_job *j, const Stockade__V1__BatchJob *m, const struc
 {
     struct job_spec spec;
     struct job *started = NULL;
-    int r = command_read(m->command, with->sb->spec.template, with->limits, with->a, &spec, e);
+    int r = command_read(m->command, &with->sb->spec, with->limits, with->a, &spec, e);
     if (r < 0)
         return r;
     spec.limits = *with->limits;
@@ -353,6 +354,7 @@ acquire(struct batch_job *j, struct sandbox_spec *spec, struct err *e)
 {
     struct batch *b = j->batch;
     spec->network = b->box.network != NULL ? network_ref(b->box.network) : NULL;
+    spec->image = image_ref(b->box.image);
     b->acquiring++;
     int r = pool_acquire(b->all->srv->pool, b->tenant->name, spec, on_sandbox, j, &j->request, e);
     if (r == 0)

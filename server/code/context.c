@@ -165,7 +165,7 @@ fill_job(const struct context *c, struct arena *a, struct job_spec *spec, struct
     m.n_env = c->env_n;
     m.workdir = c->workdir;
     const struct sandbox *s = c->sandbox;
-    int r = command_read(&m, s->spec.template, &s->spec.limits, a, spec, e);
+    int r = command_read(&m, &s->spec, &s->spec.limits, a, spec, e);
     if (r == 0)
         r = read_limits(s, &spec->limits, e);
     spec->arrived_ns = spec->sandbox_ns = uv_hrtime();

@@ -190,7 +190,6 @@ start_process(struct zygote *z, struct err *e)
 {
     struct arena *auto_arena a = arena_new(COMMAND_ARENA_MAX);
     const struct sandbox *s = z->sandbox;
-    const struct template *t = s->spec.template;
     const char *args[LANGUAGE_ARGS_MAX];
     Stockade__V1__Command m = STOCKADE__V1__COMMAND__INIT;
     struct job_spec command;
@@ -202,7 +201,7 @@ start_process(struct zygote *z, struct err *e)
     }
     args[m.n_args - 1] = z->all->language->zygote;
     m.args = args;
-    int r = command_read(&m, t, &s->spec.limits, a, &command, e);
+    int r = command_read(&m, &s->spec, &s->spec.limits, a, &command, e);
     const struct agent_spec spec = {.args = command.args,
                                     .args_n = command.args_n,
                                     .env = command.env,

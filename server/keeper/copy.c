@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See work.h: copy_tree(). The source is a layer that a job has written, which nobody can change any more:
+// See work.h: copy_layer(). The source is a layer that a job has written, which nobody can change any more:
 //
 //   files        blocks that are all zero become holes, so a sparse file of a terabyte costs nothing
 //   hard links   made in a folder beside the target first, under their inode, then linked from there
@@ -323,19 +323,30 @@ make_folder(int place, const char *name, struct err *e)
     return fd < 0 ? err_sys(e, errno, "open a folder") : fd;
 }
 
+static int
+copy_part(struct copy *c, int source, int place, const char *part, struct err *e)
+{
+    int auto_close from = work_open_part(source, part, e);
+    if (from == -ENOENT)
+        return 0;
+    if (from < 0)
+        return from;
+    int auto_close target = make_folder(place, part, e);
+    return target < 0 ? target : copy_inside(c, from, target, 0, e);
+}
+
 int
-copy_tree(int source, int place, const struct copy_bounds *b, struct err *e)
+copy_layer(int source, int place, const struct copy_bounds *b, struct err *e)
 {
     static struct copy c; // 1 MiB
+    int rc = 0;
     c.bounds = b;
     c.bytes = 0;
-    int auto_close target = make_folder(place, "s", e);
-    if (target < 0)
-        return target;
     int auto_close links = make_folder(place, "links", e);
     if (links < 0)
         return links;
     c.links = links;
-    int rc = copy_inside(&c, source, target, 0, e);
+    for (const char *const *part = work_parts; *part != NULL && rc == 0; part++)
+        rc = copy_part(&c, source, place, *part, e);
     return rc == 0 ? remove_tree(place, "links", e) : rc;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See work.h: digest_tree(). BLAKE2b-256 (RFC 7693) of one stream, which is the same for the same tree on every file system:
+// See work.h: digest_layer(). BLAKE2b-256 (RFC 7693) of one stream, which is the same for the same tree on every file system:
 //
 //   "stockade layer 1\n", then the root folder as an entry without a name
 //   entry    kind, mode, uid and gid from KEEP_ID_BASE on, time, length of its name, name, extended attributes in the order
@@ -230,8 +230,8 @@ add_inside(struct state *s, int folder, unsigned depth, struct err *e)
     return rc;
 }
 
-int
-digest_tree(int folder, struct digest *out, struct err *e)
+static int
+digest_part(int folder, struct digest *out, struct err *e)
 {
     static const char begin[] = "stockade layer 1\n";
     static struct state s; // 1 MiB
@@ -248,4 +248,35 @@ digest_tree(int folder, struct digest *out, struct err *e)
     (void)crypto_generichash_final(&s.hash, out->digest, SPAWN_DIGEST_BYTES);
     tdestroy(s.links, free);
     return rc;
+}
+
+// A layer of one part has the digest of that; one of several has a digest of theirs.
+int
+digest_layer(int place, struct digest *out, struct err *e)
+{
+    static const char begin[] = "stockade parts 1\n";
+    crypto_generichash_state all;
+    struct digest first = {0}, sum = {0};
+    unsigned n = 0;
+    (void)crypto_generichash_init(&all, NULL, 0, SPAWN_DIGEST_BYTES);
+    (void)crypto_generichash_update(&all, (const unsigned char *)begin, sizeof begin - 1);
+    for (const char *const *part = work_parts; *part != NULL; part++) {
+        struct digest one;
+        int auto_close fd = work_open_part(place, *part, e);
+        int rc = fd == -ENOENT ? 0 : fd < 0 ? fd : digest_part(fd, &one, e);
+        if (rc < 0)
+            return rc;
+        if (fd < 0)
+            continue;
+        (void)crypto_generichash_update(&all, (const unsigned char *)*part, 1);
+        (void)crypto_generichash_update(&all, one.digest, sizeof one.digest);
+        first = n++ == 0 ? one : first;
+        sum.bytes += one.bytes;
+        sum.entries += one.entries;
+    }
+    if (n == 0)
+        return err_set(e, ERR_NOT_FOUND, "the layer has no files");
+    (void)crypto_generichash_final(&all, sum.digest, sizeof sum.digest);
+    *out = n == 1 ? first : sum;
+    return 0;
 }

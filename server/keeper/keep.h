@@ -10,7 +10,7 @@
 //   end of file                                 from the broker: give up, and leave nothing behind
 //
 //   STATE_DIR/layers/            root, 0700
-//     HEX/s/                     a layer: HEX is the BLAKE2b-256 digest of its tree (digest.c)
+//     HEX/s/, HEX/b/...          a layer: HEX is the BLAKE2b-256 digest of its trees (digest.c)
 //     new-PID/                   being written; without meaning after a crash
 //     old-HEX/                   being removed; the same
 //
@@ -30,7 +30,7 @@
 
 enum {
     KEEP_BROKER_FD = 3,
-    // PUT: the layer's place, a detached mount, read-only; its folder `s` is the layer
+    // PUT: the layer's place, a detached mount, read-only; its folders `s`, and `b` to `p` of a writable root, are the layer
     KEEP_SOURCE_FD = 4,
     KEEP_DEPTH_MAX = 4096,
     KEEP_HEX = 2 * SPAWN_DIGEST_BYTES,

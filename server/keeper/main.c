@@ -38,11 +38,14 @@ name_of(const uint8_t digest[SPAWN_DIGEST_BYTES], char out[KEEP_HEX + 1])
     (void)sodium_bin2hex(out, KEEP_HEX + 1, digest, SPAWN_DIGEST_BYTES);
 }
 
-static int
-open_layer(int place, struct err *e)
+const char *const work_parts[] = {"s", "b", "c", "d", "e", "f", "g", "h", "i",
+                                  "j", "k", "l", "m", "n", "o", "p", NULL};
+
+int
+work_open_part(int place, const char *part, struct err *e)
 {
-    int fd = openat(place, "s", FOLDER | O_CLOEXEC);
-    return fd < 0 ? err_sys(e, errno, "open a layer") : fd;
+    int fd = openat(place, part, FOLDER | O_CLOEXEC);
+    return fd >= 0 ? fd : errno == ENOENT ? -ENOENT : err_sys(e, errno, "open a layer");
 }
 
 // ---- PUT
@@ -68,18 +71,12 @@ fill(struct task *t, const char *fresh, struct err *e)
 {
     struct digest d = {0};
     const struct copy_bounds bounds = {t->uid, t->order.bytes_max};
-    int auto_close source = open_layer(KEEP_SOURCE_FD, e);
-    if (source < 0)
-        return source;
     int auto_close place = openat(t->folder, fresh, FOLDER | O_CLOEXEC);
     if (place < 0)
         return err_sys(e, errno, "open the new layer");
-    int rc = copy_tree(source, place, &bounds, e);
-    int auto_close made = rc < 0 ? -1 : open_layer(place, e);
-    if (rc == 0 && made < 0)
-        rc = made;
+    int rc = copy_layer(KEEP_SOURCE_FD, place, &bounds, e);
     if (rc == 0)
-        rc = digest_tree(made, &d, e);
+        rc = digest_layer(place, &d, e);
     if (rc < 0)
         return rc;
     memcpy(t->answer.digest, d.digest, sizeof d.digest);
@@ -116,8 +113,7 @@ check(struct task *t, struct err *e)
     if (place < 0)
         return errno == ENOENT ? err_set(e, ERR_NOT_FOUND, "layer %.16s is not there", name)
                                : err_sys(e, errno, "open layer %.16s", name);
-    int auto_close made = open_layer(place, e);
-    int rc = made < 0 ? made : digest_tree(made, &d, e);
+    int rc = digest_layer(place, &d, e);
     if (rc < 0)
         return err_wrap(e, "layer %.16s", name);
     memcpy(t->answer.digest, d.digest, sizeof d.digest);

@@ -43,21 +43,26 @@ int xattrs_shift_acl(const char *name, char *value, size_t n, uint32_t from, uin
 // The id of a file in another range; ids outside of `from` become nobody's (65534).
 uint32_t work_shift_id(uint32_t id, uint32_t from, uint32_t to);
 
-// Writes a copy of the folder `source` as `s` into the empty folder `place`. Files of the sandbox whose ids begin at `uid` get ids
+// The folders of a layer in its place: `s`, and those of a writable root (spawner/tree_layers.h), `b` to `p`. NULL: the end.
+extern const char *const work_parts[];
+// -ENOENT, without e: the layer has no such part.
+int work_open_part(int place, const char *part, struct err *e);
+
+// Writes a copy of the layer in `source` into the empty folder `place`, all its parts. Files of the sandbox whose ids begin at `uid` get ids
 // from KEEP_ID_BASE on. Nothing is synced. RESOURCE_EXHAUSTED: more than bytes_max, or the disk is full (DISK_FULL);
 // FAILED_PRECONDITION: a device (LAYER_DEVICE), or too deep (LAYER_DEEP).
 struct copy_bounds {
     uint32_t uid;
     uint64_t bytes_max;
 };
-int copy_tree(int source, int place, const struct copy_bounds *b, struct err *e);
+int copy_layer(int source, int place, const struct copy_bounds *b, struct err *e);
 
 // The digest of a stored layer: of names, kinds, modes, owners, times, attributes, links and contents.
 struct digest {
     uint8_t digest[SPAWN_DIGEST_BYTES];
     uint64_t bytes, entries;
 };
-int digest_tree(int folder, struct digest *out, struct err *e);
+int digest_layer(int place, struct digest *out, struct err *e);
 
 // Removes an entry with all below it. 0 also if it is not there.
 int remove_tree(int folder, const char *name, struct err *e);

@@ -8,6 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "image.h"
+#include "sandbox.h"
 #include "stockade/v1/process_service.pb-c.h"
 
 struct variable {
@@ -94,21 +96,26 @@ set_by_limits(struct env *env, const struct limits *l)
 }
 
 static bool
-fill(struct env *env, const Stockade__V1__Command *m, const struct template *t,
-     const struct limits *l)
+fill(struct env *env, const Stockade__V1__Command *m, const struct sandbox_spec *of,
+     const struct limits *limits)
 {
+    const struct template *t = of->template;
+    const struct image *made = of->image;
     for (size_t i = 0; i < USUAL_N; i++)
         if (!set(env, usual[i].name, usual[i].value))
             return false;
     for (size_t i = 0; t->user_root && i < OF_ROOT_N; i++)
         if (!set(env, of_root[i].name, of_root[i].value))
             return false;
-    if (!set_by_limits(env, l))
+    if (!set_by_limits(env, limits))
         return false;
     if (m->terminal != NULL && !set(env, of_terminal.name, of_terminal.value))
         return false;
     for (uint32_t i = 0; i < t->env_n; i++)
         if (!set(env, t->env[i].name, t->env[i].value))
+            return false;
+    for (uint32_t i = 0; made != NULL && i < made->env_n; i++)
+        if (!set(env, made->env[i].name, made->env[i].value))
             return false;
     for (size_t i = 0; i < m->n_env; i++)
         if (!set(env, m->env[i]->name, m->env[i]->value))
@@ -117,14 +124,18 @@ fill(struct env *env, const Stockade__V1__Command *m, const struct template *t,
 }
 
 int
-command_read(const struct Stockade__V1__Command *m, const struct template *t,
+command_read(const struct Stockade__V1__Command *m, const struct sandbox_spec *of,
              const struct limits *limits, struct arena *a, struct job_spec *spec, struct err *e)
 {
+    const uint32_t env_n = of->template->env_n + (of->image != NULL ? of->image->env_n : 0);
+    const char *workdir = of->image != NULL && of->image->workdir[0] != '\0'
+                              ? of->image->workdir
+                              : of->template->workdir;
     if (m->n_args == 0 || m->args[0][0] == '\0')
         return err_field(e, "command.args", "no program was given");
     struct env env = {.arena = a};
-    env.text = arena_alloc(a, sizeof(char *) * (USUAL_N + OF_LIMITS_N + 1 + t->env_n + m->n_env));
-    if (env.text == NULL || !fill(&env, m, t, limits))
+    env.text = arena_alloc(a, sizeof(char *) * (USUAL_N + OF_LIMITS_N + 1 + env_n + m->n_env));
+    if (env.text == NULL || !fill(&env, m, of, limits))
         return err_field(e, "command.env", "arguments and environment are too large, at most %d",
                          JOB_COMMAND_BYTES_MAX);
     *spec = (struct job_spec){
@@ -132,7 +143,7 @@ command_read(const struct Stockade__V1__Command *m, const struct template *t,
         .args_n = m->n_args,
         .env = env.text,
         .env_n = env.n,
-        .workdir = m->workdir[0] != '\0' ? m->workdir : t->workdir,
+        .workdir = m->workdir[0] != '\0' ? m->workdir : workdir,
         .input = m->stdin.data,
         .input_n = m->stdin.len,
         .input_open = m->stdin_open,

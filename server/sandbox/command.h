@@ -8,9 +8,10 @@
 #include "job.h"
 
 struct Stockade__V1__Command;
+struct sandbox_spec;
 
-// Fills *spec except limits, one_shot and times. limits: the sandbox's. Its pointers refer to the arena and to `m`.
+// Fills *spec except limits, one_shot and times. of: the sandbox's; limits: that the job sees. Its pointers refer to the arena, to `m` and to `of`.
 // INVALID_ARGUMENT: too large.
-int command_read(const struct Stockade__V1__Command *m, const struct template *t,
+int command_read(const struct Stockade__V1__Command *m, const struct sandbox_spec *of,
                  const struct limits *limits, struct arena *a, struct job_spec *spec,
                  struct err *e);

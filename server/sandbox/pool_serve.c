@@ -4,6 +4,7 @@
 #include "pool_private.h"
 
 #include "server/base/metrics.h"
+#include "image.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -30,6 +31,55 @@ pool_refuse(struct pool_request *r, const struct err *e)
 }
 
 static void
+hand_over(struct pool_request *r, struct sandbox *s)
+{
+    void (*done)(void *, struct sandbox *, const struct err *) = r->done;
+    void *cookie = r->cookie;
+    request_free(r);
+    done(cookie, s, NULL);
+}
+
+static void
+refuse_taken(struct pool_request *r, struct sandbox *s, const struct err *e)
+{
+    struct err why = *e;
+    (void)err_wrap(&why, "template %s", s->spec.image->name);
+    void (*done)(void *, struct sandbox *, const struct err *) = r->done;
+    void *cookie = r->cookie;
+    metrics_add(METRIC_POOL_FAILED, 1);
+    request_free(r);
+    sandbox_destroy(s, &why, NULL);
+    done(cookie, NULL, &why);
+}
+
+static void
+on_files(void *cookie, struct sandbox *s, const struct err *failed)
+{
+    struct pool_request *r = cookie;
+    struct err e;
+    r->sandbox = NULL;
+    if (failed != NULL)
+        refuse_taken(r, s, failed);
+    else if (s->spec.image->end(s->spec.image, s, &r->swap, &e) < 0)
+        refuse_taken(r, s, &e);
+    else
+        hand_over(r, s);
+}
+
+// The last step for a template that was made from work.
+static void
+give_files(struct pool_request *r, struct sandbox *s, struct image *image)
+{
+    struct err e;
+    r->swap = (struct sandbox_swap){.waiter = {.done = on_files, .cookie = r}};
+    list_init(&r->swap.waiter.node);
+    if (image->begin(image, s, &r->swap, &e) == 0)
+        r->sandbox = s;
+    else
+        refuse_taken(r, s, &e);
+}
+
+static void
 give(struct pool_request *r, struct sandbox *s)
 {
     struct err e;
@@ -39,11 +89,13 @@ give(struct pool_request *r, struct sandbox *s)
         return;
     }
     metrics_observe(METRIC_POOL_WAIT, 0, uv_hrtime() - r->since_ns);
+    struct image *image = r->spec.has_files ? NULL : r->spec.image;
     sandbox_take(s, r->tenant, &r->spec);
-    void (*done)(void *, struct sandbox *, const struct err *) = r->done;
-    void *cookie = r->cookie;
-    request_free(r);
-    done(cookie, s, NULL);
+    r->taken = true;
+    if (image == NULL)
+        hand_over(r, s);
+    else
+        give_files(r, s, image);
 }
 
 // Its sandbox could not be changed as requested.
@@ -117,11 +169,12 @@ void
 pool_cancel(struct pool_request *r)
 {
     struct sandbox *s = r->sandbox;
-    sandbox_release(r->tenant);
+    if (!r->taken)
+        sandbox_release(r->tenant);
     if (s != NULL) {
         struct err e;
         (void)err_set(&e, ERR_CANCELLED, "it is not needed any more");
-        sandbox_unwait(&r->waiter);
+        sandbox_unwait(r->taken ? &r->swap.waiter : &r->waiter);
         sandbox_destroy(s, &e, NULL);
     } else {
         pool_unqueue(r);

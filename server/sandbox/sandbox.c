@@ -416,6 +416,7 @@ sandbox_take(struct sandbox *s, struct tenant *t, struct sandbox_spec *spec)
     s->spec.network = NULL;
     network_unref(spec->network); // s->net.in_force is the policy in use
     spec->network = NULL;
+    spec->image = NULL;
     spec->labels = NULL;
     spec->labels_n = 0;
     s->order = ++s->all->taken;

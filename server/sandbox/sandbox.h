@@ -77,6 +77,8 @@ struct sandbox_spec {
     uint32_t labels_n;
     uint64_t ttl_ms;         // 0: unlimited
     struct network *network; // owned: its policy; NULL: no network
+    struct image *image;     // owned: files to begin with; NULL: only the template's
+    bool has_files;          // a fork: it gets its files from another sandbox
 };
 
 // The state of a sandbox's network in the programs and the relay. Written only through struct sandbox_networks.

@@ -12,6 +12,7 @@
 #include "server/policy/network.h"
 #include "server/base/metrics.h"
 #include "server/base/server.h"
+#include "image.h"
 #include "spawn.h"
 
 // ---- without a network
@@ -209,9 +210,11 @@ sandbox_spec_clear(struct sandbox_spec *spec)
 {
     free(spec->labels);
     network_unref(spec->network);
+    image_unref(spec->image);
     spec->labels = NULL;
     spec->labels_n = 0;
     spec->network = NULL;
+    spec->image = NULL;
 }
 
 int

@@ -10,6 +10,7 @@
 #include "proto/container_of.h"
 #include "server/base/server.h"
 #include "server/policy/network.h"
+#include "server/sandbox/image.h"
 #include "server/sandbox/pool.h"
 #include "server/sandbox/sandbox.h"
 #include "snapshots_private.h"
@@ -113,68 +114,6 @@ child_done(struct fork_op *op, const struct err *e)
 
 // ---- what the children inherit
 
-static int
-share_one(struct layer *l, struct tenant *t, struct err *e)
-{
-    if (l->shared != NULL)
-        return 0;
-    struct shared *sh = calloc(1, sizeof *sh);
-    if (sh == NULL)
-        return err_sys(e, ENOMEM, "share a layer");
-    int r = tenant_charge(t, LEDGER_LAYER_BYTES, l->bytes, FORK_SHARED_BYTES_MAX, e);
-    if (r < 0) {
-        free(sh);
-        if (r != -EDQUOT)
-            return r;
-        (void)err_set(
-            e, ERR_RESOURCE_EXHAUSTED,
-            "the forks of %s share files of more than %llu MiB, the maximum for one caller",
-            t->name, (unsigned long long)(FORK_SHARED_BYTES_MAX >> 20));
-        err_detail(e, "SHARED_BYTES", t->name,
-                   "delete forks, and the sandboxes that they come from");
-        return err_errno(e);
-    }
-    *sh = (struct shared){.holders = 1, .bytes = l->bytes, .tenant = tenant_hold_again(t)};
-    l->shared = sh;
-    return 0;
-}
-
-static int
-share(struct sandbox *s, uint32_t layer, struct err *e)
-{
-    int r = 0;
-    struct layer *l = NULL;
-    for (uint32_t at = layer; r == 0 && (l = layer_of(s->snapshots, at)) != NULL; at = l->below)
-        r = share_one(l, s->tenant, e);
-    return r;
-}
-
-// The child's layers have the numbers from 1 on, the lowest first.
-static int
-write_down(struct sandbox *child, struct sandbox *parent, uint32_t layer, uint32_t top,
-           struct err *e)
-{
-    struct snapshots_box *b = snapshots_box_of(child);
-    struct layer *from = NULL;
-    if (b == NULL)
-        return err_sys(e, ENOMEM, "write down the layers");
-    b->top = top;
-    for (uint32_t at = layer; top > 0 && (from = layer_of(parent->snapshots, at)) != NULL;
-         at = from->below, top--) {
-        struct layer *to = layer_of(b, top);
-        if (to == NULL)
-            break;
-        *to = (struct layer){.there = true,
-                             .below = top - 1,
-                             .bytes = from->bytes,
-                             .inodes = from->inodes,
-                             .shared = from->shared};
-        if (to->shared != NULL)
-            to->shared->holders++;
-    }
-    return 0;
-}
-
 static void
 on_inherited(void *cookie, struct sandbox *s, const struct err *failed)
 {
@@ -186,7 +125,7 @@ on_inherited(void *cookie, struct sandbox *s, const struct err *failed)
         e = *failed;
     else if (parent == NULL || parent->snapshots == NULL)
         (void)err_set(&e, ERR_ABORTED, "the sandbox was deleted meanwhile");
-    else if (write_down(s, parent, op->layer, c->swap.layer, &e) == 0) {
+    else if (layers_write_down(s, parent, op->layer, c->swap.layer, &e) == 0) {
         sandbox_rest_soon(s);
         child_done(op, NULL);
         return;
@@ -224,10 +163,13 @@ acquire(struct fork_op *op, const struct sandbox *parent, struct child *c, struc
     struct sandbox_spec spec = parent->spec;
     spec.name[0] = '\0';
     spec.network = parent->net.in_force == NULL ? NULL : network_ref(parent->net.in_force);
+    spec.image = image_ref(spec.image);
+    spec.has_files = true;
     if (op->ttl_ms != 0)
         spec.ttl_ms = op->ttl_ms;
     if (sandbox_copy_labels(&spec, 0, e) < 0) {
         network_unref(spec.network);
+        image_unref(spec.image);
         return err_errno(e);
     }
     int r = pool_acquire(op->pool, op->tenant, &spec, on_child, c, &c->request, e);
@@ -244,7 +186,7 @@ begin_children(struct fork_op *op, struct sandbox *parent)
     op->waiting = 1;
     parent->snapshots->busy++;
     op->holds = true;
-    int r = share(parent, op->layer, &e);
+    int r = layers_share(parent, op->layer, &e);
     for (uint32_t i = 0; i < op->count && r == 0 && !op->failed; i++) {
         op->waiting++;
         r = acquire(op, parent, &op->child[i], &e);

@@ -39,6 +39,12 @@ struct snapshots_box *snapshots_box_of(struct sandbox *s);
 int snapshots_seal(struct sandbox *s, bool stop, snapshot_done *done, void *cookie,
                    struct snapshot_op **out, struct err *e);
 
+// share.c. The layers from this one down are shared from now on, and charged to the tenant. RESOURCE_EXHAUSTED (SHARED_BYTES).
+int layers_share(struct sandbox *s, uint32_t layer, struct err *e);
+// Writes down that a sandbox has inherited them: its own have the numbers from 1 to `top`, the lowest first.
+int layers_write_down(struct sandbox *child, struct sandbox *parent, uint32_t layer, uint32_t top,
+                      struct err *e);
+
 // One sandbox less has it. Accepts NULL.
 void layer_unshare(struct layer *l);
 

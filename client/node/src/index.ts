@@ -49,6 +49,8 @@ export type { Bill, Figure, LimitHit, Outcome } from "./result.js";
 export { Sandbox } from "./sandbox.js";
 export type { CreateOptions, ProcessInfo, SandboxInfo } from "./sandbox.js";
 export type { Change, ChangedFile, SnapshotInfo } from "./snapshots.js";
+export { deleteTemplate, templates } from "./templates.js";
+export type { SandboxTemplate } from "./templates.js";
 export { MessageStream } from "./stream.js";
 export { events, record, usage } from "./telemetry.js";
 export type { EventOptions, UsageOptions } from "./telemetry.js";

@@ -37,6 +37,9 @@ import { RunResult } from "./result.js";
 import { SnapshotService } from "./gen/stockade/v1/snapshot_service_pb.js";
 import { changesOf, patchOf, pathBytes, snapshotInfo, snapshotsOf } from "./snapshots.js";
 import type { Change, SnapshotInfo } from "./snapshots.js";
+import { TemplateService } from "./gen/stockade/v1/template_service_pb.js";
+import { sandboxTemplate } from "./templates.js";
+import type { SandboxTemplate } from "./templates.js";
 import { badArgument, knownOptions, lifetimeMs, textsOf } from "./units.js";
 import type { Duration, Size } from "./units.js";
 
@@ -396,6 +399,34 @@ export class Sandbox implements AsyncDisposable {
     const request = { sandbox: this.id, name: options.name ?? "", stop: options.stop ?? false };
     const made = await this.#client.unary(SnapshotService.method.create, request, controlOf(options));
     return snapshotInfo(made.snapshot);
+  }
+
+  /**
+   * Makes a template of its files, of now or of `snapshot`: `template: name` of other calls begins with them. `stop`:
+   * cancel the jobs that run in it first; without a snapshot there must be none. `env`, `workdir`: of the jobs of its
+   * sandboxes. Nothing is copied. It stays until `deleteTemplate` or the end of the broker. Rejects with
+   * FailedPreconditionError, AlreadyExistsError, NotFoundError and ResourceExhaustedError.
+   */
+  async makeTemplate(
+    name: string,
+    options: {
+      snapshot?: string;
+      stop?: boolean;
+      env?: Readonly<Record<string, string>>;
+      workdir?: string;
+    } & CallControl = {},
+  ): Promise<SandboxTemplate> {
+    knownOptions(options, { ...OPTIONS.control, snapshot: true, stop: true, env: true, workdir: true });
+    const request = {
+      name,
+      sandbox: this.id,
+      snapshot: options.snapshot ?? "",
+      stop: options.stop ?? false,
+      workdir: options.workdir ?? "",
+      env: Object.entries(textsOf(options.env, "env")).map(([key, value]) => ({ name: key, value })),
+    };
+    const made = await this.#client.unary(TemplateService.method.create, request, controlOf(options));
+    return sandboxTemplate(made.template);
   }
 
   /** Its snapshots, oldest first. Rejects with NotFoundError if the sandbox does not exist any more. */

@@ -24,6 +24,7 @@ from stockade.v1 import (
     snapshot_service_pb2,
     system_service_pb2,
     telemetry_service_pb2,
+    template_service_pb2,
 )
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ def test_every_method_of_the_api_has_its_row() -> None:
         process_service_pb2,
         system_service_pb2,
         telemetry_service_pb2,
+        template_service_pb2,
     )
     for module in modules:
         for service in module.DESCRIPTOR.services_by_name.values():

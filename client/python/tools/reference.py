@@ -38,7 +38,15 @@ GROUPS = (
     ("What may be used", ("Limits", "Network")),
     (
         "What there is",
-        ("SandboxInfo", "SnapshotInfo", "ProcessInfo", "FileInfo", "FileEvent", "Change"),
+        (
+            "SandboxInfo",
+            "SnapshotInfo",
+            "TemplateInfo",
+            "ProcessInfo",
+            "FileInfo",
+            "FileEvent",
+            "Change",
+        ),
     ),
     (
         "Connection",

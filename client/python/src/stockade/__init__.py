@@ -54,7 +54,15 @@ from stockade.forward import Forward
 from stockade.limits import Limits, Seconds, Size
 from stockade.network import Network, Ports
 from stockade.process import Process
-from stockade.requests import AsyncStdin, Data, ProcessInfo, SandboxInfo, SnapshotInfo, Stdin
+from stockade.requests import (
+    AsyncStdin,
+    Data,
+    ProcessInfo,
+    SandboxInfo,
+    SnapshotInfo,
+    Stdin,
+    TemplateInfo,
+)
 from stockade.result import Bill, Figure, LimitHit, Outcome, Result, Scope, Source
 from stockade.sandbox import Sandbox, run, start
 from stockade.stubs import Schema, Stub
@@ -127,6 +135,7 @@ __all__ = [
     "Stdin",
     "StockadeError",
     "Stub",
+    "TemplateInfo",
     "TextCallback",
     "Unauthenticated",
     "Unavailable",

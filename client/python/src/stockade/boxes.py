@@ -15,7 +15,12 @@ from stockade.filing import change, path_bytes
 from stockade.jobs import Job
 from stockade.limits import Seconds, lifetime_ms, named
 from stockade.network import PORT_MAX
-from stockade.v1 import process_service_pb2, sandbox_service_pb2, snapshot_service_pb2
+from stockade.v1 import (
+    process_service_pb2,
+    sandbox_service_pb2,
+    snapshot_service_pb2,
+    template_service_pb2,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -24,7 +29,7 @@ if TYPE_CHECKING:
     from stockade.filing import Change, FilePath
     from stockade.methods import Method
     from stockade.network import Network
-    from stockade.requests import ProcessInfo, SandboxInfo, SnapshotInfo
+    from stockade.requests import ProcessInfo, SandboxInfo, SnapshotInfo, TemplateInfo
 
 J = TypeVar("J", bound=Job)
 _END_S = 5.0  # seconds for ending what an interrupted run may have started
@@ -239,6 +244,28 @@ class Box:
     async def _delete_snapshot(self, name: str) -> None:
         request = snapshot_service_pb2.SnapshotServiceDeleteRequest(sandbox=self.id, name=name)
         await self._client._call(methods.DELETE_SNAPSHOT, request)
+
+    async def _make_template(
+        self,
+        name: str,
+        snapshot: Optional[str],
+        stop: bool,
+        env: Optional[Mapping[str, str]],
+        workdir: Optional[str],
+    ) -> TemplateInfo:
+        request = template_service_pb2.TemplateServiceCreateRequest(
+            name=name,
+            sandbox=self.id,
+            snapshot=snapshot or "",
+            stop=stop,
+            workdir=workdir or "",
+            env=[
+                process_service_pb2.EnvironmentVariable(name=key, value=value)
+                for key, value in requests.texts("env", env).items()
+            ],
+        )
+        response = await self._client._call(methods.CREATE_TEMPLATE, request)
+        return requests.template_info(response.template)
 
     async def _delete(self) -> None:
         request = sandbox_service_pb2.SandboxServiceDeleteRequest(id=self.id)

@@ -23,6 +23,7 @@ from stockade.v1 import (
     snapshot_service_pb2,
     system_service_pb2,
     telemetry_service_pb2,
+    template_service_pb2,
 )
 
 if TYPE_CHECKING:
@@ -238,6 +239,28 @@ DELETE_SNAPSHOT = _method(
     "SnapshotService/Delete",
     _snapshot.SnapshotServiceDeleteRequest,
     _snapshot.SnapshotServiceDeleteResponse,
+)
+
+_template = template_service_pb2
+CREATE_TEMPLATE = _method(
+    "TemplateService/Create",
+    _template.TemplateServiceCreateRequest,
+    _template.TemplateServiceCreateResponse,
+)
+GET_TEMPLATE = _method(
+    "TemplateService/Get",
+    _template.TemplateServiceGetRequest,
+    _template.TemplateServiceGetResponse,
+)
+LIST_TEMPLATES = _method(
+    "TemplateService/List",
+    _template.TemplateServiceListRequest,
+    _template.TemplateServiceListResponse,
+)
+DELETE_TEMPLATE = _method(
+    "TemplateService/Delete",
+    _template.TemplateServiceDeleteRequest,
+    _template.TemplateServiceDeleteResponse,
 )
 
 _file_service = file_service_pb2

@@ -13,7 +13,12 @@ from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar, Union
 from stockade.limits import Limits, Seconds, lifetime_ms, named
 from stockade.network import Network
 from stockade.result import Result
-from stockade.v1 import process_service_pb2, sandbox_service_pb2, snapshot_service_pb2
+from stockade.v1 import (
+    process_service_pb2,
+    sandbox_service_pb2,
+    snapshot_service_pb2,
+    template_service_pb2,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -111,6 +116,34 @@ class SnapshotInfo:
     operations_ended: int = 0
 
 
+@dataclass(frozen=True)
+class TemplateInfo:
+    """A kind of sandbox: one of the host, or one that was made from the files of a sandbox."""
+
+    #: Unique among the templates of the host and of the caller.
+    name: str
+    #: The host's: the configuration lists it. Then what follows ``root_writable`` is empty.
+    of_host: bool
+    #: The template of the host that its sandboxes have limits, network and user of.
+    host_template: str
+    #: Jobs are root inside.
+    user_root: bool
+    #: They may change /usr.
+    root_writable: bool
+    #: The template of the sandbox that it was made from.
+    made_on: str
+    #: That sandbox.
+    sandbox_id: str
+    #: Time of its creation.
+    created: datetime.datetime
+    #: Bytes that it holds besides the files of the host.
+    size: int
+    #: Environment of jobs, where it differs from that of ``host_template``.
+    env: dict[str, str]
+    #: Working directory of jobs; "": that of ``host_template``.
+    workdir: str
+
+
 def _time(stamp: Timestamp) -> datetime.datetime:
     epoch = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
     try:
@@ -147,6 +180,23 @@ def snapshot_info(message: snapshot_service_pb2.Snapshot) -> SnapshotInfo:
         current=message.current,
         not_included=tuple(message.not_included),
         operations_ended=message.operations_ended,
+    )
+
+
+def template_info(message: template_service_pb2.SandboxTemplate) -> TemplateInfo:
+    """Return what a message says about a template."""
+    return TemplateInfo(
+        name=message.name,
+        of_host=message.of_host,
+        host_template=message.host_template,
+        user_root=message.user_root,
+        root_writable=message.root_writable,
+        made_on=message.made_on,
+        sandbox_id=message.sandbox_id,
+        created=_time(message.create_time),
+        size=message.bytes,
+        env={v.name: v.value for v in message.env},
+        workdir=message.workdir,
     )
 
 

@@ -23,7 +23,15 @@ from stockade.events import KEEP_BYTES, Collector, LineCallback
 from stockade.files import Files
 from stockade.forward import Forward
 from stockade.process import Process
-from stockade.requests import Data, Feed, ProcessInfo, SandboxInfo, SnapshotInfo, Stdin
+from stockade.requests import (
+    Data,
+    Feed,
+    ProcessInfo,
+    SandboxInfo,
+    SnapshotInfo,
+    Stdin,
+    TemplateInfo,
+)
 from stockade.tunnel import ForwardError, listen
 from stockade.v1 import sandbox_service_pb2
 
@@ -357,6 +365,28 @@ class Sandbox(Box):
         ``ResourceExhausted`` (too many snapshots).
         """
         return now(self._snapshot(name, stop))
+
+    def make_template(
+        self,
+        name: str,
+        *,
+        snapshot: Optional[str] = None,
+        stop: bool = False,
+        env: Optional[Mapping[str, str]] = None,
+        workdir: Optional[str] = None,
+    ) -> TemplateInfo:
+        """Make a template of its files: ``run(..., template=name)`` and others begin with them.
+
+        ``snapshot``  the files of this snapshot; None: those of now
+        ``stop``      cancel the jobs that run in it first; without a snapshot there must be none
+        ``env``       environment of the jobs of its sandboxes
+        ``workdir``   their working directory
+
+        Nothing is copied. It stays when this sandbox ends, until ``Client.delete_template`` or the
+        end of the broker. Raises ``FailedPrecondition``, ``AlreadyExists``, ``NotFound``,
+        ``ResourceExhausted``.
+        """
+        return now(self._make_template(name, snapshot, stop, env, workdir))
 
     def snapshots(self) -> Iterator[SnapshotInfo]:
         """Iterate over its snapshots, oldest first."""

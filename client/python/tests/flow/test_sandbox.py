@@ -73,6 +73,24 @@ def test_a_paused_sandbox_takes_no_job_until_it_goes_on(sandbox: Sandbox) -> Non
     assert sandbox.run("true").ok
 
 
+def test_a_template_is_made_of_files(sandbox: Sandbox, client: Client) -> None:
+    sandbox.run("sh", "-c", "echo a >A")
+    with pytest.raises(stockade.NotFound):
+        sandbox.make_template("made", snapshot="none")
+    made = sandbox.make_template("made", env={"B": "b"}, workdir="/home")
+    try:
+        assert (made.name, made.of_host, made.env) == ("made", False, {"B": "b"})
+        with pytest.raises(stockade.AlreadyExists):
+            sandbox.make_template("made")
+        said = stockade.run("sh", "-c", "cat ~/A; echo $B; pwd", template="made", client=client)
+        assert said.stdout == "a\nb\n/home\n"
+        assert [t.name for t in client.templates()][-1] == "made"
+    finally:
+        client.delete_template("made")
+    with pytest.raises(stockade.NotFound):
+        client.delete_template("made")
+
+
 def test_files_roll_back_to_a_snapshot(sandbox: Sandbox) -> None:
     sandbox.run("sh", "-c", "echo a > A", check=True)
     before = sandbox.snapshot("before")

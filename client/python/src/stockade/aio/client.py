@@ -14,14 +14,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Optional
 
 from stockade import address as addresses
-from stockade import methods, telemetry
+from stockade import methods, telemetry, templates
 from stockade.aio.link import Link
 from stockade.aio.telemetry import EventStream
 from stockade.calls import Caller, Stream
 from stockade.errors import Cancelled
 from stockade.methods import Method, Request, Response
 from stockade.stubs import Schema
-from stockade.v1 import system_service_pb2, telemetry_service_pb2
+from stockade.v1 import system_service_pb2, telemetry_service_pb2, template_service_pb2
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from stockade.attempts import Attempts
     from stockade.limits import Seconds
+    from stockade.requests import TemplateInfo
 
 
 class MessageStream(Stream[Response]):
@@ -173,6 +174,18 @@ class Client(Caller):
     async def info(self) -> system_service_pb2.InfoResponse:
         """Return information about the broker and its host."""
         return await self.call(methods.INFO, system_service_pb2.InfoRequest())
+
+    def templates(self) -> AsyncIterator[TemplateInfo]:
+        """Iterate over the templates of the host, then over those that the caller made."""
+        return templates.templates(self)
+
+    async def delete_template(self, name: str) -> None:
+        """Delete a template that the caller made: sandboxes of it keep their files.
+
+        Raises ``NotFound``; ``FailedPrecondition``: it is the host's.
+        """
+        request = template_service_pb2.TemplateServiceDeleteRequest(name=name)
+        await self.call(methods.DELETE_TEMPLATE, request)
 
     async def serving(self, service: str = "") -> bool:
         """Return whether the broker, or one of its services, accepts calls.

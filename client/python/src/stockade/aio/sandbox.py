@@ -22,7 +22,15 @@ from stockade.code import (
 )
 from stockade.errors import CallError
 from stockade.events import KEEP_BYTES, Collector, LineCallback
-from stockade.requests import AsyncStdin, Data, Feed, ProcessInfo, SandboxInfo, SnapshotInfo
+from stockade.requests import (
+    AsyncStdin,
+    Data,
+    Feed,
+    ProcessInfo,
+    SandboxInfo,
+    SnapshotInfo,
+    TemplateInfo,
+)
 from stockade.tunnel import ForwardError, listen
 from stockade.v1 import sandbox_service_pb2
 
@@ -341,6 +349,28 @@ class Sandbox(Box):
         ``ResourceExhausted`` (too many snapshots).
         """
         return await self._snapshot(name, stop)
+
+    async def make_template(
+        self,
+        name: str,
+        *,
+        snapshot: Optional[str] = None,
+        stop: bool = False,
+        env: Optional[Mapping[str, str]] = None,
+        workdir: Optional[str] = None,
+    ) -> TemplateInfo:
+        """Make a template of its files: ``run(..., template=name)`` and others begin with them.
+
+        ``snapshot``  the files of this snapshot; None: those of now
+        ``stop``      cancel the jobs that run in it first; without a snapshot there must be none
+        ``env``       environment of the jobs of its sandboxes
+        ``workdir``   their working directory
+
+        Nothing is copied. It stays when this sandbox ends, until ``Client.delete_template`` or the
+        end of the broker. Raises ``FailedPrecondition``, ``AlreadyExists``, ``NotFound``,
+        ``ResourceExhausted``.
+        """
+        return await self._make_template(name, snapshot, stop, env, workdir)
 
     def snapshots(self) -> AsyncIterator[SnapshotInfo]:
         """Iterate over its snapshots, oldest first."""

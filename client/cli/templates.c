@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+// template: kinds of sandboxes, those of the host and those made from work. create, ls, show, rm.
+#include <stdio.h>
+#include <string.h>
+
+#include "proto/now.h"
+#include "cli.h"
+#include "commands.h"
+#include "json.h"
+#include "text.h"
+#include "units.h"
+
+enum { CELL_MAX = 512 };
+
+static json_t *
+json_of_step(const struct stockade_template_step *s)
+{
+    json_t *to = json_array();
+    for (size_t i = 0; i < s->destinations_n; i++)
+        (void)json_array_append_new(to, json_string(s->destinations[i]));
+    return json_pack("{ss ss so}", "command", s->command, "digest", s->digest, "destinations", to);
+}
+
+static json_t *
+json_of_template(const struct stockade_sandbox_template *t)
+{
+    json_t *env = json_object();
+    json_t *steps = json_array();
+    for (size_t i = 0; i < t->env_n; i++)
+        (void)json_object_set_new(env, t->env[i].name, json_string(t->env[i].value));
+    for (size_t i = 0; i < t->steps_n; i++)
+        (void)json_array_append_new(steps, json_of_step(&t->steps[i]));
+    return json_pack("{ss sb ss ss ss ss so sI sI ss ss ss so ss so}", "name", t->name, "of_host",
+                     (int)t->of_host, "base", t->base, "made_on", t->made_on, "sandbox_id",
+                     t->sandbox_id, "snapshot", t->snapshot, "create_time",
+                     t->of_host ? json_null() : json_of_time(t->created_ms), "bytes",
+                     (json_int_t)t->bytes, "inodes", (json_int_t)t->inodes, "user",
+                     t->user_root ? "root" : "agent", "root",
+                     t->root_writable ? "writable" : "read-only", "workdir", t->workdir, "env", env,
+                     "network", t->network, "steps", steps);
+}
+
+static void
+print_line(const char *key, const char *value)
+{
+    char text[CELL_MAX];
+    if (value[0] != '\0')
+        (void)printf("%-12s  %s\n", key, text_clean(value, text, sizeof text));
+}
+
+static void
+print_steps(const struct stockade_sandbox_template *t)
+{
+    for (size_t i = 0; i < t->steps_n; i++) {
+        const struct stockade_template_step *s = &t->steps[i];
+        print_line("step", s->command);
+        print_line("  digest", s->digest);
+        for (size_t k = 0; k < s->destinations_n; k++)
+            print_line("  reached", s->destinations[k]);
+    }
+}
+
+static void
+print_template(const struct stockade_sandbox_template *t)
+{
+    char size[32], age[16], text[CELL_MAX];
+    print_line("name", t->name);
+    print_line("owner", t->of_host ? "the host" : "you");
+    print_line("user", t->user_root ? "root" : "agent");
+    print_line("root", t->root_writable ? "writable" : "read-only");
+    if (t->of_host)
+        return;
+    print_line("base", t->base);
+    print_line("made on", t->made_on);
+    print_line("sandbox", t->sandbox_id);
+    print_line("snapshot", t->snapshot);
+    (void)printf("age           %s\n",
+                 units_show_age(now_wall_ms() - t->created_ms, age, sizeof age));
+    (void)printf("size          %s in %llu inodes\n", units_show_bytes(t->bytes, size, sizeof size),
+                 (unsigned long long)t->inodes);
+    print_line("network", t->network);
+    print_line("workdir", t->workdir);
+    for (size_t i = 0; i < t->env_n; i++) {
+        (void)snprintf(text, sizeof text, "%s=%s", t->env[i].name, t->env[i].value);
+        print_line("env", text);
+    }
+    print_steps(t);
+}
+
+// ---- the actions
+
+struct acting {
+    const struct command *c;
+    const struct options *o;
+    struct stockade *s;
+    const char *name; // NULL: none was given
+};
+
+static int
+put(const struct acting *a, const struct stockade_sandbox_template *t)
+{
+    if (a->o->json)
+        return json_put(json_of_template(t));
+    print_template(t);
+    return cli_flush(a->c);
+}
+
+// SANDBOX or SANDBOX:SNAPSHOT
+static int
+create(const struct acting *a)
+{
+    struct stockade_error e;
+    const struct stockade_sandbox_template *t = NULL;
+    char from[130];
+    struct stockade_template_options o = STOCKADE_TEMPLATE_OPTIONS_INIT;
+    (void)snprintf(from, sizeof from, "%s", a->o->source);
+    char *colon = strchr(from, ':');
+    if (colon != NULL) {
+        *colon = '\0';
+        o.snapshot = colon + 1;
+    }
+    o.stop = a->o->stop;
+    o.workdir = a->o->workdir;
+    o.env = a->o->env;
+    o.env_n = a->o->env_n;
+    if (stockade_template_create(a->s, a->name, from, &o, &t, &e) < 0)
+        return cli_fail(a->c, a->name, &e);
+    int code = EXIT_OK;
+    if (a->o->json)
+        code = json_put(json_of_template(t));
+    else
+        (void)puts(t->name);
+    stockade_free(t);
+    return code == EXIT_OK ? cli_flush(a->c) : code;
+}
+
+static int
+show(const struct acting *a)
+{
+    struct stockade_error e;
+    const struct stockade_sandbox_template *t = NULL;
+    if (stockade_template_get(a->s, a->name, &t, &e) < 0)
+        return cli_fail(a->c, a->name, &e);
+    int code = put(a, t);
+    stockade_free(t);
+    return code;
+}
+
+static int
+remove_it(const struct acting *a)
+{
+    struct stockade_error e;
+    return stockade_template_delete(a->s, a->name, &e) < 0 ? cli_fail(a->c, a->name, &e) : EXIT_OK;
+}
+
+static bool
+add_row(struct table *table, const struct stockade_sandbox_template *t)
+{
+    char size[32], age[16];
+    return table_row(
+        table,
+        (const char *[]){
+            t->name, t->of_host ? "host" : "you", t->user_root ? "root" : "agent",
+            t->of_host ? "-" : t->made_on,
+            t->of_host ? "-" : units_show_bytes(t->bytes, size, sizeof size),
+            t->of_host ? "-" : units_show_age(now_wall_ms() - t->created_ms, age, sizeof age)});
+}
+
+static int
+list(const struct acting *a)
+{
+    static const char *const head[] = {"TEMPLATE", "OWNER", "USER", "MADE ON", "SIZE", "AGE"};
+    struct stockade_error e;
+    struct table *t = table_new(head, sizeof head / sizeof head[0]);
+    json_t *array = json_array();
+    char page[33] = "";
+    int code = EXIT_OK;
+    do {
+        const struct stockade_sandbox_templates *all = NULL;
+        if (stockade_template_list(a->s, page, &all, &e) < 0) {
+            code = cli_fail(a->c, "", &e);
+            break;
+        }
+        for (size_t i = 0; i < all->n && t != NULL; i++) {
+            (void)json_array_append_new(array, json_of_template(&all->items[i]));
+            (void)add_row(t, &all->items[i]);
+        }
+        (void)snprintf(page, sizeof page, "%s", all->next_page);
+        stockade_free(all);
+    } while (page[0] != '\0');
+    if (code == EXIT_OK && a->o->json)
+        code = json_put_list(json_incref(array));
+    else if (code == EXIT_OK && t != NULL)
+        table_print(t, stdout);
+    json_decref(array);
+    table_free(t);
+    return code;
+}
+
+struct action {
+    const char *name;
+    int args; // with its own name
+    bool creates;
+    int (*run)(const struct acting *a);
+};
+
+static const struct action actions[] = {
+    {"create", 2, true, create},
+    {"ls", 1, false, list},
+    {"show", 2, false, show},
+    {"rm", 2, false, remove_it},
+};
+
+static int
+wrong_line(const struct command *c, const struct options *o, const struct action *a)
+{
+    char why[128];
+    if (a == NULL)
+        (void)snprintf(why, sizeof why, "there is no action '%.60s'", o->args[0]);
+    else if (o->args_n < a->args)
+        (void)snprintf(why, sizeof why, "%s needs a NAME", a->name);
+    else
+        (void)snprintf(why, sizeof why, "unexpected argument '%.60s'", o->args[a->args]);
+    return cli_usage(c, why,
+                     "the actions are create NAME --from SANDBOX[:SNAPSHOT], ls, show NAME and rm "
+                     "NAME");
+}
+
+static bool
+has_create_option(const struct options *o)
+{
+    return o->stop || o->source != NULL || o->workdir != NULL || o->env_n > 0;
+}
+
+int
+cli_template(const struct command *c, const struct options *o)
+{
+    const struct action *a = NULL;
+    int code = EXIT_OK;
+    for (size_t i = 0; i < sizeof actions / sizeof actions[0]; i++)
+        if (strcmp(actions[i].name, o->args[0]) == 0)
+            a = &actions[i];
+    if (a == NULL || o->args_n != a->args)
+        return wrong_line(c, o, a);
+    if (a->creates && o->source == NULL)
+        return cli_usage(c, "create needs --from", "name a sandbox, or SANDBOX:SNAPSHOT");
+    if (!a->creates && has_create_option(o))
+        return cli_usage(c, "--from, --stop, --env and --workdir need the action create", "");
+    struct stockade *s = cli_open(c, o, &code);
+    if (s == NULL)
+        return code;
+    const struct acting acting = {c, o, s, o->args_n > 1 ? o->args[1] : NULL};
+    code = a->run(&acting);
+    stockade_close(s);
+    return code;
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// See snapshots_private.h: layers that several sandboxes have, because they inherited them.
+#include <errno.h>
+#include <stdlib.h>
+
+#include "fork.h"
+#include "server/rpc/tenants.h"
+#include "server/sandbox/sandbox.h"
+#include "snapshots_private.h"
+
+static int
+share_one(struct layer *l, struct tenant *t, struct err *e)
+{
+    if (l->shared != NULL)
+        return 0;
+    struct shared *sh = calloc(1, sizeof *sh);
+    if (sh == NULL)
+        return err_sys(e, ENOMEM, "share a layer");
+    int r = tenant_charge(t, LEDGER_LAYER_BYTES, l->bytes, FORK_SHARED_BYTES_MAX, e);
+    if (r < 0) {
+        free(sh);
+        if (r != -EDQUOT)
+            return r;
+        (void)err_set(
+            e, ERR_RESOURCE_EXHAUSTED,
+            "forks and templates of %s share files of more than %llu MiB, the maximum for one caller",
+            t->name, (unsigned long long)(FORK_SHARED_BYTES_MAX >> 20));
+        err_detail(e, "SHARED_BYTES", t->name,
+                   "delete forks, templates, and the sandboxes that they come from");
+        return err_errno(e);
+    }
+    *sh = (struct shared){.holders = 1, .bytes = l->bytes, .tenant = tenant_hold_again(t)};
+    l->shared = sh;
+    return 0;
+}
+
+int
+layers_share(struct sandbox *s, uint32_t layer, struct err *e)
+{
+    int r = 0;
+    struct layer *l = NULL;
+    for (uint32_t at = layer; r == 0 && (l = layer_of(s->snapshots, at)) != NULL; at = l->below)
+        r = share_one(l, s->tenant, e);
+    return r;
+}
+
+// The child's layers have the numbers from 1 on, the lowest first.
+int
+layers_write_down(struct sandbox *child, struct sandbox *parent, uint32_t layer, uint32_t top,
+                  struct err *e)
+{
+    struct snapshots_box *b = snapshots_box_of(child);
+    struct layer *from = NULL;
+    if (b == NULL)
+        return err_sys(e, ENOMEM, "write down the layers");
+    b->top = top;
+    for (uint32_t at = layer; top > 0 && (from = layer_of(parent->snapshots, at)) != NULL;
+         at = from->below, top--) {
+        struct layer *to = layer_of(b, top);
+        if (to == NULL)
+            break;
+        *to = (struct layer){.there = true,
+                             .below = top - 1,
+                             .bytes = from->bytes,
+                             .inodes = from->inodes,
+                             .shared = from->shared};
+        if (to->shared != NULL)
+            to->shared->holders++;
+    }
+    return 0;
+}
