@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Write: the new contents go into a file beside the old one, which replaces it by rename(2) when they are complete.
+// Write: the new contents go into a file without a name (O_TMPFILE), which gets one when they are complete, so that nothing is
+// left over if this program is killed. To replace a file it first gets a name beside it, for rename(2). Where the file system
+// has no files without a name (overlay before Linux 6.10), it has that name from the beginning.
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,7 +16,7 @@ struct draft {
     struct place at;
     char path[FILES_PATH_MAX];
     char name[48]; // of the file until it is complete
-    bool there;    // it exists
+    bool there;    // it has that name
     int fd;
     uint32_t mode;
     bool only_if_absent;
@@ -58,6 +60,11 @@ create(struct draft *d, struct err *e)
     if (getrandom(&number, sizeof number, 0) != (ssize_t)sizeof number)
         return err_sys(e, EIO, "choose a name");
     (void)snprintf(d->name, sizeof d->name, ".stockade-write-%016llx", (unsigned long long)number);
+    d->fd = openat(d->at.folder, ".", O_WRONLY | O_TMPFILE | O_CLOEXEC, 0600);
+    if (d->fd >= 0)
+        return 0;
+    if (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL)
+        return file_err(e, errno, "write", d->path);
     d->fd =
         openat(d->at.folder, d->name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (d->fd < 0)
@@ -92,14 +99,33 @@ receive_all(struct op *op, const struct draft *d, struct err *e)
     }
 }
 
+// Gives the file a name. 0 or a negative errno.
+static int
+name_it(const struct draft *d, const char *name)
+{
+    char path[32];
+    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", d->fd);
+    return linkat(AT_FDCWD, path, d->at.folder, name, AT_SYMLINK_FOLLOW) < 0 ? -errno : 0;
+}
+
 static int
 put(struct draft *d, struct err *e)
 {
     int r = check(d, e); // as late as possible
     if (r < 0)
         return r;
-    if (fchmod(d->fd, d->mode != 0 ? d->mode : 0644) < 0 || close(take_fd(&d->fd)) < 0)
+    if (fchmod(d->fd, d->mode != 0 ? d->mode : 0644) < 0)
         return file_err(e, errno, "write", d->path);
+    if (!d->there) {
+        int named = name_it(d, d->at.name);
+        if (named == 0)
+            return 0;
+        if (named == -EEXIST && !d->only_if_absent)
+            named = name_it(d, d->name);
+        if (named < 0)
+            return file_err(e, -named, "write", d->path);
+        d->there = true;
+    }
     int sys = path_rename(d->at.folder, d->name, d->at.folder, d->at.name, d->only_if_absent);
     if (sys < 0)
         return file_err(e, -sys, "write", d->path);
