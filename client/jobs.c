@@ -31,6 +31,8 @@ run_request(Stockade__V1__RunRequest *m, struct arena *a, const struct stockade_
         rc = request_labels(&m->metadata, &m->n_metadata,
                             &stockade__v1__run_request__metadata_entry__descriptor, a, o->labels,
                             o->labels_n, e);
+    if (rc == 0)
+        rc = request_mounts(&m->volumes, &m->n_volumes, a, o->mounts, o->mounts_n, e);
     m->count_syscalls = o->count_syscalls;
     if (o->template_name != NULL)
         m->template_ = o->template_name;

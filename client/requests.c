@@ -210,3 +210,29 @@ request_labels(void *out, size_t *out_n, const ProtobufCMessageDescriptor *type,
     *out_n = n;
     return 0;
 }
+
+int
+request_mounts(struct Stockade__V1__VolumeMount ***out, size_t *out_n, struct arena *a,
+               const struct stockade_mount *from, size_t n, struct err *e)
+{
+    int rc = request_list(from, n, "volumes", e);
+    if (rc < 0 || n == 0)
+        return rc;
+    struct Stockade__V1__VolumeMount **all = arena_alloc(a, n * sizeof *all);
+    for (size_t i = 0; i < n && all != NULL; i++) {
+        all[i] = arena_alloc(a, sizeof **all);
+        if (all[i] == NULL)
+            return too_large(e);
+        stockade__v1__volume_mount__init(all[i]);
+        if (from[i].volume != NULL)
+            all[i]->volume = from[i].volume;
+        if (from[i].path != NULL)
+            all[i]->path = from[i].path;
+        all[i]->read_only = from[i].read_only;
+    }
+    if (all == NULL)
+        return too_large(e);
+    *out = all;
+    *out_n = n;
+    return 0;
+}

@@ -9,6 +9,7 @@
 
 struct quantity_unit;
 struct Stockade__V1__Command;
+struct Stockade__V1__VolumeMount;
 struct Stockade__V1__Limits;
 struct Stockade__V1__NetworkPolicy;
 
@@ -38,6 +39,10 @@ int request_limits(struct Stockade__V1__Limits **out, struct arena *a,
 int request_network(struct Stockade__V1__NetworkPolicy **out, struct arena *a,
                     enum stockade_network mode, const struct stockade_policy *policy,
                     struct err *e);
+
+// Volumes to mount: *out is an array of *out_n messages.
+int request_mounts(struct Stockade__V1__VolumeMount ***out, size_t *out_n, struct arena *a,
+                   const struct stockade_mount *from, size_t n, struct err *e);
 
 // A map<string, string>: *out is an array of n entries of `type`.
 int request_labels(void *out, size_t *out_n, const ProtobufCMessageDescriptor *type,

@@ -142,6 +142,14 @@ sandbox_from(struct stockade_sandbox *to, struct arena *a, const Stockade__V1__S
         labels[i] = (struct stockade_pair){from->metadata[i]->key, from->metadata[i]->value};
     to->labels = labels;
     to->labels_n = from->n_metadata;
+    struct stockade_mount *mounts = arena_alloc(a, (from->n_volumes + 1) * sizeof *mounts);
+    if (mounts == NULL)
+        return false;
+    for (size_t i = 0; i < from->n_volumes; i++)
+        mounts[i] = (struct stockade_mount){from->volumes[i]->volume, from->volumes[i]->path,
+                                            from->volumes[i]->read_only};
+    to->mounts = mounts;
+    to->mounts_n = from->n_volumes;
     return policy_from(&to->policy, a, from->network);
 }
 

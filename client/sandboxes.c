@@ -65,6 +65,8 @@ create_request(Stockade__V1__SandboxServiceCreateRequest *m, struct arena *a,
             &m->metadata, &m->n_metadata,
             &stockade__v1__sandbox_service_create_request__metadata_entry__descriptor, a, o->labels,
             o->labels_n, e);
+    if (rc == 0)
+        rc = request_mounts(&m->volumes, &m->n_volumes, a, o->mounts, o->mounts_n, e);
     if (o->template_name != NULL)
         m->template_ = o->template_name;
     if (o->name != NULL)

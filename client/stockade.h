@@ -199,6 +199,13 @@ struct stockade_call_options {
 };
 #define STOCKADE_CALL_OPTIONS_INIT STOCKADE_INIT(stockade_call_options)
 
+// A volume that is mounted in a sandbox (stockade_volumes.h).
+struct stockade_mount {
+    const char *volume; // its name
+    const char *path;   // absolute, inside the sandbox
+    bool read_only;
+};
+
 struct stockade_run_options {
     size_t size;
     struct stockade_command command;
@@ -211,6 +218,8 @@ struct stockade_run_options {
     const struct stockade_call_options *call;
     const struct stockade_policy *policy; // instead of `network`, unless NULL
     bool count_syscalls;                  // for the record
+    const struct stockade_mount *mounts;
+    size_t mounts_n; // at most 8
 };
 #define STOCKADE_RUN_OPTIONS_INIT STOCKADE_INIT(stockade_run_options)
 
@@ -238,6 +247,8 @@ struct stockade_create_options {
     uint64_t ttl_ms; // 0: the broker's default (ttl.default, 300,000)
     const struct stockade_call_options *call;
     const struct stockade_policy *policy; // instead of `network`, unless NULL
+    const struct stockade_mount *mounts;
+    size_t mounts_n; // at most 8
 };
 #define STOCKADE_CREATE_OPTIONS_INIT STOCKADE_INIT(stockade_create_options)
 
@@ -325,6 +336,8 @@ struct stockade_sandbox {
     int64_t expires_ms; // 0: never
     uint32_t processes;
     struct stockade_policy policy; // in force
+    const struct stockade_mount *mounts;
+    size_t mounts_n;
 };
 
 struct stockade_sandboxes {
@@ -512,6 +525,7 @@ STOCKADE_API int stockade_call(struct stockade *s, const struct stockade_request
 #include "stockade_anomalies.h" // findings and profiles
 #include "stockade_snapshots.h" // states of the files of a sandbox
 #include "stockade_templates.h" // kinds of sandboxes
+#include "stockade_volumes.h"   // folders that outlive sandboxes
 #include "stockade_code.h"      // cells of code in contexts
 #include "stockade_poll.h"      // many calls in one thread
 #include "stockade_telemetry.h" // records, events, current resource use

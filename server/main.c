@@ -68,6 +68,7 @@
 #include "server/rpc/tenants.h"
 #include "server/rpc/transport.h"
 #include "server/sandbox/usage.h"
+#include "server/volume/volumes.h"
 
 enum {
     SPAWNER_GRACE_MS = 10 * 1000,
@@ -94,9 +95,9 @@ struct broker {
 };
 
 static const struct call_method *const services[] = {
-    anomaly_methods,  code_methods,    file_methods,       health_methods,
-    metrics_methods,  process_methods, reflection_methods, sandbox_methods,
-    snapshot_methods, system_methods,  telemetry_methods,  template_methods,
+    anomaly_methods,   code_methods,       file_methods,    health_methods,   metrics_methods,
+    process_methods,   reflection_methods, sandbox_methods, snapshot_methods, system_methods,
+    telemetry_methods, template_methods,   volume_methods,
 };
 
 // Resets what the process inherited: with SIGCHLD ignored, wait(2) does not work here and in the spawner; with another
@@ -274,6 +275,11 @@ make_core(struct broker *b, struct err *e)
         return err_sys(e, ENOMEM, "start");
     snapshots_observe(b->s.sandboxes);
     b->s.made = made_all_new(&b->s);
+    b->s.volumes = volumes_new(&b->s, &b->config->volume, b->config->state_dir);
+    if (b->s.volumes == NULL)
+        return err_sys(e, ENOMEM, "start");
+    sandboxes_set_mounters(b->s.sandboxes, &volume_mounters);
+    volumes_sweep(b->s.volumes);
     b->s.contexts = contexts_new(&b->s);
     b->s.pool = pool_new(&b->s, b->s.sandboxes);
     if (b->s.pool != NULL)
@@ -393,6 +399,7 @@ take_down(struct broker *b)
     telemetry_free(take_ptr(s->telemetry));
     net_free(take_ptr(s->net));
     sandboxes_free(s->sandboxes);
+    volumes_free(take_ptr(s->volumes));
     rpc_free(s->rpc); // jobs are counted for its tenants
     (void)tenants_forget(&b->tenants);
     stop_spawner(b, answers);

@@ -35,6 +35,8 @@ cli_create(const struct command *c, const struct options *o)
         co.policy = &policy;
     co.labels = o->labels;
     co.labels_n = o->labels_n;
+    co.mounts = o->mounts;
+    co.mounts_n = o->mounts_n;
     co.ttl_ms = o->ttl_ms;
     if (stockade_create(s, &co, &box, &e) < 0)
         code = cli_fail(c, "", &e);
@@ -170,6 +172,11 @@ print_sandbox(const struct stockade_sandbox *box)
     for (size_t i = 0; i < box->labels_n; i++) {
         (void)printf("label     %s=", text_clean(box->labels[i].name, text, sizeof text));
         (void)printf("%s\n", text_clean(box->labels[i].value, text, sizeof text));
+    }
+    for (size_t i = 0; i < box->mounts_n; i++) {
+        (void)printf("volume    %s at ", text_clean(box->mounts[i].volume, text, sizeof text));
+        (void)printf("%s%s\n", text_clean(box->mounts[i].path, text, sizeof text),
+                     box->mounts[i].read_only ? ", read-only" : "");
     }
     (void)printf("limits\n");
     print_limits(&box->limits);

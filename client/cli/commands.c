@@ -86,6 +86,10 @@ static const struct option_row sandbox_kind[] = {
      NULL},
     {"label", 'l', OPTION_LABEL, AT(labels), "KEY=VALUE",
      "label of the sandbox, for ls --label (repeatable)", NULL},
+    {"volume", 'v', OPTION_VOLUME, AT(mounts), "NAME:PATH[:ro]",
+     "mount a volume at a path of the sandbox, with :ro read-only (repeatable; see 'stockade help "
+     "volume')",
+     NULL},
     {0},
 };
 
@@ -292,6 +296,14 @@ static const struct option_row template_only[] = {
     {0},
 };
 
+static const struct option_row volume_only[] = {
+    {"size", 0, OPTION_BYTES, AT(size), "SIZE", "with create: bytes of its files (default: 1G)",
+     NULL},
+    {"inodes", 0, OPTION_COUNT, LIMIT(inodes), "N",
+     "with create: files and folders (default: one for every 16K)", NULL},
+    {0},
+};
+
 static const struct option_row fork_only[] = {
     {"count", 'n', OPTION_COUNT, AT(count), "N", "number of forks, at most 100 (default: 1)", NULL},
     {"snapshot", 0, OPTION_TEXT, AT(snapshot), "NAME",
@@ -407,6 +419,16 @@ static const char profiles_details[] =
     "Actions: ls [TEMPLATE]; export TEMPLATE [FILE]; import TEMPLATE [FILE]; reset TEMPLATE deletes "
     "the profile and starts to learn again; freeze TEMPLATE stops learning.\n\n"
     "Example: stockade profiles reset default --learn 20";
+
+static const char volume_details[] =
+    "A volume is a folder on the broker's host with a quota of bytes and inodes. It is mounted with the "
+    "option --volume of run and create, by several sandboxes at a time, and stays until it is removed, "
+    "also when the broker restarts. Set-id bits and devices have no effect in it. It is not part of "
+    "snapshots, and forks have the volumes of their sandbox.\n"
+    "\n"
+    "The actions: create NAME; ls; show NAME; rm NAME, which is refused while a sandbox has the volume.\n"
+    "\n"
+    "Example: stockade volume create data --size 10G; stockade run -v data:/data touch /data/hello";
 
 static const char snapshot_details[] =
     "A snapshot holds the files that jobs can write: /home/agent, /tmp, /var/tmp and /dev/shm. Nothing "
@@ -553,6 +575,8 @@ const struct command commands[] = {
      OPERAND_SNAPSHOT, 1, 4, false, false, cli_snapshot},
     {"template", "make and list templates of sandboxes", "[OPTION]... ACTION [NAME]",
      template_details, GROUPS(template_only), OPERAND_TEMPLATE, 1, 2, false, false, cli_template},
+    {"volume", "keep folders with a quota that outlive sandboxes", "[OPTION]... ACTION [NAME]",
+     volume_details, GROUPS(volume_only), OPERAND_VOLUME, 1, 2, false, false, cli_volume},
     {"fork", "make sandboxes that begin with the files of another one", "[OPTION]... SANDBOX",
      fork_details, GROUPS(fork_only), OPERAND_SANDBOX, 1, 1, false, false, cli_fork},
     {"anomalies", "show suspicious behaviour in sandboxes", "[OPTION]...", NULL,

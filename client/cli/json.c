@@ -130,6 +130,16 @@ json_of_limits(const struct stockade_limits *l)
     return o;
 }
 
+static json_t *
+mounts(const struct stockade_mount *m, size_t n)
+{
+    json_t *all = json_array();
+    for (size_t i = 0; i < n; i++)
+        (void)json_array_append_new(all, json_pack("{ss ss sb}", "volume", m[i].volume, "path",
+                                                   m[i].path, "read_only", (int)m[i].read_only));
+    return all;
+}
+
 json_t *
 json_of_sandbox(const struct stockade_sandbox *b)
 {
@@ -145,6 +155,7 @@ json_of_sandbox(const struct stockade_sandbox *b)
     (void)json_object_set_new(o, "expire_time", json_of_time(b->expires_ms));
     (void)json_object_set_new(o, "limits", json_of_limits(&b->limits));
     (void)json_object_set_new(o, "labels", labels(b->labels, b->labels_n));
+    (void)json_object_set_new(o, "volumes", mounts(b->mounts, b->mounts_n));
     return o;
 }
 

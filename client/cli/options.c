@@ -166,6 +166,32 @@ read_label(struct reading *r, const struct option_row *row, const char *value)
     return rc;
 }
 
+// NAME:PATH, NAME:PATH:ro
+static int
+read_volume(struct reading *r, const struct option_row *row, const char *value)
+{
+    (void)row;
+    struct options *o = r->o;
+    const char *path = strstr(value, ":/");
+    if (path == NULL || path == value || o->mounts_n == OPTIONS_MOUNTS_MAX)
+        return -EINVAL;
+    const char *mode = strchr(path + 1, ':');
+    if (mode != NULL && strcmp(mode, ":ro") != 0 && strcmp(mode, ":rw") != 0)
+        return -EINVAL;
+    char *name = strndup(value, (size_t)(path - value));
+    char *at = mode != NULL ? strndup(path + 1, (size_t)(mode - path - 1)) : strdup(path + 1);
+    if (name == NULL || at == NULL) {
+        free(name);
+        free(at);
+        return -ENOMEM;
+    }
+    o->owned[o->owned_n++] = name;
+    o->owned[o->owned_n++] = at;
+    o->mounts[o->mounts_n++] = (struct stockade_mount){
+        .volume = name, .path = at, .read_only = mode != NULL && strcmp(mode, ":ro") == 0};
+    return 0;
+}
+
 static int
 read_env(struct reading *r, const struct option_row *row, const char *value)
 {
@@ -283,6 +309,7 @@ static const struct kind_row {
     [OPTION_COUNT] = {read_count, "a whole number above 0"},
     [OPTION_NUMBER] = {read_number, "a whole number"},
     [OPTION_LABEL] = {read_label, "KEY=VALUE, such as team=search (at most 32 of them)"},
+    [OPTION_VOLUME] = {read_volume, "NAME:PATH or NAME:PATH:ro, such as data:/data (at most 8)"},
     [OPTION_ENV] = {read_env,
                     "NAME=VALUE, or NAME to copy it from your environment (at most 256 of them)"},
     [OPTION_NETWORK] = {read_choice, "one of off, none, allowlist, open"},

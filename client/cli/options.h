@@ -11,7 +11,12 @@
 
 #include "client/stockade.h"
 
-enum { OPTIONS_PAIRS_MAX = 256, OPTIONS_LABELS_MAX = 32, OPTIONS_LIST_MAX = 256 }; // the schema's
+enum {
+    OPTIONS_MOUNTS_MAX = 8,
+    OPTIONS_PAIRS_MAX = 256,
+    OPTIONS_LABELS_MAX = 32,
+    OPTIONS_LIST_MAX = 256
+}; // the schema's
 
 // The parsed command line. Strings are borrowed from argv.
 struct options {
@@ -30,7 +35,9 @@ struct options {
     size_t unset_n;
     struct stockade_pair labels[OPTIONS_LABELS_MAX];
     size_t labels_n;
-    char *owned[2 * OPTIONS_PAIRS_MAX]; // names split off NAME=VALUE
+    struct stockade_mount mounts[OPTIONS_MOUNTS_MAX];
+    size_t mounts_n;
+    char *owned[2 * OPTIONS_PAIRS_MAX + 2 * OPTIONS_MOUNTS_MAX]; // parts split off a word
     size_t owned_n;
     const char *code, *language, *context, *pictures; // code, repl
     uint64_t ttl_ms;
@@ -42,6 +49,7 @@ struct options {
     uint64_t learn;                // profiles: runs
     uint64_t count;                // fork
     const char *snapshot, *source; // fork; template: SANDBOX[:SNAPSHOT]
+    uint64_t size;                 // volume
     const char *event_kinds[OPTIONS_LIST_MAX];
     size_t event_kinds_n;
     uint64_t from;           // events: sequence number
@@ -66,6 +74,7 @@ enum option_kind {
     OPTION_COUNT,
     OPTION_NUMBER, // may be 0
     OPTION_LABEL,
+    OPTION_VOLUME,
     OPTION_ENV,
     OPTION_NETWORK,
     OPTION_CUT,
@@ -103,6 +112,7 @@ enum operand {
     OPERAND_PROFILES,
     OPERAND_SNAPSHOT,
     OPERAND_TEMPLATE,
+    OPERAND_VOLUME,
     OPERAND_HELP,
     OPERAND_FILES, // ACTION SANDBOX PATH...
 };

@@ -378,6 +378,8 @@ call_run(struct job *j, const struct stockade_handlers *h, const struct stockade
         ro.policy = &policy;
     ro.labels = o->labels;
     ro.labels_n = o->labels_n;
+    ro.mounts = o->mounts;
+    ro.mounts_n = o->mounts_n;
     ro.count_syscalls = o->syscalls;
     fill_command(&ro.command, j, j->args);
     return stockade_run(j->s, &ro, h, out, e);

@@ -271,6 +271,33 @@ offer_template_actions(const struct offers *o, const struct line *l)
 }
 
 static void
+offer_names(const struct offers *o, struct stockade *s)
+{
+    struct stockade_error e;
+    const struct stockade_volumes *all = NULL;
+    if (stockade_volume_list(s, NULL, &all, &e) < 0)
+        return;
+    for (size_t i = 0; i < all->n; i++)
+        offer(o, all->items[i].name, "volume");
+    stockade_free(all);
+}
+
+static void
+offer_volumes(const struct offers *o, const struct line *l)
+{
+    static const char *const actions[][2] = {
+        {"create", "make a volume"},
+        {"ls", "list your volumes"},
+        {"show", "show one volume"},
+        {"rm", "remove a volume with all that it holds"},
+    };
+    if (l->operands == 1)
+        ask_broker(o, offer_names);
+    for (size_t i = 0; l->operands == 0 && i < sizeof actions / sizeof actions[0]; i++)
+        offer(o, actions[i][0], actions[i][1]);
+}
+
+static void
 offer_files(const struct offers *o, const struct line *l)
 {
     static const char *const actions[][2] = {
@@ -298,6 +325,8 @@ offer_operand(const struct offers *o, const struct line *l)
         offer_snapshots(o, l);
     else if (c->operand == OPERAND_TEMPLATE)
         offer_template_actions(o, l);
+    else if (c->operand == OPERAND_VOLUME)
+        offer_volumes(o, l);
     else if (c->operand == OPERAND_FILES)
         offer_files(o, l);
     else if (!takes_more)

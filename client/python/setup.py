@@ -37,6 +37,7 @@ PUBLIC = (
     "template_service",
     "file_service",
     "code_service",
+    "volume_service",
 )
 
 MODULE = """\

@@ -17,3 +17,4 @@ extern const struct call_method snapshot_methods[];
 extern const struct call_method template_methods[];
 extern const struct call_method system_methods[];
 extern const struct call_method telemetry_methods[];
+extern const struct call_method volume_methods[];

@@ -12,6 +12,8 @@
 #include "server/base/server.h"
 #include "server/sandbox/image.h"
 #include "server/snapshot/made.h"
+#include "server/sandbox/mounts.h"
+#include "server/volume/volumes.h"
 
 static Google__Protobuf__Timestamp *
 convert_time(struct arena *a, int64_t ms)
@@ -33,6 +35,24 @@ convert_metadata(struct arena *a, const struct sandbox *s, Stockade__V1__Sandbox
         m->metadata[m->n_metadata++] = entry;
     }
     return m->metadata != NULL;
+}
+
+static bool
+convert_volumes(struct arena *a, const struct mounts *mounts, Stockade__V1__Sandbox *m)
+{
+    if (mounts == NULL)
+        return true;
+    m->volumes = arena_alloc(a, mounts->n * sizeof *m->volumes);
+    for (uint32_t i = 0; m->volumes != NULL && i < mounts->n; i++) {
+        Stockade__V1__VolumeMount *one = wire_make(a, &stockade__v1__volume_mount__descriptor);
+        if (one == NULL)
+            return false;
+        one->volume = mounts->mount[i].name;
+        one->path = mounts->mount[i].at;
+        one->read_only = mounts->mount[i].read_only;
+        m->volumes[m->n_volumes++] = one;
+    }
+    return m->volumes != NULL;
 }
 
 Stockade__V1__Sandbox *
@@ -58,7 +78,7 @@ convert_sandbox(struct arena *a, const struct sandbox *s)
     m->network = convert_policy(a, s->net.in_force);
     m->create_time = convert_time(a, s->created_ms);
     if (m->limits == NULL || m->network == NULL || m->create_time == NULL ||
-        !convert_metadata(a, s, m))
+        !convert_metadata(a, s, m) || !convert_volumes(a, s->spec.mounts, m))
         return NULL;
     limits_to_message(&s->spec.limits, m->limits);
     if (s->expires_ms != 0)
@@ -102,6 +122,31 @@ convert_spec(const struct server *s, const char *tenant, const char *template, c
     if (r == 0 && made != NULL)
         out->image = image_ref(&made->image);
     return r;
+}
+
+int
+convert_mounts(const struct server *s, const char *tenant, size_t n,
+               Stockade__V1__VolumeMount *const *m, struct sandbox_spec *spec, struct err *e)
+{
+    if (n == 0)
+        return 0;
+    if (n > SPAWN_MOUNTS_OF_SANDBOX)
+        return err_field(e, "volumes", "at most %d", SPAWN_MOUNTS_OF_SANDBOX);
+    spec->mounts = mounts_new();
+    if (spec->mounts == NULL)
+        return err_sys(e, ENOMEM, "mount volumes");
+    for (size_t i = 0; i < n; i++) {
+        struct mount *to = &spec->mounts->mount[i];
+        const struct volume *v = volume_find(s->volumes, tenant, m[i]->volume, e);
+        if (v == NULL)
+            return err_errno(e);
+        memcpy(to->volume, v->id, sizeof to->volume);
+        memcpy(to->name, v->name, sizeof to->name);
+        (void)snprintf(to->at, sizeof to->at, "%s", m[i]->path);
+        to->read_only = m[i]->read_only;
+        spec->mounts->n++;
+    }
+    return 0;
 }
 
 int

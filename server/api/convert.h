@@ -25,6 +25,10 @@ int convert_spec(const struct server *s, const char *tenant, const char *templat
                  const Stockade__V1__Limits *limits, const Stockade__V1__NetworkPolicy *network,
                  struct sandbox_spec *out, struct err *e);
 
+// The volumes of a request, which the tenant must have: NOT_FOUND.
+int convert_mounts(const struct server *s, const char *tenant, size_t n,
+                   Stockade__V1__VolumeMount *const *m, struct sandbox_spec *spec, struct err *e);
+
 // The policy of a request for a sandbox of a template; *out is one reference. Errors as above.
 int convert_network(const struct server *s, const struct template *t,
                     const Stockade__V1__NetworkPolicy *m, struct network **out, struct err *e);

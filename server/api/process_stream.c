@@ -245,6 +245,8 @@ read_run(struct server *s, const char *tenant, const Stockade__V1__RunRequest *m
 {
     int r = convert_spec(s, tenant, m->template_, m->name, m->limits, m->network, spec, e);
     if (r == 0)
+        r = convert_mounts(s, tenant, m->n_volumes, m->volumes, spec, e);
+    if (r == 0)
         r = convert_labels_begin(spec, m->n_metadata, e);
     for (size_t i = 0; r == 0 && i < m->n_metadata; i++)
         convert_label(spec, m->metadata[i]->key, m->metadata[i]->value);

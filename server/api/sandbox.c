@@ -125,6 +125,8 @@ read_create(struct server *s, const char *tenant,
     if (r == 0)
         r = check_ttl(s, spec->ttl_ms, e);
     if (r == 0)
+        r = convert_mounts(s, tenant, m->n_volumes, m->volumes, spec, e);
+    if (r == 0)
         r = convert_labels_begin(spec, m->n_metadata, e);
     for (size_t i = 0; r == 0 && i < m->n_metadata; i++)
         convert_label(spec, m->metadata[i]->key, m->metadata[i]->value);

@@ -30,6 +30,7 @@ struct spawn;
 struct spawn_features;
 struct telemetry;
 struct tenants;
+struct volumes;
 struct zygotes;
 
 struct server {
@@ -52,6 +53,7 @@ struct server {
     struct files *files;         // operations on files; NULL in tests
     struct pool *pool;           // ready sandboxes
     struct zygotes *zygotes;     // interpreters that contexts are forked from
+    struct volumes *volumes;     // of all tenants; NULL in tests
     struct batches *batches;     // batches of jobs, by tenant and key
     struct dispatch *dispatch;
     struct rpc *rpc;

@@ -288,6 +288,8 @@ compare_hosts(const struct config *a, const struct config *b, struct words *w)
         KEY("quotas.kept_per_caller", sandbox.quotas.kept_per_caller),
         KEY("quotas.queue", sandbox.quotas.queue),
         KEY("quotas.warm_memory", sandbox.quotas.warm_memory),
+        KEY("quotas.volumes_per_caller", volume.per_caller),
+        KEY("quotas.volume_bytes_per_caller", volume.bytes_per_caller),
         KEY("quotas.forks_per_second", sandbox.quotas.forks_per_second),
         KEY("ttl.default", ttl_default_ms),
         KEY("ttl.max", ttl_max_ms),
@@ -394,6 +396,7 @@ config_change_apply(struct config *now, struct config *next, const uint32_t *roo
     now->pool = next->pool;
     now->anomaly.host = next->anomaly.host;
     now->sandbox.quotas = next->sandbox.quotas;
+    now->volume = next->volume;
     now->drain_ms = next->drain_ms;
     now->sandbox.keep_finished_ms = next->sandbox.keep_finished_ms;
     now->ttl_default_ms = next->ttl_default_ms;

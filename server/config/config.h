@@ -17,6 +17,7 @@
 #include "server/sandbox/template.h"
 #include "server/spawner/ops.h"
 #include "server/telemetry/telemetry.h"
+#include "server/volume/volumes.h"
 
 enum {
     CONFIG_FILE_MAX = 256 * 1024,
@@ -50,6 +51,7 @@ struct config {
     struct rpc_limits rpc;
     struct sandbox_settings sandbox;
     struct network_settings network;
+    struct volume_settings volume;
     struct telemetry_settings telemetry;
     struct anomaly_settings anomaly;
     uint64_t drain_ms;

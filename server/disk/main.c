@@ -5,6 +5,7 @@
 //   order -> folder of disks -> the backend that this disk has, or that a new one gets -> the operation -> answer
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -121,6 +122,14 @@ carry_out(const struct disk_order *o, struct disk_answer *a)
     return operations[o->op](folder, name, o, a);
 }
 
+// The spawner may have ended before this process requested the signal for that.
+static bool
+spawner_has_ended(void)
+{
+    struct pollfd p = {.fd = DISK_SOCKET_FD, .events = 0};
+    return poll(&p, 1, 0) != 0;
+}
+
 int
 main(void)
 {
@@ -131,7 +140,7 @@ main(void)
     (void)alarm(DISK_SECONDS);
     (void)umask(077);
     if (recv(DISK_SOCKET_FD, &o, sizeof o, 0) != (ssize_t)sizeof o ||
-        memchr(o.state_dir, '\0', sizeof o.state_dir) == NULL)
+        memchr(o.state_dir, '\0', sizeof o.state_dir) == NULL || spawner_has_ended())
         return 64;
     a.ok = carry_out(&o, &a) == 0;
     bool sent = send(DISK_SOCKET_FD, &a, sizeof a, MSG_NOSIGNAL) == (ssize_t)sizeof a;

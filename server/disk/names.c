@@ -23,14 +23,16 @@ names_folder(const char *state_dir, struct err *e)
         return err_set(e, ERR_FAILED_PRECONDITION,
                        "state directory %s: must belong to root and be writable by no one else",
                        state_dir);
-    if (mkdirat(state, "disks", 0744) < 0 && errno != EEXIST)
+    if (mkdirat(state, "disks", 0700) < 0 && errno != EEXIST)
         return err_sys(e, errno, "create %s/disks", state_dir);
     int auto_close fd = openat(state, "disks", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0 || fstat(fd, &st) < 0)
         return err_sys(e, errno, "open %s/disks", state_dir);
     if (st.st_uid != 0 || (st.st_mode & 033) != 0)
-        return err_set(e, ERR_FAILED_PRECONDITION,
-                       "%s/disks: must belong to root, with mode 0744 or less", state_dir);
+        return err_set(e, ERR_FAILED_PRECONDITION, "%s/disks: must belong to root, with mode 0744",
+                       state_dir);
+    if ((st.st_mode & 0777) != 0744 && fchmod(fd, 0744) < 0)
+        return err_sys(e, errno, "set the mode of %s/disks", state_dir);
     return take_fd(&fd);
 }
 

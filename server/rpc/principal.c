@@ -19,6 +19,8 @@ static const struct {
     [SCOPE_PROCESS_RUN] = {"process.run", false},
     [SCOPE_FILE_READ] = {"file.read", false},
     [SCOPE_FILE_WRITE] = {"file.write", false},
+    [SCOPE_VOLUME_READ] = {"volume.read", false},
+    [SCOPE_VOLUME_WRITE] = {"volume.write", false},
     [SCOPE_SYSTEM_READ] = {"system.read", false},
     [SCOPE_TELEMETRY_READ] = {"telemetry.read", false},
     [SCOPE_ANOMALY_READ] = {"anomaly.read", false},

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // See sandbox.h: changes that the spawner makes to an existing sandbox, and their waiters. Each request increases
 // `pending`, so a sandbox that is deleted in the meantime stays until the reply arrives.
+#include "mounts.h"
 #include "forward.h"
 #include "guest_link.h"
 #include "job_private.h"
@@ -288,4 +289,25 @@ void
 sandbox_network_done(struct sandbox *s, const struct err *e)
 {
     sandbox_notify(s, WAIT_NETWORK, e);
+}
+
+int
+sandbox_mount(struct sandbox *s, struct mounts *m, struct sandbox_waiter *w, struct err *e)
+{
+    if (m == NULL)
+        return 1;
+    if (s->all->mounters == NULL)
+        return err_set(e, ERR_FAILED_PRECONDITION, "there are no volumes here");
+    w->what = WAIT_MOUNTS;
+    list_append(&s->waiters, &w->node);
+    int r = s->all->mounters->mount(s, m, e);
+    if (r < 0)
+        sandbox_unwait(w);
+    return r;
+}
+
+void
+sandbox_mounted(struct sandbox *s, const struct err *e)
+{
+    sandbox_notify(s, WAIT_MOUNTS, e);
 }

@@ -135,12 +135,40 @@ connect_it(struct pool_request *r, struct sandbox *s)
 }
 
 static void
-on_limited(void *cookie, struct sandbox *s, const struct err *e)
+on_mounted(void *cookie, struct sandbox *s, const struct err *e)
 {
     struct pool_request *r = cookie;
     r->sandbox = NULL;
     if (e == NULL)
         connect_it(r, s);
+    else
+        fail_with_sandbox(r, s, e);
+}
+
+// Its volumes. The waiter may be called before this returns.
+static void
+mount_it(struct pool_request *r, struct sandbox *s)
+{
+    struct err e;
+    r->waiter = (struct sandbox_waiter){.done = on_mounted, .cookie = r};
+    if (r->spec.mounts == NULL) {
+        connect_it(r, s);
+        return;
+    }
+    r->sandbox = s;
+    if (sandbox_mount(s, r->spec.mounts, &r->waiter, &e) < 0) {
+        r->sandbox = NULL;
+        fail_with_sandbox(r, s, &e);
+    }
+}
+
+static void
+on_limited(void *cookie, struct sandbox *s, const struct err *e)
+{
+    struct pool_request *r = cookie;
+    r->sandbox = NULL;
+    if (e == NULL)
+        mount_it(r, s);
     else
         fail_with_sandbox(r, s, e);
 }
@@ -154,7 +182,7 @@ pool_serve(struct pool_request *r, struct sandbox *s)
     share_limits(&s->spec.limits, false, &have);
     share_limits(&r->spec.limits, s->share.computes, &want);
     if (memcmp(&have, &want, sizeof have) == 0) {
-        connect_it(r, s);
+        mount_it(r, s);
         return;
     }
     struct err e;

@@ -10,7 +10,8 @@ struct sandboxes {
     const struct sandbox_settings *settings;
     struct observers observers;
     const struct sandbox_networks *networks;
-    const struct sandbox_jobs *jobs; // NULL: none registered
+    const struct sandbox_mounters *mounters; // NULL: none registered
+    const struct sandbox_jobs *jobs;         // NULL: none registered
     struct idtable table;
     struct list owned; // sandboxes with an owner, oldest first
     uint64_t taken;    // number of sandboxes that were ever taken

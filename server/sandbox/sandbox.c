@@ -85,6 +85,8 @@ sandbox_settle(struct sandbox *s)
         return;
     OBSERVERS_NOTIFY(&s->all->observers, gone, s);
     s->all->networks->forget(s);
+    if (s->all->mounters != NULL)
+        s->all->mounters->forget(s);
     spawn_close_fds(s->dirs.fd);
     loop_timer_stop(&s->ttl);
     loop_timer_stop(&s->wait_timer);
@@ -417,6 +419,7 @@ sandbox_take(struct sandbox *s, struct tenant *t, struct sandbox_spec *spec)
     network_unref(spec->network); // s->net.in_force is the policy in use
     spec->network = NULL;
     spec->image = NULL;
+    spec->mounts = NULL;
     spec->labels = NULL;
     spec->labels_n = 0;
     s->order = ++s->all->taken;

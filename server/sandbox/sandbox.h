@@ -36,6 +36,7 @@ struct bill_rusage;
 struct guest_link;
 struct limits;
 struct loop_timer;
+struct mounts;
 struct network;
 struct sandbox;
 struct sandbox_waiter;
@@ -79,6 +80,7 @@ struct sandbox_spec {
     struct network *network; // owned: its policy; NULL: no network
     struct image *image;     // owned: files to begin with; NULL: only the template's
     bool has_files;          // a fork: it gets its files from another sandbox
+    struct mounts *mounts;   // owned: what is mounted in it; NULL: nothing
 };
 
 // The state of a sandbox's network in the programs and the relay. Written only through struct sandbox_networks.
@@ -102,6 +104,14 @@ struct sandbox_networks {
     // Cuts its flows and closes its listeners. True: `done` will be called; false: there is nothing to close.
     bool (*close)(struct sandbox *s, void (*done)(void *cookie), void *cookie);
     // Nothing of it is left: frees what `net` owns. Also called if `born` was not.
+    void (*forget)(struct sandbox *s);
+};
+
+// The functions of the layer that has the volumes, registered once at the start. Without them nothing can be mounted.
+struct sandbox_mounters {
+    // Starts to mount these in a READY sandbox, before it is given to a request: sandbox_mounted() follows, perhaps at once.
+    int (*mount)(struct sandbox *s, struct mounts *m, struct err *e);
+    // Nothing of it is left: its volumes have one user less.
     void (*forget)(struct sandbox *s);
 };
 
@@ -152,6 +162,11 @@ struct sandbox {
     struct list agents; // agent programs (agent.c)
     uint32_t agents_n, agents_begun;
 
+    // Of the layer volume/, which alone uses them: the first `mounted` of these are mounted; owned.
+    struct mounts *mounts;
+    uint32_t mounted;
+    struct list mounts_node; // of all that have one
+
     struct snapshots_box *snapshots; // of the layer snapshot/, which alone uses it
     struct zygote *zygote;           // of the layer code/, likewise
     enum sandbox_warmth warmth;      // of pool_warm.c, while it is READY
@@ -182,6 +197,7 @@ enum sandbox_wait {
     WAIT_LIMITS,  // new limits
     WAIT_NETWORK, // the network policy
     WAIT_SWAP,    // it has another upper layer
+    WAIT_MOUNTS,  // what is mounted in it
     WAIT_DELETE,  // nothing is left
 };
 
@@ -316,6 +332,13 @@ void sandbox_unwait(struct sandbox_waiter *w);
 // Negative: refused, and nothing has changed; FAILED_PRECONDITION (NETWORK_OFF_STAYS): to or from the mode off, with an owner.
 int sandbox_network(struct sandbox *s, struct network *n, struct sandbox_waiter *w, struct err *e);
 
+// Mounts volumes in a READY sandbox. 1: there is nothing to do; 0: w is called when all are mounted, or with the failure (then
+// destroy the sandbox). Negative: refused.
+int sandbox_mount(struct sandbox *s, struct mounts *m, struct sandbox_waiter *w, struct err *e);
+
+// For struct sandbox_mounters: calls the waiter (s may be freed when it returns, unless it is held).
+void sandbox_mounted(struct sandbox *s, const struct err *e);
+
 // Its jobs have no sockets but unix ones (NET_OFF), from its first job to its end.
 bool sandbox_network_is_off(const struct sandbox *s);
 
@@ -351,6 +374,7 @@ const struct sandbox_settings *sandboxes_settings(const struct sandboxes *all);
 // The layers above register here at start.
 struct observers *sandboxes_observers(struct sandboxes *all);
 void sandboxes_set_jobs(struct sandboxes *all, const struct sandbox_jobs *jobs);
+void sandboxes_set_mounters(struct sandboxes *all, const struct sandbox_mounters *mounters);
 void sandboxes_set_networks(struct sandboxes *all, const struct sandbox_networks *networks);
 
 // The spawner does not respond: waiters for a pause, a resume or a deletion fail. The operation continues when the

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Questions of callers about sandboxes: which are theirs, their names, and their maximum number. See sandbox.h.
+#include "mounts.h"
 #include "private.h"
 
 #include <assert.h>
@@ -69,6 +70,12 @@ void
 sandboxes_set_networks(struct sandboxes *all, const struct sandbox_networks *networks)
 {
     all->networks = networks;
+}
+
+void
+sandboxes_set_mounters(struct sandboxes *all, const struct sandbox_mounters *mounters)
+{
+    all->mounters = mounters;
 }
 
 void
@@ -211,6 +218,8 @@ sandbox_spec_clear(struct sandbox_spec *spec)
     free(spec->labels);
     network_unref(spec->network);
     image_unref(spec->image);
+    mounts_unref(spec->mounts);
+    spec->mounts = NULL;
     spec->labels = NULL;
     spec->labels_n = 0;
     spec->network = NULL;

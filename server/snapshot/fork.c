@@ -11,6 +11,7 @@
 #include "server/base/server.h"
 #include "server/policy/network.h"
 #include "server/sandbox/image.h"
+#include "server/sandbox/mounts.h"
 #include "server/sandbox/pool.h"
 #include "server/sandbox/sandbox.h"
 #include "snapshots_private.h"
@@ -165,11 +166,13 @@ acquire(struct fork_op *op, const struct sandbox *parent, struct child *c, struc
     spec.network = parent->net.in_force == NULL ? NULL : network_ref(parent->net.in_force);
     spec.image = image_ref(spec.image);
     spec.has_files = true;
+    spec.mounts = mounts_ref(parent->spec.mounts);
     if (op->ttl_ms != 0)
         spec.ttl_ms = op->ttl_ms;
     if (sandbox_copy_labels(&spec, 0, e) < 0) {
         network_unref(spec.network);
         image_unref(spec.image);
+        mounts_unref(spec.mounts);
         return err_errno(e);
     }
     int r = pool_acquire(op->pool, op->tenant, &spec, on_child, c, &c->request, e);

@@ -286,15 +286,15 @@ it_stays_over_snapshots_and_is_not_part_of_them(void **state)
     uint32_t n = opened(&first, 8 * MIB, 100);
     uint32_t m = opened(&second, 8 * MIB, 100);
     assert_ok(mount_in(box, n, "/data", false));
-    assert_ok(mount_in(box, m, "/home/agent/in/here", true));
+    assert_ok(mount_in(box, m, "/home/agent/sub/here", true));
     // a folder above it moves, and the next root has it where it belongs
-    assert_sh("echo 1 > /data/A; echo 1 > B; mv in away; mkdir in", "");
+    assert_sh("echo 1 > /data/A; echo 1 > B; mv sub away; mkdir sub", "");
     uint32_t layer = swap();
-    assert_sh("echo 2 > /data/A; echo 2 > B; cat /data/A B; ls away in",
-              "2\n2\naway:\nhere\n\nin:\nhere\n");
+    assert_sh("echo 2 > /data/A; echo 2 > B; cat /data/A B; ls away sub",
+              "2\n2\naway:\nhere\n\nsub:\nhere\n");
     restore(layer);
-    assert_sh("cat /data/A B; touch in/here/x 2>/dev/null; echo $?", "2\n1\n1\n");
-    assert_sh("grep -c ' /data \\| /home/agent/in/here ' /proc/self/mounts; touch away/here/x",
+    assert_sh("cat /data/A B; touch sub/here/x 2>/dev/null; echo $?", "2\n1\n1\n");
+    assert_sh("grep -c ' /data \\| /home/agent/sub/here ' /proc/self/mounts; touch away/here/x",
               "2\n");
     forget_box(box);
     box = NULL;

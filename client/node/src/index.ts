@@ -57,3 +57,5 @@ export type { EventOptions, UsageOptions } from "./telemetry.js";
 export { dialSocket, parseAddress } from "./transport.js";
 export type { Address, Dial, Transport, TransportEvents } from "./transport.js";
 export type { Duration, Size } from "./units.js";
+export { Volume } from "./volumes.js";
+export type { VolumeInfo, VolumeOptions } from "./volumes.js";

@@ -72,6 +72,8 @@ export interface FreshSandbox {
   metadata?: Readonly<Record<string, string>>;
   /** Name of the sandbox, unique among the caller's sandboxes. */
   name?: string;
+  /** Volumes to mount, from paths to names: `{ "/data": "mine", "/models": "models:ro" }`. */
+  volumes?: Readonly<Record<string, string>>;
   /** The client to use. Default: `defaultClient()`, for STOCKADE_ADDRESS and STOCKADE_TOKEN. */
   client?: Client;
 }
@@ -87,7 +89,7 @@ const COMMAND = {
   keep: true,
   ...CONTROL,
 } as const;
-const FRESH = { template: true, network: true, metadata: true, name: true, client: true } as const;
+const FRESH = { template: true, network: true, metadata: true, name: true, volumes: true, client: true } as const;
 /** @internal What each takes: options of any other name are refused. */
 export const OPTIONS = {
   control: CONTROL,
@@ -104,6 +106,19 @@ export function defaultClient(): Client {
     shared = new Client();
   }
   return shared;
+}
+
+/** @internal The messages of volumes to mount. */
+export function mountsOf(
+  volumes: Readonly<Record<string, string>> | undefined,
+): { volume: string; path: string; readOnly: boolean }[] {
+  return Object.entries(textsOf(volumes, "volumes")).map(([path, text]) => {
+    const [volume = "", mode = "rw", ...more] = text.split(":");
+    if (more.length > 0 || !["ro", "rw"].includes(mode)) {
+      throw badArgument(`volumes[${JSON.stringify(path)}]`, "is a name, or a name and :ro");
+    }
+    return { volume, path, readOnly: mode === "ro" };
+  });
 }
 
 /** @internal The message of a command. */
@@ -270,6 +285,7 @@ async function startOneShot(
     ...networkOf(options.network),
     metadata: textsOf(options.metadata, "metadata"),
     name: options.name ?? "",
+    volumes: mountsOf(options.volumes),
   };
   const collector = collectorOf(options, args);
   const stream = client.stream(ProcessService.method.run, request, controlOf(options));

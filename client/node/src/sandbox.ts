@@ -25,6 +25,7 @@ import {
   finish,
   isStdinOpen,
   limitsOf,
+  mountsOf,
   wholeStdin,
 } from "./jobs.js";
 import type { CallControl, CommandOptions, FreshSandbox, RunOptions, StartOptions } from "./jobs.js";
@@ -75,6 +76,8 @@ export interface SandboxInfo {
   expires: Date;
   /** Number of jobs that run in it. */
   processes: number;
+  /** What is mounted in it: from paths to names of volumes (with ":ro": read-only). */
+  volumes: Readonly<Record<string, string>>;
 }
 
 /** A process, as the broker describes it: a running one, or one that ended recently. */
@@ -127,6 +130,7 @@ function sandboxInfo(message: SandboxMessage | undefined): SandboxInfo {
     created: dateOf(message?.createTime),
     expires: dateOf(message?.expireTime),
     processes: message?.processes ?? 0,
+    volumes: Object.fromEntries((message?.volumes ?? []).map((m) => [m.path, m.volume + (m.readOnly ? ":ro" : "")])),
   };
 }
 
@@ -175,6 +179,7 @@ export class Sandbox implements AsyncDisposable {
       metadata: textsOf(options.metadata, "metadata"),
       ttlMs: lifetimeMs(options.ttl),
       name: options.name ?? "",
+      volumes: mountsOf(options.volumes),
     };
     const { sandbox } = await client.unary(SandboxService.method.create, request, controlOf(options));
     return new Sandbox(client, sandboxInfo(sandbox));

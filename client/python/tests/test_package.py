@@ -25,6 +25,7 @@ from stockade.v1 import (
     system_service_pb2,
     telemetry_service_pb2,
     template_service_pb2,
+    volume_service_pb2,
 )
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ def test_every_method_of_the_api_has_its_row() -> None:
         system_service_pb2,
         telemetry_service_pb2,
         template_service_pb2,
+        volume_service_pb2,
     )
     for module in modules:
         for service in module.DESCRIPTOR.services_by_name.values():

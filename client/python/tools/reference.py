@@ -19,7 +19,18 @@ if TYPE_CHECKING:
 GROUPS = (
     (
         "Running",
-        ("run", "start", "Sandbox", "Process", "Output", "Gap", "Forward", "Files", "Watch"),
+        (
+            "run",
+            "start",
+            "Sandbox",
+            "Process",
+            "Output",
+            "Gap",
+            "Forward",
+            "Files",
+            "Watch",
+            "Volume",
+        ),
     ),
     ("Many jobs", ("batch", "Batch", "BatchJob", "BatchResult")),
     (
@@ -42,6 +53,7 @@ GROUPS = (
             "SandboxInfo",
             "SnapshotInfo",
             "TemplateInfo",
+            "VolumeInfo",
             "ProcessInfo",
             "FileInfo",
             "FileEvent",

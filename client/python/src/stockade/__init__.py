@@ -62,11 +62,13 @@ from stockade.requests import (
     SnapshotInfo,
     Stdin,
     TemplateInfo,
+    VolumeInfo,
 )
 from stockade.result import Bill, Figure, LimitHit, Outcome, Result, Scope, Source
 from stockade.sandbox import Sandbox, run, start
 from stockade.stubs import Schema, Stub
 from stockade.telemetry import EventStream
+from stockade.volumes import Volume
 
 __version__ = "0.1.0"
 
@@ -140,6 +142,8 @@ __all__ = [
     "Unauthenticated",
     "Unavailable",
     "Unimplemented",
+    "Volume",
+    "VolumeInfo",
     "Watch",
     "batch",
     "default_client",

@@ -24,6 +24,7 @@ from stockade.v1 import (
     system_service_pb2,
     telemetry_service_pb2,
     template_service_pb2,
+    volume_service_pb2,
 )
 
 if TYPE_CHECKING:
@@ -261,6 +262,24 @@ DELETE_TEMPLATE = _method(
     "TemplateService/Delete",
     _template.TemplateServiceDeleteRequest,
     _template.TemplateServiceDeleteResponse,
+)
+
+_volume = volume_service_pb2
+CREATE_VOLUME = _method(
+    "VolumeService/Create",
+    _volume.VolumeServiceCreateRequest,
+    _volume.VolumeServiceCreateResponse,
+)
+GET_VOLUME = _method(
+    "VolumeService/Get", _volume.VolumeServiceGetRequest, _volume.VolumeServiceGetResponse
+)
+LIST_VOLUMES = _method(
+    "VolumeService/List", _volume.VolumeServiceListRequest, _volume.VolumeServiceListResponse
+)
+DELETE_VOLUME = _method(
+    "VolumeService/Delete",
+    _volume.VolumeServiceDeleteRequest,
+    _volume.VolumeServiceDeleteResponse,
 )
 
 _file_service = file_service_pb2

@@ -18,6 +18,7 @@ from stockade.v1 import (
     sandbox_service_pb2,
     snapshot_service_pb2,
     template_service_pb2,
+    volume_service_pb2,
 )
 
 if TYPE_CHECKING:
@@ -70,6 +71,8 @@ class SandboxInfo:
     expires: datetime.datetime
     #: Number of jobs that run in it.
     processes: int
+    #: What is mounted in it: paths, and names of volumes (``name:ro``: read-only).
+    volumes: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -144,6 +147,22 @@ class TemplateInfo:
     workdir: str
 
 
+@dataclass(frozen=True)
+class VolumeInfo:
+    """A volume, as the broker describes it."""
+
+    #: Unique among the caller's volumes.
+    name: str
+    #: Bytes that its files may have.
+    size: int
+    #: Files and folders that it may have.
+    inodes: int
+    #: Time of its creation.
+    created: datetime.datetime
+    #: Number of sandboxes that have it now.
+    sandboxes: int
+
+
 def _time(stamp: Timestamp) -> datetime.datetime:
     epoch = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
     try:
@@ -166,6 +185,7 @@ def sandbox_info(message: sandbox_service_pb2.Sandbox) -> SandboxInfo:
         created=_time(message.create_time),
         expires=_time(message.expire_time),
         processes=message.processes,
+        volumes={m.path: m.volume + (":ro" if m.read_only else "") for m in message.volumes},
     )
 
 
@@ -197,6 +217,17 @@ def template_info(message: template_service_pb2.SandboxTemplate) -> TemplateInfo
         size=message.bytes,
         env={v.name: v.value for v in message.env},
         workdir=message.workdir,
+    )
+
+
+def volume_info(message: volume_service_pb2.Volume) -> VolumeInfo:
+    """Return what a message says about a volume."""
+    return VolumeInfo(
+        name=message.name,
+        size=message.bytes,
+        inodes=message.inodes,
+        created=_time(message.create_time),
+        sandboxes=message.sandboxes,
     )
 
 
@@ -245,6 +276,19 @@ def texts(what: str, values: Optional[Mapping[str, str]]) -> dict[str, str]:
     return pairs
 
 
+def mounts(volumes: Optional[Mapping[str, str]]) -> list[sandbox_service_pb2.VolumeMount]:
+    """Return the volumes to mount, from paths to names; ``name:ro`` mounts one read-only."""
+    found = []
+    for path, volume in texts("volumes", volumes).items():
+        name, _, mode = volume.partition(":")
+        if mode not in ("", "ro", "rw"):
+            raise ValueError(f"volumes[{path!r}]={volume!r}: expected a name, or name:ro")
+        found.append(
+            sandbox_service_pb2.VolumeMount(volume=name, path=path, read_only=mode == "ro")
+        )
+    return found
+
+
 def create_request(
     *,
     template: Optional[str],
@@ -253,6 +297,7 @@ def create_request(
     metadata: Optional[Mapping[str, str]],
     ttl: Optional[Seconds],
     name: Optional[str],
+    volumes: Optional[Mapping[str, str]],
 ) -> sandbox_service_pb2.SandboxServiceCreateRequest:
     """Return the request for a new sandbox."""
     return sandbox_service_pb2.SandboxServiceCreateRequest(
@@ -262,6 +307,7 @@ def create_request(
         metadata=texts("metadata", metadata),
         ttl_ms=lifetime_ms(ttl),
         name=_text("name", name),
+        volumes=mounts(volumes),
     )
 
 
@@ -389,6 +435,7 @@ def run_request(
     timeout: Optional[Seconds],
     network: Union[Network, str, None],
     metadata: Optional[Mapping[str, str]],
+    volumes: Optional[Mapping[str, str]],
 ) -> process_service_pb2.RunRequest:
     """Return the request for a job in a sandbox of its own."""
     return process_service_pb2.RunRequest(
@@ -397,6 +444,7 @@ def run_request(
         limits=job_limits(limits, timeout),
         network=network_policy(network),
         metadata=texts("metadata", metadata),
+        volumes=mounts(volumes),
     )
 
 

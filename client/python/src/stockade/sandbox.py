@@ -73,6 +73,7 @@ class Sandbox(Box):
         network: Union[Network, str, None] = None,
         metadata: Optional[Mapping[str, str]] = None,
         name: Optional[str] = None,
+        volumes: Optional[Mapping[str, str]] = None,
         client: Optional[Client] = None,
     ) -> Sandbox:
         """Create a sandbox.
@@ -84,6 +85,7 @@ class Sandbox(Box):
         ``network``   a ``Network``, or ``"none"`` or ``"open"``; None: the template's
         ``metadata``  labels: at most 32, keys of 64 and values of 256 bytes
         ``name``      a name that is unique among the caller's sandboxes
+        ``volumes``   volumes to mount, from paths to names: ``{"/a": "mine", "/b": "other:ro"}``
         ``client``    None: the shared client for ``STOCKADE_ADDRESS`` and ``STOCKADE_TOKEN``
 
         Raises ``InvalidArgument`` (a limit above the template's maximum), ``ResourceExhausted``
@@ -98,6 +100,7 @@ class Sandbox(Box):
             metadata=metadata,
             ttl=ttl,
             name=name,
+            volumes=volumes,
         )
         return cls(client, now(ask(client, methods.CREATE, request)))
 
@@ -460,6 +463,7 @@ def start(
     limits: Optional[Limits] = None,
     network: Union[Network, str, None] = None,
     metadata: Optional[Mapping[str, str]] = None,
+    volumes: Optional[Mapping[str, str]] = None,
     terminal: Optional[tuple[int, int]] = None,
     on_stdout: Optional[LineCallback] = None,
     on_stderr: Optional[LineCallback] = None,
@@ -488,6 +492,7 @@ def start(
         timeout=timeout,
         network=network,
         metadata=metadata,
+        volumes=volumes,
     )
     collector = Collector(on_stdout=on_stdout, on_stderr=on_stderr, keep=keep)
     return now(one_shot(chosen(client), Process, request, collector, deadline))
@@ -503,6 +508,7 @@ def run(
     limits: Optional[Limits] = None,
     network: Union[Network, str, None] = None,
     metadata: Optional[Mapping[str, str]] = None,
+    volumes: Optional[Mapping[str, str]] = None,
     terminal: Optional[tuple[int, int]] = None,
     on_stdout: Optional[LineCallback] = None,
     on_stderr: Optional[LineCallback] = None,
@@ -523,6 +529,7 @@ def run(
     ``limits``     limits; None: the template's
     ``network``    a ``Network``, or ``"none"`` or ``"open"``; None: the template's
     ``metadata``   labels of the sandbox while it exists
+    ``volumes``    volumes to mount, from paths to names: ``{"/a": "mine", "/b": "other:ro"}``
     ``terminal``   (rows, columns): run it in a terminal; stdout and stderr are then one stream
     ``on_stdout``  called with each line of stdout as text, without its line end, as it arrives
     ``on_stderr``  the same for stderr
@@ -555,6 +562,7 @@ def run(
         timeout=timeout,
         network=network,
         metadata=metadata,
+        volumes=volumes,
     )
     collector = Collector(on_stdout=on_stdout, on_stderr=on_stderr, keep=keep)
     process = now(one_shot(chosen(client), Process, request, collector, deadline))

@@ -15,6 +15,7 @@ from stockade.aio.forward import Forward
 from stockade.aio.process import Process
 from stockade.aio.sandbox import Sandbox, run, start
 from stockade.aio.telemetry import EventStream
+from stockade.aio.volumes import Volume
 
 __all__ = [
     "Batch",
@@ -25,6 +26,7 @@ __all__ = [
     "MessageStream",
     "Process",
     "Sandbox",
+    "Volume",
     "batch",
     "default_client",
     "info",

@@ -72,6 +72,7 @@ class Sandbox(Box):
         network: Union[Network, str, None] = None,
         metadata: Optional[Mapping[str, str]] = None,
         name: Optional[str] = None,
+        volumes: Optional[Mapping[str, str]] = None,
         client: Optional[Client] = None,
     ) -> Sandbox:
         """Create a sandbox.
@@ -83,6 +84,7 @@ class Sandbox(Box):
         ``network``   a ``Network``, or ``"none"`` or ``"open"``; None: the template's
         ``metadata``  labels: at most 32, keys of 64 and values of 256 bytes
         ``name``      a name that is unique among the caller's sandboxes
+        ``volumes``   volumes to mount, from paths to names: ``{"/a": "mine", "/b": "other:ro"}``
         ``client``    None: the shared client for ``STOCKADE_ADDRESS`` and ``STOCKADE_TOKEN``
 
         Raises ``InvalidArgument`` (a limit above the template's maximum), ``ResourceExhausted``
@@ -97,6 +99,7 @@ class Sandbox(Box):
             metadata=metadata,
             ttl=ttl,
             name=name,
+            volumes=volumes,
         )
         return cls(client, await ask(client, methods.CREATE, request))
 
@@ -446,6 +449,7 @@ async def start(
     limits: Optional[Limits] = None,
     network: Union[Network, str, None] = None,
     metadata: Optional[Mapping[str, str]] = None,
+    volumes: Optional[Mapping[str, str]] = None,
     terminal: Optional[tuple[int, int]] = None,
     on_stdout: Optional[LineCallback] = None,
     on_stderr: Optional[LineCallback] = None,
@@ -474,6 +478,7 @@ async def start(
         timeout=timeout,
         network=network,
         metadata=metadata,
+        volumes=volumes,
     )
     collector = Collector(on_stdout=on_stdout, on_stderr=on_stderr, keep=keep)
     return await one_shot(chosen(client), Process, request, collector, deadline)
@@ -489,6 +494,7 @@ async def run(
     limits: Optional[Limits] = None,
     network: Union[Network, str, None] = None,
     metadata: Optional[Mapping[str, str]] = None,
+    volumes: Optional[Mapping[str, str]] = None,
     terminal: Optional[tuple[int, int]] = None,
     on_stdout: Optional[LineCallback] = None,
     on_stderr: Optional[LineCallback] = None,
@@ -523,6 +529,7 @@ async def run(
         timeout=timeout,
         network=network,
         metadata=metadata,
+        volumes=volumes,
     )
     collector = Collector(on_stdout=on_stdout, on_stderr=on_stderr, keep=keep)
     process = await one_shot(chosen(client), Process, request, collector, deadline)

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// A sandbox of the pool gets the volumes of the request that will have it, one after the other, before it is given away: each is
+// opened if it is not open yet, and mounted by the spawner.
+#include <errno.h>
+#include <stdlib.h>
+
+#include "volumes_private.h"
+#include "server/base/server.h"
+#include "server/sandbox/spawn.h"
+
+// It may free the sandbox.
+static void
+end(struct mounting *m, const struct err *e)
+{
+    struct sandbox *s = m->sandbox;
+    list_remove(&m->node);
+    mounts_unref(m->mounts);
+    free(m);
+    sandbox_mounted(s, e);
+    sandbox_let_go(s);
+}
+
+static void
+next(struct mounting *m)
+{
+    struct err e;
+    if (m->sandbox->state == SANDBOX_DELETING) {
+        (void)err_set(&e, ERR_CANCELLED, "the sandbox is being deleted");
+        end(m, &e);
+        return;
+    }
+    if (m->next == m->mounts->n) {
+        end(m, NULL);
+        return;
+    }
+    const struct mount *one = &m->mounts->mount[m->next];
+    struct entry *v = entry_by_id(m->all, one->volume);
+    if (v == NULL || v->doomed) {
+        (void)err_set(&e, ERR_NOT_FOUND, "volume %s was removed meanwhile", one->name);
+        end(m, &e);
+        return;
+    }
+    list_append(&v->waiting, &m->waiting);
+    entry_settle(v);
+}
+
+static void
+// NOLINTNEXTLINE(readability-non-const-parameter): the type of spawn_done
+on_mounted(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
+{
+    struct mounting *m = cookie;
+    struct sandbox *s = m->sandbox;
+    (void)fds;
+    struct entry *v = entry_by_id(m->all, m->mounts->mount[m->next].volume);
+    if (v != NULL) { // always: it cannot go while a mount is pending
+        v->pending--;
+        v->volume.users += reply->ok != 0;
+    }
+    if (reply->ok == 0) {
+        if (v != NULL)
+            entry_settle(v);
+        end(m, &reply->err);
+        return;
+    }
+    if (s->mounts == NULL) {
+        s->mounts = mounts_ref(m->mounts);
+        list_append(&m->all->holders, &s->mounts_node);
+    }
+    s->mounted = ++m->next;
+    next(m);
+}
+
+void
+mounting_go_on(struct mounting *m, struct entry *v, const struct err *failed)
+{
+    struct err e;
+    const struct sandbox *s = m->sandbox;
+    const struct mount *one = &m->mounts->mount[m->next];
+    const struct spawn_mount mount = {v->number, one->read_only, one->at};
+    if (failed == NULL && s->state == SANDBOX_DELETING)
+        (void)err_set(&e, ERR_CANCELLED, "the sandbox is being deleted");
+    else if (failed != NULL)
+        e = *failed;
+    else if (spawn_mount(m->all->srv->spawn, s->slot, s->generation, &mount, on_mounted, m, &e) ==
+             0) {
+        v->pending++;
+        return;
+    }
+    (void)err_wrap(&e, "mount volume %s", one->name);
+    end(m, &e);
+}
+
+static int
+mount(struct sandbox *s, struct mounts *mounts, struct err *e)
+{
+    struct volumes *vs = sandboxes_server(s->all)->volumes;
+    struct mounting *m = calloc(1, sizeof *m);
+    if (m == NULL)
+        return err_sys(e, ENOMEM, "mount volumes");
+    *m = (struct mounting){.all = vs, .sandbox = s, .mounts = mounts_ref(mounts)};
+    list_init(&m->waiting);
+    list_append(&vs->mountings, &m->node);
+    sandbox_hold(s);
+    next(m);
+    return 0;
+}
+
+static void
+forget(struct sandbox *s)
+{
+    const struct volumes *vs = sandboxes_server(s->all)->volumes;
+    if (s->mounts != NULL)
+        list_remove(&s->mounts_node);
+    for (uint32_t i = 0; i < s->mounted; i++) {
+        struct entry *v = entry_by_id(vs, s->mounts->mount[i].volume);
+        if (v == NULL)
+            continue;
+        v->volume.users--;
+        entry_settle(v);
+    }
+    mounts_unref(s->mounts);
+    s->mounts = NULL;
+    s->mounted = 0;
+}
+
+const struct sandbox_mounters volume_mounters = {mount, forget};
