@@ -87,9 +87,7 @@ static const struct option_row sandbox_kind[] = {
     {"label", 'l', OPTION_LABEL, AT(labels), "KEY=VALUE",
      "label of the sandbox, for ls --label (repeatable)", NULL},
     {"volume", 'v', OPTION_VOLUME, AT(mounts), "NAME:PATH[:ro]",
-     "mount a volume at a path of the sandbox, with :ro read-only (repeatable; see 'stockade help "
-     "volume')",
-     NULL},
+     "mount a volume at a path, with :ro read-only (repeatable; 'stockade help volume')", NULL},
     {0},
 };
 
@@ -421,13 +419,9 @@ static const char profiles_details[] =
     "Example: stockade profiles reset default --learn 20";
 
 static const char volume_details[] =
-    "A volume is a folder on the broker's host with a quota of bytes and inodes. It is mounted with the "
-    "option --volume of run and create, by several sandboxes at a time, and stays until it is removed, "
-    "also when the broker restarts. Set-id bits and devices have no effect in it. It is not part of "
-    "snapshots, and forks have the volumes of their sandbox.\n"
-    "\n"
-    "The actions: create NAME; ls; show NAME; rm NAME, which is refused while a sandbox has the volume.\n"
-    "\n"
+    "A volume is a folder on the broker's host with a quota of bytes and inodes. Run and create mount it with --volume, several "
+    "at a time. It stays until it is removed. It is not part of snapshots; forks have the volumes of their sandbox.\n\n"
+    "The actions: create NAME; ls; show NAME; rm NAME, refused while a sandbox has the volume.\n\n"
     "Example: stockade volume create data --size 10G; stockade run -v data:/data touch /data/hello";
 
 static const char snapshot_details[] =
