@@ -65,7 +65,7 @@ def batch(
     key: Optional[str] = None,
     client: Optional[Client] = None,
 ) -> Batch:
-    """Run many jobs, each in a sandbox without traces of the others, and iterate over their results as they finish.
+    """Run many jobs in sandboxes without traces of others, and iterate over results as they finish.
 
     ``jobs``      ``BatchJob`` objects, or the arguments of each job. They are read as far ahead as
                   the window permits, between the results
