@@ -188,6 +188,13 @@ send_setup(struct context *c, const struct job_spec *spec, struct arena *a, stru
     return kernel_link_send(&c->link, "setup", 0, text, (size_t)(at - text), e);
 }
 
+// It has ended already, and the end of its job has the reason.
+static int
+sent(int r, const struct err *e)
+{
+    return r < 0 && e->code == ERR_UNAVAILABLE ? 0 : r;
+}
+
 // Its interpreter: the spare of its sandbox's zygote, which is ready now, or a new one, which gets its program first.
 static int
 start_job(struct context *c, int link, struct err *e)
@@ -207,8 +214,9 @@ start_job(struct context *c, int link, struct err *e)
         metrics_add(METRIC_INTERPRETERS_STARTED, 1);
         r = job_start(c->sandbox, &spec, &c->job, e);
         return r < 0 ? r
-                     : kernel_link_send(&c->link, "program", 0, c->language->program,
-                                        c->language->program_n, e);
+                     : sent(kernel_link_send(&c->link, "program", 0, c->language->program,
+                                             c->language->program_n, e),
+                            e);
     }
     r = zygote_start_job(c->sandbox, &spec, !c->one_shot, &c->job, e);
     if (r < 0)
@@ -217,7 +225,7 @@ start_job(struct context *c, int link, struct err *e)
     c->state = CONTEXT_IDLE;
     cgstat_read(&c->sandbox->dirs, job_number(c->job), &c->billed);
     kernel_link_hold(&c->link, true);
-    return send_setup(c, &spec, a, e);
+    return sent(send_setup(c, &spec, a, e), e);
 }
 
 int

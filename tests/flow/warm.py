@@ -14,6 +14,7 @@ limits_default: {pids: 64}
 templates:
   - {name: default, env: {COLOUR: blue}, warm: {python: [json, random, no_such_module]}}
   - {name: cold}
+  - {name: broken, pool: 1, env: {PATH: /nowhere}, warm: {python: []}}
 """
 HOW = "print('zygote' in open('/proc/self/cmdline').read())"
 
@@ -64,6 +65,14 @@ def info_says_what_is_warm_and_what_it_costs(b, c):
     check(template(c, "cold").pool_warm == 0 and template(c, "cold").warm_failed == "", "a template without it has none")
     text = b.cli("info").stdout.decode()
     check("default: 2 warm with python" in text and "no_such_module" in text, "and the command shows it")
+
+
+def an_interpreter_that_is_missing_is_said_everywhere(b, c):
+    until(lambda: "execute python3: No such file" in template(c, "broken").warm_failed, "info has the reason")
+    check(template(c, "broken").pool_ready == 1, "its sandboxes can be used for other programs")
+    for _ in range(10):
+        cell = run(c, "1", template="broken")
+        check(cell.end.status == CRASHED and "execute python3: No such file" in cell.end.reason, f"and the cell: {cell.end}")
 
 
 def a_fresh_cell_runs_in_a_fork_of_its_own_sandbox(b, c):
@@ -209,6 +218,7 @@ def a_reload_replaces_them(b, c):
 if __name__ == "__main__":
     main(Broker(config=CONFIG), [
         info_says_what_is_warm_and_what_it_costs,
+        an_interpreter_that_is_missing_is_said_everywhere,
         a_fresh_cell_runs_in_a_fork_of_its_own_sandbox,
         contexts_of_one_sandbox_have_their_own_seed_pid_and_cgroup,
         what_takes_effect_at_the_start_gets_a_new_interpreter,
