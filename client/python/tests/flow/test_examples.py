@@ -55,6 +55,16 @@ def test_snippets_get_partial_credit_and_a_rate_is_printed(broker: Broker) -> No
     assert re.search(r"^24 snippets in .* s, [1-9][0-9]* per second$", printed, re.MULTILINE)
 
 
+def test_eight_edits_are_tried_in_forks_and_the_best_is_kept(broker: Broker) -> None:
+    printed = example(broker, "best_of_eight.py")
+    assert re.search(r"^8 forks in [0-9]+ ms$", printed, re.MULTILINE), printed
+    for line in ("edit 0: 5 tests pass", "edit 1: 3 tests pass", "edit 6: 0 tests pass, -"):
+        assert f"\n{line}" in printed, printed
+    assert re.search(r"^kept edit [35]:$", printed, re.MULTILINE), printed
+    assert "\n--- a/home/agent/work.py\n+++ b/home/agent/work.py\n" in printed
+    assert re.search(r"^in [0-9.]+ s$", printed, re.MULTILINE)
+
+
 def test_the_chart_of_the_analysis_is_saved(broker: Broker, tmp_path: Path) -> None:
     printed = example(broker, "pandas_chart.py", tmp_path / "chart.png")
     assert "north" in printed
