@@ -66,16 +66,17 @@ is_name(const char *s)
 static void
 put_line(const struct kind *k, char *line, FILE *out)
 {
-    char *field[FIELDS] = {NULL};
+    char *field[FIELDS];
     unsigned long id, gid;
     line[strcspn(line, "\n")] = '\0';
+    for (size_t i = 0; i < FIELDS; i++)
+        field[i] = line;
     if (!split(line, k->fields, field) || !is_name(field[0]) || !id_of(field[2], SYSTEM_MAX, &id) ||
         id == 0)
         return;
     if (k->fields == 4)
         (void)fprintf(out, "%s:x:%lu:\n", field[0], id);
-    else if (field[5] != NULL && field[6] != NULL && id_of(field[3], 65534, &gid) &&
-             (gid <= SYSTEM_MAX || gid == 65534))
+    else if (id_of(field[3], 65534, &gid) && (gid <= SYSTEM_MAX || gid == 65534))
         (void)fprintf(out, "%s:x:%lu:%lu::%s:%s\n", field[0], id, gid, field[5], field[6]);
 }
 

@@ -81,7 +81,9 @@ tree_layers_place(uint32_t n, char out[TREE_PLACE])
 char
 tree_layers_folder(uint32_t part)
 {
-    return part == 0 ? 's' : (char)('a' + part);
+    if (part == 0)
+        return 's';
+    return (char)('a' + part);
 }
 
 void

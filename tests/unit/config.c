@@ -233,10 +233,12 @@ static void
 modules_beyond_their_bounds_are_refused(void **state)
 {
     (void)state;
-    char yaml[4096] = "templates: [{name: a, warm: {python: [m";
-    for (int i = 0; i < 32; i++)
-        (void)strcat(yaml, ", m");
-    refuse_modules(strcat(yaml, "]}}]\n"));
+    char many[32 * 3 + 1];
+    char yaml[4096];
+    for (size_t i = 0; i < 32; i++)
+        memcpy(many + 3 * i, "m, ", 4);
+    (void)snprintf(yaml, sizeof yaml, "templates: [{name: a, warm: {python: [%sm]}}]\n", many);
+    refuse_modules(yaml);
     (void)snprintf(yaml, sizeof yaml, "templates: [{name: a, warm: {python: [%01500d]}}]\n", 0);
     memset(strchr(yaml, '0'), 'm', 1500);
     refuse_modules(yaml);
