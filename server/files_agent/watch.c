@@ -196,7 +196,8 @@ watch_folder(struct watching *w, int fd, struct watched *parent, const char *nam
         added = -errno;
     if (added == 0)
         added = watch_tree_add(&w->tree, parent, name, &at);
-    (void)chdir("/"); // a folder in use would not be reported as removed
+    if (chdir("/") < 0) // a folder in use would not be reported as removed
+        added = -errno;
     if (added < 0)
         return not_watched(w, added, e);
     bool look = added > 0 && (w->recursive || report) && w->only[0] == '\0';
