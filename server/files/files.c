@@ -470,11 +470,16 @@ uint32_t
 files_cut_off(struct files *all, const struct sandbox *s, const struct err *why)
 {
     struct list *it = all->boxes.next;
-    while (it != &all->boxes && list_entry(it, struct box, node)->sandbox != s)
-        it = it->next;
-    uint32_t n = it != &all->boxes ? list_entry(it, struct box, node)->ops_n : 0;
-    if (n > 0)
-        fail_all(list_entry(it, struct box, node), why);
+    for (; it != &all->boxes && list_entry(it, struct box, node)->sandbox != s; it = it->next)
+        ;
+    if (it == &all->boxes)
+        return 0;
+    struct box *b = list_entry(it, struct box, node);
+    uint32_t n = b->ops_n;
+    if (b->agent != NULL)
+        agent_close(take_ptr(b->agent)); // the next operation starts another one
+    b->sandbox = NULL;
+    n > 0 ? fail_all(b, why) : box_free(b); // the last operation frees the box
     return n;
 }
 
@@ -505,15 +510,18 @@ files_find(struct files *all, const char *tenant, const char *id, struct err *e)
 }
 
 static int
-send_packet(struct files_op *op, enum files_kind what, const void *bytes, size_t n, struct err *e)
+send_packet(struct files_op *op, struct files_head head, int fd, const void *bytes, size_t n,
+            struct err *e)
 {
-    const struct files_head head = {.kind = what};
+    int auto_close owned = fd;
     struct packet *p = packet_new(&op->link.out, sizeof head + n, e);
     if (p == NULL)
         return err_errno(e);
     memcpy(p->bytes, &head, sizeof head);
     if (n > 0)
         memcpy(p->bytes + sizeof head, bytes, n);
+    if (fd >= 0)
+        p->fds[p->fds_n++] = take_fd(&owned);
     return packet_link_send(&op->link, p, e);
 }
 
@@ -523,7 +531,7 @@ send_all(struct files_op *op, const uint8_t *at, size_t n, struct err *e)
 {
     while (n > 0) {
         size_t piece = n < FILES_DATA_MAX ? n : FILES_DATA_MAX;
-        int r = send_packet(op, FILES_DATA, at, piece, e);
+        int r = send_packet(op, (struct files_head){.kind = FILES_DATA}, -1, at, piece, e);
         if (r < 0)
             return r;
         op->sent += piece;
@@ -576,24 +584,16 @@ files_finish(struct files_op *op, uint64_t bytes, struct err *e)
         return 0;
     op->finished = true;
     op->heard_ns = uv_hrtime();
-    return send_packet(op, FILES_FINISH, NULL, 0, e);
+    return send_packet(op, (struct files_head){.kind = FILES_FINISH}, -1, NULL, 0, e);
 }
 
 int
 files_pass(struct files_op *op, int *fds, uint32_t fds_n, struct err *e)
 {
     int r = 0;
-    for (uint32_t i = 0; i < fds_n && r == 0; i++) {
-        const struct files_head head = {.kind = FILES_STATE, .method = i};
-        struct packet *p = fds[i] < 0 ? NULL : packet_new(&op->link.out, sizeof head, e);
-        if (p == NULL) {
-            r = fds[i] < 0 ? 0 : err_errno(e);
-            continue;
-        }
-        memcpy(p->bytes, &head, sizeof head);
-        p->fds[p->fds_n++] = take_fd(&fds[i]);
-        r = packet_link_send(&op->link, p, e);
-    }
+    for (uint32_t i = 0; i < fds_n && r == 0; i++)
+        if (fds[i] >= 0)
+            r = send_packet(op, (struct files_head){FILES_STATE, i}, take_fd(&fds[i]), NULL, 0, e);
     fdpass_close(fds, fds_n);
     return r < 0 ? r : files_finish(op, 0, e);
 }

@@ -161,6 +161,18 @@ def what_was_cut_off_is_counted_and_gets_the_reason(b, c):
     check(c.unary(SNAPSHOT + "Get", {"sandbox": box, "name": "busy"}).snapshot.operations_ended == 0, "of that call alone")
 
 
+def files_can_be_read_and_written_right_after_each_other_layer(b, c):
+    box = new(c)
+    files = "/stockade.v1.FileService/"
+    make(c, box, "base")
+    for i in range(100):
+        c.unary(files + "Write", {"sandbox_id": box, "path": b"A", "data": b"%d" % i})
+        make(c, box, "s")
+        c.unary(files + "Stat", {"sandbox_id": box, "path": b"A"})
+        restore(c, box, "base")
+        delete(c, box, "s")
+
+
 def a_kill_in_the_middle_leaves_nothing(b, c):
     own = Broker(config=CONFIG, name="-k").start()
     for victim in ("stockade-spawne", "stockaded"):
@@ -370,7 +382,7 @@ def the_command_says_what_it_does(b, c):
         check(r.returncode != 0 and words in r.stderr, f"{line}: {r.returncode} {r.stderr}")
 
 
-TESTS = [what_is_not_there_is_not_found, what_was_cut_off_is_counted_and_gets_the_reason, a_kill_in_the_middle_leaves_nothing, sandboxes_of_another_user_have_no_snapshots,
+TESTS = [what_is_not_there_is_not_found, files_can_be_read_and_written_right_after_each_other_layer, what_was_cut_off_is_counted_and_gets_the_reason, a_kill_in_the_middle_leaves_nothing, sandboxes_of_another_user_have_no_snapshots,
          jobs_refuse_a_snapshot_unless_they_may_be_stopped, a_paused_sandbox_refuses_but_forgets,
          the_number_of_states_is_bounded_and_a_deleted_one_makes_room, files_roll_back_and_forth,
          hostile_files_come_back_as_they_were, what_a_snapshot_holds_counts_until_it_is_dropped,
