@@ -71,6 +71,8 @@ create_request(Stockade__V1__SandboxServiceCreateRequest *m, struct arena *a,
         m->template_ = o->template_name;
     if (o->name != NULL)
         m->name = o->name;
+    if (o->snapshot != NULL)
+        m->snapshot = o->snapshot;
     m->ttl_ms = o->ttl_ms;
     return rc;
 }

@@ -40,6 +40,8 @@ one_from(void *to, struct arena *a, const ProtobufCMessage *message)
         .not_included = from->not_included,
         .not_included_n = from->n_not_included,
         .operations_ended = from->operations_ended,
+        .kept_id = from->kept_id,
+        .template_name = from->template_,
     };
     return true;
 }
@@ -76,6 +78,16 @@ ask(struct stockade *s, const char *method, const ProtobufCMessage *request,
     return invoke(s, &i, out, e);
 }
 
+static int
+create(struct stockade *s, Stockade__V1__SnapshotServiceCreateRequest *m, const char *name,
+       const struct stockade_snapshot **out, struct stockade_error *e)
+{
+    if (name != NULL)
+        m->name = name;
+    return ask(s, SERVICE "Create", &m->base,
+               &stockade__v1__snapshot_service_create_response__descriptor, out, e);
+}
+
 int
 stockade_snapshot_create(struct stockade *s, const char *sandbox, const char *name, bool stop,
                          const struct stockade_snapshot **out, struct stockade_error *e)
@@ -83,11 +95,20 @@ stockade_snapshot_create(struct stockade *s, const char *sandbox, const char *na
     Stockade__V1__SnapshotServiceCreateRequest m =
         STOCKADE__V1__SNAPSHOT_SERVICE_CREATE_REQUEST__INIT;
     m.sandbox = sandbox;
-    if (name != NULL)
-        m.name = name;
     m.stop = stop;
-    return ask(s, SERVICE "Create", &m.base,
-               &stockade__v1__snapshot_service_create_response__descriptor, out, e);
+    return create(s, &m, name, out, e);
+}
+
+int
+stockade_snapshot_keep(struct stockade *s, const char *sandbox, const char *name, bool stop,
+                       const struct stockade_snapshot **out, struct stockade_error *e)
+{
+    Stockade__V1__SnapshotServiceCreateRequest m =
+        STOCKADE__V1__SNAPSHOT_SERVICE_CREATE_REQUEST__INIT;
+    m.sandbox = sandbox;
+    m.stop = stop;
+    m.keep = true;
+    return create(s, &m, name, out, e);
 }
 
 int

@@ -249,6 +249,8 @@ struct stockade_create_options {
     const struct stockade_policy *policy; // instead of `network`, unless NULL
     const struct stockade_mount *mounts;
     size_t mounts_n; // at most 8
+    // begin with the files of a kept snapshot (stockade_snapshots.h): its name or id
+    const char *snapshot;
 };
 #define STOCKADE_CREATE_OPTIONS_INIT STOCKADE_INIT(stockade_create_options)
 

@@ -18,6 +18,8 @@ struct stockade_snapshot {
     size_t not_included_n;
     // by create and restore: transfers and other operations on files that were cut off
     uint32_t operations_ended;
+    const char *kept_id;       // "": it is not kept
+    const char *template_name; // of a kept one
 };
 
 struct stockade_snapshots {
@@ -31,6 +33,12 @@ struct stockade_snapshots {
 STOCKADE_API int stockade_snapshot_create(struct stockade *s, const char *sandbox, const char *name,
                                           bool stop, const struct stockade_snapshot **out,
                                           struct stockade_error *e);
+// The same, but it outlasts the sandbox and the broker: the call returns when it is on the broker's disk. RESOURCE_EXHAUSTED
+// (KEPT_BYTES, DISK_FULL): nothing is kept. stockade_create() begins with the files of one (`snapshot`).
+STOCKADE_API int stockade_snapshot_keep(struct stockade *s, const char *sandbox, const char *name,
+                                        bool stop, const struct stockade_snapshot **out,
+                                        struct stockade_error *e);
+// This one and those below, except for restore: sandbox "" means a kept snapshot, by its name or kept_id.
 STOCKADE_API int stockade_snapshot_get(struct stockade *s, const char *sandbox, const char *name,
                                        const struct stockade_snapshot **out,
                                        struct stockade_error *e);
@@ -38,7 +46,7 @@ STOCKADE_API int stockade_snapshot_get(struct stockade *s, const char *sandbox, 
 STOCKADE_API int stockade_snapshot_list(struct stockade *s, const char *sandbox, const char *page,
                                         const struct stockade_snapshots **out,
                                         struct stockade_error *e);
-// Rolls the files of the sandbox back. What was written since is lost.
+// Rolls the files of the sandbox back. What was written since is lost. name: of one of its snapshots, or of a kept one.
 STOCKADE_API int stockade_snapshot_restore(struct stockade *s, const char *sandbox,
                                            const char *name, bool stop,
                                            const struct stockade_snapshot **out,

@@ -64,6 +64,7 @@
 #include "server/sandbox/spawn.h"
 #include "server/snapshot/made.h"
 #include "server/snapshot/snapshots.h"
+#include "server/store/store.h"
 #include "server/telemetry/telemetry.h"
 #include "server/rpc/tenants.h"
 #include "server/rpc/transport.h"
@@ -280,6 +281,9 @@ make_core(struct broker *b, struct err *e)
         return err_sys(e, ENOMEM, "start");
     sandboxes_set_mounters(b->s.sandboxes, &volume_mounters);
     volumes_sweep(b->s.volumes);
+    b->s.store = store_new(&b->s, &b->config->store, b->config->state_dir, e);
+    if (b->s.store == NULL)
+        log_err(LOG_ERROR, "store", e); // all else works
     b->s.contexts = contexts_new(&b->s);
     b->s.pool = pool_new(&b->s, b->s.sandboxes);
     if (b->s.pool != NULL)
@@ -342,6 +346,12 @@ is_closed(const struct broker *b)
 }
 
 static bool
+is_quiet(const struct broker *b)
+{
+    return store_is_quiet(b->s.store);
+}
+
+static bool
 is_at_rest(const struct broker *b)
 {
     return uv_loop_alive(&b->loop) == 0;
@@ -378,8 +388,9 @@ take_down(struct broker *b)
     alive_stop(s->alive);
     feed_close(s->feed);
     rpc_close(s->rpc);
+    store_stop(s->store);
     bool closed = settle(b, is_closed);
-    if (!drain_abandon(s) || !closed) {
+    if (!drain_abandon(s) || !closed || !settle(b, is_quiet)) {
         anomaly_free(s->anomaly); // saves what was learned
         stop_spawner(b, answers);
         return;
@@ -399,6 +410,7 @@ take_down(struct broker *b)
     telemetry_free(take_ptr(s->telemetry));
     net_free(take_ptr(s->net));
     sandboxes_free(s->sandboxes);
+    store_free(take_ptr(s->store)); // sandboxes hold its layers
     volumes_free(take_ptr(s->volumes));
     rpc_free(s->rpc); // jobs are counted for its tenants
     (void)tenants_forget(&b->tenants);

@@ -264,6 +264,9 @@ prepare_state_dir(const struct config *c, const struct identity *who, bool make,
     (void)snprintf(path, sizeof path, "%s/volumes", c->state_dir);
     if (r == 0)
         r = make_dir(path, &ours, e); // and this one: volume/index.h
+    (void)snprintf(path, sizeof path, "%s/store", c->state_dir);
+    if (r == 0)
+        r = make_dir(path, &ours, e); // and store/store.h
     return r < 0 ? err_wrap(e, "state_dir") : 0;
 }
 

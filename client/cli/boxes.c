@@ -38,6 +38,7 @@ cli_create(const struct command *c, const struct options *o)
     co.mounts = o->mounts;
     co.mounts_n = o->mounts_n;
     co.ttl_ms = o->ttl_ms;
+    co.snapshot = o->snapshot;
     if (stockade_create(s, &co, &box, &e) < 0)
         code = cli_fail(c, "", &e);
     else if (o->json)

@@ -145,6 +145,7 @@ static const struct option_row exec_only[] = {
 static const struct option_row create_only[] = {
     {"ttl", 0, OPTION_DURATION, AT(ttl_ms), "TIME",
      "time after which the broker deletes the sandbox (default: set by the configuration)", NULL},
+    {"snapshot", 0, OPTION_TEXT, AT(snapshot), "NAME", "begin with a kept snapshot", NULL},
     {0},
 };
 
@@ -279,6 +280,7 @@ static const struct option_row snapshot_only[] = {
      "with diff: print the differences of text files, as input of patch(1)", NULL},
     {"path", 0, OPTION_TEXT, AT(path), "PATH",
      "with diff: only this file or folder, and what it holds", NULL},
+    {"keep", 0, OPTION_FLAG, AT(keep), NULL, "with create: let it outlast the sandbox", NULL},
     {0},
 };
 
@@ -425,16 +427,13 @@ static const char volume_details[] =
     "Example: stockade volume create data --size 10G; stockade run -v data:/data touch /data/hello";
 
 static const char snapshot_details[] =
-    "A snapshot holds the files that jobs can write: /home/agent, /tmp, /var/tmp and /dev/shm. Nothing "
-    "is copied. It ends with its sandbox; until then its files count to the limits of the sandbox. Not "
-    "part of it are processes and their memory, System V IPC objects and message queues, connections, "
-    "limits, labels and the network policy. No job may run meanwhile: see --stop.\n\n"
-    "Actions: create SANDBOX [NAME] prints the name; ls SANDBOX; show SANDBOX NAME; diff SANDBOX NAME "
-    "[NAME] lists the files that differ between two snapshots, or between one and now: + added, - "
-    "removed, ~ changed, with permissions and size; restore SANDBOX NAME rolls the files back, what was "
-    "written since is lost; rm SANDBOX NAME.\n\n"
-    "Example: stockade snapshot create agent before; stockade snapshot diff agent before; "
-    "stockade snapshot restore agent before";
+    "A snapshot holds the files that jobs can write: /home/agent, /tmp, /var/tmp and /dev/shm. It ends with its sandbox; until then its files count to its "
+    "limits. Not part of it are processes and their memory, System V IPC objects and message queues, connections, limits, labels and the network policy. No"
+    " job may run meanwhile: see --stop.\n\nWith --keep it goes to the broker's disk as well, outlasts sandbox, broker and host, and counts to "
+    "quotas.kept_bytes_per_caller. 'stockade create --snapshot NAME' begins with its files.\n\nActions: create SANDBOX [NAME] prints the name; ls SANDBOX; "
+    "show SANDBOX NAME; diff SANDBOX NAME [NAME] lists the files that differ between two snapshots, or between one and now: + added, - removed, ~ changed, "
+    "with permissions and size; restore SANDBOX NAME rolls the files back, what was written since is lost; rm SANDBOX NAME. Kept ones: ls, show NAME, rm "
+    "NAME.\n\nExample: stockade snapshot create agent before; stockade snapshot restore agent before";
 
 static const char template_details[] =
     "A template is a kind of sandbox: one of the host, which the configuration lists, or one that you make "
@@ -565,7 +564,7 @@ const struct command commands[] = {
     {"rm", "kill the jobs of sandboxes and remove them", "[OPTION]... SANDBOX... | --all", NULL,
      GROUPS(rm_only), OPERAND_SANDBOX, 0, -1, false, false, cli_rm},
     {"snapshot", "keep states of the files of a sandbox, and roll back to them",
-     "[OPTION]... ACTION SANDBOX [NAME [NAME]]", snapshot_details, GROUPS(snapshot_only),
+     "[OPTION]... ACTION [SANDBOX] [NAME [NAME]]", snapshot_details, GROUPS(snapshot_only),
      OPERAND_SNAPSHOT, 1, 4, false, false, cli_snapshot},
     {"template", "make and list templates of sandboxes", "[OPTION]... ACTION [NAME]",
      template_details, GROUPS(template_only), OPERAND_TEMPLATE, 1, 2, false, false, cli_template},

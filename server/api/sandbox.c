@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,6 +12,7 @@
 #include "server/config/config.h"
 #include "server/sandbox/pool.h"
 #include "server/sandbox/sandbox.h"
+#include "server/snapshot/kept.h"
 #include "server/base/server.h"
 #include "convert.h"
 #include "page.h"
@@ -25,6 +27,9 @@ struct pending {
     struct sandbox_waiter waiter;
     const ProtobufCMessageDescriptor *answer;
     const Stockade__V1__SandboxServiceUpdateRequest *update; // Update: borrowed from the call
+    char snapshot[ID_TEXT_MAX + 1]; // Create: the id of a kept one; "": none
+    struct kept_op *kept;           // its files are on their way into the sandbox
+    char sandbox[ID_TEXT_MAX + 1];
 };
 
 // Create, Get, Update, Pause and Resume respond with a message of one field: the sandbox.
@@ -48,12 +53,32 @@ reply_sandbox(struct call *c, const ProtobufCMessageDescriptor *answer, const st
     call_reply(c, &response.base);
 }
 
+// Create: a sandbox without the files that it was to begin with.
+static void
+remove_created(struct server *s, const char *tenant, const char *id)
+{
+    struct err why;
+    struct sandbox *sb = sandbox_find(s->sandboxes, tenant, id, &why);
+    (void)err_set(&why, ERR_CANCELLED, "it is of a request that failed");
+    if (sb != NULL)
+        sandbox_destroy(sb, &why, NULL);
+}
+
+static void
+abandon(struct pending *p)
+{
+    kept_unwait(p->kept);
+    remove_created(p->s, call_tenant(p->call), p->sandbox);
+}
+
 static void
 on_cancel(void *cookie, enum call_cancel why)
 {
     struct pending *p = cookie;
     (void)why;
-    if (p->request != NULL)
+    if (p->kept != NULL)
+        abandon(p);
+    else if (p->request != NULL)
         pool_cancel(p->request);
     else
         sandbox_unwait(&p->waiter);
@@ -93,8 +118,37 @@ on_changed(void *cookie, struct sandbox *s, const struct err *e)
 }
 
 static void
+on_laid(void *cookie, struct sandbox *s, const struct err *e)
+{
+    struct pending *p = cookie;
+    if (e != NULL)
+        remove_created(p->s, call_tenant(p->call), p->sandbox);
+    else
+        sandbox_rest_soon(s);
+    on_changed(p, s, e);
+}
+
+// The files of a kept snapshot, before the caller knows the sandbox.
+static void
+lay(struct pending *p, struct sandbox *s)
+{
+    struct err e;
+    struct record *r = kept_find(p->s, call_tenant(p->call), p->snapshot, &e);
+    (void)snprintf(p->sandbox, sizeof p->sandbox, "%s", s->id.id);
+    if (r != NULL && kept_lay(s, r, false, on_laid, p, &p->kept, &e) == 0)
+        return;
+    remove_created(p->s, call_tenant(p->call), p->sandbox);
+    on_changed(p, NULL, &e);
+}
+
+static void
 on_created(void *cookie, struct sandbox *s, const struct err *e)
 {
+    struct pending *p = cookie;
+    if (s != NULL && p->snapshot[0] != '\0') {
+        lay(p, s);
+        return;
+    }
     if (s != NULL)
         sandbox_rest_soon(s);
     on_changed(cookie, s, e);
@@ -115,12 +169,35 @@ check_ttl(const struct server *s, uint64_t ttl_ms, struct err *e)
     return r;
 }
 
+// The kept snapshot that a request names, if it names one (*r NULL otherwise), and the template.
+static int
+read_snapshot(const struct server *s, const char *tenant,
+              const Stockade__V1__SandboxServiceCreateRequest *m, const struct record **r,
+              const char **template, struct err *e)
+{
+    *r = NULL;
+    *template = m->template_;
+    if (m->snapshot[0] == '\0')
+        return 0;
+    *r = kept_find(s, tenant, m->snapshot, e);
+    if (*r == NULL)
+        return err_errno(e);
+    if (m->template_[0] == '\0')
+        *template = (*r)->template;
+    if (strcmp(*template, (*r)->template) == 0)
+        return 0;
+    int rc = err_set(e, ERR_FAILED_PRECONDITION, "snapshot %s comes from a sandbox of template %s",
+                     m->snapshot, (*r)->template);
+    err_detail(e, "OTHER_TEMPLATE", "snapshot", "leave the template out");
+    return rc;
+}
+
 static int
 read_create(struct server *s, const char *tenant,
-            const Stockade__V1__SandboxServiceCreateRequest *m, struct sandbox_spec *spec,
-            struct err *e)
+            const Stockade__V1__SandboxServiceCreateRequest *m, const char *template,
+            struct sandbox_spec *spec, struct err *e)
 {
-    int r = convert_spec(s, tenant, m->template_, m->name, m->limits, m->network, spec, e);
+    int r = convert_spec(s, tenant, template, m->name, m->limits, m->network, spec, e);
     spec->ttl_ms = m->ttl_ms != 0 ? m->ttl_ms : s->config->ttl_default_ms;
     if (r == 0)
         r = check_ttl(s, spec->ttl_ms, e);
@@ -138,10 +215,14 @@ read_create(struct server *s, const char *tenant,
 static void
 create(struct server *s, struct call *c, const ProtobufCMessage *req)
 {
+    const Stockade__V1__SandboxServiceCreateRequest *m =
+        (const Stockade__V1__SandboxServiceCreateRequest *)req;
     struct err e;
     struct sandbox_spec spec = {0};
-    if (read_create(s, call_tenant(c), (const Stockade__V1__SandboxServiceCreateRequest *)req,
-                    &spec, &e) < 0) {
+    const struct record *r = NULL;
+    const char *template = NULL;
+    if (read_snapshot(s, call_tenant(c), m, &r, &template, &e) < 0 ||
+        read_create(s, call_tenant(c), m, template, &spec, &e) < 0) {
         call_fail(c, &e);
         return;
     }
@@ -151,6 +232,8 @@ create(struct server *s, struct call *c, const ProtobufCMessage *req)
         sandbox_spec_clear(&spec);
         return;
     }
+    if (r != NULL)
+        (void)snprintf(p->snapshot, sizeof p->snapshot, "%s", r->id);
     call_watch(c, on_cancel, NULL, p);
     if (pool_acquire(s->pool, call_tenant(c), &spec, on_created, p, &p->request, &e) < 0) {
         sandbox_spec_clear(&spec);

@@ -28,6 +28,7 @@ struct rpc;
 struct sandboxes;
 struct spawn;
 struct spawn_features;
+struct store;
 struct telemetry;
 struct tenants;
 struct volumes;
@@ -54,6 +55,7 @@ struct server {
     struct pool *pool;           // ready sandboxes
     struct zygotes *zygotes;     // interpreters that contexts are forked from
     struct volumes *volumes;     // of all tenants; NULL in tests
+    struct store *store;         // states of files that last; NULL: it cannot keep any
     struct batches *batches;     // batches of jobs, by tenant and key
     struct dispatch *dispatch;
     struct rpc *rpc;

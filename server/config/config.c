@@ -46,6 +46,7 @@ config_default(void)
     limits_most(&c->limits_max);
     c->sandbox.quotas = quotas_default;
     c->volume = (struct volume_settings){.per_caller = 16, .bytes_per_caller = UINT64_C(16) << 30};
+    c->store.bytes_per_caller = UINT64_C(4) << 30;
     rpc_limits_default(&c->rpc);
     c->drain_ms = 30000;
     c->sandbox.keep_finished_ms = 30000;

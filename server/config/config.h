@@ -16,6 +16,7 @@
 #include "server/rpc/rpc.h"
 #include "server/sandbox/template.h"
 #include "server/spawner/ops.h"
+#include "server/store/store.h"
 #include "server/telemetry/telemetry.h"
 #include "server/volume/volumes.h"
 
@@ -54,6 +55,7 @@ struct config {
     struct volume_settings volume;
     struct telemetry_settings telemetry;
     struct anomaly_settings anomaly;
+    struct store_settings store;
     uint64_t drain_ms;
     uint64_t ttl_default_ms, ttl_max_ms;
 };

@@ -403,6 +403,8 @@ static const struct config_key quota_keys[] = {
      NULL},
     {"kept_per_caller", config_read_count, AT(config, sandbox.quotas.kept_per_caller), 0, 10000,
      NULL},
+    {"kept_bytes_per_caller", config_read_size, AT(config, store.bytes_per_caller), 1 << 20,
+     UINT64_C(1) << 50, NULL},
     {"queue", config_read_count, AT(config, sandbox.quotas.queue), 0, 100000, NULL},
     {"warm_memory", config_read_size, AT(config, sandbox.quotas.warm_memory), 0, UINT64_C(1) << 40,
      NULL},

@@ -40,6 +40,7 @@ struct mounts;
 struct network;
 struct sandbox;
 struct sandbox_waiter;
+struct sandbox_adoption;
 struct observers;
 struct snapshots_box;
 struct zygote;
@@ -181,6 +182,7 @@ struct sandbox {
     uint32_t swap_tries;
     struct sandbox_swap_plan {
         uint32_t op, layer, from_slot, from_generation;
+        struct sandbox_adoption *adopt;
     } swap_plan;
     bool network_closing;
     bool destroy_sent, destroyed;
@@ -312,6 +314,18 @@ void sandbox_states_forget(struct sandbox_states *q);
 // before its first job, and then before each. Waits for the processes that were killed, for at most two seconds. Refusals
 // and the waiter as above; after a failure its owner must give it up.
 int sandbox_reset(struct sandbox *s, struct sandbox_swap *w, struct err *e);
+
+// Starts to show layers of the state directory (server/store), the lowest first, instead of what it has written since its last
+// layer. Otherwise like sandbox_restore(). `a` must stay valid until the answer.
+enum { SANDBOX_ADOPT_MAX = 47 };
+struct sandbox_adoption {
+    uint32_t n; // at least 1
+    const uint8_t *digest[SANDBOX_ADOPT_MAX];
+    uint32_t layer[SANDBOX_ADOPT_MAX]; // on success: their numbers
+    uint32_t done;
+};
+int sandbox_adopt(struct sandbox *s, struct sandbox_adoption *a, struct sandbox_swap *w,
+                  struct err *e);
 
 // Drops a layer on which no other lies. Nobody waits; a failure is logged, and the layer stays until the sandbox ends.
 void sandbox_drop_layer(struct sandbox *s, uint32_t layer);

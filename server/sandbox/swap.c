@@ -87,16 +87,46 @@ try_later(struct sandbox *s)
     return loop_timer_start(s->all->srv->loop, &s->wait_timer, ms, on_again, s) == 0;
 }
 
+// The layers that came before the failure are dropped again, the highest first.
+static void
+undo_adoption(struct sandbox *s)
+{
+    struct sandbox_adoption *a = s->swap_plan.adopt;
+    while (a != NULL && a->done > 0)
+        sandbox_drop_layer(s, a->layer[--a->done]);
+}
+
+// The next layer, or when all are there, the swap itself.
+static void
+adopted(struct sandbox *s, uint32_t layer)
+{
+    struct err e;
+    struct sandbox_swap_plan *p = &s->swap_plan;
+    p->adopt->layer[p->adopt->done++] = layer;
+    if (p->adopt->done == p->adopt->n) {
+        p->op = SPAWN_RESTORE;
+        p->layer = layer;
+    }
+    if (ask_when_settled(s, &e) < 0) {
+        undo_adoption(s);
+        finish(s, &e);
+    }
+}
+
 static void
 on_swapped(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
 {
     struct sandbox *s = cookie;
     if (s->state != SANDBOX_SWAPPING) // it is being deleted
         spawn_close_fds(fds);
+    else if (reply->ok != 0 && reply->op == SPAWN_ADOPT)
+        adopted(s, reply->layer);
     else if (reply->ok != 0)
         succeed(s, reply, fds[0]);
-    else if (strcmp(reply->err.reason, "JOBS_RUN") != 0 || !try_later(s))
+    else if (strcmp(reply->err.reason, "JOBS_RUN") != 0 || !try_later(s)) {
+        undo_adoption(s);
         finish(s, &reply->err);
+    }
     sandbox_let_go(s);
 }
 
@@ -106,7 +136,11 @@ ask(struct sandbox *s, struct err *e)
     struct spawn *spawn = s->all->srv->spawn;
     const struct sandbox_swap_plan *p = &s->swap_plan;
     const struct spawn_source from = {p->from_slot, p->from_generation, p->layer};
-    int r = p->op == SPAWN_SEAL    ? spawn_seal(spawn, s->slot, s->generation, on_swapped, s, e)
+    const struct sandbox_adoption *a = p->adopt;
+    int r = p->op == SPAWN_ADOPT   ? spawn_adopt(spawn, s->slot, s->generation,
+                                               a->done == 0 ? 0 : a->layer[a->done - 1],
+                                                 a->digest[a->done], on_swapped, s, e)
+            : p->op == SPAWN_SEAL  ? spawn_seal(spawn, s->slot, s->generation, on_swapped, s, e)
             : p->op == SPAWN_RESET ? spawn_reset(spawn, s->slot, s->generation, on_swapped, s, e)
             : p->op == SPAWN_RESTORE
                 ? spawn_restore(spawn, s->slot, s->generation, p->layer, on_swapped, s, e)
@@ -188,6 +222,14 @@ int
 sandbox_reset(struct sandbox *s, struct sandbox_swap *w, struct err *e)
 {
     const struct sandbox_swap_plan plan = {.op = SPAWN_RESET};
+    return begin(s, &plan, w, e);
+}
+
+int
+sandbox_adopt(struct sandbox *s, struct sandbox_adoption *a, struct sandbox_swap *w, struct err *e)
+{
+    const struct sandbox_swap_plan plan = {.op = SPAWN_ADOPT, .adopt = a};
+    a->done = 0;
     return begin(s, &plan, w, e);
 }
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "server/sandbox/sandbox.h"
+#include "server/store/store.h"
 
 struct layer *
 layer_of(struct snapshots_box *b, uint32_t number)
@@ -17,6 +18,9 @@ layer_unshare(struct layer *l)
 {
     struct shared *sh = l->shared;
     l->shared = NULL;
+    if (l->kept != NULL)
+        store_let_go(l->store, l->kept);
+    l->kept = NULL;
     if (sh == NULL || --sh->holders > 0)
         return;
     tenant_release(sh->tenant, LEDGER_LAYER_BYTES, sh->bytes);

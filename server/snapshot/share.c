@@ -6,6 +6,7 @@
 #include "fork.h"
 #include "server/rpc/tenants.h"
 #include "server/sandbox/sandbox.h"
+#include "server/store/store.h"
 #include "snapshots_private.h"
 
 static int
@@ -63,9 +64,13 @@ layers_write_down(struct sandbox *child, struct sandbox *parent, uint32_t layer,
                              .below = top - 1,
                              .bytes = from->bytes,
                              .inodes = from->inodes,
-                             .shared = from->shared};
+                             .shared = from->shared,
+                             .kept = from->kept,
+                             .store = from->store};
         if (to->shared != NULL)
             to->shared->holders++;
+        if (to->kept != NULL)
+            store_hold(to->kept);
     }
     return 0;
 }

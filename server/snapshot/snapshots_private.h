@@ -20,6 +20,9 @@ struct layer {
     uint32_t below;
     uint64_t bytes, inodes;
     struct shared *shared; // NULL: no other sandbox has it
+    // It is in the state directory, too, and held; NULL: it is not.
+    struct stored_layer *kept;
+    struct store *store;
 };
 
 // All of one sandbox (sandbox.h: `snapshots`).
@@ -45,7 +48,7 @@ int layers_share(struct sandbox *s, uint32_t layer, struct err *e);
 int layers_write_down(struct sandbox *child, struct sandbox *parent, uint32_t layer, uint32_t top,
                       struct err *e);
 
-// One sandbox less has it. Accepts NULL.
+// One sandbox less has it: of those that share it, and of those that hold its copy in the state directory. Accepts NULL.
 void layer_unshare(struct layer *l);
 
 // NULL: none.

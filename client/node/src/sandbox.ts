@@ -50,6 +50,8 @@ export interface CreateOptions extends FreshSandbox, CallControl {
   ttl?: Duration;
   /** Limits of the sandbox and its jobs. */
   limits?: Limits;
+  /** Begin with the files of this kept snapshot: its name or `keptId`. */
+  snapshot?: string;
 }
 
 /** A sandbox, as the broker describes it. */
@@ -170,7 +172,7 @@ export class Sandbox implements AsyncDisposable {
    */
   static async create(options: CreateOptions = {}): Promise<Sandbox> {
     needTtl(options);
-    knownOptions(options, { ...OPTIONS.fresh, ...OPTIONS.control, ttl: true, limits: true });
+    knownOptions(options, { ...OPTIONS.fresh, ...OPTIONS.control, ttl: true, limits: true, snapshot: true });
     const client = options.client ?? defaultClient();
     const request = {
       template: options.template ?? "",
@@ -180,6 +182,7 @@ export class Sandbox implements AsyncDisposable {
       ttlMs: lifetimeMs(options.ttl),
       name: options.name ?? "",
       volumes: mountsOf(options.volumes),
+      snapshot: options.snapshot ?? "",
     };
     const { sandbox } = await client.unary(SandboxService.method.create, request, controlOf(options));
     return new Sandbox(client, sandboxInfo(sandbox));
@@ -395,13 +398,19 @@ export class Sandbox implements AsyncDisposable {
 
   /**
    * Keeps the state of its files: /home/agent, /tmp, /var/tmp, /dev/shm. Nothing is copied. Without a name the broker
-   * chooses one. `stop`: cancel the jobs that run in it first; otherwise there must be none. It ends with its
-   * sandbox, and does not hold what `notIncluded` lists. Rejects with FailedPreconditionError (jobs run, or it is
-   * paused), AlreadyExistsError, ResourceExhaustedError (too many snapshots).
+   * chooses one. `stop`: cancel the jobs that run in it first; otherwise there must be none. `keep`: write it to the
+   * broker's disk, so that it outlasts the sandbox and the broker; otherwise it ends with its sandbox. It does not hold
+   * what `notIncluded` lists. Rejects with FailedPreconditionError (jobs run, or it is paused), AlreadyExistsError,
+   * ResourceExhaustedError (too many snapshots; with `keep`: the quota is used up, or the disk is full).
    */
-  async snapshot(options: { name?: string; stop?: boolean } & CallControl = {}): Promise<SnapshotInfo> {
-    knownOptions(options, { ...OPTIONS.control, name: true, stop: true });
-    const request = { sandbox: this.id, name: options.name ?? "", stop: options.stop ?? false };
+  async snapshot(options: { name?: string; stop?: boolean; keep?: boolean } & CallControl = {}): Promise<SnapshotInfo> {
+    knownOptions(options, { ...OPTIONS.control, name: true, stop: true, keep: true });
+    const request = {
+      sandbox: this.id,
+      name: options.name ?? "",
+      stop: options.stop ?? false,
+      keep: options.keep ?? false,
+    };
     const made = await this.#client.unary(SnapshotService.method.create, request, controlOf(options));
     return snapshotInfo(made.snapshot);
   }
@@ -473,6 +482,21 @@ export class Sandbox implements AsyncDisposable {
     knownOptions(options, { ...OPTIONS.control, to: true });
     const states = { sandboxId: this.id, first: from, second: options.to ?? "", path: pathBytes(path) };
     return await patchOf(this.#client, states, controlOf(options));
+  }
+
+  /** The caller's kept snapshots, oldest first. Rejects with UnavailableError if the broker cannot be reached. */
+  static keptSnapshots(
+    options: { client?: Client } & CallControl = {},
+  ): AsyncGenerator<SnapshotInfo, void, undefined> {
+    const { client, ...control } = options;
+    return snapshotsOf(client ?? defaultClient(), "", controlOnly(control));
+  }
+
+  /** Deletes a kept snapshot: its name or `keptId`. Rejects with NotFoundError if there is none. */
+  static async deleteKeptSnapshot(name: string, options: { client?: Client } & CallControl = {}): Promise<void> {
+    const { client, ...control } = options;
+    const request = { sandbox: "", name };
+    await (client ?? defaultClient()).unary(SnapshotService.method.delete, request, controlOnly(control));
   }
 
   /**

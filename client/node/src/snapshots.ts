@@ -28,6 +28,10 @@ export interface SnapshotInfo {
   notIncluded: readonly string[];
   /** By `snapshot`: operations on files, such as transfers and watches, that were cut off. */
   operationsEnded: number;
+  /** The id of the kept snapshot; "": it ends with its sandbox. */
+  keptId: string;
+  /** Of a kept one: the template of its sandbox. */
+  template: string;
 }
 
 /** What a message says about a snapshot. */
@@ -42,10 +46,12 @@ export function snapshotInfo(message: SnapshotMessage | undefined): SnapshotInfo
     current: message?.current ?? false,
     notIncluded: message?.notIncluded ?? [],
     operationsEnded: message?.operationsEnded ?? 0,
+    keptId: message?.keptId ?? "",
+    template: message?.template ?? "",
   };
 }
 
-/** All snapshots of a sandbox, oldest first. */
+/** All snapshots of a sandbox, or ("") the kept ones of the caller, oldest first. */
 export async function* snapshotsOf(
   client: Client,
   sandbox: string,

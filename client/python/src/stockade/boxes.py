@@ -47,6 +47,20 @@ async def sandboxes(
             yield requests.sandbox_info(message)
 
 
+async def kept_snapshots(client: Caller) -> AsyncIterator[SnapshotInfo]:
+    """Yield the caller's kept snapshots."""
+    request = snapshot_service_pb2.SnapshotServiceListRequest()
+    async for page in client._pages(methods.LIST_SNAPSHOTS, request):
+        for message in page.snapshots:
+            yield requests.snapshot_info(message)
+
+
+async def delete_kept_snapshot(client: Caller, name: str) -> None:
+    """Delete a kept snapshot."""
+    request = snapshot_service_pb2.SnapshotServiceDeleteRequest(name=name)
+    await client._call(methods.DELETE_SNAPSHOT, request)
+
+
 async def ask(client: Caller, method: Method[Any, Any], request: Any) -> SandboxInfo:
     """Make a call that is answered with a sandbox."""
     return requests.sandbox_info((await client._call(method, request)).sandbox)
@@ -191,9 +205,9 @@ class Box:
         response = await self._client._call(methods.FORK, request)
         return [requests.sandbox_info(message) for message in response.sandboxes]
 
-    async def _snapshot(self, name: Optional[str], stop: bool) -> SnapshotInfo:
+    async def _snapshot(self, name: Optional[str], stop: bool, keep: bool) -> SnapshotInfo:
         request = snapshot_service_pb2.SnapshotServiceCreateRequest(
-            sandbox=self.id, name=name or "", stop=stop
+            sandbox=self.id, name=name or "", stop=stop, keep=keep
         )
         response = await self._client._call(methods.CREATE_SNAPSHOT, request)
         return requests.snapshot_info(response.snapshot)

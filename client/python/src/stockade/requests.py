@@ -117,6 +117,10 @@ class SnapshotInfo:
     not_included: tuple[str, ...]
     #: By ``snapshot``: operations on files, such as transfers and watches, that were cut off.
     operations_ended: int = 0
+    #: The id of the kept snapshot; empty: it ends with its sandbox.
+    kept_id: str = ""
+    #: Of a kept one: the template of its sandbox.
+    template: str = ""
 
 
 @dataclass(frozen=True)
@@ -200,6 +204,8 @@ def snapshot_info(message: snapshot_service_pb2.Snapshot) -> SnapshotInfo:
         current=message.current,
         not_included=tuple(message.not_included),
         operations_ended=message.operations_ended,
+        kept_id=message.kept_id,
+        template=message.template,
     )
 
 
@@ -298,6 +304,7 @@ def create_request(
     ttl: Optional[Seconds],
     name: Optional[str],
     volumes: Optional[Mapping[str, str]],
+    snapshot: Optional[str] = None,
 ) -> sandbox_service_pb2.SandboxServiceCreateRequest:
     """Return the request for a new sandbox."""
     return sandbox_service_pb2.SandboxServiceCreateRequest(
@@ -308,6 +315,7 @@ def create_request(
         ttl_ms=lifetime_ms(ttl),
         name=_text("name", name),
         volumes=mounts(volumes),
+        snapshot=_text("snapshot", snapshot),
     )
 
 

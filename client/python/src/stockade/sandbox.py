@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Callable, Optional, Union
 
 from stockade import methods, requests
 from stockade.both import each, now
-from stockade.boxes import Box, ask, one_shot, sandboxes
+from stockade.boxes import Box, ask, delete_kept_snapshot, kept_snapshots, one_shot, sandboxes
 from stockade.client import Client, chosen
 from stockade.code import Collector as CodeCollector
 from stockade.code import (
@@ -74,6 +74,7 @@ class Sandbox(Box):
         metadata: Optional[Mapping[str, str]] = None,
         name: Optional[str] = None,
         volumes: Optional[Mapping[str, str]] = None,
+        snapshot: Optional[str] = None,
         client: Optional[Client] = None,
     ) -> Sandbox:
         """Create a sandbox.
@@ -86,11 +87,13 @@ class Sandbox(Box):
         ``metadata``  labels: at most 32, keys of 64 and values of 256 bytes
         ``name``      a name that is unique among the caller's sandboxes
         ``volumes``   volumes to mount, from paths to names: ``{"/a": "mine", "/b": "other:ro"}``
+        ``snapshot``  begin with the files of this kept snapshot: its name or ``kept_id``
         ``client``    None: the shared client for ``STOCKADE_ADDRESS`` and ``STOCKADE_TOKEN``
 
         Raises ``InvalidArgument`` (a limit above the template's maximum), ``ResourceExhausted``
         (too many sandboxes), ``AlreadyExists`` (the name is in use), ``FailedPrecondition`` (a
-        network mode that the host cannot enforce).
+        network mode that the host cannot enforce; a snapshot of another template), ``DataLoss``
+        (the snapshot is damaged).
         """
         client = chosen(client)
         request = requests.create_request(
@@ -101,6 +104,7 @@ class Sandbox(Box):
             ttl=ttl,
             name=name,
             volumes=volumes,
+            snapshot=snapshot,
         )
         return cls(client, now(ask(client, methods.CREATE, request)))
 
@@ -123,6 +127,16 @@ class Sandbox(Box):
     ) -> Iterator[SandboxInfo]:
         """Iterate over the caller's sandboxes with these labels, oldest first."""
         return each(sandboxes(chosen(client), metadata))
+
+    @classmethod
+    def kept_snapshots(cls, *, client: Optional[Client] = None) -> Iterator[SnapshotInfo]:
+        """Iterate over the caller's kept snapshots, oldest first."""
+        return each(kept_snapshots(chosen(client)))
+
+    @classmethod
+    def delete_kept_snapshot(cls, name: str, *, client: Optional[Client] = None) -> None:
+        """Delete a kept snapshot: its name or ``kept_id``. Raises ``NotFound``."""
+        now(delete_kept_snapshot(chosen(client), name))
 
     def __enter__(self) -> Self:
         return self
@@ -357,17 +371,21 @@ class Sandbox(Box):
         made = now(self._fork(count, snapshot, stop, ttl))
         return [Sandbox(self._client, info) for info in made]
 
-    def snapshot(self, name: Optional[str] = None, *, stop: bool = False) -> SnapshotInfo:
+    def snapshot(
+        self, name: Optional[str] = None, *, stop: bool = False, keep: bool = False
+    ) -> SnapshotInfo:
         """Keep the state of its files: /home/agent, /tmp, /var/tmp and /dev/shm. Nothing is copied.
 
         ``name``  unique among its snapshots; None: the broker chooses one
         ``stop``  cancel the jobs that run in it first; otherwise there must be none
+        ``keep``  write it to the broker's disk: it outlasts the sandbox and the broker
 
-        A snapshot ends with its sandbox, and does not hold what ``SnapshotInfo.not_included``
-        lists. Raises ``FailedPrecondition`` (jobs run, or it is paused), ``AlreadyExists``,
-        ``ResourceExhausted`` (too many snapshots).
+        Otherwise a snapshot ends with its sandbox. It does not hold what
+        ``SnapshotInfo.not_included`` lists. Raises ``FailedPrecondition`` (jobs run, or it is
+        paused), ``AlreadyExists``, ``ResourceExhausted`` (too many snapshots; with ``keep``: the
+        quota is used up, or the disk is full).
         """
-        return now(self._snapshot(name, stop))
+        return now(self._snapshot(name, stop, keep))
 
     def make_template(
         self,
@@ -429,6 +447,7 @@ class Sandbox(Box):
     def restore(self, name: str, *, stop: bool = False) -> None:
         """Roll its files back to a snapshot: what was written since is lost.
 
+        ``name``  of one of its snapshots, or of a kept one of the same template
         ``stop``  cancel the jobs that run in it first; otherwise there must be none
 
         Snapshots stay, also later ones. Raises ``NotFound``, ``FailedPrecondition``.

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+// See store.h: the start and the end. Records are read before the broker listens; layers that none of them has are removed in
+// the background, before any is written.
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "proto/auto.h"
+#include "server/base/log.h"
+#include "server/base/server.h"
+#include "server/rpc/tenants.h"
+#include "private.h"
+
+static int
+take(struct store *s, struct file_content *c, struct err *e)
+{
+    struct record *r = malloc(sizeof *r);
+    struct tenant *t = tenant_hold(s->srv->tenants, c->tenant);
+    if (r == NULL || t == NULL) {
+        free(r);
+        if (t != NULL)
+            tenant_drop(t);
+        return err_sys(e, ENOMEM, "read a record");
+    }
+    *r = c->r;
+    list_init(&r->node);
+    r->tenant = t;
+    r->about = take_ptr(c->r.about);
+    r->layers_n = 0;
+    for (uint32_t i = 0; i < c->r.layers_n; i++) {
+        struct stored_layer *l =
+            store_layer(s, c->layer[i].digest, c->layer[i].bytes, c->layer[i].entries);
+        if (l == NULL) {
+            store_record_free(s, r);
+            return err_sys(e, ENOMEM, "read a record");
+        }
+        store_hold(l);
+        r->layer[r->layers_n++] = l;
+    }
+    s->order = r->order > s->order ? r->order : s->order;
+    struct list *at = s->records.next;
+    while (at != &s->records && list_entry(at, struct record, node)->order < r->order)
+        at = at->next;
+    list_append(at, &r->node); // before it
+    return 0;
+}
+
+static int
+load_one(struct store *s, const char *path, struct err *e)
+{
+    uint8_t *auto_free bytes = NULL;
+    size_t n = 0;
+    struct file_content *auto_free c = calloc(1, sizeof *c);
+    int rc = c == NULL ? err_sys(e, ENOMEM, "read a record") : file_read(path, &bytes, &n, e);
+    if (rc == 0)
+        rc = file_unpack(bytes, n, c, e);
+    if (rc == 0)
+        rc = take(s, c, e);
+    if (c != NULL)
+        free(c->r.about);
+    // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): auto_free
+    return rc;
+}
+
+// Left where it is: a broker of a later version, or its owner, may still need it.
+static void
+leave(struct store *s, const char *path, const struct err *e)
+{
+    s->unreadable = true;
+    log_event(
+        LOG_ERROR, "store",
+        "%s: %s; it is left there, and no layer is removed: restore the file from a backup, or "
+        "move it away and restart the broker",
+        path, e->text);
+}
+
+static bool
+has_end(const char *name, const char *end)
+{
+    size_t n = strlen(name), m = strlen(end);
+    return n > m && strcmp(name + n - m, end) == 0;
+}
+
+static int
+load_all(struct store *s, struct err *e)
+{
+    char folder[STORE_PATH_MAX], path[STORE_PATH_MAX + 256];
+    (void)snprintf(folder, sizeof folder, "%s/" STORE_FOLDER, s->state_dir);
+    DIR *d = opendir(folder);
+    if (d == NULL || fchmod(dirfd(d), 0700) < 0) {
+        int rc = err_sys(e, errno, "open %s", folder);
+        if (d != NULL)
+            (void)closedir(d);
+        return rc;
+    }
+    for (const struct dirent *it = readdir(d); it != NULL; it = readdir(d)) {
+        (void)snprintf(path, sizeof path, "%s/%s", folder, it->d_name);
+        if (has_end(it->d_name, ".record.new"))
+            (void)unlink(path); // a crash was faster
+        else if (has_end(it->d_name, ".record") && load_one(s, path, e) < 0)
+            leave(s, path, e);
+    }
+    (void)closedir(d);
+    return 0;
+}
+
+// ---- what nothing needs
+
+static void
+on_swept(void *cookie, const struct keep_answer *a)
+{
+    (void)cookie;
+    if (a->ok == 0)
+        log_err(LOG_WARNING, "store", &a->err);
+    else if (a->removed > 0)
+        log_event(LOG_INFO, "store", "%llu layers that no state of files needs were removed",
+                  (unsigned long long)a->removed);
+}
+
+static int
+sweep(struct store *s, struct err *e)
+{
+    int fd = memfd_create("layers", MFD_CLOEXEC);
+    if (fd < 0)
+        return err_sys(e, errno, "list the layers");
+    list_each(it, &s->layers)
+    {
+        const struct stored_layer *l = list_entry(it, struct stored_layer, node);
+        if (write(fd, l->digest, sizeof l->digest) != (ssize_t)sizeof l->digest) {
+            int rc = err_sys(e, errno, "list the layers");
+            (void)close(fd);
+            return rc;
+        }
+    }
+    const struct keepers_work w = {.order = {.op = KEEP_SWEEP}, .list_fd = fd};
+    return keepers_add(s->keepers, &w, on_swept, s, e);
+}
+
+// ---- start and end
+
+int
+store_available(const struct store *s, struct err *e)
+{
+    if (s != NULL && !s->closing)
+        return 0;
+    int r = err_set(e, ERR_FAILED_PRECONDITION, "this broker cannot keep files");
+    err_detail(e, "NO_STORE", "state_dir", "see the broker's log");
+    return r;
+}
+
+struct store *
+store_new(struct server *srv, const struct store_settings *settings, const char *state_dir,
+          struct err *e)
+{
+    struct store *s = calloc(1, sizeof *s);
+    if (s == NULL || (s->keepers = keepers_new(srv)) == NULL) {
+        free(s);
+        (void)err_sys(e, ENOMEM, "open the store");
+        return NULL;
+    }
+    s->srv = srv;
+    s->settings = settings;
+    s->state_dir = state_dir;
+    list_init(&s->records);
+    list_init(&s->layers);
+    int rc = load_all(s, e);
+    if (rc == 0 && !s->unreadable)
+        rc = sweep(s, e);
+    if (rc == 0)
+        return s;
+    store_free(s);
+    return NULL;
+}
+
+void
+store_stop(struct store *s)
+{
+    if (s == NULL)
+        return;
+    s->closing = true;
+    keepers_stop(s->keepers);
+}
+
+bool
+store_is_quiet(const struct store *s)
+{
+    return s == NULL || (s->writes == 0 && s->ops == 0 && keepers_are_quiet(s->keepers));
+}
+
+void
+store_free(struct store *s)
+{
+    if (s == NULL)
+        return;
+    s->closing = true;
+    while (!list_empty(&s->records))
+        store_record_free(s, list_entry(s->records.next, struct record, node));
+    while (!list_empty(&s->layers)) {
+        struct stored_layer *l = list_entry(s->layers.next, struct stored_layer, node);
+        list_remove(&l->node);
+        free(l);
+    }
+    keepers_free(s->keepers);
+    free(s);
+}

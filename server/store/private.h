@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shared by store.c and load.c (records and layers), file.c (records as files) and keepers.c (processes that touch layers).
+#pragma once
+
+#include "server/keeper/keep.h"
+#include "store.h"
+
+#define STORE_FOLDER "store"
+
+enum { STORE_PATH_MAX = SPAWN_PATH_MAX + 64 };
+
+// ---- file.c: any thread, nothing shared
+
+// A record as bytes; NULL: out of memory.
+uint8_t *file_pack(const struct record *r, size_t *n);
+
+// One layer of a record as the file names it.
+struct file_layer {
+    uint8_t digest[SPAWN_DIGEST_BYTES];
+    uint64_t bytes, entries;
+};
+
+// The contents of a file, checked: `r` without tenant and layers, but with `about`, *owned*.
+struct file_content {
+    struct record r;
+    char tenant[32];
+    struct file_layer layer[STORE_LAYERS_MAX];
+};
+// DATA_LOSS: damaged; FAILED_PRECONDITION: of a later version.
+int file_unpack(const uint8_t *bytes, size_t n, struct file_content *out, struct err *e);
+
+void file_path(const char *state_dir, const char *id, char out[STORE_PATH_MAX]);
+int file_read(const char *path, uint8_t **bytes, size_t *n, struct err *e);
+// When it returns 0 the file is on the disk. Replaces an earlier one as a whole.
+int file_write(const char *path, const uint8_t *bytes, size_t n, struct err *e);
+int file_remove(const char *path, struct err *e);
+
+// ---- keepers.c
+
+struct keepers;
+
+// The answer is borrowed; ok 0: see its err.
+typedef void keepers_done(void *cookie, const struct keep_answer *a);
+
+// They run in the order in which they were requested: PUT and CHECK some at a time, REMOVE and SWEEP alone, so that no layer is removed
+// while the same is being written.
+struct keepers *keepers_new(struct server *srv);
+// Ends all works with UNAVAILABLE; keepers that run give up.
+void keepers_stop(struct keepers *k);
+bool keepers_are_quiet(const struct keepers *k);
+void keepers_free(struct keepers *k);
+
+// `from` and `layer`: PUT only. list_fd: SWEEP, *owned*; -1 otherwise.
+struct keepers_work {
+    struct keep_order order;
+    uint32_t slot, generation, layer;
+    int list_fd;
+};
+int keepers_add(struct keepers *k, const struct keepers_work *w, keepers_done *done, void *cookie,
+                struct err *e);
+
+// ---- store.c, load.c
+
+struct store {
+    struct server *srv;
+    const struct store_settings *settings; // borrowed
+    const char *state_dir;                 // borrowed
+    struct keepers *keepers;
+    struct list records; // struct record
+    struct list layers;  // struct stored_layer
+    uint64_t order;
+    uint32_t writes, ops; // in progress
+    bool closing;
+    bool unreadable; // a record could not be read: no layer is removed
+};
+
+// The layer with this digest, made if there is none; nobody holds a new one. NULL: out of memory.
+struct stored_layer *store_layer(struct store *s, const uint8_t digest[SPAWN_DIGEST_BYTES],
+                                 uint64_t bytes, uint64_t entries);
+
+// Of one that is in the list, or not yet. Accepts NULL.
+void store_record_free(struct store *s, struct record *r);

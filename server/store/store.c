@@ -1,0 +1,559 @@
+// SPDX-License-Identifier: Apache-2.0
+// See store.h. The lists of records and layers in memory are what the broker believes; they change when the disk has. load.c fills
+// them at the start.
+//
+//   keep    reserve -> PUT each layer that is not known -> write the record -> add it, done
+//   failure, or nobody waits -> what was held is released -> REMOVE of each layer that nothing holds
+#include "store.h"
+
+#include <errno.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/now.h"
+#include "server/base/log.h"
+#include "server/base/server.h"
+#include "server/rpc/tenants.h"
+#include "server/sandbox/sandbox.h"
+#include "private.h"
+
+struct store_op {
+    struct store *s;
+    store_done *done; // NULL: nobody waits
+    void *cookie;
+    struct record *r; // KEEP: not in the list yet; CHECK: borrowed
+    bool checks;
+    uint32_t at;
+    uint32_t slot, generation;
+    uint32_t part[STORE_LAYERS_MAX]; // numbers; 0: known
+};
+
+// ---- layers
+
+void
+store_digest_text(const uint8_t digest[SPAWN_DIGEST_BYTES], char out[STORE_DIGEST_TEXT])
+{
+    (void)sodium_bin2hex(out, STORE_DIGEST_TEXT, digest, SPAWN_DIGEST_BYTES);
+}
+
+struct stored_layer *
+store_layer(struct store *s, const uint8_t digest[SPAWN_DIGEST_BYTES], uint64_t bytes,
+            uint64_t entries)
+{
+    list_each(it, &s->layers)
+    {
+        struct stored_layer *l = list_entry(it, struct stored_layer, node);
+        if (memcmp(l->digest, digest, sizeof l->digest) == 0)
+            return l;
+    }
+    struct stored_layer *l = calloc(1, sizeof *l);
+    if (l == NULL)
+        return NULL;
+    memcpy(l->digest, digest, sizeof l->digest);
+    l->bytes = bytes;
+    l->entries = entries;
+    list_append(&s->layers, &l->node);
+    return l;
+}
+
+void
+store_hold(struct stored_layer *l)
+{
+    l->holders++;
+}
+
+static void
+on_removed(void *cookie, const struct keep_answer *a)
+{
+    (void)cookie;
+    if (a->ok == 0) // the next start removes it
+        log_err(LOG_WARNING, "store", &a->err);
+}
+
+void
+store_let_go(struct store *s, struct stored_layer *l)
+{
+    struct err e;
+    if (l == NULL || --l->holders > 0)
+        return;
+    struct keepers_work w = {.order = {.op = KEEP_REMOVE}, .list_fd = -1};
+    memcpy(w.order.digest, l->digest, sizeof w.order.digest);
+    list_remove(&l->node);
+    free(l);
+    if (!s->closing && !s->unreadable && keepers_add(s->keepers, &w, on_removed, s, &e) < 0)
+        log_err(LOG_WARNING, "store", &e);
+}
+
+// ---- what a tenant has
+
+static bool
+has_layer(const struct record *r, const struct stored_layer *l)
+{
+    for (uint32_t i = 0; i < r->layers_n; i++)
+        if (r->layer[i] == l)
+            return true;
+    return false;
+}
+
+static bool
+counts_to(const struct record *r, const struct tenant *t)
+{
+    return r->tenant == t && (r->pending || !r->dropped);
+}
+
+static bool
+tenant_has(struct store *s, const struct tenant *t, const struct stored_layer *l)
+{
+    list_each(it, &s->records)
+    {
+        const struct record *r = list_entry(it, struct record, node);
+        if (counts_to(r, t) && has_layer(r, l))
+            return true;
+    }
+    return false;
+}
+
+// Bytes and number of the records of a tenant. Each layer counts once.
+static uint64_t
+held_by(struct store *s, const struct tenant *t, uint32_t *records)
+{
+    uint64_t bytes = 0;
+    *records = 0;
+    list_each(it, &s->layers)
+    {
+        const struct stored_layer *l = list_entry(it, struct stored_layer, node);
+        if (tenant_has(s, t, l))
+            bytes += l->bytes;
+    }
+    list_each(it, &s->records)
+    {
+        const struct record *r = list_entry(it, struct record, node);
+        *records += counts_to(r, t);
+    }
+    return bytes;
+}
+
+static int
+refuse_bytes(const struct store *s, const struct tenant *t, struct err *e)
+{
+    int r = err_set(e, ERR_RESOURCE_EXHAUSTED,
+                    "%s would keep files of more than %llu MiB, the maximum for one caller",
+                    t->name, (unsigned long long)(s->settings->bytes_per_caller >> 20));
+    err_detail(e, "KEPT_BYTES", "quotas.kept_bytes_per_caller",
+               "delete kept snapshots and sleeping sandboxes");
+    return r;
+}
+
+// ---- records
+
+uint64_t
+record_bytes(const struct record *r)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < r->layers_n; i++)
+        sum += r->layer[i]->bytes;
+    return sum;
+}
+
+uint64_t
+record_entries(const struct record *r)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < r->layers_n; i++)
+        sum += r->layer[i]->entries;
+    return sum;
+}
+
+void
+store_record_free(struct store *s, struct record *r)
+{
+    if (r == NULL)
+        return;
+    list_remove(&r->node);
+    for (uint32_t i = 0; i < r->layers_n; i++)
+        store_let_go(s, r->layer[i]);
+    if (r->tenant != NULL)
+        tenant_drop(r->tenant);
+    free(r->about);
+    free(r);
+}
+
+struct list *
+store_records(struct store *s)
+{
+    return &s->records;
+}
+
+struct record *
+store_find(const struct store *s, const char *tenant, enum store_kind kind, const char *name)
+{
+    for (const struct list *it = s->records.next; it != &s->records; it = it->next) {
+        struct record *r = list_entry((struct list *)(uintptr_t)it, struct record, node);
+        if (!r->dropped && r->kind == kind && strcmp(r->tenant->name, tenant) == 0 &&
+            (strcmp(r->id, name) == 0 || (name[0] != '\0' && strcmp(r->name, name) == 0)))
+            return r;
+    }
+    return NULL;
+}
+
+// ---- files, in another thread
+
+struct writing {
+    uv_work_t work;
+    struct store *s;
+    struct err e;
+    int rc;
+    uint8_t *bytes; // NULL: it is removed
+    size_t n;
+    char path[STORE_PATH_MAX];
+    void (*done)(void *cookie, const struct err *e);
+    void *cookie;
+};
+
+static void
+in_thread(uv_work_t *work)
+{
+    struct writing *w = work->data;
+    w->rc =
+        w->bytes != NULL ? file_write(w->path, w->bytes, w->n, &w->e) : file_remove(w->path, &w->e);
+}
+
+static void
+on_written(uv_work_t *work, int status)
+{
+    (void)status; // never cancelled
+    struct writing *w = work->data;
+    w->s->writes--;
+    w->done(w->cookie, w->rc < 0 ? &w->e : NULL);
+    free(w->bytes);
+    free(w);
+}
+
+// r NULL: removes the file of `id`.
+static int
+begin_write(struct store *s, const struct record *r, const char *id,
+            void (*done)(void *cookie, const struct err *e), void *cookie, struct err *e)
+{
+    struct writing *w = calloc(1, sizeof *w);
+    if (w != NULL && r != NULL)
+        w->bytes = file_pack(r, &w->n);
+    if (w == NULL || (r != NULL && w->bytes == NULL)) {
+        free(w);
+        return err_sys(e, ENOMEM, "write a record");
+    }
+    w->s = s;
+    w->work.data = w;
+    w->done = done;
+    w->cookie = cookie;
+    file_path(s->state_dir, id, w->path);
+    s->writes++;
+    (void)uv_queue_work(s->srv->loop, &w->work, in_thread, on_written);
+    return 0;
+}
+
+// ---- drop
+
+struct dropping {
+    struct store *s;
+    struct record *r;
+    store_done *done;
+    void *cookie;
+};
+
+static void
+on_dropped(void *cookie, const struct err *e)
+{
+    struct dropping *d = cookie;
+    if (e != NULL)
+        d->r->dropped = false; // it is still there
+    else
+        store_record_free(d->s, d->r);
+    if (d->done != NULL)
+        d->done(d->cookie, NULL, e);
+    else if (e != NULL)
+        log_err(LOG_WARNING, "store", e);
+    free(d);
+}
+
+int
+store_drop(struct store *s, struct record *r, store_done *done, void *cookie, struct err *e)
+{
+    struct dropping *d = calloc(1, sizeof *d);
+    if (d == NULL)
+        return err_sys(e, ENOMEM, "delete a record");
+    *d = (struct dropping){s, r, done, cookie};
+    int rc = begin_write(s, NULL, r->id, on_dropped, d, e);
+    if (rc < 0)
+        free(d);
+    else
+        r->dropped = true;
+    // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): on_dropped() frees it
+    return rc;
+}
+
+// ---- keep, check
+
+static void
+op_end(struct store_op *op, const struct err *e)
+{
+    struct store *s = op->s;
+    struct record *r = op->r;
+    struct err ignored;
+    s->ops--;
+    if (op->checks) {
+        if (op->done != NULL)
+            op->done(op->cookie, r, e);
+        for (uint32_t i = 0; i < r->layers_n; i++)
+            store_let_go(s, r->layer[i]);
+        r->tenant = NULL; // a copy
+        free(r);
+    } else if (e != NULL) {
+        store_record_free(s, r);
+        if (op->done != NULL)
+            op->done(op->cookie, NULL, e);
+    } else if (op->done != NULL) {
+        op->done(op->cookie, r, NULL);
+    } else {
+        (void)store_drop(s, r, NULL, NULL, &ignored);
+    }
+    free(op);
+}
+
+static void
+on_record_written(void *cookie, const struct err *e)
+{
+    struct store_op *op = cookie;
+    op->r->pending = op->r->dropped = e != NULL;
+    op_end(op, e);
+}
+
+static void op_next(struct store_op *op);
+
+static void
+on_put(void *cookie, const struct keep_answer *a)
+{
+    struct store_op *op = cookie;
+    struct record *r = op->r;
+    struct err e;
+    if (a->ok == 0) {
+        op_end(op, &a->err);
+        return;
+    }
+    struct stored_layer *l = store_layer(op->s, a->digest, a->bytes, a->entries);
+    if (l == NULL) {
+        (void)err_sys(&e, ENOMEM, "keep a layer"); // the next start removes it
+        op_end(op, &e);
+        return;
+    }
+    store_hold(l);
+    r->layer[r->layers_n++] = l;
+    l->sound = a->known == 0 || l->sound;
+    op->at++;
+    uint32_t records = 0;
+    if (held_by(op->s, r->tenant, &records) > op->s->settings->bytes_per_caller) {
+        (void)refuse_bytes(op->s, r->tenant, &e);
+        op_end(op, &e);
+        return;
+    }
+    op_next(op);
+}
+
+static void
+on_checked(void *cookie, const struct keep_answer *a)
+{
+    struct store_op *op = cookie;
+    struct stored_layer *l = op->r->layer[op->at++];
+    if (a->ok == 0) {
+        l->damaged = a->err.code == ERR_DATA_LOSS || a->err.code == ERR_NOT_FOUND;
+        if (l->damaged)
+            log_err(LOG_ERROR, "store", &a->err);
+        struct err e = a->err;
+        if (l->damaged)
+            e.code = ERR_DATA_LOSS;
+        op_end(op, &e);
+        return;
+    }
+    l->sound = true;
+    op_next(op);
+}
+
+static int
+begin_check(struct store_op *op, struct err *e)
+{
+    struct keepers_work w = {.order = {.op = KEEP_CHECK}, .list_fd = -1};
+    while (op->at < op->r->layers_n && op->r->layer[op->at]->sound)
+        op->at++;
+    if (op->at == op->r->layers_n)
+        return 1;
+    memcpy(w.order.digest, op->r->layer[op->at]->digest, sizeof w.order.digest);
+    return keepers_add(op->s->keepers, &w, on_checked, op, e);
+}
+
+// The next layer that is not known, or the record.
+static int
+begin_put(struct store_op *op, uint32_t parts_n, struct err *e)
+{
+    if (op->at == parts_n)
+        return begin_write(op->s, op->r, op->r->id, on_record_written, op, e);
+    const struct keepers_work w = {
+        .order = {.op = KEEP_PUT, .bytes_max = op->s->settings->bytes_per_caller},
+        .slot = op->slot,
+        .generation = op->generation,
+        .layer = op->part[op->at],
+        .list_fd = -1};
+    return keepers_add(op->s->keepers, &w, on_put, op, e);
+}
+
+static void
+op_next(struct store_op *op)
+{
+    struct err e;
+    uint32_t parts_n = 0;
+    while (!op->checks && parts_n < STORE_LAYERS_MAX && op->part[parts_n] != 0)
+        parts_n++;
+    int rc = op->checks ? begin_check(op, &e) : begin_put(op, parts_n, &e);
+    if (rc != 0)
+        op_end(op, rc < 0 ? &e : NULL);
+}
+
+static bool
+name_is_taken(struct store *s, const struct tenant *t, const struct store_want *w)
+{
+    list_each(it, &s->records)
+    {
+        const struct record *r = list_entry(it, struct record, node);
+        if (counts_to(r, t) && r->kind == w->kind && strcmp(r->name, w->name) == 0)
+            return true;
+    }
+    return false;
+}
+
+static int
+check_want(struct store *s, const struct store_want *w, const struct tenant *t, struct err *e)
+{
+    uint32_t records = 0;
+    const uint64_t held = held_by(s, t, &records);
+    if (w->name[0] != '\0' && name_is_taken(s, t, w)) {
+        int r = err_set(e, ERR_ALREADY_EXISTS, "%s keeps a state with the name %s already",
+                        w->tenant, w->name);
+        err_detail(e, "NAME_IN_USE", "name", "choose another name, or delete that one");
+        return r;
+    }
+    if (records >= STORE_RECORDS_MAX) {
+        int r = err_set(e, ERR_RESOURCE_EXHAUSTED, "%s keeps %u states, the maximum for one caller",
+                        t->name, records);
+        err_detail(e, "KEPT_RECORDS", "records", "delete some of them");
+        return r;
+    }
+    return held < s->settings->bytes_per_caller ? 0 : refuse_bytes(s, t, e);
+}
+
+static struct record *
+record_new(struct store *s, const struct sandbox *from, const struct store_want *w)
+{
+    uint8_t unused[ID_BYTES];
+    struct record *r = calloc(1, sizeof *r);
+    if (r == NULL)
+        return NULL;
+    list_init(&r->node);
+    r->kind = w->kind;
+    r->order = ++s->order;
+    r->created_ms = now_wall_ms();
+    r->about = malloc(w->about_n + 1);
+    r->tenant = tenant_hold(s->srv->tenants, w->tenant);
+    if (r->about == NULL || r->tenant == NULL) {
+        store_record_free(s, r);
+        return NULL;
+    }
+    if (w->about_n > 0)
+        memcpy(r->about, w->about, w->about_n);
+    r->about_n = w->about_n;
+    if (w->id[0] == '\0')
+        id_make(sandboxes_settings(s->srv->sandboxes)->node, unused, r->id);
+    else
+        (void)snprintf(r->id, sizeof r->id, "%s", w->id);
+    (void)snprintf(r->name, sizeof r->name, "%s", w->name);
+    (void)snprintf(r->sandbox, sizeof r->sandbox, "%s", from->id.id);
+    (void)snprintf(r->template, sizeof r->template, "%s", from->spec.template->name);
+    return r;
+}
+
+int
+store_keep(struct store *s, const struct sandbox *from, const struct store_want *want,
+           store_done *done, void *cookie, struct store_op **out, struct err *e)
+{
+    int rc = store_available(s, e);
+    if (rc < 0)
+        return rc;
+    struct record *r = record_new(s, from, want);
+    struct store_op *op = calloc(1, sizeof *op);
+    if (r == NULL || op == NULL) {
+        free(op);
+        store_record_free(s, r);
+        return err_sys(e, ENOMEM, "keep files");
+    }
+    *op = (struct store_op){.s = s,
+                            .done = done,
+                            .cookie = cookie,
+                            .r = r,
+                            .slot = from->slot,
+                            .generation = from->generation};
+    rc = check_want(s, want, r->tenant, e);
+    uint32_t parts_n = 0;
+    for (uint32_t i = 0; i < want->layers_n && rc == 0; i++) {
+        if (want->part[i].known == NULL) {
+            op->part[parts_n++] = want->part[i].layer;
+            continue;
+        }
+        store_hold(want->part[i].known);
+        r->layer[r->layers_n++] = want->part[i].known;
+    }
+    r->pending = r->dropped = true;
+    list_append(&s->records, &r->node);
+    s->ops++;
+    *out = op;
+    if (rc == 0)
+        rc = begin_put(op, parts_n, e);
+    if (rc == 0)
+        return 0;
+    *out = NULL;
+    s->ops--;
+    free(op);
+    store_record_free(s, r);
+    return rc;
+}
+
+int
+store_check(struct store *s, struct record *r, store_done *done, void *cookie,
+            struct store_op **out, struct err *e)
+{
+    struct store_op *op = calloc(1, sizeof *op);
+    struct record *copy = malloc(sizeof *copy); // the record may be dropped meanwhile
+    *out = NULL;
+    if (op == NULL || copy == NULL) {
+        free(op);
+        free(copy);
+        return err_sys(e, ENOMEM, "check kept files");
+    }
+    *copy = *r;
+    copy->about = NULL;
+    list_init(&copy->node);
+    for (uint32_t i = 0; i < r->layers_n; i++)
+        store_hold(r->layer[i]);
+    *op = (struct store_op){.s = s, .done = done, .cookie = cookie, .r = copy, .checks = true};
+    s->ops++;
+    int rc = begin_check(op, e);
+    if (rc == 0)
+        *out = op;
+    else
+        op_end(op, rc < 0 ? e : NULL);
+    return 0;
+}
+
+void
+store_unwait(struct store_op *op)
+{
+    op->done = NULL;
+}

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+// What lasts: states of files that outlive their sandboxes, the broker, and the host.
+//
+// A **record** is a state of files: a chain of layers in the state directory, with an owner, a kind, a name, and a description that
+// its kind understands (`about`). Snapshots that are kept are records; so can be sleeping sandboxes and templates. A layer is
+// named by the digest of its tree, so records share layers; one that no record and no sandbox has any more is removed.
+//
+//   store_keep()  layers of a sandbox -> keepers -> STATE_DIR/layers/HEX -> STATE_DIR/store/ID.record -> done
+//   store_check() each layer of a record is read once per run of the broker, before its first use
+//   store_drop()  ID.record is removed, then what nothing needs
+//
+// A record is a file of its own, complete in itself: written beside its place, synced, renamed, and only then reported. So a
+// crash leaves the old state or the new one, and no database is needed to keep two files in step; layers without a record are
+// removed at the next start. The broker alone reads and writes records; it opens no layer (keeper/keep.h). The files of a
+// layer are hostile data.
+//
+// Bytes of a tenant are bounded (quotas.kept_bytes_per_caller): each layer that its records have counts once. Loop thread only;
+// records are written and synced by a thread of libuv's pool.
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "proto/err.h"
+#include "server/base/idtable.h"
+#include "server/base/list.h"
+#include "server/spawner/ops.h"
+
+struct sandbox;
+struct server;
+struct store;
+struct store_op;
+struct tenant;
+
+enum {
+    STORE_LAYERS_MAX = 47, // of one record: as many as a sandbox can have
+    STORE_ABOUT_MAX = 64 * 1024,
+    STORE_RECORDS_MAX = 4096, // of one tenant
+    STORE_NAME = 65,
+    STORE_DIGEST_TEXT = 2 * SPAWN_DIGEST_BYTES + 1,
+};
+
+enum store_kind { STORE_SNAPSHOT, STORE_SLEEPER, STORE_TEMPLATE, STORE_KINDS_N };
+
+// A layer in the state directory. Read-only for others; held by records, by operations and with store_hold().
+struct stored_layer {
+    struct list node;
+    uint8_t digest[SPAWN_DIGEST_BYTES];
+    uint64_t bytes, entries; // keeper/keep.h
+    uint32_t holders;
+    bool sound;   // read and compared in this run
+    bool damaged; // the same, and it is not what was written
+};
+
+// Read-only for others.
+struct record {
+    struct list node; // oldest first
+    uint64_t order;   // increases with each
+    char id[ID_TEXT_MAX + 1];
+    enum store_kind kind;
+    struct tenant *tenant;         // held
+    char name[STORE_NAME];         // unique among those of a tenant and kind
+    char sandbox[ID_TEXT_MAX + 1]; // that its files come from
+    char template[64];             // of that sandbox
+    int64_t created_ms;            // CLOCK_REALTIME
+    uint8_t *about;
+    size_t about_n;
+    uint32_t layers_n;
+    struct stored_layer *layer[STORE_LAYERS_MAX]; // the lowest first
+    bool dropped;                                 // its file is being removed, or not written yet
+    bool pending;                                 // the second of these
+};
+
+struct store_settings {
+    uint64_t bytes_per_caller; // the maximum; may change at a reload
+};
+
+// Reads all records, and removes layers that none of them has, in the background. A record that cannot be read is left where it is
+// and logged, with what to do; then no layer is removed. NULL: out of memory, or *e.
+struct store *store_new(struct server *srv, const struct store_settings *settings,
+                        const char *state_dir, struct err *e);
+// The broker stops: what is in progress ends, and nothing new begins. Accepts NULL.
+void store_stop(struct store *s);
+// False: something is still being written; run the loop, and call it again.
+bool store_is_quiet(const struct store *s);
+void store_free(struct store *s); // accepts NULL; the store must be quiet
+
+// FAILED_PRECONDITION with what is missing: this host cannot keep files.
+int store_available(const struct store *s, struct err *e);
+
+// What is to be kept. Borrowed until store_keep() returns, except for the stored layers, which the operation holds.
+struct store_want {
+    enum store_kind kind;
+    const char *tenant;
+    const char *id;   // of the record; "": a new one
+    const char *name; // unique; ALREADY_EXISTS otherwise
+    const uint8_t *about;
+    size_t about_n;
+    uint32_t layers_n;
+    struct store_part {             // the lowest first
+        uint32_t layer;             // number of a sealed layer of the sandbox, as in sandbox_swap
+        struct stored_layer *known; // or: it is in the state directory already
+    } part[STORE_LAYERS_MAX];
+};
+
+// Starts to keep layers of a sandbox, which may end meanwhile. done is called once, unless store_unwait() comes before: with the record
+// and all of its layers on the disk, or with the failure, after which nothing is left. ALREADY_EXISTS (NAME_IN_USE),
+// RESOURCE_EXHAUSTED (KEPT_BYTES, KEPT_RECORDS, DISK_FULL), FAILED_PRECONDITION (LAYER_DEVICE, LAYER_DEEP, or no keeper).
+typedef void store_done(void *cookie, struct record *r, const struct err *e);
+int store_keep(struct store *s, const struct sandbox *from, const struct store_want *want,
+               store_done *done, void *cookie, struct store_op **out, struct err *e);
+
+// Starts to read the layers of a record that were not read in this run yet. DATA_LOSS (LAYER_DAMAGED): one is damaged. The layers
+// are held until done returns. done may be called before the function returns; then *out is NULL.
+int store_check(struct store *s, struct record *r, store_done *done, void *cookie,
+                struct store_op **out, struct err *e);
+
+// Nobody waits any more: done is not called. What was begun is completed; a record that nobody waits for is removed again.
+void store_unwait(struct store_op *op);
+
+// Removes a record. done (NULL: nobody waits) is called when its file is gone, r NULL; it is not found from now on.
+int store_drop(struct store *s, struct record *r, store_done *done, void *cookie, struct err *e);
+
+// A record of a tenant by its id or name. NULL: there is none.
+struct record *store_find(const struct store *s, const char *tenant, enum store_kind kind,
+                          const char *name);
+
+// All records, of all tenants and kinds, oldest first; those that are `dropped` are to be skipped.
+struct list *store_records(struct store *s);
+
+// A sandbox shows it, or will.
+void store_hold(struct stored_layer *l);
+void store_let_go(struct store *s, struct stored_layer *l); // accepts NULL
+
+// Bytes of its layers, with those that it shares.
+uint64_t record_bytes(const struct record *r);
+uint64_t record_entries(const struct record *r);
+
+// "1f40...": as the folder is named.
+void store_digest_text(const uint8_t digest[SPAWN_DIGEST_BYTES], char out[STORE_DIGEST_TEXT]);

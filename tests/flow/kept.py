@@ -1,0 +1,258 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Kept snapshots: they outlast sandbox and broker, whatever kills it and whenever; a full disk loses nothing, and a
+flipped bit is found."""
+
+import glob
+import json
+import os
+import random
+import subprocess
+import sys
+import threading
+
+from broker import Broker
+from cli import expect
+from runner import Skipped, check, run_cases, until
+
+CONFIG = """
+socket: {mode: 0666}
+pool: 2
+bpf: {enabled: false}
+quotas: {kept_bytes_per_caller: 64M}
+limits_max: {disk: 256M, memory: 512M}
+templates:
+  - {name: default, limits: {disk: 128M, memory: 256M}}
+  - {name: other, limits: {disk: 16M, memory: 128M}}
+"""
+KILLS = int(os.environ.get("STOCKADE_KILLS", "6"))
+
+
+def refused(r, *words):
+    check(r.returncode not in (0, -9, -11) and r.stdout == b"", r)
+    for word in words:
+        check(word in r.stderr, f"{word} is not in {r.stderr}")
+
+
+def box(b, *more):
+    return expect(b.cli("create", *more), 0).stdout.decode().strip()
+
+
+def sh(b, sandbox, script):
+    return expect(b.cli("exec", sandbox, "--", "sh", "-c", script), 0).stdout.decode()
+
+
+def keep(b, sandbox, name):
+    return expect(b.cli("snapshot", "create", "--keep", sandbox, name), 0).stdout.decode().strip()
+
+
+def kept(b):
+    code, all_of_them = b.json("snapshot", "ls")
+    check(code == 0, all_of_them)
+    return {p["name"]: p for p in all_of_them}
+
+
+def layers(b):
+    return sorted(os.listdir(f"{b.state}/layers"))
+
+
+def forget(b):
+    for name in kept(b):
+        expect(b.cli("snapshot", "rm", name), 0)
+    until(lambda: not layers(b), lambda: f"no layer is left: {layers(b)}")
+
+
+def tidy_up(b):
+    for sandbox in b.json("ls")[1]:
+        expect(b.cli("rm", sandbox["id"]), 0)
+    forget(b)
+
+
+def again(b, how):
+    how()
+    b.start()
+
+
+def what_is_not_there_is_refused(b):
+    one = box(b)
+    refused(b.cli("create", "--snapshot", "none"), b"there is no kept snapshot none")
+    refused(b.cli("snapshot", "show", "none"), b"there is no kept snapshot none", b"stockade snapshot ls")
+    refused(b.cli("snapshot", "rm", "none"), b"there is no kept snapshot none")
+    refused(b.cli("snapshot", "restore", one, "none"), b"has no snapshot none")
+    refused(b.cli("snapshot", "restore", "none"), b"restore needs a SANDBOX and a NAME")
+    refused(b.cli("snapshot", "ls", "--keep"), b"--keep needs the action create")
+    refused(b.cli("snapshot", "create", "--keep", "nobox"), b"nobox")
+    check(kept(b) == {}, kept(b))
+    expect(b.cli("rm", one), 0)
+
+
+def names_quota_and_templates_are_checked(b):
+    one, two, other = box(b), box(b), box(b, "--template", "other")
+    sh(b, one, "echo a > A; head -c 40000000 /dev/urandom > big")
+    keep(b, one, "n")
+    refused(b.cli("snapshot", "create", "--keep", two, "n"), b"keeps a state with the name n already")
+    check(b.json("snapshot", "ls", two)[1] == [], "a snapshot that is not kept is not made")
+    refused(b.cli("snapshot", "restore", other, "n"), b"of template default, and this one is of other")
+    refused(b.cli("create", "--template", "other", "--snapshot", "n"), b"leave the template out")
+    sh(b, two, "head -c 30000000 /dev/urandom > big")
+    refused(b.cli("snapshot", "create", "--keep", two, "m"), b"quotas.kept_bytes_per_caller")
+    check(list(kept(b)) == ["n"], kept(b))
+    until(lambda: len(layers(b)) == 1, lambda: f"one layer is left: {layers(b)}")
+    sh(b, one, "echo b > B")
+    keep(b, one, "n2")  # shares the large layer
+    check(len(layers(b)) == 2, layers(b))
+    tidy_up(b)
+
+
+def another_caller_sees_nothing(b):
+    one = box(b)
+    sh(b, one, "echo secret > A")
+    keep(b, one, "mine")
+    kept_id = kept(b)["mine"]["kept_id"]
+    check(json.loads(expect(b.stranger("snapshot", "ls", "-o", "json"), 0).stdout) == [], "its list is empty")
+    for name in ("mine", kept_id):
+        refused(b.stranger("create", "--snapshot", name), b"there is no kept snapshot")
+        refused(b.stranger("snapshot", "show", name), b"there is no kept snapshot")
+        refused(b.stranger("snapshot", "rm", name), b"there is no kept snapshot")
+    for path in (f"{b.state}/layers", f"{b.state}/store"):
+        check(os.stat(path).st_mode & 0o777 == 0o700, path)
+    tidy_up(b)
+
+
+def they_outlast_sandbox_and_broker(b):
+    one = box(b, "--template", "other")
+    sh(b, one, "echo 1 > A; mkdir d; chmod 700 d; echo x > d/x; echo t > /tmp/T")
+    keep(b, one, "first")
+    sh(b, one, "rm A; echo 2 > B")
+    keep(b, one, "second")
+    check(b.json("snapshot", "show", one, "second")[1]["kept_id"] != "", "the sandbox's list says so")
+    expect(b.cli("rm", one), 0)
+    again(b, b.stop)
+    check(list(kept(b)) == ["first", "second"], kept(b))
+    check(all(p["template"] == "other" for p in kept(b).values()), kept(b))
+    two = box(b, "--snapshot", "second")
+    check(sh(b, two, "ls; cat B d/x /tmp/T; stat -c '%a %U' d; echo 3 > C") == "B\nd\n2\nx\nt\n700 agent\n", "second")
+    check(b.json("get", two)[1]["template"] == "other", "and its template")
+    expect(b.cli("snapshot", "restore", two, "first"), 0)
+    check(sh(b, two, "ls; cat A") == "A\nd\n1\n", "first")
+    keep(b, two, "third")  # of kept layers alone: nothing new is written
+    expect(b.cli("fork", two), 0)
+    again(b, b.kill)
+    check(list(kept(b)) == ["first", "second", "third"], kept(b))
+    three = box(b, "--snapshot", kept(b)["third"]["kept_id"])
+    expect(b.cli("snapshot", "rm", "third"), 0)
+    expect(b.cli("snapshot", "rm", "first"), 0)
+    expect(b.cli("snapshot", "rm", "second"), 0)
+    check(sh(b, three, "cat A d/x") == "1\nx\n", "a sandbox keeps the layers that it shows")
+    check(len(layers(b)) > 0, "they are there")
+    expect(b.cli("rm", three), 0)
+    until(lambda: not layers(b), lambda: f"no layer is left: {layers(b)}")
+
+
+def a_flipped_bit_is_found_and_the_rest_stays_usable(b):
+    one = box(b)
+    sh(b, one, "echo good > A")
+    keep(b, one, "good")
+    sh(b, one, "echo damaged > D")
+    keep(b, one, "damaged")
+    path, = glob.glob(f"{b.state}/layers/*/s/home/agent/D")
+    stat = os.stat(path)
+    with open(path, "r+b") as f:
+        f.write(b"D")
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    again(b, b.stop)
+    refused(b.cli("create", "--snapshot", "damaged"), b"is damaged")
+    check(b.json("ls")[1] == [], "no sandbox is left of that")
+    two = box(b, "--snapshot", "good")
+    refused(b.cli("snapshot", "restore", two, "damaged"), b"is damaged")
+    check(sh(b, two, "cat A") == "good\n", "it is as it was")
+    tidy_up(b)
+
+
+def a_record_that_cannot_be_read_is_left_and_no_layer_removed(b):
+    one = box(b)
+    for name in ("a", "b"):
+        sh(b, one, f"echo {name} > A")
+        keep(b, one, name)
+    path = f"{b.state}/store/{kept(b)['b']['kept_id']}.record"
+    with open(path, "r+b") as f:
+        f.seek(200)
+        f.write(b"?")
+    before = layers(b)
+    again(b, b.stop)
+    check(list(kept(b)) == ["a"] and layers(b) == before, f"{kept(b)} {layers(b)}")
+    check("its sum is wrong; it is left there" in b.log(), b.log()[-2000:])
+    os.unlink(path)
+    again(b, b.stop)
+    until(lambda: len(layers(b)) == 1, lambda: f"the other layer is removed: {layers(b)}")
+    forget(b)
+
+
+def a_kill_in_the_middle_leaves_the_old_state_or_the_new_one(b):
+    rng = random.Random(1)
+    known = {}
+    for turn in range(KILLS):
+        one = box(b)
+        text = f"turn {turn}"
+        sh(b, one, f"echo {text} > A; head -c {rng.choice([0, 4 << 20, 12 << 20])} /dev/urandom > big; "
+                   f"for i in $(seq {rng.choice([1, 300])}); do echo $i > f$i; done")
+        command = b.popen("snapshot", "create", "--keep", one, f"k{turn}", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        after = rng.uniform(0, 0.4)
+        timer = threading.Timer(after, b.process.kill)
+        timer.start()
+        out, _ = command.communicate(timeout=120)
+        timer.join()
+        b.process.wait()
+        if command.returncode == 0 and out:
+            known[f"k{turn}"] = text  # it was reported, so it is there
+        b.start()
+        now = kept(b)
+        check(set(known) <= set(now) <= set(known) | {f"k{turn}"}, f"{known} {now}")
+        known = {name: known.get(name, text) for name in now}
+        if f"k{turn}" in now:
+            two = box(b, "--snapshot", f"k{turn}")
+            check(sh(b, two, "cat A") == text + "\n", f"k{turn}")
+            check(sh(b, two, "ls | wc -l; cat f1").split()[-1] == "1", f"k{turn}")
+            expect(b.cli("rm", two), 0)
+        until(lambda: not [n for n in layers(b) if "-" in n], lambda: f"nothing half is left: {layers(b)}")
+        if len(known) > 3:
+            expect(b.cli("snapshot", "rm", next(iter(known))), 0)
+            del known[next(iter(known))]
+    print(f"{KILLS} kills, {len(known)} states at the end", flush=True)
+    forget(b)
+
+
+def a_full_disk_refuses_and_loses_nothing(_):
+    small = 'mkdir -p "$0" && mount -t tmpfs -o size=24m,mode=0755 none "$0" && exec "$@"'
+    b = Broker(config=CONFIG, name="-full")
+    b.prefix = ["unshare", "-m", "sh", "-c", small, b.state]
+    if subprocess.run(["unshare", "-m", "true"], check=False).returncode != 0:
+        raise Skipped("no mount namespace here")
+    with b:
+        one = box(b)
+        sh(b, one, "echo a > A")
+        keep(b, one, "small")
+        sh(b, one, "head -c 40000000 /dev/urandom > big")
+        refused(b.cli("snapshot", "create", "--keep", one, "large"), b"No space left on device",
+                b"free some space on the disk of the state directory")
+        check(list(kept(b)) == ["small"], kept(b))
+        check(sh(b, one, "cat A; stat -c %s big") == "a\n40000000\n", "the sandbox is as it was")
+        two = box(b, "--snapshot", "small")
+        check(sh(b, two, "ls; cat A") == "A\na\n", "and so is what was kept")
+        sh(b, one, "rm big; echo b > B")
+        expect(b.cli("snapshot", "restore", one, "small"), 0)
+        sh(b, one, "echo c > C")
+        keep(b, one, "again")
+        check(list(kept(b)) == ["small", "again"], kept(b))
+
+
+def main():
+    with Broker(config=CONFIG) as b:
+        cases = (what_is_not_there_is_refused, names_quota_and_templates_are_checked, another_caller_sees_nothing,
+                 they_outlast_sandbox_and_broker, a_flipped_bit_is_found_and_the_rest_stays_usable,
+                 a_record_that_cannot_be_read_is_left_and_no_layer_removed,
+                 a_kill_in_the_middle_leaves_the_old_state_or_the_new_one, a_full_disk_refuses_and_loses_nothing)
+        return run_cases(cases, lambda case: case(b), lambda: tidy_up(b))
+
+
+sys.exit(main())
