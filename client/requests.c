@@ -218,7 +218,7 @@ request_mounts(struct Stockade__V1__VolumeMount ***out, size_t *out_n, struct ar
     int rc = request_list(from, n, "volumes", e);
     if (rc < 0 || n == 0)
         return rc;
-    struct Stockade__V1__VolumeMount **all = arena_alloc(a, n * sizeof *all);
+    struct Stockade__V1__VolumeMount **all = arena_alloc(a, n * sizeof(void *));
     for (size_t i = 0; i < n && all != NULL; i++) {
         all[i] = arena_alloc(a, sizeof **all);
         if (all[i] == NULL)

@@ -289,8 +289,8 @@ run_alone(struct stream *st)
     struct err e;
     int r = check_one_shot(m, &e);
     if (r == 0)
-        r = convert_spec(st->s, call_tenant(st->call), m->template_, "", m->limits, m->network,
-                         &spec, &e);
+        r = convert_spec(st->s, call_tenant(st->call), m->template_, m->limits, m->network, &spec,
+                         &e);
     if (r == 0)
         r = pool_acquire(st->s->pool, call_tenant(st->call), &spec, on_sandbox, st, &st->waits, &e);
     if (r < 0) {

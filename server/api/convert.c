@@ -42,7 +42,7 @@ convert_volumes(struct arena *a, const struct mounts *mounts, Stockade__V1__Sand
 {
     if (mounts == NULL)
         return true;
-    m->volumes = arena_alloc(a, mounts->n * sizeof *m->volumes);
+    m->volumes = arena_alloc(a, mounts->n * sizeof(void *));
     for (uint32_t i = 0; m->volumes != NULL && i < mounts->n; i++) {
         Stockade__V1__VolumeMount *one = wire_make(a, &stockade__v1__volume_mount__descriptor);
         if (one == NULL)
@@ -95,7 +95,7 @@ convert_no_template(const char *name, struct err *e)
 }
 
 int
-convert_spec(const struct server *s, const char *tenant, const char *template, const char *name,
+convert_spec(const struct server *s, const char *tenant, const char *template,
              const Stockade__V1__Limits *limits, const Stockade__V1__NetworkPolicy *network,
              struct sandbox_spec *out, struct err *e)
 {
@@ -114,7 +114,6 @@ convert_spec(const struct server *s, const char *tenant, const char *template, c
     }
     *out = (struct sandbox_spec){.template = t};
     limits_from_message(limits, &out->asked);
-    (void)snprintf(out->name, sizeof out->name, "%s", name);
     int r = limits_resolve(&t->limits, &t->limits_max, &s->config->limits_held, &out->asked,
                            &out->limits, e);
     if (r == 0)

@@ -21,7 +21,7 @@ Stockade__V1__Sandbox *convert_sandbox(struct arena *a, const struct sandbox *s)
 // tenant made. Labels are set by
 // convert_label(). INVALID_ARGUMENT, NOT_FOUND (template), FAILED_PRECONDITION (network). On success *out owns
 // memory: sandbox_spec_clear().
-int convert_spec(const struct server *s, const char *tenant, const char *template, const char *name,
+int convert_spec(const struct server *s, const char *tenant, const char *template,
                  const Stockade__V1__Limits *limits, const Stockade__V1__NetworkPolicy *network,
                  struct sandbox_spec *out, struct err *e);
 

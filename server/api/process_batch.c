@@ -197,7 +197,7 @@ open_new(struct server *s, struct call *c, const Stockade__V1__RunBatchRequest *
     struct batch_spec spec = {0};
     if (m->received != 0)
         return err_field(e, "received", "only a batch that is resumed has results");
-    int r = convert_spec(s, call_tenant(c), m->template_, "", m->limits, m->network, &spec.box, e);
+    int r = convert_spec(s, call_tenant(c), m->template_, m->limits, m->network, &spec.box, e);
     if (r == 0 && spec.box.asked.v[LIMIT_OUTPUT_BYTES] > BATCH_OUTPUT_MAX)
         r = err_field(e, "limits.output_bytes", "at most %d bytes in a batch", BATCH_OUTPUT_MAX);
     if (r == 0)

@@ -243,7 +243,8 @@ static int
 read_run(struct server *s, const char *tenant, const Stockade__V1__RunRequest *m,
          struct sandbox_spec *spec, struct err *e)
 {
-    int r = convert_spec(s, tenant, m->template_, m->name, m->limits, m->network, spec, e);
+    int r = convert_spec(s, tenant, m->template_, m->limits, m->network, spec, e);
+    (void)snprintf(spec->name, sizeof spec->name, "%s", m->name);
     if (r == 0)
         r = convert_mounts(s, tenant, m->n_volumes, m->volumes, spec, e);
     if (r == 0)

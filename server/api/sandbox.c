@@ -133,7 +133,7 @@ static void
 lay(struct pending *p, struct sandbox *s)
 {
     struct err e;
-    struct record *r = kept_find(p->s, call_tenant(p->call), p->snapshot, &e);
+    struct stored *r = kept_find(p->s, call_tenant(p->call), p->snapshot, &e);
     (void)snprintf(p->sandbox, sizeof p->sandbox, "%s", s->id.id);
     if (r != NULL && kept_lay(s, r, false, on_laid, p, &p->kept, &e) == 0)
         return;
@@ -172,7 +172,7 @@ check_ttl(const struct server *s, uint64_t ttl_ms, struct err *e)
 // The kept snapshot that a request names, if it names one (*r NULL otherwise), and the template.
 static int
 read_snapshot(const struct server *s, const char *tenant,
-              const Stockade__V1__SandboxServiceCreateRequest *m, const struct record **r,
+              const Stockade__V1__SandboxServiceCreateRequest *m, const struct stored **r,
               const char **template, struct err *e)
 {
     *r = NULL;
@@ -197,7 +197,8 @@ read_create(struct server *s, const char *tenant,
             const Stockade__V1__SandboxServiceCreateRequest *m, const char *template,
             struct sandbox_spec *spec, struct err *e)
 {
-    int r = convert_spec(s, tenant, template, m->name, m->limits, m->network, spec, e);
+    int r = convert_spec(s, tenant, template, m->limits, m->network, spec, e);
+    (void)snprintf(spec->name, sizeof spec->name, "%s", m->name);
     spec->ttl_ms = m->ttl_ms != 0 ? m->ttl_ms : s->config->ttl_default_ms;
     if (r == 0)
         r = check_ttl(s, spec->ttl_ms, e);
@@ -219,7 +220,7 @@ create(struct server *s, struct call *c, const ProtobufCMessage *req)
         (const Stockade__V1__SandboxServiceCreateRequest *)req;
     struct err e;
     struct sandbox_spec spec = {0};
-    const struct record *r = NULL;
+    const struct stored *r = NULL;
     const char *template = NULL;
     if (read_snapshot(s, call_tenant(c), m, &r, &template, &e) < 0 ||
         read_create(s, call_tenant(c), m, template, &spec, &e) < 0) {

@@ -54,15 +54,15 @@ make_snapshot(struct arena *a, int64_t created_ms)
 }
 
 static Stockade__V1__Snapshot *
-convert_kept(struct arena *a, const struct record *r)
+convert_kept(struct arena *a, const struct stored *r)
 {
     Stockade__V1__Snapshot *m = make_snapshot(a, r->created_ms);
     if (m == NULL)
         return NULL;
     m->sandbox_id = r->sandbox;
     m->name = r->name;
-    m->total_bytes = record_bytes(r);
-    m->total_inodes = record_entries(r);
+    m->total_bytes = stored_bytes(r);
+    m->total_inodes = stored_entries(r);
     m->kept_id = r->id;
     m->template_ = r->template;
     return m;
@@ -72,7 +72,7 @@ static Stockade__V1__Snapshot *
 convert_snapshot(struct arena *a, const struct sandbox *s, const struct snapshot *p)
 {
     const struct store *store = sandboxes_server(s->all)->store;
-    const struct record *r =
+    const struct stored *r =
         store == NULL ? NULL : store_find(store, s->tenant->name, STORE_SNAPSHOT, p->name);
     Stockade__V1__Snapshot *m = make_snapshot(a, p->created_ms);
     if (m == NULL)
@@ -94,7 +94,7 @@ convert_snapshot(struct arena *a, const struct sandbox *s, const struct snapshot
 // Create, Get and Restore respond with a message of one field: a snapshot of a sandbox, or (p NULL) a kept one.
 static void
 reply(struct call *c, const ProtobufCMessageDescriptor *answer, const struct sandbox *s,
-      const struct snapshot *p, const struct record *r, uint32_t ended)
+      const struct snapshot *p, const struct stored *r, uint32_t ended)
 {
     const bool any = p != NULL || r != NULL;
     Stockade__V1__SnapshotServiceGetResponse response;
@@ -148,7 +148,7 @@ forget(struct pending *p)
 }
 
 static void
-on_kept(void *cookie, struct record *r, const struct err *e)
+on_kept(void *cookie, struct stored *r, const struct err *e)
 {
     struct pending *p = cookie;
     struct err ignored;
@@ -274,7 +274,7 @@ restore(struct server *s, struct call *c, const ProtobufCMessage *req)
             : pending_new(s, c, &stockade__v1__snapshot_service_restore_response__descriptor);
     if (p == NULL)
         return;
-    struct record *r = has(sb, m->name) ? NULL : kept_find(s, call_tenant(c), m->name, &ignored);
+    struct stored *r = has(sb, m->name) ? NULL : kept_find(s, call_tenant(c), m->name, &ignored);
     if (r != NULL)
         (void)snprintf(p->name, sizeof p->name, "%s", r->id);
     int rc = r != NULL ? kept_lay(sb, r, m->stop, on_laid, p, &p->kept, &e)
@@ -288,7 +288,7 @@ static void
 get_kept(struct server *s, struct call *c, const char *name)
 {
     struct err e;
-    const struct record *r = kept_find(s, call_tenant(c), name, &e);
+    const struct stored *r = kept_find(s, call_tenant(c), name, &e);
     if (r == NULL)
         call_fail(c, &e);
     else
@@ -333,7 +333,7 @@ list_kept(struct page *p, const struct server *s, const char *tenant)
         return;
     list_each(it, store_records(s->store))
     {
-        const struct record *r = list_entry(it, struct record, node);
+        const struct stored *r = list_entry(it, struct stored, node);
         if (r->order <= p->last || r->dropped || r->kind != STORE_SNAPSHOT ||
             strcmp(r->tenant->name, tenant) != 0)
             continue;
@@ -377,7 +377,7 @@ reply_deleted(struct call *c)
 }
 
 static void
-on_dropped(void *cookie, struct record *r, const struct err *e)
+on_dropped(void *cookie, struct stored *r, const struct err *e)
 {
     struct pending *p = cookie;
     (void)r;
@@ -400,7 +400,7 @@ static void
 delete_kept(struct server *s, struct call *c, const char *name)
 {
     struct err e;
-    struct record *r = kept_find(s, call_tenant(c), name, &e);
+    struct stored *r = kept_find(s, call_tenant(c), name, &e);
     struct pending *p = r == NULL ? NULL : pending_new(s, c, NULL);
     if (r == NULL) {
         call_fail(c, &e);

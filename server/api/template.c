@@ -99,9 +99,11 @@ reply(struct call *c, const ProtobufCMessageDescriptor *answer, const struct mad
                    "both are filled in the same way");
     struct arena *auto_arena a = arena_new(CONVERT_ARENA_MAX);
     answer->message_init((ProtobufCMessage *)&response);
-    response.template_ = a == NULL   ? NULL
-                         : m != NULL ? convert_made(a, m, true)
-                                     : convert_host(a, t);
+    response.template_ = NULL;
+    if (a != NULL && m != NULL)
+        response.template_ = convert_made(a, m, true);
+    else if (a != NULL && t != NULL)
+        response.template_ = convert_host(a, t);
     if (response.template_ == NULL)
         convert_no_memory(c);
     else
@@ -206,7 +208,7 @@ create(struct server *s, struct call *c, const ProtobufCMessage *req)
         r = read_spec(m, &spec, &e);
     if (r == 0) {
         p->call = c;
-        r = made_create(s->made, s->pool, from, &spec, on_done, p, &op, &e);
+        r = made_create(s->made, from, &spec, on_done, p, &op, &e);
     }
     made_steps_free(spec.steps, spec.steps_n);
     free(spec.env);

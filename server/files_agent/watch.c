@@ -200,7 +200,7 @@ watch_folder(struct watching *w, int fd, struct watched *parent, const char *nam
         added = -errno;
     if (added < 0)
         return not_watched(w, added, e);
-    bool look = added > 0 && (w->recursive || report) && w->only[0] == '\0';
+    bool look = at != NULL && added > 0 && (w->recursive || report) && w->only[0] == '\0';
     return look ? examine(w, owned, at, report, level, e) : 0;
 }
 

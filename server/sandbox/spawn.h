@@ -159,9 +159,12 @@ int spawn_mount(struct spawn *s, uint32_t slot, uint32_t generation, const struc
 int spawn_keep(struct spawn *s, uint32_t slot, uint32_t generation, uint32_t layer,
                spawn_done *done, void *cookie, struct err *e);
 int spawn_keeper(struct spawn *s, spawn_done *done, void *cookie, struct err *e);
-int spawn_adopt(struct spawn *s, uint32_t slot, uint32_t generation, uint32_t below,
-                const uint8_t digest[SPAWN_DIGEST_BYTES], spawn_done *done, void *cookie,
-                struct err *e);
+struct spawn_kept {
+    uint32_t below;        // the layer under it, or 0
+    const uint8_t *digest; // SPAWN_DIGEST_BYTES
+};
+int spawn_adopt(struct spawn *s, uint32_t slot, uint32_t generation, const struct spawn_kept *kept,
+                spawn_done *done, void *cookie, struct err *e);
 
 // Two states of the files of a sandbox (ops.h: STATES). fds: as enum spawn_state_fd.
 int spawn_states(struct spawn *s, uint32_t slot, uint32_t generation, const uint32_t layers[2],

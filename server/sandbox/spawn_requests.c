@@ -224,12 +224,12 @@ spawn_keeper(struct spawn *s, spawn_done *done, void *cookie, struct err *e)
 }
 
 int
-spawn_adopt(struct spawn *s, uint32_t slot, uint32_t generation, uint32_t below,
-            const uint8_t digest[SPAWN_DIGEST_BYTES], spawn_done *done, void *cookie, struct err *e)
+spawn_adopt(struct spawn *s, uint32_t slot, uint32_t generation, const struct spawn_kept *kept,
+            spawn_done *done, void *cookie, struct err *e)
 {
     struct spawn_request q = {
-        .op = SPAWN_ADOPT, .slot = slot, .generation = generation, .arg = below};
-    memcpy(q.digest, digest, sizeof q.digest);
+        .op = SPAWN_ADOPT, .slot = slot, .generation = generation, .arg = kept->below};
+    memcpy(q.digest, kept->digest, sizeof q.digest);
     return spawn_ask(s, &q, done, cookie, e);
 }
 

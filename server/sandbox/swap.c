@@ -130,16 +130,22 @@ on_swapped(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX]
     sandbox_let_go(s);
 }
 
+// The next layer of those that it adopts, from the lowest up.
+static int
+ask_adopt(struct sandbox *s, struct err *e)
+{
+    const struct sandbox_adoption *a = s->swap_plan.adopt;
+    const struct spawn_kept next = {a->done == 0 ? 0 : a->layer[a->done - 1], a->digest[a->done]};
+    return spawn_adopt(s->all->srv->spawn, s->slot, s->generation, &next, on_swapped, s, e);
+}
+
 static int
 ask(struct sandbox *s, struct err *e)
 {
     struct spawn *spawn = s->all->srv->spawn;
     const struct sandbox_swap_plan *p = &s->swap_plan;
     const struct spawn_source from = {p->from_slot, p->from_generation, p->layer};
-    const struct sandbox_adoption *a = p->adopt;
-    int r = p->op == SPAWN_ADOPT   ? spawn_adopt(spawn, s->slot, s->generation,
-                                               a->done == 0 ? 0 : a->layer[a->done - 1],
-                                                 a->digest[a->done], on_swapped, s, e)
+    int r = p->op == SPAWN_ADOPT   ? ask_adopt(s, e)
             : p->op == SPAWN_SEAL  ? spawn_seal(spawn, s->slot, s->generation, on_swapped, s, e)
             : p->op == SPAWN_RESET ? spawn_reset(spawn, s->slot, s->generation, on_swapped, s, e)
             : p->op == SPAWN_RESTORE

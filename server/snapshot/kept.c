@@ -74,10 +74,10 @@ kept_unwait(struct kept_op *op)
     op->laid = NULL;
 }
 
-struct record *
+struct stored *
 kept_find(const struct server *srv, const char *tenant, const char *name, struct err *e)
 {
-    struct record *r =
+    struct stored *r =
         srv->store == NULL ? NULL : store_find(srv->store, tenant, STORE_SNAPSHOT, name);
     if (r == NULL) {
         (void)err_set(e, ERR_NOT_FOUND, "there is no kept snapshot %s", name);
@@ -89,7 +89,7 @@ kept_find(const struct server *srv, const char *tenant, const char *name, struct
 // ---- keep
 
 static void
-note_layers(struct kept_op *op, struct snapshots_box *b, const struct record *r)
+note_layers(struct kept_op *op, struct snapshots_box *b, const struct stored *r)
 {
     for (uint32_t i = 0; i < op->chain_n && i < r->layers_n; i++) {
         struct layer *l = layer_of(b, op->chain[i]);
@@ -102,7 +102,7 @@ note_layers(struct kept_op *op, struct snapshots_box *b, const struct record *r)
 }
 
 static void
-on_kept(void *cookie, struct record *r, const struct err *e)
+on_kept(void *cookie, struct stored *r, const struct err *e)
 {
     struct kept_op *op = cookie;
     struct sandbox *s = find(op);
@@ -236,7 +236,7 @@ make_way(struct kept_op *op, struct sandbox *s, struct err *e)
 }
 
 static void
-on_checked(void *cookie, struct record *r, const struct err *failed)
+on_checked(void *cookie, struct stored *r, const struct err *failed)
 {
     struct kept_op *op = cookie;
     struct err e;
@@ -259,7 +259,7 @@ on_checked(void *cookie, struct record *r, const struct err *failed)
 }
 
 int
-kept_lay(struct sandbox *s, struct record *r, bool stop, kept_lay_done *done, void *cookie,
+kept_lay(struct sandbox *s, struct stored *r, bool stop, kept_lay_done *done, void *cookie,
          struct kept_op **out, struct err *e)
 {
     int rc = sandbox_check_running(s, e);

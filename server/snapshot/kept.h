@@ -31,11 +31,11 @@ int kept_begin(struct sandbox *s, uint32_t layer, const struct kept_want *want, 
 // the sandbox is as it was. FAILED_PRECONDITION: jobs run (JOBS_RUN), unless `stop`: then they are cancelled first; the record
 // comes from another template (OTHER_TEMPLATE). done is called later, unless kept_unwait() comes before; s NULL: it was deleted meanwhile.
 typedef void kept_lay_done(void *cookie, struct sandbox *s, const struct err *e);
-int kept_lay(struct sandbox *s, struct record *r, bool stop, kept_lay_done *done, void *cookie,
+int kept_lay(struct sandbox *s, struct stored *r, bool stop, kept_lay_done *done, void *cookie,
              struct kept_op **out, struct err *e);
 
 void kept_unwait(struct kept_op *op);
 
 // A kept snapshot of a caller, by id or name. NULL and NOT_FOUND: there is none.
-struct record *kept_find(const struct server *srv, const char *tenant, const char *name,
+struct stored *kept_find(const struct server *srv, const char *tenant, const char *name,
                          struct err *e);

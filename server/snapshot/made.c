@@ -29,7 +29,6 @@ struct made_all {
 
 struct made_op {
     struct made_all *all;
-    struct pool *pool;
     struct made *m;
     struct pool_request *request;
     struct sandbox_swap swap;
@@ -242,7 +241,7 @@ take_layers(struct made_op *op, struct sandbox *from)
     op->holds = true;
     int r = layers_share(from, op->layer, &e);
     if (r == 0)
-        r = pool_acquire(op->pool, HOLDERS, &spec, on_holder, op, &op->request, &e);
+        r = pool_acquire(op->all->srv->pool, HOLDERS, &spec, on_holder, op, &op->request, &e);
     if (r < 0)
         end(op, &e);
 }
@@ -336,8 +335,8 @@ make(struct made_all *all, const struct sandbox *from, struct made_spec *spec)
 }
 
 int
-made_create(struct made_all *all, struct pool *pool, struct sandbox *from, struct made_spec *spec,
-            made_done *done, void *cookie, struct made_op **out, struct err *e)
+made_create(struct made_all *all, struct sandbox *from, struct made_spec *spec, made_done *done,
+            void *cookie, struct made_op **out, struct err *e)
 {
     struct snapshot_op *sealing = NULL;
     const struct snapshot *p = NULL;
@@ -355,7 +354,6 @@ made_create(struct made_all *all, struct pool *pool, struct sandbox *from, struc
         return err_sys(e, ENOMEM, "make a template");
     }
     op->all = all;
-    op->pool = pool;
     op->done = done;
     op->cookie = cookie;
     list_init(&op->swap.waiter.node);

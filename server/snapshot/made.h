@@ -70,9 +70,8 @@ void made_all_free(struct made_all *all);
 // Starts to make a template of a sandbox's files. done is called once, perhaps before this returns, unless made_cancel() comes
 // before. ALREADY_EXISTS, NOT_FOUND (no such snapshot), FAILED_PRECONDITION, RESOURCE_EXHAUSTED (TEMPLATES, SHARED_BYTES).
 typedef void made_done(void *cookie, const struct made *m, const struct err *e);
-int made_create(struct made_all *all, struct pool *pool, struct sandbox *from,
-                struct made_spec *spec, made_done *done, void *cookie, struct made_op **out,
-                struct err *e);
+int made_create(struct made_all *all, struct sandbox *from, struct made_spec *spec, made_done *done,
+                void *cookie, struct made_op **out, struct err *e);
 void made_cancel(struct made_op *op);
 
 // NULL: the caller has none of this name.

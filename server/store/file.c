@@ -39,7 +39,7 @@ sum_of(const uint8_t *bytes, size_t n, uint8_t out[SUM_BYTES])
 }
 
 uint8_t *
-file_pack(const struct record *r, size_t *n)
+file_pack(const struct stored *r, size_t *n)
 {
     struct head h = {.version = VERSION,
                      .kind = r->kind,

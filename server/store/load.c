@@ -19,7 +19,7 @@
 static int
 take(struct store *s, struct file_content *c, struct err *e)
 {
-    struct record *r = malloc(sizeof *r);
+    struct stored *r = malloc(sizeof *r);
     struct tenant *t = tenant_hold(s->srv->tenants, c->tenant);
     if (r == NULL || t == NULL) {
         free(r);
@@ -44,7 +44,7 @@ take(struct store *s, struct file_content *c, struct err *e)
     }
     s->order = r->order > s->order ? r->order : s->order;
     struct list *at = s->records.next;
-    while (at != &s->records && list_entry(at, struct record, node)->order < r->order)
+    while (at != &s->records && list_entry(at, struct stored, node)->order < r->order)
         at = at->next;
     list_append(at, &r->node); // before it
     return 0;
@@ -199,7 +199,7 @@ store_free(struct store *s)
         return;
     s->closing = true;
     while (!list_empty(&s->records))
-        store_record_free(s, list_entry(s->records.next, struct record, node));
+        store_record_free(s, list_entry(s->records.next, struct stored, node));
     while (!list_empty(&s->layers)) {
         struct stored_layer *l = list_entry(s->layers.next, struct stored_layer, node);
         list_remove(&l->node);

@@ -12,7 +12,7 @@ enum { STORE_PATH_MAX = SPAWN_PATH_MAX + 64 };
 // ---- file.c: any thread, nothing shared
 
 // A record as bytes; NULL: out of memory.
-uint8_t *file_pack(const struct record *r, size_t *n);
+uint8_t *file_pack(const struct stored *r, size_t *n);
 
 // One layer of a record as the file names it.
 struct file_layer {
@@ -22,7 +22,7 @@ struct file_layer {
 
 // The contents of a file, checked: `r` without tenant and layers, but with `about`, *owned*.
 struct file_content {
-    struct record r;
+    struct stored r;
     char tenant[32];
     struct file_layer layer[STORE_LAYERS_MAX];
 };
@@ -66,7 +66,7 @@ struct store {
     const struct store_settings *settings; // borrowed
     const char *state_dir;                 // borrowed
     struct keepers *keepers;
-    struct list records; // struct record
+    struct list records; // struct stored
     struct list layers;  // struct stored_layer
     uint64_t order;
     uint32_t writes, ops; // in progress
@@ -79,4 +79,4 @@ struct stored_layer *store_layer(struct store *s, const uint8_t digest[SPAWN_DIG
                                  uint64_t bytes, uint64_t entries);
 
 // Of one that is in the list, or not yet. Accepts NULL.
-void store_record_free(struct store *s, struct record *r);
+void store_record_free(struct store *s, struct stored *r);

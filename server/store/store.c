@@ -23,7 +23,7 @@ struct store_op {
     struct store *s;
     store_done *done; // NULL: nobody waits
     void *cookie;
-    struct record *r; // KEEP: not in the list yet; CHECK: borrowed
+    struct stored *r; // KEEP: not in the list yet; CHECK: borrowed
     bool checks;
     uint32_t at;
     uint32_t slot, generation;
@@ -89,7 +89,7 @@ store_let_go(struct store *s, struct stored_layer *l)
 // ---- what a tenant has
 
 static bool
-has_layer(const struct record *r, const struct stored_layer *l)
+has_layer(const struct stored *r, const struct stored_layer *l)
 {
     for (uint32_t i = 0; i < r->layers_n; i++)
         if (r->layer[i] == l)
@@ -98,7 +98,7 @@ has_layer(const struct record *r, const struct stored_layer *l)
 }
 
 static bool
-counts_to(const struct record *r, const struct tenant *t)
+counts_to(const struct stored *r, const struct tenant *t)
 {
     return r->tenant == t && (r->pending || !r->dropped);
 }
@@ -108,7 +108,7 @@ tenant_has(struct store *s, const struct tenant *t, const struct stored_layer *l
 {
     list_each(it, &s->records)
     {
-        const struct record *r = list_entry(it, struct record, node);
+        const struct stored *r = list_entry(it, struct stored, node);
         if (counts_to(r, t) && has_layer(r, l))
             return true;
     }
@@ -129,7 +129,7 @@ held_by(struct store *s, const struct tenant *t, uint32_t *records)
     }
     list_each(it, &s->records)
     {
-        const struct record *r = list_entry(it, struct record, node);
+        const struct stored *r = list_entry(it, struct stored, node);
         *records += counts_to(r, t);
     }
     return bytes;
@@ -149,7 +149,7 @@ refuse_bytes(const struct store *s, const struct tenant *t, struct err *e)
 // ---- records
 
 uint64_t
-record_bytes(const struct record *r)
+stored_bytes(const struct stored *r)
 {
     uint64_t sum = 0;
     for (uint32_t i = 0; i < r->layers_n; i++)
@@ -158,7 +158,7 @@ record_bytes(const struct record *r)
 }
 
 uint64_t
-record_entries(const struct record *r)
+stored_entries(const struct stored *r)
 {
     uint64_t sum = 0;
     for (uint32_t i = 0; i < r->layers_n; i++)
@@ -167,7 +167,7 @@ record_entries(const struct record *r)
 }
 
 void
-store_record_free(struct store *s, struct record *r)
+store_record_free(struct store *s, struct stored *r)
 {
     if (r == NULL)
         return;
@@ -186,11 +186,11 @@ store_records(struct store *s)
     return &s->records;
 }
 
-struct record *
+struct stored *
 store_find(const struct store *s, const char *tenant, enum store_kind kind, const char *name)
 {
     for (const struct list *it = s->records.next; it != &s->records; it = it->next) {
-        struct record *r = list_entry((struct list *)(uintptr_t)it, struct record, node);
+        struct stored *r = list_entry((struct list *)(uintptr_t)it, struct stored, node);
         if (!r->dropped && r->kind == kind && strcmp(r->tenant->name, tenant) == 0 &&
             (strcmp(r->id, name) == 0 || (name[0] != '\0' && strcmp(r->name, name) == 0)))
             return r;
@@ -233,7 +233,7 @@ on_written(uv_work_t *work, int status)
 
 // r NULL: removes the file of `id`.
 static int
-begin_write(struct store *s, const struct record *r, const char *id,
+begin_write(struct store *s, const struct stored *r, const char *id,
             void (*done)(void *cookie, const struct err *e), void *cookie, struct err *e)
 {
     struct writing *w = calloc(1, sizeof *w);
@@ -257,7 +257,7 @@ begin_write(struct store *s, const struct record *r, const char *id,
 
 struct dropping {
     struct store *s;
-    struct record *r;
+    struct stored *r;
     store_done *done;
     void *cookie;
 };
@@ -278,7 +278,7 @@ on_dropped(void *cookie, const struct err *e)
 }
 
 int
-store_drop(struct store *s, struct record *r, store_done *done, void *cookie, struct err *e)
+store_drop(struct store *s, struct stored *r, store_done *done, void *cookie, struct err *e)
 {
     struct dropping *d = calloc(1, sizeof *d);
     if (d == NULL)
@@ -299,7 +299,7 @@ static void
 op_end(struct store_op *op, const struct err *e)
 {
     struct store *s = op->s;
-    struct record *r = op->r;
+    struct stored *r = op->r;
     struct err ignored;
     s->ops--;
     if (op->checks) {
@@ -335,7 +335,7 @@ static void
 on_put(void *cookie, const struct keep_answer *a)
 {
     struct store_op *op = cookie;
-    struct record *r = op->r;
+    struct stored *r = op->r;
     struct err e;
     if (a->ok == 0) {
         op_end(op, &a->err);
@@ -423,7 +423,7 @@ name_is_taken(struct store *s, const struct tenant *t, const struct store_want *
 {
     list_each(it, &s->records)
     {
-        const struct record *r = list_entry(it, struct record, node);
+        const struct stored *r = list_entry(it, struct stored, node);
         if (counts_to(r, t) && r->kind == w->kind && strcmp(r->name, w->name) == 0)
             return true;
     }
@@ -450,11 +450,11 @@ check_want(struct store *s, const struct store_want *w, const struct tenant *t, 
     return held < s->settings->bytes_per_caller ? 0 : refuse_bytes(s, t, e);
 }
 
-static struct record *
+static struct stored *
 record_new(struct store *s, const struct sandbox *from, const struct store_want *w)
 {
     uint8_t unused[ID_BYTES];
-    struct record *r = calloc(1, sizeof *r);
+    struct stored *r = calloc(1, sizeof *r);
     if (r == NULL)
         return NULL;
     list_init(&r->node);
@@ -487,7 +487,7 @@ store_keep(struct store *s, const struct sandbox *from, const struct store_want 
     int rc = store_available(s, e);
     if (rc < 0)
         return rc;
-    struct record *r = record_new(s, from, want);
+    struct stored *r = record_new(s, from, want);
     struct store_op *op = calloc(1, sizeof *op);
     if (r == NULL || op == NULL) {
         free(op);
@@ -526,11 +526,11 @@ store_keep(struct store *s, const struct sandbox *from, const struct store_want 
 }
 
 int
-store_check(struct store *s, struct record *r, store_done *done, void *cookie,
+store_check(struct store *s, struct stored *r, store_done *done, void *cookie,
             struct store_op **out, struct err *e)
 {
     struct store_op *op = calloc(1, sizeof *op);
-    struct record *copy = malloc(sizeof *copy); // the record may be dropped meanwhile
+    struct stored *copy = malloc(sizeof *copy); // the record may be dropped meanwhile
     *out = NULL;
     if (op == NULL || copy == NULL) {
         free(op);

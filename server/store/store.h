@@ -54,7 +54,7 @@ struct stored_layer {
 };
 
 // Read-only for others.
-struct record {
+struct stored {
     struct list node; // oldest first
     uint64_t order;   // increases with each
     char id[ID_TEXT_MAX + 1];
@@ -107,23 +107,23 @@ struct store_want {
 // Starts to keep layers of a sandbox, which may end meanwhile. done is called once, unless store_unwait() comes before: with the record
 // and all of its layers on the disk, or with the failure, after which nothing is left. ALREADY_EXISTS (NAME_IN_USE),
 // RESOURCE_EXHAUSTED (KEPT_BYTES, KEPT_RECORDS, DISK_FULL), FAILED_PRECONDITION (LAYER_DEVICE, LAYER_DEEP, or no keeper).
-typedef void store_done(void *cookie, struct record *r, const struct err *e);
+typedef void store_done(void *cookie, struct stored *r, const struct err *e);
 int store_keep(struct store *s, const struct sandbox *from, const struct store_want *want,
                store_done *done, void *cookie, struct store_op **out, struct err *e);
 
 // Starts to read the layers of a record that were not read in this run yet. DATA_LOSS (LAYER_DAMAGED): one is damaged. The layers
 // are held until done returns. done may be called before the function returns; then *out is NULL.
-int store_check(struct store *s, struct record *r, store_done *done, void *cookie,
+int store_check(struct store *s, struct stored *r, store_done *done, void *cookie,
                 struct store_op **out, struct err *e);
 
 // Nobody waits any more: done is not called. What was begun is completed; a record that nobody waits for is removed again.
 void store_unwait(struct store_op *op);
 
 // Removes a record. done (NULL: nobody waits) is called when its file is gone, r NULL; it is not found from now on.
-int store_drop(struct store *s, struct record *r, store_done *done, void *cookie, struct err *e);
+int store_drop(struct store *s, struct stored *r, store_done *done, void *cookie, struct err *e);
 
 // A record of a tenant by its id or name. NULL: there is none.
-struct record *store_find(const struct store *s, const char *tenant, enum store_kind kind,
+struct stored *store_find(const struct store *s, const char *tenant, enum store_kind kind,
                           const char *name);
 
 // All records, of all tenants and kinds, oldest first; those that are `dropped` are to be skipped.
@@ -134,8 +134,8 @@ void store_hold(struct stored_layer *l);
 void store_let_go(struct store *s, struct stored_layer *l); // accepts NULL
 
 // Bytes of its layers, with those that it shares.
-uint64_t record_bytes(const struct record *r);
-uint64_t record_entries(const struct record *r);
+uint64_t stored_bytes(const struct stored *r);
+uint64_t stored_entries(const struct stored *r);
 
 // "1f40...": as the folder is named.
 void store_digest_text(const uint8_t digest[SPAWN_DIGEST_BYTES], char out[STORE_DIGEST_TEXT]);

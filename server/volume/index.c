@@ -57,6 +57,7 @@ id_of(const char *name, uint8_t out[16])
     static const char digits[] = "0123456789abcdef";
     if (strlen(name) != 32)
         return false;
+    memset(out, 0, 16);
     for (size_t i = 0; i < 32; i++) {
         const char *digit = strchr(digits, name[i]);
         if (digit == NULL)

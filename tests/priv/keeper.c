@@ -111,8 +111,8 @@ adopt(const struct keep_answer *a, uint32_t below)
 {
     struct err e;
     struct wait w = {.called = 0};
-    assert_int_equal(
-        spawn_adopt(srv.spawn, box->slot, box->generation, below, a->digest, on_done, &w, &e), 0);
+    const struct spawn_kept kept = {below, a->digest};
+    assert_int_equal(spawn_adopt(srv.spawn, box->slot, box->generation, &kept, on_done, &w, &e), 0);
     until(w.called > 0);
     return w.reply;
 }

@@ -73,8 +73,10 @@ export interface BatchOptions {
   timeout?: Duration;
   /** Network policy of each job. Default: the template's. */
   network?: Network | NetworkPolicy;
-  /** What a job finds of the one before it: "sandbox", a fresh one, or "files", the same one without the processes, files
-   * and memory of that job, which is faster and needs the network "none" or "off". Default: "sandbox". */
+  /**
+   * What a job finds of the one before it: "sandbox", a fresh one, or "files", the same one without the processes,
+   * files and memory of that job, which is faster and needs the network "none" or "off". Default: "sandbox".
+   */
   reset?: "sandbox" | "files";
   /** Jobs that run at the same time. Default: two for each CPU of the broker's host. */
   parallel?: number;
