@@ -201,10 +201,10 @@ keepers_stop(struct keepers *k)
     k->stopped = true;
     loop_timer_stop(&k->again);
     while (!list_empty(&k->queue)) {
-        // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): end() has removed the one before from the list
         struct work *w = list_entry(k->queue.next, struct work, node);
         k->queued--;
         k->running++;
+        // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): end() has removed the one before from the list
         end_stopped(w);
     }
     for (struct list *it = k->active.next; it != &k->active;) {

@@ -62,8 +62,7 @@ load_one(struct store *s, const char *path, struct err *e)
     if (rc == 0)
         rc = take(s, c, e);
     if (c != NULL)
-        free(c->r.about);
-    // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): auto_free
+        free(c->r.about); // NOLINT(clang-analyzer-unix.Malloc): c is auto_free
     return rc;
 }
 

@@ -288,8 +288,7 @@ store_drop(struct store *s, struct stored *r, store_done *done, void *cookie, st
     if (rc < 0)
         free(d);
     else
-        r->dropped = true;
-    // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): on_dropped() frees it
+        r->dropped = true; // NOLINT(clang-analyzer-unix.Malloc): on_dropped() frees d
     return rc;
 }
 
