@@ -373,7 +373,7 @@ def the_command_says_what_it_does(b, c):
     for line, words in ((("snapshot", "rm", "agent", "before"), b"has no snapshot before"),
                         (("snapshot", "create", "nobody"), b"no sandbox"),
                         (("snapshot", "fold", "agent"), b"there is no action 'fold'"),
-                        (("snapshot", "show", "agent"), b"needs a SANDBOX and a NAME"),
+                        (("snapshot", "show", "agent"), b"there is no kept snapshot agent"),
                         (("snapshot", "diff", "agent"), b"needs a SANDBOX and a NAME"),
                         (("snapshot", "ls", "-p", "agent"), b"need the action diff"),
                         (("snapshot", "diff", "-p", "-o", "json", "agent", "x"), b"--patch prints text"),
