@@ -27,7 +27,7 @@
 
 enum {
     RESULT_ARENA_MAX = 4 * 1024 * 1024,
-    RECONNECT_MS = 10000,
+    RECONNECT_MS = 60000, // a host that starts again, too
     RETRY_MS = 100,
     PROGRESS_MS = 200,
 };

@@ -394,7 +394,7 @@ def a_killed_broker_loses_the_batch_and_the_command_says_so(_):
         check(json.loads(p.stdout.readline())["number"] == 1, "one has ended")
         b.kill()
         b.start()
-        out, err = p.communicate(timeout=60)
+        out, err = p.communicate(timeout=scaled(90))
         check(p.returncode == 1 and not out, f"{p.returncode} {out}")
         check(b"1 jobs that it accepted have no result" in err, err)
 
