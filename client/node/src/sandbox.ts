@@ -2,18 +2,18 @@
 // Sandboxes that are kept: the interface that most programs need, beside `run` (jobs.ts).
 import { randomBytes } from "node:crypto";
 import { inspect } from "node:util";
-import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import type { Client } from "./client.js";
 import { CODE_OPTIONS, Context, contextInfo, execute, variablesOf } from "./code.js";
 import type { ContextOptions, Execution, SandboxCellOptions } from "./code.js";
+import { processInfo, sandboxInfo } from "./described.js";
+import type { ProcessInfo, SandboxInfo } from "./described.js";
 import { AlreadyExistsError, ConnectionLostError, NotFoundError, UnavailableError } from "./errors.js";
 import { Files } from "./files.js";
 import { Forward } from "./forward.js";
 import type { ForwardOptions } from "./forward.js";
 import { CodeService } from "./gen/stockade/v1/code_service_pb.js";
 import { ProcessService } from "./gen/stockade/v1/process_service_pb.js";
-import type { Process as ProcessMessage } from "./gen/stockade/v1/process_service_pb.js";
-import { SandboxService, SandboxState } from "./gen/stockade/v1/sandbox_service_pb.js";
+import { SandboxService } from "./gen/stockade/v1/sandbox_service_pb.js";
 import type { Sandbox as SandboxMessage } from "./gen/stockade/v1/sandbox_service_pb.js";
 import {
   collectorOf,
@@ -29,9 +29,9 @@ import {
   wholeStdin,
 } from "./jobs.js";
 import type { CallControl, CommandOptions, FreshSandbox, RunOptions, StartOptions } from "./jobs.js";
-import { limitsInForce, limitsMessage } from "./limits.js";
-import type { Limits, LimitsInForce } from "./limits.js";
-import { PORT_MAX, letsIn, networkMode, networkOf, networkPolicy } from "./network.js";
+import { limitsMessage } from "./limits.js";
+import type { Limits } from "./limits.js";
+import { PORT_MAX, letsIn, networkOf } from "./network.js";
 import type { Network, NetworkPolicy } from "./network.js";
 import { Process, splitStdin } from "./process.js";
 import { RunResult } from "./result.js";
@@ -54,99 +54,11 @@ export interface CreateOptions extends FreshSandbox, CallControl {
   snapshot?: string;
 }
 
-/** A sandbox, as the broker describes it. */
-export interface SandboxInfo {
-  /** An opaque text of at most 48 characters. */
-  id: string;
-  /** The template that it was created from. */
-  template: string;
-  /** Its name, or "". */
-  name: string;
-  /** Its state. */
-  state: "running" | "paused" | "deleting" | "unknown";
-  /** Limits in force: bytes and seconds. */
-  limits: LimitsInForce;
-  /** Mode of the network policy in force. */
-  network: Network | "unknown";
-  /** The network policy in force. */
-  policy: NetworkPolicy;
-  /** Labels that the caller chose. */
-  metadata: Readonly<Record<string, string>>;
-  /** Time of its creation. */
-  created: Date;
-  /** Time at which the broker deletes it. */
-  expires: Date;
-  /** Number of jobs that run in it. */
-  processes: number;
-  /** What is mounted in it: from paths to names of volumes (with ":ro": read-only). */
-  volumes: Readonly<Record<string, string>>;
-}
-
-/** A process, as the broker describes it: a running one, or one that ended recently. */
-export interface ProcessInfo {
-  /** An opaque text of at most 48 characters; `Sandbox.attach` takes it. */
-  id: string;
-  /** The sandbox that it runs in. */
-  sandboxId: string;
-  /** Its pid inside the sandbox. */
-  pid: number;
-  /** Its first 16 arguments, each truncated to 256 bytes. */
-  args: readonly string[];
-  /** When it started. */
-  started: Date;
-  /** Its result, if it has ended. */
-  result: RunResult | undefined;
-  /** Bytes of output so far. */
-  output: number;
-  /** True if it has a terminal. */
-  terminal: boolean;
-}
-
-function dateOf(stamp: Timestamp | undefined): Date {
-  return new Date(Number(stamp?.seconds ?? 0n) * 1000 + Math.floor((stamp?.nanos ?? 0) / 1e6));
-}
-
 // A sandbox has a time to live, a job a timeout: one for the other would be passed over.
 function needTtl(options: object): void {
   if ("timeout" in options) {
     throw badArgument("timeout", "is of a job; the time to live of a sandbox is called ttl");
   }
-}
-
-const states: Readonly<Record<number, SandboxInfo["state"]>> = {
-  [SandboxState.RUNNING]: "running",
-  [SandboxState.PAUSED]: "paused",
-  [SandboxState.DELETING]: "deleting",
-};
-
-function sandboxInfo(message: SandboxMessage | undefined): SandboxInfo {
-  return {
-    id: message?.id ?? "",
-    template: message?.template ?? "",
-    name: message?.name ?? "",
-    state: states[message?.state ?? 0] ?? "unknown",
-    limits: limitsInForce(message?.limits),
-    network: networkMode(message?.network),
-    policy: networkPolicy(message?.network),
-    metadata: message?.metadata ?? {},
-    created: dateOf(message?.createTime),
-    expires: dateOf(message?.expireTime),
-    processes: message?.processes ?? 0,
-    volumes: Object.fromEntries((message?.volumes ?? []).map((m) => [m.path, m.volume + (m.readOnly ? ":ro" : "")])),
-  };
-}
-
-function processInfo(message: ProcessMessage): ProcessInfo {
-  return {
-    id: message.id,
-    sandboxId: message.sandboxId,
-    pid: message.pid,
-    args: message.args,
-    started: dateOf(message.startTime),
-    result: message.result === undefined ? undefined : new RunResult(message.result),
-    output: Number(message.outputBytes),
-    terminal: message.terminal,
-  };
 }
 
 /**
