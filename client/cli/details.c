@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+// The long texts of `stockade COMMAND --help` and the manual; commands.c names them in its rows.
+#include "details.h"
+
+const char code_details[] =
+    "Runs a cell of code and prints its output and the value of its last expression. Without "
+    "--sandbox and --context it runs in a fresh sandbox, which is destroyed afterwards. With "
+    "--sandbox the variables stay for the next cell. FILE '-' or none: stdin.\n\n"
+    "python has the last expression and await at top level; magics (%time) and !command where the "
+    "sandbox has IPython. Pictures are shown on terminals with kitty's or iTerm2's protocol.\n\n"
+    "Exit codes: 0 the cell reached its end; 1 it raised an error; 124 timeout; 130 interrupted; 137 "
+    "the interpreter crashed; 125 Stockade failed; 77 refused; 75 try again.\n\n"
+    "Example: stockade code -c 'sum(range(10))'";
+
+const char repl_details[] =
+    "Reads cells at a prompt and runs each, like python's own prompt, with what the cells before it "
+    "have defined. Without --sandbox and --context they run in a new sandbox, which is removed at "
+    "the end. With --sandbox they have a context of their own there; with --context an existing "
+    "one, whose --language only decides which lines belong together.\n\n"
+    "A line that begins a block, a bracket or a quotation continues on the next one; a block ends "
+    "with an empty line. ^C interrupts the running cell, and at the prompt drops what was typed; ^D "
+    "ends. Arrow keys move the cursor and show earlier entries, which "
+    "~/.local/state/stockade/history keeps. Pictures are shown on terminals with kitty's or "
+    "iTerm2's protocol; otherwise they are saved (--pictures, or the current folder).\n\n"
+    "If stdin is not a terminal, it has the cells, and the exit code is that of the last one, as of "
+    "stockade code.\n\n"
+    "Example: stockade repl --sandbox notebook";
+
+const char run_details[] =
+    "The job reads your stdin and writes to your stdout and stderr; the command exits with the exit "
+    "code of the job. The template sets the limits that you omit.\n\n"
+    "Exit codes: the job's own; 124 a time limit ended the job; 125 Stockade failed, stdin or stdout "
+    "failed, or the command line is wrong; 126 not executable; 127 not found; 128+n ended by signal "
+    "n (137: also by the memory limit, or cancelled); 77 refused; 75 temporary failure, try again; "
+    "74 the job exited with 0, but some of its output was discarded.\n\n"
+    "Only --output limits the output: when the reader is slow, the job waits.\n\n"
+    "-o json prints one object at the end with outcome, exit_code, bill, stdout and stderr (at most "
+    "64 MiB each).\n\n"
+    "Example: stockade run --memory 256M --bill -- python3 -c 'print(6 * 7)'";
+
+const char batch_details[] =
+    "Each line of FILE (-: stdin) is a job: a JSON list of the program and its arguments, or an object "
+    "with \"args\" and any of \"key\", \"stdin\", \"stdin_base64\", \"env\", \"workdir\" and \"limits\" "
+    "(names as in 'stockade get -o json'). Each job runs in a fresh sandbox. The result of each is a "
+    "line of JSON on stdout, in the order in which the jobs end: number (of the job, from 0), key, "
+    "outcome, exit_code, bill, stdout, stderr.\n\n"
+    "Of the output of a job at most 64 KiB are kept (--output sets another limit, at most 1M).\n\n"
+    "No job is executed twice, also when the connection breaks. A command that was killed can be "
+    "continued with --key and --resume; results whose line was perhaps not read are printed again.\n\n"
+    "Exit codes: 0 each job exited with 0; 1 one of them did not, or the batch failed; 2 wrong command "
+    "line or wrong line; 75 temporary failure; 77 refused; 128+n signal n, which cancels the rest.\n\n"
+    "Example: echo '[\"echo\", \"hello\"]' | stockade batch -";
+
+const char exec_details[] =
+    "Like 'stockade run', in a sandbox that 'stockade create' created; the sandbox stays. The "
+    "process keeps running when this command is killed; 'stockade logs -f PROCESS' shows its "
+    "output.\n\n"
+    "A job that stays (-d, -i, -t) runs as long as its sandbox: it has no --timeout, --cpu-time or "
+    "--output limit unless they are set here or were set when the sandbox was created.";
+
+const char update_details[] =
+    "Use 'stockade network' to change the network policy. Limits cannot be changed.\n\n"
+    "Example: stockade update --ttl 2h agent";
+
+const char profiles_details[] =
+    "A profile holds the executables that the jobs of a template run, and the sequences of system "
+    "calls that each executable makes. The broker learns it from a number of runs and then freezes "
+    "it; from then on, the rules new-executable and unseen-sequence report behaviour that is not in "
+    "the profile. Requires root.\n\n"
+    "Actions: ls [TEMPLATE]; export TEMPLATE [FILE]; import TEMPLATE [FILE]; reset TEMPLATE deletes "
+    "the profile and starts to learn again; freeze TEMPLATE stops learning.\n\n"
+    "Example: stockade profiles reset default --learn 20";
+
+const char volume_details[] =
+    "A volume is a folder on the broker's host with a quota of bytes and inodes. Run and create mount it with --volume, several "
+    "at a time. It stays until it is removed. It is not part of snapshots; forks have the volumes of their sandbox.\n\n"
+    "The actions: create NAME; ls; show NAME; rm NAME, refused while a sandbox has the volume.\n\n"
+    "Example: stockade volume create data --size 10G; stockade run -v data:/data touch /data/hello";
+
+const char snapshot_details[] =
+    "A snapshot holds the files that jobs can write: /home/agent, /tmp, /var/tmp and /dev/shm. It ends with its sandbox; until then its files count to its "
+    "limits. Not part of it are processes and their memory, System V IPC objects and message queues, connections, limits, labels and the network policy. No"
+    " job may run meanwhile: see --stop.\n\nWith --keep it goes to the broker's disk as well, outlasts sandbox, broker and host, and counts to "
+    "quotas.kept_bytes_per_caller. 'stockade create --snapshot NAME' begins with its files.\n\nActions: create SANDBOX [NAME] prints the name; ls SANDBOX; "
+    "show SANDBOX NAME; diff SANDBOX NAME [NAME] lists the files that differ between two snapshots, or between one and now: + added, - removed, ~ changed, "
+    "with permissions and size; restore SANDBOX NAME rolls the files back, what was written since is lost; rm SANDBOX NAME. Kept ones: ls, show NAME, rm "
+    "NAME.\n\nExample: stockade snapshot create agent before; stockade snapshot restore agent before";
+
+const char template_details[] =
+    "A template is a kind of sandbox: one of the host, which the configuration lists, or one that you make "
+    "from the files of a sandbox. Limits, network and user of the latter are those of the template that "
+    "the sandbox came from. --template NAME of other commands takes both. Nothing is copied, and sandboxes "
+    "of it see none of each other's changes. It ends with rm or with the broker; sandboxes of it keep their "
+    "files.\n\n"
+    "Actions: create NAME --from SANDBOX[:SNAPSHOT] prints the name; ls; show NAME; rm NAME.\n\n"
+    "Example: stockade template create pandas --from agent; stockade run --template pandas -- python3 x.py";
+
+const char fork_details[] =
+    "Makes sandboxes that begin with the files of this one, and prints their ids. Nothing is copied, and "
+    "none sees what another one writes. A fork has the template, limits, labels and network policy of "
+    "the sandbox, and an id and bill of its own; it has no name and no snapshots. Without --snapshot no "
+    "job may run in the sandbox meanwhile: see --stop. 'stockade help snapshot' lists what forks do not "
+    "get.\n\n"
+    "Example: stockade fork --count 8 agent";
+
+const char events_details[] =
+    "One line per event: time, severity, kind, sandbox, job, process and details. Without -f the "
+    "command shows the events that the broker still keeps. Missing events are reported on stderr, or "
+    "as {\"gap\": ...} with -o json, which prints one object per line.\n\n"
+    "Example: stockade events -f --kind denied --kind finding";
+
+const char top_details[] =
+    "A live table of your sandboxes, the busiest first. Press q to quit. Figures per second cover "
+    "the last interval; DENIED and ALERTS count from the creation of the sandbox. If stdout is not a "
+    "terminal, or with --once, the command prints one table; with -o json it prints one object per "
+    "interval, each on a line.";
+
+const char inspect_details[] =
+    "Shows the kernel's record of a running or ended job: network connections, processes, system "
+    "calls (if they were counted: --syscalls), refusals and how to request what was refused, "
+    "executed programs, findings, and what the record does not cover. JOB is the id of the job or "
+    "its first digits; the default is your job that ended last. The broker keeps the last 1,000 "
+    "records.\n\n"
+    "Example: stockade run --syscalls -- ls; stockade inspect";
+
+const char metrics_details[] =
+    "Shows what the broker has counted since its start: calls, connections, sandboxes, jobs, events, "
+    "findings, and everything that was lost. PREFIX selects metrics by the beginning of their names, "
+    "with or without stockade_. The metrics cover all tenants, so the command requires root. A line "
+    "of a histogram shows the number of observations, and bounds of their median and of the slowest "
+    "1 %.\n\n"
+    "Example: stockade metrics pool; stockade metrics --prometheus > metrics.txt";
+
+const char doctor_details[] =
+    "Checks the kernel, cgroups, namespaces, limits and ids of this host and prints how to fix each "
+    "problem. The command does not need a broker; if one is running, it also shows what the broker "
+    "reports as missing. Exit code 0: sandboxes can run here; 1: something is missing.";
+
+const char network_details[] =
+    "Without options the command shows the policy in force. With options it replaces the whole "
+    "policy; the template sets what you omit. The new policy is in force when the command returns; "
+    "connections that it forbids are closed.\n\n"
+    "Example: stockade network --allow example.com:443 --allow 192.0.2.0/24:80 box";
+
+const char forward_details[] =
+    "Listens on 127.0.0.1:LOCAL (0: any free port; the command prints it) until it is interrupted "
+    "or the sandbox is removed, and forwards each connection to PORT on the sandbox's loopback interface. The network policy of "
+    "the sandbox must allow the port: --allow-inbound.\n\n"
+    "Example: stockade create --name web --allow-inbound 8000\n"
+    "         stockade forward web 8080:8000";
+
+const char copy_details[] =
+    "One of FROM and TO is SANDBOX:PATH, the other a path of this machine, or - for stdin or stdout. A "
+    "folder is copied with everything in it, with permissions and symbolic links; into TO if that is a "
+    "folder. A file is replaced as a whole or not at all. From a sandbox, links that lead out of the "
+    "folder are refused, because a job may have made them to mislead you; SANDBOX:PATH of a folder to - "
+    "writes a tar archive with all links.\n\n"
+    "Example: stockade cp src box:work; stockade cp box:work/result.csv .";
+
+const char files_details[] =
+    "Actions: ls [PATH]; stat PATH...; cat PATH...; write PATH (from stdin, replaced as a whole or not "
+    "at all); mkdir PATH...; rm PATH...; mv PATH TO; cp PATH TO (inside the sandbox); chmod PATH...; "
+    "watch [PATH] prints changes as they happen.\n\n"
+    "A path is what a job in the sandbox would use; a relative one begins at the template's working "
+    "directory. The actions have the rights of a job: no link leads out of the sandbox.\n\n"
+    "Example: echo 'print(42)' | stockade fs write box a.py; stockade fs ls box";
+
+const char completion_details[] =
+    "Stockade's package installs the scripts. Without the package, bash: source <(stockade "
+    "completion bash); zsh: write the script to a file _stockade in a folder of $fpath; fish: "
+    "stockade completion fish | source.\n\n"
+    "The scripts run 'stockade completion words -- WORD...', which lists the completions of the last "
+    "WORD.";
