@@ -4,11 +4,10 @@
 #include <string.h>
 
 #include "proto/now.h"
-#include "cli.h"
+#include "actions.h"
 #include "commands.h"
 #include "diff.h"
 #include "json.h"
-#include "text.h"
 #include "units.h"
 
 enum { CELL_MAX = 512 };
@@ -50,15 +49,6 @@ print_snapshot(const struct stockade_snapshot *p)
 
 // ---- the actions
 
-struct acting {
-    const struct command *c;
-    const struct options *o;
-    struct stockade *s;
-    const char *sandbox; // its id; "": about kept snapshots
-    const char *name;    // of the snapshot, NULL: none was given
-    const char *to;      // of the second one
-};
-
 // The failure of a call; of one about the sandbox itself with its words.
 static int
 fail(const struct acting *a, struct stockade_error *e)
@@ -90,10 +80,8 @@ create(const struct acting *a)
         return fail(a, &e);
     warn_of_ended(a, p);
     int code = a->o->json ? json_put(json_of_snapshot(p)) : EXIT_OK;
-    if (!a->o->json) {
+    if (!a->o->json)
         (void)puts(p->name);
-        code = cli_flush(a->c);
-    }
     stockade_free(p);
     return code;
 }
@@ -156,36 +144,28 @@ add_row(struct table *t, const struct stockade_snapshot *p)
 }
 
 static int
+list_page(const struct acting *a, struct listing *l)
+{
+    struct stockade_error e;
+    const struct stockade_snapshots *all = NULL;
+    if (stockade_snapshot_list(a->s, a->sandbox, l->page, &all, &e) < 0)
+        return fail(a, &e);
+    for (size_t i = 0; i < all->n && l->table != NULL; i++) {
+        (void)json_array_append_new(l->array, json_of_snapshot(&all->items[i]));
+        (void)(a->sandbox[0] == '\0' ? add_kept : add_row)(l->table, &all->items[i]);
+    }
+    (void)snprintf(l->page, sizeof l->page, "%s", all->next_page);
+    stockade_free(all);
+    return EXIT_OK;
+}
+
+static int
 list(const struct acting *a)
 {
     static const char *const head[] = {"SNAPSHOT", "SIZE", "IN ALL", "AGE", "CURRENT"};
     static const char *const kept_head[] = {"SNAPSHOT", "IN ALL", "AGE", "TEMPLATE", "KEPT AS"};
-    struct stockade_error e;
-    const bool kept = a->sandbox[0] == '\0';
-    struct table *t = table_new(kept ? kept_head : head, sizeof head / sizeof head[0]);
-    json_t *array = json_array();
-    char page[33] = "";
-    int code = EXIT_OK;
-    do {
-        const struct stockade_snapshots *all = NULL;
-        if (stockade_snapshot_list(a->s, a->sandbox, page, &all, &e) < 0) {
-            code = fail(a, &e);
-            break;
-        }
-        for (size_t i = 0; i < all->n && t != NULL; i++) {
-            (void)json_array_append_new(array, json_of_snapshot(&all->items[i]));
-            (void)(kept ? add_kept : add_row)(t, &all->items[i]);
-        }
-        (void)snprintf(page, sizeof page, "%s", all->next_page);
-        stockade_free(all);
-    } while (page[0] != '\0');
-    if (code == EXIT_OK && a->o->json)
-        code = json_put_list(json_incref(array));
-    else if (code == EXIT_OK && t != NULL)
-        table_print(t, stdout);
-    json_decref(array);
-    table_free(t);
-    return code;
+    return actions_list(a, a->sandbox[0] == '\0' ? kept_head : head, sizeof head / sizeof head[0],
+                        list_page);
 }
 
 static int
@@ -194,50 +174,10 @@ diff(const struct acting *a)
     return diff_show(a->c, a->o, a->s, a->sandbox, a->name, a->to);
 }
 
-struct action {
-    const char *name;
-    int args_min, args_max; // with its own name
-    bool may_stop;
-    bool of_kept; // with one argument less it is about kept snapshots
-    int (*run)(const struct acting *a);
-};
-
-static const struct action actions[] = {
-    {"create", 2, 3, true, false, create},   {"ls", 1, 2, false, true, list},
-    {"show", 2, 3, false, true, show},       {"diff", 3, 4, false, false, diff},
-    {"restore", 3, 3, true, false, restore}, {"rm", 2, 3, false, true, remove_it},
-};
-
 static int
-wrong_line(const struct command *c, const struct options *o, const struct action *a)
+check(const struct command *c, const struct options *o, const struct action *a)
 {
-    char why[128];
-    if (a == NULL)
-        (void)snprintf(why, sizeof why, "there is no action '%.60s'", o->args[0]);
-    else if (o->args_n < a->args_min)
-        (void)snprintf(why, sizeof why, "%s needs a %s", a->name,
-                       a->of_kept        ? "NAME"
-                       : a->args_min > 2 ? "SANDBOX and a NAME"
-                                         : "SANDBOX");
-    else
-        (void)snprintf(why, sizeof why, "unexpected argument '%.60s'", o->args[a->args_max]);
-    return cli_usage(c, why,
-                     "the actions are create SANDBOX [NAME], ls [SANDBOX], show [SANDBOX] NAME, "
-                     "diff SANDBOX NAME [NAME], restore SANDBOX NAME and rm [SANDBOX] NAME");
-}
-
-int
-cli_snapshot(const struct command *c, const struct options *o)
-{
-    const struct action *a = NULL;
-    int code = EXIT_OK;
-    char id[65];
-    for (size_t i = 0; i < sizeof actions / sizeof actions[0]; i++)
-        if (strcmp(actions[i].name, o->args[0]) == 0)
-            a = &actions[i];
-    if (a == NULL || o->args_n < a->args_min || o->args_n > a->args_max)
-        return wrong_line(c, o, a);
-    if (o->stop && !a->may_stop)
+    if (o->stop && a->run != create && a->run != restore)
         return cli_usage(c, "--stop needs the action create or restore", "");
     if ((o->patch || o->path != NULL) && a->run != diff)
         return cli_usage(c, "--patch and --path need the action diff", "");
@@ -245,16 +185,40 @@ cli_snapshot(const struct command *c, const struct options *o)
         return cli_usage(c, "--patch prints text, not JSON", "");
     if (o->keep && a->run != create)
         return cli_usage(c, "--keep needs the action create", "");
-    struct stockade *s = cli_open(c, o, &code);
-    if (s == NULL)
-        return code;
-    const bool kept = a->of_kept && o->args_n < a->args_max;
+    return EXIT_OK;
+}
+
+// Without the sandbox it is about kept snapshots, where an action allows that.
+static bool
+find_sandbox(struct acting *a, const struct action *action, int *code)
+{
+    const bool may_lack = action->run == list || action->run == show || action->run == remove_it;
+    const bool kept = may_lack && a->o->args_n < action->args_max;
     const int at = kept ? 1 : 2; // of the name
-    const struct acting acting = {
-        c, o, s, id, o->args_n > at ? o->args[at] : NULL, o->args_n > 3 ? o->args[3] : NULL};
-    id[0] = '\0';
-    if (kept || cli_find_sandbox(s, c, o->args[1], id, &code))
-        code = a->run(&acting);
-    stockade_close(s);
-    return code;
+    a->name = a->o->args_n > at ? a->o->args[at] : NULL;
+    a->to = a->o->args_n > 3 ? a->o->args[3] : NULL;
+    return kept || cli_find_sandbox(a->s, a->c, a->o->args[1], a->sandbox, code);
+}
+
+static const struct action all[] = {
+    {"create", 2, 3, "SANDBOX", create},
+    {"ls", 1, 2, NULL, list},
+    {"show", 2, 3, "NAME", show},
+    {"diff", 3, 4, "SANDBOX and a NAME", diff},
+    {"restore", 3, 3, "SANDBOX and a NAME", restore},
+    {"rm", 2, 3, "NAME", remove_it},
+    {0},
+};
+
+int
+cli_snapshot(const struct command *c, const struct options *o)
+{
+    static const struct actions actions = {
+        .all = all,
+        .hint = "the actions are create SANDBOX [NAME], ls [SANDBOX], show [SANDBOX] NAME, "
+                "diff SANDBOX NAME [NAME], restore SANDBOX NAME and rm [SANDBOX] NAME",
+        .check = check,
+        .prepare = find_sandbox,
+    };
+    return actions_run(&actions, c, o);
 }

@@ -4,10 +4,9 @@
 #include <string.h>
 
 #include "proto/now.h"
-#include "cli.h"
+#include "actions.h"
 #include "commands.h"
 #include "json.h"
-#include "text.h"
 #include "units.h"
 
 enum { CELL_MAX = 512 };
@@ -89,20 +88,13 @@ print_template(const struct stockade_sandbox_template *t)
 
 // ---- the actions
 
-struct acting {
-    const struct command *c;
-    const struct options *o;
-    struct stockade *s;
-    const char *name; // NULL: none was given
-};
-
 static int
 put(const struct acting *a, const struct stockade_sandbox_template *t)
 {
     if (a->o->json)
         return json_put(json_of_template(t));
     print_template(t);
-    return cli_flush(a->c);
+    return EXIT_OK;
 }
 
 // SANDBOX or SANDBOX:SNAPSHOT
@@ -131,7 +123,7 @@ create(const struct acting *a)
     else
         (void)puts(t->name);
     stockade_free(t);
-    return code == EXIT_OK ? cli_flush(a->c) : code;
+    return code;
 }
 
 static int
@@ -167,63 +159,26 @@ add_row(struct table *table, const struct stockade_sandbox_template *t)
 }
 
 static int
+list_page(const struct acting *a, struct listing *l)
+{
+    struct stockade_error e;
+    const struct stockade_sandbox_templates *all = NULL;
+    if (stockade_template_list(a->s, l->page, &all, &e) < 0)
+        return cli_fail(a->c, "", &e);
+    for (size_t i = 0; i < all->n && l->table != NULL; i++) {
+        (void)json_array_append_new(l->array, json_of_template(&all->items[i]));
+        (void)add_row(l->table, &all->items[i]);
+    }
+    (void)snprintf(l->page, sizeof l->page, "%s", all->next_page);
+    stockade_free(all);
+    return EXIT_OK;
+}
+
+static int
 list(const struct acting *a)
 {
     static const char *const head[] = {"TEMPLATE", "OWNER", "USER", "MADE ON", "SIZE", "AGE"};
-    struct stockade_error e;
-    struct table *t = table_new(head, sizeof head / sizeof head[0]);
-    json_t *array = json_array();
-    char page[33] = "";
-    int code = EXIT_OK;
-    do {
-        const struct stockade_sandbox_templates *all = NULL;
-        if (stockade_template_list(a->s, page, &all, &e) < 0) {
-            code = cli_fail(a->c, "", &e);
-            break;
-        }
-        for (size_t i = 0; i < all->n && t != NULL; i++) {
-            (void)json_array_append_new(array, json_of_template(&all->items[i]));
-            (void)add_row(t, &all->items[i]);
-        }
-        (void)snprintf(page, sizeof page, "%s", all->next_page);
-        stockade_free(all);
-    } while (page[0] != '\0');
-    if (code == EXIT_OK && a->o->json)
-        code = json_put_list(json_incref(array));
-    else if (code == EXIT_OK && t != NULL)
-        table_print(t, stdout);
-    json_decref(array);
-    table_free(t);
-    return code;
-}
-
-struct action {
-    const char *name;
-    int args; // with its own name
-    bool creates;
-    int (*run)(const struct acting *a);
-};
-
-static const struct action actions[] = {
-    {"create", 2, true, create},
-    {"ls", 1, false, list},
-    {"show", 2, false, show},
-    {"rm", 2, false, remove_it},
-};
-
-static int
-wrong_line(const struct command *c, const struct options *o, const struct action *a)
-{
-    char why[128];
-    if (a == NULL)
-        (void)snprintf(why, sizeof why, "there is no action '%.60s'", o->args[0]);
-    else if (o->args_n < a->args)
-        (void)snprintf(why, sizeof why, "%s needs a NAME", a->name);
-    else
-        (void)snprintf(why, sizeof why, "unexpected argument '%.60s'", o->args[a->args]);
-    return cli_usage(c, why,
-                     "the actions are create NAME --from SANDBOX[:SNAPSHOT], ls, show NAME and rm "
-                     "NAME");
+    return actions_list(a, head, sizeof head / sizeof head[0], list_page);
 }
 
 static bool
@@ -232,25 +187,31 @@ has_create_option(const struct options *o)
     return o->stop || o->source != NULL || o->workdir != NULL || o->env_n > 0;
 }
 
+static int
+check(const struct command *c, const struct options *o, const struct action *a)
+{
+    if (a->run == create && o->source == NULL)
+        return cli_usage(c, "create needs --from", "name a sandbox, or SANDBOX:SNAPSHOT");
+    if (a->run != create && has_create_option(o))
+        return cli_usage(c, "--from, --stop, --env and --workdir need the action create", "");
+    return EXIT_OK;
+}
+
+static const struct action all[] = {
+    {"create", 2, 2, "NAME", create},
+    {"ls", 1, 1, NULL, list},
+    {"show", 2, 2, "NAME", show},
+    {"rm", 2, 2, "NAME", remove_it},
+    {0},
+};
+
 int
 cli_template(const struct command *c, const struct options *o)
 {
-    const struct action *a = NULL;
-    int code = EXIT_OK;
-    for (size_t i = 0; i < sizeof actions / sizeof actions[0]; i++)
-        if (strcmp(actions[i].name, o->args[0]) == 0)
-            a = &actions[i];
-    if (a == NULL || o->args_n != a->args)
-        return wrong_line(c, o, a);
-    if (a->creates && o->source == NULL)
-        return cli_usage(c, "create needs --from", "name a sandbox, or SANDBOX:SNAPSHOT");
-    if (!a->creates && has_create_option(o))
-        return cli_usage(c, "--from, --stop, --env and --workdir need the action create", "");
-    struct stockade *s = cli_open(c, o, &code);
-    if (s == NULL)
-        return code;
-    const struct acting acting = {c, o, s, o->args_n > 1 ? o->args[1] : NULL};
-    code = a->run(&acting);
-    stockade_close(s);
-    return code;
+    static const struct actions actions = {
+        .all = all,
+        .hint = "the actions are create NAME --from SANDBOX[:SNAPSHOT], ls, show NAME and rm NAME",
+        .check = check,
+    };
+    return actions_run(&actions, c, o);
 }

@@ -4,10 +4,9 @@
 #include <string.h>
 
 #include "proto/now.h"
-#include "cli.h"
+#include "actions.h"
 #include "commands.h"
 #include "json.h"
-#include "text.h"
 #include "units.h"
 
 enum { CELL_MAX = 512 };
@@ -32,13 +31,6 @@ print_volume(const struct stockade_volume *v)
 }
 
 // ---- the actions
-
-struct acting {
-    const struct command *c;
-    const struct options *o;
-    struct stockade *s;
-    const char *name; // NULL: none was given
-};
 
 static int
 fail(const struct acting *a, struct stockade_error *e)
@@ -94,82 +86,51 @@ add_row(struct table *t, const struct stockade_volume *v)
 }
 
 static int
+list_page(const struct acting *a, struct listing *l)
+{
+    struct stockade_error e;
+    const struct stockade_volumes *all = NULL;
+    if (stockade_volume_list(a->s, l->page, &all, &e) < 0)
+        return fail(a, &e);
+    for (size_t i = 0; i < all->n && l->table != NULL; i++) {
+        (void)json_array_append_new(l->array, json_of_volume(&all->items[i]));
+        (void)add_row(l->table, &all->items[i]);
+    }
+    (void)snprintf(l->page, sizeof l->page, "%s", all->next_page);
+    stockade_free(all);
+    return EXIT_OK;
+}
+
+static int
 list(const struct acting *a)
 {
     static const char *const head[] = {"VOLUME", "SIZE", "INODES", "AGE", "SANDBOXES"};
-    struct stockade_error e;
-    struct table *t = table_new(head, sizeof head / sizeof head[0]);
-    json_t *array = json_array();
-    char page[33] = "";
-    int code = EXIT_OK;
-    do {
-        const struct stockade_volumes *all = NULL;
-        if (stockade_volume_list(a->s, page, &all, &e) < 0) {
-            code = fail(a, &e);
-            break;
-        }
-        for (size_t i = 0; i < all->n && t != NULL; i++) {
-            (void)json_array_append_new(array, json_of_volume(&all->items[i]));
-            (void)add_row(t, &all->items[i]);
-        }
-        (void)snprintf(page, sizeof page, "%s", all->next_page);
-        stockade_free(all);
-    } while (page[0] != '\0');
-    if (code == EXIT_OK && a->o->json)
-        code = json_put_list(json_incref(array));
-    else if (code == EXIT_OK && t != NULL)
-        table_print(t, stdout);
-    json_decref(array);
-    table_free(t);
-    return code;
+    return actions_list(a, head, sizeof head / sizeof head[0], list_page);
 }
-
-struct action {
-    const char *name;
-    int args_n; // with its own name
-    bool has_size;
-    int (*run)(const struct acting *a);
-};
-
-static const struct action actions[] = {
-    {"create", 2, true, create},
-    {"ls", 1, false, list},
-    {"show", 2, false, show},
-    {"rm", 2, false, remove_it},
-};
 
 static int
-wrong_line(const struct command *c, const struct options *o, const struct action *a)
+check(const struct command *c, const struct options *o, const struct action *a)
 {
-    char why[128];
-    if (a == NULL)
-        (void)snprintf(why, sizeof why, "there is no action '%.60s'", o->args[0]);
-    else if (o->args_n < a->args_n)
-        (void)snprintf(why, sizeof why, "%s needs a NAME", a->name);
-    else
-        (void)snprintf(why, sizeof why, "unexpected argument '%.60s'", o->args[a->args_n]);
-    return cli_usage(c, why, "the actions are create NAME, ls, show NAME and rm NAME");
+    if ((o->size != 0 || o->limits.inodes != 0) && a->run != create)
+        return cli_usage(c, "--size and --inodes need the action create", "");
+    return EXIT_OK;
 }
+
+static const struct action all[] = {
+    {"create", 2, 2, "NAME", create},
+    {"ls", 1, 1, NULL, list},
+    {"show", 2, 2, "NAME", show},
+    {"rm", 2, 2, "NAME", remove_it},
+    {0},
+};
 
 int
 cli_volume(const struct command *c, const struct options *o)
 {
-    const struct action *a = NULL;
-    int code = EXIT_OK;
-    for (size_t i = 0; i < sizeof actions / sizeof actions[0]; i++)
-        if (strcmp(actions[i].name, o->args[0]) == 0)
-            a = &actions[i];
-    if (a == NULL || o->args_n != a->args_n)
-        return wrong_line(c, o, a);
-    if ((o->size != 0 || o->limits.inodes != 0) && !a->has_size)
-        return cli_usage(c, "--size and --inodes need the action create", "");
-    struct stockade *s = cli_open(c, o, &code);
-    if (s == NULL)
-        return code;
-    const struct acting acting = {c, o, s, o->args_n > 1 ? o->args[1] : NULL};
-    code = a->run(&acting);
-    if (code == EXIT_OK)
-        code = cli_flush(c);
-    stockade_close(s);
-    return code;
+    static const struct actions actions = {
+        .all = all,
+        .hint = "the actions are create NAME, ls, show NAME and rm NAME",
+        .check = check,
+    };
+    return actions_run(&actions, c, o);
 }
