@@ -148,6 +148,7 @@ open_feed(struct broker *b, struct err *e)
 static int
 listen_all(struct broker *b, struct err *e)
 {
+    b->config->rpc.reader_uid = (uint32_t)b->root.who.reader_uid;
     b->s.rpc = rpc_new(&b->loop, b->s.dispatch, &b->config->rpc, &b->tenants);
     if (b->s.rpc == NULL)
         return err_sys(e, ENOMEM, "listen");

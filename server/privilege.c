@@ -20,8 +20,9 @@
 #include "proto/auto.h"
 #include "server/rpc/rpc.h"
 
-#define ACCOUNT       "stockade"
-#define RELAY_ACCOUNT "stockade-relay"
+#define ACCOUNT        "stockade"
+#define RELAY_ACCOUNT  "stockade-relay"
+#define READER_ACCOUNT "stockade-exporter"
 
 int
 privilege_check_root(struct err *e)
@@ -44,6 +45,22 @@ find_group(const char *name, gid_t *out, struct err *e)
     if (g == NULL)
         return err_set(e, ERR_FAILED_PRECONDITION, "socket.group: there is no group %s", name);
     *out = g->gr_gid;
+    return 0;
+}
+
+// The account of the exporters. It must not be one that has other rights.
+static int
+find_reader(const char *name, const struct identity *who, uid_t *out, struct err *e)
+{
+    const struct passwd *account = getpwnam(name[0] != '\0' ? name : READER_ACCOUNT);
+    if (account == NULL && name[0] != '\0')
+        return err_set(e, ERR_FAILED_PRECONDITION, "metrics.reader: there is no account %s", name);
+    if (account != NULL &&
+        (account->pw_uid == 0 || account->pw_uid == who->uid || account->pw_uid == who->relay_uid))
+        return err_set(e, ERR_FAILED_PRECONDITION,
+                       "metrics.reader: %s must be neither root nor an account of the broker",
+                       account->pw_name);
+    *out = account != NULL ? account->pw_uid : 0;
     return 0;
 }
 
@@ -73,6 +90,9 @@ privilege_identity(const struct config *c, struct identity *out, struct err *e)
         if (r < 0)
             return r;
     }
+    int r = find_reader(c->metrics_reader, &who, &who.reader_uid, e);
+    if (r < 0)
+        return r;
     *out = who;
     return 0;
 }

@@ -13,7 +13,8 @@ struct identity {
     uid_t uid;
     gid_t gid;
     gid_t socket_gid;
-    uid_t relay_uid; // of the relay's process
+    uid_t reader_uid; // of the account that may read metrics and events of all tenants; 0: none
+    uid_t relay_uid;  // of the relay's process
     gid_t relay_gid;
 };
 

@@ -6,6 +6,7 @@
 
 #include "server/base/metrics.h"
 #include "convert.h"
+#include "metrics_sample.h"
 #include "stockade/v1/metrics_service.pb-c.h"
 
 static const double ns_per_second = 1e9;
@@ -64,12 +65,20 @@ add_histogram(struct arena *a, enum metric metric, const uint32_t at[2], Stockad
     return true;
 }
 
+// Most combinations of a method and a code, or a tenant and an outcome, never happen.
+static bool
+is_sparse(const struct metric_row *row)
+{
+    return labels_n(row) > 1 &&
+           (row->label[0] == METRIC_BY_METHOD || row->label[0] == METRIC_BY_TENANT);
+}
+
 static bool
 add_number(struct arena *a, enum metric metric, const uint32_t at[2], Stockade__V1__Metric *m)
 {
     const struct metric_row *row = metrics_row(metric);
     uint64_t value = metrics_value(metric, at[0], at[1]);
-    if (value == 0 && labels_n(row) > 1)
+    if (value == 0 && is_sparse(row))
         return true;
     Stockade__V1__MetricSample *s = add_sample(a, row, at, m);
     if (s == NULL)
@@ -134,7 +143,6 @@ convert_metric(struct arena *a, enum metric metric)
 static void
 get(struct server *s, struct call *c, const ProtobufCMessage *req)
 {
-    (void)s;
     const Stockade__V1__MetricsServiceGetRequest *m =
         (const Stockade__V1__MetricsServiceGetRequest *)req;
     Stockade__V1__MetricsServiceGetResponse response =
@@ -142,6 +150,7 @@ get(struct server *s, struct call *c, const ProtobufCMessage *req)
     struct arena *auto_arena a = arena_new(REPLY_ARENA_MAX);
     Stockade__V1__Metric *metrics[METRICS_N];
     response.metrics = metrics;
+    metrics_sample(s);
     for (uint32_t i = 0; a != NULL && i < METRICS_N; i++) {
         if (strncmp(metrics_row((enum metric)i)->name, m->prefix, strlen(m->prefix)) != 0)
             continue;

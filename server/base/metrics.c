@@ -5,18 +5,23 @@
 
 #include <assert.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
-enum { HISTOGRAM_CELLS = METRIC_BUCKETS + 1 }; // the last one is the sum
+enum {
+    HISTOGRAM_CELLS = METRIC_BUCKETS + 1, // the last one is the sum
+    TENANT_BYTES = 32                     // of a tenant's name, with its NUL
+};
 
 // NOLINTBEGIN(bugprone-macro-parentheses): names of enum members
 enum {
 #define CELLS(id, n)                       FIRST_##id, LAST_##id = FIRST_##id + (n)-1,
 #define CELLS_COUNTER(id, unit, a, b, ...) CELLS(id, METRIC_VALUES_##a *METRIC_VALUES_##b)
 #define CELLS_GAUGE(id, unit, a, ...)      CELLS(id, METRIC_VALUES_##a)
+#define CELLS_PAIR(id, unit, a, b, ...)    CELLS(id, METRIC_VALUES_##a *METRIC_VALUES_##b)
 #define CELLS_TIMES(id, a, ...)            CELLS(id, METRIC_VALUES_##a *HISTOGRAM_CELLS)
 #define CELLS_LOSS(id, a, ...)             CELLS(id, METRIC_VALUES_##a)
-    METRICS_TABLE(CELLS_COUNTER, CELLS_GAUGE, CELLS_TIMES, CELLS_LOSS) CELLS_N
+    METRICS_TABLE(CELLS_COUNTER, CELLS_GAUGE, CELLS_PAIR, CELLS_TIMES, CELLS_LOSS) CELLS_N
 };
 
 static const struct {
@@ -30,6 +35,10 @@ static const struct {
 #define ROW_GAUGE(id, unit, a, name, help)                                                         \
     [METRIC_##id] = {                                                                              \
         {name, help, METRIC_GAUGE, METRIC_##unit, {METRIC_BY_##a, METRIC_BY_NONE}, NULL, NULL},    \
+        FIRST_##id},
+#define ROW_PAIR(id, unit, a, b, name, help)                                                       \
+    [METRIC_##id] = {                                                                              \
+        {name, help, METRIC_GAUGE, METRIC_##unit, {METRIC_BY_##a, METRIC_BY_##b}, NULL, NULL},     \
         FIRST_##id},
 #define ROW_TIMES(id, a, name, help)                                                               \
     [METRIC_##id] = {{name,                                                                        \
@@ -49,7 +58,7 @@ static const struct {
                       part,                                                                        \
                       sentence},                                                                   \
                      FIRST_##id},
-    METRICS_TABLE(ROW_COUNTER, ROW_GAUGE, ROW_TIMES, ROW_LOSS)};
+    METRICS_TABLE(ROW_COUNTER, ROW_GAUGE, ROW_PAIR, ROW_TIMES, ROW_LOSS)};
 
 // The names of the values of each label.
 #define VALUES_OF(id, name, values) static const char *values_of_##id[values];
@@ -102,8 +111,14 @@ metrics_add_by(enum metric m, uint32_t a, uint32_t b, uint64_t n)
 void
 metrics_move(enum metric m, uint32_t a, int64_t by)
 {
+    metrics_move_by(m, a, 0, by);
+}
+
+void
+metrics_move_by(enum metric m, uint32_t a, uint32_t b, int64_t by)
+{
     assert(table[m].row.type == METRIC_GAUGE);
-    *cell(m, a, 0) += (uint64_t)by;
+    *cell(m, a, b) += (uint64_t)by;
 }
 
 void
@@ -160,6 +175,49 @@ metrics_label_value(enum metric_label l, uint32_t value)
     if (l == METRIC_BY_NONE)
         return "";
     return name != NULL && name[0] != '\0' ? name : NULL;
+}
+
+static const struct {
+    enum metric_label label;
+    uint32_t value;
+    const char *name;
+} own_values[] = {
+    {METRIC_BY_DIAL, DIAL_OPENED, "opened"},
+    {METRIC_BY_DIAL, DIAL_FAILED, "failed"},
+    {METRIC_BY_DIAL, DIAL_REFUSED, "refused"},
+    {METRIC_BY_DIRECTION, DIRECTION_OUT, "out"},
+    {METRIC_BY_DIRECTION, DIRECTION_IN, "in"},
+    {METRIC_BY_MAP, MAP_SANDBOXES, "sandboxes"},
+    {METRIC_BY_MAP, MAP_RULES, "rules"},
+    {METRIC_BY_PROCESS, PROCESS_BROKER, "broker"},
+    {METRIC_BY_PROCESS, PROCESS_SPAWNER, "spawner"},
+    {METRIC_BY_PROCESS, PROCESS_RELAY, "relay"},
+    {METRIC_BY_TENANT, 0, "other"},
+};
+
+void
+metrics_name_own(void)
+{
+    for (size_t i = 0; i < sizeof own_values / sizeof own_values[0]; i++)
+        metrics_name_value(own_values[i].label, own_values[i].value, own_values[i].name);
+}
+
+uint32_t
+metrics_tenant(const char *name, uint32_t max)
+{
+    static char names[METRIC_VALUES_TENANT][TENANT_BYTES];
+    for (uint32_t i = 1; i < METRIC_VALUES_TENANT; i++) {
+        if (strncmp(names[i], name, TENANT_BYTES - 1) == 0)
+            return i;
+        if (names[i][0] != '\0')
+            continue;
+        if (i > max)
+            return 0;
+        (void)snprintf(names[i], TENANT_BYTES, "%s", name);
+        metrics_name_value(METRIC_BY_TENANT, i, names[i]);
+        return i;
+    }
+    return 0;
 }
 
 // ---- reading

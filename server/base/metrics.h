@@ -17,7 +17,7 @@
 // NOLINTBEGIN(bugprone-macro-parentheses): names of enum members
 enum metric {
 #define METRIC_ID(id, ...) METRIC_##id,
-    METRICS_TABLE(METRIC_ID, METRIC_ID, METRIC_ID, METRIC_ID)
+    METRICS_TABLE(METRIC_ID, METRIC_ID, METRIC_ID, METRIC_ID, METRIC_ID)
 #undef METRIC_ID
         METRICS_N
 };
@@ -33,7 +33,7 @@ enum {
 #define METRIC_LABEL_VALUES(id, name, values) METRIC_VALUES_##id = (values),
     METRIC_LABELS(METRIC_LABEL_VALUES)
 #undef METRIC_LABEL_VALUES
-        METRIC_BUCKETS = 23 // of a histogram, with the last one
+        METRIC_BUCKETS = 44 // of a histogram, with the last one
 };
 // NOLINTEND(bugprone-macro-parentheses)
 
@@ -49,12 +49,27 @@ void metrics_add(enum metric m, uint64_t n);
 // The same for a counter with labels; b is 0 for one with a single label.
 void metrics_add_by(enum metric m, uint32_t a, uint32_t b, uint64_t n);
 
-// Changes a gauge; a is 0 for one without a label.
+// Changes a gauge; a is 0 for one without a label. metrics_move_by: of one with two labels.
 void metrics_move(enum metric m, uint32_t a, int64_t by);
+void metrics_move_by(enum metric m, uint32_t a, uint32_t b, int64_t by);
 void metrics_set(enum metric m, uint32_t a, int64_t value);
 
 // Adds a time to a histogram.
 void metrics_observe(enum metric m, uint32_t a, uint64_t ns);
+
+// ---- Values of labels that belong to no other layer
+
+enum metric_dial { DIAL_OPENED, DIAL_FAILED, DIAL_REFUSED };
+enum metric_direction { DIRECTION_OUT, DIRECTION_IN };
+enum metric_map { MAP_SANDBOXES, MAP_RULES };
+enum metric_process { PROCESS_BROKER, PROCESS_SPAWNER, PROCESS_RELAY };
+
+// Names them, at the start.
+void metrics_name_own(void);
+
+// The value of a tenant: the first `max` tenants, at most 64, have one of their own; all others share 0. It is never given to
+// another tenant.
+uint32_t metrics_tenant(const char *name, uint32_t max);
 
 // ---- Names of label values
 

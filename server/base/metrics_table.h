@@ -2,7 +2,8 @@
 // Every metric of the broker, one row each. See metrics.h for how they are counted and read.
 //
 // Names, units and types follow Prometheus and OpenMetrics: names begin with "stockade_", counters end with "_total",
-// times are seconds. A label has a small, fixed set of values: never a tenant, a sandbox or a job.
+// times are seconds. A label has a small, fixed set of values: never a sandbox or a job, and tenants only up to a number that
+// the configuration sets.
 #pragma once
 
 // LABEL(id, name, values): values are numbered from 0; `values` is their greatest number plus 1. A layer that owns the
@@ -24,14 +25,22 @@
     LABEL(SINK, "sink", 8)            /* events_sink_add() */                                      \
     LABEL(RULE, "rule", 32)           /* enum anomaly_rule */                                      \
     LABEL(RESPONSE, "response", 6)    /* enum response */                                          \
+    LABEL(TENANT, "tenant", 65)       /* metrics_tenant(); 0: all others */                        \
+    LABEL(DENIAL, "operation", 16)    /* kinds.c: hooks, and two of the relay */                   \
+    LABEL(DIAL, "result", 4)          /* enum metric_dial */                                       \
+    LABEL(ANSWER, "result", 4)        /* enum relay_answer */                                      \
+    LABEL(DIRECTION, "direction", 2)  /* enum metric_direction */                                  \
+    LABEL(MAP, "map", 4)              /* enum metric_map */                                        \
+    LABEL(PROCESS, "process", 4)      /* enum metric_process */                                    \
     LABEL(VERSION, "version", 1)
 
 // COUNTER(id, unit, label, label, name, help)
 // GAUGE(id, unit, label, name, help)
+// PAIR(id, unit, label, label, name, help): a gauge with two labels
 // TIMES(id, label, name, help): a histogram of times; METRIC_BOUNDS below
 // LOSS(id, label, name, help, part, sentence): a counter that should stay 0. While it does not, SystemService.Info says
 // "part: N sentence" among what is degraded.
-#define METRICS_TABLE(COUNTER, GAUGE, TIMES, LOSS)                                                 \
+#define METRICS_TABLE(COUNTER, GAUGE, PAIR, TIMES, LOSS)                                           \
     GAUGE(BUILD_INFO, NUMBER, VERSION, "stockade_build_info",                                      \
           "Always 1; the label is the version of the broker.")                                     \
     GAUGE(START_TIME, SECONDS, NONE, "stockade_start_time_seconds",                                \
@@ -49,6 +58,12 @@
     LOSS(LOG_LOST, NONE, "stockade_log_lost_lines_total",                                          \
          "Lines of the log that were lost because stderr was full.", "log",                        \
          "lines were lost because stderr was full")                                                \
+    GAUGE(PROCESS_MEMORY, BYTES, PROCESS, "stockade_process_resident_memory_bytes",                \
+          "Resident memory of the processes of Stockade, by process.")                             \
+    GAUGE(DESCRIPTORS, NUMBER, NONE, "stockade_broker_open_descriptors",                           \
+          "Open descriptors of the broker.")                                                       \
+    GAUGE(DESCRIPTORS_MAX, NUMBER, NONE, "stockade_broker_max_descriptors",                        \
+          "Descriptors that the broker may have open.")                                            \
     GAUGE(CONNECTIONS, NUMBER, NONE, "stockade_rpc_connections", "Open connections.")              \
     COUNTER(ACCEPTED, NUMBER, NONE, NONE, "stockade_rpc_connections_accepted_total",               \
             "Connections that were accepted.")                                                     \
@@ -83,8 +98,8 @@
             "Calls that got the result of another call with the same idempotency key.")            \
     COUNTER(RESULTS_NOT_KEPT, NUMBER, NONE, NONE, "stockade_rpc_unkept_results_total",             \
             "Results of calls with an idempotency key that found no room to be kept.")             \
-    GAUGE(SANDBOXES, NUMBER, STATE, "stockade_sandboxes",                                          \
-          "Sandboxes, by state; READY ones are in the pool.")                                      \
+    PAIR(SANDBOXES, NUMBER, STATE, TEMPLATE, "stockade_sandboxes",                                 \
+         "Sandboxes, by state and template; READY ones are in the pool.")                          \
     COUNTER(BIRTHS, NUMBER, NONE, NONE, "stockade_sandbox_births_total",                           \
             "Sandboxes that became ready.")                                                        \
     COUNTER(BIRTHS_FAILED, NUMBER, NONE, NONE, "stockade_sandbox_birth_failures_total",            \
@@ -113,6 +128,8 @@
             "Requests for a sandbox that were refused because quotas.queue was reached.")          \
     GAUGE(POOL_WAITING, NUMBER, NONE, "stockade_pool_queue_length",                                \
           "Requests that wait for a sandbox.")                                                     \
+    GAUGE(POOL_AGE, SECONDS, NONE, "stockade_pool_oldest_wait_seconds",                            \
+          "Time that the oldest request in the queue has waited for a sandbox.")                   \
     TIMES(POOL_WAIT, NONE, "stockade_pool_wait_seconds",                                           \
           "Time from a request for a sandbox until it has one, with its limits and network.")      \
     GAUGE(BATCHES, NUMBER, NONE, "stockade_batches", "Batches of jobs that are kept.")             \
@@ -120,13 +137,25 @@
             "Sandboxes that were made ready for another job of their batch.")                      \
     COUNTER(BATCH_RESULTS, NUMBER, NONE, NONE, "stockade_batch_results_total",                     \
             "Jobs of batches that ended, started or not.")                                         \
-    GAUGE(JOBS, NUMBER, NONE, "stockade_jobs", "Running jobs.")                                    \
+    GAUGE(JOBS, NUMBER, TEMPLATE, "stockade_jobs", "Running jobs, by template.")                   \
     COUNTER(JOBS_STARTED, NUMBER, NONE, NONE, "stockade_jobs_started_total",                       \
             "Jobs that were requested from a guest.")                                              \
-    COUNTER(JOBS_ENDED, NUMBER, OUTCOME, NONE, "stockade_jobs_ended_total",                        \
-            "Jobs that ended, by outcome.")                                                        \
+    COUNTER(JOBS_ENDED, NUMBER, OUTCOME, TEMPLATE, "stockade_jobs_ended_total",                    \
+            "Jobs that ended, by outcome and template.")                                           \
     TIMES(JOB_TIME, NONE, "stockade_job_duration_seconds",                                         \
           "Time from the start of the main process of a job to its end.")                          \
+    COUNTER(JOB_CPU, SECONDS, NONE, NONE, "stockade_job_cpu_seconds_total",                        \
+            "CPU time of jobs that ended, as in their bills.")                                     \
+    COUNTER(JOB_THROTTLED, SECONDS, NONE, NONE, "stockade_job_throttled_seconds_total",            \
+            "Time that jobs waited because of their CPU quota, as in their bills.")                \
+    COUNTER(JOB_OOM_KILLS, NUMBER, NONE, NONE, "stockade_job_oom_kills_total",                     \
+            "Processes of jobs that the kernel killed because their memory was used up.")          \
+    COUNTER(TENANT_JOBS, NUMBER, TENANT, OUTCOME, "stockade_tenant_jobs_ended_total",              \
+            "Jobs that ended, by tenant and outcome; see metrics.tenants in the configuration.")   \
+    COUNTER(TENANT_CPU, SECONDS, TENANT, NONE, "stockade_tenant_cpu_seconds_total",                \
+            "CPU time of jobs that ended, by tenant.")                                             \
+    COUNTER(TENANT_DENIALS, NUMBER, TENANT, NONE, "stockade_tenant_denials_total",                 \
+            "Operations of sandboxes that were refused, by tenant.")                               \
     GAUGE(CONTEXTS, NUMBER, NONE, "stockade_contexts", "Contexts of interpreters.")                \
     COUNTER(INTERPRETERS_STARTED, NUMBER, NONE, NONE, "stockade_interpreters_started_total",       \
             "Interpreters of contexts that were started by executing them.")                       \
@@ -156,6 +185,20 @@
             "Times that the relay did not respond and was killed.")                                \
     COUNTER(RELAY_REPORTS_LOST, NUMBER, NONE, NONE, "stockade_relay_lost_reports_total",           \
             "Reports that the relay dropped because its socket was full.")                         \
+    COUNTER(RELAYED_BYTES, BYTES, DIRECTION, NONE, "stockade_relay_bytes_total",                   \
+            "Payload that sandboxes sent (out) and received (in) through the relay, without DNS.") \
+    COUNTER(RELAYED_DIALS, NUMBER, DIAL, NONE, "stockade_relay_connections_total",                 \
+            "Connections of sandboxes to destinations, by result: opened, failed, refused.")       \
+    COUNTER(RELAYED_CUT, NUMBER, NONE, NONE, "stockade_relay_cut_connections_total",               \
+            "Open connections of sandboxes that the relay cut, such as because of a quota.")       \
+    COUNTER(DNS_ANSWERS, NUMBER, ANSWER, NONE, "stockade_dns_answers_total",                       \
+            "DNS queries of sandboxes, by result: found, none, refused, failed.")                  \
+    COUNTER(DENIALS, NUMBER, DENIAL, NONE, "stockade_denials_total",                               \
+            "Operations of sandboxes that were refused, by operation.")                            \
+    GAUGE(MAP_ENTRIES, NUMBER, MAP, "stockade_bpf_map_entries",                                    \
+          "Entries in use of the maps of the BPF programs, by map.")                               \
+    GAUGE(MAP_CAPACITY, NUMBER, MAP, "stockade_bpf_map_capacity",                                  \
+          "Entries that the maps of the BPF programs have room for, by map.")                      \
     LOSS(OWN_ADDRESSES_LOST, NONE, "stockade_network_unknown_addresses_total",                     \
          "Reads of the addresses of this host that found more than the programs hold.", "network", \
          "times the host had more addresses than the programs hold")                               \
@@ -210,8 +253,11 @@
          "Updates of a profile that the kernel refused.", "anomaly",                               \
          "updates of profiles were refused by the kernel")
 
-// Upper bounds of the buckets of every histogram, in nanoseconds: 10 us to 100 s. One more bucket has what is above.
+// Upper bounds of the buckets of every histogram, in nanoseconds: 10 us to 100 s, the six preferred numbers of IEC 60063 (E6)
+// in each decade, so that a quantile is known within a factor of 1.5. One more bucket has what is above.
 #define METRIC_BOUNDS                                                                              \
-    10000, 25000, 50000, 100000, 250000, 500000, 1000000, 2500000, 5000000, 10000000, 25000000,    \
-        50000000, 100000000, 250000000, 500000000, 1000000000, 2500000000, 5000000000,             \
-        10000000000, 25000000000, 50000000000, 100000000000
+    10000, 15000, 22000, 33000, 47000, 68000, 100000, 150000, 220000, 330000, 470000, 680000,      \
+        1000000, 1500000, 2200000, 3300000, 4700000, 6800000, 10000000, 15000000, 22000000,        \
+        33000000, 47000000, 68000000, 100000000, 150000000, 220000000, 330000000, 470000000,       \
+        680000000, 1000000000, 1500000000, 2200000000, 3300000000, 4700000000, 6800000000,         \
+        10000000000, 15000000000, 22000000000, 33000000000, 47000000000, 68000000000, 100000000000

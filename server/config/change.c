@@ -35,6 +35,7 @@ differs(const struct config *a, const struct config *b, const struct key_row *k)
 static const struct key_row fixed[] = {
     KEY("socket.mode", socket_mode),
     KEY("socket.group", socket_group),
+    KEY("metrics.reader", metrics_reader),
     KEY("node", sandbox.node),
     KEY("state_dir", state_dir),
     KEY("cgroup", cgroup),
@@ -291,6 +292,7 @@ compare_hosts(const struct config *a, const struct config *b, struct words *w)
         KEY("quotas.volumes_per_caller", volume.per_caller),
         KEY("quotas.volume_bytes_per_caller", volume.bytes_per_caller),
         KEY("quotas.forks_per_second", sandbox.quotas.forks_per_second),
+        KEY("metrics.tenants", sandbox.metrics_tenants),
         KEY("ttl.default", ttl_default_ms),
         KEY("ttl.max", ttl_max_ms),
         KEY("drain", drain_ms),
@@ -399,6 +401,7 @@ config_change_apply(struct config *now, struct config *next, const uint32_t *roo
     now->volume = next->volume;
     now->drain_ms = next->drain_ms;
     now->sandbox.keep_finished_ms = next->sandbox.keep_finished_ms;
+    now->sandbox.metrics_tenants = next->sandbox.metrics_tenants;
     now->ttl_default_ms = next->ttl_default_ms;
     now->ttl_max_ms = next->ttl_max_ms;
     for (uint32_t i = 0; i < next->sandbox.templates_n; i++) {

@@ -38,6 +38,7 @@ struct config {
     uint32_t socket_mode;
     // "": "stockade" if there is such a group, otherwise the broker's own group
     char socket_group[64];
+    char metrics_reader[64]; // account; "": READER_ACCOUNT, if it exists
     char state_dir[SPAWN_PATH_MAX];
     char cgroup[SPAWN_PATH_MAX];
     uint32_t log_level; // enum log_level

@@ -9,6 +9,7 @@
 
 #include "proto/host_port.h"
 #include "read.h"
+#include "server/base/metrics.h"
 #include "server/telemetry/telemetry.h"
 
 // The index of the word in `words`.
@@ -392,6 +393,12 @@ static const struct config_key telemetry_keys[] = {
     {"feed", read_feed, AT(config, telemetry.feed), 0, 0, NULL},
     {0},
 };
+static const struct config_key metrics_keys[] = {
+    {"tenants", config_read_count, AT(config, sandbox.metrics_tenants), 0, METRIC_VALUES_TENANT - 1,
+     NULL},
+    {"reader", config_read_text, AT(config, metrics_reader), 0, 0, NULL},
+    {0},
+};
 static const struct config_key quota_keys[] = {
     {"sandboxes", config_read_count, AT(config, sandbox.quotas.sandboxes), 1, SPAWN_SLOTS_MAX,
      NULL},
@@ -464,6 +471,7 @@ static const struct config_key top_keys[] = {
     {"templates", read_templates, 0, 0, 0, 0, NULL},
     SECTION("anomalies", config_host_anomaly_keys),
     SECTION("telemetry", telemetry_keys),
+    SECTION("metrics", metrics_keys),
     SECTION("quotas", quota_keys),
     SECTION("rpc", rpc_keys),
     SECTION("network", network_keys),

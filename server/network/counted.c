@@ -5,14 +5,18 @@
 #include <assert.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <bpf/bpf.h>
+
+#include "server/base/metrics.h"
 
 struct counted {
     uint32_t generation;
     uint32_t orphans; // names of earlier relays
     struct relay_counted sums;
-    uint64_t *rule_bytes; // owned, NET_RULES; NULL: none
+    uint32_t answers[RELAY_ANSWERS]; // of the current relay
+    uint64_t *rule_bytes;            // owned, NET_RULES; NULL: none
 };
 
 struct net_counted {
@@ -69,14 +73,32 @@ counted_of(struct net_counted *all, uint32_t slot, uint32_t generation)
     return c;
 }
 
+// The payload since the last report.
 static void
-rise64(uint64_t *to, uint64_t value)
+count_bytes(enum metric_direction direction, uint64_t before, uint64_t now)
+{
+    if (now > before)
+        metrics_add_by(METRIC_RELAYED_BYTES, direction, 0, now - before);
+}
+
+static void
+rise32(uint32_t *to, uint32_t value)
 {
     *to = value > *to ? value : *to;
 }
 
 static void
-rise32(uint32_t *to, uint32_t value)
+count_answers(struct counted *c, const struct relay_report *r)
+{
+    for (uint32_t i = 0; i < RELAY_ANSWERS; i++) {
+        if (r->answers[i] > c->answers[i])
+            metrics_add_by(METRIC_DNS_ANSWERS, i, 0, r->answers[i] - c->answers[i]);
+        rise32(&c->answers[i], r->answers[i]);
+    }
+}
+
+static void
+rise64(uint64_t *to, uint64_t value)
 {
     *to = value > *to ? value : *to;
 }
@@ -90,6 +112,9 @@ net_counted_report(struct net_counted *all, const struct relay_report *r)
     if (c == NULL)
         return; // the next report repeats it
     if (r->kind == RELAY_SUMS) {
+        count_answers(c, r);
+        count_bytes(DIRECTION_OUT, c->sums.out_bytes, r->out_bytes);
+        count_bytes(DIRECTION_IN, c->sums.in_bytes, r->in_bytes);
         rise64(&c->sums.out_bytes, r->out_bytes);
         rise64(&c->sums.in_bytes, r->in_bytes);
         rise32(&c->sums.queries, r->queries);
@@ -107,8 +132,10 @@ void
 net_counted_relay_gone(struct net_counted *all)
 {
     for (uint32_t slot = 0; slot < BPF_SLOTS; slot++)
-        if (all->slot[slot] != NULL)
+        if (all->slot[slot] != NULL) {
             all->slot[slot]->orphans = all->slot[slot]->sums.names;
+            memset(all->slot[slot]->answers, 0, sizeof all->slot[slot]->answers);
+        }
 }
 
 const struct relay_counted *

@@ -232,6 +232,20 @@ start_again(void *cookie)
         n->asked = true;
 }
 
+static void
+name_answers(void)
+{
+    static const char *const names[RELAY_ANSWERS] = {
+        [RELAY_ANSWER_FOUND] = "found",
+        [RELAY_ANSWER_NONE] = "none",
+        [RELAY_ANSWER_REFUSED] = "refused",
+        [RELAY_ANSWER_FAILED] = "failed",
+    };
+    _Static_assert((int)RELAY_ANSWERS <= (int)METRIC_VALUES_ANSWER, "a value for each answer");
+    for (uint32_t i = 0; i < RELAY_ANSWERS; i++)
+        metrics_name_value(METRIC_BY_ANSWER, i, names[i]);
+}
+
 struct net *
 net_new(struct server *srv, const struct network_settings *settings,
         const struct net_events *events, struct err *e)
@@ -241,6 +255,7 @@ net_new(struct server *srv, const struct network_settings *settings,
         (void)err_sys(e, ENOMEM, "keep networks");
         return NULL;
     }
+    name_answers();
     n->srv = srv;
     n->settings = settings;
     n->events = events;

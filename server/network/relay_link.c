@@ -36,6 +36,7 @@ struct relay_link {
     const struct relay_events *events;
     void *cookie;
     bool configured, ready_reported, silence_reported;
+    uint32_t pid;             // as it reports it
     struct loop_timer *pulse; // runs while a reply of the relay is needed
     uint32_t ping;            // number of the last PING
     bool waiting;             // for the PONG
@@ -317,6 +318,7 @@ handle(struct relay_link *l, const struct relay_report *r)
 {
     if (r->kind == RELAY_READY) {
         l->ready_reported = true;
+        l->pid = r->pid;
         if (l->events->ready != NULL)
             l->events->ready(l->cookie);
     } else if (r->kind == RELAY_PONG) {
@@ -395,4 +397,10 @@ void
 relay_link_end(struct relay_link *l, const struct err *why)
 {
     packet_link_end(&l->link, why);
+}
+
+uint32_t
+relay_pid(const struct relay_link *l)
+{
+    return l->pid;
 }

@@ -106,5 +106,8 @@ void relay_spent(struct relay_link *l, uint32_t slot, uint32_t generation);
 int relay_close(struct relay_link *l, uint32_t slot, uint32_t generation, relay_done *done,
                 void *cookie, struct err *e);
 
+// The relay's pid, for its metrics; 0: it is not ready. The relay reports it, so believe nothing that depends on it.
+uint32_t relay_pid(const struct relay_link *l);
+
 // Whether the slot is open, in this generation.
 bool relay_is_open(const struct relay_link *l, uint32_t slot, uint32_t generation);

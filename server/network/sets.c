@@ -34,7 +34,7 @@ struct net_sets {
     uv_loop_t *loop;
     int fd;
     uint32_t last; // the last assigned number
-    uint32_t kept;
+    uint32_t kept, entries;
     struct list idle; // the longest unused first
     uint32_t idle_n;
     struct loop_timer *sweep;
@@ -142,6 +142,7 @@ take_some(const struct net_sets *all, struct net_set *s, uint32_t *left)
     list_remove(&s->node); // so that it is not found again
     while (s->n > 0 && *left > 0) {
         s->n--;
+        s->all->entries--;
         (*left)--;
         if (all->fd >= 0)
             (void)bpf_map_delete_elem(all->fd, &s->keys[s->n]);
@@ -255,6 +256,7 @@ net_sets_take(struct net_sets *all, struct network *n, struct err *e)
             return r;
         }
         list_append(&all->bucket[hash % BUCKETS], &s->node);
+        all->entries += s->n;
     }
     s->refs++;
     n->set = s;
@@ -266,6 +268,12 @@ uint32_t
 net_set_number(const struct net_set *s)
 {
     return s != NULL ? s->number : 0;
+}
+
+uint32_t
+net_sets_entries(const struct net_sets *all)
+{
+    return all->entries;
 }
 
 uint32_t

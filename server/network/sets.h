@@ -35,3 +35,6 @@ void net_set_release(struct net_set *s);
 
 // For tests: number of sets, used and idle ones.
 uint32_t net_sets_kept(const struct net_sets *all);
+
+// Number of entries of all sets in the map.
+uint32_t net_sets_entries(const struct net_sets *all);

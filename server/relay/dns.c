@@ -34,6 +34,14 @@ dns_init(void)
 }
 
 static void
+count(struct sandbox *s, enum relay_answer how)
+{
+    s->answers[how]++;
+    s->changed = true;
+    tick_need(s->relay);
+}
+
+static void
 send_answer(const struct dns_route *route, const struct dns_query *q, enum dns_rcode rcode,
             const uint8_t *address)
 {
@@ -63,8 +71,14 @@ on_resolved(struct resolve_waiter *w, enum resolve_result result, struct name *n
         [RESOLVE_NO_DATA] = DNS_NOERROR, [RESOLVE_FORBIDDEN] = DNS_NXDOMAIN,
         [RESOLVE_FAILED] = DNS_SERVFAIL, [RESOLVE_FULL] = DNS_SERVFAIL,
     };
+    static const enum relay_answer answers[] = {
+        [RESOLVE_OK] = RELAY_ANSWER_FOUND,      [RESOLVE_NO_NAME] = RELAY_ANSWER_NONE,
+        [RESOLVE_NO_DATA] = RELAY_ANSWER_NONE,  [RESOLVE_FORBIDDEN] = RELAY_ANSWER_REFUSED,
+        [RESOLVE_FAILED] = RELAY_ANSWER_FAILED, [RESOLVE_FULL] = RELAY_ANSWER_FAILED,
+    };
     struct query *q = list_entry(w, struct query, waiter);
     uint8_t address[16];
+    count(q->sandbox, answers[result]);
     if (name != NULL && q->q.type == DNS_AAAA)
         names_v6(name->index, address);
     else if (name != NULL)
@@ -123,10 +137,14 @@ dns_ask(struct sandbox *s, const struct dns_route *route, const uint8_t *bytes, 
     int rcode = dns_decode(bytes, n, &q);
     if (rcode < 0)
         return false;
-    if (rcode == DNS_NOERROR)
+    enum relay_answer how = RELAY_ANSWER_FAILED; // it cannot be decoded
+    if (rcode == DNS_NOERROR) {
         rcode = (int)judge(s, &q, &route->user);
+        how = rcode == DNS_NOERROR ? RELAY_ANSWER_NONE : RELAY_ANSWER_REFUSED;
+    }
     bool v6 = s->listeners[LISTENER_TCP6].sandbox != NULL;
     if (rcode != DNS_NOERROR || !(q.type == DNS_A || (q.type == DNS_AAAA && v6))) {
+        count(s, how);
         send_answer(route, &q, (enum dns_rcode)rcode, NULL);
         return true;
     }
@@ -135,6 +153,7 @@ dns_ask(struct sandbox *s, const struct dns_route *route, const uint8_t *bytes, 
         const struct report_about about = {
             .name = q.name, .user = &route->user, .rule = UINT32_MAX};
         report_denied(s, NET_FULL, &about);
+        count(s, RELAY_ANSWER_FAILED);
         send_answer(route, &q, DNS_SERVFAIL, NULL);
         return true;
     }

@@ -113,6 +113,15 @@ enum relay_report_kind {
     RELAY_IN_FORCE = 10, // one POLICY was carried out: flows that it forbids are cut
 };
 
+// How DNS queries ended: with an address or without one, refused by the policy, or failed.
+enum relay_answer {
+    RELAY_ANSWER_FOUND,
+    RELAY_ANSWER_NONE,
+    RELAY_ANSWER_REFUSED,
+    RELAY_ANSWER_FAILED,
+    RELAY_ANSWERS,
+};
+
 struct relay_report {
     uint32_t kind;
     uint32_t slot;
@@ -125,6 +134,8 @@ struct relay_report {
     uint32_t names;               // SUMS: the last index; LOOKUP: the name's
     uint32_t lost;  // reports about this sandbox so far that did not fit into the socket
     uint32_t error; // FLOW_END without a FLOW: errno of the connection; ENOENT, EAGAIN: of its name
+    uint32_t answers[RELAY_ANSWERS]; // SUMS: under this relay so far, by enum relay_answer
+    uint32_t pid;                    // READY: the relay's
     uint16_t port;
     uint8_t protocol;
     uint8_t reason;                // enum net_reason

@@ -27,7 +27,8 @@ about_sandbox(const struct sandbox *s, enum relay_report_kind kind)
 void
 report_ready(void)
 {
-    const struct relay_report r = {.kind = RELAY_READY, .rule = UINT32_MAX, .time_ns = clock_ns()};
+    const struct relay_report r = {
+        .kind = RELAY_READY, .rule = UINT32_MAX, .time_ns = clock_ns(), .pid = (uint32_t)getpid()};
     (void)send_report(&r); // the first report always fits, unless the broker has gone
 }
 
@@ -80,6 +81,7 @@ report_sums(struct sandbox *s)
     r.queries = s->queries_n;
     r.lost = s->lost;
     r.names = s->names_last;
+    memcpy(r.answers, s->answers, sizeof r.answers);
     s->changed = !report_rule_sums(s) || !send_report(&r);
     return !s->changed;
 }

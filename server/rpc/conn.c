@@ -187,6 +187,8 @@ conn_accept(struct rpc *r, const struct transport_ops *ops, struct transport_str
 {
     struct principal who;
     principal_of_peer(peer, r->own_uid, &who);
+    if (peer->local && peer->uid != 0 && peer->uid == r->limits.reader_uid)
+        principal_make_reader(&who);
     struct tenant *t = tenant_hold(r->tenants, who.tenant);
     enum refusal why = t != NULL ? charge(r, t, &who) : REFUSED_BY_NONE;
     bool charged = t != NULL && why == REFUSED_BY_NONE;

@@ -22,6 +22,7 @@ struct rpc_limits {
     uint64_t idempotency_bytes_max; // of results that are kept per tenant; larger ones are not kept
     bool tcp_any_address;           // tcp may listen on any address
     bool websocket;                 // ws:// addresses are accepted
+    uint32_t reader_uid;            // see principal_make_reader(); 0: no account
 };
 
 // What is open now. What happened so far is counted in base/metrics_table.h.

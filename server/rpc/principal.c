@@ -57,6 +57,13 @@ principal_of_peer(const struct transport_peer *peer, uint32_t own_uid, struct pr
             out->scopes |= BIT(i);
 }
 
+void
+principal_make_reader(struct principal *p)
+{
+    p->scopes = BIT(SCOPE_SYSTEM_READ) | BIT(SCOPE_TELEMETRY_READ) | BIT(SCOPE_ANOMALY_READ) |
+                BIT(SCOPE_TENANTS_READ) | BIT(SCOPE_METRICS_READ);
+}
+
 bool
 principal_is_tenant(const char *name)
 {

@@ -4,6 +4,7 @@
 // by it: handlers see only the tenant.
 //
 //   ipc   tenant "uid:N", proven by the kernel (SO_PEERCRED)        root and the broker's own account: all scopes
+//   ipc   the account that reads for the exporters                      reads metrics, events and findings of all tenants
 //   tcp   tenant "tcp", one for all callers, without proof          all scopes except the operators'
 #pragma once
 
@@ -50,6 +51,10 @@ struct principal {
 
 // own_uid: uid of the broker.
 void principal_of_peer(const struct transport_peer *peer, uint32_t own_uid, struct principal *out);
+
+// Replaces its rights by those of a reader: what an exporter of metrics and events needs, of all tenants, and nothing that
+// changes anything or shows the output of a job.
+void principal_make_reader(struct principal *p);
 
 enum scope scope_find(const char *name);
 bool principal_has(const struct principal *p, enum scope scope);

@@ -249,7 +249,7 @@ enroll(struct job *j)
     s->jobs_n++;
     j->all->running++;
     metrics_add(METRIC_JOBS_STARTED, 1);
-    metrics_move(METRIC_JOBS, 0, 1);
+    metrics_move(METRIC_JOBS, s->spec.template->number, 1);
 }
 
 // Its program runs.
@@ -325,8 +325,17 @@ static void
 count(const struct job *j)
 {
     const struct job_result *r = &j->result;
-    metrics_move(METRIC_JOBS, 0, -1);
-    metrics_add_by(METRIC_JOBS_ENDED, r->outcome, 0, 1);
+    const struct figure *f = r->bill.f;
+    const uint32_t template = j->sandbox->spec.template->number;
+    const uint32_t tenant = sandbox_tenant_metric(j->sandbox);
+    const uint64_t cpu_ns = f[BILL_CPU_USER_NS].value + f[BILL_CPU_SYSTEM_NS].value;
+    metrics_move(METRIC_JOBS, template, -1);
+    metrics_add_by(METRIC_JOBS_ENDED, r->outcome, template, 1);
+    metrics_add_by(METRIC_TENANT_JOBS, tenant, r->outcome, 1);
+    metrics_add_by(METRIC_TENANT_CPU, tenant, 0, cpu_ns);
+    metrics_add(METRIC_JOB_CPU, cpu_ns);
+    metrics_add(METRIC_JOB_THROTTLED, f[BILL_THROTTLED_NS].value);
+    metrics_add(METRIC_JOB_OOM_KILLS, bill_oom_kills(&j->used));
     metrics_add(METRIC_OUTPUT_BYTES, j->used.output_bytes);
     metrics_add(METRIC_OUTPUT_CUT, j->used.output_cut_bytes);
     for (uint32_t i = 0; i < r->hits.n; i++)

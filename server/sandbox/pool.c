@@ -105,6 +105,25 @@ back_off(struct template_pool *tpool)
     (void)loop_timer_start(tpool->pool->srv->loop, &tpool->timer, ms, on_timer, tpool);
 }
 
+static bool
+note_older(void *cookie, struct pool_entry *p)
+{
+    uint64_t *since_ns = cookie;
+    if (request_of(p)->since_ns < *since_ns)
+        *since_ns = request_of(p)->since_ns;
+    return false;
+}
+
+uint64_t
+pool_oldest_wait_ns(struct pool *p)
+{
+    const uint64_t now_ns = uv_hrtime();
+    uint64_t since_ns = now_ns;
+    for (uint32_t i = 0; i < p->tpools_n; i++)
+        (void)pool_queue_each_first(&p->tpool[i].waiting, note_older, &since_ns);
+    return now_ns - since_ns;
+}
+
 struct giving_up {
     uint64_t before_ns;
     const struct err *why;

@@ -59,6 +59,9 @@ void pool_reloaded(struct pool *p);
 // Requests wait, and the broker has as many sandboxes as it may have: who keeps one for further use should give it up.
 bool pool_is_short(const struct pool *p);
 
+// Time that the oldest waiting request has waited, in nanoseconds; 0: none waits.
+uint64_t pool_oldest_wait_ns(struct pool *p);
+
 // Number of ready sandboxes of a template.
 uint32_t pool_ready(const struct pool *p, const struct template *t);
 

@@ -33,14 +33,20 @@ static const unsigned moves[SANDBOX_STATES_N] = {
     [SANDBOX_RESUMING] = TO(RUNNING) | TO(PAUSED) | TO(DELETING),
 };
 
+static void
+count(const struct sandbox *s, int by)
+{
+    metrics_move_by(METRIC_SANDBOXES, s->state, s->spec.template->number, by);
+}
+
 void
 sandbox_move(struct sandbox *s, enum sandbox_state to)
 {
     assert((moves[s->state] >> to & 1) != 0);
     observers_assert_idle(&s->all->observers);
-    metrics_move(METRIC_SANDBOXES, s->state, -1);
-    metrics_move(METRIC_SANDBOXES, to, 1);
+    count(s, -1);
     s->state = to;
+    count(s, 1);
 }
 
 static bool
@@ -98,7 +104,7 @@ sandbox_settle(struct sandbox *s)
         "sandbox %s was killed, but could not be removed completely; see the broker's log",
         s->id.id);
     notify(s, WAIT_DELETE, s->destroy_failed ? &e : NULL);
-    metrics_move(METRIC_SANDBOXES, s->state, -1);
+    count(s, -1);
     sandbox_table_remove(s);
     sandbox_spec_clear(&s->spec);
     free(s);
@@ -383,7 +389,7 @@ sandbox_create(struct sandboxes *all, const struct template *t, const struct san
     sandbox_hold(s);
     idtable_add(&all->table, &s->id);
     s->begun_ns = uv_hrtime();
-    metrics_move(METRIC_SANDBOXES, s->state, 1);
+    count(s, 1);
     return 0;
 }
 

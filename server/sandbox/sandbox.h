@@ -371,6 +371,9 @@ void sandbox_let_go(struct sandbox *s);
 // Frees the members of a spec.
 void sandbox_spec_clear(struct sandbox_spec *spec);
 
+// The value of the label "tenant" for its owner (metrics.h).
+uint32_t sandbox_tenant_metric(const struct sandbox *s);
+
 // FAILED_PRECONDITION unless it accepts jobs now.
 int sandbox_check_running(const struct sandbox *s, struct err *e);
 

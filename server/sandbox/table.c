@@ -349,6 +349,13 @@ observers_add(struct observers *all, const struct observer *o)
     return all->n++;
 }
 
+uint32_t
+sandbox_tenant_metric(const struct sandbox *s)
+{
+    return s->tenant != NULL ? metrics_tenant(s->tenant->name, s->all->settings->metrics_tenants)
+                             : 0;
+}
+
 const struct sandbox_settings *
 sandboxes_settings(const struct sandboxes *all)
 {

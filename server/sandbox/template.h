@@ -71,4 +71,5 @@ struct sandbox_settings {
     struct sandbox_quotas quotas;
     char node[ID_NODE_MAX + 1]; // in all ids; "": none
     uint64_t keep_finished_ms;
+    uint32_t metrics_tenants; // that have a value of their own in metrics
 };

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "server/base/log.h"
+#include "server/base/metrics.h"
 #include "server/network/hint.h"
 #include "server/policy/rule.h"
 #include "server/rpc/socket_options.h"
@@ -118,6 +119,32 @@ keep_denial(struct event_draft *o)
         record_denial(o->watch->record, &r);
 }
 
+// Refusals that no hook made: values of the label DENIAL after those of the hooks.
+enum { DENIAL_OTHER = 0, DENIAL_DNS = 14, DENIAL_RELAY = NET_HOOK_RELAY };
+_Static_assert(sizeof hooks / sizeof hooks[0] <= DENIAL_DNS, "the hooks come first");
+
+void
+telemetry_name_denials(void)
+{
+    metrics_name_value(METRIC_BY_DENIAL, DENIAL_OTHER, "other");
+    for (uint32_t i = 1; i < sizeof hooks / sizeof hooks[0]; i++)
+        if (i != NET_HOOK_LISTEN)
+            metrics_name_value(METRIC_BY_DENIAL, i, hooks[i]);
+    metrics_name_value(METRIC_BY_DENIAL, DENIAL_DNS, "dns");
+}
+
+// The label of an operation that is named like this.
+static uint32_t
+denial_value(const char *operation)
+{
+    for (uint32_t i = 0; i < METRIC_VALUES_DENIAL; i++) {
+        const char *name = metrics_label_value(METRIC_BY_DENIAL, i);
+        if (name != NULL && strcmp(name, operation) == 0)
+            return i;
+    }
+    return DENIAL_OTHER;
+}
+
 static void
 fill_denial(struct event_draft *o, const char *operation, const char *protocol, uint32_t rule,
             struct net_refused *what)
@@ -125,6 +152,8 @@ fill_denial(struct event_draft *o, const char *operation, const char *protocol, 
     const struct sandbox *s = o->box->sandbox;
     Stockade__V1__Denial *d = &o->d.denial;
     stockade__v1__denial__init(d);
+    metrics_add_by(METRIC_DENIALS, denial_value(operation), 0, 1);
+    metrics_add_by(METRIC_TENANT_DENIALS, sandbox_tenant_metric(s), 0, 1);
     d->operation = operation;
     d->protocol = protocol;
     d->reason = name_in(reasons, NET_REASONS, what->reason);
@@ -415,10 +444,30 @@ relay_destination(struct event_draft *o, const struct relay_report *r, bool by_n
         o->destination[0] = '\0';
 }
 
+static bool
+is_about_name(const struct relay_report *r)
+{
+    return r->reason == NET_NAME || r->reason == NET_NAME_RATE || r->reason == NET_NAME_ADDRESS;
+}
+
+// FLOW_END with an error comes without a FLOW: the connection failed.
+static void
+count_relay(const struct relay_report *r)
+{
+    if (r->kind == RELAY_DENIED && !is_about_name(r))
+        metrics_add_by(METRIC_RELAYED_DIALS, DIAL_REFUSED, 0, 1);
+    else if (r->kind == RELAY_FLOW)
+        metrics_add_by(METRIC_RELAYED_DIALS, DIAL_OPENED, 0, 1);
+    else if (r->error != 0)
+        metrics_add_by(METRIC_RELAYED_DIALS, DIAL_FAILED, 0, 1);
+    else if (r->kind == RELAY_FLOW_END && r->reason != NET_REASON_NONE)
+        metrics_add(METRIC_RELAYED_CUT, 1);
+}
+
 static void
 relay_denied(struct event_draft *o, const struct relay_report *r)
 {
-    bool dns = r->reason == NET_NAME || r->reason == NET_NAME_RATE || r->reason == NET_NAME_ADDRESS;
+    bool dns = is_about_name(r);
     struct net_refused what = {.reason = (enum net_reason)r->reason,
                                .name = r->name[0] != '\0' ? r->name : NULL,
                                .port = r->reason == NET_NAME ? 0 : r->port,
@@ -504,6 +553,7 @@ relay_flow(struct event_draft *o, const struct relay_report *r)
 void
 telemetry_fill_relay(struct event_draft *o, const struct relay_report *r)
 {
+    count_relay(r);
     if (r->kind == RELAY_DENIED)
         relay_denied(o, r);
     else

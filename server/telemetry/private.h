@@ -133,6 +133,9 @@ void telemetry_fill(Stockade__V1__Event *m, const struct sandbox *s, const struc
                     Stockade__V1__EventKind kind, Stockade__V1__Severity severity);
 void telemetry_publish(struct telemetry *t, struct telemetry_box *b, Stockade__V1__Event *m);
 
+// kinds.c: the names of what is refused, for the metrics.
+void telemetry_name_denials(void);
+
 // figures.c
 const struct watch_account *telemetry_account(const struct telemetry *t, uint64_t cgroup);
 // The same for a job; NULL also if the job is not watched.

@@ -391,6 +391,8 @@ name_values(void)
         metrics_name_value(METRIC_BY_CLASS, i, record_class_name(i));
     for (uint32_t i = RESPONSE_LOG; i <= RESPONSE_KILL; i++)
         metrics_name_value(METRIC_BY_RESPONSE, i, finding_response_name(i));
+    telemetry_name_denials();
+    metrics_name_own();
     metrics_name_value(METRIC_BY_VERSION, 0, STOCKADE_VERSION);
     metrics_set(METRIC_BUILD_INFO, 0, 1);
     metrics_set(METRIC_START_TIME, 0, now_ns(CLOCK_REALTIME));

@@ -106,6 +106,73 @@ def a_run_moves_pool_sandboxes_jobs_and_calls(b, c):
     check(Numbers(c)["pool_ready", "default"] == 2, "and the pool says so")
 
 
+def jobs_are_counted_by_template_with_what_they_used(b, c):
+    used = {}
+
+    def work():
+        burn = "import time\nend = time.process_time() + 0.3\nwhile time.process_time() < end: pass"
+        used["bill"] = c.run(f"exec python3 -c '{burn}'", {"cpu_millis": 300}).result.bill
+
+    cpu, throttled, ended = moved(c, work, "job_cpu_seconds_total", "job_throttled_seconds_total",
+                                  ("jobs_ended_total", "EXITED", "default"))
+    bill = used["bill"]
+    check(ended == 1, str(ended))
+    check(abs(cpu - (bill.cpu_user_ns.value + bill.cpu_system_ns.value) / 1e9) < 1e-6 and cpu > 0.2, f"{cpu} {bill}")
+    check(abs(throttled - bill.throttled_ns.value / 1e9) < 1e-6 and throttled > 0, f"{throttled} {bill}")
+    eat = "exec python3 -c 'x = bytearray(300 << 20)'"
+    kills = moved(c, lambda: c.run(eat, {"memory_bytes": 64 << 20}), "job_oom_kills_total")
+    check(kills[0] >= 1, str(kills))
+
+
+def refusals_are_counted_by_operation_and_tenant(b, c):
+    knock = 'exec python3 -c "import socket; socket.socket().connect_ex((\'192.0.2.1\', 80))"'
+    n = moved(c, lambda: c.run(knock), ("denials_total", "connect"), "denials_total", ("tenant_denials_total", "uid:0"))
+    check(n == [1, 1, 1], str(n))
+
+
+def a_tenant_beyond_the_configured_number_is_another_one(b, c):
+    """metrics.tenants is 1, and root came first."""
+    n = moved(c, lambda: c.run("exit 0"), ("tenant_jobs_ended_total", "uid:0", "EXITED"), ("tenant_jobs_ended_total", "other"))
+    check(n == [1, 0], str(n))
+    n = moved(c, lambda: check(b.stranger("run", "true").returncode == 0, "it runs"),
+              ("tenant_jobs_ended_total", "uid:0"), ("tenant_jobs_ended_total", "other", "EXITED"))
+    check(n == [0, 1], str(n))
+    check({s.labels[0] for s in Numbers(c).metrics["stockade_tenant_cpu_seconds_total"].samples} == {"uid:0", "other"}, "two")
+
+
+def processes_have_memory_and_descriptors(b, c):
+    n = Numbers(c)
+    pids = {name: pid for pid, name in b.processes().items()}
+    for label, name in (("broker", "stockaded"), ("spawner", "stockade-spawne"), ("relay", "stockade-relay")):
+        if name not in pids:
+            continue
+        with open(f"/proc/{pids[name]}/statm", encoding="ascii") as f:
+            really = int(f.read().split()[1]) * 4096
+        said = n["process_resident_memory_bytes", label]
+        check(0.5 < said / really < 2, f"{label}: {said}, not {really}")
+    really = len(os.listdir(f"/proc/{pids['stockaded']}/fd"))
+    check(abs(n["broker_open_descriptors"] - really) < 5, f"{n['broker_open_descriptors']}, not {really}")
+    check(n["broker_max_descriptors"] > n["broker_open_descriptors"], "there is room")
+    check(n["bpf_map_capacity", "sandboxes"] > n["bpf_map_entries", "sandboxes"] > 0, "entries of maps")
+
+
+def the_reader_reads_what_belongs_to_all_and_does_nothing(b, c):
+    """metrics.reader is nobody."""
+    os.seteuid(65534)
+    try:
+        reader = connect(b)
+    finally:
+        os.seteuid(0)
+    check(Numbers(reader)["jobs_ended_total"] > 0, "it reads metrics")
+    call = reader.begin("/stockade.v1.TelemetryService/Subscribe", {"tenant": "*", "kept_only": True, "from_sequence": 1}, credit=1000)
+    check(reader.recv(call).kind == sp.DATA, "it reads events of all tenants")
+    for method, request in ((PROCESS + "Run", {"command": {"args": ["true"]}}), ("/stockade.v1.SandboxService/Create", {}),
+                            (PROCESS + "List", {}), ("/stockade.v1.SandboxService/List", {})):
+        failed = reader.fails(method, request)
+        check(failed.code == DENIED_PERMISSION and failed.reason == "SCOPE_MISSING", f"{method}: {failed}")
+    reader.close()
+
+
 def how_jobs_end_and_what_they_hit_is_counted(b, c):
     box = c.unary("/stockade.v1.SandboxService/Create", {}).sandbox.id
     n = moved(c, lambda: c.run("sleep 60", {"wall_ms": 100}), ("jobs_ended_total", "LIMIT"),
@@ -270,7 +337,7 @@ def the_command_shows_what_the_method_says(b, c):
              for s in m["samples"]}
     check(ended["EXITED"] == Numbers(c)["jobs_ended_total", "EXITED"] and isinstance(ended["EXITED"], int), str(ended))
     text = b.cli("metrics", "stockade_jobs").stdout.decode()
-    check(re.search(r"^stockade_jobs_ended_total +outcome=EXITED +[1-9]", text, re.M), text)
+    check(re.search(r"^stockade_jobs_ended_total +outcome=EXITED template=default +[1-9]", text, re.M), text)
     check("REFUSED" not in text and "REFUSED" in b.cli("metrics", "jobs", "--all").stdout.decode(), "0 is shown on request")
     text = b.cli("metrics", "job_duration").stdout.decode()
     check(re.search(r"^stockade_job_duration_seconds +[0-9]+, p50 <= .*s, p99 <= .*s$", text, re.M), text)
@@ -343,11 +410,14 @@ def with_client(case):
         c.close()
 
 
-CONFIG = "socket: {mode: 0666}\npool: 2\nquotas: {sandboxes: 4}\nrpc: {connections_per_uid: 12}\n"
+CONFIG = "socket: {mode: 0666}\nmetrics: {tenants: 1, reader: nobody}\npool: 2\nquotas: {sandboxes: 4}\nrpc: {connections_per_uid: 12}\n"
 with Broker(config=CONFIG) as BROKER:
     CODE = run_cases([
         only_root_may_read_them, a_prefix_is_the_beginning_of_a_name_and_nothing_else, every_metric_says_what_it_is,
         what_is_lost_is_the_same_in_english, a_run_moves_pool_sandboxes_jobs_and_calls,
+        jobs_are_counted_by_template_with_what_they_used, refusals_are_counted_by_operation_and_tenant,
+        a_tenant_beyond_the_configured_number_is_another_one, processes_have_memory_and_descriptors,
+        the_reader_reads_what_belongs_to_all_and_does_nothing,
         how_jobs_end_and_what_they_hit_is_counted, bytes_and_failed_calls_are_counted,
         a_flood_loses_events_by_class_and_the_record_says_the_same, findings_are_counted_by_rule,
         a_reload_and_a_refused_one_are_counted, a_spawner_that_hangs_is_counted_and_no_health_is_reported,

@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <cmocka.h>
 
@@ -61,9 +62,11 @@ a_name_ends_with_what_its_type_and_unit_ask_for(void **state)
         if (r->unit == METRIC_BYTES)
             assert_true(ends_with(r->name, r->type == METRIC_COUNTER ? "_bytes_total" : "_bytes"));
         if (r->unit == METRIC_SECONDS)
-            assert_true(ends_with(r->name, "_seconds"));
+            assert_true(
+                ends_with(r->name, r->type == METRIC_COUNTER ? "_seconds_total" : "_seconds"));
         if (r->unit == METRIC_NUMBER)
-            assert_false(ends_with(r->name, "_seconds") || ends_with(r->name, "_bytes_total"));
+            assert_false(ends_with(r->name, "_seconds") || ends_with(r->name, "_seconds_total") ||
+                         ends_with(r->name, "_bytes_total"));
     }
 }
 
@@ -90,7 +93,7 @@ every_label_has_a_name_and_stands_before_none(void **state)
     for (unsigned i = 0; i < METRICS_N; i++) {
         const struct metric_row *r = metrics_row((enum metric)i);
         assert_true(r->label[0] != METRIC_BY_NONE || r->label[1] == METRIC_BY_NONE);
-        assert_true(r->label[1] == METRIC_BY_NONE || r->type == METRIC_COUNTER);
+        assert_true(r->label[1] == METRIC_BY_NONE || r->type != METRIC_HISTOGRAM);
         assert_true(r->label[0] == METRIC_BY_NONE || r->label[0] != r->label[1]);
     }
 }
@@ -148,7 +151,7 @@ no_value_is_another_metrics(void **state)
                     if (pass == 1)
                         assert_int_equal(metrics_value((enum metric)i, a, b), n);
                     else if (r->type == METRIC_GAUGE)
-                        metrics_set((enum metric)i, a, (int64_t)n);
+                        metrics_move_by((enum metric)i, a, b, (int64_t)n);
                     else
                         metrics_add_by((enum metric)i, a, b, n);
                 }
@@ -158,6 +161,27 @@ no_value_is_another_metrics(void **state)
     assert_true(n > 1000);
     metrics_clear();
     assert_int_equal(metrics_sum(METRIC_CALLS), 0);
+}
+
+// The first have values of their own until the end; a lower maximum later takes none away.
+static void
+only_so_many_tenants_have_values_of_their_own(void **state)
+{
+    (void)state;
+    assert_int_equal(metrics_tenant("uid:1", 0), 0);
+    assert_int_equal(metrics_tenant("uid:1", 2), 1);
+    assert_int_equal(metrics_tenant("uid:2", 2), 2);
+    assert_int_equal(metrics_tenant("uid:3", 2), 0);
+    assert_int_equal(metrics_tenant("uid:2", 0), 2);
+    assert_int_equal(metrics_tenant("uid:1", 2), 1);
+    assert_string_equal(metrics_label_value(METRIC_BY_TENANT, 2), "uid:2");
+    for (uint32_t i = 3; i < METRIC_VALUES_TENANT; i++) {
+        char name[64];
+        (void)snprintf(name, sizeof name, "tenant-%u-with-a-name-of-more-than-31-bytes", i);
+        assert_int_equal(metrics_tenant(name, METRIC_VALUES_TENANT), i);
+        assert_int_equal(metrics_tenant(name, METRIC_VALUES_TENANT), i);
+    }
+    assert_int_equal(metrics_tenant("one-more", METRIC_VALUES_TENANT), 0);
 }
 
 static void
@@ -251,6 +275,7 @@ main(void)
         TEST(bounds_ascend_and_the_last_one_is_infinite),
         TEST(a_counter_at_its_greatest_value_stays_there),
         TEST(no_value_is_another_metrics),
+        TEST(only_so_many_tenants_have_values_of_their_own),
         TEST(a_counter_adds_and_its_sum_is_that_of_all_labels),
         TEST(a_gauge_goes_up_and_down_and_below_zero),
         TEST(an_observation_belongs_to_the_bucket_whose_bound_it_does_not_exceed),

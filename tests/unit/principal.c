@@ -31,6 +31,23 @@ only_root_and_the_brokers_account_have_the_scopes_of_operators(void **state)
 }
 
 static void
+a_reader_reads_what_belongs_to_all_tenants_and_no_output_and_changes_nothing(void **state)
+{
+    static const enum scope may[] = {SCOPE_SYSTEM_READ, SCOPE_TELEMETRY_READ, SCOPE_ANOMALY_READ,
+                                     SCOPE_TENANTS_READ, SCOPE_METRICS_READ};
+    (void)state;
+    struct principal p = peer(true, 1000);
+    principal_make_reader(&p);
+    for (unsigned i = 0; i < SCOPES_N; i++) {
+        bool wanted = false;
+        for (size_t k = 0; k < sizeof may / sizeof may[0]; k++)
+            wanted = wanted || i == may[k];
+        assert_int_equal(principal_has(&p, (enum scope)i), wanted);
+    }
+    assert_string_equal(p.tenant, "uid:1000");
+}
+
+static void
 a_principal_says_how_it_was_proven(void **state)
 {
     (void)state;
@@ -196,6 +213,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(only_root_and_the_brokers_account_have_the_scopes_of_operators),
+        TEST(a_reader_reads_what_belongs_to_all_tenants_and_no_output_and_changes_nothing),
         TEST(a_principal_says_how_it_was_proven),
         TEST(every_scope_of_the_schema_is_known),
         TEST(a_call_without_its_scope_does_not_reach_the_handler),

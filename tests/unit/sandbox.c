@@ -34,6 +34,7 @@ make(enum sandbox_state state)
     assert_non_null(srv.sandboxes);
     s->all = srv.sandboxes;
     s->state = state;
+    s->spec.template = &settings.template[0];
     list_init(&s->node);
     list_init(&s->pool_node);
     list_init(&s->jobs);
