@@ -64,6 +64,7 @@
 #include "server/sandbox/spawn.h"
 #include "server/snapshot/made.h"
 #include "server/snapshot/snapshots.h"
+#include "server/state/state.h"
 #include "server/store/store.h"
 #include "server/telemetry/telemetry.h"
 #include "server/rpc/tenants.h"
@@ -249,6 +250,15 @@ watch_signals(struct broker *b, struct err *e)
     return 0;
 }
 
+// A database that cannot be used ends the start: without it nobody knows which keys were revoked.
+static int
+open_state(struct broker *b, struct err *e)
+{
+    char folder[SPAWN_PATH_MAX + 16];
+    (void)snprintf(folder, sizeof folder, "%s/state", b->config->state_dir);
+    return state_open(folder, &b->s.state, e);
+}
+
 static int
 make_core(struct broker *b, struct err *e)
 {
@@ -264,6 +274,10 @@ make_core(struct broker *b, struct err *e)
     if (b->s.sandboxes == NULL || b->s.jobs == NULL || b->s.forwards == NULL || b->s.files == NULL)
         return err_sys(e, ENOMEM, "start");
     int r = spawn_attach(b->s.spawn, &b->loop, on_spawner_gone, b, e);
+    if (r == 0)
+        r = open_state(b, e);
+    if (r == 0)
+        r = state_start(b->s.state, &b->loop, e);
     if (r < 0)
         return r;
     sandboxes_set_networks(b->s.sandboxes, &enforce_networks);
@@ -390,6 +404,7 @@ take_down(struct broker *b)
     feed_close(s->feed);
     rpc_close(s->rpc);
     store_stop(s->store);
+    state_close(take_ptr(s->state));
     bool closed = settle(b, is_closed);
     if (!drain_abandon(s) || !closed || !settle(b, is_quiet)) {
         anomaly_free(s->anomaly); // saves what was learned

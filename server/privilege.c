@@ -287,6 +287,9 @@ prepare_state_dir(const struct config *c, const struct identity *who, bool make,
     (void)snprintf(path, sizeof path, "%s/store", c->state_dir);
     if (r == 0)
         r = make_dir(path, &ours, e); // and store/store.h
+    (void)snprintf(path, sizeof path, "%s/state", c->state_dir);
+    if (r == 0)
+        r = make_dir(path, &ours, e); // and state/state.h, which closes it to others
     return r < 0 ? err_wrap(e, "state_dir") : 0;
 }
 

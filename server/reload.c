@@ -32,7 +32,7 @@
 
 enum { LATE_MS = (READ_SECONDS + 30) * 1000 }; // longer than the reader's own alarm
 
-enum state { IDLE, ASKED, REPORT, ANSWERS };
+enum reload_state { IDLE, ASKED, REPORT, ANSWERS };
 
 struct reload {
     struct server *srv;
@@ -40,7 +40,7 @@ struct reload {
     struct spawn_features *features;
     int argc;
     char **argv;
-    enum state state;
+    enum reload_state state;
     bool first; // the reading at the start
     bool again; // another reading was requested in the meantime
     int fd;     // the reader's socket

@@ -28,6 +28,7 @@ struct rpc;
 struct sandboxes;
 struct spawn;
 struct spawn_features;
+struct state;
 struct store;
 struct telemetry;
 struct tenants;
@@ -55,6 +56,7 @@ struct server {
     struct pool *pool;           // ready sandboxes
     struct zygotes *zygotes;     // interpreters that contexts are forked from
     struct volumes *volumes;     // of all tenants; NULL in tests
+    struct state *state;         // the database: keys, tokens
     struct store *store;         // states of files that last; NULL: it cannot keep any
     struct batches *batches;     // batches of jobs, by tenant and key
     struct dispatch *dispatch;

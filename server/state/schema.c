@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// The schema of the database, as a list of steps forward. Step N makes version N out of version N - 1 in one transaction with the
+// new number, so that a crash leaves one version or the other. A step that was released never changes: a later one corrects it.
+//
+// All tables are STRICT (sqlite.org/stricttables.html): a value of the wrong type is refused by SQLite itself.
+#include "private.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <string.h>
+
+#define NUMBER(x)  NUMBER_(x)
+#define NUMBER_(x) #x
+
+// "STKD", as PRAGMA application_id: file(1) shows it too.
+#define APPLICATION 0x53544b44
+
+static const char *const steps[] = {
+    // 1: the key of the hashes; tenants; API keys. Scopes are names with spaces between them.
+    "CREATE TABLE secret (id INTEGER PRIMARY KEY CHECK (id = 1),"
+    " hash_key BLOB NOT NULL CHECK (length(hash_key) = 32)) STRICT;"
+    "INSERT INTO secret VALUES (1, random_bytes(32));"
+    "CREATE TABLE api_key (id TEXT PRIMARY KEY NOT NULL, tenant TEXT NOT NULL, label TEXT NOT NULL,"
+    " scopes TEXT NOT NULL, hint TEXT NOT NULL, hash BLOB NOT NULL UNIQUE CHECK (length(hash) = 32),"
+    " created_ms INTEGER NOT NULL, expires_ms INTEGER NOT NULL DEFAULT 0,"
+    " revoked_ms INTEGER NOT NULL DEFAULT 0, maker TEXT NOT NULL) STRICT, WITHOUT ROWID;",
+};
+enum { VERSION = sizeof steps / sizeof steps[0] };
+
+int
+state_schema(void)
+{
+    return VERSION;
+}
+
+// SQL function: random bytes of libsodium, for secrets that a step makes.
+static void
+random_bytes(sqlite3_context *c, int n, sqlite3_value **argument)
+{
+    unsigned char bytes[64];
+    const int wanted = sqlite3_value_int(argument[0]);
+    (void)n;
+    if (wanted < 1 || (size_t)wanted > sizeof bytes) {
+        sqlite3_result_error(c, "random_bytes: 1 to 64", -1);
+        return;
+    }
+    randombytes_buf(bytes, (size_t)wanted);
+    sqlite3_result_blob(c, bytes, wanted, SQLITE_TRANSIENT);
+    sodium_memzero(bytes, sizeof bytes);
+}
+
+static int
+number_of(sqlite3 *db, const char *sql, int64_t *out, struct err *e)
+{
+    sqlite3_stmt *s = NULL;
+    int rc = sqlite3_prepare_v2(db, sql, -1, &s, NULL);
+    if (rc == SQLITE_OK)
+        rc = sqlite3_step(s);
+    if (rc == SQLITE_ROW)
+        *out = sqlite3_column_int64(s, 0);
+    (void)sqlite3_finalize(s);
+    return rc == SQLITE_ROW ? 0 : state_fail(db, rc, "read the database", e);
+}
+
+// A row means damage, and says which.
+static int
+check_whole(sqlite3 *db, const char *path, struct err *e)
+{
+    static const char *const checks[] = {"PRAGMA quick_check(1)", "PRAGMA foreign_key_check"};
+    for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++) {
+        sqlite3_stmt *s = NULL;
+        int rc = sqlite3_prepare_v2(db, checks[i], -1, &s, NULL);
+        if (rc == SQLITE_OK)
+            rc = sqlite3_step(s);
+        const char *text = rc == SQLITE_ROW ? (const char *)sqlite3_column_text(s, 0) : NULL;
+        const bool sound = rc == SQLITE_DONE || (text != NULL && strcmp(text, "ok") == 0);
+        int r = 0;
+        if (!sound && rc == SQLITE_ROW)
+            r = err_set(e, ERR_DATA_LOSS, "%s is damaged: %.200s", path, text != NULL ? text : "?");
+        else if (!sound)
+            r = state_fail(db, rc, "check the database", e);
+        (void)sqlite3_finalize(s);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+static int
+step_forward(sqlite3 *db, int version, struct err *e)
+{
+    char set[64];
+    assert(version >= 1 && version <= VERSION);
+    (void)snprintf(set, sizeof set, "PRAGMA user_version = %d", version);
+    int rc = sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL);
+    if (rc == SQLITE_OK)
+        rc = sqlite3_exec(db, steps[version - 1], NULL, NULL, NULL);
+    if (rc == SQLITE_OK)
+        rc = sqlite3_exec(db, "PRAGMA application_id = " NUMBER(APPLICATION), NULL, NULL, NULL);
+    if (rc == SQLITE_OK)
+        rc = sqlite3_exec(db, set, NULL, NULL, NULL);
+    if (rc == SQLITE_OK)
+        rc = sqlite3_exec(db, "COMMIT", NULL, NULL, NULL);
+    if (rc == SQLITE_OK)
+        return 0;
+    int r = state_fail(db, rc, "bring the database up to date", e);
+    (void)sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL);
+    return r;
+}
+
+int
+schema_find(sqlite3 *db, const char *path, int *version, struct err *e)
+{
+    int64_t application = 0, tables = 0, found = 0;
+    int r = number_of(db, "PRAGMA application_id", &application, e);
+    if (r == 0)
+        r = number_of(db, "PRAGMA user_version", &found, e);
+    if (r == 0)
+        r = number_of(db, "SELECT count(*) FROM sqlite_schema", &tables, e);
+    if (r < 0)
+        return r;
+    *version = (int)found;
+    if (application != APPLICATION && (application != 0 || found != 0 || tables != 0)) {
+        r = err_set(e, ERR_FAILED_PRECONDITION, "%s is not a database of stockaded", path);
+        err_detail(e, "STATE_FOREIGN", path, "move it away; the broker makes a new one");
+        return r;
+    }
+    if (found >= 0 && found <= VERSION)
+        return 0;
+    r = err_set(e, ERR_FAILED_PRECONDITION,
+                "%s has schema %lld, and this broker knows schemas up to %d", path,
+                (long long)found, VERSION);
+    err_detail(e, "STATE_NEWER", path,
+               "start the newer stockaded, or restore a backup that was made before it");
+    return r;
+}
+
+int
+schema_prepare(sqlite3 *db, const char *path, int version, struct err *e)
+{
+    int rc = sqlite3_create_function(db, "random_bytes", 1, SQLITE_UTF8 | SQLITE_DIRECTONLY, NULL,
+                                     random_bytes, NULL, NULL);
+    if (rc != SQLITE_OK)
+        return state_fail(db, rc, "prepare the database", e);
+    int r = version > 0 ? check_whole(db, path, e) : 0;
+    for (int v = version + 1; r == 0 && v <= VERSION; v++)
+        r = step_forward(db, v, e);
+    return r;
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// Durable state: one SQLite database, STATE_DIR/state/stockade.db. All SQL of the broker is in this folder.
+//
+//   start   state_open()  check the file, migrate its schema       loop thread, before anything listens
+//           state_read()  the layers read what they need into memory, where all later questions are answered
+//           state_start() the writer begins
+//   later   state_write() --queue--> writer: BEGIN, all queued changes, COMMIT --uv_async--> done(), on the loop thread
+//
+// Why a thread: a commit waits for the disk, between 0.1 ms and, when the disk is busy, seconds. The loop thread must never do
+// that. What waits for the disk together is committed together, so a thousand changes at once cost a few waits, not a thousand.
+// A change is reported as done only when it is on the disk (synchronous=FULL): whatever a caller was
+// answered survives kill -9 and a power failure.
+//
+// The database belongs to the broker's account, mode 0600 in a folder of mode 0700, and is locked as long as the broker runs. It
+// holds secrets: the seeds of the keys that sign tokens. So does a backup.
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "proto/err.h"
+
+struct state;
+
+enum {
+    STATE_VALUES_MAX = 10,              // of one change, or columns of one row
+    STATE_QUEUE_MAX = 16384,            // changes that wait for the writer
+    STATE_BYTES_MAX = 64 * 1024,        // of one change's values
+    STATE_FILE_MAX = 256 * 1024 * 1024, // of the database: further changes are refused
+};
+
+// What can be read and changed: rows of statements.c, which has the SQL and describes the values.
+enum state_query { STATE_SECRETS, STATE_KEYS, STATE_QUERIES_N };
+enum state_change {
+    STATE_KEY_ADD,
+    STATE_KEY_REVOKE,
+    STATE_KEY_FORGET,
+    STATE_CHANGES_N,
+};
+
+enum state_kind { STATE_NUMBER, STATE_TEXT, STATE_BYTES };
+struct state_value {
+    enum state_kind kind;
+    int64_t number;
+    const void *bytes; // borrowed; of text as well, without its end
+    size_t n;
+};
+#define STATE_OF_NUMBER(v)    ((struct state_value){STATE_NUMBER, (int64_t)(v), NULL, 0})
+#define STATE_OF_TEXT(s)      ((struct state_value){STATE_TEXT, 0, (s), strlen(s)})
+#define STATE_OF_BYTES(p, n_) ((struct state_value){STATE_BYTES, 0, (p), (n_)})
+
+// Opens the database in `folder`, which must exist and belong to the caller; makes it at the first start. Refused with what to
+// do: FAILED_PRECONDITION for a schema that is newer than this broker, a file that is no database of a broker, or one that
+// another process uses; DATA_LOSS for a damaged file. The file is unchanged then. Free it with state_close().
+int state_open(const char *folder, struct state **out, struct err *e);
+
+// Passes each row to `row`, in the order of the statement, before state_start(). The values are borrowed until it returns; there
+// are as many as the statement has columns. If it returns a negative number, the rest is not read.
+int state_read(struct state *s, enum state_query q,
+               int (*row)(void *cookie, const struct state_value *value, struct err *e),
+               void *cookie, struct err *e);
+
+// Starts the writer, once. Its thread must not exist before the spawner was forked.
+int state_start(struct state *s, uv_loop_t *loop, struct err *e);
+
+// A change that was made or refused. e NULL: it is on the disk, and `rows` rows changed.
+typedef void state_done(void *cookie, uint64_t rows, const struct err *e);
+
+// Queues a change with the values of its statement, which are copied. Changes are made in the order of the queue. On failure
+// (RESOURCE_EXHAUSTED: the queue is full) `done` is not called. `done` may be NULL.
+int state_write(struct state *s, enum state_change c, const struct state_value *value,
+                state_done *done, void *cookie, struct err *e);
+
+// A copy of the whole database as of now. fd: of a file without a name, open for reading; the receiver owns it. -1: see e.
+typedef void state_copied(void *cookie, int fd, uint64_t bytes, const struct err *e);
+int state_copy(struct state *s, state_copied *done, void *cookie, struct err *e);
+
+// Ends the writer after all queued changes, calls what still has a `done`, and closes the database. Waits for the disk. The loop
+// must run once more before it is closed. NULL: nothing to do.
+void state_close(struct state *s);
+
+// The newest schema that this broker knows.
+int state_schema(void);

@@ -1,0 +1,467 @@
+// SPDX-License-Identifier: Apache-2.0
+// server/state: the database at the start, the queue, and what is on the disk when a process dies.
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <sodium.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+#include <sqlite3.h>
+
+#include "proto/auto.h"
+#include "server/state/state.h"
+
+enum { KILLS_USUAL = 40 };
+
+static char folder[64];
+
+static int
+set_up(void **unused)
+{
+    (void)unused;
+    (void)snprintf(folder, sizeof folder, "/tmp/stockade-state-XXXXXX");
+    return mkdtemp(folder) != NULL ? 0 : -1;
+}
+
+static const char *
+path_of(const char *name)
+{
+    static char path[128];
+    (void)snprintf(path, sizeof path, "%s/%s", folder, name);
+    return path;
+}
+
+static int
+tear_down(void **unused)
+{
+    static const char *const names[] = {"stockade.db", "stockade.db-wal", "stockade.db-journal",
+                                        "copy.db"};
+    (void)unused;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        (void)unlink(path_of(names[i]));
+    return rmdir(folder);
+}
+
+static void
+edit(const char *sql)
+{
+    sqlite3 *db = NULL;
+    assert_int_equal(sqlite3_open(path_of("stockade.db"), &db), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_close(db), SQLITE_OK);
+}
+
+// Opens and closes it, with the writer, so that all is in the file.
+static void
+make(void)
+{
+    struct state *s = NULL;
+    struct err e;
+    assert_int_equal(state_open(folder, &s, &e), 0);
+    state_close(s);
+}
+
+static void
+refuses(enum err_code code, const char *reason)
+{
+    struct state *s = NULL;
+    struct err e;
+    assert_true(state_open(folder, &s, &e) < 0);
+    assert_null(s);
+    assert_int_equal(e.code, code);
+    assert_string_equal(e.reason, reason);
+    assert_true(e.hint[0] != '\0');
+}
+
+static void
+damage(const char *bytes, size_t n, off_t at)
+{
+    int auto_close fd = open(path_of("stockade.db"), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    assert_true(fd >= 0);
+    assert_int_equal(pwrite(fd, bytes, n, at), n);
+}
+
+static void
+a_newer_schema_is_refused_and_left_as_it_is(void **unused)
+{
+    struct stat before, after;
+    (void)unused;
+    make();
+    edit("PRAGMA user_version = 1000");
+    assert_int_equal(stat(path_of("stockade.db"), &before), 0);
+    refuses(ERR_FAILED_PRECONDITION, "STATE_NEWER");
+    assert_int_equal(stat(path_of("stockade.db"), &after), 0);
+    assert_memory_equal(&before.st_mtim, &after.st_mtim, sizeof before.st_mtim);
+}
+
+static void
+a_database_of_another_program_is_refused(void **unused)
+{
+    (void)unused;
+    edit("CREATE TABLE theirs (a); PRAGMA application_id = 7");
+    refuses(ERR_FAILED_PRECONDITION, "STATE_FOREIGN");
+}
+
+static void
+a_file_that_is_no_database_is_refused(void **unused)
+{
+    char text[8192];
+    (void)unused;
+    memset(text, 'x', sizeof text);
+    damage(text, sizeof text, 0);
+    refuses(ERR_DATA_LOSS, "STATE_DAMAGED");
+}
+
+static void
+a_damaged_page_is_refused(void **unused)
+{
+    char noise[4096];
+    struct stat st;
+    struct state *s = NULL;
+    struct err e;
+    (void)unused;
+    make();
+    assert_int_equal(stat(path_of("stockade.db"), &st), 0);
+    assert_true(st.st_size >= 3 * 4096);
+    memset(noise, 0xa5, sizeof noise);
+    damage(noise, sizeof noise, st.st_size - 4096);
+    assert_true(state_open(folder, &s, &e) < 0);
+    assert_int_equal(e.code, ERR_DATA_LOSS);
+}
+
+static void
+a_second_process_is_refused(void **unused)
+{
+    struct state *s = NULL;
+    struct err e;
+    (void)unused;
+    assert_int_equal(state_open(folder, &s, &e), 0);
+    refuses(ERR_FAILED_PRECONDITION, "STATE_IN_USE");
+    state_close(s);
+}
+
+static void
+a_link_in_place_of_the_file_is_refused(void **unused)
+{
+    struct state *s = NULL;
+    struct err e;
+    (void)unused;
+    assert_int_equal(symlink("/tmp/elsewhere.db", path_of("stockade.db")), 0);
+    assert_true(state_open(folder, &s, &e) < 0);
+    assert_int_equal(access("/tmp/elsewhere.db", F_OK), -1);
+}
+
+static void
+the_folder_and_the_file_are_closed_to_others(void **unused)
+{
+    struct stat st;
+    (void)unused;
+    assert_int_equal(chmod(folder, 0755), 0);
+    make();
+    assert_int_equal(stat(folder, &st), 0);
+    assert_int_equal(st.st_mode & 07777, 0700);
+    assert_int_equal(stat(path_of("stockade.db"), &st), 0);
+    assert_int_equal(st.st_mode & 07777, 0600);
+}
+
+static int
+take_secret(void *cookie, const struct state_value *value, struct err *e)
+{
+    (void)e;
+    assert_int_equal(value[0].kind, STATE_BYTES);
+    assert_int_equal(value[0].n, 32);
+    memcpy(cookie, value[0].bytes, 32);
+    return 0;
+}
+
+static void
+the_secret_is_made_once(void **unused)
+{
+    uint8_t first[32] = {0}, second[32] = {0};
+    struct state *s = NULL;
+    struct err e;
+    (void)unused;
+    assert_int_equal(state_open(folder, &s, &e), 0);
+    assert_int_equal(state_read(s, STATE_SECRETS, take_secret, first, &e), 0);
+    state_close(s);
+    assert_false(sodium_is_zero(first, sizeof first));
+    assert_int_equal(state_open(folder, &s, &e), 0);
+    assert_int_equal(state_read(s, STATE_SECRETS, take_secret, second, &e), 0);
+    state_close(s);
+    assert_memory_equal(first, second, sizeof first);
+}
+
+// ---- changes
+
+struct answers {
+    uint64_t done, refused, rows;
+    int32_t code;
+};
+
+static void
+on_done(void *cookie, uint64_t rows, const struct err *e)
+{
+    struct answers *a = cookie;
+    a->done++;
+    a->rows += rows;
+    if (e != NULL) {
+        a->refused++;
+        a->code = e->code;
+    }
+}
+
+static int
+add_key(struct state *s, unsigned number, state_done *done, void *cookie, struct err *e)
+{
+    char id[16];
+    uint8_t hash[32] = {0};
+    (void)snprintf(id, sizeof id, "key%u", number);
+    memcpy(hash, &number, sizeof number);
+    const struct state_value value[] = {
+        STATE_OF_TEXT(id),       STATE_OF_TEXT("uid:1"),
+        STATE_OF_TEXT("label"),  STATE_OF_TEXT("a b"),
+        STATE_OF_TEXT("stk_12"), STATE_OF_BYTES(hash, sizeof hash),
+        STATE_OF_NUMBER(1000),   STATE_OF_NUMBER(INT64_C(1) << 40),
+        STATE_OF_TEXT("uid:0"),
+    };
+    return state_write(s, STATE_KEY_ADD, value, done, cookie, e);
+}
+
+static int
+count_row(void *cookie, const struct state_value *value, struct err *e)
+{
+    (void)e;
+    assert_int_equal(value[5].n, 32);
+    ++*(unsigned *)cookie;
+    return 0;
+}
+
+static unsigned
+keys_on_disk(void)
+{
+    struct state *s = NULL;
+    struct err e;
+    unsigned n = 0;
+    assert_int_equal(state_open(folder, &s, &e), 0);
+    assert_int_equal(state_read(s, STATE_KEYS, count_row, &n, &e), 0);
+    state_close(s);
+    return n;
+}
+
+static void
+start(struct state **s, uv_loop_t *loop)
+{
+    struct err e;
+    assert_int_equal(uv_loop_init(loop), 0);
+    assert_int_equal(state_open(folder, s, &e), 0);
+    assert_int_equal(state_start(*s, loop, &e), 0);
+}
+
+static void
+stop(struct state *s, uv_loop_t *loop)
+{
+    state_close(s);
+    (void)uv_run(loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(loop), 0);
+}
+
+static void
+a_refused_change_harms_no_other_of_its_transaction(void **unused)
+{
+    struct state *s = NULL;
+    uv_loop_t loop;
+    struct answers a = {0};
+    struct err e;
+    (void)unused;
+    start(&s, &loop);
+    for (unsigned i = 0; i < 50; i++)
+        assert_int_equal(add_key(s, i == 20 ? 19 : i, on_done, &a, &e), 0);
+    stop(s, &loop); // answers all
+    assert_int_equal(a.done, 50);
+    assert_int_equal(a.refused, 1);
+    assert_int_equal(a.code, ERR_ALREADY_EXISTS);
+    assert_int_equal(a.rows, 49);
+    assert_int_equal(keys_on_disk(), 49);
+}
+
+static void
+the_queue_has_an_end(void **unused)
+{
+    struct state *s = NULL;
+    uv_loop_t loop;
+    struct answers a = {0};
+    struct err e;
+    (void)unused;
+    start(&s, &loop);
+    // without a turn of the loop nothing leaves the queue, however fast the writer is
+    for (unsigned i = 0; i < STATE_QUEUE_MAX; i++)
+        assert_int_equal(add_key(s, i, on_done, &a, &e), 0);
+    assert_true(add_key(s, STATE_QUEUE_MAX, on_done, &a, &e) < 0);
+    assert_int_equal(e.code, ERR_RESOURCE_EXHAUSTED);
+    assert_string_equal(e.reason, "STATE_QUEUE");
+    stop(s, &loop);
+    assert_int_equal(a.done, STATE_QUEUE_MAX);
+    assert_int_equal(a.refused, 0);
+}
+
+static void
+a_change_too_large_is_refused(void **unused)
+{
+    struct state *s = NULL;
+    uv_loop_t loop;
+    struct err e;
+    char *auto_free large = calloc(1, STATE_BYTES_MAX + 1);
+    (void)unused;
+    start(&s, &loop);
+    const struct state_value value[] = {STATE_OF_BYTES(large, STATE_BYTES_MAX + 1)};
+    assert_true(state_write(s, STATE_KEY_FORGET, value, NULL, NULL, &e) < 0);
+    assert_int_equal(e.code, ERR_RESOURCE_EXHAUSTED);
+    stop(s, &loop);
+}
+
+static void
+on_copied(void *cookie, int fd, uint64_t bytes, const struct err *e)
+{
+    assert_null(e);
+    assert_true(bytes > 0);
+    *(int *)cookie = fd;
+}
+
+static void
+a_copy_is_a_whole_database(void **unused)
+{
+    struct state *s = NULL;
+    uv_loop_t loop;
+    struct err e;
+    char bytes[4096];
+    ssize_t n = 0;
+    int fd = -1;
+    (void)unused;
+    start(&s, &loop);
+    for (unsigned i = 0; i < 10; i++)
+        assert_int_equal(add_key(s, i, NULL, NULL, &e), 0);
+    assert_int_equal(state_copy(s, on_copied, &fd, &e), 0);
+    for (unsigned i = 10; i < 20; i++)
+        assert_int_equal(add_key(s, i, NULL, NULL, &e), 0);
+    stop(s, &loop);
+    assert_true(fd >= 0);
+    assert_int_equal(access(path_of("copy.db"), F_OK), -1);
+    assert_int_equal(keys_on_disk(), 20);
+    // as an operator restores it: in place of the database
+    assert_int_equal(unlink(path_of("stockade.db")), 0);
+    int auto_close to = open(path_of("stockade.db"), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    while ((n = read(fd, bytes, sizeof bytes)) > 0)
+        assert_int_equal(write(to, bytes, (size_t)n), n);
+    (void)close(fd);
+    assert_int_equal(keys_on_disk(), 10);
+}
+
+// ---- kill -9
+
+struct writing {
+    struct state *s;
+    unsigned next;
+    int to; // a pipe: one byte for each change that was reported as made
+};
+
+static void
+report(void *cookie, uint64_t rows, const struct err *e)
+{
+    struct writing *w = cookie;
+    struct err again;
+    if (e != NULL || rows != 1 || write(w->to, "", 1) != 1)
+        _exit(1);
+    if (add_key(w->s, w->next++, report, w, &again) < 0)
+        _exit(2);
+}
+
+static void
+never(uv_timer_t *t)
+{
+    (void)t;
+}
+
+// Writes as fast as it can until it is killed.
+static _Noreturn void
+child(int to, unsigned from)
+{
+    uv_loop_t loop;
+    uv_timer_t alive; // the state keeps no loop alive
+    struct writing w = {.to = to, .next = from};
+    struct err e;
+    if (uv_loop_init(&loop) != 0 || state_open(folder, &w.s, &e) < 0 ||
+        state_start(w.s, &loop, &e) < 0 || uv_timer_init(&loop, &alive) != 0 ||
+        uv_timer_start(&alive, never, 3600000, 0) != 0)
+        _exit(3);
+    for (int i = 0; i < 8; i++)
+        if (add_key(w.s, w.next++, report, &w, &e) < 0)
+            _exit(4);
+    (void)uv_run(&loop, UV_RUN_DEFAULT);
+    _exit(5);
+}
+
+// After so many reports the process is killed, in the middle of the next transaction. STATE_KILLS: how often.
+static void
+what_was_reported_survives_kill_9(void **unused)
+{
+    const char *often = getenv("STATE_KILLS");
+    const unsigned kills = often != NULL ? (unsigned)strtoul(often, NULL, 10) : KILLS_USUAL;
+    unsigned reported = 0, from = 0;
+    (void)unused;
+    for (unsigned i = 0; i < kills; i++) {
+        int ends[2] = {-1, -1};
+        char bytes[256];
+        ssize_t n = 0;
+        int status = 0;
+        assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+        const pid_t pid = fork();
+        if (pid == 0)
+            child(ends[1], from);
+        (void)close(ends[1]);
+        const unsigned wanted = reported + randombytes_uniform(40);
+        while (reported <= wanted && (n = read(ends[0], bytes, 1 + randombytes_uniform(8))) > 0)
+            reported += (unsigned)n;
+        assert_int_equal(kill(pid, SIGKILL), 0);
+        while ((n = read(ends[0], bytes, sizeof bytes)) > 0)
+            reported += (unsigned)n;
+        (void)close(ends[0]);
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_true(WIFSIGNALED(status));
+        const unsigned found = keys_on_disk(); // checks the whole file as well
+        assert_true(found >= reported);
+        reported = found;
+        from += 100000;
+    }
+}
+
+int
+main(void)
+{
+#define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        TEST(a_newer_schema_is_refused_and_left_as_it_is),
+        TEST(a_database_of_another_program_is_refused),
+        TEST(a_file_that_is_no_database_is_refused),
+        TEST(a_damaged_page_is_refused),
+        TEST(a_second_process_is_refused),
+        TEST(a_link_in_place_of_the_file_is_refused),
+        TEST(the_folder_and_the_file_are_closed_to_others),
+        TEST(the_secret_is_made_once),
+        TEST(a_refused_change_harms_no_other_of_its_transaction),
+        TEST(the_queue_has_an_end),
+        TEST(a_change_too_large_is_refused),
+        TEST(a_copy_is_a_whole_database),
+        TEST(what_was_reported_survives_kill_9),
+    };
+    return sodium_init() < 0 ? 1 : cmocka_run_group_tests(tests, NULL, NULL);
+}
