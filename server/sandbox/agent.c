@@ -181,7 +181,7 @@ send_start(const struct agent *a, const struct agent_spec *spec, int theirs, str
         .workdir = spec->workdir,
         .files_max = limits->v[LIMIT_FILES],
         .file_bytes_max = limits->v[LIMIT_FILE_SIZE_BYTES],
-        .network_off = sandbox_network_is_off(a->sandbox),
+        .network_off = sandbox_starts_off(a->sandbox),
         .tasks_max = limits->v[LIMIT_PIDS] + FORKS_REFUSED_AT_ONCE,
         .agent = true,
         .stdio = {take_fd(&socket), take_fd(&program), take_fd(&script)},

@@ -235,6 +235,14 @@ sandbox_network_is_off(const struct sandbox *s)
     return s->net.in_force != NULL && s->net.in_force->mode == NET_OFF;
 }
 
+bool
+sandbox_starts_off(struct sandbox *s)
+{
+    const bool off = sandbox_network_is_off(s);
+    s->sockets |= !off;
+    return off;
+}
+
 // Jobs have a filter of system calls for the mode off, which cannot be removed, and their sockets outlive a change.
 static int
 check_off(const struct sandbox *s, const struct network *n, struct err *e)

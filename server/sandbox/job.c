@@ -207,7 +207,7 @@ send_start(struct job *j, const struct job_spec *spec, int *link, struct err *e)
         .workdir = spec->workdir,
         .files_max = spec->limits.v[LIMIT_FILES],
         .file_bytes_max = spec->limits.v[LIMIT_FILE_SIZE_BYTES],
-        .network_off = sandbox_network_is_off(j->sandbox),
+        .network_off = sandbox_starts_off(j->sandbox),
         .tasks_max = spec->limits.v[LIMIT_PIDS] + FORKS_REFUSED_AT_ONCE,
         .cpu_seconds_max = cpu_ms != 0 ? cpu_ms / 1000 + 1 : 0,
         .terminal = spec->terminal,

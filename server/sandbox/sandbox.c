@@ -157,7 +157,8 @@ send_destroy(struct sandbox *s)
     if (!s->live || s->destroy_sent || s->network_closing)
         return;
     close_disk(s);
-    int r = spawn_destroy(s->all->srv->spawn, s->slot, s->generation, on_destroyed, s, &e);
+    int r =
+        spawn_destroy(s->all->srv->spawn, s->slot, s->generation, !s->sockets, on_destroyed, s, &e);
     if (r == 0) {
         s->destroy_sent = true;
         sandbox_hold(s);

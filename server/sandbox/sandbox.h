@@ -185,6 +185,7 @@ struct sandbox {
         struct sandbox_adoption *adopt;
     } swap_plan;
     bool network_closing;
+    bool sockets; // a process was started that can make other sockets than unix ones
     bool destroy_sent, destroyed;
     uint32_t kills_pending; // KILL_JOB requests without a reply
     bool destroy_failed;    // the spawner could not remove all of it
@@ -355,6 +356,9 @@ void sandbox_mounted(struct sandbox *s, const struct err *e);
 
 // Its jobs have no sockets but unix ones (NET_OFF), from its first job to its end.
 bool sandbox_network_is_off(const struct sandbox *s);
+
+// The same for a process that is started now; remembers if it can make other sockets.
+bool sandbox_starts_off(struct sandbox *s);
 
 // For struct sandbox_networks: adds w to the waiters for the network; calls all of them (s may be freed when it
 // returns); reports that the policy in force is another one, or (not `other`) was put in force again.

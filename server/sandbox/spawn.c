@@ -321,7 +321,7 @@ on_late(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
     spawn_close_fds(fds);
     if (s->gone || reply->op != SPAWN_CREATE || reply->ok == 0)
         return;
-    if (spawn_destroy(s, reply->slot, reply->generation, on_late, s, &e) < 0) {
+    if (spawn_destroy(s, reply->slot, reply->generation, false, on_late, s, &e) < 0) {
         metrics_add(METRIC_SANDBOXES_LEFT, 1);
         log_err(LOG_ERROR, "late-sandbox", &e); // it stays until the broker ends
     }

@@ -89,7 +89,8 @@ int spawn_kill_job(struct spawn *s, uint32_t slot, uint32_t generation, uint32_t
 
 // Kills a sandbox and removes all of it; answered when nothing is left. Call it exactly once per successful CREATE,
 // also if its guest has ended.
-int spawn_destroy(struct spawn *s, uint32_t slot, uint32_t generation, spawn_done *done,
+// off: no process in it could make a socket other than a unix one, so another sandbox may get its network namespace.
+int spawn_destroy(struct spawn *s, uint32_t slot, uint32_t generation, bool off, spawn_done *done,
                   void *cookie, struct err *e);
 
 // Makes the relay's listeners inside a sandbox's network namespace. fds: by enum spawn_net_fd; those of IPv6 are -1 if

@@ -52,10 +52,11 @@ spawn_kill_job(struct spawn *s, uint32_t slot, uint32_t generation, uint32_t job
 }
 
 int
-spawn_destroy(struct spawn *s, uint32_t slot, uint32_t generation, spawn_done *done, void *cookie,
-              struct err *e)
+spawn_destroy(struct spawn *s, uint32_t slot, uint32_t generation, bool off, spawn_done *done,
+              void *cookie, struct err *e)
 {
-    const struct spawn_request q = {.op = SPAWN_DESTROY, .slot = slot, .generation = generation};
+    const struct spawn_request q = {
+        .op = SPAWN_DESTROY, .slot = slot, .generation = generation, .arg = off};
     return spawn_ask(s, &q, done, cookie, e);
 }
 

@@ -122,6 +122,7 @@ birth_done(struct spawner *s, struct slot *slot)
         birth_failed(s, slot, &e);
         return;
     }
+    netns_remember(s, slot);
     fds[0] = take_fd(&slot->socket_fd);
     r->ok = 1;
     r->slot = slot->number;

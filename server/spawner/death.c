@@ -69,6 +69,7 @@ removal_done(struct spawner *s, struct slot *slot)
 {
     struct answer *a = slot->answer;
     io_close(&slot->cgroup.fd);
+    netns_give(s, slot);
     cgroup_leaf_give(&s->cgroups, slot->cgroup.leaf, slot->limits_unsure ? NULL : &slot->limits);
     slot_move(s, slot, SLOT_FREE);
     if (!a)

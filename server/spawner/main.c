@@ -56,7 +56,7 @@ enum {
     QUIET_MS = 2,
     EVENTS_PER_TURN = 64,
     GUEST_BYTES_MAX = 64 * 1024 * 1024,
-    FDS_PER_SANDBOX = 7 // three of them for the leaf of v1 controllers
+    FDS_PER_SANDBOX = 8 // three of them for the leaf of v1 controllers
 };
 
 bool

@@ -1,12 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// NET_OPEN and NET_DIAL: sockets inside a sandbox's network namespace, for the relay and for the broker.
+// The pool of network namespaces; NET_OPEN and NET_DIAL: sockets inside a sandbox's network namespace, for the relay and
+// for the broker.
 //
 //   setns(pidfd of its first process)  ->  socket, bind or connect  ->  setns(home)
 //
 // The sockets belong to this process's cgroup, so the programs on the sandboxes' cgroup (bpf/net.bpf.c) check only
 // the job's end of a connection. All of it takes about 0.1 ms, so it is done in the loop.
+//
+// To make and remove a namespace takes as long as the rest of a birth, so one that is still as new is used again, one
+// sandbox after the other. That is so if no process in it could make a socket other than a unix one (DESTROY with arg 1),
+// and none exists any more. Unix sockets leave nothing: their names end with them, and nothing counts them but the number of
+// sockets. Everything else in a namespace (addresses, routes, settings, counters, cached connections) changes through sockets
+// of other families or with capabilities over the initial user namespace, which owns all of these namespaces. Whatever this
+// process itself changes in one (NET_OPEN, NET_DIAL, RESET) ends its reuse.
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
 #include <net/if.h>
@@ -19,10 +28,16 @@
 
 #include "bpf/net.h"
 #include "proto/auto.h"
+#include "holder.h"
 #include "io.h"
 #include "netns.h"
 
-enum { BACKLOG = 128, CONNECT_MS = 2, LO_INDEX = 1 };
+enum {
+    BACKLOG = 128,
+    CONNECT_MS = 2,
+    LO_INDEX = 1,
+    SPARE_MAX = 16, // ready ones beyond `netns_pool`, of sandboxes that have ended
+};
 
 static const uint8_t flow_prefix[] = NET_FLOW_V6_PREFIX;
 
@@ -44,6 +59,62 @@ leave(struct spawner *s)
     if (setns(s->net_home_fd, CLONE_NEWNET) < 0)
         broker_broken(s, "cannot go back to the host's network namespace: %s", strerror(errno));
 }
+
+// ---- the pool
+
+bool
+netns_fill(struct spawner *s)
+{
+    if (s->net_n >= s->config->netns_pool || s->net_n >= NETNS_POOL_MAX)
+        return false;
+    struct err ignored; // reported when a child makes its own
+    int fd = holder_network_namespace(s->net_home_fd, s->proc_fd, &ignored);
+    if (fd < 0)
+        return false;
+    s->net_pool[s->net_n++] = io_keep_fd(fd);
+    return true;
+}
+
+void
+netns_remember(struct spawner *s, struct slot *slot)
+{
+    struct err ignored; // then the namespace ends with the sandbox
+    if (slot->net_again_fd >= 0 || enter(slot, &ignored) < 0)
+        return;
+    int fd = openat(s->proc_fd, "thread-self/ns/net", O_RDONLY | O_CLOEXEC);
+    leave(s);
+    slot->net_again_fd = fd < 0 ? -1 : io_keep_fd(fd);
+}
+
+bool
+netns_has_no_sockets(int sockets_fd)
+{
+    static const char none[] = "sockets: used 0\n";
+    char text[sizeof none - 1];
+    ssize_t n = pread(sockets_fd, text, sizeof text, 0);
+    return n == (ssize_t)sizeof text && memcmp(text, none, sizeof text) == 0;
+}
+
+static bool
+is_as_new(struct spawner *s, int ns_fd)
+{
+    if (setns(ns_fd, CLONE_NEWNET) < 0)
+        return false;
+    int auto_close fd = openat(s->proc_fd, "thread-self/net/sockstat", O_RDONLY | O_CLOEXEC);
+    leave(s);
+    return fd >= 0 && netns_has_no_sockets(fd);
+}
+
+void
+netns_give(struct spawner *s, struct slot *slot)
+{
+    if (slot->net_again_fd < 0 || s->net_n >= s->config->netns_pool + SPARE_MAX ||
+        s->net_n >= NETNS_POOL_MAX || !is_as_new(s, slot->net_again_fd))
+        return;
+    s->net_pool[s->net_n++] = take_fd(&slot->net_again_fd);
+}
+
+// ---- NET_OPEN, NET_DIAL
 
 struct route {
     struct nlmsghdr head;
@@ -176,6 +247,7 @@ netns_open(struct spawner *s, struct slot *slot, const struct spawn_request *q, 
     int fds[LISTENERS_N] = {-1, -1, -1, -1};
     int send[LISTENERS_N];
     unsigned n = 0;
+    io_close(&slot->net_again_fd);
     int r = enter(slot, &e);
     if (r == 0) {
         r = open_listeners(fds, &e);
@@ -224,6 +296,7 @@ netns_dial(struct spawner *s, struct slot *slot, const struct spawn_request *q, 
 {
     struct err e;
     uint16_t port = (uint16_t)q->arg;
+    io_close(&slot->net_again_fd);
     int fd = enter(slot, &e);
     if (fd == 0) {
         fd = dial_one(AF_INET, port, &e);

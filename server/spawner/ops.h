@@ -171,7 +171,8 @@ enum spawn_op {
     // slot: live, frozen. arg 1 freezes, 0 thaws; the reply comes when that is complete
     SPAWN_FREEZE = 3,
     SPAWN_KILL_JOB = 4, // slot: live, frozen. arg: job number. Kills all of job-N, if it exists
-    // slot: live, frozen. Kills, waits until empty, unmounts, removes; then replies
+    // slot: live, frozen. Kills, waits until empty, unmounts, removes; then replies. arg 1: no process in it could make a socket
+    // other than a unix one, so its network namespace may be used again (spawner/netns.c)
     SPAWN_DESTROY = 5,
     // slot: live, frozen. The relay's listeners inside its network namespace, on NET_RELAY_PORT (bpf/net.h). Descriptors:
     // enum spawn_net_fd. Once per sandbox, or again after the relay has ended.

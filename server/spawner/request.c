@@ -155,7 +155,8 @@ static void
 handle_destroy(struct spawner *s, struct slot *slot, const struct spawn_request *q,
                struct answer *a)
 {
-    (void)q;
+    if (q->arg == 0)
+        io_close(&slot->net_again_fd);
     if (slot->answer) { // a FREEZE that is not needed any more
         struct err e;
         (void)err_set(&e, ERR_ABORTED, "sandbox %s is being removed", slot->name);
@@ -199,7 +200,7 @@ static const struct op_row {
     [SPAWN_LIMIT] = {"LIMIT", handle_limit, IN_HANDED_OUT, 0, 0, true},
     [SPAWN_FREEZE] = {"FREEZE", handle_freeze, IN(SLOT_LIVE) | IN(SLOT_FROZEN), 0, 1, false},
     [SPAWN_KILL_JOB] = {"KILL_JOB", handle_kill_job, IN_HANDED_OUT, 0, UINT32_MAX, false},
-    [SPAWN_DESTROY] = {"DESTROY", handle_destroy, IN_HANDED_OUT, 0, 0, false},
+    [SPAWN_DESTROY] = {"DESTROY", handle_destroy, IN_HANDED_OUT, 0, 1, false},
     [SPAWN_NET_OPEN] = {"NET_OPEN", netns_open, IN_HANDED_OUT, 0, 0, false},
     [SPAWN_NET_DIAL] = {"NET_DIAL", netns_dial, IN(SLOT_LIVE), 1, UINT16_MAX, false},
     [SPAWN_WATCH] = {"WATCH", programs_watch, 0, 0, 1, false},

@@ -18,11 +18,10 @@
 #include "cgroup_leaf.h"
 #include "io.h"
 #include "ipc.h"
+#include "netns.h"
 #include "spawner.h"
 #include "tier.h"
 #include "tree_fresh.h"
-
-enum { SOCKSTAT_BYTES = 32 };
 
 // A connection in TIME_WAIT would keep its port from the next job for a minute. Returns what shows the number of sockets.
 static int
@@ -47,6 +46,7 @@ open_sockets(const struct spawner *s, const struct slot *slot, struct err *e)
 static int
 prepare(const struct spawner *s, struct slot *slot, struct err *e)
 {
+    io_close(&slot->net_again_fd);
     int fd = open_sockets(s, slot, e);
     if (fd < 0)
         return fd;
@@ -74,10 +74,7 @@ collect_sockets(void)
 static int
 check_sockets(const struct slot *slot, struct err *e)
 {
-    static const char none[] = "sockets: used 0\n";
-    char text[SOCKSTAT_BYTES];
-    ssize_t n = pread(slot->sockets_fd, text, sizeof text, 0);
-    if (n >= (ssize_t)sizeof none - 1 && memcmp(text, none, sizeof none - 1) == 0)
+    if (netns_has_no_sockets(slot->sockets_fd))
         return 0;
     collect_sockets();
     (void)err_set(e, ERR_FAILED_PRECONDITION, "a socket of an earlier job is left");

@@ -94,7 +94,7 @@ slot_empty(struct slot *slot)
     slot->channel_theirs_fd = slot->socket_theirs_fd = slot->userns_low_fd = -1;
     slot->layers = NULL;
     slot->mounts = NULL;
-    slot->queues_fd = slot->sockets_fd = -1;
+    slot->queues_fd = slot->sockets_fd = slot->net_again_fd = -1;
     slot->answer = NULL;
 }
 
@@ -174,6 +174,7 @@ slot_move(struct spawner *s, struct slot *slot, enum slot_state to)
         free(slot->mounts);
         io_close(&slot->queues_fd);
         io_close(&slot->sockets_fd);
+        io_close(&slot->net_again_fd);
         slot_empty(slot);
         list_prepend(to_list,
                      // reused first: its user namespace exists and its memory is in the cache

@@ -4,7 +4,7 @@
 //   main.c      start, the loop, the end          request.c  operations and the state each is allowed in
 //   slot.c      the table and its states          reply.c    replies to the broker
 //   birth.c     CREATE                            death.c    DESTROY, FREEZE, which need polling
-//   netns.c     NET_OPEN, NET_DIAL                programs.c the loader's descriptors, WATCH
+//   netns.c     namespaces, NET_OPEN, DIAL        programs.c the loader's descriptors, WATCH
 //   tier.h, tier_process.c  kinds of sandboxes
 //   swap.c      SEAL, RESTORE, INHERIT, ADOPT, DROP    reset.c   RESET    disk.h, disk_process.h  DISK_MAKE to MOUNT
 //   relay_process.c  RELAY               reader_process.c  READ, and the reader's ROOT
@@ -67,6 +67,7 @@ struct slot {
     struct disk_mounts *mounts; // owned; NULL: it has none
     int queues_fd;              // folder of its POSIX message queues; -1: it was never reset
     int sockets_fd;             // /proc/net/sockstat of its network namespace; -1: as above
+    int net_again_fd; // its network namespace, while another sandbox may get it; -1: none may
     // A birth.
     int channel_fd;
     int channel_theirs_fd; // the child's ends, open until its first report
@@ -241,13 +242,19 @@ void swap_mount(struct spawner *s, struct slot *slot, const struct spawn_request
 void reset_handle(struct spawner *s, struct slot *slot, const struct spawn_request *q,
                   struct answer *a);
 
+// netns.c
+
+// Makes one network namespace in advance; false: the pool is full, or it failed.
+bool netns_fill(struct spawner *s);
+// Its first process runs: keeps its network namespace for another sandbox, as far as there is none yet.
+void netns_remember(struct spawner *s, struct slot *slot);
+// Nothing of the sandbox is left: another one gets its network namespace if that is as new.
+void netns_give(struct spawner *s, struct slot *slot);
+
 // tier_process.c
 
 // FAILED_PRECONDITION: its guest has ended, or (JOBS_RUN, -EBUSY) a process of a job is there.
 int slot_check_idle(const struct slot *slot, struct err *e);
-
-// Makes one network namespace in advance; false: the pool is full, or it failed.
-bool netns_fill(struct spawner *s);
 
 // death.c
 

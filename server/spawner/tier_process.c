@@ -20,19 +20,6 @@
 #include "tier.h"
 #include "tree_states.h"
 
-bool
-netns_fill(struct spawner *s)
-{
-    if (s->net_n >= s->config->netns_pool || s->net_n >= NETNS_POOL_MAX)
-        return false;
-    struct err ignored; // reported when a child makes its own
-    int fd = holder_network_namespace(s->net_home_fd, s->proc_fd, &ignored);
-    if (fd < 0)
-        return false;
-    s->net_pool[s->net_n++] = io_keep_fd(fd);
-    return true;
-}
-
 static int
 low_copy(int fd)
 {
@@ -77,9 +64,8 @@ take_namespaces(struct spawner *s, struct slot *slot, struct err *e)
     if (slot->userns_low_fd < 0)
         return err_sys(e, errno, "user namespace: copy the descriptor");
     if (s->net_n > 0) {
-        int fd = s->net_pool[--s->net_n];
-        slot->net_fd = low_copy(fd);
-        (void)close(fd);
+        slot->net_again_fd = s->net_pool[--s->net_n];
+        slot->net_fd = low_copy(slot->net_again_fd);
     }
     return 0;
 }

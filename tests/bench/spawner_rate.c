@@ -6,7 +6,7 @@
 //   then per sandbox: create -> the guest sends Ready -> destroy
 //
 // LOADER in the environment is stockade-loader's path: with the BPF programs attached. VERBOSE: prints the features
-// found at start.
+// found at start. OFF: network namespaces are used again, as after sandboxes with `network: off`.
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -74,8 +74,9 @@ on_poll_closed(uv_handle_t *h)
             uv_stop(uv_default_loop());
         return;
     }
+    const bool off = getenv("OFF") != NULL;
     (void)close(o->guest_fd);
-    if (spawn_destroy(spawn, o->slot, o->generation, on_destroyed, o, &e) < 0)
+    if (spawn_destroy(spawn, o->slot, o->generation, off, on_destroyed, o, &e) < 0)
         fail("destroy", &e);
 }
 

@@ -4,6 +4,7 @@
 narrower than what was requested."""
 
 import json
+import subprocess
 import sys
 
 from broker import Broker
@@ -36,6 +37,52 @@ number = {"x86_64": 41, "aarch64": 198}[platform.machine()]
 for family in (2, 2 | 1 << 32, 10 | 1 << 40, 16):
     r = libc.syscall(ctypes.c_long(number), ctypes.c_ulong(family), ctypes.c_long(1), ctypes.c_long(0))
     print(r, ctypes.get_errno())
+"""
+
+
+# What a job can see of its network namespace, and what it leaves: names, a daemon, and sockets that only messages hold.
+LOOK = r"""
+import ctypes, glob, hashlib, json, os, socket
+net = {}
+for path in sorted(glob.glob("/proc/net/*") + glob.glob("/proc/net/*/*") + glob.glob("/proc/sys/net/**", recursive=True)):
+    if path == "/proc/net/softnet_stat": # counts the packets of the whole host
+        continue
+    try:
+        lines = open(path, "rb").readlines() if os.path.isfile(path) else []
+        if path == "/proc/net/netlink": # the kernel's own sockets, without their addresses and inodes
+            lines = [b" ".join(line.split()[1:9]) for line in lines]
+        net[path] = hashlib.sha256(b"".join(lines)).hexdigest()
+    except OSError as e:
+        net[path] = e.errno
+def reaches(kind):
+    try:
+        socket.socket(socket.AF_UNIX, kind).connect("\0neighbour")
+        return True
+    except OSError as e:
+        return False
+print(json.dumps({"net": net, "unix": open("/proc/net/unix").read().count("\n") - 1, "namespace": os.readlink("/proc/self/ns/net"),
+                  "reaches": reaches(socket.SOCK_STREAM) or reaches(socket.SOCK_DGRAM)}))
+"""
+LEAVE = r"""
+import os, socket, time
+keep = []
+for i in range(100):
+    a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM); s.bind("\0left%d" % i)
+    socket.send_fds(a, [b"x"], [a.fileno(), b.fileno(), s.fileno()])
+if os.fork() == 0:
+    os.setsid()
+    s = socket.socket(socket.AF_UNIX); s.bind("\0neighbour"); s.listen()
+    d = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM); d.bind("\0neighbour-d")
+    os.close(1); os.close(2)
+    time.sleep(100)
+time.sleep(0.05)
+"""
+# Leaves counters, an ended connection and a flow label in its namespace, where it may.
+USE_INET = r"""
+import socket
+s = socket.socket(socket.AF_INET6); s.bind(("::1", 0)); s.listen()
+c = socket.create_connection(s.getsockname()[:2]); c.sendall(b"x"); c.close()
 """
 
 
@@ -94,6 +141,55 @@ def a_kept_sandbox_stays_off_and_another_does_not_become_it(b):
         check(b.cli("rm", "box").returncode == 0, "rm")
 
 
+def look(b, *options):
+    r = python(b, *options, script=LOOK)
+    check(r.returncode == 0, r)
+    return json.loads(r.stdout)
+
+
+def nothing_of_an_earlier_sandbox_is_found(b):
+    fresh = look(b, "--network", "off")
+    check(fresh["unix"] == 0 and not fresh["reaches"], fresh["unix"])
+    for _ in range(6):
+        r = python(b, "--network", "off", script=LEAVE)
+        check(r.returncode == 0, r)
+        again = look(b, "--network", "off")
+        different = {k for k in fresh["net"] if again["net"].get(k) != fresh["net"][k]}
+        check(again["unix"] == 0 and not again["reaches"] and not different, f"differs: {different}")
+
+
+def nothing_of_one_with_sockets_is_found(b):
+    fresh = look(b, "--network", "off")
+    for mode in ("none", "off"):
+        r = python(b, "--network", "none", script=USE_INET)
+        check(r.returncode == 0, r)
+        again = look(b, "--network", mode)
+        different = {k for k in fresh["net"] if again["net"].get(k) != fresh["net"][k]}
+        check(not different, f"{mode}: differs: {different}")
+
+
+def two_at_a_time_see_nothing_of_each_other(b):
+    listen = ("import socket, sys, time\ns = socket.socket(socket.AF_UNIX); s.bind('\\0neighbour'); s.listen()\n"
+              "d = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM); d.bind('\\0neighbour-d')\nprint('ready', flush=True)\ntime.sleep(100)")
+    for name in ("one", "two"):
+        check(b.cli("create", "--name", name, "--network", "off").returncode == 0, name)
+    with b.popen("exec", "one", "--", "/usr/bin/python3", "-c", listen, stdout=subprocess.PIPE) as p:
+        check(p.stdout.readline() == b"ready\n", "it listens")
+        seen = {}
+        for name in ("one", "two"):
+            r = b.cli("exec", name, "--", "/usr/bin/python3", "-c", LOOK)
+            seen[name] = json.loads(r.stdout)
+        p.kill()
+    check(seen["one"]["reaches"] and seen["one"]["unix"] > 0, "the test can see a neighbour in the same sandbox")
+    check(not seen["two"]["reaches"] and seen["two"]["unix"] == 0, "and not in another one")
+    check(seen["one"]["namespace"] != seen["two"]["namespace"], seen)
+    # the same name can be used in both
+    r = b.cli("exec", "two", "--", "/usr/bin/python3", "-c", "import socket; socket.socket(socket.AF_UNIX).bind('\\0neighbour')")
+    check(r.returncode == 0, r)
+    for name in ("one", "two"):
+        check(b.cli("rm", name).returncode == 0, name)
+
+
 def a_batch_has_it(b):
     line = json.dumps(["/usr/bin/python3", "-c", "import socket; socket.socket()"]).encode() + b"\n"
     r = b.cli("batch", "--network", "off", "-", input=line * 3)
@@ -114,6 +210,9 @@ with Broker(config="pool: 2\ntemplates:\n  - {name: default}\n  - {name: shut, n
         unix_sockets_work,
         the_other_modes_are_as_before,
         a_kept_sandbox_stays_off_and_another_does_not_become_it,
+        nothing_of_an_earlier_sandbox_is_found,
+        nothing_of_one_with_sockets_is_found,
+        two_at_a_time_see_nothing_of_each_other,
         a_batch_has_it,
         a_refusal_is_in_the_record,
     ], call=lambda case: case(BROKER))

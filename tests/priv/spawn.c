@@ -151,7 +151,7 @@ every_request_is_answered_once(void **state)
     assert_true(w.reply.ok);
     for (int again = 0; again < 2; again++) {
         memset(&w, 0, sizeof w);
-        assert_int_equal(spawn_destroy(spawn, slot, generation, on_done, &w, &e), 0);
+        assert_int_equal(spawn_destroy(spawn, slot, generation, false, on_done, &w, &e), 0);
         run_until(&w);
         assert_int_equal(w.reply.ok, again == 0);
     }

@@ -241,7 +241,7 @@ invalid_requests_end_the_spawner_and_every_sandbox(void **state)
     rows[5].q.generation = 0;
     rows[6].q.generation = 2;
     rows[7].q.read_only = 1;
-    rows[8].q.arg = 1;
+    rows[8].q.arg = 2;
     rows[9].q.op = SPAWN_FREEZE;
     rows[9].q.arg = 2;
     rows[10].q.arg = SPAWN_ROOTS_MAX;
