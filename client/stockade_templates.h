@@ -7,10 +7,16 @@
 extern "C" {
 #endif
 
+// One job whose files a template holds, as the broker saw it.
 struct stockade_template_step {
-    const char *command, *digest;
+    const char *command;
+    const char *digest; // of the layer with what it wrote
     const char *const *destinations;
     size_t destinations_n;
+    uint64_t connections;
+    int64_t ended_ms; // since 1970
+    uint32_t outcome; // enum stockade_outcome
+    uint32_t exit_code;
 };
 
 struct stockade_sandbox_template {
@@ -25,6 +31,8 @@ struct stockade_sandbox_template {
     const char *workdir, *network;
     const struct stockade_template_step *steps;
     size_t steps_n;
+    uint64_t steps_omitted;
+    const char *digest, *principal;
 };
 
 struct stockade_sandbox_templates {
@@ -40,8 +48,6 @@ struct stockade_template_options {
     const struct stockade_pair *env;
     size_t env_n;
     const char *workdir;
-    const struct stockade_template_step *steps;
-    size_t steps_n;
 };
 #define STOCKADE_TEMPLATE_OPTIONS_INIT STOCKADE_INIT(stockade_template_options)
 

@@ -25,7 +25,14 @@ step_from(void *to, struct arena *a, const ProtobufCMessage *message)
     const Stockade__V1__TemplateStep *m = (const Stockade__V1__TemplateStep *)message;
     (void)a;
     *(struct stockade_template_step *)to =
-        (struct stockade_template_step){m->command, m->digest, m->destinations, m->n_destinations};
+        (struct stockade_template_step){.command = m->command,
+                                        .digest = m->digest,
+                                        .destinations = m->destinations,
+                                        .destinations_n = m->n_destinations,
+                                        .connections = m->connections,
+                                        .ended_ms = time_from(m->end_time),
+                                        .outcome = (uint32_t)m->outcome,
+                                        .exit_code = m->exit_code};
     return true;
 }
 
@@ -59,6 +66,9 @@ one_from(void *to, struct arena *a, const ProtobufCMessage *message)
         .root_writable = m->root_writable,
         .workdir = m->workdir,
         .network = m->network,
+        .digest = m->digest,
+        .principal = m->principal,
+        .steps_omitted = m->steps_omitted,
     };
     return LIST_FROM(t->env, t->env_n, a, m->env, m->n_env, variable_from) &&
            LIST_FROM(t->steps, t->steps_n, a, m->steps, m->n_steps, step_from);
@@ -100,28 +110,6 @@ add_env(Stockade__V1__TemplateServiceCreateRequest *m, struct arena *a,
     return r < 0 ? r : m->env != NULL ? 0 : err_sys(e, ENOMEM, "make the request");
 }
 
-static int
-add_steps(Stockade__V1__TemplateServiceCreateRequest *m, struct arena *a,
-          const struct stockade_template_options *o, struct err *e)
-{
-    int r = request_list(o->steps, o->steps_n, "steps", e);
-    m->steps = r < 0 ? NULL : arena_alloc(a, (o->steps_n + 1) * sizeof(void *));
-    for (size_t i = 0; m->steps != NULL && i < o->steps_n; i++) {
-        const struct stockade_template_step *from = &o->steps[i];
-        Stockade__V1__TemplateStep *step = arena_alloc(a, sizeof *step);
-        if (step == NULL)
-            return err_sys(e, ENOMEM, "make the request");
-        stockade__v1__template_step__init(step);
-        step->command = from->command != NULL ? from->command : "";
-        step->digest = from->digest != NULL ? from->digest : "";
-        // protobuf-c's type of a list of strings
-        step->destinations = (const char **)(uintptr_t)from->destinations;
-        step->n_destinations = from->destinations_n;
-        m->steps[m->n_steps++] = step;
-    }
-    return r < 0 ? r : m->steps != NULL ? 0 : err_sys(e, ENOMEM, "make the request");
-}
-
 int
 stockade_template_create(struct stockade *s, const char *name, const char *sandbox,
                          const struct stockade_template_options *given,
@@ -137,8 +125,6 @@ stockade_template_create(struct stockade *s, const char *name, const char *sandb
         r = request_options(&o, sizeof o, given, &e);
     if (r == 0)
         r = add_env(&m, a, &o, &e);
-    if (r == 0)
-        r = add_steps(&m, a, &o, &e);
     if (r < 0)
         return error_from_err(error, &e);
     m.name = name;

@@ -63,6 +63,7 @@
 #include "server/base/server.h"
 #include "server/sandbox/spawn.h"
 #include "server/snapshot/made.h"
+#include "server/snapshot/noted.h"
 #include "server/snapshot/snapshots.h"
 #include "server/state/state.h"
 #include "server/store/store.h"
@@ -290,6 +291,7 @@ make_core(struct broker *b, struct err *e)
     if (b->s.anomaly == NULL)
         return err_sys(e, ENOMEM, "start");
     snapshots_observe(b->s.sandboxes);
+    noted_observe(b->s.sandboxes);
     b->s.made = made_all_new(&b->s);
     b->s.volumes = volumes_new(&b->s, &b->config->volume, b->config->state_dir);
     if (b->s.volumes == NULL)
@@ -299,6 +301,8 @@ make_core(struct broker *b, struct err *e)
     b->s.store = store_new(&b->s, &b->config->store, b->config->state_dir, e);
     if (b->s.store == NULL)
         log_err(LOG_ERROR, "store", e); // all else works
+    if (b->s.made != NULL)
+        made_load(b->s.made);
     b->s.contexts = contexts_new(&b->s);
     b->s.pool = pool_new(&b->s, b->s.sandboxes);
     if (b->s.pool != NULL)

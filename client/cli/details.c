@@ -89,9 +89,9 @@ const char snapshot_details[] =
 const char template_details[] =
     "A template is a kind of sandbox: one of the host, which the configuration lists, or one that you make "
     "from the files of a sandbox. Limits, network and user of the latter are those of the template that "
-    "the sandbox came from. --template NAME of other commands takes both. Nothing is copied, and sandboxes "
-    "of it see none of each other's changes. It ends with rm or with the broker; sandboxes of it keep their "
-    "files.\n\n"
+    "the sandbox came from. --template NAME of other commands takes both. Sandboxes of it see none of each "
+    "other's changes. It is on the broker's disk, and lasts until rm; sandboxes of it keep their files. show "
+    "lists the jobs whose files it holds, as the broker saw them, and what they reached.\n\n"
     "Actions: create NAME --from SANDBOX[:SNAPSHOT] prints the name; ls; show NAME; rm NAME.\n\n"
     "Example: stockade template create pandas --from agent; stockade run --template pandas -- python3 x.py";
 

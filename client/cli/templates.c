@@ -17,7 +17,10 @@ json_of_step(const struct stockade_template_step *s)
     json_t *to = json_array();
     for (size_t i = 0; i < s->destinations_n; i++)
         (void)json_array_append_new(to, json_string(s->destinations[i]));
-    return json_pack("{ss ss so}", "command", s->command, "digest", s->digest, "destinations", to);
+    return json_pack("{ss ss so sI so ss sI}", "command", s->command, "digest", s->digest,
+                     "destinations", to, "connections", (json_int_t)s->connections, "end_time",
+                     json_of_time(s->ended_ms), "outcome", cli_outcome_name(s->outcome),
+                     "exit_code", (json_int_t)s->exit_code);
 }
 
 static json_t *
@@ -29,14 +32,15 @@ json_of_template(const struct stockade_sandbox_template *t)
         (void)json_object_set_new(env, t->env[i].name, json_string(t->env[i].value));
     for (size_t i = 0; i < t->steps_n; i++)
         (void)json_array_append_new(steps, json_of_step(&t->steps[i]));
-    return json_pack("{ss sb ss ss ss ss so sI sI ss ss ss so ss so}", "name", t->name, "of_host",
-                     (int)t->of_host, "base", t->base, "made_on", t->made_on, "sandbox_id",
-                     t->sandbox_id, "snapshot", t->snapshot, "create_time",
+    return json_pack("{ss sb ss ss ss ss so sI sI ss ss ss so ss ss ss so sI}", "name", t->name,
+                     "of_host", (int)t->of_host, "base", t->base, "made_on", t->made_on,
+                     "sandbox_id", t->sandbox_id, "snapshot", t->snapshot, "create_time",
                      t->of_host ? json_null() : json_of_time(t->created_ms), "bytes",
                      (json_int_t)t->bytes, "inodes", (json_int_t)t->inodes, "user",
                      t->user_root ? "root" : "agent", "root",
                      t->root_writable ? "writable" : "read-only", "workdir", t->workdir, "env", env,
-                     "network", t->network, "steps", steps);
+                     "network", t->network, "digest", t->digest, "principal", t->principal, "steps",
+                     steps, "steps_omitted", (json_int_t)t->steps_omitted);
 }
 
 static void
@@ -50,13 +54,22 @@ print_line(const char *key, const char *value)
 static void
 print_steps(const struct stockade_sandbox_template *t)
 {
+    char text[CELL_MAX];
     for (size_t i = 0; i < t->steps_n; i++) {
         const struct stockade_template_step *s = &t->steps[i];
         print_line("step", s->command);
-        print_line("  digest", s->digest);
+        if (s->outcome != STOCKADE_OUTCOME_EXITED)
+            print_line("  ended", cli_outcome_name(s->outcome));
+        else if (s->exit_code != 0)
+            (void)printf("%-12s  exit code %u\n", "  ended", s->exit_code);
+        print_line("  layer", s->digest);
         for (size_t k = 0; k < s->destinations_n; k++)
             print_line("  reached", s->destinations[k]);
     }
+    (void)snprintf(text, sizeof text, "%llu steps are not listed",
+                   (unsigned long long)t->steps_omitted);
+    if (t->steps_omitted > 0)
+        print_line("step", text);
 }
 
 static void
@@ -71,6 +84,8 @@ print_template(const struct stockade_sandbox_template *t)
         return;
     print_line("base", t->base);
     print_line("made on", t->made_on);
+    print_line("made by", t->principal);
+    print_line("digest", t->digest);
     print_line("sandbox", t->sandbox_id);
     print_line("snapshot", t->snapshot);
     (void)printf("age           %s\n",

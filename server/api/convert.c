@@ -101,8 +101,15 @@ convert_spec(const struct server *s, const char *tenant, const char *template,
 {
     const struct template *t = config_template(s->config, template);
     struct made *made = t == NULL ? made_find(s->made, tenant, template) : NULL;
-    if (made != NULL && !made->template->removed)
-        t = made->template;
+    if (made != NULL && (t = made_template(made)) == NULL) {
+        int r = err_set(e, ERR_FAILED_PRECONDITION,
+                        "it was made on the host's template %s, which the configuration does not "
+                        "have any more",
+                        made->host_template);
+        err_detail(e, "NO_HOST_TEMPLATE", "template",
+                   "add it to the broker's configuration again, and reload the broker (SIGHUP)");
+        return r;
+    }
     if (t == NULL)
         return convert_no_template(template, e);
     if (t->disabled[0] != '\0') {

@@ -56,6 +56,7 @@ make_snapshot(struct arena *a, int64_t created_ms)
 static Stockade__V1__Snapshot *
 convert_kept(struct arena *a, const struct stored *r)
 {
+    char digest[STORE_DIGEST_TEXT];
     Stockade__V1__Snapshot *m = make_snapshot(a, r->created_ms);
     if (m == NULL)
         return NULL;
@@ -65,7 +66,9 @@ convert_kept(struct arena *a, const struct stored *r)
     m->total_inodes = stored_entries(r);
     m->kept_id = r->id;
     m->template_ = r->template;
-    return m;
+    store_digest_all(r, digest);
+    m->digest = arena_copy(a, digest, strlen(digest));
+    return m->digest != NULL ? m : NULL;
 }
 
 static Stockade__V1__Snapshot *

@@ -9,18 +9,19 @@
 #include "api.h"
 #include "convert.h"
 #include "page.h"
+#include "pending.h"
+#include "proto/auto.h"
 #include "proto/wire.h"
 #include "server/base/server.h"
 #include "server/config/config.h"
+#include "server/sandbox/sandbox.h"
+#include "server/sandbox/template.h"
 #include "server/snapshot/made.h"
+#include "server/snapshot/work.h"
+#include "server/store/store.h"
 #include "stockade/v1/template_service.pb-c.h"
 
-// Create, until it is done.
-struct pending {
-    struct call *call;
-    struct made_op *op;
-    bool over; // done was called before made_create() returned
-};
+enum { STEPS_MAX = 1024 };
 
 static Stockade__V1__SandboxTemplate *
 convert_host(struct arena *a, const struct template *t)
@@ -51,37 +52,66 @@ add_env(struct arena *a, const struct image *i, Stockade__V1__SandboxTemplate *m
     return m->env != NULL;
 }
 
+static Google__Protobuf__Timestamp *
+convert_ms(struct arena *a, int64_t ms)
+{
+    return wire_make_time(a, ms / 1000, (int32_t)(ms % 1000) * 1000000);
+}
+
+static Stockade__V1__TemplateStep *
+convert_step(struct arena *a, const struct work_step *s, const uint8_t layer[SPAWN_DIGEST_BYTES])
+{
+    char digest[STORE_DIGEST_TEXT];
+    Stockade__V1__TemplateStep *m = wire_make(a, &stockade__v1__template_step__descriptor);
+    if (m == NULL)
+        return NULL;
+    store_digest_text(layer, digest);
+    m->command = s->command;
+    m->digest = arena_copy(a, digest, strlen(digest));
+    m->destinations = (const char **)(uintptr_t)s->reached; // the type of protobuf-c
+    m->n_destinations = s->reached_n;
+    m->connections = s->connections;
+    m->end_time = convert_ms(a, s->end_ms);
+    m->outcome = (Stockade__V1__Outcome)s->outcome;
+    m->exit_code = s->exit_code;
+    return m->digest != NULL && m->end_time != NULL ? m : NULL;
+}
+
 static bool
 add_steps(struct arena *a, const struct made *from, Stockade__V1__SandboxTemplate *m)
 {
-    m->steps = arena_alloc(a, sizeof(void *) * (from->steps_n + 1));
-    for (uint32_t k = 0; m->steps != NULL && k < from->steps_n; k++) {
-        const struct made_step *s = &from->steps[k];
-        Stockade__V1__TemplateStep *step = wire_make(a, &stockade__v1__template_step__descriptor);
-        if (step == NULL)
-            return false;
-        step->command = s->command;
-        step->digest = s->digest;
-        step->destinations = (const char **)(uintptr_t)s->destinations; // the type of protobuf-c
-        step->n_destinations = s->destinations_n;
-        m->steps[m->n_steps++] = step;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < from->layers_n; i++)
+        n += from->work[i] != NULL ? from->work[i]->n : 0;
+    m->steps = arena_alloc(a, sizeof(void *) * (n + 1));
+    for (uint32_t i = 0; m->steps != NULL && i < from->layers_n; i++) {
+        const struct work *w = from->work[i];
+        for (uint32_t k = 0; w != NULL && k < w->n && m->n_steps < STEPS_MAX; k++)
+            if ((m->steps[m->n_steps++] = convert_step(a, &w->step[k], from->layer[i])) == NULL)
+                return false;
+        m->steps_omitted += w != NULL ? w->omitted : 0;
     }
+    m->steps_omitted += n - m->n_steps;
     return m->steps != NULL;
 }
 
 static Stockade__V1__SandboxTemplate *
 convert_made(struct arena *a, const struct made *from, bool whole)
 {
-    Stockade__V1__SandboxTemplate *m = convert_host(a, from->template);
+    const struct template *t = made_template(from);
+    Stockade__V1__SandboxTemplate *m = wire_make(a, &stockade__v1__sandbox_template__descriptor);
     if (m == NULL)
         return NULL;
     m->name = from->image.name;
-    m->of_host = false;
+    m->host_template = from->host_template;
+    m->user_root = t != NULL && t->user_root;
+    m->root_writable = t != NULL && t->root_writable;
+    m->digest = from->digest;
+    m->principal = from->principal;
     m->made_on = from->made_on;
     m->sandbox_id = from->sandbox;
     m->snapshot = from->snapshot;
-    m->create_time =
-        wire_make_time(a, from->created_ms / 1000, (int32_t)(from->created_ms % 1000) * 1000000);
+    m->create_time = convert_ms(a, from->created_ms);
     m->bytes = from->bytes;
     m->inodes = from->inodes;
     m->workdir = from->image.workdir;
@@ -113,47 +143,30 @@ reply(struct call *c, const ProtobufCMessageDescriptor *answer, const struct mad
 // ---- Create
 
 static void
-on_cancel(void *cookie, enum call_cancel why)
+unwait(void *op)
 {
-    struct pending *p = cookie;
-    (void)why;
-    made_cancel(p->op);
-    free(p);
+    made_unwait(op);
 }
 
 static void
-on_done(void *cookie, const struct made *m, const struct err *e)
+on_made(void *cookie, const struct made *m, const struct err *e)
 {
     struct pending *p = cookie;
-    if (e != NULL)
-        call_fail(p->call, e);
-    else
+    if (e == NULL)
         reply(p->call, &stockade__v1__template_service_create_response__descriptor, m, NULL);
-    if (p->op == NULL)
-        p->over = true;
-    else
-        free(p);
+    pending_end(p, e);
 }
 
-static bool
-copy_step(const Stockade__V1__TemplateStep *from, struct made_step *to)
-{
-    to->command = strdup(from->command);
-    to->digest = strdup(from->digest);
-    to->destinations = calloc(from->n_destinations + 1, sizeof *to->destinations);
-    bool good = to->command != NULL && to->digest != NULL && to->destinations != NULL;
-    for (size_t i = 0; good && i < from->n_destinations; i++) {
-        good = (to->destinations[i] = strdup(from->destinations[i])) != NULL;
-        to->destinations_n++;
-    }
-    return good;
-}
-
+// *env is owned by the caller of this function.
 static int
-read_env(const Stockade__V1__TemplateServiceCreateRequest *m, struct made_spec *spec, struct err *e)
+read_env(const Stockade__V1__TemplateServiceCreateRequest *m, struct template_env **env,
+         struct err *e)
 {
+    *env = calloc(m->n_env + 1, sizeof **env);
+    if (*env == NULL)
+        return err_sys(e, ENOMEM, "keep the template's environment");
     for (size_t i = 0; i < m->n_env; i++) {
-        struct template_env *v = &spec->env[spec->env_n++];
+        struct template_env *v = &(*env)[i];
         if (strlen(m->env[i]->value) >= sizeof v->value)
             return err_field(e, "env", "%s: longer than %zu bytes", m->env[i]->name,
                              sizeof v->value - 1);
@@ -161,24 +174,6 @@ read_env(const Stockade__V1__TemplateServiceCreateRequest *m, struct made_spec *
         (void)snprintf(v->value, sizeof v->value, "%s", m->env[i]->value);
     }
     return 0;
-}
-
-static int
-read_spec(const Stockade__V1__TemplateServiceCreateRequest *m, struct made_spec *spec,
-          struct err *e)
-{
-    *spec = (struct made_spec){
-        .name = m->name, .snapshot = m->snapshot, .workdir = m->workdir, .stop = m->stop};
-    spec->env = calloc(m->n_env + 1, sizeof *spec->env);
-    spec->steps = calloc(m->n_steps + 1, sizeof *spec->steps);
-    if (spec->env == NULL || spec->steps == NULL)
-        return err_sys(e, ENOMEM, "keep the template's description");
-    for (size_t i = 0; i < m->n_steps; i++) {
-        spec->steps_n++;
-        if (!copy_step(m->steps[i], &spec->steps[i]))
-            return err_sys(e, ENOMEM, "keep the template's steps");
-    }
-    return read_env(m, spec, e);
 }
 
 static int
@@ -198,29 +193,27 @@ create(struct server *s, struct call *c, const ProtobufCMessage *req)
         (const Stockade__V1__TemplateServiceCreateRequest *)req;
     struct err e;
     struct made_op *op = NULL;
-    struct made_spec spec = {0};
-    struct pending *p = calloc(1, sizeof *p);
+    struct template_env *env = NULL;
     struct sandbox *from = NULL;
-    int r = p == NULL ? err_sys(&e, ENOMEM, "answer") : check_name(s, m->name, &e);
+    struct pending *p = pending_new(s, c, NULL, unwait);
+    if (p == NULL)
+        return;
+    int r = check_name(s, m->name, &e);
     if (r == 0 && (from = sandbox_find(s->sandboxes, call_tenant(c), m->sandbox, &e)) == NULL)
         r = err_errno(&e);
     if (r == 0)
-        r = read_spec(m, &spec, &e);
+        r = read_env(m, &env, &e);
     if (r == 0) {
-        p->call = c;
-        r = made_create(s->made, from, &spec, on_done, p, &op, &e);
+        const struct made_spec spec = {.name = m->name,
+                                       .snapshot = m->snapshot,
+                                       .workdir = m->workdir,
+                                       .stop = m->stop,
+                                       .env = env,
+                                       .env_n = (uint32_t)m->n_env};
+        r = made_create(s->made, from, &spec, on_made, p, &op, &e);
     }
-    made_steps_free(spec.steps, spec.steps_n);
-    free(spec.env);
-    if (r < 0) {
-        call_fail(c, &e);
-        free(p);
-    } else if (p->over) {
-        free(p);
-    } else {
-        p->op = op;
-        call_watch(c, on_cancel, NULL, p);
-    }
+    free(env);
+    pending_begun(p, r, op, &e);
 }
 
 // ---- the others
@@ -280,26 +273,38 @@ list(struct server *s, struct call *c, const ProtobufCMessage *req)
     page_reply(&p, c, &response.base);
 }
 
+static void
+on_deleted(void *cookie, const struct made *none, const struct err *e)
+{
+    struct pending *p = cookie;
+    Stockade__V1__TemplateServiceDeleteResponse response =
+        STOCKADE__V1__TEMPLATE_SERVICE_DELETE_RESPONSE__INIT;
+    (void)none;
+    if (e == NULL)
+        call_reply(p->call, &response.base);
+    pending_end(p, e);
+}
+
 static void delete (struct server *s, struct call *c, const ProtobufCMessage *req)
 {
     const Stockade__V1__TemplateServiceDeleteRequest *m =
         (const Stockade__V1__TemplateServiceDeleteRequest *)req;
-    Stockade__V1__TemplateServiceDeleteResponse response =
-        STOCKADE__V1__TEMPLATE_SERVICE_DELETE_RESPONSE__INIT;
     struct err e;
+    struct made_op *op = NULL;
     struct made *made = made_find(s->made, call_tenant(c), m->name);
-    if (made != NULL) {
-        made_delete(made);
-        call_reply(c, &response.base);
+    struct pending *p = pending_new(s, c, NULL, unwait);
+    if (p == NULL)
         return;
-    }
-    if (config_template(s->config, m->name) != NULL) {
-        (void)err_set(&e, ERR_FAILED_PRECONDITION, "the template %s is the host's", m->name);
+    int r = 0;
+    if (made != NULL) {
+        r = made_delete(made, on_deleted, p, &op, &e);
+    } else if (config_template(s->config, m->name) != NULL) {
+        r = err_set(&e, ERR_FAILED_PRECONDITION, "the template %s is the host's", m->name);
         err_detail(&e, "OF_HOST", "name", "the configuration lists it");
     } else {
-        (void)convert_no_template(m->name, &e);
+        r = convert_no_template(m->name, &e);
     }
-    call_fail(c, &e);
+    pending_begun(p, r, op, &e);
 }
 
 #define METHOD(name, message, handler)                                                             \

@@ -6,6 +6,7 @@
 #include "api.h"
 #include "convert.h"
 #include "page.h"
+#include "pending.h"
 #include "server/base/server.h"
 #include "server/volume/volumes.h"
 #include "stockade/v1/volume_service.pb-c.h"
@@ -15,13 +16,6 @@ enum {
     BYTES_PER_INODE = 16 * 1024,
 };
 static const uint64_t BYTES_USUAL = UINT64_C(1) << 30;
-
-// Create or Delete, until it is done.
-struct pending {
-    const struct volumes *all;
-    struct call *call;
-    struct volume_op *op;
-};
 
 // NULL: out of memory.
 static Stockade__V1__Volume *
@@ -58,34 +52,18 @@ reply(struct call *c, const ProtobufCMessageDescriptor *answer, const struct vol
 
 // It goes on; nobody waits for it.
 static void
-on_cancel(void *cookie, enum call_cancel why)
+unwait(void *op)
 {
-    struct pending *p = cookie;
-    (void)why;
-    volume_unwait(p->op);
-    free(p);
-}
-
-static struct pending *
-pending_new(const struct server *s, struct call *c)
-{
-    struct pending *p = calloc(1, sizeof *p);
-    if (p == NULL)
-        convert_no_memory(c);
-    else
-        *p = (struct pending){.all = s->volumes, .call = c};
-    return p;
+    volume_unwait(op);
 }
 
 static void
 on_made(void *cookie, const struct volume *v, const struct err *e)
 {
     struct pending *p = cookie;
-    if (e != NULL)
-        call_fail(p->call, e);
-    else
-        reply(p->call, &stockade__v1__volume_service_create_response__descriptor, p->all, v);
-    free(p);
+    if (e == NULL)
+        reply(p->call, p->answer, p->s->volumes, v);
+    pending_end(p, e);
 }
 
 static void
@@ -103,15 +81,13 @@ create(struct server *s, struct call *c, const ProtobufCMessage *req)
         w.inodes = usual < INODES_LEAST            ? INODES_LEAST
                    : usual > SPAWN_DISK_INODES_MAX ? SPAWN_DISK_INODES_MAX
                                                    : (uint32_t)usual;
-    struct pending *p = pending_new(s, c);
+    struct volume_op *op = NULL;
+    struct pending *p =
+        pending_new(s, c, &stockade__v1__volume_service_create_response__descriptor, unwait);
     if (p == NULL)
         return;
-    if (volume_create(s->volumes, &w, on_made, p, &p->op, &e) < 0) {
-        call_fail(c, &e);
-        free(p);
-        return;
-    }
-    call_watch(c, on_cancel, NULL, p);
+    int r = volume_create(s->volumes, &w, on_made, p, &op, &e);
+    pending_begun(p, r, op, &e);
 }
 
 static void
@@ -160,11 +136,9 @@ on_deleted(void *cookie, const struct volume *none, const struct err *e)
     Stockade__V1__VolumeServiceDeleteResponse response =
         STOCKADE__V1__VOLUME_SERVICE_DELETE_RESPONSE__INIT;
     (void)none;
-    if (e != NULL)
-        call_fail(p->call, e);
-    else
+    if (e == NULL)
         call_reply(p->call, &response.base);
-    free(p);
+    pending_end(p, e);
 }
 
 static void delete (struct server *s, struct call *c, const ProtobufCMessage *req)
@@ -172,15 +146,12 @@ static void delete (struct server *s, struct call *c, const ProtobufCMessage *re
     const Stockade__V1__VolumeServiceDeleteRequest *m =
         (const Stockade__V1__VolumeServiceDeleteRequest *)req;
     struct err e;
-    struct pending *p = pending_new(s, c);
+    struct volume_op *op = NULL;
+    struct pending *p = pending_new(s, c, NULL, unwait);
     if (p == NULL)
         return;
-    if (volume_delete(s->volumes, call_tenant(c), m->name, on_deleted, p, &p->op, &e) < 0) {
-        call_fail(c, &e);
-        free(p);
-        return;
-    }
-    call_watch(c, on_cancel, NULL, p);
+    int r = volume_delete(s->volumes, call_tenant(c), m->name, on_deleted, p, &op, &e);
+    pending_begun(p, r, op, &e);
 }
 
 #define METHOD(name, message, handler)                                                             \

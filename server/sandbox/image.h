@@ -9,8 +9,10 @@
 #include "proto/err.h"
 
 struct sandbox;
-struct sandbox_swap;
 struct template_env;
+
+// s NULL: it was deleted meanwhile, and failed says so.
+typedef void image_done(void *cookie, struct sandbox *s, const struct err *failed);
 
 struct image {
     uint32_t refs;
@@ -18,11 +20,11 @@ struct image {
     char workdir[1024];       // of jobs; "": the template's
     struct template_env *env; // owned, after the template's
     uint32_t env_n;
-    // Starts to give the files to a sandbox that was taken and has no job yet, as sandbox_inherit() does: the swap's waiter is
-    // called, unless sandbox_unwait() comes before. NOT_FOUND: it was deleted.
-    int (*begin)(struct image *i, struct sandbox *s, struct sandbox_swap *w, struct err *e);
-    // On success, in the callback.
-    int (*end)(struct image *i, struct sandbox *s, const struct sandbox_swap *w, struct err *e);
+    // Starts to give the files to a sandbox that was taken and has no job yet. done is called later, unless unwait() comes before, which
+    // gets *op. NOT_FOUND: the template was deleted.
+    int (*begin)(struct image *i, struct sandbox *s, image_done *done, void *cookie, void **op,
+                 struct err *e);
+    void (*unwait)(void *op);
     void (*free)(struct image *i);
 };
 

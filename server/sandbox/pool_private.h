@@ -46,7 +46,7 @@ struct pool_request {
     struct sandbox *sandbox;    // the spawner is changing its limits or its network
     struct pool_request **name; // the caller's pointer, set to NULL at the end
     struct sandbox_waiter waiter;
-    struct sandbox_swap swap; // it gets its files, and has been taken
+    void *laying; // of the image: it gets its files, and has been taken
     bool taken;
     void (*done)(void *cookie, struct sandbox *s, const struct err *e);
     void *cookie;

@@ -43,12 +43,14 @@ static void
 refuse_taken(struct pool_request *r, struct sandbox *s, const struct err *e)
 {
     struct err why = *e;
-    (void)err_wrap(&why, "template %s", s->spec.image->name);
     void (*done)(void *, struct sandbox *, const struct err *) = r->done;
     void *cookie = r->cookie;
     metrics_add(METRIC_POOL_FAILED, 1);
     request_free(r);
-    sandbox_destroy(s, &why, NULL);
+    if (s != NULL) {
+        (void)err_wrap(&why, "template %s", s->spec.image->name);
+        sandbox_destroy(s, &why, NULL);
+    }
     done(cookie, NULL, &why);
 }
 
@@ -56,12 +58,9 @@ static void
 on_files(void *cookie, struct sandbox *s, const struct err *failed)
 {
     struct pool_request *r = cookie;
-    struct err e;
     r->sandbox = NULL;
     if (failed != NULL)
         refuse_taken(r, s, failed);
-    else if (s->spec.image->end(s->spec.image, s, &r->swap, &e) < 0)
-        refuse_taken(r, s, &e);
     else
         hand_over(r, s);
 }
@@ -71,9 +70,7 @@ static void
 give_files(struct pool_request *r, struct sandbox *s, struct image *image)
 {
     struct err e;
-    r->swap = (struct sandbox_swap){.waiter = {.done = on_files, .cookie = r}};
-    list_init(&r->swap.waiter.node);
-    if (image->begin(image, s, &r->swap, &e) == 0)
+    if (image->begin(image, s, on_files, r, &r->laying, &e) == 0)
         r->sandbox = s;
     else
         refuse_taken(r, s, &e);
@@ -202,7 +199,10 @@ pool_cancel(struct pool_request *r)
     if (s != NULL) {
         struct err e;
         (void)err_set(&e, ERR_CANCELLED, "it is not needed any more");
-        sandbox_unwait(r->taken ? &r->swap.waiter : &r->waiter);
+        if (r->taken)
+            s->spec.image->unwait(r->laying);
+        else
+            sandbox_unwait(&r->waiter);
         sandbox_destroy(s, &e, NULL);
     } else {
         pool_unqueue(r);

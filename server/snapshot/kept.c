@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "noted.h"
+#include "proto/auto.h"
 #include "proto/container_of.h"
 #include "server/base/server.h"
 #include "server/rpc/tenants.h"
@@ -24,7 +26,10 @@ struct kept_op {
     struct sandbox_adoption adoption;
     struct sandbox_swap swap;
     struct stored_layer *layer[STORE_LAYERS_MAX]; // that lie in the sandbox soon; held
+    struct work *work[STORE_LAYERS_MAX];          // of these
     uint32_t layers_n;
+    uint8_t *about; // of a snapshot
+    size_t about_n;
     struct err e;
     bool begins; // kept_lay() has not returned: a failure is its result
     bool failed, stop;
@@ -57,6 +62,9 @@ op_free(struct kept_op *op)
 {
     for (uint32_t i = 0; i < op->layers_n; i++)
         store_let_go(op->srv->store, op->layer[i]);
+    for (uint32_t i = 0; i < STORE_LAYERS_MAX; i++)
+        work_unref(op->work[i]);
+    free(op->about);
     free(op);
 }
 
@@ -128,6 +136,18 @@ list_chain(struct kept_op *op, struct snapshots_box *b, uint32_t layer)
         op->chain[op->chain_n++] = down[--n];
 }
 
+// Without memory it has no description, which is better than no copy.
+static void
+describe(struct kept_op *op, struct snapshots_box *b, uint32_t layer)
+{
+    struct arena *auto_arena a = arena_new(WORK_ARENA_BYTES);
+    Stockade__Work__Work *m = a == NULL ? NULL : noted_message(b, layer, a);
+    if (m != NULL)
+        op->about = work_pack(m, STORE_ABOUT_MAX, &op->about_n);
+    if (op->about == NULL)
+        op->about_n = 0;
+}
+
 int
 kept_begin(struct sandbox *s, uint32_t layer, const struct kept_want *want, store_done *done,
            void *cookie, struct kept_op **out, struct err *e)
@@ -143,12 +163,14 @@ kept_begin(struct sandbox *s, uint32_t layer, const struct kept_want *want, stor
     }
     op->kept = done;
     list_chain(op, s->snapshots, layer);
+    if (want->about == NULL)
+        describe(op, s->snapshots, layer);
     struct store_want w = {.kind = want->kind,
                            .tenant = op->tenant,
                            .id = want->id,
                            .name = want->name,
-                           .about = want->about,
-                           .about_n = want->about_n,
+                           .about = want->about != NULL ? want->about : op->about,
+                           .about_n = want->about != NULL ? want->about_n : op->about_n,
                            .layers_n = op->chain_n};
     for (uint32_t i = 0; i < op->chain_n; i++) {
         w.part[i].layer = op->chain[i];
@@ -189,13 +211,27 @@ on_adopted(void *cookie, struct sandbox *s, const struct err *e)
                             .bytes = op->layer[i]->bytes,
                             .inodes = op->layer[i]->entries,
                             .kept = op->layer[i],
+                            .work = take_ptr(op->work[i]),
                             .store = op->srv->store};
         store_hold(l->kept);
     }
     if (e == NULL)
-        b->top = op->swap.layer;
+        layers_go_on(b, op->swap.layer);
     layers_prune(s, b);
     laid(op, s, e);
+}
+
+// The work of the layers, if it is known: the files can be used also with a damaged description.
+static void
+take_work(struct kept_op *op, const struct stored *r)
+{
+    struct err e;
+    struct arena *auto_arena a = arena_new(WORK_ARENA_BYTES);
+    Stockade__Work__Work *m = NULL;
+    if (a == NULL || r->kind != STORE_SNAPSHOT || work_unpack(r, a, &m, &e) < 0)
+        return;
+    for (uint32_t i = 0; i < r->layers_n; i++)
+        op->work[i] = work_of_layer(m, i);
 }
 
 static int
@@ -262,6 +298,15 @@ int
 kept_lay(struct sandbox *s, struct stored *r, bool stop, kept_lay_done *done, void *cookie,
          struct kept_op **out, struct err *e)
 {
+    const struct kept_files f = {.r = r};
+    return kept_lay_files(s, &f, stop, done, cookie, out, e);
+}
+
+int
+kept_lay_files(struct sandbox *s, const struct kept_files *f, bool stop, kept_lay_done *done,
+               void *cookie, struct kept_op **out, struct err *e)
+{
+    struct stored *r = f->r;
     int rc = sandbox_check_running(s, e);
     if (rc == 0 && strcmp(r->template, s->spec.template->name) != 0) {
         rc = err_set(e, ERR_FAILED_PRECONDITION,
@@ -277,6 +322,10 @@ kept_lay(struct sandbox *s, struct stored *r, bool stop, kept_lay_done *done, vo
     op->laid = done;
     op->stop = stop;
     op->begins = true;
+    if (f->work == NULL)
+        take_work(op, r);
+    for (uint32_t i = 0; f->work != NULL && i < r->layers_n; i++)
+        op->work[i] = work_ref(f->work[i]);
     rc = store_check(op->srv->store, r, on_checked, op, &op->storing, e);
     op->begins = false;
     if (rc == 0 && op->failed) {

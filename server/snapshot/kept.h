@@ -5,7 +5,7 @@
 //   kept_begin()  a snapshot -> its layers that are not in the state directory yet -> a record
 //   kept_lay()    a record -> its layers are read, if that was not done in this run -> the sandbox shows them
 //
-// Templates made from work can use both: a record of another kind lies in a sandbox in the same way. Loop thread only.
+// Templates made from work (made.h) use both. Loop thread only.
 #pragma once
 
 #include "proto/err.h"
@@ -19,9 +19,9 @@ struct server;
 // unless kept_unwait() comes before: then no record is left.
 struct kept_want {
     enum store_kind kind;
-    const char *id;   // of the record; "": a new one
-    const char *name; // unique among the caller's of this kind; "": none
-    const uint8_t *about;
+    const char *id;       // of the record; "": a new one
+    const char *name;     // unique among the caller's of this kind; "": none
+    const uint8_t *about; // NULL: what jobs did for the files (work.h)
     size_t about_n;
 };
 int kept_begin(struct sandbox *s, uint32_t layer, const struct kept_want *want, store_done *done,
@@ -33,6 +33,15 @@ int kept_begin(struct sandbox *s, uint32_t layer, const struct kept_want *want, 
 typedef void kept_lay_done(void *cookie, struct sandbox *s, const struct err *e);
 int kept_lay(struct sandbox *s, struct stored *r, bool stop, kept_lay_done *done, void *cookie,
              struct kept_op **out, struct err *e);
+
+// The same for files whose description was read already.
+struct work;
+struct kept_files {
+    struct stored *r;
+    struct work *const *work; // of each layer; NULL: it is read
+};
+int kept_lay_files(struct sandbox *s, const struct kept_files *f, bool stop, kept_lay_done *done,
+                   void *cookie, struct kept_op **out, struct err *e);
 
 void kept_unwait(struct kept_op *op);
 

@@ -21,6 +21,8 @@ layer_unshare(struct layer *l)
     if (l->kept != NULL)
         store_let_go(l->store, l->kept);
     l->kept = NULL;
+    work_unref(l->work);
+    l->work = NULL;
     if (sh == NULL || --sh->holders > 0)
         return;
     tenant_release(sh->tenant, LEDGER_LAYER_BYTES, sh->bytes);
@@ -35,8 +37,20 @@ layers_sealed(struct snapshots_box *b, uint32_t number, uint64_t bytes, uint64_t
         return; // the spawner broke its promise
     struct layer *l = &b->layer[number - 1];
     if (!l->there)
-        *l = (struct layer){.there = true, .below = b->top, .bytes = bytes, .inodes = inodes};
+        *l = (struct layer){
+            .there = true, .below = b->top, .bytes = bytes, .inodes = inodes, .work = b->now};
+    else
+        work_unref(b->now);
+    b->now = NULL;
     b->top = number;
+}
+
+void
+layers_go_on(struct snapshots_box *b, uint32_t top)
+{
+    work_unref(b->now);
+    b->now = NULL;
+    b->top = top;
 }
 
 // The number of steps is bounded, whatever the spawner said.

@@ -1,72 +1,60 @@
 // SPDX-License-Identifier: Apache-2.0
-// See made.h. Sandboxes may end at any time: they are found again by their ids. While a template is made, the layers of its source
-// stay, because `busy` is set.
+// See made.h. A record may be dropped at any time: it is found again by its id.
 #include "made.h"
 
 #include <errno.h>
+#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "kept.h"
+#include "noted.h"
+#include "proto/auto.h"
 #include "proto/container_of.h"
-#include "proto/now.h"
+#include "proto/wire.h"
 #include "server/base/log.h"
 #include "server/base/server.h"
 #include "server/policy/network.h"
-#include "server/sandbox/pool.h"
+#include "server/rpc/tenants.h"
 #include "server/sandbox/sandbox.h"
 #include "server/sandbox/template.h"
 #include "snapshots_private.h"
 
-// No uid, and no name of a transport: no caller is called so (rpc/principal.h).
-#define HOLDERS "templates"
+enum { ENV_BYTES_MAX = 40 * 1024 };
 
 struct made_all {
     struct server *srv;
     struct list list;
-    uint64_t order;
 };
 
 struct made_op {
     struct made_all *all;
     struct made *m;
-    struct pool_request *request;
-    struct sandbox_swap swap;
-    uint32_t layer; // of the source
-    bool holds;
-    made_done *done; // NULL: nobody waits
+    struct snapshot_op *sealing; // NULL: it has ended
+    struct kept_op *keeping;     // NULL: it has not begun
+    made_done *done;             // NULL: nobody waits
     void *cookie;
 };
-
-static struct sandbox *
-find(const struct made_all *all, const char *tenant, const char *id)
-{
-    struct err ignored;
-    struct sandbox *s =
-        id[0] == '\0' ? NULL : sandbox_find(all->srv->sandboxes, tenant, id, &ignored);
-    return s == NULL || s->state == SANDBOX_DELETING ? NULL : s;
-}
-
-void
-made_steps_free(struct made_step *steps, uint32_t n)
-{
-    for (uint32_t i = 0; i < n; i++) {
-        for (uint32_t k = 0; k < steps[i].destinations_n; k++)
-            free(steps[i].destinations[k]);
-        free(steps[i].destinations);
-        free(steps[i].command);
-        free(steps[i].digest);
-    }
-    free(steps);
-}
 
 static void
 made_free(struct image *i)
 {
     struct made *m = container_of(i, struct made, image);
-    made_steps_free(m->steps, m->steps_n);
+    for (uint32_t k = 0; k < m->layers_n; k++)
+        work_unref(m->work[k]);
     free(m->image.env);
     free(m);
+}
+
+// It is not found any more; sandboxes may still refer to it.
+static void
+forget(struct made *m)
+{
+    m->ready = false;
+    m->record[0] = '\0';
+    list_remove(&m->node);
+    image_unref(&m->image);
 }
 
 struct made_all *
@@ -83,11 +71,8 @@ made_all_new(struct server *s)
 void
 made_all_free(struct made_all *all)
 {
-    while (all != NULL && !list_empty(&all->list)) {
-        struct made *m = list_entry(all->list.next, struct made, node);
-        list_remove(&m->node);
-        image_unref(&m->image);
-    }
+    while (all != NULL && !list_empty(&all->list))
+        forget(list_entry(all->list.next, struct made, node));
     free(all);
 }
 
@@ -115,57 +100,133 @@ made_find(const struct made_all *all, const char *tenant, const char *name)
     return m != NULL && m->ready ? m : NULL;
 }
 
-void
-made_delete(struct made *m)
+const struct template *
+made_template(const struct made *m)
 {
-    struct err why;
-    struct sandbox *holder = find(m->all, HOLDERS, m->holder);
-    (void)err_set(&why, ERR_CANCELLED, "its template was deleted");
-    m->holder[0] = '\0';
-    list_remove(&m->node);
-    if (holder != NULL)
-        sandbox_destroy(holder, &why, NULL);
-    image_unref(&m->image);
+    const struct sandbox_settings *s = sandboxes_settings(m->all->srv->sandboxes);
+    for (uint32_t i = 0; i < s->templates_n; i++)
+        if (!s->template[i].removed && strcmp(s->template[i].name, m->host_template) == 0)
+            return &s->template[i];
+    return NULL;
 }
 
 // ---- a new sandbox gets the files
 
 static int
-image_begin(struct image *i, struct sandbox *s, struct sandbox_swap *w, struct err *e)
+image_begin(struct image *i, struct sandbox *s, image_done *done, void *cookie, void **op,
+            struct err *e)
 {
     struct made *m = container_of(i, struct made, image);
-    struct sandbox *holder = find(m->all, HOLDERS, m->holder);
-    if (m->holder[0] == '\0')
+    struct kept_op *laying = NULL;
+    struct kept_files f = {.work = m->work};
+    f.r = m->ready ? store_find(m->all->srv->store, m->tenant, STORE_TEMPLATE, m->record) : NULL;
+    if (f.r == NULL)
         return err_set(e, ERR_NOT_FOUND, "it was deleted meanwhile");
-    if (holder == NULL)
-        return err_set(e, ERR_FAILED_PRECONDITION,
-                       "its files were lost with the sandbox that held them: make it again");
-    int r = layers_share(holder, m->layer, e);
-    return r < 0 ? r : sandbox_inherit(s, holder, m->layer, w, e);
+    int rc = kept_lay_files(s, &f, false, done, cookie, &laying, e);
+    *op = laying;
+    return rc;
+}
+
+static void
+image_unwait(void *op)
+{
+    kept_unwait(op);
+}
+
+// ---- from a record
+
+static struct made *
+made_new(struct made_all *all, const char *tenant, const char *name)
+{
+    struct made *m = calloc(1, sizeof *m);
+    if (m == NULL)
+        return NULL;
+    m->image =
+        (struct image){.refs = 1, .begin = image_begin, .unwait = image_unwait, .free = made_free};
+    m->all = all;
+    (void)snprintf(m->image.name, sizeof m->image.name, "%s", name);
+    (void)snprintf(m->tenant, sizeof m->tenant, "%s", tenant);
+    list_append(&all->list, &m->node);
+    return m;
 }
 
 static int
-image_end(struct image *i, struct sandbox *s, const struct sandbox_swap *w, struct err *e)
+read_env(struct image *to, const Stockade__Work__Work *w, struct err *e)
 {
-    struct made *m = container_of(i, struct made, image);
-    struct sandbox *holder = find(m->all, HOLDERS, m->holder);
-    if (holder == NULL)
-        return err_set(e, ERR_ABORTED, "it was deleted meanwhile");
-    sandbox_rest_soon(s);
-    return layers_write_down(s, holder, m->layer, w->layer, e);
+    if (w->n_env > TEMPLATE_ENV_MAX)
+        return err_set(e, ERR_DATA_LOSS, "it has %zu variables", w->n_env);
+    free(to->env); // what the caller wanted
+    to->env_n = 0;
+    to->env = calloc(w->n_env + 1, sizeof *to->env);
+    if (to->env == NULL)
+        return err_sys(e, ENOMEM, "read a template");
+    for (size_t i = 0; i < w->n_env; i++) {
+        struct template_env *v = &to->env[to->env_n++];
+        (void)snprintf(v->name, sizeof v->name, "%s", w->env[i]->name);
+        (void)snprintf(v->value, sizeof v->value, "%s", w->env[i]->value);
+    }
+    return 0;
+}
+
+// All of it, when the record is on the disk.
+static int
+read_record(struct made *m, const struct stored *r, struct err *e)
+{
+    struct arena *auto_arena a = arena_new(WORK_ARENA_BYTES);
+    Stockade__Work__Work *w = NULL;
+    int rc = a == NULL ? err_sys(e, ENOMEM, "read a template") : work_unpack(r, a, &w, e);
+    if (rc == 0 && w != NULL)
+        rc = read_env(&m->image, w, e);
+    if (rc < 0 || w == NULL)
+        return rc;
+    m->order = r->order;
+    m->created_ms = r->created_ms;
+    m->bytes = stored_bytes(r);
+    m->inodes = stored_entries(r);
+    store_digest_all(r, m->digest);
+    (void)snprintf(m->record, sizeof m->record, "%s", r->id);
+    (void)snprintf(m->host_template, sizeof m->host_template, "%s", r->template);
+    (void)snprintf(m->sandbox, sizeof m->sandbox, "%s", r->sandbox);
+    (void)snprintf(m->made_on, sizeof m->made_on, "%s", w->made_on);
+    (void)snprintf(m->snapshot, sizeof m->snapshot, "%s", w->snapshot);
+    (void)snprintf(m->network, sizeof m->network, "%s", w->network);
+    (void)snprintf(m->principal, sizeof m->principal, "%s", w->principal);
+    (void)snprintf(m->image.workdir, sizeof m->image.workdir, "%s", w->workdir);
+    for (uint32_t i = 0; i < r->layers_n; i++) {
+        memcpy(m->layer[i], r->layer[i]->digest, sizeof m->layer[i]);
+        m->work[i] = work_of_layer(w, i);
+    }
+    m->layers_n = r->layers_n;
+    m->ready = true;
+    return 0;
+}
+
+void
+made_load(struct made_all *all)
+{
+    struct store *store = all->srv->store;
+    if (store == NULL)
+        return;
+    list_each(it, store_records(store))
+    {
+        const struct stored *r = list_entry(it, struct stored, node);
+        struct err e;
+        if (r->kind != STORE_TEMPLATE || r->dropped)
+            continue;
+        struct made *m = made_new(all, r->tenant->name, r->name);
+        if (m != NULL && read_record(m, r, &e) == 0)
+            continue;
+        if (m == NULL)
+            (void)err_sys(&e, ENOMEM, "read a template");
+        else
+            forget(m);
+        (void)err_wrap(&e, "template %s of %s is not used, and stays on the disk", r->name,
+                       r->tenant->name);
+        log_err(LOG_ERROR, "template", &e);
+    }
 }
 
 // ---- making one
-
-static void
-let_source_go(struct made_op *op)
-{
-    struct sandbox *s = find(op->all, op->m->tenant, op->m->sandbox);
-    if (!op->holds || s == NULL || s->snapshots == NULL)
-        return;
-    s->snapshots->busy--;
-    layers_prune(s, s->snapshots);
-}
 
 static void
 end(struct made_op *op, const struct err *failed)
@@ -175,90 +236,96 @@ end(struct made_op *op, const struct err *failed)
     if (failed != NULL) {
         e = *failed;
         (void)err_wrap(&e, "make template %s", m->image.name);
-    }
-    let_source_go(op);
-    if (failed == NULL && op->done != NULL) {
+        forget(m);
+        op->done(op->cookie, NULL, &e);
+    } else {
         log_event(LOG_INFO, "template-made", "%s of %s, from sandbox %s", m->image.name, m->tenant,
                   m->sandbox);
         op->done(op->cookie, m, NULL);
-    } else {
-        made_delete(m);
-        if (op->done != NULL)
-            op->done(op->cookie, NULL, &e);
     }
     free(op);
 }
 
 static void
-on_inherited(void *cookie, struct sandbox *holder, const struct err *failed)
-{
-    struct made_op *op = cookie;
-    struct made *m = op->m;
-    struct err e;
-    struct sandbox *from = find(op->all, m->tenant, m->sandbox);
-    m->layer = op->swap.layer;
-    if (failed != NULL)
-        e = *failed;
-    else if (from == NULL || from->snapshots == NULL)
-        (void)err_set(&e, ERR_ABORTED, "the sandbox was deleted meanwhile");
-    else if (layers_write_down(holder, from, op->layer, m->layer, &e) == 0) {
-        m->ready = true;
-        layers_sum(holder->snapshots, m->layer, &m->bytes, &m->inodes);
-        sandbox_rest_soon(holder);
-        end(op, NULL);
-        return;
-    }
-    end(op, &e);
-}
-
-static void
-on_holder(void *cookie, struct sandbox *holder, const struct err *failed)
+on_kept(void *cookie, struct stored *r, const struct err *failed)
 {
     struct made_op *op = cookie;
     struct err e;
-    if (holder == NULL) {
+    struct err ignored;
+    if (failed != NULL) {
         end(op, failed);
-        return;
-    }
-    (void)snprintf(op->m->holder, sizeof op->m->holder, "%s", holder->id.id);
-    const struct sandbox *from = find(op->all, op->m->tenant, op->m->sandbox);
-    op->swap.waiter.done = on_inherited;
-    op->swap.waiter.cookie = op;
-    if (from == NULL)
-        (void)err_set(&e, ERR_ABORTED, "the sandbox was deleted meanwhile");
-    else if (sandbox_inherit(holder, from, op->layer, &op->swap, &e) == 0)
-        return;
-    end(op, &e);
-}
-
-static void
-take_layers(struct made_op *op, struct sandbox *from)
-{
-    struct err e;
-    struct sandbox_spec spec = {
-        .template = op->m->template, .limits = op->m->template->limits, .has_files = true};
-    from->snapshots->busy++;
-    op->holds = true;
-    int r = layers_share(from, op->layer, &e);
-    if (r == 0)
-        r = pool_acquire(op->all->srv->pool, HOLDERS, &spec, on_holder, op, &op->request, &e);
-    if (r < 0)
+    } else if (read_record(op->m, r, &e) == 0) {
+        end(op, NULL);
+    } else {
+        (void)store_drop(op->all->srv->store, r, NULL, NULL, &ignored);
         end(op, &e);
+    }
 }
 
-static void
-on_sealed(void *cookie, struct sandbox *s, const struct snapshot *p, const struct err *e)
+static bool
+add_variable(Stockade__Work__Work *w, struct arena *a, const struct template_env *v)
 {
-    struct made_op *op = cookie;
-    struct err gone;
-    (void)p;
-    if (e == NULL && s != NULL && op->done != NULL) {
-        op->layer = s->snapshots->top;
-        take_layers(op, s);
-        return;
+    for (size_t i = 0; i < w->n_env; i++)
+        if (strcmp(w->env[i]->name, v->name) == 0) {
+            w->env[i]->value = v->value;
+            return true;
+        }
+    if (w->n_env == TEMPLATE_ENV_MAX)
+        return false;
+    Stockade__Work__Variable *m = wire_make(a, &stockade__work__variable__descriptor);
+    if (m == NULL)
+        return false;
+    m->name = v->name;
+    m->value = v->value;
+    w->env[w->n_env++] = m;
+    return true;
+}
+
+// The environment of the template below, and its own after it.
+static bool
+add_env(Stockade__Work__Work *w, struct arena *a, const struct image *on, const struct image *own)
+{
+    bool good = true;
+    size_t bytes = 0;
+    w->env = arena_alloc(a, TEMPLATE_ENV_MAX * sizeof(void *));
+    if (w->env == NULL)
+        return false;
+    for (uint32_t i = 0; good && on != NULL && i < on->env_n; i++)
+        good = add_variable(w, a, &on->env[i]);
+    for (uint32_t i = 0; good && i < own->env_n; i++)
+        good = add_variable(w, a, &own->env[i]);
+    for (size_t i = 0; i < w->n_env; i++)
+        bytes += strlen(w->env[i]->name) + strlen(w->env[i]->value);
+    return good && bytes <= ENV_BYTES_MAX;
+}
+
+// How it came about, as bytes for its record. NULL: *e.
+static uint8_t *
+describe(const struct made *m, const struct sandbox *from, uint32_t layer, size_t *n, struct err *e)
+{
+    const struct image *on = from->spec.image;
+    struct arena *auto_arena a = arena_new(WORK_ARENA_BYTES);
+    Stockade__Work__Work *w = a == NULL ? NULL : noted_message(from->snapshots, layer, a);
+    if (w == NULL) {
+        (void)err_sys(e, ENOMEM, "describe a template");
+        return NULL;
     }
-    (void)err_set(&gone, ERR_CANCELLED, "nobody waits for it");
-    end(op, e != NULL ? e : &gone);
+    w->snapshot = m->snapshot;
+    w->made_on = on != NULL ? on->name : from->spec.template->name;
+    w->network = from->net.in_force == NULL ? "none" : network_mode_name[from->net.in_force->mode];
+    w->principal = from->tenant->name;
+    w->workdir = m->image.workdir[0] != '\0' ? m->image.workdir : on != NULL ? on->workdir : "";
+    if (!add_env(w, a, on, &m->image)) {
+        (void)err_set(e, ERR_RESOURCE_EXHAUSTED,
+                      "its environment has more than %d variables or %d KiB", TEMPLATE_ENV_MAX,
+                      ENV_BYTES_MAX / 1024);
+        err_detail(e, "TEMPLATE_ENV", "env", "set fewer variables, or shorter ones");
+        return NULL;
+    }
+    uint8_t *bytes = work_pack(w, STORE_ABOUT_MAX, n);
+    if (bytes == NULL)
+        (void)err_sys(e, ENOMEM, "describe a template");
+    return bytes;
 }
 
 static int
@@ -280,67 +347,58 @@ check(const struct made_all *all, const struct sandbox *from, const char *name, 
     return r;
 }
 
-// The environment of the template below, and the spec's after it.
-static bool
-join_env(struct image *to, const struct image *on, const struct made_spec *spec)
+static int
+keep(struct made_op *op, struct sandbox *from, uint32_t layer, struct err *e)
 {
-    const uint32_t below = on != NULL ? on->env_n : 0;
-    to->env = calloc(below + spec->env_n + 1, sizeof *to->env);
-    if (to->env == NULL)
-        return false;
-    for (uint32_t i = 0; i < below; i++)
-        to->env[to->env_n++] = on->env[i];
-    for (uint32_t i = 0; i < spec->env_n && to->env_n < TEMPLATE_ENV_MAX; i++)
-        to->env[to->env_n++] = spec->env[i];
-    return true;
+    size_t n = 0;
+    uint8_t *auto_free about = describe(op->m, from, layer, &n, e);
+    if (about == NULL)
+        return err_errno(e);
+    const struct kept_want want = {
+        .kind = STORE_TEMPLATE, .id = "", .name = op->m->image.name, .about = about, .about_n = n};
+    return kept_begin(from, layer, &want, on_kept, op, &op->keeping, e);
 }
 
-// Takes the spec's steps.
-static struct made *
-make(struct made_all *all, const struct sandbox *from, struct made_spec *spec)
+static void
+on_sealed(void *cookie, struct sandbox *s, const struct snapshot *p, const struct err *failed)
 {
-    struct made *m = calloc(1, sizeof *m);
+    struct made_op *op = cookie;
+    struct err e;
+    (void)p;
+    op->sealing = NULL;
+    if (failed != NULL)
+        end(op, failed);
+    else if (keep(op, s, s->snapshots->top, &e) < 0)
+        end(op, &e);
+}
+
+// What the caller wants, until the record says it.
+static struct made *
+reserve(struct made_all *all, const struct sandbox *from, const struct made_spec *spec)
+{
+    struct made *m = made_new(all, from->tenant->name, spec->name);
     if (m == NULL)
         return NULL;
-    const struct image *on = from->spec.image;
-    *m = (struct made){
-        .image = {.refs = 1, .begin = image_begin, .end = image_end, .free = made_free},
-        .all = all,
-        .order = ++all->order,
-        .template = from->spec.template,
-        .created_ms = now_wall_ms()};
-    if (!join_env(&m->image, on, spec)) {
-        free(m);
+    m->image.env = calloc(spec->env_n + 1, sizeof *m->image.env);
+    if (m->image.env == NULL) {
+        forget(m);
         return NULL;
     }
-    m->steps = spec->steps;
-    m->steps_n = spec->steps_n;
-    spec->steps = NULL;
-    spec->steps_n = 0;
-    (void)snprintf(m->network, sizeof m->network, "%s",
-                   from->net.in_force == NULL ? "none"
-                                              : network_mode_name[from->net.in_force->mode]);
-    (void)snprintf(m->image.name, sizeof m->image.name, "%s", spec->name);
-    (void)snprintf(m->image.workdir, sizeof m->image.workdir, "%s",
-                   spec->workdir[0] != '\0' ? spec->workdir
-                   : on != NULL             ? on->workdir
-                                            : "");
-    (void)snprintf(m->tenant, sizeof m->tenant, "%s", from->tenant->name);
-    (void)snprintf(m->made_on, sizeof m->made_on, "%s",
-                   on != NULL ? on->name : from->spec.template->name);
-    (void)snprintf(m->sandbox, sizeof m->sandbox, "%s", from->id.id);
+    for (uint32_t i = 0; i < spec->env_n; i++)
+        m->image.env[m->image.env_n++] = spec->env[i];
+    (void)snprintf(m->image.workdir, sizeof m->image.workdir, "%s", spec->workdir);
     (void)snprintf(m->snapshot, sizeof m->snapshot, "%s", spec->snapshot);
-    list_append(&all->list, &m->node);
     return m;
 }
 
 int
-made_create(struct made_all *all, struct sandbox *from, struct made_spec *spec, made_done *done,
-            void *cookie, struct made_op **out, struct err *e)
+made_create(struct made_all *all, struct sandbox *from, const struct made_spec *spec,
+            made_done *done, void *cookie, struct made_op **out, struct err *e)
 {
-    struct snapshot_op *sealing = NULL;
     const struct snapshot *p = NULL;
     int r = sandbox_check_running(from, e);
+    if (r == 0)
+        r = store_available(all->srv->store, e);
     if (r == 0)
         r = check(all, from, spec->name, e);
     if (r == 0 && spec->snapshot[0] != '\0' &&
@@ -349,36 +407,72 @@ made_create(struct made_all *all, struct sandbox *from, struct made_spec *spec, 
     if (r < 0)
         return r;
     struct made_op *op = calloc(1, sizeof *op);
-    if (op == NULL || (op->m = make(all, from, spec)) == NULL) {
+    if (op == NULL || (op->m = reserve(all, from, spec)) == NULL) {
         free(op);
         return err_sys(e, ENOMEM, "make a template");
     }
     op->all = all;
     op->done = done;
     op->cookie = cookie;
-    list_init(&op->swap.waiter.node);
     *out = op;
-    if (p == NULL) {
-        r = snapshots_seal(from, spec->stop, on_sealed, op, &sealing, e);
-        if (r < 0) {
-            made_delete(op->m);
-            free(op);
-        }
-        return r;
+    r = p != NULL ? keep(op, from, p->layer, e)
+                  : snapshots_seal(from, spec->stop, on_sealed, op, &op->sealing, e);
+    if (r < 0) {
+        forget(op->m);
+        free(op);
     }
-    op->layer = p->layer;
-    take_layers(op, from);
+    return r;
+}
+
+// ---- the end of one
+
+static void
+on_dropped(void *cookie, struct stored *r, const struct err *failed)
+{
+    struct made_op *op = cookie;
+    (void)r;
+    if (failed == NULL)
+        forget(op->m);
+    else
+        op->m->ready = true; // it is still there
+    if (op->done != NULL)
+        op->done(op->cookie, NULL, failed);
+    free(op);
+}
+
+int
+made_delete(struct made *m, made_done *done, void *cookie, struct made_op **out, struct err *e)
+{
+    struct store *store = m->all->srv->store;
+    struct stored *r = store_find(store, m->tenant, STORE_TEMPLATE, m->record);
+    struct made_op *op = calloc(1, sizeof *op);
+    if (op == NULL || r == NULL) {
+        free(op);
+        return op == NULL ? err_sys(e, ENOMEM, "delete a template")
+                          : err_set(e, ERR_NOT_FOUND, "there is no template %s", m->image.name);
+    }
+    *op = (struct made_op){.all = m->all, .m = m, .done = done, .cookie = cookie};
+    int rc = store_drop(store, r, on_dropped, op, e);
+    if (rc < 0) {
+        free(op);
+        return rc;
+    }
+    m->ready = false;
+    *out = op;
     return 0;
 }
 
+// A deletion goes on.
 void
-made_cancel(struct made_op *op)
+made_unwait(struct made_op *op)
 {
-    struct err why;
     op->done = NULL;
-    if (op->request == NULL)
-        return; // the files are being sealed, or given to the holder
-    pool_cancel(op->request);
-    (void)err_set(&why, ERR_CANCELLED, "nobody waits for it");
-    end(op, &why);
+    if (op->sealing != NULL)
+        snapshot_unwait(op->sealing);
+    else if (op->keeping != NULL)
+        kept_unwait(op->keeping);
+    else
+        return;
+    forget(op->m);
+    free(op);
 }

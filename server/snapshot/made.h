@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Templates that callers made from the files of sandboxes.
 //
-//   create   (seal the files of now) -> a sandbox of the pool, the holder -> it inherits the layers
-//   use      a new sandbox inherits the layers of the holder, before its caller gets it (sandbox/image.h)
-//   delete   the holder goes; the layers stay as long as a sandbox has them
+//   create   (seal the files of now) -> kept_begin(): layers and a record on the disk, which says how the files came about
+//   start    the records of the store
+//   use      kept_lay(): a new sandbox shows the layers, before its caller gets it (sandbox/image.h)
+//   delete   the record goes; a layer stays as long as a sandbox shows it or another record has it
 //
-// A layer exists as long as a sandbox has it, so a template has one of its own: the holder, in which nothing ever runs. It belongs
-// to no caller: its tenant is not one that a connection can have. The layers' bytes are charged to the caller, as those of forks are.
-// Loop thread only.
+// Of the record, `about` is a message of proto/work.proto. A template names its host's template, which must be in the configuration
+// while it is used. Loop thread only.
 #pragma once
 
 #include <stdbool.h>
@@ -17,23 +17,17 @@
 #include "server/base/idtable.h"
 #include "server/base/list.h"
 #include "server/sandbox/image.h"
+#include "server/store/store.h"
 #include "snapshots.h"
 
 struct made_all;
 struct made_op;
-struct pool;
 struct sandbox;
 struct server;
 struct template;
+struct work;
 
 enum { MADE_OF_TENANT = 64, MADE_NETWORK = 64 };
-
-struct made_step {
-    char *command, *digest; // owned, never NULL
-    char **destinations;    // owned
-    uint32_t destinations_n;
-};
-void made_steps_free(struct made_step *steps, uint32_t n);
 
 // Read-only for others.
 struct made {
@@ -41,40 +35,48 @@ struct made {
     struct list node;   // of all, oldest first
     struct made_all *all;
     uint64_t order;
-    char tenant[32];
-    const struct template *template; // of the host; stays as long as the holder does
+    char tenant[32], principal[32];
+    char host_template[64];
     char made_on[65], sandbox[ID_TEXT_MAX + 1], snapshot[SNAPSHOT_NAME], network[MADE_NETWORK];
     int64_t created_ms; // CLOCK_REALTIME
     uint64_t bytes, inodes;
-    struct made_step *steps; // owned
-    uint32_t steps_n;
+    char digest[STORE_DIGEST_TEXT];
     bool ready;                   // it can be used
-    char holder[ID_TEXT_MAX + 1]; // "": it was deleted
-    uint32_t layer;               // the holder's
+    char record[ID_TEXT_MAX + 1]; // "": it was deleted, or is being made
+    uint32_t layers_n;            // the lowest first
+    uint8_t layer[STORE_LAYERS_MAX][SPAWN_DIGEST_BYTES];
+    struct work *work[STORE_LAYERS_MAX]; // owned
 };
 
 struct made_spec {
     const char *name, *snapshot, *workdir; // snapshot "": the files of now
     bool stop;                             // cancel the jobs that run first
-    struct template_env *env;              // the caller's
+    const struct template_env *env;        // the caller's
     uint32_t env_n;
-    struct made_step *steps; // owned; taken on success
-    uint32_t steps_n;
 };
 
 // NULL: out of memory.
 struct made_all *made_all_new(struct server *s);
+// Once, after the store: those of its records. One that cannot be read is logged, and stays in the store.
+void made_load(struct made_all *all);
 // Call it when no sandbox is left. Accepts NULL.
 void made_all_free(struct made_all *all);
 
-// Starts to make a template of a sandbox's files. done is called once, perhaps before this returns, unless made_cancel() comes
-// before. ALREADY_EXISTS, NOT_FOUND (no such snapshot), FAILED_PRECONDITION, RESOURCE_EXHAUSTED (TEMPLATES, SHARED_BYTES).
+// Starts to make a template of a sandbox's files. done is called once, after this has returned, unless made_unwait() comes before:
+// then no template is left. ALREADY_EXISTS, NOT_FOUND (no such snapshot), FAILED_PRECONDITION, RESOURCE_EXHAUSTED (TEMPLATES,
+// TEMPLATE_ENV), and what kept_begin() says.
 typedef void made_done(void *cookie, const struct made *m, const struct err *e);
-int made_create(struct made_all *all, struct sandbox *from, struct made_spec *spec, made_done *done,
-                void *cookie, struct made_op **out, struct err *e);
-void made_cancel(struct made_op *op);
+int made_create(struct made_all *all, struct sandbox *from, const struct made_spec *spec,
+                made_done *done, void *cookie, struct made_op **out, struct err *e);
+
+// Starts to delete one, which is not found from now on. done's m is NULL; made_unwait() only forgets who waits.
+int made_delete(struct made *m, made_done *done, void *cookie, struct made_op **out, struct err *e);
+
+void made_unwait(struct made_op *op);
 
 // NULL: the caller has none of this name.
 struct made *made_find(const struct made_all *all, const char *tenant, const char *name);
 struct list *made_list(struct made_all *all);
-void made_delete(struct made *m);
+
+// Its template of the host. NULL: the configuration has none of this name any more.
+const struct template *made_template(const struct made *m);

@@ -22,12 +22,11 @@ share_one(struct layer *l, struct tenant *t, struct err *e)
         free(sh);
         if (r != -EDQUOT)
             return r;
-        (void)err_set(
-            e, ERR_RESOURCE_EXHAUSTED,
-            "forks and templates of %s share files of more than %llu MiB, the maximum for one caller",
-            t->name, (unsigned long long)(FORK_SHARED_BYTES_MAX >> 20));
+        (void)err_set(e, ERR_RESOURCE_EXHAUSTED,
+                      "forks of %s share files of more than %llu MiB, the maximum for one caller",
+                      t->name, (unsigned long long)(FORK_SHARED_BYTES_MAX >> 20));
         err_detail(e, "SHARED_BYTES", t->name,
-                   "delete forks, templates, and the sandboxes that they come from");
+                   "delete forks, and the sandboxes that they come from");
         return err_errno(e);
     }
     *sh = (struct shared){.holders = 1, .bytes = l->bytes, .tenant = tenant_hold_again(t)};
@@ -54,7 +53,7 @@ layers_write_down(struct sandbox *child, struct sandbox *parent, uint32_t layer,
     struct layer *from = NULL;
     if (b == NULL)
         return err_sys(e, ENOMEM, "write down the layers");
-    b->top = top;
+    layers_go_on(b, top);
     for (uint32_t at = layer; top > 0 && (from = layer_of(parent->snapshots, at)) != NULL;
          at = from->below, top--) {
         struct layer *to = layer_of(b, top);
@@ -65,6 +64,7 @@ layers_write_down(struct sandbox *child, struct sandbox *parent, uint32_t layer,
                              .bytes = from->bytes,
                              .inodes = from->inodes,
                              .shared = from->shared,
+                             .work = work_ref(from->work),
                              .kept = from->kept,
                              .store = from->store};
         if (to->shared != NULL)

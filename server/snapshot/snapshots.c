@@ -177,7 +177,7 @@ on_swapped(void *cookie, struct sandbox *s, const struct err *failed)
         return;
     }
     if (op->restores) {
-        b->top = op->swap.layer;
+        layers_go_on(b, op->swap.layer);
         p = look_up(s, op->name); // it may have been deleted in the meantime
     } else {
         if (op->swap.fresh)
@@ -331,6 +331,7 @@ on_gone(void *cookie, struct sandbox *s)
     list_each(it, &b->list) free(list_entry(it, struct snapshot, node));
     for (unsigned i = 0; i < LAYERS_OF_SANDBOX; i++)
         layer_unshare(&b->layer[i]);
+    work_unref(b->now);
     free(b);
     s->snapshots = NULL;
 }

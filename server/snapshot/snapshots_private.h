@@ -4,6 +4,7 @@
 
 #include "server/spawner/ops.h"
 #include "snapshots.h"
+#include "work.h"
 
 enum { LAYERS_OF_SANDBOX = 49 }; // numbers, as spawner/tree_layers.h
 
@@ -20,6 +21,7 @@ struct layer {
     uint32_t below;
     uint64_t bytes, inodes;
     struct shared *shared; // NULL: no other sandbox has it
+    struct work *work;     // what jobs did for it; NULL: none is known
     // It is in the state directory, too, and held; NULL: it is not.
     struct stored_layer *kept;
     struct store *store;
@@ -30,8 +32,9 @@ struct snapshots_box {
     struct list list; // struct snapshot
     uint32_t n;
     uint64_t order;
-    uint32_t top;  // the layer right below the files of now
-    uint32_t busy; // operations in progress: no layer is dropped meanwhile
+    uint32_t top;     // the layer right below the files of now
+    uint32_t busy;    // operations in progress: no layer is dropped meanwhile
+    struct work *now; // since the layer `top`; NULL: nothing
     struct layer layer[LAYERS_OF_SANDBOX];
 };
 
@@ -48,8 +51,11 @@ int layers_share(struct sandbox *s, uint32_t layer, struct err *e);
 int layers_write_down(struct sandbox *child, struct sandbox *parent, uint32_t layer, uint32_t top,
                       struct err *e);
 
-// One sandbox less has it: of those that share it, and of those that hold its copy in the state directory. Accepts NULL.
+// One sandbox less has it: of those that share it, and of those that hold its copy in the state directory, and its work.
 void layer_unshare(struct layer *l);
+
+// The files of now go on from this layer: what was done since another one is forgotten.
+void layers_go_on(struct snapshots_box *b, uint32_t top);
 
 // NULL: none.
 struct layer *layer_of(struct snapshots_box *b, uint32_t number);

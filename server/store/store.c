@@ -38,6 +38,18 @@ store_digest_text(const uint8_t digest[SPAWN_DIGEST_BYTES], char out[STORE_DIGES
     (void)sodium_bin2hex(out, STORE_DIGEST_TEXT, digest, SPAWN_DIGEST_BYTES);
 }
 
+void
+store_digest_all(const struct stored *r, char out[STORE_DIGEST_TEXT])
+{
+    uint8_t digest[SPAWN_DIGEST_BYTES];
+    crypto_generichash_state h;
+    (void)crypto_generichash_init(&h, NULL, 0, sizeof digest);
+    for (uint32_t i = 0; i < r->layers_n; i++)
+        (void)crypto_generichash_update(&h, r->layer[i]->digest, sizeof r->layer[i]->digest);
+    (void)crypto_generichash_final(&h, digest, sizeof digest);
+    store_digest_text(digest, out);
+}
+
 struct stored_layer *
 store_layer(struct store *s, const uint8_t digest[SPAWN_DIGEST_BYTES], uint64_t bytes,
             uint64_t entries)
@@ -142,7 +154,7 @@ refuse_bytes(const struct store *s, const struct tenant *t, struct err *e)
                     "%s would keep files of more than %llu MiB, the maximum for one caller",
                     t->name, (unsigned long long)(s->settings->bytes_per_caller >> 20));
     err_detail(e, "KEPT_BYTES", "quotas.kept_bytes_per_caller",
-               "delete kept snapshots and sleeping sandboxes");
+               "delete kept snapshots, templates and sleeping sandboxes");
     return r;
 }
 

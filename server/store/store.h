@@ -137,5 +137,8 @@ void store_let_go(struct store *s, struct stored_layer *l); // accepts NULL
 uint64_t stored_bytes(const struct stored *r);
 uint64_t stored_entries(const struct stored *r);
 
+// Of the digests of its layers, the lowest first, in hex.
+void store_digest_all(const struct stored *r, char out[STORE_DIGEST_TEXT]);
+
 // "1f40...": as the folder is named.
 void store_digest_text(const uint8_t digest[SPAWN_DIGEST_BYTES], char out[STORE_DIGEST_TEXT]);

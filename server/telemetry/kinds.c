@@ -526,6 +526,15 @@ keep_failure(struct event_draft *o)
         record_denial(o->watch->record, &failure);
 }
 
+// By name where the job used one.
+static void
+keep_reached(const struct event_draft *o, const struct relay_report *r)
+{
+    char text[RELAY_NAME_MAX + 8];
+    (void)snprintf(text, sizeof text, "%.*s:%u", RELAY_NAME_MAX, o->text, r->port);
+    record_reached(o->watch->record, o->text[0] != '\0' ? text : o->destination);
+}
+
 static void
 relay_flow(struct event_draft *o, const struct relay_report *r)
 {
@@ -544,6 +553,8 @@ relay_flow(struct event_draft *o, const struct relay_report *r)
     o->d.flow.in_bytes = r->in_bytes;
     if (r->reason != NET_REASON_NONE)
         o->d.flow.reason = name_in(reasons, NET_REASONS, r->reason);
+    if (r->kind == RELAY_FLOW && r->error == 0 && o->watch != NULL)
+        keep_reached(o, r);
     if (r->error == 0)
         return;
     o->d.flow.reason = dial_failure(r->error);

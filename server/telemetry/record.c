@@ -33,6 +33,8 @@ record_free(struct record *r)
         clear_denial(&r->denials[i]);
     for (uint32_t i = 0; i < r->executions_n; i++)
         free(r->executions[i].path);
+    for (uint32_t i = 0; i < r->reached_n; i++)
+        free(r->reached[i]);
     free(r->denials);
     free(r->executions);
     free(r->findings);
@@ -74,6 +76,19 @@ static void
 clear_finding(void *entry)
 {
     (void)entry;
+}
+
+void
+record_reached(struct record *r, const char *destination)
+{
+    r->reached_total++;
+    for (uint32_t i = 0; i < r->reached_n; i++)
+        if (strcmp(r->reached[i], destination) == 0)
+            return;
+    if (r->reached_n < RECORD_REACHED && (r->reached[r->reached_n] = strdup(destination)) != NULL)
+        r->reached_n++;
+    else
+        r->cut = true;
 }
 
 static bool

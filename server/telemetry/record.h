@@ -25,6 +25,7 @@ enum {
     RECORD_DENIALS = 64,
     RECORD_EXECUTIONS = 64,
     RECORD_FINDINGS = 32,
+    RECORD_REACHED = 32,
     RECORD_CPUS = 1024,
     RECORD_BYTES = 40 * 1024, // packed: a Result has to fit into one DATA frame
     RECORD_NOTES = 32,        // hooks, and reasons for what is missing
@@ -53,8 +54,9 @@ struct record {
     struct record_denial *denials;
     struct record_execution *executions;
     struct finding *findings;
-    uint32_t denials_n, executions_n, findings_n;
-    uint64_t denials_total, executions_total, findings_total;
+    char *reached[RECORD_REACHED]; // owned: "pypi.org:443"
+    uint32_t denials_n, executions_n, findings_n, reached_n;
+    uint64_t denials_total, executions_total, findings_total, reached_total;
     bool cut;
     uint64_t lost[EVENT_CLASSES];
     uint64_t lost_cpus[EVENT_CLASSES][RECORD_CPUS / 64];
@@ -83,6 +85,9 @@ void record_denial(struct record *r, const struct record_denial *d);
 void record_execution(struct record *r, const struct record_execution *x);
 // Adds a finding. One that was withheld (sequence 0) is only counted.
 void record_finding(struct record *r, const struct finding *f);
+
+// Adds a connection to a destination.
+void record_reached(struct record *r, const char *destination);
 
 // Adds n lost events of a class on a CPU (RECORD_CPUS or above: unknown CPU).
 void record_lost(struct record *r, uint32_t class, uint32_t cpu, uint64_t n);

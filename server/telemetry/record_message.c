@@ -299,7 +299,7 @@ add_completeness(Stockade__V1__Record *m, const struct record *r, const struct r
 }
 
 static const char more_than_listed[] =
-    "lists: some refusals, executions or findings are not listed; the totals include all";
+    "lists: some refusals, executions, findings or destinations are not listed; the totals include all";
 
 // Entries that are not listed count as missing.
 static void
@@ -310,6 +310,14 @@ note_cut(Stockade__V1__Record *m)
         return;
     c->complete = false;
     c->missing[c->n_missing++] = more_than_listed;
+}
+
+// Short, and the first ones only, so they fit always.
+static bool
+add_reached(Stockade__V1__Record *m, const struct record *r, struct arena *a)
+{
+    m->reached_total = r->reached_total;
+    return copy_notes(&m->reached, &m->n_reached, (const char *const *)r->reached, r->reached_n, a);
 }
 
 Stockade__V1__Record *
@@ -329,7 +337,7 @@ record_message(const struct record *r, const struct record_view *v, struct arena
         add_account(m, v->account);
     if (v->account != NULL && v->syscalls && !add_syscalls(m, v->account, a))
         return NULL;
-    if (!add_completeness(m, r, v, a))
+    if (!add_completeness(m, r, v, a) || !add_reached(m, r, a))
         return NULL;
     size_t used = protobuf_c_message_get_packed_size(&m->base) + sizeof more_than_listed + 8;
     size_t room = used < RECORD_BYTES ? RECORD_BYTES - used : 0;

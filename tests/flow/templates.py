@@ -2,11 +2,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Templates made from work: sandboxes begin with the files of another one, and nobody sees what another one writes."""
 
+import glob
+import hashlib
+import os
+import random
+import subprocess
+import threading
+
 from broker import Broker
 from runner import check, run_cases, until
 
 CONFIG = """
-quotas: {sandboxes_per_caller: 100}
+quotas: {sandboxes_per_caller: 100, kept_bytes_per_caller: 64M}
 pool: 2
 templates:
   - name: default
@@ -20,11 +27,12 @@ def sh(b, script, *flags, box=None, fails=False):
     return (r.stdout + r.stderr).decode()
 
 
-def box(b, name, *flags, script="true"):
+def box(b, name, *flags, script=None):
     b.cli("rm", name)
     r = b.cli("create", "--name", name, *flags)
     check(r.returncode == 0, r)
-    sh(b, script, box=name)
+    if script:
+        sh(b, script, box=name)
 
 
 def make(b, name, source, *flags):
@@ -156,7 +164,149 @@ def many_are_refused_and_nothing_is_left_of_those_that_were_made(b):
     until(lambda: b.json("info")[1]["sandboxes"] <= 4, "their sandboxes go", 30)
 
 
-TESTS = [what_is_wrong_is_refused_and_says_so, a_template_while_jobs_run_needs_stop, sandboxes_begin_with_its_files_and_share_no_change,
+def again(b, how):
+    how()
+    b.start()
+
+
+def layers(b):
+    return os.listdir(f"{b.state}/layers")
+
+
+def they_outlast_sandbox_broker_and_host(b):
+    box(b, "work", script="echo 1 >A")
+    make(b, "first", "work", "--env", "B=made", "--workdir", "/home/agent/..")
+    _, before = b.json("template", "show", "first")
+    again(b, b.stop)
+    _, after = b.json("template", "show", "first")
+    check(after == before and len(after["digest"]) == 64, f"{before} {after}")
+    check(sh(b, "cat agent/A; echo $B", "--template", "first") == "1\nmade\n", "its files, environment and folder")
+    box(b, "next", "--template", "first", script="echo 2 >agent/B")
+    make(b, "second", "next")
+    again(b, b.kill)
+    check(b.cli("template", "rm", "first").returncode == 0, "the one below is deleted")
+    check(sh(b, "cat agent/A agent/B; echo $B", "--template", "second") == "1\n2\nmade\n", "both layers")
+    again(b, b.kill)
+    check([t["name"] for t in b.json("template", "ls")[1] if not t["of_host"]] == ["second"], "what was deleted stays so")
+    check(b.json("template", "show", "second")[1]["digest"] != before["digest"], "other files, other digest")
+    check(b.cli("template", "rm", "second").returncode == 0, "deleted")
+    until(lambda: not layers(b), lambda: f"no layer is left: {layers(b)}")
+
+
+def what_jobs_did_is_written_down_by_the_broker(b):
+    box(b, "work")
+    b.cli("exec", "work", "--", "sh", "-c", "echo \"1\" >A\nexit 3")
+    check(b.cli("snapshot", "create", "work", "s").returncode == 0, "a snapshot")
+    sh(b, "echo lost >L", box="work")
+    check(b.cli("snapshot", "restore", "work", "s").returncode == 0, "restored")
+    sh(b, "echo 2 >B", box="work")
+    make(b, "first", "work")
+    again(b, b.stop)
+    box(b, "next", "--template", "first")
+    b.cli("exec", "next", "--", "touch", "", "C")
+    b.cli("exec", "--timeout", "100ms", "next", "--", "sleep", "9")
+    make(b, "second", "next")
+    _, t = b.json("template", "show", "second")
+    steps = [(s["command"], s["outcome"], s["exit_code"], s["destinations"]) for s in t["steps"]]
+    check(steps == [('sh -c "echo \\"1\\" >A\\nexit 3"', "EXITED", 3, []), ('sh -c "echo 2 >B"', "EXITED", 0, []),
+                    ('touch "" C', "EXITED", 1, []), ("sleep 9", "LIMIT", 0, [])], steps)
+    check(len({s["digest"] for s in t["steps"]}) == 3 and t["principal"] == "uid:0" and t["steps_omitted"] == 0, t)
+    said = b.cli("template", "show", "second").stdout.decode()
+    check("made by       uid:0\n" in said and 'step          touch "" C\n  ended       exit code 1\n' in said, said)
+    check(b.json("template", "ls")[1][-1]["steps"] == [], "not in lists")
+    for i in range(120):
+        b.cli("exec", "next", "--", "sh", "-c", f"echo {i} >>D", "x" * 250)
+    make(b, "third", "next")
+    _, t = b.json("template", "show", "third")
+    check(t["steps_omitted"] > 20 and len(t["steps"]) > 40 and len(t["steps"]) + t["steps_omitted"] == 124,
+          f"{len(t['steps'])} and {t['steps_omitted']}")
+
+
+def kept_snapshots_remember_it_too(b):
+    box(b, "work", script="echo 1 >A")
+    check(b.cli("snapshot", "create", "--keep", "work", "k").returncode == 0, "kept")
+    again(b, b.stop)
+    check(b.cli("create", "--snapshot", "k", "--name", "next").returncode == 0, "a sandbox of it")
+    make(b, "t", "next")
+    check([s["command"] for s in b.json("template", "show", "t")[1]["steps"]] == ['sh -c "echo 1 >A"'], "known")
+    b.cli("snapshot", "rm", "k")
+
+
+def damaged_and_newer_ones_are_refused_and_stay(b):
+    box(b, "work", script="echo good >A")
+    make(b, "good", "work")
+    box(b, "work", script="echo damaged >D")
+    make(b, "damaged", "work")
+    box(b, "work", script="echo newer >N")
+    make(b, "newer", "work")
+    b.stop()
+    path, = glob.glob(f"{b.state}/layers/*/s/home/agent/D")
+    with open(path, "r+b") as f:
+        f.write(b"D")
+    for path in glob.glob(f"{b.state}/store/*.record"):
+        with open(path, "r+b") as f:
+            record = bytearray(f.read())
+            if b"newer\0" not in record:
+                continue
+            at = len(record) - 32 - int.from_bytes(record[324:328], "little")
+            check(record[at:at + 2] == b"\x08\x01", record[at:at + 8])
+            record[at + 1] = 2
+            record[-32:] = hashlib.blake2b(record[:-32], digest_size=32).digest()
+            f.seek(0)
+            f.write(record)
+    b.start()
+    r = b.cli("run", "--template", "damaged", "--", "true")
+    check(r.returncode not in (0, 70) and b"is damaged" in r.stderr, r)
+    check(sh(b, "cat A", "--template", "good") == "good\n", "the other one can be used")
+    r = b.cli("template", "show", "newer")
+    check(b"there is no template newer" in r.stderr, r)
+    check("template newer of uid:0 is not used, and stays on the disk: newer is of version 2" in b.log(), b.log()[-2000:])
+    box(b, "work")
+    r = b.cli("template", "create", "newer", "--from", "work")
+    check(r.returncode != 0 and b"newer already" in r.stderr, r)
+    until(lambda: b.json("ls")[1][1:] == [], "no sandbox is left of what failed")
+    b.stop()
+    for path in glob.glob(f"{b.state}/store/*.record"):
+        with open(path, "rb") as f:
+            if b"newer\0" in f.read():
+                os.unlink(path)
+    b.start()
+
+
+def the_quota_of_kept_bytes_holds(b):
+    box(b, "work", script="head -c 40000000 /dev/urandom >big")
+    make(b, "t", "work")
+    sh(b, "echo 1 >A", box="work")
+    make(b, "more", "work")  # shares the large layer
+    box(b, "work", script="head -c 40000000 /dev/urandom >big")
+    r = b.cli("template", "create", "other", "--from", "work")
+    check(r.returncode != 0 and b"quotas.kept_bytes_per_caller" in r.stderr, r)
+    check(b.json("template", "ls")[1][-1]["name"] == "more", "nothing is left of it")
+    until(lambda: len(layers(b)) == 2, lambda: f"two layers: {layers(b)}")
+
+
+def a_kill_in_the_middle_leaves_all_or_nothing(b):
+    rng = random.Random(2)
+    for turn in range(4):
+        box(b, "work", script=f"echo {turn} >A; head -c {rng.choice([0, 8 << 20])} /dev/urandom >big")
+        command = b.popen("template", "create", f"k{turn}", "--from", "work", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        timer = threading.Timer(rng.uniform(0, 0.2), b.process.kill)
+        timer.start()
+        out, _ = command.communicate(timeout=120)
+        timer.join()
+        b.process.wait()
+        b.start()
+        names = [t["name"] for t in b.json("template", "ls")[1]]
+        check(f"k{turn}" in names or command.returncode != 0 or not out, f"{turn}: it was reported, and is not there")
+        if f"k{turn}" in names:
+            check(sh(b, "cat A", "--template", f"k{turn}") == f"{turn}\n", f"k{turn}")
+            b.cli("template", "rm", f"k{turn}")
+        until(lambda: not [n for n in layers(b) if "-" in n], lambda: f"nothing half is left: {layers(b)}")
+
+
+TESTS = [they_outlast_sandbox_broker_and_host, what_jobs_did_is_written_down_by_the_broker, kept_snapshots_remember_it_too,
+         damaged_and_newer_ones_are_refused_and_stay, the_quota_of_kept_bytes_holds, a_kill_in_the_middle_leaves_all_or_nothing,
+         what_is_wrong_is_refused_and_says_so, a_template_while_jobs_run_needs_stop, sandboxes_begin_with_its_files_and_share_no_change,
          a_snapshot_becomes_one_and_one_is_made_on_another, its_environment_and_folder_are_those_of_jobs, batches_and_cells_take_it,
          it_is_the_callers_alone, many_are_refused_and_nothing_is_left_of_those_that_were_made]
 
